@@ -1,0 +1,13 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The kernel side of allocscope: one object, put together from a header per subject. */
+#include "types.h"
+
+#include "bpf_helpers.h"
+
+#include "heap.h"
+#include "mapping.h"
+#include "process.h"
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,0 +1,5 @@
+// Package bpf holds the kernel side of allocscope: C sources by subject, and the objects and Go types that bpf2go makes
+// of them. `make generate` runs it; the results are committed, so that a build needs no clang.
+package bpf
+
+//go:generate go tool bpf2go -tags linux -target amd64,arm64 -no-global-types -type call_form -type target_state -type counter -type allocation_kind -type address -type allocation -type tally_key -type tally -type stack -type notice_kind -type notice -output-stem allocscope Kernel allocscope.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders

@@ -1,0 +1,209 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Source `heap`: malloc and its relatives. The decision to sample and the stack are taken at entry, the address at
+ * return; free() needs its entry alone. */
+#pragma once
+
+#include "live.h"
+#include "stack.h"
+
+#define NESTED_SPAN (64 << 10) /* bytes of stack within which a call made by the allocator itself lies */
+
+#define FOLLOW_RETURN 0 /* what the entry of a uprobe session answers: run the return probe, */
+#define SKIP_RETURN 1   /* or save its price */
+
+/* A thread's stack pointer below that of the call it is in: the allocator calls itself. At the same place: another
+ * function reached by a tail call. Anything else means that the return was missed. */
+static __always_inline bool is_nested(const struct call *call, __u64 sp, enum call_form form)
+{
+	if (sp == call->sp)
+		return form != call->form;
+	return sp < call->sp && call->sp - sp < NESTED_SPAN;
+}
+
+/* n * size; ~0 where that overflows. (clang makes of n > ~0 / size a 128-bit product, which BPF lacks.) */
+static __always_inline __u64 product(__u64 n, __u64 size)
+{
+	__u64 large = n > size ? n : size, small = n > size ? size : n;
+
+	if (small >> 32 || ((large >> 32) * small + (((large & 0xffffffff) * small) >> 32)) >> 32)
+		return ~0ULL;
+	return n * size;
+}
+
+/* Reads the arguments of the call that starts. */
+static __always_inline void read_arguments(struct call *call, struct pt_regs *regs, __u64 *old_pointer)
+{
+	switch (call->form) {
+	case CALL_MALLOC:
+	case CALL_VALLOC:
+		call->size = REGS_ARG1(regs);
+		break;
+	case CALL_CALLOC:
+		call->size = product(REGS_ARG1(regs), REGS_ARG2(regs));
+		break;
+	case CALL_REALLOC:
+		*old_pointer = REGS_ARG1(regs);
+		call->size = REGS_ARG2(regs);
+		break;
+	case CALL_REALLOCARRAY:
+		*old_pointer = REGS_ARG1(regs);
+		call->size = product(REGS_ARG2(regs), REGS_ARG3(regs));
+		break;
+	case CALL_POSIX_MEMALIGN:
+		call->slot = REGS_ARG1(regs);
+		call->size = REGS_ARG3(regs);
+		break;
+	case CALL_MEMALIGN:
+		call->size = REGS_ARG2(regs);
+		break;
+	case CALL_NONE:
+	case CALL_FREE:
+		break;
+	}
+}
+
+static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid)
+{
+	struct address key = make_address(tgid, REGS_ARG1(regs));
+
+	if (!key.address)
+		return SKIP_RETURN;
+	count(COUNT_FREES);
+	if (!live_remove(&key, NULL))
+		count(COUNT_FREES_UNTRACKED);
+	return SKIP_RETURN;
+}
+
+/* The old object of realloc leaves the live map before the allocator can hand its address to another thread; if the
+ * call fails, it comes back. */
+static __always_inline void set_old_aside(struct call *call, __u32 tgid, __u64 pointer)
+{
+	call->old_address = make_address(tgid, pointer);
+	call->had_old = pointer && live_remove(&call->old_address, &call->old);
+}
+
+static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum call_form form)
+{
+	struct thread *thread = current_thread();
+	__u64 mean = interval, old_pointer = 0;
+	struct call *call;
+
+	if (!thread)
+		return SKIP_RETURN;
+	call = &thread->call;
+	if (call->sp) {
+		if (is_nested(call, REGS_SP(regs), form))
+			return SKIP_RETURN;
+		count(DROP_MISSED_RETURN);
+		call->sp = 0;
+	}
+	count(COUNT_ALLOCATIONS);
+	call->form = form;
+	call->interval = 0;
+	call->had_old = 0;
+	read_arguments(call, regs, &old_pointer);
+	if (call->size != ~0ULL && take_sample(&thread->sampler, mean, call->size)) {
+		call->interval = mean;
+		call->stack = capture_stack(regs, tgid);
+	} else if (form == CALL_MALLOC) {
+		thread->malloc_sp = REGS_SP(regs);
+		thread->malloc_return = return_address(regs);
+		return SKIP_RETURN;
+	}
+	if (old_pointer)
+		set_old_aside(call, tgid, old_pointer);
+	call->sp = REGS_SP(regs);
+	return FOLLOW_RETURN;
+}
+
+static __always_inline int heap_entry(struct pt_regs *regs)
+{
+	enum call_form form = bpf_get_attach_cookie(regs);
+	__u32 tgid = current_tgid();
+
+	if (!is_traced(tgid))
+		return SKIP_RETURN;
+	if (form == CALL_FREE)
+		return heap_free(regs, tgid);
+	return heap_allocate(regs, tgid, form);
+}
+
+/* Address that the call which returns has allocated; 0: it failed. */
+static __always_inline __u64 allocated_address(const struct call *call, struct pt_regs *regs)
+{
+	__u64 address = REGS_RESULT(regs);
+
+	if (call->form != CALL_POSIX_MEMALIGN)
+		return address;
+	if ((__u32)address)
+		return 0;
+	if (bpf_probe_read_user(&address, sizeof(address), (void *)call->slot)) {
+		count(DROP_OUT_POINTER);
+		return 0;
+	}
+	return address;
+}
+
+static __always_inline void keep_allocation(const struct call *call, __u32 tgid, __u64 address)
+{
+	struct address key = make_address(tgid, address);
+	struct allocation allocation = {
+		.size = call->size,
+		.born = bpf_ktime_get_ns(),
+		.stack = call->stack,
+		.interval = call->interval,
+		.kind = KIND_HEAP,
+	};
+
+	count(COUNT_SAMPLES);
+	live_add(&key, &allocation);
+	tally_add(tgid, &allocation);
+}
+
+static __always_inline int heap_return(struct pt_regs *regs)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	__u32 tgid = current_tgid();
+	struct call *call;
+	__u64 address;
+
+	if (!thread || !is_traced(tgid))
+		return 0;
+	call = &thread->call;
+	if (!call->sp || REGS_SP(regs) - RETURN_SLOT != call->sp)
+		return 0;
+	call->sp = 0;
+	address = allocated_address(call, regs);
+	if (!address && call->had_old && call->size)
+		live_add(&call->old_address, &call->old);
+	if (!call->interval)
+		return 0;
+	if (address)
+		keep_allocation(call, tgid, address);
+	else
+		count(COUNT_FAILED);
+	return 0;
+}
+
+SEC("uprobe")
+int heap_on_entry(struct pt_regs *ctx)
+{
+	heap_entry(ctx);
+	return 0;
+}
+
+SEC("uretprobe")
+int heap_on_return(struct pt_regs *ctx)
+{
+	return heap_return(ctx);
+}
+
+/* Both of the above in one link, where the kernel has uprobe sessions (6.13). User space leaves this program out
+ * elsewhere, with the kernel function it calls. */
+extern bool bpf_session_is_return(void) __attribute__((section(".ksyms")));
+
+SEC("uprobe")
+int heap_session(struct pt_regs *ctx)
+{
+	return bpf_session_is_return() ? heap_return(ctx) : heap_entry(ctx);
+}

@@ -1,0 +1,72 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The live map: what has been allocated and not freed. It is the truth; nothing is rebuilt from events. */
+#pragma once
+
+#include "maps.h"
+
+static __always_inline struct address make_address(__u32 tgid, __u64 address)
+{
+	struct address key = { .address = address, .tgid = tgid };
+
+	return key;
+}
+
+/* Adds an allocation. An address that is still there was freed unseen. */
+static __always_inline void live_add(struct address *key, struct allocation *allocation)
+{
+	long err = bpf_map_update_elem(&live, key, allocation, BPF_NOEXIST);
+
+	if (err == -EEXIST) {
+		count(DROP_MISSED_FREE);
+		err = bpf_map_update_elem(&live, key, allocation, BPF_ANY);
+	}
+	if (err)
+		count(DROP_LIVE_FULL);
+}
+
+/* Removes the allocation at key, and leaves it in `removed` where that is given. */
+static __always_inline bool live_remove(struct address *key, struct allocation *removed)
+{
+	struct allocation *found = bpf_map_lookup_elem(&live, key);
+
+	if (!found)
+		return false;
+	if (removed)
+		*removed = *found;
+	return bpf_map_delete_elem(&live, key) == 0;
+}
+
+/* 4 log2(size), rounded down: two bits below the highest one. */
+static __always_inline __u32 size_class(__u64 size)
+{
+	__u32 high = size >> 32;
+	__u32 bit = high ? 32 + highest_bit(high) : highest_bit((__u32)size);
+
+	if (bit < 2)
+		return size;
+	return 4 * bit + ((size >> (bit - 2)) & 3);
+}
+
+/* Counts an allocation for alloc_objects and alloc_space. */
+static __always_inline void tally_add(__u32 tgid, const struct allocation *allocation)
+{
+	struct tally_key key = {
+		.stack = allocation->stack,
+		.interval = allocation->interval,
+		.tgid = tgid,
+		.kind = allocation->kind,
+		.size_class = size_class(allocation->size),
+	};
+	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, &key);
+
+	if (!sum) {
+		bpf_map_update_elem(&tallies, &key, &none, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&tallies, &key);
+	}
+	if (!sum) {
+		count(DROP_TALLY_FULL);
+		return;
+	}
+	__sync_fetch_and_add(&sum->objects, 1);
+	__sync_fetch_and_add(&sum->bytes, allocation->size);
+}

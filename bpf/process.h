@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What happens to a traced process as a whole. */
+#pragma once
+
+#include "maps.h"
+
+/* A process that executes another program loses its memory: stop counting at that very moment. */
+SEC("raw_tracepoint/sched_process_exec")
+int on_exec(void *ctx)
+{
+	enum target_state gone = TARGET_GONE;
+	__u32 tgid = current_tgid();
+	struct notice *notice;
+
+	if (!is_traced(tgid))
+		return 0;
+	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
+	notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+	if (!notice) {
+		count(DROP_NOTICES);
+		return 0;
+	}
+	__builtin_memset(notice, 0, sizeof(*notice));
+	notice->kind = NOTICE_EXEC;
+	notice->tgid = tgid;
+	notice->time = bpf_ktime_get_ns();
+	bpf_ringbuf_submit(notice, 0);
+	return 0;
+}

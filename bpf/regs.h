@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* User registers of a probed thread: the only file that knows the architecture. */
+#pragma once
+
+#if defined(__TARGET_ARCH_x86)
+
+struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+};
+
+#define REGS_ARG1(regs) ((regs)->di)
+#define REGS_ARG2(regs) ((regs)->si)
+#define REGS_ARG3(regs) ((regs)->dx)
+#define REGS_RESULT(regs) ((regs)->ax)
+#define REGS_IP(regs) ((regs)->ip)
+#define REGS_SP(regs) ((regs)->sp)
+#define REGS_FP(regs) ((regs)->bp)
+/* What `ret` takes off the stack: the stack pointer after a call, less this, is the one at its entry. */
+#define RETURN_SLOT 8
+
+#elif defined(__TARGET_ARCH_arm64)
+
+struct pt_regs { /* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
+	unsigned long regs[31], sp, pc, pstate;
+};
+
+#define REGS_ARG1(r) ((r)->regs[0])
+#define REGS_ARG2(r) ((r)->regs[1])
+#define REGS_ARG3(r) ((r)->regs[2])
+#define REGS_RESULT(r) ((r)->regs[0])
+#define REGS_IP(r) ((r)->pc)
+#define REGS_SP(r) ((r)->sp)
+#define REGS_FP(r) ((r)->regs[29])
+#define REGS_LR(r) ((r)->regs[30])
+#define RETURN_SLOT 0
+
+#else
+#error "allocscope knows x86-64 and arm64"
+#endif
+
+/* Return address of a function at whose entry the thread stands; 0 where it cannot be read. */
+static __always_inline __u64 return_address(struct pt_regs *regs)
+{
+#if defined(__TARGET_ARCH_arm64)
+	return REGS_LR(regs);
+#else
+	__u64 address = 0;
+
+	bpf_probe_read_user(&address, sizeof(address), (void *)REGS_SP(regs));
+	return address;
+#endif
+}

@@ -1,0 +1,132 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* What the kernel side and the Go side share. bpf2go emits the structs and enums to Go (-type), so that
+ * each is declared once, here. */
+#pragma once
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u64 __be64;
+typedef __u32 __wsum;
+typedef _Bool bool;
+#define true 1
+#define false 0
+
+#define MAX_FRAMES 127
+
+/* How an allocator function takes its arguments: the attach cookie of its probe. */
+enum call_form {
+	CALL_NONE,
+	CALL_MALLOC,         /* malloc(size) */
+	CALL_VALLOC,         /* valloc(size), pvalloc(size): may call another probed function */
+	CALL_CALLOC,         /* calloc(n, size) */
+	CALL_REALLOC,        /* realloc(pointer, size) */
+	CALL_REALLOCARRAY,   /* reallocarray(pointer, n, size) */
+	CALL_POSIX_MEMALIGN, /* posix_memalign(&pointer, alignment, size) */
+	CALL_MEMALIGN,       /* memalign(alignment, size), aligned_alloc(alignment, size) */
+	CALL_FREE,           /* free(pointer) */
+};
+
+/* Whether a process is traced; absent from `targets`: not ours. */
+enum target_state {
+	TARGET_WAITING, /* probes are being attached: what they see is not counted yet */
+	TARGET_TRACED,
+	TARGET_GONE, /* has executed another program: its memory is no longer what was traced */
+};
+
+/* Events seen and losses, each with its reason: indices of `counters`. */
+enum counter {
+	COUNT_ALLOCATIONS,      /* calls that ask the allocator for memory, nested ones not counted */
+	COUNT_FREES,            /* free() of a pointer other than NULL */
+	COUNT_FREES_UNTRACKED,  /* of those: older than the attach, or never sampled */
+	COUNT_SAMPLES,          /* allocations taken into the live map */
+	COUNT_FAILED,           /* sampled calls that returned no memory */
+	COUNT_MAPPING_CALLS,    /* mmap, munmap, mremap, brk, madvise that took effect */
+	DROP_LIVE_FULL,         /* allocations not followed: the live map was full */
+	DROP_STACKS_FULL,       /* stacks not kept: the stack map was full */
+	DROP_TALLY_FULL,        /* allocations missing from alloc_*: the tally was full */
+	DROP_NOTICES,           /* notices lost: the ring buffer was full */
+	DROP_THREAD_STATE,      /* events lost: no per-thread storage */
+	DROP_OUT_POINTER,       /* posix_memalign results that could not be read */
+	DROP_MISSED_RETURN,     /* calls whose return was never seen */
+	DROP_MISSED_FREE,       /* addresses handed out again that were still in the live map */
+	COUNTERS,
+};
+
+/* What a sampled allocation belongs to. */
+enum allocation_kind {
+	KIND_HEAP,
+};
+
+/* Key of `live`. */
+struct address {
+	__u64 address;
+	__u32 tgid;
+	__u32 reserved;
+};
+
+/* Value of `live`: one sampled allocation that has not been freed. */
+struct allocation {
+	__u64 size;     /* bytes asked for */
+	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
+	__u64 stack;    /* key of `stacks`; 0: the stack could not be kept */
+	__u64 interval; /* mean bytes between samples in force when it was taken; 1: every allocation */
+	enum allocation_kind kind;
+	__u32 reserved;
+};
+
+/* Key of `tally`: sizes of one class differ by less than a quarter, so that weights can be applied later. */
+struct tally_key {
+	__u64 stack;
+	__u64 interval;
+	__u32 tgid;
+	enum allocation_kind kind;
+	__u32 size_class; /* 4 log2(size) */
+	__u32 reserved;
+};
+
+/* Value of `tally`: all sampled allocations since the attach, freed or not. */
+struct tally {
+	__u64 objects;
+	__u64 bytes;
+};
+
+/* Value of `stacks`, by a hash of the frames and the process. */
+struct stack {
+	__u32 tgid;
+	__u32 length;             /* frames used */
+	__u64 frames[MAX_FRAMES]; /* program counters; [0] the probed instruction, then return addresses */
+};
+
+enum notice_kind {
+	NOTICE_STACK, /* a stack seen for the first time */
+	NOTICE_MMAP,
+	NOTICE_MUNMAP,
+	NOTICE_MREMAP,
+	NOTICE_BRK,
+	NOTICE_MADVISE,
+	NOTICE_EXEC, /* the process has executed another program */
+};
+
+/* One record of the ring buffer. */
+struct notice {
+	enum notice_kind kind;
+	__u32 tgid;
+	__u64 time;  /* ns, CLOCK_MONOTONIC */
+	__u64 stack; /* key of `stacks` */
+	__u64 start; /* address that the call worked on; brk: the new break */
+	__u64 length;     /* bytes */
+	__u64 old_start;  /* mremap */
+	__u64 old_length; /* mremap */
+	__u32 protection; /* PROT_* of mmap; the advice of madvise */
+	__u32 flags;      /* MAP_* or MREMAP_* */
+	__s32 descriptor; /* mmap: file descriptor, -1 for anonymous memory */
+	__u32 by_allocator; /* 1: called from inside a probed allocator function */
+};

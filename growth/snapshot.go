@@ -1,0 +1,111 @@
+package growth
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+)
+
+// A Holding is what one stack has allocated and still holds, in one kind of memory.
+//
+// Counts of sampled memory are estimates: each sampled object of S bytes stands for 1/p objects, p = 1 - exp(-S/interval).
+type Holding struct {
+	Stack *Stack
+	Kind  Kind
+	// InuseObjects and InuseBytes are alive. For mappings, bytes are those that have been touched (in memory or swapped out).
+	InuseObjects float64
+	InuseBytes   int64
+	// AllocObjects and AllocBytes were allocated since the attach, freed or not. For mappings, bytes are those asked for.
+	AllocObjects float64
+	AllocBytes   float64
+	// Samples is the number of objects behind InuseObjects.
+	Samples int64
+}
+
+// MappingTotals sums the mappings that were made since the attach, in bytes.
+type MappingTotals struct {
+	// Reserved is mapped, touched or not; Touched is in memory or swapped out.
+	Reserved, Touched int64
+	// Allocator is the part of Reserved that the heap's allocator mapped to serve malloc; where the heap is traced, its
+	// contents are counted there and not here.
+	Allocator int64
+	// Unknown is the part of Reserved that appeared in /proc/PID/maps without a system call having been seen.
+	Unknown int64
+	// Unmeasured is the part of Reserved whose pages were not looked at, because there is too much of it.
+	Unmeasured int64
+	// Released was given back since the attach by madvise (DONTNEED, FREE, REMOVE); Unmapped by munmap.
+	Released, Unmapped int64
+}
+
+// A Snapshot is what was alive at one moment.
+type Snapshot struct {
+	// Elapsed since the start of the trace.
+	Elapsed time.Duration
+	// Holdings, one for each stack and kind, in no particular order.
+	Holdings []Holding
+	// LiveObjects is the number of entries of the live map.
+	LiveObjects int
+	Mappings    MappingTotals
+	// Took is how long it took to read.
+	Took time.Duration
+}
+
+// Total is the sum of InuseBytes over the holdings of a kind; of all kinds if none is given.
+func (s *Snapshot) Total(kinds ...Kind) int64 {
+	var sum int64
+	for _, h := range s.Holdings {
+		if len(kinds) == 0 || slices.Contains(kinds, h.Kind) {
+			sum += h.InuseBytes
+		}
+	}
+	return sum
+}
+
+type holder struct {
+	stack uint64
+	kind  Kind
+}
+
+// Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
+// what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
+// that hold less than before are negative; stacks without any difference are left out. The result is sorted by
+// InuseBytes, largest first.
+func Between(start, end *Snapshot) []Holding {
+	sums := make(map[holder]Holding, len(end.Holdings))
+	for _, h := range end.Holdings {
+		sums[holder{h.Stack.ID, h.Kind}] = h
+	}
+	for _, h := range start.Holdings {
+		key := holder{h.Stack.ID, h.Kind}
+		sum, ok := sums[key]
+		if !ok {
+			sum = Holding{Stack: h.Stack, Kind: h.Kind}
+		}
+		sum.InuseObjects -= h.InuseObjects
+		sum.InuseBytes -= h.InuseBytes
+		sum.AllocObjects -= h.AllocObjects
+		sum.AllocBytes -= h.AllocBytes
+		sum.Samples -= h.Samples
+		sums[key] = sum
+	}
+	grown := make([]Holding, 0, len(sums))
+	for _, h := range sums {
+		if !h.isZero() {
+			grown = append(grown, h)
+		}
+	}
+	SortByInuse(grown)
+	return grown
+}
+
+func (h Holding) isZero() bool {
+	return h.InuseBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
+}
+
+// SortByInuse sorts by InuseBytes, largest first, and by stack ID among equals.
+func SortByInuse(holdings []Holding) {
+	slices.SortFunc(holdings, func(a, b Holding) int {
+		return cmp.Or(cmp.Compare(b.InuseBytes, a.InuseBytes), cmp.Compare(a.Stack.ID, b.Stack.ID), cmp.Compare(a.Kind, b.Kind))
+	})
+}

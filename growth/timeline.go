@@ -1,0 +1,35 @@
+package growth
+
+import "time"
+
+// Unknown marks a value of a Sample that could not be read: a gap, not a zero.
+const Unknown = -1
+
+// A Sample is the state of a process at one moment, as the kernel counts it. Sizes are in bytes.
+type Sample struct {
+	// Elapsed since the start of the trace.
+	Elapsed time.Duration
+	// RSS is resident memory, shared pages counted whole; Virtual the size of the address space; Swap what is swapped out.
+	RSS, Virtual, Swap int64
+	// PSS counts shared pages by their share; Private is what no other process shares. Unknown where the reading was left
+	// out because of its cost.
+	PSS, Private int64
+	// Threads at the moment; MinorFaults and MajorFaults since the process began.
+	Threads, MinorFaults, MajorFaults int64
+}
+
+// A Timeline is the samples of one process in the order of time.
+type Timeline []Sample
+
+// RSSAt is the resident memory of the last sample at or before a moment, of the first sample if there is none; Unknown for
+// an empty timeline.
+func (t Timeline) RSSAt(elapsed time.Duration) int64 {
+	rss := int64(Unknown)
+	for _, s := range t {
+		if s.Elapsed > elapsed && rss != Unknown {
+			break
+		}
+		rss = s.RSS
+	}
+	return rss
+}

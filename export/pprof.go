@@ -1,0 +1,63 @@
+// Package export writes what a trace found: pprof profiles, the timeline, the summary, and the folder that holds them.
+// It knows nothing of the kernel. Writers take an io.Writer and leave naming the file to whoever opened it.
+package export
+
+import (
+	"io"
+	"slices"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// Info is what a profile says besides its samples.
+type Info struct {
+	// Time at which the period began that the values cover; the zero time leaves it out.
+	Time time.Time
+	// Duration of that period; 0 leaves it out.
+	Duration time.Duration
+	// Interval is the mean number of bytes between samples; 0 and 1 mean every allocation.
+	Interval uint64
+	// Executable is the path of the main binary as the process sees it. It becomes the first mapping, which pprof takes
+	// for the name of the profile. Empty: the first mapping is that of the largest holding.
+	Executable string
+	// Processes maps a PID to its command name, for the label "process". Samples of other PIDs carry no such label.
+	Processes map[int]string
+	// Comments are lines of text: losses, kernel, sources, command.
+	Comments []string
+}
+
+// Profile is the pprof form of holdings: one sample for each, largest InuseBytes first. Values are rounded to the nearest
+// integer and are negative where something shrank.
+//
+// Sample types: alloc_objects and alloc_space, inuse_objects and inuse_space (the default). Labels: "kind", "process",
+// "pid" (text), and "bytes", the mean size of an object.
+//
+// The frames of the allocator itself are kept and named in DropFrames: pprof leaves them out when it reads the file, so
+// that the caller of malloc shows as flat.
+//
+// The error is that of profile.CheckValid.
+func Profile(holdings []growth.Holding, info Info) (*profile.Profile, error) {
+	sorted := slices.Clone(holdings)
+	growth.SortByInuse(sorted)
+	b := newBuilder(info)
+	b.addExecutable(info.Executable, sorted)
+	for _, h := range sorted {
+		b.addSample(h)
+	}
+	if err := b.profile.CheckValid(); err != nil {
+		return nil, err
+	}
+	return b.profile, nil
+}
+
+// WriteProfile writes Profile, compressed with gzip. The error is that of Profile or of the writer, not wrapped.
+func WriteProfile(w io.Writer, holdings []growth.Holding, info Info) error {
+	p, err := Profile(holdings, info)
+	if err != nil {
+		return err
+	}
+	return p.Write(w)
+}

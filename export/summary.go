@@ -1,0 +1,209 @@
+package export
+
+import (
+	"encoding/json"
+	"io"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// SummarySchema is the version of the form of summary.json. It changes when a field changes its meaning or goes; new fields
+// may come at any time.
+const SummarySchema = "allocscope/1"
+
+// A Summary is the content of summary.json, for programs.
+//
+// Sizes are whole bytes and their names end in _bytes (or hold _bytes_ before a rate's unit); inside lists and maps that hold
+// sizes alone the name is "bytes". Times are seconds with decimals and their names end in _s. A value that is not known is
+// absent, never 0; a list or map without entries is empty, never absent, unless its comment says otherwise.
+type Summary struct {
+	// Schema is SummarySchema; Write sets it.
+	Schema string `json:"schema"`
+	// Version of allocscope.
+	Version string `json:"version"`
+	// CommandLine with which allocscope was called, the program's name first.
+	CommandLine []string `json:"command_line"`
+	// Started is when the trace began, RFC 3339. All other times count from it.
+	Started time.Time `json:"started"`
+	// DurationS is how long the trace took, in seconds.
+	DurationS float64 `json:"duration_s"`
+	// Ended says why the trace ended: one of the constants Ended….
+	Ended string `json:"ended"`
+	// Process that was traced.
+	Process Process `json:"process"`
+	// Kernel release, as uname -r prints it, and Architecture, as Go names it: "amd64" or "arm64".
+	Kernel       string `json:"kernel"`
+	Architecture string `json:"architecture"`
+	// IntervalBytes is the mean number of bytes between samples; 1 means that every allocation was taken.
+	IntervalBytes uint64 `json:"interval_bytes"`
+	// Sources of events, attached or not.
+	Sources []Source `json:"sources"`
+	// BoundaryS is the end of the warm-up, from where on growth is counted; absent if the trace ended before.
+	BoundaryS *float64 `json:"boundary_s,omitempty"`
+	// RSS is the resident memory of the process.
+	RSS RSS `json:"rss"`
+	// Live is what was alive at the end.
+	Live Live `json:"live"`
+	// Mappings made since the attach, at the end.
+	Mappings Mappings `json:"mappings"`
+	// Accumulating are the stacks that hold more at the end than at the boundary, largest first, as many as were asked for.
+	Accumulating []Accumulation `json:"accumulating"`
+	// Released is memory that was given back to the kernel since the attach; absent if none was or nobody looked.
+	Released []Release `json:"released,omitempty"`
+	// Events that were counted in the kernel.
+	Events Events `json:"events"`
+	// Losses are the events and stacks that are missing from all these numbers.
+	Losses []Loss `json:"losses"`
+	// Files of the trace: what is in it ("growth", "timeline") to the file's name in the folder of this summary.
+	Files map[string]string `json:"files"`
+	// Warnings for people, a sentence each.
+	Warnings []string `json:"warnings"`
+}
+
+// Why a trace ended.
+const (
+	EndedDuration  = "duration"
+	EndedInterrupt = "interrupt"
+	EndedExit      = "target exited"
+	EndedExec      = "target executed another program"
+)
+
+// A Process is the process that was traced.
+type Process struct {
+	PID int `json:"pid"`
+	// Command is the short name, as in /proc/PID/comm.
+	Command string `json:"command"`
+	// Executable is the path of the program; absent if it could not be read.
+	Executable string `json:"executable,omitempty"`
+	// Arguments of the program, its name first; absent if they could not be read.
+	Arguments []string `json:"arguments,omitempty"`
+}
+
+// A Source is one sort of events.
+type Source struct {
+	// Name: "heap", "mapping", ….
+	Name string `json:"name"`
+	// State is one of the constants Source….
+	State string `json:"state"`
+	// Reason why the source is not attached; absent if it is.
+	Reason string `json:"reason,omitempty"`
+}
+
+// States of a source.
+const (
+	SourceAttached = "attached"
+	SourceFailed   = "failed"
+	SourceOff      = "off" // nobody asked for it
+)
+
+// RSS is the resident memory of the process, shared pages counted whole.
+type RSS struct {
+	// StartBytes, BoundaryBytes and EndBytes at the start of the trace, at BoundaryS, and at its end.
+	StartBytes    *int64 `json:"start_bytes,omitempty"`
+	BoundaryBytes *int64 `json:"boundary_bytes,omitempty"`
+	EndBytes      *int64 `json:"end_bytes,omitempty"`
+	// GrowthBytesPerMin since the boundary, negative if it shrank; absent without a boundary.
+	GrowthBytesPerMin *int64 `json:"growth_bytes_per_min,omitempty"`
+}
+
+// Live is what was alive at one moment, estimated from the samples.
+type Live struct {
+	// Objects of all kinds.
+	Objects int64 `json:"objects"`
+	// Bytes by kind; for mappings those that have been touched. Kinds that hold nothing are absent.
+	Bytes map[growth.Kind]int64 `json:"bytes"`
+}
+
+// Mappings is growth.MappingTotals, which explains the fields.
+type Mappings struct {
+	ReservedBytes   int64 `json:"reserved_bytes"`
+	TouchedBytes    int64 `json:"touched_bytes"`
+	AllocatorBytes  int64 `json:"allocator_bytes"`
+	UnknownBytes    int64 `json:"unknown_bytes"`
+	UnmeasuredBytes int64 `json:"unmeasured_bytes"`
+	ReleasedBytes   int64 `json:"released_bytes"`
+	UnmappedBytes   int64 `json:"unmapped_bytes"`
+}
+
+// An Accumulation is what one stack holds more than before, in one kind of memory.
+type Accumulation struct {
+	// Rank among all that grew, 1 being the largest.
+	Rank int `json:"rank"`
+	// Function that called the allocator, and the Module it is in; absent if that is not known.
+	Function string `json:"function"`
+	Module   string `json:"module,omitempty"`
+	// Kind of memory: one of growth.Kind.
+	Kind growth.Kind `json:"kind"`
+	// Objects and Bytes that came on top.
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	// BytesPerMin is Bytes by the time since the boundary; absent if that time is 0.
+	BytesPerMin *int64 `json:"bytes_per_min,omitempty"`
+	// Share of the growth of all stacks that grew, from 0 to 1.
+	Share float64 `json:"share"`
+	// Stack in words, leaf first, without the allocator's own frames: see StackText.
+	Stack []string `json:"stack"`
+}
+
+// A Release is memory that one stack gave back to the kernel.
+type Release struct {
+	// Call that gave it back: "madvise" or "munmap".
+	Call  string   `json:"call"`
+	Bytes int64    `json:"bytes"`
+	Stack []string `json:"stack"`
+}
+
+// Events are counts since the attach.
+type Events struct {
+	// Allocations and Frees that were seen, sampled or not.
+	Allocations uint64 `json:"allocations"`
+	Frees       uint64 `json:"frees"`
+	// FreesUntracked are the Frees of what was not sampled or was allocated before the attach.
+	FreesUntracked uint64 `json:"frees_untracked"`
+	// Samples are the Allocations that were taken.
+	Samples uint64 `json:"samples"`
+	// Failed allocations: those that returned no memory.
+	Failed uint64 `json:"failed"`
+	// MappingCalls are system calls that changed the address space.
+	MappingCalls uint64 `json:"mapping_calls"`
+}
+
+// A Loss is how often something was missed for one reason.
+type Loss struct {
+	Reason string `json:"reason"`
+	Count  uint64 `json:"count"`
+}
+
+// Write writes the summary as indented JSON. The error is that of w, not wrapped, or that a number is not finite.
+func (s *Summary) Write(w io.Writer) error {
+	out := *s
+	out.Schema = SummarySchema
+	out.CommandLine = list(out.CommandLine)
+	out.Sources = list(out.Sources)
+	out.Accumulating = list(out.Accumulating)
+	out.Losses = list(out.Losses)
+	out.Warnings = list(out.Warnings)
+	out.Files = table(out.Files)
+	out.Live.Bytes = table(out.Live.Bytes)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+	return encoder.Encode(out)
+}
+
+// list is a slice that JSON writes as [], not as null.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// table is a map that JSON writes as {}, not as null.
+func table[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return m
+}

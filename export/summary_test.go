@@ -1,0 +1,127 @@
+package export
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+func pointer[T any](value T) *T { return &value }
+
+func summary() Summary {
+	return Summary{
+		Version:       "v0.1.0",
+		CommandLine:   []string{"allocscope", "trace", "--pid", "4242"},
+		Started:       time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		DurationS:     Seconds(300*time.Second + 1234567*time.Nanosecond),
+		Ended:         EndedDuration,
+		Process:       Process{PID: 4242, Command: "trainer", Executable: trainer.Path, Arguments: []string{"trainer", "--fast"}},
+		Kernel:        "6.8.0",
+		Architecture:  "amd64",
+		IntervalBytes: 512 << 10,
+		Sources:       []Source{{Name: "heap", State: SourceAttached}, {Name: "mapping", State: SourceFailed, Reason: "permission denied"}},
+		BoundaryS:     pointer(60.0),
+		RSS:           RSS{pointer[int64](0), pointer[int64](1 << 30), pointer[int64](2 << 30), BytesPerMin(1<<30, 4*time.Minute)},
+		Live:          LiveOf(holdings()),
+		Mappings:      MappingsOf(growth.MappingTotals{Reserved: 1, Touched: 2, Allocator: 3, Unknown: 4, Unmeasured: 5, Released: 6, Unmapped: 7}),
+		Accumulating:  Accumulating(holdings(), 4*time.Minute, 4),
+		Released:      []Release{{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}}},
+		Events:        Events{Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1},
+		Losses:        []Loss{{Reason: "stack map full", Count: 3}},
+		Files:         map[string]string{"growth": GrowthFile, "timeline": TimelineFile},
+		Warnings:      []string{"the heap of <module> & others is not traced"},
+	}
+}
+
+func TestSummaryRoundTrip(t *testing.T) {
+	want := summary()
+	var buf bytes.Buffer
+	if err := want.Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "summary.json", buf.Bytes())
+	decoder := json.NewDecoder(&buf)
+	decoder.DisallowUnknownFields()
+	var got Summary
+	if err := decoder.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want.Schema = SummarySchema; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// What is not known is absent, lists are there.
+func TestSummaryEmpty(t *testing.T) {
+	var buf bytes.Buffer
+	if err := (&Summary{}).Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "summary_empty.json", buf.Bytes())
+	if bytes.Contains(buf.Bytes(), []byte("null")) {
+		t.Error("null in the summary")
+	}
+}
+
+func TestSummaryNotFinite(t *testing.T) {
+	var buf bytes.Buffer
+	wantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
+	if buf.Len() > 0 {
+		t.Errorf("written nevertheless: %s", buf.Bytes())
+	}
+}
+
+func TestAccumulating(t *testing.T) {
+	all := Accumulating(holdings(), 4*time.Minute, 100)
+	// 1572864 + 524288 + 262144 + 4096 + 2048 + 512 + 400: what shrank is left out.
+	const sum = 2366352
+	var share float64
+	for i, a := range all {
+		if a.Rank != i+1 || a.Share != float64(a.Bytes)/sum || a.Function == "" || len(a.Stack) == 0 {
+			t.Errorf("entry %d: %+v", i, a)
+		}
+		share += a.Share
+	}
+	if len(all) != 7 || math.Abs(share-1) > 1e-12 {
+		t.Errorf("%d entries that share %v, want 7 that share 1", len(all), share)
+	}
+	if first := all[0]; first.Function != "leak_block" || first.Module != trainer.Path || *first.BytesPerMin != 393216 || first.Objects != 1000 {
+		t.Errorf("first %+v", first)
+	}
+	if one := Accumulating(holdings(), 0, 1); len(one) != 1 || one[0].BytesPerMin != nil || one[0].Share != all[0].Share {
+		t.Errorf("the first alone: %+v", one)
+	}
+	if none := Accumulating(nil, time.Minute, 10); len(none) != 0 {
+		t.Errorf("nothing grew: %+v", none)
+	}
+}
+
+func TestStackText(t *testing.T) {
+	in := func(function string, module *growth.Module) growth.Frame {
+		return growth.Frame{Function: function, Module: module}
+	}
+	for _, test := range []struct {
+		name  string
+		stack growth.Stack
+		want  []string
+	}{
+		{"source", growth.Stack{Frames: []growth.Frame{mallocF, mainFn}}, []string{"main (/src/trainer.c:40)"}},
+		{"file without line", growth.Stack{Frames: []growth.Frame{{Function: "f", File: "a.c"}}}, []string{"f (a.c)"}},
+		{"module", growth.Stack{Frames: []growth.Frame{in("f", trainer)}}, []string{"f (/opt/job/trainer)"}},
+		{"name", growth.Stack{Frames: []growth.Frame{in("f", nil)}}, []string{"f"}},
+		{"allocator alone", growth.Stack{Frames: []growth.Frame{in("mmap", nil), in("malloc", nil)}}, []string{"mmap", "malloc"}},
+		{"allocator's insides", growth.Stack{Frames: []growth.Frame{in("mmap", nil), in("sysmalloc", nil), in("malloc", nil), in("f", nil)}}, []string{"f"}},
+		{"cut", growth.Stack{Frames: []growth.Frame{in("malloc", nil)}, Truncated: "why"}, []string{"[truncated: why]"}},
+		{"lost", growth.Stack{Truncated: "stack map full"}, []string{"[stack not kept: stack map full]"}},
+		{"unknown", growth.Stack{}, []string{"[stack unknown]"}},
+	} {
+		if got := StackText(&test.stack); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

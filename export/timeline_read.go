@@ -1,0 +1,108 @@
+package export
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// ReadTimeline reads what TimelineWriter wrote: times in milliseconds, empty fields as growth.Unknown.
+//
+// It takes nothing else. Another header, another number of fields, a time before that of the line above, and a last line
+// that was cut short are errors that name the line; with the error comes what was read before that line.
+func ReadTimeline(r io.Reader) (growth.Timeline, error) {
+	lines := bufio.NewReader(r)
+	if err := readHeader(lines); err != nil {
+		return nil, fmt.Errorf("read timeline: line 1: %w", err)
+	}
+	var timeline growth.Timeline
+	for number := 2; ; number++ {
+		sample, err := readSample(lines)
+		if err == io.EOF {
+			return timeline, nil
+		}
+		if err == nil && len(timeline) > 0 && sample.Elapsed < timeline[len(timeline)-1].Elapsed {
+			err = errors.New("time_s is before that of the line above")
+		}
+		if err != nil {
+			return timeline, fmt.Errorf("read timeline: line %d: %w", number, err)
+		}
+		timeline = append(timeline, sample)
+	}
+}
+
+func readHeader(r *bufio.Reader) error {
+	want := strings.Join(timelineColumns, ",")
+	header, err := readLine(r)
+	switch {
+	case err == io.EOF:
+		return errors.New("no header: the file is empty")
+	case err == nil && header != want:
+		return fmt.Errorf("header is %q, not %q", header, want)
+	}
+	return err
+}
+
+func readSample(r *bufio.Reader) (growth.Sample, error) {
+	line, err := readLine(r)
+	if err != nil {
+		return growth.Sample{}, err
+	}
+	fields := strings.Split(line, ",")
+	if len(fields) != len(timelineColumns) {
+		return growth.Sample{}, fmt.Errorf("%d fields, not %d", len(fields), len(timelineColumns))
+	}
+	var s growth.Sample
+	if s.Elapsed, err = parseSeconds(fields[0]); err != nil {
+		return s, fmt.Errorf("time_s: %w", err)
+	}
+	for i, value := range counters(&s) {
+		if *value, err = parseCounter(fields[i+1]); err != nil {
+			return s, fmt.Errorf("%s: %w", timelineColumns[i+1], err)
+		}
+	}
+	return s, nil
+}
+
+// readLine reads a line without its newline. The error is io.EOF, unwrapped, if there is none.
+func readLine(r *bufio.Reader) (string, error) {
+	line, err := r.ReadSlice('\n')
+	switch {
+	case err == nil:
+		return string(line[:len(line)-1]), nil
+	case errors.Is(err, bufio.ErrBufferFull):
+		return "", fmt.Errorf("longer than %d bytes", len(line))
+	case errors.Is(err, io.EOF) && len(line) > 0:
+		return "", errors.New("cut short: no newline at its end")
+	}
+	return "", err
+}
+
+// parseSeconds takes "12.345" and nothing less exact.
+func parseSeconds(field string) (time.Duration, error) {
+	seconds, fraction, _ := strings.Cut(field, ".")
+	whole, err := strconv.ParseUint(seconds, 10, 63)
+	ms, err2 := strconv.ParseUint(fraction, 10, 63)
+	if err != nil || err2 != nil || len(fraction) != 3 || whole >= math.MaxInt64/uint64(time.Second) {
+		return 0, fmt.Errorf("%q is not seconds with three decimals", field)
+	}
+	return time.Duration(whole)*time.Second + time.Duration(ms)*time.Millisecond, nil
+}
+
+func parseCounter(field string) (int64, error) {
+	if field == "" {
+		return growth.Unknown, nil
+	}
+	value, err := strconv.ParseUint(field, 10, 63)
+	if err != nil {
+		return 0, fmt.Errorf("%q is not a whole number", field)
+	}
+	return int64(value), nil
+}

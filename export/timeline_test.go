@@ -1,0 +1,147 @@
+package export
+
+import (
+	"bytes"
+	"errors"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+func writeTimeline(t *testing.T, timeline growth.Timeline) []byte {
+	t.Helper()
+	var buf bytes.Buffer
+	w, err := NewTimelineWriter(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, s := range timeline {
+		if err := w.Write(s); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return buf.Bytes()
+}
+
+var timeline = growth.Timeline{
+	{RSS: 1 << 30, PSS: 1 << 29, Private: 1 << 28, Swap: 0, Virtual: 1 << 40, Threads: 12, MinorFaults: 100, MajorFaults: 2},
+	{
+		Elapsed: 1234 * time.Millisecond, RSS: 1<<30 + 4096, PSS: growth.Unknown, Private: growth.Unknown, Swap: 8192, Virtual: 1 << 40,
+		Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2,
+	},
+	{Elapsed: 1234 * time.Millisecond},
+}
+
+const timelineText = `time_s,rss_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,minor_faults,major_faults
+0.000,1073741824,536870912,268435456,0,1099511627776,12,100,2
+1.234,1073745920,,,8192,1099511627776,,101,2
+1.234,0,0,0,0,0,0,0,0
+`
+
+func TestTimelineRoundTrip(t *testing.T) {
+	text := writeTimeline(t, timeline)
+	if string(text) != timelineText {
+		t.Errorf("got\n%s\nwant\n%s", text, timelineText)
+	}
+	got, err := ReadTimeline(bytes.NewReader(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !reflect.DeepEqual(got, timeline) {
+		t.Errorf("got %+v, want %+v", got, timeline)
+	}
+}
+
+func TestTimelineRoundsToMilliseconds(t *testing.T) {
+	text := writeTimeline(t, growth.Timeline{{Elapsed: 59*time.Second + 999600*time.Microsecond}})
+	if !strings.Contains(string(text), "\n60.000,") {
+		t.Errorf("got %s", text)
+	}
+}
+
+// A countingWriter counts calls and fails from the given one on, as a full disk does for a while.
+type countingWriter struct {
+	bytes.Buffer
+	calls, failing int
+}
+
+func (w *countingWriter) Write(data []byte) (int, error) {
+	w.calls++
+	if w.calls == w.failing {
+		w.Buffer.Write(data[:len(data)/2])
+		return len(data) / 2, errors.New("disk full")
+	}
+	return w.Buffer.Write(data)
+}
+
+func TestTimelineRowsAreWrittenAtOnce(t *testing.T) {
+	w := &countingWriter{failing: 3}
+	timelineWriter, err := NewTimelineWriter(w)
+	if err != nil || w.calls != 1 {
+		t.Fatalf("header: %d calls, %v", w.calls, err)
+	}
+	if err := timelineWriter.Write(timeline[0]); err != nil || w.calls != 2 {
+		t.Fatalf("row: %d calls, %v", w.calls, err)
+	}
+	wantError(t, timelineWriter.Write(timeline[1]), "disk full")
+	half := w.Len()
+	wantError(t, timelineWriter.Write(timeline[2]), "disk full")
+	if w.Len() != half {
+		t.Errorf("a row follows half a row:\n%s", w.String())
+	}
+	got, err := ReadTimeline(&w.Buffer)
+	wantError(t, err, "read timeline: line 3: cut short")
+	if len(got) != 1 {
+		t.Errorf("%d samples before the cut, want 1", len(got))
+	}
+}
+
+func TestReadTimelineErrors(t *testing.T) {
+	header, row := strings.Join(timelineColumns, ",")+"\n", "1.000,1,2,3,4,5,6,7,8\n"
+	for _, test := range []struct{ name, text, want string }{
+		{"empty", "", "line 1: no header: the file is empty"},
+		{"other header", "time,rss\n", `line 1: header is "time,rss"`},
+		{"header cut", header[:20], "line 1: cut short"},
+		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 9"},
+		{"too many fields", header + "2.000,1,2,3,4,5,6,7,8,9\n", "line 2: 10 fields, not 9"},
+		{"empty line", header + "\n", "line 2: 1 fields, not 9"},
+		{"word", header + "1.000,x,2,3,4,5,6,7,8\n", `line 2: rss_bytes: "x" is not a whole number`},
+		{"negative", header + "1.000,1,2,3,4,5,-1,7,8\n", `line 2: threads: "-1" is not a whole number`},
+		{"too large", header + "1.000,9223372036854775808,2,3,4,5,6,7,8\n", "line 2: rss_bytes"},
+		{"no time", header + ",1,2,3,4,5,6,7,8\n", `line 2: time_s: "" is not seconds`},
+		{"two decimals", header + "1.00,1,2,3,4,5,6,7,8\n", `line 2: time_s: "1.00" is not seconds`},
+		{"time too large", header + "9223372036.000,1,2,3,4,5,6,7,8\n", "line 2: time_s"},
+		{"back in time", header + row + "0.999,1,2,3,4,5,6,7,8\n", "line 3: time_s is before"},
+		{"carriage return", header + "1.000,1,2,3,4,5,6,7,8\r\n", "line 2: major_faults"},
+		{"cut", header + row + "2.000,1,2,3,4,5,6,7,8", "line 3: cut short: no newline"},
+		{"long line", header + strings.Repeat("1", 5000) + "\n", "line 2: longer than 4096 bytes"},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			_, err := ReadTimeline(strings.NewReader(test.text))
+			wantError(t, err, "read timeline: ", test.want)
+		})
+	}
+}
+
+// What is read can be written and read again without a change.
+func FuzzReadTimeline(f *testing.F) {
+	f.Add([]byte(timelineText))
+	f.Add([]byte(timelineText[:200]))
+	f.Add([]byte(strings.Join(timelineColumns, ",") + "\n9223372035.999,,,,,,,,9223372036854775807\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		first, err := ReadTimeline(bytes.NewReader(data))
+		if err != nil {
+			return
+		}
+		second, err := ReadTimeline(bytes.NewReader(writeTimeline(t, first)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !reflect.DeepEqual(first, second) {
+			t.Errorf("%+v became %+v", first, second)
+		}
+	})
+}

@@ -1,0 +1,71 @@
+package tracer
+
+import (
+	"fmt"
+
+	"github.com/allocscope/allocscope/bpf"
+)
+
+// Events counts what was seen since the attach.
+type Events struct {
+	// Allocations are calls that ask the allocator for memory; calls it makes itself to serve them are not counted.
+	Allocations uint64
+	// Frees are calls of free with a pointer; FreesUntracked those of memory older than the attach or never sampled.
+	Frees, FreesUntracked uint64
+	// Samples were taken into the live map; Failed would have been but got no memory.
+	Samples, Failed uint64
+	// MappingCalls are mmap, munmap, mremap, brk and madvise.
+	MappingCalls uint64
+}
+
+// Total number of events.
+func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls }
+
+// A Loss is something that was not measured.
+type Loss struct {
+	Reason string
+	Count  uint64
+}
+
+// What each loss means for the result, in the order in which they are reported.
+var lossReasons = []struct {
+	counter bpf.KernelCounter
+	reason  string
+}{
+	{bpf.KernelCounterDROP_LIVE_FULL, "allocations not followed: the live map was full (raise --max-live or --interval)"},
+	{bpf.KernelCounterDROP_STACKS_FULL, "allocations without a stack: the stack map was full"},
+	{bpf.KernelCounterDROP_TALLY_FULL, "allocations missing from alloc_objects and alloc_space: the tally was full"},
+	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc)"},
+	{bpf.KernelCounterDROP_THREAD_STATE, "events lost: the kernel had no memory for a thread's state"},
+	{bpf.KernelCounterDROP_OUT_POINTER, "posix_memalign results that could not be read"},
+	{bpf.KernelCounterDROP_MISSED_RETURN, "allocations whose return was not seen"},
+	{bpf.KernelCounterDROP_MISSED_FREE, "addresses handed out again whose free was not seen"},
+}
+
+// Counters reads what was seen and what was lost. Losses that did not occur are left out.
+func (s *Session) Counters() (Events, []Loss, error) {
+	var values [bpf.KernelCounterCOUNTERS]uint64
+	for i := range values {
+		var perCPU []uint64
+		if err := s.kernel.Maps[bpf.KernelMapCounters].Lookup(uint32(i), &perCPU); err != nil {
+			return Events{}, nil, fmt.Errorf("read counters: %w", err)
+		}
+		for _, v := range perCPU {
+			values[i] += v
+		}
+	}
+	var losses []Loss
+	for _, l := range lossReasons {
+		if n := values[l.counter]; n > 0 {
+			losses = append(losses, Loss{Reason: l.reason, Count: n})
+		}
+	}
+	return Events{
+		Allocations:    values[bpf.KernelCounterCOUNT_ALLOCATIONS],
+		Frees:          values[bpf.KernelCounterCOUNT_FREES],
+		FreesUntracked: values[bpf.KernelCounterCOUNT_FREES_UNTRACKED],
+		Samples:        values[bpf.KernelCounterCOUNT_SAMPLES],
+		Failed:         values[bpf.KernelCounterCOUNT_FAILED],
+		MappingCalls:   values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
+	}, losses, nil
+}

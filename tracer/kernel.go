@@ -1,0 +1,126 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"syscall"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/probe"
+)
+
+// kernel is the loaded BPF object.
+type kernel struct {
+	*ebpf.Collection
+	mode probe.Mode
+	// whyNotSession is the kernel's refusal of a better mode, for --debug.
+	whyNotSession error
+}
+
+// loadKernel loads the BPF object in the best mode that the kernel takes, or in the one asked for.
+func loadKernel(options Options) (*kernel, error) {
+	var refusal error
+	if options.Mode == probe.Automatic || options.Mode == probe.Session {
+		k, err := loadMode(options, probe.Session)
+		if err == nil || options.Mode == probe.Session {
+			return k, err
+		}
+		refusal = err
+	}
+	mode := options.Mode
+	if mode == probe.Automatic {
+		mode = probe.Single
+		if features.HaveBPFLinkUprobeMulti() == nil {
+			mode = probe.Multi
+		}
+	}
+	k, err := loadMode(options, mode)
+	if err != nil {
+		return nil, err
+	}
+	k.whyNotSession = refusal
+	return k, nil
+}
+
+func loadMode(options Options, mode probe.Mode) (*kernel, error) {
+	spec, err := bpf.LoadKernel()
+	if err != nil {
+		return nil, fmt.Errorf("read BPF object: %w", err)
+	}
+	if err := configure(spec, options); err != nil {
+		return nil, fmt.Errorf("configure BPF object: %w", err)
+	}
+	switch entry, exit := spec.Programs[bpf.KernelProgHeapOnEntry], spec.Programs[bpf.KernelProgHeapOnReturn]; mode {
+	case probe.Session:
+		spec.Programs[bpf.KernelProgHeapSession].AttachType = probe.AttachTraceUprobeSession
+		delete(spec.Programs, bpf.KernelProgHeapOnEntry)
+		delete(spec.Programs, bpf.KernelProgHeapOnReturn)
+	case probe.Multi:
+		entry.AttachType, exit.AttachType = ebpf.AttachTraceUprobeMulti, ebpf.AttachTraceUprobeMulti
+		delete(spec.Programs, bpf.KernelProgHeapSession)
+	default:
+		delete(spec.Programs, bpf.KernelProgHeapSession)
+	}
+	collection, err := ebpf.NewCollection(spec)
+	if errors.Is(err, os.ErrPermission) {
+		return nil, fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", err)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load BPF programs: %w (allocscope needs Linux 5.15 or newer with BTF; see allocscope doctor)", err)
+	}
+	return &kernel{Collection: collection, mode: mode}, nil
+}
+
+// configure sets what is known before loading.
+func configure(spec *ebpf.CollectionSpec, options Options) error {
+	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
+	spec.Maps[bpf.KernelMapStacks].MaxEntries = uint32(options.MaxStacks)
+	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
+	if err := spec.Variables[bpf.KernelVarInterval].Set(options.Interval); err != nil {
+		return err
+	}
+	device, inode, err := pidNamespace()
+	if err != nil {
+		return err
+	}
+	if err := spec.Variables[bpf.KernelVarPidnsDevice].Set(device); err != nil {
+		return err
+	}
+	return spec.Variables[bpf.KernelVarPidnsInode].Set(inode)
+}
+
+// initialPIDNamespace is the inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
+const initialPIDNamespace = 0xEFFFFFFC
+
+// pidNamespace identifies our PID namespace to the kernel; zeros for the initial one.
+func pidNamespace() (device, inode uint64, err error) {
+	info, err := os.Stat("/proc/self/ns/pid")
+	if err != nil {
+		return 0, 0, fmt.Errorf("identify PID namespace: %w", err)
+	}
+	stat := info.Sys().(*syscall.Stat_t)
+	if stat.Ino == initialPIDNamespace {
+		return 0, 0, nil
+	}
+	return stat.Dev, stat.Ino, nil
+}
+
+// setTarget tells the kernel side what to do with events of a process.
+func (k *kernel) setTarget(pid int, state bpf.KernelTargetState) error {
+	if err := k.Maps[bpf.KernelMapTargets].Put(uint32(pid), state); err != nil {
+		return fmt.Errorf("set target: %w", err)
+	}
+	return nil
+}
+
+func (k *kernel) programs() probe.Programs {
+	return probe.Programs{
+		Session: k.Programs[bpf.KernelProgHeapSession],
+		Entry:   k.Programs[bpf.KernelProgHeapOnEntry],
+		Return:  k.Programs[bpf.KernelProgHeapOnReturn],
+	}
+}

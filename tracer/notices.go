@@ -1,0 +1,112 @@
+package tracer
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/ringbuf"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/mapping"
+)
+
+// noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot.
+type noticeReader struct {
+	ring    *ringbuf.Reader
+	stacks  *stackTable
+	onExec  func()
+	flushed chan struct{} // one value for each flush; closed when reading has ended
+
+	mu    sync.Mutex
+	calls []bpf.KernelNotice
+}
+
+func startNotices(ring *ebpf.Map, stacks *stackTable, onExec func()) (*noticeReader, error) {
+	reader, err := ringbuf.NewReader(ring)
+	if err != nil {
+		return nil, fmt.Errorf("open ring buffer: %w", err)
+	}
+	n := &noticeReader{ring: reader, stacks: stacks, onExec: onExec, flushed: make(chan struct{})}
+	go n.read()
+	return n, nil
+}
+
+func (n *noticeReader) read() {
+	defer close(n.flushed)
+	var record ringbuf.Record
+	for {
+		err := n.ring.ReadInto(&record)
+		switch {
+		case errors.Is(err, ringbuf.ErrFlushed):
+			n.flushed <- struct{}{}
+		case errors.Is(err, os.ErrClosed):
+			return
+		case err == nil:
+			n.dispatch(record.RawSample)
+		}
+	}
+}
+
+func (n *noticeReader) dispatch(raw []byte) {
+	var notice bpf.KernelNotice
+	if binary.Read(bytes.NewReader(raw), binary.NativeEndian, &notice) != nil {
+		return // not of the size that the kernel side sends: cannot happen
+	}
+	switch notice.Kind {
+	case bpf.KernelNoticeKindNOTICE_STACK:
+		n.stacks.get(notice.Stack)
+	case bpf.KernelNoticeKindNOTICE_EXEC:
+		n.onExec()
+	default:
+		n.mu.Lock()
+		n.calls = append(n.calls, notice)
+		n.mu.Unlock()
+		const protExec = 4
+		if notice.Kind == bpf.KernelNoticeKindNOTICE_MMAP && notice.Protection&protExec != 0 {
+			n.stacks.invalidateMaps()
+		}
+	}
+}
+
+// take waits until everything now in the ring buffer has been read, and gives the mapping calls in the order of time.
+func (n *noticeReader) take() []bpf.KernelNotice {
+	if n.ring.Flush() == nil {
+		<-n.flushed
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	calls := n.calls
+	n.calls = nil
+	slices.SortStableFunc(calls, func(a, b bpf.KernelNotice) int {
+		return int(int64(a.Time) - int64(b.Time))
+	})
+	return calls
+}
+
+func (n *noticeReader) close() error { return n.ring.Close() }
+
+// apply records mapping calls in the set.
+func apply(space *mapping.Set, calls []bpf.KernelNotice, heapTraced bool) {
+	for _, c := range calls {
+		call := mapping.Call{Stack: c.Stack, ByAllocator: heapTraced && c.ByAllocator != 0}
+		switch c.Kind {
+		case bpf.KernelNoticeKindNOTICE_MMAP:
+			space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)
+		case bpf.KernelNoticeKindNOTICE_MUNMAP:
+			space.Unmap(call, c.Start, c.Length)
+		case bpf.KernelNoticeKindNOTICE_MREMAP:
+			space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
+		case bpf.KernelNoticeKindNOTICE_BRK:
+			call.ByAllocator = heapTraced // nothing but the allocator moves the break
+			space.Break(call, c.Start)
+		case bpf.KernelNoticeKindNOTICE_MADVISE:
+			space.Advise(call, c.Length)
+		}
+	}
+}

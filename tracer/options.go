@@ -1,0 +1,54 @@
+// Package tracer attaches to one running process and tells what it holds: Open, Snapshot, Close. The maps in the kernel
+// are the state; a snapshot is one reading of them. It knows neither files nor statistics.
+package tracer
+
+import (
+	"github.com/allocscope/allocscope/tracer/probe"
+)
+
+// Options of a trace. Zero values stand for the defaults.
+type Options struct {
+	// PID of the process to trace, as our PID namespace counts.
+	PID int
+	// Interval is the mean number of bytes between samples; 1 takes every allocation. Default 512 KiB.
+	Interval uint64
+	// MaxLive bounds the sampled allocations that are followed at a time. Default 1,000,000, about 130 bytes of kernel
+	// memory each when in use.
+	MaxLive int
+	// MaxStacks bounds the distinct stacks. Default 65,536, about 1.1 KiB of kernel memory each when in use.
+	MaxStacks int
+	// Mode in which functions are probed; the best that the kernel has by default.
+	Mode probe.Mode
+}
+
+// Defaults and limits of Options.
+const (
+	DefaultInterval  = 512 << 10
+	MaxInterval      = 1 << 32
+	DefaultMaxLive   = 1_000_000
+	DefaultMaxStacks = 65_536
+)
+
+func (o Options) withDefaults() Options {
+	if o.Interval == 0 {
+		o.Interval = DefaultInterval
+	}
+	o.Interval = min(o.Interval, MaxInterval)
+	if o.MaxLive <= 0 {
+		o.MaxLive = DefaultMaxLive
+	}
+	if o.MaxStacks <= 0 {
+		o.MaxStacks = DefaultMaxStacks
+	}
+	return o
+}
+
+// A Source is one kind of event that can be watched.
+type Source struct {
+	Name string
+	// Reason why it is not attached, or what it cannot see; empty if there is nothing to say.
+	Reason   string
+	Attached bool
+	// Details for those who ask: what is probed, where and why there.
+	Details []string
+}

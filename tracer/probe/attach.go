@@ -1,0 +1,169 @@
+package probe
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+// A Mode is a way of attaching to functions that the kernel offers.
+type Mode int
+
+// The modes, the best last. Zero is for automatic choice.
+const (
+	Automatic Mode = iota
+	Single         // a perf event for each probe
+	Multi          // one uprobe_multi link for the entries of a file and one for the returns, since 6.6
+	Session        // one uprobe session link for both, whose entry can leave out the return, since 6.13
+)
+
+func (m Mode) String() string {
+	return [...]string{"automatic", "single uprobes", "uprobe_multi", "uprobe session"}[m]
+}
+
+// AttachTraceUprobeSession is BPF_TRACE_UPROBE_SESSION of enum bpf_attach_type, <linux/bpf.h>, for which the library has no
+// name yet.
+const AttachTraceUprobeSession ebpf.AttachType = 57
+
+// Programs are those that a Mode attaches: Session in that mode, Entry and Return in the others.
+type Programs struct {
+	Session, Entry, Return *ebpf.Program
+}
+
+// Attach attaches the programs to all sites of a file in the given process. It attaches all or nothing.
+func Attach(mode Mode, target Target, programs Programs, pid int) ([]link.Link, error) {
+	var links []link.Link
+	var err error
+	switch mode {
+	case Session:
+		links, err = attachSession(target, programs.Session, pid)
+	case Multi:
+		links, err = attachMulti(target, programs, pid)
+	default:
+		links, err = attachSingle(target, programs, pid)
+	}
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("attach to %s: %w", target.File.Path, err), Close(links))
+	}
+	return links, nil
+}
+
+// Close closes links, the last opened first.
+func Close(links []link.Link) error {
+	var errs []error
+	for i := len(links) - 1; i >= 0; i-- {
+		errs = append(errs, links[i].Close())
+	}
+	return errors.Join(errs...)
+}
+
+func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
+	for _, s := range t.Sites {
+		offsets = append(offsets, s.Offset)
+		cookies = append(cookies, uint64(s.Function.Form))
+	}
+	return offsets, cookies
+}
+
+// attachSession makes the system call itself: cilium/ebpf 0.22 knows the link but has no way to make it.
+func attachSession(target Target, program *ebpf.Program, pid int) ([]link.Link, error) {
+	path, err := unix.BytePtrFromString(target.Path)
+	if err != nil {
+		return nil, err
+	}
+	offsets, cookies := target.offsetsAndCookies()
+	var pins runtime.Pinner
+	defer pins.Unpin()
+	pins.Pin(path)
+	pins.Pin(&offsets[0])
+	pins.Pin(&cookies[0])
+	attribute := struct { // union bpf_attr, link_create with uprobe_multi, <linux/bpf.h>
+		program, target, attachType, flags uint32
+		path, offsets, references, cookies uint64
+		count, multiFlags, pid, padding    uint32
+	}{
+		program: uint32(program.FD()), attachType: uint32(AttachTraceUprobeSession),
+		path: address(path), offsets: address(&offsets[0]), cookies: address(&cookies[0]),
+		count: uint32(len(offsets)), pid: uint32(pid),
+	}
+	const linkCreate = 28 // BPF_LINK_CREATE
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, linkCreate, uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute))
+	runtime.KeepAlive(program)
+	if errno != 0 {
+		return nil, fmt.Errorf("create uprobe session link: %w", errno)
+	}
+	l, err := link.NewFromFD(int(fd))
+	if err != nil {
+		return nil, err
+	}
+	return []link.Link{l}, nil
+}
+
+// address of pinned memory, for the kernel.
+func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
+
+func attachMulti(target Target, programs Programs, pid int) ([]link.Link, error) {
+	file, err := link.OpenExecutable(target.Path)
+	if err != nil {
+		return nil, err
+	}
+	offsets, cookies := target.offsetsAndCookies()
+	options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
+	entry, err := file.UprobeMulti(nil, programs.Entry, options)
+	if err != nil {
+		return nil, fmt.Errorf("create uprobe_multi link: %w", err)
+	}
+	links := []link.Link{entry}
+	returning := target.returning()
+	if len(returning.Sites) == 0 {
+		return links, nil
+	}
+	offsets, cookies = returning.offsetsAndCookies()
+	options = &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
+	exit, err := file.UretprobeMulti(nil, programs.Return, options)
+	if err != nil {
+		return links, fmt.Errorf("create uretprobe_multi link: %w", err)
+	}
+	return append(links, exit), nil
+}
+
+// returning leaves out the functions whose return is of no interest.
+func (t Target) returning() Target {
+	kept := t
+	kept.Sites = nil
+	for _, s := range t.Sites {
+		if s.Function.Name != "free" {
+			kept.Sites = append(kept.Sites, s)
+		}
+	}
+	return kept
+}
+
+func attachSingle(target Target, programs Programs, pid int) ([]link.Link, error) {
+	file, err := link.OpenExecutable(target.Path)
+	if err != nil {
+		return nil, err
+	}
+	var links []link.Link
+	for _, s := range target.Sites {
+		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: uint64(s.Function.Form)}
+		entry, err := file.Uprobe("", programs.Entry, options)
+		if err != nil {
+			return links, fmt.Errorf("create uprobe of %s: %w", s.Function.Name, err)
+		}
+		links = append(links, entry)
+	}
+	for _, s := range target.returning().Sites {
+		exit, err := file.Uretprobe("", programs.Return, &link.UprobeOptions{Address: s.Offset, PID: pid})
+		if err != nil {
+			return links, fmt.Errorf("create uretprobe of %s: %w", s.Function.Name, err)
+		}
+		links = append(links, exit)
+	}
+	return links, nil
+}

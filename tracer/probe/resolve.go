@@ -1,0 +1,188 @@
+package probe
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// A Target is one file of a process and the sites in it.
+type Target struct {
+	// File is the mapping through which the file is opened.
+	File process.Mapping
+	// Path under which the kernel finds the file.
+	Path  string
+	Sites []Site
+}
+
+// Reasons for which a process's allocator cannot be probed.
+var (
+	ErrNoAllocator = errors.New("no malloc symbol in any of its files (a static, stripped program?)")
+	Err32Bit       = errors.New("a 32-bit program")
+)
+
+const (
+	codeLength     = 64        // bytes of a function that are looked at
+	maxSymbolBytes = 256 << 20 // of a symbol table
+)
+
+// Resolve finds the allocator functions that the process really uses: for each name the first file in the dynamic
+// linker's search order that defines it. The search ends with the C library, which defines all there are.
+func Resolve(p *process.Process, maps []process.Mapping) ([]Target, error) {
+	order, err := searchOrder(p, maps)
+	if err != nil {
+		return nil, err
+	}
+	var targets []Target
+	missing := append([]Function(nil), Functions...)
+	for _, mapping := range order {
+		target := Target{File: mapping, Path: p.MappedPath(mapping)}
+		var last bool
+		target.Sites, missing, last, err = resolveFile(p, mapping, missing)
+		if err != nil {
+			return nil, err
+		}
+		if len(target.Sites) > 0 {
+			targets = append(targets, target)
+		}
+		if last || len(missing) == 0 {
+			break
+		}
+	}
+	if !defines(targets, "malloc") || !defines(targets, "free") {
+		return nil, ErrNoAllocator
+	}
+	return targets, nil
+}
+
+func defines(targets []Target, name string) bool {
+	for _, t := range targets {
+		for _, s := range t.Sites {
+			if s.Function.Name == name {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// searchOrder is the dynamic linker's list; of a static program, the program itself.
+func searchOrder(p *process.Process, maps []process.Mapping) ([]process.Mapping, error) {
+	program, err := programMapping(p, maps)
+	if err != nil {
+		return nil, err
+	}
+	order, err := p.LoadOrder(maps)
+	if errors.Is(err, process.ErrNoLinkMap) {
+		return []process.Mapping{program}, nil
+	}
+	return order, err
+}
+
+// programMapping finds the program among the mappings and checks that it is of a class we know.
+func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
+	for _, m := range maps {
+		if m.Path != p.Executable || !m.IsFile() {
+			continue
+		}
+		f, err := p.OpenMapped(m)
+		if err != nil {
+			return m, err
+		}
+		defer f.Close()
+		header, err := elf.NewFile(f)
+		if err != nil {
+			return m, fmt.Errorf("read %s: %w", m.Path, err)
+		}
+		if header.Class != elf.ELFCLASS64 {
+			return m, Err32Bit
+		}
+		return m, nil
+	}
+	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)
+}
+
+// resolveFile gives the sites of those functions that the file defines, the functions still missing, and whether the file
+// is the C library.
+func resolveFile(p *process.Process, mapping process.Mapping, wanted []Function) (sites []Site, missing []Function, last bool, err error) {
+	f, err := p.OpenMapped(mapping)
+	if err != nil {
+		return nil, wanted, false, err
+	}
+	defer f.Close()
+	file, err := elf.NewFile(f)
+	if err != nil {
+		return nil, wanted, false, fmt.Errorf("read %s: %w", mapping.Path, err)
+	}
+	symbols, err := definedSymbols(file)
+	if err != nil {
+		return nil, wanted, false, fmt.Errorf("read symbols of %s: %w", mapping.Path, err)
+	}
+	taken := make(map[uint64]bool)
+	for _, function := range wanted {
+		address, ok := symbols[function.Name]
+		if !ok {
+			missing = append(missing, function)
+			continue
+		}
+		site, err := siteAt(file, function, address)
+		if err != nil {
+			return nil, wanted, false, fmt.Errorf("probe %s in %s: %w", function.Name, mapping.Path, err)
+		}
+		if !taken[site.Offset] { // aligned_alloc and memalign are one function in some C libraries
+			sites = append(sites, site)
+		}
+		taken[site.Offset] = true
+	}
+	_, last = symbols["__libc_start_main"]
+	return sites, missing, last, nil
+}
+
+// definedSymbols gives the addresses of the exported functions of a file; of a static program, of all its functions.
+func definedSymbols(file *elf.File) (map[string]uint64, error) {
+	read, section := file.DynamicSymbols, file.SectionByType(elf.SHT_DYNSYM)
+	if section == nil {
+		read, section = file.Symbols, file.SectionByType(elf.SHT_SYMTAB)
+	}
+	if section == nil {
+		return nil, nil
+	}
+	if section.Size > maxSymbolBytes {
+		return nil, fmt.Errorf("symbol table of %d bytes", section.Size)
+	}
+	symbols, err := read()
+	if err != nil {
+		return nil, err
+	}
+	defined := make(map[string]uint64)
+	for _, s := range symbols {
+		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || elf.ST_BIND(s.Info) == elf.STB_LOCAL {
+			continue
+		}
+		name, _, _ := strings.Cut(s.Name, "@")
+		if _, ok := defined[name]; !ok {
+			defined[name] = s.Value
+		}
+	}
+	return defined, nil
+}
+
+// siteAt reads the code of a function and chooses its site.
+func siteAt(file *elf.File, function Function, address uint64) (Site, error) {
+	for _, segment := range file.Progs {
+		if segment.Type != elf.PT_LOAD || segment.Flags&elf.PF_X == 0 || address < segment.Vaddr || address-segment.Vaddr >= segment.Filesz {
+			continue
+		}
+		at := address - segment.Vaddr
+		code := make([]byte, min(codeLength, segment.Filesz-at))
+		if _, err := segment.ReadAt(code, int64(at)); err != nil && !errors.Is(err, io.EOF) {
+			return Site{}, err
+		}
+		return chooseSite(function, file.Machine, code, segment.Off+at), nil
+	}
+	return Site{}, fmt.Errorf("address %#x is in no executable segment", address)
+}

@@ -1,0 +1,110 @@
+package probe
+
+import (
+	"bytes"
+	"debug/elf"
+	"fmt"
+
+	"golang.org/x/arch/x86/x86asm"
+)
+
+// A Site is the instruction at which a function is probed.
+type Site struct {
+	Function Function
+	// Offset in the file, in bytes: what the kernel takes. Not a virtual address.
+	Offset uint64
+	// Reason says why there, for people.
+	Reason string
+	// Emulated reports whether the kernel emulates the instruction; it single-steps the others, at eight times the price.
+	Emulated bool
+}
+
+// Where indirect branches may land, a no-operation that x86asm does not know.
+var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
+
+// chooseSite looks for the first instruction of a function that the kernel emulates, on the way that every call takes and
+// with the argument registers and the stack pointer as at the entry. code starts at the function's first instruction, which
+// lies at offset in the file. Where there is none, the site is the entry.
+func chooseSite(function Function, machine elf.Machine, code []byte, offset uint64) Site {
+	site := Site{Function: function, Offset: offset}
+	if machine != elf.EM_X86_64 {
+		site.Emulated, site.Reason = true, "entry: the only site on this architecture"
+		return site
+	}
+	at := 0
+	if bytes.HasPrefix(code, endbr64) {
+		at = len(endbr64)
+	}
+	for at < len(code) {
+		instruction, err := x86asm.Decode(code[at:], 64)
+		if err != nil {
+			site.Reason = fmt.Sprintf("entry, single-stepped: unknown instruction at +%d", at)
+			return site
+		}
+		if emulated(code[at : at+instruction.Len]) {
+			site.Offset, site.Emulated = offset+uint64(at), true
+			site.Reason = fmt.Sprintf("+%d: the kernel emulates %q", at, x86asm.GNUSyntax(instruction, 0, nil))
+			return site
+		}
+		if !harmless(instruction, function.Arguments) {
+			site.Reason = fmt.Sprintf("entry, single-stepped: %q at +%d touches what the probe needs", x86asm.GNUSyntax(instruction, 0, nil), at)
+			return site
+		}
+		at += instruction.Len
+	}
+	site.Reason = "entry, single-stepped: the kernel emulates none of the first instructions"
+	return site
+}
+
+// emulated reports whether the kernel's uprobes emulate an instruction: push of a register, nop, call, jmp and the
+// conditional jumps, without prefixes (branch_setup_insn and push_setup_insn, arch/x86/kernel/uprobes.c).
+func emulated(code []byte) bool {
+	switch first := code[0]; {
+	case first >= 0x50 && first <= 0x57, first == 0x90, first == 0xe8, first == 0xe9, first == 0xeb:
+		return true
+	case first >= 0x70 && first <= 0x7f:
+		return true
+	case first == 0x41 && len(code) == 2:
+		return code[1] >= 0x50 && code[1] <= 0x57
+	case first == 0x0f && len(code) > 1:
+		return code[1] >= 0x80 && code[1] <= 0x8f
+	}
+	return false
+}
+
+// The integer argument registers of the System V ABI, in order.
+var argumentRegisters = [][]x86asm.Reg{
+	{x86asm.RDI, x86asm.EDI, x86asm.DI, x86asm.DIB},
+	{x86asm.RSI, x86asm.ESI, x86asm.SI, x86asm.SIB},
+	{x86asm.RDX, x86asm.EDX, x86asm.DX, x86asm.DL, x86asm.DH},
+}
+
+// What the stack walk starts from.
+var frameRegisters = [][]x86asm.Reg{
+	{x86asm.RSP, x86asm.ESP, x86asm.SP, x86asm.SPB},
+	{x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB},
+}
+
+// harmless reports whether an instruction falls through and leaves the frame registers and the first so many argument
+// registers alone. It knows the few that compilers put first, and takes all others for harmful.
+func harmless(instruction x86asm.Inst, arguments int) bool {
+	switch instruction.Op {
+	case x86asm.NOP, x86asm.CMP, x86asm.TEST:
+		return true
+	case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVZX, x86asm.MOVSXD:
+	default:
+		return false
+	}
+	written, ok := instruction.Args[0].(x86asm.Reg)
+	if !ok {
+		return true // memory
+	}
+	for _, aliases := range append(argumentRegisters[:arguments:arguments], frameRegisters...) {
+		for _, register := range aliases {
+			if written == register {
+				return false
+			}
+		}
+	}
+	return true
+}

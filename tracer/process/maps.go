@@ -1,0 +1,122 @@
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"sort"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Mapping is one line of /proc/PID/maps.
+type Mapping struct {
+	// Start and End bound the addresses, End excluded.
+	Start, End uint64
+	// Offset of Start in the file, in bytes.
+	Offset uint64
+	// Device and Inode identify the file; 0 for memory without one.
+	Device, Inode uint64
+	// Path as the process sees it, printable, " (deleted)" included; "[heap]" and the like; empty for anonymous memory.
+	Path                        string
+	Read, Write, Execute, Share bool
+}
+
+// Len is the size in bytes.
+func (m Mapping) Len() uint64 { return m.End - m.Start }
+
+// IsFile reports whether the mapping has a file behind it, shared memory included.
+func (m Mapping) IsFile() bool { return m.Inode != 0 }
+
+// Maps reads the memory map, in the order of addresses.
+func (p *Process) Maps() ([]Mapping, error) {
+	raw, err := os.ReadFile(p.path("maps"))
+	if err != nil {
+		return nil, fmt.Errorf("read maps: %w", err)
+	}
+	if len(raw) == 0 {
+		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)
+	}
+	return ParseMaps(raw)
+}
+
+// ParseMaps reads the text of /proc/PID/maps (proc_pid_maps(5)).
+func ParseMaps(raw []byte) ([]Mapping, error) {
+	var maps []Mapping
+	for line := range bytes.Lines(raw) {
+		m, err := parseMapping(strings.TrimSuffix(string(line), "\n"))
+		if err != nil {
+			return nil, fmt.Errorf("parse maps line %d: %w", len(maps)+1, err)
+		}
+		maps = append(maps, m)
+	}
+	return maps, nil
+}
+
+var errMapsFormat = errors.New("unknown format")
+
+func parseMapping(line string) (Mapping, error) {
+	// start-end perms offset major:minor inode path
+	var words [5]string
+	rest := line
+	for i := range words {
+		words[i], rest, _ = strings.Cut(rest, " ")
+	}
+	start, end, _ := strings.Cut(words[0], "-")
+	major, minor, _ := strings.Cut(words[3], ":")
+	var numbers [6]uint64
+	for i, field := range []struct {
+		text string
+		base int
+	}{{start, 16}, {end, 16}, {words[2], 16}, {major, 16}, {minor, 16}, {words[4], 10}} {
+		n, err := strconv.ParseUint(field.text, field.base, 64)
+		if err != nil {
+			return Mapping{}, errMapsFormat
+		}
+		numbers[i] = n
+	}
+	if len(words[1]) != 4 || numbers[0] >= numbers[1] {
+		return Mapping{}, errMapsFormat
+	}
+	return Mapping{
+		Start: numbers[0], End: numbers[1], Offset: numbers[2],
+		Device: unix.Mkdev(uint32(numbers[3]), uint32(numbers[4])), Inode: numbers[5],
+		Path: Printable(strings.TrimLeft(rest, " ")),
+		Read: words[1][0] == 'r', Write: words[1][1] == 'w', Execute: words[1][2] == 'x', Share: words[1][3] == 's',
+	}, nil
+}
+
+// MappedPath is a path under which the kernel opens the very file that is mapped, whatever mount namespace or chroot the
+// process lives in and even if the file was deleted.
+func (p *Process) MappedPath(m Mapping) string {
+	return p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
+}
+
+// OpenMapped opens the file behind a mapping for reading. Only regular files are opened.
+func (p *Process) OpenMapped(m Mapping) (*os.File, error) {
+	f, err := os.OpenFile(p.MappedPath(m), os.O_RDONLY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", m.Path, errors.Unwrap(err))
+	}
+	info, err := f.Stat()
+	if err == nil && !info.Mode().IsRegular() {
+		err = errors.New("not a regular file")
+	}
+	if err != nil {
+		f.Close()
+		return nil, fmt.Errorf("open %s: %w", m.Path, err)
+	}
+	return f, nil
+}
+
+// Find gives the mapping that holds an address, by binary search.
+func Find(maps []Mapping, address uint64) (Mapping, bool) {
+	i := sort.Search(len(maps), func(i int) bool { return maps[i].End > address })
+	if i == len(maps) || maps[i].Start > address {
+		return Mapping{}, false
+	}
+	return maps[i], true
+}

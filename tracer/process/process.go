@@ -1,0 +1,167 @@
+// Package process reads what the kernel tells of a running process: identity, memory maps, counters, resident pages and
+// the libraries it has loaded. It never writes to the process and never stops it. All that comes from the process itself
+// (names, arguments, its memory) is taken for hostile.
+package process
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// A Process is a running process, held by a pidfd so that a reused PID cannot be taken for it.
+type Process struct {
+	// PID as our PID namespace counts.
+	PID int
+	// Name is the kernel's short name of the main thread (comm), printable.
+	Name string
+	// Arguments of the command line, printable; empty where they cannot be read.
+	Arguments []string
+	// Executable is the path of the program as the process sees it; empty where it cannot be read.
+	Executable string
+
+	dir   string
+	pidfd int
+}
+
+// Reasons for which a PID cannot be traced.
+var (
+	ErrNotFound     = errors.New("no such process")
+	ErrThread       = errors.New("is a thread, not a process")
+	ErrKernelThread = errors.New("is a kernel thread: it has no memory of its own")
+	ErrZombie       = errors.New("is a zombie: it has exited and waits for its parent")
+	ErrPermission   = errors.New("permission denied")
+)
+
+// Open takes hold of the process with that PID. The error wraps one of the reasons above.
+func Open(pid int) (*Process, error) {
+	p := &Process{PID: pid, dir: filepath.Join("/proc", strconv.Itoa(pid)), pidfd: -1}
+	if pid <= 0 {
+		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
+	}
+	if err := p.identify(); err != nil {
+		return nil, fmt.Errorf("pid %d: %w", pid, err)
+	}
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil, fmt.Errorf("pid %d: open pidfd: %w", pid, err)
+	}
+	p.pidfd = fd
+	if !p.Alive() { // the PID may have been reused between the two readings
+		p.Close()
+		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
+	}
+	p.Arguments = p.readArguments()
+	p.Executable, _ = os.Readlink(p.path("exe"))
+	p.Executable = Printable(p.Executable)
+	return p, nil
+}
+
+// identify tells processes from what only looks like one.
+func (p *Process) identify() error {
+	status, err := p.Status()
+	switch {
+	case errors.Is(err, os.ErrNotExist):
+		return ErrNotFound
+	case err != nil:
+		return err
+	case status.TGID != p.PID:
+		return fmt.Errorf("%w (trace its process: --pid %d)", ErrThread, status.TGID)
+	case status.State == 'Z' || status.State == 'X':
+		return ErrZombie
+	case status.Virtual == Unknown:
+		return ErrKernelThread
+	}
+	p.Name = status.Name
+	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
+		return fmt.Errorf("%w: it belongs to another user (run as root)", ErrPermission)
+	}
+	return nil
+}
+
+// Close lets go of the process, which goes on.
+func (p *Process) Close() error {
+	if p.pidfd < 0 {
+		return nil
+	}
+	fd := p.pidfd
+	p.pidfd = -1
+	return unix.Close(fd)
+}
+
+// Alive reports whether the process has not exited.
+func (p *Process) Alive() bool {
+	return p.pidfd >= 0 && unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH && !p.exited(0)
+}
+
+// exited waits up to that many milliseconds for the end of the process.
+func (p *Process) exited(milliseconds int) bool {
+	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, milliseconds)
+	return err == nil && n > 0
+}
+
+// Exited returns a channel that is closed when the process exits or stop is closed.
+func (p *Process) Exited(stop <-chan struct{}) <-chan struct{} {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for !p.exited(100) {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+		}
+	}()
+	return done
+}
+
+func (p *Process) path(name string) string { return filepath.Join(p.dir, name) }
+
+// Root is the process's root directory as we see it.
+func (p *Process) Root() string { return p.path("root") }
+
+func (p *Process) readArguments() []string {
+	raw, err := os.ReadFile(p.path("cmdline"))
+	if err != nil || len(raw) == 0 {
+		return nil
+	}
+	fields := bytes.Split(bytes.TrimRight(raw, "\x00"), []byte{0})
+	arguments := make([]string, len(fields))
+	for i, f := range fields {
+		arguments[i] = Printable(string(f))
+	}
+	return arguments
+}
+
+// Command is a short name of what runs: the base names of the program and of the script it runs, if any.
+func (p *Process) Command() string {
+	if len(p.Arguments) == 0 {
+		return p.Name
+	}
+	words := []string{filepath.Base(p.Arguments[0])}
+	for _, a := range p.Arguments[1:] {
+		if !strings.HasPrefix(a, "-") {
+			words = append(words, filepath.Base(a))
+			break
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// Printable replaces what could confuse a terminal or a file format: control characters and invalid UTF-8.
+func Printable(s string) string {
+	return strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(s, "?"))
+}

@@ -1,0 +1,117 @@
+package tracer
+
+import (
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mapping"
+)
+
+// maxReadPages bounds the address space whose pages are looked at in one snapshot where the kernel has no PAGEMAP_SCAN.
+const maxReadPages = 64 << 30 // bytes
+
+// Snapshot reads what is alive. After the process has ended it gives what was alive at the end, without mappings.
+func (s *Session) Snapshot() (*growth.Snapshot, error) {
+	began := time.Now()
+	now := monotonic()
+	snapshot := &growth.Snapshot{Elapsed: time.Duration(now - s.started)}
+	sums := make(map[uint64]*sum)
+	var err error
+	if snapshot.LiveObjects, err = s.readLive(sums, now); err != nil {
+		return nil, err
+	}
+	if err := s.readTallies(sums); err != nil {
+		return nil, err
+	}
+	for id, sum := range sums {
+		snapshot.Holdings = append(snapshot.Holdings, growth.Holding{
+			Stack: s.stacks.get(id), Kind: growth.KindHeap,
+			InuseObjects: sum.inuseObjects, InuseBytes: sum.inuseBytes, Samples: sum.samples,
+			AllocObjects: sum.allocObjects, AllocBytes: sum.allocBytes,
+		})
+	}
+	if s.Err() == nil {
+		s.reconcile()
+		s.addMappings(snapshot)
+	}
+	snapshot.Took = time.Since(began)
+	return snapshot, nil
+}
+
+// reconcile brings the address space up to date. The maps are only believed if no call fell into their reading.
+func (s *Session) reconcile() {
+	heapTraced := s.isAttached("heap")
+	apply(s.space, s.notices.take(), heapTraced)
+	for range 3 {
+		maps, err := s.Process.Maps()
+		calls := s.notices.take()
+		apply(s.space, calls, heapTraced)
+		if err != nil {
+			return
+		}
+		if len(calls) == 0 {
+			s.space.Reconcile(maps)
+			return
+		}
+	}
+}
+
+// addMappings adds what the mapped memory holds: the bytes that have been touched.
+func (s *Session) addMappings(snapshot *growth.Snapshot) {
+	holdings := make(map[mapping.Holder]*growth.Holding)
+	of := func(key mapping.Holder, unseen bool) *growth.Holding {
+		h, ok := holdings[key]
+		if !ok {
+			h = &growth.Holding{Stack: s.stacks.getMapping(key.Stack, unseen), Kind: key.Kind}
+			holdings[key] = h
+		}
+		return h
+	}
+	totals := &snapshot.Mappings
+	for _, i := range s.space.Intervals() {
+		if i.Origin == mapping.BeforeAttach {
+			continue
+		}
+		totals.Reserved += int64(i.Len())
+		if i.ByAllocator {
+			totals.Allocator += int64(i.Len())
+			continue
+		}
+		if i.Origin == mapping.Unseen {
+			totals.Unknown += int64(i.Len())
+		}
+		touched, ok := s.touched(i, totals)
+		if !ok {
+			totals.Unmeasured += int64(i.Len())
+		}
+		h := of(mapping.Holder{Stack: i.Stack, Kind: i.Kind}, i.Origin == mapping.Unseen)
+		h.InuseObjects++
+		h.Samples++
+		h.InuseBytes += int64(touched)
+		totals.Touched += int64(touched)
+	}
+	for key, t := range s.space.Tallies() {
+		h := of(key, false)
+		h.AllocObjects += float64(t.Calls)
+		h.AllocBytes += float64(t.Bytes)
+	}
+	for _, h := range holdings {
+		snapshot.Holdings = append(snapshot.Holdings, *h)
+	}
+	for by, t := range s.space.Releases() {
+		if by.Call == "madvise" {
+			totals.Released += t.Bytes
+		} else {
+			totals.Unmapped += t.Bytes
+		}
+	}
+}
+
+// touched counts the bytes of an interval that hold memory.
+func (s *Session) touched(i mapping.Interval, totals *growth.MappingTotals) (bytes uint64, ok bool) {
+	if s.pages == nil || (!s.pages.Scans() && totals.Reserved-totals.Allocator > maxReadPages) {
+		return 0, false
+	}
+	bytes, err := s.pages.Touched(i.Start, i.End)
+	return bytes, err == nil
+}

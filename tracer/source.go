@@ -1,0 +1,79 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// attachHeap attaches source heap: the allocator that the process uses.
+func attachHeap(k *kernel, p *process.Process, maps []process.Mapping) (Source, []link.Link) {
+	source := Source{Name: "heap"}
+	targets, err := probe.Resolve(p, maps)
+	if err != nil {
+		source.Reason = err.Error()
+		return source, nil
+	}
+	source.Details = append(source.Details, "attached by "+k.mode.String())
+	if k.whyNotSession != nil {
+		source.Details = append(source.Details, fmt.Sprintf("no uprobe session: %v", k.whyNotSession))
+	}
+	var links []link.Link
+	for _, target := range targets {
+		attached, err := probe.Attach(k.mode, target, k.programs(), p.PID)
+		if err != nil {
+			source.Reason = errors.Join(err, probe.Close(links)).Error()
+			return source, nil
+		}
+		links = append(links, attached...)
+		for _, s := range target.Sites {
+			source.Details = append(source.Details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, target.File.Path, s.Offset, s.Reason))
+		}
+	}
+	source.Attached = true
+	return source, links
+}
+
+// attachMapping attaches source mapping: the system calls that change the address space.
+func attachMapping(k *kernel) (Source, []link.Link) {
+	source := Source{Name: "mapping"}
+	mounted, err := ensureTracefs()
+	if err != nil {
+		source.Reason = err.Error()
+		return source, nil
+	}
+	if mounted {
+		source.Details = append(source.Details, "mounted tracefs at "+tracefsPath)
+	}
+	var links []link.Link
+	// Exits first: an entry seen without its exit would leave a call pending.
+	for _, side := range []string{"exit", "enter"} {
+		for _, call := range []string{"munmap", "mmap", "mremap", "brk", "madvise"} {
+			l, err := link.Tracepoint("syscalls", "sys_"+side+"_"+call, k.Programs[side+"_"+call], nil)
+			if err != nil {
+				err = fmt.Errorf("attach to tracepoint sys_%s_%s: %w", side, call, err)
+				source.Reason = errors.Join(err, probe.Close(links)).Error()
+				return source, nil
+			}
+			links = append(links, l)
+		}
+	}
+	source.Attached = true
+	source.Details = append(source.Details, "system calls: "+strings.Join([]string{"mmap", "munmap", "mremap", "brk", "madvise"}, ", "))
+	return source, links
+}
+
+// attachExec watches for the process executing another program.
+func attachExec(k *kernel) (link.Link, error) {
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: k.Programs[bpf.KernelProgOnExec]})
+	if err != nil {
+		return nil, fmt.Errorf("attach to tracepoint sched_process_exec: %w", err)
+	}
+	return l, nil
+}

@@ -1,0 +1,143 @@
+// Package tracertest builds and drives the programs of known behaviour that the tests trace.
+package tracertest
+
+import (
+	"bufio"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// NeedsRoot fails the test where BPF programs cannot be loaded: a test of the tracer that does not run proves nothing.
+func NeedsRoot(t testing.TB) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root to load BPF programs: run `make test`, which asks sudo")
+	}
+}
+
+// Source is the path of a file in the project's testdata folder.
+func Source(name string) string {
+	_, here, _, _ := runtime.Caller(0)
+	return filepath.Join(filepath.Dir(here), "..", "..", "testdata", name)
+}
+
+var builds struct {
+	sync.Mutex
+	dir string
+	of  map[string]string
+}
+
+// Build compiles a C program of testdata with gcc and gives its path. The same flags build it once.
+func Build(t testing.TB, source string, flags ...string) string {
+	t.Helper()
+	builds.Lock()
+	defer builds.Unlock()
+	key := source + " " + strings.Join(flags, " ")
+	if path, ok := builds.of[key]; ok {
+		return path
+	}
+	if builds.of == nil {
+		builds.of = make(map[string]string)
+		dir, err := os.MkdirTemp("", "allocscope-test-")
+		if err != nil {
+			t.Fatal(err)
+		}
+		builds.dir = dir
+	}
+	name := strings.TrimSuffix(source, ".c")
+	if strings.Contains(key, "-shared") {
+		name = "lib" + name + ".so"
+	}
+	dir, err := os.MkdirTemp(builds.dir, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, name)
+	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
+	if out, err := exec.Command("gcc", arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("gcc %s: %v\n%s(apt-get install gcc libc6-dev)", strings.Join(arguments, " "), err, out)
+	}
+	builds.of[key] = path
+	return path
+}
+
+// Cleanup removes what Build has made; TestMain calls it.
+func Cleanup() {
+	if builds.dir != "" {
+		os.RemoveAll(builds.dir)
+	}
+}
+
+// A Target is a running program that takes orders and answers by lines.
+type Target struct {
+	*exec.Cmd
+	t     testing.TB
+	input io.WriteCloser
+	lines *bufio.Scanner
+}
+
+// Start runs a program; it ends with the test.
+func Start(t testing.TB, path string, arguments ...string) *Target {
+	t.Helper()
+	return StartCommand(t, exec.Command(path, arguments...))
+}
+
+// StartCommand is Start for a command with settings of its own.
+func StartCommand(t testing.TB, command *exec.Cmd) *Target {
+	t.Helper()
+	input, err := command.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := command.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command.Stderr = os.Stderr
+	if err := command.Start(); err != nil {
+		t.Fatal(err)
+	}
+	target := &Target{Cmd: command, t: t, input: input, lines: bufio.NewScanner(output)}
+	t.Cleanup(func() {
+		command.Process.Kill()
+		command.Wait()
+	})
+	return target
+}
+
+// PID of the program.
+func (g *Target) PID() int { return g.Process.Pid }
+
+// Say sends a line.
+func (g *Target) Say(line string) {
+	g.t.Helper()
+	if _, err := io.WriteString(g.input, line+"\n"); err != nil {
+		g.t.Fatalf("tell target %q: %v", line, err)
+	}
+}
+
+// Await reads lines up to and including the given one, and gives those before it.
+func (g *Target) Await(last string) []string {
+	g.t.Helper()
+	var before []string
+	for g.lines.Scan() {
+		if g.lines.Text() == last {
+			return before
+		}
+		before = append(before, g.lines.Text())
+	}
+	g.t.Fatalf("target ended before it said %q; it said %q", last, before)
+	return nil
+}
+
+// Hangup closes the program's input, on which it exits, and waits for that.
+func (g *Target) Hangup() {
+	g.input.Close()
+	g.Wait()
+}

@@ -7,7 +7,9 @@ import (
 	"testing"
 )
 
-func TestCreateFolderErrors(t *testing.T) {
+// occupied is a directory with everything in it that can be in the way of a folder.
+func occupied(t *testing.T) string {
+	t.Helper()
 	dir := t.TempDir()
 	put(t, "mine", dir, "file")
 	put(t, "mine", dir, "foreign", "notes.txt")
@@ -16,6 +18,11 @@ func TestCreateFolderErrors(t *testing.T) {
 	do(t, os.Symlink("empty", filepath.Join(dir, "link")))
 	do(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
 	do(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	return dir
+}
+
+func TestCreateFolderErrors(t *testing.T) {
+	dir := occupied(t)
 	before := tree(t, dir)
 	for _, test := range []struct {
 		path  string
@@ -48,6 +55,9 @@ func TestCreateFolderErrors(t *testing.T) {
 	if content(t, dir, "foreign", "notes.txt") != "mine" || content(t, dir, "file") != "mine" {
 		t.Error("files of others have changed")
 	}
+}
+
+func TestCreateFolderOddPaths(t *testing.T) {
 	_, err := CreateFolder("", current(), true)
 	wantError(t, err, "its name is empty")
 	_, err = CreateFolder("/", current(), true)

@@ -32,7 +32,7 @@ func openDir(parent *os.Root, name string) (*os.Root, error) {
 		return nil, err
 	}
 	defer at.Close()
-	fd, err := unix.Openat(int(at.Fd()), name, unix.O_RDONLY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
+	fd, err := unix.Openat(int(at.Fd()), name, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
 		return nil, fmt.Errorf("%s is a symbolic link or not a directory", name)
 	}

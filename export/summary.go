@@ -148,7 +148,7 @@ type Accumulation struct {
 
 // A Release is memory that one stack gave back to the kernel.
 type Release struct {
-	// Call that gave it back: "madvise" or "munmap".
+	// Call that gave it back: "madvise", "munmap" or "brk".
 	Call  string   `json:"call"`
 	Bytes int64    `json:"bytes"`
 	Stack []string `json:"stack"`

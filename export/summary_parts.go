@@ -1,6 +1,7 @@
 package export
 
 import (
+	"cmp"
 	"math"
 	"slices"
 	"time"
@@ -76,6 +77,19 @@ func Accumulating(grown []growth.Holding, elapsed time.Duration, limit int) []Ac
 			entry.Module = leaf.Module.Path
 		}
 		top = append(top, entry)
+	}
+	return top
+}
+
+// Releases are those that gave most memory back, no more than limit of them; nil if nothing was.
+func Releases(releases []growth.Release, limit int) []Release {
+	sorted := slices.Clone(releases)
+	slices.SortFunc(sorted, func(a, b growth.Release) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Stack.ID, b.Stack.ID), cmp.Compare(a.Call, b.Call))
+	})
+	var top []Release
+	for _, r := range sorted[:min(limit, len(sorted))] {
+		top = append(top, Release{Call: r.Call, Bytes: r.Bytes, Stack: StackText(r.Stack)})
 	}
 	return top
 }

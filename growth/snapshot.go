@@ -38,6 +38,15 @@ type MappingTotals struct {
 	Released, Unmapped int64
 }
 
+// A Release is memory that one stack gave back to the kernel since the attach.
+type Release struct {
+	Stack *Stack
+	// Call by which it was given back: "munmap", "brk" or "madvise".
+	Call string
+	// Calls made and Bytes given back.
+	Calls, Bytes int64
+}
+
 // A Snapshot is what was alive at one moment.
 type Snapshot struct {
 	// Elapsed since the start of the trace.
@@ -47,6 +56,8 @@ type Snapshot struct {
 	// LiveObjects is the number of entries of the live map.
 	LiveObjects int
 	Mappings    MappingTotals
+	// Releases, in no particular order.
+	Releases []Release
 	// Took is how long it took to read.
 	Took time.Duration
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
@@ -145,13 +146,16 @@ func (n *namer) mappedFile(m process.Mapping) *mappedFile {
 		return b
 	}
 	b.file = f
-	b.symbols, _ = symbol.Open(f, m.Path, n.process.Root())
+	b.symbols, _ = symbol.New(f, strings.TrimSuffix(m.Path, " (deleted)"), n.process.Root())
 	return b
 }
 
 func (n *namer) close() error {
 	var errs []error
 	for _, b := range n.files {
+		if b.symbols != nil {
+			errs = append(errs, b.symbols.Close())
+		}
 		if b.file != nil {
 			errs = append(errs, b.file.Close())
 		}

@@ -32,7 +32,10 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 	}
 	if s.Err() == nil {
 		s.reconcile()
+	}
+	if s.Err() == nil { // not ended meanwhile
 		s.addMappings(snapshot)
+		s.addReleases(snapshot)
 	}
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
@@ -59,50 +62,68 @@ func (s *Session) reconcile() {
 // addMappings adds what the mapped memory holds: the bytes that have been touched.
 func (s *Session) addMappings(snapshot *growth.Snapshot) {
 	holdings := make(map[mapping.Holder]*growth.Holding)
-	of := func(key mapping.Holder, unseen bool) *growth.Holding {
-		h, ok := holdings[key]
-		if !ok {
-			h = &growth.Holding{Stack: s.stacks.getMapping(key.Stack, unseen), Kind: key.Kind}
-			holdings[key] = h
-		}
-		return h
-	}
-	totals := &snapshot.Mappings
 	for _, i := range s.space.Intervals() {
 		if i.Origin == mapping.BeforeAttach {
 			continue
 		}
-		totals.Reserved += int64(i.Len())
-		if i.ByAllocator {
-			totals.Allocator += int64(i.Len())
+		touched, counted := s.measure(i, &snapshot.Mappings)
+		if !counted {
 			continue
 		}
 		if i.Origin == mapping.Unseen {
-			totals.Unknown += int64(i.Len())
+			i.Stack = unseen
 		}
-		touched, ok := s.touched(i, totals)
-		if !ok {
-			totals.Unmeasured += int64(i.Len())
-		}
-		h := of(mapping.Holder{Stack: i.Stack, Kind: i.Kind}, i.Origin == mapping.Unseen)
+		h := s.holdingOf(holdings, mapping.Holder{Stack: i.Stack, Kind: i.Kind})
 		h.InuseObjects++
 		h.Samples++
-		h.InuseBytes += int64(touched)
-		totals.Touched += int64(touched)
+		h.InuseBytes += touched
 	}
 	for key, t := range s.space.Tallies() {
-		h := of(key, false)
+		h := s.holdingOf(holdings, key)
 		h.AllocObjects += float64(t.Calls)
 		h.AllocBytes += float64(t.Bytes)
 	}
 	for _, h := range holdings {
 		snapshot.Holdings = append(snapshot.Holdings, *h)
 	}
+}
+
+func (s *Session) holdingOf(holdings map[mapping.Holder]*growth.Holding, key mapping.Holder) *growth.Holding {
+	h, ok := holdings[key]
+	if !ok {
+		h = &growth.Holding{Stack: s.stacks.get(key.Stack), Kind: key.Kind}
+		holdings[key] = h
+	}
+	return h
+}
+
+// measure adds an interval to the totals and gives the bytes of it that have been touched. What the allocator mapped does
+// not count: its contents are in the live map.
+func (s *Session) measure(i mapping.Interval, totals *growth.MappingTotals) (touched int64, counted bool) {
+	totals.Reserved += int64(i.Len())
+	if i.ByAllocator {
+		totals.Allocator += int64(i.Len())
+		return 0, false
+	}
+	if i.Origin == mapping.Unseen {
+		totals.Unknown += int64(i.Len())
+	}
+	bytes, ok := s.touched(i, totals)
+	if !ok {
+		totals.Unmeasured += int64(i.Len())
+	}
+	totals.Touched += int64(bytes)
+	return int64(bytes), true
+}
+
+// addReleases adds what was given back to the kernel.
+func (s *Session) addReleases(snapshot *growth.Snapshot) {
 	for by, t := range s.space.Releases() {
+		snapshot.Releases = append(snapshot.Releases, growth.Release{Stack: s.stacks.get(by.Stack), Call: by.Call, Calls: t.Calls, Bytes: t.Bytes})
 		if by.Call == "madvise" {
-			totals.Released += t.Bytes
+			snapshot.Mappings.Released += t.Bytes
 		} else {
-			totals.Unmapped += t.Bytes
+			snapshot.Mappings.Unmapped += t.Bytes
 		}
 	}
 }

@@ -53,14 +53,6 @@ func (t *stackTable) get(id uint64) *growth.Stack {
 	return s
 }
 
-// getMapping gives the stack that mapped an interval.
-func (t *stackTable) getMapping(id uint64, wasUnseen bool) *growth.Stack {
-	if wasUnseen {
-		id = unseen
-	}
-	return t.get(id)
-}
-
 // invalidateMaps makes the next address that is not known look at the memory map again.
 func (t *stackTable) invalidateMaps() {
 	t.mu.Lock()

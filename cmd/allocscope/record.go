@@ -1,0 +1,220 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+)
+
+const (
+	sampleEvery = time.Second
+	// Without a duration, snapshots start at one a second; whenever there are this many, every other one is dropped and the
+	// time between them doubles.
+	mostSnapshots = 120
+)
+
+// recorder keeps what a trace yields while it goes on.
+type recorder struct {
+	session *tracer.Session
+	folder  *export.Folder
+	flags   traceFlags
+	began   time.Time
+	status  *status
+
+	every         time.Duration // between snapshots
+	timeline      growth.Timeline
+	timelineFile  io.WriteCloser
+	timelineRows  *export.TimelineWriter // nil after its file could not be written
+	snapshots     []numbered             // while the target lived, in order
+	nextSnapshot  int
+	failedWrites  []error
+	lastTimeline  time.Time
+	atEnd         *growth.Snapshot
+	boundaryTaken bool
+}
+
+// numbered is a snapshot and the number of its file.
+type numbered struct {
+	*growth.Snapshot
+	file int
+}
+
+func newRecorder(session *tracer.Session, folder *export.Folder, flags traceFlags, to *screen) (*recorder, error) {
+	r := &recorder{session: session, folder: folder, flags: flags, began: time.Now(), every: time.Duration(flags.snapshotEvery)}
+	r.status = newStatus(to, time.Duration(flags.duration))
+	if r.every == 0 {
+		r.every = max(time.Second, time.Duration(flags.duration)/60)
+	}
+	var err error
+	if r.timelineFile, err = folder.Append(export.TimelineFile); err != nil {
+		return nil, err
+	}
+	if r.timelineRows, err = export.NewTimelineWriter(r.timelineFile); err != nil {
+		return nil, err
+	}
+	return r, nil
+}
+
+// record samples and takes snapshots until the trace ends, and says why it did.
+func (r *recorder) record(ctx context.Context) (ended string, err error) {
+	defer r.status.clear()
+	for {
+		if err := r.tick(); err != nil {
+			return "", err
+		}
+		wait := time.NewTimer(r.untilNext())
+		select {
+		case <-ctx.Done():
+		case <-r.session.Done():
+		case <-wait.C:
+			if r.flags.duration == 0 || r.session.Elapsed() < time.Duration(r.flags.duration) {
+				continue
+			}
+		}
+		wait.Stop()
+		ended = endOf(ctx, r.session)
+		return ended, r.last()
+	}
+}
+
+// tick does what is due.
+func (r *recorder) tick() error {
+	if time.Since(r.lastTimeline) >= sampleEvery-10*time.Millisecond {
+		r.sample()
+	}
+	boundary, known := r.plannedBoundary()
+	if known && !r.boundaryTaken && r.session.Elapsed() >= boundary {
+		r.boundaryTaken = true
+		return r.takeSnapshot()
+	}
+	if r.session.Elapsed() >= r.nextSnapshotTime() {
+		return r.takeSnapshot()
+	}
+	return nil
+}
+
+// nextSnapshotTime counts from the last snapshot in whole periods, so that the boundary's own does not shift the others.
+func (r *recorder) nextSnapshotTime() time.Duration {
+	if len(r.snapshots) == 0 {
+		return 0
+	}
+	return (r.snapshots[len(r.snapshots)-1].Elapsed/r.every + 1) * r.every
+}
+
+// untilNext is the time to the next thing that is due.
+func (r *recorder) untilNext() time.Duration {
+	elapsed := r.session.Elapsed()
+	next := min(r.nextSnapshotTime()-elapsed, sampleEvery-time.Since(r.lastTimeline))
+	if r.flags.duration != 0 {
+		next = min(next, time.Duration(r.flags.duration)-elapsed)
+	}
+	if boundary, known := r.plannedBoundary(); known && !r.boundaryTaken {
+		next = min(next, boundary-elapsed)
+	}
+	return max(next, 0)
+}
+
+// plannedBoundary is when the warm-up ends, where that is known in advance.
+func (r *recorder) plannedBoundary() (at time.Duration, known bool) {
+	if r.flags.warmup != 0 {
+		return time.Duration(r.flags.warmup), true
+	}
+	return time.Duration(r.flags.duration) / 2, r.flags.duration != 0
+}
+
+// sample adds a row to the timeline. A process that is just exiting gives none.
+func (r *recorder) sample() {
+	sample, err := r.session.Sample()
+	r.lastTimeline = time.Now()
+	if err != nil {
+		return
+	}
+	r.timeline = append(r.timeline, sample)
+	if r.timelineRows != nil {
+		if err := r.timelineRows.Write(sample); err != nil {
+			r.writeFailed(err)
+			r.timelineRows = nil
+		}
+	}
+	events, losses, err := r.session.Counters()
+	if err == nil {
+		r.status.show(sample, r.latest(), events, losses)
+	}
+}
+
+func (r *recorder) latest() *growth.Snapshot {
+	if len(r.snapshots) == 0 {
+		return nil
+	}
+	return r.snapshots[len(r.snapshots)-1].Snapshot
+}
+
+// takeSnapshot reads and writes what is alive.
+func (r *recorder) takeSnapshot() error {
+	snapshot, err := r.session.Snapshot()
+	if err != nil {
+		return err
+	}
+	slog.Debug(fmt.Sprintf("snapshot at %s of %d live samples, %d stacks in %s", shortDuration(snapshot.Elapsed), snapshot.LiveObjects, len(snapshot.Holdings), snapshot.Took))
+	if r.session.Err() != nil {
+		r.atEnd = snapshot
+		return nil
+	}
+	n := numbered{snapshot, r.nextSnapshot}
+	r.nextSnapshot++
+	r.snapshots = append(r.snapshots, n)
+	r.write(export.SnapshotFile(n.file), r.profileWriter(snapshot.Holdings, 0, snapshot.Elapsed))
+	if r.flags.duration == 0 && len(r.snapshots) >= mostSnapshots {
+		r.thin()
+	}
+	return nil
+}
+
+// thin drops every other snapshot but the first and the last.
+func (r *recorder) thin() {
+	kept := r.snapshots[:0]
+	for i, s := range r.snapshots {
+		if i%2 == 0 || i == len(r.snapshots)-1 {
+			kept = append(kept, s)
+			continue
+		}
+		if err := r.folder.Remove(export.SnapshotFile(s.file)); err != nil {
+			r.writeFailed(err)
+		}
+	}
+	r.snapshots = kept
+	r.every *= 2
+}
+
+// last takes the final sample and snapshot.
+func (r *recorder) last() error {
+	r.sample()
+	if err := r.takeSnapshot(); err != nil {
+		return err
+	}
+	if err := r.timelineFile.Close(); err != nil {
+		r.writeFailed(err)
+	}
+	return nil
+}
+
+// write writes a file of the folder. What cannot be written is said once and makes the exit status non-zero; the trace
+// goes on.
+func (r *recorder) write(name string, content func(io.Writer) error) {
+	if err := r.folder.WriteFile(name, content); err != nil {
+		r.writeFailed(err)
+	}
+}
+
+func (r *recorder) writeFailed(err error) {
+	if len(r.failedWrites) == 0 {
+		slog.Error(err.Error())
+	}
+	r.failedWrites = append(r.failedWrites, err)
+}

@@ -1,0 +1,85 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"path/filepath"
+	"strings"
+	"text/tabwriter"
+
+	"github.com/allocscope/allocscope/export"
+)
+
+// printResult prints the table with which a trace ends.
+func printResult(out io.Writer, s *export.Summary, folder string) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n", s.Process.Command, s.Process.PID, secondsText(s.DurationS), endText(s.Ended))
+	if s.RSS.EndBytes != nil {
+		fmt.Fprintf(out, "RSS %s at the start, %s at the boundary (%s), %s at the end", formatBytes(float64(*s.RSS.StartBytes)),
+			formatBytes(float64(*s.RSS.BoundaryBytes)), secondsText(*s.BoundaryS), formatBytes(float64(*s.RSS.EndBytes)))
+		if s.RSS.GrowthBytesPerMin != nil {
+			fmt.Fprintf(out, ": %s/min since the boundary", formatSigned(float64(*s.RSS.GrowthBytesPerMin)))
+		}
+		fmt.Fprintln(out)
+	}
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
+	}
+	if len(s.Accumulating) == 0 {
+		fmt.Fprintf(out, "\nNothing that was traced accumulated since the boundary.\n")
+	} else {
+		fmt.Fprintf(out, "\nWhat accumulates since the boundary:\n\n")
+		fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\t  where\n")
+	}
+	for _, a := range s.Accumulating {
+		rate := "-"
+		if a.BytesPerMin != nil {
+			rate = fmt.Sprintf("%.2f", float64(*a.BytesPerMin)/(1<<20))
+		}
+		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t  %s\n", rate, 100*a.Share, formatBytes(float64(a.Bytes)), formatCount(float64(a.Objects)), whereText(a))
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nFiles are in %s. Next:\n\n    go tool pprof -top %s\n", folder, shellQuote(filepath.Join(folder, export.GrowthFile)))
+	return err
+}
+
+// whereText is the function that holds, the file it is in, and its nearest callers.
+func whereText(a export.Accumulation) string {
+	const callers = 3
+	text := a.Function
+	if a.Module != "" && !strings.Contains(text, "+0x") {
+		text += " (" + filepath.Base(a.Module) + ")"
+	}
+	if a.Kind != "heap" {
+		text = fmt.Sprintf("[%s] %s", a.Kind, text)
+	}
+	for _, frame := range a.Stack[1:min(1+callers, len(a.Stack))] {
+		name, _, _ := strings.Cut(frame, " (/")
+		text += " < " + name
+	}
+	return text
+}
+
+func endText(ended string) string {
+	switch ended {
+	case export.EndedDuration:
+		return "as long as asked for"
+	case export.EndedInterrupt:
+		return "interrupted"
+	}
+	return ended
+}
+
+func secondsText(seconds float64) string { return fmt.Sprintf("%.1f s", seconds) }
+
+// shellQuote makes a path safe to paste.
+func shellQuote(path string) string {
+	if strings.IndexFunc(path, func(r rune) bool {
+		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("/._-+", r))
+	}) < 0 {
+		return path
+	}
+	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/tracer"
+)
+
+// traceFlags are the flags of `allocscope trace`.
+type traceFlags struct {
+	pid           int
+	duration      durationValue // 0: until Ctrl-C
+	warmup        durationValue // 0: half of the trace
+	snapshotEvery durationValue // 0: by the duration
+	interval      bytesValue
+	maxLive       int
+	output        string
+	force         bool
+	json          bool
+}
+
+func newTraceCommand() *cobra.Command {
+	flags := traceFlags{interval: tracer.DefaultInterval}
+	command := &cobra.Command{
+		Use:   "trace --pid N [--duration 5m]",
+		Short: "Trace a running process and write what accumulates",
+		Long: `Trace attaches to a running process, follows what it allocates and frees, and writes a folder with pprof profiles:
+growth.pb.gz (what accumulated after the warm-up), warmup.pb.gz and plateau.pb.gz (what was alive then), snapshots/,
+timeline.csv and summary.json. The process is neither stopped nor changed.
+
+Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
+		Example: `  sudo allocscope trace --pid 4242 --duration 5m
+  go tool pprof -top allocscope-4242-*/growth.pb.gz`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error { return runTrace(command, flags) },
+	}
+	set := command.Flags()
+	set.IntVarP(&flags.pid, "pid", "p", 0, "process to trace")
+	set.VarP(&flags.duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
+	set.Var(&flags.warmup, "warmup", "when the warm-up ends; growth is counted from then (default half of the trace)")
+	set.Var(&flags.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
+	set.Var(&flags.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
+	set.IntVar(&flags.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
+	set.StringVarP(&flags.output, "output", "o", "", "folder to write (default allocscope-PID-TIME here)")
+	set.BoolVarP(&flags.force, "force", "f", false, "replace the files of an earlier trace in the folder")
+	set.BoolVar(&flags.json, "json", false, "print the summary as JSON instead of a table")
+	if err := command.MarkFlagRequired("pid"); err != nil {
+		panic(err) // the flag is defined above
+	}
+	return command
+}
+
+// check refuses combinations that make no sense.
+func (f traceFlags) check() error {
+	switch {
+	case f.duration != 0 && f.warmup >= f.duration:
+		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &f.warmup, &f.duration)
+	case f.maxLive < 1 || f.maxLive > 1<<30:
+		return fmt.Errorf("--max-live %d is not between 1 and %d", f.maxLive, 1<<30)
+	case f.snapshotEvery != 0 && time.Duration(f.snapshotEvery) < 100*time.Millisecond:
+		return fmt.Errorf("--snapshot-every %s is less than 100ms", time.Duration(f.snapshotEvery))
+	}
+	return nil
+}
+
+func runTrace(command *cobra.Command, flags traceFlags) (err error) {
+	if err := flags.check(); err != nil {
+		return err
+	}
+	session, err := tracer.Open(tracer.Options{PID: flags.pid, Interval: uint64(flags.interval), MaxLive: flags.maxLive})
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	logSources(session)
+	folder, err := createFolder(flags)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, folder.Close()) }()
+	r, err := newRecorder(session, folder, flags, screenOf(command.ErrOrStderr()))
+	if err != nil {
+		return err
+	}
+	ended, err := r.record(command.Context())
+	if err != nil {
+		return err
+	}
+	return r.finish(command.OutOrStdout(), ended)
+}
+
+// createFolder makes the output folder, which belongs to the user behind sudo.
+func createFolder(flags traceFlags) (*export.Folder, error) {
+	owner, err := export.OwnerFromEnvironment(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	path := flags.output
+	if path == "" {
+		path = fmt.Sprintf("allocscope-%d-%s", flags.pid, time.Now().Format("20060102-150405"))
+	}
+	return export.CreateFolder(path, owner, flags.force)
+}
+
+// logSources says what is traced, and what is not and why.
+func logSources(s *tracer.Session) {
+	slog.Info(fmt.Sprintf("tracing %d (%s), one sample every %s", s.Process.PID, s.Process.Command(), (*bytesValue)(&s.Options.Interval)))
+	for _, source := range s.Sources() {
+		switch {
+		case !source.Attached:
+			slog.Warn(fmt.Sprintf("source %s is not attached: %s", source.Name, source.Reason))
+		case source.Reason != "":
+			slog.Warn(fmt.Sprintf("source %s: %s", source.Name, source.Reason))
+		}
+		for _, detail := range source.Details {
+			slog.Debug(fmt.Sprintf("source %s: %s", source.Name, detail))
+		}
+	}
+}
+
+// endOf gives the reason why a trace ends, for the summary.
+func endOf(ctx context.Context, session *tracer.Session) string {
+	switch {
+	case errors.Is(session.Err(), tracer.ErrExecuted):
+		return export.EndedExec
+	case session.Err() != nil:
+		return export.EndedExit
+	case ctx.Err() != nil:
+		return export.EndedInterrupt
+	}
+	return export.EndedDuration
+}

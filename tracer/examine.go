@@ -1,0 +1,156 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// A Check is one thing that a trace needs or can make use of.
+type Check struct {
+	Name    string
+	Finding string
+	// Remedy for what is missing; empty if nothing is.
+	Remedy string
+	// Required: without it nothing can be traced.
+	Required bool
+}
+
+// Examine tells what would work on this machine, and for a process unless pid is 0. It attaches nothing.
+func Examine(pid int) []Check {
+	checks := []Check{checkKernel(), checkArchitecture(), checkPrivilege(), checkBTF(), checkTracefs(), checkPIDNamespace()}
+	checks = append(checks, checkPrograms())
+	if pid != 0 {
+		checks = append(checks, checkTarget(pid)...)
+	}
+	return checks
+}
+
+func checkKernel() Check {
+	c := Check{Name: "kernel", Required: true}
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		c.Finding, c.Remedy = err.Error(), "cannot tell"
+		return c
+	}
+	c.Finding = unix.ByteSliceToString(name.Release[:])
+	var major, minor int
+	if _, err := fmt.Sscanf(c.Finding, "%d.%d", &major, &minor); err != nil || major < 5 || major == 5 && minor < 15 {
+		c.Remedy = "boot Linux 5.15 or newer"
+	}
+	return c
+}
+
+func checkArchitecture() Check {
+	c := Check{Name: "architecture", Finding: runtime.GOARCH}
+	if runtime.GOARCH == "arm64" {
+		c.Finding += ": functions are probed at their entries"
+	}
+	return c
+}
+
+func checkPrivilege() Check {
+	c := Check{Name: "privilege", Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&header, &data[0]); err != nil {
+		c.Remedy = "run as root: " + err.Error()
+		return c
+	}
+	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
+	var missing []string
+	for bit, name := range map[int]string{unix.CAP_BPF: "CAP_BPF", unix.CAP_PERFMON: "CAP_PERFMON", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE"} {
+		if effective&(1<<bit|1<<unix.CAP_SYS_ADMIN) == 0 || name == "CAP_SYS_PTRACE" && effective&(1<<bit) == 0 {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		c.Finding += " without " + strings.Join(missing, ", ")
+		c.Remedy = "run with sudo"
+	}
+	return c
+}
+
+func checkBTF() Check {
+	c := Check{Name: "BTF", Finding: "/sys/kernel/btf/vmlinux", Required: true}
+	if _, err := os.Stat(c.Finding); err != nil {
+		c.Finding, c.Remedy = err.Error(), "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are"
+	}
+	return c
+}
+
+func checkTracefs() Check {
+	c := Check{Name: "tracefs", Finding: "mounted"}
+	if !TracefsMounted() {
+		c.Finding, c.Remedy = "not mounted: source mapping needs it", "trace mounts it by itself; or: mount -t tracefs tracefs "+tracefsPath
+	}
+	return c
+}
+
+func checkPIDNamespace() Check {
+	c := Check{Name: "PID namespace", Finding: "the initial one"}
+	_, inode, err := pidNamespace()
+	switch {
+	case err != nil:
+		c.Finding, c.Remedy = err.Error(), "mount /proc"
+	case inode != 0:
+		c.Finding, c.Remedy = "a container's: only its own processes can be traced", "run on the host, or the container with --pid=host"
+	}
+	return c
+}
+
+func checkPrograms() Check {
+	c := Check{Name: "BPF programs", Required: true}
+	k, err := loadKernel(Options{}.withDefaults())
+	if err != nil {
+		c.Finding, c.Remedy = err.Error(), "see the line above that is not ok, or --debug"
+		return c
+	}
+	defer k.Close()
+	c.Finding = "the kernel takes them; functions are probed by " + k.mode.String()
+	return c
+}
+
+func checkTarget(pid int) []Check {
+	target := Check{Name: fmt.Sprintf("pid %d", pid), Required: true}
+	p, err := process.Open(pid)
+	if err != nil {
+		target.Finding, target.Remedy = err.Error(), "name a process that can be traced"
+		return []Check{target}
+	}
+	defer p.Close()
+	target.Finding = p.Command()
+	maps, err := p.Maps()
+	if err != nil {
+		target.Finding, target.Remedy = err.Error(), "run as root"
+		return []Check{target}
+	}
+	return append([]Check{target}, checkAllocator(p, maps)...)
+}
+
+func checkAllocator(p *process.Process, maps []process.Mapping) []Check {
+	targets, err := probe.Resolve(p, maps)
+	if err != nil {
+		c := Check{Name: "source heap", Finding: err.Error(), Remedy: "only mappings can be traced"}
+		if errors.Is(err, probe.ErrNoAllocator) {
+			c.Remedy += "; link the program dynamically or keep its symbols"
+		}
+		return []Check{c}
+	}
+	var checks []Check
+	for _, t := range targets {
+		var names []string
+		for _, s := range t.Sites {
+			names = append(names, s.Function.Name)
+		}
+		checks = append(checks, Check{Name: "source heap", Finding: strings.Join(names, ", ") + " in " + t.File.Path})
+	}
+	return checks
+}

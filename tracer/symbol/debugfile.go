@@ -1,0 +1,145 @@
+package symbol
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+)
+
+// debugDir holds the debug files of a system.
+const debugDir = "/usr/lib/debug"
+
+// A debugFile is a file with the .symtab that was stripped from another.
+type debugFile struct {
+	*os.File
+	image *image
+}
+
+// A debugPath is where a debug file may lie.
+type debugPath struct {
+	root, path string
+	checksum   bool // has to match the one in .gnu_debuglink
+}
+
+// findDebug opens the debug file of f. binary is where the process sees the
+// file and root the process's root directory, "" for none.
+func (f *File) findDebug(binary, root string) {
+	link, sum, err := f.image.debugLink()
+	f.problem(err)
+	for _, p := range debugPaths(f.image.buildID, link, binary, root) {
+		file, err := openDebug(p, f.image.buildID, sum)
+		if err == nil {
+			f.debug = file
+			return
+		}
+		if !errors.Is(err, fs.ErrNotExist) {
+			f.problem(fmt.Errorf("read debug file %s in %s: %w", p.path, p.root, err))
+		}
+	}
+}
+
+// debugPaths lists where gdb looks for debug files, the host's first:
+// https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html
+func debugPaths(buildID, link, binary, root string) []debugPath {
+	var paths []debugPath
+	add := func(root, name string, checksum bool) {
+		if name != binary { // a stripped file may name itself
+			paths = append(paths, debugPath{root, name, checksum})
+		}
+	}
+	dir := path.Dir(path.Clean("/" + binary))
+	for _, r := range []string{"/", root} {
+		if r == "" {
+			continue
+		}
+		if buildID != "" {
+			add(r, debugDir+"/.build-id/"+buildID[:2]+"/"+buildID[2:]+".debug", false)
+		}
+		if link == "" {
+			continue
+		}
+		if r == root {
+			add(r, path.Join(dir, link), true)
+			add(r, path.Join(dir, ".debug", link), true)
+		}
+		add(r, path.Join(debugDir, dir, link), true)
+	}
+	return paths
+}
+
+// openDebug opens the debug file at p. Its build ID has to be buildID, and with
+// p.checksum the CRC-32 of its bytes sum.
+func openDebug(p debugPath, buildID string, sum uint32) (_ *debugFile, err error) {
+	file, err := openInRoot(p.root, p.path)
+	if err != nil {
+		return nil, err
+	}
+	defer func() {
+		if err != nil {
+			file.Close()
+		}
+	}()
+	info, err := file.Stat()
+	if err != nil {
+		return nil, err
+	}
+	image, err := newImage(file, info.Size())
+	if err != nil {
+		return nil, err
+	}
+	if image.buildID != buildID {
+		return nil, fmt.Errorf("build ID %q is not %q", image.buildID, buildID)
+	}
+	if image.symtab.size() == 0 {
+		return nil, errors.New("no .symtab")
+	}
+	if p.checksum {
+		if err := checksum(file, info.Size(), sum); err != nil {
+			return nil, err
+		}
+	}
+	return &debugFile{file, image}, nil
+}
+
+// debugLink reads the section .gnu_debuglink: the name of the debug file, "" if
+// there is none, and its checksum.
+func (m *image) debugLink() (name string, sum uint32, err error) {
+	if m.link.size == 0 {
+		return "", 0, nil
+	}
+	buf, err := m.bytes(m.link, maxLink)
+	if err != nil {
+		return "", 0, fmt.Errorf("read %s: %w", debugLinkSection, err)
+	}
+	text, _, found := bytes.Cut(buf, []byte{0})
+	at := roundUp(uint64(len(text))+1, 4)
+	if !found || at+4 > uint64(len(buf)) {
+		return "", 0, fmt.Errorf("read %s: truncated", debugLinkSection)
+	}
+	name = string(text)
+	if name == "." || name == ".." || path.Base(name) != name {
+		return "", 0, fmt.Errorf("read %s: %q is not a file name", debugLinkSection, name)
+	}
+	return name, binary.LittleEndian.Uint32(buf[at:]), nil
+}
+
+// checksum tells whether the CRC-32 of r, of size bytes, is sum.
+func checksum(r io.ReaderAt, size int64, sum uint32) error {
+	if size > maxLinkedFile {
+		return fmt.Errorf("%d bytes exceed the limit of %d", size, maxLinkedFile)
+	}
+	hash := crc32.NewIEEE()
+	if _, err := io.Copy(hash, io.NewSectionReader(r, 0, size)); err != nil {
+		return err
+	}
+	if got := hash.Sum32(); got != sum {
+		return fmt.Errorf("checksum %08x is not %08x", got, sum)
+	}
+	return nil
+}

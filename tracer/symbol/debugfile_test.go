@@ -1,0 +1,198 @@
+package symbol
+
+import (
+	"bytes"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// A splitProgram is a stripped program in a folder that serves as the root of a
+// process, which sees it at /opt/bin/program.
+type splitProgram struct {
+	root, path, debug string
+	byBuildID         string // where the debug file belongs by its build ID
+	functions         []function
+}
+
+const seen = "/opt/bin/program"
+
+// newSplit builds the program; link tells whether it names its debug file
+// program.debug.
+func newSplit(t *testing.T, link bool, flags ...string) splitProgram {
+	t.Helper()
+	path := compile(t, "gcc", sourceC, flags...)
+	p := splitProgram{root: t.TempDir(), functions: nmFunctions(t, path)}
+	id := withoutDebug(t, path).BuildID()
+	p.debug = split(t, path)
+	if link {
+		run(t, "", "objcopy", "--add-gnu-debuglink="+p.debug, path)
+	}
+	p.path = filepath.Join(p.root, seen)
+	write(t, p.path, read(t, path))
+	if id != "" {
+		p.byBuildID = debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
+	}
+	return p
+}
+
+// in returns the path in the root of the process.
+func (p splitProgram) in(path string) string { return filepath.Join(p.root, path) }
+
+// open opens the program and checks that the names of its static functions are
+// known, or if refused is not "", that they are not, and that Err says so.
+func (p splitProgram) check(t *testing.T, refused string) {
+	t.Helper()
+	f := open(t, p.path, seen, p.root)
+	if refused == "" {
+		newOracle(t, p.functions).checkAll(t, f)
+		if err := f.Err(); err != nil {
+			t.Errorf("Err() = %v", err)
+		}
+		return
+	}
+	for _, fn := range p.functions {
+		if name, ok := f.Name(fn.value); ok {
+			t.Fatalf("Name(%#x) = %q from a debug file to refuse", fn.value, name)
+		}
+	}
+	if err := f.Err(); err == nil || !strings.Contains(err.Error(), refused) {
+		t.Errorf("Err() = %v, want one with %q", err, refused)
+	}
+}
+
+func TestDebugFileByBuildID(t *testing.T) {
+	p := newSplit(t, false)
+	write(t, p.in(p.byBuildID), read(t, p.debug))
+	p.check(t, "")
+}
+
+func TestDebugFileByLink(t *testing.T) {
+	for _, dir := range []string{"/opt/bin", "/opt/bin/.debug", debugDir + "/opt/bin"} {
+		for _, flags := range [][]string{nil, {"-Wl,--build-id=none"}} {
+			p := newSplit(t, true, flags...)
+			write(t, p.in(dir+"/program.debug"), read(t, p.debug))
+			p.check(t, "")
+		}
+	}
+}
+
+// The host's debug files come first; libc's is installed.
+func TestDebugFileOfHost(t *testing.T) {
+	f := openSound(t, libc, t.TempDir())
+	id := f.BuildID()
+	debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
+	if f.debug == nil {
+		t.Fatalf("no debug file %s (apt-get install libc6-dbg)", debug)
+	}
+	newOracle(t, nmFunctions(t, debug)).checkAll(t, f)
+}
+
+// The links of a system image, absolute and relative, are those of its root.
+func TestDebugFileBehindLink(t *testing.T) {
+	for _, target := range []string{"/store/x", "../../../../../store/x", "../../../../../../../../../store/x"} {
+		p := newSplit(t, false)
+		write(t, p.in("/store/x"), read(t, p.debug))
+		symlink(t, target, p.in(p.byBuildID))
+		p.check(t, "")
+	}
+}
+
+func TestDebugFileRefused(t *testing.T) {
+	other := newSplit(t, false, "-DOTHER", "-O2")
+	noID := newSplit(t, false, "-Wl,--build-id=none")
+	linked := "/opt/bin/program.debug"
+	tests := []struct {
+		name, want string
+		link       bool
+		place      func(t *testing.T, p splitProgram)
+	}{
+		{"another build ID", "is not", false, func(t *testing.T, p splitProgram) {
+			write(t, p.in(p.byBuildID), read(t, other.debug))
+		}},
+		{"no build ID", `build ID "" is not`, false, func(t *testing.T, p splitProgram) {
+			write(t, p.in(p.byBuildID), read(t, noID.debug))
+		}},
+		{"linked, another build ID", "is not", true, func(t *testing.T, p splitProgram) {
+			write(t, p.in(linked), read(t, other.debug))
+		}},
+		{"linked, changed", "checksum", true, func(t *testing.T, p splitProgram) {
+			write(t, p.in(linked), append(read(t, p.debug), 0))
+		}},
+		{"stripped", "no .symtab", false, func(t *testing.T, p splitProgram) {
+			write(t, p.in(p.byBuildID), read(t, p.path))
+		}},
+		{"text", "not an ELF file", false, func(t *testing.T, p splitProgram) {
+			write(t, p.in(p.byBuildID), bytes.Repeat([]byte("x"), 100))
+		}},
+		{"FIFO", "not a regular file", false, func(t *testing.T, p splitProgram) {
+			node(t, p.in(p.byBuildID), unix.S_IFIFO, 0)
+		}},
+		{"device", "not a regular file", false, func(t *testing.T, p splitProgram) {
+			node(t, p.in(p.byBuildID), unix.S_IFCHR, unix.Mkdev(1, 5))
+		}},
+		{"directory", "not a regular file", false, func(t *testing.T, p splitProgram) {
+			if err := os.MkdirAll(p.in(p.byBuildID), 0o755); err != nil {
+				t.Fatal(err)
+			}
+		}},
+		{"loop", "too many levels of symbolic links", false, func(t *testing.T, p splitProgram) {
+			symlink(t, p.byBuildID, p.in(p.byBuildID))
+		}},
+	}
+	for _, test := range tests {
+		t.Run(test.name, func(t *testing.T) {
+			p := newSplit(t, test.link)
+			test.place(t, p)
+			p.check(t, test.want)
+		})
+	}
+}
+
+// No link leads out of the root of the process.
+func TestOpenInRootStaysInside(t *testing.T) {
+	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	write(t, outside, []byte("x"))
+	symlink(t, outside, filepath.Join(root, "absolute"))
+	symlink(t, "../../../../../../../../"+outside, filepath.Join(root, "relative"))
+	symlink(t, "/proc/self/root", filepath.Join(root, "magic"))
+	for _, path := range []string{"/absolute", "relative", "../../../../../../" + outside, outside, "magic/etc/passwd"} {
+		if f, err := openInRoot(root, path); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("openInRoot(%s) = %v, %v, want %v", path, f, err, fs.ErrNotExist)
+		}
+	}
+	// /proc/self/root leads out of any root that has a /proc, unless magic links are refused.
+	if f, err := openInRoot("/", "/proc/self/root/etc/passwd"); !errors.Is(err, unix.ELOOP) {
+		t.Errorf("openInRoot through a magic link = %v, %v, want %v", f, err, unix.ELOOP)
+	}
+	f, err := openInRoot(filepath.Dir(outside), "/outside")
+	if err != nil {
+		t.Fatal(err)
+	}
+	f.Close()
+}
+
+func symlink(t *testing.T, target, path string) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(target, path); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func node(t *testing.T, path string, kind uint32, device uint64) {
+	t.Helper()
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mknod(path, kind|0o644, int(device)); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,186 @@
+// Package symbol names native code addresses in ELF files.
+//
+// The files belong to the traced process and the tracer runs as root, so they
+// are hostile input: every size is checked against the file and a limit
+// (limits.go) before memory is allocated, and what is damaged yields no name
+// rather than a wrong one.
+//
+// Sources, best first; the first that lists a function is the only one used,
+// because each is a superset of the next:
+//
+//  1. .symtab of the file,
+//  2. .symtab of its separate debug file (debugfile.go), sought only when the
+//     file has no .symtab,
+//  3. .dynsym of the file.
+//
+// Not read: DWARF, the compressed .gnu_debugdata of Fedora, .dynsym without a
+// section header, and PLT entries: they jump rather than call, so that no
+// return address of a stack lies in one.
+package symbol
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+)
+
+// A File is an opened ELF file: what it takes to name an address in it. It is
+// safe for use by one goroutine at a time.
+type File struct {
+	image *image
+	debug *debugFile // nil: none found, or none needed
+
+	loaded   bool // the symbol table was sought
+	symbols  table
+	names    map[int]string // printed names by index in symbols; bounded by maxCache
+	cached   int            // bytes in names
+	problems []error
+}
+
+// New reads the headers of f, a 64-bit little-endian ELF executable or shared
+// object, and opens its debug file, so that Name works after the process is
+// gone; symbols are read by the first call to Name.
+// f stays the caller's and has to stay open for as long as the File is used.
+//
+// path is where the process sees the file; with a .gnu_debuglink it leads to
+// the debug file. root is the process's root directory, usually /proc/PID/root;
+// debug files are sought in the host's /usr/lib/debug first and then there.
+// With an empty root only the host is searched.
+//
+// It is an error if f is not a regular file, not ELF, 32-bit or big-endian,
+// neither an executable nor a shared object, or if its program headers cannot
+// be read. Damaged sections and refused debug files only cost names: see Err.
+func New(f *os.File, path, root string) (*File, error) {
+	info, err := f.Stat()
+	if err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	if !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("read %s: not a regular file (%s)", path, info.Mode().Type())
+	}
+	file, err := newFile(f, info.Size())
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	if file.image.symtab.size() == 0 {
+		file.findDebug(path, root)
+	}
+	return file, nil
+}
+
+// newFile is New without the search for a debug file. size is in bytes.
+func newFile(r io.ReaderAt, size int64) (*File, error) {
+	image, err := newImage(r, size)
+	if err != nil {
+		return nil, err
+	}
+	f := &File{image: image, names: make(map[int]string)}
+	f.problem(image.damage)
+	return f, nil
+}
+
+// Close closes the debug file, if one was opened, but not the file that was
+// given to New. Name must not be called afterwards.
+func (f *File) Close() error {
+	if f.debug == nil {
+		return nil
+	}
+	return f.debug.Close()
+}
+
+// BuildID returns the GNU build ID in lower-case hexadecimal, or "" if the file
+// has none. It is what the file claims, not a hash that anyone checked: a
+// hostile file can carry the build ID of another.
+func (f *File) BuildID() string { return f.image.buildID }
+
+// Address converts an offset in the file, in bytes, to the virtual address that
+// the ELF headers give it. ok is false if no PT_LOAD program header holds the
+// offset. Where an executable segment and another hold it, the executable one
+// answers.
+func (f *File) Address(offset uint64) (vaddr uint64, ok bool) {
+	for _, s := range f.image.loads {
+		if offset < s.Off || offset-s.Off >= s.Filesz {
+			continue
+		}
+		if elf.ProgFlag(s.Flags)&elf.PF_X != 0 {
+			return offset - s.Off + s.Vaddr, true
+		}
+		if !ok {
+			vaddr, ok = offset-s.Off+s.Vaddr, true
+		}
+	}
+	return vaddr, ok
+}
+
+// Name returns the name of the function that contains the ELF virtual address
+// vaddr: demangled, without parameter lists, template arguments and symbol
+// version, as pprof prints names by default, and of printable characters only.
+//
+// ok is false if no function contains vaddr. The size of a symbol is honoured:
+// the nearest symbol is no answer for an address behind its end. A symbol of
+// size 0, from hand-written assembly, contains its own address only. Where
+// functions nest, the one that starts last answers.
+func (f *File) Name(vaddr uint64) (name string, ok bool) {
+	f.load()
+	i, ok := f.symbols.find(vaddr)
+	if !ok {
+		return "", false
+	}
+	name, ok = f.names[i]
+	if !ok {
+		raw, err := f.symbols.name(i)
+		f.problem(err)
+		name = printed(raw)
+		f.remember(i, name)
+	}
+	return name, name != ""
+}
+
+// Err returns what cost names so far, nil if nothing did: damaged sections and
+// symbol tables, debug files that were refused, strings that could not be read.
+// A file that merely is stripped is not an error.
+func (f *File) Err() error { return errors.Join(f.problems...) }
+
+// load reads the best symbol table, once.
+func (f *File) load() {
+	if f.loaded {
+		return
+	}
+	f.loaded = true
+	type source struct {
+		image   *image
+		section symbolSection
+	}
+	sources := []source{{f.image, f.image.symtab}}
+	if f.debug != nil {
+		sources = append(sources, source{f.debug.image, f.debug.image.symtab})
+	}
+	sources = append(sources, source{f.image, f.image.dynsym})
+	for _, s := range sources {
+		t, err := readTable(s.image, s.section)
+		f.problem(err)
+		if len(t.symbols) > 0 {
+			f.symbols = t
+			return
+		}
+	}
+}
+
+// remember caches the name of symbol i.
+func (f *File) remember(i int, name string) {
+	const overhead = 64 // bytes of an entry of the map, roughly
+	if f.cached += len(name) + overhead; f.cached > maxCache {
+		clear(f.names)
+		f.cached = len(name) + overhead
+	}
+	f.names[i] = name
+}
+
+// problem keeps err for Err, up to maxProblems of them.
+func (f *File) problem(err error) {
+	if err != nil && len(f.problems) < maxProblems {
+		f.problems = append(f.problems, err)
+	}
+}

@@ -1,0 +1,133 @@
+package symbol
+
+import (
+	"cmp"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
+	"math"
+	"slices"
+	"sort"
+)
+
+// A table is the function symbols of one symbol section, sorted. The names stay
+// in the file.
+type table struct {
+	image   *image
+	names   span
+	symbols []symbol
+	last    []uint64 // the greatest last address in each block of symbols
+}
+
+// blockSize is the number of symbols in a block of table.last.
+const blockSize = 64
+
+// A symbol is a function. 16 bytes: some files have millions.
+type symbol struct {
+	value  uint64 // virtual address
+	extent uint32 // size in bytes << 1, plus 1 if the symbol is not local
+	name   uint32 // offset in the string table
+}
+
+// maxSize is the size that larger symbols are cut to, in bytes.
+const maxSize = math.MaxUint32 >> 1
+
+func (s symbol) size() uint64 { return uint64(s.extent >> 1) }
+
+// end returns the last address of s.
+func (s symbol) end() uint64 {
+	if end := s.value + s.size() - 1; end >= s.value {
+		return end
+	}
+	return math.MaxUint64
+}
+
+// readTable reads the function symbols of section s of m; none if s is empty.
+func readTable(m *image, s symbolSection) (table, error) {
+	t := table{image: m, names: s.names}
+	if err := m.check(s.symbols, maxSymbols*elf.Sym64Size); err != nil {
+		return t, fmt.Errorf("read symbols: %w", err)
+	}
+	if err := m.check(s.names, math.MaxUint32); err != nil {
+		return t, fmt.Errorf("read symbol names: %w", err)
+	}
+	symbols, err := readSymbols(m, s.symbols)
+	if err != nil {
+		return t, fmt.Errorf("read symbols: %w", err)
+	}
+	slices.SortFunc(symbols, func(a, b symbol) int {
+		return cmp.Or(cmp.Compare(a.value, b.value), cmp.Compare(a.extent, b.extent), cmp.Compare(a.name, b.name))
+	})
+	t.symbols = symbols
+	for block := range slices.Chunk(symbols, blockSize) {
+		var last uint64
+		for _, s := range block {
+			last = max(last, s.end())
+		}
+		t.last = append(t.last, last)
+	}
+	return t, nil
+}
+
+// readSymbols reads the function symbols in s, unsorted.
+func readSymbols(m *image, s span) ([]symbol, error) {
+	const chunk = 4096 * elf.Sym64Size // bytes read at once
+	var symbols []symbol
+	for s.size >= elf.Sym64Size {
+		n := min(s.size-s.size%elf.Sym64Size, chunk)
+		buf, err := m.bytes(span{s.off, n}, chunk)
+		if err != nil {
+			return nil, err
+		}
+		for entry := range slices.Chunk(buf, elf.Sym64Size) {
+			if sym, ok := decode(entry); ok {
+				symbols = append(symbols, sym)
+			}
+		}
+		s.off, s.size = s.off+n, s.size-n
+	}
+	return append(make([]symbol, 0, len(symbols)), symbols...), nil // drops spare capacity
+}
+
+// decode decodes an Elf64_Sym (elf(5), "String and symbol tables"). ok is false
+// if it is no defined function.
+func decode(entry []byte) (s symbol, ok bool) {
+	name := binary.LittleEndian.Uint32(entry)
+	info := entry[4]
+	section := elf.SectionIndex(binary.LittleEndian.Uint16(entry[6:]))
+	value := binary.LittleEndian.Uint64(entry[8:])
+	size := binary.LittleEndian.Uint64(entry[16:])
+
+	kind := elf.ST_TYPE(info)
+	if kind != elf.STT_FUNC && kind != elf.STT_GNU_IFUNC {
+		return symbol{}, false
+	}
+	if section == elf.SHN_UNDEF || value == 0 || name == 0 {
+		return symbol{}, false
+	}
+	// A symbol of size 0 contains its own address and no other.
+	extent := uint32(min(max(size, 1), maxSize)) << 1
+	if elf.ST_BIND(info) != elf.STB_LOCAL {
+		extent |= 1
+	}
+	return symbol{value, extent, name}, true
+}
+
+// find returns the index of the last symbol that contains vaddr: the one that
+// starts last, of those the longest, of those one that is not local. Aliases of
+// it precede it. Blocks that end before vaddr are skipped, so that at most two
+// blocks are searched.
+func (t *table) find(vaddr uint64) (i int, ok bool) {
+	i = sort.Search(len(t.symbols), func(i int) bool { return t.symbols[i].value > vaddr }) - 1
+	for i >= 0 {
+		if t.last[i/blockSize] < vaddr {
+			i = i/blockSize*blockSize - 1
+			continue
+		}
+		if t.symbols[i].end() >= vaddr {
+			return i, true
+		}
+		i--
+	}
+	return 0, false
+}

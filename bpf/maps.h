@@ -60,9 +60,9 @@ struct {
 
 /* The allocator call a thread is in. */
 struct call {
-	__u64 sp;       /* stack pointer at its entry; 0: in none that is followed */
-	__u64 size;     /* bytes asked for; ~0: more than there are */
-	__u64 slot;     /* posix_memalign: where the pointer will be written */
+	__u64 sp;   /* stack pointer at its entry; 0: in none that is followed */
+	__u64 size; /* bytes asked for; ~0: more than there are */
+	__u64 slot; /* posix_memalign: where the pointer will be written */
 	__u64 stack;
 	__u64 interval; /* 0: not sampled */
 	enum call_form form;
@@ -134,7 +134,8 @@ static __always_inline bool is_traced(__u32 tgid)
 
 static __always_inline struct thread *current_thread(void)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct thread *thread =
+		bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!thread)
 		count(DROP_THREAD_STATE);

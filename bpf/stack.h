@@ -62,7 +62,8 @@ static __always_inline void announce_stack(__u32 tgid, __u64 id)
  * kept. */
 static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid)
 {
-	struct stack *stack = bpf_task_storage_get(&stack_scratch, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct stack *stack =
+		bpf_task_storage_get(&stack_scratch, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u64 id;
 	long err;
 

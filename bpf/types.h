@@ -43,20 +43,20 @@ enum target_state {
 
 /* Events seen and losses, each with its reason: indices of `counters`. */
 enum counter {
-	COUNT_ALLOCATIONS,      /* calls that ask the allocator for memory, nested ones not counted */
-	COUNT_FREES,            /* free() of a pointer other than NULL */
-	COUNT_FREES_UNTRACKED,  /* of those: older than the attach, or never sampled */
-	COUNT_SAMPLES,          /* allocations taken into the live map */
-	COUNT_FAILED,           /* sampled calls that returned no memory */
-	COUNT_MAPPING_CALLS,    /* mmap, munmap, mremap, brk, madvise that took effect */
-	DROP_LIVE_FULL,         /* allocations not followed: the live map was full */
-	DROP_STACKS_FULL,       /* stacks not kept: the stack map was full */
-	DROP_TALLY_FULL,        /* allocations missing from alloc_*: the tally was full */
-	DROP_NOTICES,           /* notices lost: the ring buffer was full */
-	DROP_THREAD_STATE,      /* events lost: no per-thread storage */
-	DROP_OUT_POINTER,       /* posix_memalign results that could not be read */
-	DROP_MISSED_RETURN,     /* calls whose return was never seen */
-	DROP_MISSED_FREE,       /* addresses handed out again that were still in the live map */
+	COUNT_ALLOCATIONS,     /* calls that ask the allocator for memory, nested ones not counted */
+	COUNT_FREES,           /* free() of a pointer other than NULL */
+	COUNT_FREES_UNTRACKED, /* of those: older than the attach, or never sampled */
+	COUNT_SAMPLES,         /* allocations taken into the live map */
+	COUNT_FAILED,          /* sampled calls that returned no memory */
+	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, brk, madvise that took effect */
+	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
+	DROP_STACKS_FULL,      /* stacks not kept: the stack map was full */
+	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
+	DROP_NOTICES,          /* notices lost: the ring buffer was full */
+	DROP_THREAD_STATE,     /* events lost: no per-thread storage */
+	DROP_OUT_POINTER,      /* posix_memalign results that could not be read */
+	DROP_MISSED_RETURN,    /* calls whose return was never seen */
+	DROP_MISSED_FREE,      /* addresses handed out again that were still in the live map */
 	COUNTERS,
 };
 
@@ -119,14 +119,14 @@ enum notice_kind {
 struct notice {
 	enum notice_kind kind;
 	__u32 tgid;
-	__u64 time;  /* ns, CLOCK_MONOTONIC */
-	__u64 stack; /* key of `stacks` */
-	__u64 start; /* address that the call worked on; brk: the new break */
-	__u64 length;     /* bytes */
-	__u64 old_start;  /* mremap */
-	__u64 old_length; /* mremap */
-	__u32 protection; /* PROT_* of mmap; the advice of madvise */
-	__u32 flags;      /* MAP_* or MREMAP_* */
-	__s32 descriptor; /* mmap: file descriptor, -1 for anonymous memory */
+	__u64 time;         /* ns, CLOCK_MONOTONIC */
+	__u64 stack;        /* key of `stacks` */
+	__u64 start;        /* address that the call worked on; brk: the new break */
+	__u64 length;       /* bytes */
+	__u64 old_start;    /* mremap */
+	__u64 old_length;   /* mremap */
+	__u32 protection;   /* PROT_* of mmap; the advice of madvise */
+	__u32 flags;        /* MAP_* or MREMAP_* */
+	__s32 descriptor;   /* mmap: file descriptor, -1 for anonymous memory */
 	__u32 by_allocator; /* 1: called from inside a probed allocator function */
 };

@@ -68,4 +68,3 @@ func (s *status) clear() {
 		s.to.setStatus("")
 	}
 }
-

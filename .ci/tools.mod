@@ -1,0 +1,3 @@
+module github.com/allocscope/allocscope
+
+go 1.26

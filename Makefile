@@ -1,0 +1,55 @@
+# allocscope: `make help` lists the targets.
+
+GO      ?= go
+PREFIX  ?= /usr/local
+VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
+SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+LINT    := $(GO) tool -modfile=.ci/tools.mod
+
+# The Debian packages of each step: the compiler of the BPF objects, and what the tests build and run.
+GENERATE_PACKAGES := clang-14 llvm-14
+LINT_PACKAGES     := clang-format-14
+TEST_PACKAGES     := gcc g++ libc6-dev binutils gdb util-linux procps python3 python3-pil python3-torch
+
+.PHONY: help
+help: ## List the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+.PHONY: build
+build: ## Build bin/allocscope
+	$(GO) build -trimpath -ldflags "-X main.version=$(VERSION)" -o bin/allocscope ./cmd/allocscope
+
+.PHONY: install
+install: build ## Install into $(PREFIX)/bin
+	$(SUDO) install -D -m 0755 bin/allocscope $(DESTDIR)$(PREFIX)/bin/allocscope
+
+.PHONY: generate
+generate: ## Compile the BPF programs (needs clang); the results are committed
+	@.ci/packages $(GENERATE_PACKAGES)
+	$(GO) generate ./...
+
+.PHONY: test
+test: ## Run all tests; installs what they need, asks sudo for root
+	@.ci/packages $(TEST_PACKAGES)
+	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
+		$(GO) test -count=1 -p 1 -timeout 20m ./...
+
+.PHONY: lint
+lint: ## Run the linters
+	@.ci/packages $(LINT_PACKAGES)
+	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h testdata/*.c
+	$(LINT) golangci-lint run ./...
+
+.PHONY: bench
+bench: ## Measure the price of tracing, as ratios in one run
+	@.ci/packages $(TEST_PACKAGES)
+	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
+		$(GO) test -run '^$$' -bench . -benchtime 1x -timeout 30m ./tracer
+
+.PHONY: demo
+demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks
+	@examples/demo.sh
+
+.PHONY: clean
+clean: ## Remove what was built
+	rm -rf bin

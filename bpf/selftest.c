@@ -1,0 +1,45 @@
+//go:build ignore
+
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The arithmetic of the headers as programs that a test can run. Not part of allocscope. */
+#include "types.h"
+
+#include "bpf_helpers.h"
+
+#include "heap.h"
+
+struct arithmetic {
+	__u64 a;
+	__u64 b;
+	__u64 result;
+};
+
+SEC("syscall")
+int run_negative_log(struct arithmetic *ctx)
+{
+	ctx->result = negative_log((__u32)ctx->a);
+	return 0;
+}
+
+SEC("syscall")
+int run_draw(struct arithmetic *ctx)
+{
+	ctx->result = draw_exponential(ctx->a);
+	return 0;
+}
+
+SEC("syscall")
+int run_product(struct arithmetic *ctx)
+{
+	ctx->result = product(ctx->a, ctx->b);
+	return 0;
+}
+
+SEC("syscall")
+int run_size_class(struct arithmetic *ctx)
+{
+	ctx->result = size_class(ctx->a);
+	return 0;
+}
+
+char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -107,7 +107,7 @@ func decode(entry []byte) (s symbol, ok bool) {
 	}
 	// A symbol of size 0 contains its own address and no other.
 	extent := uint32(min(max(size, 1), maxSize)) << 1
-	if false {
+	if elf.ST_BIND(info) != elf.STB_LOCAL {
 		extent |= 1
 	}
 	return symbol{value, extent, name}, true

@@ -1,0 +1,47 @@
+/* Measures the price of a malloc/free pair. Each time it is told "go" it makes N pairs of S bytes and says what one has
+ * cost, in nanoseconds of its thread's CPU time, so that other programs on the machine do not count.
+ *
+ *     pair N S
+ *
+ * It speaks by lines: says "ready", then for each "go" a number and "done", and exits at the end of its input. */
+#include <stdio.h>
+#include <stdlib.h>
+#include <time.h>
+
+#define KEEP(p) __asm__ volatile("" : : "r"(p) : "memory") /* the compiler must not remove the pair */
+
+static double thread_ns(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_THREAD_CPUTIME_ID, &now);
+	return now.tv_sec * 1e9 + now.tv_nsec;
+}
+
+static double ns_per_pair(long pairs, size_t size)
+{
+	double began = thread_ns();
+
+	for (long i = 0; i < pairs; i++) {
+		void *p = malloc(size);
+
+		KEEP(p);
+		free(p);
+	}
+	return (thread_ns() - began) / pairs;
+}
+
+int main(int argc, char **argv)
+{
+	long pairs = argc > 1 ? atol(argv[1]) : 200000;
+	size_t size = argc > 2 ? strtoul(argv[2], NULL, 10) : 64;
+	char line[64];
+
+	puts("ready");
+	fflush(stdout);
+	while (fgets(line, sizeof(line), stdin)) {
+		printf("%.3f\ndone\n", ns_per_pair(pairs, size));
+		fflush(stdout);
+	}
+	return 0;
+}

@@ -25,7 +25,7 @@ func ReadTimeline(r io.Reader) (growth.Timeline, error) {
 	var timeline growth.Timeline
 	for number := 2; ; number++ {
 		sample, err := readSample(lines)
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return timeline, nil
 		}
 		if err == nil && len(timeline) > 0 && sample.Elapsed < timeline[len(timeline)-1].Elapsed {
@@ -42,7 +42,7 @@ func readHeader(r *bufio.Reader) error {
 	want := strings.Join(timelineColumns, ",")
 	header, err := readLine(r)
 	switch {
-	case err == io.EOF:
+	case errors.Is(err, io.EOF):
 		return errors.New("no header: the file is empty")
 	case err == nil && header != want:
 		return fmt.Errorf("header is %q, not %q", header, want)

@@ -66,9 +66,14 @@ func checkPrivilege() Check {
 	}
 	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
 	var missing []string
-	for bit, name := range map[int]string{unix.CAP_BPF: "CAP_BPF", unix.CAP_PERFMON: "CAP_PERFMON", unix.CAP_SYS_PTRACE: "CAP_SYS_PTRACE"} {
-		if effective&(1<<bit|1<<unix.CAP_SYS_ADMIN) == 0 || name == "CAP_SYS_PTRACE" && effective&(1<<bit) == 0 {
-			missing = append(missing, name)
+	for _, need := range []struct {
+		name          string
+		bit           int
+		adminIsEnough bool
+	}{{"CAP_BPF", unix.CAP_BPF, true}, {"CAP_PERFMON", unix.CAP_PERFMON, true}, {"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, false}} {
+		isAdmin := effective&(1<<unix.CAP_SYS_ADMIN) != 0
+		if effective&(1<<need.bit) == 0 && !(need.adminIsEnough && isAdmin) {
+			missing = append(missing, need.name)
 		}
 	}
 	if len(missing) > 0 {

@@ -24,15 +24,17 @@ func (s span) elapsed() time.Duration { return s.end.Elapsed - s.start.Elapsed }
 // life counts; only where there is none after the first, what was left at its death. The boundary is the snapshot nearest
 // to --warmup, or to half of the time there was.
 func (r *recorder) choose() span {
-	end := r.atEnd
-	if n := len(r.snapshots); n > 1 || end == nil {
+	start, end := &growth.Snapshot{}, r.atEnd // nothing was alive before the first snapshot
+	if n := len(r.snapshots); n > 1 || n == 1 && end == nil {
 		end = r.snapshots[n-1].Snapshot
+	}
+	if end == nil {
+		return span{start, start}
 	}
 	want := end.Elapsed / 2
 	if planned, known := r.plannedBoundary(); known && planned < end.Elapsed {
 		want = planned
 	}
-	start := &growth.Snapshot{} // nothing was alive before the first
 	for _, s := range r.snapshots {
 		if s.Snapshot != end && (s.Elapsed-want).Abs() < (start.Elapsed-want).Abs() {
 			start = s.Snapshot

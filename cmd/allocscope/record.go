@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -66,7 +67,7 @@ func (r *recorder) record(ctx context.Context) (ended string, err error) {
 	defer r.status.clear()
 	for {
 		if err := r.tick(); err != nil {
-			return "", err
+			return endOf(ctx, r.session), errors.Join(err, r.timelineFile.Close())
 		}
 		wait := time.NewTimer(r.untilNext())
 		select {
@@ -195,13 +196,11 @@ func (r *recorder) thin() {
 // last takes the final sample and snapshot.
 func (r *recorder) last() error {
 	r.sample()
-	if err := r.takeSnapshot(); err != nil {
-		return err
+	err := r.takeSnapshot()
+	if closed := r.timelineFile.Close(); closed != nil {
+		r.writeFailed(closed)
 	}
-	if err := r.timelineFile.Close(); err != nil {
-		r.writeFailed(err)
-	}
-	return nil
+	return err
 }
 
 // write writes a file of the folder. What cannot be written is said once and makes the exit status non-zero; the trace

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"text/tabwriter"
 
@@ -74,11 +75,11 @@ func endText(ended string) string {
 
 func secondsText(seconds float64) string { return fmt.Sprintf("%.1f s", seconds) }
 
+var plainPath = regexp.MustCompile(`^[0-9A-Za-z/._+-]+$`)
+
 // shellQuote makes a path safe to paste.
 func shellQuote(path string) string {
-	if strings.IndexFunc(path, func(r rune) bool {
-		return !(r >= '0' && r <= '9' || r >= 'A' && r <= 'Z' || r >= 'a' && r <= 'z' || strings.ContainsRune("/._-+", r))
-	}) < 0 {
+	if plainPath.MatchString(path) {
 		return path
 	}
 	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"

@@ -16,7 +16,7 @@ const plainEvery = 10 * time.Second // between lines where there is no terminal
 // status tells how the trace goes: one line that is rewritten on a terminal, a line now and then elsewhere.
 type status struct {
 	to         *screen
-	terminal   bool
+	terminal   *os.File // nil where there is none
 	duration   time.Duration // 0: until Ctrl-C
 	lastPlain  time.Duration
 	lastSample time.Duration
@@ -25,7 +25,11 @@ type status struct {
 
 func newStatus(to *screen, duration time.Duration) *status {
 	file, ok := to.w.(*os.File)
-	return &status{to: to, terminal: ok && term.IsTerminal(int(file.Fd())), duration: duration}
+	s := &status{to: to, duration: duration}
+	if ok && term.IsTerminal(int(file.Fd())) {
+		s.terminal = file
+	}
+	return s
 }
 
 // show says where the trace stands. latest is nil before the first snapshot.
@@ -37,12 +41,20 @@ func (s *status) show(sample growth.Sample, latest *growth.Snapshot, events trac
 	s.lastSample, s.lastEvents = sample.Elapsed, events.Total()
 	line := s.line(sample, latest, pace, losses)
 	switch {
-	case s.terminal:
-		s.to.setStatus(line)
+	case s.terminal != nil:
+		s.to.setStatus(s.fit(line))
 	case sample.Elapsed-s.lastPlain >= plainEvery:
 		s.lastPlain = sample.Elapsed
 		fmt.Fprintln(s.to, line)
 	}
+}
+
+// fit cuts a line so that it does not wrap: what has wrapped cannot be erased.
+func (s *status) fit(line string) string {
+	if width, _, err := term.GetSize(int(s.terminal.Fd())); err == nil && width > 0 && len(line) >= width {
+		return line[:width-1]
+	}
+	return line
 }
 
 func (s *status) line(sample growth.Sample, latest *growth.Snapshot, pace float64, losses []tracer.Loss) string {
@@ -64,7 +76,7 @@ func (s *status) line(sample growth.Sample, latest *growth.Snapshot, pace float6
 
 // clear takes the status line away.
 func (s *status) clear() {
-	if s.terminal {
+	if s.terminal != nil {
 		s.to.setStatus("")
 	}
 }

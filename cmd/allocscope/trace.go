@@ -91,10 +91,7 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 		return err
 	}
 	ended, err := r.record(command.Context())
-	if err != nil {
-		return err
-	}
-	return r.finish(command.OutOrStdout(), ended)
+	return errors.Join(err, r.finish(command.OutOrStdout(), ended))
 }
 
 // createFolder makes the output folder, which belongs to the user behind sudo.

@@ -46,7 +46,7 @@ func openInRoot(root, path string) (*os.File, error) {
 func resolve(dir int, path string) (fd int, err error) {
 	how := unix.OpenHow{
 		Flags:   unix.O_PATH | unix.O_CLOEXEC,
-		Resolve: unix.RESOLVE_IN_ROOT,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
 	}
 	for range 8 {
 		fd, err = unix.Openat2(dir, path, &how)

@@ -26,7 +26,8 @@ struct syscall_exit {
 };
 
 /* Whether the thread is inside an allocator function. For a malloc that is not followed to its end: its return address
- * is still in its place, above the stack pointer. */
+ * is still in its place, above the stack pointer. (On arm64 that place is not known, so only calls that are sampled are
+ * recognised.) */
 static __always_inline bool is_by_allocator(const struct thread *thread, __u64 sp)
 {
 	__u64 address = 0;

@@ -21,11 +21,14 @@ type Sample struct {
 // A Timeline is the samples of one process in the order of time.
 type Timeline []Sample
 
-// RSSAt is the resident memory of the last sample at or before a moment, of the first sample if there is none; Unknown for
-// an empty timeline.
+// RSSAt is the resident memory of the last sample at or before a moment, of the first sample if there is none. Samples whose
+// RSS is Unknown are passed over; Unknown if there are no others.
 func (t Timeline) RSSAt(elapsed time.Duration) int64 {
 	rss := int64(Unknown)
 	for _, s := range t {
+		if s.RSS == Unknown {
+			continue
+		}
 		if s.Elapsed > elapsed && rss != Unknown {
 			break
 		}

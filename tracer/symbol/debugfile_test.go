@@ -44,7 +44,7 @@ func newSplit(t *testing.T, link bool, flags ...string) splitProgram {
 // in returns the path in the root of the process.
 func (p splitProgram) in(path string) string { return filepath.Join(p.root, path) }
 
-// open opens the program and checks that the names of its static functions are
+// check opens the program and checks that the names of its static functions are
 // known, or if refused is not "", that they are not, and that Err says so.
 func (p splitProgram) check(t *testing.T, refused string) {
 	t.Helper()
@@ -79,6 +79,37 @@ func TestDebugFileByLink(t *testing.T) {
 			write(t, p.in(dir+"/program.debug"), read(t, p.debug))
 			p.check(t, "")
 		}
+	}
+}
+
+// A stripped file whose link leads to itself is merely stripped.
+func TestDebugFileIsItself(t *testing.T) {
+	p := newSplit(t, false)
+	other := filepath.Join(t.TempDir(), filepath.Base(seen))
+	write(t, other, []byte("x"))
+	run(t, "", "objcopy", "--add-gnu-debuglink="+other, p.path)
+	f := open(t, p.path, seen, p.root)
+	if err := f.Err(); err != nil || f.debug != nil {
+		t.Errorf("Err() = %v, debug file %v", err, f.debug)
+	}
+}
+
+// A link is a file name: it leads to no other folder.
+func TestDebugLinkLeadsAway(t *testing.T) {
+	p := newSplit(t, true)
+	data := bytes.Replace(read(t, p.path), []byte("program.debug"), []byte("../x/gr.debug"), 1)
+	write(t, p.path, data)
+	write(t, p.in("/opt/x/gr.debug"), read(t, p.debug))
+	p.check(t, `"../x/gr.debug" is not a file name`)
+}
+
+// A file with its own symbols needs no debug file.
+func TestDebugFileNotNeeded(t *testing.T) {
+	path, root := compile(t, "gcc", sourceC), t.TempDir()
+	id := withoutDebug(t, path).BuildID()
+	write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, path))
+	if f := openSound(t, path, root); f.debug != nil {
+		t.Errorf("opened %s", f.debug.Name())
 	}
 }
 

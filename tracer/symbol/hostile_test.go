@@ -76,24 +76,6 @@ func TestNameDropsVersion(t *testing.T) {
 	}
 }
 
-// One function around three hundred others, each of which answers for itself,
-// and symbols of size 0.
-func TestNameNested(t *testing.T) {
-	var b strings.Builder
-	b.WriteString(".text\n.globl outer\n.type outer,@function\nouter: nop\n")
-	for i := range 300 {
-		fmt.Fprintf(&b, ".globl f%[1]d\n.type f%[1]d,@function\nf%[1]d: .fill 3,1,0x90\n.size f%[1]d,3\nnop\n", i)
-	}
-	b.WriteString("nop\n.size outer,.-outer\n.fill 9,1,0x90\n")
-	b.WriteString(".globl sizeless\n.type sizeless,@function\nsizeless: nop\nnop\n")
-	path := assemble(t, b.String())
-	functions := nmFunctions(t, path)
-	o, f := newOracle(t, functions), openSound(t, path, "")
-	for addr := functions[0].value - 9; addr < functions[len(functions)-1].value+9; addr++ {
-		o.check(t, f, addr)
-	}
-}
-
 // A table that is cut or lies about its place costs the names, not the file.
 func TestSymbolTableDamaged(t *testing.T) {
 	library := assemble(t, labels("victim"))

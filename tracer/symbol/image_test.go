@@ -73,6 +73,41 @@ func TestAddressOfProcess(t *testing.T) {
 	}
 }
 
+// Where two segments hold an offset, code is looked for in the executable one.
+func TestAddressPrefersCode(t *testing.T) {
+	data := read(t, assemble(t, labels("f")))
+	const loadable, fileSize, vaddr = 1, 32, 16 // PT_LOAD; offsets in Elf64_Phdr
+	first := data[binary.LittleEndian.Uint64(data[0x20:]):]
+	if binary.LittleEndian.Uint32(first) != loadable {
+		t.Fatal("the first program header is no PT_LOAD")
+	}
+	binary.LittleEndian.PutUint64(first[fileSize:], uint64(len(data)))
+	binary.LittleEndian.PutUint64(first[vaddr:], 0x100000)
+	f := fromBytes(t, data)
+	for offset, want := range map[uint64]uint64{0x1000: 0x1000, 0x40: 0x100040} {
+		if got, ok := f.Address(offset); !ok || got != want {
+			t.Errorf("Address(%#x) = %#x, %v, want %#x", offset, got, ok, want)
+		}
+	}
+}
+
+// Two notes in a row: padded to 4 bytes, or to 8 where the section is aligned so.
+func TestBuildIDBehindNote(t *testing.T) {
+	for _, align := range []string{"4", "8"} {
+		note := ".balign " + align + "\n.long 4,%s\n.ascii \"GNU\\0\"\n.balign " + align + "\n%s\n.balign " + align + "\n"
+		path := assemble(t, labels("f")+".section .note.test,\"a\",@note\n"+
+			fmt.Sprintf(note, "20,9", ".fill 20,1,0x55")+fmt.Sprintf(note, "20,3", ".fill 20,1,0x66"))
+		run(t, "", "objcopy", "--remove-section=.note.gnu.build-id", path)
+		want := strings.Repeat("66", 20)
+		if out := run(t, "", "readelf", "-nW", path); !strings.Contains(out, want) {
+			t.Fatalf("readelf -n finds no build ID:\n%s", out)
+		}
+		if got := withoutDebug(t, path).BuildID(); got != want {
+			t.Errorf("alignment %s: BuildID() = %q, want %q", align, got, want)
+		}
+	}
+}
+
 func TestBuildID(t *testing.T) {
 	paths := []string{libc, libcpp}
 	for _, style := range []string{"sha1", "md5", "uuid", "0x00ff17ab", "none"} {

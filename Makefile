@@ -9,7 +9,7 @@ LINT    := $(GO) tool -modfile=.ci/tools.mod
 # The Debian packages of each step: the compiler of the BPF objects, and what the tests build and run.
 GENERATE_PACKAGES := clang-14 llvm-14
 LINT_PACKAGES     := clang-format-14
-TEST_PACKAGES     := gcc g++ libc6-dev binutils gdb util-linux procps python3 python3-pil python3-torch
+TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch
 
 .PHONY: help
 help: ## List the targets

@@ -135,54 +135,51 @@ func TestDebugFileBehindLink(t *testing.T) {
 }
 
 func TestDebugFileRefused(t *testing.T) {
-	other := newSplit(t, false, "-DOTHER", "-O2")
-	noID := newSplit(t, false, "-Wl,--build-id=none")
-	linked := "/opt/bin/program.debug"
-	tests := []struct {
-		name, want string
-		link       bool
-		place      func(t *testing.T, p splitProgram)
-	}{
-		{"another build ID", "is not", false, func(t *testing.T, p splitProgram) {
-			write(t, p.in(p.byBuildID), read(t, other.debug))
-		}},
-		{"no build ID", `build ID "" is not`, false, func(t *testing.T, p splitProgram) {
-			write(t, p.in(p.byBuildID), read(t, noID.debug))
-		}},
-		{"linked, another build ID", "is not", true, func(t *testing.T, p splitProgram) {
-			write(t, p.in(linked), read(t, other.debug))
-		}},
-		{"linked, changed", "checksum", true, func(t *testing.T, p splitProgram) {
-			write(t, p.in(linked), append(read(t, p.debug), 0))
-		}},
-		{"stripped", "no .symtab", false, func(t *testing.T, p splitProgram) {
-			write(t, p.in(p.byBuildID), read(t, p.path))
-		}},
-		{"text", "not an ELF file", false, func(t *testing.T, p splitProgram) {
-			write(t, p.in(p.byBuildID), bytes.Repeat([]byte("x"), 100))
-		}},
-		{"FIFO", "not a regular file", false, func(t *testing.T, p splitProgram) {
-			node(t, p.in(p.byBuildID), unix.S_IFIFO, 0)
-		}},
-		{"device", "not a regular file", false, func(t *testing.T, p splitProgram) {
-			node(t, p.in(p.byBuildID), unix.S_IFCHR, unix.Mkdev(1, 5))
-		}},
-		{"directory", "not a regular file", false, func(t *testing.T, p splitProgram) {
-			if err := os.MkdirAll(p.in(p.byBuildID), 0o755); err != nil {
-				t.Fatal(err)
-			}
-		}},
-		{"loop", "too many levels of symbolic links", false, func(t *testing.T, p splitProgram) {
-			symlink(t, p.byBuildID, p.in(p.byBuildID))
-		}},
-	}
-	for _, test := range tests {
+	for _, test := range refused {
 		t.Run(test.name, func(t *testing.T) {
-			p := newSplit(t, test.link)
+			p := newSplit(t, strings.HasPrefix(test.name, "linked"))
 			test.place(t, p)
 			p.check(t, test.want)
 		})
 	}
+}
+
+var refused = []struct {
+	name, want string
+	place      func(t *testing.T, p splitProgram)
+}{
+	{"another build ID", "is not", func(t *testing.T, p splitProgram) {
+		write(t, p.in(p.byBuildID), read(t, newSplit(t, false, "-O2").debug))
+	}},
+	{"no build ID", `build ID "" is not`, func(t *testing.T, p splitProgram) {
+		write(t, p.in(p.byBuildID), read(t, newSplit(t, false, "-Wl,--build-id=none").debug))
+	}},
+	{"linked, another build ID", "is not", func(t *testing.T, p splitProgram) {
+		write(t, p.in("/opt/bin/program.debug"), read(t, newSplit(t, false, "-O2").debug))
+	}},
+	{"linked, changed", "checksum", func(t *testing.T, p splitProgram) {
+		write(t, p.in("/opt/bin/program.debug"), append(read(t, p.debug), 0))
+	}},
+	{"stripped", "no .symtab", func(t *testing.T, p splitProgram) {
+		write(t, p.in(p.byBuildID), read(t, p.path))
+	}},
+	{"text", "not an ELF file", func(t *testing.T, p splitProgram) {
+		write(t, p.in(p.byBuildID), bytes.Repeat([]byte("x"), 100))
+	}},
+	{"FIFO", "not a regular file", func(t *testing.T, p splitProgram) {
+		node(t, p.in(p.byBuildID), unix.S_IFIFO, 0)
+	}},
+	{"device", "not a regular file", func(t *testing.T, p splitProgram) {
+		node(t, p.in(p.byBuildID), unix.S_IFCHR, unix.Mkdev(1, 5))
+	}},
+	{"directory", "not a regular file", func(t *testing.T, p splitProgram) {
+		if err := os.MkdirAll(p.in(p.byBuildID), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}},
+	{"loop", "too many levels of symbolic links", func(t *testing.T, p splitProgram) {
+		symlink(t, p.byBuildID, p.in(p.byBuildID))
+	}},
 }
 
 // No link leads out of the root of the process.

@@ -1,7 +1,7 @@
 package symbol
 
 // Limits on what a file can make the tracer allocate or do. Real files stay far
-// below: libtorch_cpu.so 1.13 has 34,978 dynamic symbols and names of up to 537
+// below: libtorch_cpu.so 1.13 has 34,923 dynamic symbols and names of up to 537
 // bytes.
 const (
 	maxSegments    = 1024    // program headers; Linux refuses to run a program with more than 64 KiB of them

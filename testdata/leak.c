@@ -1,5 +1,5 @@
-/* A program with a leak of known size: each thread leaks N objects of S bytes in leak_here() and allocates and frees C times
- * as many in churn_here().
+/* A program with a leak of known size: each thread leaks N objects of S bytes in leak_here() and allocates and frees C
+ * times as many in churn_here().
  *
  *     leak THREADS N S C
  *

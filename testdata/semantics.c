@@ -1,5 +1,5 @@
-/* Every allocator function, each case in a function of its own. After "go" it prints one line per function that still holds
- * memory: NAME OBJECTS BYTES, then "done". That is the truth the tracer must find. */
+/* Every allocator function, each case in a function of its own. After "go" it prints one line per function that still
+ * holds memory: NAME OBJECTS BYTES, then "done". That is the truth the tracer must find. */
 #define _GNU_SOURCE
 #include <errno.h>
 #include <malloc.h>
@@ -9,6 +9,8 @@
 #include <stdlib.h>
 #include <string.h>
 
+/* A case a line. */
+// clang-format off
 #define CASE __attribute__((noinline)) void
 #define BASE __attribute__((noinline)) void *
 #define KEEP(p) do { void *kept = (p); __asm__ volatile("" : : "r"(kept) : "memory"); } while (0)
@@ -85,6 +87,8 @@ CASE case_other_thread(void)
 	pthread_join(thread, NULL);
 }
 
+// clang-format on
+
 static void wait_for_line(void)
 {
 	char line[64];
@@ -106,8 +110,10 @@ int main(void)
 	older = malloc(4001);
 	say("ready");
 	wait_for_line();
-	case_malloc(), case_malloc_zero(), case_malloc_fails(), case_calloc(), case_calloc_overflow(), case_calloc_large_factor();
-	case_realloc_grow(), case_realloc_shrink(), case_realloc_fails(), case_realloc_zero(), case_realloc_null(), case_realloc_older();
+	case_malloc(), case_malloc_zero(), case_malloc_fails(), case_calloc(), case_calloc_overflow(),
+		case_calloc_large_factor();
+	case_realloc_grow(), case_realloc_shrink(), case_realloc_fails(), case_realloc_zero(), case_realloc_null(),
+		case_realloc_older();
 	case_reallocarray(), case_reallocarray_overflow();
 	case_posix_memalign(), case_posix_memalign_small(), case_posix_memalign_fails();
 	case_aligned_alloc(), case_memalign(), case_valloc(), case_pvalloc(), case_strdup();

@@ -58,19 +58,52 @@ func (s *Session) readLive(sums map[uint64]*sum, until uint64) (objects int, err
 
 // readTallies sums by stack what has been allocated since the attach.
 func (s *Session) readTallies(sums map[uint64]*sum) error {
-	err := readMap(s.kernel.Maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
-		if t.Objects == 0 {
-			return
-		}
-		to := sumOf(sums, key.Stack)
-		weight := growth.Weight(t.Bytes/t.Objects, key.Interval)
-		to.allocObjects += weight * float64(t.Objects)
-		to.allocBytes += weight * float64(t.Bytes)
+	tallies := s.kernel.Maps[bpf.KernelMapTallies]
+	entries := 0
+	err := readMap(tallies, func(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
+		entries++
+		sumOf(sums, key.Stack).addTally(key, t)
 	})
 	if err != nil {
 		return fmt.Errorf("read tallies: %w", err)
 	}
+	for stack, folded := range s.folded {
+		to := sumOf(sums, stack)
+		to.allocObjects += folded.allocObjects
+		to.allocBytes += folded.allocBytes
+	}
+	if entries > int(tallies.MaxEntries()/2) {
+		return s.foldTallies(tallies)
+	}
 	return nil
+}
+
+// foldTallies empties the kernel's tallies into user space before they are full. What is added to an entry in the moment
+// of its removal is lost.
+func (s *Session) foldTallies(tallies *ebpf.Map) error {
+	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
+		for i := range n {
+			sumOf(s.folded, s.stacks.get(keys[i].Stack).ID).addTally(&keys[i], &values[i])
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("fold tallies: %w", err)
+		}
+	}
+}
+
+func (s *sum) addTally(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
+	if t.Objects == 0 {
+		return
+	}
+	weight := growth.Weight(t.Bytes/t.Objects, key.Interval)
+	s.allocObjects += weight * float64(t.Objects)
+	s.allocBytes += weight * float64(t.Bytes)
 }
 
 func sumOf(sums map[uint64]*sum, stack uint64) *sum {

@@ -89,13 +89,20 @@ func (n *namer) find(address uint64) (process.Mapping, bool) {
 	if err != nil {
 		return process.Mapping{}, false
 	}
-	n.maps, n.stale = nil, false
+	n.stale = false
+	n.take(maps)
+	return process.Find(n.maps, address)
+}
+
+// take keeps what is mapped executable and opens its files: the process may be gone when a stack is to be named.
+func (n *namer) take(maps []process.Mapping) {
+	n.maps = nil
 	for _, m := range maps {
 		if m.Execute {
 			n.maps = append(n.maps, m)
+			n.mappedFile(m)
 		}
 	}
-	return process.Find(n.maps, address)
 }
 
 // frame names one address. Without a name it is the file and the address in it that addr2line understands.
@@ -103,6 +110,9 @@ func (n *namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 	frame := growth.Frame{Address: pc, Module: n.module(m)}
 	name := filepath.Base(frame.Module.Path)
 	address := pc
+	if m.IsFile() {
+		address = pc - m.Start + m.Offset
+	}
 	if b := n.mappedFile(m); b.symbols != nil {
 		if in, ok := b.symbols.Address(lookup - m.Start + m.Offset); ok {
 			if frame.Function, ok = b.symbols.Name(in); ok {

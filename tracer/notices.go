@@ -60,7 +60,7 @@ func (n *noticeReader) dispatch(raw []byte) {
 	}
 	switch notice.Kind {
 	case bpf.KernelNoticeKindNOTICE_STACK:
-		n.stacks.get(notice.Stack)
+		n.stacks.announced(notice.Stack)
 	case bpf.KernelNoticeKindNOTICE_EXEC:
 		n.onExec()
 	default:

@@ -15,7 +15,8 @@ type Options struct {
 	// MaxLive bounds the sampled allocations that are followed at a time. Default 1,000,000, about 130 bytes of kernel
 	// memory each when in use.
 	MaxLive int
-	// MaxStacks bounds the distinct stacks. Default 65,536, about 1.1 KiB of kernel memory each when in use.
+	// MaxStacks is the size of the kernel's stack map, which holds stacks until they have been read and some time after.
+	// Default 65,536, about 1.1 KiB of kernel memory each when in use.
 	MaxStacks int
 	// Mode in which functions are probed; the best that the kernel has by default.
 	Mode probe.Mode

@@ -30,6 +30,7 @@ type Session struct {
 	space   *mapping.Set
 	pages   *process.Pages // nil where it cannot be opened
 	watcher watcher
+	folded  map[uint64]*sum // tallies that were taken out of the kernel, by stack
 
 	stop   chan struct{}
 	exited <-chan struct{} // closed when nobody looks at the process's end any more
@@ -56,7 +57,7 @@ func Open(options Options) (*Session, error) {
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{Process: p, Options: options, stop: make(chan struct{}), ended: make(chan struct{})}
+	s := &Session{Process: p, Options: options, folded: make(map[uint64]*sum), stop: make(chan struct{}), ended: make(chan struct{})}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -73,6 +74,7 @@ func (s *Session) open() error {
 	}
 	debug.FreeOSMemory()
 	s.stacks = newStackTable(s.Process, s.kernel.Maps[bpf.KernelMapStacks])
+	s.stacks.namer.take(maps)
 	if s.notices, err = startNotices(s.kernel.Maps[bpf.KernelMapNotices], s.stacks, func() { s.end(ErrExecuted) }); err != nil {
 		return err
 	}

@@ -23,20 +23,23 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 	if err := s.readTallies(sums); err != nil {
 		return nil, err
 	}
+	held := make(holdings)
 	for id, sum := range sums {
-		snapshot.Holdings = append(snapshot.Holdings, growth.Holding{
-			Stack: s.stacks.get(id), Kind: growth.KindHeap,
-			InuseObjects: sum.inuseObjects, InuseBytes: sum.inuseBytes, Samples: sum.samples,
-			AllocObjects: sum.allocObjects, AllocBytes: sum.allocBytes,
-		})
+		h := held.of(s.stacks.get(id), growth.KindHeap)
+		h.InuseObjects += sum.inuseObjects
+		h.InuseBytes += sum.inuseBytes
+		h.Samples += sum.samples
+		h.AllocObjects += sum.allocObjects
+		h.AllocBytes += sum.allocBytes
 	}
 	if s.Err() == nil {
 		s.reconcile()
 	}
 	if s.Err() == nil { // not ended meanwhile
-		s.addMappings(snapshot)
+		s.addMappings(held, &snapshot.Mappings)
 		s.addReleases(snapshot)
 	}
+	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
 }
@@ -60,41 +63,54 @@ func (s *Session) reconcile() {
 }
 
 // addMappings adds what the mapped memory holds: the bytes that have been touched.
-func (s *Session) addMappings(snapshot *growth.Snapshot) {
-	holdings := make(map[mapping.Holder]*growth.Holding)
+func (s *Session) addMappings(to holdings, totals *growth.MappingTotals) {
 	for _, i := range s.space.Intervals() {
 		if i.Origin == mapping.BeforeAttach {
 			continue
 		}
-		touched, counted := s.measure(i, &snapshot.Mappings)
+		touched, counted := s.measure(i, totals)
 		if !counted {
 			continue
 		}
 		if i.Origin == mapping.Unseen {
 			i.Stack = unseen
 		}
-		h := s.holdingOf(holdings, mapping.Holder{Stack: i.Stack, Kind: i.Kind})
+		h := to.of(s.stacks.get(i.Stack), i.Kind)
 		h.InuseObjects++
 		h.Samples++
 		h.InuseBytes += touched
 	}
 	for key, t := range s.space.Tallies() {
-		h := s.holdingOf(holdings, key)
+		h := to.of(s.stacks.get(key.Stack), key.Kind)
 		h.AllocObjects += float64(t.Calls)
 		h.AllocBytes += float64(t.Bytes)
 	}
-	for _, h := range holdings {
-		snapshot.Holdings = append(snapshot.Holdings, *h)
-	}
 }
 
-func (s *Session) holdingOf(holdings map[mapping.Holder]*growth.Holding, key mapping.Holder) *growth.Holding {
-	h, ok := holdings[key]
+// holdings are put together from the live map and the mappings.
+type holdings map[holder]*growth.Holding
+
+type holder struct {
+	stack *growth.Stack
+	kind  growth.Kind
+}
+
+func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
+	key := holder{stack, kind}
+	found, ok := h[key]
 	if !ok {
-		h = &growth.Holding{Stack: s.stacks.get(key.Stack), Kind: key.Kind}
-		holdings[key] = h
+		found = &growth.Holding{Stack: stack, Kind: kind}
+		h[key] = found
 	}
-	return h
+	return found
+}
+
+func (h holdings) list() []growth.Holding {
+	list := make([]growth.Holding, 0, len(h))
+	for _, holding := range h {
+		list = append(list, *holding)
+	}
+	return list
 }
 
 // measure adds an interval to the totals and gives the bytes of it that have been touched. What the allocator mapped does

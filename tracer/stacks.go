@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"encoding/binary"
 	"sync"
 
 	"github.com/cilium/ebpf"
@@ -18,19 +19,24 @@ const (
 
 // stackTable names each stack once, the moment it is first seen.
 type stackTable struct {
-	frames *ebpf.Map // stack ID -> program counters
+	kernel *ebpf.Map // stack ID -> program counters
 
 	mu     sync.Mutex
 	namer  *namer
-	stacks map[uint64]*growth.Stack
+	stacks map[uint64]*growth.Stack // by the kernel's ID; several IDs may share a stack
+	// The same by frames: below the last frame that can be trusted the kernel side may have found anything, and hashed it.
+	byFrames map[string]*growth.Stack
+	// IDs that were announced and not taken out of the kernel's map since.
+	inKernel []uint64
 }
 
-func newStackTable(p *process.Process, frames *ebpf.Map) *stackTable {
+func newStackTable(p *process.Process, kernel *ebpf.Map) *stackTable {
 	return &stackTable{
-		frames: frames,
-		namer:  newNamer(p),
+		kernel:   kernel,
+		namer:    newNamer(p),
+		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
-			notKept: {ID: notKept, PID: p.PID, Truncated: "stack not kept: the stack map was full"},
+			notKept: {ID: notKept, PID: p.PID, Truncated: "the stack map was full"},
 			unseen:  {ID: unseen, PID: p.PID, Frames: []growth.Frame{{Function: "[mapped without a system call being seen]"}}},
 		},
 	}
@@ -44,13 +50,42 @@ func (t *stackTable) get(id uint64) *growth.Stack {
 		return s
 	}
 	var raw bpf.KernelStack
-	if err := t.frames.Lookup(id, &raw); err != nil {
+	if err := t.kernel.Lookup(id, &raw); err != nil {
 		return t.stacks[notKept]
 	}
 	s := t.namer.stack(raw.Frames[:min(int(raw.Length), len(raw.Frames))])
 	s.ID = id
-	t.stacks[id] = s
+	key := framesKey(s)
+	if same, ok := t.byFrames[key]; ok {
+		s = same
+	}
+	t.byFrames[key], t.stacks[id] = s, s
 	return s
+}
+
+// announced reads a stack that has just come into the kernel's map, for the first time or again, and empties that map of
+// what has been read before it gets full.
+func (t *stackTable) announced(id uint64) {
+	t.get(id)
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.inKernel = append(t.inKernel, id)
+	if len(t.inKernel) < int(t.kernel.MaxEntries()/2) {
+		return
+	}
+	for _, id := range t.inKernel {
+		_ = t.kernel.Delete(id) // one that cannot be deleted stays
+	}
+	t.inKernel = t.inKernel[:0]
+}
+
+// framesKey is the same for stacks that look the same.
+func framesKey(s *growth.Stack) string {
+	key := make([]byte, 0, 8*len(s.Frames)+len(s.Truncated))
+	for _, f := range s.Frames {
+		key = binary.NativeEndian.AppendUint64(key, f.Address)
+	}
+	return string(append(key, s.Truncated...))
 }
 
 // invalidateMaps makes the next address that is not known look at the memory map again.

@@ -15,12 +15,16 @@ type watcher struct {
 	nextRollup time.Time
 }
 
-// Sample reads the state of the process as the kernel counts it. What could not be read is growth.Unknown.
+// Sample reads the state of the process as the kernel counts it. What could not be read is growth.Unknown. It is an error
+// if the process has exited.
 func (s *Session) Sample() (growth.Sample, error) {
 	sample := growth.Sample{Elapsed: s.Elapsed(), PSS: growth.Unknown, Private: growth.Unknown}
 	status, err := s.Process.Status()
 	if err != nil {
 		return sample, err
+	}
+	if !s.Process.Alive() {
+		return sample, ErrExited // a zombie, or another process with its PID
 	}
 	sample.RSS, sample.Swap, sample.Virtual, sample.Threads = status.RSS, status.Swap, status.Virtual, status.Threads
 	if sample.MinorFaults, sample.MajorFaults, err = s.Process.Faults(); err != nil {

@@ -31,13 +31,13 @@ func (m Mapping) Len() uint64 { return m.End - m.Start }
 // IsFile reports whether the mapping has a file behind it, shared memory included.
 func (m Mapping) IsFile() bool { return m.Inode != 0 }
 
-// Maps reads the memory map, in the order of addresses.
+// Maps reads the memory map, in the order of addresses. It is an error if the process has exited.
 func (p *Process) Maps() ([]Mapping, error) {
 	raw, err := os.ReadFile(p.path("maps"))
 	if err != nil {
 		return nil, fmt.Errorf("read maps: %w", err)
 	}
-	if len(raw) == 0 {
+	if len(raw) == 0 || !p.Alive() { // not alive: these may be of another process with its PID
 		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)
 	}
 	return ParseMaps(raw)
@@ -95,8 +95,11 @@ func (p *Process) MappedPath(m Mapping) string {
 	return p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }
 
-// OpenMapped opens the file behind a mapping for reading. Only regular files are opened.
+// OpenMapped opens the file behind a mapping for reading. Only regular files are opened: opening a device may act on it.
 func (p *Process) OpenMapped(m Mapping) (*os.File, error) {
+	if info, err := os.Stat(p.MappedPath(m)); err == nil && !info.Mode().IsRegular() {
+		return nil, fmt.Errorf("open %s: not a regular file", m.Path)
+	}
 	f, err := os.OpenFile(p.MappedPath(m), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", m.Path, errors.Unwrap(err))

@@ -25,9 +25,8 @@ type KernelAllocation struct {
 	Size     uint64
 	Born     uint64
 	Stack    uint64
-	Interval uint64
+	Interval uint32
 	Kind     KernelAllocationKind
-	Reserved uint32
 }
 
 type KernelAllocationKind uint32
@@ -64,10 +63,11 @@ const (
 	KernelCounterDROP_TALLY_FULL       KernelCounter = 8
 	KernelCounterDROP_NOTICES          KernelCounter = 9
 	KernelCounterDROP_THREAD_STATE     KernelCounter = 10
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 11
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 12
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 13
-	KernelCounterCOUNTERS              KernelCounter = 14
+	KernelCounterDROP_NO_MEMORY        KernelCounter = 11
+	KernelCounterDROP_OUT_POINTER      KernelCounter = 12
+	KernelCounterDROP_MISSED_RETURN    KernelCounter = 13
+	KernelCounterDROP_MISSED_FREE      KernelCounter = 14
+	KernelCounterCOUNTERS              KernelCounter = 15
 )
 
 type KernelNotice struct {
@@ -114,11 +114,10 @@ type KernelTally struct {
 type KernelTallyKey struct {
 	_         structs.HostLayout
 	Stack     uint64
-	Interval  uint64
 	Tgid      uint32
+	Interval  uint32
 	Kind      KernelAllocationKind
 	SizeClass uint32
-	Reserved  uint32
 }
 
 type KernelTargetState uint32

@@ -85,7 +85,8 @@ static __always_inline void set_old_aside(struct call *call, __u32 tgid, __u64 p
 static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum call_form form)
 {
 	struct thread *thread = current_thread();
-	__u64 mean = interval, old_pointer = 0;
+	__u64 old_pointer = 0;
+	__u32 mean = interval;
 	struct call *call;
 
 	if (!thread)

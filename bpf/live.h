@@ -58,13 +58,14 @@ static __always_inline void tally_add(__u32 tgid, const struct allocation *alloc
 		.size_class = size_class(allocation->size),
 	};
 	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, &key);
+	long err = 0;
 
 	if (!sum) {
-		bpf_map_update_elem(&tallies, &key, &none, BPF_NOEXIST);
+		err = bpf_map_update_elem(&tallies, &key, &none, BPF_NOEXIST);
 		sum = bpf_map_lookup_elem(&tallies, &key);
 	}
 	if (!sum) {
-		count(DROP_TALLY_FULL);
+		count_refusal(err, DROP_TALLY_FULL);
 		return;
 	}
 	__sync_fetch_and_add(&sum->objects, 1);

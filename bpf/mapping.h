@@ -25,6 +25,32 @@ struct syscall_exit {
 	__s64 result;
 };
 
+/* What is read of the kernel's own structs; the loader finds where they are (CO-RE). */
+struct xol_area {
+	unsigned long vaddr;
+} __attribute__((preserve_access_index));
+
+struct uprobes_state {
+	struct xol_area *xol_area;
+} __attribute__((preserve_access_index));
+
+struct mm_struct {
+	struct uprobes_state uprobes_state;
+} __attribute__((preserve_access_index));
+
+struct task_struct {
+	struct mm_struct *mm;
+} __attribute__((preserve_access_index));
+
+/* Where functions return to whose return is probed, by us or by others: the process's [uprobes] mapping. 0: it has
+ * none. */
+static __always_inline __u64 probed_return(void)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	return task->mm->uprobes_state.xol_area->vaddr;
+}
+
 /* Whether the thread is inside an allocator function. For a malloc that is not followed to its end: its return address
  * is still in its place, above the stack pointer. (On arm64 that place is not known, so only calls that are sampled are
  * recognised.) */
@@ -37,7 +63,7 @@ static __always_inline bool is_by_allocator(const struct thread *thread, __u64 s
 	if (sp >= thread->malloc_sp || thread->malloc_sp - sp > ALLOCATOR_SPAN)
 		return false;
 	bpf_probe_read_user(&address, sizeof(address), (void *)thread->malloc_sp);
-	return address && address == thread->malloc_return;
+	return address && (address == thread->malloc_return || address == probed_return());
 }
 
 /* Starts the notice of a mapping call; NULL: not a traced process. */

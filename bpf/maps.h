@@ -12,12 +12,13 @@
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 #define BPF_ANY 0
 #define BPF_NOEXIST 1
+#define E2BIG 7
 #define EEXIST 17
 
-/* Sizes of live, stacks and tallies are set from the command line before loading. */
+/* Sizes of live, stacks and tallies are set before loading. live has its memory from the start: what it cannot take is
+ * lost, and the kernel's memory for an entry at a time runs out now and then long before all memory does. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, struct address);
 	__type(value, struct allocation);
@@ -64,9 +65,9 @@ struct call {
 	__u64 size; /* bytes asked for; ~0: more than there are */
 	__u64 slot; /* posix_memalign: where the pointer will be written */
 	__u64 stack;
-	__u64 interval; /* 0: not sampled */
+	__u32 interval; /* 0: not sampled */
 	enum call_form form;
-	__u32 had_old;
+	bool had_old;
 	struct address old_address; /* realloc: what the old pointer held, where it was in the live map */
 	struct allocation old;
 };
@@ -95,7 +96,7 @@ struct {
 } stack_scratch SEC(".maps");
 
 /* Mean bytes between samples; 1: every allocation. Can change while tracing. */
-volatile __u64 interval = 1;
+volatile __u32 interval = 1;
 
 /* The PID namespace that user space counts in; inode 0: the initial one. */
 const volatile __u64 pidns_device = 0;
@@ -112,6 +113,12 @@ static __always_inline void count(enum counter what)
 
 	if (counter)
 		__sync_fetch_and_add(counter, 1);
+}
+
+/* Counts an entry that a map has not taken. */
+static __always_inline void count_refusal(long err, enum counter full)
+{
+	count(err == -E2BIG ? full : DROP_NO_MEMORY);
 }
 
 /* PID of the current process as user space sees it; 0 for one of another PID namespace. */

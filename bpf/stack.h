@@ -79,7 +79,7 @@ static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid)
 	if (err == -EEXIST)
 		return id;
 	if (err) {
-		count(DROP_STACKS_FULL);
+		count_refusal(err, DROP_STACKS_FULL);
 		return 0;
 	}
 	announce_stack(tgid, id);

@@ -54,6 +54,7 @@ enum counter {
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_NOTICES,          /* notices lost: the ring buffer was full */
 	DROP_THREAD_STATE,     /* events lost: no per-thread storage */
+	DROP_NO_MEMORY,        /* stacks or tallies not kept: the kernel had no memory at that moment */
 	DROP_OUT_POINTER,      /* posix_memalign results that could not be read */
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */
 	DROP_MISSED_FREE,      /* addresses handed out again that were still in the live map */
@@ -77,19 +78,17 @@ struct allocation {
 	__u64 size;     /* bytes asked for */
 	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
 	__u64 stack;    /* key of `stacks`; 0: the stack could not be kept */
-	__u64 interval; /* mean bytes between samples in force when it was taken; 1: every allocation */
+	__u32 interval; /* mean bytes between samples in force when it was taken; 1: every allocation */
 	enum allocation_kind kind;
-	__u32 reserved;
 };
 
 /* Key of `tally`: sizes of one class differ by less than a quarter, so that weights can be applied later. */
 struct tally_key {
 	__u64 stack;
-	__u64 interval;
 	__u32 tgid;
+	__u32 interval;
 	enum allocation_kind kind;
 	__u32 size_class; /* 4 log2(size) */
-	__u32 reserved;
 };
 
 /* Value of `tally`: all sampled allocations since the attach, freed or not. */

@@ -31,8 +31,13 @@ func TestWhatWasAliveAllTheTimeCancelsExactly(t *testing.T) {
 
 // The same weights summed in another order differ in their last digits.
 func TestARestOfRoundingIsNoGrowth(t *testing.T) {
-	start := []Holding{held(first, KindHeap, 0.1+0.2+0.3, 600, 0.1+0.2+0.3, 600.3)}
-	end := []Holding{held(first, KindHeap, 0.3+0.2+0.1, 600, 0.3+0.2+0.1, 600.2+0.1)}
+	weights := []float64{0.1, 0.2, 0.3}
+	forwards, backwards := weights[0]+weights[1]+weights[2], weights[2]+weights[1]+weights[0]
+	if forwards == backwards {
+		t.Fatal("this machine does not round")
+	}
+	start := []Holding{held(first, KindHeap, forwards, 600, forwards, 1000*forwards)}
+	end := []Holding{held(first, KindHeap, backwards, 600, backwards, 1000*backwards)}
 	if got := between(start, end); len(got) != 0 {
 		t.Errorf("rounding has grown: %+v", got)
 	}
@@ -98,8 +103,10 @@ func TestTheSnapshotsAreLeftAsTheyWere(t *testing.T) {
 
 func TestTotalsAreOfTheKindsAskedFor(t *testing.T) {
 	s := &Snapshot{Holdings: []Holding{
-		{Stack: first, Kind: KindHeap, InuseBytes: 1}, {Stack: second, Kind: KindHeap, InuseBytes: 10},
-		{Stack: first, Kind: KindMmap, InuseBytes: 100}, {Stack: first, Kind: KindFile, InuseBytes: 1000},
+		{Stack: first, Kind: KindHeap, InuseBytes: 1},
+		{Stack: second, Kind: KindHeap, InuseBytes: 10},
+		{Stack: first, Kind: KindMmap, InuseBytes: 100},
+		{Stack: first, Kind: KindFile, InuseBytes: 1000},
 	}}
 	for _, c := range []struct {
 		kinds []Kind

@@ -28,6 +28,12 @@ func TestAnAllocationFarLargerThanTheIntervalStandsForItself(t *testing.T) {
 			t.Errorf("Weight(%d, 512 KiB) = %v, want 1", size, w)
 		}
 	}
+}
+
+func TestAnAllocationOfTheIntervalIsTakenWithOneMinusOneOverE(t *testing.T) {
+	if w := Weight(2, 2); math.Abs(w-math.E/(math.E-1)) > 1e-12 {
+		t.Errorf("Weight(2, 2) = %v, want e/(e-1)", w)
+	}
 	if w := Weight(512<<10, 512<<10); math.Abs(w-math.E/(math.E-1)) > 1e-12 {
 		t.Errorf("Weight(512 KiB, 512 KiB) = %v, want e/(e-1)", w)
 	}

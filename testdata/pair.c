@@ -1,5 +1,6 @@
-/* Measures the price of a malloc/free pair. Each time it is told "go" it makes N pairs of S bytes and says what one has
- * cost, in nanoseconds of its thread's CPU time, so that other programs on the machine do not count.
+/* Measures the price of a malloc/free pair. Each time it is told "go" it makes N pairs of S bytes, and N more until a
+ * tenth of a second has passed, and says what one has cost: nanoseconds of its thread's CPU time, so that other
+ * programs on the machine do not count.
  *
  *     pair N S
  *
@@ -8,6 +9,7 @@
 #include <stdlib.h>
 #include <time.h>
 
+#define LEAST_NS 1e8
 #define KEEP(p) __asm__ volatile("" : : "r"(p) : "memory") /* the compiler must not remove the pair */
 
 static double thread_ns(void)
@@ -18,17 +20,27 @@ static double thread_ns(void)
 	return now.tv_sec * 1e9 + now.tv_nsec;
 }
 
-static double ns_per_pair(long pairs, size_t size)
+static void make_pairs(long pairs, size_t size)
 {
-	double began = thread_ns();
-
 	for (long i = 0; i < pairs; i++) {
 		void *p = malloc(size);
 
 		KEEP(p);
 		free(p);
 	}
-	return (thread_ns() - began) / pairs;
+}
+
+static double ns_per_pair(long pairs, size_t size)
+{
+	double began = thread_ns(), passed;
+	long made = 0;
+
+	do {
+		make_pairs(pairs, size);
+		made += pairs;
+		passed = thread_ns() - began;
+	} while (passed < LEAST_NS);
+	return passed / made;
 }
 
 int main(int argc, char **argv)

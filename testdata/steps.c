@@ -76,7 +76,6 @@ __attribute__((noinline)) char *map_here(long size)
 	return piece;
 }
 
-
 /* The next word of the line as a number. */
 static long number(void)
 {

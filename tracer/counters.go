@@ -33,10 +33,11 @@ var lossReasons = []struct {
 	reason  string
 }{
 	{bpf.KernelCounterDROP_LIVE_FULL, "allocations not followed: the live map was full (raise --max-live or --interval)"},
-	{bpf.KernelCounterDROP_STACKS_FULL, "allocations without a stack: the stack map was full"},
+	{bpf.KernelCounterDROP_STACKS_FULL, "allocations without a stack: there were too many different ones"},
 	{bpf.KernelCounterDROP_TALLY_FULL, "allocations missing from alloc_objects and alloc_space: the tally was full"},
 	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc)"},
 	{bpf.KernelCounterDROP_THREAD_STATE, "events lost: the kernel had no memory for a thread's state"},
+	{bpf.KernelCounterDROP_NO_MEMORY, "stacks or entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
 	{bpf.KernelCounterDROP_OUT_POINTER, "posix_memalign results that could not be read"},
 	{bpf.KernelCounterDROP_MISSED_RETURN, "allocations whose return was not seen"},
 	{bpf.KernelCounterDROP_MISSED_FREE, "addresses handed out again whose free was not seen"},
@@ -54,6 +55,7 @@ func (s *Session) Counters() (Events, []Loss, error) {
 			values[i] += v
 		}
 	}
+	values[bpf.KernelCounterDROP_STACKS_FULL] += s.stacks.lost()
 	var losses []Loss
 	for _, l := range lossReasons {
 		if n := values[l.counter]; n > 0 {

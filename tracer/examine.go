@@ -71,8 +71,8 @@ func checkPrivilege() Check {
 		bit           int
 		adminIsEnough bool
 	}{{"CAP_BPF", unix.CAP_BPF, true}, {"CAP_PERFMON", unix.CAP_PERFMON, true}, {"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, false}} {
-		isAdmin := effective&(1<<unix.CAP_SYS_ADMIN) != 0
-		if effective&(1<<need.bit) == 0 && !(need.adminIsEnough && isAdmin) {
+		isAdmin := need.adminIsEnough && effective&(1<<unix.CAP_SYS_ADMIN) != 0
+		if !isAdmin && effective&(1<<need.bit) == 0 {
 			missing = append(missing, need.name)
 		}
 	}

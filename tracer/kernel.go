@@ -66,8 +66,9 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 		delete(spec.Programs, bpf.KernelProgHeapSession)
 	}
 	collection, err := ebpf.NewCollection(spec)
-	if errors.Is(err, os.ErrPermission) {
-		return nil, fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", err)
+	if err != nil && (errors.Is(err, os.ErrPermission) || checkPrivilege().Remedy != "") {
+		// Without the library's words: it takes a refusal for a low RLIMIT_MEMLOCK or for an old kernel, as chance has it.
+		return nil, fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w (allocscope needs Linux 5.15 or newer with BTF; see allocscope doctor)", err)
@@ -80,7 +81,7 @@ func configure(spec *ebpf.CollectionSpec, options Options) error {
 	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
 	spec.Maps[bpf.KernelMapStacks].MaxEntries = uint32(options.MaxStacks)
 	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
-	if err := spec.Variables[bpf.KernelVarInterval].Set(options.Interval); err != nil {
+	if err := spec.Variables[bpf.KernelVarInterval].Set(uint32(options.Interval)); err != nil {
 		return err
 	}
 	device, inode, err := pidNamespace()
@@ -107,6 +108,25 @@ func pidNamespace() (device, inode uint64, err error) {
 		return 0, 0, nil
 	}
 	return stat.Dev, stat.Ino, nil
+}
+
+// ErrNested means that a process cannot be told from others: the kernel side sees PIDs of one namespace, or of all of them
+// where that is the initial one.
+var ErrNested = errors.New("is in a PID namespace of its own within ours (run allocscope on the host)")
+
+func checkReachable(pid int) error {
+	_, ours, err := pidNamespace()
+	if err != nil || ours == 0 {
+		return err
+	}
+	info, err := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return fmt.Errorf("identify PID namespace of pid %d: %w", pid, err)
+	}
+	if info.Sys().(*syscall.Stat_t).Ino != ours {
+		return fmt.Errorf("pid %d: %w", pid, ErrNested)
+	}
+	return nil
 }
 
 // setTarget tells the kernel side what to do with events of a process.

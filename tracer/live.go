@@ -45,7 +45,7 @@ func (s *Session) readLive(sums map[uint64]*sum, until uint64) (objects int, err
 		}
 		objects++
 		to := sumOf(sums, a.Stack)
-		weight := growth.Weight(a.Size, a.Interval)
+		weight := growth.Weight(a.Size, uint64(a.Interval))
 		to.inuseObjects += weight
 		to.inuseBytes += int64(math.Round(weight * float64(a.Size)))
 		to.samples++
@@ -101,7 +101,7 @@ func (s *sum) addTally(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
 	if t.Objects == 0 {
 		return
 	}
-	weight := growth.Weight(t.Bytes/t.Objects, key.Interval)
+	weight := growth.Weight(t.Bytes/t.Objects, uint64(key.Interval))
 	s.allocObjects += weight * float64(t.Objects)
 	s.allocBytes += weight * float64(t.Bytes)
 }

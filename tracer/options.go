@@ -12,8 +12,8 @@ type Options struct {
 	PID int
 	// Interval is the mean number of bytes between samples; 1 takes every allocation. Default 512 KiB.
 	Interval uint64
-	// MaxLive bounds the sampled allocations that are followed at a time. Default 1,000,000, about 130 bytes of kernel
-	// memory each when in use.
+	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel
+	// memory each, used or not.
 	MaxLive int
 	// MaxStacks is the size of the kernel's stack map, which holds stacks until they have been read and some time after.
 	// Default 65,536, about 1.1 KiB of kernel memory each when in use.
@@ -25,8 +25,8 @@ type Options struct {
 // Defaults and limits of Options.
 const (
 	DefaultInterval  = 512 << 10
-	MaxInterval      = 1 << 32
-	DefaultMaxLive   = 1_000_000
+	MaxInterval      = 1 << 30
+	DefaultMaxLive   = 1 << 18
 	DefaultMaxStacks = 65_536
 )
 

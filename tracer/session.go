@@ -69,6 +69,9 @@ func (s *Session) open() error {
 	if err != nil {
 		return err
 	}
+	if err := checkReachable(s.Process.PID); err != nil {
+		return err
+	}
 	if s.kernel, err = loadKernel(s.Options); err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (s *Session) start() error {
 	if err != nil {
 		return err
 	}
-	s.space = mapping.New(maps)
+	s.space = mapping.New(maps, s.Process.StartBreak())
 	s.pages, _ = s.Process.Pages()
 	s.exited = s.Process.Exited(s.stop)
 	go s.awaitExit()

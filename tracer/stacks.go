@@ -17,6 +17,9 @@ const (
 	unseen  = ^uint64(0)
 )
 
+// mostStacks bounds what a process can make us remember: some 100 bytes each, more for those that look different.
+const mostStacks = 1 << 20
+
 // stackTable names each stack once, the moment it is first seen.
 type stackTable struct {
 	kernel *ebpf.Map // stack ID -> program counters
@@ -28,6 +31,7 @@ type stackTable struct {
 	byFrames map[string]*growth.Stack
 	// IDs that were announced and not taken out of the kernel's map since.
 	inKernel []uint64
+	refused  uint64 // lookups of stacks that are not to be had
 }
 
 func newStackTable(p *process.Process, kernel *ebpf.Map) *stackTable {
@@ -36,7 +40,7 @@ func newStackTable(p *process.Process, kernel *ebpf.Map) *stackTable {
 		namer:    newNamer(p),
 		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
-			notKept: {ID: notKept, PID: p.PID, Truncated: "the stack map was full"},
+			notKept: {ID: notKept, PID: p.PID, Truncated: "too many different ones"},
 			unseen:  {ID: unseen, PID: p.PID, Frames: []growth.Frame{{Function: "[mapped without a system call being seen]"}}},
 		},
 	}
@@ -50,7 +54,8 @@ func (t *stackTable) get(id uint64) *growth.Stack {
 		return s
 	}
 	var raw bpf.KernelStack
-	if err := t.kernel.Lookup(id, &raw); err != nil {
+	if len(t.stacks) >= mostStacks || t.kernel.Lookup(id, &raw) != nil {
+		t.refused++
 		return t.stacks[notKept]
 	}
 	s := t.namer.stack(raw.Frames[:min(int(raw.Length), len(raw.Frames))])
@@ -77,6 +82,13 @@ func (t *stackTable) announced(id uint64) {
 		_ = t.kernel.Delete(id) // one that cannot be deleted stays
 	}
 	t.inKernel = t.inKernel[:0]
+}
+
+// lost counts the lookups of stacks that are not to be had.
+func (t *stackTable) lost() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return t.refused
 }
 
 // framesKey is the same for stacks that look the same.

@@ -38,6 +38,7 @@ type recorder struct {
 	lastTimeline  time.Time
 	atEnd         *growth.Snapshot
 	boundaryTaken bool
+	boundary      *growth.Snapshot // nil where it was not planned or not reached
 }
 
 // numbered is a snapshot and the number of its file.
@@ -57,6 +58,8 @@ func newRecorder(session *tracer.Session, folder *export.Folder, flags traceFlag
 		return nil, err
 	}
 	if r.timelineRows, err = export.NewTimelineWriter(r.timelineFile); err != nil {
+		_ = r.timelineFile.Close()
+		_ = folder.Remove(export.TimelineFile) // an empty one would keep --force from taking the folder over
 		return nil, err
 	}
 	return r, nil
@@ -92,7 +95,9 @@ func (r *recorder) tick() error {
 	boundary, known := r.plannedBoundary()
 	if known && !r.boundaryTaken && r.session.Elapsed() >= boundary {
 		r.boundaryTaken = true
-		return r.takeSnapshot()
+		err := r.takeSnapshot()
+		r.boundary = r.latest()
+		return err
 	}
 	if r.session.Elapsed() >= r.nextSnapshotTime() {
 		return r.takeSnapshot()
@@ -177,11 +182,11 @@ func (r *recorder) takeSnapshot() error {
 	return nil
 }
 
-// thin drops every other snapshot but the first and the last.
+// thin drops every other snapshot but the first, the last and that of a planned boundary.
 func (r *recorder) thin() {
 	kept := r.snapshots[:0]
 	for i, s := range r.snapshots {
-		if i%2 == 0 || i == len(r.snapshots)-1 {
+		if i%2 == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.boundary {
 			kept = append(kept, s)
 			continue
 		}

@@ -56,7 +56,7 @@ func whereText(a export.Accumulation) string {
 	if a.Kind != "heap" {
 		text = fmt.Sprintf("[%s] %s", a.Kind, text)
 	}
-	for _, frame := range a.Stack[1:min(1+callers, len(a.Stack))] {
+	for _, frame := range a.Stack[min(1, len(a.Stack)):min(1+callers, len(a.Stack))] {
 		name, _, _ := strings.Cut(frame, " (/")
 		text += " < " + name
 	}

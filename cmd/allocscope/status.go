@@ -16,7 +16,7 @@ const plainEvery = 10 * time.Second // between lines where there is no terminal
 // status tells how the trace goes: one line that is rewritten on a terminal, a line now and then elsewhere.
 type status struct {
 	to         *screen
-	terminal   *os.File // nil where there is none
+	terminal   *os.File      // nil where there is none
 	duration   time.Duration // 0: until Ctrl-C
 	lastPlain  time.Duration
 	lastSample time.Duration

@@ -109,7 +109,11 @@ func createFolder(flags traceFlags) (*export.Folder, error) {
 
 // logSources says what is traced, and what is not and why.
 func logSources(s *tracer.Session) {
-	slog.Info(fmt.Sprintf("tracing %d (%s), one sample every %s", s.Process.PID, s.Process.Command(), (*bytesValue)(&s.Options.Interval)))
+	taken := "every allocation"
+	if s.Options.Interval > 1 {
+		taken = "one sample every " + formatBytes(float64(s.Options.Interval))
+	}
+	slog.Info(fmt.Sprintf("tracing %d (%s), %s", s.Process.PID, s.Process.Command(), taken))
 	for _, source := range s.Sources() {
 		switch {
 		case !source.Attached:

@@ -33,8 +33,8 @@ func (b *bytesValue) Set(text string) error {
 		return fmt.Errorf("%q is not a size (write 1, 64KiB, 2MiB)", text)
 	}
 	value *= float64(uint64(1) << shift)
-	if !(value >= 1 && value <= 1<<32) || value != math.Trunc(value) {
-		return fmt.Errorf("%q is not between 1 byte and 4 GiB", text)
+	if !(value >= 1 && value <= 1<<30) || value != math.Trunc(value) {
+		return fmt.Errorf("%q is not between 1 byte and 1 GiB", text)
 	}
 	*b = bytesValue(value)
 	return nil

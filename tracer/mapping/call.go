@@ -63,11 +63,8 @@ func (s *Set) Remap(call Call, oldStart, oldLength, start, length uint64, flags 
 	if oldStart+oldLength < oldStart || start+length < start {
 		return
 	}
+	grown := Interval{Start: start, End: start + length, Stack: call.Stack, Kind: s.kindAt(oldStart), ByAllocator: call.ByAllocator}
 	moved := s.remove(oldStart, oldStart+oldLength)
-	grown := Interval{Start: start, End: start + length, Stack: call.Stack, Kind: growth.KindMmap, ByAllocator: call.ByAllocator}
-	if len(moved) > 0 {
-		grown.Kind = moved[0].Kind
-	}
 	const dontUnmap = 4 // MREMAP_DONTUNMAP: the old range stays, without its pages
 	if flags&dontUnmap != 0 {
 		for _, m := range moved {
@@ -76,9 +73,9 @@ func (s *Set) Remap(call Call, oldStart, oldLength, start, length uint64, flags 
 	}
 	s.insert(grown)
 	for _, m := range moved {
-		at := start + m.Start - oldStart
-		if at < start+length {
-			s.insertMoved(m, at, min(at+m.Len(), start+length))
+		if from := m.Start - oldStart; from < length {
+			m.Start, m.End = start+from, start+min(from+m.Len(), length)
+			s.insert(m)
 		}
 	}
 	if length > oldLength && !call.ByAllocator {
@@ -86,9 +83,12 @@ func (s *Set) Remap(call Call, oldStart, oldLength, start, length uint64, flags 
 	}
 }
 
-func (s *Set) insertMoved(m Interval, start, end uint64) {
-	m.Start, m.End = start, end
-	s.insert(m)
+// kindAt is the kind of what is mapped at an address.
+func (s *Set) kindAt(address uint64) growth.Kind {
+	if i := s.search(address); i < len(s.intervals) && s.intervals[i].Start <= address {
+		return s.intervals[i].Kind
+	}
+	return growth.KindMmap
 }
 
 // Break records a brk after which the program break is at end.

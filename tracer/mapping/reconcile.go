@@ -7,9 +7,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// New starts a set with what is mapped when the trace begins.
-func New(maps []process.Mapping) *Set {
-	s := &Set{}
+// New starts a set with what is mapped when the trace begins. brk is where the program break was when the process began,
+// which counts as long as there is no [heap]; 0 if that is unknown.
+func New(maps []process.Mapping, brk uint64) *Set {
+	s := &Set{brk: brk}
 	for _, m := range maps {
 		if isTracked(m) {
 			s.intervals = append(s.intervals, Interval{Start: m.Start, End: m.End, Kind: KindOf(m), Origin: BeforeAttach})
@@ -37,7 +38,7 @@ func (s *Set) Reconcile(maps []process.Mapping) Corrections {
 		if !isTracked(m) {
 			continue
 		}
-		if m.Path == "[heap]" {
+		if m.Path == "[heap]" && roundUp(s.brk) != m.End { // the maps know the break by pages only
 			s.brk = m.End
 		}
 		at := m.Start
@@ -65,30 +66,48 @@ func length(intervals []Interval) (bytes int64) {
 
 // appendPiece keeps the part of a known interval that is mapped, and takes its kind from what the maps tell.
 func (s *Set) appendPiece(known Interval, m process.Mapping, start, end uint64) {
+	inside := start > known.Start
 	known.Start, known.End = start, end
 	if m.IsFile() {
+		s.rename(known, KindOf(m))
 		known.Kind = KindOf(m)
 	}
-	s.append(known)
+	s.append(known, inside)
+}
+
+// rename moves what was tallied of an interval to the kind that the maps tell: a call shows a descriptor, not what it is of.
+func (s *Set) rename(i Interval, kind growth.Kind) {
+	from, to := Holder{i.Stack, i.Kind}, Holder{i.Stack, kind}
+	rest := s.tallies[from]
+	if i.Kind != growth.KindFile || kind == growth.KindFile || rest.Calls == 0 {
+		return
+	}
+	moved := Tally{1, min(int64(i.Len()), rest.Bytes)}
+	rest, sum := Tally{rest.Calls - 1, rest.Bytes - moved.Bytes}, s.tallies[to]
+	s.tallies[from], s.tallies[to] = rest, Tally{sum.Calls + 1, sum.Bytes + moved.Bytes}
+	if rest == (Tally{}) {
+		delete(s.tallies, from)
+	}
 }
 
 func (s *Set) appendUnseen(m process.Mapping, start, end uint64) int64 {
 	if start >= end {
 		return 0
 	}
-	s.append(Interval{Start: start, End: end, Kind: KindOf(m), Origin: Unseen})
+	s.append(Interval{Start: start, End: end, Kind: KindOf(m), Origin: Unseen}, true)
 	return int64(end - start)
 }
 
-// append adds an interval at the end, joined to its neighbour if they differ in nothing else.
-func (s *Set) append(i Interval) {
-	if n := len(s.intervals); n > 0 {
+// append adds an interval at the end, joined to its neighbour if that is allowed and they differ in nothing else. What two
+// calls have mapped stays two; what mprotect has split stays one.
+func (s *Set) append(i Interval, join bool) {
+	if n := len(s.intervals); n > 0 && join {
 		last := &s.intervals[n-1]
 		joined := *last
 		joined.End = i.End
 		next := i
 		next.Start = last.Start
-		if last.End == i.Start && joined == next && i.Origin != Seen {
+		if last.End == i.Start && joined == next {
 			last.End = i.End
 			return
 		}

@@ -78,6 +78,9 @@ func (s *Set) insert(interval Interval) {
 
 // remove takes [start, end) out, splitting what reaches over it, and returns the pieces.
 func (s *Set) remove(start, end uint64) []Interval {
+	if start >= end {
+		return nil
+	}
 	first := s.search(start)
 	last := first
 	var removed, kept []Interval

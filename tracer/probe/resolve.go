@@ -4,8 +4,6 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
-	"io"
-	"strings"
 
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -25,10 +23,7 @@ var (
 	Err32Bit       = errors.New("a 32-bit program")
 )
 
-const (
-	codeLength     = 64        // bytes of a function that are looked at
-	maxSymbolBytes = 256 << 20 // of a symbol table
-)
+const codeLength = 64 // bytes of a function that are looked at
 
 // Resolve finds the allocator functions that the process really uses: for each name the first file in the dynamic
 // linker's search order that defines it. The search ends with the C library, which defines all there are.
@@ -42,7 +37,7 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]Target, error) {
 	for _, mapping := range order {
 		target := Target{File: mapping, Path: p.MappedPath(mapping)}
 		var last bool
-		target.Sites, missing, last, err = resolveFile(p, mapping, missing)
+		target.Sites, missing, last, err = resolveFile(p, mapping, missing, len(order) == 1)
 		if err != nil {
 			return nil, err
 		}
@@ -94,31 +89,28 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 			return m, err
 		}
 		defer f.Close()
-		header, err := elf.NewFile(f)
-		if err != nil {
-			return m, fmt.Errorf("read %s: %w", m.Path, err)
+		_, err = readImage(f)
+		if err != nil && !errors.Is(err, Err32Bit) {
+			err = fmt.Errorf("read %s: %w", m.Path, err)
 		}
-		if header.Class != elf.ELFCLASS64 {
-			return m, Err32Bit
-		}
-		return m, nil
+		return m, err
 	}
 	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)
 }
 
 // resolveFile gives the sites of those functions that the file defines, the functions still missing, and whether the file
 // is the C library.
-func resolveFile(p *process.Process, mapping process.Mapping, wanted []Function) (sites []Site, missing []Function, last bool, err error) {
+func resolveFile(p *process.Process, mapping process.Mapping, wanted []Function, static bool) (sites []Site, missing []Function, last bool, err error) {
 	f, err := p.OpenMapped(mapping)
 	if err != nil {
 		return nil, wanted, false, err
 	}
 	defer f.Close()
-	file, err := elf.NewFile(f)
+	file, err := readImage(f)
 	if err != nil {
 		return nil, wanted, false, fmt.Errorf("read %s: %w", mapping.Path, err)
 	}
-	symbols, err := definedSymbols(file)
+	symbols, err := definedFunctions(file, static)
 	if err != nil {
 		return nil, wanted, false, fmt.Errorf("read symbols of %s: %w", mapping.Path, err)
 	}
@@ -138,51 +130,37 @@ func resolveFile(p *process.Process, mapping process.Mapping, wanted []Function)
 		}
 		taken[site.Offset] = true
 	}
-	_, last = symbols["__libc_start_main"]
+	_, last = symbols[startOfC]
 	return sites, missing, last, nil
 }
 
-// definedSymbols gives the addresses of the exported functions of a file; of a static program, of all its functions.
-func definedSymbols(file *elf.File) (map[string]uint64, error) {
-	read, section := file.DynamicSymbols, file.SectionByType(elf.SHT_DYNSYM)
-	if section == nil {
-		read, section = file.Symbols, file.SectionByType(elf.SHT_SYMTAB)
+// startOfC is a function that no file but the C library defines.
+const startOfC = "__libc_start_main"
+
+var wantedNames = func() map[string]bool {
+	names := map[string]bool{startOfC: true}
+	for _, f := range Functions {
+		names[f.Name] = true
 	}
-	if section == nil {
-		return nil, nil
-	}
-	if section.Size > maxSymbolBytes {
-		return nil, fmt.Errorf("symbol table of %d bytes", section.Size)
-	}
-	symbols, err := read()
-	if err != nil {
-		return nil, err
-	}
-	defined := make(map[string]uint64)
-	for _, s := range symbols {
-		if elf.ST_TYPE(s.Info) != elf.STT_FUNC || s.Section == elf.SHN_UNDEF || elf.ST_BIND(s.Info) == elf.STB_LOCAL {
-			continue
-		}
-		name, _, _ := strings.Cut(s.Name, "@")
-		if _, ok := defined[name]; !ok {
-			defined[name] = s.Value
+	return names
+}()
+
+// definedFunctions gives the addresses of the wanted functions that a file exports. A static program exports none: there all
+// count.
+func definedFunctions(file *image, static bool) (map[string]uint64, error) {
+	if static {
+		if defined, err := file.functions(elf.SHT_SYMTAB, wantedNames); err != nil || len(defined) > 0 {
+			return defined, err
 		}
 	}
-	return defined, nil
+	return file.functions(elf.SHT_DYNSYM, wantedNames)
 }
 
 // siteAt reads the code of a function and chooses its site.
-func siteAt(file *elf.File, function Function, address uint64) (Site, error) {
-	for _, segment := range file.Progs {
-		if segment.Type != elf.PT_LOAD || segment.Flags&elf.PF_X == 0 || address < segment.Vaddr || address-segment.Vaddr >= segment.Filesz {
-			continue
-		}
-		at := address - segment.Vaddr
-		code := make([]byte, min(codeLength, segment.Filesz-at))
-		if _, err := segment.ReadAt(code, int64(at)); err != nil && !errors.Is(err, io.EOF) {
-			return Site{}, err
-		}
-		return chooseSite(function, file.Machine, code, segment.Off+at), nil
+func siteAt(file *image, function Function, address uint64) (Site, error) {
+	code, offset, err := file.code(address)
+	if err != nil {
+		return Site{}, err
 	}
-	return Site{}, fmt.Errorf("address %#x is in no executable segment", address)
+	return chooseSite(function, file.machine, code, offset), nil
 }

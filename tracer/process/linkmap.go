@@ -6,7 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
 
 	"golang.org/x/sys/unix"
 )
@@ -20,6 +19,8 @@ const (
 	maxDynamicEntries = 1024
 	maxLibraries      = 4096
 )
+
+const minPageSize = 4096
 
 // LoadOrder gives the files of the process's global symbol scope in the order in which the dynamic linker searches them:
 // the program, preloaded libraries, libraries. Each file is the mapping that holds its dynamic section. It follows the
@@ -79,15 +80,18 @@ func (p *Process) dynamicSection() (uint64, error) {
 		return 0, err
 	}
 	var base, dynamic uint64
+	var placed bool
 	for i := range count {
 		var header elf.Prog64
 		if err := p.readMemory(headers+i*56, &header); err != nil {
 			return 0, err
 		}
-		switch elf.ProgType(header.Type) {
-		case elf.PT_PHDR:
-			base = headers - header.Vaddr
-		case elf.PT_DYNAMIC:
+		switch kind := elf.ProgType(header.Type); {
+		case kind == elf.PT_PHDR:
+			base, placed = headers-header.Vaddr, true
+		case kind == elf.PT_LOAD && header.Off == 0 && !placed: // static-pie has no PT_PHDR; its headers are in the first page
+			base = headers&^(minPageSize-1) - header.Vaddr
+		case kind == elf.PT_DYNAMIC:
 			dynamic = header.Vaddr
 		}
 	}
@@ -99,9 +103,9 @@ func (p *Process) dynamicSection() (uint64, error) {
 
 // programHeaders finds the program's headers in memory through the auxiliary vector.
 func (p *Process) programHeaders() (address, count uint64, err error) {
-	raw, err := os.ReadFile(p.path("auxv"))
+	raw, err := p.read("auxv")
 	if err != nil {
-		return 0, 0, fmt.Errorf("read auxv: %w", err)
+		return 0, 0, err
 	}
 	const atPhdr, atPhnum = 3, 5 // <elf.h>
 	for ; len(raw) >= 16; raw = raw[16:] {

@@ -33,9 +33,9 @@ func (m Mapping) IsFile() bool { return m.Inode != 0 }
 
 // Maps reads the memory map, in the order of addresses. It is an error if the process has exited.
 func (p *Process) Maps() ([]Mapping, error) {
-	raw, err := os.ReadFile(p.path("maps"))
+	raw, err := p.read("maps")
 	if err != nil {
-		return nil, fmt.Errorf("read maps: %w", err)
+		return nil, err
 	}
 	if len(raw) == 0 || !p.Alive() { // not alive: these may be of another process with its PID
 		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)

@@ -26,7 +26,9 @@ type Process struct {
 	// Executable is the path of the program as the process sees it; empty where it cannot be read.
 	Executable string
 
-	dir   string
+	// The process's directory in /proc, held open: what is read through it is of this process, or an error once it has died,
+	// even if its PID is used again.
+	dir   *os.File
 	pidfd int
 }
 
@@ -41,26 +43,41 @@ var (
 
 // Open takes hold of the process with that PID. The error wraps one of the reasons above.
 func Open(pid int) (*Process, error) {
-	p := &Process{PID: pid, dir: filepath.Join("/proc", strconv.Itoa(pid)), pidfd: -1}
-	if pid <= 0 {
-		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
-	}
-	if err := p.identify(); err != nil {
-		return nil, fmt.Errorf("pid %d: %w", pid, err)
-	}
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil, fmt.Errorf("pid %d: open pidfd: %w", pid, err)
-	}
-	p.pidfd = fd
-	if !p.Alive() { // the PID may have been reused between the two readings
+	p := &Process{PID: pid, pidfd: -1}
+	if err := p.hold(); err != nil {
 		p.Close()
-		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
+		return nil, fmt.Errorf("pid %d: %w", pid, err)
 	}
 	p.Arguments = p.readArguments()
 	p.Executable, _ = os.Readlink(p.path("exe"))
-	p.Executable = Printable(p.Executable)
+	p.Executable = Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in the maps
+	if _, err := p.Status(); err != nil || !p.Alive() {                      // both alive: the directory and the pidfd are of one process
+		p.Close()
+		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
+	}
 	return p, nil
+}
+
+// hold opens what keeps us from taking another process for this one, and looks at what it is.
+func (p *Process) hold() error {
+	if p.PID <= 0 {
+		return ErrNotFound
+	}
+	dir, err := os.OpenFile(filepath.Join("/proc", strconv.Itoa(p.PID)), unix.O_PATH|unix.O_DIRECTORY, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return ErrNotFound
+	}
+	if err != nil {
+		return fmt.Errorf("open its directory in /proc: %w", err)
+	}
+	p.dir = dir
+	if err := p.identify(); err != nil { // before the pidfd, which threads do not have
+		return err
+	}
+	if p.pidfd, err = unix.PidfdOpen(p.PID, 0); err != nil {
+		return fmt.Errorf("open pidfd: %w", err)
+	}
+	return nil
 }
 
 // identify tells processes from what only looks like one.
@@ -87,12 +104,16 @@ func (p *Process) identify() error {
 
 // Close lets go of the process, which goes on.
 func (p *Process) Close() error {
-	if p.pidfd < 0 {
-		return nil
+	var errs []error
+	if p.pidfd >= 0 {
+		errs = append(errs, unix.Close(p.pidfd))
+		p.pidfd = -1
 	}
-	fd := p.pidfd
-	p.pidfd = -1
-	return unix.Close(fd)
+	if p.dir != nil {
+		errs = append(errs, p.dir.Close())
+		p.dir = nil
+	}
+	return errors.Join(errs...)
 }
 
 // Alive reports whether the process has not exited.
@@ -123,13 +144,32 @@ func (p *Process) Exited(stop <-chan struct{}) <-chan struct{} {
 	return done
 }
 
-func (p *Process) path(name string) string { return filepath.Join(p.dir, name) }
+// path leads to a file of the process's directory, for as long as the process is held.
+func (p *Process) path(name string) string {
+	return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), name)
+}
+
+// read reads a file of the process's directory. The error names the file, and wraps os.ErrNotExist if the process is gone.
+func (p *Process) read(name string) ([]byte, error) {
+	raw, err := os.ReadFile(p.path(name))
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrNotExist
+	}
+	var at *os.PathError
+	if errors.As(err, &at) {
+		err = at.Err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return raw, nil
+}
 
 // Root is the process's root directory as we see it.
 func (p *Process) Root() string { return p.path("root") }
 
 func (p *Process) readArguments() []string {
-	raw, err := os.ReadFile(p.path("cmdline"))
+	raw, err := p.read("cmdline")
 	if err != nil || len(raw) == 0 {
 		return nil
 	}

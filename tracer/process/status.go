@@ -3,7 +3,6 @@ package process
 import (
 	"bytes"
 	"fmt"
-	"os"
 	"strconv"
 	"strings"
 
@@ -24,9 +23,9 @@ type Status struct {
 
 // Status reads the state of the process. A process that is gone gives an error that wraps os.ErrNotExist.
 func (p *Process) Status() (Status, error) {
-	raw, err := os.ReadFile(p.path("status"))
+	raw, err := p.read("status")
 	if err != nil {
-		return Status{}, fmt.Errorf("read status: %w", err)
+		return Status{}, err
 	}
 	fields := parseFields(raw)
 	status := Status{
@@ -45,24 +44,41 @@ func (p *Process) Status() (Status, error) {
 
 // Faults counts the page faults since the process began: minor ones without I/O, major ones with.
 func (p *Process) Faults() (minor, major int64, err error) {
-	raw, err := os.ReadFile(p.path("stat"))
+	fields, err := p.stat()
 	if err != nil {
-		return Unknown, Unknown, fmt.Errorf("read stat: %w", err)
-	}
-	// The second field is the name in parentheses, in which anything may stand.
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	if len(fields) < 10 {
-		return Unknown, Unknown, fmt.Errorf("read stat: %d fields", len(fields))
+		return Unknown, Unknown, err
 	}
 	return number(fields[7]), number(fields[9]), nil
+}
+
+// StartBreak is where the program break was when the process began (start_brk of proc_pid_stat(5)); 0 if that is unknown.
+func (p *Process) StartBreak() uint64 {
+	fields, err := p.stat()
+	if err != nil {
+		return 0
+	}
+	return uint64(max(number(fields[44]), 0))
+}
+
+// stat gives the fields of /proc/PID/stat behind the name, which stands in parentheses and in which anything may stand.
+func (p *Process) stat() ([]string, error) {
+	raw, err := p.read("stat")
+	if err != nil {
+		return nil, err
+	}
+	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
+	if len(fields) < 45 {
+		return nil, fmt.Errorf("read stat: %d fields", len(fields))
+	}
+	return fields, nil
 }
 
 // Rollup is the sum of /proc/PID/smaps_rollup: PSS and what no other process shares, in bytes. Reading it costs about 5 ms
 // a resident GiB and holds the process's mmap lock for reading.
 func (p *Process) Rollup() (pss, private int64, err error) {
-	raw, err := os.ReadFile(p.path("smaps_rollup"))
+	raw, err := p.read("smaps_rollup")
 	if err != nil {
-		return Unknown, Unknown, fmt.Errorf("read smaps_rollup: %w", err)
+		return Unknown, Unknown, err
 	}
 	fields := parseFields(raw)
 	clean, dirty := kibibytes(fields, "Private_Clean"), kibibytes(fields, "Private_Dirty")

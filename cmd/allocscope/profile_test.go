@@ -1,0 +1,158 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// parseProfile reads a file with pprof's own library, which takes the allocator's frames out as DropFrames says.
+func parseProfile(t *testing.T, path string) *profile.Profile {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	p, err := profile.Parse(file)
+	if err == nil {
+		err = p.CheckValid()
+	}
+	if err == nil {
+		err = p.RemoveUninteresting()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+	return p
+}
+
+func readProfile(t *testing.T, folder, name string) *profile.Profile {
+	t.Helper()
+	return parseProfile(t, filepath.Join(folder, name))
+}
+
+// values of a sample, by the types that allocscope writes.
+type values struct{ allocObjects, allocSpace, inuseObjects, inuseSpace int64 }
+
+// flat sums the samples whose leaf is the function.
+func flat(p *profile.Profile, function string) values {
+	var sum [4]int64
+	for _, s := range p.Sample {
+		if s.Location[0].Line[0].Function.Name == function {
+			for i, v := range s.Value {
+				sum[i] += v
+			}
+		}
+	}
+	return values{sum[0], sum[1], sum[2], sum[3]}
+}
+
+// total sums the samples of a kind.
+func total(p *profile.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64) {
+	for _, s := range p.Sample {
+		if s.Label["kind"][0] == string(kind) {
+			inuseObjects += s.Value[2]
+			inuseSpace += s.Value[3]
+		}
+	}
+	return inuseObjects, inuseSpace
+}
+
+// byStack sums the samples by kind and stack.
+func byStack(p *profile.Profile) map[string][4]int64 {
+	sums := make(map[string][4]int64)
+	for _, s := range p.Sample {
+		key := s.Label["kind"][0]
+		for _, l := range s.Location {
+			key += fmt.Sprintf(" %#x", l.Address)
+		}
+		sum := sums[key]
+		for i, v := range s.Value {
+			sum[i] += v
+		}
+		sums[key] = sum
+	}
+	return sums
+}
+
+func mustHold(t *testing.T, what string, got, want values) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s has %+v, want %+v", what, got, want)
+	}
+}
+
+// objects of one size that are alive and have never been joined by others.
+func objects(n, size int64) values { return values{n, n * size, n, n * size} }
+
+var (
+	topHeader = regexp.MustCompile(`(?m)^ +flat +flat% +sum% +cum +cum%$`)
+	topRow    = regexp.MustCompile(`^ *(\S+) +\S+ +\S+ +(\S+) +\S+ +(.*)$`)
+)
+
+// pprofTop is the table of go tool pprof -top: rows "flat cum name", as ordered there.
+func pprofTop(t *testing.T, arguments ...string) []string {
+	t.Helper()
+	arguments = append([]string{"tool", "pprof", "-top", "-symbolize=none", "-nodecount=100000", "-nodefraction=0", "-edgefraction=0"}, arguments...)
+	out, err := exec.Command("go", arguments...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(arguments, " "), err, out)
+	}
+	at := topHeader.FindIndex(out)
+	if at == nil {
+		t.Fatalf("go %s prints no table:\n%s", strings.Join(arguments, " "), out)
+	}
+	var rows []string
+	for line := range strings.Lines(strings.TrimPrefix(string(out[at[1]:]), "\n")) {
+		columns := topRow.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if columns == nil {
+			t.Fatalf("row %q of go tool pprof -top", line)
+		}
+		rows = append(rows, strings.Join(columns[1:], " "))
+	}
+	return rows
+}
+
+func readFile(t *testing.T, folder, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(folder, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// readSummary decodes summary.json, in which nothing may stand that is not declared.
+func readSummary(t *testing.T, folder string) export.Summary {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(readFile(t, folder, export.SummaryFile)))
+	decoder.DisallowUnknownFields()
+	var s export.Summary
+	if err := decoder.Decode(&s); err != nil {
+		t.Fatalf("%s: %v", export.SummaryFile, err)
+	}
+	if decoder.More() {
+		t.Errorf("%s holds more than one value", export.SummaryFile)
+	}
+	return s
+}
+
+func mustHaveEnded(t *testing.T, folder, why string) export.Summary {
+	t.Helper()
+	s := readSummary(t, folder)
+	if s.Ended != why {
+		t.Errorf("ended: %q, want %q", s.Ended, why)
+	}
+	return s
+}

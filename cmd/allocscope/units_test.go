@@ -1,0 +1,130 @@
+package main
+
+import (
+	"math"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestSizesAreParsed(t *testing.T) {
+	for text, want := range map[string]uint64{
+		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64 << 10, "64KiB": 64 << 10, "64kib": 64 << 10,
+		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "0.5KiB": 512, "1GiB": 1 << 30, "4GiB": 1 << 32,
+	} {
+		var size bytesValue
+		if err := size.Set(text); err != nil || uint64(size) != want {
+			t.Errorf("%q is %d, %v; want %d", text, size, err, want)
+		}
+	}
+}
+
+func TestWhatIsNoSizeIsRefusedAndChangesNothing(t *testing.T) {
+	for _, text := range []string{
+		"", " ", "0", "-1", "0KiB", "1.5", "0.3KiB", "4294967297", "5GiB", "1TiB", "many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
+	} {
+		size := bytesValue(7)
+		if err := size.Set(text); err == nil || size != 7 || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q becomes %d, %v", text, size, err)
+		}
+	}
+}
+
+func TestASizeIsPrintedAsItCanBeParsed(t *testing.T) {
+	for shift := range 33 {
+		for _, value := range []uint64{1 << shift, 3 << shift, 1<<shift - 1} {
+			if value < 1 || value > 1<<30 {
+				continue
+			}
+			before, after := bytesValue(value), bytesValue(0)
+			if err := after.Set(before.String()); err != nil || after != before {
+				t.Errorf("%d is printed as %q and parsed as %d, %v", value, before.String(), after, err)
+			}
+		}
+	}
+}
+
+func TestDurationsAreParsed(t *testing.T) {
+	for text, want := range map[string]time.Duration{
+		"300": 5 * time.Minute, "0.5": 500 * time.Millisecond, "90s": 90 * time.Second, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "100ms": 100 * time.Millisecond,
+		"604800": 7 * 24 * time.Hour, "168h": 7 * 24 * time.Hour,
+	} {
+		var d durationValue
+		if err := d.Set(text); err != nil || time.Duration(d) != want {
+			t.Errorf("%q is %s, %v; want %s", text, time.Duration(d), err, want)
+		}
+	}
+}
+
+func TestWhatIsNoDurationIsRefusedAndChangesNothing(t *testing.T) {
+	for _, text := range []string{"", "0", "0s", "-1", "-5m", "5 m", "5d", "long", "NaN", "Inf", "-Inf", "1e300", "1e-12", "9223372037"} {
+		d := durationValue(7)
+		if err := d.Set(text); err == nil || d != 7 || !strings.Contains(err.Error(), text) {
+			t.Errorf("%q becomes %s, %v", text, time.Duration(d), err)
+		}
+	}
+}
+
+func TestADurationIsPrintedWithoutZeroPartsAndParsesBack(t *testing.T) {
+	for _, want := range []string{"0.5s", "1s", "2.5s", "10s", "59s", "1m", "1m1s", "10m", "59m59s", "1h", "1h30m", "1h0m30s", "1h1m1s", "10h", "100h", "168h"} {
+		var d durationValue
+		if err := d.Set(want); err != nil {
+			t.Errorf("%s: %v", want, err)
+		}
+		if want = strings.Replace(want, "0.5s", "500ms", 1); d.String() != want {
+			t.Errorf("%s is printed as %q", want, d.String())
+		}
+	}
+	var none durationValue
+	if none.String() != "" {
+		t.Errorf("no duration is printed as %q", none.String())
+	}
+}
+
+func TestADurationIsRoundedToATenthBelowTenSecondsAndToSecondsAbove(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		0: "0s", 1249 * time.Millisecond: "1.2s", 9949 * time.Millisecond: "9.9s", 9960 * time.Millisecond: "10s", 59600 * time.Millisecond: "1m",
+		3599600 * time.Millisecond: "1h",
+	} {
+		if got := shortDuration(d); got != want {
+			t.Errorf("%s is printed as %q, want %q", d, got, want)
+		}
+	}
+}
+
+func TestBytesArePrintedForPeople(t *testing.T) {
+	for bytes, want := range map[float64]string{
+		0: "0 B", 1: "1 B", 999: "999 B", 1000: "0.98 KiB", 1024: "1.00 KiB", 10240: "10.0 KiB", 102400: "100 KiB", 1 << 20: "1.00 MiB",
+		1<<30 - 1: "1.00 GiB", 1 << 30: "1.00 GiB", -1 << 30: "-1.00 GiB", -5: "-5 B", 1 << 40: "1.00 TiB", 1 << 52: "4096 TiB",
+	} {
+		if got := formatBytes(bytes); got != want {
+			t.Errorf("%f is printed as %q, want %q", bytes, got, want)
+		}
+	}
+	for bytes, want := range map[float64]string{0: "0 B", 1 << 20: "+1.00 MiB", -1 << 20: "-1.00 MiB"} {
+		if got := formatSigned(bytes); got != want {
+			t.Errorf("%f is printed as %q, want %q", bytes, got, want)
+		}
+	}
+}
+
+// Each printed size, read back, is within half a percent of the value: three digits are what people are promised.
+func TestPrintedBytesAreCloseToTheValue(t *testing.T) {
+	units := map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30, "TiB": 1 << 40}
+	for value := 100.0; value < 1e15; value *= 1.07 {
+		number, unit, _ := strings.Cut(formatBytes(math.Round(value)), " ")
+		size, err := strconv.ParseFloat(number, 64)
+		if size *= units[unit]; err != nil || math.Abs(size-value) > 0.006*value {
+			t.Errorf("%f is printed as %s %s", value, number, unit)
+		}
+	}
+}
+
+func TestCountsArePrintedForPeople(t *testing.T) {
+	for n, want := range map[float64]string{0: "0", 950: "950", 9999: "9999", 12345: "12.3 k", 4.5e6: "4.5 M", 7.25e9: "7.2 G"} {
+		if got := formatCount(n); got != want {
+			t.Errorf("%f is printed as %q, want %q", n, got, want)
+		}
+	}
+}

@@ -1,0 +1,301 @@
+/* Direct mappings, each by a function of its own. It says "ready"; after "go" it does them all and prints the truth in
+ * lines, then "done".
+ *
+ *     mappings FILE                                   a file of 16 pages or more to map
+ *
+ *     holds NAME KIND OBJECTS TOUCHED MAPPED          what was mapped there: pieces, bytes touched, bytes ever mapped
+ *     releases NAME CALL CALLS BYTES                  what was given back there
+ *     reserved BYTES                                  all that is mapped now, but for what malloc mapped
+ *     allocator BYTES                                 what malloc and sbrk have mapped
+ */
+#define _GNU_SOURCE
+#include <fcntl.h>
+#include <malloc.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/prctl.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+#define PAGE 4096L
+#define CASE __attribute__((noinline)) void
+
+static long reserved;
+static const char *file;
+
+static void check(int truth, const char *what)
+{
+	if (!truth) {
+		perror(what);
+		exit(1);
+	}
+}
+
+static void holds(const char *name, const char *kind, int objects, long touched, long mapped)
+{
+	printf("holds %s %s %d %ld %ld\n", name, kind, objects, touched * PAGE, mapped * PAGE);
+}
+
+static void releases(const char *name, const char *call, long calls, long bytes)
+{
+	printf("releases %s %s %ld %ld\n", name, call, calls, bytes);
+}
+
+/* Inlined, so that the caller of mmap is the function under test. */
+static inline __attribute__((always_inline)) char *map(long bytes, int protection, int flags, int fd)
+{
+	char *p = mmap(NULL, bytes, protection, flags, fd, 0);
+
+	check(p != MAP_FAILED, "mmap");
+	reserved += (bytes + PAGE - 1) / PAGE * PAGE;
+	return p;
+}
+
+static void touch(volatile char *p, long from, long pages)
+{
+	for (long i = from; i < from + pages; i++)
+		p[i * PAGE] = 1;
+}
+
+static int shared_file(const char *path, int flags)
+{
+	int fd = open(path, O_RDWR | flags, 0600);
+
+	check(fd >= 0, path);
+	return fd;
+}
+
+#define WRITABLE (PROT_READ | PROT_WRITE)
+#define PRIVATE (MAP_PRIVATE | MAP_ANONYMOUS)
+
+CASE map_before_attach(void)
+{
+	touch(map(50 * PAGE, WRITABLE, PRIVATE, -1), 0, 50);
+}
+
+CASE map_touched(void)
+{
+	touch(map(100 * PAGE, WRITABLE, PRIVATE, -1), 3, 37);
+	holds(__func__, "mmap", 1, 37, 100);
+}
+
+CASE map_odd_length(void)
+{
+	touch(map(2 * PAGE + 1, WRITABLE, PRIVATE, -1), 2, 1);
+	holds(__func__, "mmap", 1, 1, 3);
+}
+
+CASE map_many(void)
+{
+	for (int i = 0; i < 20; i++)
+		touch(map((i + 1) * PAGE, WRITABLE, PRIVATE, -1), 0, 1);
+	holds(__func__, "mmap", 20, 20, 210);
+}
+
+CASE map_reserved(void)
+{
+	map(4L << 30, PROT_NONE, PRIVATE | MAP_NORESERVE, -1);
+	holds(__func__, "mmap", 1, 0, (4L << 30) / PAGE);
+}
+
+CASE map_only_read(void)
+{
+	volatile char *p = map(10 * PAGE, WRITABLE, PRIVATE, -1);
+
+	for (int i = 0; i < 10; i++)
+		(void)p[i * PAGE];
+	holds(__func__, "mmap", 1, 0, 10);
+}
+
+CASE map_guarded(void)
+{
+	char *p = map(10 * PAGE, WRITABLE, PRIVATE | MAP_STACK, -1);
+
+	check(!mprotect(p, PAGE, PROT_NONE), "mprotect");
+	touch(p, 1, 2);
+	holds(__func__, "stack", 1, 2, 10);
+}
+
+CASE map_over_another(void)
+{
+	char *p = map(10 * PAGE, WRITABLE, PRIVATE, -1);
+
+	touch(p, 0, 10);
+	check(mmap(p + 4 * PAGE, 2 * PAGE, WRITABLE, PRIVATE | MAP_FIXED, -1, 0) == p + 4 * PAGE, "mmap MAP_FIXED");
+	touch(p, 4, 1);
+	holds(__func__, "mmap", 3, 9, 12);
+}
+
+CASE map_file_privately(void)
+{
+	int fd = open(file, O_RDONLY);
+
+	touch(map(16 * PAGE, WRITABLE, MAP_PRIVATE, fd), 0, 5);
+	close(fd);
+	holds(__func__, "file", 1, 5, 16);
+}
+
+CASE map_file_shared(void)
+{
+	int fd = shared_file(file, 0);
+
+	touch(map(16 * PAGE, WRITABLE, MAP_SHARED, fd), 8, 4);
+	close(fd);
+	holds(__func__, "file", 1, 4, 16);
+}
+
+CASE map_shared(void)
+{
+	touch(map(30 * PAGE, WRITABLE, MAP_SHARED | MAP_ANONYMOUS, -1), 0, 7);
+	holds(__func__, "shmem", 1, 7, 30);
+}
+
+CASE map_memfd(void)
+{
+	int fd = memfd_create("allocscope-test", 0);
+
+	check(fd >= 0 && !ftruncate(fd, 40 * PAGE), "memfd_create");
+	touch(map(40 * PAGE, WRITABLE, MAP_SHARED, fd), 1, 11);
+	close(fd);
+	holds(__func__, "shmem", 1, 11, 40);
+}
+
+CASE map_dev_shm(void)
+{
+	char path[64];
+	int fd;
+
+	snprintf(path, sizeof(path), "/dev/shm/allocscope-test-%d", getpid());
+	fd = shared_file(path, O_CREAT | O_EXCL);
+	unlink(path);
+	check(!ftruncate(fd, 20 * PAGE), "ftruncate");
+	touch(map(20 * PAGE, WRITABLE, MAP_SHARED, fd), 0, 13);
+	close(fd);
+	holds(__func__, "shmem", 1, 13, 20);
+}
+
+CASE map_and_unmap(void)
+{
+	char *p = map(2000 * PAGE, WRITABLE, PRIVATE, -1);
+
+	touch(p, 0, 2000);
+	munmap(p, 2000 * PAGE);
+	reserved -= 2000 * PAGE;
+	holds(__func__, "mmap", 0, 0, 2000);
+	releases(__func__, "munmap", 1, 2000 * PAGE);
+}
+
+__attribute__((noinline)) char *map_for_thirds(void)
+{
+	char *p = map(30 * PAGE, WRITABLE, PRIVATE, -1);
+
+	touch(p, 0, 30);
+	holds(__func__, "mmap", 2, 20, 30);
+	return p;
+}
+
+CASE unmap_middle_third(void)
+{
+	munmap(map_for_thirds() + 10 * PAGE, 10 * PAGE);
+	reserved -= 10 * PAGE;
+	releases(__func__, "munmap", 1, 10 * PAGE);
+}
+
+__attribute__((noinline)) char *map_for_growth(void)
+{
+	char *p = map(10 * PAGE, WRITABLE, PRIVATE, -1);
+
+	touch(p, 0, 10);
+	holds(__func__, "mmap", 1, 10, 10);
+	return p;
+}
+
+/* By syscall(): the C library's mremap keeps its arguments on the stack. */
+CASE grow_by_mremap(void)
+{
+	char *p = map_for_growth();
+
+	p = (char *)syscall(SYS_mremap, p, 10 * PAGE, 1000 * PAGE, MREMAP_MAYMOVE);
+	check(p != MAP_FAILED, "mremap");
+	touch(p, 10, 6);
+	reserved += 990 * PAGE;
+	holds(__func__, "mmap", 1, 6, 990);
+}
+
+__attribute__((noinline)) char *map_for_discard(void)
+{
+	char *p = map(50 * PAGE, WRITABLE, PRIVATE, -1);
+
+	touch(p, 0, 50);
+	holds(__func__, "mmap", 1, 30, 50);
+	return p;
+}
+
+CASE discard_by_madvise(void)
+{
+	check(!madvise(map_for_discard() + 10 * PAGE, 20 * PAGE, MADV_DONTNEED), "madvise");
+	releases(__func__, "madvise", 1, 20 * PAGE);
+}
+
+static void *kept(void *p)
+{
+	touch(p, 0, 256);
+	__asm__ volatile("" : : "r"(p) : "memory");
+	return p;
+}
+
+/* Memory of the allocator: what it holds is in the live map, and counts once. mallinfo2() knows what it has mapped. */
+CASE allocate_by_malloc(void)
+{
+	long before = mallinfo2().hblkhd;
+	void *p;
+
+	kept(malloc(1 << 20));
+	kept(calloc(1, 1 << 20));
+	kept(realloc(kept(malloc(1 << 20)), 8 << 20)); /* by mremap */
+	check(!posix_memalign(&p, 64, 1 << 20), "posix_memalign");
+	kept(p);
+	printf("allocator %ld\n", (long)mallinfo2().hblkhd - before);
+	p = sbrk(64 * PAGE);
+	check(p != (void *)-1, "sbrk");
+	touch(p, 0, 64);
+	printf("allocator %ld\n", 64 * PAGE);
+}
+
+static void all_cases(void)
+{
+	map_touched(), map_odd_length(), map_many(), map_reserved(), map_only_read(), map_guarded(), map_over_another();
+	map_file_privately(), map_file_shared(), map_shared(), map_memfd(), map_dev_shm();
+	map_and_unmap(), unmap_middle_third(), grow_by_mremap(), discard_by_madvise();
+	allocate_by_malloc();
+	printf("reserved %ld\n", reserved);
+}
+
+static void wait_for_line(void)
+{
+	char line[64];
+
+	if (!fgets(line, sizeof(line), stdin))
+		exit(0);
+}
+
+static void say(const char *word)
+{
+	puts(word);
+	fflush(stdout);
+}
+
+int main(int argc, char **argv)
+{
+	file = argc > 1 ? argv[1] : "/dev/null";
+	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a huge page would touch 512 at once */
+	map_before_attach();
+	reserved = 0;
+	say("ready");
+	wait_for_line();
+	all_cases();
+	say("done");
+	wait_for_line();
+}

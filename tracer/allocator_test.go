@@ -1,0 +1,197 @@
+package tracer_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// bare builds a program without a C library.
+var bare = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer"}
+
+// source gives what a session says of one of its sources.
+func source(t testing.TB, s *tracer.Session, name string) tracer.Source {
+	t.Helper()
+	for _, source := range s.Sources() {
+		if source.Name == name {
+			return source
+		}
+	}
+	t.Fatalf("no source %s in %+v", name, s.Sources())
+	return tracer.Source{}
+}
+
+const leaks, leakSize, leakChurn = 5000, 100, 10
+
+// mustCountLeak traces a target built of testdata/leak.c that leaks in one thread.
+func mustCountLeak(t *testing.T, target *tracertest.Target, options tracer.Options) *tracer.Session {
+	t.Helper()
+	s := open(t, options)
+	target.Say("go")
+	target.Await("done")
+	got := held(snapshot(t, s))
+	if want := [2]int64{leaks, leaks * leakSize}; got["leak_here"] != want {
+		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
+	}
+	if churn, ok := got["churn_here"]; ok {
+		t.Errorf("churn_here holds %d, want nothing", churn)
+	}
+	return s
+}
+
+func TestThePreloadedAllocatorIsTheOneThatIsCounted(t *testing.T) {
+	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+			command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+			target := tracertest.StartCommand(t, command)
+			target.Await("ready")
+			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+			const calls = leaks * (1 + leakChurn)
+			// The C library allocates a little for the thread.
+			if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
+				t.Errorf("%d allocations seen, want %d: each once", n, calls)
+			}
+			mustProbeIn(t, s, preload, "malloc", "calloc", "realloc", "free")
+			mustProbeIn(t, s, "libc.so.6", "posix_memalign", "reallocarray", "aligned_alloc")
+		})
+	}
+}
+
+// mustProbeIn fails unless the functions are probed in that file and in no other.
+func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...string) {
+	t.Helper()
+	for _, function := range functions {
+		var places []string
+		for _, detail := range source(t, s, "heap").Details {
+			if place, ok := strings.CutPrefix(detail, function+" in "); ok {
+				places = append(places, place)
+			}
+		}
+		if len(places) != 1 || !strings.Contains(places[0], file+" at file offset ") {
+			t.Errorf("%s is probed in %q, want %s alone", function, places, file)
+		}
+	}
+}
+
+// The C library's own functions call the preloaded ones; what they are asked for counts, under their own names.
+func TestEveryAllocatorFunctionIsCountedBesideAPreloadedAllocator(t *testing.T) {
+	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target.Say("go")
+	truth := target.Await("done")
+	got := held(snapshot(t, s))
+	if len(truth) < 15 {
+		t.Fatalf("the target tells %q: the test is wrong", truth)
+	}
+	for _, line := range truth {
+		var name string
+		var want [2]int64
+		if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if got[name] != want {
+			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
+		}
+		delete(got, name)
+	}
+	for name, holds := range got {
+		if strings.HasPrefix(name, "case_") || strings.HasPrefix(name, "base_") {
+			t.Errorf("%s holds %d, want nothing", name, holds)
+		}
+	}
+	mustLoseNothing(t, s)
+}
+
+func TestAStaticProgramIsCountedAsAnyOther(t *testing.T) {
+	for _, flag := range []string{"-static", "-static-pie"} {
+		t.Run(flag, func(t *testing.T) {
+			program := tracertest.Build(t, "leak.c", "-pthread", flag)
+			target := tracertest.Start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+			target.Await("ready")
+			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
+			mustProbeIn(t, s, program, "malloc", "free")
+			mustLoseNothing(t, s)
+		})
+	}
+}
+
+func TestWithoutAMallocSymbolMappingsAloneAreMeasured(t *testing.T) {
+	program := tracertest.Build(t, "bare.c", bare...)
+	target := tracertest.Start(t, program)
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	heap, mappings := source(t, s, "heap"), source(t, s, "mapping")
+	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+		t.Errorf("heap: %+v", heap)
+	}
+	if !mappings.Attached || mappings.Reason != "" {
+		t.Errorf("mapping: %+v", mappings)
+	}
+	target.Say("go")
+	truth := told(t, target.Await("done"))
+	taken := snapshot(t, s)
+	mustBe(t, measured(taken, program), truth)
+	mustAddUp(t, taken.Mappings, truth)
+	mustLoseNothing(t, s)
+}
+
+// Stripped: what malloc takes from the kernel is all that can be seen of it.
+func TestOfAStrippedStaticProgramTheHeapIsSeenAsItsMappings(t *testing.T) {
+	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
+	target := tracertest.Start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	if heap := source(t, s, "heap"); heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+		t.Errorf("heap: %+v", heap)
+	}
+	target.Say("go")
+	target.Await("done")
+	totals := snapshot(t, s).Mappings
+	if totals.Allocator != 0 || totals.Unknown != 0 {
+		t.Errorf("%+v: nothing is the allocator's where the heap is not traced", totals)
+	}
+	// Each of 20 objects of 1 MiB is a mapping with a page more, of which one page was written; the thread has mapped its stack.
+	if totals.Reserved < 20*(1<<20+4096) || totals.Touched < 20*4096 {
+		t.Errorf("%+v, want at least 20 MiB reserved", totals)
+	}
+}
+
+func TestOfA32BitProgramTheMappingsComeFromTheMaps(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID()})
+	for _, name := range []string{"heap", "mapping"} {
+		if said := source(t, s, name); !strings.Contains(said.Reason, "32-bit") {
+			t.Errorf("source %s does not say that the program is a 32-bit one: %+v", name, said)
+		}
+	}
+	target.Say("go")
+	truth := told(t, target.Await("done"))
+	taken := snapshot(t, s)
+	const unseen = "[mapped without a system call being seen]"
+	got := measured(taken, unseen)
+	for _, function := range []string{"map_here", "move_break"} {
+		for by, held := range truth.holds {
+			if by.function != function {
+				continue
+			}
+			found := got.holds[mapper{unseen, by.kind}]
+			if found.objects != 1 || found.touched != held.touched || found.mapped != 0 {
+				t.Errorf("%s: %+v of kind %s, want 1 object and %d bytes touched", function, found, by.kind, held.touched)
+			}
+		}
+	}
+	if len(got.holds) != 2 || taken.Mappings.Unknown != truth.reserved || taken.Mappings.Reserved != truth.reserved {
+		t.Errorf("%+v, %+v; want %d bytes without a call", got.holds, taken.Mappings, truth.reserved)
+	}
+}

@@ -1,0 +1,193 @@
+package tracer_test
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// fillRoot makes a folder into which a program can change its root: the program and copies of the libraries that it needs.
+func fillRoot(t *testing.T, program string) (root, inside string) {
+	t.Helper()
+	root = t.TempDir()
+	inside = "/" + filepath.Base(program)
+	copyInto(t, root, program, inside)
+	out, err := exec.Command("ldd", program).Output()
+	if err != nil {
+		t.Fatalf("ldd %s: %v (apt-get install libc-bin)", program, err)
+	}
+	for line := range strings.Lines(string(out)) {
+		for _, word := range strings.Fields(line) {
+			if strings.HasPrefix(word, "/") {
+				copyInto(t, root, word, word)
+			}
+		}
+	}
+	return root, inside
+}
+
+func copyInto(t *testing.T, root, from, to string) {
+	t.Helper()
+	raw, err := os.ReadFile(from)
+	if err != nil {
+		t.Fatal(err)
+	}
+	to = filepath.Join(root, to)
+	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(to, raw, 0o755); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// childOf gives the only child of a process, as we count.
+func childOf(t *testing.T, pid int) int {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	child, err := strconv.Atoi(strings.TrimSpace(string(raw)))
+	if err != nil {
+		t.Fatalf("children of %d: %q", pid, raw)
+	}
+	return child
+}
+
+// namespace identifies a process's namespace of that kind.
+func namespace(t *testing.T, process any, kind string) string {
+	t.Helper()
+	link, err := os.Readlink(fmt.Sprintf("/proc/%v/ns/%s", process, kind))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return link
+}
+
+// startContained starts the leaking program in a root folder and namespaces of its own. --kill-child: it ends with the test.
+func startContained(t *testing.T, program string, namespaces ...string) (target *tracertest.Target, pid int) {
+	t.Helper()
+	root, inside := fillRoot(t, program)
+	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside,
+		"1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+	target = tracertest.StartCommand(t, exec.Command("unshare", arguments...))
+	target.Await("ready")
+	pid = childOf(t, target.PID())
+	for _, kind := range []string{"mnt", "pid"} {
+		if namespace(t, pid, kind) == namespace(t, "self", kind) {
+			t.Fatalf("the target is in our %s namespace: the test is wrong", kind)
+		}
+	}
+	return target, pid
+}
+
+func TestATargetInAContainerIsCountedFromOutside(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			program := tracertest.Build(t, "leak.c", "-pthread")
+			target, pid := startContained(t, program, "--mount", "--pid", "--ipc", "--uts")
+			s := mustCountLeak(t, target, tracer.Options{PID: pid, Interval: 1, Mode: mode})
+			mustLoseNothing(t, s)
+			mustProbeIn(t, s, "libc.so.6", "malloc", "free")
+		})
+	}
+}
+
+// Its file system is one that only the container has mounted: no path of ours leads to it.
+func TestATargetOnAFileSystemOfItsOwnIsCountedFromOutside(t *testing.T) {
+	program := tracertest.Build(t, "leak.c", "-pthread")
+	root, inside := fillRoot(t, program)
+	private := t.TempDir()
+	script := fmt.Sprintf("mount -t tmpfs none %[1]s && cp -r %[2]s/. %[1]s && exec chroot %[1]s %[3]s 1 %[4]d %[5]d %[6]d",
+		private, root, inside, leaks, leakSize, leakChurn)
+	target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script))
+	target.Await("ready")
+	if entries, err := os.ReadDir(private); err != nil || len(entries) != 0 {
+		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
+	}
+	s := mustCountLeak(t, target, tracer.Options{PID: childOf(t, target.PID()), Interval: 1})
+	mustLoseNothing(t, s)
+}
+
+// inContainer is set where the test binary runs again, as a container would run it.
+const inContainer = "ALLOCSCOPE_TEST_IN_CONTAINER"
+
+// again runs the calling test once more in a PID namespace of its own, and fails unless it passes there.
+func again(t *testing.T) {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	program, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
+	out, err := command.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Errorf("in a PID namespace of its own: %v\n%s", err, out)
+	}
+}
+
+// mustBeContained fails where the test runs in the namespace in which it was started.
+func mustBeContained(t *testing.T) {
+	t.Helper()
+	if outside := os.Getenv(inContainer); namespace(t, "self", "pid") == outside || os.Getpid() != 1 {
+		t.Fatalf("pid %d in PID namespace %s: the test is wrong", os.Getpid(), outside)
+	}
+}
+
+func TestInAContainerItsOtherProcessesAreCounted(t *testing.T) {
+	if os.Getenv(inContainer) == "" {
+		again(t)
+		return
+	}
+	mustBeContained(t)
+	for _, mode := range modes {
+		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+		target.Await("ready")
+		if target.PID() > 100 {
+			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
+		}
+		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+		mustLoseNothing(t, s)
+	}
+}
+
+func TestInAContainerMappingsAreMeasured(t *testing.T) {
+	if os.Getenv(inContainer) == "" {
+		again(t)
+		return
+	}
+	mustBeContained(t)
+	target, program := startMappings(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	target.Say("go")
+	truth := told(t, target.Await("done"))
+	mustBe(t, measured(snapshot(t, s), program), truth)
+	mustLoseNothing(t, s)
+}
+
+// From inside a container the kernel tells no PIDs of the processes of another one in it.
+func TestInAContainerATargetInAnotherIsRefused(t *testing.T) {
+	if os.Getenv(inContainer) == "" {
+		again(t)
+		return
+	}
+	mustBeContained(t)
+	_, pid := startContained(t, tracertest.Build(t, "leak.c", "-pthread"), "--mount", "--pid")
+	s, err := tracer.Open(tracer.Options{PID: pid})
+	if err == nil {
+		s.Close()
+	}
+	if err == nil || !strings.Contains(err.Error(), "PID namespace") || !strings.Contains(err.Error(), "host") {
+		t.Errorf("%v, want a refusal that says where to trace it from", err)
+	}
+}

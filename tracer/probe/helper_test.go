@@ -1,0 +1,149 @@
+package probe
+
+import (
+	"debug/elf"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"sort"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// output runs a tool that belongs to a Debian package.
+func output(t testing.TB, debian, tool string, arguments ...string) string {
+	t.Helper()
+	out, err := exec.Command(tool, arguments...).Output()
+	if err != nil {
+		t.Fatalf("%s %s: %v (apt-get install %s)", tool, strings.Join(arguments, " "), err, debian)
+	}
+	return string(out)
+}
+
+// assemble gives the machine code of x86-64 assembly.
+func assemble(t testing.TB, text string) []byte {
+	t.Helper()
+	dir := t.TempDir()
+	source, object := filepath.Join(dir, "code.s"), filepath.Join(dir, "code.o")
+	if err := os.WriteFile(source, []byte(text+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	output(t, "binutils", "as", "--64", "-o", object, source)
+	file, err := elf.Open(object)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	code, err := file.Section(".text").Data()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+// A line of objdump's listing.
+type line struct {
+	address            uint64
+	mnemonic, operands string
+}
+
+// disassemble is objdump's opinion of a whole file, in the order of addresses.
+func disassemble(t testing.TB, path string) (listing []line) {
+	t.Helper()
+	for text := range strings.Lines(output(t, "binutils", "objdump", "-d", "--no-show-raw-insn", path)) {
+		address, instruction, ok := strings.Cut(text, ":\t")
+		if !ok {
+			continue
+		}
+		at, err := strconv.ParseUint(strings.TrimSpace(address), 16, 64)
+		if err != nil {
+			continue
+		}
+		instruction, _, _ = strings.Cut(strings.TrimSpace(instruction), "#")
+		mnemonic, operands, _ := strings.Cut(instruction, " ")
+		listing = append(listing, line{at, mnemonic, strings.TrimSpace(operands)})
+	}
+	if len(listing) == 0 {
+		t.Fatalf("objdump lists nothing of %s", path)
+	}
+	return listing
+}
+
+// find gives the index of the line at an address.
+func find(listing []line, address uint64) (int, bool) {
+	i := sort.Search(len(listing), func(i int) bool { return listing[i].address >= address })
+	return i, i < len(listing) && listing[i].address == address
+}
+
+// openBoth opens a file for the oracle and for us.
+func openBoth(t testing.TB, path string) (*elf.File, *image) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	file, err := elf.NewFile(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := readImage(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file, m
+}
+
+// fileOffset turns an address of a file into an offset in it.
+func fileOffset(t testing.TB, file *elf.File, address uint64) uint64 {
+	t.Helper()
+	for _, p := range file.Progs {
+		if p.Type == elf.PT_LOAD && address >= p.Vaddr && address < p.Vaddr+p.Filesz {
+			return address - p.Vaddr + p.Off
+		}
+	}
+	t.Fatalf("address %#x is in no segment", address)
+	return 0
+}
+
+// addresses is what nm says of the functions of a file.
+func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
+	t.Helper()
+	found := make(map[string]uint64)
+	for text := range strings.Lines(output(t, "binutils", "nm", append(flags, path)...)) {
+		var address uint64
+		var kind, name string
+		if n, _ := fmt.Sscanf(text, "%x %s %s", &address, &kind, &name); n == 3 && strings.Contains("TtW", kind) {
+			name, _, _ = strings.Cut(name, "@")
+			found[name] = address
+		}
+	}
+	return found
+}
+
+// cLibrary is the C library of this machine.
+func cLibrary(t testing.TB) string {
+	t.Helper()
+	for text := range strings.Lines(output(t, "libc-bin", "ldd", "/bin/cat")) {
+		if _, path, ok := strings.Cut(text, "libc.so.6 => "); ok {
+			path, _, _ = strings.Cut(path, " ")
+			path, err := filepath.EvalSymlinks(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			return path
+		}
+	}
+	t.Fatal("cat needs no C library")
+	return ""
+}

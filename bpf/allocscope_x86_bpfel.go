@@ -84,6 +84,7 @@ type KernelNotice struct {
 	Flags       uint32
 	Descriptor  int32
 	ByAllocator uint32
+	MallocSlot  uint64
 }
 
 type KernelNoticeKind uint32

@@ -25,45 +25,20 @@ struct syscall_exit {
 	__s64 result;
 };
 
-/* What is read of the kernel's own structs; the loader finds where they are (CO-RE). */
-struct xol_area {
-	unsigned long vaddr;
-} __attribute__((preserve_access_index));
-
-struct uprobes_state {
-	struct xol_area *xol_area;
-} __attribute__((preserve_access_index));
-
-struct mm_struct {
-	struct uprobes_state uprobes_state;
-} __attribute__((preserve_access_index));
-
-struct task_struct {
-	struct mm_struct *mm;
-} __attribute__((preserve_access_index));
-
-/* Where functions return to whose return is probed, by us or by others: the process's [uprobes] mapping. 0: it has
- * none. */
-static __always_inline __u64 probed_return(void)
+/* Tells whether the thread is inside an allocator function. For a malloc that is not followed to its end: its return
+ * address is still in its place, above the stack pointer. Where anybody probes the return of malloc, the kernel has put
+ * the address of its trampoline there; user space knows that. (On arm64 the place is not known, so only calls that are
+ * sampled are recognised.) */
+static __always_inline void tell_allocator(struct notice *notice, const struct thread *thread, __u64 sp)
 {
-	struct task_struct *task = bpf_get_current_task_btf();
-
-	return task->mm->uprobes_state.xol_area->vaddr;
-}
-
-/* Whether the thread is inside an allocator function. For a malloc that is not followed to its end: its return address
- * is still in its place, above the stack pointer. (On arm64 that place is not known, so only calls that are sampled are
- * recognised.) */
-static __always_inline bool is_by_allocator(const struct thread *thread, __u64 sp)
-{
-	__u64 address = 0;
-
-	if (thread->call.sp && is_nested(&thread->call, sp, CALL_NONE))
-		return true;
+	if (thread->call.sp && is_nested(&thread->call, sp, CALL_NONE)) {
+		notice->by_allocator = 1;
+		return;
+	}
 	if (sp >= thread->malloc_sp || thread->malloc_sp - sp > ALLOCATOR_SPAN)
-		return false;
-	bpf_probe_read_user(&address, sizeof(address), (void *)thread->malloc_sp);
-	return address && (address == thread->malloc_return || address == probed_return());
+		return;
+	bpf_probe_read_user(&notice->malloc_slot, sizeof(notice->malloc_slot), (void *)thread->malloc_sp);
+	notice->by_allocator = notice->malloc_slot && notice->malloc_slot == thread->malloc_return;
 }
 
 /* Starts the notice of a mapping call; NULL: not a traced process. */
@@ -84,7 +59,7 @@ static __always_inline struct notice *mapping_begin(enum notice_kind kind)
 	thread->pending.tgid = tgid;
 	thread->pending.time = bpf_ktime_get_ns();
 	thread->pending.stack = capture_stack(regs, tgid);
-	thread->pending.by_allocator = is_by_allocator(thread, REGS_SP(regs));
+	tell_allocator(&thread->pending, thread, REGS_SP(regs));
 	return &thread->pending;
 }
 

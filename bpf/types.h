@@ -128,4 +128,6 @@ struct notice {
 	__u32 flags;        /* MAP_* or MREMAP_* */
 	__s32 descriptor;   /* mmap: file descriptor, -1 for anonymous memory */
 	__u32 by_allocator; /* 1: called from inside a probed allocator function */
+	__u64 malloc_slot; /* what stands in the place of the last malloc's return address, which the stack has not left
+			    */
 };

@@ -14,6 +14,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot.
@@ -91,22 +92,25 @@ func (n *noticeReader) take() []bpf.KernelNotice {
 
 func (n *noticeReader) close() error { return n.ring.Close() }
 
-// apply records mapping calls in the set.
-func apply(space *mapping.Set, calls []bpf.KernelNotice, heapTraced bool) {
+// apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
+func (s *Session) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
+	heapTraced := s.isAttached("heap")
 	for _, c := range calls {
-		call := mapping.Call{Stack: c.Stack, ByAllocator: heapTraced && c.ByAllocator != 0}
+		at, _ := process.Find(maps, c.MallocSlot)
+		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
+		call := mapping.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
 		switch c.Kind {
 		case bpf.KernelNoticeKindNOTICE_MMAP:
-			space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)
+			s.space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)
 		case bpf.KernelNoticeKindNOTICE_MUNMAP:
-			space.Unmap(call, c.Start, c.Length)
+			s.space.Unmap(call, c.Start, c.Length)
 		case bpf.KernelNoticeKindNOTICE_MREMAP:
-			space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
+			s.space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.KernelNoticeKindNOTICE_BRK:
 			call.ByAllocator = heapTraced // nothing but the allocator moves the break
-			space.Break(call, c.Start)
+			s.space.Break(call, c.Start)
 		case bpf.KernelNoticeKindNOTICE_MADVISE:
-			space.Advise(call, c.Length)
+			s.space.Advise(call, c.Length)
 		}
 	}
 }

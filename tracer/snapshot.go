@@ -46,20 +46,19 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 
 // reconcile brings the address space up to date. The maps are only believed if no call fell into their reading.
 func (s *Session) reconcile() {
-	heapTraced := s.isAttached("heap")
-	apply(s.space, s.notices.take(), heapTraced)
+	calls := s.notices.take()
 	for range 3 {
 		maps, err := s.Process.Maps()
-		calls := s.notices.take()
-		apply(s.space, calls, heapTraced)
 		if err != nil {
-			return
+			break
 		}
-		if len(calls) == 0 {
+		s.apply(calls, maps)
+		if calls = s.notices.take(); len(calls) == 0 {
 			s.space.Reconcile(maps)
 			return
 		}
 	}
+	s.apply(calls, nil)
 }
 
 // addMappings adds what the mapped memory holds: the bytes that have been touched.

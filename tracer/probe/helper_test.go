@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -86,7 +87,7 @@ func find(listing []line, address uint64) (int, bool) {
 }
 
 // openBoth opens a file for the oracle and for us.
-func openBoth(t testing.TB, path string) (*elf.File, *image) {
+func openBoth(t testing.TB, path string) (*elf.File, *symbol.File) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -97,7 +98,7 @@ func openBoth(t testing.TB, path string) (*elf.File, *image) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := readImage(f)
+	m, err := symbol.Open(f, path)
 	if err != nil {
 		t.Fatal(err)
 	}

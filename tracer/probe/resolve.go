@@ -1,11 +1,11 @@
 package probe
 
 import (
-	"debug/elf"
 	"errors"
 	"fmt"
 
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
 // A Target is one file of a process and the sites in it.
@@ -20,7 +20,7 @@ type Target struct {
 // Reasons for which a process's allocator cannot be probed.
 var (
 	ErrNoAllocator = errors.New("no malloc symbol in any of its files (a static, stripped program?)")
-	Err32Bit       = errors.New("a 32-bit program")
+	Err32Bit       = symbol.Err32Bit
 )
 
 const codeLength = 64 // bytes of a function that are looked at
@@ -89,9 +89,9 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 			return m, err
 		}
 		defer f.Close()
-		_, err = readImage(f)
-		if err != nil && !errors.Is(err, Err32Bit) {
-			err = fmt.Errorf("read %s: %w", m.Path, err)
+		_, err = symbol.Open(f, m.Path)
+		if errors.Is(err, symbol.Err32Bit) {
+			err = Err32Bit // without its path: it is the program that is 32-bit
 		}
 		return m, err
 	}
@@ -106,9 +106,9 @@ func resolveFile(p *process.Process, mapping process.Mapping, wanted []Function,
 		return nil, wanted, false, err
 	}
 	defer f.Close()
-	file, err := readImage(f)
+	file, err := symbol.Open(f, mapping.Path)
 	if err != nil {
-		return nil, wanted, false, fmt.Errorf("read %s: %w", mapping.Path, err)
+		return nil, wanted, false, err
 	}
 	symbols, err := definedFunctions(file, static)
 	if err != nil {
@@ -147,20 +147,20 @@ var wantedNames = func() map[string]bool {
 
 // definedFunctions gives the addresses of the wanted functions that a file exports. A static program exports none: there all
 // count.
-func definedFunctions(file *image, static bool) (map[string]uint64, error) {
+func definedFunctions(file *symbol.File, static bool) (map[string]uint64, error) {
 	if static {
-		if defined, err := file.functions(elf.SHT_SYMTAB, wantedNames); err != nil || len(defined) > 0 {
+		if defined, err := file.Functions(symbol.Static, wantedNames); err != nil || len(defined) > 0 {
 			return defined, err
 		}
 	}
-	return file.functions(elf.SHT_DYNSYM, wantedNames)
+	return file.Functions(symbol.Dynamic, wantedNames)
 }
 
 // siteAt reads the code of a function and chooses its site.
-func siteAt(file *image, function Function, address uint64) (Site, error) {
-	code, offset, err := file.code(address)
+func siteAt(file *symbol.File, function Function, address uint64) (Site, error) {
+	code, offset, err := file.Code(address, codeLength)
 	if err != nil {
 		return Site{}, err
 	}
-	return chooseSite(function, file.machine, code, offset), nil
+	return chooseSite(function, file.Machine(), code, offset), nil
 }

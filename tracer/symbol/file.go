@@ -53,6 +53,18 @@ type File struct {
 // neither an executable nor a shared object, or if its program headers cannot
 // be read. Damaged sections and refused debug files only cost names: see Err.
 func New(f *os.File, path, root string) (*File, error) {
+	file, err := Open(f, path)
+	if err != nil {
+		return nil, err
+	}
+	if file.image.symtab.size() == 0 {
+		file.findDebug(path, root)
+	}
+	return file, nil
+}
+
+// Open is New without the search for a debug file.
+func Open(f *os.File, path string) (*File, error) {
 	info, err := f.Stat()
 	if err != nil {
 		return nil, fmt.Errorf("stat %s: %w", path, err)
@@ -64,13 +76,10 @@ func New(f *os.File, path, root string) (*File, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
-	if file.image.symtab.size() == 0 {
-		file.findDebug(path, root)
-	}
 	return file, nil
 }
 
-// newFile is New without the search for a debug file. size is in bytes.
+// newFile is Open for any reader. size is in bytes.
 func newFile(r io.ReaderAt, size int64) (*File, error) {
 	image, err := newImage(r, size)
 	if err != nil {

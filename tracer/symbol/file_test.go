@@ -104,7 +104,7 @@ func TestNameARM64(t *testing.T) {
 	write(t, source, []byte("package main\n\nfunc main() { println(len(make([]byte, 9))) }\n"))
 	t.Setenv("GOARCH", "arm64")
 	t.Setenv("CGO_ENABLED", "0")
-	run(t, "", filepath.Join(runtime.GOROOT(), "bin", "go"), "build", "-o", path, source)
+	run(t, "", "go", "build", "-o", path, source)
 	if machine := run(t, "", "readelf", "-hW", path); !strings.Contains(machine, "AArch64") {
 		t.Fatalf("not an arm64 file:\n%s", machine)
 	}

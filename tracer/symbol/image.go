@@ -16,7 +16,8 @@ import (
 // The format: https://gabi.xinuos.com/ (System V ABI, chapters 4 and 5).
 type image struct {
 	r       io.ReaderAt
-	size    uint64       // bytes
+	size    uint64 // bytes
+	machine elf.Machine
 	loads   []elf.Prog64 // PT_LOAD
 	notes   []note       // sections first: the program headers of debug files name offsets of another file
 	symtab  symbolSection
@@ -25,6 +26,9 @@ type image struct {
 	buildID string
 	damage  error // why sections or notes were not read
 }
+
+// Err32Bit is the refusal of a 32-bit file.
+var Err32Bit = errors.New("a 32-bit program")
 
 // A span is a range of a file, in bytes.
 type span struct{ off, size uint64 }
@@ -43,6 +47,7 @@ func newImage(r io.ReaderAt, size int64) (*image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ELF header: %w", err)
 	}
+	m.machine = elf.Machine(header.Machine)
 	segments, err := m.segments(header)
 	if err != nil {
 		return nil, fmt.Errorf("read program headers: %w", err)
@@ -74,6 +79,9 @@ func (m *image) header() (elf.Header64, error) {
 		return h, errors.New("not an ELF file")
 	}
 	class, data := elf.Class(buf[elf.EI_CLASS]), elf.Data(buf[elf.EI_DATA])
+	if class == elf.ELFCLASS32 && data == elf.ELFDATA2LSB {
+		return h, Err32Bit
+	}
 	if class != elf.ELFCLASS64 || data != elf.ELFDATA2LSB {
 		return h, fmt.Errorf("%s %s is not supported (64-bit little-endian files are)", class, data)
 	}

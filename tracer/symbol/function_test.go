@@ -1,12 +1,12 @@
-package probe
+package symbol
 
 import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
@@ -15,6 +15,9 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// bareFlags make a program without a C library.
+var bareFlags = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector"}
 
 // small is a program of a few kilobytes.
 func small(t testing.TB) []byte {
@@ -36,22 +39,52 @@ func image32(t testing.TB) []byte {
 	return raw
 }
 
+// headers opens a file as one whose functions are to be probed.
+func headers(t testing.TB, path string) *File {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	m, err := Open(f, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+// addresses is what nm says of the functions of a file.
+func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
+	t.Helper()
+	found := make(map[string]uint64)
+	for text := range strings.Lines(run(t, "", "nm", append(flags, path)...)) {
+		var address uint64
+		var kind, name string
+		if n, _ := fmt.Sscanf(text, "%x %s %s", &address, &kind, &name); n == 3 && strings.Contains("TtW", kind) {
+			name, _, _ = strings.Cut(name, "@")
+			found[name] = address
+		}
+	}
+	return found
+}
+
 func TestTheFunctionsOfTheCLibraryAreThoseThatNmSays(t *testing.T) {
-	path := cLibrary(t)
+	path := libc
 	versions := make(map[string]int)
-	for line := range strings.Lines(output(t, "binutils", "nm", "-D", "--defined-only", path)) {
+	for line := range strings.Lines(run(t, "", "nm", "-D", "--defined-only", path)) {
 		if fields := strings.Fields(line); len(fields) == 3 {
 			name, _, _ := strings.Cut(fields[2], "@")
 			versions[name]++
 		}
 	}
-	_, m := openBoth(t, path)
+	m := headers(t, path)
 	want := addresses(t, path, "-D", "--defined-only")
 	names := make(map[string]bool)
 	for name := range want {
 		names[name] = true
 	}
-	got, err := m.functions(elf.SHT_DYNSYM, names)
+	got, err := m.Functions(Dynamic, names)
 	if err != nil || len(got) < 2000 {
 		t.Fatalf("%d functions, %v", len(got), err)
 	}
@@ -74,9 +107,9 @@ func TestALocalNameIsTakenOnlyIfThereIsOne(t *testing.T) {
 		}
 	}
 	program := filepath.Join(dir, "program")
-	output(t, "gcc", "gcc", "-nostdlib", "-static", "-o", program, filepath.Join(dir, "a.s"), filepath.Join(dir, "b.s"))
-	_, m := openBoth(t, program)
-	got, err := m.functions(elf.SHT_SYMTAB, map[string]bool{"one": true, "two": true, "three": true, "both": true, "none": true})
+	run(t, "", "gcc", "-nostdlib", "-static", "-o", program, filepath.Join(dir, "a.s"), filepath.Join(dir, "b.s"))
+	m := headers(t, program)
+	got, err := m.Functions(Static, map[string]bool{"one": true, "two": true, "three": true, "both": true, "none": true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -95,28 +128,24 @@ func TestWhatIsNo64BitELFFileIsRefused(t *testing.T) {
 	}
 	for name, raw := range map[string][]byte{
 		"empty": nil, "text": []byte(strings.Repeat("text ", 100)), "header alone": good[:64], "cut": good[:63], "script": []byte("#!/bin/sh\n"),
-		"big-endian": damaged(elf.EI_DATA, 2), "segments of another size": damaged(54, 32), "sections of another size": damaged(58, 40),
+		"big-endian": damaged(elf.EI_DATA, 2), "segments of another size": damaged(54, 32),
 	} {
-		if m, err := readImage(bytes.NewReader(raw)); err == nil {
+		if m, err := newFile(bytes.NewReader(raw), int64(len(raw))); err == nil {
 			t.Errorf("%s: %+v", name, m)
 		}
 	}
-	if _, err := readImage(bytes.NewReader(image32(t))); !errors.Is(err, Err32Bit) {
+	if _, err := newFile(bytes.NewReader(image32(t)), 1<<20); !errors.Is(err, Err32Bit) {
 		t.Errorf("32-bit: %v, want %v", err, Err32Bit)
 	}
 }
 
-// symbolSection gives the place of the symbol table's section header in the file, and that of its names.
-func symbolSection(t *testing.T, raw []byte) (symbols, names int) {
+// sectionHeader gives the place of the symbol table's section header in the file, and that of its names.
+func sectionHeader(t *testing.T, raw []byte) (symbols, names int) {
 	t.Helper()
-	m, err := readImage(bytes.NewReader(raw))
-	if err != nil {
-		t.Fatal(err)
-	}
 	at := int(binary.LittleEndian.Uint64(raw[40:]))
-	for i, s := range m.sections {
-		if elf.SectionType(s.Type) == elf.SHT_SYMTAB {
-			return at + 64*i, at + 64*int(s.Link)
+	for header := at; header+64 <= len(raw); header += 64 {
+		if elf.SectionType(binary.LittleEndian.Uint32(raw[header+4:])) == elf.SHT_SYMTAB {
+			return header, at + 64*int(binary.LittleEndian.Uint32(raw[header+40:]))
 		}
 	}
 	t.Fatal("no symbol table")
@@ -125,11 +154,11 @@ func symbolSection(t *testing.T, raw []byte) (symbols, names int) {
 
 func TestTablesThatWouldFillTheMemoryAreRefused(t *testing.T) {
 	good := small(t)
-	symbols, names := symbolSection(t, good)
+	symbols, names := sectionHeader(t, good)
 	path := filepath.Join(t.TempDir(), "sparse")
 	for name, damage := range map[string]func(raw []byte){
 		"many symbols":            func(raw []byte) { binary.LittleEndian.PutUint64(raw[symbols+32:], 1<<40) },
-		"many names":              func(raw []byte) { binary.LittleEndian.PutUint64(raw[names+32:], maxTableBytes+1) },
+		"many names":              func(raw []byte) { binary.LittleEndian.PutUint64(raw[names+32:], maxNames+1) },
 		"compressed symbols":      func(raw []byte) { raw[symbols+9] |= 8 },
 		"compressed names":        func(raw []byte) { raw[names+9] |= 8 },
 		"names in no section":     func(raw []byte) { binary.LittleEndian.PutUint32(raw[symbols+40:], 1<<31) },
@@ -148,11 +177,11 @@ func TestTablesThatWouldFillTheMemoryAreRefused(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m, err := readImage(file)
+		m, err := Open(file, path)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if found, err := m.functions(elf.SHT_SYMTAB, map[string]bool{"map_here": true}); err == nil {
+		if found, err := m.Functions(Static, map[string]bool{"map_here": true}); err == nil {
 			t.Errorf("%s: %#x", name, found)
 		}
 		file.Close()
@@ -161,31 +190,31 @@ func TestTablesThatWouldFillTheMemoryAreRefused(t *testing.T) {
 
 func TestANameBehindTheNamesIsNone(t *testing.T) {
 	raw := small(t)
-	header, _ := symbolSection(t, raw)
+	header, _ := sectionHeader(t, raw)
 	symbols := binary.LittleEndian.Uint64(raw[header+24:])
 	for size := binary.LittleEndian.Uint64(raw[header+32:]); size > 0; size -= elf.Sym64Size {
 		binary.LittleEndian.PutUint32(raw[symbols+size-elf.Sym64Size:], 1<<32-1)
 	}
-	m, err := readImage(bytes.NewReader(raw))
+	m, err := newFile(bytes.NewReader(raw), int64(len(raw)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if found, err := m.functions(elf.SHT_SYMTAB, map[string]bool{"": true, "map_here": true}); err != nil || found["map_here"] != 0 {
+	if found, err := m.Functions(Static, map[string]bool{"": true, "map_here": true}); err != nil || found["map_here"] != 0 {
 		t.Errorf("%#x, %v", found, err)
 	}
 }
 
 func TestCodeEndsWithItsSegmentAndItsFile(t *testing.T) {
-	m := &image{file: bytes.NewReader(make([]byte, 100)), segments: []elf.Prog64{
+	m := &File{image: &image{r: bytes.NewReader(make([]byte, 100)), loads: []elf.Prog64{
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Vaddr: 0x1000, Filesz: 100},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R | elf.PF_X), Off: 10, Vaddr: 0x2000, Filesz: 50},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Off: 50, Vaddr: 0x3000, Filesz: 1000},
 		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Off: 1 << 63, Vaddr: 0x5000, Filesz: 1 << 63},
-	}}
+	}}}
 	for address, want := range map[uint64][2]uint64{
 		0x1000: {}, 0x1fff: {}, 0x2000: {50, 10}, 0x2031: {1, 59}, 0x2032: {}, 0x3000: {50, 50}, 0x3031: {1, 99}, 0x3032: {}, 0x5000: {}, 1<<64 - 1: {},
 	} {
-		code, offset, err := m.code(address)
+		code, offset, err := m.Code(address, 64)
 		if got := [2]uint64{uint64(len(code)), offset}; got != want || (err == nil) != (len(code) > 0) {
 			t.Errorf("%#x: %d bytes at %d, %v; want %d", address, len(code), offset, err, want)
 		}
@@ -193,7 +222,7 @@ func TestCodeEndsWithItsSegmentAndItsFile(t *testing.T) {
 }
 
 // Whatever the file: no panic, memory bounded by its size, and code that lies in it.
-func FuzzReadImage(f *testing.F) {
+func FuzzFunctions(f *testing.F) {
 	whole := small(f)
 	for _, n := range []int{0, 63, 64, 120, 400, len(whole) / 2, len(whole)} {
 		f.Add(whole[:n])
@@ -203,9 +232,9 @@ func FuzzReadImage(f *testing.F) {
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		var before, after runtime.MemStats
 		runtime.ReadMemStats(&before)
-		if m, err := readImage(bytes.NewReader(raw)); err == nil {
-			for _, kind := range []elf.SectionType{elf.SHT_SYMTAB, elf.SHT_DYNSYM} {
-				found, _ := m.functions(kind, names)
+		if m, err := newFile(bytes.NewReader(raw), int64(len(raw))); err == nil {
+			for _, kind := range []Table{Static, Dynamic} {
+				found, _ := m.Functions(kind, names)
 				for name, address := range found {
 					mustLieInside(t, raw, m, name, address)
 				}
@@ -218,61 +247,10 @@ func FuzzReadImage(f *testing.F) {
 	})
 }
 
-func mustLieInside(t *testing.T, raw []byte, m *image, name string, address uint64) {
+func mustLieInside(t *testing.T, raw []byte, m *File, name string, address uint64) {
 	t.Helper()
-	site, err := siteAt(m, Function{Name: name, Arguments: 3}, address)
-	if err == nil && site.Offset >= uint64(len(raw)) {
-		t.Errorf("%s is probed at %#x of a file of %d bytes", name, site.Offset, len(raw))
-	}
-}
-
-// A library that debug/elf would turn into gigabytes: 65535 names for each of its version definitions, one inside the other.
-func TestAProgramWithHostileVersionsIsReadAtOnce(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "program")
-	code, err := os.ReadFile(tracertest.Build(t, "semantics.c", "-pthread", "-rdynamic"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(program, code, 0o700); err != nil {
-		t.Fatal(err)
-	}
-	definitions := filepath.Join(t.TempDir(), "definitions")
-	one := append([]byte{1, 0, 0, 0, 2, 0, 0xff, 0xff, 0, 0, 0, 0, 20, 0, 0, 0, 28, 0, 0, 0}, make([]byte, 8)...) // Elf64_Verdef, Verdaux
-	if err := os.WriteFile(definitions, bytes.Repeat(one, 20_000), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	output(t, "binutils", "objcopy", "--add-section", ".hostile="+definitions, program)
-	makeVersions(t, program)
-	target := tracertest.StartCommand(t, exec.Command(program))
-	target.Await("ready")
-	var before, after runtime.MemStats
-	runtime.ReadMemStats(&before)
-	p, maps := opened(t, target.PID())
-	if _, err := Resolve(p, maps); err != nil {
-		t.Error(err)
-	}
-	runtime.ReadMemStats(&after)
-	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 64<<20 {
-		t.Errorf("%d bytes allocated", allocated)
-	}
-}
-
-// makeVersions turns the section .hostile into one of version definitions.
-func makeVersions(t *testing.T, path string) {
-	t.Helper()
-	file, err := elf.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	at := slices.IndexFunc(file.Sections, func(s *elf.Section) bool { return s.Name == ".hostile" })
-	raw, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	headers := binary.LittleEndian.Uint64(raw[40:])
-	binary.LittleEndian.PutUint32(raw[headers+64*uint64(at)+4:], uint32(elf.SHT_GNU_VERDEF))
-	if err := os.WriteFile(path, raw, 0o700); err != nil {
-		t.Fatal(err)
+	code, offset, err := m.Code(address, 64)
+	if err == nil && offset+uint64(len(code)) > uint64(len(raw)) {
+		t.Errorf("%s has its code at %#x of a file of %d bytes", name, offset, len(raw))
 	}
 }

@@ -24,7 +24,7 @@ func startTrainer(t testing.TB) trainer {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Skipf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
+		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
 	}
 	target := tracertest.Start(t, python, tracertest.Source("train.py"))
 	target.Await("ready")

@@ -22,7 +22,8 @@ die() {
 mirror() {
 	sources=$(grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null || true)
 	set -- $sources
-	echo "${1:-http://deb.debian.org/debian}"
+	[ $# -gt 0 ] || die "apt's sources name no Debian mirror"
+	echo "$1"
 }
 
 # An apt of its own in folder $1, with nothing of the system's but how to reach the network.

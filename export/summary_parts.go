@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -52,9 +53,9 @@ func BytesPerMin(bytes int64, elapsed time.Duration) *int64 {
 }
 
 // Accumulating ranks what growth.Between gave: the holdings that grew, largest first, no more than limit of them. Shares
-// are of all that grew. elapsed is the time between the two snapshots.
+// are of all that grew. Stacks that read the same count as one. elapsed is the time between the two snapshots.
 func Accumulating(grown []growth.Holding, elapsed time.Duration, limit int) []Accumulation {
-	positive := slices.DeleteFunc(slices.Clone(grown), func(h growth.Holding) bool { return h.InuseBytes <= 0 })
+	positive := slices.DeleteFunc(mergeAlike(grown), func(h growth.Holding) bool { return h.InuseBytes <= 0 })
 	growth.SortByInuse(positive)
 	var sum float64
 	for _, h := range positive {
@@ -79,6 +80,29 @@ func Accumulating(grown []growth.Holding, elapsed time.Duration, limit int) []Ac
 		top = append(top, entry)
 	}
 	return top
+}
+
+// mergeAlike sums holdings whose stacks read the same: they differ in addresses within functions alone, which tells a person
+// nothing.
+func mergeAlike(holdings []growth.Holding) []growth.Holding {
+	type look struct {
+		kind growth.Kind
+		text string
+	}
+	at := make(map[look]int)
+	var merged []growth.Holding
+	for _, h := range holdings {
+		key := look{h.Kind, strings.Join(StackText(h.Stack), "\n")}
+		i, ok := at[key]
+		if !ok {
+			at[key] = len(merged)
+			merged = append(merged, h)
+			continue
+		}
+		merged[i].InuseObjects += h.InuseObjects
+		merged[i].InuseBytes += h.InuseBytes
+	}
+	return merged
 }
 
 // Releases are those that gave most memory back, no more than limit of them; nil if nothing was.

@@ -125,3 +125,16 @@ func TestStackText(t *testing.T) {
 		}
 	}
 }
+
+func TestStacksThatReadTheSameAreOneRow(t *testing.T) {
+	at := func(id, address uint64, bytes int64) growth.Holding {
+		frames := []growth.Frame{{Function: "malloc", Address: 0x100 + id}, {Function: "leak", Address: address}}
+		return growth.Holding{Stack: &growth.Stack{ID: id, Frames: frames}, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: bytes}
+	}
+	shrunk, other := at(3, 0x4020, -30), at(4, 0x4000, 7)
+	other.Kind = growth.KindMmap
+	rows := Accumulating([]growth.Holding{at(1, 0x4000, 100), at(2, 0x4010, 50), shrunk, other}, time.Minute, 10)
+	if len(rows) != 2 || rows[0].Bytes != 120 || rows[0].Objects != 3 || rows[1].Bytes != 7 {
+		t.Errorf("rows are %+v, want one of 120 bytes and one of 7", rows)
+	}
+}

@@ -121,6 +121,7 @@ type Mappings struct {
 	TouchedBytes    int64 `json:"touched_bytes"`
 	AllocatorBytes  int64 `json:"allocator_bytes"`
 	UnknownBytes    int64 `json:"unknown_bytes"`
+	VanishedBytes   int64 `json:"vanished_bytes"`
 	UnmeasuredBytes int64 `json:"unmeasured_bytes"`
 	ReleasedBytes   int64 `json:"released_bytes"`
 	UnmappedBytes   int64 `json:"unmapped_bytes"`

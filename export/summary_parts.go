@@ -37,6 +37,7 @@ func MappingsOf(t growth.MappingTotals) Mappings {
 		TouchedBytes:    t.Touched,
 		AllocatorBytes:  t.Allocator,
 		UnknownBytes:    t.Unknown,
+		VanishedBytes:   t.Vanished,
 		UnmeasuredBytes: t.Unmeasured,
 		ReleasedBytes:   t.Released,
 		UnmappedBytes:   t.Unmapped,

@@ -32,6 +32,8 @@ type MappingTotals struct {
 	Allocator int64
 	// Unknown is the part of Reserved that appeared in /proc/PID/maps without a system call having been seen.
 	Unknown int64
+	// Vanished was believed to be mapped and was found not to be: calls that gave it back went unseen. Since the attach.
+	Vanished int64
 	// Unmeasured is the part of Reserved whose pages were not looked at, because there is too much of it.
 	Unmeasured int64
 	// Released was given back since the attach by madvise (DONTNEED, FREE, REMOVE); Unmapped by munmap.

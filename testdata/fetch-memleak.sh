@@ -51,26 +51,26 @@ configure_apt() {
 	} >"$1/apt.conf"
 }
 
-# Downloads and unpacks into $1/root.
+# Downloads and unpacks into $1/system.
 fetch() {
 	export APT_CONFIG="$1/apt.conf"
 	apt-get -q update >&2 || die "cannot read the package lists of $SUITE"
-	mkdir -p "$1/debs" "$1/root"
+	mkdir -p "$1/debs" "$1/system"
 	# shellcheck disable=SC2086 # a list
 	(cd "$1/debs" && apt-get -q download $PACKAGES >&2) || die "cannot download $PACKAGES"
 	for package in "$1"/debs/*.deb; do
-		dpkg -x "$package" "$1/root"
+		dpkg -x "$package" "$1/system"
 	done
-	[ -x "$1/root/$PROGRAM" ] || die "libbpf-tools of $SUITE has no $PROGRAM"
+	[ -x "$1/system/$PROGRAM" ] || die "libbpf-tools of $SUITE has no $PROGRAM"
 }
 
 # memleak must run with the C library it was built for.
 write_wrapper() {
-	loader=$(find "$1/root/usr" -name 'ld-linux-*.so.*' | head -n 1)
-	libraries=$(dirname "$(find "$1/root/usr" -name libc.so.6 | head -n 1)")
+	loader=$(find "$1/system/usr" -name 'ld-linux-*.so.*' | head -n 1)
+	libraries=$(dirname "$(find "$1/system/usr" -name libc.so.6 | head -n 1)")
 	cat >"$1/memleak" <<-EOF
 		#!/bin/sh
-		exec "$DIR${loader#"$1"}" --library-path "$DIR${libraries#"$1"}" "$DIR/root/$PROGRAM" "\$@"
+		exec "$DIR${loader#"$1"}" --library-path "$DIR${libraries#"$1"}" "$DIR/system/$PROGRAM" "\$@"
 	EOF
 	chmod +x "$1/memleak"
 }
@@ -88,6 +88,6 @@ if [ ! -x "$DIR/memleak" ]; then
 	write_wrapper "$work"
 	rm -rf "$DIR"
 	mkdir "$DIR"
-	mv "$work/root" "$work/memleak" "$DIR/"
+	mv "$work/system" "$work/memleak" "$DIR/"
 fi
 echo "$DIR/memleak"

@@ -93,22 +93,7 @@ func TestEveryAllocatorFunctionIsCountedBesideAPreloadedAllocator(t *testing.T) 
 	if len(truth) < 15 {
 		t.Fatalf("the target tells %q: the test is wrong", truth)
 	}
-	for _, line := range truth {
-		var name string
-		var want [2]int64
-		if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		if got[name] != want {
-			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
-		}
-		delete(got, name)
-	}
-	for name, holds := range got {
-		if strings.HasPrefix(name, "case_") || strings.HasPrefix(name, "base_") {
-			t.Errorf("%s holds %d, want nothing", name, holds)
-		}
-	}
+	mustHold(t, got, truth)
 	mustLoseNothing(t, s)
 }
 

@@ -3,7 +3,6 @@ package tracer_test
 import (
 	"fmt"
 	"math"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer"
@@ -19,22 +18,7 @@ func TestEveryAllocatorFunctionIsCountedAsItsManualSays(t *testing.T) {
 			target.Say("go")
 			truth := target.Await("done")
 			got := held(snapshot(t, s))
-			for _, line := range truth {
-				var name string
-				var want [2]int64
-				if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
-					t.Fatalf("%q: %v", line, err)
-				}
-				if got[name] != want {
-					t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
-				}
-				delete(got, name)
-			}
-			for name, holds := range got {
-				if strings.HasPrefix(name, "case_") || strings.HasPrefix(name, "base_") {
-					t.Errorf("%s holds %d, want nothing", name, holds)
-				}
-			}
+			mustHold(t, got, truth)
 			// 1000 by the program; the C library frees its caches of a thread that ends.
 			if n := mustLoseNothing(t, s).FreesUntracked; n < 1000 || n > 1010 {
 				t.Errorf("%d frees of older memory, want 1000", n)

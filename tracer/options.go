@@ -50,6 +50,8 @@ type Source struct {
 	// Reason why it is not attached, or what it cannot see; empty if there is nothing to say.
 	Reason   string
 	Attached bool
+	// err behind Reason; nil if there is none.
+	err error
 	// Details for those who ask: what is probed, where and why there.
 	Details []string
 }

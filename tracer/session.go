@@ -30,7 +30,9 @@ type Session struct {
 	space   *mapping.Set
 	pages   *process.Pages // nil where it cannot be opened
 	watcher watcher
-	folded  map[uint64]*sum // tallies that were taken out of the kernel, by stack
+	// vanished mappings, in bytes, by all reconciliations.
+	vanished int64
+	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
 
 	stop   chan struct{}
 	exited <-chan struct{} // closed when nobody looks at the process's end any more
@@ -101,7 +103,7 @@ func (s *Session) attach(maps []process.Mapping) error {
 	s.links = append(s.links, heapLinks...)
 	mapping, mappingLinks := attachMapping(s.kernel)
 	s.links = append(s.links, mappingLinks...)
-	if heap.Reason == probe.Err32Bit.Error() {
+	if errors.Is(heap.err, probe.Err32Bit) {
 		mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
 	}
 	s.sources = []Source{heap, mapping}

@@ -38,6 +38,7 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 	if s.Err() == nil { // not ended meanwhile
 		s.addMappings(held, &snapshot.Mappings)
 		s.addReleases(snapshot)
+		snapshot.Mappings.Vanished = s.vanished
 	}
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
@@ -54,7 +55,7 @@ func (s *Session) reconcile() {
 		}
 		s.apply(calls, maps)
 		if calls = s.notices.take(); len(calls) == 0 {
-			s.space.Reconcile(maps)
+			s.vanished += s.space.Reconcile(maps).Vanished
 			return
 		}
 	}

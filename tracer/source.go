@@ -17,7 +17,7 @@ func attachHeap(k *kernel, p *process.Process, maps []process.Mapping) (Source, 
 	source := Source{Name: "heap"}
 	targets, err := probe.Resolve(p, maps)
 	if err != nil {
-		source.Reason = err.Error()
+		source.err, source.Reason = err, err.Error()
 		return source, nil
 	}
 	source.Details = append(source.Details, "attached by "+k.mode.String())

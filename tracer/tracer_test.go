@@ -1,7 +1,9 @@
 package tracer_test
 
 import (
+	"fmt"
 	"os"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -56,6 +58,27 @@ func held(snapshot *growth.Snapshot) map[string][2]int64 {
 		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
 	}
 	return sums
+}
+
+// mustHold compares with what semantics.c says it holds: lines of NAME OBJECTS BYTES. Its other functions hold nothing.
+func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
+	t.Helper()
+	for _, line := range truth {
+		var name string
+		var want [2]int64
+		if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if got[name] != want {
+			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
+		}
+		delete(got, name)
+	}
+	for name, holds := range got {
+		if strings.HasPrefix(name, "case_") || strings.HasPrefix(name, "base_") {
+			t.Errorf("%s holds %d, want nothing", name, holds)
+		}
+	}
 }
 
 // mustLoseNothing fails if the trace has lost anything.

@@ -24,7 +24,7 @@ func New(maps []process.Mapping, brk uint64) *Set {
 
 // Corrections counts what Reconcile had to change, in bytes.
 type Corrections struct {
-	// Missed are mapped without a call having been seen; Vanished were believed to be mapped and are not.
+	// Missed are mapped without a call having been seen, and are from now on intervals of origin Unseen; Vanished were believed to be mapped and are not.
 	Missed, Vanished int64
 }
 

@@ -90,9 +90,6 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 		}
 		defer f.Close()
 		_, err = symbol.Open(f, m.Path)
-		if errors.Is(err, symbol.Err32Bit) {
-			err = Err32Bit // without its path: it is the program that is 32-bit
-		}
 		return m, err
 	}
 	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)

@@ -28,7 +28,7 @@ func summary() Summary {
 		BoundaryS:     pointer(60.0),
 		RSS:           RSS{pointer[int64](0), pointer[int64](1 << 30), pointer[int64](2 << 30), BytesPerMin(1<<30, 4*time.Minute)},
 		Live:          LiveOf(holdings()),
-		Mappings:      MappingsOf(growth.MappingTotals{Reserved: 1, Touched: 2, Allocator: 3, Unknown: 4, Unmeasured: 5, Released: 6, Unmapped: 7}),
+		Mappings:      MappingsOf(growth.MappingTotals{Vanished: 12288, Reserved: 1, Touched: 2, Allocator: 3, Unknown: 4, Unmeasured: 5, Released: 6, Unmapped: 7}),
 		Accumulating:  Accumulating(holdings(), 4*time.Minute, 4),
 		Released:      []Release{{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}}},
 		Events:        Events{Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1},

@@ -49,6 +49,30 @@ const (
 	KernelCallFormCALL_FREE           KernelCallForm = 8
 )
 
+type KernelCode struct {
+	_           structs.HostLayout
+	Kind        KernelNoticeKind
+	Tgid        uint32
+	Address     uint64
+	Fingerprint uint32
+	Reserved    uint32
+	Pieces      [4]struct {
+		_       structs.HostLayout
+		Address uint64
+		Length  uint64
+	}
+	Object [256]uint8
+	Name   [512]uint8
+	File   [512]uint8
+	Lines  [2560]uint8
+}
+
+type KernelCodeRange struct {
+	_     structs.HostLayout
+	Start uint64
+	End   uint64
+}
+
 type KernelCounter uint32
 
 const (
@@ -68,6 +92,45 @@ const (
 	KernelCounterDROP_MISSED_RETURN    KernelCounter = 13
 	KernelCounterDROP_MISSED_FREE      KernelCounter = 14
 	KernelCounterCOUNTERS              KernelCounter = 15
+)
+
+type KernelFpRule uint32
+
+const (
+	KernelFpRuleFP_SAME   KernelFpRule = 0
+	KernelFpRuleFP_AT_CFA KernelFpRule = 1
+	KernelFpRuleFP_AT_FP  KernelFpRule = 2
+	KernelFpRuleFP_FRAME  KernelFpRule = 3
+)
+
+type KernelLeafRegister uint32
+
+const (
+	KernelLeafRegisterLEAF_RAX       KernelLeafRegister = 0
+	KernelLeafRegisterLEAF_RDI       KernelLeafRegister = 1
+	KernelLeafRegisterLEAF_R8        KernelLeafRegister = 2
+	KernelLeafRegisterLEAF_R9        KernelLeafRegister = 3
+	KernelLeafRegisterLEAF_R11       KernelLeafRegister = 4
+	KernelLeafRegisterLEAF_R13       KernelLeafRegister = 5
+	KernelLeafRegisterLEAF_R15       KernelLeafRegister = 6
+	KernelLeafRegisterLEAF_REGISTERS KernelLeafRegister = 7
+)
+
+type KernelMapping struct {
+	_     structs.HostLayout
+	Start uint64
+	End   uint64
+	Bias  uint64
+	Table uint32
+	Kind  KernelMappingKind
+}
+
+type KernelMappingKind uint32
+
+const (
+	KernelMappingKindMAPPING_TABLE       KernelMappingKind = 0
+	KernelMappingKindMAPPING_INTERPRETER KernelMappingKind = 1
+	KernelMappingKindMAPPING_ANONYMOUS   KernelMappingKind = 2
 )
 
 type KernelNotice struct {
@@ -90,20 +153,118 @@ type KernelNotice struct {
 type KernelNoticeKind uint32
 
 const (
-	KernelNoticeKindNOTICE_STACK   KernelNoticeKind = 0
-	KernelNoticeKindNOTICE_MMAP    KernelNoticeKind = 1
-	KernelNoticeKindNOTICE_MUNMAP  KernelNoticeKind = 2
-	KernelNoticeKindNOTICE_MREMAP  KernelNoticeKind = 3
-	KernelNoticeKindNOTICE_BRK     KernelNoticeKind = 4
-	KernelNoticeKindNOTICE_MADVISE KernelNoticeKind = 5
-	KernelNoticeKindNOTICE_EXEC    KernelNoticeKind = 6
+	KernelNoticeKindNOTICE_STACK    KernelNoticeKind = 0
+	KernelNoticeKindNOTICE_CODE     KernelNoticeKind = 1
+	KernelNoticeKindNOTICE_MMAP     KernelNoticeKind = 2
+	KernelNoticeKindNOTICE_MUNMAP   KernelNoticeKind = 3
+	KernelNoticeKindNOTICE_MREMAP   KernelNoticeKind = 4
+	KernelNoticeKindNOTICE_BRK      KernelNoticeKind = 5
+	KernelNoticeKindNOTICE_MADVISE  KernelNoticeKind = 6
+	KernelNoticeKindNOTICE_EXEC     KernelNoticeKind = 7
+	KernelNoticeKindNOTICE_UNMAPPED KernelNoticeKind = 8
+	KernelNoticeKindNOTICE_WANTED   KernelNoticeKind = 9
+)
+
+type KernelPython struct {
+	_                   structs.HostLayout
+	Interpreters        uint64
+	Loop                [8]KernelCodeRange
+	Style               KernelPythonStyle
+	InterpreterNext     uint16
+	InterpreterThreads  uint16
+	ThreadNext          uint16
+	ThreadKey           uint16
+	ThreadFrame         uint16
+	ThreadFrameIndirect uint16
+	FrameCode           uint16
+	FrameBack           uint16
+	FrameInstruction    uint16
+	FrameEntry          uint16
+	CodeBytes           uint16
+	CodeIdentity        uint16
+	CodeName            uint16
+	CodeFile            uint16
+	CodeLines           uint16
+	FrameBytes          uint16
+	FirstEntryOwner     uint8
+	InstructionScale    uint8
+	_                   [2]byte
+}
+
+type KernelPythonError uint32
+
+const (
+	KernelPythonErrorPYTHON_FINE      KernelPythonError = 0
+	KernelPythonErrorPYTHON_NO_THREAD KernelPythonError = 1
+	KernelPythonErrorPYTHON_MEMORY    KernelPythonError = 2
+	KernelPythonErrorPYTHON_ERRORS    KernelPythonError = 3
+)
+
+type KernelPythonStyle uint32
+
+const (
+	KernelPythonStylePYTHON_OBJECTS     KernelPythonStyle = 0
+	KernelPythonStylePYTHON_ENTRY_FLAG  KernelPythonStyle = 1
+	KernelPythonStylePYTHON_ENTRY_FRAME KernelPythonStyle = 2
+)
+
+type KernelRule struct {
+	_         structs.HostLayout
+	Kind      uint8
+	Fp        uint8
+	FpOffset  int16
+	CfaOffset int32
+}
+
+type KernelRuleKind uint32
+
+const (
+	KernelRuleKindRULE_NONE            KernelRuleKind = 0
+	KernelRuleKindRULE_UNSUPPORTED     KernelRuleKind = 1
+	KernelRuleKindRULE_STOP            KernelRuleKind = 2
+	KernelRuleKindRULE_SP              KernelRuleKind = 3
+	KernelRuleKindRULE_FP              KernelRuleKind = 4
+	KernelRuleKindRULE_SP_DEREF        KernelRuleKind = 5
+	KernelRuleKindRULE_FP_DEREF        KernelRuleKind = 6
+	KernelRuleKindRULE_REGISTER        KernelRuleKind = 7
+	KernelRuleKindRULE_RETURN_REGISTER KernelRuleKind = 8
+	KernelRuleKindRULE_PLT             KernelRuleKind = 9
+	KernelRuleKindRULE_SIGNAL          KernelRuleKind = 10
+	KernelRuleKindRULE_FRAME_POINTER   KernelRuleKind = 11
 )
 
 type KernelStack struct {
-	_      structs.HostLayout
-	Tgid   uint32
-	Length uint32
-	Frames [127]uint64
+	_        structs.HostLayout
+	Kind     KernelNoticeKind
+	Tgid     uint32
+	Id       uint64
+	Length   uint32
+	End      KernelStackEnd
+	Python   KernelPythonError
+	Reserved uint32
+	Words    [320]uint64
+}
+
+type KernelStackEnd uint32
+
+const (
+	KernelStackEndEND_WHOLE         KernelStackEnd = 0
+	KernelStackEndEND_LIMIT         KernelStackEnd = 1
+	KernelStackEndEND_NOT_READY     KernelStackEnd = 2
+	KernelStackEndEND_UNMAPPED      KernelStackEnd = 3
+	KernelStackEndEND_NO_RULE       KernelStackEnd = 4
+	KernelStackEndEND_UNSUPPORTED   KernelStackEnd = 5
+	KernelStackEndEND_STACK_MEMORY  KernelStackEnd = 6
+	KernelStackEndEND_FRAME_POINTER KernelStackEnd = 7
+	KernelStackEndSTACK_ENDS        KernelStackEnd = 8
+)
+
+type KernelTableHeader struct {
+	_     structs.HostLayout
+	Pages uint32
+	Base  uint32
+	Rows  uint32
+	Rules uint32
 }
 
 type KernelTally struct {
@@ -129,18 +290,34 @@ const (
 	KernelTargetStateTARGET_GONE    KernelTargetState = 2
 )
 
+type KernelWordKind uint32
+
+const (
+	KernelWordKindWORD_NATIVE        KernelWordKind = 0
+	KernelWordKindWORD_INTERRUPTED   KernelWordKind = 1
+	KernelWordKindWORD_FRAME_POINTER KernelWordKind = 2
+	KernelWordKindWORD_PYTHON        KernelWordKind = 3
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	KernelMapAsked         = "asked"
+	KernelMapCodes         = "codes"
 	KernelMapCounters      = "counters"
 	KernelMapLive          = "live"
+	KernelMapMappings      = "mappings"
 	KernelMapNotices       = "notices"
-	KernelMapStackScratch  = "stack_scratch"
-	KernelMapStacks        = "stacks"
+	KernelMapPythonErrors  = "python_errors"
+	KernelMapPythons       = "pythons"
+	KernelMapSeen          = "seen"
+	KernelMapStackEnds     = "stack_ends"
 	KernelMapTallies       = "tallies"
 	KernelMapTargets       = "targets"
 	KernelMapThreads       = "threads"
+	KernelMapUnwindTables  = "unwind_tables"
+	KernelMapWalks         = "walks"
 	KernelProgEnterBrk     = "enter_brk"
 	KernelProgEnterMadvise = "enter_madvise"
 	KernelProgEnterMmap    = "enter_mmap"
@@ -155,6 +332,7 @@ const (
 	KernelProgHeapOnReturn = "heap_on_return"
 	KernelProgHeapSession  = "heap_session"
 	KernelProgOnExec       = "on_exec"
+	KernelVarEmitted       = "emitted"
 	KernelVarInterval      = "interval"
 	KernelVarPidnsDevice   = "pidns_device"
 	KernelVarPidnsInode    = "pidns_inode"
@@ -222,20 +400,28 @@ type KernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelMapSpecs struct {
+	Asked        *ebpf.MapSpec `ebpf:"asked"`
+	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
+	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
-	StackScratch *ebpf.MapSpec `ebpf:"stack_scratch"`
-	Stacks       *ebpf.MapSpec `ebpf:"stacks"`
+	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
+	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
+	Seen         *ebpf.MapSpec `ebpf:"seen"`
+	StackEnds    *ebpf.MapSpec `ebpf:"stack_ends"`
 	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
+	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Walks        *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // KernelVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelVariableSpecs struct {
+	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
 	Interval    *ebpf.VariableSpec `ebpf:"interval"`
 	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
@@ -261,26 +447,40 @@ func (o *KernelObjects) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelMaps struct {
+	Asked        *ebpf.Map `ebpf:"asked"`
+	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Live         *ebpf.Map `ebpf:"live"`
+	Mappings     *ebpf.Map `ebpf:"mappings"`
 	Notices      *ebpf.Map `ebpf:"notices"`
-	StackScratch *ebpf.Map `ebpf:"stack_scratch"`
-	Stacks       *ebpf.Map `ebpf:"stacks"`
+	PythonErrors *ebpf.Map `ebpf:"python_errors"`
+	Pythons      *ebpf.Map `ebpf:"pythons"`
+	Seen         *ebpf.Map `ebpf:"seen"`
+	StackEnds    *ebpf.Map `ebpf:"stack_ends"`
 	Tallies      *ebpf.Map `ebpf:"tallies"`
 	Targets      *ebpf.Map `ebpf:"targets"`
 	Threads      *ebpf.Map `ebpf:"threads"`
+	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
+	Walks        *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *KernelMaps) Close() error {
 	return _KernelClose(
+		m.Asked,
+		m.Codes,
 		m.Counters,
 		m.Live,
+		m.Mappings,
 		m.Notices,
-		m.StackScratch,
-		m.Stacks,
+		m.PythonErrors,
+		m.Pythons,
+		m.Seen,
+		m.StackEnds,
 		m.Tallies,
 		m.Targets,
 		m.Threads,
+		m.UnwindTables,
+		m.Walks,
 	)
 }
 
@@ -288,6 +488,7 @@ func (m *KernelMaps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelVariables struct {
+	Emitted     *ebpf.Variable `ebpf:"emitted"`
 	Interval    *ebpf.Variable `ebpf:"interval"`
 	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`

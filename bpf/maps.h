@@ -15,7 +15,7 @@
 #define E2BIG 7
 #define EEXIST 17
 
-/* Sizes of live, stacks and tallies are set before loading. live has its memory from the start: what it cannot take is
+/* Sizes of live, seen and tallies are set before loading. live has its memory from the start: what it cannot take is
  * lost, and the kernel's memory for an entry at a time runs out now and then long before all memory does. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -24,13 +24,14 @@ struct {
 	__type(value, struct allocation);
 } live SEC(".maps");
 
+/* IDs of stacks that have been announced. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, __u64);
-	__type(value, struct stack);
-} stacks SEC(".maps");
+	__type(value, __u32); /* tgid */
+} seen SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
@@ -56,7 +57,7 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 1 << 20); /* bytes */
+	__uint(max_entries, 1 << 22); /* bytes */
 } notices SEC(".maps");
 
 /* The allocator call a thread is in. */
@@ -87,13 +88,6 @@ struct {
 	__type(key, int);
 	__type(value, struct thread);
 } threads SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__type(key, int);
-	__type(value, struct stack);
-} stack_scratch SEC(".maps");
 
 /* Mean bytes between samples; 1: every allocation. Can change while tracing. */
 volatile __u32 interval = 1;

@@ -24,14 +24,21 @@ type selftestArithmetic struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	selftestMapAsked           = "asked"
+	selftestMapCodes           = "codes"
 	selftestMapCounters        = "counters"
 	selftestMapLive            = "live"
+	selftestMapMappings        = "mappings"
 	selftestMapNotices         = "notices"
-	selftestMapStackScratch    = "stack_scratch"
-	selftestMapStacks          = "stacks"
+	selftestMapPythonErrors    = "python_errors"
+	selftestMapPythons         = "pythons"
+	selftestMapSeen            = "seen"
+	selftestMapStackEnds       = "stack_ends"
 	selftestMapTallies         = "tallies"
 	selftestMapTargets         = "targets"
 	selftestMapThreads         = "threads"
+	selftestMapUnwindTables    = "unwind_tables"
+	selftestMapWalks           = "walks"
 	selftestProgHeapOnEntry    = "heap_on_entry"
 	selftestProgHeapOnReturn   = "heap_on_return"
 	selftestProgHeapSession    = "heap_session"
@@ -39,6 +46,7 @@ const (
 	selftestProgRunNegativeLog = "run_negative_log"
 	selftestProgRunProduct     = "run_product"
 	selftestProgRunSizeClass   = "run_size_class"
+	selftestVarEmitted         = "emitted"
 	selftestVarInterval        = "interval"
 	selftestVarPidnsDevice     = "pidns_device"
 	selftestVarPidnsInode      = "pidns_inode"
@@ -99,20 +107,28 @@ type selftestProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestMapSpecs struct {
+	Asked        *ebpf.MapSpec `ebpf:"asked"`
+	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
+	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
-	StackScratch *ebpf.MapSpec `ebpf:"stack_scratch"`
-	Stacks       *ebpf.MapSpec `ebpf:"stacks"`
+	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
+	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
+	Seen         *ebpf.MapSpec `ebpf:"seen"`
+	StackEnds    *ebpf.MapSpec `ebpf:"stack_ends"`
 	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
+	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Walks        *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // selftestVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestVariableSpecs struct {
+	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
 	Interval    *ebpf.VariableSpec `ebpf:"interval"`
 	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
@@ -138,26 +154,40 @@ func (o *selftestObjects) Close() error {
 //
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestMaps struct {
+	Asked        *ebpf.Map `ebpf:"asked"`
+	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
 	Live         *ebpf.Map `ebpf:"live"`
+	Mappings     *ebpf.Map `ebpf:"mappings"`
 	Notices      *ebpf.Map `ebpf:"notices"`
-	StackScratch *ebpf.Map `ebpf:"stack_scratch"`
-	Stacks       *ebpf.Map `ebpf:"stacks"`
+	PythonErrors *ebpf.Map `ebpf:"python_errors"`
+	Pythons      *ebpf.Map `ebpf:"pythons"`
+	Seen         *ebpf.Map `ebpf:"seen"`
+	StackEnds    *ebpf.Map `ebpf:"stack_ends"`
 	Tallies      *ebpf.Map `ebpf:"tallies"`
 	Targets      *ebpf.Map `ebpf:"targets"`
 	Threads      *ebpf.Map `ebpf:"threads"`
+	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
+	Walks        *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *selftestMaps) Close() error {
 	return _SelftestClose(
+		m.Asked,
+		m.Codes,
 		m.Counters,
 		m.Live,
+		m.Mappings,
 		m.Notices,
-		m.StackScratch,
-		m.Stacks,
+		m.PythonErrors,
+		m.Pythons,
+		m.Seen,
+		m.StackEnds,
 		m.Tallies,
 		m.Targets,
 		m.Threads,
+		m.UnwindTables,
+		m.Walks,
 	)
 }
 
@@ -165,6 +195,7 @@ func (m *selftestMaps) Close() error {
 //
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestVariables struct {
+	Emitted     *ebpf.Variable `ebpf:"emitted"`
 	Interval    *ebpf.Variable `ebpf:"interval"`
 	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`

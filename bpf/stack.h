@@ -2,86 +2,152 @@
 /* capture_stack(): the one way to a stack ID. */
 #pragma once
 
-#include "maps.h"
-#include "regs.h"
+#include "code.h"
+#include "python.h"
+#include "unwind.h"
 
-#define STACK_SPAN (64ULL << 20) /* no thread's stack reaches further, bytes */
-
-static __always_inline __u64 mix(__u64 hash, __u64 value)
+/* Asks user space for something, unless that has been done. */
+static __always_inline void ask(struct walk *walk, enum notice_kind kind, __u32 key, __u64 start)
 {
-	hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
-	return hash ^ (hash >> 29);
-}
+	struct notice *notice;
 
-/* Walks the frame pointers. frames[0] is where the thread stands, frames[1] the return address of that function, which
- * has no frame yet; user space checks it, as it does the rest, against the executable mappings. */
-static __always_inline __u64 walk_frame_pointers(struct stack *stack, struct pt_regs *regs)
-{
-	__u64 lowest = REGS_SP(regs), fp = REGS_FP(regs), highest = lowest + STACK_SPAN;
-	__u64 hash = mix(stack->tgid, REGS_IP(regs));
-	__u32 length = 2;
-
-	stack->frames[0] = REGS_IP(regs);
-	stack->frames[1] = return_address(regs);
-	hash = mix(hash, stack->frames[1]);
-	while (length < MAX_FRAMES) {
-		struct {
-			__u64 fp, pc;
-		} frame;
-
-		if (fp < lowest || fp > highest || fp & 7)
-			break;
-		if (bpf_probe_read_user(&frame, sizeof(frame), (void *)fp) || !frame.pc)
-			break;
-		stack->frames[length++] = frame.pc;
-		hash = mix(hash, frame.pc);
-		lowest = fp + sizeof(frame);
-		fp = frame.fp;
-	}
-	stack->length = length;
-	return hash ? hash : 1;
-}
-
-static __always_inline void announce_stack(__u32 tgid, __u64 id)
-{
-	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-
+	if (bpf_map_lookup_elem(&asked, &key) || bpf_map_update_elem(&asked, &key, &key, BPF_NOEXIST))
+		return;
+	notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 	if (!notice) {
-		count(DROP_NOTICES);
+		bpf_map_delete_elem(&asked, &key);
 		return;
 	}
 	__builtin_memset(notice, 0, sizeof(*notice));
-	notice->kind = NOTICE_STACK;
-	notice->tgid = tgid;
-	notice->time = bpf_ktime_get_ns();
-	notice->stack = id;
+	notice->kind = kind;
+	notice->tgid = walk->stack.tgid;
+	notice->start = start;
 	bpf_ringbuf_submit(notice, 0);
 }
 
-/* Stack ID of the current thread, which stands at regs. A stack that is new is kept and announced. 0: it could not be
- * kept. */
-static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid)
+/* Finds the code that walk->pc is in: the call before it, where it is a return address. */
+static __always_inline bool locate(struct walk *walk)
 {
-	struct stack *stack =
-		bpf_task_storage_get(&stack_scratch, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	__u64 id;
+	bool is_return = walk->kind != WORD_INTERRUPTED && walk->steps;
+	__u64 original;
+
+	walk->address = walk->pc - is_return;
+	if (find_mapping(walk))
+		return true;
+	original = walk->slot ? replaced_return(walk->slot) : 0;
+	if (original) {
+		walk->pc = original;
+		walk->address = original - is_return;
+		if (find_mapping(walk))
+			return true;
+	}
+	ask(walk, NOTICE_UNMAPPED, walk->stack.tgid, walk->address);
+	return false;
+}
+
+/* Tells the frame reached and goes on to its caller. 1: the stack ends. */
+__attribute__((noinline)) int step(struct walk *walk)
+{
+	int stopped;
+
+	if (!walk)
+		return 1;
+	if (!locate(walk))
+		return stop(walk, END_UNMAPPED);
+	if (in_loop(walk))
+		walk_python(walk);
+	if (!push(walk, word_of(walk->kind, walk->pc)))
+		return 1;
+	if (walk->mapping.kind == MAPPING_ANONYMOUS || (walk->has_table && !walk->table.pages)) {
+		stopped = step_frame_pointer(walk, WORD_FRAME_POINTER);
+	} else if (!walk->has_table) {
+		ask(walk, NOTICE_WANTED, ~walk->mapping.table, walk->mapping.table);
+		stopped = stop(walk, END_NOT_READY);
+	} else {
+		find_rule(walk);
+		stopped = apply_rule(walk);
+	}
+	walk->steps++;
+	if (!stopped && !walk->pc)
+		return stop(walk, END_WHOLE);
+	return stopped;
+}
+
+/* Walks the stack of the current thread, whose registers are in the walk, and gives its ID. */
+__attribute__((noinline)) int run_walk(struct walk *walk)
+{
+	if (!walk)
+		return 0;
+	walk->hash = walk->stack.tgid;
+	walk->stack.length = 0;
+	walk->stack.end = END_LIMIT;
+	walk->stack.python = PYTHON_FINE;
+	walk->slot = 0;
+	walk->kind = WORD_NATIVE;
+	walk->steps = 0;
+	walk->mapping.end = 0;
+	walk->mapping.start = 0;
+	walk->has_python = false;
+	walk->thread = 0;
+	walk->frame = 0;
+	for (int i = 0; i < MAX_WORDS; i++)
+		if (step(walk))
+			break;
+	walk->hash = mix(walk->hash, walk->stack.end);
+	walk->stack.id = walk->hash ? walk->hash : 1;
+	return 0;
+}
+
+static __always_inline void add_one(void *map, __u32 index)
+{
+	__u64 *counter = bpf_map_lookup_elem(map, &index);
+
+	if (counter)
+		__sync_fetch_and_add(counter, 1);
+}
+
+/* Sends a stack to user space unless that has been done. One that could not be sent will be the next time it is met. */
+static __always_inline void announce_stack(struct walk *walk)
+{
+	__u64 id = walk->stack.id;
+	__u32 length = walk->stack.length;
 	long err;
 
-	if (!stack) {
+	if (bpf_map_lookup_elem(&seen, &id))
+		return;
+	err = bpf_map_update_elem(&seen, &id, &walk->stack.tgid, BPF_NOEXIST);
+	if (err == -EEXIST)
+		return;
+	if (err) {
+		count_refusal(err, DROP_STACKS_FULL);
+		return;
+	}
+	if (length > MAX_WORDS)
+		return;
+	if (walk->has_python)
+		announce_codes(walk);
+	walk->stack.kind = NOTICE_STACK;
+	if (!bpf_ringbuf_output(&notices, &walk->stack, __builtin_offsetof(struct stack, words) + 8 * length, 0))
+		return;
+	count(DROP_NOTICES);
+	bpf_map_delete_elem(&seen, &id);
+}
+
+/* Stack ID of the current thread, which stands at regs. A stack that is new is announced. 0: there is none. */
+static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid)
+{
+	struct walk *walk =
+		bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!walk) {
 		count(DROP_THREAD_STATE);
 		return 0;
 	}
-	stack->tgid = tgid;
-	id = walk_frame_pointers(stack, regs);
-	if (bpf_map_lookup_elem(&stacks, &id))
-		return id;
-	err = bpf_map_update_elem(&stacks, &id, stack, BPF_NOEXIST);
-	if (err == -EEXIST)
-		return id;
-	if (err) {
-		count_refusal(err, DROP_STACKS_FULL);
-		return 0;
-	}
-	announce_stack(tgid, id);
-	return id;
+	walk->stack.tgid = tgid;
+	stand_at(walk, regs);
+	run_walk(walk);
+	add_one(&stack_ends, walk->stack.end);
+	add_one(&python_errors, walk->stack.python);
+	announce_stack(walk);
+	return walk->stack.id;
 }

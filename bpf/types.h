@@ -19,8 +19,6 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
-#define MAX_FRAMES 127
-
 /* How an allocator function takes its arguments: the attach cookie of its probe. */
 enum call_form {
 	CALL_NONE,
@@ -50,11 +48,11 @@ enum counter {
 	COUNT_FAILED,          /* sampled calls that returned no memory */
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, brk, madvise that took effect */
 	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
-	DROP_STACKS_FULL,      /* stacks not kept: the stack map was full */
+	DROP_STACKS_FULL,      /* stacks not announced: too many different ones */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_NOTICES,          /* notices lost: the ring buffer was full */
 	DROP_THREAD_STATE,     /* events lost: no per-thread storage */
-	DROP_NO_MEMORY,        /* stacks or tallies not kept: the kernel had no memory at that moment */
+	DROP_NO_MEMORY,        /* tallies not kept: the kernel had no memory at that moment */
 	DROP_OUT_POINTER,      /* posix_memalign results that could not be read */
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */
 	DROP_MISSED_FREE,      /* addresses handed out again that were still in the live map */
@@ -77,7 +75,7 @@ struct address {
 struct allocation {
 	__u64 size;     /* bytes asked for */
 	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
-	__u64 stack;    /* key of `stacks`; 0: the stack could not be kept */
+	__u64 stack;    /* stack ID; 0: there is none */
 	__u32 interval; /* mean bytes between samples in force when it was taken; 1: every allocation */
 	enum allocation_kind kind;
 };
@@ -97,29 +95,25 @@ struct tally {
 	__u64 bytes;
 };
 
-/* Value of `stacks`, by a hash of the frames and the process. */
-struct stack {
-	__u32 tgid;
-	__u32 length;             /* frames used */
-	__u64 frames[MAX_FRAMES]; /* program counters; [0] the probed instruction, then return addresses */
-};
-
 enum notice_kind {
-	NOTICE_STACK, /* a stack seen for the first time */
+	NOTICE_STACK, /* a stack seen for the first time: struct stack */
+	NOTICE_CODE,  /* a Python code object seen for the first time: struct code */
 	NOTICE_MMAP,
 	NOTICE_MUNMAP,
 	NOTICE_MREMAP,
 	NOTICE_BRK,
 	NOTICE_MADVISE,
-	NOTICE_EXEC, /* the process has executed another program */
+	NOTICE_EXEC,     /* the process has executed another program */
+	NOTICE_UNMAPPED, /* code was met that is in no mapping known */
+	NOTICE_WANTED,   /* code was met whose unwind table, whose index `start` is, has not been made yet */
 };
 
-/* One record of the ring buffer. */
+/* What else the ring buffer carries. */
 struct notice {
 	enum notice_kind kind;
 	__u32 tgid;
 	__u64 time;         /* ns, CLOCK_MONOTONIC */
-	__u64 stack;        /* key of `stacks` */
+	__u64 stack;        /* stack ID */
 	__u64 start;        /* address that the call worked on; brk: the new break */
 	__u64 length;       /* bytes */
 	__u64 old_start;    /* mremap */

@@ -19,7 +19,10 @@ type builder struct {
 	locations map[locationKey]*profile.Location
 }
 
-type functionKey struct{ name, file string }
+type functionKey struct {
+	name, file string
+	startLine  int
+}
 
 type locationKey struct {
 	mapping  *profile.Mapping
@@ -139,14 +142,15 @@ func (b *builder) mapping(module *growth.Module) *profile.Mapping {
 // function leaves SystemName empty: pprof takes a name that equals its SystemName for a mangled one and removes what is in
 // angle brackets from it, which would leave nothing of Python's "<module>".
 func (b *builder) function(f growth.Frame) *profile.Function {
-	key := functionKey{f.Function, f.File}
+	key := functionKey{f.Function, f.File, f.StartLine}
 	if fn, ok := b.functions[key]; ok {
 		return fn
 	}
 	fn := &profile.Function{
 		ID:       uint64(len(b.profile.Function) + 1),
-		Name:     text(f.Function),
-		Filename: text(f.File),
+		Name:      text(f.Function),
+		Filename:  text(f.File),
+		StartLine: int64(f.StartLine),
 	}
 	b.functions[key] = fn
 	b.profile.Function = append(b.profile.Function, fn)

@@ -166,6 +166,8 @@ type Events struct {
 	Samples uint64 `json:"samples"`
 	// Failed allocations: those that returned no memory.
 	Failed uint64 `json:"failed"`
+	// Stacks that were taken; losses say how many of them are cut, and why.
+	Stacks uint64 `json:"stacks"`
 	// MappingCalls are system calls that changed the address space.
 	MappingCalls uint64 `json:"mapping_calls"`
 }

@@ -21,9 +21,14 @@ type Frame struct {
 	// File and Line of the source; empty and 0 where unknown.
 	File string
 	Line int
+	// StartLine is the first line of the function; 0 where unknown.
+	StartLine int
+	// Python is true for a function of Python, which has neither Module nor Address.
+	Python bool
 	// Module that holds Address; nil for an address in no mapping.
 	Module *Module
-	// Address of the instruction in the process; for all but the first frame the return address.
+	// Address of the instruction in the process; for all but the first frame, and what a signal interrupted, the return
+	// address.
 	Address uint64
 }
 

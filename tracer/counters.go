@@ -3,6 +3,8 @@ package tracer
 import (
 	"fmt"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/allocscope/allocscope/bpf"
 )
 
@@ -14,6 +16,8 @@ type Events struct {
 	Frees, FreesUntracked uint64
 	// Samples were taken into the live map; Failed would have been but got no memory.
 	Samples, Failed uint64
+	// Stacks were taken, of which the losses say how many were cut.
+	Stacks uint64
 	// MappingCalls are mmap, munmap, mremap, brk and madvise.
 	MappingCalls uint64
 }
@@ -33,11 +37,11 @@ var lossReasons = []struct {
 	reason  string
 }{
 	{bpf.KernelCounterDROP_LIVE_FULL, "allocations not followed: the live map was full (raise --max-live or --interval)"},
-	{bpf.KernelCounterDROP_STACKS_FULL, "allocations without a stack: there were too many different ones"},
+	{bpf.KernelCounterDROP_STACKS_FULL, "stacks not told: there were too many different ones"},
 	{bpf.KernelCounterDROP_TALLY_FULL, "allocations missing from alloc_objects and alloc_space: the tally was full"},
 	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc)"},
 	{bpf.KernelCounterDROP_THREAD_STATE, "events lost: the kernel had no memory for a thread's state"},
-	{bpf.KernelCounterDROP_NO_MEMORY, "stacks or entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
+	{bpf.KernelCounterDROP_NO_MEMORY, "stacks not told or entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
 	{bpf.KernelCounterDROP_OUT_POINTER, "posix_memalign results that could not be read"},
 	{bpf.KernelCounterDROP_MISSED_RETURN, "allocations whose return was not seen"},
 	{bpf.KernelCounterDROP_MISSED_FREE, "addresses handed out again whose free was not seen"},
@@ -45,23 +49,24 @@ var lossReasons = []struct {
 
 // Counters reads what was seen and what was lost. Losses that did not occur are left out.
 func (s *Session) Counters() (Events, []Loss, error) {
-	var values [bpf.KernelCounterCOUNTERS]uint64
-	for i := range values {
-		var perCPU []uint64
-		if err := s.kernel.Maps[bpf.KernelMapCounters].Lookup(uint32(i), &perCPU); err != nil {
-			return Events{}, nil, fmt.Errorf("read counters: %w", err)
-		}
-		for _, v := range perCPU {
-			values[i] += v
-		}
+	values, err := readCounters(s.kernel.Maps[bpf.KernelMapCounters])
+	if err != nil {
+		return Events{}, nil, err
 	}
-	values[bpf.KernelCounterDROP_STACKS_FULL] += s.stacks.lost()
 	var losses []Loss
 	for _, l := range lossReasons {
 		if n := values[l.counter]; n > 0 {
 			losses = append(losses, Loss{Reason: l.reason, Count: n})
 		}
 	}
+	if n := s.stacks.lost(); n > 0 {
+		losses = append(losses, Loss{Reason: "stacks that could not be kept: there were too many different ones", Count: n})
+	}
+	stacks, cut, err := s.stackCounters()
+	if err != nil {
+		return Events{}, nil, err
+	}
+	losses = append(append(losses, cut...), s.unwinder.losses()...)
 	return Events{
 		Allocations:    values[bpf.KernelCounterCOUNT_ALLOCATIONS],
 		Frees:          values[bpf.KernelCounterCOUNT_FREES],
@@ -69,5 +74,45 @@ func (s *Session) Counters() (Events, []Loss, error) {
 		Samples:        values[bpf.KernelCounterCOUNT_SAMPLES],
 		Failed:         values[bpf.KernelCounterCOUNT_FAILED],
 		MappingCalls:   values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
+		Stacks:         stacks,
 	}, losses, nil
+}
+
+// stackCounters reads how many stacks were taken, and why some were cut.
+func (s *Session) stackCounters() (total uint64, cut []Loss, err error) {
+	ends, err := readCounters(s.kernel.Maps[bpf.KernelMapStackEnds])
+	if err != nil {
+		return 0, nil, err
+	}
+	pythons, err := readCounters(s.kernel.Maps[bpf.KernelMapPythonErrors])
+	if err != nil {
+		return 0, nil, err
+	}
+	for end, n := range ends {
+		total += n
+		if reason := endReasons[bpf.KernelStackEnd(end)]; reason != "" && n > 0 {
+			cut = append(cut, Loss{Reason: "stacks cut: " + reason, Count: n})
+		}
+	}
+	for e, n := range pythons {
+		if reason := pythonReasons[bpf.KernelPythonError(e)]; reason != "" && n > 0 {
+			cut = append(cut, Loss{Reason: "stacks without some Python frames: " + reason, Count: n})
+		}
+	}
+	return total, cut, nil
+}
+
+// readCounters reads an array of counters, each kept by CPU.
+func readCounters(m *ebpf.Map) ([]uint64, error) {
+	values := make([]uint64, m.MaxEntries())
+	for i := range values {
+		var perCPU []uint64
+		if err := m.Lookup(uint32(i), &perCPU); err != nil {
+			return nil, fmt.Errorf("read counters: %w", err)
+		}
+		for _, v := range perCPU {
+			values[i] += v
+		}
+	}
+	return values, nil
 }

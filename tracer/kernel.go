@@ -17,6 +17,8 @@ import (
 type kernel struct {
 	*ebpf.Collection
 	mode probe.Mode
+	// What the maps inside the maps of unwind tables and of mappings are made like.
+	table, mapping *ebpf.MapSpec
 	// whyNotSession is the kernel's refusal of a better mode, for --debug.
 	whyNotSession error
 }
@@ -73,13 +75,18 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("load BPF programs: %w (allocscope needs Linux 5.15 or newer with BTF; see allocscope doctor)", err)
 	}
-	return &kernel{Collection: collection, mode: mode}, nil
+	return &kernel{
+		Collection: collection,
+		mode:       mode,
+		table:      spec.Maps[bpf.KernelMapUnwindTables].InnerMap,
+		mapping:    spec.Maps[bpf.KernelMapMappings].InnerMap,
+	}, nil
 }
 
 // configure sets what is known before loading.
 func configure(spec *ebpf.CollectionSpec, options Options) error {
 	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
-	spec.Maps[bpf.KernelMapStacks].MaxEntries = uint32(options.MaxStacks)
+	spec.Maps[bpf.KernelMapSeen].MaxEntries = uint32(options.MaxStacks)
 	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
 	if err := spec.Variables[bpf.KernelVarInterval].Set(uint32(options.Interval)); err != nil {
 		return err

@@ -13,13 +13,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// namer turns program counters of one process into frames.
+// namer turns the words of stacks of one process into frames.
 type namer struct {
-	process *process.Process
-	maps    []process.Mapping // executable ones
-	stale   bool              // maps may lack a new one
-	files   map[fileID]*mappedFile
-	modules map[process.Mapping]*growth.Module
+	process     *process.Process
+	codes       *codeNames
+	keepNatives bool              // the interpreter's own
+	maps        []process.Mapping // executable ones
+	files       map[fileID]*mappedFile
+	modules     map[process.Mapping]*growth.Module
 }
 
 // A mappedFile keeps a file open; symbols is nil where it could not be read.
@@ -28,70 +29,95 @@ type mappedFile struct {
 	symbols *symbol.File
 }
 
-func newNamer(p *process.Process) *namer {
-	return &namer{process: p, stale: true, files: make(map[fileID]*mappedFile), modules: make(map[process.Mapping]*growth.Module)}
+func newNamer(p *process.Process, keepNatives bool) *namer {
+	return &namer{
+		process: p, keepNatives: keepNatives, codes: newCodeNames(p),
+		files: make(map[fileID]*mappedFile), modules: make(map[process.Mapping]*growth.Module),
+	}
 }
 
-// Reasons for which a stack ends before the start of its thread.
-const (
-	truncatedAtLimit  = "more than 127 frames"
-	truncatedNoFrames = "no frame pointer"
-)
+// Why stacks end before the start of the thread.
+var endReasons = map[bpf.KernelStackEnd]string{
+	bpf.KernelStackEndEND_LIMIT:         "too many frames",
+	bpf.KernelStackEndEND_NOT_READY:     "unwind table not ready yet",
+	bpf.KernelStackEndEND_UNMAPPED:      "code at an unknown address",
+	bpf.KernelStackEndEND_NO_RULE:       "code without unwind information",
+	bpf.KernelStackEndEND_UNSUPPORTED:   "unwind information not supported",
+	bpf.KernelStackEndEND_STACK_MEMORY:  "stack memory not readable",
+	bpf.KernelStackEndEND_FRAME_POINTER: "no frame pointer",
+}
 
-// stack names the frames. The first is where the thread stood, the others are return addresses; the second is a guess by
-// the kernel side, which does not know whether the function had a frame, and counts only if it is an address of code.
-func (n *namer) stack(pcs []uint64) *growth.Stack {
-	s := &growth.Stack{PID: n.process.PID}
-	for i, pc := range pcs {
-		lookup := pc
-		if i > 0 {
-			lookup-- // the call, which may be the last instruction of its function
-		}
-		mapping, ok := n.find(lookup)
-		if !ok && i == 1 {
+// Why Python frames are missing.
+var pythonReasons = map[bpf.KernelPythonError]string{
+	bpf.KernelPythonErrorPYTHON_NO_THREAD: "Python thread not found",
+	bpf.KernelPythonErrorPYTHON_MEMORY:    "Python frames not readable",
+}
+
+// truncation says in words why a stack is not whole; empty if it is.
+func truncation(raw rawStack) string {
+	var reasons []string
+	if reason := endReasons[raw.end]; reason != "" {
+		reasons = append(reasons, reason)
+	}
+	if reason := pythonReasons[raw.python]; reason != "" {
+		reasons = append(reasons, reason)
+	}
+	return strings.Join(reasons, ", ")
+}
+
+// stack names the frames. Where there are Python frames, they stand for the native ones of the interpreter.
+func (n *namer) stack(raw rawStack) *growth.Stack {
+	s := &growth.Stack{ID: raw.id, PID: n.process.PID, Truncated: truncation(raw)}
+	var native []bool // of the interpreter
+	hasPython := false
+	for i := 0; i < len(raw.words); i++ {
+		w := raw.words[i]
+		if w.kind() != bpf.KernelWordKindWORD_PYTHON {
+			frame, interpreter := n.native(w, i == 0)
+			s.Frames, native = append(s.Frames, frame), append(native, interpreter)
 			continue
 		}
-		if !ok {
+		if i++; i == len(raw.words) {
 			break
 		}
-		s.Frames = append(s.Frames, n.frame(mapping, pc, lookup))
+		if frame, ok := n.codes.frame(w, raw.words[i]); ok {
+			s.Frames, native = append(s.Frames, frame), append(native, false)
+			hasPython = true
+		}
 	}
-	switch {
-	case len(pcs) == bpf.MaxFrames:
-		s.Truncated = truncatedAtLimit
-	case !reachesStart(s.Frames):
-		s.Truncated = truncatedNoFrames
+	if hasPython && !n.keepNatives {
+		s.Frames = without(s.Frames, native)
 	}
 	return s
 }
 
-// Functions with which threads begin. Below main there is nothing that a user would miss.
-var threadStarts = map[string]bool{
-	"main": true, "_start": true, "__libc_start_main": true, "__libc_start_call_main": true, "start_thread": true,
-	"clone": true, "__clone": true, "clone3": true, "__clone3": true, "thread_start": true,
-}
-
-func reachesStart(frames []growth.Frame) bool {
-	for _, f := range frames {
-		if threadStarts[f.Function] {
-			return true
+// without leaves out the frames that are marked.
+func without(frames []growth.Frame, marked []bool) []growth.Frame {
+	kept := make([]growth.Frame, 0, len(frames))
+	for i, f := range frames {
+		if !marked[i] {
+			kept = append(kept, f)
 		}
 	}
-	return false
+	return kept
 }
 
-// find gives the executable mapping of an address, reading the memory map again if it has changed.
-func (n *namer) find(address uint64) (process.Mapping, bool) {
-	if m, ok := process.Find(n.maps, address); ok || !n.stale {
-		return m, ok
+// native names a native frame, and tells whether it is the interpreter's.
+func (n *namer) native(w word, first bool) (frame growth.Frame, interpreter bool) {
+	pc := w.address()
+	lookup := pc
+	if !first && w.kind() != bpf.KernelWordKindWORD_INTERRUPTED {
+		lookup-- // the call, which may be the last instruction of its function
 	}
-	maps, err := n.process.Maps()
-	if err != nil {
-		return process.Mapping{}, false
+	m, ok := process.Find(n.maps, lookup)
+	if !ok {
+		return growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}, false
 	}
-	n.stale = false
-	n.take(maps)
-	return process.Find(n.maps, address)
+	frame = n.frame(m, pc, lookup)
+	if w.kind() == bpf.KernelWordKindWORD_FRAME_POINTER {
+		frame.Function += " [by frame pointer]"
+	}
+	return frame, n.codes.isInterpreter(m)
 }
 
 // take keeps what is mapped executable and opens its files: the process may be gone when a stack is to be named.

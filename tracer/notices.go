@@ -17,23 +17,25 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot.
+// noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot, and the
+// unwinder is told of new code.
 type noticeReader struct {
-	ring    *ringbuf.Reader
-	stacks  *stackTable
-	onExec  func()
-	flushed chan struct{} // one value for each flush; closed when reading has ended
+	ring     *ringbuf.Reader
+	stacks   *stackTable
+	onExec   func()
+	unwinder *unwinder
+	flushed  chan struct{} // one value for each flush; closed when reading has ended
 
 	mu    sync.Mutex
 	calls []bpf.KernelNotice
 }
 
-func startNotices(ring *ebpf.Map, stacks *stackTable, onExec func()) (*noticeReader, error) {
+func startNotices(ring *ebpf.Map, stacks *stackTable, unwinder *unwinder, onExec func()) (*noticeReader, error) {
 	reader, err := ringbuf.NewReader(ring)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	n := &noticeReader{ring: reader, stacks: stacks, onExec: onExec, flushed: make(chan struct{})}
+	n := &noticeReader{ring: reader, stacks: stacks, unwinder: unwinder, onExec: onExec, flushed: make(chan struct{})}
 	go n.read()
 	return n, nil
 }
@@ -55,23 +57,48 @@ func (n *noticeReader) read() {
 }
 
 func (n *noticeReader) dispatch(raw []byte) {
+	if len(raw) < 4 {
+		return // cannot happen, as below
+	}
+	switch bpf.KernelNoticeKind(binary.NativeEndian.Uint32(raw)) {
+	case bpf.KernelNoticeKindNOTICE_STACK:
+		if stack, ok := decodeStack(raw); ok {
+			n.stacks.announced(stack)
+		}
+	case bpf.KernelNoticeKindNOTICE_CODE:
+		if code, ok := decodeCode(raw); ok {
+			n.stacks.told(code)
+		}
+	default:
+		n.dispatchNotice(raw)
+	}
+}
+
+func (n *noticeReader) dispatchNotice(raw []byte) {
 	var notice bpf.KernelNotice
 	if binary.Read(bytes.NewReader(raw), binary.NativeEndian, &notice) != nil {
 		return // not of the size that the kernel side sends: cannot happen
 	}
 	switch notice.Kind {
-	case bpf.KernelNoticeKindNOTICE_STACK:
-		n.stacks.announced(notice.Stack)
 	case bpf.KernelNoticeKindNOTICE_EXEC:
 		n.onExec()
+	case bpf.KernelNoticeKindNOTICE_UNMAPPED:
+		n.unwinder.refresh()
+	case bpf.KernelNoticeKindNOTICE_WANTED:
+		n.unwinder.tables.Hurry(uint32(notice.Start))
 	default:
-		n.mu.Lock()
-		n.calls = append(n.calls, notice)
-		n.mu.Unlock()
-		const protExec = 4
-		if notice.Kind == bpf.KernelNoticeKindNOTICE_MMAP && notice.Protection&protExec != 0 {
-			n.stacks.invalidateMaps()
-		}
+		n.keep(notice)
+	}
+}
+
+// keep keeps a mapping call for the next snapshot.
+func (n *noticeReader) keep(notice bpf.KernelNotice) {
+	n.mu.Lock()
+	n.calls = append(n.calls, notice)
+	n.mu.Unlock()
+	const protExec = 4
+	if notice.Kind == bpf.KernelNoticeKindNOTICE_MMAP && notice.Protection&protExec != 0 {
+		n.unwinder.refresh()
 	}
 }
 

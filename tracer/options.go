@@ -15,9 +15,11 @@ type Options struct {
 	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel
 	// memory each, used or not.
 	MaxLive int
-	// MaxStacks is the size of the kernel's stack map, which holds stacks until they have been read and some time after.
-	// Default 65,536, about 1.1 KiB of kernel memory each when in use.
+	// MaxStacks is the number of different stacks that the kernel side remembers to have announced. Default 65,536, about 64
+	// bytes of kernel memory each when in use.
 	MaxStacks int
+	// NativeFrames keeps the native frames of the Python interpreter; else Python frames stand for them.
+	NativeFrames bool
 	// Mode in which functions are probed; the best that the kernel has by default.
 	Mode probe.Mode
 }

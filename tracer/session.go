@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"sync"
 	"time"
 
@@ -21,15 +22,16 @@ type Session struct {
 	Process *process.Process
 	Options Options
 
-	kernel  *kernel
-	links   []link.Link
-	sources []Source
-	started uint64 // ns, CLOCK_MONOTONIC
-	notices *noticeReader
-	stacks  *stackTable
-	space   *mapping.Set
-	pages   *process.Pages // nil where it cannot be opened
-	watcher watcher
+	kernel   *kernel
+	links    []link.Link
+	sources  []Source
+	started  uint64 // ns, CLOCK_MONOTONIC
+	notices  *noticeReader
+	stacks   *stackTable
+	unwinder *unwinder
+	space    *mapping.Set
+	pages    *process.Pages // nil where it cannot be opened
+	watcher  watcher
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
 	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
@@ -47,6 +49,10 @@ var (
 	ErrExited   = errors.New("target exited")
 	ErrExecuted = errors.New("target executed another program")
 )
+
+// tablesWait is how long counting waits for unwind tables. Those of a C program are there at once; those of a large one
+// are made while counting goes on.
+const tablesWait = 200 * time.Millisecond
 
 // ErrNoSource means that nothing could be attached.
 var ErrNoSource = errors.New("no source could be attached")
@@ -78,9 +84,7 @@ func (s *Session) open() error {
 		return err
 	}
 	debug.FreeOSMemory()
-	s.stacks = newStackTable(s.Process, s.kernel.Maps[bpf.KernelMapStacks])
-	s.stacks.namer.take(maps)
-	if s.notices, err = startNotices(s.kernel.Maps[bpf.KernelMapNotices], s.stacks, func() { s.end(ErrExecuted) }); err != nil {
+	if err := s.openStacks(maps); err != nil {
 		return err
 	}
 	if err := s.kernel.setTarget(s.Process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
@@ -89,7 +93,19 @@ func (s *Session) open() error {
 	if err := s.attach(maps); err != nil {
 		return err
 	}
+	s.unwinder.tables.Wait(tablesWait)
 	return s.start()
+}
+
+// openStacks prepares what stacks need: how to walk them, and how to name them.
+func (s *Session) openStacks(maps []process.Mapping) (err error) {
+	s.stacks = newStackTable(s.Process, s.kernel.Maps[bpf.KernelMapSeen], newNamer(s.Process, s.Options.NativeFrames))
+	if s.unwinder, err = startUnwinder(s.kernel, s.Process, maps, s.stacks); err != nil {
+		return err
+	}
+	onExec := func() { s.end(ErrExecuted) }
+	s.notices, err = startNotices(s.kernel.Maps[bpf.KernelMapNotices], s.stacks, s.unwinder, onExec)
+	return err
 }
 
 // attach attaches all sources while the target is still waiting, so that what they see begins at one moment.
@@ -163,7 +179,7 @@ func (s *Session) Err() error {
 }
 
 // Sources tells what is attached, what is not, and why.
-func (s *Session) Sources() []Source { return s.sources }
+func (s *Session) Sources() []Source { return append(slices.Clip(s.sources), s.unwinder.source()...) }
 
 func (s *Session) isAttached(name string) bool {
 	for _, source := range s.sources {
@@ -196,6 +212,9 @@ func (s *Session) Close() error {
 	errs := []error{probe.Close(s.links)}
 	if s.notices != nil {
 		errs = append(errs, s.notices.close())
+	}
+	if s.unwinder != nil {
+		errs = append(errs, s.unwinder.close())
 	}
 	if s.stacks != nil {
 		errs = append(errs, s.stacks.close())

@@ -3,6 +3,7 @@ package tracer
 import (
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 )
@@ -23,6 +24,7 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 	if err := s.readTallies(sums); err != nil {
 		return nil, err
 	}
+	calls := s.notices.take() // and with them every stack that the above may name
 	held := make(holdings)
 	for id, sum := range sums {
 		h := held.of(s.stacks.get(id), growth.KindHeap)
@@ -33,7 +35,7 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 		h.AllocBytes += sum.allocBytes
 	}
 	if s.Err() == nil {
-		s.reconcile()
+		s.reconcile(calls)
 	}
 	if s.Err() == nil { // not ended meanwhile
 		s.addMappings(held, &snapshot.Mappings)
@@ -46,8 +48,7 @@ func (s *Session) Snapshot() (*growth.Snapshot, error) {
 }
 
 // reconcile brings the address space up to date. The maps are only believed if no call fell into their reading.
-func (s *Session) reconcile() {
-	calls := s.notices.take()
+func (s *Session) reconcile(calls []bpf.KernelNotice) {
 	for range 3 {
 		maps, err := s.Process.Maps()
 		if err != nil {

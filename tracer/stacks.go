@@ -2,13 +2,14 @@ package tracer
 
 import (
 	"encoding/binary"
+	"fmt"
 	"sync"
 
 	"github.com/cilium/ebpf"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/python"
 )
 
 // IDs of stacks that the kernel side never gives: it gives hashes, of which these are as unlikely as any other.
@@ -22,22 +23,20 @@ const mostStacks = 1 << 20
 
 // stackTable names each stack once, the moment it is first seen.
 type stackTable struct {
-	kernel *ebpf.Map // stack ID -> program counters
+	seen *ebpf.Map // IDs that the kernel side has announced
 
-	mu     sync.Mutex
-	namer  *namer
-	stacks map[uint64]*growth.Stack // by the kernel's ID; several IDs may share a stack
-	// The same by frames: below the last frame that can be trusted the kernel side may have found anything, and hashed it.
-	byFrames map[string]*growth.Stack
-	// IDs that were announced and not taken out of the kernel's map since.
-	inKernel []uint64
-	refused  uint64 // lookups of stacks that are not to be had
+	mu       sync.Mutex
+	namer    *namer
+	stacks   map[uint64]*growth.Stack // by the kernel's ID; several IDs may share a stack
+	byFrames map[string]*growth.Stack // the same by what they look like
+	inKernel []uint64                 // IDs announced and not taken out of the kernel's map since
+	refused  uint64                   // lookups of stacks that are not to be had
 }
 
-func newStackTable(p *process.Process, kernel *ebpf.Map) *stackTable {
+func newStackTable(p *process.Process, seen *ebpf.Map, namer *namer) *stackTable {
 	return &stackTable{
-		kernel:   kernel,
-		namer:    newNamer(p),
+		seen:     seen,
+		namer:    namer,
 		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
 			notKept: {ID: notKept, PID: p.PID, Truncated: "too many different ones"},
@@ -53,35 +52,43 @@ func (t *stackTable) get(id uint64) *growth.Stack {
 	if s, ok := t.stacks[id]; ok {
 		return s
 	}
-	var raw bpf.KernelStack
-	if len(t.stacks) >= mostStacks || t.kernel.Lookup(id, &raw) != nil {
-		t.refused++
-		return t.stacks[notKept]
+	t.refused++
+	return t.stacks[notKept]
+}
+
+// announced names a stack that the kernel side tells, for the first time or again, and makes it forget which it has told
+// before its map gets full.
+func (t *stackTable) announced(raw rawStack) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.name(raw)
+	t.inKernel = append(t.inKernel, raw.id)
+	if len(t.inKernel) < int(t.seen.MaxEntries()/2) {
+		return
 	}
-	s := t.namer.stack(raw.Frames[:min(int(raw.Length), len(raw.Frames))])
-	s.ID = id
+	for _, id := range t.inKernel {
+		_ = t.seen.Delete(id) // one that cannot be deleted stays
+	}
+	t.inKernel = t.inKernel[:0]
+}
+
+// told keeps a code object that a stack to come leads through.
+func (t *stackTable) told(code *codeRecord) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.namer.codes.told(code)
+}
+
+func (t *stackTable) name(raw rawStack) {
+	if _, ok := t.stacks[raw.id]; ok || len(t.stacks) >= mostStacks {
+		return
+	}
+	s := t.namer.stack(raw)
 	key := framesKey(s)
 	if same, ok := t.byFrames[key]; ok {
 		s = same
 	}
-	t.byFrames[key], t.stacks[id] = s, s
-	return s
-}
-
-// announced reads a stack that has just come into the kernel's map, for the first time or again, and empties that map of
-// what has been read before it gets full.
-func (t *stackTable) announced(id uint64) {
-	t.get(id)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.inKernel = append(t.inKernel, id)
-	if len(t.inKernel) < int(t.kernel.MaxEntries()/2) {
-		return
-	}
-	for _, id := range t.inKernel {
-		_ = t.kernel.Delete(id) // one that cannot be deleted stays
-	}
-	t.inKernel = t.inKernel[:0]
+	t.byFrames[key], t.stacks[raw.id] = s, s
 }
 
 // lost counts the lookups of stacks that are not to be had.
@@ -93,18 +100,28 @@ func (t *stackTable) lost() uint64 {
 
 // framesKey is the same for stacks that look the same.
 func framesKey(s *growth.Stack) string {
-	key := make([]byte, 0, 8*len(s.Frames)+len(s.Truncated))
+	key := make([]byte, 0, 16*len(s.Frames)+len(s.Truncated))
 	for _, f := range s.Frames {
 		key = binary.NativeEndian.AppendUint64(key, f.Address)
+		if f.Python {
+			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00", f.Function, f.File, f.StartLine, f.Line)
+		}
 	}
 	return string(append(key, s.Truncated...))
 }
 
-// invalidateMaps makes the next address that is not known look at the memory map again.
-func (t *stackTable) invalidateMaps() {
+// take makes the namer know these maps.
+func (t *stackTable) take(maps []process.Mapping) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.namer.stale = true
+	t.namer.take(maps)
+}
+
+// setInterpreter makes the namer know how to read code objects.
+func (t *stackTable) setInterpreter(i *python.Interpreter) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.namer.codes.interpreter = i
 }
 
 func (t *stackTable) close() error {

@@ -18,7 +18,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// open starts a trace that ends with the test.
+// open starts a trace that ends with the test. Stacks are whole from the start.
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
 	tracertest.NeedsRoot(t)
@@ -31,6 +31,7 @@ func open(t testing.TB, options tracer.Options) *tracer.Session {
 			t.Errorf("close: %v", err)
 		}
 	})
+	s.AwaitTables()
 	return s
 }
 

@@ -22,6 +22,7 @@ type traceFlags struct {
 	snapshotEvery durationValue // 0: by the duration
 	interval      bytesValue
 	maxLive       int
+	native        string
 	output        string
 	force         bool
 	json          bool
@@ -49,6 +50,7 @@ Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 	set.Var(&flags.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
 	set.Var(&flags.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
 	set.IntVar(&flags.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
+	set.StringVar(&flags.native, "native", nativeOutside, "native frames to keep besides Python's: outside (the interpreter) or all")
 	set.StringVarP(&flags.output, "output", "o", "", "folder to write (default allocscope-PID-TIME here)")
 	set.BoolVarP(&flags.force, "force", "f", false, "replace the files of an earlier trace in the folder")
 	set.BoolVar(&flags.json, "json", false, "print the summary as JSON instead of a table")
@@ -58,6 +60,12 @@ Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 	return command
 }
 
+// Values of --native.
+const (
+	nativeOutside = "outside"
+	nativeAll     = "all"
+)
+
 // check refuses combinations that make no sense.
 func (f traceFlags) check() error {
 	switch {
@@ -65,17 +73,25 @@ func (f traceFlags) check() error {
 		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &f.warmup, &f.duration)
 	case f.maxLive < 1 || f.maxLive > 1<<30:
 		return fmt.Errorf("--max-live %d is not between 1 and %d", f.maxLive, 1<<30)
+	case f.native != nativeOutside && f.native != nativeAll:
+		return fmt.Errorf("--native %q is neither %s nor %s", f.native, nativeOutside, nativeAll)
 	case f.snapshotEvery != 0 && time.Duration(f.snapshotEvery) < 100*time.Millisecond:
 		return fmt.Errorf("--snapshot-every %s is less than 100ms", time.Duration(f.snapshotEvery))
 	}
 	return nil
 }
 
+func (f traceFlags) options() tracer.Options {
+	return tracer.Options{
+		PID: f.pid, Interval: uint64(f.interval), MaxLive: f.maxLive, NativeFrames: f.native == nativeAll,
+	}
+}
+
 func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 	if err := flags.check(); err != nil {
 		return err
 	}
-	session, err := tracer.Open(tracer.Options{PID: flags.pid, Interval: uint64(flags.interval), MaxLive: flags.maxLive})
+	session, err := tracer.Open(flags.options())
 	if err != nil {
 		return err
 	}

@@ -1,13 +1,9 @@
 package process
 
 import (
-	"bytes"
 	"debug/elf"
 	"encoding/binary"
 	"errors"
-	"fmt"
-
-	"golang.org/x/sys/unix"
 )
 
 // ErrNoLinkMap means that the process has no list of loaded libraries: it is static, or has not started yet.
@@ -125,11 +121,9 @@ func (p *Process) programHeaders() (address, count uint64, err error) {
 // readMemory fills value, a pointer to a struct of fixed size, from the memory of the process.
 func (p *Process) readMemory(address uint64, value any) error {
 	buffer := make([]byte, binary.Size(value))
-	local := []unix.Iovec{{Base: &buffer[0], Len: uint64(len(buffer))}}
-	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(buffer)}}
-	n, err := unix.ProcessVMReadv(p.PID, local, remote, 0)
-	if err != nil {
-		return fmt.Errorf("read memory of pid %d at %#x: %w", p.PID, address, err)
+	if err := p.ReadMemory(address, buffer); err != nil {
+		return err
 	}
-	return binary.Read(bytes.NewReader(buffer[:n]), binary.LittleEndian, value)
+	_, err := binary.Decode(buffer, binary.LittleEndian, value)
+	return err
 }

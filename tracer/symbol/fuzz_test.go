@@ -12,6 +12,8 @@ import (
 func FuzzOpen(f *testing.F) {
 	path := assemble(f, labels("first", "_ZN5space5ThingC1Ev", "_ZN5space5ThingC2Ev")+".symver first,other@@V1\n")
 	whole := read(f, path)
+	code := read(f, compile(f, "g++", piecesC, "-O2"))
+	f.Add(code)
 	split(f, path)
 	run(f, "", "objcopy", "--add-gnu-debuglink="+path+".debug", path)
 	for _, seed := range [][]byte{whole, read(f, path), read(f, path+".debug")} {
@@ -58,6 +60,16 @@ func exercise(t *testing.T, data []byte) {
 		if utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) {
 			t.Errorf("Name(%#x) = %q", vaddr, name)
 		}
+	}
+	for _, name := range []string{"first", "other", "nowhere"} {
+		file.Export(name)
+		file.ColdPieces(name)
+	}
+	for _, vaddr := range addresses {
+		if p, ok := file.Piece(vaddr); ok && (vaddr < p.Start || vaddr >= p.End) {
+			t.Errorf("%#x is in %+v", vaddr, p)
+		}
+		file.Bias(vaddr, vaddr)
 	}
 	_ = file.Err()
 	if err := file.Close(); err != nil {

@@ -22,7 +22,9 @@ type image struct {
 	notes   []note       // sections first: the program headers of debug files name offsets of another file
 	symtab  symbolSection
 	dynsym  symbolSection
-	link    span // .gnu_debuglink; empty if there is none
+	hash    span       // .gnu.hash: finds symbols of .dynsym; empty if there is none
+	frames  elf.Prog64 // PT_GNU_EH_FRAME: finds the unwind information of a function; zero if there is none
+	link    span       // .gnu_debuglink; empty if there is none
 	buildID string
 	damage  error // why sections or notes were not read
 }
@@ -61,6 +63,8 @@ func newImage(r io.ReaderAt, size int64) (*image, error) {
 			m.loads = append(m.loads, s)
 		case elf.PT_NOTE:
 			m.notes = append(m.notes, note{span{s.Off, s.Filesz}, s.Align})
+		case elf.PT_GNU_EH_FRAME:
+			m.frames = s
 		}
 	}
 	m.buildID = m.findBuildID()

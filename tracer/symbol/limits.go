@@ -15,6 +15,8 @@ const (
 	maxSymbols     = 8 << 20   // entries of a symbol table, 24 bytes each in the file and at most 16.2 in memory
 	maxNames       = 256 << 20 // bytes of a string table that is searched
 	maxName        = 4096      // bytes of a name, mangled and demangled
+	maxChain       = 1 << 16   // symbols of one hash value that are compared
+	maxFrame       = 1 << 16   // bytes of the unwind information of one function
 	maxAliases     = 64        // symbols at one address whose names are compared
 	maxCache       = 4 << 20   // bytes of printed names that a File keeps
 	maxProblems    = 8         // errors that a File keeps

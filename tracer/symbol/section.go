@@ -35,6 +35,8 @@ func (m *image) readSections(h elf.Header64) error {
 			err = errors.Join(err, m.symtab.set(sections, s))
 		case elf.SHT_DYNSYM:
 			err = errors.Join(err, m.dynsym.set(sections, s))
+		case elf.SHT_GNU_HASH:
+			m.hash = span{s.Off, s.Size}
 		case elf.SHT_NOTE:
 			m.notes = append(m.notes, note{span{s.Off, s.Size}, s.Addralign})
 		}

@@ -33,7 +33,7 @@ var builds struct {
 	of  map[string]string
 }
 
-// Build compiles a C program of testdata with gcc and gives its path. The same flags build it once.
+// Build compiles a C or C++ program of testdata with gcc and gives its path. The same flags build it once.
 func Build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	builds.Lock()
@@ -50,7 +50,10 @@ func Build(t testing.TB, source string, flags ...string) string {
 		}
 		builds.dir = dir
 	}
-	name := strings.TrimSuffix(source, ".c")
+	name, compiler := strings.TrimSuffix(source, filepath.Ext(source)), "gcc"
+	if filepath.Ext(source) == ".cc" {
+		compiler = "g++"
+	}
 	if strings.Contains(key, "-shared") {
 		name = "lib" + name + ".so"
 	}
@@ -60,8 +63,8 @@ func Build(t testing.TB, source string, flags ...string) string {
 	}
 	path := filepath.Join(dir, name)
 	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
-	if out, err := exec.Command("gcc", arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc %s: %v\n%s(apt-get install gcc libc6-dev)", strings.Join(arguments, " "), err, out)
+	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler, strings.Join(arguments, " "), err, out)
 	}
 	builds.of[key] = path
 	return path

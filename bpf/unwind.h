@@ -1,0 +1,199 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Native frames: which code an address is in, which rule holds there, and what the rule makes of the registers. */
+#pragma once
+
+#include "task.h"
+#if defined(__TARGET_ARCH_x86)
+#include "unwind_x86.h"
+#else
+#include "unwind_arm64.h"
+#endif
+
+#define SEARCH_MAPPINGS 13 /* halvings of MAX_MAPPINGS, and one */
+#define SEARCH_ROWS 11     /* halvings of a page with a row at every address, and one */
+
+static __always_inline bool table_word(void *table, __u32 offset, __u32 *word)
+{
+	__u32 at = offset / 2;
+	__u32 *pair = bpf_map_lookup_elem(table, &at);
+
+	if (!pair)
+		return false;
+	*word = offset & 1 ? pair[1] : pair[0];
+	return true;
+}
+
+/* Reads the header of the mapping's table, where that has been made. */
+static __always_inline void read_header(struct walk *walk)
+{
+	void *table = bpf_map_lookup_elem(&unwind_tables, &walk->mapping.table);
+
+	walk->has_table = table && table_word(table, 0, &walk->table.pages) &&
+			  table_word(table, 1, &walk->table.base) && table_word(table, 2, &walk->table.rows) &&
+			  table_word(table, 3, &walk->table.rules);
+}
+
+/* Leaves the mapping of walk->address and the header of its table in the walk. 0: there is none. */
+__attribute__((noinline)) int find_mapping(struct walk *walk)
+{
+	__u32 low = 1, high = 1, zero = 0;
+	struct mapping *mapping;
+	void *process;
+
+	if (!walk)
+		return 0;
+	if (walk->address - walk->mapping.start < walk->mapping.end - walk->mapping.start)
+		return 1;
+	process = bpf_map_lookup_elem(&mappings, &walk->stack.tgid);
+	if (!process)
+		return 0;
+	mapping = bpf_map_lookup_elem(process, &zero);
+	if (mapping)
+		high += mapping->start;
+	for (int i = 0; i < SEARCH_MAPPINGS && low < high; i++) {
+		__u32 middle = (low + high) / 2;
+
+		mapping = bpf_map_lookup_elem(process, &middle);
+		if (!mapping)
+			return 0;
+		if (mapping->end <= walk->address) {
+			low = middle + 1;
+		} else if (mapping->start > walk->address) {
+			high = middle;
+		} else {
+			walk->mapping = *mapping;
+			read_header(walk);
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* Leaves the rule for walk->address in the walk; RULE_NONE where the table has none. */
+__attribute__((noinline)) int find_rule(struct walk *walk)
+{
+	__u32 page, low = 0, high = 0, row = 0, offset;
+	struct rule *rule;
+	__u64 relative;
+	void *table;
+
+	if (!walk)
+		return 0;
+	walk->rule.kind = RULE_NONE;
+	table = bpf_map_lookup_elem(&unwind_tables, &walk->mapping.table);
+	relative = walk->address - walk->mapping.bias - ((__u64)walk->table.base << PAGE_BITS);
+	if (!table || relative >> PAGE_BITS >= walk->table.pages)
+		return 0;
+	page = relative >> PAGE_BITS;
+	offset = relative & ((1 << PAGE_BITS) - 1);
+	if (!table_word(table, sizeof(walk->table) / 4 + page, &low) ||
+	    !table_word(table, sizeof(walk->table) / 4 + page + 1, &high))
+		return 0;
+	if (low >= high || !table_word(table, walk->table.rows + low, &row) || row >> 16 > offset) {
+		if (!low)
+			return 0;
+		high = low--; /* the row before the page's first */
+	}
+	for (int i = 0; i < SEARCH_ROWS && high - low > 1; i++) {
+		__u32 middle = (low + high) / 2;
+
+		if (!table_word(table, walk->table.rows + middle, &row))
+			return 0;
+		if (row >> 16 <= offset)
+			low = middle;
+		else
+			high = middle;
+	}
+	if (!table_word(table, walk->table.rows + low, &row))
+		return 0;
+	row = walk->table.rules / 2 + (row & 0xffff);
+	rule = bpf_map_lookup_elem(table, &row);
+	if (rule)
+		walk->rule = *rule;
+	return 0;
+}
+
+/* The caller as frame pointers tell it. */
+static __always_inline int step_frame_pointer(struct walk *walk, enum word_kind kind)
+{
+	__u64 saved[2];
+
+	if (walk->fp < walk->sp || walk->fp & 7 || !read_user(saved, sizeof(saved), walk->fp))
+		return stop(walk, END_FRAME_POINTER);
+	walk->slot = walk->fp + 8;
+	walk->sp = walk->fp + 16;
+	walk->fp = saved[0];
+	walk->pc = saved[1];
+	walk->kind = kind;
+	return 0;
+}
+
+/* The value of a register where the thread stands; 0 elsewhere, where it is not known. */
+static __always_inline __u64 leaf_register(struct walk *walk, __u32 which)
+{
+	if (walk->steps || which >= LEAF_REGISTERS)
+		return 0;
+	return walk->leaf[which];
+}
+
+/* The canonical frame address; 0: it cannot be told. */
+static __always_inline __u64 find_cfa(struct walk *walk)
+{
+	__u64 extra = walk->rule.fp >> 4, offset = (__s64)walk->rule.cfa_offset, base = 0;
+
+	switch (walk->rule.kind) {
+	case RULE_SP:
+	case RULE_RETURN_REGISTER:
+		return walk->sp + offset;
+	case RULE_FP:
+		return walk->fp + offset;
+	case RULE_SP_DEREF:
+		return read_word(&base, walk->sp + offset) ? base + extra * 8 : 0;
+	case RULE_FP_DEREF:
+		return read_word(&base, walk->fp + offset) ? base + extra * 8 : 0;
+	case RULE_REGISTER:
+		base = leaf_register(walk, extra);
+		return base ? base + offset : 0;
+	case RULE_PLT:
+		return walk->sp + ((walk->pc & 15) >= 11 ? 16 : 8);
+	}
+	return 0;
+}
+
+/* Makes the caller's registers of those in the walk. 1: the stack ends here. */
+__attribute__((noinline)) int apply_rule(struct walk *walk)
+{
+	int stopped;
+	__u64 cfa;
+
+	if (!walk)
+		return 1;
+	switch (walk->rule.kind) {
+	case RULE_NONE:
+		return stop(walk, END_NO_RULE);
+	case RULE_UNSUPPORTED:
+		return stop(walk, END_UNSUPPORTED);
+	case RULE_STOP:
+		return stop(walk, END_WHOLE);
+	case RULE_SIGNAL:
+		return step_signal(walk);
+	case RULE_FRAME_POINTER:
+		return step_frame_pointer(walk, WORD_NATIVE);
+	}
+	cfa = find_cfa(walk);
+	if (!cfa && walk->rule.kind == RULE_REGISTER)
+		return stop(walk, END_UNSUPPORTED);
+	if (cfa < walk->sp)
+		return stop(walk, END_STACK_MEMORY);
+	walk->kind = WORD_NATIVE;
+	if (walk->rule.kind == RULE_RETURN_REGISTER) {
+		walk->pc = leaf_register(walk, walk->rule.fp >> 4);
+		walk->slot = 0;
+		stopped = walk->pc ? 0 : stop(walk, END_UNSUPPORTED);
+	} else {
+		stopped = step_to(walk, cfa);
+	}
+	walk->sp = cfa;
+	walk->link = 0;
+	return stopped;
+}

@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Unwinding on x86-64. */
+#pragma once
+
+#include "walk.h"
+
+#define SIGNAL_REGISTERS 120 /* rbp in a signal frame, behind its return address (struct rt_sigframe) */
+
+/* What a signal interrupted. */
+static __always_inline int step_signal(struct walk *walk)
+{
+	struct {
+		__u64 bp, bx, dx, ax, cx, sp, ip;
+	} saved;
+
+	if (!read_user(&saved, sizeof(saved), walk->sp + SIGNAL_REGISTERS))
+		return stop(walk, END_STACK_MEMORY);
+	walk->pc = saved.ip;
+	walk->sp = saved.sp;
+	walk->fp = saved.bp;
+	walk->kind = WORD_INTERRUPTED;
+	return 0;
+}
+
+/* Reads the return address and the caller's frame pointer. */
+static __always_inline int step_to(struct walk *walk, __u64 cfa)
+{
+	enum fp_rule fp = walk->rule.fp & 15;
+	__u64 saved[2], at = walk->fp;
+
+	walk->slot = cfa - 8;
+	if (fp == FP_AT_CFA && walk->rule.fp_offset == -16) { /* beside each other, as the ABI has it */
+		if (!read_user(saved, sizeof(saved), cfa - 16))
+			return stop(walk, END_STACK_MEMORY);
+		walk->fp = saved[0];
+		walk->pc = saved[1];
+		return 0;
+	}
+	if (!read_word(&walk->pc, walk->slot))
+		return stop(walk, END_STACK_MEMORY);
+	if (fp == FP_SAME)
+		return 0;
+	if (fp == FP_AT_CFA)
+		at = cfa;
+	if (!read_word(&walk->fp, at + walk->rule.fp_offset))
+		return stop(walk, END_STACK_MEMORY);
+	return 0;
+}
+
+/* Takes the registers of a thread over. */
+static __always_inline void stand_at(struct walk *walk, struct pt_regs *regs)
+{
+	walk->pc = regs->ip;
+	walk->sp = regs->sp;
+	walk->fp = regs->bp;
+	walk->link = 0;
+	walk->leaf[LEAF_RAX] = regs->ax;
+	walk->leaf[LEAF_RDI] = regs->di;
+	walk->leaf[LEAF_R8] = regs->r8;
+	walk->leaf[LEAF_R9] = regs->r9;
+	walk->leaf[LEAF_R11] = regs->r11;
+	walk->leaf[LEAF_R13] = regs->r13;
+	walk->leaf[LEAF_R15] = regs->r15;
+}

@@ -1,0 +1,48 @@
+package tracer
+
+import (
+	"encoding/binary"
+	"unsafe"
+
+	"github.com/allocscope/allocscope/bpf"
+)
+
+// rawStack is a stack as the kernel side tells it.
+type rawStack struct {
+	id     uint64
+	end    bpf.KernelStackEnd
+	python bpf.KernelPythonError
+	words  []word
+}
+
+// A word is a native frame, or one of the two of a Python frame.
+type word uint64
+
+const wordKindShift = 56
+
+func (w word) kind() bpf.KernelWordKind { return bpf.KernelWordKind(w >> wordKindShift) }
+func (w word) address() uint64          { return uint64(w & (1<<wordKindShift - 1)) }
+
+// decodeStack reads a record of the ring buffer, which the kernel side cuts after the words used; false: it is too short.
+func decodeStack(record []byte) (rawStack, bool) {
+	var s bpf.KernelStack
+	if len(record) < int(unsafe.Offsetof(s.Words)) {
+		return rawStack{}, false
+	}
+	native := binary.NativeEndian
+	length := int(native.Uint32(record[unsafe.Offsetof(s.Length):]))
+	body := record[unsafe.Offsetof(s.Words):]
+	if length > bpf.MaxWords || len(body) < 8*length {
+		return rawStack{}, false
+	}
+	raw := rawStack{
+		id:     native.Uint64(record[unsafe.Offsetof(s.Id):]),
+		end:    bpf.KernelStackEnd(native.Uint32(record[unsafe.Offsetof(s.End):])),
+		python: bpf.KernelPythonError(native.Uint32(record[unsafe.Offsetof(s.Python):])),
+		words:  make([]word, length),
+	}
+	for i := range raw.words {
+		raw.words[i] = word(native.Uint64(body[8*i:]))
+	}
+	return raw, true
+}

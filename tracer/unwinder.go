@@ -1,0 +1,149 @@
+package tracer
+
+import (
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/python"
+	"github.com/allocscope/allocscope/tracer/unwind"
+)
+
+// lookAgain is how long the kernel side keeps quiet about unknown code after we have looked.
+const lookAgain = time.Second
+
+// unwinder tells the kernel side how to walk the stacks of a process: which code is mapped where, the unwind tables of the
+// files, the interpreter. It looks again whenever code has been mapped.
+type unwinder struct {
+	process *process.Process
+	kernel  *kernel
+	tables  *unwind.Tables
+	space   *unwind.Space
+	stacks  *stackTable
+
+	interpreter atomic.Pointer[python.Interpreter] // nil: none found
+	whyNoPython atomic.Pointer[error]              // what was found is not supported
+
+	wake, stop, done chan struct{}
+}
+
+// startUnwinder begins with these maps; the tables of the files are made meanwhile. The stacks are told of every reading.
+func startUnwinder(k *kernel, p *process.Process, maps []process.Mapping, stacks *stackTable) (*unwinder, error) {
+	tables := unwind.NewTables(k.Maps[bpf.KernelMapUnwindTables], k.table)
+	u := &unwinder{
+		process: p, kernel: k, tables: tables, stacks: stacks,
+		space: unwind.NewSpace(p, tables, k.Maps[bpf.KernelMapMappings], k.mapping),
+		wake:  make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := u.update(maps); err != nil {
+		_ = tables.Close() // the first error counts
+		return nil, err
+	}
+	go u.run()
+	return u, nil
+}
+
+// update makes the kernel side know these maps.
+func (u *unwinder) update(maps []process.Mapping) error {
+	u.stacks.take(maps)
+	if u.interpreter.Load() == nil {
+		if err := u.findPython(maps); err != nil {
+			return err
+		}
+	}
+	var module process.Mapping
+	if i := u.interpreter.Load(); i != nil {
+		module = i.Module
+	}
+	return u.space.Update(maps, module, u.isUrgent)
+}
+
+// findPython looks for the interpreter; one that is not supported is told once.
+func (u *unwinder) findPython(maps []process.Mapping) error {
+	found, err := python.Find(u.process, maps)
+	if err != nil {
+		u.whyNoPython.Store(&err)
+		return nil
+	}
+	if found == nil {
+		return nil
+	}
+	k := &found.Kernel
+	k.FrameBytes = max(k.FrameCode, k.FrameBack, k.FrameInstruction, k.FrameEntry)/8*8 + 8
+	k.CodeName, k.CodeFile, k.CodeLines = found.Code.Name, found.Code.FileName, found.Code.LineTable
+	if found.Code.QualifiedName != 0 {
+		k.CodeName = found.Code.QualifiedName
+	}
+	u.stacks.setInterpreter(found) // before the first code object is told
+	if err := u.kernel.Maps[bpf.KernelMapPythons].Put(uint32(u.process.PID), found.Kernel); err != nil {
+		return fmt.Errorf("publish interpreter of pid %d: %w", u.process.PID, err)
+	}
+	u.interpreter.Store(found)
+	return nil
+}
+
+// source tells of the interpreter, if there is one.
+func (u *unwinder) source() []Source {
+	if i := u.interpreter.Load(); i != nil {
+		return []Source{{Name: "python", Attached: true, Details: []string{"Python " + i.Version + " in " + i.Module.Path}}}
+	}
+	if err := u.whyNoPython.Load(); err != nil {
+		return []Source{{Name: "python", Reason: (*err).Error(), err: *err}}
+	}
+	return nil
+}
+
+// losses tells what there was no room for.
+func (u *unwinder) losses() []Loss {
+	var losses []Loss
+	if n := u.tables.Stats().Full; n > 0 {
+		losses = append(losses, Loss{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(n)})
+	}
+	if n := u.space.Missing(); n > 0 {
+		losses = append(losses, Loss{Reason: "mappings through which stacks cannot be followed: there are too many", Count: uint64(n)})
+	}
+	return losses
+}
+
+// isUrgent tells the files through which nearly every stack leads.
+func (u *unwinder) isUrgent(m process.Mapping) bool {
+	name := filepath.Base(m.Path)
+	return m.Path == u.process.Executable || strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "libpython")
+}
+
+// refresh makes it look at the maps soon.
+func (u *unwinder) refresh() {
+	select {
+	case u.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (u *unwinder) run() {
+	defer close(u.done)
+	var again <-chan time.Time
+	for {
+		select {
+		case <-u.stop:
+			return
+		case <-again:
+			_ = u.kernel.Maps[bpf.KernelMapAsked].Delete(uint32(u.process.PID)) // it may not be there
+		case <-u.wake:
+			if maps, err := u.process.Maps(); err == nil {
+				_ = u.update(maps) // stacks through what is new end there, and say so
+			}
+			again = time.After(lookAgain)
+		}
+	}
+}
+
+// close stops looking.
+func (u *unwinder) close() error {
+	close(u.stop)
+	<-u.done
+	return u.tables.Close()
+}

@@ -181,14 +181,14 @@ type KernelPython struct {
 	FrameInstruction    uint16
 	FrameEntry          uint16
 	CodeBytes           uint16
-	CodeIdentity        uint16
 	CodeName            uint16
 	CodeFile            uint16
 	CodeLines           uint16
+	BytesSize           uint16
+	TextLength          uint16
 	FrameBytes          uint16
 	FirstEntryOwner     uint8
 	InstructionScale    uint8
-	_                   [2]byte
 }
 
 type KernelPythonError uint32

@@ -93,6 +93,8 @@ __attribute__((noinline)) int run_walk(struct walk *walk)
 	for (int i = 0; i < MAX_WORDS; i++)
 		if (step(walk))
 			break;
+	if (walk->stack.end == END_WHOLE)
+		finish_python(walk);
 	walk->hash = mix(walk->hash, walk->stack.end);
 	walk->stack.id = walk->hash ? walk->hash : 1;
 	return 0;

@@ -177,10 +177,11 @@ struct python {
 	__u16 frame_instruction; /* pointer to the instruction; PYTHON_OBJECTS: its index, an int */
 	__u16 frame_entry;       /* the entry flag or the owner, a byte */
 	__u16 code_bytes;        /* start of the bytecode in the code object */
-	__u16 code_identity;     /* three pointers that tell code objects apart that follow each other at one address */
 	__u16 code_name;         /* pointer to the name: the qualified one where there is one */
 	__u16 code_file;         /* pointer to the file name */
-	__u16 code_lines;        /* pointer to the line table */
+	__u16 code_lines;        /* pointer to the line table: the second or third after that to the file name */
+	__u16 bytes_size;        /* in a bytes object: length, hash value, data follow each other */
+	__u16 text_length;       /* in a string: length, hash value, state and data follow each other */
 	__u16 frame_bytes;       /* size of the part of a frame that holds the fields above */
 	__u8 first_entry_owner;  /* PYTHON_ENTRY_FRAME: owners from this on end a run */
 	__u8 instruction_scale;  /* PYTHON_OBJECTS: bytes per unit of the index */

@@ -254,7 +254,8 @@ def generators():
     list(delegate("a delegate"))
     thrown = delegate("a delegate with an exception")
     next(thrown)
-    thrown.throw(KeyError("deliberate"))
+    if sys.version_info[:2] != (3, 9):  # which does not tell the delegate who called it
+        thrown.throw(KeyError("deliberate"))
     thrown.close()
     dropped = counter("a dropped generator")
     next(dropped)

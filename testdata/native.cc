@@ -33,7 +33,7 @@ NOINLINE static void take(size_t n)
 	free(p);
 }
 
-/* Templates, tail calls and the virtual kind. */
+/* Templates, tail calls, virtual calls. */
 template <int N> struct Nest {
 	NOINLINE static int go(int x)
 	{
@@ -106,11 +106,9 @@ NOINLINE static void variable_array(int n)
 
 NOINLINE static int recurse(int levels, const std::function<void(int)> &leaf)
 {
-	if (levels == 0)
-		return leaf(levels), 0;
-	if (roll(100) == 0)
+	if (levels == 0 || roll(100) == 0)
 		leaf(levels);
-	return recurse(levels - 1, leaf) + 1;
+	return levels ? recurse(levels - 1, leaf) + 1 : 0;
 }
 
 /* Exceptions: destructors that allocate while the stack unwinds, a call as the last instruction of a function. */

@@ -1,8 +1,8 @@
 /* Signal handlers that allocate at known places, and generated code. x86-64 only.
  *
- *     trap plt|vdso      steps through code by the trap flag, with a handler that allocates before every single instruction:
- *                        of the first call of a function through the PLT, or of clock_gettime in the vDSO
- *     trap jit|jit-bare  allocates below generated code that keeps a frame pointer, or does not
+ *     trap plt|vdso      steps through code by the trap flag, with a handler that allocates before every single
+ * instruction: of the first call of a function through the PLT, or of clock_gettime in the vDSO trap jit|jit-bare
+ * allocates below generated code that keeps a frame pointer, or does not
  *
  * Says "ready"; after "go" prints how often it has allocated so and says "done". */
 #define _GNU_SOURCE
@@ -16,8 +16,11 @@
 #define NOINLINE __attribute__((noinline))
 #define KEEP(p) __asm__ volatile("" : : "r"(p) : "memory")
 /* For functions that call others, whose red zone is not in use. */
-#define SET_FLAGS(how) \
-	__asm__ volatile("pushfq; .cfi_adjust_cfa_offset 8; " how "; popfq; .cfi_adjust_cfa_offset -8" : : : "memory", "cc")
+#define SET_FLAGS(how)                                                                                                 \
+	__asm__ volatile("pushfq; .cfi_adjust_cfa_offset 8; " how "; popfq; .cfi_adjust_cfa_offset -8"                 \
+			 :                                                                                             \
+			 :                                                                                             \
+			 : "memory", "cc")
 #define STEP_ON() SET_FLAGS("orl $0x100, (%%rsp)")
 #define STEP_OFF() SET_FLAGS("andl $~0x100, (%%rsp)")
 
@@ -52,6 +55,7 @@ NOINLINE static void step_vdso(void)
 {
 	struct timespec now;
 
+	clock_gettime(CLOCK_MONOTONIC, &now); /* binds it */
 	STEP_ON();
 	clock_gettime(CLOCK_MONOTONIC, &now);
 	STEP_OFF();
@@ -78,9 +82,9 @@ NOINLINE static void call_generated(code generated)
 int main(int argc, char **argv)
 {
 	/* push %rbp; mov %rsp, %rbp; call *%rdi; pop %rbp; ret */
-	static const unsigned char with[] = {0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3};
+	static const unsigned char with[] = { 0x55, 0x48, 0x89, 0xe5, 0xff, 0xd7, 0x5d, 0xc3 };
 	/* push %rbp; xor %ebp, %ebp; call *%rdi; pop %rbp; ret */
-	static const unsigned char without[] = {0x55, 0x31, 0xed, 0xff, 0xd7, 0x5d, 0xc3};
+	static const unsigned char without[] = { 0x55, 0x31, 0xed, 0xff, 0xd7, 0x5d, 0xc3 };
 	const char *mode = argc > 1 ? argv[1] : "";
 	code with_frame = generate(with, sizeof(with)), without_frame = generate(without, sizeof(without));
 	char line[8];

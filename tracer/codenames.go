@@ -86,8 +86,8 @@ func (c *codeNames) read(key codeKey) *python.Code {
 	if err != nil {
 		return nil
 	}
-	identity, err := python.ReadIdentity(c.process, key.address, layout) // afterwards: it has been this one all the time
-	if err != nil || python.Fingerprint(identity) != key.fingerprint {
+	fingerprint, err := python.ReadFingerprint(c.process, key.address, layout) // afterwards: it has been this one all the time
+	if err != nil || fingerprint != key.fingerprint {
 		return nil
 	}
 	return code

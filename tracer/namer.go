@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -68,42 +69,44 @@ func truncation(raw rawStack) string {
 // stack names the frames. Where there are Python frames, they stand for the native ones of the interpreter.
 func (n *namer) stack(raw rawStack) *growth.Stack {
 	s := &growth.Stack{ID: raw.id, PID: n.process.PID, Truncated: truncation(raw)}
-	var native []bool // of the interpreter
-	hasPython := false
+	var named []namedFrame
+	lastNative, innerPython := raw.lastNative(), 0 // innerPython: frames up to the last of Python that the walk met
 	for i := 0; i < len(raw.words); i++ {
 		w := raw.words[i]
 		if w.kind() != bpf.KernelWordKindWORD_PYTHON {
-			frame, interpreter := n.native(w, i == 0)
-			s.Frames, native = append(s.Frames, frame), append(native, interpreter)
+			named = append(named, n.native(w, i == 0))
 			continue
 		}
 		if i++; i == len(raw.words) {
 			break
 		}
-		if frame, ok := n.codes.frame(w, raw.words[i]); ok {
-			s.Frames, native = append(s.Frames, frame), append(native, false)
-			hasPython = true
+		frame, ok := n.codes.frame(w, raw.words[i])
+		if !ok {
+			continue
 		}
+		at := len(named)
+		if i > lastNative {
+			at = innerPython // what was left at the end belongs to the last run
+		}
+		named = slices.Insert(named, at, namedFrame{Frame: frame})
+		innerPython = at + 1
 	}
-	if hasPython && !n.keepNatives {
-		s.Frames = without(s.Frames, native)
+	for _, f := range named {
+		if innerPython == 0 || n.keepNatives || !f.internal {
+			s.Frames = append(s.Frames, f.Frame)
+		}
 	}
 	return s
 }
 
-// without leaves out the frames that are marked.
-func without(frames []growth.Frame, marked []bool) []growth.Frame {
-	kept := make([]growth.Frame, 0, len(frames))
-	for i, f := range frames {
-		if !marked[i] {
-			kept = append(kept, f)
-		}
-	}
-	return kept
+// A namedFrame is a frame, and whether it is the interpreter's own.
+type namedFrame struct {
+	growth.Frame
+	internal bool
 }
 
-// native names a native frame, and tells whether it is the interpreter's.
-func (n *namer) native(w word, first bool) (frame growth.Frame, interpreter bool) {
+// native names a native frame.
+func (n *namer) native(w word, first bool) namedFrame {
 	pc := w.address()
 	lookup := pc
 	if !first && w.kind() != bpf.KernelWordKindWORD_INTERRUPTED {
@@ -111,13 +114,13 @@ func (n *namer) native(w word, first bool) (frame growth.Frame, interpreter bool
 	}
 	m, ok := process.Find(n.maps, lookup)
 	if !ok {
-		return growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}, false
+		return namedFrame{Frame: growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}}
 	}
-	frame = n.frame(m, pc, lookup)
+	frame := n.frame(m, pc, lookup)
 	if w.kind() == bpf.KernelWordKindWORD_FRAME_POINTER {
 		frame.Function += " [by frame pointer]"
 	}
-	return frame, n.codes.isInterpreter(m)
+	return namedFrame{frame, n.codes.isInterpreter(m)}
 }
 
 // take keeps what is mapped executable and opens its files: the process may be gone when a stack is to be named.

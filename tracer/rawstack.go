@@ -15,6 +15,19 @@ type rawStack struct {
 	words  []word
 }
 
+// lastNative is the index of the last native frame; -1: there is none.
+func (s rawStack) lastNative() int {
+	last := -1
+	for i := 0; i < len(s.words); i++ {
+		if s.words[i].kind() == bpf.KernelWordKindWORD_PYTHON {
+			i++ // its second word is of no kind
+			continue
+		}
+		last = i
+	}
+	return last
+}
+
 // A word is a native frame, or one of the two of a Python frame.
 type word uint64
 

@@ -72,12 +72,6 @@ func (u *unwinder) findPython(maps []process.Mapping) error {
 	if found == nil {
 		return nil
 	}
-	k := &found.Kernel
-	k.FrameBytes = max(k.FrameCode, k.FrameBack, k.FrameInstruction, k.FrameEntry)/8*8 + 8
-	k.CodeName, k.CodeFile, k.CodeLines = found.Code.Name, found.Code.FileName, found.Code.LineTable
-	if found.Code.QualifiedName != 0 {
-		k.CodeName = found.Code.QualifiedName
-	}
 	u.stacks.setInterpreter(found) // before the first code object is told
 	if err := u.kernel.Maps[bpf.KernelMapPythons].Put(uint32(u.process.PID), found.Kernel); err != nil {
 		return fmt.Errorf("publish interpreter of pid %d: %w", u.process.PID, err)

@@ -24,9 +24,6 @@ type CodeLayout struct {
 	FirstLine      uint16 // int
 	LineTable      uint16 // pointer to a bytes
 	FirstTraceable uint16 // int, in code units of 2 bytes; 0: before 3.11, which has none
-	// Identity is the first of three pointers in a row that tell apart code objects which follow each other at one
-	// address: co_filename, co_name and the line table, from 3.11 on co_name, co_qualname and the line table.
-	Identity uint16
 
 	// In PyBytesObject.
 	BytesSize uint16 // bytes, a word
@@ -89,23 +86,54 @@ func ReadCode(m Memory, address uint64, layout CodeLayout) (*Code, error) {
 // https://github.com/python/cpython/blob/3.12/Include/internal/pycore_frame.h, _PyFrame_IsIncomplete.
 func (c *Code) Internal(offset int32) bool { return int64(offset) < c.firstTraceable }
 
-// ReadIdentity reads the three pointers of a code object's identity.
-func ReadIdentity(m Memory, address uint64, layout CodeLayout) ([3]uint64, error) {
-	var buffer [24]byte
-	if err := m.ReadMemory(address+uint64(layout.Identity), buffer[:]); err != nil {
-		return [3]uint64{}, fmt.Errorf("read identity of code object at %#x: %w", address, err)
+// Of a code object's identity: pointers to the file name, the name and, from 3.11 on, the qualified name and the line table,
+// which are in a row; and of line table and file name the length, a hash value, and what comes first.
+const (
+	identityPointers = 4
+	contentWords     = 5
+	hashWord         = 1 // which the interpreter computes some time
+)
+
+// ReadFingerprint gives what tells a code object apart from others that were or will be at its address, as the kernel side
+// computes it (fingerprint in bpf/python.h). What cannot be read of line table and file name counts as zeros.
+func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error) {
+	pointers, err := readWords(m, address+uint64(layout.FileName), identityPointers)
+	if err != nil {
+		return 0, fmt.Errorf("read identity of code object at %#x: %w", address, err)
 	}
-	return [3]uint64{pointer(buffer[:], 0), pointer(buffer[:], 8), pointer(buffer[:], 16)}, nil
+	table := pointers[3]
+	if layout.LineTable-layout.FileName == 16 {
+		table = pointers[2]
+	}
+	lines, _ := readWords(m, table+uint64(layout.BytesSize), contentWords)
+	file, _ := readWords(m, pointers[0]+uint64(layout.TextLength), contentWords)
+	lines[hashWord], file[hashWord] = 0, 0
+	var hash uint64
+	for _, value := range pointers[:3] {
+		hash = mix(hash, value)
+	}
+	for i := range contentWords {
+		hash = mix(mix(hash, lines[i]), file[i])
+	}
+	return uint32(hash >> 32), nil
 }
 
-// Fingerprint is the short form of an identity that the kernel side puts into its stacks: mix() of bpf/stack.h.
-func Fingerprint(identity [3]uint64) uint32 {
-	var hash uint64
-	for _, value := range identity {
-		hash = (hash ^ value) * 0x9E3779B97F4A7C15
-		hash ^= hash >> 29
+// mix is that of bpf/walk.h.
+func mix(hash, value uint64) uint64 {
+	hash = (hash ^ value) * 0x9E3779B97F4A7C15
+	return hash ^ hash>>29
+}
+
+// readWords gives zeros besides the error.
+func readWords(m Memory, address uint64, count int) ([]uint64, error) {
+	words, buffer := make([]uint64, count), make([]byte, 8*count)
+	if err := m.ReadMemory(address, buffer); err != nil {
+		return words, err
 	}
-	return uint32(hash >> 32)
+	for i := range words {
+		words[i] = binary.LittleEndian.Uint64(buffer[8*i:])
+	}
+	return words, nil
 }
 
 // codeSize is the size of the part of a code object that is read, in bytes.

@@ -25,6 +25,12 @@ const noIndirection = ^uint16(0)
 func (l layout) at(address uint64) bpf.KernelPython {
 	kernel := l.kernel
 	kernel.Interpreters = address + uint64(l.interpreters)
+	kernel.FrameBytes = max(kernel.FrameCode, kernel.FrameBack, kernel.FrameInstruction, kernel.FrameEntry)/8*8 + 8
+	kernel.CodeName, kernel.CodeFile, kernel.CodeLines = l.code.Name, l.code.FileName, l.code.LineTable
+	if l.code.QualifiedName != 0 {
+		kernel.CodeName = l.code.QualifiedName
+	}
+	kernel.BytesSize, kernel.TextLength = l.code.BytesSize, l.code.TextLength
 	if runtime.GOARCH != "amd64" { // pthread_self() is not the thread pointer there
 		kernel.ThreadKey = l.nativeThread
 	}

@@ -15,10 +15,10 @@ var staticLayouts = map[int]layout{
 			InterpreterThreads: 16,
 			ThreadNext:         8, ThreadKey: 152, ThreadFrame: 56, ThreadFrameIndirect: 8, // cframe, current_frame
 			FrameCode: 32, FrameBack: 48, FrameInstruction: 56, FrameEntry: 68,
-			CodeBytes: 184, CodeIdentity: 120,
+			CodeBytes: 184,
 		},
 		code: CodeLayout{
-			Minor: 11, FileName: 112, Name: 120, QualifiedName: 128, FirstLine: 72, LineTable: 136, Identity: 120,
+			Minor: 11, FileName: 112, Name: 120, QualifiedName: 128, FirstLine: 72, LineTable: 136,
 			FirstTraceable: 168, BytesSize: 16, BytesData: 32, TextLength: 16, TextState: 32, TextASCII: 48, TextCompact: 72,
 		},
 		interpreters: 40, threadInterpreter: 16, nativeThread: 160,
@@ -29,10 +29,10 @@ var staticLayouts = map[int]layout{
 			InterpreterThreads: 72,
 			ThreadNext:         8, ThreadKey: 136, ThreadFrame: 56, ThreadFrameIndirect: 0, // cframe, current_frame
 			FrameCode: 0, FrameBack: 8, FrameInstruction: 56, FrameEntry: 70, FirstEntryOwner: firstEntryOwner,
-			CodeBytes: 192, CodeIdentity: 120,
+			CodeBytes: 192,
 		},
 		code: CodeLayout{
-			Minor: 12, FileName: 112, Name: 120, QualifiedName: 128, FirstLine: 68, LineTable: 136, Identity: 120,
+			Minor: 12, FileName: 112, Name: 120, QualifiedName: 128, FirstLine: 68, LineTable: 136,
 			FirstTraceable: 176, BytesSize: 16, BytesData: 32, TextLength: 16, TextState: 32, TextASCII: 40, TextCompact: 56,
 		},
 		interpreters: 40, threadInterpreter: 16, nativeThread: 144,
@@ -51,10 +51,9 @@ func objectsLayout(minor int, lasti uint16, scale uint8) layout {
 			InterpreterThreads: 8,
 			ThreadNext:         8, ThreadKey: 176, ThreadFrame: 24, ThreadFrameIndirect: noIndirection,
 			FrameCode: 32, FrameBack: 24, FrameInstruction: lasti, InstructionScale: scale,
-			CodeIdentity: 104,
 		},
 		code: CodeLayout{
-			Minor: minor, FileName: 104, Name: 112, FirstLine: 40, LineTable: 120, Identity: 104,
+			Minor: minor, FileName: 104, Name: 112, FirstLine: 40, LineTable: 120,
 			BytesSize: 16, BytesData: 32, TextLength: 16, TextState: 32, TextASCII: 48, TextCompact: 72,
 		},
 		interpreters: 32, threadInterpreter: 16,

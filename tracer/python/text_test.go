@@ -11,7 +11,7 @@ import (
 
 // imageLayout is where drawn puts things.
 var imageLayout = CodeLayout{
-	Minor: 12, FileName: 112, Name: 120, QualifiedName: 128, FirstLine: 68, LineTable: 136, FirstTraceable: 176, Identity: 120,
+	Minor: 12, FileName: 112, Name: 120, QualifiedName: 128, FirstLine: 68, LineTable: 136, FirstTraceable: 176,
 	BytesSize: 16, BytesData: 32, TextLength: 16, TextState: 32, TextASCII: 40, TextCompact: 56,
 }
 
@@ -89,7 +89,7 @@ func TestReadCodeOfABrokenObject(t *testing.T) {
 		if _, err := ReadCode(drawn(), 1, imageLayout); err == nil || err.Error() != "read code object at 0x1: no memory at 0x1" {
 			t.Error(err)
 		}
-		if _, err := ReadIdentity(drawn(), 1<<64-1, imageLayout); err == nil {
+		if _, err := ReadFingerprint(drawn(), 1<<64-1, imageLayout); err == nil {
 			t.Error("an identity behind the address space was read")
 		}
 	})
@@ -186,7 +186,7 @@ func (m *countingMemory) ReadMemory(address uint64, buffer []byte) error {
 func withOffset(layout CodeLayout, field uint8, offset uint16) CodeLayout {
 	offsets := []*uint16{
 		&layout.FileName, &layout.Name, &layout.QualifiedName, &layout.FirstLine, &layout.LineTable, &layout.FirstTraceable,
-		&layout.Identity, &layout.BytesSize, &layout.BytesData, &layout.TextLength, &layout.TextState, &layout.TextASCII,
+		&layout.BytesSize, &layout.BytesData, &layout.TextLength, &layout.TextState, &layout.TextASCII,
 		&layout.TextCompact,
 	}
 	*offsets[int(field)%len(offsets)] = offset

@@ -7,6 +7,7 @@
 #include "walk.h"
 
 #define MAX_THREADS 512     /* interpreters and thread states looked at */
+#define MAX_STATES 4        /* of one thread */
 #define NO_STRUCT 0xffff    /* thread_frame_indirect: none */
 #define IDENTITY_POINTERS 4 /* of a code object: file name, name, since 3.11 qualified name, line table */
 #define CONTENT_WORDS 5     /* of line table and file name: length, hash value, what comes first */
@@ -48,6 +49,8 @@ __attribute__((noinline)) int find_thread(struct walk *walk)
 	if (!walk)
 		return 0;
 	interpreter = walk->interpreter;
+	if (walk->thread && !read_word(&thread, walk->thread + walk->python.thread_next))
+		return 0;
 	for (int i = 0; i < MAX_THREADS; i++) {
 		if (!thread) {
 			__u64 from =
@@ -193,7 +196,7 @@ static __always_inline void walk_run(struct walk *walk)
 }
 
 /* Tells the frames of the run that a native frame of the evaluation loop stands for. Where a thread state has no more,
- * the thread is in the loop of another interpreter. */
+ * the thread is in the loop with another: of a sub-interpreter, or one made for a short while. */
 __attribute__((noinline)) int walk_python(struct walk *walk)
 {
 	__u32 before;
@@ -201,18 +204,16 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 	if (!walk)
 		return 0;
 	before = walk->stack.length;
-	if (!walk->thread && !start_python(walk)) {
-		python_fails(walk, PYTHON_NO_THREAD);
-		return 0;
-	}
-	walk_run(walk);
-	if (walk->stack.length > before || walk->frame)
-		return 0;
-	if (!find_thread(walk) || !read_innermost(walk))
-		python_fails(walk, PYTHON_NO_THREAD);
-	else
+	if (!walk->thread && !start_python(walk))
+		return python_fails(walk, PYTHON_NO_THREAD);
+	for (int i = 0; i < MAX_STATES; i++) {
 		walk_run(walk);
-	return 0;
+		if (walk->stack.length > before || walk->frame)
+			return 0;
+		if (!find_thread(walk) || !read_innermost(walk))
+			break;
+	}
+	return python_fails(walk, PYTHON_NO_THREAD);
 }
 
 /* Tells what no native frame stood for: an exception that is thrown into a generator that delegates to another leaves

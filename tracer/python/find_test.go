@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -107,6 +108,21 @@ func TestAnEmbeddedInterpreterIsFound(t *testing.T) {
 	}
 	if libraries == 0 {
 		t.Fatal("no interpreter has a library")
+	}
+}
+
+func TestLikelyFilesAreLookedAtFirstAndEachOnce(t *testing.T) {
+	file := func(path string, inode uint64) process.Mapping {
+		return process.Mapping{Path: path, Device: 1, Inode: inode, Execute: true}
+	}
+	other, again := file("/usr/lib/libother.so", 1), file("/usr/lib/libother.so", 1)
+	again.Start = 1 << 20
+	named, program := file("/opt/libpython3.12.so.1.0", 2), file("/usr/bin/program", 3)
+	data := process.Mapping{Path: "/usr/lib/libdata.so", Device: 1, Inode: 4}
+	vdso := process.Mapping{Path: "[vdso]", Execute: true}
+	got := candidates(&process.Process{Executable: program.Path}, []process.Mapping{other, again, data, named, vdso, program})
+	if want := []process.Mapping{program, named, other}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 

@@ -70,6 +70,18 @@ func TestADamagedTableOfOffsetsIsRefused(t *testing.T) {
 	}
 }
 
+func TestATableOfImpossibleCodeObjectsIsRefused(t *testing.T) {
+	for minor, at := range debugVersions {
+		for position, value := range map[int]uint64{at.bytes: 8, at.qualifiedName: 200, at.lineTable: 200, at.objectType: 24} {
+			table := debugTable(minor)
+			binary.LittleEndian.PutUint64(table[position:], value)
+			if l, err := parseDebugOffsets(table); !errors.Is(err, ErrUnsupported) {
+				t.Errorf("3.%d: %d at %d: %+v, %v", minor, value, position, l, err)
+			}
+		}
+	}
+}
+
 func TestATableThatCannotBeReadIsAnError(t *testing.T) {
 	for _, size := range []int{0, 8, debugHeaderSize - 1, debugHeaderSize, debugSize - 1} {
 		l, err := readDebugLayout(fakeMemory{0x1000, debugTable(13)[:size]}, 0x1000)

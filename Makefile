@@ -10,10 +10,11 @@ LINT    := $(GO) tool -modfile=.ci/tools.mod
 GENERATE_PACKAGES := clang-14 llvm-14
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch
+KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-10s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/allocscope
@@ -33,6 +34,12 @@ test: ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
 		$(GO) test -count=1 -p 1 -timeout 20m ./...
+
+.PHONY: test-kernels
+test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulated by qemu; asks sudo for root
+	@.ci/packages $(KERNEL_PACKAGES)
+	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
+		.ci/kernels/run
 
 .PHONY: lint
 lint: ## Run the linters

@@ -2,7 +2,7 @@
 """A real training loop on the CPU: a small convolutional net, AdamW, batches from a DataLoader. Deterministic, so that two
 runs print the same losses to the last bit unless something has disturbed one of them.
 
-It speaks by lines: says "ready", then for each line with a number N trains N steps, prints the loss of each as
+The number of DataLoader workers is its argument, 0 if there is none. It speaks by lines: says "ready", then for each line with a number N trains N steps, prints the loss of each as
 float.hex(), says "done", and exits at the end of its input.
 """
 
@@ -20,10 +20,13 @@ def say(text):
     print(text, flush=True)
 
 
-def make_loader():
+def make_loader(workers):
     images = torch.randn(IMAGES, 3, 32, 32)
     labels = torch.randint(CLASSES, (IMAGES,))
-    return DataLoader(TensorDataset(images, labels), batch_size=BATCH, shuffle=True)
+    return DataLoader(
+        TensorDataset(images, labels), batch_size=BATCH, shuffle=True,
+        num_workers=workers, persistent_workers=workers > 0,
+    )  # fmt: skip
 
 
 def make_net():
@@ -34,9 +37,9 @@ def make_net():
     )  # fmt: skip
 
 
-def losses():
+def losses(workers):
     """Trains for ever; yields the loss of each step."""
-    loader, net = make_loader(), make_net()
+    loader, net = make_loader(workers), make_net()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
     criterion = nn.CrossEntropyLoss()
     while True:
@@ -52,7 +55,7 @@ def main():
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    steps = losses()
+    steps = losses(int(sys.argv[1]) if len(sys.argv) > 1 else 0)
     say("ready")
     for line in sys.stdin:
         for loss in itertools.islice(steps, int(line)):

@@ -1,6 +1,8 @@
 package tracer_test
 
 import (
+	"fmt"
+	"os"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -20,13 +22,13 @@ const python = "/usr/bin/python3"
 // A trainer is a real one: testdata/train.py with torch.
 type trainer struct{ *tracertest.Target }
 
-func startTrainer(t testing.TB) trainer {
+func startTrainer(t testing.TB, arguments ...string) trainer {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
 	}
-	target := tracertest.Start(t, python, tracertest.Source("train.py"))
+	target := tracertest.Start(t, python, append([]string{tracertest.Source("train.py")}, arguments...)...)
 	target.Await("ready")
 	return trainer{target}
 }
@@ -103,4 +105,70 @@ func cpuTime(b *testing.B, pid int) time.Duration {
 		b.Fatalf("read CPU time of %d: %v", pid, err)
 	}
 	return time.Duration(now.Nano())
+}
+
+// children gives the processes that the main thread of a process has started.
+func children(t *testing.T, pid int) (pids []int) {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, field := range strings.Fields(string(raw)) {
+		child, err := strconv.Atoi(field)
+		if err != nil {
+			t.Fatal(err)
+		}
+		pids = append(pids, child)
+	}
+	return pids
+}
+
+func TestOfATrainerAndItsWorkersHardlyAStackIsCut(t *testing.T) {
+	const workers, least, mostPerMille = 4, 100_000, 5
+	target := startTrainer(t, strconv.Itoa(workers))
+	target.train(40, nothing)
+	pids := append(children(t, target.PID()), target.PID())
+	if len(pids) != workers+1 {
+		t.Fatalf("%d workers, want %d", len(pids)-1, workers)
+	}
+	var sessions []*tracer.Session
+	for _, pid := range pids {
+		sessions = append(sessions, open(t, tracer.Options{PID: pid, Interval: 1}))
+	}
+	var before, stacks, cut uint64
+	for _, s := range sessions {
+		n, bad := cutStacks(t, s)
+		before += bad
+		stacks -= n
+		cut -= bad
+	}
+	target.train(60, nothing)
+	for i, s := range sessions {
+		n, bad := cutStacks(t, s)
+		stacks += n
+		cut += bad
+		if events, _, err := s.Counters(); err != nil || events.Stacks == 0 {
+			t.Errorf("no stack of process %d of %d was taken: %v", i, len(pids), err)
+		}
+	}
+	t.Logf("%d of %d stacks are cut, besides %d before their tables were made", cut, stacks, before)
+	if stacks < least || cut*1000 > mostPerMille*stacks {
+		t.Errorf("%d of %d stacks are cut, want at most %d per mille of at least %d", cut, stacks, mostPerMille, least)
+	}
+}
+
+// cutStacks gives how many stacks were taken, and how many of them are not whole.
+func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
+	t.Helper()
+	events, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range losses {
+		if strings.HasPrefix(l.Reason, "stacks ") {
+			cut += l.Count
+		}
+	}
+	return events.Stacks, cut
 }

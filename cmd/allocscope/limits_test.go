@@ -58,10 +58,10 @@ func TestALiveMapThatHasBeenFullTakesAllocationsAgain(t *testing.T) {
 	}
 }
 
-// The ring buffer of 1 MiB takes 13107 notices of 80 bytes; the first 2 * pieces calls may have been read before allocscope sleeps.
+// The ring buffer of 4 MiB takes 52428 notices of 80 bytes; the first 2 * pieces calls may have been read before allocscope sleeps.
 func TestAFullRingIsCountedAndTheMappingsComeFromProc(t *testing.T) {
 	const (
-		cycles, ring = 20000, 1 << 20 / 80
+		cycles, ring = 80000, 4 << 20 / 80
 		page         = 4096
 		pieces, size = 16, 1 << 20
 	)

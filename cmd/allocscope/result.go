@@ -5,6 +5,7 @@ import (
 	"io"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"text/tabwriter"
 
@@ -46,21 +47,49 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 	return err
 }
 
-// whereText is the function that holds, the file it is in, and its nearest callers.
+// whereText is the function that holds, the file it is in, and its nearest callers: those of Python, if there are any, with
+// their lines.
 func whereText(a export.Accumulation) string {
-	const callers = 3
+	const natives, pythons = 3, 3
 	text := a.Function
-	if a.Module != "" && !strings.Contains(text, "+0x") {
+	switch {
+	case len(a.Stack) > 0 && pythonFrame.MatchString(a.Stack[0]):
+		text = shortFrame(a.Stack[0])
+	case a.Module != "" && !strings.Contains(text, "+0x"):
 		text += " (" + filepath.Base(a.Module) + ")"
 	}
 	if a.Kind != "heap" {
 		text = fmt.Sprintf("[%s] %s", a.Kind, text)
 	}
-	for _, frame := range a.Stack[min(1, len(a.Stack)):min(1+callers, len(a.Stack))] {
-		name, _, _ := strings.Cut(frame, " (/")
-		text += " < " + name
+	callers := a.Stack[min(1, len(a.Stack)):]
+	first := slices.IndexFunc(callers, pythonFrame.MatchString)
+	if first < 0 {
+		return text + callersText(callers[:min(natives, len(callers))])
+	}
+	if first > 1 {
+		text += callersText(callers[:1]) + " < ..."
+	} else {
+		text += callersText(callers[:first])
+	}
+	return text + callersText(callers[first:min(first+pythons, len(callers))])
+}
+
+func callersText(frames []string) (text string) {
+	for _, f := range frames {
+		text += " < " + shortFrame(f)
 	}
 	return text
+}
+
+var pythonFrame = regexp.MustCompile(`^(.*) \((.*):(\d+)\)$`) // as export.StackText writes it
+
+// shortFrame is a frame without the folders of its file; of a library no name at all.
+func shortFrame(frame string) string {
+	if m := pythonFrame.FindStringSubmatch(frame); m != nil {
+		return fmt.Sprintf("%s (%s:%s)", m[1], filepath.Base(m[2]), m[3])
+	}
+	name, _, _ := strings.Cut(frame, " (/")
+	return name
 }
 
 func endText(ended string) string {

@@ -193,15 +193,3 @@ func (f *File) problem(err error) {
 		f.problems = append(f.problems, err)
 	}
 }
-
-// PageAddress converts the offset of a mapping, which is that of a page, to the virtual address that the ELF headers give
-// that page: the one that an executable PT_LOAD begins or goes on in. ok is false if there is none.
-func (f *File) PageAddress(offset uint64) (vaddr uint64, ok bool) {
-	const page = 4096 // the smallest there is: a segment may begin anywhere in its first
-	for _, s := range f.image.loads {
-		if elf.ProgFlag(s.Flags)&elf.PF_X != 0 && offset >= s.Off&^(page-1) && offset < s.Off+s.Filesz {
-			return s.Vaddr + offset - s.Off, true
-		}
-	}
-	return 0, false
-}

@@ -3,11 +3,16 @@ package tracertest
 
 import (
 	"bufio"
+	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,10 +32,12 @@ func Source(name string) string {
 	return filepath.Join(filepath.Dir(here), "..", "..", "testdata", name)
 }
 
+// Kept names a folder where what Build makes stays and is found again, for machines without a compiler. Unset: there is none.
+const Kept = "ALLOCSCOPE_TARGETS"
+
 var builds struct {
 	sync.Mutex
 	dir string
-	of  map[string]string
 }
 
 // Build compiles a C or C++ program of testdata with gcc and gives its path. The same flags build it once.
@@ -38,39 +45,45 @@ func Build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	builds.Lock()
 	defer builds.Unlock()
-	key := source + " " + strings.Join(flags, " ")
-	if path, ok := builds.of[key]; ok {
+	path := place(t, source, flags)
+	if _, err := os.Stat(path); err == nil {
 		return path
 	}
-	if builds.of == nil {
-		builds.of = make(map[string]string)
+	compiler := "gcc"
+	if filepath.Ext(source) == ".cc" {
+		compiler = "g++"
+	}
+	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
+	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler, strings.Join(arguments, " "), err, out)
+	}
+	return path
+}
+
+// place gives the path for a program, which is the same for the same source and flags.
+func place(t testing.TB, source string, flags []string) string {
+	t.Helper()
+	parent := os.Getenv(Kept)
+	if parent == "" && builds.dir == "" {
 		dir, err := os.MkdirTemp("", "allocscope-test-")
 		if err != nil {
 			t.Fatal(err)
 		}
 		builds.dir = dir
 	}
-	name, compiler := strings.TrimSuffix(source, filepath.Ext(source)), "gcc"
-	if filepath.Ext(source) == ".cc" {
-		compiler = "g++"
-	}
-	if strings.Contains(key, "-shared") {
-		name = "lib" + name + ".so"
-	}
-	dir, err := os.MkdirTemp(builds.dir, "")
-	if err != nil {
+	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", source, flags))
+	dir := filepath.Join(cmp.Or(parent, builds.dir), hex.EncodeToString(key[:8]))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	path := filepath.Join(dir, name)
-	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
-	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler, strings.Join(arguments, " "), err, out)
+	name := strings.TrimSuffix(source, filepath.Ext(source))
+	if slices.Contains(flags, "-shared") {
+		name = "lib" + name + ".so"
 	}
-	builds.of[key] = path
-	return path
+	return filepath.Join(dir, name)
 }
 
-// Cleanup removes what Build has made; TestMain calls it.
+// Cleanup removes what Build has made, unless it is to be kept; TestMain calls it.
 func Cleanup() {
 	if builds.dir != "" {
 		os.RemoveAll(builds.dir)

@@ -94,11 +94,9 @@ func (s *Space) entry(m process.Mapping, urgent bool) bpf.KernelMapping {
 	if f.headers == nil {
 		return entry
 	}
-	address, ok := f.headers.PageAddress(m.Offset)
-	if !ok {
-		return entry
+	if bias, ok := f.headers.Bias(m.Start, m.Offset); ok {
+		entry.Kind, entry.Table, entry.Bias = bpf.KernelMappingKindMAPPING_TABLE, f.table, bias
 	}
-	entry.Kind, entry.Table, entry.Bias = bpf.KernelMappingKindMAPPING_TABLE, f.table, m.Start-address
 	return entry
 }
 

@@ -1,0 +1,43 @@
+#!/usr/bin/env python3
+"""Maps and unmaps a page from deep in a stack of Python and C, as often as it is told.
+
+It speaks by lines: says "ready", then for each line with a number N maps N times, says "done", and exits at the end of its
+input. The stack has some 40 frames: sorted() and reduce() call back into Python.
+"""
+
+import functools
+import mmap
+import sys
+
+LEVELS = 3
+
+
+def work(times):
+    for _ in range(times):
+        mmap.mmap(-1, mmap.PAGESIZE).close()
+
+
+def by_reduce(level, times):
+    functools.reduce(lambda _, n: descend(level - 1, n), [times], None)
+
+
+def by_sorted(level, times):
+    sorted([times], key=lambda n: by_reduce(level, n) or n)
+
+
+def descend(level, times):
+    if level:
+        by_sorted(level, times)
+    else:
+        work(times)
+
+
+def main():
+    print("ready", flush=True)
+    for line in sys.stdin:
+        descend(LEVELS, int(line))
+        print("done", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -108,7 +108,12 @@ __attribute__((used)) void run(void)
 }
 
 #ifdef __x86_64__
-__asm__(".globl _start\n_start: xor %ebp, %ebp\n\tand $-16, %rsp\n\tcall run\n\thlt");
+#define SP "%rsp"
+#define PC "%rip"
 #else
-__asm__(".globl _start\n_start: xor %ebp, %ebp\n\tand $-16, %esp\n\tcall run\n\thlt");
+#define SP "%esp"
+#define PC "%eip"
 #endif
+/* No caller: the return address is undefined, as in the C library's own _start. */
+__asm__(".globl _start\n_start: .cfi_startproc\n\t.cfi_undefined " PC "\n\txor %ebp, %ebp\n\tand $-16, " SP
+	"\n\tcall run\n\thlt\n\t.cfi_endproc");

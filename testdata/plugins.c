@@ -1,0 +1,49 @@
+/* Loads libraries and calls into them as it is told, by lines: "load PATH", "call N" (each of the libraries, N times).
+ * It says "done" after each. */
+#include <dlfcn.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+static void (*plugins[1024])(void);
+static unsigned loaded;
+
+static void load(const char *path)
+{
+	void *library = dlopen(path, RTLD_NOW | RTLD_LOCAL);
+
+	if (!library || loaded == 1024) {
+		fprintf(stderr, "load %s: %s\n", path, dlerror());
+		exit(1);
+	}
+	plugins[loaded++] = (void (*)(void))dlsym(library, "plugin_outer");
+}
+
+__attribute__((noinline)) static void call_all(unsigned times)
+{
+	while (times--)
+		for (unsigned i = 0; i < loaded; i++)
+			plugins[i]();
+}
+
+static void say(const char *text)
+{
+	printf("%s\n", text);
+	fflush(stdout);
+}
+
+int main(void)
+{
+	char line[4096];
+
+	say("ready");
+	while (fgets(line, sizeof(line), stdin)) {
+		line[strcspn(line, "\n")] = 0;
+		if (!strncmp(line, "load ", 5))
+			load(line + 5);
+		else
+			call_all(atoi(line + 5));
+		say("done");
+	}
+	return 0;
+}

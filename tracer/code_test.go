@@ -1,0 +1,203 @@
+package tracer_test
+
+// Code that comes while a process is traced.
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// host is testdata/plugins.c under trace.
+type host struct {
+	*tracertest.Target
+	session *tracer.Session
+	t       *testing.T
+}
+
+func startHost(t *testing.T) host {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "plugins.c", "-fomit-frame-pointer", "-ldl"))
+	target.Await("ready")
+	return host{target, open(t, tracer.Options{PID: target.PID(), Interval: 1}), t}
+}
+
+// load makes the program load a copy of a library of its own name.
+func (h host) load(library, name string) (path string) {
+	h.t.Helper()
+	content, err := os.ReadFile(library)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	path = filepath.Join(h.t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+	h.Say("load " + path)
+	h.Await("done")
+	return path
+}
+
+func (h host) call(times int) {
+	h.Say(fmt.Sprintf("call %d", times))
+	h.Await("done")
+}
+
+// throughPlugin counts the allocations whose stacks are whole and lead through both functions of the library, and all that
+// the library made, by their size.
+func (h host) throughPlugin(size int64) (whole, all int) {
+	h.t.Helper()
+	for _, held := range snapshot(h.t, h.session).Holdings {
+		if held.Kind != growth.KindHeap || held.InuseObjects == 0 || held.InuseBytes != size*int64(held.InuseObjects) {
+			continue
+		}
+		all += int(held.InuseObjects)
+		if names := functions(held.Stack); held.Stack.Truncated == "" && slices.Contains(names, "plugin_inner") &&
+			slices.Contains(names, "plugin_outer") && slices.Contains(names, "main") {
+			whole += int(held.InuseObjects)
+		}
+	}
+	return whole, all
+}
+
+func functions(s *growth.Stack) []string {
+	names := make([]string, len(s.Frames))
+	for i, f := range s.Frames {
+		names[i] = f.Function
+	}
+	return names
+}
+
+// mustFollow calls the library until the first stack through it is whole, and wants that all from then on are, and that
+// those before are counted.
+func (h host) mustFollow(size int64) {
+	h.t.Helper()
+	const attempts, calls = 500, 100
+	early := 0
+	for whole := 0; whole == 0; early++ {
+		if early == attempts {
+			h.t.Fatal("no stack through the library is whole")
+		}
+		h.call(1)
+		h.session.AwaitTables()
+		whole, _ = h.throughPlugin(size)
+	}
+	before, allBefore := h.throughPlugin(size)
+	h.call(calls)
+	after, all := h.throughPlugin(size)
+	if after-before != calls || all-allBefore != calls {
+		h.t.Errorf("%d of %d stacks are whole, want %d", after-before, all-allBefore, calls)
+	}
+	if _, cut := cutStacks(h.t, h.session); int(cut) != allBefore-before {
+		h.t.Errorf("%d stacks are counted as cut, but %d are", cut, allBefore-before)
+	}
+}
+
+func TestStacksLeadThroughALibraryThatIsLoadedWhileItIsTraced(t *testing.T) {
+	h := startHost(t)
+	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=111"), "late.so")
+	h.mustFollow(111)
+}
+
+func TestStacksLeadThroughALibraryThatWasDeletedAfterLoading(t *testing.T) {
+	h := startHost(t)
+	path := h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=112"), "gone.so")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	h.mustFollow(112)
+}
+
+func TestHundredsOfLibrariesOfOneBuildIDShareATable(t *testing.T) {
+	const libraries = 300
+	h := startHost(t)
+	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=113")
+	before := h.session.Tables().Files
+	for i := range libraries {
+		h.load(library, fmt.Sprintf("plugin%d.so", i))
+	}
+	h.mustFollowAll(113, libraries)
+	if more := h.session.Tables().Files - before; more != 1 {
+		t.Errorf("%d tables for copies of one library, want 1", more)
+	}
+}
+
+func TestLibrariesWithoutBuildIDHaveTablesOfTheirOwn(t *testing.T) {
+	const libraries = 5
+	h := startHost(t)
+	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=114", "-Wl,--build-id=none")
+	before := h.session.Tables().Files
+	for i := range libraries {
+		h.load(library, fmt.Sprintf("plugin%d.so", i))
+	}
+	h.mustFollowAll(114, libraries)
+	if more := h.session.Tables().Files - before; more != libraries {
+		t.Errorf("%d tables, want %d", more, libraries)
+	}
+}
+
+// mustFollowAll calls all libraries once in each round until a round's stacks are all whole.
+func (h host) mustFollowAll(size int64, libraries int) {
+	h.t.Helper()
+	const attempts = 100
+	for range attempts {
+		before, _ := h.throughPlugin(size)
+		h.call(1)
+		h.session.AwaitTables()
+		if after, _ := h.throughPlugin(size); after-before == libraries {
+			return
+		}
+	}
+	h.t.Errorf("the stacks through %d libraries never are all whole", libraries)
+}
+
+func TestStacksLeadThroughALibraryWithDebugFrameAlone(t *testing.T) {
+	h := startHost(t)
+	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=117", "-g",
+		"-fno-asynchronous-unwind-tables", "-fno-unwind-tables"), "debug.so")
+	h.mustFollow(117)
+}
+
+func TestCodeWithoutUnwindInformationIsFollowedByFramePointersAndSaysSo(t *testing.T) {
+	bare := []string{"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-g0"}
+	t.Run("with frame pointers", func(t *testing.T) {
+		h := startHost(t)
+		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...), "bare.so")
+		h.mustEventually(115, func(s *growth.Stack) bool {
+			return s.Truncated == "" && len(s.Frames) > 2 && strings.HasSuffix(functions(s)[2], "[by frame pointer]")
+		})
+	})
+	t.Run("without", func(t *testing.T) {
+		h := startHost(t)
+		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...), "blind.so")
+		h.mustEventually(116, func(s *growth.Stack) bool {
+			return s.Truncated != "" && functions(s)[1] == "plugin_inner"
+		})
+	})
+}
+
+// mustEventually calls the libraries until a stack of such an allocation is as wanted.
+func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
+	h.t.Helper()
+	const attempts = 100
+	var last *growth.Stack
+	for range attempts {
+		h.call(1)
+		h.session.AwaitTables()
+		for _, held := range snapshot(h.t, h.session).Holdings {
+			if held.InuseObjects > 0 && held.InuseBytes == size*int64(held.InuseObjects) && len(held.Stack.Frames) > 1 {
+				if last = held.Stack; wanted(last) {
+					return
+				}
+			}
+		}
+	}
+	h.t.Errorf("no stack is as wanted; the last is %q, cut: %q", functions(last), last.Truncated)
+}

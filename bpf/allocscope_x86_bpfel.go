@@ -231,6 +231,8 @@ const (
 	KernelRuleKindRULE_PLT             KernelRuleKind = 9
 	KernelRuleKindRULE_SIGNAL          KernelRuleKind = 10
 	KernelRuleKindRULE_FRAME_POINTER   KernelRuleKind = 11
+	KernelRuleKindRULE_GUESS           KernelRuleKind = 12
+	KernelRuleKindRULE_NOT_READY       KernelRuleKind = 13
 )
 
 type KernelStack struct {
@@ -306,6 +308,7 @@ const (
 	KernelMapAsked         = "asked"
 	KernelMapCodes         = "codes"
 	KernelMapCounters      = "counters"
+	KernelMapFoundRules    = "found_rules"
 	KernelMapLive          = "live"
 	KernelMapMappings      = "mappings"
 	KernelMapNotices       = "notices"
@@ -403,6 +406,7 @@ type KernelMapSpecs struct {
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
@@ -450,6 +454,7 @@ type KernelMaps struct {
 	Asked        *ebpf.Map `ebpf:"asked"`
 	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
+	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
 	Notices      *ebpf.Map `ebpf:"notices"`
@@ -469,6 +474,7 @@ func (m *KernelMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
+		m.FoundRules,
 		m.Live,
 		m.Mappings,
 		m.Notices,

@@ -195,6 +195,20 @@ static __always_inline void walk_run(struct walk *walk)
 			break;
 }
 
+/* Puts what user space told of the interpreter into the walk. */
+static __always_inline bool load_python(struct walk *walk)
+{
+	struct python *python;
+
+	if (walk->has_python)
+		return true;
+	python = bpf_map_lookup_elem(&pythons, &walk->stack.tgid);
+	if (python)
+		walk->python = *python;
+	walk->has_python = python;
+	return python;
+}
+
 /* Tells the frames of the run that a native frame of the evaluation loop stands for. Where a thread state has no more,
  * the thread is in the loop with another: of a sub-interpreter, or one made for a short while. */
 __attribute__((noinline)) int walk_python(struct walk *walk)
@@ -204,6 +218,8 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 	if (!walk)
 		return 0;
 	before = walk->stack.length;
+	if (!load_python(walk))
+		return 0;
 	if (!walk->thread && !start_python(walk))
 		return python_fails(walk, PYTHON_NO_THREAD);
 	for (int i = 0; i < MAX_STATES; i++) {
@@ -224,19 +240,11 @@ static __always_inline void finish_python(struct walk *walk)
 		step_python(walk);
 }
 
-/* Whether the address is in the evaluation loop. */
+/* Whether walk->address is in the evaluation loop. */
 static __always_inline bool in_loop(struct walk *walk)
 {
-	if (walk->mapping.kind != MAPPING_INTERPRETER)
+	if (walk->mapping.kind != MAPPING_INTERPRETER || !load_python(walk))
 		return false;
-	if (!walk->has_python) {
-		struct python *python = bpf_map_lookup_elem(&pythons, &walk->stack.tgid);
-
-		if (!python)
-			return false;
-		walk->python = *python;
-		walk->has_python = true;
-	}
 	for (int i = 0; i < PYTHON_RANGES; i++) {
 		const struct code_range *range = &walk->python.loop[i];
 

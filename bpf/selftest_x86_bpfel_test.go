@@ -27,6 +27,7 @@ const (
 	selftestMapAsked           = "asked"
 	selftestMapCodes           = "codes"
 	selftestMapCounters        = "counters"
+	selftestMapFoundRules      = "found_rules"
 	selftestMapLive            = "live"
 	selftestMapMappings        = "mappings"
 	selftestMapNotices         = "notices"
@@ -110,6 +111,7 @@ type selftestMapSpecs struct {
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
@@ -157,6 +159,7 @@ type selftestMaps struct {
 	Asked        *ebpf.Map `ebpf:"asked"`
 	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
+	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
 	Notices      *ebpf.Map `ebpf:"notices"`
@@ -176,6 +179,7 @@ func (m *selftestMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
+		m.FoundRules,
 		m.Live,
 		m.Mappings,
 		m.Notices,

@@ -3,42 +3,22 @@
 #pragma once
 
 #include "code.h"
-#include "python.h"
 #include "unwind.h"
 
-/* Asks user space for something, unless that has been done. */
-static __always_inline void ask(struct walk *walk, enum notice_kind kind, __u32 key, __u64 start)
-{
-	struct notice *notice;
-
-	if (bpf_map_lookup_elem(&asked, &key) || bpf_map_update_elem(&asked, &key, &key, BPF_NOEXIST))
-		return;
-	notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-	if (!notice) {
-		bpf_map_delete_elem(&asked, &key);
-		return;
-	}
-	__builtin_memset(notice, 0, sizeof(*notice));
-	notice->kind = kind;
-	notice->tgid = walk->stack.tgid;
-	notice->start = start;
-	bpf_ringbuf_submit(notice, 0);
-}
-
-/* Finds the code that walk->pc is in: the call before it, where it is a return address. */
+/* Finds the rule for walk->pc, or the call before it, where it is a return address. */
 static __always_inline bool locate(struct walk *walk)
 {
 	bool is_return = walk->kind != WORD_INTERRUPTED && walk->steps;
 	__u64 original;
 
 	walk->address = walk->pc - is_return;
-	if (find_mapping(walk))
+	if (find_rule(walk))
 		return true;
 	original = walk->slot ? replaced_return(walk->slot) : 0;
 	if (original) {
 		walk->pc = original;
 		walk->address = original - is_return;
-		if (find_mapping(walk))
+		if (find_rule(walk))
 			return true;
 	}
 	ask(walk, NOTICE_UNMAPPED, walk->stack.tgid, walk->address);
@@ -54,19 +34,13 @@ __attribute__((noinline)) int step(struct walk *walk)
 		return 1;
 	if (!locate(walk))
 		return stop(walk, END_UNMAPPED);
-	if (in_loop(walk))
+	if (walk->rule.kind & RULE_IN_LOOP) {
+		walk->rule.kind &= ~RULE_IN_LOOP;
 		walk_python(walk);
+	}
 	if (!push(walk, word_of(walk->kind, walk->pc)))
 		return 1;
-	if (walk->mapping.kind == MAPPING_ANONYMOUS || (walk->has_table && !walk->table.pages)) {
-		stopped = step_frame_pointer(walk, WORD_FRAME_POINTER);
-	} else if (!walk->has_table) {
-		ask(walk, NOTICE_WANTED, ~walk->mapping.table, walk->mapping.table);
-		stopped = stop(walk, END_NOT_READY);
-	} else {
-		find_rule(walk);
-		stopped = apply_rule(walk);
-	}
+	stopped = apply_rule(walk);
 	walk->steps++;
 	if (!stopped && !walk->pc)
 		return stop(walk, END_WHOLE);
@@ -79,6 +53,7 @@ __attribute__((noinline)) int run_walk(struct walk *walk)
 	if (!walk)
 		return 0;
 	walk->hash = walk->stack.tgid;
+	walk->generation = read_generation(walk->stack.tgid);
 	walk->stack.length = 0;
 	walk->stack.end = END_LIMIT;
 	walk->stack.python = PYTHON_FINE;

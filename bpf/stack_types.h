@@ -68,6 +68,9 @@ enum rule_kind {
 	RULE_PLT,             /* CFA = sp + 8, or + 16 from byte 11 of an entry of 16 on (x86-64) */
 	RULE_SIGNAL,          /* all registers are in the signal frame that sp points to */
 	RULE_FRAME_POINTER,   /* both are at the frame pointer */
+	/* In no table: */
+	RULE_GUESS,     /* code without unwind information: perhaps both are at the frame pointer */
+	RULE_NOT_READY, /* the table is still being made */
 };
 
 /* Where the caller's frame pointer is. */
@@ -80,11 +83,13 @@ enum fp_rule {
 
 /* One rule of an unwind table. */
 struct rule {
-	__u8 kind; /* enum rule_kind */
+	__u8 kind; /* enum rule_kind, on the way through the kernel with RULE_IN_LOOP */
 	__u8 fp;   /* enum fp_rule, and `extra` << 4: bytes / 8 of a DEREF, or enum leaf_register */
 	__s16 fp_offset;
 	__s32 cfa_offset;
 };
+
+#define RULE_IN_LOOP 0x80 /* the code is Python's evaluation loop */
 
 /* Registers that a rule may name where the thread stands (x86-64). */
 enum leaf_register {
@@ -117,8 +122,8 @@ enum mapping_kind {
 	MAPPING_ANONYMOUS,   /* generated code: frame pointers are all there is */
 };
 
-/* One executable mapping of a process. Element 0 of a process's array is their number, in `start`; the others are
- * sorted by address. */
+/* One executable mapping of a process. Element 0 of a process's array has their number in `start` and in `bias` a
+ * number that no other array had; the others are sorted by address. */
 struct mapping {
 	__u64 start; /* addresses of the process */
 	__u64 end;

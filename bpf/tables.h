@@ -6,6 +6,7 @@
 #include "stack_types.h"
 
 #define BPF_MAP_TYPE_ARRAY 2
+#define FOUND_RULES 16384 /* a power of two */
 #define BPF_MAP_TYPE_LRU_HASH 9
 #define BPF_MAP_TYPE_ARRAY_OF_MAPS 12
 #define BPF_MAP_TYPE_HASH_OF_MAPS 13
@@ -41,6 +42,20 @@ struct {
 			__uint(value_size, sizeof(struct mapping));
 		});
 } mappings SEC(".maps");
+
+/* Rules that have been found, by a hash of address and mappings. Many threads write at a time: `check` is that hash
+ * combined with the rule, so that halves of two entries are taken for none. */
+struct found_rule {
+	__u64 rule;
+	__u64 check;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FOUND_RULES);
+	__type(key, __u32);
+	__type(value, struct found_rule);
+} found_rules SEC(".maps");
 
 /* Interpreters by process; absent: none that is known. */
 struct {

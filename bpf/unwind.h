@@ -2,6 +2,7 @@
 /* Native frames: which code an address is in, which rule holds there, and what the rule makes of the registers. */
 #pragma once
 
+#include "python.h"
 #include "task.h"
 #if defined(__TARGET_ARCH_x86)
 #include "unwind_x86.h"
@@ -69,8 +70,8 @@ __attribute__((noinline)) int find_mapping(struct walk *walk)
 	return 0;
 }
 
-/* Leaves the rule for walk->address in the walk; RULE_NONE where the table has none. */
-__attribute__((noinline)) int find_rule(struct walk *walk)
+/* Leaves the rule of the mapping's table for walk->address in the walk; RULE_NONE where the table has none. */
+__attribute__((noinline)) int search_table(struct walk *walk)
 {
 	__u32 page, low = 0, high = 0, row = 0, offset;
 	struct rule *rule;
@@ -111,6 +112,64 @@ __attribute__((noinline)) int find_rule(struct walk *walk)
 	if (rule)
 		walk->rule = *rule;
 	return 0;
+}
+
+/* The mappings that the walk sees throughout; 0: nothing is known of the process. */
+static __always_inline __u64 read_generation(__u32 tgid)
+{
+	void *process = bpf_map_lookup_elem(&mappings, &tgid);
+	struct mapping *first;
+	__u32 zero = 0;
+
+	first = process ? bpf_map_lookup_elem(process, &zero) : NULL;
+	return first ? first->bias : 0;
+}
+
+/* Leaves the rule for walk->address in the walk, if it was found before; gives its place among those. */
+static __always_inline struct found_rule *recall_rule(struct walk *walk, __u64 key, bool *known)
+{
+	__u32 place = key & (FOUND_RULES - 1);
+	volatile struct found_rule *found = bpf_map_lookup_elem(&found_rules, &place);
+
+	*known = false;
+	if (found) {
+		walk->packed_rule = found->rule;
+		*known = (found->check ^ walk->packed_rule) == key;
+	}
+	return (struct found_rule *)found;
+}
+
+/* Leaves the rule for walk->address, which is in walk->mapping, in the walk. */
+static __always_inline void find_rule_there(struct walk *walk)
+{
+	walk->packed_rule = 0;
+	if (walk->mapping.kind == MAPPING_ANONYMOUS || (walk->has_table && !walk->table.pages))
+		walk->rule.kind = RULE_GUESS;
+	else if (!walk->has_table)
+		walk->rule.kind = RULE_NOT_READY;
+	else
+		search_table(walk);
+	if (in_loop(walk))
+		walk->rule.kind |= RULE_IN_LOOP;
+}
+
+/* Leaves the rule for walk->address in the walk. 0: no code is known there. */
+static __always_inline int find_rule(struct walk *walk)
+{
+	__u64 key = mix(walk->generation, walk->address);
+	bool known;
+	struct found_rule *found = recall_rule(walk, key, &known);
+
+	if (known)
+		return 1;
+	if (!find_mapping(walk))
+		return 0;
+	find_rule_there(walk);
+	if (found && (walk->rule.kind & ~RULE_IN_LOOP) != RULE_NOT_READY) {
+		found->rule = walk->packed_rule;
+		found->check = key ^ walk->packed_rule;
+	}
+	return 1;
 }
 
 /* The caller as frame pointers tell it. */
@@ -169,6 +228,11 @@ __attribute__((noinline)) int apply_rule(struct walk *walk)
 	if (!walk)
 		return 1;
 	switch (walk->rule.kind) {
+	case RULE_NOT_READY:
+		ask(walk, NOTICE_WANTED, ~walk->mapping.table, walk->mapping.table);
+		return stop(walk, END_NOT_READY);
+	case RULE_GUESS:
+		return step_frame_pointer(walk, WORD_FRAME_POINTER);
 	case RULE_NONE:
 		return stop(walk, END_NO_RULE);
 	case RULE_UNSUPPORTED:

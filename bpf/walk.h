@@ -25,7 +25,11 @@ struct walk {
 	struct mapping mapping;
 	bool has_table;
 	struct table_header table;
-	struct rule rule;
+	__u64 generation; /* of the process's mappings */
+	union {
+		struct rule rule;
+		__u64 packed_rule;
+	};
 	/* Python: set when the evaluation loop is first met. */
 	struct python python;
 	bool has_python;
@@ -101,4 +105,23 @@ static __always_inline int stop(struct walk *walk, enum stack_end why)
 {
 	walk->stack.end = why;
 	return 1;
+}
+
+/* Asks user space for something, unless that has been done. */
+static __always_inline void ask(struct walk *walk, enum notice_kind kind, __u32 key, __u64 start)
+{
+	struct notice *notice;
+
+	if (bpf_map_lookup_elem(&asked, &key) || bpf_map_update_elem(&asked, &key, &key, BPF_NOEXIST))
+		return;
+	notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+	if (!notice) {
+		bpf_map_delete_elem(&asked, &key);
+		return;
+	}
+	__builtin_memset(notice, 0, sizeof(*notice));
+	notice->kind = kind;
+	notice->tgid = walk->stack.tgid;
+	notice->start = start;
+	bpf_ringbuf_submit(notice, 0);
 }

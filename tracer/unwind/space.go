@@ -62,10 +62,10 @@ func (s *Space) Update(maps []process.Mapping, interpreter process.Mapping, urge
 		entries = append(entries, entry)
 	}
 	s.missing.Store(int64(missing))
-	entries[0].Start = uint64(len(entries) - 1)
-	if slices.Equal(entries, s.sent) {
+	if len(s.sent) > 0 && slices.Equal(entries[1:], s.sent[1:]) {
 		return nil
 	}
+	entries[0].Start, entries[0].Bias = uint64(len(entries)-1), s.tables.generation()
 	if err := s.send(entries); err != nil {
 		return err
 	}

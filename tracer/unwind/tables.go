@@ -32,8 +32,10 @@ type Tables struct {
 	working int
 	bytes   int
 	closed  bool
-	stats   Stats
-	workers sync.WaitGroup
+
+	generations uint64
+	stats       Stats
+	workers     sync.WaitGroup
 }
 
 // Stats says what the tables hold.
@@ -118,6 +120,14 @@ func (t *Tables) Add(id Identity, path string, urgent bool, open func() (Source,
 	t.queue = append(t.queue, job{index, source, id.Size, path, urgent})
 	t.changed.Broadcast()
 	return index, nil
+}
+
+// generation gives a number that was not given before, for a state of some process's mappings.
+func (t *Tables) generation() uint64 {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.generations++
+	return t.generations
 }
 
 // work makes tables until Close.

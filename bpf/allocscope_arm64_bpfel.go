@@ -308,6 +308,7 @@ const (
 	KernelMapAsked         = "asked"
 	KernelMapCodes         = "codes"
 	KernelMapCounters      = "counters"
+	KernelMapFoundCodes    = "found_codes"
 	KernelMapFoundRules    = "found_rules"
 	KernelMapLive          = "live"
 	KernelMapMappings      = "mappings"
@@ -321,16 +322,8 @@ const (
 	KernelMapThreads       = "threads"
 	KernelMapUnwindTables  = "unwind_tables"
 	KernelMapWalks         = "walks"
-	KernelProgEnterBrk     = "enter_brk"
-	KernelProgEnterMadvise = "enter_madvise"
-	KernelProgEnterMmap    = "enter_mmap"
-	KernelProgEnterMremap  = "enter_mremap"
-	KernelProgEnterMunmap  = "enter_munmap"
-	KernelProgExitBrk      = "exit_brk"
-	KernelProgExitMadvise  = "exit_madvise"
-	KernelProgExitMmap     = "exit_mmap"
-	KernelProgExitMremap   = "exit_mremap"
-	KernelProgExitMunmap   = "exit_munmap"
+	KernelProgEnterMapping = "enter_mapping"
+	KernelProgExitMapping  = "exit_mapping"
 	KernelProgHeapOnEntry  = "heap_on_entry"
 	KernelProgHeapOnReturn = "heap_on_return"
 	KernelProgHeapSession  = "heap_session"
@@ -383,16 +376,8 @@ type KernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelProgramSpecs struct {
-	EnterBrk     *ebpf.ProgramSpec `ebpf:"enter_brk"`
-	EnterMadvise *ebpf.ProgramSpec `ebpf:"enter_madvise"`
-	EnterMmap    *ebpf.ProgramSpec `ebpf:"enter_mmap"`
-	EnterMremap  *ebpf.ProgramSpec `ebpf:"enter_mremap"`
-	EnterMunmap  *ebpf.ProgramSpec `ebpf:"enter_munmap"`
-	ExitBrk      *ebpf.ProgramSpec `ebpf:"exit_brk"`
-	ExitMadvise  *ebpf.ProgramSpec `ebpf:"exit_madvise"`
-	ExitMmap     *ebpf.ProgramSpec `ebpf:"exit_mmap"`
-	ExitMremap   *ebpf.ProgramSpec `ebpf:"exit_mremap"`
-	ExitMunmap   *ebpf.ProgramSpec `ebpf:"exit_munmap"`
+	EnterMapping *ebpf.ProgramSpec `ebpf:"enter_mapping"`
+	ExitMapping  *ebpf.ProgramSpec `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.ProgramSpec `ebpf:"heap_session"`
@@ -406,6 +391,7 @@ type KernelMapSpecs struct {
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	FoundCodes   *ebpf.MapSpec `ebpf:"found_codes"`
 	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
@@ -454,6 +440,7 @@ type KernelMaps struct {
 	Asked        *ebpf.Map `ebpf:"asked"`
 	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
+	FoundCodes   *ebpf.Map `ebpf:"found_codes"`
 	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
@@ -474,6 +461,7 @@ func (m *KernelMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
+		m.FoundCodes,
 		m.FoundRules,
 		m.Live,
 		m.Mappings,
@@ -504,16 +492,8 @@ type KernelVariables struct {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelPrograms struct {
-	EnterBrk     *ebpf.Program `ebpf:"enter_brk"`
-	EnterMadvise *ebpf.Program `ebpf:"enter_madvise"`
-	EnterMmap    *ebpf.Program `ebpf:"enter_mmap"`
-	EnterMremap  *ebpf.Program `ebpf:"enter_mremap"`
-	EnterMunmap  *ebpf.Program `ebpf:"enter_munmap"`
-	ExitBrk      *ebpf.Program `ebpf:"exit_brk"`
-	ExitMadvise  *ebpf.Program `ebpf:"exit_madvise"`
-	ExitMmap     *ebpf.Program `ebpf:"exit_mmap"`
-	ExitMremap   *ebpf.Program `ebpf:"exit_mremap"`
-	ExitMunmap   *ebpf.Program `ebpf:"exit_munmap"`
+	EnterMapping *ebpf.Program `ebpf:"enter_mapping"`
+	ExitMapping  *ebpf.Program `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.Program `ebpf:"heap_session"`
@@ -522,16 +502,8 @@ type KernelPrograms struct {
 
 func (p *KernelPrograms) Close() error {
 	return _KernelClose(
-		p.EnterBrk,
-		p.EnterMadvise,
-		p.EnterMmap,
-		p.EnterMremap,
-		p.EnterMunmap,
-		p.ExitBrk,
-		p.ExitMadvise,
-		p.ExitMmap,
-		p.ExitMremap,
-		p.ExitMunmap,
+		p.EnterMapping,
+		p.ExitMapping,
 		p.HeapOnEntry,
 		p.HeapOnReturn,
 		p.HeapSession,

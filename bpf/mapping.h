@@ -15,13 +15,12 @@
 
 struct syscall_entry { /* /sys/kernel/tracing/events/syscalls/sys_enter_* /format */
 	__u64 common;
-	__u64 number;
-	__u64 args[6];
+	__s32 number;
 };
 
 struct syscall_exit {
 	__u64 common;
-	__u64 number;
+	__s32 number;
 	__s64 result;
 };
 
@@ -41,26 +40,56 @@ static __always_inline void tell_allocator(struct notice *notice, const struct t
 	notice->by_allocator = notice->malloc_slot && notice->malloc_slot == thread->malloc_return;
 }
 
-/* Starts the notice of a mapping call; NULL: not a traced process. */
-static __always_inline struct notice *mapping_begin(enum notice_kind kind)
+/* Takes the arguments of the call over. */
+static __always_inline void read_call(struct notice *notice, struct pt_regs *regs)
+{
+	switch (notice->kind) {
+	case NOTICE_MMAP:
+		notice->length = SYSCALL_ARG2(regs);
+		notice->protection = SYSCALL_ARG3(regs);
+		notice->flags = SYSCALL_ARG4(regs);
+		notice->descriptor = SYSCALL_ARG5(regs);
+		break;
+	case NOTICE_MUNMAP:
+		notice->start = SYSCALL_ARG1(regs);
+		notice->length = SYSCALL_ARG2(regs);
+		break;
+	case NOTICE_MREMAP:
+		notice->old_start = SYSCALL_ARG1(regs);
+		notice->old_length = SYSCALL_ARG2(regs);
+		notice->length = SYSCALL_ARG3(regs);
+		notice->flags = SYSCALL_ARG4(regs);
+		break;
+	case NOTICE_MADVISE:
+		notice->start = SYSCALL_ARG1(regs);
+		notice->length = SYSCALL_ARG2(regs);
+		notice->protection = SYSCALL_ARG3(regs);
+		break;
+	default: /* brk tells by its result */
+		break;
+	}
+}
+
+/* Starts the notice of a mapping call. */
+static __always_inline void mapping_begin(enum notice_kind kind, struct pt_regs *regs)
 {
 	__u32 tgid = current_tgid();
 	struct thread *thread;
-	struct pt_regs *regs;
+	struct notice *pending;
 
 	if (!is_traced(tgid))
-		return NULL;
+		return;
 	thread = current_thread();
 	if (!thread)
-		return NULL;
-	regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	__builtin_memset(&thread->pending, 0, sizeof(thread->pending));
-	thread->pending.kind = kind;
-	thread->pending.tgid = tgid;
-	thread->pending.time = bpf_ktime_get_ns();
-	thread->pending.stack = capture_stack(regs, tgid);
-	tell_allocator(&thread->pending, thread, REGS_SP(regs));
-	return &thread->pending;
+		return;
+	pending = &thread->pending;
+	__builtin_memset(pending, 0, sizeof(*pending));
+	pending->kind = kind;
+	pending->tgid = tgid;
+	pending->time = bpf_ktime_get_ns();
+	read_call(pending, regs);
+	pending->stack = capture_stack(regs, tgid);
+	tell_allocator(pending, thread, REGS_SP(regs));
 }
 
 /* The notice of the call that ends; NULL: its beginning was not seen. */
@@ -89,122 +118,54 @@ static __always_inline bool is_error(__s64 result)
 	return result < 0 && result >= -4095;
 }
 
-SEC("tracepoint/syscalls/sys_enter_mmap")
-int enter_mmap(struct syscall_entry *ctx)
+static __always_inline bool releases(__u64 advice)
 {
-	struct notice *notice = mapping_begin(NOTICE_MMAP);
+	return advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE ||
+	       advice == MADV_DONTNEED_LOCKED;
+}
 
-	if (!notice)
+static __always_inline enum notice_kind kind_of(__s32 number)
+{
+	switch (number) {
+	case SYSCALL_MMAP:
+		return NOTICE_MMAP;
+	case SYSCALL_MUNMAP:
+		return NOTICE_MUNMAP;
+	case SYSCALL_MREMAP:
+		return NOTICE_MREMAP;
+	case SYSCALL_BRK:
+		return NOTICE_BRK;
+	case SYSCALL_MADVISE:
+		return NOTICE_MADVISE;
+	}
+	return NOTICE_STACK;
+}
+
+/* One program for the five calls, as the verifier takes its time for each that takes stacks. The arguments come from
+ * the registers: a tracepoint has no more of them than its call. */
+SEC("tracepoint")
+int enter_mapping(struct syscall_entry *ctx)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	enum notice_kind kind = kind_of(ctx->number);
+
+	if (kind == NOTICE_STACK || (kind == NOTICE_MADVISE && !releases(SYSCALL_ARG3(regs))))
 		return 0;
-	notice->length = ctx->args[1];
-	notice->protection = ctx->args[2];
-	notice->flags = ctx->args[3];
-	notice->descriptor = ctx->args[4];
+	mapping_begin(kind, regs);
 	return 0;
 }
 
-SEC("tracepoint/syscalls/sys_exit_mmap")
-int exit_mmap(struct syscall_exit *ctx)
+SEC("tracepoint")
+int exit_mapping(struct syscall_exit *ctx)
 {
-	struct notice *notice = mapping_end(NOTICE_MMAP);
+	enum notice_kind kind = kind_of(ctx->number);
+	struct notice *notice = mapping_end(kind);
 
-	if (!notice || is_error(ctx->result))
+	if (!notice || (kind != NOTICE_BRK && is_error(ctx->result)))
 		return 0;
-	notice->time = bpf_ktime_get_ns();
-	notice->start = ctx->result;
-	return mapping_send(notice, NOTICE_MMAP);
-}
-
-SEC("tracepoint/syscalls/sys_enter_munmap")
-int enter_munmap(struct syscall_entry *ctx)
-{
-	struct notice *notice = mapping_begin(NOTICE_MUNMAP);
-
-	if (!notice)
-		return 0;
-	notice->start = ctx->args[0];
-	notice->length = ctx->args[1];
-	return 0;
-}
-
-SEC("tracepoint/syscalls/sys_exit_munmap")
-int exit_munmap(struct syscall_exit *ctx)
-{
-	struct notice *notice = mapping_end(NOTICE_MUNMAP);
-
-	if (!notice || is_error(ctx->result))
-		return 0;
-	return mapping_send(notice, NOTICE_MUNMAP);
-}
-
-SEC("tracepoint/syscalls/sys_enter_mremap")
-int enter_mremap(struct syscall_entry *ctx)
-{
-	struct notice *notice = mapping_begin(NOTICE_MREMAP);
-
-	if (!notice)
-		return 0;
-	notice->old_start = ctx->args[0];
-	notice->old_length = ctx->args[1];
-	notice->length = ctx->args[2];
-	notice->flags = ctx->args[3];
-	return 0;
-}
-
-SEC("tracepoint/syscalls/sys_exit_mremap")
-int exit_mremap(struct syscall_exit *ctx)
-{
-	struct notice *notice = mapping_end(NOTICE_MREMAP);
-
-	if (!notice || is_error(ctx->result))
-		return 0;
-	notice->time = bpf_ktime_get_ns();
-	notice->start = ctx->result;
-	return mapping_send(notice, NOTICE_MREMAP);
-}
-
-SEC("tracepoint/syscalls/sys_enter_brk")
-int enter_brk(struct syscall_entry *ctx)
-{
-	mapping_begin(NOTICE_BRK);
-	return 0;
-}
-
-SEC("tracepoint/syscalls/sys_exit_brk")
-int exit_brk(struct syscall_exit *ctx)
-{
-	struct notice *notice = mapping_end(NOTICE_BRK);
-
-	if (!notice)
-		return 0;
-	notice->time = bpf_ktime_get_ns();
-	notice->start = ctx->result; /* the break as it is now, whether it moved or not */
-	return mapping_send(notice, NOTICE_BRK);
-}
-
-SEC("tracepoint/syscalls/sys_enter_madvise")
-int enter_madvise(struct syscall_entry *ctx)
-{
-	__u64 advice = ctx->args[2];
-	struct notice *notice;
-
-	if (advice != MADV_DONTNEED && advice != MADV_FREE && advice != MADV_REMOVE && advice != MADV_DONTNEED_LOCKED)
-		return 0;
-	notice = mapping_begin(NOTICE_MADVISE);
-	if (!notice)
-		return 0;
-	notice->start = ctx->args[0];
-	notice->length = ctx->args[1];
-	notice->protection = advice;
-	return 0;
-}
-
-SEC("tracepoint/syscalls/sys_exit_madvise")
-int exit_madvise(struct syscall_exit *ctx)
-{
-	struct notice *notice = mapping_end(NOTICE_MADVISE);
-
-	if (!notice || is_error(ctx->result))
-		return 0;
-	return mapping_send(notice, NOTICE_MADVISE);
+	if (kind == NOTICE_MMAP || kind == NOTICE_MREMAP || kind == NOTICE_BRK) {
+		notice->time = bpf_ktime_get_ns();
+		notice->start = ctx->result; /* brk: the break as it is now, whether it moved or not */
+	}
+	return mapping_send(notice, kind);
 }

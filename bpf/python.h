@@ -3,14 +3,12 @@
  * the loop, it tells the frames of that run, innermost first. Offsets differ by version and come from user space. */
 #pragma once
 
+#include "code.h"
 #include "task.h"
-#include "walk.h"
 
-#define MAX_THREADS 512     /* interpreters and thread states looked at */
-#define MAX_STATES 4        /* of one thread */
-#define NO_STRUCT 0xffff    /* thread_frame_indirect: none */
-#define IDENTITY_POINTERS 4 /* of a code object: file name, name, since 3.11 qualified name, line table */
-#define CONTENT_WORDS 5     /* of line table and file name: length, hash value, what comes first */
+#define MAX_THREADS 512  /* interpreters and thread states looked at */
+#define MAX_STATES 4     /* of one thread */
+#define NO_STRUCT 0xffff /* thread_frame_indirect: none */
 
 enum run { RUN_GOES_ON, RUN_ENDS };
 
@@ -128,30 +126,6 @@ static __always_inline __u32 instruction_offset(const struct walk *walk, __u64 c
 	return (__u32)(word >> (python->frame_instruction % 8 * 8)) * python->instruction_scale;
 }
 
-/* What tells the code object apart from others that were or will be at its address. Its pointers alone do not: what
- * follows in its place often has parts in the places of its parts. */
-static __always_inline __u64 fingerprint(struct walk *walk, __u64 code)
-{
-	const struct python *python = &walk->python;
-	__u64 pointers[IDENTITY_POINTERS] = {}, lines[CONTENT_WORDS] = {}, file[CONTENT_WORDS] = {};
-	__u64 hash = 0, at;
-
-	if (!read_user(pointers, sizeof(pointers), code + python->code_file)) {
-		walk->stack.python = PYTHON_MEMORY;
-		return 0;
-	}
-	at = python->code_lines - python->code_file == 16 ? pointers[2] : pointers[3];
-	read_user(lines, sizeof(lines), at + python->bytes_size);
-	read_user(file, sizeof(file), pointers[0] + python->text_length);
-	lines[1] = 0; /* hash values, */
-	file[1] = 0;  /* which the interpreter computes some time */
-	for (int i = 0; i < 3; i++)
-		hash = mix(hash, pointers[i]);
-	for (int i = 0; i < CONTENT_WORDS; i++)
-		hash = mix(mix(hash, lines[i]), file[i]);
-	return hash >> 32;
-}
-
 static __always_inline bool push_python(struct walk *walk)
 {
 	__u64 code = frame_word(walk, walk->python.frame_code) & ~7ULL; /* 3.14 keeps flags in the lowest bits */
@@ -161,7 +135,7 @@ static __always_inline bool push_python(struct walk *walk)
 		return false;
 	}
 	push(walk, word_of(WORD_PYTHON, code));
-	return push(walk, fingerprint(walk, code) << 32 | instruction_offset(walk, code));
+	return push(walk, (__u64)recent_fingerprint(walk, code) << 32 | instruction_offset(walk, code));
 }
 
 /* Tells one frame. */

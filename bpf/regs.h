@@ -15,6 +15,17 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 #define REGS_IP(regs) ((regs)->ip)
 #define REGS_SP(regs) ((regs)->sp)
 #define REGS_FP(regs) ((regs)->bp)
+#define SYSCALL_ARG1(regs) ((regs)->di)
+#define SYSCALL_ARG2(regs) ((regs)->si)
+#define SYSCALL_ARG3(regs) ((regs)->dx)
+#define SYSCALL_ARG4(regs) ((regs)->r10)
+#define SYSCALL_ARG5(regs) ((regs)->r8)
+/* arch/x86/entry/syscalls/syscall_64.tbl */
+#define SYSCALL_MMAP 9
+#define SYSCALL_MUNMAP 11
+#define SYSCALL_BRK 12
+#define SYSCALL_MREMAP 25
+#define SYSCALL_MADVISE 28
 /* What `ret` takes off the stack: the stack pointer after a call, less this, is the one at its entry. */
 #define RETURN_SLOT 8
 
@@ -32,6 +43,17 @@ struct pt_regs { /* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
 #define REGS_SP(r) ((r)->sp)
 #define REGS_FP(r) ((r)->regs[29])
 #define REGS_LR(r) ((r)->regs[30])
+#define SYSCALL_ARG1(r) ((r)->regs[0])
+#define SYSCALL_ARG2(r) ((r)->regs[1])
+#define SYSCALL_ARG3(r) ((r)->regs[2])
+#define SYSCALL_ARG4(r) ((r)->regs[3])
+#define SYSCALL_ARG5(r) ((r)->regs[4])
+/* include/uapi/asm-generic/unistd.h */
+#define SYSCALL_BRK 214
+#define SYSCALL_MUNMAP 215
+#define SYSCALL_MREMAP 216
+#define SYSCALL_MMAP 222
+#define SYSCALL_MADVISE 233
 #define RETURN_SLOT 0
 
 #else

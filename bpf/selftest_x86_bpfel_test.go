@@ -27,6 +27,7 @@ const (
 	selftestMapAsked           = "asked"
 	selftestMapCodes           = "codes"
 	selftestMapCounters        = "counters"
+	selftestMapFoundCodes      = "found_codes"
 	selftestMapFoundRules      = "found_rules"
 	selftestMapLive            = "live"
 	selftestMapMappings        = "mappings"
@@ -111,6 +112,7 @@ type selftestMapSpecs struct {
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	FoundCodes   *ebpf.MapSpec `ebpf:"found_codes"`
 	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
@@ -159,6 +161,7 @@ type selftestMaps struct {
 	Asked        *ebpf.Map `ebpf:"asked"`
 	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
+	FoundCodes   *ebpf.Map `ebpf:"found_codes"`
 	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
@@ -179,6 +182,7 @@ func (m *selftestMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
+		m.FoundCodes,
 		m.FoundRules,
 		m.Live,
 		m.Mappings,

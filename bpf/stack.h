@@ -2,7 +2,6 @@
 /* capture_stack(): the one way to a stack ID. */
 #pragma once
 
-#include "code.h"
 #include "unwind.h"
 
 /* Finds the rule for walk->pc, or the call before it, where it is a return address. */
@@ -64,6 +63,8 @@ __attribute__((noinline)) int run_walk(struct walk *walk)
 	walk->mapping.start = 0;
 	walk->has_python = false;
 	walk->thread = 0;
+	walk->now = bpf_ktime_get_ns() >> 10;
+	walk->window_start = 0;
 	walk->frame = 0;
 	for (int i = 0; i < MAX_WORDS; i++)
 		if (step(walk))

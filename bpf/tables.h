@@ -6,7 +6,7 @@
 #include "stack_types.h"
 
 #define BPF_MAP_TYPE_ARRAY 2
-#define FOUND_RULES 16384 /* a power of two */
+#define FOUND 16384 /* entries, a power of two */
 #define BPF_MAP_TYPE_LRU_HASH 9
 #define BPF_MAP_TYPE_ARRAY_OF_MAPS 12
 #define BPF_MAP_TYPE_HASH_OF_MAPS 13
@@ -43,19 +43,48 @@ struct {
 		});
 } mappings SEC(".maps");
 
-/* Rules that have been found, by a hash of address and mappings. Many threads write at a time: `check` is that hash
- * combined with the rule, so that halves of two entries are taken for none. */
-struct found_rule {
-	__u64 rule;
+/* What has been found, by a hash of where and of the process's mappings. Many threads write at a time: `check` is that
+ * hash combined with the value, so that halves of two entries are taken for none. */
+struct found {
+	__u64 value;
 	__u64 check;
 };
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FOUND_RULES);
+	__uint(max_entries, FOUND);
 	__type(key, __u32);
-	__type(value, struct found_rule);
-} found_rules SEC(".maps");
+	__type(value, struct found);
+} found_rules SEC(".maps"); /* struct rule by address of code */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, FOUND);
+	__type(key, __u32);
+	__type(value, struct found);
+} found_codes SEC(".maps"); /* time << 32 | fingerprint by address of code object */
+
+/* Looks up what has been found. Gives its place, which may hold something else. */
+static __always_inline struct found *recall(void *map, __u64 key, __u64 *value, bool *known)
+{
+	__u32 place = key & (FOUND - 1);
+	volatile struct found *found = bpf_map_lookup_elem(map, &place);
+
+	*known = false;
+	if (found) {
+		*value = found->value;
+		*known = (found->check ^ *value) == key;
+	}
+	return (struct found *)found;
+}
+
+static __always_inline void remember(struct found *found, __u64 key, __u64 value)
+{
+	if (!found)
+		return;
+	found->value = value;
+	found->check = key ^ value;
+}
 
 /* Interpreters by process; absent: none that is known. */
 struct {

@@ -125,20 +125,6 @@ static __always_inline __u64 read_generation(__u32 tgid)
 	return first ? first->bias : 0;
 }
 
-/* Leaves the rule for walk->address in the walk, if it was found before; gives its place among those. */
-static __always_inline struct found_rule *recall_rule(struct walk *walk, __u64 key, bool *known)
-{
-	__u32 place = key & (FOUND_RULES - 1);
-	volatile struct found_rule *found = bpf_map_lookup_elem(&found_rules, &place);
-
-	*known = false;
-	if (found) {
-		walk->packed_rule = found->rule;
-		*known = (found->check ^ walk->packed_rule) == key;
-	}
-	return (struct found_rule *)found;
-}
-
 /* Leaves the rule for walk->address, which is in walk->mapping, in the walk. */
 static __always_inline void find_rule_there(struct walk *walk)
 {
@@ -158,31 +144,27 @@ static __always_inline int find_rule(struct walk *walk)
 {
 	__u64 key = mix(walk->generation, walk->address);
 	bool known;
-	struct found_rule *found = recall_rule(walk, key, &known);
+	struct found *found = recall(&found_rules, key, &walk->packed_rule, &known);
 
 	if (known)
 		return 1;
 	if (!find_mapping(walk))
 		return 0;
 	find_rule_there(walk);
-	if (found && (walk->rule.kind & ~RULE_IN_LOOP) != RULE_NOT_READY) {
-		found->rule = walk->packed_rule;
-		found->check = key ^ walk->packed_rule;
-	}
+	if ((walk->rule.kind & ~RULE_IN_LOOP) != RULE_NOT_READY)
+		remember(found, key, walk->packed_rule);
 	return 1;
 }
 
 /* The caller as frame pointers tell it. */
 static __always_inline int step_frame_pointer(struct walk *walk, enum word_kind kind)
 {
-	__u64 saved[2];
+	__u64 at = walk->fp;
 
-	if (walk->fp < walk->sp || walk->fp & 7 || !read_user(saved, sizeof(saved), walk->fp))
+	if (at < walk->sp || at & 7 || !read_stack(walk, at, &walk->fp, &walk->pc))
 		return stop(walk, END_FRAME_POINTER);
-	walk->slot = walk->fp + 8;
-	walk->sp = walk->fp + 16;
-	walk->fp = saved[0];
-	walk->pc = saved[1];
+	walk->slot = at + 8;
+	walk->sp = at + 16;
 	walk->kind = kind;
 	return 0;
 }
@@ -207,9 +189,9 @@ static __always_inline __u64 find_cfa(struct walk *walk)
 	case RULE_FP:
 		return walk->fp + offset;
 	case RULE_SP_DEREF:
-		return read_word(&base, walk->sp + offset) ? base + extra * 8 : 0;
+		return read_stack(walk, walk->sp + offset, &base, NULL) ? base + extra * 8 : 0;
 	case RULE_FP_DEREF:
-		return read_word(&base, walk->fp + offset) ? base + extra * 8 : 0;
+		return read_stack(walk, walk->fp + offset, &base, NULL) ? base + extra * 8 : 0;
 	case RULE_REGISTER:
 		base = leaf_register(walk, extra);
 		return base ? base + offset : 0;

@@ -30,10 +30,10 @@ static __always_inline int step_to(struct walk *walk, __u64 cfa)
 	if (fp == FP_SAME) {
 		walk->pc = walk->link;
 		walk->slot = 0;
-	} else if (!read_word(&walk->pc, walk->slot)) {
+	} else if (!read_stack(walk, walk->slot, &walk->pc, NULL)) {
 		return stop(walk, END_STACK_MEMORY);
 	}
-	if (fp == FP_FRAME && !read_word(&walk->fp, walk->slot - 8))
+	if (fp == FP_FRAME && !read_stack(walk, walk->slot - 8, &walk->fp, NULL))
 		return stop(walk, END_STACK_MEMORY);
 	walk->pc &= (1ULL << 48) - 1; /* without the signature of pointer authentication */
 	return 0;

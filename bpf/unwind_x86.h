@@ -26,25 +26,16 @@ static __always_inline int step_signal(struct walk *walk)
 static __always_inline int step_to(struct walk *walk, __u64 cfa)
 {
 	enum fp_rule fp = walk->rule.fp & 15;
-	__u64 saved[2], at = walk->fp;
+	__u64 at = walk->fp;
 
 	walk->slot = cfa - 8;
-	if (fp == FP_AT_CFA && walk->rule.fp_offset == -16) { /* beside each other, as the ABI has it */
-		if (!read_user(saved, sizeof(saved), cfa - 16))
-			return stop(walk, END_STACK_MEMORY);
-		walk->fp = saved[0];
-		walk->pc = saved[1];
-		return 0;
-	}
-	if (!read_word(&walk->pc, walk->slot))
-		return stop(walk, END_STACK_MEMORY);
-	if (fp == FP_SAME)
-		return 0;
+	if (fp == FP_AT_CFA && walk->rule.fp_offset == -16) /* beside each other, as the ABI has it */
+		return read_stack(walk, cfa - 16, &walk->fp, &walk->pc) ? 0 : stop(walk, END_STACK_MEMORY);
 	if (fp == FP_AT_CFA)
 		at = cfa;
-	if (!read_word(&walk->fp, at + walk->rule.fp_offset))
+	if (fp != FP_SAME && !read_stack(walk, at + walk->rule.fp_offset, &walk->fp, NULL))
 		return stop(walk, END_STACK_MEMORY);
-	return 0;
+	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : stop(walk, END_STACK_MEMORY);
 }
 
 /* Takes the registers of a thread over. */

@@ -7,6 +7,7 @@
 #include "tables.h"
 
 #define FRAME_BYTES 128 /* at most so much of a Python frame is read */
+#define WINDOW_WORDS 64 /* of stack read at a time, a power of two: reading has its price whatever the size */
 
 struct walk {
 	struct stack stack;
@@ -40,6 +41,10 @@ struct walk {
 	__u64 kept_interpreter; /* where the thread was found by the last walk */
 	__u64 kept_thread;
 	__u64 buffer[FRAME_BYTES / 8];
+	__u32 now; /* 2^10 ns */
+	/* Stack memory that has been read. */
+	__u64 window_start;
+	__u64 window[WINDOW_WORDS];
 };
 
 struct {
@@ -78,6 +83,29 @@ static __always_inline bool read_user(void *to, __u32 size, __u64 address)
 static __always_inline bool read_word(__u64 *to, __u64 address)
 {
 	return read_user(to, sizeof(*to), address);
+}
+
+/* Reads a word of the stack, and the next one unless `second` is NULL. */
+static __always_inline bool read_stack(struct walk *walk, __u64 address, __u64 *first, __u64 *second)
+{
+	__u64 offset = address - walk->window_start;
+	__u32 index;
+
+	if (address & 7)
+		return read_word(first, address) && (!second || read_word(second, address + 8));
+	if (!walk->window_start || offset > sizeof(walk->window) - 16) {
+		offset = 0;
+		walk->window_start = address;
+		if (!read_user(walk->window, sizeof(walk->window), address)) { /* the stack ends there, if it is one */
+			walk->window_start = 0;
+			return read_word(first, address) && (!second || read_word(second, address + 8));
+		}
+	}
+	index = offset / 8;
+	*first = walk->window[index & (WINDOW_WORDS - 1)];
+	if (second)
+		*second = walk->window[(index + 1) & (WINDOW_WORDS - 1)];
+	return true;
 }
 
 /* Adds a word to the stack; false: it is full. */

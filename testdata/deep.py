@@ -17,19 +17,13 @@ def work(times):
         mmap.mmap(-1, mmap.PAGESIZE).close()
 
 
-def by_reduce(level, times):
-    functools.reduce(lambda _, n: descend(level - 1, n), [times], None)
-
-
-def by_sorted(level, times):
-    sorted([times], key=lambda n: by_reduce(level, n) or n)
-
-
 def descend(level, times):
-    if level:
-        by_sorted(level, times)
-    else:
+    if level == 0:
         work(times)
+    elif level % 2:
+        functools.reduce(lambda _, n: descend(level - 1, n), [times], None)
+    else:
+        sorted([times], key=lambda n: descend(level - 1, n) or n)
 
 
 def main():

@@ -53,9 +53,10 @@ func attachMapping(k *kernel) (Source, []link.Link) {
 	}
 	var links []link.Link
 	// Exits first: an entry seen without its exit would leave a call pending.
+	calls := []string{"munmap", "mmap", "mremap", "brk", "madvise"}
 	for _, side := range []string{"exit", "enter"} {
-		for _, call := range []string{"munmap", "mmap", "mremap", "brk", "madvise"} {
-			l, err := link.Tracepoint("syscalls", "sys_"+side+"_"+call, k.Programs[side+"_"+call], nil)
+		for _, call := range calls {
+			l, err := link.Tracepoint("syscalls", "sys_"+side+"_"+call, k.Programs[side+"_mapping"], nil)
 			if err != nil {
 				err = fmt.Errorf("attach to tracepoint sys_%s_%s: %w", side, call, err)
 				source.Reason = errors.Join(err, probe.Close(links)).Error()
@@ -65,7 +66,7 @@ func attachMapping(k *kernel) (Source, []link.Link) {
 		}
 	}
 	source.Attached = true
-	source.Details = append(source.Details, "system calls: "+strings.Join([]string{"mmap", "munmap", "mremap", "brk", "madvise"}, ", "))
+	source.Details = append(source.Details, "system calls: "+strings.Join(calls, ", "))
 	return source, links
 }
 

@@ -30,12 +30,12 @@ func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
 	}
 }
 
-// The program on mmap does little besides taking the stack.
+// The program on mmap and munmap does little besides taking the stack.
 func BenchmarkAStackOfPythonAndC(b *testing.B) {
 	target := tracertest.Start(b, python, tracertest.Source("deep.py"))
 	target.Await("ready")
 	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
-	read := runTime(b, s.Programs()["enter_mmap"])
+	read := runTime(b, s.Programs()["enter_mapping"])
 	var each []float64
 	for range 3 * priceRounds {
 		before, runsBefore := read()

@@ -172,11 +172,12 @@ static __always_inline void walk_run(struct walk *walk)
 /* Puts what user space told of the interpreter into the walk. */
 static __always_inline bool load_python(struct walk *walk)
 {
+	__u32 tgid = walk->stack.tgid; /* the key: see find_table */
 	struct python *python;
 
 	if (walk->has_python)
 		return true;
-	python = bpf_map_lookup_elem(&pythons, &walk->stack.tgid);
+	python = bpf_map_lookup_elem(&pythons, &tgid);
 	if (python)
 		walk->python = *python;
 	walk->has_python = python;

@@ -24,10 +24,18 @@ static __always_inline bool table_word(void *table, __u32 offset, __u32 *word)
 	return true;
 }
 
+/* Keys of maps are copies on the stack: before Linux 6.3 the verifier takes none out of a global function's argument. */
+static __always_inline void *find_table(struct walk *walk)
+{
+	__u32 index = walk->mapping.table;
+
+	return bpf_map_lookup_elem(&unwind_tables, &index);
+}
+
 /* Reads the header of the mapping's table, where that has been made. */
 static __always_inline void read_header(struct walk *walk)
 {
-	void *table = bpf_map_lookup_elem(&unwind_tables, &walk->mapping.table);
+	void *table = find_table(walk);
 
 	walk->has_table = table && table_word(table, 0, &walk->table.pages) &&
 			  table_word(table, 1, &walk->table.base) && table_word(table, 2, &walk->table.rows) &&
@@ -37,7 +45,7 @@ static __always_inline void read_header(struct walk *walk)
 /* Leaves the mapping of walk->address and the header of its table in the walk. 0: there is none. */
 __attribute__((noinline)) int find_mapping(struct walk *walk)
 {
-	__u32 low = 1, high = 1, zero = 0;
+	__u32 low = 1, high = 1, zero = 0, tgid;
 	struct mapping *mapping;
 	void *process;
 
@@ -45,7 +53,8 @@ __attribute__((noinline)) int find_mapping(struct walk *walk)
 		return 0;
 	if (walk->address - walk->mapping.start < walk->mapping.end - walk->mapping.start)
 		return 1;
-	process = bpf_map_lookup_elem(&mappings, &walk->stack.tgid);
+	tgid = walk->stack.tgid;
+	process = bpf_map_lookup_elem(&mappings, &tgid);
 	if (!process)
 		return 0;
 	mapping = bpf_map_lookup_elem(process, &zero);
@@ -81,7 +90,7 @@ __attribute__((noinline)) int search_table(struct walk *walk)
 	if (!walk)
 		return 0;
 	walk->rule.kind = RULE_NONE;
-	table = bpf_map_lookup_elem(&unwind_tables, &walk->mapping.table);
+	table = find_table(walk);
 	relative = walk->address - walk->mapping.bias - ((__u64)walk->table.base << PAGE_BITS);
 	if (!table || relative >> PAGE_BITS >= walk->table.pages)
 		return 0;

@@ -4,12 +4,14 @@ GO      ?= go
 PREFIX  ?= /usr/local
 VERSION := $(shell git describe --tags --always --dirty 2>/dev/null)
 SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
+FUZZ_TIME ?= 60s
 LINT    := $(GO) tool -modfile=.ci/tools.mod
 
 # The Debian packages of each step: the compiler of the BPF objects, and what the tests build and run.
 GENERATE_PACKAGES := clang-14 llvm-14
 LINT_PACKAGES     := clang-format-14
-TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch
+TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch \
+	debootstrap debian-archive-keyring wget
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
 
 .PHONY: help
@@ -34,6 +36,10 @@ test: ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
 		$(GO) test -count=1 -p 1 -timeout 20m ./...
+
+.PHONY: fuzz
+fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) each
+	@.ci/fuzz $(FUZZ_TIME)
 
 .PHONY: test-kernels
 test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulated by qemu; asks sudo for root

@@ -147,7 +147,7 @@ func (b *builder) function(f growth.Frame) *profile.Function {
 		return fn
 	}
 	fn := &profile.Function{
-		ID:       uint64(len(b.profile.Function) + 1),
+		ID:        uint64(len(b.profile.Function) + 1),
 		Name:      text(f.Function),
 		Filename:  text(f.File),
 		StartLine: int64(f.StartLine),

@@ -5,12 +5,14 @@ import (
 	"fmt"
 	"os"
 	"runtime"
+	"slices"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/python"
 )
 
 // A Check is one thing that a trace needs or can make use of.
@@ -137,7 +139,19 @@ func checkTarget(pid int) []Check {
 		target.Finding, target.Remedy = err.Error(), "run as root"
 		return []Check{target}
 	}
-	return append([]Check{target}, checkAllocator(p, maps)...)
+	return slices.Concat([]Check{target}, checkAllocator(p, maps), checkPython(p, maps))
+}
+
+// checkPython says which interpreter there is, if any.
+func checkPython(p *process.Process, maps []process.Mapping) []Check {
+	found, err := python.Find(p, maps)
+	switch {
+	case err != nil:
+		return []Check{{Name: "python", Finding: err.Error(), Remedy: "native frames alone are shown"}}
+	case found != nil:
+		return []Check{{Name: "python", Finding: "CPython " + found.Version + " in " + found.Module.Path}}
+	}
+	return nil
 }
 
 func checkAllocator(p *process.Process, maps []process.Mapping) []Check {

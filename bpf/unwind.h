@@ -24,7 +24,8 @@ static __always_inline bool table_word(void *table, __u32 offset, __u32 *word)
 	return true;
 }
 
-/* Keys of maps are copies on the stack: before Linux 6.3 the verifier takes none out of a global function's argument. */
+/* Keys of maps are copies on the stack: before Linux 6.3 the verifier takes none out of a global function's argument.
+ */
 static __always_inline void *find_table(struct walk *walk)
 {
 	__u32 index = walk->mapping.table;

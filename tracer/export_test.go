@@ -16,3 +16,21 @@ func (s *Session) Tables() unwind.Stats { return s.unwinder.tables.Stats() }
 
 // Programs are the BPF programs by name.
 func (s *Session) Programs() map[string]*ebpf.Program { return s.kernel.Programs }
+
+// RereadCodes reads the code objects that the kernel side has told once more, from the process, and tells how many are
+// still there by their fingerprints.
+func (s *Session) RereadCodes() (there, told int) {
+	s.stacks.mu.Lock()
+	defer s.stacks.mu.Unlock()
+	codes := s.stacks.namer.codes
+	for key, code := range codes.known {
+		if code == nil {
+			continue
+		}
+		told++
+		if again := codes.read(key); again != nil && again.Function == code.Function {
+			there++
+		}
+	}
+	return there, told
+}

@@ -90,6 +90,9 @@ func TestKernelStacksOfPythonNameEveryLine(t *testing.T) {
 	if calls != mappings {
 		t.Errorf("%d mappings by work(), want %d", calls, mappings)
 	}
+	if there, told := s.RereadCodes(); there != told || told < 5 {
+		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there, told)
+	}
 	mustLoseNothing(t, s)
 }
 

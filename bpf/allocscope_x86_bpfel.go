@@ -312,6 +312,7 @@ const (
 	KernelMapFoundRules    = "found_rules"
 	KernelMapLive          = "live"
 	KernelMapMappings      = "mappings"
+	KernelMapNoPrograms    = "no_programs"
 	KernelMapNotices       = "notices"
 	KernelMapPythonErrors  = "python_errors"
 	KernelMapPythons       = "pythons"
@@ -330,6 +331,7 @@ const (
 	KernelProgOnExec       = "on_exec"
 	KernelVarEmitted       = "emitted"
 	KernelVarInterval      = "interval"
+	KernelVarNever         = "never"
 	KernelVarPidnsDevice   = "pidns_device"
 	KernelVarPidnsInode    = "pidns_inode"
 )
@@ -395,6 +397,7 @@ type KernelMapSpecs struct {
 	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
+	NoPrograms   *ebpf.MapSpec `ebpf:"no_programs"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
 	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
@@ -413,6 +416,7 @@ type KernelMapSpecs struct {
 type KernelVariableSpecs struct {
 	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
 	Interval    *ebpf.VariableSpec `ebpf:"interval"`
+	Never       *ebpf.VariableSpec `ebpf:"never"`
 	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
 }
@@ -444,6 +448,7 @@ type KernelMaps struct {
 	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
+	NoPrograms   *ebpf.Map `ebpf:"no_programs"`
 	Notices      *ebpf.Map `ebpf:"notices"`
 	PythonErrors *ebpf.Map `ebpf:"python_errors"`
 	Pythons      *ebpf.Map `ebpf:"pythons"`
@@ -465,6 +470,7 @@ func (m *KernelMaps) Close() error {
 		m.FoundRules,
 		m.Live,
 		m.Mappings,
+		m.NoPrograms,
 		m.Notices,
 		m.PythonErrors,
 		m.Pythons,
@@ -484,6 +490,7 @@ func (m *KernelMaps) Close() error {
 type KernelVariables struct {
 	Emitted     *ebpf.Variable `ebpf:"emitted"`
 	Interval    *ebpf.Variable `ebpf:"interval"`
+	Never       *ebpf.Variable `ebpf:"never"`
 	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`
 }

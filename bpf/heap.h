@@ -186,9 +186,28 @@ static __always_inline int heap_return(struct pt_regs *regs)
 	return 0;
 }
 
+/* Since 6.13 the kernel gives programs that use much stack one for each CPU, also those of uprobes, which can be
+ * preempted by each other and then overwrite it. It does not where it finds a tail call, even one in code that the
+ * verifier sees is dead and removes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+} no_programs SEC(".maps");
+
+const volatile bool never = false;
+
+static __always_inline void keep_task_stack(void *ctx)
+{
+	if (never)
+		bpf_tail_call(ctx, &no_programs, 0);
+}
+
 SEC("uprobe")
 int heap_on_entry(struct pt_regs *ctx)
 {
+	keep_task_stack(ctx);
 	heap_entry(ctx);
 	return 0;
 }
@@ -196,15 +215,17 @@ int heap_on_entry(struct pt_regs *ctx)
 SEC("uretprobe")
 int heap_on_return(struct pt_regs *ctx)
 {
+	keep_task_stack(ctx);
 	return heap_return(ctx);
 }
 
 /* Both of the above in one link, where the kernel has uprobe sessions (6.13). User space leaves this program out
- * elsewhere, with the kernel function it calls. */
-extern bool bpf_session_is_return(void) __attribute__((section(".ksyms")));
+ * elsewhere, with the kernel function it calls; where that function takes no arguments, it corrects this prototype. */
+extern bool bpf_session_is_return(void *ctx) __attribute__((section(".ksyms")));
 
 SEC("uprobe")
 int heap_session(struct pt_regs *ctx)
 {
-	return bpf_session_is_return() ? heap_return(ctx) : heap_entry(ctx);
+	keep_task_stack(ctx);
+	return bpf_session_is_return(ctx) ? heap_return(ctx) : heap_entry(ctx);
 }

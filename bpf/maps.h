@@ -5,6 +5,7 @@
 #include "sample.h"
 
 #define BPF_MAP_TYPE_HASH 1
+#define BPF_MAP_TYPE_PROG_ARRAY 3
 #define BPF_MAP_TYPE_PERCPU_ARRAY 6
 #define BPF_MAP_TYPE_RINGBUF 27
 #define BPF_MAP_TYPE_TASK_STORAGE 29

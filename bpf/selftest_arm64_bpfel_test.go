@@ -31,6 +31,7 @@ const (
 	selftestMapFoundRules      = "found_rules"
 	selftestMapLive            = "live"
 	selftestMapMappings        = "mappings"
+	selftestMapNoPrograms      = "no_programs"
 	selftestMapNotices         = "notices"
 	selftestMapPythonErrors    = "python_errors"
 	selftestMapPythons         = "pythons"
@@ -50,6 +51,7 @@ const (
 	selftestProgRunSizeClass   = "run_size_class"
 	selftestVarEmitted         = "emitted"
 	selftestVarInterval        = "interval"
+	selftestVarNever           = "never"
 	selftestVarPidnsDevice     = "pidns_device"
 	selftestVarPidnsInode      = "pidns_inode"
 )
@@ -116,6 +118,7 @@ type selftestMapSpecs struct {
 	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
+	NoPrograms   *ebpf.MapSpec `ebpf:"no_programs"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
 	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
@@ -134,6 +137,7 @@ type selftestMapSpecs struct {
 type selftestVariableSpecs struct {
 	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
 	Interval    *ebpf.VariableSpec `ebpf:"interval"`
+	Never       *ebpf.VariableSpec `ebpf:"never"`
 	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
 }
@@ -165,6 +169,7 @@ type selftestMaps struct {
 	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
+	NoPrograms   *ebpf.Map `ebpf:"no_programs"`
 	Notices      *ebpf.Map `ebpf:"notices"`
 	PythonErrors *ebpf.Map `ebpf:"python_errors"`
 	Pythons      *ebpf.Map `ebpf:"pythons"`
@@ -186,6 +191,7 @@ func (m *selftestMaps) Close() error {
 		m.FoundRules,
 		m.Live,
 		m.Mappings,
+		m.NoPrograms,
 		m.Notices,
 		m.PythonErrors,
 		m.Pythons,
@@ -205,6 +211,7 @@ func (m *selftestMaps) Close() error {
 type selftestVariables struct {
 	Emitted     *ebpf.Variable `ebpf:"emitted"`
 	Interval    *ebpf.Variable `ebpf:"interval"`
+	Never       *ebpf.Variable `ebpf:"never"`
 	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`
 }

@@ -7,6 +7,7 @@ import (
 	"syscall"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -25,6 +26,9 @@ type kernel struct {
 
 // loadKernel loads the BPF object in the best mode that the kernel takes, or in the one asked for.
 func loadKernel(options Options) (*kernel, error) {
+	if c := checkKernel(); c.Remedy != "" {
+		return nil, fmt.Errorf("load BPF programs: Linux %s is too old (allocscope needs Linux 5.15 or newer)", c.Finding)
+	}
 	var refusal error
 	if options.Mode == probe.Automatic || options.Mode == probe.Session {
 		k, err := loadMode(options, probe.Session)
@@ -56,24 +60,24 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 	if err := configure(spec, options); err != nil {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
+	types := btf.NewCache()
 	switch entry, exit := spec.Programs[bpf.KernelProgHeapOnEntry], spec.Programs[bpf.KernelProgHeapOnReturn]; mode {
 	case probe.Session:
 		spec.Programs[bpf.KernelProgHeapSession].AttachType = probe.AttachTraceUprobeSession
 		delete(spec.Programs, bpf.KernelProgHeapOnEntry)
 		delete(spec.Programs, bpf.KernelProgHeapOnReturn)
+		if err := matchSessionKfunc(spec, types); err != nil {
+			return nil, err
+		}
 	case probe.Multi:
 		entry.AttachType, exit.AttachType = ebpf.AttachTraceUprobeMulti, ebpf.AttachTraceUprobeMulti
 		delete(spec.Programs, bpf.KernelProgHeapSession)
 	default:
 		delete(spec.Programs, bpf.KernelProgHeapSession)
 	}
-	collection, err := ebpf.NewCollection(spec)
-	if err != nil && (errors.Is(err, os.ErrPermission) || checkPrivilege().Remedy != "") {
-		// Without the library's words: it takes a refusal for a low RLIMIT_MEMLOCK or for an old kernel, as chance has it.
-		return nil, fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
-	}
+	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
-		return nil, fmt.Errorf("load BPF programs: %w (allocscope needs Linux 5.15 or newer with BTF; see allocscope doctor)", err)
+		return nil, explainRefusal(err)
 	}
 	return &kernel{
 		Collection: collection,
@@ -81,6 +85,40 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 		table:      spec.Maps[bpf.KernelMapUnwindTables].InnerMap,
 		mapping:    spec.Maps[bpf.KernelMapMappings].InnerMap,
 	}, nil
+}
+
+// explainRefusal adds the remedy to an error of loading.
+func explainRefusal(err error) error {
+	if checkPrivilege().Remedy != "" {
+		// Without the library's words: it takes a refusal for a low RLIMIT_MEMLOCK or for an old kernel, as chance has it.
+		return fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
+	}
+	return fmt.Errorf("load BPF programs: %w (see allocscope doctor, and --debug for the verifier's log)", err)
+}
+
+// sessionKfunc is the kernel function that tells the entry of a probed function from its return.
+const sessionKfunc = "bpf_session_is_return"
+
+// matchSessionKfunc takes the argument out of our declaration of sessionKfunc where the kernel's has none (it has none in
+// 6.18, and the context in 7.3), because the library wants the two alike. The program passes it in any case.
+func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
+	kernel, err := types.Kernel()
+	if err != nil {
+		return fmt.Errorf("read the kernel's BTF: %w", err)
+	}
+	var theirs, ours *btf.Func
+	if err := kernel.TypeByName(sessionKfunc, &theirs); err != nil {
+		return fmt.Errorf("find %s in the kernel's BTF: %w (uprobe sessions need Linux 6.13 or newer)", sessionKfunc, err)
+	}
+	if err := spec.Types.TypeByName(sessionKfunc, &ours); err != nil {
+		return fmt.Errorf("find %s in the BPF object: %w", sessionKfunc, err)
+	}
+	theirType, hasTheirs := theirs.Type.(*btf.FuncProto)
+	ourType, hasOurs := ours.Type.(*btf.FuncProto)
+	if hasTheirs && hasOurs && len(theirType.Params) == 0 {
+		ourType.Params = nil
+	}
+	return nil
 }
 
 // configure sets what is known before loading.

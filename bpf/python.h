@@ -193,13 +193,13 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 	if (!walk)
 		return 0;
 	before = walk->stack.length;
-	if (!load_python(walk))
+	if (!load_python(walk) || walk->stack.python == PYTHON_NO_THREAD)
 		return 0;
 	if (!walk->thread && !start_python(walk))
 		return python_fails(walk, PYTHON_NO_THREAD);
 	for (int i = 0; i < MAX_STATES; i++) {
 		walk_run(walk);
-		if (walk->stack.length > before || walk->frame)
+		if (walk->stack.length > before || walk->frame || walk->stack.python)
 			return 0;
 		if (!find_thread(walk) || !read_innermost(walk))
 			break;

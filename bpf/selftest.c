@@ -1,7 +1,7 @@
 //go:build ignore
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The arithmetic of the headers as programs that a test can run. Not part of allocscope. */
+/* Parts of the headers as programs that a test can run. Not part of allocscope. */
 #include "types.h"
 
 #include "bpf_helpers.h"
@@ -39,6 +39,27 @@ SEC("syscall")
 int run_size_class(struct arithmetic *ctx)
 {
 	ctx->result = size_class(ctx->a);
+	return 0;
+}
+
+/* Stacks of page faults, which no source takes yet. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64); /* stack ID */
+	__type(value, __u32);
+} fault_stacks SEC(".maps");
+
+SEC("tracepoint")
+int on_page_fault(void *ctx)
+{
+	__u32 tgid = current_tgid();
+	__u64 id;
+
+	if (!is_traced(tgid))
+		return 0;
+	id = capture_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid);
+	bpf_map_update_elem(&fault_stacks, &id, &tgid, BPF_ANY);
 	return 0;
 }
 

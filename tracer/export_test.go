@@ -5,6 +5,7 @@ import (
 
 	"github.com/cilium/ebpf"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
@@ -13,6 +14,15 @@ func (s *Session) AwaitTables() { s.unwinder.tables.Wait(time.Minute) }
 
 // Tables says what the unwind tables hold.
 func (s *Session) Tables() unwind.Stats { return s.unwinder.tables.Stats() }
+
+// Maps are the BPF maps by name.
+func (s *Session) Maps() map[string]*ebpf.Map { return s.kernel.Maps }
+
+// Stack gives what is known of a stack ID, once all that the kernel side has told has been read.
+func (s *Session) Stack(id uint64) *growth.Stack {
+	s.notices.take()
+	return s.stacks.get(id)
+}
 
 // Programs are the BPF programs by name.
 func (s *Session) Programs() map[string]*ebpf.Program { return s.kernel.Programs }

@@ -68,9 +68,7 @@ func (s *Session) readTallies(sums map[uint64]*sum) error {
 		return fmt.Errorf("read tallies: %w", err)
 	}
 	for stack, folded := range s.folded {
-		to := sumOf(sums, stack)
-		to.allocObjects += folded.allocObjects
-		to.allocBytes += folded.allocBytes
+		sumOf(sums, stack).addAllocated(folded)
 	}
 	if entries > int(tallies.MaxEntries()/2) {
 		return s.foldTallies(tallies)
@@ -81,12 +79,23 @@ func (s *Session) readTallies(sums map[uint64]*sum) error {
 // foldTallies empties the kernel's tallies into user space before they are full. What is added to an entry in the moment
 // of its removal is lost.
 func (s *Session) foldTallies(tallies *ebpf.Map) error {
+	taken := make(map[uint64]*sum)
+	err := takeTallies(tallies, taken)
+	s.notices.flush() // and with it every stack that the above may name
+	for stack, sum := range taken {
+		sumOf(s.folded, s.stacks.get(stack).ID).addAllocated(sum)
+	}
+	return err
+}
+
+// takeTallies moves the kernel's tallies into sums by stack.
+func takeTallies(tallies *ebpf.Map, sums map[uint64]*sum) error {
 	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
 		for i := range n {
-			sumOf(s.folded, s.stacks.get(keys[i].Stack).ID).addTally(&keys[i], &values[i])
+			sumOf(sums, keys[i].Stack).addTally(&keys[i], &values[i])
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
@@ -95,6 +104,11 @@ func (s *Session) foldTallies(tallies *ebpf.Map) error {
 			return fmt.Errorf("fold tallies: %w", err)
 		}
 	}
+}
+
+func (s *sum) addAllocated(other *sum) {
+	s.allocObjects += other.allocObjects
+	s.allocBytes += other.allocBytes
 }
 
 func (s *sum) addTally(key *bpf.KernelTallyKey, t *bpf.KernelTally) {

@@ -102,11 +102,16 @@ func (n *noticeReader) keep(notice bpf.KernelNotice) {
 	}
 }
 
-// take waits until everything now in the ring buffer has been read, and gives the mapping calls in the order of time.
-func (n *noticeReader) take() []bpf.KernelNotice {
+// flush waits until everything now in the ring buffer has been read.
+func (n *noticeReader) flush() {
 	if n.ring.Flush() == nil {
 		<-n.flushed
 	}
+}
+
+// take reads everything now in the ring buffer, and gives the mapping calls in the order of time.
+func (n *noticeReader) take() []bpf.KernelNotice {
+	n.flush()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	calls := n.calls

@@ -16,8 +16,9 @@
 #define E2BIG 7
 #define EEXIST 17
 
-/* Sizes of live, seen and tallies are set before loading. live has its memory from the start: what it cannot take is
- * lost, and the kernel's memory for an entry at a time runs out now and then long before all memory does. */
+/* Sizes of live, seen and tallies are set before loading. live and seen have their memory from the start: what it
+ * cannot take is lost, and the kernel's memory for an entry at a time runs out now and then long before all memory
+ * does. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
@@ -28,7 +29,6 @@ struct {
 /* IDs of stacks that have been announced. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, 1);
 	__type(key, __u64);
 	__type(value, __u32); /* tgid */

@@ -104,6 +104,7 @@ func opening(name string, options tracer.Options) way {
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}
+		s.AwaitTables()
 		return func() {
 			if events := mustLoseNothing(b, s); events.Allocations == 0 {
 				b.Error("no allocation was seen")

@@ -127,11 +127,22 @@ func (u *unwinder) run() {
 		case <-again:
 			_ = u.kernel.Maps[bpf.KernelMapAsked].Delete(uint32(u.process.PID)) // it may not be there
 		case <-u.wake:
-			if maps, err := u.process.Maps(); err == nil {
-				_ = u.update(maps) // stacks through what is new end there, and say so
-			}
+			u.look()
 			again = time.After(lookAgain)
 		}
+	}
+}
+
+// look brings the kernel side up to date, and then rests: reading the maps holds a lock of the process, which may map code
+// all the time. Of that time, a tenth at most is ours.
+func (u *unwinder) look() {
+	began := time.Now()
+	if maps, err := u.process.Maps(); err == nil {
+		_ = u.update(maps) // stacks through what is new end there, and say so
+	}
+	select {
+	case <-u.stop:
+	case <-time.After(9 * time.Since(began)):
 	}
 }
 

@@ -66,11 +66,9 @@ def resume(code):
 
 def show(code):
     name = code.co_qualname if NEW else code.co_name
-    table = code.co_linetable if sys.version_info >= (3, 10) else code.co_lnotab
-    parts = (code.co_name, name, table) if NEW else (code.co_filename, name, table)
     print(json.dumps({
         "address": id(code), "name": points(name), "file": points(code.co_filename), "first": code.co_firstlineno,
-        "identity": [id(part) for part in parts], "traceable": resume(code) if NEW else None,
+        "traceable": resume(code) if NEW else None,
         "lines": [addr2line(code, offset) for offset in [-1, *range(0, min(len(code.co_code), 2000), 2)]],
     }))
 

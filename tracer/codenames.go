@@ -28,8 +28,7 @@ func newCodeNames(p *process.Process) *codeNames {
 
 // isInterpreter tells whether a mapping is of the interpreter's file.
 func (c *codeNames) isInterpreter(m process.Mapping) bool {
-	return c.interpreter != nil && m.IsFile() &&
-		m.Device == c.interpreter.Module.Device && m.Inode == c.interpreter.Module.Inode
+	return c.interpreter != nil && m.File() == c.interpreter.Module.File()
 }
 
 // frame names a Python frame: a code object, its fingerprint, and where it stands. false: the interpreter made the frame for

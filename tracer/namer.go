@@ -20,7 +20,7 @@ type namer struct {
 	codes       *codeNames
 	keepNatives bool              // the interpreter's own
 	maps        []process.Mapping // executable ones
-	files       map[fileID]*mappedFile
+	files       map[process.FileID]*mappedFile
 	modules     map[process.Mapping]*growth.Module
 }
 
@@ -33,7 +33,7 @@ type mappedFile struct {
 func newNamer(p *process.Process, keepNatives bool) *namer {
 	return &namer{
 		process: p, keepNatives: keepNatives, codes: newCodeNames(p),
-		files: make(map[fileID]*mappedFile), modules: make(map[process.Mapping]*growth.Module),
+		files: make(map[process.FileID]*mappedFile), modules: make(map[process.Mapping]*growth.Module),
 	}
 }
 
@@ -171,7 +171,7 @@ func (n *namer) module(m process.Mapping) *growth.Module {
 
 // mappedFile opens the file of a mapping once. One that cannot be read, for whatever reason, has no symbols.
 func (n *namer) mappedFile(m process.Mapping) *mappedFile {
-	id := fileID{m.Device, m.Inode}
+	id := m.File()
 	if b, ok := n.files[id]; ok {
 		return b
 	}
@@ -201,6 +201,3 @@ func (n *namer) close() error {
 	}
 	return errors.Join(errs...)
 }
-
-// A fileID tells files apart, whatever their names.
-type fileID struct{ device, inode uint64 }

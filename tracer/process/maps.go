@@ -31,6 +31,12 @@ func (m Mapping) Len() uint64 { return m.End - m.Start }
 // IsFile reports whether the mapping has a file behind it, shared memory included.
 func (m Mapping) IsFile() bool { return m.Inode != 0 }
 
+// A FileID tells mapped files apart, whatever their names. The zero value: no file.
+type FileID struct{ Device, Inode uint64 }
+
+// File is the identity of the file behind the mapping.
+func (m Mapping) File() FileID { return FileID{m.Device, m.Inode} }
+
 // Maps reads the memory map, in the order of addresses. It is an error if the process has exited.
 func (p *Process) Maps() ([]Mapping, error) {
 	raw, err := p.read("maps")

@@ -46,13 +46,11 @@ func Find(p *process.Process, maps []process.Mapping) (*Interpreter, error) {
 
 // candidates gives an executable mapping of each file, the likely ones first.
 func candidates(p *process.Process, maps []process.Mapping) []process.Mapping {
-	type file struct{ device, inode uint64 }
-	seen := make(map[file]bool)
+	seen := make(map[process.FileID]bool)
 	var found []process.Mapping
 	for _, m := range maps {
-		id := file{m.Device, m.Inode}
-		if m.Execute && m.IsFile() && !seen[id] {
-			seen[id] = true
+		if m.Execute && m.IsFile() && !seen[m.File()] {
+			seen[m.File()] = true
 			found = append(found, m)
 		}
 	}

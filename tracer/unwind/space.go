@@ -24,12 +24,11 @@ type Space struct {
 	tables  *Tables
 	outer   *ebpf.Map // process -> mappings
 	inner   *ebpf.MapSpec
-	files   map[fileID]file // met so far
+	files   map[process.FileID]file // met so far
+	vdso    uint32                  // table; 0: not asked for yet, or not to be had
 	sent    []bpf.KernelMapping
 	missing atomic.Int64
 }
-
-type fileID struct{ device, inode uint64 }
 
 // A file is what a mapping needs to know of it: its table, 0 for none, and how addresses relate.
 type file struct {
@@ -39,7 +38,7 @@ type file struct {
 
 // NewSpace is for one process. outer is the kernel's map of mappings, inner what each process's is made like.
 func NewSpace(p *process.Process, tables *Tables, outer *ebpf.Map, inner *ebpf.MapSpec) *Space {
-	return &Space{process: p, tables: tables, outer: outer, inner: inner, files: make(map[fileID]file)}
+	return &Space{process: p, tables: tables, outer: outer, inner: inner, files: make(map[process.FileID]file)}
 }
 
 // Update makes the kernel side know these maps. Files that are new are queued for their tables; urgent tells which of them
@@ -56,7 +55,7 @@ func (s *Space) Update(maps []process.Mapping, interpreter process.Mapping, urge
 			continue
 		}
 		entry := s.entry(m, urgent(m))
-		if entry.Kind == bpf.KernelMappingKindMAPPING_TABLE && interpreter.IsFile() && sameFile(m, interpreter) {
+		if m.IsFile() && m.File() == interpreter.File() && entry.Kind == bpf.KernelMappingKindMAPPING_TABLE {
 			entry.Kind = bpf.KernelMappingKindMAPPING_INTERPRETER
 		}
 		entries = append(entries, entry)
@@ -76,14 +75,15 @@ func (s *Space) Update(maps []process.Mapping, interpreter process.Mapping, urge
 // Missing is the number of mappings that there was no room for.
 func (s *Space) Missing() int64 { return s.missing.Load() }
 
-func sameFile(a, b process.Mapping) bool { return a.Device == b.Device && a.Inode == b.Inode }
-
 // entry describes one mapping. Code without a file, or with one that is no ELF file, has frame pointers at best.
 func (s *Space) entry(m process.Mapping, urgent bool) bpf.KernelMapping {
 	entry := bpf.KernelMapping{Start: m.Start, End: m.End, Kind: bpf.KernelMappingKindMAPPING_ANONYMOUS}
 	if m.Path == "[vdso]" {
-		if index, base, err := s.tables.addVDSO(); err == nil {
-			entry.Kind, entry.Table, entry.Bias = bpf.KernelMappingKindMAPPING_TABLE, index, m.Start-base
+		if s.vdso == 0 {
+			s.vdso, _ = s.tables.addVDSO() // without it there are frame pointers
+		}
+		if s.vdso != 0 { // the image is linked to address 0
+			entry.Kind, entry.Table, entry.Bias = bpf.KernelMappingKindMAPPING_TABLE, s.vdso, m.Start
 		}
 		return entry
 	}
@@ -102,12 +102,11 @@ func (s *Space) entry(m process.Mapping, urgent bool) bpf.KernelMapping {
 
 // file looks at the file of a mapping once.
 func (s *Space) file(m process.Mapping, urgent bool) file {
-	id := fileID{m.Device, m.Inode}
-	if f, ok := s.files[id]; ok {
+	if f, ok := s.files[m.File()]; ok {
 		return f
 	}
 	f := s.add(m, urgent)
-	s.files[id] = f
+	s.files[m.File()] = f
 	return f
 }
 
@@ -164,18 +163,17 @@ func (s *Space) send(entries []bpf.KernelMapping) error {
 }
 
 // addVDSO adds the code that the kernel itself maps into every process: ours is the same.
-func (t *Tables) addVDSO() (index uint32, address uint64, err error) {
+func (t *Tables) addVDSO() (index uint32, err error) {
 	image, err := readVDSO()
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
-	index, err = t.Add(Identity{BuildID: "[vdso]", Size: int64(len(image))}, "[vdso]", true, func() (Source, error) {
+	return t.Add(Identity{BuildID: "[vdso]", Size: int64(len(image))}, "[vdso]", true, func() (Source, error) {
 		return struct {
 			io.ReaderAt
 			io.Closer
 		}{bytes.NewReader(image), io.NopCloser(nil)}, nil
 	})
-	return index, 0, err // the image is linked to address 0
 }
 
 // readVDSO reads the image from our own memory.

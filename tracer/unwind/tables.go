@@ -13,7 +13,7 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// mostBytes bounds the kernel memory of all tables; a torch process takes 25 MiB.
+// mostBytes bounds the kernel memory of all tables; those of a torch process take 21 MiB.
 const mostBytes = 256 << 20
 
 // ErrFull means that there is no room for another table.

@@ -23,6 +23,7 @@ require (
 	github.com/spf13/pflag v1.0.10 // indirect
 	go.opentelemetry.io/otel v1.45.0 // indirect
 	go.opentelemetry.io/otel/metric v1.45.0 // indirect
+	gonum.org/v1/gonum v0.16.0 // indirect
 )
 
 tool github.com/cilium/ebpf/cmd/bpf2go

@@ -21,6 +21,22 @@ type Holding struct {
 	AllocBytes   float64
 	// Samples is the number of objects behind InuseObjects.
 	Samples int64
+	// Variance of InuseBytes as an estimate from samples, in bytes²: the sum of w(w - s) over sampled objects of s bytes that
+	// stand for w bytes. 0: it is exact.
+	Variance float64
+	// Births splits what is alive by the time at which it was allocated. Only the newest snapshot of a trace has them, of
+	// what is sampled; there, their sum is what is alive.
+	Births []Birth
+	// Trend over the window in which it was judged; empty: it was not.
+	Trend Trend
+}
+
+// A Birth is the part of a holding that was allocated in one bin of time. InuseBytes and Variance are as those of a Holding.
+type Birth struct {
+	// Bin is an index of Snapshot.Bins: after the moment before, up to this one.
+	Bin        int
+	InuseBytes float64
+	Variance   float64
 }
 
 // MappingTotals sums the mappings that were made since the attach, in bytes.
@@ -55,6 +71,9 @@ type Snapshot struct {
 	Elapsed time.Duration
 	// Holdings, one for each stack and kind, in no particular order.
 	Holdings []Holding
+	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the moments of the snapshots
+	// that were asked for.
+	Bins []time.Duration
 	// LiveObjects is the number of entries of the live map.
 	LiveObjects int
 	Mappings    MappingTotals

@@ -11,11 +11,15 @@ type Sample struct {
 	Elapsed time.Duration
 	// RSS is resident memory, shared pages counted whole; Virtual the size of the address space; Swap what is swapped out.
 	RSS, Virtual, Swap int64
+	// Anonymous, File and Shared are the parts of RSS: private anonymous memory, mapped files, shared memory.
+	Anonymous, File, Shared int64
 	// PSS counts shared pages by their share; Private is what no other process shares. Unknown where the reading was left
 	// out because of its cost.
 	PSS, Private int64
 	// Threads at the moment; MinorFaults and MajorFaults since the process began.
 	Threads, MinorFaults, MajorFaults int64
+	// Steps of training since the attach; Unknown where no step function is known.
+	Steps int64
 }
 
 // A Timeline is the samples of one process in the order of time.

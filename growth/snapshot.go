@@ -39,6 +39,18 @@ type Birth struct {
 	Variance   float64
 }
 
+// AddBirth adds to the bin of a birth.
+func (h *Holding) AddBirth(b Birth) {
+	for i := range h.Births {
+		if h.Births[i].Bin == b.Bin {
+			h.Births[i].InuseBytes += b.InuseBytes
+			h.Births[i].Variance += b.Variance
+			return
+		}
+	}
+	h.Births = append(h.Births, b)
+}
+
 // MappingTotals sums the mappings that were made since the attach, in bytes.
 type MappingTotals struct {
 	// Reserved is mapped, touched or not; Touched is in memory or swapped out.
@@ -69,6 +81,10 @@ type Release struct {
 type Snapshot struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
+	// Alive are the PIDs of the traced processes that were alive.
+	Alive []int
+	// Interval is the mean number of bytes between samples; 1: every allocation was taken.
+	Interval uint64
 	// Holdings, one for each stack and kind, in no particular order.
 	Holdings []Holding
 	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the moments of the snapshots
@@ -96,8 +112,11 @@ func (s *Snapshot) Total(kinds ...Kind) int64 {
 
 type holder struct {
 	stack uint64
+	pid   int
 	kind  Kind
 }
+
+func (h Holding) holder() holder { return holder{h.Stack.ID, h.Stack.PID, h.Kind} }
 
 // Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
 // what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
@@ -106,10 +125,11 @@ type holder struct {
 func Between(start, end *Snapshot) []Holding {
 	sums := make(map[holder]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {
-		sums[holder{h.Stack.ID, h.Kind}] = h
+		h.Births, h.Variance = nil, 0 // not those of a difference
+		sums[h.holder()] = h
 	}
 	for _, h := range start.Holdings {
-		key := holder{h.Stack.ID, h.Kind}
+		key := h.holder()
 		sum, ok := sums[key]
 		if !ok {
 			sum = Holding{Stack: h.Stack, Kind: h.Kind}

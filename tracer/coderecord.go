@@ -11,6 +11,7 @@ import (
 // A codeRecord is a code object as the kernel side has read it. It is the process's memory as far as it goes; what lies
 // beyond is read from the process.
 type codeRecord struct {
+	tgid        uint32
 	address     uint64
 	fingerprint uint32
 	pieces      [4]memoryPiece
@@ -51,7 +52,7 @@ func decodeCode(raw []byte) (*codeRecord, bool) {
 	if _, err := binary.Decode(raw, binary.NativeEndian, &code); err != nil {
 		return nil, false
 	}
-	record := &codeRecord{address: code.Address, fingerprint: code.Fingerprint}
+	record := &codeRecord{tgid: code.Tgid, address: code.Address, fingerprint: code.Fingerprint}
 	for i, bytes := range [...][]byte{code.Object[:], code.Name[:], code.File[:], code.Lines[:]} {
 		p := code.Pieces[i]
 		record.pieces[i] = memoryPiece{p.Address, bytes[:min(p.Length, uint64(len(bytes)))]}

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -59,14 +60,11 @@ func (s *Session) Counters() (Events, []Loss, error) {
 			losses = append(losses, Loss{Reason: l.reason, Count: n})
 		}
 	}
-	if n := s.stacks.lost(); n > 0 {
-		losses = append(losses, Loss{Reason: "stacks that could not be kept: there were too many different ones", Count: n})
-	}
 	stacks, cut, err := s.stackCounters()
 	if err != nil {
 		return Events{}, nil, err
 	}
-	losses = append(append(losses, cut...), s.unwinder.losses()...)
+	losses = append(append(losses, cut...), s.lost()...)
 	return Events{
 		Allocations:    values[bpf.KernelCounterCOUNT_ALLOCATIONS],
 		Frees:          values[bpf.KernelCounterCOUNT_FREES],
@@ -76,6 +74,29 @@ func (s *Session) Counters() (Events, []Loss, error) {
 		MappingCalls:   values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
 		Stacks:         stacks,
 	}, losses, nil
+}
+
+// losses of targets that are not counted in the kernel.
+type losses struct{ stacks, mappings uint64 }
+
+// add adds those of a target.
+func (l *losses) add(t *target) {
+	l.stacks += t.stacks.lost()
+	l.mappings += uint64(t.unwinder.space.Missing())
+}
+
+// lost tells what user space had no room for.
+func (s *Session) lost() []Loss {
+	sum := s.retired
+	for _, t := range s.list() {
+		sum.add(t)
+	}
+	all := []Loss{
+		{Reason: "stacks that could not be kept: there were too many different ones", Count: sum.stacks},
+		{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(s.tables.Stats().Full)},
+		{Reason: "mappings through which stacks cannot be followed: there are too many", Count: sum.mappings},
+	}
+	return slices.DeleteFunc(all, func(l Loss) bool { return l.Count == 0 })
 }
 
 // stackCounters reads how many stacks were taken, and why some were cut.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 
 	"github.com/cilium/ebpf"
 
@@ -15,6 +16,23 @@ import (
 type sum struct {
 	inuseObjects, allocObjects, allocBytes float64
 	inuseBytes, samples                    int64
+	variance                               float64
+	births                                 []growth.Birth
+}
+
+// origin is a stack of a process.
+type origin struct {
+	tgid  uint32
+	stack uint64
+}
+
+// bins are the ends of stretches of time, ns, CLOCK_MONOTONIC; the last of them is now.
+type bins []uint64
+
+// of gives the bin of a moment; false: it is after the last.
+func (b bins) of(moment uint64) (bin int, ok bool) {
+	bin, _ = slices.BinarySearch(b, moment)
+	return bin, bin < len(b)
 }
 
 const batch = 4096 // entries read from a map in one system call
@@ -37,18 +55,29 @@ func readMap[K, V any](m *ebpf.Map, each func(*K, *V)) error {
 	}
 }
 
-// readLive sums the live map by stack. Allocations born after the given moment are left out: they belong to what follows.
-func (s *Session) readLive(sums map[uint64]*sum, until uint64) (objects int, err error) {
-	err = readMap(s.kernel.Maps[bpf.KernelMapLive], func(_ *bpf.KernelAddress, a *bpf.KernelAllocation) {
-		if a.Born > until {
+// deleteFrom deletes the entries of a hash map that match.
+func deleteFrom[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
+	var keys []K
+	err := readMap(m, func(key *K, value *V) {
+		if matches(key, value) {
+			keys = append(keys, *key)
+		}
+	})
+	for i := range keys {
+		_ = m.Delete(&keys[i]) // it may have gone meanwhile
+	}
+	return err
+}
+
+// readLive sums the live map by stack. Allocations born after the last bin are left out: they belong to what follows.
+func (s *Session) readLive(sums map[origin]*sum, born bins) (objects int, err error) {
+	err = readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+		bin, ok := born.of(a.Born)
+		if !ok {
 			return
 		}
 		objects++
-		to := sumOf(sums, a.Stack)
-		weight := growth.Weight(a.Size, uint64(a.Interval))
-		to.inuseObjects += weight
-		to.inuseBytes += int64(math.Round(weight * float64(a.Size)))
-		to.samples++
+		sumOf(sums, origin{key.Tgid, a.Stack}).addLive(a, bin)
 	})
 	if err != nil {
 		return 0, fmt.Errorf("read live map: %w", err)
@@ -56,19 +85,39 @@ func (s *Session) readLive(sums map[uint64]*sum, until uint64) (objects int, err
 	return objects, nil
 }
 
+// addLive adds what a sampled allocation stands for: w bytes, with variance w(w - size).
+func (s *sum) addLive(a *bpf.KernelAllocation, bin int) {
+	weight := growth.Weight(a.Size, uint64(a.Interval))
+	bytes := math.Round(weight * float64(a.Size))
+	variance := bytes * max(0, bytes-float64(a.Size))
+	s.inuseObjects += weight
+	s.inuseBytes += int64(bytes)
+	s.variance += variance
+	s.samples++
+	at := slices.IndexFunc(s.births, func(b growth.Birth) bool { return b.Bin == bin })
+	if at < 0 {
+		at = len(s.births)
+		s.births = append(s.births, growth.Birth{Bin: bin})
+	}
+	s.births[at].InuseBytes += bytes
+	s.births[at].Variance += variance
+}
+
 // readTallies sums by stack what has been allocated since the attach.
-func (s *Session) readTallies(sums map[uint64]*sum) error {
+func (s *Session) readTallies(sums map[origin]*sum) error {
 	tallies := s.kernel.Maps[bpf.KernelMapTallies]
 	entries := 0
 	err := readMap(tallies, func(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
 		entries++
-		sumOf(sums, key.Stack).addTally(key, t)
+		sumOf(sums, origin{key.Tgid, key.Stack}).addTally(key, t)
 	})
 	if err != nil {
 		return fmt.Errorf("read tallies: %w", err)
 	}
-	for stack, folded := range s.folded {
-		sumOf(sums, stack).addAllocated(folded)
+	for _, t := range s.list() {
+		for stack, folded := range t.folded {
+			sumOf(sums, origin{uint32(t.process.PID), stack}).addAllocated(folded)
+		}
 	}
 	if entries > int(tallies.MaxEntries()/2) {
 		return s.foldTallies(tallies)
@@ -79,23 +128,25 @@ func (s *Session) readTallies(sums map[uint64]*sum) error {
 // foldTallies empties the kernel's tallies into user space before they are full. What is added to an entry in the moment
 // of its removal is lost.
 func (s *Session) foldTallies(tallies *ebpf.Map) error {
-	taken := make(map[uint64]*sum)
+	taken := make(map[origin]*sum)
 	err := takeTallies(tallies, taken)
 	s.notices.flush() // and with it every stack that the above may name
-	for stack, sum := range taken {
-		sumOf(s.folded, s.stacks.get(stack).ID).addAllocated(sum)
+	for from, sum := range taken {
+		if t := s.target(from.tgid); t != nil {
+			sumOf(t.folded, t.stacks.get(from.stack).ID).addAllocated(sum)
+		}
 	}
 	return err
 }
 
 // takeTallies moves the kernel's tallies into sums by stack.
-func takeTallies(tallies *ebpf.Map, sums map[uint64]*sum) error {
+func takeTallies(tallies *ebpf.Map, sums map[origin]*sum) error {
 	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
 		for i := range n {
-			sumOf(sums, keys[i].Stack).addTally(&keys[i], &values[i])
+			sumOf(sums, origin{keys[i].Tgid, keys[i].Stack}).addTally(&keys[i], &values[i])
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
@@ -120,11 +171,11 @@ func (s *sum) addTally(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
 	s.allocBytes += weight * float64(t.Bytes)
 }
 
-func sumOf(sums map[uint64]*sum, stack uint64) *sum {
-	to, ok := sums[stack]
+func sumOf[K comparable](sums map[K]*sum, key K) *sum {
+	to, ok := sums[key]
 	if !ok {
 		to = &sum{}
-		sums[stack] = to
+		sums[key] = to
 	}
 	return to
 }

@@ -15,27 +15,29 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
 // noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot, and the
 // unwinder is told of new code.
 type noticeReader struct {
-	ring     *ringbuf.Reader
-	stacks   *stackTable
-	onExec   func()
-	unwinder *unwinder
-	flushed  chan struct{} // one value for each flush; closed when reading has ended
+	ring    *ringbuf.Reader
+	tables  *unwind.Tables
+	target  func(pid uint32) *target // nil: it is none
+	flushed chan struct{}            // one value for each flush; closed when reading has ended
 
 	mu    sync.Mutex
-	calls []bpf.KernelNotice
+	calls map[uint32][]bpf.KernelNotice // by PID
 }
 
-func startNotices(ring *ebpf.Map, stacks *stackTable, unwinder *unwinder, onExec func()) (*noticeReader, error) {
+func startNotices(ring *ebpf.Map, tables *unwind.Tables, target func(pid uint32) *target) (*noticeReader, error) {
 	reader, err := ringbuf.NewReader(ring)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	n := &noticeReader{ring: reader, stacks: stacks, unwinder: unwinder, onExec: onExec, flushed: make(chan struct{})}
+	n := &noticeReader{
+		ring: reader, tables: tables, target: target, flushed: make(chan struct{}), calls: make(map[uint32][]bpf.KernelNotice),
+	}
 	go n.read()
 	return n, nil
 }
@@ -63,11 +65,15 @@ func (n *noticeReader) dispatch(raw []byte) {
 	switch bpf.KernelNoticeKind(binary.NativeEndian.Uint32(raw)) {
 	case bpf.KernelNoticeKindNOTICE_STACK:
 		if stack, ok := decodeStack(raw); ok {
-			n.stacks.announced(stack)
+			if t := n.target(stack.tgid); t != nil {
+				t.stacks.announced(stack)
+			}
 		}
 	case bpf.KernelNoticeKindNOTICE_CODE:
 		if code, ok := decodeCode(raw); ok {
-			n.stacks.told(code)
+			if t := n.target(code.tgid); t != nil {
+				t.stacks.told(code)
+			}
 		}
 	default:
 		n.dispatchNotice(raw)
@@ -79,26 +85,32 @@ func (n *noticeReader) dispatchNotice(raw []byte) {
 	if binary.Read(bytes.NewReader(raw), binary.NativeEndian, &notice) != nil {
 		return // not of the size that the kernel side sends: cannot happen
 	}
+	if notice.Kind == bpf.KernelNoticeKindNOTICE_WANTED {
+		n.tables.Hurry(uint32(notice.Start))
+		return
+	}
+	t := n.target(notice.Tgid)
+	if t == nil {
+		return
+	}
 	switch notice.Kind {
 	case bpf.KernelNoticeKindNOTICE_EXEC:
-		n.onExec()
+		t.end(errExecuted)
 	case bpf.KernelNoticeKindNOTICE_UNMAPPED:
-		n.unwinder.refresh()
-	case bpf.KernelNoticeKindNOTICE_WANTED:
-		n.unwinder.tables.Hurry(uint32(notice.Start))
+		t.unwinder.refresh()
 	default:
-		n.keep(notice)
+		n.keep(t, notice)
 	}
 }
 
 // keep keeps a mapping call for the next snapshot.
-func (n *noticeReader) keep(notice bpf.KernelNotice) {
+func (n *noticeReader) keep(t *target, notice bpf.KernelNotice) {
 	n.mu.Lock()
-	n.calls = append(n.calls, notice)
+	n.calls[notice.Tgid] = append(n.calls[notice.Tgid], notice)
 	n.mu.Unlock()
 	const protExec = 4
 	if notice.Kind == bpf.KernelNoticeKindNOTICE_MMAP && notice.Protection&protExec != 0 {
-		n.unwinder.refresh()
+		t.unwinder.refresh()
 	}
 }
 
@@ -109,40 +121,47 @@ func (n *noticeReader) flush() {
 	}
 }
 
-// take reads everything now in the ring buffer, and gives the mapping calls in the order of time.
-func (n *noticeReader) take() []bpf.KernelNotice {
+// take reads everything now in the ring buffer, and gives the mapping calls of a process in the order of time.
+func (n *noticeReader) take(pid int) []bpf.KernelNotice {
 	n.flush()
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	calls := n.calls
-	n.calls = nil
+	calls := n.calls[uint32(pid)]
+	delete(n.calls, uint32(pid))
 	slices.SortStableFunc(calls, func(a, b bpf.KernelNotice) int {
 		return int(int64(a.Time) - int64(b.Time))
 	})
 	return calls
 }
 
+// forget drops the calls of a process that is traced no more.
+func (n *noticeReader) forget(pid uint32) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.calls, pid)
+}
+
 func (n *noticeReader) close() error { return n.ring.Close() }
 
 // apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
-func (s *Session) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
-	heapTraced := s.isAttached("heap")
+func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
+	heapTraced := t.heap.Attached
 	for _, c := range calls {
 		at, _ := process.Find(maps, c.MallocSlot)
 		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
 		call := mapping.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
 		switch c.Kind {
 		case bpf.KernelNoticeKindNOTICE_MMAP:
-			s.space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)
+			t.space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)
 		case bpf.KernelNoticeKindNOTICE_MUNMAP:
-			s.space.Unmap(call, c.Start, c.Length)
+			t.space.Unmap(call, c.Start, c.Length)
 		case bpf.KernelNoticeKindNOTICE_MREMAP:
-			s.space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
+			t.space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.KernelNoticeKindNOTICE_BRK:
 			call.ByAllocator = heapTraced // nothing but the allocator moves the break
-			s.space.Break(call, c.Start)
+			t.space.Break(call, c.Start)
 		case bpf.KernelNoticeKindNOTICE_MADVISE:
-			s.space.Advise(call, c.Length)
+			t.space.Advise(call, c.Length)
 		}
 	}
 }

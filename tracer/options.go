@@ -10,6 +10,8 @@ import (
 type Options struct {
 	// PID of the process to trace, as our PID namespace counts.
 	PID int
+	// Children follows the process's tree: what is traced is the processes of it that matter, and all are sampled.
+	Children bool
 	// Interval is the mean number of bytes between samples; 1 takes every allocation. Default 512 KiB.
 	Interval uint64
 	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel
@@ -49,6 +51,8 @@ func (o Options) withDefaults() Options {
 // A Source is one kind of event that can be watched.
 type Source struct {
 	Name string
+	// PID of the process that it watches; 0: all.
+	PID int
 	// Reason why it is not attached, or what it cannot see; empty if there is nothing to say.
 	Reason   string
 	Attached bool

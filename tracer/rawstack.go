@@ -10,6 +10,7 @@ import (
 // rawStack is a stack as the kernel side tells it.
 type rawStack struct {
 	id     uint64
+	tgid   uint32
 	end    bpf.KernelStackEnd
 	python bpf.KernelPythonError
 	words  []word
@@ -50,6 +51,7 @@ func decodeStack(record []byte) (rawStack, bool) {
 	}
 	raw := rawStack{
 		id:     native.Uint64(record[unsafe.Offsetof(s.Id):]),
+		tgid:   native.Uint32(record[unsafe.Offsetof(s.Tgid):]),
 		end:    bpf.KernelStackEnd(native.Uint32(record[unsafe.Offsetof(s.End):])),
 		python: bpf.KernelPythonError(native.Uint32(record[unsafe.Offsetof(s.Python):])),
 		words:  make([]word, length),

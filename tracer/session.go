@@ -12,29 +12,30 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// A Session traces one process from Open to Close. Its methods may be called from one goroutine at a time.
+// A Session traces a process and, where asked for, those of its tree that matter, from Open to Close. Its methods may be
+// called from one goroutine at a time.
 type Session struct {
+	// Process that was asked for. It may be one that only launched what is traced: see Traced.
 	Process *process.Process
 	Options Options
 
-	kernel   *kernel
-	links    []link.Link
-	sources  []Source
-	started  uint64 // ns, CLOCK_MONOTONIC
-	notices  *noticeReader
-	stacks   *stackTable
-	unwinder *unwinder
-	space    *mapping.Set
-	pages    *process.Pages // nil where it cannot be opened
-	watcher  watcher
-	// vanished mappings, in bytes, by all reconciliations.
-	vanished int64
-	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
+	kernel  *kernel
+	tables  *unwind.Tables
+	notices *noticeReader
+	links   []link.Link
+	mapping Source
+	started uint64 // ns, CLOCK_MONOTONIC; 0: not yet
+	family  *family
+	watcher watcher
+	retired losses // of targets that are no more
+
+	mu      sync.Mutex
+	targets []*target // in the order in which they were attached
 
 	stop   chan struct{}
 	exited <-chan struct{} // closed when nobody looks at the process's end any more
@@ -45,10 +46,7 @@ type Session struct {
 }
 
 // Why a trace ends by itself.
-var (
-	ErrExited   = errors.New("target exited")
-	ErrExecuted = errors.New("target executed another program")
-)
+var ErrExited = errors.New("target exited")
 
 // tablesWait is how long counting waits for unwind tables. Those of a C program are there at once; those of a large one
 // are made while counting goes on.
@@ -57,15 +55,15 @@ const tablesWait = 200 * time.Millisecond
 // ErrNoSource means that nothing could be attached.
 var ErrNoSource = errors.New("no source could be attached")
 
-// Open attaches to a process. A source that cannot attach is named in Sources with its reason, and the rest goes on; it
-// is an error if none can. The process is neither stopped nor written to.
+// Open attaches to a process, or to those of its tree that matter. A source that cannot attach is named in Sources with
+// its reason, and the rest goes on; it is an error if none can. Nothing is stopped nor written to.
 func Open(options Options) (*Session, error) {
 	options = options.withDefaults()
 	p, err := process.Open(options.PID)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{Process: p, Options: options, folded: make(map[uint64]*sum), stop: make(chan struct{}), ended: make(chan struct{})}
+	s := &Session{Process: p, Options: options, stop: make(chan struct{}), ended: make(chan struct{})}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -73,80 +71,94 @@ func Open(options Options) (*Session, error) {
 }
 
 func (s *Session) open() error {
-	maps, err := s.Process.Maps()
-	if err != nil {
-		return err
-	}
 	if err := checkReachable(s.Process.PID); err != nil {
 		return err
 	}
+	var err error
 	if s.kernel, err = loadKernel(s.Options); err != nil {
 		return err
 	}
 	debug.FreeOSMemory()
-	if err := s.openStacks(maps); err != nil {
+	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
+	if s.notices, err = startNotices(s.kernel.Maps[bpf.KernelMapNotices], s.tables, s.target); err != nil {
 		return err
 	}
-	if err := s.kernel.setTarget(s.Process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
-		return err
-	}
-	if err := s.attach(maps); err != nil {
-		return err
-	}
-	s.unwinder.tables.Wait(tablesWait)
-	return s.start()
-}
-
-// openStacks prepares what stacks need: how to walk them, and how to name them.
-func (s *Session) openStacks(maps []process.Mapping) (err error) {
-	s.stacks = newStackTable(s.Process, s.kernel.Maps[bpf.KernelMapSeen], newNamer(s.Process, s.Options.NativeFrames))
-	if s.unwinder, err = startUnwinder(s.kernel, s.Process, maps, s.stacks); err != nil {
-		return err
-	}
-	onExec := func() { s.end(ErrExecuted) }
-	s.notices, err = startNotices(s.kernel.Maps[bpf.KernelMapNotices], s.stacks, s.unwinder, onExec)
-	return err
-}
-
-// attach attaches all sources while the target is still waiting, so that what they see begins at one moment.
-func (s *Session) attach(maps []process.Mapping) error {
 	exec, err := attachExec(s.kernel)
 	if err != nil {
 		return err
 	}
 	s.links = append(s.links, exec)
-	heap, heapLinks := attachHeap(s.kernel, s.Process, maps)
-	s.links = append(s.links, heapLinks...)
 	mapping, mappingLinks := attachMapping(s.kernel)
-	s.links = append(s.links, mappingLinks...)
-	if errors.Is(heap.err, probe.Err32Bit) {
-		mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
+	s.mapping, s.links = mapping, append(s.links, mappingLinks...)
+	if err := s.openTargets(); err != nil {
+		return err
 	}
-	s.sources = []Source{heap, mapping}
-	if !heap.Attached && !mapping.Attached {
-		return fmt.Errorf("%w: heap: %s; mapping: %s", ErrNoSource, heap.Reason, mapping.Reason)
+	s.begin()
+	s.exited = s.Process.Exited(s.stop)
+	go s.awaitExit()
+	return nil
+}
+
+// begin starts the clock.
+func (s *Session) begin() {
+	if s.started == 0 {
+		s.started = monotonic()
+	}
+}
+
+// attach makes a process a target.
+func (s *Session) attach(pid int) error {
+	s.retireEnded()
+	p, err := process.Open(pid)
+	if err != nil {
+		return err
+	}
+	t, err := newTarget(s, p)
+	if err != nil {
+		return err
+	}
+	s.mu.Lock()
+	s.targets = append(s.targets, t)
+	s.mu.Unlock()
+	if err := t.attach(); err != nil {
+		s.drop(t)
+		return errors.Join(err, t.retire(&s.retired))
 	}
 	return nil
 }
 
-// start begins to count. Mappings are read afterwards: replaying a call that they already contain changes nothing.
-func (s *Session) start() error {
-	if !s.Process.Alive() {
-		return fmt.Errorf("pid %d: %w", s.Process.PID, ErrExited)
+// target finds a target by its PID; nil: there is none.
+func (s *Session) target(pid uint32) *target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, t := range s.targets {
+		if uint32(t.process.PID) == pid {
+			return t
+		}
 	}
-	s.started = monotonic()
-	if err := s.kernel.setTarget(s.Process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
-		return err
-	}
-	maps, err := s.Process.Maps()
-	if err != nil {
-		return err
-	}
-	s.space = mapping.New(maps, s.Process.StartBreak())
-	s.pages, _ = s.Process.Pages()
-	s.exited = s.Process.Exited(s.stop)
-	go s.awaitExit()
 	return nil
+}
+
+func (s *Session) list() []*target {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Clone(s.targets)
+}
+
+func (s *Session) drop(t *target) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.targets = slices.DeleteFunc(s.targets, func(other *target) bool { return other == t })
+}
+
+// retireEnded forgets the targets that have ended, once another takes their place: until then they can be looked at.
+func (s *Session) retireEnded() {
+	for _, t := range s.list() {
+		if t.err() != nil {
+			s.drop(t)
+			_ = t.retire(&s.retired) // what cannot be detached has gone with its process
+		}
+	}
 }
 
 func (s *Session) awaitExit() {
@@ -154,21 +166,30 @@ func (s *Session) awaitExit() {
 	select {
 	case <-s.stop:
 	default:
-		s.end(ErrExited)
+		s.endWhenDone()
 	}
 }
 
-func (s *Session) end(why error) {
+// endWhenDone ends the trace if the process asked for and all targets have ended.
+func (s *Session) endWhenDone() {
+	for _, t := range s.list() {
+		if t.err() == nil {
+			return
+		}
+	}
+	if s.Process.Alive() {
+		return
+	}
 	s.once.Do(func() {
-		s.ending = why
+		s.ending = ErrExited
 		close(s.ended)
 	})
 }
 
-// Done is closed when the target has exited or executed another program.
+// Done is closed when there is nothing more to trace.
 func (s *Session) Done() <-chan struct{} { return s.ended }
 
-// Err says why Done is closed: ErrExited or ErrExecuted.
+// Err says why Done is closed: ErrExited.
 func (s *Session) Err() error {
 	select {
 	case <-s.ended:
@@ -179,15 +200,16 @@ func (s *Session) Err() error {
 }
 
 // Sources tells what is attached, what is not, and why.
-func (s *Session) Sources() []Source { return append(slices.Clip(s.sources), s.unwinder.source()...) }
-
-func (s *Session) isAttached(name string) bool {
-	for _, source := range s.sources {
-		if source.Name == name {
-			return source.Attached
+func (s *Session) Sources() []Source {
+	var sources []Source
+	mapping := s.mapping
+	for _, t := range s.list() {
+		if errors.Is(t.heap.err, probe.Err32Bit) {
+			mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
 		}
+		sources = append(sources, t.sources()...)
 	}
-	return false
+	return slices.Insert(sources, min(1, len(sources)), mapping)
 }
 
 // Elapsed since counting began.
@@ -201,7 +223,7 @@ func monotonic() uint64 {
 	return uint64(now.Nano())
 }
 
-// Close detaches everything. The process goes on.
+// Close detaches everything. The processes go on.
 func (s *Session) Close() error {
 	select {
 	case <-s.stop:
@@ -209,18 +231,19 @@ func (s *Session) Close() error {
 	default:
 		close(s.stop)
 	}
-	errs := []error{probe.Close(s.links)}
+	var errs []error
+	for _, t := range s.list() {
+		errs = append(errs, t.detach())
+	}
+	errs = append(errs, probe.Close(s.links))
 	if s.notices != nil {
 		errs = append(errs, s.notices.close())
 	}
-	if s.unwinder != nil {
-		errs = append(errs, s.unwinder.close())
+	for _, t := range s.list() {
+		errs = append(errs, t.close())
 	}
-	if s.stacks != nil {
-		errs = append(errs, s.stacks.close())
-	}
-	if s.pages != nil {
-		errs = append(errs, s.pages.Close())
+	if s.tables != nil {
+		errs = append(errs, s.tables.Close())
 	}
 	if s.kernel != nil {
 		s.kernel.Close()
@@ -230,3 +253,6 @@ func (s *Session) Close() error {
 	}
 	return errors.Join(append(errs, s.Process.Close())...)
 }
+
+// errGone says that a process is gone.
+func errGone(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -11,80 +12,98 @@ import (
 // maxReadPages bounds the address space whose pages are looked at in one snapshot where the kernel has no PAGEMAP_SCAN.
 const maxReadPages = 64 << 30 // bytes
 
-// Snapshot reads what is alive. After the process has ended it gives what was alive at the end, without mappings.
-func (s *Session) Snapshot() (*growth.Snapshot, error) {
+// Snapshot reads what is alive in all traced processes. Of one that has ended it gives what was alive at the end, without
+// mappings. What is alive is split by the time of its birth at the moments given, in order, since the start of the trace.
+func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
-	now := monotonic()
-	snapshot := &growth.Snapshot{Elapsed: time.Duration(now - s.started)}
-	sums := make(map[uint64]*sum)
+	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.Options.Interval}
+	sums := make(map[origin]*sum)
 	var err error
-	if snapshot.LiveObjects, err = s.readLive(sums, now); err != nil {
+	if snapshot.LiveObjects, err = s.readLive(sums, s.bins(snapshot, born)); err != nil {
 		return nil, err
 	}
 	if err := s.readTallies(sums); err != nil {
 		return nil, err
 	}
-	calls := s.notices.take() // and with them every stack that the above may name
+	s.notices.flush() // and with it every stack that the above may name
 	held := make(holdings)
-	for id, sum := range sums {
-		h := held.of(s.stacks.get(id), growth.KindHeap)
-		h.InuseObjects += sum.inuseObjects
-		h.InuseBytes += sum.inuseBytes
-		h.Samples += sum.samples
-		h.AllocObjects += sum.allocObjects
-		h.AllocBytes += sum.allocBytes
+	for from, sum := range sums {
+		if t := s.target(from.tgid); t != nil {
+			held.add(t.stacks.get(from.stack), sum)
+		}
 	}
-	if s.Err() == nil {
-		s.reconcile(calls)
-	}
-	if s.Err() == nil { // not ended meanwhile
-		s.addMappings(held, &snapshot.Mappings)
-		s.addReleases(snapshot)
-		snapshot.Mappings.Vanished = s.vanished
+	for _, t := range s.list() {
+		t.addTo(snapshot, held)
 	}
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
 }
 
+// bins writes the ends of the bins of birth into the snapshot, and gives them as the kernel side counts.
+func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) bins {
+	var ends bins
+	for _, at := range append(slices.Clip(born), snapshot.Elapsed) {
+		if at <= snapshot.Elapsed {
+			snapshot.Bins = append(snapshot.Bins, at)
+			ends = append(ends, s.started+uint64(at))
+		}
+	}
+	return ends
+}
+
+// addTo adds the mappings of a process that lives.
+func (t *target) addTo(snapshot *growth.Snapshot, held holdings) {
+	if t.err() == nil {
+		t.reconcile(t.session.notices.take(t.process.PID))
+	}
+	if t.err() != nil { // perhaps meanwhile
+		return
+	}
+	snapshot.Alive = append(snapshot.Alive, t.process.PID)
+	t.addMappings(held, &snapshot.Mappings)
+	t.addReleases(snapshot)
+	snapshot.Mappings.Vanished += t.vanished
+}
+
 // reconcile brings the address space up to date. The maps are only believed if no call fell into their reading.
-func (s *Session) reconcile(calls []bpf.KernelNotice) {
+func (t *target) reconcile(calls []bpf.KernelNotice) {
 	for range 3 {
-		maps, err := s.Process.Maps()
+		maps, err := t.process.Maps()
 		if err != nil {
 			break
 		}
-		s.apply(calls, maps)
-		if calls = s.notices.take(); len(calls) == 0 {
-			s.vanished += s.space.Reconcile(maps).Vanished
+		t.apply(calls, maps)
+		if calls = t.session.notices.take(t.process.PID); len(calls) == 0 {
+			t.vanished += t.space.Reconcile(maps).Vanished
 			return
 		}
 	}
-	s.apply(calls, nil)
+	t.apply(calls, nil)
 }
 
 // addMappings adds what the mapped memory holds: the bytes that have been touched.
-func (s *Session) addMappings(to holdings, totals *growth.MappingTotals) {
-	for _, i := range s.space.Intervals() {
+func (t *target) addMappings(to holdings, totals *growth.MappingTotals) {
+	for _, i := range t.space.Intervals() {
 		if i.Origin == mapping.BeforeAttach {
 			continue
 		}
-		touched, counted := s.measure(i, totals)
+		touched, counted := t.measure(i, totals)
 		if !counted {
 			continue
 		}
 		if i.Origin == mapping.Unseen {
 			i.Stack = unseen
 		}
-		h := to.of(s.stacks.get(i.Stack), i.Kind)
+		h := to.of(t.stacks.get(i.Stack), i.Kind)
 		h.InuseObjects++
 		h.Samples++
 		h.InuseBytes += touched
 	}
-	for key, t := range s.space.Tallies() {
-		h := to.of(s.stacks.get(key.Stack), key.Kind)
-		h.AllocObjects += float64(t.Calls)
-		h.AllocBytes += float64(t.Bytes)
+	for key, tally := range t.space.Tallies() {
+		h := to.of(t.stacks.get(key.Stack), key.Kind)
+		h.AllocObjects += float64(tally.Calls)
+		h.AllocBytes += float64(tally.Bytes)
 	}
 }
 
@@ -106,6 +125,20 @@ func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
 	return found
 }
 
+// add adds what a stack holds of the heap.
+func (h holdings) add(stack *growth.Stack, sum *sum) {
+	to := h.of(stack, growth.KindHeap)
+	to.InuseObjects += sum.inuseObjects
+	to.InuseBytes += sum.inuseBytes
+	to.Samples += sum.samples
+	to.Variance += sum.variance
+	to.AllocObjects += sum.allocObjects
+	to.AllocBytes += sum.allocBytes
+	for _, b := range sum.births {
+		to.AddBirth(b)
+	}
+}
+
 func (h holdings) list() []growth.Holding {
 	list := make([]growth.Holding, 0, len(h))
 	for _, holding := range h {
@@ -116,7 +149,7 @@ func (h holdings) list() []growth.Holding {
 
 // measure adds an interval to the totals and gives the bytes of it that have been touched. What the allocator mapped does
 // not count: its contents are in the live map.
-func (s *Session) measure(i mapping.Interval, totals *growth.MappingTotals) (touched int64, counted bool) {
+func (t *target) measure(i mapping.Interval, totals *growth.MappingTotals) (touched int64, counted bool) {
 	totals.Reserved += int64(i.Len())
 	if i.ByAllocator {
 		totals.Allocator += int64(i.Len())
@@ -125,7 +158,7 @@ func (s *Session) measure(i mapping.Interval, totals *growth.MappingTotals) (tou
 	if i.Origin == mapping.Unseen {
 		totals.Unknown += int64(i.Len())
 	}
-	bytes, ok := s.touched(i, totals)
+	bytes, ok := t.touched(i, totals)
 	if !ok {
 		totals.Unmeasured += int64(i.Len())
 	}
@@ -134,22 +167,23 @@ func (s *Session) measure(i mapping.Interval, totals *growth.MappingTotals) (tou
 }
 
 // addReleases adds what was given back to the kernel.
-func (s *Session) addReleases(snapshot *growth.Snapshot) {
-	for by, t := range s.space.Releases() {
-		snapshot.Releases = append(snapshot.Releases, growth.Release{Stack: s.stacks.get(by.Stack), Call: by.Call, Calls: t.Calls, Bytes: t.Bytes})
+func (t *target) addReleases(snapshot *growth.Snapshot) {
+	for by, tally := range t.space.Releases() {
+		release := growth.Release{Stack: t.stacks.get(by.Stack), Call: by.Call, Calls: tally.Calls, Bytes: tally.Bytes}
+		snapshot.Releases = append(snapshot.Releases, release)
 		if by.Call == "madvise" {
-			snapshot.Mappings.Released += t.Bytes
+			snapshot.Mappings.Released += tally.Bytes
 		} else {
-			snapshot.Mappings.Unmapped += t.Bytes
+			snapshot.Mappings.Unmapped += tally.Bytes
 		}
 	}
 }
 
 // touched counts the bytes of an interval that hold memory.
-func (s *Session) touched(i mapping.Interval, totals *growth.MappingTotals) (bytes uint64, ok bool) {
-	if s.pages == nil || (!s.pages.Scans() && totals.Reserved-totals.Allocator > maxReadPages) {
+func (t *target) touched(i mapping.Interval, totals *growth.MappingTotals) (bytes uint64, ok bool) {
+	if t.pages == nil || (!t.pages.Scans() && totals.Reserved-totals.Allocator > maxReadPages) {
 		return 0, false
 	}
-	bytes, err := s.pages.Touched(i.Start, i.End)
+	bytes, err := t.pages.Touched(i.Start, i.End)
 	return bytes, err == nil
 }

@@ -66,10 +66,7 @@ func (t *stackTable) announced(raw rawStack) {
 	if len(t.inKernel) < int(t.seen.MaxEntries()/2) {
 		return
 	}
-	for _, id := range t.inKernel {
-		_ = t.seen.Delete(id) // one that cannot be deleted stays
-	}
-	t.inKernel = t.inKernel[:0]
+	t.forgetLocked()
 }
 
 // told keeps a code object that a stack to come leads through.
@@ -89,6 +86,20 @@ func (t *stackTable) name(raw rawStack) {
 		s = same
 	}
 	t.byFrames[key], t.stacks[raw.id] = s, s
+}
+
+// forget makes the kernel side forget which stacks it has told.
+func (t *stackTable) forget() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.forgetLocked()
+}
+
+func (t *stackTable) forgetLocked() {
+	for _, id := range t.inKernel {
+		_ = t.seen.Delete(id) // one that cannot be deleted stays
+	}
+	t.inKernel = t.inKernel[:0]
 }
 
 // lost counts the lookups of stacks that are not to be had.

@@ -32,15 +32,13 @@ type unwinder struct {
 }
 
 // startUnwinder begins with these maps; the tables of the files are made meanwhile. The stacks are told of every reading.
-func startUnwinder(k *kernel, p *process.Process, maps []process.Mapping, stacks *stackTable) (*unwinder, error) {
-	tables := unwind.NewTables(k.Maps[bpf.KernelMapUnwindTables], k.table)
+func startUnwinder(k *kernel, tables *unwind.Tables, p *process.Process, maps []process.Mapping, stacks *stackTable) (*unwinder, error) {
 	u := &unwinder{
 		process: p, kernel: k, tables: tables, stacks: stacks,
 		space: unwind.NewSpace(p, tables, k.Maps[bpf.KernelMapMappings], k.mapping),
 		wake:  make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := u.update(maps); err != nil {
-		_ = tables.Close() // the first error counts
 		return nil, err
 	}
 	go u.run()
@@ -91,18 +89,6 @@ func (u *unwinder) source() []Source {
 	return nil
 }
 
-// losses tells what there was no room for.
-func (u *unwinder) losses() []Loss {
-	var losses []Loss
-	if n := u.tables.Stats().Full; n > 0 {
-		losses = append(losses, Loss{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(n)})
-	}
-	if n := u.space.Missing(); n > 0 {
-		losses = append(losses, Loss{Reason: "mappings through which stacks cannot be followed: there are too many", Count: uint64(n)})
-	}
-	return losses
-}
-
 // isUrgent tells the files through which nearly every stack leads.
 func (u *unwinder) isUrgent(m process.Mapping) bool {
 	name := filepath.Base(m.Path)
@@ -147,8 +133,7 @@ func (u *unwinder) look() {
 }
 
 // close stops looking.
-func (u *unwinder) close() error {
+func (u *unwinder) close() {
 	close(u.stop)
 	<-u.done
-	return u.tables.Close()
 }

@@ -146,8 +146,6 @@ func logSources(s *tracer.Session) {
 // endOf gives the reason why a trace ends, for the summary.
 func endOf(ctx context.Context, session *tracer.Session) string {
 	switch {
-	case errors.Is(session.Err(), tracer.ErrExecuted):
-		return export.EndedExec
 	case session.Err() != nil:
 		return export.EndedExit
 	case ctx.Err() != nil:

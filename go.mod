@@ -11,6 +11,7 @@ require (
 	golang.org/x/arch v0.32.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
+	gonum.org/v1/gonum v0.16.0
 )
 
 require (
@@ -23,7 +24,6 @@ require (
 	github.com/spf13/pflag v1.0.10 // indirect
 	go.opentelemetry.io/otel v1.45.0 // indirect
 	go.opentelemetry.io/otel/metric v1.45.0 // indirect
-	gonum.org/v1/gonum v0.16.0 // indirect
 )
 
 tool github.com/cilium/ebpf/cmd/bpf2go

@@ -21,9 +21,11 @@ type Process struct {
 	PID, Parent int
 	// Born is when it began (or executed its program), since the start of the trace; negative: before it.
 	Born time.Duration
-	// Command is a short name of what runs; Arguments is the command line.
-	Command   string
-	Arguments []string
+	// Command is a short name of what runs; Executable is the path of the program and Arguments the command line, as the
+	// process sees them.
+	Command    string
+	Executable string
+	Arguments  []string
 	Role      Role
 	// Rank of a RoleRank; Unknown otherwise.
 	Rank int
@@ -31,14 +33,24 @@ type Process struct {
 
 // A ProcessSample is the state of one process of the tree.
 type ProcessSample struct {
-	PID int
+	PID int64
 	Sample
+}
+
+// A Member is a process of the tree and what the trace does with it.
+type Member struct {
+	Process
+	// Traced: all sources are attached, since From.
+	Traced bool
+	From   time.Duration
 }
 
 // A Moment is the state of a process tree and of what is around it.
 type Moment struct {
 	// Elapsed since the start of the trace.
-	Elapsed   time.Duration
+	Elapsed time.Duration
+	// Members are the processes, and Processes their samples, in the same order.
+	Members   []Member
 	Processes []ProcessSample
 	Around    Around
 }

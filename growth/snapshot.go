@@ -99,6 +99,15 @@ type Snapshot struct {
 	Took time.Duration
 }
 
+// DropBirths makes a snapshot forget the births of processes that a later one knows better.
+func (s *Snapshot) DropBirths(pids []int) {
+	for i := range s.Holdings {
+		if slices.Contains(pids, s.Holdings[i].Stack.PID) {
+			s.Holdings[i].Births = nil
+		}
+	}
+}
+
 // Total is the sum of InuseBytes over the holdings of a kind; of all kinds if none is given.
 func (s *Snapshot) Total(kinds ...Kind) int64 {
 	var sum int64
@@ -110,13 +119,14 @@ func (s *Snapshot) Total(kinds ...Kind) int64 {
 	return sum
 }
 
+// A holder is one stack and kind. The stacks that could not be kept are one for each process.
 type holder struct {
 	stack uint64
 	pid   int
 	kind  Kind
 }
 
-func (h Holding) holder() holder { return holder{h.Stack.ID, h.Stack.PID, h.Kind} }
+func holderOf(stack *Stack, kind Kind) holder { return holder{stack.ID, stack.PID, kind} }
 
 // Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
 // what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
@@ -126,10 +136,10 @@ func Between(start, end *Snapshot) []Holding {
 	sums := make(map[holder]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {
 		h.Births, h.Variance = nil, 0 // not those of a difference
-		sums[h.holder()] = h
+		sums[holderOf(h.Stack, h.Kind)] = h
 	}
 	for _, h := range start.Holdings {
-		key := h.holder()
+		key := holderOf(h.Stack, h.Kind)
 		sum, ok := sums[key]
 		if !ok {
 			sum = Holding{Stack: h.Stack, Kind: h.Kind}

@@ -77,6 +77,16 @@ func TestTheKindsOfOneStackAreKeptApart(t *testing.T) {
 	}
 }
 
+func TestTheUnknownStacksOfTwoProcessesAreKeptApart(t *testing.T) {
+	one, other := &Stack{PID: 1}, &Stack{PID: 2}
+	start := []Holding{held(one, KindHeap, 1, 100, 1, 100), held(other, KindHeap, 5, 500, 5, 500)}
+	end := []Holding{held(one, KindHeap, 3, 300, 3, 300), held(other, KindHeap, 6, 600, 6, 600)}
+	want := []Holding{held(one, KindHeap, 2, 200, 2, 200), held(other, KindHeap, 1, 100, 1, 100)}
+	if got := between(start, end); !reflect.DeepEqual(got, want) {
+		t.Errorf("grown by %+v, want %+v", got, want)
+	}
+}
+
 func TestGrowthIsSortedByBytesThenByStackThenByKind(t *testing.T) {
 	end := []Holding{
 		held(third, KindHeap, 1, 50, 1, 50), held(second, KindMmap, 1, 70, 1, 70), held(second, KindHeap, 1, 70, 1, 70),

@@ -26,21 +26,21 @@ type Verdict struct {
 	Level float64
 	// From is where the last regime begins: the end of the warm-up. NaN where no earlier regime was seen.
 	From float64
-	// Length of the last regime, in X.
+	// Length of the last regime, in X; of all that was judged where there are too few samples.
 	Length float64
 	// Start of the data that was judged: of the last restart, else of the series.
 	Start     float64
 	Restarted bool
-	// HeadsFor is the level that a saturating regime tends to, in bytes. NaN: it does not, or none is known.
+	// HeadsFor is the level that a saturating regime tends to, in bytes, known to some percent. NaN: it does not, or none is known.
 	HeadsFor float64
 	// Spikes above the base; nil where there are none to speak of.
 	Spikes *Spikes
-	// ToLimit is the time to the limit, in X, with its 95 % interval (infinite where the rate may be 0): of a leak it is a
-	// forecast; of what only grows it is a hazard, "if this pace holds", and has no interval.
+	// ToLimit is the time from the last sample to the limit, in X. Of a leak it is a forecast, with its 95 % interval; of what
+	// only grows it is a hazard, "if this pace holds", and has none. 0 where spikes reach the limit already.
 	ToLimit, ToLimitLow, ToLimitHigh float64
 	// Longer is how much longer to watch at least, in X; 0: the verdict is settled.
 	Longer float64
-	// Phases from the start of what was judged to its end.
+	// Phases from the start of what was judged to its end, each from where the one before ends.
 	Phases []Phase
 }
 

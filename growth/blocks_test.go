@@ -1,0 +1,89 @@
+package growth
+
+import (
+	"math"
+	"testing"
+)
+
+// The base of 8 GB under spikes that take up to three quarters of every block, and all of some.
+func TestTheBaseIsWhatIsLeftWithoutSpikes(t *testing.T) {
+	for name, c := range map[string]struct {
+		n     int
+		spike func(i int) bool
+	}{
+		"short spikes":      {2000, func(i int) bool { return i%50 == 0 }},
+		"mostly spikes":     {2000, func(i int) bool { return i%20 < 12 }},
+		"a block and more":  {2000, func(i int) bool { return i%500 >= 100 && i%500 < 160 }},
+		"two of three":      {72, func(i int) bool { return i%3 > 0 }},
+		"single samples":    {60, func(i int) bool { return i%4 == 1 }},
+		"a rough beginning": {2000, func(i int) bool { return i < 20 }},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := simulated([2]float64{0, 8e9}, [2]float64{float64(10 * c.n), 8e9})
+			spikes := 0
+			for i := range s.Y {
+				if c.spike(i) {
+					s.Y[i] += 3e9
+					spikes++
+				}
+			}
+			b := baseOf(s)
+			for i := range b.x {
+				if !near(b.y[i], 8e9, 2e6) {
+					t.Errorf("%v at %v, want 8e9", b.y[i], b.x[i])
+				}
+			}
+			if share := float64(spikes) / float64(c.n); !near(b.spikes.Share, share, 1e-9) || !near(b.spikes.Height, 3e9, 2e6) {
+				t.Errorf("%+v, want a share of %v and a height of 3e9", b.spikes, share)
+			}
+		})
+	}
+}
+
+func TestARampIsNotMistakenForASpike(t *testing.T) {
+	b := baseOf(simulated([2]float64{0, 1e9}, [2]float64{20_000, 11e9}))
+	if len(b.x) < 85 || b.spikes != (Spikes{}) {
+		t.Errorf("%d of 96 blocks are left, spikes: %+v", len(b.x), b.spikes)
+	}
+	for i := range b.x {
+		if want := 1e9 + 5e5*b.x[i]; !near(b.y[i], want, 2e6) {
+			t.Errorf("%v at %v, want %v", b.y[i], b.x[i], want)
+		}
+	}
+}
+
+func TestABlockWithHardlyAnySampleNearTheFloorIsLeftOut(t *testing.T) {
+	s := simulated([2]float64{0, 8e9}, [2]float64{96_000, 8e9}) // 100 samples a block
+	for i := 1000; i < 1095; i++ {
+		s.Y[i] += 3e9
+	}
+	if b := baseOf(s); len(b.x) != 95 {
+		t.Errorf("%d blocks, want all of 96 but one", len(b.x))
+	}
+}
+
+func TestAGapInTimeIsNoPoint(t *testing.T) {
+	before, after := simulated([2]float64{0, 8e9}, [2]float64{3000, 8e9}), simulated([2]float64{20_000, 8e9}, [2]float64{23_000, 8e9})
+	b := baseOf(Series{X: append(before.X, after.X...), Y: append(before.Y, after.Y...)})
+	for i := range b.x {
+		if b.x[i] > 3000 && b.x[i] < 20_000 || math.IsInf(b.y[i], 0) || !near(b.y[i], 8e9, 2e6) {
+			t.Errorf("%v at %v", b.y[i], b.x[i])
+		}
+	}
+	if len(b.x) < 10 || b.spikes.Share != 0 {
+		t.Errorf("%d points, spikes %+v", len(b.x), b.spikes)
+	}
+}
+
+func TestFewSamplesOfOneMomentAreOnePoint(t *testing.T) {
+	b := baseOf(Series{X: []float64{0, 1, 1, 1, 2, 3, 3, 4}, Y: []float64{100, 103, 101, 102, 100, 100, 102, 100}})
+	want := base{x: []float64{0, 1, 2, 3, 4}, y: []float64{100, 102, 100, 101, 100}}
+	if len(b.x) != len(want.x) {
+		t.Fatalf("%v, want %v", b.x, want.x)
+	}
+	for i := range want.x {
+		if b.x[i] != want.x[i] || b.y[i] != want.y[i] {
+			t.Errorf("%v at %v, want %v at %v", b.y[i], b.x[i], want.y[i], want.x[i])
+		}
+	}
+}

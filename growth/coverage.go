@@ -1,0 +1,75 @@
+package growth
+
+import (
+	"fmt"
+	"slices"
+	"time"
+)
+
+// An Outsider is a process outside the traced tree, and what it gained over the trace, in bytes.
+type Outsider struct {
+	PID     int
+	Command string
+	Growth  int64
+}
+
+const (
+	worthNaming = 256 << 20 // bytes of growth around the tree below which nothing is said of it
+	covering    = 0.5       // share of the growth around it that the watched tree must explain
+)
+
+// Covered checks that the tree is what grows: where it does not, and memory around it does, and one process outside of it
+// explains most of that, the verdict is that the wrong process is watched. Outsiders are sorted by growth. Traces shorter
+// than least say nothing.
+func Covered(v Verdict, h *History, outsiders []Outsider, least time.Duration) Verdict {
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+	default:
+		return v // what is watched grows
+	}
+	around, tree, ok := h.grown()
+	if !ok || len(outsiders) == 0 || h.Rows[len(h.Rows)-1].Elapsed < least {
+		return v
+	}
+	other := outsiders[0]
+	if around < worthNaming || float64(tree) >= covering*float64(around) || float64(other.Growth) < covering*float64(around) {
+		return v
+	}
+	v.Class = ClassWrongProcess
+	v.Why = fmt.Sprintf("PID %d (%s) outside the traced tree grew by %d MiB, the tree by %d MiB", other.PID, other.Command, other.Growth>>20, tree>>20)
+	return v
+}
+
+// grown is what the memory around the tree and the tree itself gained: of the cgroup where one limits, else of the machine.
+func (h *History) grown() (around, tree int64, ok bool) {
+	used := func(r Row) int64 {
+		switch {
+		case r.Around.CgroupUsed != Unknown:
+			return r.Around.CgroupUsed
+		case r.Around.Available != Unknown:
+			return -r.Around.Available
+		}
+		return Unknown
+	}
+	around, ok = h.gained(used)
+	tree, known := h.gained(func(r Row) int64 { return r.Tree.RSS })
+	return around, tree, ok && known
+}
+
+// gained is a median of the last rows less one of the first; false: there are too few.
+func (h *History) gained(value func(Row) int64) (bytes int64, ok bool) {
+	const few = 5
+	if len(h.Rows) < 2*few {
+		return 0, false
+	}
+	median := func(rows []Row) int64 {
+		var values []int64
+		for _, r := range rows {
+			values = append(values, value(r))
+		}
+		slices.Sort(values)
+		return values[few/2]
+	}
+	first, last := median(h.Rows[:few]), median(h.Rows[len(h.Rows)-few:])
+	return last - first, first != Unknown && last != Unknown
+}

@@ -9,5 +9,6 @@
 #include "heap.h"
 #include "mapping.h"
 #include "process.h"
+#include "step.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -318,6 +318,7 @@ const (
 	KernelMapPythons       = "pythons"
 	KernelMapSeen          = "seen"
 	KernelMapStackEnds     = "stack_ends"
+	KernelMapSteps         = "steps"
 	KernelMapTallies       = "tallies"
 	KernelMapTargets       = "targets"
 	KernelMapThreads       = "threads"
@@ -329,6 +330,7 @@ const (
 	KernelProgHeapOnReturn = "heap_on_return"
 	KernelProgHeapSession  = "heap_session"
 	KernelProgOnExec       = "on_exec"
+	KernelProgOnStep       = "on_step"
 	KernelVarEmitted       = "emitted"
 	KernelVarInterval      = "interval"
 	KernelVarNever         = "never"
@@ -384,6 +386,7 @@ type KernelProgramSpecs struct {
 	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.ProgramSpec `ebpf:"heap_session"`
 	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnStep       *ebpf.ProgramSpec `ebpf:"on_step"`
 }
 
 // KernelMapSpecs contains maps before they are loaded into the kernel.
@@ -403,6 +406,7 @@ type KernelMapSpecs struct {
 	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
 	Seen         *ebpf.MapSpec `ebpf:"seen"`
 	StackEnds    *ebpf.MapSpec `ebpf:"stack_ends"`
+	Steps        *ebpf.MapSpec `ebpf:"steps"`
 	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
@@ -454,6 +458,7 @@ type KernelMaps struct {
 	Pythons      *ebpf.Map `ebpf:"pythons"`
 	Seen         *ebpf.Map `ebpf:"seen"`
 	StackEnds    *ebpf.Map `ebpf:"stack_ends"`
+	Steps        *ebpf.Map `ebpf:"steps"`
 	Tallies      *ebpf.Map `ebpf:"tallies"`
 	Targets      *ebpf.Map `ebpf:"targets"`
 	Threads      *ebpf.Map `ebpf:"threads"`
@@ -476,6 +481,7 @@ func (m *KernelMaps) Close() error {
 		m.Pythons,
 		m.Seen,
 		m.StackEnds,
+		m.Steps,
 		m.Tallies,
 		m.Targets,
 		m.Threads,
@@ -505,6 +511,7 @@ type KernelPrograms struct {
 	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.Program `ebpf:"heap_session"`
 	OnExec       *ebpf.Program `ebpf:"on_exec"`
+	OnStep       *ebpf.Program `ebpf:"on_step"`
 }
 
 func (p *KernelPrograms) Close() error {
@@ -515,6 +522,7 @@ func (p *KernelPrograms) Close() error {
 		p.HeapOnReturn,
 		p.HeapSession,
 		p.OnExec,
+		p.OnStep,
 	)
 }
 

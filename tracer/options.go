@@ -12,6 +12,8 @@ type Options struct {
 	PID int
 	// Children follows the process's tree: what is traced is the processes of it that matter, and all are sampled.
 	Children bool
+	// StepSymbol is the function that runs once a step of training, as LIB:SYMBOL; empty: that of PyTorch's backward pass.
+	StepSymbol string
 	// Interval is the mean number of bytes between samples; 1 takes every allocation. Default 512 KiB.
 	Interval uint64
 	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel

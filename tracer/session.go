@@ -31,7 +31,6 @@ type Session struct {
 	mapping Source
 	started uint64 // ns, CLOCK_MONOTONIC; 0: not yet
 	family  *family
-	watcher watcher
 	retired losses // of targets that are no more
 
 	mu      sync.Mutex
@@ -244,6 +243,9 @@ func (s *Session) Close() error {
 	}
 	if s.tables != nil {
 		errs = append(errs, s.tables.Close())
+	}
+	if s.family != nil {
+		s.family.Close()
 	}
 	if s.kernel != nil {
 		s.kernel.Close()

@@ -26,6 +26,7 @@ type target struct {
 	links    []link.Link
 	stacks   *stackTable
 	unwinder *unwinder
+	steps    *stepCounter
 	space    *mapping.Set
 	pages    *process.Pages // nil where it cannot be opened
 	from     time.Duration  // when counting began, since the start of the trace
@@ -47,7 +48,8 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 		return nil, errors.Join(err, p.Close())
 	}
 	t.stacks = newStackTable(p, s.kernel.Maps[bpf.KernelMapSeen], newNamer(p, s.Options.NativeFrames))
-	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks); err != nil {
+	t.steps = newStepCounter(s.kernel, p, s.Options.StepSymbol)
+	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.steps.update); err != nil {
 		return nil, errors.Join(err, t.stacks.close(), p.Close())
 	}
 	return t, nil
@@ -118,6 +120,9 @@ func (t *target) err() error {
 
 func (t *target) sources() []Source {
 	sources := append([]Source{t.heap}, t.unwinder.source()...)
+	if step := t.steps.source(); step.Attached || t.session.Options.StepSymbol != "" {
+		sources = append(sources, step)
+	}
 	for i := range sources {
 		sources[i].PID = t.process.PID
 	}
@@ -126,7 +131,7 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	err := probe.Close(t.links)
+	err := errors.Join(probe.Close(t.links), t.steps.close())
 	t.links = nil
 	return err
 }

@@ -24,6 +24,7 @@ type unwinder struct {
 	tables  *unwind.Tables
 	space   *unwind.Space
 	stacks  *stackTable
+	onMaps  func([]process.Mapping) // told of every reading, in a goroutine of its own
 
 	interpreter atomic.Pointer[python.Interpreter] // nil: none found
 	whyNoPython atomic.Pointer[error]              // what was found is not supported
@@ -32,16 +33,16 @@ type unwinder struct {
 }
 
 // startUnwinder begins with these maps; the tables of the files are made meanwhile. The stacks are told of every reading.
-func startUnwinder(k *kernel, tables *unwind.Tables, p *process.Process, maps []process.Mapping, stacks *stackTable) (*unwinder, error) {
+func startUnwinder(k *kernel, tables *unwind.Tables, p *process.Process, maps []process.Mapping, stacks *stackTable, onMaps func([]process.Mapping)) (*unwinder, error) {
 	u := &unwinder{
-		process: p, kernel: k, tables: tables, stacks: stacks,
+		process: p, kernel: k, tables: tables, stacks: stacks, onMaps: onMaps,
 		space: unwind.NewSpace(p, tables, k.Maps[bpf.KernelMapMappings], k.mapping),
 		wake:  make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := u.update(maps); err != nil {
 		return nil, err
 	}
-	go u.run()
+	go u.run(maps)
 	return u, nil
 }
 
@@ -103,8 +104,9 @@ func (u *unwinder) refresh() {
 	}
 }
 
-func (u *unwinder) run() {
+func (u *unwinder) run(first []process.Mapping) {
 	defer close(u.done)
+	u.onMaps(first)
 	var again <-chan time.Time
 	for {
 		select {
@@ -125,6 +127,7 @@ func (u *unwinder) look() {
 	began := time.Now()
 	if maps, err := u.process.Maps(); err == nil {
 		_ = u.update(maps) // stacks through what is new end there, and say so
+		u.onMaps(maps)
 	}
 	select {
 	case <-u.stop:

@@ -7,8 +7,10 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -48,10 +50,8 @@ func Open(pid int) (*Process, error) {
 		p.Close()
 		return nil, fmt.Errorf("pid %d: %w", pid, err)
 	}
-	p.Arguments = p.readArguments()
-	p.Executable, _ = os.Readlink(p.path("exe"))
-	p.Executable = Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in the maps
-	if _, err := p.Status(); err != nil || !p.Alive() {                      // both alive: the directory and the pidfd are of one process
+	p.describe()
+	if _, err := p.Status(); err != nil || !p.Alive() { // both alive: the directory and the pidfd are of one process
 		p.Close()
 		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
 	}
@@ -99,6 +99,25 @@ func (p *Process) identify() error {
 	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: it belongs to another user (run as root)", ErrPermission)
 	}
+	return nil
+}
+
+// describe reads what the process executes.
+func (p *Process) describe() {
+	p.Arguments = p.readArguments()
+	p.Executable, _ = os.Readlink(p.path("exe"))
+	p.Executable = Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in the maps
+}
+
+// Refresh reads Name, Arguments and Executable again, which change when the process executes another program. Nobody else
+// may read them meanwhile. The error wraps os.ErrNotExist if the process is gone.
+func (p *Process) Refresh() error {
+	status, err := p.Status()
+	if err != nil {
+		return err
+	}
+	p.Name = status.Name
+	p.describe()
 	return nil
 }
 
@@ -165,11 +184,47 @@ func (p *Process) read(name string) ([]byte, error) {
 	return raw, nil
 }
 
+// Bounds of what is read of a command line and of an environment, in bytes.
+const (
+	maxArguments   = 64 << 10
+	maxEnvironment = 1 << 20
+)
+
+// readSome reads up to limit bytes of a file of the process's directory, which the process may have made as large as it likes.
+func (p *Process) readSome(name string, limit int64) ([]byte, error) {
+	f, err := os.Open(p.path(name))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, errors.Unwrap(err))
+	}
+	defer f.Close()
+	raw, err := io.ReadAll(io.LimitReader(f, limit))
+	if err != nil {
+		return nil, fmt.Errorf("read %s: %w", name, err)
+	}
+	return raw, nil
+}
+
+// Environment gives those of the named variables that were set when the program was executed, printable; what the program
+// has set since is not seen. It is empty where the environment cannot be read.
+func (p *Process) Environment(names ...string) map[string]string {
+	values := make(map[string]string)
+	raw, err := p.readSome("environ", maxEnvironment)
+	if err != nil {
+		return values
+	}
+	for entry := range bytes.SplitSeq(raw, []byte{0}) {
+		if name, value, ok := strings.Cut(string(entry), "="); ok && slices.Contains(names, name) {
+			values[name] = Printable(value)
+		}
+	}
+	return values
+}
+
 // Root is the process's root directory as we see it.
 func (p *Process) Root() string { return p.path("root") }
 
 func (p *Process) readArguments() []string {
-	raw, err := p.read("cmdline")
+	raw, err := p.readSome("cmdline", maxArguments)
 	if err != nil || len(raw) == 0 {
 		return nil
 	}

@@ -1,8 +1,6 @@
 package process
 
 import (
-	"bytes"
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -12,13 +10,15 @@ import (
 // Unknown marks a number that the kernel does not give.
 const Unknown = growth.Unknown
 
-// Status is /proc/PID/status and the fault counters of /proc/PID/stat. Sizes are in bytes.
+// Status is what /proc/PID/status tells. Sizes are in bytes.
 type Status struct {
 	Name               string // printable
 	State              byte   // as in ps: R, S, D, T (stopped), Z, ...
-	TGID               int
+	TGID, Parent       int
 	Virtual, RSS, Swap int64 // Unknown for a process without memory of its own
-	Threads            int64
+	// Anonymous, File and Shared are the parts of RSS: private anonymous memory, mapped files, shared memory.
+	Anonymous, File, Shared int64
+	Threads                 int64
 }
 
 // Status reads the state of the process. A process that is gone gives an error that wraps os.ErrNotExist.
@@ -29,12 +29,16 @@ func (p *Process) Status() (Status, error) {
 	}
 	fields := parseFields(raw)
 	status := Status{
-		Name:    Printable(fields["Name"]),
-		Virtual: kibibytes(fields, "VmSize"),
-		RSS:     kibibytes(fields, "VmRSS"),
-		Swap:    kibibytes(fields, "VmSwap"),
-		Threads: number(fields["Threads"]),
-		TGID:    int(number(fields["Tgid"])),
+		Name:      Printable(fields["Name"]),
+		TGID:      int(number(fields["Tgid"])),
+		Parent:    int(number(fields["PPid"])),
+		Virtual:   kibibytes(fields, "VmSize"),
+		RSS:       kibibytes(fields, "VmRSS"),
+		Swap:      kibibytes(fields, "VmSwap"),
+		Anonymous: kibibytes(fields, "RssAnon"),
+		File:      kibibytes(fields, "RssFile"),
+		Shared:    kibibytes(fields, "RssShmem"),
+		Threads:   number(fields["Threads"]),
 	}
 	if state := fields["State"]; state != "" {
 		status.State = state[0]
@@ -42,50 +46,30 @@ func (p *Process) Status() (Status, error) {
 	return status, nil
 }
 
-// Faults counts the page faults since the process began: minor ones without I/O, major ones with.
-func (p *Process) Faults() (minor, major int64, err error) {
-	fields, err := p.stat()
-	if err != nil {
-		return Unknown, Unknown, err
+// NoSample is a sample of which nothing is known.
+func NoSample() growth.Sample {
+	return growth.Sample{
+		RSS: Unknown, Virtual: Unknown, Swap: Unknown, Anonymous: Unknown, File: Unknown, Shared: Unknown, PSS: Unknown,
+		Private: Unknown, Threads: Unknown, MinorFaults: Unknown, MajorFaults: Unknown, Steps: Unknown,
 	}
-	return number(fields[7]), number(fields[9]), nil
 }
 
-// StartBreak is where the program break was when the process began (start_brk of proc_pid_stat(5)); 0 if that is unknown.
-func (p *Process) StartBreak() uint64 {
-	fields, err := p.stat()
+// Sample reads the counters of the process: one reading of status and one of stat. PSS, Private and Steps are Unknown and
+// Elapsed is 0: they are not found there. A process that is gone gives an error that wraps os.ErrNotExist.
+func (p *Process) Sample() (growth.Sample, error) {
+	sample := NoSample()
+	status, err := p.Status()
 	if err != nil {
-		return 0
+		return sample, err
 	}
-	return uint64(max(number(fields[44]), 0))
-}
-
-// stat gives the fields of /proc/PID/stat behind the name, which stands in parentheses and in which anything may stand.
-func (p *Process) stat() ([]string, error) {
-	raw, err := p.read("stat")
+	stat, err := p.Stat()
 	if err != nil {
-		return nil, err
+		return sample, err
 	}
-	fields := strings.Fields(string(raw[bytes.LastIndexByte(raw, ')')+1:]))
-	if len(fields) < 45 {
-		return nil, fmt.Errorf("read stat: %d fields", len(fields))
-	}
-	return fields, nil
-}
-
-// Rollup is the sum of /proc/PID/smaps_rollup: PSS and what no other process shares, in bytes. Reading it costs about 5 ms
-// a resident GiB and holds the process's mmap lock for reading.
-func (p *Process) Rollup() (pss, private int64, err error) {
-	raw, err := p.read("smaps_rollup")
-	if err != nil {
-		return Unknown, Unknown, err
-	}
-	fields := parseFields(raw)
-	clean, dirty := kibibytes(fields, "Private_Clean"), kibibytes(fields, "Private_Dirty")
-	if clean == Unknown || dirty == Unknown {
-		return Unknown, Unknown, fmt.Errorf("read smaps_rollup: no Private lines")
-	}
-	return kibibytes(fields, "Pss"), clean + dirty, nil
+	sample.RSS, sample.Virtual, sample.Swap, sample.Threads = status.RSS, status.Virtual, status.Swap, status.Threads
+	sample.Anonymous, sample.File, sample.Shared = status.Anonymous, status.File, status.Shared
+	sample.MinorFaults, sample.MajorFaults = stat.MinorFaults, stat.MajorFaults
+	return sample, nil
 }
 
 // parseFields reads lines "Name:  value".

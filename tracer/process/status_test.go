@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -98,6 +100,53 @@ func TestStatusSaysWhatPsAndTheMappingsSay(t *testing.T) {
 		if status.RSS != sums["Rss"] || status.Swap != sums["Swap"] {
 			t.Errorf("%+v, the mappings sum to %d resident and %d swapped", status, sums["Rss"], sums["Swap"])
 		}
+		if status.Anonymous != sums["Anonymous"] || status.Anonymous+status.File+status.Shared != status.RSS {
+			t.Errorf("%+v, the mappings sum to %d anonymous", status, sums["Anonymous"])
+		}
+		if status.Parent != os.Getpid() {
+			t.Errorf("parent %d, want %d", status.Parent, os.Getpid())
+		}
+	}
+}
+
+func TestASharedMappingIsSharedMemory(t *testing.T) {
+	p := openSelf(t)
+	before, err := p.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	const size = 8 << 20
+	memory, err := unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_POPULATE)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Munmap(memory)
+	after, err := p.Status()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got := after.Shared - before.Shared; got != size {
+		t.Errorf("shared memory grew by %d bytes, want %d", got, size)
+	}
+}
+
+func TestASampleIsWhatStatusAndStatSay(t *testing.T) {
+	p := stopped(t)
+	sample, err := p.Sample()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := ps(t, p.PID, "rss,vsz,nlwp,min_flt,maj_flt")
+	got := []int64{sample.RSS >> 10, sample.Virtual >> 10, sample.Threads, sample.MinorFaults, sample.MajorFaults}
+	if !slices.Equal(got, want) {
+		t.Errorf("%d, ps says %d", got, want)
+	}
+	sums, _ := smaps(t, p.PID)
+	if sample.Anonymous != sums["Anonymous"] || sample.File+sample.Shared != sums["Rss"]-sums["Anonymous"] || sample.Swap != sums["Swap"] {
+		t.Errorf("%+v, the mappings sum to %v", sample, sums)
+	}
+	if sample.PSS != Unknown || sample.Private != Unknown || sample.Steps != Unknown {
+		t.Errorf("%+v knows what it has not read", sample)
 	}
 }
 
@@ -109,53 +158,6 @@ func TestThreadsAreCounted(t *testing.T) {
 	}
 	if status.Threads < 2 || status.State != 'R' && status.State != 'S' {
 		t.Errorf("%+v of a Go program that reads its own status", status)
-	}
-}
-
-func TestFaultsAreThoseThatPsSays(t *testing.T) {
-	p := stopped(t)
-	minor, major, err := p.Faults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := ps(t, p.PID, "min_flt,maj_flt")
-	if minor != want[0] || major != want[1] {
-		t.Errorf("%d minor and %d major faults, ps says %d", minor, major, want)
-	}
-	if minor < 40000 {
-		t.Errorf("%d minor faults of a program that has touched 40000 pages", minor)
-	}
-}
-
-// The kernel begins the heap where the break was.
-func TestTheBreakBeganWhereTheHeapBegins(t *testing.T) {
-	p := stopped(t)
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	heap := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == "[heap]" })
-	if got := p.StartBreak(); heap < 0 || got != maps[heap].Start {
-		t.Errorf("the break began at %#x, and these are mapped: %+v", got, maps)
-	}
-}
-
-func TestTheRollupIsTheSumOfTheMappings(t *testing.T) {
-	for _, p := range []*Process{stopped(t), shrunk(t)} {
-		pss, private, err := p.Rollup()
-		if err != nil {
-			t.Fatal(err)
-		}
-		sums, mappings := smaps(t, p.PID)
-		if sums["Private_Clean"] == 0 || sums["Private_Dirty"] == 0 {
-			t.Fatalf("%+v: the test is wrong", sums)
-		}
-		if want := sums["Private_Clean"] + sums["Private_Dirty"]; private != want {
-			t.Errorf("private %d, the mappings sum to %d", private, want)
-		}
-		if rounded := pss - sums["Pss"]; rounded < 0 || rounded > mappings<<10 { // each is rounded down to a KiB
-			t.Errorf("PSS %d, %d mappings sum to %d", pss, mappings, sums["Pss"])
-		}
 	}
 }
 

@@ -23,24 +23,8 @@ func (f *File) Machine() elf.Machine { return f.image.machine }
 // local name counts if there is one of it: the linker makes the C library's functions local in a static-pie program. The
 // result is empty if the file has no such table.
 func (f *File) Functions(t Table, wanted map[string]bool) (map[string]uint64, error) {
-	section := f.image.dynsym
-	if t == Static {
-		section = f.image.symtab
-	}
-	if section.size() == 0 {
-		return nil, f.image.damage
-	}
-	names, err := f.image.bytes(section.names, maxNames)
-	if err != nil {
-		return nil, fmt.Errorf("read symbol names: %w", err)
-	}
-	symbols, err := f.image.bytes(section.symbols, maxSymbols*elf.Sym64Size)
-	if err != nil {
-		return nil, fmt.Errorf("read symbols: %w", err)
-	}
 	global, local := make(map[string]uint64), make(map[string][]uint64)
-	for ; len(symbols) >= elf.Sym64Size; symbols = symbols[elf.Sym64Size:] {
-		name, address, isLocal := definedFunction(symbols, names)
+	err := f.EachFunction(t, func(name []byte, address uint64, isLocal bool) {
 		switch {
 		case !wanted[string(name)]:
 		case isLocal:
@@ -50,6 +34,9 @@ func (f *File) Functions(t Table, wanted map[string]bool) (map[string]uint64, er
 				global[string(name)] = address
 			}
 		}
+	})
+	if err != nil {
+		return nil, err
 	}
 	for name, addresses := range local {
 		if _, ok := global[name]; !ok && len(addresses) == 1 {
@@ -57,6 +44,32 @@ func (f *File) Functions(t Table, wanted map[string]bool) (map[string]uint64, er
 		}
 	}
 	return global, nil
+}
+
+// EachFunction visits the functions of a table: the name without symbol version, valid during the visit only; the virtual
+// address; and whether it is local, of which there may be several of one name. It visits none if the file has no such table.
+func (f *File) EachFunction(t Table, visit func(name []byte, address uint64, isLocal bool)) error {
+	section := f.image.dynsym
+	if t == Static {
+		section = f.image.symtab
+	}
+	if section.size() == 0 {
+		return f.image.damage
+	}
+	names, err := f.image.bytes(section.names, maxNames)
+	if err != nil {
+		return fmt.Errorf("read symbol names: %w", err)
+	}
+	symbols, err := f.image.bytes(section.symbols, maxSymbols*elf.Sym64Size)
+	if err != nil {
+		return fmt.Errorf("read symbols: %w", err)
+	}
+	for ; len(symbols) >= elf.Sym64Size; symbols = symbols[elf.Sym64Size:] {
+		if name, address, isLocal := definedFunction(symbols, names); len(name) > 0 {
+			visit(name, address, isLocal)
+		}
+	}
+	return nil
 }
 
 // definedFunction decodes an Elf64_Sym; its name is empty if it is no defined function.

@@ -72,6 +72,10 @@ func underscored(name string) int {
 	return 0
 }
 
+// Demangle gives the name of a C++ or Rust function as Name does: without parameters and template arguments, of printable
+// characters, at most 4096 bytes long. Other names stay as they are.
+func Demangle(name string) string { return printed(name) }
+
 // printed returns name as people read it: demangled, of printable characters.
 // It is empty only if name is.
 func printed(name string) string {

@@ -1,0 +1,29 @@
+package tracer
+
+// A StepCounter is the counter of steps for tests, which call Update where the unwinder does.
+type StepCounter struct {
+	*stepCounter
+	session *Session
+}
+
+// CountSteps makes a counter for a session's process and lets it look at the mappings of the moment.
+func CountSteps(s *Session, symbol string) (StepCounter, error) {
+	c := StepCounter{newStepCounter(s.kernel, s.Process, symbol), s}
+	return c, c.Update()
+}
+
+// Update lets it look at the mappings again.
+func (c StepCounter) Update() error {
+	maps, err := c.session.Process.Maps()
+	if err == nil {
+		c.update(maps)
+	}
+	return err
+}
+
+func (c StepCounter) Count() int64   { return c.count() }
+func (c StepCounter) Source() Source { return c.source() }
+func (c StepCounter) Close() error   { return c.close() }
+
+// Looked is how many files it has looked at.
+func (c StepCounter) Looked() int { return len(c.looked) }

@@ -1,0 +1,130 @@
+package tracer
+
+import (
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// stepCounter counts the steps of training of one process: the calls of a function since the attach, or since its library
+// was loaded. Its methods may be called from several goroutines.
+type stepCounter struct {
+	kernel   *kernel
+	process  *process.Process
+	function probe.StepFunction
+
+	attaching sync.Mutex // held while files are read, which may take seconds
+	looked    map[process.FileID]bool
+
+	mu     sync.Mutex
+	link   link.Link // nil: not attached
+	told   Source
+	closed bool
+}
+
+// mostStepLibraries is how many files of the right name are looked at: a process may map any number.
+const mostStepLibraries = 16
+
+// newStepCounter prepares to count the calls of LIB:SYMBOL, or with "" the backward passes of PyTorch. A symbol that
+// probe.ParseStepFunction refuses is never found, and source tells.
+func newStepCounter(k *kernel, p *process.Process, symbol string) *stepCounter {
+	c := &stepCounter{kernel: k, process: p, looked: make(map[process.FileID]bool)}
+	function, err := probe.ParseStepFunction(symbol)
+	c.function = function
+	c.told = Source{Name: "step", Reason: "no library " + process.Printable(function.Library) + " is mapped"}
+	if err != nil {
+		c.told.Reason, c.told.err = err.Error(), err
+		c.closed = true
+	}
+	return c
+}
+
+// update attaches once the library is among the mappings. A file is looked at once.
+func (c *stepCounter) update(maps []process.Mapping) {
+	c.attaching.Lock()
+	defer c.attaching.Unlock()
+	for _, m := range maps {
+		if c.isDone() {
+			return
+		}
+		if !m.Execute || !m.IsFile() || !c.function.IsIn(m.Path) || c.looked[m.File()] {
+			continue
+		}
+		c.looked[m.File()] = true
+		c.attach(m)
+	}
+}
+
+// isDone reports whether there is nothing more to look for.
+func (c *stepCounter) isDone() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.link != nil || c.closed || len(c.looked) >= mostStepLibraries
+}
+
+// attach attaches to the function in a mapped file, or says why not.
+func (c *stepCounter) attach(m process.Mapping) {
+	l, site, err := c.tryAttach(m)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if err != nil {
+		c.told.Reason, c.told.err = err.Error(), err
+		return
+	}
+	c.link = l
+	c.told = Source{Name: "step", Attached: true, Details: []string{
+		fmt.Sprintf("%s in %s at file offset %#x: %s", site.Function.Name, m.Path, site.Offset, site.Reason),
+	}}
+}
+
+func (c *stepCounter) tryAttach(m process.Mapping) (link.Link, probe.Site, error) {
+	target, err := c.function.Resolve(c.process, m)
+	if err != nil {
+		return nil, probe.Site{}, err
+	}
+	if err := c.kernel.Maps[bpf.KernelMapSteps].Put(uint32(c.process.PID), uint64(0)); err != nil {
+		return nil, probe.Site{}, fmt.Errorf("count steps of pid %d: %w", c.process.PID, err)
+	}
+	l, err := probe.AttachStep(target, c.kernel.Programs[bpf.KernelProgOnStep], c.process.PID)
+	return l, target.Sites[0], err
+}
+
+// count gives the calls since the attach; growth.Unknown before it and after close.
+func (c *stepCounter) count() int64 {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var calls uint64
+	if c.link == nil || c.kernel.Maps[bpf.KernelMapSteps].Lookup(uint32(c.process.PID), &calls) != nil {
+		return growth.Unknown
+	}
+	return int64(calls)
+}
+
+// source tells what is probed, or why nothing is.
+func (c *stepCounter) source() Source {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.told
+}
+
+// close detaches. It may be called more than once, and before the kernel side is closed.
+func (c *stepCounter) close() error {
+	c.attaching.Lock()
+	defer c.attaching.Unlock()
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.closed = true
+	_ = c.kernel.Maps[bpf.KernelMapSteps].Delete(uint32(c.process.PID)) // it may not be there
+	if c.link == nil {
+		return nil
+	}
+	err := c.link.Close()
+	c.link = nil
+	return err
+}

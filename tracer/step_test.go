@@ -1,0 +1,219 @@
+package tracer_test
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// passes is the library that testdata/stepper.c calls.
+func passes(t testing.TB) string {
+	return tracertest.Build(t, "passes.cc", "-shared", "-fPIC")
+}
+
+// startStepper starts a program that has the library from its start, or that can load it.
+func startStepper(t *testing.T, flags ...string) *tracertest.Target {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "stepper.c", append([]string{"-pthread"}, flags...)...))
+	target.Await("ready")
+	return target
+}
+
+func linked(t *testing.T) []string { return []string{"-Wl,--no-as-needed", passes(t)} }
+
+func call(target *tracertest.Target, threads, times int) {
+	target.Say(fmt.Sprintf("call %d %d", threads, times))
+	target.Await("done")
+}
+
+func countSteps(t *testing.T, s *tracer.Session, symbol string) tracer.StepCounter {
+	t.Helper()
+	c, err := tracer.CountSteps(s, symbol)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := c.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return c
+}
+
+func mustCount(t *testing.T, c tracer.StepCounter, want int64) {
+	t.Helper()
+	if got := c.Count(); got != want {
+		t.Errorf("%d steps, want %d; %+v", got, want, c.Source())
+	}
+}
+
+func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			target := startStepper(t, linked(t)...)
+			s := open(t, tracer.Options{PID: target.PID(), Mode: mode})
+			call(target, 3, 100)
+			c := countSteps(t, s, "libpasses:training_step")
+			mustCount(t, c, 0)
+			call(target, 8, 1234)
+			mustCount(t, c, 8*1234)
+			call(target, 1, 1)
+			mustCount(t, c, 8*1234+1)
+			mustLoseNothing(t, s)
+		})
+	}
+}
+
+func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
+	target := startStepper(t)
+	s := open(t, tracer.Options{PID: target.PID()})
+	c := countSteps(t, s, "libpasses.so:training_step")
+	closed := countSteps(t, s, "libpasses.so:training_step")
+	if err := closed.Close(); err != nil {
+		t.Fatal(err)
+	}
+	mustCount(t, c, growth.Unknown)
+	if source := c.Source(); source.Attached || source.Name != "step" || !strings.Contains(source.Reason, "libpasses.so") {
+		t.Errorf("before the library is there: %+v", source)
+	}
+	target.Say("load " + passes(t))
+	target.Await("done")
+	for _, counter := range []tracer.StepCounter{closed, c} {
+		if err := counter.Update(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustCount(t, closed, growth.Unknown)
+	mustCount(t, c, 0)
+	call(target, 4, 50)
+	mustCount(t, c, 200)
+	if source := c.Source(); !source.Attached || source.Reason != "" || !strings.Contains(source.Details[0], "training_step in "+passes(t)) {
+		t.Errorf("after the library is there: %+v", source)
+	}
+}
+
+func TestStepsOfAnotherProcessAreNotCountedNorIsItProbed(t *testing.T) {
+	target, other := startStepper(t, linked(t)...), startStepper(t, linked(t)...)
+	s := open(t, tracer.Options{PID: target.PID()})
+	before := codeOf(t, target.PID())
+	c := countSteps(t, s, "libpasses:training_step")
+	call(other, 2, 500)
+	call(target, 2, 30)
+	call(other, 2, 500)
+	mustCount(t, c, 60)
+	if bytes.Equal(codeOf(t, target.PID()), before) {
+		t.Error("the library's code in the traced process is unchanged: the test is wrong")
+	}
+	if !bytes.Equal(codeOf(t, other.PID()), before) {
+		t.Error("the library is probed in a process that is not traced")
+	}
+	if err := c.Close(); err != nil {
+		t.Error(err)
+	}
+	call(target, 1, 10)
+	mustCount(t, c, growth.Unknown)
+	if !bytes.Equal(codeOf(t, target.PID()), before) {
+		t.Error("the library is probed after the counter has been closed")
+	}
+}
+
+// codeOf reads the library's code from the memory of a process.
+func codeOf(t *testing.T, pid int) []byte {
+	t.Helper()
+	maps, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(maps)) {
+		var start, end int64
+		if !strings.Contains(line, " r-xp ") || !strings.HasSuffix(line, "libpasses.so\n") {
+			continue
+		}
+		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
+			t.Fatal(err)
+		}
+		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer memory.Close()
+		code := make([]byte, end-start)
+		if _, err := memory.ReadAt(code, start); err != nil {
+			t.Fatal(err)
+		}
+		return code
+	}
+	t.Fatalf("pid %d has no code of libpasses.so", pid)
+	return nil
+}
+
+func TestEachBackwardPassIsAStep(t *testing.T) {
+	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID()})
+	c := countSteps(t, s, "")
+	mustCount(t, c, 0)
+	var want int64
+	for _, passes := range []int{1, 7, 500} {
+		target.Say(strconv.Itoa(passes))
+		target.Await("done")
+		want += int64(passes)
+		mustCount(t, c, want)
+	}
+}
+
+func TestAStepFunctionThatIsNotThereIsSaidOnce(t *testing.T) {
+	target := startStepper(t, linked(t)...)
+	s := open(t, tracer.Options{PID: target.PID()})
+	for symbol, want := range map[string]struct {
+		reason string
+		looked int // at files
+	}{
+		"libpasses:no_such_step": {"find step function no_such_step in " + passes(t) + ": no such function", 1},
+		"libpasses:training_":    {"several functions match: training_step, training_stop (name one of them)", 1},
+		"libpasses":              {`parse step function "libpasses": not of the form LIB:SYMBOL`, 0},
+		"lib\x1bx:step":          {"no library lib?x is mapped", 0},
+	} {
+		c := countSteps(t, s, symbol)
+		if err := c.Update(); err != nil {
+			t.Fatal(err)
+		}
+		call(target, 1, 5)
+		mustCount(t, c, growth.Unknown)
+		if source := c.Source(); source.Attached || !strings.Contains(source.Reason, want.reason) {
+			t.Errorf("%s: %+v, want %q", symbol, source, want.reason)
+		}
+		if c.Looked() != want.looked {
+			t.Errorf("%s: looked at %d files, want %d", symbol, c.Looked(), want.looked)
+		}
+	}
+}
+
+// A counter is asked while the unwinder finds the library and the trace ends.
+func TestAStepCounterMayBeUsedFromSeveralGoroutines(t *testing.T) {
+	target := startStepper(t, linked(t)...)
+	s := open(t, tracer.Options{PID: target.PID()})
+	for range 10 {
+		c := countSteps(t, s, "libpasses:training_step")
+		var users sync.WaitGroup
+		for _, use := range []func(){func() { _ = c.Update() }, func() { c.Count() }, func() { c.Source() }, func() { _ = c.Close() }} {
+			users.Add(1)
+			go func() {
+				defer users.Done()
+				for range 20 {
+					use()
+				}
+			}()
+		}
+		users.Wait()
+		mustCount(t, c, growth.Unknown)
+	}
+}

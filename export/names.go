@@ -10,18 +10,19 @@ import (
 
 // The files of a trace's folder, besides those of SnapshotFile.
 const (
-	SummaryFile  = "summary.json"
-	TimelineFile = "timeline.csv"
-	GrowthFile   = "growth.pb.gz"
-	WarmupFile   = "warmup.pb.gz"
-	PlateauFile  = "plateau.pb.gz"
-	ReportFile   = "report.html"
+	SummaryFile   = "summary.json"
+	TimelineFile  = "timeline.csv"
+	ProcessesFile = "processes.csv"
+	GrowthFile    = "growth.pb.gz"
+	WarmupFile    = "warmup.pb.gz"
+	PlateauFile   = "plateau.pb.gz"
+	ReportFile    = "report.html"
 )
 
 const snapshotDir = "snapshots"
 
 var (
-	fileNames    = []string{SummaryFile, TimelineFile, GrowthFile, WarmupFile, PlateauFile, ReportFile}
+	fileNames    = []string{SummaryFile, TimelineFile, ProcessesFile, GrowthFile, WarmupFile, PlateauFile, ReportFile}
 	snapshotName = regexp.MustCompile(`^[0-9]{3,}\.pb\.gz$`)
 )
 

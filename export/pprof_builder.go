@@ -87,6 +87,9 @@ func (b *builder) addSample(h growth.Holding) {
 			s.Label["process"] = []string{text(command)}
 		}
 	}
+	if h.Trend != "" {
+		s.Label["trend"] = []string{string(h.Trend)}
+	}
 	if size := meanSize(h); size > 0 {
 		s.NumLabel = map[string][]int64{"bytes": {size}}
 		s.NumUnit = map[string][]string{"bytes": {"bytes"}}

@@ -13,33 +13,33 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// ReadTimeline reads what TimelineWriter wrote: times in milliseconds, empty fields as growth.Unknown.
+// readRows reads what a RowWriter wrote: times in milliseconds, empty fields as growth.Unknown.
 //
 // It takes nothing else. Another header, another number of fields, a time before that of the line above, and a last line
 // that was cut short are errors that name the line; with the error comes what was read before that line.
-func ReadTimeline(r io.Reader) (growth.Timeline, error) {
+func (l *layout[T]) readRows(r io.Reader) ([]T, error) {
 	lines := bufio.NewReader(r)
-	if err := readHeader(lines); err != nil {
-		return nil, fmt.Errorf("read timeline: line 1: %w", err)
+	if err := l.readHeader(lines); err != nil {
+		return nil, fmt.Errorf("line 1: %w", err)
 	}
-	var timeline growth.Timeline
+	var rows []T
 	for number := 2; ; number++ {
-		sample, err := readSample(lines)
+		row, err := l.readRow(lines)
 		if errors.Is(err, io.EOF) {
-			return timeline, nil
+			return rows, nil
 		}
-		if err == nil && len(timeline) > 0 && sample.Elapsed < timeline[len(timeline)-1].Elapsed {
+		if err == nil && len(rows) > 0 && *l.elapsed(&row) < *l.elapsed(&rows[len(rows)-1]) {
 			err = errors.New("time_s is before that of the line above")
 		}
 		if err != nil {
-			return timeline, fmt.Errorf("read timeline: line %d: %w", number, err)
+			return rows, fmt.Errorf("line %d: %w", number, err)
 		}
-		timeline = append(timeline, sample)
+		rows = append(rows, row)
 	}
 }
 
-func readHeader(r *bufio.Reader) error {
-	want := strings.Join(timelineColumns, ",")
+func (l *layout[T]) readHeader(r *bufio.Reader) error {
+	want := strings.Join(l.header(), ",")
 	header, err := readLine(r)
 	switch {
 	case errors.Is(err, io.EOF):
@@ -50,25 +50,24 @@ func readHeader(r *bufio.Reader) error {
 	return err
 }
 
-func readSample(r *bufio.Reader) (growth.Sample, error) {
+func (l *layout[T]) readRow(r *bufio.Reader) (row T, err error) {
 	line, err := readLine(r)
 	if err != nil {
-		return growth.Sample{}, err
+		return row, err
 	}
 	fields := strings.Split(line, ",")
-	if len(fields) != len(timelineColumns) {
-		return growth.Sample{}, fmt.Errorf("%d fields, not %d", len(fields), len(timelineColumns))
+	if len(fields) != 1+len(l.columns) {
+		return row, fmt.Errorf("%d fields, not %d", len(fields), 1+len(l.columns))
 	}
-	var s growth.Sample
-	if s.Elapsed, err = parseSeconds(fields[0]); err != nil {
-		return s, fmt.Errorf("time_s: %w", err)
+	if *l.elapsed(&row), err = parseSeconds(fields[0]); err != nil {
+		return row, fmt.Errorf("time_s: %w", err)
 	}
-	for i, value := range counters(&s) {
-		if *value, err = parseCounter(fields[i+1]); err != nil {
-			return s, fmt.Errorf("%s: %w", timelineColumns[i+1], err)
+	for i, c := range l.columns {
+		if *c.value(&row), err = parseCounter(fields[i+1]); err != nil {
+			return row, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
-	return s, nil
+	return row, nil
 }
 
 // readLine reads a line without its newline. The error is io.EOF, unwrapped, if there is none.

@@ -30,8 +30,23 @@ type Summary struct {
 	DurationS float64 `json:"duration_s"`
 	// Ended says why the trace ended: one of the constants Ended….
 	Ended string `json:"ended"`
-	// Process that was traced.
+	// Verdict of the process: its keys are at the top level of the file.
+	Verdict
+	// Process that the trace is about, with all sources.
 	Process Process `json:"process"`
+	// Asked is the PID that was asked for, where another is traced.
+	Asked int `json:"asked_pid,omitempty"`
+	// Processes of the tree that are no workers, in the order in which they appeared, and the others in Groups.
+	Processes []TreeProcess `json:"processes"`
+	Groups    []Group       `json:"groups"`
+	// Limit that is met first; absent if none is known.
+	Limit *Limit `json:"limit,omitempty"`
+	// Steps of training since the boundary; absent where none were seen.
+	Steps *Steps `json:"steps,omitempty"`
+	// Marks that were set while it ran.
+	Marks []Mark `json:"marks"`
+	// Culprits are the code that accumulates, by whose memory it is, largest first.
+	Culprits []Culprit `json:"culprits"`
 	// Kernel release, as uname -r prints it, and Architecture, as Go names it: "amd64" or "arm64".
 	Kernel       string `json:"kernel"`
 	Architecture string `json:"architecture"`
@@ -39,7 +54,7 @@ type Summary struct {
 	IntervalBytes uint64 `json:"interval_bytes"`
 	// Sources of events, attached or not.
 	Sources []Source `json:"sources"`
-	// BoundaryS is the end of the warm-up, from where on growth is counted; absent if the trace ended before.
+	// BoundaryS is the moment from where on growth is counted: the end of the warm-up, as far as it is known.
 	BoundaryS *float64 `json:"boundary_s,omitempty"`
 	// RSS is the resident memory of the process.
 	RSS RSS `json:"rss"`
@@ -66,7 +81,6 @@ const (
 	EndedDuration  = "duration"
 	EndedInterrupt = "interrupt"
 	EndedExit      = "target exited"
-	EndedExec      = "target executed another program"
 )
 
 // A Process is the process that was traced.
@@ -84,6 +98,8 @@ type Process struct {
 type Source struct {
 	// Name: "heap", "mapping", ….
 	Name string `json:"name"`
+	// PID of the process that it watches; absent: all.
+	PID int `json:"pid,omitempty"`
 	// State is one of the constants Source….
 	State string `json:"state"`
 	// Reason why the source is not attached; absent if it is.
@@ -143,6 +159,8 @@ type Accumulation struct {
 	BytesPerMin *int64 `json:"bytes_per_min,omitempty"`
 	// Share of the growth of all stacks that grew, from 0 to 1.
 	Share float64 `json:"share"`
+	// Trend is one of growth.Trend…; absent if it was not judged.
+	Trend growth.Trend `json:"trend,omitempty"`
 	// Stack in words, leaf first, without the allocator's own frames: see StackText.
 	Stack []string `json:"stack"`
 }
@@ -183,7 +201,12 @@ func (s *Summary) Write(w io.Writer) error {
 	out := *s
 	out.Schema = SummarySchema
 	out.CommandLine = list(out.CommandLine)
+	out.Phases = list(out.Phases)
 	out.Sources = list(out.Sources)
+	out.Processes = list(out.Processes)
+	out.Groups = list(out.Groups)
+	out.Marks = list(out.Marks)
+	out.Culprits = list(out.Culprits)
 	out.Accumulating = list(out.Accumulating)
 	out.Losses = list(out.Losses)
 	out.Warnings = list(out.Warnings)

@@ -73,6 +73,7 @@ func Accumulating(grown []growth.Holding, elapsed time.Duration, limit int) []Ac
 			Bytes:       h.InuseBytes,
 			BytesPerMin: BytesPerMin(h.InuseBytes, elapsed),
 			Share:       float64(h.InuseBytes) / sum,
+			Trend:       h.Trend,
 			Stack:       StackText(h.Stack),
 		}
 		if leaf.Module != nil {

@@ -15,12 +15,23 @@ func pointer[T any](value T) *T { return &value }
 
 func summary() Summary {
 	return Summary{
-		Version:       "v0.1.0",
-		CommandLine:   []string{"allocscope", "trace", "--pid", "4242"},
-		Started:       time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
-		DurationS:     Seconds(300*time.Second + 1234567*time.Nanosecond),
-		Ended:         EndedDuration,
-		Process:       Process{PID: 4242, Command: "trainer", Executable: trainer.Path, Arguments: []string{"trainer", "--fast"}},
+		Version:     "v0.1.0",
+		CommandLine: []string{"allocscope", "trace", "--pid", "4242"},
+		Started:     time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		DurationS:   Seconds(300*time.Second + 1234567*time.Nanosecond),
+		Ended:       EndedDuration,
+		Process:     Process{PID: 4242, Command: "trainer", Executable: trainer.Path, Arguments: []string{"trainer", "--fast"}},
+		Verdict:     VerdictOf(judgement(), AxisSeconds),
+		Asked:       4200,
+		Processes: []TreeProcess{
+			{PID: 4200, Parent: 1, Role: growth.RoleLauncher, Command: "uv run trainer", LastS: 300, StartBytes: pointer[int64](9 << 20)},
+			{PID: 4242, Parent: 4200, Role: growth.RoleRank, Rank: pointer(0), Command: "trainer", Traced: true, FirstS: 1, LastS: 300, Verdict: growth.ClassLeak},
+		},
+		Groups:        []Group{{Role: growth.RoleCompileWorker, Processes: 20, EachBytes: pointer[int64](400 << 20), PrivateBytes: pointer[int64](1 << 30), Verdict: growth.ClassPlateau}},
+		Limit:         &Limit{Of: "cgroup", RoomBytes: 7 << 30},
+		Steps:         &Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](1 << 20)},
+		Marks:         []Mark{{AtS: 61.5, Text: "epoch 1"}},
+		Culprits:      []Culprit{CulpritOf(culprit())},
 		Kernel:        "6.8.0",
 		Architecture:  "amd64",
 		IntervalBytes: 512 << 10,
@@ -35,6 +46,31 @@ func summary() Summary {
 		Losses:        []Loss{{Reason: "stack map full", Count: 3}},
 		Files:         map[string]string{"growth": GrowthFile, "timeline": TimelineFile},
 		Warnings:      []string{"the heap of <module> & others is not traced"},
+	}
+}
+
+func judgement() growth.Verdict {
+	return growth.Verdict{
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1e6, RateLow: 9e5, RateHigh: 1.1e6, Bound: 1.05e6, Level: 2e9,
+		From: 60, Length: 240, HeadsFor: math.NaN(), Spikes: &growth.Spikes{Share: 0.1, Height: 5e8}, ToLimit: 1800, ToLimitLow: 1700,
+		ToLimitHigh: math.Inf(1), Phases: []growth.Phase{{Kind: growth.PhaseWarmup, To: 60, Rate: 3e7}, {Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1e6}},
+	}
+}
+
+func culprit() growth.Culprit {
+	leak := growth.Frame{Function: "remember", File: "/src/train.py", Line: 7, Python: true}
+	return growth.Culprit{
+		Owner: "train.py", Frame: leak, Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3, Inclusive: 0.99, Trend: growth.TrendAccumulating,
+		Path: []growth.Frame{{Function: "resize", Module: &growth.Module{Path: "/lib/pil.so"}}}, Above: []growth.Frame{{Function: "step", File: "/src/train.py", Line: 40, Python: true}},
+	}
+}
+
+// Where nothing resident grew there is no share of it.
+func TestACulpritOfNoResidentGrowthHasNoShare(t *testing.T) {
+	c := culprit()
+	c.Share = math.NaN()
+	if got := CulpritOf(c); got.Share != nil || got.Bytes != 2e8 || got.BytesPerMin != 6e7 {
+		t.Errorf("%+v", got)
 	}
 }
 

@@ -1,55 +1,79 @@
 package export
 
 import (
-	"encoding/csv"
 	"fmt"
 	"io"
-	"strconv"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
 )
 
-// timelineColumns are the names of the CSV file's columns. All but the first are whole numbers, in the order of counters.
-var timelineColumns = []string{
-	"time_s", "rss_bytes", "pss_bytes", "private_bytes", "swap_bytes", "virtual_bytes", "threads", "minor_faults", "major_faults",
-}
-
-// counters points at the values of a sample in the order of the columns that follow the time.
-func counters(s *growth.Sample) []*int64 {
-	return []*int64{&s.RSS, &s.PSS, &s.Private, &s.Swap, &s.Virtual, &s.Threads, &s.MinorFaults, &s.MajorFaults}
-}
-
-// A TimelineWriter writes a timeline as CSV while it grows: a header, then one row a sample, each handed on at once.
-//
-// The time is in seconds since the start of the trace with three decimals; a value that is growth.Unknown is an empty field.
-type TimelineWriter struct{ csv *csv.Writer }
-
-// NewTimelineWriter writes the header. The error is that of w, not wrapped.
-func NewTimelineWriter(w io.Writer) (*TimelineWriter, error) {
-	t := &TimelineWriter{csv.NewWriter(w)}
-	return t, t.row(timelineColumns)
-}
-
-// Write writes one sample. The error is that of the underlying writer, not wrapped; after the first error nothing more is
-// written, so that no row follows half a row.
-func (t *TimelineWriter) Write(sample growth.Sample) error {
-	ms := sample.Elapsed.Round(time.Millisecond).Milliseconds()
-	row := []string{fmt.Sprintf("%d.%03d", ms/1000, ms%1000)}
-	for _, value := range counters(&sample) {
-		field := ""
-		if *value != growth.Unknown {
-			field = strconv.FormatInt(*value, 10)
-		}
-		row = append(row, field)
+// sampleColumns are those of one process, or of several together.
+func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
+	at := func(name string, value func(*growth.Sample) *int64) column[T] {
+		return column[T]{name, func(row *T) *int64 { return value(of(row)) }}
 	}
-	return t.row(row)
+	return []column[T]{
+		at("rss_bytes", func(s *growth.Sample) *int64 { return &s.RSS }),
+		at("anonymous_bytes", func(s *growth.Sample) *int64 { return &s.Anonymous }),
+		at("file_bytes", func(s *growth.Sample) *int64 { return &s.File }),
+		at("shared_bytes", func(s *growth.Sample) *int64 { return &s.Shared }),
+		at("pss_bytes", func(s *growth.Sample) *int64 { return &s.PSS }),
+		at("private_bytes", func(s *growth.Sample) *int64 { return &s.Private }),
+		at("swap_bytes", func(s *growth.Sample) *int64 { return &s.Swap }),
+		at("virtual_bytes", func(s *growth.Sample) *int64 { return &s.Virtual }),
+		at("threads", func(s *growth.Sample) *int64 { return &s.Threads }),
+		at("minor_faults", func(s *growth.Sample) *int64 { return &s.MinorFaults }),
+		at("major_faults", func(s *growth.Sample) *int64 { return &s.MajorFaults }),
+		at("steps", func(s *growth.Sample) *int64 { return &s.Steps }),
+	}
 }
 
-func (t *TimelineWriter) row(fields []string) error {
-	if err := t.csv.Write(fields); err != nil {
-		return err
+var timelineLayout = layout[growth.Row]{
+	elapsed: func(r *growth.Row) *time.Duration { return &r.Elapsed },
+	columns: append(sampleColumns(func(r *growth.Row) *growth.Sample { return &r.Sample }), []column[growth.Row]{
+		{"tree_processes", func(r *growth.Row) *int64 { return &r.Tree.Processes }},
+		{"tree_rss_bytes", func(r *growth.Row) *int64 { return &r.Tree.RSS }},
+		{"tree_pss_bytes", func(r *growth.Row) *int64 { return &r.Tree.PSS }},
+		{"tree_private_bytes", func(r *growth.Row) *int64 { return &r.Tree.Private }},
+		{"available_bytes", func(r *growth.Row) *int64 { return &r.Around.Available }},
+		{"swap_free_bytes", func(r *growth.Row) *int64 { return &r.Around.SwapFree }},
+		{"cgroup_used_bytes", func(r *growth.Row) *int64 { return &r.Around.CgroupUsed }},
+		{"cgroup_limit_bytes", func(r *growth.Row) *int64 { return &r.Around.CgroupLimit }},
+	}...),
+}
+
+var processesLayout = layout[growth.ProcessSample]{
+	elapsed: func(p *growth.ProcessSample) *time.Duration { return &p.Elapsed },
+	columns: append([]column[growth.ProcessSample]{{"pid", func(p *growth.ProcessSample) *int64 { return &p.PID }}},
+		sampleColumns(func(p *growth.ProcessSample) *growth.Sample { return &p.Sample })...),
+}
+
+// NewTimelineWriter writes the header of timeline.csv. The error is that of w, not wrapped.
+func NewTimelineWriter(w io.Writer) (*RowWriter[growth.Row], error) {
+	return newRowWriter(w, &timelineLayout)
+}
+
+// NewProcessesWriter writes the header of processes.csv: one row for each process and second. The error is that of w, not
+// wrapped.
+func NewProcessesWriter(w io.Writer) (*RowWriter[growth.ProcessSample], error) {
+	return newRowWriter(w, &processesLayout)
+}
+
+// ReadTimeline reads timeline.csv. The error names the line; with it comes what was read before.
+func ReadTimeline(r io.Reader) ([]growth.Row, error) {
+	rows, err := timelineLayout.readRows(r)
+	if err != nil {
+		err = fmt.Errorf("read timeline: %w", err)
 	}
-	t.csv.Flush()
-	return t.csv.Error()
+	return rows, err
+}
+
+// ReadProcesses reads processes.csv, as ReadTimeline does.
+func ReadProcesses(r io.Reader) ([]growth.ProcessSample, error) {
+	rows, err := processesLayout.readRows(r)
+	if err != nil {
+		err = fmt.Errorf("read processes: %w", err)
+	}
+	return rows, err
 }

@@ -11,7 +11,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-func writeTimeline(t *testing.T, timeline growth.Timeline) []byte {
+func writeTimeline(t *testing.T, timeline []growth.Row) []byte {
 	t.Helper()
 	var buf bytes.Buffer
 	w, err := NewTimelineWriter(&buf)
@@ -26,19 +26,34 @@ func writeTimeline(t *testing.T, timeline growth.Timeline) []byte {
 	return buf.Bytes()
 }
 
-var timeline = growth.Timeline{
-	{RSS: 1 << 30, PSS: 1 << 29, Private: 1 << 28, Swap: 0, Virtual: 1 << 40, Threads: 12, MinorFaults: 100, MajorFaults: 2},
+var timeline = []growth.Row{
 	{
-		Elapsed: 1234 * time.Millisecond, RSS: 1<<30 + 4096, PSS: growth.Unknown, Private: growth.Unknown, Swap: 8192, Virtual: 1 << 40,
-		Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2,
+		Sample: growth.Sample{
+			RSS: 1 << 30, Anonymous: 1 << 29, File: 1 << 28, Shared: 1 << 28, PSS: 1 << 29, Private: 1 << 28, Virtual: 1 << 40,
+			Threads: 12, MinorFaults: 100, MajorFaults: 2, Steps: 7,
+		},
+		Tree:   growth.Tree{Processes: 3, RSS: 1 << 31, PSS: 1 << 30, Private: 1 << 29},
+		Around: growth.Around{Available: 1 << 33, SwapFree: 0, CgroupUsed: 1 << 31, CgroupLimit: 1 << 32},
 	},
-	{Elapsed: 1234 * time.Millisecond},
+	{
+		Sample: growth.Sample{
+			Elapsed: 1234 * time.Millisecond, RSS: 1<<30 + 4096, Anonymous: 1, File: 2, Shared: 3, PSS: growth.Unknown, Private: growth.Unknown,
+			Swap: 8192, Virtual: 1 << 40, Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2, Steps: growth.Unknown,
+		},
+		Tree:   growth.Tree{Processes: 1, RSS: 5, PSS: growth.Unknown, Private: growth.Unknown},
+		Around: growth.Around{Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown, CgroupLimit: growth.Unknown},
+	},
+	{Sample: growth.Sample{Elapsed: 1234 * time.Millisecond}},
 }
 
-const timelineText = `time_s,rss_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,minor_faults,major_faults
-0.000,1073741824,536870912,268435456,0,1099511627776,12,100,2
-1.234,1073745920,,,8192,1099511627776,,101,2
-1.234,0,0,0,0,0,0,0,0
+const timelineHeader = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,` +
+	`minor_faults,major_faults,steps,tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
+	`cgroup_used_bytes,cgroup_limit_bytes
+`
+
+const timelineText = timelineHeader + `0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296
+1.234,1073745920,1,2,3,,,8192,1099511627776,,101,2,,1,5,,,,,,
+1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
 `
 
 func TestTimelineRoundTrip(t *testing.T) {
@@ -56,7 +71,7 @@ func TestTimelineRoundTrip(t *testing.T) {
 }
 
 func TestTimelineRoundsToMilliseconds(t *testing.T) {
-	text := writeTimeline(t, growth.Timeline{{Elapsed: 59*time.Second + 999600*time.Microsecond}})
+	text := writeTimeline(t, []growth.Row{{Sample: growth.Sample{Elapsed: 59*time.Second + 999600*time.Microsecond}}})
 	if !strings.Contains(string(text), "\n60.000,") {
 		t.Errorf("got %s", text)
 	}
@@ -100,23 +115,24 @@ func TestTimelineRowsAreWrittenAtOnce(t *testing.T) {
 }
 
 func TestReadTimelineErrors(t *testing.T) {
-	header, row := strings.Join(timelineColumns, ",")+"\n", "1.000,1,2,3,4,5,6,7,8\n"
+	const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20"
+	header, row := timelineHeader, "1.000,1"+rest+"\n"
 	for _, test := range []struct{ name, text, want string }{
 		{"empty", "", "line 1: no header: the file is empty"},
 		{"other header", "time,rss\n", `line 1: header is "time,rss"`},
 		{"header cut", header[:20], "line 1: cut short"},
-		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 9"},
-		{"too many fields", header + "2.000,1,2,3,4,5,6,7,8,9\n", "line 2: 10 fields, not 9"},
-		{"empty line", header + "\n", "line 2: 1 fields, not 9"},
-		{"word", header + "1.000,x,2,3,4,5,6,7,8\n", `line 2: rss_bytes: "x" is not a whole number`},
-		{"negative", header + "1.000,1,2,3,4,5,-1,7,8\n", `line 2: threads: "-1" is not a whole number`},
-		{"too large", header + "1.000,9223372036854775808,2,3,4,5,6,7,8\n", "line 2: rss_bytes"},
-		{"no time", header + ",1,2,3,4,5,6,7,8\n", `line 2: time_s: "" is not seconds`},
-		{"two decimals", header + "1.00,1,2,3,4,5,6,7,8\n", `line 2: time_s: "1.00" is not seconds`},
-		{"time too large", header + "9223372036.000,1,2,3,4,5,6,7,8\n", "line 2: time_s"},
-		{"back in time", header + row + "0.999,1,2,3,4,5,6,7,8\n", "line 3: time_s is before"},
-		{"carriage return", header + "1.000,1,2,3,4,5,6,7,8\r\n", "line 2: major_faults"},
-		{"cut", header + row + "2.000,1,2,3,4,5,6,7,8", "line 3: cut short: no newline"},
+		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 21"},
+		{"too many fields", header + "2.000,1" + rest + ",21\n", "line 2: 22 fields, not 21"},
+		{"empty line", header + "\n", "line 2: 1 fields, not 21"},
+		{"word", header + "1.000,x" + rest + "\n", `line 2: rss_bytes: "x" is not a whole number`},
+		{"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n", `line 2: threads: "-1" is not a whole number`},
+		{"too large", header + "1.000,9223372036854775808" + rest + "\n", "line 2: rss_bytes"},
+		{"no time", header + ",1" + rest + "\n", `line 2: time_s: "" is not seconds`},
+		{"two decimals", header + "1.00,1" + rest + "\n", `line 2: time_s: "1.00" is not seconds`},
+		{"time too large", header + "9223372036.000,1" + rest + "\n", "line 2: time_s"},
+		{"back in time", header + row + "0.999,1" + rest + "\n", "line 3: time_s is before"},
+		{"carriage return", header + "1.000,1" + rest + "\r\n", "line 2: cgroup_limit_bytes"},
+		{"cut", header + row + "2.000,1" + rest, "line 3: cut short: no newline"},
 		{"long line", header + strings.Repeat("1", 5000) + "\n", "line 2: longer than 4096 bytes"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -126,11 +142,35 @@ func TestReadTimelineErrors(t *testing.T) {
 	}
 }
 
+func TestProcessesRoundTrip(t *testing.T) {
+	want := []growth.ProcessSample{
+		{PID: 7, Sample: growth.Sample{Elapsed: time.Second, RSS: 1, Anonymous: 2, Swap: growth.Unknown, Steps: 12}},
+		{PID: 8, Sample: growth.Sample{Elapsed: time.Second, RSS: 3}},
+	}
+	var buf bytes.Buffer
+	w, err := NewProcessesWriter(&buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Write(want...); err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(buf.String(), "time_s,pid,rss_bytes,") || !strings.Contains(buf.String(), "\n1.000,7,1,2,") {
+		t.Errorf("got\n%s", buf.String())
+	}
+	got, err := ReadProcesses(&buf)
+	if err != nil || !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, %v, want %+v", got, err, want)
+	}
+	_, err = ReadProcesses(strings.NewReader("time_s\n"))
+	wantError(t, err, "read processes: line 1: header")
+}
+
 // What is read can be written and read again without a change.
 func FuzzReadTimeline(f *testing.F) {
 	f.Add([]byte(timelineText))
 	f.Add([]byte(timelineText[:200]))
-	f.Add([]byte(strings.Join(timelineColumns, ",") + "\n9223372035.999,,,,,,,,9223372036854775807\n"))
+	f.Add([]byte(timelineHeader + "9223372035.999" + strings.Repeat(",", 19) + ",9223372036854775807\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		first, err := ReadTimeline(bytes.NewReader(data))
 		if err != nil {

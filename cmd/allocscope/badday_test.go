@@ -66,21 +66,25 @@ func mustEndWithTarget(t *testing.T, c *command, folder string) {
 	}
 }
 
-func TestATargetThatExecutesAnotherProgramEndsTheTrace(t *testing.T) {
-	target := startSteps(t)
-	c, folder := traceToBoundary(t, target)
-	do(target, "leak 1000 96")
-	c.awaitSnapshots(folder, 2)
-	target.Say("exec /bin/sleep 1000")
-	c.mustEnd(0)
-	mustHaveEnded(t, folder, export.EndedExec)
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
-	mustSay(t, "stdout", c.stdout.String(), "target executed another program", "leak_here (steps)")
-	if name := statusOf(t, target.PID(), "Name"); name != "sleep" {
-		t.Errorf("the process is %q now, want sleep", name)
-	}
-	if found := patches(t, target.PID()); len(found) > 0 {
-		t.Errorf("probes left in the new program: %v", found)
+func TestATargetThatExecutesAnotherProgramIsTracedAnew(t *testing.T) {
+	for _, arguments := range [][]string{nil, {"--no-children"}} {
+		target := startSteps(t)
+		c, folder := tracing(t, target, append(arguments, "--snapshot-every", "100ms")...)
+		do(target, "leak 1000 96")
+		c.awaitSnapshots(folder, 2)
+		target.Say("exec " + target.Path)
+		target.Await("ready")
+		c.await("trace of the new program", func() bool {
+			return strings.Contains(c.stderr.String(), "tracing PID "+itoa(target.PID())+" (steps)")
+		})
+		do(target, "leak 500 640")
+		c.awaitSnapshots(folder, 2)
+		c.signal(syscall.SIGINT)
+		c.mustEnd(0)
+		mustHaveEnded(t, folder, export.EndedInterrupt)
+		mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(500, 640))
+		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" executed steps: what it was before is gone")
+		checkDetached(t, target)
 	}
 }
 

@@ -3,8 +3,8 @@ package main
 import (
 	"fmt"
 	"io"
-	"os"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -20,39 +20,52 @@ type span struct{ start, end *growth.Snapshot }
 
 func (s span) elapsed() time.Duration { return s.end.Elapsed - s.start.Elapsed }
 
-// choose gives the boundary and the end. A process that has exited has torn down what it held, so the last snapshot of its
-// life counts; only where there is none after the first, what was left at its death. The boundary is the snapshot nearest
-// to --warmup, or to half of the time there was.
-func (r *recorder) choose() span {
+// choose gives the boundary and the end of a judgement. A process that has exited has torn down what it held, so the last
+// snapshot of its life counts; only where there is none after the first, what was left at its death.
+func (r *recorder) choose(f judged) span {
 	start, end := &growth.Snapshot{}, r.atEnd // nothing was alive before the first snapshot
-	if n := len(r.snapshots); n > 1 || n == 1 && end == nil {
-		end = r.snapshots[n-1].Snapshot
+	own := r.snapshotsOf(f.track)
+	if n := len(own); n > 1 || n == 1 && end == nil {
+		end = own[n-1]
 	}
 	if end == nil {
 		return span{start, start}
 	}
-	want := end.Elapsed / 2
-	if planned, known := r.plannedBoundary(); known && planned < end.Elapsed {
-		want = planned
-	}
-	for _, s := range r.snapshots {
-		if s.Snapshot != end && (s.Elapsed-want).Abs() < (start.Elapsed-want).Abs() {
-			start = s.Snapshot
+	for _, s := range own {
+		if s != end && (s.Elapsed-f.Window.From).Abs() < (start.Elapsed-f.Window.From).Abs() {
+			start = s
 		}
 	}
 	return span{start, end}
 }
 
-// finish writes the profiles and the summary, and prints the result.
-func (r *recorder) finish(out io.Writer, ended string) error {
-	span := r.choose()
+// snapshotsOf are those in which a process was traced; all where there is none.
+func (r *recorder) snapshotsOf(track *growth.Track) []*growth.Snapshot {
+	var own []*growth.Snapshot
+	for _, s := range r.snapshots {
+		if track == nil || s.Elapsed >= track.From && slices.Contains(s.Alive, track.PID) {
+			own = append(own, s.Snapshot)
+		}
+	}
+	return own
+}
+
+// finish writes the profiles and the summary, prints the result, and gives the class of the verdict.
+func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
+	all := r.judge()
+	found := r.settle(worst(all))
+	found.Verdict = r.covered(found.Verdict)
+	span := r.choose(found)
 	grown := growth.Between(span.start, span.end)
+	for _, f := range all {
+		growth.Label(grown, f.Trends)
+	}
 	r.write(export.WarmupFile, r.profileWriter(span.start.Holdings, 0, span.start.Elapsed))
 	r.write(export.PlateauFile, r.profileWriter(span.end.Holdings, 0, span.end.Elapsed))
 	r.write(export.GrowthFile, r.profileWriter(grown, span.start.Elapsed, span.end.Elapsed))
-	summary, err := r.summarize(span, grown, ended)
+	summary, err := r.summarize(found, all, span, grown, ended)
 	if err != nil {
-		return err
+		return found.Class, err
 	}
 	r.write(export.SummaryFile, summary.Write)
 	if r.flags.json {
@@ -63,7 +76,7 @@ func (r *recorder) finish(out io.Writer, ended string) error {
 	if err == nil && len(r.failedWrites) > 0 {
 		err = fmt.Errorf("%d files could not be written, first: %w", len(r.failedWrites), r.failedWrites[0])
 	}
-	return err
+	return found.Class, err
 }
 
 // profileWriter writes holdings that cover the trace from one moment to another.
@@ -72,8 +85,8 @@ func (r *recorder) profileWriter(holdings []growth.Holding, from, to time.Durati
 		Time:       r.began.Add(from),
 		Duration:   to - from,
 		Interval:   r.session.Options.Interval,
-		Executable: r.session.Process.Executable,
-		Processes:  map[int]string{r.session.Process.PID: r.session.Process.Command()},
+		Executable: r.executable(),
+		Processes:  r.commands(),
 		Comments:   r.comments(),
 	}
 	return func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }
@@ -87,9 +100,9 @@ func (r *recorder) comments() []string {
 		fmt.Sprintf("sampling interval %d bytes", r.session.Options.Interval),
 	}
 	for _, s := range r.session.Sources() {
-		line := "source " + s.Name + ": attached"
+		line := sourceText(s) + ": attached"
 		if !s.Attached {
-			line = "source " + s.Name + ": not attached"
+			line = sourceText(s) + ": not attached"
 		}
 		if s.Reason != "" {
 			line += ": " + s.Reason
@@ -104,50 +117,6 @@ func (r *recorder) comments() []string {
 	return comments
 }
 
-// summarize puts together what summary.json says.
-func (r *recorder) summarize(span span, grown []growth.Holding, ended string) (*export.Summary, error) {
-	events, losses, err := r.session.Counters()
-	if err != nil {
-		return nil, err
-	}
-	process := r.session.Process
-	boundary := export.Seconds(span.start.Elapsed)
-	s := &export.Summary{
-		Version: versionText(), CommandLine: os.Args, Started: r.began, DurationS: export.Seconds(r.session.Elapsed()), Ended: ended,
-		Process: export.Process{PID: process.PID, Command: process.Command(), Executable: process.Executable, Arguments: process.Arguments},
-		Kernel:  kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: r.session.Options.Interval,
-		BoundaryS: &boundary, RSS: r.rss(span), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
-		Accumulating: export.Accumulating(grown, span.elapsed(), topStacks), Released: export.Releases(span.end.Releases, topStacks),
-		Events: export.Events(events),
-		Files: map[string]string{
-			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile, "timeline": export.TimelineFile,
-		},
-	}
-	for _, l := range losses {
-		s.Losses = append(s.Losses, export.Loss(l))
-	}
-	for _, source := range r.session.Sources() {
-		state := export.SourceAttached
-		if !source.Attached {
-			state = export.SourceFailed
-		}
-		s.Sources = append(s.Sources, export.Source{Name: source.Name, State: state, Reason: source.Reason})
-	}
-	s.Warnings = r.warnings(s)
-	return s, nil
-}
-
-// rss is the resident memory at the start, the boundary and the end.
-func (r *recorder) rss(span span) export.RSS {
-	if len(r.timeline) == 0 {
-		return export.RSS{}
-	}
-	start, boundary, end := r.timeline[0].RSS, r.timeline.RSSAt(span.start.Elapsed), r.timeline[len(r.timeline)-1].RSS
-	rss := export.RSS{StartBytes: &start, BoundaryBytes: &boundary, EndBytes: &end}
-	rss.GrowthBytesPerMin = export.BytesPerMin(end-boundary, span.elapsed())
-	return rss
-}
-
 // warnings say what a reader of the numbers must know.
 func (r *recorder) warnings(s *export.Summary) []string {
 	var warnings []string
@@ -159,10 +128,13 @@ func (r *recorder) warnings(s *export.Summary) []string {
 	for _, l := range s.Losses {
 		warnings = append(warnings, fmt.Sprintf("%d %s", l.Count, l.Reason))
 	}
-	if s.Ended == export.EndedExit || s.Ended == export.EndedExec {
+	if n := r.marks.dropped(); n > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d marks were not taken: there were too many", n))
+	}
+	if s.Ended == export.EndedExit {
 		warnings = append(warnings, fmt.Sprintf("%s after %.1f s: what it held until then is written", s.Ended, s.DurationS))
 	}
-	if status, err := r.session.Process.Status(); err == nil && (status.State == 'T' || status.State == 't') {
+	if r.session.Stopped(s.Process.PID) {
 		warnings = append(warnings, "the target is stopped")
 	}
 	return warnings

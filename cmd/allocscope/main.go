@@ -30,6 +30,10 @@ func run() int {
 		return 0
 	}
 	slog.Error(err.Error())
+	var wanted *finding
+	if errors.As(err, &wanted) {
+		return 3
+	}
 	var refusal *ebpf.VerifierError
 	if errors.As(err, &refusal) {
 		slog.Debug(fmt.Sprintf("%+v", refusal))
@@ -51,6 +55,6 @@ func newRootCommand() *cobra.Command {
 	}
 	slog.SetDefault(newLogger(os.Stderr, false)) // for errors in the flags themselves
 	root.PersistentFlags().BoolVar(&debug, "debug", false, "say what is probed where and why, and print the verifier's log")
-	root.AddCommand(newTraceCommand(), newDoctorCommand(), newVersionCommand())
+	root.AddCommand(newTraceCommand(), newMarkCommand(), newVerdictCommand(), newDoctorCommand(), newVersionCommand())
 	return root
 }

@@ -95,7 +95,7 @@ func TestAnUnknownInterpreterIsTracedWithoutPythonFramesAndNamed(t *testing.T) {
 	c, folder := tracing(t, target)
 	do(target, "%d", leakedArrays)
 	c.interrupt()
-	mustSay(t, "stderr", c.stderr.String(), "source python is not attached", "CPython 3.7", "3.8 to 3.14")
+	mustSay(t, "stderr", c.stderr.String(), "source python of PID "+itoa(target.PID())+" is not attached", "CPython 3.7", "3.8 to 3.14")
 	if names, _ := throughLeak(t, readProfile(t, folder, export.GrowthFile)); !slices.Contains(names, "_PyEval_EvalFrameDefault") {
 		t.Errorf("the native stack is not there: %q", names)
 	}

@@ -14,7 +14,6 @@ import (
 )
 
 const (
-	sampleEvery = time.Second
 	// Without a duration, snapshots start at one a second; whenever there are this many, every other one is dropped and the
 	// time between them doubles.
 	mostSnapshots = 120
@@ -27,18 +26,20 @@ type recorder struct {
 	flags   traceFlags
 	began   time.Time
 	status  *status
+	marks   *marker
+	looks   *growth.Looks // nil: judged once, at the end
 
+	history       growth.History
+	rows          *rowFiles
+	lastSample    time.Time
 	every         time.Duration // between snapshots
-	timeline      growth.Timeline
-	timelineFile  io.WriteCloser
-	timelineRows  *export.TimelineWriter // nil after its file could not be written
-	snapshots     []numbered             // while the target lived, in order
+	snapshots     []numbered    // while what is traced lived, in order
 	nextSnapshot  int
 	failedWrites  []error
-	lastTimeline  time.Time
 	atEnd         *growth.Snapshot
 	boundaryTaken bool
 	boundary      *growth.Snapshot // nil where it was not planned or not reached
+	hazard        growth.Class     // last look's
 }
 
 // numbered is a snapshot and the number of its file.
@@ -47,22 +48,18 @@ type numbered struct {
 	file int
 }
 
-func newRecorder(session *tracer.Session, folder *export.Folder, flags traceFlags, to *screen) (*recorder, error) {
-	r := &recorder{session: session, folder: folder, flags: flags, began: time.Now(), every: time.Duration(flags.snapshotEvery)}
+func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, flags traceFlags, to *screen) (*recorder, error) {
+	r := &recorder{session: session, marks: marks, folder: folder, flags: flags, began: time.Now(), every: time.Duration(flags.snapshotEvery)}
 	r.status = newStatus(to, time.Duration(flags.duration))
 	if r.every == 0 {
 		r.every = max(time.Second, time.Duration(flags.duration)/60)
 	}
+	if flags.duration == 0 {
+		r.looks = growth.NewLooks(r.criteria())
+	}
 	var err error
-	if r.timelineFile, err = folder.Append(export.TimelineFile); err != nil {
-		return nil, err
-	}
-	if r.timelineRows, err = export.NewTimelineWriter(r.timelineFile); err != nil {
-		_ = r.timelineFile.Close()
-		_ = folder.Remove(export.TimelineFile) // an empty one would keep --force from taking the folder over
-		return nil, err
-	}
-	return r, nil
+	r.rows, err = openRows(folder)
+	return r, err
 }
 
 // record samples and takes snapshots until the trace ends, and says why it did.
@@ -70,7 +67,7 @@ func (r *recorder) record(ctx context.Context) (ended string, err error) {
 	defer r.status.clear()
 	for {
 		if err := r.tick(); err != nil {
-			return endOf(ctx, r.session), errors.Join(err, r.timelineFile.Close())
+			return endOf(ctx, r.session), errors.Join(err, r.rows.close())
 		}
 		wait := time.NewTimer(r.untilNext())
 		select {
@@ -89,8 +86,9 @@ func (r *recorder) record(ctx context.Context) (ended string, err error) {
 
 // tick does what is due.
 func (r *recorder) tick() error {
-	if time.Since(r.lastTimeline) >= sampleEvery-10*time.Millisecond {
+	if time.Since(r.lastSample) >= r.flags.sampleEvery()-10*time.Millisecond {
 		r.sample()
+		r.look()
 	}
 	boundary, known := r.plannedBoundary()
 	if known && !r.boundaryTaken && r.session.Elapsed() >= boundary {
@@ -116,7 +114,7 @@ func (r *recorder) nextSnapshotTime() time.Duration {
 // untilNext is the time to the next thing that is due.
 func (r *recorder) untilNext() time.Duration {
 	elapsed := r.session.Elapsed()
-	next := min(r.nextSnapshotTime()-elapsed, sampleEvery-time.Since(r.lastTimeline))
+	next := min(r.nextSnapshotTime()-elapsed, r.flags.sampleEvery()-time.Since(r.lastSample))
 	if r.flags.duration != 0 {
 		next = min(next, time.Duration(r.flags.duration)-elapsed)
 	}
@@ -126,32 +124,44 @@ func (r *recorder) untilNext() time.Duration {
 	return max(next, 0)
 }
 
-// plannedBoundary is when the warm-up ends, where that is known in advance.
+// plannedBoundary is when the warm-up ends, where the user has said so.
 func (r *recorder) plannedBoundary() (at time.Duration, known bool) {
-	if r.flags.warmup != 0 {
-		return time.Duration(r.flags.warmup), true
-	}
-	return time.Duration(r.flags.duration) / 2, r.flags.duration != 0
+	return time.Duration(r.flags.warmup), r.flags.warmup != 0
 }
 
-// sample adds a row to the timeline. A process that is just exiting gives none.
+// sample follows the tree and adds a row to the timeline.
 func (r *recorder) sample() {
-	sample, err := r.session.Sample()
-	r.lastTimeline = time.Now()
-	if err != nil {
-		return
+	r.lastSample = time.Now()
+	for _, change := range r.session.Follow() {
+		logChange(change)
 	}
-	r.timeline = append(r.timeline, sample)
-	if r.timelineRows != nil {
-		if err := r.timelineRows.Write(sample); err != nil {
-			r.writeFailed(err)
-			r.timelineRows = nil
-		}
+	r.takeMarks()
+	moment := r.session.Sample()
+	if len(moment.Members) == 0 {
+		return // all have just exited
+	}
+	row := r.history.Add(moment)
+	if err := r.rows.write(row, moment.Processes); err != nil {
+		r.writeFailed(err)
 	}
 	events, losses, err := r.session.Counters()
 	if err == nil {
-		r.status.show(sample, r.latest(), events, losses)
+		r.status.show(row.Sample, r.latest(), events, losses)
 	}
+}
+
+func (r *recorder) takeMarks() {
+	for _, m := range r.marks.take() {
+		r.history.Marks = append(r.history.Marks, growth.Mark{At: r.session.Elapsed() - time.Since(m.At), Text: m.Text})
+	}
+}
+
+// look judges a trace without a known end, now and then.
+func (r *recorder) look() {
+	if r.looks == nil || !r.looks.Due(r.session.Elapsed().Seconds()) {
+		return
+	}
+	r.alarm(worst(r.judge()))
 }
 
 func (r *recorder) latest() *growth.Snapshot {
@@ -163,7 +173,7 @@ func (r *recorder) latest() *growth.Snapshot {
 
 // takeSnapshot reads and writes what is alive.
 func (r *recorder) takeSnapshot() error {
-	snapshot, err := r.session.Snapshot()
+	snapshot, err := r.session.Snapshot(r.moments()...)
 	if err != nil {
 		return err
 	}
@@ -171,6 +181,9 @@ func (r *recorder) takeSnapshot() error {
 	if r.session.Err() != nil {
 		r.atEnd = snapshot
 		return nil
+	}
+	if latest := r.latest(); latest != nil {
+		latest.DropBirths(snapshot.Alive)
 	}
 	n := numbered{snapshot, r.nextSnapshot}
 	r.nextSnapshot++
@@ -180,6 +193,15 @@ func (r *recorder) takeSnapshot() error {
 		r.thin()
 	}
 	return nil
+}
+
+// moments of the snapshots so far.
+func (r *recorder) moments() []time.Duration {
+	var moments []time.Duration
+	for _, s := range r.snapshots {
+		moments = append(moments, s.Elapsed)
+	}
+	return moments
 }
 
 // thin drops every other snapshot but the first, the last and that of a planned boundary.
@@ -202,7 +224,7 @@ func (r *recorder) thin() {
 func (r *recorder) last() error {
 	r.sample()
 	err := r.takeSnapshot()
-	if closed := r.timelineFile.Close(); closed != nil {
+	if closed := r.rows.close(); closed != nil {
 		r.writeFailed(closed)
 	}
 	return err

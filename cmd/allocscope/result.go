@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -10,41 +11,148 @@ import (
 	"text/tabwriter"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
 )
 
-// printResult prints the table with which a trace ends.
+// printResult prints what a trace has found, the answer first.
 func printResult(out io.Writer, s *export.Summary, folder string) error {
-	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n", s.Process.Command, s.Process.PID, secondsText(s.DurationS), endText(s.Ended))
-	if s.RSS.EndBytes != nil {
-		fmt.Fprintf(out, "RSS %s at the start, %s at the boundary (%s), %s at the end", formatBytes(float64(*s.RSS.StartBytes)),
+	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n\n", s.Process.Command, s.Process.PID, secondsText(s.DurationS), endText(s.Ended))
+	for _, line := range verdictLines(s.Verdict, atLimit) {
+		fmt.Fprintln(out, line)
+	}
+	printSizes(out, s)
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
+	}
+	if err := printCulprits(out, s.Culprits); err != nil {
+		return err
+	}
+	if err := printStacks(out, s.Accumulating); err != nil {
+		return err
+	}
+	_, err := fmt.Fprintf(out, "\nFiles are in %s. Next:\n\n    go tool pprof -top %s\n", folder, shellQuote(filepath.Join(folder, export.GrowthFile)))
+	return err
+}
+
+// printSizes prints what the process and the others of its tree hold.
+func printSizes(out io.Writer, s *export.Summary) {
+	if s.RSS.EndBytes != nil && s.RSS.StartBytes != nil && s.RSS.BoundaryBytes != nil {
+		fmt.Fprintf(out, "\nRSS %s at the start, %s at the boundary (%s), %s at the end", formatBytes(float64(*s.RSS.StartBytes)),
 			formatBytes(float64(*s.RSS.BoundaryBytes)), secondsText(*s.BoundaryS), formatBytes(float64(*s.RSS.EndBytes)))
 		if s.RSS.GrowthBytesPerMin != nil {
 			fmt.Fprintf(out, ": %s/min since the boundary", formatSigned(float64(*s.RSS.GrowthBytesPerMin)))
 		}
 		fmt.Fprintln(out)
 	}
-	for _, warning := range s.Warnings {
-		fmt.Fprintf(out, "warning: %s\n", warning)
-	}
-	if len(s.Accumulating) == 0 {
-		fmt.Fprintf(out, "\nNothing that was traced accumulated since the boundary.\n")
-	} else {
-		fmt.Fprintf(out, "\nWhat accumulates since the boundary:\n\n")
-		fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\t  where\n")
-	}
-	for _, a := range s.Accumulating {
-		rate := "-"
-		if a.BytesPerMin != nil {
-			rate = fmt.Sprintf("%.2f", float64(*a.BytesPerMin)/(1<<20))
+	if s.Steps != nil {
+		fmt.Fprintf(out, "%s training steps since the boundary, %s/min", formatCount(float64(s.Steps.Count)), formatCount(s.Steps.PerMin))
+		if s.Steps.GrowthBytesPerStep != nil {
+			fmt.Fprintf(out, ": %s a step", formatSigned(float64(*s.Steps.GrowthBytesPerStep)))
 		}
-		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t  %s\n", rate, 100*a.Share, formatBytes(float64(a.Bytes)), formatCount(float64(a.Objects)), whereText(a))
+		fmt.Fprintln(out)
 	}
-	if err := w.Flush(); err != nil {
+	for _, p := range s.Processes {
+		if p.PID != s.Process.PID && p.EndBytes != nil {
+			fmt.Fprintln(out, processText(p))
+		}
+	}
+	for _, g := range s.Groups {
+		fmt.Fprintln(out, groupText(g))
+	}
+}
+
+// processText is one line about a process of the tree.
+func processText(p export.TreeProcess) string {
+	role := string(p.Role)
+	if p.Rank != nil {
+		role = fmt.Sprintf("rank %d", *p.Rank)
+	}
+	text := fmt.Sprintf("PID %d, %s (%s): %s", p.PID, role, p.Command, formatBytes(float64(*p.EndBytes)))
+	if p.Verdict != "" {
+		text += ", " + strings.ReplaceAll(string(p.Verdict), "-", " ")
+	}
+	return text
+}
+
+// groupText is one line about workers: "20 compile workers: 400 MiB RSS each, 1.10 GiB together, stable".
+func groupText(g export.Group) string {
+	text := fmt.Sprintf("%d %s", g.Processes, g.Role)
+	switch {
+	case g.Role == growth.RoleOther && g.Processes == 1:
+		text = "1 other process"
+	case g.Role == growth.RoleOther:
+		text += " processes"
+	case g.Processes != 1:
+		text += "s"
+	}
+	if g.EachBytes != nil {
+		text += fmt.Sprintf(": %s RSS each", formatBytes(float64(*g.EachBytes)))
+	}
+	if g.PrivateBytes != nil && g.PSSBytes != nil {
+		text += fmt.Sprintf(", %s together (%s private)", formatBytes(float64(*g.PSSBytes)), formatBytes(float64(*g.PrivateBytes)))
+	}
+	switch g.Verdict {
+	case growth.ClassPlateau, growth.ClassSpikyPlateau:
+		text += ", stable"
+	case growth.ClassLeak, growth.ClassGrowing, growth.ClassSaturating:
+		text += ", " + string(g.Verdict)
+	}
+	return text
+}
+
+// printCulprits prints the code that accumulates, by whose memory it is.
+func printCulprits(out io.Writer, culprits []export.Culprit) error {
+	if len(culprits) == 0 {
+		return nil
+	}
+	fmt.Fprintf(out, "\nWho accumulates, and where its stacks meet:\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "MiB/min\tof RSS growth\tstacks\t  whose\n")
+	for _, c := range culprits {
+		share := "-"
+		if c.Share != nil {
+			share = fmt.Sprintf("%.0f %%", 100**c.Share)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", perMinute(&c.BytesPerMin), share, c.Stacks, c.Owner, culpritText(c))
+	}
+	return w.Flush()
+}
+
+// culpritText is where the stacks of an owner meet, with what it calls and who calls it.
+func culpritText(c export.Culprit) string {
+	const around = 2
+	text := shortFrame(c.Function)
+	for _, f := range c.Callers[:min(around, len(c.Callers))] {
+		text += " < " + shortFrame(f)
+	}
+	if c.Explains < 0.995 {
+		text += fmt.Sprintf(" (%.0f %% of it)", 100*c.Explains)
+	}
+	return text
+}
+
+// printStacks prints the stacks that hold more than before.
+func printStacks(out io.Writer, stacks []export.Accumulation) error {
+	if len(stacks) == 0 {
+		_, err := fmt.Fprintf(out, "\nNothing that was traced accumulated since the boundary.\n")
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nFiles are in %s. Next:\n\n    go tool pprof -top %s\n", folder, shellQuote(filepath.Join(folder, export.GrowthFile)))
-	return err
+	fmt.Fprintf(out, "\nWhat holds more than at the boundary:\n\n")
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
+	for _, a := range stacks {
+		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t%s\t  %s\n", perMinute(a.BytesPerMin), 100*a.Share, formatBytes(float64(a.Bytes)),
+			formatCount(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), whereText(a))
+	}
+	return w.Flush()
+}
+
+// perMinute is a rate in MiB a minute; "-" where there is none.
+func perMinute(bytes *int64) string {
+	if bytes == nil {
+		return "-"
+	}
+	return fmt.Sprintf("%.2f", float64(*bytes)/(1<<20))
 }
 
 // whereText is the function that holds, the file it is in, and its nearest callers: those of Python, if there are any, with

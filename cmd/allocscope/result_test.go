@@ -36,7 +36,7 @@ func traceALeak(t *testing.T) *happyTrace {
 	h := &happyTrace{folder: newFolder(t)}
 	h.target = ready(tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", "500", "65536", "10"))
 	h.rssBefore = rssOf(t, h.target.PID())
-	h.command = begin(t, allocscope(t, traceArguments(h.target.PID(), h.folder, "-d", "3", "--snapshot-every", "1s")...))
+	h.command = begin(t, allocscope(t, traceArguments(h.target.PID(), h.folder, "-d", "3", "--warmup", "1.5", "--snapshot-every", "1s")...))
 	h.awaitTracing()
 	h.leak()
 	h.awaitFile(h.folder, "snapshots/002.pb.gz") // 0: at the start; 1: after a second; 2: at the boundary
@@ -166,7 +166,7 @@ func checkTimeline(t *testing.T, h *happyTrace) {
 	}
 }
 
-func readTimeline(t *testing.T, folder string) growth.Timeline {
+func readTimeline(t *testing.T, folder string) []growth.Row {
 	t.Helper()
 	timeline, err := export.ReadTimeline(strings.NewReader(readFile(t, folder, export.TimelineFile)))
 	if err != nil {

@@ -92,34 +92,39 @@ func TestThePlannedBoundaryIsNeverThinnedOut(t *testing.T) {
 		r.pretendUntil(t, time.Duration(r.flags.warmup))
 		r.boundary = r.pretend(t, time.Duration(r.flags.warmup))
 		r.pretendUntil(t, time.Hour)
-		if start := r.choose().start; start != r.boundary {
+		if start := r.choose(from(time.Duration(r.flags.warmup))).start; start != r.boundary {
 			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.boundary.Elapsed)
 		}
 		mustHaveFiles(t, r, path)
 	}
 }
 
-func TestGrowthCountsFromTheMiddleWhereNoBoundaryIsPlanned(t *testing.T) {
+func TestGrowthCountsFromTheSnapshotNearestToTheEndOfTheWarmUp(t *testing.T) {
 	r, _ := openEnded(t)
 	r.pretendUntil(t, 5*time.Hour)
-	span := r.choose()
+	span := r.choose(from(90 * time.Minute))
 	if last := r.latest(); span.end != last {
 		t.Errorf("it ends at %s, not at %s", span.end.Elapsed, last.Elapsed)
 	}
-	if off := span.start.Elapsed - span.end.Elapsed/2; off.Abs() > r.every/2 {
+	if off := span.start.Elapsed - 90*time.Minute; off.Abs() > r.every/2 {
 		t.Errorf("it counts from %s to %s", span.start.Elapsed, span.end.Elapsed)
 	}
+}
+
+// from is a judgement by which growth counts from a moment.
+func from(at time.Duration) judged {
+	return judged{Judgement: growth.Judgement{Window: growth.Window{From: at}}}
 }
 
 func TestASecondSnapshotOfALifeCountsMoreThanWhatWasLeftAtDeath(t *testing.T) {
 	r, _ := openEnded(t)
 	r.pretend(t, 0)
 	r.atEnd = &growth.Snapshot{Elapsed: 1500 * time.Millisecond}
-	if end := r.choose().end; end != r.atEnd {
+	if end := r.choose(from(0)).end; end != r.atEnd {
 		t.Errorf("with one snapshot growth ends at %s", end.Elapsed)
 	}
 	second := r.pretend(t, time.Second)
-	if end := r.choose().end; end != second {
+	if end := r.choose(from(0)).end; end != second {
 		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)
 	}
 }

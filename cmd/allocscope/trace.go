@@ -12,13 +12,19 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 )
 
 // traceFlags are the flags of `allocscope trace`.
 type traceFlags struct {
 	pid           int
+	noChildren    bool
 	duration      durationValue // 0: until Ctrl-C
-	warmup        durationValue // 0: half of the trace
+	warmup        durationValue // 0: to be found
+	tolerable     rateValue
+	failOn        failOnValue
+	marks         string
+	stepSymbol    string
 	snapshotEvery durationValue // 0: by the duration
 	interval      bytesValue
 	maxLive       int
@@ -26,27 +32,49 @@ type traceFlags struct {
 	output        string
 	force         bool
 	json          bool
+	// pace is how many times faster than a real trainer the process lives; tests alone have others than 1.
+	pace float64
+}
+
+// tolerated is growth in bytes per second that the user calls harmless. check has seen that it is by time.
+func (f traceFlags) tolerated() float64 {
+	rate, _ := judgedAxis{unit: export.AxisSeconds}.rate("--tolerable", f.tolerable)
+	return rate
+}
+
+// sampleEvery is the time between two rows of the timeline.
+func (f traceFlags) sampleEvery() time.Duration {
+	return max(100*time.Millisecond, time.Duration(float64(time.Second)/f.pace))
 }
 
 func newTraceCommand() *cobra.Command {
-	flags := traceFlags{interval: tracer.DefaultInterval}
+	flags := traceFlags{interval: tracer.DefaultInterval, pace: 1}
 	command := &cobra.Command{
 		Use:   "trace --pid N [--duration 5m]",
 		Short: "Trace a running process and write what accumulates",
-		Long: `Trace attaches to a running process, follows what it allocates and frees, and writes a folder with pprof profiles:
-growth.pb.gz (what accumulated after the warm-up), warmup.pb.gz and plateau.pb.gz (what was alive then), snapshots/,
-timeline.csv and summary.json. The process is neither stopped nor changed.
+		Long: `Trace attaches to a running process, judges whether its memory leaks, and tells what code accumulates. It writes a folder
+with pprof profiles: growth.pb.gz (what accumulated after the warm-up), warmup.pb.gz and plateau.pb.gz (what was alive
+then), snapshots/, timeline.csv, processes.csv and summary.json. The process is neither stopped nor changed.
+
+Where PID is a launcher (uv run, bash -c, torchrun, accelerate) the trainer below it is traced. Without --duration the
+process is judged again and again, and three verdicts in a row raise the alarm.
 
 Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 		Example: `  sudo allocscope trace --pid 4242 --duration 5m
-  go tool pprof -top allocscope-4242-*/growth.pb.gz`,
+  go tool pprof -top allocscope-4242-*/growth.pb.gz
+  python3 train.py 2>&1 | sudo allocscope trace --pid 4242 --marks -`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return runTrace(command, flags) },
 	}
 	set := command.Flags()
 	set.IntVarP(&flags.pid, "pid", "p", 0, "process to trace")
 	set.VarP(&flags.duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
-	set.Var(&flags.warmup, "warmup", "when the warm-up ends; growth is counted from then (default half of the trace)")
+	set.Var(&flags.warmup, "warmup", "when the warm-up ends; growth is counted from then (default where it is seen to end)")
+	set.BoolVar(&flags.noChildren, "no-children", false, "trace this process alone, whatever it has launched")
+	set.Var(&flags.tolerable, "tolerable", "growth that is harmless: 10MiB/min")
+	set.Var(&flags.failOn, "fail-on", "exit with 3 on a verdict of: leak, or suspected (a leak or what may be one)")
+	set.StringVar(&flags.marks, "marks", "", "file that is followed, or - for stdin: lines \"allocscope: TEXT\" become marks")
+	set.StringVar(&flags.stepSymbol, "step-symbol", "", "function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
 	set.Var(&flags.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
 	set.Var(&flags.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
 	set.IntVar(&flags.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
@@ -68,6 +96,12 @@ const (
 
 // check refuses combinations that make no sense.
 func (f traceFlags) check() error {
+	if _, err := (judgedAxis{unit: export.AxisSeconds}).rate("--tolerable", f.tolerable); err != nil {
+		return err
+	}
+	if _, err := probe.ParseStepFunction(f.stepSymbol); err != nil {
+		return fmt.Errorf("--step-symbol: %w", err)
+	}
 	switch {
 	case f.duration != 0 && f.warmup >= f.duration:
 		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &f.warmup, &f.duration)
@@ -83,7 +117,8 @@ func (f traceFlags) check() error {
 
 func (f traceFlags) options() tracer.Options {
 	return tracer.Options{
-		PID: f.pid, Interval: uint64(f.interval), MaxLive: f.maxLive, NativeFrames: f.native == nativeAll,
+		PID: f.pid, Children: !f.noChildren, StepSymbol: f.stepSymbol,
+		Interval: uint64(f.interval), MaxLive: f.maxLive, NativeFrames: f.native == nativeAll,
 	}
 }
 
@@ -102,12 +137,41 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, folder.Close()) }()
-	r, err := newRecorder(session, folder, flags, screenOf(command.ErrOrStderr()))
+	marks, err := startMarks(flags)
+	if err != nil {
+		return err
+	}
+	defer marks.close()
+	r, err := newRecorder(session, marks, folder, flags, screenOf(command.ErrOrStderr()))
 	if err != nil {
 		return err
 	}
 	ended, err := r.record(command.Context())
-	return errors.Join(err, r.finish(command.OutOrStdout(), ended))
+	class, finishErr := r.finish(command.OutOrStdout(), ended)
+	if err := errors.Join(err, finishErr); err != nil {
+		return err
+	}
+	return flags.failOn.check(class)
+}
+
+// startMarks takes marks from `allocscope mark`, where no other trace does, and from the file that the user has named.
+func startMarks(flags traceFlags) (*marker, error) {
+	owner, err := export.OwnerFromEnvironment(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+	m := newMarker()
+	if err := m.listen(flags.pid, uint32(owner.UID)); err != nil {
+		slog.Warn(err.Error())
+	}
+	if flags.marks == "" {
+		return m, nil
+	}
+	if err := m.follow(flags.marks); err != nil {
+		m.close()
+		return nil, err
+	}
+	return m, nil
 }
 
 // createFolder makes the output folder, which belongs to the user behind sudo.
@@ -130,17 +194,44 @@ func logSources(s *tracer.Session) {
 		taken = "one sample every " + formatBytes(float64(s.Options.Interval))
 	}
 	slog.Info(fmt.Sprintf("tracing %d (%s), %s", s.Process.PID, s.Process.Command(), taken))
-	for _, source := range s.Sources() {
-		switch {
-		case !source.Attached:
-			slog.Warn(fmt.Sprintf("source %s is not attached: %s", source.Name, source.Reason))
-		case source.Reason != "":
-			slog.Warn(fmt.Sprintf("source %s: %s", source.Name, source.Reason))
-		}
-		for _, detail := range source.Details {
-			slog.Debug(fmt.Sprintf("source %s: %s", source.Name, detail))
-		}
+	for _, change := range s.Changes() {
+		logChange(change)
 	}
+	for _, source := range s.Sources() {
+		logSource(source)
+	}
+}
+
+// logChange says what has happened in the tree.
+func logChange(c tracer.Change) {
+	if c.Err != nil {
+		slog.Warn(fmt.Sprintf("%s: %v", c.Text, c.Err))
+		return
+	}
+	slog.Info(c.Text)
+	for _, source := range c.Sources {
+		logSource(source)
+	}
+}
+
+func logSource(source tracer.Source) {
+	switch {
+	case !source.Attached:
+		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), source.Reason))
+	case source.Reason != "":
+		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), source.Reason))
+	}
+	for _, detail := range source.Details {
+		slog.Debug(fmt.Sprintf("%s: %s", sourceText(source), detail))
+	}
+}
+
+// sourceText names a source.
+func sourceText(source tracer.Source) string {
+	if source.PID == 0 {
+		return "source " + source.Name
+	}
+	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
 }
 
 // endOf gives the reason why a trace ends, for the summary.

@@ -128,3 +128,71 @@ func TestCountsArePrintedForPeople(t *testing.T) {
 		}
 	}
 }
+
+func TestARateIsRoundedUpToTwoDigits(t *testing.T) {
+	for x, want := range map[float64]string{3.2401: "3.3", 3.3: "3.3", 0.193: "0.20", 0.0511: "0.052", 138.1: "140", 99.5: "100", 1: "1.0", 1e-5: "0.000010", 1234: "1300"} {
+		got := roundedUp(x)
+		if value, err := strconv.ParseFloat(got, 64); got != want || err != nil || value < x*(1-1e-9) {
+			t.Errorf("%g becomes %s, want %s", x, got, want)
+		}
+	}
+}
+
+func TestLengthsArePrintedInFittingUnits(t *testing.T) {
+	for x, want := range map[float64]string{0: "0 s", 89.6: "90 s", 120: "2 min", 150: "2.5 min", 1185: "20 min", 7200: "2 h", 12600: "3.5 h", 86400: "24 h", 5 * 86400: "5 days"} {
+		if got := spanText(x, false, math.Round); got != want {
+			t.Errorf("%g s is printed as %q, want %q", x, got, want)
+		}
+	}
+	if got := spanText(39.2, true, math.Ceil); got != "40 steps" {
+		t.Errorf("39.2 steps are printed as %q", got)
+	}
+	if got := spanRange(1700, 1850, false); got != "28 to 31 min" {
+		t.Errorf("printed as %q", got)
+	}
+	if got := spanRange(1680, 1680, false); got != "28 min" {
+		t.Errorf("printed as %q", got)
+	}
+}
+
+func TestLimitsRatesAndPlacesAreParsed(t *testing.T) {
+	for text, want := range map[string]float64{"32GB": 32e9, "30 GiB": 30 << 30, "9,432MB": 9432e6, "4096": 4096} {
+		var size sizeValue
+		if err := size.Set(text); err != nil || size.bytes != want || size.String() != text {
+			t.Errorf("%q is %v, %v", text, size, err)
+		}
+	}
+	for text, want := range map[string]rateValue{"600MB/min": {600e6, time.Minute, ""}, "1GiB/h": {1 << 30, time.Hour, ""}, "5kb / s": {5e3, time.Second, ""}, "2MB/step": {2e6, 0, ""}} {
+		var rate rateValue
+		if want.text = text; rate.Set(text) != nil || rate != want || rate.String() != text {
+			t.Errorf("%q is %+v", text, rate)
+		}
+	}
+	for text, want := range map[string]pointValue{"300": {300, false, ""}, "0": {0, false, ""}, "5m": {300, true, ""}, "1h30m": {5400, true, ""}} {
+		var point pointValue
+		if want.text = text; point.Set(text) != nil || point != want || point.String() != text {
+			t.Errorf("%q is %+v", text, point)
+		}
+	}
+}
+
+func TestWhatIsNoLimitRateOrPlaceIsRefusedAndChangesNothing(t *testing.T) {
+	for _, text := range []string{"", "0", "-1GB", "GB", "many", "1e30", "NaN"} {
+		size := sizeValue{7, "7"}
+		if err := size.Set(text); err == nil || size.bytes != 7 {
+			t.Errorf("%q is %v", text, size)
+		}
+	}
+	for _, text := range []string{"", "5MB", "5MB/week", "/min", "0MB/min", "-5MB/min", "5/5/min"} {
+		rate := rateValue{bytes: 7}
+		if err := rate.Set(text); err == nil || rate.bytes != 7 {
+			t.Errorf("%q is %v", text, rate)
+		}
+	}
+	for _, text := range []string{"", "-1", "-5m", "NaN", "Inf", "later", "1e300"} {
+		point := pointValue{number: 7}
+		if err := point.Set(text); err == nil || point.number != 7 {
+			t.Errorf("%q is %v", text, point)
+		}
+	}
+}

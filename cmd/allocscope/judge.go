@@ -1,0 +1,103 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// judged is a traced process with its judgement.
+type judged struct {
+	track *growth.Track // nil: nothing was traced
+	growth.Judgement
+}
+
+// criteria of the judgement: sterner where a trace is judged again and again.
+func (r *recorder) criteria() growth.Criteria {
+	c := growth.InSeconds().Faster(r.flags.pace)
+	if r.flags.duration == 0 {
+		return c.Repeated()
+	}
+	return c
+}
+
+// judge judges all traced processes as far as they are known, the main one first.
+func (r *recorder) judge() []judged {
+	var all []judged
+	main := r.history.Main()
+	for _, track := range r.history.Traced() {
+		f := judged{track, growth.JudgeProcess(r.caseOf(track))}
+		all = append(all, f)
+		if track == main {
+			last := len(all) - 1
+			all[0], all[last] = all[last], all[0]
+		}
+	}
+	return all
+}
+
+func (r *recorder) caseOf(track *growth.Track) growth.Case {
+	c := growth.Case{
+		Track: track, Room: growth.Unknown, Marks: r.history.Marks, Warmup: time.Duration(r.flags.warmup),
+		Tolerable: r.flags.tolerated(), Criteria: r.criteria(),
+	}
+	if n := len(r.history.Rows); n > 0 {
+		c.Room, _ = r.history.Rows[n-1].Around.Room()
+	}
+	for _, s := range r.snapshots {
+		c.Snapshots = append(c.Snapshots, s.Snapshot)
+	}
+	return c
+}
+
+// severity orders classes: what must not be overlooked first.
+var severity = map[growth.Class]int{
+	growth.ClassLeak: 5, growth.ClassSuspected: 4, growth.ClassGrowing: 3, growth.ClassSaturating: 2, growth.ClassTooShort: 1,
+}
+
+// worst is the one that a trace is about: the most severe, and of equals the first.
+func worst(all []judged) judged {
+	if len(all) == 0 {
+		return judged{Judgement: growth.Judgement{Verdict: growth.Judge(growth.Series{}, growth.Setting{}, growth.InSeconds())}}
+	}
+	most := all[0]
+	for _, f := range all[1:] {
+		if severity[f.Class] > severity[most.Class] {
+			most = f
+		}
+	}
+	return most
+}
+
+// alarm says what a look at a trace without a known end has found: a leak when enough looks agree, what fills the memory at
+// once.
+func (r *recorder) alarm(f judged) {
+	raised := r.looks.Add(f.Verdict)
+	v := export.VerdictOf(f.Verdict, export.AxisSeconds)
+	line := headline(v)
+	switch {
+	case raised:
+		slog.Warn(line)
+	case r.hazard != f.Class && f.ToLimit < hazardWithin.Seconds():
+		slog.Warn(line + "; " + limitLine(v, atLimit))
+	}
+	r.hazard = f.Class
+}
+
+// hazardWithin is how near the limit must be to be said before a leak is certain.
+const hazardWithin = time.Hour
+
+// settle makes of the last look what repeated looks allow: a leak needs several that agree.
+func (r *recorder) settle(f judged) judged {
+	if r.looks == nil || f.Class != growth.ClassLeak {
+		return f
+	}
+	r.looks.Add(f.Verdict)
+	if agree, of := r.looks.Agreeing(); agree < of {
+		f.Class, f.Why = growth.ClassSuspected, fmt.Sprintf("steady growth after warm-up in %d of %d looks in a row", agree, of)
+	}
+	return f
+}

@@ -1,0 +1,186 @@
+package main
+
+import (
+	"bytes"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// minute is how long a minute of these jobs takes: the judgement is told that they live sixty times faster than others.
+const minute = time.Second
+
+// startJob runs testdata/job.py, whose memory does what the settings say.
+func startJob(t *testing.T, settings ...string) *tracertest.Target {
+	t.Helper()
+	target := tracertest.Start(t, "/usr/bin/python3", append([]string{tracertest.Source("job.py")}, settings...)...)
+	t.Cleanup(target.Hangup)
+	target.Await("ready")
+	return target
+}
+
+// A verdictOn is what a trace has said about a job.
+type verdictOn struct {
+	export.Summary
+	folder, stdout string
+}
+
+// judgeJob traces a process for so many minutes of its life.
+func judgeJob(t *testing.T, pid, minutes int) verdictOn {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	folder := newFolder(t)
+	command := newTraceCommand()
+	var stdout, stderr bytes.Buffer
+	command.SetOut(&stdout)
+	command.SetErr(&stderr)
+	command.SetContext(t.Context())
+	flags := traceFlags{
+		pid: pid, duration: durationValue(time.Duration(minutes) * minute), interval: 64 << 10, maxLive: 1 << 18, native: nativeOutside,
+		output: folder, pace: time.Minute.Seconds() / minute.Seconds(),
+	}
+	if err := runTrace(command, flags); err != nil {
+		t.Fatalf("%v\n%s", err, stderr.String())
+	}
+	t.Logf("%s\n%s", stderr.String(), stdout.String())
+	return verdictOn{readSummary(t, folder), folder, stdout.String()}
+}
+
+func (v verdictOn) mustBe(t *testing.T, class growth.Class) {
+	t.Helper()
+	if v.Class != class {
+		t.Errorf("the verdict is %s (%s), want %s", v.Class, v.Why, class)
+	}
+}
+
+// mustBlame wants the line of job.py that leaks in the first culprit.
+func (v verdictOn) mustBlame(t *testing.T) {
+	t.Helper()
+	line := fmt.Sprintf("remember (%s:%d)", tracertest.Source("job.py"), lineOf(t, "# LEAK"))
+	if len(v.Culprits) == 0 || !slices.Contains(append(v.Culprits[0].Callers, v.Culprits[0].Path...), line) {
+		t.Errorf("culprits %+v, want %s", v.Culprits, line)
+	}
+	for _, s := range readProfile(t, v.folder, export.GrowthFile).Sample {
+		if slices.Contains(s.Label["trend"], string(growth.TrendAccumulating)) {
+			return
+		}
+	}
+	t.Error("no sample of growth.pb.gz is labelled as accumulating")
+}
+
+// mustGrow wants a rate in bytes a minute of the job's life, within a tenth.
+func (v verdictOn) mustGrow(t *testing.T, perMinute float64) {
+	t.Helper()
+	if v.RateBytesPerMin == nil {
+		t.Fatal("no rate")
+	}
+	if got := *v.RateBytesPerMin * minute.Minutes(); got < 0.9*perMinute || got > 1.1*perMinute {
+		t.Errorf("rate %.3g bytes a minute, want %.3g within a tenth", got, perMinute)
+	}
+}
+
+// lineOf is the number of the line of job.py that ends so.
+func lineOf(t *testing.T, end string) int {
+	t.Helper()
+	text, err := os.ReadFile(tracertest.Source("job.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, line := range strings.Split(string(text), "\n") {
+		if strings.HasSuffix(line, end) {
+			return i + 1
+		}
+	}
+	t.Fatalf("job.py has no line that ends with %q", end)
+	return 0
+}
+
+const (
+	warmUp  = "warmup=8"
+	filling = "fill=200"
+	steps   = "steps=5"
+	leak    = "leak=1024" // KiB a step: 5 MiB a minute of the job's life
+	spikes  = "spike=50"  // MiB: ten times what leaks in a minute
+	often   = "every=3"
+)
+
+func TestWarmUpThatEndsInAPlateauIsNoLeak(t *testing.T) {
+	t.Parallel()
+	v := judgeJob(t, startJob(t, warmUp, filling, steps).PID(), 40)
+	v.mustBe(t, growth.ClassPlateau)
+	if v.PlateauFromS == nil || *v.PlateauFromS < 6 || *v.PlateauFromS > 12 {
+		t.Errorf("plateau from %v s, want about 8", v.PlateauFromS)
+	}
+	if v.BoundBytesPerMin == nil || *v.BoundBytesPerMin*minute.Minutes() > 1<<20 {
+		t.Errorf("bound %v, want less than 1 MiB a minute", v.BoundBytesPerMin)
+	}
+}
+
+func TestALeakUnderAWarmUpIsFoundWithItsLine(t *testing.T) {
+	t.Parallel()
+	v := judgeJob(t, startJob(t, warmUp, filling, steps, leak).PID(), 40)
+	v.mustBe(t, growth.ClassLeak)
+	v.mustGrow(t, 5<<20)
+	v.mustBlame(t)
+	if v.SecondsToLimit == nil {
+		t.Error("no time to the limit, though the machine has one")
+	}
+}
+
+func TestALeakThatHasNotBeenWatchedForLongIsSuspected(t *testing.T) {
+	t.Parallel()
+	v := judgeJob(t, startJob(t, "warmup=3", filling, steps, leak).PID(), 11)
+	v.mustBe(t, growth.ClassSuspected)
+	v.mustBlame(t)
+}
+
+func TestValidationSpikesAreNoLeak(t *testing.T) {
+	t.Parallel()
+	v := judgeJob(t, startJob(t, filling, steps, spikes, often).PID(), 40)
+	v.mustBe(t, growth.ClassSpikyPlateau)
+	if v.Spikes == nil || v.Spikes.HeightBytes < 40<<20 || v.Spikes.HeightBytes > 60<<20 {
+		t.Errorf("spikes %+v, want 50 MiB", v.Spikes)
+	}
+}
+
+func TestALeakUnderSpikesIsFoundWithItsLine(t *testing.T) {
+	t.Parallel()
+	v := judgeJob(t, startJob(t, filling, steps, spikes, often, leak).PID(), 40)
+	v.mustBe(t, growth.ClassLeak)
+	v.mustBlame(t)
+}
+
+func TestAWrapperIsNotTakenForItsTrainer(t *testing.T) {
+	t.Parallel()
+	job := append([]string{"/usr/bin/python3", tracertest.Source("job.py"), "workers=4"}, warmUp, filling, steps, leak)
+	wrapper := tracertest.Start(t, "/bin/sh", "-c", strings.Join(job, " ")+"; :")
+	t.Cleanup(wrapper.Hangup)
+	wrapper.Await("ready")
+	v := judgeJob(t, wrapper.PID(), 40)
+	v.mustBe(t, growth.ClassLeak)
+	v.mustBlame(t)
+	if v.Asked != wrapper.PID() || v.Process.PID == wrapper.PID() || !strings.Contains(v.Process.Command, "job.py") {
+		t.Errorf("traced %+v, asked for %d, want the child of %d", v.Process, v.Asked, wrapper.PID())
+	}
+	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleLoaderWorker || v.Groups[0].Processes != 4 || v.Groups[0].Verdict != growth.ClassPlateau {
+		t.Errorf("groups %+v, want four stable DataLoader workers", v.Groups)
+	}
+}
+
+func TestInTheMiddleOfAWarmUpItIsTooEarlyToTell(t *testing.T) {
+	t.Parallel()
+	v := judgeJob(t, startJob(t, "warmup=60", "fill=600", steps).PID(), 12)
+	v.mustBe(t, growth.ClassGrowing)
+	v.mustGrow(t, 10<<20)
+	if v.SecondsToLimit == nil || v.WatchLongerS == nil || *v.WatchLongerS == 0 {
+		t.Errorf("limit in %v s, watch %v s longer: want the pace and how long to watch", v.SecondsToLimit, v.WatchLongerS)
+	}
+	mustSay(t, "stdout", v.stdout, "GROWING, too early to tell", "if this pace holds", "watch at least")
+}

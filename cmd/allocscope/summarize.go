@@ -1,0 +1,162 @@
+package main
+
+import (
+	"math"
+	"os"
+	"runtime"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// summarize puts together what summary.json says.
+func (r *recorder) summarize(found judged, all []judged, span span, grown []growth.Holding, ended string) (*export.Summary, error) {
+	events, losses, err := r.session.Counters()
+	if err != nil {
+		return nil, err
+	}
+	boundary := export.Seconds(span.start.Elapsed)
+	s := &export.Summary{
+		Version: versionText(), CommandLine: os.Args, Started: r.began, DurationS: export.Seconds(r.session.Elapsed()), Ended: ended,
+		Verdict: export.VerdictOf(found.Verdict, export.AxisSeconds),
+		Process: r.processOf(found.track), Processes: r.processes(all), Groups: r.groups(),
+		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: r.session.Options.Interval,
+		BoundaryS: &boundary, RSS: sizesOf(found.track, span), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
+		Accumulating: export.Accumulating(grown, span.elapsed(), topStacks), Released: export.Releases(span.end.Releases, topStacks),
+		Steps: stepsOf(found), Limit: r.limit(), Events: export.Events(events),
+		Files: map[string]string{
+			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
+			"timeline": export.TimelineFile, "processes": export.ProcessesFile,
+		},
+	}
+	if asked := r.session.Process.PID; asked != s.Process.PID {
+		s.Asked = asked
+	}
+	for _, c := range found.Culprits[:min(topStacks, len(found.Culprits))] {
+		s.Culprits = append(s.Culprits, export.CulpritOf(c))
+	}
+	for _, m := range r.history.Marks {
+		s.Marks = append(s.Marks, export.Mark{AtS: export.Seconds(m.At), Text: m.Text})
+	}
+	for _, l := range losses {
+		s.Losses = append(s.Losses, export.Loss(l))
+	}
+	s.Sources = r.sources()
+	s.Warnings = r.warnings(s)
+	return s, nil
+}
+
+func (r *recorder) sources() []export.Source {
+	var sources []export.Source
+	for _, source := range r.session.Sources() {
+		state := export.SourceAttached
+		if !source.Attached {
+			state = export.SourceFailed
+		}
+		sources = append(sources, export.Source{Name: source.Name, PID: source.PID, State: state, Reason: source.Reason})
+	}
+	return sources
+}
+
+// processOf is the process that the trace is about; the one that was asked for where none was traced.
+func (r *recorder) processOf(track *growth.Track) export.Process {
+	if track == nil {
+		p := r.session.Process
+		return export.Process{PID: p.PID, Command: p.Command(), Executable: p.Executable, Arguments: p.Arguments}
+	}
+	return export.Process{PID: track.PID, Command: track.Command, Executable: track.Executable, Arguments: track.Arguments}
+}
+
+// executable is the program of the main process.
+func (r *recorder) executable() string { return r.processOf(r.history.Main()).Executable }
+
+// commands of the traced processes by PID.
+func (r *recorder) commands() map[int]string {
+	commands := make(map[int]string)
+	for _, t := range r.history.Traced() {
+		commands[t.PID] = t.Command
+	}
+	return commands
+}
+
+// processes of the tree that are no workers.
+func (r *recorder) processes(all []judged) []export.TreeProcess {
+	var processes []export.TreeProcess
+	for _, t := range r.history.Tracks {
+		if t.Role.IsWorker() && !t.Traced {
+			continue
+		}
+		p := export.TreeProcess{
+			PID: t.PID, Parent: t.Parent, Role: t.Role, Command: t.Command, Traced: t.Traced,
+			FirstS: export.Seconds(t.First), LastS: export.Seconds(t.Last),
+			StartBytes: export.Known(t.Timeline.RSSAt(t.First)), EndBytes: export.Known(t.Timeline.RSSAt(t.Last)),
+		}
+		if t.Role == growth.RoleRank {
+			p.Rank = &t.Rank
+		}
+		if i := slices.IndexFunc(all, func(f judged) bool { return f.track == t }); i >= 0 {
+			p.Verdict = all[i].Class
+		}
+		processes = append(processes, p)
+	}
+	return processes
+}
+
+// groups of workers, and whether what they hold together grows.
+func (r *recorder) groups() []export.Group {
+	var groups []export.Group
+	for _, g := range r.history.Groups() {
+		groups = append(groups, export.Group{
+			Role: g.Role, Processes: g.Count, EachBytes: export.Known(g.RSS), PrivateBytes: export.Known(g.Private), PSSBytes: export.Known(g.PSS),
+			Verdict: growth.Judge(g.History, growth.Setting{}, r.criteria()).Class,
+		})
+	}
+	return groups
+}
+
+// sizesOf is the resident memory of a process at the start, the boundary and the end.
+func sizesOf(track *growth.Track, span span) export.RSS {
+	if track == nil {
+		return export.RSS{}
+	}
+	start, boundary, end := track.Timeline.RSSAt(0), track.Timeline.RSSAt(span.start.Elapsed), track.Timeline.RSSAt(track.Last)
+	rss := export.RSS{StartBytes: export.Known(start), BoundaryBytes: export.Known(boundary), EndBytes: export.Known(end)}
+	if end != growth.Unknown {
+		rss.GrowthBytesPerMin = export.BytesPerMin(end-boundary, track.Last-span.start.Elapsed)
+	}
+	return rss
+}
+
+// stepsOf are the steps since the boundary; nil where none were seen.
+func stepsOf(f judged) *export.Steps {
+	if math.IsNaN(f.StepsPerSecond) || f.track == nil {
+		return nil
+	}
+	window := (f.Window.To - f.Window.From).Seconds()
+	steps := &export.Steps{Count: int64(math.Round(f.StepsPerSecond * window)), PerMin: f.StepsPerSecond * 60}
+	if !math.IsNaN(f.Rate) {
+		perStep := int64(math.Round(f.Rate / f.StepsPerSecond))
+		steps.GrowthBytesPerStep = &perStep
+	}
+	return steps
+}
+
+// limit that is met first, at the end.
+func (r *recorder) limit() *export.Limit {
+	n := len(r.history.Rows)
+	if n == 0 {
+		return nil
+	}
+	room, of := r.history.Rows[n-1].Around.Room()
+	if room == growth.Unknown {
+		return nil
+	}
+	return &export.Limit{Of: of, RoomBytes: room}
+}
+
+// covered says so where something outside the tree grows, and the tree does not.
+func (r *recorder) covered(v growth.Verdict) growth.Verdict {
+	return growth.Covered(v, &r.history, r.session.Outsiders(), time.Duration(r.criteria().MinFlat*float64(time.Second)))
+}

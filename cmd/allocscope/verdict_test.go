@@ -1,0 +1,189 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// verdict calls the command in this process, with the series as standard input.
+func verdict(text string, flags ...string) (string, error) {
+	command, out := newRootCommand(), new(bytes.Buffer)
+	command.SetIn(strings.NewReader(text))
+	command.SetOut(out)
+	command.SetArgs(append([]string{"verdict", "-"}, flags...))
+	err := command.Execute()
+	return out.String(), err
+}
+
+// recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size after so many seconds.
+func recorded(mb func(seconds float64) float64) string {
+	random := rand.New(rand.NewPCG(7, 7))
+	text := new(strings.Builder)
+	text.WriteString("time_s,rss_mb\n")
+	for i := range 361 {
+		fmt.Fprintf(text, "%d,%.2f\n", 10*i, mb(float64(10*i))+2*random.NormFloat64())
+	}
+	return text.String()
+}
+
+func growingSteadily(s float64) float64 { return 100_000 + s } // 60 MB/min
+
+func standingStill(float64) float64 { return 5000 }
+
+// jsonOf calls the command with --json.
+func jsonOf(t *testing.T, text string, flags ...string) export.Verdict {
+	t.Helper()
+	out, err := verdict(text, append(flags, "--json")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var v export.Verdict
+	if err := json.Unmarshal([]byte(out), &v); err != nil {
+		t.Fatalf("%v in %s", err, out)
+	}
+	return v
+}
+
+func mustBeNear(t *testing.T, what string, got *float64, want float64) {
+	t.Helper()
+	if got == nil {
+		t.Errorf("%s is unknown, want about %g", what, want)
+	} else if *got < 0.98*want || *got > 1.02*want {
+		t.Errorf("%s is %g, want about %g", what, *got, want)
+	}
+}
+
+func TestALeakIsFoundWithItsRateAndWhenTheLimitIsReached(t *testing.T) {
+	v := jsonOf(t, recorded(growingSteadily), "--limit", "104800MB")
+	if v.Class != growth.ClassLeak {
+		t.Fatalf("%+v", v)
+	}
+	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
+	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
+	out, err := verdict(recorded(growingSteadily), "--limit", "104800MB")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ", "the limit of 104800MB is reached in ", " min\n")
+}
+
+func TestNoLeakIsFoundWhereNothingGrows(t *testing.T) {
+	out, err := verdict(recorded(standingStill), "--fail-on", "suspected")
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen", "if there is a leak, it is below ")
+}
+
+func TestStepsAreJudgedInStepsUnlessTheirTimeIsKnown(t *testing.T) {
+	text := strings.Replace(recorded(growingSteadily), "time_s", "step", 1)
+	v := jsonOf(t, text, "--limit", "104800MB")
+	mustBeNear(t, "rate", v.RateBytesPerStep, 1e6)
+	mustBeNear(t, "steps to the limit", v.StepsToLimit, 1200)
+	v = jsonOf(t, text, "--limit", "104800MB", "--step-time", "500ms")
+	mustBeNear(t, "rate", v.RateBytesPerMin, 120e6)
+	mustBeNear(t, "time to the limit", v.SecondsToLimit, 600)
+}
+
+func TestWhatIsKnownBesidesTheSeriesChangesTheVerdict(t *testing.T) {
+	text := recorded(growingSteadily)
+	steps := strings.Replace(text, "time_s", "step", 1)
+	for _, test := range []struct {
+		name, text string
+		flags      []string
+		class      growth.Class
+		why        string
+	}{
+		{"nothing", text, nil, growth.ClassLeak, "no plateau ever seen"},
+		{"age", text, []string{"--age", "3h"}, growth.ClassLeak, "after warm-up"},
+		{"the first pass is not over", text, []string{"--epoch-end", "70m"}, growth.ClassGrowing, ""},
+		{"long epochs", text, []string{"--cycle", "1h"}, growth.ClassGrowing, ""},
+		{"tolerated", text, []string{"--tolerable", "70MB/min"}, growth.ClassPlateau, ""},
+		{"tolerated by the hour", text, []string{"--tolerable", "4GB/h"}, growth.ClassPlateau, ""},
+		{"not tolerated", text, []string{"--tolerable", "50MB/min"}, growth.ClassLeak, ""},
+		{"tolerated by step", steps, []string{"--tolerable", "1.1MB/step"}, growth.ClassPlateau, ""},
+		{"not tolerated by step", steps, []string{"--tolerable", "0.9MB/step"}, growth.ClassLeak, ""},
+		{"not tolerated by step, judged in time", steps, []string{"--tolerable", "0.9MB/step", "--step-time", "2s"}, growth.ClassLeak, ""},
+		{"tolerated by step, judged in time", steps, []string{"--tolerable", "1.1MB/step", "--step-time", "2s"}, growth.ClassPlateau, ""},
+		{"a step in time", steps, []string{"--epoch-end", "3700", "--step-time", "2s"}, growth.ClassGrowing, ""},
+		{"a time over steps with a time", steps, []string{"--epoch-end", "130m", "--step-time", "2s"}, growth.ClassGrowing, ""},
+		{"a step", steps, []string{"--epoch-end", "3700"}, growth.ClassGrowing, ""},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			v := jsonOf(t, test.text, test.flags...)
+			if v.Class != test.class || !strings.Contains(v.Why, test.why) {
+				t.Errorf("%s, %s", v.Class, v.Why)
+			}
+		})
+	}
+}
+
+func TestFlagsThatDoNotFitTheSeriesAreRefused(t *testing.T) {
+	text := recorded(standingStill)
+	steps := strings.Replace(text, "time_s", "step", 1)
+	for _, test := range []struct{ text, flags, want string }{
+		{text, "--step-time 8s", "--step-time 8s is for a series in steps"},
+		{text, "--tolerable 5MB/step", "the series has no steps"},
+		{steps, "--tolerable 5MB/min", "the series is in steps"},
+		{steps, "--age 2h", "--age 2h is a time, and the series is in steps"},
+		{steps, "--epoch-end 40m", "--epoch-end 40m is a time"},
+		{steps, "--cycle 40m", "--cycle 40m is a time"},
+		{text, "--x 3", `read -: find column "3"`},
+		{text, "--fail-on plateau", "neither leak nor suspected"},
+		{"", "--every 5s", "read -: read lines: the file is empty"},
+	} {
+		out, err := verdict(test.text, strings.Fields(test.flags)...)
+		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
+			t.Errorf("%s: %v, prints %q", test.flags, err, out)
+		}
+	}
+}
+
+func TestAVerdictThatIsToFailGivesStatus3AfterItIsPrinted(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "leak.csv")
+	if err := os.WriteFile(path, []byte(recorded(growingSteadily)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := call(t, "verdict", path)
+	c.mustEnd(0)
+	for _, on := range []string{"leak", "suspected"} {
+		c = call(t, "verdict", path, "--fail-on", on)
+		c.mustEnd(3)
+		mustSay(t, "stdout", c.stdout.String(), "LEAK: grows by ")
+		mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on "+on+")")
+	}
+	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
+	c.mustEnd(1)
+	mustSay(t, "stderr", c.stderr.String(), "no such file")
+}
+
+func TestASuspicionFailsOnlyWhereItIsAskedFor(t *testing.T) {
+	var wanted *finding
+	for _, test := range []struct {
+		on    failOnValue
+		class growth.Class
+		fails bool
+	}{
+		{"", growth.ClassLeak, false},
+		{"leak", growth.ClassLeak, true},
+		{"leak", growth.ClassSuspected, false},
+		{"leak", growth.ClassGrowing, false},
+		{"suspected", growth.ClassLeak, true},
+		{"suspected", growth.ClassSuspected, true},
+		{"suspected", growth.ClassGrowing, false},
+	} {
+		if err := test.on.check(test.class); errors.As(err, &wanted) != test.fails || (err != nil) != test.fails {
+			t.Errorf("--fail-on %q, %s: %v", test.on, test.class, err)
+		}
+	}
+}

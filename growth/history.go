@@ -21,7 +21,7 @@ type History struct {
 	// Tracks of all processes, in the order in which they appeared.
 	Tracks []*Track
 	// Rows, one a moment.
-	Rows []Row
+	Rows  []Row
 	Marks []Mark
 
 	alive  map[int]*Track // by PID, in the last moment

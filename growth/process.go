@@ -26,7 +26,7 @@ type Process struct {
 	Command    string
 	Executable string
 	Arguments  []string
-	Role      Role
+	Role       Role
 	// Rank of a RoleRank; Unknown otherwise.
 	Rank int
 }

@@ -44,7 +44,7 @@ func (s *Session) openTargets() error {
 	if _, err := s.family.Scan(0); err != nil {
 		return err
 	}
-	s.family.Sample(0)                      // what Focus goes by
+	s.family.Sample(0)                     // what Focus goes by
 	s.family.census, _ = tree.TakeCensus() // without it, nothing is said of others
 	if !s.Options.Children {
 		return s.attach(s.Process.PID)

@@ -88,6 +88,11 @@ func find(columns []string, want string, usual []string) (int, error) {
 	return -1, fmt.Errorf("find column %.40q: there are %s", want, list(columns))
 }
 
+// mentionsX tells a name of which some word is a usual one of times, such as "step_or_seconds".
+func mentionsX(column string) bool {
+	return slices.ContainsFunc(strings.Split(nameOf(column).base, "_"), func(w string) bool { return slices.Contains(xNames, w) })
+}
+
 // list names columns for people.
 func list(columns []string) string {
 	const most = 12

@@ -195,7 +195,7 @@ func TestWhatCannotBeReadIsAnErrorThatNamesLineAndField(t *testing.T) {
 		{"another process in ps", "ELAPSED RSS\n 70 1\n 5 1\n", []string{"line 3", "the age of the process falls"}},
 		{"unit of sizes", "time_s,rss\n0,1\n1,2\n", []string{"line 2", `field "rss"`, "the unit of the sizes is not told", "--unit"}},
 		{"unit of times", "0 1KB\n1 2KB\n", []string{"line 1", `field "1"`, "seconds or steps cannot be told", "--x-unit"}},
-		{"both units in one name", "step_or_seconds,rss_mb\n0,1\n", []string{"find times", `"step_or_seconds"`, "--x"}},
+		{"both units in one name", "step_or_seconds,rss_mb\n0,1\n", []string{"line 2", "step_or_seconds", "seconds or steps cannot be told", "--x-unit"}},
 		{"no time column", "cpu,rss_mb\n0,1\n", []string{"find times", `"cpu", "rss_mb"`, "--x", "--every"}},
 		{"no size column", "time_s,cpu\n0,1\n", []string{"find sizes", `"time_s", "cpu"`, "--y"}},
 		{"columns without names", "0,1,2\n0,1,2\n", []string{"find sizes", "no names", "--y"}},

@@ -44,6 +44,9 @@ func newTable(delimiter byte, columns []string, o Options) (*table, error) {
 	if t.x, err = find(columns, o.X, xNames); err != nil {
 		return nil, err
 	}
+	if t.x < 0 && len(columns) == 2 && mentionsX(columns[1-t.y]) {
+		t.x = 1 - t.y // there is no other
+	}
 	if t.x < 0 {
 		return nil, fmt.Errorf("find times: none of the columns %s has a usual name (%s)", list(columns), remedyX)
 	}

@@ -2,22 +2,10 @@ package export
 
 import (
 	"fmt"
-	"regexp"
 	"slices"
-	"strings"
 
 	"github.com/allocscope/allocscope/growth"
 )
-
-// allocatorFrames names the functions of the allocator that call no one but the kernel. pprof anchors the expression at
-// both ends, cuts the parameters off the name, and removes the outermost match together with all that it called; the
-// frames of a stack with nothing else in it stay (github.com/google/pprof/profile/prune.go).
-const allocatorFrames = `(__GI_)?(__libc_|__)?(` +
-	`malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc|cfree|free|` +
-	`mmap|mmap64|mremap|munmap|madvise|brk|sbrk)|` +
-	`operator new(\[\])?`
-
-var allocator = regexp.MustCompile(`^(` + allocatorFrames + `)$`)
 
 // framesOf is the frames of a stack, leaf first, with a made-up one where the stack is cut or was not kept.
 func framesOf(s *growth.Stack) []growth.Frame {
@@ -31,21 +19,6 @@ func framesOf(s *growth.Stack) []growth.Frame {
 	}
 	cut := growth.Frame{Function: fmt.Sprintf("[truncated: %s]", s.Truncated)}
 	return append(slices.Clip(s.Frames), cut)
-}
-
-// callers is frames without those of the allocator, as pprof shows them.
-func callers(frames []growth.Frame) []growth.Frame {
-	user := false
-	for i, f := range slices.Backward(frames) {
-		name, _, _ := strings.Cut(f.Function, "(")
-		switch {
-		case !allocator.MatchString(name):
-			user = true
-		case user:
-			return frames[i+1:]
-		}
-	}
-	return frames
 }
 
 // frameText is a frame in words: "leak (leak.c:12)", or the module where the source is unknown, or no more than the name.
@@ -63,7 +36,7 @@ func frameText(f growth.Frame) string {
 
 // StackText is a stack in words, leaf first, one line a frame, without the frames of the allocator itself.
 func StackText(s *growth.Stack) []string {
-	frames := callers(framesOf(s))
+	frames := growth.WithoutAllocator(framesOf(s))
 	lines := make([]string, len(frames))
 	for i, f := range frames {
 		lines[i] = frameText(f)

@@ -43,7 +43,9 @@ func newBuilder(info Info) *builder {
 		PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
 		Period:            int64(info.Interval),
 		DurationNanos:     info.Duration.Nanoseconds(),
-		DropFrames:        allocatorFrames,
+		// pprof anchors the expression at both ends, cuts the parameters off a name, and removes the outermost match with all
+		// that it called; the frames of a stack with nothing else in it stay (profile/prune.go).
+		DropFrames: growth.AllocatorFunctions,
 	}
 	if !info.Time.IsZero() {
 		p.TimeNanos = info.Time.UnixNano()

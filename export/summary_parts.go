@@ -64,7 +64,7 @@ func Accumulating(grown []growth.Holding, elapsed time.Duration, limit int) []Ac
 	}
 	top := []Accumulation{}
 	for i, h := range positive[:min(limit, len(positive))] {
-		leaf := callers(framesOf(h.Stack))[0]
+		leaf := growth.WithoutAllocator(framesOf(h.Stack))[0]
 		entry := Accumulation{
 			Rank:        i + 1,
 			Function:    leaf.Function,

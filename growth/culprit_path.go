@@ -57,7 +57,7 @@ func callPathsOf(grown []StackTrend) []callPath {
 func namedFrames(s *Stack) []Frame {
 	switch {
 	case len(s.Frames) > 0:
-		return withoutAllocator(s.Frames)
+		return WithoutAllocator(s.Frames)
 	case s.Truncated != "":
 		return []Frame{{Function: fmt.Sprintf("[stack not kept: %s]", s.Truncated)}}
 	}

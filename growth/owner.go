@@ -8,7 +8,7 @@ import (
 )
 
 // AllocatorFunctions is an expression for the names, without parameters, of the functions by which an allocator is called
-// and by which it calls the kernel.
+// and by which it calls the kernel. It has no anchors.
 const AllocatorFunctions = `(__GI_)?(__libc_|__)?(` +
 	`malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc|cfree|free|` +
 	`mmap|mmap64|mremap|munmap|madvise|brk|sbrk)|` +
@@ -16,8 +16,8 @@ const AllocatorFunctions = `(__GI_)?(__libc_|__)?(` +
 
 var allocatorFunction = regexp.MustCompile(`^(` + AllocatorFunctions + `)$`)
 
-// withoutAllocator is frames (leaf first) from the caller of the allocator on; all of them where there is no caller.
-func withoutAllocator(frames []Frame) []Frame {
+// WithoutAllocator is frames, leaf first, from the caller of the allocator on; all of them where there is no caller.
+func WithoutAllocator(frames []Frame) []Frame {
 	called := false
 	for i, f := range slices.Backward(frames) {
 		name, _, _ := strings.Cut(f.Function, "(")
@@ -45,7 +45,7 @@ func Owner(s *Stack) string {
 			}
 		}
 	}
-	for _, f := range withoutAllocator(s.Frames) {
+	for _, f := range WithoutAllocator(s.Frames) {
 		if f.Module != nil && f.Module.Path != "" {
 			return path.Base(f.Module.Path)
 		}

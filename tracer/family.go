@@ -49,7 +49,7 @@ func (s *Session) openTargets() error {
 	if !s.Options.Children {
 		return s.attach(s.Process.PID)
 	}
-	decision := tree.Focus(s.family.Candidates(s.isTraced))
+	decision := tree.Focus(s.family.Candidates(s.IsTraced))
 	for _, pid := range decision.Trace {
 		if err := s.attach(pid); err != nil {
 			if pid == s.Process.PID {
@@ -95,8 +95,8 @@ func (s *Session) Follow() []Change {
 
 func (f *family) tell(text string) { f.pending = append(f.pending, Change{Text: text}) }
 
-// isTraced tells whether a process is a target that has not ended.
-func (s *Session) isTraced(pid int) bool {
+// IsTraced tells whether a process is traced now.
+func (s *Session) IsTraced(pid int) bool {
 	t := s.target(uint32(pid))
 	return t != nil && t.err() == nil
 }
@@ -104,12 +104,12 @@ func (s *Session) isTraced(pid int) bool {
 // focus attaches to what has come to matter.
 func (s *Session) focus() {
 	if !s.Options.Children {
-		if !s.isTraced(s.Process.PID) && s.Process.Alive() {
+		if !s.IsTraced(s.Process.PID) && s.Process.Alive() {
 			s.follow(s.Process.PID) // it has executed another program
 		}
 		return
 	}
-	decision := tree.Focus(s.family.Candidates(s.isTraced))
+	decision := tree.Focus(s.family.Candidates(s.IsTraced))
 	s.family.explain(decision)
 	for _, pid := range decision.Trace {
 		s.follow(pid)

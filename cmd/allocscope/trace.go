@@ -193,7 +193,11 @@ func logSources(s *tracer.Session) {
 	if s.Options.Interval > 1 {
 		taken = "one sample every " + formatBytes(float64(s.Options.Interval))
 	}
-	slog.Info(fmt.Sprintf("tracing %d (%s), %s", s.Process.PID, s.Process.Command(), taken))
+	does := "following" // what it has launched
+	if s.IsTraced(s.Process.PID) {
+		does = "tracing"
+	}
+	slog.Info(fmt.Sprintf("%s %d (%s), %s", does, s.Process.PID, s.Process.Command(), taken))
 	for _, change := range s.Changes() {
 		logChange(change)
 	}

@@ -35,8 +35,9 @@ type Group struct {
 	// PrivateBytes is what no other process shares, PSSBytes also their part of what is shared: of all of them together.
 	PrivateBytes *int64 `json:"private_bytes,omitempty"`
 	PSSBytes     *int64 `json:"pss_bytes,omitempty"`
-	// Verdict of PrivateBytes over the trace.
-	Verdict growth.Class `json:"verdict,omitempty"`
+	// Verdict of PrivateBytes over the trace, and its rate.
+	Verdict         growth.Class `json:"verdict,omitempty"`
+	RateBytesPerMin *float64     `json:"rate_bytes_per_min,omitempty"`
 }
 
 // A Limit is what ends the growth.

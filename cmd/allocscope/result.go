@@ -95,9 +95,14 @@ func groupText(g export.Group) string {
 	case growth.ClassPlateau, growth.ClassSpikyPlateau:
 		text += ", stable"
 	case growth.ClassLeak, growth.ClassGrowing, growth.ClassSaturating:
-		text += ", " + string(g.Verdict)
+		text += fmt.Sprintf(", %s by %s/min private", growthWord[g.Verdict], formatBytes(*g.RateBytesPerMin))
 	}
 	return text
+}
+
+// growthWord says that something grows.
+var growthWord = map[growth.Class]string{
+	growth.ClassLeak: "LEAKING", growth.ClassGrowing: "growing", growth.ClassSaturating: "growing less and less,",
 }
 
 // printCulprits prints the code that accumulates, by whose memory it is.

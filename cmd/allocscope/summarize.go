@@ -108,9 +108,10 @@ func (r *recorder) processes(all []judged) []export.TreeProcess {
 func (r *recorder) groups() []export.Group {
 	var groups []export.Group
 	for _, g := range r.history.Groups() {
+		v := export.VerdictOf(growth.Judge(g.History, growth.Setting{}, r.criteria()), export.AxisSeconds)
 		groups = append(groups, export.Group{
 			Role: g.Role, Processes: g.Count, EachBytes: export.Known(g.RSS), PrivateBytes: export.Known(g.Private), PSSBytes: export.Known(g.PSS),
-			Verdict: growth.Judge(g.History, growth.Setting{}, r.criteria()).Class,
+			Verdict: v.Class, RateBytesPerMin: v.RateBytesPerMin,
 		})
 	}
 	return groups

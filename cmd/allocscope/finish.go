@@ -55,6 +55,7 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 	all := r.judge()
 	found := r.settle(worst(all))
 	found.Verdict = r.covered(found.Verdict)
+	r.verdict = headline(export.VerdictOf(found.Verdict, export.AxisSeconds))
 	span := r.choose(found)
 	grown := growth.Between(span.start, span.end)
 	for _, f := range all {
@@ -98,6 +99,9 @@ func (r *recorder) comments() []string {
 		"allocscope " + versionText(),
 		fmt.Sprintf("kernel %s %s", kernelRelease(), runtime.GOARCH),
 		fmt.Sprintf("sampling interval %d bytes", r.session.Options.Interval),
+	}
+	if r.verdict != "" {
+		comments = append(comments, "verdict "+r.verdict)
 	}
 	for _, s := range r.session.Sources() {
 		line := sourceText(s) + ": attached"

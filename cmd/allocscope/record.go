@@ -40,6 +40,7 @@ type recorder struct {
 	boundaryTaken bool
 	boundary      *growth.Snapshot // nil where it was not planned or not reached
 	hazard        growth.Class     // last look's
+	verdict       string           // in a sentence; empty until the end
 }
 
 // numbered is a snapshot and the number of its file.

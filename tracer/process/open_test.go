@@ -147,3 +147,21 @@ func TestAWatchThatIsStoppedEnds(t *testing.T) {
 	close(stop)
 	<-done
 }
+
+func TestACommandIsNamedByWhatItRuns(t *testing.T) {
+	for want, arguments := range map[string][]string{
+		"python3 train.py":       {"/usr/bin/python3", "-u", "/home/me/train.py", "--lr", "1"},
+		"python3 -m torch.run":   {"python3", "-u", "-m", "torch.run", "train.py"},
+		"python3":                {"python3", "-m"},
+		"sh -c":                  {"/bin/sh", "-c", "a long script; with /many words"},
+		"bash -c":                {"bash", "-e", "-c", "x"},
+		"sleep 5":                {"sleep", "5"},
+		"uv run":                 {"uv", "run", "train.py"},
+		"the name of its thread": nil,
+	} {
+		p := &Process{Name: "the name of its thread", Arguments: arguments}
+		if got := p.Command(); got != want {
+			t.Errorf("%q is %q, want %q", arguments, got, want)
+		}
+	}
+}

@@ -236,19 +236,24 @@ func (p *Process) readArguments() []string {
 	return arguments
 }
 
-// Command is a short name of what runs: the base names of the program and of the script it runs, if any.
+// Command is a short name of what runs: the base names of the program and of the script it runs, if any; of a module its
+// name, and of code on the command line that there is some ("sh -c").
 func (p *Process) Command() string {
 	if len(p.Arguments) == 0 {
 		return p.Name
 	}
-	words := []string{filepath.Base(p.Arguments[0])}
-	for _, a := range p.Arguments[1:] {
-		if !strings.HasPrefix(a, "-") {
-			words = append(words, filepath.Base(a))
-			break
+	program := filepath.Base(p.Arguments[0])
+	for i, a := range p.Arguments[1:] {
+		switch {
+		case a == "-c":
+			return program + " -c"
+		case a == "-m" && i+2 < len(p.Arguments):
+			return program + " -m " + p.Arguments[i+2]
+		case !strings.HasPrefix(a, "-"):
+			return program + " " + filepath.Base(a)
 		}
 	}
-	return strings.Join(words, " ")
+	return program
 }
 
 // Printable replaces what could confuse a terminal or a file format: control characters and invalid UTF-8.

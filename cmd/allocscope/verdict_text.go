@@ -106,7 +106,7 @@ func spikesLine(v export.Verdict) string {
 
 // sinceLine says which part of the series the verdict is about.
 func sinceLine(v export.Verdict) string {
-	what := "this growth began at "
+	what := "at this rate since "
 	if isFlat(v) {
 		what = "the plateau began at "
 	}

@@ -58,7 +58,7 @@ func TestVerdictsAreSaidInWords(t *testing.T) {
 		{"leak", leak, export.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
 memory is full in 28 to 31 min
 spikes of 4.19 GiB on top, in 6.7 % of the samples
-this growth began at 82 min`},
+at this rate since 82 min`},
 		{"leak without a last moment", endless, export.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
 memory is full in 28 min at the earliest`},
 		{"leak at the limit", full, export.AxisSteps, `LEAK: grows by 9.54 MiB/step (95 %: 9.46 to 9.61), steady growth after warm-up
@@ -71,7 +71,7 @@ memory is full in 120 steps if this pace holds
 watch at least 30 steps more`},
 		{"saturating", saturating, export.AxisSeconds, `SATURATING: grows by 30 MiB/min (95 %: 24 to 36), and slows down
 it heads for 12.3 GiB
-this growth began at 60 s
+at this rate since 60 s
 watch at least 5 days more`},
 		{"plateau", plateau, export.AxisSeconds, `NO LEAK (plateau): no growth is seen, the rate is 0 MiB/min (95 %: -14 to 14)
 if there is a leak, it is below 12 MiB/min (95 %)

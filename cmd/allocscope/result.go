@@ -74,7 +74,7 @@ func processText(p export.TreeProcess) string {
 	return text
 }
 
-// groupText is one line about workers: "20 compile workers: 400 MiB RSS each, 1.10 GiB together, stable".
+// groupText is one line about workers: "20 compile workers: 400 MiB RSS each, 1.10 GiB together (900 MiB private), stable".
 func groupText(g export.Group) string {
 	text := fmt.Sprintf("%d %s", g.Processes, g.Role)
 	switch {
@@ -123,7 +123,7 @@ func printCulprits(out io.Writer, culprits []export.Culprit) error {
 	return w.Flush()
 }
 
-// culpritText is where the stacks of an owner meet, with what it calls and who calls it.
+// culpritText is where the stacks of an owner meet, with its nearest callers.
 func culpritText(c export.Culprit) string {
 	const around = 2
 	text := shortFrame(c.Function)

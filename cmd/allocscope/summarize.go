@@ -81,7 +81,7 @@ func (r *recorder) commands() map[int]string {
 	return commands
 }
 
-// processes of the tree that are no workers.
+// processes of the tree that are no workers, or are traced.
 func (r *recorder) processes(all []judged) []export.TreeProcess {
 	var processes []export.TreeProcess
 	for _, t := range r.history.Tracks {

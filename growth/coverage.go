@@ -36,7 +36,8 @@ func Covered(v Verdict, h *History, outsiders []Outsider, least time.Duration) V
 		return v
 	}
 	v.Class = ClassWrongProcess
-	v.Why = fmt.Sprintf("PID %d (%s) outside the traced tree grew by %d MiB, the tree by %d MiB", other.PID, other.Command, other.Growth>>20, tree>>20)
+	v.Why = fmt.Sprintf("PID %d (%s) outside the traced tree grew by %d MiB, the tree by %d MiB (trace that one: --pid %d)",
+		other.PID, other.Command, other.Growth>>20, tree>>20, other.PID)
 	return v
 }
 

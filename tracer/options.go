@@ -1,4 +1,5 @@
-// Package tracer attaches to one running process and tells what it holds: Open, Snapshot, Close. The maps in the kernel
+// Package tracer attaches to a running process, or to those of its tree that matter, and tells what they hold: Open,
+// Follow, Sample, Snapshot, Close. The maps in the kernel
 // are the state; a snapshot is one reading of them. It knows neither files nor statistics.
 package tracer
 

@@ -57,7 +57,7 @@ with pprof profiles: growth.pb.gz (what accumulated after the warm-up), warmup.p
 then), snapshots/, timeline.csv, processes.csv and summary.json. The process is neither stopped nor changed.
 
 Where PID is a launcher (uv run, bash -c, torchrun, accelerate) the trainer below it is traced. Without --duration the
-process is judged again and again, and three verdicts in a row raise the alarm.
+process is judged again and again, and the alarm is raised when three looks in a row find a leak.
 
 Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 		Example: `  sudo allocscope trace --pid 4242 --duration 5m

@@ -1,6 +1,6 @@
 // Package tracer attaches to a running process, or to those of its tree that matter, and tells what they hold: Open,
-// Follow, Sample, Snapshot, Close. The maps in the kernel
-// are the state; a snapshot is one reading of them. It knows neither files nor statistics.
+// Follow, Sample, Snapshot, Close. The maps in the kernel are the state; a snapshot is one reading of them. It knows neither
+// files nor statistics.
 package tracer
 
 import (

@@ -80,11 +80,20 @@ func (r *recorder) alarm(f judged) {
 	line := headline(v)
 	switch {
 	case raised:
-		slog.Warn(line)
+		slog.Warn(line + blame(f.Culprits))
 	case r.hazard != f.Class && f.ToLimit < hazardWithin.Seconds():
 		slog.Warn(line + "; " + limitLine(v, atLimit))
 	}
 	r.hazard = f.Class
+}
+
+// blame names the code that holds most, if any is known.
+func blame(culprits []growth.Culprit) string {
+	if len(culprits) == 0 {
+		return ""
+	}
+	c := export.CulpritOf(culprits[0])
+	return fmt.Sprintf("; most of it by %s: %s", c.Owner, culpritText(c))
 }
 
 // hazardWithin is how near the limit must be to be said before a leak is certain.

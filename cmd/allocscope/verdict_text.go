@@ -133,6 +133,8 @@ func longerLine(v export.Verdict) string {
 		return ""
 	case isFlat(v):
 		return "watch at least " + spanText(*longer, v.InSteps(), math.Ceil) + " more to exclude a smaller one"
+	case v.Class == growth.ClassSuspected:
+		return "watch at least " + spanText(*longer, v.InSteps(), math.Ceil) + " more to confirm it"
 	}
 	return "watch at least " + spanText(*longer, v.InSteps(), math.Ceil) + " more"
 }

@@ -65,7 +65,7 @@ memory is full in 28 min at the earliest`},
 memory is full now`},
 		{"suspected", suspected, export.AxisSeconds, `LEAK SUSPECTED: grows by 60 MiB/min (95 %: 54 to 66), 2 stacks explain 80 % of the growth
 memory is full in 2 h if this pace holds
-watch at least 21 min more`},
+watch at least 21 min more to confirm it`},
 		{"growing", growing, export.AxisSteps, `GROWING, too early to tell: by 161.7 MiB/step (95 %: 157.9 to 165.4)
 memory is full in 120 steps if this pace holds
 watch at least 30 steps more`},

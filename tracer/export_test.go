@@ -1,11 +1,13 @@
 package tracer
 
 import (
+	"errors"
 	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
@@ -44,4 +46,59 @@ func (s *Session) RereadCodes() (there, told int) {
 		}
 	}
 	return there, told
+}
+
+// Attach makes a process a target, whether it is in the tree or not.
+func (s *Session) Attach(pid int) error {
+	p, err := process.Open(pid)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return s.attach(p)
+}
+
+// AttachHeld is Attach for a process that the caller holds.
+func (s *Session) AttachHeld(p *process.Process) error { return s.attach(p) }
+
+// Targets is the number of targets, ended ones too.
+func (s *Session) Targets() int { return len(s.list()) }
+
+// Detach gives a target up.
+func (s *Session) Detach(pid int) error {
+	t := s.target(uint32(pid))
+	halt([]*target{t})
+	s.drop(t)
+	return t.retire(&s.retired)
+}
+
+// RetireEnded forgets the targets that have ended, as another attach would.
+func (s *Session) RetireEnded() { s.retireEnded() }
+
+// KeptCalls is the number of mapping calls that wait for a snapshot.
+func (s *Session) KeptCalls() int {
+	s.notices.flush()
+	s.notices.mu.Lock()
+	defer s.notices.mu.Unlock()
+	calls := 0
+	for _, c := range s.notices.calls {
+		calls += len(c)
+	}
+	return calls
+}
+
+// AttachAround prepares a target, lets something happen, attaches it, and gives it up.
+func (s *Session) AttachAround(pid int, meanwhile func()) error {
+	p, err := process.Open(pid)
+	if err != nil {
+		return err
+	}
+	t, err := newTarget(s, p)
+	if err != nil {
+		return err
+	}
+	meanwhile()
+	err = t.attach()
+	halt([]*target{t})
+	return errors.Join(err, t.retire(&s.retired))
 }

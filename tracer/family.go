@@ -46,13 +46,13 @@ func (s *Session) openTargets() error {
 	}
 	s.family.Sample(0)                     // what Focus goes by
 	s.family.census, _ = tree.TakeCensus() // without it, nothing is said of others
-	if !s.Options.Children {
-		return s.attach(s.Process.PID)
+	decision := tree.Decision{Trace: []int{s.Process.PID}}
+	if s.Options.Children {
+		decision = tree.Focus(s.family.Candidates(s.IsTraced))
 	}
-	decision := tree.Focus(s.family.Candidates(s.IsTraced))
 	for _, pid := range decision.Trace {
-		if err := s.attach(pid); err != nil {
-			if pid == s.Process.PID {
+		if err := s.attachMember(pid); err != nil {
+			if pid == s.Process.PID && !errors.Is(err, errExecuted) { // it is tried again then
 				return err
 			}
 			s.attachFailed(pid, err)
@@ -60,6 +60,16 @@ func (s *Session) openTargets() error {
 	}
 	s.family.explain(decision)
 	return nil
+}
+
+// attachMember attaches to a process of the tree.
+func (s *Session) attachMember(pid int) error {
+	for _, m := range s.family.Members() {
+		if m.Process.PID == pid {
+			return s.attach(m.Process)
+		}
+	}
+	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
 }
 
 // explain tells why something is traced, or not yet; once.
@@ -84,13 +94,27 @@ func (s *Session) Follow() []Change {
 		}
 	}
 	for _, m := range changes.Executed {
-		if t := s.target(uint32(m.Process.PID)); t != nil {
-			t.end(errExecuted)
+		delete(f.failed, m.Process.PID)
+		if s.target(uint32(m.Process.PID)) != nil { // perhaps attached to since
 			f.tell(fmt.Sprintf("PID %d executed %s: what it was before is gone", m.Process.PID, m.Facts.Command))
 		}
 	}
+	for _, t := range s.list() {
+		t.noticeExecution()
+	}
+	s.attachAgain()
 	s.focus()
 	return s.Changes()
+}
+
+// attachAgain gives up what was attached to before the linker had loaded the C library, and attaches anew.
+func (s *Session) attachAgain() {
+	for _, t := range s.list() {
+		if t.lives() && s.Elapsed()-t.from < settling && t.missesHeap() {
+			t.end(errTooYoung)
+			s.follow(t.process.PID)
+		}
+	}
 }
 
 func (f *family) tell(text string) { f.pending = append(f.pending, Change{Text: text}) }
@@ -118,7 +142,10 @@ func (s *Session) focus() {
 
 // follow attaches to a process while the trace goes on.
 func (s *Session) follow(pid int) {
-	if err := s.attach(pid); err != nil {
+	if s.family.failed[pid].told {
+		return
+	}
+	if err := s.attachMember(pid); err != nil {
 		s.attachFailed(pid, err)
 		return
 	}

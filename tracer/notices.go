@@ -9,7 +9,6 @@ import (
 	"slices"
 	"sync"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -24,19 +23,21 @@ type noticeReader struct {
 	ring    *ringbuf.Reader
 	tables  *unwind.Tables
 	target  func(pid uint32) *target // nil: it is none
-	flushed chan struct{}            // one value for each flush; closed when reading has ended
+	told    toldStacks
+	flushed chan struct{} // one value for each flush; closed when reading has ended
 
 	mu    sync.Mutex
 	calls map[uint32][]bpf.KernelNotice // by PID
 }
 
-func startNotices(ring *ebpf.Map, tables *unwind.Tables, target func(pid uint32) *target) (*noticeReader, error) {
-	reader, err := ringbuf.NewReader(ring)
+func startNotices(k *kernel, tables *unwind.Tables, target func(pid uint32) *target) (*noticeReader, error) {
+	reader, err := ringbuf.NewReader(k.Maps[bpf.KernelMapNotices])
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	n := &noticeReader{
-		ring: reader, tables: tables, target: target, flushed: make(chan struct{}), calls: make(map[uint32][]bpf.KernelNotice),
+		ring: reader, tables: tables, target: target, told: toldStacks{seen: k.Maps[bpf.KernelMapSeen]},
+		flushed: make(chan struct{}), calls: make(map[uint32][]bpf.KernelNotice),
 	}
 	go n.read()
 	return n, nil
@@ -68,6 +69,7 @@ func (n *noticeReader) dispatch(raw []byte) {
 			if t := n.target(stack.tgid); t != nil {
 				t.stacks.announced(stack)
 			}
+			n.told.add(stack.id)
 		}
 	case bpf.KernelNoticeKindNOTICE_CODE:
 		if code, ok := decodeCode(raw); ok {
@@ -90,7 +92,7 @@ func (n *noticeReader) dispatchNotice(raw []byte) {
 		return
 	}
 	t := n.target(notice.Tgid)
-	if t == nil {
+	if t == nil || t.err() != nil { // or nobody would take the calls
 		return
 	}
 	switch notice.Kind {
@@ -141,7 +143,15 @@ func (n *noticeReader) forget(pid uint32) {
 	delete(n.calls, pid)
 }
 
-func (n *noticeReader) close() error { return n.ring.Close() }
+// close stops reading. No target is told anything afterwards.
+func (n *noticeReader) close() error {
+	if err := n.ring.Close(); err != nil {
+		return err
+	}
+	for range n.flushed { // until it is closed
+	}
+	return nil
+}
 
 // apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
 func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {

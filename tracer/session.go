@@ -36,8 +36,8 @@ type Session struct {
 	mu      sync.Mutex
 	targets []*target // in the order in which they were attached
 
-	stop   chan struct{}
-	exited <-chan struct{} // closed when nobody looks at the process's end any more
+	stop    chan struct{}
+	watcher sync.WaitGroup // of the end of the process that was asked for
 	// ended is closed when there is nothing more to trace; ending says why.
 	ended  chan struct{}
 	ending error
@@ -50,6 +50,9 @@ var ErrExited = errors.New("target exited")
 // tablesWait is how long counting waits for unwind tables. Those of a C program are there at once; those of a large one
 // are made while counting goes on.
 const tablesWait = 200 * time.Millisecond
+
+// errTooMany means that there is no room for another target.
+var errTooMany = errors.New("as many processes are traced as can be")
 
 // ErrNoSource means that nothing could be attached.
 var ErrNoSource = errors.New("no source could be attached")
@@ -79,7 +82,7 @@ func (s *Session) open() error {
 	}
 	debug.FreeOSMemory()
 	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
-	if s.notices, err = startNotices(s.kernel.Maps[bpf.KernelMapNotices], s.tables, s.target); err != nil {
+	if s.notices, err = startNotices(s.kernel, s.tables, s.target); err != nil {
 		return err
 	}
 	exec, err := attachExec(s.kernel)
@@ -93,8 +96,7 @@ func (s *Session) open() error {
 		return err
 	}
 	s.begin()
-	s.exited = s.Process.Exited(s.stop)
-	go s.awaitExit()
+	s.watcher.Go(s.awaitExit)
 	return nil
 }
 
@@ -105,12 +107,27 @@ func (s *Session) begin() {
 	}
 }
 
-// attach makes a process a target.
-func (s *Session) attach(pid int) error {
+// attach makes a process a target. The caller holds the process; the target has a hold of its own. Of a process that
+// exits meanwhile the error says so, whatever that has made fail.
+func (s *Session) attach(held *process.Process) error {
 	s.retireEnded()
-	p, err := process.Open(pid)
+	err := s.add(held)
+	if err != nil && !held.Alive() {
+		return errGone(held)
+	}
+	return err
+}
+
+func (s *Session) add(held *process.Process) error {
+	if most := int(s.kernel.Maps[bpf.KernelMapTargets].MaxEntries()); len(s.list()) >= most {
+		return fmt.Errorf("pid %d: %w: %d", held.PID, errTooMany, most)
+	}
+	p, err := process.Open(held.PID)
 	if err != nil {
 		return err
+	}
+	if !held.Alive() { // and the PID may be another's
+		return errors.Join(errGone(held), p.Close())
 	}
 	t, err := newTarget(s, p)
 	if err != nil {
@@ -120,6 +137,7 @@ func (s *Session) attach(pid int) error {
 	s.targets = append(s.targets, t)
 	s.mu.Unlock()
 	if err := t.attach(); err != nil {
+		halt([]*target{t})
 		s.drop(t)
 		return errors.Join(err, t.retire(&s.retired))
 	}
@@ -152,16 +170,17 @@ func (s *Session) drop(t *target) {
 
 // retireEnded forgets the targets that have ended, once another takes their place: until then they can be looked at.
 func (s *Session) retireEnded() {
-	for _, t := range s.list() {
-		if t.err() != nil {
-			s.drop(t)
-			_ = t.retire(&s.retired) // what cannot be detached has gone with its process
-		}
+	lives := func(t *target) bool { return t.err() == nil }
+	ended := slices.DeleteFunc(s.list(), lives)
+	halt(ended)
+	for _, t := range ended {
+		s.drop(t)
+		_ = t.retire(&s.retired) // what cannot be detached has gone with its process
 	}
 }
 
 func (s *Session) awaitExit() {
-	<-s.exited
+	<-s.Process.Exited(s.stop)
 	select {
 	case <-s.stop:
 	default:
@@ -235,6 +254,8 @@ func (s *Session) Close() error {
 		errs = append(errs, t.detach())
 	}
 	errs = append(errs, probe.Close(s.links))
+	halt(s.list())
+	s.watcher.Wait()
 	if s.notices != nil {
 		errs = append(errs, s.notices.close())
 	}
@@ -249,9 +270,6 @@ func (s *Session) Close() error {
 	}
 	if s.kernel != nil {
 		s.kernel.Close()
-	}
-	if s.exited != nil {
-		<-s.exited
 	}
 	return errors.Join(append(errs, s.Process.Close())...)
 }

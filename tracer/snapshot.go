@@ -54,10 +54,10 @@ func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) bins {
 
 // addTo adds the mappings of a process that lives.
 func (t *target) addTo(snapshot *growth.Snapshot, held holdings) {
-	if t.err() == nil {
+	if t.lives() {
 		t.reconcile(t.session.notices.take(t.process.PID))
 	}
-	if t.err() != nil { // perhaps meanwhile
+	if !t.lives() { // perhaps meanwhile
 		return
 	}
 	snapshot.Alive = append(snapshot.Alive, t.process.PID)

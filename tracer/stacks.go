@@ -23,19 +23,15 @@ const mostStacks = 1 << 20
 
 // stackTable names each stack once, the moment it is first seen.
 type stackTable struct {
-	seen *ebpf.Map // IDs that the kernel side has announced
-
 	mu       sync.Mutex
 	namer    *namer
 	stacks   map[uint64]*growth.Stack // by the kernel's ID; several IDs may share a stack
 	byFrames map[string]*growth.Stack // the same by what they look like
-	inKernel []uint64                 // IDs announced and not taken out of the kernel's map since
 	refused  uint64                   // lookups of stacks that are not to be had
 }
 
-func newStackTable(p *process.Process, seen *ebpf.Map, namer *namer) *stackTable {
+func newStackTable(p *process.Process, namer *namer) *stackTable {
 	return &stackTable{
-		seen:     seen,
 		namer:    namer,
 		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
@@ -56,17 +52,11 @@ func (t *stackTable) get(id uint64) *growth.Stack {
 	return t.stacks[notKept]
 }
 
-// announced names a stack that the kernel side tells, for the first time or again, and makes it forget which it has told
-// before its map gets full.
+// announced names a stack that the kernel side tells, for the first time or again.
 func (t *stackTable) announced(raw rawStack) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.name(raw)
-	t.inKernel = append(t.inKernel, raw.id)
-	if len(t.inKernel) < int(t.seen.MaxEntries()/2) {
-		return
-	}
-	t.forgetLocked()
 }
 
 // told keeps a code object that a stack to come leads through.
@@ -88,18 +78,22 @@ func (t *stackTable) name(raw rawStack) {
 	t.byFrames[key], t.stacks[raw.id] = s, s
 }
 
-// forget makes the kernel side forget which stacks it has told.
-func (t *stackTable) forget() {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.forgetLocked()
+// toldStacks are those that the kernel side remembers to have told, of all processes. Only the reader of notices uses it.
+type toldStacks struct {
+	seen *ebpf.Map // where it remembers them
+	ids  []uint64
 }
 
-func (t *stackTable) forgetLocked() {
-	for _, id := range t.inKernel {
-		_ = t.seen.Delete(id) // one that cannot be deleted stays
+// add makes the kernel side forget which it has told before its map gets full.
+func (s *toldStacks) add(id uint64) {
+	s.ids = append(s.ids, id)
+	if len(s.ids) < int(s.seen.MaxEntries()/2) {
+		return
 	}
-	t.inKernel = t.inKernel[:0]
+	for _, id := range s.ids {
+		_ = s.seen.Delete(id) // it may have gone with its process
+	}
+	s.ids = s.ids[:0]
 }
 
 // lost counts the lookups of stacks that are not to be had.

@@ -17,6 +17,9 @@ import (
 // errExecuted ends a target whose process has executed another program: what was traced is gone with its memory.
 var errExecuted = errors.New("executed another program")
 
+// errTooYoung ends a target that was attached to before it had an allocator.
+var errTooYoung = errors.New("was attached to while it was being loaded")
+
 // A target is one process with all sources attached.
 type target struct {
 	process  *process.Process
@@ -34,23 +37,29 @@ type target struct {
 	vanished int64
 	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
 
-	stop   chan struct{}
-	exited <-chan struct{}
-	mu     sync.Mutex
-	ending error // why it has ended; nil: it has not
+	image   process.Image  // the program that was found at first
+	stop    chan struct{}  // closed when nobody looks at the process any more
+	watcher sync.WaitGroup // of the process's end
+	mu      sync.Mutex
+	ending  error // why it has ended; nil: it has not
 }
 
 // newTarget prepares what stacks need: how to walk them, and how to name them. It owns p, also where it fails.
 func newTarget(s *Session, p *process.Process) (*target, error) {
 	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*sum), stop: make(chan struct{})}
+	stat, err := p.Stat() // before the maps, so that an execution after them is noticed
+	if err != nil {
+		return nil, errors.Join(err, p.Close())
+	}
+	t.image = stat.Image
 	maps, err := p.Maps()
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	t.stacks = newStackTable(p, s.kernel.Maps[bpf.KernelMapSeen], newNamer(p, s.Options.NativeFrames))
+	t.stacks = newStackTable(p, newNamer(p, s.Options.NativeFrames))
 	t.steps = newStepCounter(s.kernel, p, s.Options.StepSymbol)
 	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.steps.update); err != nil {
-		return nil, errors.Join(err, t.stacks.close(), p.Close())
+		return nil, errors.Join(err, t.forget(), t.stacks.close(), p.Close())
 	}
 	return t, nil
 }
@@ -74,12 +83,12 @@ func (t *target) attach() error {
 
 // start begins to count. Mappings are read afterwards: replaying a call that they already contain changes nothing.
 func (t *target) start() error {
-	if !t.process.Alive() {
-		return errGone(t.process)
-	}
 	t.session.begin()
 	t.from = t.session.Elapsed()
 	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
+		return err
+	}
+	if err := t.check(); err != nil {
 		return err
 	}
 	maps, err := t.process.Maps()
@@ -88,16 +97,31 @@ func (t *target) start() error {
 	}
 	t.space = mapping.New(maps, t.process.StartBreak())
 	t.pages, _ = t.process.Pages()
-	t.exited = t.process.Exited(t.stop)
-	go t.awaitExit()
+	exited := t.process.Exited(t.stop)
+	t.watcher.Go(func() { t.awaitExit(exited) })
 	return nil
 }
 
-func (t *target) awaitExit() {
-	<-t.exited
+// check makes sure that what is counted from now on is the process, and the program, that was looked at. The kernel side
+// notices what happens later.
+func (t *target) check() error {
+	stat, err := t.process.Stat()
+	if err != nil || !t.process.Alive() {
+		return errGone(t.process)
+	}
+	if stat.Image != t.image {
+		return fmt.Errorf("pid %d: %w meanwhile", t.process.PID, errExecuted)
+	}
+	return nil
+}
+
+// awaitExit ends the target with its process. Nothing is counted any more for whoever gets the PID next.
+func (t *target) awaitExit(exited <-chan struct{}) {
+	<-exited
 	select {
 	case <-t.stop:
 	default:
+		_ = t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_GONE) // replaces what is there
 		t.end(ErrExited)
 		t.session.endWhenDone()
 	}
@@ -111,11 +135,36 @@ func (t *target) end(why error) {
 	}
 }
 
-// err says why the target has ended: ErrExited or errExecuted; nil: it has not.
+// err says why the target has ended: ErrExited, errExecuted or errTooYoung; nil: it has not.
 func (t *target) err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	return t.ending
+}
+
+// lives reports whether the process is there and still executes what is traced, as far as is known.
+func (t *target) lives() bool { return t.err() == nil && t.process.Alive() }
+
+// missesHeap reports whether there is an allocator by now, and was none when the target was attached to.
+func (t *target) missesHeap() bool {
+	if t.heap.err == nil {
+		return false
+	}
+	maps, err := t.process.Maps()
+	if err != nil {
+		return false
+	}
+	_, err = probe.Resolve(t.process, maps)
+	return err == nil
+}
+
+// noticeExecution ends the target if the kernel side has seen an execution, whose notice may be under way or lost.
+func (t *target) noticeExecution() {
+	var state bpf.KernelTargetState
+	err := t.kernel.Maps[bpf.KernelMapTargets].Lookup(uint32(t.process.PID), &state)
+	if err == nil && state == bpf.KernelTargetStateTARGET_GONE && t.process.Alive() {
+		t.end(errExecuted)
+	}
 }
 
 func (t *target) sources() []Source {
@@ -136,35 +185,54 @@ func (t *target) detach() error {
 	return err
 }
 
-// retire detaches from a process and makes the kernel side forget it, while the trace goes on.
+// retire detaches from a process and makes the kernel side forget it, while the trace goes on. The target has been halted,
+// and the session does not know it any more.
 func (t *target) retire(lost *losses) error {
-	errs := []error{t.detach(), t.forget()}
+	errs := []error{t.forget()}
 	lost.add(t)
 	return errors.Join(append(errs, t.close())...)
 }
 
-// forget takes all that belongs to the process out of the kernel's maps.
-func (t *target) forget() error {
-	pid := uint32(t.process.PID)
-	for _, name := range []string{bpf.KernelMapTargets, bpf.KernelMapMappings, bpf.KernelMapPythons, bpf.KernelMapAsked} {
-		_ = t.kernel.Maps[name].Delete(pid) // it may not be there
+// halt ends what goes on in the background, of all targets at a time: each may take a tenth of a second to notice. They can
+// still be looked at.
+func halt(targets []*target) {
+	var halting sync.WaitGroup
+	for _, t := range targets {
+		close(t.stop)
+		halting.Go(t.unwinder.close)
+		halting.Go(t.watcher.Wait)
 	}
-	t.session.notices.forget(pid)
-	t.stacks.forget()
-	err := deleteFrom(t.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid })
-	return errors.Join(err, deleteFrom(t.kernel.Maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }))
+	halting.Wait()
 }
 
-// close lets go of the process.
+// forget detaches from the process and takes all that belongs to it out of the kernel's maps. It waits for what has been
+// told of it, so that nothing of it meets a later target with its PID.
+func (t *target) forget() error {
+	pid := uint32(t.process.PID)
+	_ = t.kernel.Maps[bpf.KernelMapTargets].Delete(pid) // it may not be there, nor may the others
+	errs := []error{t.detach()}
+	for _, name := range []string{bpf.KernelMapPythons, bpf.KernelMapMappings, bpf.KernelMapAsked} {
+		_ = t.kernel.Maps[name].Delete(pid) // that of mappings waits for programs that are running
+	}
+	t.session.notices.flush()
+	t.session.notices.forget(pid)
+	maps := t.kernel.Maps
+	return errors.Join(append(errs,
+		deleteFrom(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
+	)...)
+}
+
+// codeID is a key of the kernel's map of code objects that have been announced; only it knows what is in there.
+type codeID [16]byte
+
+// close lets go of the process, once everything has been halted.
 func (t *target) close() error {
-	close(t.stop)
-	t.unwinder.close()
 	errs := []error{t.stacks.close()}
 	if t.pages != nil {
 		errs = append(errs, t.pages.Close())
-	}
-	if t.exited != nil {
-		<-t.exited
 	}
 	return errors.Join(append(errs, t.process.Close())...)
 }

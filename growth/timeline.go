@@ -40,3 +40,18 @@ func (t Timeline) RSSAt(elapsed time.Duration) int64 {
 	}
 	return rss
 }
+
+// StepsSince is how many steps were made after a moment, as far as they were counted.
+func (t Timeline) StepsSince(elapsed time.Duration) int64 {
+	var before, last int64
+	for _, s := range t {
+		if s.Steps == Unknown {
+			continue
+		}
+		if s.Elapsed <= elapsed {
+			before = s.Steps
+		}
+		last = s.Steps
+	}
+	return last - before
+}

@@ -1,13 +1,16 @@
 """A training job in small, whose memory does what it is told. Every second of it stands for a minute.
 
-usage: job.py [warmup=SECONDS] [fill=MIB] [leak=KIB] [spike=MIB] [every=SECONDS] [workers=N] [steps=N] [epoch=SECONDS]
+usage: job.py [warmup=SECONDS] [fill=MIB] [leak=KIB] [spike=MIB] [every=SECONDS] [workers=N] [children=N] [steps=N]
+              [epoch=SECONDS] [until=SECONDS]
 
 warmup, fill   a first pass over the data keeps fill MiB within so many seconds
 leak           KiB that are kept in each step
 spike, every   a validation takes so much for half a second, every so often
 workers        processes that are forked and hold still
+children       processes that are forked one a step, allocate, and soon exit; it says "childless" when all have
 steps          steps a second (20)
 epoch          prints "allocscope: epoch" that often
+until          exits by itself after so long
 
 It says "ready" once its workers run, and goes on until its input is closed.
 """
@@ -58,6 +61,19 @@ def start_workers():
             os._exit(0)
 
 
+def start_child(step):
+    """The child of a step lives for two steps, and is waited for after four."""
+    count = settings.get("children", 0)
+    if step < count and os.fork() == 0:
+        keep = touch(SIZE)
+        time.sleep(2 / settings.get("steps", 20))
+        os._exit(len(keep) != SIZE)
+    if 4 <= step < count + 4:
+        os.wait()
+    if step + 1 == count + 4:
+        print("childless", flush=True)
+
+
 def main():
     start_workers()
     threading.Thread(target=lambda: (sys.stdin.read(), os.killpg(0, 9)), daemon=True).start()
@@ -69,6 +85,8 @@ def main():
         now = time.monotonic() - began
         fill_cache(now / warmup if warmup else 1)
         train_step(step)
+        if settings.get("children"):
+            start_child(step)
         step += 1
         if settings.get("every") and now > (validated + 1) * settings["every"]:
             validated += 1
@@ -76,6 +94,8 @@ def main():
         if settings.get("epoch") and now > (epoch + 1) * settings["epoch"]:
             epoch += 1
             print("allocscope: epoch", epoch, flush=True)
+        if settings.get("until") and now > settings["until"]:
+            os._exit(0)
         time.sleep(max(0, began + step * pause - time.monotonic()))
 
 

@@ -22,10 +22,11 @@ type stepCounter struct {
 	attaching sync.Mutex // held while files are read, which may take seconds
 	looked    map[process.FileID]bool
 
-	mu     sync.Mutex
-	link   link.Link // nil: not attached
-	told   Source
-	closed bool
+	mu      sync.Mutex
+	link    link.Link // nil: not attached
+	told    Source
+	settled bool // it has looked at mappings once
+	closed  bool
 }
 
 // mostStepLibraries is how many files of the right name are looked at: a process may map any number.
@@ -49,6 +50,7 @@ func newStepCounter(k *kernel, p *process.Process, symbol string) *stepCounter {
 func (c *stepCounter) update(maps []process.Mapping) {
 	c.attaching.Lock()
 	defer c.attaching.Unlock()
+	defer c.settle()
 	for _, m := range maps {
 		if c.isDone() {
 			return
@@ -59,6 +61,19 @@ func (c *stepCounter) update(maps []process.Mapping) {
 		c.looked[m.File()] = true
 		c.attach(m)
 	}
+}
+
+func (c *stepCounter) settle() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.settled = true
+}
+
+// isSettled reports whether source tells more than that nobody has looked yet.
+func (c *stepCounter) isSettled() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.settled
 }
 
 // isDone reports whether there is nothing more to look for.

@@ -169,7 +169,7 @@ func (t *target) noticeExecution() {
 
 func (t *target) sources() []Source {
 	sources := append([]Source{t.heap}, t.unwinder.source()...)
-	if step := t.steps.source(); step.Attached || t.session.Options.StepSymbol != "" {
+	if step := t.steps.source(); step.Attached || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
 		sources = append(sources, step)
 	}
 	for i := range sources {

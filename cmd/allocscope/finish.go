@@ -53,14 +53,17 @@ func (r *recorder) snapshotsOf(track *growth.Track) []*growth.Snapshot {
 // finish writes the profiles and the summary, prints the result, and gives the class of the verdict.
 func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 	all := r.judge()
-	found := r.settle(worst(all))
+	r.settle(all)
+	found := worst(all)
 	found.Verdict = r.covered(found.Verdict)
 	r.verdict = headline(export.VerdictOf(found.Verdict, export.AxisSeconds))
 	span := r.choose(found)
 	grown := growth.Between(span.start, span.end)
+	var trends []growth.StackTrend
 	for _, f := range all {
-		growth.Label(grown, f.Trends)
+		trends = append(trends, f.Trends...)
 	}
+	growth.Label(grown, trends)
 	r.write(export.WarmupFile, r.profileWriter(span.start.Holdings, 0, span.start.Elapsed))
 	r.write(export.PlateauFile, r.profileWriter(span.end.Holdings, 0, span.end.Elapsed))
 	r.write(export.GrowthFile, r.profileWriter(grown, span.start.Elapsed, span.end.Elapsed))

@@ -78,13 +78,17 @@ func (r *recorder) alarm(f judged) {
 	raised := r.looks.Add(f.Verdict)
 	v := export.VerdictOf(f.Verdict, export.AxisSeconds)
 	line := headline(v)
+	hazard := growth.Class("")
+	if f.ToLimit < hazardWithin.Seconds() {
+		hazard = f.Class
+	}
 	switch {
 	case raised:
 		slog.Warn(line + blame(f.Culprits))
-	case r.hazard != f.Class && f.ToLimit < hazardWithin.Seconds():
+	case hazard != "" && hazard != r.hazard:
 		slog.Warn(line + "; " + limitLine(v, atLimit))
 	}
-	r.hazard = f.Class
+	r.hazard = hazard
 }
 
 // blame names the code that holds most, if any is known.
@@ -100,13 +104,15 @@ func blame(culprits []growth.Culprit) string {
 const hazardWithin = time.Hour
 
 // settle makes of the last look what repeated looks allow: a leak needs several that agree.
-func (r *recorder) settle(f judged) judged {
-	if r.looks == nil || f.Class != growth.ClassLeak {
-		return f
+func (r *recorder) settle(all []judged) {
+	if r.looks == nil {
+		return
 	}
-	r.looks.Add(f.Verdict)
-	if agree, of := r.looks.Agreeing(); agree < of {
-		f.Class, f.Why = growth.ClassSuspected, fmt.Sprintf("steady growth after warm-up in %d of %d looks in a row", agree, of)
+	r.looks.Add(worst(all).Verdict)
+	agree, of := r.looks.Agreeing()
+	for i := range all {
+		if f := &all[i]; f.Class == growth.ClassLeak && agree < of {
+			f.Class, f.Why = growth.ClassSuspected, fmt.Sprintf("steady growth after warm-up in %d of %d looks in a row", agree, of)
+		}
 	}
-	return f
 }

@@ -39,7 +39,7 @@ type recorder struct {
 	atEnd         *growth.Snapshot
 	boundaryTaken bool
 	boundary      *growth.Snapshot // nil where it was not planned or not reached
-	hazard        growth.Class     // last look's
+	hazard        growth.Class     // of the last look; empty: the limit was far
 	verdict       string           // in a sentence; empty until the end
 }
 

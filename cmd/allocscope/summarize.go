@@ -25,7 +25,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: r.session.Options.Interval,
 		BoundaryS: &boundary, RSS: sizesOf(found.track, span), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
 		Accumulating: export.Accumulating(grown, span.elapsed(), topStacks), Released: export.Releases(span.end.Releases, topStacks),
-		Steps: stepsOf(found), Limit: r.limit(), Events: export.Events(events),
+		Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
 		Files: map[string]string{
 			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
 			"timeline": export.TimelineFile, "processes": export.ProcessesFile,
@@ -131,12 +131,11 @@ func sizesOf(track *growth.Track, span span) export.RSS {
 }
 
 // stepsOf are the steps since the boundary; nil where none were seen.
-func stepsOf(f judged) *export.Steps {
+func stepsOf(f judged, boundary time.Duration) *export.Steps {
 	if math.IsNaN(f.StepsPerSecond) || f.track == nil {
 		return nil
 	}
-	window := (f.Window.To - f.Window.From).Seconds()
-	steps := &export.Steps{Count: int64(math.Round(f.StepsPerSecond * window)), PerMin: f.StepsPerSecond * 60}
+	steps := &export.Steps{Count: f.track.Timeline.StepsSince(boundary), PerMin: f.StepsPerSecond * 60}
 	if !math.IsNaN(f.Rate) {
 		perStep := int64(math.Round(f.Rate / f.StepsPerSecond))
 		steps.GrowthBytesPerStep = &perStep

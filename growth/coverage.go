@@ -19,8 +19,8 @@ const (
 )
 
 // Covered checks that the tree is what grows: where it does not, and memory around it does, and one process outside of it
-// explains most of that, the verdict is that the wrong process is watched. Outsiders are sorted by growth. Traces shorter
-// than least say nothing.
+// explains most of that and gained more than the tree holds, the verdict is that the wrong process is watched. (Beside a
+// trainer that holds more, it is a neighbour.) Outsiders are sorted by growth. Traces shorter than least say nothing.
 func Covered(v Verdict, h *History, outsiders []Outsider, least time.Duration) Verdict {
 	switch v.Class {
 	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
@@ -32,6 +32,9 @@ func Covered(v Verdict, h *History, outsiders []Outsider, least time.Duration) V
 		return v
 	}
 	other := outsiders[0]
+	if other.Growth < h.Rows[len(h.Rows)-1].Tree.RSS {
+		return v
+	}
 	if around < worthNaming || float64(tree) >= covering*float64(around) || float64(other.Growth) < covering*float64(around) {
 		return v
 	}

@@ -12,8 +12,11 @@ type Track struct {
 	Timeline Timeline
 	// First and Last moment at which it was seen.
 	First, Last time.Duration
+	// End is when its PID was found to run another program; 0: it was not.
+	End time.Duration
 
 	pss, private int64 // latest reading
+	peak         int64 // of the resident memory
 }
 
 // A History is what has been seen of a process tree. The zero value is empty.
@@ -48,22 +51,57 @@ func (h *History) Add(m Moment) Row {
 	row.Elapsed = m.Elapsed
 	h.alive = alive
 	h.Rows = append(h.Rows, row)
+	h.prune(m.Elapsed)
 	h.addGroups(m)
 	return row
+}
+
+// mostTracks bounds the tracks: a script may run any number of short commands.
+const mostTracks = 64
+
+// prune forgets processes that have gone: first those that were not traced, then the smallest.
+func (h *History) prune(now time.Duration) {
+	for len(h.Tracks) > mostTracks {
+		least := -1
+		for i, t := range h.Tracks {
+			if t.Last < now && (least < 0 || t.isLessThan(h.Tracks[least])) {
+				least = i
+			}
+		}
+		if least < 0 {
+			return // all live
+		}
+		h.Tracks = slices.Delete(h.Tracks, least, least+1)
+	}
+}
+
+// isLessThan tells which of two processes is of less interest.
+func (t *Track) isLessThan(other *Track) bool {
+	if t.Traced != other.Traced {
+		return !t.Traced
+	}
+	return t.peak < other.peak
 }
 
 // track gives the track of a member; one whose PID lives on in another program begins anew.
 func (h *History) track(member Member, now time.Duration) *Track {
 	t, ok := h.alive[member.PID]
 	if !ok || t.Born != member.Born {
+		if ok {
+			t.End = now
+		}
 		t = &Track{First: now, pss: Unknown, private: Unknown}
 		h.Tracks = append(h.Tracks, t)
+	}
+	if t.Traced && !member.Traced { // it has just ended; what was traced counts
+		member.Traced, member.From = true, t.From
 	}
 	t.Member, t.Last = member, now
 	return t
 }
 
 func (t *Track) add(s Sample) {
+	t.peak = max(t.peak, s.RSS)
 	if s.PSS != Unknown {
 		t.pss, t.private = s.PSS, s.Private
 	}
@@ -72,16 +110,30 @@ func (t *Track) add(s Sample) {
 	}
 }
 
+// IsIn tells whether a snapshot has what the process held while it was traced.
+func (t *Track) IsIn(s *Snapshot) bool {
+	return s.Elapsed >= t.From && (t.End == 0 || s.Elapsed < t.End) && slices.Contains(s.Alive, t.PID)
+}
+
 // IsWorker tells the roles of processes that come in numbers and serve another.
 func (r Role) IsWorker() bool {
 	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleOther
 }
 
-// Main is the traced process that the trace is about: the last to be alive, and of several the one that grew most. nil:
-// none was traced.
+// Main is the traced process that the trace is about: of the large ones the last to be alive, and of several the one that
+// grew most. Large is what holds a quarter of what the largest did, at its peak: what a script runs after its trainer is
+// not. nil: none was traced.
 func (h *History) Main() *Track {
+	traced := h.Traced()
+	var largest int64
+	for _, t := range traced {
+		largest = max(largest, t.peak)
+	}
 	var main *Track
-	for _, t := range h.Traced() {
+	for _, t := range traced {
+		if t.peak < largest/4 {
+			continue
+		}
 		if main == nil || t.Last > main.Last || t.Last == main.Last && t.grown() > main.grown() {
 			main = t
 		}

@@ -57,21 +57,50 @@ func TestARowWithoutTracedProcessesIsAGap(t *testing.T) {
 func TestAProcessThatExecutesAnotherProgramGetsANewTrack(t *testing.T) {
 	var h History
 	h.Add(seen(1, map[int]Sample{1: {RSS: 500}}, nil))
-	again := seen(2, map[int]Sample{1: {RSS: 5}}, nil)
+	again := seen(2, map[int]Sample{1: {RSS: 200}}, nil)
 	again.Members[0].Born = 2 * time.Second
 	h.Add(again)
 	if len(h.Tracks) != 2 || len(h.Tracks[0].Timeline) != 1 || h.Main() != h.Tracks[1] {
-		t.Errorf("%d tracks, want two, the second of them the main one", len(h.Tracks))
+		t.Fatalf("%d tracks, want two, the second of them the main one", len(h.Tracks))
+	}
+	between, after := &Snapshot{Elapsed: 1500 * time.Millisecond, Alive: []int{1}}, &Snapshot{Elapsed: 3 * time.Second, Alive: []int{1}}
+	if old := h.Tracks[0]; !old.IsIn(between) || old.IsIn(after) {
+		t.Error("what the new program holds is taken for the old one's")
+	}
+}
+
+func TestWhatRunsAfterATrainerIsNotTheMainProcess(t *testing.T) {
+	var h History
+	h.Add(seen(1, map[int]Sample{1: {RSS: 900}}, nil))
+	h.Add(seen(2, map[int]Sample{2: {RSS: 20}}, nil))
+	if main := h.Main(); main.PID != 1 {
+		t.Errorf("main is %d, want the trainer that was there before", main.PID)
+	}
+}
+
+func TestATraceRemembersABoundedNumberOfProcesses(t *testing.T) {
+	var h History
+	h.Add(seen(0, map[int]Sample{1: {RSS: 900}}, nil))
+	for second := range 10 * mostTracks {
+		command := seen(second+1, map[int]Sample{2: {RSS: 5}, 3: {RSS: 7}}, map[int]Role{3: RoleOther})
+		command.Members[0].Born, command.Members[1].Born = time.Duration(second), time.Duration(second)
+		h.Add(command)
+	}
+	if len(h.Tracks) != mostTracks || h.Tracks[0].PID != 1 || h.Main().PID != 1 {
+		t.Errorf("%d tracks, main %d, want %d and the trainer", len(h.Tracks), h.Main().PID, mostTracks)
+	}
+	if last := h.Tracks[len(h.Tracks)-1]; last.PID != 3 || last.Last != 10*mostTracks*time.Second {
+		t.Errorf("the last is %+v, want the one that lives", last.Process)
 	}
 }
 
 func TestTheMainProcessIsTheLastToLiveAndThenTheOneThatGrewMost(t *testing.T) {
 	var h History
 	h.Add(seen(1, map[int]Sample{1: {RSS: 1}, 2: {RSS: 1}, 3: {RSS: 1}}, nil))
-	h.Add(seen(2, map[int]Sample{1: {RSS: 1}, 2: {RSS: 50}, 3: {RSS: 900}}, nil))
-	h.Add(seen(3, map[int]Sample{1: {RSS: 1}, 2: {RSS: 60}}, nil))
+	h.Add(seen(2, map[int]Sample{1: {RSS: 300}, 2: {RSS: 350}, 3: {RSS: 900}}, nil))
+	h.Add(seen(3, map[int]Sample{1: {RSS: 300}, 2: {RSS: 360}}, nil))
 	if main := h.Main(); main.PID != 2 {
-		t.Errorf("main is %d, want 2: 3 has exited, and 1 did not grow", main.PID)
+		t.Errorf("main is %d, want 2: 3 has exited, and 1 grew less", main.PID)
 	}
 	if (&History{}).Main() != nil {
 		t.Error("an empty history has a main process")
@@ -85,11 +114,11 @@ func TestGapsAreNoPartOfASeries(t *testing.T) {
 	}
 }
 
-// machine is a history of 20 s in which the tree and the memory around it grow evenly.
-func machine(tree, around int64) *History {
+// machine is a history of 20 s in which the tree, which holds something already, and the memory around it grow evenly.
+func machine(holds, tree, around int64) *History {
 	var h History
 	for second := range int64(21) {
-		m := seen(int(second), map[int]Sample{1: {RSS: mib + tree*second/20}}, nil)
+		m := seen(int(second), map[int]Sample{1: {RSS: holds + tree*second/20}}, nil)
 		m.Around.Available = 64<<30 - around*second/20
 		h.Add(m)
 	}
@@ -102,22 +131,24 @@ func TestTheWrongProcessIsWatchedWhereAnotherGrows(t *testing.T) {
 		tree, around int64
 		outsiders    []Outsider
 		class, want  Class
+		holds        int64
 	}{
-		"a wrapper":                          {3 * mib, 1112 * mib, trainer, ClassPlateau, ClassWrongProcess},
-		"the tree explains it":               {900 * mib, 1112 * mib, trainer, ClassPlateau, ClassPlateau},
-		"what is watched leaks in any case":  {3 * mib, 1112 * mib, trainer, ClassLeak, ClassLeak},
-		"little grows":                       {0, 100 * mib, trainer, ClassPlateau, ClassPlateau},
-		"no process outside explains it":     {0, 9000 * mib, trainer, ClassPlateau, ClassPlateau},
-		"nothing is known of what is around": {0, 1112 * mib, nil, ClassTooShort, ClassTooShort},
+		"a wrapper":                          {3 * mib, 1112 * mib, trainer, ClassPlateau, ClassWrongProcess, 0},
+		"the tree explains it":               {900 * mib, 1112 * mib, trainer, ClassPlateau, ClassPlateau, 0},
+		"what is watched leaks in any case":  {3 * mib, 1112 * mib, trainer, ClassLeak, ClassLeak, 0},
+		"little grows":                       {0, 100 * mib, trainer, ClassPlateau, ClassPlateau, 0},
+		"no process outside explains it":     {0, 9000 * mib, trainer, ClassPlateau, ClassPlateau, 0},
+		"a neighbour of a large trainer":     {0, 1112 * mib, trainer, ClassPlateau, ClassPlateau, 2000 * mib},
+		"nothing is known of what is around": {0, 1112 * mib, nil, ClassTooShort, ClassTooShort, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Covered(Verdict{Class: c.class}, machine(c.tree, c.around), c.outsiders, 10*time.Second)
+			got := Covered(Verdict{Class: c.class}, machine(max(mib, c.holds), c.tree, c.around), c.outsiders, 10*time.Second)
 			if got.Class != c.want {
 				t.Errorf("%s (%s), want %s", got.Class, got.Why, c.want)
 			}
 		})
 	}
-	if got := Covered(Verdict{Class: ClassPlateau}, machine(0, 1<<31), trainer, time.Minute); got.Class != ClassPlateau {
+	if got := Covered(Verdict{Class: ClassPlateau}, machine(mib, 0, 1<<31), trainer, time.Minute); got.Class != ClassPlateau {
 		t.Errorf("%s after 20 s, want nothing said before a minute", got.Class)
 	}
 }

@@ -2,7 +2,6 @@ package growth
 
 import (
 	"math"
-	"slices"
 	"time"
 )
 
@@ -80,7 +79,7 @@ func (c Case) age() float64 {
 func (c Case) snapshots() []*Snapshot {
 	var own []*Snapshot
 	for _, s := range c.Snapshots {
-		if s.Elapsed >= c.Track.From && slices.Contains(s.Alive, c.Track.PID) {
+		if c.Track.IsIn(s) {
 			own = append(own, s.only(c.Track.PID))
 		}
 	}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -43,7 +42,7 @@ func (r *recorder) choose(f judged) span {
 func (r *recorder) snapshotsOf(track *growth.Track) []*growth.Snapshot {
 	var own []*growth.Snapshot
 	for _, s := range r.snapshots {
-		if track == nil || s.Elapsed >= track.From && slices.Contains(s.Alive, track.PID) {
+		if track == nil || track.IsIn(s.Snapshot) {
 			own = append(own, s.Snapshot)
 		}
 	}

@@ -58,14 +58,14 @@ var severity = map[growth.Class]int{
 	growth.ClassLeak: 5, growth.ClassSuspected: 4, growth.ClassGrowing: 3, growth.ClassSaturating: 2, growth.ClassTooShort: 1,
 }
 
-// worst is the one that a trace is about: the most severe, and of equals the first.
+// worst is the one that a trace is about: the main process, unless another one leaks or grows and the main one does less.
 func worst(all []judged) judged {
 	if len(all) == 0 {
 		return judged{Judgement: growth.Judgement{Verdict: growth.Judge(growth.Series{}, growth.Setting{}, growth.InSeconds())}}
 	}
 	most := all[0]
 	for _, f := range all[1:] {
-		if severity[f.Class] > severity[most.Class] {
+		if severity[f.Class] >= severity[growth.ClassGrowing] && severity[f.Class] > severity[most.Class] {
 			most = f
 		}
 	}

@@ -9,7 +9,7 @@ import (
 	"sync"
 )
 
-// newLogger writes lines for people: "warning: text".
+// newLogger writes lines for people: "warn: text".
 func newLogger(w io.Writer, debug bool) *slog.Logger {
 	level := slog.LevelInfo
 	if debug {

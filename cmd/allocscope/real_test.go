@@ -111,7 +111,13 @@ const (
 	often   = "every=3"
 )
 
-func TestWarmUpThatEndsInAPlateauIsNoLeak(t *testing.T) {
+// They run together, but not with those that grow, beside which they would be the wrong process.
+func TestWhatDoesNotLeakIsNotSaidTo(t *testing.T) {
+	t.Run("warm-up that ends in a plateau", checkWarmUp)
+	t.Run("validation spikes", checkSpikes)
+}
+
+func checkWarmUp(t *testing.T) {
 	t.Parallel()
 	v := judgeJob(t, startJob(t, warmUp, filling, steps).PID(), 40)
 	v.mustBe(t, growth.ClassPlateau)
@@ -141,7 +147,7 @@ func TestALeakThatHasNotBeenWatchedForLongIsSuspected(t *testing.T) {
 	v.mustBlame(t)
 }
 
-func TestValidationSpikesAreNoLeak(t *testing.T) {
+func checkSpikes(t *testing.T) {
 	t.Parallel()
 	v := judgeJob(t, startJob(t, filling, steps, spikes, often).PID(), 40)
 	v.mustBe(t, growth.ClassSpikyPlateau)

@@ -35,7 +35,7 @@ generate: ## Compile the BPF programs (needs clang); the results are committed
 test: ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -count=1 -p 1 -parallel 12 -timeout 20m ./...
+		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) each

@@ -41,7 +41,7 @@ func (c Candidate) trains() bool { return c.Role == growth.RoleTrainer || c.Role
 
 // A Decision is which processes are to be traced in full, besides those that are already.
 type Decision struct {
-	// Trace has the PIDs; empty: none for now.
+	// Trace has the PIDs; empty: none.
 	Trace []int
 	// Undecided: ask again in a second.
 	Undecided bool

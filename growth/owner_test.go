@@ -27,7 +27,7 @@ func TestPythonFilesBelongToTheirPackage(t *testing.T) {
 		"/usr/lib/python3.11/json/decoder.py":                                 "json",
 		"/usr/lib/python3.11/json/__init__.py":                                "json",
 		"/opt/conda/lib/python3.13t/threading.py":                             "threading",
-		"/home/me/.local/share/uv/python/cpython-3.12/lib/python3.12/ast.py":     "ast",
+		"/home/me/.local/share/uv/python/cpython-3.12/lib/python3.12/ast.py":  "ast",
 		"<frozen importlib._bootstrap_external>":                              "importlib",
 		"<frozen runpy>":                                                      "runpy",
 		"/tmp/torchinductor_root/ab/cabcdefghijkl.py":                         "torch._inductor",

@@ -95,6 +95,7 @@ func (s *Session) lost() []Loss {
 		{Reason: "stacks that could not be kept: there were too many different ones", Count: sum.stacks},
 		{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(s.tables.Stats().Full)},
 		{Reason: "mappings through which stacks cannot be followed: there are too many", Count: sum.mappings},
+		{Reason: "processes of the tree that are not followed: there are too many, or they cannot be read", Count: uint64(s.family.LeftOut())},
 	}
 	return slices.DeleteFunc(all, func(l Loss) bool { return l.Count == 0 })
 }

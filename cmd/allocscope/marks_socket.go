@@ -55,16 +55,6 @@ func (m *marker) listen(pid int, users ...uint32) error {
 	return nil
 }
 
-// forget stops listening for the marks of a process, which has ended.
-func (m *marker) forget(pid int) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if l := m.listeners[pid]; l != nil {
-		_ = l.Close() // nothing is lost
-		delete(m.listeners, pid)
-	}
-}
-
 // serve answers connections until the listener is closed. Who may not mark is refused at once and blocks nobody.
 func (m *marker) serve(listener *net.UnixListener, users []uint32) {
 	slots := make(chan struct{}, mostConnections)

@@ -86,15 +86,6 @@ func parseStat(raw []byte) (Stat, error) {
 	}, nil
 }
 
-// Faults counts the page faults since the process began: minor ones without I/O, major ones with.
-func (p *Process) Faults() (minor, major int64, err error) {
-	stat, err := p.Stat()
-	if err != nil {
-		return Unknown, Unknown, err
-	}
-	return stat.MinorFaults, stat.MajorFaults, nil
-}
-
 // StartBreak is where the program break was when the process began (start_brk of proc_pid_stat(5)); 0 if that is unknown.
 func (p *Process) StartBreak() uint64 {
 	stat, err := p.Stat()
@@ -102,15 +93,6 @@ func (p *Process) StartBreak() uint64 {
 		return 0
 	}
 	return uint64(max(stat.Image.heap, 0))
-}
-
-// Age is the time since the process began.
-func (p *Process) Age() (time.Duration, error) {
-	stat, err := p.Stat()
-	if err != nil {
-		return 0, err
-	}
-	return stat.Age(), nil
 }
 
 // Age is the time since the process began: what CLOCK_BOOTTIME says now, less its start. Ticks make it up to 10 ms too long.

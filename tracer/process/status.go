@@ -46,18 +46,10 @@ func (p *Process) Status() (Status, error) {
 	return status, nil
 }
 
-// NoSample is a sample of which nothing is known.
-func NoSample() growth.Sample {
-	return growth.Sample{
-		RSS: Unknown, Virtual: Unknown, Swap: Unknown, Anonymous: Unknown, File: Unknown, Shared: Unknown, PSS: Unknown,
-		Private: Unknown, Threads: Unknown, MinorFaults: Unknown, MajorFaults: Unknown, Steps: Unknown,
-	}
-}
-
 // Sample reads the counters of the process: one reading of status and one of stat. PSS, Private and Steps are Unknown and
 // Elapsed is 0: they are not found there. A process that is gone gives an error that wraps os.ErrNotExist.
 func (p *Process) Sample() (growth.Sample, error) {
-	sample := NoSample()
+	sample := growth.UnknownSample()
 	status, err := p.Status()
 	if err != nil {
 		return sample, err

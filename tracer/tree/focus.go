@@ -41,10 +41,8 @@ func (c Candidate) trains() bool { return c.Role == growth.RoleTrainer || c.Role
 
 // A Decision is which processes are to be traced in full, besides those that are already.
 type Decision struct {
-	// Trace has the PIDs; empty: none.
+	// Trace has the PIDs; empty: none for the moment, and Reason may say what is waited for.
 	Trace []int
-	// Undecided: ask again in a second.
-	Undecided bool
 	// Reason in words; empty where there is nothing to say.
 	Reason string
 }
@@ -86,23 +84,23 @@ func (f focus) first() Decision {
 			return f.trace(ranks)
 		}
 		if main, undecided = f.trainer(); undecided {
-			return Decision{Undecided: true, Reason: f.subject() + "several processes under it could be the trainer; looking which of them grows"}
+			return Decision{Reason: f.subject() + "several processes under it could be the trainer; looking which of them grows"}
 		}
 	}
 	if main == nil {
 		main = f.root // a launcher that has started nothing yet; it may have to be traced itself
 	}
 	if main == nil {
-		return Decision{Undecided: true, Reason: "the process has exited, and nothing under it could be traced"}
+		return Decision{Reason: "the process has exited, and nothing under it could be traced"}
 	}
 	heavier, undecided := f.heavier(*main, clearly)
 	switch {
 	case undecided:
-		return Decision{Undecided: true, Reason: f.subject() + "a process under it holds more; looking which of them grows"}
+		return Decision{Reason: f.subject() + "a process under it holds more; looking which of them grows"}
 	case len(heavier) > 0 && heavier[0].Role == growth.RoleRank:
 		heavier = f.ranks()
 	case len(heavier) == 0 && main.Role == growth.RoleLauncher && main.grown() < minGrowth:
-		return Decision{Undecided: true, Reason: f.subject() + "waiting for the program that it starts"}
+		return Decision{Reason: f.subject() + "waiting for the program that it starts"}
 	case len(heavier) == 0:
 		heavier = []Candidate{*main}
 	}

@@ -67,7 +67,7 @@ func (t *Tree) Sample(elapsed time.Duration) growth.Moment {
 func (m *Member) sample(elapsed time.Duration) growth.Sample {
 	sample, err := m.Process.Sample()
 	if err != nil {
-		sample = process.NoSample()
+		sample = growth.UnknownSample()
 	}
 	sample.Elapsed = elapsed
 	if sample.Anonymous != growth.Unknown {

@@ -19,7 +19,7 @@ func TestMembersThatVanishLeaveGapsAndNoZeros(t *testing.T) {
 	if len(moment.Processes) != 2 || moment.Elapsed != 5*time.Second {
 		t.Fatalf("%+v", moment)
 	}
-	want := process.NoSample()
+	want := growth.UnknownSample()
 	want.Elapsed = 5 * time.Second
 	if got := moment.Processes[1]; got.PID != int64(child) || got.Sample != want {
 		t.Errorf("%+v, want %+v", got, want)

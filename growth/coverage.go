@@ -3,7 +3,6 @@ package growth
 import (
 	"fmt"
 	"slices"
-	"time"
 )
 
 // An Outsider is a process outside the traced tree, and what it gained over the trace, in bytes.
@@ -13,29 +12,27 @@ type Outsider struct {
 	Growth  int64
 }
 
-const (
-	worthNaming = 256 << 20 // bytes of growth around the tree below which nothing is said of it
-	covering    = 0.5       // share of the growth around it that the watched tree must explain
-)
+// covering is the share of the growth around it that the watched tree must explain.
+const covering = 0.5
 
 // Covered checks that the tree is what grows: where it does not, and memory around it does, and one process outside of it
 // explains most of that and gained more than the tree holds, the verdict is that the wrong process is watched. (Beside a
-// trainer that holds more, it is a neighbour.) Outsiders are sorted by growth. Traces shorter than least say nothing.
-func Covered(v Verdict, h *History, outsiders []Outsider, least time.Duration) Verdict {
+// trainer that holds more, it is a neighbour.) Outsiders are sorted by growth. Short traces say nothing.
+func Covered(v Verdict, h *History, outsiders []Outsider, c Criteria) Verdict {
 	switch v.Class {
 	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
 	default:
 		return v // what is watched grows
 	}
 	around, tree, ok := h.grown()
-	if !ok || len(outsiders) == 0 || h.Rows[len(h.Rows)-1].Elapsed < least {
+	if !ok || len(outsiders) == 0 || h.Rows[len(h.Rows)-1].Elapsed.Seconds() < c.MinFlat {
 		return v
 	}
 	other := outsiders[0]
 	if other.Growth < h.Rows[len(h.Rows)-1].Tree.RSS {
 		return v
 	}
-	if around < worthNaming || float64(tree) >= covering*float64(around) || float64(other.Growth) < covering*float64(around) {
+	if float64(around) < c.Around || float64(tree) >= covering*float64(around) || float64(other.Growth) < covering*float64(around) {
 		return v
 	}
 	v.Class = ClassWrongProcess

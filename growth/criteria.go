@@ -15,17 +15,19 @@ type Criteria struct {
 	MinFlat float64
 	// Fast growth, which looks like a fill, and Goal, the rate worth excluding.
 	Fast, Goal float64
+	// Around: growth of the memory around the process, in bytes, below which it is not asked whether the right one is watched.
+	Around float64
 }
 
 // InSeconds are the criteria for one look at the end of a series in seconds.
 func InSeconds() Criteria {
-	return Criteria{MinTail: 600, Warm: 1200, Sure: 1800, Old: 3600, MinFlat: 90, Fast: 0.005 / 60, Goal: 0.0005 / 60}
+	return Criteria{MinTail: 600, Warm: 1200, Sure: 1800, Old: 3600, MinFlat: 90, Fast: 0.005 / 60, Goal: 0.0005 / 60, Around: 256 << 20}
 }
 
 // InSteps are those for a series in training steps, taken to last 8 s each.
 func InSteps() Criteria {
 	const step = 8 // seconds
-	return Criteria{MinTail: 60, Warm: 150, Sure: 200, Old: 450, MinFlat: 20, Fast: 0.005 / 60 * step, Goal: 0.0005 / 60 * step}
+	return Criteria{MinTail: 60, Warm: 150, Sure: 200, Old: 450, MinFlat: 20, Fast: 0.005 / 60 * step, Goal: 0.0005 / 60 * step, Around: 256 << 20}
 }
 
 // Repeated are the criteria where a process is judged again and again: looking often finds long warm-ups.
@@ -34,7 +36,8 @@ func (c Criteria) Repeated() Criteria {
 	return c
 }
 
-// Faster are the criteria for a process that does in one second what others do in factor seconds.
+// Faster are the criteria for a process that does in one second what others do in factor seconds. What is around it
+// lives no faster, and weighs the less.
 func (c Criteria) Faster(factor float64) Criteria {
 	c.MinTail /= factor
 	c.Warm /= factor
@@ -43,5 +46,6 @@ func (c Criteria) Faster(factor float64) Criteria {
 	c.MinFlat /= factor
 	c.Fast *= factor
 	c.Goal *= factor
+	c.Around *= factor
 	return c
 }

@@ -142,13 +142,13 @@ func TestTheWrongProcessIsWatchedWhereAnotherGrows(t *testing.T) {
 		"nothing is known of what is around": {0, 1112 * mib, nil, ClassTooShort, ClassTooShort, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
-			got := Covered(Verdict{Class: c.class}, machine(max(mib, c.holds), c.tree, c.around), c.outsiders, 10*time.Second)
+			got := Covered(Verdict{Class: c.class}, machine(max(mib, c.holds), c.tree, c.around), c.outsiders, Criteria{MinFlat: 10, Around: 256 * mib})
 			if got.Class != c.want {
 				t.Errorf("%s (%s), want %s", got.Class, got.Why, c.want)
 			}
 		})
 	}
-	if got := Covered(Verdict{Class: ClassPlateau}, machine(mib, 0, 1<<31), trainer, time.Minute); got.Class != ClassPlateau {
+	if got := Covered(Verdict{Class: ClassPlateau}, machine(mib, 0, 1<<31), trainer, Criteria{MinFlat: 60, Around: 256 * mib}); got.Class != ClassPlateau {
 		t.Errorf("%s after 20 s, want nothing said before a minute", got.Class)
 	}
 }

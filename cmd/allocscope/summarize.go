@@ -81,11 +81,13 @@ func (r *recorder) commands() map[int]string {
 	return commands
 }
 
-// processes of the tree that are no workers, or are traced.
+// processes of the tree that are no workers, or are traced. What was seen once and had gone a second later, like the copy of a
+// process that is about to execute a program, is left out.
 func (r *recorder) processes(all []judged) []export.TreeProcess {
 	var processes []export.TreeProcess
 	for _, t := range r.history.Tracks {
-		if t.Role.IsWorker() && !t.Traced {
+		brief := t.First == t.Last && t.Last < r.history.Rows[len(r.history.Rows)-1].Elapsed
+		if (t.Role.IsWorker() || brief) && !t.Traced {
 			continue
 		}
 		p := export.TreeProcess{
@@ -158,5 +160,5 @@ func (r *recorder) limit() *export.Limit {
 
 // covered says so where something outside the tree grows, and the tree does not.
 func (r *recorder) covered(v growth.Verdict) growth.Verdict {
-	return growth.Covered(v, &r.history, r.session.Outsiders(), time.Duration(r.criteria().MinFlat*float64(time.Second)))
+	return growth.Covered(v, &r.history, r.session.Outsiders(), r.criteria())
 }

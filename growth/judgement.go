@@ -130,7 +130,7 @@ func (c Case) isSuspect(j Judgement) bool {
 	if j.Class != ClassGrowing || j.Length < c.Criteria.MinFlat || watched < nearly*c.Criteria.MinTail/2 {
 		return false
 	}
-	if c.age() < c.Criteria.Old && math.IsNaN(j.From) {
+	if !c.isWarm(j) {
 		return false
 	}
 	explained := 0.0
@@ -140,6 +140,22 @@ func (c Case) isSuspect(j Judgement) bool {
 		}
 	}
 	return explained >= 0.5
+}
+
+// isWarm tells whether the process is old, or its warm-up has been seen to end: an epoch is over, or what was gained until the
+// last regime came at twice its pace at least. A pause in growth that goes on as before ends nothing.
+func (c Case) isWarm(j Judgement) bool {
+	if c.age() >= c.Criteria.Old {
+		return true
+	}
+	if math.IsNaN(j.From) {
+		return false
+	}
+	if c.setting().EpochEnd != nil {
+		return true
+	}
+	at := func(x float64) int64 { return c.Track.Timeline.RSSAt(time.Duration(x * float64(time.Second))) }
+	return float64(at(j.From)-at(j.Start)) >= 2*j.Rate*(j.From-j.Start)
 }
 
 // stepsPerSecond is the pace of the steps in a window.

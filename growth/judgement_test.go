@@ -21,6 +21,9 @@ func still(float64) float64 { return 0 }
 // warming grows ten times as fast for 100 s, and steadily from then on.
 func warming(second float64) float64 { return mebibytes(second) + 10*mebibytes(min(second, 100)) }
 
+// pausing holds still for 20 s after 100.
+func pausing(second float64) float64 { return mebibytes(second - min(20, max(0, second-100))) }
+
 // watched is a process of an age that holds so much more than grownLevel in each second of a trace, all of it by one stack.
 func watched(age time.Duration, seconds int, held func(second float64) float64) Case {
 	track := &Track{Member: Member{Process: Process{PID: judgedPID, Born: -age}, Traced: true}, Last: time.Duration(seconds) * time.Second}
@@ -65,6 +68,8 @@ func TestALeakIsSuspectedOnlyPastTheWarmUpAfterFiveMinutesAndWithStacksThatExpla
 		"young":                              {watched(time.Hour-time.Second, 300, mebibytes), ClassGrowing},
 		"young, and its warm-up is seen":     {watched(0, 400, warming), ClassSuspected},
 		"hardly past its warm-up":            {watched(0, 180, warming), ClassGrowing},
+		"young, and paused for a while":      {watched(0, 440, pausing), ClassGrowing},
+		"old, and paused for a while":        {watched(2*time.Hour, 440, pausing), ClassSuspected},
 		"stacks explain more than half":      {watched(2*time.Hour, 300, mebibytes).explaining(0.51), ClassSuspected},
 		"stacks explain less than half":      {watched(2*time.Hour, 300, mebibytes).explaining(0.49), ClassGrowing},
 		"stacks explain nothing":             {withoutSnapshots, ClassGrowing},

@@ -25,6 +25,9 @@ type shape struct {
 	before, behind line
 }
 
+// straight is the share of its rise that a line may leave, root mean square, to be no pair of lines.
+const straight = 0.002
+
 // A candidate is a shape with what speaks for and against it.
 type candidate struct {
 	shape
@@ -41,7 +44,8 @@ var (
 
 // shapeOf chooses by the Bayesian information criterion, with as many points as independent ones would be. Two lines need to
 // explain most of what the best other shape leaves besides, and more where the second rises faster: growth that begins late
-// needs more evidence than growth that slows down.
+// needs more evidence than growth that slows down. A line that leaves next to nothing of its rise has none: what is left, however
+// orderly, is how samples fall between steps.
 func shapeOf(b base) shape {
 	u := make([]float64, len(b.x))
 	for i := range u {
@@ -65,6 +69,9 @@ func shapeOf(b base) shape {
 		if criterion(c) < criterion(best) {
 			best = c
 		}
+	}
+	if best.form == formLine && math.Sqrt(best.squares/n) < straight*math.Abs(l.slope) {
+		return best.shape
 	}
 	need := 0.7
 	if knot.behind.slope > knot.before.slope {

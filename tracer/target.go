@@ -106,7 +106,7 @@ func (t *target) start() error {
 // notices what happens later.
 func (t *target) check() error {
 	stat, err := t.process.Stat()
-	if err != nil || !t.process.Alive() {
+	if err != nil || stat.Image.HasEnded() || !t.process.Alive() {
 		return errGone(t.process)
 	}
 	if stat.Image != t.image {

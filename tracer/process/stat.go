@@ -29,6 +29,10 @@ type Stat struct {
 // and the same program is executed with the same arguments.
 type Image struct{ code, stack, heap int64 }
 
+// HasEnded tells that there is no program any more: its memory is being taken down, which takes long where there is much, or
+// its main thread has ended.
+func (i Image) HasEnded() bool { return i == Image{} }
+
 // Fields of /proc/PID/stat, counted from the state, which is field 3 in the manual page.
 const (
 	statState       = 0

@@ -81,7 +81,7 @@ func (t *Tree) look(elapsed time.Duration, changes *Changes) {
 			continue
 		}
 		alive = append(alive, m)
-		if stat.Image != m.image && m.Process.Refresh() == nil {
+		if stat.Image != m.image && !stat.Image.HasEnded() && m.Process.Refresh() == nil {
 			m.describe(stat)
 			m.Facts.Born = elapsed
 			changes.Executed = append(changes.Executed, m)

@@ -126,6 +126,28 @@ func TestAnExecutionInPlaceIsSeen(t *testing.T) {
 	}
 }
 
+// While the memory of a large process is taken down, it is still there and has no program.
+func TestALargeProcessThatIsEndingExecutesNothing(t *testing.T) {
+	f := startFamily(t)
+	f.order("grow 1000")
+	f.scan(0)
+	if err := unix.Kill(f.PID(), unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	ending := false
+	f.await("it has gone", func(changes Changes) bool {
+		if len(changes.Executed) > 0 {
+			t.Fatalf("it has executed %q", changes.Executed[0].Facts.Command)
+		}
+		stat, err := process.ReadStat(f.PID())
+		ending = ending || err == nil && stat.Image.HasEnded()
+		return len(changes.Gone) > 0
+	})
+	if !ending {
+		t.Error("it was not seen ending: the test is wrong")
+	}
+}
+
 func TestBornIsRelativeToTheTrace(t *testing.T) {
 	f := startFamily(t)
 	stat, err := f.root.Stat()

@@ -112,7 +112,7 @@ func (s *Session) begin() {
 func (s *Session) attach(held *process.Process) error {
 	s.retireEnded()
 	err := s.add(held)
-	if err != nil && !held.Alive() {
+	if err != nil && held.Ends() {
 		return errGone(held)
 	}
 	return err

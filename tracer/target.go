@@ -106,7 +106,7 @@ func (t *target) start() error {
 // notices what happens later.
 func (t *target) check() error {
 	stat, err := t.process.Stat()
-	if err != nil || stat.Image.HasEnded() || !t.process.Alive() {
+	if err != nil || t.process.Ends() {
 		return errGone(t.process)
 	}
 	if stat.Image != t.image {

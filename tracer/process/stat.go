@@ -61,6 +61,12 @@ func (p *Process) Stat() (Stat, error) {
 	return parseStat(raw)
 }
 
+// Ends tells that the process has exited or has no program any more (Image.HasEnded).
+func (p *Process) Ends() bool {
+	stat, err := p.Stat()
+	return err != nil || stat.Image.HasEnded() || !p.Alive()
+}
+
 // ReadStat is Stat of a process that nobody holds: the next reading may be of another one with that PID.
 func ReadStat(pid int) (Stat, error) {
 	raw, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "stat"))

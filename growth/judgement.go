@@ -143,7 +143,7 @@ func (c Case) isSuspect(j Judgement) bool {
 }
 
 // isWarm tells whether the process is old, or its warm-up has been seen to end: an epoch is over, or what was gained until the
-// last regime came at twice its pace at least. A pause in growth that goes on as before ends nothing.
+// last regime came faster, by a quarter at least. A pause in growth that goes on as before ends nothing.
 func (c Case) isWarm(j Judgement) bool {
 	if c.age() >= c.Criteria.Old {
 		return true
@@ -155,7 +155,7 @@ func (c Case) isWarm(j Judgement) bool {
 		return true
 	}
 	at := func(x float64) int64 { return c.Track.Timeline.RSSAt(time.Duration(x * float64(time.Second))) }
-	return float64(at(j.From)-at(j.Start)) >= 2*j.Rate*(j.From-j.Start)
+	return float64(at(j.From)-at(j.Start)) >= 1.25*j.Rate*(j.From-j.Start)
 }
 
 // stepsPerSecond is the pace of the steps in a window.

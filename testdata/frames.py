@@ -477,7 +477,9 @@ def deaths():
 
 @case
 def automatic_collection():
-    before, knot, dead = gc.get_threshold(), Mortal("__del__ in a collection by itself"), []
+    before, dead = gc.get_threshold(), []
+    gc.set_threshold(0)  # one that comes before it is garbage would make it old, and the old are rarely looked at
+    knot = Mortal("__del__ in a collection by itself")
     reference = weakref.ref(knot, dead.append)
     knot.itself = knot
     del knot
@@ -857,7 +859,7 @@ def main():
             run(source, f"<since {version}>")
     order, old = threading.Event(), suspended()
     next(old)
-    waiting = threading.Thread(target=lambda: order.wait() and plain("a thread older than the trace"))
+    waiting = threading.Thread(target=lambda: order.wait() and plain("a thread older than the trace"), daemon=True)
     waiting.start()
     await_order()
     allocate()

@@ -33,7 +33,7 @@ func TestTheShapeIsTheOneThatWasDrawn(t *testing.T) {
 		"late":        {func(u float64) float64 { return 8e9 + 2e9*max(u, .4) }, 1e7, shape{form: formKnot, knot: 38}},
 		"jump":        {func(u float64) float64 { return 8e9 + 2e9*math.Floor(u+.5) }, 1e7, shape{form: formKnot, knot: 48}},
 		// A step that samples and steps make between them, and one that is more.
-		"ragged":  {func(u float64) float64 { return 1e9 + 1e9*u + 4e6*math.Floor(u+.5) }, 1e3, shape{form: formLine}},
+		"ragged":  {func(u float64) float64 { return 1e9 + 1e9*u + 15e6*math.Floor(u+.5) }, 1e3, shape{form: formLine}},
 		"stepped": {func(u float64) float64 { return 8e9 + 1e9*u + 5e7*math.Floor(u+.5) }, 1e3, shape{form: formKnot, knot: 48}},
 		// Of a curve the rests follow each other: they are worth too few points for a knot.
 		"bent": {func(u float64) float64 { return 8e9 + 1e9*math.Pow(u, 1.7) }, 1e5, shape{form: formLine}},

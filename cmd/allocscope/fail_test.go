@@ -56,7 +56,7 @@ func mustFailOn(t *testing.T, job []string, pace float64, duration time.Duration
 
 func TestALeakFailsATraceThatIsToFailOnLeaks(t *testing.T) {
 	t.Parallel()
-	mustFailOn(t, []string{"fill=50", "leak=64"}, 600, 5*time.Second, "leak", growth.ClassLeak, true)
+	mustFailOn(t, []string{"fill=50", "leak=256"}, 600, 8*time.Second, "leak", growth.ClassLeak, true)
 }
 
 func TestWhatMayBeALeakFailsATraceThatIsToFailOnThatAndNoOther(t *testing.T) {

@@ -25,8 +25,8 @@ type shape struct {
 	before, behind line
 }
 
-// straight is the share of its rise that a line may leave, root mean square, to be no pair of lines: a standstill
-// of leastRest at its end leaves more.
+// straight is the share of its rise that a line may leave, root mean square, to be no pair of lines: a standstill of
+// leastRest at its end leaves more.
 const straight = 0.005
 
 // A candidate is a shape with what speaks for and against it.

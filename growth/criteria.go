@@ -15,7 +15,8 @@ type Criteria struct {
 	MinFlat float64
 	// Fast growth, which looks like a fill, and Goal, the rate worth excluding.
 	Fast, Goal float64
-	// Around: growth of the memory around the process, in bytes, below which it is not asked whether the right one is watched.
+	// Around: growth of the memory around the process, in bytes, below which it is not asked whether the right one
+	// is watched. Of a series in steps nothing is known around it.
 	Around float64
 }
 
@@ -27,7 +28,7 @@ func InSeconds() Criteria {
 // InSteps are those for a series in training steps, taken to last 8 s each.
 func InSteps() Criteria {
 	const step = 8 // seconds
-	return Criteria{MinTail: 60, Warm: 150, Sure: 200, Old: 450, MinFlat: 20, Fast: 0.005 / 60 * step, Goal: 0.0005 / 60 * step, Around: 256 << 20}
+	return Criteria{MinTail: 60, Warm: 150, Sure: 200, Old: 450, MinFlat: 20, Fast: 0.005 / 60 * step, Goal: 0.0005 / 60 * step}
 }
 
 // Repeated are the criteria where a process is judged again and again: looking often finds long warm-ups.

@@ -115,6 +115,12 @@ func (t *Track) IsIn(s *Snapshot) bool {
 	return s.Elapsed >= t.From && (t.End == 0 || s.Elapsed < t.End) && slices.Contains(s.Alive, t.PID)
 }
 
+// IsGlimpse tells a process that was seen in one moment and had gone in the next, like the copy of one that is about to
+// execute a program.
+func (h *History) IsGlimpse(t *Track) bool {
+	return t.First == t.Last && t.Last < h.Rows[len(h.Rows)-1].Elapsed
+}
+
 // IsWorker tells the roles of processes that come in numbers and serve another.
 func (r Role) IsWorker() bool {
 	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleOther

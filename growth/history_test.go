@@ -107,6 +107,18 @@ func TestTheMainProcessIsTheLastToLiveAndThenTheOneThatGrewMost(t *testing.T) {
 	}
 }
 
+func TestAGlimpseIsWhatWasSeenOnceAndHasGone(t *testing.T) {
+	var h History
+	h.Add(seen(1, map[int]Sample{1: {RSS: 1}, 2: {RSS: 1}}, nil))
+	h.Add(seen(2, map[int]Sample{1: {RSS: 1}, 3: {RSS: 1}, 4: {RSS: 1}}, nil))
+	h.Add(seen(3, map[int]Sample{3: {RSS: 1}, 5: {RSS: 1}}, nil))
+	for _, track := range h.Tracks {
+		if got, want := h.IsGlimpse(track), track.PID == 2 || track.PID == 4; got != want {
+			t.Errorf("process %d: %v, want %v", track.PID, got, want)
+		}
+	}
+}
+
 func TestGapsAreNoPartOfASeries(t *testing.T) {
 	s := Timeline{{Elapsed: time.Second, RSS: 7}, {Elapsed: 2 * time.Second, RSS: Unknown}, {Elapsed: 3 * time.Second, RSS: 9}}.Series()
 	if len(s.X) != 2 || s.X[1] != 3 || s.Y[1] != 9 {

@@ -80,25 +80,10 @@ func (c Case) snapshots() []*Snapshot {
 	var own []*Snapshot
 	for _, s := range c.Snapshots {
 		if c.Track.IsIn(s) {
-			own = append(own, s.only(c.Track.PID))
+			own = append(own, s.Of(c.Track.PID))
 		}
 	}
 	return own
-}
-
-// only is the snapshot without the holdings of other processes.
-func (s *Snapshot) only(pid int) *Snapshot {
-	if len(s.Alive) == 1 {
-		return s
-	}
-	own := *s
-	own.Holdings = nil
-	for _, h := range s.Holdings {
-		if h.Stack.PID == pid {
-			own.Holdings = append(own.Holdings, h)
-		}
-	}
-	return &own
 }
 
 // unsettled is the share of a trace in which what replaces memory older than the attach looks new.

@@ -84,6 +84,22 @@ func TestALeakIsSuspectedOnlyPastTheWarmUpAfterFiveMinutesAndWithStacksThatExpla
 	}
 }
 
+// What a process held at its end stays in the snapshots after it, and is no growth of those that live on.
+func TestAProcessIsNotJudgedByWhatAnotherHeldAtItsEnd(t *testing.T) {
+	c := watched(2*time.Hour, 300, mebibytes)
+	for _, s := range c.Snapshots {
+		s.Holdings = append(s.Holdings, Holding{Stack: &Stack{ID: 2, PID: judgedPID + 1}, Kind: KindMmap, InuseBytes: 1 << 30})
+		if s.Elapsed < 150*time.Second {
+			s.Alive = append(s.Alive, judgedPID+1)
+		}
+	}
+	for _, trend := range JudgeProcess(c).Trends {
+		if trend.Stack.PID != judgedPID {
+			t.Errorf("judged by %+v", trend)
+		}
+	}
+}
+
 func TestStacksAreJudgedFromTheEndOfTheWarmUpAndNeverFromTheFirstTenth(t *testing.T) {
 	late := watched(2*time.Hour, 300, mebibytes)
 	late.Track.From = 100 * time.Second

@@ -99,6 +99,18 @@ type Snapshot struct {
 	Took time.Duration
 }
 
+// Of is the snapshot without the holdings of other processes, which it has also of those that have ended.
+func (s *Snapshot) Of(pid int) *Snapshot {
+	own := *s
+	own.Holdings = nil
+	for _, h := range s.Holdings {
+		if h.Stack.PID == pid {
+			own.Holdings = append(own.Holdings, h)
+		}
+	}
+	return &own
+}
+
 // DropBirths makes a snapshot forget the births of processes that a later one knows better.
 func (s *Snapshot) DropBirths(pids []int) {
 	for i := range s.Holdings {

@@ -45,7 +45,7 @@ func TestProcessesOfOneProgramAreCountedApart(t *testing.T) {
 			}
 			got := snapshot(t, s)
 			for i, r := range j.ranks {
-				part := of(got, r.pid)
+				part := got.Of(r.pid)
 				mustHold(t, held(part), []string{
 					fmt.Sprint("leak_here ", 300*(i+1), 300*(i+1)*(64+16*i)), fmt.Sprint("hold_here ", 7+i, (7+i)*48),
 				})
@@ -82,7 +82,7 @@ func TestBirthsOfSeveralProcessesAddUpAndLieInTheirBins(t *testing.T) {
 	}
 	for i, r := range j.ranks {
 		var births [4]float64
-		for _, h := range of(last, r.pid).Holdings {
+		for _, h := range last.Of(r.pid).Holdings {
 			birthsMustAddUp(t, h)
 			if h.Kind == growth.KindHeap && functions(h.Stack)[1] == "leak_here" {
 				for _, b := range h.Births {
@@ -132,7 +132,7 @@ func TestTheVarianceOfSeveralProcessesIsThatOfTheirSamples(t *testing.T) {
 	p := 1 - math.Exp(-float64(size)/interval)
 	w := math.Round(size / p)
 	for _, r := range j.ranks {
-		for _, h := range of(got, r.pid).Holdings {
+		for _, h := range got.Of(r.pid).Holdings {
 			birthsMustAddUp(t, h)
 			if h.Kind != growth.KindHeap || functions(h.Stack)[1] != "leak_here" {
 				continue
@@ -171,7 +171,7 @@ func TestMoreProcessesThanThereIsRoomForAreRefusedInWords(t *testing.T) {
 	}
 	got := snapshot(t, s)
 	for i, target := range targets {
-		mustHold(t, held(of(got, target.PID())), []string{fmt.Sprint("leak_here ", i+1, 64*(i+1))})
+		mustHold(t, held(got.Of(target.PID())), []string{fmt.Sprint("leak_here ", i+1, 64*(i+1))})
 	}
 	end(t, s, targets[0])
 	if err := s.Attach(last.PID()); err != nil {

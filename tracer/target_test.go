@@ -45,18 +45,6 @@ func eventually(t testing.TB, what string, holds func() bool) {
 	t.Fatalf("not in ten seconds: %s", what)
 }
 
-// of gives the part of a snapshot that is of one process.
-func of(snapshot *growth.Snapshot, pid int) *growth.Snapshot {
-	part := *snapshot
-	part.Holdings = nil
-	for _, h := range snapshot.Holdings {
-		if h.Stack.PID == pid {
-			part.Holdings = append(part.Holdings, h)
-		}
-	}
-	return &part
-}
-
 // maps of the kernel side by process: where the PID stands in the key, or in the value.
 var mapsByProcess = map[string]func(key, value []byte) []byte{
 	"targets":  func(key, _ []byte) []byte { return key },
@@ -101,8 +89,8 @@ func TestWhatAnEndedProcessHeldStaysUntilAnotherIsAttachedAndNothingIsLeftThen(t
 	order(lives, "leak 200 64")
 	end(t, s, dies)
 	after := snapshot(t, s)
-	mustHold(t, held(of(after, dies.PID())), []string{"leak_here 300 28800"})
-	mustHold(t, held(of(after, lives.PID())), []string{"leak_here 200 12800"})
+	mustHold(t, held(after.Of(dies.PID())), []string{"leak_here 300 28800"})
+	mustHold(t, held(after.Of(lives.PID())), []string{"leak_here 200 12800"})
 	if len(after.Alive) != 1 || after.Alive[0] != lives.PID() {
 		t.Errorf("alive are %v, want %d alone", after.Alive, lives.PID())
 	}
@@ -116,10 +104,10 @@ func TestWhatAnEndedProcessHeldStaysUntilAnotherIsAttachedAndNothingIsLeftThen(t
 		t.Errorf("the kernel still has %v", left)
 	}
 	last := snapshot(t, s)
-	if n := len(of(last, dies.PID()).Holdings); n != 0 {
+	if n := len(last.Of(dies.PID()).Holdings); n != 0 {
 		t.Errorf("%d holdings of a process that was given up", n)
 	}
-	mustHold(t, held(of(last, lives.PID())), []string{"leak_here 200 12800"})
+	mustHold(t, held(last.Of(lives.PID())), []string{"leak_here 200 12800"})
 	mustLoseNothing(t, s)
 }
 
@@ -223,7 +211,7 @@ func TestAReusedPIDIsNotTakenForATargetThatHasEnded(t *testing.T) {
 	s.Follow()
 	s.Sample()
 	got := snapshot(t, s)
-	mustHold(t, held(of(got, dies.PID())), []string{"leak_here 300 28800"})
+	mustHold(t, held(got.Of(dies.PID())), []string{"leak_here 300 28800"})
 	for _, h := range got.Holdings {
 		if h.Kind != growth.KindHeap && h.Stack.PID == dies.PID() && h.InuseBytes > 0 {
 			t.Errorf("%v holds %d bytes of mappings", functions(h.Stack), h.InuseBytes)

@@ -81,13 +81,11 @@ func (r *recorder) commands() map[int]string {
 	return commands
 }
 
-// processes of the tree that are no workers, or are traced. What was seen once and had gone a second later, like the copy of a
-// process that is about to execute a program, is left out.
+// processes of the tree that are no workers, or are traced. Glimpses are left out.
 func (r *recorder) processes(all []judged) []export.TreeProcess {
 	var processes []export.TreeProcess
 	for _, t := range r.history.Tracks {
-		brief := t.First == t.Last && t.Last < r.history.Rows[len(r.history.Rows)-1].Elapsed
-		if (t.Role.IsWorker() || brief) && !t.Traced {
+		if (t.Role.IsWorker() || r.history.IsGlimpse(t)) && !t.Traced {
 			continue
 		}
 		p := export.TreeProcess{

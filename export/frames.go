@@ -7,18 +7,21 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// framesOf is the frames of a stack, leaf first, with a made-up one where the stack is cut or was not kept.
+// framesOf is the frames of a stack, leaf first, with a made-up one where the stack is cut or was not kept, and its root.
 func framesOf(s *growth.Stack) []growth.Frame {
+	frames := slices.Clip(s.Frames)
 	switch {
-	case len(s.Frames) == 0 && s.Truncated == "":
-		return []growth.Frame{{Function: "[stack unknown]"}}
-	case len(s.Frames) == 0:
-		return []growth.Frame{{Function: fmt.Sprintf("[stack not kept: %s]", s.Truncated)}}
-	case s.Truncated == "":
-		return s.Frames
+	case s.Truncated != "" && len(frames) > 0:
+		frames = append(frames, growth.Frame{Function: fmt.Sprintf("[truncated: %s]", s.Truncated)})
+	case s.Truncated != "":
+		frames = append(frames, growth.Frame{Function: fmt.Sprintf("[stack not kept: %s]", s.Truncated)})
+	case s.Root == "" && len(frames) == 0:
+		frames = append(frames, growth.Frame{Function: "[stack unknown]"})
 	}
-	cut := growth.Frame{Function: fmt.Sprintf("[truncated: %s]", s.Truncated)}
-	return append(slices.Clip(s.Frames), cut)
+	if s.Root != "" {
+		frames = append(frames, growth.Frame{Function: s.Root})
+	}
+	return frames
 }
 
 // frameText is a frame in words: "leak (leak.c:12)", or the module where the source is unknown, or no more than the name.

@@ -25,6 +25,8 @@ type Info struct {
 	Executable string
 	// Processes maps a PID to its command name, for the label "process". Samples of other PIDs carry no such label.
 	Processes map[int]string
+	// Owners tell whose memory a sample is, for the label "owner".
+	Owners *growth.Owners
 	// Comments are lines of text: losses, kernel, sources, command.
 	Comments []string
 }
@@ -32,8 +34,8 @@ type Info struct {
 // Profile is the pprof form of holdings: one sample for each, largest InuseBytes first. Values are rounded to the nearest
 // integer and are negative where something shrank.
 //
-// Sample types: alloc_objects and alloc_space, inuse_objects and inuse_space (the default). Labels: "kind", "process",
-// "pid" (text), and "bytes", the mean size of an object.
+// Sample types: alloc_objects and alloc_space, inuse_objects and inuse_space, resident_space (the default), whose sum is the
+// RSS of the processes. Labels: "kind", "owner", "process", "pid" (text), "trend", and "bytes", the mean size of an object.
 //
 // The frames of the allocator itself are kept and named in DropFrames: pprof leaves them out when it reads the file, so
 // that the caller of malloc shows as flat.

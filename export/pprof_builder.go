@@ -14,6 +14,7 @@ import (
 type builder struct {
 	profile   *profile.Profile
 	processes map[int]string
+	owners    *growth.Owners
 	mappings  map[growth.Module]*profile.Mapping
 	functions map[functionKey]*profile.Function
 	locations map[locationKey]*profile.Location
@@ -38,8 +39,9 @@ func newBuilder(info Info) *builder {
 			{Type: "alloc_space", Unit: "bytes"},
 			{Type: "inuse_objects", Unit: "count"},
 			{Type: "inuse_space", Unit: "bytes"},
+			{Type: "resident_space", Unit: "bytes"},
 		},
-		DefaultSampleType: "inuse_space",
+		DefaultSampleType: "resident_space",
 		PeriodType:        &profile.ValueType{Type: "space", Unit: "bytes"},
 		Period:            int64(info.Interval),
 		DurationNanos:     info.Duration.Nanoseconds(),
@@ -56,6 +58,7 @@ func newBuilder(info Info) *builder {
 	return &builder{
 		profile:   p,
 		processes: info.Processes,
+		owners:    info.Owners,
 		mappings:  make(map[growth.Module]*profile.Mapping),
 		functions: make(map[functionKey]*profile.Function),
 		locations: make(map[locationKey]*profile.Location),
@@ -80,8 +83,8 @@ func (b *builder) addExecutable(path string, holdings []growth.Holding) {
 
 func (b *builder) addSample(h growth.Holding) {
 	s := &profile.Sample{
-		Value: []int64{nearest(h.AllocObjects), nearest(h.AllocBytes), nearest(h.InuseObjects), h.InuseBytes},
-		Label: map[string][]string{"kind": {string(h.Kind)}},
+		Value: []int64{nearest(h.AllocObjects), nearest(h.AllocBytes), nearest(h.InuseObjects), h.InuseBytes, h.ResidentBytes},
+		Label: map[string][]string{"kind": {string(h.Kind)}, "owner": {b.owners.Of(h.Stack)}},
 	}
 	if pid := h.Stack.PID; pid != 0 {
 		s.Label["pid"] = []string{strconv.Itoa(pid)}

@@ -24,6 +24,14 @@ type Holding struct {
 	// Variance of InuseBytes as an estimate from samples, in bytes²: the sum of w(w - s) over sampled objects of s bytes that
 	// stand for w bytes. 0: it is exact.
 	Variance float64
+	// ResidentBytes are those of InuseBytes that are in memory, as the kernel counts RSS: what a process shares with another
+	// counts for each. Over all holdings of a process they sum to its RSS. SwappedBytes are swapped out.
+	ResidentBytes, SwappedBytes int64
+	// SharedBytes is the part of ResidentBytes that an earlier process of the tree (see Snapshot.Residents) holds too, so
+	// that ResidentBytes less SharedBytes can be summed over processes.
+	SharedBytes int64
+	// ResidentVariance of ResidentBytes as an estimate, in bytes². 0: it is exact.
+	ResidentVariance float64
 	// Births splits what is alive by the time at which it was allocated. Only the newest snapshot of a trace has them, of
 	// what is sampled; there, their sum is what is alive.
 	Births []Birth
@@ -90,6 +98,10 @@ type Snapshot struct {
 	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the moments of the snapshots
 	// that were asked for.
 	Bins []time.Duration
+	// Residents are the processes whose pages were looked at, parents before children: the traced ones, whose holdings are
+	// in Holdings, and the other members of the tree, whose holdings are in Others. These name no stacks.
+	Residents []Resident
+	Others    []Holding
 	// LiveObjects is the number of entries of the live map.
 	LiveObjects int
 	Mappings    MappingTotals
@@ -97,6 +109,23 @@ type Snapshot struct {
 	Releases []Release
 	// Took is how long it took to read.
 	Took time.Duration
+}
+
+// A Resident is what the kernel counts of a process at the moment of a snapshot.
+type Resident struct {
+	PID, Parent int
+	Traced      bool
+	// HeapTraced: the holders of its heap memory are known.
+	HeapTraced bool
+	// Forked: it executes what its parent executed, so that it began with its parent's memory.
+	Forked bool
+	Role   Role
+	// RSS and Swap in bytes, and Threads, as /proc/PID/status tells; Unknown where it does not.
+	RSS, Swap, Threads int64
+	// Arenas of malloc, the main heap included; 0 where they are not known.
+	Arenas int
+	// Looked is the share of its pages that was looked at, up to 1; the rest is extrapolated.
+	Looked float64
 }
 
 // Of is the snapshot without the holdings of other processes, which it has also of those that have ended.
@@ -147,7 +176,7 @@ func holderOf(stack *Stack, kind Kind) holder { return holder{stack.ID, stack.PI
 func Between(start, end *Snapshot) []Holding {
 	sums := make(map[holder]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {
-		h.Births, h.Variance = nil, 0 // not those of a difference
+		h.Births, h.Variance, h.ResidentVariance = nil, 0, 0 // not those of a difference
 		sums[holderOf(h.Stack, h.Kind)] = h
 	}
 	for _, h := range start.Holdings {
@@ -158,6 +187,9 @@ func Between(start, end *Snapshot) []Holding {
 		}
 		sum.InuseObjects -= h.InuseObjects
 		sum.InuseBytes -= h.InuseBytes
+		sum.ResidentBytes -= h.ResidentBytes
+		sum.SwappedBytes -= h.SwappedBytes
+		sum.SharedBytes -= h.SharedBytes
 		sum.AllocObjects -= h.AllocObjects
 		sum.AllocBytes -= h.AllocBytes
 		sum.Samples -= h.Samples
@@ -174,7 +206,7 @@ func Between(start, end *Snapshot) []Holding {
 }
 
 func (h Holding) isZero() bool {
-	return h.InuseBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
+	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
 }
 
 // SortByInuse sorts by InuseBytes, largest first, and by stack ID among equals.

@@ -42,6 +42,9 @@ type Stack struct {
 	Frames []Frame
 	// Truncated says why the frames end before the start of the thread; empty if they do not.
 	Truncated string
+	// Root is the name under which memory without a holder stands, or that of the file it is of: "[before attach]",
+	// "[file: /data/train.bin]". It is shown as one more frame, outermost. Empty: the frames say it all.
+	Root string
 }
 
 // A Kind says what sort of memory is held.
@@ -49,11 +52,22 @@ type Kind string
 
 // The kinds of memory.
 const (
-	KindHeap   Kind = "heap"   // from malloc and its relatives
-	KindMmap   Kind = "mmap"   // private anonymous mapping that the allocator did not make
-	KindBrk    Kind = "brk"    // the main heap's growth, where the heap itself is not traced
-	KindFile   Kind = "file"   // mapping of a file
-	KindShmem  Kind = "shmem"  // shared memory: anonymous, memfd, System V, /dev/shm
-	KindStack  Kind = "stack"  // thread stack
-	KindDevice Kind = "device" // mapping of a device
+	KindHeap      Kind = "heap"          // from malloc and its relatives, and not freed
+	KindRetained  Kind = "retained"      // freed, or never handed out, and kept by the allocator: resident all the same
+	KindMetadata  Kind = "metadata"      // the allocator's own: headers, rounding
+	KindMmap      Kind = "mmap"          // private anonymous mapping that the allocator did not make
+	KindPython    Kind = "python"        // arena of Python's allocator of small objects
+	KindStack     Kind = "stack"         // thread stack
+	KindCOW       Kind = "cow"           // copies, made when a forked process wrote to what it had inherited
+	KindInherited Kind = "inherited"     // anonymous memory that a forked process still shares with its parent
+	KindFile      Kind = "file"          // mapping of a file
+	KindShmem     Kind = "shmem"         // shared memory: anonymous, memfd, System V, /dev/shm
+	KindJIT       Kind = "jit"           // generated code
+	KindDevice    Kind = "device"        // mapping of a device
+	KindKernel    Kind = "kernel"        // what the kernel maps by itself: vdso
+	KindBefore    Kind = "before-attach" // anonymous memory that was resident when the trace began, and still is
+	KindBrk       Kind = "brk"           // the main heap's growth, where the heap itself is not traced
+
+	KindUnexplained Kind = "unexplained" // what the kernel counts less all of the above
+	KindSwapped     Kind = "swapped"     // swapped out: not resident. Of rows of a ledger alone
 )

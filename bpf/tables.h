@@ -112,7 +112,6 @@ struct {
  * to make an unwind table soon (by ~index). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(max_entries, MAX_PROCESSES + MAX_TABLES);
 	__type(key, __u32);
 	__type(value, __u32);

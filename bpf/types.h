@@ -47,7 +47,9 @@ enum counter {
 	COUNT_SAMPLES,         /* allocations taken into the live map */
 	COUNT_FAILED,          /* sampled calls that returned no memory */
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, brk, madvise that took effect */
+	COUNT_FAULTS,          /* page faults that were sampled */
 	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
+	DROP_FAULTS_FULL,      /* sampled page faults not followed: the map was full */
 	DROP_STACKS_FULL,      /* stacks not announced: too many different ones */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_NOTICES,          /* notices lost: the ring buffer was full */
@@ -64,7 +66,7 @@ enum allocation_kind {
 	KIND_HEAP,
 };
 
-/* Key of `live`. */
+/* Key of `live` and, with the address of a page, of `faults`. */
 struct address {
 	__u64 address;
 	__u32 tgid;
@@ -78,6 +80,14 @@ struct allocation {
 	__u64 stack;    /* stack ID; 0: there is none */
 	__u32 interval; /* mean bytes between samples in force when it was taken; 1: every allocation */
 	enum allocation_kind kind;
+};
+
+/* Value of `faults`: the newest page fault that was sampled there. */
+struct fault {
+	__u64 stack;  /* stack ID; 0: there is none */
+	__u64 time;   /* ns, CLOCK_MONOTONIC */
+	__u32 period; /* page faults that it stands for */
+	__u32 copied; /* 1: on a page that was there: a write to what is shared, which copies it */
 };
 
 /* Key of `tally`: sizes of one class differ by less than a quarter, so that weights can be applied later. */

@@ -93,16 +93,20 @@ func holdings() []growth.Holding {
 	cut.Truncated = "more than 127 frames"
 	lost := &growth.Stack{Truncated: "stack map full"}
 	bare := stack(7, mallocF)
+	retained := growth.NamedStack(4242, "[heap: free but resident]", "main heap")
+	data := growth.NamedStack(4242, "[file: /data/train.bin]")
 	return []growth.Holding{
-		{Stack: bare, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 512, AllocObjects: 1, AllocBytes: 512, Samples: 1},
-		{Stack: leak, Kind: growth.KindHeap, InuseObjects: 1000, InuseBytes: 1572864, AllocObjects: 1000.4, AllocBytes: 1573493.6, Samples: 3},
-		{Stack: python, Kind: growth.KindHeap, InuseObjects: 7.6, InuseBytes: 262144, AllocObjects: 8, AllocBytes: 275000, Samples: 2},
-		{Stack: mapped, Kind: growth.KindMmap, InuseObjects: 2, InuseBytes: 524288, AllocObjects: 2, AllocBytes: 1048576, Samples: 2},
-		{Stack: shrunk, Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -40960, Samples: -1},
+		{Stack: bare, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 512, ResidentBytes: 4096, AllocObjects: 1, AllocBytes: 512, Samples: 1},
+		{Stack: leak, Kind: growth.KindHeap, InuseObjects: 1000, InuseBytes: 1572864, ResidentBytes: 1576960, AllocObjects: 1000.4, AllocBytes: 1573493.6, Samples: 3},
+		{Stack: python, Kind: growth.KindHeap, InuseObjects: 7.6, InuseBytes: 262144, ResidentBytes: 200704, AllocObjects: 8, AllocBytes: 275000, Samples: 2},
+		{Stack: mapped, Kind: growth.KindMmap, InuseObjects: 2, InuseBytes: 524288, ResidentBytes: 520192, AllocObjects: 2, AllocBytes: 1048576, Samples: 2},
+		{Stack: shrunk, Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -40960, ResidentBytes: -45056, Samples: -1},
 		{Stack: created, Kind: growth.KindHeap, AllocObjects: 4, AllocBytes: 400, InuseObjects: 4, InuseBytes: 400, Samples: 4},
-		{Stack: cut, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 4096, AllocObjects: 1, AllocBytes: 4096, Samples: 1},
+		{Stack: cut, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 4096, ResidentBytes: 8192, AllocObjects: 1, AllocBytes: 4096, Samples: 1},
 		{Stack: lost, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 2048, AllocObjects: 1, AllocBytes: 2048, Samples: 1},
-		{Stack: leak, Kind: growth.KindBrk, AllocObjects: 2, AllocBytes: 300},
+		{Stack: leak, Kind: growth.KindMmap, AllocObjects: 2, AllocBytes: 300},
+		{Stack: retained, Kind: growth.KindRetained, ResidentBytes: 319488},
+		{Stack: data, Kind: growth.KindFile, ResidentBytes: 987136, SharedBytes: 4096, SwappedBytes: 4096},
 	}
 }
 

@@ -38,10 +38,10 @@ func TestProfileRoundTrip(t *testing.T) {
 	for _, v := range p.SampleType {
 		types = append(types, v.Type+"/"+v.Unit)
 	}
-	if got, want := strings.Join(types, " "), "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes"; got != want {
+	if got, want := strings.Join(types, " "), "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes resident_space/bytes"; got != want {
 		t.Errorf("sample types %s, want %s", got, want)
 	}
-	if p.DefaultSampleType != "inuse_space" || p.PeriodType.Type != "space" || p.PeriodType.Unit != "bytes" || p.Period != 524288 {
+	if p.DefaultSampleType != "resident_space" || p.PeriodType.Type != "space" || p.PeriodType.Unit != "bytes" || p.Period != 524288 {
 		t.Errorf("default %q, period %d %v", p.DefaultSampleType, p.Period, p.PeriodType)
 	}
 	if p.TimeNanos != info().Time.UnixNano() || p.DurationNanos != int64(5*time.Minute) {
@@ -55,15 +55,17 @@ func TestProfileRoundTrip(t *testing.T) {
 		values = append(values, s.Value)
 	}
 	want := [][]int64{
-		{1000, 1573494, 1000, 1572864},
-		{2, 1048576, 2, 524288},
-		{8, 275000, 8, 262144},
-		{1, 4096, 1, 4096},
-		{1, 2048, 1, 2048},
-		{1, 512, 1, 512},
-		{4, 400, 4, 400},
-		{2, 300, 0, 0},
-		{0, 0, -10, -40960},
+		{1000, 1573494, 1000, 1572864, 1576960},
+		{2, 1048576, 2, 524288, 520192},
+		{8, 275000, 8, 262144, 200704},
+		{1, 4096, 1, 4096, 8192},
+		{1, 2048, 1, 2048, 0},
+		{1, 512, 1, 512, 4096},
+		{4, 400, 4, 400, 0},
+		{2, 300, 0, 0, 0},
+		{0, 0, 0, 0, 987136},
+		{0, 0, 0, 0, 319488},
+		{0, 0, -10, -40960, -45056},
 	}
 	if !reflect.DeepEqual(values, want) {
 		t.Errorf("values %v, want %v", values, want)
@@ -73,13 +75,16 @@ func TestProfileRoundTrip(t *testing.T) {
 func TestProfileLabels(t *testing.T) {
 	p := roundTrip(t, holdings(), info())
 	first := p.Sample[0]
-	if want := map[string][]string{"kind": {"heap"}, "process": {"trainer"}, "pid": {"4242"}}; !reflect.DeepEqual(first.Label, want) {
+	if want := map[string][]string{"kind": {"heap"}, "owner": {"trainer"}, "process": {"trainer"}, "pid": {"4242"}}; !reflect.DeepEqual(first.Label, want) {
 		t.Errorf("labels %v, want %v", first.Label, want)
 	}
-	// In the order of inuse_space: 1572864/1000 ... 262144/7.6 ... 300/2 (allocated only), -40960/-10.
-	want := []int64{1573, 262144, 34493, 4096, 2048, 512, 100, 150, 4096}
+	// In the order of inuse_space: 1572864/1000 ... 262144/7.6 ... 300/2 (allocated only), two without objects, -40960/-10.
+	want := []int64{1573, 262144, 34493, 4096, 2048, 512, 100, 150, 0, 0, 4096}
 	for i, s := range p.Sample {
-		if !slices.Equal(s.NumLabel["bytes"], want[i:i+1]) || !slices.Equal(s.NumUnit["bytes"], []string{"bytes"}) {
+		if want[i] == 0 && len(s.NumLabel) > 0 {
+			t.Errorf("sample %d: bytes %v of no objects", i, s.NumLabel)
+		}
+		if want[i] != 0 && (!slices.Equal(s.NumLabel["bytes"], want[i:i+1]) || !slices.Equal(s.NumUnit["bytes"], []string{"bytes"})) {
 			t.Errorf("sample %d: bytes %v %v, want %d bytes", i, s.NumLabel["bytes"], s.NumUnit["bytes"], want[i])
 		}
 	}
@@ -121,9 +126,10 @@ func TestProfileShares(t *testing.T) {
 	if leak, brk := p.Sample[0], p.Sample[7]; !slices.Equal(leak.Location, brk.Location) {
 		t.Error("two samples of one stack do not share their locations")
 	}
-	// malloc, leak_block, main, calloc, <module>, mmap64, map_arena, cache_trim, operator new, reserve, deep, cut, lost.
-	if len(p.Location) != 13 || len(p.Function) != 13 {
-		t.Errorf("%d locations, %d functions, want 13 of each", len(p.Location), len(p.Function))
+	// malloc, leak_block, main, calloc, <module>, mmap64, map_arena, cache_trim, operator new, reserve, deep, cut, lost, the main
+	// heap, what is free of it, the file.
+	if len(p.Location) != 16 || len(p.Function) != 16 {
+		t.Errorf("%d locations, %d functions, want 16 of each", len(p.Location), len(p.Function))
 	}
 	if l := p.Sample[0].Location[1]; l.Address != 0x401100 || l.Line[0].Line != 12 || l.Line[0].Function.Name != "leak_block" || l.Line[0].Function.Filename != "/src/trainer.c" {
 		t.Errorf("leaf's caller: %+v", l)
@@ -180,26 +186,33 @@ func profileFile(t *testing.T, held []growth.Holding) string {
 	return path
 }
 
-// The callers of the allocator stand for what they allocated; what has no caller stands for itself.
-func TestPprofTop(t *testing.T) {
-	out := pprofText(t, "-top", "-unit=B", "-nodefraction=0", profileFile(t, holdings()))
-	golden(t, "top.txt", out)
+// flats are what go tool pprof -top shows as flat, by function.
+func flats(out []byte) map[string]string {
 	flat := make(map[string]string)
 	for line := range strings.Lines(string(out)) {
 		if fields := strings.Fields(line); len(fields) >= 6 && strings.HasSuffix(fields[1], "%") {
 			flat[strings.Join(fields[5:], " ")] = fields[0]
 		}
 	}
-	for function, want := range map[string]string{
-		"leak_block": "1572864B", "map_arena": "524288B", "<module>": "262144B", "cache_trim": "-40960B", "deep": "4096B",
-		"std::vector<int>::reserve(unsigned long)": "400B", "[stack not kept: stack map full]": "2048B", "malloc": "512B",
+	return flat
+}
+
+// The callers of the allocator stand for what they allocated; what has no caller stands for itself. Without a sample type, it is
+// what is resident.
+func TestPprofTop(t *testing.T) {
+	path := profileFile(t, holdings())
+	resident, alive := pprofText(t, "-top", "-unit=B", "-nodefraction=0", path), pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-sample_index=inuse_space", path)
+	golden(t, "top.txt", resident)
+	golden(t, "top_inuse.txt", alive)
+	for function, want := range map[string][2]string{
+		"leak_block": {"1576960B", "1572864B"}, "map_arena": {"520192B", "524288B"}, "<module>": {"200704B", "262144B"}, "cache_trim": {"-45056B", "-40960B"},
+		"deep": {"8192B", "4096B"}, "std::vector<int>::reserve(unsigned long)": {"", "400B"}, "[stack not kept: stack map full]": {"", "2048B"},
+		"malloc": {"4096B", "512B"}, "main heap": {"319488B", ""}, "[file: /data/train.bin]": {"987136B", ""},
+		"operator new(unsigned long)": {"", ""}, "__libc_calloc": {"", ""}, // frames of the allocator
 	} {
-		if flat[function] != want {
-			t.Errorf("flat of %s is %q, want %s", function, flat[function], want)
+		if got := [2]string{flats(resident)[function], flats(alive)[function]}; got != want {
+			t.Errorf("flat of %s is %q, want %q", function, got, want)
 		}
-	}
-	if flat["operator new(unsigned long)"] != "" || flat["__libc_calloc"] != "" {
-		t.Error("frames of the allocator are shown")
 	}
 }
 
@@ -209,9 +222,11 @@ func TestPprofTraces(t *testing.T) {
 
 func TestPprofSelectsByLabel(t *testing.T) {
 	path := profileFile(t, holdings())
-	out := string(pprofText(t, "-top", "-unit=B", "-tagfocus=kind=mmap", path))
-	if !strings.Contains(out, "map_arena") || strings.Contains(out, "leak_block") {
-		t.Errorf("-tagfocus=kind=mmap:\n%s", out)
+	for label, want := range map[string]string{"kind=mmap": "map_arena", "kind=retained": "main heap", "owner=libc.so.6": "malloc"} {
+		out := string(pprofText(t, "-top", "-unit=B", "-tagfocus="+label, path))
+		if !strings.Contains(out, want) || strings.Contains(out, "leak_block") {
+			t.Errorf("-tagfocus=%s:\n%s", label, out)
+		}
 	}
 	if out := string(pprofText(t, "-comments", path)); out != strings.Join(info().Comments, "\n")+"\n" {
 		t.Errorf("-comments: %q", out)
@@ -222,7 +237,7 @@ func TestPprofSelectsByLabel(t *testing.T) {
 func TestPprofDiffBase(t *testing.T) {
 	start := holdings()
 	end := holdings()
-	end[1].InuseBytes += 1000
+	end[1].ResidentBytes += 1000
 	out := string(pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-diff_base="+profileFile(t, start), profileFile(t, end)))
 	if !strings.Contains(out, "File: trainer") || !strings.Contains(out, " 1000B") {
 		t.Errorf("-diff_base:\n%s", out)

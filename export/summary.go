@@ -64,6 +64,11 @@ type Summary struct {
 	Mappings Mappings `json:"mappings"`
 	// Accumulating are the stacks that hold more at the end than at the boundary, largest first, as many as were asked for.
 	Accumulating []Accumulation `json:"accumulating"`
+	// Ledger accounts for the resident memory of each process at the boundary and the end, Residents are what the kernel counted
+	// of them then, and Advice is what that speaks for.
+	Ledger    []LedgerRow `json:"ledger"`
+	Residents []Resident  `json:"residents"`
+	Advice    []Advice    `json:"advice"`
 	// Released is memory that was given back to the kernel since the attach; absent if none was or nobody looked.
 	Released []Release `json:"released,omitempty"`
 	// Events that were counted in the kernel.
@@ -208,6 +213,9 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Marks = list(out.Marks)
 	out.Culprits = list(out.Culprits)
 	out.Accumulating = list(out.Accumulating)
+	out.Ledger = list(out.Ledger)
+	out.Residents = list(out.Residents)
+	out.Advice = list(out.Advice)
 	out.Losses = list(out.Losses)
 	out.Warnings = list(out.Warnings)
 	out.Files = table(out.Files)

@@ -11,7 +11,7 @@ const explains = 0.8
 
 // A Culprit is the code behind most of the growth of one owner.
 type Culprit struct {
-	// Owner of the stacks, as Owner tells it.
+	// Owner of the stacks, as Owners tell it.
 	Owner string
 	// Frame is the deepest one, nearest to the leaf, that explains at least 80 % of the owner's growth; where there is none,
 	// one that explains the most. Of stacks with frames of Python, it is one of these. It is as on the heaviest stack.
@@ -33,11 +33,11 @@ type Culprit struct {
 
 // Culprits names for each owner of growing stacks the code that they have in common. What churns, refills, or is not proven
 // to grow does not count. The result is sorted by Growth, largest first.
-func Culprits(trends []StackTrend) []Culprit {
+func Culprits(trends []StackTrend, owners *Owners) []Culprit {
 	owned := make(map[string][]StackTrend)
 	for _, t := range trends {
 		if t.grows() {
-			owner := Owner(t.Stack)
+			owner := owners.Of(t.Stack)
 			owned[owner] = append(owned[owner], t)
 		}
 	}

@@ -53,11 +53,13 @@ func callPathsOf(grown []StackTrend) []callPath {
 	return paths
 }
 
-// namedFrames is never empty: a stack that was not kept has a made-up frame.
+// namedFrames is never empty: a stack that was not kept has a made-up frame, or its root.
 func namedFrames(s *Stack) []Frame {
 	switch {
 	case len(s.Frames) > 0:
 		return WithoutAllocator(s.Frames)
+	case s.Root != "":
+		return []Frame{{Function: s.Root}}
 	case s.Truncated != "":
 		return []Frame{{Function: fmt.Sprintf("[stack not kept: %s]", s.Truncated)}}
 	}

@@ -18,6 +18,8 @@ type Case struct {
 	// Tolerable is growth in bytes per second that the user calls harmless; 0: none is.
 	Tolerable float64
 	Criteria  Criteria
+	// Owners tell whose memory a stack holds; nil: by the built-in rules.
+	Owners *Owners
 }
 
 // A Judgement is what the case says. X of its Verdict is seconds since the start of the trace.
@@ -37,7 +39,7 @@ func JudgeProcess(c Case) Judgement {
 	snapshots := c.snapshots()
 	j.Window = c.window(j.Verdict, snapshots)
 	j.Trends = JudgeStacks(snapshots, j.Window, j.Rate)
-	j.Culprits = Culprits(j.Trends)
+	j.Culprits = Culprits(j.Trends, c.Owners)
 	j.StepsPerSecond = stepsPerSecond(c.Track.Timeline, j.Window)
 	if c.isSuspect(j) {
 		j.Class, j.Why = ClassSuspected, "steady growth, and what accumulates explains it"

@@ -31,33 +31,22 @@ func WithoutAllocator(frames []Frame) []Frame {
 	return frames
 }
 
-// unknownOwner owns stacks that name neither a Python file nor a module.
-const unknownOwner = "[unknown]"
-
-// Owner is what a stack's memory belongs to: the Python module nearest to the leaf, such as "json", "train.py" for a script,
-// or "torch._inductor", the one package that is split; without Python, the file name of the first module (library) that is
-// not the allocator; "[unknown]" where there is none either.
-func Owner(s *Stack) string {
-	for _, f := range s.Frames {
-		if f.Python {
-			if module := pythonModule(f.File); module != "" {
-				return module
-			}
+// libraryName is the package of Python that a library is installed with, or its own name.
+func libraryName(file string) string {
+	if file == "" {
+		return ""
+	}
+	if found := installedFile.FindStringSubmatch(file); found != nil {
+		if top, _, inside := strings.Cut(found[1], "/"); inside && top != "" && !strings.HasSuffix(top, ".libs") {
+			return top
 		}
 	}
-	for _, f := range WithoutAllocator(s.Frames) {
-		if f.Module != nil && f.Module.Path != "" {
-			return path.Base(f.Module.Path)
-		}
-	}
-	return unknownOwner
+	return path.Base(file)
 }
 
 var (
 	installedFile = regexp.MustCompile(`.*/(?:site|dist)-packages/(.+)`)
 	standardFile  = regexp.MustCompile(`.*/lib(?:64)?/python[0-9][^/]*/(.+)`)
-	// Inductor writes the code of each graph into a file with a name of its own.
-	inductorFile = regexp.MustCompile(`/torchinductor_[^/]*/`)
 )
 
 // pythonModule is the module of a source file; empty for code without a file ("<string>"), which belongs to its caller.
@@ -69,23 +58,13 @@ func pythonModule(file string) string {
 	if strings.HasPrefix(file, "<") {
 		return ""
 	}
-	if inductorFile.MatchString(file) {
-		return "torch._inductor"
-	}
 	for _, root := range []*regexp.Regexp{installedFile, standardFile} {
 		if found := root.FindStringSubmatch(file); found != nil {
-			return packageOf(strings.Split(found[1], "/"))
+			top, _, _ := strings.Cut(found[1], "/")
+			return strings.TrimSuffix(top, ".py")
 		}
 	}
 	return scriptOf(file)
-}
-
-// packageOf is the top package of a path below a folder of packages; of torch, with the package below it.
-func packageOf(parts []string) string {
-	if len(parts) > 2 && parts[0] == "torch" {
-		return parts[0] + "." + parts[1]
-	}
-	return strings.TrimSuffix(parts[0], ".py")
 }
 
 // scriptOf is the name of a file; of a package's own file, which all packages have, that of the package.

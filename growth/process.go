@@ -62,6 +62,8 @@ type Around struct {
 	// CgroupUsed is what the cgroup that limits first has charged, without page cache that could be dropped; CgroupLimit is
 	// its limit. Unknown where none limits.
 	CgroupUsed, CgroupLimit int64
+	// CgroupCache is the page cache of files that the same cgroup is charged for, without shared memory.
+	CgroupCache int64
 }
 
 // Room is what can still be taken until the first limit, the cgroup's or the machine's; Unknown where neither is known.

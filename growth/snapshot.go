@@ -205,6 +205,9 @@ func Between(start, end *Snapshot) []Holding {
 	return grown
 }
 
+// isMerelyResident is true of memory that the kernel counts and no source has seen allocated.
+func (h *Holding) isMerelyResident() bool { return h.InuseBytes == 0 && h.AllocBytes == 0 }
+
 func (h Holding) isZero() bool {
 	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
 }

@@ -66,7 +66,6 @@ const (
 	KindDevice    Kind = "device"        // mapping of a device
 	KindKernel    Kind = "kernel"        // what the kernel maps by itself: vdso
 	KindBefore    Kind = "before-attach" // anonymous memory that was resident when the trace began, and still is
-	KindBrk       Kind = "brk"           // the main heap's growth, where the heap itself is not traced
 
 	KindUnexplained Kind = "unexplained" // what the kernel counts less all of the above
 	KindSwapped     Kind = "swapped"     // swapped out: not resident. Of rows of a ledger alone

@@ -31,7 +31,7 @@ func BenchmarkJudgeStacks(b *testing.B) {
 		start := time.Now()
 		trends := JudgeStacks(trace, simulatedWindow, 1e6)
 		judging += time.Since(start)
-		Culprits(trends)
+		Culprits(trends, nil)
 		naming += time.Since(start)
 	}
 	naming -= judging

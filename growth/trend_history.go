@@ -13,14 +13,16 @@ type stackHistory struct {
 	seen int
 }
 
-// histories of all that held memory at the start or the end.
+// histories of all that held memory at the start or the end. What is no more than resident was not seen to be allocated: it
+// is of the ledger alone.
 func (w *snappedWindow) histories() []stackHistory {
 	index := make(map[holder]int, len(w.end().Holdings))
 	var histories []stackHistory
 	for _, s := range []*Snapshot{w.start(), w.end()} {
-		for _, h := range s.Holdings {
+		for i := range s.Holdings {
+			h := &s.Holdings[i]
 			key := holderOf(h.Stack, h.Kind)
-			if _, ok := index[key]; !ok {
+			if _, ok := index[key]; !ok && !h.isMerelyResident() {
 				index[key] = len(histories)
 				histories = append(histories, stackHistory{stack: h.Stack, kind: h.Kind})
 			}

@@ -38,6 +38,7 @@ var lossReasons = []struct {
 	reason  string
 }{
 	{bpf.KernelCounterDROP_LIVE_FULL, "allocations not followed: the live map was full (raise --max-live or --interval)"},
+	{bpf.KernelCounterDROP_FAULTS_FULL, "page faults not followed: there were too many pages (raise --interval)"},
 	{bpf.KernelCounterDROP_STACKS_FULL, "stacks not told: there were too many different ones"},
 	{bpf.KernelCounterDROP_TALLY_FULL, "allocations missing from alloc_objects and alloc_space: the tally was full"},
 	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc)"},

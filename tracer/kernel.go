@@ -126,6 +126,10 @@ func configure(spec *ebpf.CollectionSpec, options Options) error {
 	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
 	spec.Maps[bpf.KernelMapSeen].MaxEntries = uint32(options.MaxStacks)
 	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
+	spec.Maps[bpf.KernelMapFaults].MaxEntries = maxFaults
+	if err := spec.Variables[bpf.KernelVarPageSize].Set(uint64(os.Getpagesize())); err != nil {
+		return err
+	}
 	if err := spec.Variables[bpf.KernelVarInterval].Set(uint32(options.Interval)); err != nil {
 		return err
 	}

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -69,27 +70,32 @@ func deleteFrom[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
 	return err
 }
 
-// readLive sums the live map by stack. Allocations born after the last bin are left out: they belong to what follows.
-func (s *Session) readLive(sums map[origin]*sum, born bins) (objects int, err error) {
-	err = readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+// readLive sums the live map by stack, and gives its objects by process, in the order of addresses. Allocations born after the
+// last bin are left out: they belong to what follows.
+func (s *Session) readLive(sums map[origin]*sum, born bins) (map[uint32][]object, error) {
+	objects := make(map[uint32][]object)
+	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		bin, ok := born.of(a.Born)
 		if !ok {
 			return
 		}
-		objects++
-		sumOf(sums, origin{key.Tgid, a.Stack}).addLive(a, bin)
+		weight := growth.Weight(a.Size, uint64(a.Interval))
+		sumOf(sums, origin{key.Tgid, a.Stack}).addLive(a.Size, weight, bin)
+		objects[key.Tgid] = append(objects[key.Tgid], object{key.Address, a.Size, a.Stack, weight})
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read live map: %w", err)
+		return nil, fmt.Errorf("read live map: %w", err)
+	}
+	for _, of := range objects {
+		slices.SortFunc(of, func(a, b object) int { return cmp.Compare(a.address, b.address) })
 	}
 	return objects, nil
 }
 
 // addLive adds what a sampled allocation stands for: w bytes, with variance w(w - size).
-func (s *sum) addLive(a *bpf.KernelAllocation, bin int) {
-	weight := growth.Weight(a.Size, uint64(a.Interval))
-	bytes := math.Round(weight * float64(a.Size))
-	variance := bytes * max(0, bytes-float64(a.Size))
+func (s *sum) addLive(size uint64, weight float64, bin int) {
+	bytes := math.Round(weight * float64(size))
+	variance := bytes * max(0, bytes-float64(size))
 	s.inuseObjects += weight
 	s.inuseBytes += int64(bytes)
 	s.variance += variance

@@ -168,7 +168,7 @@ func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
 		case bpf.KernelNoticeKindNOTICE_MREMAP:
 			t.space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.KernelNoticeKindNOTICE_BRK:
-			call.ByAllocator = heapTraced // nothing but the allocator moves the break
+			call.ByAllocator = true // nothing but the allocator moves the break
 			t.space.Break(call, c.Start)
 		case bpf.KernelNoticeKindNOTICE_MADVISE:
 			t.space.Advise(call, c.Length)

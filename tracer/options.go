@@ -4,6 +4,8 @@
 package tracer
 
 import (
+	"slices"
+
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
@@ -15,6 +17,8 @@ type Options struct {
 	Children bool
 	// StepSymbol is the function that runs once a step of training, as LIB:SYMBOL; empty: that of PyTorch's backward pass.
 	StepSymbol string
+	// Sources to attach, of SourceNames; empty: all.
+	Sources []string
 	// Interval is the mean number of bytes between samples; 1 takes every allocation. Default 512 KiB.
 	Interval uint64
 	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel
@@ -36,6 +40,15 @@ const (
 	DefaultMaxLive   = 1 << 18
 	DefaultMaxStacks = 65_536
 )
+
+// SourceNames are the sources there are: the allocator's functions, the system calls that map memory, page faults, and steps
+// of training.
+func SourceNames() []string { return []string{"heap", "mapping", "fault", "step"} }
+
+// wants tells whether a source is to be attached.
+func (o Options) wants(source string) bool {
+	return len(o.Sources) == 0 || slices.Contains(o.Sources, source)
+}
 
 func (o Options) withDefaults() Options {
 	if o.Interval == 0 {
@@ -59,6 +72,8 @@ type Source struct {
 	// Reason why it is not attached, or what it cannot see; empty if there is nothing to say.
 	Reason   string
 	Attached bool
+	// Off: nobody asked for it.
+	Off bool
 	// err behind Reason; nil if there is none.
 	err error
 	// Details for those who ask: what is probed, where and why there.

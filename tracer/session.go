@@ -28,10 +28,12 @@ type Session struct {
 	tables  *unwind.Tables
 	notices *noticeReader
 	links   []link.Link
-	mapping Source
-	started uint64 // ns, CLOCK_MONOTONIC; 0: not yet
-	family  *family
-	retired losses // of targets that are no more
+	// sources of all processes: the kernel's own events
+	mapping, fault Source
+	started        uint64 // ns, CLOCK_MONOTONIC; 0: not yet
+	family         *family
+	looker         looker
+	retired        losses // of targets that are no more
 
 	mu      sync.Mutex
 	targets []*target // in the order in which they were attached
@@ -66,6 +68,7 @@ func Open(options Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{Process: p, Options: options, stop: make(chan struct{}), ended: make(chan struct{})}
+	s.looker.others = make(map[int]*occupancy)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -90,8 +93,7 @@ func (s *Session) open() error {
 		return err
 	}
 	s.links = append(s.links, exec)
-	mapping, mappingLinks := attachMapping(s.kernel)
-	s.mapping, s.links = mapping, append(s.links, mappingLinks...)
+	s.attachKernelSources()
 	if err := s.openTargets(); err != nil {
 		return err
 	}
@@ -217,19 +219,6 @@ func (s *Session) Err() error {
 	}
 }
 
-// Sources tells what is attached, what is not, and why.
-func (s *Session) Sources() []Source {
-	var sources []Source
-	mapping := s.mapping
-	for _, t := range s.list() {
-		if errors.Is(t.heap.err, probe.Err32Bit) {
-			mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
-		}
-		sources = append(sources, t.sources()...)
-	}
-	return slices.Insert(sources, min(1, len(sources)), mapping)
-}
-
 // Elapsed since counting began.
 func (s *Session) Elapsed() time.Duration { return time.Duration(monotonic() - s.started) }
 
@@ -268,6 +257,7 @@ func (s *Session) Close() error {
 	if s.family != nil {
 		s.family.Close()
 	}
+	errs = append(errs, s.looker.close())
 	if s.kernel != nil {
 		s.kernel.Close()
 	}

@@ -1,26 +1,29 @@
 package tracer
 
 import (
+	"cmp"
 	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// maxReadPages bounds the address space whose pages are looked at in one snapshot where the kernel has no PAGEMAP_SCAN.
-const maxReadPages = 64 << 30 // bytes
-
-// Snapshot reads what is alive in all traced processes. Of one that has ended it gives what was alive at the end, without
-// mappings. What is alive is split by the time of its birth at the moments given, in order, since the start of the trace.
+// Snapshot reads what is alive in all traced processes, and what all processes of the tree have in memory. Of one that has
+// ended it gives what was alive at the end, without mappings. What is alive is split by the time of its birth at the moments
+// given, in order, since the start of the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.Options.Interval}
 	sums := make(map[origin]*sum)
-	var err error
-	if snapshot.LiveObjects, err = s.readLive(sums, s.bins(snapshot, born)); err != nil {
+	objects, err := s.readLive(sums, s.bins(snapshot, born))
+	if err != nil {
 		return nil, err
+	}
+	for _, o := range objects {
+		snapshot.LiveObjects += len(o)
 	}
 	if err := s.readTallies(sums); err != nil {
 		return nil, err
@@ -32,8 +35,8 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 			held.add(t.stacks.get(from.stack), sum)
 		}
 	}
-	for _, t := range s.list() {
-		t.addTo(snapshot, held)
+	if err := s.look(snapshot, held, objects); err != nil {
+		return nil, err
 	}
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
@@ -52,71 +55,82 @@ func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) bins {
 	return ends
 }
 
-// addTo adds the mappings of a process that lives.
-func (t *target) addTo(snapshot *growth.Snapshot, held holdings) {
-	if t.lives() {
-		t.reconcile(t.session.notices.take(t.process.PID))
-	}
-	if !t.lives() { // perhaps meanwhile
-		return
-	}
-	snapshot.Alive = append(snapshot.Alive, t.process.PID)
-	t.addMappings(held, &snapshot.Mappings)
-	t.addReleases(snapshot)
-	snapshot.Mappings.Vanished += t.vanished
-}
-
-// reconcile brings the address space up to date. The maps are only believed if no call fell into their reading.
-func (t *target) reconcile(calls []bpf.KernelNotice) {
+// reconcile brings the address space up to date and gives the maps, which are only believed if no call fell into their
+// reading; nil: they could not be had.
+func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
+	var maps []process.Mapping
 	for range 3 {
-		maps, err := t.process.Maps()
-		if err != nil {
+		var err error
+		if maps, err = t.process.Maps(); err != nil {
 			break
 		}
 		t.apply(calls, maps)
 		if calls = t.session.notices.take(t.process.PID); len(calls) == 0 {
 			t.vanished += t.space.Reconcile(maps).Vanished
-			return
+			return maps
 		}
 	}
 	t.apply(calls, nil)
+	return maps
 }
 
-// addMappings adds what the mapped memory holds: the bytes that have been touched.
-func (t *target) addMappings(to holdings, totals *growth.MappingTotals) {
-	for _, i := range t.space.Intervals() {
-		if i.Origin == mapping.BeforeAttach {
+// addMappings adds what the program has mapped since the attach: the bytes that have been touched. What the allocator mapped
+// does not count: its contents are in the live map.
+func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals) {
+	kinds := make(map[mapping.Holder]growth.Kind)
+	last := uint64(0)
+	for i := range l.areas {
+		a := &l.areas[i]
+		if !a.known || a.Origin == mapping.BeforeAttach {
 			continue
 		}
-		touched, counted := t.measure(i, totals)
-		if !counted {
+		length := int64(a.span().Len())
+		totals.Reserved += length
+		if a.Origin == mapping.Unseen {
+			totals.Unknown += length
+			a.Stack = unseen
+		}
+		if a.heap {
+			totals.Allocator += length
 			continue
 		}
-		if i.Origin == mapping.Unseen {
-			i.Stack = unseen
+		bytes := l.bytes(a)
+		touched := bytes.InMemory() + bytes.Swapped
+		totals.Touched += touched
+		h := to.of(a.shownAt(t.stacks.get(a.Stack)), a.mapped())
+		kinds[mapping.Holder{Stack: a.Stack, Kind: a.Kind}] = a.mapped()
+		if a.Interval.Start != last { // an interval may be of several areas
+			h.InuseObjects++
+			h.Samples++
 		}
-		h := to.of(t.stacks.get(i.Stack), i.Kind)
-		h.InuseObjects++
-		h.Samples++
+		last = a.Interval.Start
 		h.InuseBytes += touched
 	}
+	t.addTallies(to, kinds)
+}
+
+// addTallies adds what has been mapped since the attach, mapped still or not. Of what is mapped it is known what it is.
+func (t *target) addTallies(to holdings, kinds map[mapping.Holder]growth.Kind) {
 	for key, tally := range t.space.Tallies() {
-		h := to.of(t.stacks.get(key.Stack), key.Kind)
+		stack := t.stacks.get(key.Stack)
+		h := to.of(stack, cmp.Or(kinds[key], key.Kind))
 		h.AllocObjects += float64(tally.Calls)
 		h.AllocBytes += float64(tally.Bytes)
 	}
 }
 
-// holdings are put together from the live map and the mappings.
+// holdings are put together from the live map, the mappings and the pages.
 type holdings map[holder]*growth.Holding
 
+// A holder is a stack and the kind of memory it holds.
 type holder struct {
-	stack *growth.Stack
+	stack uint64
+	pid   int
 	kind  growth.Kind
 }
 
 func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
-	key := holder{stack, kind}
+	key := holder{stack.ID, stack.PID, kind}
 	found, ok := h[key]
 	if !ok {
 		found = &growth.Holding{Stack: stack, Kind: kind}
@@ -147,25 +161,6 @@ func (h holdings) list() []growth.Holding {
 	return list
 }
 
-// measure adds an interval to the totals and gives the bytes of it that have been touched. What the allocator mapped does
-// not count: its contents are in the live map.
-func (t *target) measure(i mapping.Interval, totals *growth.MappingTotals) (touched int64, counted bool) {
-	totals.Reserved += int64(i.Len())
-	if i.ByAllocator {
-		totals.Allocator += int64(i.Len())
-		return 0, false
-	}
-	if i.Origin == mapping.Unseen {
-		totals.Unknown += int64(i.Len())
-	}
-	bytes, ok := t.touched(i, totals)
-	if !ok {
-		totals.Unmeasured += int64(i.Len())
-	}
-	totals.Touched += int64(bytes)
-	return int64(bytes), true
-}
-
 // addReleases adds what was given back to the kernel.
 func (t *target) addReleases(snapshot *growth.Snapshot) {
 	for by, tally := range t.space.Releases() {
@@ -177,13 +172,4 @@ func (t *target) addReleases(snapshot *growth.Snapshot) {
 			snapshot.Mappings.Unmapped += tally.Bytes
 		}
 	}
-}
-
-// touched counts the bytes of an interval that hold memory.
-func (t *target) touched(i mapping.Interval, totals *growth.MappingTotals) (bytes uint64, ok bool) {
-	if t.pages == nil || (!t.pages.Scans() && totals.Reserved-totals.Allocator > maxReadPages) {
-		return 0, false
-	}
-	bytes, err := t.pages.Touched(i.Start, i.End)
-	return bytes, err == nil
 }

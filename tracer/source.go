@@ -1,8 +1,10 @@
 package tracer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf/link"
@@ -77,4 +79,43 @@ func attachExec(k *kernel) (link.Link, error) {
 		return nil, fmt.Errorf("attach to tracepoint sched_process_exec: %w", err)
 	}
 	return l, nil
+}
+
+// attachKernelSources attaches what sees all processes.
+func (s *Session) attachKernelSources() {
+	s.mapping, s.fault = Source{Name: "mapping", Off: true}, Source{Name: "fault", Off: true}
+	var links []link.Link
+	if s.Options.wants("mapping") {
+		s.mapping, links = attachMapping(s.kernel)
+		s.links = append(s.links, links...)
+	}
+	if s.Options.wants("fault") {
+		s.fault, links = attachFaults(s.kernel, s.Options.Interval)
+		s.links = append(s.links, links...)
+	}
+}
+
+// checkSources makes sure that there is one that tells of memory.
+func (s *Session) checkSources(heap Source) error {
+	var reasons []string
+	for _, source := range []Source{heap, s.mapping, s.fault} {
+		if source.Attached {
+			return nil
+		}
+		reasons = append(reasons, source.Name+": "+cmp.Or(source.Reason, "not asked for"))
+	}
+	return fmt.Errorf("%w: %s", ErrNoSource, strings.Join(reasons, "; "))
+}
+
+// Sources tells what is attached, what is not, and why.
+func (s *Session) Sources() []Source {
+	var sources []Source
+	mapping := s.mapping
+	for _, t := range s.list() {
+		if errors.Is(t.heap.err, probe.Err32Bit) {
+			mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
+		}
+		sources = append(sources, t.sources()...)
+	}
+	return slices.Insert(sources, min(1, len(sources)), mapping, s.fault)
 }

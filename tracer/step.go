@@ -46,6 +46,12 @@ func newStepCounter(k *kernel, p *process.Process, symbol string) *stepCounter {
 	return c
 }
 
+// turnOff makes it count nothing. Nobody else knows it yet.
+func (c *stepCounter) turnOff() {
+	c.closed = true
+	c.told = Source{Name: "step", Off: true}
+}
+
 // update attaches once the library is among the mappings. A file is looked at once.
 func (c *stepCounter) update(maps []process.Mapping) {
 	c.attaching.Lock()

@@ -22,22 +22,23 @@ var errTooYoung = errors.New("was attached to while it was being loaded")
 
 // A target is one process with all sources attached.
 type target struct {
-	process  *process.Process
-	kernel   *kernel
-	session  *Session
-	heap     Source
-	links    []link.Link
-	stacks   *stackTable
-	unwinder *unwinder
-	steps    *stepCounter
-	space    *mapping.Set
-	pages    *process.Pages // nil where it cannot be opened
-	from     time.Duration  // when counting began, since the start of the trace
+	process   *process.Process
+	kernel    *kernel
+	session   *Session
+	heap      Source
+	links     []link.Link
+	stacks    *stackTable
+	unwinder  *unwinder
+	steps     *stepCounter
+	space     *mapping.Set
+	occupancy *occupancy    // nil where the page map cannot be read
+	from      time.Duration // when counting began, since the start of the trace
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
 	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
 
 	image   process.Image  // the program that was found at first
+	parent  int            // its PID then
 	stop    chan struct{}  // closed when nobody looks at the process any more
 	watcher sync.WaitGroup // of the process's end
 	mu      sync.Mutex
@@ -51,13 +52,16 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	t.image = stat.Image
+	t.image, t.parent = stat.Image, stat.Parent
 	maps, err := p.Maps()
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
 	t.stacks = newStackTable(p, newNamer(p, s.Options.NativeFrames))
 	t.steps = newStepCounter(s.kernel, p, s.Options.StepSymbol)
+	if !s.Options.wants("step") {
+		t.steps.turnOff()
+	}
 	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.steps.update); err != nil {
 		return nil, errors.Join(err, t.forget(), t.stacks.close(), p.Close())
 	}
@@ -73,9 +77,11 @@ func (t *target) attach() error {
 	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
 		return err
 	}
-	t.heap, t.links = attachHeap(t.kernel, t.process, maps)
-	if !t.heap.Attached && !t.session.mapping.Attached {
-		return fmt.Errorf("%w: heap: %s; mapping: %s", ErrNoSource, t.heap.Reason, t.session.mapping.Reason)
+	if t.heap = (Source{Name: "heap", Off: true}); t.session.Options.wants("heap") {
+		t.heap, t.links = attachHeap(t.kernel, t.process, maps)
+	}
+	if err := t.session.checkSources(t.heap); err != nil {
+		return err
 	}
 	t.session.tables.Wait(tablesWait)
 	return t.start()
@@ -96,7 +102,7 @@ func (t *target) start() error {
 		return err
 	}
 	t.space = mapping.New(maps, t.process.StartBreak())
-	t.pages, _ = t.process.Pages()
+	t.occupancy, _ = newOccupancy(t.process, maps, t.session.occupancyOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })
 	return nil
@@ -169,7 +175,7 @@ func (t *target) noticeExecution() {
 
 func (t *target) sources() []Source {
 	sources := append([]Source{t.heap}, t.unwinder.source()...)
-	if step := t.steps.source(); step.Attached || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
+	if step := t.steps.source(); step.Attached || step.Off || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
 		sources = append(sources, step)
 	}
 	for i := range sources {
@@ -219,6 +225,7 @@ func (t *target) forget() error {
 	maps := t.kernel.Maps
 	return errors.Join(append(errs,
 		deleteFrom(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, _ *bpf.KernelFault) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
@@ -231,8 +238,8 @@ type codeID [16]byte
 // close lets go of the process, once everything has been halted.
 func (t *target) close() error {
 	errs := []error{t.stacks.close()}
-	if t.pages != nil {
-		errs = append(errs, t.pages.Close())
+	if t.occupancy != nil {
+		errs = append(errs, t.occupancy.close())
 	}
 	return errors.Join(append(errs, t.process.Close())...)
 }

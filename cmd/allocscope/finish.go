@@ -91,6 +91,7 @@ func (r *recorder) profileWriter(holdings []growth.Holding, from, to time.Durati
 		Executable: r.executable(),
 		Processes:  r.commands(),
 		Comments:   r.comments(),
+		Owners:     r.flags.owners.rules,
 	}
 	return func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }
 }
@@ -107,7 +108,10 @@ func (r *recorder) comments() []string {
 	}
 	for _, s := range r.session.Sources() {
 		line := sourceText(s) + ": attached"
-		if !s.Attached {
+		switch {
+		case s.Off:
+			line = sourceText(s) + ": off"
+		case !s.Attached:
 			line = sourceText(s) + ": not attached"
 		}
 		if s.Reason != "" {

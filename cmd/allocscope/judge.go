@@ -42,7 +42,7 @@ func (r *recorder) judge() []judged {
 func (r *recorder) caseOf(track *growth.Track) growth.Case {
 	c := growth.Case{
 		Track: track, Room: growth.Unknown, Marks: r.history.Marks, Warmup: time.Duration(r.flags.warmup),
-		Tolerable: r.flags.tolerated(), Criteria: r.criteria(),
+		Tolerable: r.flags.tolerated(), Criteria: r.criteria(), Owners: r.flags.owners.rules,
 	}
 	if n := len(r.history.Rows); n > 0 {
 		c.Room, _ = r.history.Rows[n-1].Around.Room()

@@ -42,12 +42,15 @@ func readProfile(t *testing.T, folder, name string) *profile.Profile {
 	return parseProfile(t, filepath.Join(folder, name))
 }
 
-// values of a sample, by the types that allocscope writes.
+// values of a sample, by the types that allocscope writes, without what is resident.
 type values struct{ allocObjects, allocSpace, inuseObjects, inuseSpace int64 }
+
+// sampleValues are those of all types.
+type sampleValues [5]int64
 
 // flat sums the samples whose leaf is the function.
 func flat(p *profile.Profile, function string) values {
-	var sum [4]int64
+	var sum sampleValues
 	for _, s := range p.Sample {
 		if s.Location[0].Line[0].Function.Name == function {
 			for i, v := range s.Value {
@@ -70,12 +73,12 @@ func total(p *profile.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64
 }
 
 // byStack sums the samples by kind and stack.
-func byStack(p *profile.Profile) map[string][4]int64 {
-	sums := make(map[string][4]int64)
+func byStack(p *profile.Profile) map[string]sampleValues {
+	sums := make(map[string]sampleValues)
 	for _, s := range p.Sample {
 		key := s.Label["kind"][0]
 		for _, l := range s.Location {
-			key += fmt.Sprintf(" %#x", l.Address)
+			key += fmt.Sprintf(" %#x %s", l.Address, l.Line[0].Function.Name) // what has no holder has no address
 		}
 		sum := sums[key]
 		for i, v := range s.Value {

@@ -58,6 +58,9 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"--pid " + pid + " --max-live 0", []string{"--max-live 0", "1"}},
 		{"--pid " + pid + " --max-live -7", []string{"--max-live -7", "1"}},
 		{"--pid " + pid + " --max-live 2000000000", []string{"--max-live", "1073741824"}},
+		{"--pid " + pid + " --owners /proc/self/status", []string{"--owners", "/proc/self/status:1: 2 words"}},
+		{"--pid " + pid + " --owners /there/is/none", []string{"--owners", "open /there/is/none: no such file"}},
+		{"--pid " + pid + " --owners /dev/zero", []string{"--owners", "/dev/zero: longer than 1048576 bytes"}},
 		{"--pid " + pid + " --sampling 5", []string{"--sampling"}},
 		{pid, []string{pid}},
 	} {

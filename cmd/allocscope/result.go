@@ -21,6 +21,9 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 		fmt.Fprintln(out, line)
 	}
 	printSizes(out, s)
+	if err := printLedger(out, s); err != nil {
+		return err
+	}
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(out, "warning: %s\n", warning)
 	}

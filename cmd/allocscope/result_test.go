@@ -92,7 +92,7 @@ func checkDifference(t *testing.T, h *happyTrace) {
 	}
 	want := byStack(difference)
 	for stack, sum := range want {
-		if sum == [4]int64{} {
+		if sum == (sampleValues{}) {
 			delete(want, stack)
 		}
 	}
@@ -102,7 +102,7 @@ func checkDifference(t *testing.T, h *happyTrace) {
 }
 
 func checkSnapshots(t *testing.T, h *happyTrace) {
-	var got []map[string][4]int64
+	var got []map[string]sampleValues
 	for _, path := range snapshotFiles(t, h.folder) {
 		got = append(got, byStack(parseProfile(t, path)))
 	}
@@ -119,8 +119,8 @@ func checkSnapshots(t *testing.T, h *happyTrace) {
 
 func checkPprof(t *testing.T, h *happyTrace) {
 	warmup, plateau, grown := filepath.Join(h.folder, export.WarmupFile), filepath.Join(h.folder, export.PlateauFile), filepath.Join(h.folder, export.GrowthFile)
-	if rows := pprofTop(t, "-unit=B", grown); !strings.HasPrefix(rows[0], "65536000B 65536000B leak_here") {
-		t.Errorf("go tool pprof -top growth.pb.gz:\n%s", strings.Join(rows, "\n"))
+	if rows := pprofTop(t, "-unit=B", "-sample_index=inuse_space", grown); !strings.HasPrefix(rows[0], "65536000B 65536000B leak_here") {
+		t.Errorf("go tool pprof -top -sample_index=inuse_space growth.pb.gz:\n%s", strings.Join(rows, "\n"))
 	}
 	for _, index := range []string{"inuse_space", "alloc_space", "alloc_objects"} {
 		got := pprofTop(t, "-unit=B", "-sample_index="+index, grown)

@@ -43,6 +43,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 	for _, l := range losses {
 		s.Losses = append(s.Losses, export.Loss(l))
 	}
+	r.account(s, span)
 	s.Sources = r.sources()
 	s.Warnings = r.warnings(s)
 	return s, nil
@@ -52,7 +53,10 @@ func (r *recorder) sources() []export.Source {
 	var sources []export.Source
 	for _, source := range r.session.Sources() {
 		state := export.SourceAttached
-		if !source.Attached {
+		switch {
+		case source.Off:
+			state = export.SourceOff
+		case !source.Attached:
 			state = export.SourceFailed
 		}
 		sources = append(sources, export.Source{Name: source.Name, PID: source.PID, State: state, Reason: source.Reason})

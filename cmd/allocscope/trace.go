@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -25,10 +27,12 @@ type traceFlags struct {
 	failOn        failOnValue
 	marks         string
 	stepSymbol    string
+	sources       []string
 	snapshotEvery durationValue // 0: by the duration
 	interval      bytesValue
 	maxLive       int
 	native        string
+	owners        ownersValue
 	output        string
 	force         bool
 	json          bool
@@ -75,10 +79,12 @@ Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 	set.Var(&flags.failOn, "fail-on", "exit with 3 on a verdict of: leak, or suspected (a leak or what may be one)")
 	set.StringVar(&flags.marks, "marks", "", "file that is followed, or - for stdin: lines \"allocscope: TEXT\" become marks")
 	set.StringVar(&flags.stepSymbol, "step-symbol", "", "function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
+	set.StringSliceVar(&flags.sources, "sources", tracer.SourceNames(), "what to attach; without heap, holders of heap memory are not known")
 	set.Var(&flags.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
 	set.Var(&flags.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
 	set.IntVar(&flags.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
 	set.StringVar(&flags.native, "native", nativeOutside, "native frames to keep besides Python's: outside (the interpreter) or all")
+	set.Var(&flags.owners, "owners", "file of rules that tell whose memory a stack holds; they go before the built-in ones")
 	set.StringVarP(&flags.output, "output", "o", "", "folder to write (default allocscope-PID-TIME here)")
 	set.BoolVarP(&flags.force, "force", "f", false, "replace the files of an earlier trace in the folder")
 	set.BoolVar(&flags.json, "json", false, "print the summary as JSON instead of a table")
@@ -102,7 +108,14 @@ func (f traceFlags) check() error {
 	if _, err := probe.ParseStepFunction(f.stepSymbol); err != nil {
 		return fmt.Errorf("--step-symbol: %w", err)
 	}
+	for _, name := range f.sources {
+		if !slices.Contains(tracer.SourceNames(), name) {
+			return fmt.Errorf("--sources: there is no source %q (there are %s)", name, strings.Join(tracer.SourceNames(), ", "))
+		}
+	}
 	switch {
+	case len(f.sources) == 0:
+		return fmt.Errorf("--sources names none (there are %s)", strings.Join(tracer.SourceNames(), ", "))
 	case f.duration != 0 && f.warmup >= f.duration:
 		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &f.warmup, &f.duration)
 	case f.maxLive < 1 || f.maxLive > 1<<30:
@@ -117,7 +130,7 @@ func (f traceFlags) check() error {
 
 func (f traceFlags) options() tracer.Options {
 	return tracer.Options{
-		PID: f.pid, Children: !f.noChildren, StepSymbol: f.stepSymbol,
+		PID: f.pid, Children: !f.noChildren, StepSymbol: f.stepSymbol, Sources: f.sources,
 		Interval: uint64(f.interval), MaxLive: f.maxLive, NativeFrames: f.native == nativeAll,
 	}
 }
@@ -220,6 +233,8 @@ func logChange(c tracer.Change) {
 
 func logSource(source tracer.Source) {
 	switch {
+	case source.Off:
+		slog.Debug(sourceText(source) + ": off")
 	case !source.Attached:
 		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), source.Reason))
 	case source.Reason != "":

@@ -98,9 +98,9 @@ func (s *Set) Break(call Call, end uint64) {
 	switch {
 	case old == 0 || end == old:
 	case end > old:
-		s.insert(Interval{Start: roundUp(old), End: roundUp(end), Stack: call.Stack, Kind: growth.KindBrk, ByAllocator: call.ByAllocator})
+		s.insert(Interval{Start: roundUp(old), End: roundUp(end), Stack: call.Stack, Kind: growth.KindHeap, ByAllocator: call.ByAllocator})
 		if !call.ByAllocator {
-			s.tally(call.Stack, growth.KindBrk, end-old)
+			s.tally(call.Stack, growth.KindHeap, end-old)
 		}
 	default:
 		s.remove(roundUp(end), roundUp(old))

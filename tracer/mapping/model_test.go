@@ -167,9 +167,9 @@ func (p *pair) moveBreak() {
 	switch {
 	case old == 0 || end == old: // 0 stands for a break that is not known yet
 	case end > old:
-		p.model.fill(old, end, owner{true, p.call.ByAllocator, p.call.Stack, growth.KindBrk, Seen})
+		p.model.fill(old, end, owner{true, p.call.ByAllocator, p.call.Stack, growth.KindHeap, Seen})
 		if !p.call.ByAllocator {
-			p.model.tally(p.call.Stack, growth.KindBrk, int64(end-old))
+			p.model.tally(p.call.Stack, growth.KindHeap, int64(end-old))
 		}
 	default:
 		p.model.fill(end, old, owner{})

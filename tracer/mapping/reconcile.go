@@ -128,7 +128,7 @@ func isTracked(m process.Mapping) bool {
 func KindOf(m process.Mapping) growth.Kind {
 	switch path := m.Path; {
 	case path == "[heap]":
-		return growth.KindBrk
+		return growth.KindHeap
 	case strings.HasPrefix(path, "/dev/shm/"), strings.HasPrefix(path, "/memfd:"), strings.HasPrefix(path, "/SYSV"),
 		strings.HasPrefix(path, "/dev/zero"), strings.HasPrefix(path, "[anon_shmem"):
 		return growth.KindShmem

@@ -100,7 +100,7 @@ func TestTheKernelsOwnMappingsAreLeftOut(t *testing.T) {
 func TestTheNameOfAMappingTellsItsKind(t *testing.T) {
 	for path, want := range map[string]growth.Kind{
 		"":                              growth.KindMmap,
-		"[heap]":                        growth.KindBrk,
+		"[heap]":                        growth.KindHeap,
 		"[stack]":                       growth.KindStack,
 		"[anon: glibc: malloc]":         growth.KindMmap,
 		"[anon_shmem:buffer]":           growth.KindShmem,
@@ -175,7 +175,7 @@ func TestAnonymousMemoryKeepsTheKindOfItsCall(t *testing.T) {
 
 func TestTheHeapInTheMapsTellsTheBreak(t *testing.T) {
 	brk := func(from, to, stack uint64, origin Origin) Interval {
-		return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindBrk, Origin: origin}
+		return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindHeap, Origin: origin}
 	}
 	s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
 	s.Break(by(1), at(6))
@@ -183,20 +183,20 @@ func TestTheHeapInTheMapsTellsTheBreak(t *testing.T) {
 	reconciled(t, s, Corrections{Missed: 2 * page}, line(0, 8, "[heap]")) // two calls were not seen
 	s.Break(by(2), at(9))
 	mustHold(t, s, brk(0, 4, 0, BeforeAttach), brk(4, 6, 1, Seen), brk(6, 8, 0, Unseen), brk(8, 9, 2, Seen))
-	mustTally(t, s, 2, growth.KindBrk, Tally{1, page})
+	mustTally(t, s, 2, growth.KindHeap, Tally{1, page})
 }
 
 // A program that has not moved its break has no [heap].
 func TestTheFirstMoveOfTheBreakIsSeen(t *testing.T) {
 	s := New([]process.Mapping{line(10, 12, "")}, at(0))
 	s.Break(by(1), at(3))
-	if want := (Interval{Start: at(0), End: at(3), Stack: 1, Kind: growth.KindBrk}); s.Intervals()[0] != want {
+	if want := (Interval{Start: at(0), End: at(3), Stack: 1, Kind: growth.KindHeap}); s.Intervals()[0] != want {
 		t.Errorf("%+v, want %+v", s.Intervals()[0], want)
 	}
-	mustTally(t, s, 1, growth.KindBrk, Tally{1, 3 * page})
+	mustTally(t, s, 1, growth.KindHeap, Tally{1, 3 * page})
 	s = New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
 	s.Break(by(1), at(5))
-	mustTally(t, s, 1, growth.KindBrk, Tally{1, page})
+	mustTally(t, s, 1, growth.KindHeap, Tally{1, page})
 }
 
 // The maps round the break up to pages.
@@ -205,7 +205,7 @@ func TestTheMapsDoNotBlurTheBreak(t *testing.T) {
 	s.Break(by(1), at(5)-1000)
 	reconciled(t, s, Corrections{}, line(0, 5, "[heap]"))
 	s.Break(by(2), at(5)-900)
-	mustTally(t, s, 2, growth.KindBrk, Tally{1, 100})
+	mustTally(t, s, 2, growth.KindHeap, Tally{1, 100})
 	if len(s.Releases()) != 0 {
 		t.Errorf("the break went up, and this was released: %+v", s.Releases())
 	}

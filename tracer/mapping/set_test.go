@@ -174,7 +174,7 @@ func TestWhatTheAllocatorMapsIsNotTallied(t *testing.T) {
 
 func TestTheBreakGoesUpAndDown(t *testing.T) {
 	brk := func(from, to, stack uint64) Interval {
-		return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindBrk}
+		return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindHeap}
 	}
 	s := &Set{}
 	s.Break(by(1), at(0)) // where it is: nothing is known of what lies below
@@ -186,8 +186,8 @@ func TestTheBreakGoesUpAndDown(t *testing.T) {
 	s.Break(by(4), at(3))
 	mustHold(t, s, brk(0, 3, 2))
 	mustRelease(t, s, 4, "brk", Tally{1, 3 * page})
-	mustTally(t, s, 2, growth.KindBrk, Tally{1, 4 * page})
-	mustTally(t, s, 3, growth.KindBrk, Tally{1, 2 * page})
+	mustTally(t, s, 2, growth.KindHeap, Tally{1, 4 * page})
+	mustTally(t, s, 3, growth.KindHeap, Tally{1, 2 * page})
 	s.Break(by(5), at(0))
 	mustHold(t, s)
 }
@@ -198,9 +198,9 @@ func TestTheBreakMovesByBytesAndTakesPages(t *testing.T) {
 	s.Break(by(1), at(0)+200) // in the page that was begun
 	mustHold(t, s)
 	s.Break(by(2), at(1)+1)
-	mustHold(t, s, Interval{Start: at(1), End: at(2), Stack: 2, Kind: growth.KindBrk})
-	mustTally(t, s, 1, growth.KindBrk, Tally{1, 100})
-	mustTally(t, s, 2, growth.KindBrk, Tally{1, page + 1 - 200})
+	mustHold(t, s, Interval{Start: at(1), End: at(2), Stack: 2, Kind: growth.KindHeap})
+	mustTally(t, s, 1, growth.KindHeap, Tally{1, 100})
+	mustTally(t, s, 2, growth.KindHeap, Tally{1, page + 1 - 200})
 	s.Break(by(3), at(1))
 	mustHold(t, s)
 	mustRelease(t, s, 3, "brk", Tally{1, 1})

@@ -11,12 +11,13 @@ import (
 // cgroup-v1/memory.rst).
 type version struct {
 	limit, usage string
-	droppable    string // a line of memory.stat, descendants included: page cache that was not used lately
+	// Lines of memory.stat, descendants included: page cache that was not used lately; all page cache, with shared memory; that.
+	droppable, cache, shared string
 }
 
 var (
-	version1 = version{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"}
-	version2 = version{"memory.max", "memory.current", "inactive_file"}
+	version1 = version{"memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file", "total_cache", "total_shmem"}
+	version2 = version{"memory.max", "memory.current", "inactive_file", "file", "shmem"}
 )
 
 // noLimit is what version 1 has for none: the largest multiple of the page size below 2^63; nobody has as much.
@@ -74,8 +75,9 @@ func (h hierarchy) folder(cgroup string) ([]string, bool) {
 	return path, !slices.Contains(path, "..")
 }
 
-// A limit of memory and what is used of it, in bytes, without page cache that could be dropped.
-type limit struct{ used, limit int64 }
+// A limit of memory and what is used of it, in bytes, without page cache that could be dropped. cache is the page cache of
+// files, used lately or not; Unknown where that is not told.
+type limit struct{ used, limit, cache int64 }
 
 func (l limit) room() int64 { return l.limit - l.used }
 
@@ -118,16 +120,32 @@ func (v version) read(folder string) *limit {
 	if most == Unknown || most >= noLimit || used == Unknown {
 		return nil
 	}
+	l := &limit{used: used, limit: most, cache: Unknown}
 	raw, err := os.ReadFile(filepath.Join(folder, "memory.stat"))
 	if err != nil {
-		return &limit{used, most}
+		return l
 	}
+	stat := statistics(raw)
+	if droppable, ok := stat[v.droppable]; ok {
+		l.used = max(0, used-max(0, droppable))
+	}
+	cache, known := stat[v.cache]
+	if shared, ok := stat[v.shared]; known && ok && cache >= shared && shared >= 0 {
+		l.cache = cache - shared
+	}
+	return l
+}
+
+// statistics are the lines of memory.stat by name, the first of each.
+func statistics(raw []byte) map[string]int64 {
+	stat := make(map[string]int64)
 	for line := range strings.Lines(string(raw)) {
-		if name, value, _ := strings.Cut(line, " "); name == v.droppable {
-			return &limit{max(0, used-max(0, number(strings.TrimSpace(value)))), most}
+		name, value, _ := strings.Cut(line, " ")
+		if _, ok := stat[name]; !ok {
+			stat[name] = number(strings.TrimSpace(value))
 		}
 	}
-	return &limit{used, most}
+	return stat
 }
 
 // readNumber reads a file that holds one number; "max" and what cannot be read are Unknown.

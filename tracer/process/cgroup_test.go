@@ -144,14 +144,48 @@ func mustBeAround(t *testing.T, files map[string]string, membership string, used
 	t.Helper()
 	files["proc/meminfo"] = meminfo
 	got := findSurroundings(fakeRoot(t, files)).around([]byte(membership))
+	got.CgroupCache = 0
 	want := growth.Around{Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit}
 	if got != want {
 		t.Errorf("%q: %+v, want %+v", membership, got, want)
 	}
 }
 
+// Shared memory is page cache to the kernel, and cannot be dropped.
+func TestPageCacheIsToldWithoutSharedMemory(t *testing.T) {
+	for _, c := range []struct {
+		stat string
+		want int64
+	}{
+		{"anon 1\nfile 900\nshmem 200\ninactive_file 30\n", 700},
+		{"file 900\nshmem 0\n", 900},
+		{"file 900\n", Unknown},
+		{"shmem 900\n", Unknown},
+		{"file 100\nshmem 900\n", Unknown},
+		{"file -1\nshmem -1\n", Unknown},
+		{"file 900\nshmem many\n", Unknown},
+		{"", Unknown},
+	} {
+		files := map[string]string{
+			"proc/self/mountinfo": mounts2, "proc/meminfo": meminfo,
+			"sys/fs/cgroup/m/memory.max": "5000", "sys/fs/cgroup/m/memory.current": "4000", "sys/fs/cgroup/m/memory.stat": c.stat,
+		}
+		if got := findSurroundings(fakeRoot(t, files)).around([]byte("0::/m\n")).CgroupCache; got != c.want {
+			t.Errorf("%q: cache of %d bytes, want %d", c.stat, got, c.want)
+		}
+	}
+	files := map[string]string{
+		"proc/self/mountinfo": mounts1, "proc/meminfo": meminfo,
+		"sys/fs/cgroup/memory/m/memory.limit_in_bytes": "5000", "sys/fs/cgroup/memory/m/memory.usage_in_bytes": "4000",
+		"sys/fs/cgroup/memory/m/memory.stat": "cache 1\nshmem 1\ntotal_cache 800\ntotal_shmem 100\n",
+	}
+	if got := findSurroundings(fakeRoot(t, files)).around([]byte("4:memory:/m\n")).CgroupCache; got != 700 {
+		t.Errorf("version 1: cache of %d bytes, want 700", got)
+	}
+}
+
 func TestWhereNothingCanBeReadNothingIsKnown(t *testing.T) {
-	want := growth.Around{Available: Unknown, SwapFree: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown}
+	want := growth.Around{Available: Unknown, SwapFree: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown}
 	if got := findSurroundings(t.TempDir()).around([]byte("0::/\n")); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

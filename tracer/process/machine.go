@@ -34,13 +34,13 @@ func (s *Surroundings) Around(p *Process) growth.Around {
 }
 
 func (s *Surroundings) around(membership []byte) growth.Around {
-	around := growth.Around{Available: Unknown, SwapFree: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown}
+	around := growth.Around{Available: Unknown, SwapFree: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown}
 	if raw, err := os.ReadFile(filepath.Join(s.root, "proc/meminfo")); err == nil {
 		fields := parseFields(raw)
 		around.Available, around.SwapFree = kibibytes(fields, "MemAvailable"), kibibytes(fields, "SwapFree")
 	}
 	if first := s.firstLimit(membership); first != nil {
-		around.CgroupUsed, around.CgroupLimit = first.used, first.limit
+		around.CgroupUsed, around.CgroupLimit, around.CgroupCache = first.used, first.limit, first.cache
 	}
 	return around
 }

@@ -12,7 +12,7 @@ import (
 var pageBytes = os.Getpagesize()
 
 // mapPages maps private memory that no huge page can fill, until the end of the test.
-func mapPages(t *testing.T, pages int) []byte {
+func mapPages(t testing.TB, pages int) []byte {
 	t.Helper()
 	memory, err := unix.Mmap(-1, 0, pages*pageBytes, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE)
 	if err != nil {
@@ -39,7 +39,7 @@ func inCore(t *testing.T, memory []byte) (pages int) {
 	return pages
 }
 
-func pagesOf(t *testing.T, p *Process) *Pages {
+func pagesOf(t testing.TB, p *Process) *Pages {
 	t.Helper()
 	pages, err := p.Pages()
 	if err != nil {

@@ -1,0 +1,190 @@
+package export
+
+import (
+	"cmp"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A LedgerRow is the resident memory of one stack, file or arena in one kind, at the boundary and the end. The rows of a process
+// but those of kind swapped sum to its RSS, as the kernel counts.
+type LedgerRow struct {
+	// Process is the PID; 0: the tree, where what several processes share counts once.
+	Process int         `json:"process"`
+	Kind    growth.Kind `json:"kind"`
+	// Name of what holds it: see LedgerOf.
+	Name       string `json:"name"`
+	StartBytes int64  `json:"start_bytes"`
+	EndBytes   int64  `json:"end_bytes"`
+	DeltaBytes int64  `json:"delta_bytes"`
+	// ErrorBytes is half the width of the 95 % interval of DeltaBytes; 0: it is exact.
+	ErrorBytes int64 `json:"error_bytes"`
+}
+
+// LedgerOf names the rows of growth.Ledger, and sums those that read alike. The name is where memory was allocated, the caller of
+// the allocator first, with its nearest callers in Python; for what has no holder, the name under which it stands, or of its
+// file, and what is below it: "free but resident: main heap".
+//
+// Of each process and kind no more than limit rows are kept: half of them those that changed most, half those that hold most at
+// the end. The others are one more row, so that all sums stay. The result is sorted by process, the tree first, and within one
+// the largest change first, then the largest EndBytes.
+func LedgerOf(rows []growth.LedgerRow, limit int) []LedgerRow {
+	type part struct {
+		process int
+		kind    growth.Kind
+	}
+	parts := make(map[part][]LedgerRow)
+	for _, row := range named(rows) {
+		key := part{row.Process, row.Kind}
+		parts[key] = append(parts[key], row)
+	}
+	ledger := []LedgerRow{}
+	for _, rows := range parts {
+		ledger = append(ledger, shortened(rows, limit)...)
+	}
+	slices.SortFunc(ledger, func(a, b LedgerRow) int { return cmp.Or(cmp.Compare(a.Process, b.Process), byChange(a, b)) })
+	return ledger
+}
+
+func byChange(a, b LedgerRow) int {
+	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes), magnitude(a.DeltaBytes)), cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+}
+
+func byEnd(a, b LedgerRow) int {
+	return cmp.Or(cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+}
+
+func byName(a, b LedgerRow) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+}
+
+func magnitude(bytes int64) int64 { return max(bytes, -bytes) }
+
+// named rows, those that read alike summed.
+func named(rows []growth.LedgerRow) []LedgerRow {
+	type look struct {
+		process int
+		kind    growth.Kind
+		name    string
+	}
+	at := make(map[look]int)
+	var sums []LedgerRow
+	for _, r := range rows {
+		key := look{r.PID, r.Kind, ledgerName(r.Stack, r.Kind)}
+		i, ok := at[key]
+		if !ok {
+			i = len(sums)
+			at[key] = i
+			sums = append(sums, LedgerRow{Process: r.PID, Kind: r.Kind, Name: key.name})
+		}
+		sums[i].add(LedgerRow{StartBytes: r.Start, EndBytes: r.End, ErrorBytes: nearest(math.Ceil(r.Error))})
+	}
+	return sums
+}
+
+// add sums all but the name.
+func (r *LedgerRow) add(more LedgerRow) {
+	r.StartBytes += more.StartBytes
+	r.EndBytes += more.EndBytes
+	r.DeltaBytes = r.EndBytes - r.StartBytes
+	r.ErrorBytes = nearest(math.Hypot(float64(r.ErrorBytes), float64(more.ErrorBytes)))
+}
+
+// shortened makes one row of those that are too many.
+func shortened(rows []LedgerRow, limit int) []LedgerRow {
+	if len(rows) <= limit {
+		return rows
+	}
+	changed := (limit + 1) / 2
+	slices.SortFunc(rows, byChange)
+	slices.SortFunc(rows[changed:], byEnd)
+	rest := LedgerRow{Process: rows[0].Process, Kind: rows[0].Kind, Name: restName(rows[0].Kind)}
+	for _, r := range rows[limit:] {
+		rest.add(r)
+	}
+	return append(rows[:limit:limit], rest)
+}
+
+func restName(kind growth.Kind) string {
+	switch kind {
+	case growth.KindFile:
+		return "other files"
+	case growth.KindRetained, growth.KindMetadata:
+		return "other arenas"
+	}
+	return "other stacks"
+}
+
+// longestName bounds names, in bytes: what the target is called is its own choice.
+const longestName = 300
+
+// ledgerName is what holds the memory of a row, in printable characters.
+func ledgerName(s *growth.Stack, kind growth.Kind) string {
+	name := rootText(s.Root)
+	switch {
+	case s.Root == "":
+		name = placeText(s)
+	case len(s.Frames) > 0:
+		name += ": " + placeText(s)
+	}
+	return shown(cmp.Or(name, string(kind)))
+}
+
+// rootText is a root without brackets and without the kind before it: "[heap: free but resident]" is "free but resident", and
+// "[file: /data/x]" is "/data/x".
+func rootText(root string) string {
+	text := strings.TrimSuffix(strings.TrimPrefix(root, "["), "]")
+	if _, name, ok := strings.Cut(text, ": "); ok {
+		return name
+	}
+	return text
+}
+
+// placeText is the caller of the allocator and its nearest callers: those of Python if there are any, else native ones:
+// "resize (Image.py:2192) < augment (train.py:47)".
+func placeText(s *growth.Stack) string {
+	const natives, pythons = 2, 2
+	unrooted := *s
+	unrooted.Root = ""
+	frames := growth.WithoutAllocator(framesOf(&unrooted))
+	text, callers := shortFrameText(frames[0]), frames[1:]
+	most := natives
+	if slices.ContainsFunc(callers, func(f growth.Frame) bool { return f.Python }) {
+		callers = slices.DeleteFunc(slices.Clone(callers), func(f growth.Frame) bool { return !f.Python })
+		most = pythons
+	}
+	for _, f := range callers[:min(most, len(callers))] {
+		text += " < " + shortFrameText(f)
+	}
+	return text
+}
+
+// shortFrameText is frameText without folders.
+func shortFrameText(f growth.Frame) string {
+	switch {
+	case f.File != "" && f.Line > 0:
+		return f.Function + " (" + path.Base(f.File) + ":" + strconv.Itoa(f.Line) + ")"
+	case f.Module != nil && !strings.Contains(f.Function, "+0x"):
+		return f.Function + " (" + path.Base(f.Module.Path) + ")"
+	}
+	return f.Function
+}
+
+// shown is printable text of bounded length.
+func shown(name string) string {
+	name = strings.Map(func(r rune) rune {
+		if !strconv.IsPrint(r) {
+			return '?'
+		}
+		return r
+	}, strings.ToValidUTF8(name, "?"))
+	if len(name) <= longestName {
+		return name
+	}
+	return strings.ToValidUTF8(name[:longestName], "") + "…"
+}

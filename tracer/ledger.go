@@ -1,0 +1,236 @@
+package tracer
+
+import (
+	"math"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/region"
+	"github.com/allocscope/allocscope/tracer/residency"
+)
+
+// Roots under which memory without a holder stands.
+const (
+	rootRetained  = "[heap: free but resident]"
+	rootMetadata  = "[heap: allocator metadata]"
+	rootNoHolder  = "[heap: holder not known]"
+	rootBefore    = "[before attach]"
+	rootMapped    = "[mapped before the attach]"
+	rootPython    = "[python arenas]"
+	rootStacks    = "[thread stacks]"
+	rootJIT       = "[generated code]"
+	rootKernel    = "[mapped by the kernel]"
+	rootCopied    = "[copy-on-write]"
+	rootInherited = "[inherited]"
+	rootRest      = "[unexplained]"
+)
+
+// A ledger says who holds what a process has in memory: what it adds to the holdings sums to the kernel's count.
+type ledger struct {
+	*look
+	to     holdings
+	pid    int
+	target *target // nil: the process is not traced, and no stacks are known
+	files  countedFiles
+	sum    int64 // added so far
+	heaps  []residency.Heap
+	heapAt map[string]int // index into heaps by name
+	// what touched memory has no better holder than those who touched it first
+	touched  map[place]*touches
+	metadata estimate
+	// parentCounts: the parent is in the same snapshot, so that what is shared with it is counted there.
+	parentCounts bool
+}
+
+type estimate struct{ bytes, variance float64 }
+
+func newLedger(l *look, pid int, t *target, to holdings, files countedFiles) *ledger {
+	return &ledger{
+		look: l, to: to, pid: pid, target: t, files: files, heapAt: make(map[string]int), touched: make(map[place]*touches),
+	}
+}
+
+// hold adds what a stack holds.
+func (l *ledger) hold(stack *growth.Stack, kind growth.Kind, resident, swapped int64, variance float64) *growth.Holding {
+	h := l.to.of(stack, kind)
+	h.ResidentBytes += resident
+	h.SwappedBytes += swapped
+	h.ResidentVariance += variance
+	l.sum += resident
+	return h
+}
+
+// name adds what has no holder.
+func (l *ledger) name(kind growth.Kind, resident, swapped int64, variance float64, root string, names ...string) *growth.Holding {
+	if resident == 0 && swapped == 0 {
+		return nil
+	}
+	return l.hold(growth.NamedStack(l.pid, root, names...), kind, resident, swapped, variance)
+}
+
+// fill adds all that the process has in memory. Objects are the sampled ones that are alive, by address.
+func (l *ledger) fill(objects []object, faults []fault) {
+	l.addObjects(objects)
+	for i := range l.areas {
+		if a := &l.areas[i]; a.heap {
+			l.addHeap(a)
+		} else {
+			l.addArea(a)
+		}
+	}
+	l.addRest()
+	l.addTouched(faults)
+	if l.status.RSS != growth.Unknown {
+		l.hold(growth.NamedStack(l.pid, rootRest), growth.KindUnexplained, l.status.RSS-l.sum, 0, 0)
+	}
+}
+
+// An object is a sampled allocation that is alive.
+type object struct {
+	address, size, stack uint64
+	weight               float64 // objects that it stands for
+}
+
+// addObjects adds what living objects hold. An area in which there are any belongs to an allocator, whatever it looks like.
+func (l *ledger) addObjects(objects []object) {
+	next := 0
+	for _, o := range objects {
+		for next < len(l.areas) && l.areas[next].Region.End <= o.address {
+			next++
+		}
+		if next == len(l.areas) || l.areas[next].Region.Start > o.address {
+			continue // not mapped any more
+		}
+		l.areas[next].heap = true
+		l.addObject(&l.areas[next], o)
+	}
+}
+
+func (l *ledger) addObject(a *area, o object) {
+	own := l.runs.In(o.address, o.address+o.size)
+	start, end := o.chunk(a.Class)
+	known := l.heapOf(a)
+	chunk := l.runs.In(start, end)
+	weight := o.weight * a.factor
+	for tag := range chunk.Resident {
+		known.Known[tag] += round(float64(chunk.Resident[tag]) * weight)
+	}
+	resident := own.InMemory()
+	bytes := float64(resident) * weight
+	variance := bytes * max(0, bytes-float64(resident))
+	known.Variance += variance
+	l.hold(l.target.stacks.get(o.stack), growth.KindHeap, round(bytes), round(float64(own.Swapped)*weight), variance)
+	if header := float64(chunk.InMemory() - resident); header > 0 {
+		l.metadata.bytes += header * weight
+		l.metadata.variance += header * header * weight * max(0, weight-1)
+	}
+}
+
+// chunk is the memory that the allocator has taken for an object: of the C library with a header of 8 bytes, rounded up to 16
+// and at least 32, or to pages where it has a mapping of its own (malloc/malloc.c); of others nothing more is known.
+func (o object) chunk(class region.Class) (start, end uint64) {
+	switch class {
+	case region.MainHeap, region.Arena:
+		start = o.address - 16
+		return start, start + max(32, (o.size+8+15)&^15)
+	case region.Chunk:
+		start = o.address - 16
+		return start, (o.address + o.size + pageSize - 1) &^ (pageSize - 1)
+	}
+	return o.address, o.address + o.size
+}
+
+const pageSize = 4096 // bytes, the least there are
+
+// heapOf is the arena that an area belongs to.
+func (l *ledger) heapOf(a *area) *residency.Heap {
+	name := a.heapName()
+	at, ok := l.heapAt[name]
+	if !ok {
+		at = len(l.heaps)
+		l.heapAt[name] = at
+		l.heaps = append(l.heaps, residency.Heap{Name: name})
+	}
+	return &l.heaps[at]
+}
+
+// heapName names an arena.
+func (a *area) heapName() string {
+	switch a.Class {
+	case region.MainHeap, region.Arena:
+		return a.Name
+	case region.Chunk:
+		return "mmapped chunks"
+	case region.Allocator:
+		return a.Name
+	}
+	return "other areas of the allocator"
+}
+
+// addHeap takes in the memory of an arena.
+func (l *ledger) addHeap(a *area) {
+	heap := l.heapOf(a)
+	bytes := l.bytes(a)
+	for tag, resident := range bytes.Resident {
+		heap.Resident[tag] += resident
+	}
+	heap.Variance += a.variance
+	// What is swapped out of a heap is not split; files have no part in it.
+	l.name(growth.KindRetained, bytes.File, bytes.Swapped, 0, rootRetained, heap.Name)
+}
+
+// addRest adds what the allocator keeps, and what it kept when the trace began.
+func (l *ledger) addRest() {
+	l.name(growth.KindMetadata, round(l.metadata.bytes), 0, l.metadata.variance, rootMetadata)
+	kind, root := growth.KindRetained, rootRetained
+	if l.target == nil || !l.target.heap.Attached {
+		kind, root = growth.KindHeap, rootNoHolder
+	}
+	for i, bytes := range residency.Rest(l.heaps, residency.Fresh) {
+		l.name(kind, bytes, 0, l.heaps[i].Variance, root, l.heaps[i].Name)
+	}
+	for _, bytes := range residency.Rest(l.heaps, residency.Old) {
+		if l.target == nil { // nothing is known of it, then as now
+			l.name(kind, bytes, 0, 0, root)
+			continue
+		}
+		l.name(growth.KindBefore, bytes, 0, 0, rootBefore, "heap")
+	}
+	for _, bytes := range residency.Rest(l.heaps, residency.Copied) {
+		l.touch(place{growth.KindCOW, rootCopied, "heap", true}, bytes, 0)
+	}
+	for _, bytes := range residency.Rest(l.heaps, residency.Inherited) {
+		l.inherit(bytes, "heap")
+	}
+}
+
+// inherit adds what is still shared with the parent.
+func (l *ledger) inherit(bytes int64, of string) {
+	if h := l.name(growth.KindInherited, bytes, 0, 0, rootInherited, of); h != nil && l.parentCounts {
+		h.SharedBytes += bytes
+	}
+}
+
+func round(x float64) int64 { return int64(math.Round(x)) }
+
+// countedFiles are the parts of files that earlier processes of the tree have in memory.
+type countedFiles map[fileKey]residency.Spans
+
+// add takes in what a process has of a file, and tells how much of it is there already.
+func (c countedFiles) add(file fileKey, spans residency.Spans) (shared int64) {
+	shared = int64(spans.And(c[file]).Len())
+	c[file] = c[file].Or(spans)
+	return shared
+}
+
+// countFile adds the file's pages of an area to those that have been counted.
+func (l *ledger) countFile(a *area) (shared int64) {
+	var spans []residency.Span
+	for _, run := range l.runs.Between(a.Region.Start, a.Region.End) {
+		if run.File && !run.Swapped {
+			offset := a.Region.Offset - a.Region.Start
+			spans = append(spans, residency.Span{Start: run.Start + offset, End: run.End + offset})
+		}
+	}
+	return round(float64(l.files.add(fileKey(a.File), slices.Clip(residency.SpansOf(spans)))) * a.fileFactor)
+}

@@ -1,0 +1,207 @@
+package tracer_test
+
+// What testdata/ledger.c says of its memory, and what a snapshot says of it.
+
+import (
+	"bufio"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// A fact is a line of truth: so much of what a function holds is resident.
+type fact struct {
+	name  string
+	kind  growth.Kind
+	bytes int64
+}
+
+// anonymous stands for any kind of memory that is not of a file.
+const anonymous growth.Kind = "anonymous"
+
+// of reports whether a holding is one that the fact is about. Kinds that have no holder are compared as a whole.
+func (f fact) of(h growth.Holding) bool {
+	switch f.kind {
+	case growth.KindRetained, growth.KindMetadata, growth.KindStack, growth.KindBefore, growth.KindCOW, growth.KindInherited:
+		return h.Kind == f.kind
+	case anonymous:
+		return h.Kind != growth.KindFile && isNamed(h.Stack, f.name)
+	}
+	return h.Kind == f.kind && isNamed(h.Stack, f.name)
+}
+
+// isNamed reports whether a stack is of a function, or of a file or shared memory, of that name.
+func isNamed(stack *growth.Stack, name string) bool {
+	return slices.Contains(functions(stack), name) || strings.Contains(stack.Root, name)
+}
+
+func startLedger(t testing.TB) *tracertest.Target {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer", "-pthread"))
+	target.Await("ready")
+	return target
+}
+
+// do gives an order, and the truth once it is done.
+func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
+	t.Helper()
+	target.Say(order)
+	for _, line := range target.Await("done") {
+		var f fact
+		if _, err := fmt.Sscanf(line, "truth %s %s %d", &f.name, &f.kind, &f.bytes); err != nil {
+			t.Fatalf("the target says %q of %q: %v", line, order, err)
+		}
+		facts = append(facts, f)
+	}
+	return facts
+}
+
+// holdingsOf are those of a process, traced or not.
+func holdingsOf(s *growth.Snapshot, pid int) (own []growth.Holding) {
+	for _, h := range slices.Concat(s.Holdings, s.Others) {
+		if h.Stack.PID == pid {
+			own = append(own, h)
+		}
+	}
+	return own
+}
+
+// rowsOf are the resident bytes of a process by kind.
+func rowsOf(s *growth.Snapshot, pid int) map[growth.Kind]int64 {
+	rows := make(map[growth.Kind]int64)
+	for _, h := range holdingsOf(s, pid) {
+		rows[h.Kind] += h.ResidentBytes
+	}
+	return rows
+}
+
+func residentOf(t testing.TB, s *growth.Snapshot, pid int) growth.Resident {
+	t.Helper()
+	for _, r := range s.Residents {
+		if r.PID == pid {
+			return r
+		}
+	}
+	t.Fatalf("PID %d is none of %+v", pid, s.Residents)
+	return growth.Resident{}
+}
+
+// mustBeNear allows 2 % or 1 MiB.
+func mustBeNear(t testing.TB, what string, got, want int64) {
+	t.Helper()
+	if off := got - want; math.Abs(float64(off)) > max(1<<20, 0.02*float64(want)) {
+		t.Errorf("%s: %d bytes, want %d: off by %d", what, got, want, off)
+	}
+}
+
+// mustTell compares the rows of a process with the truth.
+func mustTell(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
+	t.Helper()
+	before := t.Failed()
+	for _, f := range facts {
+		var row int64
+		for _, h := range holdingsOf(s, pid) {
+			if f.of(h) {
+				row += h.ResidentBytes
+			}
+		}
+		mustBeNear(t, fmt.Sprintf("%s of %s", f.kind, f.name), row, f.bytes)
+	}
+	if t.Failed() && !before {
+		t.Log(ledgerText(s, pid))
+	}
+}
+
+// ledgerText lists the rows of 64 KiB and more.
+func ledgerText(s *growth.Snapshot, pid int) string {
+	var text strings.Builder
+	holdings := holdingsOf(s, pid)
+	slices.SortFunc(holdings, func(a, b growth.Holding) int { return int(b.ResidentBytes - a.ResidentBytes) })
+	for _, h := range holdings {
+		if max(h.ResidentBytes, -h.ResidentBytes, h.SwappedBytes) >= 64<<10 {
+			names := functions(h.Stack)
+			fmt.Fprintf(&text, "\n%12d resident %12d shared %12d swapped  %-13s %s %s", h.ResidentBytes, h.SharedBytes, h.SwappedBytes,
+				h.Kind, h.Stack.Root, strings.Join(names[:min(len(names), 4)], " < "))
+		}
+	}
+	return fmt.Sprintf("%v\n%+v%s", rowsOf(s, pid), s.Residents, text.String())
+}
+
+// rollup reads what the kernel sums over the pages of a process, in bytes.
+func rollup(t testing.TB, pid int) map[string]int64 {
+	t.Helper()
+	return kilobytes(t, fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+}
+
+// kilobytes reads the lines "Name: N kB" of a file, in bytes.
+func kilobytes(t testing.TB, path string) map[string]int64 {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	sizes := make(map[string]int64)
+	for lines := bufio.NewScanner(file); lines.Scan(); {
+		name, value, _ := strings.Cut(lines.Text(), ":")
+		var size int64
+		if n, _ := fmt.Sscanf(strings.TrimSpace(value), "%d kB", &size); n == 1 {
+			sizes[name] = size << 10
+		}
+	}
+	return sizes
+}
+
+// balanced takes a snapshot in which every process adds up: its rows to the kernel's number, to the byte. That number is
+// held against the kernel's other one, which counts the pages; the processes hold still meanwhile.
+func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
+	t.Helper()
+	const slack = 32 * 4096
+	got := snapshot(t, s)
+	if len(got.Residents) == 0 {
+		t.Fatal("a snapshot without processes")
+	}
+	for _, r := range got.Residents {
+		var sum int64
+		for _, h := range holdingsOf(got, r.PID) {
+			sum += h.ResidentBytes
+			if h.SharedBytes < 0 || h.SharedBytes > max(h.ResidentBytes, 0) || h.ResidentBytes < 0 && h.Kind != growth.KindUnexplained {
+				t.Errorf("%s of %v %s: %d bytes resident, %d of them shared", h.Kind, functions(h.Stack), h.Stack.Root, h.ResidentBytes, h.SharedBytes)
+			}
+		}
+		if sum != r.RSS {
+			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS, ledgerText(got, r.PID))
+		}
+		if rss := rollup(t, r.PID)["Rss"]; rss < r.RSS-slack || rss > r.RSS+slack {
+			t.Errorf("PID %d: RSS of %d bytes, by its pages %d", r.PID, r.RSS, rss)
+		}
+		mustBeNear(t, fmt.Sprintf("unexplained of PID %d, whose RSS is %d", r.PID, r.RSS), r.RSS-rowsOf(got, r.PID)[growth.KindUnexplained], r.RSS)
+	}
+	return got
+}
+
+// treeTotal is what the processes hold together: what they share counts once.
+func treeTotal(s *growth.Snapshot) (sum int64) {
+	for _, h := range slices.Concat(s.Holdings, s.Others) {
+		sum += h.ResidentBytes - h.SharedBytes
+	}
+	return sum
+}
+
+// dataFile makes a file of so many bytes.
+func dataFile(t testing.TB, bytes int) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "data.bin")
+	if err := os.WriteFile(path, make([]byte, bytes), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

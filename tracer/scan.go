@@ -1,0 +1,239 @@
+package tracer
+
+import (
+	"math"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
+)
+
+// A scan is the pages of a process as they were found.
+type scan struct {
+	runs    residency.Runs
+	shared  residency.Spans // private memory that another process has too, where that was asked for
+	looked  residency.Spans
+	found   []process.PageRun // in the mapping that is being looked at
+	sampled []sampled         // mappings of which only blocks were looked at, in order
+}
+
+// sampled is a mapping of which blocks of one size were looked at, each with the same probability.
+type sampled struct {
+	residency.Span
+	block uint64
+	share float64
+}
+
+// Mappings are sampled by blocks of 2 MiB, a page table each, or of as much more as makes 4,096 of them. Small mappings
+// are looked at as a whole.
+const (
+	smallestBlock = 2 << 20
+	mostBlocks    = 4096
+	smallMapping  = 64 << 20
+)
+
+// scan looks at the pages of all mappings; of large ones at a share, always the same blocks where it is the same share, so
+// that two looks can be compared.
+func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
+	s := &scan{}
+	for _, m := range maps {
+		if !isCounted(m) {
+			continue
+		}
+		if share >= 1 || m.Len() < smallMapping {
+			if err := s.look(o, m, m.Start, m.End); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err := s.sample(o, m, share); err != nil {
+			return nil, err
+		}
+	}
+	s.looked = residency.SpansOf(s.looked)
+	if o.forked {
+		return s, s.findShared(o)
+	}
+	return s, nil
+}
+
+// isCounted tells whether RSS has a mapping in it: not those of devices, nor what the kernel shows of itself.
+func isCounted(m process.Mapping) bool {
+	switch m.Path {
+	case "[vsyscall]", "[vvar]", "[vvar_vclock]":
+		return false
+	}
+	return mapping.KindOf(m) != growth.KindDevice
+}
+
+// look looks at a stretch of one mapping. Of one without a file it need not be asked which pages are a file's, which
+// would be most of the price.
+func (s *scan) look(o *occupancy, m process.Mapping, start, end uint64) error {
+	find := o.pages.AnonymousRuns
+	if m.IsFile() {
+		find = o.pages.Runs
+	}
+	var err error
+	if s.found, err = find(s.found[:0], start, end); err != nil {
+		return err
+	}
+	s.looked = append(s.looked, residency.Span{Start: start, End: end})
+	for _, r := range s.found {
+		s.runs = append(s.runs, residency.Run{
+			Span: residency.Span{Start: r.Start, End: r.End}, Swapped: r.Swapped, File: r.File, Huge: r.Huge,
+		})
+	}
+	return nil
+}
+
+// sample looks at some blocks of a mapping.
+func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
+	block := uint64(smallestBlock)
+	for m.Len()/block > mostBlocks {
+		block *= 2
+	}
+	s.sampled = append(s.sampled, sampled{residency.Span{Start: m.Start, End: m.End}, block, share})
+	from := m.Start &^ (block - 1)
+	if m.IsFile() {
+		from = m.Start
+	}
+	for at := from; at < m.End; at += block {
+		if !isTaken(m, at, share) {
+			continue
+		}
+		if err := s.look(o, m, max(at, m.Start), min(at+block, m.End)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// isTaken tells by a hash whether a block is looked at. Those of a file are chosen by their place in it: the same in all
+// processes that map it from the same place on.
+func isTaken(m process.Mapping, at uint64, share float64) bool {
+	place := at
+	if m.IsFile() {
+		place = mix(m.Inode) ^ (m.Offset + at - m.Start)
+	}
+	return float64(mix(place))/math.MaxUint64 < share
+}
+
+// mix spreads a number over all of its range (the finalizer of splitmix64).
+func mix(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xbf58476d1ce4e5b9
+	x = (x ^ x>>27) * 0x94d049bb133111eb
+	return x ^ x>>31
+}
+
+// findShared finds what of the private memory in memory another process has too.
+func (s *scan) findShared(o *occupancy) error {
+	var found []process.PageRun
+	for _, r := range s.runs {
+		if r.File || r.Swapped {
+			continue
+		}
+		var err error
+		if found, err = o.pages.Shared(found, r.Start, r.End); err != nil {
+			return err
+		}
+	}
+	for _, r := range found {
+		s.shared = append(s.shared, residency.Span{Start: r.Start, End: r.End})
+	}
+	s.shared = residency.SpansOf(s.shared)
+	return nil
+}
+
+// weigh gives areas of sampled mappings their factors, and tells what share of the memory found was looked at. As the kernel
+// tells how much there is of private memory and of files, what was not looked at is known in sum: that is exact, and what it
+// is made of is estimated.
+func (s *scan) weigh(areas []area, status process.Status) (share float64) {
+	var whole, part residency.Bytes // what was found in mappings of both sorts
+	next := 0
+	for i := range areas {
+		a := &areas[i]
+		for next < len(s.sampled) && s.sampled[next].End <= a.Region.Start {
+			next++
+		}
+		bytes := s.runs.In(a.Region.Start, a.Region.End)
+		if a.sampled = next < len(s.sampled) && s.sampled[next].Start <= a.Region.Start; !a.sampled {
+			whole.Add(bytes)
+			continue
+		}
+		part.Add(bytes)
+		from := s.sampled[next]
+		a.variance = (1/from.share - 1) / from.share * s.squares(a.span(), from.block)
+	}
+	private := factor(status.Anonymous, whole.Private(), part.Private())
+	file := factor(status.File+status.Shared, whole.File, part.File)
+	for i := range areas {
+		if areas[i].sampled {
+			areas[i].factor, areas[i].fileFactor = private, file
+		}
+	}
+	if all := whole.InMemory() + int64(private*float64(part.Private())+file*float64(part.File)); all > 0 {
+		return float64(whole.InMemory()+part.InMemory()) / float64(all)
+	}
+	return 1
+}
+
+// factor makes of what was seen of some mappings what there is, which is all but the rest.
+func factor(all, rest, seen int64) float64 {
+	if seen == 0 {
+		return 1
+	}
+	return max(1, float64(all-rest)/float64(seen))
+}
+
+// squares sums the squares of what blocks hold.
+func (s *scan) squares(of residency.Span, block uint64) (sum float64) {
+	for at := of.Start &^ (block - 1); at < of.End; at += block {
+		bytes := float64(s.runs.In(max(at, of.Start), min(at+block, of.End)).InMemory())
+		sum += bytes * bytes
+	}
+	return sum
+}
+
+// A lookBudget bounds what looking at pages costs.
+type lookBudget struct {
+	perByte float64 // seconds of one core, for a byte that is resident
+	last    time.Time
+}
+
+const (
+	// looking is the share of a core that looks may take.
+	looking = 0.01
+	// small processes are looked at whole, whatever that costs: some 10 ms.
+	small = 2 << 30
+	// firstPerByte is what a byte costs before one has been looked at: 5 ms a GiB.
+	firstPerByte = 5e-3 / (1 << 30)
+	// leastShare keeps an estimate possible.
+	leastShare = 0.02
+)
+
+// share of the pages that may be looked at now, of processes that have so much resident.
+func (b *lookBudget) share(resident int64, now time.Time) float64 {
+	since := max(now.Sub(b.last), time.Second)
+	if b.last.IsZero() {
+		since = time.Second
+	}
+	b.last = now
+	if b.perByte == 0 {
+		b.perByte = firstPerByte
+	}
+	if resident <= small {
+		return 1
+	}
+	return min(1, max(leastShare, looking*since.Seconds()/(b.perByte*float64(max(resident, 1)))))
+}
+
+// learn takes in what a look at so much has cost.
+func (b *lookBudget) learn(resident float64, cost time.Duration) {
+	const weight = 0.3 // of the newest
+	if resident < smallMapping {
+		return // mostly of other things
+	}
+	b.perByte += weight * (cost.Seconds()/resident - b.perByte)
+}

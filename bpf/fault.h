@@ -36,13 +36,15 @@ static __always_inline bool is_present(__u64 address)
 
 /* The walk is the task's own, and never in use by another program that this one interrupts: while a program reads user
  * memory, faults are disabled, and those are no events of this kind. Without keep_task_stack: the kernel runs this one
- * with preemption disabled, and once at a time on a CPU, so that a stack for each CPU is its own, too. */
+ * with preemption disabled, and once at a time on a CPU, so that a stack for each CPU is its own, too. How the stacks
+ * end is not counted: most are of pages whose first toucher is of no use, and the others show it. */
 SEC("perf_event")
 int on_fault(struct bpf_perf_event_data *ctx)
 {
 	__u32 tgid = current_tgid();
 	struct fault fault = {};
 	struct address page;
+	struct walk *walk;
 
 	if (!is_traced(tgid))
 		return 0;
@@ -51,7 +53,8 @@ int on_fault(struct bpf_perf_event_data *ctx)
 	fault.period = ctx->sample_period;
 	fault.copied = is_present(ctx->addr);
 	fault.time = bpf_ktime_get_ns();
-	fault.stack = capture_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid);
+	walk = walk_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid);
+	fault.stack = walk ? walk->stack.id : 0;
 	if (bpf_map_update_elem(&faults, &page, &fault, BPF_ANY))
 		count(DROP_FAULTS_FULL);
 	return 0; /* no record for a reader of the event */

@@ -111,21 +111,31 @@ static __always_inline void announce_stack(struct walk *walk)
 	bpf_map_delete_elem(&seen, &id);
 }
 
-/* Stack ID of the current thread, which stands at regs. A stack that is new is announced. 0: there is none. */
-static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid)
+/* Walks the stack of the current thread, which stands at regs, and announces it if it is new. NULL: it could not. */
+static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid)
 {
 	struct walk *walk =
 		bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!walk) {
 		count(DROP_THREAD_STATE);
-		return 0;
+		return NULL;
 	}
 	walk->stack.tgid = tgid;
 	stand_at(walk, regs);
 	run_walk(walk);
+	announce_stack(walk);
+	return walk;
+}
+
+/* Stack ID of the current thread, which stands at regs; 0: there is none. How it ends is counted. */
+static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid)
+{
+	struct walk *walk = walk_stack(regs, tgid);
+
+	if (!walk)
+		return 0;
 	add_one(&stack_ends, walk->stack.end);
 	add_one(&python_errors, walk->stack.python);
-	announce_stack(walk);
 	return walk->stack.id;
 }

@@ -39,7 +39,7 @@ func BenchmarkAPageFault(b *testing.B) {
 		}
 		return ns
 	}
-	traced, untraced := open(b, tracer.Options{PID: target.PID()}), open(b, tracer.Options{PID: other.PID()})
+	traced, untraced := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}}), open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
 	ways := []way{
 		sampling("traced/interval=512KiB", traced, 512<<10),
 		sampling("traced/interval=64KiB", traced, 64<<10),

@@ -16,7 +16,7 @@ import (
 
 func TestFaultsAreForgottenByPageAndWithTheirProcess(t *testing.T) {
 	target, _, child := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	if err := s.Attach(child); err != nil {
 		t.Fatal(err)
 	}
@@ -54,7 +54,7 @@ func TestFaultsAreForgottenByPageAndWithTheirProcess(t *testing.T) {
 
 func TestMoreFaultingPagesThanAreKeptAreCounted(t *testing.T) {
 	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
 	target.Say(fmt.Sprint("many ", tracer.MaxFaults+500))
 	target.Await("done")
@@ -77,7 +77,7 @@ func TestMoreFaultingPagesThanAreKeptAreCounted(t *testing.T) {
 func TestSampledFaultsStandForAll(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
 	target, program, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, interval)
 	target.Say(fmt.Sprint("many ", pages))
 	truth := toldFaults(t, target.Await("done"))[0]
@@ -114,7 +114,7 @@ func TestThePeriodOfFaultsIsAPrime(t *testing.T) {
 // Without privileges for a moment, where the kernel then refuses.
 func TestFaultsThatCannotBeTakenSayWhatToDo(t *testing.T) {
 	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	mustBeRefused := true
 	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
 		mustBeRefused = strings.Trim(string(level), "\n") > "0"
@@ -154,7 +154,7 @@ func dropCapabilities(t *testing.T) (restore func()) {
 func TestFaultsAreSeenOnEveryCPU(t *testing.T) {
 	const pages = 10
 	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {

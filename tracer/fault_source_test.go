@@ -155,7 +155,7 @@ func touchedAt(truth []faulted, page uint64) (by *faulted) {
 
 func TestKernelFaultsHaveTheirPagesAndStacks(t *testing.T) {
 	target, program, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
 	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
 	target.Say("go")
@@ -184,7 +184,7 @@ func TestKernelFaultsHaveTheirPagesAndStacks(t *testing.T) {
 
 func TestKernelFaultsThatCopyWhatIsSharedAreTold(t *testing.T) {
 	target, program, child := startFaults(t)
-	s := open(t, tracer.Options{PID: child})
+	s := open(t, tracer.Options{PID: child, Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
 	target.Say("child")
 	truth := toldFaults(t, target.Await("done"))
@@ -201,7 +201,7 @@ func TestFaultsOfAHugePageAreOne(t *testing.T) {
 		t.Fatalf("this kernel makes no huge pages: %s %v", setting, err)
 	}
 	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
 	target.Say("go")
 	for _, f := range toldFaults(t, target.Await("done")) {
@@ -223,7 +223,7 @@ func TestFaultsOfAHugePageAreOne(t *testing.T) {
 func TestFaultsOfOtherProcessesAreLeftOut(t *testing.T) {
 	traced, _, child := startFaults(t)
 	other, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: traced.PID()})
+	s := open(t, tracer.Options{PID: traced.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
 	other.Say("go")
 	other.Await("done")
@@ -246,7 +246,7 @@ func TestFaultsOfOtherProcessesAreLeftOut(t *testing.T) {
 
 func TestFaultsEndWithTheirLinks(t *testing.T) {
 	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	detach := takeFaults(t, s, everyOne)
 	target.Say("many 100")
 	target.Await("done")

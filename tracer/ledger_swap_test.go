@@ -36,8 +36,9 @@ func TestWhatIsSwappedOutIsNotResidentAndHasItsHolder(t *testing.T) {
 	addSwap(t)
 	target := startLedger(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	mustTell(t, balanced(t, s), target.PID(), do(t, target, "map_touched"))
-	facts := do(t, target, "page_out")
+	facts := do(t, target, "map_touched")
+	mustTell(t, balanced(t, s), target.PID(), facts)
+	facts = do(t, target, "page_out")
 	got := balanced(t, s)
 	mustTell(t, got, target.PID(), facts)
 	want := kilobytes(t, fmt.Sprintf("/proc/%d/status", target.PID()))["VmSwap"]

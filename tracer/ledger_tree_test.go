@@ -135,5 +135,6 @@ func TestMemoryThatTwoProgramsShareCountsOnceForTheTree(t *testing.T) {
 	t.Cleanup(func() { os.Remove(path) })
 	do(t, parent, "share_file "+path)
 	do(t, parent, "child share_file "+path)
-	sharedOnce(t, balanced(t, s), filepath.Base(path), parent.PID(), child)
+	// Numbers in the name are left out: loaders make thousands of such files.
+	sharedOnce(t, balanced(t, s), "allocscope-test-*", parent.PID(), child)
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -94,6 +95,8 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 	if t.occupancy == nil || maps == nil {
 		return
 	}
+	t.occupancy.forget(residency.SpansOf(t.released))
+	t.released = t.released[:0]
 	k := &t.session.looker
 	found := k.look(t.occupancy, maps, t.space.Intervals())
 	if found == nil {

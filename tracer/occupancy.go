@@ -132,11 +132,16 @@ func (o *occupancy) remember(scan *scan, intervals []mapping.Interval, alone boo
 			mapped = append(mapped, residency.Span{Start: i.Start, End: i.End})
 		}
 	}
-	gone := scan.looked.Without(private).Or(mapped)
-	o.old, o.inherited = o.old.Without(gone), o.inherited.Without(gone)
+	o.forget(scan.looked.Without(private))
+	o.forget(residency.SpansOf(mapped))
 	if alone { // what was shared is the process's own by now, without a copy
 		o.inherited = nil
 	}
+}
+
+// forget takes in that memory has been given back, whatever is there by now.
+func (o *occupancy) forget(gone residency.Spans) {
+	o.old, o.inherited = o.old.Without(gone), o.inherited.Without(gone)
 }
 
 // memory is what region looks into: pages that are in memory alone.

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 )
 
 // errExecuted ends a target whose process has executed another program: what was traced is gone with its memory.
@@ -35,6 +36,8 @@ type target struct {
 	from      time.Duration // when counting began, since the start of the trace
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
+	// released by madvise since the pages were looked at last
+	released []residency.Span
 	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
 
 	image   process.Image  // the program that was found at first

@@ -36,17 +36,17 @@ type ledger struct {
 	heaps  []residency.Heap
 	heapAt map[string]int // index into heaps by name
 	// what touched memory has no better holder than those who touched it first
-	touched  map[place]*touches
-	metadata estimate
+	touched map[place]*touches
+	living  map[uint64]*living // by stack
+	headers living             // the allocator's own, of them
 	// parentCounts: the parent is in the same snapshot, so that what is shared with it is counted there.
 	parentCounts bool
 }
 
-type estimate struct{ bytes, variance float64 }
-
 func newLedger(l *look, pid int, t *target, to holdings, files countedFiles) *ledger {
 	return &ledger{
 		look: l, to: to, pid: pid, target: t, files: files, heapAt: make(map[string]int), touched: make(map[place]*touches),
+		living: make(map[uint64]*living),
 	}
 }
 
@@ -78,6 +78,7 @@ func (l *ledger) fill(objects []object, faults []fault) {
 			l.addArea(a)
 		}
 	}
+	l.addLiving()
 	l.addRest()
 	l.addTouched(faults)
 	if l.status.RSS != growth.Unknown {
@@ -109,21 +110,53 @@ func (l *ledger) addObjects(objects []object) {
 func (l *ledger) addObject(a *area, o object) {
 	own := l.runs.In(o.address, o.address+o.size)
 	start, end := o.chunk(a.Class)
-	known := l.heapOf(a)
 	chunk := l.runs.In(start, end)
+	heap := l.heapOf(a)
 	weight := o.weight * a.factor
+	by := l.living[o.stack]
+	if by == nil {
+		by = &living{}
+		l.living[o.stack] = by
+	}
+	by.swapped += float64(own.Swapped) * weight
 	for tag := range chunk.Resident {
-		known.Known[tag] += round(float64(chunk.Resident[tag]) * weight)
+		known := float64(chunk.Resident[tag]) * weight
+		heap.Known[tag] += round(known)
+		heap.Variance += known * max(0, known-float64(chunk.Resident[tag]))
+		by.add(residency.Tag(tag), float64(own.Resident[tag]), weight)
+		l.headers.add(residency.Tag(tag), float64(chunk.Resident[tag]-own.Resident[tag]), weight)
 	}
-	resident := own.InMemory()
-	bytes := float64(resident) * weight
-	variance := bytes * max(0, bytes-float64(resident))
-	known.Variance += variance
-	l.hold(l.target.stacks.get(o.stack), growth.KindHeap, round(bytes), round(float64(own.Swapped)*weight), variance)
-	if header := float64(chunk.InMemory() - resident); header > 0 {
-		l.metadata.bytes += header * weight
-		l.metadata.variance += header * header * weight * max(0, weight-1)
+}
+
+// living is an estimate of what objects that are alive have in memory.
+type living struct {
+	bytes             [residency.Tags]float64
+	variance, swapped float64
+}
+
+// add adds so many objects of a size.
+func (e *living) add(tag residency.Tag, size, objects float64) {
+	bytes := size * objects
+	e.bytes[tag] += bytes
+	e.variance += bytes * max(0, bytes-size)
+}
+
+// scaled is all bytes, those of each tag multiplied by its factor.
+func (e *living) scaled(factors [residency.Tags]float64) int64 {
+	var sum float64
+	for tag, bytes := range e.bytes {
+		sum += bytes * factors[tag]
 	}
+	return round(sum)
+}
+
+// addLiving adds what living objects hold. Estimates that exceed what there is, of all heaps together, are scaled down to it.
+func (l *ledger) addLiving() {
+	factors := residency.Fit(l.heaps)
+	for stack, of := range l.living {
+		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), round(of.swapped), of.variance)
+	}
+	l.name(growth.KindMetadata, l.headers.scaled(factors), 0, l.headers.variance, rootMetadata)
 }
 
 // chunk is the memory that the allocator has taken for an object: of the C library with a header of 8 bytes, rounded up to 16
@@ -181,7 +214,6 @@ func (l *ledger) addHeap(a *area) {
 
 // addRest adds what the allocator keeps, and what it kept when the trace began.
 func (l *ledger) addRest() {
-	l.name(growth.KindMetadata, round(l.metadata.bytes), 0, l.metadata.variance, rootMetadata)
 	kind, root := growth.KindRetained, rootRetained
 	if l.target == nil || !l.target.heap.Attached {
 		kind, root = growth.KindHeap, rootNoHolder

@@ -31,3 +31,19 @@ func Rest(heaps []Heap, tag Tag) []int64 {
 	}
 	return rests
 }
+
+// Fit gives for each tag the factor, at most 1, by which what is known of all heaps together fits into what is resident.
+func Fit(heaps []Heap) (factors [Tags]float64) {
+	for tag := range factors {
+		var resident, known int64
+		for _, h := range heaps {
+			resident += h.Resident[tag]
+			known += h.Known[tag]
+		}
+		factors[tag] = 1
+		if known > resident {
+			factors[tag] = float64(resident) / float64(known)
+		}
+	}
+	return factors
+}

@@ -54,3 +54,15 @@ func TestRestsSumToWhatAllHeapsHaveTogether(t *testing.T) {
 		}
 	}
 }
+
+func TestWhatIsKnownIsMadeToFitIntoWhatIsResident(t *testing.T) {
+	got := Fit([]Heap{heapOf(100, 140), heapOf(100, 110)})
+	want := [Tags]float64{1, 1, 1, 1}
+	want[Fresh] = 0.8
+	if got != want {
+		t.Errorf("factors %v, want %v", got, want)
+	}
+	if got := Fit([]Heap{heapOf(100, 140), heapOf(100, 20)}); got[Fresh] != 1 {
+		t.Errorf("factor %v of what fits, want 1", got[Fresh])
+	}
+}

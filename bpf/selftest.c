@@ -42,25 +42,4 @@ int run_size_class(struct arithmetic *ctx)
 	return 0;
 }
 
-/* Stacks of page faults, which no source takes yet. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 1024);
-	__type(key, __u64); /* stack ID */
-	__type(value, __u32);
-} fault_stacks SEC(".maps");
-
-SEC("tracepoint")
-int on_page_fault(void *ctx)
-{
-	__u32 tgid = current_tgid();
-	__u64 id;
-
-	if (!is_traced(tgid))
-		return 0;
-	id = capture_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid);
-	bpf_map_update_elem(&fault_stacks, &id, &tgid, BPF_ANY);
-	return 0;
-}
-
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

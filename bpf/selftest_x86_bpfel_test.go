@@ -27,7 +27,6 @@ const (
 	selftestMapAsked           = "asked"
 	selftestMapCodes           = "codes"
 	selftestMapCounters        = "counters"
-	selftestMapFaultStacks     = "fault_stacks"
 	selftestMapFoundCodes      = "found_codes"
 	selftestMapFoundRules      = "found_rules"
 	selftestMapLive            = "live"
@@ -46,7 +45,6 @@ const (
 	selftestProgHeapOnEntry    = "heap_on_entry"
 	selftestProgHeapOnReturn   = "heap_on_return"
 	selftestProgHeapSession    = "heap_session"
-	selftestProgOnPageFault    = "on_page_fault"
 	selftestProgRunDraw        = "run_draw"
 	selftestProgRunNegativeLog = "run_negative_log"
 	selftestProgRunProduct     = "run_product"
@@ -103,7 +101,6 @@ type selftestProgramSpecs struct {
 	HeapOnEntry    *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn   *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession    *ebpf.ProgramSpec `ebpf:"heap_session"`
-	OnPageFault    *ebpf.ProgramSpec `ebpf:"on_page_fault"`
 	RunDraw        *ebpf.ProgramSpec `ebpf:"run_draw"`
 	RunNegativeLog *ebpf.ProgramSpec `ebpf:"run_negative_log"`
 	RunProduct     *ebpf.ProgramSpec `ebpf:"run_product"`
@@ -117,7 +114,6 @@ type selftestMapSpecs struct {
 	Asked        *ebpf.MapSpec `ebpf:"asked"`
 	Codes        *ebpf.MapSpec `ebpf:"codes"`
 	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	FaultStacks  *ebpf.MapSpec `ebpf:"fault_stacks"`
 	FoundCodes   *ebpf.MapSpec `ebpf:"found_codes"`
 	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
 	Live         *ebpf.MapSpec `ebpf:"live"`
@@ -169,7 +165,6 @@ type selftestMaps struct {
 	Asked        *ebpf.Map `ebpf:"asked"`
 	Codes        *ebpf.Map `ebpf:"codes"`
 	Counters     *ebpf.Map `ebpf:"counters"`
-	FaultStacks  *ebpf.Map `ebpf:"fault_stacks"`
 	FoundCodes   *ebpf.Map `ebpf:"found_codes"`
 	FoundRules   *ebpf.Map `ebpf:"found_rules"`
 	Live         *ebpf.Map `ebpf:"live"`
@@ -192,7 +187,6 @@ func (m *selftestMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
-		m.FaultStacks,
 		m.FoundCodes,
 		m.FoundRules,
 		m.Live,
@@ -229,7 +223,6 @@ type selftestPrograms struct {
 	HeapOnEntry    *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn   *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession    *ebpf.Program `ebpf:"heap_session"`
-	OnPageFault    *ebpf.Program `ebpf:"on_page_fault"`
 	RunDraw        *ebpf.Program `ebpf:"run_draw"`
 	RunNegativeLog *ebpf.Program `ebpf:"run_negative_log"`
 	RunProduct     *ebpf.Program `ebpf:"run_product"`
@@ -241,7 +234,6 @@ func (p *selftestPrograms) Close() error {
 		p.HeapOnEntry,
 		p.HeapOnReturn,
 		p.HeapSession,
-		p.OnPageFault,
 		p.RunDraw,
 		p.RunNegativeLog,
 		p.RunProduct,

@@ -120,7 +120,8 @@ const (
 
 // RSS is the resident memory of the process, shared pages counted whole.
 type RSS struct {
-	// StartBytes, BoundaryBytes and EndBytes at the start of the trace, at BoundaryS, and at its end.
+	// StartBytes at the start of the trace. BoundaryBytes and EndBytes at BoundaryS and at the end are those of Residents, whose
+	// difference the rows of the ledger sum to.
 	StartBytes    *int64 `json:"start_bytes,omitempty"`
 	BoundaryBytes *int64 `json:"boundary_bytes,omitempty"`
 	EndBytes      *int64 `json:"end_bytes,omitempty"`

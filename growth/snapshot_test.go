@@ -90,7 +90,7 @@ func TestTheUnknownStacksOfTwoProcessesAreKeptApart(t *testing.T) {
 func TestGrowthIsSortedByBytesThenByStackThenByKind(t *testing.T) {
 	end := []Holding{
 		held(third, KindHeap, 1, 50, 1, 50), held(second, KindMmap, 1, 70, 1, 70), held(second, KindHeap, 1, 70, 1, 70),
-		held(first, KindHeap, 1, 70, 1, 70), held(first, KindHeap, 1, 900, 1, 900),
+		held(first, KindHeap, 1, 70, 1, 70), held(first, KindFile, 1, 900, 1, 900),
 	}
 	start := []Holding{held(third, KindShmem, 1, 5000, 1, 5000)}
 	want := []Holding{end[4], end[3], end[2], end[1], end[0], held(third, KindShmem, -1, -5000, -1, -5000)}

@@ -1,7 +1,7 @@
 """A training job in small, whose memory does what it is told. Every second of it stands for a minute.
 
 usage: job.py [warmup=SECONDS] [fill=MIB] [leak=KIB] [spike=MIB] [every=SECONDS] [workers=N] [children=N] [steps=N]
-              [epoch=SECONDS] [until=SECONDS]
+              [epoch=SECONDS] [until=SECONDS] [wait=1]
 
 warmup, fill   a first pass over the data keeps fill MiB within so many seconds
 leak           KiB that are kept in each step
@@ -11,6 +11,7 @@ children       processes that are forked one a step, allocate, and soon exit; it
 steps          steps a second (20)
 epoch          prints "allocscope: epoch" that often
 until          exits by itself after so long
+wait           begins when it reads a line
 
 It says "ready" once its workers run, and goes on until its input is closed.
 """
@@ -76,8 +77,10 @@ def start_child(step):
 
 def main():
     start_workers()
-    threading.Thread(target=lambda: (sys.stdin.read(), os.killpg(0, 9)), daemon=True).start()
     print("ready", flush=True)
+    if settings.get("wait"):
+        sys.stdin.readline()
+    threading.Thread(target=lambda: (sys.stdin.read(), os.killpg(0, 9)), daemon=True).start()
     began = time.monotonic()
     pause, warmup = 1 / settings.get("steps", 20), settings.get("warmup", 0)
     validated = epoch = step = 0

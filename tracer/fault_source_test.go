@@ -55,7 +55,7 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 			t.Fatal(err)
 		}
 	}
-	program = tracertest.Build(t, "faults.c")
+	program = tracertest.Build(t, "faults.c", "-fomit-frame-pointer")
 	target = tracertest.Start(t, program, path)
 	if _, err := fmt.Sscanf(strings.Join(target.Await("ready"), "\n"), "child %d", &child); err != nil {
 		t.Fatal(err)
@@ -129,8 +129,9 @@ func mustFault(t *testing.T, s *tracer.Session, program string, faults []tracer.
 		}
 		found[want.function]++
 		stack := s.Stack(f.Stack)
-		if got := caller(stack, program); got != want.function || stack.Truncated != "" {
-			t.Errorf("the fault at %#x is that of %s, which %q cuts, want %s", f.Page, got, stack.Truncated, want.function)
+		names := functions(stack)
+		if got := caller(stack, program); got != want.function || stack.Truncated != "" || names[len(names)-1] != "_start" {
+			t.Errorf("the fault at %#x is that of %q, which %q cuts, want %s", f.Page, names, stack.Truncated, want.function)
 		}
 		if f.Copied != want.copied || f.Stands != 1 || f.Page%faultPage != 0 {
 			t.Errorf("%s: %+v, want that of one page, copied: %t", want.function, f, want.copied)

@@ -260,7 +260,7 @@ func (l *ledger) countFile(a *area) (shared int64) {
 	var spans []residency.Span
 	for _, run := range l.runs.Between(a.Region.Start, a.Region.End) {
 		if run.File && !run.Swapped {
-			offset := a.Region.Offset - a.Region.Start
+			offset := a.Offset - a.Region.Start
 			spans = append(spans, residency.Span{Start: run.Start + offset, End: run.End + offset})
 		}
 	}

@@ -4,36 +4,14 @@ package tracer_test
 
 import (
 	"fmt"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// addSwap makes room for what the test swaps out. Where there can be none, nothing is swapped out, and that has to show.
-func addSwap(t *testing.T) {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "swap")
-	if err := os.WriteFile(path, make([]byte, 64<<20), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	for _, command := range []string{"mkswap", "swapon"} {
-		if out, err := exec.Command(command, path).CombinedOutput(); err != nil {
-			t.Logf("no swap here: %s: %v: %s", command, err, out)
-			return
-		}
-	}
-	t.Cleanup(func() {
-		if out, err := exec.Command("swapoff", path).CombinedOutput(); err != nil {
-			t.Errorf("swapoff: %v: %s", err, out)
-		}
-	})
-}
-
 func TestWhatIsSwappedOutIsNotResidentAndHasItsHolder(t *testing.T) {
-	addSwap(t)
+	tracertest.Swap(t)
 	target := startLedger(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts := do(t, target, "map_touched")

@@ -35,6 +35,7 @@ func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects map[uin
 	for _, m := range members {
 		pid := uint32(m.Process.PID)
 		if t := s.target(pid); t != nil && t.err() == nil {
+			s.looker.drop(m.Process.PID) // as another it was looked at before it was traced
 			t.addTo(snapshot, held, m.Facts, objects[pid], faults[pid])
 			continue
 		}
@@ -69,14 +70,21 @@ func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []mapping.
 	return found
 }
 
-// end lets go of members that have exited or are traced by now.
+// end lets go of members that have exited.
 func (k *looker) end(members []*tree.Member) {
 	k.budget.learn(k.resident, k.cost)
 	for pid, o := range k.others {
 		if !slices.ContainsFunc(members, func(m *tree.Member) bool { return m.Process == o.process }) {
-			_ = o.close() // it was only read
-			delete(k.others, pid)
+			k.drop(pid)
 		}
+	}
+}
+
+// drop forgets what is known of a process that is not traced.
+func (k *looker) drop(pid int) {
+	if o := k.others[pid]; o != nil {
+		_ = o.close() // it was only read
+		delete(k.others, pid)
 	}
 }
 
@@ -123,9 +131,7 @@ func (s *Session) addOther(snapshot *growth.Snapshot, to holdings, m *tree.Membe
 		if o, err = newOccupancy(m.Process, maps, s.occupancyOf(m.Facts.Parent)); err != nil {
 			return
 		}
-		if old := k.others[m.Process.PID]; old != nil {
-			_ = old.close()
-		}
+		k.drop(m.Process.PID)
 		k.others[m.Process.PID] = o
 	}
 	found := k.look(o, maps, nil)

@@ -4,11 +4,14 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"path/filepath"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -17,7 +20,7 @@ func fastTrace(t *testing.T, pid int, pace float64, duration time.Duration) trac
 	t.Helper()
 	return traceFlags{
 		pid: pid, duration: durationValue(duration), interval: 64 << 10, maxLive: 1 << 16, native: nativeOutside,
-		output: newFolder(t), pace: pace,
+		sources: tracer.SourceNames(), output: newFolder(t), pace: pace,
 	}
 }
 
@@ -31,18 +34,36 @@ func judgeUntil(ctx context.Context, t *testing.T, flags traceFlags) (verdictOn,
 	command.SetErr(&stderr)
 	command.SetContext(ctx)
 	err := runTrace(command, flags)
-	t.Logf("%s\n%s", stderr.String(), stdout.String())
+	t.Logf("%v\n%s\n%s", err, stderr.String(), stdout.String())
 	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
 		readProfile(t, flags.output, name)
 	}
 	return verdictOn{readSummary(t, flags.output), flags.output, stdout.String()}, err
 }
 
+// beginWith tells a job that waits to begin once a trace has taken its first snapshot. The caller ends the waiting.
+func beginWith(t *testing.T, job *tracertest.Target, flags traceFlags) (end func()) {
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+	waiting.Go(func() {
+		for !exists(filepath.Join(flags.output, export.SnapshotFile(0))) && ctx.Err() == nil {
+			time.Sleep(2 * time.Millisecond)
+		}
+		job.Say("begin")
+	})
+	return func() {
+		cancel()
+		waiting.Wait()
+	}
+}
+
 // mustFailOn traces a job with --fail-on and wants a class, which is a failure or not.
 func mustFailOn(t *testing.T, job []string, pace float64, duration time.Duration, on failOnValue, class growth.Class, fails bool) {
 	t.Helper()
-	flags := fastTrace(t, startJob(t, job...).PID(), pace, duration)
+	target := startJob(t, append(job, "wait=1")...)
+	flags := fastTrace(t, target.PID(), pace, duration)
 	flags.failOn = on
+	defer beginWith(t, target, flags)()
 	v, err := judgeUntil(t.Context(), t, flags)
 	v.mustBe(t, class)
 	var wanted *finding
@@ -63,7 +84,7 @@ func TestWhatMayBeALeakFailsATraceThatIsToFailOnThatAndNoOther(t *testing.T) {
 	for on, fails := range map[failOnValue]bool{"suspected": true, "leak": false} {
 		t.Run(string(on), func(t *testing.T) {
 			t.Parallel()
-			mustFailOn(t, []string{"warmup=3", filling, steps, leak}, 60, 11*time.Second, on, growth.ClassSuspected, fails)
+			mustFailOn(t, []string{"warmup=2", filling, steps, leak}, 60, 11*time.Second, on, growth.ClassSuspected, fails)
 		})
 	}
 }

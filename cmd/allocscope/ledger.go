@@ -11,9 +11,8 @@ import (
 // rowsOfAKind are kept in the summary's ledger, for each process and kind.
 const rowsOfAKind = 20
 
-// account puts into the summary where the resident memory is, and what that advises.
+// account puts into the summary where the resident memory is at the ends of a span, and what that advises.
 func (r *recorder) account(s *export.Summary, span span) {
-	span = r.lookedAt(s.Process.PID, span)
 	rows := growth.Ledger(span.start, span.end)
 	s.Ledger = export.LedgerOf(rows, rowsOfAKind)
 	s.Residents = export.ResidentsOf(span.start.Residents, span.end.Residents)
@@ -25,18 +24,18 @@ func (r *recorder) account(s *export.Summary, span span) {
 
 // lookedAt moves the ends of a span to where the pages of a process were looked at: from before its first snapshot to the
 // first, from after its death to the last of its life.
-func (r *recorder) lookedAt(pid int, s span) span {
+func (r *recorder) lookedAt(track *growth.Track, s span) span {
+	pid := r.processOf(track).PID
 	looked := func(s *growth.Snapshot) bool {
 		return slices.ContainsFunc(s.Residents, func(p growth.Resident) bool { return p.PID == pid })
 	}
-	for _, snapshot := range r.snapshots {
-		if looked(snapshot.Snapshot) && !looked(s.start) {
-			s.start = snapshot.Snapshot
+	own := slices.DeleteFunc(r.snapshotsOf(track), func(s *growth.Snapshot) bool { return !looked(s) })
+	if n := len(own); n > 0 {
+		if !looked(s.start) {
+			s.start = own[0]
 		}
-	}
-	for _, snapshot := range slices.Backward(r.snapshots) {
-		if looked(snapshot.Snapshot) && !looked(s.end) {
-			s.end = snapshot.Snapshot
+		if !looked(s.end) {
+			s.end = own[n-1]
 		}
 	}
 	return s

@@ -137,32 +137,33 @@ func TestWithoutALedgerNothingIsSaidOfIt(t *testing.T) {
 // The ends of the ledger are snapshots in which the pages of the process were looked at.
 func TestTheLedgerBeginsAndEndsWhereThePagesWereLookedAt(t *testing.T) {
 	at := func(second int, pids ...int) numbered {
-		s := &growth.Snapshot{Elapsed: time.Duration(second) * time.Second}
+		s := &growth.Snapshot{Elapsed: time.Duration(second) * time.Second, Alive: pids}
 		for _, pid := range pids {
 			s.Residents = append(s.Residents, growth.Resident{PID: pid})
 		}
 		return numbered{Snapshot: s}
 	}
-	r := &recorder{snapshots: []numbered{at(1, 7), at(2, 7, 42), at(3, 42), at(4, 42), at(5, 7)}}
+	r := &recorder{snapshots: []numbered{at(0, 42), at(1, 7), at(2, 7, 42), at(3, 42), at(4, 42), at(5, 7)}}
+	track := &growth.Track{Member: growth.Member{Process: growth.Process{PID: 42}, From: time.Second / 2}} // before, another program
 	nothing := &growth.Snapshot{}
 	for name, c := range map[string]struct {
 		span     span
 		from, to int
 	}{
-		"both were":               {span{r.snapshots[2].Snapshot, r.snapshots[3].Snapshot}, 3, 4},
-		"before the first":        {span{nothing, r.snapshots[3].Snapshot}, 2, 4},
-		"of another process":      {span{r.snapshots[0].Snapshot, r.snapshots[3].Snapshot}, 2, 4},
-		"after its death":         {span{r.snapshots[2].Snapshot, nothing}, 3, 4},
+		"both were":               {span{r.snapshots[3].Snapshot, r.snapshots[4].Snapshot}, 3, 4},
+		"before the first":        {span{nothing, r.snapshots[4].Snapshot}, 2, 4},
+		"of another process":      {span{r.snapshots[1].Snapshot, r.snapshots[4].Snapshot}, 2, 4},
+		"after its death":         {span{r.snapshots[3].Snapshot, nothing}, 3, 4},
 		"neither":                 {span{nothing, nothing}, 2, 4},
-		"while another lives on":  {span{r.snapshots[1].Snapshot, r.snapshots[4].Snapshot}, 2, 4},
-		"one snapshot is no span": {span{r.snapshots[1].Snapshot, r.snapshots[1].Snapshot}, 2, 2},
+		"while another lives on":  {span{r.snapshots[2].Snapshot, r.snapshots[5].Snapshot}, 2, 4},
+		"one snapshot is no span": {span{r.snapshots[2].Snapshot, r.snapshots[2].Snapshot}, 2, 2},
 	} {
-		got := r.lookedAt(42, c.span)
+		got := r.lookedAt(track, c.span)
 		if got.start.Elapsed != time.Duration(c.from)*time.Second || got.end.Elapsed != time.Duration(c.to)*time.Second {
 			t.Errorf("%s: from %s to %s, want %d s to %d s", name, got.start.Elapsed, got.end.Elapsed, c.from, c.to)
 		}
 	}
-	if got := r.lookedAt(99, span{nothing, nothing}); got != (span{nothing, nothing}) {
+	if got := r.lookedAt(&growth.Track{}, span{nothing, nothing}); got != (span{nothing, nothing}) {
 		t.Errorf("of nobody: %+v", got)
 	}
 }

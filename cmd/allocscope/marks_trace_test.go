@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -139,8 +140,10 @@ func TestTheMarkOfTheFirstEpochTellsALeakFromAWarmUp(t *testing.T) {
 			appendTo(t, flags.marks, "allocscope: epoch from before\n")
 			var printing sync.WaitGroup
 			defer printing.Wait()
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel() // however the trace ends
 			if c.epoch != 0 {
-				printing.Go(func() { markEpoch(t, flags, c.epoch) })
+				printing.Go(func() { markEpoch(ctx, t, flags, c.epoch) })
 			}
 			v, err := judgeUntil(t.Context(), t, flags)
 			if err != nil {
@@ -152,8 +155,8 @@ func TestTheMarkOfTheFirstEpochTellsALeakFromAWarmUp(t *testing.T) {
 }
 
 // markEpoch prints the mark of an epoch so long after the beginning of a trace.
-func markEpoch(t *testing.T, flags traceFlags, after time.Duration) {
-	for !exists(filepath.Join(flags.output, export.SnapshotFile(0))) && t.Context().Err() == nil {
+func markEpoch(ctx context.Context, t *testing.T, flags traceFlags, after time.Duration) {
+	for !exists(filepath.Join(flags.output, export.SnapshotFile(0))) && ctx.Err() == nil {
 		time.Sleep(2 * time.Millisecond)
 	}
 	time.Sleep(after)

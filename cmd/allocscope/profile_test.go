@@ -136,7 +136,7 @@ func readFile(t *testing.T, folder, name string) string {
 	return string(data)
 }
 
-// readSummary decodes summary.json, in which nothing may stand that is not declared.
+// readSummary decodes summary.json, in which nothing may stand that is not declared, and whose ledger must balance.
 func readSummary(t *testing.T, folder string) export.Summary {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(readFile(t, folder, export.SummaryFile)))
@@ -148,6 +148,7 @@ func readSummary(t *testing.T, folder string) export.Summary {
 	if decoder.More() {
 		t.Errorf("%s holds more than one value", export.SummaryFile)
 	}
+	mustBalance(t, &s)
 	return s
 }
 

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bytes"
 	"fmt"
 	"os"
 	"slices"
@@ -35,22 +34,11 @@ type verdictOn struct {
 // judgeJob traces a process for so many minutes of its life.
 func judgeJob(t *testing.T, pid, minutes int) verdictOn {
 	t.Helper()
-	tracertest.NeedsRoot(t)
-	folder := newFolder(t)
-	command := newTraceCommand()
-	var stdout, stderr bytes.Buffer
-	command.SetOut(&stdout)
-	command.SetErr(&stderr)
-	command.SetContext(t.Context())
-	flags := traceFlags{
-		pid: pid, duration: durationValue(time.Duration(minutes) * minute), interval: 64 << 10, maxLive: 1 << 18, native: nativeOutside,
-		output: folder, pace: time.Minute.Seconds() / minute.Seconds(),
+	v, err := judgeUntil(t.Context(), t, fastTrace(t, pid, time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute))
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := runTrace(command, flags); err != nil {
-		t.Fatalf("%v\n%s", err, stderr.String())
-	}
-	t.Logf("%s\n%s", stderr.String(), stdout.String())
-	return verdictOn{readSummary(t, folder), folder, stdout.String()}
+	return v
 }
 
 func (v verdictOn) mustBe(t *testing.T, class growth.Class) {
@@ -142,7 +130,13 @@ func TestALeakUnderAWarmUpIsFoundWithItsLine(t *testing.T) {
 
 func TestALeakThatHasNotBeenWatchedForLongIsSuspected(t *testing.T) {
 	t.Parallel()
-	v := judgeJob(t, startJob(t, "warmup=3", filling, steps, leak).PID(), 11)
+	job := startJob(t, "wait=1", "warmup=2", filling, steps, leak)
+	flags := fastTrace(t, job.PID(), time.Minute.Seconds()/minute.Seconds(), 11*minute)
+	defer beginWith(t, job, flags)()
+	v, err := judgeUntil(t.Context(), t, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
 	v.mustBe(t, growth.ClassSuspected)
 	v.mustBlame(t)
 }

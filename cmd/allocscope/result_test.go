@@ -1,6 +1,7 @@
 package main
 
 import (
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -122,7 +123,13 @@ func checkPprof(t *testing.T, h *happyTrace) {
 	if rows := pprofTop(t, "-unit=B", "-sample_index=inuse_space", grown); !strings.HasPrefix(rows[0], "65536000B 65536000B leak_here") {
 		t.Errorf("go tool pprof -top -sample_index=inuse_space growth.pb.gz:\n%s", strings.Join(rows, "\n"))
 	}
-	for _, index := range []string{"inuse_space", "alloc_space", "alloc_objects"} {
+	s := readSummary(t, h.folder)
+	rss, resident := *s.RSS.EndBytes-*s.RSS.BoundaryBytes, int64(0)
+	rows := pprofTop(t, "-unit=B", grown) // of each object the beginning is touched, and the allocator's header
+	if n, err := fmt.Sscanf(rows[0], "%dB %dB leak_here", &resident, new(int64)); n != 2 || err != nil || resident > rss || float64(resident) < 0.98*float64(rss) {
+		t.Errorf("RSS grew by %d bytes; go tool pprof -top growth.pb.gz:\n%s", rss, strings.Join(rows, "\n"))
+	}
+	for _, index := range []string{"resident_space", "inuse_space", "alloc_space", "alloc_objects"} {
 		got := pprofTop(t, "-unit=B", "-sample_index="+index, grown)
 		want := pprofTop(t, "-unit=B", "-sample_index="+index, "-diff_base="+warmup, plateau)
 		if slices.Sort(got); len(got) == 0 {
@@ -192,9 +199,20 @@ func checkSummary(t *testing.T, h *happyTrace) {
 	if _, bytes := total(readProfile(t, h.folder, export.PlateauFile), growth.KindHeap); s.Live.Bytes[growth.KindHeap] != bytes {
 		t.Errorf("%d bytes live, %d in plateau.pb.gz", s.Live.Bytes[growth.KindHeap], bytes)
 	}
-	timeline := readTimeline(t, h.folder)
-	if first, last := timeline[0].RSS, timeline[len(timeline)-1].RSS; *s.RSS.StartBytes != first || *s.RSS.EndBytes != last {
-		t.Errorf("RSS from %d to %d; in the timeline from %d to %d", *s.RSS.StartBytes, *s.RSS.EndBytes, first, last)
+	if first := readTimeline(t, h.folder)[0].RSS; *s.RSS.StartBytes != first {
+		t.Errorf("RSS of %d bytes at the start; in the timeline %d", *s.RSS.StartBytes, first)
+	}
+	if len(s.Residents) != 1 || !s.Residents[0].Traced || !s.Residents[0].HeapTraced {
+		t.Errorf("residents %+v, want the target alone", s.Residents)
+	}
+	boundary, end := *s.RSS.BoundaryBytes, *s.RSS.EndBytes
+	for file, want := range map[string]int64{export.WarmupFile: boundary, export.PlateauFile: end, export.GrowthFile: end - boundary} {
+		if got := residentSpace(t, readProfile(t, h.folder, file), h.target.PID()); got != want {
+			t.Errorf("resident_space of %s is %d, the summary's RSS %d", file, got, want)
+		}
+	}
+	if end < h.rssAfter-rssSlack || end > h.rssAfter+rssSlack {
+		t.Errorf("RSS of %d bytes at the end; the kernel said %d", end, h.rssAfter)
 	}
 	for what, name := range s.Files {
 		if !exists(filepath.Join(h.folder, name)) {

@@ -18,12 +18,13 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		return nil, err
 	}
 	boundary := export.Seconds(span.start.Elapsed)
+	looked := r.lookedAt(found.track, span)
 	s := &export.Summary{
 		Version: versionText(), CommandLine: os.Args, Started: r.began, DurationS: export.Seconds(r.session.Elapsed()), Ended: ended,
 		Verdict: export.VerdictOf(found.Verdict, export.AxisSeconds),
 		Process: r.processOf(found.track), Processes: r.processes(all), Groups: r.groups(),
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: r.session.Options.Interval,
-		BoundaryS: &boundary, RSS: sizesOf(found.track, span), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
+		BoundaryS: &boundary, RSS: sizesOf(found.track, looked), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
 		Accumulating: export.Accumulating(grown, span.elapsed(), topStacks), Released: export.Releases(span.end.Releases, topStacks),
 		Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
 		Files: map[string]string{
@@ -43,7 +44,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 	for _, l := range losses {
 		s.Losses = append(s.Losses, export.Loss(l))
 	}
-	r.account(s, span)
+	r.account(s, looked)
 	s.Sources = r.sources()
 	s.Warnings = r.warnings(s)
 	return s, nil
@@ -121,17 +122,28 @@ func (r *recorder) groups() []export.Group {
 	return groups
 }
 
-// sizesOf is the resident memory of a process at the start, the boundary and the end.
-func sizesOf(track *growth.Track, span span) export.RSS {
+// sizesOf is the resident memory of a process: at the start by its timeline, at the boundary and the end by the snapshots, as
+// in the ledger. Where no snapshot has it, the timeline tells.
+func sizesOf(track *growth.Track, looked span) export.RSS {
 	if track == nil {
 		return export.RSS{}
 	}
-	start, boundary, end := track.Timeline.RSSAt(0), track.Timeline.RSSAt(span.start.Elapsed), track.Timeline.RSSAt(track.Last)
-	rss := export.RSS{StartBytes: export.Known(start), BoundaryBytes: export.Known(boundary), EndBytes: export.Known(end)}
-	if end != growth.Unknown {
-		rss.GrowthBytesPerMin = export.BytesPerMin(end-boundary, track.Last-span.start.Elapsed)
+	boundary, end := rssIn(looked.start, track), rssIn(looked.end, track)
+	rss := export.RSS{StartBytes: export.Known(track.Timeline.RSSAt(0)), BoundaryBytes: export.Known(boundary), EndBytes: export.Known(end)}
+	if boundary != growth.Unknown && end != growth.Unknown {
+		rss.GrowthBytesPerMin = export.BytesPerMin(end-boundary, looked.elapsed())
 	}
 	return rss
+}
+
+// rssIn is the RSS of a process at a snapshot.
+func rssIn(s *growth.Snapshot, track *growth.Track) int64 {
+	for _, p := range s.Residents {
+		if p.PID == track.PID && p.RSS != growth.Unknown {
+			return p.RSS
+		}
+	}
+	return track.Timeline.RSSAt(s.Elapsed)
 }
 
 // stepsOf are the steps since the boundary; nil where none were seen.

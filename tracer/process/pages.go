@@ -83,26 +83,13 @@ func (g *Pages) Scans() bool { return g.scan }
 //
 // Without PAGEMAP_SCAN (Linux 6.7) all of the page map is read, and more than 64 GiB give ErrTooLarge.
 func (g *Pages) Runs(to []PageRun, start, end uint64) ([]PageRun, error) {
-	err := g.walk(start, end, inPageTables|pageIsFile, collect(&to, start, end))
-	return to, err
+	return g.walk(to, start, end, inPageTables|pageIsFile)
 }
 
 // AnonymousRuns is Runs at a fifth of its price, for memory of which the mapping tells whether it is of a file: File is false
 // throughout. Nothing of a private anonymous mapping is of a file, and all of a shared one is.
 func (g *Pages) AnonymousRuns(to []PageRun, start, end uint64) ([]PageRun, error) {
-	err := g.walk(start, end, inPageTables, collect(&to, start, end))
-	return to, err
-}
-
-// Touched is how many bytes of the pages between start and end, taken whole, are in memory or swapped out; see Runs for
-// what counts.
-func (g *Pages) Touched(start, end uint64) (uint64, error) {
-	var bytes uint64
-	err := g.walk(start, end, inPageTables, func(r PageRun) error {
-		bytes += r.Len()
-		return nil
-	})
-	return bytes, err
+	return g.walk(to, start, end, inPageTables)
 }
 
 // collect appends the part of runs that lies between start and end.
@@ -121,22 +108,22 @@ func collect(to *[]PageRun, start, end uint64) func(PageRun) error {
 	}
 }
 
-// walk gives the runs of the pages between start and end, taken whole, alike in the categories.
-func (g *Pages) walk(start, end, categories uint64, each func(PageRun) error) error {
-	start, end = g.whole(start, end)
-	j, of := joiner{each: each}, runOf
+// walk appends the runs of the pages between start and end, alike in the categories.
+func (g *Pages) walk(to []PageRun, start, end, categories uint64) ([]PageRun, error) {
+	first, last := g.whole(start, end)
+	j, of := joiner{each: collect(&to, start, end)}, runOf
 	if categories&pageIsFile == 0 {
 		of = anonymousOf
 	}
 	err := g.either(func() error {
-		return g.scanRuns(start, end, categories, &j)
+		return g.scanRuns(first, last, categories, &j)
 	}, func() error {
-		return g.readRuns(start, end, &j, of)
+		return g.readRuns(first, last, &j, of)
 	})
-	if err != nil {
-		return err
+	if err == nil {
+		err = j.flush()
 	}
-	return j.flush()
+	return to, err
 }
 
 // either looks by scanning, or by reading where the kernel cannot scan.

@@ -22,10 +22,6 @@ var asks = map[string]func(g *Pages, start, end uint64) (int, error){
 		r, err := g.Shared(nil, start, end)
 		return len(r), err
 	},
-	"Touched": func(g *Pages, start, end uint64) (int, error) {
-		n, err := g.Touched(start, end)
-		return int(n), err
-	},
 }
 
 // ask asks everything, by both ways.

@@ -21,10 +21,10 @@ func (g *Pages) Shared(to []PageRun, start, end uint64) ([]PageRun, error) {
 	}, func() error {
 		return g.readRuns(first, last, &j, sharedOf)
 	})
-	if err != nil {
-		return to, err
+	if err == nil {
+		err = j.flush()
 	}
-	return to, j.flush()
+	return to, err
 }
 
 // scanShared reads the page map only where the kernel finds pages.

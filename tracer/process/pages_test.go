@@ -49,23 +49,12 @@ func pagesOf(t testing.TB, p *Process) *Pages {
 	return pages
 }
 
-// bothWays counts by PAGEMAP_SCAN and by reading.
+// bothWays counts by PAGEMAP_SCAN and by reading, in pages.
 func bothWays(t *testing.T, start, end uint64) (scanned, read int) {
 	t.Helper()
 	pages := pagesOf(t, openSelf(t))
-	byScan, err := pages.Touched(start, end)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if !pages.Scans() {
-		t.Fatal("the kernel has no PAGEMAP_SCAN: Linux 6.7 has")
-	}
-	pages.scan = false
-	byReading, err := pages.Touched(start, end)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(byScan) / pageBytes, int(byReading) / pageBytes
+	byScan, byReading := runs(t, pages, true, start, end), runs(t, pages, false, start, end)
+	return int(sum(byScan, every)) / pageBytes, int(sum(byReading, every)) / pageBytes
 }
 
 func mustCount(t *testing.T, memory []byte, want int) {
@@ -135,44 +124,15 @@ func TestPagesThatWereOnlyReadAreNotCountedByTheScan(t *testing.T) {
 	}
 }
 
-func TestARangeIsWidenedToWholePages(t *testing.T) {
-	memory := mapPages(t, 8)
-	for i := range 8 {
-		memory[i*pageBytes] = 1
-	}
-	start := addressOf(memory)
-	for _, c := range [][3]uint64{{0, 1, 1}, {1, 2, 1}, {4095, 4097, 2}, {4096, 4096, 0}, {5, 5, 1}, {1, 8*4096 - 1, 8}} {
-		if scanned, read := bothWays(t, start+c[0], start+c[1]); scanned != int(c[2]) || read != int(c[2]) {
-			t.Errorf("from %d to %d: %d and %d pages, want %d", c[0], c[1], scanned, read, c[2])
-		}
-	}
-}
-
 func TestTheScanPassesHolesOfTerabytes(t *testing.T) {
 	memory := mapPages(t, 2)
 	memory[0], memory[pageBytes] = 1, 1
 	start := addressOf(memory)
 	pages := pagesOf(t, openSelf(t))
-	whole, err := pages.Touched(0, 1<<47-uint64(pageBytes))
-	if err != nil {
-		t.Fatal(err)
-	}
-	part, err := pages.Touched(start, start+uint64(len(memory)))
-	if err != nil {
-		t.Fatal(err)
-	}
+	whole := sum(runs(t, pages, true, 0, 1<<47-uint64(pageBytes)), every)
+	part := sum(runs(t, pages, true, start, start+uint64(len(memory))), every)
 	if part != uint64(2*pageBytes) || whole < part {
 		t.Errorf("%d bytes in the mapping, %d in the whole address space", part, whole)
-	}
-}
-
-func TestAddressesThatNoProcessHasAreAnError(t *testing.T) {
-	pages := pagesOf(t, openSelf(t))
-	for _, scan := range []bool{true, false} {
-		pages.scan = scan
-		if bytes, err := pages.Touched(1<<63, 1<<63+1<<20); err == nil {
-			t.Errorf("scan %v: %d bytes", scan, bytes)
-		}
 	}
 }
 
@@ -185,8 +145,8 @@ func TestThePagesOfAnEndedProcessAreAnErrorOrNone(t *testing.T) {
 	}
 	heap := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == "[heap]" })
 	pages := pagesOf(t, child)
-	if before, err := pages.Touched(maps[heap].Start, maps[heap].End); err != nil || before == 0 {
-		t.Fatalf("%d bytes, %v of a living process", before, err)
+	if len(runs(t, pages, true, maps[heap].Start, maps[heap].End)) == 0 {
+		t.Fatal("a living process has no heap: the test is wrong")
 	}
 	if err := unix.Kill(child.PID, unix.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -194,8 +154,8 @@ func TestThePagesOfAnEndedProcessAreAnErrorOrNone(t *testing.T) {
 	<-child.Exited(nil)
 	for _, scan := range []bool{true, false} {
 		pages.scan = scan
-		if bytes, err := pages.Touched(maps[heap].Start, maps[heap].End); err == nil && bytes != 0 {
-			t.Errorf("scan %v: %d bytes of a dead process", scan, bytes)
+		if found, err := pages.Runs(nil, maps[heap].Start, maps[heap].End); err == nil && len(found) > 0 {
+			t.Errorf("scan %v: %+v of a dead process", scan, found)
 		}
 	}
 }

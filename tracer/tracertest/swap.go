@@ -1,0 +1,46 @@
+package tracertest
+
+import (
+	"bufio"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+)
+
+// swapKeeper has the kernel swap to a file until the end of its input. All wait for each other: the kernel chooses the file to
+// which it swaps, and reads it back when its owner leaves.
+const swapKeeper = `exec 9</proc/swaps && flock 9 && mkswap "$0" >&2 && swapon "$0" && { echo on; cat >/dev/null; swapoff "$0"; }`
+
+// Swap has the kernel swap to a file until the end of the test, or of this program, however it ends.
+func Swap(t testing.TB) {
+	t.Helper()
+	NeedsRoot(t)
+	path := filepath.Join(t.TempDir(), "swap")
+	if err := os.WriteFile(path, make([]byte, 64<<20), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	keeper := exec.Command("sh", "-c", swapKeeper, path)
+	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests is not for it
+	input, err := keeper.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	output, err := keeper.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := keeper.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		input.Close()
+		if err := keeper.Wait(); err != nil {
+			t.Errorf("swapoff: %v", err)
+		}
+	})
+	if line, _ := bufio.NewReader(output).ReadString('\n'); line != "on\n" {
+		t.Fatalf("the kernel takes no swap file in %s (set TMPDIR to a folder on a disk)", filepath.Dir(path))
+	}
+}

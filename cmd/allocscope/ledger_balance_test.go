@@ -76,3 +76,20 @@ func mustBeAt(t *testing.T, when string, rss *int64, want int64) {
 		t.Errorf("RSS of %d bytes %s, in the ledger %d", bytesOf(rss), when, want)
 	}
 }
+
+// checkLedger wants the kernel's numbers in the summary and, to the byte, in the profiles.
+func checkLedger(t *testing.T, h *happyTrace) {
+	s := readSummary(t, h.folder)
+	if len(s.Residents) != 1 || !s.Residents[0].Traced || !s.Residents[0].HeapTraced {
+		t.Errorf("residents %+v, want the target alone", s.Residents)
+	}
+	boundary, end := *s.RSS.BoundaryBytes, *s.RSS.EndBytes
+	for file, want := range map[string]int64{export.WarmupFile: boundary, export.PlateauFile: end, export.GrowthFile: end - boundary} {
+		if got := residentSpace(t, readProfile(t, h.folder, file), h.target.PID()); got != want {
+			t.Errorf("resident_space of %s is %d, the summary's RSS %d", file, got, want)
+		}
+	}
+	if end < h.rssAfter-rssSlack || end > h.rssAfter+rssSlack {
+		t.Errorf("RSS of %d bytes at the end; the kernel said %d", end, h.rssAfter)
+	}
+}

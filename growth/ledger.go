@@ -115,31 +115,13 @@ func (h *Holding) join(more *Holding) {
 	h.Births = slices.Concat(h.Births, more.Births)
 }
 
-// variance of the change, in bytes². Objects that are alive at both moments cancel: of the end counts what was born since, of
-// the start what has been freed, each with its part of the variance of its moment. Where births are not known, all counts.
-func (e *ledgerEntry) variance(startBin int) float64 {
-	born, kept := 1.0, 0.0
-	if e.end.Variance > 0 && len(e.end.Births) > 0 {
-		var older, younger float64
-		for _, b := range e.end.Births {
-			if b.Bin <= startBin {
-				older += b.Variance
-			} else {
-				younger += b.Variance
-			}
-		}
-		born, kept = shareOf(younger, e.end.Variance), shareOf(older, e.start.Variance)
-	}
-	return max(0, born*e.end.ResidentVariance+(1-kept)*e.start.ResidentVariance)
-}
-
 func (l *ledger) processRows() []LedgerRow {
-	rows := make([]LedgerRow, len(l.entries))
+	rows, variances := make([]LedgerRow, len(l.entries)), l.variances()
 	for i := range l.entries {
 		e := &l.entries[i]
 		rows[i] = LedgerRow{
 			PID: e.stack.PID, Kind: e.kind, Stack: e.stack, Start: e.start.ResidentBytes, End: e.end.ResidentBytes,
-			Error: normal95 * math.Sqrt(e.variance(l.startBin)),
+			Error: normal95 * math.Sqrt(variances[i]),
 		}
 	}
 	return rows
@@ -166,7 +148,7 @@ func (l *ledger) swappedRows() []LedgerRow {
 // treeRows sum what processes hold by stacks that read alike.
 func (l *ledger) treeRows() []LedgerRow {
 	var rows []LedgerRow
-	at := make(map[string]int)
+	at, variances := make(map[string]int), l.variances()
 	for i := range l.entries {
 		e := &l.entries[i]
 		key := e.reading()
@@ -178,7 +160,7 @@ func (l *ledger) treeRows() []LedgerRow {
 		}
 		rows[row].Start += e.start.ResidentBytes - e.start.SharedBytes
 		rows[row].End += e.end.ResidentBytes - e.end.SharedBytes
-		rows[row].Error = math.Hypot(rows[row].Error, normal95*math.Sqrt(e.variance(l.startBin)))
+		rows[row].Error = math.Hypot(rows[row].Error, normal95*math.Sqrt(variances[i]))
 	}
 	return rows
 }

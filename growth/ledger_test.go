@@ -1,7 +1,6 @@
 package growth
 
 import (
-	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -187,71 +186,6 @@ func TestWhatIsSwappedOutIsARowOfItsOwn(t *testing.T) {
 		if r.Kind == KindSwapped {
 			t.Errorf("nothing is swapped out: %+v", r)
 		}
-	}
-}
-
-func TestTheErrorIsThatOfWhatCameAndWentAlone(t *testing.T) {
-	const weight = 1000
-	moment := func(samples float64, births ...Birth) *Snapshot {
-		h := Holding{Stack: first, Kind: KindHeap, ResidentBytes: int64(samples * weight), Births: births}
-		h.Variance = samples * weight * weight
-		h.ResidentVariance = h.Variance / 4 // half of each is resident
-		return &Snapshot{Elapsed: time.Duration(samples), Residents: []Resident{{RSS: 1}}, Holdings: []Holding{h}}
-	}
-	birth := func(bin int, samples float64) Birth { return Birth{bin, samples * weight, samples * weight * weight} }
-	for name, c := range map[string]struct {
-		start, end *Snapshot
-		samples    float64 // behind the error
-	}{
-		"nothing moved":   {moment(900), moment(900, birth(0, 900)), 0},
-		"born":            {moment(900), moment(1000, birth(0, 900), birth(1, 100)), 100},
-		"freed":           {moment(900), moment(800, birth(0, 800)), 100},
-		"replaced":        {moment(900), moment(900, birth(0, 700), birth(1, 150), birth(2, 50)), 400},
-		"without births":  {moment(900), moment(1000), 1900},
-		"all of it freed": {moment(900), moment(0), 900},
-	} {
-		c.start.Elapsed, c.end.Elapsed = time.Second, 3*time.Second
-		c.end.Bins = []time.Duration{time.Second, 2 * time.Second, 3 * time.Second}
-		rows := Ledger(c.start, c.end)
-		want := 1.96 * math.Sqrt(c.samples) * weight / 2
-		for _, r := range rows {
-			if r.Kind == KindHeap && math.Abs(r.Error-want) > 1e-4*want {
-				t.Errorf("%s: ± %.0f bytes, want %.0f", name, r.Error, want)
-			}
-		}
-	}
-}
-
-// The stacks of a process together: their change is known well enough for a normal distribution.
-func TestTheErrorHoldsTheTrueChange(t *testing.T) {
-	random := rand.New(rand.NewPCG(3, 9))
-	var all, held float64
-	for range 400 {
-		var truth float64
-		var sampled [][]simulatedObject
-		for _, family := range simulatedFamilies {
-			objects := family.draw(random, 64<<10)
-			truth += trueGrowth(objects)
-			sampled = append(sampled, sampledBytewise(random, objects, 64<<10))
-		}
-		trace := simulatedTrace(sampled, 64<<10)
-		for _, s := range trace {
-			s.Residents = []Resident{{PID: 1, RSS: Unknown}}
-			for i := range s.Holdings {
-				h := &s.Holdings[i]
-				h.ResidentBytes, h.ResidentVariance = h.InuseBytes, h.Variance
-			}
-		}
-		start, end := trace[int(simulatedFrom/simulatedEvery)], trace[len(trace)-1]
-		e := Evidence{Ledger: Ledger(start, end)}
-		sum := e.sum(func(r *LedgerRow) bool { return r.PID == 1 })
-		if all++; math.Abs(float64(sum.delta())-truth) <= sum.err {
-			held++
-		}
-	}
-	t.Logf("%.1f %% of %.0f intervals hold the truth", 100*held/all, all)
-	if share := held / all; share < 0.91 || share > 0.99 {
-		t.Errorf("%.1f %% of the intervals hold the true change, want 95 %%", 100*share)
 	}
 }
 

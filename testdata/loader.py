@@ -3,8 +3,11 @@
 net, AdamW. The main process paints one large picture a step, churns with copies of it, caches the last few, and keeps one
 resized copy for ever, by one line. Deterministic.
 
-The number of DataLoader workers is its argument, 2 if there is none. It speaks by lines: says "ready", then for each line with
-a number N trains N steps, prints after each
+Arguments: the number of DataLoader workers, 2 if there is none, and that of labels, 0 if there is none. The labels are Python
+objects in a list, made before the workers are forked; each worker reads all of them within READS pictures. Reading counts
+references: the worker writes to every page, and gets a copy of it.
+
+It speaks by lines: says "ready", then for each line with a number N trains N steps, prints after each
 
     step NUMBER planted BYTES SECONDS
 
@@ -26,7 +29,7 @@ from PIL import Image, ImageFilter
 from torch import nn
 from torch.utils.data import DataLoader, Dataset
 
-SEED, PICTURES, BATCH, CLASSES = 20240607, 512, 16, 10
+SEED, PICTURES, BATCH, CLASSES, READS = 20240607, 512, 16, 10, 1600
 SIDE = 32  # of what the net sees
 LARGE, KEPT, CACHED = (640, 480), (384, 288), 16
 PIXEL = 4  # bytes that PIL takes for one of mode RGB
@@ -39,10 +42,20 @@ def say(text):
 class Pictures(Dataset):
     """Gradients, rotated by a random angle; the label is the number modulo the classes."""
 
+    def __init__(self, labels):
+        self.labels, self.pictures = [1000 + number for number in range(labels)], 0
+
+    def read(self):
+        part = len(self.labels) // READS
+        first = self.pictures % READS * part
+        self.pictures += 1
+        return sum(self.labels[first : first + part])
+
     def __len__(self):
         return PICTURES
 
     def __getitem__(self, number):
+        self.read()
         drawn = Image.radial_gradient("L").resize((160, 120)).convert("RGB")
         turned = drawn.rotate(float(torch.rand(())) * 360, Image.BICUBIC)
         small = turned.resize((SIDE, SIDE), Image.BILINEAR)
@@ -81,10 +94,10 @@ class Album:
         self.planted += KEPT[0] * KEPT[1] * PIXEL
 
 
-def steps(workers):
+def steps(workers, labels):
     """Trains for ever; yields the bytes planted so far after each step."""
     loader = DataLoader(
-        Pictures(), batch_size=BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0,
+        Pictures(labels), batch_size=BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0,
     )  # fmt: skip
     net, album = make_net(), Album()
     optimizer = torch.optim.AdamW(net.parameters(), lr=1e-3)
@@ -118,7 +131,8 @@ def main():
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    planted = enumerate(steps(int(sys.argv[1]) if len(sys.argv) > 1 else 2), 1)
+    workers, labels = [int(text) for text in sys.argv[1:]] + [2, 0][len(sys.argv) - 1 :]
+    planted = enumerate(steps(workers, labels), 1)
     say("ready")
     for line in sys.stdin:
         for number, size in itertools.islice(planted, int(line)):

@@ -27,18 +27,20 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 	}}
 }
 
+// nsPerFault asks the program that faults for one measurement.
+func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
+	target.Say("price 1024")
+	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
 func BenchmarkAPageFault(b *testing.B) {
 	target, _, _ := startFaults(b)
 	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
 	other.Await("ready")
-	nsPerFault := func() float64 {
-		target.Say("price 1024")
-		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
-		if err != nil {
-			b.Fatal(err)
-		}
-		return ns
-	}
 	traced, untraced := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}}), open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
 	ways := []way{
 		sampling("traced/interval=512KiB", traced, 512<<10),
@@ -46,5 +48,5 @@ func BenchmarkAPageFault(b *testing.B) {
 		sampling("traced/interval=1", traced, 1),
 		sampling("untraced/interval=512KiB", untraced, 512<<10),
 	}
-	report(b, ways, compare(b, ways, target.PID(), nsPerFault), "ns/fault", "")
+	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }), "ns/fault", "")
 }

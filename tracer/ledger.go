@@ -122,7 +122,7 @@ func (l *ledger) addObject(a *area, o object) {
 	for tag := range chunk.Resident {
 		known := float64(chunk.Resident[tag]) * weight
 		heap.Known[tag] += round(known)
-		heap.Variance += known * max(0, known-float64(chunk.Resident[tag]))
+		heap.Variance[tag] += known * max(0, known-float64(chunk.Resident[tag]))
 		by.add(residency.Tag(tag), float64(own.Resident[tag]), weight)
 		l.headers.add(residency.Tag(tag), float64(chunk.Resident[tag]-own.Resident[tag]), weight)
 	}
@@ -207,7 +207,7 @@ func (l *ledger) addHeap(a *area) {
 	for tag, resident := range bytes.Resident {
 		heap.Resident[tag] += resident
 	}
-	heap.Variance += a.variance
+	heap.Variance[residency.Fresh] += a.variance
 	// What is swapped out of a heap is not split; files have no part in it.
 	l.name(growth.KindRetained, bytes.File, bytes.Swapped, 0, rootRetained, heap.Name)
 }
@@ -219,14 +219,14 @@ func (l *ledger) addRest() {
 		kind, root = growth.KindHeap, rootNoHolder
 	}
 	for i, bytes := range residency.Rest(l.heaps, residency.Fresh) {
-		l.name(kind, bytes, 0, l.heaps[i].Variance, root, l.heaps[i].Name)
+		l.name(kind, bytes, 0, l.heaps[i].Variance[residency.Fresh], root, l.heaps[i].Name)
 	}
-	for _, bytes := range residency.Rest(l.heaps, residency.Old) {
+	for i, bytes := range residency.Rest(l.heaps, residency.Old) {
 		if l.target == nil { // nothing is known of it, then as now
 			l.name(kind, bytes, 0, 0, root)
 			continue
 		}
-		l.name(growth.KindBefore, bytes, 0, 0, rootBefore, "heap")
+		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[residency.Old], rootBefore, "heap")
 	}
 	for _, bytes := range residency.Rest(l.heaps, residency.Copied) {
 		l.touch(place{growth.KindCOW, rootCopied, "heap", true}, bytes, 0)

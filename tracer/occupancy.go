@@ -65,7 +65,7 @@ func (o *occupancy) close() error { return o.pages.Close() }
 type look struct {
 	areas []area // sorted, disjoint
 	runs  residency.Runs
-	// status is the kernel's count, of the moment after the pages were looked at.
+	// status is the kernel's count, of the moment before or after the pages were looked at: what comes nearer to them.
 	status process.Status
 	// share of the address space with memory in it that was looked at.
 	share float64
@@ -99,14 +99,19 @@ func (a *area) seen() bool { return a.known && a.Origin == mapping.Seen }
 
 // look looks at all pages of the process, or at a share of those of its large mappings.
 func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, share float64) (*look, error) {
-	l := &look{}
+	before, err := o.process.Status()
+	if err != nil {
+		return nil, err
+	}
 	scan, err := o.scan(maps, share)
 	if err != nil {
 		return nil, err
 	}
-	if l.status, err = o.process.Status(); err != nil {
+	after, err := o.process.Status()
+	if err != nil {
 		return nil, err
 	}
+	l := &look{status: scan.nearer(after, before)}
 	o.remember(scan, intervals, l.status.Parent != o.parent)
 	l.runs = scan.runs.Mark(o.old, residency.Old)
 	if o.forked {

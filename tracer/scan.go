@@ -127,6 +127,21 @@ func mix(x uint64) uint64 {
 	return x ^ x>>31
 }
 
+// nearer gives which of two of the kernel's counts comes nearer to the pages found; the first where not all were looked at.
+func (s *scan) nearer(one, other process.Status) process.Status {
+	var found int64
+	for _, r := range s.runs {
+		if !r.Swapped {
+			found += int64(r.Len())
+		}
+	}
+	off, otherOff := one.RSS-found, other.RSS-found
+	if len(s.sampled) > 0 || max(off, -off) <= max(otherOff, -otherOff) {
+		return one
+	}
+	return other
+}
+
 // findShared finds what of the private memory in memory another process has too.
 func (s *scan) findShared(o *occupancy) error {
 	var found []process.PageRun

@@ -18,7 +18,7 @@ import (
 )
 
 // guard is how long a test waits for what must happen; it is reached only where something hangs.
-const guard = time.Minute
+const guard = 3 * time.Minute
 
 // A command is a running allocscope.
 type command struct {
@@ -94,6 +94,15 @@ func call(t *testing.T, arguments ...string) *command {
 func (c *command) wait() int {
 	<-c.ended
 	return c.ProcessState.ExitCode()
+}
+
+func (c *command) hasEnded() bool {
+	select {
+	case <-c.ended:
+		return true
+	default:
+		return false
+	}
 }
 
 // mustEnd waits for the end and wants that exit status.

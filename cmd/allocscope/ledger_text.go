@@ -30,7 +30,7 @@ func printLedger(out io.Writer, s *export.Summary) error {
 	if others := othersOf(s); others > 0 {
 		tree := bookOf(s.Ledger, 0)
 		fmt.Fprintf(out, "\nIts tree, with %s, shared pages once (%s):\n\n", plural(others, "other process", "other processes"), formatSigned(tree.sum().delta))
-		if err := tree.print(out, treeKindLines, "all", export.Resident{HeapTraced: true}); err != nil {
+		if err := tree.print(out, treeKindLines, "all", export.Resident{HeapTraced: p.HeapTraced}); err != nil {
 			return err
 		}
 	}

@@ -100,6 +100,10 @@ func TestWithoutSourceHeapItIsSaidThatItsHolderCannotBeNamed(t *testing.T) {
 		t.Errorf("the heap was traced:\n%s", text)
 	}
 	s.Residents[0].HeapTraced = false
+	s.Residents = append(s.Residents, export.Resident{Process: 43, EndBytes: bytesAt(9)})
+	if text := ledgerText(t, s); strings.Contains(text, "not freed") || strings.Count(text, "holder not known") != 2 {
+		t.Errorf("of the process and of its tree it is not said that the holder is not known:\n%s", text)
+	}
 	mustSay(t, "the ledger", ledgerText(t, s), "heap, holder not known\n", "source heap was not attached to PID 42. A trace with it names the code.\n")
 }
 

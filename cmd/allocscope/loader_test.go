@@ -24,13 +24,14 @@ type moment struct {
 	rss     int64 // by /proc/PID/status
 	planted int64 // by the program itself
 	free    int64 // by its allocator
+	private int64 // of its workers, at rest, by /proc/PID/smaps_rollup
 }
 
-// startLoader starts the trainer and lets it train until only what it leaks grows.
-func startLoader(t *testing.T) loader {
+// startLoader starts the trainer, whose workers read so many labels, and lets it train until only what it leaks grows.
+func startLoader(t *testing.T, labels int) loader {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	l := loader{ready(tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), itoa(loaderWorkers))), t}
+	l := loader{ready(tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), itoa(loaderWorkers), itoa(labels))), t}
 	t.Cleanup(l.Hangup)
 	l.train(60)
 	return l
@@ -50,7 +51,29 @@ func (l loader) train(steps int) moment {
 	}
 	m.at = time.UnixMilli(int64(seconds * 1000))
 	m.rss = rssOf(l.t, l.PID())
+	for _, pid := range childrenOf(l.t, l.PID()) {
+		awaitState(l.t, pid, "S")
+		m.private += rollupOf(l.t, pid)["Private_Dirty"]
+	}
 	return m
+}
+
+// rollupOf reads what the kernel sums over the pages of a process, in bytes.
+func rollupOf(t *testing.T, pid int) map[string]int64 {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	sizes := make(map[string]int64)
+	for line := range strings.Lines(string(raw)) {
+		var name string
+		var kib int64
+		if n, _ := fmt.Sscanf(line, "%s %d kB", &name, &kib); n == 2 {
+			sizes[strings.TrimSuffix(name, ":")] = kib << 10
+		}
+	}
+	return sizes
 }
 
 // between is what holds at a moment between two others, if all grows evenly.
@@ -62,7 +85,10 @@ func between(moments []moment, at time.Time) moment {
 		}
 		part := at.Sub(a.at).Seconds() / b.at.Sub(a.at).Seconds()
 		along := func(from, to int64) int64 { return from + int64(part*float64(to-from)) }
-		return moment{at, along(a.rss, b.rss), along(a.planted, b.planted), along(a.free, b.free)}
+		return moment{
+			at: at, rss: along(a.rss, b.rss), planted: along(a.planted, b.planted), free: along(a.free, b.free),
+			private: along(a.private, b.private),
+		}
 	}
 	return moments[0]
 }

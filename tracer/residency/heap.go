@@ -8,8 +8,8 @@ type Heap struct {
 	Resident [Tags]int64
 	// Known is the part of it that living objects take, headers included: an estimate, which may exceed Resident.
 	Known [Tags]int64
-	// Variance of the difference, in bytes².
-	Variance float64
+	// Variance of Known, in bytes².
+	Variance [Tags]float64
 }
 
 // Rest is what no known object takes of the memory of a tag, for each heap. An estimate that exceeds what is resident in one

@@ -80,7 +80,7 @@ CASE move_break(void)
 {
 	brk_end = call(BRK, brk_end + 40 * PAGE, 0, 0, 0, 0);
 	touch((char *)(brk_end - 40 * PAGE), 15);
-	say("holds move_break brk 1 61440 163840\n");
+	say("allocator 163840\n");
 }
 
 CASE move_break_up_and_down(void)
@@ -88,7 +88,6 @@ CASE move_break_up_and_down(void)
 	call(BRK, brk_end + 10 * PAGE, 0, 0, 0, 0);
 	touch((char *)brk_end, 10);
 	call(BRK, brk_end, 0, 0, 0, 0);
-	say("holds move_break_up_and_down brk 0 0 40960\n");
 	say("releases move_break_up_and_down brk 1 40960\n");
 }
 
@@ -101,7 +100,7 @@ __attribute__((used)) void run(void)
 	map_here();
 	move_break();
 	move_break_up_and_down();
-	say("reserved 266240\n");
+	say("reserved 102400\n");
 	say("done\n");
 	wait_for_line();
 	call(EXIT, 0, 0, 0, 0, 0);

@@ -142,6 +142,13 @@ CASE map_reserve(void)
 	truth(__func__, "mmap", 0);
 }
 
+/* More than is looked at where the kernel has no PAGEMAP_SCAN. */
+CASE map_vast(void)
+{
+	map(128L << 30, PROT_NONE, PRIVATE | MAP_NORESERVE, -1);
+	truth(__func__, "mmap", 0);
+}
+
 /* What fragments leave: requested bytes that are kept, chunks that are kept, chunks that were freed. */
 struct fragments {
 	long kept, chunks, freed;
@@ -476,6 +483,7 @@ static const struct {
 	{ "heap_partly", heap_partly },
 	{ "heap_reserve", heap_reserve },
 	{ "map_reserve", map_reserve },
+	{ "map_vast", map_vast },
 	{ "heap_fragment", heap_fragment },
 	{ "heap_trim", heap_trim },
 	{ "arenas", arenas },

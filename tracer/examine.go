@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"os"
@@ -8,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -28,11 +30,11 @@ type Check struct {
 // Examine tells what would work on this machine, and for a process unless pid is 0. It attaches nothing.
 func Examine(pid int) []Check {
 	checks := []Check{checkKernel(), checkArchitecture(), checkPrivilege(), checkBTF(), checkTracefs(), checkPIDNamespace()}
-	checks = append(checks, checkPrograms())
+	checks = append(checks, checkPrograms(), checkFaults())
 	if pid != 0 {
-		checks = append(checks, checkTarget(pid)...)
+		return append(checks, checkTarget(pid)...)
 	}
-	return checks
+	return append(checks, checkOwnPages())
 }
 
 func checkKernel() Check {
@@ -125,6 +127,73 @@ func checkPrograms() Check {
 	return c
 }
 
+// checkFaults opens what source fault needs, on the first CPU that is online, and lets go of it.
+func checkFaults() Check {
+	c := Check{Name: "source fault"}
+	cpus, _ := ebpf.PossibleCPU()
+	event, err := -1, error(unix.ENODEV)
+	for cpu := 0; errors.Is(err, unix.ENODEV) && cpu < max(1, cpus); cpu++ {
+		event, err = openFaultCounter(faultPeriod(DefaultInterval), cpu)
+	}
+	if err != nil {
+		c.Finding = fmt.Sprintf("count page faults: %v", err)
+		c.Remedy = cmp.Or(eventRemedy(err), "trace without it: --sources heap,mapping,step")
+		return c
+	}
+	unix.Close(event)
+	c.Finding = "page faults can be counted"
+	return c
+}
+
+// checkOwnPages is checkPages where there is no other process to ask for.
+func checkOwnPages() Check {
+	p, err := process.Open(os.Getpid())
+	if err != nil {
+		return Check{Name: "ledger", Finding: err.Error(), Remedy: "mount /proc"}
+	}
+	defer p.Close()
+	return checkPages(p)
+}
+
+// checkPages asks for the pages of a process, which the ledger is made of.
+func checkPages(p *process.Process) Check {
+	c := Check{Name: "ledger"}
+	pages, err := p.Pages()
+	if err == nil {
+		defer pages.Close()
+		_, err = pages.Runs(nil, 0, 1)
+	}
+	switch {
+	case err != nil:
+		c.Finding, c.Remedy = err.Error(), cmp.Or(pagesRemedy(err), "trace without it: what is resident is not told apart")
+	case !pages.Scans():
+		c.Finding = "the page map is read, without reservations above 64 GiB; pages that only read zeros count"
+		c.Remedy = "boot Linux 6.7 or newer, which has PAGEMAP_SCAN"
+	default:
+		c.Finding = "the page map is scanned"
+	}
+	return c
+}
+
+// pagesRemedy is what to do where the page map cannot be had; empty: that is not known.
+func pagesRemedy(err error) string {
+	switch {
+	case errors.Is(err, os.ErrPermission):
+		return "run as root or grant CAP_SYS_PTRACE"
+	case errors.Is(err, os.ErrNotExist):
+		return "use a kernel built with CONFIG_PROC_PAGE_MONITOR, as distributions' are"
+	}
+	return ""
+}
+
+// remedyFor writes a remedy behind an error.
+func remedyFor(remedy string) string {
+	if remedy == "" {
+		return ""
+	}
+	return " (" + remedy + ")"
+}
+
 func checkTarget(pid int) []Check {
 	target := Check{Name: fmt.Sprintf("pid %d", pid), Required: true}
 	p, err := process.Open(pid)
@@ -139,7 +208,7 @@ func checkTarget(pid int) []Check {
 		target.Finding, target.Remedy = err.Error(), "run as root"
 		return []Check{target}
 	}
-	return slices.Concat([]Check{target}, checkAllocator(p, maps), checkPython(p, maps))
+	return slices.Concat([]Check{target, checkPages(p)}, checkAllocator(p, maps), checkPython(p, maps))
 }
 
 // checkPython says which interpreter there is, if any.

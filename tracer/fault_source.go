@@ -58,7 +58,7 @@ func openFaultEvents(program *ebpf.Program, period uint64) (links []link.Link, e
 			continue
 		}
 		if err != nil {
-			return links, fmt.Errorf("count page faults of CPU %d: %w%s", cpu, err, eventRemedy(err))
+			return links, fmt.Errorf("count page faults of CPU %d: %w%s", cpu, err, remedyFor(eventRemedy(err)))
 		}
 		links = append(links, l)
 	}
@@ -67,15 +67,7 @@ func openFaultEvents(program *ebpf.Program, period uint64) (links []link.Link, e
 
 // openFaultEvent runs the program at one page fault in period of all processes on a CPU. The link holds the event.
 func openFaultEvent(program *ebpf.Program, period uint64, cpu int) (link.Link, error) {
-	attribute := unix.PerfEventAttr{
-		Type:        unix.PERF_TYPE_SOFTWARE,
-		Config:      unix.PERF_COUNT_SW_PAGE_FAULTS,
-		Sample:      period,
-		Sample_type: unix.PERF_SAMPLE_ADDR,
-	}
-	attribute.Size = uint32(unsafe.Sizeof(attribute))
-	const allProcesses, noGroup = -1, -1
-	event, err := unix.PerfEventOpen(&attribute, allProcesses, cpu, noGroup, unix.PERF_FLAG_FD_CLOEXEC)
+	event, err := openFaultCounter(period, cpu)
 	if err != nil {
 		return nil, fmt.Errorf("open perf event: %w", err)
 	}
@@ -87,15 +79,28 @@ func openFaultEvent(program *ebpf.Program, period uint64, cpu int) (link.Link, e
 	return l, nil
 }
 
-// eventRemedy is what to do about a refusal of perf events.
+// openFaultCounter opens the event of one page fault in period of all processes on a CPU.
+func openFaultCounter(period uint64, cpu int) (event int, err error) {
+	attribute := unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Config:      unix.PERF_COUNT_SW_PAGE_FAULTS,
+		Sample:      period,
+		Sample_type: unix.PERF_SAMPLE_ADDR,
+	}
+	attribute.Size = uint32(unsafe.Sizeof(attribute))
+	const allProcesses, noGroup = -1, -1
+	return unix.PerfEventOpen(&attribute, allProcesses, cpu, noGroup, unix.PERF_FLAG_FD_CLOEXEC)
+}
+
+// eventRemedy is what to do about a refusal of perf events; empty: that is not known.
 func eventRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return " (run as root or grant CAP_PERFMON; in a container, allow perf_event_open in its seccomp profile)"
+		return "run as root or grant CAP_PERFMON; in a container, allow perf_event_open in its seccomp profile"
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT):
-		return " (the kernel has been built without perf events)"
+		return "use a kernel built with CONFIG_PERF_EVENTS, as distributions' are"
 	case errors.Is(err, unix.EMFILE):
-		return " (raise the limit of open files: it takes one for each CPU)"
+		return "raise the limit of open files: it takes one for each CPU"
 	}
 	return ""
 }

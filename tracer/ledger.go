@@ -16,6 +16,7 @@ const (
 	rootNoHolder  = "[heap: holder not known]"
 	rootBefore    = "[before attach]"
 	rootMapped    = "[mapped before the attach]"
+	rootUnseen    = "[mapped without a system call being seen]"
 	rootPython    = "[python arenas]"
 	rootStacks    = "[thread stacks]"
 	rootJIT       = "[generated code]"

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/region"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -32,6 +33,9 @@ func (a *area) nature() nature {
 		return nature{growth.KindFile, "[file: " + a.Name + "]", true}
 	case region.Shmem:
 		return nature{growth.KindShmem, "[shared memory: " + a.Name + "]", true}
+	}
+	if a.known && a.Origin == mapping.Unseen {
+		return nature{growth.KindMmap, rootUnseen, false}
 	}
 	return nature{growth.KindMmap, rootMapped, false}
 }

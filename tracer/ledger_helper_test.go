@@ -160,11 +160,10 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 	return sizes
 }
 
-// balanced takes a snapshot in which every process adds up: its rows to the kernel's number, to the byte. That number is
-// held against the kernel's other one, which counts the pages; the processes hold still meanwhile.
+// balanced takes a snapshot in which every process adds up: its rows to the kernel's number, to the byte, and those that are
+// explained to the kernel's other number, which counts the pages; the processes hold still meanwhile.
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
-	const slack = 32 * 4096
 	got := snapshot(t, s)
 	if len(got.Residents) == 0 {
 		t.Fatal("a snapshot without processes")
@@ -180,10 +179,11 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 		if sum != r.RSS {
 			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS, ledgerText(got, r.PID))
 		}
-		if rss := rollup(t, r.PID)["Rss"]; rss < r.RSS-slack || rss > r.RSS+slack {
+		rss, slack := rollup(t, r.PID)["Rss"], countSlack(r)
+		if rss < r.RSS-slack || rss > r.RSS+slack {
 			t.Errorf("PID %d: RSS of %d bytes, by its pages %d", r.PID, r.RSS, rss)
 		}
-		mustBeNear(t, fmt.Sprintf("unexplained of PID %d, whose RSS is %d", r.PID, r.RSS), r.RSS-rowsOf(got, r.PID)[growth.KindUnexplained], r.RSS)
+		mustBeNear(t, fmt.Sprintf("what is explained of PID %d, whose RSS is %d", r.PID, r.RSS), r.RSS-rowsOf(got, r.PID)[growth.KindUnexplained], rss)
 	}
 	return got
 }

@@ -101,6 +101,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 	t.addReleases(snapshot)
 	snapshot.Mappings.Vanished += t.vanished
 	if t.occupancy == nil || maps == nil {
+		t.addTallies(held, nil)
 		return
 	}
 	t.occupancy.forget(residency.SpansOf(t.released))

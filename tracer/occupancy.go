@@ -65,6 +65,8 @@ func (o *occupancy) close() error { return o.pages.Close() }
 type look struct {
 	areas []area // sorted, disjoint
 	runs  residency.Runs
+	// unmeasured mappings were not looked at.
+	unmeasured residency.Spans
 	// status is the kernel's count, of the moment before or after the pages were looked at: what comes nearer to them.
 	status process.Status
 	// share of the address space with memory in it that was looked at.
@@ -122,6 +124,7 @@ func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, s
 		starts = append(starts, i.Start)
 	}
 	l.areas = areasOf(region.Classify(maps, starts, &memory{o.process, scan.runs}), intervals)
+	l.unmeasured = scan.unmeasured
 	l.share = scan.weigh(l.areas, l.status)
 	return l, nil
 }

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"errors"
 	"math"
 	"time"
 
@@ -17,6 +18,8 @@ type scan struct {
 	looked  residency.Spans
 	found   []process.PageRun // in the mapping that is being looked at
 	sampled []sampled         // mappings of which only blocks were looked at, in order
+	// unmeasured are mappings that are too large to be looked at: without PAGEMAP_SCAN, reservations of more than 64 GiB.
+	unmeasured residency.Spans
 }
 
 // sampled is a mapping of which blocks of one size were looked at, each with the same probability.
@@ -42,13 +45,16 @@ func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
 		if !isCounted(m) {
 			continue
 		}
+		find := s.sample
 		if share >= 1 || m.Len() < smallMapping {
-			if err := s.look(o, m, m.Start, m.End); err != nil {
-				return nil, err
-			}
+			find = s.all
+		}
+		err := find(o, m, share)
+		if errors.Is(err, process.ErrTooLarge) {
+			s.unmeasured = append(s.unmeasured, residency.Span{Start: m.Start, End: m.End})
 			continue
 		}
-		if err := s.sample(o, m, share); err != nil {
+		if err != nil {
 			return nil, err
 		}
 	}
@@ -66,6 +72,11 @@ func isCounted(m process.Mapping) bool {
 		return false
 	}
 	return mapping.KindOf(m) != growth.KindDevice
+}
+
+// all looks at all pages of a mapping.
+func (s *scan) all(o *occupancy, m process.Mapping, _ float64) error {
+	return s.look(o, m, m.Start, m.End)
 }
 
 // look looks at a stretch of one mapping. Of one without a file it need not be asked which pages are a file's, which
@@ -90,6 +101,9 @@ func (s *scan) look(o *occupancy, m process.Mapping, start, end uint64) error {
 
 // sample looks at some blocks of a mapping.
 func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
+	if o.pages.IsTooLarge(m.Len()) {
+		return process.ErrTooLarge
+	}
 	block := uint64(smallestBlock)
 	for m.Len()/block > mostBlocks {
 		block *= 2

@@ -36,7 +36,7 @@ func newStackTable(p *process.Process, namer *namer) *stackTable {
 		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
 			notKept: {ID: notKept, PID: p.PID, Truncated: "too many different ones"},
-			unseen:  {ID: unseen, PID: p.PID, Frames: []growth.Frame{{Function: "[mapped without a system call being seen]"}}},
+			unseen:  {ID: unseen, PID: p.PID, Frames: []growth.Frame{{Function: rootUnseen}}},
 		},
 	}
 }

@@ -32,7 +32,8 @@ type target struct {
 	unwinder  *unwinder
 	steps     *stepCounter
 	space     *mapping.Set
-	occupancy *occupancy    // nil where the page map cannot be read
+	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
+	noLedger  error
 	from      time.Duration // when counting began, since the start of the trace
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
@@ -105,7 +106,7 @@ func (t *target) start() error {
 		return err
 	}
 	t.space = mapping.New(maps, t.process.StartBreak())
-	t.occupancy, _ = newOccupancy(t.process, maps, t.session.occupancyOf(t.parent))
+	t.occupancy, t.noLedger = newOccupancy(t.process, maps, t.session.occupancyOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })
 	return nil
@@ -180,6 +181,9 @@ func (t *target) sources() []Source {
 	sources := append([]Source{t.heap}, t.unwinder.source()...)
 	if step := t.steps.source(); step.Attached || step.Off || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
 		sources = append(sources, step)
+	}
+	if t.noLedger != nil && t.lives() {
+		sources = append(sources, Source{Name: "ledger", Reason: t.noLedger.Error() + remedyFor(pagesRemedy(t.noLedger))})
 	}
 	for i := range sources {
 		sources[i].PID = t.process.PID

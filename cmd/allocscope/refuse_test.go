@@ -61,6 +61,10 @@ func TestFlagsThatMakeNoSenseAreRefused(t *testing.T) {
 		{"--pid " + pid + " --owners /proc/self/status", []string{"--owners", "/proc/self/status:1: 2 words"}},
 		{"--pid " + pid + " --owners /there/is/none", []string{"--owners", "open /there/is/none: no such file"}},
 		{"--pid " + pid + " --owners /dev/zero", []string{"--owners", "/dev/zero: longer than 1048576 bytes"}},
+		{"--pid " + pid + " --sources heap,network", []string{"--sources", `no source "network"`, "heap, mapping, fault, step"}},
+		{"--pid " + pid + " --sources heap,", []string{"--sources", `no source ""`, "heap, mapping, fault, step"}},
+		{"--pid " + pid + " --sources=", []string{"--sources names none", "heap, mapping, fault, step"}},
+		{"--pid " + pid + " --sources step", []string{"no source could be attached", "heap: not asked for", "mapping: not asked for", "fault: not asked for"}},
 		{"--pid " + pid + " --sampling 5", []string{"--sampling"}},
 		{pid, []string{pid}},
 	} {

@@ -73,6 +73,9 @@ func (g *Pages) Close() error { return g.file.Close() }
 // Scans reports whether the kernel skips untouched memory by itself, so that large reservations cost nothing.
 func (g *Pages) Scans() bool { return g.scan }
 
+// IsTooLarge reports whether so many bytes of address space give ErrTooLarge, as far as is known before the first look.
+func (g *Pages) IsTooLarge(bytes uint64) bool { return !g.scan && bytes > maxRead }
+
 // Runs appends the pages between start and end that hold memory, in the order of addresses; neighbours that are alike are
 // one run, and the first and the last end at start and end. On an error it gives what was found before.
 //

@@ -70,7 +70,8 @@ type MappingTotals struct {
 	Unknown int64
 	// Vanished was believed to be mapped and was found not to be: calls that gave it back went unseen. Since the attach.
 	Vanished int64
-	// Unmeasured is the part of Reserved whose pages were not looked at, because there is too much of it.
+	// Unmeasured is the part of Reserved whose pages were not looked at, because the kernel has no PAGEMAP_SCAN (Linux 6.7
+	// has) and there is too much of it. What it holds in memory is in Holdings of KindUnexplained alone.
 	Unmeasured int64
 	// Released was given back since the attach by madvise (DONTNEED, FREE, REMOVE); Unmapped by munmap.
 	Released, Unmapped int64
@@ -124,7 +125,8 @@ type Resident struct {
 	RSS, Swap, Threads int64
 	// Arenas of malloc, the main heap included; 0 where they are not known.
 	Arenas int
-	// Looked is the share of its pages that was looked at, up to 1; the rest is extrapolated.
+	// Looked is the share of its pages that was looked at, up to 1; the rest is extrapolated, or unexplained where all of a
+	// mapping was left out (MappingTotals.Unmeasured).
 	Looked float64
 }
 

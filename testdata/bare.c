@@ -80,6 +80,7 @@ CASE move_break(void)
 {
 	brk_end = call(BRK, brk_end + 40 * PAGE, 0, 0, 0, 0);
 	touch((char *)(brk_end - 40 * PAGE), 15);
+	say("heap 61440\n");
 	say("allocator 163840\n");
 }
 

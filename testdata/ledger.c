@@ -143,10 +143,17 @@ CASE map_reserve(void)
 }
 
 /* More than is looked at where the kernel has no PAGEMAP_SCAN. */
-CASE map_vast(void)
+CASE map_beyond(void)
 {
 	map(128L << 30, PROT_NONE, PRIVATE | MAP_NORESERVE, -1);
 	truth(__func__, "mmap", 0);
+}
+
+/* 4 TiB, of which 16 MiB are touched. */
+CASE map_vast(void)
+{
+	touch(map(4L << 40, WRITABLE, PRIVATE | MAP_NORESERVE, -1), 16 * MIB);
+	truth(__func__, "mmap", 16 * MIB);
 }
 
 /* What fragments leave: requested bytes that are kept, chunks that are kept, chunks that were freed. */
@@ -396,6 +403,16 @@ CASE touch_again(void)
 	truth(__func__, "mmap", 4 * MIB);
 }
 
+/* Another mapping at the place of one from before. */
+CASE map_anew(void)
+{
+	check(!munmap(given, 24 * MIB), "munmap");
+	check(mmap(given, 24 * MIB, WRITABLE, PRIVATE | MAP_FIXED, -1, 0) == given, "mmap");
+	touch(given, 24 * MIB);
+	truth("before", "before-attach", (16 + 16 + 16) * MIB);
+	truth(__func__, "mmap", 24 * MIB);
+}
+
 CASE touch_first(void)
 {
 	touch(untouched, 32 * MIB);
@@ -484,6 +501,7 @@ static const struct {
 	{ "heap_reserve", heap_reserve },
 	{ "map_reserve", map_reserve },
 	{ "map_vast", map_vast },
+	{ "map_beyond", map_beyond },
 	{ "heap_fragment", heap_fragment },
 	{ "heap_trim", heap_trim },
 	{ "arenas", arenas },
@@ -498,6 +516,7 @@ static const struct {
 	{ "free_before", free_before },
 	{ "touch_again", touch_again },
 	{ "touch_first", touch_first },
+	{ "map_anew", map_anew },
 	{ "hold_inherited", hold_inherited },
 	{ "write_inherited", write_inherited },
 	{ "share_memfd", share_memfd },

@@ -128,22 +128,7 @@ func TestWithoutAMallocSymbolMappingsAloneAreMeasured(t *testing.T) {
 	taken := snapshot(t, s)
 	mustBe(t, measured(taken, program), truth)
 	mustAddUp(t, taken.Mappings, truth)
-	mustHoldBreak(t, taken)
 	mustLoseNothing(t, s)
-}
-
-// mustHoldBreak wants what bare.c holds above its break: heap, of an allocator that is not known.
-func mustHoldBreak(t *testing.T, s *growth.Snapshot) {
-	t.Helper()
-	const touched = 15 * 4096
-	for _, h := range s.Holdings {
-		if h.Kind == growth.KindHeap && (h.Stack.Root != "[heap: holder not known]" || h.ResidentBytes != touched) {
-			t.Errorf("%s holds %d bytes, want %d above the break", h.Stack.Root, h.ResidentBytes, touched)
-		}
-	}
-	if held := rowsOf(s, s.Residents[0].PID)[growth.KindHeap]; held != touched {
-		t.Errorf("%d bytes of heap, want %d", held, touched)
-	}
 }
 
 // Stripped: what malloc takes from the kernel is all that can be seen of it. It is known by what lies in it.
@@ -164,7 +149,7 @@ func TestOfAStrippedStaticProgramTheHeapIsSeenWithoutItsHolders(t *testing.T) {
 	var heap int64
 	for _, h := range taken.Holdings {
 		switch {
-		case h.Kind == growth.KindHeap && h.Stack.Root == "[heap: holder not known]":
+		case h.Kind == growth.KindHeap && h.Stack.Root == unknownHolder:
 			heap += h.ResidentBytes
 		case h.Kind == growth.KindHeap:
 			t.Errorf("%s holds %d bytes of heap", caller(h.Stack, program), h.ResidentBytes)
@@ -188,13 +173,11 @@ func TestOfA32BitProgramTheMappingsComeFromTheMaps(t *testing.T) {
 	truth := told(t, target.Await("done"))
 	taken := snapshot(t, s)
 	const unseen = "[mapped without a system call being seen]"
-	got := measured(taken, unseen)
-	want := truth.holds[mapper{"map_here", growth.KindMmap}]
-	if found := got.holds[mapper{unseen, growth.KindMmap}]; found.objects != 1 || found.touched != want.touched || found.mapped != 0 {
-		t.Errorf("map_here: %+v, want 1 object and %d bytes touched", found, want.touched)
-	}
-	mustHoldBreak(t, taken)
-	if all := truth.reserved + truth.allocator; len(got.holds) != 1 || taken.Mappings.Unknown != all || taken.Mappings.Reserved != all {
-		t.Errorf("%+v, %+v; want %d bytes without a call", got.holds, taken.Mappings, all)
+	got, held := measured(taken, unseen), truth.holds[mapper{"map_here", growth.KindMmap}]
+	want := space{holds: map[mapper]mappedBy{{unseen, growth.KindMmap}: {1, held.touched, 0}}, reserved: truth.reserved}
+	want.allocator, want.heap = truth.allocator, truth.heap
+	mustBe(t, got, want)
+	if all := truth.reserved + truth.allocator; taken.Mappings.Unknown != all || taken.Mappings.Reserved != all {
+		t.Errorf("%+v; want %d bytes without a call", taken.Mappings, all)
 	}
 }

@@ -252,6 +252,8 @@ func TestFaultsEndWithTheirLinks(t *testing.T) {
 	target.Say("many 100")
 	target.Await("done")
 	detach()
+	target.Say("many 1") // a fault may have been under way, behind what the target had said
+	target.Await("done")
 	before := sampledFaults(t, s)
 	target.Say("many 100")
 	target.Await("done")

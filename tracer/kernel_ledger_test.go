@@ -45,10 +45,10 @@ func TestKernelTellsHowItsPagesAreFound(t *testing.T) {
 // A ledger of each kind of reading: pages, the signatures in them, page faults and what a fork shares.
 func TestKernelLedgerSumsToRSS(t *testing.T) {
 	target := startLedger(t)
-	do(t, target, "map_vast")
+	do(t, target, "map_beyond")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 	var facts []fact
-	for _, order := range []string{"map_vast", "heap_small", "heap_fragment", "map_touched", "file_read " + dataFile(t, 8<<20), "hold_inherited"} {
+	for _, order := range []string{"map_beyond", "heap_small", "heap_fragment", "map_touched", "file_read " + dataFile(t, 8<<20), "hold_inherited"} {
 		facts = append(facts, do(t, target, order)...)
 		mustTell(t, balanced(t, s), target.PID(), facts)
 	}

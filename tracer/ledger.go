@@ -113,51 +113,23 @@ func (l *ledger) addObject(a *area, o object) {
 	start, end := o.chunk(a.Class)
 	chunk := l.runs.In(start, end)
 	heap := l.heapOf(a)
-	weight := o.weight * a.factor
 	by := l.living[o.stack]
 	if by == nil {
 		by = &living{}
 		l.living[o.stack] = by
 	}
-	by.swapped += float64(own.Swapped) * weight
+	by.swapped += float64(own.Swapped) * a.factor * o.weight
 	for tag := range chunk.Resident {
-		known := float64(chunk.Resident[tag]) * weight
+		size := float64(chunk.Resident[tag]) * a.factor
+		known := size * o.weight
 		heap.Known[tag] += round(known)
-		heap.Variance[tag] += known * max(0, known-float64(chunk.Resident[tag]))
-		by.add(residency.Tag(tag), float64(own.Resident[tag]), weight)
-		l.headers.add(residency.Tag(tag), float64(chunk.Resident[tag]-own.Resident[tag]), weight)
+		heap.Variance[tag] += known * max(0, known-size)
+		by.add(residency.Tag(tag), float64(own.Resident[tag])*a.factor, o.weight)
+		l.headers.add(residency.Tag(tag), float64(chunk.Resident[tag]-own.Resident[tag])*a.factor, o.weight)
 	}
-}
-
-// living is an estimate of what objects that are alive have in memory.
-type living struct {
-	bytes             [residency.Tags]float64
-	variance, swapped float64
-}
-
-// add adds so many objects of a size.
-func (e *living) add(tag residency.Tag, size, objects float64) {
-	bytes := size * objects
-	e.bytes[tag] += bytes
-	e.variance += bytes * max(0, bytes-size)
-}
-
-// scaled is all bytes, those of each tag multiplied by its factor.
-func (e *living) scaled(factors [residency.Tags]float64) int64 {
-	var sum float64
-	for tag, bytes := range e.bytes {
-		sum += bytes * factors[tag]
+	if a.sampled {
+		by.spread(a, l.runs.Between(o.address, o.address+o.size), o.weight)
 	}
-	return round(sum)
-}
-
-// addLiving adds what living objects hold. Estimates that exceed what there is, of all heaps together, are scaled down to it.
-func (l *ledger) addLiving() {
-	factors := residency.Fit(l.heaps)
-	for stack, of := range l.living {
-		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), round(of.swapped), of.variance)
-	}
-	l.name(growth.KindMetadata, l.headers.scaled(factors), 0, l.headers.variance, rootMetadata)
 }
 
 // chunk is the memory that the allocator has taken for an object: of the C library with a header of 8 bytes, rounded up to 16

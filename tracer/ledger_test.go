@@ -156,6 +156,16 @@ func TestMemoryFromBeforeTheAttach(t *testing.T) {
 	mustTell(t, balanced(t, s), target.PID(), facts)
 }
 
+func TestMemoryThatIsMappedAnewAtThePlaceOfOlderHasAHolder(t *testing.T) {
+	target := startLedger(t)
+	do(t, target, "before")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	for range 2 {
+		facts := do(t, target, "map_anew")
+		mustTell(t, balanced(t, s), target.PID(), facts)
+	}
+}
+
 func TestMemoryThatWasMappedBeforeTheAttachIsHeldByWhomeverTouchesItFirst(t *testing.T) {
 	target := startLedger(t)
 	facts := do(t, target, "before")

@@ -98,6 +98,11 @@ func TestAForkedChildIsTracedWithoutItsParent(t *testing.T) {
 	after := balanced(t, s)
 	mustTell(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
 	mustBeCopiesByTheKernel(t, after, child)
+	for _, h := range holdingsOf(after, child) {
+		if h.SharedBytes != 0 {
+			t.Errorf("%d bytes of %s are another's, of which nothing is known", h.SharedBytes, h.Kind)
+		}
+	}
 }
 
 // sharedOnce wants that each process holds shared memory whole and that the tree holds it once.

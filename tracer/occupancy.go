@@ -65,12 +65,12 @@ func (o *occupancy) close() error { return o.pages.Close() }
 type look struct {
 	areas []area // sorted, disjoint
 	runs  residency.Runs
-	// unmeasured mappings were not looked at.
-	unmeasured residency.Spans
 	// status is the kernel's count, of the moment before or after the pages were looked at: what comes nearer to them.
 	status process.Status
 	// share of the address space with memory in it that was looked at.
 	share float64
+	// unread are mappings that were not looked at, because there is too much of them. What they hold is unexplained.
+	unread residency.Spans
 }
 
 // An area is a stretch of the address space of which everything is known alike.
@@ -84,6 +84,8 @@ type area struct {
 	sampled            bool
 	factor, fileFactor float64
 	variance           float64
+	block              uint64  // bytes
+	share              float64 // of the blocks
 }
 
 // span of the area.
@@ -114,6 +116,9 @@ func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, s
 		return nil, err
 	}
 	l := &look{status: scan.nearer(after, before)}
+	if l.status.RSS == process.Unknown || !o.isOf(o.process) { // that is not of what was looked at
+		return nil, errExecuted
+	}
 	o.remember(scan, intervals, l.status.Parent != o.parent)
 	l.runs = scan.runs.Mark(o.old, residency.Old)
 	if o.forked {
@@ -124,8 +129,7 @@ func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, s
 		starts = append(starts, i.Start)
 	}
 	l.areas = areasOf(region.Classify(maps, starts, &memory{o.process, scan.runs}), intervals)
-	l.unmeasured = scan.unmeasured
-	l.share = scan.weigh(l.areas, l.status)
+	l.share, l.unread = scan.weigh(l.areas, l.status), scan.unread
 	return l, nil
 }
 

@@ -2,7 +2,9 @@ package tracer
 
 import (
 	"errors"
+	"iter"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -18,14 +20,15 @@ type scan struct {
 	looked  residency.Spans
 	found   []process.PageRun // in the mapping that is being looked at
 	sampled []sampled         // mappings of which only blocks were looked at, in order
-	// unmeasured are mappings that are too large to be looked at: without PAGEMAP_SCAN, reservations of more than 64 GiB.
-	unmeasured residency.Spans
+	unread  residency.Spans   // mappings that were not looked at, because there is too much of them, in order
 }
 
 // sampled is a mapping of which blocks of one size were looked at, each with the same probability.
 type sampled struct {
 	residency.Span
-	block uint64
+	// shift makes an address a place: for files where it is in the file, else the address itself.
+	shift uint64
+	block uint64 // bytes; its places are multiples
 	share float64
 }
 
@@ -41,20 +44,22 @@ const (
 // that two looks can be compared.
 func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
 	s := &scan{}
+	longest := o.longest(maps)
 	for _, m := range maps {
 		if !isCounted(m) {
 			continue
 		}
-		find := s.sample
-		if share >= 1 || m.Len() < smallMapping {
-			find = s.all
+		err := process.ErrTooLarge
+		switch {
+		case m.Len() > longest:
+		case share >= 1 || m.Len() < smallMapping:
+			err = s.look(o, m, m.Start, m.End)
+		default:
+			err = s.sample(o, m, share)
 		}
-		err := find(o, m, share)
-		if errors.Is(err, process.ErrTooLarge) {
-			s.unmeasured = append(s.unmeasured, residency.Span{Start: m.Start, End: m.End})
-			continue
-		}
-		if err != nil {
+		if errors.Is(err, process.ErrTooLarge) || errors.Is(err, process.ErrTooManyRuns) {
+			s.unread = append(s.unread, residency.Span{Start: m.Start, End: m.End})
+		} else if err != nil {
 			return nil, err
 		}
 	}
@@ -65,6 +70,29 @@ func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
 	return s, nil
 }
 
+// longest is the size of the longest mapping that is looked at. Where the kernel has no PAGEMAP_SCAN, untouched memory costs
+// as much as any other; then all mappings together may be as large as what one call may read, and the shortest go first.
+func (o *occupancy) longest(maps []process.Mapping) uint64 {
+	if o.pages.Scans() {
+		return math.MaxUint64
+	}
+	var sizes []uint64
+	for _, m := range maps {
+		if isCounted(m) {
+			sizes = append(sizes, m.Len())
+		}
+	}
+	slices.Sort(sizes)
+	room := uint64(process.MaxRead)
+	for _, size := range sizes {
+		if size > room {
+			return size - 1
+		}
+		room -= size
+	}
+	return math.MaxUint64
+}
+
 // isCounted tells whether RSS has a mapping in it: not those of devices, nor what the kernel shows of itself.
 func isCounted(m process.Mapping) bool {
 	switch m.Path {
@@ -72,11 +100,6 @@ func isCounted(m process.Mapping) bool {
 		return false
 	}
 	return mapping.KindOf(m) != growth.KindDevice
-}
-
-// all looks at all pages of a mapping.
-func (s *scan) all(o *occupancy, m process.Mapping, _ float64) error {
-	return s.look(o, m, m.Start, m.End)
 }
 
 // look looks at a stretch of one mapping. Of one without a file it need not be asked which pages are a file's, which
@@ -101,35 +124,44 @@ func (s *scan) look(o *occupancy, m process.Mapping, start, end uint64) error {
 
 // sample looks at some blocks of a mapping.
 func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
-	if o.pages.IsTooLarge(m.Len()) {
-		return process.ErrTooLarge
-	}
 	block := uint64(smallestBlock)
 	for m.Len()/block > mostBlocks {
 		block *= 2
 	}
-	s.sampled = append(s.sampled, sampled{residency.Span{Start: m.Start, End: m.End}, block, share})
-	from := m.Start &^ (block - 1)
+	from := sampled{residency.Span{Start: m.Start, End: m.End}, 0, block, share}
 	if m.IsFile() {
-		from = m.Start
+		from.shift = m.Offset - m.Start
 	}
-	for at := from; at < m.End; at += block {
-		if !isTaken(m, at, share) {
+	s.sampled = append(s.sampled, from)
+	for piece, place := range from.pieces(from.Span) {
+		if !isTaken(m, place, share) {
 			continue
 		}
-		if err := s.look(o, m, max(at, m.Start), min(at+block, m.End)); err != nil {
+		if err := s.look(o, m, piece.Start, piece.End); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// isTaken tells by a hash whether a block is looked at. Those of a file are chosen by their place in it: the same in all
-// processes that map it from the same place on.
-func isTaken(m process.Mapping, at uint64, share float64) bool {
-	place := at
+// pieces gives what lies in each block of a part of the mapping, and the block's place.
+func (s *sampled) pieces(of residency.Span) iter.Seq2[residency.Span, uint64] {
+	return func(yield func(residency.Span, uint64) bool) {
+		for at := of.Start; at < of.End; {
+			place := (at + s.shift) &^ (s.block - 1)
+			end := min(of.End, at+(place+s.block-(at+s.shift)))
+			if !yield(residency.Span{Start: at, End: end}, place) {
+				return
+			}
+			at = end
+		}
+	}
+}
+
+// isTaken tells by a hash whether a block is looked at: of a file the same one in all processes.
+func isTaken(m process.Mapping, place uint64, share float64) bool {
 	if m.IsFile() {
-		place = mix(m.Inode) ^ (m.Offset + at - m.Start)
+		place ^= mix(m.Inode)
 	}
 	return float64(mix(place))/math.MaxUint64 < share
 }
@@ -187,13 +219,17 @@ func (s *scan) weigh(areas []area, status process.Status) (share float64) {
 			next++
 		}
 		bytes := s.runs.In(a.Region.Start, a.Region.End)
+		if !a.inLedger() { // RSS has none of it
+			continue
+		}
 		if a.sampled = next < len(s.sampled) && s.sampled[next].Start <= a.Region.Start; !a.sampled {
 			whole.Add(bytes)
 			continue
 		}
 		part.Add(bytes)
 		from := s.sampled[next]
-		a.variance = (1/from.share - 1) / from.share * s.squares(a.span(), from.block)
+		a.block, a.share = from.block, from.share
+		a.variance = a.blockVariance(s.squares(a.span(), from))
 	}
 	private := factor(status.Anonymous, whole.Private(), part.Private())
 	file := factor(status.File+status.Shared, whole.File, part.File)
@@ -202,11 +238,19 @@ func (s *scan) weigh(areas []area, status process.Status) (share float64) {
 			areas[i].factor, areas[i].fileFactor = private, file
 		}
 	}
-	if all := whole.InMemory() + int64(private*float64(part.Private())+file*float64(part.File)); all > 0 {
+	all := whole.InMemory() + int64(private*float64(part.Private())+file*float64(part.File))
+	if len(s.unread) > 0 {
+		all = max(all, status.RSS)
+	}
+	if all > 0 {
 		return float64(whole.InMemory()+part.InMemory()) / float64(all)
 	}
 	return 1
 }
+
+// blockVariance is the variance of an estimate from the blocks of an area, of what they hold; squares sums the squares of
+// that over the blocks that were looked at.
+func (a *area) blockVariance(squares float64) float64 { return (1/a.share - 1) / a.share * squares }
 
 // factor makes of what was seen of some mappings what there is, which is all but the rest.
 func factor(all, rest, seen int64) float64 {
@@ -217,9 +261,9 @@ func factor(all, rest, seen int64) float64 {
 }
 
 // squares sums the squares of what blocks hold.
-func (s *scan) squares(of residency.Span, block uint64) (sum float64) {
-	for at := of.Start &^ (block - 1); at < of.End; at += block {
-		bytes := float64(s.runs.In(max(at, of.Start), min(at+block, of.End)).InMemory())
+func (s *scan) squares(of residency.Span, from sampled) (sum float64) {
+	for piece := range from.pieces(of) {
+		bytes := float64(s.runs.In(piece.Start, piece.End).InMemory())
 		sum += bytes * bytes
 	}
 	return sum

@@ -87,7 +87,7 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 		}
 		length := int64(a.span().Len())
 		totals.Reserved += length
-		totals.Unmeasured += int64(l.unmeasured.And(residency.Spans{a.span()}).Len())
+		totals.Unmeasured += int64(l.unread.And(residency.Spans{a.span()}).Len())
 		if a.Origin == mapping.Unseen {
 			totals.Unknown += length
 			a.Stack = unseen

@@ -37,9 +37,10 @@ type PageRun struct {
 // Len is the size in bytes.
 func (r PageRun) Len() uint64 { return r.End - r.Start }
 
+// MaxRead bounds the address space of which the page map is read in one call, in bytes: that costs 5 ms a GiB.
+const MaxRead = 64 << 30
+
 const (
-	// maxRead bounds the address space of which the page map is read in one call, in bytes: that costs 5 ms a GiB.
-	maxRead = 64 << 30
 	// maxRuns bounds what one call gives, 24 bytes each. So many runs are at least 32 GiB.
 	maxRuns = 4 << 20
 )
@@ -71,10 +72,13 @@ func (p *Process) Pages() (*Pages, error) {
 func (g *Pages) Close() error { return g.file.Close() }
 
 // Scans reports whether the kernel skips untouched memory by itself, so that large reservations cost nothing.
-func (g *Pages) Scans() bool { return g.scan }
-
-// IsTooLarge reports whether so many bytes of address space give ErrTooLarge, as far as is known before the first look.
-func (g *Pages) IsTooLarge(bytes uint64) bool { return !g.scan && bytes > maxRead }
+func (g *Pages) Scans() bool {
+	if g.scan {
+		_, _, err := g.scanSome(0, 0, inPageTables)
+		g.scan = !errors.Is(err, unix.ENOTTY)
+	}
+	return g.scan
+}
 
 // Runs appends the pages between start and end that hold memory, in the order of addresses; neighbours that are alike are
 // one run, and the first and the last end at start and end. On an error it gives what was found before.

@@ -90,7 +90,7 @@ func TestReservationsOfTerabytesCostNothingByScanningAndAreRefusedByReading(t *t
 			t.Errorf("%s: %d, %v", question, n, err)
 		}
 	})
-	if n, err := asks["Runs"](pages, start, start+maxRead/16); n != 0 || err != nil {
+	if n, err := asks["Runs"](pages, start, start+MaxRead/16); n != 0 || err != nil {
 		t.Errorf("%d runs, %v", n, err)
 	}
 }

@@ -29,7 +29,7 @@ func anonymousOf(entry uint64) (PageRun, bool) { return runOf(entry &^ entryFile
 
 // readRuns reads the runs between start and end, whole pages, from entries of which of says what they are.
 func (g *Pages) readRuns(start, end uint64, j *joiner, of func(entry uint64) (PageRun, bool)) error {
-	if end-start > maxRead {
+	if end-start > MaxRead {
 		return fmt.Errorf("read pagemap: %w", ErrTooLarge)
 	}
 	for start < end {

@@ -1,0 +1,109 @@
+"""A tree of forks, on command: says "ready", obeys one order a line, then says "done". An order begins with the generation
+that it is for: 0 is the root, 1 its newest child, 2 the newest child of that. All end when the root does.
+
+N hold MIB              maps private memory and writes all of it
+N write MIB             writes the first of what was held first
+N discard MIB           gives the first of that back
+N map PATH FROM MIB     maps a part of a file, and writes all of it; FROM in MiB
+N fork                  says "child PID"
+N replace PID           kills the child, and starts others until one has its PID
+N execute               executes a program that holds nothing
+N leave                 exits
+"""
+
+import mmap
+import os
+import signal
+import sys
+
+MIB = 1 << 20
+held = []
+orders = sys.stdin
+child = None  # where it gets its orders
+life, alive = os.pipe()  # whoever reads it waits for the root's end
+
+
+def touch(memory, size):
+    for i in range(0, size, 4096):
+        memory[i] = 1
+
+
+def hold(mib):
+    held.append(mmap.mmap(-1, int(mib) * MIB, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS))
+    touch(held[-1], int(mib) * MIB)
+
+
+def write(mib):
+    touch(held[0], int(mib) * MIB)
+
+
+def discard(mib):
+    held[0].madvise(mmap.MADV_DONTNEED, 0, int(mib) * MIB)
+
+
+def map(path, start, mib):
+    file = os.open(path, os.O_RDWR)
+    held.append(mmap.mmap(file, int(mib) * MIB, offset=int(start) * MIB))
+    os.close(file)
+    touch(held[-1], int(mib) * MIB)
+
+
+def fork(wanted=None):
+    """It is the child that is done, once it has the PID that is wanted."""
+    global orders, child, alive
+    source, sink = os.pipe()
+    pid = os.fork()
+    if pid:
+        os.close(source)
+        if child is not None:
+            os.close(child)
+        child = sink
+        return pid
+    os.close(sink)
+    for end in (alive, child):
+        if end is not None:
+            os.close(end)
+    orders, child, alive = os.fdopen(source), None, None
+    if wanted in (None, os.getpid()):
+        print("child", os.getpid(), flush=True)
+        print("done", flush=True)
+    return None
+
+
+def replace(pid):
+    os.kill(int(pid), signal.SIGKILL)
+    while os.path.exists("/proc/" + pid):
+        pass
+    while True:
+        with open("/proc/sys/kernel/ns_last_pid", "w") as last:
+            last.write(str(int(pid) - 1))
+        now = fork(int(pid))
+        if now in (None, int(pid)):
+            return
+        os.kill(now, signal.SIGKILL)
+
+
+def execute():
+    os.dup2(orders.fileno(), 0)
+    os.execv(sys.executable, [sys.executable, "-S", "-c", "print('done', flush=True); import sys; sys.stdin.read()"])
+
+
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+print("ready", flush=True)
+while True:
+    line = orders.readline()
+    if not line and alive is None:
+        os.read(life, 1)
+    if not line:
+        os._exit(0)
+    generation, order = line.strip().split(" ", 1)
+    if int(generation):
+        os.write(child, b"%d %s\n" % (int(generation) - 1, order.encode()))
+        continue
+    name, *words = order.split()
+    if name == "leave":
+        print("done", flush=True)
+        os._exit(0)
+    {"hold": hold, "write": write, "discard": discard, "map": map, "fork": fork, "replace": replace, "execute": execute}[name](*words)
+    if name not in ("fork", "replace"):
+        print("done", flush=True)

@@ -1,0 +1,49 @@
+package tracer
+
+import (
+	"reflect"
+	"unsafe"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// LookAt is what a snapshot says of a traced process of whose large mappings a share is looked at.
+func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
+	snapshot := &growth.Snapshot{Elapsed: s.Elapsed()}
+	objects, err := s.readLive(make(map[origin]*sum), s.bins(snapshot, nil))
+	if err != nil {
+		return nil, err
+	}
+	faults, err := readFaults(s.kernel)
+	if err != nil {
+		return nil, err
+	}
+	t, held := s.target(uint32(pid)), make(holdings)
+	maps := t.reconcile(s.notices.take(pid))
+	found, err := t.occupancy.look(maps, t.space.Intervals(), share)
+	if err != nil {
+		return nil, err
+	}
+	newLedger(found, pid, t, held, make(countedFiles)).fill(objects[uint32(pid)], faults[uint32(pid)])
+	t.addMappings(held, found, &snapshot.Mappings)
+	snapshot.Holdings = held.list()
+	snapshot.Residents = []growth.Resident{found.resident(growth.Process{PID: pid})}
+	return snapshot, nil
+}
+
+// ReadPages has the pages of all processes that are known read as on kernels without PAGEMAP_SCAN.
+func (s *Session) ReadPages() {
+	for _, t := range s.list() {
+		readPages(t.occupancy.pages)
+	}
+	for _, o := range s.looker.others {
+		readPages(o.pages)
+	}
+}
+
+// readPages makes the page map forget that the kernel can scan.
+func readPages(pages *process.Pages) {
+	field := reflect.ValueOf(pages).Elem().FieldByName("scan")
+	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
+}

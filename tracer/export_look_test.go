@@ -21,7 +21,7 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	}
 	t, held := s.target(uint32(pid)), make(holdings)
 	maps := t.reconcile(s.notices.take(pid))
-	found, err := t.occupancy.look(maps, t.space.Intervals(), share)
+	found, err := t.occupancy.look(maps, t.space.Intervals(), share, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -37,8 +37,10 @@ func (s *Session) ReadPages() {
 	for _, t := range s.list() {
 		readPages(t.occupancy.pages)
 	}
-	for _, o := range s.looker.others {
-		readPages(o.pages)
+	for _, o := range s.looker.others.members {
+		if o.occupancy != nil {
+			readPages(o.occupancy.pages)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"errors"
+	"testing"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -101,4 +102,18 @@ func (s *Session) AttachAround(pid int, meanwhile func()) error {
 	err = t.attach()
 	halt([]*target{t})
 	return errors.Join(err, t.retire(&s.retired))
+}
+
+// LimitRuns makes the number of runs that are kept of a process smaller until the end of a test.
+func LimitRuns(t testing.TB, most int) {
+	before := maxRuns
+	maxRuns = most
+	t.Cleanup(func() { maxRuns = before })
+}
+
+// LookWhole takes a snapshot as if its budget had no bound.
+func (s *Session) LookWhole() error {
+	s.looker.budget = lookBudget{perByte: 1e-18}
+	_, err := s.Snapshot()
+	return err
 }

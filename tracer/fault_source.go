@@ -134,7 +134,9 @@ func readFaults(k *kernel) (map[uint32][]fault, error) {
 // forgetFaults makes room in the kernel: pages of a process that have gone, or whose faults nobody needs. What has faulted
 // since it was read is forgotten with it.
 func forgetFaults(k *kernel, tgid uint32, pages []uint64) {
-	for _, page := range pages {
-		_ = k.Maps[bpf.KernelMapFaults].Delete(&bpf.KernelAddress{Address: page, Tgid: tgid}) // it may not be there
+	keys := make([]bpf.KernelAddress, len(pages))
+	for i, page := range pages {
+		keys[i] = bpf.KernelAddress{Address: page, Tgid: tgid}
 	}
+	deleteAll(k.Maps[bpf.KernelMapFaults], keys)
 }

@@ -2,7 +2,6 @@ package tracer
 
 import (
 	"math"
-	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/region"
@@ -31,11 +30,12 @@ type ledger struct {
 	*look
 	to     holdings
 	pid    int
-	target *target // nil: the process is not traced, and no stacks are known
-	files  countedFiles
-	sum    int64 // added so far
+	target *target      // nil: the process is not traced, and no stacks are known
+	files  countedFiles // of the processes before, and of this one
+	own    countedFiles // of this one
+	sum    int64        // added so far
 	heaps  []residency.Heap
-	heapAt map[string]int // index into heaps by name
+	heapAt map[string]int // place in heaps by name, from 1
 	// what touched memory has no better holder than those who touched it first
 	touched map[place]*touches
 	living  map[uint64]*living // by stack
@@ -46,7 +46,7 @@ type ledger struct {
 
 func newLedger(l *look, pid int, t *target, to holdings, files countedFiles) *ledger {
 	return &ledger{
-		look: l, to: to, pid: pid, target: t, files: files, heapAt: make(map[string]int), touched: make(map[place]*touches),
+		look: l, to: to, pid: pid, target: t, files: files, own: make(countedFiles), heapAt: make(map[string]int), touched: make(map[place]*touches),
 		living: make(map[uint64]*living),
 	}
 }
@@ -69,9 +69,10 @@ func (l *ledger) name(kind growth.Kind, resident, swapped int64, variance float6
 	return l.hold(growth.NamedStack(l.pid, root, names...), kind, resident, swapped, variance)
 }
 
-// fill adds all that the process has in memory. Objects are the sampled ones that are alive, by address.
+// fill adds all that the process has in memory. Objects are the sampled ones that are alive.
 func (l *ledger) fill(objects []object, faults []fault) {
 	l.addObjects(objects)
+	l.countFiles()
 	for i := range l.areas {
 		if a := &l.areas[i]; a.heap {
 			l.addHeap(a)
@@ -87,31 +88,21 @@ func (l *ledger) fill(objects []object, faults []fault) {
 	}
 }
 
-// An object is a sampled allocation that is alive.
-type object struct {
-	address, size, stack uint64
-	weight               float64 // objects that it stands for
-}
-
 // addObjects adds what living objects hold. An area in which there are any belongs to an allocator, whatever it looks like.
 func (l *ledger) addObjects(objects []object) {
-	next := 0
+	sums := l.runs.Sums()
 	for _, o := range objects {
-		for next < len(l.areas) && l.areas[next].Region.End <= o.address {
-			next++
+		if a := l.areaAt(o.address); a != nil { // else it is not mapped any more
+			a.heap = true
+			l.addObject(a, o, sums)
 		}
-		if next == len(l.areas) || l.areas[next].Region.Start > o.address {
-			continue // not mapped any more
-		}
-		l.areas[next].heap = true
-		l.addObject(&l.areas[next], o)
 	}
 }
 
-func (l *ledger) addObject(a *area, o object) {
-	own := l.runs.In(o.address, o.address+o.size)
+func (l *ledger) addObject(a *area, o object, sums residency.Sums) {
+	own := sums.In(o.address, o.address+o.size)
 	start, end := o.chunk(a.Class)
-	chunk := l.runs.In(start, end)
+	chunk := sums.In(start, end)
 	heap := l.heapOf(a)
 	by := l.living[o.stack]
 	if by == nil {
@@ -119,13 +110,16 @@ func (l *ledger) addObject(a *area, o object) {
 		l.living[o.stack] = by
 	}
 	by.swapped += float64(own.Swapped) * a.factor * o.weight
-	for tag := range chunk.Resident {
-		size := float64(chunk.Resident[tag]) * a.factor
+	for tag, resident := range chunk.Resident {
+		if resident == 0 {
+			continue
+		}
+		size := float64(resident) * a.factor
 		known := size * o.weight
 		heap.Known[tag] += round(known)
 		heap.Variance[tag] += known * max(0, known-size)
 		by.add(residency.Tag(tag), float64(own.Resident[tag])*a.factor, o.weight)
-		l.headers.add(residency.Tag(tag), float64(chunk.Resident[tag]-own.Resident[tag])*a.factor, o.weight)
+		l.headers.add(residency.Tag(tag), float64(resident-own.Resident[tag])*a.factor, o.weight)
 	}
 	if a.sampled {
 		by.spread(a, l.runs.Between(o.address, o.address+o.size), o.weight)
@@ -136,8 +130,8 @@ func (l *ledger) addObject(a *area, o object) {
 // and at least 32, or to pages where it has a mapping of its own (malloc/malloc.c); of others nothing more is known.
 func (o object) chunk(class region.Class) (start, end uint64) {
 	switch class {
-	case region.MainHeap, region.Arena:
-		start = o.address - 16
+	case region.MainHeap, region.Arena: // the 8 bytes before that belong to the chunk before
+		start = o.address - 8
 		return start, start + max(32, (o.size+8+15)&^15)
 	case region.Chunk:
 		start = o.address - 16
@@ -150,14 +144,15 @@ const pageSize = 4096 // bytes, the least there are
 
 // heapOf is the arena that an area belongs to.
 func (l *ledger) heapOf(a *area) *residency.Heap {
-	name := a.heapName()
-	at, ok := l.heapAt[name]
-	if !ok {
-		at = len(l.heaps)
-		l.heapAt[name] = at
-		l.heaps = append(l.heaps, residency.Heap{Name: name})
+	if a.heapIn == 0 {
+		name := a.heapName()
+		if _, ok := l.heapAt[name]; !ok {
+			l.heaps = append(l.heaps, residency.Heap{Name: name})
+			l.heapAt[name] = len(l.heaps)
+		}
+		a.heapIn = l.heapAt[name]
 	}
-	return &l.heaps[at]
+	return &l.heaps[a.heapIn-1]
 }
 
 // heapName names an arena.
@@ -217,25 +212,3 @@ func (l *ledger) inherit(bytes int64, of string) {
 }
 
 func round(x float64) int64 { return int64(math.Round(x)) }
-
-// countedFiles are the parts of files that earlier processes of the tree have in memory.
-type countedFiles map[fileKey]residency.Spans
-
-// add takes in what a process has of a file, and tells how much of it is there already.
-func (c countedFiles) add(file fileKey, spans residency.Spans) (shared int64) {
-	shared = int64(spans.And(c[file]).Len())
-	c[file] = c[file].Or(spans)
-	return shared
-}
-
-// countFile adds the file's pages of an area to those that have been counted.
-func (l *ledger) countFile(a *area) (shared int64) {
-	var spans []residency.Span
-	for _, run := range l.runs.Between(a.Region.Start, a.Region.End) {
-		if run.File && !run.Swapped {
-			offset := a.Offset - a.Region.Start
-			spans = append(spans, residency.Span{Start: run.Start + offset, End: run.End + offset})
-		}
-	}
-	return round(float64(l.files.add(fileKey(a.File), slices.Clip(residency.SpansOf(spans)))) * a.fileFactor)
-}

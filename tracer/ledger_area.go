@@ -3,12 +3,9 @@ package tracer
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/region"
 	"github.com/allocscope/allocscope/tracer/residency"
 )
-
-type fileKey process.FileID
 
 // A nature is what areas of one class are in a ledger.
 type nature struct {
@@ -64,7 +61,7 @@ func (l *ledger) addArea(a *area) {
 // addFile adds what is of a file or of shared memory. It is held by who mapped it, or, if that was before the attach, by who
 // touched it.
 func (l *ledger) addFile(a *area, of nature, bytes int64) {
-	shared := l.countFile(a)
+	shared := round(float64(a.shared) * a.fileFactor)
 	if a.seen() && l.target != nil {
 		l.hold(l.target.stacks.get(a.Stack).Under(of.root), of.kind, bytes, 0, a.variance).SharedBytes += shared
 		return

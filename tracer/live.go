@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -64,16 +63,25 @@ func deleteFrom[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
 			keys = append(keys, *key)
 		}
 	})
-	for i := range keys {
-		_ = m.Delete(&keys[i]) // it may have gone meanwhile
-	}
+	deleteAll(m, keys)
 	return err
 }
 
-// readLive sums the live map by stack, and gives its objects by process, in the order of addresses. Allocations born after the
-// last bin are left out: they belong to what follows.
-func (s *Session) readLive(sums map[origin]*sum, born bins) (map[uint32][]object, error) {
-	objects := make(map[uint32][]object)
+// deleteAll deletes entries of a hash map that may have gone meanwhile: the kernel stops at each that has.
+func deleteAll[K any](m *ebpf.Map, keys []K) {
+	for len(keys) > 0 {
+		n, err := m.BatchDelete(keys, nil)
+		if err == nil {
+			return
+		}
+		keys = keys[min(n+1, len(keys)):]
+	}
+}
+
+// readLive sums the live map by stack, and gives its objects by process, in no particular order. Allocations born after the
+// last bin are left out: they belong to what follows. The objects are valid until the next call.
+func (s *Session) readLive(sums map[origin]*sum, born bins) (liveObjects, error) {
+	objects := s.objects.emptied()
 	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		bin, ok := born.of(a.Born)
 		if !ok {
@@ -86,10 +94,28 @@ func (s *Session) readLive(sums map[origin]*sum, born bins) (map[uint32][]object
 	if err != nil {
 		return nil, fmt.Errorf("read live map: %w", err)
 	}
-	for _, of := range objects {
-		slices.SortFunc(of, func(a, b object) int { return cmp.Compare(a.address, b.address) })
-	}
+	s.objects = objects
 	return objects, nil
+}
+
+// An object is a sampled allocation that is alive.
+type object struct {
+	address, size, stack uint64
+	weight               float64 // objects that it stands for
+}
+
+// liveObjects are those of each process. What they lie in is used again for the next snapshot.
+type liveObjects map[uint32][]object
+
+// emptied has room for as many objects as there were of each process, and none for those that had none.
+func (o liveObjects) emptied() liveObjects {
+	empty := make(liveObjects, len(o))
+	for tgid, objects := range o {
+		if len(objects) > 0 {
+			empty[tgid] = objects[:0]
+		}
+	}
+	return empty
 }
 
 // addLive adds what a sampled allocation stands for: w bytes, with variance w(w - size).

@@ -1,8 +1,6 @@
 package tracer
 
 import (
-	"errors"
-	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -15,77 +13,73 @@ import (
 // looker looks at the pages of all processes of the tree.
 type looker struct {
 	budget lookBudget
-	others map[int]*occupancy // of members that are not traced, by PID
+	others otherMembers
 	// of the snapshot that is being taken:
-	share    float64
+	share    float64 // of the pages of the traced processes
 	files    countedFiles
-	resident float64 // bytes looked at
-	cost     time.Duration
+	resident float64 // bytes looked at, of traced processes
+	scanning time.Duration
+	spent    time.Duration // all of it
 }
 
 // look adds what the processes of the tree have in memory to a snapshot.
-func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects map[uint32][]object) error {
+func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects liveObjects) error {
 	faults, err := readFaults(s.kernel)
 	if err != nil {
 		return err
 	}
 	members := s.family.Members()
-	s.looker.begin(members)
-	others := make(holdings)
+	k := &s.looker
+	k.begin(members, func(m *tree.Member) bool { return s.living(m) != nil })
 	for _, m := range members {
 		pid := uint32(m.Process.PID)
-		if t := s.target(pid); t != nil && t.err() == nil {
-			s.looker.drop(m.Process.PID) // as another it was looked at before it was traced
-			t.addTo(snapshot, held, m.Facts, objects[pid], faults[pid])
+		if t := s.living(m); t != nil {
+			k.spent += process.ProcessorTime(func() { t.addTo(snapshot, held, m.Facts, objects[pid], faults[pid]) })
 			continue
 		}
-		s.addOther(snapshot, others, m)
+		s.addOther(snapshot, m)
 	}
-	s.looker.end(members)
-	snapshot.Others = others.list()
+	k.budget.learn(k.resident, k.scanning, k.spent-k.scanning)
 	return nil
 }
 
-// begin finds what share of the pages may be looked at.
-func (k *looker) begin(members []*tree.Member) {
+// living is the target that traces a member; nil: there is none, or it has ended.
+func (s *Session) living(m *tree.Member) *target {
+	if t := s.target(uint32(m.Process.PID)); t != nil && t.err() == nil {
+		return t
+	}
+	return nil
+}
+
+// begin finds what share of the pages of traced processes may be looked at, and which of the others.
+func (k *looker) begin(members []*tree.Member, traced func(*tree.Member) bool) {
 	var resident int64
+	var others []*tree.Member
 	for _, m := range members {
-		if status, err := m.Process.Status(); err == nil {
+		if !traced(m) {
+			others = append(others, m)
+		} else if status, err := m.Process.Status(); err == nil {
 			resident += max(0, status.RSS)
 		}
 	}
-	k.share = k.budget.share(resident, time.Now())
-	k.files, k.resident, k.cost = make(countedFiles), 0, 0
+	now, part := time.Now(), 1.0
+	if len(others) > 0 {
+		part -= othersPart
+	}
+	k.share = k.budget.share(resident, now, part)
+	k.others.begin(others, now)
+	k.files, k.resident, k.scanning, k.spent = make(countedFiles), 0, 0, 0
 }
 
-// look looks at the pages of a process; nil: it is gone.
+// look looks at the pages of a traced process; nil: it is gone.
 func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []mapping.Interval) *look {
-	var found *look
-	var err error
-	k.cost += process.ProcessorTime(func() { found, err = o.look(maps, intervals, k.share) })
+	found, err := o.look(maps, intervals, k.share, nil)
 	if err != nil {
 		return nil
 	}
+	k.scanning += found.scanning
 	k.resident += float64(max(0, found.status.RSS)) * found.share
 	return found
-}
-
-// end lets go of members that have exited.
-func (k *looker) end(members []*tree.Member) {
-	k.budget.learn(k.resident, k.cost)
-	for pid, o := range k.others {
-		if !slices.ContainsFunc(members, func(m *tree.Member) bool { return m.Process == o.process }) {
-			k.drop(pid)
-		}
-	}
-}
-
-// drop forgets what is known of a process that is not traced.
-func (k *looker) drop(pid int) {
-	if o := k.others[pid]; o != nil {
-		_ = o.close() // it was only read
-		delete(k.others, pid)
-	}
 }
 
 // addTo adds the mappings of a process that lives, and what it has in memory.
@@ -120,39 +114,15 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 	snapshot.Residents = append(snapshot.Residents, r)
 }
 
-// addOther adds what a member that is not traced has in memory.
-func (s *Session) addOther(snapshot *growth.Snapshot, to holdings, m *tree.Member) {
-	maps, err := m.Process.Maps()
-	if err != nil {
-		return // it has ended
-	}
-	k := &s.looker
-	o := k.others[m.Process.PID]
-	if o == nil || !o.isOf(m.Process) {
-		if o, err = newOccupancy(m.Process, maps, s.occupancyOf(m.Facts.Parent)); err != nil {
-			return
-		}
-		k.drop(m.Process.PID)
-		k.others[m.Process.PID] = o
-	}
-	found := k.look(o, maps, nil)
-	if found == nil {
-		return
-	}
-	l := newLedger(found, m.Process.PID, nil, to, k.files)
-	l.parentCounts = countsParent(snapshot, o)
-	l.fill(nil, nil)
-	r := found.resident(m.Facts)
-	r.Forked = o.forked
-	snapshot.Residents = append(snapshot.Residents, r)
-}
-
 // occupancyOf finds what is known of a process; nil: nothing.
 func (s *Session) occupancyOf(pid int) *occupancy {
 	if t := s.target(uint32(pid)); t != nil {
 		return t.occupancy
 	}
-	return s.looker.others[pid]
+	if o := s.looker.others.members[pid]; o != nil {
+		return o.occupancy
+	}
+	return nil
 }
 
 // countsParent tells whether the parent from which a process inherited memory is in the snapshot.
@@ -163,12 +133,4 @@ func countsParent(snapshot *growth.Snapshot, o *occupancy) bool {
 		}
 	}
 	return false
-}
-
-func (k *looker) close() error {
-	var errs []error
-	for _, o := range k.others {
-		errs = append(errs, o.close())
-	}
-	return errors.Join(errs...)
 }

@@ -14,10 +14,10 @@ func TestLookingAtFiftyGigabytesTakesAHundredthOfACore(t *testing.T) {
 		var spent time.Duration
 		const looks = 100
 		for i := range looks {
-			share := b.share(resident, now)
+			share := b.share(resident, now, 1)
 			looked := share * resident
 			cost := time.Duration(looked / (1 << 30) * float64(perGiB))
-			b.learn(looked, cost)
+			b.learn(looked, cost, 0)
 			if i >= looks/2 {
 				spent += cost
 			}
@@ -34,19 +34,19 @@ func TestSmallProcessesAreLookedAtWhole(t *testing.T) {
 	var b lookBudget
 	now := time.Now()
 	for range 100 {
-		if share := b.share(1<<30, now); share != 1 {
+		if share := b.share(1<<30, now, 1); share != 1 {
 			t.Fatalf("of 1 GiB a share of %v is looked at, want all", share)
 		}
-		b.learn(1<<30, 4*time.Millisecond)
+		b.learn(1<<30, 4*time.Millisecond, 0)
 		now = now.Add(time.Second)
 	}
 }
 
 func TestALookAtLittleTeachesNothing(t *testing.T) {
 	var b lookBudget
-	before := b.share(40<<30, time.Now())
-	b.learn(1<<20, time.Second)
-	if after := b.share(40<<30, time.Now()); math.Abs(after-before) > 1e-9 {
+	before := b.share(40<<30, time.Now(), 1)
+	b.learn(1<<20, time.Second, 0)
+	if after := b.share(40<<30, time.Now(), 1); math.Abs(after-before) > 1e-9 {
 		t.Errorf("share %v after a look at 1 MiB that took a second, %v before", after, before)
 	}
 }

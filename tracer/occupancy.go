@@ -3,6 +3,7 @@ package tracer
 import (
 	"errors"
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
@@ -16,9 +17,14 @@ type occupancy struct {
 	process *process.Process
 	pages   *process.Pages
 	image   process.Image
+	// most is the largest share of its pages that is looked at; runs is how many were found the last time.
+	most float64
+	runs int
 	// parent at the first look; forked: it executes what the parent does, so that it began with the parent's memory.
 	parent int
 	forked bool
+	// begun: there has been a look. Later ones compare with it.
+	begun bool
 	// old is private memory that was there at the first look and has been ever since.
 	old residency.Spans
 	// inherited is private memory that was shared with the parent at first.
@@ -27,9 +33,8 @@ type occupancy struct {
 	private [2]residency.Spans
 }
 
-// newOccupancy takes the first look, at all pages: later ones compare with it. parent is what is known of the parent of a
-// process that has begun since; nil: nothing.
-func newOccupancy(p *process.Process, maps []process.Mapping, parent *occupancy) (*occupancy, error) {
+// newOccupancy looks at nothing yet. Never more than a share of the pages will be looked at.
+func newOccupancy(p *process.Process, most float64) (*occupancy, error) {
 	stat, err := p.Stat()
 	if err != nil {
 		return nil, err
@@ -38,19 +43,34 @@ func newOccupancy(p *process.Process, maps []process.Mapping, parent *occupancy)
 	if err != nil {
 		return nil, err
 	}
-	o := &occupancy{process: p, pages: pages, image: stat.Image, parent: stat.Parent}
+	o := &occupancy{process: p, pages: pages, image: stat.Image, parent: stat.Parent, most: most}
 	if above, err := process.ReadStat(stat.Parent); err == nil {
 		o.forked = above.Image == stat.Image
 	}
+	return o, nil
+}
+
+// attachOccupancy takes the first look at all pages of a process.
+func attachOccupancy(p *process.Process, maps []process.Mapping, parent *occupancy) (*occupancy, error) {
+	o, err := newOccupancy(p, 1)
+	if err != nil {
+		return nil, err
+	}
 	first, err := o.scan(maps, 1)
 	if err != nil {
-		return nil, errors.Join(err, pages.Close())
+		return nil, errors.Join(err, o.close())
 	}
+	o.begin(first, parent)
+	return o, nil
+}
+
+// begin takes the first look. parent is what is known of the parent of a process that has begun since; nil: nothing.
+func (o *occupancy) begin(first *scan, parent *occupancy) {
+	o.begun = true
 	o.old, o.inherited = first.runs.Private(), first.shared
 	if o.forked && parent != nil { // what it has copied already was in the parent all the time
 		o.inherited = o.inherited.Or(o.old.And(parent.private[0]).And(parent.private[1]))
 	}
-	return o, nil
 }
 
 // isOf tells whether the process still executes what was looked at.
@@ -71,6 +91,8 @@ type look struct {
 	share float64
 	// unread are mappings that were not looked at, because there is too much of them. What they hold is unexplained.
 	unread residency.Spans
+	// scanning is the processor time that looking at the pages took.
+	scanning time.Duration
 }
 
 // An area is a stretch of the address space of which everything is known alike.
@@ -79,6 +101,9 @@ type area struct {
 	mapping.Interval      // the zero one for what the kernel maps by itself
 	known            bool // there is an interval
 	heap             bool // belongs to an allocator
+	// shared is what of its files is counted elsewhere, in bytes, of those pages that were looked at.
+	shared uint64
+	heapIn int // its place in ledger.heaps, from 1; 0: not asked for yet
 	// sampled: only some of its pages were looked at, because all would cost too much. Then the private memory and that of
 	// files are multiplied by factors, and variance is what that adds. Else the factors are 1.
 	sampled            bool
@@ -101,21 +126,26 @@ func (l *look) bytes(a *area) residency.Bytes {
 // seen tells that the call that made the mapping is known.
 func (a *area) seen() bool { return a.known && a.Origin == mapping.Seen }
 
-// look looks at all pages of the process, or at a share of those of its large mappings.
-func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, share float64) (*look, error) {
+// look looks at all pages of the process, or at a share of those of its large mappings. parent is what is known of the
+// parent, for the first look.
+func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, share float64, parent *occupancy) (*look, error) {
 	before, err := o.process.Status()
 	if err != nil {
 		return nil, err
 	}
-	scan, err := o.scan(maps, share)
+	var scan *scan
+	scanning := process.ProcessorTime(func() { scan, err = o.scan(maps, share) })
 	if err != nil {
 		return nil, err
+	}
+	if !o.begun {
+		o.begin(scan, parent)
 	}
 	after, err := o.process.Status()
 	if err != nil {
 		return nil, err
 	}
-	l := &look{status: scan.nearer(after, before)}
+	l := &look{status: scan.nearer(after, before), scanning: scanning}
 	if l.status.RSS == process.Unknown || !o.isOf(o.process) { // that is not of what was looked at
 		return nil, errExecuted
 	}

@@ -5,7 +5,6 @@ import (
 	"iter"
 	"math"
 	"slices"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
@@ -18,9 +17,18 @@ type scan struct {
 	runs    residency.Runs
 	shared  residency.Spans // private memory that another process has too, where that was asked for
 	looked  residency.Spans
-	found   []process.PageRun // in the mapping that is being looked at
+	next    stretch           // to be looked at
+	found   []process.PageRun // in the stretch that is being looked at
 	sampled []sampled         // mappings of which only blocks were looked at, in order
 	unread  residency.Spans   // mappings that were not looked at, because there is too much of them, in order
+	// cut: there are more runs than maxRuns, and what lies above the last of them was not looked at.
+	cut bool
+}
+
+// A stretch is of several mappings, all of files or none.
+type stretch struct {
+	residency.Span
+	file bool
 }
 
 // sampled is a mapping of which blocks of one size were looked at, each with the same probability.
@@ -38,36 +46,67 @@ const (
 	smallestBlock = 2 << 20
 	mostBlocks    = 4096
 	smallMapping  = 64 << 20
+	// nearMappings are looked at by one call, as one stretch.
+	nearMappings = 1 << 20
 )
 
+// maxRuns bounds what is kept of one process, some 100 bytes each while it is looked at. A test makes it smaller.
+var maxRuns = 1 << 20
+
 // scan looks at the pages of all mappings; of large ones at a share, always the same blocks where it is the same share, so
-// that two looks can be compared.
+// that two looks can be compared. Where a process has more runs than can be kept, less is looked at, now and later.
 func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
-	s := &scan{}
+	for {
+		share = min(share, o.most)
+		s := &scan{runs: make(residency.Runs, 0, o.runs)}
+		err := s.lookAt(o, maps, share)
+		o.runs = len(s.runs)
+		switch {
+		case err != nil:
+			return nil, err
+		case s.cut && share > leastShare:
+			o.most, o.runs = max(leastShare, share/4), 0
+			continue
+		case o.forked:
+			return s, s.findShared(o)
+		}
+		return s, nil
+	}
+}
+
+// lookAt looks at all mappings, or at a share of the large ones.
+func (s *scan) lookAt(o *occupancy, maps []process.Mapping, share float64) error {
 	longest := o.longest(maps)
 	for _, m := range maps {
-		if !isCounted(m) {
-			continue
-		}
-		err := process.ErrTooLarge
+		var err error
 		switch {
+		case !isCounted(m):
+			err = s.flush(o)
 		case m.Len() > longest:
+			s.unread = append(s.unread, residency.Span{Start: m.Start, End: m.End})
 		case share >= 1 || m.Len() < smallMapping:
-			err = s.look(o, m, m.Start, m.End)
+			err = s.add(o, stretch{residency.Span{Start: m.Start, End: m.End}, m.IsFile()})
 		default:
 			err = s.sample(o, m, share)
 		}
-		if errors.Is(err, process.ErrTooLarge) || errors.Is(err, process.ErrTooManyRuns) {
-			s.unread = append(s.unread, residency.Span{Start: m.Start, End: m.End})
-		} else if err != nil {
-			return nil, err
+		if err != nil {
+			return err
 		}
 	}
+	err := s.flush(o)
 	s.looked = residency.SpansOf(s.looked)
-	if o.forked {
-		return s, s.findShared(o)
+	return err
+}
+
+// add takes what is to be looked at, in the order of addresses.
+func (s *scan) add(o *occupancy, next stretch) error {
+	if s.next.file == next.file && s.next.Len() > 0 && next.Start-s.next.End <= nearMappings {
+		s.next.End = next.End
+		return nil
 	}
-	return s, nil
+	err := s.flush(o)
+	s.next = next
+	return err
 }
 
 // longest is the size of the longest mapping that is looked at. Where the kernel has no PAGEMAP_SCAN, untouched memory costs
@@ -102,18 +141,32 @@ func isCounted(m process.Mapping) bool {
 	return mapping.KindOf(m) != growth.KindDevice
 }
 
-// look looks at a stretch of one mapping. Of one without a file it need not be asked which pages are a file's, which
-// would be most of the price.
-func (s *scan) look(o *occupancy, m process.Mapping, start, end uint64) error {
+// flush looks at what has been taken. Where it is of no file, it need not be asked which pages are a file's, which would
+// be most of the price.
+func (s *scan) flush(o *occupancy) error {
+	at := s.next
+	s.next = stretch{}
+	if at.Len() == 0 || s.cut {
+		return nil
+	}
 	find := o.pages.AnonymousRuns
-	if m.IsFile() {
+	if at.file {
 		find = o.pages.Runs
 	}
 	var err error
-	if s.found, err = find(s.found[:0], start, end); err != nil {
+	s.found, err = find(s.found[:0], at.Start, at.End)
+	if err != nil && !errors.Is(err, process.ErrTooManyRuns) {
 		return err
 	}
-	s.looked = append(s.looked, residency.Span{Start: start, End: end})
+	if room := maxRuns - len(s.runs); err != nil || len(s.found) > room {
+		s.cut = true
+		s.found = s.found[:min(room, len(s.found))]
+		if len(s.found) == 0 {
+			return nil
+		}
+		at.End = s.found[len(s.found)-1].End
+	}
+	s.looked = append(s.looked, at.Span)
 	for _, r := range s.found {
 		s.runs = append(s.runs, residency.Run{
 			Span: residency.Span{Start: r.Start, End: r.End}, Swapped: r.Swapped, File: r.File, Huge: r.Huge,
@@ -128,6 +181,9 @@ func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
 	for m.Len()/block > mostBlocks {
 		block *= 2
 	}
+	if err := s.flush(o); err != nil {
+		return err
+	}
 	from := sampled{residency.Span{Start: m.Start, End: m.End}, 0, block, share}
 	if m.IsFile() {
 		from.shift = m.Offset - m.Start
@@ -137,11 +193,11 @@ func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
 		if !isTaken(m, place, share) {
 			continue
 		}
-		if err := s.look(o, m, piece.Start, piece.End); err != nil {
+		if err := s.add(o, stretch{piece, m.IsFile()}); err != nil {
 			return err
 		}
 	}
-	return nil
+	return s.flush(o)
 }
 
 // pieces gives what lies in each block of a part of the mapping, and the block's place.
@@ -175,42 +231,50 @@ func mix(x uint64) uint64 {
 
 // nearer gives which of two of the kernel's counts comes nearer to the pages found; the first where not all were looked at.
 func (s *scan) nearer(one, other process.Status) process.Status {
-	var found int64
-	for _, r := range s.runs {
-		if !r.Swapped {
-			found += int64(r.Len())
-		}
-	}
+	found := s.runs.InMemory()
 	off, otherOff := one.RSS-found, other.RSS-found
-	if len(s.sampled) > 0 || max(off, -off) <= max(otherOff, -otherOff) {
+	if s.cut || len(s.sampled) > 0 || max(off, -off) <= max(otherOff, -otherOff) {
 		return one
 	}
 	return other
 }
 
-// findShared finds what of the private memory in memory another process has too.
+// findShared finds what of the private memory in memory another process has too: at the first look of all of it, then of
+// what was inherited, since nothing else is of interest.
 func (s *scan) findShared(o *occupancy) error {
+	wanted := s.runs.Private()
+	if o.begun {
+		wanted = wanted.And(o.inherited)
+	}
 	var found []process.PageRun
-	for _, r := range s.runs {
-		if r.File || r.Swapped {
-			continue
+	for i := 0; i < len(wanted); {
+		at := wanted[i]
+		for i++; i < len(wanted) && wanted[i].Start-at.End <= nearMappings; i++ {
+			at.End = wanted[i].End
 		}
 		var err error
-		if found, err = o.pages.Shared(found, r.Start, r.End); err != nil {
+		found, err = o.pages.Shared(found, at.Start, at.End)
+		if err != nil && !errors.Is(err, process.ErrTooManyRuns) { // of those the rest counts as the process's own
 			return err
 		}
 	}
-	for _, r := range found {
-		s.shared = append(s.shared, residency.Span{Start: r.Start, End: r.End})
+	spans := make([]residency.Span, len(found))
+	for i, r := range found {
+		spans[i] = residency.Span{Start: r.Start, End: r.End}
 	}
-	s.shared = residency.SpansOf(s.shared)
+	s.shared = residency.SpansOf(spans).And(wanted)
 	return nil
 }
 
 // weigh gives areas of sampled mappings their factors, and tells what share of the memory found was looked at. As the kernel
 // tells how much there is of private memory and of files, what was not looked at is known in sum: that is exact, and what it
 // is made of is estimated.
+//
+// What lies beyond a cut is in no row: it is left unexplained.
 func (s *scan) weigh(areas []area, status process.Status) (share float64) {
+	if s.cut {
+		return min(1, float64(s.runs.InMemory())/float64(max(status.RSS, 1)))
+	}
 	var whole, part residency.Bytes // what was found in mappings of both sorts
 	next := 0
 	for i := range areas {
@@ -267,46 +331,4 @@ func (s *scan) squares(of residency.Span, from sampled) (sum float64) {
 		sum += bytes * bytes
 	}
 	return sum
-}
-
-// A lookBudget bounds what looking at pages costs.
-type lookBudget struct {
-	perByte float64 // seconds of one core, for a byte that is resident
-	last    time.Time
-}
-
-const (
-	// looking is the share of a core that looks may take.
-	looking = 0.01
-	// small processes are looked at whole, whatever that costs: some 10 ms.
-	small = 2 << 30
-	// firstPerByte is what a byte costs before one has been looked at: 5 ms a GiB.
-	firstPerByte = 5e-3 / (1 << 30)
-	// leastShare keeps an estimate possible.
-	leastShare = 0.02
-)
-
-// share of the pages that may be looked at now, of processes that have so much resident.
-func (b *lookBudget) share(resident int64, now time.Time) float64 {
-	since := max(now.Sub(b.last), time.Second)
-	if b.last.IsZero() {
-		since = time.Second
-	}
-	b.last = now
-	if b.perByte == 0 {
-		b.perByte = firstPerByte
-	}
-	if resident <= small {
-		return 1
-	}
-	return min(1, max(leastShare, looking*since.Seconds()/(b.perByte*float64(max(resident, 1)))))
-}
-
-// learn takes in what a look at so much has cost.
-func (b *lookBudget) learn(resident float64, cost time.Duration) {
-	const weight = 0.3 // of the newest
-	if resident < smallMapping {
-		return // mostly of other things
-	}
-	b.perByte += weight * (cost.Seconds()/resident - b.perByte)
 }

@@ -27,7 +27,7 @@ func ownOccupancy(t *testing.T) *occupancy {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { pages.Close() })
-	return &occupancy{process: p, pages: pages}
+	return &occupancy{process: p, pages: pages, most: 1, begun: true}
 }
 
 // mapAt maps a part of a file and gives what /proc/PID/maps would say.
@@ -183,7 +183,7 @@ func TestALookAtAProgramThatHasBecomeAnotherIsNone(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := o.look(maps, nil, 1); err == nil {
+	if _, err := o.look(maps, nil, 1, nil); err == nil {
 		t.Error("a look at a program of another image")
 	}
 	stat, err := o.process.Stat()
@@ -191,7 +191,7 @@ func TestALookAtAProgramThatHasBecomeAnotherIsNone(t *testing.T) {
 		t.Fatal(err)
 	}
 	o.image = stat.Image
-	if l, err := o.look(maps, nil, 1); err != nil || l.status.RSS <= 0 {
+	if l, err := o.look(maps, nil, 1, nil); err != nil || l.status.RSS <= 0 {
 		t.Errorf("%+v, %v", l, err)
 	}
 }

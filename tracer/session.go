@@ -33,7 +33,8 @@ type Session struct {
 	started        uint64 // ns, CLOCK_MONOTONIC; 0: not yet
 	family         *family
 	looker         looker
-	retired        losses // of targets that are no more
+	objects        liveObjects // of the last snapshot
+	retired        losses      // of targets that are no more
 
 	mu      sync.Mutex
 	targets []*target // in the order in which they were attached
@@ -68,7 +69,6 @@ func Open(options Options) (*Session, error) {
 		return nil, err
 	}
 	s := &Session{Process: p, Options: options, stop: make(chan struct{}), ended: make(chan struct{})}
-	s.looker.others = make(map[int]*occupancy)
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -257,7 +257,7 @@ func (s *Session) Close() error {
 	if s.family != nil {
 		s.family.Close()
 	}
-	errs = append(errs, s.looker.close())
+	errs = append(errs, s.looker.others.close())
 	if s.kernel != nil {
 		s.kernel.Close()
 	}

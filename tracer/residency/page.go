@@ -72,17 +72,21 @@ func (r Runs) In(start, end uint64) (b Bytes) {
 		if run.Start >= end || start >= end {
 			break
 		}
-		bytes := int64(min(run.End, end) - max(run.Start, start))
-		switch {
-		case run.Swapped:
-			b.Swapped += bytes
-		case run.File:
-			b.File += bytes
-		default:
-			b.Resident[run.Tag] += bytes
-		}
+		b.count(run, int64(min(run.End, end)-max(run.Start, start)))
 	}
 	return b
+}
+
+// count adds bytes of a run.
+func (b *Bytes) count(run Run, bytes int64) {
+	switch {
+	case run.Swapped:
+		b.Swapped += bytes
+	case run.File:
+		b.File += bytes
+	default:
+		b.Resident[run.Tag] += bytes
+	}
 }
 
 // At gives the run that an address lies in; false: the address holds nothing.
@@ -96,7 +100,7 @@ func (r Runs) At(address uint64) (Run, bool) {
 
 // Private are the spans of memory that is private to the process, in memory or swapped out.
 func (r Runs) Private() Spans {
-	var spans []Span
+	spans := make([]Span, 0, len(r))
 	for _, run := range r {
 		if !run.File {
 			spans = append(spans, run.Span)
@@ -134,6 +138,16 @@ func cut(run *Run, at uint64) []Run {
 	part := *run
 	part.End, run.Start = at, at
 	return []Run{part}
+}
+
+// InMemory is the sum of all that is not swapped out.
+func (r Runs) InMemory() (bytes int64) {
+	for _, run := range r {
+		if !run.Swapped {
+			bytes += int64(run.Len())
+		}
+	}
+	return bytes
 }
 
 // Between are the runs between two addresses, cut to fit.

@@ -55,6 +55,7 @@ func (s Spans) And(other Spans) (both Spans) {
 
 // Without is what is not in other.
 func (s Spans) Without(other Spans) (rest Spans) {
+	rest = make(Spans, 0, max(len(s), len(other)))
 	j := 0
 	for _, span := range s {
 		for j < len(other) && other[j].End <= span.Start {

@@ -1,0 +1,58 @@
+package tracer
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
+)
+
+type fileKey process.FileID
+
+// countedFiles are the parts of files, in memory, of the processes of the tree that come earlier.
+type countedFiles map[fileKey]residency.Spans
+
+// A filePart is a part of a file that an area has in memory.
+type filePart struct {
+	residency.Span
+	area *area
+}
+
+// countFiles finds what of the files in each area is counted already: for an earlier process, or another area of this one.
+func (l *ledger) countFiles() {
+	parts := make(map[fileKey][]filePart)
+	for i := range l.areas {
+		a := &l.areas[i]
+		if a.heap || !a.inLedger() {
+			continue
+		}
+		shift := a.Offset - a.Region.Start
+		for _, run := range l.runs.Between(a.Region.Start, a.Region.End) {
+			if run.File && !run.Swapped {
+				span := residency.Span{Start: run.Start + shift, End: run.End + shift}
+				parts[fileKey(a.File)] = append(parts[fileKey(a.File)], filePart{span, a})
+			}
+		}
+	}
+	for file, of := range parts {
+		l.own[file] = countParts(of, l.files[file])
+		l.files[file] = l.files[file].Or(l.own[file])
+	}
+}
+
+// countParts adds to areas what of one file is counted before or twice, and gives all that there is of it.
+func countParts(parts []filePart, before residency.Spans) residency.Spans {
+	slices.SortStableFunc(parts, func(a, b filePart) int { return cmp.Compare(a.Start, b.Start) })
+	all := make([]residency.Span, 0, len(parts))
+	var end uint64 // of what is in all
+	for _, p := range parts {
+		fresh := residency.Span{Start: min(max(p.Start, end), p.End), End: p.End}
+		for len(before) > 0 && before[0].End <= fresh.Start {
+			before = before[1:]
+		}
+		p.area.shared += p.Len() - fresh.Len() + residency.Spans{fresh}.And(before).Len()
+		all, end = append(all, fresh), max(end, p.End)
+	}
+	return residency.SpansOf(all)
+}

@@ -1,0 +1,166 @@
+package tracer
+
+import (
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tree"
+)
+
+const (
+	// othersPart of the budget is for members that are not traced, where there are any.
+	othersPart = 0.5
+	// mostCredit can be saved up, and is there at first: so few or small ones are looked at in each snapshot.
+	mostCredit = 300 * time.Millisecond
+	// longestLook bounds one look, by looking at a share of the pages.
+	longestLook = 200 * time.Millisecond
+	// What a first look is expected to take, with room: that of a forked process reads the page map.
+	otherBase   = 2 * time.Millisecond
+	otherPerGiB = 20 * time.Millisecond
+)
+
+// otherMembers are those that are not traced. They are looked at by turns, as often as the budget allows; of the others a
+// snapshot has the latest reading.
+type otherMembers struct {
+	members map[int]*otherMember // by PID
+	credit  time.Duration        // of processor time; negative: a look has cost more than there was
+	last    time.Time
+}
+
+// An otherMember is a member that is not traced, and its latest reading.
+type otherMember struct {
+	process   *process.Process
+	occupancy *occupancy // nil: not looked at yet
+	due       bool       // it is to be looked at now
+	at        time.Time
+	cost      time.Duration // of the latest look, or what the first one is expected to take
+	resident  growth.Resident
+	holdings  []growth.Holding
+	files     countedFiles
+}
+
+// begin says who is looked at now: those whose readings are the oldest, new ones first. Members that have gone are let go of.
+func (k *otherMembers) begin(members []*tree.Member, now time.Time) {
+	if k.last.IsZero() {
+		k.members, k.credit = make(map[int]*otherMember), mostCredit
+	} else {
+		k.credit = min(mostCredit, k.credit+time.Duration(othersPart*looking*float64(now.Sub(k.last))))
+	}
+	k.last = now
+	for pid, o := range k.members {
+		if !slices.ContainsFunc(members, func(m *tree.Member) bool { return m.Process == o.process }) || !o.isCurrent() {
+			_ = o.close() // it was only read
+			delete(k.members, pid)
+		}
+	}
+	var queue []*otherMember
+	for _, m := range members {
+		o := k.members[m.Process.PID]
+		if o == nil {
+			o = newOther(m.Process)
+			k.members[m.Process.PID] = o
+		}
+		queue = append(queue, o)
+	}
+	slices.SortStableFunc(queue, func(a, b *otherMember) int { return a.at.Compare(b.at) })
+	left := k.credit
+	for _, o := range queue {
+		o.due = left > 0
+		left -= o.cost
+	}
+}
+
+// isDue tells whether a member is to be looked at now: not where those before it have cost more than was expected. Then
+// more is set aside for it, so that fewer come before it the next time.
+func (k *otherMembers) isDue(o *otherMember) bool {
+	if o.due && k.credit <= 0 {
+		o.cost *= 2
+		return false
+	}
+	return o.due
+}
+
+// pay takes in what a look has cost.
+func (k *otherMembers) pay(o *otherMember, cost time.Duration, now time.Time) {
+	o.cost, o.at = max(cost, time.Microsecond), now
+	k.credit -= o.cost
+}
+
+func newOther(p *process.Process) *otherMember {
+	return &otherMember{process: p, cost: expected(p)}
+}
+
+// expected is what a first look will cost.
+func expected(p *process.Process) time.Duration {
+	status, err := p.Status()
+	if err != nil {
+		return otherBase // it is gone
+	}
+	return otherBase + time.Duration(float64(otherPerGiB)*float64(max(0, status.RSS))/(1<<30))
+}
+
+// isCurrent tells whether the process still executes what was looked at.
+func (o *otherMember) isCurrent() bool { return o.occupancy == nil || o.occupancy.isOf(o.process) }
+
+func (o *otherMember) close() error {
+	if o.occupancy == nil {
+		return nil
+	}
+	return o.occupancy.close()
+}
+
+// addOther adds the latest reading of a member that is not traced; nothing where there is none yet.
+func (s *Session) addOther(snapshot *growth.Snapshot, m *tree.Member) {
+	o := s.looker.others.members[m.Process.PID]
+	if o == nil { // traced a moment ago
+		return
+	}
+	if s.looker.others.isDue(o) {
+		took := process.ProcessorTime(func() { s.readOther(snapshot, o, m) })
+		s.looker.others.pay(o, took, time.Now())
+	} else {
+		for file, spans := range o.files {
+			s.looker.files[file] = s.looker.files[file].Or(spans)
+		}
+	}
+	if o.holdings != nil {
+		snapshot.Others = append(snapshot.Others, o.holdings...)
+		snapshot.Residents = append(snapshot.Residents, o.resident)
+	}
+}
+
+// readOther takes a reading; none where the process is gone.
+func (s *Session) readOther(snapshot *growth.Snapshot, o *otherMember, m *tree.Member) {
+	o.holdings, o.files = nil, nil
+	maps, err := m.Process.Maps()
+	if err != nil {
+		return
+	}
+	if o.occupancy == nil {
+		most := min(1, float64(longestLook)/float64(expected(m.Process)))
+		if o.occupancy, err = newOccupancy(m.Process, most); err != nil {
+			return
+		}
+	}
+	found, err := o.occupancy.look(maps, nil, 1, s.occupancyOf(m.Facts.Parent))
+	if err != nil {
+		return
+	}
+	held := make(holdings)
+	l := newLedger(found, m.Process.PID, nil, held, s.looker.files)
+	l.parentCounts = countsParent(snapshot, o.occupancy)
+	l.fill(nil, nil)
+	o.resident, o.holdings, o.files = found.resident(m.Facts), held.list(), l.own
+	o.resident.Forked = o.occupancy.forked
+}
+
+func (k *otherMembers) close() error {
+	var errs []error
+	for _, o := range k.members {
+		errs = append(errs, o.close())
+	}
+	return errors.Join(errs...)
+}

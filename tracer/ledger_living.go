@@ -9,13 +9,10 @@ import (
 type living struct {
 	bytes             [residency.Tags]float64
 	variance, swapped float64
-	newest            cluster
-}
-
-// A cluster is what was found of one stack's objects in one block of a sampled mapping.
-type cluster struct {
-	at    uint64 // the block
-	bytes float64
+	// sampled is the part of bytes in mappings of which only some blocks were looked at, and doubt that of their factor.
+	sampled, doubt float64
+	// clusters are what was found in each block of those, by its address: bytes.
+	clusters map[uint64]float64
 }
 
 // add adds so many objects of a size.
@@ -26,18 +23,22 @@ func (e *living) add(tag residency.Tag, size, objects float64) {
 }
 
 // spread adds to the variance what comes of having looked at some blocks of a sampled mapping alone: what lies in one of them
-// was looked at together. Objects come in order, and no run of pages is of two blocks.
+// was looked at together. No run of pages is of two blocks.
 func (e *living) spread(a *area, runs residency.Runs, objects float64) {
+	if e.clusters == nil {
+		e.clusters = make(map[uint64]float64)
+	}
+	e.doubt = a.doubt
 	for _, run := range runs {
-		if at := run.Start &^ (a.block - 1); at != e.newest.at {
-			e.newest = cluster{at: at}
-		}
 		if run.Swapped {
 			continue
 		}
-		before := e.newest.bytes
-		e.newest.bytes += float64(run.Len()) * objects
-		e.variance += a.blockVariance(e.newest.bytes*e.newest.bytes - before*before)
+		e.sampled += float64(run.Len()) * objects * a.factor
+		at := run.Start &^ (a.block - 1)
+		before := e.clusters[at]
+		after := before + float64(run.Len())*objects
+		e.clusters[at] = after
+		e.variance += a.blockVariance(after*after - before*before)
 	}
 }
 
@@ -54,7 +55,7 @@ func (e *living) scaled(factors [residency.Tags]float64) int64 {
 func (l *ledger) addLiving() {
 	factors := residency.Fit(l.heaps)
 	for stack, of := range l.living {
-		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), round(of.swapped), of.variance)
+		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), round(of.swapped), of.variance+of.sampled*of.sampled*of.doubt)
 	}
 	l.name(growth.KindMetadata, l.headers.scaled(factors), 0, l.headers.variance, rootMetadata)
 }

@@ -108,9 +108,11 @@ type area struct {
 	// files are multiplied by factors, and variance is what that adds. Else the factors are 1.
 	sampled            bool
 	factor, fileFactor float64
-	variance           float64
-	block              uint64  // bytes
-	share              float64 // of the blocks
+	// doubt is the variance of the factors in parts of their squares: all that is multiplied by them is wrong alike.
+	doubt    float64
+	variance float64
+	block    uint64  // bytes
+	share    float64 // of the blocks
 }
 
 // span of the area.

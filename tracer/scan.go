@@ -276,6 +276,7 @@ func (s *scan) weigh(areas []area, status process.Status) (share float64) {
 		return min(1, float64(s.runs.InMemory())/float64(max(status.RSS, 1)))
 	}
 	var whole, part residency.Bytes // what was found in mappings of both sorts
+	var variance float64
 	next := 0
 	for i := range areas {
 		a := &areas[i]
@@ -294,15 +295,19 @@ func (s *scan) weigh(areas []area, status process.Status) (share float64) {
 		from := s.sampled[next]
 		a.block, a.share = from.block, from.share
 		a.variance = a.blockVariance(s.squares(a.span(), from))
+		variance += a.variance
 	}
 	private := factor(status.Anonymous, whole.Private(), part.Private())
 	file := factor(status.File+status.Shared, whole.File, part.File)
+	scaled := private*float64(part.Private()) + file*float64(part.File)
 	for i := range areas {
-		if areas[i].sampled {
-			areas[i].factor, areas[i].fileFactor = private, file
+		if a := &areas[i]; a.sampled {
+			a.factor, a.fileFactor, a.doubt = private, file, variance/max(1, scaled*scaled)
+			bytes := float64(s.runs.In(a.Region.Start, a.Region.End).Scaled(private, file).InMemory())
+			a.variance += bytes * bytes * a.doubt
 		}
 	}
-	all := whole.InMemory() + int64(private*float64(part.Private())+file*float64(part.File))
+	all := whole.InMemory() + int64(scaled)
 	if len(s.unread) > 0 {
 		all = max(all, status.RSS)
 	}

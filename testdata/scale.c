@@ -127,8 +127,8 @@ static void calm(pthread_t thread)
 	pthread_join(thread, NULL);
 	check(rounds > 0, "storm");
 	qsort(took, rounds, sizeof(*took), by_size);
-	printf("ns %u %u %u %u %ld\n", took[rounds / 2], took[rounds - 1 - rounds / 100], took[rounds - 1 - rounds / 1000],
-	       took[rounds - 1], rounds);
+	printf("ns %u %u %u %u %ld\n", took[rounds / 2], took[rounds - 1 - rounds / 100],
+	       took[rounds - 1 - rounds / 1000], took[rounds - 1], rounds);
 }
 
 int main(void)

@@ -59,13 +59,25 @@ func residentOf(s *export.Summary) export.Resident {
 	return s.Residents[i]
 }
 
-// othersOf is how many other processes had resident memory at the end.
+// worthTelling is the part of what a process holds above which the others of its tree have a block of their own.
+const worthTelling = 0.05
+
+// othersOf is how many other processes had resident memory at the end; 0 where all of theirs is too little to be told.
 func othersOf(s *export.Summary) int {
-	others := 0
+	var others int
+	var bytes, own int64
 	for _, p := range s.Residents {
-		if p.Process != s.Process.PID && p.EndBytes != nil && *p.EndBytes > 0 {
+		switch {
+		case p.EndBytes == nil || *p.EndBytes == 0:
+		case p.Process == s.Process.PID:
+			own = *p.EndBytes
+		default:
 			others++
+			bytes += *p.EndBytes
 		}
+	}
+	if float64(bytes) < worthTelling*float64(own) {
+		return 0
 	}
 	return others
 }

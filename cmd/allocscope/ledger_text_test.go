@@ -100,7 +100,7 @@ func TestWithoutSourceHeapItIsSaidThatItsHolderCannotBeNamed(t *testing.T) {
 		t.Errorf("the heap was traced:\n%s", text)
 	}
 	s.Residents[0].HeapTraced = false
-	s.Residents = append(s.Residents, export.Resident{Process: 43, EndBytes: bytesAt(9)})
+	s.Residents = append(s.Residents, export.Resident{Process: 43, EndBytes: bytesAt(90)})
 	if text := ledgerText(t, s); strings.Contains(text, "not freed") || strings.Count(text, "holder not known") != 2 {
 		t.Errorf("of the process and of its tree it is not said that the holder is not known:\n%s", text)
 	}
@@ -117,6 +117,10 @@ func TestTheTreeIsPrintedWhereThereAreOtherProcesses(t *testing.T) {
 		t.Errorf("others that hold nothing at the end:\n%s", text)
 	}
 	s.Residents = append(s.Residents, export.Resident{Process: 45, EndBytes: bytesAt(8)})
+	if text := ledgerText(t, s); strings.Contains(text, "tree") {
+		t.Errorf("another that holds next to nothing:\n%s", text)
+	}
+	s.Residents[len(s.Residents)-1].EndBytes = bytesAt(80)
 	text := ledgerText(t, s)
 	mustSay(t, "the ledger", text, "\nIts tree, with 1 other process, shared pages once (+801 MiB):\n")
 	if !regexp.MustCompile(`\+800 MiB +900 MiB +heap, allocated and not freed\n.*unexplained\n +\+801 MiB +901 MiB +all\n$`).MatchString(text) {

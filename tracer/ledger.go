@@ -109,7 +109,6 @@ func (l *ledger) addObject(a *area, o object, sums residency.Sums) {
 		by = &living{}
 		l.living[o.stack] = by
 	}
-	by.swapped += float64(own.Swapped) * a.factor * o.weight
 	for tag, resident := range chunk.Resident {
 		if resident == 0 {
 			continue
@@ -177,27 +176,33 @@ func (l *ledger) addHeap(a *area) {
 	}
 	heap.Variance[residency.Fresh] += a.variance
 	// What is swapped out of a heap is not split; files have no part in it.
-	l.name(growth.KindRetained, bytes.File, bytes.Swapped, 0, rootRetained, heap.Name)
+	kind, root := l.restOfHeaps()
+	l.name(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
+}
+
+// restOfHeaps is what no known object takes of them: kept by the allocator, or, where no objects are known, anybody's.
+func (l *ledger) restOfHeaps() (growth.Kind, string) {
+	if l.target == nil || !l.target.heap.Attached {
+		return growth.KindHeap, rootNoHolder
+	}
+	return growth.KindRetained, rootRetained
 }
 
 // addRest adds what the allocator keeps, and what it kept when the trace began.
 func (l *ledger) addRest() {
-	kind, root := growth.KindRetained, rootRetained
-	if l.target == nil || !l.target.heap.Attached {
-		kind, root = growth.KindHeap, rootNoHolder
-	}
+	kind, root := l.restOfHeaps()
 	for i, bytes := range residency.Rest(l.heaps, residency.Fresh) {
 		l.name(kind, bytes, 0, l.heaps[i].Variance[residency.Fresh], root, l.heaps[i].Name)
 	}
 	for i, bytes := range residency.Rest(l.heaps, residency.Old) {
 		if l.target == nil { // nothing is known of it, then as now
-			l.name(kind, bytes, 0, 0, root)
+			l.name(kind, bytes, 0, 0, root, l.heaps[i].Name)
 			continue
 		}
 		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[residency.Old], rootBefore, "heap")
 	}
 	for _, bytes := range residency.Rest(l.heaps, residency.Copied) {
-		l.touch(place{growth.KindCOW, rootCopied, "heap", true}, bytes, 0)
+		l.touch(place{growth.KindCOW, rootCopied, "heap"}, bytes, 0)
 	}
 	for _, bytes := range residency.Rest(l.heaps, residency.Inherited) {
 		l.inherit(bytes, "heap")

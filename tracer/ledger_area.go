@@ -54,7 +54,7 @@ func (l *ledger) addArea(a *area) {
 		l.addFile(a, of, bytes.File)
 	}
 	l.inherit(bytes.Resident[residency.Inherited], string(a.Class))
-	l.touch(place{growth.KindCOW, rootCopied, string(a.Class), true}, bytes.Resident[residency.Copied], 0)
+	l.touch(place{growth.KindCOW, rootCopied, string(a.Class)}, bytes.Resident[residency.Copied], 0)
 	l.addPrivate(a, of, bytes)
 }
 
@@ -66,8 +66,8 @@ func (l *ledger) addFile(a *area, of nature, bytes int64) {
 		l.hold(l.target.stacks.get(a.Stack).Under(of.root), of.kind, bytes, 0, a.variance).SharedBytes += shared
 		return
 	}
-	l.touch(place{of.kind, of.root, "", false}, bytes, a.variance)
-	l.touched[place{of.kind, of.root, "", false}].shared += shared
+	l.touch(place{of.kind, of.root, ""}, bytes, a.variance)
+	l.touched[place{of.kind, of.root, ""}].shared += shared
 }
 
 // addPrivate adds private memory.
@@ -91,7 +91,7 @@ func (l *ledger) addPrivate(a *area, of nature, bytes residency.Bytes) {
 		return
 	}
 	l.name(growth.KindBefore, old, swapped, 0, rootBefore, string(a.Class))
-	l.touch(place{of.kind, of.root, "", false}, fresh, a.variance)
+	l.touch(place{of.kind, of.root, ""}, fresh, a.variance)
 }
 
 // A place is memory of which all that can be said is who touched it first.
@@ -99,8 +99,6 @@ type place struct {
 	kind growth.Kind
 	root string
 	of   string // what sort of memory; empty: the root says it
-	// copied: by writing to what was there.
-	copied bool
 }
 
 // touches are what is in memory at a place.
@@ -134,19 +132,19 @@ func (l *ledger) placeOf(f fault) (at place, bytes float64, ok bool) {
 	of := a.nature()
 	switch {
 	case run.File && !a.seen():
-		return place{of.kind, of.root, "", false}, bytes, true
+		return place{of.kind, of.root, ""}, bytes, true
 	case run.File, run.Tag == residency.Inherited, run.Tag == residency.Old:
 		return place{}, 0, false
 	case run.Tag == residency.Copied && a.heap:
-		return place{growth.KindCOW, rootCopied, "heap", true}, bytes, f.copied
+		return place{growth.KindCOW, rootCopied, "heap"}, bytes, f.copied
 	case run.Tag == residency.Copied:
-		return place{growth.KindCOW, rootCopied, string(a.Class), true}, bytes, f.copied
+		return place{growth.KindCOW, rootCopied, string(a.Class)}, bytes, f.copied
 	case a.heap || a.seen() || of.always && a.Class != region.File:
 		return place{}, 0, false
 	case a.Class == region.File:
-		return place{growth.KindCOW, "[copy-on-write: " + a.Name + "]", "", false}, bytes, true
+		return place{growth.KindCOW, "[copy-on-write: " + a.Name + "]", ""}, bytes, true
 	}
-	return place{of.kind, of.root, "", false}, bytes, true
+	return place{of.kind, of.root, ""}, bytes, true
 }
 
 const hugePage = 2 << 20 // bytes, on amd64 and on arm64 with pages of 4 KiB

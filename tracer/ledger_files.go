@@ -8,10 +8,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency"
 )
 
-type fileKey process.FileID
-
 // countedFiles are the parts of files, in memory, of the processes of the tree that come earlier.
-type countedFiles map[fileKey]residency.Spans
+type countedFiles map[process.FileID]residency.Spans
 
 // A filePart is a part of a file that an area has in memory.
 type filePart struct {
@@ -21,7 +19,7 @@ type filePart struct {
 
 // countFiles finds what of the files in each area is counted already: for an earlier process, or another area of this one.
 func (l *ledger) countFiles() {
-	parts := make(map[fileKey][]filePart)
+	parts := make(map[process.FileID][]filePart)
 	for i := range l.areas {
 		a := &l.areas[i]
 		if a.heap || !a.inLedger() {
@@ -31,7 +29,7 @@ func (l *ledger) countFiles() {
 		for _, run := range l.runs.Between(a.Region.Start, a.Region.End) {
 			if run.File && !run.Swapped {
 				span := residency.Span{Start: run.Start + shift, End: run.End + shift}
-				parts[fileKey(a.File)] = append(parts[fileKey(a.File)], filePart{span, a})
+				parts[a.File] = append(parts[a.File], filePart{span, a})
 			}
 		}
 	}

@@ -113,9 +113,15 @@ func TestTheRowsOfAnythingAddUpAndShareNoMoreThanTheyHave(t *testing.T) {
 
 func mustAddUp(t *testing.T, seed uint64, l *ledger) {
 	t.Helper()
-	var sum int64
+	var sum, swapped, swappedPages int64
+	for i := range l.areas {
+		if a := &l.areas[i]; a.heap || a.inLedger() {
+			swappedPages += l.bytes(a).Swapped
+		}
+	}
 	for _, h := range l.to {
 		sum += h.ResidentBytes
+		swapped += h.SwappedBytes
 		if h.Kind != growth.KindUnexplained && (h.ResidentBytes < 0 || h.SwappedBytes < 0) ||
 			h.SharedBytes < 0 || h.SharedBytes > max(0, h.ResidentBytes) || h.ResidentVariance < 0 {
 			t.Fatalf("seed %d: %s %s: %d bytes resident, %d shared, %d swapped, variance %g", seed, h.Kind, h.Stack.Root,
@@ -124,5 +130,8 @@ func mustAddUp(t *testing.T, seed uint64, l *ledger) {
 	}
 	if l.status.RSS != growth.Unknown && sum != l.status.RSS {
 		t.Fatalf("seed %d: rows sum to %d bytes, RSS is %d", seed, sum, l.status.RSS)
+	}
+	if swapped != swappedPages {
+		t.Fatalf("seed %d: rows sum to %d bytes swapped out, the pages to %d", seed, swapped, swappedPages)
 	}
 }

@@ -7,8 +7,8 @@ import (
 
 // living is an estimate of what objects that are alive have in memory.
 type living struct {
-	bytes             [residency.Tags]float64
-	variance, swapped float64
+	bytes    [residency.Tags]float64
+	variance float64
 	// sampled is the part of bytes in mappings of which only some blocks were looked at, and doubt that of their factor.
 	sampled, doubt float64
 	// clusters are what was found in each block of those, by its address: bytes.
@@ -23,7 +23,7 @@ func (e *living) add(tag residency.Tag, size, objects float64) {
 }
 
 // spread adds to the variance what comes of having looked at some blocks of a sampled mapping alone: what lies in one of them
-// was looked at together. No run of pages is of two blocks.
+// was looked at together.
 func (e *living) spread(a *area, runs residency.Runs, objects float64) {
 	if e.clusters == nil {
 		e.clusters = make(map[uint64]float64)
@@ -34,11 +34,15 @@ func (e *living) spread(a *area, runs residency.Runs, objects float64) {
 			continue
 		}
 		e.sampled += float64(run.Len()) * objects * a.factor
-		at := run.Start &^ (a.block - 1)
-		before := e.clusters[at]
-		after := before + float64(run.Len())*objects
-		e.clusters[at] = after
-		e.variance += a.blockVariance(after*after - before*before)
+		for start := run.Start; start < run.End; {
+			at := start &^ (a.block - 1)
+			end := min(run.End, at+a.block)
+			before := e.clusters[at]
+			after := before + float64(end-start)*objects
+			e.clusters[at] = after
+			e.variance += a.blockVariance(after*after - before*before)
+			start = end
+		}
 	}
 }
 
@@ -55,7 +59,7 @@ func (e *living) scaled(factors [residency.Tags]float64) int64 {
 func (l *ledger) addLiving() {
 	factors := residency.Fit(l.heaps)
 	for stack, of := range l.living {
-		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), round(of.swapped), of.variance+of.sampled*of.sampled*of.doubt)
+		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), 0, of.variance+of.sampled*of.sampled*of.doubt)
 	}
 	l.name(growth.KindMetadata, l.headers.scaled(factors), 0, l.headers.variance, rootMetadata)
 }

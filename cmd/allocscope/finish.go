@@ -9,6 +9,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -55,7 +56,7 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 	r.settle(all)
 	found := worst(all)
 	found.Verdict = r.covered(found.Verdict)
-	r.verdict = headline(export.VerdictOf(found.Verdict, export.AxisSeconds))
+	r.verdict = words.Headline(export.VerdictOf(found.Verdict, export.AxisSeconds))
 	span := r.choose(found)
 	grown := growth.Between(span.start, span.end)
 	var trends []growth.StackTrend

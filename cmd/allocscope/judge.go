@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -77,7 +78,7 @@ func worst(all []judged) judged {
 func (r *recorder) alarm(f judged) {
 	raised := r.looks.Add(f.Verdict)
 	v := export.VerdictOf(f.Verdict, export.AxisSeconds)
-	line := headline(v)
+	line := words.Headline(v)
 	hazard := growth.Class("")
 	if f.ToLimit < hazardWithin.Seconds() {
 		hazard = f.Class
@@ -86,7 +87,7 @@ func (r *recorder) alarm(f judged) {
 	case raised:
 		slog.Warn(line + blame(f.Culprits))
 	case hazard != "" && hazard != r.hazard:
-		slog.Warn(line + "; " + limitLine(v, atLimit))
+		slog.Warn(line + "; " + words.LimitLine(v, words.AtLimit))
 	}
 	r.hazard = hazard
 }
@@ -97,7 +98,7 @@ func blame(culprits []growth.Culprit) string {
 		return ""
 	}
 	c := export.CulpritOf(culprits[0])
-	return fmt.Sprintf("; most of it by %s: %s", c.Owner, culpritText(c))
+	return fmt.Sprintf("; most of it by %s: %s", c.Owner, words.Culprit(c))
 }
 
 // hazardWithin is how near the limit must be to be said before a leak is certain.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -178,7 +179,7 @@ func (r *recorder) takeSnapshot() error {
 	if err != nil {
 		return err
 	}
-	slog.Debug(fmt.Sprintf("snapshot at %s of %d live samples, %d stacks in %s", shortDuration(snapshot.Elapsed), snapshot.LiveObjects, len(snapshot.Holdings), snapshot.Took))
+	slog.Debug(fmt.Sprintf("snapshot at %s of %d live samples, %d stacks in %s", words.Duration(snapshot.Elapsed), snapshot.LiveObjects, len(snapshot.Holdings), snapshot.Took))
 	if r.session.Err() != nil {
 		r.atEnd = snapshot
 		return nil

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -58,20 +59,20 @@ func (s *status) fit(line string) string {
 }
 
 func (s *status) line(sample growth.Sample, latest *growth.Snapshot, pace float64, losses []tracer.Loss) string {
-	line := shortDuration(sample.Elapsed.Truncate(time.Second))
+	line := words.Duration(sample.Elapsed.Truncate(time.Second))
 	if s.duration != 0 {
-		line += " of " + shortDuration(s.duration)
+		line += " of " + words.Duration(s.duration)
 	}
-	line += "  RSS " + formatBytes(float64(sample.RSS))
+	line += "  RSS " + words.Bytes(float64(sample.RSS))
 	if latest != nil {
-		line += fmt.Sprintf("  traced %s in %s samples", formatBytes(float64(latest.Total())), formatCount(float64(latest.LiveObjects)))
+		line += fmt.Sprintf("  traced %s in %s samples", words.Bytes(float64(latest.Total())), words.Count(float64(latest.LiveObjects)))
 	}
-	line += fmt.Sprintf("  %s events/s", formatCount(pace))
+	line += fmt.Sprintf("  %s events/s", words.Count(pace))
 	var dropped uint64
 	for _, l := range losses {
 		dropped += l.Count
 	}
-	return line + fmt.Sprintf("  drops %s", formatCount(float64(dropped)))
+	return line + fmt.Sprintf("  drops %s", words.Count(float64(dropped)))
 }
 
 // clear takes the status line away.

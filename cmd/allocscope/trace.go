@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
@@ -204,7 +205,7 @@ func createFolder(flags traceFlags) (*export.Folder, error) {
 func logSources(s *tracer.Session) {
 	taken := "every allocation"
 	if s.Options.Interval > 1 {
-		taken = "one sample every " + formatBytes(float64(s.Options.Interval))
+		taken = "one sample every " + words.Bytes(float64(s.Options.Interval))
 	}
 	does := "following" // what it has launched
 	if s.IsTraced(s.Process.PID) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/series"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -190,7 +191,7 @@ func printVerdict(out io.Writer, v export.Verdict, flags verdictFlags) error {
 		return encoder.Encode(v)
 	}
 	limit := fmt.Sprintf("the limit of %s is reached", &flags.limit)
-	_, err := fmt.Fprintln(out, strings.Join(verdictLines(v, limit), "\n  "))
+	_, err := fmt.Fprintln(out, strings.Join(words.VerdictLines(v, limit), "\n  "))
 	return err
 }
 

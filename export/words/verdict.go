@@ -1,4 +1,4 @@
-package main
+package words
 
 import (
 	"fmt"
@@ -10,11 +10,11 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// verdictLines says a verdict to people: the headline, then no more than four lines of what follows from it. limit is what
+// VerdictLines says a verdict to people: the Headline, then no more than four lines of what follows from it. limit is what
 // happens at the limit: "memory is full".
-func verdictLines(v export.Verdict, limit string) []string {
-	lines := []string{headline(v)}
-	for _, line := range []string{boundLine(v), limitLine(v, limit), headsForLine(v), spikesLine(v), sinceLine(v), longerLine(v)} {
+func VerdictLines(v export.Verdict, limit string) []string {
+	lines := []string{Headline(v)}
+	for _, line := range []string{boundLine(v), LimitLine(v, limit), headsForLine(v), spikesLine(v), sinceLine(v), longerLine(v)} {
 		if line != "" {
 			lines = append(lines, line)
 		}
@@ -22,17 +22,17 @@ func verdictLines(v export.Verdict, limit string) []string {
 	return lines
 }
 
-// headline is the verdict in a sentence.
-func headline(v export.Verdict) string {
+// Headline is the verdict in a sentence.
+func Headline(v export.Verdict) string {
 	switch v.Class {
 	case growth.ClassLeak:
-		return "LEAK: grows by " + rateText(v) + ", " + v.Why
+		return "LEAK: grows by " + Rate(v) + ", " + v.Why
 	case growth.ClassSuspected:
-		return "LEAK SUSPECTED: grows by " + rateText(v) + ", " + v.Why
+		return "LEAK SUSPECTED: grows by " + Rate(v) + ", " + v.Why
 	case growth.ClassGrowing:
-		return "GROWING, too early to tell: by " + rateText(v)
+		return "GROWING, too early to tell: by " + Rate(v)
 	case growth.ClassSaturating:
-		return "SATURATING: grows by " + rateText(v) + ", and slows down"
+		return "SATURATING: grows by " + Rate(v) + ", and slows down"
 	case growth.ClassPlateau:
 		return "NO LEAK (plateau): " + flatText(v)
 	case growth.ClassSpikyPlateau:
@@ -48,9 +48,9 @@ func headline(v export.Verdict) string {
 
 func flatText(v export.Verdict) string {
 	if v.RateLow != nil && *v.RateLow > 0 {
-		return "a residual growth of " + rateText(v) + " is seen, but not proven to last"
+		return "a residual growth of " + Rate(v) + " is seen, but not proven to last"
 	}
-	return "no growth is seen, the rate is " + rateText(v)
+	return "no growth is seen, the rate is " + Rate(v)
 }
 
 func isFlat(v export.Verdict) bool {
@@ -65,10 +65,10 @@ func boundLine(v export.Verdict) string {
 	case *bound == 0:
 		return "a leak of any size is excluded (95 %)"
 	}
-	return fmt.Sprintf("if there is a leak, it is below %s (95 %%)", roundedUp(*bound/mebi)+rateUnit(v))
+	return fmt.Sprintf("if there is a leak, it is below %s (95 %%)", RoundedUp(*bound/mebi)+rateUnit(v))
 }
 
-func limitLine(v export.Verdict, limit string) string {
+func LimitLine(v export.Verdict, limit string) string {
 	to := either(v.SecondsToLimit, v.StepsToLimit)
 	low, high := either(v.SecondsToLimitLow, v.StepsToLimitLow), either(v.SecondsToLimitHigh, v.StepsToLimitHigh)
 	switch {
@@ -77,20 +77,20 @@ func limitLine(v export.Verdict, limit string) string {
 	case *to == 0:
 		return limit + " now"
 	case v.Class != growth.ClassLeak:
-		return limit + " in " + spanText(*to, v.InSteps(), math.Round) + " if this pace holds"
+		return limit + " in " + Span(*to, v.InSteps(), math.Round) + " if this pace holds"
 	case low != nil && high != nil:
-		return limit + " in " + spanRange(*low, *high, v.InSteps())
+		return limit + " in " + SpanRange(*low, *high, v.InSteps())
 	case low != nil:
-		return limit + " in " + spanText(*low, v.InSteps(), math.Floor) + " at the earliest"
+		return limit + " in " + Span(*low, v.InSteps(), math.Floor) + " at the earliest"
 	}
-	return limit + " in " + spanText(*to, v.InSteps(), math.Round)
+	return limit + " in " + Span(*to, v.InSteps(), math.Round)
 }
 
 func headsForLine(v export.Verdict) string {
 	if v.HeadsForBytes == nil || v.Class != growth.ClassSaturating {
 		return ""
 	}
-	return "it heads for " + formatBytes(*v.HeadsForBytes)
+	return "it heads for " + Bytes(*v.HeadsForBytes)
 }
 
 func spikesLine(v export.Verdict) string {
@@ -101,7 +101,7 @@ func spikesLine(v export.Verdict) string {
 	if v.Spikes.Share < 0.1 {
 		percent = fmt.Sprintf("%.1f %%", 100*v.Spikes.Share)
 	}
-	return "spikes of " + formatBytes(v.Spikes.HeightBytes) + " on top, in " + percent + " of the samples"
+	return "spikes of " + Bytes(v.Spikes.HeightBytes) + " on top, in " + percent + " of the samples"
 }
 
 // sinceLine says which part of the series the verdict is about.
@@ -115,13 +115,13 @@ func sinceLine(v export.Verdict) string {
 	case v.Class == growth.ClassTooShort || v.Class == growth.ClassWrongProcess:
 		from = nil
 	case from != nil && restart != nil:
-		return what + pointText(*from, v.InSteps()) + ", after a restart at " + pointText(*restart, v.InSteps())
+		return what + Point(*from, v.InSteps()) + ", after a restart at " + Point(*restart, v.InSteps())
 	}
 	switch {
 	case from != nil:
-		return what + pointText(*from, v.InSteps())
+		return what + Point(*from, v.InSteps())
 	case restart != nil:
-		return "only what follows the restart at " + pointText(*restart, v.InSteps()) + " is judged"
+		return "only what follows the restart at " + Point(*restart, v.InSteps()) + " is judged"
 	}
 	return ""
 }
@@ -132,17 +132,17 @@ func longerLine(v export.Verdict) string {
 	case longer == nil || *longer == 0:
 		return ""
 	case isFlat(v):
-		return "watch at least " + spanText(*longer, v.InSteps(), math.Ceil) + " more to exclude a smaller one"
+		return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more to exclude a smaller one"
 	case v.Class == growth.ClassSuspected:
-		return "watch at least " + spanText(*longer, v.InSteps(), math.Ceil) + " more to confirm it"
+		return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more to confirm it"
 	}
-	return "watch at least " + spanText(*longer, v.InSteps(), math.Ceil) + " more"
+	return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more"
 }
 
 const mebi = 1 << 20
 
-// rateText is the rate with its interval, with as many decimals as the interval is worth: "572.2 MiB/min (95 %: 567.8 to 576.6)".
-func rateText(v export.Verdict) string {
+// Rate is the rate with its interval, with as many decimals as the interval is worth: "572.2 MiB/min (95 %: 567.8 to 576.6)".
+func Rate(v export.Verdict) string {
 	rate := either(v.RateBytesPerMin, v.RateBytesPerStep)
 	if rate == nil {
 		return "an unknown rate"
@@ -182,5 +182,5 @@ func either(a, b *float64) *float64 {
 	return b
 }
 
-// atLimit is what happens at the limit of a process that runs.
-const atLimit = "memory is full"
+// AtLimit is what happens at the limit of a process that runs.
+const AtLimit = "memory is full"

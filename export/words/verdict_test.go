@@ -1,4 +1,4 @@
-package main
+package words
 
 import (
 	"math"
@@ -90,7 +90,7 @@ watch at least 328 steps more to exclude a smaller one`},
 		{"wrong process", unknownVerdict(growth.ClassWrongProcess, "it explains 3 % of the growth; python (PID 7) grows"), export.AxisSeconds, "WRONG PROCESS? it explains 3 % of the growth; python (PID 7) grows"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			lines := verdictLines(export.VerdictOf(test.verdict, test.axis), "memory is full")
+			lines := VerdictLines(export.VerdictOf(test.verdict, test.axis), "memory is full")
 			if got := strings.Join(lines, "\n"); got != test.want {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
@@ -107,7 +107,7 @@ func TestWhatIsUnknownIsNotSaid(t *testing.T) {
 		growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating, growth.ClassPlateau, growth.ClassSpikyPlateau, growth.ClassTooShort, growth.ClassWrongProcess,
 	} {
 		for _, axis := range []export.Axis{export.AxisSeconds, export.AxisSteps} {
-			lines := verdictLines(export.VerdictOf(unknownVerdict(class, "why"), axis), "memory is full")
+			lines := VerdictLines(export.VerdictOf(unknownVerdict(class, "why"), axis), "memory is full")
 			if text := strings.Join(lines, "\n"); len(lines) != 1 || strings.Contains(text, "NaN") || strings.ContainsAny(text, "0123456789") {
 				t.Errorf("%s says\n%s", class, text)
 			}

@@ -62,6 +62,8 @@ type Summary struct {
 	Live Live `json:"live"`
 	// Mappings made since the attach, at the end.
 	Mappings Mappings `json:"mappings"`
+	// SnapshotsS are the moments of the snapshots, in seconds.
+	SnapshotsS []float64 `json:"snapshots_s"`
 	// Accumulating are the stacks that hold more at the end than at the boundary, largest first, as many as were asked for.
 	Accumulating []Accumulation `json:"accumulating"`
 	// Ledger accounts for the resident memory of each process at the boundary and the end, Residents are what the kernel counted
@@ -167,6 +169,15 @@ type Accumulation struct {
 	Share float64 `json:"share"`
 	// Trend is one of growth.Trend…; absent if it was not judged.
 	Trend growth.Trend `json:"trend,omitempty"`
+	// Owner is who would have to release it.
+	Owner string `json:"owner"`
+	// RateLow and RateHigh are the 95 % interval of BytesPerMin; absent where that is.
+	RateLow  *int64 `json:"rate_low,omitempty"`
+	RateHigh *int64 `json:"rate_high,omitempty"`
+	// AgeS is the mean age of the bytes that are alive at the end, in seconds; absent where it is not known.
+	AgeS *float64 `json:"age_s,omitempty"`
+	// HistoryBytes are what was alive at each moment of Summary.SnapshotsS.
+	HistoryBytes []int64 `json:"history_bytes"`
 	// Stack in words, leaf first, without the allocator's own frames: see StackText.
 	Stack []string `json:"stack"`
 }

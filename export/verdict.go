@@ -73,6 +73,16 @@ type VerdictPhase struct {
 type Spikes struct {
 	Share       float64 `json:"share"`
 	HeightBytes float64 `json:"height_bytes"`
+	// Spans are where they lie, in order.
+	Spans []SpikeSpan `json:"spans"`
+}
+
+// A SpikeSpan is a stretch in which all samples lie in spikes.
+type SpikeSpan struct {
+	FromS    *float64 `json:"from_s,omitempty"`
+	ToS      *float64 `json:"to_s,omitempty"`
+	FromStep *float64 `json:"from_step,omitempty"`
+	ToStep   *float64 `json:"to_step,omitempty"`
 }
 
 // VerdictOf is a judgement in the form for programs.

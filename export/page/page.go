@@ -1,0 +1,72 @@
+// Package page writes HTML pages that are one file each: style, script and data are inside, nothing is loaded from anywhere, and
+// a Content-Security-Policy forbids that anything ever is.
+package page
+
+import (
+	"bytes"
+	"crypto/sha256"
+	_ "embed"
+	"encoding/base64"
+	"encoding/json"
+	"html/template"
+	"io"
+	"strings"
+)
+
+// The style and the script are built from web/, the licences are those of the libraries inside the script: make generate.
+var (
+	//go:embed assets/page.css
+	style string
+	//go:embed assets/page.js
+	script string
+	//go:embed assets/LICENSES.txt
+	licenses string
+	//go:embed page.html
+	shellText string
+)
+
+var shell = template.Must(template.New("page").Parse(shellText))
+
+// A Page is a page of its own.
+type Page struct {
+	Title string
+	// Body is what an html/template has written: names in it are escaped already.
+	Body template.HTML
+	// Data for the script, in the form of docs of web/src/data.ts; nil: none. Any text in it is safe.
+	Data any
+}
+
+// Write writes a page. The error is that of w, not wrapped, or that of Data's JSON.
+func Write(w io.Writer, p Page) error {
+	data := []byte("null")
+	if p.Data != nil {
+		var err error
+		if data, err = json.Marshal(p.Data); err != nil { // escapes <, > and &: no text ends the element
+			return err
+		}
+	}
+	var out bytes.Buffer
+	err := shell.Execute(&out, struct {
+		Title, Policy, Licenses string
+		Style                   template.CSS
+		Script                  template.JS
+		Data                    template.JS
+		Body                    template.HTML
+	}{p.Title, policy, licenses, template.CSS(style), template.JS(script), template.JS(data), p.Body})
+	if err != nil {
+		return err
+	}
+	_, err = out.WriteTo(w)
+	return err
+}
+
+// policy allows the one style and the one script that are inside, by their hashes, and nothing else.
+var policy = strings.Join([]string{
+	"default-src 'none'", "script-src " + hashSource(script), "style-src " + hashSource(style), "img-src data:",
+	"base-uri 'none'", "form-action 'none'",
+}, "; ")
+
+func hashSource(text string) string {
+	sum := sha256.Sum256([]byte(text))
+	return "'sha256-" + base64.StdEncoding.EncodeToString(sum[:]) + "'"
+}

@@ -1,0 +1,83 @@
+package report
+
+// pageData is what the script of the page draws. Its form is mirrored in export/page/web/src/data.ts.
+type pageData struct {
+	Timeline *timelineData `json:"timeline,omitempty"`
+	Flame    *flameData    `json:"flame,omitempty"`
+}
+
+// timelineData is the curves over time. All lists of values are as long as TimeS; null is a gap.
+type timelineData struct {
+	// TimeS is the time of each row since the start of the trace, in seconds with three decimals, increasing.
+	TimeS []float64 `json:"time_s"`
+	// Steps of training at each row, never decreasing; absent where none were counted.
+	Steps  []*int64    `json:"steps,omitempty"`
+	Series []curve     `json:"series"`
+	Phases []phaseBand `json:"phases"`
+	Marks  []markLine  `json:"marks"`
+	Spikes []stretch   `json:"spikes"`
+	// BoundaryS is the moment from where on growth is counted; absent: unknown.
+	BoundaryS *float64 `json:"boundary_s,omitempty"`
+	Slope     *slope   `json:"slope,omitempty"`
+}
+
+// A curve is one line of the chart.
+type curve struct {
+	// Key is "rss", "private", "pss", "tree" (all processes of the tree), "workers" (their number), or of a later version.
+	Key   string `json:"key"`
+	Label string `json:"label"`
+	// Unit is "bytes" or "count".
+	Unit string `json:"unit"`
+	// Shown at first.
+	Shown  bool     `json:"shown"`
+	Values []*int64 `json:"values"`
+}
+
+// A stretch of time, in seconds.
+type stretch struct {
+	FromS float64 `json:"from_s"`
+	ToS   float64 `json:"to_s"`
+}
+
+type phaseBand struct {
+	stretch
+	// Kind is one of growth.Phase….
+	Kind  string `json:"kind"`
+	Label string `json:"label"`
+}
+
+type markLine struct {
+	AtS  float64 `json:"at_s"`
+	Text string  `json:"text"`
+}
+
+// A slope is the line of the last regime: LevelBytes at the middle of the stretch, rising by BytesPerS, between LowBytesPerS and
+// HighBytesPerS with 95 %.
+type slope struct {
+	stretch
+	LevelBytes    float64 `json:"level_bytes"`
+	BytesPerS     float64 `json:"bytes_per_s"`
+	LowBytesPerS  float64 `json:"low_bytes_per_s"`
+	HighBytesPerS float64 `json:"high_bytes_per_s"`
+	// Label says the rate in words.
+	Label string `json:"label"`
+}
+
+// flameData is the tree of what grew, roots outermost.
+type flameData struct {
+	// Names and Owners are what nodes index.
+	Names  []string `json:"names"`
+	Owners []string `json:"owners"`
+	// Root's name is that of the whole.
+	Root flameNode `json:"root"`
+	// Note says what is left out, in a sentence; empty: nothing is.
+	Note string `json:"note,omitempty"`
+}
+
+// A flameNode is [name, owner, resident bytes, objects, [children]]: indexes into Names and Owners, and inclusive sums. The owner is the
+// one that most of its bytes belong to. A node without children has no fifth entry.
+type flameNode struct {
+	Name, Owner       int
+	Resident, Objects int64
+	Children          []flameNode
+}

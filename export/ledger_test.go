@@ -183,7 +183,7 @@ func TestResidentsAreThoseOfEitherMoment(t *testing.T) {
 
 // What no source has seen allocated is in the profile and the ledger, and accumulates nothing.
 func TestWhatIsMerelyResidentDoesNotAccumulate(t *testing.T) {
-	for _, a := range Accumulating(holdings(), 0, 100) {
+	for _, a := range Accumulating(holdings(), Course{}, 100) {
 		if a.Kind == growth.KindRetained || a.Kind == growth.KindFile {
 			t.Errorf("accumulates: %+v", a)
 		}

@@ -224,6 +224,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Groups = list(out.Groups)
 	out.Marks = list(out.Marks)
 	out.Culprits = list(out.Culprits)
+	out.SnapshotsS = list(out.SnapshotsS)
 	out.Accumulating = list(out.Accumulating)
 	out.Ledger = list(out.Ledger)
 	out.Residents = list(out.Residents)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"math"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -51,60 +50,6 @@ func BytesPerMin(bytes int64, elapsed time.Duration) *int64 {
 	}
 	rate := int64(math.Round(float64(bytes) / elapsed.Minutes()))
 	return &rate
-}
-
-// Accumulating ranks what growth.Between gave: the holdings that grew, largest first, no more than limit of them. Shares
-// are of all that grew. Stacks that read the same count as one. elapsed is the time between the two snapshots.
-func Accumulating(grown []growth.Holding, elapsed time.Duration, limit int) []Accumulation {
-	positive := slices.DeleteFunc(mergeAlike(grown), func(h growth.Holding) bool { return h.InuseBytes <= 0 })
-	growth.SortByInuse(positive)
-	var sum float64
-	for _, h := range positive {
-		sum += float64(h.InuseBytes)
-	}
-	top := []Accumulation{}
-	for i, h := range positive[:min(limit, len(positive))] {
-		leaf := growth.WithoutAllocator(framesOf(h.Stack))[0]
-		entry := Accumulation{
-			Rank:        i + 1,
-			Function:    leaf.Function,
-			Kind:        h.Kind,
-			Objects:     nearest(h.InuseObjects),
-			Bytes:       h.InuseBytes,
-			BytesPerMin: BytesPerMin(h.InuseBytes, elapsed),
-			Share:       float64(h.InuseBytes) / sum,
-			Trend:       h.Trend,
-			Stack:       StackText(h.Stack),
-		}
-		if leaf.Module != nil {
-			entry.Module = leaf.Module.Path
-		}
-		top = append(top, entry)
-	}
-	return top
-}
-
-// mergeAlike sums holdings whose stacks read the same: they differ in addresses within functions alone, which tells a person
-// nothing.
-func mergeAlike(holdings []growth.Holding) []growth.Holding {
-	type look struct {
-		kind growth.Kind
-		text string
-	}
-	at := make(map[look]int)
-	var merged []growth.Holding
-	for _, h := range holdings {
-		key := look{h.Kind, strings.Join(StackText(h.Stack), "\n")}
-		i, ok := at[key]
-		if !ok {
-			at[key] = len(merged)
-			merged = append(merged, h)
-			continue
-		}
-		merged[i].InuseObjects += h.InuseObjects
-		merged[i].InuseBytes += h.InuseBytes
-	}
-	return merged
 }
 
 // Releases are those that gave most memory back, no more than limit of them; nil if nothing was.

@@ -40,7 +40,8 @@ func summary() Summary {
 		RSS:           RSS{pointer[int64](0), pointer[int64](1 << 30), pointer[int64](2 << 30), BytesPerMin(1<<30, 4*time.Minute)},
 		Live:          LiveOf(holdings()),
 		Mappings:      MappingsOf(growth.MappingTotals{Vanished: 12288, Reserved: 1, Touched: 2, Allocator: 3, Unknown: 4, Unmeasured: 5, Released: 6, Unmapped: 7}),
-		Accumulating:  Accumulating(holdings(), 4*time.Minute, 4),
+		SnapshotsS:    []float64{0.5, 60.25},
+		Accumulating:  Accumulating(holdings(), Course{Elapsed: 4 * time.Minute}, 4),
 		Ledger:        LedgerOf(ledgerRows(), 10),
 		Residents:     ResidentsOf([]growth.Resident{residentProcess(1 << 30)}, []growth.Resident{residentProcess(2 << 30)}),
 		Advice:        AdviceOf([]growth.Advice{{About: growth.AboutRetained, PID: 4242, Text: "try malloc_trim(0)"}, {About: growth.AboutCache, Text: "wait"}}),
@@ -116,7 +117,7 @@ func TestSummaryNotFinite(t *testing.T) {
 }
 
 func TestAccumulating(t *testing.T) {
-	all := Accumulating(holdings(), 4*time.Minute, 100)
+	all := Accumulating(holdings(), Course{Elapsed: 4 * time.Minute}, 100)
 	// 1572864 + 524288 + 262144 + 4096 + 2048 + 512 + 400: what shrank is left out.
 	const sum = 2366352
 	var share float64
@@ -132,10 +133,10 @@ func TestAccumulating(t *testing.T) {
 	if first := all[0]; first.Function != "leak_block" || first.Module != trainer.Path || *first.BytesPerMin != 393216 || first.Objects != 1000 {
 		t.Errorf("first %+v", first)
 	}
-	if one := Accumulating(holdings(), 0, 1); len(one) != 1 || one[0].BytesPerMin != nil || one[0].Share != all[0].Share {
+	if one := Accumulating(holdings(), Course{}, 1); len(one) != 1 || one[0].BytesPerMin != nil || one[0].Share != all[0].Share {
 		t.Errorf("the first alone: %+v", one)
 	}
-	if none := Accumulating(nil, time.Minute, 10); len(none) != 0 {
+	if none := Accumulating(nil, Course{Elapsed: time.Minute}, 10); len(none) != 0 {
 		t.Errorf("nothing grew: %+v", none)
 	}
 }
@@ -172,8 +173,37 @@ func TestStacksThatReadTheSameAreOneRow(t *testing.T) {
 	}
 	shrunk, other := at(3, 0x4020, -30), at(4, 0x4000, 7)
 	other.Kind = growth.KindMmap
-	rows := Accumulating([]growth.Holding{at(1, 0x4000, 100), at(2, 0x4010, 50), shrunk, other}, time.Minute, 10)
+	rows := Accumulating([]growth.Holding{at(1, 0x4000, 100), at(2, 0x4010, 50), shrunk, other}, Course{Elapsed: time.Minute}, 10)
 	if len(rows) != 2 || rows[0].Bytes != 120 || rows[0].Objects != 3 || rows[1].Bytes != 7 {
 		t.Errorf("rows are %+v, want one of 120 bytes and one of 7", rows)
+	}
+}
+
+func TestWhatAccumulatesHasItsIntervalItsHistoryAndItsAge(t *testing.T) {
+	at := func(id uint64, bytes int64, births ...growth.Birth) growth.Holding {
+		frames := []growth.Frame{{Function: "malloc"}, {Function: "leak", Address: id}}
+		return growth.Holding{Stack: &growth.Stack{ID: id, PID: 7, Frames: frames}, Kind: growth.KindHeap, InuseBytes: bytes, Births: births}
+	}
+	minutes := func(n int) time.Duration { return time.Duration(n) * time.Minute }
+	bins := []time.Duration{minutes(1), minutes(2), minutes(3)}
+	begin := &growth.Snapshot{Elapsed: minutes(1), Holdings: []growth.Holding{at(1, 100)}}
+	middle := &growth.Snapshot{Elapsed: minutes(2), Holdings: []growth.Holding{at(2, 30), at(1, 200)}}
+	end := &growth.Snapshot{Elapsed: minutes(3), Bins: bins, Holdings: []growth.Holding{
+		at(1, 300, growth.Birth{Bin: 0, InuseBytes: 300}), at(2, 100, growth.Birth{Bin: 2, InuseBytes: 100}), {Stack: &growth.Stack{ID: 9}, Kind: growth.KindFile},
+	}}
+	grown := growth.Between(begin, end)
+	for i := range grown {
+		grown[i].Variance = 50 * 50 // of two stacks: 50 * sqrt(2)
+	}
+	rows := Accumulating(grown, Course{Elapsed: minutes(2), Snapshots: []*growth.Snapshot{begin, middle, end}, End: end}, 10)
+	if len(rows) != 1 {
+		t.Fatalf("%d rows: %+v", len(rows), rows)
+	}
+	r := rows[0] // (300 ± 1.96 * 50 * sqrt(2)) / 2; (300 * 150 s + 100 * 30 s) / 400
+	if *r.BytesPerMin != 150 || *r.RateLow != 81 || *r.RateHigh != 220 || r.AgeS == nil || *r.AgeS != 120 || r.Owner == "" {
+		t.Errorf("%d (%d to %d) bytes a minute, age %v, owner %q", *r.BytesPerMin, *r.RateLow, *r.RateHigh, r.AgeS, r.Owner)
+	}
+	if !reflect.DeepEqual(r.HistoryBytes, []int64{100, 230, 400}) {
+		t.Errorf("held %v, want 100, 230 and 400", r.HistoryBytes)
 	}
 }

@@ -116,7 +116,12 @@ func VerdictOf(v growth.Verdict, axis Axis) Verdict {
 		})
 	}
 	if v.Spikes != nil {
-		out.Spikes = &Spikes{Share: v.Spikes.Share, HeightBytes: math.Round(v.Spikes.Height)}
+		out.Spikes = &Spikes{Share: v.Spikes.Share, HeightBytes: math.Round(v.Spikes.Height), Spans: []SpikeSpan{}}
+		for _, s := range v.Spikes.Spans {
+			out.Spikes.Spans = append(out.Spikes.Spans, SpikeSpan{
+				FromS: milli(s.From * seconds), ToS: milli(s.To * seconds), FromStep: milli(s.From * steps), ToStep: milli(s.To * steps),
+			})
+		}
 	}
 	return out
 }

@@ -125,14 +125,20 @@ func heights(s Series, bounds []int, floor []float64) []float64 {
 // behind what rises, in each block and at the end. It changes the heights.
 func (b base) spikesAmong(s Series, above []float64, cut float64) Spikes {
 	spikes := above[:0]
+	var spans []Span
+	last := -1
 	l := lineThrough(b.x, b.y)
 	for i, h := range above {
 		if height := min(h, s.Y[i]-l.at(s.X[i])); h > cut && height > cut/2 {
 			spikes = append(spikes, height)
+			if last < 0 || last != i-1 {
+				spans = append(spans, Span{From: s.X[i]})
+			}
+			spans[len(spans)-1].To, last = s.X[i], i
 		}
 	}
 	if len(spikes) == 0 {
 		return Spikes{}
 	}
-	return Spikes{Share: float64(len(spikes)) / float64(len(s.Y)), Height: quantile(spikes, 0.95)}
+	return Spikes{Share: float64(len(spikes)) / float64(len(s.Y)), Height: quantile(spikes, 0.95), Spans: spans}
 }

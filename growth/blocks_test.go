@@ -2,6 +2,7 @@ package growth
 
 import (
 	"math"
+	"slices"
 	"testing"
 )
 
@@ -36,13 +37,19 @@ func TestTheBaseIsWhatIsLeftWithoutSpikes(t *testing.T) {
 			if share := float64(spikes) / float64(c.n); !near(b.spikes.Share, share, 1e-9) || !near(b.spikes.Height, 3e9, 2e6) {
 				t.Errorf("%+v, want a share of %v and a height of 3e9", b.spikes, share)
 			}
+			for i, x := range s.X {
+				within := slices.ContainsFunc(b.spikes.Spans, func(p Span) bool { return p.From <= x && x <= p.To })
+				if within != c.spike(i) {
+					t.Errorf("sample %d lies in a span of spikes: %v", i, within)
+				}
+			}
 		})
 	}
 }
 
 func TestARampIsNotMistakenForASpike(t *testing.T) {
 	b := baseOf(simulated([2]float64{0, 1e9}, [2]float64{20_000, 11e9}))
-	if len(b.x) < 85 || b.spikes != (Spikes{}) {
+	if len(b.x) < 85 || b.spikes.Share != 0 {
 		t.Errorf("%d of 96 blocks are left, spikes: %+v", len(b.x), b.spikes)
 	}
 	for i := range b.x {

@@ -4,20 +4,21 @@ package growth
 // cancel: of the end counts what was born since, of the start what has been freed.
 type turnover struct{ born, freed float64 }
 
-// turnover of what a stack holds. Where births are not known, all counts.
-func (e *ledgerEntry) turnover(startBin int) turnover {
-	if e.end.Variance <= 0 || len(e.end.Births) == 0 {
+// turnoverOf is that of what a stack holds, startBin being the last bin of births up to the first moment. Where births are not
+// known, all counts.
+func turnoverOf(start, end *Holding, startBin int) turnover {
+	if end.Variance <= 0 || len(end.Births) == 0 {
 		return turnover{1, 1}
 	}
 	var older, younger float64
-	for _, b := range e.end.Births {
+	for _, b := range end.Births {
 		if b.Bin <= startBin {
 			older += b.Variance
 		} else {
 			younger += b.Variance
 		}
 	}
-	return turnover{born: shareOf(younger, e.end.Variance), freed: 1 - shareOf(older, e.start.Variance)}
+	return turnover{born: shareOf(younger, end.Variance), freed: 1 - shareOf(older, start.Variance)}
 }
 
 // variance of the change, in bytes².
@@ -31,7 +32,7 @@ func (l *ledger) variances() []float64 {
 	variances := make([]float64, len(l.entries))
 	for i := range l.entries {
 		e := &l.entries[i]
-		t := e.turnover(l.startBin)
+		t := turnoverOf(&e.start, &e.end, l.startBin)
 		if of, ok := heaps[e.stack.PID]; ok && e.kind.isOfHeap() {
 			t = of
 		}
@@ -54,7 +55,7 @@ func (l *ledger) heapTurnovers() map[int]turnover {
 		if e.kind != KindHeap {
 			continue
 		}
-		t, sum := e.turnover(l.startBin), sums[e.stack.PID]
+		t, sum := turnoverOf(&e.start, &e.end, l.startBin), sums[e.stack.PID]
 		sum.born += t.born * e.end.ResidentVariance
 		sum.end += e.end.ResidentVariance
 		sum.freed += t.freed * e.start.ResidentVariance

@@ -10,7 +10,8 @@ import (
 func TestTheErrorIsThatOfWhatCameAndWentAlone(t *testing.T) {
 	const weight = 1000
 	moment := func(samples float64, births ...Birth) *Snapshot {
-		h := Holding{Stack: ofProcess(1, "f"), Kind: KindHeap, ResidentBytes: int64(samples * weight), Births: births}
+		h := Holding{Stack: ofProcess(1, "f"), Kind: KindHeap, InuseBytes: int64(samples * weight), Births: births}
+		h.ResidentBytes = h.InuseBytes
 		h.Variance = samples * weight * weight
 		h.ResidentVariance = h.Variance / 4 // half of each is resident
 		free := Holding{Stack: NamedStack(1, "[free]"), Kind: KindRetained, ResidentBytes: 1 << 30, ResidentVariance: h.ResidentVariance}
@@ -34,6 +35,11 @@ func TestTheErrorIsThatOfWhatCameAndWentAlone(t *testing.T) {
 		for _, kind := range []Kind{KindHeap, KindRetained} {
 			if r := rowOf(t, Ledger(c.start, c.end), 1, kind); math.Abs(r.Error-want) > 1e-4*want {
 				t.Errorf("%s: %s ± %.0f bytes, want %.0f", name, kind, r.Error, want)
+			}
+		}
+		for _, h := range Between(c.start, c.end) {
+			if h.Kind == KindHeap && math.Abs(h.Margin()-2*want) > 1e-4*want {
+				t.Errorf("%s: what is asked for grows by %d ± %.0f bytes, want %.0f", name, h.InuseBytes, h.Margin(), 2*want)
 			}
 		}
 	}
@@ -115,8 +121,8 @@ func (h *simulatedHeap) addTo(s *Snapshot, at float64) {
 	s.Holdings = append(s.Holdings, metadata)
 }
 
-// ledger of the simulated window.
-func (h *simulatedHeap) ledger() []LedgerRow {
+// window is the ends of the simulated window.
+func (h *simulatedHeap) window() (start, end *Snapshot) {
 	var sampled [][]simulatedObject
 	for i := range simulatedFamilies {
 		var all []simulatedObject
@@ -126,7 +132,7 @@ func (h *simulatedHeap) ledger() []LedgerRow {
 		sampled = append(sampled, all)
 	}
 	trace := simulatedTrace(sampled, simulatedInterval)
-	start, end := trace[int(simulatedFrom/simulatedEvery)], trace[len(trace)-1]
+	start, end = trace[int(simulatedFrom/simulatedEvery)], trace[len(trace)-1]
 	for at, s := range map[float64]*Snapshot{simulatedFrom: start, simulatedTo: end} {
 		s.Residents = []Resident{{PID: 1, RSS: Unknown}}
 		for i := range s.Holdings {
@@ -135,7 +141,7 @@ func (h *simulatedHeap) ledger() []LedgerRow {
 		}
 		h.addTo(s, at)
 	}
-	return Ledger(start, end)
+	return start, end
 }
 
 // truth is how much the objects have grown, and their headers.
@@ -152,6 +158,17 @@ func (h *simulatedHeap) truth() (bytes, headers float64) {
 	return bytes, headers
 }
 
+// grownHeap sums what all stacks hold more, by Between.
+func grownHeap(start, end *Snapshot) (sum Holding) {
+	for _, h := range Between(start, end) {
+		if h.Kind == KindHeap {
+			sum.InuseBytes += h.InuseBytes
+			sum.Variance += h.Variance
+		}
+	}
+	return sum
+}
+
 // Intervals of all stacks of a process together, of all its arenas and of each: enough is known of them for a normal
 // distribution. What arenas keep is nothing, in truth. The interval of the headers has the error of both moments.
 func TestTheErrorHoldsTheTrueChange(t *testing.T) {
@@ -160,8 +177,13 @@ func TestTheErrorHoldsTheTrueChange(t *testing.T) {
 	held := make(map[string]float64)
 	for range rounds {
 		h := simulateHeap(random)
-		e := Evidence{Ledger: h.ledger()}
+		start, end := h.window()
+		e := Evidence{Ledger: Ledger(start, end)}
+		grown := grownHeap(start, end)
 		bytes, headers := h.truth()
+		if math.Abs(float64(grown.InuseBytes)-bytes) <= grown.Margin() {
+			held["asked for"]++
+		}
 		check := func(what string, weight, truth float64, which func(r *LedgerRow) bool) {
 			sum := e.sum(func(r *LedgerRow) bool { return r.PID == 1 && which(r) })
 			if math.Abs(float64(sum.delta())-truth) <= sum.err {
@@ -186,7 +208,7 @@ func TestTheErrorHoldsTheTrueChange(t *testing.T) {
 			t.Errorf("%s: %.1f %% of the intervals hold the true change, want 93 to %.0f %%", what, 100*share, 100*most)
 		}
 	}
-	if len(held) != 4 {
-		t.Errorf("intervals of %d sorts, want 4", len(held))
+	if len(held) != 5 {
+		t.Errorf("intervals of %d sorts, want 5", len(held))
 	}
 }

@@ -173,12 +173,12 @@ func holderOf(stack *Stack, kind Kind) holder { return holder{stack.ID, stack.PI
 
 // Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
 // what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
-// that hold less than before are negative; stacks without any difference are left out. The result is sorted by
-// InuseBytes, largest first.
+// that hold less than before are negative; stacks without any difference are left out. Variance is that of the difference;
+// ResidentVariance is left out. The result is sorted by InuseBytes, largest first.
 func Between(start, end *Snapshot) []Holding {
+	startBin := lastBin(end.Bins, start.Elapsed)
 	sums := make(map[holder]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {
-		h.Births, h.Variance, h.ResidentVariance = nil, 0, 0 // not those of a difference
 		sums[holderOf(h.Stack, h.Kind)] = h
 	}
 	for _, h := range start.Holdings {
@@ -187,6 +187,8 @@ func Between(start, end *Snapshot) []Holding {
 		if !ok {
 			sum = Holding{Stack: h.Stack, Kind: h.Kind}
 		}
+		t := turnoverOf(&h, &sum, startBin)
+		sum.Variance = t.freed*h.Variance + t.born*sum.Variance
 		sum.InuseObjects -= h.InuseObjects
 		sum.InuseBytes -= h.InuseBytes
 		sum.ResidentBytes -= h.ResidentBytes
@@ -199,6 +201,7 @@ func Between(start, end *Snapshot) []Holding {
 	}
 	grown := make([]Holding, 0, len(sums))
 	for _, h := range sums {
+		h.Births, h.ResidentVariance = nil, 0
 		if !h.isZero() {
 			grown = append(grown, h)
 		}
@@ -213,6 +216,9 @@ func (h *Holding) isMerelyResident() bool { return h.InuseBytes == 0 && h.AllocB
 func (h Holding) isZero() bool {
 	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
 }
+
+// Margin is half the width of the 95 % interval of InuseBytes, in bytes; 0 where that is not sampled.
+func (h *Holding) Margin() float64 { return normal95 * math.Sqrt(h.Variance) }
 
 // SortByInuse sorts by InuseBytes, largest first, and by stack ID among equals.
 func SortByInuse(holdings []Holding) {

@@ -48,7 +48,12 @@ type Verdict struct {
 type Spikes struct {
 	// Share of the samples that lie in spikes, 0 to 1; Height is their 95th percentile above the base, in bytes.
 	Share, Height float64
+	// Spans are where they lie on the X axis, in order.
+	Spans []Span
 }
+
+// A Span is a stretch of the X axis, its ends included.
+type Span struct{ From, To float64 }
 
 // A Phase is a stretch of the series with one behaviour.
 type Phase struct {

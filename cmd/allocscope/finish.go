@@ -13,7 +13,10 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-const topStacks = 10 // in the summary and the table
+const (
+	topStacks  = 10 // in the table, and of culprits and what was given back in the summary
+	mostStacks = 50 // of what accumulates in the summary
+)
 
 // span is the two snapshots between which growth is counted.
 type span struct{ start, end *growth.Snapshot }

@@ -90,7 +90,7 @@ func printStacks(out io.Writer, stacks []export.Accumulation) error {
 	fmt.Fprintf(out, "\nWhat holds more than at the boundary:\n\n")
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
-	for _, a := range stacks {
+	for _, a := range stacks[:min(topStacks, len(stacks))] {
 		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t%s\t  %s\n", words.PerMinute(a.BytesPerMin), 100*a.Share, words.Bytes(float64(a.Bytes)),
 			words.Count(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}

@@ -25,7 +25,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		Process: r.processOf(found.track), Processes: r.processes(all), Groups: r.groups(),
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: r.session.Options.Interval,
 		BoundaryS: &boundary, RSS: sizesOf(found.track, looked), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
-		Accumulating: export.Accumulating(grown, span.elapsed(), topStacks), Released: export.Releases(span.end.Releases, topStacks),
+		Accumulating: export.Accumulating(grown, r.course(span), mostStacks), SnapshotsS: r.snapshotSeconds(), Released: export.Releases(span.end.Releases, topStacks),
 		Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
 		Files: map[string]string{
 			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
@@ -48,6 +48,23 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 	s.Sources = r.sources()
 	s.Warnings = r.warnings(s)
 	return s, nil
+}
+
+// course of what has grown in a span.
+func (r *recorder) course(span span) export.Course {
+	course := export.Course{Elapsed: span.elapsed(), End: span.end, Owners: r.flags.owners.rules}
+	for _, s := range r.snapshots {
+		course.Snapshots = append(course.Snapshots, s.Snapshot)
+	}
+	return course
+}
+
+func (r *recorder) snapshotSeconds() []float64 {
+	moments := []float64{}
+	for _, s := range r.snapshots {
+		moments = append(moments, export.Seconds(s.Elapsed))
+	}
+	return moments
 }
 
 func (r *recorder) sources() []export.Source {

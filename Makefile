@@ -8,11 +8,15 @@ FUZZ_TIME ?= 60s
 LINT    := $(GO) tool -modfile=.ci/tools.mod
 
 # The Debian packages of each step: the compiler of the BPF objects, and what the tests build and run.
+# Node builds, checks and tests the script of the HTML pages; npm may have come with it rather than as a package.
 GENERATE_PACKAGES := clang-14 llvm-14
+NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch \
 	debootstrap debian-archive-keyring wget
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
+
+WEB := export/page/web
 
 .PHONY: help
 help: ## List the targets
@@ -27,13 +31,20 @@ install: build ## Install into $(PREFIX)/bin
 	$(SUDO) install -D -m 0755 bin/allocscope $(DESTDIR)$(PREFIX)/bin/allocscope
 
 .PHONY: generate
-generate: ## Compile the BPF programs (needs clang); the results are committed
+generate: $(WEB)/node_modules ## Compile the BPF programs and bundle the script of the HTML pages; the results are committed
 	@.ci/packages $(GENERATE_PACKAGES)
 	$(GO) generate ./...
+	npm --prefix $(WEB) run build
+
+$(WEB)/node_modules: $(WEB)/package-lock.json
+	@command -v npm >/dev/null || .ci/packages $(NODE_PACKAGES)
+	npm --prefix $(WEB) ci --no-audit --no-fund
+	@touch $@
 
 .PHONY: test
-test: ## Run all tests; installs what they need, asks sudo for root
+test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
+	npm --prefix $(WEB) test
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
 		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./...
 
@@ -48,8 +59,9 @@ test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulate
 		.ci/kernels/run
 
 .PHONY: lint
-lint: ## Run the linters
+lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
+	npm --prefix $(WEB) run check
 	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h testdata/*.c
 	$(LINT) golangci-lint run ./...
 

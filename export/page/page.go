@@ -32,7 +32,7 @@ type Page struct {
 	Title string
 	// Body is what an html/template has written: names in it are escaped already.
 	Body template.HTML
-	// Data for the script, in the form of docs of web/src/data.ts; nil: none. Any text in it is safe.
+	// Data for the script, in the form of web/src/data.ts; nil: none. Any text in it is safe.
 	Data any
 }
 
@@ -60,10 +60,11 @@ func Write(w io.Writer, p Page) error {
 	return err
 }
 
-// policy allows the one style and the one script that are inside, by their hashes, and nothing else.
+// policy allows the one style and the one script that are inside, by their hashes, and nothing else. Trusted types without a policy
+// forbid that the script makes elements, or code, of text.
 var policy = strings.Join([]string{
 	"default-src 'none'", "script-src " + hashSource(script), "style-src " + hashSource(style), "img-src data:",
-	"base-uri 'none'", "form-action 'none'",
+	"base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
 }, "; ")
 
 func hashSource(text string) string {

@@ -1,0 +1,110 @@
+// The flame graph of what grew.
+import type { FlameData } from "../data";
+import { button, choice, make } from "../dom";
+import { onTheme, onWidth, paperWidth } from "../theme";
+import { share } from "../words";
+import { describe, showDetails, showOwners, showPath } from "./controls";
+import { Graph } from "./graph";
+import { steer } from "./keys";
+import { decode, type Frame, type Measure, search } from "./tree";
+
+/** flame draws the flame graph into its element. */
+export function flame(chart: HTMLElement, data: FlameData): void {
+	new Flame(chart, decode(data));
+}
+
+class Flame {
+	readonly picked = new Set<string>();
+	readonly owners = make("div", { class: "owners", role: "group", "aria-label": "Highlight what an owner holds" });
+	readonly trail = make("nav", { class: "trail", "aria-label": "Zoomed into", hidden: true });
+	readonly stage = make("div", { class: "stage" });
+	readonly details = make("p", { class: "details" });
+	readonly term = make("input", { type: "search", placeholder: "function, file", spellcheck: "false" });
+	readonly found = make("output", { class: "found" });
+	readonly graph: Graph;
+
+	constructor(
+		chart: HTMLElement,
+		readonly root: Frame,
+	) {
+		const graph = make("div", { class: "graph" }, this.stage, this.details);
+		chart.append(this.toolbar(), this.owners, this.trail, graph);
+		this.graph = new Graph(this.stage, root, {
+			describe: (frame) => describe(frame, root, this.graph?.measure ?? "resident"),
+			pointed: (frame) => this.tell(frame),
+			zoomed: (frame) => this.arrive(frame),
+		});
+		this.weigh("resident");
+		steer(this.graph);
+		onWidth(chart, (width) => this.resize(width));
+		onTheme((paper) => this.resize(paper ? paperWidth : chart.clientWidth));
+	}
+
+	toolbar(): HTMLElement {
+		const measures: [Measure, string][] = [
+			["resident", "resident bytes"],
+			["objects", "objects"],
+		];
+		this.term.addEventListener("input", () => this.light());
+		return make(
+			"div",
+			{ class: "toolbar" },
+			choice("Width", "measure", measures, (measure) => this.weigh(measure)),
+			make("label", { class: "search" }, "Search ", this.term),
+			this.found,
+			make(
+				"span",
+				{ class: "buttons" },
+				button("Show all", () => this.reset(), { title: "Zoom out, highlight nothing (Esc zooms out)" }),
+			),
+		);
+	}
+
+	weigh(measure: Measure): void {
+		this.graph.weigh(measure);
+		showOwners(this.owners, this.root, measure, this.picked, () => this.light());
+		this.light();
+		this.tell(undefined);
+	}
+
+	resize(width: number): void {
+		this.graph.resize(width);
+		this.light();
+	}
+
+	tell(frame: Frame | undefined): void {
+		const focused = this.stage.contains(document.activeElement) ? this.graph.current : undefined;
+		showDetails(this.details, frame ?? focused, this.root, this.graph.measure);
+	}
+
+	/** arrive follows a zoom. */
+	arrive(frame: Frame): void {
+		const zoom = (to: Frame) => {
+			this.graph.zoom(to);
+			this.graph.focus(to); // the button is gone
+		};
+		showPath(this.trail, frame, zoom);
+		this.light();
+		this.tell(frame);
+	}
+
+	/** light highlights what is searched for and whose owners are picked. */
+	light(): void {
+		const text = this.term.value.trim();
+		const found = text ? search(this.root, text, this.graph.measure) : undefined;
+		this.found.textContent = found ? this.report(found.frames.size, found.value) : "";
+		const lit = (frame: Frame) => (found?.frames.has(frame) ?? true) && (this.picked.size === 0 || this.picked.has(frame.owner));
+		this.graph.light(found || this.picked.size > 0 ? lit : undefined);
+	}
+
+	report(frames: number, value: number): string {
+		return `${frames} ${frames === 1 ? "frame" : "frames"}, ${share(value, this.root[this.graph.measure])} of all`;
+	}
+
+	reset(): void {
+		this.term.value = "";
+		this.picked.clear();
+		this.graph.zoom(this.root);
+		this.weigh(this.graph.measure);
+	}
+}

@@ -1,0 +1,27 @@
+// The script of allocscope's pages: draws what the page holds, and makes its tables sort and its links open what they lead to.
+import "uplot/dist/uPlot.min.css";
+import { paint } from "./colors";
+import { readData } from "./data";
+import { flame } from "./flame/flame";
+import { openTarget } from "./hash";
+import { signDeltas, sortable } from "./tables";
+import { timeline } from "./timeline/timeline";
+import "../css/page.css"; // after those of the libraries, which it overrides
+
+const data = readData();
+
+for (const chip of document.querySelectorAll<HTMLElement>(".owner[data-owner]")) {
+	paint(chip, chip.dataset.owner ?? "");
+}
+document.querySelectorAll<HTMLTableElement>("table[data-sortable]").forEach(sortable);
+signDeltas();
+
+const timelineChart = document.getElementById("timeline-chart");
+if (timelineChart && data.timeline) {
+	timeline(timelineChart, data.timeline);
+}
+const flameChart = document.getElementById("flame-chart");
+if (flameChart && data.flame) {
+	flame(flameChart, data.flame);
+}
+openTarget(); // last: the charts have moved what is below them

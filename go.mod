@@ -9,6 +9,7 @@ require (
 	github.com/spf13/cobra v1.10.2
 	go.opentelemetry.io/ebpf-profiler v0.0.202633
 	golang.org/x/arch v0.32.0
+	golang.org/x/net v0.62.0
 	golang.org/x/sys v0.49.0
 	golang.org/x/term v0.47.0
 	gonum.org/v1/gonum v0.16.0

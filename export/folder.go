@@ -20,9 +20,10 @@ const (
 //
 // Only the names of the constants above and of SnapshotFile can be written.
 type Folder struct {
-	path  string
-	root  *os.Root
-	owner Owner
+	path    string
+	root    *os.Root
+	owner   Owner
+	earlier bool // it was there before: a temporary file may be, too
 }
 
 // CreateFolder makes the folder. Its parent must exist.

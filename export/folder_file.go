@@ -26,6 +26,11 @@ func (f *Folder) create(dir *os.Root, base string) (*os.File, error) {
 func (f *Folder) replace(dir *os.Root, base string, write func(io.Writer) error) error {
 	temporary := temporaryName(base)
 	file, err := f.create(dir, temporary)
+	if f.earlier && errors.Is(err, fs.ErrExist) { // of one who was killed
+		if err = dir.Remove(temporary); err == nil {
+			file, err = f.create(dir, temporary)
+		}
+	}
 	if err != nil {
 		return err
 	}

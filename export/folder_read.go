@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -14,14 +15,17 @@ import (
 // error if there is no summary.json or timeline.csv in it that allocscope wrote. The path itself may lead through symbolic links.
 func OpenFolder(path string, owner Owner) (*Folder, error) {
 	root, err := os.OpenRoot(filepath.Clean(path) + "/.") // the dot refuses what is not a directory
-	if err != nil {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil, fmt.Errorf("open %s: there is no such folder (name the one that a trace has written)", path)
+	case err != nil:
 		return nil, fmt.Errorf("open %s: %w", path, cause(err))
 	}
 	if !isOurs(root) {
 		_ = root.Close()
-		return nil, fmt.Errorf("open %s: it holds no %s and no %s of allocscope", path, SummaryFile, TimelineFile)
+		return nil, fmt.Errorf("open %s: it holds no %s and no %s of allocscope (name the folder that a trace has written)", path, SummaryFile, TimelineFile)
 	}
-	return &Folder{path: path, root: root, owner: owner}, nil
+	return &Folder{path: path, root: root, owner: owner, earlier: true}, nil
 }
 
 // largestFile bounds what is read of a file of a folder, in bytes.

@@ -75,6 +75,7 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 		return found.Class, err
 	}
 	r.write(export.SummaryFile, summary.Write)
+	r.write(export.ReportFile, reportWriter(r.folder))
 	if r.flags.json {
 		err = summary.Write(out)
 	} else {

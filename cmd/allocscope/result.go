@@ -5,8 +5,6 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
-	"regexp"
-	"strings"
 	"text/tabwriter"
 
 	"github.com/allocscope/allocscope/export"
@@ -32,7 +30,13 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 	if err := printStacks(out, s.Accumulating); err != nil {
 		return err
 	}
-	_, err := fmt.Fprintf(out, "\nFiles are in %s. Next:\n\n    go tool pprof -top %s\n", folder, shellQuote(filepath.Join(folder, export.GrowthFile)))
+	return printNext(out, folder)
+}
+
+// printNext says what to look at next.
+func printNext(out io.Writer, folder string) error {
+	_, err := fmt.Fprintf(out, "\nFiles are in %s. Next:\n\n    open %s in a browser\n    go tool pprof -top %s\n", folder,
+		words.ShellQuote(filepath.Join(folder, export.ReportFile)), words.ShellQuote(filepath.Join(folder, export.GrowthFile)))
 	return err
 }
 
@@ -95,14 +99,4 @@ func printStacks(out io.Writer, stacks []export.Accumulation) error {
 			words.Count(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}
 	return w.Flush()
-}
-
-var plainPath = regexp.MustCompile(`^[0-9A-Za-z/._+-]+$`)
-
-// shellQuote makes a path safe to paste.
-func shellQuote(path string) string {
-	if plainPath.MatchString(path) {
-		return path
-	}
-	return "'" + strings.ReplaceAll(path, "'", `'\''`) + "'"
 }

@@ -29,7 +29,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
 		Files: map[string]string{
 			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
-			"timeline": export.TimelineFile, "processes": export.ProcessesFile,
+			"timeline": export.TimelineFile, "processes": export.ProcessesFile, "report": export.ReportFile,
 		},
 	}
 	if asked := r.session.Process.PID; asked != s.Process.PID {

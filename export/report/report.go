@@ -2,6 +2,7 @@
 package report
 
 import (
+	"bytes"
 	_ "embed"
 	"html/template"
 	"io"
@@ -9,6 +10,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/page"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -17,19 +19,34 @@ var bodyText string
 
 var body = template.Must(template.New("report").Parse(bodyText))
 
-// A Trace is what the files of a folder say.
+// A Trace is what the files of a folder say. Nothing in it is trusted.
 type Trace struct {
 	Summary export.Summary
 	// Rows of timeline.csv; none: the file is missing.
 	Rows []growth.Row
-	// Growth is growth.pb.gz; nil: the file is missing.
+	// Growth is growth.pb.gz; nil: the file is missing. Write changes it: the frames of the allocator are dropped.
 	Growth *profile.Profile
 	// Missing says which files could not be read, and why, a sentence each.
 	Missing []string
 }
 
-// Read reads the files of a folder. Only a summary.json that cannot be read is an error; what else is missing is named.
-func Read(folder *export.Folder) (*Trace, error) { panic("not written") }
-
 // Write writes the report of a trace. The error is that of w.
-func Write(w io.Writer, t *Trace) error { panic("not written") }
+func Write(w io.Writer, t *Trace) error {
+	summary, cut := tamed(&t.Summary)
+	timeline := timelineOf(summary, t.Rows)
+	flame, err := flameOf(t.Growth)
+	if err != nil {
+		cut = append(cut, "The flame graph is left out: "+clean(err.Error())+".")
+	}
+	v := viewOf(summary, timeline, flame)
+	v.Limits = append(v.Limits, cut...)
+	for _, sentence := range t.Missing {
+		v.Limits = append(v.Limits, clean(sentence))
+	}
+	var out bytes.Buffer
+	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
+		return err
+	}
+	title := "allocscope: " + v.Verdict.Name + ": " + v.Command + " (PID " + v.PID + ")"
+	return page.Write(w, page.Page{Title: title, Body: template.HTML(out.String()), Data: pageData{timeline, flame}})
+}

@@ -45,7 +45,10 @@ func Group(g export.Group) string {
 	case growth.ClassPlateau, growth.ClassSpikyPlateau:
 		text += ", stable"
 	case growth.ClassLeak, growth.ClassGrowing, growth.ClassSaturating:
-		text += fmt.Sprintf(", %s by %s/min private", growthWord[g.Verdict], Bytes(*g.RateBytesPerMin))
+		text += ", " + growthWord[g.Verdict]
+		if g.RateBytesPerMin != nil {
+			text += fmt.Sprintf(" by %s/min private", Bytes(*g.RateBytesPerMin))
+		}
 	}
 	return text
 }

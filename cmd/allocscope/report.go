@@ -1,0 +1,82 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/report"
+)
+
+func newReportCommand() *cobra.Command {
+	var output string
+	command := &cobra.Command{
+		Use:   "report DIR",
+		Short: "Write the report of a trace anew: one HTML file that needs no network",
+		Long: `Report makes report.html of the files in the folder of a trace, as trace does at its end, and prints its path. It is for
+folders of an earlier version, and of traces whose files have been moved or cut. What cannot be read is named in the report; only
+summary.json must be there.`,
+		Example: `  allocscope report allocscope-4242-20261121-224502`,
+		Args:    cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			return runReport(command.OutOrStdout(), arguments[0], output)
+		},
+	}
+	command.Flags().StringVarP(&output, "output", "o", "", "file to write (default report.html in the folder)")
+	return command
+}
+
+// runReport writes the report of a folder, into it unless a file is named, and prints its path.
+func runReport(out io.Writer, path, output string) error {
+	owner, err := export.OwnerFromEnvironment(os.Getenv)
+	if err != nil {
+		return err
+	}
+	folder, err := export.OpenFolder(path, owner)
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	trace, err := readTrace(folder)
+	if err != nil {
+		return err
+	}
+	write := func(w io.Writer) error { return report.Write(w, trace) }
+	if output == "" {
+		output = filepath.Join(path, export.ReportFile)
+		err = folder.WriteFile(export.ReportFile, write)
+	} else {
+		err = export.WriteFile(output, owner, write)
+	}
+	if err == nil {
+		_, err = fmt.Fprintln(out, output)
+	}
+	return err
+}
+
+// readTrace reads what a trace has written, and says what can still be done where it was killed.
+func readTrace(folder *export.Folder) (*report.Trace, error) {
+	trace, err := report.Read(folder)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("%w: the trace was killed before its end (`allocscope verdict %s` judges what there is)", err,
+			filepath.Join(folder.Path(), export.TimelineFile))
+	}
+	return trace, err
+}
+
+// reportWriter writes the report of what is in the folder by now.
+func reportWriter(folder *export.Folder) func(io.Writer) error {
+	return func(w io.Writer) error {
+		trace, err := report.Read(folder)
+		if err != nil {
+			return err
+		}
+		return report.Write(w, trace)
+	}
+}

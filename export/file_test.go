@@ -1,0 +1,42 @@
+package export
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+func TestAFileOfItsOwnReplacesALinkAndNotWhatItLeadsTo(t *testing.T) {
+	dir := t.TempDir()
+	path, victim := filepath.Join(dir, "page.html"), filepath.Join(dir, "victim")
+	do(t, os.WriteFile(victim, []byte("secret"), 0o644))
+	do(t, os.Symlink(victim, path))
+	do(t, WriteFile(path, current(), writes("page")))
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != 0o600 || content(t, dir, "page.html") != "page" || content(t, dir, "victim") != "secret" {
+		t.Errorf("%v, %v", info, err)
+	}
+	wantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }), "write "+path+": no more")
+	if got := tree(t, dir); content(t, dir, "page.html") != "page" || strings.Contains(got, ".tmp") {
+		t.Errorf("after an error there is %s", got)
+	}
+	wantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")), "there is no directory")
+}
+
+// One who was killed while writing leaves a temporary file.
+func TestWhatAKilledWriterHasLeftIsReplaced(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	fill(t, newFolder(t, path, current(), false))
+	do(t, os.WriteFile(filepath.Join(path, TimelineFile), []byte("time_s,rss_bytes,"), 0o600))
+	do(t, os.WriteFile(filepath.Join(path, temporaryName(ReportFile)), []byte("half"), 0o600))
+	f, err := OpenFolder(path, current())
+	do(t, err)
+	defer f.Close()
+	do(t, f.WriteFile(ReportFile, writes("whole")))
+	if content(t, path, ReportFile) != "whole" || strings.Contains(tree(t, path), ".tmp") {
+		t.Errorf("there is %s", tree(t, path))
+	}
+}

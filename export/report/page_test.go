@@ -1,0 +1,221 @@
+package report
+
+import (
+	"reflect"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// notShown are texts that have another form in the page, or are told by others: a class is a colour, a path of a culprit is in
+// the stacks, what was lost is in the warnings.
+var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Advice\[\d+\]\.About`)
+
+func TestThePageShowsEveryTextOfTheSummary(t *testing.T) {
+	trace := leakingTrace(t)
+	texts := make(map[string]string)
+	fillTexts(reflect.ValueOf(&trace.Summary), "", func(path string) string {
+		if strings.Contains(path, "Ledger") {
+			return "kind" // rows of a kind are summed
+		}
+		texts[path] = "Text<" + path + ">"
+		return texts[path]
+	})
+	trace.Summary.Processes[1].Rank = nil
+	shown := text(show(t, trace).root)
+	for path, want := range texts {
+		if !notShown.MatchString(path) && !strings.Contains(shown, want) {
+			t.Errorf("%s is not shown", path)
+		}
+	}
+	if len(texts) < 50 {
+		t.Errorf("%d texts", len(texts))
+	}
+}
+
+func TestThePageAnswersInTheOrderInWhichPeopleAsk(t *testing.T) {
+	page := show(t, leakingTrace(t))
+	var ids, links []string
+	each(page.root, "section", func(n *html.Node) { ids = append(ids, attribute(n, "id")) })
+	each(page.root, "nav", func(n *html.Node) {
+		each(n, "a", func(a *html.Node) { links = append(links, strings.TrimPrefix(attribute(a, "href"), "#")) })
+	})
+	if want := "verdict timeline ledger accumulating flame processes losses reproduce"; strings.Join(ids, " ") != want || strings.Join(links, " ") != want {
+		t.Errorf("sections %q, links %q", ids, links)
+	}
+	for id, wants := range map[string][]string{
+		"verdict": {
+			"LEAK grows by 60 MiB/min (95 %: 54 to 66), steady growth after warm-up", "memory is full in 28 to 32 min", "in 28 to 32 min 1.76 GiB of room in the cgroup", "80.0 MiB", "after 60.0 s",
+			"380 MiB", "620 MiB", "+60.0 MiB/min since the boundary", "2400", "600/min, +102 KiB a step", "98 %", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
+		},
+		"timeline":     {"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.", "warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "spikes"},
+		"ledger":       {"PID 42: +240 MiB", "RSS at the boundary, after 60.0 s: 380 MiB", "heap free but resident, 8 arenas, 9 threads", "-50.0 MiB", "Its tree, with 1 other process"},
+		"accumulating": {"pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00", "55.00 to 59.00", "97 %", "230 MiB", "1956", "accumulating", "61 s"},
+		"flame":        {"1 stack has shrunk, by 8.00 KiB in all, and left out."},
+		"processes":    {"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB", "4 DataLoader workers: 90.0 MiB RSS each, growing"},
+		"losses":       {"3 stack map full", "permission denied", "one sample every 512 KiB", "58.0 MiB of PID 42 were resident before the attach", "7.00 MiB of PID 42 are swapped out", "5 processes of the tree are not traced", "50 % of the pages", "Without source fault nobody is named"},
+		"reproduce":    {"allocscope trace --pid 42 -o 'my folder'", "v1.2.3", "6.12.0", "amd64", "512 KiB", "2026-03-01 12:00:00 UTC", "go tool pprof -http=: growth.pb.gz"},
+	} {
+		shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
+		for _, want := range wants {
+			if !strings.Contains(shown, want) {
+				t.Errorf("%s does not say %q:\n%s", id, want, shown)
+			}
+		}
+	}
+}
+
+func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
+	page := show(t, &Trace{Missing: []string{"timeline.csv is not there"}})
+	shown := text(page.byID(t, "main"))
+	if page.data.Timeline != nil || page.data.Flame != nil || strings.Contains(shown, "NaN") {
+		t.Errorf("shows %s", shown)
+	}
+	for _, want := range []string{"TOO SHORT", "Nothing that was traced accumulated", "timeline.csv is not there"} {
+		if !strings.Contains(shown, want) {
+			t.Errorf("does not say %q", want)
+		}
+	}
+	each(page.root, "div", func(n *html.Node) {
+		if attribute(n, "class") == "chart" {
+			t.Errorf("there is a chart %s", attribute(n, "id"))
+		}
+	})
+}
+
+func TestAdviceNamesTheProcessOnlyWhereItIsAnother(t *testing.T) {
+	s := leakingSummary()
+	if got := adviceOf(&s); !reflect.DeepEqual(got, []string{"try malloc_trim(0)", "PID 50: fewer arenas"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+// A limit is said only where it applies.
+func TestATraceWithoutLimitsNamesNone(t *testing.T) {
+	s := leakingSummary()
+	s.IntervalBytes, s.Ledger, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil, s.Processes[1:], nil, s.Sources[:1]
+	if limits := limitsOf(&s); len(limits) != 0 {
+		t.Errorf("says %q", limits)
+	}
+}
+
+func TestStacksOpenFromLeafToRoot(t *testing.T) {
+	page := show(t, leakingTrace(t))
+	var classes, frames []string
+	each(page.byID(t, "accumulating"), "li", func(n *html.Node) {
+		classes, frames = append(classes, attribute(n, "class")), append(frames, text(n))
+	})
+	if got := strings.Join(classes, " "); got != "native python python root" {
+		t.Errorf("frames are %s", got)
+	}
+	if !reflect.DeepEqual(frames, leakingSummary().Accumulating[0].Stack) {
+		t.Errorf("frames are %q", frames)
+	}
+}
+
+// Bars begin where the one before ends, from what was at the boundary to what is at the end, and are as long as what they stand for.
+func TestTheWaterfallAddsUp(t *testing.T) {
+	for name, start := range map[string]int64{"from zero": 0, "cut": 100_000 * mib} {
+		s := leakingSummary()
+		for i := range s.Ledger {
+			if s.Ledger[i].Kind == growth.KindBefore {
+				s.Ledger[i].StartBytes += start
+				s.Ledger[i].EndBytes += start
+			}
+		}
+		for _, book := range booksOf(&s) {
+			checkFall(t, name, book)
+		}
+	}
+}
+
+func checkFall(t *testing.T, name string, book bookView) {
+	t.Helper()
+	first, last := book.Lines[0].Bar, book.Lines[len(book.Lines)-1].Bar
+	at, unit := first.From+first.Width, 0.0
+	for _, line := range book.Lines[1 : len(book.Lines)-1] {
+		from, to := line.Bar.From, line.Bar.From+line.Bar.Width
+		if line.Bar.Class == "shrunk" {
+			from, to = to, from
+		}
+		if from < at-0.2 || from > at+0.2 {
+			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name, book.Title, line.What, from, at)
+		}
+		at = to
+		if line.What == "heap, allocated and not freed" { // 300 MiB
+			unit = line.Bar.Width / 300
+		}
+	}
+	if end := last.From + last.Width; end < at-0.2 || end > at+0.2 {
+		t.Errorf("%s, %s: the last bar ends at %g, and the one before at %g", name, book.Title, end, at)
+	}
+	if gained := (last.Width - first.Width) / unit; gained < 239 || gained > 241 {
+		t.Errorf("%s, %s: the bars gain %g MiB, want 240", name, book.Title, gained)
+	}
+}
+
+func TestTheFactsSayWhenMemoryIsFullAndOnWhatCondition(t *testing.T) {
+	s := leakingSummary()
+	s.Class = growth.ClassGrowing
+	want := fact{"Memory is full", "in 30 min", "if this pace holds; 1.76 GiB of room in the cgroup"}
+	if got := factsOf(&s)[1]; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// An interval that reaches beyond all bars is seen whole.
+func TestTheScaleHasRoomForIntervals(t *testing.T) {
+	s := leakingSummary()
+	s.Ledger[0].ErrorBytes = 1000 * mib
+	line := booksOf(&s)[0].Lines[1]
+	if end := line.Bar.From + line.Bar.Width; end > 500 || !strings.HasPrefix(line.Bar.Whisker, "M0 10H1000") {
+		t.Errorf("%+v", line.Bar)
+	}
+}
+
+func TestAWhiskerIsTheInterval(t *testing.T) {
+	scale := barScale{0, 1000}
+	if got, want := scale.whisker(100, 2000), "M100 10H1000M100 5V15M1000 5V15"; got != want {
+		t.Errorf("%s, want %s", got, want)
+	}
+}
+
+func TestASparklineRunsOverTheSnapshots(t *testing.T) {
+	for _, test := range []struct {
+		times   []float64
+		history []int64
+		want    string
+	}{
+		{[]float64{0, 75, 100}, []int64{0, 5, 10}, "M0.0 23.0L75.0 12.0L100.0 1.0"},
+		{[]float64{10, 20}, []int64{-5, 0}, "M0.0 23.0L100.0 23.0"},
+		{[]float64{0, 1}, []int64{7}, ""},
+		{[]float64{5, 5}, []int64{1, 2}, ""},
+		{nil, []int64{1, 2}, ""},
+	} {
+		if got := sparkOf(test.times, test.history); got != test.want {
+			t.Errorf("%v over %v is %q, want %q", test.history, test.times, got, test.want)
+		}
+	}
+	if got := sparkOf(make([]float64, 0), nil); got != "" {
+		t.Error(got)
+	}
+	times, history := make([]float64, 14_400), make([]int64, 14_400)
+	for i := range times {
+		times[i] = float64(i)
+	}
+	if n := strings.Count(sparkOf(times, history), "L"); n != sparkPoints-1 {
+		t.Errorf("%d points", n+1)
+	}
+}
+
+func TestGroupsOfUnknownPaceAreShown(t *testing.T) {
+	s := export.Summary{Groups: []export.Group{{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak}}}
+	if got := viewOf(&s, nil, nil).Groups; !reflect.DeepEqual(got, []string{"2 other processes, LEAKING"}) {
+		t.Errorf("%q", got)
+	}
+}

@@ -1,0 +1,184 @@
+package report
+
+import (
+	"bytes"
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/allocscope/allocscope/export"
+)
+
+// written are the files of a trace.
+func written(t testing.TB, trace *Trace) map[string][]byte {
+	t.Helper()
+	var summary, timeline, grown bytes.Buffer
+	err := trace.Summary.Write(&summary)
+	if err == nil {
+		rows, _ := export.NewTimelineWriter(&timeline)
+		err = rows.Write(trace.Rows...)
+	}
+	if err == nil {
+		err = trace.Growth.Write(&grown)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return map[string][]byte{export.SummaryFile: summary.Bytes(), export.TimelineFile: timeline.Bytes(), export.GrowthFile: grown.Bytes()}
+}
+
+// folderOf is a folder with these files; nil: it is not there.
+func folderOf(t testing.TB, files map[string][]byte) *export.Folder {
+	t.Helper()
+	folder, err := export.CreateFolder(filepath.Join(t.TempDir(), "out"), export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { folder.Close() })
+	for name, content := range files {
+		if content == nil {
+			continue
+		}
+		if err := folder.WriteFile(name, func(w io.Writer) error { _, err := w.Write(content); return err }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func TestAFolderIsReadAsItWasWritten(t *testing.T) {
+	want := leakingTrace(t)
+	got, err := Read(folderOf(t, written(t, want)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var a, b bytes.Buffer
+	if Write(&a, got) != nil || Write(&b, want) != nil || !bytes.Equal(a.Bytes(), b.Bytes()) {
+		t.Errorf("the page of the files differs from that of the trace")
+	}
+	if len(got.Missing) != 0 || len(got.Rows) != 301 || !reflect.DeepEqual(got.Rows, want.Rows) {
+		t.Errorf("%d rows, missing %q", len(got.Rows), got.Missing)
+	}
+}
+
+func TestWhatIsMissingOrDamagedIsNamed(t *testing.T) {
+	whole := written(t, leakingTrace(t))
+	timeline, grown := whole[export.TimelineFile], whole[export.GrowthFile]
+	lines := bytes.SplitAfter(timeline, []byte("\n"))
+	for name, test := range map[string]struct {
+		file    string
+		content []byte
+		rows    int
+		flame   bool
+		says    string
+	}{
+		"no timeline":      {export.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
+		"empty timeline":   {export.TimelineFile, []byte{}, 0, true, "the file is empty"},
+		"cut timeline":     {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (what comes before is shown)"},
+		"damaged timeline": {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true, "line 12: 2 fields"},
+		"no profile":       {export.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
+		"cut profile":      {export.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unexpected EOF"},
+		"no gzip":          {export.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: "},
+		"no profile in it": {export.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false, "read growth.pb.gz: "},
+		"bomb":             {export.GrowthFile, packed(make([]byte, largestProfile+1)), 301, false, "it has more than 67108864 bytes"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			files := map[string][]byte{export.SummaryFile: whole[export.SummaryFile], export.TimelineFile: timeline, export.GrowthFile: grown}
+			files[test.file] = test.content
+			trace, err := Read(folderOf(t, files))
+			if err != nil {
+				t.Fatal(err)
+			}
+			page := show(t, trace)
+			if shown := text(page.byID(t, "losses")); !strings.Contains(shown, test.says) {
+				t.Errorf("%q is not said in %s", test.says, shown)
+			}
+			if (page.data.Flame != nil) != test.flame || len(trace.Rows) != test.rows || page.data.Timeline != nil && len(page.data.Timeline.TimeS) != test.rows {
+				t.Errorf("%d rows, flame graph %v", len(trace.Rows), page.data.Flame != nil)
+			}
+		})
+	}
+}
+
+func packed(data []byte) []byte {
+	var out bytes.Buffer
+	w := gzip.NewWriter(&out)
+	_, _ = w.Write(data)
+	_ = w.Close()
+	return out.Bytes()
+}
+
+func TestOnlyASummaryMustBeThere(t *testing.T) {
+	files := written(t, leakingTrace(t))
+	whole := files[export.SummaryFile]
+	for name, test := range map[string]struct {
+		content []byte
+		want    string
+	}{
+		"missing": {nil, "read summary.json: no such file or directory"}, "cut": {whole[:len(whole)/2], "read summary.json: it is cut short"}, "empty": {[]byte{}, "it is cut short"},
+		"of another schema": {[]byte(`{"schema": "other/1"}`), `its schema is "other/1"`}, "two": {append(whole, whole...), "something follows"},
+		"of another form": {[]byte(`{"duration_s": "long"}`), "duration_s"}, "large": {append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "more than 33554432 bytes"},
+	} {
+		files[export.SummaryFile] = test.content
+		if _, err := Read(folderOf(t, files)); err == nil || !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+func TestMoreThanAMillionRowsAreNotRead(t *testing.T) {
+	r := &firstLines{r: strings.NewReader("a\nb\nc\n"), left: 2}
+	if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.left != 0 {
+		t.Errorf("%q, %v", data, err)
+	}
+	var rows bytes.Buffer
+	w, _ := export.NewTimelineWriter(&rows)
+	if err := w.Write(leakingTrace(t).Rows[0]); err != nil {
+		t.Fatal(err)
+	}
+	line := rows.Bytes()[bytes.IndexByte(rows.Bytes(), '\n')+1:]
+	var trace Trace
+	err := trace.readRows(io.MultiReader(&rows, bytes.NewReader(bytes.Repeat(line, 1_000_100))))
+	if fmt.Sprint(err) != "only the first 1000000 rows are taken" || len(trace.Rows) != 1_000_000 {
+		t.Errorf("%d rows, %v", len(trace.Rows), err)
+	}
+}
+
+// FuzzRead reads whatever lies in a folder: it gives an error, or a trace of which there is a page with data that can be read.
+func FuzzRead(f *testing.F) {
+	files := written(f, leakingTrace(f))
+	unpacked, err := gzip.NewReader(bytes.NewReader(files[export.GrowthFile]))
+	if err != nil {
+		f.Fatal(err)
+	}
+	grown, err := io.ReadAll(unpacked)
+	if err != nil {
+		f.Fatal(err)
+	}
+	summary, timeline := files[export.SummaryFile], files[export.TimelineFile]
+	f.Add(summary, timeline, grown)
+	f.Add(summary[:1000], timeline[:1000], grown[:100])
+	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`), []byte("time_s,rss_bytes"), []byte{})
+	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes_per_min":-1e300,"rate_bytes_per_min":1e308,"rate_low":-1e308,"rate_high":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
+		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"ledger":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
+		"residents":[{"threads":9223372036854775807}],"seconds_to_limit":1e308,"verdict":"plateau"}`), timeline, grown)
+	f.Fuzz(func(t *testing.T, summary, timeline, grown []byte) {
+		trace, err := Read(folderOf(t, map[string][]byte{export.SummaryFile: summary, export.TimelineFile: timeline, export.GrowthFile: packed(grown)}))
+		if err != nil {
+			return
+		}
+		page := show(t, trace)
+		each(page.root, "script", func(n *html.Node) {
+			if n.Parent.Data != "body" {
+				t.Errorf("a script in %s", n.Parent.Data)
+			}
+		})
+	})
+}

@@ -1,0 +1,115 @@
+package report
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func curveOf(t *testing.T, d *timelineData, key string) []*int64 {
+	t.Helper()
+	i := slices.IndexFunc(d.Series, func(c curve) bool { return c.Key == key })
+	if i < 0 {
+		t.Fatalf("there is no curve %s", key)
+	}
+	return d.Series[i].Values
+}
+
+func TestTheChartHasAllCurves(t *testing.T) {
+	s := leakingSummary()
+	d := timelineOf(&s, rows(300))
+	for key, want := range map[string][2]int64{"rss": {80 * mib, 180 * mib}, "private": {60 * mib, 160 * mib}, "pss": {70 * mib, 170 * mib}, "tree": {480 * mib, 580 * mib}, "workers": {5, 5}} {
+		if values := curveOf(t, d, key); *values[0] != want[0] || *values[100] != want[1] || len(values) != 301 {
+			t.Errorf("%s is %d and %d", key, *values[0], *values[100])
+		}
+	}
+	if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 || *d.BoundaryS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (stretch{100, 110}) {
+		t.Errorf("%+v", d)
+	}
+	if d.Phases[1] != (phaseBand{stretch{60, 300}, "growth", "growth"}) {
+		t.Errorf("phases %+v", d.Phases)
+	}
+}
+
+func TestAProcessAloneHasNoTree(t *testing.T) {
+	alone := rows(10)
+	for i := range alone {
+		alone[i].Tree = growth.Tree{Processes: 1, RSS: alone[i].RSS}
+		alone[i].Private, alone[i].PSS, alone[i].Steps = growth.Unknown, growth.Unknown, growth.Unknown
+	}
+	s := leakingSummary()
+	if d := timelineOf(&s, alone); len(d.Series) != 1 || d.Steps != nil {
+		t.Errorf("%+v", d)
+	}
+}
+
+// The line goes through the level at the middle of the last regime.
+func TestTheSlopeIsTheVerdicts(t *testing.T) {
+	s := leakingSummary()
+	want := slope{stretch{60, 300}, 500 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95 %: 54 to 66)"}
+	got := timelineOf(&s, rows(300)).Slope
+	got.LowBytesPerS, got.HighBytesPerS = float64(int(got.LowBytesPerS)), float64(int(got.HighBytesPerS+1))
+	if *got != want {
+		t.Errorf("%+v, want %+v", *got, want)
+	}
+	steps := leakingSummary()
+	steps.WatchLongerSteps = pointer(0.0)
+	late := leakingSummary()
+	late.PlateauFromS = pointer(300.0)
+	unsure := leakingSummary()
+	unsure.RateLow = nil
+	for name, s := range map[string]*export.Summary{"steps": &steps, "late": &late, "unsure": &unsure} {
+		if got := timelineOf(s, rows(300)).Slope; got != nil {
+			t.Errorf("%s: %+v", name, *got)
+		}
+	}
+}
+
+func TestTimeGoesOnAndStepsNeverFall(t *testing.T) {
+	s := leakingSummary()
+	list := rows(10)
+	list[4].Elapsed = list[3].Elapsed
+	list[7].Elapsed = 0
+	list[8].Steps, list[9].Steps = 5, growth.Unknown
+	d := timelineOf(&s, list)
+	if !slices.Equal(d.TimeS, []float64{0, 1, 2, 3, 5, 6, 8, 9, 10}) || *d.Steps[6] != 60 || d.Steps[7] != nil || *d.Steps[8] != 100 {
+		t.Errorf("%v", d.TimeS)
+	}
+	if d := timelineOf(&s, rows(0)); d != nil {
+		t.Error("one row makes a chart")
+	}
+}
+
+// Whatever is left out of a long timeline: its spikes, falls and gaps are not.
+func TestThinningKeepsSpikesAndGaps(t *testing.T) {
+	long := rows(100_000)
+	for i := range long {
+		long[i].RSS, long[i].Tree.RSS, long[i].Private = 100, 200, growth.Unknown
+	}
+	long[31_007].RSS, long[62_345].RSS, long[77_777].RSS, long[80_003].Tree.RSS, long[50_001].Private = 900, 3, growth.Unknown, 7777, 55
+	few := thinned(long)
+	seen := make(map[int64]bool)
+	for i, r := range few {
+		seen[r.RSS], seen[r.Tree.RSS], seen[r.Private] = true, true, true
+		if i > 0 && r.Elapsed <= few[i-1].Elapsed {
+			t.Errorf("%s follows %s", r.Elapsed, few[i-1].Elapsed)
+		}
+	}
+	if !slices.ContainsFunc(few, func(r growth.Row) bool { return r.RSS == growth.Unknown }) {
+		t.Error("the gap is lost")
+	}
+	for _, value := range []int64{900, 3, 7777, 55} {
+		if !seen[value] {
+			t.Errorf("%d is lost", value)
+		}
+	}
+	if len(few) > mostPoints || few[0].Elapsed != 0 || few[len(few)-1].Elapsed < 99_950*time.Second {
+		t.Errorf("%d rows, from %s to %s", len(few), few[0].Elapsed, few[len(few)-1].Elapsed)
+	}
+	if hours := rows(14_400); len(thinned(hours)) != len(hours) {
+		t.Error("four hours are thinned")
+	}
+}

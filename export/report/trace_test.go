@@ -1,0 +1,215 @@
+package report
+
+import (
+	"bytes"
+	"encoding/json"
+	"fmt"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+	"golang.org/x/net/html"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func pointer[T any](value T) *T { return &value }
+
+const mib = 1 << 20
+
+// leakingTrace is a trace of five minutes that has all that a report can show.
+func leakingTrace(t testing.TB) *Trace {
+	t.Helper()
+	return &Trace{Summary: leakingSummary(), Rows: rows(300), Growth: grownProfile(t)}
+}
+
+func leakingSummary() export.Summary {
+	v := growth.Verdict{
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib, RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib,
+		From: 60, Length: 240, ToLimit: 1800, ToLimitLow: 1700, ToLimitHigh: 1900, Spikes: &growth.Spikes{Share: 0.1, Height: 64 * mib},
+		Phases: []growth.Phase{{Kind: growth.PhaseWarmup, To: 60, Rate: 5 * mib}, {Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib}},
+	}
+	s := export.Summary{
+		Schema: export.SummarySchema, Version: "v1.2.3", CommandLine: []string{"allocscope", "trace", "--pid", "42", "-o", "my folder"},
+		Started: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), DurationS: 300, Ended: export.EndedDuration, Verdict: export.VerdictOf(v, export.AxisSeconds),
+		Process: export.Process{PID: 42, Command: "python3", Executable: "/usr/bin/python3", Arguments: []string{"python3", "train.py"}},
+		Processes: []export.TreeProcess{
+			{PID: 41, Role: growth.RoleLauncher, Command: "uv run", LastS: 300, StartBytes: pointer[int64](9 * mib)},
+			{PID: 42, Parent: 41, Role: growth.RoleRank, Rank: pointer(3), Command: "python3", Traced: true, LastS: 300, EndBytes: pointer[int64](620 * mib), Verdict: growth.ClassLeak},
+		},
+		Groups: []export.Group{{Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib), Verdict: growth.ClassGrowing}},
+		Limit:  &export.Limit{Of: "cgroup", RoomBytes: 1800 * mib}, Steps: &export.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
+		Marks:         []export.Mark{{AtS: 61.5, Text: "epoch 1"}},
+		Culprits:      []export.Culprit{{Owner: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib, BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3, Callers: []string{"augment (/src/train.py:47)"}}},
+		Kernel:        "6.12.0",
+		Architecture:  "amd64",
+		IntervalBytes: 512 << 10,
+		Sources:       []export.Source{{Name: "heap", PID: 42, State: export.SourceAttached}, {Name: "fault", State: export.SourceFailed, Reason: "permission denied"}},
+		BoundaryS:     pointer(60.0),
+		RSS:           export.RSS{StartBytes: pointer[int64](80 * mib), BoundaryBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), GrowthBytesPerMin: pointer[int64](60 * mib)},
+		SnapshotsS:    []float64{0, 60, 180, 300},
+		Accumulating: []export.Accumulation{{
+			Rank: 1, Function: "memory_get_block", Module: "/lib/_imaging.so", Kind: growth.KindMmap, Objects: 1956, Bytes: 230 * mib, BytesPerMin: pointer[int64](57 * mib), Share: 0.97,
+			Trend: growth.TrendAccumulating, Owner: "pil", RateLow: pointer[int64](55 * mib), RateHigh: pointer[int64](59 * mib), AgeS: pointer(61.0), HistoryBytes: []int64{0, 10 * mib, 120 * mib, 240 * mib},
+			Stack: []string{"memory_get_block (/lib/_imaging.so)", "resize (/src/Image.py:2192)", "augment (/src/train.py:47)", "[truncated: more than 127 frames]"},
+		}},
+		Ledger:    ledger(),
+		Residents: []export.Resident{{Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), Looked: 0.5, Arenas: 8, Threads: pointer[int64](9)}, {Process: 50, EndBytes: pointer[int64](90 * mib)}},
+		Advice:    []export.Advice{{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"}, {About: growth.AboutRetained, Process: 50, Text: "fewer arenas"}},
+		Warnings:  []string{"3 stack map full"},
+	}
+	s.Spikes.Spans = []export.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
+	return s
+}
+
+// ledger of a process that gains 240 MiB from 380, and of its tree.
+func ledger() []export.LedgerRow {
+	var rows []export.LedgerRow
+	row := func(process int, kind growth.Kind, start, end, err int64) {
+		rows = append(rows, export.LedgerRow{Process: process, Kind: kind, Name: "what", StartBytes: start * mib, EndBytes: end * mib, DeltaBytes: (end - start) * mib, ErrorBytes: err * mib})
+	}
+	row(42, growth.KindHeap, 200, 500, 20)
+	row(42, growth.KindRetained, 80, 30, 20)
+	row(42, growth.KindBefore, 60, 58, 0)
+	row(42, growth.KindFile, 40, 40, 0)
+	row(42, growth.KindUnexplained, 0, -8, 0)
+	row(42, growth.KindSwapped, 0, 7, 0)
+	row(0, growth.KindHeap, 200, 500, 20)
+	row(0, growth.KindUnexplained, 260, 200, 0)
+	return rows
+}
+
+// rows of a trace of so many seconds that gains 1 MiB a second.
+func rows(seconds int) []growth.Row {
+	var rows []growth.Row
+	for i := range seconds + 1 {
+		s := growth.UnknownSample()
+		s.Elapsed, s.RSS, s.Steps = time.Duration(i)*time.Second, int64(80+i)*mib, int64(10*i)
+		if i%10 == 0 {
+			s.Private, s.PSS = s.RSS-20*mib, s.RSS-10*mib
+		}
+		rows = append(rows, growth.Row{Sample: s, Tree: growth.Tree{Processes: 6, RSS: s.RSS + 400*mib}})
+	}
+	return rows
+}
+
+// holdings that grew, of two processes, and one that shrank.
+func holdings() []growth.Holding {
+	library, python := &growth.Module{Path: "/lib/libx.so", Start: 0x1000, Limit: 0x9000}, "/src/train.py"
+	malloc := growth.Frame{Function: "malloc", Module: library, Address: 0x1100}
+	main := growth.Frame{Function: "main", File: python, Line: 7, Python: true}
+	stack := func(pid int, frames ...growth.Frame) *growth.Stack { return &growth.Stack{PID: pid, Frames: frames} }
+	leak := growth.Frame{Function: "leak", Module: library, Address: 0x1200}
+	return []growth.Holding{
+		{Stack: stack(42, malloc, leak, growth.Frame{Function: "step", File: python, Line: 40, Python: true}, main), Kind: growth.KindHeap, InuseObjects: 100, InuseBytes: 5000, ResidentBytes: 4096},
+		{Stack: stack(42, malloc, growth.Frame{Function: "cache", Module: library, Address: 0x1300}, main), Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -9000, ResidentBytes: -8192},
+		{Stack: stack(42, malloc, growth.Frame{Function: "other", Module: library, Address: 0x1400}, main), Kind: growth.KindHeap, InuseObjects: 7, InuseBytes: 100, ResidentBytes: 12288},
+		{Stack: stack(50, malloc, leak, main), Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 100, ResidentBytes: 1000},
+		{Stack: growth.NamedStack(42, "[heap: free but resident]", "main heap"), Kind: growth.KindRetained, ResidentBytes: 20480},
+	}
+}
+
+func grownProfile(t testing.TB) *profile.Profile {
+	t.Helper()
+	p, err := export.Profile(holdings(), export.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// A shownPage is a page as a browser sees it.
+type shownPage struct {
+	root *html.Node
+	data pageData
+}
+
+func show(t testing.TB, trace *Trace) shownPage {
+	t.Helper()
+	var out bytes.Buffer
+	if err := Write(&out, trace); err != nil {
+		t.Fatal(err)
+	}
+	root, err := html.Parse(&out)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := shownPage{root: root}
+	if err := json.Unmarshal([]byte(text(page.byID(t, "data"))), &page.data); err != nil {
+		t.Fatal(err)
+	}
+	return page
+}
+
+// UnmarshalJSON reads the form in which nodes are written.
+func (n *flameNode) UnmarshalJSON(data []byte) error {
+	return json.Unmarshal(data, &[]any{&n.Name, &n.Owner, &n.Resident, &n.Objects, &n.Children})
+}
+
+func (p shownPage) byID(t testing.TB, id string) *html.Node {
+	t.Helper()
+	for n := range p.root.Descendants() {
+		if attribute(n, "id") == id {
+			return n
+		}
+	}
+	t.Fatalf("there is no element %s", id)
+	return nil
+}
+
+func attribute(n *html.Node, key string) string {
+	for _, a := range n.Attr {
+		if a.Key == key {
+			return a.Val
+		}
+	}
+	return ""
+}
+
+// text of an element, without markup.
+func text(n *html.Node) string {
+	var b strings.Builder
+	if n.Type == html.TextNode {
+		b.WriteString(n.Data)
+	}
+	for d := range n.Descendants() {
+		if d.Type == html.TextNode {
+			b.WriteString(d.Data)
+		}
+	}
+	return b.String()
+}
+
+// each calls back for all elements below a node of that name.
+func each(n *html.Node, name string, do func(*html.Node)) {
+	for d := range n.Descendants() {
+		if d.Type == html.ElementNode && d.Data == name {
+			do(d)
+		}
+	}
+}
+
+// fillTexts replaces every text in a value: keys of maps, too. What has its own meaning is left, by the names of fields.
+func fillTexts(v reflect.Value, path string, with func(path string) string) {
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(with(path))
+	case reflect.Pointer:
+		if !v.IsNil() {
+			fillTexts(v.Elem(), path, with)
+		}
+	case reflect.Slice:
+		for i := range v.Len() {
+			fillTexts(v.Index(i), fmt.Sprintf("%s[%d]", path, i), with)
+		}
+	case reflect.Struct:
+		for i := range v.NumField() {
+			if v.Type().Field(i).IsExported() {
+				fillTexts(v.Field(i), path+"."+v.Type().Field(i).Name, with)
+			}
+		}
+	}
+}

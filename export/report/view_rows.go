@@ -1,0 +1,108 @@
+package report
+
+import (
+	"fmt"
+	"math"
+	"path"
+	"regexp"
+	"strings"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// rowsOf is the table of what accumulates.
+func rowsOf(s *export.Summary) []rowView {
+	var rows []rowView
+	for _, a := range s.Accumulating {
+		row := rowView{
+			Owner: a.Owner, Rate: words.PerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
+			Bytes: words.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: words.Count(float64(a.Objects)), ObjectsValue: a.Objects,
+			Trend: string(a.Trend), Spark: sparkOf(s.SnapshotsS, a.HistoryBytes), Age: "-", AgeValue: -1,
+		}
+		if a.BytesPerMin != nil {
+			row.RateValue = float64(*a.BytesPerMin)
+		}
+		if a.RateLow != nil && a.RateHigh != nil {
+			row.Interval = words.PerMinute(a.RateLow) + " to " + words.PerMinute(a.RateHigh)
+		}
+		if a.AgeS != nil {
+			row.Age, row.AgeValue = words.Span(*a.AgeS, false, math.Round), *a.AgeS
+		}
+		for _, frame := range a.Stack {
+			row.Stack = append(row.Stack, frameView{frameClass(frame), frame})
+		}
+		if a.Kind != growth.KindHeap {
+			row.Kind = string(a.Kind)
+		}
+		a.Kind = growth.KindHeap // the kind has a place of its own
+		row.Where = words.Where(a)
+		rows = append(rows, row)
+	}
+	return rows
+}
+
+var sourceFrame = regexp.MustCompile(`^.* \((.*):\d+\)$`) // as export.StackText writes a frame whose line is known
+
+// frameClass is "root" of what stands for memory without a holder, or for a stack that is cut; "python" or "native" of functions.
+func frameClass(frame string) string {
+	if strings.HasPrefix(frame, "[") && strings.HasSuffix(frame, "]") {
+		return "root"
+	}
+	m := sourceFrame.FindStringSubmatch(frame)
+	if m != nil && (path.Ext(m[1]) == ".py" || strings.HasPrefix(m[1], "<")) {
+		return "python"
+	}
+	return "native"
+}
+
+// sparkPoints are as many as can be told apart.
+const sparkPoints = 100
+
+// sparkOf is the path of a history in 100 by 24 units, zero at the bottom; empty where there are not two moments.
+func sparkOf(times []float64, history []int64) string {
+	n := min(len(times), len(history))
+	if n < 2 || times[n-1] <= times[0] {
+		return ""
+	}
+	times, history = times[:n], history[:n]
+	most := int64(1)
+	for _, bytes := range history {
+		most = max(most, bytes)
+	}
+	var b strings.Builder
+	points := min(n, sparkPoints)
+	for p := range points {
+		i := p * (n - 1) / (points - 1)
+		x := min(max((times[i]-times[0])/(times[n-1]-times[0]), 0), 1)
+		y := min(max(float64(history[i])/float64(most), 0), 1)
+		fmt.Fprintf(&b, "%c%.1f %.1f", "ML"[min(p, 1)], 100*x, 23-22*y)
+	}
+	return b.String()
+}
+
+func processesOf(s *export.Summary) []processView {
+	var processes []processView
+	for _, p := range s.Processes {
+		row := processView{
+			PID: fmt.Sprint(p.PID), Role: string(p.Role), Command: p.Command, Traced: "no", Seen: words.Seconds(p.FirstS) + " to " + words.Seconds(p.LastS),
+			Start: sizeText(p.StartBytes), End: sizeText(p.EndBytes), Verdict: strings.ReplaceAll(string(p.Verdict), "-", " "),
+		}
+		if p.Rank != nil {
+			row.Role = fmt.Sprintf("rank %d", *p.Rank)
+		}
+		if p.Traced {
+			row.Traced = "yes"
+		}
+		processes = append(processes, row)
+	}
+	return processes
+}
+
+func sizeText(bytes *int64) string {
+	if bytes == nil {
+		return "-"
+	}
+	return words.Bytes(float64(*bytes))
+}

@@ -1,0 +1,25 @@
+package words
+
+import (
+	"regexp"
+	"strings"
+)
+
+var plainWord = regexp.MustCompile(`^[0-9A-Za-z/._+-]+$`)
+
+// ShellQuote makes a word safe to paste into a shell.
+func ShellQuote(word string) string {
+	if plainWord.MatchString(word) {
+		return word
+	}
+	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
+}
+
+// CommandLine is a command that can be pasted into a shell.
+func CommandLine(arguments []string) string {
+	quoted := make([]string, len(arguments))
+	for i, argument := range arguments {
+		quoted[i] = ShellQuote(argument)
+	}
+	return strings.Join(quoted, " ")
+}

@@ -1,0 +1,128 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/view"
+	"github.com/allocscope/allocscope/export"
+)
+
+func newViewCommand() *cobra.Command {
+	var address string
+	command := &cobra.Command{
+		Use:   "view DIR",
+		Short: "Look at a trace in the browser: its report, and its profiles in pprof",
+		Long: `View serves the folder of a trace as web pages, prints their address, and does so until it is interrupted. It needs no
+privilege but to read the folder. From another machine: ssh -L 8080:127.0.0.1:PORT, then open http://127.0.0.1:8080/.
+
+Every user of this machine may read the pages. What is served, and what is not, is told in docs/view.md.`,
+		Example: `  allocscope view allocscope-4242-20260102-150405
+  allocscope view allocscope-4242-20260102-150405 --http 127.0.0.1:8080`,
+		Args: cobra.ExactArgs(1),
+		RunE: func(command *cobra.Command, arguments []string) error {
+			return runView(command, arguments[0], address)
+		},
+	}
+	command.Flags().StringVar(&address, "http", "127.0.0.1:0", "address to listen at, HOST:PORT; port 0: one that is free")
+	return command
+}
+
+func runView(command *cobra.Command, path, address string) error {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return fmt.Errorf("--http %q is not HOST:PORT (such as 127.0.0.1:8080)", address)
+	}
+	if host == "" {
+		host = "127.0.0.1" // all addresses must be asked for: 0.0.0.0
+	}
+	folder, err := export.OpenFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()})
+	if err != nil {
+		return err
+	}
+	defer folder.Close()
+	pages, err := view.New(folder, os.Geteuid() != 0)
+	if err != nil {
+		return err
+	}
+	listener, err := listen(command.Context(), host, port)
+	if err != nil {
+		return fmt.Errorf("view %s: %w (choose another address with --http)", path, err)
+	}
+	at := listener.Addr().(*net.TCPAddr)
+	if !at.IP.IsLoopback() {
+		slog.Warn(fmt.Sprintf("%s is no loopback address: whoever reaches it can read this trace, with names of files, functions and processes%s, "+
+			"unencrypted and without a password", at, sourcesToo()))
+	}
+	if _, err := fmt.Fprintln(command.OutOrStdout(), urlOf(at)); err != nil {
+		_ = listener.Close()
+		return err
+	}
+	return serve(command.Context(), listener, view.Guard(pages, view.HostsOf(at, host)))
+}
+
+// listen listens at exactly what was asked for: without the 4, all addresses of IPv4 would mean those of IPv6 too.
+func listen(ctx context.Context, host, port string) (net.Listener, error) {
+	network := "tcp"
+	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
+		network = "tcp4"
+	}
+	return new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
+}
+
+// urlOf is where a browser finds what listens there: at the name of the machine if that is every address.
+func urlOf(at *net.TCPAddr) string {
+	address := at.String()
+	if name, err := os.Hostname(); err == nil && at.IP.IsUnspecified() {
+		address = net.JoinHostPort(name, strconv.Itoa(at.Port))
+	}
+	return "http://" + address + "/"
+}
+
+// sourcesToo says what else can be read where pprof shows sources.
+func sourcesToo() string {
+	if os.Geteuid() == 0 {
+		return ""
+	}
+	return ", and every file of yours that its profiles name as a source"
+}
+
+// serve serves until the context ends, which is no error.
+func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	const (
+		headers  = 10 * time.Second
+		slowPage = 5 * time.Minute // graphviz on a large graph
+		idle     = 2 * time.Minute
+		farewell = 2 * time.Second // for pages that are being made when it ends
+	)
+	server := &http.Server{
+		Handler: handler, ReadTimeout: headers, WriteTimeout: slowPage, IdleTimeout: idle, MaxHeaderBytes: 64 << 10,
+		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+	}
+	ended := make(chan struct{})
+	stop := context.AfterFunc(ctx, func() {
+		defer close(ended)
+		limited, cancel := context.WithTimeout(context.Background(), farewell)
+		defer cancel()
+		if server.Shutdown(limited) != nil {
+			_ = server.Close()
+		}
+	})
+	err := server.Serve(listener)
+	if !stop() {
+		<-ended
+	}
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return fmt.Errorf("serve pages: %w", err)
+}

@@ -55,7 +55,7 @@ func summary() Summary {
 
 func judgement() growth.Verdict {
 	return growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1e6, RateLow: 9e5, RateHigh: 1.1e6, Bound: 1.05e6, Level: 2e9,
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1e6, RateLow: 9e5, RateHigh: 1.1e6, Bound: 1.05e6, Level: 2e9, LevelAt: 180,
 		From: 60, Length: 240, HeadsFor: math.NaN(), Spikes: &growth.Spikes{Share: 0.1, Height: 5e8}, ToLimit: 1800, ToLimitLow: 1700,
 		ToLimitHigh: math.Inf(1), Phases: []growth.Phase{{Kind: growth.PhaseWarmup, To: 60, Rate: 3e7}, {Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1e6}},
 	}

@@ -39,8 +39,10 @@ type Verdict struct {
 	RegimeSteps     *float64 `json:"regime_steps,omitempty"`
 	RestartedAtS    *float64 `json:"restarted_at_s,omitempty"`
 	RestartedAtStep *float64 `json:"restarted_at_step,omitempty"`
-	// LevelBytes is the level of the last regime; HeadsForBytes the one that a saturating regime tends to.
+	// LevelBytes is the level of the last regime, and LevelAtS where on the axis it is that; HeadsForBytes the one that a saturating regime tends to.
 	LevelBytes    *float64 `json:"level_bytes,omitempty"`
+	LevelAtS      *float64 `json:"level_at_s,omitempty"`
+	LevelAtStep   *float64 `json:"level_at_step,omitempty"`
 	HeadsForBytes *float64 `json:"heads_for_bytes,omitempty"`
 	// SecondsToLimit with its 95 % interval: a forecast where the verdict is a leak, else what happens if the pace holds.
 	SecondsToLimit     *float64 `json:"seconds_to_limit,omitempty"`
@@ -99,7 +101,7 @@ func VerdictOf(v growth.Verdict, axis Axis) Verdict {
 		BoundBytesPerMin: whole(v.Bound * perMin), BoundBytesPerStep: whole(v.Bound * perStep),
 		PlateauFromS: milli(v.From * seconds), PlateauFromStep: milli(v.From * steps),
 		RegimeS: milli(v.Length * seconds), RegimeSteps: milli(v.Length * steps),
-		LevelBytes: whole(v.Level), HeadsForBytes: whole(v.HeadsFor),
+		LevelBytes: whole(v.Level), LevelAtS: milli(v.LevelAt * seconds), LevelAtStep: milli(v.LevelAt * steps), HeadsForBytes: whole(v.HeadsFor),
 		SecondsToLimit: milli(v.ToLimit * seconds), StepsToLimit: milli(v.ToLimit * steps),
 		SecondsToLimitLow: milli(v.ToLimitLow * seconds), StepsToLimitLow: milli(v.ToLimitLow * steps),
 		SecondsToLimitHigh: milli(v.ToLimitHigh * seconds), StepsToLimitHigh: milli(v.ToLimitHigh * steps),

@@ -31,7 +31,7 @@ func unknown(s Series, criteria Criteria) Verdict {
 	nan := math.NaN()
 	v := Verdict{
 		Class: ClassTooShort, Why: "too short",
-		Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan, From: nan, Start: nan, HeadsFor: nan,
+		Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan, LevelAt: nan, From: nan, Start: nan, HeadsFor: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan, Longer: criteria.MinFlat,
 	}
 	if len(s.X) > 0 {

@@ -9,7 +9,7 @@ func (e *evidence) describe(v *Verdict) {
 	margin := e.slope.margin(.975)
 	v.Rate, v.RateLow, v.RateHigh = e.slope.rate, e.slope.rate-margin, e.slope.rate+margin
 	v.Bound = max(e.slope.rate+e.slope.margin(.95), 0)
-	v.Level, v.Length = e.level, e.length
+	v.Level, v.LevelAt, v.Length = e.level, median(b.x), e.length
 	if len(e.course.left) > 0 || e.course.last.from > e.series.X[0] {
 		v.From = b.start()
 	}

@@ -199,7 +199,7 @@ func checkPromises(t *testing.T, v Verdict) {
 	}
 	tooShort := v.Why == "too short"
 	for name, x := range map[string]float64{
-		"rate": v.Rate, "low": v.RateLow, "high": v.RateHigh, "bound": v.Bound, "level": v.Level, "length": v.Length, "longer": v.Longer,
+		"rate": v.Rate, "low": v.RateLow, "high": v.RateHigh, "bound": v.Bound, "level": v.Level, "level at": v.LevelAt, "length": v.Length, "longer": v.Longer,
 	} {
 		if math.IsInf(x, 0) || math.IsNaN(x) && !tooShort {
 			t.Errorf("%s is %v in %+v", name, x, v)

@@ -22,8 +22,8 @@ type Verdict struct {
 	Why string
 	// Rate of the last regime with its 95 % interval; Bound is the one-sided 95 % upper bound, at least 0.
 	Rate, RateLow, RateHigh, Bound float64
-	// Level is the median of the last regime's base, in bytes.
-	Level float64
+	// Level is the median of the last regime's base, in bytes, and LevelAt that of its X: the fitted line runs through both.
+	Level, LevelAt float64
 	// From is where the last regime begins: the end of the warm-up. NaN where no earlier regime was seen.
 	From float64
 	// Length of the last regime, in X; of all that was judged where there are too few samples.

@@ -183,5 +183,8 @@ func slopeOf(s *export.Summary, end time.Duration) *slope {
 	if line.FromS >= line.ToS {
 		return nil
 	}
+	if s.LevelAtS != nil {
+		line.LevelBytes += line.BytesPerS * ((line.FromS+line.ToS)/2 - *s.LevelAtS)
+	}
 	return &line
 }

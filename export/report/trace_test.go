@@ -28,7 +28,7 @@ func leakingTrace(t testing.TB) *Trace {
 
 func leakingSummary() export.Summary {
 	v := growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib, RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib,
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib, RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib, LevelAt: 170,
 		From: 60, Length: 240, ToLimit: 1800, ToLimitLow: 1700, ToLimitHigh: 1900, Spikes: &growth.Spikes{Share: 0.1, Height: 64 * mib},
 		Phases: []growth.Phase{{Kind: growth.PhaseWarmup, To: 60, Rate: 5 * mib}, {Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib}},
 	}

@@ -13,7 +13,7 @@ import (
 func unknownVerdict(class growth.Class, why string) growth.Verdict {
 	nan := math.NaN()
 	return growth.Verdict{
-		Class: class, Why: why, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan, From: nan, Length: nan, Start: nan, HeadsFor: nan,
+		Class: class, Why: why, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan, LevelAt: nan, From: nan, Length: nan, Start: nan, HeadsFor: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan,
 	}
 }

@@ -7,16 +7,17 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"golang.org/x/sys/unix"
 )
 
-func TestAFileOfItsOwnReplacesALinkAndNotWhatItLeadsTo(t *testing.T) {
+func TestAFileOfItsOwnIsThereWholeOrAsItWasBefore(t *testing.T) {
 	dir := t.TempDir()
-	path, victim := filepath.Join(dir, "page.html"), filepath.Join(dir, "victim")
-	do(t, os.WriteFile(victim, []byte("secret"), 0o644))
-	do(t, os.Symlink(victim, path))
+	path := filepath.Join(dir, "page.html")
+	do(t, os.WriteFile(path, []byte("an earlier one"), 0o644))
 	do(t, WriteFile(path, current(), writes("page")))
 	info, err := os.Lstat(path)
-	if err != nil || info.Mode() != 0o600 || content(t, dir, "page.html") != "page" || content(t, dir, "victim") != "secret" {
+	if err != nil || info.Mode() != 0o600 || content(t, dir, "page.html") != "page" {
 		t.Errorf("%v, %v", info, err)
 	}
 	wantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }), "write "+path+": no more")
@@ -38,5 +39,21 @@ func TestWhatAKilledWriterHasLeftIsReplaced(t *testing.T) {
 	do(t, f.WriteFile(ReportFile, writes("whole")))
 	if content(t, path, ReportFile) != "whole" || strings.Contains(tree(t, path), ".tmp") {
 		t.Errorf("there is %s", tree(t, path))
+	}
+}
+
+// A rename would put the page in place of the device or of the link.
+func TestWhatIsNoRegularFileIsNotReplaced(t *testing.T) {
+	dir := t.TempDir()
+	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+	do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
+	do(t, unix.Mkfifo(fifo, 0o600))
+	for _, path := range []string{link, fifo, dir} {
+		before, err := os.Lstat(path)
+		do(t, err)
+		wantError(t, WriteFile(path, current(), writes("page")), "not a regular file")
+		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+			t.Errorf("%s is another file now, %v", path, err)
+		}
 	}
 }

@@ -56,7 +56,7 @@ func newRootCommand() *cobra.Command {
 	slog.SetDefault(newLogger(os.Stderr, false)) // for errors in the flags themselves
 	root.PersistentFlags().BoolVar(&debug, "debug", false, "say what is probed where and why, and print the verifier's log")
 	root.AddCommand(
-		newTraceCommand(), newMarkCommand(), newReportCommand(), newViewCommand(), newVerdictCommand(), newDoctorCommand(), newVersionCommand(),
+		newTraceCommand(), newMarkCommand(), newReportCommand(), newViewCommand(), newDiffCommand(), newVerdictCommand(), newDoctorCommand(), newVersionCommand(),
 	)
 	return root
 }

@@ -12,8 +12,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// tracedFolder is what a trace without profiles has left, for one that only reads it.
-func tracedFolder(t *testing.T) string {
+// summaryFolder is what a trace without profiles has left, for one that only reads it.
+func summaryFolder(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a trace")
 	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
@@ -32,7 +32,7 @@ func tracedFolder(t *testing.T) string {
 }
 
 func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
-	folder := tracedFolder(t)
+	folder := summaryFolder(t)
 	for range 2 { // the second takes the place of the first
 		c := call(t, "report", folder)
 		c.mustEnd(0)
@@ -44,7 +44,7 @@ func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
 }
 
 func TestAReportBelongsToTheUserBehindSudo(t *testing.T) {
-	folder := tracedFolder(t)
+	folder := summaryFolder(t)
 	elsewhere := filepath.Join(t.TempDir(), "page.html")
 	for path, arguments := range map[string][]string{filepath.Join(folder, "report.html"): {"report", folder}, elsewhere: {"report", "-o", elsewhere, folder}} {
 		cmd := allocscope(t, arguments...)
@@ -61,7 +61,7 @@ func TestAReportBelongsToTheUserBehindSudo(t *testing.T) {
 }
 
 func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
-	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(), tracedFolder(t), tracedFolder(t)
+	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(), summaryFolder(t), summaryFolder(t)
 	put := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)

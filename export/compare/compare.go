@@ -1,0 +1,178 @@
+package compare
+
+import (
+	"cmp"
+	"math"
+	"slices"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export"
+)
+
+// A comparison is two sides, stack by stack.
+type comparison struct {
+	before, after *side
+	// change of what both hold, where they are moments of one trace, in which an object may be at both; nil: they are independent.
+	change func(key string) amount
+	// wholes tells that the sides are the resident memory that the kernel counts, whose sum has no error.
+	wholes bool
+}
+
+// A change is one thing at both sides, in amounts.
+type change struct{ before, after, change amount }
+
+func (c *change) add(more change) {
+	c.before.add(more.before)
+	c.after.add(more.after)
+	c.change.add(more.change)
+}
+
+func (c *comparison) of(key string) change {
+	out := change{before: c.before.of(key, c.after.holders[key]), after: c.after.of(key, c.before.holders[key])}
+	if c.change != nil {
+		out.change = c.change(key)
+	}
+	return out
+}
+
+// A row is what becomes a row of the result.
+type row struct {
+	holder                *holder // of the side that holds more
+	before, after, change estimate
+}
+
+func (c *comparison) measure(of change, h *holder) row {
+	r := row{holder: h, before: of.before.estimate().times(c.before.per), after: of.after.estimate().times(c.after.per)}
+	r.change = r.after.minus(r.before)
+	if c.change != nil {
+		r.change = of.change.estimate()
+	}
+	return r
+}
+
+// fill writes the owners, the stacks and the total into the result.
+func (c *comparison) fill(out *Result) {
+	var rows, owners []row
+	var all change
+	sums := make(map[string]*change)
+	for _, key := range c.keys() {
+		of, h := c.of(key), c.shown(key)
+		if r := c.measure(of, h); r.isSome() {
+			rows = append(rows, r)
+		}
+		if sums[h.owner] == nil {
+			sums[h.owner] = new(change)
+		}
+		sums[h.owner].add(of)
+		all.add(of)
+	}
+	for owner, sum := range sums {
+		if r := c.measure(*sum, &holder{owner: owner}); r.isSome() {
+			owners = append(owners, r)
+		}
+	}
+	sortRows(rows)
+	sortRows(owners)
+	out.Owners, out.Stacks = []OwnerRow{}, []StackRow{}
+	for _, r := range owners {
+		out.Owners = append(out.Owners, OwnerRow{Owner: export.Printable(r.holder.owner), Difference: r.difference()})
+	}
+	for _, r := range rows {
+		out.Stacks = append(out.Stacks, r.stackRow())
+	}
+	total := c.measure(all, nil)
+	if c.wholes {
+		total.before, total.after, total.change = total.before.certain(), total.after.certain(), total.change.certain()
+	}
+	out.Total = total.difference()
+}
+
+// isSome tells that there is something on either side.
+func (r row) isSome() bool { return math.Abs(r.before.value) >= 0.5 || math.Abs(r.after.value) >= 0.5 }
+
+func (c *comparison) keys() []string {
+	var keys []string
+	for key := range c.before.holders {
+		keys = append(keys, key)
+	}
+	for key := range c.after.holders {
+		if c.before.holders[key] == nil {
+			keys = append(keys, key)
+		}
+	}
+	slices.Sort(keys) // sums of floating-point numbers depend on their order
+	return keys
+}
+
+// shown is the holder of the side that holds more.
+func (c *comparison) shown(key string) *holder {
+	before, after := c.before.holders[key], c.after.holders[key]
+	switch {
+	case before == nil:
+		return after
+	case after == nil:
+		return before
+	case math.Abs(before.held.estimate().value)*c.before.per > math.Abs(after.held.estimate().value)*c.after.per:
+		return before
+	}
+	return after
+}
+
+// sortRows puts the largest change that is proven first, then the largest.
+func sortRows(rows []row) {
+	slices.SortStableFunc(rows, func(a, b row) int {
+		return cmp.Or(
+			cmp.Compare(b.change.proven(), a.change.proven()), cmp.Compare(math.Abs(b.change.value), math.Abs(a.change.value)),
+			cmp.Compare(math.Abs(b.after.value), math.Abs(a.after.value)), cmp.Compare(a.holder.owner, b.holder.owner),
+		)
+	})
+}
+
+func (r row) difference() Difference {
+	return Difference{Before: whole(r.before), After: whole(r.after), Change: whole(r.change), State: r.state()}
+}
+
+func (r row) state() State {
+	switch {
+	case r.change.isZero():
+		return StateSame
+	case r.change.value > 0 && r.before.isZero():
+		return StateAppeared
+	case r.change.value > 0:
+		return StateGrew
+	case r.after.isZero():
+		return StateVanished
+	}
+	return StateShrank
+}
+
+func (r row) stackRow() StackRow {
+	h := r.holder
+	out := StackRow{Owner: export.Printable(h.owner), Kind: export.Printable(h.kind), Function: "[stack unknown]", Stack: []string{}, Difference: r.difference()}
+	for _, f := range stackOf(h.sample) {
+		if len(out.Stack) == 0 {
+			out.Function, out.Module = export.Printable(f.Function), export.Printable(f.Module)
+		}
+		out.Stack = append(out.Stack, f.text())
+	}
+	return out
+}
+
+func stackOf(s *profile.Sample) []frame {
+	var frames []frame
+	for _, l := range s.Location {
+		frames = append(frames, framesOf(l)...)
+	}
+	return frames
+}
+
+// largest is the magnitude up to which a float64 holds whole numbers exactly.
+const largest = 1 << 53
+
+// whole is an estimate in whole bytes, none of them beyond largest.
+func whole(e estimate) Estimate {
+	return Estimate{wholeBytes(e.value), wholeBytes(e.low), wholeBytes(e.high)}
+}
+
+func wholeBytes(x float64) int64 { return int64(math.Round(min(max(x, -largest), largest))) }

@@ -1,0 +1,104 @@
+package compare
+
+import (
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+const interval = 512 << 10
+
+var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
+
+// stack of Python functions in train.py, leaf first, written "function:line".
+func stack(pid int, functions ...string) *growth.Stack {
+	s := &growth.Stack{PID: pid, Frames: []growth.Frame{{Function: "malloc", Module: &growth.Module{Path: "/lib/libc.so.6", Start: 4096 * uint64(pid+1), Limit: 8192 * uint64(pid+1)}, Address: 4096*uint64(pid+1) + 8}}}
+	for i, text := range functions {
+		name, number, _ := strings.Cut(text, ":")
+		f := growth.Frame{Function: name, File: fmt.Sprintf("/job/%d/train.py", pid), Python: true}
+		fmt.Sscan(number, &f.Line)
+		f.StartLine = i
+		s.Frames = append(s.Frames, f)
+	}
+	return s
+}
+
+// heap holds n objects of a size, all of which are resident.
+func heap(s *growth.Stack, n, size int64) growth.Holding {
+	return growth.Holding{Stack: s, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: n * size, ResidentBytes: n * size, AllocObjects: float64(n), AllocBytes: float64(n * size)}
+}
+
+// rest is memory without a holder.
+func rest(kind growth.Kind, root string, bytes int64) growth.Holding {
+	return growth.Holding{Stack: growth.NamedStack(1, root), Kind: kind, ResidentBytes: bytes}
+}
+
+// profileOf is holdings as ParseProfile would read them.
+func profileOf(t testing.TB, every uint64, held ...growth.Holding) *profile.Profile {
+	t.Helper()
+	return profileAt(t, began, time.Minute, every, held...)
+}
+
+func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, held ...growth.Holding) *profile.Profile {
+	t.Helper()
+	p, err := export.Profile(held, export.Info{Time: at, Duration: lasting, Interval: every})
+	if err == nil {
+		err = p.RemoveUninteresting()
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+// profiles compares two that began at different times, so that they are independent.
+func profiles(t testing.TB, before, after *profile.Profile) *Result {
+	t.Helper()
+	after.TimeNanos++
+	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, Options{})
+	after.TimeNanos--
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+// rowOf is the row whose stack begins with the function.
+func rowOf(t testing.TB, r *Result, function string) StackRow {
+	t.Helper()
+	i := slices.IndexFunc(r.Stacks, func(s StackRow) bool { return s.Function == function })
+	if i < 0 {
+		t.Fatalf("no row of %s in %+v", function, r.Stacks)
+	}
+	return r.Stacks[i]
+}
+
+func exactly(bytes int64) Estimate { return Estimate{bytes, bytes, bytes} }
+
+// ordered checks that an estimate lies in its interval.
+func (e Estimate) ordered() bool { return e.Low <= e.Bytes && e.Bytes <= e.High }
+
+func (e Estimate) holds(truth float64) bool {
+	return float64(e.Low)-0.5 <= truth && truth <= float64(e.High)+0.5
+}
+
+func (e Estimate) half() float64 { return float64(e.High-e.Low) / 2 }
+
+// spread is the mean and the standard deviation of values.
+func spread(values []float64) (mean, deviation float64) {
+	for _, v := range values {
+		mean += v / float64(len(values))
+	}
+	for _, v := range values {
+		deviation += (v - mean) * (v - mean) / float64(len(values)-1)
+	}
+	return mean, math.Sqrt(deviation)
+}

@@ -1,0 +1,104 @@
+package compare
+
+import (
+	"errors"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export"
+)
+
+// A Profile is a pprof profile with the name of its file.
+type Profile struct {
+	Name string
+	*profile.Profile
+}
+
+// Profiles compares what two profiles hold. It is an error if there is no sample type that both have.
+func Profiles(before, after Profile, o Options) (*Result, error) {
+	if o.PerStep {
+		return nil, errors.New("profiles have no pace: compare two folders for that (leave --per out)")
+	}
+	sample, err := chooseType(o.Sample, before.Profile, after.Profile)
+	if err != nil {
+		return nil, err
+	}
+	out := &Result{Schema: Schema, SampleType: sample, Unit: UnitBytes, Before: before.side(), After: after.side(), Notes: []string{}}
+	n := make(names)
+	c := comparison{before: levelSide(before.Profile, sample, n), after: levelSide(after.Profile, sample, n)}
+	c.wholes = sample == residentSpace
+	if ofOneTrace(before, after) {
+		c.cancel(after.DurationNanos < before.DurationNanos)
+	}
+	c.fill(out)
+	out.judgeAmounts()
+	out.Notes = append(out.Notes, profileNotes(before, after)...)
+	return out, nil
+}
+
+func (p Profile) side() Side {
+	side := Side{Name: export.Printable(p.Name), DurationS: float64(p.DurationNanos) / 1e9}
+	if p.PeriodType != nil && p.PeriodType.Unit == "bytes" && p.Period > 0 {
+		side.IntervalBytes = p.Period
+	}
+	if p.TimeNanos > 0 {
+		at := time.Unix(0, p.TimeNanos).UTC()
+		side.Time = &at
+	}
+	return side
+}
+
+// ofOneTrace tells that two profiles are moments of one trace: they began at the same time, in the same processes.
+func ofOneTrace(before, after Profile) bool {
+	if before.TimeNanos == 0 || before.TimeNanos != after.TimeNanos || before.Period != after.Period {
+		return false
+	}
+	pids := pidsOf(before.Profile)
+	return slices.ContainsFunc(pidsOf(after.Profile), func(pid string) bool { return slices.Contains(pids, pid) })
+}
+
+// mostPIDs bounds how many processes are looked at.
+const mostPIDs = 1000
+
+func pidsOf(p *profile.Profile) (pids []string) {
+	seen := make(map[string]bool)
+	for _, s := range p.Sample {
+		if pid := label(s, "pid"); pid != "" && !seen[pid] && len(pids) < mostPIDs {
+			seen[pid] = true
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// cancel lets what is alive at both moments of one trace cancel. backwards: the first is the later one.
+func (c *comparison) cancel(backwards bool) {
+	start, end := c.before, c.after
+	if backwards {
+		start, end = end, start
+	}
+	changes, weights := &side{holders: make(map[string]*holder)}, make(map[*holder]float64)
+	for _, key := range c.keys() {
+		first, last := start.holders[key], end.holders[key]
+		h := &holder{kind: c.shown(key).kind}
+		var value, allocated float64
+		if first != nil {
+			value, allocated = -first.held.estimate().value, -first.allocated
+			weights[h] += math.Abs(first.held.exact)
+		}
+		if last != nil {
+			value, allocated = value+last.held.estimate().value, allocated+last.allocated
+			weights[h] += math.Abs(last.held.exact)
+		}
+		h.held = turnover(first, last, value, max(allocated, 0), start.interval)
+		if backwards {
+			h.held = h.held.negative()
+		}
+		changes.holders[key] = h
+	}
+	changes.rest(func(h *holder) float64 { return weights[h] })
+	c.change = func(key string) amount { return changes.holders[key].held }
+}

@@ -1,0 +1,157 @@
+package compare
+
+import (
+	"math"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A side is what one of the two holds, or gained, by stack.
+type side struct {
+	holders map[string]*holder
+	// interval is the mean number of bytes between samples; 0: every allocation was taken.
+	interval float64
+	// per is what amounts are multiplied with to become rates; 1: they are not rates.
+	per float64
+	// grows: it is growth, of which what was freed may have been missed, too.
+	grows bool
+}
+
+func levelSide(p *profile.Profile, sampleType string, n names) *side {
+	r := newReading(p, sampleType, n)
+	s := &side{holders: r.holders(), interval: r.interval, per: 1}
+	s.rest(func(h *holder) float64 { return math.Abs(h.held.exact) })
+	return s
+}
+
+// growthSide is what was gained between a trace's boundary and its end. The growth is that of growth.pb.gz; the two levels give its
+// error.
+func growthSide(t *Trace, sampleType string, n names) *side {
+	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n), levels(t.Plateau, sampleType, n)
+	s := &side{holders: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
+	weights := make(map[*holder]float64)
+	for key, h := range grown {
+		before, after := start[key], end[key]
+		h.held = turnover(before, after, h.held.estimate().value, h.allocated, s.interval)
+		for _, level := range []*holder{before, after} {
+			if level != nil {
+				weights[h] += math.Abs(level.held.estimate().value)
+				h.sampleOf(level)
+			}
+		}
+	}
+	if sampleType == residentSpace {
+		s.book(errorsOf(t.Summary.Ledger), func(h *holder) float64 { return weights[h] })
+	}
+	return s
+}
+
+func levels(p *profile.Profile, sampleType string, n names) map[string]*holder {
+	return newReading(p, sampleType, n).holders()
+}
+
+// sampleOf takes over how large the objects are.
+func (h *holder) sampleOf(level *holder) {
+	if level.size > 0 {
+		h.size, h.scale = level.size, level.scale
+	}
+}
+
+// turnover is growth with its error. What is alive at both moments cancels: of the end counts what was born since, which is no more
+// than what was allocated since, and of the start what must have been freed. nil: nothing was held then.
+func turnover(start, end *holder, grown, allocated, interval float64) amount {
+	var sized *holder
+	var before, after part
+	for _, h := range []*holder{start, end} {
+		if h != nil && h.size > 0 {
+			sized = h
+		}
+	}
+	if sized == nil || interval == 0 {
+		return amount{exact: grown}
+	}
+	if start != nil {
+		before = start.held.born
+	}
+	if end != nil {
+		after = end.held.born
+	}
+	born := after.scaled(max(min(after.bytes, allocated), grown, 0))
+	freed := before.scaled(max(born.bytes-grown, 0))
+	born.missed = missed(sized.size, sized.scale, interval)
+	freed.missed = born.missed
+	return amount{born: born, freed: freed}
+}
+
+// rest gives what is left of the heap beside its living objects the error of these, since both sum to what the kernel counts
+// exactly.
+func (s *side) rest(weight func(*holder) float64) {
+	var variance float64
+	for _, h := range s.holders {
+		variance += h.held.variance()
+	}
+	s.spread(variance, func(h *holder) bool { return isRest(h.kind) }, weight)
+}
+
+// spread gives a variance, in bytes², to some of the holders, so that the errors are as their weights, and sum to it.
+func (s *side) spread(variance float64, to func(*holder) bool, weight func(*holder) float64) {
+	var squares float64
+	for _, h := range s.holders {
+		if to(h) {
+			squares += weight(h) * weight(h)
+		}
+	}
+	if squares == 0 {
+		return
+	}
+	for _, h := range s.holders {
+		if to(h) {
+			h.held.noise += variance * weight(h) * weight(h) / squares
+		}
+	}
+}
+
+// errorsOf are the variances by kind of the change of what is resident, in bytes², as the ledger gives them: to those of sampled
+// objects it adds those of pages that were not all looked at.
+func errorsOf(ledger []export.LedgerRow) map[string]float64 {
+	variances := make(map[string]float64)
+	for _, row := range ledger {
+		if row.Process != 0 { // 0: the tree, the same once more
+			variances[string(row.Kind)] += math.Pow(float64(row.ErrorBytes)/normal95, 2)
+		}
+	}
+	return variances
+}
+
+// book gives each kind the error that the ledger has more than its objects have.
+func (s *side) book(errors map[string]float64, weight func(*holder) float64) {
+	sums := make(map[string]float64)
+	for _, h := range s.holders {
+		sums[h.kind] += h.held.variance()
+	}
+	for kind, sum := range sums {
+		s.spread(max(0, errors[kind]-sum), func(h *holder) bool { return h.kind == kind }, weight)
+	}
+}
+
+func isRest(kind string) bool {
+	return kind == string(growth.KindRetained) || kind == string(growth.KindBefore)
+}
+
+// of is what the side has of a stack; where it has none, what sampling may have missed of the other side's.
+func (s *side) of(key string, other *holder) amount {
+	if h := s.holders[key]; h != nil {
+		return h.held
+	}
+	if s.interval == 0 || other == nil {
+		return amount{}
+	}
+	none := amount{born: part{missed: missed(other.size, other.scale, s.interval)}}
+	if s.grows {
+		none.freed = none.born
+	}
+	return none
+}

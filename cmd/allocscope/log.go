@@ -51,7 +51,14 @@ type screen struct {
 	mu     sync.Mutex
 	w      io.Writer
 	status string
+	// aside takes what is written while something else has the terminal; nil: nothing has. kept is what it took.
+	aside func(line string)
+	kept  []string
+	lost  int
 }
+
+// mostKept lines are written again.
+const mostKept = 10_000
 
 var screens sync.Map // io.Writer -> *screen
 
@@ -67,6 +74,10 @@ const eraseLine = "\r\x1b[K"
 func (s *screen) Write(lines []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.aside != nil {
+		s.setAside(string(lines))
+		return len(lines), nil
+	}
 	if s.status == "" {
 		return s.w.Write(lines)
 	}
@@ -84,4 +95,37 @@ func (s *screen) setStatus(line string) {
 		fmt.Fprint(s.w, eraseLine+line)
 	}
 	s.status = line
+}
+
+// setAside shows lines where the terminal is taken, and keeps them.
+func (s *screen) setAside(lines string) {
+	for line := range strings.Lines(lines) {
+		line = strings.TrimSuffix(line, "\n")
+		s.aside(line)
+		if len(s.kept) == mostKept {
+			s.lost++
+			continue
+		}
+		s.kept = append(s.kept, line)
+	}
+}
+
+// divert gives lines to somebody else, who may not wait for the screen, until resume.
+func (s *screen) divert(aside func(line string)) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.aside = aside
+}
+
+// resume writes what was diverted, and what comes from now on.
+func (s *screen) resume() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, line := range s.kept {
+		fmt.Fprintln(s.w, line)
+	}
+	if s.lost > 0 {
+		fmt.Fprintf(s.w, "%d more lines were logged\n", s.lost)
+	}
+	s.aside, s.kept, s.lost = nil, nil, 0
 }

@@ -26,7 +26,7 @@ type recorder struct {
 	folder  *export.Folder
 	flags   traceFlags
 	began   time.Time
-	status  *status
+	display display
 	marks   *marker
 	looks   *growth.Looks // nil: judged once, at the end
 
@@ -50,9 +50,8 @@ type numbered struct {
 	file int
 }
 
-func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, flags traceFlags, to *screen) (*recorder, error) {
+func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, flags traceFlags) (*recorder, error) {
 	r := &recorder{session: session, marks: marks, folder: folder, flags: flags, began: time.Now(), every: time.Duration(flags.snapshotEvery)}
-	r.status = newStatus(to, time.Duration(flags.duration))
 	if r.every == 0 {
 		r.every = max(time.Second, time.Duration(flags.duration)/60)
 	}
@@ -66,7 +65,7 @@ func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, 
 
 // record samples and takes snapshots until the trace ends, and says why it did.
 func (r *recorder) record(ctx context.Context) (ended string, err error) {
-	defer r.status.clear()
+	defer r.display.clear()
 	for {
 		if err := r.tick(); err != nil {
 			return endOf(ctx, r.session), errors.Join(err, r.rows.close())
@@ -148,7 +147,7 @@ func (r *recorder) sample() {
 	}
 	events, losses, err := r.session.Counters()
 	if err == nil {
-		r.status.show(row.Sample, r.latest(), events, losses)
+		r.display.show(row.Sample, r.latest(), events, losses)
 	}
 }
 

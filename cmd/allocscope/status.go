@@ -14,14 +14,37 @@ import (
 
 const plainEvery = 10 * time.Second // between lines where there is no terminal
 
+// A display tells how the trace goes.
+type display interface {
+	// show says where the trace stands, after each sample. latest is nil before the first snapshot.
+	show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss)
+	// clear takes away what is shown, before the result is printed. It may be called again.
+	clear()
+}
+
 // status tells how the trace goes: one line that is rewritten on a terminal, a line now and then elsewhere.
 type status struct {
-	to         *screen
-	terminal   *os.File      // nil where there is none
-	duration   time.Duration // 0: until Ctrl-C
-	lastPlain  time.Duration
-	lastSample time.Duration
-	lastEvents uint64
+	to        *screen
+	terminal  *os.File      // nil where there is none
+	duration  time.Duration // 0: until Ctrl-C
+	lastPlain time.Duration
+	pace      pace
+}
+
+// A pace is how many events there are a second.
+type pace struct {
+	elapsed time.Duration
+	events  uint64
+}
+
+// at is the pace since the moment before; 0 where no time has passed.
+func (p *pace) at(elapsed time.Duration, events tracer.Events) float64 {
+	before := *p
+	*p = pace{elapsed, events.Total()}
+	if passed := (elapsed - before.elapsed).Seconds(); passed > 0 {
+		return float64(p.events-before.events) / passed
+	}
+	return 0
 }
 
 func newStatus(to *screen, duration time.Duration) *status {
@@ -33,14 +56,9 @@ func newStatus(to *screen, duration time.Duration) *status {
 	return s
 }
 
-// show says where the trace stands. latest is nil before the first snapshot.
+// show implements display.
 func (s *status) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss) {
-	pace := 0.0
-	if passed := (sample.Elapsed - s.lastSample).Seconds(); passed > 0 {
-		pace = float64(events.Total()-s.lastEvents) / passed
-	}
-	s.lastSample, s.lastEvents = sample.Elapsed, events.Total()
-	line := s.line(sample, latest, pace, losses)
+	line := s.line(sample, latest, s.pace.at(sample.Elapsed, events), losses)
 	switch {
 	case s.terminal != nil:
 		s.to.setStatus(s.fit(line))
@@ -68,16 +86,25 @@ func (s *status) line(sample growth.Sample, latest *growth.Snapshot, pace float6
 		line += fmt.Sprintf("  traced %s in %s samples", words.Bytes(float64(latest.Total())), words.Count(float64(latest.LiveObjects)))
 	}
 	line += fmt.Sprintf("  %s events/s", words.Count(pace))
-	var dropped uint64
-	for _, l := range losses {
-		dropped += l.Count
-	}
+	dropped, _ := drops(losses)
 	return line + fmt.Sprintf("  drops %s", words.Count(float64(dropped)))
 }
 
-// clear takes the status line away.
+// clear implements display.
 func (s *status) clear() {
 	if s.terminal != nil {
 		s.to.setStatus("")
 	}
+}
+
+// drops are all losses, and the reason of most of them.
+func drops(losses []tracer.Loss) (sum uint64, reason string) {
+	var most uint64
+	for _, l := range losses {
+		sum += l.Count
+		if l.Count > most {
+			most, reason = l.Count, l.Reason
+		}
+	}
+	return sum, reason
 }

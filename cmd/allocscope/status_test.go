@@ -141,7 +141,7 @@ func TestOnATerminalTheStatusLineIsRewrittenAndErasedAtTheEnd(t *testing.T) {
 	for _, columns := range []int{200, 40} {
 		t.Run(itoa(columns)+" columns", func(t *testing.T) {
 			target, folder, screen := startSteps(t), newFolder(t), openTerminal(t, columns)
-			cmd := allocscope(t, traceArguments(target.PID(), folder)...)
+			cmd := allocscope(t, traceArguments(target.PID(), folder, "--no-tui")...)
 			cmd.Stdout, cmd.Stderr = screen.end, screen.end
 			c := begin(t, cmd)
 			screen.end.Close()

@@ -37,6 +37,7 @@ type traceFlags struct {
 	output        string
 	force         bool
 	json          bool
+	noTUI         bool
 	// pace is how many times faster than a real trainer the process lives; tests alone have others than 1.
 	pace float64
 }
@@ -64,6 +65,8 @@ then), snapshots/, timeline.csv, processes.csv and summary.json. The process is 
 Where PID is a launcher (uv run, bash -c, torchrun, accelerate) the trainer below it is traced. Without --duration the
 process is judged again and again, and the alarm is raised when three looks in a row find a leak.
 
+On a terminal a screen shows how the trace goes, with its keys in the last line; elsewhere lines are printed now and then.
+
 Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 		Example: `  sudo allocscope trace --pid 4242 --duration 5m
   go tool pprof -top allocscope-4242-*/growth.pb.gz
@@ -89,6 +92,7 @@ Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 	set.StringVarP(&flags.output, "output", "o", "", "folder to write (default allocscope-PID-TIME here)")
 	set.BoolVarP(&flags.force, "force", "f", false, "replace the files of an earlier trace in the folder")
 	set.BoolVar(&flags.json, "json", false, "print the summary as JSON instead of a table")
+	set.BoolVar(&flags.noTUI, "no-tui", false, "print plain lines on a terminal, too, instead of a screen that is drawn anew")
 	if err := command.MarkFlagRequired("pid"); err != nil {
 		panic(err) // the flag is defined above
 	}
@@ -156,10 +160,12 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 		return err
 	}
 	defer marks.close()
-	r, err := newRecorder(session, marks, folder, flags, screenOf(command.ErrOrStderr()))
+	r, err := newRecorder(session, marks, folder, flags)
 	if err != nil {
 		return err
 	}
+	r.display = newDisplay(command, r)
+	defer r.display.clear()
 	ended, err := r.record(command.Context())
 	class, finishErr := r.finish(command.OutOrStdout(), ended)
 	if err := errors.Join(err, finishErr); err != nil {

@@ -1,0 +1,78 @@
+package live
+
+import (
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
+)
+
+// facts about the trace itself, in short.
+func facts(s *State) []string {
+	var parts []string
+	if s.Steps >= 0 {
+		parts = append(parts, words.Pace(s.Steps, "steps"))
+	}
+	drops := fmt.Sprintf("drops %s", words.Count(float64(s.Drops)))
+	if s.Drops > 0 {
+		drops = in(amber, drops)
+	}
+	return append(parts,
+		words.Pace(s.Events, "events"), drops,
+		fmt.Sprintf("allocscope %s CPU, %s", words.Percent(s.CPU), words.Bytes(float64(s.OwnRSS))))
+}
+
+// factSection is the facts joined.
+func factSection(s *State, width int) section {
+	return section{1, len(wrapped(facts(s), width)), 5, 5, func(width, _ int) []string { return wrapped(facts(s), width) }}
+}
+
+// markSection is the latest marks, the newest first.
+func markSection(s *State) section {
+	return section{1, 1, 7, 6, func(width, _ int) []string {
+		if s.MarkCount == 0 {
+			return []string{dim("no marks")}
+		}
+		var parts []string
+		for _, m := range slices.Backward(s.Marks) {
+			parts = append(parts, markText(m))
+		}
+		return []string{wrapped(append([]string{markCount(s)}, parts...), 1<<20)[0]}
+	}}
+}
+
+func markCount(s *State) string { return words.Plural(s.MarkCount, "mark", "marks") }
+
+func markText(m export.Mark) string {
+	return words.Duration(time.Duration(m.AtS*float64(time.Second))) + " " + safe(m.Text)
+}
+
+// logSection is the last lines that were logged.
+func logSection(look Look) section {
+	return section{1, 4, 8, 7, func(_, height int) []string { return logLines(look, height) }}
+}
+
+func logLines(look Look, most int) []string {
+	var lines []string
+	for _, line := range look.Log[max(0, len(look.Log)-most):] {
+		lines = append(lines, in(amber, "▏")+safe(line))
+	}
+	return lines
+}
+
+// asideSection has on a wide terminal the facts, the marks and the log below each other.
+func asideSection(s *State, look Look) section {
+	return section{3, 11, 6, 4, func(width, height int) []string {
+		lines := append([]string{rule("This trace", "", width)}, wrapped(facts(s), width)...)
+		if s.Drops > 0 {
+			lines = append(lines, in(amber, safe(s.DropReason)))
+		}
+		lines = append(lines, markSection(s).draw(width, 1)...)
+		if room := height - len(lines); room > 0 {
+			lines = append(lines, logLines(look, room)...)
+		}
+		return lines
+	}}
+}

@@ -1,0 +1,30 @@
+package live
+
+// footerLine says which keys do what, or what is being typed.
+func footerLine(look Look, width int) string {
+	switch {
+	case look.Leaving:
+		return bold("ending the trace") + dim("  Ctrl-C leaves at once, without the files")
+	case look.Writing:
+		return bold("mark: ") + left(safe(look.Draft)+"█", width-40) + dim("  Enter sets it  Esc cancels")
+	case look.Help:
+		return key("?", "back") + key("q", "quit and write")
+	}
+	return key("q", "quit and write") + key("m", "mark") + key("s", "sort: "+look.Order.String()) + key("↑↓", "scroll") + key("?", "help")
+}
+
+func key(name, does string) string { return bold(name) + " " + dim(does) + "   " }
+
+var helpLines = []string{
+	"",
+	"  q, Ctrl-C   end the trace, write the files and print the result; Ctrl-C again leaves at once",
+	"  m           mark this moment: type a text, Enter sets the mark, Esc does not",
+	"  s           sort the stacks by rate, by bytes or by objects",
+	"  ↑ ↓ k j     scroll the stacks by one; PgUp, PgDn by five; Home, End",
+	"  ?           this help",
+	"",
+	"  What is judged while the trace runs is provisional: the result at its end counts.",
+	"  The chart is RSS over the trace so far; below it are the phases as judged so far, ▲ is a mark.",
+	"  Bars are the change of each kind of memory; the size at the right is what it holds now.",
+	"  `allocscope trace --no-tui` prints plain lines instead.",
+}

@@ -17,6 +17,8 @@ type comparison struct {
 	change func(key string) amount
 	// wholes tells that the sides are the resident memory that the kernel counts, whose sum has no error.
 	wholes bool
+	// runs tells that the sides are paces of two runs, which differ even where the program is the same.
+	runs bool
 }
 
 // A change is one thing at both sides, in amounts.
@@ -40,11 +42,16 @@ func (c *comparison) of(key string) change {
 type row struct {
 	holder                *holder // of the side that holds more
 	before, after, change estimate
+	// slack is the part of the larger side below which a change is none, however well it is known.
+	slack float64
 }
 
 func (c *comparison) measure(of change, h *holder) row {
 	r := row{holder: h, before: of.before.estimate().times(c.before.per), after: of.after.estimate().times(c.after.per)}
 	r.change = r.after.minus(r.before)
+	if c.runs {
+		r.slack = alike
+	}
 	if c.change != nil {
 		r.change = of.change.estimate()
 	}
@@ -135,7 +142,7 @@ func (r row) difference() Difference {
 
 func (r row) state() State {
 	switch {
-	case r.change.isZero():
+	case r.change.isZero() || math.Abs(r.change.value) < r.slack*max(math.Abs(r.before.value), math.Abs(r.after.value)):
 		return StateSame
 	case r.change.value > 0 && r.before.isZero():
 		return StateAppeared

@@ -225,3 +225,20 @@ func TestAProfileOfGoIsComparedByItsDefaultWithTheErrorOfItsSampling(t *testing.
 		t.Errorf("%s of %s, %s, %s, %q", s.State, s.Owner, r.SampleType, r.Unit, s.Where())
 	}
 }
+
+func TestTwoRunsOfOneProgramMayDifferALittleAndTwoProfilesMayNot(t *testing.T) {
+	exact := func(value float64) estimate { return estimate{value, value, value} }
+	for _, test := range []struct {
+		before, after, slack float64
+		want                 State
+	}{
+		{100, 96, alike, StateSame}, {96, 100, alike, StateSame}, {-100, -96, alike, StateSame},
+		{100, 94, alike, StateShrank}, {94, 100, alike, StateGrew}, {100, 0, alike, StateVanished},
+		{100, 99, 0, StateShrank}, {99, 100, 0, StateGrew}, {100, 100, 0, StateSame},
+	} {
+		r := row{before: exact(test.before), after: exact(test.after), change: exact(test.after - test.before), slack: test.slack}
+		if got := r.state(); got != test.want {
+			t.Errorf("%g, then %g with a slack of %g: %s, want %s", test.before, test.after, test.slack, got, test.want)
+		}
+	}
+}

@@ -83,7 +83,7 @@ const (
 	StateVanished State = "vanished" // nothing is proven after
 	StateGrew     State = "grew"
 	StateShrank   State = "shrank"
-	StateSame     State = "same" // no change is proven
+	StateSame     State = "same" // no change is proven, or of two runs one below 5 %
 )
 
 // An OwnerRow is all memory of one owner.

@@ -62,7 +62,7 @@ func Traces(before, after *Trace, o Options) (*Result, error) {
 		out.Unit = UnitPerStep
 	}
 	n := make(names)
-	c := comparison{before: growthSide(before, sample, n), after: growthSide(after, sample, n), wholes: sample == residentSpace}
+	c := comparison{before: growthSide(before, sample, n), after: growthSide(after, sample, n), wholes: sample == residentSpace, runs: true}
 	if c.before.per, err = before.per(o.PerStep); err != nil {
 		return nil, err
 	}

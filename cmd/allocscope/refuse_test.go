@@ -215,7 +215,7 @@ func mountTmpfs(t *testing.T, flags uintptr) string {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	dir := t.TempDir()
-	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, "size=64k,mode=755"); err != nil {
+	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, "size=2m,mode=755"); err != nil {
 		t.Fatalf("mount tmpfs on %s: %v", dir, err)
 	}
 	t.Cleanup(func() {

@@ -35,8 +35,8 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 
 // printNext says what to look at next.
 func printNext(out io.Writer, folder string) error {
-	_, err := fmt.Fprintf(out, "\nFiles are in %s. Next:\n\n    open %s in a browser\n    go tool pprof -top %s\n", folder,
-		words.ShellQuote(filepath.Join(folder, export.ReportFile)), words.ShellQuote(filepath.Join(folder, export.GrowthFile)))
+	_, err := fmt.Fprintf(out, "\nFiles are in %s; %s is the report. Next:\n\n    allocscope view %s\n    go tool pprof -top %s\n", folder, export.ReportFile,
+		words.ShellQuote(folder), words.ShellQuote(filepath.Join(folder, export.GrowthFile)))
 	return err
 }
 

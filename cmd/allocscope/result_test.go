@@ -148,7 +148,7 @@ func checkTable(t *testing.T, h *happyTrace) {
 	if first, _, _ := strings.Cut(rows, "\n"); !found || !strings.Contains(first, "leak_here (leak)") || !strings.Contains(first, "62.5 MiB     1000") {
 		t.Errorf("the first row of the table is not the leak of 62.5 MiB:\n%s", h.stdout.String())
 	}
-	mustSay(t, "stdout", h.stdout.String(), "leak 1 (PID ", "as long as asked for", "Files are in "+h.folder, "open "+h.folder+"/report.html in a browser", "go tool pprof -top "+h.folder+"/growth.pb.gz")
+	mustSay(t, "stdout", h.stdout.String(), "leak 1 (PID ", "as long as asked for", "Files are in "+h.folder, "; report.html is the report", "allocscope view "+h.folder+"\n", "go tool pprof -top "+h.folder+"/growth.pb.gz")
 	if strings.Contains(h.stdout.String(), "warning") {
 		t.Errorf("warns of something:\n%s", h.stdout.String())
 	}

@@ -13,7 +13,7 @@ func TestATableOfNothingSaysSo(t *testing.T) {
 	if err := printResult(&out, &export.Summary{Process: export.Process{PID: 42, Command: "job"}, DurationS: 1.25, Ended: export.EndedDuration}, "/tmp/my folder"); err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "the table", out.String(), "job (PID 42), 1.2 s, as long as asked for\n", "Nothing that was traced accumulated", "'/tmp/my folder/report.html' in a browser\n", "'/tmp/my folder/growth.pb.gz'\n")
+	mustSay(t, "the table", out.String(), "job (PID 42), 1.2 s, as long as asked for\n", "Nothing that was traced accumulated", "allocscope view '/tmp/my folder'\n", "'/tmp/my folder/growth.pb.gz'\n")
 	if strings.Contains(out.String(), "RSS") {
 		t.Errorf("speaks of an RSS that is not known:\n%s", out.String())
 	}

@@ -6,7 +6,7 @@ func TestAHeadlineIsANameAndWhatIsSaidOfIt(t *testing.T) {
 	for headline, want := range map[string][2]string{
 		"LEAK: grows by 60 MiB/min, steady growth":       {"LEAK", "grows by 60 MiB/min, steady growth"},
 		"LEAK SUSPECTED: grows":                          {"LEAK SUSPECTED", "grows"},
-		"GROWING, too early to tell: by 1 MiB/min":       {"GROWING", "too early to tell: by 1 MiB/min"},
+		"GROWING, too early to tell: by 1 MiB/min":       {"GROWING, too early to tell", "by 1 MiB/min"},
 		"NO LEAK (spiky plateau): no growth is seen":     {"NO LEAK (spiky plateau)", "no growth is seen"},
 		"WRONG PROCESS? it explains 3 %; python (PID 7)": {"WRONG PROCESS?", "it explains 3 %; python (PID 7)"},
 		"TOO SHORT to tell":                              {"TOO SHORT", "to tell"},

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/allocscope/allocscope/export"
@@ -35,7 +34,7 @@ func (i *index) view() indexView {
 
 func traceOf(s *export.Summary) *traceView {
 	lines := words.VerdictLines(s.Verdict, words.AtLimit)
-	name, sentence, _ := strings.Cut(lines[0], ": ")
+	name, sentence := words.SplitHeadline(lines[0])
 	return &traceView{
 		Command: process.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID), Duration: words.Seconds(s.DurationS), Ended: words.End(s.Ended),
 		Started: s.Started.Format(time.DateTime), StartedISO: s.Started.Format(time.RFC3339),

@@ -13,7 +13,8 @@ GENERATE_PACKAGES := clang-14 llvm-14
 NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch \
-	debootstrap debian-archive-keyring graphviz tmux wget
+	chromium debootstrap debian-archive-keyring graphviz tmux wget
+IMAGE_PACKAGES    := chromium python3 python3-pil
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
 
 WEB := export/page/web
@@ -74,6 +75,12 @@ bench: ## Measure the price of tracing, as ratios in one run
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks
 	@examples/demo.sh
+
+DOCS_TRACE ?= 2m
+.PHONY: docs-images
+docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m) and take the pictures of its report in docs/images
+	@.ci/packages $(IMAGE_PACKAGES)
+	@.ci/images/run $(DOCS_TRACE)
 
 .PHONY: clean
 clean: ## Remove what was built

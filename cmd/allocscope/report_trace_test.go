@@ -1,0 +1,163 @@
+package main
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/page/pagetest"
+)
+
+// A readable is the folder of a trace with its report, and a browser to read it with.
+type readable struct {
+	folder  string
+	browser *pagetest.Browser
+}
+
+func (r readable) open(t *testing.T, view pagetest.View) reader {
+	t.Helper()
+	return openPage(t, r.browser, reportPath(r.folder), view)
+}
+
+// One trace of a real trainer, and everything that people do with its report.
+func TestTheReportOfARealTrace(t *testing.T) {
+	t.Parallel()
+	report := readable{traceForReport(t), startBrowser(t)}
+	for _, c := range []struct {
+		name  string
+		check func(t *testing.T, report readable)
+	}{
+		{"opens without a word in the console, a request or a breach of its policy", checkOpening},
+		{"fits a phone", checkPhone},
+		{"is accessible", checkAccessible},
+		{"shows the values under the mouse", checkHover},
+		{"zooms where the mouse is dragged and shows all again", checkDrag},
+		{"has an axis of steps", checkSteps},
+		{"hides and shows curves", checkCurves},
+		{"has a timeline that the keyboard moves and zooms", checkTimelineKeys},
+		{"has a flame graph as wide as pprof counts", checkFlameWidths},
+		{"finds functions in the flame graph", checkFlameSearch},
+		{"zooms into the flame graph", checkFlameZoom},
+		{"weighs the flame graph by objects", checkFlameObjects},
+		{"has a flame graph that the keyboard moves in", checkFlameKeys},
+		{"has rows that open", checkRows},
+		{"has rows that sort", checkSorting},
+		{"is printed with its charts and tables", checkPrint},
+		{"is readable without scripts", checkNoScript},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			c.check(t, report)
+		})
+	}
+}
+
+// traceForReport traces a trainer with workers that leaks, makes steps, rests for a while, and marks an epoch and a validation.
+func traceForReport(t *testing.T) string {
+	t.Helper()
+	l := startLoader(t, 0)
+	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
+	rows := func() int { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") - 1 }
+	trainUntil := func(wanted int) {
+		for rows() < wanted {
+			l.train(10)
+		}
+	}
+	mark := func(text string) { call(t, "mark", "--pid", itoa(l.PID()), text).mustEnd(0) }
+	trainUntil(8)
+	mark("epoch 1")
+	resting := rows()
+	c.await("it has rested", func() bool { return rows() >= resting+5 })
+	mark("validation")
+	trainUntil(20)
+	c.interrupt()
+	if len(readSummary(t, folder).Accumulating) < 2 {
+		t.Fatal("fewer than two stacks accumulate: the test is wrong")
+	}
+	return folder
+}
+
+func checkOpening(t *testing.T, report readable) {
+	for _, view := range views() {
+		t.Run(view.String(), func(t *testing.T) {
+			r := report.open(t, view)
+			r.must(r.Await("document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
+			if got, want := r.text("#verdict h1"), string(readSummary(t, report.folder).Class); !strings.HasPrefix(strings.ToLower(got), strings.SplitN(want, "-", 2)[0]) {
+				t.Errorf("the headline %q does not begin with the verdict %s", got, want)
+			}
+			r.must(r.View(pagetest.View{Width: view.Width, Height: view.Height, Dark: !view.Dark}))
+			r.mustBeSound()
+		})
+	}
+}
+
+func checkPhone(t *testing.T, report readable) {
+	r := report.open(t, pagetest.View{Width: 400, Height: 800})
+	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+	r.must(r.Settle())
+	if width := eval[int](r, "document.scrollingElement.scrollWidth"); width > 400 {
+		wide := eval[[]string](r, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 400 &&
+			!e.parentElement.closest(".scroll, svg")).map(e => e.tagName + "." + e.className).slice(0, 10)`)
+		t.Errorf("the page is %d px wide, by %v", width, wide)
+	}
+	if width := eval[int](r, "innerWidth"); width != 400 {
+		t.Errorf("the window is zoomed out to %d px to hold the page", width)
+	}
+}
+
+func checkAccessible(t *testing.T, report readable) {
+	axe := axeScript(t)
+	for _, view := range views() {
+		t.Run(view.String(), func(t *testing.T) {
+			r := report.open(t, view)
+			r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+			violations, err := r.Violations(axe)
+			r.must(err)
+			for _, v := range violations {
+				t.Error(v)
+			}
+		})
+	}
+}
+
+func checkPrint(t *testing.T, report readable) {
+	r := report.open(t, pagetest.View{})
+	paper, err := r.Paper()
+	r.must(err)
+	if !bytes.HasPrefix(paper, []byte("%PDF-")) {
+		t.Errorf("the paper is no PDF: %d bytes", len(paper))
+	}
+	r = report.open(t, pagetest.View{Width: 700, Dark: true, Print: true})
+	for _, selector := range []string{"#verdict h1", "#timeline-chart canvas", "table.ledger", "table.rows tbody tr", "#flame-chart svg g", "#reproduce pre"} {
+		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
+			t.Errorf("%s is %+v on paper", selector, box)
+		}
+	}
+	if tools := eval[[]string](r, "[...document.querySelectorAll('.toolbar button, .toolbar input')].filter(e => e.checkVisibility()).map(e => e.outerHTML)"); len(tools) > 0 {
+		t.Errorf("on paper there are %q", tools)
+	}
+	r.mustBeSound()
+}
+
+func checkNoScript(t *testing.T, report readable) {
+	r := report.open(t, pagetest.View{NoScript: true})
+	s := readSummary(t, report.folder)
+	if n := eval[int](r, "document.querySelectorAll('canvas, button').length"); n > 0 {
+		t.Fatalf("scripts have made %d elements: the test is wrong", n)
+	}
+	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+	for _, text := range []string{s.Accumulating[0].Owner, s.Accumulating[0].Stack[0], s.CommandLine[0]} {
+		if said := eval[string](r, "document.body.innerText"); !strings.Contains(said, text) {
+			t.Errorf("the page does not say %q", text)
+		}
+	}
+	for _, selector := range []string{"#verdict h1", "table.ledger", "table.rows tbody tr", "table.rows ol.stack li", "noscript p"} {
+		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
+			t.Errorf("%s is %+v", selector, box)
+		}
+	}
+	if eval[bool](r, "document.querySelector('#timeline-chart').checkVisibility() && document.querySelector('#timeline-chart').getBoundingClientRect().height > 100") {
+		t.Error("there is the empty place of a chart")
+	}
+}

@@ -1,0 +1,66 @@
+// Package pagetest opens pages from disk in headless Chromium, for tests and for pictures: it uses a mouse and a keyboard as a
+// reader would, and keeps a record of everything that a sound page does not do.
+package pagetest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"time"
+
+	"github.com/chromedp/chromedp"
+)
+
+// Guard is how long one call may take; it is reached only where something hangs.
+const Guard = 2 * time.Minute
+
+// A Browser is a running Chromium with a profile of its own.
+type Browser struct {
+	ctx    context.Context
+	cancel []context.CancelFunc
+}
+
+// Start starts Chromium, as root without its sandbox: the pages are ours. The error says what to install.
+func Start(ctx context.Context) (*Browser, error) {
+	path, err := exec.LookPath("chromium")
+	if err != nil {
+		return nil, fmt.Errorf("start chromium: %w (apt-get install chromium)", err)
+	}
+	options := append(chromedp.DefaultExecAllocatorOptions[:],
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(Guard),
+		chromedp.Flag("headless", "new"), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+	)
+	allocator, stop := chromedp.NewExecAllocator(ctx, options...)
+	browser, closeIt := chromedp.NewContext(allocator, chromedp.WithErrorf(ignore))
+	b := &Browser{browser, []context.CancelFunc{closeIt, stop}}
+	if err := chromedp.Run(browser); err != nil {
+		b.Close()
+		return nil, fmt.Errorf("start %s: %w", path, err)
+	}
+	return b, nil
+}
+
+// ignore drops what chromedp says of events that a newer Chromium has and it does not know.
+func ignore(string, ...any) {}
+
+// Close ends Chromium and removes its profile.
+func (b *Browser) Close() {
+	for _, cancel := range b.cancel {
+		cancel()
+	}
+}
+
+// within runs actions on a tab before the guard strikes.
+func within(tab context.Context, what string, actions ...chromedp.Action) error {
+	ctx, cancel := context.WithTimeout(tab, Guard)
+	defer cancel()
+	err := chromedp.Run(ctx, actions...)
+	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
+		return fmt.Errorf("%s: not done within %s", what, Guard)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}

@@ -1,0 +1,97 @@
+package pagetest
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+)
+
+// faults are what a page has done that a sound one does not do.
+type faults struct {
+	page string // its address
+
+	mu      sync.Mutex
+	said    []string
+	waiting map[string]chan<- struct{} // for a word in the console
+}
+
+// Faults are, in the order in which they came, all messages in the console, exceptions, dialogs, requests other than for the page
+// itself, and what the page's policy has forbidden.
+func (p *Page) Faults() ([]string, error) {
+	if err := p.Settle(); err != nil {
+		return nil, err
+	}
+	word, said := p.faults.await()
+	if err := within(p.ctx, "say a word in the console", evaluate(fmt.Sprintf("console.debug(%q)", word), nil)); err != nil {
+		return nil, err
+	}
+	select {
+	case <-said:
+	case <-p.ctx.Done():
+		return nil, p.ctx.Err()
+	}
+	p.faults.mu.Lock()
+	defer p.faults.mu.Unlock()
+	return slices.Clone(p.faults.said), nil
+}
+
+// await gives a word that the page shall say in its console, and a channel that is closed when it has: then all that the page has
+// said before has come, too.
+func (f *faults) await() (word string, said <-chan struct{}) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	word = fmt.Sprintf("pagetest: until here %d", len(f.waiting))
+	channel := make(chan struct{})
+	if f.waiting == nil {
+		f.waiting = make(map[string]chan<- struct{})
+	}
+	f.waiting[word] = channel
+	return word, channel
+}
+
+// notice takes an event of the browser.
+func (f *faults) notice(event any) {
+	switch e := event.(type) {
+	case *runtime.EventConsoleAPICalled:
+		f.hear(e)
+	case *runtime.EventExceptionThrown:
+		f.add("exception: %s", e.ExceptionDetails.Error())
+	case *log.EventEntryAdded:
+		f.add("%s of %s: %s", e.Entry.Level, e.Entry.Source, e.Entry.Text)
+	case *network.EventRequestWillBeSent:
+		if url := e.Request.URL; url != f.page && !strings.HasPrefix(url, "data:") {
+			f.add("request for %s", cut(url))
+		}
+	case *page.EventJavascriptDialogOpening:
+		f.add("dialog: %s", e.Message)
+	}
+}
+
+func (f *faults) hear(e *runtime.EventConsoleAPICalled) {
+	var words []string
+	for _, argument := range e.Args {
+		words = append(words, string(bytes.Trim(argument.Value, `"`))+argument.Description)
+	}
+	text := strings.Join(words, " ")
+	f.mu.Lock()
+	said := f.waiting[text]
+	f.mu.Unlock()
+	if said != nil {
+		close(said)
+		return
+	}
+	f.add("console.%s: %s", e.Type, text)
+}
+
+func (f *faults) add(format string, arguments ...any) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.said = append(f.said, fmt.Sprintf(format, arguments...))
+}

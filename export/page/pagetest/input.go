@@ -1,0 +1,84 @@
+package pagetest
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/chromedp/cdproto/input"
+	"github.com/chromedp/chromedp"
+)
+
+// A Box is where something lies in the window, in CSS pixels.
+type Box struct{ X, Y, Width, Height float64 }
+
+// At is the point at parts of the width and the height, from 0 to 1.
+func (b Box) At(x, y float64) Point { return Point{b.X + x*b.Width, b.Y + y*b.Height} }
+
+// A Point of the window, in CSS pixels.
+type Point struct{ X, Y float64 }
+
+// Box scrolls the first element that a CSS selector selects into the middle of the window, and says where it is.
+func (p *Page) Box(selector string) (box Box, err error) {
+	return box, p.Evaluate(fmt.Sprintf(`(() => {
+		const element = document.querySelector(%q)
+		if (!element) throw new Error("there is no " + %[1]q)
+		element.scrollIntoView({block: "center", inline: "center", behavior: "instant"})
+		const {x: X, y: Y, width: Width, height: Height} = element.getBoundingClientRect()
+		return {X, Y, Width, Height}
+	})()`, selector), &box)
+}
+
+// Move moves the mouse to a point.
+func (p *Page) Move(to Point) error {
+	return p.act(fmt.Sprintf("move to %v", to), input.DispatchMouseEvent(input.MouseMoved, to.X, to.Y))
+}
+
+// ClickAt clicks a point with the left button.
+func (p *Page) ClickAt(at Point) error {
+	return p.act(fmt.Sprintf("click %v", at), chromedp.MouseClickXY(at.X, at.Y))
+}
+
+// Click clicks the middle of the first element that a CSS selector selects.
+func (p *Page) Click(selector string) error {
+	box, err := p.Box(selector)
+	if err != nil {
+		return err
+	}
+	return p.ClickAt(box.At(0.5, 0.5))
+}
+
+// Drag presses the left button at a point and releases it at another.
+func (p *Page) Drag(from, to Point) error {
+	const parts = 8
+	button := func(kind input.MouseType, at Point) chromedp.Action {
+		return input.DispatchMouseEvent(kind, at.X, at.Y).WithButton(input.Left).WithButtons(1).WithClickCount(1)
+	}
+	actions := []chromedp.Action{
+		input.DispatchMouseEvent(input.MouseMoved, from.X, from.Y), button(input.MousePressed, from),
+	}
+	for i := range parts {
+		part := float64(i+1) / parts
+		actions = append(actions, button(input.MouseMoved, Point{from.X + part*(to.X-from.X), from.Y + part*(to.Y-from.Y)}))
+	}
+	return p.act(fmt.Sprintf("drag from %v to %v", from, to), append(actions, button(input.MouseReleased, to))...)
+}
+
+// Press presses keys one after the other: text, or characters of package kb.
+func (p *Page) Press(keys string) error {
+	return p.act(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys))
+}
+
+// act does what a reader does, and waits until the page has drawn what follows from it.
+func (p *Page) act(what string, actions ...chromedp.Action) error {
+	if err := within(p.ctx, what, chromedp.ActionFunc(func(ctx context.Context) error {
+		for _, action := range actions {
+			if err := action.Do(ctx); err != nil {
+				return err
+			}
+		}
+		return nil
+	})); err != nil {
+		return err
+	}
+	return p.Settle()
+}

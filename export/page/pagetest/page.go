@@ -1,0 +1,184 @@
+package pagetest
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"path/filepath"
+
+	"github.com/chromedp/cdproto/cdp"
+	"github.com/chromedp/cdproto/emulation"
+	"github.com/chromedp/cdproto/log"
+	"github.com/chromedp/cdproto/network"
+	"github.com/chromedp/cdproto/page"
+	"github.com/chromedp/cdproto/runtime"
+	"github.com/chromedp/cdproto/target"
+	"github.com/chromedp/chromedp"
+)
+
+// A View is how a reader looks at a page.
+type View struct {
+	// Width and Height of the window, in CSS pixels; 0: 1280 by 900.
+	Width, Height int64
+	// Dark is the reader's colour scheme.
+	Dark bool
+	// Print shows the page as it is printed.
+	Print bool
+	// NoScript turns scripts off.
+	NoScript bool
+}
+
+func (v View) String() string {
+	text := fmt.Sprintf("%d px", v.size().Width)
+	for word, is := range map[string]bool{", dark": v.Dark, ", printed": v.Print, ", without scripts": v.NoScript} {
+		if is {
+			text += word
+		}
+	}
+	return text
+}
+
+func (v View) size() View {
+	if v.Width == 0 {
+		v.Width = 1280
+	}
+	if v.Height == 0 {
+		v.Height = 900
+	}
+	return v
+}
+
+func (v View) actions() []chromedp.Action {
+	v = v.size()
+	scheme, media := "light", ""
+	if v.Dark {
+		scheme = "dark"
+	}
+	if v.Print {
+		media = "print"
+	}
+	return []chromedp.Action{
+		emulation.SetDeviceMetricsOverride(v.Width, v.Height, 1, v.Width < 640),
+		emulation.SetEmulatedMedia().WithMedia(media).WithFeatures([]*emulation.MediaFeature{
+			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+		}),
+		emulation.SetScriptExecutionDisabled(v.NoScript),
+		emulation.SetFocusEmulationEnabled(true),
+	}
+}
+
+// A Page is a page in a window of its own. Its methods are for one goroutine.
+type Page struct {
+	ctx    context.Context
+	cancel context.CancelFunc
+	faults *faults
+	still  bool // no script runs in it, so that nothing changes by itself
+}
+
+// watch is in the page before its own scripts: what the policy forbids is told to whoever listens.
+const watch = `addEventListener("securitypolicyviolation", e =>
+	console.error("policy violated: " + e.violatedDirective + " by " + e.blockedURI + " " + e.sample))`
+
+// Open opens a file and waits until it has loaded, with its scripts run.
+func (b *Browser) Open(path string, view View) (*Page, error) {
+	path, err := filepath.Abs(path)
+	if err != nil {
+		return nil, err
+	}
+	window, err := b.window()
+	if err != nil {
+		return nil, fmt.Errorf("open a window: %w", err)
+	}
+	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithTargetID(window))
+	p := &Page{ctx, cancel, &faults{page: "file://" + path}, view.NoScript}
+	if err := chromedp.Run(ctx); err != nil { // without a guard, the end of which would be that of the window
+		p.Close()
+		return nil, fmt.Errorf("open a window: %w", err)
+	}
+	chromedp.ListenTarget(ctx, p.faults.notice)
+	actions := append(view.actions(), runtime.Enable(), log.Enable(), network.Enable(), chromedp.ActionFunc(func(ctx context.Context) error {
+		_, err := page.AddScriptToEvaluateOnNewDocument(watch).Do(ctx)
+		return err
+	}), chromedp.Navigate(p.faults.page))
+	if err := within(ctx, "open "+path, actions...); err != nil {
+		p.Close()
+		return nil, err
+	}
+	return p, nil
+}
+
+// window opens one: pages behind others in the same window are not drawn.
+func (b *Browser) window() (target.ID, error) {
+	browser := chromedp.FromContext(b.ctx).Browser
+	return target.CreateTarget("about:blank").WithNewWindow(true).Do(cdp.WithExecutor(b.ctx, browser))
+}
+
+// Close closes the window.
+func (p *Page) Close() { p.cancel() }
+
+// View changes how the open page is looked at, and waits until it has been drawn so. NoScript has no effect on what has run.
+func (p *Page) View(view View) error {
+	if err := within(p.ctx, "change the view", view.actions()...); err != nil {
+		return err
+	}
+	return p.Settle()
+}
+
+// Evaluate gives the value of an expression, or what its promise gives. nil: it is not wanted.
+func (p *Page) Evaluate(expression string, value any) error {
+	return within(p.ctx, "evaluate "+cut(expression), evaluate(expression, value))
+}
+
+func evaluate(expression string, value any) chromedp.Action {
+	return chromedp.ActionFunc(func(ctx context.Context) error {
+		result, exception, err := runtime.Evaluate(expression).WithReturnByValue(true).WithAwaitPromise(true).Do(ctx)
+		switch {
+		case err != nil:
+			return err
+		case exception != nil:
+			return exception
+		case value == nil:
+			return nil
+		case len(result.Value) == 0:
+			return fmt.Errorf("the value is %s", result.Type)
+		}
+		return json.Unmarshal(result.Value, value)
+	})
+}
+
+// Await waits until an expression is true.
+func (p *Page) Await(expression string) error {
+	return within(p.ctx, "wait until "+cut(expression), evaluate(fmt.Sprintf(
+		`new Promise((done, fail) => { const look = () => { try { (%s) ? done() : setTimeout(look, 10) } catch (e) { fail(e) } }; look() })`, expression), nil))
+}
+
+// Settle waits until what has happened so far has been drawn.
+func (p *Page) Settle() error {
+	if p.still {
+		return nil
+	}
+	const drawn = `new Promise(done => requestAnimationFrame(() => requestAnimationFrame(() => setTimeout(done, 0))))`
+	return within(p.ctx, "wait for the next frames", evaluate(drawn, nil))
+}
+
+// Still waits until an element has looked the same for some frames: nothing moves in it any more.
+func (p *Page) Still(selector string) error {
+	return within(p.ctx, "wait until "+selector+" is still", evaluate(fmt.Sprintf(`new Promise(done => {
+		let before = "", same = 0
+		const look = () => {
+			const now = document.querySelector(%q).outerHTML
+			same = now == before ? same + 1 : 0
+			before = now
+			same < 12 ? requestAnimationFrame(look) : done(true)
+		}
+		look()
+	})`, selector), nil))
+}
+
+// cut shortens what an error cites.
+func cut(text string) string {
+	if len(text) > 200 {
+		return text[:200] + "…"
+	}
+	return text
+}

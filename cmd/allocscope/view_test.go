@@ -164,7 +164,7 @@ func TestAViewThatCannotBeIsRefused(t *testing.T) {
 		arguments []string
 		words     []string
 	}{
-		{[]string{missing}, []string{missing, "no such file or directory"}},
+		{[]string{missing}, []string{missing, "there is no such folder"}},
 		{[]string{t.TempDir()}, []string{"holds no summary.json", "allocscope"}},
 		{[]string{filepath.Join(folder, "summary.json")}, []string{"not a directory"}},
 		{[]string{unfinished}, []string{unfinished, "growth.pb.gz", "no such file"}},

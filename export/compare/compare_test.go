@@ -232,9 +232,15 @@ func TestTwoRunsOfOneProgramMayDifferALittleAndTwoProfilesMayNot(t *testing.T) {
 		before, after, slack float64
 		want                 State
 	}{
-		{100, 96, alike, StateSame}, {96, 100, alike, StateSame}, {-100, -96, alike, StateSame},
-		{100, 94, alike, StateShrank}, {94, 100, alike, StateGrew}, {100, 0, alike, StateVanished},
-		{100, 99, 0, StateShrank}, {99, 100, 0, StateGrew}, {100, 100, 0, StateSame},
+		{100, 96, alike, StateSame},
+		{96, 100, alike, StateSame},
+		{-100, -96, alike, StateSame},
+		{100, 94, alike, StateShrank},
+		{94, 100, alike, StateGrew},
+		{100, 0, alike, StateVanished},
+		{100, 99, 0, StateShrank},
+		{99, 100, 0, StateGrew},
+		{100, 100, 0, StateSame},
 	} {
 		r := row{before: exact(test.before), after: exact(test.after), change: exact(test.after - test.before), slack: test.slack}
 		if got := r.state(); got != test.want {

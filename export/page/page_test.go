@@ -98,7 +98,7 @@ func TestDataThatIsNoJSONIsAnError(t *testing.T) {
 }
 
 func TestEveryLibraryInTheScriptHasItsLicence(t *testing.T) {
-	text := content(t, written(t, page.Page{}), "<pre>", "</pre>")
+	text := content(t, written(t, page.Page{}), `<pre tabindex="0">`, "</pre>")
 	var lock struct {
 		Dependencies map[string]string
 	}

@@ -9,6 +9,7 @@ const result = await build({
 	entryPoints: { page: "src/main.ts" },
 	outdir: assets,
 	bundle: true,
+	alias: { "d3-transition": "./src/flame/still.ts" },
 	minify: true,
 	format: "iife",
 	charset: "ascii", // the page's encoding does not matter to its hash

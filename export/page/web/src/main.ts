@@ -4,7 +4,7 @@ import { paint } from "./colors";
 import { readData } from "./data";
 import { flame } from "./flame/flame";
 import { openTarget } from "./hash";
-import { signDeltas, sortable } from "./tables";
+import { callersApart, signDeltas, sortable } from "./tables";
 import { timeline } from "./timeline/timeline";
 import "../css/page.css"; // after those of the libraries, which it overrides
 
@@ -14,6 +14,7 @@ for (const chip of document.querySelectorAll<HTMLElement>(".owner[data-owner]"))
 	paint(chip, chip.dataset.owner ?? "");
 }
 document.querySelectorAll<HTMLTableElement>("table[data-sortable]").forEach(sortable);
+callersApart();
 signDeltas();
 
 const timelineChart = document.getElementById("timeline-chart");

@@ -1,5 +1,5 @@
 // Tables that sort.
-import { button } from "./dom";
+import { button, make } from "./dom";
 
 /** sortable makes the headers of a table buttons that sort its rows. */
 export function sortable(table: HTMLTableElement): void {
@@ -43,6 +43,14 @@ export function compareKeys(a: string, b: string, direction: 1 | -1): number {
 	}
 	const [x, y] = [Number(a), Number(b)];
 	return direction * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y);
+}
+
+/** callersApart tells the leaf of each stack from its callers. */
+export function callersApart(): void {
+	for (const code of document.querySelectorAll(".where summary code")) {
+		const [leaf = "", ...callers] = (code.textContent ?? "").split(/(?= < )/);
+		code.replaceChildren(make("strong", {}, leaf), callers.join(""));
+	}
 }
 
 /** signDeltas tells changes upwards from those downwards. */

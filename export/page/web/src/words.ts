@@ -80,6 +80,9 @@ export function clockUnit(whole: number): string {
 
 /** shorten cuts a text to so many characters. */
 export function shorten(text: string, length: number): string {
+	if (text.length <= length) {
+		return text;
+	}
 	const characters = [...text.slice(0, 2 * length)];
 	return characters.length > length || text.length > 2 * length ? `${characters.slice(0, length - 1).join("")}…` : text;
 }

@@ -34,7 +34,7 @@ class Flame {
 			pointed: (frame) => this.tell(frame),
 			zoomed: (frame) => this.arrive(frame),
 		});
-		this.weigh("resident");
+		this.refresh();
 		steer(this.graph);
 		onWidth(chart, (width) => this.resize(width));
 		onTheme((paper) => this.resize(paper ? paperWidth : chart.clientWidth));
@@ -62,7 +62,12 @@ class Flame {
 
 	weigh(measure: Measure): void {
 		this.graph.weigh(measure);
-		showOwners(this.owners, this.root, measure, this.picked, () => this.light());
+		this.refresh();
+	}
+
+	/** refresh says anew what the graph shows. */
+	refresh(): void {
+		showOwners(this.owners, this.root, this.graph.measure, this.picked, () => this.light());
 		this.light();
 		this.tell(undefined);
 	}
@@ -105,6 +110,6 @@ class Flame {
 		this.term.value = "";
 		this.picked.clear();
 		this.graph.zoom(this.root);
-		this.weigh(this.graph.measure);
+		this.refresh();
 	}
 }

@@ -1,7 +1,6 @@
 // The picture, by d3-flame-graph: frames are drawn downwards from the root, each as wide as what it holds.
 import flamegraph, { type FlameGraph, type Placed } from "d3-flame-graph";
 import { select } from "d3-selection";
-import { timerFlush } from "d3-timer";
 import { paint } from "../colors";
 import { shorten } from "../words";
 import { type Frame, type Measure, narrowestDrawn } from "./tree";
@@ -102,10 +101,8 @@ export class Graph {
 		this.settle();
 	}
 
-	/** settle ends the library's transitions, which even when they take no time leave the labels to later, and dresses the frames. */
+	/** settle takes stock of what the library has drawn, and dresses it. */
 	private settle(): void {
-		timerFlush();
-		timerFlush();
 		const svg = this.stage.querySelector("svg")!;
 		svg.querySelector("text.title")?.remove();
 		svg.setAttribute("role", "tree");

@@ -22,7 +22,7 @@ export function makeLegend(view: View, toggle: (index: number, on: boolean) => v
 		return make("label", {}, box, swatch, `${shorten(curve.label, 60)} `, outputs[i]!);
 	});
 	const moment = make("span", { class: "moment" });
-	const element = make("div", { class: "legend", role: "group", "aria-label": "Curves" }, moment, ...boxes);
+	const element = make("div", { class: "legend", role: "group", "aria-label": "Curves" }, moment, ...boxes, ...fitted(view));
 	const show = (row: number) => {
 		const texts = series.map((_, i) => valueAt(view, i, row));
 		texts.forEach((text, i) => {
@@ -33,6 +33,13 @@ export function makeLegend(view: View, toggle: (index: number, on: boolean) => v
 		return [moment.textContent, ...shown].join(", ");
 	};
 	return { element, show };
+}
+
+/** fitted names the line that was fitted to the last regime, where there is one. */
+function fitted({ data: { slope } }: View): HTMLElement[] {
+	return slope
+		? [make("span", { class: "fitted" }, make("span", { class: "swatch", "data-curve": "slope" }), `fitted: ${slope.label}`)]
+		: [];
 }
 
 /** valueAt is what a curve is at a row; of one read seldom, the nearest reading. */

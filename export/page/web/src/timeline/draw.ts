@@ -1,53 +1,91 @@
 // What lies behind and upon the curves: phases, spikes, marks, the boundary, the fitted slope.
 import type uPlot from "uplot";
 import { token } from "../colors";
-import type { Slope, Stretch, TimelineData } from "../data";
+import type { PhaseBand, Slope, Stretch, TimelineData } from "../data";
 import { shorten } from "../words";
 import { type Axis, slopePoints } from "./axis";
+import { placeLabels } from "./labels";
+
+/** The strip above the lines, for the names of the phases; a letter with what is left free around it. In CSS pixels. */
+const strip = 18;
+const thickness = 15;
 
 /** drawBehind draws the phases and the spikes, before the curves. */
 export function drawBehind(u: uPlot, data: TimelineData, axis: Axis): void {
-	clipped(u, (ctx, ratio) => {
+	clipped(u, (_, ratio) => {
 		for (const phase of data.phases ?? []) {
 			band(u, phase, axis, token(`phase-${phase.kind}`) || token("phase-open"));
 		}
 		for (const spike of data.spikes ?? []) {
 			band(u, spike, axis, token("spike"), 2 * ratio);
 		}
-		ctx.font = font(ratio);
-		ctx.textBaseline = "top";
-		ctx.fillStyle = token("muted");
-		for (const phase of data.phases ?? []) {
-			const [from, to] = ends(u, phase, axis);
-			const text = fitting(ctx, phase.label, to - from - 8 * ratio);
-			ctx.fillText(text, from + 4 * ratio, u.bbox.top + 4 * ratio);
-		}
 	});
 }
 
-/** drawUpon draws the slope, the boundary and the marks, after the curves. Texts that would lie on others are left out. */
+/** drawUpon draws the slope, the names of the phases, the boundary and the marks, after the curves. */
 export function drawUpon(u: uPlot, data: TimelineData, axis: Axis): void {
 	clipped(u, (ctx, ratio) => {
 		if (data.slope) {
 			drawSlope(u, ctx, ratio, data.slope, axis);
 		}
-		const written: number[] = [];
-		const lines = (data.marks ?? []).map(({ at_s, text }) => ({ at_s, text, color: token("mark"), dash: [] as number[] }));
-		if (data.boundary_s !== undefined) {
-			lines.unshift({
-				at_s: data.boundary_s,
-				text: "growth counts from here",
-				color: token("ink"),
-				dash: [2 * ratio, 3 * ratio],
-			});
-		}
-		for (const { at_s, text, color, dash } of lines) {
-			const x = u.valToPos(axis.at(at_s), "x", true);
-			line(ctx, x, u.bbox, color, dash, ratio);
-			if (written.every((other) => Math.abs(x - other) > 14 * ratio)) {
-				sideways(ctx, ratio, text, x, u.bbox, color);
-				written.push(x);
-			}
+		ctx.font = font(ratio);
+		ctx.setLineDash([]);
+		drawPhases(u, ctx, ratio, data.phases ?? [], axis);
+		drawLines(u, ctx, ratio, linesOf(u, data, axis, ratio));
+	});
+}
+
+function drawPhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, phases: PhaseBand[], axis: Axis): void {
+	ctx.textBaseline = "top";
+	ctx.fillStyle = token("muted");
+	for (const phase of phases) {
+		const [from, to] = ends(u, phase, axis);
+		const text = fitting(ctx, phase.label, to - from - 8 * ratio);
+		ctx.fillText(text, from + 4 * ratio, u.bbox.top + 4 * ratio);
+	}
+}
+
+/** A Line is a moment with a text. */
+interface Line {
+	x: number;
+	text: string;
+	color: string;
+	dash: number[];
+}
+
+/** linesOf are the boundary and the marks that are visible. */
+function linesOf(u: uPlot, data: TimelineData, axis: Axis, ratio: number): Line[] {
+	const x = (seconds: number) => u.valToPos(axis.at(seconds), "x", true);
+	const lines: Line[] = (data.marks ?? []).map(({ at_s, text }) => ({ x: x(at_s), text, color: token("mark"), dash: [] }));
+	if (data.boundary_s !== undefined) {
+		const dash = [2 * ratio, 3 * ratio];
+		lines.unshift({ x: x(data.boundary_s), text: "growth counts from here", color: token("ink"), dash });
+	}
+	return lines.filter((line) => line.x >= u.bbox.left && line.x <= u.bbox.left + u.bbox.width);
+}
+
+/** drawLines draws lines with their texts, as far as there is room for these. */
+function drawLines(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, lines: Line[]): void {
+	const { left, top, width, height } = u.bbox;
+	const room = { left, right: left + width, height: height - (strip + 6) * ratio, thickness: thickness * ratio };
+	const texts = lines.map((line) => fitting(ctx, line.text, 0.65 * room.height));
+	const places = placeLabels(
+		lines.map(({ x }, i) => ({ x, length: ctx.measureText(texts[i]!).width })),
+		room,
+	);
+	lines.forEach(({ x, color, dash }) => {
+		ctx.beginPath();
+		ctx.moveTo(x, top + strip * ratio);
+		ctx.lineTo(x, top + height);
+		ctx.strokeStyle = color;
+		ctx.lineWidth = ratio;
+		ctx.setLineDash(dash);
+		ctx.stroke();
+	});
+	ctx.setLineDash([]);
+	places.forEach((place, i) => {
+		if (place) {
+			sideways(ctx, ratio, texts[i]!, place.left + room.thickness / 2, top + height - 6 * ratio - place.from, lines[i]!.color);
 		}
 	});
 }
@@ -97,30 +135,18 @@ function band(u: uPlot, stretch: Stretch, axis: Axis, color: string, atLeast = 0
 	u.ctx.fillRect(from, u.bbox.top, Math.max(to - from, atLeast), u.bbox.height);
 }
 
-function line(ctx: CanvasRenderingContext2D, x: number, box: uPlot.BBox, color: string, dash: number[], width: number): void {
-	ctx.beginPath();
-	ctx.moveTo(x, box.top);
-	ctx.lineTo(x, box.top + box.height);
-	ctx.strokeStyle = color;
-	ctx.lineWidth = width;
-	ctx.setLineDash(dash);
-	ctx.stroke();
-}
-
-/** sideways writes upwards along the left of a line, from the bottom. */
-function sideways(ctx: CanvasRenderingContext2D, ratio: number, text: string, x: number, box: uPlot.BBox, color: string): void {
+/** sideways writes upwards around a vertical, from there on. */
+function sideways(ctx: CanvasRenderingContext2D, ratio: number, text: string, x: number, y: number, color: string): void {
 	ctx.save();
-	ctx.translate(x - 3 * ratio, box.top + box.height - 6 * ratio);
+	ctx.translate(x, y);
 	ctx.rotate(-Math.PI / 2);
-	ctx.font = font(ratio);
-	ctx.textBaseline = "bottom";
+	ctx.textBaseline = "middle";
 	ctx.lineJoin = "round";
 	ctx.lineWidth = 3 * ratio;
 	ctx.strokeStyle = token("surface");
-	const cut = fitting(ctx, text, 0.7 * box.height);
-	ctx.strokeText(cut, 0, 0);
+	ctx.strokeText(text, 0, 0);
 	ctx.fillStyle = color;
-	ctx.fillText(cut, 0, 0);
+	ctx.fillText(text, 0, 0);
 	ctx.restore();
 }
 

@@ -74,7 +74,7 @@ func stacksOf(s span, owners *growth.Owners) []live.Stack {
 		of := &g.all[i]
 		at := of.accumulation()
 		stacks = append(stacks, live.Stack{
-			Owner: owners.Of(of.stack), Where: words.Where(at), Short: words.WhereShort(at),
+			Owner: owners.Of(of.stack), Where: []string{words.Where(at), words.WhereShort(at), words.WhereBrief(at)},
 			BytesPerMin: export.BytesPerMin(of.gained, s.elapsed()), Bytes: of.held, Objects: of.objects,
 		})
 	}

@@ -74,29 +74,46 @@ Ctrl-C ends the trace and writes the files; a second Ctrl-C leaves at once.`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error { return runTrace(command, flags) },
 	}
-	set := command.Flags()
-	set.IntVarP(&flags.pid, "pid", "p", 0, "process to trace")
-	set.VarP(&flags.duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
-	set.Var(&flags.warmup, "warmup", "when the warm-up ends; growth is counted from then (default where it is seen to end)")
-	set.BoolVar(&flags.noChildren, "no-children", false, "trace this process alone, whatever it has launched")
-	set.Var(&flags.tolerable, "tolerable", "growth that is harmless: 10MiB/min")
-	set.Var(&flags.failOn, "fail-on", "exit with 3 on a verdict of: leak, or suspected (a leak or what may be one)")
-	set.StringVar(&flags.marks, "marks", "", "file that is followed, or - for stdin: lines \"allocscope: TEXT\" become marks")
-	set.StringVar(&flags.stepSymbol, "step-symbol", "", "function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
-	set.StringSliceVar(&flags.sources, "sources", tracer.SourceNames(), "what to attach; without heap, holders of heap memory are not known")
-	set.Var(&flags.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
-	set.Var(&flags.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
-	set.IntVar(&flags.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
-	set.StringVar(&flags.native, "native", nativeOutside, "native frames to keep besides Python's: outside (the interpreter) or all")
-	set.Var(&flags.owners, "owners", "file of rules that tell whose memory a stack holds; they go before the built-in ones")
-	set.StringVarP(&flags.output, "output", "o", "", "folder to write (default allocscope-PID-TIME here)")
-	set.BoolVarP(&flags.force, "force", "f", false, "replace the files of an earlier trace in the folder")
-	set.BoolVar(&flags.json, "json", false, "print the summary as JSON instead of a table")
-	set.BoolVar(&flags.noTUI, "no-tui", false, "print plain lines on a terminal, too, instead of a screen that is drawn anew")
+	flags.addTarget(command)
+	flags.addSources(command)
+	flags.addOutput(command)
 	if err := command.MarkFlagRequired("pid"); err != nil {
 		panic(err) // the flag is defined above
 	}
 	return command
+}
+
+// addTarget defines the flags that say what is judged, and by what.
+func (f *traceFlags) addTarget(command *cobra.Command) {
+	set := command.Flags()
+	set.IntVarP(&f.pid, "pid", "p", 0, "process to trace")
+	set.BoolVar(&f.noChildren, "no-children", false, "trace this process alone, whatever it has launched")
+	set.VarP(&f.duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
+	set.Var(&f.warmup, "warmup", "when the warm-up ends; growth is counted from then (default where it is seen to end)")
+	set.Var(&f.tolerable, "tolerable", "growth that is harmless: 10MiB/min")
+	set.Var(&f.failOn, "fail-on", "exit with 3 on a verdict of: leak, or suspected (a leak or what may be one)")
+	set.StringVar(&f.marks, "marks", "", "file that is followed, or - for stdin: lines \"allocscope: TEXT\" become marks")
+	set.StringVar(&f.stepSymbol, "step-symbol", "", "function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
+}
+
+// addSources defines the flags that say what is taken down of it.
+func (f *traceFlags) addSources(command *cobra.Command) {
+	set := command.Flags()
+	set.StringSliceVar(&f.sources, "sources", tracer.SourceNames(), "what to attach; without heap, holders of heap memory are not known")
+	set.Var(&f.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
+	set.Var(&f.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
+	set.IntVar(&f.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
+	set.StringVar(&f.native, "native", nativeOutside, "native frames to keep besides Python's: outside (the interpreter) or all")
+	set.Var(&f.owners, "owners", "file of rules that tell whose memory a stack holds; they go before the built-in ones")
+}
+
+// addOutput defines the flags that say what comes of it, and where.
+func (f *traceFlags) addOutput(command *cobra.Command) {
+	set := command.Flags()
+	set.StringVarP(&f.output, "output", "o", "", "folder to write (default allocscope-PID-TIME here)")
+	set.BoolVarP(&f.force, "force", "f", false, "replace the files of an earlier trace in the folder")
+	set.BoolVar(&f.json, "json", false, "print the summary as JSON instead of a table")
+	set.BoolVar(&f.noTUI, "no-tui", false, "print plain lines on a terminal, too, instead of a screen that is drawn anew")
 }
 
 // Values of --native.

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/view"
 	"github.com/allocscope/allocscope/export"
@@ -67,7 +68,32 @@ func runView(command *cobra.Command, path, address string) error {
 		_ = listener.Close()
 		return err
 	}
+	if err := limitTools(); err != nil {
+		_ = listener.Close()
+		return err
+	}
 	return serve(command.Context(), listener, view.Guard(pages, view.HostsOf(at, host)))
+}
+
+// longestTool is the processor time of dot, in seconds: a dense graph takes it hours, and pprof waits for it.
+const longestTool = 10
+
+// limitTools bounds the processor time of tools that are run. A process inherits the limit and counts from its own start. The kernel
+// ends it by SIGXCPU there, which a Go program ignores: this one goes on.
+func limitTools() error {
+	var limit unix.Rlimit
+	err := unix.Getrlimit(unix.RLIMIT_CPU, &limit)
+	if err == nil {
+		limit.Cur = min(limit.Cur, longestTool)
+		err = unix.Setrlimit(unix.RLIMIT_CPU, &limit)
+	}
+	if err == nil { // or SIGXCPU leaves a core file
+		err = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
+	}
+	if err != nil {
+		return fmt.Errorf("limit the processor time of dot: %w", err)
+	}
+	return nil
 }
 
 // listen listens at exactly what was asked for: without the 4, all addresses of IPv4 would mean those of IPv6 too.
@@ -100,7 +126,7 @@ func sourcesToo() string {
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	const (
 		headers  = 10 * time.Second
-		slowPage = 5 * time.Minute // graphviz on a large graph
+		slowPage = 5 * time.Minute // until its last byte is taken
 		idle     = 2 * time.Minute
 		farewell = 2 * time.Second // for pages that are being made when it ends
 	)

@@ -146,6 +146,20 @@ func TestAViewRunsNoToolButDotAndWritesNothing(t *testing.T) {
 	}
 }
 
+// pprof waits for dot, whose time on a graph has no bound of its own.
+func TestTheProcessorTimeOfDotIsBounded(t *testing.T) {
+	tools := everybodys(t)
+	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg>'; ulimit -S -t; ulimit -S -c; echo '</svg>'\n"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	cmd := allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"))
+	cmd.Env = append(os.Environ(), "PATH="+tools+":/bin")
+	_, url := viewing(t, cmd)
+	if status, body := fetch(t, url+"growth/graph", ""); status != http.StatusOK || !strings.Contains(body, "<svg>\n10\n0\n</svg>") {
+		t.Errorf("status %d: %s", status, body)
+	}
+}
+
 func TestAViewThatCannotBeIsRefused(t *testing.T) {
 	folder := tracedFolder(t, 0, "/src/leak.c")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
@@ -187,6 +201,7 @@ func TestAViewForOtherMachinesWarnsOfWhatTheyCanRead(t *testing.T) {
 	if !found {
 		t.Fatalf("printed %q", url)
 	}
+	c.await("it warns", func() bool { return strings.HasSuffix(c.stderr.String(), "\n") })
 	mustSay(t, "stderr", c.stderr.String(), "warn: ", "0.0.0.0:"+strings.TrimSuffix(port, "/"), "no loopback address", "without a password")
 	for host, want := range map[string]int{"192.0.2.1:80": http.StatusOK, machine: http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
 		if status, _ := fetch(t, "http://127.0.0.1:"+port, host); status != want {

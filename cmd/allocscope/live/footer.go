@@ -17,14 +17,16 @@ func key(name, does string) string { return bold(name) + " " + dim(does) + "   "
 
 var helpLines = []string{
 	"",
-	"  q, Ctrl-C   end the trace, write the files and print the result; Ctrl-C again leaves at once",
+	"  q, Ctrl-C   end the trace, write the files and print the result;",
+	"              Ctrl-C again leaves at once, without the files",
 	"  m           mark this moment: type a text, Enter sets the mark, Esc does not",
 	"  s           sort the stacks by rate, by bytes or by objects",
 	"  ↑ ↓ k j     scroll the stacks by one; PgUp, PgDn by five; Home, End",
 	"  ?           this help",
 	"",
-	"  What is judged while the trace runs is provisional: the result at its end counts.",
-	"  The chart is RSS over the trace so far; below it are the phases as judged so far, ▲ is a mark.",
-	"  Bars are the change of each kind of memory; the size at the right is what it holds now.",
+	"  What is judged while the trace runs is provisional: its result counts.",
+	"  The chart is RSS so far; below it are the phases as judged, ▲ is a mark.",
+	"  Stacks: what they gained a minute, and what they hold.",
+	"  Bars: the change of each kind of memory; at the right is what it holds.",
 	"  `allocscope trace --no-tui` prints plain lines instead.",
 }

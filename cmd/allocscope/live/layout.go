@@ -105,16 +105,28 @@ func sectionsOf(s *State, look Look, width int) []section {
 	}
 	parts := []section{header, rssSection(s, look.Height), verdictSection(s, width, look.Height), stackSection(s, look, width)}
 	if width >= wide {
-		return append(parts, beside(ledgerSection(s), asideSection(s, look)), footer)
+		parts = append(parts, beside(ledgerSection(s), asideSection(s, look)))
+	} else {
+		parts = append(parts, ledgerSection(s), factSection(s, width))
+		if s.MarkCount > 0 {
+			parts = append(parts, markSection(s))
+		}
+		if len(look.Log) > 0 {
+			parts = append(parts, logSection(look))
+		}
 	}
-	parts = append(parts, ledgerSection(s), factSection(s, width))
-	if s.MarkCount > 0 {
-		parts = append(parts, markSection(s))
+	parts = append(parts, footer)
+	parts[1].fill(parts, look.Height)
+	return parts
+}
+
+// fill lets a section grow by what no other of all has a use for, up to half of the height.
+func (s *section) fill(all []section, height int) {
+	room := height - len(all) + s.most // a line between each two
+	for _, other := range all {
+		room -= other.most
 	}
-	if len(look.Log) > 0 {
-		parts = append(parts, logSection(look))
-	}
-	return append(parts, footer)
+	s.most = max(s.most, min(height/2, room))
 }
 
 // beside draws two sections next to each other. It ranks as the first.

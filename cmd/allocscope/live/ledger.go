@@ -39,12 +39,12 @@ func ledgerLine(row words.Line, largest float64, width int) string {
 	}
 	line := right(words.Signed(row.Delta), changeWidth)
 	kind := min(longestKind, width/2)
-	room := width - changeWidth - kind - 2
+	room := width - changeWidth - kind - 3
 	if room >= endWidth+errorWidth+leastBar {
 		line += dim(left(err, errorWidth))
 		room -= errorWidth
 	}
-	line += "  " + left(safe(row.What), kind)
+	line += "  " + left(safe(row.What), kind) + " "
 	if room < endWidth {
 		return line
 	}

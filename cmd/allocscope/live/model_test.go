@@ -6,6 +6,7 @@ import (
 	"time"
 
 	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
 )
 
 // pressed is a model after keys: names as a terminal's key presses, others as text.
@@ -106,6 +107,11 @@ func TestStacksScrollAsFarAsThereAreSome(t *testing.T) {
 func TestHelpTellsTheKeysAndGoesAway(t *testing.T) {
 	m := pressed(watched().model, "?")
 	mustShow(t, m.View().Content, "PgUp", "provisional", "--no-tui")
+	for _, line := range helpLines {
+		if ansi.StringWidth(line) > 80 {
+			t.Errorf("cut on the usual terminal: %q", line)
+		}
+	}
 	mustShow(t, pressed(m, "?").View().Content, "Stacks by rate")
 	mustShow(t, pressed(m, "esc").View().Content, "Stacks by rate")
 }

@@ -40,8 +40,11 @@ func leaking() *State {
 	for i := range 9 {
 		s.Stacks = append(s.Stacks, Stack{
 			Owner: "pil", BytesPerMin: known(int64(100-10*i) << 20), Bytes: int64(10+i) << 20, Objects: float64(1000 * (i%3 + 1)),
-			Where: fmt.Sprintf("grab%d (_imaging.so) < Allocate < ... < resize%d (Image.py:2192) < augment (train.py:47) < main (train.py:99)", i, i),
-			Short: fmt.Sprintf("resize%d (Image.py:2192) < augment (train.py:47)", i),
+			Where: []string{
+				fmt.Sprintf("grab%d (_imaging.so) < Allocate < ... < resize%d (Image.py:2192) < augment (train.py:47) < main (train.py:99)", i, i),
+				fmt.Sprintf("resize%d (Image.py:2192) < augment (train.py:47)", i),
+				fmt.Sprintf("resize%d:2192 < augment:47", i),
+			},
 		})
 	}
 	s.Book = words.BookOf([]export.LedgerRow{
@@ -88,12 +91,12 @@ func TestEveryFactIsOnTheUsualTerminals(t *testing.T) {
 		mustShow(
 			t, text, "python3 train.py", "PID 4242", "3m20s of 5m", "RSS 1.00 GiB", "min 100 MiB, max 896 MiB", "warm-up", "growth", "▲",
 			"So far: LEAK: grows by 240.0 MiB/min", "memory is full in 31 to 35 min", "Stacks by rate, since the warm-up's end at 40s", "▾MiB/min",
-			"100.00", "10.0 MiB", "1000", "pil", "resize0 (Image.py:2192)", "resize4 (Image.py:2192)", "+581 MiB", "heap, allocated and not freed",
+			"100.00", "10.0 MiB", "pil", "resize0 (Image.py:2192)", "resize4 (Image.py:2192)", "+581 MiB", "heap, allocated and not freed",
 			"+600 MiB", "900 MiB", "unexplained", "40 steps/s", "12.3 k events/s", "drops 7", "5 processes (2 traced)", "allocscope 3.4 % CPU, 85.0 MiB",
 			"2 marks", "1m40s epoch 2", "source step is not attached", "q quit", "m mark", "s sort: rate", "? help", "█",
 		)
 	}
-	mustShow(t, Render(leaking(), sizes[1]), "most by pil: resize (Image.py:2192)", "8.00 GiB until the limit (cgroup)", "stacks not kept", "resize8")
+	mustShow(t, Render(leaking(), sizes[1]), "most by pil: resize (Image.py:2192)", "8.00 GiB until the limit (cgroup)", "stacks not kept", "resize8", "objects", "1000")
 }
 
 func TestASmallTerminalShowsWhatMattersMost(t *testing.T) {
@@ -118,7 +121,7 @@ func TestEverySizeIsDrawn(t *testing.T) {
 
 func TestBeforeAnythingIsKnownTheScreenSaysSo(t *testing.T) {
 	text := Render(&State{Command: "x", PID: 1, Elapsed: time.Second, RSS: -1, Steps: -1, JudgedAt: 10 * time.Second}, sizes[0])
-	mustShow(t, text, "RSS not known", "the first look is at 10s", "nothing that is traced has grown", "not looked at yet")
+	mustShow(t, text, "RSS not known", "the first look is at 10s", "nothing that was allocated since the attach", "not looked at yet")
 }
 
 // hostile are texts that break a screen which takes them as they are.
@@ -133,7 +136,7 @@ func TestHostileTextsTakeTheCellsThatTheySeemTo(t *testing.T) {
 			state := leaking()
 			state.Command, state.Blame, state.DropReason, state.Verdict.Why = text, text, text, text
 			for i := range state.Stacks {
-				state.Stacks[i].Owner, state.Stacks[i].Where, state.Stacks[i].Short = text, text, text
+				state.Stacks[i].Owner, state.Stacks[i].Where = text, []string{text, text}
 			}
 			state.Marks[1].Text = text
 			look.Log, look.Draft, look.Writing = []string{text}, text, true
@@ -168,7 +171,7 @@ func TestStacksAreSortedAndScrolled(t *testing.T) {
 	state := leaking()
 	for order, first := range map[Order]string{ByRate: "resize0", ByBytes: "resize8", ByObjects: "resize2"} {
 		text := ansi.Strip(Render(state, Look{Width: 80, Height: 24, Order: order}))
-		mustShow(t, text, "Stacks by "+order.String())
+		mustShow(t, text, "Stacks by "+order.String(), "▾"+map[Order]string{ByRate: "MiB/min", ByBytes: "bytes", ByObjects: "objects"}[order])
 		if got := regexp.MustCompile(`resize\d`).FindString(text); got != first {
 			t.Errorf("by %s the first is %q, want %s", order, got, first)
 		}
@@ -181,6 +184,52 @@ func TestStacksAreSortedAndScrolled(t *testing.T) {
 }
 
 // A colour that is readable on both has a contrast of 3 at least to each (WCAG 2.2, 1.4.11), and 4.5 is more than both can have.
+func TestStacksWithOneNearestFrameAreToldApartAtEightyColumns(t *testing.T) {
+	state := leaking()
+	state.Stacks = nil
+	for _, caller := range []string{"augment", "decode"} {
+		stack := export.Accumulation{Kind: growth.KindHeap, Function: "ffi_call", Stack: []string{
+			"ffi_call (/lib/libffi.so)", "Buffer.__init__ (/srv/leaky_trainer.py:35)", caller + " (/srv/leaky_trainer.py:48)",
+			"load_batch.<locals>.<listcomp> (/srv/leaky_trainer.py:62)",
+		}}
+		state.Stacks = append(state.Stacks, Stack{Owner: "leaky_trainer.py", Where: []string{words.Where(stack), words.WhereShort(stack), words.WhereBrief(stack)}})
+	}
+	mustShow(t, Render(state, sizes[0]), "leaky_trainer.py  Buffer.__init__:35 < augment:48", "leaky_trainer.py  Buffer.__init__:35 < decode:48")
+}
+
+func TestAStackThatShrinksComesAfterThoseThatGrow(t *testing.T) {
+	state := leaking()
+	state.Stacks[0].BytesPerMin = known(int64(-5 << 20))
+	text := ansi.Strip(Render(state, sizes[1]))
+	mustShow(t, text, "-5.00")
+	if strings.Index(text, "resize0") < strings.Index(text, "resize8") {
+		t.Errorf("the one that shrinks is not the last:\n%s", text)
+	}
+}
+
+func TestShortStacksLeaveNoGapOnAHighTerminal(t *testing.T) {
+	state := leaking()
+	for i := range state.Stacks {
+		state.Stacks[i].Where = []string{fmt.Sprintf("short%d", i)}
+	}
+	text := ansi.Strip(Render(state, Look{Width: 120, Height: 42}))
+	mustShow(t, text, "short8")
+	between := text[strings.Index(text, "short8"):strings.Index(text, "── Where the growth")]
+	if got := strings.Count(between, "\n"); got > 2 {
+		t.Errorf("%d lines between the last stack and the ledger:\n%s", got, text)
+	}
+}
+
+func TestTheChartTakesWhatNothingElseHasAUseFor(t *testing.T) {
+	state := leaking()
+	state.Stacks = state.Stacks[:1]
+	text := ansi.Strip(Render(state, sizes[1]))
+	chart := strings.Split(text, "896 MiB\n")[1] // below the scale's upper end
+	if got := strings.Count(chart[:strings.Index(chart, "warm-up")], "\n"); got < 18 || got > sizes[1].Height/2 {
+		t.Errorf("a chart of %d lines:\n%s", got, text)
+	}
+}
+
 func TestColoursAreReadableOnLightAndOnDark(t *testing.T) {
 	for _, color := range []ansi.IndexedColor{red, amber, green, blue, grey} {
 		r, g, b, _ := color.RGBA()

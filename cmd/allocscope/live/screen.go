@@ -38,7 +38,7 @@ var ErrStuck = errors.New("draw on the terminal: it takes nothing any more")
 // trace from writing its files.
 const patience = 2 * time.Second
 
-// Open takes the terminal whose keys are read from one file, which Close closes, and which is drawn to by another.
+// Open takes the terminal whose keys are read from one file, which Close closes unless the terminal is stuck, and which is drawn to by another.
 func Open(keys, to *os.File, actions Actions) (*Screen, error) {
 	before, err := term.GetState(int(keys.Fd()))
 	if err != nil {
@@ -127,7 +127,9 @@ func (s *Screen) Close() error {
 		s.more.Signal()
 		s.mu.Unlock()
 		_ = term.Restore(int(s.keys.Fd()), s.before) // the program has done so, unless it hangs
-		_ = s.keys.Close()
+		if !s.stuck {                                // else it may still be reading, and must not read what another file's number would be by then
+			_ = s.keys.Close()
+		}
 	})
 	if s.stuck {
 		return ErrStuck

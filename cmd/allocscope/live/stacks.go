@@ -27,15 +27,12 @@ func (o Order) String() string { return [...]string{"rate", "bytes", "objects"}[
 // next is the order after one.
 func (o Order) next() Order { return (o + 1) % orders }
 
-// sorted gives the stacks in an order, the largest first; by rate those alone that grow.
+// sorted gives the stacks in an order, the largest first.
 func sorted(stacks []Stack, o Order) []Stack {
 	stacks = slices.Clone(stacks)
-	if o == ByRate {
-		stacks = slices.DeleteFunc(stacks, func(s Stack) bool { return s.rate() <= 0 })
-	}
 	slices.SortStableFunc(stacks, func(a, b Stack) int {
 		byRate, byBytes, byObjects := cmp.Compare(b.rate(), a.rate()), cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Objects, a.Objects)
-		tie := cmp.Or(byRate, byBytes, cmp.Compare(a.Where, b.Where))
+		tie := cmp.Or(byRate, byBytes, slices.Compare(a.Where, b.Where))
 		switch o {
 		case ByBytes:
 			return cmp.Or(byBytes, tie)
@@ -47,35 +44,50 @@ func sorted(stacks []Stack, o Order) []Stack {
 	return stacks
 }
 
-// mostShown is how many stacks are shown at a time on a high terminal.
-const mostShown = 12
+const (
+	usualShown, highShown = 5, 12 // stacks at a time on a usual and on a high terminal
+	high                  = 40    // lines, from which a stack may take two
+)
 
 // stackSection is a title, the heads of the columns, and one line for each stack, or two on a high terminal.
 func stackSection(s *State, look Look, width int) section {
 	stacks := sorted(s.Stacks, look.Order)
-	t := tableOf(stacks, width)
-	usual, each := 5, 1
-	if look.Height >= 40 {
-		usual, each = mostShown, 2
+	t := tableOf(stacks, look.Order, width)
+	usual, each := usualShown, 1
+	if look.Height >= high {
+		usual, each = highShown+max(0, look.Height-50)/3, 2
 	}
-	most := 2 + each*min(usual, max(1, len(stacks)))
+	var rows [][]string
+	for _, stack := range stacks {
+		rows = append(rows, t.lines(stack, width, each))
+	}
+	if len(rows) == 0 {
+		rows = [][]string{{dim("  nothing that was allocated since the attach is alive yet")}}
+	}
+	from, _ := window(rows, look.Scroll, usual*each)
+	most := 2 + len(slices.Concat(rows[from:min(from+usual, len(rows))]...))
 	return section{3, most, 4, 2, func(width, height int) []string {
-		shown := max(1, (height-2)/each)
-		from := min(look.Scroll, max(0, len(stacks)-shown))
-		until := min(from+shown, len(stacks))
+		from, until := window(rows, look.Scroll, height-2)
 		note := ""
-		if len(stacks) > shown {
-			note = fmt.Sprintf("%d to %d of %d", from+1, until, len(stacks))
+		if until-from < len(rows) {
+			note = fmt.Sprintf("%d to %d of %d", from+1, until, len(rows))
 		}
 		lines := []string{rule(stackTitle(s, look.Order), note, width), dim(t.head(look.Order))}
-		if len(stacks) == 0 {
-			lines = append(lines, dim("  nothing that is traced has grown"))
-		}
-		for _, stack := range stacks[from:until] {
-			lines = append(lines, t.lines(stack, width, each)...)
-		}
-		return lines
+		return append(lines, slices.Concat(rows[from:until]...)...)
 	}}
+}
+
+// window is which of some rows, of one line or more each, are in view: one at least, and the last ones whenever there is room.
+func window(rows [][]string, scroll, room int) (from, until int) {
+	from = len(rows)
+	for left := room; from > 0 && left >= len(rows[from-1]); from-- {
+		left -= len(rows[from-1])
+	}
+	from = min(scroll, from, len(rows)-1)
+	for until = from; until < len(rows) && (until == from || room >= len(rows[until])); until++ {
+		room -= len(rows[until])
+	}
+	return from, until
 }
 
 func stackTitle(s *State, o Order) string {
@@ -95,18 +107,19 @@ func sinceText(s *State) string {
 
 // A table has columns as wide as its terminal allows.
 type table struct {
-	owner int // width of that column; 0: there is none
-	whole bool
+	owner   int // width of that column; 0: there is none
+	objects bool
 }
 
-func tableOf(stacks []Stack, width int) table {
-	const narrow, longest = 60, 18
+func tableOf(stacks []Stack, order Order, width int) table {
+	const narrow, roomy, longest = 60, 100, 18
+	t := table{objects: width >= roomy || order == ByObjects}
 	if width < narrow {
-		return table{}
+		return t
 	}
-	t := table{owner: len("owner"), whole: true}
+	t.owner = len("owner")
 	for _, s := range stacks {
-		t.owner = max(t.owner, min(longest, width/8, ansi.StringWidth(safe(s.Owner))))
+		t.owner = max(t.owner, min(longest, width/5, ansi.StringWidth(safe(s.Owner))))
 	}
 	return t
 }
@@ -117,33 +130,38 @@ func (t table) head(o Order) string {
 	return t.columns(heads[0], heads[1], heads[2], "owner", "where")
 }
 
-// lines of a stack: where it is, shortened to one line, or in up to so many.
+// lines of a stack, up to so many: where it is in as many words as there is room for.
 func (t table) lines(s Stack, width, most int) []string {
 	numbers := t.columns(words.PerMinute(s.BytesPerMin), words.Bytes(float64(s.Bytes)), words.Count(s.Objects), safe(s.Owner), "")
 	indent := ansi.StringWidth(numbers)
-	where := safe(s.Where)
-	if most == 1 {
-		if ansi.StringWidth(where) > width-indent {
-			where = safe(s.Short)
+	var parts []string
+	for _, where := range s.Where {
+		parts = strings.Split(ansi.Wordwrap(safe(where), max(1, width-indent), ""), "\n")
+		if len(parts) <= most {
+			break
 		}
-		return []string{numbers + where}
 	}
-	var lines []string
-	for i, part := range strings.Split(ansi.Wordwrap(where, max(1, width-indent), ""), "\n") {
-		switch {
-		case i == 0:
-			lines = append(lines, numbers+part)
-		case i < most:
-			lines = append(lines, strings.Repeat(" ", indent)+dim(part))
+	if len(parts) > most { // the last line is cut
+		parts = append(parts[:most-1], strings.Join(parts[most-1:], " "))
+	}
+	lines := []string{numbers}
+	for i, part := range parts {
+		if i == 0 {
+			lines[0] += part
+			continue
 		}
+		lines = append(lines, strings.Repeat(" ", indent)+dim(part))
 	}
 	return lines
 }
 
 func (t table) columns(rate, bytes, objects, owner, where string) string {
 	parts := []string{right(rate, 9), right(bytes, 9)}
-	if t.whole {
-		parts = append(parts, right(objects, 8), " "+left(owner, t.owner))
+	if t.objects {
+		parts = append(parts, right(objects, 8))
+	}
+	if t.owner > 0 {
+		parts = append(parts, " "+left(owner, t.owner))
 	}
 	return strings.Join(append(parts, " "+where), " ")
 }

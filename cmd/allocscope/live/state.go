@@ -58,9 +58,9 @@ type State struct {
 
 // A Stack is what one stack has gained and what it holds.
 type Stack struct {
-	Owner, Where string
-	// Short is Where for little room.
-	Short string
+	Owner string
+	// Where it is, in ever fewer words.
+	Where []string
 	// BytesPerMin gained since State.Since; nil where no time has passed.
 	BytesPerMin *int64
 	// Bytes and Objects that are alive.

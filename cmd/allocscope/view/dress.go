@@ -5,7 +5,6 @@ import (
 	"html/template"
 	"net/http"
 	"regexp"
-	"strconv"
 	"strings"
 )
 
@@ -16,6 +15,10 @@ const pprofPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src '
 
 // unitName is a unit that may be asked for: pprof puts it into the graph's description as it is.
 var unitName = regexp.MustCompile(`^[a-zA-Z]*$`)
+
+// noGraph is in place of what pprof says where graphviz has failed.
+const noGraph = "The graph cannot be drawn: dot of graphviz is not installed, or has failed, or has taken too long. The other pages do without it; " +
+	"fewer nodes take less time, as by ?n=20.\n"
 
 // What pprof writes, and is replaced.
 const (
@@ -42,37 +45,20 @@ func (s subject) dressed(page http.Handler, source bool) http.Handler {
 			http.Error(w, "The unit is not a word.", http.StatusBadRequest)
 			return
 		}
-		got := &recorded{header: http.Header{}, status: http.StatusOK}
+		got := newRecorded()
 		page.ServeHTTP(got, r)
 		body := got.body.Bytes()
-		if strings.HasPrefix(got.header.Get("Content-Type"), "text/html") {
+		switch {
+		case got.status == http.StatusNotImplemented:
+			body = []byte(noGraph)
+		case strings.HasPrefix(got.header.Get("Content-Type"), "text/html"):
 			for _, change := range replacer {
 				body = bytes.Replace(body, []byte(change[0]), []byte(change[1]), 1)
 			}
 			got.header.Set("Content-Type", "text/html; charset=utf-8")
 		}
-		for name, values := range got.header {
-			w.Header()[name] = values
-		}
-		w.Header().Set("Content-Security-Policy", pprofPolicy)
-		w.Header().Set("Content-Length", strconv.Itoa(len(body)))
-		w.WriteHeader(got.status)
-		_, _ = w.Write(body) // the browser may have gone
+		got.body = *bytes.NewBuffer(body)
+		got.header.Set("Content-Security-Policy", pprofPolicy)
+		got.send(w)
 	})
 }
-
-// recorded is a page that is not sent yet.
-type recorded struct {
-	header http.Header
-	status int
-	body   bytes.Buffer
-}
-
-// Header implements http.ResponseWriter.
-func (r *recorded) Header() http.Header { return r.header }
-
-// WriteHeader implements http.ResponseWriter.
-func (r *recorded) WriteHeader(status int) { r.status = status }
-
-// Write implements http.ResponseWriter.
-func (r *recorded) Write(data []byte) (int, error) { return r.body.Write(data) }

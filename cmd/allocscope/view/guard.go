@@ -40,8 +40,13 @@ func (h Hosts) allow(hostport string) bool {
 	return false
 }
 
-// mostAtOnce bounds how many pages are made at a time: each works on a copy of its profile.
-const mostAtOnce = 4
+const (
+	// mostAtOnce bounds how many pages are made at a time: each works on a copy of its profile. A page that is made is sent without
+	// holding up others, however slowly it is read.
+	mostAtOnce = 4
+	// longestQuery in bytes: each name of a profile is matched with each pattern in it.
+	longestQuery = 8 << 10
+)
 
 // Guard lets only readers through, who ask for one of the hosts, and tells browsers to keep the pages to themselves.
 func Guard(pages http.Handler, hosts Hosts) http.Handler {
@@ -63,12 +68,35 @@ func Guard(pages http.Handler, hosts Hosts) http.Handler {
 			header.Set("Allow", "GET, HEAD")
 			http.Error(w, "These pages can only be read.", http.StatusMethodNotAllowed)
 			return
+		case isFromElsewhere(r):
+			http.Error(w, "These pages cannot be parts of others.", http.StatusForbidden)
+			return
+		case len(r.URL.RawQuery) > longestQuery:
+			http.Error(w, "The query is too long.", http.StatusRequestURITooLong)
+			return
 		}
 		select {
 		case turns <- struct{}{}:
-			defer func() { <-turns }()
-			pages.ServeHTTP(w, r)
+			made(pages, r, turns).send(w)
 		case <-r.Context().Done():
 		}
 	})
+}
+
+// isFromElsewhere tells whether a browser says that a page of another site asks, and not somebody who follows a link: its answer is
+// kept from that page anyway, but would have been made. Only browsers say so (https://www.w3.org/TR/fetch-metadata/).
+func isFromElsewhere(r *http.Request) bool {
+	switch r.Header.Get("Sec-Fetch-Site") {
+	case "", "none", "same-origin":
+		return false
+	}
+	return r.Header.Get("Sec-Fetch-Mode") != "navigate" || r.Header.Get("Sec-Fetch-Dest") != "document"
+}
+
+// made is a page that is made in a turn, which ends when it is.
+func made(pages http.Handler, r *http.Request, turns <-chan struct{}) *recorded {
+	defer func() { <-turns }()
+	page := newRecorded()
+	pages.ServeHTTP(page, r)
+	return page
 }

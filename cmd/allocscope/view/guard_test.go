@@ -5,6 +5,8 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 )
 
@@ -82,4 +84,77 @@ func TestEveryAnswerTellsBrowsersToKeepItToThemselves(t *testing.T) {
 			}
 		}
 	}
+}
+
+func TestForeignPagesCannotHavePagesMade(t *testing.T) {
+	for _, test := range []struct {
+		site, mode, dest string
+		want             int
+	}{
+		{"", "", "", http.StatusOK}, // no browser
+		{"none", "navigate", "document", http.StatusOK},
+		{"same-origin", "no-cors", "script", http.StatusOK},
+		{"cross-site", "navigate", "document", http.StatusOK}, // a link in a chat
+		{"cross-site", "no-cors", "image", http.StatusForbidden},
+		{"cross-site", "navigate", "iframe", http.StatusForbidden},
+		{"same-site", "cors", "empty", http.StatusForbidden}, // another port of this machine
+	} {
+		request := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+		request.Header.Set("Sec-Fetch-Site", test.site)
+		request.Header.Set("Sec-Fetch-Mode", test.mode)
+		request.Header.Set("Sec-Fetch-Dest", test.dest)
+		answer := httptest.NewRecorder()
+		made := false
+		page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { made = true })
+		Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, "")).ServeHTTP(answer, request)
+		if answer.Code != test.want || made != (test.want == http.StatusOK) {
+			t.Errorf("%+v: status %d, made: %t", test, answer.Code, made)
+		}
+	}
+}
+
+func TestAQueryIsBounded(t *testing.T) {
+	for length, want := range map[int]int{8 << 10: http.StatusOK, 8<<10 + 1: http.StatusRequestURITooLong} {
+		request := httptest.NewRequest(http.MethodGet, "http://localhost/?"+strings.Repeat("f", length), nil)
+		answer := httptest.NewRecorder()
+		Guard(http.NotFoundHandler(), HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, "")).ServeHTTP(answer, request)
+		if want == http.StatusOK {
+			want = http.StatusNotFound // by the page
+		}
+		if answer.Code != want {
+			t.Errorf("%d bytes: status %d, want %d", length, answer.Code, want)
+		}
+	}
+}
+
+// unread is a connection whose other end takes nothing.
+type unread struct {
+	http.ResponseWriter
+	asked chan<- struct{}
+	taken <-chan struct{}
+}
+
+func (u unread) Write(data []byte) (int, error) {
+	u.asked <- struct{}{}
+	<-u.taken
+	return len(data), nil
+}
+
+func TestReadersThatTakeNothingHoldNobodyUp(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) })
+	guard := Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, ""))
+	request := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+	asked, taken := make(chan struct{}), make(chan struct{})
+	var readers sync.WaitGroup
+	for range 2 * mostAtOnce {
+		readers.Go(func() { guard.ServeHTTP(unread{httptest.NewRecorder(), asked, taken}, request) })
+		<-asked
+	}
+	answer := httptest.NewRecorder()
+	guard.ServeHTTP(answer, request)
+	if answer.Body.String() != "the page" {
+		t.Errorf("got %q", answer.Body)
+	}
+	close(taken)
+	readers.Wait()
 }

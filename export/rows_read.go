@@ -15,26 +15,30 @@ import (
 
 // readRows reads what a RowWriter wrote: times in milliseconds, empty fields as growth.Unknown.
 //
-// It takes nothing else. Another header, another number of fields, a time before that of the line above, and a last line
+// keep chooses among the rows; nil: all. It takes nothing else than what was written. Another header, another number of fields, a time before that of the line above, and a last line
 // that was cut short are errors that name the line; with the error comes what was read before that line.
-func (l *layout[T]) readRows(r io.Reader) ([]T, error) {
+func (l *layout[T]) readRows(r io.Reader, keep func(*T) bool) ([]T, error) {
 	lines := bufio.NewReader(r)
 	if err := l.readHeader(lines); err != nil {
 		return nil, fmt.Errorf("line 1: %w", err)
 	}
 	var rows []T
+	var above time.Duration
 	for number := 2; ; number++ {
 		row, err := l.readRow(lines)
 		if errors.Is(err, io.EOF) {
 			return rows, nil
 		}
-		if err == nil && len(rows) > 0 && *l.elapsed(&row) < *l.elapsed(&rows[len(rows)-1]) {
+		if err == nil && *l.elapsed(&row) < above {
 			err = errors.New("time_s is before that of the line above")
 		}
 		if err != nil {
 			return rows, fmt.Errorf("line %d: %w", number, err)
 		}
-		rows = append(rows, row)
+		above = *l.elapsed(&row)
+		if keep == nil || keep(&row) {
+			rows = append(rows, row)
+		}
 	}
 }
 
@@ -55,15 +59,16 @@ func (l *layout[T]) readRow(r *bufio.Reader) (row T, err error) {
 	if err != nil {
 		return row, err
 	}
-	fields := strings.Split(line, ",")
-	if len(fields) != 1+len(l.columns) {
-		return row, fmt.Errorf("%d fields, not %d", len(fields), 1+len(l.columns))
+	if n := strings.Count(line, ","); n != len(l.columns) {
+		return row, fmt.Errorf("%d fields, not %d", n+1, 1+len(l.columns))
 	}
-	if *l.elapsed(&row), err = parseSeconds(fields[0]); err != nil {
+	field, rest, _ := strings.Cut(line, ",")
+	if *l.elapsed(&row), err = parseSeconds(field); err != nil {
 		return row, fmt.Errorf("time_s: %w", err)
 	}
-	for i, c := range l.columns {
-		if *c.value(&row), err = parseCounter(fields[i+1]); err != nil {
+	for _, c := range l.columns {
+		field, rest, _ = strings.Cut(rest, ",")
+		if *c.value(&row), err = parseCounter(field); err != nil {
 			return row, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}

@@ -62,16 +62,16 @@ func NewProcessesWriter(w io.Writer) (*RowWriter[growth.ProcessSample], error) {
 
 // ReadTimeline reads timeline.csv. The error names the line; with it comes what was read before.
 func ReadTimeline(r io.Reader) ([]growth.Row, error) {
-	rows, err := timelineLayout.readRows(r)
+	rows, err := timelineLayout.readRows(r, nil)
 	if err != nil {
 		err = fmt.Errorf("read timeline: %w", err)
 	}
 	return rows, err
 }
 
-// ReadProcesses reads processes.csv, as ReadTimeline does.
-func ReadProcesses(r io.Reader) ([]growth.ProcessSample, error) {
-	rows, err := processesLayout.readRows(r)
+// ReadProcesses reads processes.csv, as ReadTimeline does, and gives the rows that keep chooses; nil: all.
+func ReadProcesses(r io.Reader, keep func(*growth.ProcessSample) bool) ([]growth.ProcessSample, error) {
+	rows, err := processesLayout.readRows(r, keep)
 	if err != nil {
 		err = fmt.Errorf("read processes: %w", err)
 	}

@@ -158,11 +158,11 @@ func TestProcessesRoundTrip(t *testing.T) {
 	if !strings.HasPrefix(buf.String(), "time_s,pid,rss_bytes,") || !strings.Contains(buf.String(), "\n1.000,7,1,2,") {
 		t.Errorf("got\n%s", buf.String())
 	}
-	got, err := ReadProcesses(&buf)
+	got, err := ReadProcesses(&buf, nil)
 	if err != nil || !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, %v, want %+v", got, err, want)
 	}
-	_, err = ReadProcesses(strings.NewReader("time_s\n"))
+	_, err = ReadProcesses(strings.NewReader("time_s\n"), nil)
 	wantError(t, err, "read processes: line 1: header")
 }
 

@@ -120,7 +120,7 @@ func readDiffFolder(path string) (*compare.Trace, error) {
 	defer folder.Close()
 	trace, err := compare.ReadTrace(folder, path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, ofNoEnd(err, folder))
 	}
 	return trace, nil
 }

@@ -51,14 +51,18 @@ func jobTraces(t *testing.T) (leaks [2]string, mended string) {
 		flags := fastTrace(t, target.PID(), 600, 8*time.Second)
 		defer beginWith(inner, target, flags)()
 		v, err := judgeUntil(inner.Context(), inner, flags)
-		if v.mustBe(inner, class); err != nil {
+		if class != "" {
+			v.mustBe(inner, class)
+		}
+		if err != nil {
 			inner.Fatal(err)
 		}
 		return flags.output
 	}
-	for i := range leaks { // one after the other: what grows beside a process makes its verdict another
-		leaks[i] = trace(t, growth.ClassLeak, "fill=50", "leak=256")
-	}
+	// One after the other: what grows beside a process makes its verdict another. That of the second one does not matter: on a busy
+	// machine a leak may slow down.
+	leaks[0] = trace(t, growth.ClassLeak, "fill=50", "leak=256")
+	leaks[1] = trace(t, "", "fill=50", "leak=256")
 	return leaks, trace(t, growth.ClassPlateau, "fill=50")
 }
 

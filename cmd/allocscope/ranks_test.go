@@ -106,7 +106,7 @@ func readTimelineRows(t *testing.T, folder string) []growth.Row {
 
 func readProcesses(t *testing.T, folder string) []growth.ProcessSample {
 	t.Helper()
-	samples, err := export.ReadProcesses(strings.NewReader(readFile(t, folder, export.ProcessesFile)))
+	samples, err := export.ReadProcesses(strings.NewReader(readFile(t, folder, export.ProcessesFile)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

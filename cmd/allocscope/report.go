@@ -43,9 +43,9 @@ func runReport(out io.Writer, path, output string) error {
 		return err
 	}
 	defer folder.Close()
-	trace, err := readTrace(folder)
+	trace, err := report.Read(folder)
 	if err != nil {
-		return err
+		return ofNoEnd(err, folder)
 	}
 	write := func(w io.Writer) error { return report.Write(w, trace) }
 	if output == "" {
@@ -60,14 +60,14 @@ func runReport(out io.Writer, path, output string) error {
 	return err
 }
 
-// readTrace reads what a trace has written, and says what can still be done where it was killed.
-func readTrace(folder *export.Folder) (*report.Trace, error) {
-	trace, err := report.Read(folder)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("%w: the trace was killed before its end (`allocscope verdict %s` judges what there is)", err,
-			filepath.Join(folder.Path(), export.TimelineFile))
+// ofNoEnd says of an error in reading a folder what can still be done where the trace has no end. nil: there was no error.
+func ofNoEnd(err error, folder *export.Folder) error {
+	present := folder.ReadFile(export.SummaryFile, func(io.Reader) error { return nil }) == nil
+	if present || !errors.Is(err, fs.ErrNotExist) {
+		return err
 	}
-	return trace, err
+	return fmt.Errorf("%w: the trace still runs, or was killed before its end (`allocscope verdict %s` judges what there is)", err,
+		filepath.Join(folder.Path(), export.TimelineFile))
 }
 
 // reportWriter writes the report of what is in the folder by now.

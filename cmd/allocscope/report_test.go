@@ -75,7 +75,7 @@ func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
 	put(filepath.Join(damaged, export.SummaryFile), readFile(t, damaged, export.SummaryFile)[:100])
 	for path, want := range map[string]string{
 		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory", foreign: "it holds no summary.json and no timeline.csv of allocscope",
-		killed: "the trace was killed before its end", damaged: "read summary.json: it is cut short",
+		killed: "the trace still runs, or was killed before its end", damaged: "read summary.json: it is cut short",
 	} {
 		c := call(t, "report", path)
 		c.mustEnd(1)

@@ -1,8 +1,10 @@
 package compare
 
 import (
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
@@ -106,19 +108,37 @@ func TestNotesSayWhatMakesTracesHardToCompare(t *testing.T) {
 	a, b := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0), traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
 	b.Summary.Process = export.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
 	b.Summary.Residents = []export.Resident{{Process: 7, Looked: 0.12}}
-	b.Summary.Losses = []export.Loss{{Reason: "stacks cut", Count: 3}}
+	b.Summary.Losses = []export.Loss{{Reason: "stacks cut", Count: 3}, {Reason: "a\x1b", Count: 9}, {Reason: "b", Count: 1}, {Reason: "c", Count: 2}}
+	b.Summary.Sources = []export.Source{{Name: "heap", State: export.SourceOff}, {Name: "fault", State: export.SourceAttached}}
 	r, err := Traces(a, b, Options{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	notes := strings.Join(r.Notes, "\n")
-	for _, word := range []string{"other?[31m after", "after, 12 % of the pages", "lost after"} {
+	for _, word := range []string{"other?[31m after", "after, 12 % of the pages", "lost after: 9 a?, 3 stacks cut, 2 c, 1 more in summary.json", "after, source heap was not attached"} {
 		if !strings.Contains(notes, word) {
 			t.Errorf("notes do not say %q: %s", word, notes)
 		}
 	}
+	if strings.Contains(notes, "before, source") || strings.Contains(notes, "lost before") || strings.Contains(notes, "same trace") {
+		t.Errorf("notes say %s", notes)
+	}
 	if r, err = Traces(a, b, Options{Sample: "inuse_space"}); err != nil || strings.Contains(strings.Join(r.Notes, ""), "pages") {
 		t.Errorf("notes of what is alive: %q, %v", r.Notes, err)
+	}
+}
+
+func TestATraceIsComparedWithItselfOrAnotherScript(t *testing.T) {
+	a := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
+	a.Summary.Started, a.Summary.Process = time.Unix(1, 0), export.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
+	b, summary := *a, *a.Summary
+	b.Summary = &summary
+	if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, []string{"both are the same trace"}) {
+		t.Errorf("of itself: %q", notes)
+	}
+	summary.Started, summary.Process.Command = time.Unix(2, 0), "python3 b.py"
+	if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, []string{"the programs differ: python3 a.py before, python3 b.py after"}) {
+		t.Errorf("of another script: %q", notes)
 	}
 }
 

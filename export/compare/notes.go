@@ -1,9 +1,12 @@
 package compare
 
 import (
+	"cmp"
 	"fmt"
 	"math"
 	"path"
+	"slices"
+	"strings"
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/words"
@@ -15,38 +18,57 @@ const unlike = 1.2
 // traceNotes say what makes two traces hard to compare.
 func traceNotes(before, after *Trace, o Options, resident bool) []string {
 	var notes []string
+	if isSameTrace(before, after) {
+		notes = append(notes, "both are the same trace")
+	}
 	if a, b := program(before), program(after); a != b {
 		notes = append(notes, fmt.Sprintf("the programs differ: %s before, %s after", a, b))
 	}
 	if a, b := before.stepsPerMin(), after.stepsPerMin(); a > 0 && b > 0 && !o.PerStep && math.Abs(math.Log(a/b)) > math.Log(unlike) {
 		notes = append(notes, fmt.Sprintf("the paces of training differ, %s steps/min before and %s after: compare with --per step", words.Count(a), words.Count(b)))
 	}
-	for _, t := range []struct {
-		trace *Trace
-		when  string
-	}{{before, "before"}, {after, "after"}} {
-		if looked := t.trace.looked(); looked < allLooked && resident {
-			notes = append(notes, fmt.Sprintf("%s, %.0f %% of the pages were looked at, and what is resident has a large error: --sample inuse_space compares what is alive", t.when, 100*looked))
-		}
-		if lost := len(t.trace.Summary.Losses); lost > 0 {
-			notes = append(notes, fmt.Sprintf("something was lost %s: see losses in its summary.json", t.when))
-		}
+	return append(append(notes, before.notes("before", resident)...), after.notes("after", resident)...)
+}
+
+// notes of one side.
+func (t *Trace) notes(when string, resident bool) []string {
+	var notes []string
+	if !words.HeapKnown(t.Summary) {
+		notes = append(notes, fmt.Sprintf("%s, source heap was not attached: heap memory has no stacks that could be compared", when))
+	}
+	if looked := words.Looked(words.ResidentOf(t.Summary)); looked != "" && resident {
+		notes = append(notes, fmt.Sprintf("%s, %s of the pages were looked at, and what is resident has a large error: --sample inuse_space compares what is alive", when, looked))
+	}
+	if losses := t.losses(); losses != "" {
+		notes = append(notes, fmt.Sprintf("lost %s: %s", when, losses))
 	}
 	return notes
 }
 
-// allLooked is the share of pages from which on all were looked at, for people.
-const allLooked = 0.995
-
-// looked is the share of the pages of the process that was looked at, up to 1.
-func (t *Trace) looked() float64 {
-	if r := words.ResidentOf(t.Summary); r.Process != 0 {
-		return min(max(r.Looked, 0), 1)
+// losses names the most frequent ones.
+func (t *Trace) losses() string {
+	const most = 3
+	losses := slices.SortedStableFunc(slices.Values(t.Summary.Losses), func(a, b export.Loss) int { return cmp.Compare(b.Count, a.Count) })
+	var texts []string
+	for _, l := range losses[:min(most, len(losses))] {
+		texts = append(texts, fmt.Sprintf("%d %s", l.Count, export.Printable(l.Reason)))
 	}
-	return 1
+	if more := len(losses) - most; more > 0 {
+		texts = append(texts, fmt.Sprintf("%d more in summary.json", more))
+	}
+	return strings.Join(texts, ", ")
 }
 
-func program(t *Trace) string { return export.Printable(path.Base(t.Summary.Process.Executable)) }
+func isSameTrace(before, after *Trace) bool {
+	a, b := before.Summary, after.Summary
+	return !a.Started.IsZero() && a.Started.Equal(b.Started) && a.Process.PID == b.Process.PID
+}
+
+// program is what ran: an interpreter with its script. Without a name it is that of its file.
+func program(t *Trace) string {
+	p := t.Summary.Process
+	return export.Printable(cmp.Or(p.Command, path.Base(p.Executable)))
+}
 
 func profileNotes(before, after Profile) []string {
 	if intervalSaid(before) && intervalSaid(after) {

@@ -2,7 +2,6 @@ package compare
 
 import (
 	"bytes"
-	"compress/gzip"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -59,26 +58,9 @@ func TestDamagedProfilesAreErrors(t *testing.T) {
 	if err := profileOf(t, 1, heap(stack(1, "leak", "main"), 10, 100)).Write(&whole); err != nil {
 		t.Fatal(err)
 	}
-	large := new(bytes.Buffer)
-	packed := gzip.NewWriter(large)
-	for range largestProfile>>20 + 1 {
-		packed.Write(make([]byte, 1<<20))
-	}
-	packed.Close()
-	deep := profileOf(t, 1, heap(stack(1, "leak", "main"), 10, 100))
-	for len(deep.Sample[0].Location) < 4096 {
-		deep.Sample[0].Location = append(deep.Sample[0].Location, deep.Sample[0].Location...)
-	}
-	for len(deep.Sample) < mostFrames/4096+1 {
-		deep.Sample = append(deep.Sample, deep.Sample[0])
-	}
-	var many bytes.Buffer
-	if err := deep.Write(&many); err != nil {
-		t.Fatal(err)
-	}
 	for says, data := range map[string][]byte{
 		"it is empty": nil, "no profile of pprof": []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"), "unexpected EOF": whole.Bytes()[:whole.Len()/2],
-		"unpack it": whole.Bytes()[:whole.Len()-1], "more than 268435456 bytes": large.Bytes(), "more than 5000000 frames": many.Bytes(),
+		"unpack it": whole.Bytes()[:whole.Len()-1],
 	} {
 		if _, err := ParseProfile(bytes.NewReader(data)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)

@@ -7,7 +7,6 @@ import (
 	"html/template"
 	"io"
 	"math"
-	"regexp"
 	"strings"
 
 	"github.com/allocscope/allocscope/export"
@@ -54,7 +53,10 @@ func (s *Side) Details() []string {
 	if s.GrowthS > 0 {
 		parts = append(parts, words.Seconds(s.GrowthS)+" since the boundary")
 	}
-	if s.IntervalBytes > 1 {
+	switch {
+	case s.IntervalBytes == 1:
+		parts = append(parts, "every allocation")
+	case s.IntervalBytes > 1:
 		parts = append(parts, "a sample each "+words.Bytes(float64(s.IntervalBytes)))
 	}
 	if s.Verdict != "" {
@@ -145,19 +147,10 @@ func (r *Result) line(owner string, d Difference) line {
 	}
 }
 
-var sourceFrame = regexp.MustCompile(`\.pyx?:\d+\)$|\(<[^()]*>:\d+\)$`)
-
 func frameLines(stack []string) []frameLine {
 	var lines []frameLine
 	for _, text := range stack {
-		class := "native"
-		switch {
-		case strings.HasPrefix(text, "["):
-			class = "root"
-		case sourceFrame.MatchString(text):
-			class = "python"
-		}
-		lines = append(lines, frameLine{class, text})
+		lines = append(lines, frameLine{words.FrameClass(text), text})
 	}
 	return lines
 }

@@ -10,16 +10,16 @@ import (
 
 	"github.com/google/pprof/profile"
 
+	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/words"
 )
 
 // Bounds of the flame graph.
 const (
 	deepestStack  = 500 // frames, from the outermost
-	mostFunctions = 1_000_000
+	mostFunctions = 300_000
 	mostNodes     = 40_000 // the largest of them are drawn
 	smallestNode  = 1.0 / 5000
-	longestFilter = 64 << 10 // bytes of the expression for the frames that are dropped
 )
 
 const smallName = "(small)"
@@ -31,13 +31,10 @@ func flameOf(p *profile.Profile) (*flameData, error) {
 		return nil, nil
 	}
 	resident, objects := sampleType(p, "resident_space"), sampleType(p, "inuse_objects")
-	switch {
-	case resident < 0 || objects < 0:
+	if resident < 0 || objects < 0 {
 		return nil, errors.New("growth.pb.gz has no sample types resident_space and inuse_objects")
-	case len(p.DropFrames) > longestFilter || len(p.KeepFrames) > longestFilter:
-		return nil, errors.New("the expression for dropped frames in growth.pb.gz is too long")
 	}
-	if err := p.RemoveUninteresting(); err != nil {
+	if err := export.DropFrames(p); err != nil {
 		return nil, fmt.Errorf("growth.pb.gz: %w", err)
 	}
 	root := &flameTree{name: "what grew since the boundary"}
@@ -127,7 +124,7 @@ func (t *flameTree) data(shrunk shrinkage) *flameData {
 		notes = append(notes, fmt.Sprintf("%s too small to be drawn apart: see %s.", words.Plural(b.left, "function is", "functions are"), smallName))
 	}
 	if shrunk.stacks > 0 {
-		notes = append(notes, fmt.Sprintf("%s, by %s in all, and left out.", words.Plural(shrunk.stacks, "stack has shrunk", "stacks have shrunk"), words.Bytes(-shrunk.bytes)))
+		notes = append(notes, fmt.Sprintf("%s left out: %s less than at the boundary.", words.Plural(shrunk.stacks, "stack that has shrunk is", "stacks that have shrunk are"), words.Bytes(-shrunk.bytes)))
 	}
 	d.Note = strings.Join(notes, " ")
 	return d

@@ -1,19 +1,17 @@
 package report
 
 import (
-	"compress/gzip"
 	"fmt"
 	"io"
 
-	"github.com/google/pprof/profile"
-
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
 )
 
-// Bounds of what is read.
+// Bounds of what is read, in rows.
 const (
-	mostRows       = 1_000_000 // of timeline.csv: eleven days at one a second
-	largestProfile = 64 << 20  // bytes, when it is unpacked
+	mostRows   = 500_000   // of timeline.csv: five days at one a second
+	mostOfTree = 5_000_000 // of processes.csv
 )
 
 // Read reads the files of a folder. Only a summary.json that cannot be read is an error; what else is missing is named, and of a
@@ -31,6 +29,9 @@ func Read(folder *export.Folder) (*Trace, error) {
 		return nil, err
 	}
 	t.note(folder.ReadFile(export.TimelineFile, t.readRows))
+	if severalTraced(&t.Summary) {
+		t.note(t.readOwn(folder))
+	}
 	t.note(folder.ReadFile(export.GrowthFile, t.readGrowth))
 	return &t, nil
 }
@@ -52,6 +53,40 @@ func (t *Trace) readRows(r io.Reader) (err error) {
 		err = fmt.Errorf("only the first %d rows are taken", mostRows)
 	}
 	return err
+}
+
+// readOwn takes the samples of the process that the verdict is about from processes.csv: those of timeline.csv are sums where several
+// processes are traced. Where it has none they are unknown.
+func (t *Trace) readOwn(folder *export.Folder) error {
+	pid := int64(t.Summary.Process.PID)
+	var own []growth.ProcessSample
+	err := folder.ReadFile(export.ProcessesFile, func(r io.Reader) (err error) {
+		own, err = export.ReadProcesses(&firstLines{r: r, left: mostOfTree + 1}, func(p *growth.ProcessSample) bool { return p.PID == pid })
+		return err
+	})
+	for i := range t.Rows {
+		at := t.Rows[i].Elapsed
+		for len(own) > 0 && own[0].Elapsed < at {
+			own = own[1:]
+		}
+		sample := growth.UnknownSample()
+		if len(own) > 0 && own[0].Elapsed == at {
+			sample = own[0].Sample
+		}
+		sample.Elapsed = at
+		t.Rows[i].Sample = sample
+	}
+	return err
+}
+
+func severalTraced(s *export.Summary) bool {
+	traced := 0
+	for _, p := range s.Processes {
+		if p.Traced {
+			traced++
+		}
+	}
+	return traced > 1
 }
 
 // firstLines reads so many lines, and then the end of the file.
@@ -77,24 +112,7 @@ func (f *firstLines) Read(buf []byte) (int, error) {
 	return n, err
 }
 
-func (t *Trace) readGrowth(r io.Reader) error {
-	unpacked, err := gzip.NewReader(r)
-	if err != nil {
-		return err
-	}
-	data, err := io.ReadAll(io.LimitReader(unpacked, largestProfile+1))
-	switch {
-	case err != nil:
-		return err
-	case len(data) > largestProfile:
-		return fmt.Errorf("it has more than %d bytes", largestProfile)
-	}
-	p, err := profile.ParseUncompressed(data)
-	if err == nil {
-		err = p.CheckValid()
-	}
-	if err == nil {
-		t.Growth = p
-	}
+func (t *Trace) readGrowth(r io.Reader) (err error) {
+	t.Growth, err = export.ReadProfile(r)
 	return err
 }

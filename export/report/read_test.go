@@ -8,12 +8,14 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"golang.org/x/net/html"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // written are the files of a trace.
@@ -84,10 +86,10 @@ func TestWhatIsMissingOrDamagedIsNamed(t *testing.T) {
 		"cut timeline":     {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (what comes before is shown)"},
 		"damaged timeline": {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true, "line 12: 2 fields"},
 		"no profile":       {export.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
-		"cut profile":      {export.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unexpected EOF"},
+		"cut profile":      {export.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unpack it: unexpected EOF"},
 		"no gzip":          {export.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: "},
 		"no profile in it": {export.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false, "read growth.pb.gz: "},
-		"bomb":             {export.GrowthFile, packed(make([]byte, largestProfile+1)), 301, false, "it has more than 67108864 bytes"},
+		"bomb":             {export.GrowthFile, packed(make([]byte, 40<<20)), 301, false, "it has more than 33554432 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string][]byte{export.SummaryFile: whole[export.SummaryFile], export.TimelineFile: timeline, export.GrowthFile: grown}
@@ -124,7 +126,8 @@ func TestOnlyASummaryMustBeThere(t *testing.T) {
 	}{
 		"missing": {nil, "read summary.json: no such file or directory"}, "cut": {whole[:len(whole)/2], "read summary.json: it is cut short"}, "empty": {[]byte{}, "it is cut short"},
 		"of another schema": {[]byte(`{"schema": "other/1"}`), `its schema is "other/1"`}, "two": {append(whole, whole...), "something follows"},
-		"of another form": {[]byte(`{"duration_s": "long"}`), "duration_s"}, "large": {append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "more than 33554432 bytes"},
+		"of another form": {[]byte(`{"duration_s": "long"}`), "duration_s"}, "of many objects": {[]byte(`{"schema": "allocscope/1", "accumulating": [` + strings.Repeat("{}, ", 200_000) + "{}]}"), "more than 200000 objects"},
+		"large": {append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "more than 33554432 bytes"},
 	} {
 		files[export.SummaryFile] = test.content
 		if _, err := Read(folderOf(t, files)); err == nil || !strings.Contains(err.Error(), test.want) {
@@ -133,7 +136,7 @@ func TestOnlyASummaryMustBeThere(t *testing.T) {
 	}
 }
 
-func TestMoreThanAMillionRowsAreNotRead(t *testing.T) {
+func TestMoreThanHalfAMillionRowsAreNotRead(t *testing.T) {
 	r := &firstLines{r: strings.NewReader("a\nb\nc\n"), left: 2}
 	if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.left != 0 {
 		t.Errorf("%q, %v", data, err)
@@ -145,8 +148,8 @@ func TestMoreThanAMillionRowsAreNotRead(t *testing.T) {
 	}
 	line := rows.Bytes()[bytes.IndexByte(rows.Bytes(), '\n')+1:]
 	var trace Trace
-	err := trace.readRows(io.MultiReader(&rows, bytes.NewReader(bytes.Repeat(line, 1_000_100))))
-	if fmt.Sprint(err) != "only the first 1000000 rows are taken" || len(trace.Rows) != 1_000_000 {
+	err := trace.readRows(io.MultiReader(&rows, bytes.NewReader(bytes.Repeat(line, 500_100))))
+	if fmt.Sprint(err) != "only the first 500000 rows are taken" || len(trace.Rows) != 500_000 {
 		t.Errorf("%d rows, %v", len(trace.Rows), err)
 	}
 }
@@ -181,4 +184,56 @@ func FuzzRead(f *testing.F) {
 			}
 		})
 	})
+}
+
+// Where several processes are traced, timeline.csv has their sums, and the verdict is about one of them.
+func TestOfSeveralTracedProcessesTheChartShowsTheOneOfTheVerdict(t *testing.T) {
+	want := leakingTrace(t)
+	want.Summary.Processes = append(want.Summary.Processes, export.TreeProcess{PID: 50, Role: growth.RoleRank, Traced: true, LastS: 300})
+	var processes bytes.Buffer
+	w, err := export.NewProcessesWriter(&processes)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sums := slices.Clone(want.Rows)
+	for i, row := range want.Rows {
+		if i == 7 {
+			continue // at that moment it could not be read
+		}
+		other := row.Sample
+		other.RSS = 1000 * mib
+		sums[i].RSS += other.RSS
+		if err := w.Write(growth.ProcessSample{PID: 50, Sample: other}, growth.ProcessSample{PID: 42, Sample: row.Sample}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want.Rows[7].Sample = growth.UnknownSample()
+	want.Rows[7].Elapsed = sums[7].Elapsed
+	files := written(t, &Trace{Summary: want.Summary, Rows: sums, Growth: want.Growth})
+	for name, test := range map[string]struct {
+		processes []byte
+		known     int
+		missing   string
+	}{"whole": {processes.Bytes(), 300, "[]"}, "missing": {nil, 0, "read processes.csv: no such file"}, "cut": {processes.Bytes()[:processes.Len()/2], 150, "cut short"}} {
+		files[export.ProcessesFile] = test.processes
+		got, err := Read(folderOf(t, files))
+		if err != nil {
+			t.Fatal(err)
+		}
+		known := 0
+		for i, row := range got.Rows {
+			if row.RSS == growth.Unknown {
+				continue
+			}
+			if known++; row != want.Rows[i] {
+				t.Fatalf("%s: %+v, want %+v", name, row, want.Rows[i])
+			}
+		}
+		if known < test.known-5 || known > test.known+5 || !strings.Contains(fmt.Sprint(got.Missing), test.missing) || len(got.Rows) != 301 {
+			t.Errorf("%s: %d of %d rows are known, missing %q", name, known, len(got.Rows), got.Missing)
+		}
+		if page := show(t, got); page.data.Timeline == nil || (page.data.Timeline.Series[0].Key == "rss") != (known > 0) {
+			t.Errorf("%s: %v", name, page.data.Timeline)
+		}
+	}
 }

@@ -22,7 +22,7 @@ var body = template.Must(template.New("report").Parse(bodyText))
 // A Trace is what the files of a folder say. Nothing in it is trusted.
 type Trace struct {
 	Summary export.Summary
-	// Rows of timeline.csv; none: the file is missing.
+	// Rows of timeline.csv, whose samples are those of the process that the verdict is about; none: the file is missing.
 	Rows []growth.Row
 	// Growth is growth.pb.gz; nil: the file is missing. Write changes it: the frames of the allocator are dropped.
 	Growth *profile.Profile

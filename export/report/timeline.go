@@ -10,7 +10,7 @@ import (
 
 // timelineOf is the chart over time; nil where there are no two rows.
 func timelineOf(s *export.Summary, rows []growth.Row) *timelineData {
-	rows = thinned(increasing(rows))
+	rows = increasing(thinned(rows))
 	if len(rows) < 2 {
 		return nil
 	}

@@ -3,6 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
+	"strings"
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/words"
@@ -17,7 +18,7 @@ func booksOf(s *export.Summary) []bookView {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), words.Signed(own.Sum().Delta))
 		book := bookOf(s, own, title, "RSS", p)
 		if !p.HeapTraced {
-			book.Note += " Who holds heap memory cannot be told: source heap was not attached."
+			book.Note = strings.TrimSpace(book.Note + " Who holds heap memory cannot be told: source heap was not attached.")
 		}
 		books = append(books, book)
 	}

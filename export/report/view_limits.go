@@ -18,7 +18,7 @@ func limitsOf(s *export.Summary) []string {
 			limits = append(limits, fmt.Sprintf(format, values...))
 		}
 	}
-	say(s.IntervalBytes > 1, "Sizes by stack are estimates from one sample every %s: where some twenty samples or fewer are behind a number, it is an order of magnitude.",
+	say(s.IntervalBytes > 1 && words.HeapKnown(s), "Sizes by stack are estimates from one sample every %s: where some twenty samples or fewer are behind a number, it is an order of magnitude.",
 		words.Bytes(float64(s.IntervalBytes)))
 	before := endOf(s, growth.KindBefore)
 	say(before > 0, "%s of %s were resident before the attach and still are: that memory has no holder.", words.Bytes(before), pidText(s.Process.PID))
@@ -26,18 +26,22 @@ func limitsOf(s *export.Summary) []string {
 	say(swapped > 0, "%s of %s are swapped out: they are no part of RSS.", words.Bytes(swapped), pidText(s.Process.PID))
 	say(endOf(s, growth.KindDevice) > 0, "Memory of devices counts as far as it is mapped: that of a GPU is not traced.")
 	n := untraced(s)
-	say(n > 0, "%s of the tree %s not traced: what they hold is in the timeline and the tables, without stacks.", words.Plural(n, "process", "processes"), isAre(n))
-	looked := words.ResidentOf(s).Looked
-	say(looked > 0 && looked < 1, "%.0f %% of the pages were looked at; the rest is extrapolated.", 100*looked)
+	say(n > 0, "%s not traced: the timeline and the tables have %s memory, without stacks.",
+		words.Plural(n, "process of the tree is", "processes of the tree are"), itsTheir(n))
+	looked := words.Looked(words.ResidentOf(s))
+	say(looked != "", "%s of the pages were looked at; the rest is extrapolated.", looked)
 	say(s.Mappings.UnmeasuredBytes > 0, "%s of mappings were not looked at: what they hold in memory is unexplained.", words.Bytes(float64(s.Mappings.UnmeasuredBytes)))
 	say(s.Mappings.UnknownBytes > 0, "%s of mappings appeared without a system call being seen: who made them is not known.", words.Bytes(float64(s.Mappings.UnknownBytes)))
-	unsure := s.Class == growth.ClassSuspected || s.Class == growth.ClassGrowing
+	unsure := s.DurationS < longEnough && (s.Class == growth.ClassSuspected || s.Class == growth.ClassGrowing)
 	say(unsure, "Whether this growth lasts, a trace of this length cannot tell: a leak takes 10 to 30 minutes.")
 	for _, source := range s.Sources {
 		say(source.State != export.SourceAttached && sourceLimits[source.Name] != "", "Without source %s%s %s.", source.Name, pidNote(source.PID), sourceLimits[source.Name])
 	}
 	return limits
 }
+
+// longEnough is the duration in seconds of a trace that tells a leak from most other growth.
+const longEnough = 30 * 60
 
 // sourceLimits say what is not known without a source.
 var sourceLimits = map[string]string{
@@ -56,11 +60,11 @@ func pidNote(pid int) string {
 	return " in " + pidText(pid)
 }
 
-func isAre(n int) string {
+func itsTheir(n int) string {
 	if n == 1 {
-		return "is"
+		return "its"
 	}
-	return "are"
+	return "their"
 }
 
 // endOf is what the process holds of a kind at the end, in bytes.

@@ -19,7 +19,7 @@ func viewOf(s *export.Summary, timeline *timelineData, flame *flameData) *view {
 		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID), Duration: words.Seconds(s.DurationS), Ended: words.End(s.Ended),
 		Started: s.Started.Format("2 January 2006, 15:04:05 MST"), StartedISO: s.Started.Format(time.RFC3339),
 		Verdict: verdictOf(s), Facts: factsOf(s), Culprits: culpritsOf(s), Advice: adviceOf(s),
-		Books: booksOf(s), Rows: rowsOf(s), Processes: processesOf(s),
+		Books: booksOf(s), Rows: rowsOf(s), RowsNote: rowsNote(s), Processes: processesOf(s),
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s), CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommands, "\n"),
 	}
@@ -94,7 +94,7 @@ func culpritsOf(s *export.Summary) []culpritView {
 	for _, c := range s.Culprits {
 		share := words.Signed(float64(c.BytesPerMin)) + "/min"
 		if c.Share != nil {
-			share = fmt.Sprintf("%.0f %%", 100**c.Share)
+			share = fmt.Sprintf("%.0f %% of the growth", 100**c.Share)
 		}
 		culprits = append(culprits, culpritView{share, c.Owner, words.Culprit(c)})
 	}
@@ -184,9 +184,15 @@ func timelineText(s *export.Summary, t *timelineData) string {
 	if first == nil || rss.Unit != "bytes" {
 		return words.Headline(s.Verdict) + "."
 	}
-	return fmt.Sprintf("%s over %s: %s at first, %s at last, at most %s after %s. %s.", rss.Label,
-		words.Span(t.TimeS[len(t.TimeS)-1], false, math.Round), words.Bytes(float64(*first)), words.Bytes(float64(*last)),
-		words.Bytes(float64(*most)), words.Span(mostAt, false, math.Round), words.Headline(s.Verdict))
+	over := rss.Label + " over " + words.Span(t.TimeS[len(t.TimeS)-1], false, math.Round) + ": "
+	peak := words.Bytes(float64(*most))
+	if words.Bytes(float64(*first)) != peak || words.Bytes(float64(*last)) != peak {
+		peak = fmt.Sprintf("%s at first, %s at last, at most %s after %s", words.Bytes(float64(*first)), words.Bytes(float64(*last)), peak,
+			words.Span(mostAt, false, math.Round))
+	} else {
+		peak = "never more than " + peak
+	}
+	return over + peak + ". " + words.Headline(s.Verdict) + "."
 }
 
 // phaseRowsOf are phases, spikes and marks in the order of time.
@@ -209,7 +215,7 @@ func phaseRowsOf(s *export.Summary) []phaseRow {
 		}
 	}
 	for _, spike := range spikesOf(s) {
-		span(spike.FromS, spike.ToS, "spikes", "")
+		span(spike.FromS, spike.ToS, "spike", "")
 	}
 	for _, m := range s.Marks {
 		all = append(all, timed{m.AtS, phaseRow{words.Seconds(m.AtS), "", "mark: " + m.Text, ""}})

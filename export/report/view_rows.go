@@ -3,8 +3,7 @@ package report
 import (
 	"fmt"
 	"math"
-	"path"
-	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/export"
@@ -18,20 +17,24 @@ func rowsOf(s *export.Summary) []rowView {
 	for _, a := range s.Accumulating {
 		row := rowView{
 			Owner: a.Owner, Rate: words.PerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
-			Bytes: words.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: words.Count(float64(a.Objects)), ObjectsValue: a.Objects,
+			Bytes: words.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: objectsText(a), ObjectsValue: a.Objects,
 			Trend: string(a.Trend), Spark: sparkOf(s.SnapshotsS, a.HistoryBytes), Age: "-", AgeValue: -1,
 		}
 		if a.BytesPerMin != nil {
 			row.RateValue = float64(*a.BytesPerMin)
 		}
-		if a.RateLow != nil && a.RateHigh != nil {
+		switch {
+		case a.RateLow == nil || a.RateHigh == nil:
+		case *a.RateLow == *a.RateHigh:
+			row.Interval = "exact"
+		default:
 			row.Interval = words.PerMinute(a.RateLow) + " to " + words.PerMinute(a.RateHigh)
 		}
 		if a.AgeS != nil {
 			row.Age, row.AgeValue = words.Span(*a.AgeS, false, math.Round), *a.AgeS
 		}
 		for _, frame := range a.Stack {
-			row.Stack = append(row.Stack, frameView{frameClass(frame), frame})
+			row.Stack = append(row.Stack, frameView{words.FrameClass(frame), frame})
 		}
 		if a.Kind != growth.KindHeap {
 			row.Kind = string(a.Kind)
@@ -43,18 +46,28 @@ func rowsOf(s *export.Summary) []rowView {
 	return rows
 }
 
-var sourceFrame = regexp.MustCompile(`^.* \((.*):\d+\)$`) // as export.StackText writes a frame whose line is known
+// objectsText counts objects; what has none, such as memory by pages, is not counted.
+func objectsText(a export.Accumulation) string {
+	if a.Objects == 0 {
+		return "-"
+	}
+	return words.Count(float64(a.Objects))
+}
 
-// frameClass is "root" of what stands for memory without a holder, or for a stack that is cut; "python" or "native" of functions.
-func frameClass(frame string) string {
-	if strings.HasPrefix(frame, "[") && strings.HasSuffix(frame, "]") {
-		return "root"
+// rowsNote says what the rows are, or why there are none.
+func rowsNote(s *export.Summary) string {
+	switch {
+	case len(s.Accumulating) == 0 && !words.HeapKnown(s):
+		return "Nothing that was traced accumulated since the boundary. Source heap was not attached: who holds heap memory is not known."
+	case len(s.Accumulating) == 0:
+		return "Nothing that was traced accumulated since the boundary."
 	}
-	m := sourceFrame.FindStringSubmatch(frame)
-	if m != nil && (path.Ext(m[1]) == ".py" || strings.HasPrefix(m[1], "<")) {
-		return "python"
+	note := "Counted is what a stack holds at the end beyond what it held at the boundary. A share is of all that grew, by stacks."
+	unproven := func(a export.Accumulation) bool { return a.RateLow != nil && *a.RateLow <= 0 }
+	if !slices.ContainsFunc(s.Accumulating, func(a export.Accumulation) bool { return !unproven(a) }) {
+		note += " None of it is proven: all intervals hold 0."
 	}
-	return "native"
+	return note
 }
 
 // sparkPoints are as many as can be told apart.

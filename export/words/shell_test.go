@@ -18,8 +18,13 @@ func TestAQuotedPathIsOneWordForTheShell(t *testing.T) {
 }
 
 func TestAPlainPathIsNotQuoted(t *testing.T) {
-	if path := "/home/me/allocscope-42_x+y/growth.pb.gz"; ShellQuote(path) != path {
-		t.Errorf("quoted as %s", ShellQuote(path))
+	for _, word := range []string{"/home/me/allocscope-42_x+y/growth.pb.gz", "mapping,fault", "--pid=5", "127.0.0.1:80", "a@b"} {
+		if ShellQuote(word) != word {
+			t.Errorf("quoted as %s", ShellQuote(word))
+		}
+	}
+	if got := ShellQuote("A=b"); got != "'A=b'" {
+		t.Errorf("an assignment is quoted as %s", got)
 	}
 }
 

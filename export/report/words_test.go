@@ -1,0 +1,66 @@
+package report
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestTheTableSaysWhatItsRowsAreOrWhyThereAreNone(t *testing.T) {
+	row := func(low int64) export.Accumulation { return export.Accumulation{RateLow: &low} }
+	off := []export.Source{{Name: "heap", State: export.SourceOff}, {Name: "fault", State: export.SourceAttached}}
+	for want, s := range map[string]export.Summary{
+		"since the boundary.":           {},
+		"Source heap was not attached:": {Sources: off},
+		"A share is of all that grew":   {Accumulating: []export.Accumulation{row(1), row(-1)}, Sources: off},
+		"None of it is proven":          {Accumulating: []export.Accumulation{row(0), row(-1)}},
+		"by stacks.":                    {Accumulating: []export.Accumulation{{}}},
+	} {
+		note := rowsNote(&s)
+		if !strings.Contains(note, want) || strings.Contains(note, "proven") != strings.Contains(want, "proven") || strings.Contains(note, "attached") != strings.Contains(want, "attached") {
+			t.Errorf("%q, want %q", note, want)
+		}
+	}
+}
+
+func TestWhatIsNotSampledIsExactAndHasNoObjects(t *testing.T) {
+	s := leakingSummary()
+	a := &s.Accumulating[0]
+	a.RateHigh, a.Objects = a.RateLow, 0
+	if row := rowsOf(&s)[0]; row.Interval != "exact" || row.Objects != "-" {
+		t.Errorf("%s, %s objects", row.Interval, row.Objects)
+	}
+}
+
+func TestALineThatIsFlatIsNotToldThrice(t *testing.T) {
+	s, flat := leakingSummary(), rows(60)
+	for i := range flat {
+		flat[i].RSS = 112*mib + int64(i%2)
+	}
+	if got := timelineText(&s, timelineOf(&s, flat)); !strings.HasPrefix(got, "RSS over 60 s: never more than 112 MiB. LEAK") {
+		t.Error(got)
+	}
+}
+
+// Each limit is said of the traces alone that it is true of.
+func TestLimitsAreTrueOfTheTrace(t *testing.T) {
+	for says, edit := range map[string]func(*export.Summary){
+		"from one sample every":        func(s *export.Summary) { s.Sources[0].State = export.SourceOff },
+		"of the pages were looked at":  func(s *export.Summary) { s.Residents[0].Looked = 0.9999 },
+		"a trace of this length":       func(s *export.Summary) { s.DurationS = 4 * 3600 },
+		"their memory, without stacks": func(s *export.Summary) { s.Groups = nil },
+	} {
+		s := leakingSummary()
+		s.Class = growth.ClassSuspected
+		isSaid := func() bool {
+			return slices.ContainsFunc(limitsOf(&s), func(limit string) bool { return strings.Contains(limit, says) })
+		}
+		before := isSaid()
+		if edit(&s); !before || isSaid() {
+			t.Errorf("%q: %v, then %v", says, before, isSaid())
+		}
+	}
+}

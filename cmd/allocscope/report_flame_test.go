@@ -61,7 +61,8 @@ type cumulated struct {
 	value    float64
 }
 
-// grown is growth.pb.gz without the stacks of which a sample type shrank: the flame graph cannot show them, and says so.
+// grown is growth.pb.gz without the stacks of which a sample type shrank: the flame graph cannot show them, and says so. Stacks that
+// differ in addresses alone are one.
 func grown(t *testing.T, folder, sampleType string) (p *profile.Profile, total float64) {
 	t.Helper()
 	p = readProfile(t, folder, export.GrowthFile)
@@ -76,11 +77,26 @@ func grown(t *testing.T, folder, sampleType string) (p *profile.Profile, total f
 		t.Fatal(err)
 	}
 	index := slices.IndexFunc(p.SampleType, func(s *profile.ValueType) bool { return s.Type == sampleType })
-	p.Sample = slices.DeleteFunc(p.Sample, func(s *profile.Sample) bool { return s.Value[index] < 0 })
+	sums := make(map[string]int64)
+	for _, s := range p.Sample {
+		sums[stackOf(s)] += s.Value[index]
+	}
+	p.Sample = slices.DeleteFunc(p.Sample, func(s *profile.Sample) bool { return sums[stackOf(s)] < 0 })
 	for _, s := range p.Sample {
 		total += float64(s.Value[index])
 	}
 	return p, total
+}
+
+// stackOf is the functions and lines of a sample.
+func stackOf(s *profile.Sample) string {
+	text := strings.Join(s.Label["pid"], ",")
+	for _, l := range s.Location {
+		for _, line := range l.Line {
+			text += fmt.Sprintf("\n%s %s:%d", line.Function.Name, line.Function.Filename, line.Line)
+		}
+	}
+	return text
 }
 
 // topByPprof asks pprof for the functions with most of a sample type, and gives the sum of all.

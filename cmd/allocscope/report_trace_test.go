@@ -2,8 +2,12 @@ package main
 
 import (
 	"bytes"
+	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/page/pagetest"
@@ -59,23 +63,36 @@ func traceForReport(t *testing.T) string {
 	l := startLoader(t, 0)
 	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
 	rows := func() int { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") - 1 }
-	trainUntil := func(wanted int) {
-		for rows() < wanted {
+	train := func(more int) {
+		for wanted := rows() + more; rows() < wanted; {
 			l.train(10)
 		}
 	}
 	mark := func(text string) { call(t, "mark", "--pid", itoa(l.PID()), text).mustEnd(0) }
-	trainUntil(8)
+	for !hasFunction(t, folder, "Album.keep") { // stacks are cut while the unwind tables are made
+		train(1)
+	}
+	train(6)
 	mark("epoch 1")
 	resting := rows()
 	c.await("it has rested", func() bool { return rows() >= resting+5 })
 	mark("validation")
-	trainUntil(20)
+	train(8)
 	c.interrupt()
 	if len(readSummary(t, folder).Accumulating) < 2 {
 		t.Fatal("fewer than two stacks accumulate: the test is wrong")
 	}
 	return folder
+}
+
+// hasFunction tells whether the newest snapshot names a function.
+func hasFunction(t *testing.T, folder, name string) bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "snapshots", "*.pb.gz"))
+	if err != nil || len(files) == 0 {
+		return false
+	}
+	return slices.ContainsFunc(parseProfile(t, slices.Max(files)).Function, func(f *profile.Function) bool { return f.Name == name })
 }
 
 func checkOpening(t *testing.T, report readable) {

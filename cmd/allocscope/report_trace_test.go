@@ -49,6 +49,7 @@ func TestTheReportOfARealTrace(t *testing.T) {
 		{"has rows that sort", checkSorting},
 		{"is printed with its charts and tables", checkPrint},
 		{"is readable without scripts", checkNoScript},
+		{"is served by view", checkServed},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -177,4 +178,32 @@ func checkNoScript(t *testing.T, report readable) {
 	if eval[bool](r, "document.querySelector('#timeline-chart').checkVisibility() && document.querySelector('#timeline-chart').getBoundingClientRect().height > 100") {
 		t.Error("there is the empty place of a chart")
 	}
+}
+
+// checkServed looks at the report, the page that leads to it, and one of pprof's, as view serves them: its policies are stricter.
+func checkServed(t *testing.T, report readable) {
+	_, url := viewing(t, allocscope(t, "view", report.folder))
+	index := openPage(t, report.browser, url, pagetest.View{})
+	hrefs := eval[[]string](index, "[...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
+	for _, want := range []string{"report", "growth/flamegraph", "warmup/flamegraph", "plateau/flamegraph", "diff/flamegraph"} {
+		if !slices.ContainsFunc(hrefs, func(href string) bool { return strings.TrimLeft(href, "./") == want }) {
+			t.Errorf("the index leads to %q, not to %s", hrefs, want)
+		}
+	}
+	violations, err := index.Violations(axeScript(t))
+	index.must(err)
+	for _, v := range violations {
+		t.Error(v)
+	}
+	index.mustBeSound()
+	served := openPage(t, report.browser, url+"report", pagetest.View{})
+	served.must(served.Await("document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
+	served.must(served.Click(searchField))
+	served.must(served.Press("Album.keep"))
+	if !slices.ContainsFunc(served.frames(), func(f frame) bool { return f.Lit }) {
+		t.Error("nothing is found in the flame graph")
+	}
+	served.mustBeSound()
+	pprof := openPage(t, report.browser, url+"growth/flamegraph", pagetest.View{})
+	pprof.must(pprof.Await("document.body.textContent.includes('Album.keep')"))
 }

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/chromedp/cdproto/cdp"
 	"github.com/chromedp/cdproto/emulation"
@@ -79,18 +80,21 @@ type Page struct {
 const watch = `addEventListener("securitypolicyviolation", e =>
 	console.error("policy violated: " + e.violatedDirective + " by " + e.blockedURI + " " + e.sample))`
 
-// Open opens a file and waits until it has loaded, with its scripts run.
-func (b *Browser) Open(path string, view View) (*Page, error) {
-	path, err := filepath.Abs(path)
-	if err != nil {
-		return nil, err
+// Open opens a file, or the address of a server ("http://127.0.0.1:80/"), and waits until it has loaded, with its scripts run.
+func (b *Browser) Open(address string, view View) (*Page, error) {
+	if !strings.HasPrefix(address, "http://") {
+		path, err := filepath.Abs(address)
+		if err != nil {
+			return nil, err
+		}
+		address = "file://" + path
 	}
 	window, err := b.window()
 	if err != nil {
 		return nil, fmt.Errorf("open a window: %w", err)
 	}
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithTargetID(window))
-	p := &Page{ctx, cancel, &faults{page: "file://" + path}, view.NoScript}
+	p := &Page{ctx, cancel, &faults{page: address}, view.NoScript}
 	if err := chromedp.Run(ctx); err != nil { // without a guard, the end of which would be that of the window
 		p.Close()
 		return nil, fmt.Errorf("open a window: %w", err)
@@ -100,7 +104,7 @@ func (b *Browser) Open(path string, view View) (*Page, error) {
 		_, err := page.AddScriptToEvaluateOnNewDocument(watch).Do(ctx)
 		return err
 	}), chromedp.Navigate(p.faults.page))
-	if err := within(ctx, "open "+path, actions...); err != nil {
+	if err := within(ctx, "open "+address, actions...); err != nil {
 		p.Close()
 		return nil, err
 	}

@@ -128,6 +128,6 @@ function countAxis(narrow: boolean): uPlot.Axis {
 		space: 40,
 		incrs: wholes,
 		grid: { show: false },
-		values: (_, splits) => splits.map(count),
+		values: (u, splits) => (u.series.some((s) => s.scale === "n" && s.show) ? splits.map(count) : splits.map(() => "")),
 	};
 }

@@ -124,6 +124,7 @@ func Frame(frame string) string {
 	return name
 }
 
+// End is why a trace ended, by one of the constants export.Ended….
 func End(ended string) string {
 	switch ended {
 	case export.EndedDuration:
@@ -134,4 +135,5 @@ func End(ended string) string {
 	return ended
 }
 
+// Seconds is a length of time with tenths: "12.3 s".
 func Seconds(seconds float64) string { return fmt.Sprintf("%.1f s", seconds) }

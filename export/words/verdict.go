@@ -68,6 +68,8 @@ func boundLine(v export.Verdict) string {
 	return fmt.Sprintf("if there is a leak, it is below %s (95 %%)", RoundedUp(*bound/mebi)+rateUnit(v))
 }
 
+// LimitLine is when the limit is met, limit being what happens then: "memory is full in 46 min if this pace holds". Empty: no limit is
+// known, or nothing grows.
 func LimitLine(v export.Verdict, limit string) string {
 	to := either(v.SecondsToLimit, v.StepsToLimit)
 	low, high := either(v.SecondsToLimitLow, v.StepsToLimitLow), either(v.SecondsToLimitHigh, v.StepsToLimitHigh)

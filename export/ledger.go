@@ -120,9 +120,6 @@ func restName(kind growth.Kind) string {
 	return "other stacks"
 }
 
-// longestName bounds names, in bytes: what the target is called is its own choice.
-const longestName = 300
-
 // ledgerName is what holds the memory of a row, in printable characters.
 func ledgerName(s *growth.Stack, kind growth.Kind) string {
 	name := rootText(s.Root)
@@ -132,7 +129,7 @@ func ledgerName(s *growth.Stack, kind growth.Kind) string {
 	case len(s.Frames) > 0:
 		name += ": " + placeText(s)
 	}
-	return shown(cmp.Or(name, string(kind)))
+	return Printable(cmp.Or(name, string(kind)))
 }
 
 // rootText is a root without brackets and without the kind before it: "[heap: free but resident]" is "free but resident", and
@@ -173,18 +170,4 @@ func shortFrameText(f growth.Frame) string {
 		return f.Function + " (" + path.Base(f.Module.Path) + ")"
 	}
 	return f.Function
-}
-
-// shown is printable text of bounded length.
-func shown(name string) string {
-	name = strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(name, "?"))
-	if len(name) <= longestName {
-		return name
-	}
-	return strings.ToValidUTF8(name[:longestName], "") + "…"
 }

@@ -88,8 +88,8 @@ func TestAProfileThatUnpacksWithoutEndIsNotUnpacked(t *testing.T) {
 		t.Fatal(err)
 	}
 	path, folder := trace(t)
-	replace(t, filepath.Join(path, export.GrowthFile), written(strings.Repeat(piece.String(), largestProfile>>20+1)))
-	if _, err := readProfile(folder, export.GrowthFile); err == nil || !strings.Contains(err.Error(), "unpacks to more than") {
+	replace(t, filepath.Join(path, export.GrowthFile), written(strings.Repeat(piece.String(), 129)))
+	if _, err := readProfile(folder, export.GrowthFile); err == nil || !strings.Contains(err.Error(), "it has more than 33554432 bytes") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -32,7 +32,8 @@ type KernelAllocation struct {
 type KernelAllocationKind uint32
 
 const (
-	KernelAllocationKindKIND_HEAP KernelAllocationKind = 0
+	KernelAllocationKindKIND_HEAP   KernelAllocationKind = 0
+	KernelAllocationKindKIND_TENSOR KernelAllocationKind = 1
 )
 
 type KernelCallForm uint32
@@ -83,17 +84,22 @@ const (
 	KernelCounterCOUNT_FAILED          KernelCounter = 4
 	KernelCounterCOUNT_MAPPING_CALLS   KernelCounter = 5
 	KernelCounterCOUNT_FAULTS          KernelCounter = 6
-	KernelCounterDROP_LIVE_FULL        KernelCounter = 7
-	KernelCounterDROP_FAULTS_FULL      KernelCounter = 8
-	KernelCounterDROP_STACKS_FULL      KernelCounter = 9
-	KernelCounterDROP_TALLY_FULL       KernelCounter = 10
-	KernelCounterDROP_NOTICES          KernelCounter = 11
-	KernelCounterDROP_THREAD_STATE     KernelCounter = 12
-	KernelCounterDROP_NO_MEMORY        KernelCounter = 13
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 14
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 15
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 16
-	KernelCounterCOUNTERS              KernelCounter = 17
+	KernelCounterCOUNT_ENTRIES         KernelCounter = 7
+	KernelCounterCOUNT_STEPPED         KernelCounter = 8
+	KernelCounterCOUNT_TENSOR_ENTRIES  KernelCounter = 9
+	KernelCounterCOUNT_RETURNS         KernelCounter = 10
+	KernelCounterCOUNT_WALK_NS         KernelCounter = 11
+	KernelCounterDROP_LIVE_FULL        KernelCounter = 12
+	KernelCounterDROP_FAULTS_FULL      KernelCounter = 13
+	KernelCounterDROP_STACKS_FULL      KernelCounter = 14
+	KernelCounterDROP_TALLY_FULL       KernelCounter = 15
+	KernelCounterDROP_NOTICES          KernelCounter = 16
+	KernelCounterDROP_THREAD_STATE     KernelCounter = 17
+	KernelCounterDROP_NO_MEMORY        KernelCounter = 18
+	KernelCounterDROP_OUT_POINTER      KernelCounter = 19
+	KernelCounterDROP_MISSED_RETURN    KernelCounter = 20
+	KernelCounterDROP_MISSED_FREE      KernelCounter = 21
+	KernelCounterCOUNTERS              KernelCounter = 22
 )
 
 type KernelFault struct {
@@ -172,7 +178,16 @@ const (
 	KernelNoticeKindNOTICE_MADVISE  KernelNoticeKind = 6
 	KernelNoticeKindNOTICE_EXEC     KernelNoticeKind = 7
 	KernelNoticeKindNOTICE_UNMAPPED KernelNoticeKind = 8
-	KernelNoticeKindNOTICE_WANTED   KernelNoticeKind = 9
+	KernelNoticeKindNOTICE_STEP     KernelNoticeKind = 9
+	KernelNoticeKindNOTICE_WANTED   KernelNoticeKind = 10
+)
+
+type KernelProbeCookie uint32
+
+const (
+	KernelProbeCookieCOOKIE_FORM    KernelProbeCookie = 255
+	KernelProbeCookieCOOKIE_STEPPED KernelProbeCookie = 256
+	KernelProbeCookieCOOKIE_TENSOR  KernelProbeCookie = 512
 )
 
 type KernelPython struct {
@@ -315,40 +330,43 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	KernelMapAsked         = "asked"
-	KernelMapCodes         = "codes"
-	KernelMapCounters      = "counters"
-	KernelMapFaults        = "faults"
-	KernelMapFoundCodes    = "found_codes"
-	KernelMapFoundRules    = "found_rules"
-	KernelMapLive          = "live"
-	KernelMapMappings      = "mappings"
-	KernelMapNoPrograms    = "no_programs"
-	KernelMapNotices       = "notices"
-	KernelMapPythonErrors  = "python_errors"
-	KernelMapPythons       = "pythons"
-	KernelMapSeen          = "seen"
-	KernelMapStackEnds     = "stack_ends"
-	KernelMapSteps         = "steps"
-	KernelMapTallies       = "tallies"
-	KernelMapTargets       = "targets"
-	KernelMapThreads       = "threads"
-	KernelMapUnwindTables  = "unwind_tables"
-	KernelMapWalks         = "walks"
-	KernelProgEnterMapping = "enter_mapping"
-	KernelProgExitMapping  = "exit_mapping"
-	KernelProgHeapOnEntry  = "heap_on_entry"
-	KernelProgHeapOnReturn = "heap_on_return"
-	KernelProgHeapSession  = "heap_session"
-	KernelProgOnExec       = "on_exec"
-	KernelProgOnFault      = "on_fault"
-	KernelProgOnStep       = "on_step"
-	KernelVarEmitted       = "emitted"
-	KernelVarInterval      = "interval"
-	KernelVarNever         = "never"
-	KernelVarPageSize      = "page_size"
-	KernelVarPidnsDevice   = "pidns_device"
-	KernelVarPidnsInode    = "pidns_inode"
+	KernelMapAsked          = "asked"
+	KernelMapCodes          = "codes"
+	KernelMapCounters       = "counters"
+	KernelMapFaults         = "faults"
+	KernelMapFoundCodes     = "found_codes"
+	KernelMapFoundRules     = "found_rules"
+	KernelMapLive           = "live"
+	KernelMapMappings       = "mappings"
+	KernelMapNoPrograms     = "no_programs"
+	KernelMapNotices        = "notices"
+	KernelMapPythonErrors   = "python_errors"
+	KernelMapPythons        = "pythons"
+	KernelMapSeen           = "seen"
+	KernelMapStackEnds      = "stack_ends"
+	KernelMapSteps          = "steps"
+	KernelMapTallies        = "tallies"
+	KernelMapTargets        = "targets"
+	KernelMapTensors        = "tensors"
+	KernelMapThreads        = "threads"
+	KernelMapUnwindTables   = "unwind_tables"
+	KernelMapWalks          = "walks"
+	KernelProgEnterMapping  = "enter_mapping"
+	KernelProgExitMapping   = "exit_mapping"
+	KernelProgHeapOnEntry   = "heap_on_entry"
+	KernelProgHeapOnReturn  = "heap_on_return"
+	KernelProgHeapSession   = "heap_session"
+	KernelProgOnExec        = "on_exec"
+	KernelProgOnFault       = "on_fault"
+	KernelProgOnStep        = "on_step"
+	KernelVarEmitted        = "emitted"
+	KernelVarEpoch          = "epoch"
+	KernelVarInterval       = "interval"
+	KernelVarNever          = "never"
+	KernelVarPageSize       = "page_size"
+	KernelVarPidnsDevice    = "pidns_device"
+	KernelVarPidnsInode     = "pidns_inode"
+	KernelVarTensorInterval = "tensor_interval"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -424,6 +442,7 @@ type KernelMapSpecs struct {
 	Steps        *ebpf.MapSpec `ebpf:"steps"`
 	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
+	Tensors      *ebpf.MapSpec `ebpf:"tensors"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
 	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
 	Walks        *ebpf.MapSpec `ebpf:"walks"`
@@ -433,12 +452,14 @@ type KernelMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelVariableSpecs struct {
-	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
-	Interval    *ebpf.VariableSpec `ebpf:"interval"`
-	Never       *ebpf.VariableSpec `ebpf:"never"`
-	PageSize    *ebpf.VariableSpec `ebpf:"page_size"`
-	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
-	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
+	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
+	Interval       *ebpf.VariableSpec `ebpf:"interval"`
+	Never          *ebpf.VariableSpec `ebpf:"never"`
+	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
+	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
+	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
 
 // KernelObjects contains all objects after they have been loaded into the kernel.
@@ -478,6 +499,7 @@ type KernelMaps struct {
 	Steps        *ebpf.Map `ebpf:"steps"`
 	Tallies      *ebpf.Map `ebpf:"tallies"`
 	Targets      *ebpf.Map `ebpf:"targets"`
+	Tensors      *ebpf.Map `ebpf:"tensors"`
 	Threads      *ebpf.Map `ebpf:"threads"`
 	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
 	Walks        *ebpf.Map `ebpf:"walks"`
@@ -502,6 +524,7 @@ func (m *KernelMaps) Close() error {
 		m.Steps,
 		m.Tallies,
 		m.Targets,
+		m.Tensors,
 		m.Threads,
 		m.UnwindTables,
 		m.Walks,
@@ -512,12 +535,14 @@ func (m *KernelMaps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelVariables struct {
-	Emitted     *ebpf.Variable `ebpf:"emitted"`
-	Interval    *ebpf.Variable `ebpf:"interval"`
-	Never       *ebpf.Variable `ebpf:"never"`
-	PageSize    *ebpf.Variable `ebpf:"page_size"`
-	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
-	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`
+	Emitted        *ebpf.Variable `ebpf:"emitted"`
+	Epoch          *ebpf.Variable `ebpf:"epoch"`
+	Interval       *ebpf.Variable `ebpf:"interval"`
+	Never          *ebpf.Variable `ebpf:"never"`
+	PageSize       *ebpf.Variable `ebpf:"page_size"`
+	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
+	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 }
 
 // KernelPrograms contains all programs after they have been loaded into the kernel.

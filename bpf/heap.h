@@ -1,6 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Source `heap`: malloc and its relatives. The decision to sample and the stack are taken at entry, the address at
- * return; free() needs its entry alone. */
+/* Source `heap`: malloc and its relatives, and source `tensor`: what torch allocates for tensors, by malloc's. The
+ * decision to sample and the stack are taken at entry, the address at return; free() needs its entry alone. Of a tensor
+ * what malloc does for it is a call that the allocator makes itself. */
 #pragma once
 
 #include "live.h"
@@ -62,6 +63,14 @@ static __always_inline void read_arguments(struct call *call, struct pt_regs *re
 	}
 }
 
+static __always_inline int tensor_free(struct pt_regs *regs, __u32 tgid)
+{
+	struct address key = make_address(tgid, REGS_ARG1(regs));
+
+	live_remove(&tensors, &key, NULL);
+	return SKIP_RETURN;
+}
+
 static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid)
 {
 	struct address key = make_address(tgid, REGS_ARG1(regs));
@@ -69,7 +78,7 @@ static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid)
 	if (!key.address)
 		return SKIP_RETURN;
 	count(COUNT_FREES);
-	if (!live_remove(&key, NULL))
+	if (!live_remove(&live, &key, NULL))
 		count(COUNT_FREES_UNTRACKED);
 	return SKIP_RETURN;
 }
@@ -79,34 +88,46 @@ static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid)
 static __always_inline void set_old_aside(struct call *call, __u32 tgid, __u64 pointer)
 {
 	call->old_address = make_address(tgid, pointer);
-	call->had_old = pointer && live_remove(&call->old_address, &call->old);
+	call->had_old = pointer && live_remove(&live, &call->old_address, &call->old);
 }
 
-static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum call_form form)
+/* Whether what has been called needs no return probe, though it is the allocator's: malloc calls nothing that is
+ * probed, and nobody looks at what alloc_cpu calls while source heap is closed. */
+static __always_inline bool calls_nothing(const struct call *call)
+{
+	return call->cookie & COOKIE_TENSOR ? !interval : call->form == CALL_MALLOC;
+}
+
+static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie, __u32 mean)
 {
 	struct thread *thread = current_thread();
+	struct sampler *sampler;
 	__u64 old_pointer = 0;
-	__u32 mean = interval;
+	bool is_tensor = cookie & COOKIE_TENSOR;
+	enum call_form form = cookie & COOKIE_FORM;
 	struct call *call;
 
 	if (!thread)
 		return SKIP_RETURN;
 	call = &thread->call;
-	if (call->sp) {
+	if (call->sp && call->epoch == epoch) {
 		if (is_nested(call, REGS_SP(regs), form))
 			return SKIP_RETURN;
 		count(DROP_MISSED_RETURN);
-		call->sp = 0;
 	}
+	call->sp = 0;
 	count(COUNT_ALLOCATIONS);
 	call->form = form;
+	call->cookie = cookie;
+	call->epoch = epoch;
 	call->interval = 0;
 	call->had_old = 0;
 	read_arguments(call, regs, &old_pointer);
-	if (call->size != ~0ULL && take_sample(&thread->sampler, mean, call->size)) {
+	sampler = is_tensor ? &thread->tensor_sampler : &thread->sampler;
+	if (call->size != ~0ULL && take_sample(sampler, mean, call->size)) {
 		call->interval = mean;
 		call->stack = capture_stack(regs, tgid);
-	} else if (form == CALL_MALLOC) {
+	} else if (calls_nothing(call)) {
 		thread->malloc_sp = REGS_SP(regs);
 		thread->malloc_return = return_address(regs);
 		return SKIP_RETURN;
@@ -119,14 +140,24 @@ static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum 
 
 static __always_inline int heap_entry(struct pt_regs *regs)
 {
-	enum call_form form = bpf_get_attach_cookie(regs);
+	enum probe_cookie cookie = bpf_get_attach_cookie(regs);
+	enum call_form form = cookie & COOKIE_FORM;
+	bool is_tensor = cookie & COOKIE_TENSOR;
+	__u32 mean = is_tensor ? tensor_interval : interval;
 	__u32 tgid = current_tgid();
 
 	if (!is_traced(tgid))
 		return SKIP_RETURN;
+	count(COUNT_ENTRIES);
+	if (cookie & COOKIE_STEPPED)
+		count(COUNT_STEPPED);
+	if (is_tensor)
+		count(COUNT_TENSOR_ENTRIES);
+	if (!mean)
+		return SKIP_RETURN;
 	if (form == CALL_FREE)
-		return heap_free(regs, tgid);
-	return heap_allocate(regs, tgid, form);
+		return is_tensor ? tensor_free(regs, tgid) : heap_free(regs, tgid);
+	return heap_allocate(regs, tgid, cookie, mean);
 }
 
 /* Address that the call which returns has allocated; 0: it failed. */
@@ -153,11 +184,14 @@ static __always_inline void keep_allocation(const struct call *call, __u32 tgid,
 		.born = bpf_ktime_get_ns(),
 		.stack = call->stack,
 		.interval = call->interval,
-		.kind = KIND_HEAP,
+		.kind = call->cookie & COOKIE_TENSOR ? KIND_TENSOR : KIND_HEAP,
 	};
 
 	count(COUNT_SAMPLES);
-	live_add(&key, &allocation);
+	if (allocation.kind == KIND_TENSOR)
+		live_add(&tensors, &key, &allocation);
+	else
+		live_add(&live, &key, &allocation);
 	tally_add(tgid, &allocation);
 }
 
@@ -170,13 +204,14 @@ static __always_inline int heap_return(struct pt_regs *regs)
 
 	if (!thread || !is_traced(tgid))
 		return 0;
+	count(COUNT_RETURNS);
 	call = &thread->call;
-	if (!call->sp || REGS_SP(regs) - RETURN_SLOT != call->sp)
+	if (!call->sp || call->epoch != epoch || REGS_SP(regs) - RETURN_SLOT != call->sp)
 		return 0;
 	call->sp = 0;
 	address = allocated_address(call, regs);
 	if (!address && call->had_old && call->size)
-		live_add(&call->old_address, &call->old);
+		live_add(&live, &call->old_address, &call->old);
 	if (!call->interval)
 		return 0;
 	if (address)

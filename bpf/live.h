@@ -11,29 +11,29 @@ static __always_inline struct address make_address(__u32 tgid, __u64 address)
 	return key;
 }
 
-/* Adds an allocation. An address that is still there was freed unseen. */
-static __always_inline void live_add(struct address *key, struct allocation *allocation)
+/* Adds an allocation to `live` or `tensors`. An address that is still there was freed unseen. */
+static __always_inline void live_add(void *map, struct address *key, struct allocation *allocation)
 {
-	long err = bpf_map_update_elem(&live, key, allocation, BPF_NOEXIST);
+	long err = bpf_map_update_elem(map, key, allocation, BPF_NOEXIST);
 
 	if (err == -EEXIST) {
 		count(DROP_MISSED_FREE);
-		err = bpf_map_update_elem(&live, key, allocation, BPF_ANY);
+		err = bpf_map_update_elem(map, key, allocation, BPF_ANY);
 	}
 	if (err)
 		count(DROP_LIVE_FULL);
 }
 
 /* Removes the allocation at key, and leaves it in `removed` where that is given. */
-static __always_inline bool live_remove(struct address *key, struct allocation *removed)
+static __always_inline bool live_remove(void *map, struct address *key, struct allocation *removed)
 {
-	struct allocation *found = bpf_map_lookup_elem(&live, key);
+	struct allocation *found = bpf_map_lookup_elem(map, key);
 
 	if (!found)
 		return false;
 	if (removed)
 		*removed = *found;
-	return bpf_map_delete_elem(&live, key) == 0;
+	return bpf_map_delete_elem(map, key) == 0;
 }
 
 /* 4 log2(size), rounded down: two bits below the highest one. */

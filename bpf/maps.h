@@ -16,15 +16,23 @@
 #define E2BIG 7
 #define EEXIST 17
 
-/* Sizes of live, seen and tallies are set before loading. live and seen have their memory from the start: what it
- * cannot take is lost, and the kernel's memory for an entry at a time runs out now and then long before all memory
- * does. */
+/* Sizes of live, tensors, seen and tallies are set before loading. The first three have their memory from the start:
+ * what it cannot take is lost, and the kernel's memory for an entry at a time runs out now and then long before all
+ * memory does. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1);
 	__type(key, struct address);
 	__type(value, struct allocation);
 } live SEC(".maps");
+
+/* The same of source `tensor`. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 1);
+	__type(key, struct address);
+	__type(value, struct allocation);
+} tensors SEC(".maps");
 
 /* IDs of stacks that have been announced. */
 struct {
@@ -69,13 +77,15 @@ struct call {
 	__u64 stack;
 	__u32 interval; /* 0: not sampled */
 	enum call_form form;
+	enum probe_cookie cookie;
+	__u32 epoch; /* in which it began */
 	bool had_old;
 	struct address old_address; /* realloc: what the old pointer held, where it was in the live map */
 	struct allocation old;
 };
 
 struct thread {
-	struct sampler sampler;
+	struct sampler sampler, tensor_sampler;
 	struct call call;
 	__u64 malloc_sp; /* stack pointer and return address of the last malloc that is not followed to its end */
 	__u64 malloc_return;
@@ -90,8 +100,12 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
-/* Mean bytes between samples; 1: every allocation. Can change while tracing. */
-volatile __u32 interval = 1;
+/* Mean bytes between samples of sources heap and tensor; 1: every allocation; 0: none, and frees do not count either.
+ * They change while tracing. */
+volatile __u32 interval = 0;
+volatile __u32 tensor_interval = 0;
+/* Counts up whenever probes are attached anew: of a call that began before, the return has not been seen. */
+volatile __u32 epoch = 0;
 
 /* The PID namespace that user space counts in; inode 0: the initial one. */
 const volatile __u64 pidns_device = 0;
@@ -102,12 +116,17 @@ struct bpf_pidns_info { /* include/uapi/linux/bpf.h */
 	__u32 tgid;
 };
 
-static __always_inline void count(enum counter what)
+static __always_inline void count_many(enum counter what, __u64 number)
 {
 	__u64 *counter = bpf_map_lookup_elem(&counters, &what);
 
 	if (counter)
-		__sync_fetch_and_add(counter, 1);
+		__sync_fetch_and_add(counter, number);
+}
+
+static __always_inline void count(enum counter what)
+{
+	count_many(what, 1);
 }
 
 /* Counts an entry that a map has not taken. */

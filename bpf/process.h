@@ -4,26 +4,32 @@
 
 #include "maps.h"
 
+/* Sends a notice that has nothing to say but when. */
+static __always_inline void tell(enum notice_kind kind, __u32 tgid)
+{
+	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+
+	if (!notice) {
+		count(DROP_NOTICES);
+		return;
+	}
+	__builtin_memset(notice, 0, sizeof(*notice));
+	notice->kind = kind;
+	notice->tgid = tgid;
+	notice->time = bpf_ktime_get_ns();
+	bpf_ringbuf_submit(notice, 0);
+}
+
 /* A process that executes another program loses its memory: stop counting at that very moment. */
 SEC("raw_tracepoint/sched_process_exec")
 int on_exec(void *ctx)
 {
 	enum target_state gone = TARGET_GONE;
 	__u32 tgid = current_tgid();
-	struct notice *notice;
 
 	if (!is_traced(tgid))
 		return 0;
 	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
-	notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-	if (!notice) {
-		count(DROP_NOTICES);
-		return 0;
-	}
-	__builtin_memset(notice, 0, sizeof(*notice));
-	notice->kind = NOTICE_EXEC;
-	notice->tgid = tgid;
-	notice->time = bpf_ktime_get_ns();
-	bpf_ringbuf_submit(notice, 0);
+	tell(NOTICE_EXEC, tgid);
 	return 0;
 }

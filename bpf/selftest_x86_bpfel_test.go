@@ -39,6 +39,7 @@ const (
 	selftestMapStackEnds       = "stack_ends"
 	selftestMapTallies         = "tallies"
 	selftestMapTargets         = "targets"
+	selftestMapTensors         = "tensors"
 	selftestMapThreads         = "threads"
 	selftestMapUnwindTables    = "unwind_tables"
 	selftestMapWalks           = "walks"
@@ -50,10 +51,12 @@ const (
 	selftestProgRunProduct     = "run_product"
 	selftestProgRunSizeClass   = "run_size_class"
 	selftestVarEmitted         = "emitted"
+	selftestVarEpoch           = "epoch"
 	selftestVarInterval        = "interval"
 	selftestVarNever           = "never"
 	selftestVarPidnsDevice     = "pidns_device"
 	selftestVarPidnsInode      = "pidns_inode"
+	selftestVarTensorInterval  = "tensor_interval"
 )
 
 // loadSelftest returns the embedded CollectionSpec for selftest.
@@ -126,6 +129,7 @@ type selftestMapSpecs struct {
 	StackEnds    *ebpf.MapSpec `ebpf:"stack_ends"`
 	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
 	Targets      *ebpf.MapSpec `ebpf:"targets"`
+	Tensors      *ebpf.MapSpec `ebpf:"tensors"`
 	Threads      *ebpf.MapSpec `ebpf:"threads"`
 	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
 	Walks        *ebpf.MapSpec `ebpf:"walks"`
@@ -135,11 +139,13 @@ type selftestMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestVariableSpecs struct {
-	Emitted     *ebpf.VariableSpec `ebpf:"emitted"`
-	Interval    *ebpf.VariableSpec `ebpf:"interval"`
-	Never       *ebpf.VariableSpec `ebpf:"never"`
-	PidnsDevice *ebpf.VariableSpec `ebpf:"pidns_device"`
-	PidnsInode  *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
+	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
+	Interval       *ebpf.VariableSpec `ebpf:"interval"`
+	Never          *ebpf.VariableSpec `ebpf:"never"`
+	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
+	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
 
 // selftestObjects contains all objects after they have been loaded into the kernel.
@@ -177,6 +183,7 @@ type selftestMaps struct {
 	StackEnds    *ebpf.Map `ebpf:"stack_ends"`
 	Tallies      *ebpf.Map `ebpf:"tallies"`
 	Targets      *ebpf.Map `ebpf:"targets"`
+	Tensors      *ebpf.Map `ebpf:"tensors"`
 	Threads      *ebpf.Map `ebpf:"threads"`
 	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
 	Walks        *ebpf.Map `ebpf:"walks"`
@@ -199,6 +206,7 @@ func (m *selftestMaps) Close() error {
 		m.StackEnds,
 		m.Tallies,
 		m.Targets,
+		m.Tensors,
 		m.Threads,
 		m.UnwindTables,
 		m.Walks,
@@ -209,11 +217,13 @@ func (m *selftestMaps) Close() error {
 //
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestVariables struct {
-	Emitted     *ebpf.Variable `ebpf:"emitted"`
-	Interval    *ebpf.Variable `ebpf:"interval"`
-	Never       *ebpf.Variable `ebpf:"never"`
-	PidnsDevice *ebpf.Variable `ebpf:"pidns_device"`
-	PidnsInode  *ebpf.Variable `ebpf:"pidns_inode"`
+	Emitted        *ebpf.Variable `ebpf:"emitted"`
+	Epoch          *ebpf.Variable `ebpf:"epoch"`
+	Interval       *ebpf.Variable `ebpf:"interval"`
+	Never          *ebpf.Variable `ebpf:"never"`
+	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
+	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 }
 
 // selftestPrograms contains all programs after they have been loaded into the kernel.

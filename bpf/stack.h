@@ -116,15 +116,18 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid)
 {
 	struct walk *walk =
 		bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	__u64 began;
 
 	if (!walk) {
 		count(DROP_THREAD_STATE);
 		return NULL;
 	}
+	began = bpf_ktime_get_ns();
 	walk->stack.tgid = tgid;
 	stand_at(walk, regs);
 	run_walk(walk);
 	announce_stack(walk);
+	count_many(COUNT_WALK_NS, bpf_ktime_get_ns() - began);
 	return walk;
 }
 

@@ -2,7 +2,7 @@
 /* Steps of training: calls of one function, such as the one that runs a backward pass. */
 #pragma once
 
-#include "maps.h"
+#include "process.h"
 
 /* Calls so far. User space makes the entry of a process before it attaches: no call is lost for want of room. */
 struct {
@@ -26,5 +26,6 @@ int on_step(struct pt_regs *ctx)
 	calls = bpf_map_lookup_elem(&steps, &tgid);
 	if (calls)
 		__sync_fetch_and_add(calls, 1);
+	tell(NOTICE_STEP, tgid);
 	return 0;
 }

@@ -19,7 +19,7 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
-/* How an allocator function takes its arguments: the attach cookie of its probe. */
+/* How an allocator function takes its arguments. */
 enum call_form {
 	CALL_NONE,
 	CALL_MALLOC,         /* malloc(size) */
@@ -30,6 +30,13 @@ enum call_form {
 	CALL_POSIX_MEMALIGN, /* posix_memalign(&pointer, alignment, size) */
 	CALL_MEMALIGN,       /* memalign(alignment, size), aligned_alloc(alignment, size) */
 	CALL_FREE,           /* free(pointer) */
+};
+
+/* The attach cookie of a probe: a call_form, and what else is known of the site. */
+enum probe_cookie {
+	COOKIE_FORM = 0xff,
+	COOKIE_STEPPED = 1 << 8, /* the kernel single-steps the instruction, at several times the price */
+	COOKIE_TENSOR = 1 << 9,  /* source tensor: the function allocates or frees a tensor's memory */
 };
 
 /* Whether a process is traced; absent from `targets`: not ours. */
@@ -48,6 +55,11 @@ enum counter {
 	COUNT_FAILED,          /* sampled calls that returned no memory */
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, brk, madvise that took effect */
 	COUNT_FAULTS,          /* page faults that were sampled */
+	COUNT_ENTRIES,         /* probes of sources heap and tensor that were run at an entry, whatever came of it */
+	COUNT_STEPPED,         /* of those: at instructions that the kernel single-steps */
+	COUNT_TENSOR_ENTRIES,  /* of those: of source tensor */
+	COUNT_RETURNS,         /* probes of both sources that were run at a return */
+	COUNT_WALK_NS,         /* ns that walking stacks took, of all sources */
 	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
 	DROP_FAULTS_FULL,      /* sampled page faults not followed: the map was full */
 	DROP_STACKS_FULL,      /* stacks not announced: too many different ones */
@@ -64,16 +76,17 @@ enum counter {
 /* What a sampled allocation belongs to. */
 enum allocation_kind {
 	KIND_HEAP,
+	KIND_TENSOR, /* of the heap, too: what torch allocates for tensors */
 };
 
-/* Key of `live` and, with the address of a page, of `faults`. */
+/* Key of `live`, of `tensors` and, with the address of a page, of `faults`. */
 struct address {
 	__u64 address;
 	__u32 tgid;
 	__u32 reserved;
 };
 
-/* Value of `live`: one sampled allocation that has not been freed. */
+/* Value of `live` and `tensors`: one sampled allocation that has not been freed. */
 struct allocation {
 	__u64 size;     /* bytes asked for */
 	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
@@ -115,6 +128,7 @@ enum notice_kind {
 	NOTICE_MADVISE,
 	NOTICE_EXEC,     /* the process has executed another program */
 	NOTICE_UNMAPPED, /* code was met that is in no mapping known */
+	NOTICE_STEP,     /* a step of training began */
 	NOTICE_WANTED,   /* code was met whose unwind table, whose index `start` is, has not been made yet */
 };
 

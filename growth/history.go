@@ -34,7 +34,7 @@ type History struct {
 // Add adds a moment, which is later than those before, and gives its row.
 func (h *History) Add(m Moment) Row {
 	alive := make(map[int]*Track, len(m.Members))
-	row := Row{Tree: Tree{Processes: int64(len(m.Members))}, Around: m.Around}
+	row := Row{Tree: Tree{Processes: int64(len(m.Members))}, Around: m.Around, Price: m.Price}
 	var traced []Sample
 	for i, member := range m.Members {
 		t := h.track(member, m.Elapsed)

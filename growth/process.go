@@ -53,6 +53,7 @@ type Moment struct {
 	Members   []Member
 	Processes []ProcessSample
 	Around    Around
+	Price     Price
 }
 
 // Around is the memory around a process tree, in bytes; Unknown where it cannot be read.

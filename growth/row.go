@@ -6,6 +6,15 @@ type Row struct {
 	Sample
 	Tree   Tree
 	Around Around
+	Price  Price
+}
+
+// A Price is what tracing has cost since the moment before. Unknown where that is not measured.
+type Price struct {
+	// Overhead is the share of the traced processes' CPU time, in millionths.
+	Overhead int64
+	// Probed is the share of the time for which the allocator was probed, in thousandths.
+	Probed int64
 }
 
 // A Tree is all processes of the tree together. PSS and Private are sums of each process's latest reading, as a reading is

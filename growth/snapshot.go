@@ -35,6 +35,8 @@ type Holding struct {
 	// Births splits what is alive by the time at which it was allocated. Only the newest snapshot of a trace has them, of
 	// what is sampled; there, their sum is what is alive.
 	Births []Birth
+	// Sighting is the evidence for it; nil: every call was watched.
+	Sighting *Sighting
 	// Trend over the window in which it was judged; empty: it was not.
 	Trend Trend
 }
@@ -94,6 +96,8 @@ type Snapshot struct {
 	Alive []int
 	// Interval is the mean number of bytes between samples; 1: every allocation was taken.
 	Interval uint64
+	// Watch is how heap memory was watched.
+	Watch Watch
 	// Holdings, one for each stack and kind, in no particular order.
 	Holdings []Holding
 	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the moments of the snapshots

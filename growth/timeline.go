@@ -20,6 +20,9 @@ type Sample struct {
 	Threads, MinorFaults, MajorFaults int64
 	// Steps of training since the attach; Unknown where no step function is known.
 	Steps int64
+	// Tensors is how many tensors' blocks that were allocated since the attach are alive, and TensorBytes what they asked for:
+	// estimates from samples. Unknown where torch's allocator is not watched, or not all the time.
+	Tensors, TensorBytes int64
 }
 
 // A Timeline is the samples of one process in the order of time.

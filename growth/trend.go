@@ -17,6 +17,7 @@ const (
 	TrendChurn        Trend = "churn"        // what is alive is young: allocated and freed
 	TrendRefill       Trend = "refill"       // falls and rises again
 	TrendNoGrowth     Trend = "no-growth"    // growth is not proven
+	TrendUndecided    Trend = "undecided"    // grows, and it cannot be told yet whether what it holds is a cache or a leak
 )
 
 // A StackTrend is the judgement of one stack and kind over a window.

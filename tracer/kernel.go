@@ -121,16 +121,17 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	return nil
 }
 
+// maxTensors bounds the sampled tensors that are followed at a time.
+const maxTensors = 1 << 16
+
 // configure sets what is known before loading.
 func configure(spec *ebpf.CollectionSpec, options Options) error {
 	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
+	spec.Maps[bpf.KernelMapTensors].MaxEntries = uint32(min(options.MaxLive, maxTensors))
 	spec.Maps[bpf.KernelMapSeen].MaxEntries = uint32(options.MaxStacks)
 	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
 	spec.Maps[bpf.KernelMapFaults].MaxEntries = maxFaults
 	if err := spec.Variables[bpf.KernelVarPageSize].Set(uint64(os.Getpagesize())); err != nil {
-		return err
-	}
-	if err := spec.Variables[bpf.KernelVarInterval].Set(uint32(options.Interval)); err != nil {
 		return err
 	}
 	device, inode, err := pidNamespace()
@@ -182,6 +183,16 @@ func checkReachable(pid int) error {
 func (k *kernel) setTarget(pid int, state bpf.KernelTargetState) error {
 	if err := k.Maps[bpf.KernelMapTargets].Put(uint32(pid), state); err != nil {
 		return fmt.Errorf("set target: %w", err)
+	}
+	return nil
+}
+
+// open makes the probes of sources heap and tensor count, with so many bytes between samples; 0: they do not.
+func (k *kernel) open(interval, tensorInterval uint64) error {
+	for name, value := range map[string]uint64{bpf.KernelVarInterval: interval, bpf.KernelVarTensorInterval: tensorInterval} {
+		if err := k.Variables[name].Set(uint32(value)); err != nil {
+			return fmt.Errorf("set %s: %w", name, err)
+		}
 	}
 	return nil
 }

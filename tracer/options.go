@@ -5,6 +5,7 @@ package tracer
 
 import (
 	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/probe"
 )
@@ -19,8 +20,12 @@ type Options struct {
 	StepSymbol string
 	// Sources to attach, of SourceNames; empty: all.
 	Sources []string
-	// Interval is the mean number of bytes between samples; 1 takes every allocation. Default 512 KiB.
+	// Interval is the mean number of bytes between samples; 1 takes every allocation. 0: chosen by what is seen, at first 512 KiB.
 	Interval uint64
+	// Overhead is the largest share of the traced processes' CPU time that tracing may take; 0: whatever it takes.
+	Overhead float64
+	// Duration of the trace, as far as it is known; 0: it is not.
+	Duration time.Duration
 	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel
 	// memory each, used or not.
 	MaxLive int
@@ -41,9 +46,9 @@ const (
 	DefaultMaxStacks = 65_536
 )
 
-// SourceNames are the sources there are: the allocator's functions, the system calls that map memory, page faults, and steps
-// of training.
-func SourceNames() []string { return []string{"heap", "mapping", "fault", "step"} }
+// SourceNames are the sources there are: the allocator's functions, those of torch for tensors, the system calls that map
+// memory, page faults, and steps of training.
+func SourceNames() []string { return []string{"heap", "tensor", "mapping", "fault", "step"} }
 
 // wants tells whether a source is to be attached.
 func (o Options) wants(source string) bool {

@@ -83,6 +83,9 @@ func (s *Session) open() error {
 	if s.kernel, err = loadKernel(s.Options); err != nil {
 		return err
 	}
+	if err := s.kernel.open(s.Options.Interval, s.Options.Interval); err != nil {
+		return err
+	}
 	debug.FreeOSMemory()
 	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
 	if s.notices, err = startNotices(s.kernel, s.tables, s.target); err != nil {

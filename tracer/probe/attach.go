@@ -65,7 +65,7 @@ func Close(links []link.Link) error {
 func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
 	for _, s := range t.Sites {
 		offsets = append(offsets, s.Offset)
-		cookies = append(cookies, uint64(s.Function.Form))
+		cookies = append(cookies, s.cookie())
 	}
 	return offsets, cookies
 }
@@ -151,7 +151,7 @@ func attachSingle(target Target, programs Programs, pid int) ([]link.Link, error
 	}
 	var links []link.Link
 	for _, s := range target.Sites {
-		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: uint64(s.Function.Form)}
+		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: s.cookie()}
 		entry, err := file.Uprobe("", programs.Entry, options)
 		if err != nil {
 			return links, fmt.Errorf("create uprobe of %s: %w", s.Function.Name, err)

@@ -8,6 +8,8 @@ type Function struct {
 	Name string
 	// Form says how it takes its arguments; it becomes the cookie of the probe.
 	Form bpf.KernelCallForm
+	// Tensor: the function serves tensors, and not all of the heap.
+	Tensor bool
 	// Arguments is the number of argument registers that must be intact where it is probed.
 	Arguments int
 }
@@ -15,14 +17,14 @@ type Function struct {
 // Functions of a malloc implementation (malloc(3), posix_memalign(3)). free comes first: an allocation must not be seen
 // before its release can be.
 var Functions = []Function{
-	{"free", bpf.KernelCallFormCALL_FREE, 1},
-	{"malloc", bpf.KernelCallFormCALL_MALLOC, 1},
-	{"calloc", bpf.KernelCallFormCALL_CALLOC, 2},
-	{"realloc", bpf.KernelCallFormCALL_REALLOC, 2},
-	{"reallocarray", bpf.KernelCallFormCALL_REALLOCARRAY, 3},
-	{"posix_memalign", bpf.KernelCallFormCALL_POSIX_MEMALIGN, 3},
-	{"aligned_alloc", bpf.KernelCallFormCALL_MEMALIGN, 2},
-	{"memalign", bpf.KernelCallFormCALL_MEMALIGN, 2},
-	{"valloc", bpf.KernelCallFormCALL_VALLOC, 1},
-	{"pvalloc", bpf.KernelCallFormCALL_VALLOC, 1},
+	{Name: "free", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
+	{Name: "malloc", Form: bpf.KernelCallFormCALL_MALLOC, Arguments: 1},
+	{Name: "calloc", Form: bpf.KernelCallFormCALL_CALLOC, Arguments: 2},
+	{Name: "realloc", Form: bpf.KernelCallFormCALL_REALLOC, Arguments: 2},
+	{Name: "reallocarray", Form: bpf.KernelCallFormCALL_REALLOCARRAY, Arguments: 3},
+	{Name: "posix_memalign", Form: bpf.KernelCallFormCALL_POSIX_MEMALIGN, Arguments: 3},
+	{Name: "aligned_alloc", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
+	{Name: "memalign", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
+	{Name: "valloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1},
+	{Name: "pvalloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1},
 }

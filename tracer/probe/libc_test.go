@@ -29,7 +29,7 @@ func TestSitesInTheCLibraryAreRightByObjdump(t *testing.T) {
 			continue // not code
 		}
 		for arguments := 1; arguments <= 3; arguments++ {
-			site, err := siteAt(image, Function{name, bpf.KernelCallFormCALL_MALLOC, arguments}, address)
+			site, err := siteAt(image, Function{Name: name, Form: bpf.KernelCallFormCALL_MALLOC, Arguments: arguments}, address)
 			if err != nil {
 				t.Fatal(err)
 			}

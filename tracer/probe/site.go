@@ -6,6 +6,8 @@ import (
 	"fmt"
 
 	"golang.org/x/arch/x86/x86asm"
+
+	"github.com/allocscope/allocscope/bpf"
 )
 
 // A Site is the instruction at which a function is probed.
@@ -17,6 +19,18 @@ type Site struct {
 	Reason string
 	// Emulated reports whether the kernel emulates the instruction; it single-steps the others, at eight times the price.
 	Emulated bool
+}
+
+// cookie tells the program what has been probed.
+func (s Site) cookie() uint64 {
+	cookie := uint64(s.Function.Form)
+	if !s.Emulated {
+		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_STEPPED)
+	}
+	if s.Function.Tensor {
+		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_TENSOR)
+	}
+	return cookie
 }
 
 // Where indirect branches may land, a no-operation that x86asm does not know.

@@ -70,7 +70,7 @@ func TestThePrologueTellsTheSite(t *testing.T) {
 	for _, c := range prologues {
 		code := assemble(t, c.assembly)
 		for arguments, want := range map[int]int{1: c.one, 3: c.three} {
-			site := chooseSite(Function{"f", bpf.KernelCallFormCALL_MALLOC, arguments}, elf.EM_X86_64, code, offset)
+			site := chooseSite(Function{Name: "f", Form: bpf.KernelCallFormCALL_MALLOC, Arguments: arguments}, elf.EM_X86_64, code, offset)
 			got := int(site.Offset) - offset
 			if !site.Emulated {
 				if got != 0 {
@@ -101,7 +101,7 @@ func FuzzChooseSite(f *testing.F) {
 	}
 	f.Fuzz(func(t *testing.T, code []byte, arguments uint8) {
 		const offset = 0x28000
-		function := Function{"f", bpf.KernelCallFormCALL_MALLOC, 1 + int(arguments)%3}
+		function := Function{Name: "f", Form: bpf.KernelCallFormCALL_MALLOC, Arguments: 1 + int(arguments)%3}
 		site := chooseSite(function, elf.EM_X86_64, code, offset)
 		at := site.Offset - offset
 		if site.Reason == "" || site.Function != function {

@@ -1,0 +1,32 @@
+package growth
+
+import "time"
+
+// A Watch is how a snapshot knows of heap memory. The zero value: every call of the allocator was watched all the time.
+type Watch struct {
+	// Windows during which calls were watched; 0: all the time. Open is how long they lasted together.
+	Windows int
+	Open    time.Duration
+	// Lag is how old an object must be to count: what is younger than that cannot be told from what is about to be freed. An object's
+	// birth is reported as so much later.
+	Lag time.Duration
+	// Since the windows began, from the start of the trace: the time before was watched as a whole.
+	Since time.Duration
+	// Factor is the mean, over the windows, of the time that one stands for in parts of its length.
+	Factor float64
+	// Blind says why it cannot be seen from outside whether an object is alive; empty: it can.
+	Blind string
+}
+
+// A Sighting is the evidence for what a Holding has, where the heap was watched in windows.
+type Sighting struct {
+	// Windows in which what is alive was born.
+	Windows int
+	// Exposure is how long mature objects of the stack have been watched in windows, in object-seconds; Deaths how many of
+	// them were seen to be freed meanwhile.
+	Exposure float64
+	Deaths   int
+	// SizeClass is that of the allocator's chunks which has most of the bytes, in bytes; Others of the class can take the place
+	// of one another unseen.
+	SizeClass uint64
+}

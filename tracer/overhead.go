@@ -1,0 +1,48 @@
+package tracer
+
+import "time"
+
+// A HeapMode is how source heap is watched.
+type HeapMode string
+
+// The heap modes, the costliest first.
+const (
+	HeapFull    HeapMode = "full"    // every call is probed
+	HeapWindows HeapMode = "windows" // calls are probed now and then, and what stays is followed from outside
+	HeapOff     HeapMode = "off"     // not even that is affordable, or nobody asked for it
+)
+
+// An Overhead is what tracing costs, and what has been done to keep that within bounds.
+type Overhead struct {
+	// Limit is the largest share of the traced processes' CPU time that it may take; 0: there is none.
+	Limit float64
+	// Traced is the CPU time of the traced processes since counting began, without that of the probes. InProbes is what
+	// those took of it, by calibrated prices, and Own the time of allocscope itself since it has started up.
+	Traced, InProbes, Own time.Duration
+	Mode                  HeapMode
+	// Interval is the mean number of bytes between samples in force.
+	Interval uint64
+	// Windows that there were, and how long they were Open together.
+	Windows int
+	Open    time.Duration
+	// StepBefore is the median time of a step of training before heap was probed, and StepSince the mean over all that came
+	// later, of which those with probes and those without count by their medians; 0: too few steps were seen.
+	StepBefore, StepSince time.Duration
+	// Changes in what is watched, in the order of time.
+	Changes []OverheadChange
+}
+
+// Share of the traced processes' CPU time that tracing took, ours included; 0 where they took none.
+func (o Overhead) Share() float64 {
+	if o.Traced <= 0 {
+		return 0
+	}
+	return float64(o.InProbes+o.Own) / float64(o.Traced)
+}
+
+// An OverheadChange is what has been changed, why and when since the start of the trace.
+type OverheadChange struct {
+	At   time.Duration
+	Mode HeapMode
+	Text string
+}

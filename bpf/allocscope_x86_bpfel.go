@@ -286,6 +286,12 @@ const (
 	KernelStackEndSTACK_ENDS        KernelStackEnd = 8
 )
 
+type KernelStepCount struct {
+	_     structs.HostLayout
+	Calls uint64
+	Told  uint64
+}
+
 type KernelTableHeader struct {
 	_     structs.HostLayout
 	Pages uint32

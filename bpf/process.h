@@ -4,8 +4,8 @@
 
 #include "maps.h"
 
-/* Sends a notice that has nothing to say but when. */
-static __always_inline void tell(enum notice_kind kind, __u32 tgid)
+/* Sends a notice that has hardly more to say than when. */
+static __always_inline void tell(enum notice_kind kind, __u32 tgid, __u64 length)
 {
 	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 
@@ -17,6 +17,7 @@ static __always_inline void tell(enum notice_kind kind, __u32 tgid)
 	notice->kind = kind;
 	notice->tgid = tgid;
 	notice->time = bpf_ktime_get_ns();
+	notice->length = length;
 	bpf_ringbuf_submit(notice, 0);
 }
 
@@ -30,6 +31,6 @@ int on_exec(void *ctx)
 	if (!is_traced(tgid))
 		return 0;
 	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
-	tell(NOTICE_EXEC, tgid);
+	tell(NOTICE_EXEC, tgid, 0);
 	return 0;
 }

@@ -118,6 +118,12 @@ struct tally {
 	__u64 bytes;
 };
 
+/* Value of `steps`. */
+struct step_count {
+	__u64 calls;
+	__u64 told; /* ns, CLOCK_MONOTONIC, of the last notice */
+};
+
 enum notice_kind {
 	NOTICE_STACK, /* a stack seen for the first time: struct stack */
 	NOTICE_CODE,  /* a Python code object seen for the first time: struct code */
@@ -128,7 +134,7 @@ enum notice_kind {
 	NOTICE_MADVISE,
 	NOTICE_EXEC,     /* the process has executed another program */
 	NOTICE_UNMAPPED, /* code was met that is in no mapping known */
-	NOTICE_STEP,     /* a step of training began */
+	NOTICE_STEP,     /* a step of training began: `length` counts them */
 	NOTICE_WANTED,   /* code was met whose unwind table, whose index `start` is, has not been made yet */
 };
 
@@ -139,7 +145,7 @@ struct notice {
 	__u64 time;         /* ns, CLOCK_MONOTONIC */
 	__u64 stack;        /* stack ID */
 	__u64 start;        /* address that the call worked on; brk: the new break */
-	__u64 length;       /* bytes */
+	__u64 length;       /* bytes; steps so far */
 	__u64 old_start;    /* mremap */
 	__u64 old_length;   /* mremap */
 	__u32 protection;   /* PROT_* of mmap; the advice of madvise */

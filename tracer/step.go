@@ -109,7 +109,7 @@ func (c *stepCounter) tryAttach(m process.Mapping) (link.Link, probe.Site, error
 	if err != nil {
 		return nil, probe.Site{}, err
 	}
-	if err := c.kernel.Maps[bpf.KernelMapSteps].Put(uint32(c.process.PID), uint64(0)); err != nil {
+	if err := c.kernel.Maps[bpf.KernelMapSteps].Put(uint32(c.process.PID), bpf.KernelStepCount{}); err != nil {
 		return nil, probe.Site{}, fmt.Errorf("count steps of pid %d: %w", c.process.PID, err)
 	}
 	l, err := probe.AttachStep(target, c.kernel.Programs[bpf.KernelProgOnStep], c.process.PID)
@@ -120,11 +120,11 @@ func (c *stepCounter) tryAttach(m process.Mapping) (link.Link, probe.Site, error
 func (c *stepCounter) count() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	var calls uint64
-	if c.link == nil || c.kernel.Maps[bpf.KernelMapSteps].Lookup(uint32(c.process.PID), &calls) != nil {
+	var steps bpf.KernelStepCount
+	if c.link == nil || c.kernel.Maps[bpf.KernelMapSteps].Lookup(uint32(c.process.PID), &steps) != nil {
 		return growth.Unknown
 	}
-	return int64(calls)
+	return int64(steps.Calls)
 }
 
 // source tells what is probed, or why nothing is.

@@ -126,7 +126,7 @@ static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum 
 	sampler = is_tensor ? &thread->tensor_sampler : &thread->sampler;
 	if (call->size != ~0ULL && take_sample(sampler, mean, call->size)) {
 		call->interval = mean;
-		call->stack = capture_stack(regs, tgid);
+		call->stack = capture_stack(regs, tgid, COUNT_WALK_NS);
 	} else if (calls_nothing(call)) {
 		thread->malloc_sp = REGS_SP(regs);
 		thread->malloc_return = return_address(regs);

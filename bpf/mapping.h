@@ -88,7 +88,7 @@ static __always_inline void mapping_begin(enum notice_kind kind, struct pt_regs 
 	pending->tgid = tgid;
 	pending->time = bpf_ktime_get_ns();
 	read_call(pending, regs);
-	pending->stack = capture_stack(regs, tgid);
+	pending->stack = capture_stack(regs, tgid, COUNT_KERNEL_WALK_NS);
 	tell_allocator(pending, thread, REGS_SP(regs));
 }
 

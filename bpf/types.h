@@ -59,7 +59,8 @@ enum counter {
 	COUNT_STEPPED,         /* of those: at instructions that the kernel single-steps */
 	COUNT_TENSOR_ENTRIES,  /* of those: of source tensor */
 	COUNT_RETURNS,         /* probes of both sources that were run at a return */
-	COUNT_WALK_NS,         /* ns that walking stacks took, of all sources */
+	COUNT_WALK_NS,         /* ns that walking stacks took for sources heap and tensor */
+	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events */
 	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
 	DROP_FAULTS_FULL,      /* sampled page faults not followed: the map was full */
 	DROP_STACKS_FULL,      /* stacks not announced: too many different ones */

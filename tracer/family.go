@@ -172,6 +172,7 @@ func (s *Session) attachFailed(pid int, err error) {
 // growth.Unknown.
 func (s *Session) Sample() growth.Moment {
 	moment := s.family.Sample(s.Elapsed())
+	moment.Price = s.price()
 	for i, m := range s.family.Members() {
 		member := growth.Member{Process: m.Facts}
 		moment.Processes[i].Steps = growth.Unknown

@@ -40,6 +40,8 @@ type ledger struct {
 	touched map[place]*touches
 	living  map[uint64]*living // by stack
 	headers living             // the allocator's own, of them
+	// knowsHeap: the holders of heap memory are known.
+	knowsHeap bool
 	// parentCounts: the parent is in the same snapshot, so that what is shared with it is counted there.
 	parentCounts bool
 }
@@ -182,7 +184,7 @@ func (l *ledger) addHeap(a *area) {
 
 // restOfHeaps is what no known object takes of them: kept by the allocator, or, where no objects are known, anybody's.
 func (l *ledger) restOfHeaps() (growth.Kind, string) {
-	if l.target == nil || !l.target.heap.Attached {
+	if !l.knowsHeap {
 		return growth.KindHeap, rootNoHolder
 	}
 	return growth.KindRetained, rootRetained

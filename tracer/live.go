@@ -18,6 +18,7 @@ type sum struct {
 	inuseBytes, samples                    int64
 	variance                               float64
 	births                                 []growth.Birth
+	seen                                   *sightings // nil: nothing of it was seen in windows
 }
 
 // origin is a stack of a process.
@@ -82,20 +83,38 @@ func deleteAll[K any](m *ebpf.Map, keys []K) {
 // last bin are left out: they belong to what follows. The objects are valid until the next call.
 func (s *Session) readLive(sums map[origin]*sum, born bins) (liveObjects, error) {
 	objects := s.objects.emptied()
+	now := monotonic()
 	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
-		bin, ok := born.of(a.Born)
+		weight, spell, entered := s.watch.weigh(key, a, now)
+		bin, ok := born.of(entered)
 		if !ok {
 			return
 		}
-		weight := growth.Weight(a.Size, uint64(a.Interval))
-		sumOf(sums, origin{key.Tgid, a.Stack}).addLive(a.Size, weight, bin)
+		sum := sumOf(sums, origin{key.Tgid, a.Stack})
+		sum.addLive(a.Size, weight, bin)
+		if s.watch.inWindow(spell) {
+			sum.sight(spell, a.Size, weight)
+		}
 		objects[key.Tgid] = append(objects[key.Tgid], object{key.Address, a.Size, a.Stack, weight})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read live map: %w", err)
 	}
+	for from, sum := range sums {
+		if h := s.watch.survivors.hazards[from]; h != nil && sum.seen != nil {
+			sum.seen.exposure, sum.seen.deaths = h.exposure, h.deaths
+		}
+	}
 	s.objects = objects
 	return objects, nil
+}
+
+// sight notes that a sampled object was seen in a window.
+func (s *sum) sight(window int, size uint64, weight float64) {
+	if s.seen == nil {
+		s.seen = &sightings{}
+	}
+	s.seen.add(window, size, weight*float64(size))
 }
 
 // An object is a sampled allocation that is alive.
@@ -141,7 +160,7 @@ func (s *Session) readTallies(sums map[origin]*sum) error {
 	entries := 0
 	err := readMap(tallies, func(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
 		entries++
-		sumOf(sums, origin{key.Tgid, key.Stack}).addTally(key, t)
+		sumOf(sums, origin{key.Tgid, key.Stack}).addTally(key, t, 1)
 	})
 	if err != nil {
 		return fmt.Errorf("read tallies: %w", err)
@@ -152,16 +171,16 @@ func (s *Session) readTallies(sums map[origin]*sum) error {
 		}
 	}
 	if entries > int(tallies.MaxEntries()/2) {
-		return s.foldTallies(tallies)
+		return s.foldTallies(1)
 	}
 	return nil
 }
 
-// foldTallies empties the kernel's tallies into user space before they are full. What is added to an entry in the moment
-// of its removal is lost.
-func (s *Session) foldTallies(tallies *ebpf.Map) error {
+// foldTallies empties the kernel's tallies into user space: before they are full, and at the end of a window, of which what has been
+// counted stands for so much more. What is added to an entry in the moment of its removal is lost.
+func (s *Session) foldTallies(factor float64) error {
 	taken := make(map[origin]*sum)
-	err := takeTallies(tallies, taken)
+	err := takeTallies(s.kernel.Maps[bpf.KernelMapTallies], taken, factor)
 	s.notices.flush() // and with it every stack that the above may name
 	for from, sum := range taken {
 		if t := s.target(from.tgid); t != nil {
@@ -172,13 +191,17 @@ func (s *Session) foldTallies(tallies *ebpf.Map) error {
 }
 
 // takeTallies moves the kernel's tallies into sums by stack.
-func takeTallies(tallies *ebpf.Map, sums map[origin]*sum) error {
+func takeTallies(tallies *ebpf.Map, sums map[origin]*sum, factor float64) error {
 	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
 		for i := range n {
-			sumOf(sums, origin{keys[i].Tgid, keys[i].Stack}).addTally(&keys[i], &values[i])
+			of := 1.0
+			if keys[i].Kind == bpf.KernelAllocationKindKIND_HEAP {
+				of = factor
+			}
+			sumOf(sums, origin{keys[i].Tgid, keys[i].Stack}).addTally(&keys[i], &values[i], of)
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
@@ -194,11 +217,11 @@ func (s *sum) addAllocated(other *sum) {
 	s.allocBytes += other.allocBytes
 }
 
-func (s *sum) addTally(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
+func (s *sum) addTally(key *bpf.KernelTallyKey, t *bpf.KernelTally, factor float64) {
 	if t.Objects == 0 {
 		return
 	}
-	weight := growth.Weight(t.Bytes/t.Objects, uint64(key.Interval))
+	weight := factor * growth.Weight(t.Bytes/t.Objects, uint64(key.Interval))
 	s.allocObjects += weight * float64(t.Objects)
 	s.allocBytes += weight * float64(t.Bytes)
 }

@@ -106,11 +106,12 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 		return
 	}
 	l := newLedger(found, t.process.PID, t, held, k.files)
+	l.knowsHeap = t.session.watchesHeap(t)
 	l.parentCounts = countsParent(snapshot, t.occupancy)
 	l.fill(objects, faults)
 	t.addMappings(held, found, &snapshot.Mappings)
 	r := found.resident(facts)
-	r.Traced, r.HeapTraced, r.Forked = true, t.heap.Attached, t.occupancy.forked
+	r.Traced, r.HeapTraced, r.Forked = true, l.knowsHeap, t.occupancy.forked
 	snapshot.Residents = append(snapshot.Residents, r)
 }
 

@@ -99,6 +99,8 @@ func (n *noticeReader) dispatchNotice(raw []byte) {
 	switch notice.Kind {
 	case bpf.KernelNoticeKindNOTICE_EXEC:
 		t.end(errExecuted)
+	case bpf.KernelNoticeKindNOTICE_STEP:
+		t.session.stepTimes.told(notice)
 	case bpf.KernelNoticeKindNOTICE_UNMAPPED:
 		t.unwinder.refresh()
 	default:
@@ -156,7 +158,7 @@ func (n *noticeReader) close() error {
 
 // apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
 func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
-	heapTraced := t.heap.Attached
+	heapTraced := t.heap.source().Attached
 	for _, c := range calls {
 		at, _ := process.Find(maps, c.MallocSlot)
 		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/govern"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/unwind"
@@ -34,7 +35,12 @@ type Session struct {
 	family         *family
 	looker         looker
 	objects        liveObjects // of the last snapshot
-	retired        losses      // of targets that are no more
+	watch          *watch
+	governor       *governor     // nil: without a limit
+	prices         govern.Prices // of what the probes do
+	asked          uint64        // bytes between samples that the user wants; 0: as is fit
+	stepTimes      stepTimes
+	retired        losses // of targets that are no more
 
 	mu      sync.Mutex
 	targets []*target // in the order in which they were attached
@@ -63,12 +69,13 @@ var ErrNoSource = errors.New("no source could be attached")
 // Open attaches to a process, or to those of its tree that matter. A source that cannot attach is named in Sources with
 // its reason, and the rest goes on; it is an error if none can. Nothing is stopped nor written to.
 func Open(options Options) (*Session, error) {
+	asked := options.Interval
 	options = options.withDefaults()
 	p, err := process.Open(options.PID)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{Process: p, Options: options, stop: make(chan struct{}), ended: make(chan struct{})}
+	s := &Session{Process: p, Options: options, asked: asked, stop: make(chan struct{}), ended: make(chan struct{})}
 	if err := s.open(); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
@@ -83,8 +90,12 @@ func (s *Session) open() error {
 	if s.kernel, err = loadKernel(s.Options); err != nil {
 		return err
 	}
-	if err := s.kernel.open(s.Options.Interval, s.Options.Interval); err != nil {
-		return err
+	s.watch = newWatch(s.Options.Duration)
+	if s.Options.Overhead == 0 {
+		s.watch.tensor = s.Options.Interval
+		if err := s.openHeap(false, s.Options.Interval); err != nil {
+			return errWatch(err)
+		}
 	}
 	debug.FreeOSMemory()
 	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
@@ -102,6 +113,10 @@ func (s *Session) open() error {
 	}
 	s.begin()
 	s.watcher.Go(s.awaitExit)
+	if s.Options.Overhead > 0 {
+		s.prices = govern.Prices{Entry: 1100, Stepped: 14000, Return: 700, Fault: 100, Mapping: 500}
+		s.govern()
+	}
 	return nil
 }
 
@@ -240,6 +255,9 @@ func (s *Session) Close() error {
 		return nil
 	default:
 		close(s.stop)
+	}
+	if s.governor != nil {
+		s.governor.close()
 	}
 	var errs []error
 	for _, t := range s.list() {

@@ -17,16 +17,10 @@ import (
 // given, in order, since the start of the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
-	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.Options.Interval}
+	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.currentInterval()}
 	sums := make(map[origin]*sum)
-	objects, err := s.readLive(sums, s.bins(snapshot, born))
+	objects, err := s.readHeap(snapshot, sums, born)
 	if err != nil {
-		return nil, err
-	}
-	for _, o := range objects {
-		snapshot.LiveObjects += len(o)
-	}
-	if err := s.readTallies(sums); err != nil {
 		return nil, err
 	}
 	s.notices.flush() // and with it every stack that the above may name
@@ -42,6 +36,21 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
+}
+
+// readHeap reads what is alive of the heap, and what has been allocated.
+func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, born []time.Duration) (liveObjects, error) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	snapshot.Watch = s.watch.describe(s.started)
+	objects, err := s.readLive(sums, s.bins(snapshot, born))
+	if err != nil {
+		return nil, err
+	}
+	for _, o := range objects {
+		snapshot.LiveObjects += len(o)
+	}
+	return objects, s.readTallies(sums)
 }
 
 // bins writes the ends of the bins of birth into the snapshot, and gives them as the kernel side counts.
@@ -122,7 +131,13 @@ func (t *target) addTallies(to holdings, kinds map[mapping.Holder]growth.Kind) {
 }
 
 // holdings are put together from the live map, the mappings and the pages.
-type holdings map[holder]*growth.Holding
+type holdings map[holder]*entry
+
+// An entry is a holding and the evidence for it.
+type entry struct {
+	growth.Holding
+	seen sightings
+}
 
 // A holder is a stack and the kind of memory it holds.
 type holder struct {
@@ -132,10 +147,14 @@ type holder struct {
 }
 
 func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
+	return &h.entry(stack, kind).Holding
+}
+
+func (h holdings) entry(stack *growth.Stack, kind growth.Kind) *entry {
 	key := holder{stack.ID, stack.PID, kind}
 	found, ok := h[key]
 	if !ok {
-		found = &growth.Holding{Stack: stack, Kind: kind}
+		found = &entry{Holding: growth.Holding{Stack: stack, Kind: kind}}
 		h[key] = found
 	}
 	return found
@@ -143,7 +162,7 @@ func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
 
 // add adds what a stack holds of the heap.
 func (h holdings) add(stack *growth.Stack, sum *sum) {
-	to := h.of(stack, growth.KindHeap)
+	to := h.entry(stack, growth.KindHeap)
 	to.InuseObjects += sum.inuseObjects
 	to.InuseBytes += sum.inuseBytes
 	to.Samples += sum.samples
@@ -153,12 +172,18 @@ func (h holdings) add(stack *growth.Stack, sum *sum) {
 	for _, b := range sum.births {
 		to.AddBirth(b)
 	}
+	if sum.seen != nil {
+		to.seen.merge(sum.seen)
+	}
 }
 
 func (h holdings) list() []growth.Holding {
 	list := make([]growth.Holding, 0, len(h))
-	for _, holding := range h {
-		list = append(list, *holding)
+	for _, entry := range h {
+		if entry.seen.windows != nil {
+			entry.Sighting = entry.seen.sighting()
+		}
+		list = append(list, entry.Holding)
 	}
 	return list
 }

@@ -11,36 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/probe"
-	"github.com/allocscope/allocscope/tracer/process"
 )
-
-// attachHeap attaches source heap: the allocator that the process uses.
-func attachHeap(k *kernel, p *process.Process, maps []process.Mapping) (Source, []link.Link) {
-	source := Source{Name: "heap"}
-	targets, err := probe.Resolve(p, maps)
-	if err != nil {
-		source.err, source.Reason = err, err.Error()
-		return source, nil
-	}
-	source.Details = append(source.Details, "attached by "+k.mode.String())
-	if k.whyNotSession != nil {
-		source.Details = append(source.Details, fmt.Sprintf("no uprobe session: %v", k.whyNotSession))
-	}
-	var links []link.Link
-	for _, target := range targets {
-		attached, err := probe.Attach(k.mode, target, k.programs(), p.PID)
-		if err != nil {
-			source.Reason = errors.Join(err, probe.Close(links)).Error()
-			return source, nil
-		}
-		links = append(links, attached...)
-		for _, s := range target.Sites {
-			source.Details = append(source.Details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, target.File.Path, s.Offset, s.Reason))
-		}
-	}
-	source.Attached = true
-	return source, links
-}
 
 // attachMapping attaches source mapping: the system calls that change the address space.
 func attachMapping(k *kernel) (Source, []link.Link) {
@@ -112,7 +83,7 @@ func (s *Session) Sources() []Source {
 	var sources []Source
 	mapping := s.mapping
 	for _, t := range s.list() {
-		if errors.Is(t.heap.err, probe.Err32Bit) {
+		if errors.Is(t.heap.source().err, probe.Err32Bit) {
 			mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
 		}
 		sources = append(sources, t.sources()...)

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf/link"
-
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -26,8 +24,7 @@ type target struct {
 	process   *process.Process
 	kernel    *kernel
 	session   *Session
-	heap      Source
-	links     []link.Link
+	heap      heapSource
 	stacks    *stackTable
 	unwinder  *unwinder
 	steps     *stepCounter
@@ -81,10 +78,12 @@ func (t *target) attach() error {
 	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
 		return err
 	}
-	if t.heap = (Source{Name: "heap", Off: true}); t.session.Options.wants("heap") {
-		t.heap, t.links = attachHeap(t.kernel, t.process, maps)
+	t.heap.tells(Source{Name: "heap", Off: true})
+	if t.session.Options.wants("heap") {
+		t.heap.find(t.kernel, t.process, maps)
+		t.session.joinHeap(t)
 	}
-	if err := t.session.checkSources(t.heap); err != nil {
+	if err := t.session.checkSources(t.heap.source()); err != nil {
 		return err
 	}
 	t.session.tables.Wait(tablesWait)
@@ -157,7 +156,7 @@ func (t *target) lives() bool { return t.err() == nil && t.process.Alive() }
 
 // missesHeap reports whether there is an allocator by now, and was none when the target was attached to.
 func (t *target) missesHeap() bool {
-	if t.heap.err == nil {
+	if t.heap.source().err == nil {
 		return false
 	}
 	maps, err := t.process.Maps()
@@ -178,7 +177,7 @@ func (t *target) noticeExecution() {
 }
 
 func (t *target) sources() []Source {
-	sources := append([]Source{t.heap}, t.unwinder.source()...)
+	sources := append([]Source{t.heap.source()}, t.unwinder.source()...)
 	if step := t.steps.source(); step.Attached || step.Off || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
 		sources = append(sources, step)
 	}
@@ -193,9 +192,7 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	err := errors.Join(probe.Close(t.links), t.steps.close())
-	t.links = nil
-	return err
+	return errors.Join(t.session.leaveHeap(t), t.steps.close())
 }
 
 // retire detaches from a process and makes the kernel side forget it, while the trace goes on. The target has been halted,

@@ -248,6 +248,13 @@ func (t *Tables) Stats() Stats {
 	return stats
 }
 
+// Busy tells whether tables are being made, or wait for it.
+func (t *Tables) Busy() bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return len(t.queue) > 0 || t.working > 0
+}
+
 // Close stops the workers; a table that is being made is still finished.
 func (t *Tables) Close() error {
 	t.mu.Lock()

@@ -1,0 +1,84 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// heapSource is source heap of one process: the functions of the allocator that it uses, and the probes on them, which may
+// come and go.
+type heapSource struct {
+	kernel *kernel
+	pid    int
+	// what is probed, and the probes while it is open; the session's watch guards them
+	functions []probe.Target
+	links     []link.Link
+
+	mu   sync.Mutex
+	told Source
+}
+
+// find finds the allocator's functions.
+func (h *heapSource) find(k *kernel, p *process.Process, maps []process.Mapping) {
+	h.kernel, h.pid = k, p.PID
+	functions, err := probe.Resolve(p, maps)
+	if err != nil {
+		h.tells(Source{Name: "heap", Reason: err.Error(), err: err})
+		return
+	}
+	h.functions = functions
+	details := []string{"attached by " + k.mode.String()}
+	if k.whyNotSession != nil {
+		details = append(details, fmt.Sprintf("no uprobe session: %v", k.whyNotSession))
+	}
+	for _, f := range functions {
+		for _, s := range f.Sites {
+			details = append(details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, f.File.Path, s.Offset, s.Reason))
+		}
+	}
+	h.tells(Source{Name: "heap", Attached: true, Details: details})
+}
+
+func (h *heapSource) tells(s Source) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.told = s
+}
+
+// source tells what is probed, be it now and then, or why nothing is.
+func (h *heapSource) source() Source {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.told
+}
+
+// open attaches the probes, all or none. Where that fails it is not tried again, and source tells why.
+func (h *heapSource) open() error {
+	if h.links != nil {
+		return nil
+	}
+	for _, f := range h.functions {
+		attached, err := probe.Attach(h.kernel.mode, f, h.kernel.programs(), h.pid)
+		if err != nil {
+			err = errors.Join(err, h.close())
+			h.functions = nil
+			h.tells(Source{Name: "heap", Reason: err.Error()})
+			return err
+		}
+		h.links = append(h.links, attached...)
+	}
+	return nil
+}
+
+// close detaches them.
+func (h *heapSource) close() error {
+	err := probe.Close(h.links)
+	h.links = nil
+	return err
+}

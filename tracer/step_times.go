@@ -1,0 +1,62 @@
+package tracer
+
+import (
+	"sync"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/govern"
+)
+
+// stepTimes are the steps of training since they were taken last, of all targets.
+type stepTimes struct {
+	mu    sync.Mutex
+	last  map[uint32]stepMoment // by PID
+	spans []stepSpan
+	steps int
+}
+
+// A stepMoment is when a process had made so many steps, in ns, CLOCK_MONOTONIC.
+type stepMoment struct{ time, calls uint64 }
+
+// A stepSpan is the time in which so many steps were made.
+type stepSpan struct{ from, to, steps uint64 }
+
+// mostSpans bounds what is kept until it is taken.
+const mostSpans = 4096
+
+// told takes in a notice.
+func (s *stepTimes) told(n bpf.KernelNotice) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.last == nil {
+		s.last = make(map[uint32]stepMoment)
+	}
+	before, ok := s.last[n.Tgid]
+	s.last[n.Tgid] = stepMoment{n.Time, n.Length}
+	if !ok || n.Time <= before.time || n.Length <= before.calls {
+		return
+	}
+	s.steps += int(n.Length - before.calls)
+	if len(s.spans) < mostSpans {
+		s.spans = append(s.spans, stepSpan{before.time, n.Time, n.Length - before.calls})
+	}
+}
+
+// take gives the number of steps so far, and how long the new ones took.
+func (s *stepTimes) take(w *watch) (steps int, timed []govern.Step) {
+	s.mu.Lock()
+	spans := s.spans
+	s.spans = nil
+	steps = s.steps
+	s.mu.Unlock()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, span := range spans {
+		timed = append(timed, govern.Step{
+			Duration: time.Duration((span.to - span.from) / span.steps),
+			Probed:   w.log.overlaps(span.from, span.to),
+		})
+	}
+	return steps, timed
+}

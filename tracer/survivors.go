@@ -1,0 +1,185 @@
+package tracer
+
+import (
+	"fmt"
+	"math"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/survivor"
+)
+
+const (
+	// pollEvery is how often survivors are looked at from outside.
+	pollEvery = 5 * time.Second
+	// polling is the share of a core that this may take.
+	polling = 0.005
+)
+
+// survivors are the objects of the live map that outlived the spell in which they were seen. Nobody sees them being freed until
+// the next one: they are looked at from outside, and what is shown to be dead is deleted.
+type survivors struct {
+	known      map[bpf.KernelAddress]followed
+	hazards    map[origin]*hazard
+	allocators map[*target]allocator
+	polled     time.Time
+	cost       time.Duration // of the last poll
+}
+
+// followed is a survivor.
+type followed struct {
+	born, size, stack uint64
+}
+
+// An allocator is what is known of that of a target; err: nothing can be told of its objects.
+type allocator struct {
+	*survivor.Allocator
+	err error
+}
+
+// A hazard is what windows have shown of the mature objects of a stack.
+type hazard struct {
+	deaths   int
+	exposure float64 // object-seconds
+}
+
+// share of objects of that age that are still what they were: others of the same size may have taken the places of some, which
+// cannot be seen from outside. What is freed in windows tells how fast that goes.
+func (h *hazard) share(age time.Duration) float64 {
+	if h == nil || h.exposure == 0 {
+		return 1
+	}
+	return math.Exp(-float64(h.deaths) / h.exposure * age.Seconds())
+}
+
+// afterSpell takes stock of the live map when a spell has ended: what is gone has been freed in it.
+func (s *Session) afterSpell(ended spell) error {
+	v := &s.watch.survivors
+	now := make(map[bpf.KernelAddress]followed, len(v.known))
+	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+		now[*key] = followed{a.Born, a.Size, a.Stack}
+	})
+	if err != nil {
+		return fmt.Errorf("read live map: %w", err)
+	}
+	length := time.Duration(ended.to - ended.from).Seconds()
+	for key, old := range v.known {
+		if time.Duration(ended.from-old.born) < s.watch.log.lag {
+			continue
+		}
+		h := v.hazards[origin{key.Tgid, old.stack}]
+		if h == nil {
+			h = &hazard{}
+			v.hazards[origin{key.Tgid, old.stack}] = h
+		}
+		h.exposure += length
+		if now[key].born != old.born {
+			h.deaths++
+		}
+	}
+	v.known = now
+	return nil
+}
+
+// pollSurvivors looks at all survivors where that is due and no probe is open, so that nothing is added to the live map
+// meanwhile, and deletes those that are dead.
+func (s *Session) pollSurvivors() {
+	w, v := s.watch, &s.watch.survivors
+	w.mu.Lock()
+	byTarget := v.due(time.Now(), w.log.isOpen())
+	w.mu.Unlock()
+	if byTarget == nil {
+		return
+	}
+	v.cost = process.ProcessorTime(func() {
+		for tgid, objects := range byTarget {
+			if t := s.target(tgid); t != nil && t.lives() {
+				s.pollTarget(t, objects)
+			}
+		}
+	})
+}
+
+// due gives the survivors by PID if they are to be looked at.
+func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]survivor.Object {
+	every := max(pollEvery, time.Duration(float64(v.cost)/polling))
+	if isOpen || len(v.known) == 0 || now.Sub(v.polled) < every {
+		return nil
+	}
+	v.polled = now
+	byTarget := make(map[uint32][]survivor.Object)
+	for key, f := range v.known {
+		byTarget[key.Tgid] = append(byTarget[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
+	}
+	return byTarget
+}
+
+// pollTarget looks at the survivors of a process.
+func (s *Session) pollTarget(t *target, objects []survivor.Object) {
+	a := s.allocatorOf(t)
+	if a.err != nil {
+		return
+	}
+	states, err := a.Look(t.process, objects)
+	if err != nil {
+		return
+	}
+	w := s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var gone []bpf.KernelAddress
+	for i, state := range states {
+		if key := (bpf.KernelAddress{Address: objects[i].Address, Tgid: uint32(t.process.PID)}); state == survivor.Dead {
+			gone = append(gone, key)
+			delete(w.survivors.known, key)
+		}
+	}
+	deleteAll(s.kernel.Maps[bpf.KernelMapLive], gone)
+}
+
+// allocatorOf a target is looked for once.
+func (s *Session) allocatorOf(t *target) allocator {
+	w := s.watch
+	w.mu.Lock()
+	a, ok := w.survivors.allocators[t]
+	w.mu.Unlock()
+	if ok {
+		return a
+	}
+	maps, err := t.process.Maps()
+	if err == nil {
+		a.Allocator, err = survivor.Find(t.process, maps)
+	}
+	a.err = err
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.survivors.allocators[t] = a
+	return a
+}
+
+// forget drops what belongs to a target that is traced no more.
+func (v *survivors) forget(t *target) {
+	delete(v.allocators, t)
+	pid := uint32(t.process.PID)
+	for key := range v.known {
+		if key.Tgid == pid {
+			delete(v.known, key)
+		}
+	}
+	for from := range v.hazards {
+		if from.tgid == pid {
+			delete(v.hazards, from)
+		}
+	}
+}
+
+// blind says why of a traced process it cannot be seen from outside what is alive; empty: it can.
+func (v *survivors) blind() string {
+	for _, a := range v.allocators {
+		if a.err != nil {
+			return a.err.Error()
+		}
+	}
+	return ""
+}

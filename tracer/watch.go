@@ -1,0 +1,167 @@
+package tracer
+
+import (
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A watch is how the allocators of all targets are watched: all the time, in windows, or not at all. All open and close
+// together.
+type watch struct {
+	mu        sync.Mutex // held while probes come and go, and while the live map is read
+	log       watchLog
+	survivors survivors
+	epoch     uint32
+	interval  uint64 // bytes between samples of source heap, also while it is closed
+	tensor    uint64 // bytes between samples of source tensor; 0: closed
+}
+
+func newWatch(duration time.Duration) *watch {
+	return &watch{
+		log: watchLog{lag: maturity(duration)},
+		survivors: survivors{
+			known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*hazard), allocators: make(map[*target]allocator),
+		},
+	}
+}
+
+// openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
+// is given up; the errors say so.
+func (s *Session) openHeap(window bool, interval uint64) error {
+	w := s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	var errs []error
+	for _, t := range s.list() {
+		if t.err() == nil {
+			errs = append(errs, t.heap.open())
+		}
+	}
+	w.epoch++
+	errs = append(errs, s.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch))
+	w.log.open(monotonic(), window)
+	w.interval = interval
+	return errors.Join(append(errs, s.kernel.open(interval, w.tensor))...)
+}
+
+// closeHeap ends counting, detaches the probes, and takes stock.
+func (s *Session) closeHeap() error {
+	w := s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	errs := []error{s.kernel.open(0, w.tensor)}
+	ended := w.log.close(monotonic())
+	var detaching sync.WaitGroup
+	var mu sync.Mutex
+	for _, t := range s.list() {
+		detaching.Go(func() {
+			err := t.heap.close()
+			mu.Lock()
+			defer mu.Unlock()
+			errs = append(errs, err)
+		})
+	}
+	detaching.Wait()
+	errs = append(errs, s.afterSpell(w.log.spells[ended]), s.foldTallies(w.log.factor(ended)))
+	return errors.Join(errs...)
+}
+
+// setIntervals changes the number of bytes between samples, of probes that are open at once.
+func (s *Session) setIntervals(interval uint64) error {
+	w := s.watch
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.interval == interval {
+		return nil
+	}
+	w.interval = interval
+	if !w.log.isOpen() {
+		return nil
+	}
+	return s.kernel.open(interval, w.tensor)
+}
+
+// state tells whether calls are watched now, and in a window.
+func (w *watch) state() (isOpen, inWindow bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.log.isOpen() {
+		return false, false
+	}
+	return true, w.log.spells[len(w.log.spells)-1].window
+}
+
+// goOn makes of what is open a new spell.
+func (w *watch) goOn(window bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	now := monotonic()
+	w.log.close(now)
+	w.log.open(now, window)
+}
+
+// currentInterval is the mean number of bytes between samples.
+func (w *watch) currentInterval() uint64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.interval
+}
+
+// watchesHeap tells whether holders of a target's heap are known, be it from windows.
+func (s *Session) watchesHeap(t *target) bool {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	return len(s.watch.log.spells) > 0 && t.heap.source().Attached
+}
+
+// weigh tells what a sampled object of the heap that is alive stands for, in which spell it was born (-1: in none), and when it
+// enters the books.
+func (w *watch) weigh(key *bpf.KernelAddress, a *bpf.KernelAllocation, now uint64) (weight float64, spell int, entered uint64) {
+	spell = w.log.at(a.Born)
+	weight = growth.Weight(a.Size, uint64(a.Interval))
+	if spell < 0 {
+		return weight, spell, a.Born
+	}
+	if w.log.spells[spell].window {
+		age := time.Duration(now - min(a.Born, now))
+		weight *= w.log.factor(spell) * w.survivors.hazards[origin{key.Tgid, a.Stack}].share(age)
+	}
+	return weight, spell, w.log.entered(spell, a.Born)
+}
+
+// inWindow tells whether a spell is a window.
+func (w *watch) inWindow(spell int) bool { return spell >= 0 && w.log.spells[spell].window }
+
+// describe it for a snapshot.
+func (w *watch) describe(started uint64) growth.Watch {
+	told := w.log.watch(started)
+	if told.Windows > 0 {
+		told.Blind = w.survivors.blind()
+	}
+	return told
+}
+
+// joinHeap attaches the probes in a new target where others are watched now.
+func (s *Session) joinHeap(t *target) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	if s.watch.log.isOpen() {
+		_ = t.heap.open() // the source tells
+	}
+}
+
+// leaveHeap detaches the probes of a target for good.
+func (s *Session) leaveHeap(t *target) error {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	t.heap.functions = nil
+	s.watch.survivors.forget(t)
+	return t.heap.close()
+}
+
+func errWatch(err error) error { return fmt.Errorf("watch the heap: %w", err) }

@@ -48,7 +48,7 @@ func mustStand(t *testing.T, s *growth.Snapshot, function string, objects, size 
 	t.Helper()
 	got := held(s)[function]
 	want := factor * float64(objects)
-	if math.Abs(float64(got[0])-want) > 2 || math.Abs(float64(got[1])-want*float64(size)) > 0.001*want*float64(size)+1 {
+	if math.Abs(float64(got[0])-want) > 2 || math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
 		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0], got[1], want, size)
 	}
 }

@@ -121,7 +121,11 @@ func (s *Session) pollTarget(t *target, objects []survivor.Object) {
 	if a.err != nil {
 		return
 	}
-	states, err := a.Look(t.process, objects)
+	maps, err := t.process.Maps()
+	if err != nil {
+		return
+	}
+	states, err := a.Look(t.process, maps, objects)
 	if err != nil {
 		return
 	}

@@ -91,3 +91,11 @@ func (f *finder) threadIn(page uint64, content []byte) (thread, bool) {
 	}
 	return thread{}, false
 }
+
+// Stacks gives the stacks of threads, as Classify does. starts are addresses at which mappings are known to have begun; above
+// a stack, something begins.
+func Stacks(maps []process.Mapping, starts []uint64, memory Memory) []Region {
+	f := newFinder(maps, memory)
+	f.take(f.stacks(maps, starts))
+	return f.found
+}

@@ -34,11 +34,22 @@ func (s *Session) govern() {
 	o := s.Options
 	g := &governor{session: s, stop: make(chan struct{}), meter: newMeter(s)}
 	g.decides = govern.New(govern.Options{
-		Limit: o.Overhead, Prices: s.prices, Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
+		Limit: o.Overhead, Prices: s.pricesOf(), Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(),
 	})
 	s.governor = g
 	g.done.Go(g.run)
+}
+
+// mappingPrice is what a call that changes the address space costs more while it is traced, in ns, without the walk of its stack: two
+// tracepoints and a notice.
+const mappingPrice = 1500
+
+// pricesOf are those of one event of each kind. Where the kernel has no sessions, the return of each call is probed, too; that is
+// counted as it happens.
+func (s *Session) pricesOf() govern.Prices {
+	p := s.prices
+	return govern.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice}
 }
 
 // countsSteps tells whether steps of training are seen.

@@ -117,9 +117,9 @@ func opening(name string, options tracer.Options) way {
 }
 
 // startPair starts the program that measures pairs of malloc and free, and gives what asks it for one measurement.
-func startPair(b *testing.B) (pid int, nsPerPair func() float64) {
+func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
 	tracertest.NeedsRoot(b)
-	target := tracertest.Start(b, tracertest.Build(b, "pair.c"))
+	target := tracertest.Start(b, tracertest.Build(b, "pair.c", flags...))
 	target.Await("ready")
 	return target.PID(), func() float64 {
 		target.Say("go")

@@ -12,8 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/govern"
-	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -36,9 +35,10 @@ type Session struct {
 	looker         looker
 	objects        liveObjects // of the last snapshot
 	watch          *watch
-	governor       *governor     // nil: without a limit
-	prices         govern.Prices // of what the probes do
-	asked          uint64        // bytes between samples that the user wants; 0: as is fit
+	governor       *governor        // nil: without a limit
+	prices         calibrate.Prices // of what probes do; zeros where the overhead has no limit
+	unpriced       error            // why some of them are defaults
+	asked          uint64           // bytes between samples that the user wants; 0: as is fit
 	stepTimes      stepTimes
 	retired        losses // of targets that are no more
 
@@ -46,7 +46,7 @@ type Session struct {
 	targets []*target // in the order in which they were attached
 
 	stop    chan struct{}
-	watcher sync.WaitGroup // of the end of the process that was asked for
+	watcher sync.WaitGroup // of what goes on beside
 	// ended is closed when there is nothing more to trace; ending says why.
 	ended  chan struct{}
 	ending error
@@ -90,12 +90,8 @@ func (s *Session) open() error {
 	if s.kernel, err = loadKernel(s.Options); err != nil {
 		return err
 	}
-	s.watch = newWatch(s.Options.Duration)
-	if s.Options.Overhead == 0 {
-		s.watch.tensor = s.Options.Interval
-		if err := s.openHeap(false, s.Options.Interval); err != nil {
-			return errWatch(err)
-		}
+	if err := s.startWatch(); err != nil {
+		return err
 	}
 	debug.FreeOSMemory()
 	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
@@ -114,7 +110,6 @@ func (s *Session) open() error {
 	s.begin()
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
-		s.prices = govern.Prices{Entry: 1100, Stepped: 14000, Return: 700, Fault: 100, Mapping: 500}
 		s.govern()
 	}
 	return nil
@@ -259,11 +254,7 @@ func (s *Session) Close() error {
 	if s.governor != nil {
 		s.governor.close()
 	}
-	var errs []error
-	for _, t := range s.list() {
-		errs = append(errs, t.detach())
-	}
-	errs = append(errs, probe.Close(s.links))
+	errs := []error{s.detach()}
 	halt(s.list())
 	s.watcher.Wait()
 	if s.notices != nil {

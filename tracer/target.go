@@ -192,7 +192,12 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	return errors.Join(t.session.leaveHeap(t), t.steps.close())
+	var heap error
+	var detaching sync.WaitGroup // the kernel waits for each until nobody is inside
+	detaching.Go(func() { heap = t.session.leaveHeap(t) })
+	steps := t.steps.close()
+	detaching.Wait()
+	return errors.Join(heap, steps)
 }
 
 // retire detaches from a process and makes the kernel side forget it, while the trace goes on. The target has been halted,

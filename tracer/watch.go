@@ -8,6 +8,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/calibrate"
+	"github.com/allocscope/allocscope/tracer/probe"
 )
 
 // A watch is how the allocators of all targets are watched: all the time, in windows, or not at all. All open and close
@@ -28,6 +30,20 @@ func newWatch(duration time.Duration) *watch {
 			known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*hazard), allocators: make(map[*target]allocator),
 		},
 	}
+}
+
+// startWatch measures prices where there is a limit, and leaves it to the governor when to open; else everything is open from the start.
+func (s *Session) startWatch() error {
+	s.watch = newWatch(s.Options.Duration)
+	if s.Options.Overhead > 0 {
+		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.Interval, calibrate.Patience, s.detachBeside)
+		return nil
+	}
+	s.watch.tensor = s.Options.Interval
+	if err := s.openHeap(false, s.Options.Interval); err != nil {
+		return fmt.Errorf("watch the heap: %w", err)
+	}
+	return nil
 }
 
 // openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
@@ -158,10 +174,9 @@ func (s *Session) joinHeap(t *target) {
 // leaveHeap detaches the probes of a target for good.
 func (s *Session) leaveHeap(t *target) error {
 	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	t.heap.functions = nil
+	links := t.heap.links
+	t.heap.links, t.heap.functions = nil, nil
 	s.watch.survivors.forget(t)
-	return t.heap.close()
+	s.watch.mu.Unlock()
+	return probe.Close(links)
 }
-
-func errWatch(err error) error { return fmt.Errorf("watch the heap: %w", err) }

@@ -13,7 +13,8 @@ GENERATE_PACKAGES := clang-14 llvm-14
 NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
 TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch \
-	chromium debootstrap debian-archive-keyring graphviz tmux wget
+	chromium debootstrap debian-archive-keyring graphviz tmux wget \
+	libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
 IMAGE_PACKAGES    := chromium python3 python3-pil
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
 

@@ -39,15 +39,22 @@ const (
 type KernelCallForm uint32
 
 const (
-	KernelCallFormCALL_NONE           KernelCallForm = 0
-	KernelCallFormCALL_MALLOC         KernelCallForm = 1
-	KernelCallFormCALL_VALLOC         KernelCallForm = 2
-	KernelCallFormCALL_CALLOC         KernelCallForm = 3
-	KernelCallFormCALL_REALLOC        KernelCallForm = 4
-	KernelCallFormCALL_REALLOCARRAY   KernelCallForm = 5
-	KernelCallFormCALL_POSIX_MEMALIGN KernelCallForm = 6
-	KernelCallFormCALL_MEMALIGN       KernelCallForm = 7
-	KernelCallFormCALL_FREE           KernelCallForm = 8
+	KernelCallFormCALL_NONE              KernelCallForm = 0
+	KernelCallFormCALL_MALLOC            KernelCallForm = 1
+	KernelCallFormCALL_VALLOC            KernelCallForm = 2
+	KernelCallFormCALL_CALLOC            KernelCallForm = 3
+	KernelCallFormCALL_REALLOC           KernelCallForm = 4
+	KernelCallFormCALL_REALLOCARRAY      KernelCallForm = 5
+	KernelCallFormCALL_POSIX_MEMALIGN    KernelCallForm = 6
+	KernelCallFormCALL_MEMALIGN          KernelCallForm = 7
+	KernelCallFormCALL_FREE              KernelCallForm = 8
+	KernelCallFormCALL_REALLOCF          KernelCallForm = 9
+	KernelCallFormCALL_XALLOCX           KernelCallForm = 10
+	KernelCallFormCALL_HEAP_CALLOC       KernelCallForm = 11
+	KernelCallFormCALL_HEAP_REALLOC      KernelCallForm = 12
+	KernelCallFormCALL_HEAP_REALLOCF     KernelCallForm = 13
+	KernelCallFormCALL_HEAP_REALLOCARRAY KernelCallForm = 14
+	KernelCallFormCALL_EXIT              KernelCallForm = 15
 )
 
 type KernelCode struct {
@@ -186,9 +193,13 @@ const (
 type KernelProbeCookie uint32
 
 const (
-	KernelProbeCookieCOOKIE_FORM    KernelProbeCookie = 255
-	KernelProbeCookieCOOKIE_STEPPED KernelProbeCookie = 256
-	KernelProbeCookieCOOKIE_TENSOR  KernelProbeCookie = 512
+	KernelProbeCookieCOOKIE_NONE     KernelProbeCookie = 0
+	KernelProbeCookieCOOKIE_FORM     KernelProbeCookie = 255
+	KernelProbeCookieCOOKIE_STEPPED  KernelProbeCookie = 256
+	KernelProbeCookieCOOKIE_TENSOR   KernelProbeCookie = 512
+	KernelProbeCookieCOOKIE_THROWS   KernelProbeCookie = 1024
+	KernelProbeCookieCOOKIE_CALLED   KernelProbeCookie = 2048
+	KernelProbeCookieCOOKIE_FUNCTION KernelProbeCookie = 4294901760
 )
 
 type KernelPython struct {

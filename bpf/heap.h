@@ -4,64 +4,12 @@
  * what malloc does for it is a call that the allocator makes itself. */
 #pragma once
 
+#include "call.h"
 #include "live.h"
 #include "stack.h"
 
-#define NESTED_SPAN (64 << 10) /* bytes of stack within which a call made by the allocator itself lies */
-
 #define FOLLOW_RETURN 0 /* what the entry of a uprobe session answers: run the return probe, */
 #define SKIP_RETURN 1   /* or save its price */
-
-/* A thread's stack pointer below that of the call it is in: the allocator calls itself. At the same place: another
- * function reached by a tail call. Anything else means that the return was missed. */
-static __always_inline bool is_nested(const struct call *call, __u64 sp, enum call_form form)
-{
-	if (sp == call->sp)
-		return form != call->form;
-	return sp < call->sp && call->sp - sp < NESTED_SPAN;
-}
-
-/* n * size; ~0 where that overflows. (clang makes of n > ~0 / size a 128-bit product, which BPF lacks.) */
-static __always_inline __u64 product(__u64 n, __u64 size)
-{
-	__u64 large = n > size ? n : size, small = n > size ? size : n;
-
-	if (small >> 32 || ((large >> 32) * small + (((large & 0xffffffff) * small) >> 32)) >> 32)
-		return ~0ULL;
-	return n * size;
-}
-
-/* Reads the arguments of the call that starts. */
-static __always_inline void read_arguments(struct call *call, struct pt_regs *regs, __u64 *old_pointer)
-{
-	switch (call->form) {
-	case CALL_MALLOC:
-	case CALL_VALLOC:
-		call->size = REGS_ARG1(regs);
-		break;
-	case CALL_CALLOC:
-		call->size = product(REGS_ARG1(regs), REGS_ARG2(regs));
-		break;
-	case CALL_REALLOC:
-		*old_pointer = REGS_ARG1(regs);
-		call->size = REGS_ARG2(regs);
-		break;
-	case CALL_REALLOCARRAY:
-		*old_pointer = REGS_ARG1(regs);
-		call->size = product(REGS_ARG2(regs), REGS_ARG3(regs));
-		break;
-	case CALL_POSIX_MEMALIGN:
-		call->slot = REGS_ARG1(regs);
-		call->size = REGS_ARG3(regs);
-		break;
-	case CALL_MEMALIGN:
-		call->size = REGS_ARG2(regs);
-		break;
-	case CALL_NONE:
-	case CALL_FREE:
-		break;
-	}
-}
 
 static __always_inline int tensor_free(struct pt_regs *regs, __u32 tgid)
 {
@@ -71,11 +19,24 @@ static __always_inline int tensor_free(struct pt_regs *regs, __u32 tgid)
 	return SKIP_RETURN;
 }
 
-static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid)
+/* Whether a call that is under way frees its own old object, which has been taken out already. */
+static __always_inline bool is_own_free(struct pt_regs *regs, __u64 pointer)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct call *call;
+
+	if (!thread)
+		return false;
+	call = &thread->call;
+	return call->sp && call->epoch == epoch && call->old_address.address == pointer &&
+	       is_nested(call, REGS_SP(regs), COOKIE_NONE);
+}
+
+static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie)
 {
 	struct address key = make_address(tgid, REGS_ARG1(regs));
 
-	if (!key.address)
+	if (!key.address || ((cookie & COOKIE_CALLED) && is_own_free(regs, key.address)))
 		return SKIP_RETURN;
 	count(COUNT_FREES);
 	if (!live_remove(&live, &key, NULL))
@@ -91,11 +52,27 @@ static __always_inline void set_old_aside(struct call *call, __u32 tgid, __u64 p
 	call->had_old = pointer && live_remove(&live, &call->old_address, &call->old);
 }
 
+/* Whether what is called now belongs to the call that the thread is in. What throws calls nothing that is probed before
+ * it has failed. */
+static __always_inline bool belongs(const struct call *call, __u64 sp, enum probe_cookie cookie)
+{
+	if (!call->sp || call->epoch != epoch)
+		return false;
+	if (call->cookie & COOKIE_THROWS) {
+		count(COUNT_FAILED);
+		return false;
+	}
+	if (is_nested(call, sp, cookie))
+		return true;
+	count(DROP_MISSED_RETURN);
+	return false;
+}
+
 /* Whether what has been called needs no return probe, though it is the allocator's: malloc calls nothing that is
  * probed, and nobody looks at what alloc_cpu calls while source heap is closed. */
 static __always_inline bool calls_nothing(const struct call *call)
 {
-	return call->cookie & COOKIE_TENSOR ? !interval : call->form == CALL_MALLOC;
+	return call->cookie & COOKIE_TENSOR ? !interval : call->form == CALL_MALLOC || call->cookie & COOKIE_THROWS;
 }
 
 static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie, __u32 mean)
@@ -104,76 +81,32 @@ static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum 
 	struct sampler *sampler;
 	__u64 old_pointer = 0;
 	bool is_tensor = cookie & COOKIE_TENSOR;
-	enum call_form form = cookie & COOKIE_FORM;
 	struct call *call;
 
 	if (!thread)
 		return SKIP_RETURN;
 	call = &thread->call;
-	if (call->sp && call->epoch == epoch) {
-		if (is_nested(call, REGS_SP(regs), form))
-			return SKIP_RETURN;
-		count(DROP_MISSED_RETURN);
-	}
+	if (belongs(call, REGS_SP(regs), cookie))
+		return SKIP_RETURN;
 	call->sp = 0;
 	count(COUNT_ALLOCATIONS);
-	call->form = form;
+	call->form = cookie & COOKIE_FORM;
 	call->cookie = cookie;
 	call->epoch = epoch;
 	call->interval = 0;
-	call->had_old = 0;
 	read_arguments(call, regs, &old_pointer);
 	sampler = is_tensor ? &thread->tensor_sampler : &thread->sampler;
 	if (call->size != ~0ULL && take_sample(sampler, mean, call->size)) {
 		call->interval = mean;
-		call->stack = capture_stack(regs, tgid, COUNT_WALK_NS);
+		call->stack = capture_stack(regs, tgid, true);
 	} else if (calls_nothing(call)) {
 		thread->malloc_sp = REGS_SP(regs);
 		thread->malloc_return = return_address(regs);
 		return SKIP_RETURN;
 	}
-	if (old_pointer)
-		set_old_aside(call, tgid, old_pointer);
+	set_old_aside(call, tgid, old_pointer);
 	call->sp = REGS_SP(regs);
-	return FOLLOW_RETURN;
-}
-
-static __always_inline int heap_entry(struct pt_regs *regs)
-{
-	enum probe_cookie cookie = bpf_get_attach_cookie(regs);
-	enum call_form form = cookie & COOKIE_FORM;
-	bool is_tensor = cookie & COOKIE_TENSOR;
-	__u32 mean = is_tensor ? tensor_interval : interval;
-	__u32 tgid = current_tgid();
-
-	if (!is_traced(tgid))
-		return SKIP_RETURN;
-	count(COUNT_ENTRIES);
-	if (cookie & COOKIE_STEPPED)
-		count(COUNT_STEPPED);
-	if (is_tensor)
-		count(COUNT_TENSOR_ENTRIES);
-	if (!mean)
-		return SKIP_RETURN;
-	if (form == CALL_FREE)
-		return is_tensor ? tensor_free(regs, tgid) : heap_free(regs, tgid);
-	return heap_allocate(regs, tgid, cookie, mean);
-}
-
-/* Address that the call which returns has allocated; 0: it failed. */
-static __always_inline __u64 allocated_address(const struct call *call, struct pt_regs *regs)
-{
-	__u64 address = REGS_RESULT(regs);
-
-	if (call->form != CALL_POSIX_MEMALIGN)
-		return address;
-	if ((__u32)address)
-		return 0;
-	if (bpf_probe_read_user(&address, sizeof(address), (void *)call->slot)) {
-		count(DROP_OUT_POINTER);
-		return 0;
-	}
-	return address;
+	return cookie & COOKIE_THROWS ? SKIP_RETURN : FOLLOW_RETURN;
 }
 
 static __always_inline void keep_allocation(const struct call *call, __u32 tgid, __u64 address)
@@ -195,30 +128,73 @@ static __always_inline void keep_allocation(const struct call *call, __u32 tgid,
 	tally_add(tgid, &allocation);
 }
 
+/* The call that a thread was in has returned. */
+static __always_inline void heap_finish(struct call *call, __u32 tgid, __u64 result)
+{
+	__u64 address = allocated_address(call, result);
+
+	call->sp = 0;
+	if (!address && call->had_old && keeps_old(call))
+		live_add(&live, &call->old_address, &call->old);
+	if (!call->interval)
+		return;
+	if (address)
+		keep_allocation(call, tgid, address);
+	else
+		count(COUNT_FAILED);
+}
+
 static __always_inline int heap_return(struct pt_regs *regs)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
 	__u32 tgid = current_tgid();
 	struct call *call;
-	__u64 address;
 
 	if (!thread || !is_traced(tgid))
 		return 0;
 	count(COUNT_RETURNS);
 	call = &thread->call;
-	if (!call->sp || call->epoch != epoch || REGS_SP(regs) - RETURN_SLOT != call->sp)
-		return 0;
-	call->sp = 0;
-	address = allocated_address(call, regs);
-	if (!address && call->had_old && call->size)
-		live_add(&live, &call->old_address, &call->old);
-	if (!call->interval)
-		return 0;
-	if (address)
-		keep_allocation(call, tgid, address);
-	else
-		count(COUNT_FAILED);
+	if (call->sp && call->epoch == epoch && REGS_SP(regs) - RETURN_SLOT == call->sp)
+		heap_finish(call, tgid, REGS_RESULT(regs));
 	return 0;
+}
+
+/* A thread stands at an instruction that returns: what is on top of its stack is what was there at the entry. */
+static __always_inline int heap_exit(struct pt_regs *regs, __u32 tgid)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct call *call;
+
+	if (!thread)
+		return SKIP_RETURN;
+	call = &thread->call;
+	if (call->cookie & COOKIE_THROWS && call->epoch == epoch && REGS_SP(regs) == call->sp)
+		heap_finish(call, tgid, REGS_RESULT(regs));
+	return SKIP_RETURN;
+}
+
+static __always_inline int heap_entry(struct pt_regs *regs)
+{
+	enum probe_cookie cookie = bpf_get_attach_cookie(regs);
+	enum call_form form = cookie & COOKIE_FORM;
+	bool is_tensor = cookie & COOKIE_TENSOR;
+	__u32 mean = is_tensor ? tensor_interval : interval;
+	__u32 tgid = current_tgid();
+
+	if (!is_traced(tgid))
+		return SKIP_RETURN;
+	count(COUNT_ENTRIES);
+	if (cookie & COOKIE_STEPPED)
+		count(COUNT_STEPPED);
+	if (is_tensor)
+		count(COUNT_TENSOR_ENTRIES);
+	if (!mean)
+		return SKIP_RETURN;
+	if (form == CALL_EXIT)
+		return heap_exit(regs, tgid);
+	if (form == CALL_FREE)
+		return is_tensor ? tensor_free(regs, tgid) : heap_free(regs, tgid, cookie);
+	return heap_allocate(regs, tgid, cookie, mean);
 }
 
 /* Since 6.13 the kernel gives programs that use much stack one for each CPU, also those of uprobes, which can be

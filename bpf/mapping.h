@@ -30,7 +30,7 @@ struct syscall_exit {
  * sampled are recognised.) */
 static __always_inline void tell_allocator(struct notice *notice, const struct thread *thread, __u64 sp)
 {
-	if (thread->call.sp && thread->call.epoch == epoch && is_nested(&thread->call, sp, CALL_NONE)) {
+	if (thread->call.sp && thread->call.epoch == epoch && is_nested(&thread->call, sp, COOKIE_NONE)) {
 		notice->by_allocator = 1;
 		return;
 	}
@@ -88,7 +88,7 @@ static __always_inline void mapping_begin(enum notice_kind kind, struct pt_regs 
 	pending->tgid = tgid;
 	pending->time = bpf_ktime_get_ns();
 	read_call(pending, regs);
-	pending->stack = capture_stack(regs, tgid, COUNT_KERNEL_WALK_NS);
+	pending->stack = capture_stack(regs, tgid, false);
 	tell_allocator(pending, thread, REGS_SP(regs));
 }
 

@@ -73,14 +73,17 @@ struct {
 struct call {
 	__u64 sp;   /* stack pointer at its entry; 0: in none that is followed */
 	__u64 size; /* bytes asked for; ~0: more than there are */
-	__u64 slot; /* posix_memalign: where the pointer will be written */
+	union {
+		__u64 slot; /* posix_memalign: where the pointer will be written */
+		__u64 most; /* xallocx: bytes asked for where there is room */
+	};
 	__u64 stack;
 	__u32 interval; /* 0: not sampled */
 	enum call_form form;
 	enum probe_cookie cookie;
 	__u32 epoch; /* in which it began */
 	bool had_old;
-	struct address old_address; /* realloc: what the old pointer held, where it was in the live map */
+	struct address old_address; /* realloc: the old pointer, and what it held where it was in the live map */
 	struct allocation old;
 };
 

@@ -24,6 +24,13 @@ static __always_inline bool locate(struct walk *walk)
 	return false;
 }
 
+/* Goes to the caller without a rule where none is needed, so that an allocator may do without unwind information. */
+static __always_inline int leave_entry(struct walk *walk)
+{
+	walk->steps++;
+	return push(walk, word_of(walk->kind, walk->pc)) ? step_entry(walk) : 1;
+}
+
 /* Tells the frame reached and goes on to its caller. 1: the stack ends. */
 __attribute__((noinline)) int step(struct walk *walk)
 {
@@ -31,6 +38,8 @@ __attribute__((noinline)) int step(struct walk *walk)
 
 	if (!walk)
 		return 1;
+	if (walk->at_entry && !walk->steps)
+		return leave_entry(walk);
 	if (!locate(walk))
 		return stop(walk, END_UNMAPPED);
 	if (walk->rule.kind & RULE_IN_LOOP) {
@@ -111,9 +120,8 @@ static __always_inline void announce_stack(struct walk *walk)
 	bpf_map_delete_elem(&seen, &id);
 }
 
-/* Walks the stack of the current thread, which stands at regs, and announces it if it is new. NULL: it could not. The
- * time that takes is added to a counter. */
-static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid, enum counter spent)
+/* Walks the stack of the current thread, which stands at regs, and announces it if it is new. NULL: it could not. */
+static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid, bool at_entry)
 {
 	struct walk *walk =
 		bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -125,17 +133,18 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 	}
 	began = bpf_ktime_get_ns();
 	walk->stack.tgid = tgid;
+	walk->at_entry = at_entry;
 	stand_at(walk, regs);
 	run_walk(walk);
 	announce_stack(walk);
-	count_many(spent, bpf_ktime_get_ns() - began);
+	count_many(at_entry ? COUNT_WALK_NS : COUNT_KERNEL_WALK_NS, bpf_ktime_get_ns() - began);
 	return walk;
 }
 
 /* Stack ID of the current thread, which stands at regs; 0: there is none. How it ends is counted. */
-static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid, enum counter spent)
+static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid, bool at_entry)
 {
-	struct walk *walk = walk_stack(regs, tgid, spent);
+	struct walk *walk = walk_stack(regs, tgid, at_entry);
 
 	if (!walk)
 		return 0;

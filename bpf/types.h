@@ -22,21 +22,32 @@ typedef _Bool bool;
 /* How an allocator function takes its arguments. */
 enum call_form {
 	CALL_NONE,
-	CALL_MALLOC,         /* malloc(size) */
+	CALL_MALLOC,         /* malloc(size): calls no other probed function */
 	CALL_VALLOC,         /* valloc(size), pvalloc(size): may call another probed function */
 	CALL_CALLOC,         /* calloc(n, size) */
 	CALL_REALLOC,        /* realloc(pointer, size) */
 	CALL_REALLOCARRAY,   /* reallocarray(pointer, n, size) */
 	CALL_POSIX_MEMALIGN, /* posix_memalign(&pointer, alignment, size) */
-	CALL_MEMALIGN,       /* memalign(alignment, size), aligned_alloc(alignment, size) */
+	CALL_MEMALIGN,       /* memalign(alignment, size), aligned_alloc(alignment, size), mi_heap_malloc(heap, size) */
 	CALL_FREE,           /* free(pointer) */
+	CALL_REALLOCF,       /* reallocf(pointer, size): realloc that frees what it cannot enlarge */
+	CALL_XALLOCX,        /* xallocx(pointer, size, extra, flags): changes the size in place, returns the real one */
+	CALL_HEAP_CALLOC,    /* mi_heap_calloc(heap, n, size) */
+	CALL_HEAP_REALLOC,   /* mi_heap_realloc(heap, pointer, size) */
+	CALL_HEAP_REALLOCF,  /* mi_heap_reallocf(heap, pointer, size) */
+	CALL_HEAP_REALLOCARRAY, /* mi_heap_reallocn(heap, pointer, n, size) */
+	CALL_EXIT,              /* no call, but an instruction that returns from one with COOKIE_THROWS */
 };
 
 /* The attach cookie of a probe: a call_form, and what else is known of the site. */
 enum probe_cookie {
+	COOKIE_NONE,
 	COOKIE_FORM = 0xff,
-	COOKIE_STEPPED = 1 << 8, /* the kernel single-steps the instruction, at several times the price */
-	COOKIE_TENSOR = 1 << 9,  /* source tensor: the function allocates or frees a tensor's memory */
+	COOKIE_STEPPED = 1 << 8,        /* the kernel single-steps the instruction, at several times the price */
+	COOKIE_TENSOR = 1 << 9,         /* source tensor: the function allocates or frees a tensor's memory */
+	COOKIE_THROWS = 1 << 10,        /* the function may throw: a return probe would stop the search for a handler */
+	COOKIE_CALLED = 1 << 11,        /* other probed functions call this one */
+	COOKIE_FUNCTION = 0xffff << 16, /* the function's number: no two of an allocator have the same */
 };
 
 /* Whether a process is traced; absent from `targets`: not ours. */

@@ -39,6 +39,15 @@ static __always_inline int step_to(struct walk *walk, __u64 cfa)
 	return 0;
 }
 
+/* Goes to the caller of a function at whose entry the thread stands. */
+static __always_inline int step_entry(struct walk *walk)
+{
+	walk->slot = 0;
+	walk->pc = walk->link;
+	walk->link = 0;
+	return 0;
+}
+
 /* Takes the registers of a thread over. */
 static __always_inline void stand_at(struct walk *walk, struct pt_regs *regs)
 {

@@ -38,6 +38,14 @@ static __always_inline int step_to(struct walk *walk, __u64 cfa)
 	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : stop(walk, END_STACK_MEMORY);
 }
 
+/* Goes to the caller of a function at whose entry the thread stands. */
+static __always_inline int step_entry(struct walk *walk)
+{
+	walk->slot = walk->sp;
+	walk->sp += RETURN_SLOT;
+	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : stop(walk, END_STACK_MEMORY);
+}
+
 /* Takes the registers of a thread over. */
 static __always_inline void stand_at(struct walk *walk, struct pt_regs *regs)
 {

@@ -20,6 +20,7 @@ struct walk {
 	__u64 slot; /* where pc was read from, 0: from no place in the stack */
 	__u64 leaf[LEAF_REGISTERS];
 	enum word_kind kind; /* of pc */
+	bool at_entry;       /* the thread stands where stack and frame pointer are as at the entry of a function */
 	__u32 steps;
 	/* Code that pc, or the call before it, lies in. */
 	__u64 address;

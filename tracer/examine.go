@@ -234,11 +234,7 @@ func checkAllocator(p *process.Process, maps []process.Mapping) []Check {
 	}
 	var checks []Check
 	for _, t := range targets {
-		var names []string
-		for _, s := range t.Sites {
-			names = append(names, s.Function.Name)
-		}
-		checks = append(checks, Check{Name: "source heap", Finding: strings.Join(names, ", ") + " in " + t.File.Path})
+		checks = append(checks, Check{Name: "source heap", Finding: strings.Join(t.Functions(), ", ") + " in " + t.File.Path})
 	}
 	return checks
 }

@@ -41,6 +41,9 @@ func (h *heapSource) find(k *kernel, p *process.Process, maps []process.Mapping)
 		for _, s := range f.Sites {
 			details = append(details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, f.File.Path, s.Offset, s.Reason))
 		}
+		for _, unprobed := range f.Unprobed {
+			details = append(details, fmt.Sprintf("not probed in %s: %s", f.File.Path, unprobed))
+		}
 	}
 	h.tells(Source{Name: "heap", Attached: true, Details: details})
 }

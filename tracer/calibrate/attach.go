@@ -11,9 +11,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// attach probes the child's functions, all at once. By their names: of free the return is not probed.
+// attach probes the child's functions, all at once. The return is probed of calloc alone.
 func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
-	malloc := probe.Function{Name: "free", Form: bpf.KernelCallFormCALL_MALLOC}
+	malloc := probe.Function{Name: "malloc", Form: bpf.KernelCallFormCALL_MALLOC, Throws: true}
 	free := probe.Function{Name: "free", Form: bpf.KernelCallFormCALL_FREE}
 	calloc := probe.Function{Name: "calloc", Form: bpf.KernelCallFormCALL_CALLOC}
 	target := probe.Target{File: process.Mapping{Path: self}, Path: self, Sites: []probe.Site{

@@ -137,7 +137,7 @@ func (t Target) returning() Target {
 	kept := t
 	kept.Sites = nil
 	for _, s := range t.Sites {
-		if s.Function.Name != "free" {
+		if s.Function.returns() {
 			kept.Sites = append(kept.Sites, s)
 		}
 	}

@@ -8,10 +8,21 @@ type Function struct {
 	Name string
 	// Form says how it takes its arguments; it becomes the cookie of the probe.
 	Form bpf.KernelCallForm
+	// Throws: it may throw an exception, which finds no way through a return probe. It is followed by probes of the
+	// instructions that return from it.
+	Throws bool
+	// Differs: what it asks another of the allocator's functions for is not what it is asked for, or that one's result is
+	// not its own: it is probed though it does nothing but call others.
+	Differs bool
 	// Tensor: the function serves tensors, and not all of the heap.
 	Tensor bool
 	// Arguments is the number of argument registers that must be intact where it is probed.
 	Arguments int
+}
+
+// returns reports whether its return is of interest and can be probed as such.
+func (f Function) returns() bool {
+	return f.Form != bpf.KernelCallFormCALL_FREE && f.Form != bpf.KernelCallFormCALL_EXIT && !f.Throws
 }
 
 // Functions of a malloc implementation (malloc(3), posix_memalign(3)). free comes first: an allocation must not be seen
@@ -26,5 +37,5 @@ var Functions = []Function{
 	{Name: "aligned_alloc", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
 	{Name: "memalign", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
 	{Name: "valloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1},
-	{Name: "pvalloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1},
+	{Name: "pvalloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1, Differs: true},
 }

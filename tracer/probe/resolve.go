@@ -3,7 +3,9 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"os"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -15,6 +17,19 @@ type Target struct {
 	// Path under which the kernel finds the file.
 	Path  string
 	Sites []Site
+	// Unprobed are functions that cannot be probed, each with its reason, for people.
+	Unprobed []string
+}
+
+// Functions are the names of those that are probed.
+func (t Target) Functions() []string {
+	var names []string
+	for _, s := range t.Sites {
+		if s.Function.Form != bpf.KernelCallFormCALL_EXIT {
+			names = append(names, s.Function.Name)
+		}
+	}
+	return names
 }
 
 // Reasons for which a process's allocator cannot be probed.
@@ -26,43 +41,27 @@ var (
 const codeLength = 64 // bytes of a function that are looked at
 
 // Resolve finds the allocator functions that the process really uses: for each name the first file in the dynamic
-// linker's search order that defines it. The search ends with the C library, which defines all there are.
+// linker's search order that defines it. For malloc and its relatives the search ends with the C library, which defines all
+// there are. Of functions that only call others of them, those others are probed.
 func Resolve(p *process.Process, maps []process.Mapping) ([]Target, error) {
 	order, err := searchOrder(p, maps)
 	if err != nil {
 		return nil, err
 	}
-	var targets []Target
-	missing := append([]Function(nil), Functions...)
+	found := definitions{process: p, static: len(order) == 1, places: make(map[string]int)}
+	defer found.close()
 	for _, mapping := range order {
-		target := Target{File: mapping, Path: p.MappedPath(mapping)}
-		var last bool
-		target.Sites, missing, last, err = resolveFile(p, mapping, missing, len(order) == 1)
-		if err != nil {
+		if err := found.add(mapping); err != nil {
 			return nil, err
 		}
-		if len(target.Sites) > 0 {
-			targets = append(targets, target)
-		}
-		if last || len(missing) == 0 {
-			break
-		}
 	}
-	if !defines(targets, "malloc") || !defines(targets, "free") {
+	if !found.has("malloc") || !found.has("free") {
 		return nil, ErrNoAllocator
 	}
-	return targets, nil
-}
-
-func defines(targets []Target, name string) bool {
-	for _, t := range targets {
-		for _, s := range t.Sites {
-			if s.Function.Name == name {
-				return true
-			}
-		}
+	if err := found.refuseOperators(); err != nil {
+		return nil, err
 	}
-	return false
+	return found.targets()
 }
 
 // searchOrder is the dynamic linker's list; of a static program, the program itself.
@@ -84,73 +83,26 @@ func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping
 		if m.Path != p.Executable || !m.IsFile() {
 			continue
 		}
-		f, err := p.OpenMapped(m)
-		if err != nil {
-			return m, err
+		f, _, err := openFile(p, m)
+		if err == nil {
+			f.Close()
 		}
-		defer f.Close()
-		_, err = symbol.Open(f, m.Path)
 		return m, err
 	}
 	return process.Mapping{}, fmt.Errorf("find program: %s is not mapped", p.Executable)
 }
 
-// resolveFile gives the sites of those functions that the file defines, the functions still missing, and whether the file
-// is the C library.
-func resolveFile(p *process.Process, mapping process.Mapping, wanted []Function, static bool) (sites []Site, missing []Function, last bool, err error) {
+func openFile(p *process.Process, mapping process.Mapping) (*os.File, *symbol.File, error) {
 	f, err := p.OpenMapped(mapping)
 	if err != nil {
-		return nil, wanted, false, err
+		return nil, nil, err
 	}
-	defer f.Close()
 	file, err := symbol.Open(f, mapping.Path)
 	if err != nil {
-		return nil, wanted, false, err
+		f.Close()
+		return nil, nil, err
 	}
-	symbols, err := definedFunctions(file, static)
-	if err != nil {
-		return nil, wanted, false, fmt.Errorf("read symbols of %s: %w", mapping.Path, err)
-	}
-	taken := make(map[uint64]bool)
-	for _, function := range wanted {
-		address, ok := symbols[function.Name]
-		if !ok {
-			missing = append(missing, function)
-			continue
-		}
-		site, err := siteAt(file, function, address)
-		if err != nil {
-			return nil, wanted, false, fmt.Errorf("probe %s in %s: %w", function.Name, mapping.Path, err)
-		}
-		if !taken[site.Offset] { // aligned_alloc and memalign are one function in some C libraries
-			sites = append(sites, site)
-		}
-		taken[site.Offset] = true
-	}
-	_, last = symbols[startOfC]
-	return sites, missing, last, nil
-}
-
-// startOfC is a function that no file but the C library defines.
-const startOfC = "__libc_start_main"
-
-var wantedNames = func() map[string]bool {
-	names := map[string]bool{startOfC: true}
-	for _, f := range Functions {
-		names[f.Name] = true
-	}
-	return names
-}()
-
-// definedFunctions gives the addresses of the wanted functions that a file exports. A static program exports none: there all
-// count.
-func definedFunctions(file *symbol.File, static bool) (map[string]uint64, error) {
-	if static {
-		if defined, err := file.Functions(symbol.Static, wantedNames); err != nil || len(defined) > 0 {
-			return defined, err
-		}
-	}
-	return file.Functions(symbol.Dynamic, wantedNames)
+	return f, file, nil
 }
 
 // siteAt reads the code of a function and chooses its site.

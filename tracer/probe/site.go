@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"fmt"
+	"slices"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -19,13 +20,26 @@ type Site struct {
 	Reason string
 	// Emulated reports whether the kernel emulates the instruction; it single-steps the others, at eight times the price.
 	Emulated bool
+
+	names  []string // all of the function's, of which there may be several
+	number int      // of the function, among those of the process
+	called bool     // by other functions that are probed
 }
+
+// functionShift is the place of COOKIE_FUNCTION.
+const functionShift = 16
 
 // cookie tells the program what has been probed.
 func (s Site) cookie() uint64 {
-	cookie := uint64(s.Function.Form)
+	cookie := uint64(s.Function.Form) | uint64(s.number)<<functionShift&uint64(bpf.KernelProbeCookieCOOKIE_FUNCTION)
 	if !s.Emulated {
 		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_STEPPED)
+	}
+	if s.Function.Throws {
+		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_THROWS)
+	}
+	if s.called {
+		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_CALLED)
 	}
 	if s.Function.Tensor {
 		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_TENSOR)
@@ -91,6 +105,7 @@ var argumentRegisters = [][]x86asm.Reg{
 	{x86asm.RDI, x86asm.EDI, x86asm.DI, x86asm.DIB},
 	{x86asm.RSI, x86asm.ESI, x86asm.SI, x86asm.SIB},
 	{x86asm.RDX, x86asm.EDX, x86asm.DX, x86asm.DL, x86asm.DH},
+	{x86asm.RCX, x86asm.ECX, x86asm.CX, x86asm.CL, x86asm.CH},
 }
 
 // What the stack walk starts from.
@@ -102,23 +117,24 @@ var frameRegisters = [][]x86asm.Reg{
 // harmless reports whether an instruction falls through and leaves the frame registers and the first so many argument
 // registers alone. It knows the few that compilers put first, and takes all others for harmful.
 func harmless(instruction x86asm.Inst, arguments int) bool {
+	kept := append(argumentRegisters[:arguments:arguments], frameRegisters...)
 	switch instruction.Op {
 	case x86asm.NOP, x86asm.CMP, x86asm.TEST:
 		return true
-	case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVZX, x86asm.MOVSXD:
+	case x86asm.MUL: // by its operand, into RDX and RAX
+		return !isOneOf(x86asm.RDX, kept)
+	case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVZX, x86asm.MOVSXD,
+		x86asm.ADD, x86asm.SUB, x86asm.AND, x86asm.OR, x86asm.SHL, x86asm.SHR, x86asm.SAR, x86asm.NEG, x86asm.NOT, x86asm.IMUL:
 	default:
 		return false
 	}
 	written, ok := instruction.Args[0].(x86asm.Reg)
-	if !ok {
-		return true // memory
+	if instruction.Op == x86asm.IMUL && instruction.Args[1] == nil {
+		written = x86asm.RDX
 	}
-	for _, aliases := range append(argumentRegisters[:arguments:arguments], frameRegisters...) {
-		for _, register := range aliases {
-			if written == register {
-				return false
-			}
-		}
-	}
-	return true
+	return !ok || !isOneOf(written, kept) // else: memory
+}
+
+func isOneOf(written x86asm.Reg, kept [][]x86asm.Reg) bool {
+	return slices.ContainsFunc(kept, func(aliases []x86asm.Reg) bool { return slices.Contains(aliases, written) })
 }

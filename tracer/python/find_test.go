@@ -185,7 +185,7 @@ func TestAnUnknownInterpreterIsRefusedInWords(t *testing.T) {
 		"a newer version":          {fake(0x030f00f0, 0), "CPython 3.15 (CPython 3.8 to 3.14 are supported)"},
 		"a version of another age": {fake(0x7fffffffffffffff, 0), "CPython of version 0x7fffffffffffffff (CPython 3.8 to 3.14 are supported)"},
 		"a preview":                {fake(0x030e00b2, 0), "a preview of CPython 3.14 (run a release)"},
-		"a free-threaded build":    {fake(0x030d00f0, 1), "a free-threaded build of CPython 3.13 (run one with the GIL)"},
+		"a free-threaded build":    {fake(0x030d00f0, 1), "a free-threaded build of CPython 3.13, whose objects lie in an allocator of its own that source heap does not see: mapping and fault measure them (run one with the GIL)"},
 		"an older version with offsets": {
 			fake(0x030c00f0, 0), "CPython 3.12 (CPython 3.8 to 3.14 are supported)",
 		},

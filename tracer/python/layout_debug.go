@@ -72,7 +72,7 @@ func debugHeader(table []byte) (minor int, positions debugPositions, err error) 
 		return 0, debugPositions{}, err
 	}
 	if binary.LittleEndian.Uint64(table[16:]) != 0 {
-		return 0, debugPositions{}, fmt.Errorf("%w: a free-threaded build of CPython 3.%d (run one with the GIL)", ErrUnsupported, minor)
+		return 0, debugPositions{}, fmt.Errorf("%w: a free-threaded build of CPython 3.%d, whose objects lie in an allocator of its own that source heap does not see: mapping and fault measure them (run one with the GIL)", ErrUnsupported, minor)
 	}
 	positions, known := debugVersions[minor]
 	if !known {

@@ -84,6 +84,17 @@ func definedFunction(symbol, names []byte) (name []byte, address uint64, isLocal
 	return name, binary.LittleEndian.Uint64(symbol[8:]), elf.ST_BIND(info) == elf.STB_LOCAL
 }
 
+// Size gives the bytes of code of the function that begins at a virtual address, by the best symbol table there is; 0: it
+// tells of none, or not how long it is.
+func (f *File) Size(vaddr uint64) uint64 {
+	f.load()
+	i, ok := f.symbols.find(vaddr)
+	if !ok || f.symbols.symbols[i].value != vaddr {
+		return 0
+	}
+	return f.symbols.symbols[i].size()
+}
+
 // Code reads up to limit bytes of code from a virtual address on, and gives their offset in the file. It is an error if
 // no executable segment holds the address.
 func (f *File) Code(vaddr uint64, limit int) (code []byte, offset uint64, err error) {

@@ -22,6 +22,7 @@ type image struct {
 	notes   []note       // sections first: the program headers of debug files name offsets of another file
 	symtab  symbolSection
 	dynsym  symbolSection
+	imports []span     // relocations that name symbols of .dynsym
 	hash    span       // .gnu.hash: finds symbols of .dynsym; empty if there is none
 	frames  elf.Prog64 // PT_GNU_EH_FRAME: finds the unwind information of a function; zero if there is none
 	link    span       // .gnu_debuglink; empty if there is none

@@ -16,6 +16,10 @@ const (
 	maxNames       = 256 << 20 // bytes of a string table that is searched
 	maxName        = 4096      // bytes of a name, mangled and demangled
 	maxChain       = 1 << 16   // symbols of one hash value that are compared
+	maxRelocated   = 4         // sections of relocations that are read
+	maxRelocations = 1 << 20   // entries of one of them, 24 bytes each
+	maxImports     = 1 << 16   // pointers to symbols that are kept of a file
+	maxImport      = 512       // bytes of a symbol's name that a pointer is kept for
 	maxFrame       = 1 << 16   // bytes of the unwind information of one function
 	maxAliases     = 64        // symbols at one address whose names are compared
 	maxCache       = 4 << 20   // bytes of printed names that a File keeps

@@ -35,6 +35,10 @@ func (m *image) readSections(h elf.Header64) error {
 			err = errors.Join(err, m.symtab.set(sections, s))
 		case elf.SHT_DYNSYM:
 			err = errors.Join(err, m.dynsym.set(sections, s))
+		case elf.SHT_RELA:
+			if uint64(s.Link) < uint64(len(sections)) && elf.SectionType(sections[s.Link].Type) == elf.SHT_DYNSYM && len(m.imports) < maxRelocated {
+				m.imports = append(m.imports, span{s.Off, s.Size})
+			}
 		case elf.SHT_GNU_HASH:
 			m.hash = span{s.Off, s.Size}
 		case elf.SHT_NOTE:

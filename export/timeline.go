@@ -26,6 +26,8 @@ func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 		at("minor_faults", func(s *growth.Sample) *int64 { return &s.MinorFaults }),
 		at("major_faults", func(s *growth.Sample) *int64 { return &s.MajorFaults }),
 		at("steps", func(s *growth.Sample) *int64 { return &s.Steps }),
+		at("tensors", func(s *growth.Sample) *int64 { return &s.Tensors }),
+		at("tensor_bytes", func(s *growth.Sample) *int64 { return &s.TensorBytes }),
 	}
 }
 

@@ -14,11 +14,16 @@ func (s *Session) detach() error {
 	for _, l := range s.links {
 		closes = append(closes, l.Close)
 	}
-	errs := make([]error, len(closes))
-	var detaching sync.WaitGroup
-	for i, end := range closes {
-		detaching.Go(func() { errs[i] = end() })
+	return atOnce(closes)
+}
+
+// atOnce does all at a time.
+func atOnce(work []func() error) error {
+	errs := make([]error, len(work))
+	var working sync.WaitGroup
+	for i, do := range work {
+		working.Go(func() { errs[i] = do() })
 	}
-	detaching.Wait()
+	working.Wait()
 	return errors.Join(errs...)
 }

@@ -173,12 +173,17 @@ func (s *Session) attachFailed(pid int, err error) {
 func (s *Session) Sample() growth.Moment {
 	moment := s.family.Sample(s.Elapsed())
 	moment.Price = s.price()
+	tensors := s.tensorTotals()
 	for i, m := range s.family.Members() {
 		member := growth.Member{Process: m.Facts}
 		moment.Processes[i].Steps = growth.Unknown
 		if t := s.target(uint32(m.Facts.PID)); t != nil && t.err() == nil {
 			member.Traced, member.From = true, t.from
 			moment.Processes[i].Steps = t.steps.count()
+			setTensors(&moment.Processes[i].Sample, tensors, m.Facts.PID)
+			if t.tensors.waits() && !s.mapping.Attached { // nobody tells of libraries that are loaded
+				t.unwinder.refresh()
+			}
 		}
 		moment.Members = append(moment.Members, member)
 	}

@@ -18,6 +18,8 @@ type governor struct {
 	stop    chan struct{}
 	done    sync.WaitGroup
 	meter   meter
+	// tensorInterval is that of tensors while they are watched all the time; else 0
+	tensorInterval uint64
 
 	mu      sync.Mutex // of what others ask for
 	decides *govern.Governor
@@ -112,15 +114,30 @@ func (g *governor) obey(d govern.Decision) error {
 	s := g.session
 	window := g.decides.Mode() != govern.Full
 	isOpen, inWindow := s.watch.state()
+	if !d.Heap && isOpen {
+		if err := s.closeHeap(); err != nil {
+			return err
+		}
+	}
+	if err := s.attachTensors(d.Tensor); err != nil {
+		return err
+	}
+	if !d.Heap || !window { // in a window it is as before: open for those who count the calls
+		g.tensorInterval = 0
+		if d.Tensor {
+			g.tensorInterval = d.TensorInterval
+		}
+	}
+	if err := s.setIntervals(d.Interval, g.tensorInterval); err != nil {
+		return err
+	}
 	switch {
 	case d.Heap && !isOpen:
 		return s.openHeap(window, d.Interval)
-	case !d.Heap && isOpen:
-		return s.closeHeap()
 	case d.Heap && inWindow != window:
 		s.watch.goOn(window)
 	}
-	return s.setIntervals(d.Interval)
+	return nil
 }
 
 // Overhead is what tracing has cost so far. Without a limit that is not measured.

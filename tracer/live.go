@@ -79,12 +79,12 @@ func deleteAll[K any](m *ebpf.Map, keys []K) {
 	}
 }
 
-// readLive sums the live map by stack, and gives its objects by process, in no particular order. Allocations born after the
-// last bin are left out: they belong to what follows. The objects are valid until the next call.
+// readLive sums the live map, and that of tensors, by stack, and gives their objects by process, in no particular order.
+// Allocations born after the last bin are left out: they belong to what follows. The objects are valid until the next call.
 func (s *Session) readLive(sums map[origin]*sum, born bins) (liveObjects, error) {
 	objects := s.objects.emptied()
 	now := monotonic()
-	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+	add := func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		weight, spell, entered := s.watch.weigh(key, a, now)
 		bin, ok := born.of(entered)
 		if !ok {
@@ -96,9 +96,11 @@ func (s *Session) readLive(sums map[origin]*sum, born bins) (liveObjects, error)
 			sum.sight(spell, a.Size, weight)
 		}
 		objects[key.Tgid] = append(objects[key.Tgid], object{key.Address, a.Size, a.Stack, weight})
-	})
-	if err != nil {
-		return nil, fmt.Errorf("read live map: %w", err)
+	}
+	for _, name := range []string{bpf.KernelMapLive, bpf.KernelMapTensors} {
+		if err := readMap(s.kernel.Maps[name], add); err != nil {
+			return nil, fmt.Errorf("read map %s: %w", name, err)
+		}
 	}
 	for from, sum := range sums {
 		if h := s.watch.survivors.hazards[from]; h != nil && sum.seen != nil {

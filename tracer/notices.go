@@ -158,7 +158,7 @@ func (n *noticeReader) close() error {
 
 // apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
 func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
-	heapTraced := t.heap.source().Attached
+	heapTraced := t.heap.source().Attached || t.tensors.watches()
 	for _, c := range calls {
 		at, _ := process.Find(maps, c.MallocSlot)
 		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"

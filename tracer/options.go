@@ -55,6 +55,14 @@ func (o Options) wants(source string) bool {
 	return len(o.Sources) == 0 || slices.Contains(o.Sources, source)
 }
 
+// intervalOf is the mean number of bytes between samples of a source; 0: it is not to be attached.
+func (o Options) intervalOf(source string) uint64 {
+	if !o.wants(source) {
+		return 0
+	}
+	return o.Interval
+}
+
 func (o Options) withDefaults() Options {
 	if o.Interval == 0 {
 		o.Interval = DefaultInterval

@@ -28,6 +28,7 @@ type target struct {
 	stacks    *stackTable
 	unwinder  *unwinder
 	steps     *stepCounter
+	tensors   *tensorProbe
 	space     *mapping.Set
 	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
 	noLedger  error
@@ -63,10 +64,23 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if !s.Options.wants("step") {
 		t.steps.turnOff()
 	}
-	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.steps.update); err != nil {
+	t.tensors = newTensorProbe(s.kernel, p)
+	if !s.Options.wants("tensor") {
+		t.tensors.turnOff()
+	}
+	if !s.watch.attachesTensors() {
+		_ = t.tensors.close() // until the governor opens them; there is nothing yet that could fail
+	}
+	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes); err != nil {
 		return nil, errors.Join(err, t.forget(), t.stacks.close(), p.Close())
 	}
 	return t, nil
+}
+
+// updateProbes attaches to libraries that have been loaded meanwhile.
+func (t *target) updateProbes(maps []process.Mapping) {
+	t.tensors.update(maps)
+	t.steps.update(maps)
 }
 
 // attach attaches all sources while the target is still waiting, so that what they see begins at one moment.
@@ -83,7 +97,8 @@ func (t *target) attach() error {
 		t.heap.find(t.kernel, t.process, maps)
 		t.session.joinHeap(t)
 	}
-	if err := t.session.checkSources(t.heap.source()); err != nil {
+	t.tensors.update(maps)
+	if err := t.session.checkSources(t.heap.source(), t.tensors.source()); err != nil {
 		return err
 	}
 	t.session.tables.Wait(tablesWait)
@@ -181,6 +196,9 @@ func (t *target) sources() []Source {
 	if step := t.steps.source(); step.Attached || step.Off || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
 		sources = append(sources, step)
 	}
+	if tensor := t.tensors.source(); tensor.Attached || tensor.Off || tensor.err != nil || t.heap.source().Off {
+		sources = append(sources, tensor)
+	}
 	if t.noLedger != nil && t.lives() {
 		sources = append(sources, Source{Name: "ledger", Reason: t.noLedger.Error() + remedyFor(pagesRemedy(t.noLedger))})
 	}
@@ -192,12 +210,8 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	var heap error
-	var detaching sync.WaitGroup // the kernel waits for each until nobody is inside
-	detaching.Go(func() { heap = t.session.leaveHeap(t) })
-	steps := t.steps.close()
-	detaching.Wait()
-	return errors.Join(heap, steps)
+	closes := []func() error{func() error { return t.session.leaveHeap(t) }, t.steps.close, t.tensors.shutdown}
+	return atOnce(closes)
 }
 
 // retire detaches from a process and makes the kernel side forget it, while the trace goes on. The target has been halted,
@@ -234,6 +248,7 @@ func (t *target) forget() error {
 	maps := t.kernel.Maps
 	return errors.Join(append(errs,
 		deleteFrom(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, _ *bpf.KernelFault) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),

@@ -53,6 +53,7 @@ var mapsByProcess = map[string]func(key, value []byte) []byte{
 	"asked":    func(key, _ []byte) []byte { return key },
 	"steps":    func(key, _ []byte) []byte { return key },
 	"live":     func(key, _ []byte) []byte { return key[8:] },
+	"tensors":  func(key, _ []byte) []byte { return key[8:] },
 	"tallies":  func(key, _ []byte) []byte { return key[8:] },
 	"codes":    func(key, _ []byte) []byte { return key[12:] },
 	"seen":     func(_, value []byte) []byte { return value },

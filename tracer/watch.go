@@ -19,8 +19,10 @@ type watch struct {
 	log       watchLog
 	survivors survivors
 	epoch     uint32
-	interval  uint64 // bytes between samples of source heap, also while it is closed
-	tensor    uint64 // bytes between samples of source tensor; 0: closed
+	// interval and tensorInterval are the bytes between samples of both sources, also while that of the heap is closed; 0: what
+	// happens to tensors does not count for them, but for the heap.
+	interval, tensorInterval uint64
+	tensors                  bool // their probes are attached
 }
 
 func newWatch(duration time.Duration) *watch {
@@ -39,8 +41,8 @@ func (s *Session) startWatch() error {
 		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.Interval, calibrate.Patience, s.detachBeside)
 		return nil
 	}
-	s.watch.tensor = s.Options.Interval
-	if err := s.openHeap(false, s.Options.Interval); err != nil {
+	s.watch.tensors, s.watch.tensorInterval = true, s.Options.intervalOf("tensor")
+	if err := s.openHeap(false, s.Options.intervalOf("heap")); err != nil {
 		return fmt.Errorf("watch the heap: %w", err)
 	}
 	return nil
@@ -62,7 +64,7 @@ func (s *Session) openHeap(window bool, interval uint64) error {
 	errs = append(errs, s.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch))
 	w.log.open(monotonic(), window)
 	w.interval = interval
-	return errors.Join(append(errs, s.kernel.open(interval, w.tensor))...)
+	return errors.Join(append(errs, s.kernel.open(interval, w.tensorInterval))...)
 }
 
 // closeHeap ends counting, detaches the probes, and takes stock.
@@ -70,7 +72,7 @@ func (s *Session) closeHeap() error {
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	errs := []error{s.kernel.open(0, w.tensor)}
+	errs := []error{s.kernel.open(0, w.tensorInterval)}
 	ended := w.log.close(monotonic())
 	var detaching sync.WaitGroup
 	var mu sync.Mutex
@@ -85,21 +87,6 @@ func (s *Session) closeHeap() error {
 	detaching.Wait()
 	errs = append(errs, s.afterSpell(w.log.spells[ended]), s.foldTallies(w.log.factor(ended)))
 	return errors.Join(errs...)
-}
-
-// setIntervals changes the number of bytes between samples, of probes that are open at once.
-func (s *Session) setIntervals(interval uint64) error {
-	w := s.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.interval == interval {
-		return nil
-	}
-	w.interval = interval
-	if !w.log.isOpen() {
-		return nil
-	}
-	return s.kernel.open(interval, w.tensor)
 }
 
 // state tells whether calls are watched now, and in a window.
@@ -138,8 +125,11 @@ func (s *Session) watchesHeap(t *target) bool {
 // weigh tells what a sampled object of the heap that is alive stands for, in which spell it was born (-1: in none), and when it
 // enters the books.
 func (w *watch) weigh(key *bpf.KernelAddress, a *bpf.KernelAllocation, now uint64) (weight float64, spell int, entered uint64) {
-	spell = w.log.at(a.Born)
 	weight = growth.Weight(a.Size, uint64(a.Interval))
+	if a.Kind == bpf.KernelAllocationKindKIND_TENSOR { // never watched in windows
+		return weight, -1, a.Born
+	}
+	spell = w.log.at(a.Born)
 	if spell < 0 {
 		return weight, spell, a.Born
 	}

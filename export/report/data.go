@@ -23,7 +23,7 @@ type timelineData struct {
 
 // A curve is one line of the chart.
 type curve struct {
-	// Key is "rss", "private", "pss", "tree" (all processes of the tree), "workers" (their number), or of a later version.
+	// Key is "rss", "private", "pss", "tree" (all processes of the tree), "workers" (their number), "tensors" (their bytes), or of a later version.
 	Key   string `json:"key"`
 	Label string `json:"label"`
 	// Unit is "bytes" or "count".

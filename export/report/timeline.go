@@ -47,6 +47,7 @@ func curvesOf(s *export.Summary, rows []growth.Row) []curve {
 		{Key: "rss", Label: "RSS", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.RSS })},
 		{Key: "private", Label: "private", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.Private })},
 		{Key: "pss", Label: "PSS", Unit: "bytes", Values: values(rows, func(r *growth.Row) int64 { return r.PSS })},
+		{Key: "tensors", Label: "tensors", Unit: "bytes", Values: values(rows, func(r *growth.Row) int64 { return r.TensorBytes })},
 	}
 	var tree, workers bool
 	for i := range rows {

@@ -26,6 +26,9 @@ func TestTheChartHasAllCurves(t *testing.T) {
 			t.Errorf("%s is %d and %d", key, *values[0], *values[100])
 		}
 	}
+	if values := curveOf(t, d, "tensors"); values[19] != nil || *values[20] != 50*mib || *values[300] != 330*mib {
+		t.Errorf("tensors are %d, %d and %d", values[19], values[20], values[300])
+	}
 	if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 || *d.BoundaryS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (stretch{100, 110}) {
 		t.Errorf("%+v", d)
 	}
@@ -39,6 +42,7 @@ func TestAProcessAloneHasNoTree(t *testing.T) {
 	for i := range alone {
 		alone[i].Tree = growth.Tree{Processes: 1, RSS: alone[i].RSS}
 		alone[i].Private, alone[i].PSS, alone[i].Steps = growth.Unknown, growth.Unknown, growth.Unknown
+		alone[i].Tensors, alone[i].TensorBytes = growth.Unknown, growth.Unknown
 	}
 	s := leakingSummary()
 	if d := timelineOf(&s, alone); len(d.Series) != 1 || d.Steps != nil {

@@ -91,6 +91,9 @@ func rows(seconds int) []growth.Row {
 		if i%10 == 0 {
 			s.Private, s.PSS = s.RSS-20*mib, s.RSS-10*mib
 		}
+		if i >= 20 { // torch has been imported
+			s.Tensors, s.TensorBytes = int64(100+i), int64(30+i)*mib
+		}
 		rows = append(rows, growth.Row{Sample: s, Tree: growth.Tree{Processes: 6, RSS: s.RSS + 400*mib}})
 	}
 	return rows

@@ -49,6 +49,7 @@ var sourceLimits = map[string]string{
 	"mapping": "it is not known who made mappings, only who touched them",
 	"fault":   "nobody is named for what was mapped before the attach, nor for copies",
 	"python":  "stacks have no Python frames",
+	"tensor":  "tensors are not counted",
 	"step":    "training steps are not counted",
 	"ledger":  "it is not known where the resident memory is",
 }

@@ -46,8 +46,8 @@ func (p *Process) Status() (Status, error) {
 	return status, nil
 }
 
-// Sample reads the counters of the process: one reading of status and one of stat. PSS, Private and Steps are Unknown and
-// Elapsed is 0: they are not found there. A process that is gone gives an error that wraps os.ErrNotExist.
+// Sample reads the counters of the process: one reading of status and one of stat. PSS, Private, steps and tensors are Unknown
+// and Elapsed is 0: they are not found there. A process that is gone gives an error that wraps os.ErrNotExist.
 func (p *Process) Sample() (growth.Sample, error) {
 	sample := growth.UnknownSample()
 	status, err := p.Status()

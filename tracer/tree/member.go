@@ -49,7 +49,7 @@ func (m *Member) classify() {
 const window = 10 * time.Second
 
 // Sample reads the state of all members and of the memory around them. What cannot be read is growth.Unknown; so are PSS and
-// Private where it is not their turn, and Steps always.
+// Private where it is not their turn, and steps and tensors always.
 func (t *Tree) Sample(elapsed time.Duration) growth.Moment {
 	moment := growth.Moment{Elapsed: elapsed, Processes: make([]growth.ProcessSample, len(t.members))}
 	for i, m := range t.members {

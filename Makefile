@@ -16,6 +16,7 @@ TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps 
 	chromium debootstrap debian-archive-keyring graphviz tmux wget \
 	libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
 IMAGE_PACKAGES    := chromium python3 python3-pil
+PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
 
 WEB := export/page/web
@@ -48,7 +49,7 @@ test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo f
 	@.ci/packages $(TEST_PACKAGES)
 	npm --prefix $(WEB) test
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./...
+		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./... ./.ci/peers
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) each
@@ -64,7 +65,7 @@ test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulate
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
-	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h testdata/*.c
+	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h testdata/*.c testdata/peers/*.c
 	$(LINT) golangci-lint run ./...
 
 .PHONY: bench
@@ -72,6 +73,19 @@ bench: ## Measure the price of tracing, as ratios in one run
 	@.ci/packages $(TEST_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
 		$(GO) test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 30m ./growth ./tracer ./tracer/process
+
+PEERS_ROUNDS ?= 5
+PEERS_SECONDS ?= 6
+PEERS := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" .ci/peers/run
+.PHONY: bench-peers
+bench-peers: build ## Compare with other tools on real trainers, two hours; PEERS_WORKLOADS, PEERS_WAYS, PEERS_ROUNDS (5), PEERS_SECONDS (6)
+	@.ci/packages $(PEERS_PACKAGES)
+	$(PEERS) -workloads "$(PEERS_WORKLOADS)" -ways "$(PEERS_WAYS)" -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) $(PEERS_FLAGS)
+
+.PHONY: bench-default
+bench-default: build ## Compare the default settings with none on three trainers at once, 20 minutes on four processors
+	@.ci/packages $(PEERS_PACKAGES)
+	$(PEERS) -together -workloads "dispatch images compile" -ways default -rounds 10 $(PEERS_FLAGS)
 
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks

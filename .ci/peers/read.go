@@ -1,0 +1,148 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"cmp"
+	"context"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A reporter reads what a tool has left in a folder, where needed with the tool's own commands, in the Debian folder.
+type reporter struct {
+	outer, inner string // the folder, seen from outside and from inside the Debian folder
+	inside       func(ctx context.Context, argv ...string) *exec.Cmd
+	workload     workload
+	leak, cache  place
+}
+
+// output runs a command inside.
+func (r reporter) output(argv ...string) ([]byte, error) {
+	ctx, stop := context.WithTimeout(context.Background(), leaving)
+	defer stop()
+	c := r.inside(ctx, argv...)
+	ownGroup(c)
+	var errors bytes.Buffer
+	c.Stderr = &errors
+	text, err := c.Output()
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w: %s", argv[0], err, strings.TrimSpace(errors.String()))
+	}
+	return text, nil
+}
+
+// find is the newest file of a pattern, seen from inside.
+func (r reporter) find(pattern string) (string, error) {
+	files, _ := filepath.Glob(filepath.Join(r.outer, pattern))
+	if len(files) == 0 {
+		return "", fmt.Errorf("the tool has written no file %s", pattern)
+	}
+	return filepath.Join(r.inner, filepath.Base(files[len(files)-1])), nil
+}
+
+func readMemray(r reporter) (report, error) {
+	text, err := r.output("python3", "leaks.py", filepath.Join(r.inner, memrayFile))
+	return collapsed(text), err
+}
+
+func readHeaptrack(r reporter) (report, error) {
+	file, err := r.find("heaptrack*")
+	if err != nil {
+		return report{}, err
+	}
+	if _, err := r.output("heaptrack_print", "-f", file, "-p", "0", "-a", "0", "-T", "0",
+		"-F", filepath.Join(r.inner, "stacks"), "--flamegraph-cost-type", "leaked"); err != nil {
+		return report{}, err
+	}
+	text, err := os.ReadFile(filepath.Join(r.outer, "stacks"))
+	return collapsed(text), err
+}
+
+func readJemalloc(r reporter) (report, error) {
+	file, err := r.find("jemalloc*.heap")
+	if err != nil {
+		return report{}, err
+	}
+	program := r.workload.command[0]
+	if r.workload.python() {
+		program = "/usr/bin/" + program
+	}
+	text, err := r.output("jeprof", "--collapsed", "--show_bytes", program, file)
+	return collapsed(text), err
+}
+
+// collapsed reads lines of frames with ";" between them, from the outermost on, a space, and the bytes.
+func collapsed(text []byte) report {
+	sizes := make(map[string]float64)
+	for line := range strings.Lines(string(text)) {
+		line = strings.TrimSpace(line)
+		at := strings.LastIndexByte(line, ' ')
+		if size, err := strconv.ParseFloat(line[at+1:], 64); err == nil && at > 0 {
+			sizes[line[:at]] += size
+		}
+	}
+	r := ranked(sizes)
+	for _, e := range r.entries {
+		slices.Reverse(e.frames)
+	}
+	return r
+}
+
+// outstanding is the beginning of an entry of memleak, and stackFrame a frame in it.
+var (
+	outstanding = regexp.MustCompile(`^(\d+) bytes in \d+ allocations from stack`)
+	stackFrame  = regexp.MustCompile(`^\s*\d+ \[<[0-9a-f]+>\] (.*)$`)
+)
+
+func readMemleak(r reporter) (report, error) {
+	file, err := os.Open(filepath.Join(r.outer, outputFile))
+	if err != nil {
+		return report{}, err
+	}
+	defer file.Close()
+	sizes := make(map[string]float64)
+	var frames []string
+	size := 0.0
+	add := func() {
+		if len(frames) > 0 {
+			sizes[strings.Join(frames, ";")] += size
+		}
+		frames = nil
+	}
+	lines := bufio.NewScanner(file)
+	for lines.Scan() {
+		if begins := outstanding.FindStringSubmatch(lines.Text()); begins != nil {
+			add()
+			size, _ = strconv.ParseFloat(begins[1], 64)
+		} else if frame := stackFrame.FindStringSubmatch(lines.Text()); frame != nil {
+			frames = append(frames, frame[1])
+		}
+	}
+	add()
+	return ranked(sizes), lines.Err()
+}
+
+// ranked makes entries of the bytes of stacks, whose frames have ";" between them.
+func ranked(sizes map[string]float64) (r report) {
+	sum := 0.0
+	for _, size := range sizes {
+		sum += size
+	}
+	stacks := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
+		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), cmp.Compare(a, b))
+	})
+	for _, stack := range stacks {
+		if size := sizes[stack]; size > 0 {
+			r.entries = append(r.entries, entry{frames: strings.Split(stack, ";"), share: size / sum})
+		}
+	}
+	return r
+}

@@ -1,0 +1,87 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+const (
+	outputFile  = "output" // what an attached tool prints
+	traceFolder = "trace"
+	memrayFile  = "memray.bin"
+	libcLink    = "libc.so.6"
+)
+
+// A tool is attached to a workload, for a time that it was told.
+type tool struct {
+	command *exec.Cmd
+	done    chan error
+}
+
+// attach starts a tool in a folder and waits until it says that it is ready.
+func attach(ctx context.Context, argv []string, ready, folder string) (*tool, error) {
+	t := &tool{command: exec.CommandContext(ctx, argv[0], argv[1:]...), done: make(chan error, 1)}
+	ownGroup(t.command)
+	t.command.Dir = folder
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		return nil, err
+	}
+	t.command.Stdout, t.command.Stderr = writer, writer
+	if err := t.command.Start(); err != nil {
+		return nil, err
+	}
+	writer.Close()
+	attached := make(chan struct{})
+	go func() {
+		err := keep(reader, filepath.Join(folder, outputFile), ready, attached)
+		if waited := t.command.Wait(); err == nil {
+			err = waited
+		}
+		t.done <- err
+	}()
+	select {
+	case <-attached:
+		return t, nil
+	case err := <-t.done:
+		return nil, fmt.Errorf("%s has ended at once: %w: %s", argv[0], err, lastLine(filepath.Join(folder, outputFile)))
+	}
+}
+
+// keep writes what a tool prints to a file until it ends, and closes attached at the line with what it says when it is ready.
+func keep(from io.ReadCloser, path, ready string, attached chan struct{}) error {
+	defer from.Close()
+	file, err := os.Create(path)
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	for lines, waiting := bufio.NewScanner(from), true; lines.Scan(); {
+		fmt.Fprintln(file, lines.Text())
+		if waiting && strings.Contains(lines.Text(), ready) {
+			waiting = false
+			close(attached)
+		}
+	}
+	return nil
+}
+
+// end waits until the tool has written what it knows and has left.
+func (t *tool) end() error {
+	killer := time.AfterFunc(leaving, func() { _ = t.command.Cancel() })
+	defer killer.Stop()
+	return <-t.done
+}
+
+func lastLine(path string) string {
+	text, _ := os.ReadFile(path)
+	lines := strings.Split(strings.TrimSpace(string(text)), "\n")
+	return lines[len(lines)-1]
+}

@@ -50,7 +50,7 @@ type Summary struct {
 	// Kernel release, as uname -r prints it, and Architecture, as Go names it: "amd64" or "arm64".
 	Kernel       string `json:"kernel"`
 	Architecture string `json:"architecture"`
-	// IntervalBytes is the mean number of bytes between samples; 1 means that every allocation was taken.
+	// IntervalBytes is the mean number of bytes between samples at the end; 1 means that every allocation was taken.
 	IntervalBytes uint64 `json:"interval_bytes"`
 	// Sources of events, attached or not.
 	Sources []Source `json:"sources"`
@@ -75,6 +75,8 @@ type Summary struct {
 	Released []Release `json:"released,omitempty"`
 	// Events that were counted in the kernel.
 	Events Events `json:"events"`
+	// Overhead is what tracing has cost; absent in files of before that was measured.
+	Overhead *Overhead `json:"overhead,omitempty"`
 	// Losses are the events and stacks that are missing from all these numbers.
 	Losses []Loss `json:"losses"`
 	// Files of the trace: what is in it ("growth", "timeline") to the file's name in the folder of this summary.
@@ -230,6 +232,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Residents = list(out.Residents)
 	out.Advice = list(out.Advice)
 	out.Losses = list(out.Losses)
+	out.Overhead = out.Overhead.listed()
 	out.Warnings = list(out.Warnings)
 	out.Files = table(out.Files)
 	out.Live.Bytes = table(out.Live.Bytes)

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"reflect"
+	"strings"
 	"testing"
 	"time"
 
@@ -47,9 +48,14 @@ func summary() Summary {
 		Advice:        AdviceOf([]growth.Advice{{About: growth.AboutRetained, PID: 4242, Text: "try malloc_trim(0)"}, {About: growth.AboutCache, Text: "wait"}}),
 		Released:      []Release{{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}}},
 		Events:        Events{Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1},
-		Losses:        []Loss{{Reason: "stack map full", Count: 3}},
-		Files:         map[string]string{"growth": GrowthFile, "timeline": TimelineFile},
-		Warnings:      []string{"the heap of <module> & others is not traced"},
+		Overhead: &Overhead{
+			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60,
+			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
+			Changes: []OverheadChange{{AtS: 2.5, Mode: HeapWindows, Text: "heap probes would take 41 %: watched in windows"}},
+		},
+		Losses:   []Loss{{Reason: "stack map full", Count: 3}},
+		Files:    map[string]string{"growth": GrowthFile, "timeline": TimelineFile},
+		Warnings: []string{"the heap of <module> & others is not traced"},
 	}
 }
 
@@ -93,6 +99,25 @@ func TestSummaryRoundTrip(t *testing.T) {
 	}
 	if want.Schema = SummarySchema; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
+	}
+}
+
+// Without a limit nobody has measured what probes cost; the list of changes is there.
+func TestAnOverheadThatIsNotMeasuredIsAbsent(t *testing.T) {
+	var buf bytes.Buffer
+	if err := (&Summary{Overhead: &Overhead{Mode: HeapFull, IntervalBytes: 1}}).Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	const want = `  "overhead": {
+    "mode": "full",
+    "windows": 0,
+    "open_s": 0,
+    "interval_bytes": 1,
+    "changes": []
+  },
+`
+	if !strings.Contains(buf.String(), want) {
+		t.Errorf("got %s", buf.String())
 	}
 }
 

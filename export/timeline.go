@@ -42,6 +42,8 @@ var timelineLayout = layout[growth.Row]{
 		{"swap_free_bytes", func(r *growth.Row) *int64 { return &r.Around.SwapFree }},
 		{"cgroup_used_bytes", func(r *growth.Row) *int64 { return &r.Around.CgroupUsed }},
 		{"cgroup_limit_bytes", func(r *growth.Row) *int64 { return &r.Around.CgroupLimit }},
+		{"overhead_ppm", func(r *growth.Row) *int64 { return &r.Price.Overhead }},
+		{"heap_probed_permille", func(r *growth.Row) *int64 { return &r.Price.Probed }},
 	}...),
 }
 

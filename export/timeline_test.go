@@ -34,6 +34,7 @@ var timeline = []growth.Row{
 		},
 		Tree:   growth.Tree{Processes: 3, RSS: 1 << 31, PSS: 1 << 30, Private: 1 << 29},
 		Around: growth.Around{Available: 1 << 33, SwapFree: 0, CgroupUsed: 1 << 31, CgroupLimit: 1 << 32},
+		Price:  growth.Price{Overhead: 19_000, Probed: 1000},
 	},
 	{
 		Sample: growth.Sample{
@@ -43,18 +44,19 @@ var timeline = []growth.Row{
 		},
 		Tree:   growth.Tree{Processes: 1, RSS: 5, PSS: growth.Unknown, Private: growth.Unknown},
 		Around: growth.Around{Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown, CgroupLimit: growth.Unknown},
+		Price:  growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown},
 	},
 	{Sample: growth.Sample{Elapsed: 1234 * time.Millisecond}},
 }
 
 const timelineHeader = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,` +
 	`minor_faults,major_faults,steps,tensors,tensor_bytes,tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
-	`cgroup_used_bytes,cgroup_limit_bytes
+	`cgroup_used_bytes,cgroup_limit_bytes,overhead_ppm,heap_probed_permille
 `
 
-const timelineText = timelineHeader + `0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,41,134217728,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296
-1.234,1073745920,1,2,3,,,8192,1099511627776,,101,2,,,,1,5,,,,,,
-1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
+const timelineText = timelineHeader + `0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,41,134217728,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296,19000,1000
+1.234,1073745920,1,2,3,,,8192,1099511627776,,101,2,,,,1,5,,,,,,,,
+1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
 `
 
 func TestTimelineRoundTrip(t *testing.T) {
@@ -116,15 +118,15 @@ func TestTimelineRowsAreWrittenAtOnce(t *testing.T) {
 }
 
 func TestReadTimelineErrors(t *testing.T) {
-	const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22"
+	const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24"
 	header, row := timelineHeader, "1.000,1"+rest+"\n"
 	for _, test := range []struct{ name, text, want string }{
 		{"empty", "", "line 1: no header: the file is empty"},
 		{"other header", "time,rss\n", `line 1: header is "time,rss"`},
 		{"header cut", header[:20], "line 1: cut short"},
-		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 23"},
-		{"too many fields", header + "2.000,1" + rest + ",23\n", "line 2: 24 fields, not 23"},
-		{"empty line", header + "\n", "line 2: 1 fields, not 23"},
+		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 25"},
+		{"too many fields", header + "2.000,1" + rest + ",25\n", "line 2: 26 fields, not 25"},
+		{"empty line", header + "\n", "line 2: 1 fields, not 25"},
 		{"word", header + "1.000,x" + rest + "\n", `line 2: rss_bytes: "x" is not a whole number`},
 		{"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n", `line 2: threads: "-1" is not a whole number`},
 		{"too large", header + "1.000,9223372036854775808" + rest + "\n", "line 2: rss_bytes"},
@@ -132,7 +134,7 @@ func TestReadTimelineErrors(t *testing.T) {
 		{"two decimals", header + "1.00,1" + rest + "\n", `line 2: time_s: "1.00" is not seconds`},
 		{"time too large", header + "9223372036.000,1" + rest + "\n", "line 2: time_s"},
 		{"back in time", header + row + "0.999,1" + rest + "\n", "line 3: time_s is before"},
-		{"carriage return", header + "1.000,1" + rest + "\r\n", "line 2: cgroup_limit_bytes"},
+		{"carriage return", header + "1.000,1" + rest + "\r\n", "line 2: heap_probed_permille"},
 		{"cut", header + row + "2.000,1" + rest, "line 3: cut short: no newline"},
 		{"long line", header + strings.Repeat("1", 5000) + "\n", "line 2: longer than 4096 bytes"},
 	} {

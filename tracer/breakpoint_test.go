@@ -130,7 +130,7 @@ func TestNoProcessOfAJobKeepsBreakpointsAfterAnInterruptOrAKill(t *testing.T) {
 	}
 	j := startJob(t, 4)
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
-		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1", "--output", filepath.Join(t.TempDir(), "trace"))
+		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1", "--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
 		var said bytes.Buffer
 		trace.Stdout, trace.Stderr = io.Discard, &said
 		if err := trace.Start(); err != nil {

@@ -66,7 +66,7 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 	target := startLeak(b)
 	defer target.Hangup()
 	folder := filepath.Join(b.TempDir(), "trace")
-	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1", "--output", folder)
+	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1", "--overhead", "off", "--output", folder)
 	lines, err := command.StderrPipe()
 	if err != nil {
 		b.Fatal(err)

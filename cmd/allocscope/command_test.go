@@ -200,10 +200,10 @@ func newFolder(t *testing.T) string {
 	return filepath.Join(parent, "out")
 }
 
-// traceArguments trace every allocation, without snapshots but those at the start, the boundary and the end. Flags that are
+// traceArguments trace every allocation, whatever it costs, without snapshots but those at the start, the boundary and the end. Flags that are
 // given replace these.
 func traceArguments(pid int, folder string, flags ...string) []string {
-	return append([]string{"trace", "--pid", fmt.Sprint(pid), "--interval", "1", "--snapshot-every", "1h", "--output", folder}, flags...)
+	return append([]string{"trace", "--pid", fmt.Sprint(pid), "--interval", "1", "--overhead", "off", "--snapshot-every", "1h", "--output", folder}, flags...)
 }
 
 // tracing starts a trace with traceArguments and waits until it counts.

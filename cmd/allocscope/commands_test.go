@@ -67,5 +67,5 @@ func TestHelpNamesTheCommandsAndGoesToStdout(t *testing.T) {
 	mustSay(t, "stdout", c.stdout.String(), "trace ", "doctor ", "version ", "completion ")
 	c = call(t, "trace", "--help")
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "--pid", "--duration", "--warmup", "--interval", "(default 512KiB)", "--max-live", "--json", "Ctrl-C")
+	mustSay(t, "stdout", c.stdout.String(), "--pid", "--duration", "--warmup", "--interval", "(default auto)", "--overhead", "(default 3%)", "--max-live", "--json", "Ctrl-C")
 }

@@ -67,9 +67,9 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 		trends = append(trends, f.Trends...)
 	}
 	growth.Label(grown, trends)
-	r.write(export.WarmupFile, r.profileWriter(span.start.Holdings, 0, span.start.Elapsed))
-	r.write(export.PlateauFile, r.profileWriter(span.end.Holdings, 0, span.end.Elapsed))
-	r.write(export.GrowthFile, r.profileWriter(grown, span.start.Elapsed, span.end.Elapsed))
+	r.write(export.WarmupFile, r.profileWriter(span.start.Holdings, 0, span.start))
+	r.write(export.PlateauFile, r.profileWriter(span.end.Holdings, 0, span.end))
+	r.write(export.GrowthFile, r.profileWriter(grown, span.start.Elapsed, span.end))
 	summary, err := r.summarize(found, all, span, grown, ended)
 	if err != nil {
 		return found.Class, err
@@ -87,27 +87,28 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 	return found.Class, err
 }
 
-// profileWriter writes holdings that cover the trace from one moment to another.
-func (r *recorder) profileWriter(holdings []growth.Holding, from, to time.Duration) func(io.Writer) error {
+// profileWriter writes holdings that cover the trace from a moment to a snapshot.
+func (r *recorder) profileWriter(holdings []growth.Holding, from time.Duration, to *growth.Snapshot) func(io.Writer) error {
 	info := export.Info{
 		Time:       r.began.Add(from),
-		Duration:   to - from,
-		Interval:   r.session.Options.Interval,
+		Duration:   to.Elapsed - from,
+		Interval:   sampledEvery(to),
 		Executable: r.executable(),
 		Processes:  r.commands(),
-		Comments:   r.comments(),
+		Comments:   r.comments(to),
 		Owners:     r.flags.owners.rules,
 	}
 	return func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }
 }
 
 // comments are what a profile must say to be understood on its own.
-func (r *recorder) comments() []string {
+func (r *recorder) comments(s *growth.Snapshot) []string {
 	comments := []string{
 		"allocscope " + versionText(),
 		fmt.Sprintf("kernel %s %s", kernelRelease(), runtime.GOARCH),
-		fmt.Sprintf("sampling interval %d bytes", r.session.Options.Interval),
+		fmt.Sprintf("sampling interval %d bytes", max(s.Interval, 1)),
 	}
+	comments = append(comments, overheadComments(inWindows(r.overhead(), s.Watch), s.Watch)...)
 	if r.verdict != "" {
 		comments = append(comments, "verdict "+r.verdict)
 	}

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/live"
+	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -64,14 +65,14 @@ func (d *liveDisplay) mark(text string, at time.Time) {
 }
 
 // show implements display.
-func (d *liveDisplay) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss) {
+func (d *liveDisplay) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead) {
 	select {
 	case <-d.ended:
 		if !d.stuck {
-			d.line.show(sample, latest, events, losses)
+			d.line.show(sample, latest, events, losses, overhead)
 		}
 	default:
-		d.screen.Show(d.state(sample, events, losses))
+		d.screen.Show(d.state(sample, events, losses, overhead))
 	}
 }
 

@@ -19,7 +19,7 @@ import (
 const mostMarksShown = 20
 
 // state is where the trace stands, in a copy.
-func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses []tracer.Loss) *live.State {
+func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead) *live.State {
 	d.looks.glance()
 	d.looks.compare()
 	r, p := d.r, d.looks
@@ -30,7 +30,7 @@ func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses [
 		Traced: r.tracedNow(), Elapsed: sample.Elapsed, Duration: time.Duration(r.flags.duration), RSS: growth.Unknown,
 		Verdict: p.verdict, JudgedAt: p.at, Blame: p.blame,
 		Since: p.seen.since, Warm: p.seen.warm, Stacks: p.seen.stacks, Book: p.seen.book, Resident: p.seen.resident,
-		Steps: -1, Events: d.pace.at(sample.Elapsed, events), MarkCount: len(r.history.Marks),
+		Steps: -1, Events: d.pace.at(sample.Elapsed, events), MarkCount: len(r.history.Marks), Overhead: overhead,
 	}
 	if track != nil && len(track.Timeline) > 0 {
 		s.RSS = track.Timeline[len(track.Timeline)-1].RSS

@@ -128,7 +128,7 @@ func (m *tmux) mustBeGivenBack(words ...string) {
 
 // screenCommand is a trace for a shell.
 func screenCommand(pid int, folder string, flags ...string) string {
-	arguments := append([]string{binary, "trace", "--pid", itoa(pid), "--interval", "1", "--snapshot-every", "1s", "--output", folder}, flags...)
+	arguments := append([]string{binary, "trace", "--pid", itoa(pid), "--interval", "1", "--overhead", "off", "--snapshot-every", "1s", "--output", folder}, flags...)
 	return "env -u SUDO_USER -u SUDO_UID -u SUDO_GID " + strings.Join(arguments, " ")
 }
 

@@ -13,6 +13,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/spf13/cobra"
+	"golang.org/x/term"
 )
 
 func main() {
@@ -25,6 +26,12 @@ func run() int {
 	context.AfterFunc(ctx, stop)
 	defer stop()
 	command := newRootCommand()
+	if !term.IsTerminal(int(os.Stderr.Fd())) {
+		lines := newBacklog(os.Stderr)
+		defer lines.flush()
+		command.SetErr(lines)
+		slog.SetDefault(newLogger(lines, false))
+	}
 	err := command.ExecuteContext(ctx)
 	if err == nil {
 		return 0

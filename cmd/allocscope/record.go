@@ -37,6 +37,7 @@ type recorder struct {
 	snapshots     []numbered    // while what is traced lived, in order
 	nextSnapshot  int
 	failedWrites  []error
+	changes       int // in what is watched, that have been said
 	atEnd         *growth.Snapshot
 	boundaryTaken bool
 	boundary      *growth.Snapshot // nil where it was not planned or not reached
@@ -136,6 +137,7 @@ func (r *recorder) sample() {
 	for _, change := range r.session.Follow() {
 		logChange(change)
 	}
+	overhead := r.overhead()
 	r.takeMarks()
 	moment := r.session.Sample()
 	if len(moment.Members) == 0 {
@@ -147,7 +149,7 @@ func (r *recorder) sample() {
 	}
 	events, losses, err := r.session.Counters()
 	if err == nil {
-		r.display.show(row.Sample, r.latest(), events, losses)
+		r.display.show(row.Sample, r.latest(), events, losses, overhead)
 	}
 }
 
@@ -189,7 +191,7 @@ func (r *recorder) takeSnapshot() error {
 	n := numbered{snapshot, r.nextSnapshot}
 	r.nextSnapshot++
 	r.snapshots = append(r.snapshots, n)
-	r.write(export.SnapshotFile(n.file), r.profileWriter(snapshot.Holdings, 0, snapshot.Elapsed))
+	r.write(export.SnapshotFile(n.file), r.profileWriter(snapshot.Holdings, 0, snapshot))
 	if r.flags.duration == 0 && len(r.snapshots) >= mostSnapshots {
 		r.thin()
 	}

@@ -18,6 +18,9 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 		fmt.Fprintln(out, line)
 	}
 	printSizes(out, s)
+	for _, line := range words.OverheadLines(s) {
+		fmt.Fprintln(out, line)
+	}
 	if err := printLedger(out, s); err != nil {
 		return err
 	}
@@ -27,7 +30,7 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 	if err := printCulprits(out, s.Culprits); err != nil {
 		return err
 	}
-	if err := printStacks(out, s.Accumulating); err != nil {
+	if err := printStacks(out, s); err != nil {
 		return err
 	}
 	return printNext(out, folder)
@@ -85,13 +88,22 @@ func printCulprits(out io.Writer, culprits []export.Culprit) error {
 	return w.Flush()
 }
 
+// inParentheses is a text after what it is about; empty where it is.
+func inParentheses(about, text string) string {
+	if text == "" {
+		return ""
+	}
+	return " (" + about + text + ")"
+}
+
 // printStacks prints the stacks that hold more than before.
-func printStacks(out io.Writer, stacks []export.Accumulation) error {
+func printStacks(out io.Writer, s *export.Summary) error {
+	stacks := s.Accumulating
 	if len(stacks) == 0 {
 		_, err := fmt.Fprintf(out, "\nNothing that was traced accumulated since the boundary.\n")
 		return err
 	}
-	fmt.Fprintf(out, "\nWhat holds more than at the boundary:\n\n")
+	fmt.Fprintf(out, "\nWhat holds more than at the boundary%s:\n\n", inParentheses("heap from ", words.FromWindows(s.Overhead)))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
 	for _, a := range stacks[:min(topStacks, len(stacks))] {

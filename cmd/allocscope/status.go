@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/term"
 
+	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -17,7 +18,7 @@ const plainEvery = 10 * time.Second // between lines where there is no terminal
 // A display tells how the trace goes.
 type display interface {
 	// show says where the trace stands, after each sample. latest is nil before the first snapshot.
-	show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss)
+	show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead)
 	// clear takes away what is shown, before the result is printed. It may be called again.
 	clear()
 }
@@ -57,8 +58,11 @@ func newStatus(to *screen, duration time.Duration) *status {
 }
 
 // show implements display.
-func (s *status) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss) {
+func (s *status) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead) {
 	line := s.line(sample, latest, s.pace.at(sample.Elapsed, events), losses)
+	if cost := words.OverheadShort(overhead); cost != "" {
+		line += "  " + cost
+	}
 	switch {
 	case s.terminal != nil:
 		s.to.setStatus(s.fit(line))
@@ -94,6 +98,9 @@ func (s *status) line(sample growth.Sample, latest *growth.Snapshot, pace float6
 func (s *status) clear() {
 	if s.terminal != nil {
 		s.to.setStatus("")
+	}
+	if lines, ok := s.to.w.(*backlog); ok {
+		lines.flush() // what is printed next may go to the same place
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -17,13 +18,15 @@ import (
 func TestWithoutATerminalALineIsPrintedEveryTenSeconds(t *testing.T) {
 	var out bytes.Buffer
 	s := newStatus(screenOf(&out), 5*time.Minute)
+	cost := 0.019
+	overhead := &export.Overhead{Share: &cost, Limit: 0.03, Mode: export.HeapWindows, Windows: 3}
 	snapshot := &growth.Snapshot{LiveObjects: 12345, Holdings: []growth.Holding{{InuseBytes: 3 << 20}}}
 	for second := range 25 {
 		sample := growth.Sample{Elapsed: time.Duration(second) * time.Second, RSS: 1 << 30}
-		s.show(sample, snapshot, tracer.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500}, []tracer.Loss{{Count: 2}, {Count: 5}})
+		s.show(sample, snapshot, tracer.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500}, []tracer.Loss{{Count: 2}, {Count: 5}}, overhead)
 	}
 	s.clear()
-	const rest = " of 5m  RSS 1.00 GiB  traced 3.00 MiB in 12.3 k samples  2000 events/s  drops 7\n"
+	const rest = " of 5m  RSS 1.00 GiB  traced 3.00 MiB in 12.3 k samples  2000 events/s  drops 7  overhead 1.9 %, heap in windows\n"
 	if want := "10s" + rest + "20s" + rest; out.String() != want {
 		t.Errorf("prints %q, want %q", out.String(), want)
 	}
@@ -32,7 +35,7 @@ func TestWithoutATerminalALineIsPrintedEveryTenSeconds(t *testing.T) {
 func TestBeforeTheFirstSnapshotTheStatusSpeaksOfNone(t *testing.T) {
 	var out bytes.Buffer
 	s := newStatus(screenOf(&out), 0)
-	s.show(growth.Sample{Elapsed: 10 * time.Second, RSS: 5 << 20}, nil, tracer.Events{}, nil)
+	s.show(growth.Sample{Elapsed: 10 * time.Second, RSS: 5 << 20}, nil, tracer.Events{}, nil, nil)
 	if want := "10s  RSS 5.00 MiB  0 events/s  drops 0\n"; out.String() != want {
 		t.Errorf("prints %q, want %q", out.String(), want)
 	}

@@ -19,11 +19,12 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 	}
 	boundary := export.Seconds(span.start.Elapsed)
 	looked := r.lookedAt(found.track, span)
+	overhead := inWindows(r.overhead(), span.end.Watch)
 	s := &export.Summary{
 		Version: versionText(), CommandLine: os.Args, Started: r.began, DurationS: export.Seconds(r.session.Elapsed()), Ended: ended,
 		Verdict: export.VerdictOf(found.Verdict, export.AxisSeconds),
 		Process: r.processOf(found.track), Processes: r.processes(all), Groups: r.groups(),
-		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: r.session.Options.Interval,
+		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: overhead.IntervalBytes, Overhead: overhead,
 		BoundaryS: &boundary, RSS: sizesOf(found.track, looked), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
 		Accumulating: export.Accumulating(grown, r.course(span), mostStacks), SnapshotsS: r.snapshotSeconds(), Released: export.Releases(span.end.Releases, topStacks),
 		Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),

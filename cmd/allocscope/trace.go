@@ -13,7 +13,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/allocscope/allocscope/export"
-	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
@@ -30,7 +29,8 @@ type traceFlags struct {
 	stepSymbol    string
 	sources       []string
 	snapshotEvery durationValue // 0: by the duration
-	interval      bytesValue
+	overhead      overheadValue // 0: without a limit
+	interval      intervalValue // 0: by what is seen
 	maxLive       int
 	native        string
 	owners        ownersValue
@@ -54,7 +54,7 @@ func (f traceFlags) sampleEvery() time.Duration {
 }
 
 func newTraceCommand() *cobra.Command {
-	flags := traceFlags{interval: tracer.DefaultInterval, pace: 1}
+	flags := traceFlags{overhead: defaultOverhead, pace: 1}
 	command := &cobra.Command{
 		Use:   "trace --pid N [--duration 5m]",
 		Short: "Trace a running process and write what accumulates",
@@ -101,7 +101,8 @@ func (f *traceFlags) addSources(command *cobra.Command) {
 	set := command.Flags()
 	set.StringSliceVar(&f.sources, "sources", tracer.SourceNames(), "what to attach; without heap, holders of heap memory are not known")
 	set.Var(&f.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
-	set.Var(&f.interval, "interval", "mean bytes between samples: 1 (every allocation), 64KiB, 2MiB")
+	set.Var(&f.overhead, "overhead", "share of the traced CPU time that tracing may take: 3%, 0.5%, off (every call is probed)")
+	set.Var(&f.interval, "interval", "mean bytes between samples: auto (by what is seen), 1 (every allocation), 64KiB, 2MiB")
 	set.IntVar(&f.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
 	set.StringVar(&f.native, "native", nativeOutside, "native frames to keep besides Python's: outside (the interpreter) or all")
 	set.Var(&f.owners, "owners", "file of rules that tell whose memory a stack holds; they go before the built-in ones")
@@ -115,6 +116,9 @@ func (f *traceFlags) addOutput(command *cobra.Command) {
 	set.BoolVar(&f.json, "json", false, "print the summary as JSON instead of a table")
 	set.BoolVar(&f.noTUI, "no-tui", false, "print plain lines on a terminal, too, instead of a screen that is drawn anew")
 }
+
+// defaultOverhead in percent.
+const defaultOverhead = 3
 
 // Values of --native.
 const (
@@ -153,7 +157,7 @@ func (f traceFlags) check() error {
 func (f traceFlags) options() tracer.Options {
 	return tracer.Options{
 		PID: f.pid, Children: !f.noChildren, StepSymbol: f.stepSymbol, Sources: f.sources,
-		Interval: uint64(f.interval), MaxLive: f.maxLive, NativeFrames: f.native == nativeAll,
+		Interval: uint64(f.interval), Overhead: f.overhead.share(), Duration: time.Duration(f.duration), MaxLive: f.maxLive, NativeFrames: f.native == nativeAll,
 	}
 }
 
@@ -167,6 +171,7 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
 	logSources(session)
+	flags.logBudget()
 	folder, err := createFolder(flags)
 	if err != nil {
 		return err
@@ -222,59 +227,6 @@ func createFolder(flags traceFlags) (*export.Folder, error) {
 		path = fmt.Sprintf("allocscope-%d-%s", flags.pid, time.Now().Format("20060102-150405"))
 	}
 	return export.CreateFolder(path, owner, flags.force)
-}
-
-// logSources says what is traced, and what is not and why.
-func logSources(s *tracer.Session) {
-	taken := "every allocation"
-	if s.Options.Interval > 1 {
-		taken = "one sample every " + words.Bytes(float64(s.Options.Interval))
-	}
-	does := "following" // what it has launched
-	if s.IsTraced(s.Process.PID) {
-		does = "tracing"
-	}
-	slog.Info(fmt.Sprintf("%s %d (%s), %s", does, s.Process.PID, s.Process.Command(), taken))
-	for _, change := range s.Changes() {
-		logChange(change)
-	}
-	for _, source := range s.Sources() {
-		logSource(source)
-	}
-}
-
-// logChange says what has happened in the tree.
-func logChange(c tracer.Change) {
-	if c.Err != nil {
-		slog.Warn(fmt.Sprintf("%s: %v", c.Text, c.Err))
-		return
-	}
-	slog.Info(c.Text)
-	for _, source := range c.Sources {
-		logSource(source)
-	}
-}
-
-func logSource(source tracer.Source) {
-	switch {
-	case source.Off:
-		slog.Debug(sourceText(source) + ": off")
-	case !source.Attached:
-		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), source.Reason))
-	case source.Reason != "":
-		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), source.Reason))
-	}
-	for _, detail := range source.Details {
-		slog.Debug(fmt.Sprintf("%s: %s", sourceText(source), detail))
-	}
-}
-
-// sourceText names a source.
-func sourceText(source tracer.Source) string {
-	if source.PID == 0 {
-		return "source " + source.Name
-	}
-	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
 }
 
 // endOf gives the reason why a trace ends, for the summary.

@@ -11,13 +11,19 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 )
 
-// bytesValue is a flag that takes a size with a unit: 1, 64KiB, 2MiB, 1.5 GiB. K, KB and KiB all mean 1024 bytes.
-type bytesValue uint64
+// intervalValue is a flag that takes a size with a unit: 1, 64KiB, 2MiB, 1.5 GiB; or "auto", which is 0. K, KB and KiB all mean 1024
+// bytes.
+type intervalValue uint64
+
+const auto = "auto"
 
 // Type names the value in the help text.
-func (b *bytesValue) Type() string { return "size" }
+func (b *intervalValue) Type() string { return "size" }
 
-func (b *bytesValue) String() string {
+func (b *intervalValue) String() string {
+	if *b == 0 {
+		return auto
+	}
 	for i, unit := range []string{"GiB", "MiB", "KiB"} {
 		if size := uint64(1) << (30 - 10*i); uint64(*b) >= size && uint64(*b)%size == 0 {
 			return strconv.FormatUint(uint64(*b)/size, 10) + unit
@@ -27,21 +33,60 @@ func (b *bytesValue) String() string {
 }
 
 // Set parses a size.
-func (b *bytesValue) Set(text string) error {
+func (b *intervalValue) Set(text string) error {
+	if text == auto {
+		*b = 0
+		return nil
+	}
 	number := strings.TrimRight(text, "KMGTkmgtiIbB ")
 	unit := strings.ToLower(strings.TrimSpace(text[len(number):]))
 	shift, ok := map[string]int{"": 0, "b": 0, "k": 10, "kb": 10, "kib": 10, "m": 20, "mb": 20, "mib": 20, "g": 30, "gb": 30, "gib": 30}[unit]
 	value, err := strconv.ParseFloat(number, 64)
 	if !ok || err != nil {
-		return fmt.Errorf("%q is not a size (write 1, 64KiB, 2MiB)", text)
+		return fmt.Errorf("%q is not a size (write auto, 1, 64KiB, 2MiB)", text)
 	}
 	value *= float64(uint64(1) << shift)
 	if !(value >= 1 && value <= 1<<30) || value != math.Trunc(value) {
 		return fmt.Errorf("%q is not between 1 byte and 1 GiB", text)
 	}
-	*b = bytesValue(value)
+	*b = intervalValue(value)
 	return nil
 }
+
+// overheadValue is a flag that takes a share of the traced CPU time in percent: 3%, 0.5, 10%; or "off", which is 0.
+type overheadValue float64
+
+const off = "off"
+
+// Type names the value in the help text.
+func (o *overheadValue) Type() string { return "percent" }
+
+func (o *overheadValue) String() string {
+	if *o == 0 {
+		return off
+	}
+	return strconv.FormatFloat(float64(*o), 'f', -1, 64) + "%"
+}
+
+// Set parses a share.
+func (o *overheadValue) Set(text string) error {
+	if text == off {
+		*o = 0
+		return nil
+	}
+	value, err := strconv.ParseFloat(strings.TrimSpace(strings.TrimSuffix(text, "%")), 64)
+	if err != nil {
+		return fmt.Errorf("%q is not a share of the CPU time (write 3%%, 0.5%%, off)", text)
+	}
+	if !(value > 0 && value <= 100) {
+		return fmt.Errorf("%q is not above 0 %% and at most 100 %% (write 3%%, 0.5%%, off)", text)
+	}
+	*o = overheadValue(value)
+	return nil
+}
+
+// share of 1; 0: no limit.
+func (o overheadValue) share() float64 { return float64(o) / 100 }
 
 // durationValue is a flag that takes a duration with a unit, or seconds: 300, 5m, 1h30m.
 type durationValue time.Duration

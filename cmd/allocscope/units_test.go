@@ -1,6 +1,7 @@
 package main
 
 import (
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -9,9 +10,9 @@ import (
 func TestSizesAreParsed(t *testing.T) {
 	for text, want := range map[string]uint64{
 		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64 << 10, "64KiB": 64 << 10, "64kib": 64 << 10,
-		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "0.5KiB": 512, "1GiB": 1 << 30,
+		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "0.5KiB": 512, "1GiB": 1 << 30, "auto": 0,
 	} {
-		var size bytesValue
+		size := intervalValue(7)
 		if err := size.Set(text); err != nil || uint64(size) != want {
 			t.Errorf("%q is %d, %v; want %d", text, size, err, want)
 		}
@@ -20,11 +21,45 @@ func TestSizesAreParsed(t *testing.T) {
 
 func TestWhatIsNoSizeIsRefusedAndChangesNothing(t *testing.T) {
 	for _, text := range []string{
-		"", " ", "0", "-1", "0KiB", "1.5", "0.3KiB", "1073741825", "5GiB", "1TiB", "many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
+		"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "5GiB", "1TiB", "many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
 	} {
-		size := bytesValue(7)
+		size := intervalValue(7)
 		if err := size.Set(text); err == nil || size != 7 || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q becomes %d, %v", text, size, err)
+		}
+	}
+}
+
+func TestWhereTheIntervalIsToBeChosenItIsPrintedSo(t *testing.T) {
+	var size intervalValue
+	if size.String() != "auto" {
+		t.Errorf("0 is printed as %q", size.String())
+	}
+}
+
+func TestSharesAreParsedAndPrintedAsTheyCanBeParsed(t *testing.T) {
+	for text, want := range map[string]struct {
+		share float64
+		text  string
+	}{
+		"3%": {0.03, "3%"}, "3": {0.03, "3%"}, "3 %": {0.03, "3%"}, "0.5%": {0.005, "0.5%"}, "10%": {0.1, "10%"}, "7": {0.07, "7%"}, "100%": {1, "100%"},
+		"1e-3": {0.00001, "0.001%"}, "off": {0, "off"},
+	} {
+		again, o := overheadValue(9), overheadValue(9)
+		if err := o.Set(text); err != nil || math.Abs(o.share()-want.share) > 1e-12 || o.String() != want.text {
+			t.Errorf("%q is %v, printed as %q, %v; want %v, %q", text, o.share(), o.String(), err, want.share, want.text)
+		}
+		if err := again.Set(o.String()); err != nil || again != o {
+			t.Errorf("%q is printed as %q and parsed as %v, %v", text, o.String(), again, err)
+		}
+	}
+}
+
+func TestWhatIsNoShareIsRefusedAndChangesNothing(t *testing.T) {
+	for _, text := range []string{"", " ", "%", "0", "0%", "-1", "-3%", "100.1%", "101", "1e300", "NaN", "Inf", "-Inf%", "little", "3%%", "3 % 4", "3 MiB", "OFF", "auto"} {
+		o := overheadValue(7)
+		if err := o.Set(text); err == nil || o != 7 || !strings.Contains(err.Error(), `"`+text+`"`) || !strings.Contains(err.Error(), "write 3%, 0.5%, off") {
+			t.Errorf("%q becomes %v, %v", text, float64(o), err)
 		}
 	}
 }
@@ -35,7 +70,7 @@ func TestASizeIsPrintedAsItCanBeParsed(t *testing.T) {
 			if value < 1 || value > 1<<30 {
 				continue
 			}
-			before, after := bytesValue(value), bytesValue(0)
+			before, after := intervalValue(value), intervalValue(0)
 			if err := after.Set(before.String()); err != nil || after != before {
 				t.Errorf("%d is printed as %q and parsed as %d, %v", value, before.String(), after, err)
 			}

@@ -104,6 +104,31 @@ func TestByStepThePaceIsThatOfTheTimeByTheSteps(t *testing.T) {
 	}
 }
 
+func TestADiffSaysWhereTheTwoHaveWatchedTheHeapInOtherWays(t *testing.T) {
+	windows := &export.Overhead{Mode: export.HeapFull, Windows: 3} // and full again at last
+	for name, test := range map[string]struct {
+		before, after *export.Overhead
+		note          string
+	}{
+		"full and windows": {&export.Overhead{Mode: export.HeapFull}, windows, "heap watched all the time before, heap in windows after: "},
+		"old and windows":  {nil, windows, "heap watched all the time before, heap in windows after: "},
+		"windows and off":  {windows, &export.Overhead{Mode: export.HeapOff}, "heap in windows before, heap not watched after: "},
+		"windows twice":    {windows, &export.Overhead{Mode: export.HeapWindows, Windows: 900}, ""},
+		"old and full":     {nil, &export.Overhead{Mode: export.HeapFull}, ""},
+	} {
+		a, b := traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0), traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0)
+		a.Summary.Overhead, b.Summary.Overhead = test.before, test.after
+		r, err := Traces(a, b, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		notes := strings.Join(r.Notes, "\n")
+		if strings.Contains(notes, "heap ") != (test.note != "") || !strings.Contains(notes, test.note) {
+			t.Errorf("%s: notes %q, want %q", name, notes, test.note)
+		}
+	}
+}
+
 func TestNotesSayWhatMakesTracesHardToCompare(t *testing.T) {
 	a, b := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0), traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
 	b.Summary.Process = export.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}

@@ -24,10 +24,25 @@ func traceNotes(before, after *Trace, o Options, resident bool) []string {
 	if a, b := program(before), program(after); a != b {
 		notes = append(notes, fmt.Sprintf("the programs differ: %s before, %s after", a, b))
 	}
+	if a, b := heapMode(before), heapMode(after); a != b {
+		notes = append(notes, fmt.Sprintf("%s before, %s after: of what stacks hold of the heap, windows know less exactly, and nothing of what was just allocated", a, b))
+	}
 	if a, b := before.stepsPerMin(), after.stepsPerMin(); a > 0 && b > 0 && !o.PerStep && math.Abs(math.Log(a/b)) > math.Log(unlike) {
 		notes = append(notes, fmt.Sprintf("the paces of training differ, %s steps/min before and %s after: compare with --per step", words.Count(a), words.Count(b)))
 	}
 	return append(append(notes, before.notes("before", resident)...), after.notes("after", resident)...)
+}
+
+// heapMode is how a trace has watched the heap, in words; files that do not tell are of traces that watched it all the time.
+func heapMode(t *Trace) string {
+	o := t.Summary.Overhead
+	switch {
+	case o == nil || !words.HeapKnown(t.Summary):
+		return words.HeapMode(export.HeapFull)
+	case o.InWindows():
+		return words.HeapMode(export.HeapWindows)
+	}
+	return words.HeapMode(o.Mode)
 }
 
 // notes of one side.

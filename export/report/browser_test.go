@@ -3,6 +3,7 @@ package report
 import (
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/export/page/pagetest"
@@ -95,4 +96,30 @@ func BenchmarkOpenReport(b *testing.B) {
 		total += milliseconds
 	}
 	b.ReportMetric(total/float64(b.N), "ms/drawn")
+}
+
+func TestTheChartNamesTheRibbonOfWindows(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "report.html")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := Write(file, leakingTrace(t)); err != nil {
+		t.Fatal(err)
+	}
+	page, _ := open(t, startBrowser(t), path)
+	var legend string
+	if err := page.Evaluate("document.querySelector('#timeline-chart .legend').textContent", &legend); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"· growth · heap in windows", "heap in windows"} {
+		if !strings.Contains(legend, want) {
+			t.Errorf("the legend does not say %q: %q", want, legend)
+		}
+	}
+	if got := strings.Count(legend, "heap in windows"); got != 2 { // at the cursor, and beside the ribbon
+		t.Errorf("%d times in %q", got, legend)
+	}
 }

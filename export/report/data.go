@@ -16,6 +16,9 @@ type timelineData struct {
 	Phases []phaseBand `json:"phases"`
 	Marks  []markLine  `json:"marks"`
 	Spikes []stretch   `json:"spikes"`
+	// Probing is when heap was not probed all the time, its Kind one of export.Heap…, and Changes what was changed in the probes.
+	Probing []phaseBand `json:"probing"`
+	Changes []markLine  `json:"changes"`
 	// BoundaryS is the moment from where on growth is counted; absent: unknown.
 	BoundaryS *float64 `json:"boundary_s,omitempty"`
 	Slope     *slope   `json:"slope,omitempty"`

@@ -14,7 +14,7 @@ import (
 
 // notShown are texts that have another form in the page, or are told by others: a class is a colour, a path of a culprit is in
 // the stacks, what was lost is in the warnings.
-var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Advice\[\d+\]\.About`)
+var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About`)
 
 func TestThePageShowsEveryTextOfTheSummary(t *testing.T) {
 	trace := leakingTrace(t)
@@ -51,15 +51,15 @@ func TestThePageAnswersInTheOrderInWhichPeopleAsk(t *testing.T) {
 	for id, wants := range map[string][]string{
 		"verdict": {
 			"98 % of the growth", "LEAK grows by 60 MiB/min (95 %: 54 to 66), steady growth after warm-up", "memory is full in 28 to 32 min", "in 28 to 32 min 1.76 GiB of room in the cgroup", "80.0 MiB", "after 60.0 s",
-			"380 MiB", "620 MiB", "+60.0 MiB/min since the boundary", "2400", "600/min, +102 KiB a step", "98 %", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
+			"380 MiB", "620 MiB", "+60.0 MiB/min since the boundary", "2400", "600/min, +102 KiB a step", "1.9 % of the traced CPU time, limit 3 %; heap in 11 windows, 5.4 s of 300 s; step 182.1 ms before, 183.9 ms with heap probes in windows: +1.0 %", "98 %", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
 		},
-		"timeline":     {"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.", "warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike"},
+		"timeline":     {"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.", "warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike", "20.0 sprobes: heap probes would take 41 %: watched in windows", "90.0 sprobes: sampling interval 128 KiB"},
 		"ledger":       {"PID 42: +240 MiB", "RSS at the boundary, after 60.0 s: 380 MiB", "heap free but resident, 8 arenas, 9 threads", "-50.0 MiB", "Its tree, with 1 other process"},
-		"accumulating": {"pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00", "55.00 to 59.00", "97 %", "230 MiB", "1956", "accumulating", "61 s"},
+		"accumulating": {"What accumulates, from windows", "Heap memory is known from 11 windows of 0.49 s; what is younger than 60 s is not in. Counted", "pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00", "55.00 to 59.00", "97 %", "230 MiB", "1956", "accumulating", "61 s"},
 		"flame":        {"1 stack that has shrunk is left out: 8.00 KiB less than at the boundary."},
 		"processes":    {"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB", "4 DataLoader workers: 90.0 MiB RSS each, growing"},
-		"losses":       {"3 stack map full", "permission denied", "one sample every 512 KiB", "58.0 MiB of PID 42 were resident before the attach", "7.00 MiB of PID 42 are swapped out", "5 processes of the tree are not traced", "50 % of the pages", "Without source fault nobody is named"},
-		"reproduce":    {"allocscope trace --pid 42 -o 'my folder'", "v1.2.3", "6.12.0", "amd64", "512 KiB", "2026-03-01 12:00:00 UTC", "go tool pprof -http=: growth.pb.gz"},
+		"losses":       {"3 stack map full", "permission denied", "one sample every 512 KiB", "58.0 MiB of PID 42 were resident before the attach", "7.00 MiB of PID 42 are swapped out", "5 processes of the tree are not traced", "50 % of the pages", "Without source fault nobody is named", "Holders of heap memory are known from 11 windows of 0.49 s"},
+		"reproduce":    {"allocscope trace --pid 42 -o 'my folder'", "v1.2.3", "6.12.0", "amd64", "512 KiB", "limit 3 %", "2026-03-01 12:00:00 UTC", "go tool pprof -http=: growth.pb.gz"},
 	} {
 		shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
 		for _, want := range wants {
@@ -99,8 +99,23 @@ func TestAdviceNamesTheProcessOnlyWhereItIsAnother(t *testing.T) {
 func TestATraceWithoutLimitsNamesNone(t *testing.T) {
 	s := leakingSummary()
 	s.IntervalBytes, s.Ledger, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil, s.Processes[1:], nil, s.Sources[:1]
+	s.Overhead = nil
 	if limits := limitsOf(&s); len(limits) != 0 {
 		t.Errorf("says %q", limits)
+	}
+}
+
+func TestATraceThatWatchedTheHeapAllTheTimeSpeaksOfNoWindows(t *testing.T) {
+	trace := leakingTrace(t)
+	trace.Summary.Overhead = &export.Overhead{Mode: export.HeapFull}
+	shown := text(show(t, trace).root)
+	for _, not := range []string{"from windows", "traced CPU time", "probes: ", "Holders of heap memory are known"} {
+		if strings.Contains(shown, not) {
+			t.Errorf("says %q", not)
+		}
+	}
+	if !strings.Contains(shown, "no limit") {
+		t.Error("does not say that there was no limit")
 	}
 }
 

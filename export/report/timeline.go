@@ -16,7 +16,7 @@ func timelineOf(s *export.Summary, rows []growth.Row) *timelineData {
 	}
 	t := &timelineData{
 		Phases: phasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BoundaryS: s.BoundaryS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
-		Steps: stepsOf(rows),
+		Steps: stepsOf(rows), Probing: probingOf(s), Changes: changesOf(s),
 	}
 	for i := range rows {
 		t.TimeS = append(t.TimeS, export.Seconds(rows[i].Elapsed))

@@ -60,6 +60,12 @@ func leakingSummary() export.Summary {
 		Residents: []export.Resident{{Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), Looked: 0.5, Arenas: 8, Threads: pointer[int64](9)}, {Process: 50, EndBytes: pointer[int64](90 * mib)}},
 		Advice:    []export.Advice{{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"}, {About: growth.AboutRetained, Process: 50, Text: "fewer arenas"}},
 		Warnings:  []string{"3 stack map full"},
+		Overhead: &export.Overhead{
+			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
+			StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839), Changes: []export.OverheadChange{
+				{AtS: 20, Mode: export.HeapWindows, Text: "heap probes would take 41 %: watched in windows"}, {AtS: 90, Mode: export.HeapWindows, Text: "sampling interval 128 KiB"},
+			},
+		},
 	}
 	s.Spikes.Spans = []export.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
 	return s

@@ -15,9 +15,11 @@ type view struct {
 	TimelineText string
 	Phases       []phaseRow
 	// Books are the ledger of the process, then that of its tree where there are others.
-	Books         []bookView
-	Rows          []rowView
-	RowsNote      string
+	Books    []bookView
+	Rows     []rowView
+	RowsNote string
+	// InWindows: the rows of heap memory are known from windows.
+	InWindows     bool
 	HasFlame      bool
 	FlameNote     string
 	Processes     []processView

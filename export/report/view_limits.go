@@ -20,6 +20,7 @@ func limitsOf(s *export.Summary) []string {
 	}
 	say(s.IntervalBytes > 1 && words.HeapKnown(s), "Sizes by stack are estimates from one sample every %s: where some twenty samples or fewer are behind a number, it is an order of magnitude.",
 		words.Bytes(float64(s.IntervalBytes)))
+	limits = append(limits, windowLimits(s)...)
 	before := endOf(s, growth.KindBefore)
 	say(before > 0, "%s of %s were resident before the attach and still are: that memory has no holder.", words.Bytes(before), pidText(s.Process.PID))
 	swapped := endOf(s, growth.KindSwapped)
@@ -119,6 +120,7 @@ func setupOf(s *export.Summary) []fact {
 		{"allocscope", s.Version, ""},
 		{"Kernel", s.Kernel, s.Architecture},
 		{"Sampling interval", interval, ""},
+		{"Overhead", words.OverheadLimit(s.Overhead), ""},
 		{"Sources", strings.Join(attached, ", "), ""},
 		{"Started", s.Started.Format("2006-01-02 15:04:05 MST"), "for " + words.Seconds(s.DurationS)},
 		{"Program", s.Process.Executable, ""},

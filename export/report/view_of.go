@@ -19,7 +19,7 @@ func viewOf(s *export.Summary, timeline *timelineData, flame *flameData) *view {
 		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID), Duration: words.Seconds(s.DurationS), Ended: words.End(s.Ended),
 		Started: s.Started.Format("2 January 2006, 15:04:05 MST"), StartedISO: s.Started.Format(time.RFC3339),
 		Verdict: verdictOf(s), Facts: factsOf(s), Culprits: culpritsOf(s), Advice: adviceOf(s),
-		Books: booksOf(s), Rows: rowsOf(s), RowsNote: rowsNote(s), Processes: processesOf(s),
+		Books: booksOf(s), Rows: rowsOf(s), RowsNote: rowsNote(s), InWindows: s.Overhead.InWindows(), Processes: processesOf(s),
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s), CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommands, "\n"),
 	}
@@ -143,7 +143,7 @@ func factsOf(s *export.Summary) []fact {
 		}
 		facts = append(facts, f)
 	}
-	return facts
+	return append(facts, overheadFacts(s)...)
 }
 
 func secondsNote(before string, seconds *float64) string {
@@ -195,7 +195,7 @@ func timelineText(s *export.Summary, t *timelineData) string {
 	return over + peak + ". " + words.Headline(s.Verdict) + "."
 }
 
-// phaseRowsOf are phases, spikes and marks in the order of time.
+// phaseRowsOf are phases, spikes, marks and changes of the probes, in the order of time.
 func phaseRowsOf(s *export.Summary) []phaseRow {
 	type timed struct {
 		at float64
@@ -219,6 +219,9 @@ func phaseRowsOf(s *export.Summary) []phaseRow {
 	}
 	for _, m := range s.Marks {
 		all = append(all, timed{m.AtS, phaseRow{words.Seconds(m.AtS), "", "mark: " + m.Text, ""}})
+	}
+	for _, c := range changesIn(s) {
+		all = append(all, timed{c.AtS, phaseRow{words.Seconds(c.AtS), "", "probes: " + c.Text, ""}})
 	}
 	slices.SortStableFunc(all, func(a, b timed) int {
 		switch {

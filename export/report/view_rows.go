@@ -62,7 +62,11 @@ func rowsNote(s *export.Summary) string {
 	case len(s.Accumulating) == 0:
 		return "Nothing that was traced accumulated since the boundary."
 	}
-	note := "Counted is what a stack holds at the end beyond what it held at the boundary. A share is of all that grew, by stacks."
+	note := ""
+	if from := words.FromWindows(s.Overhead); from != "" {
+		note = "Heap memory is known from " + from + ". "
+	}
+	note += "Counted is what a stack holds at the end beyond what it held at the boundary. A share is of all that grew, by stacks."
 	unproven := func(a export.Accumulation) bool { return a.RateLow != nil && *a.RateLow <= 0 }
 	if !slices.ContainsFunc(s.Accumulating, func(a export.Accumulation) bool { return !unproven(a) }) {
 		note += " None of it is proven: all intervals hold 0."

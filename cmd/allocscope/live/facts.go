@@ -9,8 +9,8 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 )
 
-// facts about the trace itself, in short.
-func facts(s *State) []string {
+// facts about the trace itself, in short. width is that of the header, which has one of them where there is room.
+func facts(s *State, width int) []string {
 	var parts []string
 	if s.Steps >= 0 {
 		parts = append(parts, words.Pace(s.Steps, "steps"))
@@ -19,14 +19,17 @@ func facts(s *State) []string {
 	if s.Drops > 0 {
 		drops = in(amber, drops)
 	}
-	return append(parts,
-		words.Pace(s.Events, "events"), drops,
-		fmt.Sprintf("allocscope %s CPU, %s", words.Percent(s.CPU), words.Bytes(float64(s.OwnRSS))))
+	parts = append(parts, words.Pace(s.Events, "events"), drops)
+	if cost := words.OverheadShort(s.Overhead); cost != "" && !hasRoom(s, clockText(s, width), cost, width) {
+		parts = append(parts, cost)
+	}
+	return append(parts, fmt.Sprintf("allocscope %s CPU, %s", words.Percent(s.CPU), words.Bytes(float64(s.OwnRSS))))
 }
 
 // factSection is the facts joined.
 func factSection(s *State, width int) section {
-	return section{1, len(wrapped(facts(s), width)), 5, 5, func(width, _ int) []string { return wrapped(facts(s), width) }}
+	lines := wrapped(facts(s, width), width)
+	return section{1, len(lines), 5, 5, func(int, int) []string { return lines }}
 }
 
 // markSection is the latest marks, the newest first.
@@ -65,7 +68,7 @@ func logLines(look Look, most int) []string {
 // asideSection has on a wide terminal the facts, the marks and the log below each other.
 func asideSection(s *State, look Look) section {
 	return section{3, 11, 6, 4, func(width, height int) []string {
-		lines := append([]string{rule("This trace", "", width)}, wrapped(facts(s), width)...)
+		lines := append([]string{rule("This trace", "", width)}, wrapped(facts(s, look.Width), width)...)
 		if s.Drops > 0 {
 			lines = append(lines, in(amber, safe(s.DropReason)))
 		}

@@ -99,6 +99,25 @@ func TestEveryFactIsOnTheUsualTerminals(t *testing.T) {
 	mustShow(t, Render(leaking(), sizes[1]), "most by pil: resize (Image.py:2192)", "8.00 GiB until the limit (cgroup)", "stacks not kept", "resize8", "objects", "1000")
 }
 
+// What tracing costs is in the header as far as nothing else has to be cut for it, and else among the facts; never twice.
+func TestTheOverheadIsShownOnceWhereThereIsRoom(t *testing.T) {
+	for name, c := range map[string]struct {
+		command string
+		width   int
+		first   bool
+	}{"wide": {"python3 train.py", 200, true}, "usual": {"python3 train.py", 80, false}, "usual, with a short name": {"x", 100, true}} {
+		state := leaking()
+		share := 0.019
+		state.Command, state.Overhead = c.command, &export.Overhead{Share: &share, Mode: export.HeapWindows, Windows: 3}
+		text := ansi.Strip(Render(state, Look{Width: c.width, Height: 50}))
+		mustShow(t, text, c.command+"  PID 4242", "overhead 1.9 %, heap in windows", "3m20s of 5m", "end at 40s, from windows")
+		header, _, _ := strings.Cut(text, "\n")
+		if strings.Contains(header, "overhead") != c.first || strings.Count(text, "overhead") != 1 {
+			t.Errorf("%s:\n%s", name, text)
+		}
+	}
+}
+
 func TestASmallTerminalShowsWhatMattersMost(t *testing.T) {
 	text := Render(leaking(), sizes[2])
 	mustFit(t, text, sizes[2])

@@ -91,7 +91,11 @@ func window(rows [][]string, scroll, room int) (from, until int) {
 }
 
 func stackTitle(s *State, o Order) string {
-	return "Stacks by " + o.String() + ", " + sinceText(s)
+	title := "Stacks by " + o.String() + ", " + sinceText(s)
+	if s.Overhead.InWindows() {
+		title += ", from windows"
+	}
+	return title
 }
 
 // sinceText says from when growth counts.

@@ -48,6 +48,8 @@ type State struct {
 	// CPU of allocscope itself as a share of one core since the last State, and its RSS in bytes.
 	CPU    float64
 	OwnRSS int64
+	// Overhead is what tracing has cost so far; nil: nobody has asked.
+	Overhead *export.Overhead
 	// Drops are losses so far, and DropReason what most of them are.
 	Drops      uint64
 	DropReason string

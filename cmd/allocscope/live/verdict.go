@@ -16,19 +16,11 @@ const (
 	least                       = 10 // of the name of a command, where it is cut
 )
 
-// headerLine names the process and says how long it has been traced.
+// headerLine names the process, says what tracing costs, where there is room, and how long it has been traced.
 func headerLine(s *State, width int) string {
-	clock := words.Duration(s.Elapsed.Truncate(time.Second))
-	if s.Duration > 0 {
-		clock += " of " + words.Duration(s.Duration)
-		if progressWidth := min(width/8, mostProgress); progressWidth >= leastProgress {
-			share := float64(s.Elapsed) / float64(s.Duration)
-			clock += " " + in(blue, left(bar(share, progressWidth), progressWidth)) + dim("▏")
-		}
-	}
-	about := fmt.Sprintf("  PID %d", s.PID)
-	if s.Processes > 1 {
-		about += fmt.Sprintf(", %d processes (%d traced)", s.Processes, s.Traced)
+	clock, about := clockText(s, width), aboutText(s)
+	if cost := words.OverheadShort(s.Overhead); cost != "" && hasRoom(s, clock, cost, width) {
+		about += "  " + cost
 	}
 	name := bold(safe(s.Command))
 	if room := width - ansi.StringWidth(clock) - len(about) - 1; room >= least {
@@ -40,6 +32,33 @@ func headerLine(s *State, width int) string {
 		return fit(clock, width)
 	}
 	return left(name, room) + " " + clock
+}
+
+// hasRoom tells whether the header can say one thing more without any being cut.
+func hasRoom(s *State, clock, more string, width int) bool {
+	return ansi.StringWidth(safe(s.Command))+len(aboutText(s))+ansi.StringWidth(clock)+len("  ")+len(more)+1 <= width
+}
+
+// clockText says how long the process has been traced, and how far that is.
+func clockText(s *State, width int) string {
+	clock := words.Duration(s.Elapsed.Truncate(time.Second))
+	if s.Duration > 0 {
+		clock += " of " + words.Duration(s.Duration)
+		if progressWidth := min(width/8, mostProgress); progressWidth >= leastProgress {
+			share := float64(s.Elapsed) / float64(s.Duration)
+			clock += " " + in(blue, left(bar(share, progressWidth), progressWidth)) + dim("▏")
+		}
+	}
+	return clock
+}
+
+// aboutText says which processes are traced.
+func aboutText(s *State) string {
+	about := fmt.Sprintf("  PID %d", s.PID)
+	if s.Processes > 1 {
+		about += fmt.Sprintf(", %d processes (%d traced)", s.Processes, s.Traced)
+	}
+	return about
 }
 
 // rssSection is the size so far: a title with the numbers, the chart, and the axis of time with its phases.

@@ -12,6 +12,8 @@ export interface TimelineData {
 	phases: PhaseBand[] | null;
 	marks: MarkLine[] | null;
 	spikes: Stretch[] | null;
+	probing: PhaseBand[] | null;
+	changes: MarkLine[] | null;
 	boundary_s?: number;
 	slope?: Slope;
 }

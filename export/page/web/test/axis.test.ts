@@ -10,6 +10,8 @@ const data = (time_s: number[], steps?: (number | null)[]): TimelineData => ({
 	phases: null,
 	marks: null,
 	spikes: null,
+	probing: null,
+	changes: null,
 });
 
 test("the step axis has the rows whose step is known, and moments lie between them", () => {

@@ -22,7 +22,14 @@ export function makeLegend(view: View, toggle: (index: number, on: boolean) => v
 		return make("label", {}, box, swatch, `${shorten(curve.label, 60)} `, outputs[i]!);
 	});
 	const moment = make("span", { class: "moment" });
-	const element = make("div", { class: "legend", role: "group", "aria-label": "Curves" }, moment, ...boxes, ...fitted(view));
+	const element = make(
+		"div",
+		{ class: "legend", role: "group", "aria-label": "Curves" },
+		moment,
+		...boxes,
+		...fitted(view),
+		...probed(view),
+	);
 	const show = (row: number) => {
 		const texts = series.map((_, i) => valueAt(view, i, row));
 		texts.forEach((text, i) => {
@@ -42,6 +49,14 @@ function fitted({ data: { slope } }: View): HTMLElement[] {
 		: [];
 }
 
+/** probed names the ribbon of each mode in which heap was not probed all the time. */
+function probed({ data: { probing } }: View): HTMLElement[] {
+	const labels = new Map((probing ?? []).map(({ kind, label }) => [kind, label]));
+	return [...labels].map(([kind, label]) =>
+		make("span", { class: "fitted" }, make("span", { class: "swatch", "data-curve": kind }), label),
+	);
+}
+
 /** valueAt is what a curve is at a row; of one read seldom, the nearest reading. */
 function valueAt({ data }: View, index: number, row: number): string {
 	const { values, unit } = data.series[index]!;
@@ -52,18 +67,16 @@ function valueAt({ data }: View, index: number, row: number): string {
 	return unit === "bytes" ? bytes(value) : count(value);
 }
 
-/** momentAt names a row: its time, its step, the phase that it is in. */
+/** momentAt names a row: its time, its step, the phase that it is in, and how heap was probed. */
 function momentAt({ data }: View, row: number): string {
 	const seconds = data.time_s[row] ?? 0;
 	const step = data.steps?.[row];
-	const phase = data.phases?.find((band) => band.from_s <= seconds && seconds <= band.to_s);
+	const bands = [data.phases, data.probing].map((list) => list?.find((band) => band.from_s <= seconds && seconds <= band.to_s));
 	const parts = [`at ${clock(seconds, data.time_s.at(-1) ?? 0)}`];
 	if (step !== null && step !== undefined) {
 		parts.push(`step ${step}`);
 	}
-	if (phase) {
-		parts.push(shorten(phase.label, 60));
-	}
+	parts.push(...bands.flatMap((band) => (band ? [shorten(band.label, 60)] : [])));
 	return parts.join(" · ");
 }
 

@@ -1,7 +1,7 @@
-// What lies behind and upon the curves: phases, spikes, marks, the boundary, the fitted slope.
+// What lies behind and upon the curves: phases, spikes, marks, the boundary, the fitted slope, how heap was probed.
 import type uPlot from "uplot";
 import { token } from "../colors";
-import type { PhaseBand, Slope, Stretch, TimelineData } from "../data";
+import type { MarkLine, PhaseBand, Slope, Stretch, TimelineData } from "../data";
 import { shorten } from "../words";
 import { type Axis, slopePoints } from "./axis";
 import { placeLabels } from "./labels";
@@ -9,6 +9,8 @@ import { placeLabels } from "./labels";
 /** The strip above the lines, for the names of the phases; a letter with what is left free around it. In CSS pixels. */
 const strip = 18;
 const thickness = 15;
+/** The ribbon at the bottom that shows when heap was not probed all the time. */
+const ribbon = 5;
 
 /** drawBehind draws the phases and the spikes, before the curves. */
 export function drawBehind(u: uPlot, data: TimelineData, axis: Axis): void {
@@ -22,7 +24,7 @@ export function drawBehind(u: uPlot, data: TimelineData, axis: Axis): void {
 	});
 }
 
-/** drawUpon draws the slope, the names of the phases, the boundary and the marks, after the curves. */
+/** drawUpon draws the slope, the names of the phases, the ribbon, the boundary, the marks and the changes, after the curves. */
 export function drawUpon(u: uPlot, data: TimelineData, axis: Axis): void {
 	clipped(u, (ctx, ratio) => {
 		if (data.slope) {
@@ -31,6 +33,9 @@ export function drawUpon(u: uPlot, data: TimelineData, axis: Axis): void {
 		ctx.font = font(ratio);
 		ctx.setLineDash([]);
 		drawPhases(u, ctx, ratio, data.phases ?? [], axis);
+		for (const probing of data.probing ?? []) {
+			band(u, probing, axis, token(`probing-${probing.kind}`), ratio, ribbon * ratio);
+		}
 		drawLines(u, ctx, ratio, linesOf(u, data, axis, ratio));
 	});
 }
@@ -53,10 +58,14 @@ interface Line {
 	dash: number[];
 }
 
-/** linesOf are the boundary and the marks that are visible. */
+/** linesOf are the boundary, the marks and the changes of the probes that are visible, in this order. */
 function linesOf(u: uPlot, data: TimelineData, axis: Axis, ratio: number): Line[] {
 	const x = (seconds: number) => u.valToPos(axis.at(seconds), "x", true);
-	const lines: Line[] = (data.marks ?? []).map(({ at_s, text }) => ({ x: x(at_s), text, color: token("mark"), dash: [] }));
+	const line = (color: string, dash: number[]) => (mark: MarkLine) => ({ x: x(mark.at_s), text: mark.text, color, dash });
+	const lines: Line[] = [
+		...(data.marks ?? []).map(line(token("mark"), [])),
+		...(data.changes ?? []).map(line(token("change"), [6 * ratio, 4 * ratio])),
+	];
 	if (data.boundary_s !== undefined) {
 		const dash = [2 * ratio, 3 * ratio];
 		lines.unshift({ x: x(data.boundary_s), text: "growth counts from here", color: token("ink"), dash });
@@ -129,10 +138,11 @@ function ends(u: uPlot, stretch: Stretch, axis: Axis): [number, number] {
 	return [at(stretch.from_s), at(stretch.to_s)];
 }
 
-function band(u: uPlot, stretch: Stretch, axis: Axis, color: string, atLeast = 0): void {
+/** band fills a stretch, from the bottom as high as the plot or that. */
+function band(u: uPlot, stretch: Stretch, axis: Axis, color: string, atLeast = 0, height = u.bbox.height): void {
 	const [from, to] = ends(u, stretch, axis);
 	u.ctx.fillStyle = color;
-	u.ctx.fillRect(from, u.bbox.top, Math.max(to - from, atLeast), u.bbox.height);
+	u.ctx.fillRect(from, u.bbox.top + u.bbox.height - height, Math.max(to - from, atLeast), height);
 }
 
 /** sideways writes upwards around a vertical, from there on. */

@@ -1,0 +1,104 @@
+package words
+
+import (
+	"math"
+	"slices"
+	"testing"
+
+	"github.com/allocscope/allocscope/export"
+)
+
+func known[T any](value T) *T { return &value }
+
+func inWindows() export.Overhead {
+	return export.Overhead{Limit: 0.03, Share: known(0.019), Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, StepBeforeS: known(0.1821), StepSinceS: known(0.1839)}
+}
+
+func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
+	with := func(change func(*export.Overhead)) *export.Overhead {
+		o := inWindows()
+		change(&o)
+		return &o
+	}
+	const step = "step 182.1 ms before, 183.9 ms with heap probes in windows: +1.0 %"
+	for name, test := range map[string]struct {
+		overhead *export.Overhead
+		want     []string
+	}{
+		"windows": {with(func(*export.Overhead) {}), []string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 11 windows, 5.4 s of 300 s", step}},
+		"full": {
+			with(func(o *export.Overhead) { o.Mode, o.Windows, o.Limit = export.HeapFull, 0, 0.0025 }),
+			[]string{"overhead 1.9 % of the traced CPU time (limit 0.25 %): heap all the time", "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
+		},
+		"full again": {
+			with(func(o *export.Overhead) { o.Mode, o.Windows, o.OpenS, o.StepBeforeS = export.HeapFull, 1, 0.12, nil }),
+			[]string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 1 window, 0.12 s of 300 s, and at last all the time"},
+		},
+		"off": {
+			with(func(o *export.Overhead) { o.Mode, o.StepSinceS = export.HeapOff, nil }),
+			[]string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 11 windows, 5.4 s of 300 s, and at last not at all"},
+		},
+		"not measured": {with(func(o *export.Overhead) { o.Share, o.StepBeforeS = nil, known(0.0) }), nil},
+		"not asked":    {nil, nil},
+	} {
+		if got := OverheadLines(&export.Summary{DurationS: 300, Overhead: test.overhead}); !slices.Equal(got, test.want) {
+			t.Errorf("%s: %q, want %q", name, got, test.want)
+		}
+	}
+}
+
+// Where nobody asked for source heap nothing is said of it.
+func TestWithoutSourceHeapTheOverheadAloneIsSaid(t *testing.T) {
+	o := inWindows()
+	o.Mode, o.Windows, o.StepBeforeS = export.HeapOff, 0, nil
+	s := export.Summary{Overhead: &o, Sources: []export.Source{{Name: "heap", State: export.SourceOff}}}
+	if got := OverheadLines(&s); !slices.Equal(got, []string{"overhead 1.9 % of the traced CPU time (limit 3 %)"}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func TestStepsAreComparedInUnitsThatFit(t *testing.T) {
+	for want, times := range map[string][2]float64{
+		"step 9.12 ms before, 9.03 ms with heap probes: -1.0 %":   {0.00912, 0.00903},
+		"step 1.25 s before, 1.50 s with heap probes: +20.0 %":    {1.25, 1.5},
+		"step 12.0 s before, 12.0 s with heap probes: +0.0 %":     {12, 11.999},
+		"step 0.00 ms before, 0.00 ms with heap probes: +100.0 %": {1e-9, 2e-9},
+	} {
+		if got := StepLine(&export.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestStepsThatNobodyCanHaveMeasuredAreNotCompared(t *testing.T) {
+	for _, times := range [][2]float64{{0, 1}, {1e-300, 1e300}, {0, 0}, {math.NaN(), 1}} {
+		o := export.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}
+		if got := StepLine(&o) + StepChange(&o); got != "" {
+			t.Errorf("%v: says %q", times, got)
+		}
+	}
+}
+
+func TestTheOverheadInAFewWords(t *testing.T) {
+	o := inWindows()
+	full, free := o, export.Overhead{Mode: export.HeapFull}
+	full.Mode = export.HeapFull
+	for want, o := range map[string]*export.Overhead{"overhead 1.9 %, heap in windows": &o, "overhead 1.9 %": &full, "heap not watched": {Mode: export.HeapOff}} {
+		if got := OverheadShort(o); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	if got := OverheadShort(nil) + OverheadShort(&free); got != "" {
+		t.Errorf("says %q of what is not known", got)
+	}
+}
+
+func TestWhatIsKnownFromWindowsSaysOfHowMany(t *testing.T) {
+	o := inWindows()
+	if got, want := FromWindows(&o), "11 windows of 0.49 s; what is younger than 60 s is not in"; got != want {
+		t.Errorf("%q, want %q", got, want)
+	}
+	if got := FromWindows(nil) + FromWindows(&export.Overhead{Mode: export.HeapFull, LagS: 60}); got != "" {
+		t.Errorf("says %q of what was watched all the time", got)
+	}
+}

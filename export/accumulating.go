@@ -54,7 +54,20 @@ func accumulationOf(h growth.Holding, course Course) Accumulation {
 	if leaf.Module != nil {
 		entry.Module = leaf.Module.Path
 	}
+	entry.doubt(h, course.End)
 	return entry
+}
+
+// doubt says why the trend is undecided, if it is.
+func (a *Accumulation) doubt(h growth.Holding, end *growth.Snapshot) {
+	a.Doubt = h.Doubt
+	if h.Longer > 0 {
+		seconds := Seconds(h.Longer)
+		a.LongerS = &seconds
+	}
+	if h.Doubt == growth.DoubtBlind && end != nil {
+		a.Blind = end.Watch.Blind
+	}
 }
 
 // A holder is one stack in one kind of memory.

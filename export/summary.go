@@ -171,6 +171,11 @@ type Accumulation struct {
 	Share float64 `json:"share"`
 	// Trend is one of growth.Trend…; absent if it was not judged.
 	Trend growth.Trend `json:"trend,omitempty"`
+	// Doubt is why Trend is undecided, one of growth.Doubt…, and LongerS about how many more seconds of watching would tell; absent
+	// where it is not, and where watching longer tells nothing. Blind is why objects cannot be followed, where that is the doubt.
+	Doubt   growth.Doubt `json:"doubt,omitempty"`
+	LongerS *float64     `json:"longer_s,omitempty"`
+	Blind   string       `json:"blind,omitempty"`
 	// Owner is who would have to release it.
 	Owner string `json:"owner"`
 	// RateLow and RateHigh are the 95 % interval of BytesPerMin; absent where that is.

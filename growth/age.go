@@ -12,17 +12,21 @@ type Age struct{ bytes, byteSeconds float64 }
 // nothing is added.
 func (a *Age) Add(s *Snapshot, h *Holding) {
 	for _, b := range h.Births {
-		if b.Bin < 0 || b.Bin >= len(s.Bins) {
-			continue
-		}
-		from := time.Duration(0)
-		if b.Bin > 0 {
-			from = s.Bins[b.Bin-1]
-		}
-		middle := from + (s.Bins[b.Bin]-from)/2
-		a.bytes += b.InuseBytes
-		a.byteSeconds += b.InuseBytes * (s.Elapsed - middle).Seconds()
+		a.addBirth(s, b)
 	}
+}
+
+func (a *Age) addBirth(s *Snapshot, b Birth) {
+	if b.Bin < 0 || b.Bin >= len(s.Bins) {
+		return
+	}
+	from := time.Duration(0)
+	if b.Bin > 0 {
+		from = s.Bins[b.Bin-1]
+	}
+	middle := from + (s.Bins[b.Bin]-from)/2
+	a.bytes += b.InuseBytes
+	a.byteSeconds += b.InuseBytes * (s.Elapsed - middle).Seconds()
 }
 
 // Mean age of a byte; false where no births are known.

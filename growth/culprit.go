@@ -31,8 +31,8 @@ type Culprit struct {
 	Trend Trend
 }
 
-// Culprits names for each owner of growing stacks the code that they have in common. What churns, refills, or is not proven
-// to grow does not count. The result is sorted by Growth, largest first.
+// Culprits names for each owner of growing stacks the code that they have in common. What churns, refills, is not proven
+// to grow or is undecided does not count. The result is sorted by Growth, largest first.
 func Culprits(trends []StackTrend, owners *Owners) []Culprit {
 	owned := make(map[string][]StackTrend)
 	for _, t := range trends {
@@ -53,7 +53,7 @@ func Culprits(trends []StackTrend, owners *Owners) []Culprit {
 
 func (t *StackTrend) grows() bool {
 	switch t.Trend {
-	case TrendNoGrowth, TrendChurn, TrendRefill:
+	case TrendNoGrowth, TrendChurn, TrendRefill, TrendUndecided:
 		return false
 	}
 	return t.Growth > 0

@@ -91,7 +91,8 @@ func (c Case) snapshots() []*Snapshot {
 // unsettled is the share of a trace in which what replaces memory older than the attach looks new.
 const unsettled = 0.1
 
-// window begins where the last regime does, and leaves out the first moments in any case.
+// window begins where the last regime does, and leaves out the first moments in any case, and those before all growth comes from
+// windows.
 func (c Case) window(v Verdict, snapshots []*Snapshot) Window {
 	if len(snapshots) == 0 {
 		return Window{}
@@ -105,6 +106,9 @@ func (c Case) window(v Verdict, snapshots []*Snapshot) Window {
 	}
 	if c.Warmup != 0 && c.Warmup < w.To {
 		w.From = c.Warmup
+	}
+	if settled := snapshots[len(snapshots)-1].Watch.settled(); settled < w.To {
+		w.From = max(w.From, settled)
 	}
 	return w
 }

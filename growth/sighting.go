@@ -1,6 +1,11 @@
 package growth
 
-import "time"
+import (
+	"math"
+	"time"
+
+	"gonum.org/v1/gonum/mathext"
+)
 
 // A Watch is how a snapshot knows of heap memory. The zero value: every call of the allocator was watched all the time.
 type Watch struct {
@@ -18,6 +23,15 @@ type Watch struct {
 	Blind string
 }
 
+// settled is the first moment from which on what a snapshot tells of growth was gained in windows alone: what was born before
+// them counted at once, and what is born in them counts later by Lag.
+func (w *Watch) settled() time.Duration {
+	if w.Windows == 0 {
+		return 0
+	}
+	return w.Since + w.Lag
+}
+
 // A Sighting is the evidence for what a Holding has, where the heap was watched in windows.
 type Sighting struct {
 	// Windows in which what is alive was born.
@@ -26,7 +40,27 @@ type Sighting struct {
 	// them were seen to be freed meanwhile.
 	Exposure float64
 	Deaths   int
+	// Dispersion is what Dispersion gave, which is part of Variance; 0: 1.
+	Dispersion float64
 	// SizeClass is that of the allocator's chunks which has most of the bytes, in bytes; Others of the class can take the place
 	// of one another unseen.
 	SizeClass uint64
+}
+
+// unsure is by how many deaths for each second of an object the rate of what dies unseen may be higher than it was seen to be, but
+// for a risk: the limit of Poisson counts. Infinite without exposure.
+func (s *Sighting) unsure(risk float64) float64 {
+	if !(s.Exposure > 0) {
+		return math.Inf(1)
+	}
+	deaths := float64(max(0, s.Deaths))
+	return (mathext.GammaIncRegInv(deaths+1, 1-risk) - deaths) / s.Exposure
+}
+
+// dispersion in Variance; of what was watched all the time there is none.
+func (s *Sighting) dispersion() float64 {
+	if s == nil {
+		return 1
+	}
+	return max(1, s.Dispersion)
 }

@@ -37,8 +37,10 @@ type Holding struct {
 	Births []Birth
 	// Sighting is the evidence for it; nil: every call was watched.
 	Sighting *Sighting
-	// Trend over the window in which it was judged; empty: it was not.
-	Trend Trend
+	// Trend over the window in which it was judged, empty: it was not; Doubt and Longer are those of a StackTrend.
+	Trend  Trend
+	Doubt  Doubt
+	Longer time.Duration
 }
 
 // A Birth is the part of a holding that was allocated in one bin of time. InuseBytes and Variance are as those of a Holding.

@@ -32,11 +32,16 @@ type StackTrend struct {
 	Age float64
 	// Trend is empty where growth is proven and no snapshot lies within the window, which tells a leak from churn.
 	Trend Trend
+	// Doubt is why Trend is undecided, else empty. Longer is about how much more watching of the same would end it; 0: none will.
+	Doubt  Doubt
+	Longer time.Duration
 	// Rate is Growth in bytes per second; Score is the rate that is proven, less the more one half of the window had of it than
 	// the other: the order of suspicion.
 	Rate, Score float64
 	// Share of the resident growth that it explains; NaN where nothing resident grew.
 	Share float64
+
+	seen *Sighting // nil: every call was watched
 }
 
 // A Window is the stretch of a trace over which stacks are judged.
@@ -45,6 +50,9 @@ type Window struct{ From, To time.Duration }
 // JudgeStacks judges every stack and kind that holds memory at either end of a window. The snapshots are of one trace, in the
 // order of time. The window begins at the one nearest to From and ends at the last one up to To, which must have Births. Of
 // the others, only totals count. rssRate is the growth of resident memory over the window in bytes per second.
+//
+// What was watched in windows is undecided where the evidence for its growth does not carry it. Where the end has windows, it begins no
+// earlier than when all growth came from windows.
 //
 // The result is sorted by Score, then Growth, largest first; nil where the window does not span two snapshots.
 func JudgeStacks(snapshots []*Snapshot, window Window, rssRate float64) []StackTrend {
@@ -65,16 +73,21 @@ func JudgeStacks(snapshots []*Snapshot, window Window, rssRate float64) []StackT
 		return cmp.Or(cmp.Compare(b.Score, a.Score), cmp.Compare(b.Growth, a.Growth), cmp.Compare(a.Stack.ID, b.Stack.ID),
 			cmp.Compare(a.Stack.PID, b.Stack.PID), cmp.Compare(a.Kind, b.Kind))
 	})
+	w.compare(trends, rssRate*w.seconds())
 	return trends
 }
 
-// Label gives each holding the trend of its stack and kind; empty where none was judged.
+// Label gives each holding the trend of its stack and kind, with the doubt of it; empty where none was judged.
 func Label(grown []Holding, trends []StackTrend) {
-	labels := make(map[holder]Trend, len(trends))
-	for _, t := range trends {
-		labels[holderOf(t.Stack, t.Kind)] = t.Trend
+	labels := make(map[holder]*StackTrend, len(trends))
+	for i := range trends {
+		labels[holderOf(trends[i].Stack, trends[i].Kind)] = &trends[i]
 	}
 	for i := range grown {
-		grown[i].Trend = labels[holderOf(grown[i].Stack, grown[i].Kind)]
+		h := &grown[i]
+		h.Trend, h.Doubt, h.Longer = "", "", 0
+		if t, ok := labels[holderOf(h.Stack, h.Kind)]; ok {
+			h.Trend, h.Doubt, h.Longer = t.Trend, t.Doubt, t.Longer
+		}
 	}
 }

@@ -12,8 +12,10 @@ type stackChange struct {
 	// older and younger are what was born in the first and the second half and is alive at the end, each as if its half were
 	// half of the window.
 	older, younger float64
-	// interval between samples; 0: nothing is sampled.
+	// interval is what one sample of small objects stands for; 0: nothing is sampled.
 	interval float64
+	// bornAge is the mean age of a byte of born at the end, in seconds.
+	bornAge float64
 }
 
 func (c *stackChange) growth() float64 { return c.born.bytes - c.freed.bytes }
@@ -47,7 +49,7 @@ func (w *snappedWindow) judge(h *stackHistory, risk float64) StackTrend {
 	t := StackTrend{
 		Stack: h.stack, Kind: h.kind,
 		Growth: c.growth(), Low: c.low(oneInTwenty / 2), High: c.high(oneInTwenty / 2),
-		Age: c.age(), Rate: c.growth() / w.seconds(),
+		Age: c.age(), Rate: c.growth() / w.seconds(), seen: h.sighting(),
 	}
 	proven := max(0, c.low(risk))
 	t.Score = proven / w.seconds() * t.Age * c.lasts()
@@ -64,13 +66,16 @@ func (w *snappedWindow) judge(h *stackHistory, risk float64) StackTrend {
 	default:
 		t.Trend = TrendAccumulating
 	}
+	if t.grows() {
+		t.undecide(w.doubt(h, &c))
+	}
 	return t
 }
 
 func (w *snappedWindow) changeOf(h *stackHistory) stackChange {
 	c := exactChange(h.start.InuseBytes, h.middle, h.end.InuseBytes)
 	if len(h.end.Births) > 0 || h.kind == KindHeap && h.end.InuseBytes == 0 {
-		c = w.sampledChange(&h.start, h.end.Births)
+		c = w.sampledChange(h)
 	}
 	half := w.seconds() / 2
 	if first := (w.snapshots[w.middle].Elapsed - w.start().Elapsed).Seconds(); first > 0 {
@@ -89,11 +94,18 @@ func exactChange(start, middle, end int64) stackChange {
 	}
 }
 
-// sampledChange tells by the births at the end what of the start is still alive: the same samples, which cancel.
-func (w *snappedWindow) sampledChange(start *Holding, births []Birth) stackChange {
+// sampledChange tells by the births at the end what of the start is still alive: the same samples, which cancel. Their variances do
+// where both have the same dispersion.
+func (w *snappedWindow) sampledChange(h *stackHistory) stackChange {
 	c := stackChange{interval: float64(w.end().Interval)}
-	c.freed = stackAmount{bytes: float64(start.InuseBytes), variance: start.Variance}
-	for _, b := range births {
+	alike := 1.0
+	if seen := h.sighting(); seen != nil {
+		c.interval *= max(1, w.end().Watch.Factor)
+		alike = seen.dispersion() / h.start.Sighting.dispersion()
+	}
+	c.freed = stackAmount{bytes: float64(h.start.InuseBytes), variance: alike * h.start.Variance}
+	var age Age
+	for _, b := range h.end.Births {
 		switch {
 		case b.Bin <= w.startBin:
 			c.freed.bytes -= b.InuseBytes
@@ -106,7 +118,23 @@ func (w *snappedWindow) sampledChange(start *Holding, births []Birth) stackChang
 		}
 		c.born.bytes += b.InuseBytes
 		c.born.variance += b.Variance
+		age.addBirth(w.end(), b)
+	}
+	if mean, ok := age.Mean(); ok {
+		c.bornAge = (mean + w.end().Watch.Lag).Seconds()
 	}
 	c.freed, c.born = c.freed.sound(), c.born.sound()
+	if h.sighting() != nil {
+		c.born.variance += w.edges(c.born.bytes)
+	}
 	return c
+}
+
+// edges is the variance of what was born because the window neither begins nor ends where that which one window of the heap
+// probes stands for does, in bytes²: each end is off by any part of it.
+func (w *snappedWindow) edges(born float64) float64 {
+	watch := &w.end().Watch
+	each := watch.Factor * watch.Open.Seconds() / float64(max(1, watch.Windows))
+	one := born * min(1, each/w.seconds())
+	return one * one / 6
 }

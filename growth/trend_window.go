@@ -14,16 +14,21 @@ type snappedWindow struct {
 
 // snapWindow is false where the window does not span two snapshots of different times.
 func snapWindow(snapshots []*Snapshot, window Window) (snappedWindow, bool) {
-	start, end := 0, -1
+	start, end := -1, -1
 	for i, s := range snapshots {
-		if (s.Elapsed - window.From).Abs() < (snapshots[start].Elapsed - window.From).Abs() {
-			start = i
-		}
 		if s.Elapsed <= window.To {
 			end = i
 		}
 	}
-	if end <= start || snapshots[end].Elapsed <= snapshots[start].Elapsed {
+	for i, s := range snapshots[:end+1] {
+		if s.Elapsed < snapshots[end].Watch.settled() {
+			continue
+		}
+		if start < 0 || (s.Elapsed-window.From).Abs() < (snapshots[start].Elapsed-window.From).Abs() {
+			start = i
+		}
+	}
+	if start < 0 || end <= start || snapshots[end].Elapsed <= snapshots[start].Elapsed {
 		return snappedWindow{}, false
 	}
 	w := snappedWindow{snapshots: snapshots[start : end+1]}

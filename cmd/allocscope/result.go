@@ -30,6 +30,10 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 	if err := printCulprits(out, s.Culprits); err != nil {
 		return err
 	}
+	const undecided = 3
+	for _, line := range words.Undecided(s.Accumulating, undecided) {
+		fmt.Fprintln(out, line)
+	}
 	if err := printStacks(out, s); err != nil {
 		return err
 	}

@@ -1,0 +1,48 @@
+package words
+
+import (
+	"fmt"
+	"math"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// Undecided says of the largest of what may be a cache or a leak, at most so many, why that cannot be told yet and what would tell.
+func Undecided(accumulating []export.Accumulation, most int) []string {
+	var lines []string
+	for _, a := range accumulating {
+		if a.Trend == growth.TrendUndecided && len(lines) < most {
+			lines = append(lines, fmt.Sprintf("cache or leak, cannot tell yet: %s %s: %s; %s",
+				Where(a), Signed(float64(a.Bytes)), doubtReason(a), doubtRemedy(a)))
+		}
+	}
+	return lines
+}
+
+var doubtReasons = map[growth.Doubt]string{
+	growth.DoubtSamples:  "too few of its objects were seen",
+	growth.DoubtWindows:  "all that were seen come from one or two windows",
+	growth.DoubtExposure: "most of it may have been freed unseen",
+	growth.DoubtClass:    "what grows more, in objects of the same size, may have taken their place",
+	growth.DoubtHeap:     "the heap has not grown by as much",
+}
+
+func doubtReason(a export.Accumulation) string {
+	if a.Doubt == growth.DoubtBlind && a.Blind != "" {
+		return a.Blind
+	}
+	if reason, ok := doubtReasons[a.Doubt]; ok {
+		return reason
+	}
+	return "whether its objects are alive cannot be seen from outside"
+}
+
+// doubtRemedy is what would tell.
+func doubtRemedy(a export.Accumulation) string {
+	const full = "full tracing (--overhead off) tells"
+	if a.LongerS == nil {
+		return "only " + full
+	}
+	return "trace " + Span(math.Max(60, *a.LongerS), false, math.Ceil) + " more, or with a larger --overhead; " + full
+}

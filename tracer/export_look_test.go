@@ -11,7 +11,7 @@ import (
 // LookAt is what a snapshot says of a traced process of whose large mappings a share is looked at.
 func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed()}
-	objects, err := s.readLive(make(map[origin]*sum), s.bins(snapshot, nil))
+	objects, err := s.readLive(s.watch.open(monotonic()), make(map[origin]*sum), s.bins(snapshot, nil))
 	if err != nil {
 		return nil, err
 	}
@@ -25,7 +25,9 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	newLedger(found, pid, t, held, make(countedFiles)).fill(objects[uint32(pid)], faults[uint32(pid)])
+	l := newLedger(found, pid, t, held, make(countedFiles))
+	l.knowsHeap = s.watchesHeap(t)
+	l.fill(objects[uint32(pid)], faults[uint32(pid)])
 	t.addMappings(held, found, &snapshot.Mappings)
 	snapshot.Holdings = held.list()
 	snapshot.Residents = []growth.Resident{found.resident(growth.Process{PID: pid})}

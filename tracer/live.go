@@ -80,22 +80,17 @@ func deleteAll[K any](m *ebpf.Map, keys []K) {
 }
 
 // readLive sums the live map, and that of tensors, by stack, and gives their objects by process, in no particular order.
-// Allocations born after the last bin are left out: they belong to what follows. The objects are valid until the next call.
-func (s *Session) readLive(sums map[origin]*sum, born bins) (liveObjects, error) {
+// What counts only after the last bin is left out: it belongs to what follows. The objects are valid until the next call.
+func (s *Session) readLive(books *books, sums map[origin]*sum, born bins) (liveObjects, error) {
 	objects := s.objects.emptied()
-	now := monotonic()
 	add := func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
-		weight, spell, entered := s.watch.weigh(key, a, now)
-		bin, ok := born.of(entered)
+		r := books.of(key, a)
+		bin, ok := born.of(r.entered)
 		if !ok {
 			return
 		}
-		sum := sumOf(sums, origin{key.Tgid, a.Stack})
-		sum.addLive(a.Size, weight, bin)
-		if s.watch.inWindow(spell) {
-			sum.sight(spell, a.Size, weight)
-		}
-		objects[key.Tgid] = append(objects[key.Tgid], object{key.Address, a.Size, a.Stack, weight})
+		sumOf(sums, origin{key.Tgid, a.Stack}).addLive(a.Size, r, bin)
+		objects[key.Tgid] = append(objects[key.Tgid], object{key.Address, a.Size, a.Stack, r.weight * r.share})
 	}
 	for _, name := range []string{bpf.KernelMapLive, bpf.KernelMapTensors} {
 		if err := readMap(s.kernel.Maps[name], add); err != nil {
@@ -103,20 +98,12 @@ func (s *Session) readLive(sums map[origin]*sum, born bins) (liveObjects, error)
 		}
 	}
 	for from, sum := range sums {
-		if h := s.watch.survivors.hazards[from]; h != nil && sum.seen != nil {
-			sum.seen.exposure, sum.seen.deaths = h.exposure, h.deaths
+		if h := books.watch.survivors.hazards[from]; h != nil && sum.seen != nil {
+			sum.seen.hazard = *h
 		}
 	}
 	s.objects = objects
 	return objects, nil
-}
-
-// sight notes that a sampled object was seen in a window.
-func (s *sum) sight(window int, size uint64, weight float64) {
-	if s.seen == nil {
-		s.seen = &sightings{}
-	}
-	s.seen.add(window, size, weight*float64(size))
 }
 
 // An object is a sampled allocation that is alive.
@@ -139,14 +126,21 @@ func (o liveObjects) emptied() liveObjects {
 	return empty
 }
 
-// addLive adds what a sampled allocation stands for: w bytes, with variance w(w - size).
-func (s *sum) addLive(size uint64, weight float64, bin int) {
-	bytes := math.Round(weight * float64(size))
-	variance := bytes * max(0, bytes-float64(size))
-	s.inuseObjects += weight
+// addLive adds what a sampled allocation stands for: w bytes, with variance w(w - size), of which a share is alive.
+func (s *sum) addLive(size uint64, r record, bin int) {
+	whole := math.Round(r.weight * float64(size))
+	bytes := math.Round(whole * r.share)
+	variance := r.share * r.share * whole * max(0, whole-float64(size))
+	s.inuseObjects += r.weight * r.share
 	s.inuseBytes += int64(bytes)
 	s.variance += variance
 	s.samples++
+	if r.window >= 0 {
+		if s.seen == nil {
+			s.seen = &sightings{}
+		}
+		s.seen.add(size, r, bytes, variance)
+	}
 	at := slices.IndexFunc(s.births, func(b growth.Birth) bool { return b.Bin == bin })
 	if at < 0 {
 		at = len(s.births)

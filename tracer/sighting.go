@@ -1,36 +1,51 @@
 package tracer
 
-import "github.com/allocscope/allocscope/growth"
+import (
+	"maps"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+)
 
 // sightings is the evidence for what a stack holds, of objects that were seen in windows.
 type sightings struct {
-	windows  map[int]float64    // bytes by the window of birth
-	classes  map[uint64]float64 // bytes by the size of chunks
-	exposure float64
-	deaths   int
+	windows map[int]*growth.WindowSum
+	classes map[uint64]float64 // bytes by the size of chunks
+	hazard  growth.Hazard
 }
 
-func (g *sightings) add(window int, size uint64, bytes float64) {
+// window of those that objects were born in.
+func (g *sightings) window(place int) *growth.WindowSum {
 	if g.windows == nil {
-		g.windows, g.classes = make(map[int]float64), make(map[uint64]float64)
+		g.windows, g.classes = make(map[int]*growth.WindowSum), make(map[uint64]float64)
 	}
-	g.windows[window] += bytes
+	if g.windows[place] == nil {
+		g.windows[place] = &growth.WindowSum{Window: place}
+	}
+	return g.windows[place]
+}
+
+// add notes an object.
+func (g *sightings) add(size uint64, r record, bytes, variance float64) {
+	w := g.window(r.window)
+	w.Bytes += bytes
+	w.Variance += variance
+	w.Error += r.weight * float64(size) * r.err
 	g.classes[chunkClass(size)] += bytes
 }
 
 // merge adds those of another stack that looks the same.
 func (g *sightings) merge(other *sightings) {
-	if g.windows == nil {
-		g.windows, g.classes = make(map[int]float64), make(map[uint64]float64)
-	}
-	for window, bytes := range other.windows {
-		g.windows[window] += bytes
+	for place, from := range other.windows {
+		to := g.window(place)
+		to.Bytes += from.Bytes
+		to.Variance += from.Variance
+		to.Error += from.Error
 	}
 	for class, bytes := range other.classes {
 		g.classes[class] += bytes
 	}
-	g.exposure += other.exposure
-	g.deaths += other.deaths
+	g.hazard.Add(&other.hazard)
 }
 
 // chunkClass is the size of the C library's chunk for so many bytes (checked_request2size, malloc/malloc.c).
@@ -39,13 +54,24 @@ func chunkClass(size uint64) uint64 {
 	return max(least, (size+header+align-1)&^(align-1))
 }
 
-func (g *sightings) sighting() *growth.Sighting {
-	told := &growth.Sighting{Windows: len(g.windows), Exposure: g.exposure, Deaths: g.deaths}
+// weigh makes the evidence of a holding, and takes into its variance that windows differ.
+func (g *sightings) weigh(h *growth.Holding, b *books) {
+	mature := g.hazard.Mature(b.watch.log.lag)
+	told := &growth.Sighting{Windows: len(g.windows), Exposure: mature.Exposure, Deaths: mature.Deaths}
+	var sums []growth.WindowSum
+	for _, place := range slices.Sorted(maps.Keys(g.windows)) {
+		sums = append(sums, *g.windows[place])
+	}
+	told.Dispersion = growth.Dispersion(sums, b.factors)
+	h.Variance *= told.Dispersion
+	for i := range h.Births {
+		h.Births[i].Variance *= told.Dispersion
+	}
 	most := 0.0
 	for class, bytes := range g.classes {
 		if bytes > most || bytes == most && class > told.SizeClass {
 			told.SizeClass, most = class, bytes
 		}
 	}
-	return told
+	h.Sighting = told
 }

@@ -19,7 +19,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.currentInterval()}
 	sums := make(map[origin]*sum)
-	objects, err := s.readHeap(snapshot, sums, born)
+	books, objects, err := s.readHeap(snapshot, sums, born)
 	if err != nil {
 		return nil, err
 	}
@@ -33,24 +33,26 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	if err := s.look(snapshot, held, objects); err != nil {
 		return nil, err
 	}
+	held.weigh(books)
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
 }
 
 // readHeap reads what is alive of the heap, and what has been allocated.
-func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, born []time.Duration) (liveObjects, error) {
+func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, born []time.Duration) (*books, liveObjects, error) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	snapshot.Watch = s.watch.describe(s.started)
-	objects, err := s.readLive(sums, s.bins(snapshot, born))
+	books := s.watch.open(monotonic())
+	objects, err := s.readLive(books, sums, s.bins(snapshot, born))
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	for _, o := range objects {
 		snapshot.LiveObjects += len(o)
 	}
-	return objects, s.readTallies(sums)
+	return books, objects, s.readTallies(sums)
 }
 
 // bins writes the ends of the bins of birth into the snapshot, and gives them as the kernel side counts.
@@ -177,12 +179,18 @@ func (h holdings) add(stack *growth.Stack, sum *sum) {
 	}
 }
 
+// weigh makes the evidence of what was seen in windows.
+func (h holdings) weigh(books *books) {
+	for _, entry := range h {
+		if entry.seen.windows != nil {
+			entry.seen.weigh(&entry.Holding, books)
+		}
+	}
+}
+
 func (h holdings) list() []growth.Holding {
 	list := make([]growth.Holding, 0, len(h))
 	for _, entry := range h {
-		if entry.seen.windows != nil {
-			entry.Sighting = entry.seen.sighting()
-		}
 		list = append(list, entry.Holding)
 	}
 	return list

@@ -2,10 +2,10 @@ package tracer
 
 import (
 	"fmt"
-	"math"
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/survivor"
 )
@@ -21,15 +21,16 @@ const (
 // the next one: they are looked at from outside, and what is shown to be dead is deleted.
 type survivors struct {
 	known      map[bpf.KernelAddress]followed
-	hazards    map[origin]*hazard
+	hazards    map[origin]*growth.Hazard
 	allocators map[*target]allocator
 	polled     time.Time
 	cost       time.Duration // of the last poll
 }
 
-// followed is a survivor.
+// followed is a survivor, and when it was last known to be one, in ns.
 type followed struct {
 	born, size, stack uint64
+	seen              uint64
 }
 
 // An allocator is what is known of that of a target; err: nothing can be told of its objects.
@@ -38,19 +39,14 @@ type allocator struct {
 	err error
 }
 
-// A hazard is what windows have shown of the mature objects of a stack.
-type hazard struct {
-	deaths   int
-	exposure float64 // object-seconds
-}
-
-// share of objects of that age that are still what they were: others of the same size may have taken the places of some, which
-// cannot be seen from outside. What is freed in windows tells how fast that goes.
-func (h *hazard) share(age time.Duration) float64 {
-	if h == nil || h.exposure == 0 {
-		return 1
+// hazard of a stack.
+func (v *survivors) hazard(of origin) *growth.Hazard {
+	h := v.hazards[of]
+	if h == nil {
+		h = &growth.Hazard{}
+		v.hazards[of] = h
 	}
-	return math.Exp(-float64(h.deaths) / h.exposure * age.Seconds())
+	return h
 }
 
 // afterSpell takes stock of the live map when a spell has ended: what is gone has been freed in it.
@@ -58,24 +54,17 @@ func (s *Session) afterSpell(ended spell) error {
 	v := &s.watch.survivors
 	now := make(map[bpf.KernelAddress]followed, len(v.known))
 	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
-		now[*key] = followed{a.Born, a.Size, a.Stack}
+		now[*key] = followed{a.Born, a.Size, a.Stack, ended.to}
 	})
 	if err != nil {
 		return fmt.Errorf("read live map: %w", err)
 	}
 	length := time.Duration(ended.to - ended.from).Seconds()
 	for key, old := range v.known {
-		if time.Duration(ended.from-old.born) < s.watch.log.lag {
-			continue
-		}
-		h := v.hazards[origin{key.Tgid, old.stack}]
-		if h == nil {
-			h = &hazard{}
-			v.hazards[origin{key.Tgid, old.stack}] = h
-		}
-		h.exposure += length
+		fate := v.hazard(origin{key.Tgid, old.stack}).At(time.Duration(ended.from - old.born))
+		fate.Exposure += length
 		if now[key].born != old.born {
-			h.deaths++
+			fate.Deaths++
 		}
 	}
 	v.known = now
@@ -129,17 +118,32 @@ func (s *Session) pollTarget(t *target, objects []survivor.Object) {
 	if err != nil {
 		return
 	}
-	w := s.watch
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	var gone []bpf.KernelAddress
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	deleteAll(s.kernel.Maps[bpf.KernelMapLive], s.watch.survivors.settle(uint32(t.process.PID), objects, states))
+}
+
+// settle notes what was found of the survivors of a process, and gives those that are dead.
+func (v *survivors) settle(tgid uint32, objects []survivor.Object, states []survivor.State) (dead []bpf.KernelAddress) {
+	now := monotonic()
 	for i, state := range states {
-		if key := (bpf.KernelAddress{Address: objects[i].Address, Tgid: uint32(t.process.PID)}); state == survivor.Dead {
-			gone = append(gone, key)
-			delete(w.survivors.known, key)
+		key := bpf.KernelAddress{Address: objects[i].Address, Tgid: tgid}
+		f, ok := v.known[key]
+		if !ok || state == survivor.Unknown {
+			continue
 		}
+		fate := v.hazard(origin{tgid, f.stack}).At(time.Duration(f.seen - min(f.born, f.seen)))
+		fate.Followed += time.Duration(now - f.seen).Seconds()
+		if state == survivor.Dead {
+			fate.Found++
+			dead = append(dead, key)
+			delete(v.known, key)
+			continue
+		}
+		f.seen = now
+		v.known[key] = f
 	}
-	deleteAll(s.kernel.Maps[bpf.KernelMapLive], gone)
+	return dead
 }
 
 // allocatorOf a target is looked for once.

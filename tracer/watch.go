@@ -29,7 +29,7 @@ func newWatch(duration time.Duration) *watch {
 	return &watch{
 		log: watchLog{lag: maturity(duration)},
 		survivors: survivors{
-			known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*hazard), allocators: make(map[*target]allocator),
+			known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*growth.Hazard), allocators: make(map[*target]allocator),
 		},
 	}
 }
@@ -121,27 +121,6 @@ func (s *Session) watchesHeap(t *target) bool {
 	defer s.watch.mu.Unlock()
 	return len(s.watch.log.spells) > 0 && t.heap.source().Attached
 }
-
-// weigh tells what a sampled object of the heap that is alive stands for, in which spell it was born (-1: in none), and when it
-// enters the books.
-func (w *watch) weigh(key *bpf.KernelAddress, a *bpf.KernelAllocation, now uint64) (weight float64, spell int, entered uint64) {
-	weight = growth.Weight(a.Size, uint64(a.Interval))
-	if a.Kind == bpf.KernelAllocationKindKIND_TENSOR { // never watched in windows
-		return weight, -1, a.Born
-	}
-	spell = w.log.at(a.Born)
-	if spell < 0 {
-		return weight, spell, a.Born
-	}
-	if w.log.spells[spell].window {
-		age := time.Duration(now - min(a.Born, now))
-		weight *= w.log.factor(spell) * w.survivors.hazards[origin{key.Tgid, a.Stack}].share(age)
-	}
-	return weight, spell, w.log.entered(spell, a.Born)
-}
-
-// inWindow tells whether a spell is a window.
-func (w *watch) inWindow(spell int) bool { return spell >= 0 && w.log.spells[spell].window }
 
 // describe it for a snapshot.
 func (w *watch) describe(started uint64) growth.Watch {

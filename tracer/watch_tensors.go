@@ -52,7 +52,7 @@ func (s *Session) handOverTensors() error {
 			errs = append(errs, fmt.Errorf("follow a tensor: %w", err))
 			break // the map is full
 		}
-		s.watch.survivors.known[key] = followed{values[i].Born, values[i].Size, values[i].Stack}
+		s.watch.survivors.known[key] = followed{values[i].Born, values[i].Size, values[i].Stack, monotonic()}
 	}
 	return errors.Join(errs...)
 }

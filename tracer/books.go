@@ -1,0 +1,72 @@
+package tracer
+
+import (
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// The books of one snapshot tell what each sampled object of the heap that may be alive stands for. They need the session's watch.
+type books struct {
+	watch *watch
+	now   uint64 // ns, CLOCK_MONOTONIC
+	// windows are the places of spells among all windows whose objects count by now; -1: it is none. factors are theirs.
+	windows []int
+	factors []float64
+	alive   map[origin]*growth.Survival
+}
+
+func (w *watch) open(now uint64) *books {
+	b := &books{watch: w, now: now, alive: make(map[origin]*growth.Survival)}
+	for i, s := range w.log.spells {
+		place := -1
+		if s.window && w.log.entered(i, s.from) <= now {
+			place = len(b.factors)
+			b.factors = append(b.factors, w.log.factor(i))
+		}
+		b.windows = append(b.windows, place)
+	}
+	return b
+}
+
+// A record is what a sampled object stands for.
+type record struct {
+	// weight is the number of objects.
+	weight float64
+	// share of them that are alive, and its standard error.
+	share, err float64
+	// window of its birth, among all; -1: it was not born in one.
+	window int
+	// entered is when it counts from, in ns.
+	entered uint64
+}
+
+// of an object of the heap, or of a tensor, which is never watched in windows.
+func (b *books) of(key *bpf.KernelAddress, a *bpf.KernelAllocation) record {
+	r := record{weight: growth.Weight(a.Size, uint64(a.Interval)), share: 1, window: -1, entered: a.Born}
+	spell := b.watch.log.at(a.Born)
+	if a.Kind == bpf.KernelAllocationKindKIND_TENSOR || spell < 0 || !b.watch.log.spells[spell].window {
+		return r
+	}
+	r.window, r.entered = b.windows[spell], b.watch.log.entered(spell, a.Born)
+	if r.window >= 0 {
+		r.weight *= b.factors[r.window]
+		r.share, r.err = b.survival(origin{key.Tgid, a.Stack}).At(time.Duration(b.now - min(a.Born, b.now)))
+	}
+	return r
+}
+
+// survival of the objects of a stack.
+func (b *books) survival(of origin) *growth.Survival {
+	if known := b.alive[of]; known != nil {
+		return known
+	}
+	h := b.watch.survivors.hazards[of]
+	if h == nil {
+		h = &growth.Hazard{}
+	}
+	known := h.Survival()
+	b.alive[of] = known
+	return known
+}

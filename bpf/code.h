@@ -100,7 +100,7 @@ __attribute__((noinline)) int announce_code(struct walk *walk, __u32 index)
 	code->address = key.address;
 	code->fingerprint = key.fingerprint;
 	read_code(code, &walk->python);
-	bpf_ringbuf_submit(code, 0);
+	bpf_ringbuf_submit(code, notice_patient());
 	return 0;
 }
 

@@ -6,6 +6,7 @@
 
 #include "heap.h"
 
+#define PROT_EXEC 4
 #define MADV_DONTNEED 4
 #define MADV_FREE 8
 #define MADV_REMOVE 9
@@ -105,9 +106,11 @@ static __always_inline struct notice *mapping_end(enum notice_kind kind)
 
 static __always_inline int mapping_send(struct notice *notice, enum notice_kind kind)
 {
+	bool is_code = kind == NOTICE_MMAP && notice->protection & PROT_EXEC; /* stacks may lead through it at once */
+
 	notice->kind = kind;
 	count(COUNT_MAPPING_CALLS);
-	if (bpf_ringbuf_output(&notices, notice, sizeof(*notice), 0))
+	if (bpf_ringbuf_output(&notices, notice, sizeof(*notice), is_code ? NOTICE_URGENT : notice_patient()))
 		count(DROP_NOTICES);
 	notice->kind = NOTICE_STACK;
 	return 0;

@@ -13,6 +13,9 @@
 #define BPF_LOCAL_STORAGE_GET_F_CREATE 1
 #define BPF_ANY 0
 #define BPF_NOEXIST 1
+#define BPF_RB_NO_WAKEUP 1
+#define BPF_RB_FORCE_WAKEUP 2
+#define BPF_RB_AVAIL_DATA 0
 #define E2BIG 7
 #define EEXIST 17
 
@@ -68,6 +71,15 @@ struct {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
 	__uint(max_entries, 1 << 22); /* bytes */
 } notices SEC(".maps");
+
+/* Waking the reader costs more than all else about a notice. One that can wait leaves it asleep, until a quarter of the
+ * ring is full: user space looks once a second. One that cannot has to insist, lest those before it keep it waiting. */
+#define NOTICE_URGENT BPF_RB_FORCE_WAKEUP
+
+static __always_inline __u64 notice_patient(void)
+{
+	return bpf_ringbuf_query(&notices, BPF_RB_AVAIL_DATA) > 1 << 20 ? BPF_RB_FORCE_WAKEUP : BPF_RB_NO_WAKEUP;
+}
 
 /* The allocator call a thread is in. */
 struct call {

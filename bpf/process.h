@@ -5,7 +5,7 @@
 #include "maps.h"
 
 /* Sends a notice that has hardly more to say than when. */
-static __always_inline void tell(enum notice_kind kind, __u32 tgid, __u64 length)
+static __always_inline void tell(enum notice_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
 {
 	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
 
@@ -18,7 +18,7 @@ static __always_inline void tell(enum notice_kind kind, __u32 tgid, __u64 length
 	notice->tgid = tgid;
 	notice->time = bpf_ktime_get_ns();
 	notice->length = length;
-	bpf_ringbuf_submit(notice, 0);
+	bpf_ringbuf_submit(notice, wakeup);
 }
 
 /* A process that executes another program loses its memory: stop counting at that very moment. */
@@ -31,6 +31,6 @@ int on_exec(void *ctx)
 	if (!is_traced(tgid))
 		return 0;
 	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
-	tell(NOTICE_EXEC, tgid, 0);
+	tell(NOTICE_EXEC, tgid, 0, NOTICE_URGENT);
 	return 0;
 }

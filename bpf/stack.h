@@ -114,7 +114,8 @@ static __always_inline void announce_stack(struct walk *walk)
 	if (walk->has_python)
 		announce_codes(walk);
 	walk->stack.kind = NOTICE_STACK;
-	if (!bpf_ringbuf_output(&notices, &walk->stack, __builtin_offsetof(struct stack, words) + 8 * length, 0))
+	if (!bpf_ringbuf_output(&notices, &walk->stack, __builtin_offsetof(struct stack, words) + 8 * length,
+				NOTICE_URGENT))
 		return;
 	count(DROP_NOTICES);
 	bpf_map_delete_elem(&seen, &id);

@@ -35,6 +35,6 @@ int on_step(struct pt_regs *ctx)
 	if (now - so_far->told < STEP_NOTICE_EVERY)
 		return 0;
 	so_far->told = now;
-	tell(NOTICE_STEP, tgid, calls);
+	tell(NOTICE_STEP, tgid, calls, notice_patient());
 	return 0;
 }

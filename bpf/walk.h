@@ -152,5 +152,5 @@ static __always_inline void ask(struct walk *walk, enum notice_kind kind, __u32 
 	notice->kind = kind;
 	notice->tgid = walk->stack.tgid;
 	notice->start = start;
-	bpf_ringbuf_submit(notice, 0);
+	bpf_ringbuf_submit(notice, NOTICE_URGENT);
 }

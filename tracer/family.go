@@ -171,6 +171,7 @@ func (s *Session) attachFailed(pid int, err error) {
 // Sample reads the state of all processes of the tree and of the memory around them. What could not be read is
 // growth.Unknown.
 func (s *Session) Sample() growth.Moment {
+	s.notices.flush() // those that can wait do not wake anybody
 	moment := s.family.Sample(s.Elapsed())
 	moment.Price = s.price()
 	tensors := s.tensorTotals()

@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"bytes"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -85,7 +84,7 @@ func (n *noticeReader) dispatch(raw []byte) {
 
 func (n *noticeReader) dispatchNotice(raw []byte) {
 	var notice bpf.KernelNotice
-	if binary.Read(bytes.NewReader(raw), binary.NativeEndian, &notice) != nil {
+	if _, err := binary.Decode(raw, binary.NativeEndian, &notice); err != nil {
 		return // not of the size that the kernel side sends: cannot happen
 	}
 	if notice.Kind == bpf.KernelNoticeKindNOTICE_WANTED {

@@ -12,6 +12,9 @@ func (s *Session) OpenWindow(interval uint64) error { return s.openHeap(true, in
 // CloseHeap ends what is open.
 func (s *Session) CloseHeap() error { return s.closeHeap() }
 
+// IsOpen tells whether the heap is watched now.
+func (s *Session) IsOpen() bool { isOpen, _ := s.watch.state(); return isOpen }
+
 // Mature says when an object that was seen in a window counts.
 func (s *Session) Mature(age time.Duration) { s.watch.log.lag = age }
 

@@ -16,6 +16,8 @@ const (
 type Overhead struct {
 	// Limit is the largest share of the traced processes' CPU time that it may take; 0: there is none.
 	Limit float64
+	// Elapsed since counting began.
+	Elapsed time.Duration
 	// Traced is the CPU time of the traced processes since counting began, without that of the probes. InProbes is what
 	// those took of it, by calibrated prices, and Own the time of allocscope itself since it has started up.
 	Traced, InProbes, Own time.Duration
@@ -32,12 +34,17 @@ type Overhead struct {
 	Changes []OverheadChange
 }
 
-// Share of the traced processes' CPU time that tracing took, ours included; 0 where they took none.
+// quiet is the part of a core that processes count as using when they use less.
+const quiet = 0.2
+
+// Share of the traced processes' CPU time that tracing took, ours included. What hardly runs counts as if it took a fifth of a
+// core: nobody waits for it.
 func (o Overhead) Share() float64 {
-	if o.Traced <= 0 {
+	of := max(float64(o.Traced), quiet*float64(o.Elapsed))
+	if of <= 0 {
 		return 0
 	}
-	return float64(o.InProbes+o.Own) / float64(o.Traced)
+	return float64(o.InProbes+o.Own) / of
 }
 
 // An OverheadChange is what has been changed, why and when since the start of the trace.

@@ -12,7 +12,7 @@ import (
 
 const (
 	// pollEvery is how often survivors are looked at from outside.
-	pollEvery = 5 * time.Second
+	pollEvery = 10 * time.Second
 	// polling is the share of a core that this may take.
 	polling = 0.005
 )

@@ -13,7 +13,7 @@ import (
 func OverheadLines(s *export.Summary) []string {
 	var lines []string
 	if o := s.Overhead; o != nil && o.Share != nil {
-		line := "overhead " + Percent(*o.Share) + " of the traced CPU time (" + OverheadLimit(o) + ")"
+		line := "overhead " + Percent(*o.Share) + " of the traced CPU time (" + OverheadLimit(o) + ")" + inProbes(o)
 		if heap := HeapWatched(s); heap != "" {
 			line += ": heap " + heap
 		}
@@ -23,6 +23,14 @@ func OverheadLines(s *export.Summary) []string {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// inProbes is the part that slows the traced processes down: ", 1.1 % in the probes".
+func inProbes(o *export.Overhead) string {
+	if o.InProbesS == nil || !(o.TracedS > 0) {
+		return ""
+	}
+	return ", " + Percent(*o.InProbesS/o.TracedS) + " in the probes"
 }
 
 // OverheadShort is what tracing costs in a few words: "overhead 1.9 %, heap in windows". Empty: it is not measured, and heap is watched

@@ -1,0 +1,69 @@
+package tracer_test
+
+import (
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// awaitMode waits until the heap is watched in a certain way.
+func awaitMode(t *testing.T, s *tracer.Session, want tracer.HeapMode) tracer.Overhead {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		switch o := s.Overhead(); {
+		case o.Mode == want:
+			return o
+		case time.Now().After(deadline):
+			t.Fatalf("the heap is not watched as %q: %+v", want, o)
+		}
+	}
+}
+
+func TestAQuietProgramIsWatchedAllTheTime(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
+	awaitMode(t, s, tracer.HeapFull)
+	awaitOpen(t, s)
+	carryOut(target, "keep 1000 100", "churn 500 100", "drop 300")
+	mustStand(t, snapshot(t, s), "kept_here", 700, 100, 1)
+	if prices, err := s.Prices(); err != nil || prices.Entry <= 0 {
+		t.Errorf("prices %+v, %v", prices, err)
+	}
+}
+
+// awaitOpen waits until the governor has attached the probes.
+func awaitOpen(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !s.IsOpen(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("no probe is open")
+		}
+	}
+}
+
+// Eight threads do nothing but allocate and free: probes on each call would make that a hundred times as slow.
+func TestAStormOfAllocationsIsLeftToWindows(t *testing.T) {
+	const limit = 0.03
+	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Overhead: limit, Sources: []string{"heap"}})
+	awaitMode(t, s, tracer.HeapFull)
+	target.Say("go")
+	for s.Overhead().Mode == tracer.HeapFull {
+		time.Sleep(time.Millisecond)
+	}
+	before := s.Overhead()
+	for s.Overhead().Traced < before.Traced+20*time.Second { // of CPU time, on as many cores as there are
+		time.Sleep(50 * time.Millisecond)
+	}
+	after := s.Overhead()
+	if after.Mode == tracer.HeapFull || len(after.Changes) < 2 {
+		t.Errorf("%+v", after)
+	}
+	if share := float64(after.InProbes-before.InProbes) / float64(after.Traced-before.Traced); share > 1.5*limit {
+		t.Errorf("probes took %.1f %% of the CPU time after they had been closed, limit %v %%", 100*share, 100*limit)
+	}
+}

@@ -55,6 +55,16 @@ func (o Options) wants(source string) bool {
 	return len(o.Sources) == 0 || slices.Contains(o.Sources, source)
 }
 
+// faultInterval is the mean number of bytes of the page faults of which one is sampled. Where the interval is ours to choose it is
+// coarser than that of the heap: a trainer has a hundred thousand page faults a second, and what matters holds many.
+func (o Options) faultInterval(asked uint64) uint64 {
+	const coarse = 2 << 20
+	if o.Overhead > 0 && asked == 0 {
+		return coarse
+	}
+	return o.Interval
+}
+
 // intervalOf is the mean number of bytes between samples of a source; 0: it is not to be attached.
 func (o Options) intervalOf(source string) uint64 {
 	if !o.wants(source) {

@@ -61,7 +61,7 @@ func (s *Session) attachKernelSources() {
 		s.links = append(s.links, links...)
 	}
 	if s.Options.wants("fault") {
-		s.fault, links = attachFaults(s.kernel, s.Options.Interval)
+		s.fault, links = attachFaults(s.kernel, s.Options.faultInterval(s.asked))
 		s.links = append(s.links, links...)
 	}
 }

@@ -38,7 +38,7 @@ func newWatch(duration time.Duration) *watch {
 func (s *Session) startWatch() error {
 	s.watch = newWatch(s.Options.Duration)
 	if s.Options.Overhead > 0 {
-		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.Interval, calibrate.Patience, s.detachBeside)
+		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.faultInterval(s.asked), calibrate.Patience, s.detachBeside)
 		return nil
 	}
 	s.watch.tensors, s.watch.tensorInterval = true, s.Options.intervalOf("tensor")

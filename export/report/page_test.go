@@ -14,7 +14,7 @@ import (
 
 // notShown are texts that have another form in the page, or are told by others: a class is a colour, a path of a culprit is in
 // the stacks, what was lost is in the warnings.
-var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About`)
+var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.Doubt|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About`)
 
 func TestThePageShowsEveryTextOfTheSummary(t *testing.T) {
 	trace := leakingTrace(t)

@@ -76,6 +76,8 @@ type rowView struct {
 	BytesValue, ObjectsValue                   int64
 	// Trend in a word, and Spark its path in 100 by 24 units; empty: there are not two snapshots.
 	Trend, Spark string
+	// Doubt about the trend; empty: there is none.
+	Doubt string
 }
 
 // A frameView has the class "python", "native" or "root".

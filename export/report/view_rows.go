@@ -18,7 +18,7 @@ func rowsOf(s *export.Summary) []rowView {
 		row := rowView{
 			Owner: a.Owner, Rate: words.PerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
 			Bytes: words.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: objectsText(a), ObjectsValue: a.Objects,
-			Trend: string(a.Trend), Spark: sparkOf(s.SnapshotsS, a.HistoryBytes), Age: "-", AgeValue: -1,
+			Trend: string(a.Trend), Doubt: words.Doubt(a), Spark: sparkOf(s.SnapshotsS, a.HistoryBytes), Age: "-", AgeValue: -1,
 		}
 		if a.BytesPerMin != nil {
 			row.RateValue = float64(*a.BytesPerMin)

@@ -20,6 +20,14 @@ func Undecided(accumulating []export.Accumulation, most int) []string {
 	return lines
 }
 
+// Doubt says of what may be a cache or a leak why that cannot be told yet, and what would tell; empty: there is no doubt.
+func Doubt(a export.Accumulation) string {
+	if a.Doubt == "" {
+		return ""
+	}
+	return "cache or leak, cannot tell yet: " + doubtReason(a) + "; " + doubtRemedy(a)
+}
+
 var doubtReasons = map[growth.Doubt]string{
 	growth.DoubtSamples:  "too few of its objects were seen",
 	growth.DoubtWindows:  "all that were seen come from one or two windows",
@@ -29,7 +37,7 @@ var doubtReasons = map[growth.Doubt]string{
 }
 
 func doubtReason(a export.Accumulation) string {
-	if a.Doubt == growth.DoubtBlind && a.Blind != "" {
+	if a.Blind != "" {
 		return a.Blind
 	}
 	if reason, ok := doubtReasons[a.Doubt]; ok {

@@ -16,7 +16,7 @@ type budget struct {
 const (
 	// kept is the part of the budget that others cannot take. Sampling /proc, making unwind tables and reading page faults go on
 	// whatever is decided here; without this part they would close the probes of a program that hardly runs, and save nothing.
-	kept = 0.25
+	kept = 1. / 3
 	// burst is how long one may spend at once what comes in, in seconds.
 	burst = 6
 )

@@ -14,16 +14,17 @@ type books struct {
 	// windows are the places of spells among all windows whose objects count by now; -1: it is none. factors are theirs.
 	windows []int
 	factors []float64
+	joined  map[uint32]uint64 // when counting began in each target, in ns, by PID
 	alive   map[origin]*growth.Survival
 }
 
-func (w *watch) open(now uint64) *books {
-	b := &books{watch: w, now: now, alive: make(map[origin]*growth.Survival)}
+func (w *watch) open(now uint64, joined map[uint32]uint64) *books {
+	b := &books{watch: w, now: now, joined: joined, alive: make(map[origin]*growth.Survival)}
 	for i, s := range w.log.spells {
 		place := -1
 		if s.window && w.log.entered(i, s.from) <= now {
 			place = len(b.factors)
-			b.factors = append(b.factors, w.log.factor(i))
+			b.factors = append(b.factors, w.log.factor(i, 0))
 		}
 		b.windows = append(b.windows, place)
 	}
@@ -42,19 +43,27 @@ type record struct {
 	entered uint64
 }
 
-// of an object of the heap, or of a tensor, which is never watched in windows.
+// of an object of the heap, or of a tensor, which is watched in windows where nobody watches the heap.
 func (b *books) of(key *bpf.KernelAddress, a *bpf.KernelAllocation) record {
 	r := record{weight: growth.Weight(a.Size, uint64(a.Interval)), share: 1, window: -1, entered: a.Born}
 	spell := b.watch.log.at(a.Born)
-	if a.Kind == bpf.KernelAllocationKindKIND_TENSOR || spell < 0 || !b.watch.log.spells[spell].window {
+	if !b.watch.hasSpells(a.Kind) {
+		return r
+	}
+	if spell < 0 || !b.watch.log.spells[spell].window {
 		return r
 	}
 	r.window, r.entered = b.windows[spell], b.watch.log.entered(spell, a.Born)
 	if r.window >= 0 {
-		r.weight *= b.factors[r.window]
+		r.weight *= b.watch.log.factor(spell, b.joined[key.Tgid])
 		r.share, r.err = b.survival(origin{key.Tgid, a.Stack}).At(time.Duration(b.now - min(a.Born, b.now)))
 	}
 	return r
+}
+
+// hasSpells tells whether objects of a kind are seen in the spells alone.
+func (w *watch) hasSpells(kind bpf.KernelAllocationKind) bool {
+	return kind == bpf.KernelAllocationKindKIND_HEAP || w.tensorsAlone
 }
 
 // survival of the objects of a stack.

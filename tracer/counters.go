@@ -57,6 +57,7 @@ func (s *Session) Counters() (Events, []Loss, error) {
 	if err != nil {
 		return Events{}, nil, err
 	}
+	values[bpf.KernelCounterDROP_LIVE_FULL] += s.watch.lost()
 	var losses []Loss
 	for _, l := range lossReasons {
 		if n := values[l.counter]; n > 0 {

@@ -11,7 +11,7 @@ import (
 // LookAt is what a snapshot says of a traced process of whose large mappings a share is looked at.
 func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed()}
-	objects, err := s.readLive(s.watch.open(monotonic()), make(map[origin]*sum), s.bins(snapshot, nil))
+	objects, err := s.readLive(s.watch.open(monotonic(), nil), make(map[origin]*sum), s.bins(snapshot, nil))
 	if err != nil {
 		return nil, err
 	}

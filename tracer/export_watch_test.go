@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"errors"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -13,7 +14,7 @@ func (s *Session) OpenWindow(interval uint64) error { return s.openHeap(true, in
 func (s *Session) CloseHeap() error { return s.closeHeap() }
 
 // IsOpen tells whether the heap is watched now.
-func (s *Session) IsOpen() bool { isOpen, _ := s.watch.state(); return isOpen }
+func (s *Session) IsOpen() bool { return s.watch.isOpen() }
 
 // Mature says when an object that was seen in a window counts.
 func (s *Session) Mature(age time.Duration) { s.watch.log.lag = age }
@@ -28,7 +29,62 @@ func (s *Session) PollSurvivors() {
 func (s *Session) Followed() int { return len(s.watch.survivors.known) }
 
 // Factor of the last spell.
-func (s *Session) Factor() float64 { return s.watch.log.factor(len(s.watch.log.spells) - 1) }
+func (s *Session) Factor() float64 { return s.watch.log.factor(len(s.watch.log.spells)-1, 0) }
 
 // Watched says how the heap was watched.
 func (s *Session) Watched() growth.Watch { return s.watch.describe(s.started) }
+
+// OpenFully begins to watch every call, as the governor would.
+func (s *Session) OpenFully(interval uint64) error { return s.openHeap(false, interval) }
+
+// OpenTensorWindow begins a window for tensors where nobody watches the heap, as the governor would.
+func (s *Session) OpenTensorWindow(interval uint64) error {
+	s.attachTensors(true)
+	return errors.Join(s.setIntervals(interval, interval), s.openHeap(true, interval))
+}
+
+// CloseTensorWindow ends what is open, and detaches the probes on tensors.
+func (s *Session) CloseTensorWindow() error {
+	err := s.closeHeap()
+	s.attachTensors(false)
+	return errors.Join(err, s.setIntervals(1, 0))
+}
+
+// HandOverTensors makes survivors of the tensors that are alive.
+func (s *Session) HandOverTensors() error {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	return s.handOverTensors()
+}
+
+// MisplaceHeap makes it impossible to attach to the allocator of a target.
+func (s *Session) MisplaceHeap(pid int) {
+	for i := range s.target(uint32(pid)).heap.functions {
+		s.target(uint32(pid)).heap.functions[i].Path = "/nonexistent"
+	}
+}
+
+// Flush waits for what the kernel side has told.
+func (s *Session) Flush() { s.notices.flush() }
+
+// Learnt is how many stacks and processes something is known of.
+func (s *Session) Learnt() (hazards, allocators int) {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	return len(s.watch.survivors.hazards), len(s.watch.survivors.allocators)
+}
+
+// Meter takes readings as the governor does, without one, and tells of how many processes it remembers the CPU time.
+func (s *Session) Meter() (read func() error, remembered func() int) {
+	m := newMeter(s)
+	return func() error { _, err := m.read(); return err }, func() int { return len(m.targets) }
+}
+
+// EndUnnoticed waits for the end of a target, and makes it look as if nobody had noticed.
+func (s *Session) EndUnnoticed(pid int) {
+	t := s.target(uint32(pid))
+	t.watcher.Wait()
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.ending = nil
+}

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"sync"
@@ -25,6 +26,7 @@ type governor struct {
 	last    govern.Reading
 	changes []OverheadChange
 	shown   shownPrice
+	gaveUp  bool // nothing is probed any more
 }
 
 // shownPrice is where the totals stood when a price was told last.
@@ -73,7 +75,7 @@ func (g *governor) run() {
 	for {
 		decision := g.decide()
 		if err := g.obey(decision); err != nil {
-			g.note(HeapOff, fmt.Sprintf("the heap is watched no more: %v", err))
+			g.giveUp(err)
 			return
 		}
 		g.session.pollSurvivors()
@@ -102,26 +104,36 @@ func (g *governor) decide() govern.Decision {
 	return decision
 }
 
-func (g *governor) note(mode HeapMode, text string) {
+// giveUp closes what is open, as far as that is possible, for good.
+func (g *governor) giveUp(why error) {
+	s := g.session
+	if s.watch.isOpen() {
+		why = errors.Join(why, s.closeHeap())
+	}
+	s.attachTensors(false)
+	why = errors.Join(why, s.setIntervals(s.watch.currentInterval(), 0))
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.changes = append(g.changes, OverheadChange{At: g.session.Elapsed(), Mode: mode, Text: text})
+	g.gaveUp = true
+	text := fmt.Sprintf("the heap is watched no more: %v", why)
+	g.changes = append(g.changes, OverheadChange{At: s.Elapsed(), Mode: HeapOff, Text: text})
 }
 
 // obey does what has been decided.
 func (g *governor) obey(d govern.Decision) error {
 	s := g.session
 	window := g.decides.Mode() != govern.Full
-	isOpen, inWindow := s.watch.state()
+	isOpen := s.watch.isOpen()
+	if s.watch.tensorsAlone {
+		d.Heap = d.Tensor
+	}
 	if !d.Heap && isOpen {
 		if err := s.closeHeap(); err != nil {
 			return err
 		}
 	}
-	if err := s.attachTensors(d.Tensor); err != nil {
-		return err
-	}
-	if !d.Heap || !window { // in a window it is as before: open for those who count the calls
+	s.attachTensors(d.Tensor)
+	if !d.Heap || !window || s.watch.tensorsAlone { // in a window it is as before: open for those who count the calls
 		g.tensorInterval = 0
 		if d.Tensor {
 			g.tensorInterval = d.TensorInterval
@@ -130,11 +142,8 @@ func (g *governor) obey(d govern.Decision) error {
 	if err := s.setIntervals(d.Interval, g.tensorInterval); err != nil {
 		return err
 	}
-	switch {
-	case d.Heap && !isOpen:
+	if d.Heap && !isOpen {
 		return s.openHeap(window, d.Interval)
-	case d.Heap && inWindow != window:
-		s.watch.goOn(window)
 	}
 	return nil
 }
@@ -153,6 +162,9 @@ func (s *Session) Overhead() Overhead {
 	defer g.mu.Unlock()
 	totals := g.decides.Totals()
 	told.Mode = HeapMode(g.decides.Mode())
+	if g.gaveUp {
+		told.Mode = HeapOff
+	}
 	told.InProbes, told.Own = totals.InProbes, g.last.Own
 	told.Traced = max(0, g.last.Traced-totals.InProbes)
 	told.Windows, told.Open = totals.Windows, totals.Open

@@ -24,18 +24,16 @@ type heapSource struct {
 	told Source
 }
 
-// find finds the allocator's functions.
-func (h *heapSource) find(k *kernel, p *process.Process, maps []process.Mapping) {
-	h.kernel, h.pid = k, p.PID
+// find finds the allocator's functions; nil, and source tells why, where there are none.
+func (h *heapSource) find(p *process.Process, maps []process.Mapping) []probe.Target {
 	functions, err := probe.Resolve(p, maps)
 	if err != nil {
 		h.tells(Source{Name: "heap", Reason: err.Error(), err: err})
-		return
+		return nil
 	}
-	h.functions = functions
-	details := []string{"attached by " + k.mode.String()}
-	if k.whyNotSession != nil {
-		details = append(details, fmt.Sprintf("no uprobe session: %v", k.whyNotSession))
+	details := []string{"attached by " + h.kernel.mode.String()}
+	if h.kernel.whyNotSession != nil {
+		details = append(details, fmt.Sprintf("no uprobe session: %v", h.kernel.whyNotSession))
 	}
 	for _, f := range functions {
 		for _, s := range f.Sites {
@@ -46,6 +44,7 @@ func (h *heapSource) find(k *kernel, p *process.Process, maps []process.Mapping)
 		}
 	}
 	h.tells(Source{Name: "heap", Attached: true, Details: details})
+	return functions
 }
 
 func (h *heapSource) tells(s Source) {
@@ -61,7 +60,7 @@ func (h *heapSource) source() Source {
 	return h.told
 }
 
-// open attaches the probes, all or none. Where that fails it is not tried again, and source tells why.
+// open attaches the probes, all or none.
 func (h *heapSource) open() error {
 	if h.links != nil {
 		return nil
@@ -69,14 +68,17 @@ func (h *heapSource) open() error {
 	for _, f := range h.functions {
 		attached, err := probe.Attach(h.kernel.mode, f, h.kernel.programs(), h.pid)
 		if err != nil {
-			err = errors.Join(err, h.close())
-			h.functions = nil
-			h.tells(Source{Name: "heap", Reason: err.Error()})
-			return err
+			return errors.Join(err, h.close())
 		}
 		h.links = append(h.links, attached...)
 	}
 	return nil
+}
+
+// giveUp makes source tell why nothing is probed any more.
+func (h *heapSource) giveUp(why error) {
+	h.functions = nil
+	h.tells(Source{Name: "heap", Reason: why.Error()})
 }
 
 // close detaches them.

@@ -166,17 +166,22 @@ func (s *Session) readTallies(sums map[origin]*sum) error {
 			sumOf(sums, origin{uint32(t.process.PID), stack}).addAllocated(folded)
 		}
 	}
-	if entries > int(tallies.MaxEntries()/2) {
-		return s.foldTallies(1)
+	if entries > int(tallies.MaxEntries()/2) && !s.watch.log.inWindow() { // what its counts stand for is known at its end
+		return s.foldTallies(func(uint32) float64 { return 1 })
 	}
 	return nil
 }
 
 // foldTallies empties the kernel's tallies into user space: before they are full, and at the end of a window, of which what has been
-// counted stands for so much more. What is added to an entry in the moment of its removal is lost.
-func (s *Session) foldTallies(factor float64) error {
+// counted stands for so much more, by process. What is added to an entry in the moment of its removal is lost.
+func (s *Session) foldTallies(factor func(tgid uint32) float64) error {
 	taken := make(map[origin]*sum)
-	err := takeTallies(s.kernel.Maps[bpf.KernelMapTallies], taken, factor)
+	err := takeTallies(s.kernel.Maps[bpf.KernelMapTallies], taken, func(key *bpf.KernelTallyKey) float64 {
+		if !s.watch.hasSpells(key.Kind) {
+			return 1
+		}
+		return factor(key.Tgid)
+	})
 	s.notices.flush() // and with it every stack that the above may name
 	for from, sum := range taken {
 		if t := s.target(from.tgid); t != nil {
@@ -187,17 +192,13 @@ func (s *Session) foldTallies(factor float64) error {
 }
 
 // takeTallies moves the kernel's tallies into sums by stack.
-func takeTallies(tallies *ebpf.Map, sums map[origin]*sum, factor float64) error {
+func takeTallies(tallies *ebpf.Map, sums map[origin]*sum, factor func(*bpf.KernelTallyKey) float64) error {
 	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
 		for i := range n {
-			of := 1.0
-			if keys[i].Kind == bpf.KernelAllocationKindKIND_HEAP {
-				of = factor
-			}
-			sumOf(sums, origin{keys[i].Tgid, keys[i].Stack}).addTally(&keys[i], &values[i], of)
+			sumOf(sums, origin{keys[i].Tgid, keys[i].Stack}).addTally(&keys[i], &values[i], factor(&keys[i]))
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil

@@ -52,6 +52,9 @@ func (m *meter) read() (govern.Reading, error) {
 }
 
 func (m *meter) readTargets() {
+	m.session.reading.Lock()
+	defer m.session.reading.Unlock()
+	targets := make(map[*target]usage)
 	for _, t := range m.session.list() {
 		cpu, err := t.process.CPUTime()
 		stat, statErr := t.process.Stat()
@@ -63,8 +66,9 @@ func (m *meter) readTargets() {
 			m.sum.Traced += max(0, now.cpu-before.cpu)
 			m.sum.Faults += uint64(max(0, now.faults-before.faults))
 		}
-		m.targets[t] = now
+		targets[t] = now
 	}
+	m.targets = targets
 }
 
 // readOwn leaves out the start, until the unwind tables have been made.

@@ -26,6 +26,8 @@ type noticeReader struct {
 	told    toldStacks
 	flushed chan struct{} // one value for each flush; closed when reading has ended
 
+	flushing sync.Mutex // two flushes at a time would be told once
+
 	mu    sync.Mutex
 	calls map[uint32][]bpf.KernelNotice // by PID
 }
@@ -120,6 +122,8 @@ func (n *noticeReader) keep(t *target, notice bpf.KernelNotice) {
 
 // flush waits until everything now in the ring buffer has been read.
 func (n *noticeReader) flush() {
+	n.flushing.Lock()
+	defer n.flushing.Unlock()
 	if n.ring.Flush() == nil {
 		<-n.flushed
 	}

@@ -41,6 +41,8 @@ type Session struct {
 	asked          uint64           // bytes between samples that the user wants; 0: as is fit
 	stepTimes      stepTimes
 	retired        losses // of targets that are no more
+	// reading is held while others than the session's caller look at a process, and while one is let go.
+	reading sync.Mutex
 
 	mu      sync.Mutex
 	targets []*target // in the order in which they were attached

@@ -44,7 +44,7 @@ func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, born
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	snapshot.Watch = s.watch.describe(s.started)
-	books := s.watch.open(monotonic())
+	books := s.watch.open(monotonic(), joined(s.list()))
 	objects, err := s.readLive(books, sums, s.bins(snapshot, born))
 	if err != nil {
 		return nil, nil, err

@@ -43,6 +43,13 @@ func (s *stepTimes) told(n bpf.KernelNotice) {
 	}
 }
 
+// forget a process whose PID may be another's soon.
+func (s *stepTimes) forget(pid uint32) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.last, pid)
+}
+
 // take gives the number of steps so far, and how long the new ones took.
 func (s *stepTimes) take(w *watch) (steps int, timed []govern.Step) {
 	s.mu.Lock()

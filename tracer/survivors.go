@@ -49,26 +49,46 @@ func (v *survivors) hazard(of origin) *growth.Hazard {
 	return h
 }
 
-// afterSpell takes stock of the live map when a spell has ended: what is gone has been freed in it.
-func (s *Session) afterSpell(ended spell) error {
+// afterSpell takes stock of the live map when a spell has ended: what is gone has been freed in it. probed are the processes in which
+// that was seen.
+func (s *Session) afterSpell(ended spell, probed map[uint32]bool) error {
 	v := &s.watch.survivors
-	now := make(map[bpf.KernelAddress]followed, len(v.known))
 	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
-		now[*key] = followed{a.Born, a.Size, a.Stack, ended.to}
+		old, ok := v.known[*key]
+		if ok && old.seen == ended.to {
+			return // met twice
+		}
+		if ok && probed[key.Tgid] {
+			v.expose(key, old, ended, old.born != a.Born)
+		}
+		v.known[*key] = followed{a.Born, a.Size, a.Stack, ended.to}
 	})
 	if err != nil {
 		return fmt.Errorf("read live map: %w", err)
 	}
-	length := time.Duration(ended.to - ended.from).Seconds()
 	for key, old := range v.known {
-		fate := v.hazard(origin{key.Tgid, old.stack}).At(time.Duration(ended.from - old.born))
-		fate.Exposure += length
-		if now[key].born != old.born {
-			fate.Deaths++
+		if old.seen == ended.to {
+			continue
 		}
+		if probed[key.Tgid] {
+			v.expose(&key, old, ended, true)
+		}
+		delete(v.known, key)
 	}
-	v.known = now
 	return nil
+}
+
+// expose notes that an object was watched in a window. All the time that comes between windows would count at the age at which it
+// began: what was seen then tells nothing.
+func (v *survivors) expose(key *bpf.KernelAddress, f followed, ended spell, died bool) {
+	if !ended.window {
+		return
+	}
+	fate := v.hazard(origin{key.Tgid, f.stack}).At(time.Duration(ended.from - min(f.born, ended.from)))
+	fate.Exposure += time.Duration(ended.to - ended.from).Seconds()
+	if died {
+		fate.Deaths++
+	}
 }
 
 // pollSurvivors looks at all survivors where that is due and no probe is open, so that nothing is added to the live map
@@ -83,9 +103,7 @@ func (s *Session) pollSurvivors() {
 	}
 	v.cost = process.ProcessorTime(func() {
 		for tgid, objects := range byTarget {
-			if t := s.target(tgid); t != nil && t.lives() {
-				s.pollTarget(t, objects)
-			}
+			s.pollTarget(tgid, objects)
 		}
 	})
 }
@@ -104,23 +122,40 @@ func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]survivor.Object
 	return byTarget
 }
 
-// pollTarget looks at the survivors of a process.
-func (s *Session) pollTarget(t *target, objects []survivor.Object) {
-	a := s.allocatorOf(t)
-	if a.err != nil {
+// pollTarget looks at the survivors of a process, if it is still there and executes what is traced.
+func (s *Session) pollTarget(tgid uint32, objects []survivor.Object) {
+	s.reading.Lock()
+	defer s.reading.Unlock()
+	t := s.target(tgid)
+	if t == nil || !t.lives() {
 		return
 	}
-	maps, err := t.process.Maps()
-	if err != nil {
-		return
-	}
-	states, err := a.Look(t.process, maps, objects)
-	if err != nil {
+	states, err := s.lookAt(t, objects)
+	if err != nil || t.check() != nil {
 		return
 	}
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
-	deleteAll(s.kernel.Maps[bpf.KernelMapLive], s.watch.survivors.settle(uint32(t.process.PID), objects, states))
+	if s.target(tgid) == t {
+		deleteAll(s.kernel.Maps[bpf.KernelMapLive], s.watch.survivors.settle(tgid, objects, states))
+	}
+}
+
+// lookAt tells which of the objects are alive.
+func (s *Session) lookAt(t *target, objects []survivor.Object) ([]survivor.State, error) {
+	a := s.allocatorOf(t)
+	if a.err != nil {
+		return nil, a.err
+	}
+	maps, err := t.process.Maps()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := memoryOf(t.process, maps)
+	if err != nil {
+		return nil, err
+	}
+	return a.Look(memory, maps, objects)
 }
 
 // settle notes what was found of the survivors of a process, and gives those that are dead.
@@ -162,7 +197,9 @@ func (s *Session) allocatorOf(t *target) allocator {
 	a.err = err
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.survivors.allocators[t] = a
+	if t.check() == nil && s.target(uint32(t.process.PID)) == t { // else what was found may be of something else
+		w.survivors.allocators[t] = a
+	}
 	return a
 }
 

@@ -33,6 +33,7 @@ type target struct {
 	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
 	noLedger  error
 	from      time.Duration // when counting began, since the start of the trace
+	joined    uint64        // the same in ns, CLOCK_MONOTONIC; the session's watch guards it
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
 	// released by madvise since the pages were looked at last
@@ -50,6 +51,7 @@ type target struct {
 // newTarget prepares what stacks need: how to walk them, and how to name them. It owns p, also where it fails.
 func newTarget(s *Session, p *process.Process) (*target, error) {
 	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*sum), stop: make(chan struct{})}
+	t.heap.kernel, t.heap.pid = s.kernel, p.PID
 	stat, err := p.Stat() // before the maps, so that an execution after them is noticed
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -68,9 +70,7 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if !s.Options.wants("tensor") {
 		t.tensors.turnOff()
 	}
-	if !s.watch.attachesTensors() {
-		_ = t.tensors.close() // until the governor opens them; there is nothing yet that could fail
-	}
+	_ = t.tensors.close() // until it joins; there is nothing yet that could fail
 	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes); err != nil {
 		return nil, errors.Join(err, t.forget(), t.stacks.close(), p.Close())
 	}
@@ -93,11 +93,12 @@ func (t *target) attach() error {
 		return err
 	}
 	t.heap.tells(Source{Name: "heap", Off: true})
+	var functions []probe.Target
 	if t.session.Options.wants("heap") {
-		t.heap.find(t.kernel, t.process, maps)
-		t.session.joinHeap(t)
+		functions = t.heap.find(t.process, maps)
 	}
 	t.tensors.update(maps)
+	t.session.join(t, functions)
 	if err := t.session.checkSources(t.heap.source(), t.tensors.source()); err != nil {
 		return err
 	}
@@ -108,7 +109,7 @@ func (t *target) attach() error {
 // start begins to count. Mappings are read afterwards: replaying a call that they already contain changes nothing.
 func (t *target) start() error {
 	t.session.begin()
-	t.from = t.session.Elapsed()
+	t.from = t.session.countsFrom(t)
 	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
 		return err
 	}
@@ -218,6 +219,7 @@ func (t *target) detach() error {
 // and the session does not know it any more.
 func (t *target) retire(lost *losses) error {
 	errs := []error{t.forget()}
+	t.session.forget(t)
 	lost.add(t)
 	return errors.Join(append(errs, t.close())...)
 }
@@ -256,14 +258,16 @@ func (t *target) forget() error {
 	)...)
 }
 
-// codeID is a key of the kernel's map of code objects that have been announced; only it knows what is in there.
-type codeID [16]byte
-
 // close lets go of the process, once everything has been halted.
 func (t *target) close() error {
+	t.session.reading.Lock()
+	defer t.session.reading.Unlock()
 	errs := []error{t.stacks.close()}
 	if t.occupancy != nil {
 		errs = append(errs, t.occupancy.close())
 	}
 	return errors.Join(append(errs, t.process.Close())...)
 }
+
+// codeID is a key of the kernel's map of code objects that have been announced; only it knows what is in there.
+type codeID [16]byte

@@ -145,11 +145,10 @@ func (t *tensorProbe) close() error {
 
 // shutdown detaches for ever. It may be called more than once, and before the kernel side is closed.
 func (t *tensorProbe) shutdown() error {
-	err := t.close()
 	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.off = true
-	return err
+	t.off = true // first: nobody opens it after this
+	t.mu.Unlock()
+	return t.close()
 }
 
 // source tells what is probed, or why nothing is.

@@ -23,6 +23,9 @@ type watch struct {
 	// happens to tensors does not count for them, but for the heap.
 	interval, tensorInterval uint64
 	tensors                  bool // their probes are attached
+	// tensorsAlone: source heap is not wanted, and the spells are those of tensors.
+	tensorsAlone bool
+	unfollowed   uint64 // tensors for which there was no room among the survivors
 }
 
 func newWatch(duration time.Duration) *watch {
@@ -37,7 +40,9 @@ func newWatch(duration time.Duration) *watch {
 // startWatch measures prices where there is a limit, and leaves it to the governor when to open; else everything is open from the start.
 func (s *Session) startWatch() error {
 	s.watch = newWatch(s.Options.Duration)
+	s.watch.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
 	if s.Options.Overhead > 0 {
+		s.watch.interval = s.Options.Interval // until the governor decides
 		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.faultInterval(s.asked), calibrate.Patience, s.detachBeside)
 		return nil
 	}
@@ -49,22 +54,47 @@ func (s *Session) startWatch() error {
 }
 
 // openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
-// is given up; the errors say so.
+// is given up, and its source says why.
 func (s *Session) openHeap(window bool, interval uint64) error {
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	var errs []error
 	for _, t := range s.list() {
-		if t.err() == nil {
-			errs = append(errs, t.heap.open())
-		}
+		t.openHeap()
 	}
 	w.epoch++
-	errs = append(errs, s.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch))
+	if err := s.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch); err != nil {
+		return fmt.Errorf("begin to count: %w", err)
+	}
+	if w.tensorsAlone { // their frees are seen again
+		if err := s.moveObjects(bpf.KernelMapLive, bpf.KernelMapTensors, nil); err != nil {
+			return err
+		}
+	}
 	w.log.open(monotonic(), window)
 	w.interval = interval
-	return errors.Join(append(errs, s.kernel.open(interval, w.tensorInterval))...)
+	return s.kernel.open(w.inForce())
+}
+
+// openHeap attaches the probes. Of a process that is ending nothing is given up: what is known of it stays.
+func (t *target) openHeap() {
+	if t.err() != nil {
+		return
+	}
+	if err := t.heap.open(); err != nil && !t.process.Ends() {
+		t.heap.giveUp(err)
+	}
+}
+
+// inForce are the intervals that the kernel side goes by now.
+func (w *watch) inForce() (interval, tensorInterval uint64) {
+	switch isOpen := w.log.isOpen(); {
+	case isOpen && !w.tensorsAlone:
+		return w.interval, w.tensorInterval
+	case !isOpen && w.tensorsAlone:
+		return 0, 0
+	}
+	return 0, w.tensorInterval
 }
 
 // closeHeap ends counting, detaches the probes, and takes stock.
@@ -72,40 +102,57 @@ func (s *Session) closeHeap() error {
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	errs := []error{s.kernel.open(0, w.tensorInterval)}
 	ended := w.log.close(monotonic())
-	var detaching sync.WaitGroup
-	var mu sync.Mutex
+	err := s.kernel.open(w.inForce())
+	w.log.close(monotonic()) // nothing counts from now on
+	probed := make(map[uint32]bool)
+	var closes []func() error
 	for _, t := range s.list() {
-		detaching.Go(func() {
-			err := t.heap.close()
-			mu.Lock()
-			defer mu.Unlock()
-			errs = append(errs, err)
-		})
+		probed[uint32(t.process.PID)] = t.err() == nil && (len(t.heap.links) > 0 || w.tensorsAlone && t.tensors.watches())
+		closes = append(closes, t.heap.close)
 	}
-	detaching.Wait()
-	errs = append(errs, s.afterSpell(w.log.spells[ended]), s.foldTallies(w.log.factor(ended)))
-	return errors.Join(errs...)
+	_ = atOnce(closes) // what cannot be detached goes with our end
+	if w.tensorsAlone {
+		err = errors.Join(err, s.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, nil))
+	}
+	return errors.Join(err, s.afterSpell(w.log.spells[ended], probed), s.foldTallies(w.factors(s.list(), ended)))
 }
 
-// state tells whether calls are watched now, and in a window.
-func (w *watch) state() (isOpen, inWindow bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !w.log.isOpen() {
-		return false, false
-	}
-	return true, w.log.spells[len(w.log.spells)-1].window
+// factors tell how much time a spell stands for in each of the targets, in parts of its length.
+func (w *watch) factors(targets []*target, spell int) func(tgid uint32) float64 {
+	from := joined(targets)
+	return func(tgid uint32) float64 { return w.log.factor(spell, from[tgid]) }
 }
 
-// goOn makes of what is open a new spell.
-func (w *watch) goOn(window bool) {
+// joined is when counting began in each of the targets, in ns, by PID.
+func joined(targets []*target) map[uint32]uint64 {
+	from := make(map[uint32]uint64, len(targets))
+	for _, t := range targets {
+		from[uint32(t.process.PID)] = t.joined
+	}
+	return from
+}
+
+// countsFrom notes that a target counts from now on, and gives that as time since the start of the trace.
+func (s *Session) countsFrom(t *target) time.Duration {
+	s.watch.mu.Lock()
+	defer s.watch.mu.Unlock()
+	t.joined = monotonic()
+	return time.Duration(t.joined - s.started)
+}
+
+// lost is how many tensors could not be followed.
+func (w *watch) lost() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	now := monotonic()
-	w.log.close(now)
-	w.log.open(now, window)
+	return w.unfollowed
+}
+
+// isOpen tells whether calls are watched now.
+func (w *watch) isOpen() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.isOpen()
 }
 
 // currentInterval is the mean number of bytes between samples.
@@ -131,12 +178,16 @@ func (w *watch) describe(started uint64) growth.Watch {
 	return told
 }
 
-// joinHeap attaches the probes in a new target where others are watched now.
-func (s *Session) joinHeap(t *target) {
+// join attaches the probes in a new target where others are watched now. functions are those of its allocator.
+func (s *Session) join(t *target, functions []probe.Target) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
+	t.heap.functions = functions
 	if s.watch.log.isOpen() {
-		_ = t.heap.open() // the source tells
+		t.openHeap()
+	}
+	if s.watch.tensors {
+		_ = t.tensors.open() // the source tells
 	}
 }
 
@@ -145,7 +196,14 @@ func (s *Session) leaveHeap(t *target) error {
 	s.watch.mu.Lock()
 	links := t.heap.links
 	t.heap.links, t.heap.functions = nil, nil
-	s.watch.survivors.forget(t)
 	s.watch.mu.Unlock()
 	return probe.Close(links)
+}
+
+// forget what was learnt of a target, once the kernel side has nothing of it any more.
+func (s *Session) forget(t *target) {
+	s.watch.mu.Lock()
+	s.watch.survivors.forget(t)
+	s.watch.mu.Unlock()
+	s.stepTimes.forget(uint32(t.process.PID))
 }

@@ -37,6 +37,9 @@ func (w *watchLog) isOpen() bool {
 	return len(w.spells) > 0 && w.spells[len(w.spells)-1].to == 0
 }
 
+// inWindow tells whether a window is open.
+func (w *watchLog) inWindow() bool { return w.isOpen() && w.spells[len(w.spells)-1].window }
+
 // at finds the spell in which an object was born that is in the live map: what was called in a spell may return a little after
 // its end. -1: before all.
 func (w *watchLog) at(born uint64) int {
@@ -69,17 +72,19 @@ func (w *watchLog) overlaps(from, to uint64) bool {
 	return false
 }
 
-// factor is how much time a spell stands for, in parts of its length: a window for that since the spell before.
-func (w *watchLog) factor(i int) float64 {
+// factor is how much time a spell stands for, in parts of its length, in a process that counts from a moment on: a window for that
+// since the spell before. That of one that goes on is not known yet: 1.
+func (w *watchLog) factor(i int, joined uint64) float64 {
 	s := w.spells[i]
-	if !s.window || s.to <= s.from {
+	from := max(s.from, joined)
+	if !s.window || s.to <= from {
 		return 1
 	}
-	since := s.from
+	since := from
 	if i > 0 {
-		since = w.spells[i-1].to
+		since = max(w.spells[i-1].to, joined)
 	}
-	return float64(s.to-since) / float64(s.to-s.from)
+	return float64(s.to-since) / float64(s.to-from)
 }
 
 // entered is when an object that was born in a spell enters the books, in ns.
@@ -93,22 +98,23 @@ func (w *watchLog) entered(i int, born uint64) uint64 {
 // watch describes it for a snapshot.
 func (w *watchLog) watch(started uint64) growth.Watch {
 	var told growth.Watch
-	var factors float64
+	var factors, ended float64
 	for i, s := range w.spells {
 		if !s.window {
 			continue
 		}
 		if told.Windows == 0 {
-			told.Since = time.Duration(s.from - started)
+			told.Since = time.Duration(max(s.from, started) - started)
 		}
 		told.Windows++
 		if s.to != 0 {
 			told.Open += time.Duration(s.to - s.from)
+			factors += w.factor(i, 0)
+			ended++
 		}
-		factors += w.factor(i)
 	}
 	if told.Windows > 0 {
-		told.Lag, told.Factor = w.lag, factors/float64(told.Windows)
+		told.Lag, told.Factor = w.lag, factors/max(ended, 1)
 	}
 	return told
 }

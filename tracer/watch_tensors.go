@@ -1,18 +1,10 @@
 package tracer
 
 import (
-	"errors"
 	"fmt"
 
 	"github.com/allocscope/allocscope/bpf"
 )
-
-// attachesTensors tells whether a new target's tensors are to be probed at once.
-func (w *watch) attachesTensors() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.tensors
-}
 
 // setIntervals changes the number of bytes between samples of what is open. At a tensor interval of 0 tensors count for the heap
 // from now on.
@@ -25,10 +17,7 @@ func (s *Session) setIntervals(interval, tensorInterval uint64) error {
 	}
 	ends := w.tensorInterval != 0 && tensorInterval == 0
 	w.interval, w.tensorInterval = interval, tensorInterval
-	if !w.log.isOpen() {
-		interval = 0
-	}
-	if err := s.kernel.open(interval, tensorInterval); err != nil || !ends {
+	if err := s.kernel.open(w.inForce()); err != nil || !ends {
 		return err
 	}
 	return s.handOverTensors()
@@ -36,43 +25,52 @@ func (s *Session) setIntervals(interval, tensorInterval uint64) error {
 
 // handOverTensors moves the tensors that are alive among the survivors of the heap: their frees are not seen any more.
 func (s *Session) handOverTensors() error {
-	tensors, live := s.kernel.Maps[bpf.KernelMapTensors], s.kernel.Maps[bpf.KernelMapLive]
+	now := monotonic()
+	return s.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, func(key bpf.KernelAddress, a *bpf.KernelAllocation) {
+		s.watch.survivors.known[key] = followed{a.Born, a.Size, a.Stack, now}
+	})
+}
+
+// moveObjects moves all that are in one of the kernel's maps to another, and tells which could be. What finds no room there is lost.
+func (s *Session) moveObjects(from, to string, moved func(bpf.KernelAddress, *bpf.KernelAllocation)) error {
 	var keys []bpf.KernelAddress
 	var values []bpf.KernelAllocation
-	err := readMap(tensors, func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+	err := readMap(s.kernel.Maps[from], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		keys, values = append(keys, *key), append(values, *a)
 	})
 	if err != nil {
-		return fmt.Errorf("read map of tensors: %w", err)
+		return fmt.Errorf("read map %s: %w", from, err)
 	}
-	deleteAll(tensors, keys)
-	var errs []error
+	deleteAll(s.kernel.Maps[from], keys)
 	for i, key := range keys {
-		if err := live.Put(key, values[i]); err != nil {
-			errs = append(errs, fmt.Errorf("follow a tensor: %w", err))
-			break // the map is full
+		if s.kernel.Maps[to].Put(key, values[i]) != nil { // it is full
+			s.watch.unfollowed += uint64(len(keys) - i)
+			break
 		}
-		s.watch.survivors.known[key] = followed{values[i].Born, values[i].Size, values[i].Stack, monotonic()}
+		if moved != nil {
+			moved(key, &values[i])
+		}
 	}
-	return errors.Join(errs...)
+	return nil
 }
 
-// attachTensors attaches the probes on tensors in all targets, or detaches them.
-func (s *Session) attachTensors(attach bool) error {
+// attachTensors attaches the probes on tensors in all targets, or detaches them. Where that fails, the target's source tells, or they go with
+// our end.
+func (s *Session) attachTensors(attach bool) {
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tensors == attach {
-		return nil
+		return
 	}
 	w.tensors = attach
 	var work []func() error
 	for _, t := range s.list() {
 		if attach {
-			work = append(work, func() error { _ = t.tensors.open(); return nil }) // the source tells
+			work = append(work, t.tensors.open)
 		} else {
 			work = append(work, t.tensors.close)
 		}
 	}
-	return atOnce(work)
+	_ = atOnce(work)
 }

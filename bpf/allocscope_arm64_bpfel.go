@@ -55,6 +55,7 @@ const (
 	KernelCallFormCALL_HEAP_REALLOCF     KernelCallForm = 13
 	KernelCallFormCALL_HEAP_REALLOCARRAY KernelCallForm = 14
 	KernelCallFormCALL_EXIT              KernelCallForm = 15
+	KernelCallFormCALL_ALLOC_CPU         KernelCallForm = 16
 )
 
 type KernelCode struct {
@@ -199,6 +200,7 @@ const (
 	KernelProbeCookieCOOKIE_TENSOR   KernelProbeCookie = 512
 	KernelProbeCookieCOOKIE_THROWS   KernelProbeCookie = 1024
 	KernelProbeCookieCOOKIE_CALLED   KernelProbeCookie = 2048
+	KernelProbeCookieCOOKIE_ALIGNED  KernelProbeCookie = 4096
 	KernelProbeCookieCOOKIE_FUNCTION KernelProbeCookie = 4294901760
 )
 
@@ -384,6 +386,7 @@ const (
 	KernelVarPageSize       = "page_size"
 	KernelVarPidnsDevice    = "pidns_device"
 	KernelVarPidnsInode     = "pidns_inode"
+	KernelVarTensorEpoch    = "tensor_epoch"
 	KernelVarTensorInterval = "tensor_interval"
 )
 
@@ -477,6 +480,7 @@ type KernelVariableSpecs struct {
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
 
@@ -560,6 +564,7 @@ type KernelVariables struct {
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 }
 

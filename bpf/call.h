@@ -6,7 +6,23 @@
 #include "maps.h"
 #include "regs.h"
 
+#define FOLLOW_RETURN 0 /* what the entry of a uprobe session answers: run the return probe, */
+#define SKIP_RETURN 1   /* or save its price */
+
 #define NESTED_SPAN (64 << 10) /* bytes of stack within which a call made by the allocator itself lies */
+
+/* Whether the return of the thread's last call is still to come. */
+static __always_inline bool is_under_way(const struct call *call)
+{
+	return call->sp && call->epoch == (call->kind == KIND_TENSOR ? tensor_epoch : epoch);
+}
+
+/* The call that the thread was in will not return any more where that is seen. */
+static __always_inline void abandon(struct call *call)
+{
+	count(call->cookie & COOKIE_THROWS ? COUNT_FAILED : DROP_MISSED_RETURN);
+	call->sp = 0;
+}
 
 /* A thread's stack pointer below that of the call it is in: the allocator calls itself. At the same place: another
  * function reached by a tail call. Anything else means that the return was missed. */
@@ -15,6 +31,18 @@ static __always_inline bool is_nested(const struct call *call, __u64 sp, enum pr
 	if (sp == call->sp)
 		return cookie != call->cookie;
 	return sp < call->sp && call->sp - sp < NESTED_SPAN;
+}
+
+/* Whether what is called now belongs to the call that the thread is in. What throws calls nothing that is probed before
+ * it has failed. */
+static __always_inline bool belongs(struct call *call, __u64 sp, enum probe_cookie cookie)
+{
+	if (!is_under_way(call))
+		return false;
+	if (!(call->cookie & COOKIE_THROWS) && is_nested(call, sp, cookie))
+		return true;
+	abandon(call);
+	return false;
 }
 
 /* n * size; ~0 where that overflows. (clang makes of n > ~0 / size a 128-bit product, which BPF lacks.) */
@@ -74,6 +102,7 @@ static __always_inline void read_arguments(struct call *call, struct pt_regs *re
 	case CALL_NONE:
 	case CALL_FREE:
 	case CALL_EXIT:
+	case CALL_ALLOC_CPU:
 		break;
 	}
 }

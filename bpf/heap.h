@@ -1,23 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Source `heap`: malloc and its relatives, and source `tensor`: what torch allocates for tensors, by malloc's. The
- * decision to sample and the stack are taken at entry, the address at return; free() needs its entry alone. Of a tensor
- * what malloc does for it is a call that the allocator makes itself. */
+/* Source `heap`: malloc and its relatives. The decision to sample and the stack are taken at entry, the address at
+ * return; free() needs its entry alone. Of what is asked for a tensor, the decision and the stack are the tensor's. */
 #pragma once
 
-#include "call.h"
-#include "live.h"
-#include "stack.h"
-
-#define FOLLOW_RETURN 0 /* what the entry of a uprobe session answers: run the return probe, */
-#define SKIP_RETURN 1   /* or save its price */
-
-static __always_inline int tensor_free(struct pt_regs *regs, __u32 tgid)
-{
-	struct address key = make_address(tgid, REGS_ARG1(regs));
-
-	live_remove(&tensors, &key, NULL);
-	return SKIP_RETURN;
-}
+#include "tensor.h"
 
 /* Whether a call that is under way frees its own old object, which has been taken out already. */
 static __always_inline bool is_own_free(struct pt_regs *regs, __u64 pointer)
@@ -28,7 +14,7 @@ static __always_inline bool is_own_free(struct pt_regs *regs, __u64 pointer)
 	if (!thread)
 		return false;
 	call = &thread->call;
-	return call->sp && call->epoch == epoch && call->old_address.address == pointer &&
+	return is_under_way(call) && call->old_address.address == pointer &&
 	       is_nested(call, REGS_SP(regs), COOKIE_NONE);
 }
 
@@ -52,35 +38,38 @@ static __always_inline void set_old_aside(struct call *call, __u32 tgid, __u64 p
 	call->had_old = pointer && live_remove(&live, &call->old_address, &call->old);
 }
 
-/* Whether what is called now belongs to the call that the thread is in. What throws calls nothing that is probed before
- * it has failed. */
-static __always_inline bool belongs(const struct call *call, __u64 sp, enum probe_cookie cookie)
-{
-	if (!call->sp || call->epoch != epoch)
-		return false;
-	if (call->cookie & COOKIE_THROWS) {
-		count(COUNT_FAILED);
-		return false;
-	}
-	if (is_nested(call, sp, cookie))
-		return true;
-	count(DROP_MISSED_RETURN);
-	return false;
-}
-
 /* Whether what has been called needs no return probe, though it is the allocator's: malloc calls nothing that is
- * probed, and nobody looks at what alloc_cpu calls while source heap is closed. */
+ * probed, and nobody looks at what is called for a tensor while source heap is closed. */
 static __always_inline bool calls_nothing(const struct call *call)
 {
-	return call->cookie & COOKIE_TENSOR ? !interval : call->form == CALL_MALLOC || call->cookie & COOKIE_THROWS;
+	return call->form == CALL_MALLOC || call->cookie & COOKIE_THROWS || (call->kind == KIND_TENSOR && !interval);
 }
 
-static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie, __u32 mean)
+/* Takes the decision to sample a call, and its stack, or takes them over from the tensor that it serves. */
+static __always_inline void sample_call(struct thread *thread, struct tensor *tensor, struct pt_regs *regs, __u32 tgid)
+{
+	struct call *call = &thread->call;
+	__u32 mean = interval;
+
+	call->interval = 0;
+	call->kind = tensor ? KIND_TENSOR : KIND_HEAP;
+	call->epoch = tensor ? tensor->epoch : epoch;
+	if (tensor) {
+		tensor->sp = 0; /* it asks once */
+		call->size = tensor->size;
+		call->stack = tensor->stack;
+		call->interval = tensor->interval;
+	} else if (call->size != ~0ULL && take_sample(&thread->sampler, mean, call->size)) {
+		call->interval = mean;
+		call->stack = capture_stack(regs, tgid, true);
+	}
+}
+
+static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie)
 {
 	struct thread *thread = current_thread();
-	struct sampler *sampler;
+	struct tensor *tensor = NULL;
 	__u64 old_pointer = 0;
-	bool is_tensor = cookie & COOKIE_TENSOR;
 	struct call *call;
 
 	if (!thread)
@@ -88,18 +77,17 @@ static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum 
 	call = &thread->call;
 	if (belongs(call, REGS_SP(regs), cookie))
 		return SKIP_RETURN;
+	if (cookie & COOKIE_ALIGNED)
+		tensor = pending_tensor(thread, REGS_SP(regs));
+	if (!tensor != !(cookie & COOKIE_TENSOR)) /* each source's probe there does its own part */
+		return SKIP_RETURN;
 	call->sp = 0;
 	count(COUNT_ALLOCATIONS);
 	call->form = cookie & COOKIE_FORM;
 	call->cookie = cookie;
-	call->epoch = epoch;
-	call->interval = 0;
 	read_arguments(call, regs, &old_pointer);
-	sampler = is_tensor ? &thread->tensor_sampler : &thread->sampler;
-	if (call->size != ~0ULL && take_sample(sampler, mean, call->size)) {
-		call->interval = mean;
-		call->stack = capture_stack(regs, tgid, true);
-	} else if (calls_nothing(call)) {
+	sample_call(thread, tensor, regs, tgid);
+	if (!call->interval && calls_nothing(call)) {
 		thread->malloc_sp = REGS_SP(regs);
 		thread->malloc_return = return_address(regs);
 		return SKIP_RETURN;
@@ -117,7 +105,7 @@ static __always_inline void keep_allocation(const struct call *call, __u32 tgid,
 		.born = bpf_ktime_get_ns(),
 		.stack = call->stack,
 		.interval = call->interval,
-		.kind = call->cookie & COOKIE_TENSOR ? KIND_TENSOR : KIND_HEAP,
+		.kind = call->kind,
 	};
 
 	count(COUNT_SAMPLES);
@@ -154,7 +142,7 @@ static __always_inline int heap_return(struct pt_regs *regs)
 		return 0;
 	count(COUNT_RETURNS);
 	call = &thread->call;
-	if (call->sp && call->epoch == epoch && REGS_SP(regs) - RETURN_SLOT == call->sp)
+	if (is_under_way(call) && REGS_SP(regs) - RETURN_SLOT == call->sp)
 		heap_finish(call, tgid, REGS_RESULT(regs));
 	return 0;
 }
@@ -168,9 +156,22 @@ static __always_inline int heap_exit(struct pt_regs *regs, __u32 tgid)
 	if (!thread)
 		return SKIP_RETURN;
 	call = &thread->call;
-	if (call->cookie & COOKIE_THROWS && call->epoch == epoch && REGS_SP(regs) == call->sp)
+	if (is_under_way(call) && call->cookie & COOKIE_THROWS && REGS_SP(regs) == call->sp)
 		heap_finish(call, tgid, REGS_RESULT(regs));
 	return SKIP_RETURN;
+}
+
+/* Where source heap is open, it has a probe on what gives aligned memory, too: they share a trap, which counts once. */
+static __always_inline void count_entry(enum probe_cookie cookie)
+{
+	if (cookie & COOKIE_TENSOR) {
+		count(COUNT_TENSOR_ENTRIES);
+		if (cookie & COOKIE_ALIGNED && interval)
+			return;
+	}
+	count(COUNT_ENTRIES);
+	if (cookie & COOKIE_STEPPED)
+		count(COUNT_STEPPED);
 }
 
 static __always_inline int heap_entry(struct pt_regs *regs)
@@ -178,23 +179,20 @@ static __always_inline int heap_entry(struct pt_regs *regs)
 	enum probe_cookie cookie = bpf_get_attach_cookie(regs);
 	enum call_form form = cookie & COOKIE_FORM;
 	bool is_tensor = cookie & COOKIE_TENSOR;
-	__u32 mean = is_tensor ? tensor_interval : interval;
 	__u32 tgid = current_tgid();
 
 	if (!is_traced(tgid))
 		return SKIP_RETURN;
-	count(COUNT_ENTRIES);
-	if (cookie & COOKIE_STEPPED)
-		count(COUNT_STEPPED);
-	if (is_tensor)
-		count(COUNT_TENSOR_ENTRIES);
-	if (!mean)
+	count_entry(cookie);
+	if (!(is_tensor ? tensor_interval : interval))
 		return SKIP_RETURN;
 	if (form == CALL_EXIT)
 		return heap_exit(regs, tgid);
+	if (form == CALL_ALLOC_CPU)
+		return tensor_begin(regs, tgid);
 	if (form == CALL_FREE)
 		return is_tensor ? tensor_free(regs, tgid) : heap_free(regs, tgid, cookie);
-	return heap_allocate(regs, tgid, cookie, mean);
+	return heap_allocate(regs, tgid, cookie);
 }
 
 /* Since 6.13 the kernel gives programs that use much stack one for each CPU, also those of uprobes, which can be

@@ -31,7 +31,7 @@ struct syscall_exit {
  * sampled are recognised.) */
 static __always_inline void tell_allocator(struct notice *notice, const struct thread *thread, __u64 sp)
 {
-	if (thread->call.sp && thread->call.epoch == epoch && is_nested(&thread->call, sp, COOKIE_NONE)) {
+	if (is_under_way(&thread->call) && is_nested(&thread->call, sp, COOKIE_NONE)) {
 		notice->by_allocator = 1;
 		return;
 	}

@@ -93,14 +93,25 @@ struct call {
 	__u32 interval; /* 0: not sampled */
 	enum call_form form;
 	enum probe_cookie cookie;
+	enum allocation_kind kind;
 	__u32 epoch; /* in which it began */
 	bool had_old;
 	struct address old_address; /* realloc: the old pointer, and what it held where it was in the live map */
 	struct allocation old;
 };
 
+/* A tensor for which alloc_cpu has been called and has not asked for memory yet. */
+struct tensor {
+	__u64 sp;   /* stack pointer at the entry of alloc_cpu; 0: there is none */
+	__u64 size; /* bytes asked for */
+	__u64 stack;
+	__u32 interval; /* 0: not sampled */
+	__u32 epoch;    /* tensor_epoch then */
+};
+
 struct thread {
 	struct sampler sampler, tensor_sampler;
+	struct tensor tensor;
 	struct call call;
 	__u64 malloc_sp; /* stack pointer and return address of the last malloc that is not followed to its end */
 	__u64 malloc_return;
@@ -121,6 +132,8 @@ volatile __u32 interval = 0;
 volatile __u32 tensor_interval = 0;
 /* Counts up whenever probes are attached anew: of a call that began before, the return has not been seen. */
 volatile __u32 epoch = 0;
+/* Counts up whenever probes of source tensor have been detached: what alloc_cpu asked for since has not been seen. */
+volatile __u32 tensor_epoch = 0;
 
 /* The PID namespace that user space counts in; inode 0: the initial one. */
 const volatile __u64 pidns_device = 0;

@@ -56,6 +56,7 @@ const (
 	selftestVarNever           = "never"
 	selftestVarPidnsDevice     = "pidns_device"
 	selftestVarPidnsInode      = "pidns_inode"
+	selftestVarTensorEpoch     = "tensor_epoch"
 	selftestVarTensorInterval  = "tensor_interval"
 )
 
@@ -145,6 +146,7 @@ type selftestVariableSpecs struct {
 	Never          *ebpf.VariableSpec `ebpf:"never"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
 
@@ -223,6 +225,7 @@ type selftestVariables struct {
 	Never          *ebpf.Variable `ebpf:"never"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
+	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 }
 

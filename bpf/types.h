@@ -37,6 +37,7 @@ enum call_form {
 	CALL_HEAP_REALLOCF,  /* mi_heap_reallocf(heap, pointer, size) */
 	CALL_HEAP_REALLOCARRAY, /* mi_heap_reallocn(heap, pointer, n, size) */
 	CALL_EXIT,              /* no call, but an instruction that returns from one with COOKIE_THROWS */
+	CALL_ALLOC_CPU,         /* alloc_cpu(size): asks a function with COOKIE_ALIGNED for it, and may throw */
 };
 
 /* The attach cookie of a probe: a call_form, and what else is known of the site. */
@@ -44,9 +45,10 @@ enum probe_cookie {
 	COOKIE_NONE,
 	COOKIE_FORM = 0xff,
 	COOKIE_STEPPED = 1 << 8,        /* the kernel single-steps the instruction, at several times the price */
-	COOKIE_TENSOR = 1 << 9,         /* source tensor: the function allocates or frees a tensor's memory */
+	COOKIE_TENSOR = 1 << 9,         /* the probe is of source tensor */
 	COOKIE_THROWS = 1 << 10,        /* the function may throw: a return probe would stop the search for a handler */
 	COOKIE_CALLED = 1 << 11,        /* other probed functions call this one */
+	COOKIE_ALIGNED = 1 << 12,       /* the function gives aligned memory: alloc_cpu may ask it */
 	COOKIE_FUNCTION = 0xffff << 16, /* the function's number: no two of an allocator have the same */
 };
 
@@ -68,7 +70,7 @@ enum counter {
 	COUNT_FAULTS,          /* page faults that were sampled */
 	COUNT_ENTRIES,         /* probes of sources heap and tensor that were run at an entry, whatever came of it */
 	COUNT_STEPPED,         /* of those: at instructions that the kernel single-steps */
-	COUNT_TENSOR_ENTRIES,  /* of those: of source tensor */
+	COUNT_TENSOR_ENTRIES,  /* those of source tensor, also where one of heap at the same place has been counted */
 	COUNT_RETURNS,         /* probes of both sources that were run at a return */
 	COUNT_WALK_NS,         /* ns that walking stacks took for sources heap and tensor */
 	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events */

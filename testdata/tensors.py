@@ -38,6 +38,15 @@ class Holder:
         for _ in range(int(n)):
             self.kept.append(torch.ones(int(size), dtype=torch.uint8))  # fills
 
+    def order_fail(self, n):
+        """Asks for more than there is, from C++ alone: what is thrown passes through torch before Python sees it."""
+        for _ in range(int(n)):
+            try:
+                torch.empty(2**48, dtype=torch.uint8)
+            except RuntimeError as error:
+                said = str(error)
+        say(said.replace("\n", " "))
+
     def order_view(self):
         self.kept += [tensor[: len(tensor) // 2] for tensor in self.kept]
 
@@ -77,9 +86,9 @@ class Holder:
         storages.pop(0, None)  # nothing was allocated for it
         say(len(storages), sum(storages.values()))
 
-    def order_library(self, path, n, size):
+    def order_library(self, path, n, size, function="keep"):
         """Has a library allocate; see c10.cc."""
-        ctypes.CDLL(path).keep(int(n), ctypes.c_size_t(int(size)))
+        ctypes.CDLL(path)[function](int(n), ctypes.c_size_t(int(size)))
 
 
 def main():

@@ -10,6 +10,12 @@ import (
 func (s *Session) OpenTensors() error  { return s.list()[0].tensors.open() }
 func (s *Session) CloseTensors() error { return s.list()[0].tensors.close() }
 
+// AttachTensors attaches the probes on tensors in all targets, or detaches them, as the governor would.
+func (s *Session) AttachTensors(attach bool) error { return s.attachTensors(attach) }
+
+// SetIntervals changes those of both sources, as the governor would.
+func (s *Session) SetIntervals(heap, tensor uint64) error { return s.setIntervals(heap, tensor) }
+
 // TensorLinks are those of the first target.
 func (s *Session) TensorLinks() []link.Link {
 	t := s.list()[0].tensors

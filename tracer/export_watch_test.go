@@ -39,15 +39,12 @@ func (s *Session) OpenFully(interval uint64) error { return s.openHeap(false, in
 
 // OpenTensorWindow begins a window for tensors where nobody watches the heap, as the governor would.
 func (s *Session) OpenTensorWindow(interval uint64) error {
-	s.attachTensors(true)
-	return errors.Join(s.setIntervals(interval, interval), s.openHeap(true, interval))
+	return errors.Join(s.attachTensors(true), s.setIntervals(interval, interval), s.openHeap(true, interval))
 }
 
 // CloseTensorWindow ends what is open, and detaches the probes on tensors.
 func (s *Session) CloseTensorWindow() error {
-	err := s.closeHeap()
-	s.attachTensors(false)
-	return errors.Join(err, s.setIntervals(1, 0))
+	return errors.Join(s.closeHeap(), s.attachTensors(false), s.setIntervals(1, 0))
 }
 
 // HandOverTensors makes survivors of the tensors that are alive.

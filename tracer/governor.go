@@ -110,8 +110,7 @@ func (g *governor) giveUp(why error) {
 	if s.watch.isOpen() {
 		why = errors.Join(why, s.closeHeap())
 	}
-	s.attachTensors(false)
-	why = errors.Join(why, s.setIntervals(s.watch.currentInterval(), 0))
+	why = errors.Join(why, s.attachTensors(false), s.setIntervals(s.watch.currentInterval(), 0))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gaveUp = true
@@ -132,7 +131,9 @@ func (g *governor) obey(d govern.Decision) error {
 			return err
 		}
 	}
-	s.attachTensors(d.Tensor)
+	if err := s.attachTensors(d.Tensor); err != nil {
+		return err
+	}
 	if !d.Heap || !window || s.watch.tensorsAlone { // in a window it is as before: open for those who count the calls
 		g.tensorInterval = 0
 		if d.Tensor {

@@ -3,6 +3,7 @@ package tracer
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf/link"
@@ -20,7 +21,8 @@ type tensorProbe struct {
 	attaching sync.Mutex // held while files are read and probes attached or detached
 	looked    map[process.FileID]bool
 	targets   []probe.Target // found so far
-	links     []link.Link    // those of the targets, while it is open
+	aligned   []probe.Target // what they ask for memory, where there are any
+	links     []link.Link    // those of all these, while it is open
 	wanted    bool           // it is open, or will be once there is a target
 
 	mu     sync.Mutex
@@ -62,30 +64,46 @@ func (t *tensorProbe) update(maps []process.Mapping) {
 			continue
 		}
 		t.looked[m.File()] = true
-		t.find(m)
+		t.find(m, maps)
 	}
 }
 
-// find looks for the functions in a mapped file. That others than torch's own library lack them goes without saying.
-func (t *tensorProbe) find(m process.Mapping) {
+// find looks for the functions in a mapped file. That others than torch's own library lack them goes without saying. Of a
+// program that is still being loaded the allocator may not be known: then the file is looked at again.
+func (t *tensorProbe) find(m process.Mapping, maps []process.Mapping) {
 	target, err := probe.ResolveTensors(t.process, m)
+	isOne := err == nil
+	if isOne && len(t.aligned) == 0 {
+		t.aligned, err = probe.ResolveAligned(t.process, maps)
+	}
 	switch {
+	case errors.Is(err, probe.ErrNoAllocator):
+		delete(t.looked, m.File())
+		t.tells(Source{Name: "tensor", Reason: err.Error()})
 	case err == nil:
 		t.targets = append(t.targets, target)
 		if t.wanted {
 			err = t.attach(target)
 		}
 		t.tell(err)
-	case probe.IsTensorLibrary(m.Path) && len(t.targets) == 0:
+	case len(t.targets) == 0 && (isOne || probe.IsTensorLibrary(m.Path)):
 		t.tell(err)
 	}
 }
 
-// attach attaches to the functions in one file.
+// attach attaches to the functions in one file, or to nothing. What they ask for memory comes before them, and goes after them.
 func (t *tensorProbe) attach(target probe.Target) error {
-	links, err := probe.Attach(t.kernel.mode, target, t.kernel.programs(), t.process.PID)
-	if err != nil {
-		return err
+	targets := []probe.Target{target}
+	if len(t.links) == 0 {
+		targets = append(slices.Clone(t.aligned), target)
+	}
+	var links []link.Link
+	for _, target := range targets {
+		attached, err := probe.Attach(t.kernel.mode, target, t.kernel.programs(), t.process.PID)
+		if err != nil {
+			return errors.Join(err, probe.Close(links))
+		}
+		links = append(links, attached...)
 	}
 	t.links = append(t.links, links...)
 	t.mu.Lock()
@@ -100,14 +118,18 @@ func (t *tensorProbe) tell(err error) {
 	if err != nil {
 		told.Reason, told.err = err.Error(), err
 	}
-	for _, target := range t.targets {
+	for _, target := range slices.Concat(t.targets, t.aligned) {
 		for _, s := range target.Sites {
 			told.Details = append(told.Details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, target.File.Path, s.Offset, s.Reason))
 		}
 	}
+	t.tells(told)
+}
+
+func (t *tensorProbe) tells(s Source) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	t.told = told
+	t.told = s
 }
 
 // open attaches to what has been found, and makes update attach to what is found from now on.

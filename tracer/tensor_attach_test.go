@@ -175,7 +175,7 @@ func TestTheFunctionsAreFoundInWhicheverLibrariesHaveThem(t *testing.T) {
 			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)
 		}
 	}
-	if said := source(t, s, "tensor"); !said.Attached || said.Reason != "" || len(said.Details) != 8 {
+	if said := source(t, s, "tensor"); !said.Attached || said.Reason != "" || len(said.Details) != 8+2 {
 		t.Errorf("%+v", said)
 	}
 	_, losses, err := s.Counters()

@@ -18,7 +18,8 @@ type watch struct {
 	mu        sync.Mutex // held while probes come and go, and while the live map is read
 	log       watchLog
 	survivors survivors
-	epoch     uint32
+	// epoch counts up when probes of the heap are attached, and tensorEpoch when those of tensors have been detached
+	epoch, tensorEpoch uint32
 	// interval and tensorInterval are the bytes between samples of both sources, also while that of the heap is closed; 0: what
 	// happens to tensors does not count for them, but for the heap.
 	interval, tensorInterval uint64

@@ -54,14 +54,14 @@ func (s *Session) moveObjects(from, to string, moved func(bpf.KernelAddress, *bp
 	return nil
 }
 
-// attachTensors attaches the probes on tensors in all targets, or detaches them. Where that fails, the target's source tells, or they go with
-// our end.
-func (s *Session) attachTensors(attach bool) {
+// attachTensors attaches the probes on tensors in all targets, or detaches them. Where that fails, the target's source tells, or they go
+// with our end.
+func (s *Session) attachTensors(attach bool) error {
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tensors == attach {
-		return
+		return nil
 	}
 	w.tensors = attach
 	var work []func() error
@@ -73,4 +73,9 @@ func (s *Session) attachTensors(attach bool) {
 		}
 	}
 	_ = atOnce(work)
+	if attach {
+		return nil
+	}
+	w.tensorEpoch++
+	return s.kernel.Variables[bpf.KernelVarTensorEpoch].Set(w.tensorEpoch)
 }

@@ -17,11 +17,11 @@ const (
 // besides tells whether tensors are watched beside heap, and not in its place.
 func (g *Governor) besides() bool { return g.options.Heap && g.options.Tensor }
 
-// canStayAlone tells whether the traps of tensors' probes would take at most so much of their part. Half of their calls
-// allocate. What their stacks take is not known among those of heap; where it is too much, that shows when they are alone.
+// canStayAlone tells whether the traps of tensors' probes would take at most so much of their part. Of three, one is at a function
+// whose return may be probed. What their stacks take is not known among those of heap; where it is too much, that shows when they are alone.
 func (g *Governor) canStayAlone(s spending, part float64) bool {
 	p := g.options.Prices
-	traps := 1e-9 * (s.tensors*p.Entry + min(s.tensors/2, s.returns)*p.Return)
+	traps := 1e-9 * (s.tensors*p.Entry + min(s.tensors/3, s.returns)*p.Return)
 	return g.besides() && traps <= part*tensorPart*g.budget.share()*s.work
 }
 

@@ -41,6 +41,9 @@ func (s Site) cookie() uint64 {
 	if s.called {
 		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_CALLED)
 	}
+	if s.Function.aligns() {
+		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_ALIGNED)
+	}
 	if s.Function.Tensor {
 		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_TENSOR)
 	}

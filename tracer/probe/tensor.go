@@ -12,7 +12,7 @@ import (
 )
 
 // A tensorFunction serves the memory of tensors on the CPU (c10/core/impl/alloc_cpu.h). Its parameters, which are part of
-// the mangled name, may differ by version of PyTorch.
+// the mangled name, may differ by version of PyTorch. The one that allocates throws where there is no memory.
 type tensorFunction struct {
 	Function        // by its name for people
 	prefix   string // of the mangled name
@@ -22,8 +22,33 @@ type tensorFunction struct {
 // free_cpu comes first, as free does in Functions.
 var tensorFunctions = []tensorFunction{
 	{Function{Name: "c10::free_cpu", Form: bpf.KernelCallFormCALL_FREE, Tensor: true, Arguments: 1}, "_ZN3c108free_cpuE", "_ZN3c108free_cpuEPv"},
-	{Function{Name: "c10::alloc_cpu", Form: bpf.KernelCallFormCALL_MALLOC, Tensor: true, Arguments: 1}, "_ZN3c109alloc_cpuE", "_ZN3c109alloc_cpuEm"},
+	{Function{Name: "c10::alloc_cpu", Form: bpf.KernelCallFormCALL_ALLOC_CPU, Throws: true, Tensor: true, Arguments: 1}, "_ZN3c109alloc_cpuE", "_ZN3c109alloc_cpuEm"},
 }
+
+// ResolveAligned finds the functions of the process's allocator that the one for tensors may ask for memory: all that give
+// aligned memory. They are followed in its place.
+func ResolveAligned(p *process.Process, maps []process.Mapping) (targets []Target, err error) {
+	resolved, err := Resolve(p, maps)
+	if err != nil {
+		return nil, fmt.Errorf("find posix_memalign: %w", err)
+	}
+	for _, target := range resolved {
+		target.Sites = slices.DeleteFunc(target.Sites, func(s Site) bool { return !s.Function.aligns() })
+		for i := range target.Sites {
+			target.Sites[i].Function.Tensor = true
+		}
+		if len(target.Sites) > 0 {
+			targets = append(targets, target)
+		}
+	}
+	if len(targets) == 0 {
+		return nil, ErrNotAligned
+	}
+	return targets, nil
+}
+
+// ErrNotAligned means that an allocator has no function that gives aligned memory.
+var ErrNotAligned = errors.New("the allocator has no posix_memalign")
 
 // ErrNoTensors means that a file does not export the functions that serve the memory of tensors.
 var ErrNoTensors = errors.New("it exports no c10::alloc_cpu and c10::free_cpu")

@@ -1,0 +1,172 @@
+package tracer_test
+
+import (
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// An exception finds no way through a return probe: the program would be ended instead of being told.
+func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
+	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
+		for range 3 {
+			printed := h.do("keep 20 3000", "fail 10")
+			if len(printed) == 0 || !strings.Contains(printed[0], "can't allocate memory: you tried to allocate 281474976710656 bytes") {
+				t.Errorf("the program says %q", printed)
+			}
+			h.do("churn 10 3000", "keep 20 3000")
+			mustHoldTensors(t, s, h)
+		}
+	})
+}
+
+func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
+	for _, a := range allocators {
+		command := exec.Command(python, tracertest.Source("tensors.py"))
+		command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+		h := tensorHolder{tracertest.StartCommand(t, command), t}
+		h.Await("ready")
+		for _, way := range tensorWays {
+			t.Run(fmt.Sprint(a.name, way), func(t *testing.T) {
+				h.t = t
+				h.do("age")
+				s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
+				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2", "keep 100 70000", "train 2")
+				mustHoldTensors(t, s, h)
+			})
+		}
+	}
+}
+
+// mustBeThroughAllocCPU wants stacks through alloc_cpu to hold so much, by kind, innermost function and line.
+func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]int64) {
+	t.Helper()
+	if got := ofTensors(snapshot(t, s)); !maps.Equal(got, want) {
+		t.Errorf("stacks through alloc_cpu hold %v, want %v (objects, bytes)", got, want)
+	}
+}
+
+func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) {
+	h := startTensors(t)
+	for _, mode := range modes {
+		h.do("forget")
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
+		h.do("age", "keep 4000 3000")
+		held := ofTensors(snapshot(t, s))
+		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
+		if len(held) != 1 || kept < 3200 || kept > 4800 { // eight standard deviations
+			t.Errorf("%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else", mode, held)
+		}
+	}
+}
+
+func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
+	line := lineWith(t, "keeps")
+	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
+	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
+	h := startTensors(t)
+	for _, mode := range modes {
+		h.do("age", "forget")
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		if err := s.SetIntervals(1, 0); err != nil {
+			t.Fatal(err)
+		}
+		h.do("keep 70 5000", "churn 10 5000")
+		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}})
+		if err := s.SetIntervals(1, 1); err != nil {
+			t.Fatal(err)
+		}
+		h.do("keep 30 5000", "churn 10 5000")
+		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
+		mustLoseNothing(t, s)
+	}
+}
+
+// A window of the heap begins and ends: tensors do not notice.
+func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
+	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
+		for range 3 {
+			if err := s.CloseHeap(); err != nil {
+				t.Fatal(err)
+			}
+			h.do("keep 100 3000", "churn 100 3000")
+			mustHoldTensors(t, s, h)
+			if err := s.OpenWindow(1); err != nil {
+				t.Fatal(err)
+			}
+			h.do("keep 100 3000", "churn 100 3000")
+			mustHoldTensors(t, s, h)
+		}
+	})
+}
+
+// While the probes on tensors come and go, what is kept belongs to the tensors or to the heap, never to both; a call that is under
+// way when they go may be lost.
+func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
+	const turns = 3
+	line := lineWith(t, "keeps")
+	h := startTensors(t)
+	for _, mode := range modes {
+		h.do("age", "forget")
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		var turning sync.WaitGroup
+		var ended atomic.Bool
+		turning.Go(func() {
+			defer ended.Store(true)
+			for turn := range 2 * turns {
+				if err := s.AttachTensors(turn%2 == 1); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		var want, got int64
+		for !ended.Load() {
+			h.do("keep 500 3000", "fail 1")
+			want += 500
+		}
+		turning.Wait()
+		for name, held := range ofTensors(snapshot(t, s)) {
+			if strings.HasSuffix(name, fmt.Sprintf(" Holder.order_keep:%d", line)) {
+				got += held[0]
+			}
+		}
+		if got > want || got < want-turns {
+			t.Errorf("%s: %d objects are held, want %d, of which %d may be lost", mode, got, want, turns)
+		}
+	}
+}
+
+func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
+	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
+	h := startTensors(t, "late")
+	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		h.do("library " + library + " 0 0")
+		for len(s.TensorLinks()) == 0 {
+			time.Sleep(10 * time.Millisecond)
+		}
+		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
+		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
+			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)
+		}
+		var others int64
+		for _, held := range snapshot(t, s).Holdings {
+			if passesThrough(held.Stack, "others") {
+				others += int64(held.InuseObjects)
+			}
+		}
+		if others != 70 {
+			t.Errorf("%s: %d other blocks are held, want 70", mode, others)
+		}
+	}
+}

@@ -77,6 +77,8 @@ func HeapWatched(s *export.Summary) string {
 		return ""
 	case o.Windows == 0 && o.Mode == export.HeapOff:
 		return "at last not at all"
+	case o.Windows == 0 && o.Mode == export.HeapWindows:
+		return "for " + inSeconds(o.OpenS) + ", and no window since"
 	case o.Windows == 0:
 		return "all the time"
 	}

@@ -12,18 +12,18 @@ type WindowSum struct {
 
 // Dispersion is by how many times the variance of the sum of a stack's windows exceeds what chance makes of single objects that
 // come evenly, 1 at least: allocations come in bursts, in each step or epoch, and a window meets one or not. sums are in the
-// order of their windows; factors of all windows are the time that each stands for, in parts of its length.
+// order of their windows; stand is the time that each of all windows stands for.
 //
 // The variance between windows is that of the differences between neighbours (von Neumann), so that what changes slowly is no
 // burst. A single window tells none. The error that windows have in common is added.
-func Dispersion(sums []WindowSum, factors []float64) float64 {
-	n := len(factors)
+func Dispersion(sums []WindowSum, stand []float64) float64 {
+	n := len(stand)
 	if n < 2 {
 		return 1
 	}
 	// difference of the pair that begins at a window, in bytes² of a sum over all windows.
 	difference := func(window int, here, next float64) float64 {
-		f, g := factors[window], factors[window+1]
+		f, g := stand[window], stand[window+1]
 		if !(f > 0 && g > 0) {
 			return 0
 		}

@@ -25,6 +25,8 @@ const (
 	// believedAlive is the share of what is held that is alive even if more have died unseen than were seen to: as many as can
 	// be, but for a risk of one in twenty.
 	believedAlive = 0.05
+	// believedSame is the share that is so by what is in them, likewise.
+	believedSame = 0.75
 	// believedRoom is the share of its growth that a stack must find in the growth of the heap.
 	believedRoom = 0.5
 )
@@ -45,8 +47,11 @@ func (w *snappedWindow) doubt(h *stackHistory, c *stackChange) (doubt Doubt, lon
 	if seen.Windows < believedWindows {
 		return DoubtWindows, more(believedWindows, max(1, float64(seen.Windows)))
 	}
-	// The age grows with the watch, exposure with its square.
-	if unseen, most := seen.unsure(oneInTwenty)*c.bornAge, -math.Log(believedAlive); unseen > most {
+	if seen.stay(oneInTwenty) >= believedSame {
+		return "", 0
+	}
+	// The more windows, the more is seen of each age.
+	if unseen, most := seen.Hazard.unsure(c.bornAge, oneInTwenty), -math.Log(believedAlive); unseen > most {
 		return DoubtExposure, more(min(unseen, 10*most), most)
 	}
 	return "", 0

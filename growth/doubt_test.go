@@ -13,7 +13,7 @@ func windowedTrace(births ...float64) []*Snapshot {
 	var resident float64
 	for i, s := range trace {
 		s.Watch = Watch{Windows: 20 * (i + 1), Open: time.Duration(i+1) * 50 * time.Millisecond, Factor: 20}
-		s.Holdings[0].Sighting = &Sighting{Windows: 20, Exposure: 1e6, SizeClass: 48}
+		s.Holdings[0].Sighting = &Sighting{Windows: 20, Hazard: watchedFor(1e6), SizeClass: 48}
 		for j := range s.Holdings {
 			s.Holdings[j].Samples = int64(s.Holdings[j].InuseBytes / 1000)
 		}
@@ -21,6 +21,14 @@ func windowedTrace(births ...float64) []*Snapshot {
 		s.Holdings = append(s.Holdings, Holding{Stack: NamedStack(1, "[heap]"), Kind: KindRetained, ResidentBytes: 1e9 + int64(resident)})
 	}
 	return trace
+}
+
+// watchedFor is of objects that were watched at each age for so many object-seconds, and none died.
+func watchedFor(exposure float64) (h Hazard) {
+	for i := range h.ages {
+		h.ages[i].Exposure = exposure
+	}
+	return h
 }
 
 // trendOfFirst is that of the first stack.
@@ -48,9 +56,22 @@ func TestGrowthSeenInWindowsIsBelievedOnlyWithItsEvidence(t *testing.T) {
 		"19 samples":        {func(s []*Snapshot) { last(s).Holdings[0].Samples = 19 }, DoubtSamples, true},
 		"no samples":        {func(s []*Snapshot) { last(s).Holdings[0].Samples = 0 }, DoubtSamples, true},
 		"two windows":       {func(s []*Snapshot) { last(s).Holdings[0].Sighting.Windows = 2 }, DoubtWindows, true},
-		"no exposure":       {func(s []*Snapshot) { last(s).Holdings[0].Sighting.Exposure = 0 }, DoubtExposure, true},
-		"little exposure":   {func(s []*Snapshot) { last(s).Holdings[0].Sighting.Exposure = 0.5 }, DoubtExposure, true},
-		"the heap is flat":  {func(s []*Snapshot) { last(s).Holdings[1].ResidentBytes = 1e9 }, DoubtHeap, false},
+		"no exposure":       {func(s []*Snapshot) { last(s).Holdings[0].Sighting.Hazard = Hazard{} }, DoubtExposure, true},
+		"what is in them stays": {func(s []*Snapshot) {
+			*last(s).Holdings[0].Sighting = Sighting{Windows: 20, Printed: 40, Same: 38, Differ: 0.9, SizeClass: 48}
+		}, "", false},
+		"what is in them changes": {func(s []*Snapshot) {
+			*last(s).Holdings[0].Sighting = Sighting{Windows: 20, Printed: 40, Same: 30, Differ: 0.9, SizeClass: 48}
+		}, DoubtExposure, true},
+		"all look the same": {func(s []*Snapshot) {
+			*last(s).Holdings[0].Sighting = Sighting{Windows: 20, Printed: 40, Same: 40, Differ: 0.1, SizeClass: 48}
+		}, DoubtExposure, true},
+		"nobody has looked into them": {func(s []*Snapshot) {
+			*last(s).Holdings[0].Sighting = Sighting{Windows: 20, Printed: 4, Same: 4, Differ: 1, SizeClass: 48}
+		}, DoubtExposure, true},
+		"none when they were young": {func(s []*Snapshot) { *last(s).Holdings[0].Sighting.Hazard.At(0) = Fate{} }, DoubtExposure, true},
+		"little exposure":           {func(s []*Snapshot) { last(s).Holdings[0].Sighting.Hazard = watchedFor(0.5) }, DoubtExposure, true},
+		"the heap is flat":          {func(s []*Snapshot) { last(s).Holdings[1].ResidentBytes = 1e9 }, DoubtHeap, false},
 		"a larger one": {func(s []*Snapshot) {
 			other := last(s).Holdings[0]
 			other.Stack, other.InuseBytes, other.Births = second, 2*other.InuseBytes, nil
@@ -121,7 +142,7 @@ func TestTheGrowthOfTheHeapIsGivenToTheBestEvidenceFirst(t *testing.T) {
 	end := trace[4]
 	other := end.Holdings[0]
 	other.Stack, other.Births = second, nil
-	other.Sighting = &Sighting{Windows: 20, Exposure: 1e6, SizeClass: 64}
+	other.Sighting = &Sighting{Windows: 20, Hazard: watchedFor(1e6), SizeClass: 64}
 	for _, b := range end.Holdings[0].Births {
 		other.Births = append(other.Births, Birth{b.Bin, b.InuseBytes * 0.8, b.Variance * 0.8})
 	}

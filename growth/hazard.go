@@ -1,8 +1,11 @@
 package growth
 
 import (
+	"math"
 	"math/bits"
 	"time"
+
+	"gonum.org/v1/gonum/mathext"
 )
 
 // A Hazard tells how many of the objects of a stack may have died unseen, by their age. An object that died between two windows
@@ -57,6 +60,22 @@ func (h *Hazard) Add(more *Hazard) {
 		to.Followed += from.Followed
 		to.Found += from.Found
 	}
+}
+
+// unsure is how many more times than it was seen to an object may have died unseen up to an age, in seconds, but for a risk: by the limit
+// of Poisson counts at each age, combined as in stackChange.low. Infinite where one age was not watched.
+func (h *Hazard) unsure(age, risk float64) (times float64) {
+	from, to := 0.0, float64(youngest)
+	for i := 0; i < hazardAges && from < age; i++ {
+		f := &h.ages[i]
+		if !(f.Exposure > 0) {
+			return math.Inf(1)
+		}
+		deaths := float64(max(0, f.Deaths))
+		times = math.Hypot(times, (min(age, to)-from)*(mathext.GammaIncRegInv(deaths+1, 1-risk)-deaths)/f.Exposure)
+		from, to = to, 2*to
+	}
+	return times
 }
 
 // found is the rate of deaths that are found from outside, for each second of an object.

@@ -1,7 +1,6 @@
 package growth
 
 import (
-	"math"
 	"time"
 
 	"gonum.org/v1/gonum/mathext"
@@ -36,10 +35,12 @@ func (w *Watch) settled() time.Duration {
 type Sighting struct {
 	// Windows in which what is alive was born.
 	Windows int
-	// Exposure is how long mature objects of the stack have been watched in windows, in object-seconds; Deaths how many of
-	// them were seen to be freed meanwhile.
-	Exposure float64
-	Deaths   int
+	// Hazard of the stack.
+	Hazard Hazard
+	// Printed is how many of the objects have a fingerprint of what was in them when their window had ended, and Same how many of
+	// these have the same still. Differ is the probability that two of them differ in it.
+	Printed, Same int
+	Differ        float64
 	// Dispersion is what Dispersion gave, which is part of Variance; 0: 1.
 	Dispersion float64
 	// SizeClass is that of the allocator's chunks which has most of the bytes, in bytes; Others of the class can take the place
@@ -47,14 +48,14 @@ type Sighting struct {
 	SizeClass uint64
 }
 
-// unsure is by how many deaths for each second of an object the rate of what dies unseen may be higher than it was seen to be, but
-// for a risk: the limit of Poisson counts. Infinite without exposure.
-func (s *Sighting) unsure(risk float64) float64 {
-	if !(s.Exposure > 0) {
-		return math.Inf(1)
+// stay is the share of the objects that are at least those of their window, but for a risk, by what is in them: the limit of
+// Clopper and Pearson. Who takes the place of another goes unnoticed where both look the same.
+func (s *Sighting) stay(risk float64) float64 {
+	if s.Same <= 0 || s.Same > s.Printed || !(s.Differ > 0) {
+		return 0
 	}
-	deaths := float64(max(0, s.Deaths))
-	return (mathext.GammaIncRegInv(deaths+1, 1-risk) - deaths) / s.Exposure
+	same := mathext.InvRegIncBeta(float64(s.Same), float64(s.Printed-s.Same+1), risk)
+	return max(0, 1-(1-same)/min(1, s.Differ))
 }
 
 // dispersion in Variance; of what was watched all the time there is none.

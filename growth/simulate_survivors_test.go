@@ -15,6 +15,7 @@ const (
 	windowInterval = 64 << 10
 	// windowDeathsFound is the share of dead objects, their places free, that a poll finds.
 	windowDeathsFound = 0.97
+	movingWindows     = 4
 )
 
 // A windowScene is a trace of so many seconds, in which windows are open for a share of the time.
@@ -22,6 +23,8 @@ type windowScene struct {
 	duty, until float64
 	// pages are looked at: the kernel counts what is truly held.
 	pages bool
+	// alike are objects of one site: what is in them tells nothing.
+	alike bool
 }
 
 // maturity is a fifth of a short trace.
@@ -53,17 +56,24 @@ type simulatedSite struct {
 // An openWindow is when calls were watched, in seconds, and how many times its length it stands for.
 type openWindow struct{ start, end, factor float64 }
 
-// jitteredWindows have spacings of half to one and a half times the mean; duty is the share of the time within windows.
-func jitteredWindows(random *rand.Rand, duty, until float64) []openWindow {
+// randomWindows have spacings as package govern makes them; duty is the share of the time within windows. Each stands for its part
+// of the time of four.
+func randomWindows(random *rand.Rand, duty, until float64) []openWindow {
 	var windows []openWindow
 	last := 0.0
 	for {
-		start := last + windowLength*(1/duty-1)*(0.5+random.Float64())
+		start := last + windowLength*(1/duty-1)*min(random.ExpFloat64(), 3)/0.95
 		end := start + windowLength
 		if end > until {
 			return windows
 		}
-		windows = append(windows, openWindow{start, end, (end - last) / windowLength})
+		windows = append(windows, openWindow{start: start, end: end})
+		few := windows[max(0, len(windows)-movingWindows):]
+		since := 0.0
+		if before := len(windows) - 1 - len(few); before >= 0 {
+			since = windows[before].end
+		}
+		windows[len(windows)-1].factor = (end - since) / (windowLength * float64(len(few)))
 		last = end
 	}
 }
@@ -74,6 +84,7 @@ type survivor struct {
 	birth, gone  float64
 	bytes, extra float64 // w and w(w - s), the window's factor included
 	seenToDie    bool    // in a window
+	changed      float64 // when another object had taken its place unseen; +Inf: never
 }
 
 // survivorsOf draws what is sampled of a site in the windows.
@@ -87,7 +98,7 @@ func survivorsOf(random *rand.Rand, site simulatedSite, windows []openWindow) []
 			for range poisson(random, site.rate(at)*windowLength/parts/site.size*share) {
 				weight := site.size / share * w.factor
 				s := survivor{window: k, birth: at, bytes: weight, extra: weight * (weight - site.size)}
-				s.gone, s.seenToDie = site.goneAt(random, at, windows)
+				s.gone, s.seenToDie, s.changed = site.goneAt(random, at, windows)
 				out = append(out, s)
 			}
 		}
@@ -96,12 +107,12 @@ func survivorsOf(random *rand.Rand, site simulatedSite, windows []openWindow) []
 }
 
 // goneAt follows one place of memory, which objects of the site take one after another, until one is seen to die.
-func (s *simulatedSite) goneAt(random *rand.Rand, birth float64, windows []openWindow) (gone float64, inWindow bool) {
-	at := birth
+func (s *simulatedSite) goneAt(random *rand.Rand, birth float64, windows []openWindow) (gone float64, inWindow bool, changed float64) {
+	at, changed := birth, math.Inf(1)
 	for {
 		at += s.life(random, at)
 		if at > windows[len(windows)-1].end {
-			return at, false // after the trace, or all but
+			return at, false, changed // after the trace, or all but
 		}
 		next, _ := slices.BinarySearchFunc(windows, at, func(w openWindow, at float64) int {
 			if w.end < at {
@@ -110,19 +121,20 @@ func (s *simulatedSite) goneAt(random *rand.Rand, birth float64, windows []openW
 			return 1
 		})
 		if next < len(windows) && at >= windows[next].start {
-			return at, true
+			return at, true, changed
 		}
 		switch luck := random.Float64(); {
 		case luck < s.retaken:
+			changed = min(changed, at)
 			continue
 		case luck < s.retaken+s.lost:
-			return math.Inf(1), false
+			return math.Inf(1), false, min(changed, at)
 		}
 		found := math.Ceil(at/windowPoll) * windowPoll
 		for random.Float64() > windowDeathsFound {
 			found += windowPoll
 		}
-		return found, false
+		return found, false, changed
 	}
 }
 
@@ -169,7 +181,7 @@ func seconds(x float64) time.Duration { return time.Duration(x * float64(time.Se
 
 // snapshots of a process with these sites; the ID of a stack is its index plus 1.
 func (s windowScene) snapshots(random *rand.Rand, sites []simulatedSite) []*Snapshot {
-	windows := jitteredWindows(random, s.duty, s.until)
+	windows := randomWindows(random, s.duty, s.until)
 	moments, trace := s.unwatched(windows)
 	if s.pages {
 		for i, at := range moments {
@@ -182,7 +194,7 @@ func (s windowScene) snapshots(random *rand.Rand, sites []simulatedSite) []*Snap
 		}
 	}
 	for i, site := range sites {
-		b := books{maturity: s.maturity(), moments: moments, survivors: survivorsOf(random, site, windows)}
+		b := books{alike: s.alike, maturity: s.maturity(), moments: moments, survivors: survivorsOf(random, site, windows)}
 		b.hazards = hazardsUntil(b.survivors, windows, moments)
 		for _, w := range windows {
 			b.factors = append(b.factors, w.factor)
@@ -217,6 +229,7 @@ func (s windowScene) unwatched(windows []openWindow) (moments []float64, trace [
 
 // books are what a session knows of one site at each of the moments.
 type books struct {
+	alike     bool
 	maturity  float64
 	moments   []float64
 	survivors []survivor
@@ -228,8 +241,7 @@ type books struct {
 // may have died unseen.
 func (b *books) holding(k, windows int) Holding {
 	at, survival := b.moments[k], b.hazards[k].Survival()
-	seen := b.hazards[k].Mature(seconds(b.maturity))
-	h := Holding{Kind: KindHeap, Sighting: &Sighting{Exposure: seen.Exposure, Deaths: seen.Deaths}}
+	h := Holding{Kind: KindHeap, Sighting: &Sighting{Hazard: b.hazards[k]}}
 	var sums []WindowSum
 	var bytes float64
 	for _, s := range b.survivors {
@@ -239,6 +251,7 @@ func (b *books) holding(k, windows int) Holding {
 		}
 		alive, unsure := survival.At(seconds(at - s.birth))
 		h.Samples++
+		h.Sighting.Same += one(s.changed > at)
 		bytes += s.bytes * alive
 		bin, _ := slices.BinarySearch(b.moments, mature)
 		h.AddBirth(Birth{Bin: bin, InuseBytes: s.bytes * alive, Variance: s.extra * alive * alive})
@@ -249,6 +262,7 @@ func (b *books) holding(k, windows int) Holding {
 		sums[len(sums)-1].Variance += s.extra * alive * alive
 		sums[len(sums)-1].Error += s.bytes * unsure
 	}
+	h.Sighting.Printed, h.Sighting.Differ = int(h.Samples), 1-float64(one(b.alike))
 	h.Sighting.Windows, h.Sighting.Dispersion = len(sums), Dispersion(sums, b.factors[:windows])
 	h.InuseBytes = int64(math.Round(bytes))
 	for i := range h.Births {

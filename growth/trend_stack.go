@@ -12,6 +12,8 @@ type stackChange struct {
 	// older and younger are what was born in the first and the second half and is alive at the end, each as if its half were
 	// half of the window.
 	older, younger float64
+	// uneven is how far older may exceed twice younger by chance.
+	uneven float64
 	// interval is what one sample of small objects stands for; 0: nothing is sampled.
 	interval float64
 	// bornAge is the mean age of a byte of born at the end, in seconds.
@@ -61,7 +63,7 @@ func (w *snappedWindow) judge(h *stackHistory, risk float64) StackTrend {
 		t.Trend = TrendChurn
 	case h.refills():
 		t.Trend = TrendRefill
-	case c.older > 2*c.younger+4*c.interval:
+	case c.older > 2*c.younger+c.uneven:
 		t.Trend = TrendFilling
 	default:
 		t.Trend = TrendAccumulating
@@ -98,6 +100,7 @@ func exactChange(start, middle, end int64) stackChange {
 // where both have the same dispersion.
 func (w *snappedWindow) sampledChange(h *stackHistory) stackChange {
 	c := stackChange{interval: float64(w.end().Interval)}
+	c.uneven = 4 * c.interval
 	alike := 1.0
 	if seen := h.sighting(); seen != nil {
 		c.interval *= max(1, w.end().Watch.Factor)
@@ -105,6 +108,7 @@ func (w *snappedWindow) sampledChange(h *stackHistory) stackChange {
 	}
 	c.freed = stackAmount{bytes: float64(h.start.InuseBytes), variance: alike * h.start.Variance}
 	var age Age
+	var older, younger float64 // their variances
 	for _, b := range h.end.Births {
 		switch {
 		case b.Bin <= w.startBin:
@@ -113,8 +117,10 @@ func (w *snappedWindow) sampledChange(h *stackHistory) stackChange {
 			continue
 		case b.Bin <= w.middleBin:
 			c.older += b.InuseBytes
+			older += b.Variance
 		default:
 			c.younger += b.InuseBytes
+			younger += b.Variance
 		}
 		c.born.bytes += b.InuseBytes
 		c.born.variance += b.Variance
@@ -125,6 +131,7 @@ func (w *snappedWindow) sampledChange(h *stackHistory) stackChange {
 	}
 	c.freed, c.born = c.freed.sound(), c.born.sound()
 	if h.sighting() != nil {
+		c.uneven = 2 * math.Sqrt(older+4*younger)
 		c.born.variance += w.edges(c.born.bytes)
 	}
 	return c

@@ -140,7 +140,7 @@ func TestASmallerStackOfTheSizeClassOfALeakIsDoubted(t *testing.T) {
 // BenchmarkWindows shows how near estimates come and when a leak is named, by duty and rate: the table of docs/measurement.md.
 func BenchmarkWindows(b *testing.B) {
 	for b.Loop() {
-		table := []string{"duty   rate B/s   error %   bias %   interval %   named after s"}
+		table := []string{"duty   rate B/s   error %   bias %   interval %   named after s   if objects look alike"}
 		for _, duty := range []float64{0.01, 0.02, 0.05} {
 			for _, rate := range []float64{1e6, 100e3, 10e3} {
 				random := rand.New(rand.NewPCG(31, uint64(rate*duty)))
@@ -152,8 +152,8 @@ func BenchmarkWindows(b *testing.B) {
 				}
 				n := float64(len(judged))
 				above, below := misses(judged)
-				table = append(table, fmt.Sprintf("%.2f %10.0f %8.0f %8.0f %10.1f %14s", duty, rate, 100*math.Sqrt(squares/n), 100*bias/n,
-					100*(1-above-below), namedAfter(duty, rate)))
+				table = append(table, fmt.Sprintf("%.2f %10.0f %8.0f %8.0f %10.1f %14s %14s", duty, rate, 100*math.Sqrt(squares/n), 100*bias/n,
+					100*(1-above-below), namedAfter(duty, rate, false), namedAfter(duty, rate, true)))
 			}
 		}
 		b.Log(strings.Join(table, "\n"))
@@ -184,12 +184,12 @@ func BenchmarkWindowsOfCaches(b *testing.B) {
 }
 
 // namedAfter is the length of the first trace, in seconds, in which 9 of 10 steady leaks of a rate accumulate.
-func namedAfter(duty, rate float64) string {
+func namedAfter(duty, rate float64, alike bool) string {
 	for _, until := range []float64{60, 90, 120, 180, 240, 300, 450, 600, 900, 1200, 1800, 2700, 3600, 7200, 14400, 21600, 36000} {
 		random := rand.New(rand.NewPCG(32, uint64(until)))
 		found := 0
 		for range 20 {
-			for _, s := range (windowScene{duty: duty, until: until}).judged(random, leakingSites(random, rate)[:1]) {
+			for _, s := range (windowScene{duty: duty, until: until, alike: alike}).judged(random, leakingSites(random, rate)[:1]) {
 				found += one(s.Trend == TrendAccumulating)
 			}
 		}

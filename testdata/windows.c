@@ -2,8 +2,8 @@
  *
  * Lines that it understands, each answered by "done":
  *
- *     keep N SIZE     kept_here() allocates N objects, and they stay
- *     other N SIZE    other_here() does
+ *     keep N SIZE     kept_here() allocates N objects, and they stay; what is in them differs
+ *     other N SIZE    other_here() does; all of them look the same
  *     drop N          the N oldest of all that are kept are freed
  *     churn N SIZE    churn_here() allocates and frees N times
  *
@@ -21,7 +21,7 @@ __attribute__((noinline)) void *kept_here(size_t size)
 {
 	void *p = malloc(size);
 
-	memset(p, 1, size);
+	memset(p, 3 + last % 251, size);
 	return p;
 }
 

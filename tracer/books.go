@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"math"
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -11,9 +12,10 @@ import (
 type books struct {
 	watch *watch
 	now   uint64 // ns, CLOCK_MONOTONIC
-	// windows are the places of spells among all windows whose objects count by now; -1: it is none. factors are theirs.
+	// windows are the places of spells among all windows whose objects count by now; -1: it is none. stand is for how many seconds
+	// each of these does.
 	windows []int
-	factors []float64
+	stand   []float64
 	joined  map[uint32]uint64 // when counting began in each target, in ns, by PID
 	alive   map[origin]*growth.Survival
 }
@@ -23,8 +25,8 @@ func (w *watch) open(now uint64, joined map[uint32]uint64) *books {
 	for i, s := range w.log.spells {
 		place := -1
 		if s.window && w.log.entered(i, s.from) <= now {
-			place = len(b.factors)
-			b.factors = append(b.factors, w.log.factor(i, 0))
+			place = len(b.stand)
+			b.stand = append(b.stand, w.log.factor(i, 0)*time.Duration(max(s.to, s.from)-s.from).Seconds())
 		}
 		b.windows = append(b.windows, place)
 	}
@@ -40,7 +42,8 @@ type record struct {
 	// window of its birth, among all; -1: it was not born in one.
 	window int
 	// entered is when it counts from, in ns.
-	entered uint64
+	entered  uint64
+	followed followed // from outside
 }
 
 // of an object of the heap, or of a tensor, which is watched in windows where nobody watches the heap.
@@ -57,6 +60,9 @@ func (b *books) of(key *bpf.KernelAddress, a *bpf.KernelAllocation) record {
 	if r.window >= 0 {
 		r.weight *= b.watch.log.factor(spell, b.joined[key.Tgid])
 		r.share, r.err = b.survival(origin{key.Tgid, a.Stack}).At(time.Duration(b.now - min(a.Born, b.now)))
+		_, slower := b.watch.log.slower()
+		r.err = math.Hypot(r.err, r.share*slower)
+		r.followed = b.watch.survivors.known[*key]
 	}
 	return r
 }

@@ -17,7 +17,6 @@ type governor struct {
 	session *Session
 	stop    chan struct{}
 	done    sync.WaitGroup
-	meter   meter
 	// tensorInterval is that of tensors while they are watched all the time; else 0
 	tensorInterval uint64
 
@@ -35,7 +34,8 @@ type shownPrice struct{ cost, traced, open, at time.Duration }
 // govern takes over the probes on the allocators.
 func (s *Session) govern() {
 	o := s.Options
-	g := &governor{session: s, stop: make(chan struct{}), meter: newMeter(s)}
+	g := &governor{session: s, stop: make(chan struct{})}
+	s.meter = newMeter(s)
 	g.decides = govern.New(govern.Options{
 		Limit: o.Overhead, Prices: s.pricesOf(), Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(),
@@ -91,7 +91,7 @@ func (g *governor) run() {
 
 // decide takes a reading.
 func (g *governor) decide() govern.Decision {
-	reading, err := g.meter.read()
+	reading, err := g.session.meter.read()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil { // else as if time stood still

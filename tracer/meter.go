@@ -21,16 +21,28 @@ type meter struct {
 type usage struct {
 	cpu    time.Duration
 	faults int64
+	steps  int64
 }
 
-func newMeter(s *Session) meter {
-	m := meter{session: s, targets: make(map[*target]usage), own: process.OwnCPUTime()}
+func newMeter(s *Session) *meter {
+	m := &meter{session: s, targets: make(map[*target]usage), own: process.OwnCPUTime()}
 	m.zero, _ = readEvents(s.kernel) // else calibration counts, which is little
 	return m
 }
 
 // read takes a reading.
 func (m *meter) read() (govern.Reading, error) {
+	m.session.reading.Lock()
+	now, err := m.count()
+	m.session.reading.Unlock()
+	if err == nil {
+		now.Timed = m.session.stepTimes.take(m.session.watch)
+	}
+	return now, err
+}
+
+// count is a reading without the times of steps. The session's reading is held.
+func (m *meter) count() (govern.Reading, error) {
 	now, err := readEvents(m.session.kernel)
 	if err != nil {
 		return now, err
@@ -46,14 +58,11 @@ func (m *meter) read() (govern.Reading, error) {
 	now.At = m.session.Elapsed()
 	m.readTargets()
 	m.readOwn()
-	now.Traced, now.Faults, now.Own = m.sum.Traced, m.sum.Faults, m.sum.Own
-	now.Steps, now.Timed = m.session.stepTimes.take(m.session.watch)
+	now.Traced, now.Faults, now.Own, now.Steps = m.sum.Traced, m.sum.Faults, m.sum.Own, m.sum.Steps
 	return now, nil
 }
 
 func (m *meter) readTargets() {
-	m.session.reading.Lock()
-	defer m.session.reading.Unlock()
 	targets := make(map[*target]usage)
 	for _, t := range m.session.list() {
 		cpu, err := t.process.CPUTime()
@@ -61,10 +70,11 @@ func (m *meter) readTargets() {
 		if err != nil || statErr != nil {
 			continue // it has ended
 		}
-		now := usage{cpu, stat.MinorFaults + stat.MajorFaults}
+		now := usage{cpu, stat.MinorFaults + stat.MajorFaults, max(0, t.steps.count())}
 		if before, ok := m.targets[t]; ok {
 			m.sum.Traced += max(0, now.cpu-before.cpu)
 			m.sum.Faults += uint64(max(0, now.faults-before.faults))
+			m.sum.Steps += int(max(0, now.steps-before.steps))
 		}
 		targets[t] = now
 	}

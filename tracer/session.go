@@ -13,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/calibrate"
+	"github.com/allocscope/allocscope/tracer/govern"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -36,6 +37,8 @@ type Session struct {
 	objects        liveObjects // of the last snapshot
 	watch          *watch
 	governor       *governor        // nil: without a limit
+	meter          *meter           // of the governor
+	worked         govern.Reading   // when work was counted last; the watch guards it
 	prices         calibrate.Prices // of what probes do; zeros where the overhead has no limit
 	unpriced       error            // why some of them are defaults
 	asked          uint64           // bytes between samples that the user wants; 0: as is fit

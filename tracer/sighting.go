@@ -12,6 +12,7 @@ type sightings struct {
 	windows map[int]*growth.WindowSum
 	classes map[uint64]float64 // bytes by the size of chunks
 	hazard  growth.Hazard
+	prints  prints
 }
 
 // window of those that objects were born in.
@@ -32,6 +33,7 @@ func (g *sightings) add(size uint64, r record, bytes, variance float64) {
 	w.Variance += variance
 	w.Error += r.weight * float64(size) * r.err
 	g.classes[chunkClass(size)] += bytes
+	g.prints.add(r.followed)
 }
 
 // merge adds those of another stack that looks the same.
@@ -46,6 +48,7 @@ func (g *sightings) merge(other *sightings) {
 		g.classes[class] += bytes
 	}
 	g.hazard.Add(&other.hazard)
+	g.prints.merge(&other.prints)
 }
 
 // chunkClass is the size of the C library's chunk for so many bytes (checked_request2size, malloc/malloc.c).
@@ -56,13 +59,13 @@ func chunkClass(size uint64) uint64 {
 
 // weigh makes the evidence of a holding, and takes into its variance that windows differ.
 func (g *sightings) weigh(h *growth.Holding, b *books) {
-	mature := g.hazard.Mature(b.watch.log.lag)
-	told := &growth.Sighting{Windows: len(g.windows), Exposure: mature.Exposure, Deaths: mature.Deaths}
+	told := &growth.Sighting{Windows: len(g.windows), Hazard: g.hazard}
+	g.prints.tell(told)
 	var sums []growth.WindowSum
 	for _, place := range slices.Sorted(maps.Keys(g.windows)) {
 		sums = append(sums, *g.windows[place])
 	}
-	told.Dispersion = growth.Dispersion(sums, b.factors)
+	told.Dispersion = growth.Dispersion(sums, b.stand)
 	h.Variance *= told.Dispersion
 	for i := range h.Births {
 		h.Births[i].Variance *= told.Dispersion

@@ -13,7 +13,6 @@ type stepTimes struct {
 	mu    sync.Mutex
 	last  map[uint32]stepMoment // by PID
 	spans []stepSpan
-	steps int
 }
 
 // A stepMoment is when a process had made so many steps, in ns, CLOCK_MONOTONIC.
@@ -37,7 +36,6 @@ func (s *stepTimes) told(n bpf.KernelNotice) {
 	if !ok || n.Time <= before.time || n.Length <= before.calls {
 		return
 	}
-	s.steps += int(n.Length - before.calls)
 	if len(s.spans) < mostSpans {
 		s.spans = append(s.spans, stepSpan{before.time, n.Time, n.Length - before.calls})
 	}
@@ -50,12 +48,11 @@ func (s *stepTimes) forget(pid uint32) {
 	delete(s.last, pid)
 }
 
-// take gives the number of steps so far, and how long the new ones took.
-func (s *stepTimes) take(w *watch) (steps int, timed []govern.Step) {
+// take gives how long the new ones took.
+func (s *stepTimes) take(w *watch) (timed []govern.Step) {
 	s.mu.Lock()
 	spans := s.spans
 	s.spans = nil
-	steps = s.steps
 	s.mu.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -65,5 +62,5 @@ func (s *stepTimes) take(w *watch) (steps int, timed []govern.Step) {
 			Probed:   w.log.overlaps(span.from, span.to),
 		})
 	}
-	return steps, timed
+	return timed
 }

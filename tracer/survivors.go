@@ -31,6 +31,8 @@ type survivors struct {
 type followed struct {
 	born, size, stack uint64
 	seen              uint64
+	print             survivor.Fingerprint // when the window of its birth had ended; 0: not known
+	changed           bool                 // it was another one later
 }
 
 // An allocator is what is known of that of a target; err: nothing can be told of its objects.
@@ -53,15 +55,20 @@ func (v *survivors) hazard(of origin) *growth.Hazard {
 // that was seen.
 func (s *Session) afterSpell(ended spell, probed map[uint32]bool) error {
 	v := &s.watch.survivors
+	watched := s.watch.log.worth(ended)
 	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		old, ok := v.known[*key]
 		if ok && old.seen == ended.to {
 			return // met twice
 		}
 		if ok && probed[key.Tgid] {
-			v.expose(key, old, ended, old.born != a.Born)
+			v.expose(key, old, ended.from, watched, old.born != a.Born)
 		}
-		v.known[*key] = followed{a.Born, a.Size, a.Stack, ended.to}
+		if !ok || old.born != a.Born {
+			old = followed{born: a.Born, size: a.Size, stack: a.Stack}
+		}
+		old.seen = ended.to
+		v.known[*key] = old
 	})
 	if err != nil {
 		return fmt.Errorf("read live map: %w", err)
@@ -71,21 +78,20 @@ func (s *Session) afterSpell(ended spell, probed map[uint32]bool) error {
 			continue
 		}
 		if probed[key.Tgid] {
-			v.expose(&key, old, ended, true)
+			v.expose(&key, old, ended.from, watched, true)
 		}
 		delete(v.known, key)
 	}
 	return nil
 }
 
-// expose notes that an object was watched in a window. All the time that comes between windows would count at the age at which it
-// began: what was seen then tells nothing.
-func (v *survivors) expose(key *bpf.KernelAddress, f followed, ended spell, died bool) {
-	if !ended.window {
+// expose notes that an object was watched in a window from a moment on, for so many seconds.
+func (v *survivors) expose(key *bpf.KernelAddress, f followed, from uint64, seconds float64, died bool) {
+	if seconds <= 0 {
 		return
 	}
-	fate := v.hazard(origin{key.Tgid, f.stack}).At(time.Duration(ended.from - min(f.born, ended.from)))
-	fate.Exposure += time.Duration(ended.to - ended.from).Seconds()
+	fate := v.hazard(origin{key.Tgid, f.stack}).At(time.Duration(from - min(f.born, from)))
+	fate.Exposure += seconds
 	if died {
 		fate.Deaths++
 	}
@@ -130,19 +136,26 @@ func (s *Session) pollTarget(tgid uint32, objects []survivor.Object) {
 	if t == nil || !t.lives() {
 		return
 	}
-	states, err := s.lookAt(t, objects)
+	looks, err := s.lookAt(t, objects)
 	if err != nil || t.check() != nil {
 		return
 	}
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	if s.target(tgid) == t {
-		deleteAll(s.kernel.Maps[bpf.KernelMapLive], s.watch.survivors.settle(tgid, objects, states))
+		deleteAll(s.kernel.Maps[bpf.KernelMapLive], s.watch.survivors.settle(tgid, looks))
 	}
 }
 
+// A sight is what was seen of an object from outside.
+type sight struct {
+	survivor.Object
+	state survivor.State
+	print survivor.Fingerprint
+}
+
 // lookAt tells which of the objects are alive.
-func (s *Session) lookAt(t *target, objects []survivor.Object) ([]survivor.State, error) {
+func (s *Session) lookAt(t *target, objects []survivor.Object) ([]sight, error) {
 	a := s.allocatorOf(t)
 	if a.err != nil {
 		return nil, a.err
@@ -155,27 +168,40 @@ func (s *Session) lookAt(t *target, objects []survivor.Object) ([]survivor.State
 	if err != nil {
 		return nil, err
 	}
-	return a.Look(memory, maps, objects)
+	states, err := a.Look(memory, maps, objects)
+	if err != nil {
+		return nil, err
+	}
+	prints, err := survivor.Fingerprints(memory, objects)
+	if err != nil {
+		return nil, err
+	}
+	sights := make([]sight, len(objects))
+	for i := range sights {
+		sights[i] = sight{objects[i], states[i], prints[i]}
+	}
+	return sights, nil
 }
 
 // settle notes what was found of the survivors of a process, and gives those that are dead.
-func (v *survivors) settle(tgid uint32, objects []survivor.Object, states []survivor.State) (dead []bpf.KernelAddress) {
+func (v *survivors) settle(tgid uint32, sights []sight) (dead []bpf.KernelAddress) {
 	now := monotonic()
-	for i, state := range states {
-		key := bpf.KernelAddress{Address: objects[i].Address, Tgid: tgid}
+	for _, s := range sights {
+		key := bpf.KernelAddress{Address: s.Address, Tgid: tgid}
 		f, ok := v.known[key]
-		if !ok || state == survivor.Unknown {
+		if !ok || s.state == survivor.Unknown {
 			continue
 		}
 		fate := v.hazard(origin{tgid, f.stack}).At(time.Duration(f.seen - min(f.born, f.seen)))
 		fate.Followed += time.Duration(now - f.seen).Seconds()
-		if state == survivor.Dead {
+		if s.state == survivor.Dead {
 			fate.Found++
 			dead = append(dead, key)
 			delete(v.known, key)
 			continue
 		}
 		f.seen = now
+		f.changed = f.changed || s.print != 0 && s.print != f.print
 		v.known[key] = f
 	}
 	return dead

@@ -57,6 +57,8 @@ func (s *Session) startWatch() error {
 // openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
 // is given up, and its source says why.
 func (s *Session) openHeap(window bool, interval uint64) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -73,6 +75,7 @@ func (s *Session) openHeap(window bool, interval uint64) error {
 		}
 	}
 	w.log.open(monotonic(), window)
+	s.countWork(&w.log.outside)
 	w.interval = interval
 	return s.kernel.open(w.inForce())
 }
@@ -100,12 +103,19 @@ func (w *watch) inForce() (interval, tensorInterval uint64) {
 
 // closeHeap ends counting, detaches the probes, and takes stock.
 func (s *Session) closeHeap() error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 	w := s.watch
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ended := w.log.close(monotonic())
 	err := s.kernel.open(w.inForce())
 	w.log.close(monotonic()) // nothing counts from now on
+	if w.log.spells[ended].window {
+		s.countWork(&w.log.inside)
+	} else { // it is neither
+		s.countWork(&work{})
+	}
 	probed := make(map[uint32]bool)
 	var closes []func() error
 	for _, t := range s.list() {
@@ -116,7 +126,11 @@ func (s *Session) closeHeap() error {
 	if w.tensorsAlone {
 		err = errors.Join(err, s.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, nil))
 	}
-	return errors.Join(err, s.afterSpell(w.log.spells[ended], probed), s.foldTallies(w.factors(s.list(), ended)))
+	err = errors.Join(err, s.afterSpell(w.log.spells[ended], probed))
+	if w.log.spells[ended].window {
+		s.printNew(w.log.spells[ended])
+	}
+	return errors.Join(err, s.foldTallies(w.factors(s.list(), ended)))
 }
 
 // factors tell how much time a spell stands for in each of the targets, in parts of its length.

@@ -19,6 +19,8 @@ type watchLog struct {
 	spells []spell // in order
 	// lag is how old an object that was seen in a window must be to count.
 	lag time.Duration
+	// inside is what the program did within windows, and outside the rest.
+	inside, outside work
 }
 
 func (w *watchLog) open(now uint64, window bool) {
@@ -72,19 +74,39 @@ func (w *watchLog) overlaps(from, to uint64) bool {
 	return false
 }
 
-// factor is how much time a spell stands for, in parts of its length, in a process that counts from a moment on: a window for that
-// since the spell before. That of one that goes on is not known yet: 1.
+// neighbours are the windows that share the time between them: single rests are as long as chance has it.
+const neighbours = 4
+
+// factor is how much of what the program does a spell stands for, in parts of what is done in it, in a process that counts from a
+// moment on: a window for its part of the time that it and those before it stand for. That of one that goes on is not known yet: 1.
 func (w *watchLog) factor(i int, joined uint64) float64 {
-	s := w.spells[i]
-	from := max(s.from, joined)
-	if !s.window || s.to <= from {
+	if s := w.spells[i]; !s.window || s.to <= max(s.from, joined) {
 		return 1
 	}
-	since := from
-	if i > 0 {
-		since = max(w.spells[i-1].to, joined)
+	var inside, outside uint64
+	for k := i; k > i-neighbours && k >= 0; k-- {
+		s := w.spells[k]
+		if !s.window || s.to <= joined {
+			break
+		}
+		from := max(s.from, joined)
+		inside += s.to - from
+		if k > 0 {
+			outside += from - max(min(w.spells[k-1].to, from), joined)
+		}
 	}
-	return float64(s.to-since) / float64(s.to-from)
+	slower, _ := w.slower()
+	return 1 + slower*float64(outside)/float64(inside)
+}
+
+// worth of a spell for who wants to see objects die, in seconds of the time between windows: in as long the program does as much.
+// What is seen while every call is watched tells nothing: all of it would count at the age at which it began.
+func (w *watchLog) worth(s spell) float64 {
+	if !s.window {
+		return 0
+	}
+	slower, _ := w.slower()
+	return time.Duration(s.to-s.from).Seconds() / slower
 }
 
 // entered is when an object that was born in a spell enters the books, in ns.

@@ -23,16 +23,23 @@ func watched() *watchLog {
 	return w
 }
 
-func TestAWindowStandsForTheTimeSinceTheSpellBefore(t *testing.T) {
+func TestWindowsStandTogetherForTheTimeBetweenThem(t *testing.T) {
 	w := watched()
-	for i, want := range []float64{1, 10.5 / 0.5, 20 / 0.5, 1} {
+	for i, want := range []float64{1, 10.5 / 0.5, 30.5, 1} {
 		if got := w.factor(i, 0); math.Abs(got-want) > 1e-9 {
 			t.Errorf("spell %d stands for %v times itself, want %v", i, got, want)
 		}
 	}
 	w.close(90*second + second/10)
-	if got, want := w.factor(3, 0), 39.6/0.1; math.Abs(got-want) > 1e-9 {
+	if got, want := w.factor(3, 0), (10.5+20+39.6)/1.1; math.Abs(got-want) > 1e-9 {
 		t.Errorf("a short window after a long rest stands for %v times itself, want %v", got, want)
+	}
+	for range 3 { // then the first is too long ago
+		w.open(w.spells[len(w.spells)-1].to+10*second, true)
+		w.close(w.spells[len(w.spells)-1].from + second)
+	}
+	if got, want := w.factor(6, 0), (39.6+3*11)/3.1; math.Abs(got-want) > 1e-9 {
+		t.Errorf("the last of four windows stands for %v times itself, want %v", got, want)
 	}
 }
 
@@ -42,7 +49,7 @@ func TestAWindowStandsForNothingBeforeItsProcessCounts(t *testing.T) {
 		joined uint64 // ms
 		want   float64
 	}{
-		{5_000, 20 / 0.5}, {30_400, 20 / 0.5}, {30_500, 20 / 0.5}, {40_500, 10 / 0.5}, {50_000, 1}, {50_250, 1}, {60_000, 1},
+		{5_000, 30.5}, {30_400, 20.1 / 0.6}, {30_500, 20 / 0.5}, {40_500, 10 / 0.5}, {50_000, 1}, {50_250, 1}, {60_000, 1},
 	} {
 		if got := w.factor(2, c.joined*1e6); math.Abs(got-c.want) > 1e-9 {
 			t.Errorf("in a process that counts from %d ms on a window stands for %v times itself, want %v", c.joined, got, c.want)
@@ -111,7 +118,7 @@ func TestOverlapsIsAskedOfTheTimeBetween(t *testing.T) {
 }
 
 func TestAWindowThatIsOpenIsNotInTheMeanOfFactors(t *testing.T) {
-	want := growth.Watch{Windows: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second, Factor: (21.0 + 40) / 2}
+	want := growth.Watch{Windows: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second, Factor: (21 + 30.5) / 2}
 	if got := watched().watch(5 * second); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

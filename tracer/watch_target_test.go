@@ -158,7 +158,7 @@ func TestDeathsWhileEveryCallIsWatchedTellNothingOfWindows(t *testing.T) {
 		t.Errorf("%d objects are followed, want 250", n)
 	}
 	for _, h := range snapshot(t, s).Holdings {
-		if h.Sighting != nil && (h.Sighting.Deaths != 0 || h.Sighting.Exposure != 0) {
+		if h.Sighting != nil && (h.Sighting.Hazard != (growth.Hazard{})) {
 			t.Errorf("%+v", *h.Sighting)
 		}
 	}

@@ -27,7 +27,7 @@ func (s *Session) setIntervals(interval, tensorInterval uint64) error {
 func (s *Session) handOverTensors() error {
 	now := monotonic()
 	return s.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, func(key bpf.KernelAddress, a *bpf.KernelAllocation) {
-		s.watch.survivors.known[key] = followed{a.Born, a.Size, a.Stack, now}
+		s.watch.survivors.known[key] = followed{born: a.Born, size: a.Size, stack: a.Stack, seen: now}
 	})
 }
 

@@ -99,7 +99,7 @@ func TestWhatIsFreedOutsideOfWindowsIsFoundFromOutside(t *testing.T) {
 			for _, h := range snapshot(t, s).Holdings {
 				if h.Sighting != nil {
 					sightings++
-					if h.Sighting.Windows != 1 || h.Sighting.Deaths != 100 || h.Sighting.Exposure <= 0 {
+					if fate := h.Sighting.Hazard.Mature(0); h.Sighting.Windows != 1 || fate.Deaths != 100 || fate.Exposure <= 0 {
 						t.Errorf("%+v, want 1 window and 100 deaths", *h.Sighting)
 					}
 				}

@@ -15,7 +15,7 @@ import (
 // alone, so that it must grow by much more.
 func TestWhileARealTrainerTrainsTheLedgerAddsUpToo(t *testing.T) {
 	t.Parallel()
-	const part, parts = 5, 40
+	const part, parts = 5, 60
 	l := startLoader(t, 0)
 	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
 	var moments []moment

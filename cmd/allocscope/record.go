@@ -45,6 +45,11 @@ type recorder struct {
 	verdict       string           // in a sentence; empty until the end
 }
 
+// snapshotEvery is the time between snapshots: sixty in a long trace, and thirty where they would be less than two seconds apart.
+func snapshotEvery(duration time.Duration) time.Duration {
+	return max(time.Second, duration/60, min(2*time.Second, duration/30))
+}
+
 // numbered is a snapshot and the number of its file.
 type numbered struct {
 	*growth.Snapshot
@@ -54,7 +59,7 @@ type numbered struct {
 func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, flags traceFlags) (*recorder, error) {
 	r := &recorder{session: session, marks: marks, folder: folder, flags: flags, began: time.Now(), every: time.Duration(flags.snapshotEvery)}
 	if r.every == 0 {
-		r.every = max(time.Second, time.Duration(flags.duration)/60)
+		r.every = snapshotEvery(time.Duration(flags.duration))
 	}
 	if flags.duration == 0 {
 		r.looks = growth.NewLooks(r.criteria())

@@ -100,7 +100,7 @@ func (f *traceFlags) addTarget(command *cobra.Command) {
 func (f *traceFlags) addSources(command *cobra.Command) {
 	set := command.Flags()
 	set.StringSliceVar(&f.sources, "sources", tracer.SourceNames(), "what to attach; without heap, holders of heap memory are not known")
-	set.Var(&f.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration, at least 1s)")
+	set.Var(&f.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration; under two minutes a thirtieth, at least 1s)")
 	set.Var(&f.overhead, "overhead", "share of the traced CPU time that tracing may take: 3%, 0.5%, off (every call is probed)")
 	set.Var(&f.interval, "interval", "mean bytes between samples: auto (by what is seen), 1 (every allocation), 64KiB, 2MiB")
 	set.IntVar(&f.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")

@@ -62,7 +62,8 @@ func (g *Governor) tuneWindows(s spending) {
 		g.windowInterval *= 2
 		walking /= 2
 	}
-	if walking < leastWindowWalking*traps && g.windowInterval > finestInterval {
+	for walking < leastWindowWalking*traps && g.windowInterval > finestInterval {
 		g.windowInterval /= 2
+		walking *= 2
 	}
 }

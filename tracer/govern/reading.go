@@ -85,6 +85,12 @@ func (p Prices) between(a, b Reading) spending {
 	return s
 }
 
+// Native is the CPU time that the traced processes took for themselves from one reading to the next, and Inside that of the probes.
+func (p Prices) Native(a, b Reading) (native, inside time.Duration) {
+	s := p.between(a, b)
+	return duration(s.native), duration(s.inside())
+}
+
 // inside is the CPU time of the traced processes that probes took.
 func (s spending) inside() float64 { return s.probes + s.kernel }
 

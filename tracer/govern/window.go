@@ -57,11 +57,12 @@ func (g *Governor) watchWindow(s spending) {
 	}
 }
 
-// rest until the next window: as long as plans will say, times a number between a half and one and a half, so that windows
-// resonate with nothing.
+// rest until the next window: as long as plans will say, times a number that is 1 on average. Windows come as if by chance, one as
+// likely at any moment as at another: they resonate with nothing, and many come soon after another, to see what is young being freed.
 func (g *Governor) rest(last window) {
+	const longest, mean = 3, 0.9502 // 1 - exp(-longest)
 	g.window = last
-	g.restFrom, g.pace = g.now, 0.5+g.random.Float64()
+	g.restFrom, g.pace = g.now, min(g.random.ExpFloat64(), longest)/mean
 }
 
 // pause is the time left until the next window, in seconds.

@@ -41,7 +41,7 @@ func TestWindowsResonateWithNothing(t *testing.T) {
 	}
 }
 
-func TestSpacingsAreSpreadByHalfOfTheirMeanToEitherSide(t *testing.T) {
+func TestWindowsComeAsIfByChance(t *testing.T) {
 	s := simulate(t, all(5), constant(trainer())).run(t, 2*3600)
 	spacings := s.spacings(700, 7200)
 	var sum float64
@@ -51,7 +51,7 @@ func TestSpacingsAreSpreadByHalfOfTheirMeanToEitherSide(t *testing.T) {
 	mean := sum / float64(len(spacings))
 	var tenths [10]int
 	for _, gap := range spacings {
-		tenths[min(9, max(0, int(10*(gap/mean-0.5))))]++
+		tenths[int(10*(1-math.Exp(-gap/mean)))]++
 	}
 	for i, n := range tenths {
 		if n < len(spacings)/40 || n > len(spacings)/4 {

@@ -13,6 +13,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	"golang.org/x/sys/unix"
 )
@@ -32,6 +33,9 @@ type Process struct {
 	// even if its PID is used again.
 	dir   *os.File
 	pidfd int
+	file  *os.File // of pidfd: who waits for it takes no thread
+	watch sync.Once
+	ended chan struct{} // closed when its end was seen
 }
 
 // Reasons for which a PID cannot be traced.
@@ -74,9 +78,10 @@ func (p *Process) hold() error {
 	if err := p.identify(); err != nil { // before the pidfd, which threads do not have
 		return err
 	}
-	if p.pidfd, err = unix.PidfdOpen(p.PID, 0); err != nil {
+	if p.pidfd, err = unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK); err != nil {
 		return fmt.Errorf("open pidfd: %w", err)
 	}
+	p.file, p.ended = os.NewFile(uintptr(p.pidfd), "pidfd"), make(chan struct{})
 	return nil
 }
 
@@ -125,7 +130,7 @@ func (p *Process) Refresh() error {
 func (p *Process) Close() error {
 	var errs []error
 	if p.pidfd >= 0 {
-		errs = append(errs, unix.Close(p.pidfd))
+		errs = append(errs, p.file.Close())
 		p.pidfd = -1
 	}
 	if p.dir != nil {
@@ -137,30 +142,36 @@ func (p *Process) Close() error {
 
 // Alive reports whether the process has not exited.
 func (p *Process) Alive() bool {
-	return p.pidfd >= 0 && unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH && !p.exited(0)
+	return p.pidfd >= 0 && unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH && !exited(p.pidfd)
 }
 
-// exited waits up to that many milliseconds for the end of the process.
-func (p *Process) exited(milliseconds int) bool {
-	fds := []unix.PollFd{{Fd: int32(p.pidfd), Events: unix.POLLIN}}
-	n, err := unix.Poll(fds, milliseconds)
+// exited reports whether the process of a pidfd has become a zombie or less.
+func exited(pidfd int) bool {
+	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
+	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
 }
 
 // Exited returns a channel that is closed when the process exits or stop is closed.
 func (p *Process) Exited(stop <-chan struct{}) <-chan struct{} {
+	p.watch.Do(func() { go p.awaitEnd() })
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
-		for !p.exited(100) {
-			select {
-			case <-stop:
-				return
-			default:
-			}
+		select {
+		case <-p.ended:
+		case <-stop:
 		}
 	}()
 	return done
+}
+
+// awaitEnd waits for the end of the process or Close.
+func (p *Process) awaitEnd() {
+	file, err := p.file.SyscallConn()
+	if err == nil && file.Read(func(pidfd uintptr) bool { return exited(int(pidfd)) }) == nil {
+		close(p.ended)
+	}
 }
 
 // path leads to a file of the process's directory, for as long as the process is held.

@@ -1,0 +1,66 @@
+package tracer
+
+import (
+	"math"
+
+	"github.com/allocscope/allocscope/tracer/govern"
+)
+
+// work is what the traced program did in some time.
+type work struct {
+	seconds float64
+	steps   float64
+	native  float64 // CPU time for itself, in seconds
+	probes  float64 // that of the probes
+}
+
+func (w *work) add(p govern.Prices, a, b govern.Reading) {
+	native, probes := p.Native(a, b)
+	w.seconds += max(0, (b.At - a.At).Seconds())
+	w.steps += max(0, float64(b.Steps-a.Steps))
+	w.native += native.Seconds()
+	w.probes += probes.Seconds()
+}
+
+const (
+	// enoughSteps within windows tell how much slower the program is there.
+	enoughSteps = 30
+	// priceError is how far what probes are said to take may be off, as a part of it.
+	priceError = 0.15
+	// slowest is the most by which probes are taken to slow a program down.
+	slowest = 50
+)
+
+// slower is by how many times the program does less in a second of a window than in one of the rest, and the error of that as a
+// part of it: by its steps where there are enough of them, else by the CPU time that it has for itself. 1: no slower, or not known.
+func (w *watchLog) slower() (times, err float64) {
+	in, out := &w.inside, &w.outside
+	if !(in.seconds > 0 && out.seconds > 0) {
+		return 1, 0
+	}
+	with, without := in.native/in.seconds, out.native/out.seconds
+	if in.probes > 0 {
+		err = priceError * in.probes / max(in.native, in.probes/slowest)
+	}
+	if in.steps >= enoughSteps && out.steps >= enoughSteps {
+		with, without = in.steps/in.seconds, out.steps/out.seconds
+		err = math.Sqrt(1/in.steps + 1/out.steps)
+	}
+	if !(without > with) {
+		return 1, min(err, 1)
+	}
+	return min(slowest, without/max(with, without/slowest)), min(err, 1)
+}
+
+// countWork adds what was done since the last time.
+func (s *Session) countWork(to *work) {
+	if s.meter == nil { // nobody bounds what the probes take
+		return
+	}
+	now, err := s.meter.count()
+	if err != nil {
+		return
+	}
+	to.add(s.pricesOf(), s.worked, now)
+	s.worked = now
+}

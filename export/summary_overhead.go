@@ -24,6 +24,8 @@ type Overhead struct {
 	// StepBeforeS and StepSinceS are the time of a training step before heap was probed, and since; absent: too few were seen.
 	StepBeforeS *float64 `json:"step_before_s,omitempty"`
 	StepSinceS  *float64 `json:"step_since_s,omitempty"`
+	// StepBetweenS is that of the later steps without probes, between windows; absent: too few were seen.
+	StepBetweenS *float64 `json:"step_between_s,omitempty"`
 	// Changes in what is watched, in the order of time.
 	Changes []OverheadChange `json:"changes"`
 }

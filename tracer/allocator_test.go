@@ -46,6 +46,7 @@ func mustCountLeak(t *testing.T, target *tracertest.Target, options tracer.Optio
 }
 
 func TestThePreloadedAllocatorIsTheOneThatIsCounted(t *testing.T) {
+	t.Parallel()
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -99,6 +100,7 @@ func TestEveryAllocatorFunctionIsCountedBesideAPreloadedAllocator(t *testing.T) 
 }
 
 func TestAStaticProgramIsCountedAsAnyOther(t *testing.T) {
+	t.Parallel()
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread", flag)

@@ -25,6 +25,7 @@ var allocators = []allocator{
 }
 
 func TestEveryFunctionOfAnAllocatorIsCountedOnce(t *testing.T) {
+	t.Parallel()
 	programs := map[string][]string{
 		"glibc":       {"allocators.c"},
 		"musl":        {"allocators.c", musl},
@@ -46,6 +47,7 @@ func TestEveryFunctionOfAnAllocatorIsCountedOnce(t *testing.T) {
 }
 
 func TestEveryFunctionIsCountedOnceWithAPreloadedAllocator(t *testing.T) {
+	t.Parallel()
 	for _, a := range allocators {
 		for _, source := range []string{"allocators.c", "operators.cc"} {
 			t.Run(a.name+" "+source, func(t *testing.T) {
@@ -58,6 +60,7 @@ func TestEveryFunctionIsCountedOnceWithAPreloadedAllocator(t *testing.T) {
 }
 
 func TestAnExceptionOfAnOperatorIsCaughtUnderAllProbes(t *testing.T) {
+	t.Parallel()
 	program := buildAllocators(t, "operators.cc")
 	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} { // mimalloc ends the process itself
 		for _, mode := range modes {

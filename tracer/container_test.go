@@ -90,6 +90,7 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 }
 
 func TestATargetInAContainerIsCountedFromOutside(t *testing.T) {
+	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread")
@@ -145,6 +146,7 @@ func mustBeContained(t *testing.T) {
 }
 
 func TestInAContainerItsOtherProcessesAreCounted(t *testing.T) {
+	t.Parallel()
 	if os.Getenv(inContainer) == "" {
 		again(t)
 		return

@@ -169,7 +169,7 @@ func (s *Session) Overhead() Overhead {
 	told.InProbes, told.Own = totals.InProbes, g.last.Own
 	told.Traced = max(0, g.last.Traced-totals.InProbes)
 	told.Windows, told.Open = totals.Windows, totals.Open
-	told.StepBefore, told.StepSince = totals.StepBefore, totals.StepSince
+	told.StepBefore, told.StepBetween, told.StepSince = totals.StepBefore, totals.StepBetween, totals.StepSince
 	told.Changes = append(told.Changes, g.changes...)
 	return told
 }

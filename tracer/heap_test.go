@@ -10,6 +10,7 @@ import (
 )
 
 func TestEveryAllocatorFunctionIsCountedAsItsManualSays(t *testing.T) {
+	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
@@ -28,6 +29,7 @@ func TestEveryAllocatorFunctionIsCountedAsItsManualSays(t *testing.T) {
 }
 
 func TestALeakIsCountedExactlyBesideAHundredfoldChurn(t *testing.T) {
+	t.Parallel()
 	perThread, size := 10000, 96
 	if testing.Short() { // emulated, say
 		perThread = 200
@@ -57,6 +59,7 @@ func TestALeakIsCountedExactlyBesideAHundredfoldChurn(t *testing.T) {
 
 // The estimate of n objects of s bytes, each taken with probability p, has the standard deviation s sqrt(n (1-p)/p).
 func TestTheEstimateOfASampledLeakIsInsideItsBound(t *testing.T) {
+	t.Parallel()
 	const objects, size, interval = 16384, 64 << 10, 512 << 10 // 1 GiB
 	p := 1 - math.Exp(-float64(size)/interval)
 	deviation := size * math.Sqrt(objects*(1-p)/p)

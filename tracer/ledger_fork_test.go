@@ -214,11 +214,13 @@ func TestProcessesThatAreStoppedAreLookedAt(t *testing.T) {
 
 // Whoever exits or executes while it is looked at is left out or adds up.
 func TestSnapshotsOfProcessesThatComeAndGoAddUp(t *testing.T) {
+	t.Parallel()
 	target := tracertest.Start(t, "/bin/bash", "-c", "echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 	seen := make(map[int]bool)
-	for len(seen) < 40 {
+	looks, off := 0, 0
+	for len(seen) < 15 {
 		s.Follow()
 		got := snapshot(t, s)
 		for _, r := range got.Residents {
@@ -227,10 +229,17 @@ func TestSnapshotsOfProcessesThatComeAndGoAddUp(t *testing.T) {
 			for _, bytes := range rowsOf(got, r.PID) {
 				sum += bytes
 			}
-			if unexplained := rowsOf(got, r.PID)[growth.KindUnexplained]; r.RSS <= 0 || sum != r.RSS || unexplained < -r.RSS/2 {
+			if r.RSS <= 0 || sum != r.RSS {
 				t.Errorf("%+v: rows %v", r, rowsOf(got, r.PID))
 			}
+			looks++
+			if rowsOf(got, r.PID)[growth.KindUnexplained] < -r.RSS/2 { // it began to execute another program meanwhile
+				off++
+			}
 		}
+	}
+	if off > looks/20 {
+		t.Errorf("in %d of %d looks more was held than half as much again as is resident", off, looks)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 
 // Rows are estimates then, and say how good they are; their sum is what it is.
 func TestSampledRowsAreWithinTheirErrorAndAddUpAllTheSame(t *testing.T) {
+	t.Parallel()
 	for range 4 {
 		target := startLedger(t)
 		s := open(t, tracer.Options{PID: target.PID()})

@@ -83,6 +83,7 @@ func TestAProcessThatMapsAndUnmapsAllTheTimeAddsUp(t *testing.T) {
 }
 
 func TestAProcessThatEndsInTheMidstIsThereOrIsNot(t *testing.T) {
+	t.Parallel()
 	for range 3 {
 		target := startScale(t, "mappings 20000", "workers 5")
 		s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1})

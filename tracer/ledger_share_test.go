@@ -48,6 +48,7 @@ func rowOf(s *growth.Snapshot, pid int, f fact) (resident int64, variance float6
 
 // Rows are estimates then, and say how good they are. Over all looks they are wrong by no more than that, either way.
 func TestOfAShareOfThePagesRowsAreWithinTheirErrorAndAddUp(t *testing.T) {
+	t.Parallel()
 	var errors, of float64
 	for range 3 {
 		target := startLarge(t)

@@ -176,6 +176,7 @@ func TestMemoryThatWasMappedBeforeTheAttachIsHeldByWhomeverTouchesItFirst(t *tes
 
 // Each kind of mapping of a file of 8 MiB.
 func TestFilesAreRowsByTheirPaths(t *testing.T) {
+	t.Parallel()
 	for _, order := range []string{"file_read", "file_shared", "file_written"} {
 		t.Run(order, func(t *testing.T) {
 			target := startLedger(t)

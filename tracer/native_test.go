@@ -67,6 +67,7 @@ forever()
 
 // Not one stack of gdb's in a hundred is missing from ours, and ours are whole.
 func TestNativeStacksAreThoseOfGdb(t *testing.T) {
+	t.Parallel()
 	const stops = 250
 	for _, c := range []struct {
 		of    string

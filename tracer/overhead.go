@@ -30,6 +30,8 @@ type Overhead struct {
 	// StepBefore is the median time of a step of training before heap was probed, and StepSince the mean over all that came
 	// later, of which those with probes and those without count by their medians; 0: too few steps were seen.
 	StepBefore, StepSince time.Duration
+	// StepBetween is the median of the later ones without probes, those between windows; 0: too few were seen.
+	StepBetween time.Duration
 	// Changes in what is watched, in the order of time.
 	Changes []OverheadChange
 }

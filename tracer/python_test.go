@@ -53,6 +53,7 @@ func interpreters(t *testing.T) (lines [][2]string) {
 }
 
 func TestPythonFramesAreWhatTheInterpreterSaysTheyAre(t *testing.T) {
+	t.Parallel()
 	for _, line := range interpreters(t) {
 		t.Run(line[0], func(t *testing.T) {
 			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {

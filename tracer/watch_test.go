@@ -78,6 +78,7 @@ func TestWhatIsAllocatedInAWindowStandsForTheTimeSinceTheLast(t *testing.T) {
 }
 
 func TestWhatIsFreedOutsideOfWindowsIsFoundFromOutside(t *testing.T) {
+	t.Parallel()
 	for _, size := range []string{"24", "100", "1000", "20000", "300000"} {
 		t.Run(size, func(t *testing.T) {
 			target, s := startWindows(t)

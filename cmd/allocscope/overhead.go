@@ -30,7 +30,7 @@ func overheadOf(o tracer.Overhead) *export.Overhead {
 	out := &export.Overhead{
 		Limit: o.Limit, OwnS: export.Seconds(o.Own), TracedS: export.Seconds(o.Traced), Mode: string(o.Mode),
 		Windows: o.Windows, OpenS: export.Seconds(o.Open), IntervalBytes: o.Interval,
-		StepBeforeS: knownTime(o.StepBefore), StepSinceS: knownTime(o.StepSince),
+		StepBeforeS: knownTime(o.StepBefore), StepBetweenS: knownTime(o.StepBetween), StepSinceS: knownTime(o.StepSince),
 	}
 	if o.Limit > 0 && o.Traced > 0 {
 		share, inProbes := o.Share(), export.Seconds(o.InProbes)

@@ -51,7 +51,7 @@ func TestThePageAnswersInTheOrderInWhichPeopleAsk(t *testing.T) {
 	for id, wants := range map[string][]string{
 		"verdict": {
 			"98 % of the growth", "LEAK grows by 60 MiB/min (95 %: 54 to 66), steady growth after warm-up", "memory is full in 28 to 32 min", "in 28 to 32 min 1.76 GiB of room in the cgroup", "80.0 MiB", "after 60.0 s",
-			"380 MiB", "620 MiB", "+60.0 MiB/min since the boundary", "2400", "600/min, +102 KiB a step", "1.9 % of the traced CPU time, limit 3 %; heap in 11 windows, 5.4 s of 300 s; step 182.1 ms before, 183.9 ms with heap probes in windows: +1.0 %", "98 %", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
+			"380 MiB", "620 MiB", "+60.0 MiB/min since the boundary", "2400", "600/min, +102 KiB a step", "1.9 % of the traced CPU time, limit 3 %; heap in 11 windows, 5.4 s of 300 s; step 182.3 ms between windows of the heap probes, 183.9 ms in all: +0.9 % (182.1 ms before them)", "98 %", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
 		},
 		"timeline":     {"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.", "warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike", "20.0 sprobes: heap probes would take 41 %: watched in windows", "90.0 sprobes: sampling interval 128 KiB"},
 		"ledger":       {"PID 42: +240 MiB", "RSS at the boundary, after 60.0 s: 380 MiB", "heap free but resident, 8 arenas, 9 threads", "-50.0 MiB", "Its tree, with 1 other process"},

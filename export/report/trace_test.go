@@ -62,7 +62,7 @@ func leakingSummary() export.Summary {
 		Warnings:  []string{"3 stack map full"},
 		Overhead: &export.Overhead{
 			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
-			StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839), Changes: []export.OverheadChange{
+			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823), StepSinceS: pointer(0.1839), Changes: []export.OverheadChange{
 				{AtS: 20, Mode: export.HeapWindows, Text: "heap probes would take 41 %: watched in windows"}, {AtS: 90, Mode: export.HeapWindows, Text: "sampling interval 128 KiB"},
 			},
 		},

@@ -11,7 +11,7 @@ import (
 func known[T any](value T) *T { return &value }
 
 func inWindows() export.Overhead {
-	return export.Overhead{Limit: 0.03, Share: known(0.019), Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, StepBeforeS: known(0.1821), StepSinceS: known(0.1839)}
+	return export.Overhead{Limit: 0.03, Share: known(0.019), Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839)}
 }
 
 func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
@@ -20,7 +20,7 @@ func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
 		change(&o)
 		return &o
 	}
-	const step = "step 182.1 ms before, 183.9 ms with heap probes in windows: +1.0 %"
+	const step = "step 182.3 ms between windows of the heap probes, 183.9 ms in all: +0.9 % (182.1 ms before them)"
 	for name, test := range map[string]struct {
 		overhead *export.Overhead
 		want     []string
@@ -31,14 +31,22 @@ func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
 			[]string{"overhead 1.9 % of the traced CPU time (limit 0.25 %): heap all the time", "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
 		},
 		"full again": {
-			with(func(o *export.Overhead) { o.Mode, o.Windows, o.OpenS, o.StepBeforeS = export.HeapFull, 1, 0.12, nil }),
+			with(func(o *export.Overhead) {
+				o.Mode, o.Windows, o.OpenS, o.StepBeforeS, o.StepBetweenS = export.HeapFull, 1, 0.12, nil, nil
+			}),
 			[]string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 1 window, 0.12 s of 300 s, and at last all the time"},
+		},
+		"too few between": {
+			with(func(o *export.Overhead) { o.Share, o.StepBetweenS = nil, nil }), []string{"step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
+		},
+		"none before": {
+			with(func(o *export.Overhead) { o.Share, o.StepBeforeS = nil, nil }), []string{"step 182.3 ms between windows of the heap probes, 183.9 ms in all: +0.9 %"},
 		},
 		"off": {
 			with(func(o *export.Overhead) { o.Mode, o.StepSinceS = export.HeapOff, nil }),
 			[]string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 11 windows, 5.4 s of 300 s, and at last not at all"},
 		},
-		"not measured": {with(func(o *export.Overhead) { o.Share, o.StepBeforeS = nil, known(0.0) }), nil},
+		"not measured": {with(func(o *export.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }), nil},
 		"not asked":    {nil, nil},
 	} {
 		if got := OverheadLines(&export.Summary{DurationS: 300, Overhead: test.overhead}); !slices.Equal(got, test.want) {
@@ -50,7 +58,7 @@ func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
 // Where nobody asked for source heap nothing is said of it.
 func TestWithoutSourceHeapTheOverheadAloneIsSaid(t *testing.T) {
 	o := inWindows()
-	o.Mode, o.Windows, o.StepBeforeS = export.HeapOff, 0, nil
+	o.Mode, o.Windows, o.StepBeforeS, o.StepBetweenS = export.HeapOff, 0, nil, nil
 	s := export.Summary{Overhead: &o, Sources: []export.Source{{Name: "heap", State: export.SourceOff}}}
 	if got := OverheadLines(&s); !slices.Equal(got, []string{"overhead 1.9 % of the traced CPU time (limit 3 %)"}) {
 		t.Errorf("%q", got)

@@ -71,7 +71,7 @@ func (g *Governor) Totals() Totals {
 	}
 	return Totals{
 		InProbes:   duration(g.inProbes),
-		StepBefore: duration(g.steps.first()), StepSince: duration(g.steps.since()),
+		StepBefore: duration(g.steps.first()), StepSince: duration(g.steps.since()), StepBetween: duration(g.steps.between()),
 		Windows: g.windows, Open: duration(open),
 	}
 }

@@ -58,6 +58,8 @@ type Totals struct {
 	// StepBefore is the median time of a step before heap was probed, and StepSince the mean over all later steps, of which
 	// those with probes and those without count by their medians; 0: too few were seen.
 	StepBefore, StepSince time.Duration
+	// StepBetween is the median of the later steps without probes, those between windows; 0: too few were seen.
+	StepBetween time.Duration
 	// Windows that there were, and how long they were Open together.
 	Windows int
 	Open    time.Duration
@@ -94,6 +96,7 @@ func New(o Options) *Governor {
 	g := &Governor{
 		options: o, mode: Off,
 		random: rand.New(rand.NewPCG(o.Seed, 0)),
+		steps:  steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		budget: budget{limit: o.Limit, throttle: 1},
 		full:   patient(), tensor: tensor{patience: patient(), interval: defaultInterval},
 		fullInterval: defaultInterval, windowInterval: firstWindowInterval,

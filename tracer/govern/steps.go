@@ -2,15 +2,17 @@ package govern
 
 import (
 	"math"
+	"math/rand/v2"
 	"slices"
 )
 
 // steps are those of training, the measure that needs no prices.
 type steps struct {
-	// before are those that were timed before any probe, probed and free the later ones. The recent ones are those since the
-	// budget was changed.
+	// before are those that were timed before any probe, probed and free are drawn from all later ones. The recent ones are those since
+	// the budget was changed.
 	before, probed, free     durations
 	recentProbed, recentFree durations
+	random                   *rand.Rand
 }
 
 const (
@@ -28,10 +30,10 @@ func (s *steps) add(timed []Step, begun bool) {
 		case !begun:
 			s.before.add(d, keptSteps)
 		case step.Probed:
-			s.probed.add(d, keptSteps)
+			s.probed.draw(d, keptSteps, s.random)
 			s.recentProbed.add(d, recentSteps)
 		default:
-			s.free.add(d, keptSteps)
+			s.free.draw(d, keptSteps, s.random)
 			s.recentFree.add(d, recentSteps)
 		}
 	}
@@ -68,6 +70,15 @@ func (s *steps) since() float64 {
 	return (s.probed.count*probed + s.free.count*free) / n
 }
 
+// between is the median of those between windows; 0: too few.
+func (s *steps) between() float64 {
+	if s.free.count < enough {
+		return 0
+	}
+	median, _ := s.free.median()
+	return median
+}
+
 // first is the median of those before; 0: too few.
 func (s *steps) first() float64 {
 	if len(s.before.values) < fewest {
@@ -90,6 +101,21 @@ func (d *durations) add(seconds float64, most int) {
 		d.values[int(d.count)%most] = seconds
 	}
 	d.count++
+}
+
+// draw keeps so many of all, each as likely as another.
+func (d *durations) draw(seconds float64, most int, random *rand.Rand) {
+	at := int(d.count)
+	d.count++
+	if at >= most {
+		at = random.IntN(int(d.count))
+	}
+	switch {
+	case at == len(d.values):
+		d.values = append(d.values, seconds)
+	case at < len(d.values):
+		d.values[at] = seconds
+	}
 }
 
 // median and its standard error, by the median of the deviations from it.

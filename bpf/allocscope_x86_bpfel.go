@@ -359,6 +359,7 @@ const (
 	KernelMapLive           = "live"
 	KernelMapMappings       = "mappings"
 	KernelMapNoPrograms     = "no_programs"
+	KernelMapNoSessions     = "no_sessions"
 	KernelMapNotices        = "notices"
 	KernelMapPythonErrors   = "python_errors"
 	KernelMapPythons        = "pythons"
@@ -455,6 +456,7 @@ type KernelMapSpecs struct {
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms   *ebpf.MapSpec `ebpf:"no_programs"`
+	NoSessions   *ebpf.MapSpec `ebpf:"no_sessions"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
 	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
@@ -513,6 +515,7 @@ type KernelMaps struct {
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
 	NoPrograms   *ebpf.Map `ebpf:"no_programs"`
+	NoSessions   *ebpf.Map `ebpf:"no_sessions"`
 	Notices      *ebpf.Map `ebpf:"notices"`
 	PythonErrors *ebpf.Map `ebpf:"python_errors"`
 	Pythons      *ebpf.Map `ebpf:"pythons"`
@@ -538,6 +541,7 @@ func (m *KernelMaps) Close() error {
 		m.Live,
 		m.Mappings,
 		m.NoPrograms,
+		m.NoSessions,
 		m.Notices,
 		m.PythonErrors,
 		m.Pythons,

@@ -198,25 +198,28 @@ static __always_inline int heap_entry(struct pt_regs *regs)
 /* Since 6.13 the kernel gives programs that use much stack one for each CPU, also those of uprobes, which can be
  * preempted by each other and then overwrite it. It does not where it finds a tail call, even one in code that the
  * verifier sees is dead and removes. */
-struct {
+struct no_programs {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
 	__type(key, __u32);
 	__type(value, __u32);
-} no_programs SEC(".maps");
+};
+
+/* Programs that are attached in different ways cannot share one. */
+struct no_programs no_programs SEC(".maps"), no_sessions SEC(".maps");
 
 const volatile bool never = false;
 
-static __always_inline void keep_task_stack(void *ctx)
+static __always_inline void keep_task_stack(void *ctx, void *programs)
 {
 	if (never)
-		bpf_tail_call(ctx, &no_programs, 0);
+		bpf_tail_call(ctx, programs, 0);
 }
 
 SEC("uprobe")
 int heap_on_entry(struct pt_regs *ctx)
 {
-	keep_task_stack(ctx);
+	keep_task_stack(ctx, &no_programs);
 	heap_entry(ctx);
 	return 0;
 }
@@ -224,7 +227,7 @@ int heap_on_entry(struct pt_regs *ctx)
 SEC("uretprobe")
 int heap_on_return(struct pt_regs *ctx)
 {
-	keep_task_stack(ctx);
+	keep_task_stack(ctx, &no_programs);
 	return heap_return(ctx);
 }
 
@@ -235,6 +238,6 @@ extern bool bpf_session_is_return(void *ctx) __attribute__((section(".ksyms")));
 SEC("uprobe")
 int heap_session(struct pt_regs *ctx)
 {
-	keep_task_stack(ctx);
+	keep_task_stack(ctx, &no_sessions);
 	return bpf_session_is_return(ctx) ? heap_return(ctx) : heap_entry(ctx);
 }

@@ -32,6 +32,7 @@ const (
 	selftestMapLive            = "live"
 	selftestMapMappings        = "mappings"
 	selftestMapNoPrograms      = "no_programs"
+	selftestMapNoSessions      = "no_sessions"
 	selftestMapNotices         = "notices"
 	selftestMapPythonErrors    = "python_errors"
 	selftestMapPythons         = "pythons"
@@ -123,6 +124,7 @@ type selftestMapSpecs struct {
 	Live         *ebpf.MapSpec `ebpf:"live"`
 	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms   *ebpf.MapSpec `ebpf:"no_programs"`
+	NoSessions   *ebpf.MapSpec `ebpf:"no_sessions"`
 	Notices      *ebpf.MapSpec `ebpf:"notices"`
 	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
@@ -178,6 +180,7 @@ type selftestMaps struct {
 	Live         *ebpf.Map `ebpf:"live"`
 	Mappings     *ebpf.Map `ebpf:"mappings"`
 	NoPrograms   *ebpf.Map `ebpf:"no_programs"`
+	NoSessions   *ebpf.Map `ebpf:"no_sessions"`
 	Notices      *ebpf.Map `ebpf:"notices"`
 	PythonErrors *ebpf.Map `ebpf:"python_errors"`
 	Pythons      *ebpf.Map `ebpf:"pythons"`
@@ -201,6 +204,7 @@ func (m *selftestMaps) Close() error {
 		m.Live,
 		m.Mappings,
 		m.NoPrograms,
+		m.NoSessions,
 		m.Notices,
 		m.PythonErrors,
 		m.Pythons,

@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"syscall"
 	"testing"
 	"time"
 
@@ -11,7 +12,7 @@ import (
 // awaitMode waits until the heap is watched in a certain way.
 func awaitMode(t *testing.T, s *tracer.Session, want tracer.HeapMode) tracer.Overhead {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); ; time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		switch o := s.Overhead(); {
 		case o.Mode == want:
 			return o
@@ -44,8 +45,10 @@ func awaitOpen(t *testing.T, s *tracer.Session) {
 	}
 }
 
-// Eight threads do nothing but allocate and free: probes on each call would make that a hundred times as slow.
+// Eight threads do nothing but allocate and free: probes on each call would make that a hundred times as slow. When they rest every call is
+// probed again.
 func TestAStormOfAllocationsIsLeftToWindows(t *testing.T) {
+	t.Parallel()
 	const limit = 0.03
 	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
 	target.Await("ready")
@@ -65,5 +68,16 @@ func TestAStormOfAllocationsIsLeftToWindows(t *testing.T) {
 	}
 	if share := float64(after.InProbes-before.InProbes) / float64(after.Traced-before.Traced); share > 1.5*limit {
 		t.Errorf("probes took %.1f %% of the CPU time after they had been closed, limit %v %%", 100*share, 100*limit)
+	}
+	signal(t, target, syscall.SIGSTOP)
+	awaitMode(t, s, tracer.HeapFull)
+	signal(t, target, syscall.SIGCONT)
+	awaitMode(t, s, tracer.HeapWindows)
+}
+
+func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(target.PID(), s); err != nil {
+		t.Fatal(err)
 	}
 }

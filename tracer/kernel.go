@@ -64,7 +64,7 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 	switch entry, exit := spec.Programs[bpf.KernelProgHeapOnEntry], spec.Programs[bpf.KernelProgHeapOnReturn]; mode {
 	case probe.Session:
 		spec.Programs[bpf.KernelProgHeapSession].AttachType = probe.AttachTraceUprobeSession
-		delete(spec.Programs, bpf.KernelProgHeapOnEntry)
+		entry.AttachType = ebpf.AttachTraceUprobeMulti
 		delete(spec.Programs, bpf.KernelProgHeapOnReturn)
 		if err := matchSessionKfunc(spec, types); err != nil {
 			return nil, err

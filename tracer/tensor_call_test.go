@@ -31,6 +31,27 @@ func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
 	})
 }
 
+// The kernel follows the returns of all processes that come to a place where a session has a probe, and of two ranks of a job both do.
+func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) {
+	t.Parallel()
+	other := startTensors(t)
+	for _, mode := range modes {
+		beside := open(t, tracer.Options{PID: other.PID(), Interval: 1, Mode: mode})
+		h := startTensors(t)
+		for _, its := range modes {
+			s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: its})
+			h.do("fail 10")
+			other.do("keep 20 3000", "fail 10")
+			if err := s.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := beside.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))

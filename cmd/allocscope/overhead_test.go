@@ -112,7 +112,7 @@ func TestTheResultSaysWhatTracingCostAndWhatIsFromWindows(t *testing.T) {
 	}
 	mustSay(
 		t, "the result", out.String(), "\noverhead 1.9 % of the traced CPU time (limit 3 %), 1.5 % in the probes: heap in 11 windows, 5.5 s of 300 s\n",
-		"\nstep 182.1 ms before, 183.9 ms with heap probes in windows: +1.0 %\n", "What holds more than at the boundary (heap from 11 windows of 0.5 s):",
+		"\nstep 182.1 ms before, 183.9 ms with heap probes: +1.0 %\n", "What holds more than at the boundary (heap from 11 windows of 0.5 s):",
 	)
 	out.Reset()
 	s.Overhead = overheadOf(tracer.Overhead{Mode: tracer.HeapFull})

@@ -4,11 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"runtime"
+	"slices"
 	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/bpf"
 )
 
 // A Mode is a way of attaching to functions that the kernel offers.
@@ -30,7 +33,7 @@ func (m Mode) String() string {
 // name yet.
 const AttachTraceUprobeSession ebpf.AttachType = 57
 
-// Programs are those that a Mode attaches: Session in that mode, Entry and Return in the others.
+// Programs are those that a Mode attaches: Session in that mode, Return in the others, and Entry in all.
 type Programs struct {
 	Session, Entry, Return *ebpf.Program
 }
@@ -41,7 +44,7 @@ func Attach(mode Mode, target Target, programs Programs, pid int) ([]link.Link, 
 	var err error
 	switch mode {
 	case Session:
-		links, err = attachSession(target, programs.Session, pid)
+		links, err = attachSession(target, programs, pid)
 	case Multi:
 		links, err = attachMulti(target, programs, pid)
 	default:
@@ -70,8 +73,46 @@ func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
 	return offsets, cookies
 }
 
-// attachSession makes the system call itself: cilium/ebpf 0.22 knows the link but has no way to make it.
-func attachSession(target Target, program *ebpf.Program, pid int) ([]link.Link, error) {
+// attachSession leaves functions that may throw out of the session. Where another process comes to the same place, for a probe of
+// its own, the kernel does not ask our program and follows the return, and no exception finds its way through a return that is followed.
+func attachSession(target Target, programs Programs, pid int) ([]link.Link, error) {
+	followed, entered := target.parted()
+	var links []link.Link
+	if len(followed.Sites) > 0 {
+		l, err := createSession(followed, programs.Session, pid)
+		if err != nil {
+			return nil, err
+		}
+		links = append(links, l)
+	}
+	if len(entered.Sites) > 0 {
+		l, err := attachEntries(entered, programs.Entry, pid)
+		if err != nil {
+			return links, err
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// parted are the sites that a session is for, with those of which the return is of no interest, and those that may throw. Where
+// nothing returns they are all of the latter kind.
+func (t Target) parted() (followed, entered Target) {
+	followed, entered = t, t
+	followed.Sites, entered.Sites = nil, nil
+	some := slices.ContainsFunc(t.Sites, func(s Site) bool { return s.Function.returns() })
+	for _, s := range t.Sites {
+		if some && !s.Function.Throws && s.Function.Form != bpf.KernelCallFormCALL_EXIT {
+			followed.Sites = append(followed.Sites, s)
+		} else {
+			entered.Sites = append(entered.Sites, s)
+		}
+	}
+	return followed, entered
+}
+
+// createSession makes the system call itself: cilium/ebpf 0.22 knows the link but has no way to make it.
+func createSession(target Target, program *ebpf.Program, pid int) (link.Link, error) {
 	path, err := unix.BytePtrFromString(target.Path)
 	if err != nil {
 		return nil, err
@@ -97,39 +138,47 @@ func attachSession(target Target, program *ebpf.Program, pid int) ([]link.Link, 
 	if errno != 0 {
 		return nil, fmt.Errorf("create uprobe session link: %w", errno)
 	}
-	l, err := link.NewFromFD(int(fd))
-	if err != nil {
-		return nil, err
-	}
-	return []link.Link{l}, nil
+	return link.NewFromFD(int(fd))
 }
 
 // address of pinned memory, for the kernel.
 func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
 
 func attachMulti(target Target, programs Programs, pid int) ([]link.Link, error) {
-	file, err := link.OpenExecutable(target.Path)
+	entry, err := attachEntries(target, programs.Entry, pid)
 	if err != nil {
 		return nil, err
-	}
-	offsets, cookies := target.offsetsAndCookies()
-	options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
-	entry, err := file.UprobeMulti(nil, programs.Entry, options)
-	if err != nil {
-		return nil, fmt.Errorf("create uprobe_multi link: %w", err)
 	}
 	links := []link.Link{entry}
 	returning := target.returning()
 	if len(returning.Sites) == 0 {
 		return links, nil
 	}
-	offsets, cookies = returning.offsetsAndCookies()
-	options = &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
+	file, err := link.OpenExecutable(target.Path)
+	if err != nil {
+		return links, err
+	}
+	offsets, cookies := returning.offsetsAndCookies()
+	options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
 	exit, err := file.UretprobeMulti(nil, programs.Return, options)
 	if err != nil {
 		return links, fmt.Errorf("create uretprobe_multi link: %w", err)
 	}
 	return append(links, exit), nil
+}
+
+func attachEntries(target Target, program *ebpf.Program, pid int) (link.Link, error) {
+	file, err := link.OpenExecutable(target.Path)
+	if err != nil {
+		return nil, err
+	}
+	offsets, cookies := target.offsetsAndCookies()
+	options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
+	entry, err := file.UprobeMulti(nil, program, options)
+	if err != nil {
+		return nil, fmt.Errorf("create uprobe_multi link: %w", err)
+	}
+	return entry, nil
 }
 
 // returning leaves out the functions whose return is of no interest.

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
+	"runtime/debug"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -17,6 +18,9 @@ import (
 )
 
 func main() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(50) // memory beside a trainer is dearer than a little of our time
+	}
 	os.Exit(run())
 }
 
@@ -49,7 +53,7 @@ func run() int {
 }
 
 func newRootCommand() *cobra.Command {
-	var debug bool
+	var verbose bool
 	root := &cobra.Command{
 		Use:           "allocscope",
 		Short:         "Tell why a running process grows",
@@ -57,11 +61,11 @@ func newRootCommand() *cobra.Command {
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRun: func(command *cobra.Command, _ []string) {
-			slog.SetDefault(newLogger(command.ErrOrStderr(), debug))
+			slog.SetDefault(newLogger(command.ErrOrStderr(), verbose))
 		},
 	}
 	slog.SetDefault(newLogger(os.Stderr, false)) // for errors in the flags themselves
-	root.PersistentFlags().BoolVar(&debug, "debug", false, "say what is probed where and why, and print the verifier's log")
+	root.PersistentFlags().BoolVar(&verbose, "debug", false, "say what is probed where and why, and print the verifier's log")
 	root.AddCommand(
 		newTraceCommand(), newMarkCommand(), newReportCommand(), newViewCommand(), newDiffCommand(), newVerdictCommand(), newDoctorCommand(), newVersionCommand(),
 	)

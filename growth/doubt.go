@@ -14,7 +14,7 @@ const (
 	DoubtSamples  Doubt = "few-samples"   // too few objects
 	DoubtWindows  Doubt = "few-windows"   // born in too few windows
 	DoubtExposure Doubt = "few-sightings" // most of it may have been freed unseen
-	DoubtClass    Doubt = "size-class"    // what a larger one of the same size class holds may have taken the place of its objects
+	DoubtClass    Doubt = "size-class"    // another of the same size class may have taken the place of its objects
 	DoubtHeap     Doubt = "heap-growth"   // the heap has not grown by as much
 )
 
@@ -47,7 +47,7 @@ func (w *snappedWindow) doubt(h *stackHistory, c *stackChange) (doubt Doubt, lon
 	if seen.Windows < believedWindows {
 		return DoubtWindows, more(believedWindows, max(1, float64(seen.Windows)))
 	}
-	if seen.stay(oneInTwenty) >= believedSame {
+	if seen.stays() {
 		return "", 0
 	}
 	// The more windows, the more is seen of each age.
@@ -73,29 +73,41 @@ func (t *StackTrend) undecide(doubt Doubt, longer float64) {
 	t.Trend, t.Doubt, t.Longer = TrendUndecided, doubt, time.Duration(longer*float64(time.Second))
 }
 
-// compare doubts what is only doubtful beside others: of trends in the order of suspicion, those whose place a larger one may
-// have taken, and those that the growth of the heap has no room for. rssGrowth is that of all resident memory, in bytes.
+// compare doubts what is only doubtful beside others: of trends in the order of suspicion, those whose place another may have
+// taken, and those that the growth of the heap has no room for. rssGrowth is that of all resident memory, in bytes.
 func (w *snappedWindow) compare(trends []StackTrend, rssGrowth float64) {
-	largest := make(map[chunks]*StackTrend)
+	takers := make(map[chunks]*StackTrend)
 	for i := range trends {
-		if t := &trends[i]; t.seen != nil && t.grows() {
-			if most := largest[chunksOf(t)]; most == nil || t.Growth > most.Growth {
-				largest[chunksOf(t)] = t
-			}
+		if t := &trends[i]; t.seen != nil && t.grows() && t.takesFrom(takers[chunksOf(t)]) {
+			takers[chunksOf(t)] = t
+		}
+	}
+	for i := range trends {
+		if t := &trends[i]; t.seen != nil && t.grows() && t.seen.SizeClass != 0 && takers[chunksOf(t)] != t && !t.seen.stays() {
+			t.undecide(DoubtClass, 0)
 		}
 	}
 	room := w.heapGrowth(rssGrowth)
-	for i := range trends {
-		switch t := &trends[i]; {
-		case t.seen == nil || !t.grows():
-		case t.seen.SizeClass != 0 && largest[chunksOf(t)] != t:
-			t.undecide(DoubtClass, 0)
-		case room < believedRoom*t.Growth:
-			t.undecide(DoubtHeap, 0)
-		default:
-			room -= max(0, t.Low)
+	for _, stays := range []bool{true, false} { // the better evidence first
+		for i := range trends {
+			switch t := &trends[i]; {
+			case t.seen == nil || !t.grows() || t.seen.stays() != stays:
+			case room < believedRoom*t.Growth:
+				t.undecide(DoubtHeap, 0)
+			default:
+				room -= max(0, t.Low)
+			}
 		}
 	}
+}
+
+// takesFrom tells whether of two stacks of a size class it is rather the objects of this one that have taken the places of the
+// other's: because what is in them proves that they stay, else because there are more.
+func (t *StackTrend) takesFrom(other *StackTrend) bool {
+	if other == nil || t.seen.stays() != other.seen.stays() {
+		return other == nil || t.seen.stays()
+	}
+	return t.Growth > other.Growth
 }
 
 // chunks are those of one size class in a process.

@@ -137,6 +137,40 @@ func TestWhatIsUndecidedIsLabelledAndNoCulprit(t *testing.T) {
 	}
 }
 
+func TestOfOneSizeClassWhatIsProvenByWhatIsInItsObjectsIsBelieved(t *testing.T) {
+	proven := Sighting{Windows: 20, Printed: 40, Same: 40, Differ: 1, SizeClass: 48}
+	watched := Sighting{Windows: 20, Hazard: watchedFor(1e6), Printed: 40, Same: 2, Differ: 1, SizeClass: 48}
+	for name, c := range map[string]struct {
+		smaller, larger         Sighting
+		wantSmaller, wantLarger Doubt
+	}{
+		"the smaller is proven": {proven, watched, "", DoubtClass},
+		"the larger is proven":  {watched, proven, DoubtClass, ""},
+		"both are":              {proven, proven, "", ""},
+		"neither is":            {watched, watched, DoubtClass, ""},
+	} {
+		trace := windowedTrace(0, 100, 100, 100, 100)
+		end := trace[4]
+		*end.Holdings[0].Sighting = c.smaller
+		other := end.Holdings[0]
+		other.Stack, other.Births, other.Sighting = second, nil, &c.larger
+		for _, b := range end.Holdings[0].Births {
+			other.Births = append(other.Births, Birth{b.Bin, b.InuseBytes * 1.2, b.Variance * 1.2})
+		}
+		end.Holdings[1].ResidentBytes += 1e6 // there is room for both
+		end.Holdings = append(end.Holdings, other)
+		for _, trend := range JudgeStacks(trace, lasting(0, 4), math.NaN()) {
+			want, which := c.wantSmaller, "smaller"
+			if trend.Stack == second {
+				want, which = c.wantLarger, "larger"
+			}
+			if trend.Kind == KindHeap && trend.Doubt != want {
+				t.Errorf("%s: of the %s the doubt is %q, want %q", name, which, trend.Doubt, want)
+			}
+		}
+	}
+}
+
 func TestTheGrowthOfTheHeapIsGivenToTheBestEvidenceFirst(t *testing.T) {
 	trace := windowedTrace(0, 100, 100, 100, 100)
 	end := trace[4]

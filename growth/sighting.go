@@ -48,6 +48,9 @@ type Sighting struct {
 	SizeClass uint64
 }
 
+// stays tells whether what is in the objects proves that most are those of their window.
+func (s *Sighting) stays() bool { return s.stay(oneInTwenty) >= believedSame }
+
 // stay is the share of the objects that are at least those of their window, but for a risk, by what is in them: the limit of
 // Clopper and Pearson. Who takes the place of another goes unnoticed where both look the same.
 func (s *Sighting) stay(risk float64) float64 {

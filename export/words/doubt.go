@@ -32,7 +32,7 @@ var doubtReasons = map[growth.Doubt]string{
 	growth.DoubtSamples:  "too few of its objects were seen",
 	growth.DoubtWindows:  "all that were seen come from one or two windows",
 	growth.DoubtExposure: "most of it may have been freed unseen",
-	growth.DoubtClass:    "what grows more, in objects of the same size, may have taken their place",
+	growth.DoubtClass:    "something else that grows, in objects of the same size, may have taken their place",
 	growth.DoubtHeap:     "the heap has not grown by as much",
 }
 

@@ -25,7 +25,7 @@ func TestWhatIsUndecidedIsSaidWithItsReasonAndWhatWouldTell(t *testing.T) {
 		"cache or leak, cannot tell yet: b +10.0 MiB: the allocator is jemalloc; only full tracing (--overhead off) tells",
 		"cache or leak, cannot tell yet: c +9.00 MiB: most of it may have been freed unseen; trace 60 s more, or with a larger --overhead; full tracing (--overhead off) tells",
 		"cache or leak, cannot tell yet: d +8.00 MiB: the heap has not grown by as much; only full tracing (--overhead off) tells",
-		"cache or leak, cannot tell yet: e +7.00 MiB: what grows more, in objects of the same size, may have taken their place; only full tracing (--overhead off) tells",
+		"cache or leak, cannot tell yet: e +7.00 MiB: something else that grows, in objects of the same size, may have taken their place; only full tracing (--overhead off) tells",
 		"cache or leak, cannot tell yet: f +6.00 MiB: all that were seen come from one or two windows; trace 117 min more, or with a larger --overhead; full tracing (--overhead off) tells",
 		"cache or leak, cannot tell yet: g +5.00 MiB: whether its objects are alive cannot be seen from outside; only full tracing (--overhead off) tells",
 	}

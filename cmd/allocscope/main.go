@@ -9,7 +9,6 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -18,9 +17,6 @@ import (
 )
 
 func main() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(50) // memory beside a trainer is dearer than a little of our time
-	}
 	os.Exit(run())
 }
 

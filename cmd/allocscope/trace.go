@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"runtime/debug"
 	"slices"
 	"strings"
 	"time"
@@ -165,6 +166,7 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 	if err := flags.check(); err != nil {
 		return err
 	}
+	defer sparing()()
 	session, err := tracer.Open(flags.options())
 	if err != nil {
 		return err
@@ -238,4 +240,18 @@ func endOf(ctx context.Context, session *tracer.Session) string {
 		return export.EndedInterrupt
 	}
 	return export.EndedDuration
+}
+
+// sparing keeps the heap small while a trace starts, when most memory is used and given back: beside a trainer that is dearer than a
+// little of our time. It ends by itself or by the function that it gives.
+func sparing() (end func()) {
+	const startup = 15 * time.Second
+	before := debug.SetGCPercent(50)
+	restore := func() { debug.SetGCPercent(before) }
+	timer := time.AfterFunc(startup, restore)
+	return func() {
+		if timer.Stop() {
+			restore()
+		}
+	}
 }

@@ -22,6 +22,10 @@ func (g *Governor) watchFull() {
 	g.steps.forget()
 	g.foresight = foresight{}
 	g.foresight.add(lately, max(lately.elapsed, 0.01))
+	if g.isAuto() {
+		g.windowInterval = g.fullInterval
+	}
+	g.tuneWindows(lately)
 	g.rest(window{phase: settling})
 	g.goDown(g.plan(), lately)
 }

@@ -97,7 +97,7 @@ static __always_inline void add_one(void *map, __u32 index)
 static __always_inline void announce_stack(struct walk *walk)
 {
 	__u64 id = walk->stack.id;
-	__u32 length = walk->stack.length;
+	__u32 length;
 	long err;
 
 	if (bpf_map_lookup_elem(&seen, &id))
@@ -109,11 +109,12 @@ static __always_inline void announce_stack(struct walk *walk)
 		count_refusal(err, DROP_STACKS_FULL);
 		return;
 	}
-	if (length > MAX_WORDS)
-		return;
 	if (walk->has_python)
 		announce_codes(walk);
 	walk->stack.kind = NOTICE_STACK;
+	length = *(volatile __u32 *)&walk->stack.length; /* once held on the stack it has no bounds for Linux 5.15 */
+	if (length > MAX_WORDS)
+		return;
 	if (!bpf_ringbuf_output(&notices, &walk->stack, __builtin_offsetof(struct stack, words) + 8 * length,
 				NOTICE_URGENT))
 		return;

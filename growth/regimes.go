@@ -74,7 +74,7 @@ func (r regime) next(end float64) (x float64, follows bool) {
 	case formKnot:
 		return r.base.x[r.shape.knot], true
 	case formSettling:
-		return r.from + 4*r.shape.scale*(end-r.from), true
+		return r.from + r.shape.settled*(end-r.from), true
 	case formExponential:
 		return r.from + 3*r.shape.scale*(end-r.from), r.shape.scale <= 0.2
 	}

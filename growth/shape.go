@@ -18,6 +18,8 @@ type shape struct {
 	form form
 	// scale of a curve, as a share of the base's length.
 	scale float64
+	// settled is when an exponential on top of a line has settled, as a share of the base's length.
+	settled float64
 	// limit that an exponential tends to, in bytes.
 	limit float64
 	// knot is the first point of the second line; before and behind are the two lines.
@@ -78,10 +80,27 @@ func shapeOf(b base) shape {
 	if knot.behind.slope > knot.before.slope {
 		need = 0.9
 	}
-	if bent && criterion(knot) < criterion(best) && 1-(knot.squares+floor)/(best.squares+floor) > need {
+	if bent && !knot.isOneLine(b) && criterion(knot) < criterion(best) && 1-(knot.squares+floor)/(best.squares+floor) > need {
 		return knot.shape
 	}
 	return best.shape
+}
+
+// How much two lines of a rise may differ and be one: in slope, as a share of the steeper one, and by a step between them, as a
+// share of all that they rise. Probes that come in windows slow a program down now and then, which bends a straight line by as much.
+const (
+	sameSlope = 0.1
+	sameLine  = 0.03
+)
+
+// isOneLine tells that the two lines of a knot rise alike, one where the other ends.
+func (s shape) isOneLine(b base) bool {
+	before, behind := s.before.slope, s.behind.slope
+	if before <= 0 || behind <= 0 || math.Abs(behind-before) > sameSlope*max(before, behind) {
+		return false
+	}
+	step := s.behind.at(b.x[s.knot]) - s.before.at(b.x[s.knot])
+	return math.Abs(step) <= sameLine*min(before, behind)*b.length()
 }
 
 // curves are the best of each form that rises and slows down. u runs from 0 to 1.
@@ -118,11 +137,25 @@ func settling(u, y []float64) (candidate, bool) {
 	}
 	for _, scale := range scalesSettling {
 		p, solved := planeThrough(u, along(u, scale, saturation), y)
-		if solved && p.q > 0 && p.squares < best.squares {
-			best = candidate{shape{form: formSettling, scale: scale}, p.squares, 5}
+		if !solved || p.q <= 0 || p.squares >= best.squares {
+			continue
+		}
+		if settled := settledAt(p, scale); settled > 0 {
+			best = candidate{shape{form: formSettling, scale: scale, settled: settled}, p.squares, 5}
 		}
 	}
 	return best, !math.IsInf(best.squares, 1)
+}
+
+// settledAt is when an exponential of a scale has settled on a line: when it is all but over; where that leaves out much of the watch, and
+// the line makes up most of the rise, when it adds no more to the line's slope than makes two lines differ. 0: it never adds more.
+func settledAt(p plane, scale float64) float64 {
+	const much = 0.2
+	over := 4 * scale
+	if over <= much || p.p <= p.q {
+		return over
+	}
+	return max(0, min(over, scale*math.Log(p.q/(scale*sameSlope*p.p))))
 }
 
 func saturation(u, scale float64) float64 { return -math.Exp(-u / scale) }

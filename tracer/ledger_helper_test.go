@@ -160,11 +160,14 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 	return sizes
 }
 
-// balanced takes a snapshot in which every process adds up: its rows to the kernel's number, to the byte, and those that are
+// balanced takes a snapshot of all pages, in which every process adds up: its rows to the kernel's number, to the byte, and those that are
 // explained to the kernel's other number, which counts the pages; the processes hold still meanwhile.
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
-	got := snapshot(t, s)
+	got, err := s.LookWhole()
+	if err != nil {
+		t.Fatal(err)
+	}
 	if len(got.Residents) == 0 {
 		t.Fatal("a snapshot without processes")
 	}

@@ -19,6 +19,7 @@ import (
 
 // An exception finds no way through a return probe: the program would be ended instead of being told.
 func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
+	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for range 3 {
 			printed := h.do("keep 20 3000", "fail 10")
@@ -53,6 +54,7 @@ func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) 
 }
 
 func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
+	t.Parallel()
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))
 		command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
@@ -79,6 +81,7 @@ func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]i
 }
 
 func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) {
+	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
 		h.do("forget")
@@ -93,6 +96,7 @@ func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) 
 }
 
 func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
+	t.Parallel()
 	line := lineWith(t, "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
 	ofTensor := fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", line)
@@ -116,6 +120,7 @@ func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
 
 // A window of the heap begins and ends: tensors do not notice.
 func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
+	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open
@@ -172,6 +177,7 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 }
 
 func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
+	t.Parallel()
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {

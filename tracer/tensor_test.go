@@ -87,6 +87,7 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 }
 
 func TestLiveTensorsAreThoseThatTheProgramHolds(t *testing.T) {
+	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for _, orders := range [][]string{
 			{},
@@ -149,6 +150,7 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 
 // What torch asks of malloc for a tensor, and malloc of the kernel, is the tensor's and nothing else.
 func TestATensorCountsOnceUnderThePythonLineThatMadeIt(t *testing.T) {
+	t.Parallel()
 	small, large := lineWith(t, "keeps"), lineWith(t, "fills")
 	want := map[string][2]int64{
 		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", small): {500, 500 * 3000},

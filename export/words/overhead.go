@@ -19,10 +19,23 @@ func OverheadLines(s *export.Summary) []string {
 		}
 		lines = append(lines, line)
 	}
+	if line := aboveLimit(s); line != "" {
+		lines = append(lines, line)
+	}
 	if line := StepLine(s.Overhead); line != "" {
 		lines = append(lines, line)
 	}
 	return lines
+}
+
+// aboveLimit says what a cost that exceeds its limit by more than a tenth is a share of: what is always on does not shrink with what is
+// traced. Empty: it does not.
+func aboveLimit(s *export.Summary) string {
+	o := s.Overhead
+	if o == nil || o.Share == nil || o.Limit <= 0 || *o.Share <= 1.1*o.Limit || !(s.DurationS > 0) {
+		return ""
+	}
+	return fmt.Sprintf("above the limit: allocscope itself took %.3f of a core, and what is traced used %.2f", o.OwnS/s.DurationS, o.TracedS/s.DurationS)
 }
 
 // inProbes is the part that slows the traced processes down: ", 1.1 % in the probes".

@@ -27,8 +27,10 @@ func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
 	}{
 		"windows": {with(func(*export.Overhead) {}), []string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 11 windows, 5.4 s of 300 s", step}},
 		"full": {
-			with(func(o *export.Overhead) { o.Mode, o.Windows, o.Limit = export.HeapFull, 0, 0.0025 }),
-			[]string{"overhead 1.9 % of the traced CPU time (limit 0.25 %): heap all the time", "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
+			with(func(o *export.Overhead) {
+				o.Mode, o.Windows, o.Limit, o.OwnS, o.TracedS = export.HeapFull, 0, 0.0025, 5.4, 141
+			}),
+			[]string{"overhead 1.9 % of the traced CPU time (limit 0.25 %): heap all the time", "above the limit: allocscope itself took 0.018 of a core, and what is traced used 0.47", "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
 		},
 		"full again": {
 			with(func(o *export.Overhead) {

@@ -47,6 +47,7 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 .PHONY: test
 test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
+	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 & # once, for minutes; who needs one of them waits for it, and says what is missing
 	npm --prefix $(WEB) test
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
 		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./... ./.ci/peers

@@ -165,7 +165,7 @@ func TestTheScreenShowsALeakFollowsTheTerminalAndGivesItBack(t *testing.T) {
 	m.press("Enter")
 	m.until("1 mark", "half time")
 	m.press("q")
-	m.mustBeGivenBack("status 0", "leak_here (steps)", "interrupted", "Files are in "+folder, "go tool pprof -top ")
+	m.mustBeGivenBack("status 0", "interrupted", "Files are in "+folder, "go tool pprof -top ")
 	summary := readSummary(t, folder)
 	if len(summary.Marks) != 1 || summary.Marks[0].Text != "half time" || summary.Ended != export.EndedInterrupt {
 		t.Errorf("marks %+v, ended by %s", summary.Marks, summary.Ended)

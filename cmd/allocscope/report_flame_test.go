@@ -163,7 +163,7 @@ func checkFlameWidths(t *testing.T, report readable) {
 	r := report.open(t, pagetest.View{})
 	frames := r.frames()
 	mustBeAsWide(t, report.folder, "resident_space", frames, 20)
-	top, _ := topByPprof(t, report.folder, "resident_space", 20)
+	top, _ := topByPprof(t, report.folder, "resident_space", 60)
 	told := 0
 	for _, c := range top {
 		if found := outermost(frames, c.function); len(found) == 1 && found[0].Width > 3 {

@@ -6,6 +6,7 @@ Says how many arenas there are, in the words of sys._debugmallocstats(), then "r
 import os
 import sys
 import threading
+import time
 
 kept = []
 
@@ -26,6 +27,8 @@ for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
+while len(os.listdir("/proc/self/task")) > 1:  # a thread that has been joined may still give back what it had
+    time.sleep(0.01)
 os.dup2(1, 2)
 sys._debugmallocstats()
 print("ready", flush=True)

@@ -227,6 +227,9 @@ func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 		if h.Stack.Truncated != "" {
 			mark = cutMark + h.Stack.Truncated
 		}
+		if len(frames) == 0 && mark == "" {
+			continue // what the C library or the linker holds may have such a size, too; if it is a case's, that one lacks it
+		}
 		got.add(h.InuseBytes/int64(h.InuseObjects), frames, mark, int(h.InuseObjects))
 	}
 	return got

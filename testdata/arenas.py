@@ -22,12 +22,20 @@ def fill(number):
     kept.append(dropped)
 
 
+def is_running(thread):
+    try:
+        os.getpriority(os.PRIO_PROCESS, thread.native_id)
+    except ProcessLookupError:
+        return False
+    return True
+
+
 threads = [threading.Thread(target=fill, args=(number,)) for number in range(6)]
 for thread in threads:
     thread.start()
 for thread in threads:
     thread.join()
-while len(os.listdir("/proc/self/task")) > 1:  # a thread that has been joined may still give back what it had
+while any(map(is_running, threads)):  # a thread that has been joined may still give back what it had
     time.sleep(0.01)
 os.dup2(1, 2)
 sys._debugmallocstats()

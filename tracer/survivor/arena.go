@@ -18,8 +18,8 @@ type layout struct {
 const (
 	binCount   = 127
 	fastCount  = 10
-	minFilled  = 24      // of the bins, as many are empty in any arena: those for large chunks
 	maxArenas  = 1 << 10 // eight for each processor
+	maxTried   = 64      // places that may be the main arena, which a program can forge
 	maxAddress = 1 << 56 // of user space
 )
 
@@ -95,14 +95,16 @@ func inAny(spans []span, address uint64) bool {
 	return slices.ContainsFunc(spans, func(s span) bool { return s.start <= address && address < s.end })
 }
 
-// findArena looks for the main arena in memory of the C library that begins at an address: its bins are lists whose heads
-// point to themselves where they are empty, and its ring leads back to it.
+// findArena looks for the main arena in memory of the C library that begins at an address: where its bins are, there are links,
+// and its ring leads back to it.
 func findArena(memory Memory, start uint64, content []byte) (*Allocator, error) {
 	for _, l := range layouts {
-		for at := 0; at+int(l.size) <= len(content); at += 8 {
-			if !hasBins(content[at+int(l.bins):], start+uint64(at)+l.bins) {
+		tried := 0
+		for at := 0; at+int(l.size) <= len(content) && tried < maxTried; at += 8 {
+			if !maybeBins(content[at+int(l.bins):], start+uint64(at)+l.bins) {
 				continue
 			}
+			tried++
 			a := &Allocator{main: start + uint64(at), layout: l}
 			closed, err := a.isRing(memory)
 			if err != nil {
@@ -116,19 +118,19 @@ func findArena(memory Memory, start uint64, content []byte) (*Allocator, error) 
 	return nil, nil
 }
 
-func hasBins(content []byte, address uint64) bool {
-	empty := 0
-	for i := range binCount {
-		first, last := word(content, 16*i), word(content, 16*i+8)
-		self := address + 16*uint64(i) - 16
-		switch {
-		case first == self && last == self:
-			empty++
-		case first == 0 || last == 0 || (first|last)%8 != 0 || first >= maxAddress || last >= maxAddress:
+// maybeBins tells whether words may be the heads of bins. The others may all be full, and change while they are read; the last one
+// is for no size at all: it is always empty, so that its links lead to itself, as to a chunk.
+func maybeBins(content []byte, bins uint64) bool {
+	const last = binCount - 1
+	if head := bins + 16*last - headerSize; word(content, 16*last) != head || word(content, 16*last+8) != head {
+		return false
+	}
+	for i := range 2 * last {
+		if to := word(content, 8*i); to == 0 || to%8 != 0 || to >= maxAddress {
 			return false
 		}
 	}
-	return empty >= minFilled
+	return true
 }
 
 // isRing reports whether the list of arenas leads back to the first.

@@ -102,6 +102,17 @@ func TestMoreThreadsThanArenasAreFollowed(t *testing.T) {
 	startProgram(t, 12, 8000, "mixed").mustTell(10000)
 }
 
+// Of a heap that has been used for long, free chunks are of nearly all sizes.
+func TestTheMainArenaIsFoundWhileItsBinsFillAndChange(t *testing.T) {
+	t.Setenv("MALLOC_ARENA_MAX", "1")
+	p := startProgram(t, 12, 8000, "mixed")
+	for range 200 {
+		if _, err := Find(p.process, mapsOf(t, p.process)); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 // releases are folders with other releases of Debian, where they have been unpacked (see testdata/interpreters.sh).
 func releases() []string {
 	found, _ := filepath.Glob("/var/cache/allocscope/interpreters/*/usr/bin/python3")

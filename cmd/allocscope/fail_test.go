@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
 	"sync"
 	"testing"
@@ -57,13 +58,18 @@ func beginWith(t *testing.T, job *tracertest.Target, flags traceFlags) (end func
 	}
 }
 
-// mustFailOn traces a job with --fail-on and wants a class, which is a failure or not.
-func mustFailOn(t *testing.T, job []string, pace float64, duration time.Duration, on failOnValue, class growth.Class, fails bool) {
+// startFullJob runs a job that has filled its cache of so many MiB.
+func startFullJob(t *testing.T, mib int64, settings ...string) *tracertest.Target {
 	t.Helper()
-	target := startJob(t, append(job, "wait=1")...)
-	flags := fastTrace(t, target.PID(), pace, duration)
+	job := startJob(t, append(settings, fmt.Sprintf("fill=%d", mib))...)
+	eventually(t, "the job is full", func() bool { return rssOf(t, job.PID()) > mib<<20 })
+	return job
+}
+
+// mustFailOn traces with --fail-on and wants a class, which is a failure or not.
+func mustFailOn(t *testing.T, flags traceFlags, on failOnValue, class growth.Class, fails bool) {
+	t.Helper()
 	flags.failOn = on
-	defer beginWith(t, target, flags)()
 	v, err := judgeUntil(t.Context(), t, flags)
 	v.mustBe(t, class)
 	var wanted *finding
@@ -77,19 +83,21 @@ func mustFailOn(t *testing.T, job []string, pace float64, duration time.Duration
 
 func TestALeakFailsATraceThatIsToFailOnLeaks(t *testing.T) {
 	t.Parallel()
-	mustFailOn(t, []string{"fill=50", "leak=256"}, 600, 8*time.Second, "leak", growth.ClassLeak, true)
+	mustFailOn(t, fastTrace(t, startFullJob(t, 50, "leak=256").PID(), 300, 16*time.Second), "leak", growth.ClassLeak, true)
 }
 
 func TestWhatMayBeALeakFailsATraceThatIsToFailOnThatAndNoOther(t *testing.T) {
 	for on, fails := range map[failOnValue]bool{"suspected": true, "leak": false} {
 		t.Run(string(on), func(t *testing.T) {
 			t.Parallel()
-			mustFailOn(t, []string{"warmup=2", filling, steps, leak}, 60, 11*time.Second, on, growth.ClassSuspected, fails)
+			flags, end := shortlyWatched(t)
+			defer end()
+			mustFailOn(t, flags, on, growth.ClassSuspected, fails)
 		})
 	}
 }
 
 // No other job may grow beside it: it would be said to be the one that should be traced.
 func TestAPlateauFailsNoTrace(t *testing.T) {
-	mustFailOn(t, []string{filling}, 600, 3*time.Second, "suspected", growth.ClassPlateau, false)
+	mustFailOn(t, fastTrace(t, startFullJob(t, 200).PID(), 300, 6*time.Second), "suspected", growth.ClassPlateau, false)
 }

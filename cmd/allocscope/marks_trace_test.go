@@ -133,8 +133,7 @@ func TestTheMarkOfTheFirstEpochTellsALeakFromAWarmUp(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			job := startJob(t, "fill=100", "leak=256")
-			eventually(t, "the job is full", func() bool { return rssOf(t, job.PID()) > 100<<20 })
+			job := startFullJob(t, 100, "leak=256")
 			flags := fastTrace(t, job.PID(), time.Minute.Seconds()/minute.Seconds(), minutes*minute)
 			flags.marks = filepath.Join(t.TempDir(), "log")
 			appendTo(t, flags.marks, "allocscope: epoch from before\n")

@@ -128,11 +128,19 @@ func TestALeakUnderAWarmUpIsFoundWithItsLine(t *testing.T) {
 	}
 }
 
+// shortlyWatched is a trace of a job that leaks after a warm-up, of 11 minutes of its life, each of which takes two seconds. The
+// caller ends it.
+func shortlyWatched(t *testing.T) (flags traceFlags, end func()) {
+	t.Helper()
+	job := startJob(t, "wait=1", "warmup=4", filling, steps, leak)
+	flags = fastTrace(t, job.PID(), 30, 22*time.Second)
+	return flags, beginWith(t, job, flags)
+}
+
 func TestALeakThatHasNotBeenWatchedForLongIsSuspected(t *testing.T) {
 	t.Parallel()
-	job := startJob(t, "wait=1", "warmup=2", filling, steps, leak)
-	flags := fastTrace(t, job.PID(), time.Minute.Seconds()/minute.Seconds(), 11*minute)
-	defer beginWith(t, job, flags)()
+	flags, end := shortlyWatched(t)
+	defer end()
 	v, err := judgeUntil(t.Context(), t, flags)
 	if err != nil {
 		t.Fatal(err)

@@ -112,8 +112,8 @@ func TestATrainerThatTakesThePlaceOfAnotherIsTraced(t *testing.T) {
 // The first job is on a plateau, and the second one leaks.
 func TestTheVerdictIsAboutTheTrainerThatTookThePlaceOfAnother(t *testing.T) {
 	t.Parallel()
-	launcher := ready(launch(t, "$JOB fill=50 until=4; $JOB fill=50 leak=64"))
-	v, err := judgeUntil(t.Context(), t, fastTrace(t, launcher.PID(), 600, 11*time.Second))
+	launcher := ready(launch(t, "$JOB fill=50 until=8; $JOB fill=50 leak=64"))
+	v, err := judgeUntil(t.Context(), t, fastTrace(t, launcher.PID(), 300, 22*time.Second))
 	if err != nil {
 		t.Fatal(err)
 	}

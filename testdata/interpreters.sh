@@ -108,10 +108,14 @@ installed() {
 use_proxy
 lines=$(mktemp -d)
 trap 'rm -rf "$lines"' EXIT
+jobs=
 for suite in ${*:-$SUITES}; do
 	provide "$suite" >"$lines/$suite" &
+	jobs="$jobs $!"
 done
-wait
+for job in $jobs; do
+	wait "$job"
+done
 for suite in ${*:-$SUITES}; do
 	cat "$lines/$suite"
 done

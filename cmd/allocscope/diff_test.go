@@ -47,7 +47,7 @@ func stackWith(t *testing.T, r *compare.Result, words string) compare.StackRow {
 func jobTraces(t *testing.T) (leaks [2]string, mended string) {
 	t.Helper()
 	trace := func(inner *testing.T, class growth.Class, settings ...string) string {
-		flags := fastTrace(inner, startFullJob(inner, 50, settings...).PID(), 400, 12*time.Second)
+		flags := fastTrace(inner, startFullJob(inner, 50, settings...).PID(), 300, 16*time.Second)
 		v, err := judgeUntil(inner.Context(), inner, flags)
 		if class != "" {
 			v.mustBe(inner, class)
@@ -85,7 +85,7 @@ func TestAMendedLeakIsSaidToBeGoneAndALeakThatStaysToGrowAsBefore(t *testing.T) 
 	s := stackWith(t, r, "remember (/")
 	switch change := float64(s.Change.Bytes) / float64(s.Before.Bytes); {
 	case math.Abs(change) > 0.25, s.State == compare.StateVanished, s.State == compare.StateAppeared,
-		r.Outcome == compare.OutcomeGone, r.Outcome == compare.OutcomeNew:
+		r.Outcome != compare.OutcomeAsBefore && r.Outcome != compare.OutcomeSlower && r.Outcome != compare.OutcomeFaster:
 		t.Errorf("twice the same: %s: %s; the leak %+v", r.Outcome, r.Sentence, s.Difference)
 	}
 	page := filepath.Join(t.TempDir(), "diff.html")

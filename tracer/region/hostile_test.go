@@ -75,10 +75,29 @@ func TestArenasAreFoundByTheirPoolsWhereNothingTellsTheirStart(t *testing.T) {
 	}
 }
 
-func TestAPoolWithAnyFieldAmissIsNone(t *testing.T) {
-	sound := func() *forgery {
+// The kernel joins an arena to what lies below it: Python's first one, to the variables of libpython, wherever that was loaded.
+func TestASmallArenaIsFoundWhereverItLiesAboveOtherMemory(t *testing.T) {
+	const pool, arena = 4 << 10, 256 << 10
+	for shift := uint64(0); shift < 1<<20; shift += pageSize {
 		var m forgery
-		m.writeArena(somewhere, 7)
+		start := somewhere + shift
+		base := start + 33*pageSize
+		for at := base; at < base+arena; at += pool {
+			m.write(at, 3, at+48, 0, 0, 2<<32, 48+3*48|(pool-48)<<32)
+		}
+		arenas := of(Classify([]process.Mapping{anonymous(start, base+arena)}, nil, &m), Python)
+		if len(arenas) != 1 || arenas[0].Start != base || arenas[0].End != base+arena {
+			t.Errorf("shift %#x: arenas\n%swant one at %x", shift, show(arenas), base)
+		}
+	}
+}
+
+func TestAPoolWithAnyFieldAmissIsNone(t *testing.T) {
+	sound := func() *forgery { // an arena four of whose pools are in use, so that the first must be known for one
+		var m forgery
+		for at := somewhere; at < somewhere+4*(16<<10); at += 16 << 10 {
+			m.write(at, 3, at+48, 0, 0, 7|2<<32, 48+3*48|(16384-48)<<32)
+		}
 		return &m
 	}
 	maps := []process.Mapping{anonymous(somewhere, somewhere+1<<20)}

@@ -7,14 +7,14 @@ import (
 
 const maxStrayPeeks = 1 << 16
 
-// strayArenas finds arenas of Python at whose start nothing is known to begin: one address in each MiB, which lies in a pool of
-// any arena there that is full enough, is looked at; less often where there are more than 64 GiB.
+// strayArenas finds arenas of Python at whose start nothing is known to begin: one address in each 256 KiB, which lies in a pool
+// of any arena there that is full enough, is looked at; less often where there are more than 16 GiB.
 func (f *finder) strayArenas() []Region {
 	var total uint64
 	for _, s := range f.open {
 		total += s.end - s.start
 	}
-	stride := pymallocs[0].arena
+	stride := pymallocs[1].arena // the smallest
 	for total/stride > maxStrayPeeks {
 		stride *= 2
 	}

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"slices"
+	"strings"
 
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -11,27 +12,40 @@ import (
 // mostAway bounds how many stretches are remembered, 16 bytes each.
 const mostAway = 1 << 20
 
-// swappedMemory reads the memory of a process, but for what is swapped out: reading that would bring it back, again and again.
-type swappedMemory struct {
+// ownMemory reads what a process has for itself: not what is swapped out, which reading would bring back, again and again, nor
+// what is reserved, shared or of a device, to which a link that was read in the process may lead.
+type ownMemory struct {
 	survivor.Memory
-	away residency.Spans
+	own residency.Spans
 }
 
-// memoryOf a process that may have been swapped out in part.
+// memoryOf a process with these maps.
 func memoryOf(p *process.Process, maps []process.Mapping) (survivor.Memory, error) {
 	status, err := p.Status()
 	if err != nil {
 		return nil, err
 	}
-	if status.Swap <= 0 {
-		return p, nil
+	own := ownSpans(maps)
+	if status.Swap > 0 {
+		pages, err := p.Pages()
+		if err != nil {
+			return nil, err
+		}
+		defer pages.Close()
+		own = own.Without(swappedOut(pages, maps))
 	}
-	pages, err := p.Pages()
-	if err != nil {
-		return nil, err
+	return &ownMemory{p, own}, nil
+}
+
+// ownSpans are those that a process can read and shares with nobody.
+func ownSpans(maps []process.Mapping) residency.Spans {
+	spans := make([]residency.Span, 0, len(maps))
+	for _, m := range maps {
+		if m.Read && !m.Share && !strings.HasPrefix(m.Path, "/dev/") {
+			spans = append(spans, residency.Span{Start: m.Start, End: m.End})
+		}
 	}
-	defer pages.Close()
-	return &swappedMemory{p, swappedOut(pages, maps)}, nil
+	return residency.SpansOf(spans)
 }
 
 // swappedOut gives the private memory that is swapped out. What cannot be told counts as that.
@@ -57,11 +71,11 @@ func swappedOut(pages *process.Pages, maps []process.Mapping) residency.Spans {
 }
 
 // Peek implements survivor.Memory.
-func (m *swappedMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+func (m *ownMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	var there []uint64
 	var places []int
 	for i, a := range addresses {
-		if !overlapsAny(m.away, a, uint64(size)) {
+		if holds(m.own, a, uint64(size)) {
 			there, places = append(there, a), append(places, i)
 		}
 	}
@@ -76,13 +90,13 @@ func (m *swappedMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	return found, nil
 }
 
-// overlapsAny tells whether any of the spans has a byte of so many at an address.
-func overlapsAny(spans residency.Spans, address, size uint64) bool {
+// holds tells whether one of the spans has all of so many bytes at an address.
+func holds(spans residency.Spans, address, size uint64) bool {
 	i, _ := slices.BinarySearchFunc(spans, address, func(s residency.Span, at uint64) int {
 		if s.End <= at {
 			return -1
 		}
 		return 1
 	})
-	return i < len(spans) && (spans[i].Start <= address || spans[i].Start-address < size)
+	return i < len(spans) && spans[i].Start <= address && size <= spans[i].End-address
 }

@@ -10,17 +10,20 @@ import (
 
 var errShortRead = errors.New("the rest is not mapped")
 
-// ReadMemory fills buffer with the memory of the process at an address (process_vm_readv(2)). It is an error if not all of
-// it could be read; what buffer holds then is undefined.
+// The memory of a process is read in /proc/PID/mem (proc_pid_mem(5)), and not by process_vm_readv(2), for which the kernel, since
+// 5.19, first gives the process a copy of every page that it shares with a parent or child since a fork. What it costs is a
+// system call for each address. Protection does not count there, and memory of devices can be read.
+
+// ReadMemory fills buffer with the memory of the process at an address. It is an error if not all of it could be read; what
+// buffer holds then is undefined.
 func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil
 	}
-	local := []unix.Iovec{{Base: &buffer[0], Len: uint64(len(buffer))}}
-	remote := []unix.RemoteIovec{{Base: uintptr(address), Len: len(buffer)}}
-	n, err := unix.ProcessVMReadv(p.PID, local, remote, 0)
-	if err == nil && n < len(buffer) {
-		err = errShortRead
+	memory, err := p.openMemory()
+	if err == nil {
+		defer memory.Close()
+		err = readAt(memory, buffer, address)
 	}
 	if err != nil {
 		return fmt.Errorf("read %d bytes of memory of pid %d at %#x: %w", len(buffer), p.PID, address, err)
@@ -28,54 +31,50 @@ func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	return nil
 }
 
-// Bounds of Peek: bytes at each address, and addresses in one system call (UIO_MAXIOV).
-const (
-	maxPeek      = 4096
-	maxAddresses = 1024
-)
+const maxPeek = 4096 // bytes at each address
 
-// Peek reads size bytes, 1 to 4096, at each address, in few system calls; nil for those of which not all could be read.
-// They need not be of one moment. As with ReadMemory, a page that is not in memory is brought in by reading it: ask Runs
-// first. The error wraps os.ErrNotExist if the process is gone.
+// Peek reads size bytes, 1 to 4096, at each address; nil for those of which not all could be read. They need not be of one
+// moment. As with ReadMemory, a page that is not in memory is brought in by reading it: ask Runs first. The error wraps
+// os.ErrNotExist if the process is gone.
 func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if size < 1 || size > maxPeek {
 		return nil, fmt.Errorf("read %d bytes of memory at each address: not 1 to %d", size, maxPeek)
 	}
+	memory, err := p.openMemory()
+	if err != nil {
+		return nil, fmt.Errorf("read memory of pid %d: %w", p.PID, err)
+	}
+	defer memory.Close()
+	buffer := make([]byte, len(addresses)*size)
 	found := make([][]byte, len(addresses))
-	for i := 0; i < len(addresses); i += maxAddresses {
-		last := min(i+maxAddresses, len(addresses))
-		if err := p.peek(addresses[i:last], size, found[i:last]); err != nil {
-			return nil, fmt.Errorf("read memory of pid %d: %w", p.PID, err)
+	for i, a := range addresses {
+		to := buffer[i*size : (i+1)*size : (i+1)*size]
+		if readAt(memory, to, a) == nil {
+			found[i] = to
 		}
 	}
-	if !p.Alive() { // else this may be of another process with its PID
+	if !p.Alive() {
 		return nil, fmt.Errorf("read memory of pid %d: %w", p.PID, os.ErrNotExist)
 	}
 	return found, nil
 }
 
-// peek reads at up to maxAddresses addresses. A call reads one address after the other up to the first that it cannot read.
-func (p *Process) peek(addresses []uint64, size int, found [][]byte) error {
-	buffer := make([]byte, len(addresses)*size)
-	remote := make([]unix.RemoteIovec, len(addresses))
-	for i, a := range addresses {
-		remote[i] = unix.RemoteIovec{Base: uintptr(a), Len: size}
+// openMemory opens the memory of what the process executes now.
+func (p *Process) openMemory() (*os.File, error) {
+	memory, err := os.Open(p.path("mem"))
+	switch {
+	case errors.Is(err, unix.ESRCH):
+		return nil, os.ErrNotExist
+	case err != nil:
+		return nil, errors.Unwrap(err)
 	}
-	for len(remote) > 0 {
-		local := []unix.Iovec{{Base: &buffer[0], Len: uint64(len(buffer))}}
-		n, err := unix.ProcessVMReadv(p.PID, local, remote, 0)
-		switch {
-		case errors.Is(err, unix.ESRCH):
-			return os.ErrNotExist
-		case err != nil && !errors.Is(err, unix.EFAULT):
-			return err
-		}
-		read := max(n, 0) / size
-		for i := range read {
-			found[i] = buffer[i*size : (i+1)*size : (i+1)*size]
-		}
-		passed := min(read+1, len(remote)) // the next cannot be read
-		buffer, remote, found = buffer[passed*size:], remote[passed:], found[passed:]
+	return memory, nil
+}
+
+func readAt(memory *os.File, buffer []byte, address uint64) error {
+	n, err := unix.Pread(int(memory.Fd()), buffer, int64(address))
+	if err == nil && n < len(buffer) {
+		err = errShortRead
 	}
-	return nil
+	return err
 }

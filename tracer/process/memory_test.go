@@ -2,7 +2,6 @@ package process
 
 import (
 	"errors"
-	"os"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -23,15 +22,7 @@ func TestNothingIsReadFromAnyAddress(t *testing.T) {
 }
 
 func TestMemoryThatIsNotAllThereIsAnError(t *testing.T) {
-	page := os.Getpagesize()
-	memory, err := unix.Mmap(-1, 0, 2*page, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(memory)
-	if err := unix.Mprotect(memory[page:], unix.PROT_NONE); err != nil {
-		t.Fatal(err)
-	}
+	memory, page := peekMemory(t, 3)[pageBytes:], pageBytes
 	p, end := openSelf(t), addressOf(memory)+uint64(page)
 	for name, c := range map[string]struct {
 		address uint64
@@ -40,10 +31,10 @@ func TestMemoryThatIsNotAllThereIsAnError(t *testing.T) {
 	}{
 		"all of it is readable":     {end - 8, 8, nil},
 		"its end is not":            {end - 8, 9, errShortRead},
-		"none of it is":             {end, 8, unix.EFAULT},
-		"the null pointer":          {0, 8, unix.EFAULT},
-		"an address of the kernel":  {^uint64(0) - 7, 8, unix.EFAULT},
-		"an address that is absurd": {1 << 62, 8, unix.EFAULT},
+		"none of it is":             {end, 8, unix.EIO},
+		"the null pointer":          {0, 8, unix.EIO},
+		"an address of the kernel":  {^uint64(0) - 7, 8, unix.EINVAL},
+		"an address that is absurd": {1 << 62, 8, unix.EIO},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := p.ReadMemory(c.address, make([]byte, c.size)); !errors.Is(err, c.want) {

@@ -3,22 +3,34 @@ package process
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"math/rand/v2"
 	"os"
+	"slices"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// peekMemory is pages of random bytes of which every third cannot be read.
+// peekMemory is pages of random bytes, but that every third one is of an empty file, and cannot be read.
 func peekMemory(t testing.TB, pages int) []byte {
 	t.Helper()
 	memory := mapPages(t, pages)
 	for i := range memory {
 		memory[i] = byte(rand.Uint32())
 	}
+	empty, err := unix.MemfdCreate("empty", unix.MFD_CLOEXEC)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(empty)
 	for i := 2; i < pages; i += 3 {
-		if err := unix.Mprotect(memory[i*pageBytes:(i+1)*pageBytes], unix.PROT_NONE); err != nil {
+		page := unsafe.Pointer(&memory[i*pageBytes])
+		if _, err := unix.MmapPtr(empty, 0, page, uintptr(pageBytes), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -98,6 +110,55 @@ func TestWhatIsReadAtOneAddressCannotGrowIntoTheNext(t *testing.T) {
 	if grown := append(got[0], '!'); string(grown) != "first!" || string(got[1]) != "secon" {
 		t.Errorf("%q, %q", grown, got[1])
 	}
+}
+
+// A process that has forked shares its pages with its child. What is read stays shared: nobody is given a copy.
+func TestReadingGivesNobodyACopyOfWhatForksShare(t *testing.T) {
+	const pages = 4096
+	target := tracertest.Start(t, "/usr/bin/python3", "-c", fmt.Sprintf(`
+import ctypes, mmap, os, sys
+memory = mmap.mmap(-1, %[1]d, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+for i in range(0, %[1]d, 4096): memory[i] = 1
+pid = os.fork()
+if pid == 0: sys.stdin.read(); os._exit(0)
+print(pid, ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+print("ready", flush=True)
+sys.stdin.read()
+`, pages*4096))
+	var child int
+	var start uint64
+	if _, err := fmt.Sscan(strings.Join(target.Await("ready"), " "), &child, &start); err != nil {
+		t.Fatal(err)
+	}
+	addresses := make([]uint64, pages)
+	for i := range addresses {
+		addresses[i] = start + uint64(i)*4096
+	}
+	for _, pid := range []int{child, target.PID()} {
+		p, before := open(t, pid), sharedDirty(t, pid)
+		found, err := p.Peek(addresses, 48)
+		if err != nil || slices.ContainsFunc(found, func(data []byte) bool { return len(data) != 48 || data[0] != 1 }) {
+			t.Fatalf("%d of %d, %v", len(found), pages, err)
+		}
+		if after := sharedDirty(t, pid); before < pages*4 || after < before-40 {
+			t.Errorf("PID %d shares %d KiB, and %d after %d pages of them were read", pid, before, after, pages)
+		}
+	}
+}
+
+// sharedDirty is what a process shares of what was written, as smaps_rollup has it, in KiB.
+func sharedDirty(t testing.TB, pid int) (kib int) {
+	t.Helper()
+	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(text), "Shared_Dirty:")
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatal(err)
+	}
+	return kib
 }
 
 func TestNoMoreThanAPageIsReadAtEachAddress(t *testing.T) {

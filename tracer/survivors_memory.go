@@ -1,7 +1,6 @@
 package tracer
 
 import (
-	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/process"
@@ -75,7 +74,7 @@ func (m *ownMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	var there []uint64
 	var places []int
 	for i, a := range addresses {
-		if holds(m.own, a, uint64(size)) {
+		if m.own.Holds(residency.Span{Start: a, End: a + uint64(size)}) {
 			there, places = append(there, a), append(places, i)
 		}
 	}
@@ -88,15 +87,4 @@ func (m *ownMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 		found[places[i]] = content
 	}
 	return found, nil
-}
-
-// holds tells whether one of the spans has all of so many bytes at an address.
-func holds(spans residency.Spans, address, size uint64) bool {
-	i, _ := slices.BinarySearchFunc(spans, address, func(s residency.Span, at uint64) int {
-		if s.End <= at {
-			return -1
-		}
-		return 1
-	})
-	return i < len(spans) && spans[i].Start <= address && size <= spans[i].End-address
 }

@@ -170,6 +170,7 @@ func TestTheScreenShowsALeakFollowsTheTerminalAndGivesItBack(t *testing.T) {
 	if len(summary.Marks) != 1 || summary.Marks[0].Text != "half time" || summary.Ended != export.EndedInterrupt {
 		t.Errorf("marks %+v, ended by %s", summary.Marks, summary.Ended)
 	}
+	readProfile(t, folder, export.GrowthFile)
 	mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(2000, 4096))
 }
 

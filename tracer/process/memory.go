@@ -10,12 +10,8 @@ import (
 
 var errShortRead = errors.New("the rest is not mapped")
 
-// The memory of a process is read in /proc/PID/mem (proc_pid_mem(5)), and not by process_vm_readv(2), for which the kernel, since
-// 5.19, first gives the process a copy of every page that it shares with a parent or child since a fork. What it costs is a
-// system call for each address. Protection does not count there, and memory of devices can be read.
-
-// ReadMemory fills buffer with the memory of the process at an address. It is an error if not all of it could be read; what
-// buffer holds then is undefined.
+// ReadMemory fills buffer with the memory of the process at an address (proc_pid_mem(5)), whatever its protection, and even if
+// it is a device's. It is an error if not all of it could be read; what buffer holds then is undefined.
 func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 	if len(buffer) == 0 {
 		return nil
@@ -33,9 +29,9 @@ func (p *Process) ReadMemory(address uint64, buffer []byte) error {
 
 const maxPeek = 4096 // bytes at each address
 
-// Peek reads size bytes, 1 to 4096, at each address; nil for those of which not all could be read. They need not be of one
-// moment. As with ReadMemory, a page that is not in memory is brought in by reading it: ask Runs first. The error wraps
-// os.ErrNotExist if the process is gone.
+// Peek reads size bytes, 1 to 4096, at each address, as ReadMemory does; nil for those of which not all could be read. They need
+// not be of one moment. A page that is not in memory is brought in by reading it: ask Runs first. The error wraps os.ErrNotExist
+// if the process is gone.
 func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if size < 1 || size > maxPeek {
 		return nil, fmt.Errorf("read %d bytes of memory at each address: not 1 to %d", size, maxPeek)
@@ -59,7 +55,8 @@ func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 	return found, nil
 }
 
-// openMemory opens the memory of what the process executes now.
+// openMemory opens the memory of what the process executes now. process_vm_readv(2) would read at many addresses in one call, but
+// since Linux 5.19 first gives the process a copy of every page that it shares with a parent or child since a fork.
 func (p *Process) openMemory() (*os.File, error) {
 	memory, err := os.Open(p.path("mem"))
 	switch {

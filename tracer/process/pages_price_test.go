@@ -65,7 +65,7 @@ func lookPrices(b *testing.B, memory []byte) {
 	}
 }
 
-// BenchmarkReadingAtManyAddresses compares with one system call for each.
+// BenchmarkReadingAtManyAddresses compares with opening the memory for each.
 func BenchmarkReadingAtManyAddresses(b *testing.B) {
 	const count, size = 20_000, 48
 	memory := fill(mapPages(b, count), pageBytes)

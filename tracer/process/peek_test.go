@@ -141,6 +141,11 @@ sys.stdin.read()
 		if err != nil || slices.ContainsFunc(found, func(data []byte) bool { return len(data) != 48 || data[0] != 1 }) {
 			t.Fatalf("%d of %d, %v", len(found), pages, err)
 		}
+		for _, a := range addresses {
+			if err := p.ReadMemory(a, make([]byte, 48)); err != nil {
+				t.Fatal(err)
+			}
+		}
 		if after := sharedDirty(t, pid); before < pages*4 || after < before-40 {
 			t.Errorf("PID %d shares %d KiB, and %d after %d pages of them were read", pid, before, after, pages)
 		}

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -62,22 +60,14 @@ func (g *target) Resident(address uint64) bool {
 func (g *target) Peek(addresses []uint64, size int) [][]byte {
 	g.calls++
 	g.peeks += len(addresses)
-	contents := make([][]byte, len(addresses))
-	for first := 0; first < len(addresses); first += 1024 {
-		batch := addresses[first:min(first+1024, len(addresses))]
-		buffer := make([]byte, len(batch)*size)
-		remote := make([]unix.RemoteIovec, len(batch))
-		for i, address := range batch {
-			if !g.Resident(address) || address%pageSize+uint64(size) > pageSize {
-				g.t.Fatalf("%d bytes at %#x were asked for, which is not resident or not of one page", size, address)
-			}
-			remote[i] = unix.RemoteIovec{Base: uintptr(address), Len: size}
+	for _, address := range addresses {
+		if !g.Resident(address) || address%pageSize+uint64(size) > pageSize {
+			g.t.Fatalf("%d bytes at %#x were asked for, which is not resident or not of one page", size, address)
 		}
-		local := []unix.Iovec{{Base: &buffer[0], Len: uint64(len(buffer))}}
-		n, _ := unix.ProcessVMReadv(g.PID, local, remote, 0)
-		for i := 0; i < n/size; i++ {
-			contents[first+i] = buffer[i*size : (i+1)*size]
-		}
+	}
+	contents, err := g.Process.Peek(addresses, size)
+	if err != nil {
+		g.t.Fatal(err)
 	}
 	return contents
 }

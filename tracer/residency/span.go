@@ -5,6 +5,7 @@ package residency
 import (
 	"cmp"
 	"slices"
+	"sort"
 )
 
 // A Span is a stretch of addresses, or of a file.
@@ -36,6 +37,12 @@ func (s Spans) Len() (bytes uint64) {
 		bytes += span.Len()
 	}
 	return bytes
+}
+
+// Holds reports whether all of a span that is not empty is in one of these.
+func (s Spans) Holds(span Span) bool {
+	i := sort.Search(len(s), func(i int) bool { return s[i].End > span.Start })
+	return i < len(s) && s[i].Start <= span.Start && span.End <= s[i].End && span.Start < span.End
 }
 
 // And is what is in both.

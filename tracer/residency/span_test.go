@@ -51,6 +51,11 @@ func TestSpansAgreeWithAModelOfSingleAddresses(t *testing.T) {
 		mustEqual(t, "or", a.Or(b), &or)
 		// Pieces that only touch may stay apart where nothing was joined.
 		mustEqual(t, "without", SpansOf(slices.Clone(a.Without(b))), &without)
+		start := r.Uint64N(modelSize)
+		span := Span{start, start + r.Uint64N(modelSize-start+1)}
+		if got, want := a.Holds(span), span.Len() > 0 && !slices.Contains(inA[span.Start:span.End], false); got != want {
+			t.Fatalf("%v holds %v: %t", a, span, got)
+		}
 		if got, want := a.Len(), count(inA); got != want {
 			t.Fatalf("%v has %d addresses, want %d", a, got, want)
 		}

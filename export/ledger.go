@@ -114,7 +114,7 @@ func restName(kind growth.Kind) string {
 	switch kind {
 	case growth.KindFile:
 		return "other files"
-	case growth.KindRetained, growth.KindMetadata:
+	case growth.KindRetained, growth.KindUntold, growth.KindMetadata:
 		return "other arenas"
 	}
 	return "other stacks"

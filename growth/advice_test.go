@@ -96,6 +96,7 @@ func TestAdviceNeedsEvidence(t *testing.T) {
 		"a quarter less a little":     {fragmented(349, 349), "", nil},
 		"a third, in few arenas":      {fragmented(400, 400).but(arenas(3)), "", nil},
 		"a third of very little":      {fragmented(15, 15).but(func(s *adviceScene) { s.End[0].RSS = 40 * advisedMiB }), "", nil},
+		"free, or not told":           {fragmented(100, 300).but(kinds(KindRetained, KindUntold)), "", nil},
 		"copies":                      {forking(64, 100), AboutCopies, []string{"2 forked workers", "64 MiB", "100 MiB", "numpy", "spawn", "pytorch#13246"}},
 		"few copies":                  {forking(62, 100), "", nil},
 		"the tree grew elsewhere":     {forking(64, 128), "", nil},

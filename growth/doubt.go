@@ -137,7 +137,7 @@ func (w *snappedWindow) heapGrowth(rssGrowth float64) float64 {
 func residentHeap(s *Snapshot) (bytes int64, known bool) {
 	for i := range s.Holdings {
 		switch h := &s.Holdings[i]; h.Kind {
-		case KindHeap, KindRetained, KindMetadata, KindBefore:
+		case KindHeap, KindRetained, KindUntold, KindMetadata, KindBefore:
 			bytes += h.ResidentBytes
 			known = known || h.ResidentBytes > 0
 		}

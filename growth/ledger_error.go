@@ -42,7 +42,7 @@ func (l *ledger) variances() []float64 {
 }
 
 // isOfHeap is true of what living objects leave of the heap.
-func (k Kind) isOfHeap() bool { return k == KindRetained || k == KindBefore }
+func (k Kind) isOfHeap() bool { return k == KindRetained || k == KindUntold || k == KindBefore }
 
 // heapTurnovers are those of all that lives on the heap of a process, by PID. What objects leave of an arena has their
 // variance, but no births. In sum over the arenas, the error of what they leave is that of what is alive; how it is split

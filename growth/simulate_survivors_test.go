@@ -189,7 +189,7 @@ func (s windowScene) snapshots(random *rand.Rand, sites []simulatedSite) []*Snap
 			for _, site := range sites {
 				held += site.held(at)
 			}
-			free := Holding{Stack: NamedStack(1, "[heap: free but resident]"), Kind: KindRetained, ResidentBytes: int64(held)}
+			free := Holding{Stack: NamedStack(1, "[heap: free or not told yet]"), Kind: KindUntold, ResidentBytes: int64(held)}
 			trace[i].Holdings = append(trace[i].Holdings, free)
 		}
 	}

@@ -54,6 +54,7 @@ type Kind string
 const (
 	KindHeap      Kind = "heap"          // from malloc and its relatives, and not freed
 	KindRetained  Kind = "retained"      // freed, or never handed out, and kept by the allocator: resident all the same
+	KindUntold    Kind = "untold"        // of a heap that is seen in windows: retained, or alive and not known by now
 	KindMetadata  Kind = "metadata"      // the allocator's own: headers, rounding
 	KindMmap      Kind = "mmap"          // private anonymous mapping that the allocator did not make
 	KindPython    Kind = "python"        // arena of Python's allocator of small objects

@@ -26,7 +26,7 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 		return nil, err
 	}
 	l := newLedger(found, pid, t, held, make(countedFiles))
-	l.knowsHeap = s.watchesHeap(t)
+	l.knowsHeap, l.knowsAll = s.watchesHeap(t)
 	l.fill(objects[uint32(pid)], faults[uint32(pid)])
 	t.addMappings(held, found, &snapshot.Mappings)
 	snapshot.Holdings = held.list()

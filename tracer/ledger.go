@@ -11,6 +11,7 @@ import (
 // Roots under which memory without a holder stands.
 const (
 	rootRetained  = "[heap: free but resident]"
+	rootUntold    = "[heap: free or not told yet]"
 	rootMetadata  = "[heap: allocator metadata]"
 	rootNoHolder  = "[heap: holder not known]"
 	rootBefore    = "[before attach]"
@@ -40,8 +41,9 @@ type ledger struct {
 	touched map[place]*touches
 	living  map[uint64]*living // by stack
 	headers living             // the allocator's own, of them
-	// knowsHeap: the holders of heap memory are known.
-	knowsHeap bool
+	// knowsHeap: the holders of heap memory are known; knowsAll: all of them, as far as sampled, and not those alone that were
+	// seen in windows and are old enough.
+	knowsHeap, knowsAll bool
 	// parentCounts: the parent is in the same snapshot, so that what is shared with it is counted there.
 	parentCounts bool
 }
@@ -182,10 +184,13 @@ func (l *ledger) addHeap(a *area) {
 	l.name(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
 }
 
-// restOfHeaps is what no known object takes of them: kept by the allocator, or, where no objects are known, anybody's.
+// restOfHeaps is what no known object takes of them: kept by the allocator, if all are known; anybody's if none is.
 func (l *ledger) restOfHeaps() (growth.Kind, string) {
-	if !l.knowsHeap {
+	switch {
+	case !l.knowsHeap:
 		return growth.KindHeap, rootNoHolder
+	case !l.knowsAll:
+		return growth.KindUntold, rootUntold
 	}
 	return growth.KindRetained, rootRetained
 }

@@ -100,7 +100,7 @@ func TestTheRowsOfAnythingAddUpAndShareNoMoreThanTheyHave(t *testing.T) {
 			var faults []fault
 			if r.IntN(2) == 0 {
 				l.target = &target{stacks: namedStacks(7)}
-				l.knowsHeap = r.IntN(2) == 0
+				l.knowsHeap, l.knowsAll = r.IntN(2) == 0, r.IntN(2) == 0
 				l.share = 0.5 // nothing is told to the kernel
 				objects, faults = randomObjects(r), randomFaults(r)
 			}

@@ -106,7 +106,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 		return
 	}
 	l := newLedger(found, t.process.PID, t, held, k.files)
-	l.knowsHeap = t.session.watchesHeap(t)
+	l.knowsHeap, l.knowsAll = t.session.watchesHeap(t)
 	l.parentCounts = countsParent(snapshot, t.occupancy)
 	l.fill(objects, faults)
 	t.addMappings(held, found, &snapshot.Mappings)

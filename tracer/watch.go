@@ -177,11 +177,14 @@ func (w *watch) currentInterval() uint64 {
 	return w.interval
 }
 
-// watchesHeap tells whether holders of a target's heap are known, be it from windows.
-func (s *Session) watchesHeap(t *target) bool {
+// watchesHeap tells whether holders of a target's heap are known, be it from windows, and whether all are: it is watched all
+// the time.
+func (s *Session) watchesHeap(t *target) (some, all bool) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
-	return len(s.watch.log.spells) > 0 && t.heap.source().Attached
+	log := &s.watch.log
+	some = len(log.spells) > 0 && t.heap.source().Attached
+	return some, some && log.isOpen() && !log.hadWindows()
 }
 
 // describe it for a snapshot.

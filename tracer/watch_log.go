@@ -42,6 +42,11 @@ func (w *watchLog) isOpen() bool {
 // inWindow tells whether a window is open.
 func (w *watchLog) inWindow() bool { return w.isOpen() && w.spells[len(w.spells)-1].window }
 
+// hadWindows tells whether there was time between two windows, of which nothing is known but what windows tell.
+func (w *watchLog) hadWindows() bool {
+	return slices.ContainsFunc(w.spells, func(s spell) bool { return s.window })
+}
+
 // at finds the spell in which an object was born that is in the live map: what was called in a spell may return a little after
 // its end. -1: before all.
 func (w *watchLog) at(born uint64) int {

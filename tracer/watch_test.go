@@ -123,6 +123,19 @@ func TestWhatIsYoungIsNotInTheBooksYet(t *testing.T) {
 	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, s.Factor())
 }
 
+// What is alive, and too young to be told or born when nobody watched, is not what the allocator keeps.
+func TestWhatWindowsDoNotTellOfAHeapIsNotSaidToBeFree(t *testing.T) {
+	target, s := startWindows(t)
+	s.Mature(time.Hour)
+	within(t, target, s, "keep 2000 10000")
+	carryOut(target, "keep 2000 10000")
+	rows := rowsOf(balanced(t, s), target.PID())
+	if rows[growth.KindRetained] != 0 {
+		t.Errorf("%d bytes are said to be free, of rows %v", rows[growth.KindRetained], rows)
+	}
+	mustBeNear(t, "not told", rows[growth.KindUntold], 2*2000*10000)
+}
+
 func allocations(t *testing.T, s *tracer.Session) uint64 {
 	t.Helper()
 	events, _, err := s.Counters()

@@ -138,7 +138,7 @@ func (s *side) book(errors map[string]float64, weight func(*holder) float64) {
 }
 
 func isRest(kind string) bool {
-	return kind == string(growth.KindRetained) || kind == string(growth.KindBefore)
+	return kind == string(growth.KindRetained) || kind == string(growth.KindUntold) || kind == string(growth.KindBefore)
 }
 
 // of is what the side has of a stack; where it has none, what sampling may have missed of the other side's.

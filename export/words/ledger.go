@@ -132,6 +132,7 @@ func (b *Book) Lines(kinds int, p export.Resident) []Line {
 var kindTexts = map[growth.Kind]string{
 	growth.KindHeap:        "heap, allocated and not freed",
 	growth.KindRetained:    "heap free but resident",
+	growth.KindUntold:      "heap free, or not told yet",
 	growth.KindMetadata:    "metadata of the heap",
 	growth.KindMmap:        "mapped memory",
 	growth.KindPython:      "Python's arenas",
@@ -152,13 +153,17 @@ func Kind(kind growth.Kind, p export.Resident) string {
 	switch {
 	case kind == growth.KindHeap && !p.HeapTraced:
 		text = "heap, holder not known"
-	case kind == growth.KindRetained && p.Arenas > 0:
+	case isOfArenas(kind) && p.Arenas > 0:
 		text += ", " + Plural(p.Arenas, "arena", "arenas")
 	}
-	if (kind == growth.KindRetained || kind == growth.KindStack) && p.Threads != nil {
+	if (isOfArenas(kind) || kind == growth.KindStack) && p.Threads != nil {
 		text += ", " + Plural(int(*p.Threads), "thread", "threads")
 	}
 	return text
+}
+
+func isOfArenas(kind growth.Kind) bool {
+	return kind == growth.KindRetained || kind == growth.KindUntold
 }
 
 // Plural is a number with its noun.

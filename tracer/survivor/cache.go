@@ -84,7 +84,8 @@ func cacheLayoutOf(header []byte) (cacheLayout, bool) {
 		if header == nil {
 			break
 		}
-		if size := word(header, 8) &^ (previousInUse | notMain); size == l.chunk || size == l.chunk+16 { // left over
+		size := word(header, 8) &^ (previousInUse | notMain)
+		if l.chunk <= size && size <= l.chunk+minChunk && size%16 == 0 { // a smallest chunk at most was left over, and stayed with it
 			return l, true
 		}
 	}

@@ -78,7 +78,7 @@ func (p *program) mustTell(polls int) {
 	if c.unknown > 0 {
 		p.t.Errorf("of %d living blocks nothing is known", c.unknown)
 	}
-	if c.dead < 1000 || c.seen < c.dead*90/100 {
+	if c.dead < 1000 || c.seen < c.dead*95/100 {
 		p.t.Errorf("of %d free blocks %d are known to be", c.dead, c.seen)
 	}
 	if c.taken > 100 && c.told == 0 {

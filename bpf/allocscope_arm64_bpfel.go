@@ -100,15 +100,14 @@ const (
 	KernelCounterCOUNT_KERNEL_WALK_NS  KernelCounter = 12
 	KernelCounterDROP_LIVE_FULL        KernelCounter = 13
 	KernelCounterDROP_FAULTS_FULL      KernelCounter = 14
-	KernelCounterDROP_STACKS_FULL      KernelCounter = 15
-	KernelCounterDROP_TALLY_FULL       KernelCounter = 16
-	KernelCounterDROP_NOTICES          KernelCounter = 17
-	KernelCounterDROP_THREAD_STATE     KernelCounter = 18
-	KernelCounterDROP_NO_MEMORY        KernelCounter = 19
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 20
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 21
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 22
-	KernelCounterCOUNTERS              KernelCounter = 23
+	KernelCounterDROP_TALLY_FULL       KernelCounter = 15
+	KernelCounterDROP_NOTICES          KernelCounter = 16
+	KernelCounterDROP_THREAD_STATE     KernelCounter = 17
+	KernelCounterDROP_NO_MEMORY        KernelCounter = 18
+	KernelCounterDROP_OUT_POINTER      KernelCounter = 19
+	KernelCounterDROP_MISSED_RETURN    KernelCounter = 20
+	KernelCounterDROP_MISSED_FREE      KernelCounter = 21
+	KernelCounterCOUNTERS              KernelCounter = 22
 )
 
 type KernelFault struct {

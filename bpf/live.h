@@ -65,7 +65,7 @@ static __always_inline void tally_add(__u32 tgid, const struct allocation *alloc
 		sum = bpf_map_lookup_elem(&tallies, &key);
 	}
 	if (!sum) {
-		count_refusal(err, DROP_TALLY_FULL);
+		count(err == -E2BIG ? DROP_TALLY_FULL : DROP_NO_MEMORY);
 		return;
 	}
 	__sync_fetch_and_add(&sum->objects, 1);

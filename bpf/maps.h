@@ -157,12 +157,6 @@ static __always_inline void count(enum counter what)
 	count_many(what, 1);
 }
 
-/* Counts an entry that a map has not taken. */
-static __always_inline void count_refusal(long err, enum counter full)
-{
-	count(err == -E2BIG ? full : DROP_NO_MEMORY);
-}
-
 /* PID of the current process as user space sees it; 0 for one of another PID namespace. */
 static __always_inline __u32 current_tgid(void)
 {

@@ -60,7 +60,7 @@ __attribute__((noinline)) int run_walk(struct walk *walk)
 {
 	if (!walk)
 		return 0;
-	walk->hash = walk->stack.tgid;
+	walk->hash = mix(0, walk->stack.tgid);
 	walk->generation = read_generation(walk->stack.tgid);
 	walk->stack.length = 0;
 	walk->stack.end = END_LIMIT;
@@ -93,33 +93,26 @@ static __always_inline void add_one(void *map, __u32 index)
 		__sync_fetch_and_add(counter, 1);
 }
 
-/* Sends a stack to user space unless that has been done. One that could not be sent will be the next time it is met. */
+/* Sends a stack to user space unless that has been done. One that could not be sent will be the next time it is met. It
+ * is `seen` only afterwards, when every thread may count on it: rather than wait for another, a thread sends it too. */
 static __always_inline void announce_stack(struct walk *walk)
 {
 	__u64 id = walk->stack.id;
 	__u32 length;
-	long err;
 
 	if (bpf_map_lookup_elem(&seen, &id))
 		return;
-	err = bpf_map_update_elem(&seen, &id, &walk->stack.tgid, BPF_NOEXIST);
-	if (err == -EEXIST)
-		return;
-	if (err) {
-		count_refusal(err, DROP_STACKS_FULL);
-		return;
-	}
 	if (walk->has_python)
 		announce_codes(walk);
 	walk->stack.kind = NOTICE_STACK;
 	length = *(volatile __u32 *)&walk->stack.length; /* once held on the stack it has no bounds for Linux 5.15 */
 	if (length > MAX_WORDS)
 		return;
-	if (!bpf_ringbuf_output(&notices, &walk->stack, __builtin_offsetof(struct stack, words) + 8 * length,
-				NOTICE_URGENT))
-		return;
-	count(DROP_NOTICES);
-	bpf_map_delete_elem(&seen, &id);
+	if (bpf_ringbuf_output(&notices, &walk->stack, __builtin_offsetof(struct stack, words) + 8 * length,
+			       NOTICE_URGENT))
+		count(DROP_NOTICES);
+	else /* with no room left there it is sent again, the next time */
+		bpf_map_update_elem(&seen, &id, &walk->stack.tgid, BPF_ANY);
 }
 
 /* Walks the stack of the current thread, which stands at regs, and announces it if it is new. NULL: it could not. */

@@ -76,7 +76,6 @@ enum counter {
 	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events */
 	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
 	DROP_FAULTS_FULL,      /* sampled page faults not followed: the map was full */
-	DROP_STACKS_FULL,      /* stacks not announced: too many different ones */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_NOTICES,          /* notices lost: the ring buffer was full */
 	DROP_THREAD_STATE,     /* events lost: no per-thread storage */

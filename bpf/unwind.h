@@ -124,7 +124,7 @@ __attribute__((noinline)) int search_table(struct walk *walk)
 	return 0;
 }
 
-/* The mappings that the walk sees throughout; 0: nothing is known of the process. */
+/* The mappings that the walk sees throughout, as a hash that is unlike an address; 0: nothing is known of them. */
 static __always_inline __u64 read_generation(__u32 tgid)
 {
 	void *process = bpf_map_lookup_elem(&mappings, &tgid);
@@ -132,7 +132,7 @@ static __always_inline __u64 read_generation(__u32 tgid)
 	__u32 zero = 0;
 
 	first = process ? bpf_map_lookup_elem(process, &zero) : NULL;
-	return first ? first->bias : 0;
+	return first ? mix(0, first->bias) : 0;
 }
 
 /* Leaves the rule for walk->address, which is in walk->mapping, in the walk. */

@@ -27,7 +27,7 @@ struct walk {
 	struct mapping mapping;
 	bool has_table;
 	struct table_header table;
-	__u64 generation; /* of the process's mappings */
+	__u64 generation; /* of the process's mappings, as a hash */
 	union {
 		struct rule rule;
 		__u64 packed_rule;
@@ -70,6 +70,7 @@ struct {
 	__type(value, __u64);
 } python_errors SEC(".maps");
 
+/* Joins a value to a hash. It tells neither from the other: of two numbers, one is to be a hash already. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;

@@ -1,9 +1,14 @@
-/* Leaks one object from each of 1024 distinct stacks: ten calls deep, each of them one of two functions. */
+/* Leaks one object from each of 1 << DEPTH distinct stacks: DEPTH calls deep, each of them one of two functions. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <unistd.h>
 
+#ifndef DEPTH
 #define DEPTH 10
+#endif
+#ifndef PAUSE_US
+#define PAUSE_US 200
+#endif
 #define KEEP(p) __asm__ volatile("" : : "r"(p) : "memory")
 
 __attribute__((noinline)) static void descend(unsigned path, int depth);
@@ -40,7 +45,8 @@ int main(void)
 	while (fgets(line, sizeof(line), stdin)) {
 		for (unsigned path = 0; path < 1 << DEPTH; path++) {
 			descend(path, 0);
-			usleep(200);
+			if (PAUSE_US)
+				usleep(PAUSE_US);
 		}
 		puts("done");
 		fflush(stdout);

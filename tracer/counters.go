@@ -41,11 +41,10 @@ var lossReasons = []struct {
 }{
 	{bpf.KernelCounterDROP_LIVE_FULL, "allocations not followed: the live map was full (raise --max-live or --interval)"},
 	{bpf.KernelCounterDROP_FAULTS_FULL, "page faults not followed: there were too many pages (raise --interval)"},
-	{bpf.KernelCounterDROP_STACKS_FULL, "stacks not told: there were too many different ones"},
 	{bpf.KernelCounterDROP_TALLY_FULL, "allocations missing from alloc_objects and alloc_space: the tally was full"},
-	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc)"},
+	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc; stacks among them are not known)"},
 	{bpf.KernelCounterDROP_THREAD_STATE, "events lost: the kernel had no memory for a thread's state"},
-	{bpf.KernelCounterDROP_NO_MEMORY, "stacks not told or entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
+	{bpf.KernelCounterDROP_NO_MEMORY, "entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
 	{bpf.KernelCounterDROP_OUT_POINTER, "posix_memalign results that could not be read"},
 	{bpf.KernelCounterDROP_MISSED_RETURN, "allocations whose return was not seen"},
 	{bpf.KernelCounterDROP_MISSED_FREE, "addresses handed out again whose free was not seen"},
@@ -114,7 +113,7 @@ func (s *Session) lost() []Loss {
 		sum.add(t)
 	}
 	all := []Loss{
-		{Reason: "stacks that could not be kept: there were too many different ones", Count: sum.stacks},
+		{Reason: "lookups of stacks that are not known: they were not told, or there were too many different ones", Count: sum.stacks},
 		{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(s.tables.Stats().Full)},
 		{Reason: "mappings through which stacks cannot be followed: there are too many", Count: sum.mappings},
 		{Reason: "processes of the tree that are not followed: there are too many, or they cannot be read", Count: uint64(s.family.LeftOut())},

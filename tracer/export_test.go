@@ -27,6 +27,14 @@ func (s *Session) Stack(id uint64) *growth.Stack {
 	return s.list()[0].stacks.get(id)
 }
 
+// WhileNamingWaits does something while the stacks of the process asked for cannot be named.
+func (s *Session) WhileNamingWaits(do func()) {
+	stacks := s.list()[0].stacks
+	stacks.mu.Lock()
+	defer stacks.mu.Unlock()
+	do()
+}
+
 // Programs are the BPF programs by name.
 func (s *Session) Programs() map[string]*ebpf.Program { return s.kernel.Programs }
 

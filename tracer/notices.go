@@ -17,14 +17,19 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
+// mostQueued bounds what waits for the naming of stacks: 64 MiB, if all of it were code objects.
+const mostQueued = 1 << 14
+
 // noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot, and the
-// unwinder is told of new code.
+// unwinder is told of new code. It is read whatever naming waits for, which the symbols of a large library make it do for longer
+// than the ring buffer lasts.
 type noticeReader struct {
 	ring    *ringbuf.Reader
 	tables  *unwind.Tables
 	target  func(pid uint32) *target // nil: it is none
 	told    toldStacks
-	flushed chan struct{} // one value for each flush; closed when reading has ended
+	queue   chan []byte   // notices as they come; nil: flushed up to here
+	flushed chan struct{} // one value for each flush; closed when all has been dispatched
 
 	flushing sync.Mutex // two flushes at a time would be told once
 
@@ -39,25 +44,36 @@ func startNotices(k *kernel, tables *unwind.Tables, target func(pid uint32) *tar
 	}
 	n := &noticeReader{
 		ring: reader, tables: tables, target: target, told: toldStacks{seen: k.Maps[bpf.KernelMapSeen]},
-		flushed: make(chan struct{}), calls: make(map[uint32][]bpf.KernelNotice),
+		queue: make(chan []byte, mostQueued), flushed: make(chan struct{}), calls: make(map[uint32][]bpf.KernelNotice),
 	}
 	go n.read()
+	go n.dispatchAll()
 	return n, nil
 }
 
 func (n *noticeReader) read() {
-	defer close(n.flushed)
-	var record ringbuf.Record
+	defer close(n.queue)
 	for {
-		err := n.ring.ReadInto(&record)
+		record, err := n.ring.Read()
 		switch {
 		case errors.Is(err, ringbuf.ErrFlushed):
-			n.flushed <- struct{}{}
+			n.queue <- nil
 		case errors.Is(err, os.ErrClosed):
 			return
 		case err == nil:
-			n.dispatch(record.RawSample)
+			n.queue <- record.RawSample
 		}
+	}
+}
+
+func (n *noticeReader) dispatchAll() {
+	defer close(n.flushed)
+	for raw := range n.queue {
+		if raw == nil {
+			n.flushed <- struct{}{}
+			continue
+		}
+		n.dispatch(raw)
 	}
 }
 
@@ -120,7 +136,7 @@ func (n *noticeReader) keep(t *target, notice bpf.KernelNotice) {
 	}
 }
 
-// flush waits until everything now in the ring buffer has been read.
+// flush waits until everything now in the ring buffer has been dispatched.
 func (n *noticeReader) flush() {
 	n.flushing.Lock()
 	defer n.flushing.Unlock()
@@ -129,7 +145,7 @@ func (n *noticeReader) flush() {
 	}
 }
 
-// take reads everything now in the ring buffer, and gives the mapping calls of a process in the order of time.
+// take dispatches everything now in the ring buffer, and gives the mapping calls of a process in the order of time.
 func (n *noticeReader) take(pid int) []bpf.KernelNotice {
 	n.flush()
 	n.mu.Lock()

@@ -35,7 +35,7 @@ func newStackTable(p *process.Process, namer *namer) *stackTable {
 		namer:    namer,
 		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
-			notKept: {ID: notKept, PID: p.PID, Truncated: "too many different ones"},
+			notKept: {ID: notKept, PID: p.PID, Truncated: "not told, or too many different ones"},
 			unseen:  {ID: unseen, PID: p.PID, Frames: []growth.Frame{{Function: rootUnseen}}},
 		},
 	}

@@ -35,3 +35,26 @@ func TestMoreStacksThanTheKernelsMapHoldsAreAllKept(t *testing.T) {
 	}
 	mustLoseNothing(t, s)
 }
+
+// The symbols of a large library take a second to read, in which a program that has just started calls from thousands of places.
+func TestMoreStacksThanTheRingBufferHoldsAreKeptWhileNamingWaits(t *testing.T) {
+	const stacks = 1 << 14
+	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer", "-DDEPTH=14", "-DPAUSE_US=0"))
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	s.AwaitTables()
+	s.WhileNamingWaits(func() {
+		target.Say("go")
+		target.Await("done")
+	})
+	seen := 0
+	for _, h := range snapshot(t, s).Holdings {
+		if len(h.Stack.Frames) >= 16 && h.Stack.Truncated == "" && h.InuseObjects == 1 {
+			seen++
+		}
+	}
+	if seen != stacks {
+		t.Errorf("%d distinct stacks, want %d", seen, stacks)
+	}
+	mustLoseNothing(t, s)
+}

@@ -118,9 +118,8 @@ func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
 	}
 }
 
-// A window of the heap begins and ends: tensors do not notice.
+// A window of the heap begins and ends: tensors do not notice. Not parallel, as all tests of windows.
 func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
-	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open

@@ -20,7 +20,6 @@ func sightingOf(t *testing.T, s *tracer.Session, function string) growth.Sightin
 }
 
 func TestWhoTakesThePlaceOfAnotherIsKnownByWhatIsInIt(t *testing.T) {
-	t.Parallel()
 	for _, size := range []string{"40", "1000", "20000"} {
 		t.Run(size, func(t *testing.T) {
 			target, s := startWindows(t)

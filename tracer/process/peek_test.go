@@ -2,6 +2,7 @@ package process
 
 import (
 	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -136,7 +137,7 @@ sys.stdin.read()
 		addresses[i] = start + uint64(i)*4096
 	}
 	for _, pid := range []int{child, target.PID()} {
-		p, before := open(t, pid), sharedDirty(t, pid)
+		p, before := open(t, pid), sharedPages(t, pid, start, pages)
 		found, err := p.Peek(addresses, 48)
 		if err != nil || slices.ContainsFunc(found, func(data []byte) bool { return len(data) != 48 || data[0] != 1 }) {
 			t.Fatalf("%d of %d, %v", len(found), pages, err)
@@ -146,24 +147,31 @@ sys.stdin.read()
 				t.Fatal(err)
 			}
 		}
-		if after := sharedDirty(t, pid); before < pages*4 || after < before-40 {
-			t.Errorf("PID %d shares %d KiB, and %d after %d pages of them were read", pid, before, after, pages)
+		if after := sharedPages(t, pid, start, pages); before != pages || after != pages {
+			t.Errorf("PID %d shares %d pages of %d, and %d after they were read", pid, before, pages, after)
 		}
 	}
 }
 
-// sharedDirty is what a process shares of what was written, as smaps_rollup has it, in KiB.
-func sharedDirty(t testing.TB, pid int) (kib int) {
+// sharedPages is how many of so many pages a process has, and shares with another, as the kernel's pagemap has it.
+func sharedPages(t testing.TB, pid int, start uint64, pages int) (shared int) {
 	t.Helper()
-	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+	file, err := os.Open(fmt.Sprintf("/proc/%d/pagemap", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, rest, _ := strings.Cut(string(text), "Shared_Dirty:")
-	if _, err := fmt.Sscan(rest, &kib); err != nil {
+	defer file.Close()
+	entries := make([]byte, 8*pages)
+	if _, err := file.ReadAt(entries, int64(start/4096*8)); err != nil {
 		t.Fatal(err)
 	}
-	return kib
+	for entry := range slices.Chunk(entries, 8) {
+		const present, alone = 1 << 63, 1 << 56 // Documentation/admin-guide/mm/pagemap.rst
+		if binary.NativeEndian.Uint64(entry)&(present|alone) == present {
+			shared++
+		}
+	}
+	return shared
 }
 
 func TestNoMoreThanAPageIsReadAtEachAddress(t *testing.T) {

@@ -21,8 +21,8 @@ import (
 const mostQueued = 1 << 14
 
 // noticeReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot, and the
-// unwinder is told of new code. It is read whatever naming waits for, which the symbols of a large library make it do for longer
-// than the ring buffer lasts.
+// unwinder is told of new code. Reading does not wait for naming: while the symbols of a large library are read, a process that has
+// just started fills the ring buffer.
 type noticeReader struct {
 	ring    *ringbuf.Reader
 	tables  *unwind.Tables

@@ -36,7 +36,7 @@ func TestMoreStacksThanTheKernelsMapHoldsAreAllKept(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// The symbols of a large library take a second to read, in which a program that has just started calls from thousands of places.
+// While the symbols of a large library are read, a program that has just started calls from thousands of places.
 func TestMoreStacksThanTheRingBufferHoldsAreKeptWhileNamingWaits(t *testing.T) {
 	const stacks = 1 << 14
 	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer", "-DDEPTH=14", "-DPAUSE_US=0"))

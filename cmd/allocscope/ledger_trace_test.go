@@ -69,27 +69,35 @@ func restingRSS(t *testing.T, pid int) int64 {
 // mapped, the kernel looks at the same places of this one, and these pages come back.
 func risingRSS(t *testing.T, pid int, do func()) []int64 {
 	t.Helper()
-	values, stop, done := []int64{restingRSS(t, pid)}, make(chan struct{}), make(chan struct{})
-	go func() {
-		defer close(done)
-		for {
-			select {
-			case <-stop:
-				return
-			case <-time.After(time.Millisecond):
-			}
-			switch now, last := rssOf(t, pid), values[len(values)-1]; {
-			case now < last:
-				return
-			case now > last:
-				values = append(values, now)
-			}
-		}
+	values, stop, done := []int64{restingRSS(t, pid)}, make(chan struct{}), make(chan error, 1)
+	go func() { done <- appendRises(&values, pid, stop) }()
+	func() {
+		defer close(stop) // also where the test ends there
+		do()
 	}()
-	do()
-	close(stop)
-	<-done
+	if err := <-done; err != nil {
+		t.Fatal(err)
+	}
 	return values
+}
+
+// appendRises adds what RSS rises to, until it falls or is told to stop.
+func appendRises(values *[]int64, pid int, stop <-chan struct{}) error {
+	for {
+		select {
+		case <-stop:
+			return nil
+		case <-time.After(time.Millisecond):
+		}
+		now, err := readRSS(pid)
+		last := (*values)[len(*values)-1]
+		switch {
+		case err != nil || now < last:
+			return err
+		case now > last:
+			*values = append(*values, now)
+		}
+	}
 }
 
 // loaderWarmup is long enough for unwind tables to be made meanwhile; at its end that file is written.

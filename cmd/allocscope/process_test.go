@@ -13,30 +13,46 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// statusOf is a line of /proc/PID/status, in the kernel's words.
-func statusOf(t *testing.T, pid int, name string) string {
-	t.Helper()
+// readStatus is a line of /proc/PID/status, in the kernel's words.
+func readStatus(pid int, name string) (string, error) {
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		t.Fatal(err)
+		return "", err
 	}
 	for line := range strings.Lines(string(raw)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value)
+			return strings.TrimSpace(value), nil
 		}
 	}
-	t.Fatalf("/proc/%d/status has no %s", pid, name)
-	return ""
+	return "", fmt.Errorf("/proc/%d/status has no %s", pid, name)
 }
 
-// rssOf is the resident memory of a process in bytes.
-func rssOf(t *testing.T, pid int) int64 {
+func statusOf(t *testing.T, pid int, name string) string {
 	t.Helper()
-	kib, err := strconv.ParseInt(strings.TrimSuffix(statusOf(t, pid, "VmRSS"), " kB"), 10, 64)
+	value, err := readStatus(pid, name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return kib << 10
+	return value
+}
+
+// readRSS is the resident memory of a process in bytes.
+func readRSS(pid int) (int64, error) {
+	text, err := readStatus(pid, "VmRSS")
+	if err != nil {
+		return 0, err
+	}
+	kib, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
+	return kib << 10, err
+}
+
+func rssOf(t *testing.T, pid int) int64 {
+	t.Helper()
+	rss, err := readRSS(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rss
 }
 
 // awaitState waits until a process is in a state as ps names it.

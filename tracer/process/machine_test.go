@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -26,7 +25,13 @@ func TestTheLimitOfARealCgroupIsTheKernels(t *testing.T) {
 	target.Await("done")
 	stop(t, target.PID())
 
-	around, used := aroundAtRest(t, open(t, target.PID()), filepath.Join(folder, files.usage))
+	// The kernel takes back pages that it charged in advance, and those of what was freed, a while after the process stopped.
+	var around growth.Around
+	p := open(t, target.PID())
+	charged := func() int64 {
+		return number(strings.TrimSpace(string(readFile(t, filepath.Join(folder, files.usage)))))
+	}
+	used := atRest(t, charged, func() { around = FindSurroundings().Around(p) })
 	if around.CgroupLimit != limit || around.CgroupUsed > used || around.CgroupUsed < 3000*4096 {
 		t.Errorf("%+v; the kernel has charged %d of %d bytes", around, used, limit)
 	}
@@ -37,24 +42,6 @@ func TestTheLimitOfARealCgroupIsTheKernels(t *testing.T) {
 	if around.Available <= 0 || around.Available > total || around.SwapFree < 0 {
 		t.Errorf("%+v of a machine with %d bytes", around, total)
 	}
-}
-
-// aroundAtRest is the memory around a stopped process, and what the kernel has charged to its cgroup: the same before and after.
-// The kernel takes back pages that it charged in advance, and those of what was freed, a while after the process stopped.
-func aroundAtRest(t *testing.T, p *Process, usage string) (growth.Around, int64) {
-	t.Helper()
-	var before, after int64
-	for range 1000 {
-		before = number(strings.TrimSpace(string(readFile(t, usage))))
-		around := FindSurroundings().Around(p)
-		after = number(strings.TrimSpace(string(readFile(t, usage))))
-		if before == after {
-			return around, after
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatalf("the kernel charges %d bytes, then %d: a stopped process has no rest", before, after)
-	return growth.Around{}, 0
 }
 
 // makeCgroup makes a cgroup that can have a limit of memory.

@@ -5,21 +5,45 @@ import (
 	"time"
 )
 
+// shares are what a process shares of its memory, and what it does not, in bytes.
+type shares struct{ pss, private int64 }
+
+// atRest looks at what others change until it is the same before and after the look, and returns it.
+func atRest[T comparable](t *testing.T, read func() T, look func()) T {
+	t.Helper()
+	var before, after T
+	for range 1000 {
+		before = read()
+		look()
+		if after = read(); before == after {
+			return after
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("%v before a look and %v after it, every time", before, after)
+	return after
+}
+
 func TestTheRollupIsTheSumOfTheMappings(t *testing.T) {
 	for _, p := range []*Process{stopped(t), shrunk(t)} {
-		pss, private, err := p.Rollup()
-		if err != nil {
-			t.Fatal(err)
-		}
-		sums, mappings := smaps(t, p.PID)
+		// What a stopped process shares changes with the processes that begin and end beside it.
+		var sums map[string]int64
+		var mappings int64
+		rollup := atRest(t, func() shares {
+			pss, private, err := p.Rollup()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return shares{pss, private}
+		}, func() { sums, mappings = smaps(t, p.PID) })
 		if sums["Private_Clean"] == 0 || sums["Private_Dirty"] == 0 {
 			t.Fatalf("%+v: the test is wrong", sums)
 		}
-		if want := sums["Private_Clean"] + sums["Private_Dirty"]; private != want {
-			t.Errorf("private %d, the mappings sum to %d", private, want)
+		if want := sums["Private_Clean"] + sums["Private_Dirty"]; rollup.private != want {
+			t.Errorf("private %d, the mappings sum to %d", rollup.private, want)
 		}
-		if rounded := pss - sums["Pss"]; rounded < 0 || rounded > mappings<<10 { // each is rounded down to a KiB
-			t.Errorf("PSS %d, %d mappings sum to %d", pss, mappings, sums["Pss"])
+		if rounded := rollup.pss - sums["Pss"]; rounded < 0 || rounded > mappings<<10 { // each is rounded down to a KiB
+			t.Errorf("PSS %d, %d mappings sum to %d", rollup.pss, mappings, sums["Pss"])
 		}
 	}
 }

@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -110,3 +111,19 @@ func copyFile(t testing.TB, from, to string) {
 }
 
 func addressOf(memory []byte) uint64 { return uint64(uintptr(unsafe.Pointer(&memory[0]))) }
+
+// atRest looks at what others change until it is the same before and after the look, and returns it.
+func atRest[T comparable](t *testing.T, read func() T, look func()) T {
+	t.Helper()
+	var before, after T
+	for range 1000 {
+		before = read()
+		look()
+		if after = read(); before == after {
+			return after
+		}
+		time.Sleep(time.Millisecond)
+	}
+	t.Fatalf("%v before a look and %v after it, every time", before, after)
+	return after
+}

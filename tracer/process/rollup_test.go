@@ -8,22 +8,6 @@ import (
 // shares are what a process shares of its memory, and what it does not, in bytes.
 type shares struct{ pss, private int64 }
 
-// atRest looks at what others change until it is the same before and after the look, and returns it.
-func atRest[T comparable](t *testing.T, read func() T, look func()) T {
-	t.Helper()
-	var before, after T
-	for range 1000 {
-		before = read()
-		look()
-		if after = read(); before == after {
-			return after
-		}
-		time.Sleep(time.Millisecond)
-	}
-	t.Fatalf("%v before a look and %v after it, every time", before, after)
-	return after
-}
-
 func TestTheRollupIsTheSumOfTheMappings(t *testing.T) {
 	for _, p := range []*Process{stopped(t), shrunk(t)} {
 		// What a stopped process shares changes with the processes that begin and end beside it.

@@ -104,7 +104,7 @@ func inParentheses(about, text string) string {
 func printStacks(out io.Writer, s *export.Summary) error {
 	stacks := s.Accumulating
 	if len(stacks) == 0 {
-		_, err := fmt.Fprintf(out, "\nNothing that was traced accumulated since the boundary.\n")
+		_, err := fmt.Fprintf(out, "\n%s\n", words.NothingAccumulated(s))
 		return err
 	}
 	fmt.Fprintf(out, "\nWhat holds more than at the boundary%s:\n\n", inParentheses("heap from ", words.FromWindows(s.Overhead)))

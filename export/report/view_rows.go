@@ -58,9 +58,9 @@ func objectsText(a export.Accumulation) string {
 func rowsNote(s *export.Summary) string {
 	switch {
 	case len(s.Accumulating) == 0 && !words.HeapKnown(s):
-		return "Nothing that was traced accumulated since the boundary. Source heap was not attached: who holds heap memory is not known."
+		return words.NothingAccumulated(s) + " Source heap was not attached: who holds heap memory is not known."
 	case len(s.Accumulating) == 0:
-		return "Nothing that was traced accumulated since the boundary."
+		return words.NothingAccumulated(s)
 	}
 	note := ""
 	if from := words.FromWindows(s.Overhead); from != "" {

@@ -118,6 +118,15 @@ func FromWindows(o *export.Overhead) string {
 	return text
 }
 
+// NothingAccumulated says that nobody is named, and what a longer trace may name.
+func NothingAccumulated(s *export.Summary) string {
+	text := "Nothing that was traced accumulated since the boundary."
+	if from := FromWindows(s.Overhead); from != "" {
+		text += " Heap memory is known from " + from + ": a longer trace may name who holds it."
+	}
+	return text
+}
+
 // StepLine compares the trainer's own steps: "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %", or "step 182.3 ms between
 // windows of the heap probes, 183.9 ms in all: +0.9 % (182.1 ms before them)". Empty: too few were seen.
 func StepLine(o *export.Overhead) string {

@@ -112,3 +112,16 @@ func TestWhatIsKnownFromWindowsSaysOfHowMany(t *testing.T) {
 		t.Errorf("says %q of what was watched all the time", got)
 	}
 }
+
+// Where heap was watched in windows, that nobody is named is not said as if nobody held anything.
+func TestWhereNobodyIsNamedWhatIsTooYoungIsSaid(t *testing.T) {
+	o := inWindows()
+	for want, s := range map[string]*export.Summary{
+		"Nothing that was traced accumulated since the boundary.": {},
+		"Nothing that was traced accumulated since the boundary. Heap memory is known from 11 windows of 0.49 s; what is younger than 60 s is not in: a longer trace may name who holds it.": {Overhead: &o},
+	} {
+		if got := NothingAccumulated(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

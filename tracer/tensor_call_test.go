@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -12,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -197,6 +199,37 @@ func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
 		}
 		if others != 70 {
 			t.Errorf("%s: %d other blocks are held, want 70", mode, others)
+		}
+	}
+}
+
+// The program is in the allocator when a window ends, and then makes a tensor: nobody waits any more for what it was in.
+func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
+	h := startTensors(t)
+	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
+		h.do("age", "forget")
+		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+		var ended atomic.Bool
+		var turning sync.WaitGroup
+		turning.Go(func() {
+			defer ended.Store(true)
+			for range 10 {
+				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
+				if err := errors.Join(s.CloseHeap(), s.OpenWindow(1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+		for !ended.Load() {
+			h.do("clear 10 20000000")
+		}
+		turning.Wait()
+		if n := s.Counted(bpf.KernelCounterDROP_MISSED_RETURN); n > 0 {
+			t.Errorf("%s: %d allocations are lost", mode, n)
+		}
+		mustHoldTensors(t, s, h)
+		if err := s.Close(); err != nil {
+			t.Error(err)
 		}
 	}
 }

@@ -18,7 +18,8 @@ type watch struct {
 	mu        sync.Mutex // held while probes come and go, and while the live map is read
 	log       watchLog
 	survivors survivors
-	// epoch counts up when probes of the heap are attached, and tensorEpoch when those of tensors have been detached
+	// epoch counts up when the heap opens and when it closes, and tensorEpoch when the probes of tensors have been detached: nobody
+	// waits for the return of a call that began before
 	epoch, tensorEpoch uint32
 	// interval and tensorInterval are the bytes between samples of both sources, also while that of the heap is closed; 0: what
 	// happens to tensors does not count for them, but for the heap.
@@ -65,8 +66,7 @@ func (s *Session) openHeap(window bool, interval uint64) error {
 	for _, t := range s.list() {
 		t.openHeap()
 	}
-	w.epoch++
-	if err := s.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch); err != nil {
+	if err := s.nextEpoch(); err != nil {
 		return fmt.Errorf("begin to count: %w", err)
 	}
 	if w.tensorsAlone { // their frees are seen again
@@ -78,6 +78,12 @@ func (s *Session) openHeap(window bool, interval uint64) error {
 	s.countWork(&w.log.outside)
 	w.interval = interval
 	return s.kernel.open(w.inForce())
+}
+
+// nextEpoch makes the kernel side forget the calls of the heap that are under way.
+func (s *Session) nextEpoch() error {
+	s.watch.epoch++
+	return s.kernel.Variables[bpf.KernelVarEpoch].Set(s.watch.epoch)
 }
 
 // openHeap attaches the probes. Of a process that is ending nothing is given up: what is known of it stays.
@@ -109,7 +115,7 @@ func (s *Session) closeHeap() error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ended := w.log.close(monotonic())
-	err := s.kernel.open(w.inForce())
+	err := errors.Join(s.kernel.open(w.inForce()), s.nextEpoch())
 	w.log.close(monotonic()) // nothing counts from now on
 	if w.log.spells[ended].window {
 		s.countWork(&w.log.inside)

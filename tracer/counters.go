@@ -57,6 +57,9 @@ func (s *Session) Counters() (Events, []Loss, error) {
 		return Events{}, nil, err
 	}
 	values[bpf.KernelCounterDROP_LIVE_FULL] += s.watch.lost()
+	if s.watch.hadWindows() { // what is freed between them is found out later
+		values[bpf.KernelCounterDROP_MISSED_FREE] = 0
+	}
 	var losses []Loss
 	for _, l := range lossReasons {
 		if n := values[l.counter]; n > 0 {

@@ -169,6 +169,13 @@ func (w *watch) lost() uint64 {
 	return w.unfollowed
 }
 
+// hadWindows tells whether the heap was watched in windows, between which nobody sees what is freed.
+func (w *watch) hadWindows() bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.hadWindows()
+}
+
 // isOpen tells whether calls are watched now.
 func (w *watch) isOpen() bool {
 	w.mu.Lock()

@@ -3,6 +3,7 @@ package tracer_test
 import (
 	"math"
 	"runtime"
+	"slices"
 	"testing"
 	"time"
 
@@ -174,5 +175,34 @@ func TestACallThatWasCutByTheEndOfAWindowIsForgotten(t *testing.T) {
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
 		t.Errorf("nothing is seen any more: %v, %+v, %d followed", got, s.Watched(), s.Followed())
+	}
+}
+
+func TestAnAddressHandedOutAgainIsALossUnlessItWasFreedBetweenWindows(t *testing.T) {
+	const reason = "addresses handed out again whose free was not seen"
+	for _, in := range []struct {
+		name string
+		open func(*tracer.Session, uint64) error
+		told bool
+	}{{"windows", (*tracer.Session).OpenWindow, false}, {"all the time", (*tracer.Session).OpenFully, true}} {
+		target, s := startWindows(t)
+		for range 2 {
+			if err := in.open(s, 1); err != nil {
+				t.Fatal(err)
+			}
+			carryOut(target, "keep 300 1000")
+			if err := s.CloseHeap(); err != nil {
+				t.Fatal(err)
+			}
+			carryOut(target, "drop 300")
+		}
+		_, losses, err := s.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Reason == reason })
+		if told != in.told {
+			t.Errorf("%s: lost: %v", in.name, losses)
+		}
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -147,6 +148,11 @@ func checkDetached(t *testing.T, target *tracertest.Target) {
 
 // The second Ctrl-C comes while allocscope waits for the reader of its output.
 func TestASecondInterruptLeavesAtOnce(t *testing.T) {
+	if signal.Ignored(os.Interrupt) { // in the background of a script; what we begin would ignore it, too
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, os.Interrupt)
+		defer signal.Stop(caught)
+	}
 	target, folder := startSteps(t), newFolder(t)
 	cmd := allocscope(t, traceArguments(target.PID(), folder)...)
 	cmd.Stdout = fullPipe(t)

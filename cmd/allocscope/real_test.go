@@ -34,7 +34,21 @@ type verdictOn struct {
 // judgeJob traces a process for so many minutes of its life.
 func judgeJob(t *testing.T, pid, minutes int) verdictOn {
 	t.Helper()
-	v, err := judgeUntil(t.Context(), t, fastTrace(t, pid, time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute))
+	return judge(t, fastTrace(t, pid, time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute))
+}
+
+// judgeFromStart traces a job from its start: what it does after so long, it does so long after the trace has begun.
+func judgeFromStart(t *testing.T, minutes int, settings ...string) verdictOn {
+	t.Helper()
+	job := startJob(t, append(settings, "wait=1")...)
+	flags := fastTrace(t, job.PID(), time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute)
+	defer beginWith(t, job, flags)()
+	return judge(t, flags)
+}
+
+func judge(t *testing.T, flags traceFlags) verdictOn {
+	t.Helper()
+	v, err := judgeUntil(t.Context(), t, flags)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -107,10 +121,12 @@ func TestWhatDoesNotLeakIsNotSaidTo(t *testing.T) {
 
 func checkWarmUp(t *testing.T) {
 	t.Parallel()
-	v := judgeJob(t, startJob(t, warmUp, filling, steps).PID(), 40)
+	v := judgeFromStart(t, 40, warmUp, filling, steps)
 	v.mustBe(t, growth.ClassPlateau)
-	if v.PlateauFromS == nil || *v.PlateauFromS < 6 || *v.PlateauFromS > 12 {
-		t.Errorf("plateau from %v s, want about 8", v.PlateauFromS)
+	if v.PlateauFromS == nil {
+		t.Error("no plateau is told")
+	} else if *v.PlateauFromS < 6 || *v.PlateauFromS > 12 {
+		t.Errorf("plateau from %.1f s, want about 8", *v.PlateauFromS)
 	}
 	if v.BoundBytesPerMin == nil || *v.BoundBytesPerMin*minute.Minutes() > 1<<20 {
 		t.Errorf("bound %v, want less than 1 MiB a minute", v.BoundBytesPerMin)
@@ -119,7 +135,7 @@ func checkWarmUp(t *testing.T) {
 
 func TestALeakUnderAWarmUpIsFoundWithItsLine(t *testing.T) {
 	t.Parallel()
-	v := judgeJob(t, startJob(t, warmUp, filling, steps, leak).PID(), 40)
+	v := judgeFromStart(t, 40, warmUp, filling, steps, leak)
 	v.mustBe(t, growth.ClassLeak)
 	v.mustGrow(t, 5<<20)
 	v.mustBlame(t)
@@ -141,10 +157,7 @@ func TestALeakThatHasNotBeenWatchedForLongIsSuspected(t *testing.T) {
 	t.Parallel()
 	flags, end := shortlyWatched(t)
 	defer end()
-	v, err := judgeUntil(t.Context(), t, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v := judge(t, flags)
 	v.mustBe(t, growth.ClassSuspected)
 	v.mustBlame(t)
 }

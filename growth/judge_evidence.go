@@ -109,7 +109,7 @@ func quantum(y []float64) float64 {
 // a parabola that bends down.
 func (e *evidence) slowsDown() bool {
 	r := e.course.last
-	if r.shape.form == formExponential || r.shape.form == formLogarithm {
+	if r.shape.slowsDown() {
 		return true
 	}
 	x, y := r.base.x, r.base.y

@@ -48,7 +48,7 @@ var (
 // shapeOf chooses by the Bayesian information criterion, with as many points as independent ones would be. Two lines need to
 // explain most of what the best other shape leaves besides, and more where the second rises faster: growth that begins late
 // needs more evidence than growth that slows down. A line that leaves next to nothing of its rise has none: what is left, however
-// orderly, is how samples fall between steps.
+// orderly, is how samples fall between steps. What begins late is no curve that slows down from the start.
 func shapeOf(b base) shape {
 	u := make([]float64, len(b.x))
 	for i := range u {
@@ -83,8 +83,16 @@ func shapeOf(b base) shape {
 	if bent && !knot.isOneLine(b) && criterion(knot) < criterion(best) && 1-(knot.squares+floor)/(best.squares+floor) > need {
 		return knot.shape
 	}
+	if best.slowsDown() {
+		if late, rises := lateRise(b); rises && late.explains(b, best) {
+			return late.shape
+		}
+	}
 	return best.shape
 }
+
+// slowsDown tells that growth of this shape has no end in sight, and yet slows down.
+func (s shape) slowsDown() bool { return s.form == formExponential || s.form == formLogarithm }
 
 // How much two lines of a rise may differ and be one: in slope, as a share of the steeper one, and by a step between them, as a
 // share of all that they rise. Probes that come in windows slow a program down now and then, which bends a straight line by as much.

@@ -17,21 +17,29 @@ func curve(of func(u float64) float64, noise float64) base {
 	return b
 }
 
+// lateWarmUp waits for a ninth of the watch, warms up for a fifth, and then leaks.
+func lateWarmUp(u float64) float64 {
+	since := max(u-.11, 0)
+	return 1e8 + 2e9*min(since/.2, 1) + 2e9*since
+}
+
 func TestTheShapeIsTheOneThatWasDrawn(t *testing.T) {
 	for name, c := range map[string]struct {
 		curve func(u float64) float64
 		noise float64
 		want  shape
 	}{
-		"constant":    {func(float64) float64 { return 8e9 }, 1e7, shape{form: formLine}},
-		"line":        {func(u float64) float64 { return 8e9 + 1e9*u }, 1e7, shape{form: formLine}},
-		"falling":     {func(u float64) float64 { return 8e9 + 1e9*math.Exp(-u/.3) }, 1e6, shape{form: formKnot}},
-		"exponential": {func(u float64) float64 { return 8e9 - 2e9*math.Exp(-u/.3) }, 1e7, shape{form: formExponential, scale: .3}},
-		"logarithm":   {func(u float64) float64 { return 8e9 + 2e9*math.Log1p(u/.03) }, 1e7, shape{form: formLogarithm, scale: .03}},
-		"settling":    {func(u float64) float64 { return 8e9 + 2e9*u - 2e9*math.Exp(-u/.05) }, 1e7, shape{form: formSettling, scale: .05}},
-		"slowdown":    {func(u float64) float64 { return 8e9 + 2e9*min(u, .4) }, 1e7, shape{form: formKnot, knot: 38}},
-		"late":        {func(u float64) float64 { return 8e9 + 2e9*max(u, .4) }, 1e7, shape{form: formKnot, knot: 38}},
-		"jump":        {func(u float64) float64 { return 8e9 + 2e9*math.Floor(u+.5) }, 1e7, shape{form: formKnot, knot: 48}},
+		"constant":          {func(float64) float64 { return 8e9 }, 1e7, shape{form: formLine}},
+		"line":              {func(u float64) float64 { return 8e9 + 1e9*u }, 1e7, shape{form: formLine}},
+		"falling":           {func(u float64) float64 { return 8e9 + 1e9*math.Exp(-u/.3) }, 1e6, shape{form: formKnot}},
+		"exponential":       {func(u float64) float64 { return 8e9 - 2e9*math.Exp(-u/.3) }, 1e7, shape{form: formExponential, scale: .3}},
+		"logarithm":         {func(u float64) float64 { return 8e9 + 2e9*math.Log1p(u/.03) }, 1e7, shape{form: formLogarithm, scale: .03}},
+		"settling":          {func(u float64) float64 { return 8e9 + 2e9*u - 2e9*math.Exp(-u/.05) }, 1e7, shape{form: formSettling, scale: .05}},
+		"slowdown":          {func(u float64) float64 { return 8e9 + 2e9*min(u, .4) }, 1e7, shape{form: formKnot, knot: 38}},
+		"late":              {func(u float64) float64 { return 8e9 + 2e9*max(u, .4) }, 1e7, shape{form: formKnot, knot: 38}},
+		"jump":              {func(u float64) float64 { return 8e9 + 2e9*math.Floor(u+.5) }, 1e7, shape{form: formKnot, knot: 48}},
+		"late, then slower": {lateWarmUp, 5e6, shape{form: formKnot, knot: 11}},
+		"late, then curved": {func(u float64) float64 { return 8e9 - 2e9*math.Exp(-max(u-.05, 0)/.3) }, 1e7, shape{form: formExponential, scale: .3}},
 		// A step that samples and steps make between them, and one that is more.
 		"ragged":  {func(u float64) float64 { return 1e9 + 1e9*u + 15e6*math.Floor(u+.5) }, 1e3, shape{form: formLine}},
 		"stepped": {func(u float64) float64 { return 8e9 + 1e9*u + 5e7*math.Floor(u+.5) }, 1e3, shape{form: formKnot, knot: 48}},

@@ -207,9 +207,10 @@ func TestWorkersAreCountedAndNotTraced(t *testing.T) {
 // Copies of a traced process have its probes, and what they allocate is not its own.
 func TestHundredsOfChildrenThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	const children = 200
-	job := startJob(t, fmt.Sprintf("children=%d", children), "steps=50", "fill=20")
+	job := startJob(t, fmt.Sprintf("children=%d", children), "steps=50", "fill=20", "wait=1")
 	c, folder := tracing(t, job, "--interval", "64KiB")
 	before := descriptors(t, c.Process.Pid)
+	job.Say("begin")
 	job.Await("childless")
 	c.await("the last child is forgotten", func() bool { return descriptors(t, c.Process.Pid) <= before })
 	c.signal(syscall.SIGINT)

@@ -118,7 +118,7 @@ func gdbStacks(t *testing.T, pid, stops, skip int) [][]gdbFrame {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stops.json")
 	order := fmt.Sprintf("python (stops, skip, path) = (%d, %d, %q)", stops, skip, path)
-	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // it takes seconds, and minutes where ten others want each processor
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // two were too few beside eight busy loops
 	defer cancel()
 	gdb := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", fmt.Sprint(pid), "-ex", order, "-x", tracertest.Source("stops.py"))
 	said, err := gdb.CombinedOutput()

@@ -141,6 +141,20 @@ func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
 	})
 }
 
+// during does something again and again while the work goes on.
+func during(work, do func()) {
+	var working sync.WaitGroup
+	var ended atomic.Bool
+	working.Go(func() {
+		defer ended.Store(true)
+		work()
+	})
+	for !ended.Load() {
+		do()
+	}
+	working.Wait()
+}
+
 // While the probes on tensors come and go, what is kept belongs to the tensors or to the heap, never to both; a call that is under
 // way when they go may be lost.
 func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
@@ -150,22 +164,17 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		var turning sync.WaitGroup
-		var ended atomic.Bool
-		turning.Go(func() {
-			defer ended.Store(true)
+		var want, got int64
+		during(func() {
 			for turn := range 2 * turns {
 				if err := s.AttachTensors(turn%2 == 1); err != nil {
 					t.Error(err)
 				}
 			}
-		})
-		var want, got int64
-		for !ended.Load() {
+		}, func() {
 			h.do("keep 500 3000", "fail 1")
 			want += 500
-		}
-		turning.Wait()
+		})
 		for name, held := range ofTensors(snapshot(t, s)) {
 			if strings.HasSuffix(name, fmt.Sprintf(" Holder.order_keep:%d", line)) {
 				got += held[0]
@@ -209,21 +218,14 @@ func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		var ended atomic.Bool
-		var turning sync.WaitGroup
-		turning.Go(func() {
-			defer ended.Store(true)
+		during(func() {
 			for range 10 {
 				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
 				if err := errors.Join(s.CloseHeap(), s.OpenWindow(1)); err != nil {
 					t.Error(err)
 				}
 			}
-		})
-		for !ended.Load() {
-			h.do("clear 10 20000000")
-		}
-		turning.Wait()
+		}, func() { h.do("clear 10 20000000") })
 		if n := s.Counted(bpf.KernelCounterDROP_MISSED_RETURN); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}

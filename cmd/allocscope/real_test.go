@@ -37,13 +37,21 @@ func judgeJob(t *testing.T, pid, minutes int) verdictOn {
 	return judge(t, fastTrace(t, pid, time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute))
 }
 
-// judgeFromStart traces a job from its start: what it does after so long, it does so long after the trace has begun.
+// judgeFromStart traces a job from its start for so many minutes of its life.
 func judgeFromStart(t *testing.T, minutes int, settings ...string) verdictOn {
 	t.Helper()
-	job := startJob(t, append(settings, "wait=1")...)
-	flags := fastTrace(t, job.PID(), time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute)
-	defer beginWith(t, job, flags)()
+	flags, end := watchedFromStart(t, time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute, settings...)
+	defer end()
 	return judge(t, flags)
+}
+
+// watchedFromStart is a trace of a job from its start: what that does after so long, it does so long after the trace has begun. The
+// caller ends it.
+func watchedFromStart(t *testing.T, pace float64, duration time.Duration, settings ...string) (flags traceFlags, end func()) {
+	t.Helper()
+	job := startJob(t, append(settings, "wait=1")...)
+	flags = fastTrace(t, job.PID(), pace, duration)
+	return flags, beginWith(t, job, flags)
 }
 
 func judge(t *testing.T, flags traceFlags) verdictOn {
@@ -148,9 +156,7 @@ func TestALeakUnderAWarmUpIsFoundWithItsLine(t *testing.T) {
 // caller ends it.
 func shortlyWatched(t *testing.T) (flags traceFlags, end func()) {
 	t.Helper()
-	job := startJob(t, "wait=1", "warmup=4", filling, steps, leak)
-	flags = fastTrace(t, job.PID(), 30, 22*time.Second)
-	return flags, beginWith(t, job, flags)
+	return watchedFromStart(t, 30, 22*time.Second, "warmup=4", filling, steps, leak)
 }
 
 func TestALeakThatHasNotBeenWatchedForLongIsSuspected(t *testing.T) {

@@ -65,6 +65,15 @@ test("the reading nearest to a row stands for it where readings are rare", () =>
 	assert.equal(nearest([null, null], 0), -1);
 });
 
+test("a reading does not stand for what was never read again", () => {
+	const once = [null, 0, null, null];
+	assert.deepEqual(
+		[0, 1, 2, 3].map((row) => nearest(once, row)),
+		[-1, 1, -1, -1],
+	);
+	assert.equal(nearest([1, null, 2, null, null, null, null, null], 6), -1);
+});
+
 test("the fan of the slope meets the line in the middle and is as wide as the interval at its ends", () => {
 	const slope = { from_s: 10, to_s: 30, level_bytes: 100, bytes_per_s: 2, low_bytes_per_s: 1, high_bytes_per_s: 4, label: "" };
 	assert.deepEqual(slopePoints(slope, 3), [

@@ -66,9 +66,11 @@ export function isSparse(values: (number | null)[]): boolean {
 	return 2 * values.filter((value) => value !== null).length < values.length;
 }
 
-/** nearest is the row with a value that is nearest to a row; -1: there is none. */
+/** nearest is the row with a value that is nearest to a row; -1: it is farther away than readings are from each other. */
 export function nearest(values: (number | null)[], row: number): number {
-	for (let away = 0; away < values.length; away++) {
+	const readings = values.flatMap((value, i) => (value === null ? [] : [i]));
+	const gap = readings.reduce((most, at, i) => Math.max(most, at - (readings[i - 1] ?? at)), 0);
+	for (let away = 0; away <= gap; away++) {
 		for (const i of [row - away, row + away]) {
 			if (values[i] !== null && values[i] !== undefined) {
 				return i;

@@ -95,7 +95,7 @@ func (l *ledger) read(s *Snapshot, side func(*ledgerEntry) *Holding) {
 }
 
 func (l *ledger) entry(stack *Stack, kind Kind) *ledgerEntry {
-	key := holderOf(stack, kind)
+	key := holderOf(stack, kind, "")
 	i, ok := l.at[key]
 	if !ok {
 		i = len(l.entries)

@@ -54,6 +54,8 @@ type Moment struct {
 	Processes []ProcessSample
 	Around    Around
 	Price     Price
+	// GPUs of the machine that NVML tells of, in its order; empty where it tells nothing.
+	GPUs []GPUSample
 }
 
 // Around is the memory around a process tree, in bytes; Unknown where it cannot be read.

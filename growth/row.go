@@ -28,6 +28,7 @@ func (s *Sample) counters() []*int64 {
 	return []*int64{
 		&s.RSS, &s.Virtual, &s.Swap, &s.Anonymous, &s.File, &s.Shared, &s.PSS, &s.Private,
 		&s.Threads, &s.MinorFaults, &s.MajorFaults, &s.Steps, &s.Tensors, &s.TensorBytes,
+		&s.DeviceUsed, &s.CudaAllocated, &s.CudaReserved, &s.CudaDriver, &s.Pinned,
 	}
 }
 

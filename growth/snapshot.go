@@ -13,6 +13,8 @@ import (
 type Holding struct {
 	Stack *Stack
 	Kind  Kind
+	// GPU on which the memory is: "0", "1", ..., as CUDA counts in the process. Empty: it is host memory, or not known on which.
+	GPU string
 	// InuseObjects and InuseBytes are alive. For mappings, bytes are those that have been touched (in memory or swapped out).
 	InuseObjects float64
 	InuseBytes   int64
@@ -30,6 +32,9 @@ type Holding struct {
 	// SharedBytes is the part of ResidentBytes that an earlier process of the tree (see Snapshot.Residents) holds too, so
 	// that ResidentBytes less SharedBytes can be summed over processes.
 	SharedBytes int64
+	// DeviceBytes are those on a GPU that the holding stands for in the ledger of device memory. Over all device holdings of a process
+	// they sum to what is known of its memory there. 0 for host memory.
+	DeviceBytes int64
 	// ResidentVariance of ResidentBytes as an estimate, in bytes². 0: it is exact.
 	ResidentVariance float64
 	// Births splits what is alive by the time at which it was allocated. Only the newest snapshot of a trace has them, of
@@ -112,6 +117,10 @@ type Snapshot struct {
 	// LiveObjects is the number of entries of the live map.
 	LiveObjects int
 	Mappings    MappingTotals
+	// Devices are the traced processes that use a GPU, by PID, and what is known of their memory there; DeviceHoldings, in no
+	// particular order, are of the kinds that are on GPUs, and no part of Holdings.
+	Devices        []Device
+	DeviceHoldings []Holding
 	// Releases, in no particular order.
 	Releases []Release
 	// Took is how long it took to read.
@@ -139,10 +148,20 @@ type Resident struct {
 // Of is the snapshot without the holdings of other processes, which it has also of those that have ended.
 func (s *Snapshot) Of(pid int) *Snapshot {
 	own := *s
-	own.Holdings = nil
+	own.Holdings, own.DeviceHoldings, own.Devices = nil, nil, nil
 	for _, h := range s.Holdings {
 		if h.Stack.PID == pid {
 			own.Holdings = append(own.Holdings, h)
+		}
+	}
+	for _, h := range s.DeviceHoldings {
+		if h.Stack.PID == pid {
+			own.DeviceHoldings = append(own.DeviceHoldings, h)
+		}
+	}
+	for _, d := range s.Devices {
+		if d.PID == pid {
+			own.Devices = append(own.Devices, d)
 		}
 	}
 	return &own
@@ -173,9 +192,12 @@ type holder struct {
 	stack uint64
 	pid   int
 	kind  Kind
+	gpu   string
 }
 
-func holderOf(stack *Stack, kind Kind) holder { return holder{stack.ID, stack.PID, kind} }
+func holderOf(stack *Stack, kind Kind, gpu string) holder {
+	return holder{stack.ID, stack.PID, kind, gpu}
+}
 
 // Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
 // what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
@@ -185,13 +207,13 @@ func Between(start, end *Snapshot) []Holding {
 	startBin := lastBin(end.Bins, start.Elapsed)
 	sums := make(map[holder]Holding, len(end.Holdings))
 	for _, h := range end.Holdings {
-		sums[holderOf(h.Stack, h.Kind)] = h
+		sums[holderOf(h.Stack, h.Kind, h.GPU)] = h
 	}
 	for _, h := range start.Holdings {
-		key := holderOf(h.Stack, h.Kind)
+		key := holderOf(h.Stack, h.Kind, h.GPU)
 		sum, ok := sums[key]
 		if !ok {
-			sum = Holding{Stack: h.Stack, Kind: h.Kind}
+			sum = Holding{Stack: h.Stack, Kind: h.Kind, GPU: h.GPU}
 		}
 		t := turnoverOf(&h, &sum, startBin)
 		sum.Variance = t.freed*h.Variance + t.born*sum.Variance
@@ -200,6 +222,7 @@ func Between(start, end *Snapshot) []Holding {
 		sum.ResidentBytes -= h.ResidentBytes
 		sum.SwappedBytes -= h.SwappedBytes
 		sum.SharedBytes -= h.SharedBytes
+		sum.DeviceBytes -= h.DeviceBytes
 		sum.AllocObjects -= h.AllocObjects
 		sum.AllocBytes -= h.AllocBytes
 		sum.Samples -= h.Samples
@@ -220,7 +243,7 @@ func Between(start, end *Snapshot) []Holding {
 func (h *Holding) isMerelyResident() bool { return h.InuseBytes == 0 && h.AllocBytes == 0 }
 
 func (h Holding) isZero() bool {
-	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
+	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 && h.DeviceBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
 }
 
 // Margin is half the width of the 95 % interval of InuseBytes, in bytes; 0 where that is not sampled.

@@ -68,6 +68,24 @@ const (
 	KindKernel    Kind = "kernel"        // what the kernel maps by itself: vdso
 	KindBefore    Kind = "before-attach" // anonymous memory that was resident when the trace began, and still is
 
+	KindPinned    Kind = "pinned"        // host memory that was pinned for a GPU: page-locked
+
+	// On GPUs; no part of RSS.
+	KindCudaBlock     Kind = "cuda_block"     // handed out by torch's caching allocator, and not freed
+	KindCudaSegment   Kind = "cuda_segment"   // from the driver: segments of torch's allocator, and what anybody else allocates
+	KindCudaCached    Kind = "cuda_cached"    // kept by torch's allocator and in no block. Of a device ledger alone
+	KindCudaBefore    Kind = "cuda_before"    // blocks that are older than the attach. Of a device ledger alone
+	KindNotAttributed Kind = "not_attributed" // what the driver counts less all of the above. Of a device ledger alone
+
 	KindUnexplained Kind = "unexplained" // what the kernel counts less all of the above
 	KindSwapped     Kind = "swapped"     // swapped out: not resident. Of rows of a ledger alone
 )
+
+// IsDevice tells whether memory of a kind is on a GPU, and so no part of what the kernel counts as resident.
+func (k Kind) IsDevice() bool {
+	switch k {
+	case KindCudaBlock, KindCudaSegment, KindCudaCached, KindCudaBefore, KindNotAttributed:
+		return true
+	}
+	return false
+}

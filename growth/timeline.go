@@ -23,6 +23,15 @@ type Sample struct {
 	// Tensors is how many tensors' blocks that were allocated since the attach are alive, and TensorBytes what they asked for:
 	// estimates from samples. Unknown where torch's allocator is not watched, or not all the time.
 	Tensors, TensorBytes int64
+	// DeviceUsed is what the driver counts for the process on all GPUs, as NVML tells: with context and modules. Unknown where
+	// NVML does not tell.
+	DeviceUsed int64
+	// CudaAllocated and CudaReserved are the totals of torch's caching allocator over all GPUs, as it tells them itself: in blocks
+	// that are handed out, and in segments that it has from the driver. Unknown before its first event since the attach.
+	CudaAllocated, CudaReserved int64
+	// CudaDriver is what has been allocated on GPUs through the driver's API since the attach and not been freed, by anybody, torch's
+	// allocator among them; Pinned the same of host memory that the driver has pinned. Unknown where no driver is watched.
+	CudaDriver, Pinned int64
 }
 
 // A Timeline is the samples of one process in the order of time.

@@ -24,6 +24,7 @@ const (
 type StackTrend struct {
 	Stack *Stack
 	Kind  Kind
+	GPU   string // as that of a Holding
 	// Growth in bytes over the window: what was born in it and is alive, less what was alive before and has been freed. Low
 	// and High are its 95 % interval; of what is not sampled, they are Growth.
 	Growth, Low, High float64
@@ -81,12 +82,12 @@ func JudgeStacks(snapshots []*Snapshot, window Window, rssRate float64) []StackT
 func Label(grown []Holding, trends []StackTrend) {
 	labels := make(map[holder]*StackTrend, len(trends))
 	for i := range trends {
-		labels[holderOf(trends[i].Stack, trends[i].Kind)] = &trends[i]
+		labels[holderOf(trends[i].Stack, trends[i].Kind, trends[i].GPU)] = &trends[i]
 	}
 	for i := range grown {
 		h := &grown[i]
 		h.Trend, h.Doubt, h.Longer = "", "", 0
-		if t, ok := labels[holderOf(h.Stack, h.Kind)]; ok {
+		if t, ok := labels[holderOf(h.Stack, h.Kind, h.GPU)]; ok {
 			h.Trend, h.Doubt, h.Longer = t.Trend, t.Doubt, t.Longer
 		}
 	}

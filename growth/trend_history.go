@@ -4,6 +4,7 @@ package growth
 type stackHistory struct {
 	stack *Stack
 	kind  Kind
+	gpu   string
 	// start and end are what it held there; middle is in bytes.
 	start, end Holding
 	middle     int64
@@ -21,17 +22,17 @@ func (w *snappedWindow) histories() []stackHistory {
 	for _, s := range []*Snapshot{w.start(), w.end()} {
 		for i := range s.Holdings {
 			h := &s.Holdings[i]
-			key := holderOf(h.Stack, h.Kind)
+			key := holderOf(h.Stack, h.Kind, h.GPU)
 			if _, ok := index[key]; !ok && !h.isMerelyResident() {
 				index[key] = len(histories)
-				histories = append(histories, stackHistory{stack: h.Stack, kind: h.Kind})
+				histories = append(histories, stackHistory{stack: h.Stack, kind: h.Kind, gpu: h.GPU})
 			}
 		}
 	}
 	for at, s := range w.snapshots {
 		for i := range s.Holdings {
 			h := &s.Holdings[i]
-			if known, ok := index[holderOf(h.Stack, h.Kind)]; ok {
+			if known, ok := index[holderOf(h.Stack, h.Kind, h.GPU)]; ok {
 				w.enter(&histories[known], at, h)
 			}
 		}

@@ -49,7 +49,7 @@ func shareOf(part, whole float64) float64 {
 func (w *snappedWindow) judge(h *stackHistory, risk float64) StackTrend {
 	c := w.changeOf(h)
 	t := StackTrend{
-		Stack: h.stack, Kind: h.kind,
+		Stack: h.stack, Kind: h.kind, GPU: h.gpu,
 		Growth: c.growth(), Low: c.low(oneInTwenty / 2), High: c.high(oneInTwenty / 2),
 		Age: c.age(), Rate: c.growth() / w.seconds(), seen: h.sighting(),
 	}

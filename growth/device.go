@@ -1,0 +1,32 @@
+package growth
+
+// A Device is what is known of the memory that one process has on its GPUs together, at one moment. Sizes are in bytes.
+type Device struct {
+	PID int
+	// Used is what the driver counts for the process (NVML); Unknown, and Reason says why, where it does not tell.
+	Used   int64
+	Reason string
+	// Allocated and Reserved are the totals of torch's caching allocator, in blocks handed out and in segments; Unknown before its
+	// first event since the attach, which is where a process does not use it, too.
+	Allocated, Reserved int64
+	// Totals are the same by GPU, in order.
+	Totals []GPUTotals
+	// DriverWatched: calls of the driver's API are followed, so that what it has handed out since the attach is in the snapshot's holdings
+	// of KindCudaSegment. BlocksWatched: so are torch's blocks, all the time since the attach, in those of KindCudaBlock.
+	DriverWatched, BlocksWatched bool
+}
+
+// GPUTotals are the totals of torch's caching allocator on one GPU, in bytes.
+type GPUTotals struct {
+	GPU                 string // as Holding.GPU
+	Allocated, Reserved int64
+}
+
+// A GPUSample is the state of one GPU of the machine, or of one instance of a GPU that is partitioned (MIG), at one moment.
+type GPUSample struct {
+	// Index of the GPU as NVML counts, and of the Instance on it; -1: it is the whole GPU.
+	Index, Instance int
+	UUID, Name      string
+	// Used by all processes, and Total, in bytes; Unknown where NVML does not tell.
+	Used, Total int64
+}

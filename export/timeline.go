@@ -28,6 +28,11 @@ func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 		at("steps", func(s *growth.Sample) *int64 { return &s.Steps }),
 		at("tensors", func(s *growth.Sample) *int64 { return &s.Tensors }),
 		at("tensor_bytes", func(s *growth.Sample) *int64 { return &s.TensorBytes }),
+		at("device_used_bytes", func(s *growth.Sample) *int64 { return &s.DeviceUsed }),
+		at("cuda_allocated_bytes", func(s *growth.Sample) *int64 { return &s.CudaAllocated }),
+		at("cuda_reserved_bytes", func(s *growth.Sample) *int64 { return &s.CudaReserved }),
+		at("cuda_driver_bytes", func(s *growth.Sample) *int64 { return &s.CudaDriver }),
+		at("pinned_bytes", func(s *growth.Sample) *int64 { return &s.Pinned }),
 	}
 }
 

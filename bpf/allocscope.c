@@ -6,6 +6,8 @@
 
 #include "bpf_helpers.h"
 
+#include "block.h"
+#include "cuda.h"
 #include "fault.h"
 #include "heap.h"
 #include "mapping.h"

@@ -32,8 +32,12 @@ type KernelAllocation struct {
 type KernelAllocationKind uint32
 
 const (
-	KernelAllocationKindKIND_HEAP   KernelAllocationKind = 0
-	KernelAllocationKindKIND_TENSOR KernelAllocationKind = 1
+	KernelAllocationKindKIND_HEAP       KernelAllocationKind = 0
+	KernelAllocationKindKIND_TENSOR     KernelAllocationKind = 1
+	KernelAllocationKindKIND_BLOCK      KernelAllocationKind = 2
+	KernelAllocationKindKIND_SEGMENT    KernelAllocationKind = 3
+	KernelAllocationKindKIND_PINNED     KernelAllocationKind = 4
+	KernelAllocationKindKIND_REGISTERED KernelAllocationKind = 5
 )
 
 type KernelCallForm uint32
@@ -56,6 +60,17 @@ const (
 	KernelCallFormCALL_HEAP_REALLOCARRAY KernelCallForm = 14
 	KernelCallFormCALL_EXIT              KernelCallForm = 15
 	KernelCallFormCALL_ALLOC_CPU         KernelCallForm = 16
+	KernelCallFormCALL_CUDA_ALLOCATE     KernelCallForm = 17
+	KernelCallFormCALL_CUDA_PITCH        KernelCallForm = 18
+	KernelCallFormCALL_CUDA_CREATE       KernelCallForm = 19
+	KernelCallFormCALL_CUDA_PIN          KernelCallForm = 20
+	KernelCallFormCALL_CUDA_REGISTER     KernelCallForm = 21
+	KernelCallFormCALL_CUDA_RETAIN       KernelCallForm = 22
+	KernelCallFormCALL_CUDA_MAP          KernelCallForm = 23
+	KernelCallFormCALL_CUDA_UNMAP        KernelCallForm = 24
+	KernelCallFormCALL_CUDA_FREE         KernelCallForm = 25
+	KernelCallFormCALL_CUDA_RELEASE      KernelCallForm = 26
+	KernelCallFormCALL_CUDA_UNREGISTER   KernelCallForm = 27
 )
 
 type KernelCode struct {
@@ -98,16 +113,69 @@ const (
 	KernelCounterCOUNT_RETURNS         KernelCounter = 10
 	KernelCounterCOUNT_WALK_NS         KernelCounter = 11
 	KernelCounterCOUNT_KERNEL_WALK_NS  KernelCounter = 12
-	KernelCounterDROP_LIVE_FULL        KernelCounter = 13
-	KernelCounterDROP_FAULTS_FULL      KernelCounter = 14
-	KernelCounterDROP_TALLY_FULL       KernelCounter = 15
-	KernelCounterDROP_NOTICES          KernelCounter = 16
-	KernelCounterDROP_THREAD_STATE     KernelCounter = 17
-	KernelCounterDROP_NO_MEMORY        KernelCounter = 18
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 19
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 20
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 21
-	KernelCounterCOUNTERS              KernelCounter = 22
+	KernelCounterCOUNT_DEVICE_CALLS    KernelCounter = 13
+	KernelCounterCOUNT_DEVICE_FAILED   KernelCounter = 14
+	KernelCounterCOUNT_BLOCKS          KernelCounter = 15
+	KernelCounterCOUNT_BLOCK_NS        KernelCounter = 16
+	KernelCounterCOUNT_BLOCK_WALK_NS   KernelCounter = 17
+	KernelCounterDROP_LIVE_FULL        KernelCounter = 18
+	KernelCounterDROP_FAULTS_FULL      KernelCounter = 19
+	KernelCounterDROP_TALLY_FULL       KernelCounter = 20
+	KernelCounterDROP_NOTICES          KernelCounter = 21
+	KernelCounterDROP_THREAD_STATE     KernelCounter = 22
+	KernelCounterDROP_NO_MEMORY        KernelCounter = 23
+	KernelCounterDROP_OUT_POINTER      KernelCounter = 24
+	KernelCounterDROP_MISSED_RETURN    KernelCounter = 25
+	KernelCounterDROP_MISSED_FREE      KernelCounter = 26
+	KernelCounterDROP_DEVICE_FULL      KernelCounter = 27
+	KernelCounterCOUNTERS              KernelCounter = 28
+)
+
+type KernelCudaDevice struct {
+	_    structs.HostLayout
+	Tgid uint32
+	Gpu  uint32
+}
+
+type KernelCudaTotal struct {
+	_         structs.HostLayout
+	Allocated uint64
+	Reserved  uint64
+	Time      uint64
+}
+
+type KernelDeviceAddress struct {
+	_       structs.HostLayout
+	Address uint64
+	Tgid    uint32
+	Space   KernelDeviceSpace
+}
+
+type KernelDeviceMapping struct {
+	_      structs.HostLayout
+	Handle uint64
+	Size   uint64
+}
+
+type KernelDeviceMemory struct {
+	_          structs.HostLayout
+	Size       uint64
+	Born       uint64
+	Stack      uint64
+	Interval   uint32
+	Kind       KernelAllocationKind
+	Gpu        uint32
+	References uint32
+}
+
+type KernelDeviceSpace uint32
+
+const (
+	KernelDeviceSpaceSPACE_ADDRESS    KernelDeviceSpace = 0
+	KernelDeviceSpaceSPACE_HANDLE     KernelDeviceSpace = 1
+	KernelDeviceSpaceSPACE_REGISTERED KernelDeviceSpace = 2
+	KernelDeviceSpaceSPACE_MAPPING    KernelDeviceSpace = 3
+	KernelDeviceSpaceSPACE_BLOCK      KernelDeviceSpace = 4
 )
 
 type KernelFault struct {
@@ -325,7 +393,8 @@ type KernelTallyKey struct {
 	Tgid      uint32
 	Interval  uint32
 	Kind      KernelAllocationKind
-	SizeClass uint32
+	SizeClass uint16
+	Gpu       uint16
 }
 
 type KernelTargetState uint32
@@ -352,6 +421,11 @@ const (
 	KernelMapAsked          = "asked"
 	KernelMapCodes          = "codes"
 	KernelMapCounters       = "counters"
+	KernelMapCudaTotals     = "cuda_totals"
+	KernelMapDeviceLive     = "device_live"
+	KernelMapDeviceMappings = "device_mappings"
+	KernelMapDeviceThreads  = "device_threads"
+	KernelMapDeviceUsers    = "device_users"
 	KernelMapFaults         = "faults"
 	KernelMapFoundCodes     = "found_codes"
 	KernelMapFoundRules     = "found_rules"
@@ -371,14 +445,18 @@ const (
 	KernelMapThreads        = "threads"
 	KernelMapUnwindTables   = "unwind_tables"
 	KernelMapWalks          = "walks"
+	KernelProgCudaOnEntry   = "cuda_on_entry"
+	KernelProgCudaOnReturn  = "cuda_on_return"
 	KernelProgEnterMapping  = "enter_mapping"
 	KernelProgExitMapping   = "exit_mapping"
 	KernelProgHeapOnEntry   = "heap_on_entry"
 	KernelProgHeapOnReturn  = "heap_on_return"
 	KernelProgHeapSession   = "heap_session"
+	KernelProgOnBlock       = "on_block"
 	KernelProgOnExec        = "on_exec"
 	KernelProgOnFault       = "on_fault"
 	KernelProgOnStep        = "on_step"
+	KernelVarBlockInterval  = "block_interval"
 	KernelVarEmitted        = "emitted"
 	KernelVarEpoch          = "epoch"
 	KernelVarInterval       = "interval"
@@ -432,11 +510,14 @@ type KernelSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelProgramSpecs struct {
+	CudaOnEntry  *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
+	CudaOnReturn *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
 	EnterMapping *ebpf.ProgramSpec `ebpf:"enter_mapping"`
 	ExitMapping  *ebpf.ProgramSpec `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.ProgramSpec `ebpf:"heap_session"`
+	OnBlock      *ebpf.ProgramSpec `ebpf:"on_block"`
 	OnExec       *ebpf.ProgramSpec `ebpf:"on_exec"`
 	OnFault      *ebpf.ProgramSpec `ebpf:"on_fault"`
 	OnStep       *ebpf.ProgramSpec `ebpf:"on_step"`
@@ -446,34 +527,40 @@ type KernelProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelMapSpecs struct {
-	Asked        *ebpf.MapSpec `ebpf:"asked"`
-	Codes        *ebpf.MapSpec `ebpf:"codes"`
-	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	Faults       *ebpf.MapSpec `ebpf:"faults"`
-	FoundCodes   *ebpf.MapSpec `ebpf:"found_codes"`
-	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
-	Live         *ebpf.MapSpec `ebpf:"live"`
-	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
-	NoPrograms   *ebpf.MapSpec `ebpf:"no_programs"`
-	NoSessions   *ebpf.MapSpec `ebpf:"no_sessions"`
-	Notices      *ebpf.MapSpec `ebpf:"notices"`
-	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
-	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
-	Seen         *ebpf.MapSpec `ebpf:"seen"`
-	StackEnds    *ebpf.MapSpec `ebpf:"stack_ends"`
-	Steps        *ebpf.MapSpec `ebpf:"steps"`
-	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
-	Targets      *ebpf.MapSpec `ebpf:"targets"`
-	Tensors      *ebpf.MapSpec `ebpf:"tensors"`
-	Threads      *ebpf.MapSpec `ebpf:"threads"`
-	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
-	Walks        *ebpf.MapSpec `ebpf:"walks"`
+	Asked          *ebpf.MapSpec `ebpf:"asked"`
+	Codes          *ebpf.MapSpec `ebpf:"codes"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	CudaTotals     *ebpf.MapSpec `ebpf:"cuda_totals"`
+	DeviceLive     *ebpf.MapSpec `ebpf:"device_live"`
+	DeviceMappings *ebpf.MapSpec `ebpf:"device_mappings"`
+	DeviceThreads  *ebpf.MapSpec `ebpf:"device_threads"`
+	DeviceUsers    *ebpf.MapSpec `ebpf:"device_users"`
+	Faults         *ebpf.MapSpec `ebpf:"faults"`
+	FoundCodes     *ebpf.MapSpec `ebpf:"found_codes"`
+	FoundRules     *ebpf.MapSpec `ebpf:"found_rules"`
+	Live           *ebpf.MapSpec `ebpf:"live"`
+	Mappings       *ebpf.MapSpec `ebpf:"mappings"`
+	NoPrograms     *ebpf.MapSpec `ebpf:"no_programs"`
+	NoSessions     *ebpf.MapSpec `ebpf:"no_sessions"`
+	Notices        *ebpf.MapSpec `ebpf:"notices"`
+	PythonErrors   *ebpf.MapSpec `ebpf:"python_errors"`
+	Pythons        *ebpf.MapSpec `ebpf:"pythons"`
+	Seen           *ebpf.MapSpec `ebpf:"seen"`
+	StackEnds      *ebpf.MapSpec `ebpf:"stack_ends"`
+	Steps          *ebpf.MapSpec `ebpf:"steps"`
+	Tallies        *ebpf.MapSpec `ebpf:"tallies"`
+	Targets        *ebpf.MapSpec `ebpf:"targets"`
+	Tensors        *ebpf.MapSpec `ebpf:"tensors"`
+	Threads        *ebpf.MapSpec `ebpf:"threads"`
+	UnwindTables   *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Walks          *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // KernelVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type KernelVariableSpecs struct {
+	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
@@ -505,28 +592,33 @@ func (o *KernelObjects) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelMaps struct {
-	Asked        *ebpf.Map `ebpf:"asked"`
-	Codes        *ebpf.Map `ebpf:"codes"`
-	Counters     *ebpf.Map `ebpf:"counters"`
-	Faults       *ebpf.Map `ebpf:"faults"`
-	FoundCodes   *ebpf.Map `ebpf:"found_codes"`
-	FoundRules   *ebpf.Map `ebpf:"found_rules"`
-	Live         *ebpf.Map `ebpf:"live"`
-	Mappings     *ebpf.Map `ebpf:"mappings"`
-	NoPrograms   *ebpf.Map `ebpf:"no_programs"`
-	NoSessions   *ebpf.Map `ebpf:"no_sessions"`
-	Notices      *ebpf.Map `ebpf:"notices"`
-	PythonErrors *ebpf.Map `ebpf:"python_errors"`
-	Pythons      *ebpf.Map `ebpf:"pythons"`
-	Seen         *ebpf.Map `ebpf:"seen"`
-	StackEnds    *ebpf.Map `ebpf:"stack_ends"`
-	Steps        *ebpf.Map `ebpf:"steps"`
-	Tallies      *ebpf.Map `ebpf:"tallies"`
-	Targets      *ebpf.Map `ebpf:"targets"`
-	Tensors      *ebpf.Map `ebpf:"tensors"`
-	Threads      *ebpf.Map `ebpf:"threads"`
-	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
-	Walks        *ebpf.Map `ebpf:"walks"`
+	Asked          *ebpf.Map `ebpf:"asked"`
+	Codes          *ebpf.Map `ebpf:"codes"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	CudaTotals     *ebpf.Map `ebpf:"cuda_totals"`
+	DeviceLive     *ebpf.Map `ebpf:"device_live"`
+	DeviceMappings *ebpf.Map `ebpf:"device_mappings"`
+	DeviceThreads  *ebpf.Map `ebpf:"device_threads"`
+	DeviceUsers    *ebpf.Map `ebpf:"device_users"`
+	Faults         *ebpf.Map `ebpf:"faults"`
+	FoundCodes     *ebpf.Map `ebpf:"found_codes"`
+	FoundRules     *ebpf.Map `ebpf:"found_rules"`
+	Live           *ebpf.Map `ebpf:"live"`
+	Mappings       *ebpf.Map `ebpf:"mappings"`
+	NoPrograms     *ebpf.Map `ebpf:"no_programs"`
+	NoSessions     *ebpf.Map `ebpf:"no_sessions"`
+	Notices        *ebpf.Map `ebpf:"notices"`
+	PythonErrors   *ebpf.Map `ebpf:"python_errors"`
+	Pythons        *ebpf.Map `ebpf:"pythons"`
+	Seen           *ebpf.Map `ebpf:"seen"`
+	StackEnds      *ebpf.Map `ebpf:"stack_ends"`
+	Steps          *ebpf.Map `ebpf:"steps"`
+	Tallies        *ebpf.Map `ebpf:"tallies"`
+	Targets        *ebpf.Map `ebpf:"targets"`
+	Tensors        *ebpf.Map `ebpf:"tensors"`
+	Threads        *ebpf.Map `ebpf:"threads"`
+	UnwindTables   *ebpf.Map `ebpf:"unwind_tables"`
+	Walks          *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *KernelMaps) Close() error {
@@ -534,6 +626,11 @@ func (m *KernelMaps) Close() error {
 		m.Asked,
 		m.Codes,
 		m.Counters,
+		m.CudaTotals,
+		m.DeviceLive,
+		m.DeviceMappings,
+		m.DeviceThreads,
+		m.DeviceUsers,
 		m.Faults,
 		m.FoundCodes,
 		m.FoundRules,
@@ -560,6 +657,7 @@ func (m *KernelMaps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelVariables struct {
+	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
@@ -575,11 +673,14 @@ type KernelVariables struct {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type KernelPrograms struct {
+	CudaOnEntry  *ebpf.Program `ebpf:"cuda_on_entry"`
+	CudaOnReturn *ebpf.Program `ebpf:"cuda_on_return"`
 	EnterMapping *ebpf.Program `ebpf:"enter_mapping"`
 	ExitMapping  *ebpf.Program `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
 	HeapSession  *ebpf.Program `ebpf:"heap_session"`
+	OnBlock      *ebpf.Program `ebpf:"on_block"`
 	OnExec       *ebpf.Program `ebpf:"on_exec"`
 	OnFault      *ebpf.Program `ebpf:"on_fault"`
 	OnStep       *ebpf.Program `ebpf:"on_step"`
@@ -587,11 +688,14 @@ type KernelPrograms struct {
 
 func (p *KernelPrograms) Close() error {
 	return _KernelClose(
+		p.CudaOnEntry,
+		p.CudaOnReturn,
 		p.EnterMapping,
 		p.ExitMapping,
 		p.HeapOnEntry,
 		p.HeapOnReturn,
 		p.HeapSession,
+		p.OnBlock,
 		p.OnExec,
 		p.OnFault,
 		p.OnStep,

@@ -99,10 +99,7 @@ static __always_inline void read_arguments(struct call *call, struct pt_regs *re
 	case CALL_MEMALIGN:
 		call->size = REGS_ARG2(regs);
 		break;
-	case CALL_NONE:
-	case CALL_FREE:
-	case CALL_EXIT:
-	case CALL_ALLOC_CPU:
+	default: /* asks for nothing, or is none of an allocator of the host */
 		break;
 	}
 }

@@ -53,7 +53,8 @@ int on_fault(struct bpf_perf_event_data *ctx)
 	fault.period = ctx->sample_period;
 	fault.copied = is_present(ctx->addr);
 	fault.time = bpf_ktime_get_ns();
-	walk = walk_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid, false);
+	walk = walk_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid, false,
+			  COUNT_KERNEL_WALK_NS);
 	fault.stack = walk ? walk->stack.id : 0;
 	if (bpf_map_update_elem(&faults, &page, &fault, BPF_ANY))
 		count(DROP_FAULTS_FULL);

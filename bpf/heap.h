@@ -3,6 +3,7 @@
  * return; free() needs its entry alone. Of what is asked for a tensor, the decision and the stack are the tensor's. */
 #pragma once
 
+#include "attach.h"
 #include "tensor.h"
 
 /* Whether a call that is under way frees its own old object, which has been taken out already. */
@@ -61,7 +62,7 @@ static __always_inline void sample_call(struct thread *thread, struct tensor *te
 		call->interval = tensor->interval;
 	} else if (call->size != ~0ULL && take_sample(&thread->sampler, mean, call->size)) {
 		call->interval = mean;
-		call->stack = capture_stack(regs, tgid, true);
+		call->stack = capture_stack(regs, tgid, true, COUNT_WALK_NS);
 	}
 }
 
@@ -107,13 +108,20 @@ static __always_inline void keep_allocation(const struct call *call, __u32 tgid,
 		.interval = call->interval,
 		.kind = call->kind,
 	};
+	struct tally_key tally = {
+		.stack = call->stack,
+		.tgid = tgid,
+		.interval = call->interval,
+		.kind = call->kind,
+		.size_class = size_class(call->size),
+	};
 
 	count(COUNT_SAMPLES);
 	if (allocation.kind == KIND_TENSOR)
 		live_add(&tensors, &key, &allocation);
 	else
 		live_add(&live, &key, &allocation);
-	tally_add(tgid, &allocation);
+	tally_add(&tally, call->size);
 }
 
 /* The call that a thread was in has returned. */
@@ -193,27 +201,6 @@ static __always_inline int heap_entry(struct pt_regs *regs)
 	if (form == CALL_FREE)
 		return is_tensor ? tensor_free(regs, tgid) : heap_free(regs, tgid, cookie);
 	return heap_allocate(regs, tgid, cookie);
-}
-
-/* Since 6.13 the kernel gives programs that use much stack one for each CPU, also those of uprobes, which can be
- * preempted by each other and then overwrite it. It does not where it finds a tail call, even one in code that the
- * verifier sees is dead and removes. */
-struct no_programs {
-	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, __u32);
-};
-
-/* Programs that are attached in different ways cannot share one. */
-struct no_programs no_programs SEC(".maps"), no_sessions SEC(".maps");
-
-const volatile bool never = false;
-
-static __always_inline void keep_task_stack(void *ctx, void *programs)
-{
-	if (never)
-		bpf_tail_call(ctx, programs, 0);
 }
 
 SEC("uprobe")

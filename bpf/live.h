@@ -48,26 +48,19 @@ static __always_inline __u32 size_class(__u64 size)
 }
 
 /* Counts an allocation for alloc_objects and alloc_space. */
-static __always_inline void tally_add(__u32 tgid, const struct allocation *allocation)
+static __always_inline void tally_add(const struct tally_key *key, __u64 size)
 {
-	struct tally_key key = {
-		.stack = allocation->stack,
-		.interval = allocation->interval,
-		.tgid = tgid,
-		.kind = allocation->kind,
-		.size_class = size_class(allocation->size),
-	};
-	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, &key);
+	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, key);
 	long err = 0;
 
 	if (!sum) {
-		err = bpf_map_update_elem(&tallies, &key, &none, BPF_NOEXIST);
-		sum = bpf_map_lookup_elem(&tallies, &key);
+		err = bpf_map_update_elem(&tallies, key, &none, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&tallies, key);
 	}
 	if (!sum) {
 		count(err == -E2BIG ? DROP_TALLY_FULL : DROP_NO_MEMORY);
 		return;
 	}
 	__sync_fetch_and_add(&sum->objects, 1);
-	__sync_fetch_and_add(&sum->bytes, allocation->size);
+	__sync_fetch_and_add(&sum->bytes, size);
 }

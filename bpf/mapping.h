@@ -89,7 +89,7 @@ static __always_inline void mapping_begin(enum notice_kind kind, struct pt_regs 
 	pending->tgid = tgid;
 	pending->time = bpf_ktime_get_ns();
 	read_call(pending, regs);
-	pending->stack = capture_stack(regs, tgid, false);
+	pending->stack = capture_stack(regs, tgid, false, COUNT_KERNEL_WALK_NS);
 	tell_allocator(pending, thread, REGS_SP(regs));
 }
 

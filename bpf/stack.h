@@ -115,8 +115,9 @@ static __always_inline void announce_stack(struct walk *walk)
 		bpf_map_update_elem(&seen, &id, &walk->stack.tgid, BPF_ANY);
 }
 
-/* Walks the stack of the current thread, which stands at regs, and announces it if it is new. NULL: it could not. */
-static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid, bool at_entry)
+/* Walks the stack of the current thread, which stands at regs, and announces it if it is new. NULL: it could not. The
+ * time that it takes is added to a counter. */
+static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid, bool at_entry, enum counter price)
 {
 	struct walk *walk =
 		bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
@@ -132,14 +133,14 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 	stand_at(walk, regs);
 	run_walk(walk);
 	announce_stack(walk);
-	count_many(at_entry ? COUNT_WALK_NS : COUNT_KERNEL_WALK_NS, bpf_ktime_get_ns() - began);
+	count_many(price, bpf_ktime_get_ns() - began);
 	return walk;
 }
 
 /* Stack ID of the current thread, which stands at regs; 0: there is none. How it ends is counted. */
-static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid, bool at_entry)
+static __always_inline __u64 capture_stack(struct pt_regs *regs, __u32 tgid, bool at_entry, enum counter price)
 {
-	struct walk *walk = walk_stack(regs, tgid, at_entry);
+	struct walk *walk = walk_stack(regs, tgid, at_entry, price);
 
 	if (!walk)
 		return 0;

@@ -29,7 +29,7 @@ static __always_inline int tensor_begin(struct pt_regs *regs, __u32 tgid)
 	tensor->interval = 0;
 	if (take_sample(&thread->tensor_sampler, mean, tensor->size)) {
 		tensor->interval = mean;
-		tensor->stack = capture_stack(regs, tgid, true);
+		tensor->stack = capture_stack(regs, tgid, true, COUNT_WALK_NS);
 	}
 	tensor->epoch = tensor_epoch;
 	tensor->sp = REGS_SP(regs);

@@ -38,6 +38,18 @@ enum call_form {
 	CALL_HEAP_REALLOCARRAY, /* mi_heap_reallocn(heap, pointer, n, size) */
 	CALL_EXIT,              /* no call, but an instruction that returns from one with COOKIE_THROWS */
 	CALL_ALLOC_CPU,         /* alloc_cpu(size): asks a function with COOKIE_ALIGNED for it, and may throw */
+	/* of CUDA's driver, all of which return 0 where they have done it */
+	CALL_CUDA_ALLOCATE,   /* cuMemAlloc(&address, size) and its relatives */
+	CALL_CUDA_PITCH,      /* cuMemAllocPitch(&address, &pitch, width, height, element): pitch * height bytes */
+	CALL_CUDA_CREATE,     /* cuMemCreate(&handle, size, &properties, flags) */
+	CALL_CUDA_PIN,        /* cuMemHostAlloc(&address, size, flags), cuMemAllocHost(&address, size) */
+	CALL_CUDA_REGISTER,   /* cuMemHostRegister(address, size, flags); the last one that allocates */
+	CALL_CUDA_RETAIN,     /* cuMemRetainAllocationHandle(&handle, address): it has to be released once more */
+	CALL_CUDA_MAP,        /* cuMemMap(address, size, offset, handle, flags): it is kept until that is undone */
+	CALL_CUDA_UNMAP,      /* cuMemUnmap(address, size) */
+	CALL_CUDA_FREE,       /* cuMemFree(address), cuMemFreeHost(address) and relatives */
+	CALL_CUDA_RELEASE,    /* cuMemRelease(handle) */
+	CALL_CUDA_UNREGISTER, /* cuMemHostUnregister(address) */
 };
 
 /* The attach cookie of a probe: a call_form, and what else is known of the site. */
@@ -73,23 +85,33 @@ enum counter {
 	COUNT_TENSOR_ENTRIES,  /* those of source tensor, also where one of heap at the same place has been counted */
 	COUNT_RETURNS,         /* probes of both sources that were run at a return */
 	COUNT_WALK_NS,         /* ns that walking stacks took for sources heap and tensor */
-	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events */
+	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events, and for calls of CUDA's driver */
+	COUNT_DEVICE_CALLS,    /* calls of CUDA's driver that allocate or free, nested ones not counted */
+	COUNT_DEVICE_FAILED,   /* of those: refused by the driver */
+	COUNT_BLOCKS,          /* blocks of torch's allocator for CUDA that were handed out or came back */
+	COUNT_BLOCK_NS,        /* ns that this took, without the traps */
+	COUNT_BLOCK_WALK_NS,   /* of these: walking stacks */
 	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
 	DROP_FAULTS_FULL,      /* sampled page faults not followed: the map was full */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
 	DROP_NOTICES,          /* notices lost: the ring buffer was full */
 	DROP_THREAD_STATE,     /* events lost: no per-thread storage */
 	DROP_NO_MEMORY,        /* tallies not kept: the kernel had no memory at that moment */
-	DROP_OUT_POINTER,      /* posix_memalign results that could not be read */
+	DROP_OUT_POINTER,      /* results that a call leaves in memory and that could not be read */
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */
 	DROP_MISSED_FREE,      /* addresses handed out again that were still in the live map */
+	DROP_DEVICE_FULL,      /* device memory not followed: the map was full */
 	COUNTERS,
 };
 
 /* What a sampled allocation belongs to. */
 enum allocation_kind {
 	KIND_HEAP,
-	KIND_TENSOR, /* of the heap, too: what torch allocates for tensors */
+	KIND_TENSOR,     /* of the heap, too: what torch allocates for tensors */
+	KIND_BLOCK,      /* on a GPU: a block of torch's allocator */
+	KIND_SEGMENT,    /* on a GPU: from the driver */
+	KIND_PINNED,     /* of the host, allocated by the driver */
+	KIND_REGISTERED, /* of the host, allocated by others and pinned by the driver */
 };
 
 /* Key of `live`, of `tensors` and, with the address of a page, of `faults`. */
@@ -116,13 +138,60 @@ struct fault {
 	__u32 copied; /* 1: on a page that was there: a write to what is shared, which copies it */
 };
 
+/* What tells device memory within a process. */
+enum device_space {
+	SPACE_ADDRESS,    /* its address, as the driver has given it */
+	SPACE_HANDLE,     /* the driver's handle: it has no address of its own */
+	SPACE_REGISTERED, /* its address, and others have allocated it */
+	SPACE_MAPPING,    /* the address at which the memory of a handle is */
+	SPACE_BLOCK,      /* its address, in a segment of torch's allocator */
+};
+
+/* Key of `device_live`. */
+struct device_address {
+	__u64 address; /* or handle */
+	__u32 tgid;
+	enum device_space space;
+};
+
+/* Value of `device_live`: what has been allocated on a GPU, or pinned for it, and not been freed. */
+struct device_memory {
+	__u64 size;     /* bytes */
+	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
+	__u64 stack;    /* stack ID; 0: there is none */
+	__u32 interval; /* as that of an allocation; 1 for what is from the driver */
+	enum allocation_kind kind;
+	__u32 gpu;        /* as CUDA counts in the process, plus 1; 0: not known */
+	__u32 references; /* how often it has to be released or unmapped */
+};
+
+/* Value of `device_mappings`: at an address of the device's there is the memory of a handle. */
+struct device_mapping {
+	__u64 handle;
+	__u64 size; /* bytes */
+};
+
+/* Key of `cuda_totals`. */
+struct cuda_device {
+	__u32 tgid;
+	__u32 gpu; /* as CUDA counts in the process, plus 1 */
+};
+
+/* Value of `cuda_totals`: what torch's allocator tells of itself. */
+struct cuda_total {
+	__u64 allocated; /* bytes in blocks that are handed out */
+	__u64 reserved;  /* bytes in segments */
+	__u64 time;      /* ns, CLOCK_MONOTONIC */
+};
+
 /* Key of `tally`: sizes of one class differ by less than a quarter, so that weights can be applied later. */
 struct tally_key {
 	__u64 stack;
 	__u32 tgid;
 	__u32 interval;
 	enum allocation_kind kind;
-	__u32 size_class; /* 4 log2(size) */
+	__u16 size_class; /* 4 log2(size) */
+	__u16 gpu;        /* as that of device_memory */
 };
 
 /* Value of `tally`: all sampled allocations since the attach, freed or not. */

@@ -69,7 +69,7 @@ func (b *books) of(key *bpf.KernelAddress, a *bpf.KernelAllocation) record {
 
 // hasSpells tells whether objects of a kind are seen in the spells alone.
 func (w *watch) hasSpells(kind bpf.KernelAllocationKind) bool {
-	return kind == bpf.KernelAllocationKindKIND_HEAP || w.tensorsAlone
+	return kind == bpf.KernelAllocationKindKIND_HEAP || kind == bpf.KernelAllocationKindKIND_TENSOR && w.tensorsAlone
 }
 
 // survival of the objects of a stack.

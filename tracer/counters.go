@@ -45,9 +45,10 @@ var lossReasons = []struct {
 	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc; stacks among them are not known)"},
 	{bpf.KernelCounterDROP_THREAD_STATE, "events lost: the kernel had no memory for a thread's state"},
 	{bpf.KernelCounterDROP_NO_MEMORY, "entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
-	{bpf.KernelCounterDROP_OUT_POINTER, "posix_memalign results that could not be read"},
+	{bpf.KernelCounterDROP_OUT_POINTER, "results of allocations that could not be read"},
 	{bpf.KernelCounterDROP_MISSED_RETURN, "allocations whose return was not seen"},
 	{bpf.KernelCounterDROP_MISSED_FREE, "addresses handed out again whose free was not seen"},
+	{bpf.KernelCounterDROP_DEVICE_FULL, "allocations on GPUs not followed: there were too many (raise --interval)"},
 }
 
 // Counters reads what was seen and what was lost. Losses that did not occur are left out.
@@ -97,6 +98,10 @@ func readEvents(k *kernel) (govern.Reading, error) {
 		Samples:       values[bpf.KernelCounterCOUNT_SAMPLES],
 		Walk:          time.Duration(values[bpf.KernelCounterCOUNT_WALK_NS]),
 		KernelWalk:    time.Duration(values[bpf.KernelCounterCOUNT_KERNEL_WALK_NS]),
+		DeviceCalls:   values[bpf.KernelCounterCOUNT_DEVICE_CALLS],
+		Blocks:        values[bpf.KernelCounterCOUNT_BLOCKS],
+		BlockTime:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_NS]),
+		BlockWalk:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_WALK_NS]),
 	}, nil
 }
 

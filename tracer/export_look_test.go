@@ -27,7 +27,7 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	}
 	l := newLedger(found, pid, t, held, make(countedFiles))
 	l.knowsHeap, l.knowsAll = s.watchesHeap(t)
-	l.fill(objects[uint32(pid)], faults[uint32(pid)])
+	l.fill(contents{objects: objects[uint32(pid)], faults: faults[uint32(pid)]})
 	t.addMappings(held, found, &snapshot.Mappings)
 	snapshot.Holdings = held.list()
 	snapshot.Residents = []growth.Resident{found.resident(growth.Process{PID: pid})}

@@ -174,7 +174,7 @@ func (s *Session) Sample() growth.Moment {
 	s.notices.flush() // those that can wait do not wake anybody
 	moment := s.family.Sample(s.Elapsed())
 	moment.Price = s.price()
-	tensors := s.tensorTotals()
+	tensors, devices := s.tensorTotals(), s.sampleDevices()
 	for i, m := range s.family.Members() {
 		member := growth.Member{Process: m.Facts}
 		moment.Processes[i].Steps = growth.Unknown
@@ -182,12 +182,14 @@ func (s *Session) Sample() growth.Moment {
 			member.Traced, member.From = true, t.from
 			moment.Processes[i].Steps = t.steps.count()
 			setTensors(&moment.Processes[i].Sample, tensors, m.Facts.PID)
-			if t.tensors.waits() && !s.mapping.Attached { // nobody tells of libraries that are loaded
+			devices.set(&moment.Processes[i].Sample, m.Facts.PID)
+			if (t.tensors.waits() || t.cuda.waits()) && !s.mapping.Attached { // nobody tells of libraries that are loaded
 				t.unwinder.refresh()
 			}
 		}
 		moment.Members = append(moment.Members, member)
 	}
+	moment.GPUs = s.gpus.samples()
 	return moment
 }
 

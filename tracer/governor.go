@@ -38,7 +38,7 @@ func (s *Session) govern() {
 	s.meter = newMeter(s)
 	g.decides = govern.New(govern.Options{
 		Limit: o.Overhead, Prices: s.pricesOf(), Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
-		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(),
+		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
 	})
 	s.governor = g
 	g.done.Go(g.run)
@@ -52,7 +52,7 @@ const mappingPrice = 1500
 // counted as it happens.
 func (s *Session) pricesOf() govern.Prices {
 	p := s.prices
-	return govern.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice}
+	return govern.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice, Device: p.Entry + p.Return}
 }
 
 // countsSteps tells whether steps of training are seen.
@@ -141,6 +141,9 @@ func (g *governor) obey(d govern.Decision) error {
 		}
 	}
 	if err := s.setIntervals(d.Interval, g.tensorInterval); err != nil {
+		return err
+	}
+	if err := s.followBlocks(d.Blocks, d.BlockInterval); err != nil {
 		return err
 	}
 	if d.Heap && !isOpen {

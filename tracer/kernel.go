@@ -64,13 +64,13 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 	switch entry, exit := spec.Programs[bpf.KernelProgHeapOnEntry], spec.Programs[bpf.KernelProgHeapOnReturn]; mode {
 	case probe.Session:
 		spec.Programs[bpf.KernelProgHeapSession].AttachType = probe.AttachTraceUprobeSession
-		entry.AttachType = ebpf.AttachTraceUprobeMulti
+		attachMany(spec, entry)
 		delete(spec.Programs, bpf.KernelProgHeapOnReturn)
 		if err := matchSessionKfunc(spec, types); err != nil {
 			return nil, err
 		}
 	case probe.Multi:
-		entry.AttachType, exit.AttachType = ebpf.AttachTraceUprobeMulti, ebpf.AttachTraceUprobeMulti
+		attachMany(spec, entry, exit)
 		delete(spec.Programs, bpf.KernelProgHeapSession)
 	default:
 		delete(spec.Programs, bpf.KernelProgHeapSession)
@@ -85,6 +85,16 @@ func loadMode(options Options, mode probe.Mode) (*kernel, error) {
 		table:      spec.Maps[bpf.KernelMapUnwindTables].InnerMap,
 		mapping:    spec.Maps[bpf.KernelMapMappings].InnerMap,
 	}, nil
+}
+
+// attachMany makes the programs of source cuda, and others, such as are attached to many places by one link.
+func attachMany(spec *ebpf.CollectionSpec, others ...*ebpf.ProgramSpec) {
+	for _, name := range []string{bpf.KernelProgCudaOnEntry, bpf.KernelProgCudaOnReturn, bpf.KernelProgOnBlock} {
+		others = append(others, spec.Programs[name])
+	}
+	for _, program := range others {
+		program.AttachType = ebpf.AttachTraceUprobeMulti
+	}
 }
 
 // explainRefusal adds the remedy to an error of loading.

@@ -73,9 +73,17 @@ func (l *ledger) name(kind growth.Kind, resident, swapped int64, variance float6
 	return l.hold(growth.NamedStack(l.pid, root, names...), kind, resident, swapped, variance)
 }
 
-// fill adds all that the process has in memory. Objects are the sampled ones that are alive.
-func (l *ledger) fill(objects []object, faults []fault) {
-	l.addObjects(objects)
+// contents are what is known of a process's memory besides its pages: the sampled objects that are alive, page faults, and what is pinned.
+type contents struct {
+	objects []object
+	faults  []fault
+	pins    []pin
+}
+
+// fill adds all that the process has in memory.
+func (l *ledger) fill(known contents) {
+	l.addPinned(known.pins)
+	l.addObjects(known.objects)
 	l.countFiles()
 	for i := range l.areas {
 		if a := &l.areas[i]; a.heap {
@@ -86,7 +94,7 @@ func (l *ledger) fill(objects []object, faults []fault) {
 	}
 	l.addLiving()
 	l.addRest()
-	l.addTouched(faults)
+	l.addTouched(known.faults)
 	if l.status.RSS != growth.Unknown {
 		l.hold(growth.NamedStack(l.pid, rootRest), growth.KindUnexplained, l.status.RSS-l.sum, 0, 0)
 	}

@@ -80,6 +80,18 @@ func randomFaults(r *rand.Rand) (faults []fault) {
 	return faults
 }
 
+func randomPins(r *rand.Rand) (pins []pin) {
+	for range r.IntN(50) {
+		start := randomAddress(r) &^ (pageSize - 1)
+		length := r.Uint64N(200) * pageSize
+		if r.IntN(10) == 0 {
+			length = ^uint64(0) - start
+		}
+		pins = append(pins, pin{residency.Span{Start: start, End: start + length}, r.Uint64N(5)})
+	}
+	return pins
+}
+
 // namedStacks are what stack IDs below 5 stand for.
 func namedStacks(pid int) *stackTable {
 	stacks := make(map[uint64]*growth.Stack)
@@ -96,16 +108,15 @@ func TestTheRowsOfAnythingAddUpAndShareNoMoreThanTheyHave(t *testing.T) {
 		files := make(countedFiles)
 		for range 2 { // the second shares with the first
 			l := newLedger(randomLook(r), 7, nil, make(holdings), files)
-			var objects []object
-			var faults []fault
+			var known contents
 			if r.IntN(2) == 0 {
 				l.target = &target{stacks: namedStacks(7)}
 				l.knowsHeap, l.knowsAll = r.IntN(2) == 0, r.IntN(2) == 0
 				l.share = 0.5 // nothing is told to the kernel
-				objects, faults = randomObjects(r), randomFaults(r)
+				known = contents{randomObjects(r), randomFaults(r), randomPins(r)}
 			}
 			l.parentCounts = r.IntN(2) == 0
-			l.fill(objects, faults)
+			l.fill(known)
 			mustAddUp(t, seed, l)
 		}
 	}

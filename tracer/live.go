@@ -151,12 +151,12 @@ func (s *sum) addLive(size uint64, r record, bin int) {
 }
 
 // readTallies sums by stack what has been allocated since the attach.
-func (s *Session) readTallies(sums map[origin]*sum) error {
+func (s *Session) readTallies(sums map[origin]*sum, devices *deviceBooks) error {
 	tallies := s.kernel.Maps[bpf.KernelMapTallies]
 	entries := 0
 	err := readMap(tallies, func(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
 		entries++
-		sumOf(sums, origin{key.Tgid, key.Stack}).addTally(key, t, 1)
+		devices.tallied(sums, key).addTally(key, t, 1)
 	})
 	if err != nil {
 		return fmt.Errorf("read tallies: %w", err)
@@ -164,6 +164,9 @@ func (s *Session) readTallies(sums map[origin]*sum) error {
 	for _, t := range s.list() {
 		for stack, folded := range t.folded {
 			sumOf(sums, origin{uint32(t.process.PID), stack}).addAllocated(folded)
+		}
+		for of, folded := range t.foldedDevices {
+			sumOf(devices.sums, of).addAllocated(folded)
 		}
 	}
 	if entries > int(tallies.MaxEntries()/2) && !s.watch.log.inWindow() { // what its counts stand for is known at its end
@@ -175,8 +178,8 @@ func (s *Session) readTallies(sums map[origin]*sum) error {
 // foldTallies empties the kernel's tallies into user space: before they are full, and at the end of a window, of which what has been
 // counted stands for so much more, by process. What is added to an entry in the moment of its removal is lost.
 func (s *Session) foldTallies(factor func(tgid uint32) float64) error {
-	taken := make(map[origin]*sum)
-	err := takeTallies(s.kernel.Maps[bpf.KernelMapTallies], taken, func(key *bpf.KernelTallyKey) float64 {
+	taken, devices := make(map[origin]*sum), newDeviceBooks()
+	err := takeTallies(s.kernel.Maps[bpf.KernelMapTallies], taken, devices, func(key *bpf.KernelTallyKey) float64 {
 		if !s.watch.hasSpells(key.Kind) {
 			return 1
 		}
@@ -188,17 +191,23 @@ func (s *Session) foldTallies(factor func(tgid uint32) float64) error {
 			sumOf(t.folded, t.stacks.get(from.stack).ID).addAllocated(sum)
 		}
 	}
+	for of, sum := range devices.sums {
+		if t := s.target(of.tgid); t != nil {
+			of.stack = t.stacks.get(of.stack).ID
+			sumOf(t.foldedDevices, of).addAllocated(sum)
+		}
+	}
 	return err
 }
 
 // takeTallies moves the kernel's tallies into sums by stack.
-func takeTallies(tallies *ebpf.Map, sums map[origin]*sum, factor func(*bpf.KernelTallyKey) float64) error {
+func takeTallies(tallies *ebpf.Map, sums map[origin]*sum, devices *deviceBooks, factor func(*bpf.KernelTallyKey) float64) error {
 	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
 		for i := range n {
-			sumOf(sums, origin{keys[i].Tgid, keys[i].Stack}).addTally(&keys[i], &values[i], factor(&keys[i]))
+			devices.tallied(sums, &keys[i]).addTally(&keys[i], &values[i], factor(&keys[i]))
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil

@@ -23,7 +23,7 @@ type looker struct {
 }
 
 // look adds what the processes of the tree have in memory to a snapshot.
-func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects liveObjects) error {
+func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects liveObjects, pins map[uint32][]pin) error {
 	faults, err := readFaults(s.kernel)
 	if err != nil {
 		return err
@@ -34,7 +34,7 @@ func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects liveObj
 	for _, m := range members {
 		pid := uint32(m.Process.PID)
 		if t := s.living(m); t != nil {
-			k.spent += process.ProcessorTime(func() { t.addTo(snapshot, held, m.Facts, objects[pid], faults[pid]) })
+			k.spent += process.ProcessorTime(func() { t.addTo(snapshot, held, m.Facts, contents{objects[pid], faults[pid], pins[pid]}) })
 			continue
 		}
 		s.addOther(snapshot, m)
@@ -83,7 +83,7 @@ func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []mapping.
 }
 
 // addTo adds the mappings of a process that lives, and what it has in memory.
-func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Process, objects []object, faults []fault) {
+func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Process, known contents) {
 	var maps []process.Mapping
 	if t.lives() {
 		maps = t.reconcile(t.session.notices.take(t.process.PID))
@@ -108,7 +108,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 	l := newLedger(found, t.process.PID, t, held, k.files)
 	l.knowsHeap, l.knowsAll = t.session.watchesHeap(t)
 	l.parentCounts = countsParent(snapshot, t.occupancy)
-	l.fill(objects, faults)
+	l.fill(known)
 	t.addMappings(held, found, &snapshot.Mappings)
 	r := found.resident(facts)
 	r.Traced, r.HeapTraced, r.Forked = true, l.knowsHeap, t.occupancy.forked

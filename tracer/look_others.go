@@ -152,7 +152,7 @@ func (s *Session) readOther(snapshot *growth.Snapshot, o *otherMember, m *tree.M
 	held := make(holdings)
 	l := newLedger(found, m.Process.PID, nil, held, s.looker.files)
 	l.parentCounts = countsParent(snapshot, o.occupancy)
-	l.fill(nil, nil)
+	l.fill(contents{})
 	o.resident, o.holdings, o.files = found.resident(m.Facts), held.list(), l.own
 	o.resident.Forked = o.occupancy.forked
 }

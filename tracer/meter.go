@@ -55,6 +55,10 @@ func (m *meter) count() (govern.Reading, error) {
 	now.Samples -= m.zero.Samples
 	now.Walk -= m.zero.Walk
 	now.KernelWalk -= m.zero.KernelWalk
+	now.DeviceCalls -= m.zero.DeviceCalls
+	now.Blocks -= m.zero.Blocks
+	now.BlockTime -= m.zero.BlockTime
+	now.BlockWalk -= m.zero.BlockWalk
 	now.At = m.session.Elapsed()
 	m.readTargets()
 	m.readOwn()

@@ -46,9 +46,9 @@ const (
 	DefaultMaxStacks = 65_536
 )
 
-// SourceNames are the sources there are: the allocator's functions, those of torch for tensors, the system calls that map
-// memory, page faults, and steps of training.
-func SourceNames() []string { return []string{"heap", "tensor", "mapping", "fault", "step"} }
+// SourceNames are the sources there are: the allocator's functions, those of torch for tensors, those of CUDA's driver and of torch's
+// allocator for CUDA, the system calls that map memory, page faults, and steps of training.
+func SourceNames() []string { return []string{"heap", "tensor", "cuda", "mapping", "fault", "step"} }
 
 // wants tells whether a source is to be attached.
 func (o Options) wants(source string) bool {

@@ -34,6 +34,7 @@ type Session struct {
 	started        uint64 // ns, CLOCK_MONOTONIC; 0: not yet
 	family         *family
 	looker         looker
+	gpus           gpuWatch
 	objects        liveObjects // of the last snapshot
 	watch          *watch
 	governor       *governor        // nil: without a limit

@@ -19,7 +19,12 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.currentInterval()}
 	sums := make(map[origin]*sum)
-	books, objects, err := s.readHeap(snapshot, sums, born)
+	ends := s.bins(snapshot, born)
+	devices, err := s.readDevices(ends)
+	if err != nil {
+		return nil, err
+	}
+	books, objects, err := s.readHeap(snapshot, sums, devices, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -27,32 +32,33 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	held := make(holdings)
 	for from, sum := range sums {
 		if t := s.target(from.tgid); t != nil {
-			held.add(t.stacks.get(from.stack), sum)
+			held.add(t.stacks.get(from.stack), growth.KindHeap, "", sum)
 		}
 	}
-	if err := s.look(snapshot, held, objects); err != nil {
+	if err := s.look(snapshot, held, objects, devices.pins); err != nil {
 		return nil, err
 	}
+	devices.addTo(s, snapshot, held)
 	held.weigh(books)
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
 }
 
-// readHeap reads what is alive of the heap, and what has been allocated.
-func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, born []time.Duration) (*books, liveObjects, error) {
+// readHeap reads what is alive of the heap, and what has been allocated, on GPUs too.
+func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, devices *deviceBooks, born bins) (*books, liveObjects, error) {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	snapshot.Watch = s.watch.describe(s.started)
 	books := s.watch.open(monotonic(), joined(s.list()))
-	objects, err := s.readLive(books, sums, s.bins(snapshot, born))
+	objects, err := s.readLive(books, sums, born)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, o := range objects {
 		snapshot.LiveObjects += len(o)
 	}
-	return books, objects, s.readTallies(sums)
+	return books, objects, s.readTallies(sums, devices)
 }
 
 // bins writes the ends of the bins of birth into the snapshot, and gives them as the kernel side counts.
@@ -146,25 +152,26 @@ type holder struct {
 	stack uint64
 	pid   int
 	kind  growth.Kind
+	gpu   string
 }
 
 func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
-	return &h.entry(stack, kind).Holding
+	return &h.entry(stack, kind, "").Holding
 }
 
-func (h holdings) entry(stack *growth.Stack, kind growth.Kind) *entry {
-	key := holder{stack.ID, stack.PID, kind}
+func (h holdings) entry(stack *growth.Stack, kind growth.Kind, gpu string) *entry {
+	key := holder{stack.ID, stack.PID, kind, gpu}
 	found, ok := h[key]
 	if !ok {
-		found = &entry{Holding: growth.Holding{Stack: stack, Kind: kind}}
+		found = &entry{Holding: growth.Holding{Stack: stack, Kind: kind, GPU: gpu}}
 		h[key] = found
 	}
 	return found
 }
 
-// add adds what a stack holds of the heap.
-func (h holdings) add(stack *growth.Stack, sum *sum) {
-	to := h.entry(stack, growth.KindHeap)
+// add adds what a stack holds of a kind.
+func (h holdings) add(stack *growth.Stack, kind growth.Kind, gpu string, sum *sum) {
+	to := h.entry(stack, kind, gpu)
 	to.InuseObjects += sum.inuseObjects
 	to.InuseBytes += sum.inuseBytes
 	to.Samples += sum.samples

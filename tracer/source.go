@@ -66,14 +66,14 @@ func (s *Session) attachKernelSources() {
 	}
 }
 
-// checkSources makes sure that there is one that tells of memory. That of tensors may wait for its library where it is the
-// only one that was asked for.
-func (s *Session) checkSources(heap, tensor Source) error {
-	if heap.Off && s.mapping.Off && s.fault.Off && !tensor.Off && tensor.err == nil {
+// checkSources makes sure that there is one that tells of memory. Those of tensors and of CUDA may wait for their libraries where no
+// others were asked for.
+func (s *Session) checkSources(heap, tensor, cuda Source) error {
+	if heap.Off && s.mapping.Off && s.fault.Off && (!tensor.Off && tensor.err == nil || !cuda.Off && cuda.err == nil) {
 		return nil
 	}
 	var reasons []string
-	for _, source := range []Source{heap, s.mapping, s.fault, tensor} {
+	for _, source := range []Source{heap, s.mapping, s.fault, tensor, cuda} {
 		if source.Attached {
 			return nil
 		}

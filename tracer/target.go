@@ -29,6 +29,7 @@ type target struct {
 	unwinder  *unwinder
 	steps     *stepCounter
 	tensors   *tensorProbe
+	cuda      *cudaProbe
 	space     *mapping.Set
 	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
 	noLedger  error
@@ -38,7 +39,9 @@ type target struct {
 	vanished int64
 	// released by madvise since the pages were looked at last
 	released []residency.Span
-	folded   map[uint64]*sum // tallies that were taken out of the kernel, by stack
+	// folded are tallies that were taken out of the kernel, by stack; foldedDevices those of what is on GPUs.
+	folded        map[uint64]*sum
+	foldedDevices map[deviceOrigin]*sum
 
 	image   process.Image  // the program that was found at first
 	parent  int            // its PID then
@@ -50,7 +53,7 @@ type target struct {
 
 // newTarget prepares what stacks need: how to walk them, and how to name them. It owns p, also where it fails.
 func newTarget(s *Session, p *process.Process) (*target, error) {
-	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*sum), stop: make(chan struct{})}
+	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*sum), foldedDevices: make(map[deviceOrigin]*sum), stop: make(chan struct{})}
 	t.heap.kernel, t.heap.pid = s.kernel, p.PID
 	stat, err := p.Stat() // before the maps, so that an execution after them is noticed
 	if err != nil {
@@ -70,6 +73,10 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if !s.Options.wants("tensor") {
 		t.tensors.turnOff()
 	}
+	t.cuda = newCUDAProbe(s.kernel, p)
+	if !s.Options.wants("cuda") {
+		t.cuda.turnOff()
+	}
 	_ = t.tensors.close() // until it joins; there is nothing yet that could fail
 	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes); err != nil {
 		return nil, errors.Join(err, t.forget(), t.stacks.close(), p.Close())
@@ -79,6 +86,7 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 
 // updateProbes attaches to libraries that have been loaded meanwhile.
 func (t *target) updateProbes(maps []process.Mapping) {
+	t.cuda.update(maps)
 	t.tensors.update(maps)
 	t.steps.update(maps)
 }
@@ -97,9 +105,10 @@ func (t *target) attach() error {
 	if t.session.Options.wants("heap") {
 		functions = t.heap.find(t.process, maps)
 	}
+	t.cuda.update(maps)
 	t.tensors.update(maps)
 	t.session.join(t, functions)
-	if err := t.session.checkSources(t.heap.source(), t.tensors.source()); err != nil {
+	if err := t.session.checkSources(t.heap.source(), t.tensors.source(), t.cuda.source()); err != nil {
 		return err
 	}
 	t.session.tables.Wait(tablesWait)
@@ -200,6 +209,9 @@ func (t *target) sources() []Source {
 	if tensor := t.tensors.source(); tensor.Attached || tensor.Off || tensor.err != nil || t.heap.source().Off {
 		sources = append(sources, tensor)
 	}
+	if t.cuda.isToBeTold(t.heap.source().Off) {
+		sources = append(sources, t.cuda.source())
+	}
 	if t.noLedger != nil && t.lives() {
 		sources = append(sources, Source{Name: "ledger", Reason: t.noLedger.Error() + remedyFor(pagesRemedy(t.noLedger))})
 	}
@@ -211,7 +223,7 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	closes := []func() error{func() error { return t.session.leaveHeap(t) }, t.steps.close, t.tensors.shutdown}
+	closes := []func() error{func() error { return t.session.leaveHeap(t) }, t.steps.close, t.tensors.shutdown, t.cuda.shutdown}
 	return atOnce(closes)
 }
 
@@ -242,7 +254,7 @@ func (t *target) forget() error {
 	pid := uint32(t.process.PID)
 	_ = t.kernel.Maps[bpf.KernelMapTargets].Delete(pid) // it may not be there, nor may the others
 	errs := []error{t.detach()}
-	for _, name := range []string{bpf.KernelMapPythons, bpf.KernelMapMappings, bpf.KernelMapAsked} {
+	for _, name := range []string{bpf.KernelMapPythons, bpf.KernelMapMappings, bpf.KernelMapAsked, bpf.KernelMapDeviceUsers} {
 		_ = t.kernel.Maps[name].Delete(pid) // that of mappings waits for programs that are running
 	}
 	t.session.notices.flush()
@@ -251,6 +263,9 @@ func (t *target) forget() error {
 	return errors.Join(append(errs,
 		deleteFrom(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMemory) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapDeviceMappings], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMapping) bool { return key.Tgid == pid }),
+		deleteFrom(maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, _ *bpf.KernelCudaTotal) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, _ *bpf.KernelFault) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
 		deleteFrom(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),

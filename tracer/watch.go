@@ -24,7 +24,8 @@ type watch struct {
 	// interval and tensorInterval are the bytes between samples of both sources, also while that of the heap is closed; 0: what
 	// happens to tensors does not count for them, but for the heap.
 	interval, tensorInterval uint64
-	tensors                  bool // their probes are attached
+	tensors                  bool   // their probes are attached
+	blockInterval            uint64 // of blocks on GPUs, the bytes between samples; 0: they are not followed
 	// tensorsAlone: source heap is not wanted, and the spells are those of tensors.
 	tensorsAlone bool
 	unfollowed   uint64 // tensors for which there was no room among the survivors
@@ -49,6 +50,9 @@ func (s *Session) startWatch() error {
 		return nil
 	}
 	s.watch.tensors, s.watch.tensorInterval = true, s.Options.intervalOf("tensor")
+	if err := s.followBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil {
+		return fmt.Errorf("follow blocks on GPUs: %w", err)
+	}
 	if err := s.openHeap(false, s.Options.intervalOf("heap")); err != nil {
 		return fmt.Errorf("watch the heap: %w", err)
 	}
@@ -220,6 +224,7 @@ func (s *Session) join(t *target, functions []probe.Target) {
 	if s.watch.tensors {
 		_ = t.tensors.open() // the source tells
 	}
+	_ = t.cuda.followBlocks(s.watch.blockInterval != 0) // likewise
 }
 
 // leaveHeap detaches the probes of a target for good.

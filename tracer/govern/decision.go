@@ -17,6 +17,8 @@ func (g *Governor) decision() Decision {
 		Tensor:         g.options.Tensor && (isOpen || g.tensor.alone),
 		Interval:       g.interval(),
 		TensorInterval: g.interval(),
+		Blocks:         g.blocks.isOpen,
+		BlockInterval:  g.blocks.interval,
 		Wait:           duration(max(g.wait(), leastWait)),
 	}
 	if g.besides() && g.tensor.alone {

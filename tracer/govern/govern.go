@@ -28,6 +28,8 @@ type Options struct {
 	Duration time.Duration
 	// Heap, Tensor and Steps tell which sources there are.
 	Heap, Tensor, Steps bool
+	// Blocks: there may be events of torch's allocator for CUDA.
+	Blocks bool
 	// Seed of the times at which windows open.
 	Seed uint64
 	// Maturity is the age at which what was born in a window counts; 0: a minute. Windows are at most half of it apart on average.
@@ -40,6 +42,9 @@ type Decision struct {
 	Heap, Tensor bool
 	// Interval and TensorInterval are the mean numbers of bytes between samples, also of probes that are closed.
 	Interval, TensorInterval uint64
+	// Blocks tells whether blocks on GPUs are to be followed, each BlockInterval bytes on average, or their totals alone be read.
+	Blocks        bool
+	BlockInterval uint64
 	// Wait is the time until the next reading is wanted.
 	Wait time.Duration
 }
@@ -79,6 +84,7 @@ type Governor struct {
 	foresight foresight
 	full      patience // until every call is probed again
 	tensor    tensor
+	blocks    blocks
 	// fullInterval and windowInterval are used in these modes; intervalAt is when the former was changed.
 	fullInterval, windowInterval uint64
 	intervalAt                   float64
@@ -99,10 +105,11 @@ func New(o Options) *Governor {
 		steps:  steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
 		budget: budget{limit: o.Limit, throttle: 1},
 		full:   patient(), tensor: tensor{patience: patient(), interval: defaultInterval},
+		blocks:       blocks{isOpen: o.Blocks, interval: defaultInterval},
 		fullInterval: defaultInterval, windowInterval: firstWindowInterval,
 	}
 	if o.Interval != 0 {
-		g.fullInterval, g.windowInterval, g.tensor.interval = o.Interval, o.Interval, o.Interval
+		g.fullInterval, g.windowInterval, g.tensor.interval, g.blocks.interval = o.Interval, o.Interval, o.Interval, o.Interval
 	}
 	return g
 }
@@ -120,6 +127,7 @@ func (g *Governor) Decide(r Reading) Decision {
 	g.steps.add(r.Timed, g.begun)
 	g.steer()
 	g.climb(s)
+	g.watchBlocks(s)
 	return g.decision()
 }
 

@@ -12,6 +12,7 @@ type Prices struct {
 	Return  float64 // what following a return costs more
 	Fault   float64 // a page fault, beside what it costs untraced
 	Mapping float64 // a call that changes the address space, likewise
+	Device  float64 // a call of CUDA's driver, likewise
 }
 
 // samplePrice is what a sample costs beside its stack: entries in the live map and the tally, in ns.
@@ -28,6 +29,10 @@ type Reading struct {
 	Samples uint64
 	// KernelWalk is the same time for page faults and mappings.
 	KernelWalk time.Duration
+	// DeviceCalls of CUDA's driver. Blocks are events of torch's allocator for CUDA, BlockTime what they took in the kernel as measured
+	// there, and BlockWalk the part of it that walking stacks took.
+	DeviceCalls, Blocks  uint64
+	BlockTime, BlockWalk time.Duration
 	// Traced is the CPU time of the traced processes, user and system, with that of the probes.
 	Traced time.Duration
 	// Own is the CPU time of allocscope itself.
@@ -53,7 +58,10 @@ type spending struct {
 	probes                    float64 // of it the probes of heap and tensor
 	walking                   float64 // of these walking stacks and keeping samples
 	idle                      float64 // of these what was spent while no window was open
-	kernel                    float64 // the probes that never close: page faults and mappings
+	kernel                    float64 // the probes that never close: page faults, mappings and CUDA's driver; and blocks
+	blocks                    float64 // of it blocks of torch's allocator for CUDA
+	blockWalks                float64 // of these walking stacks
+	blockEvents               float64
 	own                       float64
 	allowed                   float64 // what the probes of heap and tensor might have taken
 	entries, tensors, returns float64
@@ -77,6 +85,9 @@ func (p Prices) between(a, b Reading) spending {
 		tensors: since(a.TensorEntries, b.TensorEntries),
 		returns: since(a.Returns, b.Returns),
 	}
+	s.blockEvents, s.blockWalks = since(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
+	s.blocks = seconds(a.BlockTime, b.BlockTime) + 1e-9*p.Entry*s.blockEvents
+	s.kernel += s.blocks + 1e-9*p.Device*since(a.DeviceCalls, b.DeviceCalls)
 	stepped := min(since(a.Stepped, b.Stepped), s.entries)
 	traps := p.Entry*(s.entries-stepped) + p.Stepped*stepped + p.Return*s.returns
 	s.probes = s.walking + 1e-9*traps
@@ -110,6 +121,9 @@ func (s *spending) add(o spending) {
 	s.walking += o.walking
 	s.idle += o.idle
 	s.kernel += o.kernel
+	s.blocks += o.blocks
+	s.blockWalks += o.blockWalks
+	s.blockEvents += o.blockEvents
 	s.own += o.own
 	s.allowed += o.allowed
 	s.entries += o.entries
@@ -132,7 +146,7 @@ func (o Options) sane() Options {
 		o.Limit = 0.03
 	}
 	o.Limit = max(o.Limit, 1e-6)
-	for _, p := range []*float64{&o.Prices.Entry, &o.Prices.Stepped, &o.Prices.Return, &o.Prices.Fault, &o.Prices.Mapping} {
+	for _, p := range []*float64{&o.Prices.Entry, &o.Prices.Stepped, &o.Prices.Return, &o.Prices.Fault, &o.Prices.Mapping, &o.Prices.Device} {
 		if !(*p >= 0) {
 			*p = 0
 		}

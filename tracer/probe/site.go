@@ -109,6 +109,7 @@ var argumentRegisters = [][]x86asm.Reg{
 	{x86asm.RSI, x86asm.ESI, x86asm.SI, x86asm.SIB},
 	{x86asm.RDX, x86asm.EDX, x86asm.DX, x86asm.DL, x86asm.DH},
 	{x86asm.RCX, x86asm.ECX, x86asm.CX, x86asm.CL, x86asm.CH},
+	{x86asm.R8, x86asm.R8L, x86asm.R8W, x86asm.R8B},
 }
 
 // What the stack walk starts from.

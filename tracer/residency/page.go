@@ -130,6 +130,23 @@ func (r Runs) Mark(spans Spans, tag Tag) Runs {
 	return marked
 }
 
+// Without is what is not within spans.
+func (r Runs) Without(spans Spans) Runs {
+	rest := make(Runs, 0, len(r))
+	next := 0
+	for _, run := range r {
+		for next < len(spans) && spans[next].End <= run.Start {
+			next++
+		}
+		for i := next; i < len(spans) && spans[i].Start < run.End; i++ {
+			rest = append(rest, cut(&run, max(run.Start, spans[i].Start))...)
+			cut(&run, min(run.End, spans[i].End))
+		}
+		rest = append(rest, cut(&run, run.End)...)
+	}
+	return rest
+}
+
 // cut takes the part before an address off a run; nil: there is none.
 func cut(run *Run, at uint64) []Run {
 	if at <= run.Start {

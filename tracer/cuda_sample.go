@@ -1,0 +1,53 @@
+package tracer
+
+import (
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// driverTotal is what is alive of what CUDA's driver has allocated for a process, in bytes.
+type driverTotal struct{ device, pinned int64 }
+
+// deviceSums are the sums of one moment, by process.
+type deviceSums struct {
+	devices []growth.Device
+	driver  map[uint32]driverTotal
+}
+
+// sampleDevices sums what processes have on GPUs; nothing where none uses one.
+func (s *Session) sampleDevices() deviceSums {
+	sums := deviceSums{devices: s.devices()}
+	if len(sums.devices) == 0 {
+		return sums
+	}
+	s.glimpseTotals()
+	sums.driver = make(map[uint32]driverTotal)
+	err := readMap(s.kernel.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
+		total := sums.driver[key.Tgid]
+		switch m.Kind {
+		case bpf.KernelAllocationKindKIND_SEGMENT:
+			total.device += int64(m.Size)
+		case bpf.KernelAllocationKindKIND_PINNED, bpf.KernelAllocationKindKIND_REGISTERED:
+			total.pinned += int64(m.Size)
+		}
+		sums.driver[key.Tgid] = total
+	})
+	if err != nil {
+		sums.driver = nil
+	}
+	return sums
+}
+
+// set writes what is known of a process's memory on GPUs into its sample.
+func (d deviceSums) set(sample *growth.Sample, pid int) {
+	for _, device := range d.devices {
+		if device.PID != pid {
+			continue
+		}
+		sample.DeviceUsed, sample.CudaAllocated, sample.CudaReserved = device.Used, device.Allocated, device.Reserved
+		if device.DriverWatched && d.driver != nil {
+			total := d.driver[uint32(pid)]
+			sample.CudaDriver, sample.Pinned = total.device, total.pinned
+		}
+	}
+}

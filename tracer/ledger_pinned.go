@@ -1,0 +1,45 @@
+package tracer
+
+import (
+	"cmp"
+	"slices"
+	"sort"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/residency"
+)
+
+// addPinned adds the memory of the host that is pinned for a GPU, to whoever pinned it, and takes it out of what is told otherwise: such
+// memory may be the heap's, a mapping's or shared. Where several have pinned a page it is the first one's.
+func (l *ledger) addPinned(pins []pin) {
+	slices.SortFunc(pins, func(a, b pin) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
+	var taken residency.Spans
+	last := uint64(0)
+	for _, p := range pins {
+		p.Start = max(p.Start, last)
+		if p.Start < p.End {
+			l.addPin(p)
+			last = p.End
+			taken = append(taken, p.Span)
+		}
+	}
+	l.runs = l.runs.Without(residency.SpansOf(taken))
+}
+
+// addPin adds what is in memory of pinned pages.
+func (l *ledger) addPin(p pin) {
+	var resident, swapped int64
+	first := sort.Search(len(l.areas), func(i int) bool { return l.areas[i].Region.End > p.Start })
+	for i := first; i < len(l.areas) && l.areas[i].Region.Start < p.End; i++ {
+		a := &l.areas[i]
+		if !a.inLedger() {
+			continue
+		}
+		bytes := l.runs.In(max(p.Start, a.Region.Start), min(p.End, a.Region.End)).Scaled(a.factor, a.fileFactor)
+		resident += bytes.InMemory()
+		swapped += bytes.Swapped
+	}
+	if resident != 0 || swapped != 0 {
+		l.hold(l.target.stacks.get(p.stack), growth.KindPinned, resident, swapped, 0)
+	}
+}

@@ -26,9 +26,9 @@ func (l *ledger) addPinned(pins []pin) {
 	l.runs = l.runs.Without(residency.SpansOf(taken))
 }
 
-// addPin adds what is in memory of pinned pages.
+// addPin adds what is in memory of pinned pages: all, unless the driver has not pinned them after all.
 func (l *ledger) addPin(p pin) {
-	var resident, swapped int64
+	var resident int64
 	first := sort.Search(len(l.areas), func(i int) bool { return l.areas[i].Region.End > p.Start })
 	for i := first; i < len(l.areas) && l.areas[i].Region.Start < p.End; i++ {
 		a := &l.areas[i]
@@ -37,9 +37,8 @@ func (l *ledger) addPin(p pin) {
 		}
 		bytes := l.runs.In(max(p.Start, a.Region.Start), min(p.End, a.Region.End)).Scaled(a.factor, a.fileFactor)
 		resident += bytes.InMemory()
-		swapped += bytes.Swapped
 	}
-	if resident != 0 || swapped != 0 {
-		l.hold(l.target.stacks.get(p.stack), growth.KindPinned, resident, swapped, 0)
+	if resident != 0 {
+		l.hold(l.target.stacks.get(p.stack), growth.KindPinned, resident, 0, 0)
 	}
 }

@@ -37,9 +37,9 @@ func FuzzDecideWhateverIsRead(f *testing.F) {
 		in := &tape{data}
 		flags := in.next()
 		o := Options{
-			Limit: in.price(), Prices: Prices{in.price(), in.price(), in.price(), in.price(), in.price()},
+			Limit: in.price(), Prices: Prices{in.price(), in.price(), in.price(), in.price(), in.price(), in.price()},
 			Interval: in.number() * (flags & 1), Duration: time.Duration(in.number()), Maturity: time.Duration(in.number()),
-			Heap: flags&2 != 0, Tensor: flags&4 != 0, Steps: flags&8 != 0, Seed: in.next(),
+			Heap: flags&2 != 0, Tensor: flags&4 != 0, Steps: flags&8 != 0, Blocks: flags&16 != 0, Seed: in.next(),
 		}
 		g := New(o)
 		for n := 0; len(in.bytes) > 0 && n < 2000; n++ {
@@ -47,6 +47,7 @@ func FuzzDecideWhateverIsRead(f *testing.F) {
 				At: time.Duration(in.number()), Entries: in.number(), Stepped: in.number(), TensorEntries: in.number(),
 				Returns: in.number(), Faults: in.number(), MappingCalls: in.number(), Walk: time.Duration(in.number()),
 				Samples: in.number(), Traced: time.Duration(in.number()), Own: time.Duration(in.number()),
+				DeviceCalls: in.number(), Blocks: in.number(), BlockTime: time.Duration(in.number()), BlockWalk: time.Duration(in.number()),
 				Steps: int(in.number()), Timed: []Step{{time.Duration(in.number()), n%2 == 0}},
 			}))
 		}
@@ -63,6 +64,8 @@ func mustBeSane(t *testing.T, o Options, g *Governor, d Decision) {
 		t.Fatalf("opens what is not there: %+v", d)
 	case o.Interval == 0 && (min(d.Interval, d.TensorInterval) < finestInterval || max(d.Interval, d.TensorInterval) > coarsestInterval):
 		t.Fatalf("intervals %d, %d", d.Interval, d.TensorInterval)
+	case d.Blocks && !o.Blocks || o.Interval == 0 && d.BlockInterval > coarsestBlocks:
+		t.Fatalf("blocks of a source that is off, or one in %d bytes", d.BlockInterval)
 	case totals.InProbes < 0 || totals.Open < 0 || totals.StepBefore < 0 || totals.StepSince < 0:
 		t.Fatalf("totals %+v", totals)
 	case len(g.budget.minute.slots) > 1000 || len(g.changes) > mostChanges:
@@ -82,7 +85,7 @@ func mustBeSane(t *testing.T, o Options, g *Governor, d Decision) {
 
 func TestACounterThatGoesBackwardsCostsNothing(t *testing.T) {
 	const most = math.MaxUint64
-	a := Reading{time.Second, most, most, most, most, most, most, time.Hour, most, time.Hour, time.Hour, time.Hour, 0, nil}
+	a := Reading{time.Second, most, most, most, most, most, most, time.Hour, most, time.Hour, most, most, time.Hour, time.Hour, time.Hour, time.Hour, 0, nil}
 	if s := usual.between(a, Reading{At: 2 * time.Second}); s.probes != 0 || s.kernel != 0 || s.own != 0 || s.native != 0 {
 		t.Errorf("%+v", s)
 	}

@@ -130,7 +130,7 @@ func (r Runs) Mark(spans Spans, tag Tag) Runs {
 	return marked
 }
 
-// Without is what is not within spans.
+// Without leaves out what is in memory within spans. What is swapped out there stays.
 func (r Runs) Without(spans Spans) Runs {
 	rest := make(Runs, 0, len(r))
 	next := 0
@@ -138,7 +138,7 @@ func (r Runs) Without(spans Spans) Runs {
 		for next < len(spans) && spans[next].End <= run.Start {
 			next++
 		}
-		for i := next; i < len(spans) && spans[i].Start < run.End; i++ {
+		for i := next; !run.Swapped && i < len(spans) && spans[i].Start < run.End; i++ {
 			rest = append(rest, cut(&run, max(run.Start, spans[i].Start))...)
 			cut(&run, min(run.End, spans[i].End))
 		}

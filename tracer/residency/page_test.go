@@ -42,6 +42,15 @@ func TestBytesOfRunsAgreeWithAModelOfSinglePages(t *testing.T) {
 				}
 			}
 		}
+		if r.IntN(2) == 0 {
+			spans, in := randomSpans(r)
+			runs = runs.Without(spans)
+			for at := range pages {
+				if in[at] && !pages[at].run.Swapped {
+					pages[at].filled = false
+				}
+			}
+		}
 		start, end := r.Uint64N(modelSize), r.Uint64N(modelSize)
 		var want Bytes
 		for at := start; at < end; at++ {

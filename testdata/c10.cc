@@ -1,6 +1,10 @@
 // A library with the functions by which torch allocates for tensors. -DPARAMETERS gives them others than torch's have today,
 // and -DWITHOUT leaves them out.
+//
+// With -DREPORT, -DREPORT_SIGNED or -DREPORT_WITHOUT_TOTALS it has the hook that learns of the blocks of the CUDA allocator,
+// too, with the parameters that it has in torch 2, in 1.13, and in versions that told it no totals.
 #include <cstddef>
+#include <cstdint>
 #include <cstdlib>
 
 #define NOINLINE __attribute__((noinline))
@@ -28,6 +32,40 @@ NAMED NOINLINE void *alloc_cpu(size_t size) { return aligned(size); }
 NAMED NOINLINE void free_cpu(void *pointer) { free(pointer); }
 static void *allocate(size_t size) { return alloc_cpu(size); }
 static void release(void *pointer) { free_cpu(pointer); }
+#endif
+
+struct Device {
+	int8_t type, index;
+};
+
+// What the hook was told: how often, the bytes of all CUDA devices together, and then of the last time the bytes, those allocated
+// and reserved, and the device's type and index. One thread at a time calls it.
+extern "C" {
+int64_t told[7];
+}
+
+[[maybe_unused]] static void tell(int64_t bytes, int64_t allocated, int64_t reserved, Device device)
+{
+	const int64_t last[] = { bytes, allocated, reserved, device.type, device.index };
+
+	told[0]++;
+	told[1] += device.type == 1 ? bytes : 0;
+	for (int i = 0; i < 5; i++)
+		told[2 + i] = last[i];
+}
+
+#if defined(REPORT)
+NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, size_t allocated, size_t reserved, Device device)
+{
+	tell(bytes, allocated, reserved, device);
+}
+#elif defined(REPORT_SIGNED)
+NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, int64_t allocated, int64_t reserved, Device device)
+{
+	tell(bytes, allocated, reserved, device);
+}
+#elif defined(REPORT_WITHOUT_TOTALS)
+NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, Device device) { tell(bytes, 0, 0, device); }
 #endif
 } // namespace c10
 

@@ -43,9 +43,24 @@ var builds struct {
 // Build compiles a C or C++ program of testdata with gcc and gives its path. The same flags build it once.
 func Build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
+	name := strings.TrimSuffix(source, filepath.Ext(source))
+	if slices.Contains(flags, "-shared") {
+		name = "lib" + name + ".so"
+	}
+	return compile(t, source, name, flags)
+}
+
+// BuildLibrary is Build for a shared library that programs know by its name, such as libcuda.so.1; that is its file's name, too.
+func BuildLibrary(t testing.TB, source, name string, flags ...string) string {
+	t.Helper()
+	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name}, flags...))
+}
+
+func compile(t testing.TB, source, name string, flags []string) string {
+	t.Helper()
 	builds.Lock()
 	defer builds.Unlock()
-	path := place(t, source, flags)
+	path := place(t, source, name, flags)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
@@ -60,8 +75,8 @@ func Build(t testing.TB, source string, flags ...string) string {
 	return path
 }
 
-// place gives the path for a program, which is the same for the same source and flags.
-func place(t testing.TB, source string, flags []string) string {
+// place gives the path for what is built, which is the same for the same source and flags.
+func place(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	parent := os.Getenv(Kept)
 	if parent == "" && builds.dir == "" {
@@ -75,10 +90,6 @@ func place(t testing.TB, source string, flags []string) string {
 	dir := filepath.Join(cmp.Or(parent, builds.dir), hex.EncodeToString(key[:8]))
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		t.Fatal(err)
-	}
-	name := strings.TrimSuffix(source, filepath.Ext(source))
-	if slices.Contains(flags, "-shared") {
-		name = "lib" + name + ".so"
 	}
 	return filepath.Join(dir, name)
 }

@@ -1,0 +1,57 @@
+package tracertest
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+)
+
+// python is the distribution's.
+const python = "/usr/bin/python3"
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	Cleanup()
+	os.Exit(code)
+}
+
+// do gives orders one after another, each when the one before is done, and gives what the last one printed.
+func do(t *Target, orders ...string) (said []string) {
+	t.t.Helper()
+	for _, order := range orders {
+		t.Say(order)
+		said = t.Await("done")
+	}
+	return said
+}
+
+// An amount of memory.
+type amount struct{ objects, bytes int64 }
+
+// totals reads what cuda.c and cuda.py print for the order of that name: what the library itself counts, kinds that it has none of left out.
+func totals(t *testing.T, lines []string) map[string]amount {
+	t.Helper()
+	read := map[string]amount{}
+	for _, line := range lines {
+		var kind string
+		var a amount
+		if n, err := fmt.Sscan(line, &kind, &a.objects, &a.bytes); n != 3 || err != nil {
+			t.Fatalf("totals: %q", line)
+		}
+		if a != (amount{}) {
+			read[kind] = a
+		}
+	}
+	return read
+}
+
+// mappings gives the mappings of a process, one a line.
+func mappings(t *testing.T, pid int) []string {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Split(strings.TrimSpace(string(raw)), "\n")
+}

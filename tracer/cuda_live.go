@@ -114,7 +114,7 @@ func (s *Session) devices() []growth.Device {
 		d := growth.Device{PID: t.process.PID, Allocated: growth.Unknown, Reserved: growth.Unknown, Totals: totals[uint32(t.process.PID)]}
 		d.DriverWatched, d.BlocksWatched = t.cuda.watches()
 		d.Allocated, d.Reserved = sumTotals(d.Totals)
-		d.Used, d.Reason = s.gpus.used(s.initialPID(t.process.PID), t.process.PID)
+		d.Used, d.Reason = s.gpus.used(s.initialPID(t.process.PID))
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b growth.Device) int { return cmp.Compare(a.PID, b.PID) })

@@ -1,6 +1,8 @@
 package tracer
 
 import (
+	"slices"
+
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -16,11 +18,12 @@ type deviceSums struct {
 
 // sampleDevices sums what processes have on GPUs; nothing where none uses one.
 func (s *Session) sampleDevices() deviceSums {
-	sums := deviceSums{devices: s.devices()}
-	if len(sums.devices) == 0 {
-		return sums
+	if !s.usesGPU() {
+		return deviceSums{}
 	}
+	s.gpus.read(s.Options.NVML)
 	s.glimpseTotals()
+	sums := deviceSums{devices: s.devices()}
 	sums.driver = make(map[uint32]driverTotal)
 	err := readMap(s.kernel.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
 		total := sums.driver[key.Tgid]
@@ -36,6 +39,11 @@ func (s *Session) sampleDevices() deviceSums {
 		sums.driver = nil
 	}
 	return sums
+}
+
+// usesGPU tells whether any target has a library of those that use a GPU.
+func (s *Session) usesGPU() bool {
+	return slices.ContainsFunc(s.list(), func(t *target) bool { return t.cuda.usesGPU() })
 }
 
 // set writes what is known of a process's memory on GPUs into its sample.

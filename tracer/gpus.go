@@ -1,11 +1,112 @@
 package tracer
 
 import (
+	"cmp"
+
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/gpu"
 )
 
-type gpuWatch struct{}
+// gpuWatch is what NVML tells of the GPUs, from when a process that uses one was found. The zero value has asked for nothing.
+type gpuWatch struct {
+	opening chan openedNVML // nil: nobody needs it yet, or it has been opened
+	asked   bool
+	monitor *gpu.Monitor // nil: there is none
+	absent  string       // why; empty: it is not known yet
+	last    gpu.Reading
+}
 
-func (g *gpuWatch) used(initial, pid int) (int64, string) { return growth.Unknown, "" }
-func (g *gpuWatch) samples() []growth.GPUSample           { return nil }
-func (s *Session) initialPID(pid int) int                 { return pid }
+// openedNVML is what came of opening NVML.
+type openedNVML struct {
+	monitor *gpu.Monitor
+	err     error
+}
+
+// read takes a reading. Opening NVML may take long, and goes on beside.
+func (g *gpuWatch) read(library string) {
+	if !g.asked {
+		g.asked, g.opening = true, make(chan openedNVML, 1)
+		go func(to chan<- openedNVML) {
+			monitor, err := gpu.Open(library)
+			to <- openedNVML{monitor, err}
+		}(g.opening)
+	}
+	select {
+	case opened := <-g.opening:
+		g.take(opened)
+	default:
+	}
+	if g.monitor != nil {
+		g.last = g.monitor.Read()
+	}
+}
+
+func (g *gpuWatch) take(opened openedNVML) {
+	g.opening, g.monitor = nil, opened.monitor
+	if opened.err != nil {
+		g.monitor, g.absent = nil, opened.err.Error()
+	}
+}
+
+// close ends NVML.
+func (g *gpuWatch) close() error {
+	if g.opening != nil {
+		g.take(<-g.opening) // it waits for no more than half a second
+	}
+	if g.monitor == nil {
+		return nil
+	}
+	return g.monitor.Close()
+}
+
+// used is what a process has of all GPUs together, in bytes, by its PID in the initial namespace, which NVML goes by; Unknown, with
+// the reason, where it does not tell. 0 stands for a PID that is not known.
+func (g *gpuWatch) used(pid int) (bytes int64, reason string) {
+	if g.monitor == nil {
+		return growth.Unknown, g.absent
+	}
+	if pid == 0 {
+		return growth.Unknown, "NVML counts PIDs of the host, and this one's is not known before its first call of CUDA since the attach"
+	}
+	isListed := false
+	for _, on := range g.last.GPUs {
+		for _, p := range on.Processes {
+			switch {
+			case p.PID != pid:
+			case p.Used == growth.Unknown:
+				return growth.Unknown, cmp.Or(g.last.Reason, "NVML lists the process and does not tell its memory")
+			default:
+				bytes += p.Used
+				isListed = true
+			}
+		}
+	}
+	if !isListed {
+		return growth.Unknown, cmp.Or(g.last.Reason, "NVML does not list the process")
+	}
+	return bytes, ""
+}
+
+// samples are the GPUs' own.
+func (g *gpuWatch) samples() []growth.GPUSample {
+	var samples []growth.GPUSample
+	for _, on := range g.last.GPUs {
+		samples = append(samples, growth.GPUSample{
+			Index: on.Index, Instance: on.Instance, UUID: on.UUID, Name: on.Name, Used: on.Used, Total: on.Total,
+		})
+	}
+	return samples
+}
+
+// initialPID is a process's PID in the initial namespace; 0: it is not known.
+func (s *Session) initialPID(pid int) int {
+	if _, inode, err := pidNamespace(); err == nil && inode == 0 {
+		return pid
+	}
+	var initial uint32
+	if err := s.kernel.Maps[bpf.KernelMapDeviceUsers].Lookup(uint32(pid), &initial); err != nil {
+		return 0
+	}
+	return int(initial)
+}

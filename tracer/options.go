@@ -34,6 +34,8 @@ type Options struct {
 	MaxStacks int
 	// NativeFrames keeps the native frames of the Python interpreter; else Python frames stand for them.
 	NativeFrames bool
+	// NVML is the path of libnvidia-ml.so.1; empty: where the dynamic linker finds it.
+	NVML string
 	// Mode in which functions are probed; the best that the kernel has by default.
 	Mode probe.Mode
 }

@@ -275,7 +275,7 @@ func (s *Session) Close() error {
 	if s.family != nil {
 		s.family.Close()
 	}
-	errs = append(errs, s.looker.others.close())
+	errs = append(errs, s.looker.others.close(), s.gpus.close())
 	if s.kernel != nil {
 		s.kernel.Close()
 	}

@@ -66,7 +66,7 @@ test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulate
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
-	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h testdata/*.c testdata/peers/*.c
+	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h tracer/gpu/*.h testdata/*.c testdata/peers/*.c
 	$(LINT) golangci-lint run ./...
 
 .PHONY: bench

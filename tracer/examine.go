@@ -30,7 +30,7 @@ type Check struct {
 // Examine tells what would work on this machine, and for a process unless pid is 0. It attaches nothing.
 func Examine(pid int) []Check {
 	checks := []Check{checkKernel(), checkArchitecture(), checkPrivilege(), checkBTF(), checkTracefs(), checkPIDNamespace()}
-	checks = append(checks, checkPrograms(), checkFaults())
+	checks = append(checks, checkPrograms(), checkFaults(), checkNVML())
 	if pid != 0 {
 		return append(checks, checkTarget(pid)...)
 	}

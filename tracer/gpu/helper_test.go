@@ -60,9 +60,11 @@ type fakeDevice struct {
 func (f *fakeDevice) uuid() (string, error)                 { return f.id, nil }
 func (f *fakeDevice) name() (string, error)                 { return f.title, nil }
 func (f *fakeDevice) memory() (used, total uint64, e error) { return f.used, f.total, f.memoryError }
-func (f *fakeDevice) divided() (bool, error)                { return f.instances != nil, f.modeError }
-func (f *fakeDevice) slots() (int, error)                   { return len(f.instances), f.slotsError }
-func (f *fakeDevice) processes(l list) ([]use, error)       { return f.lists[l], f.listErrors[l] }
+
+func (f *fakeDevice) divided() (bool, error) { return f.instances != nil, f.modeError }
+
+func (f *fakeDevice) slots() (int, error)             { return len(f.instances), f.slotsError }
+func (f *fakeDevice) processes(l list) ([]use, error) { return f.lists[l], f.listErrors[l] }
 
 func (f *fakeDevice) instance(slot int) (device, error) {
 	if f.instances[slot] == nil {

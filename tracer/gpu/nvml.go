@@ -89,7 +89,8 @@ func (l *library) start() error {
 	return err
 }
 
-func (l *library) stop() { l.calls.Shutdown() }
+// stop ends what start began; whether NVML minds is of no use to know.
+func (l *library) stop() { _ = l.calls.Shutdown() }
 
 func (l *library) version() (string, error) {
 	if !l.has("nvmlSystemGetDriverVersion") {

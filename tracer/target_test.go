@@ -47,16 +47,20 @@ func eventually(t testing.TB, what string, holds func() bool) {
 
 // maps of the kernel side by process: where the PID stands in the key, or in the value.
 var mapsByProcess = map[string]func(key, value []byte) []byte{
-	"targets":  func(key, _ []byte) []byte { return key },
-	"mappings": func(key, _ []byte) []byte { return key },
-	"pythons":  func(key, _ []byte) []byte { return key },
-	"asked":    func(key, _ []byte) []byte { return key },
-	"steps":    func(key, _ []byte) []byte { return key },
-	"live":     func(key, _ []byte) []byte { return key[8:] },
-	"tensors":  func(key, _ []byte) []byte { return key[8:] },
-	"tallies":  func(key, _ []byte) []byte { return key[8:] },
-	"codes":    func(key, _ []byte) []byte { return key[12:] },
-	"seen":     func(_, value []byte) []byte { return value },
+	"targets":         func(key, _ []byte) []byte { return key },
+	"mappings":        func(key, _ []byte) []byte { return key },
+	"pythons":         func(key, _ []byte) []byte { return key },
+	"asked":           func(key, _ []byte) []byte { return key },
+	"steps":           func(key, _ []byte) []byte { return key },
+	"live":            func(key, _ []byte) []byte { return key[8:] },
+	"tensors":         func(key, _ []byte) []byte { return key[8:] },
+	"tallies":         func(key, _ []byte) []byte { return key[8:] },
+	"device_live":     func(key, _ []byte) []byte { return key[8:] },
+	"device_mappings": func(key, _ []byte) []byte { return key[8:] },
+	"device_users":    func(key, _ []byte) []byte { return key },
+	"cuda_totals":     func(key, _ []byte) []byte { return key },
+	"codes":           func(key, _ []byte) []byte { return key[12:] },
+	"seen":            func(_, value []byte) []byte { return value },
 }
 
 // entries counts what each map of the kernel side has of a process; maps with nothing of it are left out.

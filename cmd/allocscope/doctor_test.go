@@ -35,7 +35,7 @@ func TestDoctorSaysWhatNVMLDoesNotTell(t *testing.T) {
 	t.Parallel()
 	c := begin(t, withNVML(t, allocscope(t, "doctor"), "count 1\nmemory.0 1 9\ncompute.0 !4\n"))
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "part  NVML ", "GPUs: 1; GPU 0: compute processes: no permission\n", "-> trace goes on with what there is")
+	mustSay(t, "stdout", c.stdout.String(), "part  NVML ", "GPUs: 1; GPU 0: compute processes: no permission (run as root on the host)\n", "-> trace goes on with what there is")
 }
 
 func TestDoctorSaysThatLibraryAndDriverDiffer(t *testing.T) {
@@ -67,5 +67,6 @@ func TestABuildWithoutCgoSaysThatNVMLIsOff(t *testing.T) {
 	cmd.Path = program
 	c := begin(t, cmd)
 	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "part  NVML                   built without cgo: NVML is off\n", "-> install gcc and build with CGO_ENABLED=1")
+	mustSay(t, "stdout", c.stdout.String(), "part  NVML                   built without cgo: NVML is off\n",
+		"-> install gcc and build with CGO_ENABLED=1")
 }

@@ -64,7 +64,12 @@ func (h handleOf) instance(slot int) (device, error) {
 	return handleOf{h.library, handle}, failure(result)
 }
 
-func (h handleOf) processes(l list) ([]use, error) {
+func (h handleOf) processes(l list) (uses []use, err error) {
+	defer func() {
+		if panicked := recover(); panicked != nil { // go-nvml makes room for as many as the driver says, which may be none
+			uses, err = nil, panicOf(panicked)
+		}
+	}()
 	name, ask := "nvmlDeviceGetComputeRunningProcesses", h.handle.GetComputeRunningProcesses
 	switch l {
 	case graphics:
@@ -76,7 +81,7 @@ func (h handleOf) processes(l list) ([]use, error) {
 		return nil, errNoCall
 	}
 	entries, result := ask() // go-nvml makes room until the list fits
-	uses := make([]use, 0, len(entries))
+	uses = make([]use, 0, len(entries))
 	for _, e := range entries {
 		uses = append(uses, use{e.Pid, e.GpuInstanceId, e.ComputeInstanceId, e.UsedGpuMemory})
 	}

@@ -99,7 +99,7 @@ func TestReasonsAreBoundedToo(t *testing.T) {
 func TestAGPUWhoseInstancesCannotBeReadStandsForThem(t *testing.T) {
 	t.Parallel()
 	gpu := &fakeDevice{used: 4, total: 9, instances: []*fakeDevice{}, slotsError: ErrNoPermission, lists: map[list][]use{compute: {entry(7, 1)}}}
-	mustSee(t, mustOpen(t, &fakeDriver{gpus: []*fakeDevice{gpu}}), "GPU 0: MIG devices: no permission",
+	mustSee(t, mustOpen(t, &fakeDriver{gpus: []*fakeDevice{gpu}}), "GPU 0: MIG devices: no permission (run as root on the host)",
 		GPU{0, whole, "", "", 4, 9, []Process{{7, 1}}})
 }
 

@@ -24,7 +24,11 @@ func (r *reasons) add(what string, err error) {
 	if isGone(err) && r.gone == nil {
 		r.gone = err
 	}
-	r.say(what + ": " + err.Error())
+	text := what + ": " + err.Error()
+	if errors.Is(err, ErrNoPermission) {
+		text += " (run as root on the host)"
+	}
+	r.say(text)
 }
 
 func (r *reasons) say(text string) {

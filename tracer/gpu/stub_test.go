@@ -36,7 +36,8 @@ func startReadable(t *testing.T, library string, answers ...string) *stub {
 
 func TestMemoryThatGrowsIsFollowedByProcess(t *testing.T) {
 	t.Parallel()
-	s := startReadable(t, tracertest.BuildNVML(t), "version 575.57.08", "count 1", "name.0 NVIDIA H100", "memory.0 3000 80000", "compute.0 7:1000 9:1500")
+	s := startReadable(t, tracertest.BuildNVML(t),
+		"version 575.57.08", "count 1", "name.0 NVIDIA H100", "memory.0 3000 80000", "compute.0 7:1000 9:1500")
 	if r := s.read(); r.Driver != "575.57.08" {
 		t.Errorf("driver %q", r.Driver)
 	}
@@ -92,7 +93,7 @@ func TestOfAGPUInMIGModeTheInstancesAreRead(t *testing.T) {
 func TestWithoutPermissionForProcessesTheMemoryIsRead(t *testing.T) {
 	t.Parallel()
 	s := startReadable(t, tracertest.BuildNVML(t), "count 1", "memory.0 4 9", "compute.0 !4")
-	mustRead(t, s, "GPU 0: compute processes: no permission", GPU{0, whole, "GPU-0", "GPU-name", 4, 9, nil})
+	mustRead(t, s, "GPU 0: compute processes: no permission (run as root on the host)", GPU{0, whole, "GPU-0", "GPU-name", 4, 9, nil})
 }
 
 func TestMemoryThatNVMLCannotTellIsUnknown(t *testing.T) {
@@ -100,6 +101,13 @@ func TestMemoryThatNVMLCannotTellIsUnknown(t *testing.T) {
 	s := startReadable(t, tracertest.BuildNVML(t), "count 1", "memory.0 4 9", "compute.0 7:-1 8:1")
 	mustRead(t, s, "GPU 0: the memory of some processes is not told",
 		GPU{0, whole, "GPU-0", "GPU-name", 4, 9, []Process{{7, growth.Unknown}, {8, 1}}})
+}
+
+func TestAListThatAsksForNoRoomIsLeftOut(t *testing.T) {
+	t.Parallel()
+	s := startReadable(t, tracertest.BuildNVML(t), "count 1", "memory.0 4 9", "compute.0 7:1", "graphics.0 !7")
+	mustRead(t, s, "GPU 0: graphics processes: the driver's answer makes no sense: runtime error: index out of range [0] with length 0",
+		GPU{0, whole, "GPU-0", "GPU-name", 4, 9, []Process{{7, 1}}})
 }
 
 func TestADriverWithOldCallsAloneIsRead(t *testing.T) {

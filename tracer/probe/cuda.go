@@ -49,11 +49,9 @@ func IsCUDA(file string) bool {
 	return strings.HasPrefix(path.Base(strings.TrimSuffix(file, " (deleted)")), "libcuda.so")
 }
 
-// UsesGPU tells by its path whether a file is mapped in processes that use a GPU: CUDA's driver, or torch's allocator for CUDA or for HIP,
-// which passes for it.
+// UsesGPU tells by its path whether a file is mapped in processes that use a GPU: CUDA's driver, or torch's allocator for CUDA.
 func UsesGPU(file string) bool {
-	name := path.Base(file)
-	return IsCUDA(file) || strings.HasPrefix(name, "libc10_cuda") || strings.HasPrefix(name, "libc10_hip")
+	return IsCUDA(file) || strings.HasPrefix(path.Base(file), "libc10_cuda")
 }
 
 // ResolveCUDA finds the functions of CUDA's driver in a mapped file, and their sites. Those that this driver lacks are in Unprobed. The

@@ -4,6 +4,8 @@ package report
 type pageData struct {
 	Timeline *timelineData `json:"timeline,omitempty"`
 	Flame    *flameData    `json:"flame,omitempty"`
+	// DeviceFlames are those of device memory, by what is counted; absent where there is none.
+	DeviceFlames []deviceFlame `json:"device_flames,omitempty"`
 }
 
 // timelineData is the curves over time. All lists of values are as long as TimeS; null is a gap.
@@ -14,8 +16,10 @@ type timelineData struct {
 	Steps  []*int64    `json:"steps,omitempty"`
 	Series []curve     `json:"series"`
 	Phases []phaseBand `json:"phases"`
-	Marks  []markLine  `json:"marks"`
-	Spikes []stretch   `json:"spikes"`
+	// DevicePhases are those of the verdict on device memory; absent where there is none.
+	DevicePhases []phaseBand `json:"device_phases,omitempty"`
+	Marks        []markLine  `json:"marks"`
+	Spikes       []stretch   `json:"spikes"`
 	// Probing is when heap was not probed all the time, its Kind one of export.Heap…, and Changes what was changed in the probes.
 	Probing []phaseBand `json:"probing"`
 	Changes []markLine  `json:"changes"`
@@ -26,7 +30,8 @@ type timelineData struct {
 
 // A curve is one line of the chart.
 type curve struct {
-	// Key is "rss", "private", "pss", "tree" (all processes of the tree), "workers" (their number), "tensors" (their bytes), or of a later version.
+	// Key is "rss", "private", "pss", "tree" (all processes of the tree), "workers" (their number), "tensors" (their bytes), "pinned", or of
+	// device memory "device_used", "device_reserved", "device_driver", "device_allocated".
 	Key   string `json:"key"`
 	Label string `json:"label"`
 	// Unit is "bytes" or "count".
@@ -75,6 +80,12 @@ type flameData struct {
 	Root flameNode `json:"root"`
 	// Note says what is left out, in a sentence; empty: nothing is.
 	Note string `json:"note,omitempty"`
+}
+
+// A deviceFlame is the tree of what grew on GPUs. Resident of its nodes are bytes there.
+type deviceFlame struct {
+	Label string `json:"label"`
+	flameData
 }
 
 // A flameNode is [name, owner, resident bytes, objects, [children]]: indexes into Names and Owners, and inclusive sums. The owner is the

@@ -24,34 +24,49 @@ const (
 
 const smallName = "(small)"
 
-// flameOf is the tree of what grew, and what its samples shrank by; nil without a profile and where nothing grew. The frames that
-// the profile wants dropped are dropped from it.
-func flameOf(p *profile.Profile) (*flameData, error) {
+// addFlames makes the flame graphs of a profile: of what is resident, and of device memory where it has any. None without a profile and
+// where nothing grew. The frames that the profile wants dropped are dropped from it.
+func (d *pageData) addFlames(p *profile.Profile) error {
 	if p == nil {
-		return nil, nil
+		return nil
 	}
 	resident, objects := sampleType(p, "resident_space"), sampleType(p, "inuse_objects")
 	if resident < 0 || objects < 0 {
-		return nil, errors.New("growth.pb.gz has no sample types resident_space and inuse_objects")
+		return errors.New("growth.pb.gz has no sample types resident_space and inuse_objects")
 	}
 	if err := export.DropFrames(p); err != nil {
-		return nil, fmt.Errorf("growth.pb.gz: %w", err)
+		return fmt.Errorf("growth.pb.gz: %w", err)
 	}
-	root := &flameTree{name: "what grew since the boundary"}
+	d.Flame = flameOf(p, "what grew since the boundary", resident, objects)
+	d.DeviceFlames = deviceFlamesOf(p)
+	return nil
+}
+
+// flameOf is the tree of what grew in two of a profile's sample types, and what its samples shrank by; nil where nothing did. Without
+// objects that index is negative.
+func flameOf(p *profile.Profile, name string, bytes, objects int) *flameData {
+	root := &flameTree{name: name}
 	g := flameGrower{make(map[call]*flameTree), make(map[*profile.Location][]string), mostFunctions}
 	several := severalProcesses(p)
 	for _, s := range p.Sample {
+		held, count := float64(s.Value[bytes]), 0.0
+		if objects >= 0 {
+			count = float64(s.Value[objects])
+		}
+		if held == 0 && count == 0 {
+			continue // it is of other memory
+		}
 		at := root
 		if several {
 			at = g.follow(root, processText(s))
 		}
-		g.add(at, s, float64(s.Value[resident]), float64(s.Value[objects]))
+		g.add(at, s, held, count)
 	}
 	shrunk := root.sum()
 	if root.resident <= 0 && root.objects <= 0 {
-		return nil, nil
+		return nil
 	}
-	return root.data(shrunk), nil
+	return root.data(shrunk)
 }
 
 func sampleType(p *profile.Profile, name string) int {

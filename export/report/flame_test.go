@@ -77,6 +77,13 @@ func pprofSums(t *testing.T, p *profile.Profile) map[string]flameSum {
 	return sums
 }
 
+// hostFlame is the flame graph of what is resident.
+func hostFlame(p *profile.Profile) (*flameData, error) {
+	var d pageData
+	err := d.addFlames(p)
+	return d.Flame, err
+}
+
 func growing(t *testing.T) *profile.Profile {
 	t.Helper()
 	grown := holdings()
@@ -89,7 +96,7 @@ func growing(t *testing.T) *profile.Profile {
 
 func TestTheFlameGraphHasPprofsOwnNumbers(t *testing.T) {
 	want := pprofSums(t, growing(t))
-	f, err := flameOf(growing(t))
+	f, err := hostFlame(growing(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -105,7 +112,7 @@ func TestTheFlameGraphHasPprofsOwnNumbers(t *testing.T) {
 }
 
 func TestProcessesAndRootsAreOutermostAndTheAllocatorIsDropped(t *testing.T) {
-	f, err := flameOf(grownProfile(t))
+	f, err := hostFlame(grownProfile(t))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -151,7 +158,7 @@ func TestAStackIsWhatItsSamplesAreTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if got, err := flameOf(p); err != nil || got.Root.Resident != 30 || got.Note != "" {
+	if got, err := hostFlame(p); err != nil || got.Root.Resident != 30 || got.Note != "" {
 		t.Errorf("%+v, %v", got, err)
 	}
 }
@@ -165,7 +172,7 @@ func TestWhatIsTooSmallToBeSeenStandsTogether(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := flameOf(p)
+	f, err := hostFlame(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -189,7 +196,7 @@ func TestTheDeepestStacksAreCut(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	f, err := flameOf(p)
+	f, err := hostFlame(p)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +215,7 @@ func TestAProfileWithoutItsSampleTypesMakesNoFlameGraph(t *testing.T) {
 	if !strings.Contains(shown, "The flame graph is left out: growth.pb.gz has no sample types") {
 		t.Errorf("shows %s", shown)
 	}
-	if bad := grownProfile(t); func() bool { bad.DropFrames = "("; _, err := flameOf(bad); return err == nil }() {
+	if bad := grownProfile(t); func() bool { bad.DropFrames = "("; _, err := hostFlame(bad); return err == nil }() {
 		t.Error("a broken expression is no error")
 	}
 }

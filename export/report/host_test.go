@@ -17,21 +17,16 @@ const hostGolden = "testdata/host.html"
 func TestWithoutDeviceMemoryTheReportIsByteForByteAsBefore(t *testing.T) {
 	trace := leakingTrace(t)
 	trace.Rows = trace.Rows[:41]
-	summary, _ := tamed(&trace.Summary)
-	timeline := timelineOf(summary, trace.Rows)
-	flame, err := flameOf(trace.Growth)
-	if err != nil {
-		t.Fatal(err)
-	}
+	v, data := shownOf(trace)
 	var got bytes.Buffer
-	if err := body.ExecuteTemplate(&got, "body", viewOf(summary, timeline, flame)); err != nil {
+	if err := body.ExecuteTemplate(&got, "body", v); err != nil {
 		t.Fatal(err)
 	}
-	data, err := json.Marshal(pageData{timeline, flame})
+	script, err := json.Marshal(data)
 	if err != nil {
 		t.Fatal(err)
 	}
-	got.Write(append(data, '\n'))
+	got.Write(append(script, '\n'))
 	if *update {
 		if err := os.WriteFile(hostGolden, got.Bytes(), 0o644); err != nil {
 			t.Fatal(err)

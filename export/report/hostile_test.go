@@ -52,7 +52,14 @@ func shapeOf(t testing.TB, name string) string {
 			mustBeSeen(t, n.Data)
 		}
 	}
-	for _, text := range slices.Concat(page.data.Flame.Names, page.data.Flame.Owners) {
+	names := slices.Concat(page.data.Flame.Names, page.data.Flame.Owners)
+	for _, flame := range page.data.DeviceFlames {
+		names = slices.Concat(names, flame.Names, flame.Owners)
+	}
+	for _, phase := range page.data.Timeline.DevicePhases {
+		names = append(names, phase.Label)
+	}
+	for _, text := range names {
 		mustBeSeen(t, text)
 	}
 	for _, mark := range page.data.Timeline.Marks {
@@ -63,7 +70,7 @@ func shapeOf(t testing.TB, name string) string {
 
 // named is a trace in which every text holds a name.
 func named(t testing.TB, name string) *Trace {
-	trace := leakingTrace(t)
+	trace := deviceTrace(t)
 	n := 0
 	with := func(string) string { n++; return fmt.Sprintf("n%d%s", n, name) }
 	fillTexts(reflect.ValueOf(&trace.Summary), "", with)

@@ -13,14 +13,16 @@ import (
 )
 
 // notShown are texts that have another form in the page, or are told by others: a class is a colour, a path of a culprit is in
-// the stacks, what was lost is in the warnings.
-var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.Doubt|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About`)
+// the stacks, what was lost is in the warnings, advice says what a diagnosis means, and the command of one device alone is in the heading.
+var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.Doubt|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|Devices\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestThePageShowsEveryTextOfTheSummary(t *testing.T) {
-	trace := leakingTrace(t)
+	trace := deviceTrace(t)
 	texts := make(map[string]string)
+	trace.Summary.Devices[0].Reason, trace.Summary.Devices[0].Accumulating[0].Module = "why", "/lib/x.so"
+	trace.Summary.Devices[0].Ledger[0].GPU = "1" // of one alone the number is not told
 	fillTexts(reflect.ValueOf(&trace.Summary), "", func(path string) string {
-		if strings.Contains(path, "Ledger") {
+		if strings.HasPrefix(path, ".Ledger") {
 			return "kind" // rows of a kind are summed
 		}
 		texts[path] = "Text<" + path + ">"
@@ -230,7 +232,7 @@ func TestASparklineRunsOverTheSnapshots(t *testing.T) {
 
 func TestGroupsOfUnknownPaceAreShown(t *testing.T) {
 	s := export.Summary{Groups: []export.Group{{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak}}}
-	if got := viewOf(&s, nil, nil).Groups; !reflect.DeepEqual(got, []string{"2 other processes, LEAKING"}) {
+	if got := viewOf(&s, pageData{}).Groups; !reflect.DeepEqual(got, []string{"2 other processes, LEAKING"}) {
 		t.Errorf("%q", got)
 	}
 }

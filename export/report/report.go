@@ -32,21 +32,26 @@ type Trace struct {
 
 // Write writes the report of a trace. The error is that of w.
 func Write(w io.Writer, t *Trace) error {
-	summary, cut := tamed(&t.Summary)
-	timeline := timelineOf(summary, t.Rows)
-	flame, err := flameOf(t.Growth)
-	if err != nil {
-		cut = append(cut, "The flame graph is left out: "+clean(err.Error())+".")
-	}
-	v := viewOf(summary, timeline, flame)
-	v.Limits = append(v.Limits, cut...)
-	for _, sentence := range t.Missing {
-		v.Limits = append(v.Limits, clean(sentence))
-	}
+	v, data := shownOf(t)
 	var out bytes.Buffer
 	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
 		return err
 	}
 	title := "allocscope: " + v.Verdict.Name + ": " + v.Command + " (PID " + v.PID + ")"
-	return page.Write(w, page.Page{Title: title, Body: template.HTML(out.String()), Data: pageData{timeline, flame}})
+	return page.Write(w, page.Page{Title: title, Body: template.HTML(out.String()), Data: data})
+}
+
+// shownOf is what the template and the script show of a trace.
+func shownOf(t *Trace) (*view, pageData) {
+	summary, cut := tamed(&t.Summary)
+	data := pageData{Timeline: timelineOf(summary, t.Rows)}
+	if err := data.addFlames(t.Growth); err != nil {
+		cut = append(cut, "The flame graph is left out: "+clean(err.Error())+".")
+	}
+	v := viewOf(summary, data)
+	v.Limits = append(v.Limits, cut...)
+	for _, sentence := range t.Missing {
+		v.Limits = append(v.Limits, clean(sentence))
+	}
+	return v, data
 }

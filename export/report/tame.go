@@ -20,7 +20,7 @@ const (
 // listBounds are those of lists that may be longer, or are worth less, by their names in summary.json.
 var listBounds = map[string]int{
 	"snapshots_s": 100_000, "history_bytes": 100_000, "accumulating": 50, "culprits": 50, "advice": 50, "stack": 500, "path": 500, "callers": 500,
-	"ledger": 20_000, "residents": 10_000,
+	"ledger": 20_000, "residents": 10_000, "devices": 16, "curves": 16,
 }
 
 // largest magnitude of a number: the largest whole numbers that scripts read exactly, and whose sums are finite.

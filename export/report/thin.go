@@ -10,28 +10,31 @@ import (
 const mostPoints = 15_000
 
 // thinned leaves no more than so many rows: of each of equally long runs those with the least and the most RSS, of the traced
-// processes and of the tree, and one at which RSS is not known. So spikes and gaps stay.
+// processes and of the tree, and device memory, where there is any, and one at which RSS is not known. So spikes and gaps stay.
 func thinned(rows []growth.Row) []growth.Row {
-	const ofRun = 5
 	if len(rows) <= mostPoints {
 		return rows
 	}
-	runs := mostPoints / ofRun
+	of := []func(*growth.Row) int64{
+		func(r *growth.Row) int64 { return r.RSS },
+		func(r *growth.Row) int64 { return r.Tree.RSS },
+	}
+	if main, ok := mainMeasure(rows); ok {
+		of = append(of, main.of)
+	}
+	runs := mostPoints / (2*len(of) + 1)
 	var kept []growth.Row
 	for i := range runs {
-		kept = append(kept, extremes(rows[i*len(rows)/runs:(i+1)*len(rows)/runs])...)
+		kept = append(kept, extremes(rows[i*len(rows)/runs:(i+1)*len(rows)/runs], of)...)
 	}
 	return kept
 }
 
-// extremes of a run of rows, in order. What is read seldom is taken along, at the last of them.
-func extremes(run []growth.Row) []growth.Row {
-	own := func(r *growth.Row) int64 { return r.RSS }
-	tree := func(r *growth.Row) int64 { return r.Tree.RSS }
-	at := []int{
-		extreme(run, own, func(a, b int64) bool { return a < b }), extreme(run, own, func(a, b int64) bool { return a > b }),
-		extreme(run, tree, func(a, b int64) bool { return a < b }), extreme(run, tree, func(a, b int64) bool { return a > b }),
-		slices.IndexFunc(run, func(r growth.Row) bool { return r.RSS == growth.Unknown }),
+// extremes of a run of rows in some values, in order. What is read seldom is taken along, at the last of them.
+func extremes(run []growth.Row, values []func(*growth.Row) int64) []growth.Row {
+	at := []int{slices.IndexFunc(run, func(r growth.Row) bool { return r.RSS == growth.Unknown })}
+	for _, of := range values {
+		at = append(at, extreme(run, of, func(a, b int64) bool { return a < b }), extreme(run, of, func(a, b int64) bool { return a > b }))
 	}
 	slices.Sort(at)
 	var kept []growth.Row

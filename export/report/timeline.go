@@ -15,7 +15,7 @@ func timelineOf(s *export.Summary, rows []growth.Row) *timelineData {
 		return nil
 	}
 	t := &timelineData{
-		Phases: phasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BoundaryS: s.BoundaryS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
+		Phases: phasesOf(s.Verdict), DevicePhases: devicePhasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BoundaryS: s.BoundaryS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
 		Steps: stepsOf(rows), Probing: probingOf(s), Changes: changesOf(s),
 	}
 	for i := range rows {
@@ -65,7 +65,7 @@ func curvesOf(s *export.Summary, rows []growth.Row) []curve {
 		curves = append(curves, c)
 	}
 	var told []curve
-	for _, c := range curves {
+	for _, c := range append(curves, deviceCurvesOf(rows)...) {
 		for _, value := range c.Values {
 			if value != nil {
 				told = append(told, c)
@@ -135,9 +135,9 @@ func phaseText(kind growth.PhaseKind) string {
 	return string(kind)
 }
 
-func phasesOf(s *export.Summary) []phaseBand {
+func phasesOf(v export.Verdict) []phaseBand {
 	bands := []phaseBand{}
-	for _, p := range s.Phases {
+	for _, p := range v.Phases {
 		if p.FromS != nil && p.ToS != nil {
 			bands = append(bands, phaseBand{stretch{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind)})
 		}

@@ -19,7 +19,9 @@ type view struct {
 	Rows     []rowView
 	RowsNote string
 	// InWindows: the rows of heap memory are known from windows.
-	InWindows     bool
+	InWindows bool
+	// Devices is the device memory of processes that have any.
+	Devices       []deviceView
 	HasFlame      bool
 	FlameNote     string
 	Processes     []processView
@@ -79,6 +81,18 @@ type rowView struct {
 	// Doubt about the trend; empty: there is none.
 	Doubt string
 }
+
+// A rowTable is a table of rows, and its name for those who do not see it.
+type rowTable struct {
+	Label string
+	Rows  []rowView
+}
+
+// Table is what accumulates.
+func (v *view) Table() rowTable { return rowTable{"What accumulates, as a table", v.Rows} }
+
+// Table is what accumulates on the device.
+func (v deviceView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
 
 // A frameView has the class "python", "native" or "root".
 type frameView struct{ Class, Text string }

@@ -25,7 +25,7 @@ func limitsOf(s *export.Summary) []string {
 	say(before > 0, "%s of %s were resident before the attach and still are: that memory has no holder.", words.Bytes(before), pidText(s.Process.PID))
 	swapped := endOf(s, growth.KindSwapped)
 	say(swapped > 0, "%s of %s are swapped out: they are no part of RSS.", words.Bytes(swapped), pidText(s.Process.PID))
-	say(endOf(s, growth.KindDevice) > 0, "Memory of devices counts as far as it is mapped: that of a GPU is not traced.")
+	say(endOf(s, growth.KindDevice) > 0 && len(s.Devices) == 0, "Memory of devices counts as far as it is mapped: that of a GPU is not traced.")
 	n := untraced(s)
 	say(n > 0, "%s not traced: the timeline and the tables have %s memory, without stacks.",
 		words.Plural(n, "process of the tree is", "processes of the tree are"), itsTheir(n))
@@ -36,6 +36,9 @@ func limitsOf(s *export.Summary) []string {
 	unsure := s.DurationS < longEnough && (s.Class == growth.ClassSuspected || s.Class == growth.ClassGrowing)
 	say(unsure, "Whether this growth lasts, a trace of this length cannot tell: a leak takes 10 to 30 minutes.")
 	for _, source := range s.Sources {
+		if source.Name == "cuda" && len(s.Devices) == 0 {
+			continue // nobody is missed
+		}
 		say(source.State != export.SourceAttached && sourceLimits[source.Name] != "", "Without source %s%s %s.", source.Name, pidNote(source.PID), sourceLimits[source.Name])
 	}
 	return limits
@@ -53,6 +56,7 @@ var sourceLimits = map[string]string{
 	"tensor":  "tensors are not counted",
 	"step":    "training steps are not counted",
 	"ledger":  "it is not known where the resident memory is",
+	"cuda":    "nobody is named for device memory",
 }
 
 func pidNote(pid int) string {
@@ -127,7 +131,14 @@ func setupOf(s *export.Summary) []fact {
 	}
 }
 
-// pprofCommands are for the folder of the report.
+// pprofCommandsOf are for the folder of the report.
+func pprofCommandsOf(data pageData) []string {
+	if len(data.DeviceFlames) == 0 {
+		return pprofCommands
+	}
+	return append(slices.Clone(pprofCommands), "go tool pprof -top -sample_index=device_space "+export.GrowthFile)
+}
+
 var pprofCommands = []string{
 	"go tool pprof -http=: " + export.GrowthFile,
 	"go tool pprof -top -tagfocus=trend=accumulating " + export.GrowthFile,

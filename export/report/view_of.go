@@ -2,7 +2,6 @@ package report
 
 import (
 	"fmt"
-	"math"
 	"slices"
 	"strconv"
 	"strings"
@@ -14,24 +13,22 @@ import (
 )
 
 // viewOf is what the page shows of a summary that is tamed.
-func viewOf(s *export.Summary, timeline *timelineData, flame *flameData) *view {
+func viewOf(s *export.Summary, data pageData) *view {
 	v := &view{
 		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID), Duration: words.Seconds(s.DurationS), Ended: words.End(s.Ended),
 		Started: s.Started.Format("2 January 2006, 15:04:05 MST"), StartedISO: s.Started.Format(time.RFC3339),
-		Verdict: verdictOf(s), Facts: factsOf(s), Culprits: culpritsOf(s), Advice: adviceOf(s),
-		Books: booksOf(s), Rows: rowsOf(s), RowsNote: rowsNote(s), InWindows: s.Overhead.InWindows(), Processes: processesOf(s),
+		Verdict: verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s), Culprits: culpritsOf(s.Culprits), Advice: adviceOf(s),
+		Books: booksOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS), RowsNote: rowsNote(s), InWindows: s.Overhead.InWindows(), Processes: processesOf(s),
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s), CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
-		PprofCommands: strings.Join(pprofCommands, "\n"),
+		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), Devices: devicesOf(s),
 	}
 	for _, g := range s.Groups {
 		v.Groups = append(v.Groups, words.Group(g))
 	}
-	if timeline != nil {
-		v.HasTimeline, v.TimelineText, v.Phases = true, timelineText(s, timeline), phaseRowsOf(s)
+	if data.Timeline != nil {
+		v.HasTimeline, v.TimelineText, v.Phases = true, timelineText(s, data.Timeline), phaseRowsOf(s)
 	}
-	if flame != nil {
-		v.HasFlame, v.FlameNote = true, flame.Note
-	}
+	v.HasFlame, v.FlameNote = data.hasFlame(), data.flameNote()
 	v.Sections = sectionsOf(v)
 	return v
 }
@@ -52,22 +49,27 @@ func commandOf(s *export.Summary) string {
 func pidText(pid int) string { return "PID " + strconv.Itoa(pid) }
 
 func sectionsOf(v *view) []section {
-	var sections []section
-	for _, s := range []struct {
+	type part struct {
 		id, title string
 		there     bool
-	}{
+	}
+	parts := []part{
 		{"verdict", "Verdict", true},
 		{"timeline", "Timeline", v.HasTimeline},
 		{"ledger", "Ledger", len(v.Books) > 0},
 		{"accumulating", "What accumulates", true},
-		{"flame", "Flame graph", v.HasFlame},
-		{"processes", "Processes", true},
-		{"losses", "Losses and limits", true},
-		{"reproduce", "Reproduce", true},
-	} {
-		if s.there {
-			sections = append(sections, section{s.id, s.title})
+	}
+	for _, d := range v.Devices {
+		parts = append(parts, part{d.ID, d.Title, true})
+	}
+	parts = append(
+		parts, part{"flame", "Flame graph", v.HasFlame}, part{"processes", "Processes", true}, part{"losses", "Losses and limits", true},
+		part{"reproduce", "Reproduce", true},
+	)
+	var sections []section
+	for _, p := range parts {
+		if p.there {
+			sections = append(sections, section{p.id, p.title})
 		}
 	}
 	return sections
@@ -79,19 +81,19 @@ var classes = []growth.Class{
 	growth.ClassTooShort, growth.ClassWrongProcess,
 }
 
-func verdictOf(s *export.Summary) verdictView {
-	lines := words.VerdictLines(s.Verdict, words.AtLimit)
+func verdictOf(judged export.Verdict, limit string) verdictView {
+	lines := words.VerdictLines(judged, limit)
 	v := verdictView{Class: string(growth.ClassTooShort), Lines: lines[1:]}
-	if slices.Contains(classes, s.Class) {
-		v.Class = string(s.Class)
+	if slices.Contains(classes, judged.Class) {
+		v.Class = string(judged.Class)
 	}
 	v.Name, v.Sentence = words.SplitHeadline(lines[0])
 	return v
 }
 
-func culpritsOf(s *export.Summary) []culpritView {
+func culpritsOf(all []export.Culprit) []culpritView {
 	var culprits []culpritView
-	for _, c := range s.Culprits {
+	for _, c := range all {
 		share := words.Signed(float64(c.BytesPerMin)) + "/min"
 		if c.Share != nil {
 			share = fmt.Sprintf("%.0f %% of the growth", 100**c.Share)
@@ -165,76 +167,16 @@ func limitNote(s *export.Summary, condition string) string {
 	return strings.Join(notes, "; ")
 }
 
-// timelineText says the chart in two sentences.
+// timelineText says the chart in two sentences, and in two more what is on GPUs.
 func timelineText(s *export.Summary, t *timelineData) string {
-	rss := t.Series[0]
-	var first, last, most *int64
-	var mostAt float64
-	for i, value := range rss.Values {
-		if value == nil {
-			continue
-		}
-		if first == nil {
-			first = value
-		}
-		if last = value; most == nil || *value > *most {
-			most, mostAt = value, t.TimeS[i]
+	sentences := []string{words.Headline(s.Verdict) + "."}
+	if rss := t.Series[0]; rss.Unit == "bytes" && !isDevice(rss.Key) {
+		if course := courseText(rss, t.TimeS); course != "" {
+			sentences = append([]string{course}, sentences...)
 		}
 	}
-	if first == nil || rss.Unit != "bytes" {
-		return words.Headline(s.Verdict) + "."
+	if device := deviceText(s, t); device != "" {
+		sentences = append(sentences, device)
 	}
-	over := rss.Label + " over " + words.Span(t.TimeS[len(t.TimeS)-1], false, math.Round) + ": "
-	peak := words.Bytes(float64(*most))
-	if words.Bytes(float64(*first)) != peak || words.Bytes(float64(*last)) != peak {
-		peak = fmt.Sprintf("%s at first, %s at last, at most %s after %s", words.Bytes(float64(*first)), words.Bytes(float64(*last)), peak,
-			words.Span(mostAt, false, math.Round))
-	} else {
-		peak = "never more than " + peak
-	}
-	return over + peak + ". " + words.Headline(s.Verdict) + "."
-}
-
-// phaseRowsOf are phases, spikes, marks and changes of the probes, in the order of time.
-func phaseRowsOf(s *export.Summary) []phaseRow {
-	type timed struct {
-		at float64
-		phaseRow
-	}
-	var all []timed
-	span := func(from, to float64, what, rate string) {
-		all = append(all, timed{from, phaseRow{words.Seconds(from), words.Seconds(to), what, rate}})
-	}
-	for _, p := range s.Phases {
-		rate := ""
-		if p.RateBytesPerMin != nil {
-			rate = words.Signed(*p.RateBytesPerMin) + "/min"
-		}
-		if p.FromS != nil && p.ToS != nil {
-			span(*p.FromS, *p.ToS, phaseText(p.Kind), rate)
-		}
-	}
-	for _, spike := range spikesOf(s) {
-		span(spike.FromS, spike.ToS, "spike", "")
-	}
-	for _, m := range s.Marks {
-		all = append(all, timed{m.AtS, phaseRow{words.Seconds(m.AtS), "", "mark: " + m.Text, ""}})
-	}
-	for _, c := range changesIn(s) {
-		all = append(all, timed{c.AtS, phaseRow{words.Seconds(c.AtS), "", "probes: " + c.Text, ""}})
-	}
-	slices.SortStableFunc(all, func(a, b timed) int {
-		switch {
-		case a.at < b.at:
-			return -1
-		case a.at > b.at:
-			return 1
-		}
-		return 0
-	})
-	var rows []phaseRow
-	for _, row := range all {
-		rows = append(rows, row.phaseRow)
-	}
-	return rows
+	return strings.Join(sentences, " ")
 }

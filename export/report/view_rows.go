@@ -11,14 +11,14 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// rowsOf is the table of what accumulates.
-func rowsOf(s *export.Summary) []rowView {
+// rowsOf is the table of what accumulates, and held what it did at these moments.
+func rowsOf(accumulating []export.Accumulation, moments []float64) []rowView {
 	var rows []rowView
-	for _, a := range s.Accumulating {
+	for _, a := range accumulating {
 		row := rowView{
 			Owner: a.Owner, Rate: words.PerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
 			Bytes: words.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: objectsText(a), ObjectsValue: a.Objects,
-			Trend: string(a.Trend), Doubt: words.Doubt(a), Spark: sparkOf(s.SnapshotsS, a.HistoryBytes), Age: "-", AgeValue: -1,
+			Trend: string(a.Trend), Doubt: words.Doubt(a), Spark: sparkOf(moments, a.HistoryBytes), Age: "-", AgeValue: -1,
 		}
 		if a.BytesPerMin != nil {
 			row.RateValue = float64(*a.BytesPerMin)

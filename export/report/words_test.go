@@ -30,7 +30,7 @@ func TestWhatIsNotSampledIsExactAndHasNoObjects(t *testing.T) {
 	s := leakingSummary()
 	a := &s.Accumulating[0]
 	a.RateHigh, a.Objects = a.RateLow, 0
-	if row := rowsOf(&s)[0]; row.Interval != "exact" || row.Objects != "-" {
+	if row := rowsOf(s.Accumulating, s.SnapshotsS)[0]; row.Interval != "exact" || row.Objects != "-" {
 		t.Errorf("%s, %s objects", row.Interval, row.Objects)
 	}
 }

@@ -3,6 +3,7 @@
 export interface PageData {
 	timeline?: TimelineData;
 	flame?: FlameData;
+	device_flames?: DeviceFlame[];
 }
 
 export interface TimelineData {
@@ -10,6 +11,7 @@ export interface TimelineData {
 	steps?: (number | null)[];
 	series: Curve[];
 	phases: PhaseBand[] | null;
+	device_phases?: PhaseBand[];
 	marks: MarkLine[] | null;
 	spikes: Stretch[] | null;
 	probing: PhaseBand[] | null;
@@ -54,6 +56,10 @@ export interface FlameData {
 	owners: string[];
 	root: FlameTuple;
 	note?: string;
+}
+
+export interface DeviceFlame extends FlameData {
+	label: string;
 }
 
 /** Name, owner (indexes), resident bytes, objects, children. */

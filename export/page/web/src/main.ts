@@ -2,7 +2,7 @@
 import "uplot/dist/uPlot.min.css";
 import { paint } from "./colors";
 import { readData } from "./data";
-import { flame } from "./flame/flame";
+import { flames } from "./flame/flames";
 import { openTarget } from "./hash";
 import { callersApart, signDeltas, sortable } from "./tables";
 import { timeline } from "./timeline/timeline";
@@ -22,7 +22,7 @@ if (timelineChart && data.timeline) {
 	timeline(timelineChart, data.timeline);
 }
 const flameChart = document.getElementById("flame-chart");
-if (flameChart && data.flame) {
-	flame(flameChart, data.flame);
+if (flameChart) {
+	flames(flameChart, data.flame, data.device_flames ?? []);
 }
 openTarget(); // last: the charts have moved what is below them

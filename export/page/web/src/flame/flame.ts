@@ -8,9 +8,16 @@ import { Graph } from "./graph";
 import { steer } from "./keys";
 import { decode, type Frame, type Measure, search } from "./tree";
 
-/** flame draws the flame graph into its element. */
-export function flame(chart: HTMLElement, data: FlameData): void {
-	new Flame(chart, decode(data));
+/** Shown is a graph that has been drawn. */
+export interface Shown {
+	/** fit makes it as wide as its element, which may have been hidden. */
+	fit: () => void;
+}
+
+/** flame draws a flame graph into its element. The name tells its radio buttons from those of others. */
+export function flame(chart: HTMLElement, data: FlameData, measures: [Measure, string][], name = ""): Shown {
+	const drawn = new Flame(chart, decode(data), measures, name);
+	return { fit: () => drawn.resize(chart.clientWidth) };
 }
 
 class Flame {
@@ -26,6 +33,8 @@ class Flame {
 	constructor(
 		chart: HTMLElement,
 		readonly root: Frame,
+		readonly measures: [Measure, string][],
+		readonly name: string,
 	) {
 		const graph = make("div", { class: "graph" }, this.stage, this.details);
 		chart.append(this.toolbar(), this.owners, this.trail, graph);
@@ -41,15 +50,11 @@ class Flame {
 	}
 
 	toolbar(): HTMLElement {
-		const measures: [Measure, string][] = [
-			["resident", "resident bytes"],
-			["objects", "objects"],
-		];
 		this.term.addEventListener("input", () => this.light());
 		return make(
 			"div",
 			{ class: "toolbar" },
-			choice("Width", "measure", measures, (measure) => this.weigh(measure)),
+			...(this.measures.length > 1 ? [choice("Width", `measure${this.name}`, this.measures, (to) => this.weigh(to))] : []),
 			make("label", { class: "search" }, "Search ", this.term),
 			this.found,
 			make(
@@ -72,9 +77,12 @@ class Flame {
 		this.tell(undefined);
 	}
 
+	/** resize makes it so wide; 0: it is hidden, and stays as it is. */
 	resize(width: number): void {
-		this.graph.resize(width);
-		this.light();
+		if (width > 0) {
+			this.graph.resize(width);
+			this.light();
+		}
 	}
 
 	tell(frame: Frame | undefined): void {

@@ -2,6 +2,7 @@
 import { button, choice, make } from "../dom";
 import { bytes, clock, count, shorten } from "../words";
 import { type AxisKind, isSparse, nearest } from "./axis";
+import { isDevice } from "./device";
 import type { View } from "./plot";
 
 /** A Legend names the curves, turns them on and off, and shows what they are at the cursor. */
@@ -43,10 +44,12 @@ export function makeLegend(view: View, toggle: (index: number, on: boolean) => v
 }
 
 /** fitted names the line that was fitted to the last regime, where there is one. */
-function fitted({ data: { slope } }: View): HTMLElement[] {
-	return slope
-		? [make("span", { class: "fitted" }, make("span", { class: "swatch", "data-curve": "slope" }), `fitted: ${slope.label}`)]
-		: [];
+function fitted({ data: { slope, series } }: View): HTMLElement[] {
+	if (!slope) {
+		return [];
+	}
+	const text = `${series.some(isDevice) ? "fitted to RSS" : "fitted"}: ${slope.label}`;
+	return [make("span", { class: "fitted" }, make("span", { class: "swatch", "data-curve": "slope" }), text)];
 }
 
 /** probed names the ribbon of each mode in which heap was not probed all the time. */
@@ -71,7 +74,9 @@ function valueAt({ data }: View, index: number, row: number): string {
 function momentAt({ data }: View, row: number): string {
 	const seconds = data.time_s[row] ?? 0;
 	const step = data.steps?.[row];
-	const bands = [data.phases, data.probing].map((list) => list?.find((band) => band.from_s <= seconds && seconds <= band.to_s));
+	const bands = [data.phases, data.device_phases, data.probing].map((list) =>
+		list?.find((band) => band.from_s <= seconds && seconds <= band.to_s),
+	);
 	const parts = [`at ${clock(seconds, data.time_s.at(-1) ?? 0)}`];
 	if (step !== null && step !== undefined) {
 		parts.push(`step ${step}`);

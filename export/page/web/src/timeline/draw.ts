@@ -4,9 +4,10 @@ import { token } from "../colors";
 import type { MarkLine, PhaseBand, Slope, Stretch, TimelineData } from "../data";
 import { shorten } from "../words";
 import { type Axis, slopePoints } from "./axis";
-import { placeLabels } from "./labels";
+import { namedCurves, scaleOf, strips } from "./device";
+import { endPlaces, placeLabels } from "./labels";
 
-/** The strip above the lines, for the names of the phases; a letter with what is left free around it. In CSS pixels. */
+/** The strip above the lines, for the names of the phases; there may be two of them; a letter with what is left free around it. In CSS pixels. */
 const strip = 18;
 const thickness = 15;
 /** The ribbon at the bottom that shows when heap was not probed all the time. */
@@ -24,8 +25,8 @@ export function drawBehind(u: uPlot, data: TimelineData, axis: Axis): void {
 	});
 }
 
-/** drawUpon draws the slope, the names of the phases, the ribbon, the boundary, the marks and the changes, after the curves. */
-export function drawUpon(u: uPlot, data: TimelineData, axis: Axis): void {
+/** drawUpon draws the slope, the names of the phases, the ribbon, the boundary, the marks, the changes and the names of curves, after the curves. */
+export function drawUpon(u: uPlot, data: TimelineData, axis: Axis, apart: boolean): void {
 	clipped(u, (ctx, ratio) => {
 		if (data.slope) {
 			drawSlope(u, ctx, ratio, data.slope, axis);
@@ -33,20 +34,65 @@ export function drawUpon(u: uPlot, data: TimelineData, axis: Axis): void {
 		ctx.font = font(ratio);
 		ctx.setLineDash([]);
 		drawPhases(u, ctx, ratio, data.phases ?? [], axis);
+		drawDevicePhases(u, ctx, ratio, data.device_phases ?? [], axis);
 		for (const probing of data.probing ?? []) {
 			band(u, probing, axis, token(`probing-${probing.kind}`), ratio, ribbon * ratio);
 		}
-		drawLines(u, ctx, ratio, linesOf(u, data, axis, ratio));
+		drawLines(u, ctx, ratio, linesOf(u, data, axis, ratio), strips(data) * strip);
+		nameCurves(u, ctx, ratio, data, apart);
 	});
 }
 
-function drawPhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, phases: PhaseBand[], axis: Axis): void {
+/** drawDevicePhases draws the second strip: the phases of device memory, in their colours. */
+function drawDevicePhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, phases: PhaseBand[], axis: Axis): void {
+	for (const phase of phases) {
+		const [from, to] = ends(u, phase, axis);
+		const row = [from, u.bbox.top + strip * ratio, to - from, strip * ratio] as const;
+		ctx.fillStyle = token("surface");
+		ctx.fillRect(...row);
+		ctx.fillStyle = token(`phase-${phase.kind}`) || token("phase-open");
+		ctx.fillRect(...row);
+		ctx.strokeStyle = token("line");
+		ctx.lineWidth = ratio;
+		ctx.strokeRect(...row);
+	}
+	drawPhases(u, ctx, ratio, phases, axis, strip);
+}
+
+/** nameCurves writes beside its right end which curve is which, where there are those of the host and of devices. */
+function nameCurves(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, data: TimelineData, apart: boolean): void {
+	const named = namedCurves(data.series).filter(({ index }) => u.series[index + 1]?.show);
+	const places = named.map(({ index }) => {
+		const [first, last] = u.series[0]!.idxs ?? [0, -1];
+		const visible = Array.from(u.data[index + 1]!).slice(first, last + 1);
+		const value = visible.findLast((at) => at != null);
+		return value == null ? undefined : u.valToPos(value, scaleOf(data.series[index]!, apart), true);
+	});
+	if (places.length !== 2 || places[0] === undefined || places[1] === undefined) {
+		return; // with one of them alone there is nothing to tell apart
+	}
+	ctx.textAlign = "right";
+	ctx.textBaseline = "middle";
+	ctx.lineJoin = "round";
+	ctx.strokeStyle = token("surface");
+	ctx.lineWidth = 3 * ratio;
+	endPlaces([places[0], places[1]], 12 * ratio).forEach((y, i) => {
+		const { index, text } = named[i]!;
+		const at = [text, u.bbox.left + u.bbox.width - 8 * ratio, y] as const;
+		ctx.strokeText(...at);
+		ctx.fillStyle = token(`curve-${data.series[index]!.key}`);
+		ctx.fillText(...at);
+	});
+}
+
+/** drawPhases names phases in the strip that begins so far below the top. */
+function drawPhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, phases: PhaseBand[], axis: Axis, below = 0): void {
 	ctx.textBaseline = "top";
 	ctx.fillStyle = token("muted");
 	for (const phase of phases) {
 		const [from, to] = ends(u, phase, axis);
 		const text = fitting(ctx, phase.label, to - from - 8 * ratio);
-		ctx.fillText(text, from + 4 * ratio, u.bbox.top + 4 * ratio);
+		ctx.fillText(text, from + 4 * ratio, u.bbox.top + (below + 4) * ratio);
 	}
 }
 
@@ -73,10 +119,10 @@ function linesOf(u: uPlot, data: TimelineData, axis: Axis, ratio: number): Line[
 	return lines.filter((line) => line.x >= u.bbox.left && line.x <= u.bbox.left + u.bbox.width);
 }
 
-/** drawLines draws lines with their texts, as far as there is room for these. */
-function drawLines(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, lines: Line[]): void {
+/** drawLines draws lines with their texts, as far as there is room for these, so far below the top. */
+function drawLines(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, lines: Line[], below: number): void {
 	const { left, top, width, height } = u.bbox;
-	const room = { left, right: left + width, height: height - (strip + 6) * ratio, thickness: thickness * ratio };
+	const room = { left, right: left + width, height: height - (below + 6) * ratio, thickness: thickness * ratio };
 	const texts = lines.map((line) => fitting(ctx, line.text, 0.65 * room.height));
 	const places = placeLabels(
 		lines.map(({ x }, i) => ({ x, length: ctx.measureText(texts[i]!).width })),
@@ -84,7 +130,7 @@ function drawLines(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, lines
 	);
 	lines.forEach(({ x, color, dash }) => {
 		ctx.beginPath();
-		ctx.moveTo(x, top + strip * ratio);
+		ctx.moveTo(x, top + below * ratio);
 		ctx.lineTo(x, top + height);
 		ctx.strokeStyle = color;
 		ctx.lineWidth = ratio;

@@ -36,6 +36,16 @@ export function placeLabels(lines: { x: number; length: number }[], room: Room):
 	});
 }
 
+/** endPlaces are the middles of two texts near the ends of two curves, each above its own; the lower one is below it where they would meet. */
+export function endPlaces(ends: [number, number], thickness: number): [number, number] {
+	const above = (end: number) => end - thickness;
+	const [first, second] = ends;
+	if (Math.abs(first - second) >= 2 * thickness) {
+		return [above(first), above(second)];
+	}
+	return first > second ? [first + thickness, above(second)] : [above(first), second + thickness];
+}
+
 /** lowest is how far above the bottom a text of a length is on no other. */
 function lowest(left: number, length: number, taken: Taken[], { thickness }: Room): number {
 	const beside = taken.filter((other) => Math.abs(other.left - left) < thickness);

@@ -4,6 +4,7 @@ import { token } from "../colors";
 import type { Curve, TimelineData } from "../data";
 import { clockUnit, count, tickBytes, tickClocks } from "../words";
 import { type Axis, isSparse } from "./axis";
+import { areApart, isDevice, scaleOf, strips } from "./device";
 import { drawBehind, drawUpon } from "./draw";
 
 const seconds = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
@@ -27,18 +28,25 @@ export function makePlot(into: HTMLElement, view: View, width: number, moved: (u
 	const { data, axis } = view;
 	const narrow = width < 560;
 	const counts = data.series.some((curve) => curve.unit === "count");
+	const apart = areApart(data.series);
+	const range = byteRange(strips(data));
 	const options: uPlot.Options = {
 		width,
 		height: plotHeight(width),
-		padding: [6, counts ? 0 : 18, 0, 0],
+		padding: [6, counts || apart ? 0 : 18, 0, 0],
 		legend: { show: false },
 		cursor: { y: false, drag: { x: true, y: false, dist: 4 }, points: { size: 7 } },
-		scales: { x: { time: false }, y: { range: byteRange }, n: { range: (_, __, max) => [0, Math.max(4, 1.25 * max)] } },
-		axes: [xAxis(view), yAxis(narrow), ...(counts ? [countAxis(narrow)] : [])],
-		series: [{}, ...data.series.map((curve) => series(curve, view))],
+		scales: { x: { time: false }, y: { range }, d: { range }, n: { range: (_, __, max) => [0, Math.max(4, 1.25 * max)] } },
+		axes: [
+			xAxis(view),
+			yAxis(narrow, apart),
+			...(apart ? [deviceAxis(narrow, view)] : []),
+			...(counts ? [countAxis(narrow, apart)] : []),
+		],
+		series: [{}, ...data.series.map((curve) => series(curve, view, apart))],
 		hooks: {
 			drawClear: [(u) => drawBehind(u, data, axis)],
-			draw: [(u) => drawUpon(u, data, axis)],
+			draw: [(u) => drawUpon(u, data, axis, apart)],
 			setCursor: [moved],
 		},
 	};
@@ -46,16 +54,16 @@ export function makePlot(into: HTMLElement, view: View, width: number, moved: (u
 	return new uPlot(options, [axis.x, ...columns], into);
 }
 
-function series(curve: Curve, view: View): uPlot.Series {
+function series(curve: Curve, view: View, apart: boolean): uPlot.Series {
 	const color = () => curveColor(curve.key);
 	const sparse = isSparse(curve.values);
 	const dash = curve.key === "tree" ? { dash: [6, 4] } : {};
 	return {
 		label: curve.key,
-		scale: curve.unit === "count" ? "n" : "y",
+		scale: scaleOf(curve, apart),
 		show: view.shown.has(curve.key),
 		stroke: color,
-		width: curve.key === "rss" ? 3 : 1.5,
+		width: curve.key === "rss" || (curve.shown && isDevice(curve)) ? 3 : 1.5,
 		spanGaps: sparse,
 		...dash,
 		...(curve.unit === "count" ? { paths: uPlot.paths.stepped!({ align: 1 }) } : {}),
@@ -76,14 +84,17 @@ export function curveColor(key: string): string {
 	return token(`curve-${key}`) || token("muted");
 }
 
-/** byteRange leaves room for the labels of the phases above the curves, and begins at zero where that costs little. */
-function byteRange(_: uPlot, min: number | null, max: number | null): uPlot.Range.MinMax {
-	if (min === null || max === null) {
-		return [0, 1 << 20];
-	}
-	const low = min < 0.4 * max ? 0 : min;
-	const height = Math.max(max - low, 1 << 16, max / 1000);
-	return [low === 0 ? 0 : Math.max(0, low - 0.1 * height), max + 0.16 * height];
+/** byteRange leaves room for so many strips of phases above the curves, and begins at zero where that costs little. */
+function byteRange(rows: number): (_: uPlot, min: number | null, max: number | null) => uPlot.Range.MinMax {
+	const above = rows === 1 ? 0.16 : 0.27;
+	return (_, min, max) => {
+		if (min === null || max === null) {
+			return [0, 1 << 20];
+		}
+		const low = min < 0.4 * max ? 0 : min;
+		const height = Math.max(max - low, 1 << 16, max / 1000);
+		return [low === 0 ? 0 : Math.max(0, low - 0.1 * height), max + above * height];
+	};
 }
 
 const axisBase = (): Partial<uPlot.Axis> => ({
@@ -108,9 +119,10 @@ function xAxis({ axis }: View): uPlot.Axis {
 	};
 }
 
-function yAxis(narrow: boolean): uPlot.Axis {
+function yAxis(narrow: boolean, apart: boolean): uPlot.Axis {
 	return {
 		...axisBase(),
+		...(apart && !narrow ? { label: "host memory", labelSize: 18 } : {}),
 		scale: "y",
 		size: narrow ? 62 : 76,
 		space: 36,
@@ -119,15 +131,35 @@ function yAxis(narrow: boolean): uPlot.Axis {
 	};
 }
 
-function countAxis(narrow: boolean): uPlot.Axis {
+/** deviceAxis is that of device memory, on the right, where it has one of its own: in the colour of its curve. */
+function deviceAxis(narrow: boolean, { data }: View): uPlot.Axis {
+	const main = data.series.find((curve) => curve.shown && isDevice(curve));
+	return {
+		...yAxis(narrow, true),
+		...(narrow ? {} : { label: "device memory" }),
+		stroke: () => curveColor(main?.key ?? ""),
+		scale: "d",
+		side: 1,
+		grid: { show: false },
+		values: (u, splits) => (isScaleShown(u, "d") ? tickBytes(splits) : splits.map(() => "")),
+	};
+}
+
+function isScaleShown(u: uPlot, scale: string): boolean {
+	return u.series.some((s) => s.scale === scale && s.show);
+}
+
+/** countAxis is there whether a count is shown or not, except beside another axis: two would leave little of the plot. */
+function countAxis(narrow: boolean, beside: boolean): uPlot.Axis {
+	const size = narrow ? 34 : 44;
 	return {
 		...axisBase(),
 		scale: "n",
 		side: 1,
-		size: narrow ? 34 : 44,
+		size: (u, _, __, cycle) => (cycle > 0 && beside && !isScaleShown(u, "n") ? 0 : size), // in cycle 0 it is made
 		space: 40,
 		incrs: wholes,
 		grid: { show: false },
-		values: (u, splits) => (u.series.some((s) => s.scale === "n" && s.show) ? splits.map(count) : splits.map(() => "")),
+		values: (u, splits) => (isScaleShown(u, "n") ? splits.map(count) : splits.map(() => "")),
 	};
 }

@@ -1,0 +1,230 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func mustSay(t *testing.T, page shownPage, id string, wants ...string) {
+	t.Helper()
+	shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
+	for _, want := range wants {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%s does not say %q:\n%s", id, want, shown)
+		}
+	}
+}
+
+func TestThePageTellsOfDeviceMemoryWhatItTellsOfTheHosts(t *testing.T) {
+	page := show(t, deviceTrace(t))
+	mustSay(t, page, "device", "Device memory LEAK grows by 120 MiB/min (95 %: 114 to 126), steady growth after warm-up", "the GPU is full in 56 to 64 min",
+		"tensors are retained by the code below", "Room78.0 GiB on the GPU that has least left", "At the boundary1.09 GiB allocated by torch, after 60.0 s", "At the end1.56 GiB allocated by torch",
+		"99 % of the growth train.py remember (train.py:19) < main (train.py:40)",
+		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak", "allocated by torch judged by this", "through the driver's API----leak suspected",
+		"Where it is: +480 MiB", "train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB", "not attributed: context, modules, what is older than the attach520 MiB520 MiB0 B",
+		"All at the end, as the driver counts", "cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
+	mustSay(t, page, "verdict", "Device memory: LEAK grows by 120 MiB/min")
+	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min", "Device memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
+		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sdevice: growth+120 MiB/min")
+	mustSay(t, page, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
+	var links []string
+	each(page.root, "nav", func(n *html.Node) {
+		each(n, "a", func(a *html.Node) { links = append(links, strings.TrimPrefix(attribute(a, "href"), "#")) })
+	})
+	if got, want := strings.Join(links, " "), "verdict timeline ledger accumulating device flame processes losses reproduce"; got != want {
+		t.Errorf("links %q, want %q", got, want)
+	}
+}
+
+func TestWhereTheDriverDoesNotTellThePageSaysWhy(t *testing.T) {
+	page := show(t, withoutNVML(t))
+	mustSay(t, page, "device", "What the driver counts is not known: there is no libnvidia-ml.so.1.", "All at the end, as far as it is known")
+	if shown := text(page.byID(t, "device")); strings.Contains(shown, "as the driver counts") || strings.Contains(shown, "Room") {
+		t.Errorf("tells what nobody knows: %s", shown)
+	}
+	mustSay(t, page, "timeline", "Device memory (reserved by torch) over 5 min")
+}
+
+func TestEachProcessWithDeviceMemoryHasItsSection(t *testing.T) {
+	trace := deviceTrace(t)
+	other := deviceSummary()
+	other.Process, other.Command, other.Class, other.Accumulating, other.Ledger, other.Curves = 50, "worker", growth.ClassPlateau, nil, nil, nil
+	trace.Summary.Devices = append(trace.Summary.Devices, other)
+	page := show(t, trace)
+	mustSay(t, page, "device", "Device memory of python3 (PID 42)")
+	mustSay(t, page, "device-2", "Device memory of worker (PID 50) NO LEAK (plateau)", "Nothing on the device that was traced accumulated")
+	mustSay(t, page, "verdict", "Device memory of python3 (PID 42): LEAK", "Device memory of worker (PID 50): NO LEAK (plateau)")
+}
+
+func TestTheChartShowsTheDriversCountElseTorchsElseTheCallsOfTheDriver(t *testing.T) {
+	all := func(i int, s *growth.Sample) {
+		s.DeviceUsed, s.CudaReserved, s.CudaAllocated, s.CudaDriver, s.Pinned = 40*mib, 30*mib, 20*mib, 35*mib, 5*mib
+	}
+	for name, test := range map[string]struct {
+		of          func(i int, s *growth.Sample)
+		shown, keys string
+	}{
+		"all":               {all, "rss device_used", "rss device_used device_reserved device_driver device_allocated pinned"},
+		"no NVML":           {func(i int, s *growth.Sample) { all(i, s); s.DeviceUsed = growth.Unknown }, "rss device_reserved", "rss device_reserved device_driver device_allocated pinned"},
+		"calls alone":       {func(_ int, s *growth.Sample) { s.CudaDriver, s.Pinned = 7*mib, 0 }, "rss device_driver", "rss device_driver"},
+		"a driver vanishes": {func(i int, s *growth.Sample) { all(i, s); s.DeviceUsed = []int64{40 * mib, -1, -1, -1, -1}[i%5] }, "rss device_reserved", "rss device_used device_reserved device_driver device_allocated pinned"},
+		"nothing there":     {func(_ int, s *growth.Sample) { s.DeviceUsed, s.CudaDriver, s.Pinned = 0, 0, 0 }, "rss", "rss"},
+		"no GPU":            {func(int, *growth.Sample) {}, "rss", "rss"},
+	} {
+		var shown, keys []string
+		s := leakingSummary()
+		for _, c := range timelineOf(&s, deviceRows(99, test.of)).Series {
+			if keys = append(keys, c.Key); c.Shown {
+				shown = append(shown, c.Key)
+			}
+		}
+		if got := strings.Join(shown, " "); got != test.shown || strings.Join(keys, " ") != test.keys {
+			t.Errorf("%s: shown are %q of %q", name, got, keys)
+		}
+	}
+}
+
+func TestTheStripOfDevicePhasesIsThatOfTheProcessOfTheReport(t *testing.T) {
+	trace := deviceTrace(t)
+	want := []phaseBand{{stretch{0, 40}, "warm-up", "device: warm-up"}, {stretch{40, 300}, "growth", "device: growth"}}
+	if got := show(t, trace).data.Timeline.DevicePhases; !slices.Equal(got, want) {
+		t.Errorf("%+v", got)
+	}
+	trace = deviceTrace(t)
+	trace.Summary.Devices[0].Process = 50
+	if got := show(t, trace).data.Timeline.DevicePhases; got != nil {
+		t.Errorf("of another process: %+v", got)
+	}
+}
+
+// The bars begin where the one before ends, and the last one is what all rows sum to.
+func TestTheLedgerOfADeviceAddsUp(t *testing.T) {
+	d := deviceSummary()
+	book := deviceBookOf(&d, nil)
+	at := book.Lines[0].Bar.From + book.Lines[0].Bar.Width
+	for _, line := range book.Lines[1 : len(book.Lines)-1] {
+		if line.Bar.From < at-0.2 || line.Bar.From > at+0.2 {
+			t.Errorf("the bar of %s begins at %g, and the one before ends at %g", line.What, line.Bar.From, at)
+		}
+		at = line.Bar.From + line.Bar.Width
+	}
+	last := book.Lines[len(book.Lines)-1]
+	if end := last.Bar.From + last.Bar.Width; end < at-0.2 || end > at+0.2 || last.End != "2.22 GiB" || book.Lines[0].Start != "1.75 GiB" {
+		t.Errorf("the last bar ends at %g, and the one before at %g: %+v", end, at, last)
+	}
+	if before := book.Lines[len(book.Lines)-2]; before.Class != "unexplained" || !strings.HasPrefix(before.What, "not attributed") {
+		t.Errorf("last but one is %+v", before)
+	}
+}
+
+func TestManyRowsOfADeviceStandTogetherAndNothingIsLost(t *testing.T) {
+	d := deviceSummary()
+	for i := range 5000 {
+		d.Ledger = append(d.Ledger,
+			export.DeviceRow{Kind: growth.KindCudaBlock, GPU: fmt.Sprint(i % 8), Function: fmt.Sprintf("f%d", i), StartBytes: 1 << 10, EndBytes: 3 << 10},
+			export.DeviceRow{Kind: growth.KindCudaCached, GPU: fmt.Sprint(i), StartBytes: 1 << 10, EndBytes: 3 << 10})
+	}
+	book := deviceBookOf(&d, nil)
+	first, last := book.Lines[0], book.Lines[len(book.Lines)-1]
+	if len(book.Lines) > mostHolders+mostUnheld+3 || first.Start != "1.76 GiB" || last.End != "2.25 GiB" || last.Change != "+500 MiB" {
+		t.Errorf("%d lines, %+v, %+v", len(book.Lines), first, last)
+	}
+	if !slices.ContainsFunc(book.Lines, func(l deviceLine) bool { return l.What == "9969 others" && l.Change == "+19.5 MiB" }) {
+		t.Errorf("%+v", book.Lines)
+	}
+	if !strings.Contains(book.Lines[1].What, ", GPU 0") {
+		t.Errorf("of several GPUs %q does not say which", book.Lines[1].What)
+	}
+}
+
+func TestThinningKeepsSpikesOfDeviceMemory(t *testing.T) {
+	long := deviceRows(100_000, func(i int, s *growth.Sample) { s.DeviceUsed, s.CudaReserved = 100*mib, 50*mib })
+	long[31_007].DeviceUsed, long[62_345].DeviceUsed = 900*mib, 3
+	few := thinned(long)
+	for _, want := range []int64{900 * mib, 3} {
+		if !slices.ContainsFunc(few, func(r growth.Row) bool { return r.DeviceUsed == want }) {
+			t.Errorf("%d is lost", want)
+		}
+	}
+	if len(few) > mostPoints {
+		t.Errorf("%d rows", len(few))
+	}
+}
+
+func TestWhatIsNotTracedOnADeviceIsALimitOnlyWhereThereIsOne(t *testing.T) {
+	s := leakingSummary()
+	s.Sources = append(s.Sources, export.Source{Name: "cuda", State: export.SourceOff})
+	s.Ledger = append(s.Ledger, export.LedgerRow{Process: 42, Kind: growth.KindDevice, EndBytes: mib})
+	isSaid := func(what string) bool {
+		return slices.ContainsFunc(limitsOf(&s), func(limit string) bool { return strings.Contains(limit, what) })
+	}
+	if isSaid("source cuda") || !isSaid("that of a GPU is not traced") {
+		t.Errorf("without a device: %q", limitsOf(&s))
+	}
+	s.Devices = []export.Device{deviceSummary()}
+	if !isSaid("Without source cuda nobody is named for device memory.") || isSaid("that of a GPU is not traced") {
+		t.Errorf("with a device: %q", limitsOf(&s))
+	}
+}
+
+func TestTheFlameGraphsOfDeviceMemoryAreOfTheirOwn(t *testing.T) {
+	page := show(t, deviceTrace(t))
+	host := show(t, leakingTrace(t)).data.Flame
+	if got := page.data.Flame; got.Root.Resident != host.Root.Resident || got.Root.Objects != host.Root.Objects || !slices.Equal(got.Names, host.Names) {
+		t.Errorf("that of the host is another one: %+v", got)
+	}
+	flames := page.data.DeviceFlames
+	if len(flames) != 2 || flames[0].Label != "device, in use" || flames[1].Label != "device, reserved" {
+		t.Fatalf("%+v", flames)
+	}
+	for i, want := range []struct {
+		bytes, objects int64
+		owner          string
+	}{{480 * mib, 240, "train.py"}, {500 * mib, 0, "torch"}} {
+		if root := flames[i].Root; root.Resident != want.bytes || root.Objects != want.objects || flames[i].Owners[root.Owner] != want.owner {
+			t.Errorf("%s: %+v of %q", flames[i].Label, root, flames[i].Owners)
+		}
+		if names := strings.Join(flames[i].Names, " > "); !strings.Contains(names, "python3 (PID 42) > main (train.py:7) > step (train.py:40) > leak (libx.so)") {
+			t.Errorf("%s", names)
+		}
+	}
+}
+
+// A device alone: nothing of the host grew.
+func TestDeviceMemoryAloneHasAFlameGraph(t *testing.T) {
+	trace := deviceTrace(t)
+	trace.Growth.Sample = trace.Growth.Sample[len(trace.Growth.Sample)-2:]
+	page := show(t, trace)
+	if page.data.Flame != nil || len(page.data.DeviceFlames) != 2 {
+		t.Errorf("%+v", page.data)
+	}
+	page.byID(t, "flame-chart")
+}
+
+// However much a forged summary has, the page of it is bounded.
+func TestTheSectionsOfDevicesAreBounded(t *testing.T) {
+	s := leakingSummary()
+	d := deviceSummary()
+	d.Ledger, d.Curves = slices.Repeat(d.Ledger, 5000), slices.Repeat(d.Curves, 5000)
+	d.Ledger[0].EndBytes, d.Ledger[1].StartBytes = 1<<63-1, -1<<63
+	s.Devices = slices.Repeat([]export.Device{d}, 200)
+	v, _ := shownOf(&Trace{Summary: s})
+	var out bytes.Buffer
+	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
+		t.Fatal(err)
+	}
+	if out.Len() > 500_000 || strings.Contains(out.String(), "NaN") || strings.Contains(out.String(), "Inf") {
+		t.Errorf("it has %d bytes", out.Len())
+	}
+	if !strings.Contains(out.String(), "Of the 200 entries of devices only the first 16 are shown.") {
+		t.Error("does not say what is left out")
+	}
+}

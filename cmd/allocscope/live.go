@@ -35,6 +35,8 @@ type liveDisplay struct {
 	cost  ownCost
 	trail live.Trail
 	track *growth.Track // of the trail
+
+	onDevice deviceCourse
 }
 
 func newLiveDisplay(ctx context.Context, r *recorder, line *status, keys, out *os.File) (*liveDisplay, error) {

@@ -25,6 +25,7 @@ type provisional struct {
 	at      time.Duration // of the last look, or when the first is due
 	verdict *export.Verdict
 	blame   string
+	device  deviceLook // of its memory on GPUs
 
 	latest *growth.Snapshot // that stacks and ledger are of
 	seen   seen
@@ -32,11 +33,13 @@ type provisional struct {
 
 // seen is what the screen shows of two snapshots.
 type seen struct {
-	since    time.Duration
-	warm     bool
-	stacks   []live.Stack
-	book     words.Book
-	resident export.Resident
+	since  time.Duration
+	warm   bool
+	stacks []live.Stack
+	// deviceStacks are those that hold memory on GPUs.
+	deviceStacks []live.Stack
+	book         words.Book
+	resident     export.Resident
 }
 
 func newProvisional(r *recorder) *provisional {
@@ -54,11 +57,7 @@ func (p *provisional) glance() {
 	p.found = judged{main, growth.JudgeProcess(p.r.caseOf(main))}
 	p.at = elapsed
 	v := export.VerdictOf(p.unconfirmed(), export.AxisSeconds)
-	p.verdict, p.blame = &v, ""
-	if len(p.found.Culprits) > 0 {
-		c := export.CulpritOf(p.found.Culprits[0])
-		p.blame = c.Owner + ": " + words.Culprit(c)
-	}
+	p.verdict, p.blame = &v, blameOf(p.found.Culprits)
 	p.latest = nil
 	p.free = time.Now().Add(restAfter * time.Since(began))
 }
@@ -91,6 +90,7 @@ func (p *provisional) compare() {
 	looked := p.r.lookedAt(found.track, counted)
 	pid := p.r.processOf(found.track).PID
 	p.seen = seen{since: counted.start.Elapsed, warm: isWarm(found), stacks: stacksOf(counted, p.r.flags.owners.rules)}
+	p.seen.deviceStacks = stacksOf(span{onDevices(counted.start, pid), onDevices(counted.end, pid)}, p.r.flags.owners.rules)
 	p.seen.book = words.BookOf(export.LedgerOf(growth.Ledger(looked.start, looked.end), rowsOfAKind), pid)
 	p.seen.resident = words.ResidentOf(&export.Summary{
 		Process: export.Process{PID: pid}, Residents: export.ResidentsOf(looked.start.Residents, looked.end.Residents),

@@ -36,6 +36,7 @@ func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses [
 		s.RSS = track.Timeline[len(track.Timeline)-1].RSS
 		s.Steps = recentSteps(track.Timeline)
 		d.follow(track)
+		s.Device = d.device(track)
 	}
 	s.Trail = d.trail
 	s.Room, s.Limit = r.history.Rows[len(r.history.Rows)-1].Around.Room()

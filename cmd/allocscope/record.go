@@ -31,6 +31,7 @@ type recorder struct {
 	looks   *growth.Looks // nil: judged once, at the end
 
 	history       growth.History
+	gpus          []growth.GPUSample // of the machine, as they were last
 	rows          *rowFiles
 	lastSample    time.Time
 	every         time.Duration // between snapshots
@@ -148,6 +149,7 @@ func (r *recorder) sample() {
 	if len(moment.Members) == 0 {
 		return // all have just exited
 	}
+	r.gpus = moment.GPUs
 	row := r.history.Add(moment)
 	if err := r.rows.write(row, moment.Processes); err != nil {
 		r.writeFailed(err)

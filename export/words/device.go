@@ -35,8 +35,11 @@ var pageRows = map[growth.Kind]string{
 // where there are several.
 func PageDeviceRow(row export.DeviceRow, several bool) string {
 	text := cmp.Or(pageRows[row.Kind], string(row.Kind))
-	if row.Function != "" {
+	switch {
+	case row.Function != "":
 		text += ": " + Frame(row.Function)
+	case row.Kind == growth.KindCudaBlock || row.Kind == growth.KindCudaSegment:
+		text += ", holder not known"
 	}
 	if several && row.GPU != "" {
 		text = fmt.Sprintf("%s, GPU %s", text, row.GPU)

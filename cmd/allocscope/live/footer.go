@@ -1,7 +1,12 @@
 package live
 
+import (
+	"slices"
+	"strings"
+)
+
 // footerLine says which keys do what, or what is being typed.
-func footerLine(look Look, width int) string {
+func footerLine(s *State, look Look, width int) string {
 	switch {
 	case look.Leaving:
 		return bold("ending the trace") + dim("  Ctrl-C leaves at once, without the files")
@@ -10,10 +15,25 @@ func footerLine(look Look, width int) string {
 	case look.Help:
 		return key("?", "back") + key("q", "quit and write")
 	}
-	return key("q", "quit and write") + key("m", "mark") + key("s", "sort: "+look.Order.String()) + key("↑↓", "scroll") + key("?", "help")
+	keys := key("q", "quit and write") + key("m", "mark") + key("s", "sort: "+look.Order.String())
+	if s.Device != nil {
+		keys += key("g", map[bool]string{false: "device", true: "host"}[look.Device])
+	}
+	return keys + key("↑↓", "scroll") + key("?", "help")
 }
 
 func key(name, does string) string { return bold(name) + " " + dim(does) + "   " }
+
+// helpOf is the help, with what is of use for device memory alone where there is any.
+func helpOf(s *State) []string {
+	if s.Device == nil {
+		return helpLines
+	}
+	after := slices.IndexFunc(helpLines, func(line string) bool { return strings.HasPrefix(line, "  s  ") }) + 1
+	return slices.Insert(slices.Clone(helpLines), after, deviceHelp)
+}
+
+const deviceHelp = "  g           show the stacks that hold device memory, or those of the host"
 
 var helpLines = []string{
 	"",

@@ -16,6 +16,8 @@ const wide = 130
 type Look struct {
 	Width, Height int
 	Order         Order
+	// Device: the stacks are those of device memory, where there is any.
+	Device bool
 	// Scroll is how many stacks are passed over.
 	Scroll int
 	Help   bool
@@ -51,21 +53,7 @@ func Render(s *State, look Look) string {
 // layOut gives each section its least by rank as long as there is room, shares out the rest, and draws them. What is left then comes
 // between the sections, and before the last one, which stands at the bottom.
 func layOut(sections []section, width, height int) []string {
-	given := make([]int, len(sections))
-	room := height
-	for _, i := range ordered(sections, func(s section) int { return s.rank }) {
-		if sections[i].least <= room {
-			given[i] = sections[i].least
-			room -= given[i]
-		}
-	}
-	for _, i := range ordered(sections, func(s section) int { return s.grows }) {
-		if given[i] > 0 {
-			more := min(room, sections[i].most-given[i])
-			given[i] += more
-			room -= more
-		}
-	}
+	given, room := shareOut(sections, height)
 	airy := room >= len(sections)
 	var lines []string
 	for i, s := range sections {
@@ -80,6 +68,25 @@ func layOut(sections []section, width, height int) []string {
 		}
 	}
 	return lines
+}
+
+// shareOut gives each section its lines, and tells how many are left.
+func shareOut(sections []section, height int) (given []int, room int) {
+	given, room = make([]int, len(sections)), height
+	for _, i := range ordered(sections, func(s section) int { return s.rank }) {
+		if sections[i].least <= room {
+			given[i] = sections[i].least
+			room -= given[i]
+		}
+	}
+	for _, i := range ordered(sections, func(s section) int { return s.grows }) {
+		if given[i] > 0 {
+			more := min(room, sections[i].most-given[i])
+			given[i] += more
+			room -= more
+		}
+	}
+	return given, room
 }
 
 // ordered are the indices of sections, the lowest first.
@@ -99,11 +106,16 @@ func exactly(lines []string, height int) []string {
 
 func sectionsOf(s *State, look Look, width int) []section {
 	header := section{1, 1, 0, 0, func(width, _ int) []string { return []string{headerLine(s, width)} }}
-	footer := section{1, 1, 1, 0, func(width, _ int) []string { return []string{footerLine(look, width)} }}
+	footer := section{1, 1, 1, 0, func(width, _ int) []string { return []string{footerLine(s, look, width)} }}
 	if look.Help {
-		return []section{header, {1, len(helpLines), 2, 0, func(int, int) []string { return helpLines }}, footer}
+		lines := helpOf(s)
+		return []section{header, {1, len(lines), 2, 0, func(int, int) []string { return lines }}, footer}
 	}
-	parts := []section{header, rssSection(s, look.Height), verdictSection(s, width, look.Height), stackSection(s, look, width)}
+	parts := []section{header, rssSection(s, look.Height)}
+	if s.Device != nil {
+		parts = append(parts, deviceSection(s, look.Height))
+	}
+	parts = append(parts, verdictSection(s, width, look.Height), stackSection(s, look, width))
 	if width >= wide {
 		parts = append(parts, beside(ledgerSection(s), asideSection(s, look)))
 	} else {

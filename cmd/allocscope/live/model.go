@@ -86,6 +86,10 @@ func (m *model) press(key tea.KeyPressMsg) {
 		m.look.Writing, m.look.Draft, m.look.Help, m.markAt = true, "", false, time.Now()
 	case name == "s":
 		m.look.Order, m.look.Scroll = m.look.Order.next(), 0
+	case name == "g":
+		if m.state != nil && m.state.Device != nil {
+			m.look.Device, m.look.Scroll = !m.look.Device, 0
+		}
 	case name == "?":
 		m.look.Help = !m.look.Help
 	case name == "esc":
@@ -138,6 +142,5 @@ func (m *model) scroll(name string) {
 	if !ok || m.state == nil {
 		return
 	}
-	last := max(0, len(sorted(m.state.Stacks, m.look.Order))-page)
-	m.look.Scroll = max(0, min(m.look.Scroll+by, last))
+	m.look.Scroll = max(0, min(m.look.Scroll+by, lastScroll(m.state, m.look)))
 }

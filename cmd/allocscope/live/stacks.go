@@ -49,32 +49,59 @@ const (
 	high                  = 40    // lines, from which a stack may take two
 )
 
+// stackRank is the rank of that section alone.
+const stackRank = 4
+
 // stackSection is a title, the heads of the columns, and one line for each stack, or two on a high terminal.
 func stackSection(s *State, look Look, width int) section {
-	stacks := sorted(s.Stacks, look.Order)
-	t := tableOf(stacks, look.Order, width)
-	usual, each := usualShown, 1
+	t, rows, each := stackRows(s, look, width)
+	usual := usualShown
 	if look.Height >= high {
-		usual, each = highShown+max(0, look.Height-50)/3, 2
+		usual = highShown + max(0, look.Height-50)/3
 	}
-	var rows [][]string
+	from, _ := window(rows, look.Scroll, usual*each)
+	most := stackHead + len(slices.Concat(rows[from:min(from+usual, len(rows))]...))
+	return section{3, most, stackRank, 2, func(width, height int) []string {
+		from, until := window(rows, look.Scroll, height-stackHead)
+		note := ""
+		if until-from < len(rows) {
+			note = fmt.Sprintf("%d to %d of %d", from+1, until, len(rows))
+		}
+		lines := []string{rule(stackTitle(s, look), note, width), dim(t.head(look.Order))}
+		return append(lines, slices.Concat(rows[from:until]...)...)
+	}}
+}
+
+const stackHead = 2 // lines
+
+// stackRows are the lines of each stack, up to so many each.
+func stackRows(s *State, look Look, width int) (t table, rows [][]string, each int) {
+	stacks := sorted(s.stacks(look), look.Order)
+	t, each = tableOf(stacks, look.Order, width), 1
+	if look.Height >= high {
+		each = 2
+	}
 	for _, stack := range stacks {
 		rows = append(rows, t.lines(stack, width, each))
 	}
 	if len(rows) == 0 {
 		rows = [][]string{{dim("  nothing that was allocated since the attach is alive yet")}}
 	}
-	from, _ := window(rows, look.Scroll, usual*each)
-	most := 2 + len(slices.Concat(rows[from:min(from+usual, len(rows))]...))
-	return section{3, most, 4, 2, func(width, height int) []string {
-		from, until := window(rows, look.Scroll, height-2)
-		note := ""
-		if until-from < len(rows) {
-			note = fmt.Sprintf("%d to %d of %d", from+1, until, len(rows))
-		}
-		lines := []string{rule(stackTitle(s, look.Order), note, width), dim(t.head(look.Order))}
-		return append(lines, slices.Concat(rows[from:until]...)...)
-	}}
+	return t, rows, each
+}
+
+// lastScroll is how many stacks are passed over where the last one is in view.
+func lastScroll(s *State, look Look) int {
+	width, height := max(look.Width, leastWidth), max(look.Height, leastHeight)
+	sections := sectionsOf(s, look, width)
+	given, _ := shareOut(sections, height)
+	of := slices.IndexFunc(sections, func(s section) bool { return s.rank == stackRank })
+	if of < 0 || given[of] == 0 {
+		return 0
+	}
+	_, rows, _ := stackRows(s, look, width)
+	from, _ := window(rows, len(rows), given[of]-stackHead)
+	return from
 }
 
 // window is which of some rows, of one line or more each, are in view: one at least, and the last ones whenever there is room.
@@ -90,8 +117,11 @@ func window(rows [][]string, scroll, room int) (from, until int) {
 	return from, until
 }
 
-func stackTitle(s *State, o Order) string {
-	title := "Stacks by " + o.String() + ", " + sinceText(s)
+func stackTitle(s *State, look Look) string {
+	title := "Stacks by " + look.Order.String() + ", " + sinceText(s)
+	if s.showsDevice(look) {
+		return "Device " + strings.ToLower(title[:1]) + title[1:]
+	}
 	if s.Overhead.InWindows() {
 		title += ", from windows"
 	}

@@ -23,6 +23,9 @@ type State struct {
 	RSS   int64
 	Trail Trail
 
+	// Device is its memory on GPUs; nil: it has none, or nobody looks.
+	Device *Device
+
 	// Verdict at JudgedAt, which is provisional; nil: there was no look yet, and the first is due at JudgedAt.
 	Verdict  *export.Verdict
 	JudgedAt time.Duration

@@ -79,16 +79,21 @@ func rssChart(s *State, width, height int) []string {
 	if s.RSS >= 0 {
 		now = words.Bytes(float64(s.RSS))
 	}
+	return chartOf("RSS", now, s.Trail, s.Elapsed, width, height)
+}
+
+// chartOf is what a size is, and its course until now: a title, and lines down to a height.
+func chartOf(title, now string, trail Trail, elapsed time.Duration, width, height int) []string {
 	note := ""
-	if len(s.Trail.Points) > 0 {
-		note = fmt.Sprintf("min %s, max %s", words.Bytes(float64(s.Trail.Min)), words.Bytes(float64(s.Trail.Max)))
+	if len(trail.Points) > 0 {
+		note = fmt.Sprintf("min %s, max %s", words.Bytes(float64(trail.Min)), words.Bytes(float64(trail.Max)))
 	}
-	lines := []string{rule("RSS "+now, note, width)}
-	if len(s.Trail.Points) == 0 {
+	lines := []string{rule(title+" "+now, note, width)}
+	if len(trail.Points) == 0 {
 		return lines
 	}
-	chartScale, rows := scaleOf(s.Trail), height-1
-	for i, line := range chart(s.Trail.columns(width-scaleWidth, s.Elapsed), chartScale, rows) {
+	chartScale, rows := scaleOf(trail), height-1
+	for i, line := range chart(trail.columns(width-scaleWidth, elapsed), chartScale, rows) {
 		label := ""
 		switch i {
 		case 0:
@@ -135,7 +140,10 @@ func verdictSection(s *State, width, height int) section {
 		most = mostOfVerdict
 	}
 	headline, rest := verdictLines(s)
-	lines := append(strings.Split(ansi.Wordwrap(headline, width, ""), "\n"), wrapped(rest, width)...)
+	lines := append(broken(headline, width), wrapped(rest, width)...)
+	if device := deviceVerdict(s.Device, width); len(device) > 0 {
+		return section{2, min(len(lines)+len(device), 3*most/2), 2, 1, func(_, height int) []string { return shared(lines, device, height) }}
+	}
 	return section{1, min(len(lines), most), 2, 1, func(int, int) []string { return lines }}
 }
 

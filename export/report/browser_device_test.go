@@ -123,3 +123,25 @@ func TestHostAndDeviceMemoryAreToldApartInTheChart(t *testing.T) {
 		mustBeSound(t, page)
 	}
 }
+
+// axePath is where npm puts the script of axe-core.
+const axePath = "../page/web/node_modules/axe-core/axe.min.js"
+
+func TestTheReportOfADeviceIsForReadersOfAllKinds(t *testing.T) {
+	t.Parallel()
+	axe, err := os.ReadFile(axePath)
+	if err != nil {
+		t.Fatalf("%v (npm --prefix export/page/web ci gets it)", err)
+	}
+	for _, view := range []pagetest.View{{}, {Dark: true}, {Width: 390, Height: 800}} {
+		page := openDevice(t, withoutNVML(t), view)
+		violations, err := page.Violations(string(axe))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, v := range violations {
+			t.Errorf("%s: %s", view, v)
+		}
+		mustBeSound(t, page)
+	}
+}

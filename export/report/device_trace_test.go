@@ -54,7 +54,8 @@ func deviceSummary() export.Device {
 		Advice: "allocated and reserved grow together: tensors are retained by the code below",
 		Curves: []export.DeviceCurve{
 			curve(export.DeviceUsed, 1790, 2270, growth.ClassLeak), curve(export.DeviceReserved, 1270, 1750, growth.ClassLeak),
-			curve(export.DeviceAllocated, 1120, 1600, growth.ClassLeak), {Name: export.DeviceDriver, Class: growth.ClassSuspected},
+			curve(export.DeviceAllocated, 1120, 1600, growth.ClassLeak),
+			{Name: export.DeviceDriver, Class: growth.ClassSuspected},
 		},
 		RoomBytes: pointer[int64](78 * gib),
 		Ledger: []export.DeviceRow{

@@ -172,6 +172,16 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes_per_min":-1e300,"rate_bytes_per_min":1e308,"rate_low":-1e308,"rate_high":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
 		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"ledger":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
 		"residents":[{"threads":9223372036854775807}],"seconds_to_limit":1e308,"verdict":"plateau"}`), timeline, grown)
+	f.Add([]byte(`{"schema":"allocscope/1","devices":[{"curves":[{}],"ledger":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}]},
+		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"seconds_to_limit":-1e308,"room_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
+		"curves":[{"name":"used","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807,"bytes_per_min":9223372036854775807}],
+		"ledger":[{"kind":"cuda_block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not_attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
+	device := deviceTrace(f)
+	var profile bytes.Buffer
+	if err := device.Growth.WriteUncompressed(&profile); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(written(f, device)[export.SummaryFile], written(f, device)[export.TimelineFile], profile.Bytes())
 	f.Fuzz(func(t *testing.T, summary, timeline, grown []byte) {
 		trace, err := Read(folderOf(t, map[string][]byte{export.SummaryFile: summary, export.TimelineFile: timeline, export.GrowthFile: packed(grown)}))
 		if err != nil {

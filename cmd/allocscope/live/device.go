@@ -73,7 +73,7 @@ func deviceSection(s *State, height int) section {
 		if height <= bare || len(facts) == 0 {
 			return deviceChart(s, width, height)
 		}
-		return append(deviceChart(s, width, height-1), fit(" "+wrapped(facts, 1<<20)[0], width))
+		return append(deviceChart(s, width, height-1), fit(" "+wrapped(facts, width-1)[0], width))
 	}}
 }
 

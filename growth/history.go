@@ -26,6 +26,8 @@ type History struct {
 	// Rows, one a moment.
 	Rows  []Row
 	Marks []Mark
+	// GPUs as they were seen last, in the order in which they appeared.
+	GPUs []GPUSample
 
 	alive  map[int]*Track // by PID, in the last moment
 	groups map[Role]*Group
@@ -53,7 +55,24 @@ func (h *History) Add(m Moment) Row {
 	h.Rows = append(h.Rows, row)
 	h.prune(m.Elapsed)
 	h.addGroups(m)
+	h.addGPUs(m.GPUs)
 	return row
+}
+
+// mostGPUs bounds how many GPUs and instances are remembered: a machine of sixteen has 112 instances at most.
+const mostGPUs = 256
+
+// addGPUs remembers the state of GPUs.
+func (h *History) addGPUs(gpus []GPUSample) {
+	for _, g := range gpus {
+		i := slices.IndexFunc(h.GPUs, func(known GPUSample) bool { return known.Index == g.Index && known.Instance == g.Instance })
+		switch {
+		case i >= 0:
+			h.GPUs[i] = g
+		case len(h.GPUs) < mostGPUs:
+			h.GPUs = append(h.GPUs, g)
+		}
+	}
 }
 
 // mostTracks bounds the tracks: a script may run any number of short commands.

@@ -9,8 +9,10 @@ import (
 type Case struct {
 	Track *Track
 	// Room is how much more the process can take until it meets a limit, in bytes; Unknown where none is known.
-	Room  int64
-	Marks []Mark
+	Room int64
+	// DeviceRoom is the same of device memory: what the GPU that has least has left. Nothing but JudgeDevice asks for it.
+	DeviceRoom int64
+	Marks      []Mark
 	// Snapshots of the trace, in order.
 	Snapshots []*Snapshot
 	// Warmup is when the user says that the warm-up ends, since the start of the trace; 0: that is to be found.
@@ -41,7 +43,7 @@ func JudgeProcess(c Case) Judgement {
 	j.Trends = JudgeStacks(snapshots, j.Window, j.Rate)
 	j.Culprits = Culprits(j.Trends, c.Owners)
 	j.StepsPerSecond = stepsPerSecond(c.Track.Timeline, j.Window)
-	if c.isSuspect(j) {
+	if c.isSuspect(j.Verdict, j.Trends, func(x float64) int64 { return c.Track.Timeline.RSSAt(time.Duration(x * float64(time.Second))) }) {
 		j.Class, j.Why = ClassSuspected, "steady growth, and what accumulates explains it"
 	}
 	return j
@@ -114,18 +116,18 @@ func (c Case) window(v Verdict, snapshots []*Snapshot) Window {
 }
 
 // isSuspect: what grows is past its warm-up, has been watched for a while, and most of its growth is held by stacks that
-// accumulate.
-func (c Case) isSuspect(j Judgement) bool {
+// accumulate. at gives what was judged at a moment, in bytes.
+func (c Case) isSuspect(v Verdict, trends []StackTrend, at func(x float64) int64) bool {
 	const nearly = 0.99 // a trace of five minutes has samples for a little less
 	watched := (c.Track.Last - c.Track.First).Seconds()
-	if j.Class != ClassGrowing || j.Length < c.Criteria.MinFlat || watched < nearly*c.Criteria.MinTail/2 {
+	if v.Class != ClassGrowing || v.Length < c.Criteria.MinFlat || watched < nearly*c.Criteria.MinTail/2 {
 		return false
 	}
-	if !c.isWarm(j) {
+	if !c.isWarm(v, at) {
 		return false
 	}
 	explained := 0.0
-	for _, t := range j.Trends {
+	for _, t := range trends {
 		if t.Trend == TrendAccumulating {
 			explained += t.Share
 		}
@@ -135,18 +137,17 @@ func (c Case) isSuspect(j Judgement) bool {
 
 // isWarm tells whether the process is old, or its warm-up has been seen to end: an epoch is over, or what was gained until the
 // last regime came faster, by a quarter at least. A pause in growth that goes on as before ends nothing.
-func (c Case) isWarm(j Judgement) bool {
+func (c Case) isWarm(v Verdict, at func(x float64) int64) bool {
 	if c.age() >= c.Criteria.Old {
 		return true
 	}
-	if math.IsNaN(j.From) {
+	if math.IsNaN(v.From) {
 		return false
 	}
 	if c.setting().EpochEnd != nil {
 		return true
 	}
-	at := func(x float64) int64 { return c.Track.Timeline.RSSAt(time.Duration(x * float64(time.Second))) }
-	return float64(at(j.From)-at(j.Start)) >= 1.25*j.Rate*(j.From-j.Start)
+	return float64(at(v.From)-at(v.Start)) >= 1.25*v.Rate*(v.From-v.Start)
 }
 
 // stepsPerSecond is the pace of the steps in a window.

@@ -8,11 +8,16 @@ import (
 )
 
 // AllocatorFunctions is an expression for the names, without parameters, of the functions by which an allocator is called
-// and by which it calls the kernel. It has no anchors.
+// and by which it calls the kernel, or the driver of a GPU. It has no anchors. Torch's allocator on GPUs
+// calls itself by functions without a name.
 const AllocatorFunctions = `(__GI_)?(__libc_|__)?(` +
 	`malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc|cfree|free|` +
 	`mmap|mmap64|mremap|munmap|madvise|brk|sbrk)|` +
-	`operator new(\[\])?`
+	`operator new(\[\])?|` +
+	`cuMem(Alloc|AllocPitch|AllocManaged|AllocAsync|AllocFromPoolAsync|AllocHost|HostAlloc|HostRegister|Create)(_v2)?(_ptsz)?|` +
+	`cuda(Malloc(Pitch|3D|Array|Managed|Host|Async|FromPoolAsync)?|HostAlloc|HostRegister)(_ptsz)?|` +
+	`libc10_(cuda|hip)[-.0-9a-f]*\.so\+0x[0-9a-f]+|` +
+	`c10::(cuda::CUDA|hip::HIP)CachingAllocator::.*|c10::reportMemoryUsageToProfiler`
 
 var allocatorFunction = regexp.MustCompile(`^(` + AllocatorFunctions + `)$`)
 

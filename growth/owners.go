@@ -144,7 +144,7 @@ func (o *Owners) find(rules []int, p ownerPlace, function string) *ownersOfFrame
 			*scope = i
 		}
 	}
-	if p.where != whereFile {
+	if asked := found.any != noRule && o.rules[found.any].asks(whereFunction); p.where != whereFile && !asked { // by a rule, it is somebody's
 		name, _, _ := strings.Cut(function, "(")
 		found.allocator = allocatorFunction.MatchString(name)
 	}

@@ -169,9 +169,11 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 
 // DropBirths makes a snapshot forget the births of processes that a later one knows better.
 func (s *Snapshot) DropBirths(pids []int) {
-	for i := range s.Holdings {
-		if slices.Contains(pids, s.Holdings[i].Stack.PID) {
-			s.Holdings[i].Births = nil
+	for _, holdings := range [][]Holding{s.Holdings, s.DeviceHoldings} {
+		for i := range holdings {
+			if slices.Contains(pids, holdings[i].Stack.PID) {
+				holdings[i].Births = nil
+			}
 		}
 	}
 }
@@ -202,7 +204,8 @@ func holderOf(stack *Stack, kind Kind, gpu string) holder {
 // Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
 // what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
 // that hold less than before are negative; stacks without any difference are left out. Variance is that of the difference;
-// ResidentVariance is left out. The result is sorted by InuseBytes, largest first.
+// ResidentVariance is left out. The result is sorted by InuseBytes, largest first. What accumulated on GPUs is that between their
+// OnDevices.
 func Between(start, end *Snapshot) []Holding {
 	startBin := lastBin(end.Bins, start.Elapsed)
 	sums := make(map[holder]Holding, len(end.Holdings))

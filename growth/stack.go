@@ -68,7 +68,7 @@ const (
 	KindKernel    Kind = "kernel"        // what the kernel maps by itself: vdso
 	KindBefore    Kind = "before-attach" // anonymous memory that was resident when the trace began, and still is
 
-	KindPinned    Kind = "pinned"        // host memory that was pinned for a GPU: page-locked
+	KindPinned Kind = "pinned" // host memory that was pinned for a GPU: page-locked
 
 	// On GPUs; no part of RSS.
 	KindCudaBlock     Kind = "cuda_block"     // handed out by torch's caching allocator, and not freed
@@ -89,3 +89,6 @@ func (k Kind) IsDevice() bool {
 	}
 	return false
 }
+
+// isSampled is true of objects of which only some are followed.
+func (k Kind) isSampled() bool { return k == KindHeap || k == KindCudaBlock }

@@ -76,7 +76,7 @@ func (w *snappedWindow) judge(h *stackHistory, risk float64) StackTrend {
 
 func (w *snappedWindow) changeOf(h *stackHistory) stackChange {
 	c := exactChange(h.start.InuseBytes, h.middle, h.end.InuseBytes)
-	if len(h.end.Births) > 0 || h.kind == KindHeap && h.end.InuseBytes == 0 {
+	if len(h.end.Births) > 0 || h.kind.isSampled() && h.end.InuseBytes == 0 {
 		c = w.sampledChange(h)
 	}
 	half := w.seconds() / 2

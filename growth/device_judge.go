@@ -7,7 +7,8 @@ import (
 
 // A DeviceJudgement is what is said of the device memory of a process. X of its verdicts is seconds since the start of the trace.
 type DeviceJudgement struct {
-	// Verdict is the worst of those on the curves; of several as bad, that on the one that grows most.
+	// Verdict is the worst of those on the curves; of several as bad, the first in the order of the constants
+	// Curve… unless another grows clearly more.
 	Verdict
 	// Judged is the curve that it is on; empty: nothing is known of the process's device memory.
 	Judged CurveName
@@ -49,20 +50,19 @@ func JudgeDevice(c Case) (DeviceJudgement, bool) {
 	return j, true
 }
 
-// choose takes the verdict of the curve that is worst.
+// clearlyMore is the ratio of two rates that is no accident: one curve contains another, and grows by as much.
+const clearlyMore = 1.05
+
+// choose takes the verdict of the curve that is worst; the first of those that are as bad, unless another grows clearly more.
 func (j *DeviceJudgement) choose() {
-	worst := slices.MaxFunc(j.Curves, func(a, b DeviceCurve) int {
-		if d := a.Class.Severity() - b.Class.Severity(); d != 0 || !a.Class.Grows() {
-			return d
+	worst := &j.Curves[0]
+	for i := range j.Curves[1:] {
+		curve := &j.Curves[1+i]
+		worse := curve.Class.Severity() - worst.Class.Severity()
+		if worse > 0 || worse == 0 && curve.Class.Grows() && curve.Rate > clearlyMore*worst.Rate {
+			worst = curve
 		}
-		switch {
-		case a.Rate > b.Rate:
-			return 1
-		case a.Rate < b.Rate:
-			return -1
-		}
-		return 0
-	})
+	}
 	j.Verdict, j.Judged = worst.Verdict, worst.Name
 }
 

@@ -13,6 +13,7 @@ const (
 	SummaryFile   = "summary.json"
 	TimelineFile  = "timeline.csv"
 	ProcessesFile = "processes.csv"
+	GPUsFile      = "gpus.csv" // of traces that saw a GPU alone
 	GrowthFile    = "growth.pb.gz"
 	WarmupFile    = "warmup.pb.gz"
 	PlateauFile   = "plateau.pb.gz"
@@ -22,7 +23,7 @@ const (
 const snapshotDir = "snapshots"
 
 var (
-	fileNames    = []string{SummaryFile, TimelineFile, ProcessesFile, GrowthFile, WarmupFile, PlateauFile, ReportFile}
+	fileNames    = []string{SummaryFile, TimelineFile, ProcessesFile, GPUsFile, GrowthFile, WarmupFile, PlateauFile, ReportFile}
 	snapshotName = regexp.MustCompile(`^[0-9]{3,}\.pb\.gz$`)
 )
 

@@ -37,6 +37,10 @@ type Info struct {
 // Sample types: alloc_objects and alloc_space, inuse_objects and inuse_space, resident_space (the default), whose sum is the
 // RSS of the processes. Labels: "kind", "owner", "process", "pid" (text), "trend", and "bytes", the mean size of an object.
 //
+// Only where some holdings are on GPUs: device_objects and device_space, whose sum is that of the ledgers of device memory, and
+// device_reserved_space, which is what the driver handed out by who asked for it: much of that is in device_space, as blocks. Label:
+// "gpu", where it is known. What is on GPUs counts in these types alone, and what is in the host's memory in the others.
+//
 // The frames of the allocator itself are kept and named in DropFrames: pprof leaves them out when it reads the file, so
 // that the caller of malloc shows as flat.
 //
@@ -46,6 +50,9 @@ func Profile(holdings []growth.Holding, info Info) (*profile.Profile, error) {
 	growth.SortByInuse(sorted)
 	b := newBuilder(info)
 	b.addExecutable(info.Executable, sorted)
+	if slices.ContainsFunc(sorted, func(h growth.Holding) bool { return h.Kind.IsDevice() }) {
+		b.addDeviceTypes()
+	}
 	for _, h := range sorted {
 		b.addSample(h)
 	}

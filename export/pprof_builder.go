@@ -18,6 +18,7 @@ type builder struct {
 	mappings  map[growth.Module]*profile.Mapping
 	functions map[functionKey]*profile.Function
 	locations map[locationKey]*profile.Location
+	onDevices bool // some holdings are on GPUs
 }
 
 type functionKey struct {
@@ -83,7 +84,7 @@ func (b *builder) addExecutable(path string, holdings []growth.Holding) {
 
 func (b *builder) addSample(h growth.Holding) {
 	s := &profile.Sample{
-		Value: []int64{nearest(h.AllocObjects), nearest(h.AllocBytes), nearest(h.InuseObjects), h.InuseBytes, h.ResidentBytes},
+		Value: b.values(h),
 		Label: map[string][]string{"kind": {string(h.Kind)}, "owner": {b.owners.Of(h.Stack)}},
 	}
 	if pid := h.Stack.PID; pid != 0 {
@@ -91,6 +92,9 @@ func (b *builder) addSample(h growth.Holding) {
 		if command := b.processes[pid]; command != "" {
 			s.Label["process"] = []string{text(command)}
 		}
+	}
+	if h.GPU != "" {
+		s.Label["gpu"] = []string{text(h.GPU)}
 	}
 	if h.Trend != "" {
 		s.Label["trend"] = []string{string(h.Trend)}
@@ -103,6 +107,35 @@ func (b *builder) addSample(h growth.Holding) {
 		s.Location = append(s.Location, b.location(f))
 	}
 	b.profile.Sample = append(b.profile.Sample, s)
+}
+
+// addDeviceTypes gives the profile the sample types of memory on GPUs.
+func (b *builder) addDeviceTypes() {
+	b.onDevices = true
+	b.profile.SampleType = append(b.profile.SampleType,
+		&profile.ValueType{Type: "device_objects", Unit: "count"},
+		&profile.ValueType{Type: "device_space", Unit: "bytes"},
+		&profile.ValueType{Type: "device_reserved_space", Unit: "bytes"},
+	)
+}
+
+// values of a holding: of memory on a GPU none in the types of the host, and the reverse.
+func (b *builder) values(h growth.Holding) []int64 {
+	host := []int64{nearest(h.AllocObjects), nearest(h.AllocBytes), nearest(h.InuseObjects), h.InuseBytes, h.ResidentBytes}
+	switch {
+	case !b.onDevices:
+		return host
+	case !h.Kind.IsDevice():
+		return append(host, 0, 0, 0)
+	}
+	objects, reserved := int64(0), int64(0)
+	if h.Kind == growth.KindCudaBlock || h.DeviceBytes != 0 {
+		objects = nearest(h.InuseObjects)
+	}
+	if h.Kind == growth.KindCudaSegment {
+		reserved = h.InuseBytes
+	}
+	return []int64{0, 0, 0, 0, 0, objects, h.DeviceBytes, reserved}
 }
 
 func (b *builder) location(f growth.Frame) *profile.Location {

@@ -14,6 +14,8 @@ import (
 type column[T any] struct {
 	name  string
 	value func(*T) *int64
+	// later: files of before it was thought of are without it, and read as if nothing were known of it.
+	later bool
 }
 
 // A layout is what a file of rows in the order of time looks like: the time in seconds with three decimals, then columns of
@@ -29,6 +31,19 @@ func (l *layout[T]) header() []string {
 		names = append(names, c.name)
 	}
 	return names
+}
+
+// before is the layout of files of before the columns that came later; the others are in absent.
+func (l *layout[T]) before() (older layout[T], absent []column[T]) {
+	older.elapsed = l.elapsed
+	for _, c := range l.columns {
+		if c.later {
+			absent = append(absent, c)
+		} else {
+			older.columns = append(older.columns, c)
+		}
+	}
+	return older, absent
 }
 
 // A RowWriter writes rows as CSV while they come: a header, then one line each, handed on at once.

@@ -15,11 +15,13 @@ import (
 
 // readRows reads what a RowWriter wrote: times in milliseconds, empty fields as growth.Unknown.
 //
-// keep chooses among the rows; nil: all. It takes nothing else than what was written. Another header, another number of fields, a time before that of the line above, and a last line
-// that was cut short are errors that name the line; with the error comes what was read before that line.
+// keep chooses among the rows; nil: all. It takes nothing else than what was written, now or before columns came that are marked as
+// later. Another header, another number of fields, a time before that of the line above, and a last line that was cut short are errors
+// that name the line; with the error comes what was read before that line.
 func (l *layout[T]) readRows(r io.Reader, keep func(*T) bool) ([]T, error) {
 	lines := bufio.NewReader(r)
-	if err := l.readHeader(lines); err != nil {
+	l, absent, err := l.readHeader(lines)
+	if err != nil {
 		return nil, fmt.Errorf("line 1: %w", err)
 	}
 	var rows []T
@@ -36,22 +38,32 @@ func (l *layout[T]) readRows(r io.Reader, keep func(*T) bool) ([]T, error) {
 			return rows, fmt.Errorf("line %d: %w", number, err)
 		}
 		above = *l.elapsed(&row)
+		for _, c := range absent {
+			*c.value(&row) = growth.Unknown
+		}
 		if keep == nil || keep(&row) {
 			rows = append(rows, row)
 		}
 	}
 }
 
-func (l *layout[T]) readHeader(r *bufio.Reader) error {
+// readHeader gives the layout of the file, and the columns that it does not have.
+func (l *layout[T]) readHeader(r *bufio.Reader) (of *layout[T], absent []column[T], err error) {
 	want := strings.Join(l.header(), ",")
 	header, err := readLine(r)
 	switch {
 	case errors.Is(err, io.EOF):
-		return errors.New("no header: the file is empty")
-	case err == nil && header != want:
-		return fmt.Errorf("header is %q, not %q", header, want)
+		return nil, nil, errors.New("no header: the file is empty")
+	case err != nil:
+		return nil, nil, err
+	case header == want:
+		return l, nil, nil
 	}
-	return err
+	older, absent := l.before()
+	if header != strings.Join(older.header(), ",") {
+		return nil, nil, fmt.Errorf("header is %q, not %q", header, want)
+	}
+	return &older, absent, nil
 }
 
 func (l *layout[T]) readRow(r *bufio.Reader) (row T, err error) {

@@ -73,6 +73,8 @@ type Summary struct {
 	Advice    []Advice    `json:"advice"`
 	// Devices are the traced processes with memory on a GPU, and what became of it there.
 	Devices []Device `json:"devices"`
+	// GPUs of the machine, or their instances, as NVML tells.
+	GPUs []GPU `json:"gpus"`
 	// Released is memory that was given back to the kernel since the attach; absent if none was or nobody looked.
 	Released []Release `json:"released,omitempty"`
 	// Events that were counted in the kernel.
@@ -238,7 +240,8 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Ledger = list(out.Ledger)
 	out.Residents = list(out.Residents)
 	out.Advice = list(out.Advice)
-	out.Devices = list(out.Devices)
+	out.Devices = listedDevices(out.Devices)
+	out.GPUs = list(out.GPUs)
 	out.Losses = list(out.Losses)
 	out.Overhead = out.Overhead.listed()
 	out.Warnings = list(out.Warnings)

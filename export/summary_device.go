@@ -28,10 +28,10 @@ type Device struct {
 
 // Curves of device memory.
 const (
-	DeviceUsed      = "used"      // what the driver counts for the process (NVML)
-	DeviceReserved  = "reserved"  // segments of torch's caching allocator
-	DeviceAllocated = "allocated" // its blocks
-	DeviceDriver    = "driver"    // what was allocated through the driver's API since the attach, by anybody
+	DeviceUsed      = string(growth.CurveUsed)      // what the driver counts for the process (NVML)
+	DeviceReserved  = string(growth.CurveReserved)  // segments of torch's caching allocator
+	DeviceAllocated = string(growth.CurveAllocated) // its blocks
+	DeviceDriver    = string(growth.CurveDriver)    // what was allocated through the driver's API since the attach, by anybody
 )
 
 // A DeviceCurve is one measure of device memory at the boundary and the end, with a verdict of its own.
@@ -55,4 +55,40 @@ type DeviceRow struct {
 	Owner      string `json:"owner,omitempty"`
 	StartBytes int64  `json:"start_bytes"`
 	EndBytes   int64  `json:"end_bytes"`
+}
+
+// A GPU is one GPU of the machine, or one instance of a GPU that is partitioned. Rows of gpus.csv have its Index and Instance.
+type GPU struct {
+	Index int `json:"index"`
+	// Instance on the GPU; absent: it is the whole one.
+	Instance *int   `json:"instance,omitempty"`
+	UUID     string `json:"uuid,omitempty"`
+	Name     string `json:"name,omitempty"`
+	// UsedBytes by all processes at the end, and TotalBytes; absent where NVML does not tell.
+	UsedBytes  *int64 `json:"used_bytes,omitempty"`
+	TotalBytes *int64 `json:"total_bytes,omitempty"`
+}
+
+// GPUsOf are GPUs in the form of the summary, as they were seen last.
+func GPUsOf(samples []growth.GPUSample) []GPU {
+	gpus := []GPU{}
+	for _, s := range samples {
+		g := GPU{Index: s.Index, UUID: Printable(s.UUID), Name: Printable(s.Name), UsedBytes: Known(s.Used), TotalBytes: Known(s.Total)}
+		if s.Instance >= 0 {
+			g.Instance = &s.Instance
+		}
+		gpus = append(gpus, g)
+	}
+	return gpus
+}
+
+// listedDevices are devices without a list that JSON would write as null.
+func listedDevices(devices []Device) []Device {
+	out := make([]Device, len(devices))
+	for i, d := range devices {
+		d.Phases, d.Curves, d.Ledger = list(d.Phases), list(d.Curves), list(d.Ledger)
+		d.Culprits, d.Accumulating = list(d.Culprits), list(d.Accumulating)
+		out[i] = d
+	}
+	return out
 }

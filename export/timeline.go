@@ -11,7 +11,12 @@ import (
 // sampleColumns are those of one process, or of several together.
 func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 	at := func(name string, value func(*growth.Sample) *int64) column[T] {
-		return column[T]{name, func(row *T) *int64 { return value(of(row)) }}
+		return column[T]{name: name, value: func(row *T) *int64 { return value(of(row)) }}
+	}
+	later := func(name string, value func(*growth.Sample) *int64) column[T] {
+		c := at(name, value)
+		c.later = true
+		return c
 	}
 	return []column[T]{
 		at("rss_bytes", func(s *growth.Sample) *int64 { return &s.RSS }),
@@ -28,33 +33,33 @@ func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 		at("steps", func(s *growth.Sample) *int64 { return &s.Steps }),
 		at("tensors", func(s *growth.Sample) *int64 { return &s.Tensors }),
 		at("tensor_bytes", func(s *growth.Sample) *int64 { return &s.TensorBytes }),
-		at("device_used_bytes", func(s *growth.Sample) *int64 { return &s.DeviceUsed }),
-		at("cuda_allocated_bytes", func(s *growth.Sample) *int64 { return &s.CudaAllocated }),
-		at("cuda_reserved_bytes", func(s *growth.Sample) *int64 { return &s.CudaReserved }),
-		at("cuda_driver_bytes", func(s *growth.Sample) *int64 { return &s.CudaDriver }),
-		at("pinned_bytes", func(s *growth.Sample) *int64 { return &s.Pinned }),
+		later("device_used_bytes", func(s *growth.Sample) *int64 { return &s.DeviceUsed }),
+		later("cuda_allocated_bytes", func(s *growth.Sample) *int64 { return &s.CudaAllocated }),
+		later("cuda_reserved_bytes", func(s *growth.Sample) *int64 { return &s.CudaReserved }),
+		later("cuda_driver_bytes", func(s *growth.Sample) *int64 { return &s.CudaDriver }),
+		later("pinned_bytes", func(s *growth.Sample) *int64 { return &s.Pinned }),
 	}
 }
 
 var timelineLayout = layout[growth.Row]{
 	elapsed: func(r *growth.Row) *time.Duration { return &r.Elapsed },
 	columns: append(sampleColumns(func(r *growth.Row) *growth.Sample { return &r.Sample }), []column[growth.Row]{
-		{"tree_processes", func(r *growth.Row) *int64 { return &r.Tree.Processes }},
-		{"tree_rss_bytes", func(r *growth.Row) *int64 { return &r.Tree.RSS }},
-		{"tree_pss_bytes", func(r *growth.Row) *int64 { return &r.Tree.PSS }},
-		{"tree_private_bytes", func(r *growth.Row) *int64 { return &r.Tree.Private }},
-		{"available_bytes", func(r *growth.Row) *int64 { return &r.Around.Available }},
-		{"swap_free_bytes", func(r *growth.Row) *int64 { return &r.Around.SwapFree }},
-		{"cgroup_used_bytes", func(r *growth.Row) *int64 { return &r.Around.CgroupUsed }},
-		{"cgroup_limit_bytes", func(r *growth.Row) *int64 { return &r.Around.CgroupLimit }},
-		{"overhead_ppm", func(r *growth.Row) *int64 { return &r.Price.Overhead }},
-		{"heap_probed_permille", func(r *growth.Row) *int64 { return &r.Price.Probed }},
+		{name: "tree_processes", value: func(r *growth.Row) *int64 { return &r.Tree.Processes }},
+		{name: "tree_rss_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.RSS }},
+		{name: "tree_pss_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.PSS }},
+		{name: "tree_private_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.Private }},
+		{name: "available_bytes", value: func(r *growth.Row) *int64 { return &r.Around.Available }},
+		{name: "swap_free_bytes", value: func(r *growth.Row) *int64 { return &r.Around.SwapFree }},
+		{name: "cgroup_used_bytes", value: func(r *growth.Row) *int64 { return &r.Around.CgroupUsed }},
+		{name: "cgroup_limit_bytes", value: func(r *growth.Row) *int64 { return &r.Around.CgroupLimit }},
+		{name: "overhead_ppm", value: func(r *growth.Row) *int64 { return &r.Price.Overhead }},
+		{name: "heap_probed_permille", value: func(r *growth.Row) *int64 { return &r.Price.Probed }},
 	}...),
 }
 
 var processesLayout = layout[growth.ProcessSample]{
 	elapsed: func(p *growth.ProcessSample) *time.Duration { return &p.Elapsed },
-	columns: append([]column[growth.ProcessSample]{{"pid", func(p *growth.ProcessSample) *int64 { return &p.PID }}},
+	columns: append([]column[growth.ProcessSample]{{name: "pid", value: func(p *growth.ProcessSample) *int64 { return &p.PID }}},
 		sampleColumns(func(p *growth.ProcessSample) *growth.Sample { return &p.Sample })...),
 }
 

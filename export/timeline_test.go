@@ -31,6 +31,7 @@ var timeline = []growth.Row{
 		Sample: growth.Sample{
 			RSS: 1 << 30, Anonymous: 1 << 29, File: 1 << 28, Shared: 1 << 28, PSS: 1 << 29, Private: 1 << 28, Virtual: 1 << 40,
 			Threads: 12, MinorFaults: 100, MajorFaults: 2, Steps: 7, Tensors: 41, TensorBytes: 1 << 27,
+			DeviceUsed: 51, CudaAllocated: 52, CudaReserved: 53, CudaDriver: 54, Pinned: 55,
 		},
 		Tree:   growth.Tree{Processes: 3, RSS: 1 << 31, PSS: 1 << 30, Private: 1 << 29},
 		Around: growth.Around{Available: 1 << 33, SwapFree: 0, CgroupUsed: 1 << 31, CgroupLimit: 1 << 32},
@@ -41,6 +42,7 @@ var timeline = []growth.Row{
 			Elapsed: 1234 * time.Millisecond, RSS: 1<<30 + 4096, Anonymous: 1, File: 2, Shared: 3, PSS: growth.Unknown, Private: growth.Unknown,
 			Swap: 8192, Virtual: 1 << 40, Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2, Steps: growth.Unknown,
 			Tensors: growth.Unknown, TensorBytes: growth.Unknown,
+			DeviceUsed: growth.Unknown, CudaAllocated: growth.Unknown, CudaReserved: growth.Unknown, CudaDriver: growth.Unknown, Pinned: growth.Unknown,
 		},
 		Tree:   growth.Tree{Processes: 1, RSS: 5, PSS: growth.Unknown, Private: growth.Unknown},
 		Around: growth.Around{Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown, CgroupLimit: growth.Unknown},
@@ -50,13 +52,14 @@ var timeline = []growth.Row{
 }
 
 const timelineHeader = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,` +
-	`minor_faults,major_faults,steps,tensors,tensor_bytes,tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
+	`minor_faults,major_faults,steps,tensors,tensor_bytes,device_used_bytes,cuda_allocated_bytes,cuda_reserved_bytes,cuda_driver_bytes,pinned_bytes,` +
+	`tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
 	`cgroup_used_bytes,cgroup_limit_bytes,overhead_ppm,heap_probed_permille
 `
 
-const timelineText = timelineHeader + `0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,41,134217728,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296,19000,1000
-1.234,1073745920,1,2,3,,,8192,1099511627776,,101,2,,,,1,5,,,,,,,,
-1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
+const timelineText = timelineHeader + `0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,41,134217728,51,52,53,54,55,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296,19000,1000
+1.234,1073745920,1,2,3,,,8192,1099511627776,,101,2,,,,,,,,,1,5,,,,,,,,
+1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
 `
 
 func TestTimelineRoundTrip(t *testing.T) {
@@ -118,15 +121,15 @@ func TestTimelineRowsAreWrittenAtOnce(t *testing.T) {
 }
 
 func TestReadTimelineErrors(t *testing.T) {
-	const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24"
+	const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29"
 	header, row := timelineHeader, "1.000,1"+rest+"\n"
 	for _, test := range []struct{ name, text, want string }{
 		{"empty", "", "line 1: no header: the file is empty"},
 		{"other header", "time,rss\n", `line 1: header is "time,rss"`},
 		{"header cut", header[:20], "line 1: cut short"},
-		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 25"},
-		{"too many fields", header + "2.000,1" + rest + ",25\n", "line 2: 26 fields, not 25"},
-		{"empty line", header + "\n", "line 2: 1 fields, not 25"},
+		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 30"},
+		{"too many fields", header + "2.000,1" + rest + ",30\n", "line 2: 31 fields, not 30"},
+		{"empty line", header + "\n", "line 2: 1 fields, not 30"},
 		{"word", header + "1.000,x" + rest + "\n", `line 2: rss_bytes: "x" is not a whole number`},
 		{"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n", `line 2: threads: "-1" is not a whole number`},
 		{"too large", header + "1.000,9223372036854775808" + rest + "\n", "line 2: rss_bytes"},
@@ -173,7 +176,7 @@ func TestProcessesRoundTrip(t *testing.T) {
 func FuzzReadTimeline(f *testing.F) {
 	f.Add([]byte(timelineText))
 	f.Add([]byte(timelineText[:200]))
-	f.Add([]byte(timelineHeader + "9223372035.999" + strings.Repeat(",", 21) + ",9223372036854775807\n"))
+	f.Add([]byte(timelineHeader + "9223372035.999" + strings.Repeat(",", 26) + ",9223372036854775807\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		first, err := ReadTimeline(bytes.NewReader(data))
 		if err != nil {

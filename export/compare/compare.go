@@ -15,7 +15,7 @@ type comparison struct {
 	before, after *side
 	// change of what both hold, where they are moments of one trace, in which an object may be at both; nil: they are independent.
 	change func(key string) amount
-	// wholes tells that the sides are the resident memory that the kernel counts, whose sum has no error.
+	// wholes tells that the sides are the memory that the kernel counts, or the driver of a GPU: their sum has no error.
 	wholes bool
 	// runs tells that the sides are paces of two runs, which differ even where the program is the same.
 	runs bool

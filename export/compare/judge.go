@@ -26,7 +26,7 @@ const (
 	OutcomeSame     Outcome = "same"      // no change is proven
 )
 
-// A pace is how fast the resident memory of a process grows, by its verdict.
+// A pace is how fast the resident memory of a process, or its memory on GPUs, grows, by its verdict.
 type pace struct {
 	estimate
 	known, steps bool
@@ -34,9 +34,9 @@ type pace struct {
 	why          string
 }
 
-// pace of the resident memory, in bytes by minute or step.
-func (t *Trace) pace(step bool) pace {
-	v := t.Summary.Verdict
+// pace of the resident memory, or of that on GPUs, in bytes by minute or step.
+func (t *Trace) pace(sample string, step bool) pace {
+	v := t.verdict(sample)
 	p := pace{class: v.Class, why: v.Why, steps: step}
 	if v.RateBytesPerMin == nil || v.RateLow == nil || v.RateHigh == nil {
 		return p

@@ -17,11 +17,13 @@ type Profile struct {
 	*profile.Profile
 }
 
-// Profiles compares what two profiles hold. It is an error if there is no sample type that both have.
+// Profiles compares what two profiles hold. What one has on GPUs and the other has not, that one has nothing of: it is given the sample
+// type. It is an error if there is no sample type that both have.
 func Profiles(before, after Profile, o Options) (*Result, error) {
 	if o.PerStep {
 		return nil, errors.New("profiles have no pace: compare two folders for that (leave --per out)")
 	}
+	level(before.Profile, after.Profile)
 	sample, err := chooseType(o.Sample, before.Profile, after.Profile)
 	if err != nil {
 		return nil, err
@@ -29,7 +31,7 @@ func Profiles(before, after Profile, o Options) (*Result, error) {
 	out := &Result{Schema: Schema, SampleType: sample, Unit: UnitBytes, Before: before.side(), After: after.side(), Notes: []string{}}
 	n := make(names)
 	c := comparison{before: levelSide(before.Profile, sample, n), after: levelSide(after.Profile, sample, n)}
-	c.wholes = sample == residentSpace
+	c.wholes = isWhole(sample)
 	if ofOneTrace(before, after) {
 		c.cancel(after.DurationNanos < before.DurationNanos)
 	}
@@ -83,7 +85,7 @@ func (c *comparison) cancel(backwards bool) {
 	changes, weights := &side{holders: make(map[string]*holder)}, make(map[*holder]float64)
 	for _, key := range c.keys() {
 		first, last := start.holders[key], end.holders[key]
-		h := &holder{kind: c.shown(key).kind}
+		h := &holder{kind: c.shown(key).kind, untold: c.shown(key).untold}
 		var value, allocated float64
 		if first != nil {
 			value, allocated = -first.held.estimate().value, -first.allocated
@@ -93,7 +95,7 @@ func (c *comparison) cancel(backwards bool) {
 			value, allocated = value+last.held.estimate().value, allocated+last.allocated
 			weights[h] += math.Abs(last.held.exact)
 		}
-		h.held = turnover(first, last, value, max(allocated, 0), start.interval)
+		h.held = turnover(first, last, value, h.most(allocated), start.interval)
 		if backwards {
 			h.held = h.held.negative()
 		}

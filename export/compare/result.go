@@ -20,7 +20,7 @@ type Result struct {
 	Unit   string `json:"unit"`
 	Before Side   `json:"before"`
 	After  Side   `json:"after"`
-	// RSS is the rate by the verdicts; nil: of profiles, or it is not known.
+	// RSS is the rate by the verdicts, of memory on GPUs where that is compared; nil: of profiles, or it is not known.
 	RSS *Difference `json:"rss,omitempty"`
 	// Total is the sum of all stacks.
 	Total Difference `json:"total"`
@@ -49,7 +49,7 @@ type Side struct {
 	IntervalBytes int64 `json:"interval_bytes,omitempty"`
 	// GrowthS is the time in seconds from the boundary to the end, over which growth is counted: of folders.
 	GrowthS float64 `json:"growth_s,omitempty"`
-	// PID and Command of the process, Verdict of its resident memory and Why: of folders.
+	// PID and Command of the process, Verdict of its resident memory, or of its memory on GPUs where that is compared, and Why: of folders.
 	PID     int    `json:"pid,omitempty"`
 	Command string `json:"command,omitempty"`
 	Verdict string `json:"verdict,omitempty"`

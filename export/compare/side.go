@@ -35,7 +35,7 @@ func growthSide(t *Trace, sampleType string, n names) *side {
 	weights := make(map[*holder]float64)
 	for key, h := range grown {
 		before, after := start[key], end[key]
-		h.held = turnover(before, after, h.held.estimate().value, h.allocated, s.interval)
+		h.held = turnover(before, after, h.held.estimate().value, h.most(h.allocated), s.interval)
 		for _, level := range []*holder{before, after} {
 			if level != nil {
 				weights[h] += math.Abs(level.held.estimate().value)
@@ -86,7 +86,7 @@ func turnover(start, end *holder, grown, allocated, interval float64) amount {
 	return amount{born: born, freed: freed}
 }
 
-// rest gives what is left of the heap beside its living objects the error of these, since both sum to what the kernel counts
+// rest gives what is left of the heap, or of a GPU, beside its living objects the error of these, since both sum to what the kernel counts
 // exactly.
 func (s *side) rest(weight func(*holder) float64) {
 	var variance float64
@@ -138,7 +138,11 @@ func (s *side) book(errors map[string]float64, weight func(*holder) float64) {
 }
 
 func isRest(kind string) bool {
-	return kind == string(growth.KindRetained) || kind == string(growth.KindUntold) || kind == string(growth.KindBefore)
+	switch growth.Kind(kind) {
+	case growth.KindRetained, growth.KindUntold, growth.KindBefore, growth.KindCudaBefore, growth.KindNotAttributed:
+		return true
+	}
+	return false
 }
 
 // of is what the side has of a stack; where it has none, what sampling may have missed of the other side's.

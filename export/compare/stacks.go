@@ -33,13 +33,23 @@ func (n names) number(name frameName) uint32 {
 type holder struct {
 	owner, kind string
 	// sample that holds most of it, in words for people.
-	sample *profile.Sample
-	most   int64
+	sample  *profile.Sample
+	largest int64
 	// held is what it holds, or has gained; allocated what was allocated since the trace began, in the same measure.
 	held      amount
 	allocated float64
+	// untold: how much was allocated is not in the profile, as of memory on GPUs.
+	untold bool
 	// size is the mean size of its objects in bytes, and missed what of them sampling may have missed; 0: it is not sampled.
 	size, scale float64
+}
+
+// most is how much can have been allocated where so much is said to have been, in bytes.
+func (h *holder) most(allocated float64) float64 {
+	if h.untold {
+		return math.Inf(1)
+	}
+	return max(allocated, 0)
 }
 
 // A reading takes one sample type of a profile.
@@ -51,11 +61,21 @@ type reading struct {
 	interval float64
 	// index of the sample type; space and objects those of what gives the size of objects, allocated of alloc_space; -1: none.
 	index, space, objects, allocated int
+	// onDevice: the sample type is of memory on GPUs.
+	onDevice bool
+}
+
+// sampledKind is the kind of memory of which only some objects were taken.
+func (r *reading) sampledKind() string {
+	if r.onDevice {
+		return string(growth.KindCudaBlock)
+	}
+	return string(growth.KindHeap)
 }
 
 func newReading(p *profile.Profile, sampleType string, n names) *reading {
 	r := &reading{profile: p, names: n, frames: make(map[*profile.Location][]uint32), interval: intervalOf(p)}
-	r.index, r.allocated = typeIndex(p, sampleType), typeIndex(p, "alloc_space")
+	r.index, r.allocated, r.onDevice = typeIndex(p, sampleType), typeIndex(p, "alloc_space"), isOnDevice(sampleType)
 	r.space, r.objects = r.index, typeIndex(p, countOf(sampleType))
 	if sampleType == residentSpace {
 		r.space, r.objects = typeIndex(p, inuseSpace), typeIndex(p, countOf(inuseSpace))
@@ -79,7 +99,7 @@ func (r *reading) holders() map[string]*holder {
 		key := r.key(s, owner, kind)
 		h := all[key]
 		if h == nil {
-			h = &holder{owner: owner, kind: kind, sample: s}
+			h = &holder{owner: owner, kind: kind, sample: s, untold: r.onDevice}
 			all[key] = h
 		}
 		r.add(h, s)
@@ -111,8 +131,8 @@ func (r *reading) add(h *holder, s *profile.Sample) {
 	if r.allocated >= 0 {
 		h.allocated += float64(s.Value[r.allocated]) * cmp.Or(scale, 1)
 	}
-	if magnitude := max(s.Value[r.index], -s.Value[r.index]); magnitude > h.most {
-		h.most, h.sample = magnitude, s
+	if magnitude := max(s.Value[r.index], -s.Value[r.index]); magnitude > h.largest {
+		h.largest, h.sample = magnitude, s
 		h.size, h.scale = cmp.Or(size, h.size), cmp.Or(scale, h.scale)
 	} else if h.size == 0 {
 		h.size, h.scale = size, scale
@@ -131,7 +151,7 @@ func (r *reading) add(h *holder, s *profile.Sample) {
 // sizeOf is the mean size of the sample's objects in bytes, and what of a byte of them counts in the sample type; 0 where the
 // memory is not sampled.
 func (r *reading) sizeOf(h *holder, s *profile.Sample) (size, scale float64) {
-	if h.kind != "" && h.kind != string(growth.KindHeap) {
+	if h.kind != "" && h.kind != r.sampledKind() {
 		return 0, 0
 	}
 	scale = 1

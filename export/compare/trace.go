@@ -7,6 +7,7 @@ import (
 	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A Trace is what a trace's folder says, as far as it is compared.
@@ -53,16 +54,17 @@ func ReadTrace(folder *export.Folder, name string) (*Trace, error) {
 // Traces compares the pace at which two traces grew between their boundaries and their ends. It is an error if no time passed
 // between these, if steps are asked for that were not counted, or if there is no sample type that both have.
 func Traces(before, after *Trace, o Options) (*Result, error) {
+	level(before.Growth, before.Warmup, before.Plateau, after.Growth, after.Warmup, after.Plateau)
 	sample, err := chooseType(o.Sample, before.Growth, before.Warmup, before.Plateau, after.Growth, after.Warmup, after.Plateau)
 	if err != nil {
 		return nil, err
 	}
-	out := &Result{Schema: Schema, SampleType: sample, Unit: UnitPerMin, Before: before.side(), After: after.side(), Notes: []string{}}
+	out := &Result{Schema: Schema, SampleType: sample, Unit: UnitPerMin, Before: before.side(sample), After: after.side(sample), Notes: []string{}}
 	if o.PerStep {
 		out.Unit = UnitPerStep
 	}
 	n := make(names)
-	c := comparison{before: growthSide(before, sample, n), after: growthSide(after, sample, n), wholes: sample == residentSpace, runs: true}
+	c := comparison{before: growthSide(before, sample, n), after: growthSide(after, sample, n), wholes: isWhole(sample), runs: true}
 	if c.before.per, err = before.per(o.PerStep); err != nil {
 		return nil, err
 	}
@@ -70,8 +72,8 @@ func Traces(before, after *Trace, o Options) (*Result, error) {
 		return nil, err
 	}
 	c.fill(out)
-	out.judge(before.pace(o.PerStep), after.pace(o.PerStep))
-	out.Notes = append(out.Notes, traceNotes(before, after, o, c.wholes)...)
+	out.judge(before.pace(sample, o.PerStep), after.pace(sample, o.PerStep))
+	out.Notes = append(out.Notes, traceNotes(before, after, o, sample == residentSpace)...)
 	return out, nil
 }
 
@@ -98,11 +100,24 @@ func (t *Trace) per(step bool) (float64, error) {
 	return 1 / t.minutes(), nil
 }
 
-func (t *Trace) side() Side {
-	s := t.Summary
+// verdict is that on what a sample type is about: the device memory of the process, or its resident memory.
+func (t *Trace) verdict(sample string) export.Verdict {
+	if !isOnDevice(sample) {
+		return t.Summary.Verdict
+	}
+	for _, d := range t.Summary.Devices {
+		if d.Process == t.Summary.Process.PID {
+			return d.Verdict
+		}
+	}
+	return export.Verdict{Class: growth.ClassTooShort, Why: "nothing is known of its device memory"}
+}
+
+func (t *Trace) side(sample string) Side {
+	s, v := t.Summary, t.verdict(sample)
 	side := Side{
 		Name: export.Printable(t.Name), DurationS: s.DurationS, IntervalBytes: int64(min(s.IntervalBytes, 1<<53)), GrowthS: t.minutes() * 60,
-		PID: s.Process.PID, Command: export.Printable(s.Process.Command), Verdict: export.Printable(string(s.Class)), Why: export.Printable(s.Why),
+		PID: s.Process.PID, Command: export.Printable(s.Process.Command), Verdict: export.Printable(string(v.Class)), Why: export.Printable(v.Why),
 		StepsPerMin: t.stepsPerMin(),
 	}
 	if !s.Started.IsZero() && s.Started.Year() > 0 && s.Started.Year() < 10_000 {

@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/export"
 )
 
-const residentSpace, inuseSpace = "resident_space", "inuse_space"
+const residentSpace, inuseSpace, deviceSpace = "resident_space", "inuse_space", "device_space"
 
 // countOf is the sample type that counts the objects of one in bytes.
 func countOf(sampleType string) string { return strings.TrimSuffix(sampleType, "_space") + "_objects" }
@@ -75,6 +75,34 @@ func inBytes(p *profile.Profile, name string) bool {
 func isSome(p *profile.Profile, name string) bool {
 	i := typeIndex(p, name)
 	return slices.ContainsFunc(p.Sample, func(s *profile.Sample) bool { return s.Value[i] != 0 })
+}
+
+// isOnDevice tells the sample types of memory on GPUs.
+func isOnDevice(sampleType string) bool { return strings.HasPrefix(sampleType, "device_") }
+
+// isWhole tells the sample types whose sum is what the kernel, or the driver of a GPU, counts.
+func isWhole(sampleType string) bool { return sampleType == residentSpace || sampleType == deviceSpace }
+
+// level gives each profile of a trace the sample types of memory on GPUs that another one has: where nothing was on a GPU they are left
+// out, and mean nothing.
+func level(profiles ...*profile.Profile) {
+	for _, of := range profiles {
+		for _, v := range of.SampleType {
+			for _, p := range profiles {
+				if isOnDevice(v.Type) && typeIndex(p, v.Type) < 0 && typeIndex(p, residentSpace) >= 0 {
+					addType(p, v)
+				}
+			}
+		}
+	}
+}
+
+// addType adds a sample type of which there is nothing.
+func addType(p *profile.Profile, v *profile.ValueType) {
+	p.SampleType = append(p.SampleType, &profile.ValueType{Type: v.Type, Unit: v.Unit})
+	for _, s := range p.Sample {
+		s.Value = append(s.Value, 0)
+	}
 }
 
 // typeList names the sample types: "cpu/nanoseconds, samples/count".

@@ -28,7 +28,7 @@ type DeviceCase struct {
 func DeviceOf(c DeviceCase) Device {
 	j := c.Judgement
 	d := Device{
-		Process: c.Track.PID, Command: c.Track.Command, Verdict: VerdictOf(j.Verdict, AxisSeconds), Judged: string(j.Judged),
+		Process: c.Track.PID, Command: c.Track.Command, Verdict: VerdictOf(j.Verdict, AxisSeconds), BoundaryS: Seconds(c.Start.Elapsed), Judged: string(j.Judged),
 		Diagnosis: string(j.Diagnosis), Advice: Printable(j.Advice()), Curves: c.curves(), RoomBytes: Known(c.Room),
 		Ledger: DeviceLedgerOf(growth.DeviceLedger(c.Start, c.End), c.Owners, c.Rows), Culprits: []Culprit{},
 	}

@@ -8,6 +8,8 @@ type Device struct {
 	Command string `json:"command,omitempty"`
 	// Verdict on the curve that is named in Judged; of several curves that grow, of the one whose growth weighs most.
 	Verdict
+	// BoundaryS is the moment from where on growth is counted here.
+	BoundaryS float64 `json:"boundary_s"`
 	// Judged is one of the constants Device….
 	Judged string `json:"judged"`
 	// Diagnosis is one of growth.Diagnosis…, and Advice says in a sentence what it means.

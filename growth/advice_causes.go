@@ -103,7 +103,9 @@ var pinnedOwner = regexp.MustCompile(`^pinned(-|$)`)
 
 // pinned: the pool of page-locked memory grows.
 func (e *Evidence) pinned(p *Resident) string {
-	held := e.sum(func(r *LedgerRow) bool { return r.PID == p.PID && pinnedOwner.MatchString(e.Owners.Of(r.Stack)) })
+	held := e.sum(func(r *LedgerRow) bool {
+		return r.PID == p.PID && (r.Kind == KindPinned || pinnedOwner.MatchString(e.Owners.Of(r.Stack)))
+	})
 	growth := e.growth(p)
 	if !held.grewBy(matters) || growth <= 0 || float64(held.delta()) < partOfGrowth*float64(growth) {
 		return ""

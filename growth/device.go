@@ -30,3 +30,17 @@ type GPUSample struct {
 	// Used by all processes, and Total, in bytes; Unknown where NVML does not tell.
 	Used, Total int64
 }
+
+// RoomOnGPUs is what the GPU that has least has left, in bytes; Unknown where nothing is known of any.
+func RoomOnGPUs(gpus []GPUSample) int64 {
+	room := int64(Unknown)
+	for _, g := range gpus {
+		if g.Used == Unknown || g.Total == Unknown {
+			continue
+		}
+		if left := max(0, g.Total-g.Used); room == Unknown || left < room {
+			room = left
+		}
+	}
+	return room
+}

@@ -49,6 +49,9 @@ func DeviceLedger(start, end *Snapshot) []DeviceLedgerRow {
 	return rows
 }
 
+// Everything is what is held in the host's memory and on GPUs.
+func (s *Snapshot) Everything() []Holding { return slices.Concat(s.Holdings, s.DeviceHoldings) }
+
 // OnDevices is the snapshot with what is held on GPUs in place of what is held in the host's memory, as if that were all: what is said
 // of holdings can be asked of these. Only of the kinds that are named; none: of all.
 //

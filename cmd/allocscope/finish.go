@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"runtime"
+	"slices"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -53,13 +54,16 @@ func (r *recorder) snapshotsOf(track *growth.Track) []*growth.Snapshot {
 	return own
 }
 
-// finish writes the profiles and the summary, prints the result, and gives the class of the verdict.
-func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
+// finish writes the profiles and the summary, prints the result, and gives the verdicts.
+func (r *recorder) finish(out io.Writer, ended string) ([]outcome, error) {
 	all := r.judge()
 	r.settle(all)
 	found := worst(all)
 	found.Verdict = r.covered(found.Verdict)
 	r.verdict = words.Headline(export.VerdictOf(found.Verdict, export.AxisSeconds))
+	devices := r.judgeDevices(all)
+	r.settleDevices(devices)
+	r.onDevices = deviceComments(devices)
 	span := r.choose(found)
 	grown := growth.Between(span.start, span.end)
 	var trends []growth.StackTrend
@@ -67,13 +71,15 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 		trends = append(trends, f.Trends...)
 	}
 	growth.Label(grown, trends)
-	r.write(export.WarmupFile, r.profileWriter(span.start.Holdings, 0, span.start))
-	r.write(export.PlateauFile, r.profileWriter(span.end.Holdings, 0, span.end))
-	r.write(export.GrowthFile, r.profileWriter(grown, span.start.Elapsed, span.end))
+	r.write(export.WarmupFile, r.profileWriter(span.start.Everything(), 0, span.start))
+	r.write(export.PlateauFile, r.profileWriter(span.end.Everything(), 0, span.end))
+	r.write(export.GrowthFile, r.profileWriter(slices.Concat(grown, grownOnDevices(span, devices)), span.start.Elapsed, span.end))
+	outcomes := outcomesOf(found.Class, devices)
 	summary, err := r.summarize(found, all, span, grown, ended)
 	if err != nil {
-		return found.Class, err
+		return outcomes, err
 	}
+	summary.Devices = r.devices(devices)
 	r.write(export.SummaryFile, summary.Write)
 	r.write(export.ReportFile, reportWriter(r.folder))
 	if r.flags.json {
@@ -84,7 +90,7 @@ func (r *recorder) finish(out io.Writer, ended string) (growth.Class, error) {
 	if err == nil && len(r.failedWrites) > 0 {
 		err = fmt.Errorf("%d files could not be written, first: %w", len(r.failedWrites), r.failedWrites[0])
 	}
-	return found.Class, err
+	return outcomes, err
 }
 
 // profileWriter writes holdings that cover the trace from a moment to a snapshot.
@@ -112,6 +118,7 @@ func (r *recorder) comments(s *growth.Snapshot) []string {
 	if r.verdict != "" {
 		comments = append(comments, "verdict "+r.verdict)
 	}
+	comments = append(comments, r.onDevices...)
 	for _, s := range r.session.Sources() {
 		line := sourceText(s) + ": attached"
 		switch {

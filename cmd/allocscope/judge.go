@@ -42,7 +42,7 @@ func (r *recorder) judge() []judged {
 
 func (r *recorder) caseOf(track *growth.Track) growth.Case {
 	c := growth.Case{
-		Track: track, Room: growth.Unknown, Marks: r.history.Marks, Warmup: time.Duration(r.flags.warmup),
+		Track: track, Room: growth.Unknown, DeviceRoom: growth.RoomOnGPUs(r.history.GPUs), Marks: r.history.Marks, Warmup: time.Duration(r.flags.warmup),
 		Tolerable: r.flags.tolerated(), Criteria: r.criteria(), Owners: r.flags.owners.rules,
 	}
 	if n := len(r.history.Rows); n > 0 {
@@ -54,11 +54,6 @@ func (r *recorder) caseOf(track *growth.Track) growth.Case {
 	return c
 }
 
-// severity orders classes: what must not be overlooked first.
-var severity = map[growth.Class]int{
-	growth.ClassLeak: 5, growth.ClassSuspected: 4, growth.ClassGrowing: 3, growth.ClassSaturating: 2, growth.ClassTooShort: 1,
-}
-
 // worst is the one that a trace is about: the main process, unless another one leaks or grows and the main one does less.
 func worst(all []judged) judged {
 	if len(all) == 0 {
@@ -66,7 +61,7 @@ func worst(all []judged) judged {
 	}
 	most := all[0]
 	for _, f := range all[1:] {
-		if severity[f.Class] >= severity[growth.ClassGrowing] && severity[f.Class] > severity[most.Class] {
+		if f.Class.Grows() && f.Class.Severity() > most.Class.Severity() {
 			most = f
 		}
 	}
@@ -113,7 +108,11 @@ func (r *recorder) settle(all []judged) {
 	agree, of := r.looks.Agreeing()
 	for i := range all {
 		if f := &all[i]; f.Class == growth.ClassLeak && agree < of {
-			f.Class, f.Why = growth.ClassSuspected, fmt.Sprintf("steady growth after warm-up in %d of %d looks in a row", agree, of)
+			f.Class, f.Why = growth.ClassSuspected, fewLooksAgree(agree, of)
 		}
 	}
+}
+
+func fewLooksAgree(agree, of int) string {
+	return fmt.Sprintf("steady growth after warm-up in %d of %d looks in a row", agree, of)
 }

@@ -29,6 +29,8 @@ type recorder struct {
 	display display
 	marks   *marker
 	looks   *growth.Looks // nil: judged once, at the end
+	// deviceLooks are those at device memory, at the same times.
+	deviceLooks *growth.Looks
 
 	history       growth.History
 	gpus          []growth.GPUSample // of the machine, as they were last
@@ -44,6 +46,7 @@ type recorder struct {
 	boundary      *growth.Snapshot // nil where it was not planned or not reached
 	hazard        growth.Class     // of the last look; empty: the limit was far
 	verdict       string           // in a sentence; empty until the end
+	onDevices     []string         // the same of device memory, for the comments of profiles
 }
 
 // snapshotEvery is the time between snapshots: sixty in a long trace, and thirty where they would be less than two seconds apart.
@@ -63,7 +66,7 @@ func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, 
 		r.every = snapshotEvery(time.Duration(flags.duration))
 	}
 	if flags.duration == 0 {
-		r.looks = growth.NewLooks(r.criteria())
+		r.looks, r.deviceLooks = growth.NewLooks(r.criteria()), growth.NewLooks(r.criteria())
 	}
 	var err error
 	r.rows, err = openRows(folder)
@@ -151,7 +154,7 @@ func (r *recorder) sample() {
 	}
 	r.gpus = moment.GPUs
 	row := r.history.Add(moment)
-	if err := r.rows.write(row, moment.Processes); err != nil {
+	if err := r.rows.write(row, moment); err != nil {
 		r.writeFailed(err)
 	}
 	events, losses, err := r.session.Counters()
@@ -171,7 +174,9 @@ func (r *recorder) look() {
 	if r.looks == nil || !r.looks.Due(r.session.Elapsed().Seconds()) {
 		return
 	}
-	r.alarm(worst(r.judge()))
+	all := r.judge()
+	r.alarm(worst(all))
+	r.lookAtDevices(all)
 }
 
 func (r *recorder) latest() *growth.Snapshot {
@@ -198,7 +203,7 @@ func (r *recorder) takeSnapshot() error {
 	n := numbered{snapshot, r.nextSnapshot}
 	r.nextSnapshot++
 	r.snapshots = append(r.snapshots, n)
-	r.write(export.SnapshotFile(n.file), r.profileWriter(snapshot.Holdings, 0, snapshot))
+	r.write(export.SnapshotFile(n.file), r.profileWriter(snapshot.Everything(), 0, snapshot))
 	if r.flags.duration == 0 && len(r.snapshots) >= mostSnapshots {
 		r.thin()
 	}

@@ -27,7 +27,7 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 	for _, warning := range s.Warnings {
 		fmt.Fprintf(out, "warning: %s\n", warning)
 	}
-	if err := printCulprits(out, s.Culprits); err != nil {
+	if err := printCulprits(out, s.Culprits, "Who accumulates, and where its stacks meet", "of RSS growth"); err != nil {
 		return err
 	}
 	const undecided = 3
@@ -35,6 +35,9 @@ func printResult(out io.Writer, s *export.Summary, folder string) error {
 		fmt.Fprintln(out, line)
 	}
 	if err := printStacks(out, s); err != nil {
+		return err
+	}
+	if err := printDevices(out, s); err != nil {
 		return err
 	}
 	return printNext(out, folder)
@@ -74,14 +77,14 @@ func printSizes(out io.Writer, s *export.Summary) {
 	}
 }
 
-// printCulprits prints the code that accumulates, by whose memory it is.
-func printCulprits(out io.Writer, culprits []export.Culprit) error {
+// printCulprits prints the code that accumulates, by whose memory it is. of names the growth that the shares are of.
+func printCulprits(out io.Writer, culprits []export.Culprit, title, of string) error {
 	if len(culprits) == 0 {
 		return nil
 	}
-	fmt.Fprintf(out, "\nWho accumulates, and where its stacks meet:\n\n")
+	fmt.Fprintf(out, "\n%s:\n\n", title)
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
-	fmt.Fprint(w, "MiB/min\tof RSS growth\tstacks\t  whose\n")
+	fmt.Fprintf(w, "MiB/min\t%s\tstacks\t  whose\n", of)
 	for _, c := range culprits {
 		share := "-"
 		if c.Share != nil {
@@ -108,9 +111,13 @@ func printStacks(out io.Writer, s *export.Summary) error {
 		return err
 	}
 	fmt.Fprintf(out, "\nWhat holds more than at the boundary%s:\n\n", inParentheses("heap from ", words.FromWindows(s.Overhead)))
+	return printAccumulating(out, stacks[:min(topStacks, len(stacks))])
+}
+
+func printAccumulating(out io.Writer, stacks []export.Accumulation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
-	for _, a := range stacks[:min(topStacks, len(stacks))] {
+	for _, a := range stacks {
 		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t%s\t  %s\n", words.PerMinute(a.BytesPerMin), 100*a.Share, words.Bytes(float64(a.Bytes)),
 			words.Count(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}

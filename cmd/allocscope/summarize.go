@@ -27,11 +27,14 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: overhead.IntervalBytes, Overhead: overhead,
 		BoundaryS: &boundary, RSS: sizesOf(found.track, looked), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
 		Accumulating: export.Accumulating(grown, r.course(span), mostStacks), SnapshotsS: r.snapshotSeconds(), Released: export.Releases(span.end.Releases, topStacks),
-		Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
+		GPUs: export.GPUsOf(r.history.GPUs), Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
 		Files: map[string]string{
 			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
 			"timeline": export.TimelineFile, "processes": export.ProcessesFile, "report": export.ReportFile,
 		},
+	}
+	if r.rows.gpus != nil {
+		s.Files["gpus"] = export.GPUsFile
 	}
 	if asked := r.session.Process.PID; asked != s.Process.PID {
 		s.Asked = asked

@@ -92,7 +92,7 @@ func (f *traceFlags) addTarget(command *cobra.Command) {
 	set.VarP(&f.duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
 	set.Var(&f.warmup, "warmup", "when the warm-up ends; growth is counted from then (default where it is seen to end)")
 	set.Var(&f.tolerable, "tolerable", "growth that is harmless: 10MiB/min")
-	set.Var(&f.failOn, "fail-on", "exit with 3 on a verdict of: leak, or suspected (a leak or what may be one)")
+	set.Var(&f.failOn, "fail-on", "exit with 3 on a verdict, on RSS or on device memory, of: leak, or suspected (a leak or what may be one)")
 	set.StringVar(&f.marks, "marks", "", "file that is followed, or - for stdin: lines \"allocscope: TEXT\" become marks")
 	set.StringVar(&f.stepSymbol, "step-symbol", "", "function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
 }
@@ -191,11 +191,11 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 	r.display = newDisplay(command, r)
 	defer r.display.clear()
 	ended, err := r.record(command.Context())
-	class, finishErr := r.finish(command.OutOrStdout(), ended)
+	outcomes, finishErr := r.finish(command.OutOrStdout(), ended)
 	if err := errors.Join(err, finishErr); err != nil {
 		return err
 	}
-	return flags.failOn.check(class)
+	return flags.failOn.check(outcomes...)
 }
 
 // startMarks takes marks from `allocscope mark`, where no other trace does, and from the file that the user has named.

@@ -83,7 +83,7 @@ func runVerdict(command *cobra.Command, flags verdictFlags, path string) error {
 	if err := printVerdict(command.OutOrStdout(), verdict, flags); err != nil {
 		return err
 	}
-	return flags.failOn.check(verdict.Class)
+	return flags.failOn.check(outcome{"the verdict", verdict.Class})
 }
 
 // readSeries reads the file, or standard input for "-".
@@ -212,11 +212,23 @@ func (f *failOnValue) Set(text string) error {
 	return nil
 }
 
-// check gives a *finding if the verdict is a failure.
-func (f *failOnValue) check(class growth.Class) error {
+// An outcome is a verdict, and what it is on.
+type outcome struct {
+	what  string // "the verdict"
+	class growth.Class
+}
+
+// check gives a *finding if one of the verdicts is a failure: the worst of them, the first of those that are as bad.
+func (f *failOnValue) check(outcomes ...outcome) error {
+	var worst outcome
+	for _, o := range outcomes {
+		if o.class.Severity() > worst.class.Severity() {
+			worst = o
+		}
+	}
 	switch {
-	case class == growth.ClassLeak && *f != "", class == growth.ClassSuspected && *f == "suspected":
-		return &finding{fmt.Sprintf("the verdict is %s (--fail-on %s)", class, *f)}
+	case worst.class == growth.ClassLeak && *f != "", worst.class == growth.ClassSuspected && *f == "suspected":
+		return &finding{fmt.Sprintf("%s is %s (--fail-on %s)", worst.what, worst.class, *f)}
 	}
 	return nil
 }

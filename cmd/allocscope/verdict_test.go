@@ -182,7 +182,7 @@ func TestASuspicionFailsOnlyWhereItIsAskedFor(t *testing.T) {
 		{"suspected", growth.ClassSuspected, true},
 		{"suspected", growth.ClassGrowing, false},
 	} {
-		if err := test.on.check(test.class); errors.As(err, &wanted) != test.fails || (err != nil) != test.fails {
+		if err := test.on.check(outcome{"the verdict", test.class}); errors.As(err, &wanted) != test.fails || (err != nil) != test.fails {
 			t.Errorf("--fail-on %q, %s: %v", test.on, test.class, err)
 		}
 	}

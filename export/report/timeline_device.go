@@ -24,7 +24,7 @@ var deviceMeasures = []deviceMeasure{
 	{"device_allocated", deviceLabel(export.DeviceAllocated), func(r *growth.Row) int64 { return r.CudaAllocated }},
 }
 
-func deviceLabel(name string) string { return "device memory (" + words.PageDeviceCurve(name) + ")" }
+func deviceLabel(name string) string { return "device memory (" + words.CurveText(name) + ")" }
 
 var pinnedMeasure = deviceMeasure{"pinned", "pinned host memory", func(r *growth.Row) int64 { return r.Pinned }}
 

@@ -74,10 +74,10 @@ func deviceFacts(d *export.Device, boundary *float64) []fact {
 			continue
 		}
 		if c.StartBytes != nil {
-			facts = append(facts, fact{"At the boundary", words.Bytes(float64(*c.StartBytes)), strings.TrimSpace(words.PageDeviceCurve(c.Name) + secondsNote(", after ", boundary))})
+			facts = append(facts, fact{"At the boundary", words.Bytes(float64(*c.StartBytes)), strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", boundary))})
 		}
 		if c.EndBytes != nil {
-			facts = append(facts, fact{"At the end", words.Bytes(float64(*c.EndBytes)), words.PageDeviceCurve(c.Name)})
+			facts = append(facts, fact{"At the end", words.Bytes(float64(*c.EndBytes)), words.CurveText(c.Name)})
 		}
 	}
 	return facts
@@ -88,7 +88,7 @@ func curveViews(d *export.Device) []curveView {
 	var views []curveView
 	for _, c := range d.Curves {
 		v := curveView{
-			Name: words.PageDeviceCurve(c.Name), Start: sizeText(c.StartBytes), End: sizeText(c.EndBytes), Change: "-", Rate: "-",
+			Name: words.CurveText(c.Name), Start: sizeText(c.StartBytes), End: sizeText(c.EndBytes), Change: "-", Rate: "-",
 			Verdict: strings.ReplaceAll(string(c.Class), "-", " "), Judged: c.Name == d.Judged,
 		}
 		if c.StartBytes != nil && c.EndBytes != nil {

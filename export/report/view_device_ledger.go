@@ -95,7 +95,7 @@ func deviceLines(ledger []export.DeviceRow) (lines []ownedLine, sum words.KindSu
 			rest.End += held.End
 			continue
 		}
-		lines = append(lines, ownedLine{words.Line{What: words.PageDeviceRow(row, several), KindSum: held}, row.Owner})
+		lines = append(lines, ownedLine{words.Line{What: words.DeviceRow(row, several), KindSum: held}, row.Owner})
 	}
 	if others > 0 {
 		rest.What = words.Plural(others, "other", "others")

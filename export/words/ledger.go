@@ -144,6 +144,7 @@ var kindTexts = map[growth.Kind]string{
 	growth.KindJIT:         "generated code",
 	growth.KindDevice:      "device memory",
 	growth.KindBefore:      "from before the attach",
+	growth.KindPinned:      "pinned for a GPU",
 	growth.KindUnexplained: "unexplained",
 }
 

@@ -24,10 +24,10 @@ type DeviceJudgement struct {
 }
 
 // JudgeDevice judges the device memory of a process: each curve of it, and the stacks that hold what it gained. What is known of
-// GPUs is in Case.DeviceRoom. False: nothing is known of its device memory.
+// GPUs is in Case.DeviceRoom. False: it has no device memory, or nothing is known of it.
 func JudgeDevice(c Case) (DeviceJudgement, bool) {
 	j := DeviceJudgement{Verdict: unknown(Series{}, c.Criteria), Curves: c.Track.Timeline.Curves()}
-	if len(j.Curves) == 0 {
+	if !slices.ContainsFunc(j.Curves, func(c DeviceCurve) bool { return slices.Max(c.series.Y) > 0 }) {
 		return j, false
 	}
 	for i := range j.Curves {

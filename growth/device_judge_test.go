@@ -70,6 +70,10 @@ func TestTheDiagnosisIsWhereTheLargestPartOfTheGrowthIs(t *testing.T) {
 	if j, known := JudgeDevice(curvesOf(nil, nil, nil, nil)); known || j.Class != ClassTooShort {
 		t.Errorf("nothing known: %v", j)
 	}
+	none := from(0, 0)
+	if _, known := JudgeDevice(curvesOf(none, none, none, none)); known {
+		t.Error("a process that never had anything on a GPU is judged")
+	}
 }
 
 func TestTooFewSamplesOfAGPUAreTooEarlyToTell(t *testing.T) {

@@ -1,5 +1,7 @@
 package growth
 
+import "slices"
+
 // A Device is what is known of the memory that one process has on its GPUs together, at one moment. Sizes are in bytes.
 type Device struct {
 	PID int
@@ -29,12 +31,28 @@ type GPUSample struct {
 	UUID, Name      string
 	// Used by all processes, and Total, in bytes; Unknown where NVML does not tell.
 	Used, Total int64
+	// Users are the PIDs of the traced processes that NVML lists on it.
+	Users []int
 }
 
-// RoomOnGPUs is what the GPU that has least has left, in bytes; Unknown where nothing is known of any.
-func RoomOnGPUs(gpus []GPUSample) int64 {
-	room := int64(Unknown)
+// OfGPUs are those that a process uses. Where NVML lists it on none, that is the only one there is; of several it is not known: none.
+func OfGPUs(gpus []GPUSample, pid int) []GPUSample {
+	var own []GPUSample
 	for _, g := range gpus {
+		if slices.Contains(g.Users, pid) {
+			own = append(own, g)
+		}
+	}
+	if len(own) == 0 && len(gpus) == 1 {
+		return gpus
+	}
+	return own
+}
+
+// RoomOnGPUs is what the GPU that has least has left, of those that a process uses, in bytes; Unknown where nothing is known of any.
+func RoomOnGPUs(gpus []GPUSample, pid int) int64 {
+	room := int64(Unknown)
+	for _, g := range OfGPUs(gpus, pid) {
 		if g.Used == Unknown || g.Total == Unknown {
 			continue
 		}

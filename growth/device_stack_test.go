@@ -87,14 +87,21 @@ func TestSampledBlocksAreJudgedByTheirBirths(t *testing.T) {
 }
 
 func TestTheRoomIsThatOfTheGPUWithLeast(t *testing.T) {
-	if room := RoomOnGPUs(nil); room != Unknown {
+	if room := RoomOnGPUs(nil, 7); room != Unknown {
 		t.Errorf("without GPUs %d", room)
 	}
-	gpus := []GPUSample{{Used: Unknown, Total: 5}, {Used: 60, Total: 80}, {Used: 70, Total: 80}, {Used: 3, Total: Unknown}}
-	if room := RoomOnGPUs(gpus); room != 10 {
+	own := []int{3, 7}
+	gpus := []GPUSample{
+		{Used: Unknown, Total: 5, Users: own}, {Used: 60, Total: 80, Users: own}, {Used: 70, Total: 80, Users: own}, {Used: 3, Total: Unknown, Users: own},
+		{Used: 79, Total: 80, Users: []int{9}},
+	}
+	if room := RoomOnGPUs(gpus, 7); room != 10 {
 		t.Errorf("%d", room)
 	}
-	if room := RoomOnGPUs([]GPUSample{{Used: 9, Total: 8}}); room != 0 {
+	if room := RoomOnGPUs(gpus, 8); room != Unknown {
+		t.Errorf("of a process that is listed on none of several %d", room)
+	}
+	if room := RoomOnGPUs([]GPUSample{{Used: 9, Total: 8}}, 7); room != 0 {
 		t.Errorf("used more than there is: %d", room)
 	}
 }

@@ -189,7 +189,7 @@ func (s *Session) Sample() growth.Moment {
 		}
 		moment.Members = append(moment.Members, member)
 	}
-	moment.GPUs = s.gpus.samples()
+	moment.GPUs = s.gpus.samples(s.initialPIDs())
 	return moment
 }
 

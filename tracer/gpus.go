@@ -88,15 +88,32 @@ func (g *gpuWatch) used(pid int) (bytes int64, reason string) {
 	return bytes, ""
 }
 
-// samples are the GPUs' own.
-func (g *gpuWatch) samples() []growth.GPUSample {
+// samples are the GPUs' own. traced are the PIDs of traced processes, by those that NVML goes by.
+func (g *gpuWatch) samples(traced map[int]int) []growth.GPUSample {
 	var samples []growth.GPUSample
 	for _, on := range g.last.GPUs {
-		samples = append(samples, growth.GPUSample{
+		sample := growth.GPUSample{
 			Index: on.Index, Instance: on.Instance, UUID: on.UUID, Name: on.Name, Used: on.Used, Total: on.Total,
-		})
+		}
+		for _, p := range on.Processes {
+			if pid, ok := traced[p.PID]; ok {
+				sample.Users = append(sample.Users, pid)
+			}
+		}
+		samples = append(samples, sample)
 	}
 	return samples
+}
+
+// initialPIDs are the PIDs of targets by those in the initial namespace, as far as they are known.
+func (s *Session) initialPIDs() map[int]int {
+	pids := make(map[int]int)
+	for _, t := range s.list() {
+		if initial := s.initialPID(t.process.PID); initial != 0 {
+			pids[initial] = t.process.PID
+		}
+	}
+	return pids
 }
 
 // initialPID is a process's PID in the initial namespace; 0: it is not known.

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -45,7 +46,9 @@ func TestWhatNVMLCountsForTheProcessIsInItsSamples(t *testing.T) {
 	t.Setenv("NVML_STUB", file)
 	target := tracertest.Start(t, tracertest.Build(t, "cuda.c", "-pthread"), tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1"))
 	target.Await("ready")
-	process := func(gpu string, bytes int64) string { return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes) }
+	process := func(gpu string, bytes int64) string {
+		return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes)
+	}
 	nvmlAnswers(t, file, "count 2", "memory.0 5000 80000", "memory.1 700 90000", process("0", 4000), process("1", 600))
 	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: tracertest.BuildNVML(t)})
 	if err != nil {
@@ -57,7 +60,8 @@ func TestWhatNVMLCountsForTheProcessIsInItsSamples(t *testing.T) {
 		}
 	})
 	moment := sampleUntil(t, s, "4600 bytes of two GPUs", usedIs(4600))
-	if len(moment.GPUs) != 2 || moment.GPUs[0].Used != 5000 || moment.GPUs[1].Total != 90000 || moment.GPUs[1].Instance != -1 {
+	if len(moment.GPUs) != 2 || moment.GPUs[0].Used != 5000 || moment.GPUs[1].Total != 90000 || moment.GPUs[1].Instance != -1 ||
+		!slices.Equal(moment.GPUs[1].Users, []int{target.PID()}) {
 		t.Errorf("GPUs %+v", moment.GPUs)
 	}
 	mustBeUsed(t, s, 4600, "")

@@ -39,6 +39,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 		return nil, err
 	}
 	devices.addTo(s, snapshot, held)
+	growth.FillDevices(snapshot)
 	held.weigh(books)
 	snapshot.Holdings = held.list()
 	snapshot.Took = time.Since(began)

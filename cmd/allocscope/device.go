@@ -75,7 +75,7 @@ func (r *recorder) deviceCase(d judgedDevice) export.DeviceCase {
 	own := func(s *growth.Snapshot) *growth.Snapshot { return s.Of(d.track.PID) }
 	c := export.DeviceCase{
 		Track: d.track, Judgement: d.DeviceJudgement, Start: own(span.start), End: own(span.end),
-		Room: growth.RoomOnGPUs(r.history.GPUs), Owners: r.flags.owners.rules, Rows: rowsOfAKind, Culprits: topStacks, Stacks: mostStacks,
+		Room: growth.RoomOnGPUs(r.history.GPUs, d.track.PID), Owners: r.flags.owners.rules, Rows: rowsOfAKind, Culprits: topStacks, Stacks: mostStacks,
 	}
 	for _, s := range r.snapshots {
 		c.Snapshots = append(c.Snapshots, s.Of(d.track.PID))

@@ -36,8 +36,8 @@ func TestDeviceMemoryHasASectionOfItsOwn(t *testing.T) {
 	}
 	text := strings.Join(spokenLines(out.String()), "\n")
 	mustSay(t, "the result", text,
-		"Device memory (PID 42):\n\nLEAK: grows by an unknown rate, steady growth (torch's blocks between steps)\n",
-		"retained-tensors: tensors are kept\n",
+		"Device memory (PID 42):\n\nLEAK: grows by an unknown rate, steady growth (allocated by torch, between steps)\n",
+		"tensors are kept\n",
 		"Where device memory is, since 60.0 s:\n\nat the boundary at the end growth what\n100 MiB 150 MiB +50.0 MiB torch's blocks\n80.0 MiB 30.0 MiB -50.0 MiB cached by torch, in no block\n180 MiB 180 MiB 0 B all that is known\n",
 		"MiB/min of the growth stacks whose\n5.00 98 % 1 train.py: keep (train.py:9)\n",
 		"What holds more on the GPU than at the boundary:\n\nMiB/min share bytes objects trend where\n5.00 100 % 50.0 MiB 40 accumulating [cuda_block] keep (train.py:9)\n",

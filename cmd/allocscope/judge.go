@@ -42,7 +42,7 @@ func (r *recorder) judge() []judged {
 
 func (r *recorder) caseOf(track *growth.Track) growth.Case {
 	c := growth.Case{
-		Track: track, Room: growth.Unknown, DeviceRoom: growth.RoomOnGPUs(r.history.GPUs), Marks: r.history.Marks, Warmup: time.Duration(r.flags.warmup),
+		Track: track, Room: growth.Unknown, DeviceRoom: growth.RoomOnGPUs(r.history.GPUs, track.PID), Marks: r.history.Marks, Warmup: time.Duration(r.flags.warmup),
 		Tolerable: r.flags.tolerated(), Criteria: r.criteria(), Owners: r.flags.owners.rules,
 	}
 	if n := len(r.history.Rows); n > 0 {

@@ -88,26 +88,16 @@ func (d *liveDisplay) device(track *growth.Track) *live.Device {
 		Allocated: latest(track.Timeline, deviceMeasures[3]), Trail: d.onDevice.trail,
 		Verdict: p.device.verdict, Diagnosis: p.device.advice, Blame: p.device.blame, Stacks: p.seen.deviceStacks,
 	}
-	s.Total, s.Room = gpuRoom(d.r.gpus)
+	s.Total, s.Room = gpuTotal(d.r.history.GPUs, track.PID), growth.RoomOnGPUs(d.r.history.GPUs, track.PID)
 	return s
 }
 
-// gpuRoom is what there is on the machine's GPU in all, and what is left on the one with least. The total is not told of several: which
-// of them the process uses is not known.
-func gpuRoom(gpus []growth.GPUSample) (total, room int64) {
-	total, room = growth.Unknown, growth.Unknown
-	for _, g := range gpus {
-		if g.Used == growth.Unknown || g.Total == growth.Unknown {
-			continue
-		}
-		if left := max(0, g.Total-g.Used); room == growth.Unknown || left < room {
-			room = left
-		}
+// gpuTotal is the size of the GPU that a process uses. Of several it is not told: which of them fills first is told by the room.
+func gpuTotal(gpus []growth.GPUSample, pid int) int64 {
+	if own := growth.OfGPUs(gpus, pid); len(own) == 1 {
+		return own[0].Total
 	}
-	if len(gpus) == 1 {
-		total = gpus[0].Total
-	}
-	return total, room
+	return growth.Unknown
 }
 
 // onDevices is a snapshot with what a process's stacks hold on GPUs, as if that were all.

@@ -107,22 +107,22 @@ func TestStacksOnDevicesAreThoseOfTheProcessThatStandForThemselves(t *testing.T)
 	}
 }
 
-func TestTheRoomIsThatOfTheGPUWithLeast(t *testing.T) {
-	gpu := func(used, total int64) growth.GPUSample {
-		return growth.GPUSample{Used: used, Total: total, Instance: -1}
+func TestTheSizeOfTheGPUIsToldWhereTheProcessUsesOne(t *testing.T) {
+	gpu := func(total int64, users ...int) growth.GPUSample {
+		return growth.GPUSample{Total: total, Instance: -1, Users: users}
 	}
 	for name, c := range map[string]struct {
-		gpus        []growth.GPUSample
-		total, room int64
+		gpus  []growth.GPUSample
+		total int64
 	}{
-		"none":         {nil, growth.Unknown, growth.Unknown},
-		"one":          {[]growth.GPUSample{gpu(30, 80)}, 80, 50},
-		"several":      {[]growth.GPUSample{gpu(30, 80), gpu(70, 80), gpu(0, 80)}, growth.Unknown, 10},
-		"one is shy":   {[]growth.GPUSample{gpu(growth.Unknown, growth.Unknown), gpu(5, 80)}, growth.Unknown, 75},
-		"more than it": {[]growth.GPUSample{gpu(90, 80)}, 80, 0},
+		"none":                       {nil, growth.Unknown},
+		"one that lists nobody":      {[]growth.GPUSample{gpu(80)}, 80},
+		"its own among others":       {[]growth.GPUSample{gpu(80, 1), gpu(40, 7, 8), gpu(80)}, 40},
+		"two of its own":             {[]growth.GPUSample{gpu(80, 7), gpu(40, 7)}, growth.Unknown},
+		"several that list it never": {[]growth.GPUSample{gpu(80, 1), gpu(40)}, growth.Unknown},
 	} {
-		if total, room := gpuRoom(c.gpus); total != c.total || room != c.room {
-			t.Errorf("%s: total %d, room %d", name, total, room)
+		if total := gpuTotal(c.gpus, 7); total != c.total {
+			t.Errorf("%s: total %d, want %d", name, total, c.total)
 		}
 	}
 }

@@ -58,6 +58,9 @@ func (p *provisional) glance() {
 	p.at = elapsed
 	v := export.VerdictOf(p.unconfirmed(), export.AxisSeconds)
 	p.verdict, p.blame = &v, blameOf(p.found.Culprits)
+	if j, known := growth.JudgeDevice(p.r.caseOf(main)); known {
+		p.device.take(j.Verdict, j.Advice(), j.Culprits)
+	}
 	p.latest = nil
 	p.free = time.Now().Add(restAfter * time.Since(began))
 }

@@ -33,7 +33,6 @@ type recorder struct {
 	deviceLooks *growth.Looks
 
 	history       growth.History
-	gpus          []growth.GPUSample // of the machine, as they were last
 	rows          *rowFiles
 	lastSample    time.Time
 	every         time.Duration // between snapshots
@@ -152,7 +151,6 @@ func (r *recorder) sample() {
 	if len(moment.Members) == 0 {
 		return // all have just exited
 	}
-	r.gpus = moment.GPUs
 	row := r.history.Add(moment)
 	if err := r.rows.write(row, moment); err != nil {
 		r.writeFailed(err)

@@ -29,7 +29,7 @@ func TestThePageTellsOfDeviceMemoryWhatItTellsOfTheHosts(t *testing.T) {
 		"tensors are retained by the code below", "Room78.0 GiB on the GPU that has least left", "At the boundary1.09 GiB allocated by torch, after 60.0 s", "At the end1.56 GiB allocated by torch",
 		"99 % of the growth train.py remember (train.py:19) < main (train.py:40)",
 		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak", "allocated by torch judged by this", "through the driver's API----leak suspected",
-		"Where it is: +480 MiB", "train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB", "not attributed: context, modules, what is older than the attach520 MiB520 MiB0 B",
+		"Where it is: +480 MiB", "train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB", "not attributed: context, modules, and what was not seen520 MiB520 MiB0 B",
 		"All at the end, as the driver counts", "cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	mustSay(t, page, "verdict", "Device memory: LEAK grows by 120 MiB/min")
 	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min", "Device memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",

@@ -22,7 +22,7 @@ func DeviceLines(d export.Device) []string {
 	if curves := deviceCurves(d); curves != "" {
 		lines = append(lines, curves)
 	}
-	lines = append(lines, d.Diagnosis+": "+d.Advice)
+	lines = append(lines, d.Advice)
 	if d.Reason != "" {
 		lines = append(lines, "what the driver counts is not known: "+d.Reason)
 	}
@@ -33,17 +33,17 @@ func DeviceLines(d export.Device) []string {
 func DeviceHeadline(d export.Device) string {
 	on := CurveText(d.Judged)
 	if d.Judged == export.DeviceAllocated { // within a step they come and go
-		on += " between steps"
+		on += ", between steps"
 	}
 	return Headline(d.Verdict) + " (" + on + ")"
 }
 
 // curveTexts are the curves of device memory in words for people.
 var curveTexts = map[string]string{
-	export.DeviceUsed:      "used, as the driver counts",
-	export.DeviceReserved:  "torch's segments",
-	export.DeviceAllocated: "torch's blocks",
-	export.DeviceDriver:    "handed out by the driver since the attach",
+	export.DeviceUsed:      "as the driver counts",
+	export.DeviceReserved:  "reserved by torch",
+	export.DeviceAllocated: "allocated by torch",
+	export.DeviceDriver:    "through the driver's API",
 }
 
 // CurveText is a curve of device memory in words, by one of the constants export.Device….

@@ -30,7 +30,7 @@ func TestRowsOfDeviceMemoryAreSaidInWords(t *testing.T) {
 }
 
 func TestCurvesOfALaterVersionHaveTheirOwnNames(t *testing.T) {
-	if got := CurveText(export.DeviceReserved) + ", " + CurveText("spilled"); got != "torch's segments, spilled" {
+	if got := CurveText(export.DeviceReserved) + ", " + CurveText("spilled"); got != "reserved by torch, spilled" {
 		t.Error(got)
 	}
 }

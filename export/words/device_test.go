@@ -23,10 +23,10 @@ func TestDeviceMemoryIsSaidByItsVerdictItsCurvesAndWhatTheyMean(t *testing.T) {
 		Curves: []export.DeviceCurve{{Name: "reserved", EndBytes: &end}, {Name: "allocated", StartBytes: &start, EndBytes: &end, BytesPerMin: &pace, Class: growth.ClassSpikyPlateau}},
 	}
 	want := []string{
-		"LEAK: grows by 5.00 MiB/min (95 %: 4.90 to 5.10), steady growth after warm-up (torch's blocks between steps)",
+		"LEAK: grows by 5.00 MiB/min (95 %: 4.90 to 5.10), steady growth after warm-up (allocated by torch, between steps)",
 		"the GPU is full in 60 min",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
-		"retained-tensors: tensors are kept",
+		"tensors are kept",
 		"what the driver counts is not known: libnvidia-ml.so.1 is not there",
 	}
 	if got := DeviceLines(d); !slices.Equal(got, want) {

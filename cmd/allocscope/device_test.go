@@ -86,7 +86,7 @@ func deviceRecorder(t *testing.T) *recorder {
 		s.Elapsed, s.RSS, s.CudaReserved, s.CudaAllocated = time.Duration(second)*time.Second, 1<<30, 8<<30, 4<<30+int64(second)<<20
 		r.history.Add(growth.Moment{
 			Elapsed: s.Elapsed, Members: []growth.Member{member}, Processes: []growth.ProcessSample{{PID: 7, Sample: s}},
-			GPUs: []growth.GPUSample{{Instance: -1, Used: 60 << 30, Total: 80 << 30}, {Index: 1, Instance: -1, Used: 70 << 30, Total: 80 << 30}},
+			GPUs: []growth.GPUSample{{Instance: -1, Used: 60 << 30, Total: 80 << 30}, {Index: 1, Instance: -1, Used: 70 << 30, Total: 80 << 30, Users: []int{7}}},
 		})
 		if second%20 == 0 {
 			at := &growth.Snapshot{

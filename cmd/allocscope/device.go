@@ -3,6 +3,7 @@ package main
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/words"
@@ -71,7 +72,7 @@ func (r *recorder) devices(all []judgedDevice) []export.Device {
 }
 
 func (r *recorder) deviceCase(d judgedDevice) export.DeviceCase {
-	span := r.choose(judged{d.track, growth.Judgement{Window: d.Window}})
+	span := r.seenOnDevices(d.track, r.choose(judged{d.track, growth.Judgement{Window: d.Window}}))
 	own := func(s *growth.Snapshot) *growth.Snapshot { return s.Of(d.track.PID) }
 	c := export.DeviceCase{
 		Track: d.track, Judgement: d.DeviceJudgement, Start: own(span.start), End: own(span.end),
@@ -81,6 +82,24 @@ func (r *recorder) deviceCase(d judgedDevice) export.DeviceCase {
 		c.Snapshots = append(c.Snapshots, s.Of(d.track.PID))
 	}
 	return c
+}
+
+// seenOnDevices moves the ends of a span to where a process was looked at, as lookedAt does: from before its first snapshot to the first,
+// from after its death to the last in which it had something on a GPU.
+func (r *recorder) seenOnDevices(track *growth.Track, s span) span {
+	has := func(s *growth.Snapshot) bool {
+		return slices.ContainsFunc(s.Devices, func(d growth.Device) bool { return d.PID == track.PID })
+	}
+	own := r.snapshotsOf(track)
+	if len(own) > 0 && !slices.Contains(own, s.start) {
+		s.start = own[0]
+	}
+	for i := len(own) - 1; i >= 0 && !has(s.end); i-- {
+		if has(own[i]) {
+			s.end = own[i]
+		}
+	}
+	return s
 }
 
 // grownOnDevices is what accumulated on GPUs in a span, with the trends that were judged.

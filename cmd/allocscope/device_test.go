@@ -126,6 +126,23 @@ func TestATraceTellsWhoKeepsDeviceMemory(t *testing.T) {
 	mustSay(t, "the comments", strings.Join(deviceComments(judged), "\n"), "device memory of PID 7: LEAK: grows by 60", "retained-tensors")
 }
 
+func TestTheLedgerOfAProcessThatHasEndedIsThatOfTheLastMomentOfItsLife(t *testing.T) {
+	r := deviceRecorder(t)
+	r.snapshots[60].Devices, r.snapshots[60].DeviceHoldings = nil, nil // the driver had forgotten it by then
+	d := r.devices(r.judgeDevices(r.judge()))[0]
+	var end int64
+	for _, row := range d.Ledger {
+		end += row.EndBytes
+	}
+	if end != 8<<30 || d.Reason != "no NVML" {
+		t.Errorf("it ends at %d bytes: %+v", end, d.Ledger)
+	}
+	r.snapshots = r.snapshots[:1]
+	if d = r.devices(r.judgeDevices(r.judge()))[0]; len(d.Ledger) == 0 || d.Ledger[0].StartBytes != d.Ledger[0].EndBytes {
+		t.Errorf("of one snapshot: %+v", d.Ledger)
+	}
+}
+
 func TestALeakOfDeviceMemoryNeedsSeveralLooksWhereATraceHasNoEnd(t *testing.T) {
 	r := deviceRecorder(t)
 	r.deviceLooks = growth.NewLooks(growth.InSeconds())

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"slices"
 	"strconv"
 )
 
@@ -14,10 +15,12 @@ type table struct {
 	header    []byte   // which may come again; nil: none
 	columns   []string // by name, or by number from 1
 	x, y, pid int      // columns, from 0; -1: none
+	gpu       []int    // columns that say which GPU, or instance of one, a row is of
 	loose     bool     // lines may have more cells, and fewer where these are not needed
 	axis      *axis
 	unit      float64 // bytes, of sizes that carry none; 0: not told
 	process   []byte  // in the first row
+	device    []byte  // the same, of the GPU
 	cells     [][]byte
 }
 
@@ -34,6 +37,7 @@ func newTable(delimiter byte, columns []string, o Options) (*table, error) {
 	if t.pid, err = find(columns, "", []string{"pid"}); err != nil {
 		return nil, err
 	}
+	t.gpu = gpuColumns(columns)
 	t.unit, _ = sizeUnit(o.Unit)
 	if o.Unit == "" {
 		t.unit = nameOf(columns[t.y]).sizeOf()
@@ -78,6 +82,9 @@ func (t *table) row(line []byte) (x, y float64, ok bool, err error) {
 	if err := t.sameProcess(); err != nil {
 		return 0, 0, false, err
 	}
+	if err := t.sameGPU(); err != nil {
+		return 0, 0, false, err
+	}
 	if y, err = parseSize(t.cells[t.y], t.unit); err != nil {
 		return 0, 0, false, t.inField(t.y, err)
 	}
@@ -105,6 +112,30 @@ func (t *table) sameProcess() error {
 	}
 	if !bytes.Equal(pid, t.process) {
 		return t.inField(t.pid, fmt.Errorf("%s is another process than %s (keep the lines of one)", quote(pid), quote(t.process)))
+	}
+	return nil
+}
+
+// gpuColumns are those by which gpus.csv of a trace tells GPUs; none: it is another file.
+func gpuColumns(columns []string) []int {
+	gpu, instance := slices.Index(columns, "gpu"), slices.Index(columns, "instance")
+	if gpu < 0 || instance < 0 {
+		return nil
+	}
+	return []int{gpu, instance}
+}
+
+// sameGPU refuses a table of several GPUs, which is no series.
+func (t *table) sameGPU() error {
+	var device []byte
+	for _, column := range t.gpu {
+		device = append(append(device, t.cells[column]...), ' ')
+	}
+	if t.device == nil {
+		t.device = device
+	}
+	if !bytes.Equal(device, t.device) {
+		return t.inField(t.gpu[0], errors.New("the row is of another GPU, or instance, than the first one (keep the lines of one)"))
 	}
 	return nil
 }

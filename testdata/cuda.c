@@ -3,23 +3,30 @@
  * argument it loads that library before. What does not go as it has to ends it with a line on stderr.
  *
  *     load PATH             dlopens libcuda.so.1; "missing NAME" for each function that it lacks
+ *     map PATH              maps a file as code, whatever it is
  *     resolve               from then on calls what cuGetProcAddress_v2() gives, per-thread streams as well
  *     hold API N SIZE       hold_API() allocates N objects of SIZE bytes, and they stay
  *     free API N            the N oldest of that API are freed
  *     elsewhere API N       so they are in another thread, in freed_elsewhere()
  *     churn API N SIZE      churn_here() has hold_API() allocate and frees at once, N times
  *     threads T API N SIZE  T threads at once do "hold API N SIZE", from thread_here()
- *     reuse FROM TO N       N times, the oldest of FROM is freed and hold_TO() gets the same size; "reused N" says how
- * many have the address that was free fail API N            hold_API() asks N times for 1 << 50 bytes, which fails
+ *     reuse FROM TO N       N times, the oldest of FROM is freed and hold_TO() gets the same size; "reused N" says
+ *                           how many have the address that was free
+ *     fail API N            hold_API() asks N times for 1 << 50 bytes, which fails
  *     refuse API N SIZE     hold_API() asks N times for SIZE bytes, and the library has it fail
  *     keep API N            N frees of the oldest of that API fail, and it stays
  *     wrong N               N times, frees what is not there by each function that frees, which fails
  *     device D              what cuMemCreate() makes is device D's from then on (at first, 0)
- *     retain N              retained_here() gets a handle more of the N oldest of "segment"; those go on to live when
- * freed release N             the N oldest of these handles are released totals                "KIND OBJECTS BYTES" for
- * each kind that the library knows, as the library counts devices               "DEVICE BYTES" of cuMemCreate() as the
- * library counts, for each that has some fork                  starts a child that has inherited everything; the child
- * says "child PID", and "done" child ORDER           the child obeys, and says "done"; "child fork" is no order
+ *     retain N              retained_here() gets a handle more of the N oldest of "segment"; those live on when freed
+ *     release N             the N oldest of these handles are released
+ *     touch API N           writes to each page of the N oldest of that API, which have to be of the host
+ *     overlap SIZE          overlap_here() gets memory of SIZE bytes from malloc(), writes to it, and registers its
+ *                           first three quarters and its last three quarters; "overlap" without a size undoes it
+ *     totals                "KIND OBJECTS BYTES" for each kind that the library knows, as the library counts
+ *     devices               "DEVICE BYTES" of cuMemCreate() as the library counts, for each that has some
+ *     fork                  starts a child that has inherited everything; the child says "child PID", and "done"
+ *     child ORDER           the child obeys, and says "done"; "child fork" is no order
+ *     exec PROGRAM          executes another program, without arguments
  *
  * APIs, each with what the library counts for an object of SIZE bytes:
  *
@@ -34,17 +41,20 @@
  *     create_host  cuMemCreate                   created_host SIZE; in memory of the host
  *     segment      cuMemCreate                   created SIZE, reserved SIZE, mapped SIZE, as expandable segments
  *     lent         cuMemCreate                   the same, but the handle is released when the memory is mapped
- *     import       cuMemCreate                   created SIZE, imported SIZE, which is the same memory exported and
- * imported hostalloc    cuMemHostAlloc                pinned SIZE allochost    cuMemAllocHost_v2             pinned
- * SIZE register     cuMemHostRegister_v2          registered SIZE, of memory that hold_register() gets by
- * aligned_alloc() */
+ *     import       cuMemCreate                   created SIZE, imported SIZE: the same memory, exported and imported
+ *     hostalloc    cuMemHostAlloc                pinned SIZE
+ *     allochost    cuMemAllocHost_v2             pinned SIZE
+ *     register     cuMemHostRegister_v2          registered SIZE, of memory that hold_register() gets by
+ *                                                aligned_alloc() */
 #define _GNU_SOURCE
 #include <dlfcn.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <unistd.h>
 
 #define LINE 4096
@@ -485,6 +495,45 @@ static void retain(long n)
 		retained_here(&segments->objects[segments->first + i]);
 }
 
+/* ---- memory of the host */
+
+static void touch(struct api *api, long n)
+{
+	for (long i = api->first; i < api->first + n; i++) {
+		check(i < api->end, api->name);
+		for (size_t at = 0; at < api->objects[i].size; at += 4096)
+			((volatile char *)api->objects[i].host)[at] = 1;
+	}
+}
+
+static char *overlapped;
+static size_t overlapping; /* bytes */
+
+__attribute__((noinline)) void overlap_here(size_t size)
+{
+	overlapped = malloc(size);
+	overlapping = size;
+	check(overlapped != NULL, "malloc");
+	memset(overlapped, 1, size);
+	check(!cuMemHostRegister_v2(overlapped, size / 4 * 3, 0), "the first part");
+	check(!cuMemHostRegister_v2(overlapped + size / 4, size - size / 4, 0), "the last part");
+}
+
+static void separate(void)
+{
+	check(!cuMemHostUnregister(overlapped), "the first part");
+	check(!cuMemHostUnregister(overlapped + overlapping / 4), "the last part");
+	free(overlapped);
+}
+
+static void map_file(const char *path)
+{
+	int file = open(path, O_RDONLY);
+
+	check(file >= 0 && mmap(NULL, 4096, PROT_READ | PROT_EXEC, MAP_PRIVATE, file, 0) != MAP_FAILED, path);
+	close(file);
+}
+
 /* ---- the library */
 
 static void load(const char *path)
@@ -588,6 +637,26 @@ static int obey_for(const char *verb, struct api *api, long n, size_t size)
 		refuse(api, n, size);
 	else if (!strcmp(verb, "keep"))
 		keep(api, n);
+	else if (!strcmp(verb, "touch"))
+		touch(api, n);
+	else
+		return 0;
+	return 1;
+}
+
+/* Obeys an order that is a word alone. */
+static int obey_word(const char *line)
+{
+	if (!strcmp(line, "resolve"))
+		resolve();
+	else if (!strcmp(line, "totals"))
+		totals();
+	else if (!strcmp(line, "devices"))
+		devices();
+	else if (!strcmp(line, "fork"))
+		start_child();
+	else if (!strcmp(line, "overlap"))
+		separate();
 	else
 		return 0;
 	return 1;
@@ -602,16 +671,16 @@ static void obey(const char *line)
 
 	if (!strncmp(line, "child ", 6))
 		pass_on(line + 6);
-	else if (!strcmp(line, "resolve"))
-		resolve();
-	else if (!strcmp(line, "totals"))
-		totals();
-	else if (!strcmp(line, "devices"))
-		devices();
-	else if (!strcmp(line, "fork"))
-		start_child();
+	else if (obey_word(line))
+		return;
 	else if (sscanf(line, "load %s", word) == 1)
 		load(word);
+	else if (sscanf(line, "map %s", word) == 1)
+		map_file(word);
+	else if (sscanf(line, "exec %s", word) == 1)
+		check(execl(word, word, (char *)NULL) == 0, word);
+	else if (sscanf(line, "overlap %zu", &size) == 1)
+		overlap_here(size);
 	else if (sscanf(line, "wrong %ld", &n) == 1)
 		wrong(n);
 	else if (sscanf(line, "device %d", &t) == 1)

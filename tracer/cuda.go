@@ -24,14 +24,16 @@ type cudaProbe struct {
 	links     []link.Link
 	hooks     []probe.Target // where blocks are told
 	blocks    []link.Link    // on these, while blocks are followed
-	follow    bool           // blocks are to be followed, where there is a GPU
+	refusing  bool           // to attach to them: it was tried
 
 	mu      sync.Mutex
 	reasons []string // why something is not attached
 	errs    []error
 	details []string
 	driver  bool // the driver's functions are probed
-	hooked  bool // blocks are followed
+	tells   bool // there is a hook
+	follow  bool // blocks are to be followed, where there is a GPU
+	hooked  bool // they are
 	whole   bool // and have been ever since they could be
 	gpu     bool // the process has a library of those that use one
 	off     bool
@@ -58,7 +60,7 @@ func (c *cudaProbe) update(maps []process.Mapping) {
 	defer c.attaching.Unlock()
 	for _, m := range maps {
 		if c.isOff() || len(c.looked) >= mostCUDAFiles {
-			return
+			break
 		}
 		if !m.Execute || !m.IsFile() || c.looked[m.File()] {
 			continue
@@ -66,9 +68,7 @@ func (c *cudaProbe) update(maps []process.Mapping) {
 		c.looked[m.File()] = true
 		c.find(m)
 	}
-	if err := c.attachBlocks(); err != nil {
-		c.refused(err)
-	}
+	c.attachBlocks()
 }
 
 // find looks at one file.
@@ -118,25 +118,27 @@ func (c *cudaProbe) findHook(m process.Mapping) {
 	c.hooks = append(c.hooks, target)
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	c.tells = true
 	c.describe(target)
 }
 
-// attachBlocks attaches to all hooks, or to none, where that is wanted.
-func (c *cudaProbe) attachBlocks() error {
-	if !c.follow || !c.usesGPU() {
-		return nil
+// attachBlocks attaches to all hooks, or to none, where that is wanted. Where it is refused it is not tried again.
+func (c *cudaProbe) attachBlocks() {
+	if !c.wantsBlocks() || c.refusing {
+		return
 	}
 	for _, hook := range c.hooks[len(c.blocks):] {
 		l, err := probe.AttachEntry(c.kernel.mode, hook, c.kernel.Programs[bpf.KernelProgOnBlock], c.process.PID)
 		if err != nil {
-			return errors.Join(err, c.detachBlocks())
+			c.refusing = true
+			c.refused(errors.Join(err, c.detachBlocks()))
+			return
 		}
 		c.blocks = append(c.blocks, l)
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.hooked = len(c.blocks) > 0
-	return nil
 }
 
 func (c *cudaProbe) detachBlocks() error {
@@ -152,17 +154,17 @@ func (c *cudaProbe) detachBlocks() error {
 func (c *cudaProbe) followBlocks(follow bool) error {
 	c.attaching.Lock()
 	defer c.attaching.Unlock()
-	if c.follow == follow || c.isOff() {
+	if c.isOff() {
 		return nil
 	}
-	c.follow = follow
-	if follow {
-		return c.attachBlocks()
-	}
 	c.mu.Lock()
-	c.whole = false
+	c.follow, c.whole = follow, c.whole && follow
 	c.mu.Unlock()
-	return c.detachBlocks()
+	if !follow {
+		return c.detachBlocks()
+	}
+	c.attachBlocks()
+	return nil
 }
 
 // describe adds what is probed to what source tells.
@@ -200,6 +202,13 @@ func (c *cudaProbe) usesGPU() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	return c.gpu
+}
+
+// wantsBlocks tells whether blocks are to be followed, and there may be some.
+func (c *cudaProbe) wantsBlocks() bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.follow && c.gpu && !c.off
 }
 
 func (c *cudaProbe) isOff() bool {

@@ -51,6 +51,9 @@ func (b *deviceBooks) tallied(heap map[origin]*sum, key *bpf.KernelTallyKey) *su
 	return sumOf(b.sums, deviceOrigin{from, key.Kind, uint32(key.Gpu)})
 }
 
+// mostBytes bounds what is believed of one allocation or one total: no memory is larger, and so many of them still have a sum.
+const mostBytes = 1 << 46
+
 // readDevices sums what is alive on GPUs, or pinned for them, by stack.
 func (s *Session) readDevices(born bins) (*deviceBooks, error) {
 	books := newDeviceBooks()
@@ -59,6 +62,7 @@ func (s *Session) readDevices(born bins) (*deviceBooks, error) {
 		if !ok {
 			return
 		}
+		m.Size = min(m.Size, mostBytes)
 		if m.Kind == bpf.KernelAllocationKindKIND_PINNED && key.Space == bpf.KernelDeviceSpaceSPACE_ADDRESS || m.Kind == bpf.KernelAllocationKindKIND_REGISTERED {
 			books.addPin(key, m)
 		}
@@ -142,7 +146,7 @@ func (s *Session) readCUDATotals() map[uint32][]growth.GPUTotals {
 	byGPU := make(map[uint32][]entry)
 	err := readMap(s.kernel.Maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, t *bpf.KernelCudaTotal) {
 		told := growth.GPUTotals{GPU: gpuName(key.Gpu), Allocated: int64(t.Allocated), Reserved: int64(t.Reserved)}
-		if told.Allocated >= 0 && told.Reserved >= 0 {
+		if max(t.Allocated, t.Reserved) <= mostBytes {
 			byGPU[key.Tgid] = append(byGPU[key.Tgid], entry{key.Gpu, told})
 		}
 	})

@@ -26,12 +26,12 @@ func (s *Session) sampleDevices() deviceSums {
 	sums := deviceSums{devices: s.devices()}
 	sums.driver = make(map[uint32]driverTotal)
 	err := readMap(s.kernel.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
-		total := sums.driver[key.Tgid]
+		total, size := sums.driver[key.Tgid], int64(min(m.Size, mostBytes))
 		switch m.Kind {
 		case bpf.KernelAllocationKindKIND_SEGMENT:
-			total.device += int64(m.Size)
+			total.device += size
 		case bpf.KernelAllocationKindKIND_PINNED, bpf.KernelAllocationKindKIND_REGISTERED:
-			total.pinned += int64(m.Size)
+			total.pinned += size
 		}
 		sums.driver[key.Tgid] = total
 	})

@@ -22,7 +22,7 @@ func (c *cudaProbe) source() Source {
 	case told.Reason != "":
 	case !c.gpu:
 		told.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
-	case c.driver && len(c.hooks) > 0 && !c.whole:
+	case c.tells && !c.follow:
 		told.Reason = "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
 	}
 	return told
@@ -39,7 +39,7 @@ func (c *cudaProbe) isToBeTold(alone bool) bool {
 func (c *cudaProbe) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.off && !c.driver && len(c.errs) == 0
+	return !c.off && !(c.driver && c.tells)
 }
 
 // watches tells what is followed: the driver's calls, and blocks all the time since they could be.
@@ -64,11 +64,11 @@ func (s *Session) followBlocks(follow bool, interval uint64) error {
 		return err
 	}
 	w.blockInterval = interval
+	for _, t := range s.list() {
+		_ = t.cuda.followBlocks(follow) // the source tells what cannot be attached; what cannot be detached goes with our end
+	}
 	if follow {
 		return nil
-	}
-	for _, t := range s.list() {
-		_ = t.cuda.followBlocks(false) // what cannot be detached goes with our end
 	}
 	return deleteFrom(s.kernel.Maps[bpf.KernelMapDeviceLive], func(_ *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) bool {
 		return m.Kind == bpf.KernelAllocationKindKIND_BLOCK
@@ -94,7 +94,7 @@ func (c *cudaProbe) glimpse(stop <-chan struct{}) {
 		return
 	}
 	defer c.attaching.Unlock()
-	if c.follow || c.isOff() || len(c.hooks) == 0 {
+	if c.wantsBlocks() || c.isOff() || len(c.hooks) == 0 {
 		return
 	}
 	l, err := probe.AttachEntry(c.kernel.mode, c.hooks[0], c.kernel.Programs[bpf.KernelProgOnBlock], c.process.PID)

@@ -110,7 +110,7 @@ func (g *governor) giveUp(why error) {
 	if s.watch.isOpen() {
 		why = errors.Join(why, s.closeHeap())
 	}
-	why = errors.Join(why, s.attachTensors(false), s.setIntervals(s.watch.currentInterval(), 0))
+	why = errors.Join(why, s.attachTensors(false), s.setIntervals(s.watch.currentInterval(), 0), s.followBlocks(false, 0))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gaveUp = true

@@ -44,15 +44,15 @@ func newWatch(duration time.Duration) *watch {
 func (s *Session) startWatch() error {
 	s.watch = newWatch(s.Options.Duration)
 	s.watch.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
+	if err := s.followBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil { // what is missed of them cannot be made up for
+		return fmt.Errorf("follow blocks on GPUs: %w", err)
+	}
 	if s.Options.Overhead > 0 {
 		s.watch.interval = s.Options.Interval // until the governor decides
 		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.faultInterval(s.asked), calibrate.Patience, s.detachBeside)
 		return nil
 	}
 	s.watch.tensors, s.watch.tensorInterval = true, s.Options.intervalOf("tensor")
-	if err := s.followBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil {
-		return fmt.Errorf("follow blocks on GPUs: %w", err)
-	}
 	if err := s.openHeap(false, s.Options.intervalOf("heap")); err != nil {
 		return fmt.Errorf("watch the heap: %w", err)
 	}

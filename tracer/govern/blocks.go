@@ -33,7 +33,7 @@ func (g *Governor) watchBlocks(s spending) {
 	case took <= may:
 		b.lately = spending{}
 	case coarser:
-		b.interval *= 4
+		b.interval = min(4*b.interval, coarsestBlocks)
 		g.change("blocks on GPUs take %s of the traced CPU time: one sample in %s", percent(took/max(b.lately.work, 1e-9)), size(b.interval))
 		b.lately = spending{}
 	case b.lately.elapsed >= blockPatience:

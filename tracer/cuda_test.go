@@ -1,0 +1,210 @@
+package tracer_test
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+)
+
+const mib = 1 << 20
+
+// A gpuAPI is one of cuda.c: what an object of an order's size counts, in which kind of ours and in which of the library's.
+type gpuAPI struct {
+	name    string
+	size    int64
+	counts  int64
+	kind    growth.Kind // empty: such memory is others', and in the ledger alone
+	gpu     string
+	library string
+}
+
+var gpuAPIs = []gpuAPI{
+	{"malloc", 1000, 1000, growth.KindCudaSegment, "", "device"},
+	{"pitch", 1000, 3 * 1024, growth.KindCudaSegment, "", "pitch"},
+	{"managed", 70_000, 70_000, growth.KindCudaSegment, "", "managed"},
+	{"async", 1, 1, growth.KindCudaSegment, "", "async"},
+	{"async_ptsz", 512, 512, growth.KindCudaSegment, "", "async"},
+	{"pool", 513, 513, growth.KindCudaSegment, "", "pool"},
+	{"pool_ptsz", 5 * mib, 5 * mib, growth.KindCudaSegment, "", "pool"},
+	{"create", 2 * mib, 2 * mib, growth.KindCudaSegment, "0", "created"},
+	{"create_host", 4 * mib, 4 * mib, growth.KindPinned, "", "created_host"},
+	{"segment", 20 * mib, 20 * mib, growth.KindCudaSegment, "0", "created"},
+	{"lent", 2 * mib, 2 * mib, growth.KindCudaSegment, "0", "created"},
+	{"import", 6 * mib, 6 * mib, growth.KindCudaSegment, "0", "created"},
+	{"hostalloc", 5000, 5000, growth.KindPinned, "", "pinned"},
+	{"allochost", 4096, 4096, growth.KindPinned, "", "pinned"},
+	{"register", 9000, 9000, "", "", "registered"},
+}
+
+func gpuAPINamed(name string) gpuAPI {
+	return gpuAPIs[slices.IndexFunc(gpuAPIs, func(a gpuAPI) bool { return a.name == name })]
+}
+
+// holder is the name under which its objects are held.
+func (a gpuAPI) holder() string {
+	return callerOf(growth.Holding{Kind: a.kind, GPU: a.gpu}, "hold_"+a.name)
+}
+
+// A reckoning is what has to be held and to have been allocated, by the orders that were given.
+type reckoning struct {
+	held, allocated, library amounts
+	device, pinned           int64 // bytes
+}
+
+func newReckoning() *reckoning {
+	return &reckoning{held: make(amounts), allocated: make(amounts), library: make(amounts)}
+}
+
+// add takes objects of an API in, or out, of which so many have been allocated.
+func (r *reckoning) add(a gpuAPI, objects, allocated int64) {
+	r.library.add(a.library, objects, objects*a.counts)
+	if a.kind == growth.KindCudaSegment {
+		r.device += objects * a.counts
+	} else {
+		r.pinned += objects * a.counts
+	}
+	if a.kind != "" {
+		r.held.add(a.holder(), objects, objects*a.counts)
+		r.allocated.add(a.holder(), allocated, allocated*a.counts)
+	}
+}
+
+// libraryKinds are those of the library that are memory: what else it knows are addresses, and memory of others.
+var libraryKinds = []string{"device", "pitch", "managed", "async", "pool", "created", "created_host", "pinned", "registered"}
+
+// mustHoldReckoned compares a snapshot, a sample and the library's own counts with what was reckoned.
+func mustHoldReckoned(t *testing.T, g gpuProgram, s *tracer.Session, after string, r *reckoning) {
+	t.Helper()
+	told := g.totals("totals")
+	for kind := range told {
+		if !slices.Contains(libraryKinds, kind) {
+			delete(told, kind)
+		}
+	}
+	mustAmount(t, after+": the library itself", told, r.library)
+	taken := snapshot(t, s)
+	mustAmount(t, after+": held", heldByCaller(taken), r.held)
+	mustAmount(t, after+": allocated", allocatedByCaller(taken), r.allocated)
+	if sample := s.Sample().Processes[0]; sample.CudaDriver != r.device || sample.Pinned != r.pinned {
+		t.Errorf("%s: %d bytes on GPUs, %d pinned, want %d and %d", after, sample.CudaDriver, sample.Pinned, r.device, r.pinned)
+	}
+}
+
+// Each call of CUDA's driver that allocates counts what the library says that there is, for whoever has called it; what fails
+// counts nothing, and changes nothing.
+func TestEveryCallOfTheDriverCountsForItsCaller(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			g := startCUDA(t, libcuda(t))
+			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}})
+			reckoned := newReckoning()
+			for _, turn := range []struct {
+				order              string // %s is the API, %d the size
+				objects, allocated int64
+			}{
+				{"hold %s 7 %d", 7, 7},
+				{"fail %s 3", 0, 0},
+				{"refuse %s 4 %d", 0, 0},
+				{"keep %s 3", 0, 0},
+				{"free %s 2", -2, 0},
+				{"elsewhere %s 1", -1, 0},
+				{"churn %s 50 %d", 0, 50},
+				{"threads 4 %s 25 %d", 100, 100},
+				{"free %s 100", -100, 0},
+			} {
+				for _, a := range gpuAPIs {
+					g.do(strings.NewReplacer("%s", a.name, "%d", fmt.Sprint(a.size)).Replace(turn.order))
+					reckoned.add(a, turn.objects, turn.allocated)
+				}
+				mustHoldReckoned(t, g, s, turn.order, reckoned)
+			}
+			g.do("wrong 10")
+			mustHoldReckoned(t, g, s, "wrong", reckoned)
+			retainHandles(t, g, s, reckoned)
+			mustLoseNothing(t, s)
+		})
+	}
+}
+
+// retainHandles has memory live on for the handles that there are of it. Four segments are there before.
+func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, reckoned *reckoning) {
+	t.Helper()
+	segment := gpuAPINamed("segment")
+	for _, turn := range []struct {
+		order              string
+		objects, allocated int64
+	}{
+		{"hold segment 6 20971520", 6, 6},
+		{"retain 4", 0, 0},
+		{"free segment 10", -6, 0},
+		{"release 3", -3, 0},
+		{"release 1", -1, 0},
+		{"hold segment 3 20971520", 3, 3},
+	} {
+		g.do(turn.order)
+		reckoned.add(segment, turn.objects, turn.allocated)
+		mustHoldReckoned(t, g, s, turn.order, reckoned)
+	}
+}
+
+// What is freed is handed out again at once, to others.
+func TestAnAddressThatIsHandedOutAgainIsItsNewOwners(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	reckoned := newReckoning()
+	for _, pair := range [][2]string{{"malloc", "malloc"}, {"malloc", "async"}, {"async", "managed"}, {"managed", "pool_ptsz"}, {"create", "segment"}} {
+		from, to := gpuAPINamed(pair[0]), gpuAPINamed(pair[1])
+		from.size, from.counts, to.counts = 4*mib, 4*mib, 4*mib
+		g.do(fmt.Sprintf("hold %s 9 %d", from.name, from.size))
+		if said := g.do(fmt.Sprintf("reuse %s %s 9", from.name, to.name)); from.name != "create" && said[0] != "reused 9" {
+			t.Fatalf("%q: the test is wrong", said)
+		}
+		reckoned.add(from, 0, 9)
+		reckoned.add(to, 9, 9)
+		mustHoldReckoned(t, g, s, fmt.Sprint(pair), reckoned)
+	}
+	mustLoseNothing(t, s)
+}
+
+func TestWhatIsCreatedIsOnTheGPUThatItsPropertiesName(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g.do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152", "device 7", "hold lent 1 2097152", "free create 1")
+	want := make(amounts)
+	for _, line := range g.do("devices") {
+		var gpu string
+		var bytes int64
+		if _, err := fmt.Sscan(line, &gpu, &bytes); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		want.add(gpu, 0, bytes)
+	}
+	got := make(amounts)
+	for _, h := range snapshot(t, s).DeviceHoldings {
+		got.add(h.GPU, 0, h.InuseBytes)
+	}
+	mustAmount(t, "by GPU", got, want)
+}
+
+// libcudart asks the driver for its functions by cuGetProcAddress, and does not link to them.
+func TestCallsOfFunctionsThatTheDriverGivesByNameCount(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g.do("resolve")
+	reckoned := newReckoning()
+	for _, a := range gpuAPIs {
+		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
+		reckoned.add(a, 3, 5)
+	}
+	mustHoldReckoned(t, g, s, "resolve", reckoned)
+	mustLoseNothing(t, s)
+}

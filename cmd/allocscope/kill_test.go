@@ -14,6 +14,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // heldByKernel are the BPF programs and links that a process has open, by ID: programs by name, links by the name of the
@@ -115,4 +116,27 @@ func TestNothingStaysInTheKernelAfterAKill(t *testing.T) {
 		}
 	}
 	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+}
+
+// Its functions are those of a library that the program has loaded, and its torch's allocator.
+func TestNoProbeOnAGPUsDriverStaysAfterAKill(t *testing.T) {
+	target := ready(tracertest.Start(t, tracertest.Build(t, "cuda.c", "-pthread"), tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1")))
+	do(target, "map %s", tracertest.BuildLibrary(t, "c10.cc", "libc10_cuda.so", "-DREPORT"))
+	c, _ := tracing(t, target)
+	held := openIn(t, c.Process.Pid)
+	found := make(map[string]bool)
+	for _, name := range held.links {
+		found[name] = true
+	}
+	if !found["cuda_on_entry"] || !found["cuda_on_return"] || !found["on_block"] {
+		t.Fatalf("%+v: the test is wrong", held)
+	}
+	c.signal(syscall.SIGKILL)
+	c.wait()
+	eventually(t, "the kernel has let go of all", func() bool { return held.left() == 0 })
+	again, folder := tracing(t, target)
+	again.interrupt()
+	if state := states(readSummary(t, folder))["cuda"]; state != export.SourceAttached {
+		t.Errorf("source cuda of the next trace is %s", state)
+	}
 }

@@ -6,13 +6,15 @@ package govern
 type blocks struct {
 	isOpen   bool
 	interval uint64
-	lately   spending // since the last decision
+	lately   spending // in this span
+	over     int      // spans in a row that took too much
 }
 
 const (
-	blockPart     = 0.75 // of the limit, which blocks may take alone
-	blockSpan     = 10   // s over which they have to keep to it before they are sampled more coarsely,
-	blockPatience = 30   // and before their probes are closed: a burst, as of compiling, is over by then
+	blockPart = 0.75 // of the limit, which blocks may take alone
+	blockSpan = 10   // s over which they have to keep to it before they are sampled more coarsely
+	// blockPatience is how many such spans in a row close their probes: one of two spans' time, as of compiling, touches three.
+	blockPatience = 4
 	// coarsestBlocks is the largest interval that is chosen, in bytes: a leak of blocks is soon larger.
 	coarsestBlocks = 64 << 20
 )
@@ -27,18 +29,22 @@ func (g *Governor) watchBlocks(s spending) {
 	if b.lately.elapsed < blockSpan {
 		return
 	}
-	took, may := b.lately.blocks, blockPart*g.options.Limit*b.lately.work
-	coarser := g.isAuto() && b.interval < coarsestBlocks && b.lately.blockWalks > took/3
+	span := b.lately
+	b.lately = spending{}
+	if span.blocks <= blockPart*g.options.Limit*span.work {
+		b.over = 0
+		return
+	}
+	b.over++
+	took := percent(span.blocks / max(span.work, 1e-9))
 	switch {
-	case took <= may:
-		b.lately = spending{}
-	case coarser:
+	case g.isAuto() && b.interval < coarsestBlocks && span.blockWalks > span.blocks/3:
+		b.over = 0
 		b.interval = min(4*b.interval, coarsestBlocks)
-		g.change("blocks on GPUs take %s of the traced CPU time: one sample in %s", percent(took/max(b.lately.work, 1e-9)), size(b.interval))
-		b.lately = spending{}
-	case b.lately.elapsed >= blockPatience:
+		g.change("blocks on GPUs take %s of the traced CPU time: one sample in %s", took, size(b.interval))
+	case b.over >= blockPatience:
 		b.isOpen = false
 		g.change("blocks on GPUs take %s of the traced CPU time (%s): their totals alone are read from now on",
-			percent(took/max(b.lately.work, 1e-9)), calls(b.lately.blockEvents/max(b.lately.elapsed, 1e-3)))
+			took, calls(span.blockEvents/max(span.elapsed, 1e-3)))
 	}
 }

@@ -1,6 +1,7 @@
 package govern
 
 import (
+	"math"
 	"math/rand/v2"
 	"testing"
 	"time"
@@ -15,6 +16,7 @@ type load struct {
 	bytes, tensorBytes float64
 	faults             float64
 	step               float64 // CPU seconds of a step; 0: it has none
+	blocks, blockBytes float64 // events of blocks on a GPU, and the bytes of each
 }
 
 // A simulation is of a program, the kernel's counters and the session that obeys the governor. It knows what really happens;
@@ -33,7 +35,8 @@ type simulation struct {
 	now                   float64
 	r                     Reading
 	traced, walk, ownTime float64
-	counts                struct{ entries, stepped, tensors, returns, faults, samples float64 }
+	blockTime, blockWalk  float64
+	counts                struct{ entries, stepped, tensors, returns, faults, samples, blocks float64 }
 	heap, tensor          bool // attached at this moment
 	wanted                Decision
 	changeAt              float64 // when attaching or detaching will be done
@@ -55,6 +58,7 @@ const (
 	walkPrice   = 6e-6
 	ownReading  = 60e-6
 	ownSwitch   = 5e-3
+	blockPrice  = 0.5e-6 // of an event, without the trap and the walk
 )
 
 var usual = Prices{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
@@ -93,6 +97,7 @@ func (s *simulation) decide(t *testing.T) float64 {
 	s.r.Entries, s.r.Stepped, s.r.TensorEntries = uint64(c.entries), uint64(c.stepped), uint64(c.tensors)
 	s.r.Returns, s.r.Faults, s.r.Samples = uint64(c.returns), uint64(c.faults), uint64(c.samples)
 	s.r.Walk, s.r.Own = duration(s.walk), duration(s.ownTime)
+	s.r.Blocks, s.r.BlockTime, s.r.BlockWalk = uint64(c.blocks), duration(s.blockTime), duration(s.blockWalk)
 	d := s.governor.Decide(s.r)
 	s.r.Timed = nil
 	if d.Wait < time.Millisecond || d.Wait > time.Minute {
@@ -134,7 +139,8 @@ func (s *simulation) work() {
 	returns := samples + tensors/4
 	in := 1e-9*(s.prices.Entry*(entries-stepped+tensors)+s.prices.Stepped*stepped+s.prices.Return*returns) +
 		(walkPrice+samplePrice*1e-9)*samples
-	kernel := 1e-9 * s.prices.Fault * l.faults
+	blockWalks, blockPart := s.workOnBlocks(l)
+	kernel := 1e-9*s.prices.Fault*l.faults + blockPart + 1e-9*s.prices.Entry*l.blocks*of(s.wanted.Blocks)
 	if s.heap {
 		in += s.hidden
 	}
@@ -149,10 +155,30 @@ func (s *simulation) work() {
 	s.counts.samples += samples * native
 	s.counts.faults += l.faults * native
 	s.walk += walkPrice * samples * native
+	s.counts.blocks += l.blocks * of(s.wanted.Blocks) * native
+	s.blockTime += blockPart * native
+	s.blockWalk += blockWalks * native
 	s.traced += native * (1 + in + kernel)
 	s.ownTime += s.own * tick
 	s.note(native, native*(in+kernel))
 	s.takeSteps(l, native)
+}
+
+// workOnBlocks is what walking stacks for blocks takes, and all that an event takes beside its trap, by second of native CPU time.
+func (s *simulation) workOnBlocks(l load) (walks, all float64) {
+	if !s.wanted.Blocks {
+		return 0, 0
+	}
+	walks = walkPrice * l.blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval)) // one of two comes back
+	return walks, walks + blockPrice*l.blocks
+}
+
+// of is 1 of what holds, and else 0.
+func of(holds bool) float64 {
+	if holds {
+		return 1
+	}
+	return 0
 }
 
 func (s *simulation) note(native, inside float64) {

@@ -199,14 +199,14 @@ func TestNothingOfGPUsIsLeftOfAProgramThatExecutesAnother(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	g.do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
-	if n := size(t, s, bpf.KernelMapDeviceLive); n != 37 {
-		t.Errorf("the kernel has %d entries, want 37", n)
+	if had := entries(t, s, g.PID()); had[bpf.KernelMapDeviceLive] != 37 || had[bpf.KernelMapDeviceMappings] != 2 || had[bpf.KernelMapDeviceUsers] != 1 {
+		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
 	g.Say("exec " + g.Path)
 	g.Await("ready")
 	followUntilTraced(t, s, g.PID())
 	for _, name := range []string{bpf.KernelMapDeviceLive, bpf.KernelMapDeviceMappings, bpf.KernelMapDeviceUsers} {
-		if n := size(t, s, name); n != 0 {
+		if n := entries(t, s, g.PID())[name]; n != 0 {
 			t.Errorf("%s still has %d entries", name, n)
 		}
 	}
@@ -217,4 +217,29 @@ func TestNothingOfGPUsIsLeftOfAProgramThatExecutesAnother(t *testing.T) {
 	awaitCUDA(t, s)
 	g.do("hold malloc 7 1000")
 	mustAmount(t, "of the new program", heldByCaller(snapshot(t, s)), amounts{"cuda_segment hold_malloc": {7, 7000}})
+}
+
+func TestNothingOfGPUsIsLeftInTheKernelOfAProcessThatIsGivenUp(t *testing.T) {
+	t.Parallel()
+	c10 := realLibC10(t)
+	g, other := startBlocks(t, c10), startBlocks(t, c10)
+	s := traceBlocks(t, other, tracer.Options{Interval: 1})
+	g.do("driver " + libcuda(t))
+	if err := s.Attach(g.PID()); err != nil {
+		t.Fatal(err)
+	}
+	g.do("hold weights 30 1000 1")
+	other.do("hold weights 7 1000 1", "hold weights 1 1000 2")
+	if had := entries(t, s, g.PID()); had[bpf.KernelMapDeviceLive] != 31 || had[bpf.KernelMapCudaTotals] != 1 {
+		t.Errorf("the kernel has %v: the test is wrong", had)
+	}
+	if err := s.Detach(g.PID()); err != nil {
+		t.Fatal(err)
+	}
+	g.do("hold weights 3 1000 1")
+	if left := entries(t, s, g.PID()); len(left) != 0 {
+		t.Errorf("the kernel still has %v", left)
+	}
+	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)), amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
+	mustTellTotals(t, other, s, "of the other")
 }

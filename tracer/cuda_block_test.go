@@ -248,23 +248,30 @@ func TestTotalsAreTheAllocatorsFromTheFirstEventAfterALateAttach(t *testing.T) {
 // torch loads its libraries one after the other, and one for CUDA is as good a sign of a GPU as the driver.
 func TestTheHookIsProbedInTheOrderInWhichLibrariesAreLoaded(t *testing.T) {
 	t.Parallel()
-	for _, loads := range [][2]string{
-		{"driver " + libcuda(t), "load " + realLibC10(t)},
-		{"load " + realLibC10(t), "driver " + copied(t, libcuda(t), "libc10_cuda.so")},
+	for _, way := range []struct {
+		sources       []string // with source mapping, or without it
+		first, second string
+	}{
+		{[]string{"cuda"}, "driver " + libcuda(t), "load " + realLibC10(t)},
+		{nil, "load " + realLibC10(t), "driver " + copied(t, libcuda(t), "libc10_cuda.so")},
 	} {
-		for _, sources := range [][]string{nil, {"cuda"}} {
-			g := startPythonProgram(t, "blocks.py")
-			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
-			g.do(loads[0])
-			awaited(t, "the first is looked at", func() bool {
-				s.Sample()
-				return len(s.CUDASource().Details) > 0
-			})
-			g.do(loads[1])
-			awaitBlocks(t, s)
-			g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
-			mustAmount(t, loads[0], heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
-			mustTellTotals(t, g, s, loads[0])
+		g := startPythonProgram(t, "blocks.py")
+		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: way.sources})
+		g.do(way.first)
+		awaited(t, "the first is looked at", func() bool {
+			s.Sample()
+			return len(s.CUDASource().Details) > 0
+		})
+		if !s.WaitsForCUDA() {
+			t.Errorf("%s: the other is not looked for", way.first)
+		}
+		g.do(way.second)
+		awaitBlocks(t, s)
+		g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
+		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
+		mustTellTotals(t, g, s, way.first)
+		if s.WaitsForCUDA() && len(way.sources) > 0 {
+			t.Error("both are looked for still")
 		}
 	}
 }

@@ -39,7 +39,7 @@ func (c *cudaProbe) isToBeTold(alone bool) bool {
 func (c *cudaProbe) waits() bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return !c.off && !(c.driver && c.tells)
+	return !c.off && (!c.driver || !c.tells)
 }
 
 // watches tells what is followed: the driver's calls, and blocks all the time since they could be.

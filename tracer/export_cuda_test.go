@@ -17,3 +17,6 @@ func (s *Session) BlockInterval() uint64 {
 	defer s.watch.mu.Unlock()
 	return s.watch.blockInterval
 }
+
+// WaitsForCUDA tells whether the first target's libraries are looked for.
+func (s *Session) WaitsForCUDA() bool { return s.list()[0].cuda.waits() }

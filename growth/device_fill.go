@@ -152,17 +152,13 @@ func (f *deviceFill) total() int64 {
 }
 
 // isOfTorchsCache tells that torch's caching allocator asked for what the stack holds: in a library of its own, or linked into the
-// program.
+// program. Of a stack that was cut that is not known; it is nearly always so where there is such an allocator.
 func (s *Stack) isOfTorchsCache() bool {
-	return slices.ContainsFunc(s.Frames, func(f Frame) bool {
+	return s.Truncated != "" || len(s.Frames) == 0 || slices.ContainsFunc(s.Frames, func(f Frame) bool {
 		if f.Python {
 			return false
 		}
-		inside := f.Module != nil && isCacheLibrary(path.Base(f.Module.Path))
-		return inside || strings.Contains(f.Function, "CUDACachingAllocator") || strings.Contains(f.Function, "HIPCachingAllocator")
+		inside := f.Module != nil && strings.HasPrefix(path.Base(f.Module.Path), "libc10_cuda")
+		return inside || strings.Contains(f.Function, "CUDACachingAllocator")
 	})
-}
-
-func isCacheLibrary(base string) bool {
-	return strings.HasPrefix(base, "libc10_cuda") || strings.HasPrefix(base, "libc10_hip")
 }

@@ -92,7 +92,10 @@ func TestTheRoomIsThatOfTheGPUWithLeast(t *testing.T) {
 	}
 	own := []int{3, 7}
 	gpus := []GPUSample{
-		{Used: Unknown, Total: 5, Users: own}, {Used: 60, Total: 80, Users: own}, {Used: 70, Total: 80, Users: own}, {Used: 3, Total: Unknown, Users: own},
+		{Used: Unknown, Total: 5, Users: own},
+		{Used: 60, Total: 80, Users: own},
+		{Used: 70, Total: 80, Users: own},
+		{Used: 3, Total: Unknown, Users: own},
 		{Used: 79, Total: 80, Users: []int{9}},
 	}
 	if room := RoomOnGPUs(gpus, 7); room != 10 {

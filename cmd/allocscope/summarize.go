@@ -28,13 +28,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		BoundaryS: &boundary, RSS: sizesOf(found.track, looked), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
 		Accumulating: export.Accumulating(grown, r.course(span), mostStacks), SnapshotsS: r.snapshotSeconds(), Released: export.Releases(span.end.Releases, topStacks),
 		GPUs: export.GPUsOf(r.history.GPUs), Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
-		Files: map[string]string{
-			"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
-			"timeline": export.TimelineFile, "processes": export.ProcessesFile, "report": export.ReportFile,
-		},
-	}
-	if r.rows.gpus != nil {
-		s.Files["gpus"] = export.GPUsFile
+		Files: r.files(),
 	}
 	if asked := r.session.Process.PID; asked != s.Process.PID {
 		s.Asked = asked
@@ -52,6 +46,18 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 	s.Sources = r.sources()
 	s.Warnings = r.warnings(s)
 	return s, nil
+}
+
+// files of the folder, by what is in them.
+func (r *recorder) files() map[string]string {
+	files := map[string]string{
+		"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
+		"timeline": export.TimelineFile, "processes": export.ProcessesFile, "report": export.ReportFile,
+	}
+	if r.rows.gpus != nil {
+		files["gpus"] = export.GPUsFile
+	}
+	return files
 }
 
 // course of what has grown in a span.

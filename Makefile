@@ -17,6 +17,7 @@ TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps 
 	libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
 IMAGE_PACKAGES    := chromium python3 python3-pil
 PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
+GPU_PACKAGES      := gcc libc6-dev
 KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
 
 WEB := export/page/web
@@ -50,7 +51,7 @@ test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo f
 	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 & # once, for minutes; who needs one of them waits for it, and says what is missing
 	npm --prefix $(WEB) test
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./... ./.ci/peers
+		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./... ./.ci/peers ./.ci/gpu
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) each
@@ -62,12 +63,20 @@ test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulate
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
 		.ci/kernels/run
 
+PYTHON ?= python3
+.PHONY: test-gpu
+test-gpu: ## Compare with PyTorch's own figures on a GPU, half an hour; PYTHON (python3) has PyTorch with CUDA; asks sudo for root
+	@.ci/gpu/check "$(PYTHON)"
+	@.ci/packages $(GPU_PACKAGES)
+	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
+		.ci/gpu/run "$(PYTHON)"
+
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
 	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h tracer/gpu/*.h testdata/*.c testdata/peers/*.c
-	$(LINT) golangci-lint run ./...
+	$(LINT) golangci-lint run --build-tags gpu ./...
 
 .PHONY: bench
 bench: ## Measure the price of tracing, as ratios in one run

@@ -1,0 +1,62 @@
+//go:build gpu
+
+package tracer_test
+
+// PyTorch on a real GPU: `make test-gpu`.
+
+import (
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of pinned memory.
+var onGPU = gpuBench{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
+
+const segmentsOff, segmentsOn = "expandable segments off", "expandable segments on"
+
+func TestOnAGPUBlocksAndSegmentsAreTorchs(t *testing.T) {
+	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkFromStart(t, segmentsOff) })
+	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkFromStart(t, segmentsOn, "--expandable") })
+}
+
+func TestOnAGPUALateAttachKnowsTorchsTotals(t *testing.T) {
+	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOff) })
+	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOn, "--expandable") })
+}
+
+func TestOnAGPUTheDriverAndTheContextAreWhatNVMLCounts(t *testing.T) { onGPU.checkNVML(t) }
+
+func TestOnAGPUPinnedMemoryIsHeldByTheLoader(t *testing.T) { onGPU.checkPinned(t) }
+
+func TestOnAGPUWithoutTorchsCacheTheDriversCallsNameTheLine(t *testing.T) { onGPU.checkWithoutCache(t) }
+
+func TestOnAGPUCompiledCodeIsItsBlocksOwner(t *testing.T) {
+	g := onGPU.traceFromStart(t, "--compile")
+	f := g.mustBeTorchs(t, "build", "train 2")
+	owners, bytes := growth.DefaultOwners(), make(map[string]int64)
+	for _, h := range snapshot(t, g.s).DeviceHoldings {
+		if h.Kind == growth.KindCudaBlock {
+			bytes[owners.Of(h.Stack)] += h.InuseBytes
+		}
+	}
+	if bytes["inductor-run"] == 0 {
+		t.Errorf("generated code owns no block; bytes by owner: %v", bytes)
+	}
+	t.Logf("bytes by owner: %v", bytes)
+	tracertest.MeasuredOnGPU(t, "`torch.compile` with Inductor", "%s: %d MiB of blocks, owners %s",
+		outcome(t, "blocks and segments equal torch's"), f.blocks/mib, strings.Join(largestFirst(bytes), ", "))
+}
+
+// largestFirst are names by what they have.
+func largestFirst(bytes map[string]int64) []string {
+	var names []string
+	for name := range bytes {
+		names = append(names, name)
+	}
+	slices.SortFunc(names, func(a, b string) int { return int(bytes[b]/mib - bytes[a]/mib) })
+	return names
+}

@@ -7,14 +7,15 @@ type blocks struct {
 	isOpen   bool
 	interval uint64
 	lately   spending // in this span
-	over     int      // spans in a row that took too much
+	over     spending // in the spans before it, as far as each of them took too much
 }
 
 const (
 	blockPart = 0.75 // of the limit, which blocks may take alone
-	blockSpan = 10   // s over which they have to keep to it before they are sampled more coarsely
-	// blockPatience is how many such spans in a row close their probes: one of two spans' time, as of compiling, touches three.
-	blockPatience = 4
+	blockSpan = 10   // s over which they have to keep to it
+	// blockPatience is how long a time they may take all of the limit for, in s, before their probes are closed: what a minute allows. A burst
+	// that is over by then changes nothing.
+	blockPatience = 60
 	// coarsestBlocks is the largest interval that is chosen, in bytes: a leak of blocks is soon larger.
 	coarsestBlocks = 64 << 20
 )
@@ -32,17 +33,17 @@ func (g *Governor) watchBlocks(s spending) {
 	span := b.lately
 	b.lately = spending{}
 	if span.blocks <= blockPart*g.options.Limit*span.work {
-		b.over = 0
+		b.over = spending{}
 		return
 	}
-	b.over++
+	b.over.add(span)
 	took := percent(span.blocks / max(span.work, 1e-9))
 	switch {
 	case g.isAuto() && b.interval < coarsestBlocks && span.blockWalks > span.blocks/3:
-		b.over = 0
+		b.over = spending{}
 		b.interval = min(4*b.interval, coarsestBlocks)
 		g.change("blocks on GPUs take %s of the traced CPU time: one sample in %s", took, size(b.interval))
-	case b.over >= blockPatience:
+	case b.over.blocks*b.over.elapsed > blockPatience*g.options.Limit*b.over.work:
 		b.isOpen = false
 		g.change("blocks on GPUs take %s of the traced CPU time (%s): their totals alone are read from now on",
 			took, calls(span.blockEvents/max(span.elapsed, 1e-3)))

@@ -181,8 +181,7 @@ func TestBlocksAreFollowedInDebian13(t *testing.T) {
 	folder = filepath.Join(folder, "trixie")
 	found, _ := filepath.Glob(filepath.Join(folder, "usr/lib/*/libc10.so.2.*"))
 	if len(found) == 0 {
-		t.Logf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", folder)
-		return
+		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", folder)
 	}
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
 	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))

@@ -43,6 +43,7 @@ var suites = []struct {
 		"TestAStaticProgramIsCountedAsAnyOther",
 		"TestDirectMappingsAreMeasuredByThePage",
 		"TestEveryAllocatorFunctionIsCountedAsItsManualSays",
+		"TestEveryCallOfTheDriverCountsForItsCaller",
 		"TestMappingsAreFollowedFromSnapshotToSnapshot",
 		"TestMoreStacksThanTheKernelsMapHoldsAreAllKept",
 		"TestThePreloadedAllocatorIsTheOneThatIsCounted",

@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -104,4 +105,23 @@ func TestRegistrationsThatOverlapCountEachPageOnce(t *testing.T) {
 	g.do("overlap")
 	mustAmount(t, "after it is given back", pinnedBy(balanced(t, s), g.PID()), amounts{})
 	mustLoseNothing(t, s)
+}
+
+// Of large mappings a share is looked at, and of most of what is pinned there nothing: that it is pinned says that it is resident.
+func TestOfAShareOfThePagesPinnedMemoryIsAllResident(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20", "hold allochost 3 20000000")
+	want := amounts{
+		"hold_hostalloc": {0, pages(560_000_000)}, "hold_register": {0, 20 * pages(3_000_000)}, "hold_allochost": {0, 3 * pages(20_000_000)},
+	}
+	for _, share := range []float64{1, 0.3, 0.1, 0.03} {
+		got := lookAt(t, s, g.PID(), share)
+		mustAmount(t, fmt.Sprint("a share of ", share), pinnedBy(got, g.PID()), want)
+		mustBeNear(t, "unexplained", rowsOf(got, g.PID())[growth.KindUnexplained], 0)
+		if r := residentOf(t, got, g.PID()); share < 1 && r.Looked > 0.5 {
+			t.Errorf("%.2f of all pages were looked at, asked for %.2f", r.Looked, share)
+		}
+	}
 }

@@ -11,7 +11,12 @@ import (
 // LookAt is what a snapshot says of a traced process of whose large mappings a share is looked at.
 func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed()}
-	objects, err := s.readLive(s.watch.open(monotonic(), nil), make(map[origin]*sum), s.bins(snapshot, nil))
+	now := s.bins(snapshot, nil)
+	objects, err := s.readLive(s.watch.open(monotonic(), nil), make(map[origin]*sum), now)
+	if err != nil {
+		return nil, err
+	}
+	devices, err := s.readDevices(now)
 	if err != nil {
 		return nil, err
 	}
@@ -27,7 +32,7 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	}
 	l := newLedger(found, pid, t, held, make(countedFiles))
 	l.knowsHeap, l.knowsAll = s.watchesHeap(t)
-	l.fill(contents{objects: objects[uint32(pid)], faults: faults[uint32(pid)]})
+	l.fill(contents{objects: objects[uint32(pid)], faults: faults[uint32(pid)], pins: devices.pins[uint32(pid)]})
 	t.addMappings(held, found, &snapshot.Mappings)
 	snapshot.Holdings = held.list()
 	snapshot.Residents = []growth.Resident{found.resident(growth.Process{PID: pid})}

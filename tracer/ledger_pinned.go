@@ -26,7 +26,8 @@ func (l *ledger) addPinned(pins []pin) {
 	l.runs = l.runs.Without(residency.SpansOf(taken))
 }
 
-// addPin adds what is in memory of pinned pages: all, unless the driver has not pinned them after all.
+// addPin adds what is in memory of pinned pages: all, unless the driver has not pinned them after all. Of mappings of which only some blocks
+// were looked at it is taken at its word: an estimate by those blocks would know nothing of a pin between two of them.
 func (l *ledger) addPin(p pin) {
 	var resident int64
 	first := sort.Search(len(l.areas), func(i int) bool { return l.areas[i].Region.End > p.Start })
@@ -35,8 +36,12 @@ func (l *ledger) addPin(p pin) {
 		if !a.inLedger() {
 			continue
 		}
-		bytes := l.runs.In(max(p.Start, a.Region.Start), min(p.End, a.Region.End)).Scaled(a.factor, a.fileFactor)
-		resident += bytes.InMemory()
+		start, end := max(p.Start, a.Region.Start), min(p.End, a.Region.End)
+		if a.sampled {
+			resident += int64(end - start)
+		} else {
+			resident += l.runs.In(start, end).Scaled(a.factor, a.fileFactor).InMemory()
+		}
 	}
 	if resident != 0 {
 		l.hold(l.target.stacks.get(p.stack), growth.KindPinned, resident, 0, 0)

@@ -57,10 +57,14 @@ static __always_inline void device_begin(struct device_call *call, struct pt_reg
 		call->key.space = SPACE_HANDLE;
 		break;
 	case CALL_CUDA_MAP:
-	case CALL_CUDA_UNMAP:
 		call->key.address = REGS_ARG1(regs);
 		call->key.space = SPACE_MAPPING;
 		call->slot = REGS_ARG4(regs);
+		break;
+	case CALL_CUDA_UNMAP:
+		call->key.address = REGS_ARG1(regs);
+		call->key.space = SPACE_MAPPING;
+		mapping_take(&call->key, &call->undone);
 		break;
 	case CALL_CUDA_PIN:
 		call->memory.kind = KIND_PINNED;
@@ -128,6 +132,8 @@ static __always_inline void device_refused(struct device_call *call)
 		device_put(&call->key, &call->memory);
 	else if (call->memory.references)
 		device_retain(&call->key);
+	if (call->undone.size)
+		bpf_map_update_elem(&device_mappings, &call->key, &call->undone, BPF_ANY);
 }
 
 static __always_inline void device_finish(struct device_call *call, __u64 result)
@@ -141,7 +147,7 @@ static __always_inline void device_finish(struct device_call *call, __u64 result
 	if (form == CALL_CUDA_MAP)
 		device_map(&call->key, call->slot, call->size);
 	if (form == CALL_CUDA_UNMAP)
-		device_unmap(&call->key, call->size);
+		device_unmap(&call->key, &call->undone, call->size);
 	if (form > CALL_CUDA_RETAIN)
 		return;
 	if (!device_result(call))

@@ -26,6 +26,7 @@ struct device_call {
 	__u64 slot; /* where the address or the handle will be written */
 	__u64 size; /* bytes asked for; of a pitch, rows */
 	__u64 pitch_slot;
+	struct device_mapping undone; /* of an unmapping the first mapping; size 0: it is not known */
 	enum probe_cookie cookie;
 	struct device_address key;   /* what is registered, or given back */
 	struct device_memory memory; /* what is allocated, or was there */

@@ -50,34 +50,38 @@ static __always_inline void device_map(const struct device_address *key, __u64 h
 		count(DROP_DEVICE_FULL);
 }
 
-/* Undoes the mapping at an address, and gives its size; 0: none is known there. */
-static __always_inline __u64 unmap_one(const struct device_address *key)
+/* Takes the mapping at an address out, before another thread can map something there; false: none is known. The memory
+ * keeps its reference to it. */
+static __always_inline bool mapping_take(const struct device_address *key, struct device_mapping *taken)
 {
 	struct device_mapping *found = bpf_map_lookup_elem(&device_mappings, key);
-	struct device_address of = { .tgid = key->tgid, .space = SPACE_HANDLE };
-	struct device_memory *memory;
-	__u64 size;
 
 	if (!found)
-		return 0;
-	size = found->size;
-	of.address = found->handle;
+		return false;
+	*taken = *found;
 	bpf_map_delete_elem(&device_mappings, key);
-	memory = bpf_map_lookup_elem(&device_live, &of);
-	if (memory && __sync_fetch_and_add(&memory->references, -1) == 1)
-		bpf_map_delete_elem(&device_live, &of);
-	return size;
+	return true;
 }
 
-static __always_inline void device_unmap(struct device_address *key, __u64 size)
+static __always_inline void device_drop(__u32 tgid, __u64 handle)
+{
+	struct device_address of = { .address = handle, .tgid = tgid, .space = SPACE_HANDLE };
+	struct device_memory *memory = bpf_map_lookup_elem(&device_live, &of);
+
+	if (memory && __sync_fetch_and_add(&memory->references, -1) == 1)
+		bpf_map_delete_elem(&device_live, &of);
+}
+
+/* A range has been unmapped, whose first mapping has been taken out before. */
+static __always_inline void device_unmap(struct device_address *key, struct device_mapping *undone, __u64 size)
 {
 	__u64 end = key->address + size;
 
-	for (int i = 0; i < MOST_UNMAPPED && key->address < end; i++) {
-		__u64 undone = unmap_one(key);
-
-		if (!undone)
-			break;
-		key->address += undone;
+	for (int i = 0; i < MOST_UNMAPPED && undone->size; i++) {
+		device_drop(key->tgid, undone->handle);
+		key->address += undone->size;
+		undone->size = 0;
+		if (key->address < end)
+			mapping_take(key, undone);
 	}
 }

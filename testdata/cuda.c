@@ -4,6 +4,9 @@
  *
  *     load PATH             dlopens libcuda.so.1; "missing NAME" for each function that it lacks
  *     map PATH              maps a file as code, whatever it is
+ *     span N SIZE           span_here() makes N pieces of memory of SIZE bytes, maps them side by side, and releases
+ *                           their handles
+ *     unspan FROM SIZE      one call undoes the mappings in that range of them
  *     resolve               from then on calls what cuGetProcAddress_v2() gives, per-thread streams as well
  *     hold API N SIZE       hold_API() allocates N objects of SIZE bytes, and they stay
  *     free API N            the N oldest of that API are freed
@@ -526,6 +529,26 @@ static void separate(void)
 	free(overlapped);
 }
 
+static address_t spanned;
+
+/* Maps N pieces side by side, to whose memory there are no handles any more. */
+__attribute__((noinline)) void span_here(long n, size_t size)
+{
+	check(!cuMemAddressReserve(&spanned, n * size, 0, 0, 0), "cuMemAddressReserve");
+	for (long i = 0; i < n; i++) {
+		struct object o = { .size = size };
+
+		check(!create(&o, 1, device), "cuMemCreate");
+		check(!cuMemMap(spanned + i * size, size, 0, o.handle, 0), "cuMemMap");
+		check(!cuMemRelease(o.handle), "cuMemRelease");
+	}
+}
+
+static void unspan(size_t from, size_t size)
+{
+	check(!cuMemUnmap(spanned + from, size), "cuMemUnmap");
+}
+
 static void map_file(const char *path)
 {
 	int file = open(path, O_RDONLY);
@@ -666,7 +689,7 @@ static void obey(const char *line)
 {
 	char verb[LINE], word[LINE], other[LINE];
 	long n = 0;
-	size_t size = 0;
+	size_t size = 0, from = 0;
 	int t;
 
 	if (!strncmp(line, "child ", 6))
@@ -681,6 +704,10 @@ static void obey(const char *line)
 		check(execl(word, word, (char *)NULL) == 0, word);
 	else if (sscanf(line, "overlap %zu", &size) == 1)
 		overlap_here(size);
+	else if (sscanf(line, "span %ld %zu", &n, &size) == 2)
+		span_here(n, size);
+	else if (sscanf(line, "unspan %zu %zu", &from, &size) == 2)
+		unspan(from, size);
 	else if (sscanf(line, "wrong %ld", &n) == 1)
 		wrong(n);
 	else if (sscanf(line, "device %d", &t) == 1)

@@ -504,18 +504,30 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 	return unlocked(CUDA_SUCCESS);
 }
 
+/* Whether a range is that of whole mappings, one after the other. */
+static int is_mapped(CUdeviceptr address, size_t size)
+{
+	for (const struct object *mapping; size; address += mapping->size, size -= mapping->size) {
+		mapping = find(MAPPING, address);
+		if (!mapping || mapping->size > size)
+			return 0;
+	}
+	return 1;
+}
+
 CUresult cuMemUnmap(CUdeviceptr address, size_t size)
 {
-	struct object *o, *mapping;
-
 	pthread_mutex_lock(&mutex);
-	mapping = find(MAPPING, address);
-	if (!mapping || mapping->size != size || fails())
+	if (!size || !is_mapped(address, size) || fails())
 		return unlocked(CUDA_ERROR_INVALID_VALUE);
-	o = mapping->backing;
-	drop(mapping);
-	o->mappings--;
-	drop_if_unused(o);
+	for (CUdeviceptr end = address + size; address < end;) {
+		struct object *mapping = find(MAPPING, address), *o = mapping->backing;
+
+		address += mapping->size;
+		drop(mapping);
+		o->mappings--;
+		drop_if_unused(o);
+	}
 	return unlocked(CUDA_SUCCESS);
 }
 

@@ -194,6 +194,29 @@ func TestWhatIsCreatedIsOnTheGPUThatItsPropertiesName(t *testing.T) {
 	mustAmount(t, "by GPU", got, want)
 }
 
+// One call may undo many mappings, each of which is all that keeps its memory.
+func TestOneCallThatUndoesManyMappingsFreesTheMemoryOfEach(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g.do("hold lent 3 2097152", "span 9 4194304")
+	for _, turn := range []struct {
+		order string
+		left  int64
+	}{{"unspan 0 4194304", 8}, {"unspan 20971520 16777216", 4}, {"unspan 4194304 16777216", 0}} {
+		g.do(turn.order)
+		want := amounts{"cuda_segment 0 hold_lent": {3, 6 * mib}}
+		if turn.left > 0 {
+			want.add("cuda_segment 0 span_here", turn.left, turn.left*4*mib)
+		}
+		mustAmount(t, turn.order, heldByCaller(snapshot(t, s)), want)
+	}
+	if told := g.totals("totals"); told["created"] != (amounts{"": {3, 6 * mib}})[""] {
+		t.Errorf("the library has %v: the test is wrong", told)
+	}
+	mustLoseNothing(t, s)
+}
+
 // libcudart asks the driver for its functions by cuGetProcAddress, and does not link to them.
 func TestCallsOfFunctionsThatTheDriverGivesByNameCount(t *testing.T) {
 	t.Parallel()

@@ -5,10 +5,12 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -121,6 +123,9 @@ func TestATargetOnAFileSystemOfItsOwnIsCountedFromOutside(t *testing.T) {
 // inContainer is set where the test binary runs again, as a container would run it.
 const inContainer = "ALLOCSCOPE_TEST_IN_CONTAINER"
 
+// outsidesProc is the /proc of the namespace in which a test was started, where it runs in one of its own.
+const outsidesProc = "/proc/self/fd/3"
+
 // again runs the calling test once more in a PID namespace of its own, and fails unless it passes there.
 func again(t *testing.T) {
 	t.Helper()
@@ -131,10 +136,39 @@ func again(t *testing.T) {
 	}
 	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
+	proc, err := os.Open("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer proc.Close()
+	command.ExtraFiles = []*os.File{proc}
 	out, err := command.CombinedOutput()
 	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
 		t.Errorf("in a PID namespace of its own: %v\n%s", err, out)
 	}
+}
+
+// pidOutside is the PID of one of our processes in the namespace in which the test was started.
+func pidOutside(t *testing.T, pid int) int {
+	t.Helper()
+	entries, err := os.ReadDir(outsidesProc)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ours := namespace(t, "self", "pid")
+	for _, e := range entries {
+		outside, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		link, _ := os.Readlink(filepath.Join(outsidesProc, e.Name(), "ns/pid"))
+		status, _ := os.ReadFile(filepath.Join(outsidesProc, e.Name(), "status"))
+		if link == ours && strings.Contains(string(status), fmt.Sprintf("\nNSpid:\t%d\t%d\n", outside, pid)) {
+			return outside
+		}
+	}
+	t.Fatalf("pid %d is in no /proc outside", pid)
+	return 0
 }
 
 // mustBeContained fails where the test runs in the namespace in which it was started.
@@ -191,5 +225,26 @@ func TestInAContainerATargetInAnotherIsRefused(t *testing.T) {
 	}
 	if err == nil || !strings.Contains(err.Error(), "PID namespace") || !strings.Contains(err.Error(), "host") {
 		t.Errorf("%v, want a refusal that says where to trace it from", err)
+	}
+}
+
+// NVML counts PIDs of the host. One of another process there may be the target's own in the container.
+func TestInAContainerNVMLIsAskedByThePIDOutside(t *testing.T) {
+	if os.Getenv(inContainer) == "" {
+		again(t)
+		return
+	}
+	mustBeContained(t)
+	g := startCUDA(t, libcuda(t))
+	file := filepath.Join(t.TempDir(), "answers")
+	t.Setenv("NVML_STUB", file)
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
+	s := open(t, tracer.Options{PID: g.PID(), NVML: tracertest.BuildNVML(t)})
+	sampleUntil(t, s, "NVML is read", func(m growth.Moment) bool { return len(m.GPUs) == 1 })
+	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
+	g.do("hold malloc 1 1000")
+	moment := sampleUntil(t, s, "its own by its PID outside", usedIs(4000))
+	if !slices.Equal(moment.GPUs[0].Users, []int{g.PID()}) {
+		t.Errorf("GPU %+v, want PID %d on it", moment.GPUs[0], g.PID())
 	}
 }

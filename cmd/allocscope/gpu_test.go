@@ -62,7 +62,8 @@ func TestALeakOfTensorsOnAGPUIsNamedByItsLine(t *testing.T) {
 	}
 }
 
-// mustSumToTheLedger wants the profile of the end to have on GPUs what the ledger has, which is what torch has reserved.
+// mustSumToTheLedger wants the profile of the end to have on GPUs what the ledger has, which is what torch has reserved: that was sampled
+// before, and a segment or two of 20 MiB may have come since.
 func mustSumToTheLedger(t *testing.T, v verdictOn, d export.Device) {
 	t.Helper()
 	var ledger, profiled int64
@@ -88,8 +89,9 @@ func mustSumToTheLedger(t *testing.T, v verdictOn, d export.Device) {
 			reserved = *c.EndBytes
 		}
 	}
-	if ledger != reserved || profiled != reserved {
-		t.Errorf("%d bytes in the ledger and %d in the profile, and torch has reserved %d", ledger, profiled, reserved)
+	const segment = 20 << 20
+	if since := ledger - reserved; profiled != ledger || reserved < 0 || since%segment != 0 || since < 0 || since > 2*segment {
+		t.Errorf("%d bytes in the ledger and %d in the profile, and torch had reserved %d", ledger, profiled, reserved)
 	}
 }
 

@@ -114,21 +114,20 @@ const (
 	KernelCounterCOUNT_WALK_NS         KernelCounter = 11
 	KernelCounterCOUNT_KERNEL_WALK_NS  KernelCounter = 12
 	KernelCounterCOUNT_DEVICE_CALLS    KernelCounter = 13
-	KernelCounterCOUNT_DEVICE_FAILED   KernelCounter = 14
-	KernelCounterCOUNT_BLOCKS          KernelCounter = 15
-	KernelCounterCOUNT_BLOCK_NS        KernelCounter = 16
-	KernelCounterCOUNT_BLOCK_WALK_NS   KernelCounter = 17
-	KernelCounterDROP_LIVE_FULL        KernelCounter = 18
-	KernelCounterDROP_FAULTS_FULL      KernelCounter = 19
-	KernelCounterDROP_TALLY_FULL       KernelCounter = 20
-	KernelCounterDROP_NOTICES          KernelCounter = 21
-	KernelCounterDROP_THREAD_STATE     KernelCounter = 22
-	KernelCounterDROP_NO_MEMORY        KernelCounter = 23
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 24
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 25
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 26
-	KernelCounterDROP_DEVICE_FULL      KernelCounter = 27
-	KernelCounterCOUNTERS              KernelCounter = 28
+	KernelCounterCOUNT_BLOCKS          KernelCounter = 14
+	KernelCounterCOUNT_BLOCK_NS        KernelCounter = 15
+	KernelCounterCOUNT_BLOCK_WALK_NS   KernelCounter = 16
+	KernelCounterDROP_LIVE_FULL        KernelCounter = 17
+	KernelCounterDROP_FAULTS_FULL      KernelCounter = 18
+	KernelCounterDROP_TALLY_FULL       KernelCounter = 19
+	KernelCounterDROP_NOTICES          KernelCounter = 20
+	KernelCounterDROP_THREAD_STATE     KernelCounter = 21
+	KernelCounterDROP_NO_MEMORY        KernelCounter = 22
+	KernelCounterDROP_OUT_POINTER      KernelCounter = 23
+	KernelCounterDROP_MISSED_RETURN    KernelCounter = 24
+	KernelCounterDROP_MISSED_FREE      KernelCounter = 25
+	KernelCounterDROP_DEVICE_FULL      KernelCounter = 26
+	KernelCounterCOUNTERS              KernelCounter = 27
 )
 
 type KernelCudaDevice struct {

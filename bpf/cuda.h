@@ -127,7 +127,6 @@ static __always_inline bool device_result(struct device_call *call)
 /* The driver has refused: what was to be given back is still there. */
 static __always_inline void device_refused(struct device_call *call)
 {
-	count(COUNT_DEVICE_FAILED);
 	if (call->had)
 		device_put(&call->key, &call->memory);
 	else if (call->memory.references)

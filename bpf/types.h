@@ -87,7 +87,6 @@ enum counter {
 	COUNT_WALK_NS,         /* ns that walking stacks took for sources heap and tensor */
 	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events, and for calls of CUDA's driver */
 	COUNT_DEVICE_CALLS,    /* calls of CUDA's driver that allocate or free, nested ones not counted */
-	COUNT_DEVICE_FAILED,   /* of those: refused by the driver */
 	COUNT_BLOCKS,          /* blocks of torch's allocator for CUDA that were handed out or came back */
 	COUNT_BLOCK_NS,        /* ns that this took, without the traps */
 	COUNT_BLOCK_WALK_NS,   /* of these: walking stacks */

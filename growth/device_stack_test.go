@@ -11,7 +11,6 @@ func TestTheCallerOfTorchsAllocatorAndOfTheDriverIsTheLeaf(t *testing.T) {
 		"a wheel's block":     {"c10::reportMemoryUsageToProfiler", "libc10_cuda-9f3e1a.so+0x2a3f0", "empty_cuda"},
 		"a block with names":  {"c10::cuda::CUDACachingAllocator::Native::DeviceCachingAllocator::malloc(c10::DeviceIndex, unsigned long, CUstream_st*)", "c10::cuda::CUDACachingAllocator::raw_alloc(unsigned long)", "empty_cuda"},
 		"of no one's name":    {"c10::cuda::CUDACachingAllocator::(anonymous namespace)::allocate(unsigned long)", "empty_cuda"},
-		"ROCm":                {"c10::hip::HIPCachingAllocator::raw_alloc(unsigned long)", "empty_cuda"},
 		"a segment":           {"cuMemAlloc_v2", "libcudart.so.12+0x1b3a0", "cudaMalloc", "libc10_cuda.so+0x2a3f0", "empty_cuda"},
 		"an expandable one":   {"cuMemCreate", "c10::cuda::CUDACachingAllocator::Native::ExpandableSegment::map(SegmentRange)", "empty_cuda"},
 		"an extension":        {"cuMemAllocAsync_ptsz", "cudaMallocAsync", "empty_cuda"},

@@ -1,22 +1,14 @@
 package main
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
-
-	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/page/pagetest"
-	"github.com/allocscope/allocscope/export/words"
 )
 
 // A frame of the flame graph as it is drawn.
@@ -53,132 +45,6 @@ func (r reader) frames() []frame {
 	}
 	slices.SortStableFunc(frames, func(a, b frame) int { return int(1000*(a.Y-b.Y)) + int(b.Width-a.Width) })
 	return frames
-}
-
-// A cumulated is a line of `go tool pprof -top -cum`.
-type cumulated struct {
-	function string
-	value    float64
-}
-
-// grown is growth.pb.gz without the stacks of which a sample type shrank: the flame graph cannot show them, and says so. Stacks that
-// differ in addresses alone are one.
-func grown(t *testing.T, folder, sampleType string) (p *profile.Profile, total float64) {
-	t.Helper()
-	p = readProfile(t, folder, export.GrowthFile)
-	for _, s := range p.Sample {
-		s.Label, s.NumLabel = map[string][]string{"pid": s.Label["pid"]}, nil // those of a stack become one
-	}
-	err := p.RemoveUninteresting()
-	if err == nil {
-		p, err = profile.Merge([]*profile.Profile{p})
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	index := slices.IndexFunc(p.SampleType, func(s *profile.ValueType) bool { return s.Type == sampleType })
-	sums := make(map[string]int64)
-	for _, s := range p.Sample {
-		sums[stackOf(s)] += s.Value[index]
-	}
-	p.Sample = slices.DeleteFunc(p.Sample, func(s *profile.Sample) bool { return sums[stackOf(s)] < 0 })
-	for _, s := range p.Sample {
-		total += float64(s.Value[index])
-	}
-	return p, total
-}
-
-// stackOf is the functions and lines of a sample.
-func stackOf(s *profile.Sample) string {
-	text := strings.Join(s.Label["pid"], ",")
-	for _, l := range s.Location {
-		for _, line := range l.Line {
-			text += fmt.Sprintf("\n%s %s:%d", line.Function.Name, line.Function.Filename, line.Line)
-		}
-	}
-	return text
-}
-
-// topByPprof asks pprof for the functions with most of a sample type, and gives the sum of all.
-func topByPprof(t *testing.T, folder, sampleType string, n int) (top []cumulated, total float64) {
-	t.Helper()
-	p, total := grown(t, folder, sampleType)
-	path := filepath.Join(t.TempDir(), export.GrowthFile)
-	file, err := os.Create(path)
-	if err == nil {
-		err = errors.Join(p.Write(file), file.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-cum", "-unit=B", "-nodecount="+strconv.Itoa(n), "-sample_index="+sampleType, path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-	_, table, _ := strings.Cut(string(out), "cum%\n")
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		value, err := strconv.ParseFloat(strings.TrimSuffix(fields[3], "B"), 64)
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		top = append(top, cumulated{strings.TrimSuffix(strings.Join(fields[5:], " "), " (inline)"), value})
-	}
-	if len(top) < 5 {
-		t.Fatalf("pprof says\n%s", out)
-	}
-	return top, total
-}
-
-// outermost are the frames of a function that do not stand below another one of it.
-func outermost(frames []frame, function string) []frame {
-	var found []frame
-	for _, f := range frames {
-		if f.function() == function && !slices.ContainsFunc(found, func(above frame) bool {
-			return above.Y < f.Y && f.X > above.X-1 && f.X+f.Width < above.X+above.Width+1
-		}) {
-			found = append(found, f)
-		}
-	}
-	return found
-}
-
-// mustBeAsWide wants the widths that pprof counts, but for what is too small to be drawn.
-func mustBeAsWide(t *testing.T, folder, sampleType string, frames []frame, n int) {
-	t.Helper()
-	top, total := topByPprof(t, folder, sampleType, n)
-	whole := frames[0].Width
-	for _, c := range top {
-		width := 0.0
-		for _, f := range outermost(frames, c.function) {
-			width += f.Width
-		}
-		if want := c.value / total * whole; math.Abs(width-want) > 0.01*whole {
-			t.Errorf("%s is %.1f of %.1f px wide, want %.1f: %.0f of %.0f", c.function, width, whole, want, c.value, total)
-		}
-	}
-}
-
-func checkFlameWidths(t *testing.T, report readable) {
-	r := report.open(t, pagetest.View{})
-	frames := r.frames()
-	mustBeAsWide(t, report.folder, "resident_space", frames, 20)
-	top, _ := topByPprof(t, report.folder, "resident_space", 60)
-	told := 0
-	for _, c := range top {
-		if found := outermost(frames, c.function); len(found) == 1 && found[0].Width > 3 {
-			r.must(r.Move(found[0].middle()))
-			got := r.text("#flame-chart .details")
-			if said := sizeIn(t, strings.TrimPrefix(got, c.function)); !strings.Contains(got, c.function) || math.Abs(said/c.value-1) > 0.01 {
-				t.Errorf("over %s there is %q, want %s", c.function, got, words.Bytes(c.value))
-			}
-			told++
-		}
-	}
-	if told < 5 {
-		t.Errorf("%d functions have one frame: the test is wrong", told)
-	}
-	r.mustBeSound()
 }
 
 const searchField = "#flame-chart input[type=search]"

@@ -109,11 +109,13 @@ func TestATrainerThatTakesThePlaceOfAnotherIsTraced(t *testing.T) {
 	mustHold(t, "the second trainer", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(1000, 96))
 }
 
-// The first job is on a plateau, and the second one leaks.
+// The first job is on a plateau, and the second one leaks. The first begins, and so ends, once the trace is there.
 func TestTheVerdictIsAboutTheTrainerThatTookThePlaceOfAnother(t *testing.T) {
 	t.Parallel()
-	launcher := ready(launch(t, "$JOB fill=50 until=8; $JOB fill=50 leak=64"))
-	v, err := judgeUntil(t.Context(), t, fastTrace(t, launcher.PID(), 300, 22*time.Second))
+	launcher := ready(launch(t, "$JOB fill=50 until=8 wait=1; $JOB fill=50 leak=64"))
+	flags := fastTrace(t, launcher.PID(), 300, 26*time.Second)
+	defer beginWith(t, launcher, flags)()
+	v, err := judgeUntil(t.Context(), t, flags)
 	if err != nil {
 		t.Fatal(err)
 	}

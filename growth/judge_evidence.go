@@ -35,7 +35,7 @@ func weigh(s Series, setting Setting, criteria Criteria, c course) *evidence {
 	e := &evidence{series: s, setting: setting, criteria: criteria, course: c}
 	e.slope, e.level, e.length = slopeOf(b), median(b.y), e.series.end()-b.start()
 	rise, step := e.slope.rate*e.length, quantum(e.series.Y)
-	e.growing = e.slope.rate > e.slope.margin(sure) && rise > 4*step && keepsRising(b.y)
+	e.growing = e.slope.rate > e.slope.margin(sure) && rise > 4*step && keepsRising(b)
 	e.slowing = e.growing && e.slowsDown()
 	e.seasoned = e.oldEnough() && e.length >= max(3*e.setting.Cycle, young*e.course.grew, e.criteria.MinTail) &&
 		!e.course.refill && !staircase(b.y, rise, step)
@@ -45,14 +45,16 @@ func weigh(s Series, setting Setting, criteria Criteria, c course) *evidence {
 // born is when the process began, on the X axis.
 func (e *evidence) born() float64 { return e.series.X[0] - e.setting.Age }
 
-// keepsRising: the medians of the thirds rise, none much less than the other.
-func keepsRising(y []float64) bool {
-	var m [3]float64
-	for k := range m {
-		m[k] = median(y[share(len(y), 3, k):share(len(y), 3, k+1)])
+// keepsRising: from third to third the medians rise, at rates of which none is much less than the whole's. Samples of a busy machine
+// are not evenly spaced: a third with few of them is the longer.
+func keepsRising(b base) bool {
+	var x, y [3]float64
+	for k := range y {
+		from, to := share(len(b.y), 3, k), share(len(b.y), 3, k+1)
+		x[k], y[k] = median(b.x[from:to]), median(b.y[from:to])
 	}
-	step := (m[2] - m[0]) / 2
-	return step > 0 && min(m[1]-m[0], m[2]-m[1]) > 0.3*step
+	rate := func(from, to int) float64 { return (y[to] - y[from]) / (x[to] - x[from]) }
+	return y[2] > y[0] && min(rate(0, 1), rate(1, 2)) > 0.3*rate(0, 2)
 }
 
 // staircase: jumps make up most of the rise, and hardly any are in the second half. The highest size so far of a process that

@@ -2,6 +2,8 @@ package growth
 
 import (
 	"math"
+	"math/rand/v2"
+	"slices"
 	"testing"
 )
 
@@ -166,8 +168,49 @@ func TestGrowthMustGoOn(t *testing.T) {
 		"less in the end":  {[]float64{0, 0, 0, 4, 4, 4, 6, 6, 6}, true},
 		"much less in end": {[]float64{0, 0, 0, 6, 6, 6, 7, 7, 7}, false},
 	} {
-		if got := keepsRising(c.y); got != c.want {
+		if got := keepsRising(base{x: count(len(c.y)), y: c.y}); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
+		}
+	}
+}
+
+// count is 0, 1, 2 and so on.
+func count(n int) []float64 {
+	x := make([]float64, n)
+	for i := range x {
+		x[i] = float64(i)
+	}
+	return x
+}
+
+// Half of the samples are of the last sixth of the time: most of the growth is in the others.
+func TestGrowthGoesOnWhereSamplesAreUneven(t *testing.T) {
+	x := []float64{0, 20, 40, 60, 80, 100, 102, 104, 106, 108, 110, 112}
+	if !keepsRising(base{x: x, y: x}) {
+		t.Error("what rises all the time does not")
+	}
+	stops := slices.Clone(x)
+	for i := 6; i < len(stops); i++ {
+		stops[i] = 100
+	}
+	if keepsRising(base{x: x, y: stops}) {
+		t.Error("what has stopped to rise still does")
+	}
+}
+
+// The machine is so busy for an hour that hardly a sample is taken, and then idle: that changes nothing about a leak.
+func TestALeakIsOneHoweverUnevenItsSamplesAre(t *testing.T) {
+	const runs = 100
+	for seed := range uint64(runs) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		var s Series
+		for x := 0.0; x < 4200; x += 15 {
+			if x > 3600 || rng.Float64() < 0.08 {
+				s.X, s.Y = append(s.X, x), append(s.Y, 60e6+5e3*x+1e5*rng.NormFloat64())
+			}
+		}
+		if v := Judge(s, Setting{Age: 7200}, InSeconds()); v.Class != ClassLeak {
+			t.Errorf("seed %d, %d samples: %s (%s)", seed, len(s.X), v.Class, v.Why)
 		}
 	}
 }

@@ -3,9 +3,10 @@
 net, AdamW. The main process paints one large picture a step, churns with copies of it, caches the last few, and keeps one
 resized copy for ever, by one line. Deterministic.
 
-Arguments: the number of DataLoader workers, 2 if there is none, and that of labels, 0 if there is none. The labels are Python
-objects in a list, made before the workers are forked; each worker reads all of them within READS pictures. Reading counts
-references: the worker writes to every page, and gets a copy of it.
+Arguments: the number of DataLoader workers, 2 if there is none; that of labels, 0 if there is none; and the bytes of a note that it
+keeps of each step, by another line, 0 if there is none. The labels are Python objects in a list, made before the workers are forked;
+each worker reads all of them within READS pictures. Reading counts references: the worker writes to every page, and gets a copy of
+it.
 
 It speaks by lines: says "ready", then for each line with a number N trains N steps, prints after each
 
@@ -74,7 +75,7 @@ class Album:
     """What the trainer looks at beside its work."""
 
     def __init__(self):
-        self.kept, self.planted = [], 0
+        self.kept, self.planted, self.notes = [], 0, []
         self.cache = collections.deque(maxlen=CACHED)
 
     def paint(self, images):
@@ -93,8 +94,11 @@ class Album:
         self.kept.append(picture.resize(KEPT))  # LEAK
         self.planted += KEPT[0] * KEPT[1] * PIXEL
 
+    def note(self, size):
+        self.notes.append(bytearray(b"x") * size)
 
-def steps(workers, labels):
+
+def steps(workers, labels, note):
     """Trains for ever; yields the bytes planted so far after each step."""
     loader = DataLoader(
         Pictures(labels), batch_size=BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0,
@@ -110,6 +114,8 @@ def steps(workers, labels):
             picture = album.paint(images)
             album.churn(picture, len(album.kept))
             album.keep(picture)
+            if note:
+                album.note(note)
             yield album.planted
 
 
@@ -131,8 +137,8 @@ def main():
     torch.manual_seed(SEED)
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    workers, labels = [int(text) for text in sys.argv[1:]] + [2, 0][len(sys.argv) - 1 :]
-    planted = enumerate(steps(workers, labels), 1)
+    workers, labels, note = [int(text) for text in sys.argv[1:]] + [2, 0, 0][len(sys.argv) - 1 :]
+    planted = enumerate(steps(workers, labels, note), 1)
     say("ready")
     for line in sys.stdin:
         for number, size in itertools.islice(planted, int(line)):

@@ -16,7 +16,7 @@ import (
 func TestWhileARealTrainerTrainsTheLedgerAddsUpToo(t *testing.T) {
 	t.Parallel()
 	const part, parts = 5, 60
-	l := startLoader(t, 0)
+	l := startLoader(t, 0, 0)
 	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
 	var moments []moment
 	for after := 0; !c.hasEnded(); { // it is never at rest
@@ -43,7 +43,7 @@ func TestWhileARealTrainerTrainsTheLedgerAddsUpToo(t *testing.T) {
 
 func TestOfARealTrainerEveryMegabyteIsInTheLedger(t *testing.T) {
 	t.Parallel()
-	l := startLoader(t, 0)
+	l := startLoader(t, 0, 0)
 	traces := traceLoader(t, l, 100, []string{"--interval", "64KiB"}, []string{"--sources", "mapping,fault,step"})
 	whole, blind := traces[0], traces[1]
 	for _, v := range traces {
@@ -61,7 +61,7 @@ func TestOfARealTrainerEveryMegabyteIsInTheLedger(t *testing.T) {
 func TestWhatDataLoaderWorkersCopyOfTheirInheritanceIsInTheLedger(t *testing.T) {
 	t.Parallel()
 	const least = 64 << 20
-	l := startLoader(t, 4_000_000)
+	l := startLoader(t, 4_000_000, 0)
 	v := traceLoader(t, l, 100, []string{"--sources", "mapping,fault,step"})[0]
 	grown := v.to.private - v.from.private
 	if grown < least {

@@ -27,11 +27,12 @@ type moment struct {
 	private int64 // of its workers, at rest, by /proc/PID/smaps_rollup
 }
 
-// startLoader starts the trainer, whose workers read so many labels, and lets it train until only what it leaks grows.
-func startLoader(t *testing.T, labels int) loader {
+// startLoader starts the trainer, whose workers read so many labels and which keeps a note of so many bytes of each step, and lets it
+// train until only what it leaks grows.
+func startLoader(t *testing.T, labels, note int) loader {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	l := loader{ready(tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), itoa(loaderWorkers), itoa(labels))), t}
+	l := loader{ready(tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), itoa(loaderWorkers), itoa(labels), itoa(note))), t}
 	t.Cleanup(l.Hangup)
 	l.train(60)
 	return l

@@ -58,10 +58,10 @@ func TestTheReportOfARealTrace(t *testing.T) {
 	}
 }
 
-// traceForReport traces a trainer with workers that leaks, makes steps, rests for a while, and marks an epoch and a validation.
+// traceForReport traces a trainer with workers that leaks by two lines, makes steps, rests for a while, and marks an epoch and a validation.
 func traceForReport(t *testing.T) string {
 	t.Helper()
-	l := startLoader(t, 0)
+	l := startLoader(t, 0, 128<<10)
 	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
 	rows := func() int { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") - 1 }
 	train := func(more int) {

@@ -16,7 +16,7 @@ const AllocatorFunctions = `(__GI_)?(__libc_|__)?(` +
 	`operator new(\[\])?|` +
 	`cuMem(Alloc|AllocPitch|AllocManaged|AllocAsync|AllocFromPoolAsync|AllocHost|HostAlloc|HostRegister|Create)(_v2)?(_ptsz)?|` +
 	`cuda(Malloc(Pitch|3D|Array|Managed|Host|Async|FromPoolAsync)?|HostAlloc|HostRegister)(_ptsz)?|` +
-	`libc10_(cuda|hip)[-.0-9a-f]*\.so\+0x[0-9a-f]+|` +
+	`libc10_cuda[-.0-9a-f]*\.so\+0x[0-9a-f]+|` +
 	`c10::cuda::CUDACachingAllocator::.*|c10::reportMemoryUsageToProfiler`
 
 var allocatorFunction = regexp.MustCompile(`^(` + AllocatorFunctions + `)$`)

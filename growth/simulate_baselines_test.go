@@ -88,10 +88,7 @@ func mannKendall(y []float64, inflation float64) bool {
 // hamedRao is by how much correlated ranks of what the trend leaves inflate the variance (Hamed and Rao 1998).
 func hamedRao(y []float64) float64 {
 	y = thin(y)
-	x := make([]float64, len(y))
-	for i := range x {
-		x[i] = float64(i)
-	}
+	x := count(len(y))
 	slope := senSlope(y)
 	rest := make([]float64, len(y))
 	for i := range y {

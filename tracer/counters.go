@@ -1,11 +1,8 @@
 package tracer
 
 import (
-	"fmt"
 	"slices"
 	"time"
-
-	"github.com/cilium/ebpf"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/govern"
@@ -151,19 +148,4 @@ func (s *Session) stackCounters() (total uint64, cut []Loss, err error) {
 		}
 	}
 	return total, cut, nil
-}
-
-// readCounters reads an array of counters, each kept by CPU.
-func readCounters(m *ebpf.Map) ([]uint64, error) {
-	values := make([]uint64, m.MaxEntries())
-	for i := range values {
-		var perCPU []uint64
-		if err := m.Lookup(uint32(i), &perCPU); err != nil {
-			return nil, fmt.Errorf("read counters: %w", err)
-		}
-		for _, v := range perCPU {
-			values[i] += v
-		}
-	}
-	return values, nil
 }

@@ -39,15 +39,14 @@ func Examine(pid int) []Check {
 
 func checkKernel() Check {
 	c := Check{Name: "kernel", Required: true}
-	var name unix.Utsname
-	if err := unix.Uname(&name); err != nil {
+	release, supported, err := Release()
+	switch {
+	case err != nil:
 		c.Finding, c.Remedy = err.Error(), "cannot tell"
-		return c
-	}
-	c.Finding = unix.ByteSliceToString(name.Release[:])
-	var major, minor int
-	if _, err := fmt.Sscanf(c.Finding, "%d.%d", &major, &minor); err != nil || major < 5 || major == 5 && minor < 15 {
-		c.Remedy = "boot Linux 5.15 or newer"
+	case !supported:
+		c.Finding, c.Remedy = release, "boot Linux 5.15 or newer"
+	default:
+		c.Finding = release
 	}
 	return c
 }
@@ -62,25 +61,11 @@ func checkArchitecture() Check {
 
 func checkPrivilege() Check {
 	c := Check{Name: "privilege", Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true}
-	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
-	var data [2]unix.CapUserData
-	if err := unix.Capget(&header, &data[0]); err != nil {
+	missing, err := MissingPrivileges()
+	switch {
+	case err != nil:
 		c.Remedy = "run as root: " + err.Error()
-		return c
-	}
-	effective := uint64(data[0].Effective) | uint64(data[1].Effective)<<32
-	var missing []string
-	for _, need := range []struct {
-		name          string
-		bit           int
-		adminIsEnough bool
-	}{{"CAP_BPF", unix.CAP_BPF, true}, {"CAP_PERFMON", unix.CAP_PERFMON, true}, {"CAP_SYS_PTRACE", unix.CAP_SYS_PTRACE, false}} {
-		isAdmin := need.adminIsEnough && effective&(1<<unix.CAP_SYS_ADMIN) != 0
-		if !isAdmin && effective&(1<<need.bit) == 0 {
-			missing = append(missing, need.name)
-		}
-	}
-	if len(missing) > 0 {
+	case len(missing) > 0:
 		c.Finding += " without " + strings.Join(missing, ", ")
 		c.Remedy = "run with sudo"
 	}
@@ -117,7 +102,7 @@ func checkPIDNamespace() Check {
 
 func checkPrograms() Check {
 	c := Check{Name: "BPF programs", Required: true}
-	k, err := loadKernel(Options{}.withDefaults())
+	k, err := loadKernel(Config{MaxLive: DefaultMaxLive, MaxStacks: DefaultMaxStacks, MaxFaults: maxFaults})
 	if err != nil {
 		c.Finding, c.Remedy = err.Error(), "see the line above that is not ok, or --debug"
 		return c

@@ -12,7 +12,7 @@ import (
 
 // MeasurePrices measures them on a kernel of its own, whose maps it shows to look afterwards.
 func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (prices calibrate.Prices, err error) {
-	k, err := loadKernel(Options{Mode: mode}.withDefaults())
+	k, err := loadKernel(Options{Mode: mode}.withDefaults().kernel())
 	if err != nil {
 		return prices, err
 	}
@@ -24,7 +24,7 @@ func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (price
 
 // MeetCalibration calls meet with the PID of the child once its functions are probed and it counts.
 func MeetCalibration(meet func(pid int)) error {
-	k, err := loadKernel(Options{}.withDefaults())
+	k, err := loadKernel(Options{}.withDefaults().kernel())
 	if err != nil {
 		return err
 	}

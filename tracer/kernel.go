@@ -24,10 +24,26 @@ type kernel struct {
 	whyNotSession error
 }
 
+// Config is what is set before the BPF object is loaded.
+type Config struct {
+	// MaxLive is the largest number of live sampled allocations that the kernel follows at a time.
+	MaxLive int
+	// MaxStacks is the largest number of distinct stacks that the kernel remembers to have reported.
+	MaxStacks int
+	// MaxFaults is the largest number of pages whose latest sampled fault the kernel keeps.
+	MaxFaults int
+	// Mode in which functions are probed; probe.Automatic is the best one that the kernel has.
+	Mode probe.Mode
+}
+
 // loadKernel loads the BPF object in the best mode that the kernel takes, or in the one asked for.
-func loadKernel(options Options) (*kernel, error) {
-	if c := checkKernel(); c.Remedy != "" {
-		return nil, fmt.Errorf("load BPF programs: Linux %s is too old (allocscope needs Linux 5.15 or newer)", c.Finding)
+func loadKernel(options Config) (*kernel, error) {
+	release, supported, err := Release()
+	if err != nil {
+		return nil, err
+	}
+	if !supported {
+		return nil, fmt.Errorf("load BPF programs: Linux %s is too old (allocscope needs Linux 5.15 or newer)", release)
 	}
 	var refusal error
 	if options.Mode == probe.Automatic || options.Mode == probe.Session {
@@ -52,7 +68,7 @@ func loadKernel(options Options) (*kernel, error) {
 	return k, nil
 }
 
-func loadMode(options Options, mode probe.Mode) (*kernel, error) {
+func loadMode(options Config, mode probe.Mode) (*kernel, error) {
 	spec, err := bpf.LoadKernel()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF object: %w", err)
@@ -99,7 +115,7 @@ func attachMany(spec *ebpf.CollectionSpec, others ...*ebpf.ProgramSpec) {
 
 // explainRefusal adds the remedy to an error of loading.
 func explainRefusal(err error) error {
-	if checkPrivilege().Remedy != "" {
+	if missing, err := MissingPrivileges(); err != nil || len(missing) > 0 {
 		// Without the library's words: it takes a refusal for a low RLIMIT_MEMLOCK or for an old kernel, as chance has it.
 		return fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
 	}
@@ -135,12 +151,12 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 const maxTensors = 1 << 16
 
 // configure sets what is known before loading.
-func configure(spec *ebpf.CollectionSpec, options Options) error {
+func configure(spec *ebpf.CollectionSpec, options Config) error {
 	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
 	spec.Maps[bpf.KernelMapTensors].MaxEntries = uint32(min(options.MaxLive, maxTensors))
 	spec.Maps[bpf.KernelMapSeen].MaxEntries = uint32(options.MaxStacks)
 	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
-	spec.Maps[bpf.KernelMapFaults].MaxEntries = maxFaults
+	spec.Maps[bpf.KernelMapFaults].MaxEntries = uint32(options.MaxFaults)
 	if err := spec.Variables[bpf.KernelVarPageSize].Set(uint64(os.Getpagesize())); err != nil {
 		return err
 	}

@@ -36,49 +36,6 @@ func (b bins) of(moment uint64) (bin int, ok bool) {
 	return bin, bin < len(b)
 }
 
-const batch = 4096 // entries read from a map in one system call
-
-// readMap calls each for every entry of a hash map, read in batches.
-func readMap[K, V any](m *ebpf.Map, each func(*K, *V)) error {
-	keys, values := make([]K, batch), make([]V, batch)
-	var cursor ebpf.MapBatchCursor
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			each(&keys[i], &values[i])
-		}
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
-}
-
-// deleteFrom deletes the entries of a hash map that match.
-func deleteFrom[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
-	var keys []K
-	err := readMap(m, func(key *K, value *V) {
-		if matches(key, value) {
-			keys = append(keys, *key)
-		}
-	})
-	deleteAll(m, keys)
-	return err
-}
-
-// deleteAll deletes entries of a hash map that may have gone meanwhile: the kernel stops at each that has.
-func deleteAll[K any](m *ebpf.Map, keys []K) {
-	for len(keys) > 0 {
-		n, err := m.BatchDelete(keys, nil)
-		if err == nil {
-			return
-		}
-		keys = keys[min(n+1, len(keys)):]
-	}
-}
-
 // readLive sums the live map, and that of tensors, by stack, and gives their objects by process, in no particular order.
 // What counts only after the last bin is left out: it belongs to what follows. The objects are valid until the next call.
 func (s *Session) readLive(books *books, sums map[origin]*sum, born bins) (liveObjects, error) {

@@ -75,6 +75,11 @@ func (o Options) intervalOf(source string) uint64 {
 	return o.Interval
 }
 
+// kernel is what the BPF object is configured with.
+func (o Options) kernel() Config {
+	return Config{MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: maxFaults, Mode: o.Mode}
+}
+
 func (o Options) withDefaults() Options {
 	if o.Interval == 0 {
 		o.Interval = DefaultInterval

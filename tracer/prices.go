@@ -2,10 +2,8 @@ package tracer
 
 import (
 	"errors"
-	"fmt"
 	"time"
 
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/bpf"
@@ -34,30 +32,4 @@ func (k *kernel) measurePrices(interval uint64, patience time.Duration, detach f
 		Patience: patience,
 	})
 	return prices, errors.Join(err, k.open(0, 0), k.resetCounters())
-}
-
-// setTraced adds a process to those that count, or takes it out.
-func (k *kernel) setTraced(pid int, traced bool) error {
-	if traced {
-		return k.setTarget(pid, bpf.KernelTargetStateTARGET_TRACED)
-	}
-	if err := k.Maps[bpf.KernelMapTargets].Delete(uint32(pid)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove target: %w", err)
-	}
-	return nil
-}
-
-// resetCounters sets them to zero, while nothing counts.
-func (k *kernel) resetCounters() error {
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return fmt.Errorf("count CPUs: %w", err)
-	}
-	counters, zeros := k.Maps[bpf.KernelMapCounters], make([]uint64, cpus)
-	for i := range counters.MaxEntries() {
-		if err := counters.Put(i, zeros); err != nil {
-			return fmt.Errorf("reset counters: %w", err)
-		}
-	}
-	return nil
 }

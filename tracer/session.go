@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/calibrate"
@@ -93,7 +92,7 @@ func (s *Session) open() error {
 		return err
 	}
 	var err error
-	if s.kernel, err = loadKernel(s.Options); err != nil {
+	if s.kernel, err = loadKernel(s.Options.kernel()); err != nil {
 		return err
 	}
 	if err := s.startWatch(); err != nil {
@@ -240,14 +239,6 @@ func (s *Session) Err() error {
 
 // Elapsed since counting began.
 func (s *Session) Elapsed() time.Duration { return time.Duration(monotonic() - s.started) }
-
-func monotonic() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0 // cannot happen: the clock always exists
-	}
-	return uint64(now.Nano())
-}
 
 // Close detaches everything. The processes go on.
 func (s *Session) Close() error {

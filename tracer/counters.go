@@ -114,7 +114,7 @@ func (l *losses) add(t *target) {
 // lost tells what user space had no room for.
 func (s *Session) lost() []Loss {
 	sum := s.retired
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		sum.add(t)
 	}
 	all := []Loss{

@@ -89,7 +89,7 @@ func (b *deviceBooks) addPin(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMe
 func (b *deviceBooks) addTo(s *Session, snapshot *growth.Snapshot, held holdings) {
 	devices := make(holdings)
 	for from, sum := range b.sums {
-		t := s.target(from.tgid)
+		t := s.targets.find(from.tgid)
 		if t == nil {
 			continue
 		}
@@ -111,7 +111,7 @@ func (b *deviceBooks) addTo(s *Session, snapshot *growth.Snapshot, held holdings
 func (s *Session) devices() []growth.Device {
 	totals := s.readCUDATotals()
 	var devices []growth.Device
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if t.err() != nil && len(totals[uint32(t.process.PID)]) == 0 || !t.cuda.usesGPU() {
 			continue
 		}

@@ -43,7 +43,7 @@ func (s *Session) sampleDevices() deviceSums {
 
 // usesGPU tells whether any target has a library of those that use a GPU.
 func (s *Session) usesGPU() bool {
-	return slices.ContainsFunc(s.list(), func(t *target) bool { return t.cuda.usesGPU() })
+	return slices.ContainsFunc(s.targets.list(), func(t *target) bool { return t.cuda.usesGPU() })
 }
 
 // set writes what is known of a process's memory on GPUs into its sample.

@@ -50,8 +50,7 @@ func (c *cudaProbe) watches() (driver, blocks bool) {
 }
 
 // followBlocks follows blocks in all targets from now on, one in so many bytes, or reads their totals alone.
-func (s *Session) followBlocks(follow bool, interval uint64) error {
-	w := s.watch
+func (w *watch) followBlocks(follow bool, interval uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !follow {
@@ -60,17 +59,17 @@ func (s *Session) followBlocks(follow bool, interval uint64) error {
 	if w.blockInterval == interval {
 		return nil
 	}
-	if err := s.kernel.Variables[bpf.KernelVarBlockInterval].Set(uint32(interval)); err != nil {
+	if err := w.kernel.Variables[bpf.KernelVarBlockInterval].Set(uint32(interval)); err != nil {
 		return err
 	}
 	w.blockInterval = interval
-	for _, t := range s.list() {
+	for _, t := range w.targets.list() {
 		_ = t.cuda.followBlocks(follow) // the source tells what cannot be attached; what cannot be detached goes with our end
 	}
 	if follow {
 		return nil
 	}
-	return deleteFrom(s.kernel.Maps[bpf.KernelMapDeviceLive], func(_ *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) bool {
+	return deleteFrom(w.kernel.Maps[bpf.KernelMapDeviceLive], func(_ *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) bool {
 		return m.Kind == bpf.KernelAllocationKindKIND_BLOCK
 	})
 }
@@ -81,7 +80,7 @@ const glimpse = 20 * time.Millisecond
 
 // glimpseTotals reads the totals of those whose blocks are not followed any more, for a moment, beside what goes on.
 func (s *Session) glimpseTotals() {
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if t.err() == nil {
 			t.watcher.Go(func() { t.cuda.glimpse(t.stop) })
 		}

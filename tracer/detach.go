@@ -8,7 +8,7 @@ import (
 // detach takes all probes away, at a time: for each of them the kernel waits until nobody is inside.
 func (s *Session) detach() error {
 	var closes []func() error
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		closes = append(closes, t.detach)
 	}
 	for _, l := range s.links {

@@ -24,14 +24,14 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	t, held := s.target(uint32(pid)), make(holdings)
+	t, held := s.targets.find(uint32(pid)), make(holdings)
 	maps := t.reconcile(s.notices.take(pid))
 	found, err := t.occupancy.look(maps, t.space.Intervals(), share, nil)
 	if err != nil {
 		return nil, err
 	}
 	l := newLedger(found, pid, t, held, make(countedFiles))
-	l.knowsHeap, l.knowsAll = s.watchesHeap(t)
+	l.knowsHeap, l.knowsAll = s.watch.watchesHeap(t)
 	l.fill(contents{objects: objects[uint32(pid)], faults: faults[uint32(pid)], pins: devices.pins[uint32(pid)]})
 	t.addMappings(held, found, &snapshot.Mappings)
 	snapshot.Holdings = held.list()
@@ -41,7 +41,7 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 
 // ReadPages has the pages of all processes that are known read as on kernels without PAGEMAP_SCAN.
 func (s *Session) ReadPages() {
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		readPages(t.occupancy.pages)
 	}
 	for _, o := range s.looker.others.members {

@@ -7,18 +7,18 @@ import (
 )
 
 // OpenTensors and CloseTensors attach to and detach from the functions for tensors of the first target.
-func (s *Session) OpenTensors() error  { return s.list()[0].tensors.open() }
-func (s *Session) CloseTensors() error { return s.list()[0].tensors.close() }
+func (s *Session) OpenTensors() error  { return s.targets.list()[0].tensors.open() }
+func (s *Session) CloseTensors() error { return s.targets.list()[0].tensors.close() }
 
 // AttachTensors attaches the probes on tensors in all targets, or detaches them, as the governor would.
-func (s *Session) AttachTensors(attach bool) error { return s.attachTensors(attach) }
+func (s *Session) AttachTensors(attach bool) error { return s.watch.attachTensors(attach) }
 
 // SetIntervals changes those of both sources, as the governor would.
-func (s *Session) SetIntervals(heap, tensor uint64) error { return s.setIntervals(heap, tensor) }
+func (s *Session) SetIntervals(heap, tensor uint64) error { return s.watch.setIntervals(heap, tensor) }
 
 // TensorLinks are those of the first target.
 func (s *Session) TensorLinks() []link.Link {
-	t := s.list()[0].tensors
+	t := s.targets.list()[0].tensors
 	t.attaching.Lock()
 	defer t.attaching.Unlock()
 	return t.links
@@ -51,7 +51,7 @@ func (p TensorProbe) Source() Source  { return p.source() }
 func (p TensorProbe) Watches() bool   { return p.watches() }
 
 // TensorSource is what the first target says of its tensors, told or not.
-func (s *Session) TensorSource() Source { return s.list()[0].tensors.source() }
+func (s *Session) TensorSource() Source { return s.targets.list()[0].tensors.source() }
 
 // Counted is what the kernel side has counted.
 func (s *Session) Counted(what bpf.KernelCounter) uint64 {

@@ -24,12 +24,12 @@ func (s *Session) Maps() map[string]*ebpf.Map { return s.kernel.Maps }
 // Stack gives what is known of a stack ID, once all that the kernel side has told has been read.
 func (s *Session) Stack(id uint64) *growth.Stack {
 	s.notices.flush()
-	return s.list()[0].stacks.get(id)
+	return s.targets.list()[0].stacks.get(id)
 }
 
 // WhileNamingWaits does something while the stacks of the process asked for cannot be named.
 func (s *Session) WhileNamingWaits(do func()) {
-	stacks := s.list()[0].stacks
+	stacks := s.targets.list()[0].stacks
 	stacks.mu.Lock()
 	defer stacks.mu.Unlock()
 	do()
@@ -41,7 +41,7 @@ func (s *Session) Programs() map[string]*ebpf.Program { return s.kernel.Programs
 // RereadCodes reads the code objects that the kernel side has told once more, from the process, and tells how many are
 // still there by their fingerprints.
 func (s *Session) RereadCodes() (there, told int) {
-	stacks := s.list()[0].stacks
+	stacks := s.targets.list()[0].stacks
 	stacks.mu.Lock()
 	defer stacks.mu.Unlock()
 	codes := stacks.namer.codes
@@ -71,13 +71,13 @@ func (s *Session) Attach(pid int) error {
 func (s *Session) AttachHeld(p *process.Process) error { return s.attach(p) }
 
 // Targets is the number of targets, ended ones too.
-func (s *Session) Targets() int { return len(s.list()) }
+func (s *Session) Targets() int { return len(s.targets.list()) }
 
 // Detach gives a target up.
 func (s *Session) Detach(pid int) error {
-	t := s.target(uint32(pid))
+	t := s.targets.find(uint32(pid))
 	halt([]*target{t})
-	s.drop(t)
+	s.targets.drop(t)
 	return t.retire(&s.retired)
 }
 

@@ -8,10 +8,10 @@ import (
 )
 
 // OpenWindow begins a window, as the governor would; at first the heap is watched all the time.
-func (s *Session) OpenWindow(interval uint64) error { return s.openHeap(true, interval) }
+func (s *Session) OpenWindow(interval uint64) error { return s.watch.openHeap(true, interval) }
 
 // CloseHeap ends what is open.
-func (s *Session) CloseHeap() error { return s.closeHeap() }
+func (s *Session) CloseHeap() error { return s.watch.closeHeap() }
 
 // IsOpen tells whether the heap is watched now.
 func (s *Session) IsOpen() bool { return s.watch.isOpen() }
@@ -22,7 +22,7 @@ func (s *Session) Mature(age time.Duration) { s.watch.log.lag = age }
 // PollSurvivors looks at survivors now.
 func (s *Session) PollSurvivors() {
 	s.watch.survivors.polled = time.Time{}
-	s.pollSurvivors()
+	s.watch.pollSurvivors()
 }
 
 // Followed is how many objects are followed from outside.
@@ -35,29 +35,29 @@ func (s *Session) Factor() float64 { return s.watch.log.factor(len(s.watch.log.s
 func (s *Session) Watched() growth.Watch { return s.watch.describe(s.started) }
 
 // OpenFully begins to watch every call, as the governor would.
-func (s *Session) OpenFully(interval uint64) error { return s.openHeap(false, interval) }
+func (s *Session) OpenFully(interval uint64) error { return s.watch.openHeap(false, interval) }
 
 // OpenTensorWindow begins a window for tensors where nobody watches the heap, as the governor would.
 func (s *Session) OpenTensorWindow(interval uint64) error {
-	return errors.Join(s.attachTensors(true), s.setIntervals(interval, interval), s.openHeap(true, interval))
+	return errors.Join(s.watch.attachTensors(true), s.watch.setIntervals(interval, interval), s.watch.openHeap(true, interval))
 }
 
 // CloseTensorWindow ends what is open, and detaches the probes on tensors.
 func (s *Session) CloseTensorWindow() error {
-	return errors.Join(s.closeHeap(), s.attachTensors(false), s.setIntervals(1, 0))
+	return errors.Join(s.watch.closeHeap(), s.watch.attachTensors(false), s.watch.setIntervals(1, 0))
 }
 
 // HandOverTensors makes survivors of the tensors that are alive.
 func (s *Session) HandOverTensors() error {
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
-	return s.handOverTensors()
+	return s.watch.handOverTensors()
 }
 
 // MisplaceHeap makes it impossible to attach to the allocator of a target.
 func (s *Session) MisplaceHeap(pid int) {
-	for i := range s.target(uint32(pid)).heap.functions {
-		s.target(uint32(pid)).heap.functions[i].Path = "/nonexistent"
+	for i := range s.targets.find(uint32(pid)).heap.functions {
+		s.targets.find(uint32(pid)).heap.functions[i].Path = "/nonexistent"
 	}
 }
 
@@ -79,7 +79,7 @@ func (s *Session) Meter() (read func() error, remembered func() int) {
 
 // EndUnnoticed waits for the end of a target, and makes it look as if nobody had noticed.
 func (s *Session) EndUnnoticed(pid int) {
-	t := s.target(uint32(pid))
+	t := s.targets.find(uint32(pid))
 	t.watcher.Wait()
 	t.mu.Lock()
 	defer t.mu.Unlock()

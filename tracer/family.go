@@ -89,17 +89,17 @@ func (s *Session) Follow() []Change {
 	}
 	for _, m := range changes.Gone {
 		delete(f.failed, m.Process.PID)
-		if s.target(uint32(m.Process.PID)) != nil && len(f.Members()) > 0 {
+		if s.targets.find(uint32(m.Process.PID)) != nil && len(f.Members()) > 0 {
 			f.tell(fmt.Sprintf("PID %d (%s) exited", m.Process.PID, m.Facts.Command))
 		}
 	}
 	for _, m := range changes.Executed {
 		delete(f.failed, m.Process.PID)
-		if s.target(uint32(m.Process.PID)) != nil { // perhaps attached to since
+		if s.targets.find(uint32(m.Process.PID)) != nil { // perhaps attached to since
 			f.tell(fmt.Sprintf("PID %d executed %s: what it was before is gone", m.Process.PID, m.Facts.Command))
 		}
 	}
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		t.noticeExecution()
 	}
 	s.attachAgain()
@@ -109,7 +109,7 @@ func (s *Session) Follow() []Change {
 
 // attachAgain gives up what was attached to before the linker had loaded the C library, and attaches anew.
 func (s *Session) attachAgain() {
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if t.lives() && s.Elapsed()-t.from < settling && t.missesHeap() {
 			t.end(errTooYoung)
 			s.follow(t.process.PID)
@@ -121,7 +121,7 @@ func (f *family) tell(text string) { f.pending = append(f.pending, Change{Text: 
 
 // IsTraced tells whether a process is traced now.
 func (s *Session) IsTraced(pid int) bool {
-	t := s.target(uint32(pid))
+	t := s.targets.find(uint32(pid))
 	return t != nil && t.err() == nil
 }
 
@@ -150,7 +150,7 @@ func (s *Session) follow(pid int) {
 		return
 	}
 	delete(s.family.failed, pid)
-	t := s.target(uint32(pid))
+	t := s.targets.find(uint32(pid))
 	s.family.pending = append(s.family.pending, Change{Text: fmt.Sprintf("tracing PID %d (%s)", pid, t.process.Command()), Sources: t.sources()})
 }
 
@@ -178,7 +178,7 @@ func (s *Session) Sample() growth.Moment {
 	for i, m := range s.family.Members() {
 		member := growth.Member{Process: m.Facts}
 		moment.Processes[i].Steps = growth.Unknown
-		if t := s.target(uint32(m.Facts.PID)); t != nil && t.err() == nil {
+		if t := s.targets.find(uint32(m.Facts.PID)); t != nil && t.err() == nil {
 			member.Traced, member.From = true, t.from
 			moment.Processes[i].Steps = t.steps.count()
 			setTensors(&moment.Processes[i].Sample, tensors, m.Facts.PID)
@@ -220,7 +220,7 @@ func (s *Session) Changes() []Change {
 
 // Stopped tells whether a traced process is stopped, by a signal or a debugger.
 func (s *Session) Stopped(pid int) bool {
-	t := s.target(uint32(pid))
+	t := s.targets.find(uint32(pid))
 	if t == nil {
 		return false
 	}

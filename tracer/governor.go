@@ -40,6 +40,9 @@ func (s *Session) govern() {
 		Limit: o.Overhead, Prices: s.pricesOf(), Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
 	})
+	s.watch.mu.Lock()
+	s.watch.progress, s.watch.costs = s.meter.count, s.pricesOf()
+	s.watch.mu.Unlock()
 	s.governor = g
 	g.done.Go(g.run)
 }
@@ -57,7 +60,7 @@ func (s *Session) pricesOf() govern.Prices {
 
 // countsSteps tells whether steps of training are seen.
 func (s *Session) countsSteps() bool {
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if t.steps.count() != growth.Unknown {
 			return true
 		}
@@ -78,7 +81,7 @@ func (g *governor) run() {
 			g.giveUp(err)
 			return
 		}
-		g.session.pollSurvivors()
+		g.session.watch.pollSurvivors()
 		wait := time.NewTimer(decision.Wait)
 		select {
 		case <-g.stop:
@@ -108,9 +111,9 @@ func (g *governor) decide() govern.Decision {
 func (g *governor) giveUp(why error) {
 	s := g.session
 	if s.watch.isOpen() {
-		why = errors.Join(why, s.closeHeap())
+		why = errors.Join(why, s.watch.closeHeap())
 	}
-	why = errors.Join(why, s.attachTensors(false), s.setIntervals(s.watch.currentInterval(), 0), s.followBlocks(false, 0))
+	why = errors.Join(why, s.watch.attachTensors(false), s.watch.setIntervals(s.watch.currentInterval(), 0), s.watch.followBlocks(false, 0))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gaveUp = true
@@ -127,11 +130,11 @@ func (g *governor) obey(d govern.Decision) error {
 		d.Heap = d.Tensor
 	}
 	if !d.Heap && isOpen {
-		if err := s.closeHeap(); err != nil {
+		if err := s.watch.closeHeap(); err != nil {
 			return err
 		}
 	}
-	if err := s.attachTensors(d.Tensor); err != nil {
+	if err := s.watch.attachTensors(d.Tensor); err != nil {
 		return err
 	}
 	if !d.Heap || !window || s.watch.tensorsAlone { // in a window it is as before: open for those who count the calls
@@ -140,14 +143,14 @@ func (g *governor) obey(d govern.Decision) error {
 			g.tensorInterval = d.TensorInterval
 		}
 	}
-	if err := s.setIntervals(d.Interval, g.tensorInterval); err != nil {
+	if err := s.watch.setIntervals(d.Interval, g.tensorInterval); err != nil {
 		return err
 	}
-	if err := s.followBlocks(d.Blocks, d.BlockInterval); err != nil {
+	if err := s.watch.followBlocks(d.Blocks, d.BlockInterval); err != nil {
 		return err
 	}
 	if d.Heap && !isOpen {
-		return s.openHeap(window, d.Interval)
+		return s.watch.openHeap(window, d.Interval)
 	}
 	return nil
 }

@@ -108,7 +108,7 @@ func (g *gpuWatch) samples(traced map[int]int) []growth.GPUSample {
 // initialPIDs are the PIDs of targets by those in the initial namespace, as far as they are known.
 func (s *Session) initialPIDs() map[int]int {
 	pids := make(map[int]int)
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if initial := s.initialPID(t.process.PID); initial != 0 {
 			pids[initial] = t.process.PID
 		}

@@ -45,7 +45,7 @@ func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects liveObj
 
 // living is the target that traces a member; nil: there is none, or it has ended.
 func (s *Session) living(m *tree.Member) *target {
-	if t := s.target(uint32(m.Process.PID)); t != nil && t.err() == nil {
+	if t := s.targets.find(uint32(m.Process.PID)); t != nil && t.err() == nil {
 		return t
 	}
 	return nil
@@ -106,7 +106,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 		return
 	}
 	l := newLedger(found, t.process.PID, t, held, k.files)
-	l.knowsHeap, l.knowsAll = t.session.watchesHeap(t)
+	l.knowsHeap, l.knowsAll = t.session.watch.watchesHeap(t)
 	l.parentCounts = countsParent(snapshot, t.occupancy)
 	l.fill(known)
 	t.addMappings(held, found, &snapshot.Mappings)
@@ -117,7 +117,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 
 // occupancyOf finds what is known of a process; nil: nothing.
 func (s *Session) occupancyOf(pid int) *occupancy {
-	if t := s.target(uint32(pid)); t != nil {
+	if t := s.targets.find(uint32(pid)); t != nil {
 		return t.occupancy
 	}
 	if o := s.looker.others.members[pid]; o != nil {

@@ -68,7 +68,7 @@ func (m *meter) count() (govern.Reading, error) {
 
 func (m *meter) readTargets() {
 	targets := make(map[*target]usage)
-	for _, t := range m.session.list() {
+	for _, t := range m.session.targets.list() {
 		cpu, err := t.process.CPUTime()
 		stat, statErr := t.process.Stat()
 		if err != nil || statErr != nil {

@@ -12,7 +12,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/calibrate"
-	"github.com/allocscope/allocscope/tracer/govern"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -38,7 +37,6 @@ type Session struct {
 	watch          *watch
 	governor       *governor        // nil: without a limit
 	meter          *meter           // of the governor
-	worked         govern.Reading   // when work was counted last; the watch guards it
 	prices         calibrate.Prices // of what probes do; zeros where the overhead has no limit
 	unpriced       error            // why some of them are defaults
 	asked          uint64           // bytes between samples that the user wants; 0: as is fit
@@ -47,8 +45,7 @@ type Session struct {
 	// reading is held while others than the session's caller look at a process, and while one is let go.
 	reading sync.Mutex
 
-	mu      sync.Mutex
-	targets []*target // in the order in which they were attached
+	targets targetSet
 
 	stop    chan struct{}
 	watcher sync.WaitGroup // of what goes on beside
@@ -100,9 +97,10 @@ func (s *Session) open() error {
 	}
 	debug.FreeOSMemory()
 	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
-	if s.notices, err = startNotices(s.kernel, s.tables, s.target); err != nil {
+	if s.notices, err = startNotices(s.kernel, s.tables, s.targets.find); err != nil {
 		return err
 	}
+	s.watch.notices = s.notices
 	exec, err := attachExec(s.kernel)
 	if err != nil {
 		return err
@@ -139,7 +137,7 @@ func (s *Session) attach(held *process.Process) error {
 }
 
 func (s *Session) add(held *process.Process) error {
-	if most := int(s.kernel.Maps[bpf.KernelMapTargets].MaxEntries()); len(s.list()) >= most {
+	if most := int(s.kernel.Maps[bpf.KernelMapTargets].MaxEntries()); len(s.targets.list()) >= most {
 		return fmt.Errorf("pid %d: %w: %d", held.PID, errTooMany, most)
 	}
 	p, err := process.Open(held.PID)
@@ -153,48 +151,22 @@ func (s *Session) add(held *process.Process) error {
 	if err != nil {
 		return err
 	}
-	s.mu.Lock()
-	s.targets = append(s.targets, t)
-	s.mu.Unlock()
+	s.targets.add(t)
 	if err := t.attach(); err != nil {
 		halt([]*target{t})
-		s.drop(t)
+		s.targets.drop(t)
 		return errors.Join(err, t.retire(&s.retired))
 	}
 	return nil
 }
 
-// target finds a target by its PID; nil: there is none.
-func (s *Session) target(pid uint32) *target {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, t := range s.targets {
-		if uint32(t.process.PID) == pid {
-			return t
-		}
-	}
-	return nil
-}
-
-func (s *Session) list() []*target {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return slices.Clone(s.targets)
-}
-
-func (s *Session) drop(t *target) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.targets = slices.DeleteFunc(s.targets, func(other *target) bool { return other == t })
-}
-
 // retireEnded forgets the targets that have ended, once another takes their place: until then they can be looked at.
 func (s *Session) retireEnded() {
 	lives := func(t *target) bool { return t.err() == nil }
-	ended := slices.DeleteFunc(s.list(), lives)
+	ended := slices.DeleteFunc(s.targets.list(), lives)
 	halt(ended)
 	for _, t := range ended {
-		s.drop(t)
+		s.targets.drop(t)
 		_ = t.retire(&s.retired) // what cannot be detached has gone with its process
 	}
 }
@@ -210,7 +182,7 @@ func (s *Session) awaitExit() {
 
 // endWhenDone ends the trace if the process asked for and all targets have ended.
 func (s *Session) endWhenDone() {
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if t.err() == nil {
 			return
 		}
@@ -252,12 +224,12 @@ func (s *Session) Close() error {
 		s.governor.close()
 	}
 	errs := []error{s.detach()}
-	halt(s.list())
+	halt(s.targets.list())
 	s.watcher.Wait()
 	if s.notices != nil {
 		errs = append(errs, s.notices.close())
 	}
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		errs = append(errs, t.close())
 	}
 	if s.tables != nil {

@@ -31,7 +31,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	s.notices.flush() // and with it every stack that the above may name
 	held := make(holdings)
 	for from, sum := range sums {
-		if t := s.target(from.tgid); t != nil {
+		if t := s.targets.find(from.tgid); t != nil {
 			held.add(t.stacks.get(from.stack), growth.KindHeap, "", sum)
 		}
 	}
@@ -51,7 +51,7 @@ func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, devi
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	snapshot.Watch = s.watch.describe(s.started)
-	books := s.watch.open(monotonic(), joined(s.list()))
+	books := s.watch.open(monotonic(), joined(s.targets.list()))
 	objects, err := s.readLive(books, sums, born)
 	if err != nil {
 		return nil, nil, err
@@ -59,7 +59,7 @@ func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, devi
 	for _, o := range objects {
 		snapshot.LiveObjects += len(o)
 	}
-	return books, objects, s.readTallies(sums, devices)
+	return books, objects, s.watch.readTallies(sums, devices)
 }
 
 // bins writes the ends of the bins of birth into the snapshot, and gives them as the kernel side counts.

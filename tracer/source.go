@@ -86,7 +86,7 @@ func (s *Session) checkSources(heap, tensor, cuda Source) error {
 func (s *Session) Sources() []Source {
 	var sources []Source
 	mapping := s.mapping
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if errors.Is(t.heap.source().err, probe.Err32Bit) {
 			mapping.Reason = "system calls of a 32-bit program are not traced: its mappings come from /proc, without stacks"
 		}

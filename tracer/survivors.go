@@ -53,10 +53,10 @@ func (v *survivors) hazard(of origin) *growth.Hazard {
 
 // afterSpell takes stock of the live map when a spell has ended: what is gone has been freed in it. probed are the processes in which
 // that was seen.
-func (s *Session) afterSpell(ended spell, probed map[uint32]bool) error {
-	v := &s.watch.survivors
-	watched := s.watch.log.worth(ended)
-	err := readMap(s.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+func (w *watch) afterSpell(ended spell, probed map[uint32]bool) error {
+	v := &w.survivors
+	watched := w.log.worth(ended)
+	err := readMap(w.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		old, ok := v.known[*key]
 		if ok && old.seen == ended.to {
 			return // met twice
@@ -99,8 +99,8 @@ func (v *survivors) expose(key *bpf.KernelAddress, f followed, from uint64, seco
 
 // pollSurvivors looks at all survivors where that is due and no probe is open, so that nothing is added to the live map
 // meanwhile, and deletes those that are dead.
-func (s *Session) pollSurvivors() {
-	w, v := s.watch, &s.watch.survivors
+func (w *watch) pollSurvivors() {
+	v := &w.survivors
 	w.mu.Lock()
 	byTarget := v.due(time.Now(), w.log.isOpen())
 	w.mu.Unlock()
@@ -109,7 +109,7 @@ func (s *Session) pollSurvivors() {
 	}
 	v.cost = process.ProcessorTime(func() {
 		for tgid, objects := range byTarget {
-			s.pollTarget(tgid, objects)
+			w.pollTarget(tgid, objects)
 		}
 	})
 }
@@ -129,21 +129,21 @@ func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]survivor.Object
 }
 
 // pollTarget looks at the survivors of a process, if it is still there and executes what is traced.
-func (s *Session) pollTarget(tgid uint32, objects []survivor.Object) {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	t := s.target(tgid)
+func (w *watch) pollTarget(tgid uint32, objects []survivor.Object) {
+	w.reading.Lock()
+	defer w.reading.Unlock()
+	t := w.targets.find(tgid)
 	if t == nil || !t.lives() {
 		return
 	}
-	looks, err := s.lookAt(t, objects)
+	looks, err := w.lookAt(t, objects)
 	if err != nil || t.check() != nil {
 		return
 	}
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	if s.target(tgid) == t {
-		deleteAll(s.kernel.Maps[bpf.KernelMapLive], s.watch.survivors.settle(tgid, looks))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.targets.find(tgid) == t {
+		deleteAll(w.kernel.Maps[bpf.KernelMapLive], w.survivors.settle(tgid, looks))
 	}
 }
 
@@ -155,8 +155,8 @@ type sight struct {
 }
 
 // lookAt tells which of the objects are alive.
-func (s *Session) lookAt(t *target, objects []survivor.Object) ([]sight, error) {
-	a := s.allocatorOf(t)
+func (w *watch) lookAt(t *target, objects []survivor.Object) ([]sight, error) {
+	a := w.allocatorOf(t)
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -208,8 +208,7 @@ func (v *survivors) settle(tgid uint32, sights []sight) (dead []bpf.KernelAddres
 }
 
 // allocatorOf a target is looked for once.
-func (s *Session) allocatorOf(t *target) allocator {
-	w := s.watch
+func (w *watch) allocatorOf(t *target) allocator {
 	w.mu.Lock()
 	a, ok := w.survivors.allocators[t]
 	w.mu.Unlock()
@@ -223,7 +222,7 @@ func (s *Session) allocatorOf(t *target) allocator {
 	a.err = err
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if t.check() == nil && s.target(uint32(t.process.PID)) == t { // else what was found may be of something else
+	if t.check() == nil && w.targets.find(uint32(t.process.PID)) == t { // else what was found may be of something else
 		w.survivors.allocators[t] = a
 	}
 	return a

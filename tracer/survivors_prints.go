@@ -7,8 +7,8 @@ import (
 )
 
 // printNew takes the fingerprints of what was born in a window that has just ended.
-func (s *Session) printNew(ended spell) {
-	known := s.watch.survivors.known
+func (w *watch) printNew(ended spell) {
+	known := w.survivors.known
 	byTarget := make(map[uint32][]survivor.Object)
 	for key, f := range known {
 		if f.born >= ended.from {
@@ -16,7 +16,7 @@ func (s *Session) printNew(ended spell) {
 		}
 	}
 	for tgid, objects := range byTarget {
-		t := s.target(tgid)
+		t := w.targets.find(tgid)
 		if t == nil || !t.lives() {
 			continue
 		}

@@ -107,7 +107,7 @@ func (t *target) attach() error {
 	}
 	t.cuda.update(maps)
 	t.tensors.update(maps)
-	t.session.join(t, functions)
+	t.session.watch.join(t, functions)
 	if err := t.session.checkSources(t.heap.source(), t.tensors.source(), t.cuda.source()); err != nil {
 		return err
 	}
@@ -118,7 +118,7 @@ func (t *target) attach() error {
 // start begins to count. Mappings are read afterwards: replaying a call that they already contain changes nothing.
 func (t *target) start() error {
 	t.session.begin()
-	t.from = t.session.countsFrom(t)
+	t.from = t.session.watch.countsFrom(t)
 	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
 		return err
 	}
@@ -223,15 +223,17 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	closes := []func() error{func() error { return t.session.leaveHeap(t) }, t.steps.close, t.tensors.shutdown, t.cuda.shutdown}
+	closes := []func() error{func() error { return t.session.watch.leaveHeap(t) }, t.steps.close, t.tensors.shutdown, t.cuda.shutdown}
 	return atOnce(closes)
 }
 
 // retire detaches from a process and makes the kernel side forget it, while the trace goes on. The target has been halted,
 // and the session does not know it any more.
 func (t *target) retire(lost *losses) error {
+	pid := uint32(t.process.PID)
 	errs := []error{t.forget()}
-	t.session.forget(t)
+	t.session.watch.forget(t)
+	t.session.stepTimes.forget(pid)
 	lost.add(t)
 	return errors.Join(append(errs, t.close())...)
 }

@@ -17,7 +17,7 @@ type tensorTotal struct {
 // none where there is no such process.
 func (s *Session) tensorTotals() map[uint32]tensorTotal {
 	totals := make(map[uint32]tensorTotal)
-	for _, t := range s.list() {
+	for _, t := range s.targets.list() {
 		if t.tensors.isWhole() {
 			totals[uint32(t.process.PID)] = tensorTotal{}
 		}

@@ -9,12 +9,23 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/calibrate"
+	"github.com/allocscope/allocscope/tracer/govern"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
 // A watch is how the allocators of all targets are watched: all the time, in windows, or not at all. All open and close
 // together.
 type watch struct {
+	kernel  *kernel
+	targets *targetSet
+	notices *noticeReader
+	reading *sync.Mutex   // held while a process is examined
+	started func() uint64 // when counting began, ns, CLOCK_MONOTONIC
+	// progress reads the meter, and costs are those of what it counts; nil where the overhead has no limit
+	progress func() (govern.Reading, error)
+	costs    govern.Prices
+	worked   govern.Reading // the last reading for which progress was recorded
+
 	mu        sync.Mutex // held while probes come and go, and while the live map is read
 	log       watchLog
 	survivors survivors
@@ -33,6 +44,7 @@ type watch struct {
 
 func newWatch(duration time.Duration) *watch {
 	return &watch{
+		targets: &targetSet{}, reading: &sync.Mutex{},
 		log: watchLog{lag: maturity(duration)},
 		survivors: survivors{
 			known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*growth.Hazard), allocators: make(map[*target]allocator),
@@ -43,8 +55,10 @@ func newWatch(duration time.Duration) *watch {
 // startWatch measures prices where there is a limit, and leaves it to the governor when to open; else everything is open from the start.
 func (s *Session) startWatch() error {
 	s.watch = newWatch(s.Options.Duration)
+	s.watch.kernel, s.watch.targets, s.watch.reading = s.kernel, &s.targets, &s.reading
+	s.watch.started = func() uint64 { return s.started }
 	s.watch.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
-	if err := s.followBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil { // what is missed of them cannot be made up for
+	if err := s.watch.followBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil { // what is missed of them cannot be made up for
 		return fmt.Errorf("follow blocks on GPUs: %w", err)
 	}
 	if s.Options.Overhead > 0 {
@@ -53,7 +67,7 @@ func (s *Session) startWatch() error {
 		return nil
 	}
 	s.watch.tensors, s.watch.tensorInterval = true, s.Options.intervalOf("tensor")
-	if err := s.openHeap(false, s.Options.intervalOf("heap")); err != nil {
+	if err := s.watch.openHeap(false, s.Options.intervalOf("heap")); err != nil {
 		return fmt.Errorf("watch the heap: %w", err)
 	}
 	return nil
@@ -61,33 +75,32 @@ func (s *Session) startWatch() error {
 
 // openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
 // is given up, and its source says why.
-func (s *Session) openHeap(window bool, interval uint64) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	w := s.watch
+func (w *watch) openHeap(window bool, interval uint64) error {
+	w.reading.Lock()
+	defer w.reading.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, t := range s.list() {
+	for _, t := range w.targets.list() {
 		t.openHeap()
 	}
-	if err := s.nextEpoch(); err != nil {
+	if err := w.nextEpoch(); err != nil {
 		return fmt.Errorf("begin to count: %w", err)
 	}
 	if w.tensorsAlone { // their frees are seen again
-		if err := s.moveObjects(bpf.KernelMapLive, bpf.KernelMapTensors, nil); err != nil {
+		if err := w.moveObjects(bpf.KernelMapLive, bpf.KernelMapTensors, nil); err != nil {
 			return err
 		}
 	}
 	w.log.open(monotonic(), window)
-	s.countWork(&w.log.outside)
+	w.countWork(&w.log.outside)
 	w.interval = interval
-	return s.kernel.open(w.inForce())
+	return w.kernel.open(w.inForce())
 }
 
 // nextEpoch makes the kernel side forget the calls of the heap that are under way.
-func (s *Session) nextEpoch() error {
-	s.watch.epoch++
-	return s.kernel.Variables[bpf.KernelVarEpoch].Set(s.watch.epoch)
+func (w *watch) nextEpoch() error {
+	w.epoch++
+	return w.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch)
 }
 
 // openHeap attaches the probes. Of a process that is ending nothing is given up: what is known of it stays.
@@ -112,35 +125,34 @@ func (w *watch) inForce() (interval, tensorInterval uint64) {
 }
 
 // closeHeap ends counting, detaches the probes, and takes stock.
-func (s *Session) closeHeap() error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
-	w := s.watch
+func (w *watch) closeHeap() error {
+	w.reading.Lock()
+	defer w.reading.Unlock()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	ended := w.log.close(monotonic())
-	err := errors.Join(s.kernel.open(w.inForce()), s.nextEpoch())
+	err := errors.Join(w.kernel.open(w.inForce()), w.nextEpoch())
 	w.log.close(monotonic()) // nothing counts from now on
 	if w.log.spells[ended].window {
-		s.countWork(&w.log.inside)
+		w.countWork(&w.log.inside)
 	} else { // it is neither
-		s.countWork(&work{})
+		w.countWork(&work{})
 	}
 	probed := make(map[uint32]bool)
 	var closes []func() error
-	for _, t := range s.list() {
+	for _, t := range w.targets.list() {
 		probed[uint32(t.process.PID)] = t.err() == nil && (len(t.heap.links) > 0 || w.tensorsAlone && t.tensors.watches())
 		closes = append(closes, t.heap.close)
 	}
 	_ = atOnce(closes) // what cannot be detached goes with our end
 	if w.tensorsAlone {
-		err = errors.Join(err, s.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, nil))
+		err = errors.Join(err, w.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, nil))
 	}
-	err = errors.Join(err, s.afterSpell(w.log.spells[ended], probed))
+	err = errors.Join(err, w.afterSpell(w.log.spells[ended], probed))
 	if w.log.spells[ended].window {
-		s.printNew(w.log.spells[ended])
+		w.printNew(w.log.spells[ended])
 	}
-	return errors.Join(err, s.foldTallies(w.factors(s.list(), ended)))
+	return errors.Join(err, w.foldTallies(w.factors(w.targets.list(), ended)))
 }
 
 // factors tell how much time a spell stands for in each of the targets, in parts of its length.
@@ -159,11 +171,11 @@ func joined(targets []*target) map[uint32]uint64 {
 }
 
 // countsFrom notes that a target counts from now on, and gives that as time since the start of the trace.
-func (s *Session) countsFrom(t *target) time.Duration {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
+func (w *watch) countsFrom(t *target) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	t.joined = monotonic()
-	return time.Duration(t.joined - s.started)
+	return time.Duration(t.joined - w.started())
 }
 
 // lost is how many tensors could not be followed.
@@ -196,10 +208,10 @@ func (w *watch) currentInterval() uint64 {
 
 // watchesHeap tells whether holders of a target's heap are known, be it from windows, and whether all are: it is watched all
 // the time.
-func (s *Session) watchesHeap(t *target) (some, all bool) {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	log := &s.watch.log
+func (w *watch) watchesHeap(t *target) (some, all bool) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	log := &w.log
 	some = len(log.spells) > 0 && t.heap.source().Attached
 	return some, some && log.isOpen() && !log.hadWindows()
 }
@@ -214,32 +226,31 @@ func (w *watch) describe(started uint64) growth.Watch {
 }
 
 // join attaches the probes in a new target where others are watched now. functions are those of its allocator.
-func (s *Session) join(t *target, functions []probe.Target) {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
+func (w *watch) join(t *target, functions []probe.Target) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	t.heap.functions = functions
-	if s.watch.log.isOpen() {
+	if w.log.isOpen() {
 		t.openHeap()
 	}
-	if s.watch.tensors {
+	if w.tensors {
 		_ = t.tensors.open() // the source tells
 	}
-	_ = t.cuda.followBlocks(s.watch.blockInterval != 0) // likewise
+	_ = t.cuda.followBlocks(w.blockInterval != 0) // likewise
 }
 
 // leaveHeap detaches the probes of a target for good.
-func (s *Session) leaveHeap(t *target) error {
-	s.watch.mu.Lock()
+func (w *watch) leaveHeap(t *target) error {
+	w.mu.Lock()
 	links := t.heap.links
 	t.heap.links, t.heap.functions = nil, nil
-	s.watch.mu.Unlock()
+	w.mu.Unlock()
 	return probe.Close(links)
 }
 
 // forget what was learnt of a target, once the kernel side has nothing of it any more.
-func (s *Session) forget(t *target) {
-	s.watch.mu.Lock()
-	s.watch.survivors.forget(t)
-	s.watch.mu.Unlock()
-	s.stepTimes.forget(uint32(t.process.PID))
+func (w *watch) forget(t *target) {
+	w.mu.Lock()
+	w.survivors.forget(t)
+	w.mu.Unlock()
 }

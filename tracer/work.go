@@ -53,14 +53,14 @@ func (w *watchLog) slower() (times, err float64) {
 }
 
 // countWork adds what was done since the last time.
-func (s *Session) countWork(to *work) {
-	if s.meter == nil { // nobody bounds what the probes take
+func (w *watch) countWork(to *work) {
+	if w.progress == nil { // nobody bounds what the probes take
 		return
 	}
-	now, err := s.meter.count()
+	now, err := w.progress()
 	if err != nil {
 		return
 	}
-	to.add(s.pricesOf(), s.worked, now)
-	s.worked = now
+	to.add(w.costs, w.worked, now)
+	w.worked = now
 }

@@ -55,9 +55,9 @@ func (b *deviceBooks) tallied(heap map[origin]*sum, key *bpf.KernelTallyKey) *su
 const mostBytes = 1 << 46
 
 // readDevices sums what is alive on GPUs, or pinned for them, by stack.
-func (s *Session) readDevices(born bins) (*deviceBooks, error) {
+func readDevices(k *kernel, born bins) (*deviceBooks, error) {
 	books := newDeviceBooks()
-	err := readMap(s.kernel.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
+	err := readMap(k.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
 		bin, ok := born.of(m.Born)
 		if !ok {
 			return
@@ -84,47 +84,6 @@ func (b *deviceBooks) addPin(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMe
 	}
 }
 
-// addTo adds them to a snapshot: what is on GPUs to its device holdings, and what the driver has allocated of the host's memory to held. Memory
-// that it has merely pinned has been allocated by others; it is in the ledger alone.
-func (b *deviceBooks) addTo(s *Session, snapshot *growth.Snapshot, held holdings) {
-	devices := make(holdings)
-	for from, sum := range b.sums {
-		t := s.targets.find(from.tgid)
-		if t == nil {
-			continue
-		}
-		stack := t.stacks.get(from.stack)
-		switch from.kind {
-		case bpf.KernelAllocationKindKIND_BLOCK:
-			devices.add(stack, growth.KindCudaBlock, gpuName(from.gpu), sum)
-		case bpf.KernelAllocationKindKIND_SEGMENT:
-			devices.add(stack, growth.KindCudaSegment, gpuName(from.gpu), sum)
-		case bpf.KernelAllocationKindKIND_PINNED:
-			held.add(stack, growth.KindPinned, "", sum)
-		}
-	}
-	snapshot.DeviceHoldings = devices.list()
-	snapshot.Devices = s.devices()
-}
-
-// devices tells what is known of each target that uses a GPU, by PID.
-func (s *Session) devices() []growth.Device {
-	totals := s.readCUDATotals()
-	var devices []growth.Device
-	for _, t := range s.targets.list() {
-		if t.err() != nil && len(totals[uint32(t.process.PID)]) == 0 || !t.cuda.usesGPU() {
-			continue
-		}
-		d := growth.Device{PID: t.process.PID, Allocated: growth.Unknown, Reserved: growth.Unknown, Totals: totals[uint32(t.process.PID)]}
-		d.DriverWatched, d.BlocksWatched = t.cuda.watches()
-		d.Allocated, d.Reserved = sumTotals(d.Totals)
-		d.Used, d.Reason = s.gpus.used(s.initialPID(t.process.PID))
-		devices = append(devices, d)
-	}
-	slices.SortFunc(devices, func(a, b growth.Device) int { return cmp.Compare(a.PID, b.PID) })
-	return devices
-}
-
 // sumTotals adds those of all GPUs; Unknown of none.
 func sumTotals(totals []growth.GPUTotals) (allocated, reserved int64) {
 	if len(totals) == 0 {
@@ -138,13 +97,13 @@ func sumTotals(totals []growth.GPUTotals) (allocated, reserved int64) {
 }
 
 // readCUDATotals reads what torch's allocator has told of itself, by PID, in the order of GPUs.
-func (s *Session) readCUDATotals() map[uint32][]growth.GPUTotals {
+func readCUDATotals(k *kernel) map[uint32][]growth.GPUTotals {
 	type entry struct {
 		gpu uint32
 		growth.GPUTotals
 	}
 	byGPU := make(map[uint32][]entry)
-	err := readMap(s.kernel.Maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, t *bpf.KernelCudaTotal) {
+	err := readMap(k.Maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, t *bpf.KernelCudaTotal) {
 		told := growth.GPUTotals{GPU: gpuName(key.Gpu), Allocated: int64(t.Allocated), Reserved: int64(t.Reserved)}
 		if max(t.Allocated, t.Reserved) <= mostBytes {
 			byGPU[key.Tgid] = append(byGPU[key.Tgid], entry{key.Gpu, told})

@@ -49,43 +49,9 @@ func (c *cudaProbe) watches() (driver, blocks bool) {
 	return c.driver, c.hooked && c.whole
 }
 
-// followBlocks follows blocks in all targets from now on, one in so many bytes, or reads their totals alone.
-func (w *watch) followBlocks(follow bool, interval uint64) error {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if !follow {
-		interval = 0
-	}
-	if w.blockInterval == interval {
-		return nil
-	}
-	if err := w.kernel.Variables[bpf.KernelVarBlockInterval].Set(uint32(interval)); err != nil {
-		return err
-	}
-	w.blockInterval = interval
-	for _, t := range w.targets.list() {
-		_ = t.cuda.followBlocks(follow) // the source tells what cannot be attached; what cannot be detached goes with our end
-	}
-	if follow {
-		return nil
-	}
-	return deleteFrom(w.kernel.Maps[bpf.KernelMapDeviceLive], func(_ *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) bool {
-		return m.Kind == bpf.KernelAllocationKindKIND_BLOCK
-	})
-}
-
 // glimpse is how long the totals of torch's allocator are waited for where its blocks are not followed: a trainer tells them hundreds of
 // times a second.
 const glimpse = 20 * time.Millisecond
-
-// glimpseTotals reads the totals of those whose blocks are not followed any more, for a moment, beside what goes on.
-func (s *Session) glimpseTotals() {
-	for _, t := range s.targets.list() {
-		if t.err() == nil {
-			t.watcher.Go(func() { t.cuda.glimpse(t.stop) })
-		}
-	}
-}
 
 // glimpse attaches to the hooks for a moment, unless that is going on.
 func (c *cudaProbe) glimpse(stop <-chan struct{}) {

@@ -12,11 +12,11 @@ import (
 func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed()}
 	now := s.bins(snapshot, nil)
-	objects, err := s.readLive(s.watch.open(monotonic(), nil), make(map[origin]*sum), now)
+	objects, err := readLive(s.kernel, s.watch.books(nil), make(map[origin]*sum), now, s.objects)
 	if err != nil {
 		return nil, err
 	}
-	devices, err := s.readDevices(now)
+	devices, err := readDevices(s.kernel, now)
 	if err != nil {
 		return nil, err
 	}

@@ -63,4 +63,4 @@ func (s *Session) Counted(what bpf.KernelCounter) uint64 {
 }
 
 // TensorTotals reads them.
-func (s *Session) TensorTotals() { s.tensorTotals() }
+func (s *Session) TensorTotals() { tensorTotals(s.kernel, s.targets.list()) }

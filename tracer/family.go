@@ -174,7 +174,7 @@ func (s *Session) Sample() growth.Moment {
 	s.notices.flush() // those that can wait do not wake anybody
 	moment := s.family.Sample(s.Elapsed())
 	moment.Price = s.price()
-	tensors, devices := s.tensorTotals(), s.sampleDevices()
+	tensors, devices := tensorTotals(s.kernel, s.targets.list()), s.gpus.sample()
 	for i, m := range s.family.Members() {
 		member := growth.Member{Process: m.Facts}
 		moment.Processes[i].Steps = growth.Unknown
@@ -189,7 +189,7 @@ func (s *Session) Sample() growth.Moment {
 		}
 		moment.Members = append(moment.Members, member)
 	}
-	moment.GPUs = s.gpus.samples(s.initialPIDs())
+	moment.GPUs = s.gpus.nvml.samples(s.gpus.initialPIDs())
 	return moment
 }
 

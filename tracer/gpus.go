@@ -3,7 +3,6 @@ package tracer
 import (
 	"cmp"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/gpu"
 )
@@ -103,27 +102,4 @@ func (g *gpuWatch) samples(traced map[int]int) []growth.GPUSample {
 		samples = append(samples, sample)
 	}
 	return samples
-}
-
-// initialPIDs are the PIDs of targets by those in the initial namespace, as far as they are known.
-func (s *Session) initialPIDs() map[int]int {
-	pids := make(map[int]int)
-	for _, t := range s.targets.list() {
-		if initial := s.initialPID(t.process.PID); initial != 0 {
-			pids[initial] = t.process.PID
-		}
-	}
-	return pids
-}
-
-// initialPID is a process's PID in the initial namespace; 0: it is not known.
-func (s *Session) initialPID(pid int) int {
-	if _, inode, err := pidNamespace(); err == nil && inode == 0 {
-		return pid
-	}
-	var initial uint32
-	if err := s.kernel.Maps[bpf.KernelMapDeviceUsers].Lookup(uint32(pid), &initial); err != nil {
-		return 0
-	}
-	return int(initial)
 }

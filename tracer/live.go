@@ -38,8 +38,8 @@ func (b bins) of(moment uint64) (bin int, ok bool) {
 
 // readLive sums the live map, and that of tensors, by stack, and gives their objects by process, in no particular order.
 // What counts only after the last bin is left out: it belongs to what follows. The objects are valid until the next call.
-func (s *Session) readLive(books *books, sums map[origin]*sum, born bins) (liveObjects, error) {
-	objects := s.objects.emptied()
+func readLive(k *kernel, books *books, sums map[origin]*sum, born bins, last liveObjects) (liveObjects, error) {
+	objects := last.emptied()
 	add := func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		r := books.of(key, a)
 		bin, ok := born.of(r.entered)
@@ -50,16 +50,15 @@ func (s *Session) readLive(books *books, sums map[origin]*sum, born bins) (liveO
 		objects[key.Tgid] = append(objects[key.Tgid], object{key.Address, a.Size, a.Stack, r.weight * r.share})
 	}
 	for _, name := range []string{bpf.KernelMapLive, bpf.KernelMapTensors} {
-		if err := readMap(s.kernel.Maps[name], add); err != nil {
+		if err := readMap(k.Maps[name], add); err != nil {
 			return nil, fmt.Errorf("read map %s: %w", name, err)
 		}
 	}
 	for from, sum := range sums {
-		if h := books.watch.survivors.hazards[from]; h != nil && sum.seen != nil {
+		if h := books.hazards[from]; h != nil && sum.seen != nil {
 			sum.seen.hazard = *h
 		}
 	}
-	s.objects = objects
 	return objects, nil
 }
 
@@ -105,56 +104,6 @@ func (s *sum) addLive(size uint64, r record, bin int) {
 	}
 	s.births[at].InuseBytes += bytes
 	s.births[at].Variance += variance
-}
-
-// readTallies sums by stack what has been allocated since the attach.
-func (w *watch) readTallies(sums map[origin]*sum, devices *deviceBooks) error {
-	tallies := w.kernel.Maps[bpf.KernelMapTallies]
-	entries := 0
-	err := readMap(tallies, func(key *bpf.KernelTallyKey, t *bpf.KernelTally) {
-		entries++
-		devices.tallied(sums, key).addTally(key, t, 1)
-	})
-	if err != nil {
-		return fmt.Errorf("read tallies: %w", err)
-	}
-	for _, t := range w.targets.list() {
-		for stack, folded := range t.folded {
-			sumOf(sums, origin{uint32(t.process.PID), stack}).addAllocated(folded)
-		}
-		for of, folded := range t.foldedDevices {
-			sumOf(devices.sums, of).addAllocated(folded)
-		}
-	}
-	if entries > int(tallies.MaxEntries()/2) && !w.log.inWindow() { // what its counts stand for is known at its end
-		return w.foldTallies(func(uint32) float64 { return 1 })
-	}
-	return nil
-}
-
-// foldTallies empties the kernel's tallies into user space: before they are full, and at the end of a window, of which what has been
-// counted stands for so much more, by process. What is added to an entry in the moment of its removal is lost.
-func (w *watch) foldTallies(factor func(tgid uint32) float64) error {
-	taken, devices := make(map[origin]*sum), newDeviceBooks()
-	err := takeTallies(w.kernel.Maps[bpf.KernelMapTallies], taken, devices, func(key *bpf.KernelTallyKey) float64 {
-		if !w.hasSpells(key.Kind) {
-			return 1
-		}
-		return factor(key.Tgid)
-	})
-	w.notices.flush() // and with it every stack that the above may name
-	for from, sum := range taken {
-		if t := w.targets.find(from.tgid); t != nil {
-			sumOf(t.folded, t.stacks.get(from.stack).ID).addAllocated(sum)
-		}
-	}
-	for of, sum := range devices.sums {
-		if t := w.targets.find(of.tgid); t != nil {
-			of.stack = t.stacks.get(of.stack).ID
-			sumOf(t.foldedDevices, of).addAllocated(sum)
-		}
-	}
-	return err
 }
 
 // takeTallies moves the kernel's tallies into sums by stack.

@@ -32,7 +32,7 @@ type Session struct {
 	started        uint64 // ns, CLOCK_MONOTONIC; 0: not yet
 	family         *family
 	looker         looker
-	gpus           gpuWatch
+	gpus           gpuState
 	objects        liveObjects // of the last snapshot
 	watch          *watch
 	governor       *governor        // nil: without a limit
@@ -101,6 +101,7 @@ func (s *Session) open() error {
 		return err
 	}
 	s.watch.notices = s.notices
+	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 	exec, err := attachExec(s.kernel)
 	if err != nil {
 		return err
@@ -238,7 +239,7 @@ func (s *Session) Close() error {
 	if s.family != nil {
 		s.family.Close()
 	}
-	errs = append(errs, s.looker.others.close(), s.gpus.close())
+	errs = append(errs, s.looker.others.close(), s.gpus.nvml.close())
 	if s.kernel != nil {
 		s.kernel.Close()
 	}

@@ -20,7 +20,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.currentInterval()}
 	sums := make(map[origin]*sum)
 	ends := s.bins(snapshot, born)
-	devices, err := s.readDevices(ends)
+	devices, err := readDevices(s.kernel, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -38,7 +38,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	if err := s.look(snapshot, held, objects, devices.pins); err != nil {
 		return nil, err
 	}
-	devices.addTo(s, snapshot, held)
+	s.gpus.addTo(devices, snapshot, held)
 	growth.FillDevices(snapshot)
 	held.weigh(books)
 	snapshot.Holdings = held.list()
@@ -51,8 +51,9 @@ func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, devi
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	snapshot.Watch = s.watch.describe(s.started)
-	books := s.watch.open(monotonic(), joined(s.targets.list()))
-	objects, err := s.readLive(books, sums, born)
+	books := s.watch.books(joined(s.targets.list()))
+	objects, err := readLive(s.kernel, books, sums, born, s.objects)
+	s.objects = objects
 	if err != nil {
 		return nil, nil, err
 	}
@@ -137,71 +138,6 @@ func (t *target) addTallies(to holdings, kinds map[mapping.Holder]growth.Kind) {
 		h.AllocObjects += float64(tally.Calls)
 		h.AllocBytes += float64(tally.Bytes)
 	}
-}
-
-// holdings are put together from the live map, the mappings and the pages.
-type holdings map[holder]*entry
-
-// An entry is a holding and the evidence for it.
-type entry struct {
-	growth.Holding
-	seen sightings
-}
-
-// A holder is a stack and the kind of memory it holds.
-type holder struct {
-	stack uint64
-	pid   int
-	kind  growth.Kind
-	gpu   string
-}
-
-func (h holdings) of(stack *growth.Stack, kind growth.Kind) *growth.Holding {
-	return &h.entry(stack, kind, "").Holding
-}
-
-func (h holdings) entry(stack *growth.Stack, kind growth.Kind, gpu string) *entry {
-	key := holder{stack.ID, stack.PID, kind, gpu}
-	found, ok := h[key]
-	if !ok {
-		found = &entry{Holding: growth.Holding{Stack: stack, Kind: kind, GPU: gpu}}
-		h[key] = found
-	}
-	return found
-}
-
-// add adds what a stack holds of a kind.
-func (h holdings) add(stack *growth.Stack, kind growth.Kind, gpu string, sum *sum) {
-	to := h.entry(stack, kind, gpu)
-	to.InuseObjects += sum.inuseObjects
-	to.InuseBytes += sum.inuseBytes
-	to.Samples += sum.samples
-	to.Variance += sum.variance
-	to.AllocObjects += sum.allocObjects
-	to.AllocBytes += sum.allocBytes
-	for _, b := range sum.births {
-		to.AddBirth(b)
-	}
-	if sum.seen != nil {
-		to.seen.merge(sum.seen)
-	}
-}
-
-// weigh makes the evidence of what was seen in windows.
-func (h holdings) weigh(books *books) {
-	for _, entry := range h {
-		if entry.seen.windows != nil {
-			entry.seen.weigh(&entry.Holding, books)
-		}
-	}
-}
-
-func (h holdings) list() []growth.Holding {
-	list := make([]growth.Holding, 0, len(h))
-	for _, entry := range h {
-		list = append(list, entry.Holding)
-	}
-	return list
 }
 
 // addReleases adds what was given back to the kernel.

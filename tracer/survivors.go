@@ -8,6 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/survivor"
+	"github.com/cilium/ebpf"
 )
 
 const (
@@ -22,7 +23,7 @@ const (
 type survivors struct {
 	known      map[bpf.KernelAddress]followed
 	hazards    map[origin]*growth.Hazard
-	allocators map[*target]allocator
+	allocators map[uint32]allocator // by PID
 	polled     time.Time
 	cost       time.Duration // of the last poll
 }
@@ -51,40 +52,6 @@ func (v *survivors) hazard(of origin) *growth.Hazard {
 	return h
 }
 
-// afterSpell takes stock of the live map when a spell has ended: what is gone has been freed in it. probed are the processes in which
-// that was seen.
-func (w *watch) afterSpell(ended spell, probed map[uint32]bool) error {
-	v := &w.survivors
-	watched := w.log.worth(ended)
-	err := readMap(w.kernel.Maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
-		old, ok := v.known[*key]
-		if ok && old.seen == ended.to {
-			return // met twice
-		}
-		if ok && probed[key.Tgid] {
-			v.expose(key, old, ended.from, watched, old.born != a.Born)
-		}
-		if !ok || old.born != a.Born {
-			old = followed{born: a.Born, size: a.Size, stack: a.Stack}
-		}
-		old.seen = ended.to
-		v.known[*key] = old
-	})
-	if err != nil {
-		return fmt.Errorf("read live map: %w", err)
-	}
-	for key, old := range v.known {
-		if old.seen == ended.to {
-			continue
-		}
-		if probed[key.Tgid] {
-			v.expose(&key, old, ended.from, watched, true)
-		}
-		delete(v.known, key)
-	}
-	return nil
-}
-
 // expose notes that an object was watched in a window from a moment on, for so many seconds.
 func (v *survivors) expose(key *bpf.KernelAddress, f followed, from uint64, seconds float64, died bool) {
 	if seconds <= 0 {
@@ -95,23 +62,6 @@ func (v *survivors) expose(key *bpf.KernelAddress, f followed, from uint64, seco
 	if died {
 		fate.Deaths++
 	}
-}
-
-// pollSurvivors looks at all survivors where that is due and no probe is open, so that nothing is added to the live map
-// meanwhile, and deletes those that are dead.
-func (w *watch) pollSurvivors() {
-	v := &w.survivors
-	w.mu.Lock()
-	byTarget := v.due(time.Now(), w.log.isOpen())
-	w.mu.Unlock()
-	if byTarget == nil {
-		return
-	}
-	v.cost = process.ProcessorTime(func() {
-		for tgid, objects := range byTarget {
-			w.pollTarget(tgid, objects)
-		}
-	})
 }
 
 // due gives the survivors by PID if they are to be looked at.
@@ -128,59 +78,11 @@ func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]survivor.Object
 	return byTarget
 }
 
-// pollTarget looks at the survivors of a process, if it is still there and executes what is traced.
-func (w *watch) pollTarget(tgid uint32, objects []survivor.Object) {
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	t := w.targets.find(tgid)
-	if t == nil || !t.lives() {
-		return
-	}
-	looks, err := w.lookAt(t, objects)
-	if err != nil || t.check() != nil {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.targets.find(tgid) == t {
-		deleteAll(w.kernel.Maps[bpf.KernelMapLive], w.survivors.settle(tgid, looks))
-	}
-}
-
 // A sight is what was seen of an object from outside.
 type sight struct {
 	survivor.Object
 	state survivor.State
 	print survivor.Fingerprint
-}
-
-// lookAt tells which of the objects are alive.
-func (w *watch) lookAt(t *target, objects []survivor.Object) ([]sight, error) {
-	a := w.allocatorOf(t)
-	if a.err != nil {
-		return nil, a.err
-	}
-	maps, err := t.process.Maps()
-	if err != nil {
-		return nil, err
-	}
-	memory, err := memoryOf(t.process, maps)
-	if err != nil {
-		return nil, err
-	}
-	states, err := a.Look(memory, maps, objects)
-	if err != nil {
-		return nil, err
-	}
-	prints, err := survivor.Fingerprints(memory, objects)
-	if err != nil {
-		return nil, err
-	}
-	sights := make([]sight, len(objects))
-	for i := range sights {
-		sights[i] = sight{objects[i], states[i], prints[i]}
-	}
-	return sights, nil
 }
 
 // settle notes what was found of the survivors of a process, and gives those that are dead.
@@ -207,31 +109,9 @@ func (v *survivors) settle(tgid uint32, sights []sight) (dead []bpf.KernelAddres
 	return dead
 }
 
-// allocatorOf a target is looked for once.
-func (w *watch) allocatorOf(t *target) allocator {
-	w.mu.Lock()
-	a, ok := w.survivors.allocators[t]
-	w.mu.Unlock()
-	if ok {
-		return a
-	}
-	maps, err := t.process.Maps()
-	if err == nil {
-		a.Allocator, err = survivor.Find(t.process, maps)
-	}
-	a.err = err
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if t.check() == nil && w.targets.find(uint32(t.process.PID)) == t { // else what was found may be of something else
-		w.survivors.allocators[t] = a
-	}
-	return a
-}
-
 // forget drops what belongs to a target that is traced no more.
-func (v *survivors) forget(t *target) {
-	delete(v.allocators, t)
-	pid := uint32(t.process.PID)
+func (v *survivors) forget(pid uint32) {
+	delete(v.allocators, pid)
 	for key := range v.known {
 		if key.Tgid == pid {
 			delete(v.known, key)
@@ -252,4 +132,106 @@ func (v *survivors) blind() string {
 		}
 	}
 	return ""
+}
+
+// lookAt tells which of the objects are alive.
+func (a allocator) lookAt(p *process.Process, objects []survivor.Object) ([]sight, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+	maps, err := p.Maps()
+	if err != nil {
+		return nil, err
+	}
+	memory, err := memoryOf(p, maps)
+	if err != nil {
+		return nil, err
+	}
+	states, err := a.Look(memory, maps, objects)
+	if err != nil {
+		return nil, err
+	}
+	prints, err := survivor.Fingerprints(memory, objects)
+	if err != nil {
+		return nil, err
+	}
+	sights := make([]sight, len(objects))
+	for i := range sights {
+		sights[i] = sight{objects[i], states[i], prints[i]}
+	}
+	return sights, nil
+}
+
+// findAllocator looks for that of a process.
+func findAllocator(p *process.Process) (a allocator) {
+	maps, err := p.Maps()
+	if err == nil {
+		a.Allocator, err = survivor.Find(p, maps)
+	}
+	a.err = err
+	return a
+}
+
+// observe takes in the objects that are in the live map when a spell has ended: what is gone has been freed in it. probed are the
+// processes in which that was seen, and seconds is what the spell is worth.
+func (v *survivors) observe(live *ebpf.Map, from, to uint64, seconds float64, probed map[uint32]bool) error {
+	err := readMap(live, func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+		old, ok := v.known[*key]
+		if ok && old.seen == to {
+			return // met twice
+		}
+		if ok && probed[key.Tgid] {
+			v.expose(key, old, from, seconds, old.born != a.Born)
+		}
+		if !ok || old.born != a.Born {
+			old = followed{born: a.Born, size: a.Size, stack: a.Stack}
+		}
+		old.seen = to
+		v.known[*key] = old
+	})
+	if err != nil {
+		return fmt.Errorf("read live map: %w", err)
+	}
+	for key, old := range v.known {
+		if old.seen == to {
+			continue
+		}
+		if probed[key.Tgid] {
+			v.expose(&key, old, from, seconds, true)
+		}
+		delete(v.known, key)
+	}
+	return nil
+}
+
+// newSince gives the objects that were born at that moment or later, by PID.
+func (v *survivors) newSince(from uint64) map[uint32][]survivor.Object {
+	byPID := make(map[uint32][]survivor.Object)
+	for key, f := range v.known {
+		if f.born >= from {
+			byPID[key.Tgid] = append(byPID[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
+		}
+	}
+	return byPID
+}
+
+// setPrints notes the fingerprints of objects of a process.
+func (v *survivors) setPrints(tgid uint32, objects []survivor.Object, prints []survivor.Fingerprint) {
+	for i, o := range objects {
+		key := bpf.KernelAddress{Address: o.Address, Tgid: tgid}
+		f := v.known[key]
+		f.print = prints[i]
+		v.known[key] = f
+	}
+}
+
+// adopt begins to follow an object that is moved into the live map.
+func (v *survivors) adopt(key bpf.KernelAddress, a *bpf.KernelAllocation, now uint64) {
+	v.known[key] = followed{born: a.Born, size: a.Size, stack: a.Stack, seen: now}
+}
+
+func newSurvivors() survivors {
+	return survivors{
+		known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*growth.Hazard), allocators: make(map[uint32]allocator),
+	}
 }

@@ -1,37 +1,9 @@
 package tracer
 
 import (
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/survivor"
 )
-
-// printNew takes the fingerprints of what was born in a window that has just ended.
-func (w *watch) printNew(ended spell) {
-	known := w.survivors.known
-	byTarget := make(map[uint32][]survivor.Object)
-	for key, f := range known {
-		if f.born >= ended.from {
-			byTarget[key.Tgid] = append(byTarget[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
-		}
-	}
-	for tgid, objects := range byTarget {
-		t := w.targets.find(tgid)
-		if t == nil || !t.lives() {
-			continue
-		}
-		prints, err := survivor.Fingerprints(t.process, objects)
-		if err != nil {
-			continue // what they hold tells nothing then
-		}
-		for i, o := range objects {
-			key := bpf.KernelAddress{Address: o.Address, Tgid: tgid}
-			f := known[key]
-			f.print = prints[i]
-			known[key] = f
-		}
-	}
-}
 
 // prints are those of the objects of a stack.
 type prints struct {

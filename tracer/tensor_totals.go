@@ -15,9 +15,9 @@ type tensorTotal struct {
 
 // tensorTotals are those of each process whose tensors have been watched all the time; one reading of the kernel's map, and
 // none where there is no such process.
-func (s *Session) tensorTotals() map[uint32]tensorTotal {
+func tensorTotals(k *kernel, targets []*target) map[uint32]tensorTotal {
 	totals := make(map[uint32]tensorTotal)
-	for _, t := range s.targets.list() {
+	for _, t := range targets {
 		if t.tensors.isWhole() {
 			totals[uint32(t.process.PID)] = tensorTotal{}
 		}
@@ -25,7 +25,7 @@ func (s *Session) tensorTotals() map[uint32]tensorTotal {
 	if len(totals) == 0 {
 		return nil
 	}
-	err := readMap(s.kernel.Maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+	err := readMap(k.Maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		total, ok := totals[key.Tgid]
 		if !ok {
 			return

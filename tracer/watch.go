@@ -45,10 +45,8 @@ type watch struct {
 func newWatch(duration time.Duration) *watch {
 	return &watch{
 		targets: &targetSet{}, reading: &sync.Mutex{},
-		log: watchLog{lag: maturity(duration)},
-		survivors: survivors{
-			known: make(map[bpf.KernelAddress]followed), hazards: make(map[origin]*growth.Hazard), allocators: make(map[*target]allocator),
-		},
+		log:       watchLog{lag: maturity(duration)},
+		survivors: newSurvivors(),
 	}
 }
 
@@ -148,7 +146,7 @@ func (w *watch) closeHeap() error {
 	if w.tensorsAlone {
 		err = errors.Join(err, w.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, nil))
 	}
-	err = errors.Join(err, w.afterSpell(w.log.spells[ended], probed))
+	err = errors.Join(err, w.survivors.observe(w.kernel.Maps[bpf.KernelMapLive], w.log.spells[ended].from, w.log.spells[ended].to, w.log.worth(w.log.spells[ended]), probed))
 	if w.log.spells[ended].window {
 		w.printNew(w.log.spells[ended])
 	}
@@ -176,6 +174,11 @@ func (w *watch) countsFrom(t *target) time.Duration {
 	defer w.mu.Unlock()
 	t.joined = monotonic()
 	return time.Duration(t.joined - w.started())
+}
+
+// books opens those of a snapshot.
+func (w *watch) books(joined map[uint32]uint64) *books {
+	return openBooks(&w.log, &w.survivors, w.tensorsAlone, monotonic(), joined)
 }
 
 // lost is how many tensors could not be followed.
@@ -251,6 +254,6 @@ func (w *watch) leaveHeap(t *target) error {
 // forget what was learnt of a target, once the kernel side has nothing of it any more.
 func (w *watch) forget(t *target) {
 	w.mu.Lock()
-	w.survivors.forget(t)
+	w.survivors.forget(uint32(t.process.PID))
 	w.mu.Unlock()
 }

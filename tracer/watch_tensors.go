@@ -26,7 +26,7 @@ func (w *watch) setIntervals(interval, tensorInterval uint64) error {
 func (w *watch) handOverTensors() error {
 	now := monotonic()
 	return w.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, func(key bpf.KernelAddress, a *bpf.KernelAllocation) {
-		w.survivors.known[key] = followed{born: a.Born, size: a.Size, stack: a.Stack, seen: now}
+		w.survivors.adopt(key, a, now)
 	})
 }
 
@@ -76,4 +76,29 @@ func (w *watch) attachTensors(attach bool) error {
 	}
 	w.tensorEpoch++
 	return w.kernel.Variables[bpf.KernelVarTensorEpoch].Set(w.tensorEpoch)
+}
+
+// followBlocks follows blocks in all targets from now on, one in so many bytes, or reads their totals alone.
+func (w *watch) followBlocks(follow bool, interval uint64) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !follow {
+		interval = 0
+	}
+	if w.blockInterval == interval {
+		return nil
+	}
+	if err := w.kernel.Variables[bpf.KernelVarBlockInterval].Set(uint32(interval)); err != nil {
+		return err
+	}
+	w.blockInterval = interval
+	for _, t := range w.targets.list() {
+		_ = t.cuda.followBlocks(follow) // the source tells what cannot be attached; what cannot be detached goes with our end
+	}
+	if follow {
+		return nil
+	}
+	return deleteFrom(w.kernel.Maps[bpf.KernelMapDeviceLive], func(_ *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) bool {
+		return m.Kind == bpf.KernelAllocationKindKIND_BLOCK
+	})
 }

@@ -30,7 +30,7 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	l := newLedger(found, pid, t, held, make(countedFiles))
+	l := newLedger(found, pid, t.stacks.get, held, make(countedFiles))
 	l.knowsHeap, l.knowsAll = s.watch.watchesHeap(t)
 	l.fill(contents{objects: objects[uint32(pid)], faults: faults[uint32(pid)], pins: devices.pins[uint32(pid)]})
 	t.addMappings(held, found, &snapshot.Mappings)

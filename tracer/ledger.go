@@ -31,10 +31,10 @@ type ledger struct {
 	*look
 	to     holdings
 	pid    int
-	target *target      // nil: the process is not traced, and no stacks are known
-	files  countedFiles // of the processes before, and of this one
-	own    countedFiles // of this one
-	sum    int64        // added so far
+	stacks func(id uint64) *growth.Stack // nil: the process is not traced, and no stacks are known
+	files  countedFiles                  // of the processes before, and of this one
+	own    countedFiles                  // of this one
+	sum    int64                         // added so far
 	heaps  []residency.Heap
 	heapAt map[string]int // place in heaps by name, from 1
 	// what touched memory has no better holder than those who touched it first
@@ -44,13 +44,15 @@ type ledger struct {
 	// knowsHeap: the holders of heap memory are known; knowsAll: all of them, as far as sampled, and not those alone that were
 	// seen in windows and are old enough.
 	knowsHeap, knowsAll bool
+	// forgotten are sampled pages whose faults are not needed any more.
+	forgotten []uint64
 	// parentCounts: the parent is in the same snapshot, so that what is shared with it is counted there.
 	parentCounts bool
 }
 
-func newLedger(l *look, pid int, t *target, to holdings, files countedFiles) *ledger {
+func newLedger(l *look, pid int, stacks func(uint64) *growth.Stack, to holdings, files countedFiles) *ledger {
 	return &ledger{
-		look: l, to: to, pid: pid, target: t, files: files, own: make(countedFiles), heapAt: make(map[string]int), touched: make(map[place]*touches),
+		look: l, to: to, pid: pid, stacks: stacks, files: files, own: make(countedFiles), heapAt: make(map[string]int), touched: make(map[place]*touches),
 		living: make(map[uint64]*living),
 	}
 }
@@ -210,7 +212,7 @@ func (l *ledger) addRest() {
 		l.name(kind, bytes, 0, l.heaps[i].Variance[residency.Fresh], root, l.heaps[i].Name)
 	}
 	for i, bytes := range residency.Rest(l.heaps, residency.Old) {
-		if l.target == nil { // nothing is known of it, then as now
+		if l.stacks == nil { // nothing is known of it, then as now
 			l.name(kind, bytes, 0, 0, root, l.heaps[i].Name)
 			continue
 		}

@@ -62,8 +62,8 @@ func (l *ledger) addArea(a *area) {
 // touched it.
 func (l *ledger) addFile(a *area, of nature, bytes int64) {
 	shared := round(float64(a.shared) * a.fileFactor)
-	if a.seen() && l.target != nil {
-		l.hold(l.target.stacks.get(a.Stack).Under(of.root), of.kind, bytes, 0, a.variance).SharedBytes += shared
+	if a.seen() && l.stacks != nil {
+		l.hold(l.stacks(a.Stack).Under(of.root), of.kind, bytes, 0, a.variance).SharedBytes += shared
 		return
 	}
 	l.touch(place{of.kind, of.root, ""}, bytes, a.variance)
@@ -79,14 +79,14 @@ func (l *ledger) addPrivate(a *area, of nature, bytes residency.Bytes) {
 	switch {
 	case fresh+old+swapped == 0:
 		return
-	case a.seen() && l.target != nil:
-		stack := l.target.stacks.get(a.Stack)
+	case a.seen() && l.stacks != nil:
+		stack := l.stacks(a.Stack)
 		if a.Class == region.File || a.Class == region.Shmem {
 			stack = stack.Under(of.root)
 		}
 		l.hold(stack, of.kind, fresh+old, swapped, a.variance)
 		return
-	case of.always || l.target == nil:
+	case of.always || l.stacks == nil:
 		l.name(of.kind, fresh+old, swapped, a.variance, of.root)
 		return
 	}

@@ -93,12 +93,8 @@ func randomPins(r *rand.Rand) (pins []pin) {
 }
 
 // namedStacks are what stack IDs below 5 stand for.
-func namedStacks(pid int) *stackTable {
-	stacks := make(map[uint64]*growth.Stack)
-	for id := range uint64(5) {
-		stacks[id] = &growth.Stack{ID: id, PID: pid}
-	}
-	return &stackTable{stacks: stacks}
+func namedStacks(pid int) func(uint64) *growth.Stack {
+	return func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: pid} }
 }
 
 // Whatever the pages, areas, objects and faults, which a process can make up as it likes.
@@ -110,7 +106,7 @@ func TestTheRowsOfAnythingAddUpAndShareNoMoreThanTheyHave(t *testing.T) {
 			l := newLedger(randomLook(r), 7, nil, make(holdings), files)
 			var known contents
 			if r.IntN(2) == 0 {
-				l.target = &target{stacks: namedStacks(7)}
+				l.stacks = namedStacks(7)
 				l.knowsHeap, l.knowsAll = r.IntN(2) == 0, r.IntN(2) == 0
 				l.share = 0.5 // nothing is told to the kernel
 				known = contents{randomObjects(r), randomFaults(r), randomPins(r)}

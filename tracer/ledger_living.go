@@ -59,7 +59,7 @@ func (e *living) scaled(factors [residency.Tags]float64) int64 {
 func (l *ledger) addLiving() {
 	factors := residency.Fit(l.heaps)
 	for stack, of := range l.living {
-		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), 0, of.variance+of.sampled*of.sampled*of.doubt)
+		l.hold(l.stacks(stack), growth.KindHeap, of.scaled(factors), 0, of.variance+of.sampled*of.sampled*of.doubt)
 	}
 	l.name(growth.KindMetadata, l.headers.scaled(factors), 0, l.headers.variance, rootMetadata)
 }

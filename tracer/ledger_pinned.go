@@ -44,6 +44,6 @@ func (l *ledger) addPin(p pin) {
 		}
 	}
 	if resident != 0 {
-		l.hold(l.target.stacks.get(p.stack), growth.KindPinned, resident, 0, 0)
+		l.hold(l.stacks(p.stack), growth.KindPinned, resident, 0, 0)
 	}
 }

@@ -39,8 +39,8 @@ func (l *ledger) addTouched(faults []fault) {
 			l.addUntold(at, t)
 		}
 	}
-	if l.target != nil && l.share == 1 { // else a page may only not have been looked at
-		forgetFaults(l.target.kernel, uint32(l.pid), forgotten)
+	if l.stacks != nil && l.share == 1 { // else a page may only not have been looked at
+		l.forgotten = forgotten
 	}
 }
 
@@ -54,7 +54,7 @@ func (l *ledger) addToucher(by toucher, share, seen float64, samples int) {
 	all := float64(t.bytes)
 	bytes := share * all
 	variance := all*max(0, all-seen)*share*(1-share)/float64(samples) + t.variance*share
-	h := l.hold(l.target.stacks.get(by.stack).Under(by.root), by.kind, round(bytes), 0, variance)
+	h := l.hold(l.stacks(by.stack).Under(by.root), by.kind, round(bytes), 0, variance)
 	h.SharedBytes += round(share * float64(t.shared))
 }
 

@@ -12,8 +12,11 @@ import (
 
 // looker looks at the pages of all processes of the tree.
 type looker struct {
-	budget lookBudget
-	others otherMembers
+	kernel  *kernel
+	targets *targetSet
+	members func() []*tree.Member
+	budget  lookBudget
+	others  otherMembers
 	// of the snapshot that is being taken:
 	share    float64 // of the pages of the traced processes
 	files    countedFiles
@@ -22,30 +25,29 @@ type looker struct {
 	spent    time.Duration // all of it
 }
 
-// look adds what the processes of the tree have in memory to a snapshot.
-func (s *Session) look(snapshot *growth.Snapshot, held holdings, objects liveObjects, pins map[uint32][]pin) error {
-	faults, err := readFaults(s.kernel)
+// addTo adds what the processes of the tree have in memory to a snapshot.
+func (k *looker) addTo(snapshot *growth.Snapshot, held holdings, objects liveObjects, pins map[uint32][]pin) error {
+	faults, err := readFaults(k.kernel)
 	if err != nil {
 		return err
 	}
-	members := s.family.Members()
-	k := &s.looker
-	k.begin(members, func(m *tree.Member) bool { return s.living(m) != nil })
+	members := k.members()
+	k.begin(members, func(m *tree.Member) bool { return k.living(m) != nil })
 	for _, m := range members {
 		pid := uint32(m.Process.PID)
-		if t := s.living(m); t != nil {
+		if t := k.living(m); t != nil {
 			k.spent += process.ProcessorTime(func() { t.addTo(snapshot, held, m.Facts, contents{objects[pid], faults[pid], pins[pid]}) })
 			continue
 		}
-		s.addOther(snapshot, m)
+		k.others.addTo(snapshot, m, k.files, k.occupancyOf)
 	}
 	k.budget.learn(k.resident, k.scanning, k.spent-k.scanning)
 	return nil
 }
 
 // living is the target that traces a member; nil: there is none, or it has ended.
-func (s *Session) living(m *tree.Member) *target {
-	if t := s.targets.find(uint32(m.Process.PID)); t != nil && t.err() == nil {
+func (k *looker) living(m *tree.Member) *target {
+	if t := k.targets.find(uint32(m.Process.PID)); t != nil && t.err() == nil {
 		return t
 	}
 	return nil
@@ -105,10 +107,11 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 	if found == nil {
 		return
 	}
-	l := newLedger(found, t.process.PID, t, held, k.files)
+	l := newLedger(found, t.process.PID, t.stacks.get, held, k.files)
 	l.knowsHeap, l.knowsAll = t.session.watch.watchesHeap(t)
 	l.parentCounts = countsParent(snapshot, t.occupancy)
 	l.fill(known)
+	forgetFaults(t.kernel, uint32(t.process.PID), l.forgotten)
 	t.addMappings(held, found, &snapshot.Mappings)
 	r := found.resident(facts)
 	r.Traced, r.HeapTraced, r.Forked = true, l.knowsHeap, t.occupancy.forked
@@ -116,22 +119,9 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 }
 
 // occupancyOf finds what is known of a process; nil: nothing.
-func (s *Session) occupancyOf(pid int) *occupancy {
-	if t := s.targets.find(uint32(pid)); t != nil {
+func (k *looker) occupancyOf(pid int) *occupancy {
+	if t := k.targets.find(uint32(pid)); t != nil {
 		return t.occupancy
 	}
-	if o := s.looker.others.members[pid]; o != nil {
-		return o.occupancy
-	}
-	return nil
-}
-
-// countsParent tells whether the parent from which a process inherited memory is in the snapshot.
-func countsParent(snapshot *growth.Snapshot, o *occupancy) bool {
-	for _, r := range snapshot.Residents {
-		if r.PID == o.parent {
-			return true
-		}
-	}
-	return false
+	return k.others.occupancyOf(pid)
 }

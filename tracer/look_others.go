@@ -112,18 +112,19 @@ func (o *otherMember) close() error {
 	return o.occupancy.close()
 }
 
-// addOther adds the latest reading of a member that is not traced; nothing where there is none yet.
-func (s *Session) addOther(snapshot *growth.Snapshot, m *tree.Member) {
-	o := s.looker.others.members[m.Process.PID]
+// addTo adds the latest reading of a member that is not traced; nothing where there is none yet. files are counted already, and
+// occupancyOf finds what is known of a process.
+func (k *otherMembers) addTo(snapshot *growth.Snapshot, m *tree.Member, files countedFiles, occupancyOf func(pid int) *occupancy) {
+	o := k.members[m.Process.PID]
 	if o == nil { // traced a moment ago
 		return
 	}
-	if s.looker.others.isDue(o) {
-		took := process.ProcessorTime(func() { s.readOther(snapshot, o, m) })
-		s.looker.others.pay(o, took, time.Now())
+	if k.isDue(o) {
+		took := process.ProcessorTime(func() { o.read(snapshot, m, files, occupancyOf(m.Facts.Parent)) })
+		k.pay(o, took, time.Now())
 	} else {
 		for file, spans := range o.files {
-			s.looker.files[file] = s.looker.files[file].Or(spans)
+			files[file] = files[file].Or(spans)
 		}
 	}
 	if o.holdings != nil {
@@ -132,8 +133,8 @@ func (s *Session) addOther(snapshot *growth.Snapshot, m *tree.Member) {
 	}
 }
 
-// readOther takes a reading; none where the process is gone.
-func (s *Session) readOther(snapshot *growth.Snapshot, o *otherMember, m *tree.Member) {
+// read takes a reading; none where the process is gone.
+func (o *otherMember) read(snapshot *growth.Snapshot, m *tree.Member, files countedFiles, parent *occupancy) {
 	o.holdings, o.files = nil, nil
 	maps, err := m.Process.Maps()
 	if err != nil {
@@ -145,16 +146,34 @@ func (s *Session) readOther(snapshot *growth.Snapshot, o *otherMember, m *tree.M
 			return
 		}
 	}
-	found, err := o.occupancy.look(maps, nil, 1, s.occupancyOf(m.Facts.Parent))
+	found, err := o.occupancy.look(maps, nil, 1, parent)
 	if err != nil {
 		return
 	}
 	held := make(holdings)
-	l := newLedger(found, m.Process.PID, nil, held, s.looker.files)
+	l := newLedger(found, m.Process.PID, nil, held, files)
 	l.parentCounts = countsParent(snapshot, o.occupancy)
 	l.fill(contents{})
 	o.resident, o.holdings, o.files = found.resident(m.Facts), held.list(), l.own
 	o.resident.Forked = o.occupancy.forked
+}
+
+// occupancyOf is what is known of a member; nil: nothing.
+func (k *otherMembers) occupancyOf(pid int) *occupancy {
+	if o := k.members[pid]; o != nil {
+		return o.occupancy
+	}
+	return nil
+}
+
+// countsParent tells whether the parent from which a process inherited memory is in the snapshot.
+func countsParent(snapshot *growth.Snapshot, o *occupancy) bool {
+	for _, r := range snapshot.Residents {
+		if r.PID == o.parent {
+			return true
+		}
+	}
+	return false
 }
 
 func (k *otherMembers) close() error {

@@ -36,7 +36,7 @@ func (m *meter) read() (govern.Reading, error) {
 	now, err := m.count()
 	m.session.reading.Unlock()
 	if err == nil {
-		now.Timed = m.session.stepTimes.take(m.session.watch)
+		now.Timed = m.session.stepTimes.take(m.session.watch.overlaps)
 	}
 	return now, err
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
@@ -101,6 +102,8 @@ func (s *Session) open() error {
 		return err
 	}
 	s.watch.notices = s.notices
+	s.family = &family{Tree: tree.New(s.Process, s.Options.Children), session: s, failed: make(map[int]firstFailure)}
+	s.looker.kernel, s.looker.targets, s.looker.members = s.kernel, &s.targets, s.family.Members
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 	exec, err := attachExec(s.kernel)
 	if err != nil {
@@ -108,7 +111,7 @@ func (s *Session) open() error {
 	}
 	s.links = append(s.links, exec)
 	s.attachKernelSources()
-	if err := s.openTargets(); err != nil {
+	if err := s.family.open(); err != nil {
 		return err
 	}
 	s.begin()

@@ -35,7 +35,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 			held.add(t.stacks.get(from.stack), growth.KindHeap, "", sum)
 		}
 	}
-	if err := s.look(snapshot, held, objects, devices.pins); err != nil {
+	if err := s.looker.addTo(snapshot, held, objects, devices.pins); err != nil {
 		return nil, err
 	}
 	s.gpus.addTo(devices, snapshot, held)

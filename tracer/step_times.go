@@ -49,17 +49,15 @@ func (s *stepTimes) forget(pid uint32) {
 }
 
 // take gives how long the new ones took.
-func (s *stepTimes) take(w *watch) (timed []govern.Step) {
+func (s *stepTimes) take(overlaps func(from, to uint64) bool) (timed []govern.Step) {
 	s.mu.Lock()
 	spans := s.spans
 	s.spans = nil
 	s.mu.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	for _, span := range spans {
 		timed = append(timed, govern.Step{
 			Duration: time.Duration((span.to - span.from) / span.steps),
-			Probed:   w.log.overlaps(span.from, span.to),
+			Probed:   overlaps(span.from, span.to),
 		})
 	}
 	return timed

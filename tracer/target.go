@@ -130,7 +130,7 @@ func (t *target) start() error {
 		return err
 	}
 	t.space = mapping.New(maps, t.process.StartBreak())
-	t.occupancy, t.noLedger = attachOccupancy(t.process, maps, t.session.occupancyOf(t.parent))
+	t.occupancy, t.noLedger = attachOccupancy(t.process, maps, t.session.looker.occupancyOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })
 	return nil

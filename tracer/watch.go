@@ -181,6 +181,13 @@ func (w *watch) books(joined map[uint32]uint64) *books {
 	return openBooks(&w.log, &w.survivors, w.tensorsAlone, monotonic(), joined)
 }
 
+// overlaps tells whether calls were watched at any moment between two.
+func (w *watch) overlaps(from, to uint64) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.log.overlaps(from, to)
+}
+
 // lost is how many tensors could not be followed.
 func (w *watch) lost() uint64 {
 	w.mu.Lock()

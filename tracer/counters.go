@@ -2,10 +2,8 @@ package tracer
 
 import (
 	"slices"
-	"time"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/govern"
 )
 
 // Events counts what was seen since the attach.
@@ -78,28 +76,6 @@ func (s *Session) Counters() (Events, []Loss, error) {
 		MappingCalls:   values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
 		Stacks:         stacks,
 	}, losses, nil
-}
-
-// readEvents reads what has been counted of events that cost something.
-func readEvents(k *kernel) (govern.Reading, error) {
-	values, err := readCounters(k.Maps[bpf.KernelMapCounters])
-	if err != nil {
-		return govern.Reading{}, err
-	}
-	return govern.Reading{
-		Entries:       values[bpf.KernelCounterCOUNT_ENTRIES],
-		Stepped:       values[bpf.KernelCounterCOUNT_STEPPED],
-		TensorEntries: values[bpf.KernelCounterCOUNT_TENSOR_ENTRIES],
-		Returns:       values[bpf.KernelCounterCOUNT_RETURNS],
-		MappingCalls:  values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
-		Samples:       values[bpf.KernelCounterCOUNT_SAMPLES],
-		Walk:          time.Duration(values[bpf.KernelCounterCOUNT_WALK_NS]),
-		KernelWalk:    time.Duration(values[bpf.KernelCounterCOUNT_KERNEL_WALK_NS]),
-		DeviceCalls:   values[bpf.KernelCounterCOUNT_DEVICE_CALLS],
-		Blocks:        values[bpf.KernelCounterCOUNT_BLOCKS],
-		BlockTime:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_NS]),
-		BlockWalk:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_WALK_NS]),
-	}, nil
 }
 
 // losses of targets that are not counted in the kernel.

@@ -8,7 +8,7 @@ func (s *Session) CUDASource() Source { return s.targets.list()[0].cuda.source()
 
 // FollowBlocks follows them or gives them up, as the governor would.
 func (s *Session) FollowBlocks(follow bool, interval uint64) error {
-	return s.watch.followBlocks(follow, interval)
+	return s.watch.FollowBlocks(follow, interval)
 }
 
 // BlockInterval is the bytes between sampled blocks; 0: they are not followed.

@@ -17,7 +17,7 @@ func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (price
 		return prices, err
 	}
 	defer k.Close()
-	prices, err = k.measurePrices(DefaultInterval, time.Minute, func(links []link.Link) { probe.Close(links) })
+	prices, err = measurePrices(k, faultPeriod(DefaultInterval), time.Minute, func(links []link.Link) { probe.Close(links) })
 	look(k.Maps)
 	return prices, err
 }

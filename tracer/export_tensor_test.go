@@ -11,10 +11,10 @@ func (s *Session) OpenTensors() error  { return s.targets.list()[0].tensors.open
 func (s *Session) CloseTensors() error { return s.targets.list()[0].tensors.close() }
 
 // AttachTensors attaches the probes on tensors in all targets, or detaches them, as the governor would.
-func (s *Session) AttachTensors(attach bool) error { return s.watch.attachTensors(attach) }
+func (s *Session) AttachTensors(attach bool) error { return s.watch.AttachTensors(attach) }
 
 // SetIntervals changes those of both sources, as the governor would.
-func (s *Session) SetIntervals(heap, tensor uint64) error { return s.watch.setIntervals(heap, tensor) }
+func (s *Session) SetIntervals(heap, tensor uint64) error { return s.watch.SetIntervals(heap, tensor) }
 
 // TensorLinks are those of the first target.
 func (s *Session) TensorLinks() []link.Link {

@@ -5,16 +5,17 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/govern"
 )
 
 // OpenWindow begins a window, as the governor would; at first the heap is watched all the time.
-func (s *Session) OpenWindow(interval uint64) error { return s.watch.openHeap(true, interval) }
+func (s *Session) OpenWindow(interval uint64) error { return s.watch.OpenHeap(true, interval) }
 
 // CloseHeap ends what is open.
-func (s *Session) CloseHeap() error { return s.watch.closeHeap() }
+func (s *Session) CloseHeap() error { return s.watch.CloseHeap() }
 
 // IsOpen tells whether the heap is watched now.
-func (s *Session) IsOpen() bool { return s.watch.isOpen() }
+func (s *Session) IsOpen() bool { return s.watch.IsOpen() }
 
 // Mature says when an object that was seen in a window counts.
 func (s *Session) Mature(age time.Duration) { s.watch.log.lag = age }
@@ -22,7 +23,7 @@ func (s *Session) Mature(age time.Duration) { s.watch.log.lag = age }
 // PollSurvivors looks at survivors now.
 func (s *Session) PollSurvivors() {
 	s.watch.survivors.polled = time.Time{}
-	s.watch.pollSurvivors()
+	s.watch.CheckLiveness()
 }
 
 // Followed is how many objects are followed from outside.
@@ -35,16 +36,16 @@ func (s *Session) Factor() float64 { return s.watch.log.factor(len(s.watch.log.s
 func (s *Session) Watched() growth.Watch { return s.watch.describe(s.started) }
 
 // OpenFully begins to watch every call, as the governor would.
-func (s *Session) OpenFully(interval uint64) error { return s.watch.openHeap(false, interval) }
+func (s *Session) OpenFully(interval uint64) error { return s.watch.OpenHeap(false, interval) }
 
 // OpenTensorWindow begins a window for tensors where nobody watches the heap, as the governor would.
 func (s *Session) OpenTensorWindow(interval uint64) error {
-	return errors.Join(s.watch.attachTensors(true), s.watch.setIntervals(interval, interval), s.watch.openHeap(true, interval))
+	return errors.Join(s.watch.AttachTensors(true), s.watch.SetIntervals(interval, interval), s.watch.OpenHeap(true, interval))
 }
 
 // CloseTensorWindow ends what is open, and detaches the probes on tensors.
 func (s *Session) CloseTensorWindow() error {
-	return errors.Join(s.watch.closeHeap(), s.watch.attachTensors(false), s.watch.setIntervals(1, 0))
+	return errors.Join(s.watch.CloseHeap(), s.watch.AttachTensors(false), s.watch.SetIntervals(1, 0))
 }
 
 // HandOverTensors makes survivors of the tensors that are alive.
@@ -73,7 +74,7 @@ func (s *Session) Learnt() (hazards, allocators int) {
 
 // Meter takes readings as the governor does, without one, and tells of how many processes it remembers the CPU time.
 func (s *Session) Meter() (read func() error, remembered func() int) {
-	m := newMeter(s)
+	m := newMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []govern.Step { return s.stepTimes.take(s.watch.overlaps) })
 	return func() error { _, err := m.read(); return err }, func() int { return len(m.targets) }
 }
 

@@ -3,18 +3,42 @@ package tracer
 import (
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/calibrate"
 	"github.com/allocscope/allocscope/tracer/govern"
 )
 
+// Probes are the probes of all traced processes, as the governor opens and closes them.
+type Probes interface {
+	// IsOpen reports whether the allocators' calls are probed now.
+	IsOpen() bool
+	// OpenHeap attaches the probes of the heap, for a window or until further notice, with so many bytes between samples.
+	OpenHeap(window bool, interval uint64) error
+	CloseHeap() error
+	// AttachTensors attaches the probes of tensors, or detaches them.
+	AttachTensors(attach bool) error
+	// SetIntervals sets the bytes between samples of the heap and of tensors; a tensor interval of 0 makes tensors count for the heap.
+	SetIntervals(heap, tensor uint64) error
+	// FollowBlocks follows the blocks of the CUDA allocator with so many bytes between samples, or only reads their totals.
+	FollowBlocks(follow bool, interval uint64) error
+	// Interval is the bytes between samples of the heap.
+	Interval() uint64
+	// TensorsAlone reports that the heap is not wanted, and that windows are those of tensors.
+	TensorsAlone() bool
+	// CheckLiveness looks at the objects of past windows, where that is due.
+	CheckLiveness()
+}
+
 // A governor keeps what tracing costs within bounds: it takes readings, and opens and closes the probes on the allocators as
 // package govern decides.
-type governor struct {
-	session *Session
+type Governor struct {
+	probes  Probes
+	meter   *meter
+	limit   float64
+	elapsed func() time.Duration
 	stop    chan struct{}
 	done    sync.WaitGroup
 	// tensorInterval is that of tensors while they are watched all the time; else 0
@@ -31,20 +55,13 @@ type governor struct {
 // shownPrice is where the totals stood when a price was told last.
 type shownPrice struct{ cost, traced, open, at time.Duration }
 
-// govern takes over the probes on the allocators.
-func (s *Session) govern() {
-	o := s.Options
-	g := &governor{session: s, stop: make(chan struct{})}
-	s.meter = newMeter(s)
-	g.decides = govern.New(govern.Options{
-		Limit: o.Overhead, Prices: s.pricesOf(), Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
-		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
-	})
-	s.watch.mu.Lock()
-	s.watch.progress, s.watch.costs = s.meter.count, s.pricesOf()
-	s.watch.mu.Unlock()
-	s.governor = g
+// Govern takes over the probes on the allocators.
+func Govern(options govern.Options, probes Probes, m *meter, elapsed func() time.Duration) *Governor {
+	g := &Governor{
+		probes: probes, meter: m, limit: options.Limit, elapsed: elapsed, stop: make(chan struct{}), decides: govern.New(options),
+	}
 	g.done.Go(g.run)
+	return g
 }
 
 // mappingPrice is what a call that changes the address space costs more while it is traced, in ns, without the walk of its stack: two
@@ -53,35 +70,24 @@ const mappingPrice = 1500
 
 // pricesOf are those of one event of each kind. Where the kernel has no sessions, the return of each call is probed, too; that is
 // counted as it happens.
-func (s *Session) pricesOf() govern.Prices {
-	p := s.prices
+func pricesOf(p calibrate.Prices) govern.Prices {
 	return govern.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice, Device: p.Entry + p.Return}
 }
 
-// countsSteps tells whether steps of training are seen.
-func (s *Session) countsSteps() bool {
-	for _, t := range s.targets.list() {
-		if t.steps.count() != growth.Unknown {
-			return true
-		}
-	}
-	return false
-}
-
-func (g *governor) close() {
+func (g *Governor) close() {
 	close(g.stop)
 	g.done.Wait()
 }
 
 // run until it is stopped. Where probes cannot be opened or closed, nothing is probed any more.
-func (g *governor) run() {
+func (g *Governor) run() {
 	for {
 		decision := g.decide()
 		if err := g.obey(decision); err != nil {
 			g.giveUp(err)
 			return
 		}
-		g.session.watch.pollSurvivors()
+		g.probes.CheckLiveness()
 		wait := time.NewTimer(decision.Wait)
 		select {
 		case <-g.stop:
@@ -93,8 +99,8 @@ func (g *governor) run() {
 }
 
 // decide takes a reading.
-func (g *governor) decide() govern.Decision {
-	reading, err := g.session.meter.read()
+func (g *Governor) decide() govern.Decision {
+	reading, err := g.meter.read()
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if err == nil { // else as if time stood still
@@ -108,63 +114,56 @@ func (g *governor) decide() govern.Decision {
 }
 
 // giveUp closes what is open, as far as that is possible, for good.
-func (g *governor) giveUp(why error) {
-	s := g.session
-	if s.watch.isOpen() {
-		why = errors.Join(why, s.watch.closeHeap())
+func (g *Governor) giveUp(why error) {
+	p := g.probes
+	if p.IsOpen() {
+		why = errors.Join(why, p.CloseHeap())
 	}
-	why = errors.Join(why, s.watch.attachTensors(false), s.watch.setIntervals(s.watch.currentInterval(), 0), s.watch.followBlocks(false, 0))
+	why = errors.Join(why, p.AttachTensors(false), p.SetIntervals(p.Interval(), 0), p.FollowBlocks(false, 0))
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.gaveUp = true
 	text := fmt.Sprintf("the heap is watched no more: %v", why)
-	g.changes = append(g.changes, OverheadChange{At: s.Elapsed(), Mode: HeapOff, Text: text})
+	g.changes = append(g.changes, OverheadChange{At: g.elapsed(), Mode: HeapOff, Text: text})
 }
 
 // obey does what has been decided.
-func (g *governor) obey(d govern.Decision) error {
-	s := g.session
+func (g *Governor) obey(d govern.Decision) error {
+	p := g.probes
 	window := g.decides.Mode() != govern.Full
-	isOpen := s.watch.isOpen()
-	if s.watch.tensorsAlone {
+	isOpen := p.IsOpen()
+	if p.TensorsAlone() {
 		d.Heap = d.Tensor
 	}
 	if !d.Heap && isOpen {
-		if err := s.watch.closeHeap(); err != nil {
+		if err := p.CloseHeap(); err != nil {
 			return err
 		}
 	}
-	if err := s.watch.attachTensors(d.Tensor); err != nil {
+	if err := p.AttachTensors(d.Tensor); err != nil {
 		return err
 	}
-	if !d.Heap || !window || s.watch.tensorsAlone { // in a window it is as before: open for those who count the calls
+	if !d.Heap || !window || p.TensorsAlone() { // in a window it is as before: open for those who count the calls
 		g.tensorInterval = 0
 		if d.Tensor {
 			g.tensorInterval = d.TensorInterval
 		}
 	}
-	if err := s.watch.setIntervals(d.Interval, g.tensorInterval); err != nil {
+	if err := p.SetIntervals(d.Interval, g.tensorInterval); err != nil {
 		return err
 	}
-	if err := s.watch.followBlocks(d.Blocks, d.BlockInterval); err != nil {
+	if err := p.FollowBlocks(d.Blocks, d.BlockInterval); err != nil {
 		return err
 	}
 	if d.Heap && !isOpen {
-		return s.watch.openHeap(window, d.Interval)
+		return p.OpenHeap(window, d.Interval)
 	}
 	return nil
 }
 
-// Overhead is what tracing has cost so far. Without a limit that is not measured.
-func (s *Session) Overhead() Overhead {
-	told := Overhead{Limit: s.Options.Overhead, Mode: HeapOff, Interval: s.watch.currentInterval(), Elapsed: s.Elapsed()}
-	g := s.governor
-	if g == nil {
-		if s.Options.wants("heap") {
-			told.Mode = HeapFull
-		}
-		return told
-	}
+// Overhead is what tracing has cost so far.
+func (g *Governor) Overhead() Overhead {
+	told := Overhead{Limit: g.limit, Mode: HeapOff, Interval: g.probes.Interval(), Elapsed: g.elapsed()}
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	totals := g.decides.Totals()
@@ -180,15 +179,11 @@ func (s *Session) Overhead() Overhead {
 	return told
 }
 
-// price is what has been spent since it was asked for last.
-func (s *Session) price() growth.Price {
-	if s.governor == nil {
-		return growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown}
-	}
-	o := s.Overhead()
-	g := s.governor
+// price is what has been spent since it was asked for last. One goroutine may ask.
+func (g *Governor) price() growth.Price {
+	o := g.Overhead()
 	before := g.shown
-	g.shown = shownPrice{cost: o.InProbes + o.Own, traced: o.Traced, open: o.Open, at: s.Elapsed()}
+	g.shown = shownPrice{cost: o.InProbes + o.Own, traced: o.Traced, open: o.Open, at: g.elapsed()}
 	return growth.Price{
 		Overhead: ratio(g.shown.cost-before.cost, g.shown.traced-before.traced, 1e6),
 		Probed:   ratio(g.shown.open-before.open, g.shown.at-before.at, 1e3),

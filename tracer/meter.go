@@ -1,49 +1,59 @@
 package tracer
 
 import (
+	"sync"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/govern"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // meter reads what tracing has done and what the processes of the tree have used.
 type meter struct {
-	session *Session
+	kernel  *kernel
+	reading *sync.Mutex // held while processes are read
+	elapsed func() time.Duration
+	usage   func() map[any]Usage
+	busy    func() bool // unwind tables are being made
+	steps   func() []govern.Step
 	zero    govern.Reading // what the counters had counted before
 	sum     govern.Reading // of what cannot be read as a total
-	targets map[*target]usage
+	targets map[any]Usage
 	own     time.Duration
 	started bool // up
 }
 
-// usage of a target when it was looked at last.
-type usage struct {
-	cpu    time.Duration
-	faults int64
-	steps  int64
+// Usage of a process since its start: CPU time, page faults and steps of training.
+type Usage struct {
+	CPU    time.Duration
+	Faults int64
+	Steps  int64
 }
 
-func newMeter(s *Session) *meter {
-	m := &meter{session: s, targets: make(map[*target]usage), own: process.OwnCPUTime()}
-	m.zero, _ = readEvents(s.kernel) // else calibration counts, which is little
+func newMeter(k *kernel, reading *sync.Mutex, elapsed func() time.Duration, usage func() map[any]Usage, busy func() bool, steps func() []govern.Step) *meter {
+	m := &meter{
+		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, steps: steps,
+		targets: make(map[any]Usage), own: process.OwnCPUTime(),
+	}
+	m.zero, _ = readEvents(k) // else calibration counts, which is little
 	return m
 }
 
 // read takes a reading.
 func (m *meter) read() (govern.Reading, error) {
-	m.session.reading.Lock()
+	m.reading.Lock()
 	now, err := m.count()
-	m.session.reading.Unlock()
+	m.reading.Unlock()
 	if err == nil {
-		now.Timed = m.session.stepTimes.take(m.session.watch.overlaps)
+		now.Timed = m.steps()
 	}
 	return now, err
 }
 
 // count is a reading without the times of steps. The session's reading is held.
 func (m *meter) count() (govern.Reading, error) {
-	now, err := readEvents(m.session.kernel)
+	now, err := readEvents(m.kernel)
 	if err != nil {
 		return now, err
 	}
@@ -59,7 +69,7 @@ func (m *meter) count() (govern.Reading, error) {
 	now.Blocks -= m.zero.Blocks
 	now.BlockTime -= m.zero.BlockTime
 	now.BlockWalk -= m.zero.BlockWalk
-	now.At = m.session.Elapsed()
+	now.At = m.elapsed()
 	m.readTargets()
 	m.readOwn()
 	now.Traced, now.Faults, now.Own, now.Steps = m.sum.Traced, m.sum.Faults, m.sum.Own, m.sum.Steps
@@ -67,20 +77,13 @@ func (m *meter) count() (govern.Reading, error) {
 }
 
 func (m *meter) readTargets() {
-	targets := make(map[*target]usage)
-	for _, t := range m.session.targets.list() {
-		cpu, err := t.process.CPUTime()
-		stat, statErr := t.process.Stat()
-		if err != nil || statErr != nil {
-			continue // it has ended
-		}
-		now := usage{cpu, stat.MinorFaults + stat.MajorFaults, max(0, t.steps.count())}
+	targets := m.usage()
+	for t, now := range targets {
 		if before, ok := m.targets[t]; ok {
-			m.sum.Traced += max(0, now.cpu-before.cpu)
-			m.sum.Faults += uint64(max(0, now.faults-before.faults))
-			m.sum.Steps += int(max(0, now.steps-before.steps))
+			m.sum.Traced += max(0, now.CPU-before.CPU)
+			m.sum.Faults += uint64(max(0, now.Faults-before.Faults))
+			m.sum.Steps += int(max(0, now.Steps-before.Steps))
 		}
-		targets[t] = now
 	}
 	m.targets = targets
 }
@@ -88,9 +91,31 @@ func (m *meter) readTargets() {
 // readOwn leaves out the start, until the unwind tables have been made.
 func (m *meter) readOwn() {
 	now := process.OwnCPUTime()
-	m.started = m.started || !m.session.tables.Busy()
+	m.started = m.started || !m.busy()
 	if m.started {
 		m.sum.Own += now - m.own
 	}
 	m.own = now
+}
+
+// readEvents reads what has been counted of events that cost something.
+func readEvents(k *kernel) (govern.Reading, error) {
+	values, err := readCounters(k.Maps[bpf.KernelMapCounters])
+	if err != nil {
+		return govern.Reading{}, err
+	}
+	return govern.Reading{
+		Entries:       values[bpf.KernelCounterCOUNT_ENTRIES],
+		Stepped:       values[bpf.KernelCounterCOUNT_STEPPED],
+		TensorEntries: values[bpf.KernelCounterCOUNT_TENSOR_ENTRIES],
+		Returns:       values[bpf.KernelCounterCOUNT_RETURNS],
+		MappingCalls:  values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
+		Samples:       values[bpf.KernelCounterCOUNT_SAMPLES],
+		Walk:          time.Duration(values[bpf.KernelCounterCOUNT_WALK_NS]),
+		KernelWalk:    time.Duration(values[bpf.KernelCounterCOUNT_KERNEL_WALK_NS]),
+		DeviceCalls:   values[bpf.KernelCounterCOUNT_DEVICE_CALLS],
+		Blocks:        values[bpf.KernelCounterCOUNT_BLOCKS],
+		BlockTime:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_NS]),
+		BlockWalk:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_WALK_NS]),
+	}, nil
 }

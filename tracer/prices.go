@@ -8,27 +8,17 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/calibrate"
-	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// Prices of what probes do on this machine, as measured before counting began; an error says why some are defaults. Zeros:
-// the overhead has no limit, and nothing was measured.
-func (s *Session) Prices() (calibrate.Prices, error) { return s.prices, s.unpriced }
-
-// detachBeside closes links whose probes nobody meets any more, while the session goes on.
-func (s *Session) detachBeside(links []link.Link) {
-	s.watcher.Go(func() { _ = probe.Close(links) }) // what cannot be detached goes with our end
-}
-
 // measurePrices measures before there are targets, with a child in their place. Nothing is sampled meanwhile, and what the
-// child has counted is forgotten. interval is that of page faults.
-func (k *kernel) measurePrices(interval uint64, patience time.Duration, detach func([]link.Link)) (calibrate.Prices, error) {
-	if err := k.open(MaxInterval, 0); err != nil {
+// child has counted is forgotten. period is that of page faults.
+func measurePrices(k *kernel, period uint64, patience time.Duration, detach func([]link.Link)) (calibrate.Prices, error) {
+	if err := k.open(1<<30, 0); err != nil {
 		return calibrate.Defaults, err
 	}
 	prices, err := calibrate.Measure(calibrate.Tracing{
 		Mode: k.mode, Programs: k.programs(), SetTraced: k.setTraced, Detach: detach,
-		OnFault: k.Programs[bpf.KernelProgOnFault], FaultPeriod: faultPeriod(interval),
+		OnFault: k.Programs[bpf.KernelProgOnFault], FaultPeriod: period,
 		Patience: patience,
 	})
 	return prices, errors.Join(err, k.open(0, 0), k.resetCounters())

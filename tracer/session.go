@@ -36,7 +36,7 @@ type Session struct {
 	gpus           gpuState
 	objects        liveObjects // of the last snapshot
 	watch          *watch
-	governor       *governor        // nil: without a limit
+	governor       *Governor        // nil: without a limit
 	meter          *meter           // of the governor
 	prices         calibrate.Prices // of what probes do; zeros where the overhead has no limit
 	unpriced       error            // why some of them are defaults

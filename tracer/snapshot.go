@@ -17,7 +17,7 @@ import (
 // given, in order, since the start of the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
-	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.currentInterval()}
+	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.Interval()}
 	sums := make(map[origin]*sum)
 	ends := s.bins(snapshot, born)
 	devices, err := readDevices(s.kernel, ends)

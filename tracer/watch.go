@@ -56,16 +56,16 @@ func (s *Session) startWatch() error {
 	s.watch.kernel, s.watch.targets, s.watch.reading = s.kernel, &s.targets, &s.reading
 	s.watch.started = func() uint64 { return s.started }
 	s.watch.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
-	if err := s.watch.followBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil { // what is missed of them cannot be made up for
+	if err := s.watch.FollowBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil { // what is missed of them cannot be made up for
 		return fmt.Errorf("follow blocks on GPUs: %w", err)
 	}
 	if s.Options.Overhead > 0 {
 		s.watch.interval = s.Options.Interval // until the governor decides
-		s.prices, s.unpriced = s.kernel.measurePrices(s.Options.faultInterval(s.asked), calibrate.Patience, s.detachBeside)
+		s.prices, s.unpriced = measurePrices(s.kernel, faultPeriod(s.Options.faultInterval(s.asked)), calibrate.Patience, s.detachBeside)
 		return nil
 	}
 	s.watch.tensors, s.watch.tensorInterval = true, s.Options.intervalOf("tensor")
-	if err := s.watch.openHeap(false, s.Options.intervalOf("heap")); err != nil {
+	if err := s.watch.OpenHeap(false, s.Options.intervalOf("heap")); err != nil {
 		return fmt.Errorf("watch the heap: %w", err)
 	}
 	return nil
@@ -73,7 +73,7 @@ func (s *Session) startWatch() error {
 
 // openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
 // is given up, and its source says why.
-func (w *watch) openHeap(window bool, interval uint64) error {
+func (w *watch) OpenHeap(window bool, interval uint64) error {
 	w.reading.Lock()
 	defer w.reading.Unlock()
 	w.mu.Lock()
@@ -123,7 +123,7 @@ func (w *watch) inForce() (interval, tensorInterval uint64) {
 }
 
 // closeHeap ends counting, detaches the probes, and takes stock.
-func (w *watch) closeHeap() error {
+func (w *watch) CloseHeap() error {
 	w.reading.Lock()
 	defer w.reading.Unlock()
 	w.mu.Lock()
@@ -181,6 +181,9 @@ func (w *watch) books(joined map[uint32]uint64) *books {
 	return openBooks(&w.log, &w.survivors, w.tensorsAlone, monotonic(), joined)
 }
 
+// TensorsAlone tells whether windows are those of tensors.
+func (w *watch) TensorsAlone() bool { return w.tensorsAlone }
+
 // overlaps tells whether calls were watched at any moment between two.
 func (w *watch) overlaps(from, to uint64) bool {
 	w.mu.Lock()
@@ -203,14 +206,14 @@ func (w *watch) hadWindows() bool {
 }
 
 // isOpen tells whether calls are watched now.
-func (w *watch) isOpen() bool {
+func (w *watch) IsOpen() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.log.isOpen()
 }
 
 // currentInterval is the mean number of bytes between samples.
-func (w *watch) currentInterval() uint64 {
+func (w *watch) Interval() uint64 {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	return w.interval

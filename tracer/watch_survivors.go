@@ -10,7 +10,7 @@ import (
 
 // pollSurvivors looks at all survivors where that is due and no probe is open, so that nothing is added to the live map
 // meanwhile, and deletes those that are dead.
-func (w *watch) pollSurvivors() {
+func (w *watch) CheckLiveness() {
 	v := &w.survivors
 	w.mu.Lock()
 	byTarget := v.due(time.Now(), w.log.isOpen())

@@ -8,7 +8,7 @@ import (
 
 // setIntervals changes the number of bytes between samples of what is open. At a tensor interval of 0 tensors count for the heap
 // from now on.
-func (w *watch) setIntervals(interval, tensorInterval uint64) error {
+func (w *watch) SetIntervals(interval, tensorInterval uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.interval == interval && w.tensorInterval == tensorInterval {
@@ -55,7 +55,7 @@ func (w *watch) moveObjects(from, to string, moved func(bpf.KernelAddress, *bpf.
 
 // attachTensors attaches the probes on tensors in all targets, or detaches them. Where that fails, the target's source tells, or they go
 // with our end.
-func (w *watch) attachTensors(attach bool) error {
+func (w *watch) AttachTensors(attach bool) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.tensors == attach {
@@ -79,7 +79,7 @@ func (w *watch) attachTensors(attach bool) error {
 }
 
 // followBlocks follows blocks in all targets from now on, one in so many bytes, or reads their totals alone.
-func (w *watch) followBlocks(follow bool, interval uint64) error {
+func (w *watch) FollowBlocks(follow bool, interval uint64) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !follow {

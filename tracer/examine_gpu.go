@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/gpu/nvml"
 )
 
 // How often NVML is asked before it counts as one that does not answer: without a program that uses a GPU, its driver takes
@@ -17,7 +17,7 @@ const (
 
 // checkNVML asks NVML once. A machine without a GPU lacks nothing.
 func checkNVML() Check {
-	m, err := gpu.Open("")
+	m, err := nvml.Open("")
 	if err != nil {
 		return nvmlAbsence(err)
 	}
@@ -32,7 +32,7 @@ func checkNVML() Check {
 
 func nvmlAbsence(err error) Check {
 	c := Check{Name: "NVML", Finding: err.Error(), Remedy: "see what nvidia-smi says"}
-	if absence := (*gpu.Absence)(nil); errors.As(err, &absence) {
+	if absence := (*nvml.Absence)(nil); errors.As(err, &absence) {
 		c.Finding, c.Remedy = absence.Err.Error(), absence.Remedy
 	}
 	if c.Remedy == "" {
@@ -42,7 +42,7 @@ func nvmlAbsence(err error) Check {
 }
 
 // nvmlFinding is what a reading shows: driver and GPUs, and what it lacks.
-func nvmlFinding(reading gpu.Reading) Check {
+func nvmlFinding(reading nvml.Reading) Check {
 	c := Check{Name: "NVML"}
 	if reading.Driver == "" {
 		c.Finding, c.Remedy = reading.Reason, "see what nvidia-smi and dmesg say; trace goes on without the memory that NVML counts"

@@ -4,21 +4,21 @@ import (
 	"cmp"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/gpu/nvml"
 )
 
 // gpuWatch is what NVML tells of the GPUs, from when a process that uses one was found. The zero value has asked for nothing.
 type gpuWatch struct {
 	opening chan openedNVML // nil: nobody needs it yet, or it has been opened
 	asked   bool
-	monitor *gpu.Monitor // nil: there is none
+	monitor *nvml.Monitor // nil: there is none
 	absent  string       // why; empty: it is not known yet
-	last    gpu.Reading
+	last    nvml.Reading
 }
 
 // openedNVML is what came of opening NVML.
 type openedNVML struct {
-	monitor *gpu.Monitor
+	monitor *nvml.Monitor
 	err     error
 }
 
@@ -27,7 +27,7 @@ func (g *gpuWatch) read(library string) {
 	if !g.asked {
 		g.asked, g.opening = true, make(chan openedNVML, 1)
 		go func(to chan<- openedNVML) {
-			monitor, err := gpu.Open(library)
+			monitor, err := nvml.Open(library)
 			to <- openedNVML{monitor, err}
 		}(g.opening)
 	}

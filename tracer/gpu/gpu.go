@@ -1,6 +1,6 @@
 // Package gpu reads NVML, NVIDIA's management library: the memory of every GPU, and what each process has of it. That is all
 // of a process's device memory, the driver's context and the code of its kernels included, which no probe sees.
-package gpu
+package nvml
 
 import "github.com/allocscope/allocscope/growth"
 

@@ -1,6 +1,6 @@
 //go:build cgo
 
-package gpu
+package nvml
 
 import "github.com/NVIDIA/go-nvml/pkg/nvml"
 

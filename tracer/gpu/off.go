@@ -1,6 +1,6 @@
 //go:build !cgo
 
-package gpu
+package nvml
 
 // off is NVML where the build has none.
 type off struct{ driver }

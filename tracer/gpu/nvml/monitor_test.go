@@ -1,0 +1,107 @@
+package nvml
+
+import (
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A gate blocks who enters until it is opened, and counts.
+type gate struct {
+	entered atomic.Int32
+	open    chan struct{}
+}
+
+func (g *gate) enter() {
+	g.entered.Add(1)
+	<-g.open
+}
+
+func TestAReadingUnderWayIsNotStartedTwice(t *testing.T) {
+	t.Parallel()
+	d := &fakeDriver{gpus: []*fakeDevice{{id: "GPU-a", used: 4, total: 9}}}
+	m := mustOpen(t, d)
+	if r := m.Read(); r.Reason != "" {
+		t.Fatal(r.Reason)
+	}
+	g := gate{open: make(chan struct{})}
+	d.entered = g.enter
+	m.bound = time.Millisecond
+	for n := range 2 * staleReadings {
+		r := m.Read()
+		if !strings.Contains(r.Reason, "has not answered") || len(r.GPUs) != 1 || r.GPUs[0].UUID != "GPU-a" {
+			t.Fatalf("%+v", r)
+		}
+		if known := r.GPUs[0].Used != growth.Unknown; known != (n < staleReadings) {
+			t.Errorf("reading %d: %+v", n, r)
+		}
+	}
+	if n := g.entered.Load(); n > 1 {
+		t.Errorf("%d readings at once", n)
+	}
+	close(g.open)
+	m.bound = patient
+	if r := m.Read(); r.Reason == "" && r.GPUs[0].Used != 4 {
+		t.Errorf("%+v", r)
+	}
+	for m.busy {
+		m.poll()
+	}
+	if r := m.Read(); r.Reason != "" || r.GPUs[0].Used != 4 {
+		t.Errorf("%+v", r)
+	}
+}
+
+// slowDriver takes its time to start.
+type slowDriver struct {
+	fakeDriver
+	gate gate
+}
+
+func (s *slowDriver) start() error {
+	s.gate.enter()
+	return s.fakeDriver.start()
+}
+
+func TestADriverThatIsSlowToStartIsReadOnceItHas(t *testing.T) {
+	t.Parallel()
+	d := &slowDriver{gate: gate{open: make(chan struct{})}}
+	m, err := open(d, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.Read(); !strings.Contains(r.Reason, "has not answered") || r.Driver != "" {
+		t.Errorf("%+v", r)
+	}
+	close(d.gate.open)
+	m.bound = patient
+	for m.busy {
+		m.poll()
+	}
+	if r := m.Read(); r.Reason != "" || r.Driver != "570.1" {
+		t.Errorf("%+v", r)
+	}
+	if err := m.Close(); err != nil || d.stops != 1 {
+		t.Errorf("%v, %d stops", err, d.stops)
+	}
+}
+
+func TestClosingTwiceIsClosingOnce(t *testing.T) {
+	t.Parallel()
+	d := &fakeDriver{}
+	m, err := open(d, patient)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := m.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+	if r := m.Read(); d.stops != 1 || r.Reason == "" {
+		t.Errorf("%d stops, %+v", d.stops, r)
+	}
+}

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // OpenWindow begins a window, as the governor would; at first the heap is watched all the time.
@@ -74,7 +74,7 @@ func (s *Session) Learnt() (hazards, allocators int) {
 
 // Meter takes readings as the governor does, without one, and tells of how many processes it remembers the CPU time.
 func (s *Session) Meter() (read func() error, remembered func() int) {
-	m := newMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []govern.Step { return s.stepTimes.take(s.watch.overlaps) })
+	m := newMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []controller.Step { return s.stepTimes.take(s.watch.overlaps) })
 	return func() error { _, err := m.read(); return err }, func() int { return len(m.targets) }
 }
 

@@ -7,8 +7,8 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/calibrate"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // Probes are the probes of all traced processes, as the governor opens and closes them.
@@ -45,8 +45,8 @@ type Governor struct {
 	tensorInterval uint64
 
 	mu      sync.Mutex // of what others ask for
-	decides *govern.Governor
-	last    govern.Reading
+	decides *controller.Governor
+	last    controller.Reading
 	changes []OverheadChange
 	shown   shownPrice
 	gaveUp  bool // nothing is probed any more
@@ -56,9 +56,9 @@ type Governor struct {
 type shownPrice struct{ cost, traced, open, at time.Duration }
 
 // Govern takes over the probes on the allocators.
-func Govern(options govern.Options, probes Probes, m *meter, elapsed func() time.Duration) *Governor {
+func Govern(options controller.Options, probes Probes, m *meter, elapsed func() time.Duration) *Governor {
 	g := &Governor{
-		probes: probes, meter: m, limit: options.Limit, elapsed: elapsed, stop: make(chan struct{}), decides: govern.New(options),
+		probes: probes, meter: m, limit: options.Limit, elapsed: elapsed, stop: make(chan struct{}), decides: controller.New(options),
 	}
 	g.done.Go(g.run)
 	return g
@@ -70,8 +70,8 @@ const mappingPrice = 1500
 
 // pricesOf are those of one event of each kind. Where the kernel has no sessions, the return of each call is probed, too; that is
 // counted as it happens.
-func pricesOf(p calibrate.Prices) govern.Prices {
-	return govern.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice, Device: p.Entry + p.Return}
+func pricesOf(p calibrate.Prices) controller.Prices {
+	return controller.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice, Device: p.Entry + p.Return}
 }
 
 func (g *Governor) close() {
@@ -99,7 +99,7 @@ func (g *Governor) run() {
 }
 
 // decide takes a reading.
-func (g *Governor) decide() govern.Decision {
+func (g *Governor) decide() controller.Decision {
 	reading, err := g.meter.read()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -128,9 +128,9 @@ func (g *Governor) giveUp(why error) {
 }
 
 // obey does what has been decided.
-func (g *Governor) obey(d govern.Decision) error {
+func (g *Governor) obey(d controller.Decision) error {
 	p := g.probes
-	window := g.decides.Mode() != govern.Full
+	window := g.decides.Mode() != controller.Full
 	isOpen := p.IsOpen()
 	if p.TensorsAlone() {
 		d.Heap = d.Tensor

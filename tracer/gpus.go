@@ -12,7 +12,7 @@ type gpuWatch struct {
 	opening chan openedNVML // nil: nobody needs it yet, or it has been opened
 	asked   bool
 	monitor *nvml.Monitor // nil: there is none
-	absent  string       // why; empty: it is not known yet
+	absent  string        // why; empty: it is not known yet
 	last    nvml.Reading
 }
 

@@ -6,10 +6,10 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/region"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 var allClasses = []region.Class{
@@ -29,7 +29,7 @@ func randomLook(r *rand.Rand) *look {
 		size := min(end-at, pageSize*(1+r.Uint64N(40)))
 		a := area{Region: region.Region{Start: at, End: at + size, Class: allClasses[r.IntN(len(allClasses))], Name: "x"}, factor: 1, fileFactor: 1}
 		a.Offset, a.File.Inode = r.Uint64N(100)*pageSize, r.Uint64N(3)
-		a.known, a.Origin, a.Stack = r.IntN(2) == 0, mapping.Origin(r.IntN(3)), r.Uint64N(5)
+		a.known, a.Origin, a.Stack = r.IntN(2) == 0, addrspace.Origin(r.IntN(3)), r.Uint64N(5)
 		a.heap = slices.Contains(heapClasses, a.Class)
 		if r.IntN(5) == 0 {
 			a.factor, a.fileFactor, a.variance = 1+9*r.Float64(), 1+9*r.Float64(), 1e12*r.Float64()
@@ -42,8 +42,8 @@ func randomLook(r *rand.Rand) *look {
 	for at = end - 700*pageSize; at < end; {
 		size := min(end-at, pageSize*(1+r.Uint64N(9)))
 		if r.IntN(3) > 0 {
-			l.runs = append(l.runs, residency.Run{
-				Span: residency.Span{Start: at, End: at + size}, Tag: residency.Tag(r.IntN(int(residency.Tags))),
+			l.runs = append(l.runs, pages.Run{
+				Span: pages.Span{Start: at, End: at + size}, Tag: pages.Tag(r.IntN(int(pages.Tags))),
 				Swapped: r.IntN(5) == 0, File: r.IntN(3) == 0, Huge: r.IntN(9) == 0,
 			})
 		}
@@ -87,7 +87,7 @@ func randomPins(r *rand.Rand) (pins []pin) {
 		if r.IntN(10) == 0 {
 			length = ^uint64(0) - start
 		}
-		pins = append(pins, pin{residency.Span{Start: start, End: start + length}, r.Uint64N(5)})
+		pins = append(pins, pin{pages.Span{Start: start, End: start + length}, r.Uint64N(5)})
 	}
 	return pins
 }

@@ -4,9 +4,9 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -74,7 +74,7 @@ func (k *looker) begin(members []*tree.Member, traced func(*tree.Member) bool) {
 }
 
 // look looks at the pages of a traced process; nil: it is gone.
-func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []mapping.Interval) *look {
+func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []addrspace.Interval) *look {
 	found, err := o.look(maps, intervals, k.share, nil)
 	if err != nil {
 		return nil
@@ -100,7 +100,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 		t.addTallies(held, nil)
 		return
 	}
-	t.occupancy.forget(residency.SpansOf(t.released))
+	t.occupancy.forget(pages.SpansOf(t.released))
 	t.released = t.released[:0]
 	k := &t.session.looker
 	found := k.look(t.occupancy, maps, t.space.Intervals())

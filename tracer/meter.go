@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -16,9 +16,9 @@ type meter struct {
 	elapsed func() time.Duration
 	usage   func() map[any]Usage
 	busy    func() bool // unwind tables are being made
-	steps   func() []govern.Step
-	zero    govern.Reading // what the counters had counted before
-	sum     govern.Reading // of what cannot be read as a total
+	steps   func() []controller.Step
+	zero    controller.Reading // what the counters had counted before
+	sum     controller.Reading // of what cannot be read as a total
 	targets map[any]Usage
 	own     time.Duration
 	started bool // up
@@ -31,7 +31,7 @@ type Usage struct {
 	Steps  int64
 }
 
-func newMeter(k *kernel, reading *sync.Mutex, elapsed func() time.Duration, usage func() map[any]Usage, busy func() bool, steps func() []govern.Step) *meter {
+func newMeter(k *kernel, reading *sync.Mutex, elapsed func() time.Duration, usage func() map[any]Usage, busy func() bool, steps func() []controller.Step) *meter {
 	m := &meter{
 		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, steps: steps,
 		targets: make(map[any]Usage), own: process.OwnCPUTime(),
@@ -41,7 +41,7 @@ func newMeter(k *kernel, reading *sync.Mutex, elapsed func() time.Duration, usag
 }
 
 // read takes a reading.
-func (m *meter) read() (govern.Reading, error) {
+func (m *meter) read() (controller.Reading, error) {
 	m.reading.Lock()
 	now, err := m.count()
 	m.reading.Unlock()
@@ -52,7 +52,7 @@ func (m *meter) read() (govern.Reading, error) {
 }
 
 // count is a reading without the times of steps. The session's reading is held.
-func (m *meter) count() (govern.Reading, error) {
+func (m *meter) count() (controller.Reading, error) {
 	now, err := readEvents(m.kernel)
 	if err != nil {
 		return now, err
@@ -99,12 +99,12 @@ func (m *meter) readOwn() {
 }
 
 // readEvents reads what has been counted of events that cost something.
-func readEvents(k *kernel) (govern.Reading, error) {
+func readEvents(k *kernel) (controller.Reading, error) {
 	values, err := readCounters(k.Maps[bpf.KernelMapCounters])
 	if err != nil {
-		return govern.Reading{}, err
+		return controller.Reading{}, err
 	}
-	return govern.Reading{
+	return controller.Reading{
 		Entries:       values[bpf.KernelCounterCOUNT_ENTRIES],
 		Stepped:       values[bpf.KernelCounterCOUNT_STEPPED],
 		TensorEntries: values[bpf.KernelCounterCOUNT_TENSOR_ENTRIES],

@@ -4,8 +4,8 @@ import (
 	"math/rand/v2"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/calibrate"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/cilium/ebpf/link"
 )
@@ -14,11 +14,11 @@ import (
 func (s *Session) govern() {
 	o := s.Options
 	costs := pricesOf(s.prices)
-	s.meter = newMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []govern.Step { return s.stepTimes.take(s.watch.overlaps) })
+	s.meter = newMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []controller.Step { return s.stepTimes.take(s.watch.overlaps) })
 	s.watch.mu.Lock()
 	s.watch.progress, s.watch.costs = s.meter.count, costs
 	s.watch.mu.Unlock()
-	s.governor = Govern(govern.Options{
+	s.governor = Govern(controller.Options{
 		Limit: o.Overhead, Prices: costs, Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
 	}, s.watch, s.meter, s.Elapsed)

@@ -7,7 +7,7 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 )
 
 // measurePrices measures before there are targets, with a child in their place. Nothing is sampled meanwhile, and what the

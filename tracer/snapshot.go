@@ -7,9 +7,9 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Snapshot reads what is alive in all traced processes, and what all processes of the tree have in memory. Of one that has
@@ -97,17 +97,17 @@ func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
 // addMappings adds what the program has mapped since the attach: the bytes that have been touched. What the allocator mapped
 // does not count: its contents are in the live map.
 func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals) {
-	kinds := make(map[mapping.Holder]growth.Kind)
+	kinds := make(map[addrspace.Holder]growth.Kind)
 	last := uint64(0)
 	for i := range l.areas {
 		a := &l.areas[i]
-		if !a.known || a.Origin == mapping.BeforeAttach {
+		if !a.known || a.Origin == addrspace.BeforeAttach {
 			continue
 		}
 		length := int64(a.span().Len())
 		totals.Reserved += length
-		totals.Unmeasured += int64(l.unread.And(residency.Spans{a.span()}).Len())
-		if a.Origin == mapping.Unseen {
+		totals.Unmeasured += int64(l.unread.And(pages.Spans{a.span()}).Len())
+		if a.Origin == addrspace.Unseen {
 			totals.Unknown += length
 			a.Stack = unseen
 		}
@@ -119,7 +119,7 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 		touched := bytes.InMemory() + bytes.Swapped
 		totals.Touched += touched
 		h := to.of(a.shownAt(t.stacks.get(a.Stack)), a.mapped())
-		kinds[mapping.Holder{Stack: a.Stack, Kind: a.Kind}] = a.mapped()
+		kinds[addrspace.Holder{Stack: a.Stack, Kind: a.Kind}] = a.mapped()
 		if a.Interval.Start != last { // an interval may be of several areas
 			h.InuseObjects++
 			h.Samples++
@@ -131,7 +131,7 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 }
 
 // addTallies adds what has been mapped since the attach, mapped still or not. Of what is mapped it is known what it is.
-func (t *target) addTallies(to holdings, kinds map[mapping.Holder]growth.Kind) {
+func (t *target) addTallies(to holdings, kinds map[addrspace.Holder]growth.Kind) {
 	for key, tally := range t.space.Tallies() {
 		stack := t.stacks.get(key.Stack)
 		h := to.of(stack, cmp.Or(kinds[key], key.Kind))

@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // stepTimes are the steps of training since they were taken last, of all targets.
@@ -49,13 +49,13 @@ func (s *stepTimes) forget(pid uint32) {
 }
 
 // take gives how long the new ones took.
-func (s *stepTimes) take(overlaps func(from, to uint64) bool) (timed []govern.Step) {
+func (s *stepTimes) take(overlaps func(from, to uint64) bool) (timed []controller.Step) {
 	s.mu.Lock()
 	spans := s.spans
 	s.spans = nil
 	s.mu.Unlock()
 	for _, span := range spans {
-		timed = append(timed, govern.Step{
+		timed = append(timed, controller.Step{
 			Duration: time.Duration((span.to - span.from) / span.steps),
 			Probed:   overlaps(span.from, span.to),
 		})

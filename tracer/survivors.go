@@ -6,8 +6,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/survivor"
 	"github.com/cilium/ebpf"
 )
 
@@ -32,13 +32,13 @@ type survivors struct {
 type followed struct {
 	born, size, stack uint64
 	seen              uint64
-	print             survivor.Fingerprint // when the window of its birth had ended; 0: not known
+	print             liveness.Fingerprint // when the window of its birth had ended; 0: not known
 	changed           bool                 // it was another one later
 }
 
 // An allocator is what is known of that of a target; err: nothing can be told of its objects.
 type allocator struct {
-	*survivor.Allocator
+	*liveness.Allocator
 	err error
 }
 
@@ -65,24 +65,24 @@ func (v *survivors) expose(key *bpf.KernelAddress, f followed, from uint64, seco
 }
 
 // due gives the survivors by PID if they are to be looked at.
-func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]survivor.Object {
+func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]liveness.Object {
 	every := max(pollEvery, time.Duration(float64(v.cost)/polling))
 	if isOpen || len(v.known) == 0 || now.Sub(v.polled) < every {
 		return nil
 	}
 	v.polled = now
-	byTarget := make(map[uint32][]survivor.Object)
+	byTarget := make(map[uint32][]liveness.Object)
 	for key, f := range v.known {
-		byTarget[key.Tgid] = append(byTarget[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
+		byTarget[key.Tgid] = append(byTarget[key.Tgid], liveness.Object{Address: key.Address, Size: f.size})
 	}
 	return byTarget
 }
 
 // A sight is what was seen of an object from outside.
 type sight struct {
-	survivor.Object
-	state survivor.State
-	print survivor.Fingerprint
+	liveness.Object
+	state liveness.State
+	print liveness.Fingerprint
 }
 
 // settle notes what was found of the survivors of a process, and gives those that are dead.
@@ -91,12 +91,12 @@ func (v *survivors) settle(tgid uint32, sights []sight) (dead []bpf.KernelAddres
 	for _, s := range sights {
 		key := bpf.KernelAddress{Address: s.Address, Tgid: tgid}
 		f, ok := v.known[key]
-		if !ok || s.state == survivor.Unknown {
+		if !ok || s.state == liveness.Unknown {
 			continue
 		}
 		fate := v.hazard(origin{tgid, f.stack}).At(time.Duration(f.seen - min(f.born, f.seen)))
 		fate.Followed += time.Duration(now - f.seen).Seconds()
-		if s.state == survivor.Dead {
+		if s.state == liveness.Dead {
 			fate.Found++
 			dead = append(dead, key)
 			delete(v.known, key)
@@ -135,7 +135,7 @@ func (v *survivors) blind() string {
 }
 
 // lookAt tells which of the objects are alive.
-func (a allocator) lookAt(p *process.Process, objects []survivor.Object) ([]sight, error) {
+func (a allocator) lookAt(p *process.Process, objects []liveness.Object) ([]sight, error) {
 	if a.err != nil {
 		return nil, a.err
 	}
@@ -151,7 +151,7 @@ func (a allocator) lookAt(p *process.Process, objects []survivor.Object) ([]sigh
 	if err != nil {
 		return nil, err
 	}
-	prints, err := survivor.Fingerprints(memory, objects)
+	prints, err := liveness.Fingerprints(memory, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -166,7 +166,7 @@ func (a allocator) lookAt(p *process.Process, objects []survivor.Object) ([]sigh
 func findAllocator(p *process.Process) (a allocator) {
 	maps, err := p.Maps()
 	if err == nil {
-		a.Allocator, err = survivor.Find(p, maps)
+		a.Allocator, err = liveness.Find(p, maps)
 	}
 	a.err = err
 	return a
@@ -205,18 +205,18 @@ func (v *survivors) observe(live *ebpf.Map, from, to uint64, seconds float64, pr
 }
 
 // newSince gives the objects that were born at that moment or later, by PID.
-func (v *survivors) newSince(from uint64) map[uint32][]survivor.Object {
-	byPID := make(map[uint32][]survivor.Object)
+func (v *survivors) newSince(from uint64) map[uint32][]liveness.Object {
+	byPID := make(map[uint32][]liveness.Object)
 	for key, f := range v.known {
 		if f.born >= from {
-			byPID[key.Tgid] = append(byPID[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
+			byPID[key.Tgid] = append(byPID[key.Tgid], liveness.Object{Address: key.Address, Size: f.size})
 		}
 	}
 	return byPID
 }
 
 // setPrints notes the fingerprints of objects of a process.
-func (v *survivors) setPrints(tgid uint32, objects []survivor.Object, prints []survivor.Fingerprint) {
+func (v *survivors) setPrints(tgid uint32, objects []liveness.Object, prints []liveness.Fingerprint) {
 	for i, o := range objects {
 		key := bpf.KernelAddress{Address: o.Address, Tgid: tgid}
 		f := v.known[key]

@@ -2,12 +2,12 @@ package tracer
 
 import (
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/survivor"
+	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
 // prints are those of the objects of a stack.
 type prints struct {
-	seen      map[survivor.Fingerprint]int
+	seen      map[liveness.Fingerprint]int
 	all, same int
 }
 
@@ -16,7 +16,7 @@ func (p *prints) add(f followed) {
 		return
 	}
 	if p.seen == nil {
-		p.seen = make(map[survivor.Fingerprint]int)
+		p.seen = make(map[liveness.Fingerprint]int)
 	}
 	p.seen[f.print]++
 	p.all++
@@ -28,7 +28,7 @@ func (p *prints) add(f followed) {
 func (p *prints) merge(other *prints) {
 	for print, n := range other.seen {
 		if p.seen == nil {
-			p.seen = make(map[survivor.Fingerprint]int)
+			p.seen = make(map[liveness.Fingerprint]int)
 		}
 		p.seen[print] += n
 	}

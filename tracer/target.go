@@ -7,10 +7,10 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // errExecuted ends a target whose process has executed another program: what was traced is gone with its memory.
@@ -30,7 +30,7 @@ type target struct {
 	steps     *stepCounter
 	tensors   *tensorProbe
 	cuda      *cudaProbe
-	space     *mapping.Set
+	space     *addrspace.Set
 	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
 	noLedger  error
 	from      time.Duration // when counting began, since the start of the trace
@@ -38,7 +38,7 @@ type target struct {
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
 	// released by madvise since the pages were looked at last
-	released []residency.Span
+	released []pages.Span
 	// folded are tallies that were taken out of the kernel, by stack; foldedDevices those of what is on GPUs.
 	folded        map[uint64]*sum
 	foldedDevices map[deviceOrigin]*sum
@@ -129,7 +129,7 @@ func (t *target) start() error {
 	if err != nil {
 		return err
 	}
-	t.space = mapping.New(maps, t.process.StartBreak())
+	t.space = addrspace.New(maps, t.process.StartBreak())
 	t.occupancy, t.noLedger = attachOccupancy(t.process, maps, t.session.looker.occupancyOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })

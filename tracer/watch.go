@@ -8,8 +8,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/calibrate"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
@@ -22,9 +22,9 @@ type watch struct {
 	reading *sync.Mutex   // held while a process is examined
 	started func() uint64 // when counting began, ns, CLOCK_MONOTONIC
 	// progress reads the meter, and costs are those of what it counts; nil where the overhead has no limit
-	progress func() (govern.Reading, error)
-	costs    govern.Prices
-	worked   govern.Reading // the last reading for which progress was recorded
+	progress func() (controller.Reading, error)
+	costs    controller.Prices
+	worked   controller.Reading // the last reading for which progress was recorded
 
 	mu        sync.Mutex // held while probes come and go, and while the live map is read
 	log       watchLog

@@ -4,8 +4,8 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/survivor"
 )
 
 // pollSurvivors looks at all survivors where that is due and no probe is open, so that nothing is added to the live map
@@ -26,7 +26,7 @@ func (w *watch) CheckLiveness() {
 }
 
 // pollTarget looks at the survivors of a process, if it is still there and executes what is traced.
-func (w *watch) pollTarget(tgid uint32, objects []survivor.Object) {
+func (w *watch) pollTarget(tgid uint32, objects []liveness.Object) {
 	w.reading.Lock()
 	defer w.reading.Unlock()
 	t := w.targets.find(tgid)
@@ -69,7 +69,7 @@ func (w *watch) printNew(ended spell) {
 		if t == nil || !t.lives() {
 			continue
 		}
-		prints, err := survivor.Fingerprints(t.process, objects)
+		prints, err := liveness.Fingerprints(t.process, objects)
 		if err != nil {
 			continue // what they hold tells nothing then
 		}

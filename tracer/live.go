@@ -107,13 +107,13 @@ func (s *sum) addLive(size uint64, r record, bin int) {
 }
 
 // takeTallies moves the kernel's tallies into sums by stack.
-func takeTallies(tallies *ebpf.Map, sums map[origin]*sum, devices *deviceBooks, factor func(*bpf.KernelTallyKey) float64) error {
+func takeTallies(tallies *ebpf.Map, to func(*bpf.KernelTallyKey) *sum, factor func(*bpf.KernelTallyKey) float64) error {
 	keys, values := make([]bpf.KernelTallyKey, batch), make([]bpf.KernelTally, batch)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
 		for i := range n {
-			devices.tallied(sums, &keys[i]).addTally(&keys[i], &values[i], factor(&keys[i]))
+			to(&keys[i]).addTally(&keys[i], &values[i], factor(&keys[i]))
 		}
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil

@@ -35,7 +35,7 @@ func (w *watch) readTallies(sums map[origin]*sum, devices *deviceBooks) error {
 // counted stands for so much more, by process. What is added to an entry in the moment of its removal is lost.
 func (w *watch) foldTallies(factor func(tgid uint32) float64) error {
 	taken, devices := make(map[origin]*sum), newDeviceBooks()
-	err := takeTallies(w.kernel.Maps[bpf.KernelMapTallies], taken, devices, func(key *bpf.KernelTallyKey) float64 {
+	err := takeTallies(w.kernel.Maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey) *sum { return devices.tallied(taken, key) }, func(key *bpf.KernelTallyKey) float64 {
 		if !hasSpells(key.Kind, w.tensorsAlone) {
 			return 1
 		}

@@ -16,7 +16,7 @@ import (
 var bare = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer"}
 
 // source gives what a session says of one of its sources.
-func source(t testing.TB, s *tracer.Session, name string) tracer.Source {
+func sourceOf(t testing.TB, s *tracer.Session, name string) tracer.Source {
 	t.Helper()
 	for _, source := range s.Sources() {
 		if source.Name == name {
@@ -71,7 +71,7 @@ func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...stri
 	t.Helper()
 	for _, function := range functions {
 		var places []string
-		for _, detail := range source(t, s, "heap").Details {
+		for _, detail := range sourceOf(t, s, "heap").Details {
 			if place, ok := strings.CutPrefix(detail, function+" in "); ok {
 				places = append(places, place)
 			}
@@ -118,7 +118,7 @@ func TestWithoutAMallocSymbolMappingsAloneAreMeasured(t *testing.T) {
 	target := tracertest.Start(t, program)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	heap, mappings := source(t, s, "heap"), source(t, s, "mapping")
+	heap, mappings := sourceOf(t, s, "heap"), sourceOf(t, s, "mapping")
 	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)
 	}
@@ -139,7 +139,7 @@ func TestOfAStrippedStaticProgramTheHeapIsSeenWithoutItsHolders(t *testing.T) {
 	target := tracertest.Start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	if heap := source(t, s, "heap"); heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+	if heap := sourceOf(t, s, "heap"); heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)
 	}
 	target.Say("go")
@@ -167,7 +167,7 @@ func TestOfA32BitProgramTheMappingsComeFromTheMaps(t *testing.T) {
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
 	for _, name := range []string{"heap", "mapping"} {
-		if said := source(t, s, name); !strings.Contains(said.Reason, "32-bit") {
+		if said := sourceOf(t, s, name); !strings.Contains(said.Reason, "32-bit") {
 			t.Errorf("source %s does not say that the program is a 32-bit one: %+v", name, said)
 		}
 	}

@@ -27,7 +27,7 @@ func TestTheDriverIsProbedWhenItIsLoaded(t *testing.T) {
 			}
 			g.do("load " + libcuda(t))
 			awaitCUDA(t, s)
-			if said := source(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.HasPrefix(said.Details[0], "cuMemFree_v2 in /") {
+			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.HasPrefix(said.Details[0], "cuMemFree_v2 in /") {
 				t.Errorf("after it is loaded: %+v", said)
 			}
 			reckoned := newReckoning()
@@ -105,7 +105,7 @@ func TestWhatAnOldDriverLacksIsNamedAndTheRestCounts(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t, "-DOLD"))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	said := source(t, s, "cuda")
+	said := sourceOf(t, s, "cuda")
 	for _, name := range []string{
 		"cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", "cuMemCreate", "cuMemFreeAsync",
 		"cuMemFreeAsync_ptsz", "cuMemMap", "cuMemRelease", "cuMemRetainAllocationHandle", "cuMemUnmap",
@@ -144,7 +144,7 @@ func TestADriverThatIsDamagedIsSaidToBeSoAndTheRestGoesOn(t *testing.T) {
 		}
 		g.do("map " + path)
 		awaited(t, what+" is named", func() bool { return strings.Contains(s.CUDASource().Reason, path) })
-		if said := source(t, s, "cuda"); said.Attached {
+		if said := sourceOf(t, s, "cuda"); said.Attached {
 			t.Errorf("%s: %+v", what, said)
 		}
 	}
@@ -159,7 +159,7 @@ func TestADriverThatIsDamagedIsSaidToBeSoAndTheRestGoesOn(t *testing.T) {
 	if got := heldByCaller(snapshot(t, s))["cuda_segment hold_malloc"]; got != [2]int64{5, 5000} {
 		t.Errorf("the good one's caller holds %d", got)
 	}
-	if said := source(t, s, "cuda"); !said.Attached || strings.Count(said.Reason, ";") != len(wrong) {
+	if said := sourceOf(t, s, "cuda"); !said.Attached || strings.Count(said.Reason, ";") != len(wrong) {
 		t.Errorf("%+v", said)
 	}
 	if !isAttached(s, "heap") {

@@ -163,7 +163,7 @@ func TestBlocksAreFollowedByTheHookOfEachVersion(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			g := startBlocks(t, tracertest.BuildLibrary(t, "c10.cc", "libc10.so", flag))
 			s := traceBlocks(t, g, tracer.Options{Interval: 1})
-			if said := source(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
+			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
 				t.Errorf("%+v", said)
 			}
 			mustFollowBlocks(t, g, s)
@@ -283,7 +283,7 @@ func TestAHookThatTellsNoTotalsIsRefusedInWords(t *testing.T) {
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	awaitCUDA(t, s)
 	g.do("hold weights 3 1000 0")
-	said := source(t, s, "cuda")
+	said := sourceOf(t, s, "cuda")
 	if want := "find c10::reportMemoryUsageToProfiler in " + c10 + ": its c10::reportMemoryUsageToProfiler tells no totals"; !said.Attached || !strings.HasPrefix(said.Reason, want) {
 		t.Errorf("%+v, want %s", said, want)
 	}

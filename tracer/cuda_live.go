@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
@@ -77,8 +78,8 @@ func readDevices(k *kernel, born bins) (*deviceBooks, error) {
 
 // addPin adds the pages of what is pinned.
 func (b *deviceBooks) addPin(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
-	start := key.Address &^ (pageSize - 1)
-	end := (key.Address + m.Size + pageSize - 1) &^ (pageSize - 1)
+	start := key.Address &^ (process.PageSize - 1)
+	end := (key.Address + m.Size + process.PageSize - 1) &^ (process.PageSize - 1)
 	if start < end {
 		b.pins[key.Tgid] = append(b.pins[key.Tgid], pin{pages.Span{Start: start, End: end}, m.Stack})
 	}

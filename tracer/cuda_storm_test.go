@@ -81,7 +81,7 @@ func TestAStormOfBlocksIsSampledMoreCoarselyAndThenLeftToItsTotals(t *testing.T)
 		t.Errorf("%q", told)
 	}
 	want := "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
-	if said := source(t, s, "cuda"); !said.Attached || said.Reason != want {
+	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
 		t.Errorf("%+v", said)
 	}
 	until(t, s, "nothing is probed", func() bool {

@@ -31,7 +31,7 @@ func TestArgumentsOfWhichNothingIsTrueDoNoHarm(t *testing.T) {
 	target.Await("ready")
 	g := gpuProgram{target, t}
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	if said := source(t, s, "cuda"); !said.Attached || !strings.Contains(strings.Join(said.Details, "\n"), "cuMemAllocAsync is not in this driver") {
+	if said := sourceOf(t, s, "cuda"); !said.Attached || !strings.Contains(strings.Join(said.Details, "\n"), "cuMemAllocAsync is not in this driver") {
 		t.Errorf("%+v", said)
 	}
 

@@ -45,7 +45,7 @@ func TestKernelChoosesItsBestMode(t *testing.T) {
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
 	want := "attached by " + slices.Max(modes).String()
-	if details := source(t, s, "heap").Details; !slices.Contains(details, want) {
+	if details := sourceOf(t, s, "heap").Details; !slices.Contains(details, want) {
 		t.Errorf("%q, want %q", details, want)
 	}
 }
@@ -55,7 +55,7 @@ func TestKernelRefusesTheModesThatItLacks(t *testing.T) {
 	target.Await("ready")
 	for mode := range since {
 		s, err := tracer.Open(tracer.Options{PID: target.PID(), Mode: mode})
-		attached := err == nil && source(t, s, "heap").Attached
+		attached := err == nil && sourceOf(t, s, "heap").Attached
 		if s != nil {
 			s.Close()
 		}

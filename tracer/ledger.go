@@ -4,6 +4,7 @@ import (
 	"math"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
@@ -115,7 +116,7 @@ func (l *ledger) addObjects(objects []object) {
 
 func (l *ledger) addObject(a *area, o object, sums pages.Sums) {
 	own := sums.In(o.address, o.address+o.size)
-	start, end := o.chunk(a.Class)
+	start, end := chunkOf(o, a.Class)
 	chunk := sums.In(start, end)
 	heap := l.heapOf(a)
 	by := l.living[o.stack]
@@ -139,21 +140,19 @@ func (l *ledger) addObject(a *area, o object, sums pages.Sums) {
 	}
 }
 
-// chunk is the memory that the allocator has taken for an object: of the C library with a header of 8 bytes, rounded up to 16
+// chunkOf is the memory that the allocator has taken for an object: of the C library with a header of 8 bytes, rounded up to 16
 // and at least 32, or to pages where it has a mapping of its own (malloc/malloc.c); of others nothing more is known.
-func (o object) chunk(class region.Class) (start, end uint64) {
+func chunkOf(o object, class region.Class) (start, end uint64) {
 	switch class {
 	case region.MainHeap, region.Arena: // the 8 bytes before that belong to the chunk before
 		start = o.address - 8
 		return start, start + max(32, (o.size+8+15)&^15)
 	case region.Chunk:
 		start = o.address - 16
-		return start, (o.address + o.size + pageSize - 1) &^ (pageSize - 1)
+		return start, (o.address + o.size + process.PageSize - 1) &^ (process.PageSize - 1)
 	}
 	return o.address, o.address + o.size
 }
-
-const pageSize = 4096 // bytes, the least there are
 
 // heapOf is the arena that an area belongs to.
 func (l *ledger) heapOf(a *area) *pages.Heap {

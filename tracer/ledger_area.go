@@ -3,6 +3,7 @@ package tracer
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 )
@@ -125,7 +126,7 @@ func (l *ledger) placeOf(f fault) (at place, bytes float64, ok bool) {
 	if !inMemory || run.Swapped || a == nil || !a.inLedger() {
 		return place{}, 0, false
 	}
-	bytes = pageSize
+	bytes = float64(process.PageSize)
 	if run.Huge {
 		bytes = hugePage
 	}

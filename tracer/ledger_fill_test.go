@@ -23,12 +23,12 @@ func randomLook(r *rand.Rand) *look {
 	if r.IntN(10) == 0 {
 		l.status.RSS = growth.Unknown
 	}
-	end := ^uint64(0) &^ (pageSize - 1)
-	at := end - 600*pageSize
+	end := ^uint64(0) &^ (process.PageSize - 1)
+	at := end - 600*process.PageSize
 	for at < end {
-		size := min(end-at, pageSize*(1+r.Uint64N(40)))
+		size := min(end-at, process.PageSize*(1+r.Uint64N(40)))
 		a := area{Region: region.Region{Start: at, End: at + size, Class: allClasses[r.IntN(len(allClasses))], Name: "x"}, factor: 1, fileFactor: 1}
-		a.Offset, a.File.Inode = r.Uint64N(100)*pageSize, r.Uint64N(3)
+		a.Offset, a.File.Inode = r.Uint64N(100)*process.PageSize, r.Uint64N(3)
 		a.known, a.Origin, a.Stack = r.IntN(2) == 0, addrspace.Origin(r.IntN(3)), r.Uint64N(5)
 		a.heap = slices.Contains(heapClasses, a.Class)
 		if r.IntN(5) == 0 {
@@ -39,8 +39,8 @@ func randomLook(r *rand.Rand) *look {
 		}
 		at += size
 	}
-	for at = end - 700*pageSize; at < end; {
-		size := min(end-at, pageSize*(1+r.Uint64N(9)))
+	for at = end - 700*process.PageSize; at < end; {
+		size := min(end-at, process.PageSize*(1+r.Uint64N(9)))
 		if r.IntN(3) > 0 {
 			l.runs = append(l.runs, pages.Run{
 				Span: pages.Span{Start: at, End: at + size}, Tag: pages.Tag(r.IntN(int(pages.Tags))),
@@ -57,7 +57,7 @@ func randomAddress(r *rand.Rand) uint64 {
 	if r.IntN(10) == 0 {
 		return r.Uint64()
 	}
-	return ^uint64(0) - r.Uint64N(700*pageSize)
+	return ^uint64(0) - r.Uint64N(700*process.PageSize)
 }
 
 func randomObjects(r *rand.Rand) (objects []object) {
@@ -74,7 +74,7 @@ func randomObjects(r *rand.Rand) (objects []object) {
 func randomFaults(r *rand.Rand) (faults []fault) {
 	for range r.IntN(200) {
 		faults = append(faults, fault{
-			page: randomAddress(r) &^ (pageSize - 1), stack: r.Uint64N(5), stands: float64(1 + r.IntN(200)), copied: r.IntN(2) == 0,
+			page: randomAddress(r) &^ (process.PageSize - 1), stack: r.Uint64N(5), stands: float64(1 + r.IntN(200)), copied: r.IntN(2) == 0,
 		})
 	}
 	return faults
@@ -82,8 +82,8 @@ func randomFaults(r *rand.Rand) (faults []fault) {
 
 func randomPins(r *rand.Rand) (pins []pin) {
 	for range r.IntN(50) {
-		start := randomAddress(r) &^ (pageSize - 1)
-		length := r.Uint64N(200) * pageSize
+		start := randomAddress(r) &^ (process.PageSize - 1)
+		length := r.Uint64N(200) * process.PageSize
 		if r.IntN(10) == 0 {
 			length = ^uint64(0) - start
 		}

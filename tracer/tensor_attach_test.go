@@ -33,14 +33,14 @@ func TestTensorsAreWatchedFromWhenTorchIsImported(t *testing.T) {
 	h := startTensors(t, "late")
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	mustNotKnowTensors(t, s)
-	if said := source(t, s, "tensor"); said.Attached || !strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
+	if said := sourceOf(t, s, "tensor"); said.Attached || !strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
 		t.Errorf("before the import: %+v", said)
 	}
 	h.do("import")
 	awaitTensors(s)
 	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
 	mustHoldTensors(t, s, h)
-	if said := source(t, s, "tensor"); !said.Attached || said.Reason != "" || !strings.Contains(said.Details[0], "c10::free_cpu in /") {
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || !strings.Contains(said.Details[0], "c10::free_cpu in /") {
 		t.Errorf("after the import: %+v", said)
 	}
 }
@@ -159,7 +159,7 @@ func TestTheFunctionsAreFoundInWhicheverLibrariesHaveThem(t *testing.T) {
 	for !strings.Contains(s.TensorSource().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu") {
 		time.Sleep(10 * time.Millisecond)
 	}
-	if said := source(t, s, "tensor"); said.Attached {
+	if said := sourceOf(t, s, "tensor"); said.Attached {
 		t.Errorf("%+v", said)
 	}
 	var want int64
@@ -175,7 +175,7 @@ func TestTheFunctionsAreFoundInWhicheverLibrariesHaveThem(t *testing.T) {
 			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)
 		}
 	}
-	if said := source(t, s, "tensor"); !said.Attached || said.Reason != "" || len(said.Details) != 8+2 {
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || len(said.Details) != 8+2 {
 		t.Errorf("%+v", said)
 	}
 	_, losses, err := s.Counters()

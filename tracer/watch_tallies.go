@@ -18,8 +18,8 @@ func (w *watch) readTallies(sums map[origin]*sum, devices *deviceBooks) error {
 		return fmt.Errorf("read tallies: %w", err)
 	}
 	for _, t := range w.targets.list() {
-		for stack, folded := range t.folded {
-			sumOf(sums, origin{uint32(t.process.PID), stack}).addAllocated(folded)
+		for id, folded := range t.folded {
+			sumOf(sums, origin{uint32(t.process.PID), id}).addAllocated(folded)
 		}
 		for of, folded := range t.foldedDevices {
 			sumOf(devices.sums, of).addAllocated(folded)

@@ -84,20 +84,20 @@ func allocate(target *tracertest.Target) {
 // Holders are known by what is attached; what is resident is known in any case.
 func TestEachSourceIsEnough(t *testing.T) {
 	const heap, mapped = leakedObjects * leakedSize, pieces * pieceSize
-	for source, holders := range map[string]struct{ heap, mapped string }{
+	for only, holders := range map[string]struct{ heap, mapped string }{
 		"heap":    {"leak_here", "mapped without a system call being seen"},
 		"mapping": {"holder not known", "map_here"},
 		"fault":   {"holder not known", "main (steps)"},
 	} {
-		t.Run(source, func(t *testing.T) {
+		t.Run(only, func(t *testing.T) {
 			target := startSteps(t)
-			c, folder := tracing(t, target, "--sources", source)
+			c, folder := tracing(t, target, "--sources", only)
 			allocate(target)
 			rss := rssOf(t, target.PID())
 			c.interrupt()
 			states := states(readSummary(t, folder))
 			for _, name := range tracer.SourceNames() {
-				if want := map[bool]string{true: export.SourceAttached, false: export.SourceOff}[name == source]; states[name] != want {
+				if want := map[bool]string{true: export.SourceAttached, false: export.SourceOff}[name == only]; states[name] != want {
 					t.Errorf("source %s is %q, want %q", name, states[name], want)
 				}
 			}

@@ -3,6 +3,7 @@ package tracer
 import (
 	"math"
 	"os"
+	"reflect"
 	"slices"
 	"testing"
 	"unsafe"
@@ -83,7 +84,7 @@ func TestWhereTheKernelCannotScanTheShortestMappingsGoFirst(t *testing.T) {
 	if longest := o.longest(maps); longest != math.MaxUint64 {
 		t.Errorf("mappings of up to %d bytes are looked at, want all", longest)
 	}
-	readPages(o.pages)
+	withoutPagemapScan(o.pages)
 	for n, want := range map[int]uint64{len(maps): 40<<30 - 1, 1: 1<<40 - 1} {
 		if longest := o.longest(append(slices.Clone(maps[:n]), device)); longest != want {
 			t.Errorf("of %d mappings those of up to %d bytes are looked at, want %d", n, longest, want)
@@ -212,4 +213,10 @@ func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
 	if o.remember(found, nil, true); o.inherited != nil {
 		t.Errorf("%v is inherited of nobody", o.inherited)
 	}
+}
+
+// withoutPagemapScan makes the page map forget that the kernel can scan.
+func withoutPagemapScan(pages *process.Pages) {
+	field := reflect.ValueOf(pages).Elem().FieldByName("scan")
+	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -16,7 +17,7 @@ import (
 var bare = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer"}
 
 // source gives what a session says of one of its sources.
-func sourceOf(t testing.TB, s *tracer.Session, name string) tracer.Source {
+func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
 	t.Helper()
 	for _, source := range s.Sources() {
 		if source.Name == name {
@@ -24,7 +25,7 @@ func sourceOf(t testing.TB, s *tracer.Session, name string) tracer.Source {
 		}
 	}
 	t.Fatalf("no source %s in %+v", name, s.Sources())
-	return tracer.Source{}
+	return source.Status{}
 }
 
 const leaks, leakSize, leakChurn = 5000, 100, 10

@@ -17,6 +17,7 @@ import (
 
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -178,7 +179,7 @@ func TestAProcessThatIsAttachedWhileItIsBeingLoadedGetsItsHeapLater(t *testing.T
 }
 
 func isAttached(s *tracer.Session, name string) bool {
-	return slices.ContainsFunc(s.Sources(), func(source tracer.Source) bool { return source.Name == name && source.Attached })
+	return slices.ContainsFunc(s.Sources(), func(source source.Status) bool { return source.Name == name && source.Attached })
 }
 
 func TestAProgramThatIsExecutedWhileItsProcessIsAttachedIsNotTakenForTheOneBefore(t *testing.T) {

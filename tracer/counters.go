@@ -4,6 +4,8 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/stack"
 )
 
 // Events counts what was seen since the attach.
@@ -48,12 +50,12 @@ var lossReasons = []struct {
 
 // Counters reads what was seen and what was lost. Losses that did not occur are left out.
 func (s *Session) Counters() (Events, []Loss, error) {
-	values, err := readCounters(s.kernel.Maps[bpf.KernelMapCounters])
+	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapCounters])
 	if err != nil {
 		return Events{}, nil, err
 	}
-	values[bpf.KernelCounterDROP_LIVE_FULL] += s.watch.lost()
-	if s.watch.hadWindows() { // what is freed between them is found out later
+	values[bpf.KernelCounterDROP_LIVE_FULL] += s.probing.lost()
+	if s.probing.hadBursts() { // what is freed between them is found out later
 		values[bpf.KernelCounterDROP_MISSED_FREE] = 0
 	}
 	var losses []Loss
@@ -83,8 +85,8 @@ type losses struct{ stacks, mappings uint64 }
 
 // add adds those of a target.
 func (l *losses) add(t *target) {
-	l.stacks += t.stacks.lost()
-	l.mappings += uint64(t.unwinder.space.Missing())
+	l.stacks += t.stacks.Lost()
+	l.mappings += uint64(t.unwinder.Space.Missing())
 }
 
 // lost tells what user space had no room for.
@@ -97,29 +99,29 @@ func (s *Session) lost() []Loss {
 		{Reason: "lookups of stacks that are not known: they were not told, or there were too many different ones", Count: sum.stacks},
 		{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(s.tables.Stats().Full)},
 		{Reason: "mappings through which stacks cannot be followed: there are too many", Count: sum.mappings},
-		{Reason: "processes of the tree that are not followed: there are too many, or they cannot be read", Count: uint64(s.family.LeftOut())},
+		{Reason: "processes of the tree that are not followed: there are too many, or they cannot be read", Count: uint64(s.follower.LeftOut())},
 	}
 	return slices.DeleteFunc(all, func(l Loss) bool { return l.Count == 0 })
 }
 
 // stackCounters reads how many stacks were taken, and why some were cut.
 func (s *Session) stackCounters() (total uint64, cut []Loss, err error) {
-	ends, err := readCounters(s.kernel.Maps[bpf.KernelMapStackEnds])
+	ends, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapStackEnds])
 	if err != nil {
 		return 0, nil, err
 	}
-	pythons, err := readCounters(s.kernel.Maps[bpf.KernelMapPythonErrors])
+	pythons, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapPythonErrors])
 	if err != nil {
 		return 0, nil, err
 	}
 	for end, n := range ends {
 		total += n
-		if reason := endReasons[bpf.KernelStackEnd(end)]; reason != "" && n > 0 {
+		if reason := stack.EndReasons[bpf.KernelStackEnd(end)]; reason != "" && n > 0 {
 			cut = append(cut, Loss{Reason: "stacks cut: " + reason, Count: n})
 		}
 	}
 	for e, n := range pythons {
-		if reason := pythonReasons[bpf.KernelPythonError(e)]; reason != "" && n > 0 {
+		if reason := stack.PythonErrors[bpf.KernelPythonError(e)]; reason != "" && n > 0 {
 			cut = append(cut, Loss{Reason: "stacks without some Python frames: " + reason, Count: n})
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
 // A blockStorm has blocks.py do the same again and again, and other orders in between.
@@ -62,12 +63,12 @@ func TestAStormOfBlocksIsSampledMoreCoarselyAndThenLeftToItsTotals(t *testing.T)
 	g := startBlocks(t, realLibC10(t))
 	g.do("hold weights 5 5000 0")
 	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
-	if interval := s.BlockInterval(); interval != tracer.DefaultInterval {
+	if interval := s.BlockInterval(); interval != kernel.DefaultInterval {
 		t.Fatalf("at first one block in %d bytes is sampled", interval)
 	}
 	storm := startStorm(g)
 	storm.orders <- "again churn 2000 1048576 0"
-	until(t, s, "blocks are sampled more coarsely", func() bool { return s.BlockInterval() > tracer.DefaultInterval })
+	until(t, s, "blocks are sampled more coarsely", func() bool { return s.BlockInterval() > kernel.DefaultInterval })
 	storm.orders <- "hold weights 60 100000000 0"
 	storm.orders <- "again churn 5000 512 0"
 	until(t, s, "blocks are followed no more", func() bool { return s.BlockInterval() == 0 })

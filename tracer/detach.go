@@ -14,11 +14,11 @@ func (s *Session) detach() error {
 	for _, l := range s.links {
 		closes = append(closes, l.Close)
 	}
-	return atOnce(closes)
+	return parallel(closes)
 }
 
-// atOnce does all at a time.
-func atOnce(work []func() error) error {
+// parallel does all at a time.
+func parallel(work []func() error) error {
 	errs := make([]error, len(work))
 	var working sync.WaitGroup
 	for i, do := range work {

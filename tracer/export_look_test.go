@@ -5,48 +5,53 @@ import (
 	"unsafe"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	nvml "github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/stack"
 )
 
 // LookAt is what a snapshot says of a traced process of whose large mappings a share is looked at.
 func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed()}
 	now := s.bins(snapshot, nil)
-	objects, err := readLive(s.kernel, s.watch.books(nil), make(map[origin]*sum), now, s.objects)
+	objects, err := estimate.ReadLive(s.kernel, s.probing.estimator(nil), make(map[stack.Key]*estimate.StackTotals), now, s.objects)
 	if err != nil {
 		return nil, err
 	}
-	devices, err := readDevices(s.kernel, now)
+	devices, err := nvml.ReadLive(s.kernel, now)
 	if err != nil {
 		return nil, err
 	}
-	faults, err := readFaults(s.kernel)
+	faults, err := source.ReadFaults(s.kernel)
 	if err != nil {
 		return nil, err
 	}
-	t, held := s.targets.find(uint32(pid)), make(holdings)
-	maps := t.reconcile(s.notices.take(pid))
-	found, err := t.occupancy.look(maps, t.space.Intervals(), share, nil)
+	t, held := s.targets.find(uint32(pid)), make(estimate.Holdings)
+	maps := t.reconcile(s.events.takeCalls(pid))
+	found, err := t.pages.Scan(maps, t.space.Intervals(), share, nil)
 	if err != nil {
 		return nil, err
 	}
-	l := newLedger(found, pid, t.stacks.get, held, make(countedFiles))
-	l.knowsHeap, l.knowsAll = s.watch.watchesHeap(t)
-	l.fill(contents{objects: objects[uint32(pid)], faults: faults[uint32(pid)], pins: devices.pins[uint32(pid)]})
+	l := residency.NewRows(found, pid, t.stacks.Get, held, make(residency.CountedFiles))
+	l.KnowsHeap, l.KnowsAll = s.probing.coversHeap(t)
+	l.Fill(residency.Known{Objects: objects[uint32(pid)], Faults: faults[uint32(pid)], Pins: devices.Pins[uint32(pid)]})
 	t.addMappings(held, found, &snapshot.Mappings)
-	snapshot.Holdings = held.list()
-	snapshot.Residents = []growth.Resident{found.resident(growth.Process{PID: pid})}
+	snapshot.Holdings = held.List()
+	snapshot.Residents = []growth.Resident{found.Resident(growth.Process{PID: pid})}
 	return snapshot, nil
 }
 
 // ReadPages has the pages of all processes that are known read as on kernels without PAGEMAP_SCAN.
 func (s *Session) ReadPages() {
 	for _, t := range s.targets.list() {
-		readPages(t.occupancy.pages)
+		readPages(t.pages.Pages)
 	}
-	for _, o := range s.looker.others.members {
-		if o.occupancy != nil {
-			readPages(o.occupancy.pages)
+	for _, o := range s.scanner.others.Members {
+		if o.Occupancy != nil {
+			readPages(o.Occupancy.Pages)
 		}
 	}
 }

@@ -1,14 +1,18 @@
 package tracer
 
+import (
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
 // A StepCounter is the counter of steps for tests, which call Update where the unwinder does.
 type StepCounter struct {
-	*stepCounter
+	*source.Steps
 	session *Session
 }
 
 // CountSteps makes a counter for a session's process and lets it look at the mappings of the moment.
 func CountSteps(s *Session, symbol string) (StepCounter, error) {
-	c := StepCounter{newStepCounter(s.kernel, s.Process, symbol), s}
+	c := StepCounter{source.NewSteps(s.kernel, s.Process, symbol), s}
 	return c, c.Update()
 }
 
@@ -16,14 +20,14 @@ func CountSteps(s *Session, symbol string) (StepCounter, error) {
 func (c StepCounter) Update() error {
 	maps, err := c.session.Process.Maps()
 	if err == nil {
-		c.update(maps)
+		c.Update(maps)
 	}
 	return err
 }
 
-func (c StepCounter) Count() int64   { return c.count() }
-func (c StepCounter) Source() Source { return c.source() }
-func (c StepCounter) Close() error   { return c.close() }
+func (c StepCounter) Count() int64          { return c.Count() }
+func (c StepCounter) Source() source.Status { return c.Status() }
+func (c StepCounter) Close() error          { return c.Close() }
 
 // Looked is how many files it has looked at.
-func (c StepCounter) Looked() int { return len(c.looked) }
+func (c StepCounter) Looked() int { return len(c.Examined) }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
@@ -23,15 +24,15 @@ func (s *Session) Maps() map[string]*ebpf.Map { return s.kernel.Maps }
 
 // Stack gives what is known of a stack ID, once all that the kernel side has told has been read.
 func (s *Session) Stack(id uint64) *growth.Stack {
-	s.notices.flush()
-	return s.targets.list()[0].stacks.get(id)
+	s.events.flush()
+	return s.targets.list()[0].stacks.Get(id)
 }
 
 // WhileNamingWaits does something while the stacks of the process asked for cannot be named.
 func (s *Session) WhileNamingWaits(do func()) {
 	stacks := s.targets.list()[0].stacks
-	stacks.mu.Lock()
-	defer stacks.mu.Unlock()
+	stacks.Mu.Lock()
+	defer stacks.Mu.Unlock()
 	do()
 }
 
@@ -42,15 +43,15 @@ func (s *Session) Programs() map[string]*ebpf.Program { return s.kernel.Programs
 // still there by their fingerprints.
 func (s *Session) RereadCodes() (there, told int) {
 	stacks := s.targets.list()[0].stacks
-	stacks.mu.Lock()
-	defer stacks.mu.Unlock()
-	codes := stacks.namer.codes
-	for key, code := range codes.known {
+	stacks.Mu.Lock()
+	defer stacks.Mu.Unlock()
+	codes := stacks.Namer.Codes
+	for key, code := range codes.Known {
 		if code == nil {
 			continue
 		}
 		told++
-		if again := codes.read(key); again != nil && again.Function == code.Function {
+		if again := codes.Read(key); again != nil && again.Function == code.Function {
 			there++
 		}
 	}
@@ -76,7 +77,7 @@ func (s *Session) Targets() int { return len(s.targets.list()) }
 // Detach gives a target up.
 func (s *Session) Detach(pid int) error {
 	t := s.targets.find(uint32(pid))
-	halt([]*target{t})
+	stopWorkers([]*target{t})
 	s.targets.drop(t)
 	return t.retire(&s.retired)
 }
@@ -86,11 +87,11 @@ func (s *Session) RetireEnded() { s.retireEnded() }
 
 // KeptCalls is the number of mapping calls that wait for a snapshot.
 func (s *Session) KeptCalls() int {
-	s.notices.flush()
-	s.notices.mu.Lock()
-	defer s.notices.mu.Unlock()
+	s.events.flush()
+	s.events.mu.Lock()
+	defer s.events.mu.Unlock()
 	calls := 0
-	for _, c := range s.notices.calls {
+	for _, c := range s.events.calls {
 		calls += len(c)
 	}
 	return calls
@@ -108,19 +109,19 @@ func (s *Session) AttachAround(pid int, meanwhile func()) error {
 	}
 	meanwhile()
 	err = t.attach()
-	halt([]*target{t})
+	stopWorkers([]*target{t})
 	return errors.Join(err, t.retire(&s.retired))
 }
 
 // LimitRuns makes the number of runs that are kept of a process smaller until the end of a test.
 func LimitRuns(t testing.TB, most int) {
-	before := maxRuns
-	maxRuns = most
-	t.Cleanup(func() { maxRuns = before })
+	before := residency.MaxRuns
+	residency.MaxRuns = most
+	t.Cleanup(func() { residency.MaxRuns = before })
 }
 
 // LookWhole takes a snapshot as if its budget had no bound.
 func (s *Session) LookWhole() (*growth.Snapshot, error) {
-	s.looker.budget = lookBudget{perByte: 1e-18}
+	s.scanner.budget = residency.Budget{PerByte: 1e-18}
 	return s.Snapshot()
 }

@@ -11,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
@@ -103,7 +104,7 @@ func TestSampledFaultsStandForAll(t *testing.T) {
 
 func TestThePeriodOfFaultsIsAPrime(t *testing.T) {
 	for interval, want := range map[uint64]uint64{
-		0: 1, 1: 1, 4096: 1, 8192: 2, 64 << 10: 17, 512 << 10: 131, tracer.MaxInterval: 262_147,
+		0: 1, 1: 1, 4096: 1, 8192: 2, 64 << 10: 17, 512 << 10: 131, kernel.MaxInterval: 262_147,
 	} {
 		if got := tracer.FaultPeriod(interval); got != want {
 			t.Errorf("at %d bytes: one in %d, want %d", interval, got, want)

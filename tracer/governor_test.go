@@ -6,11 +6,12 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // awaitMode waits until the heap is watched in a certain way.
-func awaitMode(t *testing.T, s *tracer.Session, want tracer.HeapMode) tracer.Overhead {
+func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead.Overhead {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
 		switch o := s.Overhead(); {
@@ -26,11 +27,11 @@ func TestAQuietProgramIsWatchedAllTheTime(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
-	awaitMode(t, s, tracer.HeapFull)
+	awaitMode(t, s, overhead.HeapFull)
 	awaitOpen(t, s)
 	carryOut(target, "keep 1000 100", "churn 500 100", "drop 300")
 	mustStand(t, snapshot(t, s), "kept_here", 700, 100, 1)
-	if prices, err := s.Prices(); err != nil || prices.Entry <= 0 {
+	if prices, err := s.Costs(); err != nil || prices.Entry <= 0 {
 		t.Errorf("prices %+v, %v", prices, err)
 	}
 }
@@ -53,9 +54,9 @@ func TestAStormOfAllocationsIsLeftToWindows(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: limit, Sources: []string{"heap"}})
-	awaitMode(t, s, tracer.HeapFull)
+	awaitMode(t, s, overhead.HeapFull)
 	target.Say("go")
-	for s.Overhead().Mode == tracer.HeapFull {
+	for s.Overhead().Mode == overhead.HeapFull {
 		time.Sleep(time.Millisecond)
 	}
 	before := s.Overhead()
@@ -63,16 +64,16 @@ func TestAStormOfAllocationsIsLeftToWindows(t *testing.T) {
 		time.Sleep(50 * time.Millisecond)
 	}
 	after := s.Overhead()
-	if after.Mode == tracer.HeapFull || len(after.Changes) < 2 {
+	if after.Mode == overhead.HeapFull || len(after.Changes) < 2 {
 		t.Errorf("%+v", after)
 	}
 	if share := float64(after.InProbes-before.InProbes) / float64(after.Traced-before.Traced); share > 1.5*limit {
 		t.Errorf("probes took %.1f %% of the CPU time after they had been closed, limit %v %%", 100*share, 100*limit)
 	}
 	signal(t, target, syscall.SIGSTOP)
-	awaitMode(t, s, tracer.HeapFull)
+	awaitMode(t, s, overhead.HeapFull)
 	signal(t, target, syscall.SIGCONT)
-	awaitMode(t, s, tracer.HeapWindows)
+	awaitMode(t, s, overhead.HeapBursts)
 }
 
 func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {

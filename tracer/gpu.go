@@ -6,51 +6,54 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	nvml "github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
 // gpuState reads what the targets have on GPUs.
 type gpuState struct {
-	kernel  *kernel
+	kernel  *kernel.Kernel
 	targets *targetSet
 	library string // path of libnvidia-ml.so.1; empty: where the dynamic linker finds it
-	nvml    gpuWatch
+	nvml    nvml.Monitor
 }
 
 // addTo adds them to a snapshot: what is on GPUs to its device holdings, and what the driver has allocated of the host's memory to held. Memory
 // that it has merely pinned has been allocated by others; it is in the ledger alone.
-func (g *gpuState) addTo(b *deviceBooks, snapshot *growth.Snapshot, held holdings) {
-	devices := make(holdings)
-	for from, sum := range b.sums {
-		t := g.targets.find(from.tgid)
+func (g *gpuState) addTo(b *nvml.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {
+	devices := make(estimate.Holdings)
+	for from, sum := range b.ByStack {
+		t := g.targets.find(from.TGID)
 		if t == nil {
 			continue
 		}
-		stack := t.stacks.get(from.stack)
-		switch from.kind {
+		stack := t.stacks.Get(from.ID)
+		switch from.Kind {
 		case bpf.KernelAllocationKindKIND_BLOCK:
-			devices.add(stack, growth.KindCudaBlock, gpuName(from.gpu), sum)
+			devices.Add(stack, growth.KindCudaBlock, nvml.Name(from.GPU), sum)
 		case bpf.KernelAllocationKindKIND_SEGMENT:
-			devices.add(stack, growth.KindCudaSegment, gpuName(from.gpu), sum)
+			devices.Add(stack, growth.KindCudaSegment, nvml.Name(from.GPU), sum)
 		case bpf.KernelAllocationKindKIND_PINNED:
-			held.add(stack, growth.KindPinned, "", sum)
+			held.Add(stack, growth.KindPinned, "", sum)
 		}
 	}
-	snapshot.DeviceHoldings = devices.list()
+	snapshot.DeviceHoldings = devices.List()
 	snapshot.Devices = g.devices()
 }
 
 // devices tells what is known of each target that uses a GPU, by PID.
 func (g *gpuState) devices() []growth.Device {
-	totals := readCUDATotals(g.kernel)
+	totals := nvml.ReadTorchTotals(g.kernel)
 	var devices []growth.Device
 	for _, t := range g.targets.list() {
-		if t.err() != nil && len(totals[uint32(t.process.PID)]) == 0 || !t.cuda.usesGPU() {
+		if t.err() != nil && len(totals[uint32(t.process.PID)]) == 0 || !t.gpu.UsesGPU() {
 			continue
 		}
 		d := growth.Device{PID: t.process.PID, Allocated: growth.Unknown, Reserved: growth.Unknown, Totals: totals[uint32(t.process.PID)]}
-		d.DriverWatched, d.BlocksWatched = t.cuda.watches()
-		d.Allocated, d.Reserved = sumTotals(d.Totals)
-		d.Used, d.Reason = g.nvml.used(g.initialPID(t.process.PID))
+		d.DriverWatched, d.BlocksWatched = t.gpu.Active()
+		d.Allocated, d.Reserved = nvml.SumTotals(d.Totals)
+		d.Used, d.Reason = g.nvml.Used(g.initialPID(t.process.PID))
 		devices = append(devices, d)
 	}
 	slices.SortFunc(devices, func(a, b growth.Device) int { return cmp.Compare(a.PID, b.PID) })
@@ -58,27 +61,27 @@ func (g *gpuState) devices() []growth.Device {
 }
 
 // sampleDevices sums what processes have on GPUs; nothing where none uses one.
-func (g *gpuState) sample() deviceSums {
+func (g *gpuState) sample() nvml.Sample {
 	if !g.isUsed() {
-		return deviceSums{}
+		return nvml.Sample{}
 	}
-	g.nvml.read(g.library)
+	g.nvml.Read(g.library)
 	g.glimpseTotals()
-	sums := deviceSums{devices: g.devices()}
-	sums.driver = readDriverTotals(g.kernel)
+	sums := nvml.Sample{GPUs: g.devices()}
+	sums.Driver = nvml.ReadDriverTotals(g.kernel)
 	return sums
 }
 
 // usesGPU tells whether any target has a library of those that use a GPU.
 func (g *gpuState) isUsed() bool {
-	return slices.ContainsFunc(g.targets.list(), func(t *target) bool { return t.cuda.usesGPU() })
+	return slices.ContainsFunc(g.targets.list(), func(t *target) bool { return t.gpu.UsesGPU() })
 }
 
 // glimpseTotals reads the totals of those whose blocks are not followed any more, for a moment, beside what goes on.
 func (g *gpuState) glimpseTotals() {
 	for _, t := range g.targets.list() {
 		if t.err() == nil {
-			t.watcher.Go(func() { t.cuda.glimpse(t.stop) })
+			t.watcher.Go(func() { t.gpu.SampleTotals(t.stop) })
 		}
 	}
 }
@@ -96,7 +99,7 @@ func (g *gpuState) initialPIDs() map[int]int {
 
 // initialPID is a process's PID in the initial namespace; 0: it is not known.
 func (g *gpuState) initialPID(pid int) int {
-	if _, inode, err := pidNamespace(); err == nil && inode == 0 {
+	if _, inode, err := kernel.PIDNamespace(); err == nil && inode == 0 {
 		return pid
 	}
 	var initial uint32

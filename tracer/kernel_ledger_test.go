@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
 // The first kernels that count what is resident for each CPU, not for each thread, and that add up what CPUs have counted
@@ -30,7 +31,7 @@ func countSlack(r growth.Resident) int64 {
 }
 
 func TestKernelTellsHowItsPagesAreFound(t *testing.T) {
-	for _, check := range tracer.Examine(0) {
+	for _, check := range doctor.Check(0) {
 		if check.Name != "ledger" {
 			continue
 		}

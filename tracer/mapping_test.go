@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -178,7 +179,7 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 // The largest interval leaves all calls of malloc to be followed cheaply: its mappings must be told apart all the same.
 func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
 	for _, mode := range modes {
-		for _, interval := range []uint64{1, tracer.MaxInterval} {
+		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			t.Run(fmt.Sprint(mode, " ", interval), func(t *testing.T) {
 				target, program := startMappings(t)
 				s := open(t, tracer.Options{PID: target.PID(), Interval: interval, Mode: mode})
@@ -207,7 +208,7 @@ func TestAnotherTraceDoesNotHideWhatTheAllocatorMaps(t *testing.T) {
 	other.Await("ready")
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
 	target, program := startMappings(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: tracer.MaxInterval})
+	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
 	target.Say("go")
 	truth := told(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
@@ -18,7 +19,7 @@ type Options struct {
 	Children bool
 	// StepSymbol is the function that runs once a step of training, as LIB:SYMBOL; empty: that of PyTorch's backward pass.
 	StepSymbol string
-	// Sources to attach, of SourceNames; empty: all.
+	// Sources to attach, of Names; empty: all.
 	Sources []string
 	// Interval is the mean number of bytes between samples; 1 takes every allocation. 0: chosen by what is seen, at first 512 KiB.
 	Interval uint64
@@ -39,18 +40,6 @@ type Options struct {
 	// Mode in which functions are probed; the best that the kernel has by default.
 	Mode probe.Mode
 }
-
-// Defaults and limits of Options.
-const (
-	DefaultInterval  = 512 << 10
-	MaxInterval      = 1 << 30
-	DefaultMaxLive   = 1 << 18
-	DefaultMaxStacks = 65_536
-)
-
-// SourceNames are the sources there are: the allocator's functions, those of torch for tensors, those of CUDA's driver and of torch's
-// allocator for CUDA, the system calls that map memory, page faults, and steps of training.
-func SourceNames() []string { return []string{"heap", "tensor", "cuda", "mapping", "fault", "step"} }
 
 // wants tells whether a source is to be attached.
 func (o Options) wants(source string) bool {
@@ -76,36 +65,20 @@ func (o Options) intervalOf(source string) uint64 {
 }
 
 // kernel is what the BPF object is configured with.
-func (o Options) kernel() Config {
-	return Config{MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: maxFaults, Mode: o.Mode}
+func (o Options) kernel() kernel.Config {
+	return kernel.Config{MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: kernel.MaxFaults, Mode: o.Mode}
 }
 
 func (o Options) withDefaults() Options {
 	if o.Interval == 0 {
-		o.Interval = DefaultInterval
+		o.Interval = kernel.DefaultInterval
 	}
-	o.Interval = min(o.Interval, MaxInterval)
+	o.Interval = min(o.Interval, kernel.MaxInterval)
 	if o.MaxLive <= 0 {
-		o.MaxLive = DefaultMaxLive
+		o.MaxLive = kernel.DefaultMaxLive
 	}
 	if o.MaxStacks <= 0 {
-		o.MaxStacks = DefaultMaxStacks
+		o.MaxStacks = kernel.DefaultMaxStacks
 	}
 	return o
-}
-
-// A Source is one kind of event that can be watched.
-type Source struct {
-	Name string
-	// PID of the process that it watches; 0: all.
-	PID int
-	// Reason why it is not attached, or what it cannot see; empty if there is nothing to say.
-	Reason   string
-	Attached bool
-	// Off: nobody asked for it.
-	Off bool
-	// err behind Reason; nil if there is none.
-	err error
-	// Details for those who ask: what is probed, where and why there.
-	Details []string
 }

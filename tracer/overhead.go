@@ -1,57 +1,79 @@
 package tracer
 
-import "time"
+import (
+	"math/rand/v2"
 
-// A HeapMode is how source heap is watched.
-type HeapMode string
-
-// The heap modes, the costliest first.
-const (
-	HeapFull    HeapMode = "full"    // every call is probed
-	HeapWindows HeapMode = "windows" // calls are probed now and then, and what stays is followed from outside
-	HeapOff     HeapMode = "off"     // not even that is affordable, or nobody asked for it
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/cilium/ebpf/link"
 )
 
-// An Overhead is what tracing costs, and what has been done to keep that within bounds.
-type Overhead struct {
-	// Limit is the largest share of the traced processes' CPU time that it may take; 0: there is none.
-	Limit float64
-	// Elapsed since counting began.
-	Elapsed time.Duration
-	// Traced is the CPU time of the traced processes since counting began, without that of the probes. InProbes is what
-	// those took of it, by calibrated prices, and Own the time of allocscope itself since it has started up.
-	Traced, InProbes, Own time.Duration
-	Mode                  HeapMode
-	// Interval is the mean number of bytes between samples in force.
-	Interval uint64
-	// Windows that there were, and how long they were Open together.
-	Windows int
-	Open    time.Duration
-	// StepBefore is the median time of a step of training before heap was probed, and StepSince the mean over all that came
-	// later, of which those with probes and those without count by their medians; 0: too few steps were seen.
-	StepBefore, StepSince time.Duration
-	// StepBetween is the median of the later ones without probes, those between windows; 0: too few were seen.
-	StepBetween time.Duration
-	// Changes in what is watched, in the order of time.
-	Changes []OverheadChange
+// govern begins to keep what tracing costs within bounds.
+func (s *Session) govern() {
+	o := s.Options
+	costs := overhead.CostsOf(s.prices)
+	s.meter = overhead.NewMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []controller.Step { return s.stepTimes.take(s.probing.overlaps) })
+	s.probing.mu.Lock()
+	s.probing.progress, s.probing.costs = s.meter.Count, costs
+	s.probing.mu.Unlock()
+	s.controller = overhead.Start(controller.Options{
+		Limit: o.Overhead, Prices: costs, Interval: s.asked, Duration: o.Duration, Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
+		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
+	}, s.probing, s.meter, s.Elapsed)
 }
 
-// quiet is the part of a core that processes count as using when they use less.
-const quiet = 0.2
-
-// Share of the traced processes' CPU time that tracing took, ours included. What hardly runs counts as if it took a fifth of a
-// core: nobody waits for it.
-func (o Overhead) Share() float64 {
-	of := max(float64(o.Traced), quiet*float64(o.Elapsed))
-	if of <= 0 {
-		return 0
+// usage is what each target has used so far, by the target.
+func (s *Session) usage() map[any]overhead.Usage {
+	used := make(map[any]overhead.Usage)
+	for _, t := range s.targets.list() {
+		cpu, err := t.process.CPUTime()
+		stat, statErr := t.process.Stat()
+		if err != nil || statErr != nil {
+			continue // it has ended
+		}
+		used[t] = overhead.Usage{cpu, stat.MinorFaults + stat.MajorFaults, max(0, t.steps.Count())}
 	}
-	return float64(o.InProbes+o.Own) / of
+	return used
 }
 
-// An OverheadChange is what has been changed, why and when since the start of the trace.
-type OverheadChange struct {
-	At   time.Duration
-	Mode HeapMode
-	Text string
+// countsSteps tells whether steps of training are seen.
+func (s *Session) countsSteps() bool {
+	for _, t := range s.targets.list() {
+		if t.steps.Count() != growth.Unknown {
+			return true
+		}
+	}
+	return false
+}
+
+// Overhead is what tracing has cost so far. Without a limit that is not measured.
+func (s *Session) Overhead() overhead.Overhead {
+	if s.controller != nil {
+		return s.controller.Overhead()
+	}
+	o := overhead.Overhead{Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.Elapsed()}
+	if s.Options.wants("heap") {
+		o.Mode = overhead.HeapFull
+	}
+	return o
+}
+
+// price is what has been spent since it was asked for last.
+func (s *Session) price() growth.Price {
+	if s.controller == nil {
+		return growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown}
+	}
+	return s.controller.Cost()
+}
+
+// Prices of what probes do on this machine, as measured before counting began; an error says why some are defaults. Zeros:
+// the overhead has no limit, and nothing was measured.
+func (s *Session) Costs() (calibrate.Prices, error) { return s.prices, s.unpriced }
+
+// detachBeside closes links whose probes nobody meets any more, while the session goes on.
+func (s *Session) detachBeside(links []link.Link) {
+	s.watcher.Go(func() { _ = probe.Close(links) }) // what cannot be detached goes with our end
 }

@@ -19,6 +19,7 @@ import (
 	"github.com/cilium/ebpf/asm"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -153,7 +154,7 @@ func BenchmarkAPairOfMallocAndFree(b *testing.B) {
 }
 
 func hasSessions() bool {
-	for _, check := range tracer.Examine(0) {
+	for _, check := range doctor.Check(0) {
 		if strings.Contains(check.Finding, probe.Session.String()) {
 			return true
 		}

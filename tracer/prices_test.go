@@ -100,10 +100,10 @@ func TestASessionKnowsPricesOnlyWhereTheOverheadHasALimit(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "pair.c"))
 	target.Await("ready")
 	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t, tracer.Options{PID: target.PID()})
-	if prices, _ := limited.Prices(); prices.Entry <= 0 || prices.Stepped <= 0 || prices.Return <= 0 || prices.Fault <= 0 {
+	if prices, _ := limited.Costs(); prices.Entry <= 0 || prices.Stepped <= 0 || prices.Return <= 0 || prices.Fault <= 0 {
 		t.Errorf("%+v", prices)
 	}
-	if prices, err := free.Prices(); prices != (calibrate.Prices{}) || err != nil {
+	if prices, err := free.Costs(); prices != (calibrate.Prices{}) || err != nil {
 		t.Errorf("%+v, %v", prices, err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -86,7 +87,7 @@ func eventPrice(b *testing.B) float64 {
 	target, _, _ := startFaults(b)
 	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
 	other.Await("ready")
-	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}), tracer.DefaultInterval)
+	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}), kernel.DefaultInterval)
 	price := compare(b, []way{untraced}, target.PID(), func() float64 { return nsPerFault(b, target) })[""]
 	var more []float64
 	for i, ns := range price.traced {

@@ -5,25 +5,25 @@ import "github.com/allocscope/allocscope/growth"
 // Sample reads the state of all processes of the tree and of the memory around them. What could not be read is
 // growth.Unknown.
 func (s *Session) Sample() growth.Moment {
-	s.notices.flush() // those that can wait do not wake anybody
-	moment := s.family.Sample(s.Elapsed())
+	s.events.flush() // those that can wait do not wake anybody
+	moment := s.follower.Sample(s.Elapsed())
 	moment.Price = s.price()
 	tensors, devices := tensorTotals(s.kernel, s.targets.list()), s.gpus.sample()
-	for i, m := range s.family.Members() {
+	for i, m := range s.follower.Members() {
 		member := growth.Member{Process: m.Facts}
 		moment.Processes[i].Steps = growth.Unknown
 		if t := s.targets.find(uint32(m.Facts.PID)); t != nil && t.err() == nil {
 			member.Traced, member.From = true, t.from
-			moment.Processes[i].Steps = t.steps.count()
+			moment.Processes[i].Steps = t.steps.Count()
 			setTensors(&moment.Processes[i].Sample, tensors, m.Facts.PID)
-			devices.set(&moment.Processes[i].Sample, m.Facts.PID)
-			if (t.tensors.waits() || t.cuda.waits()) && !s.mapping.Attached { // nobody tells of libraries that are loaded
-				t.unwinder.refresh()
+			devices.Set(&moment.Processes[i].Sample, m.Facts.PID)
+			if (t.tensors.Pending() || t.gpu.Pending()) && !s.mapping.Attached { // nobody tells of libraries that are loaded
+				t.unwinder.Refresh()
 			}
 		}
 		moment.Members = append(moment.Members, member)
 	}
-	moment.GPUs = s.gpus.nvml.samples(s.gpus.initialPIDs())
+	moment.GPUs = s.gpus.nvml.Samples(s.gpus.initialPIDs())
 	return moment
 }
 
@@ -44,10 +44,10 @@ func (s *Session) Stopped(pid int) bool {
 }
 
 // Follow looks what has become of the tree, attaches to processes that matter from now on, and tells what has changed.
-func (s *Session) Follow() []Change { return s.family.follow() }
+func (s *Session) Follow() []Change { return s.follower.follow() }
 
 // Changes are what Open has found, told once.
-func (s *Session) Changes() []Change { return s.family.changes() }
+func (s *Session) Changes() []Change { return s.follower.changes() }
 
 // Outsiders are the processes outside the tree that grew most since the start of the trace, largest first.
-func (s *Session) Outsiders() []growth.Outsider { return s.family.outsiders() }
+func (s *Session) OtherProcesses() []growth.Outsider { return s.follower.otherProcesses() }

@@ -1,203 +1,131 @@
 package tracer
 
 import (
-	"errors"
-	"math"
-	"slices"
+	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tree"
 )
 
-// A scan is the pages of a process as they were found.
-type scan struct {
-	runs    pages.Runs
-	shared  pages.Spans // private memory that another process has too, where that was asked for
-	looked  pages.Spans
-	next    stretch           // to be looked at
-	found   []process.PageRun // in the stretch that is being looked at
-	sampled []sampled         // mappings of which only blocks were looked at, in order
-	unread  pages.Spans       // mappings that were not looked at, because there is too much of them, in order
-	// cut: there are more runs than maxRuns, and what lies above the last of them was not looked at.
-	cut bool
+// looker looks at the pages of all processes of the tree.
+type scanner struct {
+	kernel  *kernel.Kernel
+	targets *targetSet
+	members func() []*tree.Member
+	budget  residency.Budget
+	others  residency.Others
+	// of the snapshot that is being taken:
+	share    float64 // of the pages of the traced processes
+	files    residency.CountedFiles
+	resident float64 // bytes looked at, of traced processes
+	scanning time.Duration
+	spent    time.Duration // all of it
 }
 
-// A stretch is of several mappings, all of files or none.
-type stretch struct {
-	pages.Span
-	file bool
-}
-
-// Mappings are sampled by blocks of 2 MiB, a page table each, or of as much more as makes 4,096 of them. Small mappings
-// are looked at as a whole.
-const (
-	smallestBlock = 2 << 20
-	mostBlocks    = 4096
-	smallMapping  = 64 << 20
-	// nearMappings are looked at by one call, as one stretch.
-	nearMappings = 1 << 20
-)
-
-// maxRuns bounds what is kept of one process, some 100 bytes each while it is looked at. A test makes it smaller.
-var maxRuns = 1 << 20
-
-// scan looks at the pages of all mappings; of large ones at a share, always the same blocks where it is the same share, so
-// that two looks can be compared. Where a process has more runs than can be kept, less is looked at, now and later.
-func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
-	for {
-		share = min(share, o.most)
-		s := &scan{runs: make(pages.Runs, 0, o.runs)}
-		err := s.lookAt(o, maps, share)
-		o.runs = len(s.runs)
-		switch {
-		case err != nil:
-			return nil, err
-		case s.cut && share > leastShare:
-			o.most, o.runs = max(leastShare, share/4), 0
-			continue
-		case o.forked:
-			return s, s.findShared(o)
-		}
-		return s, nil
-	}
-}
-
-// lookAt looks at all mappings, or at a share of the large ones.
-func (s *scan) lookAt(o *occupancy, maps []process.Mapping, share float64) error {
-	longest := o.longest(maps)
-	for _, m := range maps {
-		var err error
-		switch {
-		case !isCounted(m):
-			err = s.flush(o)
-		case m.Len() > longest:
-			s.unread = append(s.unread, pages.Span{Start: m.Start, End: m.End})
-		case share >= 1 || m.Len() < smallMapping:
-			err = s.add(o, stretch{pages.Span{Start: m.Start, End: m.End}, m.IsFile()})
-		default:
-			err = s.sample(o, m, share)
-		}
-		if err != nil {
-			return err
-		}
-	}
-	err := s.flush(o)
-	s.looked = pages.SpansOf(s.looked)
-	return err
-}
-
-// add takes what is to be looked at, in the order of addresses.
-func (s *scan) add(o *occupancy, next stretch) error {
-	if s.next.file == next.file && s.next.Len() > 0 && next.Start-s.next.End <= nearMappings {
-		s.next.End = next.End
-		return nil
-	}
-	err := s.flush(o)
-	s.next = next
-	return err
-}
-
-// longest is the size of the longest mapping that is looked at. Where the kernel has no PAGEMAP_SCAN, untouched memory costs
-// as much as any other; then all mappings together may be as large as what one call may read, and the shortest go first.
-func (o *occupancy) longest(maps []process.Mapping) uint64 {
-	if o.pages.Scans() {
-		return math.MaxUint64
-	}
-	var sizes []uint64
-	for _, m := range maps {
-		if isCounted(m) {
-			sizes = append(sizes, m.Len())
-		}
-	}
-	slices.Sort(sizes)
-	room := uint64(process.MaxRead)
-	for _, size := range sizes {
-		if size > room {
-			return size - 1
-		}
-		room -= size
-	}
-	return math.MaxUint64
-}
-
-// isCounted tells whether RSS has a mapping in it: not those of devices, nor what the kernel shows of itself.
-func isCounted(m process.Mapping) bool {
-	switch m.Path {
-	case "[vsyscall]", "[vvar]", "[vvar_vclock]":
-		return false
-	}
-	return addrspace.KindOf(m) != growth.KindDevice
-}
-
-// flush looks at what has been taken. Where it is of no file, it need not be asked which pages are a file's, which would
-// be most of the price.
-func (s *scan) flush(o *occupancy) error {
-	at := s.next
-	s.next = stretch{}
-	if at.Len() == 0 || s.cut {
-		return nil
-	}
-	find := o.pages.AnonymousRuns
-	if at.file {
-		find = o.pages.Runs
-	}
-	var err error
-	s.found, err = find(s.found[:0], at.Start, at.End)
-	if err != nil && !errors.Is(err, process.ErrTooManyRuns) {
+// addTo adds what the processes of the tree have in memory to a snapshot.
+func (k *scanner) addTo(snapshot *growth.Snapshot, held estimate.Holdings, objects estimate.LiveObjects, pins map[uint32][]estimate.Pin) error {
+	faults, err := source.ReadFaults(k.kernel)
+	if err != nil {
 		return err
 	}
-	if room := maxRuns - len(s.runs); err != nil || len(s.found) > room {
-		s.cut = true
-		s.found = s.found[:min(room, len(s.found))]
-		if len(s.found) == 0 {
-			return nil
+	members := k.members()
+	k.begin(members, func(m *tree.Member) bool { return k.liveTarget(m) != nil })
+	for _, m := range members {
+		pid := uint32(m.Process.PID)
+		if t := k.liveTarget(m); t != nil {
+			k.spent += process.ProcessorTime(func() { t.addTo(snapshot, held, m.Facts, residency.Known{objects[pid], faults[pid], pins[pid]}) })
+			continue
 		}
-		at.End = s.found[len(s.found)-1].End
+		k.others.AddTo(snapshot, m, k.files, k.trackerOf)
 	}
-	s.looked = append(s.looked, at.Span)
-	for _, r := range s.found {
-		s.runs = append(s.runs, pages.Run{
-			Span: pages.Span{Start: r.Start, End: r.End}, Swapped: r.Swapped, File: r.File, Huge: r.Huge,
-		})
+	k.budget.Learn(k.resident, k.scanning, k.spent-k.scanning)
+	return nil
+}
+
+// living is the target that traces a member; nil: there is none, or it has ended.
+func (k *scanner) liveTarget(m *tree.Member) *target {
+	if t := k.targets.find(uint32(m.Process.PID)); t != nil && t.err() == nil {
+		return t
 	}
 	return nil
 }
 
-// nearer gives which of two of the kernel's counts comes nearer to the pages found; the first where not all were looked at.
-func (s *scan) nearer(one, other process.Status) process.Status {
-	found := s.runs.InMemory()
-	off, otherOff := one.RSS-found, other.RSS-found
-	if s.cut || len(s.sampled) > 0 || max(off, -off) <= max(otherOff, -otherOff) {
-		return one
+// begin finds what share of the pages of traced processes may be looked at, and which of the others.
+func (k *scanner) begin(members []*tree.Member, traced func(*tree.Member) bool) {
+	var resident int64
+	var others []*tree.Member
+	for _, m := range members {
+		if !traced(m) {
+			others = append(others, m)
+		} else if status, err := m.Process.Status(); err == nil {
+			resident += max(0, status.RSS)
+		}
 	}
-	return other
+	now, part := time.Now(), 1.0
+	if len(others) > 0 {
+		part -= residency.OthersShare
+	}
+	k.share = k.budget.ShareFor(resident, now, part)
+	k.others.Begin(others, now)
+	k.files, k.resident, k.scanning, k.spent = make(residency.CountedFiles), 0, 0, 0
 }
 
-// findShared finds what of the private memory in memory another process has too: at the first look of all of it, then of
-// what was inherited, since nothing else is of interest.
-func (s *scan) findShared(o *occupancy) error {
-	wanted := s.runs.Private()
-	if o.begun {
-		wanted = wanted.And(o.inherited)
+// look looks at the pages of a traced process; nil: it is gone.
+func (k *scanner) scan(o *residency.Tracker, maps []process.Mapping, intervals []addrspace.Interval) *residency.Scan {
+	found, err := o.Scan(maps, intervals, k.share, nil)
+	if err != nil {
+		return nil
 	}
-	var found []process.PageRun
-	for i := 0; i < len(wanted); {
-		at := wanted[i]
-		for i++; i < len(wanted) && wanted[i].Start-at.End <= nearMappings; i++ {
-			at.End = wanted[i].End
-		}
-		var err error
-		found, err = o.pages.Shared(found, at.Start, at.End)
-		if err != nil && !errors.Is(err, process.ErrTooManyRuns) { // of those the rest counts as the process's own
-			return err
-		}
+	k.scanning += found.Took
+	k.resident += float64(max(0, found.Status.RSS)) * found.Share
+	return found
+}
+
+// addTo adds the mappings of a process that lives, and what it has in memory.
+func (t *target) addTo(snapshot *growth.Snapshot, held estimate.Holdings, facts growth.Process, known residency.Known) {
+	var maps []process.Mapping
+	if t.isAlive() {
+		maps = t.reconcile(t.session.events.takeCalls(t.process.PID))
 	}
-	spans := make([]pages.Span, len(found))
-	for i, r := range found {
-		spans[i] = pages.Span{Start: r.Start, End: r.End}
+	if !t.isAlive() { // perhaps meanwhile
+		return
 	}
-	s.shared = pages.SpansOf(spans).And(wanted)
-	return nil
+	snapshot.Alive = append(snapshot.Alive, t.process.PID)
+	t.addReleases(snapshot)
+	snapshot.Mappings.Vanished += t.vanished
+	if t.pages == nil || maps == nil {
+		t.addTallies(held, nil)
+		return
+	}
+	t.pages.Forget(pages.SpansOf(t.released))
+	t.released = t.released[:0]
+	k := &t.session.scanner
+	found := k.scan(t.pages, maps, t.space.Intervals())
+	if found == nil {
+		return
+	}
+	l := residency.NewRows(found, t.process.PID, t.stacks.Get, held, k.files)
+	l.KnowsHeap, l.KnowsAll = t.session.probing.coversHeap(t)
+	l.ParentCounts = residency.CountsParent(snapshot, t.pages)
+	l.Fill(known)
+	source.ForgetFaults(t.kernel, uint32(t.process.PID), l.Forgotten)
+	t.addMappings(held, found, &snapshot.Mappings)
+	r := found.Resident(facts)
+	r.Traced, r.HeapTraced, r.Forked = true, l.KnowsHeap, t.pages.Forked
+	snapshot.Residents = append(snapshot.Residents, r)
+}
+
+// occupancyOf finds what is known of a process; nil: nothing.
+func (k *scanner) trackerOf(pid int) *residency.Tracker {
+	if t := k.targets.find(uint32(pid)); t != nil {
+		return t.pages
+	}
+	return k.others.TrackerOf(pid)
 }

@@ -11,8 +11,12 @@ import (
 	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -24,23 +28,23 @@ type Session struct {
 	Process *process.Process
 	Options Options
 
-	kernel  *kernel
-	tables  *unwind.Tables
-	notices *noticeReader
-	links   []link.Link
+	kernel *kernel.Kernel
+	tables *unwind.Tables
+	events *eventReader
+	links  []link.Link
 	// sources of all processes: the kernel's own events
-	mapping, fault Source
+	mapping, fault source.Status
 	started        uint64 // ns, CLOCK_MONOTONIC; 0: not yet
-	family         *family
-	looker         looker
+	follower       *follower
+	scanner        scanner
 	gpus           gpuState
-	objects        liveObjects // of the last snapshot
-	watch          *watch
-	governor       *Governor        // nil: without a limit
-	meter          *meter           // of the governor
-	prices         calibrate.Prices // of what probes do; zeros where the overhead has no limit
-	unpriced       error            // why some of them are defaults
-	asked          uint64           // bytes between samples that the user wants; 0: as is fit
+	objects        estimate.LiveObjects // of the last snapshot
+	probing        *probing
+	controller     *overhead.Controller // nil: without a limit
+	meter          *overhead.Meter      // of the governor
+	prices         calibrate.Prices     // of what probes do; zeros where the overhead has no limit
+	unpriced       error                // why some of them are defaults
+	asked          uint64               // bytes between samples that the user wants; 0: as is fit
 	stepTimes      stepTimes
 	retired        losses // of targets that are no more
 	// reading is held while others than the session's caller look at a process, and while one is let go.
@@ -86,32 +90,32 @@ func Open(options Options) (*Session, error) {
 }
 
 func (s *Session) open() error {
-	if err := checkReachable(s.Process.PID); err != nil {
+	if err := kernel.CheckReachable(s.Process.PID); err != nil {
 		return err
 	}
 	var err error
-	if s.kernel, err = loadKernel(s.Options.kernel()); err != nil {
+	if s.kernel, err = kernel.Load(s.Options.kernel()); err != nil {
 		return err
 	}
-	if err := s.startWatch(); err != nil {
+	if err := s.startProbing(); err != nil {
 		return err
 	}
 	debug.FreeOSMemory()
-	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.table)
-	if s.notices, err = startNotices(s.kernel, s.tables, s.targets.find); err != nil {
+	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.TableSpec)
+	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find); err != nil {
 		return err
 	}
-	s.watch.notices = s.notices
-	s.family = &family{Tree: tree.New(s.Process, s.Options.Children), session: s, failed: make(map[int]firstFailure)}
-	s.looker.kernel, s.looker.targets, s.looker.members = s.kernel, &s.targets, s.family.Members
+	s.probing.events = s.events
+	s.follower = &follower{Tree: tree.New(s.Process, s.Options.Children), session: s, failed: make(map[int]attachFailure)}
+	s.scanner.kernel, s.scanner.targets, s.scanner.members = s.kernel, &s.targets, s.follower.Members
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
-	exec, err := attachExec(s.kernel)
+	exec, err := source.AttachExec(s.kernel)
 	if err != nil {
 		return err
 	}
 	s.links = append(s.links, exec)
 	s.attachKernelSources()
-	if err := s.family.open(); err != nil {
+	if err := s.follower.open(); err != nil {
 		return err
 	}
 	s.begin()
@@ -125,7 +129,7 @@ func (s *Session) open() error {
 // begin starts the clock.
 func (s *Session) begin() {
 	if s.started == 0 {
-		s.started = monotonic()
+		s.started = kernel.Monotonic()
 	}
 }
 
@@ -157,7 +161,7 @@ func (s *Session) add(held *process.Process) error {
 	}
 	s.targets.add(t)
 	if err := t.attach(); err != nil {
-		halt([]*target{t})
+		stopWorkers([]*target{t})
 		s.targets.drop(t)
 		return errors.Join(err, t.retire(&s.retired))
 	}
@@ -168,7 +172,7 @@ func (s *Session) add(held *process.Process) error {
 func (s *Session) retireEnded() {
 	lives := func(t *target) bool { return t.err() == nil }
 	ended := slices.DeleteFunc(s.targets.list(), lives)
-	halt(ended)
+	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
 		_ = t.retire(&s.retired) // what cannot be detached has gone with its process
@@ -214,7 +218,7 @@ func (s *Session) Err() error {
 }
 
 // Elapsed since counting began.
-func (s *Session) Elapsed() time.Duration { return time.Duration(monotonic() - s.started) }
+func (s *Session) Elapsed() time.Duration { return time.Duration(kernel.Monotonic() - s.started) }
 
 // Close detaches everything. The processes go on.
 func (s *Session) Close() error {
@@ -224,14 +228,14 @@ func (s *Session) Close() error {
 	default:
 		close(s.stop)
 	}
-	if s.governor != nil {
-		s.governor.close()
+	if s.controller != nil {
+		s.controller.Close()
 	}
 	errs := []error{s.detach()}
-	halt(s.targets.list())
+	stopWorkers(s.targets.list())
 	s.watcher.Wait()
-	if s.notices != nil {
-		errs = append(errs, s.notices.close())
+	if s.events != nil {
+		errs = append(errs, s.events.close())
 	}
 	for _, t := range s.targets.list() {
 		errs = append(errs, t.close())
@@ -239,10 +243,10 @@ func (s *Session) Close() error {
 	if s.tables != nil {
 		errs = append(errs, s.tables.Close())
 	}
-	if s.family != nil {
-		s.family.Close()
+	if s.follower != nil {
+		s.follower.Close()
 	}
-	errs = append(errs, s.looker.others.close(), s.gpus.nvml.close())
+	errs = append(errs, s.scanner.others.Close(), s.gpus.nvml.Close())
 	if s.kernel != nil {
 		s.kernel.Close()
 	}

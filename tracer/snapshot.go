@@ -8,8 +8,12 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	nvml "github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/stack"
 )
 
 // Snapshot reads what is alive in all traced processes, and what all processes of the tree have in memory. Of one that has
@@ -17,10 +21,10 @@ import (
 // given, in order, since the start of the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
-	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.watch.Interval()}
-	sums := make(map[origin]*sum)
+	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.probing.Interval()}
+	sums := make(map[stack.Key]*estimate.StackTotals)
 	ends := s.bins(snapshot, born)
-	devices, err := readDevices(s.kernel, ends)
+	devices, err := nvml.ReadLive(s.kernel, ends)
 	if err != nil {
 		return nil, err
 	}
@@ -28,31 +32,31 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.notices.flush() // and with it every stack that the above may name
-	held := make(holdings)
+	s.events.flush() // and with it every stack that the above may name
+	held := make(estimate.Holdings)
 	for from, sum := range sums {
-		if t := s.targets.find(from.tgid); t != nil {
-			held.add(t.stacks.get(from.stack), growth.KindHeap, "", sum)
+		if t := s.targets.find(from.TGID); t != nil {
+			held.Add(t.stacks.Get(from.ID), growth.KindHeap, "", sum)
 		}
 	}
-	if err := s.looker.addTo(snapshot, held, objects, devices.pins); err != nil {
+	if err := s.scanner.addTo(snapshot, held, objects, devices.Pins); err != nil {
 		return nil, err
 	}
 	s.gpus.addTo(devices, snapshot, held)
 	growth.FillDevices(snapshot)
-	held.weigh(books)
-	snapshot.Holdings = held.list()
+	held.AddEvidence(books)
+	snapshot.Holdings = held.List()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
 }
 
 // readHeap reads what is alive of the heap, and what has been allocated, on GPUs too.
-func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, devices *deviceBooks, born bins) (*books, liveObjects, error) {
-	s.watch.mu.Lock()
-	defer s.watch.mu.Unlock()
-	snapshot.Watch = s.watch.describe(s.started)
-	books := s.watch.books(joined(s.targets.list()))
-	objects, err := readLive(s.kernel, books, sums, born, s.objects)
+func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[stack.Key]*estimate.StackTotals, devices *nvml.Totals, born estimate.BirthBins) (*estimate.Estimator, estimate.LiveObjects, error) {
+	s.probing.mu.Lock()
+	defer s.probing.mu.Unlock()
+	snapshot.Watch = s.probing.describe(s.started)
+	books := s.probing.estimator(tracedSince(s.targets.list()))
+	objects, err := estimate.ReadLive(s.kernel, books, sums, born, s.objects)
 	s.objects = objects
 	if err != nil {
 		return nil, nil, err
@@ -60,12 +64,12 @@ func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[origin]*sum, devi
 	for _, o := range objects {
 		snapshot.LiveObjects += len(o)
 	}
-	return books, objects, s.watch.readTallies(sums, devices)
+	return books, objects, s.probing.readTallies(sums, devices)
 }
 
 // bins writes the ends of the bins of birth into the snapshot, and gives them as the kernel side counts.
-func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) bins {
-	var ends bins
+func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) estimate.BirthBins {
+	var ends estimate.BirthBins
 	for _, at := range append(slices.Clip(born), snapshot.Elapsed) {
 		if at <= snapshot.Elapsed {
 			snapshot.Bins = append(snapshot.Bins, at)
@@ -85,7 +89,7 @@ func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
 			break
 		}
 		t.apply(calls, maps)
-		if calls = t.session.notices.take(t.process.PID); len(calls) == 0 {
+		if calls = t.session.events.takeCalls(t.process.PID); len(calls) == 0 {
 			t.vanished += t.space.Reconcile(maps).Vanished
 			return maps
 		}
@@ -96,30 +100,30 @@ func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
 
 // addMappings adds what the program has mapped since the attach: the bytes that have been touched. What the allocator mapped
 // does not count: its contents are in the live map.
-func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals) {
+func (t *target) addMappings(to estimate.Holdings, l *residency.Scan, totals *growth.MappingTotals) {
 	kinds := make(map[addrspace.Holder]growth.Kind)
 	last := uint64(0)
-	for i := range l.areas {
-		a := &l.areas[i]
-		if !a.known || a.Origin == addrspace.BeforeAttach {
+	for i := range l.Segments {
+		a := &l.Segments[i]
+		if !a.Known || a.Origin == addrspace.BeforeAttach {
 			continue
 		}
-		length := int64(a.span().Len())
+		length := int64(a.Span().Len())
 		totals.Reserved += length
-		totals.Unmeasured += int64(l.unread.And(pages.Spans{a.span()}).Len())
+		totals.Unmeasured += int64(l.Unread.And(pages.Spans{a.Span()}).Len())
 		if a.Origin == addrspace.Unseen {
 			totals.Unknown += length
-			a.Stack = unseen
+			a.Stack = stack.UnobservedID
 		}
-		if a.heap {
+		if a.Heap {
 			totals.Allocator += length
 			continue
 		}
-		bytes := l.bytes(a)
+		bytes := l.Bytes(a)
 		touched := bytes.InMemory() + bytes.Swapped
 		totals.Touched += touched
-		h := to.of(a.shownAt(t.stacks.get(a.Stack)), a.mapped())
-		kinds[addrspace.Holder{Stack: a.Stack, Kind: a.Kind}] = a.mapped()
+		h := to.Get(a.StackUnderName(t.stacks.Get(a.Stack)), a.MappedKind())
+		kinds[addrspace.Holder{Stack: a.Stack, Kind: a.Kind}] = a.MappedKind()
 		if a.Interval.Start != last { // an interval may be of several areas
 			h.InuseObjects++
 			h.Samples++
@@ -131,10 +135,10 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 }
 
 // addTallies adds what has been mapped since the attach, mapped still or not. Of what is mapped it is known what it is.
-func (t *target) addTallies(to holdings, kinds map[addrspace.Holder]growth.Kind) {
+func (t *target) addTallies(to estimate.Holdings, kinds map[addrspace.Holder]growth.Kind) {
 	for key, tally := range t.space.Tallies() {
-		stack := t.stacks.get(key.Stack)
-		h := to.of(stack, cmp.Or(kinds[key], key.Kind))
+		stack := t.stacks.Get(key.Stack)
+		h := to.Get(stack, cmp.Or(kinds[key], key.Kind))
 		h.AllocObjects += float64(tally.Calls)
 		h.AllocBytes += float64(tally.Bytes)
 	}
@@ -143,7 +147,7 @@ func (t *target) addTallies(to holdings, kinds map[addrspace.Holder]growth.Kind)
 // addReleases adds what was given back to the kernel.
 func (t *target) addReleases(snapshot *growth.Snapshot) {
 	for by, tally := range t.space.Releases() {
-		release := growth.Release{Stack: t.stacks.get(by.Stack), Call: by.Call, Calls: tally.Calls, Bytes: tally.Bytes}
+		release := growth.Release{Stack: t.stacks.Get(by.Stack), Call: by.Call, Calls: tally.Calls, Bytes: tally.Bytes}
 		snapshot.Releases = append(snapshot.Releases, release)
 		if by.Call == "madvise" {
 			snapshot.Mappings.Released += tally.Bytes

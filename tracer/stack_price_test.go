@@ -9,6 +9,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -61,7 +62,7 @@ func BenchmarkFollowingEachAllocationOfATrainer(b *testing.B) {
 	target.train(4*steps, nothing)
 	each := make(map[uint64][]float64)
 	for range priceRounds {
-		for _, interval := range []uint64{1, tracer.MaxInterval} {
+		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
 			read := runTime(b, s.Programs()["heap_session"])
 			target.train(steps, nothing)
@@ -74,7 +75,7 @@ func BenchmarkFollowingEachAllocationOfATrainer(b *testing.B) {
 		}
 	}
 	b.ReportMetric(0, "ns/op")
-	b.ReportMetric((median(each[1])-median(each[tracer.MaxInterval]))/1000, "µs/allocation")
+	b.ReportMetric((median(each[1])-median(each[kernel.MaxInterval]))/1000, "µs/allocation")
 }
 
 func BenchmarkPreparingStacksOfATrainer(b *testing.B) {

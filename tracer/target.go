@@ -8,40 +8,43 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	nvml "github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// errExecuted ends a target whose process has executed another program: what was traced is gone with its memory.
-var errExecuted = errors.New("executed another program")
-
-// errTooYoung ends a target that was attached to before it had an allocator.
-var errTooYoung = errors.New("was attached to while it was being loaded")
+// errAllocatorNotLoaded ends a target that was attached to before it had an allocator.
+var errAllocatorNotLoaded = errors.New("was attached to while it was being loaded")
 
 // A target is one process with all sources attached.
 type target struct {
-	process   *process.Process
-	kernel    *kernel
-	session   *Session
-	heap      heapSource
-	stacks    *stackTable
-	unwinder  *unwinder
-	steps     *stepCounter
-	tensors   *tensorProbe
-	cuda      *cudaProbe
-	space     *addrspace.Set
-	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
-	noLedger  error
-	from      time.Duration // when counting began, since the start of the trace
-	joined    uint64        // the same in ns, CLOCK_MONOTONIC; the session's watch guards it
+	process     *process.Process
+	kernel      *kernel.Kernel
+	session     *Session
+	heap        source.Heap
+	stacks      *stack.Table
+	unwinder    *stack.Unwinder
+	steps       *source.Steps
+	tensors     *source.Tensors
+	gpu         *source.GPU
+	space       *addrspace.Set
+	pages       *residency.Tracker // nil where the page map cannot be read, which noLedger says
+	noPages     error
+	from        time.Duration // when counting began, since the start of the trace
+	tracedSince uint64        // the same in ns, CLOCK_MONOTONIC; the session's watch guards it
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
 	// released by madvise since the pages were looked at last
 	released []pages.Span
 	// folded are tallies that were taken out of the kernel, by stack; foldedDevices those of what is on GPUs.
-	folded        map[uint64]*sum
-	foldedDevices map[deviceOrigin]*sum
+	folded        map[uint64]*estimate.StackTotals
+	foldedDevices map[nvml.Key]*estimate.StackTotals
 
 	image   process.Image  // the program that was found at first
 	parent  int            // its PID then
@@ -53,8 +56,8 @@ type target struct {
 
 // newTarget prepares what stacks need: how to walk them, and how to name them. It owns p, also where it fails.
 func newTarget(s *Session, p *process.Process) (*target, error) {
-	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*sum), foldedDevices: make(map[deviceOrigin]*sum), stop: make(chan struct{})}
-	t.heap.kernel, t.heap.pid = s.kernel, p.PID
+	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*estimate.StackTotals), foldedDevices: make(map[nvml.Key]*estimate.StackTotals), stop: make(chan struct{})}
+	t.heap.Kernel, t.heap.Pid = s.kernel, p.PID
 	stat, err := p.Stat() // before the maps, so that an execution after them is noticed
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
@@ -64,31 +67,31 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 	if err != nil {
 		return nil, errors.Join(err, p.Close())
 	}
-	t.stacks = newStackTable(p, newNamer(p, s.Options.NativeFrames))
-	t.steps = newStepCounter(s.kernel, p, s.Options.StepSymbol)
+	t.stacks = stack.NewTable(p, stack.NewNamer(p, s.Options.NativeFrames))
+	t.steps = source.NewSteps(s.kernel, p, s.Options.StepSymbol)
 	if !s.Options.wants("step") {
-		t.steps.turnOff()
+		t.steps.TurnOff()
 	}
-	t.tensors = newTensorProbe(s.kernel, p)
+	t.tensors = source.NewTensors(s.kernel, p)
 	if !s.Options.wants("tensor") {
-		t.tensors.turnOff()
+		t.tensors.TurnOff()
 	}
-	t.cuda = newCUDAProbe(s.kernel, p)
+	t.gpu = source.NewGPU(s.kernel, p)
 	if !s.Options.wants("cuda") {
-		t.cuda.turnOff()
+		t.gpu.TurnOff()
 	}
-	_ = t.tensors.close() // until it joins; there is nothing yet that could fail
-	if t.unwinder, err = startUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes); err != nil {
-		return nil, errors.Join(err, t.forget(), t.stacks.close(), p.Close())
+	_ = t.tensors.Close() // until it joins; there is nothing yet that could fail
+	if t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes); err != nil {
+		return nil, errors.Join(err, t.forget(), t.stacks.Close(), p.Close())
 	}
 	return t, nil
 }
 
 // updateProbes attaches to libraries that have been loaded meanwhile.
 func (t *target) updateProbes(maps []process.Mapping) {
-	t.cuda.update(maps)
-	t.tensors.update(maps)
-	t.steps.update(maps)
+	t.gpu.Update(maps)
+	t.tensors.Update(maps)
+	t.steps.Update(maps)
 }
 
 // attach attaches all sources while the target is still waiting, so that what they see begins at one moment.
@@ -97,18 +100,18 @@ func (t *target) attach() error {
 	if err != nil {
 		return err
 	}
-	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
+	if err := t.kernel.SetTarget(t.process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
 		return err
 	}
-	t.heap.tells(Source{Name: "heap", Off: true})
+	t.heap.SetStatus(source.Status{Name: "heap", Off: true})
 	var functions []probe.Target
 	if t.session.Options.wants("heap") {
-		functions = t.heap.find(t.process, maps)
+		functions = t.heap.Find(t.process, maps)
 	}
-	t.cuda.update(maps)
-	t.tensors.update(maps)
-	t.session.watch.join(t, functions)
-	if err := t.session.checkSources(t.heap.source(), t.tensors.source(), t.cuda.source()); err != nil {
+	t.gpu.Update(maps)
+	t.tensors.Update(maps)
+	t.session.probing.join(t, functions)
+	if err := t.session.checkSources(t.heap.Status(), t.tensors.Status(), t.gpu.Status()); err != nil {
 		return err
 	}
 	t.session.tables.Wait(tablesWait)
@@ -118,8 +121,8 @@ func (t *target) attach() error {
 // start begins to count. Mappings are read afterwards: replaying a call that they already contain changes nothing.
 func (t *target) start() error {
 	t.session.begin()
-	t.from = t.session.watch.countsFrom(t)
-	if err := t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
+	t.from = t.session.probing.countsFrom(t)
+	if err := t.kernel.SetTarget(t.process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
 		return err
 	}
 	if err := t.check(); err != nil {
@@ -130,7 +133,7 @@ func (t *target) start() error {
 		return err
 	}
 	t.space = addrspace.New(maps, t.process.StartBreak())
-	t.occupancy, t.noLedger = attachOccupancy(t.process, maps, t.session.looker.occupancyOf(t.parent))
+	t.pages, t.noPages = residency.Start(t.process, maps, t.session.scanner.trackerOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })
 	return nil
@@ -144,7 +147,7 @@ func (t *target) check() error {
 		return errGone(t.process)
 	}
 	if stat.Image != t.image {
-		return fmt.Errorf("pid %d: %w meanwhile", t.process.PID, errExecuted)
+		return fmt.Errorf("pid %d: %w meanwhile", t.process.PID, process.ErrExecuted)
 	}
 	return nil
 }
@@ -155,7 +158,7 @@ func (t *target) awaitExit(exited <-chan struct{}) {
 	select {
 	case <-t.stop:
 	default:
-		_ = t.kernel.setTarget(t.process.PID, bpf.KernelTargetStateTARGET_GONE) // replaces what is there
+		_ = t.kernel.SetTarget(t.process.PID, bpf.KernelTargetStateTARGET_GONE) // replaces what is there
 		t.end(ErrExited)
 		t.session.endWhenDone()
 	}
@@ -169,7 +172,7 @@ func (t *target) end(why error) {
 	}
 }
 
-// err says why the target has ended: ErrExited, errExecuted or errTooYoung; nil: it has not.
+// err says why the target has ended: ErrExited, ErrExecuted or errAllocatorNotLoaded; nil: it has not.
 func (t *target) err() error {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -177,11 +180,11 @@ func (t *target) err() error {
 }
 
 // lives reports whether the process is there and still executes what is traced, as far as is known.
-func (t *target) lives() bool { return t.err() == nil && t.process.Alive() }
+func (t *target) isAlive() bool { return t.err() == nil && t.process.Alive() }
 
 // missesHeap reports whether there is an allocator by now, and was none when the target was attached to.
 func (t *target) missesHeap() bool {
-	if t.heap.source().err == nil {
+	if t.heap.Status().Err == nil {
 		return false
 	}
 	maps, err := t.process.Maps()
@@ -197,23 +200,23 @@ func (t *target) noticeExecution() {
 	var state bpf.KernelTargetState
 	err := t.kernel.Maps[bpf.KernelMapTargets].Lookup(uint32(t.process.PID), &state)
 	if err == nil && state == bpf.KernelTargetStateTARGET_GONE && t.process.Alive() {
-		t.end(errExecuted)
+		t.end(process.ErrExecuted)
 	}
 }
 
-func (t *target) sources() []Source {
-	sources := append([]Source{t.heap.source()}, t.unwinder.source()...)
-	if step := t.steps.source(); step.Attached || step.Off || t.session.Options.StepSymbol != "" && t.steps.isSettled() {
+func (t *target) sources() []source.Status {
+	sources := append([]source.Status{t.heap.Status()}, t.unwinder.Status()...)
+	if step := t.steps.Status(); step.Attached || step.Off || t.session.Options.StepSymbol != "" && t.steps.Settled() {
 		sources = append(sources, step)
 	}
-	if tensor := t.tensors.source(); tensor.Attached || tensor.Off || tensor.err != nil || t.heap.source().Off {
+	if tensor := t.tensors.Status(); tensor.Attached || tensor.Off || tensor.Err != nil || t.heap.Status().Off {
 		sources = append(sources, tensor)
 	}
-	if t.cuda.isToBeTold(t.heap.source().Off) {
-		sources = append(sources, t.cuda.source())
+	if t.gpu.ShouldReport(t.heap.Status().Off) {
+		sources = append(sources, t.gpu.Status())
 	}
-	if t.noLedger != nil && t.lives() {
-		sources = append(sources, Source{Name: "ledger", Reason: t.noLedger.Error() + remedyFor(pagesRemedy(t.noLedger))})
+	if t.noPages != nil && t.isAlive() {
+		sources = append(sources, source.Status{Name: "ledger", Reason: t.noPages.Error() + source.WithRemedy(residency.Remedy(t.noPages))})
 	}
 	for i := range sources {
 		sources[i].PID = t.process.PID
@@ -223,8 +226,8 @@ func (t *target) sources() []Source {
 
 // detach takes the probes away.
 func (t *target) detach() error {
-	closes := []func() error{func() error { return t.session.watch.leaveHeap(t) }, t.steps.close, t.tensors.shutdown, t.cuda.shutdown}
-	return atOnce(closes)
+	closes := []func() error{func() error { return t.session.probing.leaveHeap(t) }, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown}
+	return parallel(closes)
 }
 
 // retire detaches from a process and makes the kernel side forget it, while the trace goes on. The target has been halted,
@@ -232,7 +235,7 @@ func (t *target) detach() error {
 func (t *target) retire(lost *losses) error {
 	pid := uint32(t.process.PID)
 	errs := []error{t.forget()}
-	t.session.watch.forget(t)
+	t.session.probing.forget(t)
 	t.session.stepTimes.forget(pid)
 	lost.add(t)
 	return errors.Join(append(errs, t.close())...)
@@ -240,11 +243,11 @@ func (t *target) retire(lost *losses) error {
 
 // halt ends what goes on in the background, of all targets at a time: each may take a tenth of a second to notice. They can
 // still be looked at.
-func halt(targets []*target) {
+func stopWorkers(targets []*target) {
 	var halting sync.WaitGroup
 	for _, t := range targets {
 		close(t.stop)
-		halting.Go(t.unwinder.close)
+		halting.Go(t.unwinder.Close)
 		halting.Go(t.watcher.Wait)
 	}
 	halting.Wait()
@@ -259,19 +262,19 @@ func (t *target) forget() error {
 	for _, name := range []string{bpf.KernelMapPythons, bpf.KernelMapMappings, bpf.KernelMapAsked, bpf.KernelMapDeviceUsers} {
 		_ = t.kernel.Maps[name].Delete(pid) // that of mappings waits for programs that are running
 	}
-	t.session.notices.flush()
-	t.session.notices.forget(pid)
+	t.session.events.flush()
+	t.session.events.forget(pid)
 	maps := t.kernel.Maps
 	return errors.Join(append(errs,
-		deleteFrom(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMemory) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapDeviceMappings], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMapping) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, _ *bpf.KernelCudaTotal) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, _ *bpf.KernelFault) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
-		deleteFrom(maps[bpf.KernelMapCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMemory) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapDeviceMappings], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMapping) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, _ *bpf.KernelCudaTotal) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, _ *bpf.KernelFault) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.KernelMapCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
 	)...)
 }
 
@@ -279,9 +282,9 @@ func (t *target) forget() error {
 func (t *target) close() error {
 	t.session.reading.Lock()
 	defer t.session.reading.Unlock()
-	errs := []error{t.stacks.close()}
-	if t.occupancy != nil {
-		errs = append(errs, t.occupancy.close())
+	errs := []error{t.stacks.Close()}
+	if t.pages != nil {
+		errs = append(errs, t.pages.Close())
 	}
 	return errors.Join(append(errs, t.process.Close())...)
 }

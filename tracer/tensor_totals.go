@@ -5,6 +5,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
 // tensorTotal is how many tensors' blocks of a process are alive, and what they asked for: estimates.
@@ -15,17 +16,17 @@ type tensorTotal struct {
 
 // tensorTotals are those of each process whose tensors have been watched all the time; one reading of the kernel's map, and
 // none where there is no such process.
-func tensorTotals(k *kernel, targets []*target) map[uint32]tensorTotal {
+func tensorTotals(k *kernel.Kernel, targets []*target) map[uint32]tensorTotal {
 	totals := make(map[uint32]tensorTotal)
 	for _, t := range targets {
-		if t.tensors.isWhole() {
+		if t.tensors.Complete() {
 			totals[uint32(t.process.PID)] = tensorTotal{}
 		}
 	}
 	if len(totals) == 0 {
 		return nil
 	}
-	err := readMap(k.Maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+	err := kernel.ReadMap(k.Maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
 		total, ok := totals[key.Tgid]
 		if !ok {
 			return

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -43,13 +44,13 @@ func startWindowsProgram(t *testing.T) *tracertest.Target {
 }
 
 // heapOf is what is said of source heap of a process.
-func heapOf(s *tracer.Session, pid int) tracer.Source {
+func heapOf(s *tracer.Session, pid int) source.Status {
 	for _, source := range s.Sources() {
 		if source.Name == "heap" && source.PID == pid {
 			return source
 		}
 	}
-	return tracer.Source{}
+	return source.Status{}
 }
 
 func TestATargetThatCannotBeProbedLeavesTheOthers(t *testing.T) {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
 )
 
 func newDoctorCommand() *cobra.Command {
@@ -17,7 +17,7 @@ func newDoctorCommand() *cobra.Command {
 		Args:  cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
 			failed := 0
-			for _, check := range tracer.Examine(pid) {
+			for _, check := range doctor.Check(pid) {
 				mark := "ok  "
 				switch {
 				case check.Remedy != "" && check.Required:

@@ -12,7 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -21,7 +21,7 @@ func fastTrace(t *testing.T, pid int, pace float64, duration time.Duration) trac
 	t.Helper()
 	return traceFlags{
 		pid: pid, duration: durationValue(duration), interval: 64 << 10, maxLive: 1 << 16, native: nativeOutside,
-		sources: tracer.SourceNames(), output: newFolder(t), pace: pace,
+		sources: source.Names(), output: newFolder(t), pace: pace,
 	}
 }
 

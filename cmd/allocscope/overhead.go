@@ -7,7 +7,7 @@ import (
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
 )
 
 // overhead gives what tracing has cost, and says what was changed since the last call.
@@ -18,7 +18,7 @@ func (r *recorder) overhead() *export.Overhead {
 }
 
 // logOverhead says the changes after those that have been said, and gives how many have been by now.
-func logOverhead(changes []tracer.OverheadChange, said int) int {
+func logOverhead(changes []overhead.Change, said int) int {
 	for _, change := range changes[min(said, len(changes)):] {
 		slog.Info(change.Text)
 	}
@@ -26,10 +26,10 @@ func logOverhead(changes []tracer.OverheadChange, said int) int {
 }
 
 // overheadOf is what tracing has cost in the form of the summary. Without a limit nobody has measured what a probe costs.
-func overheadOf(o tracer.Overhead) *export.Overhead {
+func overheadOf(o overhead.Overhead) *export.Overhead {
 	out := &export.Overhead{
 		Limit: o.Limit, OwnS: export.Seconds(o.Own), TracedS: export.Seconds(o.Traced), Mode: string(o.Mode),
-		Windows: o.Windows, OpenS: export.Seconds(o.Open), IntervalBytes: o.Interval,
+		Windows: o.Bursts, OpenS: export.Seconds(o.Open), IntervalBytes: o.Interval,
 		StepBeforeS: knownTime(o.StepBefore), StepBetweenS: knownTime(o.StepBetween), StepSinceS: knownTime(o.StepSince),
 	}
 	if o.Limit > 0 && o.Traced > 0 {

@@ -11,15 +11,15 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
 )
 
 // inStorm is what a session tells that had to go to windows.
-func inStorm() tracer.Overhead {
-	return tracer.Overhead{
-		Limit: 0.03, Traced: 100 * time.Second, InProbes: 1500 * time.Millisecond, Own: 400 * time.Millisecond, Mode: tracer.HeapWindows, Interval: 64 << 10,
-		Windows: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond, StepSince: 183900 * time.Microsecond,
-		Changes: []tracer.OverheadChange{{At: 2500 * time.Millisecond, Mode: tracer.HeapWindows, Text: "heap probes would take 41 %: watched in windows"}},
+func inStorm() overhead.Overhead {
+	return overhead.Overhead{
+		Limit: 0.03, Traced: 100 * time.Second, InProbes: 1500 * time.Millisecond, Own: 400 * time.Millisecond, Mode: overhead.HeapBursts, Interval: 64 << 10,
+		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond, StepSince: 183900 * time.Microsecond,
+		Changes: []overhead.Change{{At: 2500 * time.Millisecond, Mode: overhead.HeapBursts, Text: "heap probes would take 41 %: watched in windows"}},
 	}
 }
 
@@ -38,19 +38,19 @@ func TestTheSummaryHasWhatTheSessionTellsOfItsCost(t *testing.T) {
 func TestWithoutALimitTheShareIsNotKnown(t *testing.T) {
 	free, idle := inStorm(), inStorm()
 	free.Limit, idle.Traced = 0, 0
-	for _, o := range []tracer.Overhead{free, idle, {Mode: tracer.HeapFull, Interval: 1}} {
+	for _, o := range []overhead.Overhead{free, idle, {Mode: overhead.HeapFull, Interval: 1}} {
 		if got := overheadOf(o); got.Share != nil || got.InProbesS != nil {
 			t.Errorf("%+v has the share %v", o, *got.Share)
 		}
 	}
-	if got := overheadOf(tracer.Overhead{Mode: tracer.HeapFull}); got.StepBeforeS != nil || got.StepSinceS != nil {
+	if got := overheadOf(overhead.Overhead{Mode: overhead.HeapFull}); got.StepBeforeS != nil || got.StepSinceS != nil {
 		t.Error("steps that were not seen have a time")
 	}
 }
 
 func TestTheModesOfASessionAreThoseOfTheSummary(t *testing.T) {
-	for tracers, exports := range map[tracer.HeapMode]string{
-		tracer.HeapFull: export.HeapFull, tracer.HeapWindows: export.HeapWindows, tracer.HeapOff: export.HeapOff,
+	for tracers, exports := range map[overhead.HeapMode]string{
+		overhead.HeapFull: export.HeapFull, overhead.HeapBursts: export.HeapWindows, overhead.HeapOff: export.HeapOff,
 	} {
 		if string(tracers) != exports {
 			t.Errorf("%s is %s in the summary", tracers, exports)
@@ -63,7 +63,7 @@ func TestEachChangeOfTheProbesIsLoggedOnce(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(newLogger(&out, false))
 	defer slog.SetDefault(before)
-	changes := []tracer.OverheadChange{{Text: "one"}, {Text: "two"}, {Text: "three"}}
+	changes := []overhead.Change{{Text: "one"}, {Text: "two"}, {Text: "three"}}
 	said := 0
 	for _, there := range []int{0, 1, 1, 3, 3} {
 		said = logOverhead(changes[:there], said)
@@ -99,7 +99,7 @@ func TestAProfileSaysHowTheHeapWasWatched(t *testing.T) {
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := overheadComments(overheadOf(tracer.Overhead{Mode: tracer.HeapFull}), growth.Watch{}); !slices.Equal(got, []string{"heap watched all the time"}) {
+	if got := overheadComments(overheadOf(overhead.Overhead{Mode: overhead.HeapFull}), growth.Watch{}); !slices.Equal(got, []string{"heap watched all the time"}) {
 		t.Errorf("%q", got)
 	}
 }
@@ -115,7 +115,7 @@ func TestTheResultSaysWhatTracingCostAndWhatIsFromWindows(t *testing.T) {
 		"\nstep 182.1 ms before, 183.9 ms with heap probes: +1.0 %\n", "What holds more than at the boundary (heap from 11 windows of 0.5 s):",
 	)
 	out.Reset()
-	s.Overhead = overheadOf(tracer.Overhead{Mode: tracer.HeapFull})
+	s.Overhead = overheadOf(overhead.Overhead{Mode: overhead.HeapFull})
 	if err := printResult(&out, s, "folder"); err != nil || strings.Contains(out.String(), "overhead") || !strings.Contains(out.String(), "than at the boundary:\n") {
 		t.Errorf("without a limit prints %v\n%s", err, out.String())
 	}

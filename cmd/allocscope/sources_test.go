@@ -14,7 +14,7 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -96,7 +96,7 @@ func TestEachSourceIsEnough(t *testing.T) {
 			rss := rssOf(t, target.PID())
 			c.interrupt()
 			states := states(readSummary(t, folder))
-			for _, name := range tracer.SourceNames() {
+			for _, name := range source.Names() {
 				if want := map[bool]string{true: export.SourceAttached, false: export.SourceOff}[name == only]; states[name] != want {
 					t.Errorf("source %s is %q, want %q", name, states[name], want)
 				}

@@ -201,5 +201,5 @@ func (r *recorder) limit() *export.Limit {
 
 // covered says so where something outside the tree grows, and the tree does not.
 func (r *recorder) covered(v growth.Verdict) growth.Verdict {
-	return growth.Covered(v, &r.history, r.session.Outsiders(), r.criteria())
+	return growth.Covered(v, &r.history, r.session.OtherProcesses(), r.criteria())
 }

@@ -15,7 +15,9 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 )
 
 // traceFlags are the flags of `allocscope trace`.
@@ -100,11 +102,11 @@ func (f *traceFlags) addTarget(command *cobra.Command) {
 // addSources defines the flags that say what is taken down of it.
 func (f *traceFlags) addSources(command *cobra.Command) {
 	set := command.Flags()
-	set.StringSliceVar(&f.sources, "sources", tracer.SourceNames(), "what to attach; without heap, holders of heap memory are not known")
+	set.StringSliceVar(&f.sources, "sources", source.Names(), "what to attach; without heap, holders of heap memory are not known")
 	set.Var(&f.snapshotEvery, "snapshot-every", "time between snapshots (default a sixtieth of the duration; under two minutes a thirtieth, at least 1s)")
 	set.Var(&f.overhead, "overhead", "share of the traced CPU time that tracing may take: 3%, 0.5%, off (every call is probed)")
 	set.Var(&f.interval, "interval", "mean bytes between samples: auto (by what is seen), 1 (every allocation), 64KiB, 2MiB")
-	set.IntVar(&f.maxLive, "max-live", tracer.DefaultMaxLive, "most sampled allocations to follow at a time")
+	set.IntVar(&f.maxLive, "max-live", kernel.DefaultMaxLive, "most sampled allocations to follow at a time")
 	set.StringVar(&f.native, "native", nativeOutside, "native frames to keep besides Python's: outside (the interpreter) or all")
 	set.Var(&f.owners, "owners", "file of rules that tell whose memory a stack holds; they go before the built-in ones")
 }
@@ -136,13 +138,13 @@ func (f traceFlags) check() error {
 		return fmt.Errorf("--step-symbol: %w", err)
 	}
 	for _, name := range f.sources {
-		if !slices.Contains(tracer.SourceNames(), name) {
-			return fmt.Errorf("--sources: there is no source %q (there are %s)", name, strings.Join(tracer.SourceNames(), ", "))
+		if !slices.Contains(source.Names(), name) {
+			return fmt.Errorf("--sources: there is no source %q (there are %s)", name, strings.Join(source.Names(), ", "))
 		}
 	}
 	switch {
 	case len(f.sources) == 0:
-		return fmt.Errorf("--sources names none (there are %s)", strings.Join(tracer.SourceNames(), ", "))
+		return fmt.Errorf("--sources names none (there are %s)", strings.Join(source.Names(), ", "))
 	case f.duration != 0 && f.warmup >= f.duration:
 		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &f.warmup, &f.duration)
 	case f.maxLive < 1 || f.maxLive > 1<<30:

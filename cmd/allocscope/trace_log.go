@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 )
 
 // logSources says what is traced, and what is not and why.
@@ -51,7 +52,7 @@ func logChange(c tracer.Change) {
 	}
 }
 
-func logSource(source tracer.Source) {
+func logSource(source source.Status) {
 	switch {
 	case source.Off:
 		slog.Debug(sourceText(source) + ": off")
@@ -66,7 +67,7 @@ func logSource(source tracer.Source) {
 }
 
 // sourceText names a source.
-func sourceText(source tracer.Source) string {
+func sourceText(source source.Status) string {
 	if source.PID == 0 {
 		return "source " + source.Name
 	}

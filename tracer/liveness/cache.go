@@ -1,11 +1,11 @@
-package survivor
+package liveness
 
 import (
 	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/region"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // A cacheLayout is a version of tcache_perthread_struct: a count for each list, then the heads of the lists.

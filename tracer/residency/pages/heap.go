@@ -1,4 +1,4 @@
-package residency
+package pages
 
 // A Heap is what one arena of an allocator holds: what is resident in its address space, and what is known of the
 // objects in it. The rest is what the allocator keeps.

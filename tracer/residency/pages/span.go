@@ -1,6 +1,6 @@
-// Package residency lays what is known of an address space over the pages of it that are in memory, and says what each
+// Package pages lays what is known of an address space over the pages of it that are in memory, and says what each
 // piece holds of them. It does no I/O.
-package residency
+package pages
 
 import (
 	"cmp"

@@ -1,4 +1,4 @@
-package survivor
+package liveness
 
 // cacheLinks gives the heads of the lists of thread caches.
 func (a *Allocator) cacheLinks(memory Memory, caches []uint64) ([]link, error) {

@@ -1,4 +1,4 @@
-// Package survivor tells from outside whether objects of glibc's malloc are still alive: by what malloc keeps in the memory of
+// Package liveness tells from outside whether objects of glibc's malloc are still alive: by what malloc keeps in the memory of
 // the process around each object and in its lists of free memory. Nothing is probed, stopped or written. What is read there is
 // taken for hostile: any contents cost bounded work and give some answer.
 //
@@ -7,7 +7,7 @@
 // proof. What is proof only if several words are of one moment has to be seen twice.
 //
 // What cannot be seen: memory that an object of the same size has taken over at the same address.
-package survivor
+package liveness
 
 import "github.com/allocscope/allocscope/tracer/process"
 

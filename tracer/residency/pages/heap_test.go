@@ -1,4 +1,4 @@
-package residency
+package pages
 
 import (
 	"math/rand/v2"

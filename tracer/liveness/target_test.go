@@ -1,4 +1,4 @@
-package survivor
+package liveness
 
 import (
 	"fmt"

@@ -1,4 +1,4 @@
-package survivor
+package liveness
 
 // A list is a singly linked list of free chunks of one size: of a thread's cache or of an arena's fastbins. From 2.32 on, its
 // links are mixed with their own place ("safe-linking"); both readings of a link are tried, and size and key tell.

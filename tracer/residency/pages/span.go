@@ -41,6 +41,15 @@ func (s Spans) Len() (bytes uint64) {
 	return bytes
 }
 
+// Find returns the span that contains an address.
+func (s Spans) Find(address uint64) (Span, bool) {
+	i := sort.Search(len(s), func(i int) bool { return s[i].End > address })
+	if i == len(s) || address < s[i].Start {
+		return Span{}, false
+	}
+	return s[i], true
+}
+
 // Contains reports whether one of the spans contains all of span. An empty span is in none.
 func (s Spans) Holds(span Span) bool {
 	i := sort.Search(len(s), func(i int) bool { return s[i].End > span.Start })

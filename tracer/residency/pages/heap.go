@@ -18,10 +18,10 @@ type Heap struct {
 // An estimate may exceed what is resident in one heap, where the difference d is negative. The
 // sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where
 // Σd ≤ 0.
-func Rest(heaps []Heap, tag Tag) []int64 {
+func Rest(heaps []Heap, origin Tag) []int64 {
 	var sum, positive int64
 	for _, h := range heaps {
-		difference := h.Resident[tag] - h.Known[tag]
+		difference := h.Resident[origin] - h.Known[origin]
 		sum += difference
 		positive += max(0, difference)
 	}
@@ -32,7 +32,7 @@ func Rest(heaps []Heap, tag Tag) []int64 {
 	}
 
 	for i, h := range heaps {
-		difference := max(0, h.Resident[tag]-h.Known[tag])
+		difference := max(0, h.Resident[origin]-h.Known[origin])
 		unattributed[i] = int64(float64(difference) * float64(sum) / float64(positive))
 	}
 	return unattributed
@@ -41,16 +41,16 @@ func Rest(heaps []Heap, tag Tag) []int64 {
 // FitFactors returns for each origin the factor, at most 1, that scales the attributed bytes of
 // all heaps together down to the resident ones.
 func Fit(heaps []Heap) (factors [Tags]float64) {
-	for tag := range factors {
-		var resident, known int64
+	for origin := range factors {
+		var resident, attributed int64
 		for _, h := range heaps {
-			resident += h.Resident[tag]
-			known += h.Known[tag]
+			resident += h.Resident[origin]
+			attributed += h.Known[origin]
 		}
 
-		factors[tag] = 1
-		if known > resident {
-			factors[tag] = float64(resident) / float64(known)
+		factors[origin] = 1
+		if attributed > resident {
+			factors[origin] = float64(resident) / float64(attributed)
 		}
 	}
 	return factors

@@ -16,7 +16,7 @@ func TestUnattributed(t *testing.T) {
 	for _, c := range []struct {
 		name  string
 		heaps []Heap
-		tag   Tag
+		origin   Tag
 		want  []int64
 	}{
 		{
@@ -40,7 +40,7 @@ func TestUnattributed(t *testing.T) {
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := Rest(c.heaps, c.tag); !slices.Equal(got, c.want) {
+			if got := Rest(c.heaps, c.origin); !slices.Equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})

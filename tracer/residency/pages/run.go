@@ -47,8 +47,8 @@ func (b Bytes) InMemory() int64 { return b.Private() + b.File }
 
 // Add adds other to b.
 func (b *Bytes) Add(other Bytes) {
-	for tag, bytes := range other.Resident {
-		b.Resident[tag] += bytes
+	for origin, bytes := range other.Resident {
+		b.Resident[origin] += bytes
 	}
 	b.File += other.File
 	b.Swapped += other.Swapped
@@ -56,8 +56,8 @@ func (b *Bytes) Add(other Bytes) {
 
 // subtract is the inverse of Add.
 func (b *Bytes) subtract(other Bytes) {
-	for tag, bytes := range other.Resident {
-		b.Resident[tag] -= bytes
+	for origin, bytes := range other.Resident {
+		b.Resident[origin] -= bytes
 	}
 	b.File -= other.File
 	b.Swapped -= other.Swapped
@@ -80,8 +80,8 @@ func (b *Bytes) addRun(run Run, bytes int64) {
 func (b Bytes) Scaled(private, file float64) Bytes {
 	scale := func(bytes int64, factor float64) int64 { return int64(float64(bytes)*factor + 0.5) }
 
-	for tag := range b.Resident {
-		b.Resident[tag] = scale(b.Resident[tag], private)
+	for origin := range b.Resident {
+		b.Resident[origin] = scale(b.Resident[origin], private)
 	}
 	b.File, b.Swapped = scale(b.File, file), scale(b.Swapped, private)
 	return b
@@ -150,11 +150,11 @@ func (r Runs) Private() Spans {
 }
 
 // WithOrigin returns the runs with the private memory within spans set to an origin.
-func (r Runs) Mark(spans Spans, tag Tag) Runs {
+func (r Runs) Mark(spans Spans, origin Tag) Runs {
 	isPrivate := func(run Run) bool { return !run.File }
 	return r.mapWithin(spans, isPrivate, func(inside []Run) []Run {
 		for i := range inside {
-			inside[i].Tag = tag
+			inside[i].Tag = origin
 		}
 		return inside
 	})

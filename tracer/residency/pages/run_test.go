@@ -54,11 +54,11 @@ func TestRuns(t *testing.T) {
 		runs, at := randomRuns(r)
 		if r.IntN(2) == 0 {
 			spans, in := randomSpans(r)
-			tag := Tag(r.IntN(int(Tags)))
-			runs = runs.Mark(spans, tag)
+			origin := Tag(r.IntN(int(Tags)))
+			runs = runs.Mark(spans, origin)
 			for i, run := range at {
 				if in[i] && run != nil && !run.File {
-					run.Tag = tag
+					run.Tag = origin
 				}
 			}
 		}

@@ -121,8 +121,8 @@ func variables(maps []process.Mapping, file process.FileID) pages.Spans {
 }
 
 // findMainArena finds main_arena in the variables of the C library, which begin at an address. It
-// looks like the bins of a malloc_state, and its ring of arenas leads back to it. findMainArena
-// returns nil if there is none.
+// returns nil if there is none. Two things mark main_arena: its bins, and the ring of arenas, which
+// leads back to it.
 func findMainArena(memory Memory, start uint64, content []byte) (*Allocator, error) {
 	for _, layout := range mallocStates {
 		tried := 0

@@ -6,8 +6,8 @@ import "hash/maphash"
 // it stays the same while those of similar objects differ, the object is still the same.
 type Fingerprint uint64
 
-// fingerprintBytes are hashed at the start of an object, where malloc links free memory, and as
-// many at its middle, which only another object's owner overwrites.
+// fingerprintBytes are hashed at the start of an object, where malloc links free memory. As many
+// are hashed at its middle, where only the program writes.
 const fingerprintBytes = 16
 
 var fingerprintSeed = maphash.MakeSeed()

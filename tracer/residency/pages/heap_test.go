@@ -14,10 +14,10 @@ func heapOf(resident, attributed int64) Heap {
 
 func TestUnattributed(t *testing.T) {
 	for _, c := range []struct {
-		name  string
-		heaps []Heap
-		origin   Tag
-		want  []int64
+		name   string
+		heaps  []Heap
+		origin Tag
+		want   []int64
 	}{
 		{
 			"difference of resident and attributed",

@@ -204,11 +204,12 @@ func (p *program) checkAtRest(c *tally) {
 
 // mustCheck checks that no live block is called dead, and that nearly all free ones are. Nothing
 // shows blocks that lie inside another one that was never written to.
-func (p *program) mustCheck(count int) {
+func (p *program) mustCheck() {
 	p.t.Helper()
+	const count = 5000 // in each round
 	var c tally
 	for range 2 {
-		p.checkLive(&c, count/2)
+		p.checkLive(&c, count)
 		p.checkAtRest(&c)
 	}
 
@@ -226,17 +227,17 @@ func (p *program) mustCheck(count int) {
 
 func TestCheck(t *testing.T) {
 	for _, mode := range []string{"mixed", "fast", "lru"} {
-		t.Run(mode, func(t *testing.T) { startProgram(t, 8, mode).mustCheck(20000) })
+		t.Run(mode, func(t *testing.T) { startProgram(t, 8, mode).mustCheck() })
 	}
 
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "survivors.c", "-pthread", "-static")
-		startBuild(t, path, 4, "mixed").mustCheck(10000)
+		startBuild(t, path, 4, "mixed").mustCheck()
 	})
 
 	t.Run("more threads than arenas", func(t *testing.T) {
 		t.Setenv("MALLOC_ARENA_MAX", "2")
-		startProgram(t, 12, "mixed").mustCheck(10000)
+		startProgram(t, 12, "mixed").mustCheck()
 	})
 
 	// Other releases of Debian, where they have been unpacked (see testdata/interpreters.sh).
@@ -249,7 +250,7 @@ func TestCheck(t *testing.T) {
 			path := tracertest.Build(t, "survivors.c", "-nodefaultlibs",
 				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
 				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
-			startBuild(t, path, 8, "mixed").mustCheck(10000)
+			startBuild(t, path, 8, "mixed").mustCheck()
 		})
 	}
 

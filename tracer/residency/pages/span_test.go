@@ -71,6 +71,11 @@ func TestSpans(t *testing.T) {
 		without.mustEqual(t, "difference", SpansOf(slices.Clone(a.Without(b))))
 
 		start := r.Uint64N(modelSize)
+		found, ok := a.Find(start)
+		if ok != inA[start] || ok && (start < found.Start || start >= found.End) {
+			t.Fatalf("%v at %d: %v, %t", a, start, found, ok)
+		}
+
 		span := Span{start, start + r.Uint64N(modelSize-start+1)}
 		want := span.Len() > 0 && !slices.Contains(inA[span.Start:span.End], false)
 		if got := a.Holds(span); got != want {

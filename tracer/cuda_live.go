@@ -8,7 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // gpuName is a GPU as CUDA counts in the process, from the kernel side's number of it.
@@ -28,7 +28,7 @@ type deviceOrigin struct {
 
 // A pin is memory of the host that is pinned.
 type pin struct {
-	residency.Span
+	pages.Span
 	stack uint64
 }
 
@@ -80,7 +80,7 @@ func (b *deviceBooks) addPin(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMe
 	start := key.Address &^ (pageSize - 1)
 	end := (key.Address + m.Size + pageSize - 1) &^ (pageSize - 1)
 	if start < end {
-		b.pins[key.Tgid] = append(b.pins[key.Tgid], pin{residency.Span{Start: start, End: end}, m.Stack})
+		b.pins[key.Tgid] = append(b.pins[key.Tgid], pin{pages.Span{Start: start, End: end}, m.Stack})
 	}
 }
 

@@ -4,8 +4,8 @@ import (
 	"math"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/region"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // Roots under which memory without a holder stands.
@@ -35,7 +35,7 @@ type ledger struct {
 	files  countedFiles // of the processes before, and of this one
 	own    countedFiles // of this one
 	sum    int64        // added so far
-	heaps  []residency.Heap
+	heaps  []pages.Heap
 	heapAt map[string]int // place in heaps by name, from 1
 	// what touched memory has no better holder than those who touched it first
 	touched map[place]*touches
@@ -111,7 +111,7 @@ func (l *ledger) addObjects(objects []object) {
 	}
 }
 
-func (l *ledger) addObject(a *area, o object, sums residency.Sums) {
+func (l *ledger) addObject(a *area, o object, sums pages.Sums) {
 	own := sums.In(o.address, o.address+o.size)
 	start, end := o.chunk(a.Class)
 	chunk := sums.In(start, end)
@@ -129,8 +129,8 @@ func (l *ledger) addObject(a *area, o object, sums residency.Sums) {
 		known := size * o.weight
 		heap.Known[tag] += round(known)
 		heap.Variance[tag] += known * max(0, known-size)
-		by.add(residency.Tag(tag), float64(own.Resident[tag])*a.factor, o.weight)
-		l.headers.add(residency.Tag(tag), float64(resident-own.Resident[tag])*a.factor, o.weight)
+		by.add(pages.Tag(tag), float64(own.Resident[tag])*a.factor, o.weight)
+		l.headers.add(pages.Tag(tag), float64(resident-own.Resident[tag])*a.factor, o.weight)
 	}
 	if a.sampled {
 		by.spread(a, l.runs.Between(o.address, o.address+o.size), o.weight)
@@ -154,11 +154,11 @@ func (o object) chunk(class region.Class) (start, end uint64) {
 const pageSize = 4096 // bytes, the least there are
 
 // heapOf is the arena that an area belongs to.
-func (l *ledger) heapOf(a *area) *residency.Heap {
+func (l *ledger) heapOf(a *area) *pages.Heap {
 	if a.heapIn == 0 {
 		name := a.heapName()
 		if _, ok := l.heapAt[name]; !ok {
-			l.heaps = append(l.heaps, residency.Heap{Name: name})
+			l.heaps = append(l.heaps, pages.Heap{Name: name})
 			l.heapAt[name] = len(l.heaps)
 		}
 		a.heapIn = l.heapAt[name]
@@ -186,7 +186,7 @@ func (l *ledger) addHeap(a *area) {
 	for tag, resident := range bytes.Resident {
 		heap.Resident[tag] += resident
 	}
-	heap.Variance[residency.Fresh] += a.variance
+	heap.Variance[pages.Fresh] += a.variance
 	// What is swapped out of a heap is not split; files have no part in it.
 	kind, root := l.restOfHeaps()
 	l.name(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
@@ -206,20 +206,20 @@ func (l *ledger) restOfHeaps() (growth.Kind, string) {
 // addRest adds what the allocator keeps, and what it kept when the trace began.
 func (l *ledger) addRest() {
 	kind, root := l.restOfHeaps()
-	for i, bytes := range residency.Rest(l.heaps, residency.Fresh) {
-		l.name(kind, bytes, 0, l.heaps[i].Variance[residency.Fresh], root, l.heaps[i].Name)
+	for i, bytes := range pages.Rest(l.heaps, pages.Fresh) {
+		l.name(kind, bytes, 0, l.heaps[i].Variance[pages.Fresh], root, l.heaps[i].Name)
 	}
-	for i, bytes := range residency.Rest(l.heaps, residency.Old) {
+	for i, bytes := range pages.Rest(l.heaps, pages.Old) {
 		if l.target == nil { // nothing is known of it, then as now
 			l.name(kind, bytes, 0, 0, root, l.heaps[i].Name)
 			continue
 		}
-		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[residency.Old], rootBefore, "heap")
+		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[pages.Old], rootBefore, "heap")
 	}
-	for _, bytes := range residency.Rest(l.heaps, residency.Copied) {
+	for _, bytes := range pages.Rest(l.heaps, pages.Copied) {
 		l.touch(place{growth.KindCOW, rootCopied, "heap"}, bytes, 0)
 	}
-	for _, bytes := range residency.Rest(l.heaps, residency.Inherited) {
+	for _, bytes := range pages.Rest(l.heaps, pages.Inherited) {
 		l.inherit(bytes, "heap")
 	}
 }

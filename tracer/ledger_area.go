@@ -3,8 +3,8 @@ package tracer
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
-	"github.com/allocscope/allocscope/tracer/region"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // A nature is what areas of one class are in a ledger.
@@ -46,15 +46,15 @@ func (l *ledger) addArea(a *area) {
 		return
 	}
 	bytes := l.bytes(a)
-	if bytes == (residency.Bytes{}) {
+	if bytes == (pages.Bytes{}) {
 		return
 	}
 	of := a.nature()
 	if bytes.File != 0 {
 		l.addFile(a, of, bytes.File)
 	}
-	l.inherit(bytes.Resident[residency.Inherited], string(a.Class))
-	l.touch(place{growth.KindCOW, rootCopied, string(a.Class)}, bytes.Resident[residency.Copied], 0)
+	l.inherit(bytes.Resident[pages.Inherited], string(a.Class))
+	l.touch(place{growth.KindCOW, rootCopied, string(a.Class)}, bytes.Resident[pages.Copied], 0)
 	l.addPrivate(a, of, bytes)
 }
 
@@ -71,8 +71,8 @@ func (l *ledger) addFile(a *area, of nature, bytes int64) {
 }
 
 // addPrivate adds private memory.
-func (l *ledger) addPrivate(a *area, of nature, bytes residency.Bytes) {
-	fresh, old, swapped := bytes.Resident[residency.Fresh], bytes.Resident[residency.Old], bytes.Swapped
+func (l *ledger) addPrivate(a *area, of nature, bytes pages.Bytes) {
+	fresh, old, swapped := bytes.Resident[pages.Fresh], bytes.Resident[pages.Old], bytes.Swapped
 	if a.Class == region.File { // written to: no longer the file's
 		of = nature{growth.KindCOW, "[copy-on-write: " + a.Name + "]", false}
 	}
@@ -133,11 +133,11 @@ func (l *ledger) placeOf(f fault) (at place, bytes float64, ok bool) {
 	switch {
 	case run.File && !a.seen():
 		return place{of.kind, of.root, ""}, bytes, true
-	case run.File, run.Tag == residency.Inherited, run.Tag == residency.Old:
+	case run.File, run.Tag == pages.Inherited, run.Tag == pages.Old:
 		return place{}, 0, false
-	case run.Tag == residency.Copied && a.heap:
+	case run.Tag == pages.Copied && a.heap:
 		return place{growth.KindCOW, rootCopied, "heap"}, bytes, f.copied
-	case run.Tag == residency.Copied:
+	case run.Tag == pages.Copied:
 		return place{growth.KindCOW, rootCopied, string(a.Class)}, bytes, f.copied
 	case a.heap || a.seen() || of.always && a.Class != region.File:
 		return place{}, 0, false

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/region"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 var allClasses = []region.Class{
@@ -42,8 +42,8 @@ func randomLook(r *rand.Rand) *look {
 	for at = end - 700*pageSize; at < end; {
 		size := min(end-at, pageSize*(1+r.Uint64N(9)))
 		if r.IntN(3) > 0 {
-			l.runs = append(l.runs, residency.Run{
-				Span: residency.Span{Start: at, End: at + size}, Tag: residency.Tag(r.IntN(int(residency.Tags))),
+			l.runs = append(l.runs, pages.Run{
+				Span: pages.Span{Start: at, End: at + size}, Tag: pages.Tag(r.IntN(int(pages.Tags))),
 				Swapped: r.IntN(5) == 0, File: r.IntN(3) == 0, Huge: r.IntN(9) == 0,
 			})
 		}
@@ -87,7 +87,7 @@ func randomPins(r *rand.Rand) (pins []pin) {
 		if r.IntN(10) == 0 {
 			length = ^uint64(0) - start
 		}
-		pins = append(pins, pin{residency.Span{Start: start, End: start + length}, r.Uint64N(5)})
+		pins = append(pins, pin{pages.Span{Start: start, End: start + length}, r.Uint64N(5)})
 	}
 	return pins
 }

@@ -2,12 +2,12 @@ package tracer
 
 import (
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // living is an estimate of what objects that are alive have in memory.
 type living struct {
-	bytes    [residency.Tags]float64
+	bytes    [pages.Tags]float64
 	variance float64
 	// sampled is the part of bytes in mappings of which only some blocks were looked at, and doubt that of their factor.
 	sampled, doubt float64
@@ -16,7 +16,7 @@ type living struct {
 }
 
 // add adds so many objects of a size.
-func (e *living) add(tag residency.Tag, size, objects float64) {
+func (e *living) add(tag pages.Tag, size, objects float64) {
 	bytes := size * objects
 	e.bytes[tag] += bytes
 	e.variance += bytes * max(0, bytes-size)
@@ -24,7 +24,7 @@ func (e *living) add(tag residency.Tag, size, objects float64) {
 
 // spread adds to the variance what comes of having looked at some blocks of a sampled mapping alone: what lies in one of them
 // was looked at together.
-func (e *living) spread(a *area, runs residency.Runs, objects float64) {
+func (e *living) spread(a *area, runs pages.Runs, objects float64) {
 	if e.clusters == nil {
 		e.clusters = make(map[uint64]float64)
 	}
@@ -47,7 +47,7 @@ func (e *living) spread(a *area, runs residency.Runs, objects float64) {
 }
 
 // scaled is all bytes, those of each tag multiplied by its factor.
-func (e *living) scaled(factors [residency.Tags]float64) int64 {
+func (e *living) scaled(factors [pages.Tags]float64) int64 {
 	var sum float64
 	for tag, bytes := range e.bytes {
 		sum += bytes * factors[tag]
@@ -57,7 +57,7 @@ func (e *living) scaled(factors [residency.Tags]float64) int64 {
 
 // addLiving adds what living objects hold. Estimates that exceed what there is, of all heaps together, are scaled down to it.
 func (l *ledger) addLiving() {
-	factors := residency.Fit(l.heaps)
+	factors := pages.Fit(l.heaps)
 	for stack, of := range l.living {
 		l.hold(l.target.stacks.get(stack), growth.KindHeap, of.scaled(factors), 0, of.variance+of.sampled*of.sampled*of.doubt)
 	}

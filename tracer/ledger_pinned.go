@@ -6,14 +6,14 @@ import (
 	"sort"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // addPinned adds the memory of the host that is pinned for a GPU, to whoever pinned it, and takes it out of what is told otherwise: such
 // memory may be the heap's, a mapping's or shared. Where several have pinned a page it is the first one's.
 func (l *ledger) addPinned(pins []pin) {
 	slices.SortFunc(pins, func(a, b pin) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
-	var taken residency.Spans
+	var taken pages.Spans
 	last := uint64(0)
 	for _, p := range pins {
 		p.Start = max(p.Start, last)
@@ -23,7 +23,7 @@ func (l *ledger) addPinned(pins []pin) {
 			taken = append(taken, p.Span)
 		}
 	}
-	l.runs = l.runs.Without(residency.SpansOf(taken))
+	l.runs = l.runs.Without(pages.SpansOf(taken))
 }
 
 // addPin adds what is in memory of pinned pages: all, unless the driver has not pinned them after all. Of mappings of which only some blocks

@@ -4,7 +4,7 @@ import (
 	"sort"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/region"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // toucher is a stack that touched memory of a place first.

@@ -6,7 +6,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
@@ -98,7 +98,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held holdings, facts growth.Pr
 		t.addTallies(held, nil)
 		return
 	}
-	t.occupancy.forget(residency.SpansOf(t.released))
+	t.occupancy.forget(pages.SpansOf(t.released))
 	t.released = t.released[:0]
 	k := &t.session.looker
 	found := k.look(t.occupancy, maps, t.space.Intervals())

@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
@@ -194,7 +194,7 @@ func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
 			t.space.Break(call, c.Start)
 		case bpf.KernelNoticeKindNOTICE_MADVISE:
 			t.space.Advise(call, c.Length)
-			t.released = append(t.released, residency.Span{Start: c.Start, End: c.Start + c.Length})
+			t.released = append(t.released, pages.Span{Start: c.Start, End: c.Start + c.Length})
 		}
 	}
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/region"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 // An occupancy is what a process has in memory, from look to look.
@@ -26,11 +26,11 @@ type occupancy struct {
 	// begun: there has been a look. Later ones compare with it.
 	begun bool
 	// old is private memory that was there at the first look and has been ever since.
-	old residency.Spans
+	old pages.Spans
 	// inherited is private memory that was shared with the parent at first.
-	inherited residency.Spans
+	inherited pages.Spans
 	// private memory at the last two looks, the last one first.
-	private [2]residency.Spans
+	private [2]pages.Spans
 }
 
 // newOccupancy looks at nothing yet. Never more than a share of the pages will be looked at.
@@ -84,13 +84,13 @@ func (o *occupancy) close() error { return o.pages.Close() }
 // A look is one reading of what a process has in memory.
 type look struct {
 	areas []area // sorted, disjoint
-	runs  residency.Runs
+	runs  pages.Runs
 	// status is the kernel's count, of the moment before or after the pages were looked at: what comes nearer to them.
 	status process.Status
 	// share of the address space with memory in it that was looked at.
 	share float64
 	// unread are mappings that were not looked at, because there is too much of them. What they hold is unexplained.
-	unread residency.Spans
+	unread pages.Spans
 	// scanning is the processor time that looking at the pages took.
 	scanning time.Duration
 }
@@ -116,12 +116,12 @@ type area struct {
 }
 
 // span of the area.
-func (a *area) span() residency.Span {
-	return residency.Span{Start: a.Region.Start, End: a.Region.End}
+func (a *area) span() pages.Span {
+	return pages.Span{Start: a.Region.Start, End: a.Region.End}
 }
 
 // bytes that it holds.
-func (l *look) bytes(a *area) residency.Bytes {
+func (l *look) bytes(a *area) pages.Bytes {
 	return l.runs.In(a.Region.Start, a.Region.End).Scaled(a.factor, a.fileFactor)
 }
 
@@ -152,9 +152,9 @@ func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, s
 		return nil, errExecuted
 	}
 	o.remember(scan, intervals, l.status.Parent != o.parent)
-	l.runs = scan.runs.Mark(o.old, residency.Old)
+	l.runs = scan.runs.Mark(o.old, pages.Old)
 	if o.forked {
-		l.runs = l.runs.Mark(o.inherited, residency.Copied).Mark(o.inherited.And(scan.shared), residency.Inherited)
+		l.runs = l.runs.Mark(o.inherited, pages.Copied).Mark(o.inherited.And(scan.shared), pages.Inherited)
 	}
 	var starts []uint64
 	for _, i := range intervals {
@@ -169,29 +169,29 @@ func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, s
 // inherited is gone.
 func (o *occupancy) remember(scan *scan, intervals []mapping.Interval, alone bool) {
 	private := scan.runs.Private()
-	o.private = [2]residency.Spans{private, o.private[0]}
-	var mapped residency.Spans
+	o.private = [2]pages.Spans{private, o.private[0]}
+	var mapped pages.Spans
 	for _, i := range intervals {
 		if i.Origin == mapping.Seen {
-			mapped = append(mapped, residency.Span{Start: i.Start, End: i.End})
+			mapped = append(mapped, pages.Span{Start: i.Start, End: i.End})
 		}
 	}
 	o.forget(scan.looked.Without(private))
-	o.forget(residency.SpansOf(mapped))
+	o.forget(pages.SpansOf(mapped))
 	if alone { // what was shared is the process's own by now, without a copy
 		o.inherited = nil
 	}
 }
 
 // forget takes in that memory has been given back, whatever is there by now.
-func (o *occupancy) forget(gone residency.Spans) {
+func (o *occupancy) forget(gone pages.Spans) {
 	o.old, o.inherited = o.old.Without(gone), o.inherited.Without(gone)
 }
 
 // memory is what region looks into: pages that are in memory alone.
 type memory struct {
 	process *process.Process
-	runs    residency.Runs
+	runs    pages.Runs
 }
 
 // Resident implements region.Memory.

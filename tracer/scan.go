@@ -8,25 +8,25 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A scan is the pages of a process as they were found.
 type scan struct {
-	runs    residency.Runs
-	shared  residency.Spans // private memory that another process has too, where that was asked for
-	looked  residency.Spans
+	runs    pages.Runs
+	shared  pages.Spans // private memory that another process has too, where that was asked for
+	looked  pages.Spans
 	next    stretch           // to be looked at
 	found   []process.PageRun // in the stretch that is being looked at
 	sampled []sampled         // mappings of which only blocks were looked at, in order
-	unread  residency.Spans   // mappings that were not looked at, because there is too much of them, in order
+	unread  pages.Spans       // mappings that were not looked at, because there is too much of them, in order
 	// cut: there are more runs than maxRuns, and what lies above the last of them was not looked at.
 	cut bool
 }
 
 // A stretch is of several mappings, all of files or none.
 type stretch struct {
-	residency.Span
+	pages.Span
 	file bool
 }
 
@@ -48,7 +48,7 @@ var maxRuns = 1 << 20
 func (o *occupancy) scan(maps []process.Mapping, share float64) (*scan, error) {
 	for {
 		share = min(share, o.most)
-		s := &scan{runs: make(residency.Runs, 0, o.runs)}
+		s := &scan{runs: make(pages.Runs, 0, o.runs)}
 		err := s.lookAt(o, maps, share)
 		o.runs = len(s.runs)
 		switch {
@@ -73,9 +73,9 @@ func (s *scan) lookAt(o *occupancy, maps []process.Mapping, share float64) error
 		case !isCounted(m):
 			err = s.flush(o)
 		case m.Len() > longest:
-			s.unread = append(s.unread, residency.Span{Start: m.Start, End: m.End})
+			s.unread = append(s.unread, pages.Span{Start: m.Start, End: m.End})
 		case share >= 1 || m.Len() < smallMapping:
-			err = s.add(o, stretch{residency.Span{Start: m.Start, End: m.End}, m.IsFile()})
+			err = s.add(o, stretch{pages.Span{Start: m.Start, End: m.End}, m.IsFile()})
 		default:
 			err = s.sample(o, m, share)
 		}
@@ -84,7 +84,7 @@ func (s *scan) lookAt(o *occupancy, maps []process.Mapping, share float64) error
 		}
 	}
 	err := s.flush(o)
-	s.looked = residency.SpansOf(s.looked)
+	s.looked = pages.SpansOf(s.looked)
 	return err
 }
 
@@ -158,8 +158,8 @@ func (s *scan) flush(o *occupancy) error {
 	}
 	s.looked = append(s.looked, at.Span)
 	for _, r := range s.found {
-		s.runs = append(s.runs, residency.Run{
-			Span: residency.Span{Start: r.Start, End: r.End}, Swapped: r.Swapped, File: r.File, Huge: r.Huge,
+		s.runs = append(s.runs, pages.Run{
+			Span: pages.Span{Start: r.Start, End: r.End}, Swapped: r.Swapped, File: r.File, Huge: r.Huge,
 		})
 	}
 	return nil
@@ -194,10 +194,10 @@ func (s *scan) findShared(o *occupancy) error {
 			return err
 		}
 	}
-	spans := make([]residency.Span, len(found))
+	spans := make([]pages.Span, len(found))
 	for i, r := range found {
-		spans[i] = residency.Span{Start: r.Start, End: r.End}
+		spans[i] = pages.Span{Start: r.Start, End: r.End}
 	}
-	s.shared = residency.SpansOf(spans).And(wanted)
+	s.shared = pages.SpansOf(spans).And(wanted)
 	return nil
 }

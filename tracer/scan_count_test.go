@@ -5,16 +5,16 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Of a process that runs, both are its RSS while it is looked at.
 func TestTheKernelsCountThatIsNearerToThePagesIsTaken(t *testing.T) {
 	const far = 1 << 40 // its square is too large
-	run := func(start, end uint64, swapped bool) residency.Run {
-		return residency.Run{Span: residency.Span{Start: start, End: end}, Swapped: swapped}
+	run := func(start, end uint64, swapped bool) pages.Run {
+		return pages.Run{Span: pages.Span{Start: start, End: end}, Swapped: swapped}
 	}
-	found := residency.Runs{run(0, 100, false), run(100, 900, true), run(900, 1000, false)} // 200 bytes
+	found := pages.Runs{run(0, 100, false), run(100, 900, true), run(900, 1000, false)} // 200 bytes
 	for _, c := range []struct {
 		one, other, want int64
 		sampled          []sampled

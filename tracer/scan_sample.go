@@ -5,12 +5,12 @@ import (
 	"math"
 
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // sampled is a mapping of which blocks of one size were looked at, each with the same probability.
 type sampled struct {
-	residency.Span
+	pages.Span
 	// shift makes an address a place: for files where it is in the file, else the address itself.
 	shift uint64
 	block uint64 // bytes; its places are multiples
@@ -26,7 +26,7 @@ func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
 	if err := s.flush(o); err != nil {
 		return err
 	}
-	from := sampled{residency.Span{Start: m.Start, End: m.End}, 0, block, share}
+	from := sampled{pages.Span{Start: m.Start, End: m.End}, 0, block, share}
 	if m.IsFile() {
 		from.shift = m.Offset - m.Start
 	}
@@ -43,12 +43,12 @@ func (s *scan) sample(o *occupancy, m process.Mapping, share float64) error {
 }
 
 // pieces gives what lies in each block of a part of the mapping, and the block's place.
-func (s *sampled) pieces(of residency.Span) iter.Seq2[residency.Span, uint64] {
-	return func(yield func(residency.Span, uint64) bool) {
+func (s *sampled) pieces(of pages.Span) iter.Seq2[pages.Span, uint64] {
+	return func(yield func(pages.Span, uint64) bool) {
 		for at := of.Start; at < of.End; {
 			place := (at + s.shift) &^ (s.block - 1)
 			end := min(of.End, at+(place+s.block-(at+s.shift)))
-			if !yield(residency.Span{Start: at, End: end}, place) {
+			if !yield(pages.Span{Start: at, End: end}, place) {
 				return
 			}
 			at = end
@@ -80,7 +80,7 @@ func (s *scan) weigh(areas []area, status process.Status) (share float64) {
 	if s.cut {
 		return min(1, float64(s.runs.InMemory())/float64(max(status.RSS, 1)))
 	}
-	var whole, part residency.Bytes // what was found in mappings of both sorts
+	var whole, part pages.Bytes // what was found in mappings of both sorts
 	var variance float64
 	next := 0
 	for i := range areas {
@@ -135,7 +135,7 @@ func factor(all, rest, seen int64) float64 {
 }
 
 // squares sums the squares of what blocks hold.
-func (s *scan) squares(of residency.Span, from sampled) (sum float64) {
+func (s *scan) squares(of pages.Span, from sampled) (sum float64) {
 	for piece := range from.pieces(of) {
 		bytes := float64(s.runs.In(piece.Start, piece.End).InMemory())
 		sum += bytes * bytes

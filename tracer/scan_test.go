@@ -11,8 +11,8 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/region"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 )
 
 func ownOccupancy(t *testing.T) *occupancy {
@@ -54,7 +54,7 @@ func TestOfAFileTheSameBlocksAreSampledWhereverItIsMapped(t *testing.T) {
 		t.Fatal(err)
 	}
 	o := ownOccupancy(t)
-	places := func(m process.Mapping) residency.Spans {
+	places := func(m process.Mapping) pages.Spans {
 		s, err := o.scan([]process.Mapping{m}, 0.3)
 		if err != nil {
 			t.Fatal(err)
@@ -63,7 +63,7 @@ func TestOfAFileTheSameBlocksAreSampledWhereverItIsMapped(t *testing.T) {
 		for i := range spans {
 			spans[i].Start, spans[i].End = spans[i].Start-m.Start+m.Offset, spans[i].End-m.Start+m.Offset
 		}
-		return spans.And(residency.Spans{{Start: offset + odd, End: size}})
+		return spans.And(pages.Spans{{Start: offset + odd, End: size}})
 	}
 	whole, part := places(mapAt(t, file, 0, size)), places(mapAt(t, file, offset+odd, size-offset-odd))
 	if !slices.Equal(whole, part) || len(whole) < 20 {
@@ -106,11 +106,11 @@ func TestMappingsOfDevicesAreNotLookedAt(t *testing.T) {
 func TestHugePagesThatWereSetAsideAreNoneOfWhatIsExtrapolated(t *testing.T) {
 	const mib = 1 << 20
 	s := &scan{
-		runs: residency.Runs{
-			{Span: residency.Span{Start: 0, End: 30 * mib}},
-			{Span: residency.Span{Start: 100 * mib, End: 120 * mib}},
+		runs: pages.Runs{
+			{Span: pages.Span{Start: 0, End: 30 * mib}},
+			{Span: pages.Span{Start: 100 * mib, End: 120 * mib}},
 		},
-		sampled: []sampled{{Span: residency.Span{Start: 100 * mib, End: 200 * mib}, block: 2 * mib, share: 0.25}},
+		sampled: []sampled{{Span: pages.Span{Start: 100 * mib, End: 200 * mib}, block: 2 * mib, share: 0.25}},
 	}
 	areas := []area{
 		{Region: region.Region{End: 30 * mib, Class: region.Hugetlb}},
@@ -150,16 +150,16 @@ func TestAFaultTellsOfItsPage(t *testing.T) {
 	heap.heap = true
 	l := &ledger{look: &look{
 		areas: []area{at(0, 10<<20, region.Anonymous), at(10<<20, 20<<20, region.File), heap},
-		runs: residency.Runs{
-			{Span: residency.Span{Start: 0, End: 2 << 20}, Huge: true},
-			{Span: residency.Span{Start: 2 << 20, End: 3 << 20}},
-			{Span: residency.Span{Start: 3 << 20, End: 4 << 20}, Tag: residency.Old},
-			{Span: residency.Span{Start: 4 << 20, End: 5 << 20}, Tag: residency.Inherited},
-			{Span: residency.Span{Start: 5 << 20, End: 6 << 20}, Tag: residency.Copied},
-			{Span: residency.Span{Start: 6 << 20, End: 7 << 20}, Swapped: true},
-			{Span: residency.Span{Start: 10 << 20, End: 11 << 20}, File: true},
-			{Span: residency.Span{Start: 20 << 20, End: 21 << 20}},
-			{Span: residency.Span{Start: 21 << 20, End: 22 << 20}, Tag: residency.Copied},
+		runs: pages.Runs{
+			{Span: pages.Span{Start: 0, End: 2 << 20}, Huge: true},
+			{Span: pages.Span{Start: 2 << 20, End: 3 << 20}},
+			{Span: pages.Span{Start: 3 << 20, End: 4 << 20}, Tag: pages.Old},
+			{Span: pages.Span{Start: 4 << 20, End: 5 << 20}, Tag: pages.Inherited},
+			{Span: pages.Span{Start: 5 << 20, End: 6 << 20}, Tag: pages.Copied},
+			{Span: pages.Span{Start: 6 << 20, End: 7 << 20}, Swapped: true},
+			{Span: pages.Span{Start: 10 << 20, End: 11 << 20}, File: true},
+			{Span: pages.Span{Start: 20 << 20, End: 21 << 20}},
+			{Span: pages.Span{Start: 21 << 20, End: 22 << 20}, Tag: pages.Copied},
 		},
 	}}
 	for page, want := range map[uint64]float64{
@@ -199,13 +199,13 @@ func TestALookAtAProgramThatHasBecomeAnotherIsNone(t *testing.T) {
 
 // What was mapped since the attach is no older, even if all of it is in memory at both looks.
 func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
-	all := residency.Spans{{Start: 0, End: 100 << 20}}
+	all := pages.Spans{{Start: 0, End: 100 << 20}}
 	o := &occupancy{old: all, inherited: all}
-	found := &scan{runs: residency.Runs{{Span: residency.Span{Start: 0, End: 90 << 20}}}, looked: all}
+	found := &scan{runs: pages.Runs{{Span: pages.Span{Start: 0, End: 90 << 20}}}, looked: all}
 	o.remember(found, []mapping.Interval{
 		{Start: 20 << 20, End: 40 << 20}, {Start: 50 << 20, End: 60 << 20, Origin: mapping.BeforeAttach},
 	}, false)
-	want := residency.Spans{{Start: 0, End: 20 << 20}, {Start: 40 << 20, End: 90 << 20}}
+	want := pages.Spans{{Start: 0, End: 20 << 20}, {Start: 40 << 20, End: 90 << 20}}
 	if !slices.Equal(o.old, want) || !slices.Equal(o.inherited, want) {
 		t.Errorf("%v is old and %v inherited, want %v", o.old, o.inherited, want)
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // Snapshot reads what is alive in all traced processes, and what all processes of the tree have in memory. Of one that has
@@ -105,7 +105,7 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 		}
 		length := int64(a.span().Len())
 		totals.Reserved += length
-		totals.Unmeasured += int64(l.unread.And(residency.Spans{a.span()}).Len())
+		totals.Unmeasured += int64(l.unread.And(pages.Spans{a.span()}).Len())
 		if a.Origin == mapping.Unseen {
 			totals.Unknown += length
 			a.Stack = unseen

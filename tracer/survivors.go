@@ -6,8 +6,8 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/survivor"
 )
 
 const (
@@ -31,13 +31,13 @@ type survivors struct {
 type followed struct {
 	born, size, stack uint64
 	seen              uint64
-	print             survivor.Fingerprint // when the window of its birth had ended; 0: not known
+	print             liveness.Fingerprint // when the window of its birth had ended; 0: not known
 	changed           bool                 // it was another one later
 }
 
 // An allocator is what is known of that of a target; err: nothing can be told of its objects.
 type allocator struct {
-	*survivor.Allocator
+	*liveness.Allocator
 	err error
 }
 
@@ -115,21 +115,21 @@ func (s *Session) pollSurvivors() {
 }
 
 // due gives the survivors by PID if they are to be looked at.
-func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]survivor.Object {
+func (v *survivors) due(now time.Time, isOpen bool) map[uint32][]liveness.Object {
 	every := max(pollEvery, time.Duration(float64(v.cost)/polling))
 	if isOpen || len(v.known) == 0 || now.Sub(v.polled) < every {
 		return nil
 	}
 	v.polled = now
-	byTarget := make(map[uint32][]survivor.Object)
+	byTarget := make(map[uint32][]liveness.Object)
 	for key, f := range v.known {
-		byTarget[key.Tgid] = append(byTarget[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
+		byTarget[key.Tgid] = append(byTarget[key.Tgid], liveness.Object{Address: key.Address, Size: f.size})
 	}
 	return byTarget
 }
 
 // pollTarget looks at the survivors of a process, if it is still there and executes what is traced.
-func (s *Session) pollTarget(tgid uint32, objects []survivor.Object) {
+func (s *Session) pollTarget(tgid uint32, objects []liveness.Object) {
 	s.reading.Lock()
 	defer s.reading.Unlock()
 	t := s.target(tgid)
@@ -149,13 +149,13 @@ func (s *Session) pollTarget(tgid uint32, objects []survivor.Object) {
 
 // A sight is what was seen of an object from outside.
 type sight struct {
-	survivor.Object
-	state survivor.State
-	print survivor.Fingerprint
+	liveness.Object
+	state liveness.State
+	print liveness.Fingerprint
 }
 
 // lookAt tells which of the objects are alive.
-func (s *Session) lookAt(t *target, objects []survivor.Object) ([]sight, error) {
+func (s *Session) lookAt(t *target, objects []liveness.Object) ([]sight, error) {
 	a := s.allocatorOf(t)
 	if a.err != nil {
 		return nil, a.err
@@ -172,7 +172,7 @@ func (s *Session) lookAt(t *target, objects []survivor.Object) ([]sight, error) 
 	if err != nil {
 		return nil, err
 	}
-	prints, err := survivor.Fingerprints(memory, objects)
+	prints, err := liveness.Fingerprints(memory, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -189,12 +189,12 @@ func (v *survivors) settle(tgid uint32, sights []sight) (dead []bpf.KernelAddres
 	for _, s := range sights {
 		key := bpf.KernelAddress{Address: s.Address, Tgid: tgid}
 		f, ok := v.known[key]
-		if !ok || s.state == survivor.Unknown {
+		if !ok || s.state == liveness.Unknown {
 			continue
 		}
 		fate := v.hazard(origin{tgid, f.stack}).At(time.Duration(f.seen - min(f.born, f.seen)))
 		fate.Followed += time.Duration(now - f.seen).Seconds()
-		if s.state == survivor.Dead {
+		if s.state == liveness.Dead {
 			fate.Found++
 			dead = append(dead, key)
 			delete(v.known, key)
@@ -218,7 +218,7 @@ func (s *Session) allocatorOf(t *target) allocator {
 	}
 	maps, err := t.process.Maps()
 	if err == nil {
-		a.Allocator, err = survivor.Find(t.process, maps)
+		a.Allocator, err = liveness.Find(t.process, maps)
 	}
 	a.err = err
 	w.mu.Lock()

@@ -3,9 +3,9 @@ package tracer
 import (
 	"strings"
 
+	"github.com/allocscope/allocscope/tracer/liveness"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
-	"github.com/allocscope/allocscope/tracer/survivor"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // mostAway bounds how many stretches are remembered, 16 bytes each.
@@ -14,12 +14,12 @@ const mostAway = 1 << 20
 // ownMemory reads what a process has for itself: not what is swapped out, which reading would bring back, again and again, nor
 // what is reserved, shared or of a device, to which a link that was read in the process may lead.
 type ownMemory struct {
-	survivor.Memory
-	own residency.Spans
+	liveness.Memory
+	own pages.Spans
 }
 
 // memoryOf a process with these maps.
-func memoryOf(p *process.Process, maps []process.Mapping) (survivor.Memory, error) {
+func memoryOf(p *process.Process, maps []process.Mapping) (liveness.Memory, error) {
 	status, err := p.Status()
 	if err != nil {
 		return nil, err
@@ -37,44 +37,44 @@ func memoryOf(p *process.Process, maps []process.Mapping) (survivor.Memory, erro
 }
 
 // ownSpans are those that a process can read and shares with nobody.
-func ownSpans(maps []process.Mapping) residency.Spans {
-	spans := make([]residency.Span, 0, len(maps))
+func ownSpans(maps []process.Mapping) pages.Spans {
+	spans := make([]pages.Span, 0, len(maps))
 	for _, m := range maps {
 		if m.Read && !m.Share && !strings.HasPrefix(m.Path, "/dev/") {
-			spans = append(spans, residency.Span{Start: m.Start, End: m.End})
+			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
 		}
 	}
-	return residency.SpansOf(spans)
+	return pages.SpansOf(spans)
 }
 
 // swappedOut gives the private memory that is swapped out. What cannot be told counts as that.
-func swappedOut(pages *process.Pages, maps []process.Mapping) residency.Spans {
-	var away []residency.Span
+func swappedOut(pagemap *process.Pages, maps []process.Mapping) pages.Spans {
+	var away []pages.Span
 	var runs []process.PageRun
 	for _, m := range maps {
 		if !m.Read || !m.Write || m.Share {
 			continue
 		}
 		var err error
-		if runs, err = pages.AnonymousRuns(runs[:0], m.Start, m.End); err != nil || len(away) > mostAway {
-			away = append(away, residency.Span{Start: m.Start, End: m.End})
+		if runs, err = pagemap.AnonymousRuns(runs[:0], m.Start, m.End); err != nil || len(away) > mostAway {
+			away = append(away, pages.Span{Start: m.Start, End: m.End})
 			continue
 		}
 		for _, r := range runs {
 			if r.Swapped {
-				away = append(away, residency.Span{Start: r.Start, End: r.End})
+				away = append(away, pages.Span{Start: r.Start, End: r.End})
 			}
 		}
 	}
-	return residency.SpansOf(away)
+	return pages.SpansOf(away)
 }
 
-// Peek implements survivor.Memory.
+// Peek implements liveness.Memory.
 func (m *ownMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	var there []uint64
 	var places []int
 	for i, a := range addresses {
-		if m.own.Holds(residency.Span{Start: a, End: a + uint64(size)}) {
+		if m.own.Holds(pages.Span{Start: a, End: a + uint64(size)}) {
 			there, places = append(there, a), append(places, i)
 		}
 	}

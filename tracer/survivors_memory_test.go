@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // readable is a memory that notes what is read.
@@ -33,7 +33,7 @@ func TestOnlyMemoryOfTheProcessItselfIsRead(t *testing.T) {
 		{Start: 0x9000, End: 0xa000, Read: true, Write: true},
 	}
 	under := &readable{}
-	m := &ownMemory{under, ownSpans(maps).Without(residency.Spans{{Start: 0x8000, End: 0x9000}})}
+	m := &ownMemory{under, ownSpans(maps).Without(pages.Spans{{Start: 0x8000, End: 0x9000}})}
 	want := []uint64{0x1000, 0x1ff0, 0x3000, 0x3ff8, 0x4ff0, 0x7ff0, 0x9000, 0x9ff0}
 	unwanted := []uint64{0, 0xff8, 0x1ff1, 0x2000, 0x2ff8, 0x4ff1, 0x5000, 0x6000, 0x6ff8, 0x7ff1, 0x8000, 0x8ff8, 0x9ff1, 0xa000, ^uint64(7)}
 	addresses := slices.Concat(want, unwanted)

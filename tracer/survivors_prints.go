@@ -3,16 +3,16 @@ package tracer
 import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/survivor"
+	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
 // printNew takes the fingerprints of what was born in a window that has just ended.
 func (s *Session) printNew(ended spell) {
 	known := s.watch.survivors.known
-	byTarget := make(map[uint32][]survivor.Object)
+	byTarget := make(map[uint32][]liveness.Object)
 	for key, f := range known {
 		if f.born >= ended.from {
-			byTarget[key.Tgid] = append(byTarget[key.Tgid], survivor.Object{Address: key.Address, Size: f.size})
+			byTarget[key.Tgid] = append(byTarget[key.Tgid], liveness.Object{Address: key.Address, Size: f.size})
 		}
 	}
 	for tgid, objects := range byTarget {
@@ -20,7 +20,7 @@ func (s *Session) printNew(ended spell) {
 		if t == nil || !t.lives() {
 			continue
 		}
-		prints, err := survivor.Fingerprints(t.process, objects)
+		prints, err := liveness.Fingerprints(t.process, objects)
 		if err != nil {
 			continue // what they hold tells nothing then
 		}
@@ -35,7 +35,7 @@ func (s *Session) printNew(ended spell) {
 
 // prints are those of the objects of a stack.
 type prints struct {
-	seen      map[survivor.Fingerprint]int
+	seen      map[liveness.Fingerprint]int
 	all, same int
 }
 
@@ -44,7 +44,7 @@ func (p *prints) add(f followed) {
 		return
 	}
 	if p.seen == nil {
-		p.seen = make(map[survivor.Fingerprint]int)
+		p.seen = make(map[liveness.Fingerprint]int)
 	}
 	p.seen[f.print]++
 	p.all++
@@ -56,7 +56,7 @@ func (p *prints) add(f followed) {
 func (p *prints) merge(other *prints) {
 	for print, n := range other.seen {
 		if p.seen == nil {
-			p.seen = make(map[survivor.Fingerprint]int)
+			p.seen = make(map[liveness.Fingerprint]int)
 		}
 		p.seen[print] += n
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/mapping"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // errExecuted ends a target whose process has executed another program: what was traced is gone with its memory.
@@ -38,7 +38,7 @@ type target struct {
 	// vanished mappings, in bytes, by all reconciliations.
 	vanished int64
 	// released by madvise since the pages were looked at last
-	released []residency.Span
+	released []pages.Span
 	// folded are tallies that were taken out of the kernel, by stack; foldedDevices those of what is on GPUs.
 	folded        map[uint64]*sum
 	foldedDevices map[deviceOrigin]*sum

@@ -7,54 +7,64 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// An Allocator is what is known of the glibc of a process. It holds until the process executes another program.
+// Allocator is the malloc of glibc in a process. It is valid until the process executes another
+// program.
 type Allocator struct {
-	main   uint64 // address of the main arena
-	layout layout
-	key    uint64 // of objects in thread caches, from 2.34 on; 0: none was seen yet
-	loose  bool   // thread caches have large chunks, and give one where less would do
+	mainArena uint64 // address
+	layout    mallocState
+	tcacheKey uint64 // tcache_key, from 2.34 on; 0 until Check has learned it
+	// hasLargeTcacheBins is set if tcaches keep large chunks, up to twice as large as the request.
+	hasLargeTcacheBins bool
 }
 
-// Reasons for which nothing can be told of a process's objects.
+// Reasons for which the objects of a process cannot be checked.
 var (
 	ErrNotGlibc = errors.New("its malloc is not glibc's")
 	ErrNoArena  = errors.New("no arena of malloc in a layout that is known (glibc 2.30 to 2.43 are)")
 )
 
-const maxData = 16 << 20 // bytes of variables that are searched
+const (
+	maxVariables       = 16 << 20 // bytes searched in each range of variables
+	maxArenaCandidates = 64       // addresses that may be the main arena; a program can forge them
+)
 
-// Find looks at the malloc that a process uses. The error wraps one of the reasons above, or those of probe.Resolve.
+// FindAllocator finds the malloc that a process uses. The error wraps one of the reasons above, or
+// those of probe.Resolve.
 func Find(p *process.Process, maps []process.Mapping) (*Allocator, error) {
-	library, err := mallocFile(p, maps)
+	library, err := mallocLibrary(p, maps)
 	if err != nil {
 		return nil, err
 	}
 	if glibc, err := isGlibc(p, library); err != nil || !glibc {
 		return nil, errors.Join(err, fmt.Errorf("%w but that of %s", ErrNotGlibc, library.Path))
 	}
+
 	for _, s := range variables(maps, library.File()) {
-		content, err := readAll(p, s)
+		content, err := readRange(p, s)
 		if err != nil {
 			return nil, err
 		}
-		a, err := findArena(p, s.start, content)
-		if a != nil {
-			a.loose = strings.Contains(p.Environment(tunables)[tunables], "tcache_max")
+		a, err := findMainArena(p, s.Start, content)
+		if err != nil {
+			return nil, err
 		}
-		if a != nil || err != nil {
-			return a, err
+		if a != nil {
+			tunables := p.Environment(tunablesVariable)[tunablesVariable]
+			a.hasLargeTcacheBins = strings.Contains(tunables, "tcache_max")
+			return a, nil
 		}
 	}
 	return nil, fmt.Errorf("find malloc's main arena in %s: %w", library.Path, ErrNoArena)
 }
 
-const tunables = "GLIBC_TUNABLES"
+const tunablesVariable = "GLIBC_TUNABLES"
 
-// mallocFile is the file whose malloc the process uses.
-func mallocFile(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
+// mallocLibrary returns the mapping of the file whose malloc the process uses.
+func mallocLibrary(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
 	targets, err := probe.Resolve(p, maps)
 	if err != nil {
 		return process.Mapping{}, err
@@ -77,6 +87,7 @@ func isGlibc(p *process.Process, m process.Mapping) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
+
 	file, err := symbol.Open(f, m.Path)
 	if err != nil {
 		return false, err
@@ -84,42 +95,91 @@ func isGlibc(p *process.Process, m process.Mapping) (bool, error) {
 	if _, ok := file.Export(function); ok {
 		return true, nil
 	}
-	// A static program may do without it, but not without what free calls.
-	found, err := file.Functions(symbol.Static, map[string]bool{function: true, "_int_free": true})
+
+	// A static program may lack the function, but not what free calls.
+	wanted := map[string]bool{function: true, "_int_free": true}
+	found, err := file.Functions(symbol.Static, wanted)
 	return len(found) > 0, err
 }
 
-// variables gives the memory of a file's variables: what is mapped of it and can be written, and what follows.
-func variables(maps []process.Mapping, file process.FileID) []span {
-	var spans []span
+// variables returns the memory of a file's variables: its writable mappings (.data), and the
+// anonymous ones that follow them (.bss).
+func variables(maps []process.Mapping, file process.FileID) pages.Spans {
+	var spans pages.Spans
 	for _, m := range maps {
 		last := len(spans) - 1
-		follows := last >= 0 && spans[last].end == m.Start
+		follows := last >= 0 && spans[last].End == m.Start
 		switch {
 		case !m.Read || !m.Write || m.Share:
 		case follows && (m.File() == file || m.Path == ""):
-			spans[last].end = m.End
+			spans[last].End = m.End
 		case m.File() == file:
-			spans = append(spans, span{m.Start, m.End})
+			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
 		}
 	}
 	return spans
 }
 
-// readAll reads a stretch of memory; what cannot be read is zero.
-func readAll(memory Memory, s span) ([]byte, error) {
-	s.end = min(s.end, s.start+maxData)
-	var addresses []uint64
-	for at := s.start; at < s.end; at += pieceSize {
-		addresses = append(addresses, at)
+// findMainArena finds main_arena in the variables of the C library, which begin at an address. It
+// returns nil if there is none. Two things mark main_arena: its bins, and the ring of arenas, which
+// leads back to it.
+func findMainArena(memory Memory, start uint64, content []byte) (*Allocator, error) {
+	for _, layout := range mallocStates {
+		tried := 0
+		for at := 0; at+int(layout.size) <= len(content) && tried < maxArenaCandidates; at += 8 {
+			address := start + uint64(at)
+			if !mayBeBins(content[at+int(layout.bins):], address+layout.bins) {
+				continue
+			}
+
+			tried++
+			a := &Allocator{mainArena: address, layout: layout}
+			closed, err := a.isRing(memory)
+			if err != nil {
+				return nil, err
+			}
+			if closed {
+				return a, nil
+			}
+		}
 	}
-	contents, err := memory.Peek(addresses, pieceSize)
-	if err != nil {
-		return nil, err
+	return nil, nil
+}
+
+// mayBeBins reports whether words at an address may be the bins of a malloc_state. All bins may
+// be full, and change during the read, but for the last one: no size belongs to it, so that it is
+// always empty, and its links lead to itself.
+func mayBeBins(content []byte, address uint64) bool {
+	const last = nBins - 1
+	self := binAt(address, last)
+	if word(content, binSize*last) != self || word(content, binSize*last+8) != self {
+		return false
 	}
-	all := make([]byte, s.end-s.start)
-	for i, content := range contents {
-		copy(all[i*pieceSize:], content)
+
+	for i := range 2 * last {
+		if link := word(content, 8*i); link == 0 || link%8 != 0 || link >= maxAddress {
+			return false
+		}
 	}
-	return all, nil
+	return true
+}
+
+// isRing reports whether the links next lead from the main arena back to it.
+func (a *Allocator) isRing(memory Memory) (bool, error) {
+	address := a.mainArena
+	for range maxArenas {
+		next, err := peekOne(memory, address+a.layout.next, 8)
+		if err != nil || next == nil {
+			return false, err
+		}
+
+		address = word(next, 0)
+		if address == a.mainArena {
+			return true, nil
+		}
+		if address == 0 || address%mallocAlignment != 0 {
+			return false, nil
+		}
+	}
+	return false, nil
 }

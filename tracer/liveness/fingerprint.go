@@ -2,31 +2,35 @@ package liveness
 
 import "hash/maphash"
 
-// A Fingerprint is of some bytes of what is in an object; 0: they could not be read. Where that of an object stays the same though
-// others of its kind have others, it is the same object.
+// Fingerprint is a hash of a part of an object's contents; 0 means that it could not be read. If
+// it stays the same while those of similar objects differ, the object is still the same.
 type Fingerprint uint64
 
-// printed bytes at the start of an object, where free memory is linked, and as many at its middle, which only a new owner writes.
-const printed = 16
+// fingerprintBytes are hashed at the start of an object, where malloc links free memory. As many
+// are hashed at its middle, where only the program writes.
+const fingerprintBytes = 16
 
 var fingerprintSeed = maphash.MakeSeed()
 
-// Fingerprints of objects. The error is that of memory.
+// Fingerprints returns the fingerprints of objects, or the error of memory.
 func Fingerprints(memory Memory, objects []Object) ([]Fingerprint, error) {
 	addresses := make([]uint64, 0, 2*len(objects))
 	for _, o := range objects {
-		addresses = append(addresses, o.Address, o.Address+o.Size/2&^(printed-1))
+		middle := o.Address + o.Size/2&^(fingerprintBytes-1)
+		addresses = append(addresses, o.Address, middle)
 	}
-	contents, err := memory.Peek(addresses, printed)
+	contents, err := memory.Peek(addresses, fingerprintBytes)
 	if err != nil {
 		return nil, err
 	}
-	prints := make([]Fingerprint, len(objects))
-	for i := range prints {
+
+	fingerprints := make([]Fingerprint, len(objects))
+	for i := range fingerprints {
 		start, middle := contents[2*i], contents[2*i+1]
 		if start != nil && middle != nil {
-			prints[i] = Fingerprint(maphash.Bytes(fingerprintSeed, append(start[:printed:printed], middle...)))
+			both := append(start[:fingerprintBytes:fingerprintBytes], middle...)
+			fingerprints[i] = Fingerprint(maphash.Bytes(fingerprintSeed, both))
 		}
 	}
-	return prints, nil
+	return fingerprints, nil
 }

@@ -1,48 +1,56 @@
 package pages
 
-// A Heap is what one arena of an allocator holds: what is resident in its address space, and what is known of the
-// objects in it. The rest is what the allocator keeps.
+// Heap is the memory of one arena of an allocator: what is resident, and how much of that the
+// known live objects take. The rest is allocator overhead, free, or allocated unseen.
 type Heap struct {
 	Name string
-	// Resident memory of private pages, by tag.
+	// Resident memory of private pages, in bytes, by origin.
 	Resident [Tags]int64
-	// Known is the part of it that living objects take, headers included: an estimate, which may exceed Resident.
+	// Attributed is the part of Resident that live objects take, headers included. It is an
+	// estimate from samples, so that it may exceed Resident.
 	Known [Tags]int64
-	// Variance of Known, in bytes².
+	// Variance of Attributed, in bytes².
 	Variance [Tags]float64
 }
 
-// Rest is what no known object takes of the memory of a tag, for each heap. An estimate that exceeds what is resident in one
-// heap is made up for by the others: their sum is that of all heaps together, and 0 where that is negative.
-func Rest(heaps []Heap, tag Tag) []int64 {
+// Unattributed returns for each heap the resident bytes of one origin that no known object takes.
+//
+// An estimate may exceed what is resident in one heap, where the difference d is negative. The
+// sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where
+// Σd ≤ 0.
+func Rest(heaps []Heap, origin Tag) []int64 {
 	var sum, positive int64
 	for _, h := range heaps {
-		rest := h.Resident[tag] - h.Known[tag]
-		sum += rest
-		positive += max(0, rest)
+		difference := h.Resident[origin] - h.Known[origin]
+		sum += difference
+		positive += max(0, difference)
 	}
-	rests := make([]int64, len(heaps))
+
+	unattributed := make([]int64, len(heaps))
 	if sum <= 0 {
-		return rests
+		return unattributed
 	}
+
 	for i, h := range heaps {
-		rest := max(0, h.Resident[tag]-h.Known[tag])
-		rests[i] = int64(float64(rest) * float64(sum) / float64(positive))
+		difference := max(0, h.Resident[origin]-h.Known[origin])
+		unattributed[i] = int64(float64(difference) * float64(sum) / float64(positive))
 	}
-	return rests
+	return unattributed
 }
 
-// Fit gives for each tag the factor, at most 1, by which what is known of all heaps together fits into what is resident.
+// FitFactors returns for each origin the factor, at most 1, that scales the attributed bytes of
+// all heaps together down to the resident ones.
 func Fit(heaps []Heap) (factors [Tags]float64) {
-	for tag := range factors {
-		var resident, known int64
+	for origin := range factors {
+		var resident, attributed int64
 		for _, h := range heaps {
-			resident += h.Resident[tag]
-			known += h.Known[tag]
+			resident += h.Resident[origin]
+			attributed += h.Known[origin]
 		}
-		factors[tag] = 1
-		if known > resident {
-			factors[tag] = float64(resident) / float64(known)
+
+		factors[origin] = 1
+		if attributed > resident {
+			factors[origin] = float64(resident) / float64(attributed)
 		}
 	}
 	return factors

@@ -6,63 +6,80 @@ import (
 	"testing"
 )
 
-func heapOf(resident, known int64) Heap {
+func heapOf(resident, attributed int64) Heap {
 	var h Heap
-	h.Resident[Fresh], h.Known[Fresh] = resident, known
+	h.Resident[Fresh], h.Known[Fresh] = resident, attributed
 	return h
 }
 
-func TestTheRestOfAHeapIsWhatNoObjectTakes(t *testing.T) {
-	got := Rest([]Heap{heapOf(100, 30), heapOf(50, 50), heapOf(10, 0)}, Fresh)
-	if want := []int64{70, 0, 10}; !slices.Equal(got, want) {
-		t.Errorf("rest %v, want %v", got, want)
-	}
-	if got := Rest([]Heap{heapOf(100, 30)}, Old); got[0] != 0 {
-		t.Errorf("rest of a tag without memory: %v", got)
-	}
-}
-
-func TestAnEstimateTooHighInOneHeapIsMadeUpForByTheOthers(t *testing.T) {
-	got := Rest([]Heap{heapOf(100, 140), heapOf(100, 20), heapOf(100, 60)}, Fresh)
-	if want := []int64{0, 53, 26}; !slices.Equal(got, want) { // 120 less 40, in the ratio of 80 to 40
-		t.Errorf("rest %v, want %v", got, want)
-	}
-	if got := Rest([]Heap{heapOf(100, 190), heapOf(100, 20)}, Fresh); !slices.Equal(got, []int64{0, 0}) {
-		t.Errorf("rest %v of heaps that are estimated to hold more than there is, want none", got)
-	}
-}
-
-func TestRestsSumToWhatAllHeapsHaveTogether(t *testing.T) {
-	r := rand.New(rand.NewPCG(7, 8))
-	for range 5_000 {
-		var heaps []Heap
-		var sum int64
-		for range 1 + r.IntN(10) {
-			h := heapOf(r.Int64N(1<<40), r.Int64N(1<<40))
-			heaps = append(heaps, h)
-			sum += h.Resident[Fresh] - h.Known[Fresh]
-		}
-		var got int64
-		for _, rest := range Rest(heaps, Fresh) {
-			if rest < 0 {
-				t.Fatalf("%+v: a negative rest", heaps)
+func TestUnattributed(t *testing.T) {
+	for _, c := range []struct {
+		name   string
+		heaps  []Heap
+		origin Tag
+		want   []int64
+	}{
+		{
+			"difference of resident and attributed",
+			[]Heap{heapOf(100, 30), heapOf(50, 50), heapOf(10, 0)},
+			Fresh,
+			[]int64{70, 0, 10},
+		},
+		{"origin without memory", []Heap{heapOf(100, 30)}, Old, []int64{0}},
+		{ // 120 less 40, in the ratio of 80 to 40
+			"others make up for an estimate that is too high",
+			[]Heap{heapOf(100, 140), heapOf(100, 20), heapOf(100, 60)},
+			Fresh,
+			[]int64{0, 53, 26},
+		},
+		{
+			"none where the sum of estimates is too high",
+			[]Heap{heapOf(100, 190), heapOf(100, 20)},
+			Fresh,
+			[]int64{0, 0},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if got := Rest(c.heaps, c.origin); !slices.Equal(got, c.want) {
+				t.Errorf("%v, want %v", got, c.want)
 			}
-			got += rest
-		}
-		if diff := max(0, sum) - got; diff < 0 || diff > int64(len(heaps))+sum>>50 {
-			t.Fatalf("%+v: rests sum to %d, want %d", heaps, got, max(0, sum))
-		}
+		})
 	}
+
+	t.Run("sum is kept", func(t *testing.T) {
+		r := rand.New(rand.NewPCG(7, 8))
+		for range 5_000 {
+			var heaps []Heap
+			var want, got int64
+			for range 1 + r.IntN(10) {
+				h := heapOf(r.Int64N(1<<40), r.Int64N(1<<40))
+				heaps = append(heaps, h)
+				want += h.Resident[Fresh] - h.Known[Fresh]
+			}
+
+			for _, bytes := range Rest(heaps, Fresh) {
+				if bytes < 0 {
+					t.Fatalf("%+v: %d bytes unattributed", heaps, bytes)
+				}
+				got += bytes
+			}
+			want = max(0, want)
+			if lost := want - got; lost < 0 || lost > int64(len(heaps))+want>>50 {
+				t.Fatalf("%+v: %d bytes unattributed, want %d", heaps, got, want)
+			}
+		}
+	})
 }
 
-func TestWhatIsKnownIsMadeToFitIntoWhatIsResident(t *testing.T) {
+func TestFitFactors(t *testing.T) {
 	got := Fit([]Heap{heapOf(100, 140), heapOf(100, 110)})
 	want := [Tags]float64{1, 1, 1, 1}
 	want[Fresh] = 0.8
 	if got != want {
 		t.Errorf("factors %v, want %v", got, want)
 	}
+
 	if got := Fit([]Heap{heapOf(100, 140), heapOf(100, 20)}); got[Fresh] != 1 {
-		t.Errorf("factor %v of what fits, want 1", got[Fresh])
+		t.Errorf("factor %v where the sum fits, want 1", got[Fresh])
 	}
 }

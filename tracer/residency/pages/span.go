@@ -1,5 +1,5 @@
-// Package residency lays what is known of an address space over the pages of it that are in memory, and says what each
-// piece holds of them. It does no I/O.
+// Package pages does arithmetic on the pages of a process: sets of addresses, the resident and
+// swapped-out memory in them, and the shares of it that live objects take. It does no I/O.
 package pages
 
 import (
@@ -8,30 +8,32 @@ import (
 	"sort"
 )
 
-// A Span is a stretch of addresses, or of a file.
+// Span is a range of addresses, or of offsets in a file. End is excluded.
 type Span struct{ Start, End uint64 }
 
-// Len is the size in bytes.
+// Len returns the size in bytes.
 func (s Span) Len() uint64 { return s.End - s.Start }
 
-// Spans are sorted and disjoint.
+// Spans is a set of addresses: its spans are sorted, disjoint and not empty.
 type Spans []Span
 
-// SpansOf sorts spans and joins those that touch or overlap. It works in the place of its argument.
+// MergeSpans sorts spans and merges those that touch or overlap. It reuses the memory of its
+// argument.
 func SpansOf(spans []Span) Spans {
 	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
-	joined := spans[:0]
+
+	merged := spans[:0]
 	for _, s := range spans {
-		if n := len(joined); n > 0 && s.Start <= joined[n-1].End {
-			joined[n-1].End = max(joined[n-1].End, s.End)
+		if n := len(merged); n > 0 && s.Start <= merged[n-1].End {
+			merged[n-1].End = max(merged[n-1].End, s.End)
 		} else if s.Start < s.End {
-			joined = append(joined, s)
+			merged = append(merged, s)
 		}
 	}
-	return joined
+	return merged
 }
 
-// Len is the sum of the sizes in bytes.
+// Len returns the sum of the sizes in bytes.
 func (s Spans) Len() (bytes uint64) {
 	for _, span := range s {
 		bytes += span.Len()
@@ -39,18 +41,29 @@ func (s Spans) Len() (bytes uint64) {
 	return bytes
 }
 
-// Holds reports whether all of a span that is not empty is in one of these.
+// Find returns the span that contains an address.
+func (s Spans) Find(address uint64) (Span, bool) {
+	i := sort.Search(len(s), func(i int) bool { return s[i].End > address })
+	if i == len(s) || address < s[i].Start {
+		return Span{}, false
+	}
+	return s[i], true
+}
+
+// Contains reports whether one of the spans contains all of span. An empty span is in none.
 func (s Spans) Holds(span Span) bool {
 	i := sort.Search(len(s), func(i int) bool { return s[i].End > span.Start })
 	return i < len(s) && s[i].Start <= span.Start && span.End <= s[i].End && span.Start < span.End
 }
 
-// And is what is in both.
+// Intersect returns the addresses that are in both sets.
 func (s Spans) And(other Spans) (both Spans) {
 	for i, j := 0, 0; i < len(s) && j < len(other); {
-		if start, end := max(s[i].Start, other[j].Start), min(s[i].End, other[j].End); start < end {
+		start, end := max(s[i].Start, other[j].Start), min(s[i].End, other[j].End)
+		if start < end {
 			both = append(both, Span{start, end})
 		}
+
 		if s[i].End < other[j].End {
 			i++
 		} else {
@@ -60,20 +73,23 @@ func (s Spans) And(other Spans) (both Spans) {
 	return both
 }
 
-// Without is what is not in other.
+// Subtract returns the addresses of s that are not in other.
 func (s Spans) Without(other Spans) (rest Spans) {
 	rest = make(Spans, 0, max(len(s), len(other)))
 	j := 0
+
 	for _, span := range s {
 		for j < len(other) && other[j].End <= span.Start {
 			j++
 		}
+
 		for k := j; k < len(other) && other[k].Start < span.End; k++ {
 			if span.Start < other[k].Start {
 				rest = append(rest, Span{span.Start, other[k].Start})
 			}
 			span.Start = max(span.Start, min(other[k].End, span.End))
 		}
+
 		if span.Start < span.End {
 			rest = append(rest, span)
 		}
@@ -81,5 +97,5 @@ func (s Spans) Without(other Spans) (rest Spans) {
 	return rest
 }
 
-// Or is what is in either.
+// Union returns the addresses that are in either set.
 func (s Spans) Or(other Spans) Spans { return SpansOf(append(slices.Clone(s), other...)) }

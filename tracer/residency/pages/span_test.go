@@ -8,19 +8,36 @@ import (
 
 const modelSize = 60 // addresses of the model, each a byte
 
+// model is a set of addresses, one by one.
 type model [modelSize]bool
 
 func (m *model) spans() (spans Spans) {
-	for at, in := range m {
+	for address, in := range m {
 		switch n := len(spans); {
 		case !in:
-		case n > 0 && spans[n-1].End == uint64(at):
+		case n > 0 && spans[n-1].End == uint64(address):
 			spans[n-1].End++
 		default:
-			spans = append(spans, Span{uint64(at), uint64(at) + 1})
+			spans = append(spans, Span{uint64(address), uint64(address) + 1})
 		}
 	}
 	return spans
+}
+
+func (m *model) count() (n uint64) {
+	for _, in := range m {
+		if in {
+			n++
+		}
+	}
+	return n
+}
+
+func (m *model) mustEqual(t *testing.T, what string, got Spans) {
+	t.Helper()
+	if !slices.Equal(got, m.spans()) {
+		t.Fatalf("%s: %v, want %v", what, got, m.spans())
+	}
 }
 
 func randomSpans(r *rand.Rand) (Spans, *model) {
@@ -30,50 +47,42 @@ func randomSpans(r *rand.Rand) (Spans, *model) {
 		start := r.Uint64N(modelSize)
 		end := min(modelSize, start+r.Uint64N(10))
 		spans = append(spans, Span{start, end})
-		for at := start; at < end; at++ {
-			m[at] = true
+		for address := start; address < end; address++ {
+			m[address] = true
 		}
 	}
 	return SpansOf(spans), &m
 }
 
-func TestSpansAgreeWithAModelOfSingleAddresses(t *testing.T) {
+func TestSpans(t *testing.T) {
 	r := rand.New(rand.NewPCG(1, 2))
 	for range 20_000 {
 		a, inA := randomSpans(r)
 		b, inB := randomSpans(r)
 		var and, or, without model
-		for at := range and {
-			and[at], or[at], without[at] = inA[at] && inB[at], inA[at] || inB[at], inA[at] && !inB[at]
+		for i := range and {
+			and[i], or[i], without[i] = inA[i] && inB[i], inA[i] || inB[i], inA[i] && !inB[i]
 		}
-		mustEqual(t, "the same", a, inA)
-		mustEqual(t, "and", a.And(b), &and)
-		mustEqual(t, "or", a.Or(b), &or)
-		// Pieces that only touch may stay apart where nothing was joined.
-		mustEqual(t, "without", SpansOf(slices.Clone(a.Without(b))), &without)
+
+		inA.mustEqual(t, "merged", a)
+		and.mustEqual(t, "intersection", a.And(b))
+		or.mustEqual(t, "union", a.Or(b))
+		// Parts that only touch may stay apart where nothing was merged.
+		without.mustEqual(t, "difference", SpansOf(slices.Clone(a.Without(b))))
+
 		start := r.Uint64N(modelSize)
-		span := Span{start, start + r.Uint64N(modelSize-start+1)}
-		if got, want := a.Holds(span), span.Len() > 0 && !slices.Contains(inA[span.Start:span.End], false); got != want {
-			t.Fatalf("%v holds %v: %t", a, span, got)
+		found, ok := a.Find(start)
+		if ok != inA[start] || ok && (start < found.Start || start >= found.End) {
+			t.Fatalf("%v at %d: %v, %t", a, start, found, ok)
 		}
-		if got, want := a.Len(), count(inA); got != want {
+
+		span := Span{start, start + r.Uint64N(modelSize-start+1)}
+		want := span.Len() > 0 && !slices.Contains(inA[span.Start:span.End], false)
+		if got := a.Holds(span); got != want {
+			t.Fatalf("%v contains %v: %t", a, span, got)
+		}
+		if got, want := a.Len(), inA.count(); got != want {
 			t.Fatalf("%v has %d addresses, want %d", a, got, want)
 		}
 	}
-}
-
-func mustEqual(t *testing.T, what string, got Spans, want *model) {
-	t.Helper()
-	if !slices.Equal(got, want.spans()) {
-		t.Fatalf("%s: %v, want %v", what, got, want.spans())
-	}
-}
-
-func count(m *model) (n uint64) {
-	for _, in := range m {
-		if in {
-			n++
-		}
-	}
-	return n
 }

@@ -3,12 +3,14 @@ package region
 import (
 	"encoding/binary"
 	"math/rand/v2"
+	"slices"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A forgery is memory of the test's making: pages by address. All else reads as zeros, or is not resident.
+// forgery is memory of the test's making: pages by address. All else reads as zeros, or is not
+// resident.
 type forgery struct {
 	pages map[uint64][]byte
 	zeros bool
@@ -27,6 +29,21 @@ func (m *forgery) Peek(addresses []uint64, size int) [][]byte {
 		}
 	}
 	return contents
+}
+
+// endlessChunks is memory in which every page begins as an mmapped chunk does.
+type endlessChunks struct {
+	size  uint64
+	peeks int
+}
+
+func (m *endlessChunks) Resident(uint64) bool { return true }
+
+func (m *endlessChunks) Peek(addresses []uint64, size int) [][]byte {
+	m.peeks += len(addresses)
+	content := make([]byte, size)
+	binary.LittleEndian.PutUint64(content[8:], m.size|isMmapped)
+	return slices.Repeat([][]byte{content}, len(addresses))
 }
 
 func (m *forgery) write(address uint64, words ...uint64) {
@@ -48,179 +65,206 @@ func anonymous(start, end uint64) process.Mapping {
 
 const somewhere = uint64(0x7f0000000000)
 
-// writeArena writes the headers of an arena of Python, all of whose pools but the last few are in use.
+// poolHeader returns the words of a pool_header with 3 blocks of 48 bytes in use, the next one
+// being the first of the free ones.
+func poolHeader(pool, poolSize, arenaindex uint64) []uint64 {
+	return []uint64{3, pool + 48, 0, 0, arenaindex | 2<<32, 48 + 3*48 | (poolSize-48)<<32}
+}
+
+// writeArena writes the headers of a pymalloc arena, all of whose pools but the last few are in
+// use.
 func (m *forgery) writeArena(base, index uint64) {
-	for at := alignUp(base, 16<<10); at+4*(16<<10) <= base+(1<<20); at += 16 << 10 {
-		m.write(at, 3, at+48, 0, 0, index|2<<32, 48+3*48|(16384-48)<<32)
+	const poolSize, arenaSize = 16 << 10, 1 << 20
+	for pool := alignUp(base, poolSize); pool+4*poolSize <= base+arenaSize; pool += poolSize {
+		m.write(pool, poolHeader(pool, poolSize, index)...)
 	}
 }
 
-func TestArenasAreFoundByTheirPoolsWhereNothingTellsTheirStart(t *testing.T) {
-	for shift := uint64(0); shift < 16<<10; shift += pageSize {
-		var m forgery
-		base := somewhere + 5*pageSize + 300*(16<<10) + shift
-		for i := range uint64(3) {
-			m.writeArena(base+i<<20, 7+i)
-		}
-		regions := Classify([]process.Mapping{anonymous(somewhere, base+3<<20)}, nil, &m)
-		arenas := of(regions, Python)
-		if len(arenas) != 3 || arenas[2].End != base+3<<20 {
-			t.Fatalf("shift %#x: arenas\n%swant 3 up to %x", shift, show(arenas), base+3<<20)
-		}
-		for i, r := range arenas {
-			if want := base + uint64(i)<<20; max(r.Start, want)-min(r.Start, want) >= 16<<10 {
-				t.Errorf("shift %#x: arena at %x, want %x", shift, r.Start, want)
+func TestScanForArenas(t *testing.T) {
+	t.Run("adjacent arenas at any offset", func(t *testing.T) {
+		for shift := uint64(0); shift < 16<<10; shift += pageSize {
+			var m forgery
+			base := somewhere + 5*pageSize + 300*(16<<10) + shift
+			for i := range uint64(3) {
+				m.writeArena(base+i<<20, 7+i)
+			}
+
+			maps := []process.Mapping{anonymous(somewhere, base+3<<20)}
+			arenas, _ := ofClass(Classify(maps, nil, &m), Python)
+			if len(arenas) != 3 || arenas[2].End != base+3<<20 {
+				t.Fatalf("shift %#x:\n%swant 3 up to %x", shift, dump(arenas), base+3<<20)
+			}
+			for i, r := range arenas {
+				want := base + uint64(i)<<20
+				if max(r.Start, want)-min(r.Start, want) >= 16<<10 {
+					t.Errorf("shift %#x: arena at %x, want %x", shift, r.Start, want)
+				}
 			}
 		}
-	}
+	})
+
+	// The kernel merges Python's first arena with the variables of libpython below it.
+	t.Run("small arena above other memory", func(t *testing.T) {
+		const poolSize, arenaSize = 4 << 10, 256 << 10
+		for shift := uint64(0); shift < 1<<20; shift += pageSize {
+			var m forgery
+			start := somewhere + shift
+			base := start + 33*pageSize
+			for pool := base; pool < base+arenaSize; pool += poolSize {
+				m.write(pool, poolHeader(pool, poolSize, 0)...)
+			}
+
+			maps := []process.Mapping{anonymous(start, base+arenaSize)}
+			arenas, _ := ofClass(Classify(maps, nil, &m), Python)
+			if len(arenas) != 1 || arenas[0].Start != base || arenas[0].End != base+arenaSize {
+				t.Errorf("shift %#x:\n%swant one at %x", shift, dump(arenas), base)
+			}
+		}
+	})
+
+	t.Run("lone pools in random data", func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 2))
+		var m forgery
+		for page := somewhere; page < somewhere+4<<20; page += pageSize {
+			for offset := uint64(0); offset < 64; offset += 8 {
+				m.write(page+offset, random.Uint64())
+			}
+		}
+		for _, pool := range []uint64{somewhere, somewhere + 2<<20} {
+			m.write(pool, poolHeader(pool, 16<<10, 7)...)
+		}
+
+		regions := Classify([]process.Mapping{anonymous(somewhere, somewhere+4<<20)}, nil, &m)
+		if len(regions) != 1 || regions[0].Class != Anonymous {
+			t.Error(dump(regions))
+		}
+	})
 }
 
-// The kernel joins an arena to what lies below it: Python's first one, to the variables of libpython, wherever that was loaded.
-func TestASmallArenaIsFoundWhereverItLiesAboveOtherMemory(t *testing.T) {
-	const pool, arena = 4 << 10, 256 << 10
-	for shift := uint64(0); shift < 1<<20; shift += pageSize {
-		var m forgery
-		start := somewhere + shift
-		base := start + 33*pageSize
-		for at := base; at < base+arena; at += pool {
-			m.write(at, 3, at+48, 0, 0, 2<<32, 48+3*48|(pool-48)<<32)
-		}
-		arenas := of(Classify([]process.Mapping{anonymous(start, base+arena)}, nil, &m), Python)
-		if len(arenas) != 1 || arenas[0].Start != base || arenas[0].End != base+arena {
-			t.Errorf("shift %#x: arenas\n%swant one at %x", shift, show(arenas), base)
-		}
-	}
-}
-
-func TestAPoolWithAnyFieldAmissIsNone(t *testing.T) {
-	sound := func() *forgery { // an arena four of whose pools are in use, so that the first must be known for one
-		var m forgery
-		for at := somewhere; at < somewhere+4*(16<<10); at += 16 << 10 {
-			m.write(at, 3, at+48, 0, 0, 7|2<<32, 48+3*48|(16384-48)<<32)
-		}
-		return &m
-	}
+func TestArenaIndex(t *testing.T) {
+	const pool, size = somewhere, 16 << 10
 	maps := []process.Mapping{anonymous(somewhere, somewhere+1<<20)}
-	if len(of(Classify(maps, nil, sound()), Python)) != 1 {
-		t.Fatal("a sound arena is not found")
+	find := func(first []uint64) []Region {
+		var m forgery // four pools in use, so that the first must be known for one
+		for address := somewhere; address < somewhere+4*size; address += size {
+			m.write(address, poolHeader(address, size, 7)...)
+		}
+		m.write(pool, first...)
+		arenas, _ := ofClass(Classify(maps, nil, &m), Python)
+		return arenas
 	}
-	for _, amiss := range [][]uint64{
-		{999, somewhere + 48, 0, 0, 7 | 2<<32, 48 + 3*48 | (16384-48)<<32},     // more blocks in use than there are
-		{3, somewhere + 49, 0, 0, 7 | 2<<32, 48 + 3*48 | (16384-48)<<32},       // a free block between blocks
-		{3, somewhere + 16384, 0, 0, 7 | 2<<32, 48 + 3*48 | (16384-48)<<32},    // ... outside
-		{3, somewhere + 48, 1 << 60, 0, 7 | 2<<32, 48 + 3*48 | (16384-48)<<32}, // a link to nowhere
-		{3, somewhere + 48, 0, 0, 7 | 33<<32, 48 + 3*544 | (16384-544)<<32},    // blocks of more than 512 bytes
-		{3, somewhere + 48, 0, 0, 7 | 2<<32, 48 + 3*48 | (16384-64)<<32},       // the last block at a wrong place
-		{3, somewhere + 48, 0, 0, 7 | 2<<32, 50 + 3*48 | (16384-48)<<32},       // the next block between blocks
-		{3, somewhere + 48, 0, 0, 8 | 2<<32, 48 + 3*48 | (16384-48)<<32},       // of another arena than the rest
-		{0, 0, 0, 0, 0, 0},
+	if len(find(nil)) != 1 {
+		t.Fatal("no arena in valid headers")
+	}
+
+	for name, header := range map[string][]uint64{
+		"count beyond the pool":      {999, pool + 48, 0, 0, 7 | 2<<32, 48 + 3*48 | (size-48)<<32},
+		"freeblock between blocks":   {3, pool + 49, 0, 0, 7 | 2<<32, 48 + 3*48 | (size-48)<<32},
+		"freeblock outside":          {3, pool + size, 0, 0, 7 | 2<<32, 48 + 3*48 | (size-48)<<32},
+		"nextpool beyond user space": {3, pool + 48, 1 << 60, 0, 7 | 2<<32, 48 + 3*48 | (size-48)<<32},
+		"szidx above 512 bytes":      {3, pool + 48, 0, 0, 7 | 33<<32, 48 + 3*544 | (size-544)<<32},
+		"maxnextoffset":              {3, pool + 48, 0, 0, 7 | 2<<32, 48 + 3*48 | (size-64)<<32},
+		"nextoffset between blocks":  {3, pool + 48, 0, 0, 7 | 2<<32, 50 + 3*48 | (size-48)<<32},
+		"arenaindex of another":      {3, pool + 48, 0, 0, 8 | 2<<32, 48 + 3*48 | (size-48)<<32},
+		"unused before used":         {0, 0, 0, 0, 0, 0},
 	} {
-		m := sound()
-		m.write(somewhere, amiss...)
-		if arenas := of(Classify(maps, nil, m), Python); len(arenas) != 0 {
-			t.Errorf("%x is taken for a pool:\n%s", amiss, show(arenas))
+		if arenas := find(header); len(arenas) != 0 {
+			t.Errorf("%s: %x is taken for a pool:\n%s", name, header, dump(arenas))
 		}
 	}
 }
 
-func TestOneForgedPoolAmongOtherDataIsNoArena(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	var m forgery
-	for at := somewhere; at < somewhere+4<<20; at += pageSize {
-		for offset := uint64(0); offset < 64; offset += 8 {
-			m.write(at+offset, random.Uint64())
-		}
+func TestIsHeap(t *testing.T) {
+	const start, second = somewhere, somewhere + heapMaxSize
+	maps := []process.Mapping{
+		anonymous(start, start+1<<20),
+		{Start: start + 1<<20, End: start + heapMaxSize},
+		anonymous(second, second+heapMaxSize),
 	}
-	m.write(somewhere, 3, somewhere+48, 0, 0, 7|2<<32, 48+3*48|(16384-48)<<32)
-	m.write(somewhere+2<<20, 3, somewhere+2<<20+48, 0, 0, 7|2<<32, 48+3*48|(16384-48)<<32)
-	if regions := Classify([]process.Mapping{anonymous(somewhere, somewhere+4<<20)}, nil, &m); len(regions) != 1 || regions[0].Class != Anonymous {
-		t.Errorf("random data: %s", show(regions))
-	}
-}
-
-func TestAHeapIsOneOnlyIfAllItsFieldsAgree(t *testing.T) {
-	const start, second = somewhere, somewhere + heapMax
-	hole := process.Mapping{Start: start + 1<<20, End: start + heapMax}
-	maps := []process.Mapping{anonymous(start, start+1<<20), hole, anonymous(second, second+heapMax)}
-	find := func(first, next []uint64) int {
+	valid := []uint64{start + 48, 0, 1 << 19, 1 << 20}
+	for _, c := range []struct {
+		name        string
+		first, next []uint64 // heap_info: ar_ptr, prev, size, mprotect_size
+		want        int
+	}{
+		{"one heap", valid, nil, 1},
+		{"two heaps", valid, []uint64{start + 48, start, heapMaxSize, heapMaxSize}, 2},
+		{"before 2.35", []uint64{start + 32, 0, 1 << 19, 2 << 20}, nil, 1},
+		{"ar_ptr at 40", []uint64{start + 40, 0, 1 << 19, 1 << 20}, nil, 0},
+		{"size above mprotect_size", []uint64{start + 48, 0, 2 << 20, 1 << 20}, nil, 0},
+		{"mprotect_size below size", []uint64{start + 48, 0, 1 << 19, 1 << 18}, nil, 0},
+		{"mprotect_size within a page", []uint64{start + 48, 0, 1 << 19, 1<<20 + 1}, nil, 0},
+		{"size 0", []uint64{start + 48, 0, 0, 1 << 20}, nil, 0},
+		{"prev not aligned", []uint64{start + 48, 4096, 1 << 19, 1 << 20}, nil, 0},
+		{"mprotect_size too large", []uint64{start + 48, 0, 1 << 19, 2 * heapMaxSize}, nil, 0},
+		{"ar_ptr of another heap", []uint64{second + 48, 0, 1 << 19, 1 << 20}, nil, 0},
+		{"prev of no heap", []uint64{second + 48, second, 1 << 19, 1 << 20}, nil, 0},
+		{"less than is writable", []uint64{start + 48, 0, 1 << 18, 1 << 19}, nil, 0},
+		{
+			"next of no heap", valid,
+			[]uint64{start + 48, start + 2*heapMaxSize, heapMaxSize, heapMaxSize},
+			1,
+		},
+	} {
 		var m forgery
-		m.write(start, first...)
-		m.write(second, next...)
-		return len(of(Classify(maps, nil, &m), Arena))
-	}
-	sound := []uint64{start + 48, 0, 1 << 19, 1 << 20}
-	if find(sound, []uint64{start + 48, start, heapMax, heapMax}) != 2 || find(sound, nil) != 1 ||
-		find([]uint64{start + 32, 0, 1 << 19, 2 << 20}, nil) != 1 {
-		t.Error("a sound heap is not found")
-	}
-	for _, amiss := range [][]uint64{
-		{start + 40, 0, 1 << 19, 1 << 20},
-		{start + 48, 0, 2 << 20, 1 << 20},
-		{start + 48, 0, 1 << 19, 1 << 18},
-		{start + 48, 0, 1 << 19, 1<<20 + 1},
-		{start + 48, 0, 0, 1 << 20},
-		{start + 48, 4096, 1 << 19, 1 << 20},
-		{start + 48, 0, 1 << 19, 2 * heapMax},
-		{second + 48, 0, 1 << 19, 1 << 20},
-		{second + 48, second, 1 << 19, 1 << 20},
-		{start + 48, 0, 1 << 18, 1 << 19},
-	} {
-		if find(amiss, nil) != 0 {
-			t.Errorf("%x is taken for a heap", amiss)
+		m.write(start, c.first...)
+		m.write(second, c.next...)
+		if heaps, _ := ofClass(Classify(maps, nil, &m), Arena); len(heaps) != c.want {
+			t.Errorf("%s: %d heaps, want %d", c.name, len(heaps), c.want)
 		}
-	}
-	if find(sound, []uint64{start + 48, start + 2*heapMax, heapMax, heapMax}) != 1 {
-		t.Error("a heap after one that is none is taken")
 	}
 }
 
-// The stack of a thread joins what lies above it: the list that links threads, or a start, leads to it.
-func TestStacksThatJoinWhatLiesAboveAreFound(t *testing.T) {
+// The kernel merges the stack of a thread with what lies above it. The list of threads, or a
+// start, shows where the stack ends.
+func TestThreadStacks(t *testing.T) {
 	var m forgery
 	const size, guard = 1 << 20, 4096
-	write := func(stack, next uint64) {
-		block := stack + size - 2304
-		m.write(block, block, 0, block)
-		m.write(block+threadList, next+threadList, next+threadList)
-		m.write(block+1680, stack, size, guard)
-	}
+	const descriptor, stackblock = size - 2304, 1680 // offsets of the struct pthread, and in it
 	first, second := somewhere, somewhere+4*size
-	write(first, second+size-2304)
-	write(second, first+size-2304)
+	for _, s := range [][2]uint64{{first, second}, {second, first}} {
+		self, next := s[0]+descriptor, s[1]+descriptor
+		m.write(self, self, 0, self)
+		m.write(self+threadListOffset, next+threadListOffset, next+threadListOffset)
+		m.write(self+stackblock, s[0], size, guard)
+	}
 	maps := []process.Mapping{
 		{Start: first, End: first + guard},
 		anonymous(first+guard, first+size),
 		{Start: second, End: second + guard},
 		anonymous(second+guard, second+3*size),
 	}
-	regions := Classify(maps, nil, &m)
-	stacks := of(regions, ThreadStack)
-	if len(stacks) != 2 || stacks[1].Start != second || stacks[1].End != second+size {
-		t.Errorf("by the list: %s", show(regions))
+	mustFind := func(what string, starts, want []uint64) {
+		t.Helper()
+		stacks := Stacks(maps, starts, &m)
+		var found []uint64
+		for _, s := range stacks {
+			if s.End == s.Start+size {
+				found = append(found, s.Start)
+			}
+		}
+		if len(stacks) != len(want) || !slices.Equal(found, want) {
+			t.Errorf("%s: want stacks %x, got\n%s", what, want, dump(stacks))
+		}
 	}
-	block := first + size - 2304
-	m.write(block, block, 0, 0)
-	if stacks := of(Classify(maps, nil, &m), ThreadStack); len(stacks) != 0 {
-		t.Errorf("a block with one pointer to itself is taken: %s", show(stacks))
-	}
-	if stacks := of(Classify(maps, []uint64{second + size}, &m), ThreadStack); len(stacks) != 1 || stacks[0].End != second+size {
-		t.Errorf("by a start: %s", show(stacks))
-	}
-	m.write(second+size-2304+1680, second, size/2, guard)
-	if stacks := of(Classify(maps, []uint64{second + size}, &m), ThreadStack); len(stacks) != 0 {
-		t.Errorf("a stack that ends elsewhere is taken: %s", show(stacks))
-	}
+
+	mustFind("by the list", nil, []uint64{first, second})
+	m.write(first+descriptor, first+descriptor, 0, 0)
+	mustFind("tcb without self", nil, nil)
+	mustFind("by a start", []uint64{second + size}, []uint64{second})
+	m.write(second+descriptor+stackblock, second, size/2, guard)
+	mustFind("stack that ends elsewhere", []uint64{second + size}, nil)
 }
 
-func TestWhatOneCallReadsIsBounded(t *testing.T) {
-	m := &forged{chunk: pageSize}
+func TestMaxPeeks(t *testing.T) {
+	m := &endlessChunks{size: pageSize}
 	regions := Classify([]process.Mapping{anonymous(somewhere, somewhere+16<<40)}, nil, m)
 	if m.peeks > maxPeeks || len(regions) > maxPeeks+1 {
 		t.Errorf("%d headers read for %d regions", m.peeks, len(regions))
 	}
 }
 
-// FuzzClassify makes maps and memory of random numbers, a good part of it as allocators would write it.
+// FuzzClassify makes random maps and memory, a good part of it as allocators would write it.
 func FuzzClassify(f *testing.F) {
 	for seed := range uint64(50) {
 		f.Add(seed, uint16(20))
@@ -231,16 +275,18 @@ func FuzzClassify(f *testing.F) {
 		maps := m.maps(int(count % 200))
 		var starts []uint64
 		for range random.IntN(20) {
-			starts = append(starts, somewhere+random.Uint64N(1<<28)&^(pageSize-1), random.Uint64())
+			start := somewhere + random.Uint64N(1<<28)&^(pageSize-1)
+			starts = append(starts, start, random.Uint64())
 		}
-		if fault := faultOf(maps, Classify(maps, starts, m)); fault != "" {
-			t.Error(fault)
+		if err := checkCover(maps, Classify(maps, starts, m)); err != nil {
+			t.Error(err)
 		}
 		random.Shuffle(len(maps), func(i, k int) { maps[i], maps[k] = maps[k], maps[i] })
 		Classify(maps, starts, m) // must end
 	})
 }
 
+// fuzzed is memory that a random source fills.
 type fuzzed struct {
 	forgery
 	*rand.Rand
@@ -254,12 +300,15 @@ func (m *fuzzed) maps(count int) []process.Mapping {
 			at += m.Uint64N(64) * pageSize
 		}
 		if m.IntN(6) == 0 {
-			at = alignUp(at, heapMax)
+			at = alignUp(at, heapMaxSize)
 		}
-		size := []uint64{pageSize, 16 << 10, 1 << 20, 8 << 20, 8<<20 + pageSize, heapMax}[m.IntN(6)] * (1 + m.Uint64N(3))
-		path := []string{"", "", "", "", "[heap]", "[anon:x]", "[stack]", "/a", "[vdso]"}[m.IntN(9)]
+		sizes := []uint64{pageSize, 16 << 10, 1 << 20, 8 << 20, 8<<20 + pageSize, heapMaxSize}
+		size := sizes[m.IntN(6)] * (1 + m.Uint64N(3))
+		paths := []string{"", "", "", "", "[heap]", "[anon:x]", "[stack]", "/a", "[vdso]"}
 		maps = append(maps, process.Mapping{
-			Start: at, End: at + size, Path: path, Read: m.IntN(4) > 0, Write: m.IntN(4) > 0, Execute: m.IntN(9) == 0, Share: m.IntN(9) == 0,
+			Start: at, End: at + size, Path: paths[m.IntN(9)],
+			Read: m.IntN(4) > 0, Write: m.IntN(4) > 0,
+			Execute: m.IntN(9) == 0, Share: m.IntN(9) == 0,
 		})
 		for range m.IntN(30) {
 			m.forge(at + m.Uint64N(size)&^(pageSize-1))
@@ -271,21 +320,24 @@ func (m *fuzzed) maps(count int) []process.Mapping {
 	return maps
 }
 
-// forge writes what an allocator may write to a page, now and then with one word amiss.
+// forge writes what an allocator may write to a page, now and then with one wrong word.
 func (m *fuzzed) forge(page uint64) {
-	block, start := page+pageSize-2304, page+pageSize-[]uint64{4096, 8 << 20, 8<<20 + 4096}[m.IntN(3)]
+	descriptor := page + pageSize - 2304
+	stackblock := page + pageSize - []uint64{4096, 8 << 20, 8<<20 + 4096}[m.IntN(3)]
+
 	switch m.IntN(5) {
 	case 0:
 		m.write(page, 0, (1+m.Uint64N(300))*pageSize|2)
 	case 1:
-		m.write(page, page-page%heapMax+48, 0, pageSize, (1+m.Uint64N(1<<14))*pageSize)
+		m.write(page, page-page%heapMaxSize+48, 0, pageSize, (1+m.Uint64N(1<<14))*pageSize)
 	case 2:
 		m.writeArena(page, m.Uint64N(100))
 	case 3:
-		m.write(block, block, 0, block)
-		m.write(block+threadList, m.Uint64(), page)
-		m.write(block+1680, start, page+pageSize-start, pageSize)
+		m.write(descriptor, descriptor, 0, descriptor)
+		m.write(descriptor+threadListOffset, m.Uint64(), page)
+		m.write(descriptor+1680, stackblock, page+pageSize-stackblock, pageSize)
 	}
+
 	if m.IntN(3) == 0 {
 		words := []uint64{0, 2, page, pageSize | 2, m.Uint64(), 1 << 63, ^uint64(0)}
 		m.write(page+8*m.Uint64N(8), words[m.IntN(len(words))])

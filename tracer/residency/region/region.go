@@ -1,50 +1,54 @@
-// Package region tells what kind of memory each stretch of an address space is: by the kernel's maps, and by the marks that
-// allocators and the thread library leave in their memory. It reads memory only through an interface, and trusts nothing
-// that it reads there.
+// Package region classifies the address space of a process: by the kernel's maps, and by the
+// marks that glibc's malloc, its thread library and CPython's pymalloc leave in their memory. It
+// reads memory only through an interface, and treats what it reads there as hostile.
 package region
 
 import (
 	"cmp"
+	"encoding/binary"
+	"os"
 	"slices"
 
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// A Class is a kind of memory.
+// Class is a kind of memory.
 type Class string
 
-// The classes of memory. What is found by its contents needs its first page in memory; where that is swapped out, or where
-// nothing tells what lies there, memory is Anonymous.
+// The classes of memory. Those that only the contents show need the first page of a region in
+// memory: where that page is swapped out, or holds no known mark, the region is Anonymous.
 const (
 	Anonymous   Class = "anonymous"      // private, of unknown use
-	MainHeap    Class = "main heap"      // malloc's, grown by brk
-	Arena       Class = "arena"          // heap of up to 64 MiB of an arena that glibc's malloc made for threads
-	Chunk       Class = "mmapped chunk"  // one large malloc, served by a mapping of its own
+	MainHeap    Class = "main heap"      // of the main arena of malloc, grown by brk
+	Arena       Class = "arena"          // heap of up to 64 MiB of another arena of glibc's malloc
+	Chunk       Class = "mmapped chunk"  // a large allocation that malloc served by mmap
 	Python      Class = "python arena"   // of pymalloc, CPython's allocator of small objects
-	ThreadStack Class = "thread stack"   // with its guard, thread control block and static TLS; of an ended thread, too, if kept
+	ThreadStack Class = "thread stack"   // with guard, TCB and static TLS; cached ones, too
 	MainStack   Class = "main stack"     // of the first thread
-	JIT         Class = "generated code" // private anonymous memory that can be executed
+	JIT         Class = "generated code" // executable private anonymous memory
 	File        Class = "file"           // mapped from a file
 	Shmem       Class = "shared memory"  // memfd, System V, /dev/shm, shared anonymous memory
-	Device      Class = "device"         // mapped from a device
-	Kernel      Class = "kernel"         // what the kernel maps by itself: vdso, vvar, vsyscall, uprobes
+	Device      Class = "device"         // mapped from a device file
+	Kernel      Class = "kernel"         // mapped by the kernel: vdso, vvar, vsyscall, uprobes
 	Hugetlb     Class = "huge pages"     // of hugetlbfs, which RSS does not count
 	Allocator   Class = "allocator"      // of an allocator that names its memory to the kernel
 )
 
-// A Region is a stretch of addresses that holds one thing.
+// Region is a range of addresses with one use.
 type Region struct {
 	// Start and End bound the addresses, End excluded.
 	Start, End uint64
 	Class      Class
-	// Name under which regions of one class belong together: the path of a file or device, "[stack]", "arena 0x7f12a4000030"
-	// for all heaps of an arena, shared memory without the random parts of its name, a name that the program gave to
-	// anonymous memory; else that of the class.
+	// Name groups the regions of one class: the path of a file or device, "[stack]",
+	// "arena 0x7f12a4000030" for all heaps of an arena, shared memory without the random parts
+	// of its name, the name that the program gave to anonymous memory. Otherwise it is the
+	// class.
 	Name string
-	// File, and Offset of Start in it in bytes; zero for memory without one.
+	// File, and the offset of Start in it in bytes. Both are zero for memory without a file.
 	File   process.FileID
 	Offset uint64
-	// Private: what is written here is seen by no other process.
+	// Private is set if no other process sees what is written here.
 	Private bool
 }
 
@@ -52,86 +56,235 @@ type Region struct {
 type Memory interface {
 	// Resident reports whether the page of an address is in memory.
 	Resident(address uint64) bool
-	// Peek reads size bytes at each address, none across the end of a page; nil for what cannot be read. It is asked only
-	// for what is resident: reading anything else would make the process fault it in.
+	// Peek reads size bytes at each address, none across the end of a page. It returns nil for
+	// what it cannot read. Classify asks only for resident pages: reading any other would make
+	// the process fault it in.
 	Peek(addresses []uint64, size int) [][]byte
 }
 
-// Classify gives the class of all that is mapped: regions sorted by address, disjoint, covering exactly the maps, which are
-// as the kernel lists them. starts are addresses at which mappings are known to have begun: the kernel joins neighbours, so
-// that the maps alone do not tell. Arenas, chunks, stacks and arenas of Python are one region each, even where they stretch
-// over several mappings; a mapping is never joined to another for any other reason.
+// Classify returns the regions of a process: sorted by address, disjoint, and covering exactly
+// the maps, which are in the kernel's order. Heaps, mmapped chunks, thread stacks and pymalloc
+// arenas are one region each, even where they span several mappings. Regions are never joined
+// otherwise.
 //
-// Less is found where swapped out pages hide a header, and above memory of unknown use that the kernel has joined to what lies
-// above it, unless starts tell. There, arenas of Python are looked for all the same, but where they begin may then be unknown
-// by less than 16 KiB. What the process changes meanwhile may have the class of its mapping alone.
+// starts are addresses at which mappings were seen to begin. The kernel merges adjacent mappings,
+// so that the maps alone do not show all. starts are not changed.
 //
-// At most some hundred thousand headers are read, whatever the process. starts are left as they are.
+// Three things hide regions:
+//   - Swapped-out pages may hold the header.
+//   - A region above memory of unknown use is found only if starts has its address, where the
+//     kernel has merged the two. Pymalloc arenas are found there all the same, but their bounds may
+//     then be off by less than 16 KiB.
+//   - What the process changes during the call may have only the class of its mapping.
 //
-// Heaps and chunks are those of glibc on 64-bit machines, from 2.26 on; the newest looked at is 2.43. Thread stacks are recognised on x86-64 alone: on
-// other machines glibc keeps no pointer by which to know a thread's control block; there, stacks that glibc has named to the
-// kernel (2.39, glibc.mem.decorate_maps) are the only ones.
+// Classify reads at most some hundred thousand headers of any process.
+//
+// Heaps and mmapped chunks are those of glibc 2.26 to 2.43 on 64-bit machines. Thread stacks are
+// found by their TCB on x86-64 only. Elsewhere glibc keeps no pointer to recognise a TCB by, and
+// only stacks that glibc names to the kernel are found (2.39, glibc.mem.decorate_maps).
 func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
 	f := newFinder(maps, memory)
-	starts = f.begins(maps, starts)
-	f.take(f.heaps())
-	f.take(f.stacks(maps, starts))
-	f.take(f.walk(append(starts, ends(f.found)...)))
-	stray := f.strayArenas()
-	f.take(stray)
-	f.take(f.walk(ends(stray)))
-	return f.regions(maps)
+	starts = f.possibleStarts(maps, starts)
+
+	f.claim(f.arenaHeaps())
+	f.claim(f.threadStacks(maps, starts))
+	f.claim(f.walk(append(starts, ends(f.found)...)))
+
+	scanned := f.scanForArenas()
+	f.claim(scanned)
+	f.claim(f.walk(ends(scanned)))
+
+	return f.layOver(maps)
 }
 
-// take adds regions to those that are known. Where some overlap, those known before win, and of equals the lowest.
-func (f *finder) take(found []Region) {
-	if len(found) == 0 {
+// ThreadStacks returns the thread stacks that Classify finds. starts are addresses at which
+// mappings were seen to begin; a mapping that begins above a stack shows where the stack ends.
+func Stacks(maps []process.Mapping, starts []uint64, memory Memory) []Region {
+	f := newFinder(maps, memory)
+	f.claim(f.threadStacks(maps, starts))
+	return f.found
+}
+
+// pageSize of this machine, in bytes. Traced processes run on it.
+var pageSize = uint64(os.Getpagesize())
+
+// maxPeeks bounds how many headers one call reads.
+const maxPeeks = 1 << 18
+
+// finder finds regions in the private anonymous memory of a process.
+type finder struct {
+	memory    Memory
+	peeksLeft int
+	// areas are the ranges without a gap, whatever their protection. writable are those parts of
+	// them that can be read and written.
+	areas, writable pages.Spans
+	// freeAreas and freeWritable are what no region has claimed of areas and writable.
+	freeAreas, freeWritable pages.Spans
+	// found are the regions so far: sorted, disjoint, each within one area.
+	found []Region
+}
+
+func newFinder(maps []process.Mapping, memory Memory) *finder {
+	f := &finder{memory: memory, peeksLeft: maxPeeks}
+	for _, m := range maps {
+		if !isSearched(m) || (m.Start|m.End)%pageSize != 0 {
+			continue
+		}
+		f.areas = extend(f.areas, m)
+		if m.Read && m.Write {
+			f.writable = extend(f.writable, m)
+		}
+	}
+
+	f.freeAreas, f.freeWritable = f.areas, f.writable
+	return f
+}
+
+// extend appends a mapping to spans. It leaves out a mapping that is not in order.
+func extend(spans pages.Spans, m process.Mapping) pages.Spans {
+	n := len(spans)
+	switch {
+	case m.Start >= m.End, n > 0 && m.Start < spans[n-1].End:
+	case n > 0 && m.Start == spans[n-1].End:
+		spans[n-1].End = m.End
+	default:
+		spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+	}
+	return spans
+}
+
+// possibleStarts returns the addresses in writable areas at which a mapping begins or has begun.
+func (f *finder) possibleStarts(maps []process.Mapping, starts []uint64) []uint64 {
+	var possible []uint64
+	add := func(address uint64) {
+		if _, ok := f.writable.Find(address); ok && address%pageSize == 0 {
+			possible = append(possible, address)
+		}
+	}
+
+	for _, m := range maps {
+		add(m.Start)
+	}
+	for _, s := range starts {
+		add(s)
+	}
+
+	slices.Sort(possible)
+	return slices.Compact(possible)
+}
+
+// claim adds regions to those found. Of overlapping ones the earlier claimed wins, and within one
+// call the lowest.
+func (f *finder) claim(regions []Region) {
+	if len(regions) == 0 {
 		return
 	}
-	slices.SortFunc(found, func(a, b Region) int { return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End)) })
-	var last uint64
-	for _, r := range found {
-		if room, ok := holding(f.free, r.Start); ok && r.Start >= last && r.Start < r.End && r.End <= room.end {
-			last = r.End
+
+	slices.SortFunc(regions, func(a, b Region) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
+	})
+	var lastEnd uint64
+	for _, r := range regions {
+		area, ok := f.freeAreas.Find(r.Start)
+		if ok && r.Start >= lastEnd && r.Start < r.End && r.End <= area.End {
+			lastEnd = r.End
 			f.found = append(f.found, r)
 		}
 	}
 	slices.SortFunc(f.found, func(a, b Region) int { return cmp.Compare(a.Start, b.Start) })
-	f.free = less(f.areas, f.found)
-	f.open = less(f.writable, f.found)
+
+	claimed := make(pages.Spans, len(f.found))
+	for i, r := range f.found {
+		claimed[i] = pages.Span{Start: r.Start, End: r.End}
+	}
+	f.freeAreas = f.areas.Without(claimed)
+	f.freeWritable = f.writable.Without(claimed)
 }
 
 func ends(regions []Region) []uint64 {
-	all := make([]uint64, len(regions))
+	addresses := make([]uint64, len(regions))
 	for i, r := range regions {
-		all[i] = r.End
+		addresses[i] = r.End
 	}
-	return all
+	return addresses
 }
 
-// regions lays what was found over the maps.
-func (f *finder) regions(maps []process.Mapping) []Region {
+// layOver returns the maps as regions, with the regions found in the place of what they cover.
+func (f *finder) layOver(maps []process.Mapping) []Region {
 	regions := make([]Region, 0, len(maps)+2*len(f.found))
 	next := 0
+
 	for _, m := range maps {
-		for at := m.Start; at < m.End; {
-			for next < len(f.found) && f.found[next].End <= at {
+		for address := m.Start; address < m.End; {
+			for next < len(f.found) && f.found[next].End <= address {
 				next++
 			}
-			if next < len(f.found) && f.found[next].Start <= at {
-				if at == f.found[next].Start {
+
+			if next < len(f.found) && f.found[next].Start <= address {
+				if address == f.found[next].Start {
 					regions = append(regions, f.found[next])
 				}
-				at = f.found[next].End
+				address = f.found[next].End
 				continue
 			}
+
 			end := m.End
 			if next < len(f.found) {
 				end = min(end, f.found[next].Start)
 			}
-			regions = append(regions, part(m, at, end))
-			at = end
+			regions = append(regions, regionOf(m, address, end))
+			address = end
 		}
 	}
 	return regions
 }
+
+// peek reads size bytes at each address, all within one page. It returns nil for what is not in
+// memory, and once the call has read maxPeeks headers.
+func (f *finder) peek(addresses []uint64, size int) [][]byte {
+	contents := make([][]byte, len(addresses))
+
+	var wanted []uint64
+	var indices []int
+	for i, address := range addresses {
+		if len(wanted) < f.peeksLeft && f.memory.Resident(address) {
+			wanted, indices = append(wanted, address), append(indices, i)
+		}
+	}
+	if len(wanted) == 0 {
+		return contents
+	}
+
+	f.peeksLeft -= len(wanted)
+	for i, content := range f.memory.Peek(wanted, size) {
+		if i < len(indices) && len(content) == size {
+			contents[indices[i]] = content
+		}
+	}
+	return contents
+}
+
+// peekFree is peek for addresses anywhere. It returns nil outside of what is free and writable.
+func (f *finder) peekFree(addresses []uint64, size int) [][]byte {
+	inside := make([]uint64, 0, len(addresses))
+	indices := make([]int, 0, len(addresses))
+	for i, address := range addresses {
+		area, ok := f.freeWritable.Find(address)
+		if ok && area.End-address >= uint64(size) {
+			inside, indices = append(inside, address), append(indices, i)
+		}
+	}
+
+	contents := make([][]byte, len(addresses))
+	for i, content := range f.peek(inside, size) {
+		contents[indices[i]] = content
+	}
+	return contents
+}
+
+// word returns the 64-bit word at a byte offset.
+func word(content []byte, offset int) uint64 { return binary.LittleEndian.Uint64(content[offset:]) }
+
+// alignUp returns the first multiple of size, a power of two, at or above an address. It returns 0
+// if there is none.
+func alignUp(address, size uint64) uint64 { return (address + size - 1) &^ (size - 1) }

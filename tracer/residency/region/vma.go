@@ -7,8 +7,13 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// part is the region of a part of a mapping, by what the maps tell.
-func part(m process.Mapping, start, end uint64) Region {
+// anonymousRegion returns a region of private anonymous memory with the name of its class.
+func anonymousRegion(class Class, start, end uint64) Region {
+	return Region{Start: start, End: end, Class: class, Name: string(class), Private: true}
+}
+
+// regionOf returns the region of a part of a mapping, by the maps alone.
+func regionOf(m process.Mapping, start, end uint64) Region {
 	r := Region{Start: start, End: end, File: m.File(), Private: !m.Share}
 	r.Class, r.Name = classOf(m)
 	if m.IsFile() {
@@ -17,7 +22,8 @@ func part(m process.Mapping, start, end uint64) Region {
 	return r
 }
 
-// classOf gives the class and name of a mapping. Where it is not finer, it is that of mapping.KindOf.
+// classOf returns the class and name of a mapping. Where a class is no finer than a kind, it
+// agrees with mapping.KindOf.
 func classOf(m process.Mapping) (Class, string) {
 	switch path := m.Path; {
 	case path == "[heap]":
@@ -38,17 +44,9 @@ func classOf(m process.Mapping) (Class, string) {
 	return anonymousClass(m)
 }
 
-func isShmem(path string) bool {
-	for _, prefix := range []string{"/dev/shm/", "/memfd:", "/SYSV", "/dev/zero", "[anon_shmem"} {
-		if strings.HasPrefix(path, prefix) {
-			return true
-		}
-	}
-	return false
-}
-
-// What programs call their memory by prctl(PR_SET_VMA_ANON_NAME), by the beginnings of the names: jemalloc, mimalloc, tcmalloc,
-// scudo, PartitionAlloc, Go's runtime, glibc (which starts its names with a space) and CPython.
+// anonymousNames are prefixes of the names that allocators, thread libraries and interpreters give
+// to their memory by prctl(PR_SET_VMA_ANON_NAME). glibc's begin with a space, which anonymousName
+// trims.
 var anonymousNames = []struct {
 	prefix string
 	class  Class
@@ -66,24 +64,26 @@ var anonymousNames = []struct {
 	{"cpython:pymalloc", Python},
 }
 
+// anonymousClass is classOf for anonymous memory.
 func anonymousClass(m process.Mapping) (Class, string) {
 	name := anonymousName(m.Path)
 	if m.Execute {
 		return JIT, nameOr(name, JIT)
 	}
+
 	for _, known := range anonymousNames {
-		if !strings.HasPrefix(name, known.prefix) {
-			continue
-		}
-		if known.class == ThreadStack { // the name has the thread's number
+		switch {
+		case !strings.HasPrefix(name, known.prefix):
+		case known.class == ThreadStack: // the name has the number of the thread
 			return ThreadStack, string(ThreadStack)
+		default:
+			return known.class, name
 		}
-		return known.class, name
 	}
 	return Anonymous, nameOr(name, Anonymous)
 }
 
-// anonymousName gives the name that the program gave to anonymous memory; empty if it gave none.
+// anonymousName returns the name that the program gave to anonymous memory, empty if it gave none.
 func anonymousName(path string) string {
 	name, ok := strings.CutPrefix(path, "[anon:")
 	if !ok {
@@ -99,8 +99,8 @@ func nameOr(name string, class Class) string {
 	return name
 }
 
-// isSearched reports whether what lies in a mapping can be told by its contents: private anonymous memory without a name, or
-// with one that glibc or CPython gave to it.
+// isSearched reports whether a mapping may contain regions that its contents show: private
+// anonymous memory without a name, or with one of glibc's or CPython's.
 func isSearched(m process.Mapping) bool {
 	if m.IsFile() || m.Share {
 		return false
@@ -109,6 +109,17 @@ func isSearched(m process.Mapping) bool {
 	return m.Path == "" || strings.HasPrefix(name, "glibc: ") || strings.HasPrefix(name, "cpython:")
 }
 
+func isShmem(path string) bool {
+	prefixes := []string{"/dev/shm/", "/memfd:", "/SYSV", "/dev/zero", "[anon_shmem"}
+	for _, prefix := range prefixes {
+		if strings.HasPrefix(path, prefix) {
+			return true
+		}
+	}
+	return false
+}
+
+// shmemName returns the name of shared memory, with "*" for its random parts.
 func shmemName(path string) string {
 	path = strings.TrimSuffix(path, " (deleted)")
 	switch {
@@ -124,41 +135,45 @@ func shmemName(path string) string {
 	return strings.TrimSuffix(strings.TrimPrefix(path, "[anon_shmem:"), "]")
 }
 
-// Prefixes after which libraries put nothing but random letters: NCCL, multiprocessing.shared_memory, POSIX semaphores.
-var beforeRandom = []string{"nccl-", "psm_", "wnsm_", "sem.mp-"}
+// randomNamePrefixes are prefixes after which libraries put random letters alone: NCCL,
+// multiprocessing.shared_memory, POSIX semaphores.
+var randomNamePrefixes = []string{"nccl-", "psm_", "wnsm_", "sem.mp-"}
 
-// withoutRandom puts "*" for the rest of a name from its first word on that looks random: one that has a digit, or a capital
-// letter after a small one. The letters before that in the very first word are kept.
+// withoutRandom replaces a name from its first random-looking word on by "*". In the first word of
+// the name it keeps the letters before those that look random.
 func withoutRandom(name string) string {
-	for _, prefix := range beforeRandom {
+	for _, prefix := range randomNamePrefixes {
 		if strings.HasPrefix(name, prefix) {
 			return prefix + "*"
 		}
 	}
-	for at, first := 0, true; at < len(name); first = false {
-		length := strings.IndexAny(name[at:], "_-./ ")
+
+	for start := 0; start < len(name); {
+		length := strings.IndexAny(name[start:], "_-./ ")
 		if length < 0 {
-			length = len(name) - at
+			length = len(name) - start
 		}
-		if odd := oddity(name[at : at+length]); odd >= 0 {
-			if first {
-				at += odd
+
+		if random := randomIndex(name[start : start+length]); random >= 0 {
+			if start > 0 {
+				random = 0
 			}
-			return name[:at] + "*"
+			return name[:start+random] + "*"
 		}
-		at += length + 1
+		start += length + 1
 	}
 	return name
 }
 
-// oddity is where a word begins to look random; -1 where it does not.
-func oddity(word string) int {
-	var before rune
+// randomIndex returns where a word begins to look random: at a digit, or at a capital letter
+// after a small one. It returns -1 if no part does.
+func randomIndex(word string) int {
+	var previous rune
 	for i, c := range word {
-		if unicode.IsDigit(c) || unicode.IsUpper(c) && unicode.IsLower(before) {
+		if unicode.IsDigit(c) || unicode.IsUpper(c) && unicode.IsLower(previous) {
 			return i
 		}
-		before = c
+		previous = c
 	}
 	return -1
 }

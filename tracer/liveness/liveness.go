@@ -1,0 +1,276 @@
+// Package liveness checks from outside whether objects of glibc's malloc are still alive. It reads
+// what malloc keeps around each object and in its free lists. It sets no probe, stops nothing and
+// writes nothing. The memory it reads is hostile input: any contents cost bounded work and yield
+// some answer.
+//
+// The check rests on an invariant. While an object is alive, three things do not change, whatever
+// the rest of the process does:
+//
+//   - the mchunk_size of its chunk,
+//   - where the next chunk begins,
+//   - the flag PREV_INUSE of the next chunk, which says that this one is in use.
+//
+// One read that contradicts the invariant proves that the object is dead. Evidence that takes
+// several words of the same moment must be seen in two passes.
+//
+// One case cannot be seen: an object of the same size that malloc has placed at the same address.
+// Fingerprints show part of these.
+package liveness
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// Memory reads the memory of a process, as process.Process does.
+type Memory interface {
+	// Peek reads size bytes, at most 4096, at each address, in the order of the addresses. It
+	// returns nil for what it cannot or should not read. It returns an error once the process
+	// cannot be read any more.
+	Peek(addresses []uint64, size int) ([][]byte, error)
+}
+
+// Object is an object that malloc, calloc, realloc or memalign returned.
+type Object struct {
+	Address uint64
+	Size    uint64 // bytes requested
+}
+
+// State is what a check shows of an object.
+type State uint8
+
+// The states of objects.
+const (
+	// Unknown objects could not be read, or have an address that is none of malloc's.
+	Unknown State = iota
+	// Alive objects are those that nothing contradicts.
+	Alive
+	// Dead objects are proven to be dead. An object resized in place is dead, too: it is another
+	// one then.
+	Dead
+)
+
+// Check returns the state of each object, all of them allocated before the call. An object is
+// Dead if two passes in a row show it.
+//
+// maps are those of the process, read after the objects were allocated. Without maps, an object
+// in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
+// safe for concurrent use.
+func (a *Allocator) Look(
+	memory Memory, maps []process.Mapping, objects []Object,
+) ([]State, error) {
+	arenas, err := a.readArenas(memory)
+	if err != nil {
+		return nil, err
+	}
+	tcaches, err := a.findTcaches(memory, maps, arenas)
+	if err != nil {
+		return nil, err
+	}
+	states, err := a.checkOnce(memory, maps, tcaches, objects)
+	if err != nil {
+		return nil, err
+	}
+
+	var dead []Object
+	var indices []int
+	for i, s := range states {
+		if s == Dead {
+			dead, indices = append(dead, objects[i]), append(indices, i)
+		}
+	}
+	if len(dead) == 0 {
+		return states, nil
+	}
+
+	again, err := a.checkOnce(memory, maps, tcaches, dead)
+	if err != nil {
+		return nil, err
+	}
+	for i, s := range again {
+		if s != Dead {
+			states[indices[i]] = Alive
+		}
+	}
+	return states, nil
+}
+
+// checkOnce is one pass over the objects, right after a read of malloc's own state.
+func (a *Allocator) checkOnce(
+	memory Memory, maps []process.Mapping, tcaches []uint64, objects []Object,
+) ([]State, error) {
+	arenas, err := a.readArenas(memory)
+	if err != nil {
+		return nil, err
+	}
+	listed, err := a.listedObjects(memory, arenas, tcaches)
+	if err != nil {
+		return nil, err
+	}
+	tops, err := a.readTops(memory, arenas)
+	if err != nil {
+		return nil, err
+	}
+	free, err := a.binnedChunks(memory, arenas)
+	if err != nil {
+		return nil, err
+	}
+
+	p := pass{
+		allocator: a, memory: memory, maps: maps, listed: listed, tops: tops, freeChunks: free,
+		objects: objects, states: make([]State, len(objects)),
+		nextChunks: make([]uint64, len(objects)),
+	}
+	for _, check := range []func() error{p.checkHeaders, p.checkNextChunks, p.checkEnclosing} {
+		if err := check(); err != nil {
+			return nil, err
+		}
+	}
+	return p.states, nil
+}
+
+// pass is one pass over all objects.
+type pass struct {
+	allocator *Allocator
+	memory    Memory
+	maps      []process.Mapping
+
+	listed     map[uint64]bool // objects in the free lists of tcaches and fastbins
+	tops       pages.Spans     // top chunks
+	freeChunks []pages.Span    // in bins, sorted by address
+
+	objects []Object
+	states  []State
+	headers [][]byte // of the objects' chunks
+	// nextChunks has the address of the chunk after each object, 0 where the state is final.
+	nextChunks []uint64
+}
+
+// checkHeaders sets the states by the headers of the objects' chunks and by the free lists.
+func (p *pass) checkHeaders() (err error) {
+	p.headers, err = p.memory.Peek(chunksOf(addressesOf(p.objects)), headerSize)
+	if err != nil {
+		return err
+	}
+
+	for i, o := range p.objects {
+		header, chunk := p.headers[i], o.Address-headerSize
+		isMalloced := o.Address >= headerSize && o.Address < maxAddress &&
+			o.Address%mallocAlignment == 0 && o.Size < maxRequest
+		switch {
+		case !isMalloced:
+		case header == nil:
+			p.states[i] = p.stateOfUnreadable(chunk)
+		case p.listed[o.Address] || !p.allocator.fits(o, header) || p.isInTop(chunk):
+			p.states[i] = Dead
+		case mchunkSize(header)&isMmapped != 0:
+			p.states[i] = Alive
+		default:
+			p.states[i] = Alive
+			p.nextChunks[i] = chunk + chunkSize(header)
+		}
+	}
+	return nil
+}
+
+func (p *pass) isInTop(chunk uint64) bool {
+	_, found := p.tops.Find(chunk)
+	return found
+}
+
+// stateOfUnreadable distinguishes a chunk that is no longer mapped from one that cannot be read.
+func (p *pass) stateOfUnreadable(chunk uint64) State {
+	if _, mapped := process.Find(p.maps, chunk); mapped || p.maps == nil {
+		return Unknown
+	}
+	return Dead
+}
+
+// checkNextChunks sets the states by the chunks after the objects. Their PREV_INUSE says whether
+// the chunk before is in use.
+func (p *pass) checkNextChunks() error {
+	var addresses []uint64
+	var indices []int
+	for i, chunk := range p.nextChunks {
+		if chunk != 0 {
+			addresses, indices = append(addresses, chunk), append(indices, i)
+		}
+	}
+
+	headers, err := p.memory.Peek(addresses, headerSize)
+	if err != nil {
+		return err
+	}
+	for k, header := range headers {
+		switch i := indices[k]; {
+		case header == nil:
+			p.states[i], p.nextChunks[i] = Unknown, 0
+		case mchunkSize(header)&prevInUse == 0:
+			p.states[i], p.nextChunks[i] = Dead, 0
+		}
+	}
+	return nil
+}
+
+// enclosed is an object that lies inside a chunk in a bin.
+type enclosed struct {
+	object int // index
+	chunk  pages.Span
+}
+
+// findEnclosed returns the objects that lie inside a free chunk. Where free has merged the chunk
+// of a dead object with its neighbors, the header of the object and that of the next chunk may be
+// stale.
+func (p *pass) findEnclosed() (found []enclosed) {
+	for i, o := range p.objects {
+		if p.nextChunks[i] == 0 {
+			continue
+		}
+
+		after, _ := slices.BinarySearchFunc(p.freeChunks, o.Address,
+			func(c pages.Span, address uint64) int { return cmp.Compare(c.Start, address) })
+		if after == 0 {
+			continue
+		}
+
+		c, chunk := p.freeChunks[after-1], o.Address-headerSize
+		if c.Start < chunk && chunk+minSize <= c.End {
+			found = append(found, enclosed{i, c})
+		}
+	}
+	return found
+}
+
+// checkEnclosing sets the states of objects inside free chunks. It reads both ends of the free
+// chunk and the header between them in one call. The chunk is real if both ends have its size and
+// the object's header is as before.
+func (p *pass) checkEnclosing() error {
+	candidates := p.findEnclosed()
+	addresses := make([]uint64, 0, 3*len(candidates))
+	for _, e := range candidates {
+		chunk := p.objects[e.object].Address - headerSize
+		addresses = append(addresses, e.chunk.Start, chunk, e.chunk.End)
+	}
+
+	headers, err := p.memory.Peek(addresses, headerSize)
+	if err != nil {
+		return err
+	}
+	for k, e := range candidates {
+		first, object, next := headers[3*k], headers[3*k+1], headers[3*k+2]
+		if first == nil || object == nil || next == nil {
+			continue
+		}
+
+		size := e.chunk.Len()
+		isFree := chunkSize(first) == size &&
+			mchunkPrevSize(next) == size && mchunkSize(next)&prevInUse == 0
+		if isFree && string(object) == string(p.headers[e.object]) {
+			p.states[e.object] = Dead
+		}
+	}
+	return nil
+}

@@ -1,0 +1,343 @@
+package liveness
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// slot is a slot of testdata/survivors.c: a block, and its turn, which is odd while it is alive.
+type slot struct{ turn, address, size, _ uint64 }
+
+// program is testdata/survivors.c while it runs.
+type program struct {
+	*tracertest.Target
+	t         testing.TB
+	process   *process.Process
+	slots     []slot // of live blocks
+	freed     []slot // of blocks freed last; turn 1: there is one
+	allocator *Allocator
+}
+
+func startProgram(t testing.TB, threads int, mode string) *program {
+	t.Helper()
+	return startBuild(t, tracertest.Build(t, "survivors.c", "-pthread"), threads, mode)
+}
+
+// startBuild starts a build of the program, and maps the table that it keeps of its blocks.
+func startBuild(t testing.TB, path string, threads int, mode string) *program {
+	t.Helper()
+	const slots = 8000
+	table := filepath.Join(t.TempDir(), "table")
+	size := 2 * slots * int(unsafe.Sizeof(slot{}))
+	if err := os.WriteFile(table, make([]byte, size), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Open(table)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	memory, err := unix.Mmap(int(f.Fd()), 0, size, unix.PROT_READ, unix.MAP_SHARED)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Munmap(memory) })
+
+	command := exec.Command(path, table, fmt.Sprint(threads), fmt.Sprint(slots), mode)
+	all := unsafe.Slice((*slot)(unsafe.Pointer(&memory[0])), 2*slots)
+	p := &program{
+		Target: tracertest.StartCommand(t, command), t: t, slots: all[:slots], freed: all[slots:],
+	}
+	p.Await("ready")
+	p.process = openProcess(t, p.PID())
+	return p
+}
+
+func openProcess(t testing.TB, pid int) *process.Process {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
+func mapsOf(t testing.TB, p *process.Process) []process.Mapping {
+	t.Helper()
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return maps
+}
+
+func mustFind(t testing.TB, p *process.Process) *Allocator {
+	t.Helper()
+	found, err := Find(p, mapsOf(t, p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return found
+}
+
+// liveObjects returns the blocks that are alive. survived reports whether the i-th one still is.
+func (p *program) liveObjects() (objects []Object, survived func(i int) bool) {
+	type block struct {
+		slot *slot
+		turn uint64
+	}
+	var blocks []block
+	for i := range p.slots {
+		s := &p.slots[i]
+		turn := atomic.LoadUint64(&s.turn)
+		o := Object{atomic.LoadUint64(&s.address), atomic.LoadUint64(&s.size)}
+		if turn&1 == 1 && turn>>62 == 0 && atomic.LoadUint64(&s.turn) == turn {
+			blocks, objects = append(blocks, block{s, turn}), append(objects, o)
+		}
+	}
+	return objects, func(i int) bool {
+		return atomic.LoadUint64(&blocks[i].slot.turn) == blocks[i].turn
+	}
+}
+
+// freedObjects returns the blocks that were freed last, each once.
+func (p *program) freedObjects() (objects []Object) {
+	seen := make(map[Object]bool)
+	for _, s := range p.freed {
+		o := Object{s.address, s.size}
+		if s.turn == 1 && !seen[o] {
+			seen[o] = true
+			objects = append(objects, o)
+		}
+	}
+	return objects
+}
+
+func (p *program) check(objects []Object) []State {
+	p.t.Helper()
+	if p.allocator == nil {
+		p.allocator = mustFind(p.t, p.process)
+	}
+	states, err := p.allocator.Look(p.process, mapsOf(p.t, p.process), objects)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	return states
+}
+
+// tally counts blocks by what a check showed.
+type tally struct {
+	alive, unknown    int // blocks that were alive all through a check
+	freed, freedShown int // blocks freed, and those shown to be dead, while the program rests
+	// blocks freed whose address was allocated again, and those shown to be dead all the same
+	reused, reusedShown int
+}
+
+// checkLive checks live blocks until so many have been alive all through a check.
+func (p *program) checkLive(c *tally, count int) {
+	p.t.Helper()
+	for goal := c.alive + count; c.alive < goal && !p.t.Failed(); {
+		objects, survived := p.liveObjects()
+		for i, s := range p.check(objects) {
+			if !survived(i) {
+				continue
+			}
+			c.alive++
+			switch s {
+			case Dead:
+				p.t.Errorf("%#x of %d bytes is alive", objects[i].Address, objects[i].Size)
+			case Unknown:
+				c.unknown++
+			}
+		}
+	}
+}
+
+// checkAtRest checks all blocks, live and freed, while the program rests.
+func (p *program) checkAtRest(c *tally) {
+	p.t.Helper()
+	p.Say("stop")
+	p.Await("stopped")
+
+	p.checkLive(c, 1)
+	live := make(map[uint64]bool)
+	objects, _ := p.liveObjects()
+	for _, o := range objects {
+		live[o.Address] = true
+	}
+
+	freed := p.freedObjects()
+	for i, s := range p.check(freed) {
+		shown := 0
+		if s == Dead {
+			shown = 1
+		}
+		if live[freed[i].Address] {
+			c.reused, c.reusedShown = c.reused+1, c.reusedShown+shown
+		} else {
+			c.freed, c.freedShown = c.freed+1, c.freedShown+shown
+		}
+	}
+
+	p.Say("go")
+	p.Await("going")
+}
+
+// mustCheck checks that no live block is called dead, and that nearly all free ones are. Nothing
+// shows blocks that lie inside another one that was never written to.
+func (p *program) mustCheck() {
+	p.t.Helper()
+	const count = 5000 // in each round
+	var c tally
+	for range 2 {
+		p.checkLive(&c, count)
+		p.checkAtRest(&c)
+	}
+
+	p.t.Logf("%+v", c)
+	if c.unknown > 0 {
+		p.t.Errorf("%d live blocks are unknown", c.unknown)
+	}
+	if c.freed < 1000 || c.freedShown < c.freed*95/100 {
+		p.t.Errorf("%d of %d free blocks are shown to be dead", c.freedShown, c.freed)
+	}
+	if c.reused > 100 && c.reusedShown == 0 {
+		p.t.Errorf("none of %d blocks whose address was reused is shown to be dead", c.reused)
+	}
+}
+
+func TestCheck(t *testing.T) {
+	for _, mode := range []string{"mixed", "fast", "lru"} {
+		t.Run(mode, func(t *testing.T) { startProgram(t, 8, mode).mustCheck() })
+	}
+
+	t.Run("static program", func(t *testing.T) {
+		path := tracertest.Build(t, "survivors.c", "-pthread", "-static")
+		startBuild(t, path, 4, "mixed").mustCheck()
+	})
+
+	t.Run("more threads than arenas", func(t *testing.T) {
+		t.Setenv("MALLOC_ARENA_MAX", "2")
+		startProgram(t, 12, "mixed").mustCheck()
+	})
+
+	// Other releases of Debian, where they have been unpacked (see testdata/interpreters.sh).
+	releases, _ := filepath.Glob("/var/cache/allocscope/interpreters/*/usr/bin/python3")
+	for _, release := range releases {
+		release = strings.TrimSuffix(release, "/usr/bin/python3")
+		t.Run("glibc of "+filepath.Base(release), func(t *testing.T) {
+			libraries := release + "/usr/lib/x86_64-linux-gnu/"
+			linker := libraries + "ld-linux-x86-64.so.2"
+			path := tracertest.Build(t, "survivors.c", "-nodefaultlibs",
+				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
+				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
+			startBuild(t, path, 8, "mixed").mustCheck()
+		})
+	}
+
+	t.Run("objects of Python", func(t *testing.T) {
+		p, objects := startPython(t)
+		a := mustFind(t, p)
+		counts := make(map[string]map[State]int)
+		for kind, objects := range objects {
+			states, err := a.Look(p, mapsOf(t, p), objects)
+			if err != nil {
+				t.Fatal(err)
+			}
+			counts[kind] = make(map[State]int)
+			for _, s := range states {
+				counts[kind][s]++
+			}
+		}
+		if counts["live"][Alive] != 10000 || counts["dead"][Dead] < 9500 {
+			t.Errorf("%v", counts)
+		}
+	})
+}
+
+func TestFindAllocator(t *testing.T) {
+	// A heap in use for long has free chunks of nearly all sizes.
+	t.Run("while all bins fill and change", func(t *testing.T) {
+		t.Setenv("MALLOC_ARENA_MAX", "1")
+		p := startProgram(t, 12, "mixed")
+		for range 200 {
+			mustFind(t, p.process)
+		}
+	})
+
+	t.Run("another allocator", func(t *testing.T) {
+		t.Setenv("LD_PRELOAD", tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
+		p := startProgram(t, 1, "lru")
+		found, err := Find(p.process, mapsOf(t, p.process))
+		if !errors.Is(err, ErrNotGlibc) || found != nil {
+			t.Errorf("%v, %v", found, err)
+		}
+	})
+}
+
+const pythonObjects = `
+import random, sys
+random.seed(1)
+made = [bytes(random.randrange(512, 20000)) for _ in range(20000)]
+lines = []
+for i, b in enumerate(made):
+    lines.append("%s %d %d" % ("live" if i % 2 else "dead", id(b), sys.getsizeof(b)))
+lines = "\n".join(lines)
+del b
+made[::2] = [None] * 10000
+print(lines)
+print("ready", flush=True)
+input()
+`
+
+// startPython runs an interpreter, which uses the heap for much else, and returns the live and
+// dead objects that it prints.
+func startPython(t testing.TB) (*process.Process, map[string][]Object) {
+	t.Helper()
+	python := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", pythonObjects))
+	objects := make(map[string][]Object)
+	for _, line := range python.Await("ready") {
+		var kind string
+		var o Object
+		if _, err := fmt.Sscanf(line, "%s %d %d", &kind, &o.Address, &o.Size); err != nil {
+			t.Fatal(err)
+		}
+		objects[kind] = append(objects[kind], o)
+	}
+	return openProcess(t, python.PID()), objects
+}
+
+// BenchmarkCheck measures the CPU time of a check. 50 ms every 10 s are 0.5 % of a core.
+func BenchmarkCheck(b *testing.B) {
+	p, objects := startPython(b)
+	a, maps := mustFind(b, p), mapsOf(b, p)
+
+	used := process.ProcessorTime(func() {
+		for b.Loop() {
+			if _, err := a.Look(p, maps, objects["live"]); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.ReportMetric(used.Seconds()*1e3/float64(b.N), "cpu-ms/op")
+	b.ReportMetric(float64(len(objects["live"])), "objects")
+}

@@ -1,0 +1,395 @@
+package liveness
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
+)
+
+// tcacheLayout is a version of tcache_perthread_struct: counts or num_slots of each bin, then
+// entries, the heads of the bins' lists.
+//
+// https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L3120
+// https://github.com/bminor/glibc/blob/glibc-2.43/malloc/malloc.c#L2910
+type tcacheLayout struct {
+	chunk   uint64 // bytes of the chunk that it lies in
+	entries int    // offset in bytes
+	bins    int    // TCACHE_MAX_BINS
+}
+
+// tcacheLayouts are those of 2.30 to 2.41, and from 2.42 on. The latter has twelve bins for large
+// chunks, which glibc.malloc.tcache_max turns on.
+var tcacheLayouts = []tcacheLayout{
+	{chunk: 0x290, entries: 128, bins: 64},
+	{chunk: 0x300, entries: 152, bins: 76},
+}
+
+const (
+	smallTcacheBins    = 64 // TCACHE_SMALL_BINS
+	maxSmallTcacheSize = minSize + mallocAlignment*(smallTcacheBins-1)
+	maxTcacheBytes     = 152 + 76*8 // of any tcache_perthread_struct
+)
+
+// Bounds of the search for tcaches.
+const (
+	maxTLSBytes   = 64 << 10 // of a mapping that may be made for TLS alone
+	stackTopBytes = 8 << 10  // searched at the top of a stack
+	brkStartBytes = 16 << 10 // searched at the start of the main heap
+	maxTLSPieces  = 1 << 13
+	maxPointers   = 1 << 14
+	maxPointer    = 1 << 48  // no address is larger, but nearly all random numbers are
+	keyDistance   = 64 << 10 // bytes around main_arena in which tcache_key lies
+)
+
+// findTcaches returns the addresses of what may be tcache_perthread_structs. They are objects in
+// chunks of that size, with which an arena's heap begins or to which a thread-local variable
+// points.
+func (a *Allocator) findTcaches(
+	memory Memory, maps []process.Mapping, arenas []arena,
+) ([]uint64, error) {
+	heaps := heapSpans(maps)
+	pointers := make(map[uint64]bool)
+
+	for _, r := range arenas[min(1, len(arenas)):] {
+		firstChunk := alignUp(r.address+a.layout.size, mallocAlignment)
+		pointers[firstChunk+headerSize] = true
+	}
+	for _, h := range heaps {
+		pointers[h.Start+headerSize] = true
+	}
+
+	pieces, err := memory.Peek(tlsPieces(memory, maps), peekSize)
+	if err != nil {
+		return nil, err
+	}
+	for _, piece := range pieces {
+		for at := 0; at+8 <= len(piece) && len(pointers) < maxPointers; at += 8 {
+			pointer := word(piece, at)
+			if pointer == 0 || pointer%mallocAlignment != 0 {
+				continue
+			}
+			if _, inHeap := heaps.Find(pointer); inHeap {
+				pointers[pointer] = true
+			}
+		}
+	}
+
+	objects := make([]uint64, 0, len(pointers))
+	for pointer := range pointers {
+		objects = append(objects, pointer)
+	}
+	return tcacheSized(memory, objects)
+}
+
+// tcacheSized returns those of the objects whose chunks have the size of a
+// tcache_perthread_struct.
+func tcacheSized(memory Memory, objects []uint64) ([]uint64, error) {
+	headers, err := memory.Peek(chunksOf(objects), headerSize)
+	if err != nil {
+		return nil, err
+	}
+
+	var found []uint64
+	for i, header := range headers {
+		if _, ok := tcacheLayoutOf(header); ok {
+			found = append(found, objects[i])
+		}
+	}
+	return found, nil
+}
+
+// tcacheLayoutOf returns the version of tcache_perthread_struct that a chunk may contain, by its
+// header. The chunk may be larger by a remainder that malloc did not split off.
+func tcacheLayoutOf(header []byte) (tcacheLayout, bool) {
+	if header == nil {
+		return tcacheLayout{}, false
+	}
+
+	size := mchunkSize(header) &^ (prevInUse | nonMainArena)
+	for _, l := range tcacheLayouts {
+		if l.chunk <= size && size <= l.chunk+minSize && size%mallocAlignment == 0 {
+			return l, true
+		}
+	}
+	return tcacheLayout{}, false
+}
+
+// tlsPieces returns the addresses of memory that may contain thread-local variables of the C
+// library, in pieces of peekSize bytes. They lie at the tops of stacks, for the first thread in a
+// small mapping of the dynamic linker's, and in a static program at the start of the heap.
+func tlsPieces(memory Memory, maps []process.Mapping) []uint64 {
+	var pieces []uint64
+	add := func(start, end uint64) {
+		for address := start; address < end && len(pieces) < maxTLSPieces; address += peekSize {
+			pieces = append(pieces, address)
+		}
+	}
+
+	var ends []uint64
+	for i, m := range maps {
+		isGuarded := i > 0 && maps[i-1].End == m.Start && !maps[i-1].Read
+		switch {
+		case !isHeapLike(m):
+		case m.Path == "[heap]":
+			add(m.Start, min(m.End, m.Start+brkStartBytes))
+		case m.Len() <= maxTLSBytes:
+			add(m.Start, m.End)
+		case isGuarded:
+			add(m.End-stackTopBytes, m.End)
+		default: // from 2.42 on, guards are no mappings of their own
+			ends = append(ends, m.End)
+		}
+	}
+	for _, stack := range region.Stacks(maps, ends, regionMemory{memory}) {
+		add(stack.End-stackTopBytes, stack.End)
+	}
+
+	slices.Sort(pieces)
+	return slices.Compact(pieces)
+}
+
+// heapSpans returns the mappings that may contain chunks.
+func heapSpans(maps []process.Mapping) pages.Spans {
+	var spans pages.Spans
+	for _, m := range maps {
+		if isHeapLike(m) {
+			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
+		}
+	}
+	return spans
+}
+
+func isHeapLike(m process.Mapping) bool {
+	return m.Read && m.Write && !m.Share && !m.IsFile() &&
+		(m.Path == "" || m.Path == "[heap]" || strings.HasPrefix(m.Path, "[anon:"))
+}
+
+// regionMemory implements region.Memory.
+type regionMemory struct{ memory Memory }
+
+// Resident returns true for all pages: Memory leaves out what it should not read, and the tops of
+// stacks are in use.
+func (m regionMemory) Resident(uint64) bool { return true }
+
+func (m regionMemory) Peek(addresses []uint64, size int) [][]byte {
+	contents, err := m.memory.Peek(addresses, size)
+	if err != nil {
+		return make([][]byte, len(addresses))
+	}
+	return contents
+}
+
+// freeList is a singly linked list of free chunks: of a bin of a tcache, or of a fastbin. From
+// 2.32 on, links are mangled ("safe-linking", PROTECT_PTR). follow tries both readings of a link;
+// size and key decide.
+type freeList struct {
+	minSize, maxSize uint64 // bytes of its chunks
+	// key is the second word of each object, as in tcache_entry. It is 0 for fastbins, which have
+	// none.
+	key uint64
+	// linkOffset is what to add to a link to get an object: tcaches link objects, fastbins chunks.
+	linkOffset uint64
+}
+
+// entry is an object in a free list.
+type entry struct {
+	freeList
+	object uint64
+}
+
+// A read of an entry has the chunk's header, then next and key of tcache_entry.
+//
+// https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L3108
+const (
+	nextOffset = headerSize
+	keyOffset  = headerSize + 8
+	entryBytes = headerSize + 16
+)
+
+// Bounds of one read of the free lists.
+const (
+	maxListRounds    = 1024 // a tcache list has 7 entries, fastbins and tunables allow more
+	maxListedObjects = 1 << 15
+)
+
+// listedObjects returns the objects in tcaches and fastbins, whose chunks look like those in use.
+func (a *Allocator) listedObjects(
+	memory Memory, arenas []arena, tcaches []uint64,
+) (map[uint64]bool, error) {
+	heads, err := a.tcacheHeads(memory, tcaches)
+	if err != nil {
+		return nil, err
+	}
+
+	for _, r := range arenas {
+		for i, chunk := range r.fastbinsY {
+			if chunk == 0 {
+				continue
+			}
+			size := minSize + mallocAlignment*uint64(i)
+			list := freeList{minSize: size, maxSize: size, linkOffset: headerSize}
+			heads = append(heads, entry{list, chunk + headerSize})
+		}
+	}
+	return follow(memory, heads)
+}
+
+// follow follows all free lists at once and returns their objects.
+func follow(memory Memory, entries []entry) (map[uint64]bool, error) {
+	found := make(map[uint64]bool)
+	for round := 0; len(entries) > 0 && round < maxListRounds; round++ {
+		contents, err := readEntries(memory, entries)
+		if err != nil {
+			return nil, err
+		}
+
+		var next []entry
+		for i, content := range contents {
+			e := entries[i]
+			if content == nil || !e.contains(content) || found[e.object] || len(found) >= maxListedObjects {
+				continue
+			}
+			found[e.object] = true
+			next = append(next, e.next(content)...)
+		}
+		entries = next
+	}
+	return found, nil
+}
+
+func readEntries(memory Memory, entries []entry) ([][]byte, error) {
+	chunks := make([]uint64, len(entries))
+	for i, e := range entries {
+		chunks[i] = e.object - headerSize
+	}
+	return memory.Peek(chunks, entryBytes)
+}
+
+// contains reports whether what was read of an entry may be in this list.
+func (l freeList) contains(content []byte) bool {
+	size := chunkSize(content)
+	return l.minSize <= size && size <= l.maxSize &&
+		(l.key == 0 || word(content, keyOffset) == l.key)
+}
+
+// next returns the entries that may follow, none at the end of the list.
+//
+// https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L329
+func (e entry) next(content []byte) []entry {
+	plain := word(content, nextOffset)
+	revealed := plain ^ e.object>>12 // REVEAL_PTR
+	if plain == 0 || revealed == 0 {
+		return nil
+	}
+
+	var following []entry
+	for _, link := range []uint64{plain, revealed} {
+		if link%mallocAlignment == 0 && link < maxAddress {
+			following = append(following, entry{e.freeList, link + e.linkOffset})
+		}
+	}
+	return following
+}
+
+// tcacheHeads returns the first entries of the lists of tcaches.
+func (a *Allocator) tcacheHeads(memory Memory, tcaches []uint64) ([]entry, error) {
+	contents, err := memory.Peek(chunksOf(tcaches), headerSize+maxTcacheBytes)
+	if err != nil {
+		return nil, err
+	}
+
+	var heads []entry
+	for i, content := range contents {
+		layout, ok := tcacheLayoutOf(content)
+		if !ok {
+			continue
+		}
+		keyed, err := a.withKey(memory, tcaches[i], layout.heads(content[headerSize:]))
+		if err != nil {
+			return nil, err
+		}
+		heads = append(heads, keyed...)
+	}
+	return heads, nil
+}
+
+// heads returns the first entries of the lists. It returns none if one of entries is no object:
+// then this is no tcache_perthread_struct.
+func (l tcacheLayout) heads(content []byte) []entry {
+	var heads []entry
+	for bin := range l.bins {
+		object := word(content, l.entries+8*bin)
+		if object%mallocAlignment != 0 || object >= maxAddress {
+			return nil
+		}
+		if object == 0 {
+			continue
+		}
+
+		size := minSize + mallocAlignment*uint64(bin)
+		list := freeList{minSize: size, maxSize: size}
+		if bin >= smallTcacheBins { // one for each power of two
+			list.minSize = maxSmallTcacheSize
+			list.maxSize = maxSmallTcacheSize << (bin - smallTcacheBins + 1)
+		}
+		heads = append(heads, entry{list, object})
+	}
+	return heads
+}
+
+// withKey returns the heads of a tcache with the key of its entries. Before 2.34 that is the
+// tcache's address, later the random number tcache_key of the process. withKey returns none if
+// the entries have another key.
+func (a *Allocator) withKey(memory Memory, tcache uint64, heads []entry) ([]entry, error) {
+	contents, err := readEntries(memory, heads)
+	if err != nil {
+		return nil, err
+	}
+	counts := make(map[uint64]int)
+	for i, content := range contents {
+		if content != nil && heads[i].contains(content) { // else allocated during the read
+			counts[word(content, keyOffset)]++
+		}
+	}
+
+	key := a.tcacheKey
+	if counts[tcache] > 0 {
+		key = tcache
+	}
+	for candidate := range counts {
+		if a.tcacheKey == 0 && len(counts) == 1 && candidate > maxPointer {
+			if key, err = a.learnKey(memory, candidate); err != nil {
+				return nil, err
+			}
+		}
+	}
+	if key == 0 {
+		return nil, nil
+	}
+
+	for i := range heads {
+		heads[i].key = key
+	}
+	return heads, nil
+}
+
+// learnKey sets and returns tcache_key if the C library has a number among its variables.
+// Otherwise it returns 0.
+func (a *Allocator) learnKey(memory Memory, candidate uint64) (uint64, error) {
+	start := a.mainArena&^(peekSize-1) - keyDistance
+	content, err := readRange(memory, pages.Span{Start: start, End: start + 2*keyDistance})
+	if err != nil {
+		return 0, err
+	}
+
+	for at := 0; at < len(content); at += 8 {
+		if word(content, at) == candidate {
+			a.tcacheKey = candidate
+			return candidate, nil
+		}
+	}
+	return 0, nil
+}

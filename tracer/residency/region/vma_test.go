@@ -1,0 +1,83 @@
+package region
+
+import (
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// lines are of /proc/PID/maps, each with the class and name it must get. Their addresses do not
+// matter.
+var lines = []struct {
+	line  string
+	class Class
+	name  string
+}{
+	{"1000-2000 r-xp 2000 fe:00 77 /usr/lib/libc.so.6", File, "/usr/lib/libc.so.6"},
+	{"1000-2000 r--s 2000 fe:00 77 /data/train.bin (deleted)", File, "/data/train.bin (deleted)"},
+	{"1000-2000 rw-p 0 00:00 0 [heap]", MainHeap, "main heap"},
+	{"1000-2000 rw-p 0 00:00 0 [stack]", MainStack, "[stack]"},
+	{"1000-2000 r-xp 0 00:00 0 [vdso]", Kernel, "[vdso]"},
+	{"1000-2000 r--p 0 00:00 0 [vvar_vclock]", Kernel, "[vvar_vclock]"},
+	{"1000-2000 --xp 0 00:00 0 [uprobes]", Kernel, "[uprobes]"},
+	{"1000-2000 rw-p 0 00:00 0 ", Anonymous, "anonymous"},
+	{"1000-2000 rw-p 0 00:00 0 [anon:cache of rows]", Anonymous, "cache of rows"},
+	{"1000-2000 rwxp 0 00:00 0 ", JIT, "generated code"},
+	{"1000-2000 r-xp 0 00:00 0 [anon:v8]", JIT, "v8"},
+	{"1000-2000 rw-p 0 00:00 0 [anon:jemalloc_pg]", Allocator, "jemalloc_pg"},
+	{"1000-2000 rw-p 0 00:00 0 [anon: glibc: malloc arena]", Arena, "glibc: malloc arena"},
+	{"1000-2000 rw-p 0 00:00 0 [anon: glibc: pthread stack: 4711]", ThreadStack, "thread stack"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/zero (deleted)", Shmem, "shared anonymous memory"},
+	{"1000-2000 rw-s 0 00:01 9 [anon_shmem:batches]", Shmem, "batches"},
+	{"1000-2000 rw-s 0 00:01 9 /SYSV00000000 (deleted)", Shmem, "System V shared memory"},
+	{"1000-2000 rw-s 0 00:01 9 /memfd:numba (deleted)", Shmem, "memfd:numba"},
+	{"1000-2000 rw-s 0 00:01 9 /memfd:batch 17 (deleted)", Shmem, "memfd:batch *"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/shm/torch_1234_567_0 (deleted)", Shmem, "/dev/shm/torch_*"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/shm/psm_deadbeef", Shmem, "/dev/shm/psm_*"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/shm/nccl-QwErTy", Shmem, "/dev/shm/nccl-*"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/shm/sem.mp-abcdefgh", Shmem, "/dev/shm/sem.mp-*"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/shm/u1000-Shm_a8", Shmem, "/dev/shm/u*"},
+	{"1000-2000 rw-s 0 00:01 9 /dev/shm/data_cache.bin", Shmem, "/dev/shm/data_cache.bin"},
+	{"1000-2000 rw-s 0 00:06 9 /dev/nvidia0", Device, "/dev/nvidia0"},
+	{"1000-201000 rw-p 0 00:0f 9 /anon_hugepage (deleted)", Hugetlb, "huge pages"},
+	{"1000-201000 rw-s 0 00:0f 9 /dev/hugepages/pool", Hugetlb, "huge pages"},
+}
+
+func TestRegionOf(t *testing.T) {
+	// The classes are finer than the kinds of tracer/mapping: those listed are of one kind alone.
+	kinds := map[Class]growth.Kind{
+		File: growth.KindFile, MainHeap: growth.KindHeap, MainStack: growth.KindStack,
+		Shmem: growth.KindShmem, Device: growth.KindDevice, Kernel: growth.KindMmap,
+		Anonymous: growth.KindMmap, JIT: growth.KindMmap, Allocator: growth.KindMmap,
+		Arena: growth.KindMmap, ThreadStack: growth.KindMmap,
+	}
+
+	for _, l := range lines {
+		maps, err := process.ParseMaps([]byte(l.line))
+		if err != nil {
+			t.Fatal(err)
+		}
+		regions := Classify(maps, nil, nothing{})
+		if len(regions) != 1 || regions[0].Class != l.class || regions[0].Name != l.name {
+			t.Errorf("%s\ngot %+v, want %s, %q", l.line, regions, l.class, l.name)
+		}
+		if kind, ok := kinds[l.class]; ok && mapping.KindOf(maps[0]) != kind {
+			t.Errorf("%s\nis of kind %s, want %s", l.line, mapping.KindOf(maps[0]), kind)
+		}
+		if len(regions) == 1 && maps[0].IsFile() {
+			r, m := regions[0], maps[0]
+			if r.File != m.File() || r.Offset != m.Offset || r.Private == m.Share {
+				t.Errorf("%s\ngot %+v", l.line, r)
+			}
+		}
+	}
+}
+
+// nothing is memory of which no page is resident.
+type nothing struct{}
+
+func (nothing) Resident(uint64) bool { return false }
+
+func (nothing) Peek([]uint64, int) [][]byte { panic("read of what is not resident") }

@@ -1,0 +1,178 @@
+package controller
+
+import (
+	"math"
+	"math/rand/v2"
+	"slices"
+)
+
+// When steps are checked, how long the budget stays as it is after a change by them, and how long
+// it stays small, in seconds.
+const (
+	stepCheckSeconds = 5
+	throttlePause    = 30
+	throttleSeconds  = 600
+	minThrottle      = 1.0 / 64
+)
+
+// checkSteps halves the budget where steps are slower than the costs explain, and doubles it again
+// after ten minutes.
+func (c *Governor) checkSteps() {
+	if !c.started || c.now < c.stepCheckAt {
+		return
+	}
+	c.stepCheckAt = c.now + stepCheckSeconds
+
+	slowdown, margin, ok := c.steps.slowdown()
+	switch {
+	case ok && slowdown-margin > c.options.Limit && c.budget.throttle > minThrottle:
+		c.setThrottle(c.budget.throttle / 2)
+		c.change("steps are %s slower by the probes, more than %s: half the budget for these",
+			percentText(slowdown), percentText(c.options.Limit))
+	case c.budget.throttle < 1 && c.now-c.throttledAt >= throttleSeconds:
+		c.setThrottle(min(1, 2*c.budget.throttle))
+		c.change("steps have not been too slow for ten minutes: twice the budget for probes")
+	}
+}
+
+func (c *Governor) setThrottle(to float64) {
+	c.budget.throttle = to
+	c.throttledAt, c.stepCheckAt = c.now, c.now+throttlePause
+	c.steps.resetRecent()
+}
+
+// steps has the durations of steps of training, the measure of overhead that needs no costs.
+type steps struct {
+	// before has the steps before any probe opened. probed and unprobed sample all later ones, and
+	// the recent ones are those since the budget was changed.
+	before, probed, unprobed     durations
+	recentProbed, recentUnprobed durations
+	random                       *rand.Rand
+}
+
+const (
+	minStepsForMedian   = 10
+	minStepsForSlowdown = 30
+	keptSteps           = 1024
+	recentSteps         = 256
+)
+
+// add adds steps that have ended. started: probes have been opened before.
+func (s *steps) add(timed []Step, started bool) {
+	for _, step := range timed {
+		switch d := step.Duration.Seconds(); {
+		case d <= 0:
+		case !started:
+			s.before.add(d, keptSteps)
+		case step.Probed:
+			s.probed.sample(d, keptSteps, s.random)
+			s.recentProbed.add(d, recentSteps)
+		default:
+			s.unprobed.sample(d, keptSteps, s.random)
+			s.recentUnprobed.add(d, recentSteps)
+		}
+	}
+}
+
+// slowdown returns how much slower steps are on average than without probes, as a share of the
+// time without them, and three standard errors of that share. The control are the steps between
+// bursts, since training itself becomes slower or faster. Where these are too few, it is the steps
+// before the first probe. ok is false if there are too few steps.
+func (s *steps) slowdown() (slowdown, margin float64, ok bool) {
+	control := &s.recentUnprobed
+	if len(control.values) < minStepsForSlowdown {
+		control = &s.before
+	}
+	if len(s.recentProbed.values) < minStepsForSlowdown || len(control.values) < minStepsForMedian {
+		return 0, 0, false
+	}
+
+	share := s.recentProbed.count / (s.recentProbed.count + s.recentUnprobed.count)
+	with, errorWith := s.recentProbed.median()
+	without, errorWithout := control.median()
+	return share * (with/without - 1), 3 * share * math.Hypot(errorWith, errorWithout) / without, true
+}
+
+// resetRecent starts a new comparison.
+func (s *steps) resetRecent() { s.recentProbed, s.recentUnprobed = durations{}, durations{} }
+
+// meanSince returns the mean over all steps since the probes were first opened, in seconds. Steps
+// with and without probes count by their medians, so that a few very long ones do not matter. It
+// is 0 if there are too few.
+func (s *steps) meanSince() float64 {
+	n := s.probed.count + s.unprobed.count
+	if n < minStepsForMedian {
+		return 0
+	}
+	probed, _ := s.probed.median()
+	unprobed, _ := s.unprobed.median()
+	return (s.probed.count*probed + s.unprobed.count*unprobed) / n
+}
+
+// medianBetween returns the median of the steps between bursts, in seconds; 0: there are too few.
+func (s *steps) medianBetween() float64 {
+	if s.unprobed.count < minStepsForSlowdown {
+		return 0
+	}
+	median, _ := s.unprobed.median()
+	return median
+}
+
+// medianBefore returns the median of the steps before the first probe, in seconds; 0: there are
+// too few.
+func (s *steps) medianBefore() float64 {
+	if len(s.before.values) < minStepsForMedian {
+		return 0
+	}
+	median, _ := s.before.median()
+	return median
+}
+
+// durations has some durations of all that were added, in seconds. count is the number of all.
+type durations struct {
+	values []float64
+	count  float64
+}
+
+// add keeps the last size durations.
+func (d *durations) add(seconds float64, size int) {
+	if len(d.values) < size {
+		d.values = append(d.values, seconds)
+	} else {
+		d.values[int(d.count)%size] = seconds
+	}
+	d.count++
+}
+
+// sample keeps size durations of all, each with the same probability: reservoir sampling,
+// algorithm R (https://doi.org/10.1145/3147.3165).
+func (d *durations) sample(seconds float64, size int, random *rand.Rand) {
+	at := int(d.count)
+	d.count++
+	if at >= size {
+		at = random.IntN(int(d.count))
+	}
+	switch {
+	case at == len(d.values):
+		d.values = append(d.values, seconds)
+	case at < len(d.values):
+		d.values[at] = seconds
+	}
+}
+
+// median returns the median and its standard error, sqrt(pi/2) * sigma / sqrt(n). The standard
+// deviation sigma is estimated robustly, as 1.4826 times the median absolute deviation.
+func (d *durations) median() (median, standardError float64) {
+	if len(d.values) == 0 {
+		return 0, 0
+	}
+	sorted := slices.Sorted(slices.Values(d.values))
+	median = sorted[len(sorted)/2]
+
+	for i := range sorted {
+		sorted[i] = math.Abs(sorted[i] - median)
+	}
+	slices.Sort(sorted)
+	sigma := 1.4826 * sorted[len(sorted)/2]
+	return median, 1.2533 * sigma / math.Sqrt(float64(len(sorted)))
+}

@@ -8,7 +8,7 @@ import (
 	"github.com/cilium/ebpf"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // Events counts what was seen since the attach.
@@ -84,12 +84,12 @@ func (s *Session) Counters() (Events, []Loss, error) {
 }
 
 // readEvents reads what has been counted of events that cost something.
-func readEvents(k *kernel) (govern.Reading, error) {
+func readEvents(k *kernel) (controller.Reading, error) {
 	values, err := readCounters(k.Maps[bpf.KernelMapCounters])
 	if err != nil {
-		return govern.Reading{}, err
+		return controller.Reading{}, err
 	}
-	return govern.Reading{
+	return controller.Reading{
 		Entries:       values[bpf.KernelCounterCOUNT_ENTRIES],
 		Stepped:       values[bpf.KernelCounterCOUNT_STEPPED],
 		TensorEntries: values[bpf.KernelCounterCOUNT_TENSOR_ENTRIES],

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // A governor keeps what tracing costs within bounds: it takes readings, and opens and closes the probes on the allocators as
@@ -21,8 +21,8 @@ type governor struct {
 	tensorInterval uint64
 
 	mu      sync.Mutex // of what others ask for
-	decides *govern.Governor
-	last    govern.Reading
+	decides *controller.Governor
+	last    controller.Reading
 	changes []OverheadChange
 	shown   shownPrice
 	gaveUp  bool // nothing is probed any more
@@ -36,7 +36,7 @@ func (s *Session) govern() {
 	o := s.Options
 	g := &governor{session: s, stop: make(chan struct{})}
 	s.meter = newMeter(s)
-	g.decides = govern.New(govern.Options{
+	g.decides = controller.New(controller.Options{
 		Limit: o.Overhead, Prices: s.pricesOf(), Interval: s.asked, Duration: o.Duration, Maturity: s.watch.log.lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
 	})
@@ -50,9 +50,9 @@ const mappingPrice = 1500
 
 // pricesOf are those of one event of each kind. Where the kernel has no sessions, the return of each call is probed, too; that is
 // counted as it happens.
-func (s *Session) pricesOf() govern.Prices {
+func (s *Session) pricesOf() controller.Prices {
 	p := s.prices
-	return govern.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice, Device: p.Entry + p.Return}
+	return controller.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingPrice, Device: p.Entry + p.Return}
 }
 
 // countsSteps tells whether steps of training are seen.
@@ -90,7 +90,7 @@ func (g *governor) run() {
 }
 
 // decide takes a reading.
-func (g *governor) decide() govern.Decision {
+func (g *governor) decide() controller.Decision {
 	reading, err := g.session.meter.read()
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -119,9 +119,9 @@ func (g *governor) giveUp(why error) {
 }
 
 // obey does what has been decided.
-func (g *governor) obey(d govern.Decision) error {
+func (g *governor) obey(d controller.Decision) error {
 	s := g.session
-	window := g.decides.Mode() != govern.Full
+	window := g.decides.Mode() != controller.Full
 	isOpen := s.watch.isOpen()
 	if s.watch.tensorsAlone {
 		d.Heap = d.Tensor

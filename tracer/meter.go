@@ -3,15 +3,15 @@ package tracer
 import (
 	"time"
 
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // meter reads what tracing has done and what the processes of the tree have used.
 type meter struct {
 	session *Session
-	zero    govern.Reading // what the counters had counted before
-	sum     govern.Reading // of what cannot be read as a total
+	zero    controller.Reading // what the counters had counted before
+	sum     controller.Reading // of what cannot be read as a total
 	targets map[*target]usage
 	own     time.Duration
 	started bool // up
@@ -31,7 +31,7 @@ func newMeter(s *Session) *meter {
 }
 
 // read takes a reading.
-func (m *meter) read() (govern.Reading, error) {
+func (m *meter) read() (controller.Reading, error) {
 	m.session.reading.Lock()
 	now, err := m.count()
 	m.session.reading.Unlock()
@@ -42,7 +42,7 @@ func (m *meter) read() (govern.Reading, error) {
 }
 
 // count is a reading without the times of steps. The session's reading is held.
-func (m *meter) count() (govern.Reading, error) {
+func (m *meter) count() (controller.Reading, error) {
 	now, err := readEvents(m.session.kernel)
 	if err != nil {
 		return now, err

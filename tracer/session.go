@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/calibrate"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -37,12 +37,12 @@ type Session struct {
 	gpus           gpuWatch
 	objects        liveObjects // of the last snapshot
 	watch          *watch
-	governor       *governor        // nil: without a limit
-	meter          *meter           // of the governor
-	worked         govern.Reading   // when work was counted last; the watch guards it
-	prices         calibrate.Prices // of what probes do; zeros where the overhead has no limit
-	unpriced       error            // why some of them are defaults
-	asked          uint64           // bytes between samples that the user wants; 0: as is fit
+	governor       *governor          // nil: without a limit
+	meter          *meter             // of the governor
+	worked         controller.Reading // when work was counted last; the watch guards it
+	prices         calibrate.Prices   // of what probes do; zeros where the overhead has no limit
+	unpriced       error              // why some of them are defaults
+	asked          uint64             // bytes between samples that the user wants; 0: as is fit
 	stepTimes      stepTimes
 	retired        losses // of targets that are no more
 	// reading is held while others than the session's caller look at a process, and while one is let go.

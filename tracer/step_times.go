@@ -5,7 +5,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // stepTimes are the steps of training since they were taken last, of all targets.
@@ -49,7 +49,7 @@ func (s *stepTimes) forget(pid uint32) {
 }
 
 // take gives how long the new ones took.
-func (s *stepTimes) take(w *watch) (timed []govern.Step) {
+func (s *stepTimes) take(w *watch) (timed []controller.Step) {
 	s.mu.Lock()
 	spans := s.spans
 	s.spans = nil
@@ -57,7 +57,7 @@ func (s *stepTimes) take(w *watch) (timed []govern.Step) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	for _, span := range spans {
-		timed = append(timed, govern.Step{
+		timed = append(timed, controller.Step{
 			Duration: time.Duration((span.to - span.from) / span.steps),
 			Probed:   w.log.overlaps(span.from, span.to),
 		})

@@ -3,7 +3,7 @@ package tracer
 import (
 	"math"
 
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // work is what the traced program did in some time.
@@ -14,7 +14,7 @@ type work struct {
 	probes  float64 // that of the probes
 }
 
-func (w *work) add(p govern.Prices, a, b govern.Reading) {
+func (w *work) add(p controller.Prices, a, b controller.Reading) {
 	native, probes := p.Native(a, b)
 	w.seconds += max(0, (b.At - a.At).Seconds())
 	w.steps += max(0, float64(b.Steps-a.Steps))

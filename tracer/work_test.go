@@ -5,19 +5,19 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/tracer/govern"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 // prices of a trap of 1 us.
-var someWork = govern.Prices{Entry: 1000}
+var someWork = controller.Prices{Entry: 1000}
 
 // didWork is a log of two windows of half a second; in a second of them the program does so many steps and takes so much CPU time, of which
 // the probes have some, and in a second of the rest without probes.
-func didWork(inside, outside govern.Reading) *watchLog {
+func didWork(inside, outside controller.Reading) *watchLog {
 	w := watched()
 	for range 10 {
-		w.outside.add(someWork, govern.Reading{}, outside)
-		w.inside.add(someWork, govern.Reading{}, inside)
+		w.outside.add(someWork, controller.Reading{}, outside)
+		w.inside.add(someWork, controller.Reading{}, inside)
 	}
 	return w
 }
@@ -25,17 +25,17 @@ func didWork(inside, outside govern.Reading) *watchLog {
 func TestProbesSlowTheProgramDownByItsStepsOrElseByItsCPUTime(t *testing.T) {
 	second, half := time.Second, time.Second/2
 	for name, c := range map[string]struct {
-		inside, outside govern.Reading
+		inside, outside controller.Reading
 		want            float64
 	}{
-		"five times fewer steps": {govern.Reading{At: second, Steps: 100, Traced: second}, govern.Reading{At: second, Steps: 500, Traced: second}, 5},
-		"too few steps":          {govern.Reading{At: second, Steps: 2, Traced: second, Entries: 750_000}, govern.Reading{At: second, Steps: 8, Traced: second}, 4},
-		"no steps":               {govern.Reading{At: second, Traced: second, Entries: 500_000}, govern.Reading{At: second, Traced: second}, 2},
-		"it waits for others":    {govern.Reading{At: second, Traced: second, Entries: 500_000}, govern.Reading{At: second, Traced: half}, 1},
-		"it does more":           {govern.Reading{At: second, Steps: 100}, govern.Reading{At: second, Steps: 50}, 1},
-		"it does nothing":        {govern.Reading{At: second}, govern.Reading{At: second}, 1},
-		"nothing but probes":     {govern.Reading{At: second, Traced: second, Entries: 1_000_000}, govern.Reading{At: second, Traced: second}, slowest},
-		"no windows":             {govern.Reading{}, govern.Reading{At: second, Steps: 100, Traced: second}, 1},
+		"five times fewer steps": {controller.Reading{At: second, Steps: 100, Traced: second}, controller.Reading{At: second, Steps: 500, Traced: second}, 5},
+		"too few steps":          {controller.Reading{At: second, Steps: 2, Traced: second, Entries: 750_000}, controller.Reading{At: second, Steps: 8, Traced: second}, 4},
+		"no steps":               {controller.Reading{At: second, Traced: second, Entries: 500_000}, controller.Reading{At: second, Traced: second}, 2},
+		"it waits for others":    {controller.Reading{At: second, Traced: second, Entries: 500_000}, controller.Reading{At: second, Traced: half}, 1},
+		"it does more":           {controller.Reading{At: second, Steps: 100}, controller.Reading{At: second, Steps: 50}, 1},
+		"it does nothing":        {controller.Reading{At: second}, controller.Reading{At: second}, 1},
+		"nothing but probes":     {controller.Reading{At: second, Traced: second, Entries: 1_000_000}, controller.Reading{At: second, Traced: second}, slowest},
+		"no windows":             {controller.Reading{}, controller.Reading{At: second, Steps: 100, Traced: second}, 1},
 	} {
 		got, err := didWork(c.inside, c.outside).slower()
 		if math.Abs(got-c.want) > 1e-6 || !(err >= 0 && err <= 1) {
@@ -45,7 +45,7 @@ func TestProbesSlowTheProgramDownByItsStepsOrElseByItsCPUTime(t *testing.T) {
 }
 
 func TestAWindowStandsForMoreWhereProbesSlowTheProgramDown(t *testing.T) {
-	w := didWork(govern.Reading{At: time.Second, Steps: 100}, govern.Reading{At: time.Second, Steps: 400})
+	w := didWork(controller.Reading{At: time.Second, Steps: 100}, controller.Reading{At: time.Second, Steps: 400})
 	if got, want := w.factor(1, 0), 1+4*10/0.5; math.Abs(got-want) > 1e-9 {
 		t.Errorf("a window after a rest of 20 times its length stands for %v times itself, want %v", got, want)
 	}

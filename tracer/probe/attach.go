@@ -14,55 +14,144 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 )
 
-// A Mode is a way of attaching to functions that the kernel offers.
+// A Mode is the kernel's way of attaching probes to functions.
 type Mode int
 
-// The modes, the best last. Zero is for automatic choice.
+// The modes, the best last. Automatic chooses the best that the kernel has.
 const (
 	Automatic Mode = iota
 	Single         // a perf event for each probe
-	Multi          // one uprobe_multi link for the entries of a file and one for the returns, since 6.6
-	Session        // one uprobe session link for both, whose entry can leave out the return, since 6.13
+	Multi          // a uprobe_multi link for the entries of a file and one for the returns, since 6.6
+	Session        // one uprobe session link for both; the entry can skip the return; since 6.13
 )
 
+// String returns the mode's name for people.
 func (m Mode) String() string {
 	return [...]string{"automatic", "single uprobes", "uprobe_multi", "uprobe session"}[m]
 }
 
-// AttachTraceUprobeSession is BPF_TRACE_UPROBE_SESSION of enum bpf_attach_type, <linux/bpf.h>, for which the library has no
-// name yet.
+// AttachTraceUprobeSession is BPF_TRACE_UPROBE_SESSION of enum bpf_attach_type, <linux/bpf.h>.
+// cilium/ebpf has no name for it yet.
 const AttachTraceUprobeSession ebpf.AttachType = 57
 
-// Programs are those that a Mode attaches: Session in that mode, Return in the others, and Entry in all.
+// Programs are the BPF programs of a Mode: Session in that mode, Return in the others, and Entry in
+// all.
 type Programs struct {
 	Session, Entry, Return *ebpf.Program
 }
 
-// Attach attaches the programs to all sites of a file in the given process. It attaches all or nothing.
+// Attach attaches the programs to all sites of a file in a process. It attaches all or nothing.
 func Attach(mode Mode, target Target, programs Programs, pid int) ([]link.Link, error) {
-	var links []link.Link
-	var err error
-	switch mode {
-	case Session:
-		links, err = attachSession(target, programs, pid)
-	case Multi:
-		links, err = attachMulti(target, programs, pid)
-	default:
-		links, err = attachSingle(target, programs, pid)
+	if mode == Session {
+		return attachAll(target,
+			func() ([]link.Link, error) { return attachSession(target, programs, pid) })
 	}
+	return attachAll(target,
+		func() ([]link.Link, error) { return attachEntries(mode, target, programs.Entry, pid) },
+		func() ([]link.Link, error) {
+			return attachReturns(mode, target.only(Function.returns), programs.Return, pid)
+		})
+}
+
+// AttachCUDADriver attaches to the functions of the CUDA driver API in a process, all or none.
+// Return probes come first: where the entry of a call has been seen, its return will be, too.
+func AttachCUDA(mode Mode, target Target, entry, exit *ebpf.Program, pid int) ([]link.Link, error) {
+	return attachAll(target,
+		func() ([]link.Link, error) { return attachReturns(mode, target, exit, pid) },
+		func() ([]link.Link, error) { return attachEntries(mode, target, entry, pid) })
+}
+
+// AttachEntry attaches a program to the one site of a target in a process, without a return probe.
+func AttachEntry(mode Mode, target Target, entry *ebpf.Program, pid int) (link.Link, error) {
+	links, err := attachAll(target,
+		func() ([]link.Link, error) { return attachEntries(mode, target, entry, pid) })
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("attach to %s: %w", target.File.Path, err), Close(links))
+		return nil, err
 	}
-	return links, nil
+	return links[0], nil
+}
+
+// AttachStep attaches a program to the one site of a step function in a process. It uses a perf
+// event in all modes: a single probe that fires a few times a second need not be cheap.
+func AttachStep(target Target, program *ebpf.Program, pid int) (link.Link, error) {
+	return AttachEntry(Single, target, program, pid)
+}
+
+// attachAll runs steps that return links. If one fails, it closes the links of all.
+func attachAll(target Target, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
+	var all []link.Link
+	for _, attach := range steps {
+		links, err := attach()
+		all = append(all, links...)
+		if err != nil {
+			return nil, errors.Join(fmt.Errorf("attach to %s: %w", target.File.Path, err), Close(all))
+		}
+	}
+	return all, nil
 }
 
 // Close closes links, the last opened first.
 func Close(links []link.Link) error {
 	var errs []error
-	for i := len(links) - 1; i >= 0; i-- {
-		errs = append(errs, links[i].Close())
+	for _, l := range slices.Backward(links) {
+		errs = append(errs, l.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// attachEntries attaches a program to the entries of the functions of a target. With an error it
+// returns the links that it has made.
+func attachEntries(mode Mode, target Target, program *ebpf.Program, pid int) ([]link.Link, error) {
+	return attachUprobes(mode, target, program, pid, "uprobe")
+}
+
+// attachReturns attaches a program to their returns, like attachEntries.
+func attachReturns(mode Mode, target Target, program *ebpf.Program, pid int) ([]link.Link, error) {
+	return attachUprobes(mode, target, program, pid, "uretprobe")
+}
+
+func attachUprobes(
+	mode Mode, target Target, program *ebpf.Program, pid int, kind string,
+) ([]link.Link, error) {
+	if len(target.Sites) == 0 {
+		return nil, nil
+	}
+	file, err := link.OpenExecutable(target.Path)
+	if err != nil {
+		return nil, err
+	}
+	attachOne, attachMany := file.Uprobe, file.UprobeMulti
+	if kind == "uretprobe" {
+		attachOne, attachMany = file.Uretprobe, file.UretprobeMulti
+	}
+
+	if mode != Single {
+		offsets, cookies := target.offsetsAndCookies()
+		options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
+		l, err := attachMany(nil, program, options)
+		if err != nil {
+			return nil, fmt.Errorf("create %s_multi link: %w", kind, err)
+		}
+		return []link.Link{l}, nil
+	}
+
+	var links []link.Link
+	for _, s := range target.Sites {
+		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: s.cookie()}
+		l, err := attachOne("", program, options)
+		if err != nil {
+			return links, fmt.Errorf("create %s of %s: %w", kind, s.Function.Name, err)
+		}
+		links = append(links, l)
+	}
+	return links, nil
+}
+
+// only returns the target with those sites whose function is wanted.
+func (t Target) only(isWanted func(Function) bool) Target {
+	t.Sites = slices.Clone(t.Sites)
+	t.Sites = slices.DeleteFunc(t.Sites, func(s Site) bool { return !isWanted(s.Function) })
+	return t
 }
 
 func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
@@ -73,56 +162,44 @@ func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
 	return offsets, cookies
 }
 
-// attachSession leaves functions that may throw out of the session. Where another process comes to the same place, for a probe of
-// its own, the kernel does not ask our program and follows the return, and no exception finds its way through a return that is followed.
+// attachSession attaches one session for all functions whose returns can be probed. Functions that
+// may throw are no part of it. If another tool probes the same instruction, the kernel does not ask
+// our program whether to probe the return, and no exception can pass a return probe.
 func attachSession(target Target, programs Programs, pid int) ([]link.Link, error) {
-	followed, entered := target.parted()
+	hasReturns := slices.ContainsFunc(target.Sites, func(s Site) bool { return s.Function.returns() })
+	isInSession := func(f Function) bool {
+		return hasReturns && !f.Throws && f.Form != bpf.KernelCallFormCALL_EXIT
+	}
+	inSession := target.only(isInSession)
+	others := target.only(func(f Function) bool { return !isInSession(f) })
+
 	var links []link.Link
-	if len(followed.Sites) > 0 {
-		l, err := createSession(followed, programs.Session, pid)
+	if len(inSession.Sites) > 0 {
+		l, err := createSession(inSession, programs.Session, pid)
 		if err != nil {
 			return nil, err
 		}
 		links = append(links, l)
 	}
-	if len(entered.Sites) > 0 {
-		l, err := attachEntries(entered, programs.Entry, pid)
-		if err != nil {
-			return links, err
-		}
-		links = append(links, l)
-	}
-	return links, nil
+	entries, err := attachEntries(Multi, others, programs.Entry, pid)
+	return append(links, entries...), err
 }
 
-// parted are the sites that a session is for, with those of which the return is of no interest, and those that may throw. Where
-// nothing returns they are all of the latter kind.
-func (t Target) parted() (followed, entered Target) {
-	followed, entered = t, t
-	followed.Sites, entered.Sites = nil, nil
-	some := slices.ContainsFunc(t.Sites, func(s Site) bool { return s.Function.returns() })
-	for _, s := range t.Sites {
-		if some && !s.Function.Throws && s.Function.Form != bpf.KernelCallFormCALL_EXIT {
-			followed.Sites = append(followed.Sites, s)
-		} else {
-			entered.Sites = append(entered.Sites, s)
-		}
-	}
-	return followed, entered
-}
-
-// createSession makes the system call itself: cilium/ebpf 0.22 knows the link but has no way to make it.
+// createSession makes the system call bpf(2) itself: cilium/ebpf 0.22 can parse such a link, but
+// not create it.
 func createSession(target Target, program *ebpf.Program, pid int) (link.Link, error) {
 	path, err := unix.BytePtrFromString(target.Path)
 	if err != nil {
 		return nil, err
 	}
 	offsets, cookies := target.offsetsAndCookies()
+
 	var pins runtime.Pinner
 	defer pins.Unpin()
 	pins.Pin(path)
 	pins.Pin(&offsets[0])
 	pins.Pin(&cookies[0])
+
 	attribute := struct { // union bpf_attr, link_create with uprobe_multi, <linux/bpf.h>
 		program, target, attachType, flags uint32
 		path, offsets, references, cookies uint64
@@ -133,7 +210,8 @@ func createSession(target Target, program *ebpf.Program, pid int) (link.Link, er
 		count: uint32(len(offsets)), pid: uint32(pid),
 	}
 	const linkCreate = 28 // BPF_LINK_CREATE
-	fd, _, errno := unix.Syscall(unix.SYS_BPF, linkCreate, uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute))
+	fd, _, errno := unix.Syscall(unix.SYS_BPF, linkCreate,
+		uintptr(unsafe.Pointer(&attribute)), unsafe.Sizeof(attribute))
 	runtime.KeepAlive(program)
 	if errno != 0 {
 		return nil, fmt.Errorf("create uprobe session link: %w", errno)
@@ -141,78 +219,5 @@ func createSession(target Target, program *ebpf.Program, pid int) (link.Link, er
 	return link.NewFromFD(int(fd))
 }
 
-// address of pinned memory, for the kernel.
+// address returns the address of pinned memory, for the kernel.
 func address[T any](p *T) uint64 { return uint64(uintptr(unsafe.Pointer(p))) }
-
-func attachMulti(target Target, programs Programs, pid int) ([]link.Link, error) {
-	entry, err := attachEntries(target, programs.Entry, pid)
-	if err != nil {
-		return nil, err
-	}
-	links := []link.Link{entry}
-	returning := target.returning()
-	if len(returning.Sites) == 0 {
-		return links, nil
-	}
-	file, err := link.OpenExecutable(target.Path)
-	if err != nil {
-		return links, err
-	}
-	offsets, cookies := returning.offsetsAndCookies()
-	options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
-	exit, err := file.UretprobeMulti(nil, programs.Return, options)
-	if err != nil {
-		return links, fmt.Errorf("create uretprobe_multi link: %w", err)
-	}
-	return append(links, exit), nil
-}
-
-func attachEntries(target Target, program *ebpf.Program, pid int) (link.Link, error) {
-	file, err := link.OpenExecutable(target.Path)
-	if err != nil {
-		return nil, err
-	}
-	offsets, cookies := target.offsetsAndCookies()
-	options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
-	entry, err := file.UprobeMulti(nil, program, options)
-	if err != nil {
-		return nil, fmt.Errorf("create uprobe_multi link: %w", err)
-	}
-	return entry, nil
-}
-
-// returning leaves out the functions whose return is of no interest.
-func (t Target) returning() Target {
-	kept := t
-	kept.Sites = nil
-	for _, s := range t.Sites {
-		if s.Function.returns() {
-			kept.Sites = append(kept.Sites, s)
-		}
-	}
-	return kept
-}
-
-func attachSingle(target Target, programs Programs, pid int) ([]link.Link, error) {
-	file, err := link.OpenExecutable(target.Path)
-	if err != nil {
-		return nil, err
-	}
-	var links []link.Link
-	for _, s := range target.Sites {
-		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: s.cookie()}
-		entry, err := file.Uprobe("", programs.Entry, options)
-		if err != nil {
-			return links, fmt.Errorf("create uprobe of %s: %w", s.Function.Name, err)
-		}
-		links = append(links, entry)
-	}
-	for _, s := range target.returning().Sites {
-		exit, err := file.Uretprobe("", programs.Return, &link.UprobeOptions{Address: s.Offset, PID: pid})
-		if err != nil {
-			return links, fmt.Errorf("create uretprobe of %s: %w", s.Function.Name, err)
-		}
-		links = append(links, exit)
-	}
-	return links, nil
-}

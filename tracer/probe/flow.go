@@ -3,7 +3,9 @@ package probe
 import (
 	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"slices"
+	"strings"
 
 	"golang.org/x/arch/x86/x86asm"
 
@@ -11,137 +13,147 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// A flow follows the code of a file's functions, to learn which of the allocator's functions one calls and where it returns.
-type flow struct {
+// An analyzer follows the control flow of a file's functions: which allocator functions they call,
+// and where they return.
+type analyzer struct {
 	file *symbol.File
-	// imports are the names behind the file's pointers to functions.
+	// imports are the names of the functions behind the file's pointers, its global offset table.
 	imports map[uint64]string
-	// allocators tells the allocator's functions by name, of which the file's own are at some of addresses.
+	// allocators are the names of the allocator functions, and addresses where the file's own are.
 	allocators map[string]bool
 	addresses  map[uint64]bool
 }
 
-// A course is what a function may do.
-type course struct {
+// A controlFlow is what the code of a function may do.
+type controlFlow struct {
 	entry uint64
-	// end of its own code, beyond which it is not followed; 0: it is followed everywhere.
+	// end of the function's own code, beyond which it is not followed; 0: there is no bound.
 	end uint64
-	// untilCall: each way is followed to the first call of an allocator's function alone.
+	// untilCall: no path is followed beyond its first call of an allocator function.
 	untilCall bool
-	// checksNull: the way that a null pointer takes is not followed.
-	checksNull bool
-	// calls are the allocator's functions that it calls or jumps to: names, and addresses in the file.
-	calls     map[string]bool
-	addresses map[uint64]bool
-	// exits are the addresses at which it, or what it has jumped to, returns.
-	exits []uint64
-	// open: it also goes on where that cannot be told.
-	open bool
+	// skipsNull: the path of a null pointer as first argument is not followed.
+	skipsNull bool
 
-	pending []uint64
-	seen    map[uint64]bool
-	steps   int
+	// calls and callAddresses are the allocator functions that it calls or jumps to: by name, and
+	// by address in the file.
+	calls         map[string]bool
+	callAddresses map[uint64]bool
+	// returns are the addresses of the instructions that return, sorted. A function that it has
+	// jumped to (a tail call) has some of them.
+	returns []uint64
+	// isIncomplete: some paths could not be followed.
+	isIncomplete bool
+
+	pending      []uint64 // basic blocks
+	seen         map[uint64]bool
+	instructions int
 }
 
 const (
-	maxSteps           = 4096 // instructions that are followed of a function
-	maxExits           = 32   // by which a function that may throw returns
-	longestInstruction = 15
-	stretch            = 256 // bytes of code that are read at once
+	maxInstructions   = 4096 // of one function
+	maxReturns        = 32   // of a function that may throw
+	maxInstructionLen = 15   // bytes, Intel SDM volume 2, section 2.3.11
+	readLength        = 256  // bytes of code that are read at once
 )
 
-// forwards reports whether a function does nothing without calling another one of the allocator's. Of one that frees, the way
-// that a null pointer takes does not count; of one that may throw, what lies outside its own code, where it throws.
-func (f *flow) forwards(function Function, entry uint64) bool {
-	c := newCourse(entry)
-	c.untilCall, c.checksNull = true, function.Form == bpf.KernelCallFormCALL_FREE
-	if size := f.file.Size(entry); function.Throws && size > 1 {
-		c.end = entry + size
+// forwards reports whether a function does nothing without a call of another allocator function.
+// The path of a null pointer does not count for a function that frees. For one that may throw, code
+// outside its own does not count: there it throws.
+func (a *analyzer) forwards(function Function, entry uint64) bool {
+	flow := newControlFlow(entry)
+	flow.untilCall, flow.skipsNull = true, function.Form == bpf.KernelCallFormCALL_FREE
+	if size := a.file.Size(entry); function.Throws && size > 1 {
+		flow.end = entry + size
 	}
-	f.follow(c)
-	return !c.open && len(c.exits) == 0 && c.callsAny()
+	a.follow(flow)
+	return !flow.isIncomplete && len(flow.returns) == 0 && flow.callsAny()
 }
 
-// course gives all that a function may do.
-func (f *flow) course(entry uint64) *course {
-	c := newCourse(entry)
-	f.follow(c)
-	return c
+// controlFlow returns all that a function may do.
+func (a *analyzer) controlFlow(entry uint64) *controlFlow {
+	flow := newControlFlow(entry)
+	a.follow(flow)
+	return flow
 }
 
-func newCourse(entry uint64) *course {
-	return &course{entry: entry, calls: make(map[string]bool), addresses: make(map[uint64]bool), seen: make(map[uint64]bool)}
+func newControlFlow(entry uint64) *controlFlow {
+	return &controlFlow{
+		entry: entry, calls: make(map[string]bool), callAddresses: make(map[uint64]bool),
+		seen: make(map[uint64]bool),
+	}
 }
 
-func (c *course) callsAny() bool { return len(c.calls)+len(c.addresses) > 0 }
+func (f *controlFlow) callsAny() bool { return len(f.calls)+len(f.callAddresses) > 0 }
 
-// follow walks through all ways that a function may take.
-func (f *flow) follow(c *course) {
-	if f.file.Machine() != elf.EM_X86_64 {
-		c.open = true
+// follow follows all paths from the entry.
+func (a *analyzer) follow(flow *controlFlow) {
+	if a.file.Machine() != elf.EM_X86_64 {
+		flow.isIncomplete = true
 		return
 	}
-	c.push(c.entry)
-	for len(c.pending) > 0 && c.steps <= maxSteps {
-		last := len(c.pending) - 1
-		at := c.pending[last]
-		c.pending = c.pending[:last]
-		f.followStretch(c, at)
+
+	flow.push(flow.entry)
+	for len(flow.pending) > 0 && flow.instructions <= maxInstructions {
+		last := len(flow.pending) - 1
+		at := flow.pending[last]
+		flow.pending = flow.pending[:last]
+		if !a.followBlock(flow, at) {
+			flow.isIncomplete = true
+		}
 	}
-	slices.Sort(c.exits)
+	slices.Sort(flow.returns)
 }
 
-func (c *course) push(address uint64) {
-	if !c.seen[address] && !c.isOutside(address) {
-		c.seen[address] = true
-		c.pending = append(c.pending, address)
+func (f *controlFlow) push(address uint64) {
+	if !f.seen[address] && !f.isOutside(address) {
+		f.seen[address] = true
+		f.pending = append(f.pending, address)
 	}
 }
 
-func (c *course) isOutside(address uint64) bool {
-	return c.end != 0 && (address < c.entry || address >= c.end)
+func (f *controlFlow) isOutside(address uint64) bool {
+	return f.end != 0 && (address < f.entry || address >= f.end)
 }
 
-// followStretch walks on until something ends the way or leads where it has been walked before.
-func (f *flow) followStretch(c *course, at uint64) {
+// followBlock follows instructions until one ends the path, or until they have been seen. ok is
+// false if they cannot be decoded, or are too many.
+func (a *analyzer) followBlock(flow *controlFlow, at uint64) (ok bool) {
 	var before x86asm.Inst
 	var code []byte
-	checksNull := c.checksNull && at == c.entry
+	skipsNull := flow.skipsNull && at == flow.entry
 	for {
-		if c.steps++; c.steps > maxSteps {
-			c.open = true
-			return
+		if flow.instructions++; flow.instructions > maxInstructions {
+			return false
 		}
-		if len(code) < longestInstruction {
+		if len(code) < maxInstructionLen {
 			var err error
-			if code, _, err = f.file.Code(at, stretch); err != nil {
-				c.open = true
-				return
+			if code, _, err = a.file.Code(at, readLength); err != nil {
+				return false
 			}
 		}
 		instruction, err := decode(code)
 		if err != nil {
-			c.open = true
-			return
+			return false
 		}
+
 		next := at + uint64(instruction.Len)
-		if checksNull && isNullCheck(before, instruction) {
-			if instruction.Op == x86asm.JNE { // goes on there
-				c.push(target(instruction, next))
-				return
+		if skipsNull && isNullCheck(before, instruction) {
+			if instruction.Op == x86asm.JNE { // a pointer jumps
+				flow.push(jumpTarget(instruction, next))
+				return true
 			}
-		} else if f.ends(c, instruction, at, next) {
-			return
+		} else if a.endsPath(flow, instruction, at, next) {
+			return true
 		}
-		if c.seen[next] || c.isOutside(next) {
-			return
+		if flow.seen[next] || flow.isOutside(next) {
+			return true
 		}
-		c.seen[next] = true
+		flow.seen[next] = true
 		before, at, code = instruction, next, code[instruction.Len:]
 	}
 }
 
-// decode is x86asm's, which does not know where indirect branches may land.
+// decode decodes an instruction, also endbr64.
 func decode(code []byte) (x86asm.Inst, error) {
 	if bytes.HasPrefix(code, endbr64) {
 		return x86asm.Inst{Op: x86asm.NOP, Len: len(endbr64)}, nil
@@ -149,8 +161,132 @@ func decode(code []byte) (x86asm.Inst, error) {
 	return x86asm.Decode(code, 64)
 }
 
-// isNullCheck reports whether two instructions go separate ways for a first argument of 0.
+// isNullCheck reports whether two instructions branch on a first argument of 0.
 func isNullCheck(test, jump x86asm.Inst) bool {
 	return test.Op == x86asm.TEST && test.Args[0] == x86asm.RDI && test.Args[1] == x86asm.RDI &&
 		(jump.Op == x86asm.JE || jump.Op == x86asm.JNE)
+}
+
+// endsPath reports whether the path ends with an instruction, and pushes its branches.
+func (a *analyzer) endsPath(flow *controlFlow, instruction x86asm.Inst, at, next uint64) bool {
+	switch instruction.Op {
+	case x86asm.RET:
+		flow.returns = append(flow.returns, at)
+		return true
+	case x86asm.UD2, x86asm.HLT, x86asm.INT:
+		return true
+	case x86asm.JMP:
+		a.jump(flow, instruction, next)
+		return true
+	case x86asm.CALL:
+		to := a.destination(instruction, next)
+		return neverReturns(to.name) || a.call(flow, to) && flow.untilCall
+	}
+
+	if _, jumps := instruction.Args[0].(x86asm.Rel); jumps {
+		a.jump(flow, instruction, next)
+	}
+	return false
+}
+
+// jump follows a jump, unless it is a tail call of an allocator function. The destination of an
+// indirect jump is unknown.
+func (a *analyzer) jump(flow *controlFlow, instruction x86asm.Inst, next uint64) {
+	to := a.destination(instruction, next)
+	switch {
+	case a.call(flow, to):
+	case to.address != 0:
+		flow.push(to.address)
+	default:
+		flow.isIncomplete = true
+	}
+}
+
+// call notes a call or a jump to another allocator function, and reports whether it is one.
+func (a *analyzer) call(flow *controlFlow, to destination) bool {
+	switch {
+	case to.address == flow.entry:
+		return false
+	case to.address != 0 && a.addresses[to.address]:
+		flow.callAddresses[to.address] = true
+	case a.allocators[to.name]:
+		flow.calls[to.name] = true
+	default:
+		return false
+	}
+	return true
+}
+
+// neverReturns reports whether a function by its name ends the process or throws. The code after a
+// call of it may be another function's.
+func neverReturns(name string) bool {
+	switch name {
+	case "abort", "exit", "_exit", "__assert_fail", "__stack_chk_fail", "__cxa_throw", "__cxa_rethrow",
+		"_Unwind_Resume", "_ZSt9terminatev":
+		return true
+	}
+	// std::__throw_bad_alloc() and its relatives.
+	return strings.HasPrefix(name, "_ZSt") && strings.Contains(name, "__throw_")
+}
+
+// A destination is where a jump or a call leads: an address in the file, a name that the dynamic
+// linker resolves, or both if the file itself exports the name. Neither: it is unknown.
+type destination struct {
+	address uint64
+	name    string
+}
+
+// destination returns where a jump or a call leads, through the stub of the procedure linkage
+// table if it goes to one.
+func (a *analyzer) destination(instruction x86asm.Inst, next uint64) destination {
+	switch to := instruction.Args[0].(type) {
+	case x86asm.Mem:
+		if to.Base == x86asm.RIP && to.Index == 0 && to.Segment == 0 {
+			return a.imported(next + uint64(to.Disp))
+		}
+	case x86asm.Rel:
+		address := next + uint64(int64(to))
+		code, _, err := a.file.Code(address, maxStubLength)
+		if err != nil {
+			return destination{}
+		}
+		if pointer, ok := pltStub(code, address); ok {
+			return a.imported(pointer)
+		}
+		return destination{address: address}
+	}
+	return destination{}
+}
+
+// imported returns where a pointer that the dynamic linker fills in will lead.
+func (a *analyzer) imported(pointer uint64) destination {
+	to := destination{name: a.imports[pointer]}
+	if to.name != "" {
+		own, _ := a.file.Export(to.name)
+		to.address = own.Address
+	}
+	return to
+}
+
+const maxStubLength = 16 // bytes
+
+// pltStub returns the pointer of a stub of the procedure linkage table, jmp *pointer(%rip). ok is
+// false if the code is none. https://gitlab.com/x86-psABIs/x86-64-ABI, section 5.2.
+func pltStub(code []byte, address uint64) (pointer uint64, ok bool) {
+	const bnd, size = 0xf2, 6
+	rest := bytes.TrimPrefix(code, endbr64)
+	if len(rest) > 0 && rest[0] == bnd {
+		rest = rest[1:]
+	}
+	if len(rest) < size || rest[0] != 0xff || rest[1] != 0x25 {
+		return 0, false
+	}
+	end := address + uint64(len(code)-len(rest)) + size
+	return end + uint64(int64(int32(binary.LittleEndian.Uint32(rest[2:])))), true
+}
+
+// jumpTarget returns where a direct jump leads.
+func jumpTarget(instruction x86asm.Inst, next uint64) uint64 {
+	distance, _ := instruction.Args[0].(x86asm.Rel)
+	return next + uint64(int64(distance))
 }

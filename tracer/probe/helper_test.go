@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -21,7 +22,30 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// output runs a tool that belongs to a Debian package.
+// start starts a program that prints "ready", and returns its process and mappings then.
+func start(t *testing.T, command *exec.Cmd) (*process.Process, []process.Mapping) {
+	t.Helper()
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+	return open(t, target.PID())
+}
+
+// open opens a process and reads its mappings.
+func open(t *testing.T, pid int) (*process.Process, []process.Mapping) {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return p, maps
+}
+
+// output runs a tool of a Debian package, and returns what it prints.
 func output(t testing.TB, debian, tool string, arguments ...string) string {
 	t.Helper()
 	out, err := exec.Command(tool, arguments...).Output()
@@ -31,7 +55,7 @@ func output(t testing.TB, debian, tool string, arguments ...string) string {
 	return string(out)
 }
 
-// assemble gives the machine code of x86-64 assembly.
+// assemble returns the machine code of x86-64 assembly.
 func assemble(t testing.TB, text string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -58,16 +82,14 @@ type line struct {
 	mnemonic, operands string
 }
 
-// disassemble is objdump's opinion of a whole file, in the order of addresses.
+// disassemble returns objdump's listing of a file, in the order of addresses.
 func disassemble(t testing.TB, path string) (listing []line) {
 	t.Helper()
-	for text := range strings.Lines(output(t, "binutils", "objdump", "-d", "--no-show-raw-insn", path)) {
+	for text := range strings.Lines(output(t, "binutils", "objdump", "-d", "--no-show-raw-insn",
+		path)) {
 		address, instruction, ok := strings.Cut(text, ":\t")
-		if !ok {
-			continue
-		}
 		at, err := strconv.ParseUint(strings.TrimSpace(address), 16, 64)
-		if err != nil {
+		if !ok || err != nil {
 			continue
 		}
 		instruction, _, _ = strings.Cut(strings.TrimSpace(instruction), "#")
@@ -80,13 +102,13 @@ func disassemble(t testing.TB, path string) (listing []line) {
 	return listing
 }
 
-// find gives the index of the line at an address.
+// find returns the index of the line at an address.
 func find(listing []line, address uint64) (int, bool) {
 	i := sort.Search(len(listing), func(i int) bool { return listing[i].address >= address })
 	return i, i < len(listing) && listing[i].address == address
 }
 
-// openBoth opens a file for the oracle and for us.
+// openBoth opens a file with debug/elf, the oracle, and with our package.
 func openBoth(t testing.TB, path string) (*elf.File, *symbol.File) {
 	t.Helper()
 	f, err := os.Open(path)
@@ -98,14 +120,14 @@ func openBoth(t testing.TB, path string) (*elf.File, *symbol.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := symbol.Open(f, path)
+	image, err := symbol.Open(f, path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return file, m
+	return file, image
 }
 
-// fileOffset turns an address of a file into an offset in it.
+// fileOffset returns the offset in a file of an address.
 func fileOffset(t testing.TB, file *elf.File, address uint64) uint64 {
 	t.Helper()
 	for _, p := range file.Progs {
@@ -117,14 +139,15 @@ func fileOffset(t testing.TB, file *elf.File, address uint64) uint64 {
 	return 0
 }
 
-// addresses is what nm says of the functions of a file.
+// addresses returns the functions of a file by nm.
 func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
 	t.Helper()
 	found := make(map[string]uint64)
 	for text := range strings.Lines(output(t, "binutils", "nm", append(flags, path)...)) {
 		var address uint64
 		var kind, name string
-		if n, _ := fmt.Sscanf(text, "%x %s %s", &address, &kind, &name); n == 3 && strings.Contains("TtW", kind) {
+		n, _ := fmt.Sscanf(text, "%x %s %s", &address, &kind, &name)
+		if n == 3 && strings.Contains("TtW", kind) {
 			name, _, _ = strings.Cut(name, "@")
 			found[name] = address
 		}
@@ -132,7 +155,7 @@ func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
 	return found
 }
 
-// cLibrary is the C library of this machine.
+// cLibrary returns the path of this machine's C library.
 func cLibrary(t testing.TB) string {
 	t.Helper()
 	for text := range strings.Lines(output(t, "libc-bin", "ldd", "/bin/cat")) {

@@ -3,7 +3,9 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"slices"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -14,14 +16,14 @@ import (
 type Target struct {
 	// File is the mapping through which the file is opened.
 	File process.Mapping
-	// Path under which the kernel finds the file.
+	// Path is where the kernel finds the file.
 	Path  string
 	Sites []Site
 	// Unprobed are functions that cannot be probed, each with its reason, for people.
 	Unprobed []string
 }
 
-// Functions are the names of those that are probed.
+// Functions returns the names of the probed functions.
 func (t Target) Functions() []string {
 	var names []string
 	for _, s := range t.Sites {
@@ -38,33 +40,35 @@ var (
 	Err32Bit       = symbol.Err32Bit
 )
 
-const codeLength = 64 // bytes of a function that are looked at
-
-// Resolve finds the allocator functions that the process really uses: for each name the first file in the dynamic
-// linker's search order that defines it. For malloc and its relatives the search ends with the C library, which defines all
-// there are. Of functions that only call others of them, those others are probed.
+// Resolve finds the allocator functions that the process really uses. Like the dynamic linker, it
+// takes for each name the first file in search order that defines it (symbol interposition,
+// ld.so(8)). For malloc and its relatives the search ends at the C library, which defines all of
+// them. Functions that only call others of the allocator are not probed; the others are.
 func Resolve(p *process.Process, maps []process.Mapping) ([]Target, error) {
 	order, err := searchOrder(p, maps)
 	if err != nil {
 		return nil, err
 	}
-	found := definitions{process: p, static: len(order) == 1, places: make(map[string]int)}
+
+	found := definitions{process: p, isStatic: len(order) == 1, fileOf: make(map[string]int)}
 	defer found.close()
 	for _, mapping := range order {
-		if err := found.add(mapping); err != nil {
+		if err := found.addFile(mapping); err != nil {
 			return nil, err
 		}
 	}
 	if !found.has("malloc") || !found.has("free") {
 		return nil, ErrNoAllocator
 	}
-	if err := found.refuseOperators(); err != nil {
+
+	if err := found.dropForwardingOperators(); err != nil {
 		return nil, err
 	}
 	return found.targets()
 }
 
-// searchOrder is the dynamic linker's list; of a static program, the program itself.
+// searchOrder returns the files in the dynamic linker's search order. Of a static program that is
+// the program itself.
 func searchOrder(p *process.Process, maps []process.Mapping) ([]process.Mapping, error) {
 	program, err := programMapping(p, maps)
 	if err != nil {
@@ -77,7 +81,8 @@ func searchOrder(p *process.Process, maps []process.Mapping) ([]process.Mapping,
 	return order, err
 }
 
-// programMapping finds the program among the mappings and checks that it is of a class we know.
+// programMapping finds the program among the mappings. The error wraps Err32Bit for a 32-bit
+// program.
 func programMapping(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
 	for _, m := range maps {
 		if m.Path != p.Executable || !m.IsFile() {
@@ -105,11 +110,342 @@ func openFile(p *process.Process, mapping process.Mapping) (*os.File, *symbol.Fi
 	return f, file, nil
 }
 
-// siteAt reads the code of a function and chooses its site.
-func siteAt(file *symbol.File, function Function, address uint64) (Site, error) {
-	code, offset, err := file.Code(address, codeLength)
+// resolveFile finds functions in one mapped file, and their sites.
+func resolveFile(
+	p *process.Process, mapping process.Mapping, find func(*symbol.File) ([]definition, error),
+) (Target, error) {
+	opened, file, err := openFile(p, mapping)
 	if err != nil {
-		return Site{}, err
+		return Target{}, err
 	}
-	return chooseSite(function, file.Machine(), code, offset), nil
+	defer opened.Close()
+
+	found, err := find(file)
+	if err != nil {
+		return Target{}, err
+	}
+
+	target := Target{File: mapping, Path: p.MappedPath(mapping)}
+	for _, f := range found {
+		site, err := siteAt(file, f.function, f.address)
+		if err != nil {
+			return Target{}, fmt.Errorf("probe %s in %s: %w", f.function.Name, mapping.Path, err)
+		}
+		target.Sites = append(target.Sites, site)
+	}
+	return target, nil
+}
+
+// definitions are the allocator functions by the files that define them, in search order.
+type definitions struct {
+	process   *process.Process
+	isStatic  bool
+	files     []*definingFile
+	fileOf    map[string]int // index in files by function name
+	afterLibc bool           // the C library has been added
+}
+
+// A definingFile defines at least one allocator function.
+type definingFile struct {
+	mapping process.Mapping
+	opened  *os.File
+	image   *symbol.File
+	defined []definition
+}
+
+// A definition is one function of a file.
+type definition struct {
+	function Function
+	names    []string // all of its names
+	address  uint64   // virtual, as in the file
+}
+
+func (d *definitions) has(name string) bool { _, ok := d.fileOf[name]; return ok }
+
+func (d *definitions) close() {
+	for _, f := range d.files {
+		f.opened.Close()
+	}
+}
+
+// addFile adds the functions of a file that no earlier file defines. Files after the C library
+// that cannot be read are ignored.
+func (d *definitions) addFile(mapping process.Mapping) error {
+	opened, image, err := openFile(d.process, mapping)
+	if err != nil && d.afterLibc {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+
+	file := &definingFile{mapping: mapping, opened: opened, image: image}
+	if !d.afterLibc {
+		err = d.addMalloc(file)
+	}
+	if err == nil {
+		err = d.addAllocatorAPIs(file)
+	}
+
+	if err != nil || len(file.defined) == 0 {
+		opened.Close()
+	} else {
+		d.files = append(d.files, file)
+	}
+	if err != nil {
+		return fmt.Errorf("read symbols of %s: %w", mapping.Path, err)
+	}
+	return nil
+}
+
+// libcStart is a function that only the C library defines.
+const libcStart = "__libc_start_main"
+
+// interposedNames are the names of which the first definition serves all files.
+var interposedNames = func() map[string]bool {
+	names := namesOf(slices.Concat(Functions, optional, operators))
+	names[libcStart] = true
+	return names
+}()
+
+func namesOf(functions []Function) map[string]bool {
+	names := make(map[string]bool)
+	for _, f := range functions {
+		names[f.Name] = true
+	}
+	return names
+}
+
+// addMalloc adds what a file has of malloc and its relatives.
+func (d *definitions) addMalloc(file *definingFile) error {
+	symbols, err := d.functions(file.image, interposedNames)
+	if err != nil {
+		return err
+	}
+
+	d.add(file, Functions, symbols)
+	if d.fileOf["free"] == len(d.files) && d.has("free") {
+		d.add(file, optional, symbols)
+	}
+	d.add(file, operators, symbols)
+	_, d.afterLibc = symbols[libcStart]
+	return nil
+}
+
+// addAllocatorAPIs adds what a file has of allocators with names of their own.
+func (d *definitions) addAllocatorAPIs(file *definingFile) error {
+	for _, api := range allocatorAPIs {
+		if d.has(api.release) {
+			continue
+		}
+		isProgram := file.mapping.Path == d.process.Executable
+		if _, ok := file.image.Export(api.release); !ok && !isProgram {
+			continue
+		}
+
+		wanted := namesOf(api.functions)
+		symbols, err := file.image.Functions(symbol.Dynamic, wanted)
+		if err == nil && isProgram {
+			err = addUnexported(file.image, symbols, wanted)
+		}
+		if err != nil {
+			return err
+		}
+		if _, ok := symbols[api.release]; ok {
+			d.add(file, api.functions, symbols)
+		}
+	}
+	return nil
+}
+
+// functions returns the addresses of the wanted functions that a file exports. A static program
+// exports none; there all functions count.
+func (d *definitions) functions(
+	file *symbol.File, wanted map[string]bool,
+) (map[string]uint64, error) {
+	if d.isStatic {
+		if defined, err := file.Functions(symbol.Static, wanted); err != nil || len(defined) > 0 {
+			return defined, err
+		}
+	}
+	return file.Functions(symbol.Dynamic, wanted)
+}
+
+// addUnexported adds functions of a library that was linked into the program: a program exports
+// only what other files refer to. Local functions are left out, as they may be parts of others or
+// inlined into their callers.
+func addUnexported(file *symbol.File, symbols map[string]uint64, wanted map[string]bool) error {
+	return file.EachFunction(symbol.Static, func(name []byte, address uint64, isLocal bool) {
+		if _, known := symbols[string(name)]; !known && !isLocal && wanted[string(name)] {
+			symbols[string(name)] = address
+		}
+	})
+}
+
+// add adds the functions that are new. Several names of one address are one function.
+func (d *definitions) add(file *definingFile, functions []Function, symbols map[string]uint64) {
+	for _, function := range functions {
+		address, ok := symbols[function.Name]
+		if !ok || d.has(function.Name) {
+			continue
+		}
+
+		d.fileOf[function.Name] = len(d.files)
+		isSame := func(other definition) bool { return other.address == address }
+		known := slices.IndexFunc(file.defined, isSame)
+		if known < 0 {
+			known = len(file.defined)
+			file.defined = append(file.defined, definition{function: function, address: address})
+		}
+		file.defined[known].names = append(file.defined[known].names, function.Name)
+	}
+}
+
+// dropForwardingOperators drops the C++ operators of files that import malloc, which call it.
+func (d *definitions) dropForwardingOperators() error {
+	isOperator := namesOf(operators)
+	for i, file := range d.files {
+		if i == d.fileOf["malloc"] {
+			continue
+		}
+		imports, err := file.image.Imports(func(name string) bool { return name == "malloc" })
+		if err != nil {
+			return fmt.Errorf("read imports of %s: %w", file.mapping.Path, err)
+		}
+		if len(imports) == 0 {
+			continue
+		}
+
+		file.defined = slices.DeleteFunc(file.defined, func(f definition) bool {
+			isDropped := isOperator[f.function.Name]
+			if isDropped {
+				delete(d.fileOf, f.function.Name)
+			}
+			return isDropped
+		})
+	}
+	return nil
+}
+
+// targets chooses the sites in each file, and numbers them.
+func (d *definitions) targets() ([]Target, error) {
+	allocators := make(map[string]bool)
+	for name := range d.fileOf {
+		allocators[name] = true
+	}
+
+	var targets []Target
+	called := make(map[string]bool)
+	for _, file := range d.files {
+		target, err := d.target(file, allocators, called)
+		if err != nil {
+			return nil, err
+		}
+		if len(target.Sites)+len(target.Unprobed) > 0 {
+			targets = append(targets, target)
+		}
+	}
+
+	number := 0
+	for _, target := range targets {
+		for i := range target.Sites {
+			number++
+			site := &target.Sites[i]
+			site.number = number
+			site.called = slices.ContainsFunc(site.names, func(name string) bool { return called[name] })
+		}
+	}
+	return targets, nil
+}
+
+// target chooses the sites in one file. It adds the names of functions that others call to called.
+func (d *definitions) target(
+	file *definingFile, allocators, called map[string]bool,
+) (Target, error) {
+	target := Target{File: file.mapping, Path: d.process.MappedPath(file.mapping)}
+	imports, err := file.image.Imports(func(string) bool { return true })
+	if err != nil {
+		return target, fmt.Errorf("read imports of %s: %w", file.mapping.Path, err)
+	}
+
+	code := &analyzer{
+		file: file.image, imports: imports, allocators: allocators, addresses: make(map[uint64]bool),
+	}
+	names := make(map[uint64]string)
+	for _, f := range file.defined {
+		code.addresses[f.address], names[f.address] = true, f.names[0]
+	}
+
+	chosen := siteCollector{code: code, taken: make(map[uint64]bool), target: &target}
+	for _, f := range file.defined {
+		flow, err := chosen.add(f)
+		if err != nil {
+			return target, fmt.Errorf("probe %s in %s: %w", f.function.Name, file.mapping.Path, err)
+		}
+		if flow == nil {
+			continue
+		}
+		maps.Copy(called, flow.calls)
+		for address := range flow.callAddresses {
+			called[names[address]] = true
+		}
+	}
+	return target, nil
+}
+
+// A siteCollector collects the sites of one file.
+type siteCollector struct {
+	code   *analyzer
+	taken  map[uint64]bool // by offset in the file
+	target *Target
+}
+
+// add adds the site of a function, and those of its returns if it may throw, and returns its
+// control flow. A function that is not probed has none of these.
+func (s *siteCollector) add(f definition) (*controlFlow, error) {
+	if !f.function.AlwaysProbed && s.code.forwards(f.function, f.address) {
+		return nil, nil
+	}
+
+	flow := s.code.controlFlow(f.address)
+	if f.function.Throws && (len(flow.returns) == 0 || len(flow.returns) > maxReturns) {
+		s.target.Unprobed = append(s.target.Unprobed, f.function.Name+": where it returns is not known")
+		return nil, nil
+	}
+	if f.function.Form == bpf.KernelCallFormCALL_MALLOC && flow.callsAny() {
+		f.function.Form = bpf.KernelCallFormCALL_VALLOC
+	}
+
+	site, err := siteAt(s.code.file, f.function, f.address)
+	if err != nil {
+		return nil, err
+	}
+	site.names = f.names
+	s.take(site)
+	if f.function.Throws {
+		return flow, s.addReturns(f.function, flow)
+	}
+	return flow, nil
+}
+
+// addReturns adds the instructions by which a function returns. The kernel emulates none of them.
+func (s *siteCollector) addReturns(function Function, flow *controlFlow) error {
+	exit := Function{Name: "return of " + function.Name, Form: bpf.KernelCallFormCALL_EXIT}
+	for _, address := range flow.returns {
+		_, offset, err := s.code.file.Code(address, 1)
+		if err != nil {
+			return err
+		}
+		reason := "single-stepped: a return probe would stop an exception"
+		s.take(Site{Function: exit, Offset: offset, Reason: reason})
+	}
+	return nil
+}
+
+// take adds a site, unless its instruction is probed already.
+func (s *siteCollector) take(site Site) {
+	if !s.taken[site.Offset] {
+		s.taken[site.Offset] = true
+		s.target.Sites = append(s.target.Sites, site)
+	}
 }

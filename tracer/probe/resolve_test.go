@@ -1,47 +1,29 @@
 package probe
 
 import (
+	"bytes"
 	"debug/elf"
+	"encoding/binary"
 	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// run starts a program that says "ready", and gives its process and mappings then.
-func run(t *testing.T, command *exec.Cmd) (*process.Process, []process.Mapping) {
-	t.Helper()
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
-	return opened(t, target.PID())
-}
-
-func opened(t *testing.T, pid int) (*process.Process, []process.Mapping) {
-	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { p.Close() })
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return p, maps
-}
-
-// bindings is where the dynamic linker itself binds the program's functions to: file by name.
+// bindings returns the files to which the dynamic linker itself binds a program's functions.
 func bindings(t *testing.T, program string, environment []string) map[string]string {
 	t.Helper()
 	written := filepath.Join(t.TempDir(), "bindings")
 	command := exec.Command(program)
-	command.Env = append(slices.Clone(environment), "LD_BIND_NOW=1", "LD_DEBUG=bindings", "LD_DEBUG_OUTPUT="+written)
+	command.Env = append(slices.Clone(environment),
+		"LD_BIND_NOW=1", "LD_DEBUG=bindings", "LD_DEBUG_OUTPUT="+written)
 	if err := command.Run(); err != nil {
 		t.Fatal(err)
 	}
@@ -53,6 +35,7 @@ func bindings(t *testing.T, program string, environment []string) map[string]str
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	bound := make(map[string]string)
 	for line := range strings.Lines(string(text)) {
 		_, rest, ok := strings.Cut(line, "binding file "+program+" [0] to ")
@@ -66,8 +49,8 @@ func bindings(t *testing.T, program string, environment []string) map[string]str
 	return bound
 }
 
-// mustProbe fails unless a function is probed in that file, at most a few instructions behind the address that nm says.
-// Names with one address are one function, which is probed under one of them.
+// mustProbe asserts that a function is probed in a file, at most a few instructions after its
+// address by nm. Names of one address are one function, which is probed under one of them.
 func mustProbe(t *testing.T, targets []Target, name, path string, defined map[string]uint64) {
 	t.Helper()
 	file, err := elf.Open(path)
@@ -78,11 +61,12 @@ func mustProbe(t *testing.T, targets []Target, name, path string, defined map[st
 	if defined[name] == 0 {
 		t.Fatalf("nm finds no %s in %s: the test is wrong", name, path)
 	}
+
 	offset := fileOffset(t, file, defined[name])
 	for _, target := range targets {
 		for _, s := range target.Sites {
-			same := target.File.Path == path && defined[s.Function.Name] == defined[name]
-			if same && s.Offset >= offset && s.Offset < offset+codeLength {
+			isSame := target.File.Path == path && defined[s.Function.Name] == defined[name]
+			if isSame && s.Offset >= offset && s.Offset < offset+64 {
 				return
 			}
 			if s.Function.Name == name {
@@ -93,23 +77,49 @@ func mustProbe(t *testing.T, targets []Target, name, path string, defined map[st
 	t.Errorf("%s is not probed in %s at %#x", name, path, offset)
 }
 
-func TestTheFunctionsThatTheDynamicLinkerBindsAreProbed(t *testing.T) {
-	program := tracertest.Build(t, "semantics.c", "-pthread")
+// mustProbeOnce asserts that no function and no instruction of a file has two probes, that all sites
+// have different numbers, and that the kernel finds the files.
+func mustProbeOnce(t *testing.T, targets []Target) {
+	t.Helper()
+	numbers, names := make(map[int]bool), make(map[string]bool)
+	for _, target := range targets {
+		byPath, err := os.Stat(target.File.Path)
+		byLink, err2 := os.Stat(target.Path)
+		if err != nil || err2 != nil || !os.SameFile(byPath, byLink) {
+			t.Errorf("%s is not %s: %v, %v", target.Path, target.File.Path, err, err2)
+		}
+
+		offsets := make(map[uint64]bool)
+		for _, s := range target.Sites {
+			name := s.Function.Name
+			if offsets[s.Offset] || numbers[s.number] || names[name] {
+				t.Errorf("%s in %s at %#x is probed twice, or has the number %d of another",
+					name, target.File.Path, s.Offset, s.number)
+			}
+			offsets[s.Offset], numbers[s.number] = true, true
+			names[name] = s.Function.Form != bpf.KernelCallFormCALL_EXIT
+		}
+	}
+}
+
+func TestResolve(t *testing.T) {
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
 	for name, c := range map[string]struct {
 		environment []string
 		preloaded   int
 	}{"C library": {nil, 0}, "preloaded": {[]string{"LD_PRELOAD=" + preload}, 4}} {
 		t.Run(name, func(t *testing.T) {
+			program := tracertest.Build(t, "semantics.c", "-pthread")
 			environment := append(os.Environ(), c.environment...)
 			want := bindings(t, program, environment)
 			command := exec.Command(program)
 			command.Env = environment
-			targets, err := Resolve(run(t, command))
+			targets, err := Resolve(start(t, command))
 			if err != nil {
 				t.Fatal(err)
 			}
-			var preloaded int
+
+			preloaded := 0
 			for _, f := range Functions {
 				path, ok := want[f.Name]
 				if !ok {
@@ -126,36 +136,11 @@ func TestTheFunctionsThatTheDynamicLinkerBindsAreProbed(t *testing.T) {
 			mustProbeOnce(t, targets)
 		})
 	}
-}
 
-// mustProbeOnce fails if a function or an instruction is probed twice, or if the kernel would not find the file.
-func mustProbeOnce(t *testing.T, targets []Target) {
-	t.Helper()
-	seen := make(map[any]bool)
-	for _, target := range targets {
-		byPath, err := os.Stat(target.File.Path)
-		byLink, err2 := os.Stat(target.Path)
-		if err != nil || err2 != nil || !os.SameFile(byPath, byLink) {
-			t.Errorf("%s is not %s: %v, %v", target.Path, target.File.Path, err, err2)
-		}
-		for _, s := range target.Sites {
-			place := struct {
-				path   string
-				offset uint64
-			}{target.File.Path, s.Offset}
-			if seen[s.Function.Name] || seen[place] {
-				t.Errorf("%s in %s at %#x is probed twice", s.Function.Name, target.File.Path, s.Offset)
-			}
-			seen[s.Function.Name], seen[place] = true, true
-		}
-	}
-}
-
-func TestTheFunctionsOfAStaticProgramAreProbedInIt(t *testing.T) {
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "semantics.c", "-pthread", flag)
-			targets, err := Resolve(run(t, exec.Command(program)))
+			targets, err := Resolve(start(t, exec.Command(program)))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -166,50 +151,180 @@ func TestTheFunctionsOfAStaticProgramAreProbedInIt(t *testing.T) {
 			mustProbeOnce(t, targets)
 		})
 	}
-}
 
-func TestAStaticProgramWithoutSymbolsHasNoAllocator(t *testing.T) {
-	for _, flag := range []string{"-static", "-static-pie"} {
-		program := tracertest.Build(t, "semantics.c", "-pthread", flag, "-Wl,--strip-all")
-		if targets, err := Resolve(run(t, exec.Command(program))); !errors.Is(err, ErrNoAllocator) {
-			t.Errorf("%s: %+v, %v; want %v", flag, targets, err, ErrNoAllocator)
+	t.Run("deleted program", func(t *testing.T) {
+		program := filepath.Join(t.TempDir(), "line\nbreak")
+		copyProgram(t, program, "-static")
+		target := tracertest.Start(t, program)
+		target.Await("ready")
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
 		}
-	}
+		targets, err := Resolve(open(t, target.PID()))
+		hasMalloc := func(t Target) bool { return slices.Contains(t.Functions(), "malloc") }
+		if err != nil || !slices.ContainsFunc(targets, hasMalloc) {
+			t.Errorf("%+v, %v", targets, err)
+		}
+	})
 }
 
-var bareFlags = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer"}
-
-func TestAProgramWithoutMallocHasNoAllocator(t *testing.T) {
-	program := tracertest.Build(t, "bare.c", bareFlags...)
-	if targets, err := Resolve(run(t, exec.Command(program))); !errors.Is(err, ErrNoAllocator) {
-		t.Errorf("%+v, %v; want %v", targets, err, ErrNoAllocator)
-	}
-}
-
-func TestA32BitProgramIsRefused(t *testing.T) {
-	program := tracertest.Build(t, "bare.c", append(bareFlags, "-m32")...)
-	if targets, err := Resolve(run(t, exec.Command(program))); !errors.Is(err, Err32Bit) {
-		t.Errorf("%+v, %v; want %v", targets, err, Err32Bit)
-	}
-}
-
-func TestAProgramThatWasDeletedIsStillRead(t *testing.T) {
-	program := filepath.Join(t.TempDir(), "line\nbreak")
-	code, err := os.ReadFile(tracertest.Build(t, "semantics.c", "-pthread", "-static"))
+// copyProgram builds semantics.c into a file of its own.
+func copyProgram(t *testing.T, path string, flags ...string) {
+	t.Helper()
+	code, err := os.ReadFile(tracertest.Build(t, "semantics.c", append(flags, "-pthread")...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(program, code, 0o700); err != nil {
+	if err := os.WriteFile(path, code, 0o700); err != nil {
 		t.Fatal(err)
 	}
-	target := tracertest.Start(t, program)
-	target.Await("ready")
-	if err := os.Remove(program); err != nil {
+}
+
+func TestResolveErrors(t *testing.T) {
+	bare := []string{
+		"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer",
+	}
+	for name, c := range map[string]struct {
+		source string
+		flags  []string
+		want   error
+	}{
+		"stripped": {
+			"semantics.c",
+			[]string{"-pthread", "-static", "-Wl,--strip-all"},
+			ErrNoAllocator,
+		},
+		"stripped PIE": {
+			"semantics.c",
+			[]string{"-pthread", "-static-pie", "-Wl,--strip-all"},
+			ErrNoAllocator,
+		},
+		"no malloc": {"bare.c", bare, ErrNoAllocator},
+		"32-bit":    {"bare.c", append(bare, "-m32"), Err32Bit},
+	} {
+		t.Run(name, func(t *testing.T) {
+			program := tracertest.Build(t, c.source, c.flags...)
+			if targets, err := Resolve(start(t, exec.Command(program))); !errors.Is(err, c.want) {
+				t.Errorf("%+v, %v; want %v", targets, err, c.want)
+			}
+		})
+	}
+}
+
+// debug/elf would turn this program into gigabytes: each of its version definitions has 65535
+// names, one inside the other.
+func TestResolveHostileVersions(t *testing.T) {
+	program := filepath.Join(t.TempDir(), "program")
+	copyProgram(t, program, "-rdynamic")
+	definitions := filepath.Join(t.TempDir(), "definitions")
+	// Elf64_Verdef, Elf64_Verdaux.
+	one := append([]byte{1, 0, 0, 0, 2, 0, 0xff, 0xff, 0, 0, 0, 0, 20, 0, 0, 0, 28, 0, 0, 0},
+		make([]byte, 8)...)
+	if err := os.WriteFile(definitions, bytes.Repeat(one, 20_000), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	p, maps := opened(t, target.PID())
-	targets, err := Resolve(p, maps)
-	if err != nil || !slices.ContainsFunc(targets, func(t Target) bool { return slices.Contains(t.Functions(), "malloc") }) {
-		t.Errorf("%+v, %v", targets, err)
+	output(t, "binutils", "objcopy", "--add-section", ".hostile="+definitions, program)
+	makeVersions(t, program)
+	p, maps := start(t, exec.Command(program))
+
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	if _, err := Resolve(p, maps); err != nil {
+		t.Error(err)
 	}
+	runtime.ReadMemStats(&after)
+	if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 64<<20 {
+		t.Errorf("%d bytes allocated", allocated)
+	}
+}
+
+// makeVersions turns the section .hostile into one of version definitions.
+func makeVersions(t *testing.T, path string) {
+	t.Helper()
+	file, err := elf.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	isHostile := func(s *elf.Section) bool { return s.Name == ".hostile" }
+	at := slices.IndexFunc(file.Sections, isHostile)
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	headers := binary.LittleEndian.Uint64(raw[40:])
+	binary.LittleEndian.PutUint32(raw[headers+64*uint64(at)+4:], uint32(elf.SHT_GNU_VERDEF))
+	if err := os.WriteFile(path, raw, 0o700); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// forwarders are the functions of each allocator that only call others of it, by objdump's listing,
+// read by hand.
+var forwarders = map[string][]string{
+	"libjemalloc.so.2": {
+		"_ZdlPv", "_ZdaPv", "_ZdlPvmSt11align_val_t", "_Znam", "_ZnwmSt11align_val_t",
+	},
+	"libtcmalloc_minimal.so.4": {},
+	"libmimalloc.so.2": {
+		"valloc", "posix_memalign", "_ZdlPvm", "mi_free_size", "mi_free_size_aligned", "mi_realloc",
+		"mi_new_aligned", "mi_malloc_aligned",
+	},
+	"libstdc++.so.6": {"_Znwm", "_Znam", "_ZdlPv", "_ZdaPvm", "_ZnwmSt11align_val_t"},
+}
+
+// Functions that only call others are not probed. Functions that may throw have probes of their
+// return instructions, by objdump, and no return probe: that would end the process.
+func TestResolveAllocators(t *testing.T) {
+	for library, names := range forwarders {
+		t.Run(library, func(t *testing.T) {
+			command := exec.Command(tracertest.Build(t, "operators.cc"))
+			command.Env = []string{"LD_PRELOAD=" + library}
+			targets, err := Resolve(start(t, command))
+			if err != nil {
+				t.Fatal(err)
+			}
+			mustProbeOnce(t, targets)
+
+			hasOperators := false
+			for _, target := range targets {
+				path := target.File.Path
+				for _, name := range names {
+					if slices.Contains(target.Functions(), name) {
+						t.Errorf("%s in %s is probed", name, path)
+					}
+				}
+
+				returns, text := returnsOf(t, path)
+				for _, s := range target.Sites {
+					hasOperators = hasOperators || s.Function.Name == "return of _Znwm"
+					isThrowing := func(other Site) bool {
+						return s.Function.Throws &&
+							other.Function == s.Function
+					}
+					if slices.ContainsFunc(target.only(Function.returns).Sites, isThrowing) {
+						t.Errorf("%s in %s has a return probe", s.Function.Name, path)
+					}
+					isExit := s.Function.Form == bpf.KernelCallFormCALL_EXIT
+					if isExit && !returns[s.Offset-text.Offset+text.Addr] {
+						t.Errorf("%s at %#x of %s is not a return", s.Function.Name, s.Offset, path)
+					}
+				}
+			}
+			if !hasOperators && !strings.HasPrefix(library, "libstdc++") {
+				t.Error("no return of operator new is probed")
+			}
+		})
+	}
+}
+
+// returnsOf returns the addresses of a file's return instructions by objdump, and its code section.
+func returnsOf(t *testing.T, path string) (map[uint64]bool, *elf.Section) {
+	t.Helper()
+	file, _ := openBoth(t, path)
+	returns := make(map[uint64]bool)
+	for _, l := range disassemble(t, path) {
+		returns[l.address] = l.mnemonic == "ret" || l.mnemonic == "repz" || l.mnemonic == "bnd"
+	}
+	return returns, file.Section(".text")
 }

@@ -9,59 +9,71 @@ import (
 	"golang.org/x/arch/x86/x86asm"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
 // A Site is the instruction at which a function is probed.
 type Site struct {
 	Function Function
-	// Offset in the file, in bytes: what the kernel takes. Not a virtual address.
+	// Offset in the file, in bytes. This is what the kernel takes, and no virtual address.
 	Offset uint64
-	// Reason says why there, for people.
+	// Reason why this instruction was chosen, for people.
 	Reason string
-	// Emulated reports whether the kernel emulates the instruction; it single-steps the others, at eight times the price.
+	// Emulated reports whether the kernel emulates the instruction. It single-steps all others,
+	// which costs eight times as much.
 	Emulated bool
 
-	names  []string // all of the function's, of which there may be several
+	names  []string // all of the function's names
 	number int      // of the function, among those of the process
 	called bool     // by other functions that are probed
 }
 
-// functionShift is the place of COOKIE_FUNCTION.
+// functionShift is the lowest bit of COOKIE_FUNCTION.
 const functionShift = 16
 
-// cookie tells the program what has been probed.
+// cookie returns the attach cookie, which describes the site to the BPF program.
 func (s Site) cookie() uint64 {
-	cookie := uint64(s.Function.Form) | uint64(s.number)<<functionShift&uint64(bpf.KernelProbeCookieCOOKIE_FUNCTION)
-	if !s.Emulated {
-		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_STEPPED)
-	}
-	if s.Function.Throws {
-		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_THROWS)
-	}
-	if s.called {
-		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_CALLED)
-	}
-	if s.Function.aligns() {
-		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_ALIGNED)
-	}
-	if s.Function.Tensor {
-		cookie |= uint64(bpf.KernelProbeCookieCOOKIE_TENSOR)
+	number := uint64(s.number) << functionShift & uint64(bpf.KernelProbeCookieCOOKIE_FUNCTION)
+	cookie := uint64(s.Function.Form) | number
+	for flag, isSet := range map[bpf.KernelProbeCookie]bool{
+		bpf.KernelProbeCookieCOOKIE_STEPPED: !s.Emulated,
+		bpf.KernelProbeCookieCOOKIE_THROWS:  s.Function.Throws,
+		bpf.KernelProbeCookieCOOKIE_CALLED:  s.called,
+		bpf.KernelProbeCookieCOOKIE_ALIGNED: s.Function.aligns(),
+		bpf.KernelProbeCookieCOOKIE_TENSOR:  s.Function.Tensor,
+	} {
+		if isSet {
+			cookie |= uint64(flag)
+		}
 	}
 	return cookie
 }
 
-// Where indirect branches may land, a no-operation that x86asm does not know.
+// endbr64 marks where an indirect branch may land (Intel CET). It does nothing, and x86asm does not
+// decode it.
 var endbr64 = []byte{0xf3, 0x0f, 0x1e, 0xfa}
 
-// chooseSite looks for the first instruction of a function that the kernel emulates, on the way that every call takes and
-// with the argument registers and the stack pointer as at the entry. code starts at the function's first instruction, which
-// lies at offset in the file. Where there is none, the site is the entry.
+// siteAt reads the first instructions of a function and chooses its site.
+func siteAt(file *symbol.File, function Function, address uint64) (Site, error) {
+	const prologueLength = 64 // bytes
+	code, offset, err := file.Code(address, prologueLength)
+	if err != nil {
+		return Site{}, err
+	}
+	return chooseSite(function, file.Machine(), code, offset), nil
+}
+
+// chooseSite returns the first instruction of a function that the kernel emulates. It has to lie on
+// the way that every call takes, with the argument registers and the stack pointer as at the entry.
+// If there is none, the site is the entry. code starts at the function's first instruction, which
+// is at offset in the file.
 func chooseSite(function Function, machine elf.Machine, code []byte, offset uint64) Site {
 	site := Site{Function: function, Offset: offset}
 	if machine != elf.EM_X86_64 {
 		site.Emulated, site.Reason = true, "entry: the only site on this architecture"
 		return site
 	}
+
 	at := 0
 	if bytes.HasPrefix(code, endbr64) {
 		at = len(endbr64)
@@ -72,13 +84,16 @@ func chooseSite(function Function, machine elf.Machine, code []byte, offset uint
 			site.Reason = fmt.Sprintf("entry, single-stepped: unknown instruction at +%d", at)
 			return site
 		}
+		text := x86asm.GNUSyntax(instruction, 0, nil)
+
 		if emulated(code[at : at+instruction.Len]) {
 			site.Offset, site.Emulated = offset+uint64(at), true
-			site.Reason = fmt.Sprintf("+%d: the kernel emulates %q", at, x86asm.GNUSyntax(instruction, 0, nil))
+			site.Reason = fmt.Sprintf("+%d: the kernel emulates %q", at, text)
 			return site
 		}
 		if !harmless(instruction, function.Arguments) {
-			site.Reason = fmt.Sprintf("entry, single-stepped: %q at +%d touches what the probe needs", x86asm.GNUSyntax(instruction, 0, nil), at)
+			site.Reason = fmt.Sprintf("entry, single-stepped: %q at +%d touches what the probe needs",
+				text, at)
 			return site
 		}
 		at += instruction.Len
@@ -87,8 +102,9 @@ func chooseSite(function Function, machine elf.Machine, code []byte, offset uint
 	return site
 }
 
-// emulated reports whether the kernel's uprobes emulate an instruction: push of a register, nop, call, jmp and the
-// conditional jumps, without prefixes (branch_setup_insn and push_setup_insn, arch/x86/kernel/uprobes.c).
+// emulated reports whether the kernel's uprobes emulate an instruction: push of a register, nop,
+// call, jmp and the conditional jumps, without prefixes (branch_setup_insn and push_setup_insn,
+// https://github.com/torvalds/linux/blob/v6.13/arch/x86/kernel/uprobes.c).
 func emulated(code []byte) bool {
 	switch first := code[0]; {
 	case first >= 0x50 && first <= 0x57, first == 0x90, first == 0xe8, first == 0xe9, first == 0xeb:
@@ -103,7 +119,8 @@ func emulated(code []byte) bool {
 	return false
 }
 
-// The integer argument registers of the System V ABI, in order.
+// argumentRegisters are the integer argument registers of the x86-64 psABI, section 3.2.3, in
+// order.
 var argumentRegisters = [][]x86asm.Reg{
 	{x86asm.RDI, x86asm.EDI, x86asm.DI, x86asm.DIB},
 	{x86asm.RSI, x86asm.ESI, x86asm.SI, x86asm.SIB},
@@ -112,33 +129,38 @@ var argumentRegisters = [][]x86asm.Reg{
 	{x86asm.R8, x86asm.R8L, x86asm.R8W, x86asm.R8B},
 }
 
-// What the stack walk starts from.
+// frameRegisters are where a stack walk starts.
 var frameRegisters = [][]x86asm.Reg{
 	{x86asm.RSP, x86asm.ESP, x86asm.SP, x86asm.SPB},
 	{x86asm.RBP, x86asm.EBP, x86asm.BP, x86asm.BPB},
 }
 
-// harmless reports whether an instruction falls through and leaves the frame registers and the first so many argument
-// registers alone. It knows the few that compilers put first, and takes all others for harmful.
+// harmless reports whether an instruction falls through, and does not write the frame registers or
+// the first argument registers. It knows the instructions that compilers put first in a function.
+// All others count as harmful.
 func harmless(instruction x86asm.Inst, arguments int) bool {
 	kept := append(argumentRegisters[:arguments:arguments], frameRegisters...)
 	switch instruction.Op {
 	case x86asm.NOP, x86asm.CMP, x86asm.TEST:
 		return true
-	case x86asm.MUL: // by its operand, into RDX and RAX
+	case x86asm.MUL: // writes RDX:RAX
 		return !isOneOf(x86asm.RDX, kept)
-	case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVZX, x86asm.MOVSXD,
-		x86asm.ADD, x86asm.SUB, x86asm.AND, x86asm.OR, x86asm.SHL, x86asm.SHR, x86asm.SAR, x86asm.NEG, x86asm.NOT, x86asm.IMUL:
+	case x86asm.MOV, x86asm.LEA, x86asm.XOR, x86asm.MOVZX, x86asm.MOVSXD, x86asm.ADD, x86asm.SUB,
+		x86asm.AND, x86asm.OR, x86asm.SHL, x86asm.SHR, x86asm.SAR, x86asm.NEG, x86asm.NOT,
+		x86asm.IMUL:
 	default:
 		return false
 	}
+
 	written, ok := instruction.Args[0].(x86asm.Reg)
 	if instruction.Op == x86asm.IMUL && instruction.Args[1] == nil {
 		written = x86asm.RDX
 	}
-	return !ok || !isOneOf(written, kept) // else: memory
+	return !ok || !isOneOf(written, kept) // not ok: it writes memory
 }
 
 func isOneOf(written x86asm.Reg, kept [][]x86asm.Reg) bool {
-	return slices.ContainsFunc(kept, func(aliases []x86asm.Reg) bool { return slices.Contains(aliases, written) })
+	return slices.ContainsFunc(kept, func(aliases []x86asm.Reg) bool {
+		return slices.Contains(aliases, written)
+	})
 }

@@ -1,86 +1,97 @@
-// Package calibrate measures what probes cost on this machine, on a child of our own: never on what is traced.
+// Package calibrate measures what probes cost on this machine. It measures a child process of our
+// own, and never a traced process.
 package calibrate
 
 import (
 	"cmp"
 	"errors"
 	"fmt"
+	"os"
 	"runtime"
 	"time"
+	"unsafe"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate/child"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Prices of what the probes do, in ns of CPU time of the probed thread. What walking stacks and keeping samples take is not
-// in them.
+// Costs of the probes, in ns of CPU time of the probed thread, without stack walks and samples.
 type Prices struct {
-	// Entry of a probed function of which nothing is sampled, and whose return is not probed.
+	// Entry of a probed function that takes no sample, and whose return is not probed.
 	Entry float64
-	// Stepped is the same at an instruction that the kernel does not emulate but single-steps.
+	// Stepped is Entry at an instruction that the kernel single-steps instead of emulating it.
 	Stepped float64
-	// Return of a probed function, which comes on top of its entry.
+	// Return of a probed function, beside its entry.
 	Return float64
-	// Fault is a page fault, sampled or not, while one in so many of all is.
+	// Fault is a page fault, averaged over sampled and other ones.
 	Fault float64
 }
 
-// Defaults stand for what cannot be measured: what a busy virtual machine has shown. A quiet one takes half as long.
+// DefaultCosts replace costs that cannot be measured. A busy virtual machine has shown them; a
+// quiet one takes half as long.
 var Defaults = Prices{Entry: 1100, Stepped: 14_000, Return: 700, Fault: 100}
 
-// Bounds of what is believed, in ns.
+// Measured costs are limited to these bounds, in ns.
 const (
-	LeastTrap, MostTrap   = 100, 100_000
-	leastFault, mostFault = 10, 10_000
+	LeastTrap, MostTrap        = 100, 100_000
+	minFaultCost, maxFaultCost = 10, 10_000
 )
 
-// Patience is the default of Tracing. All takes some 40 ms, unless the machine is busy.
+// DefaultTimeout is that of Tracing. A measurement takes some 40 ms, unless the machine is busy.
 const Patience = 250 * time.Millisecond
 
-// Tracing is what is measured.
+// A Tracing is what Measure measures.
 type Tracing struct {
 	Mode     probe.Mode
 	Programs probe.Programs
-	// SetTraced tells the programs whether a process is one of those that count. They must take no sample of 0 bytes.
+	// SetTraced sets whether the programs count events of a process. They must take no sample of 0
+	// bytes.
 	SetTraced func(pid int, traced bool) error
-	// Detach closes the links, which may take as long as all the rest, and need not be waited for: the child is gone.
+	// Detach closes the links. That may take as long as all the rest, and Detach need not wait for
+	// it: the child is gone.
 	Detach func([]link.Link)
 	// OnFault runs at one page fault in FaultPeriod; nil: Fault is not measured.
 	OnFault     *ebpf.Program
 	FaultPeriod uint64
-	// Patience with the child; 0: the default.
+	// Timeout of the child; 0: DefaultTimeout.
 	Patience time.Duration
 }
 
-// Measure starts a child, measures and ends it. What could not be measured has its default, and the error says why. The
-// programs' counters have then seen the child; their other maps have nothing of it.
+// Measure starts a child, measures the costs, and ends the child. Costs that it could not measure
+// have their defaults, and the error is the reason. Afterwards the programs' counters include the
+// child's events, while their other maps have nothing of it.
 func Measure(t Tracing) (Prices, error) {
 	runtime.LockOSThread() // the child does not outlive the thread
 	defer runtime.UnlockOSThread()
-	prices := Defaults
-	if err := t.measure(&prices); err != nil {
-		return prices, fmt.Errorf("measure prices of probes: %w", err)
+
+	costs := Defaults
+	if err := t.measure(&costs); err != nil {
+		return costs, fmt.Errorf("measure costs of probes: %w", err)
 	}
-	return prices, nil
+	return costs, nil
 }
 
-func (t Tracing) measure(prices *Prices) error {
+func (t Tracing) measure(costs *Prices) error {
 	c, err := startChild(cmp.Or(t.Patience, Patience))
 	if err != nil {
 		return err
 	}
-	links, err := t.measureTraps(c, prices)
-	err = errors.Join(err, t.measureFaults(c, prices))
+
+	links, err := t.measureTraps(c, costs)
+	err = errors.Join(err, t.measureFaults(c, costs))
 	c.end()
 	t.Detach(links)
 	return err
 }
 
-// measureTraps gives what has been attached, also where it fails.
-func (t Tracing) measureTraps(c *childProcess, prices *Prices) ([]link.Link, error) {
+// measureTraps returns the attached links, also with an error.
+func (t Tracing) measureTraps(c *childProcess, costs *Prices) ([]link.Link, error) {
 	var native, probed child.Calls
 	if err := c.ask(child.OrderCalls, &native); err != nil {
 		return nil, err
@@ -89,6 +100,7 @@ func (t Tracing) measureTraps(c *childProcess, prices *Prices) ([]link.Link, err
 	if err != nil {
 		return nil, err
 	}
+
 	err = t.SetTraced(c.pid(), true)
 	if err == nil {
 		err = c.ask(child.OrderCalls, &probed)
@@ -96,16 +108,102 @@ func (t Tracing) measureTraps(c *childProcess, prices *Prices) ([]link.Link, err
 	if err := errors.Join(err, t.SetTraced(c.pid(), false)); err != nil {
 		return links, err
 	}
-	prices.setTraps(native, probed)
+	costs.setTraps(native, probed)
 	return links, nil
 }
 
-// setTraps takes the differences. The entry is half malloc's, half free's.
+// setTraps sets the costs to the differences. Entry is the mean of malloc's and free's.
 func (p *Prices) setTraps(native, probed child.Calls) {
 	malloc, free := probed.Malloc-native.Malloc, probed.Free-native.Free
-	p.Entry = within(LeastTrap, (malloc+free)/2, MostTrap)
-	p.Stepped = within(LeastTrap, probed.Stepped-native.Stepped, MostTrap)
-	p.Return = within(LeastTrap, probed.Calloc-native.Calloc-malloc, MostTrap)
+	p.Entry = clamp((malloc+free)/2, LeastTrap, MostTrap)
+	p.Stepped = clamp(probed.Stepped-native.Stepped, LeastTrap, MostTrap)
+	p.Return = clamp(probed.Calloc-native.Calloc-malloc, LeastTrap, MostTrap)
 }
 
-func within(least, price, most float64) float64 { return min(max(price, least), most) }
+func clamp(cost, least, most float64) float64 { return min(max(cost, least), most) }
+
+// attach probes the child's functions, all at once. Only calloc has a return probe.
+func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
+	malloc := probe.Function{Name: "malloc", Form: bpf.KernelCallFormCALL_MALLOC, Throws: true}
+	free := probe.Function{Name: "free", Form: bpf.KernelCallFormCALL_FREE}
+	calloc := probe.Function{Name: "calloc", Form: bpf.KernelCallFormCALL_CALLOC}
+	target := probe.Target{File: process.Mapping{Path: self}, Path: self, Sites: []probe.Site{
+		{Function: malloc, Offset: c.functions.Malloc, Emulated: true},
+		{Function: free, Offset: c.functions.Free, Emulated: true},
+		{Function: calloc, Offset: c.functions.Calloc, Emulated: true},
+		{Function: malloc, Offset: c.functions.Stepped},
+	}}
+
+	maps, err := c.maps()
+	if err != nil {
+		return nil, err
+	}
+	for i := range target.Sites {
+		if target.Sites[i].Offset, err = fileOffset(maps, target.Sites[i].Offset); err != nil {
+			return nil, err
+		}
+	}
+	return probe.Attach(t.Mode, target, t.Programs, c.pid())
+}
+
+// fileOffset returns the offset in the executable's file of an address of the child.
+func fileOffset(maps []process.Mapping, address uint64) (uint64, error) {
+	for _, m := range maps {
+		if m.Execute && m.IsFile() && address >= m.Start && address < m.End {
+			return address - m.Start + m.Offset, nil
+		}
+	}
+	return 0, fmt.Errorf("find the child's function at %#x: %w", address, os.ErrNotExist)
+}
+
+// measureFaults has the child, which is not traced, touch pages without the event, with it, and
+// without it again: the clock of the processor may have changed meanwhile. A disabled event would
+// not do for the first and the last, as it costs time, too.
+func (t Tracing) measureFaults(c *childProcess, costs *Prices) error {
+	if t.OnFault == nil {
+		return nil
+	}
+
+	var before, with, after float64
+	if err := c.ask(child.OrderPages, &before); err != nil {
+		return err
+	}
+	if err := t.withFaultEvent(c, func() error { return c.ask(child.OrderPages, &with) }); err != nil {
+		return err
+	}
+	if err := c.ask(child.OrderPages, &after); err != nil {
+		return err
+	}
+	costs.Fault = clamp(with-min(before, after), minFaultCost, maxFaultCost)
+	return nil
+}
+
+// withFaultEvent calls do while the child's page faults are sampled.
+func (t Tracing) withFaultEvent(c *childProcess, do func() error) error {
+	event, err := t.openFaultEvent(c.pid())
+	if err != nil {
+		return fmt.Errorf("count page faults of child: %w", err)
+	}
+	defer unix.Close(event)
+
+	options := link.RawLinkOptions{Target: event, Program: t.OnFault, Attach: ebpf.AttachPerfEvent}
+	l, err := link.AttachRawLink(options)
+	if err != nil {
+		return fmt.Errorf("attach to page faults of child: %w", err)
+	}
+	return errors.Join(do(), l.Close())
+}
+
+// openFaultEvent opens the perf event of one page fault in FaultPeriod of a process,
+// perf_event_open(2).
+func (t Tracing) openFaultEvent(pid int) (event int, err error) {
+	attribute := unix.PerfEventAttr{
+		Type:        unix.PERF_TYPE_SOFTWARE,
+		Config:      unix.PERF_COUNT_SW_PAGE_FAULTS,
+		Sample:      t.FaultPeriod,
+		Sample_type: unix.PERF_SAMPLE_ADDR,
+	}
+	attribute.Size = uint32(unsafe.Sizeof(attribute))
+	const anyCPU, noGroup = -1, -1
+	return unix.PerfEventOpen(&attribute, pid, anyCPU, noGroup, unix.PERF_FLAG_FD_CLOEXEC)
+}

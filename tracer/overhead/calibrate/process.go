@@ -14,24 +14,26 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// self is the running executable, also where its file has been replaced since.
+// self is the running executable, even if its file has been replaced.
 const self = "/proc/self/exe"
 
-// A childProcess does what is measured.
+// A childProcess is the process that is measured.
 type childProcess struct {
 	command   *exec.Cmd
 	orders    io.WriteCloser
 	answers   *os.File
-	functions child.Functions // addresses there
+	functions child.Functions // their addresses in the child
 }
 
-// startChild starts one that answers for so long. It ends with the calling thread, and with our end of its orders.
-func startChild(patience time.Duration) (*childProcess, error) {
+// startChild starts a child whose answers are read until the timeout. It ends with the calling
+// thread, or when its orders are closed.
+func startChild(timeout time.Duration) (*childProcess, error) {
 	answers, theirs, err := os.Pipe()
 	if err != nil {
 		return nil, fmt.Errorf("start child: make pipe: %w", err)
 	}
 	defer theirs.Close()
+
 	c := &childProcess{answers: answers, command: &exec.Cmd{
 		Path: self, Args: []string{child.Name}, Env: child.Environment, Dir: "/", Stdout: theirs,
 		SysProcAttr: &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL},
@@ -39,7 +41,9 @@ func startChild(patience time.Duration) (*childProcess, error) {
 	if c.orders, err = c.command.StdinPipe(); err != nil {
 		return nil, errors.Join(fmt.Errorf("start child: %w", err), answers.Close())
 	}
-	if err := errors.Join(answers.SetReadDeadline(time.Now().Add(patience)), c.command.Start()); err != nil {
+
+	err = errors.Join(answers.SetReadDeadline(time.Now().Add(timeout)), c.command.Start())
+	if err != nil {
 		return nil, errors.Join(fmt.Errorf("start child: %w", err), c.orders.Close(), answers.Close())
 	}
 	if err := c.read(&c.functions); err != nil {
@@ -51,14 +55,14 @@ func startChild(patience time.Duration) (*childProcess, error) {
 
 func (c *childProcess) pid() int { return c.command.Process.Pid }
 
-// end kills the child and waits until it is gone.
+// end kills the child and waits for its end.
 func (c *childProcess) end() {
 	_ = c.command.Process.Kill() // it may have ended by itself
-	_ = c.command.Wait()         // which tells that it was killed
+	_ = c.command.Wait()         // always an error: it was killed
 	_ = c.answers.Close()
 }
 
-// ask gives an order and reads the answer to it.
+// ask sends an order and reads the answer to it.
 func (c *childProcess) ask(order byte, answer any) error {
 	if _, err := c.orders.Write([]byte{order}); err != nil {
 		return fmt.Errorf("ask child: %w", err)

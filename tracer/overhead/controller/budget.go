@@ -1,96 +1,103 @@
 package controller
 
-// A budget tells what the probes of heap and tensor may take. Two rules hold at a time. Over any minute they take no more
-// than it allows them; that decides when a window may open. And while every call is probed, what they take beyond it at once
-// is at most what six seconds allow: a tenth of a minute.
+// A budget is the CPU time that the probes of heap and tensor may take. Two rules hold at a time:
+//
+//   - Over any minute the probes take no more than that minute allows. A burst waits for headroom.
+//   - While every call is probed, they may at once take what six seconds allow, a tenth of a
+//     minute. This is a token bucket: credit grows by what is allowed and falls by what is taken.
 type budget struct {
 	limit    float64
-	throttle float64 // in (0, 1]: less where steps are slower than prices say
-	// due is what others have spent and this budget has not yet paid for, in seconds.
-	due    float64
-	saved  float64 // towards a burst, in seconds; negative: a debt
-	minute ledger
-	total  spending // of the minute
+	throttle float64 // in (0, 1]; less than 1 where steps are slower than the costs explain
+	debt     float64 // CPU seconds that others have taken and the budget has not yet paid for
+	credit   float64 // CPU seconds; negative where the probes took more than allowed
+	spent    spent
+	total    cpuUse // of the last minute
 }
 
 const (
-	// kept is the part of the budget that others cannot take. Sampling /proc, making unwind tables and reading page faults go on
-	// whatever is decided here; without this part they would close the probes of a program that hardly runs, and save nothing.
-	kept = 1. / 3
-	// burst is how long one may spend at once what comes in, in seconds.
-	burst = 6
+	// reservedShare is the share of the budget that others cannot take. Sampling /proc, building
+	// unwind tables and reading page faults go on in every mode. Without this share they would close
+	// the probes of a program that hardly runs, and save nothing.
+	reservedShare = 1. / 3
+	// creditSeconds is the size of the token bucket, in seconds of its income.
+	creditSeconds = 6
 )
 
-// account books what has happened.
-func (b *budget) account(s spending) {
-	income := b.limit * s.work
-	b.due += s.kernel + s.own
-	paid := min(b.due, (1-kept)*income)
-	b.due -= paid
-	s.allowed = b.throttle * (income - paid)
-	b.minute.add(s)
-	b.total = b.minute.sum(60)
+// account adds what was used since the last reading.
+func (b *budget) account(u cpuUse) {
+	income := b.limit * u.work
+	b.debt += u.kernel + u.own
+	paid := min(b.debt, (1-reservedShare)*income)
+	b.debt -= paid
+	u.allowed = b.throttle * (income - paid)
+
+	b.spent.add(u)
+	b.total = b.spent.sum(60)
+
 	rate := b.rate()
-	b.due = min(b.due, 60*b.limit*b.total.workRate()) // what is older than a minute is forgiven
-	b.saved = min(max(b.saved+s.allowed-s.probes, -burst*rate), burst*rate)
+	b.debt = min(b.debt, 60*b.limit*b.total.workRate()) // older debt is forgiven
+	b.credit = min(max(b.credit+u.allowed-u.probes, -creditSeconds*rate), creditSeconds*rate)
 }
 
-// rate is what the probes may take in a second, on average over the last minute.
+// rate returns the CPU seconds that the probes may take each second, on average over the last
+// minute.
 func (b *budget) rate() float64 {
-	s := b.total
-	return max(s.allowed/max(s.elapsed, 0.01), b.throttle*b.limit*kept*quiet/2)
+	u := b.total
+	return max(u.allowed/max(u.elapsed, 0.01), b.throttle*b.limit*reservedShare*MinTracedCores/2)
 }
 
-// room is what may be spent at once without taking more in this minute than it allows.
-func (b *budget) room() float64 {
+// headroom returns the CPU seconds that this minute still allows.
+func (b *budget) headroom() float64 {
 	return b.total.allowed - b.total.probes
 }
 
-// share is the part of the traced processes' CPU time that the probes may take.
+// share returns the part of the traced processes' CPU time that the probes may take.
 func (b *budget) share() float64 {
-	return b.rate() * b.total.elapsed / max(b.total.work, quiet/2*b.total.elapsed, 1e-9)
+	return b.rate() * b.total.elapsed / max(b.total.work, MinTracedCores/2*b.total.elapsed, 1e-9)
 }
 
-func (s spending) workRate() float64 { return max(s.work/max(s.elapsed, 0.01), quiet/2) }
+func (u cpuUse) workRate() float64 {
+	return max(u.work/max(u.elapsed, 0.01), MinTracedCores/2)
+}
 
-// A ledger keeps what happened in the last minute.
-type ledger struct {
+// spent keeps the CPU time used in the last minute, in slots of a quarter of a second.
+type spent struct {
 	slots []slot
 	now   float64
 }
 
 type slot struct {
 	from float64
-	spending
+	cpuUse
 }
 
-// slotLength is the time over which readings are summed up, in seconds.
-const slotLength = 0.25
+const slotSeconds = 0.25
 
-func (l *ledger) add(s spending) {
-	from := l.now
-	l.now += s.elapsed
-	if n := len(l.slots); n > 0 && l.now-l.slots[n-1].from < slotLength {
-		l.slots[n-1].add(s)
+func (s *spent) add(u cpuUse) {
+	from := s.now
+	s.now += u.elapsed
+	if n := len(s.slots); n > 0 && s.now-s.slots[n-1].from < slotSeconds {
+		s.slots[n-1].add(u)
 	} else {
-		l.slots = append(l.slots, slot{from, s})
+		s.slots = append(s.slots, slot{from, u})
 	}
+
 	old := 0
-	for old < len(l.slots)-1 && l.slots[old].from+l.slots[old].elapsed <= l.now-60 {
+	for old < len(s.slots)-1 && s.slots[old].from+s.slots[old].elapsed <= s.now-60 {
 		old++
 	}
-	l.slots = append(l.slots[:0], l.slots[old:]...)
+	s.slots = append(s.slots[:0], s.slots[old:]...)
 }
 
-// sum of the last seconds, with the whole of the slot in which they begin.
-func (l *ledger) sum(seconds float64) spending {
-	var sum spending
-	for i := len(l.slots) - 1; i >= 0; i-- {
-		s := l.slots[i]
-		if s.from+s.elapsed <= l.now-seconds && i < len(l.slots)-1 {
+// sum returns the use of the last seconds, including all of the slot in which they begin.
+func (s *spent) sum(seconds float64) cpuUse {
+	var sum cpuUse
+	for i := len(s.slots) - 1; i >= 0; i-- {
+		slot := s.slots[i]
+		if slot.from+slot.elapsed <= s.now-seconds && i < len(s.slots)-1 {
 			break
 		}
-		sum.add(s.spending)
+		sum.add(slot.cpuUse)
 	}
 	return sum
 }

@@ -1,69 +1,92 @@
 package controller
 
-// Intervals that are chosen, in bytes: powers of two.
+// The sampling intervals that the controller chooses, in bytes: powers of two.
 const (
-	defaultInterval     = 512 << 10
-	coarsestInterval    = 4 << 20
-	firstWindowInterval = 64 << 10
-	finestInterval      = 4 << 10
+	defaultInterval    = 512 << 10
+	coarsestInterval   = 4 << 20
+	firstBurstInterval = 64 << 10
+	finestInterval     = 4 << 10
 )
 
-// What walking stacks may take where the interval is chosen: of the budget while every call is probed, and in a window of what
-// the traps themselves take. Below the smaller number the interval is made finer again.
+// The bounds of what stack walks take. Above the larger one the interval doubles, below the
+// smaller one it halves. In mode full they are shares of the budget, in a burst multiples of what
+// the traps take.
 const (
-	mostWalking, leastWalking             = 1.0 / 3, 1.0 / 24
-	mostWindowWalking, leastWindowWalking = 1.0 / 4, 1.0 / 10
+	maxFullWalkShare, minFullWalkShare   = 1.0 / 3, 1.0 / 24
+	maxBurstWalkRatio, minBurstWalkRatio = 1.0 / 4, 1.0 / 10
 
-	tuneSpan  = 10  // s
-	refineGap = 600 // s from one finer interval to the next change
+	tuneSeconds   = 10
+	refineSeconds = 600 // the least time before a finer interval
 )
 
-func (g *Governor) isAuto() bool { return g.options.Interval == 0 }
+// isAuto reports whether the controller chooses the intervals.
+func (c *Governor) isAuto() bool { return c.options.Interval == 0 }
 
-// tuneFull chooses the interval while every call is probed.
-func (g *Governor) tuneFull() {
-	if !g.isAuto() || g.now-max(g.openedAt, g.intervalAt) < tuneSpan {
+// interval returns the sampling interval in force, in bytes.
+func (c *Governor) interval() uint64 {
+	if c.started && c.mode != Full {
+		return c.burstInterval
+	}
+	return c.fullInterval
+}
+
+// tuneFullInterval chooses the interval of mode full.
+func (c *Governor) tuneFullInterval() {
+	if !c.isAuto() || c.now-max(c.fullAt, c.fullIntervalAt) < tuneSeconds {
 		return
 	}
-	s := g.budget.minute.sum(tuneSpan)
-	may := g.budget.rate() * s.elapsed
+
+	u := c.budget.spent.sum(tuneSeconds)
+	allowed := c.budget.rate() * u.elapsed
 	switch {
-	case s.walking > mostWalking*may && g.fullInterval < coarsestInterval:
-		g.setFull(2 * g.fullInterval)
-		g.change("walking stacks takes %s of the traced CPU time: one sample in %s", percent(s.walking/max(s.work, 1e-9)), size(g.fullInterval))
-	case s.walking < leastWalking*may && g.fullInterval > defaultInterval && g.now-g.intervalAt >= refineGap:
-		g.setFull(g.fullInterval / 2)
-		g.change("walking stacks takes little: one sample in %s", size(g.fullInterval))
+	case u.walking > maxFullWalkShare*allowed && c.fullInterval < coarsestInterval:
+		c.setFullInterval(2 * c.fullInterval)
+		c.changeForWalks(u)
+	case u.walking < minFullWalkShare*allowed && c.fullInterval > defaultInterval &&
+		c.now-c.fullIntervalAt >= refineSeconds:
+		c.setFullInterval(c.fullInterval / 2)
+		c.change("walking stacks takes little: one sample in %s", sizeText(c.fullInterval))
 	}
 }
 
-func (g *Governor) setFull(interval uint64) { g.fullInterval, g.intervalAt = interval, g.now }
-
-// coarsen takes the largest interval in place of closing the probes, if walking stacks is what costs too much.
-func (g *Governor) coarsen() bool {
-	s := g.lately()
-	if !g.isAuto() || g.fullInterval >= coarsestInterval || s.probes-s.walking > (1-mostWalking)*g.budget.rate()*s.elapsed {
+// coarsen takes the largest interval instead of closing the probes, where stack walks are what
+// costs too much. It reports whether it did.
+func (c *Governor) coarsen() bool {
+	u := c.recentUse()
+	isTraps := u.probes-u.walking > (1-maxFullWalkShare)*c.budget.rate()*u.elapsed
+	if !c.isAuto() || c.fullInterval >= coarsestInterval || isTraps {
 		return false
 	}
-	g.setFull(coarsestInterval)
-	g.budget.saved = burst * g.budget.rate() / 2
-	g.change("walking stacks takes %s of the traced CPU time: one sample in %s", percent(s.walking/max(s.work, 1e-9)), size(g.fullInterval))
+
+	c.setFullInterval(coarsestInterval)
+	c.budget.credit = creditSeconds * c.budget.rate() / 2
+	c.changeForWalks(u)
 	return true
 }
 
-// tuneWindows chooses the interval of the next window by what the last one took.
-func (g *Governor) tuneWindows(s spending) {
-	traps := s.probes - s.walking
-	if !g.isAuto() || traps <= 0 {
+func (c *Governor) setFullInterval(bytes uint64) {
+	c.fullInterval, c.fullIntervalAt = bytes, c.now
+}
+
+func (c *Governor) changeForWalks(u cpuUse) {
+	c.change("walking stacks takes %s of the traced CPU time: one sample in %s",
+		percentText(u.walking/max(u.work, 1e-9)), sizeText(c.fullInterval))
+}
+
+// tuneBurstInterval chooses the interval of the next burst by what the last one took.
+func (c *Governor) tuneBurstInterval(u cpuUse) {
+	traps := u.probes - u.walking
+	if !c.isAuto() || traps <= 0 {
 		return
 	}
-	walking := s.walking
-	for walking > mostWindowWalking*traps && g.windowInterval < defaultInterval {
-		g.windowInterval *= 2
+
+	walking := u.walking
+	for walking > maxBurstWalkRatio*traps && c.burstInterval < defaultInterval {
+		c.burstInterval *= 2
 		walking /= 2
 	}
-	for walking < leastWindowWalking*traps && g.windowInterval > finestInterval {
-		g.windowInterval /= 2
+	for walking < minBurstWalkRatio*traps && c.burstInterval > finestInterval {
+		c.burstInterval /= 2
 		walking *= 2
 	}
 }

@@ -1,137 +1,149 @@
 package controller
 
-import (
-	"math"
-	"time"
-)
+import "time"
 
-// Prices of what the probes do, in ns of CPU time of the traced processes. What is not a price, such as NaN, costs nothing.
+// Costs of one event of each kind, in ns of CPU time of the traced processes. A value that is not
+// a cost, such as NaN, means 0.
 type Prices struct {
-	Entry   float64 // of an allocator's function, at an instruction that the kernel emulates
-	Stepped float64 // the same at one that it single-steps
-	Return  float64 // what following a return costs more
-	Fault   float64 // a page fault, beside what it costs untraced
-	Mapping float64 // a call that changes the address space, likewise
-	Device  float64 // a call of CUDA's driver, likewise
+	Entry   float64 // of an allocator function, at an instruction that the kernel emulates
+	Stepped float64 // of an allocator function, at an instruction that the kernel single-steps
+	Return  float64 // of following a return, beside the entry
+	Fault   float64 // of a page fault, beside its own
+	Mapping float64 // of a call that changes the address space, beside its own
+	Device  float64 // of a call of the CUDA driver API, beside its own
 }
 
-// samplePrice is what a sample costs beside its stack: entries in the live map and the tally, in ns.
-const samplePrice = 1000
+// sampleCost is what a sample costs beside its stack walk, in ns: the entries of the live map and
+// the tally.
+const sampleCost = 1000
 
-// A Reading is what has been counted since counting began.
+// A Reading has the counters since counting began.
 type Reading struct {
 	At time.Duration
-	// Entries of probed functions, among them those at Stepped instructions and TensorEntries, those of source tensor.
+	// Entries of probed functions. Stepped and TensorEntries are parts of them: those at
+	// single-stepped instructions, and those of source tensor.
 	Entries, Stepped, TensorEntries uint64
 	Returns, Faults, MappingCalls   uint64
-	// Walk is the time that walking stacks took in the kernel, as measured there, and Samples the allocations sampled.
+	// Walk is the time of stack walks in the kernel, measured there, and Samples the number of
+	// sampled allocations.
 	Walk    time.Duration
 	Samples uint64
-	// KernelWalk is the same time for page faults and mappings.
+	// KernelWalk is the time of stack walks for page faults and mapping calls.
 	KernelWalk time.Duration
-	// DeviceCalls of CUDA's driver. Blocks are events of torch's allocator for CUDA, BlockTime what they took in the kernel as measured
-	// there, and BlockWalk the part of it that walking stacks took.
+	// DriverCalls are calls of the CUDA driver API. Blocks are events of PyTorch's caching
+	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
 	DeviceCalls, Blocks  uint64
 	BlockTime, BlockWalk time.Duration
-	// Traced is the CPU time of the traced processes, user and system, with that of the probes.
+	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
 	// Own is the CPU time of allocscope itself.
 	Own time.Duration
-	// Steps that there were.
+	// Steps is the number of steps of training.
 	Steps int
-	// Timed are the steps that have ended since the last reading.
+	// Timed are the steps that ended since the last reading.
 	Timed []Step
 }
 
 // A Step of training.
 type Step struct {
 	Duration time.Duration
-	// Probed tells whether probes of heap were attached during any part of it.
+	// Probed reports whether heap probes were attached during any part of it.
 	Probed bool
 }
 
-// A spending is what happened in some time. All but counts are in seconds.
-type spending struct {
-	elapsed                   float64
-	native                    float64 // CPU time of the traced processes without that of the probes
-	work                      float64 // the same, but never less than quiet allows
-	probes                    float64 // of it the probes of heap and tensor
-	walking                   float64 // of these walking stacks and keeping samples
-	idle                      float64 // of these what was spent while no window was open
-	kernel                    float64 // the probes that never close: page faults, mappings and CUDA's driver; and blocks
-	blocks                    float64 // of it blocks of torch's allocator for CUDA
-	blockWalks                float64 // of these walking stacks
-	blockEvents               float64
-	own                       float64
-	allowed                   float64 // what the probes of heap and tensor might have taken
+// A cpuUse is the CPU time used in a span of time. All but the counts are in seconds.
+type cpuUse struct {
+	elapsed float64
+	native  float64 // of the traced processes, without the probes
+	work    float64 // native, but at least MinTracedCores
+
+	probes  float64 // of the probes of heap and tensor
+	walking float64 // part of probes: stack walks and samples
+	idle    float64 // part of probes: between bursts
+	allowed float64 // what the budget allowed the probes
+
+	kernel      float64 // of the other probes: page faults, mapping calls, CUDA driver, blocks
+	blocks      float64 // part of kernel: GPU blocks
+	blockWalks  float64 // part of blocks: stack walks
+	blockEvents float64
+	own         float64 // of allocscope
+
 	entries, tensors, returns float64
 }
 
-// quiet is the part of a core that processes count as using when they use less: 3 % of it are 6 ms a second, which nobody
-// waits for. Otherwise a program that sleeps would have no budget for the few calls it makes.
-const quiet = 0.2
+// MinTracedCores is the number of cores that the traced processes count as using when they use
+// less. A limit of 3 % then allows 6 ms of CPU time a second. Without it a program that sleeps
+// would have no budget for the few calls that it makes.
+const MinTracedCores = 0.2
 
-// longestGap bounds the time that one reading can stand for, in seconds, and with it what a broken clock can do.
-const longestGap = 3600
+// maxGapSeconds bounds the time between two readings, and with it the harm of a broken clock.
+const maxGapSeconds = 3600
 
-// between tells what happened from one reading to the next. Where a counter went backwards, nothing did.
-func (p Prices) between(a, b Reading) spending {
-	s := spending{
-		elapsed: min(seconds(a.At, b.At), longestGap),
-		walking: seconds(a.Walk, b.Walk) + samplePrice*1e-9*since(a.Samples, b.Samples),
-		kernel:  seconds(a.KernelWalk, b.KernelWalk) + 1e-9*(p.Fault*since(a.Faults, b.Faults)+p.Mapping*since(a.MappingCalls, b.MappingCalls)),
+// between returns the CPU time used from one reading to the next. A counter that went backwards
+// counts as unchanged.
+func (p Prices) between(a, b Reading) cpuUse {
+	u := cpuUse{
+		elapsed: min(seconds(a.At, b.At), maxGapSeconds),
+		walking: seconds(a.Walk, b.Walk) + sampleCost*1e-9*delta(a.Samples, b.Samples),
 		own:     seconds(a.Own, b.Own),
-		entries: since(a.Entries, b.Entries),
-		tensors: since(a.TensorEntries, b.TensorEntries),
-		returns: since(a.Returns, b.Returns),
+		entries: delta(a.Entries, b.Entries),
+		tensors: delta(a.TensorEntries, b.TensorEntries),
+		returns: delta(a.Returns, b.Returns),
 	}
-	s.blockEvents, s.blockWalks = since(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
-	s.blocks = seconds(a.BlockTime, b.BlockTime) + 1e-9*p.Entry*s.blockEvents
-	s.kernel += s.blocks + 1e-9*p.Device*since(a.DeviceCalls, b.DeviceCalls)
-	stepped := min(since(a.Stepped, b.Stepped), s.entries)
-	traps := p.Entry*(s.entries-stepped) + p.Stepped*stepped + p.Return*s.returns
-	s.probes = s.walking + 1e-9*traps
-	s.native = max(seconds(a.Traced, b.Traced)-s.inside(), 0)
-	s.work = max(s.native, quiet*s.elapsed)
-	return s
+
+	u.blockEvents, u.blockWalks = delta(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
+	u.blocks = seconds(a.BlockTime, b.BlockTime) + 1e-9*p.Entry*u.blockEvents
+	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
+		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
+	u.kernel += u.blocks + 1e-9*p.Device*delta(a.DeviceCalls, b.DeviceCalls)
+
+	stepped := min(delta(a.Stepped, b.Stepped), u.entries)
+	traps := p.Entry*(u.entries-stepped) + p.Stepped*stepped + p.Return*u.returns
+	u.probes = u.walking + 1e-9*traps
+
+	u.native = max(seconds(a.Traced, b.Traced)-u.inside(), 0)
+	u.work = max(u.native, MinTracedCores*u.elapsed)
+	return u
 }
 
-// Native is the CPU time that the traced processes took for themselves from one reading to the next, and Inside that of the probes.
+// Native returns the CPU time that the traced processes used from one reading to the next: native
+// is their own, inside that of the probes.
 func (p Prices) Native(a, b Reading) (native, inside time.Duration) {
-	s := p.between(a, b)
-	return duration(s.native), duration(s.inside())
+	u := p.between(a, b)
+	return duration(u.native), duration(u.inside())
 }
 
-// inside is the CPU time of the traced processes that probes took.
-func (s spending) inside() float64 { return s.probes + s.kernel }
+// inside returns the CPU time of the traced processes that probes took.
+func (u cpuUse) inside() float64 { return u.probes + u.kernel }
 
-// share of the traced processes' own CPU time that the probes took; at most 1000.
-func (s spending) share() float64 {
-	if s.probes <= 0 {
+// share returns the CPU time of the heap and tensor probes as a share of the program's own; at
+// most 1000.
+func (u cpuUse) share() float64 {
+	if u.probes <= 0 {
 		return 0
 	}
-	return s.probes / max(s.work, s.probes/1000)
+	return u.probes / max(u.work, u.probes/1000)
 }
 
-func (s *spending) add(o spending) {
-	s.elapsed += o.elapsed
-	s.native += o.native
-	s.work += o.work
-	s.probes += o.probes
-	s.walking += o.walking
-	s.idle += o.idle
-	s.kernel += o.kernel
-	s.blocks += o.blocks
-	s.blockWalks += o.blockWalks
-	s.blockEvents += o.blockEvents
-	s.own += o.own
-	s.allowed += o.allowed
-	s.entries += o.entries
-	s.tensors += o.tensors
-	s.returns += o.returns
+func (u *cpuUse) add(o cpuUse) {
+	u.elapsed += o.elapsed
+	u.native += o.native
+	u.work += o.work
+	u.probes += o.probes
+	u.walking += o.walking
+	u.idle += o.idle
+	u.allowed += o.allowed
+	u.kernel += o.kernel
+	u.blocks += o.blocks
+	u.blockWalks += o.blockWalks
+	u.blockEvents += o.blockEvents
+	u.own += o.own
+	u.entries += o.entries
+	u.tensors += o.tensors
+	u.returns += o.returns
 }
 
-func since(a, b uint64) float64 {
+func delta(a, b uint64) float64 {
 	if b < a {
 		return 0
 	}
@@ -139,22 +151,3 @@ func since(a, b uint64) float64 {
 }
 
 func seconds(a, b time.Duration) float64 { return max(0, b.Seconds()-a.Seconds()) }
-
-// sane replaces what makes no sense.
-func (o Options) sane() Options {
-	if !(o.Limit > 0 && o.Limit <= 1) {
-		o.Limit = 0.03
-	}
-	o.Limit = max(o.Limit, 1e-6)
-	for _, p := range []*float64{&o.Prices.Entry, &o.Prices.Stepped, &o.Prices.Return, &o.Prices.Fault, &o.Prices.Mapping, &o.Prices.Device} {
-		if !(*p >= 0) {
-			*p = 0
-		}
-		*p = min(*p, 1e6)
-	}
-	if o.Maturity <= 0 {
-		o.Maturity = time.Minute
-	}
-	o.Interval = min(o.Interval, math.MaxUint32)
-	return o
-}

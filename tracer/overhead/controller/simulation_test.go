@@ -3,37 +3,79 @@ package controller
 import (
 	"math"
 	"math/rand/v2"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 )
 
-// A load is what a program does, all rates by second of CPU time that it would take untraced.
+// A load is what a program does. All rates are by second of CPU time that it would take untraced.
 type load struct {
 	cores              float64 // that it keeps busy untraced
-	isBound            bool    // by them: what probes take comes out of its own work; else it takes more CPU time
+	isBound            bool    // CPU-bound: probes slow it down; else it takes more CPU time
 	calls, stepped     float64
 	tensors            float64 // calls, beside the others
 	bytes, tensorBytes float64
 	faults             float64
 	step               float64 // CPU seconds of a step; 0: it has none
-	blocks, blockBytes float64 // events of blocks on a GPU, and the bytes of each
+	blocks, blockBytes float64 // events of GPU blocks, and the bytes of each
 }
 
-// A simulation is of a program, the kernel's counters and the session that obeys the governor. It knows what really happens;
-// the governor sees counters and prices alone.
+// constant is a load that never changes.
+func constant(l load) func(float64) load { return func(float64) load { return l } }
+
+// trainer is bound by dispatching small operations: half a million calls a second, steps of 9 ms.
+func trainer() load {
+	return load{
+		cores: 1, isBound: true, calls: 500_000, tensors: 50_000, bytes: 200e6, tensorBytes: 400e6,
+		faults: 30_000, step: 0.009,
+	}
+}
+
+// caller does nothing but so many calls a second.
+func caller(calls float64) load { return load{cores: 1, isBound: true, calls: calls} }
+
+// storm of malloc and free on eight threads.
+func storm() load { return load{cores: 8, isBound: true, calls: 200e6, bytes: 6e9} }
+
+// sleeper hardly runs.
+func sleeper() load { return load{cores: 0.002, calls: 50_000, bytes: 10e6, faults: 10_000} }
+
+// stormBetween is calm but for a storm from one second to another.
+func stormBetween(begin, end float64, calm load) func(float64) load {
+	return func(at float64) load {
+		if at >= begin && at < end {
+			return storm()
+		}
+		return calm
+	}
+}
+
+// usual costs in ns.
+var usual = Prices{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
+
+// all sources there are, on a program with steps.
+func all(seed uint64) Options {
+	return Options{
+		Heap: true, Tensor: true, Steps: true, Seed: seed, Limit: 0.03, Maturity: time.Minute,
+		Prices: usual,
+	}
+}
+
+// A simulation has a program, the kernel's counters and the session that applies the controller's
+// decisions. It knows the true costs; the controller sees counters and its own costs alone.
 type simulation struct {
-	governor *Governor
-	options  Options
-	load     func(at float64) load
-	// True prices; those that the governor has been given may differ.
-	prices Prices
-	own    float64 // parts of a core that allocscope takes whatever is open
-	noise  float64 // of the CPU time of steps
-	hidden float64 // slow-down of steps by open probes that no price tells
-	random *rand.Rand
+	controller *Governor
+	options    Options
+	load       func(at float64) load
+	costs      Prices  // the true ones
+	own        float64 // cores that allocscope takes whatever is open
+	noise      float64 // of the CPU time of steps
+	hidden     float64 // slowdown by open probes that no cost explains
+	random     *rand.Rand
 
 	now                   float64
-	r                     Reading
+	reading               Reading
 	traced, walk, ownTime float64
 	blockTime, blockWalk  float64
 	counts                struct{ entries, stepped, tensors, returns, faults, samples, blocks float64 }
@@ -44,39 +86,33 @@ type simulation struct {
 	stepBegan             float64
 	stepProbed            bool
 
-	// What has been seen, by ticks.
-	native, cost []float64 // cumulative, seconds
+	// By ticks: cumulative CPU seconds, and whether heap probes were open.
+	native, cost []float64
 	isOpen       []bool
-	openings     []float64
-	changes      []Change
+
+	openings []float64
+	changes  []Change
 }
 
+// All but the tick's length in seconds are what the session and the kernel take.
 const (
-	tick        = 0.005 // s
+	tick        = 0.005
 	attachDelay = 0.010
 	detachDelay = 0.040
-	walkPrice   = 6e-6
+	walkCost    = 6e-6
 	ownReading  = 60e-6
 	ownSwitch   = 5e-3
-	blockPrice  = 0.5e-6 // of an event, without the trap and the walk
+	blockCost   = 0.5e-6 // of an event, without the trap and the walk
 )
 
-var usual = Prices{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
-
-func simulate(t *testing.T, o Options, l func(at float64) load) *simulation {
-	t.Helper()
-	if o.Limit == 0 {
-		o.Limit = 0.03
+func simulate(o Options, l func(at float64) load) *simulation {
+	return &simulation{
+		controller: New(o), options: o, load: l, costs: o.Prices, own: 0.004,
+		random: rand.New(rand.NewPCG(o.Seed, 1)),
 	}
-	if o.Prices == (Prices{}) {
-		o.Prices = usual
-	}
-	s := &simulation{options: o, load: l, prices: o.Prices, own: 0.004, random: rand.New(rand.NewPCG(o.Seed, 1))}
-	s.governor = New(o)
-	return s
 }
 
-// run for so many seconds.
+// run simulates so many seconds more.
 func (s *simulation) run(t *testing.T, seconds float64) *simulation {
 	t.Helper()
 	due := s.now
@@ -84,25 +120,30 @@ func (s *simulation) run(t *testing.T, seconds float64) *simulation {
 		if s.now >= due {
 			due = s.now + s.decide(t)
 		}
-		s.obey()
+		if s.now >= s.changeAt {
+			s.heap, s.tensor = s.wanted.Heap, s.wanted.Tensor
+		}
 		s.work()
 	}
 	return s
 }
 
+// decide takes a reading, and returns the time until the next one.
 func (s *simulation) decide(t *testing.T) float64 {
 	s.ownTime += ownReading
-	c := &s.counts
-	s.r.At, s.r.Traced = duration(s.now), duration(s.traced)
-	s.r.Entries, s.r.Stepped, s.r.TensorEntries = uint64(c.entries), uint64(c.stepped), uint64(c.tensors)
-	s.r.Returns, s.r.Faults, s.r.Samples = uint64(c.returns), uint64(c.faults), uint64(c.samples)
-	s.r.Walk, s.r.Own = duration(s.walk), duration(s.ownTime)
-	s.r.Blocks, s.r.BlockTime, s.r.BlockWalk = uint64(c.blocks), duration(s.blockTime), duration(s.blockWalk)
-	d := s.governor.Decide(s.r)
-	s.r.Timed = nil
+	n, r := &s.counts, &s.reading
+	r.At, r.Traced, r.Own, r.Walk = duration(s.now), duration(s.traced), duration(s.ownTime),
+		duration(s.walk)
+	r.Entries, r.Stepped, r.TensorEntries = uint64(n.entries), uint64(n.stepped), uint64(n.tensors)
+	r.Returns, r.Faults, r.Samples = uint64(n.returns), uint64(n.faults), uint64(n.samples)
+	r.Blocks, r.BlockTime, r.BlockWalk = uint64(n.blocks), duration(s.blockTime), duration(s.blockWalk)
+
+	d := s.controller.Decide(*r)
+	r.Timed = nil
 	if d.Wait < time.Millisecond || d.Wait > time.Minute {
 		t.Fatalf("after %.1f s the next reading is wanted in %v", s.now, d.Wait)
 	}
+
 	if d.Heap != s.wanted.Heap || d.Tensor != s.wanted.Tensor {
 		s.ownTime += ownSwitch
 		s.changeAt = s.now + attachDelay
@@ -114,20 +155,14 @@ func (s *simulation) decide(t *testing.T) float64 {
 		}
 	}
 	s.wanted = d
-	s.changes = append(s.changes, s.governor.Changes()...)
+	s.changes = append(s.changes, s.controller.Changes()...)
 	return max(d.Wait.Seconds(), s.changeAt-s.now) // the session does one thing at a time
 }
 
-func (s *simulation) obey() {
-	if s.now >= s.changeAt {
-		s.heap, s.tensor = s.wanted.Heap, s.wanted.Tensor
-	}
-}
-
-// work lets the program run for a tick.
+// work lets the program run for a tick. Rates are by second of native CPU time.
 func (s *simulation) work() {
 	l := s.load(s.now)
-	var entries, tensors, samples float64 // by second of native CPU time
+	var entries, tensors, samples, blocks float64
 	if s.heap {
 		entries, samples = l.calls, l.bytes/float64(s.wanted.Interval)
 	}
@@ -135,18 +170,25 @@ func (s *simulation) work() {
 		tensors = l.tensors
 		samples += l.tensorBytes / float64(s.wanted.TensorInterval)
 	}
+	if s.wanted.Blocks {
+		blocks = l.blocks
+	}
+
 	stepped := min(l.stepped, entries)
 	returns := samples + tensors/4
-	in := 1e-9*(s.prices.Entry*(entries-stepped+tensors)+s.prices.Stepped*stepped+s.prices.Return*returns) +
-		(walkPrice+samplePrice*1e-9)*samples
-	blockWalks, blockPart := s.workOnBlocks(l)
-	kernel := 1e-9*s.prices.Fault*l.faults + blockPart + 1e-9*s.prices.Entry*l.blocks*of(s.wanted.Blocks)
+	inside := 1e-9*s.costs.Entry*(entries-stepped+tensors) + 1e-9*s.costs.Stepped*stepped +
+		1e-9*s.costs.Return*returns + (walkCost+sampleCost*1e-9)*samples
+	// One of two blocks comes back, whose stack is not walked.
+	blockWalks := walkCost * blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval))
+	blockTime := blockWalks + blockCost*blocks
+	inside += 1e-9*s.costs.Fault*l.faults + blockTime + 1e-9*s.costs.Entry*blocks
 	if s.heap {
-		in += s.hidden
+		inside += s.hidden
 	}
+
 	native := l.cores * tick
 	if l.isBound {
-		native /= 1 + in + kernel
+		native /= 1 + inside
 	}
 	s.counts.entries += (entries + tensors) * native
 	s.counts.stepped += stepped * native
@@ -154,40 +196,24 @@ func (s *simulation) work() {
 	s.counts.returns += returns * native
 	s.counts.samples += samples * native
 	s.counts.faults += l.faults * native
-	s.walk += walkPrice * samples * native
-	s.counts.blocks += l.blocks * of(s.wanted.Blocks) * native
-	s.blockTime += blockPart * native
+	s.counts.blocks += blocks * native
+	s.walk += walkCost * samples * native
+	s.blockTime += blockTime * native
 	s.blockWalk += blockWalks * native
-	s.traced += native * (1 + in + kernel)
+	s.traced += native * (1 + inside)
 	s.ownTime += s.own * tick
-	s.note(native, native*(in+kernel))
+
+	s.native, s.cost = append(s.native, last(s.native)+native),
+		append(s.cost, last(s.cost)+native*inside)
+	s.isOpen = append(s.isOpen, s.heap)
 	s.takeSteps(l, native)
 }
 
-// workOnBlocks is what walking stacks for blocks takes, and all that an event takes beside its trap, by second of native CPU time.
-func (s *simulation) workOnBlocks(l load) (walks, all float64) {
-	if !s.wanted.Blocks {
-		return 0, 0
+func last(values []float64) float64 {
+	if len(values) == 0 {
+		return 0
 	}
-	walks = walkPrice * l.blocks / 2 * -math.Expm1(-l.blockBytes/float64(s.wanted.BlockInterval)) // one of two comes back
-	return walks, walks + blockPrice*l.blocks
-}
-
-// of is 1 of what holds, and else 0.
-func of(holds bool) float64 {
-	if holds {
-		return 1
-	}
-	return 0
-}
-
-func (s *simulation) note(native, inside float64) {
-	var n, c float64
-	if len(s.native) > 0 {
-		n, c = s.native[len(s.native)-1], s.cost[len(s.cost)-1]
-	}
-	s.native, s.cost = append(s.native, n+native), append(s.cost, c+inside)
-	s.isOpen = append(s.isOpen, s.heap)
+	return values[len(values)-1]
 }
 
 func (s *simulation) takeSteps(l load, native float64) {
@@ -195,48 +221,64 @@ func (s *simulation) takeSteps(l load, native float64) {
 		return
 	}
 	s.stepProbed = s.stepProbed || s.heap
-	for s.stepWork -= native; s.stepWork <= 0; s.stepWork += l.step * (1 + s.noise*s.random.Float64()) {
+	for s.stepWork -= native; s.stepWork <= 0; s.stepWork += l.step * (1 +
+		s.noise*s.random.Float64()) {
 		// The step ended within this tick: as far before its end as work is left over.
 		end := s.now + tick + s.stepWork/max(native, 1e-9)*tick
-		s.r.Steps++
-		s.r.Timed = append(s.r.Timed, Step{Duration: duration(end - s.stepBegan), Probed: s.stepProbed})
+		s.reading.Steps++
+		s.reading.Timed = append(s.reading.Timed,
+			Step{Duration: duration(end - s.stepBegan), Probed: s.stepProbed})
 		s.stepBegan, s.stepProbed = end, s.heap
 	}
 }
 
-// constant load.
-func constant(l load) func(float64) load { return func(float64) load { return l } }
-
-// trainer is bound by dispatching small operations: half a million calls a second, steps of 9 ms.
-func trainer() load {
-	return load{cores: 1, isBound: true, calls: 500_000, tensors: 50_000, bytes: 200e6, tensorBytes: 400e6, faults: 30_000, step: 0.009}
-}
-
-// storm of malloc and free on eight threads.
-func storm() load { return load{cores: 8, isBound: true, calls: 200e6, bytes: 6e9} }
-
-// sleeper hardly runs.
-func sleeper() load { return load{cores: 0.002, calls: 50_000, bytes: 10e6, faults: 10_000} }
-
-// mustKeepToLimit asserts that over any minute that begins between these times probes took no more than the limit, or a tenth
-// more, of what the program did itself. A program that hardly runs counts as running for a fifth of a core.
+// mustKeepToLimit asserts that over any minute that begins between these seconds probes took no
+// more than 1.1 times the limit of the program's own CPU time, which counts as MinTracedCores at
+// least.
 func (s *simulation) mustKeepToLimit(t *testing.T, from, to float64) {
 	t.Helper()
 	const minute = int(60 / tick)
 	var worst, at float64
 	for i := int(from / tick); i < min(int(to/tick), len(s.cost)-minute); i++ {
-		work := max(s.native[i+minute]-s.native[i], 60*quiet)
-		if part := (s.cost[i+minute] - s.cost[i]) / work; part > worst {
-			worst, at = part, float64(i)*tick
+		work := max(s.native[i+minute]-s.native[i], 60*MinTracedCores)
+		if share := (s.cost[i+minute] - s.cost[i]) / work; share > worst {
+			worst, at = share, float64(i)*tick
 		}
 	}
 	if worst > 1.1*s.options.Limit {
-		t.Errorf("in the minute from %.1f s on probes took %.2f %%, limit %.2f %%", at, 100*worst, 100*s.options.Limit)
+		t.Errorf("in the minute from %.1f s on probes took %.2f%%, limit %.2f%%", at, 100*worst,
+			100*s.options.Limit)
 	}
 }
 
-// part of the time between these that probes of heap were open.
-func (s *simulation) part(from, to float64) float64 {
+// mustHaveBursts asserts that probes were opened at least every minute and a half.
+func (s *simulation) mustHaveBursts(t *testing.T, from, to float64) {
+	t.Helper()
+	last := from
+	for _, at := range append(slices.Clone(s.openings), to) {
+		if at >= from && at-last > 90 {
+			t.Errorf("no burst between %.1f and %.1f s", last, at)
+		}
+		last = max(last, at)
+	}
+}
+
+// mustBeIn asserts the mode.
+func (s *simulation) mustBeIn(t *testing.T, mode Mode) {
+	t.Helper()
+	if got := s.controller.Mode(); got != mode {
+		t.Errorf("after %.0f s: mode %s, want %s; changes %v", s.now, got, mode, s.changes)
+	}
+}
+
+// costShare is what probes took between these seconds, as a share of the program's own CPU time.
+func (s *simulation) costShare(from, to float64) float64 {
+	i, j := int(from/tick), min(int(to/tick), len(s.cost)-1)
+	return (s.cost[j] - s.cost[i]) / (s.native[j] - s.native[i])
+}
+
+// openShare is the share of the time between these seconds in which heap probes were open.
+func (s *simulation) openShare(from, to float64) float64 {
 	var n float64
 	for _, isOpen := range s.isOpen[int(from/tick):int(to/tick)] {
 		if isOpen {
@@ -246,24 +288,34 @@ func (s *simulation) part(from, to float64) float64 {
 	return n * tick / (to - from)
 }
 
-// spacings of the windows that opened between these times, in seconds.
-func (s *simulation) spacings(from, to float64) []float64 {
+// openingsSince are the times at which heap probes opened after so many seconds.
+func (s *simulation) openingsSince(from float64) []float64 {
+	return slices.DeleteFunc(slices.Clone(s.openings), func(at float64) bool { return at < from })
+}
+
+// spacings of the bursts since so many seconds, in seconds.
+func (s *simulation) spacings(from float64) []float64 {
 	var spacings []float64
-	for i := 1; i < len(s.openings); i++ {
-		if s.openings[i-1] >= from && s.openings[i] <= to {
-			spacings = append(spacings, s.openings[i]-s.openings[i-1])
-		}
+	openings := s.openingsSince(from)
+	for i := 1; i < len(openings); i++ {
+		spacings = append(spacings, openings[i]-openings[i-1])
 	}
 	return spacings
 }
 
-// changesBetween tells the changes in these seconds.
+// changesBetween are the changes in these seconds.
 func (s *simulation) changesBetween(from, to float64) []Change {
-	var changes []Change
+	return slices.DeleteFunc(slices.Clone(s.changes), func(c Change) bool {
+		return c.At.Seconds() < from || c.At.Seconds() >= to
+	})
+}
+
+// changesWith are the texts of the changes that contain a text.
+func (s *simulation) changesWith(text string) (texts []string) {
 	for _, c := range s.changes {
-		if at := c.At.Seconds(); at >= from && at < to {
-			changes = append(changes, c)
+		if strings.Contains(c.Text, text) {
+			texts = append(texts, c.Text)
 		}
 	}
-	return changes
+	return texts
 }

@@ -6,108 +6,150 @@ import (
 	"slices"
 )
 
-// steps are those of training, the measure that needs no prices.
+// When steps are checked, how long the budget stays as it is after a change by them, and how long
+// it stays small, in seconds.
+const (
+	stepCheckSeconds = 5
+	throttlePause    = 30
+	throttleSeconds  = 600
+	minThrottle      = 1.0 / 64
+)
+
+// checkSteps halves the budget where steps are slower than the costs explain, and doubles it again
+// after ten minutes.
+func (c *Governor) checkSteps() {
+	if !c.started || c.now < c.stepCheckAt {
+		return
+	}
+	c.stepCheckAt = c.now + stepCheckSeconds
+
+	slowdown, margin, ok := c.steps.slowdown()
+	switch {
+	case ok && slowdown-margin > c.options.Limit && c.budget.throttle > minThrottle:
+		c.setThrottle(c.budget.throttle / 2)
+		c.change("steps are %s slower by the probes, more than %s: half the budget for these",
+			percentText(slowdown), percentText(c.options.Limit))
+	case c.budget.throttle < 1 && c.now-c.throttledAt >= throttleSeconds:
+		c.setThrottle(min(1, 2*c.budget.throttle))
+		c.change("steps have not been too slow for ten minutes: twice the budget for probes")
+	}
+}
+
+func (c *Governor) setThrottle(to float64) {
+	c.budget.throttle = to
+	c.throttledAt, c.stepCheckAt = c.now, c.now+throttlePause
+	c.steps.resetRecent()
+}
+
+// steps has the durations of steps of training, the measure of overhead that needs no costs.
 type steps struct {
-	// before are those that were timed before any probe, probed and free are drawn from all later ones. The recent ones are those since
-	// the budget was changed.
-	before, probed, free     durations
-	recentProbed, recentFree durations
-	random                   *rand.Rand
+	// before has the steps before any probe opened. probed and unprobed sample all later ones, and
+	// the recent ones are those since the budget was changed.
+	before, probed, unprobed     durations
+	recentProbed, recentUnprobed durations
+	random                       *rand.Rand
 }
 
 const (
-	fewest      = 10 // steps are too few to tell
-	enough      = 30 // steps tell
-	keptSteps   = 1024
-	recentSteps = 256
+	minStepsForMedian   = 10
+	minStepsForSlowdown = 30
+	keptSteps           = 1024
+	recentSteps         = 256
 )
 
-// add takes in steps that have ended.
-func (s *steps) add(timed []Step, begun bool) {
+// add adds steps that have ended. started: probes have been opened before.
+func (s *steps) add(timed []Step, started bool) {
 	for _, step := range timed {
 		switch d := step.Duration.Seconds(); {
 		case d <= 0:
-		case !begun:
+		case !started:
 			s.before.add(d, keptSteps)
 		case step.Probed:
-			s.probed.draw(d, keptSteps, s.random)
+			s.probed.sample(d, keptSteps, s.random)
 			s.recentProbed.add(d, recentSteps)
 		default:
-			s.free.draw(d, keptSteps, s.random)
-			s.recentFree.add(d, recentSteps)
+			s.unprobed.sample(d, keptSteps, s.random)
+			s.recentUnprobed.add(d, recentSteps)
 		}
 	}
 }
 
-// slowdown is by how much steps are slower on average than they would be without probes, as a part of those, and how far
-// that may be off by chance. Those without probes between the windows are the better measure of it than those before the
-// first, since training itself becomes slower or faster.
-func (s *steps) slowdown() (slower, margin float64, ok bool) {
-	control := &s.recentFree
-	if len(control.values) < enough {
+// slowdown returns how much slower steps are on average than without probes, as a share of the
+// time without them, and three standard errors of that share. The control are the steps between
+// bursts, since training itself becomes slower or faster. Where these are too few, it is the steps
+// before the first probe. ok is false if there are too few steps.
+func (s *steps) slowdown() (slowdown, margin float64, ok bool) {
+	control := &s.recentUnprobed
+	if len(control.values) < minStepsForSlowdown {
 		control = &s.before
 	}
-	if len(s.recentProbed.values) < enough || len(control.values) < fewest {
+	if len(s.recentProbed.values) < minStepsForSlowdown || len(control.values) < minStepsForMedian {
 		return 0, 0, false
 	}
-	share := s.recentProbed.count / (s.recentProbed.count + s.recentFree.count)
+
+	share := s.recentProbed.count / (s.recentProbed.count + s.recentUnprobed.count)
 	with, errorWith := s.recentProbed.median()
 	without, errorWithout := control.median()
 	return share * (with/without - 1), 3 * share * math.Hypot(errorWith, errorWithout) / without, true
 }
 
-// forget begins anew to compare.
-func (s *steps) forget() { s.recentProbed, s.recentFree = durations{}, durations{} }
+// resetRecent starts a new comparison.
+func (s *steps) resetRecent() { s.recentProbed, s.recentUnprobed = durations{}, durations{} }
 
-// since is the mean over all steps since the probes were first opened, of which each kind counts by its median; 0: too few.
-func (s *steps) since() float64 {
-	n := s.probed.count + s.free.count
-	if n < fewest {
+// meanSince returns the mean over all steps since the probes were first opened, in seconds. Steps
+// with and without probes count by their medians, so that a few very long ones do not matter. It
+// is 0 if there are too few.
+func (s *steps) meanSince() float64 {
+	n := s.probed.count + s.unprobed.count
+	if n < minStepsForMedian {
 		return 0
 	}
 	probed, _ := s.probed.median()
-	free, _ := s.free.median()
-	return (s.probed.count*probed + s.free.count*free) / n
+	unprobed, _ := s.unprobed.median()
+	return (s.probed.count*probed + s.unprobed.count*unprobed) / n
 }
 
-// between is the median of those between windows; 0: too few.
-func (s *steps) between() float64 {
-	if s.free.count < enough {
+// medianBetween returns the median of the steps between bursts, in seconds; 0: there are too few.
+func (s *steps) medianBetween() float64 {
+	if s.unprobed.count < minStepsForSlowdown {
 		return 0
 	}
-	median, _ := s.free.median()
+	median, _ := s.unprobed.median()
 	return median
 }
 
-// first is the median of those before; 0: too few.
-func (s *steps) first() float64 {
-	if len(s.before.values) < fewest {
+// medianBefore returns the median of the steps before the first probe, in seconds; 0: there are
+// too few.
+func (s *steps) medianBefore() float64 {
+	if len(s.before.values) < minStepsForMedian {
 		return 0
 	}
 	median, _ := s.before.median()
 	return median
 }
 
-// durations in seconds, the latest ones of all that count.
+// durations has some durations of all that were added, in seconds. count is the number of all.
 type durations struct {
 	values []float64
 	count  float64
 }
 
-func (d *durations) add(seconds float64, most int) {
-	if len(d.values) < most {
+// add keeps the last size durations.
+func (d *durations) add(seconds float64, size int) {
+	if len(d.values) < size {
 		d.values = append(d.values, seconds)
 	} else {
-		d.values[int(d.count)%most] = seconds
+		d.values[int(d.count)%size] = seconds
 	}
 	d.count++
 }
 
-// draw keeps so many of all, each as likely as another.
-func (d *durations) draw(seconds float64, most int, random *rand.Rand) {
+// sample keeps size durations of all, each with the same probability: reservoir sampling,
+// algorithm R (https://doi.org/10.1145/3147.3165).
+func (d *durations) sample(seconds float64, size int, random *rand.Rand) {
 	at := int(d.count)
 	d.count++
-	if at >= most {
+	if at >= size {
 		at = random.IntN(int(d.count))
 	}
 	switch {
@@ -118,17 +160,19 @@ func (d *durations) draw(seconds float64, most int, random *rand.Rand) {
 	}
 }
 
-// median and its standard error, by the median of the deviations from it.
+// median returns the median and its standard error, sqrt(pi/2) * sigma / sqrt(n). The standard
+// deviation sigma is estimated robustly, as 1.4826 times the median absolute deviation.
 func (d *durations) median() (median, standardError float64) {
 	if len(d.values) == 0 {
 		return 0, 0
 	}
 	sorted := slices.Sorted(slices.Values(d.values))
 	median = sorted[len(sorted)/2]
+
 	for i := range sorted {
 		sorted[i] = math.Abs(sorted[i] - median)
 	}
 	slices.Sort(sorted)
-	deviation := 1.4826 * sorted[len(sorted)/2]
-	return median, 1.2533 * deviation / math.Sqrt(float64(len(sorted)))
+	sigma := 1.4826 * sorted[len(sorted)/2]
+	return median, 1.2533 * sigma / math.Sqrt(float64(len(sorted)))
 }

@@ -5,37 +5,41 @@ import (
 	"strconv"
 )
 
-// mostChanges that nobody has asked for are kept.
-const mostChanges = 256
+// maxChanges bounds the changes that are kept until Changes is called.
+const maxChanges = 256
 
-// change notes what has been changed and why.
-func (g *Governor) change(format string, arguments ...any) {
-	g.changes = append(g.changes, Change{At: duration(g.now), Mode: g.mode, Text: fmt.Sprintf(format, arguments...)})
-	g.changes = g.changes[max(0, len(g.changes)-mostChanges):]
+// change notes a change and its reason, for people.
+func (c *Governor) change(format string, arguments ...any) {
+	c.changes = append(c.changes, Change{
+		At: duration(c.now), Mode: c.mode,
+		Text: fmt.Sprintf(format, arguments...),
+	})
+	c.changes = c.changes[max(0, len(c.changes)-maxChanges):]
 }
 
-// would says what the probes would take if they were always open.
-func (g *Governor) would(s spending) string {
+// costText returns what the probes would take if they were always open.
+func (c *Governor) costText(u cpuUse) string {
 	source := "heap"
-	if !g.options.Heap {
+	if !c.options.Heap {
 		source = "tensor"
 	}
-	return fmt.Sprintf("%s probes would take %s of the traced CPU time (%s)", source, percent(s.share()), calls(s.entries/max(s.elapsed, 1e-3)))
+	return fmt.Sprintf("%s probes would take %s of the traced CPU time (%s)",
+		source, percentText(u.share()), callsText(u.entries/max(u.elapsed, 1e-3)))
 }
 
-// percent of a part; more than ten times the whole need not be told apart.
-func percent(part float64) string {
+// percentText formats a share. Shares above 10 are all the same to a reader.
+func percentText(share float64) string {
 	switch {
-	case part > 10:
-		return "more than 1000 %"
-	case part >= 0.0995:
-		return fmt.Sprintf("%.0f %%", 100*part)
+	case share > 10:
+		return "more than 1000%"
+	case share >= 0.0995:
+		return fmt.Sprintf("%.0f%%", 100*share)
 	}
-	return fmt.Sprintf("%.1f %%", 100*part)
+	return fmt.Sprintf("%.1f%%", 100*share)
 }
 
-// calls a second.
-func calls(rate float64) string {
+// callsText formats a number of calls a second.
+func callsText(rate float64) string {
 	switch {
 	case rate >= 999_500:
 		return fmt.Sprintf("%.1f M calls/s", rate/1e6)
@@ -47,16 +51,15 @@ func calls(rate float64) string {
 	return fmt.Sprintf("%.0f calls/s", rate)
 }
 
-// span is a time in seconds.
-func span(seconds float64) string {
+func secondsText(seconds float64) string {
 	if seconds < 1 {
 		return strconv.FormatFloat(seconds, 'f', 1, 64) + " s"
 	}
 	return fmt.Sprintf("%.0f s", seconds)
 }
 
-// size in bytes, a power of two where it was chosen.
-func size(bytes uint64) string {
+// sizeText formats a number of bytes, which is a power of two where the controller chose it.
+func sizeText(bytes uint64) string {
 	if bytes >= 1<<20 {
 		return fmt.Sprintf("%d MiB", bytes>>20)
 	}

@@ -16,7 +16,7 @@ TEXT calloc<>(SB), NOSPLIT|NOFRAME, $0-0
 	POPQ  AX
 	RET
 
-// It single-steps test, with which free of glibc begins.
+// The kernel single-steps test, the first instruction of free in glibc.
 TEXT stepped<>(SB), NOSPLIT|NOFRAME, $0-0
 	TESTQ DI, DI
 	RET
@@ -31,7 +31,7 @@ GLOBL ·stepped(SB), RODATA, $8
 DATA ·stepped(SB)/8, $stepped<>(SB)
 
 // func call(function uintptr, times int, argument uintptr)
-// Arguments are passed as C does.
+// It passes the arguments by the C calling convention.
 TEXT ·call(SB), NOSPLIT, $8-24
 	MOVQ function+0(FP), BX
 	MOVQ times+8(FP), R12

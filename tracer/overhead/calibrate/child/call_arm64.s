@@ -1,6 +1,6 @@
 #include "textflag.h"
 
-// As functions of C begin. Kernels that do not know this instruction single-step it.
+// The first instruction of most C functions. Kernels that do not emulate it single-step it.
 TEXT malloc<>(SB), NOSPLIT|NOFRAME, $0-0
 	STP.W (R29, R30), -16(RSP)
 	LDP.P 16(RSP), (R29, R30)
@@ -16,7 +16,7 @@ TEXT calloc<>(SB), NOSPLIT|NOFRAME, $0-0
 	LDP.P 16(RSP), (R29, R30)
 	RET
 
-// All of them single-step a comparison.
+// All kernels single-step a comparison.
 TEXT stepped<>(SB), NOSPLIT|NOFRAME, $0-0
 	CMP $0, R0
 	RET
@@ -31,7 +31,7 @@ GLOBL ·stepped(SB), RODATA, $8
 DATA ·stepped(SB)/8, $stepped<>(SB)
 
 // func call(function uintptr, times int, argument uintptr)
-// Arguments are passed as C does.
+// It passes the arguments by the C calling convention.
 TEXT ·call(SB), NOSPLIT, $16-24
 	MOVD function+0(FP), R19
 	MOVD times+8(FP), R20

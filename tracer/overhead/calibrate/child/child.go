@@ -1,6 +1,7 @@
-// Package child is the process of our own on which prices are measured: the running executable once more, under another
-// name. It is caught before most of the program has begun, and runs loops over small functions that are called nowhere
-// else. It imports hardly anything, so that it is there at once.
+// Package child is the child process on which costs are measured: the running executable once
+// more, under another name. Its init function takes over before most of the program has started,
+// and calls small functions in loops that nothing else calls. The package imports hardly anything,
+// so that the child starts fast.
 package child
 
 import (
@@ -8,30 +9,36 @@ import (
 	"io"
 	"os"
 	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
 )
 
-// Name under which the executable must be started, as its argument 0, to be the child.
+// Name is the argument 0 of the child.
 const Name = "allocscope-calibration"
 
-// Environment of the child: nothing interrupts the loops, and nothing looks at a stack whose return address a probe has
-// replaced.
+// Environment of the child. No signal and no garbage collection interrupts the loops: the Go
+// runtime could not unwind a stack whose return address a uretprobe has replaced.
 var Environment = []string{"GOMAXPROCS=1", "GOGC=off", "GODEBUG=asyncpreemptoff=1"}
 
-// Functions are the addresses of those that the child calls. Each can be probed at its first instruction.
+// Functions are the addresses of the functions that the child calls. Each can be probed at its
+// first instruction.
 type Functions struct {
-	// Malloc, Free and Calloc begin as functions usually do: on x86-64 with an instruction that the kernel emulates.
+	// Malloc, Free and Calloc start like most functions: on x86-64 with an instruction that the
+	// kernel emulates.
 	Malloc, Free, Calloc uint64
-	// Stepped begins with one that it single-steps.
+	// Stepped starts with an instruction that the kernel single-steps.
 	Stepped uint64
 }
 
 // The child's orders, a byte each. It exits at the end of its input.
 const (
-	OrderCalls = 'c' // answered by Calls
-	OrderPages = 'p' // answered by a float64: ns for the first touch of a page
+	OrderCalls = 'c' // the answer is a Calls
+	OrderPages = 'p' // the answer is a float64: ns for the first touch of a page
 )
 
-// Calls are ns of the thread's CPU time for one call of each function: the median of several rounds.
+// Calls are ns of the thread's CPU time for one call of each function, the median of several
+// rounds.
 type Calls struct{ Malloc, Free, Calloc, Stepped float64 }
 
 func init() {
@@ -45,7 +52,7 @@ func init() {
 	os.Exit(0)
 }
 
-// serve says where the functions are, and does what it is told until the end of its orders.
+// serve writes the functions' addresses, and answers orders until their end.
 func serve(orders io.Reader, answers io.Writer) error {
 	pages, err := newPages()
 	if err != nil {
@@ -73,8 +80,101 @@ func measure(order byte, pages []byte) (any, error) {
 	return callFunctions(), nil
 }
 
-// The functions that may be probed, as addresses: see call_GOARCH.s.
+// The addresses of the functions in call_GOARCH.s.
 var malloc, free, calloc, stepped uintptr
 
-// call calls a function so many times, at least once, with that first argument, and 0 as the second.
+// call calls a function so many times, at least once, with this first argument, and 0 as the
+// second.
 func call(function uintptr, times int, argument uintptr)
+
+// The calls of each function in a round, and the pages that are touched. A single-stepped call
+// takes several times as long as another.
+const (
+	callsPerRound   = 64
+	steppedPerRound = 8
+	pagesPerRound   = 64
+)
+
+// Rounds go on for roundsTime ns of CPU time, and there are at least minRounds for a median.
+const (
+	roundsTime = 4e6
+	minRounds  = 5
+)
+
+// callFunctions asks for 0 bytes, of which no sample is ever taken, and frees an address that no
+// object has.
+func callFunctions() Calls {
+	const noBytes, unknown = 0, 1
+	var mallocs, frees, callocs, steps []float64
+	_ = forRounds(func() error {
+		mallocs = append(mallocs, timePerCall(malloc, callsPerRound, noBytes))
+		frees = append(frees, timePerCall(free, callsPerRound, unknown))
+		callocs = append(callocs, timePerCall(calloc, callsPerRound, noBytes))
+		steps = append(steps, timePerCall(stepped, steppedPerRound, noBytes))
+		return nil
+	})
+	return Calls{
+		Malloc: median(mallocs), Free: median(frees), Calloc: median(callocs),
+		Stepped: median(steps),
+	}
+}
+
+func timePerCall(function uintptr, times int, argument uintptr) float64 {
+	began := threadTime()
+	call(function, times, argument)
+	return (threadTime() - began) / float64(times)
+}
+
+func newPages() ([]byte, error) {
+	length := pagesPerRound * os.Getpagesize()
+	pages, err := unix.Mmap(-1, 0, length, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS)
+	if err == nil {
+		_ = unix.Madvise(pages, unix.MADV_NOHUGEPAGE) // kernels without huge pages refuse
+	}
+	return pages, err
+}
+
+// touchPages reads pages that are not resident: the kernel maps the zero page for each. The answer
+// is the fastest round, as the event costs little beside the fault.
+func touchPages(pages []byte) (ns float64, err error) {
+	var rounds []float64
+	var read byte
+	err = forRounds(func() error {
+		if err := unix.Madvise(pages, unix.MADV_DONTNEED); err != nil {
+			return err
+		}
+		began := threadTime()
+		for at := 0; at < len(pages); at += len(pages) / pagesPerRound {
+			read += pages[at]
+		}
+		rounds = append(rounds, (threadTime()-began)/pagesPerRound)
+		return nil
+	})
+	if err != nil {
+		return 0, err
+	}
+	return slices.Min(rounds) + float64(read), nil // the pages are zeros
+}
+
+func forRounds(do func() error) error {
+	began := threadTime()
+	for round := 0; round < minRounds || threadTime()-began < roundsTime; round++ {
+		if err := do(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func median(values []float64) float64 {
+	slices.Sort(values)
+	return values[len(values)/2]
+}
+
+// threadTime returns the CPU time of the thread in ns.
+func threadTime() float64 {
+	var now unix.Timespec
+	_ = unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &now) // the clock always exists
+	return float64(now.Nano())
+}

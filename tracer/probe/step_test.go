@@ -1,7 +1,6 @@
 package probe
 
 import (
-	"debug/elf"
 	"os/exec"
 	"slices"
 	"strings"
@@ -11,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestAStepFunctionIsParsedOrRefused(t *testing.T) {
+func TestParseStepFunction(t *testing.T) {
 	for text, want := range map[string]StepFunction{
 		"":                      BackwardPass,
 		"libm:sin":              {"libm", "sin"},
@@ -31,10 +30,11 @@ func TestAStepFunctionIsParsedOrRefused(t *testing.T) {
 	}
 }
 
-func TestALibraryIsNamedWholeOrUpToItsSuffix(t *testing.T) {
+func TestStepFunctionIsIn(t *testing.T) {
 	const path = "/usr/lib/x86_64-linux-gnu/libtorch_cpu.so.1.13"
 	for library, want := range map[string]bool{
-		"libtorch_cpu": true, "libtorch_cpu.so.1.13": true, "libtorch_cpu.so": false, "libtorch": false, "torch_cpu": false, "": false,
+		"libtorch_cpu": true, "libtorch_cpu.so.1.13": true, "libtorch_cpu.so": false,
+		"libtorch": false, "torch_cpu": false, "": false,
 	} {
 		f := StepFunction{library, "f"}
 		for _, mapped := range []string{path, path + " (deleted)", "libtorch_cpu.so.1.13"} {
@@ -48,26 +48,22 @@ func TestALibraryIsNamedWholeOrUpToItsSuffix(t *testing.T) {
 	}
 }
 
-// mapped gives a process that maps a library, and the mapping of its code.
+// mapped starts a process that maps a library, and returns the mapping of its code.
 func mapped(t *testing.T, library string) (*process.Process, process.Mapping) {
 	t.Helper()
-	target := tracertest.StartCommand(t, exec.Command(tracertest.Build(t, "stepper.c", "-pthread", "-Wl,--no-as-needed", library)))
-	target.Await("ready")
-	p, maps := opened(t, target.PID())
-	at := slices.IndexFunc(maps, func(m process.Mapping) bool { return m.Path == library && m.Execute })
+	program := tracertest.Build(t, "stepper.c", "-pthread", "-Wl,--no-as-needed", library)
+	p, maps := start(t, exec.Command(program))
+	isCode := func(m process.Mapping) bool { return m.Path == library && m.Execute }
+	at := slices.IndexFunc(maps, isCode)
 	if at < 0 {
 		t.Fatalf("%s is not mapped", library)
 	}
 	return p, maps[at]
 }
 
-func TestTheStepFunctionIsTheOneThatTheNameMeans(t *testing.T) {
+func TestStepFunctionResolve(t *testing.T) {
 	library := tracertest.Build(t, "passes.cc", "-shared", "-fPIC")
-	file, err := elf.Open(library)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
+	file, _ := openBoth(t, library)
 	defined := addresses(t, library)
 	p, m := mapped(t, library)
 	for name, want := range map[string]string{
@@ -77,14 +73,14 @@ func TestTheStepFunctionIsTheOneThatTheNameMeans(t *testing.T) {
 		"optimizer":                            "optimizer_step", // two names, one function
 		"hidden_step":                          "hidden_step",    // in .symtab alone
 		"_ZN7trainer6Engine7executeE":          "_ZN7trainer6Engine7executeEi",
-		"trainer::Engine::execute":             "_ZN7trainer6Engine7executeEi", // of two that begin so
+		"trainer::Engine::execute":             "_ZN7trainer6Engine7executeEi", // of two with the prefix
 		"trainer::Engine::execute_s":           "_ZN7trainer6Engine14execute_slowlyEi",
 		"_ZN7trainer6Engine8evaluateEl":        "_ZN7trainer6Engine8evaluateEl",
 		"_ZN7trainer6Engine14execute_slowlyEi": "_ZN7trainer6Engine14execute_slowlyEi",
 	} {
 		target, err := StepFunction{"libpasses", name}.Resolve(p, m)
 		if err != nil || len(target.Sites) != 1 || defined[want] == 0 {
-			t.Errorf("%s: %v, %+v; nm says %#x", name, err, target.Sites, defined[want])
+			t.Errorf("%s: %v, %+v; by nm it is at %#x", name, err, target.Sites, defined[want])
 			continue
 		}
 		entry := fileOffset(t, file, defined[want])
@@ -92,16 +88,15 @@ func TestTheStepFunctionIsTheOneThatTheNameMeans(t *testing.T) {
 			t.Errorf("%s is probed at %#x, but %s begins at %#x", name, at, want, entry)
 		}
 	}
-}
 
-func TestANameThatMeansSeveralFunctionsIsRefusedWithAllOfThem(t *testing.T) {
-	p, m := mapped(t, tracertest.Build(t, "passes.cc", "-shared", "-fPIC"))
 	for name, reasons := range map[string][]string{
-		"training":                  {"several functions match", "training_step, training_stop", "name one of them"},
-		"trainer::Engine::evaluate": {"several", "_ZN7trainer6Engine8evaluateEi", "_ZN7trainer6Engine8evaluateEl"},
-		"trainer::":                 {"several", "execute_slowly"},
-		"execute":                   {"no such function"},
-		"training_step2":            {"no such function"},
+		"training": {"several functions match", "training_step, training_stop", "name one of them"},
+		"trainer::Engine::evaluate": {
+			"several", "_ZN7trainer6Engine8evaluateEi", "_ZN7trainer6Engine8evaluateEl",
+		},
+		"trainer::":      {"several", "execute_slowly"},
+		"execute":        {"no such function"},
+		"training_step2": {"no such function"},
 	} {
 		target, err := StepFunction{"libpasses", name}.Resolve(p, m)
 		if err == nil {
@@ -110,21 +105,22 @@ func TestANameThatMeansSeveralFunctionsIsRefusedWithAllOfThem(t *testing.T) {
 		}
 		for _, reason := range reasons {
 			if !strings.Contains(err.Error(), reason) {
-				t.Errorf("%s: %q does not say %q", name, err, reason)
+				t.Errorf("%s: %q has no %q", name, err, reason)
 			}
 		}
 	}
 }
 
-// Of names that many functions have, some are listed, and none at a length that fills the screen.
-func TestTheListOfFunctionsIsBounded(t *testing.T) {
+// The list in an error is bounded, in its names and in their length.
+func TestCandidates(t *testing.T) {
 	var c candidates
 	for i := range uint64(1000) {
 		c.add(strings.Repeat("\x1b", 5000), 64*i)
 		c.add("alias", 64*i)
 	}
 	_, err := c.only(nil)
-	if err == nil || len(err.Error()) > 2000 || strings.Contains(err.Error(), "\x1b") || !strings.Contains(err.Error(), ", ...") {
+	if err == nil || len(err.Error()) > 2000 || strings.Contains(err.Error(), "\x1b") ||
+		!strings.Contains(err.Error(), ", ...") {
 		t.Errorf("%v", err)
 	}
 }

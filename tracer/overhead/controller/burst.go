@@ -1,0 +1,209 @@
+package controller
+
+import "math"
+
+// A burst is a short time in which the probes are open. Times are in seconds.
+type burst struct {
+	phase   burstPhase
+	from    float64
+	length  float64 // planned, and the true one once its end is decided
+	planned float64 // CPU time that it may take
+	use     cpuUse
+	calm    bool
+}
+
+type burstPhase int
+
+const (
+	burstClosed    burstPhase = iota
+	burstOpen                 // the probes are attached
+	burstDetaching            // the next reading has the rest of what the probes took
+)
+
+const (
+	maxBurst = 0.5 // s
+	minBurst = 0.1 // s
+	// minSpacing is the shortest mean time from one burst to the next, in seconds.
+	minSpacing = 5
+	// maxBurstCredit bounds the CPU time of a burst that is longer than minBurst, in seconds of the
+	// budget's rate: a quarter of what a minute allows.
+	maxBurstCredit = 15
+	// retrySpacing and maxRetrySpacing bound the time between bursts in mode off, in seconds.
+	retrySpacing    = 60
+	maxRetrySpacing = 600
+	// The duty cycle is the share of the time in bursts, at first and after earlySeconds. More
+	// bursts would show little more.
+	earlyDutyCycle, dutyCycle = 0.05, 0.02
+	earlySeconds              = 600
+	// planShare is the share of the budget that is planned for, so that bursts seldom have to wait
+	// until the last minute has room.
+	planShare = 0.9
+)
+
+// isBetweenBursts reports whether heap probes were closed since the last reading.
+func (c *Governor) isBetweenBursts() bool { return c.mode != Full && c.burst.phase == burstClosed }
+
+// advanceBurst opens and closes bursts. It ends a burst early where that took twice its plan, all
+// of the credit, or what is left of the minute.
+func (c *Governor) advanceBurst(u cpuUse) {
+	b := &c.burst
+	switch b.phase {
+	case burstClosed:
+		c.openBurst()
+	case burstOpen:
+		b.use.add(u)
+		isOver := c.now >= b.from+b.length-minWait
+		if isOver || b.use.probes > max(2*b.planned, creditSeconds*c.budget.rate()) ||
+			c.budget.headroom() < 0 {
+			b.phase, b.length = burstDetaching, max(c.now-b.from, 1e-3)
+			b.calm = b.use.share() < calmBudgetShare*c.budget.share()
+			c.open += b.length
+		}
+	case burstDetaching:
+		b.phase = burstClosed
+		if b.length > 0 {
+			b.use.add(u)
+			c.finishBurst()
+		}
+	}
+}
+
+// scheduleNext draws the pause until the next burst: the planned one times an exponential number of
+// mean 1, cut at 3. Such bursts resonate with no period of the program. Many follow each other
+// closely, so that frees of young objects are seen.
+func (c *Governor) scheduleNext(last burst) {
+	const longest, mean = 3, 0.9502 // 1 - exp(-longest)
+	c.burst = last
+	c.scheduleFrom, c.pauseFactor = c.now, min(c.random.ExpFloat64(), longest)/mean
+}
+
+// untilNextBurst returns the time left until the next burst, in seconds.
+func (c *Governor) untilNextBurst(p burstPlan) float64 {
+	return c.scheduleFrom + c.pauseFactor*p.spacing - c.now
+}
+
+// openBurst opens a burst when its time has come and the last minute has room for it.
+func (c *Governor) openBurst() {
+	p := c.plan()
+	if c.untilNextBurst(p) > minWait {
+		return
+	}
+	if c.mode == Bursts && !p.fits {
+		c.reduce(p, c.burst.use)
+		return
+	}
+
+	planned := p.rate * p.length
+	if p.fits && c.budget.headroom() < planned {
+		// The next attempt is random: room comes exactly a minute after another burst.
+		c.pauseFactor += 0.5 * c.random.Float64()
+		return
+	}
+	c.burst = burst{phase: burstOpen, from: c.now, length: p.length, planned: planned}
+	c.bursts++
+}
+
+// finishBurst updates the forecast by a burst, and opens the probes if enough bursts were calm.
+func (c *Governor) finishBurst() {
+	b := c.burst
+	if c.mode == Off {
+		c.forecast = costForecast{}
+	}
+	c.forecast.add(b.use, b.length)
+	c.tensor.finishBurst(c, b.use)
+	c.tuneBurstInterval(b.use)
+
+	if c.full.observe(b.calm) {
+		c.full.opened(c.now)
+		c.enterFull("%s: every call is probed again", c.costText(b.use))
+		return
+	}
+	c.scheduleNext(b)
+	if p := c.plan(); p.fits {
+		c.reduce(p, b.use)
+	}
+}
+
+// A burstPlan is the length of bursts and the mean time from one to the next, in seconds.
+type burstPlan struct {
+	length, spacing float64
+	rate            float64 // CPU seconds that a second of a burst is expected to take
+	fits            bool    // false: even the shortest burst is too expensive
+}
+
+// plan chooses the next burst, such that length * rate / spacing is what the budget allows.
+func (c *Governor) plan() burstPlan {
+	duty := dutyCycle
+	if c.now < earlySeconds {
+		duty = earlyDutyCycle
+	}
+	maxSpacing := min(max(c.options.Maturity.Seconds()/2, minSpacing), 30)
+
+	// Tensor probes that are always open take their part first, but never more than 3/4.
+	income := c.budget.rate()
+	income = planShare * max(income-c.budget.total.idle/max(c.budget.total.elapsed, 1), income/4)
+
+	rate := c.forecast.rate(c.busyCores())
+	length := max(minBurst, min(maxBurst, duty*maxSpacing))
+	if credit := min(maxSpacing, maxBurstCredit) * income; rate*length > credit {
+		length = max(minBurst, credit/rate)
+	}
+	if rate*length > maxSpacing*income {
+		spacing := min(max(retrySpacing, rate*minBurst/income), maxRetrySpacing)
+		return burstPlan{minBurst, spacing, rate, false}
+	}
+
+	spacing := max(minSpacing, length/duty)
+	if c.burst.calm {
+		spacing = minSpacing // to know soon whether it stays calm
+	}
+	return burstPlan{length, min(maxSpacing, max(rate*length/income, spacing)), rate, true}
+}
+
+// A costForecast predicts the cost of the next burst by that of the last three.
+type costForecast struct{ bursts []burstCost }
+
+type burstCost struct {
+	rate  float64 // CPU seconds for each second that the burst was open
+	share float64 // of the program's own CPU time
+}
+
+// add adds a burst that was open for so many seconds.
+func (f *costForecast) add(u cpuUse, open float64) {
+	f.bursts = append(f.bursts, burstCost{min(u.probes/open, 1e6), u.share()})
+	f.bursts = f.bursts[max(0, len(f.bursts)-3):]
+}
+
+// rate returns the expected CPU seconds for each second of a burst, for a program that keeps so
+// many cores busy now. It is the median of three bursts, which follows neither a storm that is
+// over nor a moment of rest; of fewer bursts it is the last one's.
+func (f *costForecast) rate(cores float64) float64 {
+	var x, y, z float64
+	switch n := len(f.bursts); n {
+	case 0:
+	case 3:
+		x, y, z = f.bursts[0].rateAt(cores), f.bursts[1].rateAt(cores), f.bursts[2].rateAt(cores)
+	default:
+		x = f.bursts[n-1].rateAt(cores)
+		y, z = x, x
+	}
+	return max(min(x, y), min(max(x, y), z))
+}
+
+func (b burstCost) rateAt(cores float64) float64 {
+	if b.share == 0 {
+		return 0
+	}
+	return min(b.rate, b.share*cores)
+}
+
+// busyCores returns how many cores the program keeps busy between bursts; within them probes slow
+// it down. It shows the end of a storm without a burst. Right after a burst it is unknown, which
+// means no bound.
+func (c *Governor) busyCores() float64 {
+	if c.now-c.scheduleFrom < 1 {
+		return math.MaxFloat64
+	}
+	recent := c.budget.spent.sum(min(1, c.now-c.scheduleFrom-slotSeconds))
+	return recent.native / max(recent.elapsed, 0.01)
+}

@@ -1,0 +1,277 @@
+// Package controller decides when the allocator probes are open, so that tracing costs no more
+// than its limit. It is pure: readings go in, decisions come out. The clock and the seed of the
+// random numbers are inputs too, so that every course of events can be repeated.
+//
+// # State machine
+//
+// A [Mode] is one of full, bursts and off. Coarser is mode full with a larger sampling interval.
+//
+//		            (1)            (2)
+//		     off --------> full <-------> coarser
+//		   (start)         |  ^    (3)     |  ^
+//		               (4) |  | (5)    (4) |  | (5)
+//		                   v  |            v  |
+//		                 bursts <-----------> off
+//		                             (6)
+//
+//	 1. The first steps of training have been timed without probes, or there are none.
+//	 2. Stack walks take more than a third of the budget: the sampling interval doubles. Where they
+//	    are what spends the credit, it becomes the largest at once.
+//	 3. Stack walks have taken little of the budget for ten minutes: the interval halves.
+//	 4. The probes have spent their credit, which is what six seconds allow, and not by walks alone.
+//	 5. Three bursts in a row were calm: they took less than 0.6 of the budget. The number doubles
+//	    each time that full mode then lasts for less than ten minutes (exponential backoff).
+//	 6. A burst of 0.1 s fits the budget every half a minute, or it does not. In mode off such a
+//	    burst still comes every one to ten minutes, to see whether that has changed.
+//
+// The budget is a token bucket (budget.go). Two sources have rules of their own (sources.go):
+// tensor probes may stay open between bursts, and probes of GPU blocks close for good.
+package controller
+
+import (
+	"math"
+	"math/rand/v2"
+	"time"
+)
+
+// A Mode is how the allocator is probed.
+type Mode string
+
+// The modes, the most expensive first.
+const (
+	Full   Mode = "full"   // every call is probed
+	Bursts Mode = "bursts" // calls are probed in short bursts
+	Off    Mode = "off"    // even bursts cost too much, or probing has not begun
+)
+
+// Options of a controller.
+type Options struct {
+	// Limit is the largest share of the traced processes' CPU time that tracing may take, in
+	// (0, 1]. Any other value means 0.03.
+	Limit  float64
+	Prices Prices
+	// Interval is the mean number of bytes between samples; 0: the controller chooses it.
+	Interval uint64
+	// Duration of the trace; 0: unknown.
+	Duration time.Duration
+	// Heap, Tensor and Steps report which sources there are.
+	Heap, Tensor, Steps bool
+	// Blocks: there may be blocks of PyTorch's caching allocator for GPUs.
+	Blocks bool
+	// Seed of the times at which bursts begin.
+	Seed uint64
+	// Maturity is the age from which the objects of a burst count; 0: a minute. The mean time
+	// between bursts is at most half of it.
+	Maturity time.Duration
+}
+
+// withDefaults replaces values out of range.
+func (o Options) withDefaults() Options {
+	if !(o.Limit > 0 && o.Limit <= 1) {
+		o.Limit = 0.03
+	}
+	o.Limit = max(o.Limit, 1e-6)
+
+	c := &o.Prices
+	for _, ns := range []*float64{&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.Device} {
+		if !(*ns >= 0) {
+			*ns = 0
+		}
+		*ns = min(*ns, 1e6)
+	}
+
+	if o.Maturity <= 0 {
+		o.Maturity = time.Minute
+	}
+	o.Interval = min(o.Interval, math.MaxUint32)
+	return o
+}
+
+// A Decision is what the session has to apply until the next reading.
+type Decision struct {
+	// Heap and Tensor report whether the probes of these sources shall be attached.
+	Heap, Tensor bool
+	// Interval and TensorInterval are the mean numbers of bytes between samples. They are set for
+	// detached probes, too.
+	Interval, TensorInterval uint64
+	// Blocks reports whether GPU blocks are sampled, each BlockInterval bytes on average. If not,
+	// only their totals are read.
+	Blocks        bool
+	BlockInterval uint64
+	// Wait is the time until the next reading.
+	Wait time.Duration
+}
+
+// A Change is a change of the mode or of an interval: when since counting began, and why.
+type Change struct {
+	At   time.Duration
+	Mode Mode
+	Text string
+}
+
+// Totals since counting began.
+type Totals struct {
+	// InProbes is the CPU time of the traced processes that all probes took, by their costs.
+	InProbes time.Duration
+	// StepBefore is the median time of a step before the heap was probed. StepSince is the mean
+	// over all later steps, where those with and without probes count by their medians. 0: there
+	// were too few steps.
+	StepBefore, StepSince time.Duration
+	// StepBetween is the median time of the later steps without probes, which are those between
+	// bursts; 0: there were too few.
+	StepBetween time.Duration
+	// Bursts is the number of bursts so far, and Open how long probes were open in all modes.
+	Windows int
+	Open    time.Duration
+}
+
+// A Controller keeps the cost of tracing within its limit. Times are in seconds.
+type Governor struct {
+	options Options
+	random  *rand.Rand
+	last    Reading
+	now     float64 // time that the readings have covered
+
+	budget  budget
+	steps   steps
+	tensor  tensor
+	blocks  blocks
+	changes []Change
+
+	mode    Mode
+	started bool    // the first steps have been timed
+	full    backoff // until every call is probed again
+	fullAt  float64 // when mode full began
+
+	burst        burst
+	forecast     costForecast
+	scheduleFrom float64 // when the last burst ended
+	pauseFactor  float64 // the next pause as a multiple of the planned one
+
+	// fullInterval and burstInterval are the sampling intervals in these modes, and
+	// fullIntervalAt is when fullInterval was changed.
+	fullInterval, burstInterval uint64
+	fullIntervalAt              float64
+	// throttledAt is when the steps last changed the budget, and stepCheckAt when they are
+	// checked next.
+	throttledAt, stepCheckAt float64
+
+	inProbes, open float64
+	bursts         int
+}
+
+// New makes a controller. The probes are closed until its first decision.
+func New(o Options) *Governor {
+	o = o.withDefaults()
+	c := &Governor{
+		options:       o,
+		random:        rand.New(rand.NewPCG(o.Seed, 0)),
+		budget:        budget{limit: o.Limit, throttle: 1},
+		steps:         steps{random: rand.New(rand.NewPCG(o.Seed, 1))},
+		tensor:        tensor{backoff: newBackoff(), interval: defaultInterval},
+		blocks:        blocks{isOpen: o.Blocks, interval: defaultInterval},
+		mode:          Off,
+		full:          newBackoff(),
+		fullInterval:  defaultInterval,
+		burstInterval: firstBurstInterval,
+	}
+
+	if o.Interval != 0 {
+		c.fullInterval, c.burstInterval = o.Interval, o.Interval
+		c.tensor.interval, c.blocks.interval = o.Interval, o.Interval
+	}
+	return c
+}
+
+// Decide takes the counters read now, and returns what to apply until the next reading.
+func (c *Governor) Decide(r Reading) Decision {
+	u := c.options.Prices.between(c.last, r)
+	c.last = r
+	c.now += u.elapsed
+	c.inProbes += u.inside()
+	if c.isBetweenBursts() {
+		u.idle = u.probes
+	}
+
+	c.budget.account(u)
+	c.steps.add(r.Timed, c.started)
+	c.checkSteps()
+	c.adjustMode(u)
+	c.checkBlocks(u)
+	return c.decision()
+}
+
+func (c *Governor) decision() Decision {
+	isOpen := c.started && (c.mode == Full || c.burst.phase == burstOpen)
+	d := Decision{
+		Heap:           c.options.Heap && isOpen,
+		Tensor:         c.options.Tensor && (isOpen || c.tensor.alwaysOpen),
+		Interval:       c.interval(),
+		TensorInterval: c.interval(),
+		Blocks:         c.blocks.isOpen,
+		BlockInterval:  c.blocks.interval,
+		Wait:           duration(max(c.wait(), minWait)),
+	}
+
+	if c.hasHeapAndTensor() && c.tensor.alwaysOpen {
+		d.TensorInterval = c.tensor.interval
+	}
+	return d
+}
+
+// The time until the next reading, in seconds. Open probes are read often, so that a storm of
+// calls is seen soon.
+const (
+	openWait   = 0.1
+	tensorWait = 0.25
+	closedWait = 1.0
+	minWait    = 0.005
+)
+
+func (c *Governor) wait() float64 {
+	switch {
+	case !c.options.Heap && !c.options.Tensor:
+		return closedWait
+	case !c.started, c.mode == Full, c.burst.phase == burstDetaching:
+		return openWait
+	case c.burst.phase == burstOpen:
+		return min(openWait, c.burst.from+c.burst.length-c.now)
+	case c.tensor.alwaysOpen:
+		return min(tensorWait, c.untilNextBurst(c.plan()))
+	}
+	return min(closedWait, c.untilNextBurst(c.plan()))
+}
+
+// Mode returns the mode in force.
+func (c *Governor) Mode() Mode { return c.mode }
+
+// Changes returns the changes since its last call, in the order of time.
+func (c *Governor) Changes() []Change {
+	changes := c.changes
+	c.changes = nil
+	return changes
+}
+
+// Totals returns the totals since counting began.
+func (c *Governor) Totals() Totals {
+	open := c.open
+	switch {
+	case c.started && c.mode == Full:
+		open += c.now - c.fullAt
+	case c.burst.phase == burstOpen:
+		open += c.now - c.burst.from
+	}
+
+	return Totals{
+		InProbes:    duration(c.inProbes),
+		StepBefore:  duration(c.steps.medianBefore()),
+		StepSince:   duration(c.steps.meanSince()),
+		StepBetween: duration(c.steps.medianBetween()),
+		Windows:     c.bursts,
+		Open:        duration(open),
+	}
+}
+
+func duration(seconds float64) time.Duration {
+	return time.Duration(min(max(seconds, 0), 1e9) * float64(time.Second))
+}

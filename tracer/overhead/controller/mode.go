@@ -1,0 +1,145 @@
+package controller
+
+// The first steps are timed before probes open: until there are minStepsForSlowdown of them, for
+// this time, or for this share of the trace. Without a step by firstStepSeconds, there are none.
+const (
+	firstStepSeconds  = 2.0
+	stepTimingSeconds = 5.0
+	stepTimingShare   = 0.05
+)
+
+// adjustMode applies the transitions of the state machine.
+func (c *Governor) adjustMode(u cpuUse) {
+	switch {
+	case !c.options.Heap && !c.options.Tensor:
+	case !c.started:
+		c.start()
+	case c.mode == Full:
+		c.checkFull()
+	default:
+		c.checkTensor()
+		c.advanceBurst(u)
+	}
+}
+
+// start opens the probes once the first steps have been timed.
+func (c *Governor) start() {
+	longest := stepTimingSeconds
+	if c.options.Duration > 0 {
+		longest = min(longest, stepTimingShare*c.options.Duration.Seconds())
+	}
+	n := len(c.steps.before.values)
+	none := c.last.Steps <= 0 && n == 0
+	if c.options.Steps && c.now < longest && n < minStepsForSlowdown &&
+		!(none && c.now >= firstStepSeconds) {
+		return
+	}
+
+	c.started, c.stepCheckAt = true, c.now+throttlePause
+	if n > 0 {
+		c.enterFull("%s timed: every call is probed", plural(n, "step"))
+	} else {
+		c.enterFull("every call is probed")
+	}
+}
+
+// enterFull begins to probe every call, with at least half of the credit.
+func (c *Governor) enterFull(format string, arguments ...any) {
+	c.mode, c.burst = Full, burst{}
+	c.budget.credit = max(c.budget.credit, creditSeconds*c.budget.rate()/2)
+	c.fullAt = c.now
+	c.tensor.alwaysOpen = false
+	c.change(format, arguments...)
+}
+
+// checkFull closes the probes when their credit is spent.
+func (c *Governor) checkFull() {
+	c.tuneFullInterval()
+	if c.budget.credit >= 0 || c.coarsen() {
+		return
+	}
+
+	recent := c.recentUse()
+	c.full.closed(c.now)
+	c.open += c.now - c.fullAt
+	c.tensor.alwaysOpen, c.tensor.from = c.tensorFits(recent, 1), c.now
+	c.steps.resetRecent()
+
+	c.forecast = costForecast{}
+	c.forecast.add(recent, max(recent.elapsed, 0.01))
+	if c.isAuto() {
+		c.burstInterval = c.fullInterval
+	}
+	c.tuneBurstInterval(recent)
+
+	c.scheduleNext(burst{phase: burstDetaching})
+	c.reduce(c.plan(), recent)
+}
+
+// recentUse returns the more expensive of the last second and the last reading: a storm may just
+// have begun, while other calls come and go within a second.
+func (c *Governor) recentUse() cpuUse {
+	second, reading := c.budget.spent.sum(min(1, c.now-c.fullAt)), c.budget.spent.sum(0)
+	if reading.probes*second.elapsed > second.probes*reading.elapsed {
+		return reading
+	}
+	return second
+}
+
+// reduce enters mode bursts, or off where no burst fits.
+func (c *Governor) reduce(p burstPlan, recent cpuUse) {
+	to := Bursts
+	if !p.fits {
+		to = Off
+	}
+	if c.mode == to {
+		return
+	}
+
+	c.mode = to
+	if to == Off {
+		c.change("%s: closed, and checked again for %s each minute or later", c.costText(recent),
+			secondsText(p.length))
+		return
+	}
+	c.change("%s: sampled in bursts of %s every %s", c.costText(recent), secondsText(p.length),
+		secondsText(p.spacing))
+}
+
+// A backoff counts calm bursts until probes may stay open. The number needed doubles whenever they
+// had to be closed soon (exponential backoff).
+type backoff struct {
+	calm, needed int     // bursts
+	openedAt     float64 // s
+}
+
+const (
+	minCalmBursts   = 3
+	maxCalmBursts   = 96
+	backoffSeconds  = 600 // closed before that is closed soon
+	calmBudgetShare = 0.6 // a calm burst takes less than this share of the budget
+)
+
+func newBackoff() backoff { return backoff{needed: minCalmBursts, openedAt: -backoffSeconds} }
+
+// observe counts a burst, and reports whether the probes may stay open.
+func (b *backoff) observe(calm bool) bool {
+	b.calm++
+	if !calm {
+		b.calm = 0
+	}
+	return b.calm >= b.needed
+}
+
+// opened notes that the probes stay open from now on.
+func (b *backoff) opened(now float64) { b.calm, b.openedAt = 0, now }
+
+// closed notes that they had to be closed.
+func (b *backoff) closed(now float64) {
+	b.calm = 0
+	if now-b.openedAt < backoffSeconds {
+		b.needed = min(maxCalmBursts, 2*b.needed)
+	} else {
+		b.needed = minCalmBursts
+	}
+}

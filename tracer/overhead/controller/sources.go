@@ -1,0 +1,119 @@
+package controller
+
+// tensor has the state of source tensor beside source heap. Its probes stay open between bursts
+// while they take no more than half of the budget. Otherwise they open with those of heap.
+type tensor struct {
+	alwaysOpen bool
+	from       float64 // when that began, or when its interval was changed
+	interval   uint64
+	backoff
+}
+
+const (
+	tensorBudgetShare  = 0.5
+	tensorCheckSeconds = 10 // the time over which the share is measured
+)
+
+// hasHeapAndTensor reports whether tensors are probed beside the heap, and not instead of it.
+func (c *Governor) hasHeapAndTensor() bool { return c.options.Heap && c.options.Tensor }
+
+// tensorFits reports whether the traps of tensor probes would take at most this part of their
+// share. One of three tensor calls may have its return probed. Their stack walks are not counted
+// apart from those of heap: if they take too much, checkTensor sees it later.
+func (c *Governor) tensorFits(u cpuUse, part float64) bool {
+	p := c.options.Prices
+	traps := 1e-9 * (u.tensors*p.Entry + min(u.tensors/3, u.returns)*p.Return)
+	return c.hasHeapAndTensor() && traps <= part*tensorBudgetShare*c.budget.share()*u.work
+}
+
+// finishBurst opens the tensor probes for all of the time after enough bursts in which they fit.
+func (t *tensor) finishBurst(c *Governor, u cpuUse) {
+	if t.alwaysOpen || !t.observe(c.tensorFits(u, calmBudgetShare)) {
+		return
+	}
+	t.alwaysOpen, t.from = true, c.now
+	t.opened(c.now)
+	c.change("tensor probes take less than half of the budget: open all the time")
+}
+
+// checkTensor makes the interval of tensors coarser, or closes their probes between bursts, where
+// they take too much.
+func (c *Governor) checkTensor() {
+	t := &c.tensor
+	if !t.alwaysOpen {
+		return
+	}
+
+	// The last minute may have allowed more than the time of the check.
+	recent := c.budget.spent.sum(min(tensorCheckSeconds, c.now-t.from))
+	rate := min(c.budget.rate(), recent.allowed/max(recent.elapsed, slotSeconds))
+	if recent.idle <= tensorBudgetShare*rate*tensorCheckSeconds {
+		return
+	}
+
+	t.from = c.now
+	if c.isAuto() && t.interval < coarsestInterval && 2*recent.walking > recent.probes {
+		t.interval *= 2
+		return
+	}
+	t.alwaysOpen = false
+	t.closed(c.now)
+	c.change("tensor probes take %s of the traced CPU time (%s): open in the bursts of heap alone",
+		percentText(recent.idle/max(recent.work, 1e-9)),
+		callsText(recent.tensors/max(recent.elapsed, 1e-3)))
+}
+
+// blocks has the state of GPU blocks of PyTorch's caching allocator. Each block is probed when it
+// is handed out and when it comes back. The events cannot be probed in bursts: a block that comes
+// back unseen would count as live for ever. Closed probes therefore stay closed.
+type blocks struct {
+	isOpen   bool
+	interval uint64
+	recent   cpuUse // in this check
+	excess   cpuUse // in the checks before it, as long as each of them took too much
+}
+
+const (
+	blockLimitShare   = 0.75 // of the limit, which blocks may take alone
+	blockCheckSeconds = 10   // the time over which the share is measured
+	// blockExcessSeconds is the time for which blocks may take all of the limit before their probes
+	// close: what a minute allows. A storm that is over by then changes nothing.
+	blockExcessSeconds = 60
+	// coarsestBlockInterval is in bytes: a leak of blocks is soon larger.
+	coarsestBlockInterval = 64 << 20
+)
+
+// checkBlocks makes the interval of blocks coarser, or closes their probes, where they take too
+// much.
+func (c *Governor) checkBlocks(u cpuUse) {
+	b := &c.blocks
+	if !b.isOpen {
+		return
+	}
+	b.recent.add(u)
+	if b.recent.elapsed < blockCheckSeconds {
+		return
+	}
+
+	recent := b.recent
+	b.recent = cpuUse{}
+	if recent.blocks <= blockLimitShare*c.options.Limit*recent.work {
+		b.excess = cpuUse{}
+		return
+	}
+
+	b.excess.add(recent)
+	took := percentText(recent.blocks / max(recent.work, 1e-9))
+	switch {
+	case c.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
+		b.excess = cpuUse{}
+		b.interval = min(4*b.interval, coarsestBlockInterval)
+		c.change("blocks on GPUs take %s of the traced CPU time: one sample in %s", took,
+			sizeText(b.interval))
+	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*c.options.Limit*b.excess.work:
+		b.isOpen = false
+		c.change("blocks on GPUs take %s of the traced CPU time (%s): "+
+			"their totals alone are read from now on",
+			took, callsText(recent.blockEvents/max(recent.elapsed, 1e-3)))
+	}
+}

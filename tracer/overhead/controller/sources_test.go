@@ -1,0 +1,230 @@
+package controller
+
+import (
+	"math"
+	"strings"
+	"testing"
+)
+
+func TestTensors(t *testing.T) {
+	few := trainer()
+	few.tensors, few.tensorBytes = 4_000, 50e6
+
+	t.Run("are probed all the time while they fit", func(t *testing.T) {
+		s := simulate(all(1), constant(few)).run(t, 300)
+		s.mustBeIn(t, Bursts)
+		if !s.wanted.Tensor || !s.controller.tensor.alwaysOpen {
+			t.Errorf("closed: %v", s.changes)
+		}
+		s.mustKeepToLimit(t, 0, 300)
+
+		many := few
+		many.tensors *= 20
+		s.load = constant(many)
+		if s.run(t, 60); s.controller.tensor.alwaysOpen {
+			t.Errorf("twenty times as many are still probed all the time: %v", s.changes)
+		}
+	})
+
+	t.Run("are closed within a second of a storm", func(t *testing.T) {
+		s := simulate(all(1), constant(few)).run(t, 100)
+		if !s.controller.tensor.alwaysOpen {
+			t.Fatal("tensors are not probed all the time")
+		}
+		stormy := few
+		stormy.tensors = 500_000
+		s.load = constant(stormy)
+		if s.run(t, 1); s.controller.tensor.alwaysOpen {
+			t.Error("still open")
+		}
+	})
+
+	t.Run("have all modes without heap", func(t *testing.T) {
+		o := all(1)
+		o.Heap = false
+		s := simulate(o, constant(trainer())).run(t, 300)
+		s.mustKeepToLimit(t, 0, 300)
+		s.mustBeIn(t, Bursts)
+		if s.wanted.Heap || len(s.changes) != 2 || !strings.HasPrefix(s.changes[1].Text, "tensor") {
+			t.Errorf("heap open: %v, changes %v", s.wanted.Heap, s.changes)
+		}
+	})
+
+	t.Run("few large ones have a coarser interval", func(t *testing.T) {
+		l := trainer()
+		l.tensors, l.bytes, l.tensorBytes = 1_000, 20e6, 2e9
+		s := simulate(all(1), constant(l)).run(t, 300)
+		if !s.controller.tensor.alwaysOpen || s.wanted.TensorInterval <= defaultInterval {
+			t.Errorf("one in %d bytes, changes %v", s.wanted.TensorInterval, s.changes)
+		}
+		s.mustKeepToLimit(t, 0, 300)
+	})
+}
+
+func TestInterval(t *testing.T) {
+	t.Run("of the user is kept", func(t *testing.T) {
+		for _, interval := range []uint64{1, 64 << 10, 64 << 20} {
+			o := onGPU(1)
+			o.Interval = interval
+			s := simulate(o, constant(trainer()))
+			for range 120 {
+				s.run(t, 1)
+				if d := s.wanted; d.Interval != interval || d.TensorInterval != interval ||
+					d.BlockInterval != interval {
+					t.Fatalf("intervals %d, %d and %d, want %d", d.Interval, d.TensorInterval, d.BlockInterval,
+						interval)
+				}
+			}
+			s.mustKeepToLimit(t, 0, 60)
+		}
+	})
+
+	t.Run("of bursts is the finest that is cheap beside the traps", func(t *testing.T) {
+		for _, bytes := range []float64{1e6, 30e6, 600e6, 10e9} {
+			l := trainer()
+			l.tensors, l.bytes, l.tensorBytes = 0, bytes, 0
+			s := simulate(all(1), constant(l)).run(t, 400)
+			s.mustBeIn(t, Bursts)
+			interval := s.wanted.Interval
+			traps := 1e-9 * usual.Entry * l.calls
+			walking := func(interval uint64) float64 {
+				return bytes / float64(interval) * (walkCost + sampleCost*1e-9)
+			}
+			if walking(interval) > maxBurstWalkRatio*traps && interval < defaultInterval {
+				t.Errorf("%.0f MB/s: walks take %.2f of what traps take at %d bytes", bytes/1e6,
+					walking(interval)/traps, interval)
+			}
+			if interval > finestInterval && walking(interval/4) < maxBurstWalkRatio*traps {
+				t.Errorf("%.0f MB/s: one in %d bytes, a quarter would be cheap too", bytes/1e6, interval)
+			}
+		}
+	})
+
+	t.Run("is coarser while walks are what costs", func(t *testing.T) {
+		l := load{cores: 1, isBound: true, calls: 5_000, bytes: 3e9}
+		s := simulate(all(1), constant(l)).run(t, 300)
+		s.mustBeIn(t, Full)
+		if s.wanted.Interval <= defaultInterval || s.openShare(10, 300) != 1 {
+			t.Errorf("interval %d, changes %v", s.wanted.Interval, s.changes)
+		}
+		s.mustKeepToLimit(t, 0, 300)
+
+		l.bytes = 1e6
+		s.load = constant(l)
+		if s.run(t, 3600); s.wanted.Interval != defaultInterval || len(s.changes) > 10 {
+			t.Errorf("interval %d an hour after the bytes became few, changes %v", s.wanted.Interval,
+				s.changes)
+		}
+	})
+
+	t.Run("does not follow every change of the load", func(t *testing.T) {
+		s := simulate(all(1), func(at float64) load {
+			l := load{cores: 1, isBound: true, calls: 5_000, bytes: 1e6}
+			if math.Mod(at, 60) < 30 {
+				l.bytes = 1.2e9
+			}
+			return l
+		}).run(t, 3600)
+		s.mustBeIn(t, Full)
+		if n := len(s.changes); n > 13 {
+			t.Errorf("%d changes in an hour", n)
+		}
+	})
+}
+
+// onGPU are options for a program with GPU blocks.
+func onGPU(seed uint64) Options {
+	o := all(seed)
+	o.Blocks = true
+	return o
+}
+
+// withBlocks is a trainer with so many events of blocks a second, of so many bytes each.
+func withBlocks(events, bytes float64) load {
+	l := trainer()
+	l.calls, l.tensors, l.bytes, l.tensorBytes = 5_000, 500, 2e6, 2e6
+	l.blocks, l.blockBytes = events, bytes
+	return l
+}
+
+// mustSampleBlocks asserts whether blocks are sampled, and returns the changes of that.
+func (s *simulation) mustSampleBlocks(t *testing.T, want bool) []string {
+	t.Helper()
+	changes := s.changesWith("blocks on GPUs take ")
+	if s.wanted.Blocks != want {
+		t.Errorf("after %.0f s: %+v, changes %v", s.now, s.wanted, s.changes)
+	}
+	return changes
+}
+
+func TestBlocks(t *testing.T) {
+	t.Run("stay open through short storms", func(t *testing.T) {
+		s := simulate(onGPU(2), func(at float64) load {
+			if since := math.Mod(at, 100); since >= 50 && since < 70 {
+				return withBlocks(35_000, 512) // twice what they may take
+			}
+			return withBlocks(2_000, 512)
+		}).run(t, 900)
+		if changes := s.mustSampleBlocks(t, true); len(changes) != 0 ||
+			s.wanted.BlockInterval != defaultInterval {
+			t.Errorf("one in %d bytes; %q", s.wanted.BlockInterval, changes)
+		}
+	})
+
+	// The stronger a storm the sooner: blocks may take what a minute allows.
+	t.Run("are closed for good by a lasting storm", func(t *testing.T) {
+		const from = 100
+		for _, storm := range []struct{ events, within float64 }{
+			{20_000, 80},
+			{35_000, 50},
+			{100_000, 30},
+			{1e6, 20},
+		} {
+			s := simulate(onGPU(3), func(at float64) load {
+				if at >= from && at < 300 {
+					return withBlocks(storm.events, 512)
+				}
+				return withBlocks(2_000, 512)
+			})
+			s.run(t, from).mustSampleBlocks(t, true)
+			changes := s.run(t, storm.within+2).mustSampleBlocks(t, false)
+			if len(changes) != 1 || !strings.HasSuffix(changes[0],
+				"their totals alone are read from now on") {
+				t.Errorf("%q", changes)
+			}
+			if changes := s.run(t, 400).mustSampleBlocks(t, false); len(changes) != 1 {
+				t.Errorf("%q", changes)
+			}
+			s.mustKeepToLimit(t, from+storm.within+2, 460)
+		}
+	})
+
+	t.Run("have a coarser interval where walks are what costs", func(t *testing.T) {
+		s := simulate(onGPU(4), constant(withBlocks(10_000, 4<<20))).run(t, 300)
+		changes := s.mustSampleBlocks(t, true)
+		if len(changes) == 0 || len(changes) != len(s.changesWith("one sample in ")) {
+			t.Errorf("%q", changes)
+		}
+		if interval := s.wanted.BlockInterval; interval <= defaultInterval ||
+			interval > coarsestBlockInterval {
+			t.Errorf("one in %d bytes", interval)
+		}
+		s.mustKeepToLimit(t, float64(10+blockCheckSeconds*len(changes)), 240)
+	})
+
+	t.Run("have a coarsest interval", func(t *testing.T) {
+		s := simulate(onGPU(5), constant(withBlocks(8_000, 1<<30)))
+		s.run(t, 200).mustSampleBlocks(t, false) // all blocks of a GiB are sampled
+		if s.wanted.BlockInterval > coarsestBlockInterval {
+			t.Errorf("one in %d bytes", s.wanted.BlockInterval)
+		}
+	})
+
+	t.Run("are closed where the user chose the interval", func(t *testing.T) {
+		o := onGPU(6)
+		o.Interval = 1
+		s := simulate(o, constant(withBlocks(100_000, 1e6)))
+		s.run(t, 5).mustSampleBlocks(t, true)
+		s.run(t, 30).mustSampleBlocks(t, false)
+	})
+}

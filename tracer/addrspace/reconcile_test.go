@@ -150,7 +150,9 @@ func TestReconcileKinds(t *testing.T) {
 }
 
 func TestReconcileBreak(t *testing.T) {
-	heap := func(from, to, stack uint64) Interval { return mapped(from, to, stack).of(growth.KindHeap) }
+	heap := func(from, to, stack uint64) Interval {
+		return mapped(from, to, stack).of(growth.KindHeap)
+	}
 
 	t.Run("unobserved calls", func(t *testing.T) {
 		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)

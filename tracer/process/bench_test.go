@@ -76,29 +76,6 @@ func benchmarkPagemap(b *testing.B, memory []byte) {
 	}
 }
 
-// BenchmarkPeek compares with opening the memory for each address.
-func BenchmarkPeek(b *testing.B) {
-	const count, size = 20_000, 48
-	memory := touch(mapPages(b, count), pageBytes)
-	p, addresses, buffer := openSelf(b), make([]uint64, count), make([]byte, size)
-	for i := range addresses {
-		addresses[i] = addressOf(memory) + uint64(i)*PageSize
-	}
-
-	var peek, each []float64
-	for range benchRounds {
-		peek = append(peek, float64(ProcessorTime(func() { p.Peek(addresses, size) }))/count)
-		each = append(each, float64(ProcessorTime(func() {
-			for _, a := range addresses {
-				p.ReadMemory(a, buffer)
-			}
-		}))/count)
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(peek), "ns/address")
-	b.ReportMetric(median(each)/median(peek), "x-cheaper-than-one-by-one")
-}
-
 // touch writes to memory in steps of some bytes.
 func touch(memory []byte, step int) []byte {
 	for i := 0; i < len(memory); i += step {

@@ -209,8 +209,8 @@ func readSmaps(t testing.TB, pid int) (all []vma) {
 	t.Helper()
 	for line := range strings.Lines(string(readFile(t, fmt.Sprintf("/proc/%d/smaps", pid)))) {
 		v := vma{fields: make(map[string]string)}
-		var skipped string
-		n, _ := fmt.Sscanf(line, "%x-%x %s %s %s %d", &v.start, &v.end, &skipped, &skipped, &skipped, &v.inode)
+		var skip string
+		n, _ := fmt.Sscanf(line, "%x-%x %s %s %s %d", &v.start, &v.end, &skip, &skip, &skip, &v.inode)
 		if n == 6 {
 			all = append(all, v)
 		} else if name, value, ok := strings.Cut(line, ":"); ok {

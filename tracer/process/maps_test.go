@@ -78,7 +78,9 @@ func TestParseMaps(t *testing.T) {
 }
 
 func TestFindMapping(t *testing.T) {
-	maps := []Mapping{{Start: 0x1000, End: 0x2000}, {Start: 0x2000, End: 0x3000}, {Start: 0x5000, End: 0x6000}}
+	maps := []Mapping{
+		{Start: 0x1000, End: 0x2000}, {Start: 0x2000, End: 0x3000}, {Start: 0x5000, End: 0x6000},
+	}
 	for address, want := range map[uint64]uint64{
 		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0x2000, 0x3000: 0, 0x4fff: 0,
 		0x5fff: 0x5000, 0x6000: 0, 1<<64 - 1: 0,

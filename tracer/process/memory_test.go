@@ -46,7 +46,8 @@ func mapWithGaps(t testing.TB, pages int) []byte {
 	defer unix.Close(empty)
 	for i := 2; i < pages; i += 3 {
 		page := unsafe.Pointer(&memory[i*pageBytes])
-		must(unix.MmapPtr(empty, 0, page, uintptr(pageBytes), unix.PROT_READ, unix.MAP_SHARED|unix.MAP_FIXED))
+		must(unix.MmapPtr(empty, 0, page, uintptr(pageBytes), unix.PROT_READ,
+			unix.MAP_SHARED|unix.MAP_FIXED))
 	}
 	return memory
 }

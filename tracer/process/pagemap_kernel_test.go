@@ -38,8 +38,9 @@ import mmap, os, torch
 layer = torch.nn.Linear(2000, 2000)
 layer(torch.ones(8, 2000)).sum().backward()
 shared = mmap.mmap(-1, 1 << 20); shared.write(bytes(1 << 19))
-huge = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE); huge.madvise(mmap.MADV_HUGEPAGE); huge.write(bytes(9 << 20))
-zeros = mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE); zeros.madvise(mmap.MADV_NOHUGEPAGE); sum(zeros[:4 << 20])
+huge, zeros = (mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE) for _ in range(2))
+huge.madvise(mmap.MADV_HUGEPAGE); huge.write(bytes(9 << 20))
+zeros.madvise(mmap.MADV_NOHUGEPAGE); sum(zeros[:4 << 20])
 print("ready", flush=True)
 input()
 `))
@@ -52,10 +53,11 @@ input()
 			continue
 		}
 		found := runs(t, pagemap, true, v.start, v.end)
+		inHuge := v.bytes("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped")
 		isPrivate := func(r PageRun) bool { return isPresent(r) && !r.File }
 		for name, c := range map[string][2]uint64{
 			"in memory":     {sumRuns(found, isPresent), v.bytes("Rss")},
-			"in huge pages": {sumRuns(found, isHuge), v.bytes("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped")},
+			"in huge pages": {sumRuns(found, isHuge), inHuge},
 			"anonymous":     {sumRuns(found, isPrivate), v.bytes("Anonymous")},
 			"swapped":       {sumRuns(found, isSwapped), v.bytes("Swap")},
 		} {
@@ -82,7 +84,8 @@ def memory(pages, flags):
     m.madvise(mmap.MADV_NOHUGEPAGE)
     for i in range(pages): m[i * page] = 1
     return m
-huge = mmap.mmap(-1, 6 << 20, flags=mmap.MAP_PRIVATE); huge.madvise(mmap.MADV_HUGEPAGE); huge.write(bytes(6 << 20))
+huge = mmap.mmap(-1, 6 << 20, flags=mmap.MAP_PRIVATE)
+huge.madvise(mmap.MADV_HUGEPAGE); huge.write(bytes(6 << 20))
 private, shared = memory(4000, mmap.MAP_PRIVATE), memory(10, mmap.MAP_SHARED)
 def write(first, last, step):
     for i in range(first, last, step): private[i * page] = 2
@@ -129,7 +132,8 @@ func mustShareAsSmaps(t *testing.T, pid int) (shared uint64) {
 					sumRuns(runs(t, pagemap, true, v.start, v.end), isAny)
 			}
 			if got != want {
-				t.Errorf("%s: %d bytes of %x-%x are shared, smaps shows %d", way, got, v.start, v.end, want)
+				t.Errorf("%s: %d bytes of %x-%x are shared, smaps shows %d",
+					way, got, v.start, v.end, want)
 			}
 
 			if !scan {
@@ -138,7 +142,8 @@ func mustShareAsSmaps(t *testing.T, pid int) (shared uint64) {
 			shared += got
 			inHuge, all := sumRuns(found, isHuge), v.bytes("AnonHugePages")
 			if want == v.bytes("Rss") && inHuge != all {
-				t.Errorf("%d bytes of %x-%x are shared in huge pages, smaps shows %d", inHuge, v.start, v.end, all)
+				t.Errorf("%d bytes of %x-%x are shared in huge pages, smaps shows %d",
+					inHuge, v.start, v.end, all)
 			}
 		}
 	}

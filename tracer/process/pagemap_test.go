@@ -172,7 +172,8 @@ func (m *model) runs(scan, files bool, start, end uint64) (want []PageRun) {
 	base := addressOf(m.memory)
 	for i, state := range m.pages {
 		page := base + uint64(i)*PageSize
-		r := PageRun{Start: max(start, page), End: min(end, page+PageSize), File: files && state == ofFile}
+		r := PageRun{Start: max(start, page), End: min(end, page+PageSize)}
+		r.File = files && state == ofFile
 		isEmpty := state == untouched || state == guard || state == zero && scan
 		if isEmpty || r.Start >= r.End {
 			continue
@@ -290,7 +291,11 @@ func TestPagemapRanges(t *testing.T) {
 		memory[0], memory[pageBytes] = 1, 1
 		start := addressOf(memory)
 		for _, c := range [][2]uint64{
-			{start, start}, {start + 9, start + 9}, {start + PageSize, start}, {^uint64(0), 0}, {1 << 63, 1 << 62},
+			{start, start},
+			{start + 9, start + 9},
+			{start + PageSize, start},
+			{^uint64(0), 0},
+			{1 << 63, 1 << 62},
 		} {
 			eachQuery(openPagemap(t, openSelf(t)), c[0], c[1], func(query string, n int, err error) {
 				if n != 0 || err != nil {
@@ -432,9 +437,9 @@ func TestHugePages(t *testing.T) {
 		t.Helper()
 		v := vmaOf(t, memory)
 		found := runs(t, openPagemap(t, openSelf(t)), true, v.start, v.end)
-		if got := sumRuns(found, isHuge); got != v.bytes("AnonHugePages") || got != uint64(want)*hugeBytes {
-			t.Errorf("%d bytes in huge pages, smaps shows %d, want %d",
-				got, v.bytes("AnonHugePages"), want*hugeBytes)
+		got, shown := sumRuns(found, isHuge), v.bytes("AnonHugePages")
+		if got != shown || got != uint64(want)*hugeBytes {
+			t.Errorf("%d bytes in huge pages, smaps shows %d, want %d", got, shown, want*hugeBytes)
 		}
 		if got := sumRuns(found, isAny); got != v.bytes("Rss") {
 			t.Errorf("%d bytes in memory, smaps shows %d", got, v.bytes("Rss"))
@@ -450,7 +455,8 @@ func TestHugePages(t *testing.T) {
 		}
 		mustHave(memory, 5)
 
-		if err := unix.Madvise(memory[3*hugeBytes:3*hugeBytes+pageBytes], unix.MADV_DONTNEED); err != nil {
+		page := memory[3*hugeBytes : 3*hugeBytes+pageBytes]
+		if err := unix.Madvise(page, unix.MADV_DONTNEED); err != nil {
 			t.Fatal(err)
 		}
 		mustHave(memory, 4) // one is no longer mapped as a whole

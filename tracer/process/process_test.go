@@ -92,8 +92,9 @@ func TestProcessDescription(t *testing.T) {
 	if p.Name != "cat" || p.Executable != want {
 		t.Errorf("%+v", p)
 	}
-	if got, want := fmt.Sprintf("%q", p.Arguments), `["cat" "-" "/dev/null" "?]0;title?"]`; got != want {
-		t.Errorf("arguments %s, want %s", got, want)
+	const arguments = `["cat" "-" "/dev/null" "?]0;title?"]`
+	if got := fmt.Sprintf("%q", p.Arguments); got != arguments {
+		t.Errorf("arguments %s, want %s", got, arguments)
 	}
 
 	for want, arguments := range map[string][]string{
@@ -168,7 +169,8 @@ func TestExited(t *testing.T) {
 }
 
 func TestImage(t *testing.T) {
-	target := tracertest.StartCommand(t, exec.Command("/bin/sh", "-c", "echo shell; read line; exec cat"))
+	command := exec.Command("/bin/sh", "-c", "echo shell; read line; exec cat")
+	target := tracertest.StartCommand(t, command)
 	target.Await("shell")
 	p := open(t, target.PID())
 	before := must(p.Stat())

@@ -56,7 +56,9 @@ func (f files) mustRead(t *testing.T, mounts, membership string, used, limit int
 	t.Helper()
 	got := f.read(t, mounts, membership)
 	got.CgroupCache = 0
-	want := growth.Around{Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit}
+	want := growth.Around{
+		Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit,
+	}
 	if got != want {
 		t.Errorf("%q: %+v, want %+v", membership, got, want)
 	}
@@ -64,7 +66,8 @@ func (f files) mustRead(t *testing.T, mounts, membership string, used, limit int
 
 func TestSystemMemoryReader(t *testing.T) {
 	const unlimitedV1 = "9223372036854771712"
-	unified := files{"sys/fs/cgroup/a/b/c/memory.max": "max\n", "sys/fs/cgroup/a/b/c/memory.high": "1\n"}.
+	const abc = "sys/fs/cgroup/a/b/c/"
+	unified := files{abc + "memory.max": "max\n", abc + "memory.high": "1\n"}.
 		add(memoryFilesV2, "a", "1000000", "900000", "anon 5\ninactive_file 50000\nactive_file 7\n").
 		add(memoryFilesV2, "a/b", "500000", "300000", "inactive_file 0\n").
 		add(memoryFilesV2, "none", "max", "1", "").
@@ -79,7 +82,8 @@ func TestSystemMemoryReader(t *testing.T) {
 
 	// A container without a cgroup namespace sees its own cgroup mounted, and paths from the host's
 	// root. A mount from above our namespace shows paths above its root.
-	const mountContainer = "35 31 0:32 /docker/12\\04034 /sys/fs/cgroup/memory rw - cgroup cgroup rw,memory\n"
+	const mountDocker = "35 31 0:32 /docker/1\\0402 /sys/fs/cgroup/memory rw " +
+		"- cgroup cgroup rw,memory\n"
 	const mountAbove = "30 23 0:26 /.. /sys/fs/cgroup rw - cgroup2 cgroup2 rw\n"
 
 	for name, c := range map[string]struct {
@@ -99,15 +103,15 @@ func TestSystemMemoryReader(t *testing.T) {
 		"malformed membership":         {unified, mountV2, "0:\n::\n0\nx:y", 0, 0},
 		"version 1 not mounted":        {unified, mountV2, "4:memory:/a\n", 0, 0},
 
-		"version 1: parent":               {legacy, mountV1, "5:cpu:/d\n4:memory:/d/e\n0::/\n", 2500, 4000},
+		"version 1: parent":               {legacy, mountV1, "5:cpu:/d\n4:memory:/d/e\n", 2500, 4000},
 		"version 1: several controllers":  {legacy, mountV1, "4:hugetlb,memory:/d\n", 2500, 4000},
 		"version 1: root":                 {legacy, mountV1, "4:memory:/\n", 0, 0},
 		"version 1: path with colons":     {legacy, mountV1, "4:memory:/gone:with:colons\n", 0, 0},
 		"version 1: another controller":   {legacy, mountV1, "4:cpu:/d\n", 0, 0},
-		"container":                       {container, mountContainer, "4:memory:/docker/12 34\n", 1000, 4000},
-		"container: cgroup below":         {container, mountContainer, "4:memory:/docker/12 34/sub\n", 1000, 4000},
-		"container: another container":    {container, mountContainer, "4:memory:/docker/56\n", 0, 0},
-		"container: host's root":          {container, mountContainer, "4:memory:/\n", 0, 0},
+		"container":                       {container, mountDocker, "4:memory:/docker/1 2\n", 1000, 4000},
+		"container: child":                {container, mountDocker, "4:memory:/docker/1 2/sub\n", 1000, 4000},
+		"container: another one":          {container, mountDocker, "4:memory:/docker/56\n", 0, 0},
+		"container: host's root":          {container, mountDocker, "4:memory:/\n", 0, 0},
 		"mount from above":                {unified, mountAbove, "0::/../sibling\n", 10, 6000},
 		"mount from above: further above": {unified, mountAbove, "0::/../../sibling\n", 0, 0},
 		"mount from above: our root":      {unified, mountAbove, "0::/\n", 0, 0},
@@ -121,7 +125,8 @@ func TestSystemMemoryReader(t *testing.T) {
 	}
 
 	t.Run("both versions mounted", func(t *testing.T) {
-		const mounts = mountV1 + "41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\nbroken\n - \n"
+		const mounts = mountV1 + "broken\n - \n" +
+			"41 31 0:38 / /sys/fs/cgroup/unified rw - cgroup2 cgroup2 rw\n"
 		const membership = "4:memory:/m/y\n0::/m\n"
 		f := files{"sys/fs/cgroup/memory/m/y/x": "", "sys/fs/cgroup/unified/m/x": ""}
 		f.mustRead(t, mounts, membership, Unknown, Unknown)
@@ -143,10 +148,12 @@ func TestSystemMemoryReader(t *testing.T) {
 func TestCgroupCache(t *testing.T) {
 	read := map[string]func(stat string) growth.Around{
 		mountV2: func(stat string) growth.Around {
-			return files{}.add(memoryFilesV2, "m", "5000", "4000", stat).read(t, mountV2, "0::/m\n")
+			f := files{}.add(memoryFilesV2, "m", "5000", "4000", stat)
+			return f.read(t, mountV2, "0::/m\n")
 		},
 		mountV1: func(stat string) growth.Around {
-			return files{}.add(memoryFilesV1, "memory/m", "5000", "4000", stat).read(t, mountV1, "4:memory:/m\n")
+			f := files{}.add(memoryFilesV1, "memory/m", "5000", "4000", stat)
+			return f.read(t, mountV1, "4:memory:/m\n")
 		},
 	}
 	for _, c := range []struct {

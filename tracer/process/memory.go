@@ -37,7 +37,7 @@ const maxPeekBytes = 4096 // at each address
 
 // Peek reads size bytes, 1 to 4096, at each address, as ReadMemory does. A result is nil where not
 // all bytes could be read. The reads are not atomic: they may be of different moments. Reading a
-// swapped-out page brings it in: ask Pagemap.Runs first. The error wraps os.ErrNotExist if the
+// swapped-out page brings it in: call Pagemap.Runs first. The error wraps os.ErrNotExist if the
 // process is gone.
 func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 	if size < 1 || size > maxPeekBytes {

@@ -20,7 +20,7 @@ type Pages struct {
 	file    *os.File
 	canScan bool // the kernel has PAGEMAP_SCAN (6.7), as far as we know
 
-	// excluded are the categories without memory, as far as the kernel knows them.
+	// excluded are the categories without memory that this kernel supports.
 	excluded uint64
 
 	// The kernel writes into these; on the heap, which does not move.

@@ -1,5 +1,5 @@
 // Package tree finds the processes of a process tree: which belong to it, what each does in a
-// training job, what memory each has, and which are worth a full trace. It reads files of /proc
+// training job, what memory each has, and which deserve a full trace. It reads files of /proc
 // only; it stops no process.
 package tree
 
@@ -81,7 +81,7 @@ func (t *Tree) Scan(elapsed time.Duration) (Changes, error) {
 
 	found, err := t.findNew()
 	if err != nil {
-		return changes, fmt.Errorf("look for children: %w", err)
+		return changes, fmt.Errorf("find children: %w", err)
 	}
 	for _, p := range found {
 		if member := t.open(p, elapsed); member != nil {

@@ -2,7 +2,7 @@ package tracer
 
 import (
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/region"
 	"github.com/allocscope/allocscope/tracer/residency"
 )
@@ -31,7 +31,7 @@ func (a *area) nature() nature {
 	case region.Shmem:
 		return nature{growth.KindShmem, "[shared memory: " + a.Name + "]", true}
 	}
-	if a.known && a.Origin == mapping.Unseen {
+	if a.known && a.Origin == addrspace.Unseen {
 		return nature{growth.KindMmap, rootUnseen, false}
 	}
 	return nature{growth.KindMmap, rootMapped, false}

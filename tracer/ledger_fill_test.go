@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/region"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -29,7 +29,7 @@ func randomLook(r *rand.Rand) *look {
 		size := min(end-at, pageSize*(1+r.Uint64N(40)))
 		a := area{Region: region.Region{Start: at, End: at + size, Class: allClasses[r.IntN(len(allClasses))], Name: "x"}, factor: 1, fileFactor: 1}
 		a.Offset, a.File.Inode = r.Uint64N(100)*pageSize, r.Uint64N(3)
-		a.known, a.Origin, a.Stack = r.IntN(2) == 0, mapping.Origin(r.IntN(3)), r.Uint64N(5)
+		a.known, a.Origin, a.Stack = r.IntN(2) == 0, addrspace.Origin(r.IntN(3)), r.Uint64N(5)
 		a.heap = slices.Contains(heapClasses, a.Class)
 		if r.IntN(5) == 0 {
 			a.factor, a.fileFactor, a.variance = 1+9*r.Float64(), 1+9*r.Float64(), 1e12*r.Float64()

@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/tree"
@@ -72,7 +72,7 @@ func (k *looker) begin(members []*tree.Member, traced func(*tree.Member) bool) {
 }
 
 // look looks at the pages of a traced process; nil: it is gone.
-func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []mapping.Interval) *look {
+func (k *looker) look(o *occupancy, maps []process.Mapping, intervals []addrspace.Interval) *look {
 	found, err := o.look(maps, intervals, k.share, nil)
 	if err != nil {
 		return nil

@@ -11,7 +11,7 @@ import (
 	"github.com/cilium/ebpf/ringbuf"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/unwind"
@@ -181,7 +181,7 @@ func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
 	for _, c := range calls {
 		at, _ := process.Find(maps, c.MallocSlot)
 		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
-		call := mapping.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
+		call := addrspace.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
 		switch c.Kind {
 		case bpf.KernelNoticeKindNOTICE_MMAP:
 			t.space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)

@@ -6,7 +6,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/region"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -98,9 +98,9 @@ type look struct {
 // An area is a stretch of the address space of which everything is known alike.
 type area struct {
 	region.Region
-	mapping.Interval      // the zero one for what the kernel maps by itself
-	known            bool // there is an interval
-	heap             bool // belongs to an allocator
+	addrspace.Interval      // the zero one for what the kernel maps by itself
+	known              bool // there is an interval
+	heap               bool // belongs to an allocator
 	// shared is what of its files is counted elsewhere, in bytes, of those pages that were looked at.
 	shared uint64
 	heapIn int // its place in ledger.heaps, from 1; 0: not asked for yet
@@ -126,11 +126,11 @@ func (l *look) bytes(a *area) residency.Bytes {
 }
 
 // seen tells that the call that made the mapping is known.
-func (a *area) seen() bool { return a.known && a.Origin == mapping.Seen }
+func (a *area) seen() bool { return a.known && a.Origin == addrspace.Seen }
 
 // look looks at all pages of the process, or at a share of those of its large mappings. parent is what is known of the
 // parent, for the first look.
-func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, share float64, parent *occupancy) (*look, error) {
+func (o *occupancy) look(maps []process.Mapping, intervals []addrspace.Interval, share float64, parent *occupancy) (*look, error) {
 	before, err := o.process.Status()
 	if err != nil {
 		return nil, err
@@ -167,12 +167,12 @@ func (o *occupancy) look(maps []process.Mapping, intervals []mapping.Interval, s
 
 // remember brings up to date what has been in memory all the time. alone tells that the parent from which memory was
 // inherited is gone.
-func (o *occupancy) remember(scan *scan, intervals []mapping.Interval, alone bool) {
+func (o *occupancy) remember(scan *scan, intervals []addrspace.Interval, alone bool) {
 	private := scan.runs.Private()
 	o.private = [2]residency.Spans{private, o.private[0]}
 	var mapped residency.Spans
 	for _, i := range intervals {
-		if i.Origin == mapping.Seen {
+		if i.Origin == addrspace.Seen {
 			mapped = append(mapped, residency.Span{Start: i.Start, End: i.End})
 		}
 	}
@@ -210,7 +210,7 @@ func (m *memory) Peek(addresses []uint64, size int) [][]byte {
 }
 
 // areasOf lays regions and intervals over each other.
-func areasOf(regions []region.Region, intervals []mapping.Interval) []area {
+func areasOf(regions []region.Region, intervals []addrspace.Interval) []area {
 	areas := make([]area, 0, len(regions)+len(intervals))
 	next := 0
 	for _, r := range regions {

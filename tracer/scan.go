@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
 )
@@ -128,7 +128,7 @@ func isCounted(m process.Mapping) bool {
 	case "[vsyscall]", "[vvar]", "[vvar_vclock]":
 		return false
 	}
-	return mapping.KindOf(m) != growth.KindDevice
+	return addrspace.KindOf(m) != growth.KindDevice
 }
 
 // flush looks at what has been taken. Where it is of no file, it need not be asked which pages are a file's, which would

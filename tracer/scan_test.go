@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/region"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -128,7 +128,7 @@ func TestHugePagesThatWereSetAsideAreNoneOfWhatIsExtrapolated(t *testing.T) {
 
 func TestRegionsThatAreCutInPiecesKeepTheirPlaceInTheFile(t *testing.T) {
 	whole := region.Region{Start: 100, End: 200, Class: region.File, Offset: 1000}
-	intervals := []mapping.Interval{{Start: 50, End: 90}, {Start: 120, End: 140, Stack: 1}, {Start: 140, End: 300, Stack: 2}}
+	intervals := []addrspace.Interval{{Start: 50, End: 90}, {Start: 120, End: 140, Stack: 1}, {Start: 140, End: 300, Stack: 2}}
 	areas := areasOf([]region.Region{whole, {Start: 250, End: 400}}, intervals)
 	type piece struct{ start, end, offset, stack uint64 }
 	want := []piece{{100, 120, 1000, 0}, {120, 140, 1020, 1}, {140, 200, 1040, 2}, {250, 300, 0, 2}, {300, 400, 50, 0}}
@@ -202,8 +202,8 @@ func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
 	all := residency.Spans{{Start: 0, End: 100 << 20}}
 	o := &occupancy{old: all, inherited: all}
 	found := &scan{runs: residency.Runs{{Span: residency.Span{Start: 0, End: 90 << 20}}}, looked: all}
-	o.remember(found, []mapping.Interval{
-		{Start: 20 << 20, End: 40 << 20}, {Start: 50 << 20, End: 60 << 20, Origin: mapping.BeforeAttach},
+	o.remember(found, []addrspace.Interval{
+		{Start: 20 << 20, End: 40 << 20}, {Start: 50 << 20, End: 60 << 20, Origin: addrspace.BeforeAttach},
 	}, false)
 	want := residency.Spans{{Start: 0, End: 20 << 20}, {Start: 40 << 20, End: 90 << 20}}
 	if !slices.Equal(o.old, want) || !slices.Equal(o.inherited, want) {

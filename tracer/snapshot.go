@@ -7,7 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
 )
@@ -96,17 +96,17 @@ func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
 // addMappings adds what the program has mapped since the attach: the bytes that have been touched. What the allocator mapped
 // does not count: its contents are in the live map.
 func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals) {
-	kinds := make(map[mapping.Holder]growth.Kind)
+	kinds := make(map[addrspace.Holder]growth.Kind)
 	last := uint64(0)
 	for i := range l.areas {
 		a := &l.areas[i]
-		if !a.known || a.Origin == mapping.BeforeAttach {
+		if !a.known || a.Origin == addrspace.BeforeAttach {
 			continue
 		}
 		length := int64(a.span().Len())
 		totals.Reserved += length
 		totals.Unmeasured += int64(l.unread.And(residency.Spans{a.span()}).Len())
-		if a.Origin == mapping.Unseen {
+		if a.Origin == addrspace.Unseen {
 			totals.Unknown += length
 			a.Stack = unseen
 		}
@@ -118,7 +118,7 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 		touched := bytes.InMemory() + bytes.Swapped
 		totals.Touched += touched
 		h := to.of(a.shownAt(t.stacks.get(a.Stack)), a.mapped())
-		kinds[mapping.Holder{Stack: a.Stack, Kind: a.Kind}] = a.mapped()
+		kinds[addrspace.Holder{Stack: a.Stack, Kind: a.Kind}] = a.mapped()
 		if a.Interval.Start != last { // an interval may be of several areas
 			h.InuseObjects++
 			h.Samples++
@@ -130,7 +130,7 @@ func (t *target) addMappings(to holdings, l *look, totals *growth.MappingTotals)
 }
 
 // addTallies adds what has been mapped since the attach, mapped still or not. Of what is mapped it is known what it is.
-func (t *target) addTallies(to holdings, kinds map[mapping.Holder]growth.Kind) {
+func (t *target) addTallies(to holdings, kinds map[addrspace.Holder]growth.Kind) {
 	for key, tally := range t.space.Tallies() {
 		stack := t.stacks.get(key.Stack)
 		h := to.of(stack, cmp.Or(kinds[key], key.Kind))

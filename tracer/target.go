@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -30,7 +30,7 @@ type target struct {
 	steps     *stepCounter
 	tensors   *tensorProbe
 	cuda      *cudaProbe
-	space     *mapping.Set
+	space     *addrspace.Set
 	occupancy *occupancy // nil where the page map cannot be read, which noLedger says
 	noLedger  error
 	from      time.Duration // when counting began, since the start of the trace
@@ -129,7 +129,7 @@ func (t *target) start() error {
 	if err != nil {
 		return err
 	}
-	t.space = mapping.New(maps, t.process.StartBreak())
+	t.space = addrspace.New(maps, t.process.StartBreak())
 	t.occupancy, t.noLedger = attachOccupancy(t.process, maps, t.session.occupancyOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })

@@ -17,7 +17,7 @@ func part(m process.Mapping, start, end uint64) Region {
 	return r
 }
 
-// classOf gives the class and name of a mapping. Where it is not finer, it is that of mapping.KindOf.
+// classOf gives the class and name of a mapping. Where it is not finer, it is that of addrspace.KindOf.
 func classOf(m process.Mapping) (Class, string) {
 	switch path := m.Path; {
 	case path == "[heap]":

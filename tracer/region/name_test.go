@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -66,8 +66,8 @@ func TestClassesAgreeWithTheKindsOfMappings(t *testing.T) {
 	}
 	for _, l := range lines {
 		maps, _ := process.ParseMaps([]byte(l.line))
-		if kind, ok := kinds[l.class]; ok && mapping.KindOf(maps[0]) != kind {
-			t.Errorf("%s\nis of class %s and of kind %s, want %s", l.line, l.class, mapping.KindOf(maps[0]), kind)
+		if kind, ok := kinds[l.class]; ok && addrspace.KindOf(maps[0]) != kind {
+			t.Errorf("%s\nis of class %s and of kind %s, want %s", l.line, l.class, addrspace.KindOf(maps[0]), kind)
 		}
 	}
 }

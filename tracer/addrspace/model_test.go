@@ -1,6 +1,7 @@
 package addrspace
 
 import (
+	"maps"
 	"math/rand/v2"
 	"testing"
 
@@ -10,94 +11,107 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
+// TestCalls makes the same random calls on a set and on an array of pages. After each call, both
+// must agree about every page.
+func TestCalls(t *testing.T) {
+	for seed := range uint64(400) {
+		p := &pair{
+			Rand:  rand.New(rand.NewPCG(seed, 0)),
+			model: model{mapped: make(map[Holder]Total), released: make(map[ReleaseKey]Total)},
+		}
+		for step := range 100 {
+			p.call = Call{Stack: 1 + p.Uint64N(5), ByAllocator: p.IntN(4) == 0}
+			p.step(t)
+			p.mustAgree(t)
+			if t.Failed() {
+				t.Fatalf("seed %d, step %d", seed, step)
+			}
+		}
+	}
+}
+
 const modelPages = 48
 
-// owner is what is known of one page; the zero owner: not mapped.
-type owner struct {
+// pageState is the state of one page. The zero value means not mapped.
+type pageState struct {
 	mapped, byAllocator bool
 	stack               uint64
 	kind                growth.Kind
 	origin              Origin
 }
 
-// model is the address space as an array of pages, on which every call is a loop.
+// A model is the address space as an array of pages, on which every call is a loop.
 type model struct {
-	pages    [modelPages]owner
-	brk      uint64 // pages
-	tallies  map[Holder]Tally
-	releases map[Releaser]Tally
+	pages    [modelPages]pageState
+	brk      uint64 // in pages; 0: unknown
+	mapped   map[Holder]Total
+	released map[ReleaseKey]Total
 }
 
-func (m *model) each(from, to uint64, change func(*owner)) {
+func (m *model) fill(from, to uint64, state pageState) {
 	for i := from; i < min(to, modelPages); i++ {
-		change(&m.pages[i])
+		m.pages[i] = state
 	}
 }
 
-func (m *model) fill(from, to uint64, o owner) { m.each(from, to, func(p *owner) { *p = o }) }
-
-func (m *model) count(from, to uint64) (mapped int64) {
-	m.each(from, to, func(p *owner) {
-		if p.mapped {
-			mapped++
-		}
-	})
-	return mapped
+func (m *model) countMapped(call Call, kind growth.Kind, pages uint64) {
+	if !call.ByAllocator {
+		key := Holder{call.Stack, kind}
+		m.mapped[key] = m.mapped[key].plus(total(1, pages))
+	}
 }
 
-func (m *model) tally(stack uint64, kind growth.Kind, pages int64) {
-	t := m.tallies[Holder{stack, kind}]
-	m.tallies[Holder{stack, kind}] = Tally{t.Calls + 1, t.Bytes + pages*page}
-}
-
-func (m *model) release(stack uint64, call string, pages int64) {
+func (m *model) countReleased(stack uint64, call string, pages uint64) {
 	if pages > 0 {
-		t := m.releases[Releaser{stack, call}]
-		m.releases[Releaser{stack, call}] = Tally{t.Calls + 1, t.Bytes + pages*page}
+		key := ReleaseKey{stack, call}
+		m.released[key] = m.released[key].plus(total(1, pages))
 	}
 }
 
-func (m *model) move(old, oldLength, start, length uint64, call Call, keep bool) {
+func (m *model) remap(call Call, old, oldPages, start, pages uint64, keep bool) {
 	before := m.pages
-	grown := owner{true, call.ByAllocator, call.Stack, growth.KindMmap, Seen}
+	grown := pageState{true, call.ByAllocator, call.Stack, growth.KindMmap, Seen}
 	if before[old].mapped {
 		grown.kind = before[old].kind
 	}
+
 	if !keep {
-		m.fill(old, old+oldLength, owner{})
+		m.fill(old, old+oldPages, pageState{})
 	}
-	m.fill(start, start+length, grown)
-	for i := range min(oldLength, length) {
+	m.fill(start, start+pages, grown)
+	for i := range min(oldPages, pages) {
 		if before[old+i].mapped {
 			m.pages[start+i] = before[old+i]
 		}
 	}
-	if length > oldLength && !call.ByAllocator {
-		m.tally(call.Stack, grown.kind, int64(length-oldLength))
+	if pages > oldPages {
+		m.countMapped(call, grown.kind, pages-oldPages)
 	}
 }
 
-// agree with the maps, a page at a time.
-func (m *model) agree(lines [modelPages]string) (c Corrections) {
-	for i, path := range lines {
-		p := &m.pages[i]
+// kindOfPath are the paths that a page of the maps may have; none means not mapped.
+var kindOfPath = map[string]growth.Kind{
+	"anonymous": growth.KindMmap, "/lib/a": growth.KindFile, "/dev/shm/b": growth.KindShmem,
+}
+
+// reconcile corrects the model page by page.
+func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
+	for i, path := range paths {
+		state := &m.pages[i]
 		kind, isMapped := kindOfPath[path]
 		switch {
-		case !isMapped && p.mapped:
-			*p = owner{}
-			c.Vanished += page
-		case isMapped && !p.mapped:
-			*p = owner{mapped: true, kind: kind, origin: Unseen}
-			c.Missed += page
+		case !isMapped && state.mapped:
+			*state = pageState{}
+			c.Vanished += int64(page)
+		case isMapped && !state.mapped:
+			*state = pageState{mapped: true, kind: kind, origin: Unseen}
+			c.Missed += int64(page)
 		case isMapped && path != "anonymous":
-			p.kind = kind
+			state.kind = kind
 		}
 	}
 	return c
 }
-
-// What a page of the maps may be; a path that is not here: not mapped.
-var kindOfPath = map[string]growth.Kind{"anonymous": growth.KindMmap, "/lib/a": growth.KindFile, "/dev/shm/b": growth.KindShmem}
 
 // A pair is a set and the model that it must agree with.
 type pair struct {
@@ -107,105 +121,118 @@ type pair struct {
 	call  Call
 }
 
-// length in bytes of that many pages: a whole number of them or somewhat less.
-func (p *pair) length(pages uint64) uint64 {
+// stateOf is the state of a page that the current call has mapped.
+func (p *pair) stateOf(kind growth.Kind) pageState {
+	return pageState{true, p.call.ByAllocator, p.call.Stack, kind, Seen}
+}
+
+// bytes of some pages, or somewhat less.
+func (p *pair) bytes(pages uint64) uint64 {
 	if pages == 0 || p.IntN(2) == 0 {
 		return pages * page
 	}
 	return pages*page - p.Uint64N(page)
 }
 
-// area is a random run of pages.
-func (p *pair) area() (from, pages uint64) {
+// pages is a random range.
+func (p *pair) pages() (from, pages uint64) {
 	from = p.Uint64N(modelPages)
 	return from, 1 + p.Uint64N(min(12, modelPages-from))
 }
 
-func (p *pair) mapPages() {
-	from, pages := p.area()
-	flags, kind := uint32(private), growth.KindMmap
-	if p.IntN(3) == 0 {
-		flags, kind = unix.MAP_SHARED|unix.MAP_ANONYMOUS, growth.KindShmem
-	}
-	p.set.Map(p.call, at(from), p.length(pages), flags, none)
-	p.model.fill(from, from+pages, owner{true, p.call.ByAllocator, p.call.Stack, kind, Seen})
-	if !p.call.ByAllocator {
-		p.model.tally(p.call.Stack, kind, int64(pages))
+// step makes a random call.
+func (p *pair) step(t *testing.T) {
+	from, pages := p.pages()
+	switch p.IntN(12) {
+	case 0, 1, 2, 3:
+		flags, kind := uint32(private), growth.KindMmap
+		if p.IntN(3) == 0 {
+			flags, kind = unix.MAP_SHARED|unix.MAP_ANONYMOUS, growth.KindShmem
+		}
+		p.set.Map(p.call, at(from), p.bytes(pages), flags, noFile)
+		p.model.fill(from, from+pages, p.stateOf(kind))
+		p.model.countMapped(p.call, kind, pages)
+	case 4, 5:
+		var unmapped uint64
+		for _, state := range p.model.pages[from : from+pages] {
+			if state.mapped {
+				unmapped++
+			}
+		}
+		p.set.Unmap(p.call, at(from), p.bytes(pages))
+		p.model.countReleased(p.call.Stack, "munmap", unmapped)
+		p.model.fill(from, from+pages, pageState{})
+	case 6, 7, 8:
+		p.remap(from, pages)
+	case 9:
+		p.moveBreak(1 + p.Uint64N(modelPages-1))
+	case 10:
+		p.set.Advise(p.call, p.bytes(pages))
+		p.model.countReleased(p.call.Stack, "madvise", pages)
+	case 11:
+		p.reconcile(t)
 	}
 }
 
-func (p *pair) unmapPages() {
-	from, pages := p.area()
-	p.set.Unmap(p.call, at(from), p.length(pages))
-	p.model.release(p.call.Stack, "munmap", p.model.count(from, from+pages))
-	p.model.fill(from, from+pages, owner{})
-}
-
-// remapPages moves, grows or shrinks; the kernel takes no target that overlaps the source.
-func (p *pair) remapPages() {
-	old, oldPages := p.area()
-	start, pages := p.area()
-	flags := uint32(mayMove)
+// remap moves, grows or shrinks a range; the kernel accepts no target that overlaps the source.
+func (p *pair) remap(old, oldPages uint64) {
+	start, pages := p.pages()
+	flags := uint32(unix.MREMAP_MAYMOVE)
 	switch {
-	case p.IntN(3) == 0: // in its place
+	case p.IntN(3) == 0: // in place
 		start, pages = old, 1+p.Uint64N(min(12, modelPages-old))
 	case p.IntN(3) == 0:
-		pages, flags = min(oldPages, modelPages-start), mayMove|dontUnmap
-		oldPages = pages
+		pages = min(oldPages, modelPages-start)
+		oldPages, flags = pages, flags|unix.MREMAP_DONTUNMAP
 	}
-	if start != old && start < old+oldPages && old < start+pages || flags&dontUnmap != 0 && start == old {
+
+	keep := flags&unix.MREMAP_DONTUNMAP != 0
+	overlaps := start != old && start < old+oldPages && old < start+pages
+	if overlaps || keep && start == old {
 		return
 	}
-	p.set.Remap(p.call, at(old), p.length(oldPages), at(start), p.length(pages), flags)
-	p.model.move(old, oldPages, start, pages, p.call, flags&dontUnmap != 0)
+	p.set.Remap(p.call, at(old), p.bytes(oldPages), at(start), p.bytes(pages), flags)
+	p.model.remap(p.call, old, oldPages, start, pages, keep)
 }
 
-func (p *pair) moveBreak() {
-	old, end := p.model.brk, 1+p.Uint64N(modelPages-1)
+func (p *pair) moveBreak(end uint64) {
+	old := p.model.brk
 	p.set.Break(p.call, at(end))
 	p.model.brk = end
 	switch {
-	case old == 0 || end == old: // 0 stands for a break that is not known yet
+	case old == 0 || end == old:
 	case end > old:
-		p.model.fill(old, end, owner{true, p.call.ByAllocator, p.call.Stack, growth.KindHeap, Seen})
-		if !p.call.ByAllocator {
-			p.model.tally(p.call.Stack, growth.KindHeap, int64(end-old))
-		}
+		p.model.fill(old, end, p.stateOf(growth.KindHeap))
+		p.model.countMapped(p.call, growth.KindHeap, end-old)
 	default:
-		p.model.fill(end, old, owner{})
-		p.model.release(p.call.Stack, "brk", int64(old-end))
+		p.model.fill(end, old, pageState{})
+		p.model.countReleased(p.call.Stack, "brk", old-end)
 	}
 }
 
-func (p *pair) advise() {
-	_, pages := p.area()
-	p.set.Advise(p.call, p.length(pages))
-	p.model.release(p.call.Stack, "madvise", int64(pages))
-}
-
-// reconcile shows both the same maps: those of the model, here and there changed.
+// reconcile shows both the maps of the model with some random changes.
 func (p *pair) reconcile(t *testing.T) {
-	var lines [modelPages]string
-	for i, o := range p.model.pages {
-		if o.mapped {
-			lines[i] = "anonymous"
+	var paths [modelPages]string
+	for i, state := range p.model.pages {
+		if state.mapped {
+			paths[i] = "anonymous"
 		}
 	}
 	for range p.IntN(4) {
-		from, pages := p.area()
+		from, pages := p.pages()
 		path := [...]string{"", "anonymous", "/lib/a", "/dev/shm/b"}[p.IntN(4)]
 		for i := from; i < from+pages; i++ {
-			lines[i] = path
+			paths[i] = path
 		}
 	}
-	if got, want := p.set.Reconcile(toMaps(lines)), p.model.agree(lines); got != want {
+	if got, want := p.set.Reconcile(toMaps(paths)), p.model.reconcile(paths); got != want {
 		t.Errorf("corrections %+v, want %+v", got, want)
 	}
 }
 
-// toMaps joins neighbours of one path, as the kernel does.
-func toMaps(lines [modelPages]string) (maps []process.Mapping) {
-	for i, path := range lines {
+// toMaps merges adjacent pages of one path, as the kernel does.
+func toMaps(paths [modelPages]string) (maps []process.Mapping) {
+	for i, path := range paths {
 		if path == "" {
 			continue
 		}
@@ -222,18 +249,44 @@ func toMaps(lines [modelPages]string) (maps []process.Mapping) {
 	return maps
 }
 
-// owners spreads the intervals of the set over pages.
-func (p *pair) owners(t *testing.T) (pages [modelPages]owner) {
-	if why := disorder(&p.set); why != "" {
-		t.Fatalf("%s: %+v", why, p.set.Intervals())
+func (p *pair) mustAgree(t *testing.T) {
+	t.Helper()
+	if problem := disorder(&p.set); problem != "" {
+		t.Fatalf("%s: %+v", problem, p.set.Intervals())
 	}
+
+	var got [modelPages]pageState
 	for _, i := range p.set.Intervals() {
 		if i.Start < at(0) || i.End > at(modelPages) || (i.Start|i.End)%page != 0 {
 			t.Fatalf("outside or no whole pages: %+v", i)
 		}
 		for n := (i.Start - base) / page; n < (i.End-base)/page; n++ {
-			pages[n] = owner{true, i.ByAllocator, i.Stack, i.Kind, i.Origin}
+			got[n] = pageState{true, i.ByAllocator, i.Stack, i.Kind, i.Origin}
 		}
 	}
-	return pages
+	for i := range got {
+		if got[i] != p.model.pages[i] {
+			t.Errorf("page %d: %+v, want %+v", i, got[i], p.model.pages[i])
+		}
+	}
+
+	sums, want := mergeShared(p.set.Tallies()), mergeShared(p.model.mapped)
+	if !maps.Equal(sums, want) {
+		t.Errorf("mapped %+v, want %+v", sums, want)
+	}
+	if !maps.Equal(p.set.Releases(), p.model.released) {
+		t.Errorf("released %+v, want %+v", p.set.Releases(), p.model.released)
+	}
+}
+
+// mergeShared counts shared memory as files: a page does not know which call it belongs to.
+func mergeShared(mapped map[Holder]Total) map[Holder]Total {
+	merged := make(map[Holder]Total)
+	for key, t := range mapped {
+		if key.Kind == growth.KindShmem {
+			key.Kind = growth.KindFile
+		}
+		merged[key] = merged[key].plus(t)
+	}
+	return merged
 }

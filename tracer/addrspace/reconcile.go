@@ -7,13 +7,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// New starts a set with what is mapped when the trace begins. brk is where the program break was when the process began,
-// which counts as long as there is no [heap]; 0 if that is unknown.
-func New(maps []process.Mapping, brk uint64) *Set {
-	s := &Set{brk: brk}
+// New returns the set of a process when tracing starts. startBrk is the program break at which the
+// process began; it counts while there is no [heap]. 0 means unknown.
+func New(maps []process.Mapping, startBrk uint64) *Set {
+	s := &Set{brk: startBrk}
 	for _, m := range maps {
 		if isTracked(m) {
-			s.intervals = append(s.intervals, Interval{Start: m.Start, End: m.End, Kind: KindOf(m), Origin: BeforeAttach})
+			s.intervals = append(s.intervals, Interval{
+				Start: m.Start, End: m.End, Kind: KindOf(m), Origin: BeforeAttach,
+			})
 		}
 		if m.Path == "[heap]" {
 			s.brk = m.End
@@ -22,75 +24,85 @@ func New(maps []process.Mapping, brk uint64) *Set {
 	return s
 }
 
-// Corrections counts what Reconcile had to change, in bytes.
+// Corrections counts what Reconcile has changed, in bytes.
 type Corrections struct {
-	// Missed are mapped without a call having been seen, and are from now on intervals of origin Unseen; Vanished were believed to be mapped and are not.
-	Missed, Vanished int64
+	// Missed is mapped, but no call was observed; it becomes intervals of origin Unobserved.
+	Missed int64
+
+	// Vanished was in the set, but is not mapped.
+	Vanished int64
 }
 
-// Reconcile makes the set agree with the process's maps, which are read when no call is under way.
+// Reconcile corrects the set by the process's maps, which must be read while no call is in flight.
 func (s *Set) Reconcile(maps []process.Mapping) Corrections {
 	var c Corrections
 	old := s.intervals
 	s.intervals = make([]Interval, 0, len(old))
-	next := 0
+	next := 0 // the first old interval that ends after the current mapping begins
+
 	for _, m := range maps {
 		if !isTracked(m) {
 			continue
 		}
-		if m.Path == "[heap]" && roundUp(s.brk) != m.End { // the maps know the break by pages only
+		if m.Path == "[heap]" && roundUp(s.brk) != m.End { // the maps show whole pages only
 			s.brk = m.End
 		}
-		at := m.Start
+
 		for next < len(old) && old[next].End <= m.Start {
 			next++
 		}
+		position := m.Start
 		for i := next; i < len(old) && old[i].Start < m.End; i++ {
 			start, end := max(old[i].Start, m.Start), min(old[i].End, m.End)
-			c.Missed += s.appendUnseen(m, at, start)
-			s.appendPiece(old[i], m, start, end)
-			at = end
+			c.Missed += s.appendUnobserved(m, position, start)
+			s.appendKnown(old[i], m, start, end)
+			position = end
 		}
-		c.Missed += s.appendUnseen(m, at, m.End)
+		c.Missed += s.appendUnobserved(m, position, m.End)
 	}
-	c.Vanished = length(old) + c.Missed - length(s.intervals)
+
+	c.Vanished = sumBytes(old) + c.Missed - sumBytes(s.intervals)
 	return c
 }
 
-func length(intervals []Interval) (bytes int64) {
+func sumBytes(intervals []Interval) (bytes int64) {
 	for _, i := range intervals {
 		bytes += int64(i.Len())
 	}
 	return bytes
 }
 
-// appendPiece keeps the part of a known interval that is mapped, and takes its kind from what the maps tell.
-func (s *Set) appendPiece(known Interval, m process.Mapping, start, end uint64) {
-	inside := start > known.Start
+// appendKnown keeps the part of a known interval that is mapped. A file gets its kind from the
+// maps.
+func (s *Set) appendKnown(known Interval, m process.Mapping, start, end uint64) {
+	isTail := start > known.Start
 	known.Start, known.End = start, end
 	if m.IsFile() {
-		s.rename(known, KindOf(m))
+		s.recount(known, KindOf(m))
 		known.Kind = KindOf(m)
 	}
-	s.append(known, inside)
+	s.append(known, isTail)
 }
 
-// rename moves what was tallied of an interval to the kind that the maps tell: a call shows a descriptor, not what it is of.
-func (s *Set) rename(i Interval, kind growth.Kind) {
+// recount moves the total of an interval to the kind that the maps show. The call had a descriptor
+// only, and counted as a file.
+func (s *Set) recount(i Interval, kind growth.Kind) {
 	from, to := Holder{i.Stack, i.Kind}, Holder{i.Stack, kind}
-	rest := s.tallies[from]
+	rest := s.mapped[from]
 	if i.Kind != growth.KindFile || kind == growth.KindFile || rest.Calls == 0 {
 		return
 	}
-	moved := Tally{1, min(int64(i.Len()), rest.Bytes)}
-	rest, sum := Tally{rest.Calls - 1, rest.Bytes - moved.Bytes}, s.tallies[to]
-	s.tallies[from], s.tallies[to] = rest, Tally{sum.Calls + 1, sum.Bytes + moved.Bytes}
-	if rest == (Tally{}) {
-		delete(s.tallies, from)
+
+	moved := Total{1, min(int64(i.Len()), rest.Bytes)}
+	rest = Total{rest.Calls - 1, rest.Bytes - moved.Bytes}
+	s.mapped[from], s.mapped[to] = rest, s.mapped[to].plus(moved)
+	if rest == (Total{}) {
+		delete(s.mapped, from)
 	}
 }
 
-func (s *Set) appendUnseen(m process.Mapping, start, end uint64) int64 {
+// appendUnobserved adds a range that no interval covers, and returns its bytes.
+func (s *Set) appendUnobserved(m process.Mapping, start, end uint64) int64 {
 	if start >= end {
 		return 0
 	}
@@ -98,16 +110,16 @@ func (s *Set) appendUnseen(m process.Mapping, start, end uint64) int64 {
 	return int64(end - start)
 }
 
-// append adds an interval at the end, joined to its neighbour if that is allowed and they differ in nothing else. What two
-// calls have mapped stays two; what mprotect has split stays one.
+// append adds an interval at the end. With join it extends the last one, if they are adjacent and
+// alike: what mprotect(2) has split is one mapping, but two adjacent calls are two.
 func (s *Set) append(i Interval, join bool) {
 	if n := len(s.intervals); n > 0 && join {
 		last := &s.intervals[n-1]
-		joined := *last
-		joined.End = i.End
-		next := i
-		next.Start = last.Start
-		if last.End == i.Start && joined == next {
+		extended := *last
+		extended.End = i.End
+		joined := i
+		joined.Start = last.Start
+		if last.End == i.Start && extended == joined {
 			last.End = i.End
 			return
 		}
@@ -115,7 +127,7 @@ func (s *Set) append(i Interval, join bool) {
 	s.intervals = append(s.intervals, i)
 }
 
-// isTracked leaves out what the kernel maps and grows by itself.
+// isTracked excludes what the kernel maps and grows by itself.
 func isTracked(m process.Mapping) bool {
 	switch m.Path {
 	case "[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]":
@@ -124,19 +136,22 @@ func isTracked(m process.Mapping) bool {
 	return true
 }
 
-// KindOf classes a mapping by what /proc/PID/maps tells of it.
+// KindOf returns the kind of a mapping by its line in /proc/PID/maps.
 func KindOf(m process.Mapping) growth.Kind {
-	switch path := m.Path; {
-	case path == "[heap]":
+	for _, prefix := range []string{"/dev/shm/", "/memfd:", "/SYSV", "/dev/zero", "[anon_shmem"} {
+		if strings.HasPrefix(m.Path, prefix) {
+			return growth.KindShmem
+		}
+	}
+
+	switch {
+	case m.Path == "[heap]":
 		return growth.KindHeap
-	case strings.HasPrefix(path, "/dev/shm/"), strings.HasPrefix(path, "/memfd:"), strings.HasPrefix(path, "/SYSV"),
-		strings.HasPrefix(path, "/dev/zero"), strings.HasPrefix(path, "[anon_shmem"):
-		return growth.KindShmem
-	case strings.HasPrefix(path, "/dev/"):
+	case strings.HasPrefix(m.Path, "/dev/"):
 		return growth.KindDevice
 	case m.IsFile():
 		return growth.KindFile
-	case path == "[stack]":
+	case m.Path == "[stack]":
 		return growth.KindStack
 	}
 	return growth.KindMmap

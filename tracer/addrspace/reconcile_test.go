@@ -1,7 +1,6 @@
 package addrspace
 
 import (
-	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -10,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// line is a line of /proc/PID/maps from one page to another; of a file if path starts with a slash.
+// line is a line of /proc/PID/maps from one page to another. A path with a slash means a file.
 func line(from, to uint64, path string) process.Mapping {
 	m := process.Mapping{Start: at(from), End: at(to), Path: path}
 	if path != "" && path[0] == '/' {
@@ -19,85 +18,35 @@ func line(from, to uint64, path string) process.Mapping {
 	return m
 }
 
-func reconciled(t *testing.T, s *Set, want Corrections, maps ...process.Mapping) {
+func mustReconcile(t *testing.T, s *Set, missedPages uint64, maps ...process.Mapping) {
 	t.Helper()
+	want := Corrections{Missed: int64(missedPages * page)}
 	if got := s.Reconcile(maps); got != want {
 		t.Errorf("corrections %+v, want %+v", got, want)
 	}
 }
 
-func TestMapsThatAgreeChangeNothing(t *testing.T) {
-	s := four()
-	s.Map(by(2), at(6), page, private, none)
-	before := slices.Clone(s.Intervals())
-	reconciled(t, s, Corrections{}, line(0, 4, ""), line(6, 7, ""))
-	mustHold(t, s, before...)
-}
+func TestNew(t *testing.T) {
+	s := New([]process.Mapping{
+		line(0, 2, "/usr/lib/libc.so.6"), line(4, 5, ""), line(7, 9, "[stack]"),
+	}, 0)
+	libc := mapped(0, 2, 0).of(growth.KindFile).from(BeforeAttach)
+	mustHold(t, s, libc, mapped(4, 5, 0).from(BeforeAttach))
+	s.Map(by(1), at(4), page, private|unix.MAP_FIXED, noFile)
+	mustHold(t, s, libc, mapped(4, 5, 1))
 
-// The kernel joins neighbours in its maps; that they were two calls is for us to remember.
-func TestMappingsThatTheKernelHasJoinedStayApart(t *testing.T) {
-	s := four()
-	s.Map(by(1), at(4), page, private, none)
-	s.Map(by(2), at(5), page, private, none)
-	reconciled(t, s, Corrections{}, line(0, 6, ""))
-	mustHold(t, s, mapped(0, 4, 1), mapped(4, 5, 1), mapped(5, 6, 2))
-}
-
-// mprotect makes two lines of one mapping, as for the guard page of a thread's stack.
-func TestAMappingThatTheKernelHasSplitStaysOne(t *testing.T) {
-	s := four()
-	s.Map(by(1), at(4), 2*page, private, none)
-	reconciled(t, s, Corrections{}, line(0, 1, ""), line(1, 3, ""), line(3, 5, ""), line(5, 6, ""))
-	mustHold(t, s, mapped(0, 4, 1), mapped(4, 6, 1))
-}
-
-func TestWhatNoCallHasMappedIsAdded(t *testing.T) {
-	s := four()
-	unseen := func(from, to uint64) Interval {
-		return Interval{Start: at(from), End: at(to), Kind: growth.KindMmap, Origin: Unseen}
+	var kernel []process.Mapping
+	for i, path := range []string{
+		"[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]",
+	} {
+		kernel = append(kernel, line(uint64(i), uint64(i+1), path))
 	}
-	reconciled(t, s, Corrections{Missed: 5 * page}, line(0, 6, ""), line(8, 11, ""))
-	mustHold(t, s, mapped(0, 4, 1), unseen(4, 6), unseen(8, 11))
-	reconciled(t, s, Corrections{}, line(0, 6, ""), line(8, 11, ""))
-}
-
-func TestWhatIsNotMappedAnyMoreGoes(t *testing.T) {
-	s := four()
-	s.Map(by(2), at(6), 2*page, private, none)
-	reconciled(t, s, Corrections{Vanished: 4 * page}, line(1, 2, ""), line(3, 4, ""))
-	mustHold(t, s, mapped(1, 2, 1), mapped(3, 4, 1))
-	reconciled(t, s, Corrections{Vanished: 2 * page})
+	s = New(kernel, 0)
+	mustReconcile(t, s, 0, kernel...)
 	mustHold(t, s)
 }
 
-func TestWhatIsMissingAndWhatHasVanishedAreCountedApart(t *testing.T) {
-	s := four()
-	reconciled(t, s, Corrections{Missed: 2 * page, Vanished: 3 * page}, line(3, 6, ""))
-}
-
-func TestWhatWasThereBeforeTheTraceIsMarked(t *testing.T) {
-	s := New([]process.Mapping{line(0, 2, "/usr/lib/libc.so.6"), line(4, 5, ""), line(7, 9, "[stack]")}, 0)
-	mustHold(t, s,
-		Interval{Start: at(0), End: at(2), Kind: growth.KindFile, Origin: BeforeAttach},
-		Interval{Start: at(4), End: at(5), Kind: growth.KindMmap, Origin: BeforeAttach})
-	s.Map(by(1), at(4), page, private|unix.MAP_FIXED, none)
-	if got := s.Intervals()[1]; got != mapped(4, 5, 1) {
-		t.Errorf("%+v, want the new mapping", got)
-	}
-}
-
-func TestTheKernelsOwnMappingsAreLeftOut(t *testing.T) {
-	var maps []process.Mapping
-	for i, path := range []string{"[stack]", "[vdso]", "[vvar]", "[vvar_vclock]", "[vsyscall]", "[uprobes]"} {
-		maps = append(maps, line(uint64(i), uint64(i+1), path))
-	}
-	mustHold(t, New(maps, 0))
-	s := &Set{}
-	reconciled(t, s, Corrections{}, maps...)
-	mustHold(t, s)
-}
-
-func TestTheNameOfAMappingTellsItsKind(t *testing.T) {
+func TestKindOf(t *testing.T) {
 	for path, want := range map[string]growth.Kind{
 		"":                              growth.KindMmap,
 		"[heap]":                        growth.KindHeap,
@@ -119,103 +68,121 @@ func TestTheNameOfAMappingTellsItsKind(t *testing.T) {
 	}
 }
 
-func TestTheMapsKnowBetterWhatAFileIs(t *testing.T) {
-	s := &Set{}
-	s.Map(by(1), at(0), 4*page, unix.MAP_SHARED, 3)
-	reconciled(t, s, Corrections{}, line(0, 2, "/dev/shm/a"), line(2, 4, "/data/b"))
-	mustHold(t, s,
-		Interval{Start: at(0), End: at(2), Stack: 1, Kind: growth.KindShmem},
-		Interval{Start: at(2), End: at(4), Stack: 1, Kind: growth.KindFile})
-}
+// How intervals are cut and joined: the model of TestCalls compares pages only.
+func TestReconcileBoundaries(t *testing.T) {
+	// The kernel merges adjacent mappings; the set remembers that two calls made them.
+	t.Run("merged by the kernel", func(t *testing.T) {
+		s := fourPages()
+		s.Map(by(1), at(4), page, private, noFile)
+		s.Map(by(2), at(5), page, private, noFile)
+		mustReconcile(t, s, 0, line(0, 6, ""))
+		mustHold(t, s, mapped(0, 4, 1), mapped(4, 5, 1), mapped(5, 6, 2))
+	})
 
-// What was mapped is tallied under the kind under which it is held.
-func TestTalliesFollowTheKindThatTheMapsTell(t *testing.T) {
-	s := &Set{}
-	s.Map(by(1), at(0), 4*page, unix.MAP_SHARED, 3)
-	s.Map(by(1), at(4), 2*page, unix.MAP_SHARED, 3)
-	s.Map(by(1), at(8), page, unix.MAP_SHARED, 4)
-	s.Map(by(2), at(10), page, unix.MAP_SHARED, 3)
-	maps := []process.Mapping{line(0, 6, "/dev/shm/a"), line(8, 9, "/data/b"), line(10, 11, "/dev/nvidia0")}
-	for range 3 {
-		reconciled(t, s, Corrections{}, maps...)
-		mustTally(t, s, 1, growth.KindShmem, Tally{2, 6 * page})
-		mustTally(t, s, 1, growth.KindFile, Tally{1, page})
-		mustTally(t, s, 2, growth.KindDevice, Tally{1, page})
-		if len(s.Tallies()) != 3 {
-			t.Errorf("tallies %+v", s.Tallies())
+	// mprotect(2) makes two lines of one mapping, as for the guard page of a thread's stack.
+	t.Run("split by the kernel", func(t *testing.T) {
+		s := fourPages()
+		s.Map(by(1), at(4), 2*page, private, noFile)
+		mustReconcile(t, s, 0, line(0, 1, ""), line(1, 3, ""), line(3, 5, ""), line(5, 6, ""))
+		mustHold(t, s, mapped(0, 4, 1), mapped(4, 6, 1))
+	})
+
+	// Memory that grows bit by bit without an observed call is one interval.
+	t.Run("unobserved growth", func(t *testing.T) {
+		s := &Set{}
+		for n := uint64(1); n <= 100; n++ {
+			mustReconcile(t, s, 1, line(0, n, ""))
 		}
-	}
+		mustHold(t, s, mapped(0, 100, 0).from(Unseen))
+	})
 }
 
-// What was unmapped before it had a name stays a file.
-func TestNoMoreIsRenamedThanWasTallied(t *testing.T) {
-	s := &Set{}
-	s.Map(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
-	s.Unmap(by(1), at(2), page)
-	reconciled(t, s, Corrections{}, line(0, 2, "/dev/shm/a"), line(3, 5, "/dev/shm/a"))
-	mustTally(t, s, 1, growth.KindShmem, Tally{1, 2 * page})
-	mustTally(t, s, 1, growth.KindFile, Tally{0, 3 * page})
-	s = &Set{}
-	s.Map(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
-	s.Map(by(1), at(30), page, unix.MAP_SHARED, 3)
-	s.Remap(by(2), at(0), 5*page, at(20), 5*page, mayMove|dontUnmap) // five pages in two places
-	reconciled(t, s, Corrections{}, line(0, 5, "/dev/shm/a"), line(20, 25, "/dev/shm/a"), line(30, 31, "/dev/shm/a"))
-	mustTally(t, s, 1, growth.KindShmem, Tally{2, 6 * page})
-	mustTally(t, s, 1, growth.KindFile, Tally{})
+func TestReconcileKinds(t *testing.T) {
+	t.Run("anonymous memory keeps the kind of its call", func(t *testing.T) {
+		s := &Set{}
+		s.Map(by(1), at(0), page, private|unix.MAP_STACK, noFile)
+		mustReconcile(t, s, 0, line(0, 1, ""))
+		mustHold(t, s, mapped(0, 1, 1).of(growth.KindStack))
+	})
+
+	t.Run("files get the kind of their path", func(t *testing.T) {
+		s := &Set{}
+		s.Map(by(1), at(0), 4*page, unix.MAP_SHARED, 3)
+		s.Map(by(1), at(4), 2*page, unix.MAP_SHARED, 3)
+		s.Map(by(1), at(8), page, unix.MAP_SHARED, 4)
+		s.Map(by(2), at(10), page, unix.MAP_SHARED, 3)
+		maps := []process.Mapping{
+			line(0, 6, "/dev/shm/a"), line(8, 9, "/data/b"), line(10, 11, "/dev/nvidia0"),
+		}
+		for range 3 {
+			mustReconcile(t, s, 0, maps...)
+			mustHold(t, s,
+				mapped(0, 4, 1).of(growth.KindShmem), mapped(4, 6, 1).of(growth.KindShmem),
+				mapped(8, 9, 1).of(growth.KindFile), mapped(10, 11, 2).of(growth.KindDevice))
+			mustHaveMapped(t, s, 1, growth.KindShmem, total(2, 6))
+			mustHaveMapped(t, s, 1, growth.KindFile, total(1, 1))
+			mustHaveMapped(t, s, 2, growth.KindDevice, total(1, 1))
+			if len(s.Tallies()) != 3 {
+				t.Errorf("mapped %+v", s.Tallies())
+			}
+		}
+	})
+
+	t.Run("what was unmapped before stays a file", func(t *testing.T) {
+		s := &Set{}
+		s.Map(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
+		s.Unmap(by(1), at(2), page)
+		mustReconcile(t, s, 0, line(0, 2, "/dev/shm/a"), line(3, 5, "/dev/shm/a"))
+		mustHaveMapped(t, s, 1, growth.KindShmem, total(1, 2))
+		mustHaveMapped(t, s, 1, growth.KindFile, total(0, 3))
+	})
+
+	t.Run("no more is recounted than was counted", func(t *testing.T) {
+		s := &Set{}
+		s.Map(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
+		s.Map(by(1), at(30), page, unix.MAP_SHARED, 3)
+		s.Remap(by(2), at(0), 5*page, at(20), 5*page, unix.MREMAP_MAYMOVE|unix.MREMAP_DONTUNMAP)
+		mustReconcile(t, s, 0,
+			line(0, 5, "/dev/shm/a"), line(20, 25, "/dev/shm/a"), line(30, 31, "/dev/shm/a"))
+		mustHaveMapped(t, s, 1, growth.KindShmem, total(2, 6))
+		mustHaveMapped(t, s, 1, growth.KindFile, Total{})
+	})
 }
 
-func TestAnonymousMemoryKeepsTheKindOfItsCall(t *testing.T) {
-	s := &Set{}
-	s.Map(by(1), at(0), page, private|unix.MAP_STACK, none)
-	reconciled(t, s, Corrections{}, line(0, 1, ""))
-	if got := s.Intervals()[0].Kind; got != growth.KindStack {
-		t.Errorf("kind %s, want stack", got)
+func TestReconcileBreak(t *testing.T) {
+	heap := func(from, to, stack uint64) Interval {
+		return mapped(from, to, stack).of(growth.KindHeap)
 	}
-}
 
-func TestTheHeapInTheMapsTellsTheBreak(t *testing.T) {
-	brk := func(from, to, stack uint64, origin Origin) Interval {
-		return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindHeap, Origin: origin}
-	}
-	s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
-	s.Break(by(1), at(6))
-	mustHold(t, s, brk(0, 4, 0, BeforeAttach), brk(4, 6, 1, Seen))
-	reconciled(t, s, Corrections{Missed: 2 * page}, line(0, 8, "[heap]")) // two calls were not seen
-	s.Break(by(2), at(9))
-	mustHold(t, s, brk(0, 4, 0, BeforeAttach), brk(4, 6, 1, Seen), brk(6, 8, 0, Unseen), brk(8, 9, 2, Seen))
-	mustTally(t, s, 2, growth.KindHeap, Tally{1, page})
-}
+	t.Run("unobserved calls", func(t *testing.T) {
+		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
+		s.Break(by(1), at(6))
+		mustReconcile(t, s, 2, line(0, 8, "[heap]"))
+		s.Break(by(2), at(9))
+		mustHold(t, s, heap(0, 4, 0).from(BeforeAttach), heap(4, 6, 1),
+			heap(6, 8, 0).from(Unseen), heap(8, 9, 2))
+		mustHaveMapped(t, s, 2, growth.KindHeap, total(1, 1))
+	})
 
-// A program that has not moved its break has no [heap].
-func TestTheFirstMoveOfTheBreakIsSeen(t *testing.T) {
-	s := New([]process.Mapping{line(10, 12, "")}, at(0))
-	s.Break(by(1), at(3))
-	if want := (Interval{Start: at(0), End: at(3), Stack: 1, Kind: growth.KindHeap}); s.Intervals()[0] != want {
-		t.Errorf("%+v, want %+v", s.Intervals()[0], want)
-	}
-	mustTally(t, s, 1, growth.KindHeap, Tally{1, 3 * page})
-	s = New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
-	s.Break(by(1), at(5))
-	mustTally(t, s, 1, growth.KindHeap, Tally{1, page})
-}
+	// A program that has not moved its break has no [heap].
+	t.Run("first move", func(t *testing.T) {
+		s := New([]process.Mapping{line(10, 12, "")}, at(0))
+		s.Break(by(1), at(3))
+		mustHold(t, s, heap(0, 3, 1), mapped(10, 12, 0).from(BeforeAttach))
+		s = New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
+		s.Break(by(1), at(5))
+		mustHaveMapped(t, s, 1, growth.KindHeap, total(1, 1))
+	})
 
-// The maps round the break up to pages.
-func TestTheMapsDoNotBlurTheBreak(t *testing.T) {
-	s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
-	s.Break(by(1), at(5)-1000)
-	reconciled(t, s, Corrections{}, line(0, 5, "[heap]"))
-	s.Break(by(2), at(5)-900)
-	mustTally(t, s, 2, growth.KindHeap, Tally{1, 100})
-	if len(s.Releases()) != 0 {
-		t.Errorf("the break went up, and this was released: %+v", s.Releases())
-	}
-}
-
-// Memory that grows bit by bit without a call being seen is one piece, not one for every look at it.
-func TestUnseenNeighboursAreJoined(t *testing.T) {
-	s := &Set{}
-	for n := uint64(1); n <= 100; n++ {
-		reconciled(t, s, Corrections{Missed: page}, line(0, n, ""))
-	}
-	mustHold(t, s, Interval{Start: at(0), End: at(100), Kind: growth.KindMmap, Origin: Unseen})
+	// The maps round the break up to pages.
+	t.Run("break within a page", func(t *testing.T) {
+		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
+		s.Break(by(1), at(5)-1000)
+		mustReconcile(t, s, 0, line(0, 5, "[heap]"))
+		s.Break(by(2), at(5)-900)
+		mustHaveMapped(t, s, 2, growth.KindHeap, Total{1, 100})
+		if len(s.Releases()) != 0 {
+			t.Errorf("the break went up, but released %+v", s.Releases())
+		}
+	})
 }

@@ -1,6 +1,6 @@
-// Package mapping keeps the address space of a process as a set of intervals, each with the stack that mapped it. It is
-// fed with the system calls that changed the address space and reconciled with /proc/PID/maps, which is the truth. It does
-// no I/O.
+// Package addrspace keeps the address space of a process as a set of intervals, each with the stack
+// that mapped it. Its input is the system calls that changed the address space. Reconcile corrects
+// the set by /proc/PID/maps, which is the truth. The package does no I/O.
 package addrspace
 
 import (
@@ -10,77 +10,87 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Origin says how an interval came to be known.
+// Origin is how an interval became known.
 type Origin int
 
 // The origins.
 const (
-	Seen         Origin = iota // by the system call that made it
-	BeforeAttach               // in the maps when the trace began
-	Unseen                     // in the maps later, without a call having been seen
+	// FromCall: from the system call that mapped it.
+	Seen Origin = iota
+
+	// BeforeTracing: the maps had it when tracing started.
+	BeforeAttach
+
+	// Unobserved: the maps had it later, but no call was observed.
+	Unseen
 )
 
-// An Interval is a piece of the address space.
+// An Interval is a range of the address space with one origin.
 type Interval struct {
-	Start, End uint64
-	// Stack ID of the call that mapped it; 0 if unknown.
-	Stack  uint64
-	Kind   growth.Kind
-	Origin Origin
-	// ByAllocator: mapped by malloc or a relative to serve the heap.
+	Start, End uint64 // End excluded
+	Stack      uint64 // ID of the stack that mapped it; 0: unknown
+	Kind       growth.Kind
+	Origin     Origin
+
+	// ByAllocator: malloc or one of its relatives mapped it to serve the heap.
 	ByAllocator bool
 }
 
 // Len is the size in bytes.
 func (i Interval) Len() uint64 { return i.End - i.Start }
 
-// A Set holds the intervals of one process. The zero Set is empty.
+// An IntervalSet holds the intervals of one process. The zero value is empty.
 type Set struct {
-	intervals []Interval // sorted, disjoint
+	intervals []Interval // sorted by address, disjoint
 	brk       uint64     // the program break; 0: unknown
-	tallies   map[Holder]Tally
-	releases  map[Releaser]Tally
+	mapped    map[Holder]Total
+	released  map[ReleaseKey]Total
 }
 
-// A Holder is a stack and the kind of memory it mapped.
+// A Key is a stack and the kind of memory it mapped.
 type Holder struct {
 	Stack uint64
 	Kind  growth.Kind
 }
 
-// A Releaser is a stack and the call by which it gave memory back.
-type Releaser struct {
+// A ReleaseKey is a stack and the call by which it released memory.
+type ReleaseKey struct {
 	Stack uint64
-	Call  string // "munmap", "brk", "madvise"
+	Call  string // "munmap", "brk" or "madvise"
 }
 
-// A Tally counts calls and bytes since the attach.
-type Tally struct{ Calls, Bytes int64 }
+// A Total counts calls and bytes since tracing started.
+type Total struct{ Calls, Bytes int64 }
 
-// Intervals in the order of addresses. The caller must not change them.
+func (t Total) plus(other Total) Total {
+	return Total{t.Calls + other.Calls, t.Bytes + other.Bytes}
+}
+
+// Intervals returns the intervals in address order. The caller must not change them.
 func (s *Set) Intervals() []Interval { return s.intervals }
 
-// Tallies counts what each stack has mapped, unmapped since or not; what the allocator mapped is not in it.
-func (s *Set) Tallies() map[Holder]Tally { return s.tallies }
+// Mapped returns what each stack has mapped, later unmapped or not, without the allocator's calls.
+func (s *Set) Tallies() map[Holder]Total { return s.mapped }
 
-// Releases counts what each stack has given back.
-func (s *Set) Releases() map[Releaser]Tally { return s.releases }
+// Released returns what each stack has released.
+func (s *Set) Releases() map[ReleaseKey]Total { return s.released }
 
-// insert puts an interval in the place of whatever was there.
+// insert adds an interval and removes whatever it overlaps.
 func (s *Set) insert(interval Interval) {
 	if interval.Start >= interval.End {
 		return
 	}
 	s.remove(interval.Start, interval.End)
-	at := s.search(interval.Start)
-	s.intervals = slices.Insert(s.intervals, at, interval)
+	s.intervals = slices.Insert(s.intervals, s.search(interval.Start), interval)
 }
 
-// remove takes [start, end) out, splitting what reaches over it, and returns the pieces.
+// remove removes [start, end), splits intervals that extend beyond it, and returns the removed
+// parts.
 func (s *Set) remove(start, end uint64) []Interval {
 	if start >= end {
 		return nil
 	}
+
 	first := s.search(start)
 	last := first
 	var removed, kept []Interval
@@ -96,35 +106,37 @@ func (s *Set) remove(start, end uint64) []Interval {
 			right.Start = end
 			kept = append(kept, right)
 		}
+
 		interval.Start, interval.End = max(interval.Start, start), min(interval.End, end)
 		removed = append(removed, interval)
 	}
+
 	s.intervals = slices.Replace(s.intervals, first, last, kept...)
 	return removed
 }
 
-// search gives the index of the first interval that ends after an address.
+// search returns the index of the first interval that ends after an address.
 func (s *Set) search(address uint64) int {
 	return sort.Search(len(s.intervals), func(i int) bool { return s.intervals[i].End > address })
 }
 
-func (s *Set) tally(stack uint64, kind growth.Kind, bytes uint64) {
-	if s.tallies == nil {
-		s.tallies = make(map[Holder]Tally)
+// countMapped adds one call to the totals of a stack.
+func (s *Set) countMapped(stack uint64, kind growth.Kind, bytes uint64) {
+	if s.mapped == nil {
+		s.mapped = make(map[Holder]Total)
 	}
 	key := Holder{stack, kind}
-	t := s.tallies[key]
-	s.tallies[key] = Tally{t.Calls + 1, t.Bytes + int64(bytes)}
+	s.mapped[key] = s.mapped[key].plus(Total{1, int64(bytes)})
 }
 
-func (s *Set) release(stack uint64, call string, bytes uint64) {
+// countReleased adds one call to the totals of a stack, unless it has released nothing.
+func (s *Set) countReleased(stack uint64, call string, bytes uint64) {
 	if bytes == 0 {
 		return
 	}
-	if s.releases == nil {
-		s.releases = make(map[Releaser]Tally)
+	if s.released == nil {
+		s.released = make(map[ReleaseKey]Total)
 	}
-	key := Releaser{stack, call}
-	t := s.releases[key]
-	s.releases[key] = Tally{t.Calls + 1, t.Bytes + int64(bytes)}
+	key := ReleaseKey{stack, call}
+	s.released[key] = s.released[key].plus(Total{1, int64(bytes)})
 }

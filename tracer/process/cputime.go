@@ -2,29 +2,45 @@ package process
 
 import (
 	"fmt"
+	"runtime"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// CPUTime is what the process has taken of processors since it began, in user mode and in the kernel, all its threads together
-// and those that have ended. The error wraps unix.ESRCH if the process is gone.
+// CPUTime is the user and system time of the process since it began, summed over all its threads,
+// exited ones included. The error wraps unix.ESRCH if the process is gone.
 func (p *Process) CPUTime() (time.Duration, error) {
+	// The clock ID of another process's CPU clock: MAKE_PROCESS_CPUCLOCK(pid, CPUCLOCK_SCHED),
+	// include/linux/posix-timers_types.h.
+	const cpuClockSched = 2
+	clock := int32(^p.PID<<3 | cpuClockSched)
+
 	var used unix.Timespec
-	// The clock of another process: MAKE_PROCESS_CPUCLOCK and CPUCLOCK_SCHED, include/linux/posix-timers_types.h.
-	const sched = 2
-	clock := int32(^p.PID<<3 | sched)
 	if err := unix.ClockGettime(clock, &used); err != nil || !p.Alive() {
 		return 0, fmt.Errorf("read CPU time of pid %d: %w", p.PID, unix.ESRCH)
 	}
 	return time.Duration(used.Nano()), nil
 }
 
-// OwnCPUTime is that of this process.
-func OwnCPUTime() time.Duration {
+// OwnCPUTime is the CPU time of allocscope's own process.
+func OwnCPUTime() time.Duration { return readClock(unix.CLOCK_PROCESS_CPUTIME_ID) }
+
+// MeasureCPUTime runs work on one thread and returns the CPU time it took there, in the kernel too.
+// Time spent waiting for a lock or a CPU does not count: it costs nothing.
+func ProcessorTime(work func()) time.Duration {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+
+	began := readClock(unix.CLOCK_THREAD_CPUTIME_ID)
+	work()
+	return readClock(unix.CLOCK_THREAD_CPUTIME_ID) - began
+}
+
+func readClock(clock int32) time.Duration {
 	var used unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &used); err != nil {
-		return 0 // cannot happen: the clock always exists
+	if err := unix.ClockGettime(clock, &used); err != nil {
+		return 0 // cannot happen: these clocks always exist
 	}
 	return time.Duration(used.Nano())
 }

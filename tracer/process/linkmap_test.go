@@ -12,114 +12,94 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// searchScope is the order in which the dynamic linker itself says that it searches, as resolved paths.
-func searchScope(t *testing.T, program string, environment []string) (files []string) {
+// linkerScope returns the search order that the dynamic linker itself prints, as resolved paths.
+func linkerScope(t *testing.T, program string, environment []string) (files []string) {
 	t.Helper()
+	output := filepath.Join(t.TempDir(), "scopes")
 	command := exec.Command(program)
-	command.Env = append(slices.Clone(environment), "LD_DEBUG=scopes", "LD_DEBUG_OUTPUT="+filepath.Join(t.TempDir(), "scopes"))
+	command.Env = append(slices.Clone(environment), "LD_DEBUG=scopes", "LD_DEBUG_OUTPUT="+output)
 	if err := command.Run(); err != nil {
 		t.Fatal(err)
 	}
-	written, err := filepath.Glob(strings.TrimPrefix(command.Env[len(command.Env)-1], "LD_DEBUG_OUTPUT=") + ".*")
-	if err != nil || len(written) != 1 {
-		t.Fatalf("the dynamic linker has written %q, %v", written, err)
+	written := must(filepath.Glob(output + ".*"))
+	if len(written) != 1 {
+		t.Fatalf("the dynamic linker has written %q", written)
 	}
-	for line := range strings.Lines(string(readFile(t, written[0]))) {
-		_, scope, ok := strings.Cut(line, "scope 0: ")
-		if !ok {
-			continue
-		}
-		for _, name := range strings.Fields(scope) { // the first object is the program, whose scope is everybody's
-			path, err := filepath.EvalSymlinks(name)
-			if err != nil {
-				t.Fatal(err)
-			}
-			files = append(files, path)
-		}
-		return files
+
+	// The first object is the program, whose scope is the global one.
+	_, scope, ok := strings.Cut(string(readFile(t, written[0])), "scope 0: ")
+	if !ok {
+		t.Fatal("the dynamic linker has printed no scope")
 	}
-	t.Fatal("the dynamic linker has told no scope")
-	return nil
+	scope, _, _ = strings.Cut(scope, "\n")
+	for _, name := range strings.Fields(scope) {
+		files = append(files, must(filepath.EvalSymlinks(name)))
+	}
+	return files
 }
 
-func loadOrder(t *testing.T, p *Process) (paths []string, err error) {
-	t.Helper()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	order, err := p.LoadOrder(maps)
+func loadOrder(p *Process) (paths []string, err error) {
+	order, err := p.LoadOrder(must(p.Maps()))
 	for _, m := range order {
 		paths = append(paths, m.Path)
 	}
 	return paths, err
 }
 
-func TestTheLoadOrderIsThatOfTheDynamicLinker(t *testing.T) {
-	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+func TestLoadOrder(t *testing.T) {
+	preload := "LD_PRELOAD=" + tracertest.Build(t, "preload.c", "-shared", "-fPIC")
 	libraries := []string{"-pthread", "-Wl,--no-as-needed", "-lm", "-lresolv", "-lBrokenLocale"}
 	for name, c := range map[string]struct {
 		flags       []string
-		environment []string
+		environment string
 		files       int
 	}{
-		"plain":                    {[]string{"-pthread"}, nil, 3}, // program, libc, ld.so
-		"libraries":                {libraries, nil, 6},
-		"preloaded":                {libraries, []string{"LD_PRELOAD=" + preload}, 7},
-		"at a fixed address":       {append(libraries, "-no-pie"), []string{"LD_PRELOAD=" + preload}, 7},
-		"with the old hash":        {append(libraries, "-Wl,--hash-style=sysv"), nil, 6},
-		"bound when it is started": {append(libraries, "-Wl,-z,now"), []string{"LD_BIND_NOW=1"}, 6},
+		"plain":         {[]string{"-pthread"}, "", 3}, // program, libc, ld.so
+		"libraries":     {libraries, "", 6},
+		"preloaded":     {libraries, preload, 7},
+		"no PIE":        {append(libraries, "-no-pie"), preload, 7},
+		"DT_HASH":       {append(libraries, "-Wl,--hash-style=sysv"), "", 6},
+		"bound at once": {append(libraries, "-Wl,-z,now"), "LD_BIND_NOW=1", 6},
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", c.flags...)
-			environment := append(os.Environ(), c.environment...)
-			want := searchScope(t, program, environment)
+			environment := append(os.Environ(), c.environment)
+			want := linkerScope(t, program, environment)
 			if len(want) != c.files {
 				t.Fatalf("the dynamic linker searches %q: the test is wrong", want)
 			}
+
 			command := exec.Command(program)
 			command.Env = environment
 			target := tracertest.StartCommand(t, command)
 			target.Await("ready")
-			got, err := loadOrder(t, open(t, target.PID()))
+			got, err := loadOrder(open(t, target.PID()))
 			if err != nil || !slices.Equal(got, want) {
-				t.Errorf("load order %q, %v; the dynamic linker searches %q", got, err, want)
+				t.Errorf("%q, %v; the dynamic linker searches %q", got, err, want)
 			}
 		})
 	}
-}
 
-func TestAStaticProgramHasNoLoadOrder(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread", "-static"))
-	target.Await("ready")
-	if got, err := loadOrder(t, open(t, target.PID())); !errors.Is(err, ErrNoLinkMap) {
-		t.Errorf("%q, %v; want %v", got, err, ErrNoLinkMap)
+	// A static-pie program relocates itself, and lists itself for debuggers.
+	static := tracertest.Build(t, "leak.c", "-pthread", "-static")
+	staticPIE := tracertest.Build(t, "leak.c", "-pthread", "-static-pie")
+	for program, want := range map[string][]string{static: nil, staticPIE: {staticPIE}} {
+		t.Run(filepath.Base(program), func(t *testing.T) {
+			target := tracertest.Start(t, program)
+			target.Await("ready")
+			got, err := loadOrder(open(t, target.PID()))
+			if !slices.Equal(got, want) || errors.Is(err, ErrNoLinkMap) != (want == nil) {
+				t.Errorf("%q, %v; want %q", got, err, want)
+			}
+		})
 	}
-}
 
-// It relocates itself, and lists itself for debuggers.
-func TestAStaticProgramThatCanBeMovedLoadsItselfAlone(t *testing.T) {
-	program := tracertest.Build(t, "leak.c", "-pthread", "-static-pie")
-	target := tracertest.Start(t, program)
-	target.Await("ready")
-	if got, err := loadOrder(t, open(t, target.PID())); err != nil || !slices.Equal(got, []string{program}) {
-		t.Errorf("%q, %v; want %q", got, err, program)
-	}
-}
-
-func TestAnEndedProcessHasNoLoadOrder(t *testing.T) {
-	p := stopped(t)
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	killed, err := os.FindProcess(p.PID)
-	if err != nil {
-		t.Fatal(err)
-	}
-	killed.Kill()
-	<-p.Exited(nil)
-	if order, err := p.LoadOrder(maps); err == nil {
-		t.Errorf("%+v", order)
-	}
+	t.Run("ended process", func(t *testing.T) {
+		p := startStopped(t)
+		maps := must(p.Maps())
+		kill(t, p)
+		if order, err := p.LoadOrder(maps); err == nil {
+			t.Errorf("%+v", order)
+		}
+	})
 }

@@ -12,44 +12,50 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Mapping is one line of /proc/PID/maps.
+// A Mapping is one VMA: a line of /proc/PID/maps.
 type Mapping struct {
 	// Start and End bound the addresses, End excluded.
 	Start, End uint64
+
 	// Offset of Start in the file, in bytes.
 	Offset uint64
-	// Device and Inode identify the file; 0 for memory without one.
+
+	// Device and Inode identify the file; both are 0 for memory without one.
 	Device, Inode uint64
-	// Path as the process sees it, printable, " (deleted)" included; "[heap]" and the like; empty for anonymous memory.
-	Path                        string
+
+	// Path as the process sees it, printable, with " (deleted)" if the kernel adds it; "[heap]" and
+	// the like; empty for anonymous memory.
+	Path string
+
 	Read, Write, Execute, Share bool
 }
 
 // Len is the size in bytes.
 func (m Mapping) Len() uint64 { return m.End - m.Start }
 
-// IsFile reports whether the mapping has a file behind it, shared memory included.
+// IsFile reports whether the mapping is backed by a file. Shared memory has one, too.
 func (m Mapping) IsFile() bool { return m.Inode != 0 }
 
-// A FileID tells mapped files apart, whatever their names. The zero value: no file.
+// A FileID identifies a mapped file whatever its names. The zero value means no file.
 type FileID struct{ Device, Inode uint64 }
 
 // File is the identity of the file behind the mapping.
 func (m Mapping) File() FileID { return FileID{m.Device, m.Inode} }
 
-// Maps reads the memory map, in the order of addresses. It is an error if the process has exited.
+// Maps reads the memory map in address order. The error wraps os.ErrNotExist if the process has
+// exited.
 func (p *Process) Maps() ([]Mapping, error) {
 	raw, err := p.read("maps")
 	if err != nil {
 		return nil, err
 	}
-	if len(raw) == 0 || !p.Alive() { // not alive: these may be of another process with its PID
+	if len(raw) == 0 || !p.Alive() {
 		return nil, fmt.Errorf("read maps: empty: %w", os.ErrNotExist)
 	}
 	return ParseMaps(raw)
 }
 
-// ParseMaps reads the text of /proc/PID/maps (proc_pid_maps(5)).
+// ParseMaps parses the text of /proc/PID/maps (proc_pid_maps(5)).
 func ParseMaps(raw []byte) ([]Mapping, error) {
 	var maps []Mapping
 	for line := range bytes.Lines(raw) {
@@ -71,8 +77,10 @@ func parseMapping(line string) (Mapping, error) {
 	for i := range words {
 		words[i], rest, _ = strings.Cut(rest, " ")
 	}
+	permissions := words[1]
 	start, end, _ := strings.Cut(words[0], "-")
 	major, minor, _ := strings.Cut(words[3], ":")
+
 	var numbers [6]uint64
 	for i, field := range []struct {
 		text string
@@ -84,32 +92,38 @@ func parseMapping(line string) (Mapping, error) {
 		}
 		numbers[i] = n
 	}
-	if len(words[1]) != 4 || numbers[0] >= numbers[1] {
+	if len(permissions) != 4 || numbers[0] >= numbers[1] {
 		return Mapping{}, errMapsFormat
 	}
+
 	return Mapping{
 		Start: numbers[0], End: numbers[1], Offset: numbers[2],
 		Device: unix.Mkdev(uint32(numbers[3]), uint32(numbers[4])), Inode: numbers[5],
 		Path: Printable(strings.TrimLeft(rest, " ")),
-		Read: words[1][0] == 'r', Write: words[1][1] == 'w', Execute: words[1][2] == 'x', Share: words[1][3] == 's',
+		Read: permissions[0] == 'r', Write: permissions[1] == 'w',
+		Execute: permissions[2] == 'x', Share: permissions[3] == 's',
 	}, nil
 }
 
-// MappedPath is a path under which the kernel opens the very file that is mapped, whatever mount namespace or chroot the
-// process lives in and even if the file was deleted.
+// MappedPath returns a path under which the kernel opens the very file that is mapped, whatever the
+// mount namespace or chroot of the process, and even if the file was deleted.
 func (p *Process) MappedPath(m Mapping) string {
 	return p.path(fmt.Sprintf("map_files/%x-%x", m.Start, m.End))
 }
 
-// OpenMapped opens the file behind a mapping for reading. Only regular files are opened: opening a device may act on it.
+// OpenMapped opens the file behind a mapping for reading. It refuses anything but regular files:
+// opening a device may have an effect on it.
 func (p *Process) OpenMapped(m Mapping) (*os.File, error) {
 	if info, err := os.Stat(p.MappedPath(m)); err == nil && !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("open %s: not a regular file", m.Path)
 	}
+
 	f, err := os.OpenFile(p.MappedPath(m), os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return nil, fmt.Errorf("open %s: %w", m.Path, errors.Unwrap(err))
 	}
+
+	// The process may have mapped another file there since.
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
 		err = errors.New("not a regular file")
@@ -121,7 +135,7 @@ func (p *Process) OpenMapped(m Mapping) (*os.File, error) {
 	return f, nil
 }
 
-// Find gives the mapping that holds an address, by binary search.
+// FindMapping returns the mapping that contains an address. maps must be in address order.
 func Find(maps []Mapping, address uint64) (Mapping, bool) {
 	i := sort.Search(len(maps), func(i int) bool { return maps[i].End > address })
 	if i == len(maps) || maps[i].Start > address {

@@ -14,164 +14,146 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestEveryFieldOfALineIsRead(t *testing.T) {
-	line := "7f12c0e28000-7f12c0f7d000 r-xs 00028000 103:0a 1835021    /usr/lib/x86_64-linux-gnu/libc.so.6\n"
-	maps, err := ParseMaps([]byte(line))
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := []Mapping{{
-		Start: 0x7f12c0e28000, End: 0x7f12c0f7d000, Offset: 0x28000, Device: unix.Mkdev(0x103, 0xa), Inode: 1835021,
-		Path: "/usr/lib/x86_64-linux-gnu/libc.so.6", Read: true, Execute: true, Share: true,
-	}}
-	if !slices.Equal(maps, want) {
-		t.Errorf("%+v, want %+v", maps, want)
-	}
-	if !maps[0].IsFile() || maps[0].Len() != 0x155000 {
-		t.Errorf("IsFile %v, Len %#x", maps[0].IsFile(), maps[0].Len())
-	}
-}
-
-func TestPathsAreReadAsTheKernelWritesThem(t *testing.T) {
-	for text, want := range map[string]string{
-		"":                                  "",
-		"[heap]":                            "[heap]",
-		"[anon: glibc: malloc]":             "[anon: glibc: malloc]",
-		"[anon:a b]":                        "[anon:a b]",
-		"/tmp/gone (deleted)":               "/tmp/gone (deleted)",
-		"/tmp/two  spaces and a tail ":      "/tmp/two  spaces and a tail ",
-		`/tmp/line\012break`:                `/tmp/line\012break`,
-		"/tmp/1-2 rw-p 0 00:00 5 /etc/evil": "/tmp/1-2 rw-p 0 00:00 5 /etc/evil",
-		"/tmp/caf\xc3\xa9":                  "/tmp/café",
-		"/tmp/\xff\xfebytes":                "/tmp/?bytes",
-		"/tmp/\x1b[31mred\x07":              "/tmp/?[31mred?",
-		"/tmp/\u202eright to left":          "/tmp/?right to left",
-	} {
-		maps, err := ParseMaps([]byte("1000-2000 rw-p 00000000 00:00 5 " + text + "\n"))
-		if err != nil || len(maps) != 1 || maps[0].Path != want {
-			t.Errorf("%q: %+v, %v; want %q", text, maps, err, want)
+func TestParseMaps(t *testing.T) {
+	t.Run("all fields", func(t *testing.T) {
+		const line = "7f12c0e28000-7f12c0f7d000 r-xs 00028000 103:0a 1835021    /usr/lib/libc.so.6\n"
+		want := Mapping{
+			Start: 0x7f12c0e28000, End: 0x7f12c0f7d000, Offset: 0x28000,
+			Device: unix.Mkdev(0x103, 0xa), Inode: 1835021,
+			Path: "/usr/lib/libc.so.6", Read: true, Execute: true, Share: true,
 		}
-	}
-}
-
-func TestALineWithoutAPathMayEndAnywhere(t *testing.T) {
-	for _, end := range []string{"", " ", "      "} {
-		maps, err := ParseMaps([]byte("1000-2000 ---p 00000000 00:00 0" + end + "\n"))
-		if err != nil || len(maps) != 1 || maps[0] != (Mapping{Start: 0x1000, End: 0x2000}) {
-			t.Errorf("end %q: %+v, %v", end, maps, err)
+		maps := must(ParseMaps([]byte(line)))
+		if len(maps) != 1 || maps[0] != want || !maps[0].IsFile() || maps[0].Len() != 0x155000 {
+			t.Errorf("%+v, want %+v", maps, want)
 		}
-	}
-}
+	})
 
-func TestWhatIsNoLineOfMapsIsRefused(t *testing.T) {
-	for _, text := range []string{
-		"\n", "garbage\n", "2000-1000 rw-p 0 00:00 0\n", "1000-1000 rw-p 0 00:00 0\n", "1000 rw-p 0 00:00 0\n",
-		"1000-2000 rwp 0 00:00 0\n", "1000-2000 rw-p 0 0000 0\n", "1000-2000 rw-p zz 00:00 0\n", "1000-2000 rw-p 0 00:00\n",
-		"10000000000000000-20000000000000000 rw-p 0 00:00 0\n", "-1000-2000 rw-p 0 00:00 0\n",
-		"1000-2000 rw-p 0 00:00 99999999999999999999\n",
-	} {
-		if maps, err := ParseMaps([]byte(text)); err == nil {
-			t.Errorf("%q: read as %+v", text, maps)
+	t.Run("paths", func(t *testing.T) {
+		for text, want := range map[string]string{
+			"":                                  "",
+			"[heap]":                            "[heap]",
+			"[anon: glibc: malloc]":             "[anon: glibc: malloc]",
+			"/tmp/gone (deleted)":               "/tmp/gone (deleted)",
+			"/tmp/two  spaces and a tail ":      "/tmp/two  spaces and a tail ",
+			`/tmp/line\012break`:                `/tmp/line\012break`,
+			"/tmp/1-2 rw-p 0 00:00 5 /etc/evil": "/tmp/1-2 rw-p 0 00:00 5 /etc/evil",
+			"/tmp/caf\xc3\xa9":                  "/tmp/café",
+			"/tmp/\xff\xfebytes":                "/tmp/?bytes",
+			"/tmp/\x1b[31mred\x07":              "/tmp/?[31mred?",
+			"/tmp/\u202eright to left":          "/tmp/?right to left",
+		} {
+			maps, err := ParseMaps([]byte("1000-2000 rw-p 00000000 00:00 5 " + text + "\n"))
+			if err != nil || len(maps) != 1 || maps[0].Path != want {
+				t.Errorf("%q: %+v, %v; want %q", text, maps, err, want)
+			}
 		}
-	}
-	_, err := ParseMaps([]byte("1000-2000 rw-p 0 00:00 0\n\n"))
-	if err == nil || !strings.Contains(err.Error(), "line 2") {
-		t.Errorf("the error of line 2 is %v", err)
-	}
+	})
+
+	t.Run("no path", func(t *testing.T) {
+		for _, end := range []string{"", " ", "      "} {
+			maps, err := ParseMaps([]byte("1000-2000 ---p 00000000 00:00 0" + end + "\n"))
+			if err != nil || len(maps) != 1 || maps[0] != (Mapping{Start: 0x1000, End: 0x2000}) {
+				t.Errorf("end %q: %+v, %v", end, maps, err)
+			}
+		}
+	})
+
+	t.Run("malformed", func(t *testing.T) {
+		for _, text := range []string{
+			"\n", "garbage\n", "2000-1000 rw-p 0 00:00 0\n", "1000-1000 rw-p 0 00:00 0\n",
+			"1000 rw-p 0 00:00 0\n", "1000-2000 rwp 0 00:00 0\n", "1000-2000 rw-p 0 0000 0\n",
+			"1000-2000 rw-p zz 00:00 0\n", "1000-2000 rw-p 0 00:00\n", "-1000-2000 rw-p 0 00:00 0\n",
+			"10000000000000000-20000000000000000 rw-p 0 00:00 0\n",
+			"1000-2000 rw-p 0 00:00 99999999999999999999\n",
+		} {
+			if maps, err := ParseMaps([]byte(text)); err == nil {
+				t.Errorf("%q: read as %+v", text, maps)
+			}
+		}
+		_, err := ParseMaps([]byte("1000-2000 rw-p 0 00:00 0\n\n"))
+		if err == nil || !strings.Contains(err.Error(), "line 2") {
+			t.Errorf("the error of line 2 is %v", err)
+		}
+	})
 }
 
-func TestFindGivesTheMappingThatHoldsAnAddress(t *testing.T) {
-	maps := []Mapping{{Start: 0x1000, End: 0x2000}, {Start: 0x2000, End: 0x3000}, {Start: 0x5000, End: 0x6000}}
+func TestFindMapping(t *testing.T) {
+	maps := []Mapping{
+		{Start: 0x1000, End: 0x2000}, {Start: 0x2000, End: 0x3000}, {Start: 0x5000, End: 0x6000},
+	}
 	for address, want := range map[uint64]uint64{
-		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0x2000, 0x3000: 0, 0x4fff: 0, 0x5fff: 0x5000, 0x6000: 0, 1<<64 - 1: 0,
+		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0x2000, 0x3000: 0, 0x4fff: 0,
+		0x5fff: 0x5000, 0x6000: 0, 1<<64 - 1: 0,
 	} {
 		if m, ok := Find(maps, address); ok != (want != 0) || m.Start != want {
-			t.Errorf("Find(%#x) = %#x, %v; want %#x", address, m.Start, ok, want)
+			t.Errorf("%#x is in %#x, %v; want %#x", address, m.Start, ok, want)
 		}
 	}
 }
 
-// A program whose name has every trick in it: what the maps call it and what we call it must be one name, or it is not found.
-func TestAProgramOfAnyNameIsFoundAmongItsMappings(t *testing.T) {
-	for _, name := range []string{"plain", "two words", "line\nbreak", `back\012slash`, "\xffbytes", "\x1b[31m", "a (deleted)"} {
-		path := filepath.Join(t.TempDir(), name)
-		copyFile(t, "/bin/cat", path)
-		p := open(t, startEcho(t, exec.Command(path)))
-		mustFindProgram(t, p)
-		if err := os.Remove(path); err != nil {
-			t.Fatal(err)
-		}
-		again, err := Open(p.PID)
-		if err != nil {
-			t.Fatal(err)
-		}
-		mustFindProgram(t, again)
-		again.Close()
+func TestOpenMapped(t *testing.T) {
+	// Hostile names: the path in the maps and Executable must be equal.
+	for _, name := range []string{
+		"plain", "two words", "line\nbreak", `back\012slash`, "\xffbytes", "\x1b[31m", "a (deleted)",
+	} {
+		t.Run(fmt.Sprintf("%q", name), func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), name)
+			copyFile(t, "/bin/cat", path)
+			p := startEcho(t, exec.Command(path))
+			mustFindProgram(t, p)
+			if err := os.Remove(path); err != nil {
+				t.Fatal(err)
+			}
+			mustFindProgram(t, open(t, p.PID))
+		})
 	}
+
+	t.Run("device", func(t *testing.T) {
+		zero := must(os.Open("/dev/zero"))
+		defer zero.Close()
+		memory := must(unix.Mmap(int(zero.Fd()), 0, int(PageSize), unix.PROT_READ, unix.MAP_PRIVATE))
+		defer unix.Munmap(memory)
+
+		p := openSelf(t)
+		m, ok := Find(must(p.Maps()), addressOf(memory))
+		if !ok || m.Path != "/dev/zero" {
+			t.Fatalf("mapped at %+v", m)
+		}
+		if f, err := p.OpenMapped(m); err == nil {
+			f.Close()
+			t.Error("a device was opened")
+		}
+	})
 }
 
 func mustFindProgram(t *testing.T, p *Process) {
 	t.Helper()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
+	maps := must(p.Maps())
+	i := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == p.Executable && m.IsFile() })
+	if i < 0 || p.Executable != Printable(p.Executable) {
+		t.Fatalf("%q is in none of %+v, or not printable", p.Executable, maps)
 	}
-	at := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == p.Executable && m.IsFile() })
-	if at < 0 {
-		t.Fatalf("%q is in none of %+v", p.Executable, maps)
-	}
-	if p.Executable != Printable(p.Executable) {
-		t.Errorf("%q is not printable", p.Executable)
-	}
-	f, err := p.OpenMapped(maps[at])
-	if err != nil {
-		t.Fatal(err)
-	}
+
+	f := must(p.OpenMapped(maps[i]))
 	defer f.Close()
 	if got, want := readAll(t, f), readFile(t, "/bin/cat"); !bytes.Equal(got, want) {
 		t.Errorf("%q opens another file, of %d bytes", p.Executable, len(got))
 	}
 }
 
-func TestOnlyRegularFilesAreOpened(t *testing.T) {
-	zero, err := os.Open("/dev/zero")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer zero.Close()
-	memory, err := unix.Mmap(int(zero.Fd()), 0, os.Getpagesize(), unix.PROT_READ, unix.MAP_PRIVATE)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer unix.Munmap(memory)
-	p := openSelf(t)
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	m, ok := Find(maps, addressOf(memory))
-	if !ok || m.Path != "/dev/zero" {
-		t.Fatalf("mapped at %+v", m)
-	}
-	f, err := p.OpenMapped(m)
-	if err == nil {
-		f.Close()
-		t.Error("a device was opened")
-	}
-}
-
 func FuzzParseMaps(f *testing.F) {
-	self, err := os.ReadFile("/proc/self/maps")
-	if err != nil {
-		f.Fatal(err)
-	}
+	self := readFile(f, "/proc/self/maps")
 	f.Add(self)
 	for line := range bytes.Lines(self) {
 		f.Add(line)
 	}
-	for _, seed := range []string{"", "\n", "1000-2000 rw-p 0 00:00 0 a\x00\\012\xff", "1-ffffffffffffffff ---s ffffffffffffffff ffffffff:ffffffff 18446744073709551615 /"} {
+	for _, seed := range []string{
+		"", "\n", "1000-2000 rw-p 0 00:00 0 a\x00\\012\xff",
+		"1-ffffffffffffffff ---s ffffffffffffffff ffffffff:ffffffff 18446744073709551615 /",
+	} {
 		f.Add([]byte(seed))
 	}
+
 	f.Fuzz(func(t *testing.T, raw []byte) {
 		maps, err := ParseMaps(raw)
 		if err != nil && maps != nil {
@@ -181,28 +163,27 @@ func FuzzParseMaps(f *testing.F) {
 			t.Errorf("%d mappings of %d lines", len(maps), lines)
 		}
 		for _, m := range maps {
-			mustBeSound(t, m)
+			mustReadBack(t, m)
 		}
 	})
 }
 
-// mustBeSound fails for a mapping that nothing behind the parser expects, or that does not read back as itself.
-func mustBeSound(t *testing.T, m Mapping) {
+// mustReadBack fails for an invalid mapping, or for one that does not read back as itself.
+func mustReadBack(t *testing.T, m Mapping) {
 	t.Helper()
-	if m.Start >= m.End {
-		t.Errorf("%#x-%#x", m.Start, m.End)
+	isControl := func(r rune) bool { return r < ' ' || r == 0x7f }
+	if m.Start >= m.End || !utf8.ValidString(m.Path) || strings.ContainsFunc(m.Path, isControl) {
+		t.Errorf("%#x-%#x %q", m.Start, m.End, m.Path)
 	}
-	if !utf8.ValidString(m.Path) || strings.ContainsFunc(m.Path, func(r rune) bool { return r < ' ' || r == 0x7f }) {
-		t.Errorf("path %q is not printable", m.Path)
-	}
-	flag := func(set bool, c byte) byte {
+
+	permissions := []byte("----")
+	for i, set := range []bool{m.Read, m.Write, m.Execute, m.Share} {
 		if set {
-			return c
+			permissions[i] = "rwxs"[i]
 		}
-		return '-'
 	}
-	text := fmt.Sprintf("%x-%x %c%c%c%c %x %x:%x %d %s\n", m.Start, m.End, flag(m.Read, 'r'), flag(m.Write, 'w'),
-		flag(m.Execute, 'x'), flag(m.Share, 's'), m.Offset, unix.Major(m.Device), unix.Minor(m.Device), m.Inode, m.Path)
+	text := fmt.Sprintf("%x-%x %s %x %x:%x %d %s\n", m.Start, m.End, permissions, m.Offset,
+		unix.Major(m.Device), unix.Minor(m.Device), m.Inode, m.Path)
 	again, err := ParseMaps([]byte(text))
 	if err != nil || len(again) != 1 || again[0] != m {
 		t.Errorf("%+v is written %q and read %+v, %v", m, text, again, err)

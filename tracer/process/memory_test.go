@@ -1,40 +1,88 @@
 package process
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
 	"testing"
+	"unsafe"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMemoryIsReadAsItIs(t *testing.T) {
-	memory := []byte("what the process holds")
+// pageBytes is PageSize for slices.
+var pageBytes = int(PageSize)
+
+// mapPages maps private memory that no huge page can fill, until the end of the test.
+func mapPages(t testing.TB, pages int) []byte {
+	t.Helper()
+	memory := must(unix.Mmap(-1, 0, pages*pageBytes, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_PRIVATE|unix.MAP_ANONYMOUS|unix.MAP_NORESERVE))
+	t.Cleanup(func() { unix.Munmap(memory) })
+	err := unix.Madvise(memory, unix.MADV_NOHUGEPAGE)
+	if err != nil && err != unix.EINVAL { // EINVAL: the kernel has no huge pages
+		t.Fatal(err)
+	}
+	return memory
+}
+
+// mapWithGaps maps pages of random bytes. Every third page belongs to an empty file and cannot be
+// read.
+func mapWithGaps(t testing.TB, pages int) []byte {
+	t.Helper()
+	memory := mapPages(t, pages)
+	for i := range memory {
+		memory[i] = byte(rand.Uint32())
+	}
+
+	empty := must(unix.MemfdCreate("empty", unix.MFD_CLOEXEC))
+	defer unix.Close(empty)
+	for i := 2; i < pages; i += 3 {
+		page := unsafe.Pointer(&memory[i*pageBytes])
+		must(unix.MmapPtr(empty, 0, page, uintptr(pageBytes), unix.PROT_READ,
+			unix.MAP_SHARED|unix.MAP_FIXED))
+	}
+	return memory
+}
+
+// isReadable reports whether bytes at an offset lie in pages that can be read.
+func isReadable(offset, size int) bool {
+	for page := offset / pageBytes; page <= (offset+size-1)/pageBytes; page++ {
+		if page%3 == 2 {
+			return false
+		}
+	}
+	return true
+}
+
+func TestReadMemory(t *testing.T) {
+	memory := mapWithGaps(t, 3)[pageBytes:]
+	p, start := openSelf(t), addressOf(memory)
 	got := make([]byte, 11)
-	if err := openSelf(t).ReadMemory(addressOf(memory)+5, got); err != nil || string(got) != "the process" {
-		t.Errorf("%q, %v", got, err)
+	if err := p.ReadMemory(start+5, got); err != nil || !bytes.Equal(got, memory[5:16]) {
+		t.Errorf("%x, %v, want %x", got, err, memory[5:16])
 	}
-}
 
-func TestNothingIsReadFromAnyAddress(t *testing.T) {
-	if err := openSelf(t).ReadMemory(0, nil); err != nil {
-		t.Error(err)
-	}
-}
-
-func TestMemoryThatIsNotAllThereIsAnError(t *testing.T) {
-	memory, page := peekMemory(t, 3)[pageBytes:], pageBytes
-	p, end := openSelf(t), addressOf(memory)+uint64(page)
+	end := start + PageSize
 	for name, c := range map[string]struct {
 		address uint64
 		size    int
 		want    error
 	}{
-		"all of it is readable":     {end - 8, 8, nil},
-		"its end is not":            {end - 8, 9, errShortRead},
-		"none of it is":             {end, 8, unix.EIO},
-		"the null pointer":          {0, 8, unix.EIO},
-		"an address of the kernel":  {^uint64(0) - 7, 8, unix.EINVAL},
-		"an address that is absurd": {1 << 62, 8, unix.EIO},
+		"no bytes":         {0, 0, nil},
+		"last bytes":       {end - 8, 8, nil},
+		"end not readable": {end - 8, 9, errShortRead},
+		"not readable":     {end, 8, unix.EIO},
+		"null pointer":     {0, 8, unix.EIO},
+		"kernel address":   {^uint64(0) - 7, 8, unix.EINVAL},
+		"not canonical":    {1 << 62, 8, unix.EIO},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if err := p.ReadMemory(c.address, make([]byte, c.size)); !errors.Is(err, c.want) {
@@ -42,4 +90,156 @@ func TestMemoryThatIsNotAllThereIsAnError(t *testing.T) {
 			}
 		})
 	}
+}
+
+func mustPeek(t *testing.T, memory []byte, offsets []int, size int) {
+	t.Helper()
+	addresses := make([]uint64, len(offsets))
+	for i, offset := range offsets {
+		addresses[i] = addressOf(memory) + uint64(offset)
+	}
+	got, err := openSelf(t).Peek(addresses, size)
+	if err != nil || len(got) != len(offsets) {
+		t.Fatalf("%d of %d, %v", len(got), len(offsets), err)
+	}
+
+	for i, offset := range offsets {
+		var want []byte
+		if isReadable(offset, size) {
+			want = memory[offset : offset+size]
+		}
+		if !bytes.Equal(got[i], want) || (got[i] == nil) != (want == nil) {
+			t.Fatalf("%d bytes at %#x, number %d: %x, want %x", size, offset, i, got[i], want)
+		}
+	}
+}
+
+func TestPeek(t *testing.T) {
+	t.Run("sizes and counts", func(t *testing.T) {
+		const pages = 90
+		memory := mapWithGaps(t, pages)
+		for _, size := range []int{1, 8, 48, maxPeekBytes} {
+			for _, count := range []int{0, 1, 2, 1023, 1024, 1025, 5000} {
+				offsets := make([]int, count)
+				for i := range offsets {
+					offsets[i] = rand.IntN(pages*pageBytes - size)
+				}
+				mustPeek(t, memory, offsets, size)
+			}
+		}
+	})
+
+	t.Run("unreadable addresses", func(t *testing.T) {
+		memory := mapWithGaps(t, 6)
+		good, bad, across := 8, 2*pageBytes+8, 2*pageBytes-8
+		for _, offsets := range [][]int{
+			{bad},
+			{across},
+			{bad, good},
+			{good, bad},
+			{good, across},
+			{across, good},
+			{bad, bad, good, bad, bad},
+			{good, across, across, good},
+		} {
+			mustPeek(t, memory, offsets, 48)
+		}
+
+		addresses := []uint64{0, ^uint64(0), 1 << 63, addressOf(memory), 1<<47 - 4}
+		got := must(openSelf(t).Peek(addresses, 8))
+		for i, data := range got {
+			if (i == 3) != bytes.Equal(data, memory[:8]) || (i == 3) != (data != nil) {
+				t.Errorf("%#x holds %x", addresses[i], data)
+			}
+		}
+	})
+
+	t.Run("results do not overlap", func(t *testing.T) {
+		memory := []byte("first second")
+		got := must(openSelf(t).Peek([]uint64{addressOf(memory), addressOf(memory) + 6}, 5))
+		if grown := append(got[0], '!'); string(grown) != "first!" || string(got[1]) != "secon" {
+			t.Errorf("%q, %q", grown, got[1])
+		}
+	})
+
+	t.Run("invalid size", func(t *testing.T) {
+		for _, size := range []int{-1, 0, maxPeekBytes + 1, 1 << 40} {
+			if got, err := openSelf(t).Peek([]uint64{1 << 20}, size); err == nil {
+				t.Errorf("%d bytes: %x", size, got)
+			}
+		}
+	})
+
+	t.Run("ended process", func(t *testing.T) {
+		p := startStopped(t)
+		if got, err := p.Peek([]uint64{0}, 8); err != nil || got[0] != nil {
+			t.Fatalf("%x, %v of a living process", got, err)
+		}
+		kill(t, p)
+		for _, addresses := range [][]uint64{nil, {0}} {
+			if got, err := p.Peek(addresses, 8); !errors.Is(err, os.ErrNotExist) {
+				t.Errorf("%x, %v", got, err)
+			}
+		}
+	})
+}
+
+// A process that has forked shares its pages with its child. Reading must not unshare them, as
+// process_vm_readv(2) does.
+func TestReadingKeepsForkedPagesShared(t *testing.T) {
+	const pages = 4096
+	target := tracertest.Start(t, python, "-c", fmt.Sprintf(`
+import ctypes, mmap, os, sys
+memory = mmap.mmap(-1, %[1]d, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
+memory.madvise(mmap.MADV_NOHUGEPAGE)
+for i in range(0, %[1]d, %[2]d): memory[i] = 1
+pid = os.fork()
+if pid == 0: sys.stdin.read(); os._exit(0)
+print(pid, ctypes.addressof(ctypes.c_char.from_buffer(memory)))
+print("ready", flush=True)
+sys.stdin.read()
+`, pages*PageSize, PageSize))
+	var child int
+	var start uint64
+	if _, err := fmt.Sscan(strings.Join(target.Await("ready"), " "), &child, &start); err != nil {
+		t.Fatal(err)
+	}
+
+	addresses := make([]uint64, pages)
+	for i := range addresses {
+		addresses[i] = start + uint64(i)*PageSize
+	}
+	for _, pid := range []int{child, target.PID()} {
+		p, before := open(t, pid), sharedPages(t, pid, start, pages)
+		found := must(p.Peek(addresses, 48))
+		isWrong := func(data []byte) bool { return len(data) != 48 || data[0] != 1 }
+		if slices.ContainsFunc(found, isWrong) {
+			t.Fatal("not all pages were read")
+		}
+		for _, a := range addresses {
+			if err := p.ReadMemory(a, make([]byte, 48)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if after := sharedPages(t, pid, start, pages); before != pages || after != pages {
+			t.Errorf("PID %d shares %d pages of %d, and %d after they were read", pid, before, pages, after)
+		}
+	}
+}
+
+// sharedPages counts the pages that a process shares with another, from the kernel's pagemap.
+func sharedPages(t testing.TB, pid int, start uint64, pages int) (shared int) {
+	t.Helper()
+	file := must(os.Open(fmt.Sprintf("/proc/%d/pagemap", pid)))
+	defer file.Close()
+	entries := make([]byte, 8*pages)
+	must(file.ReadAt(entries, int64(start/PageSize*8)))
+
+	for entry := range slices.Chunk(entries, 8) {
+		const present, exclusive = 1 << 63, 1 << 56 // Documentation/admin-guide/mm/pagemap.rst
+		if binary.NativeEndian.Uint64(entry)&(present|exclusive) == present {
+			shared++
+		}
+	}
+	return shared
 }

@@ -1,6 +1,7 @@
-// Package process reads what the kernel tells of a running process: identity, memory maps, counters, resident pages and
-// the libraries it has loaded. It never writes to the process and never stops it. All that comes from the process itself
-// (names, arguments, its memory) is taken for hostile.
+// Package process reads what the kernel publishes about a running process: its identity, memory
+// map, counters, resident pages and loaded libraries. It never writes to the process and never
+// stops it. Everything that comes from the process itself (names, arguments, its memory) is
+// treated as hostile.
 package process
 
 import (
@@ -18,27 +19,32 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A Process is a running process, held by a pidfd so that a reused PID cannot be taken for it.
+// A Process is a running process. A pidfd holds it, so that a reused PID is never mistaken for it.
 type Process struct {
-	// PID as our PID namespace counts.
+	// PID in our PID namespace.
 	PID int
+
 	// Name is the kernel's short name of the main thread (comm), printable.
 	Name string
-	// Arguments of the command line, printable; empty where they cannot be read.
+
+	// Arguments is the command line, printable; nil where it cannot be read.
 	Arguments []string
+
 	// Executable is the path of the program as the process sees it; empty where it cannot be read.
 	Executable string
 
-	// The process's directory in /proc, held open: what is read through it is of this process, or an error once it has died,
-	// even if its PID is used again.
-	dir   *os.File
-	pidfd int
-	file  *os.File // of pidfd: who waits for it takes no thread
-	watch sync.Once
-	ended chan struct{} // closed when its end was seen
+	// dir is the process's directory in /proc, held open. Reads through it reach this process, or
+	// fail once it has exited, even if its PID is used again.
+	dir *os.File
+
+	pidfd     int      // -1: not open
+	pidfdFile *os.File // of pidfd; the runtime's poller waits on it without a thread
+
+	awaitOnce sync.Once
+	exited    chan struct{} // closed when awaitExit has seen the exit
 }
 
-// Reasons for which a PID cannot be traced.
+// Reasons why a PID cannot be traced.
 var (
 	ErrNotFound     = errors.New("no such process")
 	ErrThread       = errors.New("is a thread, not a process")
@@ -47,27 +53,33 @@ var (
 	ErrPermission   = errors.New("permission denied")
 )
 
-// Open takes hold of the process with that PID. The error wraps one of the reasons above.
+// Open opens the process with a PID. The error wraps one of the reasons above.
 func Open(pid int) (*Process, error) {
 	p := &Process{PID: pid, pidfd: -1}
-	if err := p.hold(); err != nil {
+	if err := p.openHandles(); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("pid %d: %w", pid, err)
 	}
-	p.describe()
-	if _, err := p.Status(); err != nil || !p.Alive() { // both alive: the directory and the pidfd are of one process
+
+	p.readDescription()
+
+	// If both are alive now, the directory and the pidfd belong to one process.
+	if _, err := p.Status(); err != nil || !p.Alive() {
 		p.Close()
 		return nil, fmt.Errorf("pid %d: %w", pid, ErrNotFound)
 	}
+
 	return p, nil
 }
 
-// hold opens what keeps us from taking another process for this one, and looks at what it is.
-func (p *Process) hold() error {
+// openHandles opens the directory in /proc and the pidfd, and refuses what is no traceable process.
+func (p *Process) openHandles() error {
 	if p.PID <= 0 {
 		return ErrNotFound
 	}
-	dir, err := os.OpenFile(filepath.Join("/proc", strconv.Itoa(p.PID)), unix.O_PATH|unix.O_DIRECTORY, 0)
+
+	path := filepath.Join("/proc", strconv.Itoa(p.PID))
+	dir, err := os.OpenFile(path, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if errors.Is(err, os.ErrNotExist) {
 		return ErrNotFound
 	}
@@ -75,18 +87,22 @@ func (p *Process) hold() error {
 		return fmt.Errorf("open its directory in /proc: %w", err)
 	}
 	p.dir = dir
-	if err := p.identify(); err != nil { // before the pidfd, which threads do not have
+
+	if err := p.checkTraceable(); err != nil { // before the pidfd, which threads do not have
 		return err
 	}
+
 	if p.pidfd, err = unix.PidfdOpen(p.PID, unix.PIDFD_NONBLOCK); err != nil {
 		return fmt.Errorf("open pidfd: %w", err)
 	}
-	p.file, p.ended = os.NewFile(uintptr(p.pidfd), "pidfd"), make(chan struct{})
+	p.pidfdFile = os.NewFile(uintptr(p.pidfd), "pidfd")
+	p.exited = make(chan struct{})
+
 	return nil
 }
 
-// identify tells processes from what only looks like one.
-func (p *Process) identify() error {
+// checkTraceable refuses threads, zombies, kernel threads and processes we may not read.
+func (p *Process) checkTraceable() error {
 	status, err := p.Status()
 	switch {
 	case errors.Is(err, os.ErrNotExist):
@@ -101,36 +117,39 @@ func (p *Process) identify() error {
 		return ErrKernelThread
 	}
 	p.Name = status.Name
+
 	if _, err := os.Readlink(p.path("exe")); errors.Is(err, os.ErrPermission) {
 		return fmt.Errorf("%w: it belongs to another user (run as root)", ErrPermission)
 	}
 	return nil
 }
 
-// describe reads what the process executes.
-func (p *Process) describe() {
+// readDescription reads Arguments and Executable.
+func (p *Process) readDescription() {
 	p.Arguments = p.readArguments()
+
 	p.Executable, _ = os.Readlink(p.path("exe"))
-	p.Executable = Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in the maps
+	p.Executable = Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in maps
 }
 
-// Refresh reads Name, Arguments and Executable again, which change when the process executes another program. Nobody else
-// may read them meanwhile. The error wraps os.ErrNotExist if the process is gone.
+// Refresh reads Name, Arguments and Executable again, which change when the process executes
+// another program. The caller must keep other goroutines from reading them meanwhile. The error
+// wraps os.ErrNotExist if the process is gone.
 func (p *Process) Refresh() error {
 	status, err := p.Status()
 	if err != nil {
 		return err
 	}
 	p.Name = status.Name
-	p.describe()
+	p.readDescription()
 	return nil
 }
 
-// Close lets go of the process, which goes on.
+// Close releases the descriptors. The process itself goes on.
 func (p *Process) Close() error {
 	var errs []error
 	if p.pidfd >= 0 {
-		errs = append(errs, p.file.Close())
+		errs = append(errs, p.pidfdFile.Close())
 		p.pidfd = -1
 	}
 	if p.dir != nil {
@@ -140,13 +159,15 @@ func (p *Process) Close() error {
 	return errors.Join(errs...)
 }
 
-// Alive reports whether the process has not exited.
+// Alive reports whether the process has not exited. A zombie is not alive.
 func (p *Process) Alive() bool {
-	return p.pidfd >= 0 && unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH && !exited(p.pidfd)
+	return p.pidfd >= 0 &&
+		unix.PidfdSendSignal(p.pidfd, 0, nil, 0) != unix.ESRCH &&
+		!hasExited(p.pidfd)
 }
 
-// exited reports whether the process of a pidfd has become a zombie or less.
-func exited(pidfd int) bool {
+// hasExited reports whether the process of a pidfd has become a zombie or has been reaped.
+func hasExited(pidfd int) bool {
 	fds := []unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}
 	n, err := unix.Poll(fds, 0)
 	return err == nil && n > 0
@@ -154,40 +175,49 @@ func exited(pidfd int) bool {
 
 // Exited returns a channel that is closed when the process exits or stop is closed.
 func (p *Process) Exited(stop <-chan struct{}) <-chan struct{} {
-	p.watch.Do(func() { go p.awaitEnd() })
+	p.awaitOnce.Do(func() { go p.awaitExit() })
+
 	done := make(chan struct{})
 	go func() {
 		defer close(done)
 		select {
-		case <-p.ended:
+		case <-p.exited:
 		case <-stop:
 		}
 	}()
 	return done
 }
 
-// awaitEnd waits for the end of the process or Close.
-func (p *Process) awaitEnd() {
-	file, err := p.file.SyscallConn()
-	if err == nil && file.Read(func(pidfd uintptr) bool { return exited(int(pidfd)) }) == nil {
-		close(p.ended)
+// awaitExit waits for the exit of the process or for Close.
+func (p *Process) awaitExit() {
+	conn, err := p.pidfdFile.SyscallConn()
+	if err != nil {
+		return
+	}
+	if conn.Read(func(pidfd uintptr) bool { return hasExited(int(pidfd)) }) == nil {
+		close(p.exited)
 	}
 }
 
-// path leads to a file of the process's directory, for as long as the process is held.
+// path returns the path of a file in the process's /proc directory, valid until Close.
 func (p *Process) path(name string) string {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", p.dir.Fd(), name)
 }
 
-// read reads a file of the process's directory. The error names the file, and wraps os.ErrNotExist if the process is gone.
+// Root is the path under which we see the process's root directory, valid until Close.
+func (p *Process) Root() string { return p.path("root") }
+
+// read reads a file of the process's /proc directory. The error names the file, and wraps
+// os.ErrNotExist if the process is gone.
 func (p *Process) read(name string) ([]byte, error) {
 	raw, err := os.ReadFile(p.path(name))
 	if errors.Is(err, unix.ESRCH) {
 		err = os.ErrNotExist
 	}
-	var at *os.PathError
-	if errors.As(err, &at) {
-		err = at.Err
+
+	var pathErr *os.PathError
+	if errors.As(err, &pathErr) {
+		err = pathErr.Err
 	}
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -195,19 +225,20 @@ func (p *Process) read(name string) ([]byte, error) {
 	return raw, nil
 }
 
-// Bounds of what is read of a command line and of an environment, in bytes.
+// Bounds on what is read of a command line and of an environment, in bytes.
 const (
-	maxArguments   = 64 << 10
-	maxEnvironment = 1 << 20
+	maxArgumentBytes    = 64 << 10
+	maxEnvironmentBytes = 1 << 20
 )
 
-// readSome reads up to limit bytes of a file of the process's directory, which the process may have made as large as it likes.
-func (p *Process) readSome(name string, limit int64) ([]byte, error) {
+// readLimited reads up to limit bytes of a file whose length the process controls.
+func (p *Process) readLimited(name string, limit int64) ([]byte, error) {
 	f, err := os.Open(p.path(name))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, errors.Unwrap(err))
 	}
 	defer f.Close()
+
 	raw, err := io.ReadAll(io.LimitReader(f, limit))
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", name, err)
@@ -215,30 +246,30 @@ func (p *Process) readSome(name string, limit int64) ([]byte, error) {
 	return raw, nil
 }
 
-// Environment gives those of the named variables that were set when the program was executed, printable; what the program
-// has set since is not seen. It is empty where the environment cannot be read.
+// Environment returns the named variables that were set when the program was executed, printable;
+// later calls of setenv do not show. It is empty where the environment cannot be read.
 func (p *Process) Environment(names ...string) map[string]string {
 	values := make(map[string]string)
-	raw, err := p.readSome("environ", maxEnvironment)
+	raw, err := p.readLimited("environ", maxEnvironmentBytes)
 	if err != nil {
 		return values
 	}
+
 	for entry := range bytes.SplitSeq(raw, []byte{0}) {
-		if name, value, ok := strings.Cut(string(entry), "="); ok && slices.Contains(names, name) {
+		name, value, ok := strings.Cut(string(entry), "=")
+		if ok && slices.Contains(names, name) {
 			values[name] = Printable(value)
 		}
 	}
 	return values
 }
 
-// Root is the process's root directory as we see it.
-func (p *Process) Root() string { return p.path("root") }
-
 func (p *Process) readArguments() []string {
-	raw, err := p.readSome("cmdline", maxArguments)
+	raw, err := p.readLimited("cmdline", maxArgumentBytes)
 	if err != nil || len(raw) == 0 {
 		return nil
 	}
+
 	fields := bytes.Split(bytes.TrimRight(raw, "\x00"), []byte{0})
 	arguments := make([]string, len(fields))
 	for i, f := range fields {
@@ -247,12 +278,13 @@ func (p *Process) readArguments() []string {
 	return arguments
 }
 
-// Command is a short name of what runs: the base names of the program and of the script it runs, if any; of a module its
-// name, and of code on the command line that there is some ("sh -c").
+// Command returns a short name of the running program: its base name and that of the script it
+// runs, "-m" with the module, or "-c" for code on the command line.
 func (p *Process) Command() string {
 	if len(p.Arguments) == 0 {
 		return p.Name
 	}
+
 	program := filepath.Base(p.Arguments[0])
 	for i, a := range p.Arguments[1:] {
 		switch {
@@ -267,7 +299,8 @@ func (p *Process) Command() string {
 	return program
 }
 
-// Printable replaces what could confuse a terminal or a file format: control characters and invalid UTF-8.
+// Printable replaces what could confuse a terminal or a file format by question marks: control
+// characters and invalid UTF-8.
 func Printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {

@@ -1,9 +1,12 @@
 package tree
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,20 +21,29 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A family is the program family.c, perhaps under a wrapper, and the tree of what was started.
-type family struct {
+// A job is the program family.c, perhaps under a wrapper, and the tree of what was started.
+type job struct {
 	*tracertest.Target
 	*Tree
 	t testing.TB
 }
 
-// start starts a command in whose tree the program family runs.
-func start(t testing.TB, command *exec.Cmd) *family {
+// start starts a command that is ready once it prints so.
+func start(t testing.TB, command *exec.Cmd) *job {
 	t.Helper()
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
-	return &family{target, newTree(t, target.PID()), t}
+	return &job{target, newTree(t, target.PID()), t}
 }
+
+func startJob(t testing.TB) *job { return start(t, exec.Command(program(t))) }
+
+// startWrapped starts the program below a shell.
+func startWrapped(t testing.TB) *job {
+	return start(t, exec.Command("/bin/sh", "-c", program(t)+"; :"))
+}
+
+func program(t testing.TB) string { return tracertest.Build(t, "family.c") }
 
 func newTree(t testing.TB, pid int) *Tree {
 	t.Helper()
@@ -47,44 +59,51 @@ func newTree(t testing.TB, pid int) *Tree {
 	return tree
 }
 
-func startFamily(t testing.TB) *family { return start(t, exec.Command(program(t))) }
-
-func program(t testing.TB) string { return tracertest.Build(t, "family.c") }
-
-// order gives an order, and the PIDs that are said.
-func (f *family) order(line string) []int {
-	f.t.Helper()
-	f.Say(line)
+// order has an order carried out, and returns the PIDs that it prints.
+func (j *job) order(words ...any) []int {
+	j.t.Helper()
+	line := strings.TrimSpace(fmt.Sprintln(words...))
+	j.Say(line)
 	var pids []int
-	for _, said := range f.Await("done") {
-		pid, err := strconv.Atoi(said)
+	for _, printed := range j.Await("done") {
+		pid, err := strconv.Atoi(printed)
 		if err != nil {
-			f.t.Fatalf("%q says %q", line, said)
+			j.t.Fatalf("%q prints %q", line, printed)
 		}
 		pids = append(pids, pid)
 	}
 	return pids
 }
 
-func (f *family) scan(elapsed time.Duration) Changes {
-	f.t.Helper()
-	changes, err := f.Scan(elapsed)
+func (j *job) scan(elapsed time.Duration) Changes {
+	j.t.Helper()
+	changes, err := j.Scan(elapsed)
 	if err != nil {
-		f.t.Fatal(err)
+		j.t.Fatal(err)
 	}
 	return changes
 }
 
-// await scans until something holds.
-func (f *family) await(what string, holds func(Changes) bool) {
-	f.t.Helper()
+// await scans until a condition holds.
+func (j *job) await(what string, holds func(Changes) bool) {
+	j.t.Helper()
 	for range 1000 {
-		if holds(f.scan(0)) {
+		if holds(j.scan(0)) {
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
 	}
-	f.t.Fatalf("%s: not in ten seconds", what)
+	j.t.Fatalf("%s: not in ten seconds", what)
+}
+
+// role of a member; empty if it is none.
+func (j *job) role(pid int) growth.Role {
+	for _, m := range j.Members() {
+		if m.Process.PID == pid {
+			return m.Facts.Role
+		}
+	}
+	return ""
 }
 
 func pidsOf(members []*Member) []int {
@@ -95,15 +114,14 @@ func pidsOf(members []*Member) []int {
 	return pids
 }
 
-// role of a member; empty if it is none.
-func (f *family) role(pid int) growth.Role {
-	for _, m := range f.Members() {
-		if m.Process.PID == pid {
-			return m.Facts.Role
-		}
+// mustBe compares PIDs in any order.
+func mustBe(t *testing.T, what string, got []int, want ...int) {
+	t.Helper()
+	slices.Sort(got)
+	if want = slices.Sorted(slices.Values(want)); !slices.Equal(got, want) {
+		t.Errorf("%s: %v, want %v", what, got, want)
 	}
-	return ""
 }
 
-// none of the processes is traced.
-func none(int) bool { return false }
+// nothingTraced reports that no process is traced.
+func nothingTraced(int) bool { return false }

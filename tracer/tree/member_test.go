@@ -3,86 +3,167 @@ package tree
 import (
 	"fmt"
 	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestMembersThatVanishLeaveGapsAndNoZeros(t *testing.T) {
-	f := startFamily(t)
-	child := f.order("fork 1")[0]
-	f.scan(0)
-	f.order(fmt.Sprint("end ", child))
-	moment := f.Sample(5 * time.Second)
-	if len(moment.Processes) != 2 || moment.Elapsed != 5*time.Second {
-		t.Fatalf("%+v", moment)
-	}
-	want := growth.UnknownSample()
-	want.Elapsed = 5 * time.Second
-	if got := moment.Processes[1]; got.PID != int64(child) || got.Sample != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
-}
+func TestSample(t *testing.T) {
+	t.Run("counters", func(t *testing.T) {
+		j := startJob(t)
+		j.order("fork", 2)
+		j.order("grow", 64)
+		j.scan(0)
+		root := j.Sample(time.Second).Processes[0]
+		status, err := j.root.Status()
+		isSame := root.RSS == status.RSS && root.Anonymous == status.Anonymous && root.Threads == 1
+		if err != nil || !isSame || root.Anonymous < 64<<20 {
+			t.Errorf("%+v, want %+v, %v", root, status, err)
+		}
+		if root.Private < 64<<20 || root.PSS < root.Private || root.PSS > root.RSS {
+			t.Errorf("PSS %d, private %d, resident %d", root.PSS, root.Private, root.RSS)
+		}
 
-func TestASampleHasWhatTheKernelSays(t *testing.T) {
-	f := startFamily(t)
-	f.order("fork 2")
-	f.order("grow 64")
-	f.scan(0)
-	moment := f.Sample(time.Second)
-	root := moment.Processes[0]
-	status, err := f.root.Status()
-	if err != nil || root.RSS != status.RSS || root.Anonymous != status.Anonymous || root.Anonymous < 64<<20 || root.Threads != 1 {
-		t.Errorf("%+v, want %+v, %v", root, status, err)
-	}
-	if root.Private < 64<<20 || root.PSS < root.Private || root.PSS > root.RSS {
-		t.Errorf("PSS %d, private %d, resident %d: the root is read at once", root.PSS, root.Private, root.RSS)
-	}
-	var read int
-	for second := 2; second < 100; second++ {
-		for _, s := range f.Sample(time.Duration(second) * time.Second).Processes[1:] {
-			if s.PSS != growth.Unknown {
-				read++
+		var reads int
+		for second := 2; second < 100; second++ {
+			for _, s := range j.Sample(time.Duration(second) * time.Second).Processes[1:] {
+				if s.PSS != growth.Unknown {
+					reads++
+				}
 			}
 		}
-	}
-	if read < 10 {
-		t.Errorf("the children's PSS was read %d times in 98 s", read)
-	}
+		if reads < 10 {
+			t.Errorf("the children's PSS was read %d times in 98 s", reads)
+		}
+	})
+
+	t.Run("exited member is Unknown", func(t *testing.T) {
+		j := startJob(t)
+		child := j.order("fork", 1)[0]
+		j.scan(0)
+		j.order("end", child)
+		sample := j.Sample(5 * time.Second)
+		want := growth.UnknownSample()
+		want.Elapsed = 5 * time.Second
+		if got := sample.Processes[1]; got.PID != int64(child) || got.Sample != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
 }
 
-func TestOnlyTheLastSecondsCountAsGrowth(t *testing.T) {
-	f := startFamily(t)
-	f.scan(0)
-	f.Sample(0)
-	f.order("grow 20")
-	for second := range 60 {
-		f.Sample(time.Duration(second) * time.Second)
-	}
-	if c := f.Candidates(none)[0]; c.grown() != 0 || c.Private < 20<<20 {
-		t.Errorf("grown by %d to %d", c.grown(), c.Private)
-	}
-	if n := len(f.Members()[0].readings); n > 12 {
-		t.Errorf("%d readings are kept", n)
-	}
+func TestCandidates(t *testing.T) {
+	t.Run("growth of the last seconds", func(t *testing.T) {
+		j := startJob(t)
+		j.scan(0)
+		j.Sample(0)
+		j.order("grow", 20)
+		for second := range 60 {
+			j.Sample(time.Duration(second) * time.Second)
+		}
+		if c := j.Candidates(nothingTraced)[0]; c.grown() != 0 || c.Private < 20<<20 {
+			t.Errorf("grown by %d to %d", c.grown(), c.Private)
+		}
+		if n := len(j.Members()[0].history); n > 12 {
+			t.Errorf("%d samples are kept", n)
+		}
+	})
+
+	t.Run("growing child of a shell", func(t *testing.T) {
+		j := startWrapped(t)
+		j.order("grow", 20)
+		workers := j.order("fork", 4)
+		j.scan(0)
+		j.Sample(0)
+		child := j.Members()[1].Process.PID
+		for _, pid := range workers {
+			if got := j.role(pid); got != growth.RoleLoaderWorker {
+				t.Errorf("worker %d is %q", pid, got)
+			}
+		}
+
+		d := Focus(j.Candidates(nothingTraced))
+		mustBe(t, "traced", d.Trace, child)
+		for _, want := range []string{
+			fmt.Sprintf("PID %d is `/bin/sh -c ", j.PID()),
+			fmt.Sprintf("tracing its child %d, which holds 20.", child),
+		} {
+			if !strings.Contains(d.Reason, want) {
+				t.Errorf("%q does not contain %q", d.Reason, want)
+			}
+		}
+
+		j.order("grow", 20)
+		j.Sample(time.Second)
+		d = Focus(j.Candidates(func(pid int) bool { return pid == child }))
+		if len(d.Trace) != 0 || d.Reason != "" {
+			t.Errorf("then %+v", d)
+		}
+		c := j.Candidates(nothingTraced)
+		grown := c[1].grown()
+		if grown < 20<<20 || grown > 21<<20 || !c[0].Root || c[2].grown() > minGrowthBytes {
+			t.Errorf("%+v", c)
+		}
+	})
 }
 
-// The price of one second of a tree of thirty, in milliseconds: that of looking for its processes, and that of sampling them.
-func BenchmarkThirtyProcesses(b *testing.B) {
-	f := start(b, exec.Command(program(b)))
-	f.order("grow 100")
-	f.order("fork 29")
-	f.scan(0)
+// The helpers of Python's own multiprocessing are the oracle for the command lines.
+func TestRolesOfMultiprocessing(t *testing.T) {
+	const script = `
+import multiprocessing, sys, time
+def start(method):
+    context = multiprocessing.get_context(method)
+    worker = context.Process(target=time.sleep, args=(1000,), daemon=True)
+    worker.start()
+    print(worker.pid)
+for method in "spawn", "forkserver", "fork": start(method)
+print("ready", flush=True)
+sys.stdin.read()
+`
+	target := tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", script))
+	workers := target.Await("ready")
+	j := &job{target, newTree(t, target.PID()), t}
+
+	worker, other := growth.RoleLoaderWorker, growth.RoleOther
+	want := []growth.Role{worker, worker, worker, other, other, growth.RoleTrainer}
+	j.await("all roles", func(Changes) bool {
+		var roles []growth.Role
+		for _, m := range j.Members() {
+			roles = append(roles, m.Facts.Role)
+		}
+		slices.Sort(roles)
+		return slices.Equal(roles, want)
+	})
+	for _, printed := range workers {
+		pid, err := strconv.Atoi(printed)
+		if got := j.role(pid); err != nil || got != worker {
+			t.Errorf("%d is %q, %v", pid, got, err)
+		}
+	}
+	j.Hangup()
+}
+
+// BenchmarkTree reports the CPU time of one second of a tree of thirty processes.
+func BenchmarkTree(b *testing.B) {
+	j := start(b, exec.Command(program(b)))
+	j.order("grow", 100)
+	j.order("fork", 29)
+	j.scan(0)
+
 	var scans, samples time.Duration
 	var second int
 	for b.Loop() {
 		second++
-		scans += process.ProcessorTime(func() { f.scan(time.Duration(second) * time.Second) })
-		samples += process.ProcessorTime(func() { f.Sample(time.Duration(second) * time.Second) })
+		elapsed := time.Duration(second) * time.Second
+		scans += process.ProcessorTime(func() { j.scan(elapsed) })
+		samples += process.ProcessorTime(func() { j.Sample(elapsed) })
 	}
-	milliseconds := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 / float64(second) }
-	b.ReportMetric(milliseconds(scans), "ms/scan")
-	b.ReportMetric(milliseconds(samples), "ms/sample")
+	for unit, cost := range map[string]time.Duration{"ms/scan": scans, "ms/sample": samples} {
+		b.ReportMetric(float64(cost.Microseconds())/1000/float64(second), unit)
+	}
 }

@@ -1,6 +1,7 @@
 package tree
 
 import (
+	"path"
 	"slices"
 	"strconv"
 	"strings"
@@ -8,25 +9,30 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A Program is what the role of a process is told by.
+// A Program is the evidence from which the role of a process is derived.
 type Program struct {
 	// Name is the kernel's short name of the main thread; Arguments is the command line.
 	Name      string
 	Arguments []string
-	// Environment has the variables that number ranks, as they were when the program was executed.
+
+	// Environment holds the variables that number ranks, as of execve(2).
 	Environment map[string]string
+
 	// Forked: the process is a copy of its parent and has executed nothing since.
 	Forked bool
-	// ParentRole and ParentArguments of the member that started it; empty if that is none.
+
+	// ParentRole and ParentArguments of the member that started it; empty if none did.
 	ParentRole      growth.Role
 	ParentArguments []string
 }
 
-// Role tells what a process does in a training job, and which rank it is; growth.Unknown if it is none.
+// Role returns the role of a process in a training job and its rank; growth.Unknown if it is no
+// rank.
 func (p Program) Role() (growth.Role, int) {
 	if p.Forked {
 		return p.forkedRole(), growth.Unknown
 	}
+
 	c := parseCommand(p.Arguments)
 	switch {
 	case c.runs("torch._inductor.compile_worker"):
@@ -38,17 +44,20 @@ func (p Program) Role() (growth.Role, int) {
 	case c.isLauncher():
 		return growth.RoleLauncher, growth.Unknown
 	}
-	trains := p.ParentRole == "" || p.ParentRole == growth.RoleLauncher || p.ParentRole == growth.RoleTrainer
-	if rank, ok := p.rank(); ok && trains {
+
+	mayTrain := p.ParentRole == "" || p.ParentRole == growth.RoleLauncher ||
+		p.ParentRole == growth.RoleTrainer
+	if rank, ok := p.rank(); ok && mayTrain {
 		return growth.RoleRank, rank
 	}
-	if trains && (c.python || p.ParentRole != growth.RoleTrainer) {
+	if mayTrain && (c.isPython || p.ParentRole != growth.RoleTrainer) {
 		return growth.RoleTrainer, growth.Unknown
 	}
 	return growth.RoleOther, growth.Unknown // a tool that a trainer calls
 }
 
-// forkedRole is that of a copy of the parent: those of trainers load data, and those of helpers help.
+// forkedRole returns the role of a copy of the parent: forks of trainers load data, and so do those
+// of the fork server; other forks share their parent's role.
 func (p Program) forkedRole() growth.Role {
 	switch p.ParentRole {
 	case growth.RoleTrainer, growth.RoleRank:
@@ -61,11 +70,12 @@ func (p Program) forkedRole() growth.Role {
 	return p.ParentRole
 }
 
-// A numbering is a variable that numbers ranks, and the one that tells how many there are.
-type numbering struct{ rank, size string }
+// rankVariable names the environment variables for the number of a rank and of all ranks.
+type rankVariable struct{ rank, size string }
 
-// numberings of PyTorch, Open MPI, PMIx, MPICH and Slurm, the surest first.
-var numberings = []numbering{
+// rankVariableNames are those of PyTorch, Open MPI, PMI (MPICH), Slurm and torchrun, the most
+// specific first.
+var rankVariableNames = []rankVariable{
 	{"RANK", "WORLD_SIZE"},
 	{"OMPI_COMM_WORLD_RANK", "OMPI_COMM_WORLD_SIZE"},
 	{"PMI_RANK", "PMI_SIZE"},
@@ -73,37 +83,158 @@ var numberings = []numbering{
 	{"LOCAL_RANK", "LOCAL_WORLD_SIZE"},
 }
 
+// rankVariables returns all names.
 func rankVariables() []string {
 	var names []string
-	for _, n := range numberings {
-		names = append(names, n.rank, n.size)
+	for _, v := range rankVariableNames {
+		names = append(names, v.rank, v.size)
 	}
 	return names
 }
 
-// rank finds the number of the rank in the environment, else in the arguments. One of one is no rank.
+// rank returns the rank number from the environment, or else from the arguments. A single process
+// is not a rank.
 func (p Program) rank() (int, bool) {
-	for _, n := range numberings {
-		if rank, ok := rankNumber(p.Environment[n.rank]); ok {
-			return rank, p.Environment[n.size] != "1"
+	for _, v := range rankVariableNames {
+		if rank, ok := parseRank(p.Environment[v.rank]); ok {
+			return rank, p.Environment[v.size] != "1"
 		}
 	}
+
 	for i, argument := range p.Arguments {
-		name, value, given := strings.Cut(argument, "=")
+		name, value, hasValue := strings.Cut(argument, "=")
 		if name != "--local_rank" && name != "--local-rank" {
 			continue
 		}
-		if !given && i+1 < len(p.Arguments) {
+		if !hasValue && i+1 < len(p.Arguments) {
 			value = p.Arguments[i+1]
 		}
-		if rank, ok := rankNumber(value); ok {
+		if rank, ok := parseRank(value); ok {
 			return rank, true
 		}
 	}
 	return growth.Unknown, false
 }
 
-func rankNumber(text string) (int, bool) {
+func parseRank(text string) (int, bool) {
 	n, err := strconv.ParseUint(text, 10, 31)
 	return int(n), err == nil
+}
+
+// A command is a parsed command line.
+type command struct {
+	program  string // base name
+	isPython bool
+
+	// What Python runs: a script, a module (-m) or code (-c).
+	script, module, code string
+}
+
+func parseCommand(arguments []string) command {
+	if len(arguments) == 0 {
+		return command{}
+	}
+
+	program := strings.TrimPrefix(arguments[0], "-") // login shells have a dash
+	c := command{program: path.Base(program)}
+	c.isPython = strings.HasPrefix(c.program, "python") || strings.HasPrefix(c.program, "pypy")
+	if !c.isPython {
+		return c
+	}
+
+	for i := 1; i < len(arguments); i++ {
+		value := ""
+		if i+1 < len(arguments) {
+			value = arguments[i+1]
+		}
+		switch argument := arguments[i]; {
+		case argument == "-m":
+			c.module = value
+			return c
+		case argument == "-c":
+			c.code = value
+			return c
+		case argument == "-X" || argument == "-W":
+			i++
+		case !strings.HasPrefix(argument, "-"):
+			c.script = argument
+			return c
+		}
+	}
+	return c
+}
+
+// runs reports whether Python runs a module, by its name or by the path of its file.
+func (c command) runs(module string) bool {
+	file := "/" + strings.ReplaceAll(module, ".", "/")
+	return c.module == module || strings.HasSuffix(c.script, file) ||
+		strings.HasSuffix(c.script, file+".py") || strings.HasSuffix(c.script, file+"/__main__.py")
+}
+
+// imports reports whether Python runs the code by which multiprocessing starts its helpers
+// (Lib/multiprocessing/spawn.py and its like).
+func (c command) imports(module string) bool {
+	return strings.HasPrefix(c.code, "from "+module+" import ")
+}
+
+// name returns the name by which a command is known: that of the script if Python runs one.
+func (c command) name() string {
+	if c.script != "" {
+		return strings.TrimSuffix(path.Base(c.script), ".py")
+	}
+	return c.program
+}
+
+// launchers start a training program and wait for it.
+var launchers = []string{
+	// shells
+	"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox",
+	// environments
+	"uv", "uvx", "poetry", "pipenv", "pipx", "pdm", "hatch", "rye", "pixi", "conda", "mamba",
+	"micromamba",
+	// wrappers
+	"env", "nohup", "timeout", "nice", "ionice", "chrt", "taskset", "numactl", "setsid", "stdbuf",
+	"script", "time", "xargs", "make", "parallel", "watch", "flock", "unbuffer",
+	// users and namespaces
+	"sudo", "su", "doas", "runuser", "setpriv", "chroot", "unshare", "nsenter",
+	// init processes and terminals
+	"docker-init", "tini", "dumb-init", "catatonit", "s6-svscan", "supervisord", "systemd", "init",
+	"screen", "tmux", "tmux: server",
+	// debuggers and profilers
+	"strace", "ltrace", "gdb", "perf", "nsys", "ncu", "heaptrack", "valgrind",
+	// distributed jobs
+	"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "mpiexec.hydra",
+	"hydra_pmi_proxy", "orterun", "orted", "prterun", "prted", "srun", "slurmstepd",
+}
+
+var launcherModules = []string{
+	"torch.distributed.run", "torch.distributed.launch",
+	"accelerate.commands.launch", "accelerate.commands.accelerate_cli",
+	"deepspeed.launcher.runner", "deepspeed.launcher.launch",
+	"horovod.runner", "poetry", "pipenv", "uv",
+}
+
+func (c command) isLauncher() bool {
+	return slices.Contains(launchers, c.name()) || slices.ContainsFunc(launcherModules, c.runs)
+}
+
+// helpers run beside a trainer: monitoring, pipes, compilers.
+var helpers = []string{
+	"nvidia-smi", "nvtop", "wandb", "wandb-core", "wandb-service", "tensorboard",
+	"tee", "cat", "tail", "grep", "sed", "awk", "sleep",
+	"ptxas", "nvcc", "cicc", "gcc", "g++", "cc1", "cc1plus", "clang", "clang++", "c++", "cc", "as",
+	"ld", "collect2", "ninja",
+}
+
+var helperModules = []string{"wandb", "tensorboard.main", "torch._inductor.autotune_process"}
+
+// multiprocessingHelpers are modules of Python's multiprocessing.
+var multiprocessingHelpers = []string{
+	"multiprocessing.resource_tracker", "multiprocessing.semaphore_tracker",
+	"multiprocessing.forkserver",
+}
+
+func (c command) isHelper() bool {
+	return slices.ContainsFunc(multiprocessingHelpers, c.imports) ||
+		slices.Contains(helpers, c.name()) || slices.ContainsFunc(helperModules, c.runs)
 }

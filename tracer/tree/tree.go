@@ -1,55 +1,76 @@
-// Package tree follows a process and those that it starts: which belong to it, what each does in a training job, what each
-// holds, and which of them are worth a full trace. All that is read is of files in /proc; no process is stopped.
+// Package tree finds the processes of a process tree: which belong to it, what each does in a
+// training job, what memory each has, and which deserve a full trace. It reads files of /proc
+// only; it stops no process.
 package tree
 
 import (
+	"errors"
 	"fmt"
+	"os"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// MaxMembers bounds the processes that are followed at a time. Each holds two file descriptors.
+// MaxMembers bounds the members of a tree. Each holds two file descriptors.
 const MaxMembers = 512
 
-// A Tree is a process with its descendants. Its methods may be called from one goroutine at a time.
+// A Tree is a process with its descendants. It is not safe for concurrent use.
 type Tree struct {
 	root         *process.Process
 	children     bool
-	surroundings *process.Surroundings
-	begun        bool
-	members      []*Member // in the order in which they were found: parents before children
-	byPID        map[int]*Member
-	others       map[int]standing // processes that are no members
-	scans        int
-	rollups      rollupBudget
+	systemMemory *process.SystemMemoryReader
+
+	started bool      // the root was added
+	members []*Member // in the order in which they were found: parents before children
+	byPID   map[int]*Member
+
+	others  map[int]relation // processes that are not members
+	scans   int
+	rollups rollupBudget
 }
 
-// New makes a tree of a process, with its descendants if children is set. The first Scan fills it. The root stays the
-// caller's.
+// A relation is how a process that is not a member is related to the tree.
+type relation byte
+
+const (
+	unrelated relation = iota + 1
+	leftOut            // of the tree, but there are too many members, or it cannot be opened
+	zombie             // of the tree, but it has exited
+)
+
+// New returns the tree of a process, with its descendants if children is set. The first Scan fills
+// it. The caller keeps root and closes it.
 func New(root *process.Process, children bool) *Tree {
 	return &Tree{
-		root: root, children: children, surroundings: process.FindSurroundings(),
-		byPID: make(map[int]*Member), others: make(map[int]standing),
+		root: root, children: children, systemMemory: process.NewSystemMemoryReader(),
+		byPID: make(map[int]*Member), others: make(map[int]relation),
 	}
 }
 
-// Changes are the members that a scan found to differ from the scan before.
+// Changes are the differences between a scan and the scan before.
 type Changes struct {
-	// New members, parents before children. Gone have exited; they are members no more, and closed.
-	// Executed runs another program than before: role and description are new.
-	New, Gone, Executed []*Member
+	// New members, parents before children.
+	New []*Member
+
+	// Exited processes are no longer members, and are closed.
+	Gone []*Member
+
+	// Executed members run another program than before: their Info is new.
+	Executed []*Member
 }
 
-// Scan looks which processes belong to the tree. A member stays one when its parent exits. Elapsed is the time since the
-// start of the trace. It is an error if /proc cannot be listed.
+// Scan finds the processes of the tree. A member remains one when its parent exits. elapsed is the
+// time since tracing started. It is an error if /proc cannot be listed.
 func (t *Tree) Scan(elapsed time.Duration) (Changes, error) {
 	var changes Changes
-	t.look(elapsed, &changes)
-	if !t.begun {
-		t.begun = true
+	t.updateMembers(elapsed, &changes)
+
+	if !t.started {
+		t.started = true
 		if stat, err := t.root.Stat(); err == nil {
 			changes.New = append(changes.New, t.add(t.root, stat, elapsed))
 		}
@@ -57,37 +78,40 @@ func (t *Tree) Scan(elapsed time.Duration) (Changes, error) {
 	if !t.children {
 		return changes, nil
 	}
-	found, err := t.newcomers()
+
+	found, err := t.findNew()
 	if err != nil {
-		return changes, fmt.Errorf("look for children: %w", err)
+		return changes, fmt.Errorf("find children: %w", err)
 	}
-	for _, n := range found {
-		if member := t.take(n, elapsed); member != nil {
+	for _, p := range found {
+		if member := t.open(p, elapsed); member != nil {
 			changes.New = append(changes.New, member)
 		}
 	}
 	return changes, nil
 }
 
-// look finds out which members have exited and which have executed another program.
-func (t *Tree) look(elapsed time.Duration, changes *Changes) {
+// updateMembers finds the members that have exited and those that have executed another program.
+func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 	alive := t.members[:0:0]
 	for _, m := range t.members {
 		stat, err := m.Process.Stat()
 		if err != nil || !m.Process.Alive() {
 			changes.Gone = append(changes.Gone, m)
 			delete(t.byPID, m.Process.PID)
-			t.release(m)
+			t.closeMember(m)
 			continue
 		}
+
 		alive = append(alive, m)
-		if stat.Image != m.image && !stat.Image.HasEnded() && m.Process.Refresh() == nil {
+		if stat.Image != m.image && !stat.Image.IsZero() && m.Process.Refresh() == nil {
 			m.describe(stat)
 			m.Facts.Born = elapsed
 			changes.Executed = append(changes.Executed, m)
 		}
 	}
 	t.members = alive
+
 	if len(changes.Executed) > 0 {
 		for _, m := range t.members {
 			m.classify() // roles depend on those of the parents
@@ -95,20 +119,124 @@ func (t *Tree) look(elapsed time.Duration, changes *Changes) {
 	}
 }
 
-// take makes a member of a process, if it is still there and can be read; nil: it is not, or there is no room.
-func (t *Tree) take(n newcomer, elapsed time.Duration) *Member {
+// A newProcess belongs to the tree and is not a member yet.
+type newProcess struct {
+	pid  int
+	stat process.Stat
+}
+
+// scansPerFullScan is how often all processes are read again: a PID may have been reused between
+// two scans, and there may be room for more members.
+const scansPerFullScan = 64
+
+// findNew returns the new processes of the tree, parents before children. It lists /proc and reads
+// stat of new PIDs only: an older process never enters the tree later.
+func (t *Tree) findNew() ([]newProcess, error) {
+	pids, err := listPIDs()
+	if err != nil {
+		return nil, err
+	}
+
+	before := t.others
+	if t.scans%scansPerFullScan == 0 {
+		before = nil
+	}
+	t.scans++
+
+	t.others = make(map[int]relation, len(pids))
+	t.others[0] = unrelated // the parent of the processes that the kernel has started
+	unknown := make(map[int]process.Stat)
+	for _, pid := range pids {
+		if r, ok := before[pid]; ok {
+			t.others[pid] = r
+		} else if t.byPID[pid] == nil {
+			if stat, err := process.ReadStat(pid); err == nil {
+				unknown[pid] = stat
+			}
+		}
+	}
+	return t.relate(unknown), nil
+}
+
+// relate returns the processes that belong to the tree, and records the relation of the others. It
+// records nothing about a process with an unknown parent, so that the next scan reads it again.
+func (t *Tree) relate(unknown map[int]process.Stat) []newProcess {
+	var found []newProcess
+	inside := make(map[int]bool)
+
+	// A PID may be smaller than its parent's, so that one pass is not enough.
+	for progress := true; progress; {
+		progress = false
+		for _, pid := range sortedPIDs(unknown) {
+			stat := unknown[pid]
+			parent := t.others[stat.Parent]
+			if t.byPID[stat.Parent] == nil && !inside[stat.Parent] && parent == 0 {
+				continue
+			}
+
+			delete(unknown, pid)
+			progress = true
+			switch {
+			case parent == unrelated:
+				t.others[pid] = unrelated
+			case stat.State == 'Z':
+				t.others[pid] = zombie
+			default:
+				inside[pid] = true
+				found = append(found, newProcess{pid, stat})
+			}
+		}
+	}
+	return found
+}
+
+func sortedPIDs(processes map[int]process.Stat) []int {
+	pids := make([]int, 0, len(processes))
+	for pid := range processes {
+		pids = append(pids, pid)
+	}
+	slices.Sort(pids)
+	return pids
+}
+
+// listPIDs lists the processes of our PID namespace.
+func listPIDs() ([]int, error) {
+	proc, err := os.Open("/proc")
+	if err != nil {
+		return nil, err
+	}
+	defer proc.Close()
+	names, err := proc.Readdirnames(-1)
+	if err != nil {
+		return nil, err
+	}
+
+	pids := make([]int, 0, len(names))
+	for _, name := range names {
+		if pid, err := strconv.Atoi(name); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids, nil
+}
+
+// open makes a process a member; nil if it is gone, cannot be opened, or there are too many
+// members.
+func (t *Tree) open(n newProcess, elapsed time.Duration) *Member {
 	if len(t.members) >= MaxMembers {
 		t.others[n.pid] = leftOut
 		return nil
 	}
+
 	p, err := process.Open(n.pid)
 	switch {
-	case hasEnded(err):
+	case hasExited(err):
 		return nil
 	case err != nil:
 		t.others[n.pid] = leftOut
 		return nil
 	}
+
 	stat, err := p.Stat()
 	if err != nil || stat.Start != n.stat.Start { // another process with that PID
 		p.Close()
@@ -117,41 +245,53 @@ func (t *Tree) take(n newcomer, elapsed time.Duration) *Member {
 	return t.add(p, stat, elapsed)
 }
 
+// hasExited reports whether process.Open has failed because the process has exited. An exiting
+// process has no memory, and reads as a kernel thread.
+func hasExited(err error) bool {
+	return errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrZombie) ||
+		errors.Is(err, process.ErrKernelThread)
+}
+
 func (t *Tree) add(p *process.Process, stat process.Stat, elapsed time.Duration) *Member {
 	m := &Member{Process: p, parent: t.byPID[stat.Parent]}
-	m.Facts = growth.Process{PID: p.PID, Parent: stat.Parent, Born: elapsed - stat.Age(), Rank: growth.Unknown}
+	m.Facts = growth.Process{
+		PID: p.PID, Parent: stat.Parent, Born: elapsed - stat.Age(), Rank: growth.Unknown,
+	}
 	m.describe(stat)
 	m.classify()
+
 	t.members = append(t.members, m)
 	t.byPID[p.PID] = m
 	return m
 }
 
-// Members are those that the last scan found alive, the root first, parents before children.
+// Members returns the members that the last scan found alive, the root first, parents before
+// children.
 func (t *Tree) Members() []*Member { return slices.Clone(t.members) }
 
-// LeftOut counts the living processes of the tree that are no members, because they are too many or cannot be read.
+// LeftOut counts the living processes of the tree that are not members, because there are too many
+// or they cannot be read.
 func (t *Tree) LeftOut() int {
 	var n int
-	for _, s := range t.others {
-		if s == leftOut {
+	for _, r := range t.others {
+		if r == leftOut {
 			n++
 		}
 	}
 	return n
 }
 
-// release closes a process, unless it is the caller's.
-func (t *Tree) release(m *Member) {
+// closeMember closes a process, unless it is the root, which the caller keeps.
+func (t *Tree) closeMember(m *Member) {
 	if m.Process != t.root {
 		m.Process.Close()
 	}
 }
 
-// Close lets go of the members, except for the root.
+// Close closes the members, except for the root.
 func (t *Tree) Close() {
 	for _, m := range t.members {
-		t.release(m)
+		t.closeMember(m)
 	}
 	t.members = nil
 	clear(t.byPID)

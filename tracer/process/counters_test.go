@@ -1,0 +1,194 @@
+package process
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// ps and smaps are the oracles.
+func TestSample(t *testing.T) {
+	for _, p := range []*Process{startStopped(t), startShrunk(t)} {
+		status, sample := must(p.Status()), must(p.Sample())
+		isChild := status.TGID == p.PID && status.Parent == os.Getpid()
+		if status.State != 'T' || status.Name != hostileName || !isChild {
+			t.Errorf("%+v", status)
+		}
+
+		want := ps(t, p.PID, "rss,vsz,nlwp,min_flt,maj_flt")
+		got := []int64{
+			sample.RSS >> 10, sample.Virtual >> 10, sample.Threads, sample.MinorFaults, sample.MajorFaults,
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d, ps prints %d", got, want)
+		}
+
+		smaps := readSmaps(t, p.PID)
+		got = []int64{sample.RSS, sample.Swap, sample.Anonymous, sample.File + sample.Shared}
+		rss, anonymous := sumSmaps(smaps, "Rss"), sumSmaps(smaps, "Anonymous")
+		want = []int64{rss, sumSmaps(smaps, "Swap"), anonymous, rss - anonymous}
+		if !slices.Equal(got, want) {
+			t.Errorf("%d, smaps sums to %d", got, want)
+		}
+		if sample.PSS != Unknown || sample.Private != Unknown || sample.Steps != Unknown {
+			t.Errorf("%+v contains what was not read", sample)
+		}
+	}
+}
+
+func TestStatus(t *testing.T) {
+	p := openSelf(t)
+	before := must(p.Status())
+	const size = 8 << 20
+	memory := must(unix.Mmap(-1, 0, size, unix.PROT_READ|unix.PROT_WRITE,
+		unix.MAP_SHARED|unix.MAP_ANONYMOUS|unix.MAP_POPULATE))
+	defer unix.Munmap(memory)
+
+	after := must(p.Status())
+	if got := after.Shared - before.Shared; got != size {
+		t.Errorf("shared memory grew by %d bytes, want %d", got, size)
+	}
+	if after.Threads < 2 || after.State != 'R' && after.State != 'S' {
+		t.Errorf("%+v of a Go program that reads its own status", after)
+	}
+}
+
+func TestStat(t *testing.T) {
+	p := startStopped(t)
+	stat := must(p.Stat())
+	if stat.Parent != os.Getpid() || stat.State != 'T' || stat.MinorFaults < 40000 {
+		t.Errorf("%+v", stat)
+	}
+	if got := must(ReadStat(p.PID)); got != stat {
+		t.Errorf("ReadStat returns %+v, want %+v", got, stat)
+	}
+
+	// The kernel puts [heap] where the program break was.
+	maps := must(p.Maps())
+	heap := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == "[heap]" })
+	if got := p.StartBreak(); heap < 0 || got != maps[heap].Start {
+		t.Errorf("the program break began at %#x, mapped: %+v", got, maps)
+	}
+
+	if p.Ends() {
+		t.Error("a stopped process is exiting")
+	}
+	kill(t, p)
+	if !p.Ends() || p.StartBreak() != 0 {
+		t.Errorf("a zombie goes on, with its program break at %#x", p.StartBreak())
+	}
+}
+
+func TestAge(t *testing.T) {
+	before := time.Now()
+	p := startEcho(t, exec.Command("cat"))
+	age := must(p.Stat()).Age()
+	if most := time.Since(before) + 2*tick; age > most { // one tick for each clock
+		t.Errorf("%v old; it was started %v ago", age, most)
+	}
+
+	for _, p := range []*Process{p, openSelf(t)} {
+		want := time.Duration(ps(t, p.PID, "etimes")[0])*time.Second - tick
+		if age := must(p.Stat()).Age(); age < want {
+			t.Errorf("%v old, at least %v by ps", age, want)
+		}
+	}
+}
+
+func TestRollup(t *testing.T) {
+	type sharing struct{ pss, private int64 }
+	for _, p := range []*Process{startStopped(t), startShrunk(t)} {
+		// What a stopped process shares changes with the processes that begin and end beside it.
+		var smaps []vma
+		rollup := readAtRest(t, func() sharing {
+			pss, private, err := p.Rollup()
+			if err != nil {
+				t.Fatal(err)
+			}
+			return sharing{pss, private}
+		}, func() { smaps = readSmaps(t, p.PID) })
+
+		clean, dirty := sumSmaps(smaps, "Private_Clean"), sumSmaps(smaps, "Private_Dirty")
+		if clean == 0 || dirty == 0 {
+			t.Fatalf("%d bytes clean, %d dirty: the test is wrong", clean, dirty)
+		}
+		if rollup.private != clean+dirty {
+			t.Errorf("private %d, smaps sums to %d", rollup.private, clean+dirty)
+		}
+
+		// The PSS of each mapping is rounded down to a KiB.
+		pss := sumSmaps(smaps, "Pss")
+		if rounded := rollup.pss - pss; rounded < 0 || rounded > int64(len(smaps))<<10 {
+			t.Errorf("PSS %d, %d mappings sum to %d", rollup.pss, len(smaps), pss)
+		}
+	}
+}
+
+// The kernel reports the same in /proc/PID/stat, in ticks.
+func TestCPUTime(t *testing.T) {
+	const script = "i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done; echo ready; read x"
+	target := tracertest.StartCommand(t, exec.Command("sh", "-c", script))
+	target.Await("ready")
+	p := open(t, target.PID())
+	got := must(p.CPUTime())
+
+	raw := string(must(p.read("stat")))
+	fields := strings.Fields(raw[strings.LastIndexByte(raw, ')')+2:])
+	want := time.Duration(number(fields[11])+number(fields[12])) * tick
+	if got < want-2*tick || got > want+2*tick || want == 0 {
+		t.Errorf("%s, want %s", got, want)
+	}
+
+	kill(t, p)
+	if _, err := p.CPUTime(); err == nil {
+		t.Error("a zombie has a CPU clock")
+	}
+}
+
+func TestMeasureCPUTime(t *testing.T) {
+	p := startStopped(t)
+	var err error
+	if cost := ProcessorTime(func() { _, _, err = p.Rollup() }); cost <= 0 || err != nil {
+		t.Errorf("reading smaps_rollup costs %v, %v", cost, err)
+	}
+	const waiting = 200 * time.Millisecond
+	if cost := ProcessorTime(func() { time.Sleep(waiting) }); cost > waiting/4 {
+		t.Errorf("waiting %v costs %v", waiting, cost)
+	}
+}
+
+func TestNumber(t *testing.T) {
+	for text, want := range map[string]int64{
+		"": Unknown, "12": 12, "-5": Unknown, "99999999999999999999": Unknown, "x": Unknown, "0": 0,
+	} {
+		if got := number(text); got != want {
+			t.Errorf("number(%q) = %d, want %d", text, got, want)
+		}
+	}
+	for text, want := range map[string]int64{
+		"VmRSS:\t   12 kB\n": 12 << 10, "VmSize: 3 kB\n": Unknown, "": Unknown,
+		"VmRSS: 9007199254740993 kB\n": Unknown, "VmRSS\n": Unknown,
+	} {
+		if got := kibibytes(parseFields([]byte(text)), "VmRSS"); got != want {
+			t.Errorf("VmRSS in %q is %d, want %d", text, got, want)
+		}
+	}
+}
+
+func FuzzStat(f *testing.F) {
+	f.Add(readFile(f, "/proc/self/stat"))
+	f.Add([]byte("1 (x) Z 1 (2) S 0"))
+	f.Fuzz(func(t *testing.T, raw []byte) {
+		stat, err := parseStat(raw)
+		if err == nil && (stat.Start < 0 || stat.MinorFaults < Unknown || stat.Age() < 0) {
+			t.Errorf("%+v", stat)
+		}
+	})
+}

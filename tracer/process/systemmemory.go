@@ -1,0 +1,234 @@
+package process
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A SystemMemoryReader reads the memory that limits a process: the machine's, and that of the
+// cgroups it belongs to.
+type SystemMemoryReader struct {
+	root        string // "/"; tests have another
+	hierarchies []hierarchy
+}
+
+// NewSystemMemoryReader finds the mounted cgroup hierarchies. Without any, it reads the machine's
+// memory only.
+func NewSystemMemoryReader() *SystemMemoryReader { return newSystemMemoryReader("/") }
+
+func newSystemMemoryReader(root string) *SystemMemoryReader {
+	raw, err := os.ReadFile(filepath.Join(root, "proc/self/mountinfo"))
+	if err != nil {
+		return &SystemMemoryReader{root: root}
+	}
+	return &SystemMemoryReader{root: root, hierarchies: parseMounts(raw)}
+}
+
+// Read returns the memory available to a process. What cannot be read is Unknown.
+func (r *SystemMemoryReader) Read(p *Process) growth.Around {
+	membership, err := p.read("cgroup")
+	if err != nil {
+		membership = nil
+	}
+	return r.readFor(membership)
+}
+
+// readFor returns the memory available to the members of cgroups; membership is the text of
+// /proc/PID/cgroup.
+func (r *SystemMemoryReader) readFor(membership []byte) growth.Around {
+	memory := growth.Around{
+		Available: Unknown, SwapFree: Unknown,
+		CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
+	}
+
+	if raw, err := os.ReadFile(filepath.Join(r.root, "proc/meminfo")); err == nil {
+		fields := parseFields(raw)
+		memory.Available = kibibytes(fields, "MemAvailable")
+		memory.SwapFree = kibibytes(fields, "SwapFree")
+	}
+
+	if cgroup := r.tightestCgroup(membership); cgroup != nil {
+		memory.CgroupUsed, memory.CgroupLimit = cgroup.used, cgroup.limit
+		memory.CgroupCache = cgroup.cache
+	}
+	return memory
+}
+
+// memoryFiles names the memory files of one version of the cgroup interface
+// (https://docs.kernel.org/admin-guide/cgroup-v2.html and cgroup-v1/memory.html).
+type memoryFiles struct {
+	limit, usage string
+
+	// Lines of memory.stat that include descendants: page cache on the inactive list, all page
+	// cache including shared memory, and shared memory.
+	inactiveFile, cache, shmem string
+}
+
+var (
+	memoryFilesV1 = memoryFiles{
+		limit: "memory.limit_in_bytes", usage: "memory.usage_in_bytes",
+		inactiveFile: "total_inactive_file", cache: "total_cache", shmem: "total_shmem",
+	}
+	memoryFilesV2 = memoryFiles{
+		limit: "memory.max", usage: "memory.current",
+		inactiveFile: "inactive_file", cache: "file", shmem: "shmem",
+	}
+)
+
+// minUnlimitedBytes is the smallest limit that counts as none. Version 1 writes the largest
+// multiple of the page size below 2^63 for "no limit".
+const minUnlimitedBytes = 1 << 60
+
+// A hierarchy is a cgroup mount that may account memory.
+type hierarchy struct {
+	memoryFiles
+	root       []string // path components of the cgroup that is mounted there
+	mountPoint string
+}
+
+// parseMounts finds the hierarchies in the text of /proc/self/mountinfo (proc_pid_mountinfo(5)).
+func parseMounts(raw []byte) []hierarchy {
+	var found []hierarchy
+	for line := range strings.Lines(string(raw)) {
+		// ID parent device root mountpoint options [tags] - type source superoptions
+		mount, filesystem, _ := strings.Cut(line, " - ")
+		left, right := strings.Fields(mount), strings.Fields(filesystem)
+		if len(left) < 5 || len(right) < 3 {
+			continue
+		}
+
+		h := hierarchy{root: components(unescape(left[3])), mountPoint: unescape(left[4])}
+		switch {
+		case right[0] == "cgroup2":
+			h.memoryFiles = memoryFilesV2
+		case right[0] == "cgroup" && slices.Contains(strings.Split(right[2], ","), "memory"):
+			h.memoryFiles = memoryFilesV1
+		default:
+			continue
+		}
+		found = append(found, h)
+	}
+	return found
+}
+
+// unescape undoes the octal escapes that the kernel writes for white space and backslashes.
+func unescape(path string) string {
+	escapes := strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`)
+	return escapes.Replace(path)
+}
+
+func components(path string) []string {
+	return strings.FieldsFunc(path, func(r rune) bool { return r == '/' })
+}
+
+// membership returns the cgroup path of a process in the hierarchy; empty if none is listed. raw
+// is the text of /proc/PID/cgroup.
+func (h hierarchy) membership(raw []byte) string {
+	for line := range strings.Lines(string(raw)) {
+		// number:controllers:path
+		parts := strings.SplitN(strings.TrimSuffix(line, "\n"), ":", 3)
+		if len(parts) < 3 {
+			continue
+		}
+
+		number, controllers, path := parts[0], strings.Split(parts[1], ","), parts[2]
+		switch {
+		case h.memoryFiles == memoryFilesV2 && number == "0" && parts[1] == "":
+			return path
+		case h.memoryFiles == memoryFilesV1 && slices.Contains(controllers, "memory"):
+			return path
+		}
+	}
+	return ""
+}
+
+// folder returns the path components of a cgroup below the mount point. Cgroup paths count from
+// the root of our cgroup namespace and may begin with "..". ok is false outside the mount.
+func (h hierarchy) folder(cgroup string) (path []string, ok bool) {
+	path = components(cgroup)
+	if cgroup == "" || len(path) < len(h.root) || !slices.Equal(path[:len(h.root)], h.root) {
+		return nil, false
+	}
+	path = path[len(h.root):]
+	return path, !slices.Contains(path, "..")
+}
+
+// A cgroupMemory is the limit of a cgroup and its use, in bytes. used excludes the inactive page
+// cache, which the kernel can drop. cache is all page cache of files; Unknown if not reported.
+type cgroupMemory struct{ used, limit, cache int64 }
+
+func (c cgroupMemory) headroom() int64 { return c.limit - c.used }
+
+// tightestCgroup returns the cgroup with the least headroom among those of a process and their
+// ancestors; nil if we can see no limit.
+func (r *SystemMemoryReader) tightestCgroup(membership []byte) *cgroupMemory {
+	var tightest *cgroupMemory
+	for _, h := range r.hierarchies {
+		path, ok := h.folder(h.membership(membership))
+		if !ok {
+			continue
+		}
+
+		for n := len(path); n >= 0; n-- {
+			folder := filepath.Join(r.root, h.mountPoint, filepath.Join(path[:n]...))
+			c := h.read(folder)
+			if c != nil && (tightest == nil || c.headroom() < tightest.headroom()) {
+				tightest = c
+			}
+		}
+	}
+	return tightest
+}
+
+// read reads the memory of a cgroup; nil if it has no limit.
+func (f memoryFiles) read(folder string) *cgroupMemory {
+	limit := readNumber(filepath.Join(folder, f.limit))
+	used := readNumber(filepath.Join(folder, f.usage))
+	if limit == Unknown || limit >= minUnlimitedBytes || used == Unknown {
+		return nil
+	}
+
+	c := &cgroupMemory{used: used, limit: limit, cache: Unknown}
+	raw, err := os.ReadFile(filepath.Join(folder, "memory.stat"))
+	if err != nil {
+		return c
+	}
+
+	stat := parseMemoryStat(raw)
+	if inactive, ok := stat[f.inactiveFile]; ok {
+		c.used = max(0, used-max(0, inactive))
+	}
+
+	// Shared memory is page cache to the kernel, but it cannot be dropped.
+	cache, haveCache := stat[f.cache]
+	shmem, haveShmem := stat[f.shmem]
+	if haveCache && haveShmem && cache >= shmem && shmem >= 0 {
+		c.cache = cache - shmem
+	}
+	return c
+}
+
+// parseMemoryStat returns the lines of memory.stat by name, the first of each.
+func parseMemoryStat(raw []byte) map[string]int64 {
+	stat := make(map[string]int64)
+	for line := range strings.Lines(string(raw)) {
+		name, value, _ := strings.Cut(line, " ")
+		if _, ok := stat[name]; !ok {
+			stat[name] = number(strings.TrimSpace(value))
+		}
+	}
+	return stat
+}
+
+// readNumber reads a file that holds one number; Unknown for "max" and for unreadable files.
+func readNumber(path string) int64 {
+	raw, err := os.ReadFile(path)
+	if err != nil {
+		return Unknown
+	}
+	return number(strings.TrimSpace(string(raw)))
+}

@@ -1,0 +1,93 @@
+package tree
+
+import (
+	"os"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+func readTable(t *testing.T) Census {
+	t.Helper()
+	table, err := TakeCensus()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return table
+}
+
+// The oracle is status, up to the few pages that the kernel counts apart for each CPU.
+func TestReadProcessTable(t *testing.T) {
+	j := startJob(t)
+	j.order("grow", 50)
+	stat, err := process.ReadStat(j.PID())
+	if err != nil {
+		t.Fatal(err)
+	}
+	status, err := j.root.Status()
+	got := readTable(t)[j.PID()]
+	difference := got.bytes - status.Anonymous
+	if err != nil || got.start != stat.Start || difference < -1<<20 || difference > 1<<20 {
+		t.Errorf("%+v; status shows %d, %v", got, status.Anonymous, err)
+	}
+}
+
+func TestTopGrowers(t *testing.T) {
+	t.Run("real processes", func(t *testing.T) {
+		member, old := startJob(t), startJob(t)
+		before := readTable(t)
+		member.order("grow", 300)
+		old.order("grow", 200)
+		young := start(t, exec.Command(program(t), "young"))
+		young.order("grow", 100)
+		after := readTable(t)
+
+		grown := before.Grown(after, func(pid int) bool { return pid == member.PID() }, 10)
+		find := func(pid int) OtherProcess {
+			i := slices.IndexFunc(grown, func(o OtherProcess) bool { return o.PID == pid })
+			if i < 0 {
+				return OtherProcess{}
+			}
+			return grown[i]
+		}
+		o := find(old.PID())
+		if o.Growth < 200<<20 || o.Growth > 201<<20 || o.Command != "family" {
+			t.Errorf("%+v", grown)
+		}
+		o = find(young.PID())
+		if o.Growth < 100<<20 || o.Growth > 102<<20 || o.Command != "family young" {
+			t.Errorf("%+v", grown)
+		}
+		for _, pid := range []int{member.PID(), os.Getpid()} {
+			if find(pid) != (OtherProcess{}) || len(grown) > 10 {
+				t.Errorf("%+v", grown)
+			}
+		}
+
+		one := before.Grown(after, func(pid int) bool { return pid != young.PID() }, 1)
+		if len(one) != 1 || one[0].PID != young.PID() {
+			t.Errorf("%+v", one)
+		}
+	})
+
+	t.Run("reused PID", func(t *testing.T) {
+		const pid = 1 << 22 // beyond the largest PID
+		before := Census{pid: {1, 1000}, pid + 1: {1, 500}}
+		after := Census{pid: {2, 900}, pid + 1: {1, 600}, pid + 2: {3, 50}}
+		got := before.Grown(after, nothingTraced, 2)
+		want := []OtherProcess{{pid, "?", 900}, {pid + 1, "?", 100}}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+}
+
+func BenchmarkProcessTable(b *testing.B) {
+	for b.Loop() {
+		if _, err := TakeCensus(); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

@@ -1,0 +1,327 @@
+package tree
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// MaxTraced bounds the processes of a tree that are traced in full.
+const MaxTraced = 16
+
+const (
+	// outgrowFactor is how many times another process's memory and growth must be exceeded to
+	// outgrow it clearly.
+	outgrowFactor = 4
+
+	// minGrowthBytes in ten seconds count as growth.
+	minGrowthBytes = 1 << 20
+)
+
+// A Candidate is a process that could be traced in full.
+type Candidate struct {
+	growth.Process
+	Root   bool // the process that the user has named
+	Traced bool // is being traced
+
+	// Private is the private memory now, and Before some seconds ago, in bytes; growth.Unknown
+	// where it was not read.
+	Private, Before int64
+}
+
+func (c Candidate) hasHistory() bool {
+	return c.Private != growth.Unknown && c.Before != growth.Unknown
+}
+
+// grown is the growth since Before, in bytes; 0 if it is unknown.
+func (c Candidate) grown() int64 {
+	if !c.hasHistory() {
+		return 0
+	}
+	return c.Private - c.Before
+}
+
+// isTraining reports whether the role of the process is to train.
+func (c Candidate) isTraining() bool {
+	return c.Role == growth.RoleTrainer || c.Role == growth.RoleRank
+}
+
+// A Decision is which processes to trace in addition to those that are being traced.
+type Decision struct {
+	// Trace holds the PIDs. It is empty if there is nothing to trace for the moment.
+	Trace []int
+
+	// Reason is a sentence for the user; empty where there is nothing to explain.
+	Reason string
+}
+
+// SelectTraced decides which processes of a tree to trace in full: the root, with two exceptions. A
+// root that only starts others is not traced, nor is one that is small and steady beside a large
+// descendant that grows. Then all ranks are traced, or else the trainer.
+//
+// Among several possible trainers SelectTraced takes the one that grows most, or else the largest.
+// It takes workers and helpers only if they clearly outgrow all others. Traced processes stay
+// traced: later decisions add to them. candidates are the living members in any order.
+func Focus(candidates []Candidate) Decision {
+	var s selection
+	for _, c := range candidates {
+		switch {
+		case c.Traced:
+			s.traced = append(s.traced, c)
+		case c.Private != growth.Unknown:
+			s.untraced = append(s.untraced, c)
+		}
+		if c.Root {
+			s.root = &c
+		}
+	}
+	slices.SortFunc(s.untraced, func(a, b Candidate) int { return cmp.Compare(a.PID, b.PID) })
+
+	if len(s.traced) > 0 {
+		return s.additional()
+	}
+	return s.initial()
+}
+
+type selection struct {
+	root             *Candidate // nil: it has exited
+	traced, untraced []Candidate
+}
+
+// initial decides while nothing is traced.
+func (s selection) initial() Decision {
+	main := s.root
+	if s.root == nil || s.root.Role == growth.RoleLauncher {
+		if ranks := s.ranks(); len(ranks) > 0 {
+			return s.trace(ranks)
+		}
+
+		trainer, undecided := s.trainer()
+		if undecided {
+			return Decision{Reason: s.subject() +
+				"several processes under it could be the trainer; checking which of them grows"}
+		}
+		if trainer != nil {
+			main = trainer
+		} // else the launcher has started nothing yet, and may have to be traced itself
+	}
+	if main == nil {
+		return Decision{Reason: "the process has exited, and nothing under it could be traced"}
+	}
+
+	larger, undecided := s.outgrowing(*main, outgrowFactor)
+	switch {
+	case undecided:
+		return Decision{Reason: s.subject() +
+			"a process under it holds more; checking which of them grows"}
+	case len(larger) > 0 && larger[0].Role == growth.RoleRank:
+		return s.trace(s.ranks())
+	case len(larger) > 0:
+		return s.trace(larger)
+	case main.Role == growth.RoleLauncher && main.grown() < minGrowthBytes:
+		return Decision{Reason: s.subject() + "waiting for the program that it starts"}
+	}
+	return s.trace([]Candidate{*main})
+}
+
+// additional decides what to add to the traced processes: new ranks, or what outgrows all of them.
+func (s selection) additional() Decision {
+	if ranks := s.ranks(); len(ranks) > 0 {
+		return s.trace(ranks)
+	}
+
+	var largest Candidate // with the largest size and the largest growth
+	var grown int64
+	for _, c := range s.traced {
+		if !c.hasHistory() {
+			return Decision{}
+		}
+		largest.Private, grown = max(largest.Private, c.Private), max(grown, c.grown())
+	}
+	largest.Before = largest.Private - grown
+
+	larger, _ := s.outgrowing(largest, 1)
+	return s.trace(larger)
+}
+
+// ranks returns the untraced ranks by number.
+func (s selection) ranks() []Candidate {
+	ranks := s.untracedOf(growth.RoleRank)
+	slices.SortStableFunc(ranks, func(a, b Candidate) int { return cmp.Compare(a.Rank, b.Rank) })
+	return ranks
+}
+
+func (s selection) untracedOf(role growth.Role) []Candidate {
+	return slices.DeleteFunc(slices.Clone(s.untraced), func(c Candidate) bool {
+		return c.Role != role
+	})
+}
+
+// trainer returns the trainer: of several the one that grows most, or the largest where none grows.
+// It is nil if there is none, or if it is undecided because the growth is not known yet.
+func (s selection) trainer() (trainer *Candidate, undecided bool) {
+	trainers := s.untracedOf(growth.RoleTrainer)
+	if len(trainers) == 0 {
+		return nil, false
+	}
+	isNew := func(c Candidate) bool { return !c.hasHistory() }
+	if len(trainers) > 1 && slices.ContainsFunc(trainers, isNew) {
+		return nil, true
+	}
+
+	best := trainers[0]
+	for _, c := range trainers[1:] {
+		grows := max(best.grown(), c.grown()) >= minGrowthBytes
+		if grows && c.grown() > best.grown() || !grows && c.Private > best.Private {
+			best = c
+		}
+	}
+	return &best, false
+}
+
+// outgrowing returns the processes that are so much larger than a process, and grow so much more,
+// that they should be traced. One that trains must be factor times as large; workers and helpers
+// always outgrowFactor times. It is undecided if larger ones have no history yet.
+func (s selection) outgrowing(than Candidate, factor int64) (larger []Candidate, undecided bool) {
+	for _, c := range s.untraced {
+		times := factor
+		if !c.isTraining() {
+			times = outgrowFactor
+		}
+
+		switch {
+		case c.PID == than.PID || c.Private < times*max(0, than.Private):
+		case !c.hasHistory() || !than.hasHistory():
+			undecided = undecided || c.isTraining()
+		case c.grown() >= max(minGrowthBytes, outgrowFactor*than.grown()):
+			larger = append(larger, c)
+		}
+	}
+
+	slices.SortStableFunc(larger, func(a, b Candidate) int {
+		return cmp.Compare(b.Private, a.Private)
+	})
+	return pickLarger(larger), undecided
+}
+
+// pickLarger picks from processes in descending order of size. If any trains, it picks a rank, or
+// else the trainer that grows most. Of workers and helpers it picks all of about one size, except
+// those that another of them has started.
+func pickLarger(larger []Candidate) []Candidate {
+	training := slices.DeleteFunc(slices.Clone(larger), func(c Candidate) bool {
+		return !c.isTraining()
+	})
+	if len(training) > 0 {
+		return []Candidate{slices.MaxFunc(training, func(a, b Candidate) int {
+			return cmp.Or(
+				cmp.Compare(a.rankOrder(), b.rankOrder()),
+				cmp.Compare(a.grown(), b.grown()))
+		})}
+	}
+
+	var picked []Candidate
+	for _, c := range larger {
+		isChild := slices.ContainsFunc(larger, func(p Candidate) bool { return p.PID == c.Parent })
+		if !isChild && c.Private >= larger[0].Private/outgrowFactor {
+			picked = append(picked, c)
+		}
+	}
+	return picked
+}
+
+// rankOrder orders ranks before trainers.
+func (c Candidate) rankOrder() int {
+	if c.Role == growth.RoleRank {
+		return 1
+	}
+	return 0
+}
+
+// trace decides to trace as many of the processes as MaxTraced allows.
+func (s selection) trace(chosen []Candidate) Decision {
+	kept := chosen[:min(len(chosen), max(0, MaxTraced-len(s.traced)))]
+	d := Decision{Reason: s.reason(kept, len(chosen)-len(kept))}
+	for _, c := range kept {
+		d.Trace = append(d.Trace, c.PID)
+	}
+	return d
+}
+
+// maxCommandRunes bounds how much of a command line is quoted.
+const maxCommandRunes = 60
+
+// subject begins a sentence with the process that the user has named.
+func (s selection) subject() string {
+	if s.root == nil {
+		return ""
+	}
+	return fmt.Sprintf("PID %d is `%s`; ", s.root.PID, quoteCommand(*s.root))
+}
+
+// reason explains why processes are traced. A root that is traced as requested needs no reason.
+func (s selection) reason(kept []Candidate, excess int) string {
+	if len(kept) == 0 || len(kept) == 1 && kept[0].Root {
+		return ""
+	}
+
+	suffix := ""
+	if excess > 0 {
+		suffix = fmt.Sprintf(" (%d more are left out)", excess)
+	}
+	if len(s.traced) > 0 {
+		return "also tracing " + s.describe(kept) + suffix
+	}
+	return s.subject() + "tracing " + s.describe(kept) + suffix
+}
+
+// describe names processes and their memory.
+func (s selection) describe(chosen []Candidate) string {
+	if len(chosen) > 1 {
+		var sum int64
+		for _, c := range chosen {
+			sum += c.Private
+		}
+		return fmt.Sprintf("%d %ss, which hold %s together",
+			len(chosen), chosen[0].Role, formatSize(sum))
+	}
+
+	c, role := chosen[0], ""
+	switch {
+	case c.Role == growth.RoleRank:
+		role = fmt.Sprintf(" (rank %d)", c.Rank)
+	case !c.isTraining():
+		role = fmt.Sprintf(" (%s)", c.Role)
+	}
+
+	relation := "its descendant"
+	switch {
+	case s.root == nil || c.Root:
+		relation = "PID"
+	case c.Parent == s.root.PID:
+		relation = "its child"
+	}
+	return fmt.Sprintf("%s %d%s, which holds %s", relation, c.PID, role, formatSize(c.Private))
+}
+
+// quoteCommand returns the beginning of a command line.
+func quoteCommand(c Candidate) string {
+	command := c.Command
+	if len(c.Arguments) > 0 {
+		command = strings.Join(c.Arguments, " ")
+	}
+	if runes := []rune(command); len(runes) > maxCommandRunes {
+		command = string(runes[:maxCommandRunes-1]) + "…"
+	}
+	return command
+}
+
+// formatSize formats bytes for people.
+func formatSize(bytes int64) string {
+	if bytes >= 1<<30 {
+		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
+	}
+	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+}

@@ -1,0 +1,197 @@
+package tree
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+const mib = 1 << 20
+
+// roles are the roles in the text of parseCandidates.
+var roles = map[string]growth.Role{
+	"launcher": growth.RoleLauncher, "trainer": growth.RoleTrainer, "rank": growth.RoleRank,
+	"loader": growth.RoleLoaderWorker, "compiler": growth.RoleCompileWorker,
+	"other": growth.RoleOther,
+}
+
+// parseCandidates parses candidates of the form
+//
+//	11<10 rank#1 800+2 traced
+//
+// PID 11, a child of 10, is rank 1, has 800 MiB, of which it has grown 2, and is being traced.
+// Without a parent it is the root. A question mark instead of the growth means no history, and
+// instead of the memory, too, that it cannot be read.
+func parseCandidates(t *testing.T, text string) (candidates []Candidate) {
+	t.Helper()
+	number := func(text string) int {
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return n
+	}
+
+	for text := range strings.SplitSeq(text, ", ") {
+		words := strings.Fields(text)
+		if len(words) == 0 {
+			continue
+		}
+		pid, parent, isChild := strings.Cut(words[0], "<")
+		role, rank, isRank := strings.Cut(words[1], "#")
+
+		c := Candidate{Private: growth.Unknown, Before: growth.Unknown}
+		c.Root, c.Traced = !isChild, len(words) > 3
+		c.PID, c.Parent, c.Role, c.Rank = number(pid), 1, roles[role], growth.Unknown
+		c.Command = "command of " + pid
+		if isChild {
+			c.Parent = number(parent)
+		}
+		if isRank {
+			c.Rank = number(rank)
+		}
+		private, grown, hasHistory := strings.Cut(words[2], "+")
+		if private = strings.TrimSuffix(private, "?"); private != "" {
+			c.Private = int64(number(private)) * mib
+		}
+		if hasHistory {
+			c.Before = c.Private - int64(number(grown))*mib
+		}
+		candidates = append(candidates, c)
+	}
+	return candidates
+}
+
+func TestSelectTraced(t *testing.T) {
+	const undecided = "undecided"
+	for name, c := range map[string]struct {
+		candidates string
+		trace      string // PIDs
+		reason     string // a part of it; empty: none
+	}{
+		"no process":      {"", undecided, "has exited"},
+		"plain program":   {"10 trainer 5?", "10", ""},
+		"unreadable root": {"10 trainer ?", "10", ""},
+		"trainer with workers": {
+			"10 trainer 6000?, 11<10 loader 6000?, 12<10 compiler 400?",
+			"10", "",
+		},
+		"worker as root":        {"10 loader 50+0, 11<10 other 5+1", "10", ""},
+		"launcher alone":        {"10 launcher 5+0", undecided, "`command of 10`; waiting"},
+		"launcher that grows":   {"10 launcher 50+2", "10", ""},
+		"launcher with helpers": {"10 launcher 5+0, 11<10 other 9+0", undecided, "waiting"},
+		"launcher with a new child": {
+			"10 launcher 9?, 11<10 trainer 1?",
+			"11", "PID 10 is `command of 10`; tracing its child 11, which holds 1.0 MiB",
+		},
+		"launcher in a launcher": {
+			"10 launcher 9+0, 11<10 launcher 9+0, 12<11 trainer 6349+9",
+			"12", "tracing its descendant 12, which holds 6.2 GiB",
+		},
+		"ranks": {
+			"10 launcher 9+0, 13<10 rank#1 2048+0, 12<10 rank#2 2048+0, " +
+				"14<10 rank#0 1024+0, 15<10 trainer 9000+90",
+			"14 13 12", "tracing 3 ranks, which hold 5.0 GiB together",
+		},
+		"first rank":        {"10 launcher 9+0, 13<10 rank#0 20+0", "13", "its child 13 (rank 0)"},
+		"restarted trainer": {"10 launcher 2+0, 14<10 trainer 3?", "14", "its child 14"},
+		"trainers: one is new": {
+			"10 launcher 9+0, 11<10 trainer 100+9, 12<10 trainer 10?",
+			undecided, "several processes",
+		},
+		"trainers: one grows most": {
+			"10 launcher 9+0, 11<10 trainer 900+2, 12<10 trainer 10+8",
+			"12", "its child 12",
+		},
+		"trainers: none grows": {"10 launcher 9+0, 11<10 trainer 90+0, 12<10 trainer 900+0, " +
+			"13<10 trainer 10+0", "12", "its child 12"},
+		"child: large and growing": {"10 trainer 20+0, 11<10 trainer 80+1", "11", "its child 11"},
+		"child: of several, most": {"10 trainer 20+0, 11<10 trainer 800+1, 12<10 trainer 90+5, " +
+			"13<10 loader 9000+50", "12", "its child 12"},
+		"child: not large enough": {"10 trainer 20+0, 11<10 trainer 79+9", "10", ""},
+		"child: steady":           {"10 trainer 20+0, 11<10 trainer 800+0", "10", ""},
+		"child: root grows too":   {"10 trainer 20+2, 11<10 trainer 800+7", "10", ""},
+		"child: growth unknown": {
+			"10 trainer 20?, 11<10 trainer 800?",
+			undecided, "checking which of them grows",
+		},
+		"children are ranks": {"10 trainer 20+0, 12<10 rank#1 800+0, 11<10 rank#0 800+2, " +
+			"15<10 trainer 9000+50", "11 12", "2 ranks"},
+		"workers outgrow everything": {"10 trainer 20+0, 11<10 loader 800+5, 12<10 loader 700+5, " +
+			"13<11 loader 800+5, 14<10 loader 100+5", "11 12", "2 DataLoader workers"},
+		"worker outgrows the trainer": {"10 launcher 2+0, 11<10 trainer 100+1, " +
+			"12<11 compiler 400+4", "12", "its descendant 12 (compile worker), which holds 400"},
+		"worker grows too little": {
+			"10 launcher 2+0, 11<10 trainer 100+1, 12<11 compiler 400+3",
+			"11", "its child 11",
+		},
+		"root has exited": {"11<10 trainer 100+1", "11", "tracing PID 11, which holds 100.0 MiB"},
+		"traced: nothing to add": {"10 trainer 500+0 traced, 11<10 loader 500+9, " +
+			"12<10 trainer 400+90", "", ""},
+		"traced: new rank": {
+			"10 launcher 2+0, 11<10 rank#0 500+0 traced, 12<10 rank#1 5+0",
+			"12", "also tracing its child 12 (rank 1), which holds 5.0 MiB",
+		},
+		"traced: a trainer outgrows": {"10 launcher 2+0, 11<10 trainer 500+1 traced, " +
+			"12<10 trainer 501+4, 13<10 trainer 501+3", "12", "also tracing its child 12"},
+		"traced: a worker outgrows": {"10 trainer 100+0 traced, 12<10 loader 399+9, " +
+			"13<10 loader 400+1", "13", "also tracing its child 13 (DataLoader worker)"},
+		"traced: growth unknown": {"10 trainer 100? traced, 13<10 loader 4000+9", "", ""},
+		"traced: one of them grows too": {"10 trainer 100+0 traced, 12<10 trainer 90+9 traced, " +
+			"13<10 trainer 4000+30", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			candidates := parseCandidates(t, c.candidates)
+			for range 2 { // in any order
+				slices.Reverse(candidates)
+				got := Focus(candidates)
+				want := strings.Fields(strings.TrimPrefix(c.trace, undecided))
+				if fmt.Sprint(got.Trace) != fmt.Sprint(want) {
+					t.Errorf("%+v, want %v", got, want)
+				}
+				isSilent := got.Reason == ""
+				if !strings.Contains(got.Reason, c.reason) || (c.reason == "") != isSilent {
+					t.Errorf("reason %q, want %q", got.Reason, c.reason)
+				}
+			}
+		})
+	}
+}
+
+func TestMaxTraced(t *testing.T) {
+	text := "10 launcher 2+0"
+	for i := range 20 {
+		text += fmt.Sprintf(", %d<10 rank#%d 64+0", 100+i, i)
+	}
+	candidates := parseCandidates(t, text)
+	first := Focus(candidates)
+	want := "16 ranks, which hold 1.0 GiB together (4 more are left out)"
+	if len(first.Trace) != MaxTraced || !strings.Contains(first.Reason, want) {
+		t.Errorf("%+v", first)
+	}
+
+	for i := range candidates {
+		candidates[i].Traced = slices.Contains(first.Trace, candidates[i].PID)
+	}
+	if more := Focus(candidates); len(more.Trace) != 0 || more.Reason != "" {
+		t.Errorf("then %+v", more)
+	}
+	candidates[1].Traced = false
+	if more := Focus(candidates); !slices.Equal(more.Trace, []int{100}) {
+		t.Errorf("then %+v", more)
+	}
+}
+
+func TestLongCommandIsCut(t *testing.T) {
+	root := parseCandidates(t, "10 launcher 2+0")[0]
+	root.Arguments = []string{"bash", strings.Repeat("é", 1000)}
+	got := Focus([]Candidate{root}).Reason
+	want := "PID 10 is `bash " + strings.Repeat("é", maxCommandRunes-6) + "…`; "
+	if !strings.HasPrefix(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}

@@ -35,7 +35,7 @@ type Interpreter struct {
 	Module process.Mapping
 	// Kernel is what the BPF programs need to walk the frames.
 	Kernel bpf.KernelPython
-	// Code is what ReadCode needs to name the frames.
+	// CodeLayout is what ReadCode needs to name the frames.
 	Code CodeLayout
 }
 

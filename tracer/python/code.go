@@ -1,120 +1,401 @@
-// Package python finds the CPython of a process and tells what its frames are called: function, file and line.
-// Everything it reads belongs to the traced process and may be wrong, torn or hostile: sizes are bounded, and what cannot
-// be true is an error.
 package python
 
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Memory reads the memory of the traced process. An error where not all of buffer could be read.
-type Memory interface {
-	ReadMemory(address uint64, buffer []byte) error
-}
+const (
+	maxTextBytes      = 4 << 10 // bytes of UTF-8 that are kept of a name
+	maxLinetableBytes = 1 << 20 // bytes of a co_linetable: some 100,000 lines in one function
+)
 
-// A CodeLayout says where a version of CPython keeps what a frame's name needs: offsets in bytes.
+// A CodeLayout holds the offsets, in bytes, of what ReadCode reads in one version of CPython.
 type CodeLayout struct {
 	Minor int // of Python 3: 8 to 14
 
 	// In PyCodeObject.
-	FileName       uint16 // pointer to a str
-	Name           uint16 // pointer to a str
-	QualifiedName  uint16 // pointer to a str; 0: before 3.11, which has none
-	FirstLine      uint16 // int
-	LineTable      uint16 // pointer to a bytes
-	FirstTraceable uint16 // int, in code units of 2 bytes; 0: before 3.11, which has none
+	// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h
+	Filename       uint16 // co_filename: pointer to a str
+	Name           uint16 // co_name: pointer to a str
+	Qualname       uint16 // co_qualname: pointer to a str; 0 before 3.11
+	Firstlineno    uint16 // co_firstlineno: int
+	Linetable      uint16 // co_linetable, before 3.10 co_lnotab: pointer to a bytes
+	FirstTraceable uint16 // _co_firsttraceable: int, in code units of 2 bytes; 0 before 3.11
 
 	// In PyBytesObject.
-	BytesSize uint16 // bytes, a word
-	BytesData uint16
+	BytesSize uint16 // ob_size: a word
+	BytesData uint16 // ob_sval
 
-	// In PyUnicodeObject.
-	TextLength  uint16 // characters, a word
-	TextState   uint16 // the bit fields of 32 bits
-	TextASCII   uint16 // data of compact ASCII
-	TextCompact uint16 // data of other compact strings
+	// In PyASCIIObject and PyCompactUnicodeObject, the compact forms of a str.
+	// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/unicodeobject.h
+	UnicodeLength uint16 // length: characters, a word
+	UnicodeState  uint16 // state: bit fields, 32 bits together
+	ASCIIData     uint16 // sizeof(PyASCIIObject), behind which its characters lie
+	CompactData   uint16 // sizeof(PyCompactUnicodeObject), behind which its characters lie
 }
 
-// A Code is what a code object says of itself.
+// A Code is what a PyCodeObject says about its function.
 type Code struct {
-	Function  string // qualified from 3.11 on; printable, valid UTF-8
-	File      string // as the program gave it, not always a path; printable, valid UTF-8
-	FirstLine int
+	Function  string // co_qualname, before 3.11 co_name; printable, valid UTF-8
+	File      string // co_filename, which is not always a path; printable, valid UTF-8
+	FirstLine int    // co_firstlineno
 
 	minor          int
-	firstTraceable int64  // bytes; less than any offset where the version has none
-	table          []byte // nil: longer than lineTableLimit
+	firstTraceable int64  // bytes; less than any offset before 3.11
+	linetable      []byte // nil: longer than maxLinetableBytes
 }
 
-// noTraceable is below the offset of every instruction.
-const noTraceable = -1 << 32
+// noFirstTraceable is less than the offset of any instruction.
+const noFirstTraceable = -1 << 32
 
-// ReadCode reads the code object at address. An error where memory cannot be read or holds no such object.
+// ReadCode reads the PyCodeObject at address. It is an error if memory cannot be read or holds no
+// such object.
 func ReadCode(m Memory, address uint64, layout CodeLayout) (*Code, error) {
 	object := make([]byte, layout.codeSize())
 	if err := m.ReadMemory(address, object); err != nil {
 		return nil, fmt.Errorf("read code object at %#x: %w", address, err)
 	}
+
 	code := &Code{
-		FirstLine:      int(integer(object, layout.FirstLine)),
+		FirstLine:      int(int32At(object, layout.Firstlineno)),
 		minor:          layout.Minor,
-		firstTraceable: noTraceable,
+		firstTraceable: noFirstTraceable,
 	}
+
 	name := layout.Name
-	if layout.QualifiedName != 0 {
-		name = layout.QualifiedName
+	if layout.Qualname != 0 {
+		name = layout.Qualname
 	}
+
 	if layout.FirstTraceable != 0 {
-		code.firstTraceable = 2 * int64(integer(object, layout.FirstTraceable))
+		code.firstTraceable = 2 * int64(int32At(object, layout.FirstTraceable))
 	}
+
 	var err error
-	if code.Function, err = readText(m, pointer(object, name), layout); err != nil {
+	if code.Function, err = readText(m, wordAt(object, name), layout); err != nil {
 		return nil, fmt.Errorf("read function name of code object at %#x: %w", address, err)
 	}
-	if code.File, err = readText(m, pointer(object, layout.FileName), layout); err != nil {
+	if code.File, err = readText(m, wordAt(object, layout.Filename), layout); err != nil {
 		return nil, fmt.Errorf("read file name of code object at %#x: %w", address, err)
 	}
-	if code.table, err = readLineTable(m, pointer(object, layout.LineTable), layout); err != nil {
+
+	code.linetable, err = readLinetable(m, wordAt(object, layout.Linetable), layout)
+	if err != nil {
 		return nil, fmt.Errorf("read line table of code object at %#x: %w", address, err)
 	}
+
 	return code, nil
 }
 
-// Internal reports whether a frame that stands at a byte offset in the bytecode is one that the interpreter made for
-// itself: a shim, or a function that has not begun.
-// https://github.com/python/cpython/blob/3.12/Include/internal/pycore_frame.h, _PyFrame_IsIncomplete.
+// codeSize is the size of the part of a PyCodeObject that is read, in bytes.
+func (l CodeLayout) codeSize() int {
+	pointers := max(l.Filename, l.Name, l.Qualname, l.Linetable)
+	return max(int(pointers)+8, int(l.Firstlineno)+4, int(l.FirstTraceable)+4)
+}
+
+func wordAt(object []byte, offset uint16) uint64 {
+	return binary.LittleEndian.Uint64(object[offset:])
+}
+
+func int32At(object []byte, offset uint16) int32 {
+	return int32(binary.LittleEndian.Uint32(object[offset:]))
+}
+
+// IsIncomplete reports whether a frame at a byte offset in the bytecode is a shim of the
+// interpreter, or a function that has not begun. CPython leaves such frames out of tracebacks.
+// This is _PyFrame_IsIncomplete:
+// https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_frame.h
 func (c *Code) Internal(offset int32) bool { return int64(offset) < c.firstTraceable }
 
-// Of a code object's identity: pointers to the file name, the name and, from 3.11 on, the qualified name and the line table,
-// which are in a row; and of line table and file name the length, a hash value, and what comes first.
+// Line returns the line of the instruction at a byte offset in the bytecode, as PyCode_Addr2Line
+// does, and FirstLine for a negative offset: before the first instruction. It is 0 if the
+// instruction belongs to no line or lies behind the end of the line table.
+func (c *Code) Line(offset int32) int {
+	line, found := int64(c.FirstLine), true
+	switch {
+	case offset < 0:
+	case c.linetable == nil:
+		found = false
+	case c.minor < 10:
+		line = lnotabLine(c.linetable, line, int(offset))
+	case c.minor == 10:
+		line, found = linetable310Line(c.linetable, line, int(offset))
+	default:
+		line, found = locationTableLine(c.linetable, line, int(offset))
+	}
+
+	if !found || line < 0 || line > math.MaxInt32 {
+		return 0
+	}
+
+	return int(line)
+}
+
+// lnotabLine looks an offset up in a co_lnotab of 3.8 and 3.9: pairs of a bytecode delta,
+// unsigned, and a line delta, signed. The last line holds to the end of the bytecode.
+// https://github.com/python/cpython/blob/v3.9.0/Objects/lnotab_notes.txt
+func lnotabLine(lnotab []byte, line int64, offset int) int64 {
+	for end := 0; len(lnotab) >= 2; lnotab = lnotab[2:] {
+		end += int(lnotab[0])
+		if end > offset {
+			break
+		}
+
+		line += int64(int8(lnotab[1]))
+	}
+
+	return line
+}
+
+// linetable310Line looks an offset up in a co_linetable of 3.10: pairs of a start delta, which is
+// the length of the range in bytes, and a line delta, signed. -128 marks a range without a line.
+// https://github.com/python/cpython/blob/v3.10.0/Objects/lnotab_notes.txt
+func linetable310Line(table []byte, line int64, offset int) (int64, bool) {
+	const noLine = -128
+	for end := 0; len(table) >= 2; table = table[2:] {
+		end += int(table[0])
+		delta := int8(table[1])
+		if delta != noLine {
+			line += int64(delta)
+		}
+
+		if end > offset {
+			return line, delta != noLine
+		}
+	}
+
+	return 0, false
+}
+
+// Kinds of location table entries that move the line, or have none (enum
+// _PyCodeLocationInfoKind). All others stay on the line.
+// https://github.com/python/cpython/blob/v3.12.0/Include/cpython/code.h
 const (
-	identityPointers = 4
-	contentWords     = 5
-	hashWord         = 1 // which the interpreter computes some time
+	locationOneLine1  = 11 // PY_CODE_LOCATION_INFO_ONE_LINE1
+	locationOneLine2  = 12 // PY_CODE_LOCATION_INFO_ONE_LINE2
+	locationNoColumns = 13 // PY_CODE_LOCATION_INFO_NO_COLUMNS: a svarint follows, the line delta
+	locationLong      = 14 // PY_CODE_LOCATION_INFO_LONG: line delta, end line and columns follow
+	locationNone      = 15 // PY_CODE_LOCATION_INFO_NONE
 )
 
-// ReadFingerprint gives what tells a code object apart from others that were or will be at its address, as the kernel side
-// computes it (fingerprint in bpf/python.h). What cannot be read of line table and file name counts as zeros.
+// locationTableLine looks an offset up in a co_linetable of 3.11 and later, the location table.
+// Entries begin with a byte of 1<<7 | kind<<3 | length-1, the length in code units of 2 bytes.
+// https://github.com/python/cpython/blob/v3.12.0/Objects/locations.md
+func locationTableLine(table []byte, line int64, offset int) (int64, bool) {
+	for end := 0; len(table) > 0; {
+		var entry []byte
+		entry, table = nextLocation(table)
+
+		kind := entry[0] >> 3 & 15
+		switch kind {
+		case locationOneLine1:
+			line++
+		case locationOneLine2:
+			line += 2
+		case locationNoColumns, locationLong:
+			line += readSvarint(entry[1:])
+		}
+
+		end += 2 * (int(entry[0]&7) + 1)
+		if end > offset {
+			return line, kind != locationNone
+		}
+	}
+
+	return 0, false
+}
+
+// nextLocation splits off the first entry. It ends where the next byte has its highest bit set.
+func nextLocation(table []byte) (entry, rest []byte) {
+	for i := 1; i < len(table); i++ {
+		if table[i]&0x80 != 0 {
+			return table[:i], table[i:]
+		}
+	}
+
+	return table, nil
+}
+
+// readSvarint reads a signed varint: 6 bits a byte, the lowest first, bit 6 set in all bytes but
+// the last; the sign is the lowest bit of the number. Bits beyond 32 are lost, as in
+// scan_signed_varint.
+func readSvarint(varint []byte) int64 {
+	var value uint32
+	for i, b := range varint {
+		value |= uint32(b&0x3f) << (6 * i)
+		if b&0x40 == 0 {
+			break
+		}
+	}
+
+	if value&1 != 0 {
+		return -int64(value >> 1)
+	}
+
+	return int64(value >> 1)
+}
+
+// readText reads a str in one of the compact forms, which all names have that the compiler makes.
+// Text longer than maxTextBytes is truncated and ends in "…".
+func readText(m Memory, address uint64, layout CodeLayout) (string, error) {
+	header := make([]byte, max(int(layout.UnicodeLength)+8, int(layout.UnicodeState)+4))
+	if err := m.ReadMemory(address, header); err != nil {
+		return "", fmt.Errorf("read str at %#x: %w", address, err)
+	}
+
+	state := parseUnicodeState(uint32(int32At(header, layout.UnicodeState)), layout.Minor)
+	length := int64(wordAt(header, layout.UnicodeLength))
+	if !state.isCompact() || length < 0 {
+		return "", fmt.Errorf("read str at %#x: not a compact string", address)
+	}
+
+	start := layout.CompactData
+	if state.ascii {
+		start = layout.ASCIIData
+	}
+
+	data := make([]byte, min(length, maxTextBytes)*int64(state.kind))
+	if err := m.ReadMemory(address+uint64(start), data); err != nil {
+		return "", fmt.Errorf("read characters of str at %#x: %w", address, err)
+	}
+
+	text := process.Printable(decodeText(data, state.kind))
+	return truncateText(text, length > maxTextBytes), nil
+}
+
+// A unicodeState is the bit fields of PyASCIIObject.state.
+type unicodeState struct {
+	kind           int // bytes a character
+	compact, ascii bool
+}
+
+// parseUnicodeState takes the bit fields apart. `interned` comes first: 2 bits, also in 3.14.8,
+// but 16 in newer headers. `kind` tells which, because it is never 0 and `interned` at most 3.
+// The bits behind the fields may have any value.
+// https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h
+func parseUnicodeState(state uint32, minor int) unicodeState {
+	fields := state >> 2
+	if minor >= 14 && fields&7 == 0 {
+		fields = state >> 16
+	}
+
+	return unicodeState{kind: int(fields & 7), compact: fields&8 != 0, ascii: fields&16 != 0}
+}
+
+// isCompact reports whether these are the fields of a compact str. Subclasses of str have others.
+func (s unicodeState) isCompact() bool {
+	switch s.kind {
+	case 1:
+		return s.compact
+	case 2, 4:
+		return s.compact && !s.ascii
+	}
+
+	return false
+}
+
+// decodeText decodes characters of 1, 2 or 4 bytes. Each surrogate becomes "?", also in a pair:
+// in a str each is a character of its own, which has no UTF-8.
+func decodeText(data []byte, kind int) string {
+	var text strings.Builder
+	text.Grow(len(data) / kind)
+	for ; len(data) >= kind; data = data[kind:] {
+		var r rune
+		switch kind {
+		case 1:
+			r = rune(data[0])
+		case 2:
+			r = rune(binary.LittleEndian.Uint16(data))
+		case 4:
+			r = rune(binary.LittleEndian.Uint32(data))
+		}
+
+		if !utf8.ValidRune(r) {
+			r = '?'
+		}
+
+		text.WriteRune(r)
+	}
+
+	return text.String()
+}
+
+// truncateText truncates valid UTF-8 to maxTextBytes. It marks text that it truncates, or that was
+// truncated before.
+func truncateText(text string, truncated bool) string {
+	if len(text) <= maxTextBytes && !truncated {
+		return text
+	}
+
+	end := min(len(text), maxTextBytes)
+	for end < len(text) && !utf8.RuneStart(text[end]) {
+		end--
+	}
+
+	return text[:end] + "…"
+}
+
+// readLinetable reads the bytes object of a line table, nil if it is longer than maxLinetableBytes.
+func readLinetable(m Memory, address uint64, layout CodeLayout) ([]byte, error) {
+	size, err := readWord(m, address+uint64(layout.BytesSize))
+	if err != nil {
+		return nil, fmt.Errorf("read bytes at %#x: %w", address, err)
+	}
+	if int64(size) < 0 {
+		return nil, fmt.Errorf("read bytes at %#x: size %d", address, int64(size))
+	}
+	if size > maxLinetableBytes {
+		return nil, nil
+	}
+
+	table := make([]byte, size)
+	if err := m.ReadMemory(address+uint64(layout.BytesData), table); err != nil {
+		return nil, fmt.Errorf("read bytes at %#x: %w", address, err)
+	}
+
+	return table, nil
+}
+
+// What the fingerprint of a code object covers, in words.
+const (
+	fingerprintPointers = 4 // in a row: co_filename, co_name, since 3.11 co_qualname, line table
+	fingerprintContent  = 5 // of line table and file name: length, hash value, and what comes first
+	fingerprintHash     = 1 // index of the hash value, which the interpreter computes on demand
+)
+
+// ReadFingerprint returns a hash that tells a code object apart from others that were or will be
+// at its address, as the BPF programs compute it (fingerprint in bpf/python.h). Content of the
+// line table or the file name that cannot be read counts as zeros.
 func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error) {
-	pointers, err := readWords(m, address+uint64(layout.FileName), identityPointers)
+	pointers, err := readWords(m, address+uint64(layout.Filename), fingerprintPointers)
 	if err != nil {
 		return 0, fmt.Errorf("read identity of code object at %#x: %w", address, err)
 	}
+
 	table := pointers[3]
-	if layout.LineTable-layout.FileName == 16 {
+	if layout.Linetable-layout.Filename == 16 {
 		table = pointers[2]
 	}
-	lines, _ := readWords(m, table+uint64(layout.BytesSize), contentWords)
-	file, _ := readWords(m, pointers[0]+uint64(layout.TextLength), contentWords)
-	lines[hashWord], file[hashWord] = 0, 0
+
+	lines, _ := readWords(m, table+uint64(layout.BytesSize), fingerprintContent)
+	file, _ := readWords(m, pointers[0]+uint64(layout.UnicodeLength), fingerprintContent)
+	lines[fingerprintHash], file[fingerprintHash] = 0, 0
+
 	var hash uint64
 	for _, value := range pointers[:3] {
 		hash = mix(hash, value)
 	}
-	for i := range contentWords {
+
+	for i := range fingerprintContent {
 		hash = mix(mix(hash, lines[i]), file[i])
 	}
+
 	return uint32(hash >> 32), nil
 }
 
@@ -124,28 +405,16 @@ func mix(hash, value uint64) uint64 {
 	return hash ^ hash>>29
 }
 
-// readWords gives zeros besides the error.
+// readWords reads words of 8 bytes. With an error they are zeros.
 func readWords(m Memory, address uint64, count int) ([]uint64, error) {
 	words, buffer := make([]uint64, count), make([]byte, 8*count)
 	if err := m.ReadMemory(address, buffer); err != nil {
 		return words, err
 	}
+
 	for i := range words {
 		words[i] = binary.LittleEndian.Uint64(buffer[8*i:])
 	}
+
 	return words, nil
-}
-
-// codeSize is the size of the part of a code object that is read, in bytes.
-func (l CodeLayout) codeSize() int {
-	pointers := max(l.FileName, l.Name, l.QualifiedName, l.LineTable)
-	return max(int(pointers)+8, int(l.FirstLine)+4, int(l.FirstTraceable)+4)
-}
-
-func pointer(object []byte, offset uint16) uint64 {
-	return binary.LittleEndian.Uint64(object[offset:])
-}
-
-func integer(object []byte, offset uint16) int32 {
-	return int32(binary.LittleEndian.Uint32(object[offset:]))
 }

@@ -1,9 +1,12 @@
 package python
 
 import (
+	"bytes"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os/exec"
+	"reflect"
 	"strconv"
 	"strings"
 	"testing"
@@ -11,176 +14,347 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 )
 
-// shownOffsets gives what gdb says of expressions whose values are offsets.
-func shownOffsets(t testing.TB, file string, expressions []string) (values []uint64) {
-	t.Helper()
-	arguments := []string{"-batch", "-nx", "-ex", "set max-value-size unlimited"}
-	for _, e := range expressions {
-		arguments = append(arguments, "-ex", "output (long)("+e+")", "-ex", `echo \n`)
-	}
-	out, err := exec.Command("gdb", append(arguments, file)...).Output()
-	if err != nil {
-		t.Fatalf("gdb: %v (apt-get install gdb)", err)
-	}
-	for line := range strings.Lines(string(out)) {
-		value, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
-		if err != nil {
-			t.Fatalf("gdb says %q", out)
-		}
-		values = append(values, value)
-	}
-	if len(values) != len(expressions) {
-		t.Fatalf("gdb says %q of %q", out, expressions)
-	}
-	return values
-}
-
-// offsetsOf lists offsets of a layout with what they are in C.
-func offsetsOf(l layout) map[string]uint16 {
-	const object, text = "((PyCodeObject *)0)->", "((PyASCIIObject *)0)->"
-	k, c := l.kernel, l.code
-	offsets := map[string]uint16{
-		"&((struct pyruntimestate *)0)->interpreters.head": l.interpreters,
-		"&((PyInterpreterState *)0)->next":                 k.InterpreterNext,
-		"&((PyThreadState *)0)->next":                      k.ThreadNext,
-		"&((PyThreadState *)0)->interp":                    l.threadInterpreter,
-		"&((PyThreadState *)0)->thread_id":                 k.ThreadKey,
-		"&" + object + "co_filename":                       c.FileName,
-		"&" + object + "co_name":                           c.Name,
-		"&" + object + "co_firstlineno":                    c.FirstLine,
-		"&((PyBytesObject *)0)->ob_base.ob_size":           c.BytesSize,
-		"&((PyBytesObject *)0)->ob_sval":                   c.BytesData,
-		"&" + text + "length":                              c.TextLength,
-		"&" + text + "state":                               c.TextState,
-		"sizeof(PyASCIIObject)":                            c.TextASCII,
-		"sizeof(PyCompactUnicodeObject)":                   c.TextCompact,
-	}
-	if k.Style == bpf.KernelPythonStylePYTHON_OBJECTS {
-		const frame = "&((struct _frame *)0)->"
-		offsets["&((PyInterpreterState *)0)->tstate_head"] = k.InterpreterThreads
-		offsets["&((PyThreadState *)0)->frame"] = k.ThreadFrame
-		offsets[frame+"f_code"], offsets[frame+"f_back"], offsets[frame+"f_lasti"] = k.FrameCode, k.FrameBack, k.FrameInstruction
-		return offsets
-	}
-	const frame = "&((struct _PyInterpreterFrame *)0)->"
-	offsets["&((PyInterpreterState *)0)->threads.head"] = k.InterpreterThreads
-	offsets["&((PyThreadState *)0)->native_thread_id"] = l.nativeThread
-	offsets[frame+"previous"] = k.FrameBack
-	offsets["&"+object+"co_qualname"] = c.QualifiedName
-	offsets["&"+object+"co_linetable"] = c.LineTable
-	offsets["&"+object+"_co_firsttraceable"] = c.FirstTraceable
-	offsets["&"+object+"co_code_adaptive"] = k.CodeBytes
-	if c.Minor >= 13 {
-		offsets["&((PyThreadState *)0)->current_frame"] = k.ThreadFrame
-		offsets[frame+"f_executable"], offsets[frame+"instr_ptr"], offsets[frame+"owner"] = k.FrameCode, k.FrameInstruction, k.FrameEntry
-		return offsets
-	}
-	offsets["&((PyThreadState *)0)->cframe"] = k.ThreadFrame
-	offsets["&((_PyCFrame *)0)->current_frame"] = k.ThreadFrameIndirect
-	offsets[frame+"f_code"], offsets[frame+"prev_instr"] = k.FrameCode, k.FrameInstruction
-	offsets[frame+map[int]string{11: "is_entry", 12: "owner"}[c.Minor]] = k.FrameEntry
-	return offsets
-}
-
-func TestLayoutsAreThoseOfTheDebugger(t *testing.T) {
-	known := 0
+// gdb prints what is compiled into the interpreters that have debug information.
+func TestLayouts(t *testing.T) {
+	compared := 0
 	for name, command := range interpreterCommands(t) {
 		path, _ := library(t, command)
 		if path == "" || !strings.Contains(runTool(t, "readelf", "-SW", path), ".debug_info") {
 			continue
 		}
-		known++
+
+		compared++
+
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, _ := startFrames(t, exec.Command(command[0], "-c", frames(t)))
-			found, err := find(t, p)
-			if err != nil {
-				t.Fatal(err)
-			}
+			p, _ := startFrames(t, command[0], "-c")
+			found := mustFind(t, p)
 			l, ok := staticLayouts[found.Code.Minor]
+
 			if !ok {
-				runtime := shownOffsets(t, path, []string{"&((struct pyruntimestate *)0)->interpreters.head"})[0]
-				read, err := readDebugLayout(p, found.Kernel.Interpreters-runtime)
+				const member = "&((struct pyruntimestate *)0)->interpreters.head"
+				head := gdbOffsets(t, path, []string{member})[0]
+				read, err := readDebugOffsets(p, found.Kernel.Interpreters-head)
 				if err != nil {
 					t.Fatal(err)
 				}
+
 				l = *read
 			}
+
 			var expressions []string
 			var offsets []uint16
-			for expression, offset := range offsetsOf(l) {
+			for expression, offset := range expressionsOf(l) {
 				expressions, offsets = append(expressions, expression), append(offsets, offset)
 			}
-			for i, want := range shownOffsets(t, path, expressions) {
+
+			for i, want := range gdbOffsets(t, path, expressions) {
 				if uint64(offsets[i]) != want {
 					t.Errorf("%s is %d, not %d", expressions[i], want, offsets[i])
 				}
 			}
 		})
 	}
-	if known == 0 {
+
+	if compared == 0 {
 		t.Fatal("no interpreter has debug information (pyenv's have)")
 	}
 }
 
-// A started interpreter at 0x1000, its thread at 0x2000.
+// gdbOffsets returns the values of C expressions that are offsets.
+func gdbOffsets(t testing.TB, file string, expressions []string) (values []uint64) {
+	t.Helper()
+	arguments := []string{"-batch", "-nx", "-ex", "set max-value-size unlimited"}
+	for _, e := range expressions {
+		arguments = append(arguments, "-ex", "output (long)("+e+")", "-ex", `echo \n`)
+	}
+
+	out, err := exec.Command("gdb", append(arguments, file)...).Output()
+	if err != nil {
+		t.Fatalf("gdb: %v (apt-get install gdb)", err)
+	}
+
+	for line := range strings.Lines(string(out)) {
+		value, err := strconv.ParseUint(strings.TrimSpace(line), 10, 64)
+		if err != nil {
+			t.Fatalf("gdb prints %q", out)
+		}
+
+		values = append(values, value)
+	}
+
+	if len(values) != len(expressions) {
+		t.Fatalf("gdb prints %q for %q", out, expressions)
+	}
+
+	return values
+}
+
+// expressionsOf returns the offsets of a layout by their C expressions.
+func expressionsOf(l layout) map[string]uint16 {
+	k, c := l.kernel, l.code
+	offsets := make(map[string]uint16)
+	members := func(structure string, of map[string]uint16) {
+		for member, offset := range of {
+			offsets["&(("+structure+" *)0)->"+member] = offset
+		}
+	}
+
+	offsets["sizeof(PyASCIIObject)"] = c.ASCIIData
+	offsets["sizeof(PyCompactUnicodeObject)"] = c.CompactData
+	members("PyASCIIObject", map[string]uint16{"length": c.UnicodeLength, "state": c.UnicodeState})
+	members("PyBytesObject",
+		map[string]uint16{"ob_base.ob_size": c.BytesSize, "ob_sval": c.BytesData})
+	members("struct pyruntimestate", map[string]uint16{"interpreters.head": l.interpretersHead})
+	members("PyInterpreterState", map[string]uint16{"next": k.InterpreterNext})
+
+	members("PyThreadState", map[string]uint16{
+		"next": k.ThreadNext, "interp": l.interp, "thread_id": k.ThreadKey,
+	})
+
+	members("PyCodeObject", map[string]uint16{
+		"co_filename": c.Filename, "co_name": c.Name, "co_firstlineno": c.Firstlineno,
+	})
+
+	switch {
+	case c.Minor < 10:
+		members("PyCodeObject", map[string]uint16{"co_lnotab": c.Linetable})
+	default:
+		members("PyCodeObject", map[string]uint16{"co_linetable": c.Linetable})
+	}
+
+	if k.Style == bpf.KernelPythonStylePYTHON_OBJECTS {
+		members("PyInterpreterState", map[string]uint16{"tstate_head": k.InterpreterThreads})
+		members("PyThreadState", map[string]uint16{"frame": k.ThreadFrame})
+		members("struct _frame", map[string]uint16{
+			"f_code": k.FrameCode, "f_back": k.FrameBack, "f_lasti": k.FrameInstruction,
+		})
+
+		return offsets
+	}
+
+	members("PyInterpreterState", map[string]uint16{"threads.head": k.InterpreterThreads})
+	members("PyThreadState", map[string]uint16{"native_thread_id": l.nativeThreadID})
+	members("PyCodeObject", map[string]uint16{
+		"co_qualname": c.Qualname, "_co_firsttraceable": c.FirstTraceable,
+		"co_code_adaptive": k.CodeBytes,
+	})
+
+	members("struct _PyInterpreterFrame", map[string]uint16{"previous": k.FrameBack})
+	if c.Minor >= 13 {
+		members("PyThreadState", map[string]uint16{"current_frame": k.ThreadFrame})
+		members("struct _PyInterpreterFrame", map[string]uint16{
+			"f_executable": k.FrameCode, "instr_ptr": k.FrameInstruction, "owner": k.FrameEntry,
+		})
+
+		return offsets
+	}
+
+	members("PyThreadState", map[string]uint16{"cframe": k.ThreadFrame})
+	members("_PyCFrame", map[string]uint16{"current_frame": k.ThreadFrameIndirect})
+	members("struct _PyInterpreterFrame", map[string]uint16{
+		"f_code": k.FrameCode, "prev_instr": k.FrameInstruction,
+		map[int]string{11: "is_entry", 12: "owner"}[c.Minor]: k.FrameEntry,
+	})
+
+	return offsets
+}
+
+// startedInterpreter is memory with an interpreter at 0x1000 and its thread state at 0x2000.
 func startedInterpreter(l layout) (fakeMemory, bpf.KernelPython) {
 	m := fakeMemory{0x800, make([]byte, 0x2000)}
-	k := l.at(0x800)
+	k := l.kernelOffsets(0x800)
 	m.put(k.Interpreters, 0x1000)
 	m.put(0x1000+uint64(k.InterpreterThreads), 0x2000)
-	m.put(0x2000+uint64(l.threadInterpreter), 0x1000)
+	m.put(0x2000+uint64(l.interp), 0x1000)
+
 	return m, k
 }
 
-func TestAnInterpreterIsCheckedByWhatItsThreadsPointTo(t *testing.T) {
+func TestLayoutCheck(t *testing.T) {
 	for minor, l := range staticLayouts {
 		for name, c := range map[string]struct {
 			change func(m fakeMemory, k bpf.KernelPython)
-			fine   bool
+			ok     bool
 		}{
-			"is in order":                      {func(fakeMemory, bpf.KernelPython) {}, true},
-			"has no interpreter yet":           {func(m fakeMemory, k bpf.KernelPython) { m.put(k.Interpreters, 0) }, true},
-			"has no thread yet":                {func(m fakeMemory, k bpf.KernelPython) { m.put(0x1000+uint64(k.InterpreterThreads), 0) }, true},
-			"has a thread of something else":   {func(m fakeMemory, _ bpf.KernelPython) { m.put(0x2000+uint64(l.threadInterpreter), 0x1008) }, false},
-			"has a thread that is not there":   {func(m fakeMemory, k bpf.KernelPython) { m.put(0x1000+uint64(k.InterpreterThreads), 1<<63) }, false},
-			"has an interpreter at no address": {func(m fakeMemory, k bpf.KernelPython) { m.put(k.Interpreters, 1<<64-8) }, false},
+			"started": {func(fakeMemory, bpf.KernelPython) {}, true},
+			"no interpreter": {
+				func(m fakeMemory, k bpf.KernelPython) { m.put(k.Interpreters, 0) }, true,
+			},
+			"no thread": {func(m fakeMemory, k bpf.KernelPython) {
+				m.put(0x1000+uint64(k.InterpreterThreads), 0)
+			}, true},
+			"thread of something else": {func(m fakeMemory, _ bpf.KernelPython) {
+				m.put(0x2000+uint64(l.interp), 0x1008)
+			}, false},
+			"unmapped thread": {func(m fakeMemory, k bpf.KernelPython) {
+				m.put(0x1000+uint64(k.InterpreterThreads), 1<<63)
+			}, false},
+			"unmapped interpreter": {func(m fakeMemory, k bpf.KernelPython) {
+				m.put(k.Interpreters, 1<<64-8)
+			}, false},
 		} {
 			t.Run(fmt.Sprintf("3.%d %s", minor, name), func(t *testing.T) {
 				m, k := startedInterpreter(l)
 				c.change(m, k)
-				if err := l.check(m, k); (err == nil) != c.fine || err != nil && !errors.Is(err, ErrUnsupported) {
+				if err := l.check(m, k); (err == nil) != c.ok ||
+					err != nil && !errors.Is(err, ErrUnsupported) {
 					t.Errorf("%v", err)
 				}
 			})
 		}
 	}
-}
 
-// A thread that ends while it is looked at is not the interpreter's fault.
-func TestAnInterpreterIsCheckedAgainWhenItHasChanged(t *testing.T) {
 	l := staticLayouts[11]
-	m, k := startedInterpreter(l)
-	m.put(0x2000+uint64(l.threadInterpreter), 0)
-	reads := 0
-	err := l.check(memoryFunc(func(address uint64, buffer []byte) error {
-		if reads++; reads == 7 {
-			m.put(0x2000+uint64(l.threadInterpreter), 0x1000)
+	t.Run("thread that ends meanwhile", func(t *testing.T) {
+		m, k := startedInterpreter(l)
+		m.put(0x2000+uint64(l.interp), 0)
+		reads := 0
+
+		err := l.check(memoryFunc(func(address uint64, buffer []byte) error {
+			if reads++; reads == 7 {
+				m.put(0x2000+uint64(l.interp), 0x1000)
+			}
+
+			return m.ReadMemory(address, buffer)
+		}), k)
+
+		if err != nil || reads != 9 {
+			t.Errorf("%v after %d reads", err, reads)
 		}
-		return m.ReadMemory(address, buffer)
-	}), k)
-	if err != nil || reads != 9 {
-		t.Errorf("%v after %d reads", err, reads)
+	})
+
+	t.Run("unreadable memory", func(t *testing.T) {
+		if err := l.check(fakeMemory{}, l.kernelOffsets(0x800)); err == nil ||
+			errors.Is(err, ErrUnsupported) {
+			t.Errorf("%v", err)
+		}
+	})
+}
+
+// debugTable returns a struct _Py_DebugOffsets of plausible offsets, all different.
+func debugTable(minor int) []byte {
+	table := make([]byte, debugTableSize)
+	copy(table, debugCookie)
+	put := func(position, value int) {
+		binary.LittleEndian.PutUint64(table[position:], uint64(value))
+	}
+	put(8, 3<<24|minor<<16|4<<8|0xf0)
+
+	at := debugOffsetsOf[minor]
+	fields := reflect.ValueOf(at)
+	for i := range fields.NumField() {
+		put(int(fields.Field(i).Int()), 800+8*i)
+	}
+
+	put(at.obType, 8)
+	put(at.codeName, 120)
+	put(at.codeQualname, 128)
+	put(at.codeLinetable, 136)
+
+	return table
+}
+
+// with returns the layout of the table after a change.
+func with(minor, position int, value uint64) (*layout, error) {
+	table := debugTable(minor)
+	binary.LittleEndian.PutUint64(table[position:], value)
+	return parseDebugOffsets(table)
+}
+
+func TestParseDebugOffsets(t *testing.T) {
+	constrained := []string{"obType", "codeName", "codeQualname", "codeLinetable"}
+	for minor, at := range debugOffsetsOf {
+		l, err := parseDebugOffsets(debugTable(minor))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		fields := reflect.ValueOf(at)
+		for i := range fields.NumField() {
+			name, position := fields.Type().Field(i).Name, int(fields.Field(i).Int())
+			changed, err := with(minor, position, 8000)
+			if strings.Contains(fmt.Sprint(constrained), name) {
+				if !errors.Is(err, ErrUnsupported) {
+					t.Errorf("3.%d: %s may be anything", minor, name)
+				}
+			} else if err != nil || *changed == *l {
+				t.Errorf("3.%d: %s changes nothing, %v", minor, name, err)
+			}
+
+			for _, value := range []uint64{
+				maxOffset + 1, 1 << 16, 1<<16 + 8, 1 << 32, 1<<64 - 1, 1<<64 - 8, 13,
+			} {
+				if (name == "frameOwner" || name == "bytesObSval") && value == 13 {
+					continue // bytes, which need no alignment
+				}
+
+				_, err := with(minor, position, value)
+				want := fmt.Sprintf("offset %d at %d of the table", value, position)
+				if !errors.Is(err, ErrUnsupported) || !strings.Contains(err.Error(), want) {
+					t.Errorf("3.%d: %s %#x: %v", minor, name, value, err)
+				}
+			}
+		}
+
+		if l, err := with(minor, at.coCodeAdaptive, 8); !errors.Is(err, ErrUnsupported) {
+			t.Errorf("3.%d: bytecode at 8: %+v, %v", minor, l, err)
+		}
 	}
 }
 
-func TestMemoryThatCannotBeReadIsAnErrorOfItsOwn(t *testing.T) {
-	l := staticLayouts[11]
-	if err := l.check(fakeMemory{}, l.at(0x800)); err == nil || errors.Is(err, ErrUnsupported) {
-		t.Errorf("%v", err)
+func TestReadDebugOffsets(t *testing.T) {
+	for _, size := range []int{0, 8, debugHeaderSize - 1, debugHeaderSize, debugTableSize - 1} {
+		l, err := readDebugOffsets(fakeMemory{0x1000, debugTable(13)[:size]}, 0x1000)
+		if l != nil || err == nil || errors.Is(err, ErrUnsupported) {
+			t.Errorf("of %d bytes: %+v, %v", size, l, err)
+		}
+	}
+
+	zeros := fakeMemory{0x1000, make([]byte, debugHeaderSize)}
+	if l, err := readDebugOffsets(zeros, 0x1000); l != nil || err != nil {
+		t.Errorf("without a cookie: %+v, %v", l, err)
 	}
 }
 
-type memoryFunc func(address uint64, buffer []byte) error
+// FuzzDebugOffsets: whatever the table, an offset that is believed is in bounds, and so is what
+// is computed from it.
+func FuzzDebugOffsets(f *testing.F) {
+	for minor := range debugOffsetsOf {
+		f.Add(debugTable(minor))
+		f.Add(bytes.Repeat([]byte{0xff}, debugTableSize))
+		f.Add(debugTable(minor)[:100])
+	}
 
-func (f memoryFunc) ReadMemory(address uint64, buffer []byte) error { return f(address, buffer) }
+	f.Fuzz(func(t *testing.T, data []byte) {
+		table := make([]byte, debugTableSize)
+		copy(table, data)
+		l, err := parseDebugOffsets(table)
+		if err != nil {
+			if l != nil || !errors.Is(err, ErrUnsupported) {
+				t.Errorf("%+v, %v", l, err)
+			}
+
+			return
+		}
+
+		for _, of := range []any{l.kernel, l.code} {
+			fields := reflect.ValueOf(of)
+			for i := range fields.NumField() {
+				name, field := fields.Type().Field(i).Name, fields.Field(i)
+				if field.Kind() == reflect.Uint16 && field.Uint() > maxOffset+16 &&
+					name != "ThreadFrameIndirect" {
+					t.Errorf("%s is %d", name, field.Uint())
+				}
+			}
+		}
+
+		if l.code.Minor != 13 && l.code.Minor != 14 || l.code.FirstTraceable > l.kernel.CodeBytes {
+			t.Errorf("%+v", l)
+		}
+
+		if _, err := ReadCode(fakeMemory{0, data}, 0, l.code); err == nil && len(data) < 100 {
+			t.Errorf("a code object in %d bytes", len(data))
+		}
+	})
+}

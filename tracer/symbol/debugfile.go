@@ -10,6 +10,9 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strconv"
+
+	"golang.org/x/sys/unix"
 )
 
 // debugDir holds the debug files of a system.
@@ -38,6 +41,7 @@ func (f *File) findDebug(binary, root string) {
 			f.debug = file
 			return
 		}
+
 		if !errors.Is(err, fs.ErrNotExist) {
 			f.problem(fmt.Errorf("read debug file %s in %s: %w", p.path, p.root, err))
 		}
@@ -53,23 +57,29 @@ func debugPaths(buildID, link, binary, root string) []debugPath {
 			paths = append(paths, debugPath{root, name, checksum})
 		}
 	}
+
 	dir := path.Dir(path.Clean("/" + binary))
 	for _, r := range []string{"/", root} {
 		if r == "" {
 			continue
 		}
+
 		if buildID != "" {
 			add(r, debugDir+"/.build-id/"+buildID[:2]+"/"+buildID[2:]+".debug", false)
 		}
+
 		if link == "" {
 			continue
 		}
+
 		if r == root {
 			add(r, path.Join(dir, link), true)
 			add(r, path.Join(dir, ".debug", link), true)
 		}
+
 		add(r, path.Join(debugDir, dir, link), true)
 	}
+
 	return paths
 }
 
@@ -85,10 +95,12 @@ func openDebug(p debugPath, buildID string, sum uint32) (_ *debugFile, err error
 			file.Close()
 		}
 	}()
+
 	info, err := file.Stat()
 	if err != nil {
 		return nil, err
 	}
+
 	image, err := newImage(file, info.Size())
 	if err != nil {
 		return nil, err
@@ -99,11 +111,13 @@ func openDebug(p debugPath, buildID string, sum uint32) (_ *debugFile, err error
 	if image.symtab.size() == 0 {
 		return nil, errors.New("no .symtab")
 	}
+
 	if p.checksum {
 		if err := checksum(file, info.Size(), sum); err != nil {
 			return nil, err
 		}
 	}
+
 	return &debugFile{file, image}, nil
 }
 
@@ -113,19 +127,23 @@ func (m *image) debugLink() (name string, sum uint32, err error) {
 	if m.link.size == 0 {
 		return "", 0, nil
 	}
+
 	buf, err := m.bytes(m.link, maxLink)
 	if err != nil {
 		return "", 0, fmt.Errorf("read %s: %w", debugLinkSection, err)
 	}
+
 	text, _, found := bytes.Cut(buf, []byte{0})
 	at := roundUp(uint64(len(text))+1, 4)
 	if !found || at+4 > uint64(len(buf)) {
 		return "", 0, fmt.Errorf("read %s: truncated", debugLinkSection)
 	}
+
 	name = string(text)
 	if name == "." || name == ".." || path.Base(name) != name {
 		return "", 0, fmt.Errorf("read %s: %q is not a file name", debugLinkSection, name)
 	}
+
 	return name, binary.LittleEndian.Uint32(buf[at:]), nil
 }
 
@@ -134,6 +152,7 @@ func checksum(r io.ReaderAt, size int64, sum uint32) error {
 	if size > maxLinkedFile {
 		return fmt.Errorf("%d bytes exceed the limit of %d", size, maxLinkedFile)
 	}
+
 	hash := crc32.NewIEEE()
 	if _, err := io.Copy(hash, io.NewSectionReader(r, 0, size)); err != nil {
 		return err
@@ -141,5 +160,57 @@ func checksum(r io.ReaderAt, size int64, sum uint32) error {
 	if got := hash.Sum32(); got != sum {
 		return fmt.Errorf("checksum %08x is not %08x", got, sum)
 	}
+
 	return nil
+}
+
+// openInRoot opens a regular file for reading at a path that is resolved as if
+// root were the root directory: no symbolic link or .. leads out of it
+// (openat2(2), RESOLVE_IN_ROOT, Linux 5.6). os.Root would refuse the absolute
+// links that are common in system images.
+//
+// The file is first opened with O_PATH, which has no effect on what it names:
+// a hostile root can hold a FIFO, whose opening blocks, or a link to a device,
+// whose opening acts (/dev/watchdog). Only a regular file is then opened for
+// reading.
+func openInRoot(root, path string) (*os.File, error) {
+	dir, err := unix.Open(root, unix.O_PATH|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open root %s: %w", root, err)
+	}
+	defer unix.Close(dir)
+
+	fd, err := resolve(dir, path)
+	if err != nil {
+		return nil, fmt.Errorf("open %s: %w", path, err)
+	}
+	defer unix.Close(fd)
+
+	var stat unix.Stat_t
+	if err := unix.Fstat(fd, &stat); err != nil {
+		return nil, fmt.Errorf("stat %s: %w", path, err)
+	}
+	if stat.Mode&unix.S_IFMT != unix.S_IFREG {
+		return nil, fmt.Errorf("open %s: not a regular file", path)
+	}
+
+	return os.OpenFile("/proc/self/fd/"+strconv.Itoa(fd), os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// resolve opens path below dir with O_PATH. It tries again where the kernel
+// asks for it: when something was renamed while it followed a "..".
+func resolve(dir int, path string) (fd int, err error) {
+	how := unix.OpenHow{
+		Flags:   unix.O_PATH | unix.O_CLOEXEC,
+		Resolve: unix.RESOLVE_IN_ROOT | unix.RESOLVE_NO_MAGICLINKS,
+	}
+
+	for range 8 {
+		fd, err = unix.Openat2(dir, path, &how)
+		if !errors.Is(err, unix.EAGAIN) && !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+
+	return fd, err
 }

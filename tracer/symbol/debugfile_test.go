@@ -22,22 +22,24 @@ type splitProgram struct {
 
 const seen = "/opt/bin/program"
 
-// newSplit builds the program; link tells whether it names its debug file
-// program.debug.
+// newSplit builds the program. With link, it names its debug file program.debug.
 func newSplit(t *testing.T, link bool, flags ...string) splitProgram {
 	t.Helper()
 	path := compile(t, "gcc", sourceC, flags...)
 	p := splitProgram{root: t.TempDir(), functions: nmFunctions(t, path)}
 	id := withoutDebug(t, path).BuildID()
 	p.debug = split(t, path)
+
 	if link {
 		run(t, "", "objcopy", "--add-gnu-debuglink="+p.debug, path)
 	}
+
 	p.path = filepath.Join(p.root, seen)
 	write(t, p.path, read(t, path))
 	if id != "" {
 		p.byBuildID = debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
 	}
+
 	return p
 }
 
@@ -54,84 +56,93 @@ func (p splitProgram) check(t *testing.T, refused string) {
 		if err := f.Err(); err != nil {
 			t.Errorf("Err() = %v", err)
 		}
+
 		return
 	}
+
 	for _, fn := range p.functions {
 		if name, ok := f.Name(fn.value); ok {
 			t.Fatalf("Name(%#x) = %q from a debug file to refuse", fn.value, name)
 		}
 	}
+
 	if err := f.Err(); err == nil || !strings.Contains(err.Error(), refused) {
 		t.Errorf("Err() = %v, want one with %q", err, refused)
 	}
 }
 
-func TestDebugFileByBuildID(t *testing.T) {
-	p := newSplit(t, false)
-	write(t, p.in(p.byBuildID), read(t, p.debug))
-	p.check(t, "")
-}
+func TestDebugFile(t *testing.T) {
+	t.Run("by build ID", func(t *testing.T) {
+		p := newSplit(t, false)
+		write(t, p.in(p.byBuildID), read(t, p.debug))
+		p.check(t, "")
+	})
 
-func TestDebugFileByLink(t *testing.T) {
-	for _, dir := range []string{"/opt/bin", "/opt/bin/.debug", debugDir + "/opt/bin"} {
-		for _, flags := range [][]string{nil, {"-Wl,--build-id=none"}} {
-			p := newSplit(t, true, flags...)
-			write(t, p.in(dir+"/program.debug"), read(t, p.debug))
+	t.Run("by link", func(t *testing.T) {
+		for _, dir := range []string{"/opt/bin", "/opt/bin/.debug", debugDir + "/opt/bin"} {
+			for _, flags := range [][]string{nil, {"-Wl,--build-id=none"}} {
+				p := newSplit(t, true, flags...)
+				write(t, p.in(dir+"/program.debug"), read(t, p.debug))
+				p.check(t, "")
+			}
+		}
+	})
+
+	// A stripped file whose link leads to itself is merely stripped.
+	t.Run("itself", func(t *testing.T) {
+		p := newSplit(t, false)
+		other := filepath.Join(t.TempDir(), filepath.Base(seen))
+		write(t, other, []byte("x"))
+		run(t, "", "objcopy", "--add-gnu-debuglink="+other, p.path)
+		f := open(t, p.path, seen, p.root)
+
+		if err := f.Err(); err != nil || f.debug != nil {
+			t.Errorf("Err() = %v, debug file %v", err, f.debug)
+		}
+	})
+
+	t.Run("link to another directory", func(t *testing.T) {
+		p := newSplit(t, true)
+		data := bytes.Replace(read(t, p.path), []byte("program.debug"), []byte("../x/gr.debug"), 1)
+		write(t, p.path, data)
+		write(t, p.in("/opt/x/gr.debug"), read(t, p.debug))
+		p.check(t, `"../x/gr.debug" is not a file name`)
+	})
+
+	// A file with its own symbols needs no debug file.
+	t.Run("not needed", func(t *testing.T) {
+		path, root := compile(t, "gcc", sourceC), t.TempDir()
+		id := withoutDebug(t, path).BuildID()
+		write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, path))
+
+		if f := openSound(t, path, root); f.debug != nil {
+			t.Errorf("opened %s", f.debug.Name())
+		}
+	})
+
+	// The host's debug files come first; libc's is installed.
+	t.Run("host's", func(t *testing.T) {
+		f := openSound(t, libc, t.TempDir())
+		id := f.BuildID()
+		debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
+		if f.debug == nil {
+			t.Fatalf("no debug file %s (apt-get install libc6-dbg)", debug)
+		}
+
+		newOracle(t, nmFunctions(t, debug)).checkAll(t, f)
+	})
+
+	// The links of a system image, absolute and relative, are those of its root.
+	t.Run("behind symbolic links", func(t *testing.T) {
+		for _, target := range []string{
+			"/store/x", "../../../../../store/x", "../../../../../../../../../store/x",
+		} {
+			p := newSplit(t, false)
+			write(t, p.in("/store/x"), read(t, p.debug))
+			symlink(t, target, p.in(p.byBuildID))
 			p.check(t, "")
 		}
-	}
-}
-
-// A stripped file whose link leads to itself is merely stripped.
-func TestDebugFileIsItself(t *testing.T) {
-	p := newSplit(t, false)
-	other := filepath.Join(t.TempDir(), filepath.Base(seen))
-	write(t, other, []byte("x"))
-	run(t, "", "objcopy", "--add-gnu-debuglink="+other, p.path)
-	f := open(t, p.path, seen, p.root)
-	if err := f.Err(); err != nil || f.debug != nil {
-		t.Errorf("Err() = %v, debug file %v", err, f.debug)
-	}
-}
-
-// A link is a file name: it leads to no other folder.
-func TestDebugLinkLeadsAway(t *testing.T) {
-	p := newSplit(t, true)
-	data := bytes.Replace(read(t, p.path), []byte("program.debug"), []byte("../x/gr.debug"), 1)
-	write(t, p.path, data)
-	write(t, p.in("/opt/x/gr.debug"), read(t, p.debug))
-	p.check(t, `"../x/gr.debug" is not a file name`)
-}
-
-// A file with its own symbols needs no debug file.
-func TestDebugFileNotNeeded(t *testing.T) {
-	path, root := compile(t, "gcc", sourceC), t.TempDir()
-	id := withoutDebug(t, path).BuildID()
-	write(t, filepath.Join(root, debugDir, ".build-id", id[:2], id[2:]+".debug"), read(t, path))
-	if f := openSound(t, path, root); f.debug != nil {
-		t.Errorf("opened %s", f.debug.Name())
-	}
-}
-
-// The host's debug files come first; libc's is installed.
-func TestDebugFileOfHost(t *testing.T) {
-	f := openSound(t, libc, t.TempDir())
-	id := f.BuildID()
-	debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
-	if f.debug == nil {
-		t.Fatalf("no debug file %s (apt-get install libc6-dbg)", debug)
-	}
-	newOracle(t, nmFunctions(t, debug)).checkAll(t, f)
-}
-
-// The links of a system image, absolute and relative, are those of its root.
-func TestDebugFileBehindLink(t *testing.T) {
-	for _, target := range []string{"/store/x", "../../../../../store/x", "../../../../../../../../../store/x"} {
-		p := newSplit(t, false)
-		write(t, p.in("/store/x"), read(t, p.debug))
-		symlink(t, target, p.in(p.byBuildID))
-		p.check(t, "")
-	}
+	})
 }
 
 func TestDebugFileRefused(t *testing.T) {
@@ -183,25 +194,31 @@ var refused = []struct {
 }
 
 // No link leads out of the root of the process.
-func TestOpenInRootStaysInside(t *testing.T) {
+func TestOpenInRoot(t *testing.T) {
 	root, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
 	write(t, outside, []byte("x"))
 	symlink(t, outside, filepath.Join(root, "absolute"))
 	symlink(t, "../../../../../../../../"+outside, filepath.Join(root, "relative"))
 	symlink(t, "/proc/self/root", filepath.Join(root, "magic"))
-	for _, path := range []string{"/absolute", "relative", "../../../../../../" + outside, outside, "magic/etc/passwd"} {
+
+	for _, path := range []string{
+		"/absolute", "relative", "../../../../../../" + outside, outside, "magic/etc/passwd",
+	} {
 		if f, err := openInRoot(root, path); !errors.Is(err, fs.ErrNotExist) {
 			t.Errorf("openInRoot(%s) = %v, %v, want %v", path, f, err, fs.ErrNotExist)
 		}
 	}
+
 	// /proc/self/root leads out of any root that has a /proc, unless magic links are refused.
 	if f, err := openInRoot("/", "/proc/self/root/etc/passwd"); !errors.Is(err, unix.ELOOP) {
 		t.Errorf("openInRoot through a magic link = %v, %v, want %v", f, err, unix.ELOOP)
 	}
+
 	f, err := openInRoot(filepath.Dir(outside), "/outside")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	f.Close()
 }
 

@@ -57,9 +57,11 @@ func New(f *os.File, path, root string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	if file.image.symtab.size() == 0 {
 		file.findDebug(path, root)
 	}
+
 	return file, nil
 }
 
@@ -72,10 +74,12 @@ func Open(f *os.File, path string) (*File, error) {
 	if !info.Mode().IsRegular() {
 		return nil, fmt.Errorf("read %s: not a regular file (%s)", path, info.Mode().Type())
 	}
+
 	file, err := newFile(f, info.Size())
 	if err != nil {
 		return nil, fmt.Errorf("read %s: %w", path, err)
 	}
+
 	return file, nil
 }
 
@@ -85,6 +89,7 @@ func newFile(r io.ReaderAt, size int64) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	f := &File{image: image, names: make(map[int]string)}
 	f.problem(image.damage)
 	return f, nil
@@ -104,6 +109,9 @@ func (f *File) Close() error {
 // hostile file can carry the build ID of another.
 func (f *File) BuildID() string { return f.image.buildID }
 
+// Machine returns the architecture that the code is for.
+func (f *File) Machine() elf.Machine { return f.image.machine }
+
 // Address converts an offset in the file, in bytes, to the virtual address that
 // the ELF headers give it. ok is false if no PT_LOAD program header holds the
 // offset. Where an executable segment and another hold it, the executable one
@@ -116,11 +124,50 @@ func (f *File) Address(offset uint64) (vaddr uint64, ok bool) {
 		if elf.ProgFlag(s.Flags)&elf.PF_X != 0 {
 			return offset - s.Off + s.Vaddr, true
 		}
+
 		if !ok {
 			vaddr, ok = offset-s.Off+s.Vaddr, true
 		}
 	}
+
 	return vaddr, ok
+}
+
+// Bias returns what to add to virtual addresses of the file to get addresses of a
+// process that maps the file, executable, at start from a file offset on. ok is
+// false if no executable segment is at that offset.
+func (f *File) Bias(start, offset uint64) (bias uint64, ok bool) {
+	const page = 1 << 12 // segments begin anywhere in their first page
+	for _, s := range f.image.loads {
+		if elf.ProgFlag(s.Flags)&elf.PF_X != 0 && s.Off&^(page-1) <= offset &&
+			offset < s.Off+s.Filesz {
+			return start - offset + s.Off - s.Vaddr, true
+		}
+	}
+
+	return 0, false
+}
+
+// Code reads up to limit bytes of code from a virtual address on, and returns
+// their offset in the file. It is an error if no executable segment holds the
+// address.
+func (f *File) Code(vaddr uint64, limit int) (code []byte, offset uint64, err error) {
+	for _, s := range f.image.loads {
+		at := vaddr - s.Vaddr
+		if elf.ProgFlag(s.Flags)&elf.PF_X == 0 || vaddr < s.Vaddr || at >= s.Filesz {
+			continue
+		}
+
+		code = make([]byte, min(uint64(limit), s.Filesz-at))
+		n, err := f.image.r.ReadAt(code, int64(s.Off+at))
+		if n == 0 {
+			return nil, 0, fmt.Errorf("read code at offset %#x: %w", s.Off+at, err)
+		}
+
+		return code[:n], s.Off + at, nil
+	}
+
+	return nil, 0, fmt.Errorf("address %#x is in no executable segment", vaddr)
 }
 
 // Name returns the name of the function that contains the ELF virtual address
@@ -137,6 +184,7 @@ func (f *File) Name(vaddr uint64) (name string, ok bool) {
 	if !ok {
 		return "", false
 	}
+
 	name, ok = f.names[i]
 	if !ok {
 		raw, err := f.symbols.name(i)
@@ -144,7 +192,20 @@ func (f *File) Name(vaddr uint64) (name string, ok bool) {
 		name = printed(raw)
 		f.remember(i, name)
 	}
+
 	return name, name != ""
+}
+
+// Size returns the bytes of code of the function that begins at a virtual
+// address, 0 if the best symbol table lists no such function or not its size.
+func (f *File) Size(vaddr uint64) uint64 {
+	f.load()
+	i, ok := f.symbols.find(vaddr)
+	if !ok || f.symbols.symbols[i].value != vaddr {
+		return 0
+	}
+
+	return f.symbols.symbols[i].size()
 }
 
 // Err returns what cost names so far, nil if nothing did: damaged sections and
@@ -157,15 +218,18 @@ func (f *File) load() {
 	if f.loaded {
 		return
 	}
+
 	f.loaded = true
 	type source struct {
 		image   *image
 		section symbolSection
 	}
+
 	sources := []source{{f.image, f.image.symtab}}
 	if f.debug != nil {
 		sources = append(sources, source{f.debug.image, f.debug.image.symtab})
 	}
+
 	sources = append(sources, source{f.image, f.image.dynsym})
 	for _, s := range sources {
 		t, err := readTable(s.image, s.section)
@@ -184,6 +248,7 @@ func (f *File) remember(i int, name string) {
 		clear(f.names)
 		f.cached = len(name) + overhead
 	}
+
 	f.names[i] = name
 }
 

@@ -1,20 +1,21 @@
 package symbol
 
 import (
+	"bufio"
+	"bytes"
+	"debug/elf"
+	"encoding/binary"
+	"fmt"
 	"os"
 	"path/filepath"
 	"runtime"
 	"strings"
 	"testing"
-)
-
-const (
-	libc   = "/usr/lib/x86_64-linux-gnu/libc.so.6"
-	libcpp = "/usr/lib/x86_64-linux-gnu/libstdc++.so.6"
+	"unicode/utf8"
 )
 
 // Each row builds a program in one way and names every function that nm lists.
-func TestNames(t *testing.T) {
+func TestName(t *testing.T) {
 	tests := []struct {
 		name, tool, source string
 		flags              []string
@@ -30,27 +31,88 @@ func TestNames(t *testing.T) {
 		{"C++ exported", "g++", sourceCpp, []string{"-rdynamic"}, true, []string{"-D"}},
 		{"C++ debug sections", "g++", sourceCpp, []string{"-g", "-gz"}, false, nil},
 	}
+
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			path := compile(t, test.tool, test.source, test.flags...)
 			if test.strip {
 				run(t, "", "strip", path)
 			}
+
 			newOracle(t, nmFunctions(t, path, test.nm...)).checkAll(t, openSound(t, path, ""))
 		})
 	}
-}
 
-func TestNameStripped(t *testing.T) {
-	path := compile(t, "gcc", sourceC)
-	functions := nmFunctions(t, path)
-	run(t, "", "strip", path)
-	f := openSound(t, path, "")
-	for _, fn := range functions {
-		if got, ok := f.Name(fn.value); ok {
-			t.Errorf("Name(%#x) = %q in a file without symbols", fn.value, got)
+	t.Run("stripped", func(t *testing.T) {
+		path := compile(t, "gcc", sourceC)
+		functions := nmFunctions(t, path)
+		run(t, "", "strip", path)
+		f := openSound(t, path, "")
+
+		for _, fn := range functions {
+			if got, ok := f.Name(fn.value); ok {
+				t.Errorf("Name(%#x) = %q in a file without symbols", fn.value, got)
+			}
 		}
-	}
+	})
+
+	// One function around three hundred others, and symbols of size 0.
+	t.Run("nested functions", func(t *testing.T) {
+		var b strings.Builder
+		var before []string // so that outer is the last symbol of a block
+		for i := range blockSize - 1 {
+			before = append(before, fmt.Sprintf("before%d", i))
+		}
+
+		b.WriteString(labels(before...))
+		b.WriteString(".globl outer\n.type outer,@function\nouter: nop\n")
+		for i := range 300 {
+			fmt.Fprintf(&b,
+				".globl f%[1]d\n.type f%[1]d,@function\nf%[1]d: .fill 3,1,0x90\n.size f%[1]d,3\nnop\n",
+				i)
+		}
+
+		b.WriteString("nop\n.size outer,.-outer\n.fill 9,1,0x90\n")
+		b.WriteString(".globl sizeless\n.type sizeless,@function\nsizeless: nop\nnop\n")
+		path := assemble(t, b.String())
+		functions := nmFunctions(t, path)
+		o, f := newOracle(t, functions), openSound(t, path, "")
+
+		for addr := functions[0].value - 9; addr < functions[len(functions)-1].value+9; addr++ {
+			o.check(t, f, addr)
+		}
+	})
+
+	// A function at address 0 is undefined in all but name.
+	t.Run("function at 0", func(t *testing.T) {
+		path := assemble(t,
+			labels("real")+".globl zero\n.type zero,@function\nzero = 0\n.size zero,64\n")
+		listed := false
+
+		for _, fn := range nmFunctions(t, path) {
+			listed = listed || fn.name == "zero" && fn.value == 0
+		}
+
+		if !listed {
+			t.Fatal("nm lists no function at 0")
+		}
+
+		if name, ok := openSound(t, path, "").Name(0); ok {
+			t.Errorf("Name(0) = %q", name)
+		}
+	})
+
+	t.Run("symbol version", func(t *testing.T) {
+		f := openSound(t,
+			assemble(t, labels("plain")+".symver plain,other@V1\n.symver plain,pl@@@V2\n"), "")
+		f.load()
+
+		for _, s := range f.symbols.symbols {
+			if name, ok := f.Name(s.value); !ok || name != "pl" {
+				t.Errorf("Name(%#x) = %q, %v, want pl", s.value, name, ok)
+			}
+		}
+	})
 }
 
 // Every byte of the functions of a system library, and those between them.
@@ -62,39 +124,24 @@ func TestNameEverywhere(t *testing.T) {
 			f := withoutDebug(t, path)
 			last := functions[len(functions)-1]
 			named := 0
+
 			for addr := functions[0].value - 64; addr < last.value+last.size+64; addr += 5 {
 				if _, ok := f.Name(addr); ok {
 					named++
 				}
+
 				if !o.check(t, f, addr) {
 					break
 				}
 			}
+
 			if named < 1000 {
 				t.Errorf("only %d addresses have a name", named)
 			}
+
 			o.checkAll(t, f)
 		})
 	}
-}
-
-// withoutDebug opens a file without looking for its debug file.
-func withoutDebug(t testing.TB, path string) *File {
-	t.Helper()
-	handle, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { handle.Close() })
-	info, err := handle.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := newFile(handle, info.Size())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
 }
 
 // The Go toolchain makes the arm64 file: no cross compiler is needed.
@@ -108,6 +155,7 @@ func TestNameARM64(t *testing.T) {
 	if machine := run(t, "", "readelf", "-hW", path); !strings.Contains(machine, "AArch64") {
 		t.Fatalf("not an arm64 file:\n%s", machine)
 	}
+
 	f := openSound(t, path, "")
 	o := newOracle(t, nmFunctions(t, path))
 	for _, fn := range o.functions {
@@ -116,7 +164,7 @@ func TestNameARM64(t *testing.T) {
 	}
 }
 
-func TestNamePrefersAlias(t *testing.T) {
+func TestNameOfAliases(t *testing.T) {
 	path := compile(t, "gcc", sourceC)
 	f := openSound(t, path, "")
 	fromLibc := withoutDebug(t, libc)
@@ -126,6 +174,7 @@ func TestNamePrefersAlias(t *testing.T) {
 	if full.debug == nil {
 		t.Fatalf("no debug file %s (apt-get install libc6-dbg)", debug)
 	}
+
 	tests := []struct {
 		file      *File
 		functions []function
@@ -140,39 +189,558 @@ func TestNamePrefersAlias(t *testing.T) {
 		{full, nmFunctions(t, debug), "_int_malloc", "_int_malloc"},
 		{full, nmFunctions(t, debug), "__restore_rt", "__restore_rt"}, // of size 0
 	}
+
 	for _, test := range tests {
 		found := false
 		for _, fn := range test.functions {
 			if fn.name != test.name {
 				continue
 			}
+
 			found = true
 			if got, _ := test.file.Name(fn.value); got != test.want {
 				t.Errorf("Name at %s = %q, want %q", test.name, got, test.want)
 			}
 		}
+
 		if !found {
 			t.Errorf("nm lists no %s", test.name)
 		}
 	}
 }
 
-// What a reader of a profile sees of C++ names.
-func TestNameReadable(t *testing.T) {
-	path := compile(t, "g++", sourceCpp)
-	f := openSound(t, path, "")
-	want := map[string]bool{
-		"space::(anonymous namespace)::hidden": true, "space::Thing::Thing": true, "space::Thing::~Thing": true,
-		"space::Thing::operator<<": true, "space::Thing::operator<": true, "space::Thing::operator->": true,
-		"space::Thing::operator new": true, "space::Thing::operator bool": true, "space::fill": true,
-		"plain": true, "main": true,
+func TestNameOfAliasesByBinding(t *testing.T) {
+	for _, test := range []struct{ names, want string }{
+		{"l:local g:global_one", "global_one"},
+		{"l:local w:weak_one", "weak_one"},
+		{"g:_a g:longer", "longer"},
+		{"g:_a l:b", "_a"},
+		{"g:longer g:short", "short"},
+		{"g:b g:a", "a"},
+		{"g:_ZN1aC2Ev g:_ZN1aC1Ev", "a::a"},
+	} {
+		var source strings.Builder
+		source.WriteString(".text\n")
+		for _, field := range strings.Fields(test.names) {
+			binding, name, _ := strings.Cut(field, ":")
+			directive := map[string]string{"l": ".local", "w": ".weak", "g": ".globl"}[binding]
+			fmt.Fprintf(&source, "%[1]s %[2]s\n.type %[2]s,@function\n.size %[2]s,2\n%[2]s:\n",
+				directive, name)
+		}
+
+		source.WriteString("nop\nnop\n")
+		path := assemble(t, source.String())
+		f := openSound(t, path, "")
+		vaddr := nmFunctions(t, path)[0].value
+
+		for _, addr := range []uint64{vaddr, vaddr + 1} {
+			if got, ok := f.Name(addr); !ok || got != test.want {
+				t.Errorf("Name of %s = %q, %v, want %q", test.names, got, ok, test.want)
+			}
+		}
 	}
-	for _, fn := range nmFunctions(t, path) {
-		name, _ := f.Name(fn.value)
-		delete(want, name)
+}
+
+func TestNameHostile(t *testing.T) {
+	long := strings.Repeat("x", 5000)
+	tests := []struct{ name, want string }{
+		{"\x1b[31mred\x07", "?[31mred?"},
+		{"\xff\xfe", "??"},
+		{"a\u202eb", "a?b"}, // right-to-left override
+		{"größe", "größe"},
+		{"@", "@"},
+		{
+			"_ZN3NMSW3MFccvoB3ABIEccccccccooB3ABIEc",
+			"_ZN3NMSW3MFccvoB3ABIEccccccccooB3ABIEc",
+		}, // the demangler panics
+		{long, long[:maxName]},
+		{"_Z1fI" + strings.Repeat("P", 4000) + "iEvv", "f"},
+		{"_ZN1aC1Ev", "a::a"},
+		{"_ZN4core3fmt5Write9write_fmt17h0123456789abcdefE", "core::fmt::Write::write_fmt"},
+		{"_RNvNtCs1234_7mycrate3foo3bar", "mycrate::foo::bar"},
 	}
-	for name := range want {
-		t.Errorf("no function is named %q", name)
+
+	var names []string
+	for _, test := range tests {
+		names = append(names, test.name)
+	}
+
+	f := openSound(t, assemble(t, labels(names...)), "")
+	f.load()
+	if got, want := len(f.symbols.symbols), len(tests); got != want {
+		t.Fatalf("%d symbols, want %d", got, want)
+	}
+
+	for i, s := range f.symbols.symbols { // the functions lie in the order of the source
+		for range 2 { // read, then cached
+			if got, ok := f.Name(s.value); !ok || got != tests[i].want {
+				t.Errorf("Name of %q = %q, %v, want %q", tests[i].name, got, ok, tests[i].want)
+			}
+		}
+	}
+}
+
+func TestAddress(t *testing.T) {
+	t.Run("segments", func(t *testing.T) {
+		paths := []string{
+			libc,
+			compile(t, "gcc", sourceC),
+			compile(t, "gcc", sourceC, "-no-pie"),
+			compile(t, "gcc", sourceC, "-static"),
+			compile(t, "gcc", sourceC, "-Wl,-z,noseparate-code"),
+		}
+
+		for _, path := range paths {
+			f := withoutDebug(t, path)
+			end := uint64(0) // of the segments in the file
+			for _, line := range strings.Split(run(t, "", "readelf", "-lW", path), "\n") {
+				field := strings.Fields(line)
+				if len(field) < 6 || field[0] != "LOAD" {
+					continue
+				}
+
+				offset, vaddr, size := hexadecimal(t, field[1]), hexadecimal(
+					t,
+					field[2],
+				), hexadecimal(t, field[4])
+
+				for _, at := range []uint64{0, size / 2, size - 1} {
+					if got, ok := f.Address(offset + at); !ok || got != vaddr+at {
+						t.Errorf("%s: Address(%#x) = %#x, %v, want %#x", path, offset+at, got, ok,
+							vaddr+at)
+					}
+				}
+
+				end = max(end, offset+size)
+			}
+
+			if end == 0 {
+				t.Errorf("readelf prints no segment of %s", path)
+			}
+
+			for _, offset := range []uint64{end, end + 1<<20, 1<<64 - 1} {
+				if got, ok := f.Address(offset); ok {
+					t.Errorf("%s: Address(%#x) = %#x behind the segments, which end at %#x", path,
+						offset, got, end)
+				}
+			}
+		}
+	})
+
+	// The program prints its mappings and the address of outer.
+	t.Run("process", func(t *testing.T) {
+		for _, flags := range [][]string{nil, {"-no-pie"}, {"-Wl,-z,noseparate-code"}} {
+			path := compile(t, "gcc", sourceC, flags...)
+			lines := bufio.NewScanner(strings.NewReader(run(t, "", path)))
+			lines.Scan()
+			addr := hexadecimal(t, lines.Text())
+			f := openSound(t, path, "")
+			found := false
+
+			for lines.Scan() {
+				var start, end, offset uint64
+				n, _ := fmt.Sscanf(lines.Text(), "%x-%x r-xp %x", &start, &end, &offset)
+				if n < 3 || addr < start || addr >= end {
+					continue
+				}
+
+				found = true
+				vaddr, ok := f.Address(addr - start + offset)
+				if name, _ := f.Name(vaddr); !ok || name != "outer" {
+					t.Errorf("%q: address %#x is %#x, %v: %q, want outer", flags, addr, vaddr, ok,
+						name)
+				}
+			}
+
+			if !found {
+				t.Errorf("%q: no mapping of %#x", flags, addr)
+			}
+		}
+	})
+
+	// Where two segments hold an offset, the executable one answers.
+	t.Run("two segments", func(t *testing.T) {
+		data := read(t, assemble(t, labels("f")))
+		const loadable, fileSize, vaddr = 1, 32, 16 // PT_LOAD; offsets in Elf64_Phdr
+		first := data[binary.LittleEndian.Uint64(data[0x20:]):]
+		if binary.LittleEndian.Uint32(first) != loadable {
+			t.Fatal("the first program header is no PT_LOAD")
+		}
+
+		binary.LittleEndian.PutUint64(first[fileSize:], uint64(len(data)))
+		binary.LittleEndian.PutUint64(first[vaddr:], 0x100000)
+		f := fromBytes(t, data)
+
+		for offset, want := range map[uint64]uint64{0x1000: 0x1000, 0x40: 0x100040} {
+			if got, ok := f.Address(offset); !ok || got != want {
+				t.Errorf("Address(%#x) = %#x, %v, want %#x", offset, got, ok, want)
+			}
+		}
+	})
+}
+
+func TestBuildID(t *testing.T) {
+	paths := []string{libc, libcpp}
+	for _, style := range []string{"sha1", "md5", "uuid", "0x00ff17ab", "none"} {
+		paths = append(paths, compile(t, "gcc", sourceC, "-Wl,--build-id="+style))
+	}
+
+	for _, path := range paths {
+		want := ""
+		for _, line := range strings.Split(run(t, "", "readelf", "-nW", path), "\n") {
+			if _, id, ok := strings.Cut(line, "Build ID: "); ok {
+				want = strings.TrimSpace(id)
+			}
+		}
+
+		if got := withoutDebug(t, path).BuildID(); got != want {
+			t.Errorf("BuildID() of %s = %q, readelf prints %q", path, got, want)
+		}
+
+		data := read(t, path)
+		binary.LittleEndian.PutUint64(data[0x28:],
+			0) // e_shoff: no section headers, the segment has to serve
+
+		if got := fromBytes(t, data).BuildID(); got != want {
+			t.Errorf("BuildID() of %s without sections = %q, readelf prints %q", path, got, want)
+		}
+	}
+
+	// Notes are padded to 4 bytes, or to 8 where the section is aligned so.
+	t.Run("behind another note", func(t *testing.T) {
+		for _, align := range []string{"4", "8"} {
+			note := ".balign " + align + "\n.long 4,%s\n.ascii \"GNU\\0\"\n.balign " + align + "\n%s\n.balign " + align + "\n"
+			path := assemble(t, labels("f")+".section .note.test,\"a\",@note\n"+
+				fmt.Sprintf(note, "20,9",
+					".fill 20,1,0x55")+fmt.Sprintf(note, "20,3", ".fill 20,1,0x66"))
+
+			run(t, "", "objcopy", "--remove-section=.note.gnu.build-id", path)
+			want := strings.Repeat("66", 20)
+			if out := run(t, "", "readelf", "-nW", path); !strings.Contains(out, want) {
+				t.Fatalf("readelf -n finds no build ID:\n%s", out)
+			}
+
+			if got := withoutDebug(t, path).BuildID(); got != want {
+				t.Errorf("alignment %s: BuildID() = %q, want %q", align, got, want)
+			}
+		}
+	})
+}
+
+func TestCode(t *testing.T) {
+	m := &File{image: &image{r: bytes.NewReader(make([]byte, 100)), loads: []elf.Prog64{
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Vaddr: 0x1000, Filesz: 100},
+		{
+			Type:   uint32(elf.PT_LOAD),
+			Flags:  uint32(elf.PF_R | elf.PF_X),
+			Off:    10,
+			Vaddr:  0x2000,
+			Filesz: 50,
+		},
+		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Off: 50, Vaddr: 0x3000, Filesz: 1000},
+		{
+			Type:   uint32(elf.PT_LOAD),
+			Flags:  uint32(elf.PF_X),
+			Off:    1 << 63,
+			Vaddr:  0x5000,
+			Filesz: 1 << 63,
+		},
+	}}}
+
+	for address, want := range map[uint64][2]uint64{
+		0x1000: {}, 0x1fff: {}, 0x2000: {50, 10}, 0x2031: {1, 59}, 0x2032: {}, 0x3000: {50, 50},
+		0x3031: {1, 99}, 0x3032: {}, 0x5000: {}, 1<<64 - 1: {},
+	} {
+		code, offset, err := m.Code(address, 64)
+		if got := [2]uint64{uint64(len(code)), offset}; got != want ||
+			(err == nil) != (len(code) > 0) {
+			t.Errorf("%#x: %d bytes at %d, %v; want %d", address, len(code), offset, err, want)
+		}
+	}
+}
+
+// The error says why a file is refused.
+func TestNewRefuses(t *testing.T) {
+	dir := t.TempDir()
+	text := filepath.Join(dir, "text")
+	write(t, text, []byte(strings.Repeat("no ELF file ", 20)))
+	empty := filepath.Join(dir, "empty")
+	write(t, empty, nil)
+	big := filepath.Join(dir, "big-endian")
+	data := read(t, libc)
+	data[5] = 2 // EI_DATA: ELFDATA2MSB
+	write(t, big, data)
+	segments := filepath.Join(dir, "segments")
+	data = read(t, libc)
+	binary.LittleEndian.PutUint64(data[0x20:], 1<<63) // e_phoff
+	write(t, segments, data)
+
+	entries := filepath.Join(dir, "entries")
+	data = read(t, libc)
+	data[54] = 32 // e_phentsize
+	write(t, entries, data)
+
+	tests := []struct{ path, want string }{
+		{text, "not an ELF file"},
+		{empty, "64 bytes at offset 0 lie outside the file of 0 bytes"},
+		{big, "ELFCLASS64 ELFDATA2MSB is not supported"},
+		{
+			compile(t, "gcc", "int f(void) { return 1; }", "-m32", "-nostdlib", "-shared"),
+			"a 32-bit program",
+		},
+		{compile(t, "gcc", sourceC, "-c"), "ET_REL is neither"},
+		{segments, "read program headers: "},
+		{entries, "entries of 32 bytes are not supported"},
+		{dir, "not a regular file"},
+		{"/dev/null", "not a regular file"},
+	}
+
+	for _, test := range tests {
+		handle, err := os.Open(test.path)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if _, err := New(handle, test.path, ""); err == nil ||
+			!strings.Contains(err.Error(), test.want) {
+			t.Errorf("New(%s): error %v, want one with %q", test.path, err, test.want)
+		}
+
+		handle.Close()
+	}
+}
+
+// A table that is cut or lies about its place costs the names, not the file.
+func TestSymbolTableDamaged(t *testing.T) {
+	library := assemble(t, labels("victim"))
+	for _, test := range damage {
+		t.Run(test.name, func(t *testing.T) {
+			data := read(t, library)
+			test.apply(t, data)
+			f := fromBytes(t, data)
+			vaddr, ok := f.Address(0x1000)
+
+			if !ok {
+				t.Error("the file lost its segments")
+			}
+
+			name, named := f.Name(vaddr)
+			if err := f.Err(); err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Errorf("Err() = %v, want one with %q", err, test.want)
+			}
+
+			found, _ := f.Functions(Static, map[string]bool{"victim": true})
+			if intact := test.name == "section names outside"; intact != (len(found) > 0) {
+				t.Errorf("Functions = %v", found)
+			}
+
+			if named != test.named || named && name != "victim" {
+				t.Errorf("Name = %q, %v, want %v", name, named, test.named)
+			}
+		})
+	}
+}
+
+var damage = []struct {
+	name, want string
+	named      bool // .dynsym still serves
+	apply      func(t *testing.T, data []byte)
+}{
+	{"section headers outside", "read sections: ", false, func(_ *testing.T, data []byte) {
+		binary.LittleEndian.PutUint64(data[0x28:], 1<<62)
+	}},
+	{
+		"section names outside",
+		"section names: in section 61440",
+		true,
+		func(_ *testing.T, data []byte) {
+			binary.LittleEndian.PutUint16(data[0x3e:], 0xf000)
+		},
+	},
+	{
+		"symbols outside",
+		"read symbols: ",
+		true,
+		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Off = 1<<64 - 8 }),
+	},
+	{
+		"too many symbols",
+		"read symbols: ",
+		true,
+		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Size = 1 << 60 }),
+	},
+	{
+		"names in no section",
+		"names in section 9999 of",
+		true,
+		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Link = 9999 }),
+	},
+	{
+		"names outside",
+		"read symbol names: ",
+		false,
+		patch(elf.SHT_STRTAB, func(s *elf.Section64) { s.Off = 1 << 40 }),
+	},
+	{
+		"names elsewhere",
+		"names in a section of type",
+		true,
+		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Link = 0 }),
+	},
+	{
+		"short entries",
+		"entries of 1 bytes",
+		true,
+		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Entsize = 1 }),
+	},
+	{
+		"compressed",
+		"compressed",
+		true,
+		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Flags |= uint64(elf.SHF_COMPRESSED) }),
+	},
+	{
+		"no names",
+		"read symbol name",
+		false,
+		patch(elf.SHT_STRTAB, func(s *elf.Section64) { s.Size = 1 }),
+	},
+}
+
+// A sparse file of a terabyte costs no memory: the limits hold where the size of the file does not
+// bound anything.
+func TestSparseFile(t *testing.T) {
+	for name, damage := range map[string]func(*testing.T, []byte){
+		"symbols": patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Size = 24 * (maxSymbols + 1) }),
+		"names":   patch(elf.SHT_STRTAB, func(s *elf.Section64) { s.Size = maxNames + 1 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "sparse")
+			data := read(t, assemble(t, labels("victim")))
+			damage(t, data)
+			patch(elf.SHT_NOTE, func(s *elf.Section64) { s.Size = 1 << 39 })(t, data)
+			write(t, path, data)
+			if err := os.Truncate(path, 1<<40); err != nil {
+				t.Fatal(err)
+			}
+
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			f := withoutDebug(t, path)
+			f.Name(0x1000)
+
+			if found, err := f.Functions(Static, map[string]bool{"victim": true}); err == nil {
+				t.Errorf("Functions = %v", found)
+			}
+
+			runtime.ReadMemStats(&after)
+
+			if err := f.Err(); err == nil || !strings.Contains(err.Error(), "exceed the limit") {
+				t.Errorf("Err() = %v, want a limit", err)
+			}
+
+			if allocated := after.TotalAlloc - before.TotalAlloc; allocated > 1<<20 {
+				t.Errorf("%d bytes allocated", allocated)
+			}
+		})
+	}
+}
+
+func FuzzOpen(f *testing.F) {
+	path := assemble(f,
+		labels("first", "_ZN5space5ThingC1Ev", "_ZN5space5ThingC2Ev")+".symver first,other@@V1\n")
+	whole := read(f, path)
+	code := read(f, compile(f, "g++", splitC, "-O2"))
+	f.Add(code)
+	split(f, path)
+	run(f, "", "objcopy", "--add-gnu-debuglink="+path+".debug", path)
+
+	for _, seed := range [][]byte{whole, read(f, path), read(f, path+".debug")} {
+		f.Add(seed)
+		for _, n := range []int{
+			0, 16, 63, 64, 120, 400, len(seed) / 2, len(seed) - 64, len(seed) - 1,
+		} {
+			f.Add(seed[:n])
+		}
+	}
+
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		exercise(t, data)
+		runtime.ReadMemStats(&after)
+
+		if allocated, limit := after.TotalAlloc-before.TotalAlloc, uint64(32<<20+64*len(data)); allocated > limit {
+			t.Errorf("%d bytes allocated for a file of %d bytes, more than %d", allocated,
+				len(data), limit)
+		}
+	})
+}
+
+// exercise calls everything on the file data.
+func exercise(t *testing.T, data []byte) {
+	file, err := newFile(bytes.NewReader(data), int64(len(data)))
+	if err != nil {
+		return
+	}
+
+	file.BuildID()
+	link, _, _ := file.image.debugLink()
+	debugPaths(file.BuildID(), link, "/usr/bin/program", "/root")
+	addresses := []uint64{0, 1, 0x1000, 1 << 63, 1<<64 - 1}
+
+	for _, offset := range []uint64{0, 0x40, 0x1000, uint64(len(data)), 1<<64 - 1} {
+		if vaddr, ok := file.Address(offset); ok {
+			addresses = append(addresses, vaddr)
+		}
+	}
+
+	file.load()
+	for _, s := range file.symbols.symbols[:min(len(file.symbols.symbols), 50)] {
+		addresses = append(addresses, s.value, s.end(), s.end()+1)
+	}
+
+	for _, vaddr := range addresses {
+		name, ok := file.Name(vaddr)
+		if ok == (name == "") {
+			t.Errorf("Name(%#x) = %q, %v", vaddr, name, ok)
+		}
+
+		if utf8.RuneCountInString(name) > maxName || !utf8.ValidString(name) {
+			t.Errorf("Name(%#x) = %q", vaddr, name)
+		}
+	}
+
+	for _, name := range []string{"first", "other", "nowhere"} {
+		file.Export(name)
+		file.ColdRanges(name)
+	}
+
+	for _, table := range []Table{Static, Dynamic} {
+		found, _ := file.Functions(table,
+			map[string]bool{"first": true, "work": true, "main": true})
+		for _, vaddr := range found {
+			addresses = append(addresses, vaddr)
+		}
+	}
+
+	_, _ = file.Imports(func(string) bool { return true })
+	for _, vaddr := range addresses {
+		code, offset, err := file.Code(vaddr, 64)
+		if err == nil && offset+uint64(len(code)) > uint64(len(data)) {
+			t.Errorf("code at %#x of a file of %d bytes", offset, len(data))
+		}
+
+		if p, ok := file.FDERange(vaddr); ok && (vaddr < p.Start || vaddr >= p.End) {
+			t.Errorf("%#x is in %+v", vaddr, p)
+		}
+
+		file.Bias(vaddr, vaddr)
+	}
+
+	_ = file.Err()
+	if err := file.Close(); err != nil {
+		t.Error(err)
 	}
 }
 
@@ -181,15 +749,18 @@ func BenchmarkNameLibtorch(b *testing.B) {
 	if err != nil || len(paths) == 0 {
 		b.Skip("no libtorch_cpu.so (apt-get install python3-torch)")
 	}
+
 	var before, after runtime.MemStats
 	var held []*File
 	runtime.GC()
 	runtime.ReadMemStats(&before)
+
 	for b.Loop() {
 		f := withoutDebug(b, paths[0])
 		f.load()
 		held = append(held, f)
 	}
+
 	runtime.GC()
 	runtime.ReadMemStats(&after)
 	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(len(held)), "held-B/file")
@@ -200,6 +771,7 @@ func BenchmarkNameFind(b *testing.B) {
 	f := withoutDebug(b, libc)
 	f.load()
 	symbols := f.symbols.symbols
+
 	for i := 0; b.Loop(); i++ {
 		s := symbols[i%len(symbols)]
 		f.Name(s.value + s.size())

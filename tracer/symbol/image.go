@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
@@ -19,12 +20,12 @@ type image struct {
 	size    uint64 // bytes
 	machine elf.Machine
 	loads   []elf.Prog64 // PT_LOAD
-	notes   []note       // sections first: the program headers of debug files name offsets of another file
+	notes   []note       // sections first: segments of debug files have offsets of another file
 	symtab  symbolSection
 	dynsym  symbolSection
 	imports []span     // relocations that name symbols of .dynsym
 	hash    span       // .gnu.hash: finds symbols of .dynsym; empty if there is none
-	frames  elf.Prog64 // PT_GNU_EH_FRAME: finds the unwind information of a function; zero if there is none
+	frames  elf.Prog64 // PT_GNU_EH_FRAME: finds the FDE of a function; zero if there is none
 	link    span       // .gnu_debuglink; empty if there is none
 	buildID string
 	damage  error // why sections or notes were not read
@@ -50,14 +51,17 @@ func newImage(r io.ReaderAt, size int64) (*image, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read ELF header: %w", err)
 	}
+
 	m.machine = elf.Machine(header.Machine)
 	segments, err := m.segments(header)
 	if err != nil {
 		return nil, fmt.Errorf("read program headers: %w", err)
 	}
+
 	if err := m.readSections(header); err != nil {
 		m.damage = fmt.Errorf("read sections: %w", err)
 	}
+
 	for _, s := range segments {
 		switch elf.ProgType(s.Type) {
 		case elf.PT_LOAD:
@@ -68,6 +72,7 @@ func newImage(r io.ReaderAt, size int64) (*image, error) {
 			m.frames = s
 		}
 	}
+
 	m.buildID = m.findBuildID()
 	return m, nil
 }
@@ -83,6 +88,7 @@ func (m *image) header() (elf.Header64, error) {
 	if !bytes.HasPrefix(buf, []byte(elf.ELFMAG)) {
 		return h, errors.New("not an ELF file")
 	}
+
 	class, data := elf.Class(buf[elf.EI_CLASS]), elf.Data(buf[elf.EI_DATA])
 	if class == elf.ELFCLASS32 && data == elf.ELFDATA2LSB {
 		return h, Err32Bit
@@ -96,6 +102,7 @@ func (m *image) header() (elf.Header64, error) {
 	if t := elf.Type(h.Type); t != elf.ET_EXEC && t != elf.ET_DYN {
 		return h, fmt.Errorf("%s is neither an executable nor a shared object", t)
 	}
+
 	return h, nil
 }
 
@@ -104,14 +111,17 @@ func (m *image) segments(h elf.Header64) ([]elf.Prog64, error) {
 	if h.Phnum == 0 {
 		return nil, nil
 	}
+
 	entry := binary.Size(elf.Prog64{})
 	if int(h.Phentsize) != entry {
 		return nil, fmt.Errorf("entries of %d bytes are not supported (%d are)", h.Phentsize, entry)
 	}
+
 	buf, err := m.bytes(span{h.Phoff, uint64(h.Phnum) * uint64(entry)}, maxSegments*uint64(entry))
 	if err != nil {
 		return nil, err
 	}
+
 	segments := make([]elf.Prog64, h.Phnum)
 	_, err = binary.Decode(buf, binary.LittleEndian, segments)
 	return segments, err
@@ -122,20 +132,196 @@ func (m *image) bytes(s span, limit uint64) ([]byte, error) {
 	if err := m.check(s, limit); err != nil {
 		return nil, err
 	}
+
 	buf := make([]byte, s.size)
 	if n, err := m.r.ReadAt(buf, int64(s.off)); n < len(buf) {
 		return nil, fmt.Errorf("read %d bytes at offset %d: %w", len(buf), s.off, err)
 	}
+
 	return buf, nil
 }
 
 // check tells whether s lies in the file and has at most limit bytes.
 func (m *image) check(s span, limit uint64) error {
 	if s.off > m.size || s.size > m.size-s.off {
-		return fmt.Errorf("%d bytes at offset %d lie outside the file of %d bytes", s.size, s.off, m.size)
+		return fmt.Errorf("%d bytes at offset %d lie outside the file of %d bytes", s.size, s.off,
+			m.size)
 	}
 	if s.size > limit {
 		return fmt.Errorf("%d bytes exceed the limit of %d", s.size, limit)
 	}
 	return nil
 }
+
+func (m *image) word32(offset uint64) (uint32, bool) {
+	buf, err := m.bytes(span{offset, 4}, 4)
+	if err != nil {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint32(buf), true
+}
+
+func (m *image) word64(offset uint64) (uint64, bool) {
+	buf, err := m.bytes(span{offset, 8}, 8)
+	if err != nil {
+		return 0, false
+	}
+	return binary.LittleEndian.Uint64(buf), true
+}
+
+// debugLinkSection names the debug file of a stripped file:
+// https://sourceware.org/gdb/current/onlinedocs/gdb.html/Separate-Debug-Files.html
+const debugLinkSection = ".gnu_debuglink"
+
+// readSections finds the sections that hold symbols, notes and the debug link.
+func (m *image) readSections(h elf.Header64) error {
+	if h.Shoff == 0 || h.Shnum == 0 {
+		return nil // all section headers are stripped
+	}
+
+	entry := binary.Size(elf.Section64{})
+	if int(h.Shentsize) != entry {
+		return fmt.Errorf("entries of %d bytes are not supported (%d are)", h.Shentsize, entry)
+	}
+
+	buf, err := m.bytes(span{h.Shoff, uint64(h.Shnum) * uint64(entry)}, maxSections*uint64(entry))
+	if err != nil {
+		return err
+	}
+
+	sections := make([]elf.Section64, h.Shnum)
+	if _, err := binary.Decode(buf, binary.LittleEndian, sections); err != nil {
+		return err
+	}
+
+	for _, s := range sections {
+		switch elf.SectionType(s.Type) {
+		case elf.SHT_SYMTAB:
+			err = errors.Join(err, m.symtab.set(sections, s))
+		case elf.SHT_DYNSYM:
+			err = errors.Join(err, m.dynsym.set(sections, s))
+		case elf.SHT_RELA:
+			if uint64(s.Link) < uint64(len(sections)) &&
+				elf.SectionType(sections[s.Link].Type) == elf.SHT_DYNSYM &&
+				len(m.imports) < maxRelocated {
+				m.imports = append(m.imports, span{s.Off, s.Size})
+			}
+		case elf.SHT_GNU_HASH:
+			m.hash = span{s.Off, s.Size}
+		case elf.SHT_NOTE:
+			m.notes = append(m.notes, note{span{s.Off, s.Size}, s.Addralign})
+		}
+	}
+
+	return errors.Join(err, m.findLink(sections, int(h.Shstrndx)))
+}
+
+// set makes t the symbol table s, unless an earlier section was one.
+func (t *symbolSection) set(sections []elf.Section64, s elf.Section64) error {
+	if t.size() > 0 {
+		return nil
+	}
+
+	kind := elf.SectionType(s.Type)
+	if s.Entsize != elf.Sym64Size {
+		return fmt.Errorf("%s: entries of %d bytes are not supported (%d are)", kind, s.Entsize,
+			elf.Sym64Size)
+	}
+	if uint64(s.Link) >= uint64(len(sections)) {
+		return fmt.Errorf("%s: names in section %d of %d", kind, s.Link, len(sections))
+	}
+
+	names := sections[s.Link]
+	if t := elf.SectionType(names.Type); t != elf.SHT_STRTAB {
+		return fmt.Errorf("%s: names in a section of type %s", kind, t)
+	}
+	if elf.SectionFlag(s.Flags|names.Flags)&elf.SHF_COMPRESSED != 0 {
+		return fmt.Errorf("%s: compressed", kind)
+	}
+
+	*t = symbolSection{span{s.Off, s.Size}, span{names.Off, names.Size}}
+	return nil
+}
+
+// findLink finds the section .gnu_debuglink; names is the index of the section
+// that holds the section names.
+func (m *image) findLink(sections []elf.Section64, names int) error {
+	if names == int(elf.SHN_UNDEF) {
+		return nil
+	}
+	if names >= len(sections) {
+		return fmt.Errorf("section names: in section %d of %d", names, len(sections))
+	}
+
+	table, err := m.bytes(span{sections[names].Off, sections[names].Size}, maxSectionName)
+	if err != nil {
+		return fmt.Errorf("section names: %w", err)
+	}
+
+	want := []byte(debugLinkSection + "\x00")
+	for _, s := range sections {
+		if elf.SectionType(s.Type) == elf.SHT_PROGBITS &&
+			uint64(s.Name) < uint64(len(table)) && bytes.HasPrefix(table[s.Name:], want) {
+			m.link = span{s.Off, s.Size}
+			return nil
+		}
+	}
+
+	return nil
+}
+
+// A note is a section or segment of notes.
+type note struct {
+	span
+	align uint64 // bytes: 8, or anything else for 4
+}
+
+// findBuildID returns the first GNU build ID among the notes, "" if there is
+// none. The note: https://fedoraproject.org/wiki/Releases/FeatureBuildId
+func (m *image) findBuildID() string {
+	for i, n := range m.notes {
+		if i == maxNotes {
+			break
+		}
+
+		buf, err := m.bytes(n.span, maxNote)
+		if err != nil {
+			continue // names a note in a file that this one was split from, or is damaged
+		}
+		if id := buildID(buf, n.align); len(id) >= 2 && len(id) <= maxBuildID {
+			return hex.EncodeToString(id)
+		}
+	}
+
+	return ""
+}
+
+// buildID returns the description of the first NT_GNU_BUILD_ID note in buf, nil
+// if there is none. Note layout: elf(5), "Notes (Nhdr)".
+func buildID(buf []byte, align uint64) []byte {
+	const typeBuildID = 3 // NT_GNU_BUILD_ID in elf.h
+	const header = 12     // bytes of Elf64_Nhdr
+	if align != 8 {
+		align = 4
+	}
+
+	for len(buf) >= header {
+		nameSize := uint64(binary.LittleEndian.Uint32(buf))
+		descSize := uint64(binary.LittleEndian.Uint32(buf[4:]))
+		kind := binary.LittleEndian.Uint32(buf[8:])
+		desc := roundUp(header+nameSize, align)
+		if desc+descSize > uint64(len(buf)) {
+			return nil
+		}
+		if kind == typeBuildID && bytes.Equal(buf[header:header+nameSize], []byte("GNU\x00")) {
+			return buf[desc : desc+descSize]
+		}
+
+		buf = buf[min(roundUp(desc+descSize, align), uint64(len(buf))):]
+	}
+
+	return nil
+}
+
+// roundUp rounds n up to a multiple of align, a power of two.
+func roundUp(n, align uint64) uint64 { return (n + align - 1) &^ (align - 1) }

@@ -4,15 +4,15 @@ package symbol
 // below: libtorch_cpu.so 1.13 has 34,923 dynamic symbols and names of up to 537
 // bytes.
 const (
-	maxSegments    = 1024      // program headers; Linux refuses to run a program with more than 64 KiB of them
-	maxSections    = 0xff00    // SHN_LORESERVE: more need extended numbering, which linked files do without
+	maxSegments    = 1024      // program headers; Linux refuses more than 64 KiB of them
+	maxSections    = 0xff00    // SHN_LORESERVE: more need extended numbering, which linkers avoid
 	maxSectionName = 1 << 20   // bytes of the section name table
 	maxNotes       = 64        // note sections and segments that are read
 	maxNote        = 1 << 16   // bytes of one of them
 	maxBuildID     = 64        // bytes; GNU ld writes 20
 	maxLink        = 4096      // bytes of .gnu_debuglink
 	maxLinkedFile  = 1 << 31   // bytes of a debug file whose checksum is computed
-	maxSymbols     = 8 << 20   // entries of a symbol table, 24 bytes each in the file and at most 16.2 in memory
+	maxSymbols     = 8 << 20   // of a symbol table: 24 bytes each in the file, up to 16.2 in memory
 	maxNames       = 256 << 20 // bytes of a string table that is searched
 	maxName        = 4096      // bytes of a name, mangled and demangled
 	maxChain       = 1 << 16   // symbols of one hash value that are compared

@@ -16,7 +16,8 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 )
 
-// Binutils' readelf interprets the same sections with its own code: its rows and ours agree at their first and last byte.
+// Binutils' readelf interprets the same sections with its own code: its rows and ours agree at
+// their first and last byte.
 func TestRulesAgreeWithReadelf(t *testing.T) {
 	for path, least := range map[string]int{
 		"/usr/lib/x86_64-linux-gnu/libc.so.6":      20_000,
@@ -30,32 +31,38 @@ func TestRulesAgreeWithReadelf(t *testing.T) {
 			rows := interpreted(t, path)
 			gaps := checkGaps(t, table, rows)
 			var compared, other int
+
 			for _, row := range rows {
 				want, ok := row.rule()
 				if !ok {
 					other++
 				}
+
 				for _, vaddr := range []uint64{row.start, row.end - 1} {
 					got := table.Rule(vaddr)
 					switch {
 					case ok && got != want:
-						t.Errorf("at %#x: %s, readelf says %s: %s", vaddr, describe(got), row.text, describe(want))
+						t.Errorf("at %#x: %s, readelf prints %s: %s", vaddr, describe(got),
+							row.text, describe(want))
 					case !ok && !plausible(got):
-						t.Errorf("at %#x: %s, readelf says %s", vaddr, describe(got), row.text)
+						t.Errorf("at %#x: %s, readelf prints %s", vaddr, describe(got), row.text)
 					}
+
 					compared++
 				}
 			}
-			t.Logf("%d addresses and %d gaps compared; forms without detail: %d", compared, gaps, other)
+
+			t.Logf("%d addresses and %d gaps compared; forms without detail: %d", compared, gaps,
+				other)
 			if compared < 2*least || gaps == 0 || other > len(rows)/50 {
-				t.Error("too few to say anything, or too many without detail")
+				t.Error("too few rows, or too many without detail")
 			}
 		})
 	}
 }
 
-// checkGaps checks that code outside of readelf's functions has no rule, and returns the number of such places. Up to 15
-// bytes are padding.
+// checkGaps checks that code outside of readelf's functions has no rule, and returns the number
+// of such places. Up to 15 bytes are padding.
 func checkGaps(t *testing.T, table *Table, rows []interpretedRow) (gaps int) {
 	t.Helper()
 	slices.SortFunc(rows, func(a, b interpretedRow) int { return cmp.Compare(a.start, b.start) })
@@ -64,6 +71,7 @@ func checkGaps(t *testing.T, table *Table, rows []interpretedRow) (gaps int) {
 		if next <= end+15 {
 			continue
 		}
+
 		gaps++
 		for _, vaddr := range []uint64{end, next - 1} {
 			if got := table.Rule(vaddr); got != ruleNone {
@@ -71,21 +79,25 @@ func checkGaps(t *testing.T, table *Table, rows []interpretedRow) (gaps int) {
 			}
 		}
 	}
+
 	return gaps
 }
 
-// plausible says whether r may stand for a row of which readelf shows no detail: never a common rule.
+// plausible reports whether r may be the rule of a row of which readelf shows no detail: never a
+// common rule.
 func plausible(r bpf.KernelRule) bool {
 	switch bpf.KernelRuleKind(r.Kind) {
 	case bpf.KernelRuleKindRULE_PLT, bpf.KernelRuleKindRULE_UNSUPPORTED,
 		bpf.KernelRuleKindRULE_FP_DEREF, bpf.KernelRuleKindRULE_SP_DEREF:
 		return true
 	}
+
 	return r.Fp&15 == uint8(bpf.KernelFpRuleFP_AT_FP)
 }
 
 func describe(r bpf.KernelRule) string {
-	return fmt.Sprintf("{kind %d, fp %d, extra %d, fp offset %d, CFA offset %d}", r.Kind, r.Fp&15, r.Fp>>4, r.FpOffset, r.CfaOffset)
+	return fmt.Sprintf("{kind %d, fp %d, extra %d, fp offset %d, CFA offset %d}", r.Kind, r.Fp&15,
+		r.Fp>>4, r.FpOffset, r.CfaOffset)
 }
 
 // An interpretedRow is one row of readelf's output.
@@ -96,47 +108,50 @@ type interpretedRow struct {
 	text         string
 }
 
-// rule is what the kernel side should get. ok is false for expressions, which readelf does not show, for rbp in another
-// register, and for a CFA below the return address, which is musl's way to mark the start of a thread.
+// rule is what the BPF programs should get. ok is false for expressions, which readelf does not
+// show, for rbp in another register, and for a CFA below the return address, which is musl's way
+// to mark the start of a thread.
 func (r interpretedRow) rule() (rule bpf.KernelRule, ok bool) {
 	base, offset, _ := splitOffset(r.cfa)
 	fpBase, fpOffset, _ := splitOffset(r.rbp)
 	switch {
 	case r.signal:
-		return bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_SIGNAL)}, true
+		return kind(bpf.KernelRuleKindRULE_SIGNAL), true
 	case r.ra == "u":
-		return bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_STOP)}, true
+		return kind(bpf.KernelRuleKindRULE_STOP), true
 	case r.ra == "rdi" && base == "rsp":
-		return bpf.KernelRule{
-			Kind: uint8(bpf.KernelRuleKindRULE_RETURN_REGISTER), Fp: uint8(bpf.KernelLeafRegisterLEAF_RDI) << 4, CfaOffset: offset,
-		}, true
+		rule = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_RETURN_REGISTER), CfaOffset: offset}
+		return extra(rule, uint8(bpf.KernelLeafRegisterLEAF_RDI)), true
 	case r.ra != "c-8", base == "rsp" && offset < 8:
 		return rule, false
 	case base == "rsp":
-		rule = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_SP), CfaOffset: offset}
+		rule = sp(offset)
 	case base == "rbp":
-		rule = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_FP), CfaOffset: offset}
+		rule = fp(offset)
 	default:
-		leaf, ok := leafNames[base]
+		leaf, ok := leafRegisterNames[base]
 		if !ok {
 			return rule, false
 		}
-		rule = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_REGISTER), Fp: uint8(leaf) << 4, CfaOffset: offset}
+
+		rule = register(leaf, offset)
 	}
+
 	switch {
 	case fpBase == "" || fpBase == "u" || fpBase == "s":
 	case fpBase == "c" && base == "rsp" && fpOffset < -offset:
 		// Below the stack pointer: popped already, the register has it.
 	case fpBase == "c" && fpOffset >= math.MinInt16:
-		rule.Fp, rule.FpOffset = rule.Fp|uint8(bpf.KernelFpRuleFP_AT_CFA), int16(fpOffset)
+		rule = with(rule, atCFA, int16(fpOffset))
 	default:
 		return rule, false
 	}
+
 	return rule, true
 }
 
-// leafNames are the registers that hand-written code keeps its CFA in.
-var leafNames = map[string]bpf.KernelLeafRegister{
+// leafRegisterNames are the registers that hand-written code keeps its CFA in.
+var leafRegisterNames = map[string]bpf.KernelLeafRegister{
 	"rax": bpf.KernelLeafRegisterLEAF_RAX,
 	"r9":  bpf.KernelLeafRegisterLEAF_R9,
 	"r11": bpf.KernelLeafRegisterLEAF_R11,
@@ -149,6 +164,7 @@ func splitOffset(s string) (base string, offset int32, ok bool) {
 	if i < 0 {
 		return s, 0, false
 	}
+
 	n, err := strconv.ParseInt(s[i:], 10, 32)
 	return s[:i], int32(n), err == nil
 }
@@ -164,15 +180,19 @@ func interpreted(t *testing.T, path string) []interpretedRow {
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	r := reading{cies: make(map[string]cie)}
 	for lines := bufio.NewScanner(out); lines.Scan(); {
 		r.line(lines.Text())
 	}
+
 	r.finish()
-	// It also ends with status 1 because a linked debug file is missing: the number of rows is what counts.
+	// It also ends with status 1 because a linked debug file is missing: the number of rows is
+	// what counts.
 	if err := command.Wait(); err != nil && command.ProcessState.ExitCode() != 1 {
 		t.Fatal(err)
 	}
+
 	return r.rows
 }
 
@@ -182,7 +202,7 @@ type cie struct {
 	first  interpretedRow // without addresses
 }
 
-// inRegister is readelf's word for a register whose value is in another.
+// inRegister is readelf's notation of a register whose value is in another.
 var inRegister = regexp.MustCompile(`r\d+ \((\w+)\)`)
 
 // A reading is the state of reading readelf's output.
@@ -230,6 +250,7 @@ func (r *reading) row(fields []string, line string) {
 			row.ra = fields[i]
 		}
 	}
+
 	if r.inFDE {
 		r.rows = append(r.rows, row)
 	} else {
@@ -237,17 +258,20 @@ func (r *reading) row(fields []string, line string) {
 	}
 }
 
-// finish ends a function: one without rows has that of its CIE, and rows without addresses are dropped.
+// finish ends a function: one without rows has that of its CIE, and rows without addresses are
+// dropped.
 func (r *reading) finish() {
 	if !r.inFDE {
 		return
 	}
+
 	r.inFDE, r.columns = false, nil
 	if len(r.rows) == r.begin {
 		row := r.cies[r.cie].first
 		row.start = r.start
 		r.rows = append(r.rows, row)
 	}
+
 	kept := r.rows[:r.begin]
 	for i := r.begin; i < len(r.rows); i++ {
 		row := r.rows[i]
@@ -255,10 +279,12 @@ func (r *reading) finish() {
 		if i+1 < len(r.rows) {
 			row.end = r.rows[i+1].start
 		}
+
 		if row.end > row.start {
 			kept = append(kept, row)
 		}
 	}
+
 	r.rows = kept
 }
 

@@ -3,9 +3,11 @@ package unwind
 import (
 	"debug/elf"
 	"errors"
+	"math"
 	"sort"
 
 	sdtypes "go.opentelemetry.io/ebpf-profiler/nativeunwind/stackdeltatypes"
+	"go.opentelemetry.io/ebpf-profiler/support"
 
 	"github.com/allocscope/allocscope/bpf"
 )
@@ -14,22 +16,23 @@ const (
 	pageBytes   = 1 << bpf.PageBits
 	headerWords = 4                        // struct table_header, in words of 4 bytes
 	maxRows     = 16 << 20                 // 64 MiB; libtorch_cpu.so 1.13 has 1.26 million
-	maxRules    = 1 << 16                  // a row holds a number of 16 bits; libtorch_cpu.so 1.13 has 632
-	maxSpan     = 1 << 32                  // bytes of code that one table covers; the index takes a 256th of it
-	maxAddress  = 1 << (32 + bpf.PageBits) // the header has 32 bits for the page of an ELF virtual address
-	noRule      = 0                        // number of RULE_NONE in every table
-	badRule     = 1                        // number of RULE_UNSUPPORTED in every table
-	manyBytes   = 64 << 20                 // bytes of code that a table may cover whatever the size of the file
-	manyTimes   = 16                       // and beyond it, for each byte of the file
-	low16       = 1<<16 - 1
+	maxRules    = 1 << 16                  // 16 bits of a row; libtorch_cpu.so 1.13 has 632
+	maxSpan     = 1 << 32                  // bytes of code in one table; the index takes a 256th
+	maxAddress  = 1 << (32 + bpf.PageBits) // the header has 32 bits for the page of an address
+
+	indexNone        = 0 // of RULE_NONE in every table
+	indexUnsupported = 1 // of RULE_UNSUPPORTED in every table
+
+	ruleIndexMask = 1<<16 - 1 // of a row; the bits above are the address in the page
 )
 
 var errRows = errors.New("more unwind rows than any real file has")
 
-// A Table is how to unwind the code of one file: struct table_header of bpf/stack_types.h and what follows it.
+// A Table says how to unwind the code of one file: struct table_header of bpf/stack_types.h and
+// what follows it. A row holds an address and the index of the rule that holds from there on.
 type Table struct {
-	Base  uint64   // ELF virtual address of the table's address 0, a multiple of a page (1 << bpf.PageBits)
-	Words []uint64 // as the kernel side reads it: header, index, rows, rules
+	Base  uint64   // ELF virtual address of the table's address 0, a multiple of 1 << bpf.PageBits
+	Words []uint64 // as the BPF programs read them: header, page index, rows, rules
 
 	Rows, Rules int
 }
@@ -37,28 +40,36 @@ type Table struct {
 // word returns word i of 4 bytes.
 func (t *Table) word(i uint32) uint32 { return uint32(t.Words[i/2] >> (i % 2 * 32)) }
 
-// set changes word i, which was 0.
+// set sets word i, which has to be 0.
 func (t *Table) set(i, value uint32) { t.Words[i/2] |= uint64(value) << (i % 2 * 32) }
 
 func (t *Table) header() bpf.KernelTableHeader {
-	return bpf.KernelTableHeader{Pages: t.word(0), Base: t.word(1), Rows: t.word(2), Rules: t.word(3)}
+	return bpf.KernelTableHeader{
+		Pages: t.word(0),
+		Base:  t.word(1),
+		Rows:  t.word(2),
+		Rules: t.word(3),
+	}
 }
 
-// Rule looks an ELF virtual address up, as the kernel side does. An address outside the table has RULE_NONE.
+// Rule returns the rule at an ELF virtual address, as the BPF programs look it up. Outside the
+// table it is RULE_NONE.
 func (t *Table) Rule(vaddr uint64) bpf.KernelRule {
 	head := t.header()
-	address := vaddr - t.Base // before it: beyond all pages
+	address := vaddr - t.Base // wraps around below Base, to beyond all pages
 	if address>>bpf.PageBits >= uint64(head.Pages) {
 		return ruleNone
 	}
+
 	page := uint32(address >> bpf.PageBits)
 	first, end := t.word(headerWords+page), t.word(headerWords+page+1)
 	later := sort.Search(int(end-first), func(i int) bool {
 		return uint64(t.word(head.Rows+first+uint32(i))>>16) > address%pageBytes
 	})
-	// The row before the first later one: of an earlier page, if there is none in this page.
+
+	// The row before the first later one may belong to an earlier page.
 	row := t.word(head.Rows + first + uint32(later) - 1)
-	rule := head.Rules + 2*(row&low16)
+	rule := head.Rules + 2*(row&ruleIndexMask)
 	return unpackRule(t.word(rule), t.word(rule+1))
 }
 
@@ -75,114 +86,127 @@ func packRule(r bpf.KernelRule) (low, high uint32) {
 // A writer collects the rows of a table.
 type writer struct {
 	machine elf.Machine
-	base    uint64
-	index   []uint32 // first row of each page met so far
+	base    uint64   // ELF virtual address
+	pages   []uint32 // index of the first row of each page so far
 	rows    []uint32
-	full    bool // there were more than maxRows rows
+	full    bool // more than maxRows rows were added
 	rules   []bpf.KernelRule
-	numbers map[bpf.KernelRule]uint32
-	known   map[sdtypes.UnwindInfo]uint32 // numbers of their rules: a file has a million rows of few kinds
+	indexes map[bpf.KernelRule]uint32
+	cached  map[sdtypes.UnwindInfo]uint32 // index of its rule: few kinds in a million rows
 }
 
-// newWriter starts a table at the ELF virtual address base, with room for rows.
+// newWriter starts a table at the ELF virtual address base, with capacity for rows.
 func newWriter(machine elf.Machine, base uint64, rows int) *writer {
 	return &writer{
 		machine: machine,
 		base:    base,
 		rows:    make([]uint32, 0, rows),
-		rules:   []bpf.KernelRule{noRule: ruleNone, badRule: ruleUnsupported},
-		numbers: map[bpf.KernelRule]uint32{ruleNone: noRule, ruleUnsupported: badRule},
-		known:   make(map[sdtypes.UnwindInfo]uint32),
+		rules:   []bpf.KernelRule{indexNone: ruleNone, indexUnsupported: ruleUnsupported},
+		indexes: map[bpf.KernelRule]uint32{ruleNone: indexNone, ruleUnsupported: indexUnsupported},
+		cached:  make(map[sdtypes.UnwindInfo]uint32),
 	}
 }
 
-// function adds the rows of f.
-func (w *writer) function(f *sdtypes.BasicBlock) {
-	if !ordered(f.Deltas) {
-		w.add(f.Start, badRule)
+// addFunction adds the rows of f.
+func (w *writer) addFunction(f *sdtypes.BasicBlock) {
+	if !ascending(f.Deltas) {
+		w.add(f.Start, indexUnsupported)
 		return
 	}
+
 	if len(f.Deltas) == 0 || f.Deltas[0].Offset > 0 {
-		w.add(f.Start, w.number(initialRule(w.machine)))
+		w.add(f.Start, w.index(initialRule(w.machine)))
 	}
+
 	for i := range f.Deltas {
 		delta := &f.Deltas[i]
 		if uint64(delta.Offset) >= f.End-f.Start {
 			return
 		}
-		if i+1 == len(f.Deltas) || f.Deltas[i+1].Offset > delta.Offset { // else it holds for no address
-			w.add(f.Start+uint64(delta.Offset), w.numberOf(delta.Info))
+
+		if i+1 == len(f.Deltas) ||
+			f.Deltas[i+1].Offset > delta.Offset { // otherwise it holds for no address
+			w.add(f.Start+uint64(delta.Offset), w.indexOf(delta.Info))
 		}
 	}
 }
 
-// ordered says whether the offsets never go down.
-func ordered(deltas sdtypes.StackDeltaArray) bool {
+// ascending reports whether the offsets never go down.
+func ascending(deltas sdtypes.StackDeltaArray) bool {
 	for i := 1; i < len(deltas); i++ {
 		if deltas[i].Offset < deltas[i-1].Offset {
 			return false
 		}
 	}
+
 	return true
 }
 
-// add says that a rule holds from the ELF virtual address vaddr on; vaddr is higher than that of the row before.
-func (w *writer) add(vaddr uint64, number uint32) {
-	if len(w.rows) > 0 && w.rows[len(w.rows)-1]&low16 == number {
+// add adds a row: a rule holds from the ELF virtual address vaddr on, which is above that of the
+// row before.
+func (w *writer) add(vaddr uint64, index uint32) {
+	if len(w.rows) > 0 && w.rows[len(w.rows)-1]&ruleIndexMask == index {
 		return
 	}
+
 	if len(w.rows) == maxRows {
 		w.full = true
 		return
 	}
+
 	address := vaddr - w.base
 	w.startPages(address >> bpf.PageBits)
-	w.rows = append(w.rows, uint32(address%pageBytes)<<16|number)
+	w.rows = append(w.rows, uint32(address%pageBytes)<<16|index)
 }
 
-// numberOf finds the number of the rule that info makes.
-func (w *writer) numberOf(info sdtypes.UnwindInfo) uint32 {
-	number, ok := w.known[info]
-	if ok {
-		return number
+// startPages makes the next row the first of all pages up to last that have none yet.
+func (w *writer) startPages(last uint64) {
+	for uint64(len(w.pages)) <= last {
+		w.pages = append(w.pages, uint32(len(w.rows)))
 	}
-	number = w.number(ruleOf(w.machine, info))
-	if len(w.known) < maxRules {
-		w.known[info] = number
-	}
-	return number
 }
 
-// number finds the number of a rule. A rule too many becomes RULE_UNSUPPORTED.
-func (w *writer) number(rule bpf.KernelRule) uint32 {
-	number, ok := w.numbers[rule]
+// indexOf returns the index of the rule for info.
+func (w *writer) indexOf(info sdtypes.UnwindInfo) uint32 {
+	index, ok := w.cached[info]
 	if ok {
-		return number
+		return index
+	}
+
+	index = w.index(ruleOf(w.machine, info))
+	if len(w.cached) < maxRules {
+		w.cached[info] = index
+	}
+
+	return index
+}
+
+// index returns the index of a rule. With maxRules rules, any other one becomes RULE_UNSUPPORTED.
+func (w *writer) index(rule bpf.KernelRule) uint32 {
+	index, ok := w.indexes[rule]
+	if ok {
+		return index
 	}
 	if len(w.rules) == maxRules {
-		return badRule
+		return indexUnsupported
 	}
-	number = uint32(len(w.rules))
+
+	index = uint32(len(w.rules))
 	w.rules = append(w.rules, rule)
-	w.numbers[rule] = number
-	return number
+	w.indexes[rule] = index
+	return index
 }
 
-// startPages lets all pages up to last that have no first row yet begin with the next row.
-func (w *writer) startPages(last uint64) {
-	for uint64(len(w.index)) <= last {
-		w.index = append(w.index, uint32(len(w.rows)))
-	}
-}
-
-// table puts the table together; there is no rule from the ELF virtual address end on.
+// table assembles the table. From the ELF virtual address end on there is no rule.
 func (w *writer) table(end uint64) (*Table, error) {
 	if end%pageBytes != 0 {
-		w.add(end, noRule)
+		w.add(end, indexNone)
 	}
+
 	if w.full {
 		return nil, errRows
 	}
+
 	pages := (end - w.base + pageBytes - 1) >> bpf.PageBits
 	w.startPages(pages)
 	head := bpf.KernelTableHeader{
@@ -190,6 +214,7 @@ func (w *writer) table(end uint64) (*Table, error) {
 		Base:  uint32(w.base >> bpf.PageBits),
 		Rows:  headerWords + uint32(pages) + 1,
 	}
+
 	head.Rules = (head.Rows + uint32(len(w.rows)) + 1) &^ 1
 
 	t := &Table{Base: w.base, Rows: len(w.rows), Rules: len(w.rules)}
@@ -197,16 +222,160 @@ func (w *writer) table(end uint64) (*Table, error) {
 	for i, value := range []uint32{head.Pages, head.Base, head.Rows, head.Rules} {
 		t.set(uint32(i), value)
 	}
-	for i, row := range w.index {
+
+	for i, row := range w.pages {
 		t.set(headerWords+uint32(i), row)
 	}
+
 	for i, row := range w.rows {
 		t.set(head.Rows+uint32(i), row)
 	}
+
 	for i, rule := range w.rules {
 		low, high := packRule(rule)
 		t.set(head.Rules+2*uint32(i), low)
 		t.set(head.Rules+2*uint32(i)+1, high)
 	}
+
 	return t, nil
+}
+
+// Rules without parameters.
+var (
+	ruleNone         = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_NONE)}
+	ruleUnsupported  = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_UNSUPPORTED)}
+	ruleFramePointer = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_FRAME_POINTER)}
+)
+
+// commands maps the parser's commands to rules without parameters.
+var commands = map[int32]bpf.KernelRuleKind{
+	support.UnwindCommandStop:         bpf.KernelRuleKindRULE_STOP,
+	support.UnwindCommandPLT:          bpf.KernelRuleKindRULE_PLT,
+	support.UnwindCommandSignal:       bpf.KernelRuleKindRULE_SIGNAL,
+	support.UnwindCommandFramePointer: bpf.KernelRuleKindRULE_FRAME_POINTER,
+}
+
+// leafRegisters are the registers that hold their value only in the innermost frame.
+var leafRegisters = map[uint8]bpf.KernelLeafRegister{
+	support.UnwindRegX86RAX: bpf.KernelLeafRegisterLEAF_RAX,
+	support.UnwindRegX86RDI: bpf.KernelLeafRegisterLEAF_RDI,
+	support.UnwindRegX86R8:  bpf.KernelLeafRegisterLEAF_R8,
+	support.UnwindRegX86R9:  bpf.KernelLeafRegisterLEAF_R9,
+	support.UnwindRegX86R11: bpf.KernelLeafRegisterLEAF_R11,
+	support.UnwindRegX86R13: bpf.KernelLeafRegisterLEAF_R13,
+	support.UnwindRegX86R15: bpf.KernelLeafRegisterLEAF_R15,
+}
+
+// initialRule returns the rule at the entry of a function, by the ABI. A function without rows
+// has this one throughout.
+func initialRule(machine elf.Machine) bpf.KernelRule {
+	if machine == elf.EM_AARCH64 {
+		return ruleOf(machine, sdtypes.UnwindInfoLR)
+	}
+	return ruleOf(machine, sdtypes.UnwindInfo{BaseReg: support.UnwindRegSp, Param: 8})
+}
+
+// ruleOf converts info to the form of the BPF programs, RULE_UNSUPPORTED if there is none. The
+// meaning of info:
+// https://github.com/open-telemetry/opentelemetry-ebpf-profiler/blob/main/support/ebpf/native_stack_trace.h
+func ruleOf(machine elf.Machine, info sdtypes.UnwindInfo) bpf.KernelRule {
+	if info.Flags&support.UnwindFlagCommand != 0 {
+		if kind, ok := commands[info.Param]; ok {
+			return bpf.KernelRule{Kind: uint8(kind)}
+		}
+		return ruleUnsupported
+	}
+
+	if machine == elf.EM_AARCH64 {
+		return ruleOfARM(info)
+	}
+	return ruleOfX86(info)
+}
+
+func ruleOfX86(info sdtypes.UnwindInfo) bpf.KernelRule {
+	if info.Flags&support.UnwindFlagRegisterRA != 0 {
+		return returnRegisterRule(info)
+	}
+
+	rule := cfaRule(info)
+	switch info.AuxBaseReg {
+	case support.UnwindRegInvalid:
+		return withFP(rule, bpf.KernelFpRuleFP_SAME, 0)
+	case support.UnwindRegCfa:
+		return withFP(rule, bpf.KernelFpRuleFP_AT_CFA, info.AuxParam)
+	case support.UnwindRegFp:
+		return withFP(rule, bpf.KernelFpRuleFP_AT_FP, info.AuxParam)
+	}
+
+	return ruleUnsupported
+}
+
+func ruleOfARM(info sdtypes.UnwindInfo) bpf.KernelRule {
+	if info.BaseReg != support.UnwindRegSp && info.BaseReg != support.UnwindRegFp ||
+		info.Flags&(support.UnwindFlagRegisterRA|support.UnwindFlagDerefCfa) != 0 {
+		return ruleUnsupported
+	}
+
+	rule := cfaRule(info)
+	switch info.AuxBaseReg {
+	case support.UnwindRegLr:
+		return withFP(rule, bpf.KernelFpRuleFP_SAME, 0)
+	case support.UnwindRegCfa:
+		if info.Flags&support.UnwindFlagFrame != 0 {
+			return withFP(rule, bpf.KernelFpRuleFP_FRAME, info.AuxParam)
+		}
+		return withFP(rule, bpf.KernelFpRuleFP_AT_CFA, info.AuxParam)
+	}
+
+	return ruleUnsupported
+}
+
+// returnRegisterRule returns the rule of a function that keeps its return address in a register.
+func returnRegisterRule(info sdtypes.UnwindInfo) bpf.KernelRule {
+	leaf, ok := leafRegisters[info.AuxBaseReg]
+	if !ok || info.BaseReg != support.UnwindRegSp || info.Flags&support.UnwindFlagDerefCfa != 0 {
+		return ruleUnsupported
+	}
+	return bpf.KernelRule{
+		Kind:      uint8(bpf.KernelRuleKindRULE_RETURN_REGISTER),
+		Fp:        uint8(leaf) << 4,
+		CfaOffset: info.Param,
+	}
+}
+
+// cfaRule returns the part of a rule that computes the canonical frame address.
+func cfaRule(info sdtypes.UnwindInfo) bpf.KernelRule {
+	plain, deref := bpf.KernelRuleKindRULE_SP, bpf.KernelRuleKindRULE_SP_DEREF
+	switch info.BaseReg {
+	case support.UnwindRegSp:
+	case support.UnwindRegFp:
+		plain, deref = bpf.KernelRuleKindRULE_FP, bpf.KernelRuleKindRULE_FP_DEREF
+	default:
+		leaf, ok := leafRegisters[info.BaseReg]
+		if !ok || info.Flags&support.UnwindFlagDerefCfa != 0 {
+			return ruleUnsupported
+		}
+		return bpf.KernelRule{
+			Kind: uint8(
+				bpf.KernelRuleKindRULE_REGISTER), Fp: uint8(leaf) << 4, CfaOffset: info.Param,
+		}
+	}
+
+	if info.Flags&support.UnwindFlagDerefCfa == 0 {
+		return bpf.KernelRule{Kind: uint8(plain), CfaOffset: info.Param}
+	}
+
+	before, after := sdtypes.UnpackDerefParam(info.Param)
+	return bpf.KernelRule{Kind: uint8(deref), Fp: uint8(after/8) << 4, CfaOffset: before}
+}
+
+// withFP adds to a rule where the caller's frame pointer is.
+func withFP(rule bpf.KernelRule, fp bpf.KernelFpRule, offset int32) bpf.KernelRule {
+	if rule == ruleUnsupported || offset < math.MinInt16 || offset > math.MaxInt16 {
+		return ruleUnsupported
+	}
+
+	rule.Fp |= uint8(fp)
+	rule.FpOffset = int16(offset)
+	return rule
 }

@@ -18,24 +18,27 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// kernelMaps are the maps of the BPF object that this package fills, and what the maps inside them are like.
+// kernelMaps are the maps of the BPF object that this package fills, and what the maps inside
+// them are like.
 type kernelMaps struct {
 	tables, mappings           *ebpf.Map
 	innerTables, innerMappings *ebpf.MapSpec
 }
 
-func newMaps(t *testing.T, most uint32) kernelMaps {
+func newKernelMaps(t *testing.T, maxTables uint32) kernelMaps {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	if err := rlimit.RemoveMemlock(); err != nil {
 		t.Fatal(err)
 	}
+
 	spec, err := bpf.LoadKernel()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tables, mappings := spec.Maps[bpf.KernelMapUnwindTables], spec.Maps[bpf.KernelMapMappings]
-	tables.MaxEntries = most
+	tables.MaxEntries = maxTables
 	return kernelMaps{newMap(t, tables), newMap(t, mappings), tables.InnerMap, mappings.InnerMap}
 }
 
@@ -57,6 +60,7 @@ func newTables(t *testing.T, maps kernelMaps) *Tables {
 			t.Error(err)
 		}
 	})
+
 	return tables
 }
 
@@ -73,7 +77,7 @@ func (c content) Close() error {
 
 func never() (Source, error) { return nil, errors.New("opened again") }
 
-// readTable gives the words that the kernel holds for a table.
+// readTable returns the words that the kernel holds for a table.
 func readTable(t *testing.T, outer *ebpf.Map, index uint32) []uint64 {
 	t.Helper()
 	var inner *ebpf.Map
@@ -81,126 +85,159 @@ func readTable(t *testing.T, outer *ebpf.Map, index uint32) []uint64 {
 		t.Fatalf("table %d: %v", index, err)
 	}
 	defer inner.Close()
+
 	words := make([]uint64, inner.MaxEntries())
 	for i := range words {
 		if err := inner.Lookup(uint32(i), &words[i]); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	return words
 }
 
-func TestTheKernelHoldsTheTableThatWasBuilt(t *testing.T) {
-	maps := newMaps(t, 16)
+func TestTablesAdd(t *testing.T) {
+	maps := newKernelMaps(t, 16)
 	tables := newTables(t, maps)
 	raw, err := os.ReadFile("/bin/true")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	closed := new(atomic.Int32)
 	id := Identity{BuildID: "a", Size: int64(len(raw))}
-	index, err := tables.Add(id, "/bin/true", false, func() (Source, error) { return content{bytes.NewReader(raw), closed}, nil })
+	index, err := tables.Add(id, "/bin/true", false,
+		func() (Source, error) { return content{bytes.NewReader(raw), closed}, nil })
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tables.Wait(time.Minute)
 	want, err := Build(bytes.NewReader(raw), int64(len(raw)), "/bin/true")
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	got := readTable(t, maps.tables, index)
 	if !slices.Equal(got, want.Words) {
 		t.Errorf("the kernel holds %d words that are not the table's %d", len(got), len(want.Words))
 	}
+
 	if again, err := tables.Add(id, "/bin/true", false, never); err != nil || again != index {
 		t.Errorf("the same file has table %d, %v, want %d", again, err, index)
 	}
-	if stats := tables.Stats(); stats.Files != 1 || stats.Rows != want.Rows || stats.Queued != 0 || closed.Load() != 1 {
+
+	if stats := tables.Stats(); stats.Files != 1 || stats.Rows != want.Rows || stats.Queued != 0 ||
+		closed.Load() != 1 {
 		t.Errorf("%+v, closed %d times", stats, closed.Load())
 	}
 }
 
-func TestAFileThatCannotBeReadHasATableWithoutPages(t *testing.T) {
-	maps := newMaps(t, 16)
+func TestTablesUnreadableFile(t *testing.T) {
+	maps := newKernelMaps(t, 16)
 	tables := newTables(t, maps)
 	closed := new(atomic.Int32)
+
 	index, err := tables.Add(Identity{Inode: 1}, "noise", false, func() (Source, error) {
 		return content{bytes.NewReader([]byte("no ELF file")), closed}, nil
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	tables.Wait(time.Minute)
 	if words := readTable(t, maps.tables, index); words[0] != 0 {
 		t.Errorf("the table begins with %#x", words[0])
 	}
-	if stats := tables.Stats(); stats.Bare != 1 || stats.Files != 0 || closed.Load() != 1 {
+
+	if stats := tables.Stats(); stats.WithoutInfo != 1 || stats.Files != 0 || closed.Load() != 1 {
 		t.Errorf("%+v, closed %d times", stats, closed.Load())
 	}
 }
 
-func TestTablesThatThereIsNoRoomForAreRefusedAndCounted(t *testing.T) {
-	maps := newMaps(t, 3) // 0 is no table
+func TestTablesFull(t *testing.T) {
+	maps := newKernelMaps(t, 3) // 0 is no table
 	tables := newTables(t, maps)
 	for inode := range uint64(4) {
 		_, err := tables.Add(Identity{Inode: inode + 1}, "x", false, func() (Source, error) {
 			return content{bytes.NewReader(nil), new(atomic.Int32)}, nil
 		})
+
 		if full := inode >= 2; full != errors.Is(err, ErrFull) {
 			t.Errorf("file %d: %v", inode, err)
 		}
 	}
+
 	if full := tables.Stats().Full; full != 2 {
 		t.Errorf("%d files are counted, want 2", full)
 	}
 }
 
-func TestUrgentFilesComeFirstAndThenTheSmallOnes(t *testing.T) {
-	tables := &Tables{queue: []job{{index: 1, size: 30}, {index: 2, size: 20}, {index: 3, size: 40, urgent: true}, {index: 4, size: 50}}}
+func TestTablesOrder(t *testing.T) {
+	tables := &Tables{
+		queue: []job{
+			{index: 1, size: 30},
+			{index: 2, size: 20},
+			{index: 3, size: 40, urgent: true},
+			{index: 4, size: 50},
+		},
+	}
+
 	tables.Hurry(4)
 	var order []uint32
 	for len(tables.queue) > 0 {
-		order = append(order, tables.takeNext().index)
+		order = append(order, tables.dequeue().index)
 	}
+
 	if want := []uint32{3, 4, 2, 1}; !slices.Equal(order, want) {
 		t.Errorf("%v, want %v", order, want)
 	}
 }
 
-func TestManyProcessesShareTheTablesOfTheirFiles(t *testing.T) {
+func TestAddressSpace(t *testing.T) {
 	const processes = 64
-	maps := newMaps(t, 1024)
+	maps := newKernelMaps(t, 1024)
 	tables := newTables(t, maps)
 	var files int
+
 	for i := range processes {
 		p := startCat(t)
 		mapped, err := p.Maps()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		space := NewSpace(p, tables, maps.mappings, maps.innerMappings)
-		if err := space.Update(mapped, process.Mapping{}, func(process.Mapping) bool { return false }); err != nil {
+		if err := space.Update(mapped, process.Mapping{}, notUrgent); err != nil {
 			t.Fatalf("process %d: %v", i, err)
 		}
+
 		tables.Wait(time.Minute)
 		if i == 0 {
 			files = tables.Stats().Files
 		}
-		mustKnowItsCode(t, maps, p, mapped)
+
+		mustHaveMappings(t, maps, p, mapped)
 	}
+
 	if got := tables.Stats().Files; got != files || files < 3 { // cat, libc, ld.so, vdso
 		t.Errorf("%d tables for %d processes, want the %d of the first", got, processes, files)
 	}
+
 	p := startCat(t)
 	space := NewSpace(p, tables, maps.mappings, maps.innerMappings)
 	mapped, err := p.Maps()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := space.Update(mapped, process.Mapping{}, func(process.Mapping) bool { return false }); err == nil {
-		t.Error("a process too many was taken")
+
+	if err := space.Update(mapped, process.Mapping{}, notUrgent); err == nil {
+		t.Error("a process beyond the limit was added")
 	}
 }
+
+// notUrgent queues files by their size alone.
+func notUrgent(process.Mapping) bool { return false }
 
 func startCat(t *testing.T) *process.Process {
 	t.Helper()
@@ -209,6 +246,7 @@ func startCat(t *testing.T) *process.Process {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	output, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -220,12 +258,14 @@ func startCat(t *testing.T) *process.Process {
 		command.Process.Kill()
 		command.Wait()
 	})
+
 	if _, err := input.Write([]byte("x")); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := output.Read(make([]byte, 1)); err != nil { // by now it is loaded
 		t.Fatal(err)
 	}
+
 	p, err := process.Open(command.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
@@ -234,32 +274,39 @@ func startCat(t *testing.T) *process.Process {
 	return p
 }
 
-// mustKnowItsCode wants that the kernel has an entry with a table for each executable mapping of a file.
-func mustKnowItsCode(t *testing.T, maps kernelMaps, p *process.Process, mapped []process.Mapping) {
+// mustHaveMappings checks that the kernel has an entry with a table for each executable mapping of
+// a file.
+func mustHaveMappings(t *testing.T, maps kernelMaps, p *process.Process, mapped []process.Mapping) {
 	t.Helper()
 	var inner *ebpf.Map
 	if err := maps.mappings.Lookup(uint32(p.PID), &inner); err != nil {
 		t.Fatal(err)
 	}
 	defer inner.Close()
+
 	known := make(map[uint64]bpf.KernelMapping)
 	for i := range inner.MaxEntries() {
 		var m bpf.KernelMapping
 		if err := inner.Lookup(i, &m); err != nil {
 			t.Fatal(err)
 		}
+
 		if i == 0 && m.Start != uint64(inner.MaxEntries()-1) {
-			t.Errorf("the array of %d entries says that it has %d", inner.MaxEntries(), m.Start)
+			t.Errorf("the array of %d entries counts %d", inner.MaxEntries(), m.Start)
 		}
+
 		known[m.Start] = m
 	}
+
 	for _, m := range mapped {
 		if !m.Execute || !m.IsFile() {
 			continue
 		}
+
 		k := known[m.Start]
-		if k.End != m.End || k.Kind != bpf.KernelMappingKindMAPPING_TABLE || readTable(t, maps.tables, k.Table)[0] == 0 {
-			t.Errorf("%s at %#x is known as %+v", m.Path, m.Start, k)
+		if k.End != m.End || k.Kind != bpf.KernelMappingKindMAPPING_TABLE ||
+			readTable(t, maps.tables, k.Table)[0] == 0 {
+			t.Errorf("%s at %#x is %+v", m.Path, m.Start, k)
 		}
 	}
 }

@@ -1,0 +1,334 @@
+// Package python finds the CPython interpreter of a process and reads what its frames are called:
+// function, file and line.
+//
+// All memory that it reads belongs to the traced process, so it is hostile input: sizes are
+// bounded, and a value that cannot be true is an error. Names follow the CPython sources.
+package python
+
+import (
+	"debug/elf"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"path"
+	"slices"
+	"strings"
+
+	"golang.org/x/arch/x86/x86asm"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/symbol"
+)
+
+// Memory reads the memory of the traced process.
+type Memory interface {
+	// ReadMemory fills buffer from address on. It is an error if not all of buffer could be read.
+	ReadMemory(address uint64, buffer []byte) error
+}
+
+// An Interpreter is the CPython of a process.
+type Interpreter struct {
+	// Version is major and minor version, such as "3.11".
+	Version string
+	// Module is an executable mapping of the interpreter's file: the program or a library.
+	Module process.Mapping
+	// Kernel is what the BPF programs need to walk the frames.
+	Kernel bpf.KernelPython
+	// CodeLayout is what ReadCode needs to name the frames.
+	Code CodeLayout
+}
+
+// ErrUnsupported is wrapped by the errors for interpreters whose frames cannot be walked. Each such
+// error names the interpreter.
+var ErrUnsupported = errors.New("unsupported interpreter")
+
+// Find returns the interpreter of a process, nil without an error if the process has none. If it
+// has several, the program's own comes first, then that of a library named libpython.
+func Find(p *process.Process, maps []process.Mapping) (*Interpreter, error) {
+	var refused error
+	for _, m := range candidates(p, maps) {
+		found, err := findInFile(p, m)
+		if found != nil {
+			return found, nil
+		}
+
+		if refused == nil && err != nil {
+			refused = fmt.Errorf("find Python in %s: %w", m.Path, err)
+		}
+	}
+
+	return nil, refused
+}
+
+// candidates returns one executable mapping of each file, the likeliest interpreters first.
+func candidates(p *process.Process, maps []process.Mapping) []process.Mapping {
+	seen := make(map[process.FileID]bool)
+	var found []process.Mapping
+	for _, m := range maps {
+		if m.Execute && m.IsFile() && !seen[m.File()] {
+			seen[m.File()] = true
+			found = append(found, m)
+		}
+	}
+
+	rank := func(m process.Mapping) int {
+		switch {
+		case m.Path == p.Executable:
+			return 0
+		case strings.HasPrefix(path.Base(m.Path), "libpython"):
+			return 1
+		}
+
+		return 2
+	}
+
+	slices.SortStableFunc(found, func(a, b process.Mapping) int { return rank(a) - rank(b) })
+
+	return found
+}
+
+// findInFile returns the interpreter in the file of m, nil if it holds none or cannot be read.
+func findInFile(p *process.Process, m process.Mapping) (*Interpreter, error) {
+	f, err := p.OpenMapped(m)
+	if err != nil {
+		return nil, nil
+	}
+	defer f.Close()
+
+	file, err := symbol.Open(f, m.Path)
+	if err != nil {
+		return nil, nil
+	}
+
+	runtime, ok := file.Export("_PyRuntime") // since 3.7
+	if !ok {
+		return nil, refuseOther(file)
+	}
+
+	bias, ok := file.Bias(m.Start, m.Offset)
+	if !ok {
+		return nil, nil
+	}
+
+	l, err := findLayout(p, file, bias, bias+runtime.Address)
+	if err != nil {
+		return nil, err
+	}
+
+	kernel := l.kernelOffsets(bias + runtime.Address)
+	if err := l.check(p, kernel); err != nil {
+		return nil, err
+	}
+	if kernel.Loop, err = findEvalLoop(file, bias); err != nil {
+		return nil, err
+	}
+
+	return &Interpreter{
+		Version: fmt.Sprintf("3.%d", l.code.Minor),
+		Module:  m,
+		Kernel:  kernel,
+		Code:    l.code,
+	}, nil
+}
+
+// refuseOther returns an error if a file without _PyRuntime is PyPy or a CPython before 3.7.
+func refuseOther(file *symbol.File) error {
+	exports := func(name string) bool { _, ok := file.Export(name); return ok }
+	switch {
+	case exports("pypy_execute_source"):
+		return unsupportedVersion("PyPy")
+	case !exports("PyEval_EvalFrameEx"):
+		return nil
+	case exports("PyString_FromString"):
+		return unsupportedVersion("CPython 2")
+	}
+
+	return unsupportedVersion("CPython 3.6 or older")
+}
+
+func unsupportedVersion(name string) error {
+	return fmt.Errorf("%w: %s (CPython 3.8 to 3.14 are supported)", ErrUnsupported, name)
+}
+
+// findLayout returns the layout of the interpreter in file. bias is what to add to the addresses of
+// the file, runtime the address of _PyRuntime in the process.
+func findLayout(m Memory, file *symbol.File, bias, runtime uint64) (*layout, error) {
+	// Only builds with Py_REF_DEBUG or Py_TRACE_REFS export these; their objects are larger.
+	for _, name := range []string{"_Py_NegativeRefcount", "PyModule_Create2TraceRefs"} {
+		if _, debug := file.Export(name); debug {
+			return nil, fmt.Errorf("%w: a debug build of CPython (run a release build)",
+				ErrUnsupported)
+		}
+	}
+
+	if l, err := readDebugOffsets(m, runtime); l != nil || err != nil {
+		return l, err
+	}
+
+	minor, err := minorBefore313(m, file, bias)
+	if err != nil {
+		return nil, err
+	}
+	if l, known := staticLayouts[minor]; known {
+		return &l, nil
+	}
+	if _, known := debugOffsetsOf[minor]; known {
+		return nil, fmt.Errorf("%w: CPython 3.%d without offsets for debuggers (a modified build?)",
+			ErrUnsupported, minor)
+	}
+
+	return nil, unsupportedVersion(fmt.Sprintf("CPython 3.%d", minor))
+}
+
+// minorBefore313 returns the minor version of a CPython without _Py_DebugOffsets. From 3.11 on the
+// file exports Py_Version; before that the functions that came with each version tell them apart.
+func minorBefore313(m Memory, file *symbol.File, bias uint64) (int, error) {
+	if version, ok := file.Export("Py_Version"); ok {
+		hex, err := readWord(m, bias+version.Address)
+		if err != nil {
+			return 0, err
+		}
+		return minorOfHex(hex)
+	}
+
+	for _, since := range []struct {
+		name  string
+		minor int
+	}{{"PyIter_Send", 10}, {"PyFrame_GetBack", 9}, {"PyCode_NewWithPosOnlyArgs", 8}} {
+		if _, ok := file.Export(since.name); ok {
+			return since.minor, nil
+		}
+	}
+
+	return 7, nil
+}
+
+// minorOfHex returns the minor version in PY_VERSION_HEX. It refuses alphas and betas, because
+// structures change up to the release candidates.
+// https://docs.python.org/3/c-api/apiabiversion.html
+func minorOfHex(hex uint64) (int, error) {
+	const releaseCandidate = 0xc // PY_RELEASE_LEVEL_GAMMA
+	minor := int(hex >> 16 & 0xff)
+	switch {
+	case hex>>24 != 3:
+		return 0, unsupportedVersion(fmt.Sprintf("CPython of version %#x", hex))
+	case hex>>4&0xf < releaseCandidate:
+		return 0, fmt.Errorf("%w: a preview of CPython 3.%d (run a release)", ErrUnsupported, minor)
+	}
+
+	return minor, nil
+}
+
+// evalFunction is the evaluation loop, exported by every version.
+const evalFunction = "_PyEval_EvalFrameDefault"
+
+const (
+	maxEvalBytes  = 4 << 20                      // bytes of the loop that are read; the largest has 90 KiB
+	maxEvalRanges = len(bpf.KernelPython{}.Loop) // that the BPF programs compare with
+)
+
+// findEvalLoop returns where _PyEval_EvalFrameDefault lies, in addresses of the process. Compilers
+// split off what they think is rarely run. .symtab names these parts (".cold"); in a stripped file
+// they are where jumps out of the loop lead.
+func findEvalLoop(file *symbol.File,
+	bias uint64,
+) (loop [maxEvalRanges]bpf.KernelCodeRange, err error) {
+	function, ok := file.Export(evalFunction)
+	if !ok {
+		return loop, fmt.Errorf("%w: %s is not exported (a modified build?)", ErrUnsupported,
+			evalFunction)
+	}
+
+	hot := symbol.CodeRange{
+		Start: function.Address,
+		End:   function.Address + min(function.Size, maxEvalBytes),
+	}
+
+	if function.Size == 0 {
+		hot, _ = file.FDERange(function.Address)
+	}
+
+	ranges := append([]symbol.CodeRange{hot}, file.ColdRanges(evalFunction)...)
+	if len(ranges) == 1 && file.Machine() == elf.EM_X86_64 {
+		ranges = followJumps(file, hot)
+	}
+
+	if len(ranges) > maxEvalRanges {
+		return loop, fmt.Errorf("%w: its evaluation loop is in more than %d pieces", ErrUnsupported,
+			maxEvalRanges)
+	}
+
+	for i, r := range ranges {
+		loop[i] = bpf.KernelCodeRange{Start: r.Start + bias, End: r.End + bias}
+	}
+
+	return loop, nil
+}
+
+// followJumps returns hot and the cold ranges of the same function that jumps lead to, directly or
+// through each other. It stops after one more than can be used.
+func followJumps(file *symbol.File, hot symbol.CodeRange) []symbol.CodeRange {
+	ranges := []symbol.CodeRange{hot}
+	for i := 0; i < len(ranges) && len(ranges) <= maxEvalRanges; i++ {
+		from := ranges[i]
+		code, _, err := file.Code(from.Start, int(min(from.End-from.Start, maxEvalBytes)))
+		if err != nil {
+			continue
+		}
+
+		for target := range jumpTargets(code, from.Start) {
+			if r, ok := file.FDERange(target); ok && r.Cold && !overlaps(ranges, r) {
+				ranges = append(ranges, r)
+			}
+		}
+	}
+
+	return ranges
+}
+
+func overlaps(ranges []symbol.CodeRange, r symbol.CodeRange) bool {
+	for _, other := range ranges {
+		if r.Start < other.End && other.Start < r.End {
+			return true
+		}
+	}
+
+	return false
+}
+
+// jumpTargets returns the addresses outside of x86-64 code to which the code jumps directly.
+// Where it cannot be decoded, decoding goes on at the next byte. An invented target does no harm:
+// it would have to hit a cold range by chance.
+func jumpTargets(code []byte, start uint64) map[uint64]bool {
+	targets := make(map[uint64]bool)
+	for at := 0; at < len(code); {
+		instruction, err := x86asm.Decode(code[at:], 64)
+		if err != nil || instruction.Len == 0 {
+			at++
+			continue
+		}
+
+		at += instruction.Len
+
+		distance, direct := instruction.Args[0].(x86asm.Rel)
+		if instruction.Op == x86asm.CALL || !direct {
+			continue
+		}
+
+		if to := int64(at) + int64(distance); to < 0 || to >= int64(len(code)) {
+			targets[start+uint64(to)] = true
+		}
+	}
+
+	return targets
+}
+
+// readWord reads a word of 8 bytes.
+func readWord(m Memory, address uint64) (uint64, error) {
+	var word [8]byte
+	if err := m.ReadMemory(address, word[:]); err != nil {
+		return 0, err
+	}
+	return binary.LittleEndian.Uint64(word[:]), nil
+}

@@ -1,0 +1,482 @@
+package python
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/symbol"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestFind(t *testing.T) {
+	for name, command := range interpreterCommands(t) {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			p, r := startFrames(t, append(command, "-c")...)
+			mustWalk(t, p, mustFind(t, p), r)
+		})
+	}
+
+	// The system's interpreter is one file without a library of its own.
+	t.Run("deleted file", func(t *testing.T) {
+		program := filepath.Join(t.TempDir(), "renamed")
+		runTool(t, "cp", "/usr/bin/python3", program)
+		p, r := startFrames(t, program, "-c")
+		if err := os.Remove(program); err != nil {
+			t.Fatal(err)
+		}
+
+		found := mustFind(t, p)
+		if !strings.HasSuffix(found.Module.Path, "renamed (deleted)") {
+			t.Errorf("found in %s", found.Module.Path)
+		}
+
+		mustWalk(t, p, found, r)
+	})
+
+	t.Run("not started yet", func(t *testing.T) {
+		program := buildC(t, fakeC, "-rdynamic", "-DRUNTIME=0", "-DVERSION=0x030c01f0", "-DLOOP")
+		if found := mustFind(t, startReady(t, program)); found.Version != "3.12" {
+			t.Errorf("found %+v", found)
+		}
+	})
+
+	t.Run("process without Python", func(t *testing.T) {
+		p := startReady(t, "sh", "-c", "echo ready; read line")
+		if found, err := find(t, p); found != nil || err != nil {
+			t.Errorf("found %+v, %v", found, err)
+		}
+	})
+
+	t.Run("ended process", func(t *testing.T) {
+		target := tracertest.StartCommand(t, exec.Command(
+			"/usr/bin/python3", "-c", "import sys; print('ready', flush=True); sys.stdin.read()"))
+		target.Await("ready")
+		p := openProcess(t, target.PID())
+		maps, err := p.Maps()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		target.Hangup()
+		if found, _ := Find(p, maps); found != nil {
+			t.Errorf("found %+v", found)
+		}
+	})
+}
+
+const embeddingC = `
+#ifdef LOADED
+#include <dlfcn.h>
+#include <stddef.h>
+#define FUNCTION(result, name, parameters) result (*name) parameters = (result (*) parameters)dlsym(library, #name)
+#else
+extern void Py_Initialize(void);
+extern int PyRun_SimpleString(const char *);
+#endif
+int main(int argc, char **argv) {
+#ifdef LOADED
+	void *library = dlopen(argv[1], RTLD_NOW | RTLD_GLOBAL);
+	if (library == NULL) return 2;
+	FUNCTION(void, Py_Initialize, (void));
+	FUNCTION(int, PyRun_SimpleString, (const char *));
+#endif
+	Py_Initialize();
+	return PyRun_SimpleString(argv[argc - 1]);
+}
+`
+
+func TestFindEmbedded(t *testing.T) {
+	libraries := 0
+	for name, command := range interpreterCommands(t) {
+		path, home := library(t, command)
+		if path == "" {
+			continue
+		}
+
+		libraries++
+
+		renamed := filepath.Join(t.TempDir(), "libodd.so.7")
+		runTool(t, "cp", path, renamed)
+		for how, program := range map[string][]string{
+			"linked":         {buildC(t, embeddingC, path, "-Wl,-rpath,"+filepath.Dir(path))},
+			"loaded":         {buildC(t, embeddingC, "-DLOADED", "-ldl"), path},
+			"loaded renamed": {buildC(t, embeddingC, "-DLOADED", "-ldl"), renamed},
+		} {
+			t.Run(name+" "+how, func(t *testing.T) {
+				t.Parallel()
+				p, r := startFramesIn(t, []string{"PYTHONHOME=" + home}, program...)
+				mustWalk(t, p, mustFind(t, p), r)
+			})
+		}
+	}
+
+	if libraries == 0 {
+		t.Fatal("no interpreter has a library")
+	}
+}
+
+// fakeC is a program that looks like an interpreter, depending on the macros that it is compiled
+// with.
+const fakeC = `
+#include <stdio.h>
+struct { char cookie[8]; unsigned long words[100]; } _PyRuntime = { RUNTIME };
+#ifdef VERSION
+const unsigned long Py_Version = VERSION;
+#endif
+#ifdef LOOP
+int _PyEval_EvalFrameDefault(int n) { return n + 1; }
+#endif
+#ifdef EXPORT
+int EXPORT(void) { return 7; }
+#endif
+int main(void) { puts("ready"); fflush(stdout); return getchar(); }
+`
+
+func TestFindRefuses(t *testing.T) {
+	// debugOffsets sets the start of _PyRuntime to a struct _Py_DebugOffsets.
+	debugOffsets := func(version, freeThreaded uint64, flags ...string) []string {
+		return append(flags, fmt.Sprintf(`-DRUNTIME="xdebugpy",{%#x,%d}`, version, freeThreaded))
+	}
+
+	const supported = " (CPython 3.8 to 3.14 are supported)"
+	for name, c := range map[string]struct {
+		flags []string
+		want  string
+	}{
+		"newer version": {debugOffsets(0x030f00f0, 0), "CPython 3.15" + supported},
+		"no version": {
+			debugOffsets(0x7fffffffffffffff, 0),
+			"CPython of version 0x7fffffffffffffff" + supported,
+		},
+		"pre-release": {debugOffsets(0x030e00b2, 0), "a preview of CPython 3.14 (run a release)"},
+		"free-threaded": {
+			debugOffsets(0x030d00f0, 1),
+			"a free-threaded build of CPython 3.13, whose objects lie in an allocator of its own that " +
+				"source heap does not see: mapping and fault measure them (run one with the GIL)",
+		},
+		"older version with debug offsets": {
+			debugOffsets(0x030c00f0, 0), "CPython 3.12" + supported,
+		},
+		"debug offsets of zeroes": {
+			debugOffsets(0x030e00f0, 0), "CPython 3.14 with unknown structures: " +
+				"names and line table of code objects are not in a row (a modified build?)",
+		},
+		"Py_REF_DEBUG": {
+			debugOffsets(0x030d00f0, 0, "-DEXPORT=_Py_NegativeRefcount"),
+			"a debug build of CPython (run a release build)",
+		},
+		"Py_TRACE_REFS": {
+			debugOffsets(0x030d00f0, 0, "-DEXPORT=PyModule_Create2TraceRefs"),
+			"a debug build of CPython (run a release build)",
+		},
+		"newer version without debug offsets": {
+			[]string{"-DRUNTIME=0", "-DVERSION=0x030d00f0"},
+			"CPython 3.13 without offsets for debuggers (a modified build?)",
+		},
+		"threads elsewhere": {
+			[]string{
+				`-DRUNTIME="",{[1]=(unsigned long)&_PyRuntime+8,[4]=(unsigned long)&_PyRuntime}`,
+				"-DVERSION=0x030b00f0",
+			},
+			"its threads are not where CPython 3.11 keeps them (a modified build?)",
+		},
+		"no evaluation loop": {
+			[]string{"-DRUNTIME=0", "-DVERSION=0x030b00f0"},
+			"_PyEval_EvalFrameDefault is not exported (a modified build?)",
+		},
+		"PyPy": {
+			[]string{"-D_PyRuntime=hidden", "-DRUNTIME=0", "-DEXPORT=pypy_execute_source"},
+			"PyPy" + supported,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			program := buildC(t, fakeC, append(c.flags, "-rdynamic")...)
+			mustRefuse(t, startReady(t, program), c.want)
+		})
+	}
+
+	// Old versions of pyenv, where there are any.
+	home, err := os.UserHomeDir()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for version, want := range map[string]string{
+		"2.7": "CPython 2" + supported,
+		"3.6": "CPython 3.6 or older" + supported,
+		"3.7": "CPython 3.7" + supported,
+	} {
+		programs, _ := filepath.Glob(
+			filepath.Join(home, ".pyenv/versions", version+".*/bin/python"+version))
+		for _, program := range programs {
+			t.Run(version, func(t *testing.T) {
+				p := startReady(t, program, "-u", "-c",
+					"import sys\nprint('ready')\nsys.stdin.read()")
+				mustRefuse(t, p, want)
+			})
+		}
+	}
+}
+
+func mustRefuse(t *testing.T, p *process.Process, want string) {
+	t.Helper()
+	found, err := find(t, p)
+	if found != nil || !errors.Is(err, ErrUnsupported) {
+		t.Fatalf("found %+v, %v", found, err)
+	}
+
+	want = ": unsupported interpreter: " + want
+	if !strings.HasPrefix(err.Error(), "find Python in /") ||
+		!strings.HasSuffix(err.Error(), want) {
+		t.Errorf("%q, want %q", err, want)
+	}
+}
+
+func TestCandidates(t *testing.T) {
+	file := func(path string, inode uint64) process.Mapping {
+		return process.Mapping{Path: path, Device: 1, Inode: inode, Execute: true}
+	}
+
+	other, again := file("/usr/lib/libother.so", 1), file("/usr/lib/libother.so", 1)
+	again.Start = 1 << 20
+	named, program := file("/opt/libpython3.12.so.1.0", 2), file("/usr/bin/program", 3)
+	data := process.Mapping{Path: "/usr/lib/libdata.so", Device: 1, Inode: 4}
+	vdso := process.Mapping{Path: "[vdso]", Execute: true}
+
+	got := candidates(&process.Process{Executable: program.Path},
+		[]process.Mapping{other, again, data, named, vdso, program})
+	if want := []process.Mapping{program, named, other}; !slices.Equal(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+const bias = 0x7f0000000000
+
+// evalLoop is findEvalLoop on a file, without unused ranges.
+func evalLoop(t testing.TB, path string) ([]bpf.KernelCodeRange, error) {
+	t.Helper()
+	f, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+
+	file, err := symbol.Open(f, path)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	loop, err := findEvalLoop(file, bias)
+	return slices.DeleteFunc(loop[:], func(r bpf.KernelCodeRange) bool { return r.Start == 0 }), err
+}
+
+// nmLoop is what nm prints of the evaluation loop: the function first, then its cold parts.
+func nmLoop(t testing.TB, path string) (loop []bpf.KernelCodeRange) {
+	t.Helper()
+	for line := range strings.Lines(runTool(t, "nm", "-S", "--defined-only", path)) {
+		var start, size uint64
+		var kind, name string
+		if n, _ := fmt.Sscanf(line, "%x %x %s %s", &start, &size, &kind, &name); n < 4 {
+			continue
+		}
+
+		r := bpf.KernelCodeRange{Start: start + bias, End: start + size + bias}
+		if name == evalFunction {
+			loop = slices.Insert(loop, 0, r)
+		} else if strings.HasPrefix(name, evalFunction+".cold") {
+			loop = append(loop, r)
+		}
+	}
+
+	return loop
+}
+
+// stripped returns a copy of a file without .symtab.
+func stripped(t testing.TB, path string) string {
+	t.Helper()
+	out := filepath.Join(t.TempDir(), filepath.Base(path))
+	runTool(t, "strip", "-o", out, path)
+	return out
+}
+
+func mustHaveLoop(t *testing.T, path string, want []bpf.KernelCodeRange) {
+	t.Helper()
+	if got, err := evalLoop(t, path); err != nil || !slices.Equal(got, want) {
+		t.Errorf("%s: loop %+v, %v, want %+v", path, got, err, want)
+	}
+}
+
+// evalLoopC has a cold part, and a jump to another function.
+const evalLoopC = `
+extern int printf(const char *, ...);
+extern int sprintf(char *, const char *, ...);
+extern void abort(void);
+__attribute__((noinline)) int elsewhere(int n) { return printf("%d", n); }
+int _PyEval_EvalFrameDefault(int n, char **words) {
+	int sum = 0;
+	char text[100];
+	for (int i = 0; i < n; i++) sum += words[i][0] + sprintf(text, "%s", words[i]);
+	if (sum == 7) abort();
+	return elsewhere(sum + text[n]);
+}
+`
+
+func TestFindEvalLoop(t *testing.T) {
+	withSymbols := 0
+	for name, command := range interpreterCommands(t) {
+		t.Run(name, func(t *testing.T) {
+			path, _ := library(t, command)
+			if path != "" && len(nmLoop(t, path)) > 0 {
+				withSymbols++
+				named := nmLoop(t, path)
+				mustHaveLoop(t, path, named)
+				// What is shorter than a call and a jump cannot be reached, so no jump leads there.
+				mustHaveLoop(t, stripped(t, path), slices.DeleteFunc(named,
+					func(r bpf.KernelCodeRange) bool { return r.End-r.Start < 10 }))
+
+				return
+			}
+
+			// Debian's programs are stripped; their loops have a cold part, from 3.9 on.
+			path = "/usr/bin/python3"
+			switch {
+			case strings.HasPrefix(name, "debian-"): // command[1] is the program's root directory
+				link, err := os.Readlink(filepath.Join(command[1], path))
+				if err != nil {
+					t.Fatal(err)
+				}
+
+				path = filepath.Join(command[1], "/usr/bin", link)
+			case name != "system":
+				t.Skip("has neither symbols nor a known shape")
+			}
+
+			loop, err := evalLoop(t, path)
+			if err != nil || len(loop) != 2 || loop[1].End-loop[1].Start < 4096 {
+				t.Errorf("loop %+v, %v", loop, err)
+			}
+		})
+	}
+
+	if withSymbols == 0 {
+		t.Error("no interpreter has symbols (pyenv's have)")
+	}
+
+	for _, flags := range []string{
+		"-O2", "-O3", "-O2 -fcf-protection=full", "-O2 -fno-omit-frame-pointer", "-O2 -fno-plt",
+		"-O2 -Wl,-z,lazy -fcf-protection=none",
+	} {
+		t.Run("gcc "+flags, func(t *testing.T) {
+			path := buildC(t, evalLoopC, append(strings.Fields(flags), "-shared", "-fPIC")...)
+			named := nmLoop(t, path)
+			if len(named) != 2 {
+				t.Fatalf("nm prints %+v", named)
+			}
+
+			mustHaveLoop(t, path, named)
+			mustHaveLoop(t, stripped(t, path), named)
+		})
+	}
+
+	t.Run("without unwind information", func(t *testing.T) {
+		path := buildC(t, evalLoopC, "-shared", "-fPIC", "-fno-asynchronous-unwind-tables",
+			"-nostartfiles", "-Wl,--no-eh-frame-hdr")
+		mustHaveLoop(t, stripped(t, path), nmLoop(t, path)[:1])
+	})
+
+	for count := 1; count <= maxEvalRanges+2; count++ {
+		t.Run(strconv.Itoa(count)+" ranges", func(t *testing.T) {
+			path := build(t, "source.s", chainOfRanges(count), "-nostdlib", "-shared")
+			loop, err := evalLoop(t, path)
+			switch {
+			case count > maxEvalRanges:
+				if !errors.Is(err, ErrUnsupported) {
+					t.Errorf("%+v, %v", loop, err)
+				}
+			case err != nil || len(loop) != count:
+				t.Errorf("%d ranges, %v: %+v", len(loop), err, loop)
+			}
+		})
+	}
+}
+
+// chainOfRanges is assembly of a loop in that many ranges. Each jumps to the next and back, the
+// last to another function.
+func chainOfRanges(count int) string {
+	text := ".globl _PyEval_EvalFrameDefault\n.type _PyEval_EvalFrameDefault,@function\n"
+	for i := range count {
+		name, rule := fmt.Sprintf("range%d", i), ".cfi_def_cfa_offset 80\n"
+		if i == 0 {
+			name = evalFunction
+			rule = "endbr64\npush %rbx\n.cfi_def_cfa_offset 16\nsub $64,%rsp\n.cfi_def_cfa_offset 80\n"
+		}
+
+		next := fmt.Sprintf("range%d", i+1)
+		if i == count-1 {
+			next = "other"
+		}
+
+		// The bytes after the jump are no instruction.
+		text += fmt.Sprintf(
+			".p2align 4\n%s: .cfi_startproc\n%stest %%rdi,%%rdi\njne %s\njmp back\n"+
+				".byte 0x06,0x0e,0x27\n.cfi_endproc\n",
+			name,
+			rule,
+			next,
+		)
+
+		if i == 0 {
+			text += "back: ret\n.size _PyEval_EvalFrameDefault,.-_PyEval_EvalFrameDefault\n"
+		}
+	}
+
+	return text + ".p2align 4\nother: .cfi_startproc\nret\n.cfi_endproc\n"
+}
+
+func TestJumpTargets(t *testing.T) {
+	code := []byte{
+		0xf3, 0x0f, 0x1e, 0xfa, // endbr64
+		0x0f, 0x84, 0x00, 0x10, 0x00, 0x00, // je +0x1000
+		0xe8, 0x00, 0x20, 0x00, 0x00, // call +0x2000
+		0xeb, 0xfe, // jmp to itself
+		0x48, 0xb8, 0xe9, 0, 0, 0, 0x40, 0, 0, 0, // mov $0x40000000e9,%rax: no jump in it
+		0xe9, 0x00, 0xf0, 0xff, 0xff, // jmp -0x1000
+		0x74, 0x7f, // je +0x7f
+		0xff, 0xe0, // jmp *%rax
+	}
+
+	want := map[uint64]bool{0x1000a + 0x1000: true, 0x10020 - 0x1000: true, 0x10022 + 0x7f: true}
+	if got := jumpTargets(code, 0x10000); !maps.Equal(got, want) {
+		t.Errorf("jumpTargets = %#v, want %#v", got, want)
+	}
+}
+
+// FuzzJumpTargets: whatever the code, targets lie outside of it.
+func FuzzJumpTargets(f *testing.F) {
+	f.Add([]byte{
+		0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x84, 0x00, 0x10, 0x00, 0x00, 0xeb, 0xfe, 0xe9, 0xff, 0xff,
+		0xff, 0x7f,
+	})
+
+	f.Add([]byte{0x06, 0x0e, 0xe8, 0, 0, 0, 0, 0xe3, 0x80, 0xff, 0xe0, 0x70})
+	f.Fuzz(func(t *testing.T, code []byte) {
+		const start = 1 << 20
+		for target := range jumpTargets(code, start) {
+			if target >= start && target < start+uint64(len(code)) {
+				t.Errorf("%#x is inside", target)
+			}
+		}
+	})
+}

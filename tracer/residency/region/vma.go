@@ -23,7 +23,7 @@ func regionOf(m process.Mapping, start, end uint64) Region {
 }
 
 // classOf returns the class and name of a mapping. Where a class is no finer than a kind, it
-// agrees with mapping.KindOf.
+// agrees with addrspace.KindOf.
 func classOf(m process.Mapping) (Class, string) {
 	switch path := m.Path; {
 	case path == "[heap]":

@@ -4,7 +4,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/mapping"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -63,8 +63,8 @@ func TestRegionOf(t *testing.T) {
 		if len(regions) != 1 || regions[0].Class != l.class || regions[0].Name != l.name {
 			t.Errorf("%s\ngot %+v, want %s, %q", l.line, regions, l.class, l.name)
 		}
-		if kind, ok := kinds[l.class]; ok && mapping.KindOf(maps[0]) != kind {
-			t.Errorf("%s\nis of kind %s, want %s", l.line, mapping.KindOf(maps[0]), kind)
+		if kind, ok := kinds[l.class]; ok && addrspace.KindOf(maps[0]) != kind {
+			t.Errorf("%s\nis of kind %s, want %s", l.line, addrspace.KindOf(maps[0]), kind)
 		}
 		if len(regions) == 1 && maps[0].IsFile() {
 			r, m := regions[0], maps[0]

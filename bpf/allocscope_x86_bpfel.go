@@ -13,69 +13,69 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-type KernelAddress struct {
+type Address struct {
 	_        structs.HostLayout
 	Address  uint64
 	Tgid     uint32
 	Reserved uint32
 }
 
-type KernelAllocation struct {
+type Allocation struct {
 	_        structs.HostLayout
 	Size     uint64
 	Born     uint64
 	Stack    uint64
 	Interval uint32
-	Kind     KernelAllocationKind
+	Kind     AllocationKind
 }
 
-type KernelAllocationKind uint32
+type AllocationKind uint32
 
 const (
-	KernelAllocationKindKIND_HEAP       KernelAllocationKind = 0
-	KernelAllocationKindKIND_TENSOR     KernelAllocationKind = 1
-	KernelAllocationKindKIND_BLOCK      KernelAllocationKind = 2
-	KernelAllocationKindKIND_SEGMENT    KernelAllocationKind = 3
-	KernelAllocationKindKIND_PINNED     KernelAllocationKind = 4
-	KernelAllocationKindKIND_REGISTERED KernelAllocationKind = 5
+	KindHeap       AllocationKind = 0
+	KindTensor     AllocationKind = 1
+	KindBlock      AllocationKind = 2
+	KindSegment    AllocationKind = 3
+	KindPinned     AllocationKind = 4
+	KindRegistered AllocationKind = 5
 )
 
-type KernelCallForm uint32
+type CallForm uint32
 
 const (
-	KernelCallFormCALL_NONE              KernelCallForm = 0
-	KernelCallFormCALL_MALLOC            KernelCallForm = 1
-	KernelCallFormCALL_VALLOC            KernelCallForm = 2
-	KernelCallFormCALL_CALLOC            KernelCallForm = 3
-	KernelCallFormCALL_REALLOC           KernelCallForm = 4
-	KernelCallFormCALL_REALLOCARRAY      KernelCallForm = 5
-	KernelCallFormCALL_POSIX_MEMALIGN    KernelCallForm = 6
-	KernelCallFormCALL_MEMALIGN          KernelCallForm = 7
-	KernelCallFormCALL_FREE              KernelCallForm = 8
-	KernelCallFormCALL_REALLOCF          KernelCallForm = 9
-	KernelCallFormCALL_XALLOCX           KernelCallForm = 10
-	KernelCallFormCALL_HEAP_CALLOC       KernelCallForm = 11
-	KernelCallFormCALL_HEAP_REALLOC      KernelCallForm = 12
-	KernelCallFormCALL_HEAP_REALLOCF     KernelCallForm = 13
-	KernelCallFormCALL_HEAP_REALLOCARRAY KernelCallForm = 14
-	KernelCallFormCALL_EXIT              KernelCallForm = 15
-	KernelCallFormCALL_ALLOC_CPU         KernelCallForm = 16
-	KernelCallFormCALL_CUDA_ALLOCATE     KernelCallForm = 17
-	KernelCallFormCALL_CUDA_PITCH        KernelCallForm = 18
-	KernelCallFormCALL_CUDA_CREATE       KernelCallForm = 19
-	KernelCallFormCALL_CUDA_PIN          KernelCallForm = 20
-	KernelCallFormCALL_CUDA_REGISTER     KernelCallForm = 21
-	KernelCallFormCALL_CUDA_RETAIN       KernelCallForm = 22
-	KernelCallFormCALL_CUDA_MAP          KernelCallForm = 23
-	KernelCallFormCALL_CUDA_UNMAP        KernelCallForm = 24
-	KernelCallFormCALL_CUDA_FREE         KernelCallForm = 25
-	KernelCallFormCALL_CUDA_RELEASE      KernelCallForm = 26
-	KernelCallFormCALL_CUDA_UNREGISTER   KernelCallForm = 27
+	CallNone             CallForm = 0
+	CallMalloc           CallForm = 1
+	CallValloc           CallForm = 2
+	CallCalloc           CallForm = 3
+	CallRealloc          CallForm = 4
+	CallReallocarray     CallForm = 5
+	CallPosixMemalign    CallForm = 6
+	CallMemalign         CallForm = 7
+	CallFree             CallForm = 8
+	CallReallocf         CallForm = 9
+	CallXallocx          CallForm = 10
+	CallHeapCalloc       CallForm = 11
+	CallHeapRealloc      CallForm = 12
+	CallHeapReallocf     CallForm = 13
+	CallHeapReallocarray CallForm = 14
+	CallExit             CallForm = 15
+	CallAllocCpu         CallForm = 16
+	CallCudaAllocate     CallForm = 17
+	CallCudaPitch        CallForm = 18
+	CallCudaCreate       CallForm = 19
+	CallCudaPin          CallForm = 20
+	CallCudaRegister     CallForm = 21
+	CallCudaRetain       CallForm = 22
+	CallCudaMap          CallForm = 23
+	CallCudaUnmap        CallForm = 24
+	CallCudaFree         CallForm = 25
+	CallCudaRelease      CallForm = 26
+	CallCudaUnregister   CallForm = 27
 )
 
-type KernelCode struct {
+type Code struct {
 	_           structs.HostLayout
-	Kind        KernelNoticeKind
+	Kind        EventKind
 	Tgid        uint32
 	Address     uint64
 	Fingerprint uint32
@@ -91,93 +91,93 @@ type KernelCode struct {
 	Lines  [2560]uint8
 }
 
-type KernelCodeRange struct {
+type CodeRange struct {
 	_     structs.HostLayout
 	Start uint64
 	End   uint64
 }
 
-type KernelCounter uint32
+type Counter uint32
 
 const (
-	KernelCounterCOUNT_ALLOCATIONS     KernelCounter = 0
-	KernelCounterCOUNT_FREES           KernelCounter = 1
-	KernelCounterCOUNT_FREES_UNTRACKED KernelCounter = 2
-	KernelCounterCOUNT_SAMPLES         KernelCounter = 3
-	KernelCounterCOUNT_FAILED          KernelCounter = 4
-	KernelCounterCOUNT_MAPPING_CALLS   KernelCounter = 5
-	KernelCounterCOUNT_FAULTS          KernelCounter = 6
-	KernelCounterCOUNT_ENTRIES         KernelCounter = 7
-	KernelCounterCOUNT_STEPPED         KernelCounter = 8
-	KernelCounterCOUNT_TENSOR_ENTRIES  KernelCounter = 9
-	KernelCounterCOUNT_RETURNS         KernelCounter = 10
-	KernelCounterCOUNT_WALK_NS         KernelCounter = 11
-	KernelCounterCOUNT_KERNEL_WALK_NS  KernelCounter = 12
-	KernelCounterCOUNT_DEVICE_CALLS    KernelCounter = 13
-	KernelCounterCOUNT_BLOCKS          KernelCounter = 14
-	KernelCounterCOUNT_BLOCK_NS        KernelCounter = 15
-	KernelCounterCOUNT_BLOCK_WALK_NS   KernelCounter = 16
-	KernelCounterDROP_LIVE_FULL        KernelCounter = 17
-	KernelCounterDROP_FAULTS_FULL      KernelCounter = 18
-	KernelCounterDROP_TALLY_FULL       KernelCounter = 19
-	KernelCounterDROP_NOTICES          KernelCounter = 20
-	KernelCounterDROP_THREAD_STATE     KernelCounter = 21
-	KernelCounterDROP_NO_MEMORY        KernelCounter = 22
-	KernelCounterDROP_OUT_POINTER      KernelCounter = 23
-	KernelCounterDROP_MISSED_RETURN    KernelCounter = 24
-	KernelCounterDROP_MISSED_FREE      KernelCounter = 25
-	KernelCounterDROP_DEVICE_FULL      KernelCounter = 26
-	KernelCounterCOUNTERS              KernelCounter = 27
+	CountAllocations    Counter = 0
+	CountFrees          Counter = 1
+	CountFreesUntracked Counter = 2
+	CountSamples        Counter = 3
+	CountFailed         Counter = 4
+	CountMappingCalls   Counter = 5
+	CountFaults         Counter = 6
+	CountEntries        Counter = 7
+	CountStepped        Counter = 8
+	CountTensorEntries  Counter = 9
+	CountReturns        Counter = 10
+	CountWalkNs         Counter = 11
+	CountKernelWalkNs   Counter = 12
+	CountGpuCalls       Counter = 13
+	CountBlocks         Counter = 14
+	CountBlockNs        Counter = 15
+	CountBlockWalkNs    Counter = 16
+	DropLiveFull        Counter = 17
+	DropFaultsFull      Counter = 18
+	DropTallyFull       Counter = 19
+	DropEvents          Counter = 20
+	DropThreadState     Counter = 21
+	DropNoMemory        Counter = 22
+	DropOutPointer      Counter = 23
+	DropMissedReturn    Counter = 24
+	DropMissedFree      Counter = 25
+	DropGpuFull         Counter = 26
+	NumCounters         Counter = 27
 )
 
-type KernelCudaDevice struct {
+type GpuId struct {
 	_    structs.HostLayout
 	Tgid uint32
 	Gpu  uint32
 }
 
-type KernelCudaTotal struct {
+type GpuTotal struct {
 	_         structs.HostLayout
 	Allocated uint64
 	Reserved  uint64
 	Time      uint64
 }
 
-type KernelDeviceAddress struct {
+type GpuAddress struct {
 	_       structs.HostLayout
 	Address uint64
 	Tgid    uint32
-	Space   KernelDeviceSpace
+	Space   GpuSpace
 }
 
-type KernelDeviceMapping struct {
+type GpuMapping struct {
 	_      structs.HostLayout
 	Handle uint64
 	Size   uint64
 }
 
-type KernelDeviceMemory struct {
+type GpuMemory struct {
 	_          structs.HostLayout
 	Size       uint64
 	Born       uint64
 	Stack      uint64
 	Interval   uint32
-	Kind       KernelAllocationKind
+	Kind       AllocationKind
 	Gpu        uint32
 	References uint32
 }
 
-type KernelDeviceSpace uint32
+type GpuSpace uint32
 
 const (
-	KernelDeviceSpaceSPACE_ADDRESS    KernelDeviceSpace = 0
-	KernelDeviceSpaceSPACE_HANDLE     KernelDeviceSpace = 1
-	KernelDeviceSpaceSPACE_REGISTERED KernelDeviceSpace = 2
-	KernelDeviceSpaceSPACE_MAPPING    KernelDeviceSpace = 3
-	KernelDeviceSpaceSPACE_BLOCK      KernelDeviceSpace = 4
+	SpaceAddress    GpuSpace = 0
+	SpaceHandle     GpuSpace = 1
+	SpaceRegistered GpuSpace = 2
+	SpaceMapping    GpuSpace = 3
+	SpaceBlock      GpuSpace = 4
 )
 
-type KernelFault struct {
+type Fault struct {
 	_      structs.HostLayout
 	Stack  uint64
 	Time   uint64
@@ -185,48 +185,48 @@ type KernelFault struct {
 	Copied uint32
 }
 
-type KernelFpRule uint32
+type FpRule uint32
 
 const (
-	KernelFpRuleFP_SAME   KernelFpRule = 0
-	KernelFpRuleFP_AT_CFA KernelFpRule = 1
-	KernelFpRuleFP_AT_FP  KernelFpRule = 2
-	KernelFpRuleFP_FRAME  KernelFpRule = 3
+	FpSame  FpRule = 0
+	FpAtCfa FpRule = 1
+	FpAtFp  FpRule = 2
+	FpFrame FpRule = 3
 )
 
-type KernelLeafRegister uint32
+type LeafRegister uint32
 
 const (
-	KernelLeafRegisterLEAF_RAX       KernelLeafRegister = 0
-	KernelLeafRegisterLEAF_RDI       KernelLeafRegister = 1
-	KernelLeafRegisterLEAF_R8        KernelLeafRegister = 2
-	KernelLeafRegisterLEAF_R9        KernelLeafRegister = 3
-	KernelLeafRegisterLEAF_R11       KernelLeafRegister = 4
-	KernelLeafRegisterLEAF_R13       KernelLeafRegister = 5
-	KernelLeafRegisterLEAF_R15       KernelLeafRegister = 6
-	KernelLeafRegisterLEAF_REGISTERS KernelLeafRegister = 7
+	LeafRax          LeafRegister = 0
+	LeafRdi          LeafRegister = 1
+	LeafR8           LeafRegister = 2
+	LeafR9           LeafRegister = 3
+	LeafR11          LeafRegister = 4
+	LeafR13          LeafRegister = 5
+	LeafR15          LeafRegister = 6
+	NumLeafRegisters LeafRegister = 7
 )
 
-type KernelMapping struct {
+type Mapping struct {
 	_     structs.HostLayout
 	Start uint64
 	End   uint64
 	Bias  uint64
 	Table uint32
-	Kind  KernelMappingKind
+	Kind  MappingKind
 }
 
-type KernelMappingKind uint32
+type MappingKind uint32
 
 const (
-	KernelMappingKindMAPPING_TABLE       KernelMappingKind = 0
-	KernelMappingKindMAPPING_INTERPRETER KernelMappingKind = 1
-	KernelMappingKindMAPPING_ANONYMOUS   KernelMappingKind = 2
+	MappingTable       MappingKind = 0
+	MappingInterpreter MappingKind = 1
+	MappingAnonymous   MappingKind = 2
 )
 
-type KernelNotice struct {
+type Event struct {
 	_           structs.HostLayout
-	Kind        KernelNoticeKind
+	Kind        EventKind
 	Tgid        uint32
 	Time        uint64
 	Stack       uint64
@@ -241,40 +241,40 @@ type KernelNotice struct {
 	MallocSlot  uint64
 }
 
-type KernelNoticeKind uint32
+type EventKind uint32
 
 const (
-	KernelNoticeKindNOTICE_STACK    KernelNoticeKind = 0
-	KernelNoticeKindNOTICE_CODE     KernelNoticeKind = 1
-	KernelNoticeKindNOTICE_MMAP     KernelNoticeKind = 2
-	KernelNoticeKindNOTICE_MUNMAP   KernelNoticeKind = 3
-	KernelNoticeKindNOTICE_MREMAP   KernelNoticeKind = 4
-	KernelNoticeKindNOTICE_BRK      KernelNoticeKind = 5
-	KernelNoticeKindNOTICE_MADVISE  KernelNoticeKind = 6
-	KernelNoticeKindNOTICE_EXEC     KernelNoticeKind = 7
-	KernelNoticeKindNOTICE_UNMAPPED KernelNoticeKind = 8
-	KernelNoticeKindNOTICE_STEP     KernelNoticeKind = 9
-	KernelNoticeKindNOTICE_WANTED   KernelNoticeKind = 10
+	EventStack       EventKind = 0
+	EventCode        EventKind = 1
+	EventMmap        EventKind = 2
+	EventMunmap      EventKind = 3
+	EventMremap      EventKind = 4
+	EventBrk         EventKind = 5
+	EventMadvise     EventKind = 6
+	EventExec        EventKind = 7
+	EventUnmapped    EventKind = 8
+	EventStep        EventKind = 9
+	EventTableNeeded EventKind = 10
 )
 
-type KernelProbeCookie uint32
+type ProbeCookie uint32
 
 const (
-	KernelProbeCookieCOOKIE_NONE     KernelProbeCookie = 0
-	KernelProbeCookieCOOKIE_FORM     KernelProbeCookie = 255
-	KernelProbeCookieCOOKIE_STEPPED  KernelProbeCookie = 256
-	KernelProbeCookieCOOKIE_TENSOR   KernelProbeCookie = 512
-	KernelProbeCookieCOOKIE_THROWS   KernelProbeCookie = 1024
-	KernelProbeCookieCOOKIE_CALLED   KernelProbeCookie = 2048
-	KernelProbeCookieCOOKIE_ALIGNED  KernelProbeCookie = 4096
-	KernelProbeCookieCOOKIE_FUNCTION KernelProbeCookie = 4294901760
+	CookieNone     ProbeCookie = 0
+	CookieForm     ProbeCookie = 255
+	CookieStepped  ProbeCookie = 256
+	CookieTensor   ProbeCookie = 512
+	CookieThrows   ProbeCookie = 1024
+	CookieCalled   ProbeCookie = 2048
+	CookieAligned  ProbeCookie = 4096
+	CookieFunction ProbeCookie = 4294901760
 )
 
-type KernelPython struct {
+type Python struct {
 	_                   structs.HostLayout
 	Interpreters        uint64
-	Loop                [8]KernelCodeRange
-	Style               KernelPythonStyle
+	Loop                [8]CodeRange
+	Style               PythonStyle
 	InterpreterNext     uint16
 	InterpreterThreads  uint16
 	ThreadNext          uint16
@@ -296,24 +296,24 @@ type KernelPython struct {
 	InstructionScale    uint8
 }
 
-type KernelPythonError uint32
+type PythonError uint32
 
 const (
-	KernelPythonErrorPYTHON_FINE      KernelPythonError = 0
-	KernelPythonErrorPYTHON_NO_THREAD KernelPythonError = 1
-	KernelPythonErrorPYTHON_MEMORY    KernelPythonError = 2
-	KernelPythonErrorPYTHON_ERRORS    KernelPythonError = 3
+	PythonOk        PythonError = 0
+	PythonNoThread  PythonError = 1
+	PythonMemory    PythonError = 2
+	NumPythonErrors PythonError = 3
 )
 
-type KernelPythonStyle uint32
+type PythonStyle uint32
 
 const (
-	KernelPythonStylePYTHON_OBJECTS     KernelPythonStyle = 0
-	KernelPythonStylePYTHON_ENTRY_FLAG  KernelPythonStyle = 1
-	KernelPythonStylePYTHON_ENTRY_FRAME KernelPythonStyle = 2
+	PythonObjects    PythonStyle = 0
+	PythonEntryFlag  PythonStyle = 1
+	PythonEntryFrame PythonStyle = 2
 )
 
-type KernelRule struct {
+type Rule struct {
 	_         structs.HostLayout
 	Kind      uint8
 	Fp        uint8
@@ -321,58 +321,58 @@ type KernelRule struct {
 	CfaOffset int32
 }
 
-type KernelRuleKind uint32
+type RuleKind uint32
 
 const (
-	KernelRuleKindRULE_NONE            KernelRuleKind = 0
-	KernelRuleKindRULE_UNSUPPORTED     KernelRuleKind = 1
-	KernelRuleKindRULE_STOP            KernelRuleKind = 2
-	KernelRuleKindRULE_SP              KernelRuleKind = 3
-	KernelRuleKindRULE_FP              KernelRuleKind = 4
-	KernelRuleKindRULE_SP_DEREF        KernelRuleKind = 5
-	KernelRuleKindRULE_FP_DEREF        KernelRuleKind = 6
-	KernelRuleKindRULE_REGISTER        KernelRuleKind = 7
-	KernelRuleKindRULE_RETURN_REGISTER KernelRuleKind = 8
-	KernelRuleKindRULE_PLT             KernelRuleKind = 9
-	KernelRuleKindRULE_SIGNAL          KernelRuleKind = 10
-	KernelRuleKindRULE_FRAME_POINTER   KernelRuleKind = 11
-	KernelRuleKindRULE_GUESS           KernelRuleKind = 12
-	KernelRuleKindRULE_NOT_READY       KernelRuleKind = 13
+	RuleNone           RuleKind = 0
+	RuleUnsupported    RuleKind = 1
+	RuleStop           RuleKind = 2
+	RuleSp             RuleKind = 3
+	RuleFp             RuleKind = 4
+	RuleSpDeref        RuleKind = 5
+	RuleFpDeref        RuleKind = 6
+	RuleRegister       RuleKind = 7
+	RuleReturnRegister RuleKind = 8
+	RulePlt            RuleKind = 9
+	RuleSignal         RuleKind = 10
+	RuleFramePointer   RuleKind = 11
+	RuleGuess          RuleKind = 12
+	RuleNotReady       RuleKind = 13
 )
 
-type KernelStack struct {
+type Stack struct {
 	_        structs.HostLayout
-	Kind     KernelNoticeKind
+	Kind     EventKind
 	Tgid     uint32
 	Id       uint64
 	Length   uint32
-	End      KernelStackEnd
-	Python   KernelPythonError
+	End      StackEnd
+	Python   PythonError
 	Reserved uint32
 	Words    [320]uint64
 }
 
-type KernelStackEnd uint32
+type StackEnd uint32
 
 const (
-	KernelStackEndEND_WHOLE         KernelStackEnd = 0
-	KernelStackEndEND_LIMIT         KernelStackEnd = 1
-	KernelStackEndEND_NOT_READY     KernelStackEnd = 2
-	KernelStackEndEND_UNMAPPED      KernelStackEnd = 3
-	KernelStackEndEND_NO_RULE       KernelStackEnd = 4
-	KernelStackEndEND_UNSUPPORTED   KernelStackEnd = 5
-	KernelStackEndEND_STACK_MEMORY  KernelStackEnd = 6
-	KernelStackEndEND_FRAME_POINTER KernelStackEnd = 7
-	KernelStackEndSTACK_ENDS        KernelStackEnd = 8
+	EndComplete     StackEnd = 0
+	EndLimit        StackEnd = 1
+	EndNotReady     StackEnd = 2
+	EndUnmapped     StackEnd = 3
+	EndNoRule       StackEnd = 4
+	EndUnsupported  StackEnd = 5
+	EndStackMemory  StackEnd = 6
+	EndFramePointer StackEnd = 7
+	NumStackEnds    StackEnd = 8
 )
 
-type KernelStepCount struct {
-	_     structs.HostLayout
-	Calls uint64
-	Told  uint64
+type StepCount struct {
+	_        structs.HostLayout
+	Calls    uint64
+	Reported uint64
 }
 
-type KernelTableHeader struct {
+type TableHeader struct {
 	_     structs.HostLayout
 	Pages uint32
 	Base  uint32
@@ -380,91 +380,91 @@ type KernelTableHeader struct {
 	Rules uint32
 }
 
-type KernelTally struct {
+type Tally struct {
 	_       structs.HostLayout
 	Objects uint64
 	Bytes   uint64
 }
 
-type KernelTallyKey struct {
+type TallyKey struct {
 	_         structs.HostLayout
 	Stack     uint64
 	Tgid      uint32
 	Interval  uint32
-	Kind      KernelAllocationKind
+	Kind      AllocationKind
 	SizeClass uint16
 	Gpu       uint16
 }
 
-type KernelTargetState uint32
+type TargetState uint32
 
 const (
-	KernelTargetStateTARGET_WAITING KernelTargetState = 0
-	KernelTargetStateTARGET_TRACED  KernelTargetState = 1
-	KernelTargetStateTARGET_GONE    KernelTargetState = 2
+	TargetWaiting TargetState = 0
+	TargetTraced  TargetState = 1
+	TargetGone    TargetState = 2
 )
 
-type KernelWordKind uint32
+type WordKind uint32
 
 const (
-	KernelWordKindWORD_NATIVE        KernelWordKind = 0
-	KernelWordKindWORD_INTERRUPTED   KernelWordKind = 1
-	KernelWordKindWORD_FRAME_POINTER KernelWordKind = 2
-	KernelWordKindWORD_PYTHON        KernelWordKind = 3
+	WordNative       WordKind = 0
+	WordInterrupted  WordKind = 1
+	WordFramePointer WordKind = 2
+	WordPython       WordKind = 3
 )
 
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	KernelMapAsked          = "asked"
-	KernelMapCodes          = "codes"
-	KernelMapCounters       = "counters"
-	KernelMapCudaTotals     = "cuda_totals"
-	KernelMapDeviceLive     = "device_live"
-	KernelMapDeviceMappings = "device_mappings"
-	KernelMapDeviceThreads  = "device_threads"
-	KernelMapDeviceUsers    = "device_users"
-	KernelMapFaults         = "faults"
-	KernelMapFoundCodes     = "found_codes"
-	KernelMapFoundRules     = "found_rules"
-	KernelMapLive           = "live"
-	KernelMapMappings       = "mappings"
-	KernelMapNoPrograms     = "no_programs"
-	KernelMapNoSessions     = "no_sessions"
-	KernelMapNotices        = "notices"
-	KernelMapPythonErrors   = "python_errors"
-	KernelMapPythons        = "pythons"
-	KernelMapSeen           = "seen"
-	KernelMapStackEnds      = "stack_ends"
-	KernelMapSteps          = "steps"
-	KernelMapTallies        = "tallies"
-	KernelMapTargets        = "targets"
-	KernelMapTensors        = "tensors"
-	KernelMapThreads        = "threads"
-	KernelMapUnwindTables   = "unwind_tables"
-	KernelMapWalks          = "walks"
-	KernelProgCudaOnEntry   = "cuda_on_entry"
-	KernelProgCudaOnReturn  = "cuda_on_return"
-	KernelProgEnterMapping  = "enter_mapping"
-	KernelProgExitMapping   = "exit_mapping"
-	KernelProgHeapOnEntry   = "heap_on_entry"
-	KernelProgHeapOnReturn  = "heap_on_return"
-	KernelProgHeapSession   = "heap_session"
-	KernelProgOnBlock       = "on_block"
-	KernelProgOnExec        = "on_exec"
-	KernelProgOnFault       = "on_fault"
-	KernelProgOnStep        = "on_step"
-	KernelVarBlockInterval  = "block_interval"
-	KernelVarEmitted        = "emitted"
-	KernelVarEpoch          = "epoch"
-	KernelVarInterval       = "interval"
-	KernelVarNever          = "never"
-	KernelVarPageSize       = "page_size"
-	KernelVarPidnsDevice    = "pidns_device"
-	KernelVarPidnsInode     = "pidns_inode"
-	KernelVarTensorEpoch    = "tensor_epoch"
-	KernelVarTensorInterval = "tensor_interval"
+	MapRequests         = "asked"
+	MapReportedCodes    = "codes"
+	MapCounters         = "counters"
+	MapGpuTotals        = "cuda_totals"
+	MapGpuLive          = "device_live"
+	MapGpuMappings      = "device_mappings"
+	MapGpuThreads       = "device_threads"
+	MapGpuUsers         = "device_users"
+	MapFaults           = "faults"
+	MapFingerprintCache = "found_codes"
+	MapRuleCache        = "found_rules"
+	MapLive             = "live"
+	MapMappings         = "mappings"
+	MapNoPrograms       = "no_programs"
+	MapNoSessions       = "no_sessions"
+	MapEvents           = "notices"
+	MapPythonErrors     = "python_errors"
+	MapPythons          = "pythons"
+	MapReportedStacks   = "seen"
+	MapStackEnds        = "stack_ends"
+	MapSteps            = "steps"
+	MapTallies          = "tallies"
+	MapTargets          = "targets"
+	MapTensors          = "tensors"
+	MapThreads          = "threads"
+	MapUnwindTables     = "unwind_tables"
+	MapWalks            = "walks"
+	ProgCudaOnEntry     = "cuda_on_entry"
+	ProgCudaOnReturn    = "cuda_on_return"
+	ProgEnterMapping    = "enter_mapping"
+	ProgExitMapping     = "exit_mapping"
+	ProgHeapOnEntry     = "heap_on_entry"
+	ProgHeapOnReturn    = "heap_on_return"
+	ProgHeapSession     = "heap_session"
+	ProgOnBlock         = "on_block"
+	ProgOnExec          = "on_exec"
+	ProgOnFault         = "on_fault"
+	ProgOnStep          = "on_step"
+	VarBlockInterval    = "block_interval"
+	VarEmitted          = "emitted"
+	VarEpoch            = "epoch"
+	VarInterval         = "interval"
+	VarNever            = "never"
+	VarPageSize         = "page_size"
+	VarPidnsDevice      = "pidns_device"
+	VarPidnsInode       = "pidns_inode"
+	VarTensorEpoch      = "tensor_epoch"
+	VarTensorInterval   = "tensor_interval"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -496,19 +496,19 @@ func LoadKernelObjects(obj any, opts *ebpf.CollectionOptions) error {
 	return spec.LoadAndAssign(obj, opts)
 }
 
-// KernelSpecs contains maps and programs before they are loaded into the kernel.
+// Specs contains maps and programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type KernelSpecs struct {
-	KernelProgramSpecs
-	KernelMapSpecs
-	KernelVariableSpecs
+type Specs struct {
+	ProgramSpecs
+	MapSpecs
+	VariableSpecs
 }
 
-// KernelProgramSpecs contains programs before they are loaded into the kernel.
+// ProgramSpecs contains programs before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type KernelProgramSpecs struct {
+type ProgramSpecs struct {
 	CudaOnEntry  *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
 	CudaOnReturn *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
 	EnterMapping *ebpf.ProgramSpec `ebpf:"enter_mapping"`
@@ -522,43 +522,43 @@ type KernelProgramSpecs struct {
 	OnStep       *ebpf.ProgramSpec `ebpf:"on_step"`
 }
 
-// KernelMapSpecs contains maps before they are loaded into the kernel.
+// MapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type KernelMapSpecs struct {
-	Asked          *ebpf.MapSpec `ebpf:"asked"`
-	Codes          *ebpf.MapSpec `ebpf:"codes"`
-	Counters       *ebpf.MapSpec `ebpf:"counters"`
-	CudaTotals     *ebpf.MapSpec `ebpf:"cuda_totals"`
-	DeviceLive     *ebpf.MapSpec `ebpf:"device_live"`
-	DeviceMappings *ebpf.MapSpec `ebpf:"device_mappings"`
-	DeviceThreads  *ebpf.MapSpec `ebpf:"device_threads"`
-	DeviceUsers    *ebpf.MapSpec `ebpf:"device_users"`
-	Faults         *ebpf.MapSpec `ebpf:"faults"`
-	FoundCodes     *ebpf.MapSpec `ebpf:"found_codes"`
-	FoundRules     *ebpf.MapSpec `ebpf:"found_rules"`
-	Live           *ebpf.MapSpec `ebpf:"live"`
-	Mappings       *ebpf.MapSpec `ebpf:"mappings"`
-	NoPrograms     *ebpf.MapSpec `ebpf:"no_programs"`
-	NoSessions     *ebpf.MapSpec `ebpf:"no_sessions"`
-	Notices        *ebpf.MapSpec `ebpf:"notices"`
-	PythonErrors   *ebpf.MapSpec `ebpf:"python_errors"`
-	Pythons        *ebpf.MapSpec `ebpf:"pythons"`
-	Seen           *ebpf.MapSpec `ebpf:"seen"`
-	StackEnds      *ebpf.MapSpec `ebpf:"stack_ends"`
-	Steps          *ebpf.MapSpec `ebpf:"steps"`
-	Tallies        *ebpf.MapSpec `ebpf:"tallies"`
-	Targets        *ebpf.MapSpec `ebpf:"targets"`
-	Tensors        *ebpf.MapSpec `ebpf:"tensors"`
-	Threads        *ebpf.MapSpec `ebpf:"threads"`
-	UnwindTables   *ebpf.MapSpec `ebpf:"unwind_tables"`
-	Walks          *ebpf.MapSpec `ebpf:"walks"`
+type MapSpecs struct {
+	Requests         *ebpf.MapSpec `ebpf:"asked"`
+	ReportedCodes    *ebpf.MapSpec `ebpf:"codes"`
+	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	GpuTotals        *ebpf.MapSpec `ebpf:"cuda_totals"`
+	GpuLive          *ebpf.MapSpec `ebpf:"device_live"`
+	GpuMappings      *ebpf.MapSpec `ebpf:"device_mappings"`
+	GpuThreads       *ebpf.MapSpec `ebpf:"device_threads"`
+	GpuUsers         *ebpf.MapSpec `ebpf:"device_users"`
+	Faults           *ebpf.MapSpec `ebpf:"faults"`
+	FingerprintCache *ebpf.MapSpec `ebpf:"found_codes"`
+	RuleCache        *ebpf.MapSpec `ebpf:"found_rules"`
+	Live             *ebpf.MapSpec `ebpf:"live"`
+	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
+	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
+	NoSessions       *ebpf.MapSpec `ebpf:"no_sessions"`
+	Events           *ebpf.MapSpec `ebpf:"notices"`
+	PythonErrors     *ebpf.MapSpec `ebpf:"python_errors"`
+	Pythons          *ebpf.MapSpec `ebpf:"pythons"`
+	ReportedStacks   *ebpf.MapSpec `ebpf:"seen"`
+	StackEnds        *ebpf.MapSpec `ebpf:"stack_ends"`
+	Steps            *ebpf.MapSpec `ebpf:"steps"`
+	Tallies          *ebpf.MapSpec `ebpf:"tallies"`
+	Targets          *ebpf.MapSpec `ebpf:"targets"`
+	Tensors          *ebpf.MapSpec `ebpf:"tensors"`
+	Threads          *ebpf.MapSpec `ebpf:"threads"`
+	UnwindTables     *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Walks            *ebpf.MapSpec `ebpf:"walks"`
 }
 
-// KernelVariableSpecs contains global variables before they are loaded into the kernel.
+// VariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
-type KernelVariableSpecs struct {
+type VariableSpecs struct {
 	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
@@ -571,76 +571,76 @@ type KernelVariableSpecs struct {
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
 
-// KernelObjects contains all objects after they have been loaded into the kernel.
+// Objects contains all objects after they have been loaded into the kernel.
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
-type KernelObjects struct {
-	KernelPrograms
-	KernelMaps
-	KernelVariables
+type Objects struct {
+	Programs
+	Maps
+	Variables
 }
 
-func (o *KernelObjects) Close() error {
+func (o *Objects) Close() error {
 	return _KernelClose(
-		&o.KernelPrograms,
-		&o.KernelMaps,
+		&o.Programs,
+		&o.Maps,
 	)
 }
 
-// KernelMaps contains all maps after they have been loaded into the kernel.
+// Maps contains all maps after they have been loaded into the kernel.
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
-type KernelMaps struct {
-	Asked          *ebpf.Map `ebpf:"asked"`
-	Codes          *ebpf.Map `ebpf:"codes"`
-	Counters       *ebpf.Map `ebpf:"counters"`
-	CudaTotals     *ebpf.Map `ebpf:"cuda_totals"`
-	DeviceLive     *ebpf.Map `ebpf:"device_live"`
-	DeviceMappings *ebpf.Map `ebpf:"device_mappings"`
-	DeviceThreads  *ebpf.Map `ebpf:"device_threads"`
-	DeviceUsers    *ebpf.Map `ebpf:"device_users"`
-	Faults         *ebpf.Map `ebpf:"faults"`
-	FoundCodes     *ebpf.Map `ebpf:"found_codes"`
-	FoundRules     *ebpf.Map `ebpf:"found_rules"`
-	Live           *ebpf.Map `ebpf:"live"`
-	Mappings       *ebpf.Map `ebpf:"mappings"`
-	NoPrograms     *ebpf.Map `ebpf:"no_programs"`
-	NoSessions     *ebpf.Map `ebpf:"no_sessions"`
-	Notices        *ebpf.Map `ebpf:"notices"`
-	PythonErrors   *ebpf.Map `ebpf:"python_errors"`
-	Pythons        *ebpf.Map `ebpf:"pythons"`
-	Seen           *ebpf.Map `ebpf:"seen"`
-	StackEnds      *ebpf.Map `ebpf:"stack_ends"`
-	Steps          *ebpf.Map `ebpf:"steps"`
-	Tallies        *ebpf.Map `ebpf:"tallies"`
-	Targets        *ebpf.Map `ebpf:"targets"`
-	Tensors        *ebpf.Map `ebpf:"tensors"`
-	Threads        *ebpf.Map `ebpf:"threads"`
-	UnwindTables   *ebpf.Map `ebpf:"unwind_tables"`
-	Walks          *ebpf.Map `ebpf:"walks"`
+type Maps struct {
+	Requests         *ebpf.Map `ebpf:"asked"`
+	ReportedCodes    *ebpf.Map `ebpf:"codes"`
+	Counters         *ebpf.Map `ebpf:"counters"`
+	GpuTotals        *ebpf.Map `ebpf:"cuda_totals"`
+	GpuLive          *ebpf.Map `ebpf:"device_live"`
+	GpuMappings      *ebpf.Map `ebpf:"device_mappings"`
+	GpuThreads       *ebpf.Map `ebpf:"device_threads"`
+	GpuUsers         *ebpf.Map `ebpf:"device_users"`
+	Faults           *ebpf.Map `ebpf:"faults"`
+	FingerprintCache *ebpf.Map `ebpf:"found_codes"`
+	RuleCache        *ebpf.Map `ebpf:"found_rules"`
+	Live             *ebpf.Map `ebpf:"live"`
+	Mappings         *ebpf.Map `ebpf:"mappings"`
+	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
+	NoSessions       *ebpf.Map `ebpf:"no_sessions"`
+	Events           *ebpf.Map `ebpf:"notices"`
+	PythonErrors     *ebpf.Map `ebpf:"python_errors"`
+	Pythons          *ebpf.Map `ebpf:"pythons"`
+	ReportedStacks   *ebpf.Map `ebpf:"seen"`
+	StackEnds        *ebpf.Map `ebpf:"stack_ends"`
+	Steps            *ebpf.Map `ebpf:"steps"`
+	Tallies          *ebpf.Map `ebpf:"tallies"`
+	Targets          *ebpf.Map `ebpf:"targets"`
+	Tensors          *ebpf.Map `ebpf:"tensors"`
+	Threads          *ebpf.Map `ebpf:"threads"`
+	UnwindTables     *ebpf.Map `ebpf:"unwind_tables"`
+	Walks            *ebpf.Map `ebpf:"walks"`
 }
 
-func (m *KernelMaps) Close() error {
+func (m *Maps) Close() error {
 	return _KernelClose(
-		m.Asked,
-		m.Codes,
+		m.Requests,
+		m.ReportedCodes,
 		m.Counters,
-		m.CudaTotals,
-		m.DeviceLive,
-		m.DeviceMappings,
-		m.DeviceThreads,
-		m.DeviceUsers,
+		m.GpuTotals,
+		m.GpuLive,
+		m.GpuMappings,
+		m.GpuThreads,
+		m.GpuUsers,
 		m.Faults,
-		m.FoundCodes,
-		m.FoundRules,
+		m.FingerprintCache,
+		m.RuleCache,
 		m.Live,
 		m.Mappings,
 		m.NoPrograms,
 		m.NoSessions,
-		m.Notices,
+		m.Events,
 		m.PythonErrors,
 		m.Pythons,
-		m.Seen,
+		m.ReportedStacks,
 		m.StackEnds,
 		m.Steps,
 		m.Tallies,
@@ -652,10 +652,10 @@ func (m *KernelMaps) Close() error {
 	)
 }
 
-// KernelVariables contains all global variables after they have been loaded into the kernel.
+// Variables contains all global variables after they have been loaded into the kernel.
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
-type KernelVariables struct {
+type Variables struct {
 	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
@@ -668,10 +668,10 @@ type KernelVariables struct {
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
 }
 
-// KernelPrograms contains all programs after they have been loaded into the kernel.
+// Programs contains all programs after they have been loaded into the kernel.
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
-type KernelPrograms struct {
+type Programs struct {
 	CudaOnEntry  *ebpf.Program `ebpf:"cuda_on_entry"`
 	CudaOnReturn *ebpf.Program `ebpf:"cuda_on_return"`
 	EnterMapping *ebpf.Program `ebpf:"enter_mapping"`
@@ -685,7 +685,7 @@ type KernelPrograms struct {
 	OnStep       *ebpf.Program `ebpf:"on_step"`
 }
 
-func (p *KernelPrograms) Close() error {
+func (p *Programs) Close() error {
 	return _KernelClose(
 		p.CudaOnEntry,
 		p.CudaOnReturn,

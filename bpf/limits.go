@@ -3,7 +3,7 @@ package bpf
 // Limits that both sides share (types.h).
 const (
 	// MaxWords is the size of a stack in words (MAX_WORDS).
-	MaxWords = len(KernelStack{}.Words)
+	MaxWords = len(Stack{}.Words)
 	// MaxMappings bounds the executable mappings of a process (MAX_MAPPINGS).
 	MaxMappings = 4096
 	// MaxTables bounds the files with unwind tables (MAX_TABLES).

@@ -33,30 +33,30 @@ type Loss struct {
 
 // What each loss means for the result, in the order in which they are reported.
 var lossReasons = []struct {
-	counter bpf.KernelCounter
+	counter bpf.Counter
 	reason  string
 }{
-	{bpf.KernelCounterDROP_LIVE_FULL, "allocations not followed: the live map was full (raise --max-live or --interval)"},
-	{bpf.KernelCounterDROP_FAULTS_FULL, "page faults not followed: there were too many pages (raise --interval)"},
-	{bpf.KernelCounterDROP_TALLY_FULL, "allocations missing from alloc_objects and alloc_space: the tally was full"},
-	{bpf.KernelCounterDROP_NOTICES, "notices lost: the ring buffer was full (mappings were reconciled with /proc; stacks among them are not known)"},
-	{bpf.KernelCounterDROP_THREAD_STATE, "events lost: the kernel had no memory for a thread's state"},
-	{bpf.KernelCounterDROP_NO_MEMORY, "entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
-	{bpf.KernelCounterDROP_OUT_POINTER, "results of allocations that could not be read"},
-	{bpf.KernelCounterDROP_MISSED_RETURN, "allocations whose return was not seen"},
-	{bpf.KernelCounterDROP_MISSED_FREE, "addresses handed out again whose free was not seen"},
-	{bpf.KernelCounterDROP_DEVICE_FULL, "allocations on GPUs not followed: there were too many (raise --interval)"},
+	{bpf.DropLiveFull, "allocations not followed: the live map was full (raise --max-live or --interval)"},
+	{bpf.DropFaultsFull, "page faults not followed: there were too many pages (raise --interval)"},
+	{bpf.DropTallyFull, "allocations missing from alloc_objects and alloc_space: the tally was full"},
+	{bpf.DropEvents, "notices lost: the ring buffer was full (mappings were reconciled with /proc; stacks among them are not known)"},
+	{bpf.DropThreadState, "events lost: the kernel had no memory for a thread's state"},
+	{bpf.DropNoMemory, "entries of alloc_objects and alloc_space not kept: the kernel had no memory at that moment"},
+	{bpf.DropOutPointer, "results of allocations that could not be read"},
+	{bpf.DropMissedReturn, "allocations whose return was not seen"},
+	{bpf.DropMissedFree, "addresses handed out again whose free was not seen"},
+	{bpf.DropGpuFull, "allocations on GPUs not followed: there were too many (raise --interval)"},
 }
 
 // Counters reads what was seen and what was lost. Losses that did not occur are left out.
 func (s *Session) Counters() (Events, []Loss, error) {
-	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapCounters])
+	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapCounters])
 	if err != nil {
 		return Events{}, nil, err
 	}
-	values[bpf.KernelCounterDROP_LIVE_FULL] += s.probing.lost()
+	values[bpf.DropLiveFull] += s.probing.lost()
 	if s.probing.hadBursts() { // what is freed between them is found out later
-		values[bpf.KernelCounterDROP_MISSED_FREE] = 0
+		values[bpf.DropMissedFree] = 0
 	}
 	var losses []Loss
 	for _, l := range lossReasons {
@@ -70,12 +70,12 @@ func (s *Session) Counters() (Events, []Loss, error) {
 	}
 	losses = append(append(losses, cut...), s.lost()...)
 	return Events{
-		Allocations:    values[bpf.KernelCounterCOUNT_ALLOCATIONS],
-		Frees:          values[bpf.KernelCounterCOUNT_FREES],
-		FreesUntracked: values[bpf.KernelCounterCOUNT_FREES_UNTRACKED],
-		Samples:        values[bpf.KernelCounterCOUNT_SAMPLES],
-		Failed:         values[bpf.KernelCounterCOUNT_FAILED],
-		MappingCalls:   values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
+		Allocations:    values[bpf.CountAllocations],
+		Frees:          values[bpf.CountFrees],
+		FreesUntracked: values[bpf.CountFreesUntracked],
+		Samples:        values[bpf.CountSamples],
+		Failed:         values[bpf.CountFailed],
+		MappingCalls:   values[bpf.CountMappingCalls],
 		Stacks:         stacks,
 	}, losses, nil
 }
@@ -86,7 +86,7 @@ type losses struct{ stacks, mappings uint64 }
 // add adds those of a target.
 func (l *losses) add(t *target) {
 	l.stacks += t.stacks.Lost()
-	l.mappings += uint64(t.unwinder.Space.Missing())
+	l.mappings += uint64(t.unwinder.Space.Dropped())
 }
 
 // lost tells what user space had no room for.
@@ -97,7 +97,7 @@ func (s *Session) lost() []Loss {
 	}
 	all := []Loss{
 		{Reason: "lookups of stacks that are not known: they were not told, or there were too many different ones", Count: sum.stacks},
-		{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(s.tables.Stats().Full)},
+		{Reason: "files through which stacks cannot be followed: too many unwind tables", Count: uint64(s.tables.Stats().Dropped)},
 		{Reason: "mappings through which stacks cannot be followed: there are too many", Count: sum.mappings},
 		{Reason: "processes of the tree that are not followed: there are too many, or they cannot be read", Count: uint64(s.follower.LeftOut())},
 	}
@@ -106,22 +106,22 @@ func (s *Session) lost() []Loss {
 
 // stackCounters reads how many stacks were taken, and why some were cut.
 func (s *Session) stackCounters() (total uint64, cut []Loss, err error) {
-	ends, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapStackEnds])
+	ends, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapStackEnds])
 	if err != nil {
 		return 0, nil, err
 	}
-	pythons, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapPythonErrors])
+	pythons, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapPythonErrors])
 	if err != nil {
 		return 0, nil, err
 	}
 	for end, n := range ends {
 		total += n
-		if reason := stack.EndReasons[bpf.KernelStackEnd(end)]; reason != "" && n > 0 {
+		if reason := stack.EndReasons[bpf.StackEnd(end)]; reason != "" && n > 0 {
 			cut = append(cut, Loss{Reason: "stacks cut: " + reason, Count: n})
 		}
 	}
 	for e, n := range pythons {
-		if reason := stack.PythonErrors[bpf.KernelPythonError(e)]; reason != "" && n > 0 {
+		if reason := stack.PythonErrors[bpf.PythonError(e)]; reason != "" && n > 0 {
 			cut = append(cut, Loss{Reason: "stacks without some Python frames: " + reason, Count: n})
 		}
 	}

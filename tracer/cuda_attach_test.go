@@ -199,13 +199,13 @@ func TestNothingOfGPUsIsLeftOfAProgramThatExecutesAnother(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	g.do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
-	if had := entries(t, s, g.PID()); had[bpf.KernelMapDeviceLive] != 37 || had[bpf.KernelMapDeviceMappings] != 2 || had[bpf.KernelMapDeviceUsers] != 1 {
+	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 37 || had[bpf.MapGpuMappings] != 2 || had[bpf.MapGpuUsers] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
 	g.Say("exec " + g.Path)
 	g.Await("ready")
 	followUntilTraced(t, s, g.PID())
-	for _, name := range []string{bpf.KernelMapDeviceLive, bpf.KernelMapDeviceMappings, bpf.KernelMapDeviceUsers} {
+	for _, name := range []string{bpf.MapGpuLive, bpf.MapGpuMappings, bpf.MapGpuUsers} {
 		if n := entries(t, s, g.PID())[name]; n != 0 {
 			t.Errorf("%s still has %d entries", name, n)
 		}
@@ -230,7 +230,7 @@ func TestNothingOfGPUsIsLeftInTheKernelOfAProcessThatIsGivenUp(t *testing.T) {
 	}
 	g.do("hold weights 30 1000 1")
 	other.do("hold weights 7 1000 1", "hold weights 1 1000 2")
-	if had := entries(t, s, g.PID()); had[bpf.KernelMapDeviceLive] != 31 || had[bpf.KernelMapCudaTotals] != 1 {
+	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
 	if err := s.Detach(g.PID()); err != nil {

@@ -205,8 +205,8 @@ func TestTheHookIsProbedWhereThereIsADriverAndNowhereElse(t *testing.T) {
 	g.do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {
 		s.Sample()
-		if driver, blocks := s.WatchesCUDA(); driver || blocks || s.Counted(bpf.KernelCounterCOUNT_BLOCKS) != 0 || len(snapshot(t, s).Devices) > 0 {
-			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, s.Counted(bpf.KernelCounterCOUNT_BLOCKS), s.CUDASource())
+		if driver, blocks := s.WatchesCUDA(); driver || blocks || s.Counted(bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
+			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, s.Counted(bpf.CountBlocks), s.CUDASource())
 		}
 	}
 	g.do("driver " + libcuda(t))

@@ -9,7 +9,7 @@ import (
 )
 
 // following is the way of source cuda alone, which is watched by what it counts.
-func following(name string, options tracer.Options, counts bpf.KernelCounter, blocks bool) way {
+func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
 		s, err := tracer.Open(options)
@@ -35,7 +35,7 @@ func following(name string, options tracer.Options, counts bpf.KernelCounter, bl
 func BenchmarkAPairOfDriverCalls(b *testing.B) {
 	const pairs = 20_000
 	g := startCUDA(b, libcuda(b))
-	ways := []way{following("traced", tracer.Options{}, bpf.KernelCounterCOUNT_DEVICE_CALLS, false)}
+	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
 	nsPerPair := func() float64 {
 		began := cpuTime(b, g.PID())
 		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
@@ -50,8 +50,8 @@ func BenchmarkAPairOfBlocks(b *testing.B) {
 	g := startBlocks(b, realLibC10(b))
 	g.do("driver " + libcuda(b))
 	ways := []way{
-		following("interval=1", tracer.Options{Interval: 1}, bpf.KernelCounterCOUNT_BLOCKS, true),
-		following("interval=512KiB", tracer.Options{}, bpf.KernelCounterCOUNT_BLOCKS, true),
+		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
+		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
 	}
 	nsPerPair := func() float64 {
 		began := cpuTime(b, g.PID())

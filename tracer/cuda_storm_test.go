@@ -86,9 +86,9 @@ func TestAStormOfBlocksIsSampledMoreCoarselyAndThenLeftToItsTotals(t *testing.T)
 		t.Errorf("%+v", said)
 	}
 	until(t, s, "nothing is probed", func() bool {
-		before := s.Counted(bpf.KernelCounterCOUNT_BLOCKS)
+		before := s.Counted(bpf.CountBlocks)
 		storm.orders <- "churn 1000 512 0"
-		return s.Counted(bpf.KernelCounterCOUNT_BLOCKS) == before
+		return s.Counted(bpf.CountBlocks) == before
 	})
 	taken := snapshot(t, s)
 	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {

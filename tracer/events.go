@@ -36,17 +36,17 @@ type eventReader struct {
 	flushing sync.Mutex // two flushes at a time would be told once
 
 	mu    sync.Mutex
-	calls map[uint32][]bpf.KernelNotice // by PID
+	calls map[uint32][]bpf.Event // by PID
 }
 
 func startEvents(k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target) (*eventReader, error) {
-	reader, err := ringbuf.NewReader(k.Maps[bpf.KernelMapNotices])
+	reader, err := ringbuf.NewReader(k.Maps[bpf.MapEvents])
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	n := &eventReader{
-		ring: reader, tables: tables, target: target, reported: stack.Reported{Seen: k.Maps[bpf.KernelMapSeen]},
-		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}), calls: make(map[uint32][]bpf.KernelNotice),
+		ring: reader, tables: tables, target: target, reported: stack.Reported{Seen: k.Maps[bpf.MapReportedStacks]},
+		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}), calls: make(map[uint32][]bpf.Event),
 	}
 	go n.read()
 	go n.dispatchAll()
@@ -83,15 +83,15 @@ func (n *eventReader) dispatch(raw []byte) {
 	if len(raw) < 4 {
 		return // cannot happen, as below
 	}
-	switch bpf.KernelNoticeKind(binary.NativeEndian.Uint32(raw)) {
-	case bpf.KernelNoticeKindNOTICE_STACK:
+	switch bpf.EventKind(binary.NativeEndian.Uint32(raw)) {
+	case bpf.EventStack:
 		if stack, ok := stack.DecodeStack(raw); ok {
 			if t := n.target(stack.TGID); t != nil {
 				t.stacks.Add(stack)
 			}
 			n.reported.Add(stack.ID)
 		}
-	case bpf.KernelNoticeKindNOTICE_CODE:
+	case bpf.EventCode:
 		if code, ok := stack.DecodeCode(raw); ok {
 			if t := n.target(code.TGID); t != nil {
 				t.stacks.AddCode(code)
@@ -103,12 +103,12 @@ func (n *eventReader) dispatch(raw []byte) {
 }
 
 func (n *eventReader) dispatchNotice(raw []byte) {
-	var notice bpf.KernelNotice
+	var notice bpf.Event
 	if _, err := binary.Decode(raw, binary.NativeEndian, &notice); err != nil {
 		return // not of the size that the kernel side sends: cannot happen
 	}
-	if notice.Kind == bpf.KernelNoticeKindNOTICE_WANTED {
-		n.tables.Hurry(uint32(notice.Start))
+	if notice.Kind == bpf.EventTableNeeded {
+		n.tables.Prioritize(uint32(notice.Start))
 		return
 	}
 	t := n.target(notice.Tgid)
@@ -116,11 +116,11 @@ func (n *eventReader) dispatchNotice(raw []byte) {
 		return
 	}
 	switch notice.Kind {
-	case bpf.KernelNoticeKindNOTICE_EXEC:
+	case bpf.EventExec:
 		t.end(process.ErrExecuted)
-	case bpf.KernelNoticeKindNOTICE_STEP:
+	case bpf.EventStep:
 		t.session.stepTimes.add(notice)
-	case bpf.KernelNoticeKindNOTICE_UNMAPPED:
+	case bpf.EventUnmapped:
 		t.unwinder.Refresh()
 	default:
 		n.keep(t, notice)
@@ -128,12 +128,12 @@ func (n *eventReader) dispatchNotice(raw []byte) {
 }
 
 // keep keeps a mapping call for the next snapshot.
-func (n *eventReader) keep(t *target, notice bpf.KernelNotice) {
+func (n *eventReader) keep(t *target, notice bpf.Event) {
 	n.mu.Lock()
 	n.calls[notice.Tgid] = append(n.calls[notice.Tgid], notice)
 	n.mu.Unlock()
 	const protExec = 4
-	if notice.Kind == bpf.KernelNoticeKindNOTICE_MMAP && notice.Protection&protExec != 0 {
+	if notice.Kind == bpf.EventMmap && notice.Protection&protExec != 0 {
 		t.unwinder.Refresh()
 	}
 }
@@ -148,13 +148,13 @@ func (n *eventReader) flush() {
 }
 
 // take dispatches everything now in the ring buffer, and gives the mapping calls of a process in the order of time.
-func (n *eventReader) takeCalls(pid int) []bpf.KernelNotice {
+func (n *eventReader) takeCalls(pid int) []bpf.Event {
 	n.flush()
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	calls := n.calls[uint32(pid)]
 	delete(n.calls, uint32(pid))
-	slices.SortStableFunc(calls, func(a, b bpf.KernelNotice) int {
+	slices.SortStableFunc(calls, func(a, b bpf.Event) int {
 		return int(int64(a.Time) - int64(b.Time))
 	})
 	return calls
@@ -178,24 +178,24 @@ func (n *eventReader) close() error {
 }
 
 // apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
-func (t *target) apply(calls []bpf.KernelNotice, maps []process.Mapping) {
+func (t *target) apply(calls []bpf.Event, maps []process.Mapping) {
 	heapTraced := t.heap.Status().Attached || t.tensors.Active()
 	for _, c := range calls {
-		at, _ := process.Find(maps, c.MallocSlot)
+		at, _ := process.FindMapping(maps, c.MallocSlot)
 		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
 		call := addrspace.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
 		switch c.Kind {
-		case bpf.KernelNoticeKindNOTICE_MMAP:
-			t.space.Map(call, c.Start, c.Length, c.Flags, c.Descriptor)
-		case bpf.KernelNoticeKindNOTICE_MUNMAP:
-			t.space.Unmap(call, c.Start, c.Length)
-		case bpf.KernelNoticeKindNOTICE_MREMAP:
-			t.space.Remap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
-		case bpf.KernelNoticeKindNOTICE_BRK:
+		case bpf.EventMmap:
+			t.space.Mmap(call, c.Start, c.Length, c.Flags, c.Descriptor)
+		case bpf.EventMunmap:
+			t.space.Munmap(call, c.Start, c.Length)
+		case bpf.EventMremap:
+			t.space.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
+		case bpf.EventBrk:
 			call.ByAllocator = true // nothing but the allocator moves the break
-			t.space.Break(call, c.Start)
-		case bpf.KernelNoticeKindNOTICE_MADVISE:
-			t.space.Advise(call, c.Length)
+			t.space.Brk(call, c.Start)
+		case bpf.EventMadvise:
+			t.space.Madvise(call, c.Length)
 			t.released = append(t.released, pages.Span{Start: c.Start, End: c.Start + c.Length})
 		}
 	}

@@ -39,11 +39,11 @@ func (s *Session) ForgetFaults(pid int, pages []uint64) {
 
 // SampledFaults is how many have been sampled since the attach.
 func (s *Session) SampledFaults() (uint64, error) {
-	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapCounters])
+	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapCounters])
 	if err != nil {
 		return 0, err
 	}
-	return values[bpf.KernelCounterCOUNT_FAULTS], nil
+	return values[bpf.CountFaults], nil
 }
 
 // MaxFaults is how many pages the kernel side remembers faults of.

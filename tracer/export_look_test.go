@@ -57,7 +57,7 @@ func (s *Session) ReadPages() {
 }
 
 // readPages makes the page map forget that the kernel can scan.
-func readPages(pages *process.Pages) {
+func readPages(pages *process.Pagemap) {
 	field := reflect.ValueOf(pages).Elem().FieldByName("scan")
 	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
 }

@@ -14,7 +14,7 @@ import (
 )
 
 // MeasurePrices measures them on a kernel of its own, whose maps it shows to look afterwards.
-func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (prices calibrate.Prices, err error) {
+func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (prices calibrate.Costs, err error) {
 	k, err := kernel.Load(Options{Mode: mode}.withDefaults().kernel())
 	if err != nil {
 		return prices, err
@@ -32,7 +32,7 @@ func MeetCalibration(meet func(pid int)) error {
 		return err
 	}
 	_, err = calibrate.Measure(calibrate.Tracing{
-		Mode: k.Mode, Programs: k.HeapPrograms(), Detach: func([]link.Link) {}, Patience: time.Minute,
+		Mode: k.Mode, Programs: k.HeapPrograms(), Detach: func([]link.Link) {}, Timeout: time.Minute,
 		SetTraced: func(pid int, traced bool) error { meet(pid); return nil },
 	})
 	return err

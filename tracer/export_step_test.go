@@ -20,7 +20,7 @@ func CountSteps(s *Session, symbol string) (StepCounter, error) {
 func (c StepCounter) Update() error {
 	maps, err := c.session.Process.Maps()
 	if err == nil {
-		c.Update(maps)
+		c.Steps.Update(maps)
 	}
 	return err
 }

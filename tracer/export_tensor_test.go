@@ -44,7 +44,7 @@ type TensorProbe struct {
 func (p TensorProbe) Update() error {
 	maps, err := p.session.Process.Maps()
 	if err == nil {
-		p.Update(maps)
+		p.Tensors.Update(maps)
 	}
 	return err
 }
@@ -58,8 +58,8 @@ func (p TensorProbe) Watches() bool         { return p.Active() }
 func (s *Session) TensorSource() source.Status { return s.targets.list()[0].tensors.Status() }
 
 // Counted is what the kernel side has counted.
-func (s *Session) Counted(what bpf.KernelCounter) uint64 {
-	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.KernelMapCounters])
+func (s *Session) Counted(what bpf.Counter) uint64 {
+	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapCounters])
 	if err != nil {
 		return 0
 	}

@@ -17,7 +17,7 @@ type follower struct {
 	session *Session
 	pending []Change              // not told yet
 	failed  map[int]attachFailure // processes that could not be attached to, by PID
-	census  tree.Census           // of all processes, at the start
+	census  tree.ProcessTable     // of all processes, at the start
 	reason  string                // last told
 }
 
@@ -45,11 +45,11 @@ func (f *follower) open() error {
 	if _, err := f.Scan(0); err != nil {
 		return err
 	}
-	f.Sample(0)                     // what Focus goes by
-	f.census, _ = tree.TakeCensus() // without it, nothing is said of others
+	f.Sample(0)                           // what Focus goes by
+	f.census, _ = tree.ReadProcessTable() // without it, nothing is said of others
 	decision := tree.Decision{Trace: []int{f.session.Process.PID}}
 	if f.session.Options.Children {
-		decision = tree.Focus(f.Candidates(f.session.IsTraced))
+		decision = tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	}
 	for _, pid := range decision.Trace {
 		if err := f.attachMember(pid); err != nil {
@@ -87,16 +87,16 @@ func (f *follower) follow() []Change {
 	if err != nil {
 		f.pending = append(f.pending, Change{Text: "children are not followed", Err: err})
 	}
-	for _, m := range changes.Gone {
+	for _, m := range changes.Exited {
 		delete(f.failed, m.Process.PID)
 		if f.session.targets.find(uint32(m.Process.PID)) != nil && len(f.Members()) > 0 {
-			f.report(fmt.Sprintf("PID %d (%s) exited", m.Process.PID, m.Facts.Command))
+			f.report(fmt.Sprintf("PID %d (%s) exited", m.Process.PID, m.Info.Command))
 		}
 	}
 	for _, m := range changes.Executed {
 		delete(f.failed, m.Process.PID)
 		if f.session.targets.find(uint32(m.Process.PID)) != nil { // perhaps attached to since
-			f.report(fmt.Sprintf("PID %d executed %s: what it was before is gone", m.Process.PID, m.Facts.Command))
+			f.report(fmt.Sprintf("PID %d executed %s: what it was before is gone", m.Process.PID, m.Info.Command))
 		}
 	}
 	for _, t := range f.session.targets.list() {
@@ -127,7 +127,7 @@ func (f *follower) focus() {
 		}
 		return
 	}
-	decision := tree.Focus(f.Candidates(f.session.IsTraced))
+	decision := tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	f.explain(decision)
 	for _, pid := range decision.Trace {
 		f.followProcess(pid)
@@ -165,7 +165,7 @@ func (f *follower) attachFailed(pid int, err error) {
 // outsiders are the processes outside the tree that grew most since the start of the trace, largest first.
 func (f *follower) otherProcesses() []growth.Outsider {
 	const most = 3
-	now, err := tree.TakeCensus()
+	now, err := tree.ReadProcessTable()
 	if err != nil || f.census == nil {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (f *follower) otherProcesses() []growth.Outsider {
 		inside[m.Process.PID] = true
 	}
 	var outsiders []growth.Outsider
-	for _, o := range f.census.Grown(now, func(pid int) bool { return inside[pid] }, most) {
+	for _, o := range f.census.TopGrowers(now, func(pid int) bool { return inside[pid] }, most) {
 		outsiders = append(outsiders, growth.Outsider(o))
 	}
 	return outsiders

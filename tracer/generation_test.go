@@ -17,7 +17,7 @@ import (
 func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	t.Helper()
 	var id ebpf.MapID
-	if err := s.Maps()[bpf.KernelMapMappings].Lookup(uint32(pid), &id); err != nil {
+	if err := s.Maps()[bpf.MapMappings].Lookup(uint32(pid), &id); err != nil {
 		t.Fatal(err)
 	}
 	mappings, err := ebpf.NewMapFromID(id)
@@ -25,7 +25,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 		return 0 // replaced meanwhile
 	}
 	defer mappings.Close()
-	var first bpf.KernelMapping
+	var first bpf.Mapping
 	if err := mappings.Lookup(uint32(0), &first); err != nil {
 		t.Fatal(err)
 	}

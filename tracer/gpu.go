@@ -30,11 +30,11 @@ func (g *gpuState) addTo(b *nvml.Totals, snapshot *growth.Snapshot, held estimat
 		}
 		stack := t.stacks.Get(from.ID)
 		switch from.Kind {
-		case bpf.KernelAllocationKindKIND_BLOCK:
+		case bpf.KindBlock:
 			devices.Add(stack, growth.KindCudaBlock, nvml.Name(from.GPU), sum)
-		case bpf.KernelAllocationKindKIND_SEGMENT:
+		case bpf.KindSegment:
 			devices.Add(stack, growth.KindCudaSegment, nvml.Name(from.GPU), sum)
-		case bpf.KernelAllocationKindKIND_PINNED:
+		case bpf.KindPinned:
 			held.Add(stack, growth.KindPinned, "", sum)
 		}
 	}
@@ -103,7 +103,7 @@ func (g *gpuState) initialPID(pid int) int {
 		return pid
 	}
 	var initial uint32
-	if err := g.kernel.Maps[bpf.KernelMapDeviceUsers].Lookup(uint32(pid), &initial); err != nil {
+	if err := g.kernel.Maps[bpf.MapGpuUsers].Lookup(uint32(pid), &initial); err != nil {
 		return 0
 	}
 	return int(initial)

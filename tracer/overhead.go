@@ -20,7 +20,7 @@ func (s *Session) govern() {
 	s.probing.progress, s.probing.costs = s.meter.Count, costs
 	s.probing.mu.Unlock()
 	s.controller = overhead.Start(controller.Options{
-		Limit: o.Overhead, Prices: costs, Interval: s.asked, Duration: o.Duration, Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
+		Limit: o.Overhead, Costs: costs, Interval: s.asked, Duration: o.Duration, Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
 	}, s.probing, s.meter, s.Elapsed)
 }
@@ -71,7 +71,7 @@ func (s *Session) price() growth.Price {
 
 // Prices of what probes do on this machine, as measured before counting began; an error says why some are defaults. Zeros:
 // the overhead has no limit, and nothing was measured.
-func (s *Session) Costs() (calibrate.Prices, error) { return s.prices, s.unpriced }
+func (s *Session) Costs() (calibrate.Costs, error) { return s.prices, s.unpriced }
 
 // detachBeside closes links whose probes nobody meets any more, while the session goes on.
 func (s *Session) detachBeside(links []link.Link) {

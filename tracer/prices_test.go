@@ -45,11 +45,11 @@ func TestPricesAreMeasuredInEachMode(t *testing.T) {
 				t.Fatalf("%+v", err)
 			}
 			t.Logf("%+v", prices)
-			if prices.Entry == calibrate.Defaults.Entry || prices.Return == calibrate.Defaults.Return || prices.Fault == calibrate.Defaults.Fault {
+			if prices.Entry == calibrate.DefaultCosts.Entry || prices.Return == calibrate.DefaultCosts.Return || prices.Fault == calibrate.DefaultCosts.Fault {
 				t.Errorf("%+v has defaults", prices)
 			}
 			for _, price := range []float64{prices.Entry, prices.Stepped, prices.Return} {
-				if price <= calibrate.LeastTrap || price >= calibrate.MostTrap {
+				if price <= calibrate.MinTrapCost || price >= calibrate.MaxTrapCost {
 					t.Errorf("%+v has a bound of what is believed", prices)
 				}
 			}
@@ -64,12 +64,12 @@ func TestMeasuringPricesLeavesNothingBehind(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	for _, mode := range modes {
 		_, err := tracer.MeasurePrices(mode, func(maps map[string]*ebpf.Map) {
-			for _, name := range []string{bpf.KernelMapCounters, bpf.KernelMapStackEnds, bpf.KernelMapPythonErrors} {
+			for _, name := range []string{bpf.MapCounters, bpf.MapStackEnds, bpf.MapPythonErrors} {
 				if n := sum(t, maps[name]); n > 0 {
 					t.Errorf("%v: %s has counted %d", mode, name, n)
 				}
 			}
-			for _, name := range []string{bpf.KernelMapTargets, bpf.KernelMapLive, bpf.KernelMapTensors, bpf.KernelMapTallies, bpf.KernelMapSeen, bpf.KernelMapFaults} {
+			for _, name := range []string{bpf.MapTargets, bpf.MapLive, bpf.MapTensors, bpf.MapTallies, bpf.MapReportedStacks, bpf.MapFaults} {
 				var key []byte
 				if maps[name].NextKey(nil, &key) == nil {
 					t.Errorf("%v: %s has an entry: %x", mode, name, key)
@@ -103,7 +103,7 @@ func TestASessionKnowsPricesOnlyWhereTheOverheadHasALimit(t *testing.T) {
 	if prices, _ := limited.Costs(); prices.Entry <= 0 || prices.Stepped <= 0 || prices.Return <= 0 || prices.Fault <= 0 {
 		t.Errorf("%+v", prices)
 	}
-	if prices, err := free.Costs(); prices != (calibrate.Prices{}) || err != nil {
+	if prices, err := free.Costs(); prices != (calibrate.Costs{}) || err != nil {
 		t.Errorf("%+v, %v", prices, err)
 	}
 }

@@ -28,7 +28,7 @@ type probing struct {
 	started func() uint64 // when counting began, ns, CLOCK_MONOTONIC
 	// progress reads the meter, and costs are those of what it counts; nil where the overhead has no limit
 	progress func() (controller.Reading, error)
-	costs    controller.Prices
+	costs    controller.Costs
 	worked   controller.Reading // the last reading for which progress was recorded
 
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
@@ -66,7 +66,7 @@ func (s *Session) startProbing() error {
 	}
 	if s.Options.Overhead > 0 {
 		s.probing.interval = s.Options.Interval // until the governor decides
-		s.prices, s.unpriced = overhead.MeasureCosts(s.kernel, source.FaultPeriod(s.Options.faultInterval(s.asked)), calibrate.Patience, s.detachBeside)
+		s.prices, s.unpriced = overhead.MeasureCosts(s.kernel, source.FaultPeriod(s.Options.faultInterval(s.asked)), calibrate.DefaultTimeout, s.detachBeside)
 		return nil
 	}
 	s.probing.tensors, s.probing.tensorInterval = true, s.Options.intervalOf("tensor")
@@ -90,7 +90,7 @@ func (w *probing) OpenHeap(window bool, interval uint64) error {
 		return fmt.Errorf("begin to count: %w", err)
 	}
 	if w.tensorsAlone { // their frees are seen again
-		if err := w.moveObjects(bpf.KernelMapLive, bpf.KernelMapTensors, nil); err != nil {
+		if err := w.moveObjects(bpf.MapLive, bpf.MapTensors, nil); err != nil {
 			return err
 		}
 	}
@@ -103,7 +103,7 @@ func (w *probing) OpenHeap(window bool, interval uint64) error {
 // nextEpoch makes the kernel side forget the calls of the heap that are under way.
 func (w *probing) nextEpoch() error {
 	w.epoch++
-	return w.kernel.Variables[bpf.KernelVarEpoch].Set(w.epoch)
+	return w.kernel.Variables[bpf.VarEpoch].Set(w.epoch)
 }
 
 // openHeap attaches the probes. Of a process that is ending nothing is given up: what is known of it stays.
@@ -111,7 +111,7 @@ func (t *target) openHeap() {
 	if t.err() != nil {
 		return
 	}
-	if err := t.heap.Open(); err != nil && !t.process.Ends() {
+	if err := t.heap.Open(); err != nil && !t.process.IsExiting() {
 		t.heap.GiveUp(err)
 	}
 }
@@ -149,9 +149,9 @@ func (w *probing) CloseHeap() error {
 	}
 	_ = parallel(closes) // what cannot be detached goes with our end
 	if w.tensorsAlone {
-		err = errors.Join(err, w.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, nil))
+		err = errors.Join(err, w.moveObjects(bpf.MapTensors, bpf.MapLive, nil))
 	}
-	err = errors.Join(err, w.tracker.Observe(w.kernel.Maps[bpf.KernelMapLive], w.schedule.Periods[ended].From, w.schedule.Periods[ended].To, w.schedule.ExposureSeconds(w.schedule.Periods[ended]), probed))
+	err = errors.Join(err, w.tracker.Observe(w.kernel.Maps[bpf.MapLive], w.schedule.Periods[ended].From, w.schedule.Periods[ended].To, w.schedule.ExposureSeconds(w.schedule.Periods[ended]), probed))
 	if w.schedule.Periods[ended].Burst {
 		w.fingerprintNew(w.schedule.Periods[ended])
 	}

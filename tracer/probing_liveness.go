@@ -20,7 +20,7 @@ func (w *probing) CheckLiveness() {
 	if byTarget == nil {
 		return
 	}
-	v.Cost = process.ProcessorTime(func() {
+	v.Cost = process.MeasureCPUTime(func() {
 		for tgid, objects := range byTarget {
 			w.pollTarget(tgid, objects)
 		}
@@ -42,7 +42,7 @@ func (w *probing) pollTarget(tgid uint32, objects []liveness.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.targets.find(tgid) == t {
-		kernel.DeleteKeys(w.kernel.Maps[bpf.KernelMapLive], w.tracker.Apply(tgid, looks))
+		kernel.DeleteKeys(w.kernel.Maps[bpf.MapLive], w.tracker.Apply(tgid, looks))
 	}
 }
 

@@ -26,16 +26,16 @@ func (w *probing) SetIntervals(interval, tensorInterval uint64) error {
 // handOverTensors moves the tensors that are alive among the survivors of the heap: their frees are not seen any more.
 func (w *probing) handOverTensors() error {
 	now := kernel.Monotonic()
-	return w.moveObjects(bpf.KernelMapTensors, bpf.KernelMapLive, func(key bpf.KernelAddress, a *bpf.KernelAllocation) {
+	return w.moveObjects(bpf.MapTensors, bpf.MapLive, func(key bpf.Address, a *bpf.Allocation) {
 		w.tracker.Adopt(key, a, now)
 	})
 }
 
 // moveObjects moves all that are in one of the kernel's maps to another, and tells which could be. What finds no room there is lost.
-func (w *probing) moveObjects(from, to string, moved func(bpf.KernelAddress, *bpf.KernelAllocation)) error {
-	var keys []bpf.KernelAddress
-	var values []bpf.KernelAllocation
-	err := kernel.ReadMap(w.kernel.Maps[from], func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+func (w *probing) moveObjects(from, to string, moved func(bpf.Address, *bpf.Allocation)) error {
+	var keys []bpf.Address
+	var values []bpf.Allocation
+	err := kernel.ReadMap(w.kernel.Maps[from], func(key *bpf.Address, a *bpf.Allocation) {
 		keys, values = append(keys, *key), append(values, *a)
 	})
 	if err != nil {
@@ -76,7 +76,7 @@ func (w *probing) AttachTensors(attach bool) error {
 		return nil
 	}
 	w.tensorEpoch++
-	return w.kernel.Variables[bpf.KernelVarTensorEpoch].Set(w.tensorEpoch)
+	return w.kernel.Variables[bpf.VarTensorEpoch].Set(w.tensorEpoch)
 }
 
 // followBlocks follows blocks in all targets from now on, one in so many bytes, or reads their totals alone.
@@ -89,7 +89,7 @@ func (w *probing) FollowBlocks(follow bool, interval uint64) error {
 	if w.blockInterval == interval {
 		return nil
 	}
-	if err := w.kernel.Variables[bpf.KernelVarBlockInterval].Set(uint32(interval)); err != nil {
+	if err := w.kernel.Variables[bpf.VarBlockInterval].Set(uint32(interval)); err != nil {
 		return err
 	}
 	w.blockInterval = interval
@@ -99,7 +99,7 @@ func (w *probing) FollowBlocks(follow bool, interval uint64) error {
 	if follow {
 		return nil
 	}
-	return kernel.DeleteWhere(w.kernel.Maps[bpf.KernelMapDeviceLive], func(_ *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) bool {
-		return m.Kind == bpf.KernelAllocationKindKIND_BLOCK
+	return kernel.DeleteWhere(w.kernel.Maps[bpf.MapGpuLive], func(_ *bpf.GpuAddress, m *bpf.GpuMemory) bool {
+		return m.Kind == bpf.KindBlock
 	})
 }

@@ -66,7 +66,7 @@ func (g trainer) stretch(b *testing.B, sources []string, looks bool) (took stret
 	g.train(stretchSteps, func() {
 		if looks {
 			time.Sleep(2 * time.Second) // in the midst of it
-			took.looked = float64(process.ProcessorTime(func() { snapshot(b, s) }).Microseconds()) / 1000
+			took.looked = float64(process.MeasureCPUTime(func() { snapshot(b, s) }).Microseconds()) / 1000
 		}
 	})
 	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps

@@ -10,13 +10,13 @@ func (s *Session) Sample() growth.Moment {
 	moment.Price = s.price()
 	tensors, devices := tensorTotals(s.kernel, s.targets.list()), s.gpus.sample()
 	for i, m := range s.follower.Members() {
-		member := growth.Member{Process: m.Facts}
+		member := growth.Member{Process: m.Info}
 		moment.Processes[i].Steps = growth.Unknown
-		if t := s.targets.find(uint32(m.Facts.PID)); t != nil && t.err() == nil {
+		if t := s.targets.find(uint32(m.Info.PID)); t != nil && t.err() == nil {
 			member.Traced, member.From = true, t.from
 			moment.Processes[i].Steps = t.steps.Count()
-			setTensors(&moment.Processes[i].Sample, tensors, m.Facts.PID)
-			devices.Set(&moment.Processes[i].Sample, m.Facts.PID)
+			setTensors(&moment.Processes[i].Sample, tensors, m.Info.PID)
+			devices.Set(&moment.Processes[i].Sample, m.Info.PID)
 			if (t.tensors.Pending() || t.gpu.Pending()) && !s.mapping.Attached { // nobody tells of libraries that are loaded
 				t.unwinder.Refresh()
 			}

@@ -40,7 +40,7 @@ func (k *scanner) addTo(snapshot *growth.Snapshot, held estimate.Holdings, objec
 	for _, m := range members {
 		pid := uint32(m.Process.PID)
 		if t := k.liveTarget(m); t != nil {
-			k.spent += process.ProcessorTime(func() { t.addTo(snapshot, held, m.Facts, residency.Known{objects[pid], faults[pid], pins[pid]}) })
+			k.spent += process.MeasureCPUTime(func() { t.addTo(snapshot, held, m.Info, residency.Known{objects[pid], faults[pid], pins[pid]}) })
 			continue
 		}
 		k.others.AddTo(snapshot, m, k.files, k.trackerOf)
@@ -104,7 +104,7 @@ func (t *target) addTo(snapshot *growth.Snapshot, held estimate.Holdings, facts 
 		t.addTallies(held, nil)
 		return
 	}
-	t.pages.Forget(pages.SpansOf(t.released))
+	t.pages.Forget(pages.MergeSpans(t.released))
 	t.released = t.released[:0]
 	k := &t.session.scanner
 	found := k.scan(t.pages, maps, t.space.Intervals())

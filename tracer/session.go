@@ -42,7 +42,7 @@ type Session struct {
 	probing        *probing
 	controller     *overhead.Controller // nil: without a limit
 	meter          *overhead.Meter      // of the governor
-	prices         calibrate.Prices     // of what probes do; zeros where the overhead has no limit
+	prices         calibrate.Costs      // of what probes do; zeros where the overhead has no limit
 	unpriced       error                // why some of them are defaults
 	asked          uint64               // bytes between samples that the user wants; 0: as is fit
 	stepTimes      stepTimes
@@ -101,7 +101,7 @@ func (s *Session) open() error {
 		return err
 	}
 	debug.FreeOSMemory()
-	s.tables = unwind.NewTables(s.kernel.Maps[bpf.KernelMapUnwindTables], s.kernel.TableSpec)
+	s.tables = unwind.NewTables(s.kernel.Maps[bpf.MapUnwindTables], s.kernel.TableSpec)
 	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find); err != nil {
 		return err
 	}
@@ -138,14 +138,14 @@ func (s *Session) begin() {
 func (s *Session) attach(held *process.Process) error {
 	s.retireEnded()
 	err := s.add(held)
-	if err != nil && held.Ends() {
+	if err != nil && held.IsExiting() {
 		return errGone(held)
 	}
 	return err
 }
 
 func (s *Session) add(held *process.Process) error {
-	if most := int(s.kernel.Maps[bpf.KernelMapTargets].MaxEntries()); len(s.targets.list()) >= most {
+	if most := int(s.kernel.Maps[bpf.MapTargets].MaxEntries()); len(s.targets.list()) >= most {
 		return fmt.Errorf("pid %d: %w: %d", held.PID, errTooMany, most)
 	}
 	p, err := process.Open(held.PID)

@@ -81,7 +81,7 @@ func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) estimate
 
 // reconcile brings the address space up to date and gives the maps, which are only believed if no call fell into their
 // reading; nil: they could not be had.
-func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
+func (t *target) reconcile(calls []bpf.Event) []process.Mapping {
 	var maps []process.Mapping
 	for range 3 {
 		var err error
@@ -101,17 +101,17 @@ func (t *target) reconcile(calls []bpf.KernelNotice) []process.Mapping {
 // addMappings adds what the program has mapped since the attach: the bytes that have been touched. What the allocator mapped
 // does not count: its contents are in the live map.
 func (t *target) addMappings(to estimate.Holdings, l *residency.Scan, totals *growth.MappingTotals) {
-	kinds := make(map[addrspace.Holder]growth.Kind)
+	kinds := make(map[addrspace.Key]growth.Kind)
 	last := uint64(0)
 	for i := range l.Segments {
 		a := &l.Segments[i]
-		if !a.Known || a.Origin == addrspace.BeforeAttach {
+		if !a.Known || a.Origin == addrspace.BeforeTracing {
 			continue
 		}
 		length := int64(a.Span().Len())
 		totals.Reserved += length
-		totals.Unmeasured += int64(l.Unread.And(pages.Spans{a.Span()}).Len())
-		if a.Origin == addrspace.Unseen {
+		totals.Unmeasured += int64(l.Unread.Intersect(pages.Spans{a.Span()}).Len())
+		if a.Origin == addrspace.Unobserved {
 			totals.Unknown += length
 			a.Stack = stack.UnobservedID
 		}
@@ -123,7 +123,7 @@ func (t *target) addMappings(to estimate.Holdings, l *residency.Scan, totals *gr
 		touched := bytes.InMemory() + bytes.Swapped
 		totals.Touched += touched
 		h := to.Get(a.StackUnderName(t.stacks.Get(a.Stack)), a.MappedKind())
-		kinds[addrspace.Holder{Stack: a.Stack, Kind: a.Kind}] = a.MappedKind()
+		kinds[addrspace.Key{Stack: a.Stack, Kind: a.Kind}] = a.MappedKind()
 		if a.Interval.Start != last { // an interval may be of several areas
 			h.InuseObjects++
 			h.Samples++
@@ -135,8 +135,8 @@ func (t *target) addMappings(to estimate.Holdings, l *residency.Scan, totals *gr
 }
 
 // addTallies adds what has been mapped since the attach, mapped still or not. Of what is mapped it is known what it is.
-func (t *target) addTallies(to estimate.Holdings, kinds map[addrspace.Holder]growth.Kind) {
-	for key, tally := range t.space.Tallies() {
+func (t *target) addTallies(to estimate.Holdings, kinds map[addrspace.Key]growth.Kind) {
+	for key, tally := range t.space.Mapped() {
 		stack := t.stacks.Get(key.Stack)
 		h := to.Get(stack, cmp.Or(kinds[key], key.Kind))
 		h.AllocObjects += float64(tally.Calls)
@@ -146,7 +146,7 @@ func (t *target) addTallies(to estimate.Holdings, kinds map[addrspace.Holder]gro
 
 // addReleases adds what was given back to the kernel.
 func (t *target) addReleases(snapshot *growth.Snapshot) {
-	for by, tally := range t.space.Releases() {
+	for by, tally := range t.space.Released() {
 		release := growth.Release{Stack: t.stacks.Get(by.Stack), Call: by.Call, Calls: tally.Calls, Bytes: tally.Bytes}
 		snapshot.Releases = append(snapshot.Releases, release)
 		if by.Call == "madvise" {

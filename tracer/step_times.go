@@ -25,7 +25,7 @@ type stepSpan struct{ from, to, steps uint64 }
 const mostSpans = 4096
 
 // told takes in a notice.
-func (s *stepTimes) add(n bpf.KernelNotice) {
+func (s *stepTimes) add(n bpf.Event) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.last == nil {

@@ -33,7 +33,7 @@ type target struct {
 	steps       *source.Steps
 	tensors     *source.Tensors
 	gpu         *source.GPU
-	space       *addrspace.Set
+	space       *addrspace.IntervalSet
 	pages       *residency.Tracker // nil where the page map cannot be read, which noLedger says
 	noPages     error
 	from        time.Duration // when counting began, since the start of the trace
@@ -100,7 +100,7 @@ func (t *target) attach() error {
 	if err != nil {
 		return err
 	}
-	if err := t.kernel.SetTarget(t.process.PID, bpf.KernelTargetStateTARGET_WAITING); err != nil {
+	if err := t.kernel.SetTarget(t.process.PID, bpf.TargetWaiting); err != nil {
 		return err
 	}
 	t.heap.SetStatus(source.Status{Name: "heap", Off: true})
@@ -122,7 +122,7 @@ func (t *target) attach() error {
 func (t *target) start() error {
 	t.session.begin()
 	t.from = t.session.probing.countsFrom(t)
-	if err := t.kernel.SetTarget(t.process.PID, bpf.KernelTargetStateTARGET_TRACED); err != nil {
+	if err := t.kernel.SetTarget(t.process.PID, bpf.TargetTraced); err != nil {
 		return err
 	}
 	if err := t.check(); err != nil {
@@ -132,7 +132,7 @@ func (t *target) start() error {
 	if err != nil {
 		return err
 	}
-	t.space = addrspace.New(maps, t.process.StartBreak())
+	t.space = addrspace.New(maps, t.process.StartBrk())
 	t.pages, t.noPages = residency.Start(t.process, maps, t.session.scanner.trackerOf(t.parent))
 	exited := t.process.Exited(t.stop)
 	t.watcher.Go(func() { t.awaitExit(exited) })
@@ -143,7 +143,7 @@ func (t *target) start() error {
 // notices what happens later.
 func (t *target) check() error {
 	stat, err := t.process.Stat()
-	if err != nil || t.process.Ends() {
+	if err != nil || t.process.IsExiting() {
 		return errGone(t.process)
 	}
 	if stat.Image != t.image {
@@ -158,7 +158,7 @@ func (t *target) awaitExit(exited <-chan struct{}) {
 	select {
 	case <-t.stop:
 	default:
-		_ = t.kernel.SetTarget(t.process.PID, bpf.KernelTargetStateTARGET_GONE) // replaces what is there
+		_ = t.kernel.SetTarget(t.process.PID, bpf.TargetGone) // replaces what is there
 		t.end(ErrExited)
 		t.session.endWhenDone()
 	}
@@ -197,9 +197,9 @@ func (t *target) missesHeap() bool {
 
 // noticeExecution ends the target if the kernel side has seen an execution, whose notice may be under way or lost.
 func (t *target) noticeExecution() {
-	var state bpf.KernelTargetState
-	err := t.kernel.Maps[bpf.KernelMapTargets].Lookup(uint32(t.process.PID), &state)
-	if err == nil && state == bpf.KernelTargetStateTARGET_GONE && t.process.Alive() {
+	var state bpf.TargetState
+	err := t.kernel.Maps[bpf.MapTargets].Lookup(uint32(t.process.PID), &state)
+	if err == nil && state == bpf.TargetGone && t.process.Alive() {
 		t.end(process.ErrExecuted)
 	}
 }
@@ -257,24 +257,24 @@ func stopWorkers(targets []*target) {
 // told of it, so that nothing of it meets a later target with its PID.
 func (t *target) forget() error {
 	pid := uint32(t.process.PID)
-	_ = t.kernel.Maps[bpf.KernelMapTargets].Delete(pid) // it may not be there, nor may the others
+	_ = t.kernel.Maps[bpf.MapTargets].Delete(pid) // it may not be there, nor may the others
 	errs := []error{t.detach()}
-	for _, name := range []string{bpf.KernelMapPythons, bpf.KernelMapMappings, bpf.KernelMapAsked, bpf.KernelMapDeviceUsers} {
+	for _, name := range []string{bpf.MapPythons, bpf.MapMappings, bpf.MapRequests, bpf.MapGpuUsers} {
 		_ = t.kernel.Maps[name].Delete(pid) // that of mappings waits for programs that are running
 	}
 	t.session.events.flush()
 	t.session.events.forget(pid)
 	maps := t.kernel.Maps
 	return errors.Join(append(errs,
-		kernel.DeleteWhere(maps[bpf.KernelMapLive], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapTensors], func(key *bpf.KernelAddress, _ *bpf.KernelAllocation) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMemory) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapDeviceMappings], func(key *bpf.KernelDeviceAddress, _ *bpf.KernelDeviceMapping) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, _ *bpf.KernelCudaTotal) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, _ *bpf.KernelFault) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapTallies], func(key *bpf.KernelTallyKey, _ *bpf.KernelTally) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapSeen], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.KernelMapCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapLive], func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapTensors], func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapGpuLive], func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapGpuMappings], func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapGpuTotals], func(key *bpf.GpuId, _ *bpf.GpuTotal) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapFaults], func(key *bpf.Address, _ *bpf.Fault) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapTallies], func(key *bpf.TallyKey, _ *bpf.Tally) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapReportedStacks], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
+		kernel.DeleteWhere(maps[bpf.MapReportedCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
 	)...)
 }
 

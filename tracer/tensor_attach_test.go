@@ -64,9 +64,9 @@ func TestWhoHasNotWatchedAllTheTimeKnowsNoTotals(t *testing.T) {
 		}
 		mustNotKnowTensors(t, s)
 	}
-	before := s.Counted(bpf.KernelCounterCOUNT_TENSOR_ENTRIES)
+	before := s.Counted(bpf.CountTensorEntries)
 	h.do("keep 10 1000")
-	if after := s.Counted(bpf.KernelCounterCOUNT_TENSOR_ENTRIES); after != before {
+	if after := s.Counted(bpf.CountTensorEntries); after != before {
 		t.Errorf("%d calls were seen by closed probes", after-before)
 	}
 	if err := s.OpenTensors(); err != nil {

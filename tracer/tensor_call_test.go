@@ -226,7 +226,7 @@ func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
 				}
 			}
 		}, func() { h.do("clear 10 20000000") })
-		if n := s.Counted(bpf.KernelCounterDROP_MISSED_RETURN); n > 0 {
+		if n := s.Counted(bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
 		mustHoldTensors(t, s, h)

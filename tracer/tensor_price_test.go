@@ -9,7 +9,7 @@ import (
 
 // probesRun is how many probes have been run for sources heap and tensor, at entries and at returns.
 func probesRun(s *tracer.Session) float64 {
-	return float64(s.Counted(bpf.KernelCounterCOUNT_ENTRIES) + s.Counted(bpf.KernelCounterCOUNT_RETURNS))
+	return float64(s.Counted(bpf.CountEntries) + s.Counted(bpf.CountReturns))
 }
 
 // What source tensor costs a trainer, beside source heap, and how many probes each runs.
@@ -46,9 +46,9 @@ func BenchmarkTensorsOfATrainer(b *testing.B) {
 // What it costs to sum up as many tensors as are followed at most, once a second.
 func BenchmarkTotalsOfTensors(b *testing.B) {
 	s := open(b, tracer.Options{PID: startTrainer(b).PID()})
-	tensors := s.Maps()[bpf.KernelMapTensors]
+	tensors := s.Maps()[bpf.MapTensors]
 	for i := range tensors.MaxEntries() {
-		if err := tensors.Put(bpf.KernelAddress{Address: 1 + uint64(i), Tgid: 1}, bpf.KernelAllocation{Size: 4096, Interval: 1}); err != nil {
+		if err := tensors.Put(bpf.Address{Address: 1 + uint64(i), Tgid: 1}, bpf.Allocation{Size: 4096, Interval: 1}); err != nil {
 			b.Fatal(err)
 		}
 	}

@@ -204,8 +204,8 @@ func TestWhatWasLearntOfATargetGoesWithIt(t *testing.T) {
 func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 	t.Helper()
 	for i := range n {
-		key := bpf.KernelAddress{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
-		value := bpf.KernelAllocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KernelAllocationKindKIND_TENSOR}
+		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
+		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
 		if err := s.Maps()["tensors"].Put(key, value); err != nil {
 			t.Fatal(err)
 		}

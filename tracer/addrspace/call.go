@@ -15,7 +15,7 @@ type Call struct {
 
 // Mmap records an mmap(2) of length bytes that returned start. descriptor is negative for memory
 // without a file. flags are MAP_*.
-func (s *Set) Map(call Call, start, length uint64, flags uint32, descriptor int32) {
+func (s *IntervalSet) Mmap(call Call, start, length uint64, flags uint32, descriptor int32) {
 	length = roundUp(length)
 	interval := Interval{
 		Start: start, End: start + length, Stack: call.Stack,
@@ -45,7 +45,7 @@ func kindOfFlags(flags uint32, descriptor int32) growth.Kind {
 }
 
 // Munmap records a munmap(2).
-func (s *Set) Unmap(call Call, start, length uint64) {
+func (s *IntervalSet) Munmap(call Call, start, length uint64) {
 	end := start + roundUp(length)
 	if end < start {
 		return
@@ -60,7 +60,7 @@ func (s *Set) Unmap(call Call, start, length uint64) {
 
 // Mremap records an mremap(2). The old memory keeps its stacks at its new address. What it grew by
 // belongs to the caller; what it shrank by is gone.
-func (s *Set) Remap(call Call, oldStart, oldLength, start, length uint64, flags uint32) {
+func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint64, flags uint32) {
 	oldLength, length = roundUp(oldLength), roundUp(length)
 	if oldStart+oldLength < oldStart || start+length < start {
 		return
@@ -91,7 +91,7 @@ func (s *Set) Remap(call Call, oldStart, oldLength, start, length uint64, flags 
 }
 
 // kindAt returns the kind of the interval at an address; growth.KindMmap if there is none.
-func (s *Set) kindAt(address uint64) growth.Kind {
+func (s *IntervalSet) kindAt(address uint64) growth.Kind {
 	if i := s.search(address); i < len(s.intervals) && s.intervals[i].Start <= address {
 		return s.intervals[i].Kind
 	}
@@ -99,7 +99,7 @@ func (s *Set) kindAt(address uint64) growth.Kind {
 }
 
 // Brk records a brk(2) that has moved the program break to end.
-func (s *Set) Break(call Call, end uint64) {
+func (s *IntervalSet) Brk(call Call, end uint64) {
 	old := s.brk
 	s.brk = end
 	switch {
@@ -119,7 +119,7 @@ func (s *Set) Break(call Call, end uint64) {
 }
 
 // Madvise records that madvise(2) has released the contents of a range, which stays mapped.
-func (s *Set) Advise(call Call, length uint64) {
+func (s *IntervalSet) Madvise(call Call, length uint64) {
 	s.countReleased(call.Stack, "madvise", roundUp(length))
 }
 

@@ -17,7 +17,7 @@ func TestCalls(t *testing.T) {
 	for seed := range uint64(400) {
 		p := &pair{
 			Rand:  rand.New(rand.NewPCG(seed, 0)),
-			model: model{mapped: make(map[Holder]Total), released: make(map[ReleaseKey]Total)},
+			model: model{mapped: make(map[Key]Total), released: make(map[ReleaseKey]Total)},
 		}
 		for step := range 100 {
 			p.call = Call{Stack: 1 + p.Uint64N(5), ByAllocator: p.IntN(4) == 0}
@@ -44,7 +44,7 @@ type pageState struct {
 type model struct {
 	pages    [modelPages]pageState
 	brk      uint64 // in pages; 0: unknown
-	mapped   map[Holder]Total
+	mapped   map[Key]Total
 	released map[ReleaseKey]Total
 }
 
@@ -56,7 +56,7 @@ func (m *model) fill(from, to uint64, state pageState) {
 
 func (m *model) countMapped(call Call, kind growth.Kind, pages uint64) {
 	if !call.ByAllocator {
-		key := Holder{call.Stack, kind}
+		key := Key{call.Stack, kind}
 		m.mapped[key] = m.mapped[key].plus(total(1, pages))
 	}
 }
@@ -70,7 +70,7 @@ func (m *model) countReleased(stack uint64, call string, pages uint64) {
 
 func (m *model) remap(call Call, old, oldPages, start, pages uint64, keep bool) {
 	before := m.pages
-	grown := pageState{true, call.ByAllocator, call.Stack, growth.KindMmap, Seen}
+	grown := pageState{true, call.ByAllocator, call.Stack, growth.KindMmap, FromCall}
 	if before[old].mapped {
 		grown.kind = before[old].kind
 	}
@@ -104,7 +104,7 @@ func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
 			*state = pageState{}
 			c.Vanished += int64(page)
 		case isMapped && !state.mapped:
-			*state = pageState{mapped: true, kind: kind, origin: Unseen}
+			*state = pageState{mapped: true, kind: kind, origin: Unobserved}
 			c.Missed += int64(page)
 		case isMapped && path != "anonymous":
 			state.kind = kind
@@ -116,14 +116,14 @@ func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
 // A pair is a set and the model that it must agree with.
 type pair struct {
 	*rand.Rand
-	set   Set
+	set   IntervalSet
 	model model
 	call  Call
 }
 
 // stateOf is the state of a page that the current call has mapped.
 func (p *pair) stateOf(kind growth.Kind) pageState {
-	return pageState{true, p.call.ByAllocator, p.call.Stack, kind, Seen}
+	return pageState{true, p.call.ByAllocator, p.call.Stack, kind, FromCall}
 }
 
 // bytes of some pages, or somewhat less.
@@ -149,7 +149,7 @@ func (p *pair) step(t *testing.T) {
 		if p.IntN(3) == 0 {
 			flags, kind = unix.MAP_SHARED|unix.MAP_ANONYMOUS, growth.KindShmem
 		}
-		p.set.Map(p.call, at(from), p.bytes(pages), flags, noFile)
+		p.set.Mmap(p.call, at(from), p.bytes(pages), flags, noFile)
 		p.model.fill(from, from+pages, p.stateOf(kind))
 		p.model.countMapped(p.call, kind, pages)
 	case 4, 5:
@@ -159,7 +159,7 @@ func (p *pair) step(t *testing.T) {
 				unmapped++
 			}
 		}
-		p.set.Unmap(p.call, at(from), p.bytes(pages))
+		p.set.Munmap(p.call, at(from), p.bytes(pages))
 		p.model.countReleased(p.call.Stack, "munmap", unmapped)
 		p.model.fill(from, from+pages, pageState{})
 	case 6, 7, 8:
@@ -167,7 +167,7 @@ func (p *pair) step(t *testing.T) {
 	case 9:
 		p.moveBreak(1 + p.Uint64N(modelPages-1))
 	case 10:
-		p.set.Advise(p.call, p.bytes(pages))
+		p.set.Madvise(p.call, p.bytes(pages))
 		p.model.countReleased(p.call.Stack, "madvise", pages)
 	case 11:
 		p.reconcile(t)
@@ -191,13 +191,13 @@ func (p *pair) remap(old, oldPages uint64) {
 	if overlaps || keep && start == old {
 		return
 	}
-	p.set.Remap(p.call, at(old), p.bytes(oldPages), at(start), p.bytes(pages), flags)
+	p.set.Mremap(p.call, at(old), p.bytes(oldPages), at(start), p.bytes(pages), flags)
 	p.model.remap(p.call, old, oldPages, start, pages, keep)
 }
 
 func (p *pair) moveBreak(end uint64) {
 	old := p.model.brk
-	p.set.Break(p.call, at(end))
+	p.set.Brk(p.call, at(end))
 	p.model.brk = end
 	switch {
 	case old == 0 || end == old:
@@ -270,18 +270,18 @@ func (p *pair) mustAgree(t *testing.T) {
 		}
 	}
 
-	sums, want := mergeShared(p.set.Tallies()), mergeShared(p.model.mapped)
+	sums, want := mergeShared(p.set.Mapped()), mergeShared(p.model.mapped)
 	if !maps.Equal(sums, want) {
 		t.Errorf("mapped %+v, want %+v", sums, want)
 	}
-	if !maps.Equal(p.set.Releases(), p.model.released) {
-		t.Errorf("released %+v, want %+v", p.set.Releases(), p.model.released)
+	if !maps.Equal(p.set.Released(), p.model.released) {
+		t.Errorf("released %+v, want %+v", p.set.Released(), p.model.released)
 	}
 }
 
 // mergeShared counts shared memory as files: a page does not know which call it belongs to.
-func mergeShared(mapped map[Holder]Total) map[Holder]Total {
-	merged := make(map[Holder]Total)
+func mergeShared(mapped map[Key]Total) map[Key]Total {
+	merged := make(map[Key]Total)
 	for key, t := range mapped {
 		if key.Kind == growth.KindShmem {
 			key.Kind = growth.KindFile

@@ -9,12 +9,12 @@ import (
 
 // New returns the set of a process when tracing starts. startBrk is the program break at which the
 // process began; it counts while there is no [heap]. 0 means unknown.
-func New(maps []process.Mapping, startBrk uint64) *Set {
-	s := &Set{brk: startBrk}
+func New(maps []process.Mapping, startBrk uint64) *IntervalSet {
+	s := &IntervalSet{brk: startBrk}
 	for _, m := range maps {
 		if isTracked(m) {
 			s.intervals = append(s.intervals, Interval{
-				Start: m.Start, End: m.End, Kind: KindOf(m), Origin: BeforeAttach,
+				Start: m.Start, End: m.End, Kind: KindOf(m), Origin: BeforeTracing,
 			})
 		}
 		if m.Path == "[heap]" {
@@ -34,7 +34,7 @@ type Corrections struct {
 }
 
 // Reconcile corrects the set by the process's maps, which must be read while no call is in flight.
-func (s *Set) Reconcile(maps []process.Mapping) Corrections {
+func (s *IntervalSet) Reconcile(maps []process.Mapping) Corrections {
 	var c Corrections
 	old := s.intervals
 	s.intervals = make([]Interval, 0, len(old))
@@ -74,7 +74,7 @@ func sumBytes(intervals []Interval) (bytes int64) {
 
 // appendKnown keeps the part of a known interval that is mapped. A file gets its kind from the
 // maps.
-func (s *Set) appendKnown(known Interval, m process.Mapping, start, end uint64) {
+func (s *IntervalSet) appendKnown(known Interval, m process.Mapping, start, end uint64) {
 	isTail := start > known.Start
 	known.Start, known.End = start, end
 	if m.IsFile() {
@@ -86,8 +86,8 @@ func (s *Set) appendKnown(known Interval, m process.Mapping, start, end uint64) 
 
 // recount moves the total of an interval to the kind that the maps show. The call had a descriptor
 // only, and counted as a file.
-func (s *Set) recount(i Interval, kind growth.Kind) {
-	from, to := Holder{i.Stack, i.Kind}, Holder{i.Stack, kind}
+func (s *IntervalSet) recount(i Interval, kind growth.Kind) {
+	from, to := Key{i.Stack, i.Kind}, Key{i.Stack, kind}
 	rest := s.mapped[from]
 	if i.Kind != growth.KindFile || kind == growth.KindFile || rest.Calls == 0 {
 		return
@@ -102,17 +102,17 @@ func (s *Set) recount(i Interval, kind growth.Kind) {
 }
 
 // appendUnobserved adds a range that no interval covers, and returns its bytes.
-func (s *Set) appendUnobserved(m process.Mapping, start, end uint64) int64 {
+func (s *IntervalSet) appendUnobserved(m process.Mapping, start, end uint64) int64 {
 	if start >= end {
 		return 0
 	}
-	s.append(Interval{Start: start, End: end, Kind: KindOf(m), Origin: Unseen}, true)
+	s.append(Interval{Start: start, End: end, Kind: KindOf(m), Origin: Unobserved}, true)
 	return int64(end - start)
 }
 
 // append adds an interval at the end. With join it extends the last one, if they are adjacent and
 // alike: what mprotect(2) has split is one mapping, but two adjacent calls are two.
-func (s *Set) append(i Interval, join bool) {
+func (s *IntervalSet) append(i Interval, join bool) {
 	if n := len(s.intervals); n > 0 && join {
 		last := &s.intervals[n-1]
 		extended := *last

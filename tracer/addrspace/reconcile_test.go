@@ -18,7 +18,7 @@ func line(from, to uint64, path string) process.Mapping {
 	return m
 }
 
-func mustReconcile(t *testing.T, s *Set, missedPages uint64, maps ...process.Mapping) {
+func mustReconcile(t *testing.T, s *IntervalSet, missedPages uint64, maps ...process.Mapping) {
 	t.Helper()
 	want := Corrections{Missed: int64(missedPages * page)}
 	if got := s.Reconcile(maps); got != want {
@@ -30,9 +30,9 @@ func TestNew(t *testing.T) {
 	s := New([]process.Mapping{
 		line(0, 2, "/usr/lib/libc.so.6"), line(4, 5, ""), line(7, 9, "[stack]"),
 	}, 0)
-	libc := mapped(0, 2, 0).of(growth.KindFile).from(BeforeAttach)
-	mustHold(t, s, libc, mapped(4, 5, 0).from(BeforeAttach))
-	s.Map(by(1), at(4), page, private|unix.MAP_FIXED, noFile)
+	libc := mapped(0, 2, 0).of(growth.KindFile).from(BeforeTracing)
+	mustHold(t, s, libc, mapped(4, 5, 0).from(BeforeTracing))
+	s.Mmap(by(1), at(4), page, private|unix.MAP_FIXED, noFile)
 	mustHold(t, s, libc, mapped(4, 5, 1))
 
 	var kernel []process.Mapping
@@ -73,8 +73,8 @@ func TestReconcileBoundaries(t *testing.T) {
 	// The kernel merges adjacent mappings; the set remembers that two calls made them.
 	t.Run("merged by the kernel", func(t *testing.T) {
 		s := fourPages()
-		s.Map(by(1), at(4), page, private, noFile)
-		s.Map(by(2), at(5), page, private, noFile)
+		s.Mmap(by(1), at(4), page, private, noFile)
+		s.Mmap(by(2), at(5), page, private, noFile)
 		mustReconcile(t, s, 0, line(0, 6, ""))
 		mustHold(t, s, mapped(0, 4, 1), mapped(4, 5, 1), mapped(5, 6, 2))
 	})
@@ -82,35 +82,35 @@ func TestReconcileBoundaries(t *testing.T) {
 	// mprotect(2) makes two lines of one mapping, as for the guard page of a thread's stack.
 	t.Run("split by the kernel", func(t *testing.T) {
 		s := fourPages()
-		s.Map(by(1), at(4), 2*page, private, noFile)
+		s.Mmap(by(1), at(4), 2*page, private, noFile)
 		mustReconcile(t, s, 0, line(0, 1, ""), line(1, 3, ""), line(3, 5, ""), line(5, 6, ""))
 		mustHold(t, s, mapped(0, 4, 1), mapped(4, 6, 1))
 	})
 
 	// Memory that grows bit by bit without an observed call is one interval.
 	t.Run("unobserved growth", func(t *testing.T) {
-		s := &Set{}
+		s := &IntervalSet{}
 		for n := uint64(1); n <= 100; n++ {
 			mustReconcile(t, s, 1, line(0, n, ""))
 		}
-		mustHold(t, s, mapped(0, 100, 0).from(Unseen))
+		mustHold(t, s, mapped(0, 100, 0).from(Unobserved))
 	})
 }
 
 func TestReconcileKinds(t *testing.T) {
 	t.Run("anonymous memory keeps the kind of its call", func(t *testing.T) {
-		s := &Set{}
-		s.Map(by(1), at(0), page, private|unix.MAP_STACK, noFile)
+		s := &IntervalSet{}
+		s.Mmap(by(1), at(0), page, private|unix.MAP_STACK, noFile)
 		mustReconcile(t, s, 0, line(0, 1, ""))
 		mustHold(t, s, mapped(0, 1, 1).of(growth.KindStack))
 	})
 
 	t.Run("files get the kind of their path", func(t *testing.T) {
-		s := &Set{}
-		s.Map(by(1), at(0), 4*page, unix.MAP_SHARED, 3)
-		s.Map(by(1), at(4), 2*page, unix.MAP_SHARED, 3)
-		s.Map(by(1), at(8), page, unix.MAP_SHARED, 4)
-		s.Map(by(2), at(10), page, unix.MAP_SHARED, 3)
+		s := &IntervalSet{}
+		s.Mmap(by(1), at(0), 4*page, unix.MAP_SHARED, 3)
+		s.Mmap(by(1), at(4), 2*page, unix.MAP_SHARED, 3)
+		s.Mmap(by(1), at(8), page, unix.MAP_SHARED, 4)
+		s.Mmap(by(2), at(10), page, unix.MAP_SHARED, 3)
 		maps := []process.Mapping{
 			line(0, 6, "/dev/shm/a"), line(8, 9, "/data/b"), line(10, 11, "/dev/nvidia0"),
 		}
@@ -122,26 +122,26 @@ func TestReconcileKinds(t *testing.T) {
 			mustHaveMapped(t, s, 1, growth.KindShmem, total(2, 6))
 			mustHaveMapped(t, s, 1, growth.KindFile, total(1, 1))
 			mustHaveMapped(t, s, 2, growth.KindDevice, total(1, 1))
-			if len(s.Tallies()) != 3 {
-				t.Errorf("mapped %+v", s.Tallies())
+			if len(s.Mapped()) != 3 {
+				t.Errorf("mapped %+v", s.Mapped())
 			}
 		}
 	})
 
 	t.Run("what was unmapped before stays a file", func(t *testing.T) {
-		s := &Set{}
-		s.Map(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
-		s.Unmap(by(1), at(2), page)
+		s := &IntervalSet{}
+		s.Mmap(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
+		s.Munmap(by(1), at(2), page)
 		mustReconcile(t, s, 0, line(0, 2, "/dev/shm/a"), line(3, 5, "/dev/shm/a"))
 		mustHaveMapped(t, s, 1, growth.KindShmem, total(1, 2))
 		mustHaveMapped(t, s, 1, growth.KindFile, total(0, 3))
 	})
 
 	t.Run("no more is recounted than was counted", func(t *testing.T) {
-		s := &Set{}
-		s.Map(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
-		s.Map(by(1), at(30), page, unix.MAP_SHARED, 3)
-		s.Remap(by(2), at(0), 5*page, at(20), 5*page, unix.MREMAP_MAYMOVE|unix.MREMAP_DONTUNMAP)
+		s := &IntervalSet{}
+		s.Mmap(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
+		s.Mmap(by(1), at(30), page, unix.MAP_SHARED, 3)
+		s.Mremap(by(2), at(0), 5*page, at(20), 5*page, unix.MREMAP_MAYMOVE|unix.MREMAP_DONTUNMAP)
 		mustReconcile(t, s, 0,
 			line(0, 5, "/dev/shm/a"), line(20, 25, "/dev/shm/a"), line(30, 31, "/dev/shm/a"))
 		mustHaveMapped(t, s, 1, growth.KindShmem, total(2, 6))
@@ -156,33 +156,33 @@ func TestReconcileBreak(t *testing.T) {
 
 	t.Run("unobserved calls", func(t *testing.T) {
 		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
-		s.Break(by(1), at(6))
+		s.Brk(by(1), at(6))
 		mustReconcile(t, s, 2, line(0, 8, "[heap]"))
-		s.Break(by(2), at(9))
-		mustHold(t, s, heap(0, 4, 0).from(BeforeAttach), heap(4, 6, 1),
-			heap(6, 8, 0).from(Unseen), heap(8, 9, 2))
+		s.Brk(by(2), at(9))
+		mustHold(t, s, heap(0, 4, 0).from(BeforeTracing), heap(4, 6, 1),
+			heap(6, 8, 0).from(Unobserved), heap(8, 9, 2))
 		mustHaveMapped(t, s, 2, growth.KindHeap, total(1, 1))
 	})
 
 	// A program that has not moved its break has no [heap].
 	t.Run("first move", func(t *testing.T) {
 		s := New([]process.Mapping{line(10, 12, "")}, at(0))
-		s.Break(by(1), at(3))
-		mustHold(t, s, heap(0, 3, 1), mapped(10, 12, 0).from(BeforeAttach))
+		s.Brk(by(1), at(3))
+		mustHold(t, s, heap(0, 3, 1), mapped(10, 12, 0).from(BeforeTracing))
 		s = New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
-		s.Break(by(1), at(5))
+		s.Brk(by(1), at(5))
 		mustHaveMapped(t, s, 1, growth.KindHeap, total(1, 1))
 	})
 
 	// The maps round the break up to pages.
 	t.Run("break within a page", func(t *testing.T) {
 		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
-		s.Break(by(1), at(5)-1000)
+		s.Brk(by(1), at(5)-1000)
 		mustReconcile(t, s, 0, line(0, 5, "[heap]"))
-		s.Break(by(2), at(5)-900)
+		s.Brk(by(2), at(5)-900)
 		mustHaveMapped(t, s, 2, growth.KindHeap, Total{1, 100})
-		if len(s.Releases()) != 0 {
-			t.Errorf("the break went up, but released %+v", s.Releases())
+		if len(s.Released()) != 0 {
+			t.Errorf("the break went up, but released %+v", s.Released())
 		}
 	})
 }

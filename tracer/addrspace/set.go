@@ -16,13 +16,13 @@ type Origin int
 // The origins.
 const (
 	// FromCall: from the system call that mapped it.
-	Seen Origin = iota
+	FromCall Origin = iota
 
 	// BeforeTracing: the maps had it when tracing started.
-	BeforeAttach
+	BeforeTracing
 
 	// Unobserved: the maps had it later, but no call was observed.
-	Unseen
+	Unobserved
 )
 
 // An Interval is a range of the address space with one origin.
@@ -40,15 +40,15 @@ type Interval struct {
 func (i Interval) Len() uint64 { return i.End - i.Start }
 
 // An IntervalSet holds the intervals of one process. The zero value is empty.
-type Set struct {
+type IntervalSet struct {
 	intervals []Interval // sorted by address, disjoint
 	brk       uint64     // the program break; 0: unknown
-	mapped    map[Holder]Total
+	mapped    map[Key]Total
 	released  map[ReleaseKey]Total
 }
 
 // A Key is a stack and the kind of memory it mapped.
-type Holder struct {
+type Key struct {
 	Stack uint64
 	Kind  growth.Kind
 }
@@ -67,16 +67,16 @@ func (t Total) plus(other Total) Total {
 }
 
 // Intervals returns the intervals in address order. The caller must not change them.
-func (s *Set) Intervals() []Interval { return s.intervals }
+func (s *IntervalSet) Intervals() []Interval { return s.intervals }
 
 // Mapped returns what each stack has mapped, later unmapped or not, without the allocator's calls.
-func (s *Set) Tallies() map[Holder]Total { return s.mapped }
+func (s *IntervalSet) Mapped() map[Key]Total { return s.mapped }
 
 // Released returns what each stack has released.
-func (s *Set) Releases() map[ReleaseKey]Total { return s.released }
+func (s *IntervalSet) Released() map[ReleaseKey]Total { return s.released }
 
 // insert adds an interval and removes whatever it overlaps.
-func (s *Set) insert(interval Interval) {
+func (s *IntervalSet) insert(interval Interval) {
 	if interval.Start >= interval.End {
 		return
 	}
@@ -86,7 +86,7 @@ func (s *Set) insert(interval Interval) {
 
 // remove removes [start, end), splits intervals that extend beyond it, and returns the removed
 // parts.
-func (s *Set) remove(start, end uint64) []Interval {
+func (s *IntervalSet) remove(start, end uint64) []Interval {
 	if start >= end {
 		return nil
 	}
@@ -116,21 +116,21 @@ func (s *Set) remove(start, end uint64) []Interval {
 }
 
 // search returns the index of the first interval that ends after an address.
-func (s *Set) search(address uint64) int {
+func (s *IntervalSet) search(address uint64) int {
 	return sort.Search(len(s.intervals), func(i int) bool { return s.intervals[i].End > address })
 }
 
 // countMapped adds one call to the totals of a stack.
-func (s *Set) countMapped(stack uint64, kind growth.Kind, bytes uint64) {
+func (s *IntervalSet) countMapped(stack uint64, kind growth.Kind, bytes uint64) {
 	if s.mapped == nil {
-		s.mapped = make(map[Holder]Total)
+		s.mapped = make(map[Key]Total)
 	}
-	key := Holder{stack, kind}
+	key := Key{stack, kind}
 	s.mapped[key] = s.mapped[key].plus(Total{1, int64(bytes)})
 }
 
 // countReleased adds one call to the totals of a stack, unless it has released nothing.
-func (s *Set) countReleased(stack uint64, call string, bytes uint64) {
+func (s *IntervalSet) countReleased(stack uint64, call string, bytes uint64) {
 	if bytes == 0 {
 		return
 	}

@@ -45,31 +45,31 @@ func (i Interval) from(origin Origin) Interval {
 	return i
 }
 
-func mustHold(t *testing.T, s *Set, want ...Interval) {
+func mustHold(t *testing.T, s *IntervalSet, want ...Interval) {
 	t.Helper()
 	if !slices.Equal(s.Intervals(), want) {
 		t.Errorf("intervals\n%+v, want\n%+v", s.Intervals(), want)
 	}
 }
 
-func mustHaveMapped(t *testing.T, s *Set, stack uint64, kind growth.Kind, want Total) {
+func mustHaveMapped(t *testing.T, s *IntervalSet, stack uint64, kind growth.Kind, want Total) {
 	t.Helper()
-	if got := s.Tallies()[Holder{stack, kind}]; got != want {
+	if got := s.Mapped()[Key{stack, kind}]; got != want {
 		t.Errorf("stack %d has mapped %+v of kind %s, want %+v", stack, got, kind, want)
 	}
 }
 
-func mustHaveReleased(t *testing.T, s *Set, stack uint64, call string, want Total) {
+func mustHaveReleased(t *testing.T, s *IntervalSet, stack uint64, call string, want Total) {
 	t.Helper()
-	if got := s.Releases()[ReleaseKey{stack, call}]; got != want {
+	if got := s.Released()[ReleaseKey{stack, call}]; got != want {
 		t.Errorf("stack %d has released %+v by %s, want %+v", stack, got, call, want)
 	}
 }
 
 // fourPages is a set with one mapping of four pages by stack 1.
-func fourPages() *Set {
-	s := &Set{}
-	s.Map(by(1), at(0), 4*page, private, noFile)
+func fourPages() *IntervalSet {
+	s := &IntervalSet{}
+	s.Mmap(by(1), at(0), 4*page, private, noFile)
 	return s
 }
 
@@ -88,8 +88,8 @@ func TestMmapKinds(t *testing.T) {
 		{unix.MAP_PRIVATE, 0, growth.KindFile},
 		{unix.MAP_SHARED, 7, growth.KindFile},
 	} {
-		s := &Set{}
-		s.Map(by(1), at(0), page, c.flags, c.descriptor)
+		s := &IntervalSet{}
+		s.Mmap(by(1), at(0), page, c.flags, c.descriptor)
 		if got := s.Intervals()[0].Kind; got != c.want {
 			t.Errorf("flags %#x, descriptor %d: kind %s, want %s",
 				c.flags, c.descriptor, got, c.want)
@@ -101,32 +101,32 @@ func TestMmapKinds(t *testing.T) {
 func TestIntervalSet(t *testing.T) {
 	t.Run("adjacent calls stay two", func(t *testing.T) {
 		s := fourPages()
-		s.Map(by(1), at(4), page, private, noFile)
+		s.Mmap(by(1), at(4), page, private, noFile)
 		mustHold(t, s, mapped(0, 4, 1), mapped(4, 5, 1))
 		mustHaveMapped(t, s, 1, growth.KindMmap, total(2, 5))
 	})
 
 	t.Run("lengths are rounded up", func(t *testing.T) {
-		s := &Set{}
-		s.Map(by(1), at(0), 3*page+1, private, noFile)
+		s := &IntervalSet{}
+		s.Mmap(by(1), at(0), 3*page+1, private, noFile)
 		mustHold(t, s, mapped(0, 4, 1))
-		s.Unmap(by(1), at(0), 1)
-		s.Remap(by(2), at(1), 3*page-1, at(1), 1, 0)
+		s.Munmap(by(1), at(0), 1)
+		s.Mremap(by(2), at(1), 3*page-1, at(1), 1, 0)
 		mustHold(t, s, mapped(1, 2, 1))
-		s.Advise(by(3), 1)
+		s.Madvise(by(3), 1)
 		mustHaveReleased(t, s, 3, "madvise", total(1, 1))
 	})
 
 	t.Run("the break moves by bytes and takes pages", func(t *testing.T) {
-		s := &Set{}
-		s.Break(by(1), at(0)+100)
-		s.Break(by(1), at(0)+200)
+		s := &IntervalSet{}
+		s.Brk(by(1), at(0)+100)
+		s.Brk(by(1), at(0)+200)
 		mustHold(t, s)
-		s.Break(by(2), at(1)+1)
+		s.Brk(by(2), at(1)+1)
 		mustHold(t, s, mapped(1, 2, 2).of(growth.KindHeap))
 		mustHaveMapped(t, s, 1, growth.KindHeap, Total{1, 100})
 		mustHaveMapped(t, s, 2, growth.KindHeap, Total{1, int64(page) + 1 - 200})
-		s.Break(by(3), at(1))
+		s.Brk(by(3), at(1))
 		mustHold(t, s)
 		mustHaveReleased(t, s, 3, "brk", Total{1, 1})
 	})
@@ -134,9 +134,9 @@ func TestIntervalSet(t *testing.T) {
 	// An old size of 0 maps shared memory a second time (mremap(2)).
 	t.Run("mremap maps twice", func(t *testing.T) {
 		for _, first := range []uint64{0, 1} {
-			s := &Set{}
-			s.Map(by(1), at(0), 4*page, unix.MAP_SHARED|unix.MAP_ANONYMOUS, noFile)
-			s.Remap(by(2), at(first), 0, at(10), 2*page, unix.MREMAP_MAYMOVE)
+			s := &IntervalSet{}
+			s.Mmap(by(1), at(0), 4*page, unix.MAP_SHARED|unix.MAP_ANONYMOUS, noFile)
+			s.Mremap(by(2), at(first), 0, at(10), 2*page, unix.MREMAP_MAYMOVE)
 			mustHold(t, s,
 				mapped(0, 4, 1).of(growth.KindShmem), mapped(10, 12, 2).of(growth.KindShmem))
 			mustHaveMapped(t, s, 2, growth.KindShmem, total(1, 2))
@@ -154,16 +154,16 @@ func TestHostileAddresses(t *testing.T) {
 	for _, start := range values {
 		for _, length := range values {
 			s := fourPages()
-			s.Map(by(2), start, length, private, noFile)
-			s.Unmap(by(3), length, start)
-			s.Break(by(4), start)
-			s.Break(by(4), length)
-			s.Break(by(4), start)
-			s.Advise(by(5), length)
+			s.Mmap(by(2), start, length, private, noFile)
+			s.Munmap(by(3), length, start)
+			s.Brk(by(4), start)
+			s.Brk(by(4), length)
+			s.Brk(by(4), start)
+			s.Madvise(by(5), length)
 			for _, other := range values {
-				s.Remap(by(6), start, length, other, page, 0)
-				s.Remap(by(6), other, page, start, length, unix.MREMAP_DONTUNMAP)
-				s.Remap(by(6), at(0), 4*page, other, length, 0)
+				s.Mremap(by(6), start, length, other, page, 0)
+				s.Mremap(by(6), other, page, start, length, unix.MREMAP_DONTUNMAP)
+				s.Mremap(by(6), at(0), 4*page, other, length, 0)
 			}
 			if problem := disorder(s); problem != "" {
 				t.Fatalf("start %#x, length %#x: %s: %+v", start, length, problem, s.Intervals())
@@ -171,17 +171,17 @@ func TestHostileAddresses(t *testing.T) {
 		}
 	}
 
-	s := &Set{}
-	s.Map(by(1), at(0), page, private, noFile)
-	s.Map(by(2), at(8), page, private, noFile)
+	s := &IntervalSet{}
+	s.Mmap(by(1), at(0), page, private, noFile)
+	s.Mmap(by(2), at(8), page, private, noFile)
 	last := end - 2*page + 1
-	s.Remap(by(3), at(0), 9*page, last, page, 0)
+	s.Mremap(by(3), at(0), 9*page, last, page, 0)
 	mustHold(t, s, Interval{Start: last, End: last + page, Stack: 1, Kind: growth.KindMmap})
 }
 
 // disorder returns what is wrong with the intervals; empty if they are sorted, disjoint and not
 // empty.
-func disorder(s *Set) string {
+func disorder(s *IntervalSet) string {
 	var last uint64
 	for _, i := range s.Intervals() {
 		switch {

@@ -146,7 +146,7 @@ func checkOwnPages() Result {
 // checkPages asks for the pages of a process, which the ledger is made of.
 func checkPages(p *process.Process) Result {
 	c := Result{Name: "ledger"}
-	pages, err := p.Pages()
+	pages, err := p.OpenPagemap()
 	if err == nil {
 		defer pages.Close()
 		_, err = pages.Runs(nil, 0, 1)
@@ -154,7 +154,7 @@ func checkPages(p *process.Process) Result {
 	switch {
 	case err != nil:
 		c.Finding, c.Remedy = err.Error(), cmp.Or(residency.Remedy(err), "trace without it: what is resident is not told apart")
-	case !pages.Scans():
+	case !pages.SupportsScan():
 		c.Finding = "the page map is read, without reservations above 64 GiB; pages that only read zeros count"
 		c.Remedy = "boot Linux 6.7 or newer, which has PAGEMAP_SCAN"
 	default:

@@ -13,7 +13,7 @@ import (
 // The books of one snapshot tell what each sampled object of the heap that may be alive stands for. They need the session's watch.
 type Estimator struct {
 	log          *Schedule
-	known        map[bpf.KernelAddress]liveness.Tracked // objects that are followed from outside
+	known        map[bpf.Address]liveness.Tracked // objects that are followed from outside
 	hazards      map[stack.Key]*growth.Hazard
 	tensorsAlone bool   // tensors are watched in spells, and the heap is not wanted
 	now          uint64 // ns, CLOCK_MONOTONIC
@@ -55,7 +55,7 @@ type Estimate struct {
 }
 
 // of an object of the heap, or of a tensor, which is watched in windows where nobody watches the heap.
-func (b *Estimator) estimate(key *bpf.KernelAddress, a *bpf.KernelAllocation) Estimate {
+func (b *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	r := Estimate{Weight: growth.Weight(a.Size, uint64(a.Interval)), Alive: 1, Burst: -1, countedFrom: a.Born}
 	spell := b.log.index(a.Born)
 	if !IsSampledInBursts(a.Kind, b.tensorsAlone) {
@@ -76,8 +76,8 @@ func (b *Estimator) estimate(key *bpf.KernelAddress, a *bpf.KernelAllocation) Es
 }
 
 // IsSampledInBursts tells whether objects of a kind are seen in the spells alone.
-func IsSampledInBursts(kind bpf.KernelAllocationKind, tensorsAlone bool) bool {
-	return kind == bpf.KernelAllocationKindKIND_HEAP || kind == bpf.KernelAllocationKindKIND_TENSOR && tensorsAlone
+func IsSampledInBursts(kind bpf.AllocationKind, tensorsAlone bool) bool {
+	return kind == bpf.KindHeap || kind == bpf.KindTensor && tensorsAlone
 }
 
 // survival of the objects of a stack.

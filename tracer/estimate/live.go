@@ -36,7 +36,7 @@ func (b BirthBins) Index(moment uint64) (bin int, ok bool) {
 // What counts only after the last bin is left out: it belongs to what follows. The objects are valid until the next call.
 func ReadLive(k *kernel.Kernel, books *Estimator, sums map[stack.Key]*StackTotals, born BirthBins, last LiveObjects) (LiveObjects, error) {
 	objects := last.emptied()
-	add := func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+	add := func(key *bpf.Address, a *bpf.Allocation) {
 		r := books.estimate(key, a)
 		bin, ok := born.Index(r.countedFrom)
 		if !ok {
@@ -45,7 +45,7 @@ func ReadLive(k *kernel.Kernel, books *Estimator, sums map[stack.Key]*StackTotal
 		TotalsOf(sums, stack.Key{key.Tgid, a.Stack}).AddLive(a.Size, r, bin)
 		objects[key.Tgid] = append(objects[key.Tgid], LiveObject{key.Address, a.Size, a.Stack, r.Weight * r.Alive})
 	}
-	for _, name := range []string{bpf.KernelMapLive, bpf.KernelMapTensors} {
+	for _, name := range []string{bpf.MapLive, bpf.MapTensors} {
 		if err := kernel.ReadMap(k.Maps[name], add); err != nil {
 			return nil, fmt.Errorf("read map %s: %w", name, err)
 		}
@@ -103,8 +103,8 @@ func (s *StackTotals) AddLive(size uint64, r Estimate, bin int) {
 }
 
 // TakeTallies moves the kernel's tallies into sums by stack.
-func TakeTallies(tallies *ebpf.Map, to func(*bpf.KernelTallyKey) *StackTotals, factor func(*bpf.KernelTallyKey) float64) error {
-	keys, values := make([]bpf.KernelTallyKey, kernel.BatchEntries), make([]bpf.KernelTally, kernel.BatchEntries)
+func TakeTallies(tallies *ebpf.Map, to func(*bpf.TallyKey) *StackTotals, factor func(*bpf.TallyKey) float64) error {
+	keys, values := make([]bpf.TallyKey, kernel.BatchEntries), make([]bpf.Tally, kernel.BatchEntries)
 	var cursor ebpf.MapBatchCursor
 	for {
 		n, err := tallies.BatchLookupAndDelete(&cursor, keys, values, nil)
@@ -125,7 +125,7 @@ func (s *StackTotals) AddAllocated(other *StackTotals) {
 	s.allocBytes += other.allocBytes
 }
 
-func (s *StackTotals) AddTally(key *bpf.KernelTallyKey, t *bpf.KernelTally, factor float64) {
+func (s *StackTotals) AddTally(key *bpf.TallyKey, t *bpf.Tally, factor float64) {
 	if t.Objects == 0 {
 		return
 	}

@@ -14,7 +14,7 @@ type Progress struct {
 	probes  float64 // that of the probes
 }
 
-func (w *Progress) Add(p controller.Prices, a, b controller.Reading) {
+func (w *Progress) Add(p controller.Costs, a, b controller.Reading) {
 	native, probes := p.Native(a, b)
 	w.seconds += max(0, (b.At - a.At).Seconds())
 	w.steps += max(0, float64(b.Steps-a.Steps))

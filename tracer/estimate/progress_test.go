@@ -9,7 +9,7 @@ import (
 )
 
 // prices of a trap of 1 us.
-var someWork = controller.Prices{Entry: 1000}
+var someWork = controller.Costs{Entry: 1000}
 
 // didWork is a log of two windows of half a second; in a second of them the program does so many steps and takes so much CPU time, of which
 // the probes have some, and in a second of the rest without probes.

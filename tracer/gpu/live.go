@@ -41,12 +41,12 @@ func (d Sample) Set(sample *growth.Sample, pid int) {
 // ReadDriverTotals sums what is alive of what the driver has allocated, by process; nil: it could not be read.
 func ReadDriverTotals(k *kernel.Kernel) map[uint32]driverTotal {
 	totals := make(map[uint32]driverTotal)
-	err := kernel.ReadMap(k.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
+	err := kernel.ReadMap(k.Maps[bpf.MapGpuLive], func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 		total, size := totals[key.Tgid], int64(min(m.Size, maxBelievedBytes))
 		switch m.Kind {
-		case bpf.KernelAllocationKindKIND_SEGMENT:
+		case bpf.KindSegment:
 			total.device += size
-		case bpf.KernelAllocationKindKIND_PINNED, bpf.KernelAllocationKindKIND_REGISTERED:
+		case bpf.KindPinned, bpf.KindRegistered:
 			total.pinned += size
 		}
 		totals[key.Tgid] = total
@@ -68,7 +68,7 @@ func Name(number uint32) string {
 // Key is a stack of a process and what it holds.
 type Key struct {
 	stack.Key
-	Kind bpf.KernelAllocationKind
+	Kind bpf.AllocationKind
 	GPU  uint32
 }
 
@@ -83,9 +83,9 @@ func NewTotals() *Totals {
 }
 
 // tallied is the sum to which a tally belongs: of these books, or of the heap's by stack.
-func (b *Totals) ForTally(heap map[stack.Key]*estimate.StackTotals, key *bpf.KernelTallyKey) *estimate.StackTotals {
+func (b *Totals) ForTally(heap map[stack.Key]*estimate.StackTotals, key *bpf.TallyKey) *estimate.StackTotals {
 	from := stack.Key{key.Tgid, key.Stack}
-	if key.Kind == bpf.KernelAllocationKindKIND_HEAP || key.Kind == bpf.KernelAllocationKindKIND_TENSOR {
+	if key.Kind == bpf.KindHeap || key.Kind == bpf.KindTensor {
 		return estimate.TotalsOf(heap, from)
 	}
 	return estimate.TotalsOf(b.ByStack, Key{from, key.Kind, uint32(key.Gpu)})
@@ -97,26 +97,26 @@ const maxBelievedBytes = 1 << 46
 // ReadLive sums what is alive on GPUs, or pinned for them, by stack.
 func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
 	books := NewTotals()
-	err := kernel.ReadMap(k.Maps[bpf.KernelMapDeviceLive], func(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
+	err := kernel.ReadMap(k.Maps[bpf.MapGpuLive], func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 		bin, ok := born.Index(m.Born)
 		if !ok {
 			return
 		}
 		m.Size = min(m.Size, maxBelievedBytes)
-		if m.Kind == bpf.KernelAllocationKindKIND_PINNED && key.Space == bpf.KernelDeviceSpaceSPACE_ADDRESS || m.Kind == bpf.KernelAllocationKindKIND_REGISTERED {
+		if m.Kind == bpf.KindPinned && key.Space == bpf.SpaceAddress || m.Kind == bpf.KindRegistered {
 			books.addPin(key, m)
 		}
 		of := Key{stack.Key{key.Tgid, m.Stack}, m.Kind, m.Gpu}
 		estimate.TotalsOf(books.ByStack, of).AddLive(m.Size, estimate.Estimate{Weight: growth.Weight(m.Size, uint64(m.Interval)), Alive: 1, Burst: -1}, bin)
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read map %s: %w", bpf.KernelMapDeviceLive, err)
+		return nil, fmt.Errorf("read map %s: %w", bpf.MapGpuLive, err)
 	}
 	return books, nil
 }
 
 // addPin adds the pages of what is pinned.
-func (b *Totals) addPin(key *bpf.KernelDeviceAddress, m *bpf.KernelDeviceMemory) {
+func (b *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 	start := key.Address &^ (process.PageSize - 1)
 	end := (key.Address + m.Size + process.PageSize - 1) &^ (process.PageSize - 1)
 	if start < end {
@@ -143,7 +143,7 @@ func ReadTorchTotals(k *kernel.Kernel) map[uint32][]growth.GPUTotals {
 		growth.GPUTotals
 	}
 	byGPU := make(map[uint32][]entry)
-	err := kernel.ReadMap(k.Maps[bpf.KernelMapCudaTotals], func(key *bpf.KernelCudaDevice, t *bpf.KernelCudaTotal) {
+	err := kernel.ReadMap(k.Maps[bpf.MapGpuTotals], func(key *bpf.GpuId, t *bpf.GpuTotal) {
 		told := growth.GPUTotals{GPU: Name(key.Gpu), Allocated: int64(t.Allocated), Reserved: int64(t.Reserved)}
 		if max(t.Allocated, t.Reserved) <= maxBelievedBytes {
 			byGPU[key.Tgid] = append(byGPU[key.Tgid], entry{key.Gpu, told})

@@ -79,19 +79,19 @@ func loadMode(options Config, mode probe.Mode) (*Kernel, error) {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
 	types := btf.NewCache()
-	switch entry, exit := spec.Programs[bpf.KernelProgHeapOnEntry], spec.Programs[bpf.KernelProgHeapOnReturn]; mode {
+	switch entry, exit := spec.Programs[bpf.ProgHeapOnEntry], spec.Programs[bpf.ProgHeapOnReturn]; mode {
 	case probe.Session:
-		spec.Programs[bpf.KernelProgHeapSession].AttachType = probe.AttachTraceUprobeSession
+		spec.Programs[bpf.ProgHeapSession].AttachType = probe.AttachTraceUprobeSession
 		attachMany(spec, entry)
-		delete(spec.Programs, bpf.KernelProgHeapOnReturn)
+		delete(spec.Programs, bpf.ProgHeapOnReturn)
 		if err := matchSessionKfunc(spec, types); err != nil {
 			return nil, err
 		}
 	case probe.Multi:
 		attachMany(spec, entry, exit)
-		delete(spec.Programs, bpf.KernelProgHeapSession)
+		delete(spec.Programs, bpf.ProgHeapSession)
 	default:
-		delete(spec.Programs, bpf.KernelProgHeapSession)
+		delete(spec.Programs, bpf.ProgHeapSession)
 	}
 	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
@@ -100,14 +100,14 @@ func loadMode(options Config, mode probe.Mode) (*Kernel, error) {
 	return &Kernel{
 		Collection:  collection,
 		Mode:        mode,
-		TableSpec:   spec.Maps[bpf.KernelMapUnwindTables].InnerMap,
-		MappingSpec: spec.Maps[bpf.KernelMapMappings].InnerMap,
+		TableSpec:   spec.Maps[bpf.MapUnwindTables].InnerMap,
+		MappingSpec: spec.Maps[bpf.MapMappings].InnerMap,
 	}, nil
 }
 
 // attachMany makes the programs of source cuda, and others, such as are attached to many places by one link.
 func attachMany(spec *ebpf.CollectionSpec, others ...*ebpf.ProgramSpec) {
-	for _, name := range []string{bpf.KernelProgCudaOnEntry, bpf.KernelProgCudaOnReturn, bpf.KernelProgOnBlock} {
+	for _, name := range []string{bpf.ProgCudaOnEntry, bpf.ProgCudaOnReturn, bpf.ProgOnBlock} {
 		others = append(others, spec.Programs[name])
 	}
 	for _, program := range others {
@@ -154,22 +154,22 @@ const maxTensors = 1 << 16
 
 // configure sets what is known before loading.
 func configure(spec *ebpf.CollectionSpec, options Config) error {
-	spec.Maps[bpf.KernelMapLive].MaxEntries = uint32(options.MaxLive)
-	spec.Maps[bpf.KernelMapTensors].MaxEntries = uint32(min(options.MaxLive, maxTensors))
-	spec.Maps[bpf.KernelMapSeen].MaxEntries = uint32(options.MaxStacks)
-	spec.Maps[bpf.KernelMapTallies].MaxEntries = uint32(2 * options.MaxStacks)
-	spec.Maps[bpf.KernelMapFaults].MaxEntries = uint32(options.MaxFaults)
-	if err := spec.Variables[bpf.KernelVarPageSize].Set(uint64(os.Getpagesize())); err != nil {
+	spec.Maps[bpf.MapLive].MaxEntries = uint32(options.MaxLive)
+	spec.Maps[bpf.MapTensors].MaxEntries = uint32(min(options.MaxLive, maxTensors))
+	spec.Maps[bpf.MapReportedStacks].MaxEntries = uint32(options.MaxStacks)
+	spec.Maps[bpf.MapTallies].MaxEntries = uint32(2 * options.MaxStacks)
+	spec.Maps[bpf.MapFaults].MaxEntries = uint32(options.MaxFaults)
+	if err := spec.Variables[bpf.VarPageSize].Set(uint64(os.Getpagesize())); err != nil {
 		return err
 	}
 	device, inode, err := PIDNamespace()
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[bpf.KernelVarPidnsDevice].Set(device); err != nil {
+	if err := spec.Variables[bpf.VarPidnsDevice].Set(device); err != nil {
 		return err
 	}
-	return spec.Variables[bpf.KernelVarPidnsInode].Set(inode)
+	return spec.Variables[bpf.VarPidnsInode].Set(inode)
 }
 
 // initialPIDNamespace is the inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
@@ -208,8 +208,8 @@ func CheckReachable(pid int) error {
 }
 
 // setTarget tells the kernel side what to do with events of a process.
-func (k *Kernel) SetTarget(pid int, state bpf.KernelTargetState) error {
-	if err := k.Maps[bpf.KernelMapTargets].Put(uint32(pid), state); err != nil {
+func (k *Kernel) SetTarget(pid int, state bpf.TargetState) error {
+	if err := k.Maps[bpf.MapTargets].Put(uint32(pid), state); err != nil {
 		return fmt.Errorf("set target: %w", err)
 	}
 	return nil
@@ -217,7 +217,7 @@ func (k *Kernel) SetTarget(pid int, state bpf.KernelTargetState) error {
 
 // open makes the probes of sources heap and tensor count, with so many bytes between samples; 0: they do not.
 func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
-	for name, value := range map[string]uint64{bpf.KernelVarInterval: interval, bpf.KernelVarTensorInterval: tensorInterval} {
+	for name, value := range map[string]uint64{bpf.VarInterval: interval, bpf.VarTensorInterval: tensorInterval} {
 		if err := k.Variables[name].Set(uint32(value)); err != nil {
 			return fmt.Errorf("set %s: %w", name, err)
 		}
@@ -227,8 +227,8 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 
 func (k *Kernel) HeapPrograms() probe.Programs {
 	return probe.Programs{
-		Session: k.Programs[bpf.KernelProgHeapSession],
-		Entry:   k.Programs[bpf.KernelProgHeapOnEntry],
-		Return:  k.Programs[bpf.KernelProgHeapOnReturn],
+		Session: k.Programs[bpf.ProgHeapSession],
+		Entry:   k.Programs[bpf.ProgHeapOnEntry],
+		Return:  k.Programs[bpf.ProgHeapOnReturn],
 	}
 }

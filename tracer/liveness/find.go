@@ -34,7 +34,7 @@ const (
 
 // FindAllocator finds the malloc that a process uses. The error wraps one of the reasons above, or
 // those of probe.Resolve.
-func Find(p *process.Process, maps []process.Mapping) (*Allocator, error) {
+func FindAllocator(p *process.Process, maps []process.Mapping) (*Allocator, error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
 		return nil, err
@@ -98,7 +98,7 @@ func isGlibc(p *process.Process, m process.Mapping) (bool, error) {
 
 	// A static program may lack the function, but not what free calls.
 	wanted := map[string]bool{function: true, "_int_free": true}
-	found, err := file.Functions(symbol.Static, wanted)
+	found, err := file.Functions(symbol.Symtab, wanted)
 	return len(found) > 0, err
 }
 
@@ -110,7 +110,7 @@ func variables(maps []process.Mapping, file process.FileID) pages.Spans {
 		last := len(spans) - 1
 		follows := last >= 0 && spans[last].End == m.Start
 		switch {
-		case !m.Read || !m.Write || m.Share:
+		case !m.Read || !m.Write || m.Shared:
 		case follows && (m.File() == file || m.Path == ""):
 			spans[last].End = m.End
 		case m.File() == file:

@@ -75,7 +75,7 @@ func FuzzCheck(f *testing.F) {
 			{16, 0},
 		}
 
-		states, err := a.Look(memory, maps, objects)
+		states, err := a.Check(memory, maps, objects)
 		if err != nil || len(states) != len(objects) || states[3] != Unknown || states[4] != Unknown {
 			t.Fatalf("%v, %v", states, err)
 		}

@@ -59,7 +59,7 @@ const (
 // maps are those of the process, read after the objects were allocated. Without maps, an object
 // in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
 // safe for concurrent use.
-func (a *Allocator) Look(
+func (a *Allocator) Check(
 	memory Memory, maps []process.Mapping, objects []Object,
 ) ([]State, error) {
 	arenas, err := a.readArenas(memory)
@@ -183,7 +183,7 @@ func (p *pass) isInTop(chunk uint64) bool {
 
 // stateOfUnreadable distinguishes a chunk that is no longer mapped from one that cannot be read.
 func (p *pass) stateOfUnreadable(chunk uint64) State {
-	if _, mapped := process.Find(p.maps, chunk); mapped || p.maps == nil {
+	if _, mapped := process.FindMapping(p.maps, chunk); mapped || p.maps == nil {
 		return Unknown
 	}
 	return Dead

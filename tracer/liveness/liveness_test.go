@@ -92,7 +92,7 @@ func mapsOf(t testing.TB, p *process.Process) []process.Mapping {
 
 func mustFind(t testing.TB, p *process.Process) *Allocator {
 	t.Helper()
-	found, err := Find(p, mapsOf(t, p))
+	found, err := FindAllocator(p, mapsOf(t, p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -137,7 +137,7 @@ func (p *program) check(objects []Object) []State {
 	if p.allocator == nil {
 		p.allocator = mustFind(p.t, p.process)
 	}
-	states, err := p.allocator.Look(p.process, mapsOf(p.t, p.process), objects)
+	states, err := p.allocator.Check(p.process, mapsOf(p.t, p.process), objects)
 	if err != nil {
 		p.t.Fatal(err)
 	}
@@ -259,7 +259,7 @@ func TestCheck(t *testing.T) {
 		a := mustFind(t, p)
 		counts := make(map[string]map[State]int)
 		for kind, objects := range objects {
-			states, err := a.Look(p, mapsOf(t, p), objects)
+			states, err := a.Check(p, mapsOf(t, p), objects)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -287,7 +287,7 @@ func TestFindAllocator(t *testing.T) {
 	t.Run("another allocator", func(t *testing.T) {
 		t.Setenv("LD_PRELOAD", tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
 		p := startProgram(t, 1, "lru")
-		found, err := Find(p.process, mapsOf(t, p.process))
+		found, err := FindAllocator(p.process, mapsOf(t, p.process))
 		if !errors.Is(err, ErrNotGlibc) || found != nil {
 			t.Errorf("%v, %v", found, err)
 		}
@@ -331,9 +331,9 @@ func BenchmarkCheck(b *testing.B) {
 	p, objects := startPython(b)
 	a, maps := mustFind(b, p), mapsOf(b, p)
 
-	used := process.ProcessorTime(func() {
+	used := process.MeasureCPUTime(func() {
 		for b.Loop() {
-			if _, err := a.Look(p, maps, objects["live"]); err != nil {
+			if _, err := a.Check(p, maps, objects["live"]); err != nil {
 				b.Fatal(err)
 			}
 		}

@@ -206,7 +206,7 @@ func (a *Allocator) readTops(memory Memory, arenas []arena) (pages.Spans, error)
 			tops = append(tops, pages.Span{Start: r.top, End: end})
 		}
 	}
-	return pages.SpansOf(tops), nil
+	return pages.MergeSpans(tops), nil
 }
 
 // binnedChunks returns the chunks in the arenas' bins, sorted. A dead object may have become part

@@ -25,12 +25,12 @@ func memoryOf(p *process.Process, maps []process.Mapping) (Memory, error) {
 	}
 	own := ownSpans(maps)
 	if status.Swap > 0 {
-		pageMap, err := p.Pages()
+		pageMap, err := p.OpenPagemap()
 		if err != nil {
 			return nil, err
 		}
 		defer pageMap.Close()
-		own = own.Without(swappedOut(pageMap, maps))
+		own = own.Subtract(swappedOut(pageMap, maps))
 	}
 	return &ownMemory{p, own}, nil
 }
@@ -39,19 +39,19 @@ func memoryOf(p *process.Process, maps []process.Mapping) (Memory, error) {
 func ownSpans(maps []process.Mapping) pages.Spans {
 	spans := make([]pages.Span, 0, len(maps))
 	for _, m := range maps {
-		if m.Read && !m.Share && !strings.HasPrefix(m.Path, "/dev/") {
+		if m.Read && !m.Shared && !strings.HasPrefix(m.Path, "/dev/") {
 			spans = append(spans, pages.Span{Start: m.Start, End: m.End})
 		}
 	}
-	return pages.SpansOf(spans)
+	return pages.MergeSpans(spans)
 }
 
 // swappedOut gives the private memory that is swapped out. What cannot be told counts as that.
-func swappedOut(pageMap *process.Pages, maps []process.Mapping) pages.Spans {
+func swappedOut(pageMap *process.Pagemap, maps []process.Mapping) pages.Spans {
 	var away []pages.Span
 	var runs []process.PageRun
 	for _, m := range maps {
-		if !m.Read || !m.Write || m.Share {
+		if !m.Read || !m.Write || m.Shared {
 			continue
 		}
 		var err error
@@ -65,7 +65,7 @@ func swappedOut(pageMap *process.Pages, maps []process.Mapping) pages.Spans {
 			}
 		}
 	}
-	return pages.SpansOf(away)
+	return pages.MergeSpans(away)
 }
 
 // Peek implements liveness.Memory.
@@ -73,7 +73,7 @@ func (m *ownMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
 	var there []uint64
 	var places []int
 	for i, a := range addresses {
-		if m.own.Holds(pages.Span{Start: a, End: a + uint64(size)}) {
+		if m.own.Contains(pages.Span{Start: a, End: a + uint64(size)}) {
 			there, places = append(there, a), append(places, i)
 		}
 	}

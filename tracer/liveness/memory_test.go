@@ -26,14 +26,14 @@ func TestOnlyMemoryOfTheProcessItselfIsRead(t *testing.T) {
 		{Start: 0x2000, End: 0x3000}, // reserved
 		{Start: 0x3000, End: 0x4000, Read: true, Write: true},
 		{Start: 0x4000, End: 0x5000, Read: true, Path: "/usr/lib/libc.so.6", Inode: 7},
-		{Start: 0x5000, End: 0x6000, Read: true, Write: true, Share: true, Path: "/dev/nvidia0", Inode: 8},
+		{Start: 0x5000, End: 0x6000, Read: true, Write: true, Shared: true, Path: "/dev/nvidia0", Inode: 8},
 		{Start: 0x6000, End: 0x7000, Read: true, Write: true, Path: "/dev/mem", Inode: 9},
 		{Start: 0x7000, End: 0x8000, Read: true, Write: true},
 		{Start: 0x8000, End: 0x9000, Read: true, Write: true}, // swapped out
 		{Start: 0x9000, End: 0xa000, Read: true, Write: true},
 	}
 	under := &readable{}
-	m := &ownMemory{under, ownSpans(maps).Without(pages.Spans{{Start: 0x8000, End: 0x9000}})}
+	m := &ownMemory{under, ownSpans(maps).Subtract(pages.Spans{{Start: 0x8000, End: 0x9000}})}
 	want := []uint64{0x1000, 0x1ff0, 0x3000, 0x3ff8, 0x4ff0, 0x7ff0, 0x9000, 0x9ff0}
 	unwanted := []uint64{0, 0xff8, 0x1ff1, 0x2000, 0x2ff8, 0x4ff1, 0x5000, 0x6000, 0x6ff8, 0x7ff1, 0x8000, 0x8ff8, 0x9ff1, 0xa000, ^uint64(7)}
 	addresses := slices.Concat(want, unwanted)

@@ -143,7 +143,7 @@ func tlsPieces(memory Memory, maps []process.Mapping) []uint64 {
 			ends = append(ends, m.End)
 		}
 	}
-	for _, stack := range region.Stacks(maps, ends, regionMemory{memory}) {
+	for _, stack := range region.ThreadStacks(maps, ends, regionMemory{memory}) {
 		add(stack.End-stackTopBytes, stack.End)
 	}
 
@@ -163,7 +163,7 @@ func heapSpans(maps []process.Mapping) pages.Spans {
 }
 
 func isHeapLike(m process.Mapping) bool {
-	return m.Read && m.Write && !m.Share && !m.IsFile() &&
+	return m.Read && m.Write && !m.Shared && !m.IsFile() &&
 		(m.Path == "" || m.Path == "[heap]" || strings.HasPrefix(m.Path, "[anon:"))
 }
 

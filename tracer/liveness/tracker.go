@@ -22,7 +22,7 @@ const (
 // survivors are the objects of the live map that outlived the spell in which they were seen. Nobody sees them being freed until
 // the next one: they are looked at from outside, and what is shown to be dead is deleted.
 type Tracker struct {
-	Objects     map[bpf.KernelAddress]Tracked
+	Objects     map[bpf.Address]Tracked
 	HazardRates map[stack.Key]*growth.Hazard
 	Allocators  map[uint32]ProcessAllocator // by PID
 	Checked     time.Time
@@ -54,7 +54,7 @@ func (v *Tracker) hazardRate(of stack.Key) *growth.Hazard {
 }
 
 // expose notes that an object was watched in a window from a moment on, for so many seconds.
-func (v *Tracker) recordExposure(key *bpf.KernelAddress, f Tracked, from uint64, seconds float64, died bool) {
+func (v *Tracker) recordExposure(key *bpf.Address, f Tracked, from uint64, seconds float64, died bool) {
 	if seconds <= 0 {
 		return
 	}
@@ -87,10 +87,10 @@ type checked struct {
 }
 
 // settle notes what was found of the survivors of a process, and gives those that are dead.
-func (v *Tracker) Apply(tgid uint32, sights []checked) (dead []bpf.KernelAddress) {
+func (v *Tracker) Apply(tgid uint32, sights []checked) (dead []bpf.Address) {
 	now := kernel.Monotonic()
 	for _, s := range sights {
-		key := bpf.KernelAddress{Address: s.Address, Tgid: tgid}
+		key := bpf.Address{Address: s.Address, Tgid: tgid}
 		f, ok := v.Objects[key]
 		if !ok || s.state == Unknown {
 			continue
@@ -148,7 +148,7 @@ func (a ProcessAllocator) CheckObjects(p *process.Process, objects []Object) ([]
 	if err != nil {
 		return nil, err
 	}
-	states, err := a.Look(memory, maps, objects)
+	states, err := a.Check(memory, maps, objects)
 	if err != nil {
 		return nil, err
 	}
@@ -167,7 +167,7 @@ func (a ProcessAllocator) CheckObjects(p *process.Process, objects []Object) ([]
 func AllocatorOf(p *process.Process) (a ProcessAllocator) {
 	maps, err := p.Maps()
 	if err == nil {
-		a.Allocator, err = Find(p, maps)
+		a.Allocator, err = FindAllocator(p, maps)
 	}
 	a.err = err
 	return a
@@ -176,7 +176,7 @@ func AllocatorOf(p *process.Process) (a ProcessAllocator) {
 // observe takes in the objects that are in the live map when a spell has ended: what is gone has been freed in it. probed are the
 // processes in which that was seen, and seconds is what the spell is worth.
 func (v *Tracker) Observe(live *ebpf.Map, from, to uint64, seconds float64, probed map[uint32]bool) error {
-	err := kernel.ReadMap(live, func(key *bpf.KernelAddress, a *bpf.KernelAllocation) {
+	err := kernel.ReadMap(live, func(key *bpf.Address, a *bpf.Allocation) {
 		old, ok := v.Objects[*key]
 		if ok && old.seen == to {
 			return // met twice
@@ -219,7 +219,7 @@ func (v *Tracker) NewSince(from uint64) map[uint32][]Object {
 // setPrints notes the fingerprints of objects of a process.
 func (v *Tracker) SetFingerprints(tgid uint32, objects []Object, prints []Fingerprint) {
 	for i, o := range objects {
-		key := bpf.KernelAddress{Address: o.Address, Tgid: tgid}
+		key := bpf.Address{Address: o.Address, Tgid: tgid}
 		f := v.Objects[key]
 		f.Fingerprint = prints[i]
 		v.Objects[key] = f
@@ -227,12 +227,12 @@ func (v *Tracker) SetFingerprints(tgid uint32, objects []Object, prints []Finger
 }
 
 // adopt begins to follow an object that is moved into the live map.
-func (v *Tracker) Adopt(key bpf.KernelAddress, a *bpf.KernelAllocation, now uint64) {
+func (v *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 	v.Objects[key] = Tracked{born: a.Born, size: a.Size, stack: a.Stack, seen: now}
 }
 
 func NewTracker() Tracker {
 	return Tracker{
-		Objects: make(map[bpf.KernelAddress]Tracked), HazardRates: make(map[stack.Key]*growth.Hazard), Allocators: make(map[uint32]ProcessAllocator),
+		Objects: make(map[bpf.Address]Tracked), HazardRates: make(map[stack.Key]*growth.Hazard), Allocators: make(map[uint32]ProcessAllocator),
 	}
 }

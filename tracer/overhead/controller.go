@@ -45,7 +45,7 @@ type Controller struct {
 	tensorInterval uint64
 
 	mu         sync.Mutex // of what others ask for
-	controller *controller.Governor
+	controller *controller.Controller
 	last       controller.Reading
 	changes    []Change
 	shown      reportedCost
@@ -70,8 +70,8 @@ const mappingCostNS = 1500
 
 // CostsOf are those of one event of each kind. Where the kernel has no sessions, the return of each call is probed, too; that is
 // counted as it happens.
-func CostsOf(p calibrate.Prices) controller.Prices {
-	return controller.Prices{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingCostNS, Device: p.Entry + p.Return}
+func CostsOf(p calibrate.Costs) controller.Costs {
+	return controller.Costs{Entry: p.Entry, Stepped: p.Stepped, Return: p.Return, Fault: p.Fault, Mapping: mappingCostNS, DriverCall: p.Entry + p.Return}
 }
 
 func (g *Controller) Close() {
@@ -173,7 +173,7 @@ func (g *Controller) Overhead() Overhead {
 	}
 	told.InProbes, told.Own = totals.InProbes, g.last.Own
 	told.Traced = max(0, g.last.Traced-totals.InProbes)
-	told.Bursts, told.Open = totals.Windows, totals.Open
+	told.Bursts, told.Open = totals.Bursts, totals.Open
 	told.StepBefore, told.StepBetween, told.StepSince = totals.StepBefore, totals.StepBetween, totals.StepSince
 	told.Changes = append(told.Changes, g.changes...)
 	return told

@@ -13,14 +13,14 @@ import (
 
 // MeasureCosts measures before there are targets, with a child in their place. Nothing is sampled meanwhile, and what the
 // child has counted is forgotten. period is that of page faults.
-func MeasureCosts(k *kernel.Kernel, period uint64, patience time.Duration, detach func([]link.Link)) (calibrate.Prices, error) {
+func MeasureCosts(k *kernel.Kernel, period uint64, patience time.Duration, detach func([]link.Link)) (calibrate.Costs, error) {
 	if err := k.SetIntervals(1<<30, 0); err != nil {
-		return calibrate.Defaults, err
+		return calibrate.DefaultCosts, err
 	}
 	prices, err := calibrate.Measure(calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), SetTraced: k.SetTraced, Detach: detach,
-		OnFault: k.Programs[bpf.KernelProgOnFault], FaultPeriod: period,
-		Patience: patience,
+		OnFault: k.Programs[bpf.ProgOnFault], FaultPeriod: period,
+		Timeout: patience,
 	})
 	return prices, errors.Join(err, k.SetIntervals(0, 0), k.ResetCounters())
 }

@@ -66,7 +66,7 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.Samples -= m.zero.Samples
 	now.Walk -= m.zero.Walk
 	now.KernelWalk -= m.zero.KernelWalk
-	now.DeviceCalls -= m.zero.DeviceCalls
+	now.DriverCalls -= m.zero.DriverCalls
 	now.Blocks -= m.zero.Blocks
 	now.BlockTime -= m.zero.BlockTime
 	now.BlockWalk -= m.zero.BlockWalk
@@ -101,22 +101,22 @@ func (m *Meter) readOwn() {
 
 // readEvents reads what has been counted of events that cost something.
 func readEvents(k *kernel.Kernel) (controller.Reading, error) {
-	values, err := kernel.ReadCounters(k.Maps[bpf.KernelMapCounters])
+	values, err := kernel.ReadCounters(k.Maps[bpf.MapCounters])
 	if err != nil {
 		return controller.Reading{}, err
 	}
 	return controller.Reading{
-		Entries:       values[bpf.KernelCounterCOUNT_ENTRIES],
-		Stepped:       values[bpf.KernelCounterCOUNT_STEPPED],
-		TensorEntries: values[bpf.KernelCounterCOUNT_TENSOR_ENTRIES],
-		Returns:       values[bpf.KernelCounterCOUNT_RETURNS],
-		MappingCalls:  values[bpf.KernelCounterCOUNT_MAPPING_CALLS],
-		Samples:       values[bpf.KernelCounterCOUNT_SAMPLES],
-		Walk:          time.Duration(values[bpf.KernelCounterCOUNT_WALK_NS]),
-		KernelWalk:    time.Duration(values[bpf.KernelCounterCOUNT_KERNEL_WALK_NS]),
-		DeviceCalls:   values[bpf.KernelCounterCOUNT_DEVICE_CALLS],
-		Blocks:        values[bpf.KernelCounterCOUNT_BLOCKS],
-		BlockTime:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_NS]),
-		BlockWalk:     time.Duration(values[bpf.KernelCounterCOUNT_BLOCK_WALK_NS]),
+		Entries:       values[bpf.CountEntries],
+		Stepped:       values[bpf.CountStepped],
+		TensorEntries: values[bpf.CountTensorEntries],
+		Returns:       values[bpf.CountReturns],
+		MappingCalls:  values[bpf.CountMappingCalls],
+		Samples:       values[bpf.CountSamples],
+		Walk:          time.Duration(values[bpf.CountWalkNs]),
+		KernelWalk:    time.Duration(values[bpf.CountKernelWalkNs]),
+		DriverCalls:   values[bpf.CountGpuCalls],
+		Blocks:        values[bpf.CountBlocks],
+		BlockTime:     time.Duration(values[bpf.CountBlockNs]),
+		BlockWalk:     time.Duration(values[bpf.CountBlockWalkNs]),
 	}, nil
 }

@@ -55,7 +55,7 @@ func Attach(mode Mode, target Target, programs Programs, pid int) ([]link.Link, 
 
 // AttachCUDADriver attaches to the functions of the CUDA driver API in a process, all or none.
 // Return probes come first: where the entry of a call has been seen, its return will be, too.
-func AttachCUDA(mode Mode, target Target, entry, exit *ebpf.Program, pid int) ([]link.Link, error) {
+func AttachCUDADriver(mode Mode, target Target, entry, exit *ebpf.Program, pid int) ([]link.Link, error) {
 	return attachAll(target,
 		func() ([]link.Link, error) { return attachReturns(mode, target, exit, pid) },
 		func() ([]link.Link, error) { return attachEntries(mode, target, entry, pid) })
@@ -168,7 +168,7 @@ func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
 func attachSession(target Target, programs Programs, pid int) ([]link.Link, error) {
 	hasReturns := slices.ContainsFunc(target.Sites, func(s Site) bool { return s.Function.returns() })
 	isInSession := func(f Function) bool {
-		return hasReturns && !f.Throws && f.Form != bpf.KernelCallFormCALL_EXIT
+		return hasReturns && !f.Throws && f.Form != bpf.CallExit
 	}
 	inSession := target.only(isInSession)
 	others := target.only(func(f Function) bool { return !isInSession(f) })

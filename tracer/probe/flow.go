@@ -61,7 +61,7 @@ const (
 // outside its own does not count: there it throws.
 func (a *analyzer) forwards(function Function, entry uint64) bool {
 	flow := newControlFlow(entry)
-	flow.untilCall, flow.skipsNull = true, function.Form == bpf.KernelCallFormCALL_FREE
+	flow.untilCall, flow.skipsNull = true, function.Form == bpf.CallFree
 	if size := a.file.Size(entry); function.Throws && size > 1 {
 		flow.end = entry + size
 	}

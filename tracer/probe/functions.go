@@ -13,7 +13,7 @@ import (
 type Function struct {
 	Name string
 	// Form is the order of its arguments. It becomes a part of the attach cookie.
-	Form bpf.KernelCallForm
+	Form bpf.CallForm
 	// Throws: it may throw a C++ exception. No exception can pass a return probe, so that the
 	// instructions that return from the function are probed instead.
 	Throws bool
@@ -28,14 +28,14 @@ type Function struct {
 
 // returns reports whether the function has a return probe.
 func (f Function) returns() bool {
-	return f.Form != bpf.KernelCallFormCALL_FREE && f.Form != bpf.KernelCallFormCALL_EXIT && !f.Throws
+	return f.Form != bpf.CallFree && f.Form != bpf.CallExit && !f.Throws
 }
 
 // aligns reports whether the function returns memory with a requested alignment, and never throws.
 func (f Function) aligns() bool {
 	switch f.Form {
-	case bpf.KernelCallFormCALL_POSIX_MEMALIGN, bpf.KernelCallFormCALL_MEMALIGN,
-		bpf.KernelCallFormCALL_VALLOC:
+	case bpf.CallPosixMemalign, bpf.CallMemalign,
+		bpf.CallValloc:
 		return strings.Contains(f.Name, "align") && !f.Throws
 	}
 	return false
@@ -44,39 +44,39 @@ func (f Function) aligns() bool {
 // Functions of a malloc implementation, malloc(3) and posix_memalign(3). free comes first: no
 // allocation may be seen before its release can be.
 var Functions = []Function{
-	{Name: "free", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
-	{Name: "malloc", Form: bpf.KernelCallFormCALL_MALLOC, Arguments: 1},
-	{Name: "calloc", Form: bpf.KernelCallFormCALL_CALLOC, Arguments: 2},
-	{Name: "realloc", Form: bpf.KernelCallFormCALL_REALLOC, Arguments: 2},
-	{Name: "reallocarray", Form: bpf.KernelCallFormCALL_REALLOCARRAY, Arguments: 3},
-	{Name: "posix_memalign", Form: bpf.KernelCallFormCALL_POSIX_MEMALIGN, Arguments: 3},
-	{Name: "aligned_alloc", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
-	{Name: "memalign", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
-	{Name: "valloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1},
-	{Name: "pvalloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1, AlwaysProbed: true},
+	{Name: "free", Form: bpf.CallFree, Arguments: 1},
+	{Name: "malloc", Form: bpf.CallMalloc, Arguments: 1},
+	{Name: "calloc", Form: bpf.CallCalloc, Arguments: 2},
+	{Name: "realloc", Form: bpf.CallRealloc, Arguments: 2},
+	{Name: "reallocarray", Form: bpf.CallReallocarray, Arguments: 3},
+	{Name: "posix_memalign", Form: bpf.CallPosixMemalign, Arguments: 3},
+	{Name: "aligned_alloc", Form: bpf.CallMemalign, Arguments: 2},
+	{Name: "memalign", Form: bpf.CallMemalign, Arguments: 2},
+	{Name: "valloc", Form: bpf.CallValloc, Arguments: 1},
+	{Name: "pvalloc", Form: bpf.CallValloc, Arguments: 1, AlwaysProbed: true},
 }
 
 // optional functions are those of C23 and of BSD, and an old name. They are probed in the file
 // that defines free.
 var optional = []Function{
-	{Name: "free_sized", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
-	{Name: "free_aligned_sized", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
-	{Name: "cfree", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
-	{Name: "reallocf", Form: bpf.KernelCallFormCALL_REALLOCF, Arguments: 2, AlwaysProbed: true},
+	{Name: "free_sized", Form: bpf.CallFree, Arguments: 1},
+	{Name: "free_aligned_sized", Form: bpf.CallFree, Arguments: 1},
+	{Name: "cfree", Form: bpf.CallFree, Arguments: 1},
+	{Name: "reallocf", Form: bpf.CallReallocf, Arguments: 2, AlwaysProbed: true},
 }
 
 // operators are the replaceable operators new and delete of C++ by their mangled names, where m is
 // size_t: https://en.cppreference.com/w/cpp/memory/new. Where they call malloc, as those of
 // libstdc++ do, malloc is probed instead.
 var operators = slices.Concat(
-	withForm(bpf.KernelCallFormCALL_FREE, 1,
+	withForm(bpf.CallFree, 1,
 		"_ZdlPv", "_ZdaPv", "_ZdlPvm", "_ZdaPvm", "_ZdlPvRKSt9nothrow_t", "_ZdaPvRKSt9nothrow_t",
 		"_ZdlPvSt11align_val_t", "_ZdaPvSt11align_val_t",
 		"_ZdlPvmSt11align_val_t", "_ZdaPvmSt11align_val_t",
 		"_ZdlPvSt11align_val_tRKSt9nothrow_t", "_ZdaPvSt11align_val_tRKSt9nothrow_t"),
-	throwing(bpf.KernelCallFormCALL_VALLOC, 1,
+	throwing(bpf.CallValloc, 1,
 		"_Znwm", "_Znam", "_ZnwmSt11align_val_t", "_ZnamSt11align_val_t"),
-	withForm(bpf.KernelCallFormCALL_MALLOC, 1,
+	withForm(bpf.CallMalloc, 1,
 		"_ZnwmRKSt9nothrow_t", "_ZnamRKSt9nothrow_t",
 		"_ZnwmSt11align_val_tRKSt9nothrow_t", "_ZnamSt11align_val_tRKSt9nothrow_t"),
 )
@@ -112,34 +112,34 @@ func prefixed(prefix string) []Function {
 // fails, like realloc.
 func jemalloc(prefix string) []Function {
 	return []Function{
-		{Name: prefix + "dallocx", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
-		{Name: prefix + "sdallocx", Form: bpf.KernelCallFormCALL_FREE, Arguments: 1},
-		{Name: prefix + "mallocx", Form: bpf.KernelCallFormCALL_MALLOC, Arguments: 1},
-		{Name: prefix + "rallocx", Form: bpf.KernelCallFormCALL_REALLOC, Arguments: 2},
-		{Name: prefix + "xallocx", Form: bpf.KernelCallFormCALL_XALLOCX, Arguments: 3},
+		{Name: prefix + "dallocx", Form: bpf.CallFree, Arguments: 1},
+		{Name: prefix + "sdallocx", Form: bpf.CallFree, Arguments: 1},
+		{Name: prefix + "mallocx", Form: bpf.CallMalloc, Arguments: 1},
+		{Name: prefix + "rallocx", Form: bpf.CallRealloc, Arguments: 2},
+		{Name: prefix + "xallocx", Form: bpf.CallXallocx, Arguments: 3},
 	}
 }
 
 // tcmalloc is the API of <gperftools/tcmalloc.h>.
 var tcmalloc = slices.Concat(
-	withForm(bpf.KernelCallFormCALL_FREE, 1,
+	withForm(bpf.CallFree, 1,
 		"tc_free", "tc_cfree", "tc_free_sized", "tc_delete", "tc_deletearray",
 		"tc_delete_sized", "tc_deletearray_sized", "tc_delete_nothrow", "tc_deletearray_nothrow",
 		"tc_delete_aligned", "tc_deletearray_aligned",
 		"tc_delete_sized_aligned", "tc_deletearray_sized_aligned",
 		"tc_delete_aligned_nothrow", "tc_deletearray_aligned_nothrow"),
-	withForm(bpf.KernelCallFormCALL_MALLOC, 1,
+	withForm(bpf.CallMalloc, 1,
 		"tc_malloc", "tc_malloc_skip_new_handler", "tc_new_nothrow", "tc_newarray_nothrow",
 		"tc_new_aligned_nothrow", "tc_newarray_aligned_nothrow"),
-	throwing(bpf.KernelCallFormCALL_VALLOC, 1,
+	throwing(bpf.CallValloc, 1,
 		"tc_new", "tc_newarray", "tc_new_aligned", "tc_newarray_aligned"),
 	[]Function{
-		{Name: "tc_calloc", Form: bpf.KernelCallFormCALL_CALLOC, Arguments: 2},
-		{Name: "tc_realloc", Form: bpf.KernelCallFormCALL_REALLOC, Arguments: 2},
-		{Name: "tc_posix_memalign", Form: bpf.KernelCallFormCALL_POSIX_MEMALIGN, Arguments: 3},
-		{Name: "tc_memalign", Form: bpf.KernelCallFormCALL_MEMALIGN, Arguments: 2},
-		{Name: "tc_valloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1},
-		{Name: "tc_pvalloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1, AlwaysProbed: true},
+		{Name: "tc_calloc", Form: bpf.CallCalloc, Arguments: 2},
+		{Name: "tc_realloc", Form: bpf.CallRealloc, Arguments: 2},
+		{Name: "tc_posix_memalign", Form: bpf.CallPosixMemalign, Arguments: 3},
+		{Name: "tc_memalign", Form: bpf.CallMemalign, Arguments: 2},
+		{Name: "tc_valloc", Form: bpf.CallValloc, Arguments: 1},
+		{Name: "tc_pvalloc", Form: bpf.CallValloc, Arguments: 1, AlwaysProbed: true},
 	},
 )
 
@@ -147,51 +147,51 @@ var tcmalloc = slices.Concat(
 // left out: mi_cfree, mi_reallocarr, mi_new_realloc and its relatives, mi_realpath. So are
 // mi_strdup and mi_strndup, whose size is no argument.
 var mimalloc = slices.Concat(
-	withForm(bpf.KernelCallFormCALL_FREE, 1,
+	withForm(bpf.CallFree, 1,
 		"mi_free", "mi_free_size", "mi_free_aligned", "mi_free_size_aligned"),
-	withForm(bpf.KernelCallFormCALL_MALLOC, 1,
+	withForm(bpf.CallMalloc, 1,
 		"mi_malloc", "mi_zalloc", "mi_malloc_small", "mi_zalloc_small", "mi_new_nothrow"),
-	withForm(bpf.KernelCallFormCALL_VALLOC, 1,
+	withForm(bpf.CallValloc, 1,
 		"mi_malloc_aligned", "mi_malloc_aligned_at", "mi_zalloc_aligned", "mi_zalloc_aligned_at",
 		"mi_new_aligned_nothrow", "mi_valloc"),
-	withForm(bpf.KernelCallFormCALL_CALLOC, 2,
+	withForm(bpf.CallCalloc, 2,
 		"mi_calloc", "mi_mallocn", "mi_calloc_aligned", "mi_calloc_aligned_at"),
-	withForm(bpf.KernelCallFormCALL_REALLOC, 2,
+	withForm(bpf.CallRealloc, 2,
 		"mi_realloc", "mi_rezalloc", "mi_realloc_aligned", "mi_realloc_aligned_at",
 		"mi_rezalloc_aligned", "mi_rezalloc_aligned_at", "mi_expand"),
-	withForm(bpf.KernelCallFormCALL_REALLOCARRAY, 3,
+	withForm(bpf.CallReallocarray, 3,
 		"mi_reallocn", "mi_reallocarray", "mi_recalloc", "mi_recalloc_aligned",
 		"mi_recalloc_aligned_at"),
-	withForm(bpf.KernelCallFormCALL_POSIX_MEMALIGN, 3, "mi_posix_memalign"),
-	withForm(bpf.KernelCallFormCALL_MEMALIGN, 2,
+	withForm(bpf.CallPosixMemalign, 3, "mi_posix_memalign"),
+	withForm(bpf.CallMemalign, 2,
 		"mi_memalign", "mi_aligned_alloc", "mi_heap_malloc", "mi_heap_zalloc",
 		"mi_heap_malloc_small", "mi_heap_malloc_aligned", "mi_heap_malloc_aligned_at",
 		"mi_heap_zalloc_aligned", "mi_heap_zalloc_aligned_at"),
-	withForm(bpf.KernelCallFormCALL_HEAP_CALLOC, 3,
+	withForm(bpf.CallHeapCalloc, 3,
 		"mi_heap_calloc", "mi_heap_mallocn", "mi_heap_calloc_aligned",
 		"mi_heap_calloc_aligned_at"),
-	withForm(bpf.KernelCallFormCALL_HEAP_REALLOC, 3,
+	withForm(bpf.CallHeapRealloc, 3,
 		"mi_heap_realloc", "mi_heap_rezalloc", "mi_heap_realloc_aligned",
 		"mi_heap_realloc_aligned_at", "mi_heap_rezalloc_aligned", "mi_heap_rezalloc_aligned_at"),
-	withForm(bpf.KernelCallFormCALL_HEAP_REALLOCARRAY, 4,
+	withForm(bpf.CallHeapReallocarray, 4,
 		"mi_heap_reallocn", "mi_heap_recalloc", "mi_heap_recalloc_aligned",
 		"mi_heap_recalloc_aligned_at"),
-	throwing(bpf.KernelCallFormCALL_VALLOC, 1, "mi_new", "mi_new_aligned"),
-	throwing(bpf.KernelCallFormCALL_CALLOC, 2, "mi_new_n"),
-	throwing(bpf.KernelCallFormCALL_MEMALIGN, 2, "mi_heap_alloc_new"),
-	throwing(bpf.KernelCallFormCALL_HEAP_CALLOC, 3, "mi_heap_alloc_new_n"),
+	throwing(bpf.CallValloc, 1, "mi_new", "mi_new_aligned"),
+	throwing(bpf.CallCalloc, 2, "mi_new_n"),
+	throwing(bpf.CallMemalign, 2, "mi_heap_alloc_new"),
+	throwing(bpf.CallHeapCalloc, 3, "mi_heap_alloc_new_n"),
 	[]Function{
-		{Name: "mi_pvalloc", Form: bpf.KernelCallFormCALL_VALLOC, Arguments: 1, AlwaysProbed: true},
-		{Name: "mi_reallocf", Form: bpf.KernelCallFormCALL_REALLOCF, Arguments: 2, AlwaysProbed: true},
+		{Name: "mi_pvalloc", Form: bpf.CallValloc, Arguments: 1, AlwaysProbed: true},
+		{Name: "mi_reallocf", Form: bpf.CallReallocf, Arguments: 2, AlwaysProbed: true},
 		{
-			Name: "mi_heap_reallocf", Form: bpf.KernelCallFormCALL_HEAP_REALLOCF, Arguments: 3,
+			Name: "mi_heap_reallocf", Form: bpf.CallHeapReallocf, Arguments: 3,
 			AlwaysProbed: true,
 		},
 	},
 )
 
 // withForm returns functions of one form.
-func withForm(form bpf.KernelCallForm, arguments int, names ...string) []Function {
+func withForm(form bpf.CallForm, arguments int, names ...string) []Function {
 	var functions []Function
 	for _, name := range names {
 		functions = append(functions, Function{Name: name, Form: form, Arguments: arguments})
@@ -200,7 +200,7 @@ func withForm(form bpf.KernelCallForm, arguments int, names ...string) []Functio
 }
 
 // throwing returns functions of one form that may throw.
-func throwing(form bpf.KernelCallForm, arguments int, names ...string) []Function {
+func throwing(form bpf.CallForm, arguments int, names ...string) []Function {
 	functions := withForm(form, arguments, names...)
 	for i := range functions {
 		functions[i].Throws = true

@@ -18,47 +18,47 @@ import (
 // before its release can be. Reserved addresses take no memory. Memory that is mapped there stays
 // allocated while it is mapped.
 var cudaFunctions = []Function{
-	{Name: "cuMemFree_v2", Form: bpf.KernelCallFormCALL_CUDA_FREE, Arguments: 1},
-	{Name: "cuMemFreeAsync", Form: bpf.KernelCallFormCALL_CUDA_FREE, Arguments: 1},
-	{Name: "cuMemFreeAsync_ptsz", Form: bpf.KernelCallFormCALL_CUDA_FREE, Arguments: 1},
-	{Name: "cuMemFreeHost", Form: bpf.KernelCallFormCALL_CUDA_FREE, Arguments: 1},
-	{Name: "cuMemRelease", Form: bpf.KernelCallFormCALL_CUDA_RELEASE, Arguments: 1},
-	{Name: "cuMemUnmap", Form: bpf.KernelCallFormCALL_CUDA_UNMAP, Arguments: 2},
-	{Name: "cuMemHostUnregister", Form: bpf.KernelCallFormCALL_CUDA_UNREGISTER, Arguments: 1},
-	{Name: "cuMemAlloc_v2", Form: bpf.KernelCallFormCALL_CUDA_ALLOCATE, Arguments: 2},
-	{Name: "cuMemAllocPitch_v2", Form: bpf.KernelCallFormCALL_CUDA_PITCH, Arguments: 4},
-	{Name: "cuMemAllocManaged", Form: bpf.KernelCallFormCALL_CUDA_ALLOCATE, Arguments: 2},
-	{Name: "cuMemAllocAsync", Form: bpf.KernelCallFormCALL_CUDA_ALLOCATE, Arguments: 2},
-	{Name: "cuMemAllocAsync_ptsz", Form: bpf.KernelCallFormCALL_CUDA_ALLOCATE, Arguments: 2},
-	{Name: "cuMemAllocFromPoolAsync", Form: bpf.KernelCallFormCALL_CUDA_ALLOCATE, Arguments: 2},
-	{Name: "cuMemAllocFromPoolAsync_ptsz", Form: bpf.KernelCallFormCALL_CUDA_ALLOCATE, Arguments: 2},
-	{Name: "cuMemCreate", Form: bpf.KernelCallFormCALL_CUDA_CREATE, Arguments: 3},
-	{Name: "cuMemRetainAllocationHandle", Form: bpf.KernelCallFormCALL_CUDA_RETAIN, Arguments: 2},
-	{Name: "cuMemMap", Form: bpf.KernelCallFormCALL_CUDA_MAP, Arguments: 4},
-	{Name: "cuMemHostAlloc", Form: bpf.KernelCallFormCALL_CUDA_PIN, Arguments: 2},
-	{Name: "cuMemAllocHost_v2", Form: bpf.KernelCallFormCALL_CUDA_PIN, Arguments: 2},
-	{Name: "cuMemHostRegister_v2", Form: bpf.KernelCallFormCALL_CUDA_REGISTER, Arguments: 2},
+	{Name: "cuMemFree_v2", Form: bpf.CallCudaFree, Arguments: 1},
+	{Name: "cuMemFreeAsync", Form: bpf.CallCudaFree, Arguments: 1},
+	{Name: "cuMemFreeAsync_ptsz", Form: bpf.CallCudaFree, Arguments: 1},
+	{Name: "cuMemFreeHost", Form: bpf.CallCudaFree, Arguments: 1},
+	{Name: "cuMemRelease", Form: bpf.CallCudaRelease, Arguments: 1},
+	{Name: "cuMemUnmap", Form: bpf.CallCudaUnmap, Arguments: 2},
+	{Name: "cuMemHostUnregister", Form: bpf.CallCudaUnregister, Arguments: 1},
+	{Name: "cuMemAlloc_v2", Form: bpf.CallCudaAllocate, Arguments: 2},
+	{Name: "cuMemAllocPitch_v2", Form: bpf.CallCudaPitch, Arguments: 4},
+	{Name: "cuMemAllocManaged", Form: bpf.CallCudaAllocate, Arguments: 2},
+	{Name: "cuMemAllocAsync", Form: bpf.CallCudaAllocate, Arguments: 2},
+	{Name: "cuMemAllocAsync_ptsz", Form: bpf.CallCudaAllocate, Arguments: 2},
+	{Name: "cuMemAllocFromPoolAsync", Form: bpf.CallCudaAllocate, Arguments: 2},
+	{Name: "cuMemAllocFromPoolAsync_ptsz", Form: bpf.CallCudaAllocate, Arguments: 2},
+	{Name: "cuMemCreate", Form: bpf.CallCudaCreate, Arguments: 3},
+	{Name: "cuMemRetainAllocationHandle", Form: bpf.CallCudaRetain, Arguments: 2},
+	{Name: "cuMemMap", Form: bpf.CallCudaMap, Arguments: 4},
+	{Name: "cuMemHostAlloc", Form: bpf.CallCudaPin, Arguments: 2},
+	{Name: "cuMemAllocHost_v2", Form: bpf.CallCudaPin, Arguments: 2},
+	{Name: "cuMemHostRegister_v2", Form: bpf.CallCudaRegister, Arguments: 2},
 }
 
 // ErrNoCUDADriver means that a file is not the CUDA driver, whatever its name.
-var ErrNoCUDA = errors.New("it exports no cuMemAlloc_v2 and cuMemFree_v2")
+var ErrNoCUDADriver = errors.New("it exports no cuMemAlloc_v2 and cuMemFree_v2")
 
 // IsCUDADriver reports by its path in the process's maps whether a file is the CUDA driver:
 // libcuda.so.1, or the file that this links to.
-func IsCUDA(file string) bool {
+func IsCUDADriver(file string) bool {
 	return strings.HasPrefix(path.Base(strings.TrimSuffix(file, " (deleted)")), "libcuda.so")
 }
 
 // UsesGPU reports by a mapped file's path whether its process may use a GPU: the file is the CUDA
 // driver, or PyTorch's caching allocator.
 func UsesGPU(file string) bool {
-	return IsCUDA(file) || strings.HasPrefix(path.Base(file), "libc10_cuda")
+	return IsCUDADriver(file) || strings.HasPrefix(path.Base(file), "libc10_cuda")
 }
 
 // ResolveCUDADriver finds the functions of the CUDA driver API in a mapped file, and their sites.
 // Functions that this driver lacks are in Unprobed. The error wraps ErrNoCUDADriver if the file
 // lacks what every driver has.
-func ResolveCUDA(p *process.Process, mapping process.Mapping) (Target, error) {
+func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (Target, error) {
 	var unprobed []string
 	target, err := resolveFile(p, mapping, func(file *symbol.File) (found []definition, err error) {
 		for _, f := range cudaFunctions {
@@ -67,7 +67,7 @@ func ResolveCUDA(p *process.Process, mapping process.Mapping) (Target, error) {
 			case ok:
 				found = append(found, definition{function: f, address: exported.Address})
 			case f.Name == "cuMemAlloc_v2" || f.Name == "cuMemFree_v2":
-				return nil, fmt.Errorf("find CUDA's driver in %s: %w", mapping.Path, ErrNoCUDA)
+				return nil, fmt.Errorf("find CUDA's driver in %s: %w", mapping.Path, ErrNoCUDADriver)
 			default:
 				unprobed = append(unprobed, f.Name+" is not in this driver")
 			}
@@ -129,7 +129,7 @@ func blockAddress(file *symbol.File, all bool) (uint64, error) {
 	if !all {
 		return 0, err
 	}
-	failed := file.EachFunction(symbol.Dynamic, func(name []byte, _ uint64, isLocal bool) {
+	failed := file.EachFunction(symbol.Dynsym, func(name []byte, _ uint64, isLocal bool) {
 		if bytes.HasPrefix(name, []byte(blockPrefix)) && !isLocal {
 			err = ErrUnknownBlocks
 		}

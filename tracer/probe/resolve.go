@@ -27,7 +27,7 @@ type Target struct {
 func (t Target) Functions() []string {
 	var names []string
 	for _, s := range t.Sites {
-		if s.Function.Form != bpf.KernelCallFormCALL_EXIT {
+		if s.Function.Form != bpf.CallExit {
 			names = append(names, s.Function.Name)
 		}
 	}
@@ -244,7 +244,7 @@ func (d *definitions) addAllocatorAPIs(file *definingFile) error {
 		}
 
 		wanted := namesOf(api.functions)
-		symbols, err := file.image.Functions(symbol.Dynamic, wanted)
+		symbols, err := file.image.Functions(symbol.Dynsym, wanted)
 		if err == nil && isProgram {
 			err = addUnexported(file.image, symbols, wanted)
 		}
@@ -264,18 +264,18 @@ func (d *definitions) functions(
 	file *symbol.File, wanted map[string]bool,
 ) (map[string]uint64, error) {
 	if d.isStatic {
-		if defined, err := file.Functions(symbol.Static, wanted); err != nil || len(defined) > 0 {
+		if defined, err := file.Functions(symbol.Symtab, wanted); err != nil || len(defined) > 0 {
 			return defined, err
 		}
 	}
-	return file.Functions(symbol.Dynamic, wanted)
+	return file.Functions(symbol.Dynsym, wanted)
 }
 
 // addUnexported adds functions of a library that was linked into the program: a program exports
 // only what other files refer to. Local functions are left out, as they may be parts of others or
 // inlined into their callers.
 func addUnexported(file *symbol.File, symbols map[string]uint64, wanted map[string]bool) error {
-	return file.EachFunction(symbol.Static, func(name []byte, address uint64, isLocal bool) {
+	return file.EachFunction(symbol.Symtab, func(name []byte, address uint64, isLocal bool) {
 		if _, known := symbols[string(name)]; !known && !isLocal && wanted[string(name)] {
 			symbols[string(name)] = address
 		}
@@ -412,8 +412,8 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 		s.target.Unprobed = append(s.target.Unprobed, f.function.Name+": where it returns is not known")
 		return nil, nil
 	}
-	if f.function.Form == bpf.KernelCallFormCALL_MALLOC && flow.callsAny() {
-		f.function.Form = bpf.KernelCallFormCALL_VALLOC
+	if f.function.Form == bpf.CallMalloc && flow.callsAny() {
+		f.function.Form = bpf.CallValloc
 	}
 
 	site, err := siteAt(s.code.file, f.function, f.address)
@@ -430,7 +430,7 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 
 // addReturns adds the instructions by which a function returns. The kernel emulates none of them.
 func (s *siteCollector) addReturns(function Function, flow *controlFlow) error {
-	exit := Function{Name: "return of " + function.Name, Form: bpf.KernelCallFormCALL_EXIT}
+	exit := Function{Name: "return of " + function.Name, Form: bpf.CallExit}
 	for _, address := range flow.returns {
 		_, offset, err := s.code.file.Code(address, 1)
 		if err != nil {

@@ -97,7 +97,7 @@ func mustProbeOnce(t *testing.T, targets []Target) {
 					name, target.File.Path, s.Offset, s.number)
 			}
 			offsets[s.Offset], numbers[s.number] = true, true
-			names[name] = s.Function.Form != bpf.KernelCallFormCALL_EXIT
+			names[name] = s.Function.Form != bpf.CallExit
 		}
 	}
 }
@@ -305,7 +305,7 @@ func TestResolveAllocators(t *testing.T) {
 					if slices.ContainsFunc(target.only(Function.returns).Sites, isThrowing) {
 						t.Errorf("%s in %s has a return probe", s.Function.Name, path)
 					}
-					isExit := s.Function.Form == bpf.KernelCallFormCALL_EXIT
+					isExit := s.Function.Form == bpf.CallExit
 					if isExit && !returns[s.Offset-text.Offset+text.Addr] {
 						t.Errorf("%s at %#x of %s is not a return", s.Function.Name, s.Offset, path)
 					}

@@ -33,14 +33,14 @@ const functionShift = 16
 
 // cookie returns the attach cookie, which describes the site to the BPF program.
 func (s Site) cookie() uint64 {
-	number := uint64(s.number) << functionShift & uint64(bpf.KernelProbeCookieCOOKIE_FUNCTION)
+	number := uint64(s.number) << functionShift & uint64(bpf.CookieFunction)
 	cookie := uint64(s.Function.Form) | number
-	for flag, isSet := range map[bpf.KernelProbeCookie]bool{
-		bpf.KernelProbeCookieCOOKIE_STEPPED: !s.Emulated,
-		bpf.KernelProbeCookieCOOKIE_THROWS:  s.Function.Throws,
-		bpf.KernelProbeCookieCOOKIE_CALLED:  s.called,
-		bpf.KernelProbeCookieCOOKIE_ALIGNED: s.Function.aligns(),
-		bpf.KernelProbeCookieCOOKIE_TENSOR:  s.Function.Tensor,
+	for flag, isSet := range map[bpf.ProbeCookie]bool{
+		bpf.CookieStepped: !s.Emulated,
+		bpf.CookieThrows:  s.Function.Throws,
+		bpf.CookieCalled:  s.called,
+		bpf.CookieAligned: s.Function.aligns(),
+		bpf.CookieTensor:  s.Function.Tensor,
 	} {
 		if isSet {
 			cookie |= uint64(flag)

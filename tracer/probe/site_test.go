@@ -85,7 +85,7 @@ func TestChooseSite(t *testing.T) {
 	for _, c := range prologues {
 		code := assemble(t, c.assembly)
 		for arguments, want := range map[int]int{1: c.one, 3: c.three} {
-			f := Function{Name: "f", Form: bpf.KernelCallFormCALL_MALLOC, Arguments: arguments}
+			f := Function{Name: "f", Form: bpf.CallMalloc, Arguments: arguments}
 			site := chooseSite(f, elf.EM_X86_64, code, offset)
 			got := int(site.Offset) - offset
 			if !site.Emulated {
@@ -118,7 +118,7 @@ func FuzzChooseSite(f *testing.F) {
 	f.Fuzz(func(t *testing.T, code []byte, arguments uint8) {
 		const offset = 0x28000
 		function := Function{
-			Name: "f", Form: bpf.KernelCallFormCALL_MALLOC,
+			Name: "f", Form: bpf.CallMalloc,
 			Arguments: 1 + int(arguments)%3,
 		}
 		site := chooseSite(function, elf.EM_X86_64, code, offset)
@@ -175,7 +175,7 @@ func TestSiteOfLibc(t *testing.T) {
 			continue // not code
 		}
 		for arguments := 1; arguments <= len(argumentNames); arguments++ {
-			f := Function{Name: name, Form: bpf.KernelCallFormCALL_MALLOC, Arguments: arguments}
+			f := Function{Name: name, Form: bpf.CallMalloc, Arguments: arguments}
 			site, err := siteAt(image, f, address)
 			if err != nil {
 				t.Fatal(err)

@@ -74,7 +74,7 @@ func (f StepFunction) find(file *symbol.File) (namedFunction, error) {
 	begins := func(name string) bool { return strings.HasPrefix(name, f.Symbol) }
 	for _, demangle := range []bool{false, true} {
 		for _, matches := range []func(string) bool{isName, begins} {
-			for _, table := range []symbol.Table{symbol.Dynamic, symbol.Static} {
+			for _, table := range []symbol.Table{symbol.Dynsym, symbol.Symtab} {
 				found, err := match(file, table, demangle, matches)
 				if err != nil || len(found.list) > 0 {
 					return found.only(err)

@@ -24,12 +24,12 @@ type tensorFunction struct {
 // there is no memory.
 var tensorFunctions = []tensorFunction{
 	{
-		Function{Name: "c10::free_cpu", Form: bpf.KernelCallFormCALL_FREE, Tensor: true, Arguments: 1},
+		Function{Name: "c10::free_cpu", Form: bpf.CallFree, Tensor: true, Arguments: 1},
 		"_ZN3c108free_cpuE", "_ZN3c108free_cpuEPv",
 	},
 	{
 		Function{
-			Name: "c10::alloc_cpu", Form: bpf.KernelCallFormCALL_ALLOC_CPU, Throws: true, Tensor: true,
+			Name: "c10::alloc_cpu", Form: bpf.CallAllocCpu, Throws: true, Tensor: true,
 			Arguments: 1,
 		},
 		"_ZN3c109alloc_cpuE", "_ZN3c109alloc_cpuEm",
@@ -76,7 +76,7 @@ func (f tensorFunction) addresses(file *symbol.File, all bool) (addresses []uint
 		return []uint64{s.Address}, nil
 	}
 	if all {
-		err = file.EachFunction(symbol.Dynamic, func(name []byte, address uint64, isLocal bool) {
+		err = file.EachFunction(symbol.Dynsym, func(name []byte, address uint64, isLocal bool) {
 			isFunction := bytes.HasPrefix(name, []byte(f.prefix)) && !isLocal
 			if isFunction && len(addresses) < maxOverloads && !slices.Contains(addresses, address) {
 				addresses = append(addresses, address)

@@ -60,10 +60,10 @@ func benchmarkPagemap(b *testing.B, memory []byte) {
 			"scan":      func() { pagemap.canScan = true; must(pagemap.Runs(found, start, end)) },
 			"anonymous": func() { pagemap.canScan = true; must(pagemap.AnonymousRuns(found, start, end)) },
 			"read":      func() { pagemap.canScan = false; must(pagemap.Runs(found, start, end)) },
-			"shared":    func() { pagemap.canScan = true; must(pagemap.Shared(found, start, end)) },
+			"shared":    func() { pagemap.canScan = true; must(pagemap.SharedRuns(found, start, end)) },
 			"rollup":    func() { must(p.read("smaps_rollup")) },
 		} {
-			costs[name] = append(costs[name], float64(ProcessorTime(read))/float64(time.Millisecond))
+			costs[name] = append(costs[name], float64(MeasureCPUTime(read))/float64(time.Millisecond))
 		}
 	}
 

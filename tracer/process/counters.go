@@ -154,13 +154,13 @@ func (s Stat) Age() time.Duration {
 }
 
 // IsExiting reports whether the process has exited or has no program any more (Image.IsZero).
-func (p *Process) Ends() bool {
+func (p *Process) IsExiting() bool {
 	stat, err := p.Stat()
 	return err != nil || stat.Image.IsZero() || !p.Alive()
 }
 
 // StartBrk is the program break at which the process began (start_brk); 0 if it is unknown.
-func (p *Process) StartBreak() uint64 {
+func (p *Process) StartBrk() uint64 {
 	stat, err := p.Stat()
 	if err != nil {
 		return 0

@@ -73,16 +73,16 @@ func TestStat(t *testing.T) {
 	// The kernel puts [heap] where the program break was.
 	maps := must(p.Maps())
 	heap := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == "[heap]" })
-	if got := p.StartBreak(); heap < 0 || got != maps[heap].Start {
+	if got := p.StartBrk(); heap < 0 || got != maps[heap].Start {
 		t.Errorf("the program break began at %#x, mapped: %+v", got, maps)
 	}
 
-	if p.Ends() {
+	if p.IsExiting() {
 		t.Error("a stopped process is exiting")
 	}
 	kill(t, p)
-	if !p.Ends() || p.StartBreak() != 0 {
-		t.Errorf("a zombie goes on, with its program break at %#x", p.StartBreak())
+	if !p.IsExiting() || p.StartBrk() != 0 {
+		t.Errorf("a zombie goes on, with its program break at %#x", p.StartBrk())
 	}
 }
 
@@ -155,11 +155,11 @@ func TestCPUTime(t *testing.T) {
 func TestMeasureCPUTime(t *testing.T) {
 	p := startStopped(t)
 	var err error
-	if cost := ProcessorTime(func() { _, _, err = p.Rollup() }); cost <= 0 || err != nil {
+	if cost := MeasureCPUTime(func() { _, _, err = p.Rollup() }); cost <= 0 || err != nil {
 		t.Errorf("reading smaps_rollup costs %v, %v", cost, err)
 	}
 	const waiting = 200 * time.Millisecond
-	if cost := ProcessorTime(func() { time.Sleep(waiting) }); cost > waiting/4 {
+	if cost := MeasureCPUTime(func() { time.Sleep(waiting) }); cost > waiting/4 {
 		t.Errorf("waiting %v costs %v", waiting, cost)
 	}
 }

@@ -28,7 +28,7 @@ func OwnCPUTime() time.Duration { return readClock(unix.CLOCK_PROCESS_CPUTIME_ID
 
 // MeasureCPUTime runs work on one thread and returns the CPU time it took there, in the kernel too.
 // Time spent waiting for a lock or a CPU does not count: it costs nothing.
-func ProcessorTime(work func()) time.Duration {
+func MeasureCPUTime(work func()) time.Duration {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 

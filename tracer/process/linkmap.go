@@ -39,7 +39,7 @@ func (p *Process) LoadOrder(maps []Mapping) ([]Mapping, error) {
 		if err := p.readMemory(next, &entry); err != nil {
 			return nil, err
 		}
-		if m, ok := Find(maps, entry.Ld); ok && m.IsFile() {
+		if m, ok := FindMapping(maps, entry.Ld); ok && m.IsFile() {
 			order = append(order, m)
 		}
 		next = entry.Next

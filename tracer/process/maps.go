@@ -27,7 +27,7 @@ type Mapping struct {
 	// the like; empty for anonymous memory.
 	Path string
 
-	Read, Write, Execute, Share bool
+	Read, Write, Execute, Shared bool
 }
 
 // Len is the size in bytes.
@@ -101,7 +101,7 @@ func parseMapping(line string) (Mapping, error) {
 		Device: unix.Mkdev(uint32(numbers[3]), uint32(numbers[4])), Inode: numbers[5],
 		Path: Printable(strings.TrimLeft(rest, " ")),
 		Read: permissions[0] == 'r', Write: permissions[1] == 'w',
-		Execute: permissions[2] == 'x', Share: permissions[3] == 's',
+		Execute: permissions[2] == 'x', Shared: permissions[3] == 's',
 	}, nil
 }
 
@@ -136,7 +136,7 @@ func (p *Process) OpenMapped(m Mapping) (*os.File, error) {
 }
 
 // FindMapping returns the mapping that contains an address. maps must be in address order.
-func Find(maps []Mapping, address uint64) (Mapping, bool) {
+func FindMapping(maps []Mapping, address uint64) (Mapping, bool) {
 	i := sort.Search(len(maps), func(i int) bool { return maps[i].End > address })
 	if i == len(maps) || maps[i].Start > address {
 		return Mapping{}, false

@@ -20,7 +20,7 @@ func TestParseMaps(t *testing.T) {
 		want := Mapping{
 			Start: 0x7f12c0e28000, End: 0x7f12c0f7d000, Offset: 0x28000,
 			Device: unix.Mkdev(0x103, 0xa), Inode: 1835021,
-			Path: "/usr/lib/libc.so.6", Read: true, Execute: true, Share: true,
+			Path: "/usr/lib/libc.so.6", Read: true, Execute: true, Shared: true,
 		}
 		maps := must(ParseMaps([]byte(line)))
 		if len(maps) != 1 || maps[0] != want || !maps[0].IsFile() || maps[0].Len() != 0x155000 {
@@ -85,7 +85,7 @@ func TestFindMapping(t *testing.T) {
 		0: 0, 0xfff: 0, 0x1000: 0x1000, 0x1fff: 0x1000, 0x2000: 0x2000, 0x3000: 0, 0x4fff: 0,
 		0x5fff: 0x5000, 0x6000: 0, 1<<64 - 1: 0,
 	} {
-		if m, ok := Find(maps, address); ok != (want != 0) || m.Start != want {
+		if m, ok := FindMapping(maps, address); ok != (want != 0) || m.Start != want {
 			t.Errorf("%#x is in %#x, %v; want %#x", address, m.Start, ok, want)
 		}
 	}
@@ -115,7 +115,7 @@ func TestOpenMapped(t *testing.T) {
 		defer unix.Munmap(memory)
 
 		p := openSelf(t)
-		m, ok := Find(must(p.Maps()), addressOf(memory))
+		m, ok := FindMapping(must(p.Maps()), addressOf(memory))
 		if !ok || m.Path != "/dev/zero" {
 			t.Fatalf("mapped at %+v", m)
 		}
@@ -177,7 +177,7 @@ func mustReadBack(t *testing.T, m Mapping) {
 	}
 
 	permissions := []byte("----")
-	for i, set := range []bool{m.Read, m.Write, m.Execute, m.Share} {
+	for i, set := range []bool{m.Read, m.Write, m.Execute, m.Shared} {
 		if set {
 			permissions[i] = "rwxs"[i]
 		}

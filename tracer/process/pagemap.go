@@ -16,7 +16,7 @@ import (
 // (https://docs.kernel.org/admin-guide/mm/pagemap.html). It is not safe for concurrent use. It is
 // bound to the program that ran when it was opened: after an exit or execve(2), every method
 // returns an error that wraps os.ErrNotExist.
-type Pages struct {
+type Pagemap struct {
 	file    *os.File
 	canScan bool // the kernel has PAGEMAP_SCAN (6.7), as far as we know
 
@@ -30,7 +30,7 @@ type Pages struct {
 
 // OpenPagemap opens the page map of the process. The error wraps os.ErrNotExist if the process is
 // gone.
-func (p *Process) Pages() (*Pages, error) {
+func (p *Process) OpenPagemap() (*Pagemap, error) {
 	f, err := os.Open(p.path("pagemap"))
 	if errors.Is(err, unix.ESRCH) {
 		return nil, fmt.Errorf("open pagemap: %w", os.ErrNotExist)
@@ -39,18 +39,18 @@ func (p *Process) Pages() (*Pages, error) {
 		return nil, fmt.Errorf("open pagemap: %w", errors.Unwrap(err))
 	}
 
-	return &Pages{
+	return &Pagemap{
 		file: f, canScan: true, excluded: pageIsPfnZero | pageIsGuard,
 		regions: make([]pageRegion, maxRegions),
 	}, nil
 }
 
 // Close closes the page map.
-func (m *Pages) Close() error { return m.file.Close() }
+func (m *Pagemap) Close() error { return m.file.Close() }
 
 // SupportsScan reports whether the kernel has PAGEMAP_SCAN (6.7). With it the kernel skips
 // untouched memory itself, so that large reservations cost nothing.
-func (m *Pages) Scans() bool {
+func (m *Pagemap) SupportsScan() bool {
 	if m.canScan {
 		_, _, err := m.scanOnce(0, 0, inPageTables)
 		m.canScan = !errors.Is(err, unix.ENOTTY)
@@ -60,7 +60,7 @@ func (m *Pages) Scans() bool {
 
 // checkProgram returns os.ErrNotExist if the program of the page map is gone: the file reads empty
 // then.
-func (m *Pages) checkProgram() error {
+func (m *Pagemap) checkProgram() error {
 	var entry [entrySize]byte
 	if n, err := m.file.ReadAt(entry[:], 0); n == 0 && errors.Is(err, io.EOF) {
 		return os.ErrNotExist
@@ -105,7 +105,7 @@ const (
 //
 // For PAGE_IS_FILE the kernel looks up each page. The other categories are in the page tables,
 // which it walks five times as fast.
-func (m *Pages) scan(start, end, categories uint64, to *runMerger) error {
+func (m *Pagemap) scan(start, end, categories uint64, to *runMerger) error {
 	for start < end {
 		n, next, err := m.scanOnce(start, end, categories)
 		if errors.Is(err, unix.ESRCH) {
@@ -142,7 +142,7 @@ func (m *Pages) scan(start, end, categories uint64, to *runMerger) error {
 
 // scanOnce makes one PAGEMAP_SCAN call. It returns how many of m.regions the kernel has filled and
 // the address at which it stopped.
-func (m *Pages) scanOnce(start, end, categories uint64) (n int, next uint64, err error) {
+func (m *Pagemap) scanOnce(start, end, categories uint64) (n int, next uint64, err error) {
 	argument := pmScanArg{
 		start: start, end: end, maxPages: maxScanBytes / PageSize,
 		vec: uint64(uintptr(unsafe.Pointer(&m.regions[0]))), vecLen: uint64(len(m.regions)),
@@ -182,7 +182,7 @@ const (
 
 // MaxReadBytes bounds the address space that one call covers without PAGEMAP_SCAN. Reading the page
 // map costs 5 ms a GiB of address space.
-const MaxRead = 64 << 30
+const MaxReadBytes = 64 << 30
 
 // ErrTooLarge means that a range exceeds MaxReadBytes and the kernel lacks PAGEMAP_SCAN.
 var ErrTooLarge = errors.New(
@@ -192,8 +192,8 @@ var errOutside = errors.New("beyond the address space of a process")
 
 // read finds the runs between start and end, whole pages, by reading the entries of all pages.
 // decode returns what an entry shows; ok is false for a page that does not count.
-func (m *Pages) read(start, end uint64, to *runMerger, decode entryDecoder) error {
-	if end-start > MaxRead {
+func (m *Pagemap) read(start, end uint64, to *runMerger, decode entryDecoder) error {
+	if end-start > MaxReadBytes {
 		return fmt.Errorf("read pagemap: %w", ErrTooLarge)
 	}
 
@@ -217,7 +217,7 @@ func (m *Pages) read(start, end uint64, to *runMerger, decode entryDecoder) erro
 
 // readEntries reads the entries of the pages from start on, at least one, valid until the next
 // call.
-func (m *Pages) readEntries(start, end uint64) ([]byte, error) {
+func (m *Pagemap) readEntries(start, end uint64) ([]byte, error) {
 	if m.entries == nil {
 		m.entries = make([]byte, maxEntries*entrySize)
 	}

@@ -125,7 +125,7 @@ func mustShareAsSmaps(t *testing.T, pid int) (shared uint64) {
 
 		for way, scan := range ways {
 			pagemap.canScan = scan
-			found := must(pagemap.Shared(nil, v.start, v.end))
+			found := must(pagemap.SharedRuns(nil, v.start, v.end))
 			got, want := sumRuns(found, isAny), v.bytes("Shared_Clean", "Shared_Dirty")
 			if !scan { // zero pages read as shared
 				want += sumRuns(runs(t, pagemap, false, v.start, v.end), isAny) -

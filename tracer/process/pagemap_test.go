@@ -14,9 +14,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func openPagemap(t testing.TB, p *Process) *Pages {
+func openPagemap(t testing.TB, p *Process) *Pagemap {
 	t.Helper()
-	pagemap, err := p.Pages()
+	pagemap, err := p.OpenPagemap()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func openPagemap(t testing.TB, p *Process) *Pages {
 var ways = map[string]bool{"by scanning": true, "by reading": false}
 
 // runs calls Runs, with PAGEMAP_SCAN or without.
-func runs(t testing.TB, pagemap *Pages, scan bool, start, end uint64) []PageRun {
+func runs(t testing.TB, pagemap *Pagemap, scan bool, start, end uint64) []PageRun {
 	t.Helper()
 	pagemap.canScan = scan
 	found := must(pagemap.Runs(nil, start, end))
@@ -39,12 +39,12 @@ func runs(t testing.TB, pagemap *Pages, scan bool, start, end uint64) []PageRun 
 }
 
 // queries are all methods that find pages.
-var queries = map[string]func(*Pages, []PageRun, uint64, uint64) ([]PageRun, error){
-	"Runs": (*Pages).Runs, "AnonymousRuns": (*Pages).AnonymousRuns, "SharedRuns": (*Pages).Shared,
+var queries = map[string]func(*Pagemap, []PageRun, uint64, uint64) ([]PageRun, error){
+	"Runs": (*Pagemap).Runs, "AnonymousRuns": (*Pagemap).AnonymousRuns, "SharedRuns": (*Pagemap).SharedRuns,
 }
 
 // eachQuery makes every query in both ways.
-func eachQuery(pagemap *Pages, start, end uint64, check func(query string, n int, err error)) {
+func eachQuery(pagemap *Pagemap, start, end uint64, check func(query string, n int, err error)) {
 	for way, scan := range ways {
 		for name, query := range queries {
 			pagemap.canScan = scan
@@ -266,7 +266,7 @@ func TestRuns(t *testing.T) {
 			if got := runs(t, pagemap, scan, start, start+times*size); !slices.Equal(got, want) {
 				t.Errorf("%s: %+v, want %+v", way, got, want)
 			}
-			got, err := pagemap.Shared(nil, start, start+times*size)
+			got, err := pagemap.SharedRuns(nil, start, start+times*size)
 			if err != nil || !slices.Equal(got, want) {
 				t.Errorf("%s: shared %+v, %v, want %+v", way, got, err, want)
 			}
@@ -331,7 +331,7 @@ func TestPagemapRanges(t *testing.T) {
 				t.Errorf("%s: %d, %v", query, n, err)
 			}
 		})
-		if found := runs(t, pagemap, false, start, start+MaxRead/16); len(found) != 0 {
+		if found := runs(t, pagemap, false, start, start+MaxReadBytes/16); len(found) != 0 {
 			t.Errorf("%+v", found)
 		}
 	})
@@ -352,7 +352,7 @@ func TestPagemapRanges(t *testing.T) {
 }
 
 func TestPagemapOfAProgramThatIsGone(t *testing.T) {
-	mustBeGone := func(pagemap *Pages) {
+	mustBeGone := func(pagemap *Pagemap) {
 		t.Helper()
 		eachQuery(pagemap, 0x10000, 1<<30, func(query string, n int, err error) {
 			if n != 0 || !errors.Is(err, os.ErrNotExist) {
@@ -372,7 +372,7 @@ func TestPagemapOfAProgramThatIsGone(t *testing.T) {
 	afterExec := openPagemap(t, p)
 	target.Hangup()
 	mustBeGone(afterExec)
-	if late, err := p.Pages(); err == nil {
+	if late, err := p.OpenPagemap(); err == nil {
 		mustBeGone(late)
 	} else if !errors.Is(err, os.ErrNotExist) {
 		t.Error(err)
@@ -402,7 +402,7 @@ func TestSwappedPages(t *testing.T) {
 			t.Errorf("%s: %d bytes swapped and %d in memory, smaps shows %d and %d",
 				way, out, in, v.bytes("Swap"), v.bytes("Rss"))
 		}
-		if shared := must(pagemap.Shared(nil, v.start, v.end)); len(shared) > 0 {
+		if shared := must(pagemap.SharedRuns(nil, v.start, v.end)); len(shared) > 0 {
 			t.Errorf("%s: %+v is shared", way, shared)
 		}
 	}

@@ -42,7 +42,7 @@ var ErrTooManyRuns = errors.New("too fragmented: more than 4 Mi runs of pages in
 //
 // Without PAGEMAP_SCAN (Linux 6.7) Runs reads the entries of the whole range, and returns
 // ErrTooLarge for more than 64 GiB.
-func (m *Pages) Runs(to []PageRun, start, end uint64) ([]PageRun, error) {
+func (m *Pagemap) Runs(to []PageRun, start, end uint64) ([]PageRun, error) {
 	return m.find(to, start, end, query{
 		scan: func(start, end uint64, to *runMerger) error {
 			return m.scan(start, end, inPageTables|pageIsFile, to)
@@ -54,7 +54,7 @@ func (m *Pages) Runs(to []PageRun, start, end uint64) ([]PageRun, error) {
 // AnonymousRuns is Runs at a fifth of its cost, with File always false. Use it for mappings that
 // show by themselves whether their pages are a file's: a private anonymous mapping has no file
 // pages, a shared one has nothing else.
-func (m *Pages) AnonymousRuns(to []PageRun, start, end uint64) ([]PageRun, error) {
+func (m *Pagemap) AnonymousRuns(to []PageRun, start, end uint64) ([]PageRun, error) {
 	return m.find(to, start, end, query{
 		scan: func(start, end uint64, to *runMerger) error {
 			return m.scan(start, end, inPageTables, to)
@@ -72,7 +72,7 @@ func (m *Pages) AnonymousRuns(to []PageRun, start, end uint64) ([]PageRun, error
 // as a file's. A kernel with CONFIG_NO_PAGE_MAPCOUNT (6.15) reports all pages of a large folio as
 // shared if one may be. Pages outside RSS read as shared: device mappings and, without
 // PAGEMAP_SCAN, zero pages.
-func (m *Pages) Shared(to []PageRun, start, end uint64) ([]PageRun, error) {
+func (m *Pagemap) SharedRuns(to []PageRun, start, end uint64) ([]PageRun, error) {
 	return m.find(to, start, end, query{scan: m.scanShared, decode: decodeShared})
 }
 
@@ -83,7 +83,7 @@ type query struct {
 }
 
 // find appends the runs between start and end that answer a query.
-func (m *Pages) find(to []PageRun, start, end uint64, q query) ([]PageRun, error) {
+func (m *Pagemap) find(to []PageRun, start, end uint64, q query) ([]PageRun, error) {
 	first, last := wholePages(start, end)
 	merger := &runMerger{each: appendClipped(&to, start, end)}
 
@@ -160,7 +160,7 @@ func (g *runMerger) flush() error {
 const maxGapPages = 128
 
 // scanShared scans for pages and reads their entries only.
-func (m *Pages) scanShared(start, end uint64, to *runMerger) error {
+func (m *Pagemap) scanShared(start, end uint64, to *runMerger) error {
 	reader := sharedReader{pagemap: m, merger: to}
 	found := runMerger{each: reader.add}
 	if err := m.scan(start, end, inPageTables, &found); err != nil {
@@ -175,7 +175,7 @@ func (m *Pages) scanShared(start, end uint64, to *runMerger) error {
 
 // A sharedReader reads the entries of runs, of several close ones in one call.
 type sharedReader struct {
-	pagemap *Pages
+	pagemap *Pagemap
 	merger  *runMerger
 	pending []PageRun // to be read
 }

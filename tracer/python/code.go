@@ -111,7 +111,7 @@ func int32At(object []byte, offset uint16) int32 {
 // interpreter, or a function that has not begun. CPython leaves such frames out of tracebacks.
 // This is _PyFrame_IsIncomplete:
 // https://github.com/python/cpython/blob/v3.12.0/Include/internal/pycore_frame.h
-func (c *Code) Internal(offset int32) bool { return int64(offset) < c.firstTraceable }
+func (c *Code) IsIncomplete(offset int32) bool { return int64(offset) < c.firstTraceable }
 
 // Line returns the line of the instruction at a byte offset in the bytecode, as PyCode_Addr2Line
 // does, and FirstLine for a negative offset: before the first instruction. It is 0 if the

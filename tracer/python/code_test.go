@@ -194,7 +194,7 @@ func TestReadCode(t *testing.T) {
 		target := tracertest.StartCommand(t, exec.Command(command, "testdata/objects.py"))
 		shown := target.Await("ready")
 		memory := openProcess(t, target.PID())
-		layout := mustFind(t, memory).Code
+		layout := mustFind(t, memory).CodeLayout
 
 		for _, line := range shown {
 			var want shownCode
@@ -241,10 +241,10 @@ func mustReadCode(t *testing.T, m Memory, layout CodeLayout, want shownCode) {
 	}
 
 	if want.Traceable == nil {
-		if code.Internal(-2) {
+		if code.IsIncomplete(-2) {
 			t.Errorf("%s: an incomplete frame in a version that has none", name)
 		}
-	} else if code.Internal(*want.Traceable) || !code.Internal(*want.Traceable-2) {
+	} else if code.IsIncomplete(*want.Traceable) || !code.IsIncomplete(*want.Traceable-2) {
 		t.Errorf("%s: frames are not incomplete up to the RESUME at %d", name, *want.Traceable)
 	}
 }
@@ -305,7 +305,7 @@ func (m fakeMemory) putText(address, state uint64, start uint16, characters stri
 func TestReadCodeDamaged(t *testing.T) {
 	code, err := ReadCode(codeObject(), codeAddress, objectLayout)
 	if err != nil || code.Function != "name" || code.File != "名前" || code.Line(0) != 6 ||
-		!code.Internal(1) || code.Internal(2) {
+		!code.IsIncomplete(1) || code.IsIncomplete(2) {
 		t.Fatalf("undamaged, the code object is %+v, %v", code, err)
 	}
 

@@ -238,7 +238,7 @@ func mustWalk(t *testing.T, memory Memory, found *Interpreter, r report) {
 
 	w := walker{t, memory, found.Kernel}
 	walked := w.threads()
-	plain := found.Code
+	plain := found.CodeLayout
 	plain.Qualname = 0 // frames.py shows co_name
 
 	for _, want := range append(r.Threads, shownThread{Frames: r.Sub}) {
@@ -269,7 +269,7 @@ func sameThread(got, want shownThread) bool {
 type walker struct {
 	t      *testing.T
 	memory Memory
-	kernel bpf.KernelPython
+	kernel bpf.Python
 }
 
 // maxListLength bounds each list.
@@ -321,8 +321,8 @@ func (w walker) frames(thread uint64) (frames []shownFrame) {
 			w.t.Fatal(err)
 		}
 
-		isEntry = k.Style == bpf.KernelPythonStylePYTHON_OBJECTS || entry[0] == 1
-		if k.Style == bpf.KernelPythonStylePYTHON_ENTRY_FRAME {
+		isEntry = k.Style == bpf.PythonObjects || entry[0] == 1
+		if k.Style == bpf.PythonEntryFrame {
 			if isEntry = entry[0] >= k.FirstEntryOwner; isEntry {
 				continue
 			}
@@ -347,7 +347,7 @@ func (w walker) frames(thread uint64) (frames []shownFrame) {
 func (w walker) instruction(frame, code uint64) int {
 	k := w.kernel
 	at := w.pointer(frame + uint64(k.FrameInstruction))
-	if k.Style == bpf.KernelPythonStylePYTHON_OBJECTS {
+	if k.Style == bpf.PythonObjects {
 		return int(int32(at)) * int(k.InstructionScale)
 	}
 

@@ -34,9 +34,9 @@ type Interpreter struct {
 	// Module is an executable mapping of the interpreter's file: the program or a library.
 	Module process.Mapping
 	// Kernel is what the BPF programs need to walk the frames.
-	Kernel bpf.KernelPython
+	Kernel bpf.Python
 	// CodeLayout is what ReadCode needs to name the frames.
-	Code CodeLayout
+	CodeLayout CodeLayout
 }
 
 // ErrUnsupported is wrapped by the errors for interpreters whose frames cannot be walked. Each such
@@ -125,10 +125,10 @@ func findInFile(p *process.Process, m process.Mapping) (*Interpreter, error) {
 	}
 
 	return &Interpreter{
-		Version: fmt.Sprintf("3.%d", l.code.Minor),
-		Module:  m,
-		Kernel:  kernel,
-		Code:    l.code,
+		Version:    fmt.Sprintf("3.%d", l.code.Minor),
+		Module:     m,
+		Kernel:     kernel,
+		CodeLayout: l.code,
 	}, nil
 }
 
@@ -224,8 +224,8 @@ func minorOfHex(hex uint64) (int, error) {
 const evalFunction = "_PyEval_EvalFrameDefault"
 
 const (
-	maxEvalBytes  = 4 << 20                      // bytes of the loop that are read; the largest has 90 KiB
-	maxEvalRanges = len(bpf.KernelPython{}.Loop) // that the BPF programs compare with
+	maxEvalBytes  = 4 << 20                // bytes of the loop that are read; the largest has 90 KiB
+	maxEvalRanges = len(bpf.Python{}.Loop) // that the BPF programs compare with
 )
 
 // findEvalLoop returns where _PyEval_EvalFrameDefault lies, in addresses of the process. Compilers
@@ -233,7 +233,7 @@ const (
 // they are where jumps out of the loop lead.
 func findEvalLoop(file *symbol.File,
 	bias uint64,
-) (loop [maxEvalRanges]bpf.KernelCodeRange, err error) {
+) (loop [maxEvalRanges]bpf.CodeRange, err error) {
 	function, ok := file.Export(evalFunction)
 	if !ok {
 		return loop, fmt.Errorf("%w: %s is not exported (a modified build?)", ErrUnsupported,
@@ -260,7 +260,7 @@ func findEvalLoop(file *symbol.File,
 	}
 
 	for i, r := range ranges {
-		loop[i] = bpf.KernelCodeRange{Start: r.Start + bias, End: r.End + bias}
+		loop[i] = bpf.CodeRange{Start: r.Start + bias, End: r.End + bias}
 	}
 
 	return loop, nil

@@ -265,7 +265,7 @@ func TestCandidates(t *testing.T) {
 const bias = 0x7f0000000000
 
 // evalLoop is findEvalLoop on a file, without unused ranges.
-func evalLoop(t testing.TB, path string) ([]bpf.KernelCodeRange, error) {
+func evalLoop(t testing.TB, path string) ([]bpf.CodeRange, error) {
 	t.Helper()
 	f, err := os.Open(path)
 	if err != nil {
@@ -279,11 +279,11 @@ func evalLoop(t testing.TB, path string) ([]bpf.KernelCodeRange, error) {
 	}
 
 	loop, err := findEvalLoop(file, bias)
-	return slices.DeleteFunc(loop[:], func(r bpf.KernelCodeRange) bool { return r.Start == 0 }), err
+	return slices.DeleteFunc(loop[:], func(r bpf.CodeRange) bool { return r.Start == 0 }), err
 }
 
 // nmLoop is what nm prints of the evaluation loop: the function first, then its cold parts.
-func nmLoop(t testing.TB, path string) (loop []bpf.KernelCodeRange) {
+func nmLoop(t testing.TB, path string) (loop []bpf.CodeRange) {
 	t.Helper()
 	for line := range strings.Lines(runTool(t, "nm", "-S", "--defined-only", path)) {
 		var start, size uint64
@@ -292,7 +292,7 @@ func nmLoop(t testing.TB, path string) (loop []bpf.KernelCodeRange) {
 			continue
 		}
 
-		r := bpf.KernelCodeRange{Start: start + bias, End: start + size + bias}
+		r := bpf.CodeRange{Start: start + bias, End: start + size + bias}
 		if name == evalFunction {
 			loop = slices.Insert(loop, 0, r)
 		} else if strings.HasPrefix(name, evalFunction+".cold") {
@@ -311,7 +311,7 @@ func stripped(t testing.TB, path string) string {
 	return out
 }
 
-func mustHaveLoop(t *testing.T, path string, want []bpf.KernelCodeRange) {
+func mustHaveLoop(t *testing.T, path string, want []bpf.CodeRange) {
 	t.Helper()
 	if got, err := evalLoop(t, path); err != nil || !slices.Equal(got, want) {
 		t.Errorf("%s: loop %+v, %v, want %+v", path, got, err, want)
@@ -344,7 +344,7 @@ func TestFindEvalLoop(t *testing.T) {
 				mustHaveLoop(t, path, named)
 				// What is shorter than a call and a jump cannot be reached, so no jump leads there.
 				mustHaveLoop(t, stripped(t, path), slices.DeleteFunc(named,
-					func(r bpf.KernelCodeRange) bool { return r.End-r.Start < 10 }))
+					func(r bpf.CodeRange) bool { return r.End-r.Start < 10 }))
 
 				return
 			}

@@ -12,7 +12,7 @@ import (
 
 // A layout holds the offsets of the structures of one CPython, in bytes.
 type layout struct {
-	kernel bpf.KernelPython // what the BPF programs read: offsets only, no addresses
+	kernel bpf.Python // what the BPF programs read: offsets only, no addresses
 	code   CodeLayout
 
 	interpretersHead uint16 // _PyRuntimeState.interpreters.head: the newest interpreter
@@ -38,8 +38,8 @@ var staticLayouts = map[int]layout{
 	9:  frameObjectLayout(9, 104, 1),
 	10: frameObjectLayout(10, 96, 2),
 	11: {
-		kernel: bpf.KernelPython{
-			Style:              bpf.KernelPythonStylePYTHON_ENTRY_FLAG, // is_entry
+		kernel: bpf.Python{
+			Style:              bpf.PythonEntryFlag, // is_entry
 			InterpreterThreads: 16,
 			ThreadNext:         8, ThreadKey: 152,
 			ThreadFrame: 56, ThreadFrameIndirect: 8, // cframe, current_frame
@@ -54,8 +54,8 @@ var staticLayouts = map[int]layout{
 		interpretersHead: 40, interp: 16, nativeThreadID: 160,
 	},
 	12: {
-		kernel: bpf.KernelPython{
-			Style:              bpf.KernelPythonStylePYTHON_ENTRY_FRAME, // owner
+		kernel: bpf.Python{
+			Style:              bpf.PythonEntryFrame, // owner
 			InterpreterThreads: 72,
 			ThreadNext:         8, ThreadKey: 136,
 			ThreadFrame: 56, ThreadFrameIndirect: 0, // cframe, current_frame
@@ -76,8 +76,8 @@ var staticLayouts = map[int]layout{
 // offset of f_lasti, scale the bytes that f_lasti counts in.
 func frameObjectLayout(minor int, lasti uint16, scale uint8) layout {
 	return layout{
-		kernel: bpf.KernelPython{
-			Style:              bpf.KernelPythonStylePYTHON_OBJECTS,
+		kernel: bpf.Python{
+			Style:              bpf.PythonObjects,
 			InterpreterThreads: 8, // tstate_head
 			ThreadNext:         8, ThreadKey: 176,
 			ThreadFrame: 24, ThreadFrameIndirect: noIndirection,
@@ -94,7 +94,7 @@ func frameObjectLayout(minor int, lasti uint16, scale uint8) layout {
 
 // kernelOffsets returns what the BPF programs need for an interpreter with this layout whose
 // _PyRuntime is at an address.
-func (l layout) kernelOffsets(pyRuntime uint64) bpf.KernelPython {
+func (l layout) kernelOffsets(pyRuntime uint64) bpf.Python {
 	kernel := l.kernel
 	kernel.Interpreters = pyRuntime + uint64(l.interpretersHead)
 	kernel.FrameBytes = max(kernel.FrameCode, kernel.FrameBack, kernel.FrameInstruction,
@@ -118,7 +118,7 @@ func (l layout) kernelOffsets(pyRuntime uint64) bpf.KernelPython {
 // check returns an error unless the newest thread state of the newest interpreter points back to
 // that interpreter, as it does in every version. An interpreter that has not started yet passes.
 // Threads come and go meanwhile, so one success in several attempts counts.
-func (l layout) check(m Memory, kernel bpf.KernelPython) error {
+func (l layout) check(m Memory, kernel bpf.Python) error {
 	const attempts = 16
 	for range attempts {
 		interpreter, err := readWord(m, kernel.Interpreters)
@@ -248,8 +248,8 @@ func parseDebugOffsets(table []byte) (*layout, error) {
 
 	t := offsetReader{table: table}
 	l := &layout{
-		kernel: bpf.KernelPython{
-			Style:               bpf.KernelPythonStylePYTHON_ENTRY_FRAME,
+		kernel: bpf.Python{
+			Style:               bpf.PythonEntryFrame,
 			InterpreterNext:     t.offset(at.interpreterNext, 8),
 			InterpreterThreads:  t.offset(at.interpreterThreadsHead, 8),
 			ThreadNext:          t.offset(at.threadNext, 8),

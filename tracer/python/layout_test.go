@@ -29,7 +29,7 @@ func TestLayouts(t *testing.T) {
 			t.Parallel()
 			p, _ := startFrames(t, command[0], "-c")
 			found := mustFind(t, p)
-			l, ok := staticLayouts[found.Code.Minor]
+			l, ok := staticLayouts[found.CodeLayout.Minor]
 
 			if !ok {
 				const member = "&((struct pyruntimestate *)0)->interpreters.head"
@@ -123,7 +123,7 @@ func expressionsOf(l layout) map[string]uint16 {
 		members("PyCodeObject", map[string]uint16{"co_linetable": c.Linetable})
 	}
 
-	if k.Style == bpf.KernelPythonStylePYTHON_OBJECTS {
+	if k.Style == bpf.PythonObjects {
 		members("PyInterpreterState", map[string]uint16{"tstate_head": k.InterpreterThreads})
 		members("PyThreadState", map[string]uint16{"frame": k.ThreadFrame})
 		members("struct _frame", map[string]uint16{
@@ -161,7 +161,7 @@ func expressionsOf(l layout) map[string]uint16 {
 }
 
 // startedInterpreter is memory with an interpreter at 0x1000 and its thread state at 0x2000.
-func startedInterpreter(l layout) (fakeMemory, bpf.KernelPython) {
+func startedInterpreter(l layout) (fakeMemory, bpf.Python) {
 	m := fakeMemory{0x800, make([]byte, 0x2000)}
 	k := l.kernelOffsets(0x800)
 	m.put(k.Interpreters, 0x1000)
@@ -174,23 +174,23 @@ func startedInterpreter(l layout) (fakeMemory, bpf.KernelPython) {
 func TestLayoutCheck(t *testing.T) {
 	for minor, l := range staticLayouts {
 		for name, c := range map[string]struct {
-			change func(m fakeMemory, k bpf.KernelPython)
+			change func(m fakeMemory, k bpf.Python)
 			ok     bool
 		}{
-			"started": {func(fakeMemory, bpf.KernelPython) {}, true},
+			"started": {func(fakeMemory, bpf.Python) {}, true},
 			"no interpreter": {
-				func(m fakeMemory, k bpf.KernelPython) { m.put(k.Interpreters, 0) }, true,
+				func(m fakeMemory, k bpf.Python) { m.put(k.Interpreters, 0) }, true,
 			},
-			"no thread": {func(m fakeMemory, k bpf.KernelPython) {
+			"no thread": {func(m fakeMemory, k bpf.Python) {
 				m.put(0x1000+uint64(k.InterpreterThreads), 0)
 			}, true},
-			"thread of something else": {func(m fakeMemory, _ bpf.KernelPython) {
+			"thread of something else": {func(m fakeMemory, _ bpf.Python) {
 				m.put(0x2000+uint64(l.interp), 0x1008)
 			}, false},
-			"unmapped thread": {func(m fakeMemory, k bpf.KernelPython) {
+			"unmapped thread": {func(m fakeMemory, k bpf.Python) {
 				m.put(0x1000+uint64(k.InterpreterThreads), 1<<63)
 			}, false},
-			"unmapped interpreter": {func(m fakeMemory, k bpf.KernelPython) {
+			"unmapped interpreter": {func(m fakeMemory, k bpf.Python) {
 				m.put(k.Interpreters, 1<<64-8)
 			}, false},
 		} {

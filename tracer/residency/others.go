@@ -121,11 +121,11 @@ func (k *Others) AddTo(snapshot *growth.Snapshot, m *tree.Member, files CountedF
 		return
 	}
 	if k.isDue(o) {
-		took := process.ProcessorTime(func() { o.read(snapshot, m, files, occupancyOf(m.Facts.Parent)) })
+		took := process.MeasureCPUTime(func() { o.read(snapshot, m, files, occupancyOf(m.Info.Parent)) })
 		k.pay(o, took, time.Now())
 	} else {
 		for file, spans := range o.files {
-			files[file] = files[file].Or(spans)
+			files[file] = files[file].Union(spans)
 		}
 	}
 	if o.holdings != nil {
@@ -155,7 +155,7 @@ func (o *otherMember) read(snapshot *growth.Snapshot, m *tree.Member, files Coun
 	l := NewRows(found, m.Process.PID, nil, held, files)
 	l.ParentCounts = CountsParent(snapshot, o.Occupancy)
 	l.Fill(Known{})
-	o.resident, o.holdings, o.files = found.Resident(m.Facts), held.List(), l.own
+	o.resident, o.holdings, o.files = found.Resident(m.Info), held.List(), l.own
 	o.resident.Forked = o.Occupancy.Forked
 }
 

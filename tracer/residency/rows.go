@@ -106,7 +106,7 @@ func (l *Rows) Fill(known Known) {
 
 // addObjects adds what living objects hold. An area in which there are any belongs to an allocator, whatever it looks like.
 func (l *Rows) addObjects(objects []estimate.LiveObject) {
-	sums := l.runs.Sums()
+	sums := l.runs.PrefixSums()
 	for _, o := range objects {
 		if a := l.areaAt(o.Address); a != nil { // else it is not mapped any more
 			a.Heap = true
@@ -115,10 +115,10 @@ func (l *Rows) addObjects(objects []estimate.LiveObject) {
 	}
 }
 
-func (l *Rows) addObject(a *Segment, o estimate.LiveObject, sums pages.Sums) {
-	own := sums.In(o.Address, o.Address+o.Size)
+func (l *Rows) addObject(a *Segment, o estimate.LiveObject, sums pages.PrefixSums) {
+	own := sums.BytesIn(o.Address, o.Address+o.Size)
 	start, end := chunkOf(o, a.Class)
-	chunk := sums.In(start, end)
+	chunk := sums.BytesIn(start, end)
 	heap := l.heapOf(a)
 	by := l.live[o.Stack]
 	if by == nil {
@@ -131,13 +131,13 @@ func (l *Rows) addObject(a *Segment, o estimate.LiveObject, sums pages.Sums) {
 		}
 		size := float64(resident) * a.factor
 		known := size * o.Weight
-		heap.Known[tag] += round(known)
+		heap.Attributed[tag] += round(known)
 		heap.Variance[tag] += known * max(0, known-size)
-		by.add(pages.Tag(tag), float64(own.Resident[tag])*a.factor, o.Weight)
-		l.headers.add(pages.Tag(tag), float64(resident-own.Resident[tag])*a.factor, o.Weight)
+		by.add(pages.Origin(tag), float64(own.Resident[tag])*a.factor, o.Weight)
+		l.headers.add(pages.Origin(tag), float64(resident-own.Resident[tag])*a.factor, o.Weight)
 	}
 	if a.sampled {
-		by.spread(a, l.runs.Between(o.Address, o.Address+o.Size), o.Weight)
+		by.spread(a, l.runs.Clip(o.Address, o.Address+o.Size), o.Weight)
 	}
 }
 
@@ -148,7 +148,7 @@ func chunkOf(o estimate.LiveObject, class region.Class) (start, end uint64) {
 	case region.MainHeap, region.Arena: // the 8 bytes before that belong to the chunk before
 		start = o.Address - 8
 		return start, start + max(32, (o.Size+8+15)&^15)
-	case region.Chunk:
+	case region.MmappedChunk:
 		start = o.Address - 16
 		return start, (o.Address + o.Size + process.PageSize - 1) &^ (process.PageSize - 1)
 	}
@@ -173,7 +173,7 @@ func (a *Segment) heapName() string {
 	switch a.Class {
 	case region.MainHeap, region.Arena:
 		return a.Name
-	case region.Chunk:
+	case region.MmappedChunk:
 		return "mmapped chunks"
 	case region.Allocator:
 		return a.Name
@@ -188,7 +188,7 @@ func (l *Rows) addHeap(a *Segment) {
 	for tag, resident := range bytes.Resident {
 		heap.Resident[tag] += resident
 	}
-	heap.Variance[pages.Fresh] += a.variance
+	heap.Variance[pages.SinceTracing] += a.variance
 	// What is swapped out of a heap is not split; files have no part in it.
 	kind, root := l.restOfHeaps()
 	l.name(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
@@ -208,20 +208,20 @@ func (l *Rows) restOfHeaps() (growth.Kind, string) {
 // addRest adds what the allocator keeps, and what it kept when the trace began.
 func (l *Rows) addRest() {
 	kind, root := l.restOfHeaps()
-	for i, bytes := range pages.Rest(l.heaps, pages.Fresh) {
-		l.name(kind, bytes, 0, l.heaps[i].Variance[pages.Fresh], root, l.heaps[i].Name)
+	for i, bytes := range pages.Unattributed(l.heaps, pages.SinceTracing) {
+		l.name(kind, bytes, 0, l.heaps[i].Variance[pages.SinceTracing], root, l.heaps[i].Name)
 	}
-	for i, bytes := range pages.Rest(l.heaps, pages.Old) {
+	for i, bytes := range pages.Unattributed(l.heaps, pages.BeforeTracing) {
 		if l.stacks == nil { // nothing is known of it, then as now
 			l.name(kind, bytes, 0, 0, root, l.heaps[i].Name)
 			continue
 		}
-		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[pages.Old], rootBeforeTracing, "heap")
+		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[pages.BeforeTracing], rootBeforeTracing, "heap")
 	}
-	for _, bytes := range pages.Rest(l.heaps, pages.Copied) {
+	for _, bytes := range pages.Unattributed(l.heaps, pages.CopiedOnWrite) {
 		l.touch(unownedRow{growth.KindCOW, rootCopied, "heap"}, bytes, 0)
 	}
-	for _, bytes := range pages.Rest(l.heaps, pages.Inherited) {
+	for _, bytes := range pages.Unattributed(l.heaps, pages.Inherited) {
 		l.inherit(bytes, "heap")
 	}
 }

@@ -29,7 +29,7 @@ func (l *Rows) addPinned(pins []estimate.Pin) {
 			taken = append(taken, p.Span)
 		}
 	}
-	l.runs = l.runs.Without(pages.SpansOf(taken))
+	l.runs = l.runs.WithoutResident(pages.MergeSpans(taken))
 }
 
 // addPin adds what is in memory of pinned pages: all, unless the driver has not pinned them after all. Of mappings of which only some blocks
@@ -46,7 +46,7 @@ func (l *Rows) addPin(p estimate.Pin) {
 		if a.sampled {
 			resident += int64(end - start)
 		} else {
-			resident += l.runs.In(start, end).Scaled(a.factor, a.fileFactor).InMemory()
+			resident += l.runs.BytesIn(start, end).Scaled(a.factor, a.fileFactor).InMemory()
 		}
 	}
 	if resident != 0 {
@@ -72,7 +72,7 @@ func (l *Rows) countFiles() {
 			continue
 		}
 		shift := a.Offset - a.Region.Start
-		for _, run := range l.runs.Between(a.Region.Start, a.Region.End) {
+		for _, run := range l.runs.Clip(a.Region.Start, a.Region.End) {
 			if run.File && !run.Swapped {
 				span := pages.Span{Start: run.Start + shift, End: run.End + shift}
 				parts[a.File] = append(parts[a.File], filePart{span, a})
@@ -81,7 +81,7 @@ func (l *Rows) countFiles() {
 	}
 	for file, of := range parts {
 		l.own[file] = countParts(of, l.files[file])
-		l.files[file] = l.files[file].Or(l.own[file])
+		l.files[file] = l.files[file].Union(l.own[file])
 	}
 }
 
@@ -95,10 +95,10 @@ func countParts(parts []filePart, before pages.Spans) pages.Spans {
 		for len(before) > 0 && before[0].End <= fresh.Start {
 			before = before[1:]
 		}
-		p.area.shared += p.Len() - fresh.Len() + pages.Spans{fresh}.And(before).Len()
+		p.area.shared += p.Len() - fresh.Len() + pages.Spans{fresh}.Intersect(before).Len()
 		all, end = append(all, fresh), max(end, p.End)
 	}
-	return pages.SpansOf(all)
+	return pages.MergeSpans(all)
 }
 
 // A nature is what areas of one class are in a ledger.
@@ -112,7 +112,7 @@ type rowKind struct {
 // nature of what is in an area. That of files and of shared memory is of what others can see.
 func (a *Segment) rowKind() rowKind {
 	switch a.Class {
-	case region.Python:
+	case region.PythonArena:
 		return rowKind{growth.KindPython, rootPython, false}
 	case region.ThreadStack, region.MainStack:
 		return rowKind{growth.KindStack, rootStacks, true}
@@ -125,14 +125,16 @@ func (a *Segment) rowKind() rowKind {
 	case region.Shmem:
 		return rowKind{growth.KindShmem, "[shared memory: " + a.Name + "]", true}
 	}
-	if a.Known && a.Origin == addrspace.Unseen {
+	if a.Known && a.Origin == addrspace.Unobserved {
 		return rowKind{growth.KindMmap, stack.UnobservedRoot, false}
 	}
 	return rowKind{growth.KindMmap, rootMapped, false}
 }
 
 // inLedger tells whether RSS counts an area: not mappings of devices, nor those of huge pages set aside.
-func (a *Segment) isResidentKind() bool { return a.Class != region.Device && a.Class != region.Hugetlb }
+func (a *Segment) isResidentKind() bool {
+	return a.Class != region.DeviceFile && a.Class != region.Hugetlb
+}
 
 // addArea adds what is mapped and not an allocator's.
 func (l *Rows) addArea(a *Segment) {
@@ -148,7 +150,7 @@ func (l *Rows) addArea(a *Segment) {
 		l.addFile(a, of, bytes.File)
 	}
 	l.inherit(bytes.Resident[pages.Inherited], string(a.Class))
-	l.touch(unownedRow{growth.KindCOW, rootCopied, string(a.Class)}, bytes.Resident[pages.Copied], 0)
+	l.touch(unownedRow{growth.KindCOW, rootCopied, string(a.Class)}, bytes.Resident[pages.CopiedOnWrite], 0)
 	l.addPrivate(a, of, bytes)
 }
 
@@ -166,7 +168,7 @@ func (l *Rows) addFile(a *Segment, of rowKind, bytes int64) {
 
 // addPrivate adds private memory.
 func (l *Rows) addPrivate(a *Segment, of rowKind, bytes pages.Bytes) {
-	fresh, old, swapped := bytes.Resident[pages.Fresh], bytes.Resident[pages.Old], bytes.Swapped
+	fresh, old, swapped := bytes.Resident[pages.SinceTracing], bytes.Resident[pages.BeforeTracing], bytes.Swapped
 	if a.Class == region.File { // written to: no longer the file's
 		of = rowKind{growth.KindCOW, "[copy-on-write: " + a.Name + "]", false}
 	}
@@ -214,7 +216,7 @@ func (l *Rows) touch(at unownedRow, bytes int64, variance float64) {
 
 // placeOf is where the page at an address belongs; false: its holder is known otherwise, or it has gone.
 func (l *Rows) placeOf(f source.Fault) (at unownedRow, bytes float64, ok bool) {
-	run, inMemory := l.runs.At(f.Page)
+	run, inMemory := l.runs.Find(f.Page)
 	a := l.areaAt(f.Page)
 	if !inMemory || run.Swapped || a == nil || !a.isResidentKind() {
 		return unownedRow{}, 0, false
@@ -227,11 +229,11 @@ func (l *Rows) placeOf(f source.Fault) (at unownedRow, bytes float64, ok bool) {
 	switch {
 	case run.File && !a.seen():
 		return unownedRow{of.kind, of.root, ""}, bytes, true
-	case run.File, run.Tag == pages.Inherited, run.Tag == pages.Old:
+	case run.File, run.Origin == pages.Inherited, run.Origin == pages.BeforeTracing:
 		return unownedRow{}, 0, false
-	case run.Tag == pages.Copied && a.Heap:
+	case run.Origin == pages.CopiedOnWrite && a.Heap:
 		return unownedRow{growth.KindCOW, rootCopied, "heap"}, bytes, f.Copied
-	case run.Tag == pages.Copied:
+	case run.Origin == pages.CopiedOnWrite:
 		return unownedRow{growth.KindCOW, rootCopied, string(a.Class)}, bytes, f.Copied
 	case a.Heap || a.seen() || of.always && a.Class != region.File:
 		return unownedRow{}, 0, false

@@ -15,8 +15,8 @@ import (
 )
 
 var allClasses = []region.Class{
-	region.MainHeap, region.Arena, region.Chunk, region.Allocator, region.Python, region.ThreadStack, region.MainStack, region.JIT,
-	region.Kernel, region.File, region.Shmem, region.Anonymous, region.Device, region.Hugetlb,
+	region.MainHeap, region.Arena, region.MmappedChunk, region.Allocator, region.PythonArena, region.ThreadStack, region.MainStack, region.JIT,
+	region.Kernel, region.File, region.Shmem, region.Anonymous, region.DeviceFile, region.Hugetlb,
 }
 
 // randomLook is an address space up to the very last page, with runs that know nothing of the areas.
@@ -45,7 +45,7 @@ func randomLook(r *rand.Rand) *Scan {
 		size := min(end-at, process.PageSize*(1+r.Uint64N(9)))
 		if r.IntN(3) > 0 {
 			l.runs = append(l.runs, pages.Run{
-				Span: pages.Span{Start: at, End: at + size}, Tag: pages.Tag(r.IntN(int(pages.Tags))),
+				Span: pages.Span{Start: at, End: at + size}, Origin: pages.Origin(r.IntN(int(pages.OriginCount))),
 				Swapped: r.IntN(5) == 0, File: r.IntN(3) == 0, Huge: r.IntN(9) == 0,
 			})
 		}

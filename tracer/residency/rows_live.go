@@ -7,7 +7,7 @@ import (
 
 // living is an estimate of what objects that are alive have in memory.
 type stackResident struct {
-	bytes    [pages.Tags]float64
+	bytes    [pages.OriginCount]float64
 	variance float64
 	// sampled is the part of bytes in mappings of which only some blocks were looked at, and doubt that of their factor.
 	sampled, doubt float64
@@ -16,7 +16,7 @@ type stackResident struct {
 }
 
 // add adds so many objects of a size.
-func (e *stackResident) add(tag pages.Tag, size, objects float64) {
+func (e *stackResident) add(tag pages.Origin, size, objects float64) {
 	bytes := size * objects
 	e.bytes[tag] += bytes
 	e.variance += bytes * max(0, bytes-size)
@@ -47,7 +47,7 @@ func (e *stackResident) spread(a *Segment, runs pages.Runs, objects float64) {
 }
 
 // scaled is all bytes, those of each tag multiplied by its factor.
-func (e *stackResident) scaled(factors [pages.Tags]float64) int64 {
+func (e *stackResident) scaled(factors [pages.OriginCount]float64) int64 {
 	var sum float64
 	for tag, bytes := range e.bytes {
 		sum += bytes * factors[tag]
@@ -57,7 +57,7 @@ func (e *stackResident) scaled(factors [pages.Tags]float64) int64 {
 
 // addLiving adds what living objects hold. Estimates that exceed what there is, of all heaps together, are scaled down to it.
 func (l *Rows) addLive() {
-	factors := pages.Fit(l.heaps)
+	factors := pages.FitFactors(l.heaps)
 	for stack, of := range l.live {
 		l.hold(l.stacks(stack), growth.KindHeap, of.scaled(factors), 0, of.variance+of.sampled*of.sampled*of.doubt)
 	}

@@ -92,7 +92,7 @@ func (s *pageScan) extrapolate(areas []Segment, status process.Status) (share fl
 		for next < len(s.sampled) && s.sampled[next].End <= a.Region.Start {
 			next++
 		}
-		bytes := s.runs.In(a.Region.Start, a.Region.End)
+		bytes := s.runs.BytesIn(a.Region.Start, a.Region.End)
 		if !a.isResidentKind() { // RSS has none of it
 			continue
 		}
@@ -112,7 +112,7 @@ func (s *pageScan) extrapolate(areas []Segment, status process.Status) (share fl
 	for i := range areas {
 		if a := &areas[i]; a.sampled {
 			a.factor, a.fileFactor, a.factorRelVar = private, file, variance/max(1, scaled*scaled)
-			bytes := float64(s.runs.In(a.Region.Start, a.Region.End).Scaled(private, file).InMemory())
+			bytes := float64(s.runs.BytesIn(a.Region.Start, a.Region.End).Scaled(private, file).InMemory())
 			a.variance += bytes * bytes * a.factorRelVar
 		}
 	}
@@ -141,7 +141,7 @@ func factor(all, rest, seen int64) float64 {
 // squares sums the squares of what blocks hold.
 func (s *pageScan) squares(of pages.Span, from sampled) (sum float64) {
 	for piece := range from.pieces(of) {
-		bytes := float64(s.runs.In(piece.Start, piece.End).InMemory())
+		bytes := float64(s.runs.BytesIn(piece.Start, piece.End).InMemory())
 		sum += bytes * bytes
 	}
 	return sum
@@ -220,7 +220,7 @@ func (s *pageScan) run(o *Tracker, maps []process.Mapping, share float64) error 
 		}
 	}
 	err := s.flush(o)
-	s.scanned = pages.SpansOf(s.scanned)
+	s.scanned = pages.MergeSpans(s.scanned)
 	return err
 }
 
@@ -238,7 +238,7 @@ func (s *pageScan) add(o *Tracker, next pendingSpan) error {
 // longest is the size of the longest mapping that is looked at. Where the kernel has no PAGEMAP_SCAN, untouched memory costs
 // as much as any other; then all mappings together may be as large as what one call may read, and the shortest go first.
 func (o *Tracker) longest(maps []process.Mapping) uint64 {
-	if o.Pages.Scans() {
+	if o.Pages.SupportsScan() {
 		return math.MaxUint64
 	}
 	var sizes []uint64
@@ -248,7 +248,7 @@ func (o *Tracker) longest(maps []process.Mapping) uint64 {
 		}
 	}
 	slices.Sort(sizes)
-	room := uint64(process.MaxRead)
+	room := uint64(process.MaxReadBytes)
 	for _, size := range sizes {
 		if size > room {
 			return size - 1
@@ -314,9 +314,9 @@ func (s *pageScan) nearer(one, other process.Status) process.Status {
 // findShared finds what of the private memory in memory another process has too: at the first look of all of it, then of
 // what was inherited, since nothing else is of interest.
 func (s *pageScan) findShared(o *Tracker) error {
-	wanted := s.runs.Private()
+	wanted := s.runs.PrivateSpans()
 	if o.hasFirst {
-		wanted = wanted.And(o.inherited)
+		wanted = wanted.Intersect(o.inherited)
 	}
 	var found []process.PageRun
 	for i := 0; i < len(wanted); {
@@ -325,7 +325,7 @@ func (s *pageScan) findShared(o *Tracker) error {
 			at.End = wanted[i].End
 		}
 		var err error
-		found, err = o.Pages.Shared(found, at.Start, at.End)
+		found, err = o.Pages.SharedRuns(found, at.Start, at.End)
 		if err != nil && !errors.Is(err, process.ErrTooManyRuns) { // of those the rest counts as the process's own
 			return err
 		}
@@ -334,6 +334,6 @@ func (s *pageScan) findShared(o *Tracker) error {
 	for i, r := range found {
 		spans[i] = pages.Span{Start: r.Start, End: r.End}
 	}
-	s.shared = pages.SpansOf(spans).And(wanted)
+	s.shared = pages.MergeSpans(spans).Intersect(wanted)
 	return nil
 }

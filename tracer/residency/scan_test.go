@@ -24,7 +24,7 @@ func ownOccupancy(t *testing.T) *Tracker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	pages, err := p.Pages()
+	pages, err := p.OpenPagemap()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -65,7 +65,7 @@ func TestOfAFileTheSameBlocksAreSampledWhereverItIsMapped(t *testing.T) {
 		for i := range spans {
 			spans[i].Start, spans[i].End = spans[i].Start-m.Start+m.Offset, spans[i].End-m.Start+m.Offset
 		}
-		return spans.And(pages.Spans{{Start: offset + odd, End: size}})
+		return spans.Intersect(pages.Spans{{Start: offset + odd, End: size}})
 	}
 	whole, part := places(mapAt(t, file, 0, size)), places(mapAt(t, file, offset+odd, size-offset-odd))
 	if !slices.Equal(whole, part) || len(whole) < 20 {
@@ -155,13 +155,13 @@ func TestAFaultTellsOfItsPage(t *testing.T) {
 		runs: pages.Runs{
 			{Span: pages.Span{Start: 0, End: 2 << 20}, Huge: true},
 			{Span: pages.Span{Start: 2 << 20, End: 3 << 20}},
-			{Span: pages.Span{Start: 3 << 20, End: 4 << 20}, Tag: pages.Old},
-			{Span: pages.Span{Start: 4 << 20, End: 5 << 20}, Tag: pages.Inherited},
-			{Span: pages.Span{Start: 5 << 20, End: 6 << 20}, Tag: pages.Copied},
+			{Span: pages.Span{Start: 3 << 20, End: 4 << 20}, Origin: pages.BeforeTracing},
+			{Span: pages.Span{Start: 4 << 20, End: 5 << 20}, Origin: pages.Inherited},
+			{Span: pages.Span{Start: 5 << 20, End: 6 << 20}, Origin: pages.CopiedOnWrite},
 			{Span: pages.Span{Start: 6 << 20, End: 7 << 20}, Swapped: true},
 			{Span: pages.Span{Start: 10 << 20, End: 11 << 20}, File: true},
 			{Span: pages.Span{Start: 20 << 20, End: 21 << 20}},
-			{Span: pages.Span{Start: 21 << 20, End: 22 << 20}, Tag: pages.Copied},
+			{Span: pages.Span{Start: 21 << 20, End: 22 << 20}, Origin: pages.CopiedOnWrite},
 		},
 	}}
 	for page, want := range map[uint64]float64{
@@ -205,7 +205,7 @@ func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
 	o := &Tracker{old: all, inherited: all}
 	found := &pageScan{runs: pages.Runs{{Span: pages.Span{Start: 0, End: 90 << 20}}}, scanned: all}
 	o.remember(found, []addrspace.Interval{
-		{Start: 20 << 20, End: 40 << 20}, {Start: 50 << 20, End: 60 << 20, Origin: addrspace.BeforeAttach},
+		{Start: 20 << 20, End: 40 << 20}, {Start: 50 << 20, End: 60 << 20, Origin: addrspace.BeforeTracing},
 	}, false)
 	want := pages.Spans{{Start: 0, End: 20 << 20}, {Start: 40 << 20, End: 90 << 20}}
 	if !slices.Equal(o.old, want) || !slices.Equal(o.inherited, want) {
@@ -217,7 +217,7 @@ func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
 }
 
 // withoutPagemapScan makes the page map forget that the kernel can scan.
-func withoutPagemapScan(pages *process.Pages) {
+func withoutPagemapScan(pages *process.Pagemap) {
 	field := reflect.ValueOf(pages).Elem().FieldByName("scan")
 	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
 }

@@ -27,7 +27,7 @@ func Remedy(err error) string {
 // An occupancy is what a process has in memory, from look to look.
 type Tracker struct {
 	process *process.Process
-	Pages   *process.Pages
+	Pages   *process.Pagemap
 	image   process.Image
 	// most is the largest share of its pages that is looked at; runs is how many were found the last time.
 	maxShare float64
@@ -51,7 +51,7 @@ func NewTracker(p *process.Process, most float64) (*Tracker, error) {
 	if err != nil {
 		return nil, err
 	}
-	pages, err := p.Pages()
+	pages, err := p.OpenPagemap()
 	if err != nil {
 		return nil, err
 	}
@@ -79,9 +79,9 @@ func Start(p *process.Process, maps []process.Mapping, parent *Tracker) (*Tracke
 // begin takes the first look. parent is what is known of the parent of a process that has begun since; nil: nothing.
 func (o *Tracker) begin(first *pageScan, parent *Tracker) {
 	o.hasFirst = true
-	o.old, o.inherited = first.runs.Private(), first.shared
+	o.old, o.inherited = first.runs.PrivateSpans(), first.shared
 	if o.Forked && parent != nil { // what it has copied already was in the parent all the time
-		o.inherited = o.inherited.Or(o.old.And(parent.private[0]).And(parent.private[1]))
+		o.inherited = o.inherited.Union(o.old.Intersect(parent.private[0]).Intersect(parent.private[1]))
 	}
 }
 
@@ -134,11 +134,11 @@ func (a *Segment) Span() pages.Span {
 
 // bytes that it holds.
 func (l *Scan) Bytes(a *Segment) pages.Bytes {
-	return l.runs.In(a.Region.Start, a.Region.End).Scaled(a.factor, a.fileFactor)
+	return l.runs.BytesIn(a.Region.Start, a.Region.End).Scaled(a.factor, a.fileFactor)
 }
 
 // seen tells that the call that made the mapping is known.
-func (a *Segment) seen() bool { return a.Known && a.Origin == addrspace.Seen }
+func (a *Segment) seen() bool { return a.Known && a.Origin == addrspace.FromCall }
 
 // look looks at all pages of the process, or at a share of those of its large mappings. parent is what is known of the
 // parent, for the first look.
@@ -148,7 +148,7 @@ func (o *Tracker) Scan(maps []process.Mapping, intervals []addrspace.Interval, s
 		return nil, err
 	}
 	var scan *pageScan
-	scanning := process.ProcessorTime(func() { scan, err = o.readPages(maps, share) })
+	scanning := process.MeasureCPUTime(func() { scan, err = o.readPages(maps, share) })
 	if err != nil {
 		return nil, err
 	}
@@ -164,9 +164,9 @@ func (o *Tracker) Scan(maps []process.Mapping, intervals []addrspace.Interval, s
 		return nil, process.ErrExecuted
 	}
 	o.remember(scan, intervals, l.Status.Parent != o.parent)
-	l.runs = scan.runs.Mark(o.old, pages.Old)
+	l.runs = scan.runs.WithOrigin(o.old, pages.BeforeTracing)
 	if o.Forked {
-		l.runs = l.runs.Mark(o.inherited, pages.Copied).Mark(o.inherited.And(scan.shared), pages.Inherited)
+		l.runs = l.runs.WithOrigin(o.inherited, pages.CopiedOnWrite).WithOrigin(o.inherited.Intersect(scan.shared), pages.Inherited)
 	}
 	var starts []uint64
 	for _, i := range intervals {
@@ -180,16 +180,16 @@ func (o *Tracker) Scan(maps []process.Mapping, intervals []addrspace.Interval, s
 // remember brings up to date what has been in memory all the time. alone tells that the parent from which memory was
 // inherited is gone.
 func (o *Tracker) remember(scan *pageScan, intervals []addrspace.Interval, alone bool) {
-	private := scan.runs.Private()
+	private := scan.runs.PrivateSpans()
 	o.private = [2]pages.Spans{private, o.private[0]}
 	var mapped pages.Spans
 	for _, i := range intervals {
-		if i.Origin == addrspace.Seen {
+		if i.Origin == addrspace.FromCall {
 			mapped = append(mapped, pages.Span{Start: i.Start, End: i.End})
 		}
 	}
-	o.Forget(scan.scanned.Without(private))
-	o.Forget(pages.SpansOf(mapped))
+	o.Forget(scan.scanned.Subtract(private))
+	o.Forget(pages.MergeSpans(mapped))
 	if alone { // what was shared is the process's own by now, without a copy
 		o.inherited = nil
 	}
@@ -197,7 +197,7 @@ func (o *Tracker) remember(scan *pageScan, intervals []addrspace.Interval, alone
 
 // forget takes in that memory has been given back, whatever is there by now.
 func (o *Tracker) Forget(gone pages.Spans) {
-	o.old, o.inherited = o.old.Without(gone), o.inherited.Without(gone)
+	o.old, o.inherited = o.old.Subtract(gone), o.inherited.Subtract(gone)
 }
 
 // memory is what region looks into: pages that are in memory alone.
@@ -208,7 +208,7 @@ type memory struct {
 
 // Resident implements region.Memory.
 func (m *memory) Resident(address uint64) bool {
-	run, ok := m.runs.At(address)
+	run, ok := m.runs.Find(address)
 	return ok && !run.Swapped
 }
 
@@ -249,7 +249,7 @@ func segmentsOf(regions []region.Region, intervals []addrspace.Interval) []Segme
 }
 
 // heapClasses belong to allocators.
-var heapClasses = []region.Class{region.MainHeap, region.Arena, region.Chunk, region.Allocator}
+var heapClasses = []region.Class{region.MainHeap, region.Arena, region.MmappedChunk, region.Allocator}
 
 // part of a region.
 func part(r region.Region, start, end uint64) region.Region {

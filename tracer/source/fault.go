@@ -23,7 +23,7 @@ import (
 func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 	source := Status{Name: "fault"}
 	period := FaultPeriod(interval)
-	links, err := openFaultEvents(k.Programs[bpf.KernelProgOnFault], period)
+	links, err := openFaultEvents(k.Programs[bpf.ProgOnFault], period)
 	if err != nil {
 		source.Reason = errors.Join(err, probe.Close(links)).Error()
 		return source, nil
@@ -115,7 +115,7 @@ type Fault struct {
 // ReadFaults gives the sampled page faults by process, in the order of pages.
 func ReadFaults(k *kernel.Kernel) (map[uint32][]Fault, error) {
 	faults := make(map[uint32][]Fault)
-	err := kernel.ReadMap(k.Maps[bpf.KernelMapFaults], func(key *bpf.KernelAddress, f *bpf.KernelFault) {
+	err := kernel.ReadMap(k.Maps[bpf.MapFaults], func(key *bpf.Address, f *bpf.Fault) {
 		faults[key.Tgid] = append(faults[key.Tgid], Fault{
 			Page: key.Address, Stack: f.Stack, Time: f.Time, Weight: float64(f.Period), Copied: f.Copied != 0,
 		})
@@ -132,9 +132,9 @@ func ReadFaults(k *kernel.Kernel) (map[uint32][]Fault, error) {
 // ForgetFaults makes room in the kernel: pages of a process that have gone, or whose faults nobody needs. What has faulted
 // since it was read is forgotten with it.
 func ForgetFaults(k *kernel.Kernel, tgid uint32, pages []uint64) {
-	keys := make([]bpf.KernelAddress, len(pages))
+	keys := make([]bpf.Address, len(pages))
 	for i, page := range pages {
-		keys[i] = bpf.KernelAddress{Address: page, Tgid: tgid}
+		keys[i] = bpf.Address{Address: page, Tgid: tgid}
 	}
-	kernel.DeleteKeys(k.Maps[bpf.KernelMapFaults], keys)
+	kernel.DeleteKeys(k.Maps[bpf.MapFaults], keys)
 }

@@ -82,7 +82,7 @@ func (c *GPU) find(m process.Mapping) {
 		c.mu.Unlock()
 	}
 	switch {
-	case probe.IsCUDA(m.Path) && c.drivers < mostDrivers:
+	case probe.IsCUDADriver(m.Path) && c.drivers < mostDrivers:
 		c.findDriver(m)
 	case len(c.reporters) < mostHooks:
 		c.findHook(m)
@@ -91,10 +91,10 @@ func (c *GPU) find(m process.Mapping) {
 
 // findDriver attaches to the functions of CUDA's driver in a mapped file.
 func (c *GPU) findDriver(m process.Mapping) {
-	target, err := probe.ResolveCUDA(c.process, m)
+	target, err := probe.ResolveCUDADriver(c.process, m)
 	if err == nil {
 		var links []link.Link
-		links, err = probe.AttachCUDA(c.kernel.Mode, target, c.kernel.Programs[bpf.KernelProgCudaOnEntry], c.kernel.Programs[bpf.KernelProgCudaOnReturn], c.process.PID)
+		links, err = probe.AttachCUDADriver(c.kernel.Mode, target, c.kernel.Programs[bpf.ProgCudaOnEntry], c.kernel.Programs[bpf.ProgCudaOnReturn], c.process.PID)
 		c.links = append(c.links, links...)
 	}
 	if err != nil {
@@ -131,7 +131,7 @@ func (c *GPU) attachBlocks() {
 		return
 	}
 	for _, hook := range c.reporters[len(c.blocks):] {
-		l, err := probe.AttachEntry(c.kernel.Mode, hook, c.kernel.Programs[bpf.KernelProgOnBlock], c.process.PID)
+		l, err := probe.AttachEntry(c.kernel.Mode, hook, c.kernel.Programs[bpf.ProgOnBlock], c.process.PID)
 		if err != nil {
 			c.refusing = true
 			c.refused(errors.Join(err, c.detachBlocks()))
@@ -272,7 +272,7 @@ func (c *GPU) SampleTotals(stop <-chan struct{}) {
 	if c.wantsBlocks() || c.isOff() || len(c.reporters) == 0 {
 		return
 	}
-	l, err := probe.AttachEntry(c.kernel.Mode, c.reporters[0], c.kernel.Programs[bpf.KernelProgOnBlock], c.process.PID)
+	l, err := probe.AttachEntry(c.kernel.Mode, c.reporters[0], c.kernel.Programs[bpf.ProgOnBlock], c.process.PID)
 	if err != nil {
 		return
 	}

@@ -43,7 +43,7 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 
 // AttachExec watches for the process executing another program.
 func AttachExec(k *kernel.Kernel) (link.Link, error) {
-	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: k.Programs[bpf.KernelProgOnExec]})
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: k.Programs[bpf.ProgOnExec]})
 	if err != nil {
 		return nil, fmt.Errorf("attach to tracepoint sched_process_exec: %w", err)
 	}

@@ -38,20 +38,20 @@ func NewNamer(p *process.Process, keepNatives bool) *Namer {
 }
 
 // Why stacks end before the start of the thread.
-var EndReasons = map[bpf.KernelStackEnd]string{
-	bpf.KernelStackEndEND_LIMIT:         "too many frames",
-	bpf.KernelStackEndEND_NOT_READY:     "unwind table not ready yet",
-	bpf.KernelStackEndEND_UNMAPPED:      "code at an unknown address",
-	bpf.KernelStackEndEND_NO_RULE:       "code without unwind information",
-	bpf.KernelStackEndEND_UNSUPPORTED:   "unwind information not supported",
-	bpf.KernelStackEndEND_STACK_MEMORY:  "stack memory not readable",
-	bpf.KernelStackEndEND_FRAME_POINTER: "no frame pointer",
+var EndReasons = map[bpf.StackEnd]string{
+	bpf.EndLimit:        "too many frames",
+	bpf.EndNotReady:     "unwind table not ready yet",
+	bpf.EndUnmapped:     "code at an unknown address",
+	bpf.EndNoRule:       "code without unwind information",
+	bpf.EndUnsupported:  "unwind information not supported",
+	bpf.EndStackMemory:  "stack memory not readable",
+	bpf.EndFramePointer: "no frame pointer",
 }
 
 // Why Python frames are missing.
-var PythonErrors = map[bpf.KernelPythonError]string{
-	bpf.KernelPythonErrorPYTHON_NO_THREAD: "Python thread not found",
-	bpf.KernelPythonErrorPYTHON_MEMORY:    "Python frames not readable",
+var PythonErrors = map[bpf.PythonError]string{
+	bpf.PythonNoThread: "Python thread not found",
+	bpf.PythonMemory:   "Python frames not readable",
 }
 
 // truncation says in words why a stack is not whole; empty if it is.
@@ -73,7 +73,7 @@ func (n *Namer) stack(raw Raw) *growth.Stack {
 	lastNative, innerPython := raw.lastNative(), 0 // innerPython: frames up to the last of Python that the walk met
 	for i := 0; i < len(raw.words); i++ {
 		w := raw.words[i]
-		if w.kind() != bpf.KernelWordKindWORD_PYTHON {
+		if w.kind() != bpf.WordPython {
 			named = append(named, n.native(w, i == 0))
 			continue
 		}
@@ -109,15 +109,15 @@ type namedFrame struct {
 func (n *Namer) native(w word, first bool) namedFrame {
 	pc := w.address()
 	lookup := pc
-	if !first && w.kind() != bpf.KernelWordKindWORD_INTERRUPTED {
+	if !first && w.kind() != bpf.WordInterrupted {
 		lookup-- // the call, which may be the last instruction of its function
 	}
-	m, ok := process.Find(n.maps, lookup)
+	m, ok := process.FindMapping(n.maps, lookup)
 	if !ok {
 		return namedFrame{Frame: growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}}
 	}
 	frame := n.frame(m, pc, lookup)
-	if w.kind() == bpf.KernelWordKindWORD_FRAME_POINTER {
+	if w.kind() == bpf.WordFramePointer {
 		frame.Function += " [by frame pointer]"
 	}
 	return namedFrame{frame, n.Codes.isInterpreter(m)}

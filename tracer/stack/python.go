@@ -43,7 +43,7 @@ func (c *codeNames) frame(object, where word) (growth.Frame, bool) {
 	if code == nil {
 		return growth.Frame{Python: true, Function: "[Python code that was gone before it could be read]"}, true
 	}
-	if code.Internal(offset) {
+	if code.IsIncomplete(offset) {
 		return growth.Frame{}, false
 	}
 	return growth.Frame{
@@ -57,7 +57,7 @@ func (c *codeNames) add(record *CodeRecord) {
 		return
 	}
 	record.rest = c.process
-	if code, err := python.ReadCode(record, record.address, c.interpreter.Code); err == nil {
+	if code, err := python.ReadCode(record, record.address, c.interpreter.CodeLayout); err == nil {
 		c.keep(codeKey{record.address, record.fingerprint}, code)
 	}
 }
@@ -84,7 +84,7 @@ func (c *codeNames) Read(key codeKey) *python.Code {
 	if c.interpreter == nil {
 		return nil
 	}
-	layout := c.interpreter.Code
+	layout := c.interpreter.CodeLayout
 	code, err := python.ReadCode(c.process, key.address, layout)
 	if err != nil {
 		return nil
@@ -136,7 +136,7 @@ func (c *CodeRecord) readRest(address uint64, buffer []byte) error {
 
 // DecodeCode reads a record of the ring buffer; false: it is not of the size that the kernel side sends.
 func DecodeCode(raw []byte) (*CodeRecord, bool) {
-	var code bpf.KernelCode
+	var code bpf.Code
 	if _, err := binary.Decode(raw, binary.NativeEndian, &code); err != nil {
 		return nil, false
 	}

@@ -11,8 +11,8 @@ import (
 type Raw struct {
 	ID     uint64
 	TGID   uint32
-	end    bpf.KernelStackEnd
-	python bpf.KernelPythonError
+	end    bpf.StackEnd
+	python bpf.PythonError
 	words  []word
 }
 
@@ -20,7 +20,7 @@ type Raw struct {
 func (s Raw) lastNative() int {
 	last := -1
 	for i := 0; i < len(s.words); i++ {
-		if s.words[i].kind() == bpf.KernelWordKindWORD_PYTHON {
+		if s.words[i].kind() == bpf.WordPython {
 			i++ // its second word is of no kind
 			continue
 		}
@@ -34,12 +34,12 @@ type word uint64
 
 const wordKindShift = 56
 
-func (w word) kind() bpf.KernelWordKind { return bpf.KernelWordKind(w >> wordKindShift) }
-func (w word) address() uint64          { return uint64(w & (1<<wordKindShift - 1)) }
+func (w word) kind() bpf.WordKind { return bpf.WordKind(w >> wordKindShift) }
+func (w word) address() uint64    { return uint64(w & (1<<wordKindShift - 1)) }
 
 // DecodeStack reads a record of the ring buffer, which the kernel side cuts after the words used; false: it is too short.
 func DecodeStack(record []byte) (Raw, bool) {
-	var s bpf.KernelStack
+	var s bpf.Stack
 	if len(record) < int(unsafe.Offsetof(s.Words)) {
 		return Raw{}, false
 	}
@@ -52,8 +52,8 @@ func DecodeStack(record []byte) (Raw, bool) {
 	raw := Raw{
 		ID:     native.Uint64(record[unsafe.Offsetof(s.Id):]),
 		TGID:   native.Uint32(record[unsafe.Offsetof(s.Tgid):]),
-		end:    bpf.KernelStackEnd(native.Uint32(record[unsafe.Offsetof(s.End):])),
-		python: bpf.KernelPythonError(native.Uint32(record[unsafe.Offsetof(s.Python):])),
+		end:    bpf.StackEnd(native.Uint32(record[unsafe.Offsetof(s.End):])),
+		python: bpf.PythonError(native.Uint32(record[unsafe.Offsetof(s.Python):])),
 		words:  make([]word, length),
 	}
 	for i := range raw.words {

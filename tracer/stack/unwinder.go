@@ -24,7 +24,7 @@ type Unwinder struct {
 	process *process.Process
 	kernel  *kernel.Kernel
 	tables  *unwind.Tables
-	Space   *unwind.Space
+	Space   *unwind.AddressSpace
 	stacks  *Table
 	onMaps  func([]process.Mapping) // told of every reading, in a goroutine of its own
 
@@ -38,7 +38,7 @@ type Unwinder struct {
 func StartUnwinder(k *kernel.Kernel, tables *unwind.Tables, p *process.Process, maps []process.Mapping, stacks *Table, onMaps func([]process.Mapping)) (*Unwinder, error) {
 	u := &Unwinder{
 		process: p, kernel: k, tables: tables, stacks: stacks, onMaps: onMaps,
-		Space: unwind.NewSpace(p, tables, k.Maps[bpf.KernelMapMappings], k.MappingSpec),
+		Space: unwind.NewAddressSpace(p, tables, k.Maps[bpf.MapMappings], k.MappingSpec),
 		wake:  make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := u.update(maps); err != nil {
@@ -74,7 +74,7 @@ func (u *Unwinder) findPython(maps []process.Mapping) error {
 		return nil
 	}
 	u.stacks.SetInterpreter(found) // before the first code object is told
-	if err := u.kernel.Maps[bpf.KernelMapPythons].Put(uint32(u.process.PID), found.Kernel); err != nil {
+	if err := u.kernel.Maps[bpf.MapPythons].Put(uint32(u.process.PID), found.Kernel); err != nil {
 		return fmt.Errorf("publish interpreter of pid %d: %w", u.process.PID, err)
 	}
 	u.interpreter.Store(found)
@@ -115,7 +115,7 @@ func (u *Unwinder) run(first []process.Mapping) {
 		case <-u.stop:
 			return
 		case <-again:
-			_ = u.kernel.Maps[bpf.KernelMapAsked].Delete(uint32(u.process.PID)) // it may not be there
+			_ = u.kernel.Maps[bpf.MapRequests].Delete(uint32(u.process.PID)) // it may not be there
 		case <-u.wake:
 			u.rescan()
 			again = time.After(quietAfterRescan)

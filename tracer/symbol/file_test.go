@@ -529,7 +529,7 @@ func TestSymbolTableDamaged(t *testing.T) {
 				t.Errorf("Err() = %v, want one with %q", err, test.want)
 			}
 
-			found, _ := f.Functions(Static, map[string]bool{"victim": true})
+			found, _ := f.Functions(Symtab, map[string]bool{"victim": true})
 			if intact := test.name == "section names outside"; intact != (len(found) > 0) {
 				t.Errorf("Functions = %v", found)
 			}
@@ -629,7 +629,7 @@ func TestSparseFile(t *testing.T) {
 			f := withoutDebug(t, path)
 			f.Name(0x1000)
 
-			if found, err := f.Functions(Static, map[string]bool{"victim": true}); err == nil {
+			if found, err := f.Functions(Symtab, map[string]bool{"victim": true}); err == nil {
 				t.Errorf("Functions = %v", found)
 			}
 
@@ -716,7 +716,7 @@ func exercise(t *testing.T, data []byte) {
 		file.ColdRanges(name)
 	}
 
-	for _, table := range []Table{Static, Dynamic} {
+	for _, table := range []Table{Symtab, Dynsym} {
 		found, _ := file.Functions(table,
 			map[string]bool{"first": true, "work": true, "main": true})
 		for _, vaddr := range found {

@@ -141,8 +141,8 @@ type Table int
 // The tables: what a file exports and imports, and all that it was linked from, which strip
 // removes.
 const (
-	Dynamic Table = iota // .dynsym
-	Static               // .symtab
+	Dynsym Table = iota // .dynsym
+	Symtab              // .symtab
 )
 
 // Functions returns the virtual addresses of the wanted functions of a table, by name without
@@ -179,7 +179,7 @@ func (f *File) Functions(t Table, wanted map[string]bool) (map[string]uint64, er
 // symbol version and is valid during the visit only. Several local functions can have one name.
 func (f *File) EachFunction(t Table, visit func(name []byte, address uint64, isLocal bool)) error {
 	section := f.image.dynsym
-	if t == Static {
+	if t == Symtab {
 		section = f.image.symtab
 	}
 

@@ -190,7 +190,7 @@ func TestFunctions(t *testing.T) {
 			names[name] = true
 		}
 
-		got, err := m.Functions(Dynamic, names)
+		got, err := m.Functions(Dynsym, names)
 		if err != nil || len(got) < 2000 {
 			t.Fatalf("%d functions, %v", len(got), err)
 		}
@@ -218,7 +218,7 @@ func TestFunctions(t *testing.T) {
 		run(t, "", "gcc", "-nostdlib", "-static", "-o", program, filepath.Join(dir, "a.s"),
 			filepath.Join(dir, "b.s"))
 		m := withoutDebug(t, program)
-		got, err := m.Functions(Static,
+		got, err := m.Functions(Symtab,
 			map[string]bool{"one": true, "two": true, "three": true, "both": true, "none": true})
 		if err != nil {
 			t.Fatal(err)

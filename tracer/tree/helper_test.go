@@ -100,7 +100,7 @@ func (j *job) await(what string, holds func(Changes) bool) {
 func (j *job) role(pid int) growth.Role {
 	for _, m := range j.Members() {
 		if m.Process.PID == pid {
-			return m.Facts.Role
+			return m.Info.Role
 		}
 	}
 	return ""

@@ -13,7 +13,7 @@ type Member struct {
 	Process *process.Process
 
 	// Info for the report. Parent is the process under which it was found, even if that has exited.
-	Facts growth.Process
+	Info growth.Process
 
 	parent  *Member // nil: not a member
 	image   process.Image
@@ -34,8 +34,8 @@ const historySpan = 10 * time.Second
 // describe records the program that the process executes.
 func (m *Member) describe(stat process.Stat) {
 	m.image = stat.Image
-	m.Facts.Command = m.Process.Command()
-	m.Facts.Executable, m.Facts.Arguments = m.Process.Executable, m.Process.Arguments
+	m.Info.Command = m.Process.Command()
+	m.Info.Executable, m.Info.Arguments = m.Process.Executable, m.Process.Arguments
 
 	m.program = Program{
 		Name: m.Process.Name, Arguments: m.Process.Arguments,
@@ -47,10 +47,10 @@ func (m *Member) describe(stat process.Stat) {
 // classify sets the role and the rank.
 func (m *Member) classify() {
 	if m.parent != nil {
-		m.program.ParentRole = m.parent.Facts.Role
-		m.program.ParentArguments = m.parent.Facts.Arguments
+		m.program.ParentRole = m.parent.Info.Role
+		m.program.ParentArguments = m.parent.Info.Arguments
 	}
-	m.Facts.Role, m.Facts.Rank = m.program.Role()
+	m.Info.Role, m.Info.Rank = m.program.Role()
 }
 
 // Sample reads the counters of all members and the memory available to them. What cannot be read is
@@ -103,7 +103,7 @@ func (t *Tree) addRollups(sample growth.Moment) {
 	t.rollups.share(accounts, sample.Elapsed)
 	t.rollups.readDue(accounts, func(i int) (cost time.Duration) {
 		s := &sample.Processes[i].Sample
-		cost = process.ProcessorTime(func() {
+		cost = process.MeasureCPUTime(func() {
 			s.PSS, s.Private, _ = t.members[i].Process.Rollup() // Unknown if it cannot be read
 		})
 		t.rollups.learn(s.RSS, cost)
@@ -117,7 +117,7 @@ func (t *Tree) Candidates(traced func(pid int) bool) []Candidate {
 	candidates := make([]Candidate, len(t.members))
 	for i, m := range t.members {
 		c := Candidate{
-			Process: m.Facts, Root: m.Process == t.root, Traced: traced(m.Process.PID),
+			Process: m.Info, Root: m.Process == t.root, Traced: traced(m.Process.PID),
 			Private: growth.Unknown, Before: growth.Unknown,
 		}
 		if n := len(m.history); n > 0 {

@@ -87,7 +87,7 @@ func TestCandidates(t *testing.T) {
 			}
 		}
 
-		d := Focus(j.Candidates(nothingTraced))
+		d := SelectTraced(j.Candidates(nothingTraced))
 		mustBe(t, "traced", d.Trace, child)
 		for _, want := range []string{
 			fmt.Sprintf("PID %d is `/bin/sh -c ", j.PID()),
@@ -100,7 +100,7 @@ func TestCandidates(t *testing.T) {
 
 		j.order("grow", 20)
 		j.Sample(time.Second)
-		d = Focus(j.Candidates(func(pid int) bool { return pid == child }))
+		d = SelectTraced(j.Candidates(func(pid int) bool { return pid == child }))
 		if len(d.Trace) != 0 || d.Reason != "" {
 			t.Errorf("then %+v", d)
 		}
@@ -134,7 +134,7 @@ sys.stdin.read()
 	j.await("all roles", func(Changes) bool {
 		var roles []growth.Role
 		for _, m := range j.Members() {
-			roles = append(roles, m.Facts.Role)
+			roles = append(roles, m.Info.Role)
 		}
 		slices.Sort(roles)
 		return slices.Equal(roles, want)
@@ -160,8 +160,8 @@ func BenchmarkTree(b *testing.B) {
 	for b.Loop() {
 		second++
 		elapsed := time.Duration(second) * time.Second
-		scans += process.ProcessorTime(func() { j.scan(elapsed) })
-		samples += process.ProcessorTime(func() { j.Sample(elapsed) })
+		scans += process.MeasureCPUTime(func() { j.scan(elapsed) })
+		samples += process.MeasureCPUTime(func() { j.Sample(elapsed) })
 	}
 	for unit, cost := range map[string]time.Duration{"ms/scan": scans, "ms/sample": samples} {
 		b.ReportMetric(float64(cost.Microseconds())/1000/float64(second), unit)

@@ -14,7 +14,7 @@ import (
 )
 
 // A ProcessTable is the private memory of all processes of the machine at one moment, by PID.
-type Census map[int]processMemory
+type ProcessTable map[int]processMemory
 
 type processMemory struct {
 	start time.Duration // distinguishes processes that had the same PID
@@ -35,13 +35,13 @@ type OtherProcess struct {
 
 // ReadProcessTable reads two small files of each process, and omits processes that cannot be read.
 // It is an error if /proc cannot be listed.
-func TakeCensus() (Census, error) {
+func ReadProcessTable() (ProcessTable, error) {
 	pids, err := listPIDs()
 	if err != nil {
 		return nil, fmt.Errorf("read process table: %w", err)
 	}
 
-	table := make(Census, len(pids))
+	table := make(ProcessTable, len(pids))
 	for _, pid := range pids {
 		bytes, ok := readPrivate(pid)
 		if !ok {
@@ -73,7 +73,7 @@ func readPrivate(pid int) (bytes int64, ok bool) {
 
 // TopGrowers returns up to limit processes that have grown most until a later table, largest growth
 // first. It excludes the processes that inside reports, and allocscope itself.
-func (c Census) Grown(later Census, inside func(pid int) bool, limit int) []OtherProcess {
+func (c ProcessTable) TopGrowers(later ProcessTable, inside func(pid int) bool, limit int) []OtherProcess {
 	var grown []OtherProcess
 	for pid, now := range later {
 		before := c[pid]

@@ -143,7 +143,7 @@ func TestRank(t *testing.T) {
 
 	command := exec.Command(program(t))
 	command.Env = []string{"X=1", "RANK=3", "WORLD_SIZE=4"}
-	info := start(t, command).scan(0).New[0].Facts
+	info := start(t, command).scan(0).New[0].Info
 	if info.Role != growth.RoleRank || info.Rank != 3 {
 		t.Errorf("a real process: %+v", info)
 	}

@@ -65,7 +65,7 @@ type Decision struct {
 // Among several possible trainers SelectTraced takes the one that grows most, or else the largest.
 // It takes workers and helpers only if they clearly outgrow all others. Traced processes stay
 // traced: later decisions add to them. candidates are the living members in any order.
-func Focus(candidates []Candidate) Decision {
+func SelectTraced(candidates []Candidate) Decision {
 	var s selection
 	for _, c := range candidates {
 		switch {

@@ -148,7 +148,7 @@ func TestSelectTraced(t *testing.T) {
 			candidates := parseCandidates(t, c.candidates)
 			for range 2 { // in any order
 				slices.Reverse(candidates)
-				got := Focus(candidates)
+				got := SelectTraced(candidates)
 				want := strings.Fields(strings.TrimPrefix(c.trace, undecided))
 				if fmt.Sprint(got.Trace) != fmt.Sprint(want) {
 					t.Errorf("%+v, want %v", got, want)
@@ -168,7 +168,7 @@ func TestMaxTraced(t *testing.T) {
 		text += fmt.Sprintf(", %d<10 rank#%d 64+0", 100+i, i)
 	}
 	candidates := parseCandidates(t, text)
-	first := Focus(candidates)
+	first := SelectTraced(candidates)
 	want := "16 ranks, which hold 1.0 GiB together (4 more are left out)"
 	if len(first.Trace) != MaxTraced || !strings.Contains(first.Reason, want) {
 		t.Errorf("%+v", first)
@@ -177,11 +177,11 @@ func TestMaxTraced(t *testing.T) {
 	for i := range candidates {
 		candidates[i].Traced = slices.Contains(first.Trace, candidates[i].PID)
 	}
-	if more := Focus(candidates); len(more.Trace) != 0 || more.Reason != "" {
+	if more := SelectTraced(candidates); len(more.Trace) != 0 || more.Reason != "" {
 		t.Errorf("then %+v", more)
 	}
 	candidates[1].Traced = false
-	if more := Focus(candidates); !slices.Equal(more.Trace, []int{100}) {
+	if more := SelectTraced(candidates); !slices.Equal(more.Trace, []int{100}) {
 		t.Errorf("then %+v", more)
 	}
 }
@@ -189,7 +189,7 @@ func TestMaxTraced(t *testing.T) {
 func TestLongCommandIsCut(t *testing.T) {
 	root := parseCandidates(t, "10 launcher 2+0")[0]
 	root.Arguments = []string{"bash", strings.Repeat("é", 1000)}
-	got := Focus([]Candidate{root}).Reason
+	got := SelectTraced([]Candidate{root}).Reason
 	want := "PID 10 is `bash " + strings.Repeat("é", maxCommandRunes-6) + "…`; "
 	if !strings.HasPrefix(got, want) {
 		t.Errorf("%q, want %q", got, want)

@@ -57,7 +57,7 @@ type Changes struct {
 	New []*Member
 
 	// Exited processes are no longer members, and are closed.
-	Gone []*Member
+	Exited []*Member
 
 	// Executed members run another program than before: their Info is new.
 	Executed []*Member
@@ -97,7 +97,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 	for _, m := range t.members {
 		stat, err := m.Process.Stat()
 		if err != nil || !m.Process.Alive() {
-			changes.Gone = append(changes.Gone, m)
+			changes.Exited = append(changes.Exited, m)
 			delete(t.byPID, m.Process.PID)
 			t.closeMember(m)
 			continue
@@ -106,7 +106,7 @@ func (t *Tree) updateMembers(elapsed time.Duration, changes *Changes) {
 		alive = append(alive, m)
 		if stat.Image != m.image && !stat.Image.IsZero() && m.Process.Refresh() == nil {
 			m.describe(stat)
-			m.Facts.Born = elapsed
+			m.Info.Born = elapsed
 			changes.Executed = append(changes.Executed, m)
 		}
 	}
@@ -254,7 +254,7 @@ func hasExited(err error) bool {
 
 func (t *Tree) add(p *process.Process, stat process.Stat, elapsed time.Duration) *Member {
 	m := &Member{Process: p, parent: t.byPID[stat.Parent]}
-	m.Facts = growth.Process{
+	m.Info = growth.Process{
 		PID: p.PID, Parent: stat.Parent, Born: elapsed - stat.Age(), Rank: growth.Unknown,
 	}
 	m.describe(stat)

@@ -21,17 +21,17 @@ func TestScan(t *testing.T) {
 		children := j.order("fork", 3)
 		mustBe(t, "new", pidsOf(j.scan(0).New), children...)
 		idle := j.scan(0)
-		if len(idle.New)+len(idle.Gone)+len(idle.Executed) != 0 {
+		if len(idle.New)+len(idle.Exited)+len(idle.Executed) != 0 {
 			t.Errorf("nothing has happened, but %+v", idle)
 		}
 
 		j.order("end", children[1])
 		before := countDescriptors(t)
 		changes := j.scan(0)
-		mustBe(t, "exited", pidsOf(changes.Gone), children[1])
+		mustBe(t, "exited", pidsOf(changes.Exited), children[1])
 		mustBe(t, "new", pidsOf(changes.New))
 		mustBe(t, "left", pidsOf(j.Members()), j.PID(), children[0], children[2])
-		if changes.Gone[0].Process.Alive() {
+		if changes.Exited[0].Process.Alive() {
 			t.Error("an exited member is alive")
 		}
 		if closed := before - countDescriptors(t); closed != 2 {
@@ -55,8 +55,8 @@ func TestScan(t *testing.T) {
 			t.Errorf("%v, want %v: parents before children", got, want)
 		}
 		for i, m := range changes.New[1:] {
-			if want := changes.New[i].Process.PID; m.Facts.Parent != want {
-				t.Errorf("the parent of %d is %d, want %d", m.Facts.PID, m.Facts.Parent, want)
+			if want := changes.New[i].Process.PID; m.Info.Parent != want {
+				t.Errorf("the parent of %d is %d, want %d", m.Info.PID, m.Info.Parent, want)
 			}
 		}
 	})
@@ -66,7 +66,7 @@ func TestScan(t *testing.T) {
 		chain := j.order("deep", 3)
 		j.scan(0)
 		j.order("end", chain[0])
-		mustBe(t, "exited", pidsOf(j.scan(0).Gone), chain[0])
+		mustBe(t, "exited", pidsOf(j.scan(0).Exited), chain[0])
 		j.scan(0)
 		mustBe(t, "members", pidsOf(j.Members()), j.PID(), chain[1], chain[2])
 
@@ -74,7 +74,7 @@ func TestScan(t *testing.T) {
 		if err != nil || stat.Parent == chain[0] {
 			t.Fatalf("parent %d, %v: it is no orphan, the test is wrong", stat.Parent, err)
 		}
-		orphan := j.Members()[1].Facts
+		orphan := j.Members()[1].Info
 		if orphan.Parent != chain[0] || orphan.Role != growth.RoleLoaderWorker {
 			t.Errorf("%+v", orphan)
 		}
@@ -98,9 +98,9 @@ func TestScan(t *testing.T) {
 		j.order("end", first)
 		second := j.order("run cat")[0]
 		changes := j.scan(7 * time.Second)
-		mustBe(t, "exited", pidsOf(changes.Gone), first)
+		mustBe(t, "exited", pidsOf(changes.Exited), first)
 		mustBe(t, "new", pidsOf(changes.New), second)
-		if born := changes.New[0].Facts.Born; born > 7*time.Second || born < 0 {
+		if born := changes.New[0].Info.Born; born > 7*time.Second || born < 0 {
 			t.Errorf("born at %v", born)
 		}
 	})
@@ -127,7 +127,7 @@ func TestScan(t *testing.T) {
 		if err := unix.Waitid(unix.P_PID, j.PID(), nil, exited, nil); err != nil {
 			t.Fatal(err)
 		}
-		mustBe(t, "exited", pidsOf(j.scan(0).Gone), j.PID())
+		mustBe(t, "exited", pidsOf(j.scan(0).Exited), j.PID())
 		mustBe(t, "members", pidsOf(j.Members()), child.Process.PID)
 		if sample := j.Sample(0); len(sample.Processes) != 1 || sample.Around.Available <= 0 {
 			t.Errorf("%+v", sample)
@@ -141,7 +141,7 @@ func TestScan(t *testing.T) {
 			t.Fatal(err)
 		}
 		age := stat.Age()
-		born := j.scan(time.Hour).New[0].Facts.Born
+		born := j.scan(time.Hour).New[0].Info.Born
 		if later := stat.Age(); born > time.Hour-age || born < time.Hour-later {
 			t.Errorf("born %v, one hour after tracing started, %v old", born, age)
 		}
@@ -182,7 +182,7 @@ func TestScan(t *testing.T) {
 					t.Fatalf("zeros: %+v", s)
 				}
 			}
-			Focus(j.Candidates(nothingTraced))
+			SelectTraced(j.Candidates(nothingTraced))
 		}
 		if found < 3 {
 			t.Errorf("%d processes found", found)
@@ -204,19 +204,19 @@ func TestExecuted(t *testing.T) {
 		script := "echo ready; read line; exec " + program(t)
 		j := start(t, exec.Command("/bin/sh", "-c", script))
 		member := j.scan(0).New[0]
-		if member.Facts.Role != growth.RoleLauncher {
-			t.Errorf("%+v before", member.Facts)
+		if member.Info.Role != growth.RoleLauncher {
+			t.Errorf("%+v before", member.Info)
 		}
 
 		j.Say("go")
 		j.Await("ready")
 		mustBe(t, "executed", pidsOf(j.scan(9*time.Second).Executed), j.PID())
-		after := member.Facts
+		after := member.Info
 		isTrainer := after.Role == growth.RoleTrainer && after.Command == "family"
 		if !isTrainer || after.Born != 9*time.Second {
 			t.Errorf("%+v after", after)
 		}
-		if again := j.scan(0); len(again.Executed)+len(again.New)+len(again.Gone) != 0 {
+		if again := j.scan(0); len(again.Executed)+len(again.New)+len(again.Exited) != 0 {
 			t.Errorf("then %+v", again)
 		}
 	})
@@ -232,11 +232,11 @@ func TestExecuted(t *testing.T) {
 		wasExiting := false
 		j.await("it has exited", func(changes Changes) bool {
 			if len(changes.Executed) > 0 {
-				t.Fatalf("it has executed %q", changes.Executed[0].Facts.Command)
+				t.Fatalf("it has executed %q", changes.Executed[0].Info.Command)
 			}
 			stat, err := process.ReadStat(j.PID())
 			wasExiting = wasExiting || err == nil && stat.Image.IsZero()
-			return len(changes.Gone) > 0
+			return len(changes.Exited) > 0
 		})
 		if !wasExiting {
 			t.Error("no scan saw it exiting: the test is wrong")
@@ -253,7 +253,7 @@ func TestHostileCommandLine(t *testing.T) {
 	command.Env = []string{"RANK=\xff1\n", "LOCAL_RANK"}
 
 	j := start(t, command)
-	info := j.scan(0).New[0].Facts
+	info := j.scan(0).New[0].Info
 	var size int
 	for _, argument := range info.Arguments {
 		size += len(argument) + 1
@@ -265,7 +265,7 @@ func TestHostileCommandLine(t *testing.T) {
 	if size < 60<<10 || size > 70<<10 || !isTrainer {
 		t.Errorf("%d bytes of arguments, %s, rank %d", size, info.Role, info.Rank)
 	}
-	if j.order("grow 1"); len(Focus(j.Candidates(nothingTraced)).Reason) > 1000 {
+	if j.order("grow 1"); len(SelectTraced(j.Candidates(nothingTraced)).Reason) > 1000 {
 		t.Error("the reason quotes all of it")
 	}
 }

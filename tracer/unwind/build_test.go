@@ -19,27 +19,27 @@ import (
 )
 
 // Short forms of the rules that the tests expect.
-func sp(offset int32) bpf.KernelRule {
-	return bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_SP), CfaOffset: offset}
+func sp(offset int32) bpf.Rule {
+	return bpf.Rule{Kind: uint8(bpf.RuleSp), CfaOffset: offset}
 }
 
-func fp(offset int32) bpf.KernelRule {
-	return bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_FP), CfaOffset: offset}
+func fp(offset int32) bpf.Rule {
+	return bpf.Rule{Kind: uint8(bpf.RuleFp), CfaOffset: offset}
 }
 
-func register(r bpf.KernelLeafRegister, offset int32) bpf.KernelRule {
-	return extra(bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_REGISTER), CfaOffset: offset},
+func register(r bpf.LeafRegister, offset int32) bpf.Rule {
+	return extra(bpf.Rule{Kind: uint8(bpf.RuleRegister), CfaOffset: offset},
 		uint8(r))
 }
 
-func kind(k bpf.KernelRuleKind) bpf.KernelRule { return bpf.KernelRule{Kind: uint8(k)} }
+func kind(k bpf.RuleKind) bpf.Rule { return bpf.Rule{Kind: uint8(k)} }
 
-func with(r bpf.KernelRule, where bpf.KernelFpRule, offset int16) bpf.KernelRule {
+func with(r bpf.Rule, where bpf.FpRule, offset int16) bpf.Rule {
 	r.Fp, r.FpOffset = r.Fp|uint8(where), offset
 	return r
 }
 
-func extra(r bpf.KernelRule, n uint8) bpf.KernelRule {
+func extra(r bpf.Rule, n uint8) bpf.Rule {
 	r.Fp |= n << 4
 	return r
 }
@@ -47,13 +47,13 @@ func extra(r bpf.KernelRule, n uint8) bpf.KernelRule {
 // A crafted function and the rules at its labels, in order.
 type crafted struct {
 	name, options, body string
-	want                []bpf.KernelRule
+	want                []bpf.Rule
 }
 
 const (
-	atCFA   = bpf.KernelFpRuleFP_AT_CFA
-	atFP    = bpf.KernelFpRuleFP_AT_FP
-	fpFrame = bpf.KernelFpRuleFP_FRAME
+	atCFA   = bpf.FpAtCfa
+	atFP    = bpf.FpAtFp
+	fpFrame = bpf.FpFrame
 )
 
 var craftedX86 = []crafted{
@@ -72,7 +72,7 @@ var craftedX86 = []crafted{
 		.cfi_def_cfa %rsp, 8
 		3:
 		ret`,
-		[]bpf.KernelRule{sp(8), with(sp(16), atCFA, -16), with(fp(16), atCFA, -16), sp(8)},
+		[]bpf.Rule{sp(8), with(sp(16), atCFA, -16), with(fp(16), atCFA, -16), sp(8)},
 	},
 	{
 		"remember", "", `
@@ -94,7 +94,7 @@ var craftedX86 = []crafted{
 		.cfi_restore_state
 		4:
 		nop`,
-		[]bpf.KernelRule{sp(32), sp(40), sp(32), sp(8), sp(32)},
+		[]bpf.Rule{sp(32), sp(40), sp(32), sp(8), sp(32)},
 	},
 	{
 		"large", "", `
@@ -108,10 +108,10 @@ var craftedX86 = []crafted{
 		.cfi_offset %rbp, -70008
 		2:
 		ret`,
-		[]bpf.KernelRule{
+		[]bpf.Rule{
 			sp(70008),
 			with(sp(70008), atCFA, -16),
-			kind(bpf.KernelRuleKindRULE_UNSUPPORTED),
+			kind(bpf.RuleUnsupported),
 		},
 	},
 	{
@@ -128,11 +128,11 @@ var craftedX86 = []crafted{
 		.cfi_escape 0x0f, 0x06, 0x77, 0x80, 0x01, 0x06, 0x23, 0x20
 		2:
 		ret`,
-		[]bpf.KernelRule{
-			with(bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_FP_DEREF), CfaOffset: -8}, atFP,
+		[]bpf.Rule{
+			with(bpf.Rule{Kind: uint8(bpf.RuleFpDeref), CfaOffset: -8}, atFP,
 				0),
-			extra(bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_SP_DEREF), CfaOffset: 16}, 1),
-			extra(bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_SP_DEREF), CfaOffset: 128}, 4),
+			extra(bpf.Rule{Kind: uint8(bpf.RuleSpDeref), CfaOffset: 16}, 1),
+			extra(bpf.Rule{Kind: uint8(bpf.RuleSpDeref), CfaOffset: 128}, 4),
 		},
 	},
 	{
@@ -140,28 +140,28 @@ var craftedX86 = []crafted{
 		.cfi_escape 0x0f, 0x0b, 0x77, 0x08, 0x80, 0x00, 0x3f, 0x1a, 0x3b, 0x2a, 0x33, 0x24, 0x22
 		0:
 		.skip 32, 0x90`,
-		[]bpf.KernelRule{kind(bpf.KernelRuleKindRULE_PLT)},
+		[]bpf.Rule{kind(bpf.RulePlt)},
 	},
 	{
 		"signalled", "", `
 		.cfi_signal_frame
 		0:
 		nop`,
-		[]bpf.KernelRule{kind(bpf.KernelRuleKindRULE_SIGNAL)},
+		[]bpf.Rule{kind(bpf.RuleSignal)},
 	},
 	{
 		"sigreturn", "", `
 		0:
 		mov $15, %rax
 		syscall`,
-		[]bpf.KernelRule{kind(bpf.KernelRuleKindRULE_SIGNAL)},
+		[]bpf.Rule{kind(bpf.RuleSignal)},
 	},
 	{
 		"start", "", `
 		.cfi_undefined %rip
 		0:
 		call frame`,
-		[]bpf.KernelRule{kind(bpf.KernelRuleKindRULE_STOP)},
+		[]bpf.Rule{kind(bpf.RuleStop)},
 	},
 	{
 		"register", "", `
@@ -169,7 +169,7 @@ var craftedX86 = []crafted{
 		.cfi_def_cfa %r11, 16
 		0:
 		nop`,
-		[]bpf.KernelRule{kind(bpf.KernelRuleKindRULE_UNSUPPORTED)},
+		[]bpf.Rule{kind(bpf.RuleUnsupported)},
 	},
 }
 
@@ -181,7 +181,7 @@ var craftedLibcrypto = []crafted{
 			.cfi_def_cfa %r11, 16
 			0:
 			nop`,
-		[]bpf.KernelRule{register(bpf.KernelLeafRegisterLEAF_R11, 16)},
+		[]bpf.Rule{register(bpf.LeafR11, 16)},
 	},
 	{
 		"vfork", "", `
@@ -190,9 +190,9 @@ var craftedLibcrypto = []crafted{
 			.cfi_register %rip, %rdi
 			0:
 			syscall`,
-		[]bpf.KernelRule{
-			extra(bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_RETURN_REGISTER)},
-				uint8(bpf.KernelLeafRegisterLEAF_RDI)),
+		[]bpf.Rule{
+			extra(bpf.Rule{Kind: uint8(bpf.RuleReturnRegister)},
+				uint8(bpf.LeafRdi)),
 		},
 	},
 }
@@ -211,7 +211,7 @@ var craftedARM = []crafted{
 			.cfi_def_cfa 29, 32
 			2:
 			nop`,
-		[]bpf.KernelRule{sp(0), with(sp(32), fpFrame, -24), with(fp(32), fpFrame, -24)},
+		[]bpf.Rule{sp(0), with(sp(32), fpFrame, -24), with(fp(32), fpFrame, -24)},
 	},
 	{
 		"leaf", "simple", `
@@ -226,10 +226,10 @@ var craftedARM = []crafted{
 			.cfi_def_cfa 12, 0
 			2:
 			nop`,
-		[]bpf.KernelRule{
+		[]bpf.Rule{
 			with(sp(16), atCFA, -16),
-			kind(bpf.KernelRuleKindRULE_STOP),
-			kind(bpf.KernelRuleKindRULE_UNSUPPORTED),
+			kind(bpf.RuleStop),
+			kind(bpf.RuleUnsupported),
 		},
 	},
 }
@@ -345,7 +345,7 @@ func TestBuildDebugFrame(t *testing.T) {
 			data := contents(t, compile(t, ".s", ".cfi_sections "+kinds[0]+"\n"+first, other))
 			labels := symbols(t, data)
 
-			checkRules(t, buildBytes(t, data), map[uint64]bpf.KernelRule{
+			checkRules(t, buildBytes(t, data), map[uint64]bpf.Rule{
 				labels["first_0"].Value: sp(16), labels["second_0"].Value: sp(48),
 			})
 		}
@@ -377,7 +377,7 @@ func TestBuildVDSO(t *testing.T) {
 			t.Errorf("%s at %#x: %s", name, s.Value, describe(got))
 		}
 
-		if got := table.Rule(s.Value + s.Size - 1); got.Kind < uint8(bpf.KernelRuleKindRULE_SP) {
+		if got := table.Rule(s.Value + s.Size - 1); got.Kind < uint8(bpf.RuleSp) {
 			t.Errorf("end of %s at %#x: %s", name, s.Value+s.Size-1, describe(got))
 		}
 	}
@@ -392,7 +392,7 @@ func TestBuildGo(t *testing.T) {
 	)
 
 	labels := symbols(t, data)
-	checkRules(t, buildBytes(t, data), map[uint64]bpf.KernelRule{
+	checkRules(t, buildBytes(t, data), map[uint64]bpf.Rule{
 		labels["go"].Value + 16: ruleFramePointer, labels["go"].Value + 2999: ruleFramePointer,
 		labels["described_0"].Value: sp(16),
 	})

@@ -52,7 +52,7 @@ type Tables struct {
 type Stats struct {
 	Files       int // with a table
 	WithoutInfo int // without unwind information, or unreadable
-	Full        int // without a table, because there was no room for one
+	Dropped     int // without a table, because there was no room for one
 	Rows        int
 	Bytes       int // of kernel memory
 	Queued      int // whose table is still to be built
@@ -118,7 +118,7 @@ func (t *Tables) Add(
 
 	index := uint32(len(t.known) + 1) // 0 is no table
 	if index >= t.outer.MaxEntries() || t.bytes >= maxTableBytes {
-		t.stats.Full++
+		t.stats.Dropped++
 		return 0, ErrFull
 	}
 
@@ -134,7 +134,7 @@ func (t *Tables) Add(
 }
 
 // Prioritize makes a file urgent, because stacks lead through it already.
-func (t *Tables) Hurry(index uint32) {
+func (t *Tables) Prioritize(index uint32) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
@@ -222,7 +222,7 @@ func (j job) build() (*Table, error) {
 func (t *Tables) count(table *Table, err error) {
 	switch {
 	case err != nil:
-		t.stats.Full++
+		t.stats.Dropped++
 	case table.Rows == 0:
 		t.stats.WithoutInfo++
 	default:
@@ -325,14 +325,14 @@ func (t *Tables) Close() error {
 
 // An AddressSpace hands the executable mappings of a process to the kernel, each with its unwind
 // table.
-type Space struct {
+type AddressSpace struct {
 	process *process.Process
 	tables  *Tables
 	outer   *ebpf.Map // process -> mappings
 	inner   *ebpf.MapSpec
 	files   map[process.FileID]file // seen so far
 	vdso    uint32                  // index of its table; 0: not added yet, or not readable
-	sent    []bpf.KernelMapping
+	sent    []bpf.Mapping
 	dropped atomic.Int64
 }
 
@@ -344,8 +344,8 @@ type file struct {
 
 // NewAddressSpace is for one process. outer is the kernel's map of processes, inner the
 // specification of one process's mappings in it.
-func NewSpace(p *process.Process, tables *Tables, outer *ebpf.Map, inner *ebpf.MapSpec) *Space {
-	return &Space{
+func NewAddressSpace(p *process.Process, tables *Tables, outer *ebpf.Map, inner *ebpf.MapSpec) *AddressSpace {
+	return &AddressSpace{
 		process: p,
 		tables:  tables,
 		outer:   outer,
@@ -357,12 +357,12 @@ func NewSpace(p *process.Process, tables *Tables, outer *ebpf.Map, inner *ebpf.M
 // Update sends maps to the kernel unless it has them already. New files are queued for their
 // tables; urgent reports which mappings need theirs first. interpreter is a mapping of the file
 // with Python's evaluation loop, the zero Mapping if there is none.
-func (s *Space) Update(
+func (s *AddressSpace) Update(
 	maps []process.Mapping,
 	interpreter process.Mapping,
 	urgent func(process.Mapping) bool,
 ) error {
-	entries := make([]bpf.KernelMapping, 1, 64) // the first one is the header
+	entries := make([]bpf.Mapping, 1, 64) // the first one is the header
 	dropped := 0
 	for _, m := range maps {
 		if !m.Execute || m.Path == "[uprobes]" || m.Path == "[vsyscall]" {
@@ -376,8 +376,8 @@ func (s *Space) Update(
 
 		entry := s.entry(m, urgent(m))
 		if m.IsFile() && m.File() == interpreter.File() &&
-			entry.Kind == bpf.KernelMappingKindMAPPING_TABLE {
-			entry.Kind = bpf.KernelMappingKindMAPPING_INTERPRETER
+			entry.Kind == bpf.MappingTable {
+			entry.Kind = bpf.MappingInterpreter
 		}
 
 		entries = append(entries, entry)
@@ -398,14 +398,14 @@ func (s *Space) Update(
 }
 
 // Dropped is the number of executable mappings beyond bpf.MaxMappings at the last Update.
-func (s *Space) Missing() int64 { return s.dropped.Load() }
+func (s *AddressSpace) Dropped() int64 { return s.dropped.Load() }
 
 // entry describes one mapping. Code outside ELF files can only be unwound by frame pointers.
-func (s *Space) entry(m process.Mapping, urgent bool) bpf.KernelMapping {
-	entry := bpf.KernelMapping{
+func (s *AddressSpace) entry(m process.Mapping, urgent bool) bpf.Mapping {
+	entry := bpf.Mapping{
 		Start: m.Start,
 		End:   m.End,
-		Kind:  bpf.KernelMappingKindMAPPING_ANONYMOUS,
+		Kind:  bpf.MappingAnonymous,
 	}
 
 	if m.Path == "[vdso]" {
@@ -414,7 +414,7 @@ func (s *Space) entry(m process.Mapping, urgent bool) bpf.KernelMapping {
 		}
 
 		if s.vdso != 0 { // the image is linked to address 0
-			entry.Kind = bpf.KernelMappingKindMAPPING_TABLE
+			entry.Kind = bpf.MappingTable
 			entry.Table, entry.Bias = s.vdso, m.Start
 		}
 
@@ -436,14 +436,14 @@ func (s *Space) entry(m process.Mapping, urgent bool) bpf.KernelMapping {
 	}
 
 	if bias, ok := f.headers.Bias(m.Start, m.Offset); ok {
-		entry.Kind, entry.Table, entry.Bias = bpf.KernelMappingKindMAPPING_TABLE, f.table, bias
+		entry.Kind, entry.Table, entry.Bias = bpf.MappingTable, f.table, bias
 	}
 
 	return entry
 }
 
 // addFile opens the file of a mapping and adds it to the tables.
-func (s *Space) addFile(m process.Mapping, urgent bool) file {
+func (s *AddressSpace) addFile(m process.Mapping, urgent bool) file {
 	opened, err := s.process.OpenMapped(m)
 	if err != nil {
 		return file{}
@@ -485,7 +485,7 @@ func (s *Space) addFile(m process.Mapping, urgent bool) file {
 }
 
 // send replaces the mappings of the process in the kernel, all at once.
-func (s *Space) send(entries []bpf.KernelMapping) error {
+func (s *AddressSpace) send(entries []bpf.Mapping) error {
 	spec := s.inner.Copy()
 	spec.MaxEntries = uint32(len(entries))
 	m, err := ebpf.NewMap(spec)

@@ -37,7 +37,7 @@ func newKernelMaps(t *testing.T, maxTables uint32) kernelMaps {
 		t.Fatal(err)
 	}
 
-	tables, mappings := spec.Maps[bpf.KernelMapUnwindTables], spec.Maps[bpf.KernelMapMappings]
+	tables, mappings := spec.Maps[bpf.MapUnwindTables], spec.Maps[bpf.MapMappings]
 	tables.MaxEntries = maxTables
 	return kernelMaps{newMap(t, tables), newMap(t, mappings), tables.InnerMap, mappings.InnerMap}
 }
@@ -168,7 +168,7 @@ func TestTablesFull(t *testing.T) {
 		}
 	}
 
-	if full := tables.Stats().Full; full != 2 {
+	if full := tables.Stats().Dropped; full != 2 {
 		t.Errorf("%d files are counted, want 2", full)
 	}
 }
@@ -183,7 +183,7 @@ func TestTablesOrder(t *testing.T) {
 		},
 	}
 
-	tables.Hurry(4)
+	tables.Prioritize(4)
 	var order []uint32
 	for len(tables.queue) > 0 {
 		order = append(order, tables.dequeue().index)
@@ -207,7 +207,7 @@ func TestAddressSpace(t *testing.T) {
 			t.Fatal(err)
 		}
 
-		space := NewSpace(p, tables, maps.mappings, maps.innerMappings)
+		space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
 		if err := space.Update(mapped, process.Mapping{}, notUrgent); err != nil {
 			t.Fatalf("process %d: %v", i, err)
 		}
@@ -225,7 +225,7 @@ func TestAddressSpace(t *testing.T) {
 	}
 
 	p := startCat(t)
-	space := NewSpace(p, tables, maps.mappings, maps.innerMappings)
+	space := NewAddressSpace(p, tables, maps.mappings, maps.innerMappings)
 	mapped, err := p.Maps()
 	if err != nil {
 		t.Fatal(err)
@@ -284,9 +284,9 @@ func mustHaveMappings(t *testing.T, maps kernelMaps, p *process.Process, mapped 
 	}
 	defer inner.Close()
 
-	known := make(map[uint64]bpf.KernelMapping)
+	known := make(map[uint64]bpf.Mapping)
 	for i := range inner.MaxEntries() {
-		var m bpf.KernelMapping
+		var m bpf.Mapping
 		if err := inner.Lookup(i, &m); err != nil {
 			t.Fatal(err)
 		}
@@ -304,7 +304,7 @@ func mustHaveMappings(t *testing.T, maps kernelMaps, p *process.Process, mapped 
 		}
 
 		k := known[m.Start]
-		if k.End != m.End || k.Kind != bpf.KernelMappingKindMAPPING_TABLE ||
+		if k.End != m.End || k.Kind != bpf.MappingTable ||
 			readTable(t, maps.tables, k.Table)[0] == 0 {
 			t.Errorf("%s at %#x is %+v", m.Path, m.Start, k)
 		}

@@ -85,17 +85,17 @@ func checkGaps(t *testing.T, table *Table, rows []interpretedRow) (gaps int) {
 
 // plausible reports whether r may be the rule of a row of which readelf shows no detail: never a
 // common rule.
-func plausible(r bpf.KernelRule) bool {
-	switch bpf.KernelRuleKind(r.Kind) {
-	case bpf.KernelRuleKindRULE_PLT, bpf.KernelRuleKindRULE_UNSUPPORTED,
-		bpf.KernelRuleKindRULE_FP_DEREF, bpf.KernelRuleKindRULE_SP_DEREF:
+func plausible(r bpf.Rule) bool {
+	switch bpf.RuleKind(r.Kind) {
+	case bpf.RulePlt, bpf.RuleUnsupported,
+		bpf.RuleFpDeref, bpf.RuleSpDeref:
 		return true
 	}
 
-	return r.Fp&15 == uint8(bpf.KernelFpRuleFP_AT_FP)
+	return r.Fp&15 == uint8(bpf.FpAtFp)
 }
 
-func describe(r bpf.KernelRule) string {
+func describe(r bpf.Rule) string {
 	return fmt.Sprintf("{kind %d, fp %d, extra %d, fp offset %d, CFA offset %d}", r.Kind, r.Fp&15,
 		r.Fp>>4, r.FpOffset, r.CfaOffset)
 }
@@ -111,17 +111,17 @@ type interpretedRow struct {
 // rule is what the BPF programs should get. ok is false for expressions, which readelf does not
 // show, for rbp in another register, and for a CFA below the return address, which is musl's way
 // to mark the start of a thread.
-func (r interpretedRow) rule() (rule bpf.KernelRule, ok bool) {
+func (r interpretedRow) rule() (rule bpf.Rule, ok bool) {
 	base, offset, _ := splitOffset(r.cfa)
 	fpBase, fpOffset, _ := splitOffset(r.rbp)
 	switch {
 	case r.signal:
-		return kind(bpf.KernelRuleKindRULE_SIGNAL), true
+		return kind(bpf.RuleSignal), true
 	case r.ra == "u":
-		return kind(bpf.KernelRuleKindRULE_STOP), true
+		return kind(bpf.RuleStop), true
 	case r.ra == "rdi" && base == "rsp":
-		rule = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_RETURN_REGISTER), CfaOffset: offset}
-		return extra(rule, uint8(bpf.KernelLeafRegisterLEAF_RDI)), true
+		rule = bpf.Rule{Kind: uint8(bpf.RuleReturnRegister), CfaOffset: offset}
+		return extra(rule, uint8(bpf.LeafRdi)), true
 	case r.ra != "c-8", base == "rsp" && offset < 8:
 		return rule, false
 	case base == "rsp":
@@ -151,11 +151,11 @@ func (r interpretedRow) rule() (rule bpf.KernelRule, ok bool) {
 }
 
 // leafRegisterNames are the registers that hand-written code keeps its CFA in.
-var leafRegisterNames = map[string]bpf.KernelLeafRegister{
-	"rax": bpf.KernelLeafRegisterLEAF_RAX,
-	"r9":  bpf.KernelLeafRegisterLEAF_R9,
-	"r11": bpf.KernelLeafRegisterLEAF_R11,
-	"r15": bpf.KernelLeafRegisterLEAF_R15,
+var leafRegisterNames = map[string]bpf.LeafRegister{
+	"rax": bpf.LeafRax,
+	"r9":  bpf.LeafR9,
+	"r11": bpf.LeafR11,
+	"r15": bpf.LeafR15,
 }
 
 // splitOffset splits "rsp+16", "c-24" and "u".

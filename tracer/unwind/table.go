@@ -43,8 +43,8 @@ func (t *Table) word(i uint32) uint32 { return uint32(t.Words[i/2] >> (i % 2 * 3
 // set sets word i, which has to be 0.
 func (t *Table) set(i, value uint32) { t.Words[i/2] |= uint64(value) << (i % 2 * 32) }
 
-func (t *Table) header() bpf.KernelTableHeader {
-	return bpf.KernelTableHeader{
+func (t *Table) header() bpf.TableHeader {
+	return bpf.TableHeader{
 		Pages: t.word(0),
 		Base:  t.word(1),
 		Rows:  t.word(2),
@@ -54,7 +54,7 @@ func (t *Table) header() bpf.KernelTableHeader {
 
 // Rule returns the rule at an ELF virtual address, as the BPF programs look it up. Outside the
 // table it is RULE_NONE.
-func (t *Table) Rule(vaddr uint64) bpf.KernelRule {
+func (t *Table) Rule(vaddr uint64) bpf.Rule {
 	head := t.header()
 	address := vaddr - t.Base // wraps around below Base, to beyond all pages
 	if address>>bpf.PageBits >= uint64(head.Pages) {
@@ -73,13 +73,13 @@ func (t *Table) Rule(vaddr uint64) bpf.KernelRule {
 	return unpackRule(t.word(rule), t.word(rule+1))
 }
 
-func unpackRule(low, high uint32) bpf.KernelRule {
-	return bpf.KernelRule{
+func unpackRule(low, high uint32) bpf.Rule {
+	return bpf.Rule{
 		Kind: uint8(low), Fp: uint8(low >> 8), FpOffset: int16(low >> 16), CfaOffset: int32(high),
 	}
 }
 
-func packRule(r bpf.KernelRule) (low, high uint32) {
+func packRule(r bpf.Rule) (low, high uint32) {
 	return uint32(r.Kind) | uint32(r.Fp)<<8 | uint32(uint16(r.FpOffset))<<16, uint32(r.CfaOffset)
 }
 
@@ -90,8 +90,8 @@ type writer struct {
 	pages   []uint32 // index of the first row of each page so far
 	rows    []uint32
 	full    bool // more than maxRows rows were added
-	rules   []bpf.KernelRule
-	indexes map[bpf.KernelRule]uint32
+	rules   []bpf.Rule
+	indexes map[bpf.Rule]uint32
 	cached  map[sdtypes.UnwindInfo]uint32 // index of its rule: few kinds in a million rows
 }
 
@@ -101,8 +101,8 @@ func newWriter(machine elf.Machine, base uint64, rows int) *writer {
 		machine: machine,
 		base:    base,
 		rows:    make([]uint32, 0, rows),
-		rules:   []bpf.KernelRule{indexNone: ruleNone, indexUnsupported: ruleUnsupported},
-		indexes: map[bpf.KernelRule]uint32{ruleNone: indexNone, ruleUnsupported: indexUnsupported},
+		rules:   []bpf.Rule{indexNone: ruleNone, indexUnsupported: ruleUnsupported},
+		indexes: map[bpf.Rule]uint32{ruleNone: indexNone, ruleUnsupported: indexUnsupported},
 		cached:  make(map[sdtypes.UnwindInfo]uint32),
 	}
 }
@@ -182,7 +182,7 @@ func (w *writer) indexOf(info sdtypes.UnwindInfo) uint32 {
 }
 
 // index returns the index of a rule. With maxRules rules, any other one becomes RULE_UNSUPPORTED.
-func (w *writer) index(rule bpf.KernelRule) uint32 {
+func (w *writer) index(rule bpf.Rule) uint32 {
 	index, ok := w.indexes[rule]
 	if ok {
 		return index
@@ -209,7 +209,7 @@ func (w *writer) table(end uint64) (*Table, error) {
 
 	pages := (end - w.base + pageBytes - 1) >> bpf.PageBits
 	w.startPages(pages)
-	head := bpf.KernelTableHeader{
+	head := bpf.TableHeader{
 		Pages: uint32(pages),
 		Base:  uint32(w.base >> bpf.PageBits),
 		Rows:  headerWords + uint32(pages) + 1,
@@ -242,33 +242,33 @@ func (w *writer) table(end uint64) (*Table, error) {
 
 // Rules without parameters.
 var (
-	ruleNone         = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_NONE)}
-	ruleUnsupported  = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_UNSUPPORTED)}
-	ruleFramePointer = bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_FRAME_POINTER)}
+	ruleNone         = bpf.Rule{Kind: uint8(bpf.RuleNone)}
+	ruleUnsupported  = bpf.Rule{Kind: uint8(bpf.RuleUnsupported)}
+	ruleFramePointer = bpf.Rule{Kind: uint8(bpf.RuleFramePointer)}
 )
 
 // commands maps the parser's commands to rules without parameters.
-var commands = map[int32]bpf.KernelRuleKind{
-	support.UnwindCommandStop:         bpf.KernelRuleKindRULE_STOP,
-	support.UnwindCommandPLT:          bpf.KernelRuleKindRULE_PLT,
-	support.UnwindCommandSignal:       bpf.KernelRuleKindRULE_SIGNAL,
-	support.UnwindCommandFramePointer: bpf.KernelRuleKindRULE_FRAME_POINTER,
+var commands = map[int32]bpf.RuleKind{
+	support.UnwindCommandStop:         bpf.RuleStop,
+	support.UnwindCommandPLT:          bpf.RulePlt,
+	support.UnwindCommandSignal:       bpf.RuleSignal,
+	support.UnwindCommandFramePointer: bpf.RuleFramePointer,
 }
 
 // leafRegisters are the registers that hold their value only in the innermost frame.
-var leafRegisters = map[uint8]bpf.KernelLeafRegister{
-	support.UnwindRegX86RAX: bpf.KernelLeafRegisterLEAF_RAX,
-	support.UnwindRegX86RDI: bpf.KernelLeafRegisterLEAF_RDI,
-	support.UnwindRegX86R8:  bpf.KernelLeafRegisterLEAF_R8,
-	support.UnwindRegX86R9:  bpf.KernelLeafRegisterLEAF_R9,
-	support.UnwindRegX86R11: bpf.KernelLeafRegisterLEAF_R11,
-	support.UnwindRegX86R13: bpf.KernelLeafRegisterLEAF_R13,
-	support.UnwindRegX86R15: bpf.KernelLeafRegisterLEAF_R15,
+var leafRegisters = map[uint8]bpf.LeafRegister{
+	support.UnwindRegX86RAX: bpf.LeafRax,
+	support.UnwindRegX86RDI: bpf.LeafRdi,
+	support.UnwindRegX86R8:  bpf.LeafR8,
+	support.UnwindRegX86R9:  bpf.LeafR9,
+	support.UnwindRegX86R11: bpf.LeafR11,
+	support.UnwindRegX86R13: bpf.LeafR13,
+	support.UnwindRegX86R15: bpf.LeafR15,
 }
 
 // initialRule returns the rule at the entry of a function, by the ABI. A function without rows
 // has this one throughout.
-func initialRule(machine elf.Machine) bpf.KernelRule {
+func initialRule(machine elf.Machine) bpf.Rule {
 	if machine == elf.EM_AARCH64 {
 		return ruleOf(machine, sdtypes.UnwindInfoLR)
 	}
@@ -278,10 +278,10 @@ func initialRule(machine elf.Machine) bpf.KernelRule {
 // ruleOf converts info to the form of the BPF programs, RULE_UNSUPPORTED if there is none. The
 // meaning of info:
 // https://github.com/open-telemetry/opentelemetry-ebpf-profiler/blob/main/support/ebpf/native_stack_trace.h
-func ruleOf(machine elf.Machine, info sdtypes.UnwindInfo) bpf.KernelRule {
+func ruleOf(machine elf.Machine, info sdtypes.UnwindInfo) bpf.Rule {
 	if info.Flags&support.UnwindFlagCommand != 0 {
 		if kind, ok := commands[info.Param]; ok {
-			return bpf.KernelRule{Kind: uint8(kind)}
+			return bpf.Rule{Kind: uint8(kind)}
 		}
 		return ruleUnsupported
 	}
@@ -292,7 +292,7 @@ func ruleOf(machine elf.Machine, info sdtypes.UnwindInfo) bpf.KernelRule {
 	return ruleOfX86(info)
 }
 
-func ruleOfX86(info sdtypes.UnwindInfo) bpf.KernelRule {
+func ruleOfX86(info sdtypes.UnwindInfo) bpf.Rule {
 	if info.Flags&support.UnwindFlagRegisterRA != 0 {
 		return returnRegisterRule(info)
 	}
@@ -300,17 +300,17 @@ func ruleOfX86(info sdtypes.UnwindInfo) bpf.KernelRule {
 	rule := cfaRule(info)
 	switch info.AuxBaseReg {
 	case support.UnwindRegInvalid:
-		return withFP(rule, bpf.KernelFpRuleFP_SAME, 0)
+		return withFP(rule, bpf.FpSame, 0)
 	case support.UnwindRegCfa:
-		return withFP(rule, bpf.KernelFpRuleFP_AT_CFA, info.AuxParam)
+		return withFP(rule, bpf.FpAtCfa, info.AuxParam)
 	case support.UnwindRegFp:
-		return withFP(rule, bpf.KernelFpRuleFP_AT_FP, info.AuxParam)
+		return withFP(rule, bpf.FpAtFp, info.AuxParam)
 	}
 
 	return ruleUnsupported
 }
 
-func ruleOfARM(info sdtypes.UnwindInfo) bpf.KernelRule {
+func ruleOfARM(info sdtypes.UnwindInfo) bpf.Rule {
 	if info.BaseReg != support.UnwindRegSp && info.BaseReg != support.UnwindRegFp ||
 		info.Flags&(support.UnwindFlagRegisterRA|support.UnwindFlagDerefCfa) != 0 {
 		return ruleUnsupported
@@ -319,58 +319,58 @@ func ruleOfARM(info sdtypes.UnwindInfo) bpf.KernelRule {
 	rule := cfaRule(info)
 	switch info.AuxBaseReg {
 	case support.UnwindRegLr:
-		return withFP(rule, bpf.KernelFpRuleFP_SAME, 0)
+		return withFP(rule, bpf.FpSame, 0)
 	case support.UnwindRegCfa:
 		if info.Flags&support.UnwindFlagFrame != 0 {
-			return withFP(rule, bpf.KernelFpRuleFP_FRAME, info.AuxParam)
+			return withFP(rule, bpf.FpFrame, info.AuxParam)
 		}
-		return withFP(rule, bpf.KernelFpRuleFP_AT_CFA, info.AuxParam)
+		return withFP(rule, bpf.FpAtCfa, info.AuxParam)
 	}
 
 	return ruleUnsupported
 }
 
 // returnRegisterRule returns the rule of a function that keeps its return address in a register.
-func returnRegisterRule(info sdtypes.UnwindInfo) bpf.KernelRule {
+func returnRegisterRule(info sdtypes.UnwindInfo) bpf.Rule {
 	leaf, ok := leafRegisters[info.AuxBaseReg]
 	if !ok || info.BaseReg != support.UnwindRegSp || info.Flags&support.UnwindFlagDerefCfa != 0 {
 		return ruleUnsupported
 	}
-	return bpf.KernelRule{
-		Kind:      uint8(bpf.KernelRuleKindRULE_RETURN_REGISTER),
+	return bpf.Rule{
+		Kind:      uint8(bpf.RuleReturnRegister),
 		Fp:        uint8(leaf) << 4,
 		CfaOffset: info.Param,
 	}
 }
 
 // cfaRule returns the part of a rule that computes the canonical frame address.
-func cfaRule(info sdtypes.UnwindInfo) bpf.KernelRule {
-	plain, deref := bpf.KernelRuleKindRULE_SP, bpf.KernelRuleKindRULE_SP_DEREF
+func cfaRule(info sdtypes.UnwindInfo) bpf.Rule {
+	plain, deref := bpf.RuleSp, bpf.RuleSpDeref
 	switch info.BaseReg {
 	case support.UnwindRegSp:
 	case support.UnwindRegFp:
-		plain, deref = bpf.KernelRuleKindRULE_FP, bpf.KernelRuleKindRULE_FP_DEREF
+		plain, deref = bpf.RuleFp, bpf.RuleFpDeref
 	default:
 		leaf, ok := leafRegisters[info.BaseReg]
 		if !ok || info.Flags&support.UnwindFlagDerefCfa != 0 {
 			return ruleUnsupported
 		}
-		return bpf.KernelRule{
+		return bpf.Rule{
 			Kind: uint8(
-				bpf.KernelRuleKindRULE_REGISTER), Fp: uint8(leaf) << 4, CfaOffset: info.Param,
+				bpf.RuleRegister), Fp: uint8(leaf) << 4, CfaOffset: info.Param,
 		}
 	}
 
 	if info.Flags&support.UnwindFlagDerefCfa == 0 {
-		return bpf.KernelRule{Kind: uint8(plain), CfaOffset: info.Param}
+		return bpf.Rule{Kind: uint8(plain), CfaOffset: info.Param}
 	}
 
 	before, after := sdtypes.UnpackDerefParam(info.Param)
-	return bpf.KernelRule{Kind: uint8(deref), Fp: uint8(after/8) << 4, CfaOffset: before}
+	return bpf.Rule{Kind: uint8(deref), Fp: uint8(after/8) << 4, CfaOffset: before}
 }
 
 // withFP adds to a rule where the caller's frame pointer is.
-func withFP(rule bpf.KernelRule, fp bpf.KernelFpRule, offset int32) bpf.KernelRule {
+func withFP(rule bpf.Rule, fp bpf.FpRule, offset int32) bpf.Rule {
 	if rule == ruleUnsupported || offset < math.MinInt16 || offset > math.MaxInt16 {
 		return ruleUnsupported
 	}

@@ -15,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 )
 
-func checkRules(t *testing.T, table *Table, want map[uint64]bpf.KernelRule) {
+func checkRules(t *testing.T, table *Table, want map[uint64]bpf.Rule) {
 	t.Helper()
 	for vaddr, rule := range want {
 		if got := table.Rule(vaddr); got != rule {
@@ -29,7 +29,7 @@ func TestTableRule(t *testing.T) {
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 200 {
 		w := newWriter(elf.EM_X86_64, 0x400000, 0)
-		var want []bpf.KernelRule // by address
+		var want []bpf.Rule // by address
 		for len(want) < 20_000 {
 			rule := sp(8 * random.Int32N(20))
 			w.add(w.base+uint64(len(want)), w.index(rule))
@@ -102,7 +102,7 @@ func TestTableLimits(t *testing.T) {
 		}
 
 		table := finish(t, w, 70_000)
-		checkRules(t, table, map[uint64]bpf.KernelRule{
+		checkRules(t, table, map[uint64]bpf.Rule{
 			0: sp(0), 65_533: sp(65_533), 65_534: ruleUnsupported, 69_999: ruleUnsupported,
 		})
 
@@ -149,7 +149,7 @@ func TestImageTable(t *testing.T) {
 		name      string
 		code      []span
 		functions []*sdtypes.BasicBlock
-		want      map[uint64]bpf.KernelRule
+		want      map[uint64]bpf.Rule
 		rows      int // 0: not checked
 	}{
 		{
@@ -158,7 +158,7 @@ func TestImageTable(t *testing.T) {
 				block(0x3000, 0x3100, 40), block(0x1000, 0x1100, 8), block(0x1000, 0x1100, 16),
 				block(0x1080, 0x1200, 24), block(0x1100, 0x1180, 32),
 			},
-			map[uint64]bpf.KernelRule{
+			map[uint64]bpf.Rule{
 				0x1000: sp(8), 0x10ff: sp(8), 0x1100: sp(32), 0x117f: sp(32), 0x1180: ruleNone,
 				0x11ff: ruleNone,
 				0x2fff: ruleNone, 0x3000: sp(40), 0x30ff: sp(40), 0x3100: ruleNone,
@@ -174,7 +174,7 @@ func TestImageTable(t *testing.T) {
 				block(0x3000, 0x3100, 8), block(0x8800, 1<<63, 24), block(0x8f00, 0xf, 8),
 				block(1<<63, 1<<63+16, 8),
 			},
-			map[uint64]bpf.KernelRule{
+			map[uint64]bpf.Rule{
 				0x10: ruleNone, 0x1100: ruleNone, 0x1200: ruleNone, 0x26ff: ruleNone,
 				0x2700: sp(16), 0x27ff: sp(16),
 				0x2800: ruleNone, 0x3000: ruleNone, 0x8100: ruleNone, 0x8f00: ruleNone,
@@ -186,7 +186,7 @@ func TestImageTable(t *testing.T) {
 			"span beyond the limit of the file",
 			[]span{{0x1000, 0x2000}, {1 << 40, 1<<40 + 0x1000}},
 			[]*sdtypes.BasicBlock{block(0x1000, 0x1100, 8), block(1<<40, 1<<40+16, 16)},
-			map[uint64]bpf.KernelRule{0x1000: sp(8), 1 << 40: ruleNone},
+			map[uint64]bpf.Rule{0x1000: sp(8), 1 << 40: ruleNone},
 			2,
 		},
 		{
@@ -195,7 +195,7 @@ func TestImageTable(t *testing.T) {
 				block(0x1008, 0x1020, 8, 16, 24), block(0x102f, 0x1040, 32),
 				block(0x1050, 0x1060, 40),
 			},
-			map[uint64]bpf.KernelRule{
+			map[uint64]bpf.Rule{
 				0x1000: ruleNone, 0x1007: ruleNone, 0x1008: sp(8), 0x1010: sp(16), 0x101f: sp(24),
 				0x1020: sp(24),
 				0x102e: sp(24), 0x102f: sp(32), 0x1040: ruleNone, 0x104f: ruleNone, 0x1050: sp(40),
@@ -207,7 +207,7 @@ func TestImageTable(t *testing.T) {
 			[]*sdtypes.BasicBlock{
 				block(0x1000, 0x1020, 8), block(0x1020, 0x1040, 8), block(0x1048, 0x1058, 8, 16),
 			},
-			map[uint64]bpf.KernelRule{0x1047: sp(8), 0x1050: sp(16), 0x1058: ruleNone},
+			map[uint64]bpf.Rule{0x1047: sp(8), 0x1050: sp(16), 0x1058: ruleNone},
 			3,
 		},
 		{
@@ -215,7 +215,7 @@ func TestImageTable(t *testing.T) {
 			[]*sdtypes.BasicBlock{
 				at(block(0x1000, 0x1020, 8, 16, 24), 4), block(0x1020, 0x1030, 32),
 			},
-			map[uint64]bpf.KernelRule{
+			map[uint64]bpf.Rule{
 				0x1000: ruleUnsupported, 0x101f: ruleUnsupported, 0x1020: sp(32),
 			},
 			0,
@@ -225,19 +225,19 @@ func TestImageTable(t *testing.T) {
 			[]*sdtypes.BasicBlock{
 				at(block(0x1000, 0x1020, 8, 16, 24), 0x20), block(0x1020, 0x1030, 32),
 			},
-			map[uint64]bpf.KernelRule{0x101f: sp(16), 0x1020: sp(32)},
+			map[uint64]bpf.Rule{0x101f: sp(16), 0x1020: sp(32)},
 			0,
 		},
 		{
 			"last of several rows at one address", code,
 			[]*sdtypes.BasicBlock{at(block(0x1000, 0x1020, 8, 16, 24), 0, 0)},
-			map[uint64]bpf.KernelRule{0x1000: sp(24), 0x101f: sp(24)},
+			map[uint64]bpf.Rule{0x1000: sp(24), 0x101f: sp(24)},
 			0,
 		},
 		{
 			"function without rows", code,
 			[]*sdtypes.BasicBlock{block(0x1000, 0x1020)},
-			map[uint64]bpf.KernelRule{0x1000: sp(8), 0x101f: sp(8)},
+			map[uint64]bpf.Rule{0x1000: sp(8), 0x101f: sp(8)},
 			0,
 		},
 	} {
@@ -284,7 +284,7 @@ func TestRuleOf(t *testing.T) {
 		name    string
 		machine elf.Machine
 		info    info
-		want    bpf.KernelRule
+		want    bpf.Rule
 	}{
 		{"invalid", x86, sdtypes.UnwindInfoInvalid, ruleUnsupported},
 		{"frame pointer", x86, sdtypes.UnwindInfoFramePointer, ruleFramePointer},
@@ -320,13 +320,13 @@ func TestRuleOf(t *testing.T) {
 		{
 			"furthest saved CFA", x86,
 			info{Flags: deref, BaseReg: regSP, Param: furthest},
-			extra(bpf.KernelRule{Kind: uint8(bpf.KernelRuleKindRULE_SP_DEREF), CfaOffset: -152}, 4),
+			extra(bpf.Rule{Kind: uint8(bpf.RuleSpDeref), CfaOffset: -152}, 4),
 		},
 		{"CFA saved at rax", x86, info{Flags: deref, BaseReg: regRAX}, ruleUnsupported},
 		{
 			"r15 and a saved frame pointer", x86,
 			info{BaseReg: support.UnwindRegX86R15, Param: 64, AuxBaseReg: regCFA, AuxParam: -32},
-			with(register(bpf.KernelLeafRegisterLEAF_R15, 64), atCFA, -32),
+			with(register(bpf.LeafR15, 64), atCFA, -32),
 		},
 		{
 			"return address in rbp", x86,

@@ -22,7 +22,7 @@ import (
 )
 
 // Costs of the probes, in ns of CPU time of the probed thread, without stack walks and samples.
-type Prices struct {
+type Costs struct {
 	// Entry of a probed function that takes no sample, and whose return is not probed.
 	Entry float64
 	// Stepped is Entry at an instruction that the kernel single-steps instead of emulating it.
@@ -35,16 +35,16 @@ type Prices struct {
 
 // DefaultCosts replace costs that cannot be measured. A busy virtual machine has shown them; a
 // quiet one takes half as long.
-var Defaults = Prices{Entry: 1100, Stepped: 14_000, Return: 700, Fault: 100}
+var DefaultCosts = Costs{Entry: 1100, Stepped: 14_000, Return: 700, Fault: 100}
 
 // Measured costs are limited to these bounds, in ns.
 const (
-	LeastTrap, MostTrap        = 100, 100_000
+	MinTrapCost, MaxTrapCost   = 100, 100_000
 	minFaultCost, maxFaultCost = 10, 10_000
 )
 
 // DefaultTimeout is that of Tracing. A measurement takes some 40 ms, unless the machine is busy.
-const Patience = 250 * time.Millisecond
+const DefaultTimeout = 250 * time.Millisecond
 
 // A Tracing is what Measure measures.
 type Tracing struct {
@@ -60,25 +60,25 @@ type Tracing struct {
 	OnFault     *ebpf.Program
 	FaultPeriod uint64
 	// Timeout of the child; 0: DefaultTimeout.
-	Patience time.Duration
+	Timeout time.Duration
 }
 
 // Measure starts a child, measures the costs, and ends the child. Costs that it could not measure
 // have their defaults, and the error is the reason. Afterwards the programs' counters include the
 // child's events, while their other maps have nothing of it.
-func Measure(t Tracing) (Prices, error) {
+func Measure(t Tracing) (Costs, error) {
 	runtime.LockOSThread() // the child does not outlive the thread
 	defer runtime.UnlockOSThread()
 
-	costs := Defaults
+	costs := DefaultCosts
 	if err := t.measure(&costs); err != nil {
 		return costs, fmt.Errorf("measure costs of probes: %w", err)
 	}
 	return costs, nil
 }
 
-func (t Tracing) measure(costs *Prices) error {
-	c, err := startChild(cmp.Or(t.Patience, Patience))
+func (t Tracing) measure(costs *Costs) error {
+	c, err := startChild(cmp.Or(t.Timeout, DefaultTimeout))
 	if err != nil {
 		return err
 	}
@@ -91,7 +91,7 @@ func (t Tracing) measure(costs *Prices) error {
 }
 
 // measureTraps returns the attached links, also with an error.
-func (t Tracing) measureTraps(c *childProcess, costs *Prices) ([]link.Link, error) {
+func (t Tracing) measureTraps(c *childProcess, costs *Costs) ([]link.Link, error) {
 	var native, probed child.Calls
 	if err := c.ask(child.OrderCalls, &native); err != nil {
 		return nil, err
@@ -113,20 +113,20 @@ func (t Tracing) measureTraps(c *childProcess, costs *Prices) ([]link.Link, erro
 }
 
 // setTraps sets the costs to the differences. Entry is the mean of malloc's and free's.
-func (p *Prices) setTraps(native, probed child.Calls) {
+func (p *Costs) setTraps(native, probed child.Calls) {
 	malloc, free := probed.Malloc-native.Malloc, probed.Free-native.Free
-	p.Entry = clamp((malloc+free)/2, LeastTrap, MostTrap)
-	p.Stepped = clamp(probed.Stepped-native.Stepped, LeastTrap, MostTrap)
-	p.Return = clamp(probed.Calloc-native.Calloc-malloc, LeastTrap, MostTrap)
+	p.Entry = clamp((malloc+free)/2, MinTrapCost, MaxTrapCost)
+	p.Stepped = clamp(probed.Stepped-native.Stepped, MinTrapCost, MaxTrapCost)
+	p.Return = clamp(probed.Calloc-native.Calloc-malloc, MinTrapCost, MaxTrapCost)
 }
 
 func clamp(cost, least, most float64) float64 { return min(max(cost, least), most) }
 
 // attach probes the child's functions, all at once. Only calloc has a return probe.
 func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
-	malloc := probe.Function{Name: "malloc", Form: bpf.KernelCallFormCALL_MALLOC, Throws: true}
-	free := probe.Function{Name: "free", Form: bpf.KernelCallFormCALL_FREE}
-	calloc := probe.Function{Name: "calloc", Form: bpf.KernelCallFormCALL_CALLOC}
+	malloc := probe.Function{Name: "malloc", Form: bpf.CallMalloc, Throws: true}
+	free := probe.Function{Name: "free", Form: bpf.CallFree}
+	calloc := probe.Function{Name: "calloc", Form: bpf.CallCalloc}
 	target := probe.Target{File: process.Mapping{Path: self}, Path: self, Sites: []probe.Site{
 		{Function: malloc, Offset: c.functions.Malloc, Emulated: true},
 		{Function: free, Offset: c.functions.Free, Emulated: true},
@@ -159,7 +159,7 @@ func fileOffset(maps []process.Mapping, address uint64) (uint64, error) {
 // measureFaults has the child, which is not traced, touch pages without the event, with it, and
 // without it again: the clock of the processor may have changed meanwhile. A disabled event would
 // not do for the first and the last, as it costs time, too.
-func (t Tracing) measureFaults(c *childProcess, costs *Prices) error {
+func (t Tracing) measureFaults(c *childProcess, costs *Costs) error {
 	if t.OnFault == nil {
 		return nil
 	}

@@ -105,11 +105,11 @@ func TestMeasure(t *testing.T) {
 			runtime.LockOSThread()
 			detached := 0
 			costs, err := Measure(Tracing{
-				Patience:  c.timeout,
+				Timeout:   c.timeout,
 				SetTraced: func(int, bool) error { return refused },
 				Detach:    func([]link.Link) { detached++ },
 			})
-			if costs != Defaults || err == nil || c.want != nil && !errors.Is(err, c.want) {
+			if costs != DefaultCosts || err == nil || c.want != nil && !errors.Is(err, c.want) {
 				t.Errorf("%+v, %v", costs, err)
 			}
 			if c.want == nil && detached != 1 {
@@ -125,23 +125,23 @@ func TestMeasure(t *testing.T) {
 
 func TestSetTraps(t *testing.T) {
 	native := child.Calls{Malloc: 2, Free: 3, Calloc: 4, Stepped: 1}
-	least := Prices{Entry: LeastTrap, Stepped: LeastTrap, Return: LeastTrap}
+	least := Costs{Entry: MinTrapCost, Stepped: MinTrapCost, Return: MinTrapCost}
 	for name, c := range map[string]struct {
 		probed child.Calls
-		want   Prices
+		want   Costs
 	}{
 		"usual": {
 			child.Calls{Malloc: 802, Free: 1003, Calloc: 1504, Stepped: 6001},
-			Prices{Entry: 900, Stepped: 6000, Return: 700},
+			Costs{Entry: 900, Stepped: 6000, Return: 700},
 		},
 		"no difference": {native, least},
 		"faster":        {child.Calls{}, least},
 		"too much": {
 			child.Calls{Malloc: 1e9, Free: 1e9, Calloc: 3e9, Stepped: 1e9},
-			Prices{Entry: MostTrap, Stepped: MostTrap, Return: MostTrap},
+			Costs{Entry: MaxTrapCost, Stepped: MaxTrapCost, Return: MaxTrapCost},
 		},
 	} {
-		var got Prices
+		var got Costs
 		if got.setTraps(native, c.probed); got != c.want {
 			t.Errorf("%s: %+v, want %+v", name, got, c.want)
 		}

@@ -41,11 +41,11 @@ const (
 )
 
 // isBetweenBursts reports whether heap probes were closed since the last reading.
-func (c *Governor) isBetweenBursts() bool { return c.mode != Full && c.burst.phase == burstClosed }
+func (c *Controller) isBetweenBursts() bool { return c.mode != Full && c.burst.phase == burstClosed }
 
 // advanceBurst opens and closes bursts. It ends a burst early where that took twice its plan, all
 // of the credit, or what is left of the minute.
-func (c *Governor) advanceBurst(u cpuUse) {
+func (c *Controller) advanceBurst(u cpuUse) {
 	b := &c.burst
 	switch b.phase {
 	case burstClosed:
@@ -71,19 +71,19 @@ func (c *Governor) advanceBurst(u cpuUse) {
 // scheduleNext draws the pause until the next burst: the planned one times an exponential number of
 // mean 1, cut at 3. Such bursts resonate with no period of the program. Many follow each other
 // closely, so that frees of young objects are seen.
-func (c *Governor) scheduleNext(last burst) {
+func (c *Controller) scheduleNext(last burst) {
 	const longest, mean = 3, 0.9502 // 1 - exp(-longest)
 	c.burst = last
 	c.scheduleFrom, c.pauseFactor = c.now, min(c.random.ExpFloat64(), longest)/mean
 }
 
 // untilNextBurst returns the time left until the next burst, in seconds.
-func (c *Governor) untilNextBurst(p burstPlan) float64 {
+func (c *Controller) untilNextBurst(p burstPlan) float64 {
 	return c.scheduleFrom + c.pauseFactor*p.spacing - c.now
 }
 
 // openBurst opens a burst when its time has come and the last minute has room for it.
-func (c *Governor) openBurst() {
+func (c *Controller) openBurst() {
 	p := c.plan()
 	if c.untilNextBurst(p) > minWait {
 		return
@@ -104,7 +104,7 @@ func (c *Governor) openBurst() {
 }
 
 // finishBurst updates the forecast by a burst, and opens the probes if enough bursts were calm.
-func (c *Governor) finishBurst() {
+func (c *Controller) finishBurst() {
 	b := c.burst
 	if c.mode == Off {
 		c.forecast = costForecast{}
@@ -132,7 +132,7 @@ type burstPlan struct {
 }
 
 // plan chooses the next burst, such that length * rate / spacing is what the budget allows.
-func (c *Governor) plan() burstPlan {
+func (c *Controller) plan() burstPlan {
 	duty := dutyCycle
 	if c.now < earlySeconds {
 		duty = earlyDutyCycle
@@ -200,7 +200,7 @@ func (b burstCost) rateAt(cores float64) float64 {
 // busyCores returns how many cores the program keeps busy between bursts; within them probes slow
 // it down. It shows the end of a storm without a burst. Right after a burst it is unknown, which
 // means no bound.
-func (c *Governor) busyCores() float64 {
+func (c *Controller) busyCores() float64 {
 	if c.now-c.scheduleFrom < 1 {
 		return math.MaxFloat64
 	}

@@ -86,7 +86,7 @@ func TestBurstLength(t *testing.T) {
 		s.mustKeepToLimit(t, 60, 900)
 		s.mustHaveBursts(t, 60, 900)
 		totals := s.controller.Totals()
-		if length := totals.Open.Seconds() / float64(totals.Windows); length > 0.45 || length < 0.1 {
+		if length := totals.Open.Seconds() / float64(totals.Bursts); length > 0.45 || length < 0.1 {
 			t.Errorf("bursts of %.2f s", length)
 		}
 	})
@@ -125,8 +125,8 @@ func TestTotals(t *testing.T) {
 	if math.Abs(totals.InProbes.Seconds()/inProbes-1) > 0.02 {
 		t.Errorf("probes took %v, really %.3f s", totals.InProbes, inProbes)
 	}
-	if totals.Windows != len(s.openings)-1 { // the first was mode full
-		t.Errorf("%d bursts, really %d", totals.Windows, len(s.openings)-1)
+	if totals.Bursts != len(s.openings)-1 { // the first was mode full
+		t.Errorf("%d bursts, really %d", totals.Bursts, len(s.openings)-1)
 	}
 	if math.Abs(totals.Open.Seconds()/open-1) > 0.1 {
 		t.Errorf("open for %v, really %.1f s", totals.Open, open)

@@ -48,8 +48,8 @@ const (
 type Options struct {
 	// Limit is the largest share of the traced processes' CPU time that tracing may take, in
 	// (0, 1]. Any other value means 0.03.
-	Limit  float64
-	Prices Prices
+	Limit float64
+	Costs Costs
 	// Interval is the mean number of bytes between samples; 0: the controller chooses it.
 	Interval uint64
 	// Duration of the trace; 0: unknown.
@@ -72,8 +72,8 @@ func (o Options) withDefaults() Options {
 	}
 	o.Limit = max(o.Limit, 1e-6)
 
-	c := &o.Prices
-	for _, ns := range []*float64{&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.Device} {
+	c := &o.Costs
+	for _, ns := range []*float64{&c.Entry, &c.Stepped, &c.Return, &c.Fault, &c.Mapping, &c.DriverCall} {
 		if !(*ns >= 0) {
 			*ns = 0
 		}
@@ -121,12 +121,12 @@ type Totals struct {
 	// bursts; 0: there were too few.
 	StepBetween time.Duration
 	// Bursts is the number of bursts so far, and Open how long probes were open in all modes.
-	Windows int
-	Open    time.Duration
+	Bursts int
+	Open   time.Duration
 }
 
 // A Controller keeps the cost of tracing within its limit. Times are in seconds.
-type Governor struct {
+type Controller struct {
 	options Options
 	random  *rand.Rand
 	last    Reading
@@ -161,9 +161,9 @@ type Governor struct {
 }
 
 // New makes a controller. The probes are closed until its first decision.
-func New(o Options) *Governor {
+func New(o Options) *Controller {
 	o = o.withDefaults()
-	c := &Governor{
+	c := &Controller{
 		options:       o,
 		random:        rand.New(rand.NewPCG(o.Seed, 0)),
 		budget:        budget{limit: o.Limit, throttle: 1},
@@ -184,8 +184,8 @@ func New(o Options) *Governor {
 }
 
 // Decide takes the counters read now, and returns what to apply until the next reading.
-func (c *Governor) Decide(r Reading) Decision {
-	u := c.options.Prices.between(c.last, r)
+func (c *Controller) Decide(r Reading) Decision {
+	u := c.options.Costs.between(c.last, r)
 	c.last = r
 	c.now += u.elapsed
 	c.inProbes += u.inside()
@@ -201,7 +201,7 @@ func (c *Governor) Decide(r Reading) Decision {
 	return c.decision()
 }
 
-func (c *Governor) decision() Decision {
+func (c *Controller) decision() Decision {
 	isOpen := c.started && (c.mode == Full || c.burst.phase == burstOpen)
 	d := Decision{
 		Heap:           c.options.Heap && isOpen,
@@ -228,7 +228,7 @@ const (
 	minWait    = 0.005
 )
 
-func (c *Governor) wait() float64 {
+func (c *Controller) wait() float64 {
 	switch {
 	case !c.options.Heap && !c.options.Tensor:
 		return closedWait
@@ -243,17 +243,17 @@ func (c *Governor) wait() float64 {
 }
 
 // Mode returns the mode in force.
-func (c *Governor) Mode() Mode { return c.mode }
+func (c *Controller) Mode() Mode { return c.mode }
 
 // Changes returns the changes since its last call, in the order of time.
-func (c *Governor) Changes() []Change {
+func (c *Controller) Changes() []Change {
 	changes := c.changes
 	c.changes = nil
 	return changes
 }
 
 // Totals returns the totals since counting began.
-func (c *Governor) Totals() Totals {
+func (c *Controller) Totals() Totals {
 	open := c.open
 	switch {
 	case c.started && c.mode == Full:
@@ -267,7 +267,7 @@ func (c *Governor) Totals() Totals {
 		StepBefore:  duration(c.steps.medianBefore()),
 		StepSince:   duration(c.steps.meanSince()),
 		StepBetween: duration(c.steps.medianBetween()),
-		Windows:     c.bursts,
+		Bursts:      c.bursts,
 		Open:        duration(open),
 	}
 }

@@ -25,14 +25,14 @@ func TestLimit(t *testing.T) {
 		name  string
 		seeds uint64
 		load  func(seed uint64) func(float64) load
-		costs Prices
+		costs Costs
 	}{
 		{"trainer", 6, func(uint64) func(float64) load { return constant(trainer()) }, usual},
 		{"eight cores", 1, func(uint64) func(float64) load { return constant(eight) }, usual},
 		{"stepped instructions", 1, func(uint64) func(float64) load { return constant(stepped) }, usual},
 		{
 			"changing rates, inexact costs", 6, noisy,
-			Prices{Entry: 950, Stepped: 6500, Return: 600, Fault: 310, Mapping: 500},
+			Costs{Entry: 950, Stepped: 6500, Return: 600, Fault: 310, Mapping: 500},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -158,7 +158,7 @@ func TestMode(t *testing.T) {
 	// 900 ns a call: 1.2 % and 2.4 % of 3 %, after an expensive minute.
 	for calls, want := range map[float64]Mode{13_000: Full, 26_000: Bursts} {
 		t.Run("full again only with headroom: "+string(want), func(t *testing.T) {
-			s := simulate(Options{Heap: true, Limit: 0.03, Seed: 3, Prices: usual}, func(at float64) load {
+			s := simulate(Options{Heap: true, Limit: 0.03, Seed: 3, Costs: usual}, func(at float64) load {
 				if at < 60 {
 					return caller(500_000)
 				}
@@ -171,7 +171,7 @@ func TestMode(t *testing.T) {
 
 	t.Run("full again after three calm bursts", func(t *testing.T) {
 		for seed := range uint64(4) {
-			s := simulate(Options{Heap: true, Limit: 0.03, Seed: seed, Prices: usual},
+			s := simulate(Options{Heap: true, Limit: 0.03, Seed: seed, Costs: usual},
 				func(at float64) load {
 					if at < 700 {
 						return trainer()
@@ -269,7 +269,7 @@ func TestChanges(t *testing.T) {
 }
 
 func TestCosts(t *testing.T) {
-	p := Prices{Entry: 1000, Stepped: 8000, Return: 500, Fault: 250, Mapping: 400}
+	p := Costs{Entry: 1000, Stepped: 8000, Return: 500, Fault: 250, Mapping: 400}
 	a := Reading{At: 7 * time.Second, Entries: 1, Samples: 1, Traced: time.Second, Own: time.Second}
 	b := Reading{
 		At: 9 * time.Second, Entries: 100_001, Stepped: 10_000, TensorEntries: 20_000, Returns: 40_000,
@@ -339,7 +339,7 @@ func FuzzDecide(f *testing.F) {
 		flags := in.next()
 		o := Options{
 			Limit:    in.cost(),
-			Prices:   Prices{in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost()},
+			Costs:    Costs{in.cost(), in.cost(), in.cost(), in.cost(), in.cost(), in.cost()},
 			Interval: in.number() * (flags & 1), Duration: in.time(), Maturity: in.time(), Seed: in.next(),
 			Heap: flags&2 != 0, Tensor: flags&4 != 0, Steps: flags&8 != 0, Blocks: flags&16 != 0,
 		}
@@ -348,7 +348,7 @@ func FuzzDecide(f *testing.F) {
 			mustBeSane(t, o, c, c.Decide(Reading{
 				At: in.time(), Entries: in.number(), Stepped: in.number(), TensorEntries: in.number(),
 				Returns: in.number(), Faults: in.number(), MappingCalls: in.number(), Walk: in.time(),
-				Samples: in.number(), Traced: in.time(), Own: in.time(), DeviceCalls: in.number(),
+				Samples: in.number(), Traced: in.time(), Own: in.time(), DriverCalls: in.number(),
 				Blocks: in.number(), BlockTime: in.time(), BlockWalk: in.time(),
 				Steps: int(in.number()), Timed: []Step{{in.time(), n%2 == 0}},
 			}))
@@ -356,7 +356,7 @@ func FuzzDecide(f *testing.F) {
 	})
 }
 
-func mustBeSane(t *testing.T, o Options, c *Governor, d Decision) {
+func mustBeSane(t *testing.T, o Options, c *Controller, d Decision) {
 	t.Helper()
 	totals, b, p := c.Totals(), &c.budget, c.plan()
 	switch {

@@ -20,10 +20,10 @@ const (
 )
 
 // isAuto reports whether the controller chooses the intervals.
-func (c *Governor) isAuto() bool { return c.options.Interval == 0 }
+func (c *Controller) isAuto() bool { return c.options.Interval == 0 }
 
 // interval returns the sampling interval in force, in bytes.
-func (c *Governor) interval() uint64 {
+func (c *Controller) interval() uint64 {
 	if c.started && c.mode != Full {
 		return c.burstInterval
 	}
@@ -31,7 +31,7 @@ func (c *Governor) interval() uint64 {
 }
 
 // tuneFullInterval chooses the interval of mode full.
-func (c *Governor) tuneFullInterval() {
+func (c *Controller) tuneFullInterval() {
 	if !c.isAuto() || c.now-max(c.fullAt, c.fullIntervalAt) < tuneSeconds {
 		return
 	}
@@ -51,7 +51,7 @@ func (c *Governor) tuneFullInterval() {
 
 // coarsen takes the largest interval instead of closing the probes, where stack walks are what
 // costs too much. It reports whether it did.
-func (c *Governor) coarsen() bool {
+func (c *Controller) coarsen() bool {
 	u := c.recentUse()
 	isTraps := u.probes-u.walking > (1-maxFullWalkShare)*c.budget.rate()*u.elapsed
 	if !c.isAuto() || c.fullInterval >= coarsestInterval || isTraps {
@@ -64,17 +64,17 @@ func (c *Governor) coarsen() bool {
 	return true
 }
 
-func (c *Governor) setFullInterval(bytes uint64) {
+func (c *Controller) setFullInterval(bytes uint64) {
 	c.fullInterval, c.fullIntervalAt = bytes, c.now
 }
 
-func (c *Governor) changeForWalks(u cpuUse) {
+func (c *Controller) changeForWalks(u cpuUse) {
 	c.change("walking stacks takes %s of the traced CPU time: one sample in %s",
 		percentText(u.walking/max(u.work, 1e-9)), sizeText(c.fullInterval))
 }
 
 // tuneBurstInterval chooses the interval of the next burst by what the last one took.
-func (c *Governor) tuneBurstInterval(u cpuUse) {
+func (c *Controller) tuneBurstInterval(u cpuUse) {
 	traps := u.probes - u.walking
 	if !c.isAuto() || traps <= 0 {
 		return

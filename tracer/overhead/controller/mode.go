@@ -9,7 +9,7 @@ const (
 )
 
 // adjustMode applies the transitions of the state machine.
-func (c *Governor) adjustMode(u cpuUse) {
+func (c *Controller) adjustMode(u cpuUse) {
 	switch {
 	case !c.options.Heap && !c.options.Tensor:
 	case !c.started:
@@ -23,7 +23,7 @@ func (c *Governor) adjustMode(u cpuUse) {
 }
 
 // start opens the probes once the first steps have been timed.
-func (c *Governor) start() {
+func (c *Controller) start() {
 	longest := stepTimingSeconds
 	if c.options.Duration > 0 {
 		longest = min(longest, stepTimingShare*c.options.Duration.Seconds())
@@ -44,7 +44,7 @@ func (c *Governor) start() {
 }
 
 // enterFull begins to probe every call, with at least half of the credit.
-func (c *Governor) enterFull(format string, arguments ...any) {
+func (c *Controller) enterFull(format string, arguments ...any) {
 	c.mode, c.burst = Full, burst{}
 	c.budget.credit = max(c.budget.credit, creditSeconds*c.budget.rate()/2)
 	c.fullAt = c.now
@@ -53,7 +53,7 @@ func (c *Governor) enterFull(format string, arguments ...any) {
 }
 
 // checkFull closes the probes when their credit is spent.
-func (c *Governor) checkFull() {
+func (c *Controller) checkFull() {
 	c.tuneFullInterval()
 	if c.budget.credit >= 0 || c.coarsen() {
 		return
@@ -78,7 +78,7 @@ func (c *Governor) checkFull() {
 
 // recentUse returns the more expensive of the last second and the last reading: a storm may just
 // have begun, while other calls come and go within a second.
-func (c *Governor) recentUse() cpuUse {
+func (c *Controller) recentUse() cpuUse {
 	second, reading := c.budget.spent.sum(min(1, c.now-c.fullAt)), c.budget.spent.sum(0)
 	if reading.probes*second.elapsed > second.probes*reading.elapsed {
 		return reading
@@ -87,7 +87,7 @@ func (c *Governor) recentUse() cpuUse {
 }
 
 // reduce enters mode bursts, or off where no burst fits.
-func (c *Governor) reduce(p burstPlan, recent cpuUse) {
+func (c *Controller) reduce(p burstPlan, recent cpuUse) {
 	to := Bursts
 	if !p.fits {
 		to = Off

@@ -4,13 +4,13 @@ import "time"
 
 // Costs of one event of each kind, in ns of CPU time of the traced processes. A value that is not
 // a cost, such as NaN, means 0.
-type Prices struct {
-	Entry   float64 // of an allocator function, at an instruction that the kernel emulates
-	Stepped float64 // of an allocator function, at an instruction that the kernel single-steps
-	Return  float64 // of following a return, beside the entry
-	Fault   float64 // of a page fault, beside its own
-	Mapping float64 // of a call that changes the address space, beside its own
-	Device  float64 // of a call of the CUDA driver API, beside its own
+type Costs struct {
+	Entry      float64 // of an allocator function, at an instruction that the kernel emulates
+	Stepped    float64 // of an allocator function, at an instruction that the kernel single-steps
+	Return     float64 // of following a return, beside the entry
+	Fault      float64 // of a page fault, beside its own
+	Mapping    float64 // of a call that changes the address space, beside its own
+	DriverCall float64 // of a call of the CUDA driver API, beside its own
 }
 
 // sampleCost is what a sample costs beside its stack walk, in ns: the entries of the live map and
@@ -32,7 +32,7 @@ type Reading struct {
 	KernelWalk time.Duration
 	// DriverCalls are calls of the CUDA driver API. Blocks are events of PyTorch's caching
 	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
-	DeviceCalls, Blocks  uint64
+	DriverCalls, Blocks  uint64
 	BlockTime, BlockWalk time.Duration
 	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
@@ -81,7 +81,7 @@ const maxGapSeconds = 3600
 
 // between returns the CPU time used from one reading to the next. A counter that went backwards
 // counts as unchanged.
-func (p Prices) between(a, b Reading) cpuUse {
+func (p Costs) between(a, b Reading) cpuUse {
 	u := cpuUse{
 		elapsed: min(seconds(a.At, b.At), maxGapSeconds),
 		walking: seconds(a.Walk, b.Walk) + sampleCost*1e-9*delta(a.Samples, b.Samples),
@@ -95,7 +95,7 @@ func (p Prices) between(a, b Reading) cpuUse {
 	u.blocks = seconds(a.BlockTime, b.BlockTime) + 1e-9*p.Entry*u.blockEvents
 	u.kernel = seconds(a.KernelWalk, b.KernelWalk) +
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
-	u.kernel += u.blocks + 1e-9*p.Device*delta(a.DeviceCalls, b.DeviceCalls)
+	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)
 
 	stepped := min(delta(a.Stepped, b.Stepped), u.entries)
 	traps := p.Entry*(u.entries-stepped) + p.Stepped*stepped + p.Return*u.returns
@@ -108,7 +108,7 @@ func (p Prices) between(a, b Reading) cpuUse {
 
 // Native returns the CPU time that the traced processes used from one reading to the next: native
 // is their own, inside that of the probes.
-func (p Prices) Native(a, b Reading) (native, inside time.Duration) {
+func (p Costs) Native(a, b Reading) (native, inside time.Duration) {
 	u := p.between(a, b)
 	return duration(u.native), duration(u.inside())
 }

@@ -52,23 +52,23 @@ func stormBetween(begin, end float64, calm load) func(float64) load {
 }
 
 // usual costs in ns.
-var usual = Prices{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
+var usual = Costs{Entry: 900, Stepped: 7000, Return: 700, Fault: 300, Mapping: 500}
 
 // all sources there are, on a program with steps.
 func all(seed uint64) Options {
 	return Options{
 		Heap: true, Tensor: true, Steps: true, Seed: seed, Limit: 0.03, Maturity: time.Minute,
-		Prices: usual,
+		Costs: usual,
 	}
 }
 
 // A simulation has a program, the kernel's counters and the session that applies the controller's
 // decisions. It knows the true costs; the controller sees counters and its own costs alone.
 type simulation struct {
-	controller *Governor
+	controller *Controller
 	options    Options
 	load       func(at float64) load
-	costs      Prices  // the true ones
+	costs      Costs   // the true ones
 	own        float64 // cores that allocscope takes whatever is open
 	noise      float64 // of the CPU time of steps
 	hidden     float64 // slowdown by open probes that no cost explains
@@ -107,7 +107,7 @@ const (
 
 func simulate(o Options, l func(at float64) load) *simulation {
 	return &simulation{
-		controller: New(o), options: o, load: l, costs: o.Prices, own: 0.004,
+		controller: New(o), options: o, load: l, costs: o.Costs, own: 0.004,
 		random: rand.New(rand.NewPCG(o.Seed, 1)),
 	}
 }

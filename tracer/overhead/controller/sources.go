@@ -15,19 +15,19 @@ const (
 )
 
 // hasHeapAndTensor reports whether tensors are probed beside the heap, and not instead of it.
-func (c *Governor) hasHeapAndTensor() bool { return c.options.Heap && c.options.Tensor }
+func (c *Controller) hasHeapAndTensor() bool { return c.options.Heap && c.options.Tensor }
 
 // tensorFits reports whether the traps of tensor probes would take at most this part of their
 // share. One of three tensor calls may have its return probed. Their stack walks are not counted
 // apart from those of heap: if they take too much, checkTensor sees it later.
-func (c *Governor) tensorFits(u cpuUse, part float64) bool {
-	p := c.options.Prices
+func (c *Controller) tensorFits(u cpuUse, part float64) bool {
+	p := c.options.Costs
 	traps := 1e-9 * (u.tensors*p.Entry + min(u.tensors/3, u.returns)*p.Return)
 	return c.hasHeapAndTensor() && traps <= part*tensorBudgetShare*c.budget.share()*u.work
 }
 
 // finishBurst opens the tensor probes for all of the time after enough bursts in which they fit.
-func (t *tensor) finishBurst(c *Governor, u cpuUse) {
+func (t *tensor) finishBurst(c *Controller, u cpuUse) {
 	if t.alwaysOpen || !t.observe(c.tensorFits(u, calmBudgetShare)) {
 		return
 	}
@@ -38,7 +38,7 @@ func (t *tensor) finishBurst(c *Governor, u cpuUse) {
 
 // checkTensor makes the interval of tensors coarser, or closes their probes between bursts, where
 // they take too much.
-func (c *Governor) checkTensor() {
+func (c *Controller) checkTensor() {
 	t := &c.tensor
 	if !t.alwaysOpen {
 		return
@@ -85,7 +85,7 @@ const (
 
 // checkBlocks makes the interval of blocks coarser, or closes their probes, where they take too
 // much.
-func (c *Governor) checkBlocks(u cpuUse) {
+func (c *Controller) checkBlocks(u cpuUse) {
 	b := &c.blocks
 	if !b.isOpen {
 		return

@@ -17,7 +17,7 @@ const (
 
 // checkSteps halves the budget where steps are slower than the costs explain, and doubles it again
 // after ten minutes.
-func (c *Governor) checkSteps() {
+func (c *Controller) checkSteps() {
 	if !c.started || c.now < c.stepCheckAt {
 		return
 	}
@@ -35,7 +35,7 @@ func (c *Governor) checkSteps() {
 	}
 }
 
-func (c *Governor) setThrottle(to float64) {
+func (c *Controller) setThrottle(to float64) {
 	c.budget.throttle = to
 	c.throttledAt, c.stepCheckAt = c.now, c.now+throttlePause
 	c.steps.resetRecent()

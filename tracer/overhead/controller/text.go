@@ -9,7 +9,7 @@ import (
 const maxChanges = 256
 
 // change notes a change and its reason, for people.
-func (c *Governor) change(format string, arguments ...any) {
+func (c *Controller) change(format string, arguments ...any) {
 	c.changes = append(c.changes, Change{
 		At: duration(c.now), Mode: c.mode,
 		Text: fmt.Sprintf(format, arguments...),
@@ -18,7 +18,7 @@ func (c *Governor) change(format string, arguments ...any) {
 }
 
 // costText returns what the probes would take if they were always open.
-func (c *Governor) costText(u cpuUse) string {
+func (c *Controller) costText(u cpuUse) string {
 	source := "heap"
 	if !c.options.Heap {
 		source = "tensor"

@@ -5,12 +5,12 @@ package pages
 type Heap struct {
 	Name string
 	// Resident memory of private pages, in bytes, by origin.
-	Resident [Tags]int64
+	Resident [OriginCount]int64
 	// Attributed is the part of Resident that live objects take, headers included. It is an
 	// estimate from samples, so that it may exceed Resident.
-	Known [Tags]int64
+	Attributed [OriginCount]int64
 	// Variance of Attributed, in bytes².
-	Variance [Tags]float64
+	Variance [OriginCount]float64
 }
 
 // Unattributed returns for each heap the resident bytes of one origin that no known object takes.
@@ -18,10 +18,10 @@ type Heap struct {
 // An estimate may exceed what is resident in one heap, where the difference d is negative. The
 // sum is kept all the same: each positive d is scaled by Σd / Σmax(d, 0), and all are 0 where
 // Σd ≤ 0.
-func Rest(heaps []Heap, origin Tag) []int64 {
+func Unattributed(heaps []Heap, origin Origin) []int64 {
 	var sum, positive int64
 	for _, h := range heaps {
-		difference := h.Resident[origin] - h.Known[origin]
+		difference := h.Resident[origin] - h.Attributed[origin]
 		sum += difference
 		positive += max(0, difference)
 	}
@@ -32,7 +32,7 @@ func Rest(heaps []Heap, origin Tag) []int64 {
 	}
 
 	for i, h := range heaps {
-		difference := max(0, h.Resident[origin]-h.Known[origin])
+		difference := max(0, h.Resident[origin]-h.Attributed[origin])
 		unattributed[i] = int64(float64(difference) * float64(sum) / float64(positive))
 	}
 	return unattributed
@@ -40,12 +40,12 @@ func Rest(heaps []Heap, origin Tag) []int64 {
 
 // FitFactors returns for each origin the factor, at most 1, that scales the attributed bytes of
 // all heaps together down to the resident ones.
-func Fit(heaps []Heap) (factors [Tags]float64) {
+func FitFactors(heaps []Heap) (factors [OriginCount]float64) {
 	for origin := range factors {
 		var resident, attributed int64
 		for _, h := range heaps {
 			resident += h.Resident[origin]
-			attributed += h.Known[origin]
+			attributed += h.Attributed[origin]
 		}
 
 		factors[origin] = 1

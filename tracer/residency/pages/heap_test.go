@@ -8,7 +8,7 @@ import (
 
 func heapOf(resident, attributed int64) Heap {
 	var h Heap
-	h.Resident[Fresh], h.Known[Fresh] = resident, attributed
+	h.Resident[SinceTracing], h.Attributed[SinceTracing] = resident, attributed
 	return h
 }
 
@@ -16,31 +16,31 @@ func TestUnattributed(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		heaps  []Heap
-		origin Tag
+		origin Origin
 		want   []int64
 	}{
 		{
 			"difference of resident and attributed",
 			[]Heap{heapOf(100, 30), heapOf(50, 50), heapOf(10, 0)},
-			Fresh,
+			SinceTracing,
 			[]int64{70, 0, 10},
 		},
-		{"origin without memory", []Heap{heapOf(100, 30)}, Old, []int64{0}},
+		{"origin without memory", []Heap{heapOf(100, 30)}, BeforeTracing, []int64{0}},
 		{ // 120 less 40, in the ratio of 80 to 40
 			"others make up for an estimate that is too high",
 			[]Heap{heapOf(100, 140), heapOf(100, 20), heapOf(100, 60)},
-			Fresh,
+			SinceTracing,
 			[]int64{0, 53, 26},
 		},
 		{
 			"none where the sum of estimates is too high",
 			[]Heap{heapOf(100, 190), heapOf(100, 20)},
-			Fresh,
+			SinceTracing,
 			[]int64{0, 0},
 		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			if got := Rest(c.heaps, c.origin); !slices.Equal(got, c.want) {
+			if got := Unattributed(c.heaps, c.origin); !slices.Equal(got, c.want) {
 				t.Errorf("%v, want %v", got, c.want)
 			}
 		})
@@ -54,10 +54,10 @@ func TestUnattributed(t *testing.T) {
 			for range 1 + r.IntN(10) {
 				h := heapOf(r.Int64N(1<<40), r.Int64N(1<<40))
 				heaps = append(heaps, h)
-				want += h.Resident[Fresh] - h.Known[Fresh]
+				want += h.Resident[SinceTracing] - h.Attributed[SinceTracing]
 			}
 
-			for _, bytes := range Rest(heaps, Fresh) {
+			for _, bytes := range Unattributed(heaps, SinceTracing) {
 				if bytes < 0 {
 					t.Fatalf("%+v: %d bytes unattributed", heaps, bytes)
 				}
@@ -72,14 +72,14 @@ func TestUnattributed(t *testing.T) {
 }
 
 func TestFitFactors(t *testing.T) {
-	got := Fit([]Heap{heapOf(100, 140), heapOf(100, 110)})
-	want := [Tags]float64{1, 1, 1, 1}
-	want[Fresh] = 0.8
+	got := FitFactors([]Heap{heapOf(100, 140), heapOf(100, 110)})
+	want := [OriginCount]float64{1, 1, 1, 1}
+	want[SinceTracing] = 0.8
 	if got != want {
 		t.Errorf("factors %v, want %v", got, want)
 	}
 
-	if got := Fit([]Heap{heapOf(100, 140), heapOf(100, 20)}); got[Fresh] != 1 {
-		t.Errorf("factor %v where the sum fits, want 1", got[Fresh])
+	if got := FitFactors([]Heap{heapOf(100, 140), heapOf(100, 20)}); got[SinceTracing] != 1 {
+		t.Errorf("factor %v where the sum fits, want 1", got[SinceTracing])
 	}
 }

@@ -3,21 +3,21 @@ package pages
 import "sort"
 
 // Origin is how a private page came to be in memory.
-type Tag uint8
+type Origin uint8
 
 // The origins of pages.
 const (
-	Fresh     Tag = iota // first touched since tracing started
-	Old                  // in memory when tracing started
-	Copied               // the process's own copy, made on write, of a page of its parent
-	Inherited            // still shared with the parent, from before fork
-	Tags                 // number of origins
+	SinceTracing  Origin = iota // first touched since tracing started
+	BeforeTracing               // in memory when tracing started
+	CopiedOnWrite               // the process's own copy, made on write, of a page of its parent
+	Inherited                   // still shared with the parent, from before fork
+	OriginCount                 // number of origins
 )
 
 // Run is a range of pages that are in memory or swapped out and have all properties in common.
 type Run struct {
 	Span
-	Tag Tag
+	Origin Origin
 	// Swapped is set if the pages are swapped out, unset if they are in memory.
 	Swapped bool
 	// File is set for pages of a file or of shared memory that are not private to the process.
@@ -28,7 +28,7 @@ type Run struct {
 // Bytes is how much memory an address range takes.
 type Bytes struct {
 	// Resident private memory, by origin.
-	Resident [Tags]int64
+	Resident [OriginCount]int64
 	// File is the resident memory of files and shared memory.
 	File    int64
 	Swapped int64
@@ -71,7 +71,7 @@ func (b *Bytes) addRun(run Run, bytes int64) {
 	case run.File:
 		b.File += bytes
 	default:
-		b.Resident[run.Tag] += bytes
+		b.Resident[run.Origin] += bytes
 	}
 }
 
@@ -96,7 +96,7 @@ func (r Runs) firstAfter(address uint64) int {
 }
 
 // BytesIn returns how much memory lies between two addresses.
-func (r Runs) In(start, end uint64) (b Bytes) {
+func (r Runs) BytesIn(start, end uint64) (b Bytes) {
 	for _, run := range r[r.firstAfter(start):] {
 		if run.Start >= end || start >= end {
 			break
@@ -107,7 +107,7 @@ func (r Runs) In(start, end uint64) (b Bytes) {
 }
 
 // Clip returns the runs between two addresses, cut to fit.
-func (r Runs) Between(start, end uint64) Runs {
+func (r Runs) Clip(start, end uint64) Runs {
 	var inside Runs
 	for _, run := range r[r.firstAfter(start):] {
 		if run.Start >= end || start >= end {
@@ -120,7 +120,7 @@ func (r Runs) Between(start, end uint64) Runs {
 }
 
 // Find returns the run that contains an address. It returns false where there is no memory.
-func (r Runs) At(address uint64) (Run, bool) {
+func (r Runs) Find(address uint64) (Run, bool) {
 	i := r.firstAfter(address)
 	if i == len(r) || r[i].Start > address {
 		return Run{}, false
@@ -139,22 +139,22 @@ func (r Runs) InMemory() (bytes int64) {
 }
 
 // PrivateSpans returns the addresses of private memory, resident or swapped out.
-func (r Runs) Private() Spans {
+func (r Runs) PrivateSpans() Spans {
 	spans := make([]Span, 0, len(r))
 	for _, run := range r {
 		if !run.File {
 			spans = append(spans, run.Span)
 		}
 	}
-	return SpansOf(spans)
+	return MergeSpans(spans)
 }
 
 // WithOrigin returns the runs with the private memory within spans set to an origin.
-func (r Runs) Mark(spans Spans, origin Tag) Runs {
+func (r Runs) WithOrigin(spans Spans, origin Origin) Runs {
 	isPrivate := func(run Run) bool { return !run.File }
 	return r.mapWithin(spans, isPrivate, func(inside []Run) []Run {
 		for i := range inside {
-			inside[i].Tag = origin
+			inside[i].Origin = origin
 		}
 		return inside
 	})
@@ -162,7 +162,7 @@ func (r Runs) Mark(spans Spans, origin Tag) Runs {
 
 // WithoutResident returns the runs less the resident memory within spans. What is swapped out
 // there stays.
-func (r Runs) Without(spans Spans) Runs {
+func (r Runs) WithoutResident(spans Spans) Runs {
 	isResident := func(run Run) bool { return !run.Swapped }
 	return r.mapWithin(spans, isResident, func([]Run) []Run { return nil })
 }
@@ -203,7 +203,7 @@ func cutBefore(run *Run, address uint64) []Run {
 
 // PrefixSums are runs with prefix sums, so that In takes O(log n) time even for a long range. The
 // large objects of a process may all lie over many runs.
-type Sums struct {
+type PrefixSums struct {
 	runs   Runs
 	prefix []Bytes // prefix[i] is the sum of the first i*runsPerSum runs
 }
@@ -211,8 +211,8 @@ type Sums struct {
 const runsPerSum = 64
 
 // PrefixSums computes the prefix sums of the runs.
-func (r Runs) Sums() Sums {
-	s := Sums{runs: r}
+func (r Runs) PrefixSums() PrefixSums {
+	s := PrefixSums{runs: r}
 	var sum Bytes
 
 	for i, run := range r {
@@ -226,11 +226,11 @@ func (r Runs) Sums() Sums {
 }
 
 // BytesIn returns how much memory lies between two addresses, as Runs.BytesIn does.
-func (s Sums) In(start, end uint64) Bytes {
+func (s PrefixSums) BytesIn(start, end uint64) Bytes {
 	first := s.runs.firstAfter(start)
 	near := min(first+2*runsPerSum, len(s.runs))
 	if start >= end || near == len(s.runs) || s.runs[near].Start >= end {
-		return s.runs[first:near].In(start, end)
+		return s.runs[first:near].BytesIn(start, end)
 	}
 
 	last := first + s.runs[first:].firstAfter(end)
@@ -238,7 +238,7 @@ func (s Sums) In(start, end uint64) Bytes {
 	b := s.prefix[to]
 	b.subtract(s.prefix[from])
 
-	b.Add(s.runs[first:from*runsPerSum].In(start, end))
-	b.Add(s.runs[to*runsPerSum:min(last+1, len(s.runs))].In(start, end))
+	b.Add(s.runs[first:from*runsPerSum].BytesIn(start, end))
+	b.Add(s.runs[to*runsPerSum:min(last+1, len(s.runs))].BytesIn(start, end))
 	return b
 }

@@ -9,7 +9,7 @@ import (
 func randomRun(r *rand.Rand, start, end uint64) Run {
 	return Run{
 		Span:    Span{start, end},
-		Tag:     Tag(r.IntN(int(Tags))),
+		Origin:  Origin(r.IntN(int(OriginCount))),
 		Swapped: r.IntN(4) == 0, File: r.IntN(3) == 0, Huge: r.IntN(5) == 0,
 	}
 }
@@ -42,7 +42,7 @@ func (m *pageModel) bytesIn(start, end uint64) (bytes Bytes) {
 		case run.File:
 			bytes.File++
 		default:
-			bytes.Resident[run.Tag]++
+			bytes.Resident[run.Origin]++
 		}
 	}
 	return bytes
@@ -54,17 +54,17 @@ func TestRuns(t *testing.T) {
 		runs, at := randomRuns(r)
 		if r.IntN(2) == 0 {
 			spans, in := randomSpans(r)
-			origin := Tag(r.IntN(int(Tags)))
-			runs = runs.Mark(spans, origin)
+			origin := Origin(r.IntN(int(OriginCount)))
+			runs = runs.WithOrigin(spans, origin)
 			for i, run := range at {
 				if in[i] && run != nil && !run.File {
-					run.Tag = origin
+					run.Origin = origin
 				}
 			}
 		}
 		if r.IntN(2) == 0 {
 			spans, in := randomSpans(r)
-			runs = runs.Without(spans)
+			runs = runs.WithoutResident(spans)
 			for i, run := range at {
 				if in[i] && run != nil && !run.Swapped {
 					at[i] = nil
@@ -74,10 +74,10 @@ func TestRuns(t *testing.T) {
 
 		start, end := r.Uint64N(modelSize), r.Uint64N(modelSize)
 		want := at.bytesIn(start, end)
-		if got := runs.In(start, end); got != want {
+		if got := runs.BytesIn(start, end); got != want {
 			t.Fatalf("%v from %d to %d: %+v, want %+v", runs, start, end, got, want)
 		}
-		if got := runs.Between(start, end).In(0, modelSize); got != want {
+		if got := runs.Clip(start, end).BytesIn(0, modelSize); got != want {
 			t.Fatalf("%v clipped to %d-%d: %+v, want %+v", runs, start, end, got, want)
 		}
 		if got, want := runs.InMemory(), at.bytesIn(0, modelSize); got != want.InMemory() {
@@ -85,9 +85,9 @@ func TestRuns(t *testing.T) {
 		}
 
 		address := r.Uint64N(modelSize)
-		run, ok := runs.At(address)
+		run, ok := runs.Find(address)
 		if page := at[address]; ok != (page != nil) ||
-			ok && (run.Tag != page.Tag || run.Huge != page.Huge) {
+			ok && (run.Origin != page.Origin || run.Huge != page.Huge) {
 			t.Fatalf("%v at %d: %+v, %t, want %+v", runs, address, run, ok, page)
 		}
 
@@ -95,15 +95,15 @@ func TestRuns(t *testing.T) {
 		for i, page := range at {
 			private[i] = page != nil && !page.File
 		}
-		private.mustEqual(t, "private", runs.Private())
+		private.mustEqual(t, "private", runs.PrivateSpans())
 	}
 }
 
 func TestBytes(t *testing.T) {
 	b := Bytes{File: 10, Swapped: 3}
-	b.Resident[Old] = 7
+	b.Resident[BeforeTracing] = 7
 	want := Bytes{File: 20, Swapped: 5} // rounded to the nearest byte
-	want.Resident[Old] = 11
+	want.Resident[BeforeTracing] = 11
 	if got := b.Scaled(1.5, 2); got != want {
 		t.Errorf("scaled by 1.5 and 2: %+v, want %+v", got, want)
 	}
@@ -119,13 +119,13 @@ func TestPrefixSums(t *testing.T) {
 			runs, end = append(runs, run), run.End+r.Uint64N(3)
 		}
 
-		sums := runs.Sums()
+		sums := runs.PrefixSums()
 		for range 200 {
 			from, to := r.Uint64N(end+10), r.Uint64N(end+10)
 			if r.IntN(10) == 0 {
 				to = ^uint64(0)
 			}
-			if got, want := sums.In(from, to), runs.In(from, to); got != want {
+			if got, want := sums.BytesIn(from, to), runs.BytesIn(from, to); got != want {
 				t.Fatalf("%d runs from %d to %d: %+v, want %+v", len(runs), from, to, got, want)
 			}
 		}
@@ -139,11 +139,11 @@ func BenchmarkPrefixSums(b *testing.B) {
 		for i := range runs {
 			runs[i] = Run{Span: Span{uint64(2 * i), uint64(2*i + 1)}}
 		}
-		sums := runs.Sums()
+		sums := runs.PrefixSums()
 
 		b.Run(fmt.Sprint(count), func(b *testing.B) {
 			for b.Loop() {
-				sums.In(1, uint64(2*count-1))
+				sums.BytesIn(1, uint64(2*count-1))
 			}
 		})
 	}

@@ -19,7 +19,7 @@ type Spans []Span
 
 // MergeSpans sorts spans and merges those that touch or overlap. It reuses the memory of its
 // argument.
-func SpansOf(spans []Span) Spans {
+func MergeSpans(spans []Span) Spans {
 	slices.SortFunc(spans, func(a, b Span) int { return cmp.Compare(a.Start, b.Start) })
 
 	merged := spans[:0]
@@ -51,13 +51,13 @@ func (s Spans) Find(address uint64) (Span, bool) {
 }
 
 // Contains reports whether one of the spans contains all of span. An empty span is in none.
-func (s Spans) Holds(span Span) bool {
+func (s Spans) Contains(span Span) bool {
 	i := sort.Search(len(s), func(i int) bool { return s[i].End > span.Start })
 	return i < len(s) && s[i].Start <= span.Start && span.End <= s[i].End && span.Start < span.End
 }
 
 // Intersect returns the addresses that are in both sets.
-func (s Spans) And(other Spans) (both Spans) {
+func (s Spans) Intersect(other Spans) (both Spans) {
 	for i, j := 0, 0; i < len(s) && j < len(other); {
 		start, end := max(s[i].Start, other[j].Start), min(s[i].End, other[j].End)
 		if start < end {
@@ -74,7 +74,7 @@ func (s Spans) And(other Spans) (both Spans) {
 }
 
 // Subtract returns the addresses of s that are not in other.
-func (s Spans) Without(other Spans) (rest Spans) {
+func (s Spans) Subtract(other Spans) (rest Spans) {
 	rest = make(Spans, 0, max(len(s), len(other)))
 	j := 0
 
@@ -98,4 +98,4 @@ func (s Spans) Without(other Spans) (rest Spans) {
 }
 
 // Union returns the addresses that are in either set.
-func (s Spans) Or(other Spans) Spans { return SpansOf(append(slices.Clone(s), other...)) }
+func (s Spans) Union(other Spans) Spans { return MergeSpans(append(slices.Clone(s), other...)) }

@@ -51,7 +51,7 @@ func randomSpans(r *rand.Rand) (Spans, *model) {
 			m[address] = true
 		}
 	}
-	return SpansOf(spans), &m
+	return MergeSpans(spans), &m
 }
 
 func TestSpans(t *testing.T) {
@@ -65,10 +65,10 @@ func TestSpans(t *testing.T) {
 		}
 
 		inA.mustEqual(t, "merged", a)
-		and.mustEqual(t, "intersection", a.And(b))
-		or.mustEqual(t, "union", a.Or(b))
+		and.mustEqual(t, "intersection", a.Intersect(b))
+		or.mustEqual(t, "union", a.Union(b))
 		// Parts that only touch may stay apart where nothing was merged.
-		without.mustEqual(t, "difference", SpansOf(slices.Clone(a.Without(b))))
+		without.mustEqual(t, "difference", MergeSpans(slices.Clone(a.Subtract(b))))
 
 		start := r.Uint64N(modelSize)
 		found, ok := a.Find(start)
@@ -78,7 +78,7 @@ func TestSpans(t *testing.T) {
 
 		span := Span{start, start + r.Uint64N(modelSize-start+1)}
 		want := span.Len() > 0 && !slices.Contains(inA[span.Start:span.End], false)
-		if got := a.Holds(span); got != want {
+		if got := a.Contains(span); got != want {
 			t.Fatalf("%v contains %v: %t", a, span, got)
 		}
 		if got, want := a.Len(), inA.count(); got != want {

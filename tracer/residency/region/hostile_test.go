@@ -90,7 +90,7 @@ func TestScanForArenas(t *testing.T) {
 			}
 
 			maps := []process.Mapping{anonymous(somewhere, base+3<<20)}
-			arenas, _ := ofClass(Classify(maps, nil, &m), Python)
+			arenas, _ := ofClass(Classify(maps, nil, &m), PythonArena)
 			if len(arenas) != 3 || arenas[2].End != base+3<<20 {
 				t.Fatalf("shift %#x:\n%swant 3 up to %x", shift, dump(arenas), base+3<<20)
 			}
@@ -115,7 +115,7 @@ func TestScanForArenas(t *testing.T) {
 			}
 
 			maps := []process.Mapping{anonymous(start, base+arenaSize)}
-			arenas, _ := ofClass(Classify(maps, nil, &m), Python)
+			arenas, _ := ofClass(Classify(maps, nil, &m), PythonArena)
 			if len(arenas) != 1 || arenas[0].Start != base || arenas[0].End != base+arenaSize {
 				t.Errorf("shift %#x:\n%swant one at %x", shift, dump(arenas), base)
 			}
@@ -150,7 +150,7 @@ func TestArenaIndex(t *testing.T) {
 			m.write(address, poolHeader(address, size, 7)...)
 		}
 		m.write(pool, first...)
-		arenas, _ := ofClass(Classify(maps, nil, &m), Python)
+		arenas, _ := ofClass(Classify(maps, nil, &m), PythonArena)
 		return arenas
 	}
 	if len(find(nil)) != 1 {
@@ -236,7 +236,7 @@ func TestThreadStacks(t *testing.T) {
 	}
 	mustFind := func(what string, starts, want []uint64) {
 		t.Helper()
-		stacks := Stacks(maps, starts, &m)
+		stacks := ThreadStacks(maps, starts, &m)
 		var found []uint64
 		for _, s := range stacks {
 			if s.End == s.Start+size {
@@ -308,7 +308,7 @@ func (m *fuzzed) maps(count int) []process.Mapping {
 		maps = append(maps, process.Mapping{
 			Start: at, End: at + size, Path: paths[m.IntN(9)],
 			Read: m.IntN(4) > 0, Write: m.IntN(4) > 0,
-			Execute: m.IntN(9) == 0, Share: m.IntN(9) == 0,
+			Execute: m.IntN(9) == 0, Shared: m.IntN(9) == 0,
 		})
 		for range m.IntN(30) {
 			m.forge(at + m.Uint64N(size)&^(pageSize-1))

@@ -64,7 +64,7 @@ type pymallocArena struct {
 	area      pages.Span
 }
 
-func (a pymallocArena) region() Region { return anonymousRegion(Python, a.Start, a.End) }
+func (a pymallocArena) region() Region { return anonymousRegion(PythonArena, a.Start, a.End) }
 
 // hasPool reports whether a header is of a pool of this arena.
 func (a pymallocArena) hasPool(address uint64, header []byte) bool {

@@ -19,20 +19,20 @@ type Class string
 // The classes of memory. Those that only the contents show need the first page of a region in
 // memory: where that page is swapped out, or holds no known mark, the region is Anonymous.
 const (
-	Anonymous   Class = "anonymous"      // private, of unknown use
-	MainHeap    Class = "main heap"      // of the main arena of malloc, grown by brk
-	Arena       Class = "arena"          // heap of up to 64 MiB of another arena of glibc's malloc
-	Chunk       Class = "mmapped chunk"  // a large allocation that malloc served by mmap
-	Python      Class = "python arena"   // of pymalloc, CPython's allocator of small objects
-	ThreadStack Class = "thread stack"   // with guard, TCB and static TLS; cached ones, too
-	MainStack   Class = "main stack"     // of the first thread
-	JIT         Class = "generated code" // executable private anonymous memory
-	File        Class = "file"           // mapped from a file
-	Shmem       Class = "shared memory"  // memfd, System V, /dev/shm, shared anonymous memory
-	Device      Class = "device"         // mapped from a device file
-	Kernel      Class = "kernel"         // mapped by the kernel: vdso, vvar, vsyscall, uprobes
-	Hugetlb     Class = "huge pages"     // of hugetlbfs, which RSS does not count
-	Allocator   Class = "allocator"      // of an allocator that names its memory to the kernel
+	Anonymous    Class = "anonymous"      // private, of unknown use
+	MainHeap     Class = "main heap"      // of the main arena of malloc, grown by brk
+	Arena        Class = "arena"          // heap of up to 64 MiB of another arena of glibc's malloc
+	MmappedChunk Class = "mmapped chunk"  // a large allocation that malloc served by mmap
+	PythonArena  Class = "python arena"   // of pymalloc, CPython's allocator of small objects
+	ThreadStack  Class = "thread stack"   // with guard, TCB and static TLS; cached ones, too
+	MainStack    Class = "main stack"     // of the first thread
+	JIT          Class = "generated code" // executable private anonymous memory
+	File         Class = "file"           // mapped from a file
+	Shmem        Class = "shared memory"  // memfd, System V, /dev/shm, shared anonymous memory
+	DeviceFile   Class = "device"         // mapped from a device file
+	Kernel       Class = "kernel"         // mapped by the kernel: vdso, vvar, vsyscall, uprobes
+	Hugetlb      Class = "huge pages"     // of hugetlbfs, which RSS does not count
+	Allocator    Class = "allocator"      // of an allocator that names its memory to the kernel
 )
 
 // Region is a range of addresses with one use.
@@ -99,7 +99,7 @@ func Classify(maps []process.Mapping, starts []uint64, memory Memory) []Region {
 
 // ThreadStacks returns the thread stacks that Classify finds. starts are addresses at which
 // mappings were seen to begin; a mapping that begins above a stack shows where the stack ends.
-func Stacks(maps []process.Mapping, starts []uint64, memory Memory) []Region {
+func ThreadStacks(maps []process.Mapping, starts []uint64, memory Memory) []Region {
 	f := newFinder(maps, memory)
 	f.claim(f.threadStacks(maps, starts))
 	return f.found
@@ -197,8 +197,8 @@ func (f *finder) claim(regions []Region) {
 	for i, r := range f.found {
 		claimed[i] = pages.Span{Start: r.Start, End: r.End}
 	}
-	f.freeAreas = f.areas.Without(claimed)
-	f.freeWritable = f.writable.Without(claimed)
+	f.freeAreas = f.areas.Subtract(claimed)
+	f.freeWritable = f.writable.Subtract(claimed)
 }
 
 func ends(regions []Region) []uint64 {

@@ -235,7 +235,7 @@ func (p *program) mustMatch(regions []Region, slack uint64) {
 		}
 	}
 
-	chunks, bytes := ofClass(regions, Chunk)
+	chunks, bytes := ofClass(regions, MmappedChunk)
 	if uint64(len(chunks)) != p.chunks || p.chunks < 40 ||
 		bytes > p.bytes || p.bytes-bytes > slack*p.chunks {
 		p.t.Errorf("%d chunks of %d bytes, want %d of %d", len(chunks), bytes, p.chunks, p.bytes)
@@ -261,12 +261,12 @@ func TestClassify(t *testing.T) {
 			p.mustMatch(p.classify(p.starts...), 0)
 
 			// Without starts some chunks stay hidden, but nothing else is taken for one.
-			chunks, _ := ofClass(p.classify(), Chunk)
+			chunks, _ := ofClass(p.classify(), MmappedChunk)
 			if len(chunks) == 0 {
 				t.Error("the maps alone show no chunk")
 			}
 			for _, r := range chunks {
-				want := truth{what: "region", name: string(Chunk), start: r.Start, end: r.End}
+				want := truth{what: "region", name: string(MmappedChunk), start: r.Start, end: r.End}
 				if !slices.Contains(p.truths, want) {
 					t.Errorf("%x-%x is taken for a chunk", r.Start, r.End)
 				}
@@ -340,7 +340,7 @@ func TestPymallocArenas(t *testing.T) {
 			}
 
 			regions := openTarget(t, running.PID()).classify()
-			arenas, bytes := ofClass(regions, Python)
+			arenas, bytes := ofClass(regions, PythonArena)
 			if count < 10 || uint64(len(arenas)) != count || bytes != count*size {
 				t.Errorf("%d arenas of %d bytes, want %d of %d\n%s",
 					len(arenas), bytes, count, count*size, dump(regions))

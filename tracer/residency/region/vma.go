@@ -14,7 +14,7 @@ func anonymousRegion(class Class, start, end uint64) Region {
 
 // regionOf returns the region of a part of a mapping, by the maps alone.
 func regionOf(m process.Mapping, start, end uint64) Region {
-	r := Region{Start: start, End: end, File: m.File(), Private: !m.Share}
+	r := Region{Start: start, End: end, File: m.File(), Private: !m.Shared}
 	r.Class, r.Name = classOf(m)
 	if m.IsFile() {
 		r.Offset = m.Offset + (start - m.Start)
@@ -35,7 +35,7 @@ func classOf(m process.Mapping) (Class, string) {
 	case isShmem(path):
 		return Shmem, shmemName(path)
 	case strings.HasPrefix(path, "/dev/"):
-		return Device, path
+		return DeviceFile, path
 	case m.IsFile():
 		return File, path
 	case strings.HasPrefix(path, "[") && !strings.HasPrefix(path, "[anon:"):
@@ -61,7 +61,7 @@ var anonymousNames = []struct {
 	{"glibc: malloc arena", Arena},
 	{"glibc: malloc", Allocator},
 	{"glibc: pthread", ThreadStack},
-	{"cpython:pymalloc", Python},
+	{"cpython:pymalloc", PythonArena},
 }
 
 // anonymousClass is classOf for anonymous memory.
@@ -102,7 +102,7 @@ func nameOr(name string, class Class) string {
 // isSearched reports whether a mapping may contain regions that its contents show: private
 // anonymous memory without a name, or with one of glibc's or CPython's.
 func isSearched(m process.Mapping) bool {
-	if m.IsFile() || m.Share {
+	if m.IsFile() || m.Shared {
 		return false
 	}
 	name := anonymousName(m.Path)

@@ -40,7 +40,7 @@ var lines = []struct {
 	{"1000-2000 rw-s 0 00:01 9 /dev/shm/sem.mp-abcdefgh", Shmem, "/dev/shm/sem.mp-*"},
 	{"1000-2000 rw-s 0 00:01 9 /dev/shm/u1000-Shm_a8", Shmem, "/dev/shm/u*"},
 	{"1000-2000 rw-s 0 00:01 9 /dev/shm/data_cache.bin", Shmem, "/dev/shm/data_cache.bin"},
-	{"1000-2000 rw-s 0 00:06 9 /dev/nvidia0", Device, "/dev/nvidia0"},
+	{"1000-2000 rw-s 0 00:06 9 /dev/nvidia0", DeviceFile, "/dev/nvidia0"},
 	{"1000-201000 rw-p 0 00:0f 9 /anon_hugepage (deleted)", Hugetlb, "huge pages"},
 	{"1000-201000 rw-s 0 00:0f 9 /dev/hugepages/pool", Hugetlb, "huge pages"},
 }
@@ -49,7 +49,7 @@ func TestRegionOf(t *testing.T) {
 	// The classes are finer than the kinds of tracer/mapping: those listed are of one kind alone.
 	kinds := map[Class]growth.Kind{
 		File: growth.KindFile, MainHeap: growth.KindHeap, MainStack: growth.KindStack,
-		Shmem: growth.KindShmem, Device: growth.KindDevice, Kernel: growth.KindMmap,
+		Shmem: growth.KindShmem, DeviceFile: growth.KindDevice, Kernel: growth.KindMmap,
 		Anonymous: growth.KindMmap, JIT: growth.KindMmap, Allocator: growth.KindMmap,
 		Arena: growth.KindMmap, ThreadStack: growth.KindMmap,
 	}
@@ -68,7 +68,7 @@ func TestRegionOf(t *testing.T) {
 		}
 		if len(regions) == 1 && maps[0].IsFile() {
 			r, m := regions[0], maps[0]
-			if r.File != m.File() || r.Offset != m.Offset || r.Private == m.Share {
+			if r.File != m.File() || r.Offset != m.Offset || r.Private == m.Shared {
 				t.Errorf("%s\ngot %+v", l.line, r)
 			}
 		}

@@ -108,7 +108,7 @@ func (w *walker) followChunks(s step) {
 			return
 		}
 
-		w.found = append(w.found, anonymousRegion(Chunk, s.address, s.address+size))
+		w.found = append(w.found, anonymousRegion(MmappedChunk, s.address, s.address+size))
 		if size != s.size {
 			s.size, s.run = size, 0
 		}

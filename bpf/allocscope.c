@@ -6,12 +6,12 @@
 
 #include "bpf_helpers.h"
 
-#include "block.h"
-#include "cuda.h"
-#include "fault.h"
-#include "heap.h"
-#include "mapping.h"
-#include "process.h"
-#include "step.h"
+#include "source/block.bpf.h"
+#include "source/cuda.bpf.h"
+#include "source/fault.bpf.h"
+#include "source/heap.bpf.h"
+#include "source/mapping.bpf.h"
+#include "source/process.bpf.h"
+#include "source/step.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

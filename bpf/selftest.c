@@ -6,7 +6,7 @@
 
 #include "bpf_helpers.h"
 
-#include "heap.h"
+#include "source/heap.bpf.h"
 
 struct arithmetic {
 	__u64 a;

@@ -2,12 +2,12 @@
 /* Native frames: which code an address is in, which rule holds there, and what the rule makes of the registers. */
 #pragma once
 
-#include "python.h"
+#include "unwind/python.h"
 #include "task.h"
 #if defined(__TARGET_ARCH_x86)
-#include "unwind_x86.h"
+#include "unwind/unwind_x86.h"
 #else
-#include "unwind_arm64.h"
+#include "unwind/unwind_arm64.h"
 #endif
 
 #define SEARCH_MAPPINGS 13 /* halvings of MAX_MAPPINGS, and one */

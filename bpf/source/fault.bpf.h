@@ -6,7 +6,7 @@
 #pragma once
 
 #include "live.h"
-#include "stack.h"
+#include "unwind/stack.h"
 
 struct bpf_perf_event_data { /* include/uapi/linux/bpf_perf_event.h */
 	struct pt_regs regs;

@@ -4,7 +4,7 @@
 #pragma once
 
 #include "attach.h"
-#include "tensor.h"
+#include "source/tensor.bpf.h"
 
 /* Whether a call that is under way frees its own old object, which has been taken out already. */
 static __always_inline bool is_own_free(struct pt_regs *regs, __u64 pointer)

@@ -4,7 +4,7 @@
  * another thread gets in between sorts right. */
 #pragma once
 
-#include "heap.h"
+#include "source/heap.bpf.h"
 
 #define PROT_EXEC 4
 #define MADV_DONTNEED 4

@@ -5,10 +5,10 @@
 #pragma once
 
 #include "attach.h"
-#include "device.h"
+#include "source/gpu.bpf.h"
 #include "call.h"
-#include "handle.h"
-#include "stack.h"
+#include "source/handle.bpf.h"
+#include "unwind/stack.h"
 
 #define PROPERTIES_LOCATION 8 /* bytes before `location` in CUmemAllocationProp: its type, and its number */
 #define LOCATION_DEVICE 1     /* CU_MEM_LOCATION_TYPE_DEVICE */

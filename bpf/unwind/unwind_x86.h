@@ -2,7 +2,7 @@
 /* Unwinding on x86-64. */
 #pragma once
 
-#include "walk.h"
+#include "unwind/walk.h"
 
 #define SIGNAL_REGISTERS 120 /* rbp in a signal frame, behind its return address (struct rt_sigframe) */
 

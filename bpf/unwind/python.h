@@ -3,7 +3,7 @@
  * the loop, it tells the frames of that run, innermost first. Offsets differ by version and come from user space. */
 #pragma once
 
-#include "code.h"
+#include "unwind/code.h"
 #include "task.h"
 
 #define MAX_THREADS 512  /* interpreters and thread states looked at */

@@ -3,7 +3,7 @@
  * undone. */
 #pragma once
 
-#include "device.h"
+#include "source/gpu.bpf.h"
 
 #define MOST_UNMAPPED 64 /* mappings that one call undoes; torch undoes one at a time */
 

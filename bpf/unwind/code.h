@@ -3,7 +3,7 @@
  * with it, so that what runs once and is gone still has its name. */
 #pragma once
 
-#include "walk.h"
+#include "unwind/walk.h"
 
 #define PAGE 4096
 #define IDENTITY_POINTERS 4 /* of a code object: file name, name, since 3.11 qualified name, line table */

@@ -4,8 +4,8 @@
 #pragma once
 
 #include "attach.h"
-#include "device.h"
-#include "stack.h"
+#include "source/gpu.bpf.h"
+#include "unwind/stack.h"
 
 #define DEVICE_TYPE_CUDA 1 /* c10/core/DeviceType.h */
 #define MOST_GPUS 64       /* in a process; what a forged event tells of more is passed over */

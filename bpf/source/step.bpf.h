@@ -2,7 +2,7 @@
 /* Steps of training: calls of one function, such as the one that runs a backward pass. */
 #pragma once
 
-#include "process.h"
+#include "source/process.bpf.h"
 
 /* Calls so far. User space makes the entry of a process before it attaches: no call is lost for want of room. */
 struct {

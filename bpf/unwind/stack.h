@@ -2,7 +2,7 @@
 /* capture_stack(): the one way to a stack ID. */
 #pragma once
 
-#include "unwind.h"
+#include "unwind/unwind.h"
 
 /* Finds the rule for walk->pc, or the call before it, where it is a return address. */
 static __always_inline bool locate(struct walk *walk)

@@ -2,7 +2,7 @@
 /* Unwinding on arm64. */
 #pragma once
 
-#include "walk.h"
+#include "unwind/walk.h"
 
 #define SIGNAL_REGISTERS 544 /* x29 in a signal frame (struct rt_sigframe, arch/arm64/kernel/signal.c) */
 

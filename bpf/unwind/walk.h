@@ -4,7 +4,7 @@
 #pragma once
 
 #include "regs.h"
-#include "tables.h"
+#include "unwind/tables.h"
 
 #define FRAME_BYTES 128 /* at most so much of a Python frame is read */
 #define WINDOW_WORDS 64 /* of stack read at a time, a power of two: reading has its price whatever the size */

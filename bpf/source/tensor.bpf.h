@@ -6,7 +6,7 @@
 
 #include "call.h"
 #include "live.h"
-#include "stack.h"
+#include "unwind/stack.h"
 
 #define TENSOR_SPAN (8 << 10) /* bytes of stack between alloc_cpu and the function that it asks */
 

@@ -1,7 +1,7 @@
 //go:build ignore
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The kernel side of allocscope: one object, put together from a header per subject. */
+/* The kernel side of allocscope: one object, made of one header per source. */
 #include "types.h"
 
 #include "bpf_helpers.h"

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What programs need because of the way in which they are attached. */
+/* Workaround for a hazard of the kernel's private stacks. */
 #pragma once
 
 #include "maps.h"
 
-/* Since 6.13 the kernel gives programs that use much stack one for each CPU, also those of uprobes, which can be
- * preempted by each other and then overwrite it. It does not where it finds a tail call, even one in code that the
- * verifier sees is dead and removes. */
+/* Since 6.13 the kernel runs programs that need much stack on a private stack per CPU
+ * (bpf_enable_priv_stack() in kernel/bpf/verifier.c). That includes uprobe programs, which can
+ * preempt each other and then overwrite it. A program with a tail call keeps the task's stack, even
+ * where the verifier removes that call as dead code. */
 struct no_programs {
 	__uint(type, BPF_MAP_TYPE_PROG_ARRAY);
 	__uint(max_entries, 1);
@@ -14,11 +15,12 @@ struct no_programs {
 	__type(value, __u32);
 };
 
-/* Programs that are attached in different ways cannot share one. */
+/* Programs with different attach types cannot share a program array. */
 struct no_programs no_programs SEC(".maps"), no_sessions SEC(".maps");
 
 const volatile bool never = false;
 
+/* Makes the kernel run the program on the task's stack. */
 static __always_inline void keep_task_stack(void *ctx, void *programs)
 {
 	if (never)

@@ -1,51 +1,56 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* A call of an allocator function: whether another one makes it, what it asks for, and what it gives. The only file
- * that knows the signatures. */
+/* A call of an allocator function: whether it is nested in another, its arguments and its result.
+ * This file alone depends on the functions' signatures. */
 #pragma once
 
-#include "maps.h"
 #include "regs.h"
+#include "thread.h"
 
-#define FOLLOW_RETURN 0 /* what the entry of a uprobe session answers: run the return probe, */
-#define SKIP_RETURN 1   /* or save its price */
+/* What the entry handler of a uprobe session returns. */
+#define FOLLOW_RETURN 0 /* run the return handler */
+#define SKIP_RETURN 1   /* save its cost */
 
-#define NESTED_SPAN (64 << 10) /* bytes of stack within which a call made by the allocator itself lies */
+/* Stack that an allocator uses at most between its entry and a nested call, in bytes. */
+#define NESTED_STACK_BYTES (64 << 10)
 
-/* Whether the return of the thread's last call is still to come. */
+/* Returns whether the thread's last call has not returned yet. */
 static __always_inline bool is_under_way(const struct call *call)
 {
 	return call->sp && call->epoch == (call->kind == KIND_TENSOR ? tensor_epoch : epoch);
 }
 
-/* The call that the thread was in will not return any more where that is seen. */
-static __always_inline void abandon(struct call *call)
+/* Gives up a call whose return will not be seen. */
+static __always_inline void abandon_call(struct call *call)
 {
 	count(call->cookie & COOKIE_THROWS ? COUNT_FAILED : DROP_MISSED_RETURN);
 	call->sp = 0;
 }
 
-/* A thread's stack pointer below that of the call it is in: the allocator calls itself. At the same place: another
- * function reached by a tail call. Anything else means that the return was missed. */
+/* Returns whether a call at `sp` is made by `call`. Below its stack pointer, the allocator calls
+ * itself. At the same stack pointer, another function has been reached by a tail call. Anywhere
+ * else, the return of `call` has been missed. */
 static __always_inline bool is_nested(const struct call *call, __u64 sp, enum probe_cookie cookie)
 {
 	if (sp == call->sp)
 		return cookie != call->cookie;
-	return sp < call->sp && call->sp - sp < NESTED_SPAN;
+	return sp < call->sp && call->sp - sp < NESTED_STACK_BYTES;
 }
 
-/* Whether what is called now belongs to the call that the thread is in. What throws calls nothing that is probed before
- * it has failed. */
-static __always_inline bool belongs(struct call *call, __u64 sp, enum probe_cookie cookie)
+/* Returns whether a call that begins is part of the call that the thread is in; otherwise gives the
+ * latter up. A function that may throw calls no probed function before it has failed. */
+static __always_inline bool is_inner_call(struct call *call, __u64 sp, enum probe_cookie cookie)
 {
 	if (!is_under_way(call))
 		return false;
 	if (!(call->cookie & COOKIE_THROWS) && is_nested(call, sp, cookie))
 		return true;
-	abandon(call);
+
+	abandon_call(call);
 	return false;
 }
 
-/* n * size; ~0 where that overflows. (clang makes of n > ~0 / size a 128-bit product, which BPF lacks.) */
+/* Returns n * size; ~0 on overflow. (clang turns n > ~0 / size into a 128-bit product, which BPF
+ * lacks.) */
 static __always_inline __u64 product(__u64 n, __u64 size)
 {
 	__u64 large = n > size ? n : size, small = n > size ? size : n;
@@ -55,8 +60,9 @@ static __always_inline __u64 product(__u64 n, __u64 size)
 	return n * size;
 }
 
-/* Reads the arguments of the call that starts: its size, and what it gives away. */
-static __always_inline void read_arguments(struct call *call, struct pt_regs *regs, __u64 *old_pointer)
+/* Reads the arguments of a call that begins: its size, and the object that it frees or resizes. */
+static __always_inline void read_arguments(struct call *call, struct pt_regs *regs,
+					   __u64 *old_pointer)
 {
 	switch (call->form) {
 	case CALL_MALLOC:
@@ -90,7 +96,7 @@ static __always_inline void read_arguments(struct call *call, struct pt_regs *re
 	case CALL_XALLOCX:
 		*old_pointer = REGS_ARG1(regs);
 		call->size = REGS_ARG2(regs);
-		call->most = call->size + REGS_ARG3(regs);
+		call->max_size = call->size + REGS_ARG3(regs);
 		break;
 	case CALL_POSIX_MEMALIGN:
 		call->slot = REGS_ARG1(regs);
@@ -99,13 +105,13 @@ static __always_inline void read_arguments(struct call *call, struct pt_regs *re
 	case CALL_MEMALIGN:
 		call->size = REGS_ARG2(regs);
 		break;
-	default: /* asks for nothing, or is none of an allocator of the host */
+	default: /* requests no host memory */
 		break;
 	}
 }
 
-/* Address that posix_memalign, which returns, has written; 0: it failed. */
-static __always_inline __u64 written_address(const struct call *call, __u64 error)
+/* Returns the address that posix_memalign stored; 0: it failed. */
+static __always_inline __u64 read_out_pointer(const struct call *call, __u64 error)
 {
 	__u64 address = 0;
 
@@ -118,25 +124,25 @@ static __always_inline __u64 written_address(const struct call *call, __u64 erro
 	return address;
 }
 
-/* Address that the call which returns has allocated; 0: it failed. xallocx gives more than `size` where it can, and of
- * what it gives, no more was asked for than `most`. */
+/* Returns the address that a returning call has allocated; 0: it failed. xallocx may return more
+ * than `size`, of which `max_size` at most counts as requested. */
 static __always_inline __u64 allocated_address(struct call *call, __u64 result)
 {
 	switch (call->form) {
 	case CALL_POSIX_MEMALIGN:
-		return written_address(call, result);
+		return read_out_pointer(call, result);
 	case CALL_XALLOCX:
 		if (result < call->size)
 			return 0;
-		call->size = result < call->most ? result : call->most;
+		call->size = result < call->max_size ? result : call->max_size;
 		return call->old_address.address;
 	default:
 		return result;
 	}
 }
 
-/* Whether a call that has failed has left its old object as it was. */
-static __always_inline bool keeps_old(const struct call *call)
+/* Returns whether a failed call has left its old object unchanged. */
+static __always_inline bool keeps_old_object(const struct call *call)
 {
 	return call->size && call->form != CALL_REALLOCF && call->form != CALL_HEAP_REALLOCF;
 }

@@ -1,11 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* User registers of a probed thread: the only file that knows the architecture. */
+/* User registers of a probed thread. Of the programs but the unwinder, this file alone depends on
+ * the architecture. */
 #pragma once
+
+#include "types.h"
+
+#include "bpf_helpers.h"
 
 #if defined(__TARGET_ARCH_x86)
 
 struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
-	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip, cs, flags, sp, ss;
+	unsigned long r15, r14, r13, r12, bp, bx, r11, r10, r9, r8, ax, cx, dx, si, di, orig_ax, ip,
+		cs, flags, sp, ss;
 };
 
 #define REGS_ARG1(regs) ((regs)->di)
@@ -28,7 +34,8 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 #define SYSCALL_BRK 12
 #define SYSCALL_MREMAP 25
 #define SYSCALL_MADVISE 28
-/* What `ret` takes off the stack: the stack pointer after a call, less this, is the one at its entry. */
+/* Bytes that `ret` pops: the stack pointer at the entry of a call is this much below the one after
+ * it. */
 #define RETURN_SLOT 8
 
 #elif defined(__TARGET_ARCH_arm64)
@@ -61,10 +68,10 @@ struct pt_regs { /* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
 #define RETURN_SLOT 0
 
 #else
-#error "allocscope knows x86-64 and arm64"
+#error "allocscope supports x86-64 and arm64"
 #endif
 
-/* Return address of a function at whose entry the thread stands; 0 where it cannot be read. */
+/* Returns the return address of the function that the thread is entering; 0: unreadable. */
 static __always_inline __u64 return_address(struct pt_regs *regs)
 {
 #if defined(__TARGET_ARCH_arm64)

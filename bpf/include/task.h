@@ -1,10 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the kernel knows of the current thread, at offsets that it is asked for when the program is loaded (CO-RE). */
+/* Fields of the kernel's task_struct, at offsets that the loader relocates (CO-RE). */
 #pragma once
 
-#include "stack_types.h"
+#include "types.h"
 
-#define MAX_RETURN_INSTANCES 64 /* the kernel's own limit of nested return probes (MAX_URETPROBE_DEPTH) */
+#include "bpf_helpers.h"
+
+#define MAX_RETURN_INSTANCES 64 /* nested return probes: MAX_URETPROBE_DEPTH of the kernel */
 
 #define KERNEL_STRUCT __attribute__((preserve_access_index))
 
@@ -31,7 +33,8 @@ struct task_struct { /* include/linux/sched.h */
 
 #define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
 
-/* What tells a Python thread: its thread pointer, or its number on arm64, where libc keeps the pointer elsewhere. */
+/* Returns the value by which Python's thread states name the current thread: the thread pointer on
+ * x86-64, the thread ID on arm64, where pthread_self() is not the thread pointer. */
 static __always_inline __u64 thread_key(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
@@ -48,19 +51,21 @@ static __always_inline __u64 thread_key(void)
 #endif
 }
 
-/* The return address that the kernel has replaced at a place of the stack by that of its trampoline, for a return
- * probe; 0: none. */
+/* Returns the return address that the kernel, for a return probe, replaced in a stack slot by the
+ * address of its trampoline; 0: none. */
 static __always_inline __u64 replaced_return(__u64 slot)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 	struct return_instance *instance = NULL;
 	struct uprobe_task *utask = NULL;
 
-	if (READ_KERNEL(utask, task->utask) || !utask || READ_KERNEL(instance, utask->return_instances))
+	if (READ_KERNEL(utask, task->utask) || !utask ||
+	    READ_KERNEL(instance, utask->return_instances))
 		return 0;
+
 	for (int i = 0; i < MAX_RETURN_INSTANCES && instance; i++) {
 		__u64 stack = 0, address = 0;
-		bool chained = false; /* another probe of the same return: the address is the trampoline's again */
+		bool chained = false; /* another probe of that return: the trampoline again */
 
 		READ_KERNEL(stack, instance->stack);
 		READ_KERNEL(chained, instance->chained);

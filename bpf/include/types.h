@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the kernel side and the Go side share. bpf2go emits the structs and enums to Go (-type), so that
- * each is declared once, here. */
+/* Types that the kernel side and the Go side share. bpf2go emits the structs and enums to Go
+ * (generate.sh), so each is declared once, here and in stack_types.h. */
 #pragma once
 
 typedef unsigned char __u8;
@@ -19,98 +19,124 @@ typedef _Bool bool;
 #define true 1
 #define false 0
 
+/* Limits and bit positions. Go sees them as untyped constants. */
+enum constant {
+	MAX_WORDS = 320,      /* words of a stack: a native frame is one, a Python frame two */
+	MAX_MAPPINGS = 4096,  /* executable mappings per process */
+	MAX_TABLES = 16384,   /* files with unwind tables */
+	PAGE_BITS = 10,       /* address bits within a page of an unwind table's index */
+	WORD_KIND_SHIFT = 56, /* bit position of enum word_kind in a word of a stack */
+	COOKIE_FUNCTION_SHIFT = 16, /* bit position of COOKIE_FUNCTION */
+	IDENTITY_POINTERS = 4,      /* pointers of a code object that its fingerprint covers */
+	CONTENT_WORDS = 5,          /* words of a line table or file name that it covers */
+};
+
 /* How an allocator function takes its arguments. */
 enum call_form {
 	CALL_NONE,
-	CALL_MALLOC,         /* malloc(size): calls no other probed function */
-	CALL_VALLOC,         /* valloc(size), pvalloc(size): may call another probed function */
-	CALL_CALLOC,         /* calloc(n, size) */
-	CALL_REALLOC,        /* realloc(pointer, size) */
-	CALL_REALLOCARRAY,   /* reallocarray(pointer, n, size) */
-	CALL_POSIX_MEMALIGN, /* posix_memalign(&pointer, alignment, size) */
-	CALL_MEMALIGN,       /* memalign(alignment, size), aligned_alloc(alignment, size), mi_heap_malloc(heap, size) */
-	CALL_FREE,           /* free(pointer) */
-	CALL_REALLOCF,       /* reallocf(pointer, size): realloc that frees what it cannot enlarge */
-	CALL_XALLOCX,        /* xallocx(pointer, size, extra, flags): changes the size in place, returns the real one */
-	CALL_HEAP_CALLOC,    /* mi_heap_calloc(heap, n, size) */
-	CALL_HEAP_REALLOC,   /* mi_heap_realloc(heap, pointer, size) */
-	CALL_HEAP_REALLOCF,  /* mi_heap_reallocf(heap, pointer, size) */
+	CALL_MALLOC,            /* malloc(size): calls no other probed function */
+	CALL_VALLOC,            /* valloc(size), pvalloc(size): may call another probed function */
+	CALL_CALLOC,            /* calloc(n, size) */
+	CALL_REALLOC,           /* realloc(pointer, size) */
+	CALL_REALLOCARRAY,      /* reallocarray(pointer, n, size) */
+	CALL_POSIX_MEMALIGN,    /* posix_memalign(&pointer, alignment, size) */
+	CALL_MEMALIGN,          /* memalign(alignment, size), aligned_alloc(alignment, size),
+				 * mi_heap_malloc(heap, size) */
+	CALL_FREE,              /* free(pointer) */
+	CALL_REALLOCF,          /* reallocf(pointer, size): frees the object if it fails */
+	CALL_XALLOCX,           /* xallocx(pointer, size, extra, flags): resizes in place, returns
+				 * the real size */
+	CALL_HEAP_CALLOC,       /* mi_heap_calloc(heap, n, size) */
+	CALL_HEAP_REALLOC,      /* mi_heap_realloc(heap, pointer, size) */
+	CALL_HEAP_REALLOCF,     /* mi_heap_reallocf(heap, pointer, size) */
 	CALL_HEAP_REALLOCARRAY, /* mi_heap_reallocn(heap, pointer, n, size) */
-	CALL_EXIT,              /* no call, but an instruction that returns from one with COOKIE_THROWS */
-	CALL_ALLOC_CPU,         /* alloc_cpu(size): asks a function with COOKIE_ALIGNED for it, and may throw */
-	/* of CUDA's driver, all of which return 0 where they have done it */
-	CALL_CUDA_ALLOCATE,   /* cuMemAlloc(&address, size) and its relatives */
-	CALL_CUDA_PITCH,      /* cuMemAllocPitch(&address, &pitch, width, height, element): pitch * height bytes */
+	CALL_EXIT,              /* no call: an instruction that returns from one with
+				 * COOKIE_THROWS */
+	CALL_ALLOC_CPU,         /* alloc_cpu(size): calls a function with COOKIE_ALIGNED, and may
+				 * throw */
+	/* CUDA driver API. All of them return 0 (CUDA_SUCCESS) on success. */
+	CALL_CUDA_ALLOCATE,   /* cuMemAlloc(&address, size) and its variants */
+	CALL_CUDA_PITCH,      /* cuMemAllocPitch(&address, &pitch, width, height, element):
+			       * pitch * height bytes */
 	CALL_CUDA_CREATE,     /* cuMemCreate(&handle, size, &properties, flags) */
-	CALL_CUDA_PIN,        /* cuMemHostAlloc(&address, size, flags), cuMemAllocHost(&address, size) */
-	CALL_CUDA_REGISTER,   /* cuMemHostRegister(address, size, flags); the last one that allocates */
-	CALL_CUDA_RETAIN,     /* cuMemRetainAllocationHandle(&handle, address): it has to be released once more */
-	CALL_CUDA_MAP,        /* cuMemMap(address, size, offset, handle, flags): it is kept until that is undone */
+	CALL_CUDA_PIN,        /* cuMemHostAlloc(&address, size, flags),
+			       * cuMemAllocHost(&address, size) */
+	CALL_CUDA_REGISTER,   /* cuMemHostRegister(address, size, flags): the last that allocates */
+	CALL_CUDA_RETAIN,     /* cuMemRetainAllocationHandle(&handle, address): takes a reference */
+	CALL_CUDA_MAP,        /* cuMemMap(address, size, offset, handle, flags): takes a reference
+			       * until cuMemUnmap */
 	CALL_CUDA_UNMAP,      /* cuMemUnmap(address, size) */
-	CALL_CUDA_FREE,       /* cuMemFree(address), cuMemFreeHost(address) and relatives */
+	CALL_CUDA_FREE,       /* cuMemFree(address), cuMemFreeHost(address) and their variants */
 	CALL_CUDA_RELEASE,    /* cuMemRelease(handle) */
 	CALL_CUDA_UNREGISTER, /* cuMemHostUnregister(address) */
 };
 
-/* The attach cookie of a probe: a call_form, and what else is known of the site. */
+/* Attach cookie of a probe: a call_form, flags, and the number of the function. */
 enum probe_cookie {
 	COOKIE_NONE,
 	COOKIE_FORM = 0xff,
-	COOKIE_STEPPED = 1 << 8,        /* the kernel single-steps the instruction, at several times the price */
-	COOKIE_TENSOR = 1 << 9,         /* the probe is of source tensor */
-	COOKIE_THROWS = 1 << 10,        /* the function may throw: a return probe would stop the search for a handler */
-	COOKIE_CALLED = 1 << 11,        /* other probed functions call this one */
-	COOKIE_ALIGNED = 1 << 12,       /* the function gives aligned memory: alloc_cpu may ask it */
-	COOKIE_FUNCTION = 0xffff << 16, /* the function's number: no two of an allocator have the same */
+	COOKIE_STEPPED = 1 << 8,  /* the kernel single-steps the instruction: several times the
+				   * cost */
+	COOKIE_TENSOR = 1 << 9,   /* the probe belongs to source tensor */
+	COOKIE_THROWS = 1 << 10,  /* the function may throw: a return probe would stop the search
+				   * for a handler */
+	COOKIE_CALLED = 1 << 11,  /* other probed functions call this one */
+	COOKIE_ALIGNED = 1 << 12, /* the function returns aligned memory: alloc_cpu may call it */
+	COOKIE_FUNCTION = 0xffff << COOKIE_FUNCTION_SHIFT, /* number of the function, unique within
+							    * its allocator */
 };
 
-/* Whether a process is traced; absent from `targets`: not ours. */
+/* State of a process. A process without an entry in `targets` is not traced. */
 enum target_state {
-	TARGET_WAITING, /* probes are being attached: what they see is not counted yet */
+	TARGET_WAITING, /* probes are being attached: their events do not count yet */
 	TARGET_TRACED,
-	TARGET_GONE, /* has executed another program: its memory is no longer what was traced */
+	TARGET_GONE, /* has called execve: the traced address space no longer exists */
 };
 
-/* Events seen and losses, each with its reason: indices of `counters`. */
+/* Indices of `counters`: events, and losses by reason. */
 enum counter {
-	COUNT_ALLOCATIONS,     /* calls that ask the allocator for memory, nested ones not counted */
+	COUNT_ALLOCATIONS,     /* allocator calls, nested ones not counted */
 	COUNT_FREES,           /* free() of a pointer other than NULL */
-	COUNT_FREES_UNTRACKED, /* of those: older than the attach, or never sampled */
-	COUNT_SAMPLES,         /* allocations taken into the live map */
+	COUNT_FREES_UNTRACKED, /* frees of objects allocated before tracing started, or not
+				* sampled */
+	COUNT_SAMPLES,         /* allocations added to the live map */
 	COUNT_FAILED,          /* sampled calls that returned no memory */
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, brk, madvise that took effect */
-	COUNT_FAULTS,          /* page faults that were sampled */
-	COUNT_ENTRIES,         /* probes of sources heap and tensor that were run at an entry, whatever came of it */
-	COUNT_STEPPED,         /* of those: at instructions that the kernel single-steps */
-	COUNT_TENSOR_ENTRIES,  /* those of source tensor, also where one of heap at the same place has been counted */
-	COUNT_RETURNS,         /* probes of both sources that were run at a return */
-	COUNT_WALK_NS,         /* ns that walking stacks took for sources heap and tensor */
-	COUNT_KERNEL_WALK_NS,  /* the same for the kernel's own events, and for calls of CUDA's driver */
-	COUNT_DEVICE_CALLS,    /* calls of CUDA's driver that allocate or free, nested ones not counted */
-	COUNT_BLOCKS,          /* blocks of torch's allocator for CUDA that were handed out or came back */
-	COUNT_BLOCK_NS,        /* ns that this took, without the traps */
-	COUNT_BLOCK_WALK_NS,   /* of these: walking stacks */
-	DROP_LIVE_FULL,        /* allocations not followed: the live map was full */
-	DROP_FAULTS_FULL,      /* sampled page faults not followed: the map was full */
+	COUNT_FAULTS,          /* sampled page faults */
+	COUNT_ENTRIES,         /* entry probes of sources heap and tensor that ran, ignored ones
+				* included */
+	COUNT_STEPPED,         /* entry probes at instructions that the kernel single-steps */
+	COUNT_TENSOR_ENTRIES,  /* entry probes of source tensor, also where one of source heap at
+				* the same instruction has been counted */
+	COUNT_RETURNS,         /* return probes of both sources that ran */
+	COUNT_WALK_NS,         /* ns spent walking stacks for sources heap and tensor */
+	COUNT_KERNEL_WALK_NS,  /* ns spent walking stacks for kernel events and CUDA driver calls */
+	COUNT_GPU_CALLS,       /* CUDA driver calls that allocate or free, nested ones not
+				* counted */
+	COUNT_BLOCKS,          /* blocks that PyTorch's caching allocator handed out or took back */
+	COUNT_BLOCK_NS,        /* ns spent handling blocks, traps not included */
+	COUNT_BLOCK_WALK_NS,   /* ns of COUNT_BLOCK_NS spent walking stacks */
+	DROP_LIVE_FULL,        /* allocations not tracked: the live map was full */
+	DROP_FAULTS_FULL,      /* sampled page faults not kept: the map was full */
 	DROP_TALLY_FULL,       /* allocations missing from alloc_*: the tally was full */
-	DROP_NOTICES,          /* notices lost: the ring buffer was full */
-	DROP_THREAD_STATE,     /* events lost: no per-thread storage */
-	DROP_NO_MEMORY,        /* tallies not kept: the kernel had no memory at that moment */
-	DROP_OUT_POINTER,      /* results that a call leaves in memory and that could not be read */
+	DROP_EVENTS,           /* events lost: the ring buffer was full */
+	DROP_THREAD_STATE,     /* calls not followed: no per-thread storage */
+	DROP_NO_MEMORY,        /* tallies not kept: the kernel could not allocate the entry */
+	DROP_OUT_POINTER,      /* results that a call stores in memory and that were unreadable */
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */
-	DROP_MISSED_FREE,      /* addresses handed out again that were still in the live map */
-	DROP_DEVICE_FULL,      /* device memory not followed: the map was full */
-	COUNTERS,
+	DROP_MISSED_FREE,      /* addresses returned again while still in the live map */
+	DROP_GPU_FULL,         /* GPU memory not tracked: the map was full */
+	NUM_COUNTERS,
 };
 
 /* What a sampled allocation belongs to. */
 enum allocation_kind {
 	KIND_HEAP,
-	KIND_TENSOR,     /* of the heap, too: what torch allocates for tensors */
-	KIND_BLOCK,      /* on a GPU: a block of torch's allocator */
-	KIND_SEGMENT,    /* on a GPU: from the driver */
-	KIND_PINNED,     /* of the host, allocated by the driver */
-	KIND_REGISTERED, /* of the host, allocated by others and pinned by the driver */
+	KIND_TENSOR,     /* heap memory that PyTorch allocated for a tensor */
+	KIND_BLOCK,      /* GPU memory: a block of PyTorch's caching allocator */
+	KIND_SEGMENT,    /* GPU memory allocated by the driver */
+	KIND_PINNED,     /* host memory that the driver allocated */
+	KIND_REGISTERED, /* host memory of another allocator that the driver pinned */
 };
 
 /* Key of `live`, of `tensors` and, with the address of a page, of `faults`. */
@@ -120,80 +146,81 @@ struct address {
 	__u32 reserved;
 };
 
-/* Value of `live` and `tensors`: one sampled allocation that has not been freed. */
+/* Value of `live` and `tensors`: a sampled allocation that has not been freed. */
 struct allocation {
-	__u64 size;     /* bytes asked for */
+	__u64 size;     /* bytes requested */
 	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
-	__u64 stack;    /* stack ID; 0: there is none */
-	__u32 interval; /* mean bytes between samples in force when it was taken; 1: every allocation */
+	__u64 stack;    /* stack ID; 0: none */
+	__u32 interval; /* sampling interval in force then, mean bytes; 1: every allocation */
 	enum allocation_kind kind;
 };
 
-/* Value of `faults`: the newest page fault that was sampled there. */
+/* Value of `faults`: the latest sampled page fault of a page. */
 struct fault {
-	__u64 stack;  /* stack ID; 0: there is none */
+	__u64 stack;  /* stack ID; 0: none */
 	__u64 time;   /* ns, CLOCK_MONOTONIC */
-	__u32 period; /* page faults that it stands for */
-	__u32 copied; /* 1: on a page that was there: a write to what is shared, which copies it */
+	__u32 period; /* page faults that this one represents */
+	__u32 copied; /* 1: a write to a present page, which the kernel copies (copy-on-write) */
 };
 
-/* What tells device memory within a process. */
-enum device_space {
-	SPACE_ADDRESS,    /* its address, as the driver has given it */
-	SPACE_HANDLE,     /* the driver's handle: it has no address of its own */
-	SPACE_REGISTERED, /* its address, and others have allocated it */
-	SPACE_MAPPING,    /* the address at which the memory of a handle is */
-	SPACE_BLOCK,      /* its address, in a segment of torch's allocator */
+/* What a gpu_address is. */
+enum gpu_space {
+	SPACE_ADDRESS,    /* address returned by the driver */
+	SPACE_HANDLE,     /* handle returned by cuMemCreate: the memory has no address yet */
+	SPACE_REGISTERED, /* address of host memory passed to cuMemHostRegister */
+	SPACE_MAPPING,    /* address to which cuMemMap mapped a handle */
+	SPACE_BLOCK,      /* address of a block within a segment of PyTorch's allocator */
 };
 
-/* Key of `device_live`. */
-struct device_address {
+/* Key of `gpu_live` and `gpu_mappings`. */
+struct gpu_address {
 	__u64 address; /* or handle */
 	__u32 tgid;
-	enum device_space space;
+	enum gpu_space space;
 };
 
-/* Value of `device_live`: what has been allocated on a GPU, or pinned for it, and not been freed. */
-struct device_memory {
+/* Value of `gpu_live`: memory allocated on a GPU, or pinned for it, and not freed. */
+struct gpu_memory {
 	__u64 size;     /* bytes */
 	__u64 born;     /* ns, CLOCK_MONOTONIC, when the call returned */
-	__u64 stack;    /* stack ID; 0: there is none */
-	__u32 interval; /* as that of an allocation; 1 for what is from the driver */
+	__u64 stack;    /* stack ID; 0: none */
+	__u32 interval; /* as in struct allocation; 1 for memory of the driver */
 	enum allocation_kind kind;
-	__u32 gpu;        /* as CUDA counts in the process, plus 1; 0: not known */
-	__u32 references; /* how often it has to be released or unmapped */
+	__u32 gpu;        /* CUDA's device ordinal in the process, plus 1; 0: unknown */
+	__u32 references; /* releases and unmaps that are still to come */
 };
 
-/* Value of `device_mappings`: at an address of the device's there is the memory of a handle. */
-struct device_mapping {
+/* Value of `gpu_mappings`: the handle that cuMemMap mapped to an address. */
+struct gpu_mapping {
 	__u64 handle;
 	__u64 size; /* bytes */
 };
 
-/* Key of `cuda_totals`. */
-struct cuda_device {
+/* Key of `gpu_totals`. */
+struct gpu_id {
 	__u32 tgid;
-	__u32 gpu; /* as CUDA counts in the process, plus 1 */
+	__u32 gpu; /* CUDA's device ordinal in the process, plus 1 */
 };
 
-/* Value of `cuda_totals`: what torch's allocator tells of itself. */
-struct cuda_total {
+/* Value of `gpu_totals`: totals that PyTorch's caching allocator reports. */
+struct gpu_total {
 	__u64 allocated; /* bytes in blocks that are handed out */
 	__u64 reserved;  /* bytes in segments */
 	__u64 time;      /* ns, CLOCK_MONOTONIC */
 };
 
-/* Key of `tally`: sizes of one class differ by less than a quarter, so that weights can be applied later. */
+/* Key of `tallies`. Sizes of one class differ by less than a quarter, so that weights can be
+ * applied later. */
 struct tally_key {
 	__u64 stack;
 	__u32 tgid;
-	__u32 interval;
+	__u32 interval; /* mean bytes */
 	enum allocation_kind kind;
-	__u16 size_class; /* 4 log2(size) */
-	__u16 gpu;        /* as that of device_memory */
+	__u16 size_class; /* 4 log2(size), see size_class() */
+	__u16 gpu;        /* as in struct gpu_memory */
 };
 
-/* Value of `tally`: all sampled allocations since the attach, freed or not. */
+/* Value of `tallies`: sampled allocations since tracing started, freed ones included. */
 struct tally {
 	__u64 objects;
 	__u64 bytes;
@@ -202,37 +229,39 @@ struct tally {
 /* Value of `steps`. */
 struct step_count {
 	__u64 calls;
-	__u64 told; /* ns, CLOCK_MONOTONIC, of the last notice */
+	__u64 reported; /* ns, CLOCK_MONOTONIC, of the last EVENT_STEP */
 };
 
-enum notice_kind {
-	NOTICE_STACK, /* a stack seen for the first time: struct stack */
-	NOTICE_CODE,  /* a Python code object seen for the first time: struct code */
-	NOTICE_MMAP,
-	NOTICE_MUNMAP,
-	NOTICE_MREMAP,
-	NOTICE_BRK,
-	NOTICE_MADVISE,
-	NOTICE_EXEC,     /* the process has executed another program */
-	NOTICE_UNMAPPED, /* code was met that is in no mapping known */
-	NOTICE_STEP,     /* a step of training began: `length` counts them */
-	NOTICE_WANTED,   /* code was met whose unwind table, whose index `start` is, has not been made yet */
+/* Kind of a record in the ring buffer. */
+enum event_kind {
+	EVENT_STACK, /* new stack: struct stack */
+	EVENT_CODE,  /* new Python code object: struct code */
+	EVENT_MMAP,
+	EVENT_MUNMAP,
+	EVENT_MREMAP,
+	EVENT_BRK,
+	EVENT_MADVISE,
+	EVENT_EXEC,         /* the process called execve */
+	EVENT_UNMAPPED,     /* a walk met code outside all known mappings */
+	EVENT_STEP,         /* a training step began: `length` is their number so far */
+	EVENT_TABLE_NEEDED, /* a walk met code whose unwind table is not built: `start` is the
+			     * table's index */
 };
 
-/* What else the ring buffer carries. */
-struct notice {
-	enum notice_kind kind;
+/* Record of the ring buffer for all kinds but EVENT_STACK and EVENT_CODE. */
+struct event {
+	enum event_kind kind;
 	__u32 tgid;
 	__u64 time;         /* ns, CLOCK_MONOTONIC */
 	__u64 stack;        /* stack ID */
 	__u64 start;        /* address that the call worked on; brk: the new break */
-	__u64 length;       /* bytes; steps so far */
+	__u64 length;       /* bytes; EVENT_STEP: steps */
 	__u64 old_start;    /* mremap */
-	__u64 old_length;   /* mremap */
-	__u32 protection;   /* PROT_* of mmap; the advice of madvise */
+	__u64 old_length;   /* mremap, bytes */
+	__u32 protection;   /* mmap: PROT_*; madvise: the advice */
 	__u32 flags;        /* MAP_* or MREMAP_* */
-	__s32 descriptor;   /* mmap: file descriptor, -1 for anonymous memory */
-	__u32 by_allocator; /* 1: called from inside a probed allocator function */
-	__u64 malloc_slot; /* what stands in the place of the last malloc's return address, which the stack has not left
-			    */
+	__s32 descriptor;   /* mmap: file descriptor; -1: anonymous memory */
+	__u32 by_allocator; /* 1: called from within a probed allocator function */
+	__u64 malloc_slot;  /* word in the stack slot of the last malloc's return address, while the
+			     * stack still extends below it */
 };

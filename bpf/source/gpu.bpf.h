@@ -1,40 +1,40 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What is allocated on GPUs, or pinned for them: the map of what is alive, and what is kept per thread. */
+/* Memory that is allocated on GPUs, or pinned for them: its live map, and per-thread state. */
 #pragma once
 
 #include "live.h"
 
-/* What is alive. It has its memory from the start, as `live` has. */
+/* Preallocated, as `live` is. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 16);
-	__type(key, struct device_address);
-	__type(value, struct device_memory);
-} device_live SEC(".maps");
+	__type(key, struct gpu_address);
+	__type(value, struct gpu_memory);
+} gpu_live SEC(".maps");
 
-/* The PID of each process that uses a GPU as the initial PID namespace counts, which is how NVML does. */
+/* PIDs in the initial namespace, by which NVML names processes, of the processes that use a GPU. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 64);
-	__type(key, __u32);   /* tgid, as user space counts */
-	__type(value, __u32); /* tgid */
-} device_users SEC(".maps");
+	__type(key, __u32);   /* tgid in user space's namespace */
+	__type(value, __u32); /* tgid in the initial namespace */
+} gpu_users SEC(".maps");
 
-/* The call of CUDA's driver that a thread is in. */
-struct device_call {
-	__u64 sp;   /* stack pointer at its entry; 0: in none */
-	__u64 slot; /* where the address or the handle will be written */
-	__u64 size; /* bytes asked for; of a pitch, rows */
+/* CUDA driver call that a thread is in. */
+struct gpu_call {
+	__u64 sp;   /* stack pointer at the entry; 0: the thread is in none */
+	__u64 slot; /* address of the result */
+	__u64 size; /* bytes requested; cuMemAllocPitch: rows */
 	__u64 pitch_slot;
-	struct device_mapping undone; /* of an unmapping the first mapping; size 0: it is not known */
+	struct gpu_mapping unmapped; /* cuMemUnmap: first mapping of the range; size 0: unknown */
 	enum probe_cookie cookie;
-	struct device_address key;   /* what is registered, or given back */
-	struct device_memory memory; /* what is allocated, or was there */
-	bool had;                    /* it was there */
+	struct gpu_address key;   /* of the memory that is registered or freed */
+	struct gpu_memory memory; /* that is allocated, or was at key */
+	bool was_live;            /* `memory` has been removed from gpu_live */
 };
 
-struct device_thread {
-	struct device_call call;
+struct gpu_thread {
+	struct gpu_call call;
 	struct sampler sampler; /* of blocks */
 };
 
@@ -42,41 +42,45 @@ struct {
 	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__type(key, int);
-	__type(value, struct device_thread);
-} device_threads SEC(".maps");
+	__type(value, struct gpu_thread);
+} gpu_threads SEC(".maps");
 
-static __always_inline struct device_thread *current_device_thread(void)
+/* Returns the GPU state of the current thread, allocated on first use; NULL: out of memory. */
+static __always_inline struct gpu_thread *current_gpu_thread(void)
 {
-	struct device_thread *thread =
-		bpf_task_storage_get(&device_threads, bpf_get_current_task_btf(), NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct gpu_thread *thread = bpf_task_storage_get(&gpu_threads, bpf_get_current_task_btf(),
+							 NULL, BPF_LOCAL_STORAGE_GET_F_CREATE);
 
 	if (!thread)
 		count(DROP_THREAD_STATE);
 	return thread;
 }
 
-static __always_inline void note_device_user(__u32 tgid)
+static __always_inline void record_gpu_user(__u32 tgid)
 {
 	__u32 initial = bpf_get_current_pid_tgid() >> 32;
 
-	if (!bpf_map_lookup_elem(&device_users, &tgid))
-		bpf_map_update_elem(&device_users, &tgid, &initial, BPF_ANY);
+	if (!bpf_map_lookup_elem(&gpu_users, &tgid))
+		bpf_map_update_elem(&gpu_users, &tgid, &initial, BPF_ANY);
 }
 
-static __always_inline void device_put(const struct device_address *key, const struct device_memory *memory)
+/* Adds memory to `gpu_live`. Where the address is still present, its free has been missed. */
+static __always_inline void gpu_live_put(const struct gpu_address *key,
+					 const struct gpu_memory *memory)
 {
-	long err = bpf_map_update_elem(&device_live, key, memory, BPF_NOEXIST);
+	long err = bpf_map_update_elem(&gpu_live, key, memory, BPF_NOEXIST);
 
 	if (err == -EEXIST) {
 		count(DROP_MISSED_FREE);
-		err = bpf_map_update_elem(&device_live, key, memory, BPF_ANY);
+		err = bpf_map_update_elem(&gpu_live, key, memory, BPF_ANY);
 	}
+
 	if (err)
-		count(DROP_DEVICE_FULL);
+		count(DROP_GPU_FULL);
 }
 
-/* Adds what has just been allocated. */
-static __always_inline void device_add(const struct device_address *key, struct device_memory *memory)
+/* Adds memory that has just been allocated to `gpu_live` and to the tallies. */
+static __always_inline void gpu_live_add(const struct gpu_address *key, struct gpu_memory *memory)
 {
 	struct tally_key tally = {
 		.stack = memory->stack,
@@ -89,17 +93,20 @@ static __always_inline void device_add(const struct device_address *key, struct 
 
 	memory->born = bpf_ktime_get_ns();
 	memory->references = 1;
-	device_put(key, memory);
+
+	gpu_live_put(key, memory);
 	tally_add(&tally, memory->size);
 }
 
-/* Takes out what is freed. false: it is older than the attach, or has not been sampled. */
-static __always_inline bool device_take(const struct device_address *key, struct device_memory *taken)
+/* Removes freed memory from `gpu_live` and copies it to `removed`. Returns false if there is none:
+ * it was allocated before tracing started, or not sampled. */
+static __always_inline bool gpu_live_pop(const struct gpu_address *key, struct gpu_memory *removed)
 {
-	struct device_memory *found = bpf_map_lookup_elem(&device_live, key);
+	struct gpu_memory *found = bpf_map_lookup_elem(&gpu_live, key);
 
 	if (!found)
 		return false;
-	*taken = *found;
-	return bpf_map_delete_elem(&device_live, key) == 0;
+
+	*removed = *found;
+	return bpf_map_delete_elem(&gpu_live, key) == 0;
 }

@@ -1,87 +1,97 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What the driver knows by handles (cuMemCreate): it lives until each handle has been released, and each mapping
- * undone. */
+/* Memory that the CUDA driver API refers to by handle (cuMemCreate). It lives until each reference
+ * to the handle has been released and each mapping undone. */
 #pragma once
 
 #include "source/gpu.bpf.h"
 
-#define MOST_UNMAPPED 64 /* mappings that one call undoes; torch undoes one at a time */
+#define MAX_UNMAPPED 64 /* mappings that one cuMemUnmap undoes; PyTorch undoes one at a time */
 
-/* Where the memory of handles is. It has its memory from the start, as `live` has. */
+/* Handles by the address to which they are mapped. Preallocated, as `live` is. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 1 << 14);
-	__type(key, struct device_address);
-	__type(value, struct device_mapping);
-} device_mappings SEC(".maps");
+	__type(key, struct gpu_address);
+	__type(value, struct gpu_mapping);
+} gpu_mappings SEC(".maps");
 
-/* Takes out what is given back; of what has to be released more often, once. */
-static __always_inline void give_back(struct device_call *call, __u64 address, enum device_space space)
+/* Releases one reference to the memory at `address`. The last one removes it from `gpu_live`. */
+static __always_inline void release_ref(struct gpu_call *call, __u64 address, enum gpu_space space)
 {
-	struct device_memory *found;
+	struct gpu_memory *found;
 
 	call->key.address = address;
 	call->key.space = space;
-	found = bpf_map_lookup_elem(&device_live, &call->key);
+
+	found = bpf_map_lookup_elem(&gpu_live, &call->key);
 	if (found && found->references > 1 && __sync_fetch_and_add(&found->references, -1) > 1)
 		call->memory = *found;
 	else
-		call->had = device_take(&call->key, &call->memory);
+		call->was_live = gpu_live_pop(&call->key, &call->memory);
 }
 
-static __always_inline bool device_retain(const struct device_address *key)
+/* Takes a reference. Returns false if the memory is unknown. */
+static __always_inline bool retain_ref(const struct gpu_address *key)
 {
-	struct device_memory *found = bpf_map_lookup_elem(&device_live, key);
+	struct gpu_memory *found = bpf_map_lookup_elem(&gpu_live, key);
 
 	if (found)
 		__sync_fetch_and_add(&found->references, 1);
 	return found;
 }
 
-/* Memory whose handle is not known is older than the attach, or another process's. */
-static __always_inline void device_map(const struct device_address *key, __u64 handle, __u64 size)
+/* Adds a mapping, which holds a reference to the handle. Memory with an unknown handle was
+ * allocated before tracing started, or by another process. */
+static __always_inline void gpu_mapping_add(const struct gpu_address *key, __u64 handle, __u64 size)
 {
-	struct device_address of = { .address = handle, .tgid = key->tgid, .space = SPACE_HANDLE };
-	struct device_mapping mapping = { .handle = handle, .size = size };
+	struct gpu_address memory = { .address = handle, .tgid = key->tgid, .space = SPACE_HANDLE };
+	struct gpu_mapping mapping = { .handle = handle, .size = size };
 
-	if (!device_retain(&of))
+	if (!retain_ref(&memory))
 		return;
-	if (bpf_map_update_elem(&device_mappings, key, &mapping, BPF_ANY))
-		count(DROP_DEVICE_FULL);
+
+	if (bpf_map_update_elem(&gpu_mappings, key, &mapping, BPF_ANY))
+		count(DROP_GPU_FULL);
 }
 
-/* Takes the mapping at an address out, before another thread can map something there; false: none is known. The memory
- * keeps its reference to it. */
-static __always_inline bool mapping_take(const struct device_address *key, struct device_mapping *taken)
+/* Removes the mapping at an address and copies it to `removed`, before another thread can map
+ * memory there. The caller has to release its reference. Returns false if there is none. */
+static __always_inline bool gpu_mapping_pop(const struct gpu_address *key,
+					    struct gpu_mapping *removed)
 {
-	struct device_mapping *found = bpf_map_lookup_elem(&device_mappings, key);
+	struct gpu_mapping *found = bpf_map_lookup_elem(&gpu_mappings, key);
 
 	if (!found)
 		return false;
-	*taken = *found;
-	bpf_map_delete_elem(&device_mappings, key);
+
+	*removed = *found;
+	bpf_map_delete_elem(&gpu_mappings, key);
 	return true;
 }
 
-static __always_inline void device_drop(__u32 tgid, __u64 handle)
+/* Releases the reference of a mapping to its handle. */
+static __always_inline void release_handle(__u32 tgid, __u64 handle)
 {
-	struct device_address of = { .address = handle, .tgid = tgid, .space = SPACE_HANDLE };
-	struct device_memory *memory = bpf_map_lookup_elem(&device_live, &of);
+	struct gpu_address key = { .address = handle, .tgid = tgid, .space = SPACE_HANDLE };
+	struct gpu_memory *memory = bpf_map_lookup_elem(&gpu_live, &key);
 
 	if (memory && __sync_fetch_and_add(&memory->references, -1) == 1)
-		bpf_map_delete_elem(&device_live, &of);
+		bpf_map_delete_elem(&gpu_live, &key);
 }
 
-/* A range has been unmapped, whose first mapping has been taken out before. */
-static __always_inline void device_unmap(struct device_address *key, struct device_mapping *undone, __u64 size)
+/* Undoes the mappings of an unmapped range, the first of which gpu_mapping_pop() has removed at the
+ * entry of the call. */
+static __always_inline void gpu_mapping_unmap(struct gpu_address *key, struct gpu_mapping *unmapped,
+					      __u64 size)
 {
 	__u64 end = key->address + size;
 
-	for (int i = 0; i < MOST_UNMAPPED && undone->size; i++) {
-		device_drop(key->tgid, undone->handle);
-		key->address += undone->size;
-		undone->size = 0;
+	for (int i = 0; i < MAX_UNMAPPED && unmapped->size; i++) {
+		release_handle(key->tgid, unmapped->handle);
+
+		key->address += unmapped->size;
+		unmapped->size = 0;
 		if (key->address < end)
-			mapping_take(key, undone);
+			gpu_mapping_pop(key, unmapped);
 	}
 }

@@ -1,10 +1,17 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Source `mapping`: the system calls that change the address space. User space keeps the intervals; here each call that
- * took effect becomes one notice. A release is stamped at entry and a creation at exit, so that an address which
- * another thread gets in between sorts right. */
+/* Source `mapping`: the system calls that change the address space. Each call that took effect
+ * becomes one event; user space keeps the intervals. Calls that unmap are stamped at the entry and
+ * calls that map at the exit, so that they sort right when another thread is given the address in
+ * between. */
 #pragma once
 
-#include "source/heap.bpf.h"
+#include "call.h"
+#include "regs.h"
+#include "thread.h"
+
+#include "unwind/stack.h"
+
+/* include/uapi/asm-generic/mman-common.h */
 
 #define PROT_EXEC 4
 #define MADV_DONTNEED 4
@@ -12,9 +19,11 @@
 #define MADV_REMOVE 9
 #define MADV_DONTNEED_LOCKED 24
 
-#define ALLOCATOR_SPAN 4096 /* bytes of stack between malloc and the mmap it makes */
+/* Stack between the entry of malloc and the mmap that it calls, in bytes. */
+#define ALLOCATOR_STACK_BYTES 4096
 
-struct syscall_entry { /* /sys/kernel/tracing/events/syscalls/sys_enter_* /format */
+/* Context of the tracepoints: /sys/kernel/tracing/events/syscalls/sys_enter_mmap/format */
+struct syscall_entry {
 	__u64 common;
 	__s32 number;
 };
@@ -25,150 +34,168 @@ struct syscall_exit {
 	__s64 result;
 };
 
-/* Tells whether the thread is inside an allocator function. For a malloc that is not followed to its end: its return
- * address is still in its place, above the stack pointer. Where anybody probes the return of malloc, the kernel has put
- * the address of its trampoline there; user space knows that. (On arm64 the place is not known, so only calls that are
- * sampled are recognised.) */
-static __always_inline void tell_allocator(struct notice *notice, const struct thread *thread, __u64 sp)
+/* Sets by_allocator if the thread is inside an allocator function. A malloc whose return is not
+ * probed is still running if its return address is in place above the stack pointer. Where another
+ * tool probes the return, the kernel's trampoline is there instead, which user space recognises by
+ * malloc_slot. (On arm64 the return address need not be in memory: only sampled calls are
+ * recognised.) */
+static __always_inline void mark_by_allocator(struct event *event, const struct thread *thread,
+					      __u64 sp)
 {
 	if (is_under_way(&thread->call) && is_nested(&thread->call, sp, COOKIE_NONE)) {
-		notice->by_allocator = 1;
+		event->by_allocator = 1;
 		return;
 	}
-	if (sp >= thread->malloc_sp || thread->malloc_sp - sp > ALLOCATOR_SPAN)
+
+	if (sp >= thread->malloc_sp || thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
 		return;
-	bpf_probe_read_user(&notice->malloc_slot, sizeof(notice->malloc_slot), (void *)thread->malloc_sp);
-	notice->by_allocator = notice->malloc_slot && notice->malloc_slot == thread->malloc_return;
+
+	bpf_probe_read_user(&event->malloc_slot, sizeof(event->malloc_slot),
+			    (void *)thread->malloc_sp);
+	event->by_allocator = event->malloc_slot && event->malloc_slot == thread->malloc_return;
 }
 
-/* Takes the arguments of the call over. */
-static __always_inline void read_call(struct notice *notice, struct pt_regs *regs)
+/* Copies the arguments of the system call. */
+static __always_inline void read_syscall_arguments(struct event *event, struct pt_regs *regs)
 {
-	switch (notice->kind) {
-	case NOTICE_MMAP:
-		notice->length = SYSCALL_ARG2(regs);
-		notice->protection = SYSCALL_ARG3(regs);
-		notice->flags = SYSCALL_ARG4(regs);
-		notice->descriptor = SYSCALL_ARG5(regs);
+	switch (event->kind) {
+	case EVENT_MMAP:
+		event->length = SYSCALL_ARG2(regs);
+		event->protection = SYSCALL_ARG3(regs);
+		event->flags = SYSCALL_ARG4(regs);
+		event->descriptor = SYSCALL_ARG5(regs);
 		break;
-	case NOTICE_MUNMAP:
-		notice->start = SYSCALL_ARG1(regs);
-		notice->length = SYSCALL_ARG2(regs);
+	case EVENT_MUNMAP:
+		event->start = SYSCALL_ARG1(regs);
+		event->length = SYSCALL_ARG2(regs);
 		break;
-	case NOTICE_MREMAP:
-		notice->old_start = SYSCALL_ARG1(regs);
-		notice->old_length = SYSCALL_ARG2(regs);
-		notice->length = SYSCALL_ARG3(regs);
-		notice->flags = SYSCALL_ARG4(regs);
+	case EVENT_MREMAP:
+		event->old_start = SYSCALL_ARG1(regs);
+		event->old_length = SYSCALL_ARG2(regs);
+		event->length = SYSCALL_ARG3(regs);
+		event->flags = SYSCALL_ARG4(regs);
 		break;
-	case NOTICE_MADVISE:
-		notice->start = SYSCALL_ARG1(regs);
-		notice->length = SYSCALL_ARG2(regs);
-		notice->protection = SYSCALL_ARG3(regs);
+	case EVENT_MADVISE:
+		event->start = SYSCALL_ARG1(regs);
+		event->length = SYSCALL_ARG2(regs);
+		event->protection = SYSCALL_ARG3(regs);
 		break;
-	default: /* brk tells by its result */
+	default: /* brk: the result suffices */
 		break;
 	}
 }
 
-/* Starts the notice of a mapping call. */
-static __always_inline void mapping_begin(enum notice_kind kind, struct pt_regs *regs)
+/* Begins the event of a mapping call. */
+static __always_inline void mapping_enter(enum event_kind kind, struct pt_regs *regs)
 {
 	__u32 tgid = current_tgid();
 	struct thread *thread;
-	struct notice *pending;
+	struct event *pending;
 
 	if (!is_traced(tgid))
 		return;
 	thread = current_thread();
 	if (!thread)
 		return;
+
 	pending = &thread->pending;
 	__builtin_memset(pending, 0, sizeof(*pending));
 	pending->kind = kind;
 	pending->tgid = tgid;
 	pending->time = bpf_ktime_get_ns();
-	read_call(pending, regs);
+
+	read_syscall_arguments(pending, regs);
 	pending->stack = capture_stack(regs, tgid, false, COUNT_KERNEL_WALK_NS);
-	tell_allocator(pending, thread, REGS_SP(regs));
+	mark_by_allocator(pending, thread, REGS_SP(regs));
 }
 
-/* The notice of the call that ends; NULL: its beginning was not seen. */
-static __always_inline struct notice *mapping_end(enum notice_kind kind)
+/* Returns the event of the call that ends; NULL: its entry has not been seen. */
+static __always_inline struct event *mapping_exit(enum event_kind kind)
 {
 	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
 
 	if (!thread || thread->pending.kind != kind)
 		return NULL;
-	thread->pending.kind = NOTICE_STACK; /* no call is pending any more */
+
+	thread->pending.kind = EVENT_STACK; /* no call is pending */
 	return &thread->pending;
 }
 
-static __always_inline int mapping_send(struct notice *notice, enum notice_kind kind)
+static __always_inline int send_mapping_event(struct event *event, enum event_kind kind)
 {
-	bool is_code = kind == NOTICE_MMAP && notice->protection & PROT_EXEC; /* stacks may lead through it at once */
+	/* User space must know code before stacks lead through it. */
+	bool is_code = kind == EVENT_MMAP && event->protection & PROT_EXEC;
 
-	notice->kind = kind;
+	event->kind = kind;
 	count(COUNT_MAPPING_CALLS);
-	if (bpf_ringbuf_output(&notices, notice, sizeof(*notice), is_code ? NOTICE_URGENT : notice_patient()))
-		count(DROP_NOTICES);
-	notice->kind = NOTICE_STACK;
+
+	if (bpf_ringbuf_output(&events, event, sizeof(*event),
+			       is_code ? WAKE_READER : lazy_wakeup()))
+		count(DROP_EVENTS);
+
+	event->kind = EVENT_STACK;
 	return 0;
 }
 
+/* Returns whether a system call returned -errno (IS_ERR_VALUE, include/linux/err.h). */
 static __always_inline bool is_error(__s64 result)
 {
 	return result < 0 && result >= -4095;
 }
 
-static __always_inline bool releases(__u64 advice)
+/* Returns whether madvise with this advice frees pages. */
+static __always_inline bool is_release(__u64 advice)
 {
 	return advice == MADV_DONTNEED || advice == MADV_FREE || advice == MADV_REMOVE ||
 	       advice == MADV_DONTNEED_LOCKED;
 }
 
-static __always_inline enum notice_kind kind_of(__s32 number)
+/* Returns the event of a system call; EVENT_STACK: none. */
+static __always_inline enum event_kind event_of_syscall(__s32 number)
 {
 	switch (number) {
 	case SYSCALL_MMAP:
-		return NOTICE_MMAP;
+		return EVENT_MMAP;
 	case SYSCALL_MUNMAP:
-		return NOTICE_MUNMAP;
+		return EVENT_MUNMAP;
 	case SYSCALL_MREMAP:
-		return NOTICE_MREMAP;
+		return EVENT_MREMAP;
 	case SYSCALL_BRK:
-		return NOTICE_BRK;
+		return EVENT_BRK;
 	case SYSCALL_MADVISE:
-		return NOTICE_MADVISE;
+		return EVENT_MADVISE;
 	}
-	return NOTICE_STACK;
+	return EVENT_STACK;
 }
 
-/* One program for the five calls, as the verifier takes its time for each that takes stacks. The arguments come from
- * the registers: a tracepoint has no more of them than its call. */
+/* One program serves all five system calls: the verifier needs long for each program that walks
+ * stacks. It takes the arguments from the registers, as the context of a tracepoint holds no more
+ * than those of its own call. */
 SEC("tracepoint")
 int enter_mapping(struct syscall_entry *ctx)
 {
 	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	enum notice_kind kind = kind_of(ctx->number);
+	enum event_kind kind = event_of_syscall(ctx->number);
 
-	if (kind == NOTICE_STACK || (kind == NOTICE_MADVISE && !releases(SYSCALL_ARG3(regs))))
+	if (kind == EVENT_STACK || (kind == EVENT_MADVISE && !is_release(SYSCALL_ARG3(regs))))
 		return 0;
-	mapping_begin(kind, regs);
+	mapping_enter(kind, regs);
 	return 0;
 }
 
 SEC("tracepoint")
 int exit_mapping(struct syscall_exit *ctx)
 {
-	enum notice_kind kind = kind_of(ctx->number);
-	struct notice *notice = mapping_end(kind);
+	enum event_kind kind = event_of_syscall(ctx->number);
+	struct event *event = mapping_exit(kind);
 
-	if (!notice || (kind != NOTICE_BRK && is_error(ctx->result)))
+	if (!event || (kind != EVENT_BRK && is_error(ctx->result)))
 		return 0;
-	if (kind == NOTICE_MMAP || kind == NOTICE_MREMAP || kind == NOTICE_BRK) {
-		notice->time = bpf_ktime_get_ns();
-		notice->start = ctx->result; /* brk: the break as it is now, whether it moved or not */
+
+	if (kind == EVENT_MMAP || kind == EVENT_MREMAP || kind == EVENT_BRK) {
+		event->time = bpf_ktime_get_ns();
+		event->start = ctx->result; /* brk: the current break, moved or not */
 	}
-	return mapping_send(notice, kind);
+
+	return send_mapping_event(event, kind);
 }

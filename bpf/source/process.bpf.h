@@ -1,27 +1,28 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What happens to a traced process as a whole. */
+/* Events of a traced process as a whole. */
 #pragma once
 
 #include "maps.h"
 
-/* Sends a notice that has hardly more to say than when. */
-static __always_inline void tell(enum notice_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
+/* Sends an event without a stack. */
+static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
 {
-	struct notice *notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
 
-	if (!notice) {
-		count(DROP_NOTICES);
+	if (!event) {
+		count(DROP_EVENTS);
 		return;
 	}
-	__builtin_memset(notice, 0, sizeof(*notice));
-	notice->kind = kind;
-	notice->tgid = tgid;
-	notice->time = bpf_ktime_get_ns();
-	notice->length = length;
-	bpf_ringbuf_submit(notice, wakeup);
+
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->tgid = tgid;
+	event->time = bpf_ktime_get_ns();
+	event->length = length;
+	bpf_ringbuf_submit(event, wakeup);
 }
 
-/* A process that executes another program loses its memory: stop counting at that very moment. */
+/* execve replaces the address space: nothing counts from that moment on. */
 SEC("raw_tracepoint/sched_process_exec")
 int on_exec(void *ctx)
 {
@@ -30,7 +31,8 @@ int on_exec(void *ctx)
 
 	if (!is_traced(tgid))
 		return 0;
+
 	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
-	tell(NOTICE_EXEC, tgid, 0, NOTICE_URGENT);
+	send_event(EVENT_EXEC, tgid, 0, WAKE_READER);
 	return 0;
 }

@@ -1,19 +1,14 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* What user space tells of the traced processes: where code is mapped, how to unwind it, where the interpreter is. */
+/* What user space provides about traced processes: executable mappings, unwind tables, and where
+ * the Python interpreter is. Caches of what walks have found there. */
 #pragma once
 
 #include "maps.h"
 #include "stack_types.h"
 
-#define BPF_MAP_TYPE_ARRAY 2
-#define FOUND 16384 /* entries, a power of two */
-#define BPF_MAP_TYPE_LRU_HASH 9
-#define BPF_MAP_TYPE_ARRAY_OF_MAPS 12
-#define BPF_MAP_TYPE_HASH_OF_MAPS 13
-#define BPF_F_MMAPABLE (1 << 10)
-#define BPF_F_INNER_MAP (1 << 12)
+#define CACHE_ENTRIES 16384 /* a power of two */
 
-/* Unwind tables by their index: struct table_header, then words of 4 bytes, two in each element. */
+/* Unwind tables by index: struct table_header, then words of 4 bytes, two per element. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
 	__uint(max_entries, MAX_TABLES);
@@ -28,7 +23,7 @@ struct {
 		});
 } unwind_tables SEC(".maps");
 
-/* Executable mappings by process: replaced as a whole when they change. */
+/* Executable mappings by process. User space replaces the inner array when they change. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH_OF_MAPS);
 	__uint(max_entries, MAX_PROCESSES);
@@ -43,50 +38,55 @@ struct {
 		});
 } mappings SEC(".maps");
 
-/* What has been found, by a hash of where and of the process's mappings. Many threads write at a time: `check` is that
- * hash combined with the value, so that halves of two entries are taken for none. */
-struct found {
+/* Entry of a direct-mapped cache. Many threads write it without a lock: `check` is the key combined
+ * with the value, so that halves of two writes never pass for an entry. */
+struct cache_entry {
 	__u64 value;
-	__u64 check;
+	__u64 check; /* key ^ value */
 };
 
+/* struct rule by code address and generation of the process's mappings. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FOUND);
+	__uint(max_entries, CACHE_ENTRIES);
 	__type(key, __u32);
-	__type(value, struct found);
-} found_rules SEC(".maps"); /* struct rule by address of code */
+	__type(value, struct cache_entry);
+} rule_cache SEC(".maps");
 
+/* time << 32 | fingerprint by address of a code object and generation. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, FOUND);
+	__uint(max_entries, CACHE_ENTRIES);
 	__type(key, __u32);
-	__type(value, struct found);
-} found_codes SEC(".maps"); /* time << 32 | fingerprint by address of code object */
+	__type(value, struct cache_entry);
+} fingerprint_cache SEC(".maps");
 
-/* Looks up what has been found. Gives its place, which may hold something else. */
-static __always_inline struct found *recall(void *map, __u64 key, __u64 *value, bool *known)
+/* Returns the entry for a key, a hash, whether it holds that key or another. Sets `hit` and, on a
+ * hit, the value. */
+static __always_inline struct cache_entry *cache_lookup(void *map, __u64 key, __u64 *value,
+							bool *hit)
 {
-	__u32 place = key & (FOUND - 1);
-	volatile struct found *found = bpf_map_lookup_elem(map, &place);
+	__u32 index = key & (CACHE_ENTRIES - 1);
+	volatile struct cache_entry *entry = bpf_map_lookup_elem(map, &index);
 
-	*known = false;
-	if (found) {
-		*value = found->value;
-		*known = (found->check ^ *value) == key;
+	*hit = false;
+	if (entry) {
+		*value = entry->value;
+		*hit = (entry->check ^ *value) == key;
 	}
-	return (struct found *)found;
+	return (struct cache_entry *)entry;
 }
 
-static __always_inline void remember(struct found *found, __u64 key, __u64 value)
+static __always_inline void cache_store(struct cache_entry *entry, __u64 key, __u64 value)
 {
-	if (!found)
+	if (!entry)
 		return;
-	found->value = value;
-	found->check = key ^ value;
+
+	entry->value = value;
+	entry->check = key ^ value;
 }
 
-/* Interpreters by process; absent: none that is known. */
+/* Interpreters by process; absent: the process runs no Python, or an unknown one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_PROCESSES);
@@ -94,31 +94,32 @@ struct {
 	__type(value, struct python);
 } pythons SEC(".maps");
 
-/* Code objects that have been told. */
 struct code_key {
 	__u64 address;
 	__u32 fingerprint;
 	__u32 tgid;
 };
 
+/* Code objects that user space has received. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct code_key);
-	__type(value, __u32);
-} codes SEC(".maps");
+	__type(value, __u32); /* tgid */
+} reported_codes SEC(".maps");
 
-/* What has been asked of user space, once until it takes the entry out: to look at a process's mappings (by tgid), or
- * to make an unwind table soon (by ~index). */
+/* Requests to user space, each sent once until user space removes the entry: to read a process's
+ * mappings (by tgid), or to build an unwind table soon (by ~index). */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, MAX_PROCESSES + MAX_TABLES);
 	__type(key, __u32);
 	__type(value, __u32);
-} asked SEC(".maps");
+} requests SEC(".maps");
 
-/* Makes bpf2go see types that are only used as numbers. */
+/* Keeps types in the object's BTF, from which bpf2go emits them, that no map refers to. */
 union emitted {
+	enum constant constant;
 	enum word_kind word_kind;
 	enum rule_kind rule_kind;
 	enum fp_rule fp_rule;

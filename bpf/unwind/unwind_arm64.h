@@ -4,8 +4,10 @@
 
 #include "unwind/walk.h"
 
-#define SIGNAL_REGISTERS 544 /* x29 in a signal frame (struct rt_sigframe, arch/arm64/kernel/signal.c) */
+/* Offset of x29 in struct rt_sigframe, arch/arm64/kernel/signal.c. */
+#define SIGNAL_REGISTERS 544
 
+/* Steps to the frame that a signal interrupted. */
 static __always_inline int step_signal(struct walk *walk)
 {
 	struct {
@@ -13,7 +15,8 @@ static __always_inline int step_signal(struct walk *walk)
 	} saved;
 
 	if (!read_user(&saved, sizeof(saved), walk->sp + SIGNAL_REGISTERS))
-		return stop(walk, END_STACK_MEMORY);
+		return end_walk(walk, END_STACK_MEMORY);
+
 	walk->pc = saved.pc;
 	walk->sp = saved.sp;
 	walk->fp = saved.fp;
@@ -22,7 +25,8 @@ static __always_inline int step_signal(struct walk *walk)
 	return 0;
 }
 
-static __always_inline int step_to(struct walk *walk, __u64 cfa)
+/* Reads the return address and the caller's frame pointer, by walk->rule. */
+static __always_inline int restore_caller(struct walk *walk, __u64 cfa)
 {
 	enum fp_rule fp = walk->rule.fp & 15;
 
@@ -31,15 +35,15 @@ static __always_inline int step_to(struct walk *walk, __u64 cfa)
 		walk->pc = walk->link;
 		walk->slot = 0;
 	} else if (!read_stack(walk, walk->slot, &walk->pc, NULL)) {
-		return stop(walk, END_STACK_MEMORY);
+		return end_walk(walk, END_STACK_MEMORY);
 	}
 	if (fp == FP_FRAME && !read_stack(walk, walk->slot - 8, &walk->fp, NULL))
-		return stop(walk, END_STACK_MEMORY);
-	walk->pc &= (1ULL << 48) - 1; /* without the signature of pointer authentication */
+		return end_walk(walk, END_STACK_MEMORY);
+	walk->pc &= (1ULL << 48) - 1; /* strip the pointer authentication code */
 	return 0;
 }
 
-/* Goes to the caller of a function at whose entry the thread stands. */
+/* Steps from the entry of a function to its caller. */
 static __always_inline int step_entry(struct walk *walk)
 {
 	walk->slot = 0;
@@ -48,8 +52,8 @@ static __always_inline int step_entry(struct walk *walk)
 	return 0;
 }
 
-/* Takes the registers of a thread over. */
-static __always_inline void stand_at(struct walk *walk, struct pt_regs *regs)
+/* Starts the walk at the registers of the thread. */
+static __always_inline void load_registers(struct walk *walk, struct pt_regs *regs)
 {
 	walk->pc = regs->pc;
 	walk->sp = regs->sp;

@@ -4,9 +4,11 @@
 
 #include "unwind/walk.h"
 
-#define SIGNAL_REGISTERS 120 /* rbp in a signal frame, behind its return address (struct rt_sigframe) */
+/* Offset of bp in struct rt_sigframe (arch/x86/include/asm/sigframe.h), counted from the word after
+ * the return address, which has been popped. */
+#define SIGNAL_REGISTERS 120
 
-/* What a signal interrupted. */
+/* Steps to the frame that a signal interrupted. */
 static __always_inline int step_signal(struct walk *walk)
 {
 	struct {
@@ -14,7 +16,8 @@ static __always_inline int step_signal(struct walk *walk)
 	} saved;
 
 	if (!read_user(&saved, sizeof(saved), walk->sp + SIGNAL_REGISTERS))
-		return stop(walk, END_STACK_MEMORY);
+		return end_walk(walk, END_STACK_MEMORY);
+
 	walk->pc = saved.ip;
 	walk->sp = saved.sp;
 	walk->fp = saved.bp;
@@ -22,32 +25,34 @@ static __always_inline int step_signal(struct walk *walk)
 	return 0;
 }
 
-/* Reads the return address and the caller's frame pointer. */
-static __always_inline int step_to(struct walk *walk, __u64 cfa)
+/* Reads the return address and the caller's frame pointer, by walk->rule. */
+static __always_inline int restore_caller(struct walk *walk, __u64 cfa)
 {
 	enum fp_rule fp = walk->rule.fp & 15;
 	__u64 at = walk->fp;
 
 	walk->slot = cfa - 8;
-	if (fp == FP_AT_CFA && walk->rule.fp_offset == -16) /* beside each other, as the ABI has it */
-		return read_stack(walk, cfa - 16, &walk->fp, &walk->pc) ? 0 : stop(walk, END_STACK_MEMORY);
+	if (fp == FP_AT_CFA && walk->rule.fp_offset == -16) /* adjacent, as the ABI lays them out */
+		return read_stack(walk, cfa - 16, &walk->fp, &walk->pc)
+			       ? 0
+			       : end_walk(walk, END_STACK_MEMORY);
 	if (fp == FP_AT_CFA)
 		at = cfa;
 	if (fp != FP_SAME && !read_stack(walk, at + walk->rule.fp_offset, &walk->fp, NULL))
-		return stop(walk, END_STACK_MEMORY);
-	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : stop(walk, END_STACK_MEMORY);
+		return end_walk(walk, END_STACK_MEMORY);
+	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : end_walk(walk, END_STACK_MEMORY);
 }
 
-/* Goes to the caller of a function at whose entry the thread stands. */
+/* Steps from the entry of a function to its caller. */
 static __always_inline int step_entry(struct walk *walk)
 {
 	walk->slot = walk->sp;
 	walk->sp += RETURN_SLOT;
-	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : stop(walk, END_STACK_MEMORY);
+	return read_stack(walk, walk->slot, &walk->pc, NULL) ? 0 : end_walk(walk, END_STACK_MEMORY);
 }
 
-/* Takes the registers of a thread over. */
-static __always_inline void stand_at(struct walk *walk, struct pt_regs *regs)
+/* Starts the walk at the registers of the thread. */
+static __always_inline void load_registers(struct walk *walk, struct pt_regs *regs)
 {
 	walk->pc = regs->ip;
 	walk->sp = regs->sp;

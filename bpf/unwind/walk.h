@@ -1,51 +1,54 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The state of a walk up a stack. It lives in task storage: loops and global functions pass it on through memory, so
- * that the verifier sees each of them once, on every kernel. */
+/* State of a walk up a stack. It lives in task storage: passed through memory, it lets the verifier
+ * check each loop and each global function once, on every kernel. */
 #pragma once
 
 #include "regs.h"
+
 #include "unwind/tables.h"
 
-#define FRAME_BYTES 128 /* at most so much of a Python frame is read */
-#define WINDOW_WORDS 64 /* of stack read at a time, a power of two: reading has its price whatever the size */
+#define FRAME_BYTES 128 /* read of a Python frame at most */
+/* Words of stack memory that are read at once, a power of two: a read costs the same at any size.
+ */
+#define STACK_BUFFER_WORDS 64
 
 struct walk {
 	struct stack stack;
 	__u64 hash;
-	/* Registers of the frame reached. */
+	/* Registers of the frame reached */
 	__u64 pc;
 	__u64 sp;
 	__u64 fp;
-	__u64 link; /* arm64: link register where the thread stands, else 0 */
-	__u64 slot; /* where pc was read from, 0: from no place in the stack */
-	__u64 leaf[LEAF_REGISTERS];
-	enum word_kind kind; /* of pc */
-	bool at_entry;       /* the thread stands where stack and frame pointer are as at the entry of a function */
-	__u32 steps;
-	/* Code that pc, or the call before it, lies in. */
+	__u64 link; /* arm64: link register of the innermost frame, else 0 */
+	__u64 slot; /* stack address that pc was read from; 0: from a register */
+	__u64 leaf[NUM_LEAF_REGISTERS]; /* of the innermost frame */
+	enum word_kind kind;            /* of pc */
+	bool at_entry; /* the thread enters a function: its frame is not set up yet */
+	__u32 steps;   /* frames left so far */
+	/* Code at pc, or at the call before it */
 	__u64 address;
 	struct mapping mapping;
 	bool has_table;
 	struct table_header table;
-	__u64 generation; /* of the process's mappings, as a hash */
+	__u64 generation; /* hash that changes with the process's mappings */
 	union {
 		struct rule rule;
 		__u64 packed_rule;
 	};
-	/* Python: set when the evaluation loop is first met. */
+	/* Python, set when the walk first meets the evaluation loop */
 	struct python python;
 	bool has_python;
-	__u64 key;
+	__u64 key; /* thread_key() */
 	__u64 interpreter;
 	__u64 thread;
-	__u64 frame;            /* the next to be told */
-	__u64 kept_interpreter; /* where the thread was found by the last walk */
-	__u64 kept_thread;
-	__u64 buffer[FRAME_BYTES / 8];
-	__u32 now; /* 2^10 ns */
-	/* Stack memory that has been read. */
-	__u64 window_start;
-	__u64 window[WINDOW_WORDS];
+	__u64 frame;              /* next one to push */
+	__u64 cached_interpreter; /* where the task's last walk found the thread */
+	__u64 cached_thread;
+	__u64 buffer[FRAME_BYTES / 8]; /* Python frame */
+	__u32 now;                     /* 2^10 ns, CLOCK_MONOTONIC */
+	/* Stack memory read last; start 0: none */
+	__u64 stack_buffer_start;
+	__u64 stack_buffer[STACK_BUFFER_WORDS];
 };
 
 struct {
@@ -55,22 +58,23 @@ struct {
 	__type(value, struct walk);
 } walks SEC(".maps");
 
-/* Stacks taken, by how they ended, and by what went wrong with Python. */
+/* Captured stacks by how they end, and by what went wrong with Python. */
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, STACK_ENDS);
+	__uint(max_entries, NUM_STACK_ENDS);
 	__type(key, enum stack_end);
 	__type(value, __u64);
 } stack_ends SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, PYTHON_ERRORS);
+	__uint(max_entries, NUM_PYTHON_ERRORS);
 	__type(key, enum python_error);
 	__type(value, __u64);
 } python_errors SEC(".maps");
 
-/* Joins a value to a hash. It tells neither from the other: of two numbers, one is to be a hash already. */
+/* Adds a value to a hash. It is symmetric in both: one of the two numbers must be a hash already.
+ * tracer/python has the same function. */
 static __always_inline __u64 mix(__u64 hash, __u64 value)
 {
 	hash = (hash ^ value) * 0x9E3779B97F4A7C15ULL;
@@ -87,31 +91,36 @@ static __always_inline bool read_word(__u64 *to, __u64 address)
 	return read_user(to, sizeof(*to), address);
 }
 
-/* Reads a word of the stack, and the next one unless `second` is NULL. */
-static __always_inline bool read_stack(struct walk *walk, __u64 address, __u64 *first, __u64 *second)
+/* Reads a word of the stack and, unless `second` is NULL, the next one. */
+static __always_inline bool read_stack(struct walk *walk, __u64 address, __u64 *first,
+				       __u64 *second)
 {
-	__u64 offset = address - walk->window_start;
+	__u64 offset = address - walk->stack_buffer_start;
 	__u32 index;
 
 	if (address & 7)
 		return read_word(first, address) && (!second || read_word(second, address + 8));
-	if (!walk->window_start || offset > sizeof(walk->window) - 16) {
+
+	if (!walk->stack_buffer_start || offset > sizeof(walk->stack_buffer) - 16) {
 		offset = 0;
-		walk->window_start = address;
-		if (!read_user(walk->window, sizeof(walk->window), address)) { /* the stack ends there, if it is one */
-			walk->window_start = 0;
-			return read_word(first, address) && (!second || read_word(second, address + 8));
+		walk->stack_buffer_start = address;
+		if (!read_user(walk->stack_buffer, sizeof(walk->stack_buffer),
+			       address)) { /* end of the stack */
+			walk->stack_buffer_start = 0;
+			return read_word(first, address) &&
+			       (!second || read_word(second, address + 8));
 		}
 	}
+
 	index = offset / 8;
-	*first = walk->window[index & (WINDOW_WORDS - 1)];
+	*first = walk->stack_buffer[index & (STACK_BUFFER_WORDS - 1)];
 	if (second)
-		*second = walk->window[(index + 1) & (WINDOW_WORDS - 1)];
+		*second = walk->stack_buffer[(index + 1) & (STACK_BUFFER_WORDS - 1)];
 	return true;
 }
 
-/* Adds a word to the stack; false: it is full. */
-static __always_inline bool push(struct walk *walk, __u64 word)
+/* Appends a word to the stack. Returns false if the stack is full. */
+static __always_inline bool push_word(struct walk *walk, __u64 word)
 {
 	__u32 length = walk->stack.length;
 
@@ -119,39 +128,69 @@ static __always_inline bool push(struct walk *walk, __u64 word)
 		walk->stack.end = END_LIMIT;
 		return false;
 	}
+
 	walk->stack.words[length] = word;
 	walk->stack.length = length + 1;
 	walk->hash = mix(walk->hash, word);
 	return true;
 }
 
-static __always_inline __u64 word_of(enum word_kind kind, __u64 address)
+/* Returns the address in a word of a stack. */
+static __always_inline __u64 word_address(__u64 word)
 {
-	return (__u64)kind << 56 | (address & ((1ULL << 56) - 1));
+	return word & ((1ULL << WORD_KIND_SHIFT) - 1);
 }
 
-/* Ends a stack. */
-static __always_inline int stop(struct walk *walk, enum stack_end why)
+/* Returns a word of a stack. */
+static __always_inline __u64 make_word(enum word_kind kind, __u64 address)
+{
+	return (__u64)kind << WORD_KIND_SHIFT | word_address(address);
+}
+
+/* Appends the native frame reached. Returns false if the stack is full. */
+static __always_inline bool push_frame(struct walk *walk)
+{
+	return push_word(walk, make_word(walk->kind, walk->pc));
+}
+
+/* Ends the walk, for use as `return end_walk(...)`. */
+static __always_inline int end_walk(struct walk *walk, enum stack_end why)
 {
 	walk->stack.end = why;
 	return 1;
 }
 
-/* Asks user space for something, unless that has been done. */
-static __always_inline void ask(struct walk *walk, enum notice_kind kind, __u32 key, __u64 start)
+/* Sends a request to user space, unless it has been sent already. */
+static __always_inline void send_request(struct walk *walk, enum event_kind kind, __u32 key,
+					 __u64 start)
 {
-	struct notice *notice;
+	struct event *event;
 
-	if (bpf_map_lookup_elem(&asked, &key) || bpf_map_update_elem(&asked, &key, &key, BPF_NOEXIST))
+	if (bpf_map_lookup_elem(&requests, &key) ||
+	    bpf_map_update_elem(&requests, &key, &key, BPF_NOEXIST))
 		return;
-	notice = bpf_ringbuf_reserve(&notices, sizeof(*notice), 0);
-	if (!notice) {
-		bpf_map_delete_elem(&asked, &key);
+
+	event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+	if (!event) {
+		bpf_map_delete_elem(&requests, &key);
 		return;
 	}
-	__builtin_memset(notice, 0, sizeof(*notice));
-	notice->kind = kind;
-	notice->tgid = walk->stack.tgid;
-	notice->start = start;
-	bpf_ringbuf_submit(notice, NOTICE_URGENT);
+
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->tgid = walk->stack.tgid;
+	event->start = start;
+	bpf_ringbuf_submit(event, WAKE_READER);
+}
+
+/* Requests the unwind table of the mapping reached. */
+static __always_inline void request_table(struct walk *walk)
+{
+	send_request(walk, EVENT_TABLE_NEEDED, ~walk->mapping.table, walk->mapping.table);
+}
+
+/* Requests that user space reads the process's mappings again. */
+static __always_inline void request_mappings(struct walk *walk)
+{
+	send_request(walk, EVENT_UNMAPPED, walk->stack.tgid, walk->address);
 }

@@ -106,6 +106,7 @@ const (
 	CookieFunctionShift = 16
 	IdentityPointers    = 4
 	ContentWords        = 5
+	NoIndirection       = 65535
 )
 
 type Counter uint32

@@ -8,8 +8,8 @@ import (
 )
 
 // Load loads a spec of LoadKernel into the kernel. A program that the caller has deleted from the
-// spec, because the kernel lacks its kind or has a better one, is nil in Programs. LoadKernelObjects
-// and LoadAndAssign fail in that case.
+// spec, because the kernel lacks its kind or has a better one, is nil in Programs.
+// LoadKernelObjects and LoadAndAssign fail in that case.
 //
 // The errors are those of ebpf.NewCollectionWithOptions.
 func Load(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) (*Objects, error) {
@@ -20,7 +20,8 @@ func Load(spec *ebpf.CollectionSpec, options ebpf.CollectionOptions) (*Objects, 
 	defer collection.Close() // closes what has not been assigned
 
 	var objects Objects
-	if err := errors.Join(collection.Assign(&objects.Maps), collection.Assign(&objects.Variables)); err != nil {
+	err = errors.Join(collection.Assign(&objects.Maps), collection.Assign(&objects.Variables))
+	if err != nil {
 		_ = objects.Close()
 		return nil, err
 	}

@@ -20,7 +20,8 @@ func needRoot(t *testing.T) {
 	}
 }
 
-// loadSelftestPrograms loads the programs of selftest.c, without those of the headers that it includes.
+// loadSelftestPrograms loads the programs of selftest.c, without those of the headers that it
+// includes.
 func loadSelftestPrograms(t *testing.T) map[string]*ebpf.Program {
 	t.Helper()
 	needRoot(t)
@@ -65,7 +66,8 @@ func TestNegativeLog(t *testing.T) {
 	}
 }
 
-// The distance between the distribution of the draws and the exponential one is Kolmogorov's statistic.
+// The distance between the distribution of the draws and the exponential one is Kolmogorov's
+// statistic.
 func TestDrawExponential(t *testing.T) {
 	program := loadSelftestPrograms(t)["run_draw"]
 	const n = 100000
@@ -85,7 +87,8 @@ func TestDrawExponential(t *testing.T) {
 			distance = max(distance, math.Abs(p-float64(i)/n), math.Abs(p-float64(i+1)/n))
 		}
 
-		if limit := 2.2/math.Sqrt(n) + 1/float64(mean); distance > limit { // by chance once in 8,000 runs
+		// By chance once in 8,000 runs.
+		if limit := 2.2/math.Sqrt(n) + 1/float64(mean); distance > limit {
 			t.Errorf("mean %d: Kolmogorov distance %.4f, limit %.4f", mean, distance, limit)
 		}
 		if off := (sum/n/float64(mean) - 1) * math.Sqrt(n); math.Abs(off) > 4.5 {
@@ -108,7 +111,10 @@ func TestProduct(t *testing.T) {
 		{3, most/3 + 1},
 	}
 	for range 5000 {
-		cases = append(cases, [2]uint64{rand.Uint64() >> rand.UintN(64), rand.Uint64() >> rand.UintN(64)})
+		cases = append(
+			cases,
+			[2]uint64{rand.Uint64() >> rand.UintN(64), rand.Uint64() >> rand.UintN(64)},
+		)
 	}
 
 	for _, c := range cases {

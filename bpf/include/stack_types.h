@@ -184,7 +184,7 @@ struct python {
 				      * native_thread_id */
 	__u16 thread_frame;          /* pointer to the innermost frame, or to the struct with it */
 	__u16 thread_frame_indirect; /* offset of that pointer in the struct (cframe);
-				      * NO_STRUCT: none */
+				      * NO_INDIRECTION: none */
 	__u16 frame_code;
 	__u16 frame_back;
 	__u16 frame_instruction; /* pointer to the instruction; PYTHON_OBJECTS: f_lasti, an int */

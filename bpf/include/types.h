@@ -29,6 +29,8 @@ enum constant {
 	COOKIE_FUNCTION_SHIFT = 16, /* bit position of COOKIE_FUNCTION */
 	IDENTITY_POINTERS = 4,      /* pointers of a code object that its fingerprint covers */
 	CONTENT_WORDS = 5,          /* words of a line table or file name that it covers */
+	NO_INDIRECTION =
+		0xffff, /* thread_frame_indirect: the thread state has the pointer itself */
 };
 
 /* How an allocator function takes its arguments. */

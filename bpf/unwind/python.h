@@ -8,9 +8,8 @@
 
 #include "unwind/code.h"
 
-#define MAX_THREADS 512  /* interpreters and thread states that are searched */
-#define MAX_STATES 4     /* thread states per thread */
-#define NO_STRUCT 0xffff /* thread_frame_indirect: none */
+#define MAX_THREADS 512 /* interpreters and thread states that are searched */
+#define MAX_STATES 4    /* thread states per thread */
 
 /* Whether a run has more frames. */
 enum run { RUN_GOES_ON, RUN_ENDS };
@@ -92,7 +91,7 @@ static __always_inline bool read_innermost(struct walk *walk)
 {
 	__u64 at = walk->thread + walk->python.thread_frame;
 
-	if (walk->python.thread_frame_indirect != NO_STRUCT) {
+	if (walk->python.thread_frame_indirect != NO_INDIRECTION) {
 		if (!read_word(&at, at) || !at)
 			return false;
 		at += walk->python.thread_frame_indirect;

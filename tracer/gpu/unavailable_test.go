@@ -8,8 +8,8 @@ import (
 	"testing"
 )
 
-// machine is a file system with some files: their content by path.
-func machine(t *testing.T, files map[string]string) string {
+// writeFiles creates a file system with these files, their content by path.
+func writeFiles(t *testing.T, files map[string]string) string {
 	t.Helper()
 	root := t.TempDir()
 	for path, content := range files {
@@ -24,19 +24,20 @@ func machine(t *testing.T, files map[string]string) string {
 	return root
 }
 
-func TestTheRemedyIsThatOfTheMachine(t *testing.T) {
+func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	const bus = "sys/bus/pci/devices/0000:01:00.0/"
 	gpu := map[string]string{bus + "vendor": "0x10de\n", bus + "class": "0x030200\n"}
-	sound := map[string]string{bus + "vendor": "0x10de\n", bus + "class": "0x040300\n"}
+	audio := map[string]string{bus + "vendor": "0x10de\n", bus + "class": "0x040300\n"}
 	driver := map[string]string{"proc/driver/nvidia/version": "NVRM version\n"}
+
 	for _, c := range []struct {
 		err    error
 		files  map[string]string
 		remedy string // empty: none
 	}{
 		{ErrNoLibrary, nil, ""},
-		{ErrNoLibrary, sound, ""},
+		{ErrNoLibrary, audio, ""},
 		{ErrNoLibrary, gpu, "install its driver"},
 		{ErrNoLibrary, driver, "NVIDIA_DRIVER_CAPABILITIES"},
 		{ErrNoDriver, nil, ""},
@@ -46,18 +47,13 @@ func TestTheRemedyIsThatOfTheMachine(t *testing.T) {
 		{ErrNotBuilt, nil, "CGO_ENABLED=1"},
 		{fmt.Errorf("%w: odd", ErrLibrary), nil, "nvidia-smi"},
 	} {
-		absence := mustBeAbsent(t, absence(c.err, machine(t, c.files)), c.err)
-		if (absence.Remedy == "") != (c.remedy == "") || !strings.Contains(absence.Remedy, c.remedy) {
-			t.Errorf("%v: remedy %q, want %q", absence, absence.Remedy, c.remedy)
+		got := mustBeUnavailable(t, unavailable(c.err, writeFiles(t, c.files)), c.err)
+		if (got.Remedy == "") != (c.remedy == "") || !strings.Contains(got.Error(), c.remedy) {
+			t.Errorf("%v: remedy %q, want %q", got, got.Remedy, c.remedy)
 		}
-		if says := strings.Contains(absence.Error(), "no NVIDIA GPU on this machine"); says != (c.remedy == "") {
-			t.Errorf("%v", absence)
+		without := strings.Contains(got.Error(), "no NVIDIA GPU on this machine")
+		if without != (c.remedy == "") {
+			t.Errorf("%v", got)
 		}
 	}
-}
-
-func TestADriverThatDoesNotStartIsAnAbsence(t *testing.T) {
-	t.Parallel()
-	_, err := open(&fakeDriver{startError: ErrMismatch}, patient)
-	mustBeAbsent(t, err, ErrMismatch)
 }

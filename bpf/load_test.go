@@ -30,11 +30,8 @@ func TestLoad(t *testing.T) {
 		t.Errorf("the live map has %d entries, want 7", n)
 	}
 	if objects.HeapSession != nil || objects.HeapOnEntry == nil {
-		t.Errorf(
-			"programs %v and %v, want only the one that the spec has",
-			objects.HeapSession,
-			objects.HeapOnEntry,
-		)
+		t.Errorf("programs %v and %v, want only the one that the spec has", objects.HeapSession,
+			objects.HeapOnEntry)
 	}
 	if err := objects.Interval.Set(uint32(1)); err != nil {
 		t.Errorf("set a variable: %v", err)

@@ -111,10 +111,8 @@ func TestProduct(t *testing.T) {
 		{3, most/3 + 1},
 	}
 	for range 5000 {
-		cases = append(
-			cases,
-			[2]uint64{rand.Uint64() >> rand.UintN(64), rand.Uint64() >> rand.UintN(64)},
-		)
+		cases = append(cases,
+			[2]uint64{rand.Uint64() >> rand.UintN(64), rand.Uint64() >> rand.UintN(64)})
 	}
 
 	for _, c := range cases {

@@ -188,12 +188,8 @@ func startChild(t *testing.T, timeout time.Duration, library string, answers ...
 		t.Fatal(err)
 	}
 	command := exec.Command(program)
-	command.Env = append(
-		os.Environ(),
-		"NVML_STUB="+c.file,
-		childLibrary+"="+library,
-		childTimeout+"="+timeout.String(),
-	)
+	command.Env = append(os.Environ(), "NVML_STUB="+c.file, childLibrary+"="+library,
+		childTimeout+"="+timeout.String())
 	c.target = tracertest.StartCommand(t, command)
 
 	c.openError = c.await().Error

@@ -89,15 +89,11 @@ func (l *library) load() error {
 			return err
 		}
 		loaded.path, loaded.object, loaded.calls = l.path, object, nvml.New(
-			nvml.WithLibraryPath(l.path),
-		)
+			nvml.WithLibraryPath(l.path))
 	}
 	if loaded.path != l.path {
-		return fmt.Errorf(
-			"%w: %s is loaded already",
-			ErrLibrary,
-			printable(loaded.path, maxNameBytes),
-		)
+		return fmt.Errorf("%w: %s is loaded already", ErrLibrary,
+			printable(loaded.path, maxNameBytes))
 	}
 
 	object, known := loaded.object, make(map[string]bool)
@@ -130,10 +126,8 @@ func (l *library) start() error {
 		}
 	}
 	if !l.hasAny("nvmlInit_v2", "nvmlInit") || !l.has("nvmlShutdown") {
-		return fmt.Errorf(
-			"%w: it is not NVIDIA's: it has no nvmlInit or no nvmlShutdown",
-			ErrLibrary,
-		)
+		return fmt.Errorf("%w: it is not NVIDIA's: it has no nvmlInit or no nvmlShutdown",
+			ErrLibrary)
 	}
 
 	err := resultError(l.calls.Init())
@@ -254,10 +248,8 @@ func (d nvmlDevice) processes(list processList) (entries []processEntry, err err
 	infos, result := call()
 	entries = make([]processEntry, 0, len(infos))
 	for _, i := range infos {
-		entries = append(
-			entries,
-			processEntry{i.Pid, i.GpuInstanceId, i.ComputeInstanceId, i.UsedGpuMemory},
-		)
+		entries = append(entries,
+			processEntry{i.Pid, i.GpuInstanceId, i.ComputeInstanceId, i.UsedGpuMemory})
 	}
 	return entries, resultError(result)
 }

@@ -128,11 +128,9 @@ func TestLibraryRead(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			checkReading(
-				t,
+			checkReading(t,
 				startReadableChild(t, tracertest.BuildNVML(t, c.flags...), c.answers...).read(),
-				c.reason,
-				c.want...)
+				c.reason, c.want...)
 		})
 	}
 }
@@ -140,15 +138,8 @@ func TestLibraryRead(t *testing.T) {
 func TestLibraryReadAgain(t *testing.T) {
 	t.Run("processes that grow and end", func(t *testing.T) {
 		t.Parallel()
-		c := startReadableChild(
-			t,
-			tracertest.BuildNVML(t),
-			"version 575.57.08",
-			"count 1",
-			"name.0 NVIDIA H100",
-			"memory.0 3000 80000",
-			"compute.0 7:1000 9:1500",
-		)
+		c := startReadableChild(t, tracertest.BuildNVML(t), "version 575.57.08", "count 1",
+			"name.0 NVIDIA H100", "memory.0 3000 80000", "compute.0 7:1000 9:1500")
 		g := GPU{0, wholeGPU, "GPU-0", "NVIDIA H100", 3000, 80000, []Process{{7, 1000}, {9, 1500}}}
 		r := c.read()
 		checkReading(t, r, "", g)
@@ -156,12 +147,8 @@ func TestLibraryReadAgain(t *testing.T) {
 			t.Errorf("driver %q", r.Driver)
 		}
 
-		c.setAnswers(
-			"count 1",
-			"name.0 NVIDIA H100",
-			"memory.0 9000 80000",
-			"compute.0 9:1500 7:7000",
-		)
+		c.setAnswers("count 1", "name.0 NVIDIA H100", "memory.0 9000 80000",
+			"compute.0 9:1500 7:7000")
 		g.Used, g.Processes = 9000, []Process{{7, 7000}, {9, 1500}}
 		checkReading(t, c.read(), "", g)
 
@@ -172,24 +159,14 @@ func TestLibraryReadAgain(t *testing.T) {
 
 	t.Run("GPU that is lost", func(t *testing.T) {
 		t.Parallel()
-		c := startReadableChild(
-			t,
-			tracertest.BuildNVML(t),
-			"count 2",
-			"memory.0 4 9",
-			"memory.1 5 9",
-		)
+		c := startReadableChild(t, tracertest.BuildNVML(t), "count 2", "memory.0 4 9",
+			"memory.1 5 9")
 		c.read()
 
 		c.setAnswers("count 2", "handle.0 15", "memory.0 4 9", "memory.1 6 9")
 		lost := GPU{Index: 0, Instance: wholeGPU, UUID: "GPU-0", Name: "GPU-name"}.withoutFigures()
-		checkReading(
-			t,
-			c.read(),
-			"GPU 0: "+errLost.Error(),
-			lost,
-			GPU{1, wholeGPU, "GPU-1", "GPU-name", 6, 9, []Process{}},
-		)
+		checkReading(t, c.read(), "GPU 0: "+errLost.Error(), lost,
+			GPU{1, wholeGPU, "GPU-1", "GPU-name", 6, 9, []Process{}})
 	})
 
 	t.Run("call that blocks", func(t *testing.T) {
@@ -207,10 +184,8 @@ func TestLibraryReadAgain(t *testing.T) {
 			!strings.Contains(r.Reason, "figures of the reading before") {
 			t.Errorf("%+v, want the figures before", r)
 		}
-		c.readUntil(
-			"without figures",
-			func(r Reading) bool { return len(r.GPUs) == 1 && r.GPUs[0].Used == growth.Unknown },
-		)
+		c.readUntil("without figures",
+			func(r Reading) bool { return len(r.GPUs) == 1 && r.GPUs[0].Used == growth.Unknown })
 
 		c.setAnswers(answers...)
 		c.readUntil("complete", isFull)
@@ -225,14 +200,8 @@ func TestLibraryReadAgain(t *testing.T) {
 	t.Run("names of a hostile driver", func(t *testing.T) {
 		t.Parallel()
 		name := "name.0 \x07\xff" + strings.Repeat("é", 90)
-		r := startReadableChild(
-			t,
-			tracertest.BuildNVML(t),
-			"version 570\x1b[2J",
-			"count 1",
-			name,
-			"memory.0 1 1",
-		).read()
+		r := startReadableChild(t, tracertest.BuildNVML(t), "version 570\x1b[2J", "count 1", name,
+			"memory.0 1 1").read()
 		if r.Driver != "570?[2J" {
 			t.Errorf("driver %q", r.Driver)
 		}
@@ -266,10 +235,8 @@ func TestLibraryOpen(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			if child := startChild(t, longTimeout, c.library(t), c.answer); !strings.Contains(
-				child.openError,
-				c.want.Error(),
-			) {
+			child := startChild(t, longTimeout, c.library(t), c.answer)
+			if !strings.Contains(child.openError, c.want.Error()) {
 				t.Errorf("%q, want %v", child.openError, c.want)
 			}
 		})
@@ -324,12 +291,8 @@ func TestNVMLDevice(t *testing.T) {
 				&mock.Device{GetMemoryInfoFunc: memory, GetComputeRunningProcessesFunc: processes},
 				lacking...),
 		)
-		checkReading(
-			t,
-			m.Read(),
-			"GPU 0: graphics processes: "+errNoFunction.Error(),
-			GPU{0, wholeGPU, "", "", 6, 10, []Process{}},
-		)
+		checkReading(t, m.Read(), "GPU 0: graphics processes: "+errNoFunction.Error(),
+			GPU{0, wholeGPU, "", "", 6, 10, []Process{}})
 	})
 
 	t.Run("MIG device", func(t *testing.T) {
@@ -366,12 +329,9 @@ func TestNVMLDevice(t *testing.T) {
 				return instance, nvml.SUCCESS
 			},
 		}))
-		checkReading(
-			t,
-			m.Read(),
+		checkReading(t, m.Read(),
 			"GPU 0, MIG device 1: the memory of some processes is not reported",
-			GPU{0, 1, "MIG-a", "mocked", 5, 10, []Process{{7, 3}, {8, growth.Unknown}}},
-		)
+			GPU{0, 1, "MIG-a", "mocked", 5, 10, []Process{{7, 3}, {8, growth.Unknown}}})
 	})
 
 	t.Run("first version of a call that fails", func(t *testing.T) {

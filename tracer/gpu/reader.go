@@ -88,10 +88,8 @@ func (r *reader) failed(err error) Reading {
 
 // panicError is the error for a panic of go-nvml, which trusts the driver's answers.
 func panicError(panicked any) error {
-	return fmt.Errorf(
-		"the driver's answer makes no sense: %s",
-		printable(fmt.Sprint(panicked), maxNameBytes),
-	)
+	return fmt.Errorf("the driver's answer makes no sense: %s",
+		printable(fmt.Sprint(panicked), maxNameBytes))
 }
 
 // readGPUs reads every GPU. An error means that none can be read.
@@ -146,8 +144,7 @@ func (r *reader) readMIGDevices(d device, index int, missing *missingParts) (gpu
 	}
 	if count > maxMIGDevices {
 		missing.addText(
-			fmt.Sprintf("%s: only the first %d MIG devices are read", name, maxMIGDevices),
-		)
+			fmt.Sprintf("%s: only the first %d MIG devices are read", name, maxMIGDevices))
 	}
 
 	for instance := range min(count, maxMIGDevices) {
@@ -249,16 +246,11 @@ func readProcesses(d device, name string, total int64, missing *missingParts) []
 
 	if len(processes) > maxProcesses {
 		missing.addText(
-			fmt.Sprintf(
-				"%s: only the %d processes with the most memory are kept",
-				name,
-				maxProcesses,
-			),
+			fmt.Sprintf("%s: only the %d processes with the most memory are kept", name,
+				maxProcesses),
 		)
-		slices.SortStableFunc(
-			processes,
-			func(a, b Process) int { return cmp.Compare(b.Used, a.Used) },
-		)
+		slices.SortStableFunc(processes,
+			func(a, b Process) int { return cmp.Compare(b.Used, a.Used) })
 		processes = slices.Clip(processes[:maxProcesses])
 		slices.SortFunc(processes, byPID)
 	}

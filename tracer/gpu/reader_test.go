@@ -48,12 +48,8 @@ func TestReadProcesses(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			m := mustOpen(t, fake(&fakeDevice{total: 100, lists: c.lists}))
-			checkReading(
-				t,
-				m.Read(),
-				c.reason,
-				GPU{Total: 100, Instance: wholeGPU, Processes: c.want},
-			)
+			checkReading(t, m.Read(), c.reason,
+				GPU{Total: 100, Instance: wholeGPU, Processes: c.want})
 		})
 	}
 }
@@ -66,10 +62,8 @@ func TestReaderRead(t *testing.T) {
 			g.Processes = []Process{}
 			return g
 		}
-		m := mustOpen(
-			t,
-			fake(&fakeDevice{used: 101, total: 100}, &fakeDevice{used: 1, total: 1 << 60}),
-		)
+		m := mustOpen(t,
+			fake(&fakeDevice{used: 101, total: 100}, &fakeDevice{used: 1, total: 1 << 60}))
 		checkReading(t, m.Read(), "GPU 0: memory: the driver's figures make no sense; "+
 			"GPU 1: memory: the driver's figures make no sense", bare(0), bare(1))
 	})
@@ -87,11 +81,8 @@ func TestReaderRead(t *testing.T) {
 	t.Run("panic of the binding", func(t *testing.T) {
 		t.Parallel()
 		m := mustOpen(t, &fakeDriver{onCount: func() { panic("index out of range") }})
-		checkReading(
-			t,
-			m.Read(),
-			"read NVML: the driver's answer makes no sense: index out of range",
-		)
+		checkReading(t, m.Read(),
+			"read NVML: the driver's answer makes no sense: index out of range")
 	})
 
 	t.Run("driver without a version", func(t *testing.T) {
@@ -131,12 +122,8 @@ func TestReaderLimits(t *testing.T) {
 		}
 		kept := r.GPUs[0].Processes
 		if len(kept) != maxProcesses || kept[0] != (Process{101, 101}) {
-			t.Errorf(
-				"%d processes from %v, want %d, those with the most memory",
-				len(kept),
-				kept[0],
-				maxProcesses,
-			)
+			t.Errorf("%d processes from %v, want %d, those with the most memory", len(kept),
+				kept[0], maxProcesses)
 		}
 		for _, part := range []string{"first 64 GPUs", "first 8 MIG devices", "4096 processes"} {
 			if !strings.Contains(r.Reason, part) {

@@ -17,7 +17,7 @@ func TestLoad(t *testing.T) {
 	if err := spec.Assign(&specs); err != nil {
 		t.Fatal(err)
 	}
-	specs.MapSpecs.Live.MaxEntries = 7
+	specs.Live.MaxEntries = 7
 	delete(spec.Programs, ProgHeapSession) // which needs Linux 6.13
 
 	objects, err := Load(spec, ebpf.CollectionOptions{})

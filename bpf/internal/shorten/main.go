@@ -17,7 +17,7 @@ import (
 
 func main() {
 	if len(os.Args) < 4 {
-		fail(fmt.Errorf("usage: shorten IDENT ENUM-OF-CONSTANTS FILE..."))
+		fail(fmt.Errorf("usage: shorten IDENT ENUM FILE [FILE]"))
 	}
 
 	for _, path := range os.Args[3:] {

@@ -75,7 +75,7 @@ test-gpu: ## Compare with PyTorch's own figures on a GPU, half an hour; PYTHON (
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
-	clang-format-14 --dry-run --Werror bpf/*.c bpf/*.h tracer/gpu/*.h testdata/*.c testdata/peers/*.c
+	clang-format-14 --dry-run --Werror bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h testdata/*.c testdata/peers/*.c
 	$(LINT) golangci-lint run --build-tags gpu ./...
 
 .PHONY: bench

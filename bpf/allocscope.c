@@ -1,17 +1,17 @@
 //go:build ignore
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* The kernel side of allocscope: one object, put together from a header per subject. */
+/* The kernel side of allocscope: one object, made of one header per source. */
 #include "types.h"
 
 #include "bpf_helpers.h"
 
-#include "block.h"
-#include "cuda.h"
-#include "fault.h"
-#include "heap.h"
-#include "mapping.h"
-#include "process.h"
-#include "step.h"
+#include "source/block.bpf.h"
+#include "source/cuda.bpf.h"
+#include "source/fault.bpf.h"
+#include "source/heap.bpf.h"
+#include "source/mapping.bpf.h"
+#include "source/process.bpf.h"
+#include "source/step.bpf.h"
 
 char LICENSE[] SEC("license") = "Dual BSD/GPL";

@@ -1,6 +1,8 @@
-// Package bpf holds the kernel side of allocscope: C sources by subject, and the objects and Go types that bpf2go makes
-// of them. `make generate` runs it; the results are committed, so that a build needs no clang.
+// Package bpf holds the kernel side of allocscope: the C sources of the BPF programs, the objects
+// compiled from them, and their types, constants, maps and programs in Go. bpf2go emits the Go
+// files, and internal/shorten shortens their names: EVENT_STACK of C's enum event_kind is
+// EventStack of type EventKind. `make generate` regenerates all of it; the results are committed,
+// so that a build needs no clang.
 package bpf
 
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -tags linux -target amd64,arm64 -no-global-types -type call_form -type probe_cookie -type target_state -type counter -type allocation_kind -type address -type allocation -type fault -type device_space -type device_address -type device_memory -type device_mapping -type cuda_device -type cuda_total -type tally_key -type tally -type word_kind -type stack_end -type python_error -type stack -type rule_kind -type fp_rule -type leaf_register -type rule -type table_header -type mapping_kind -type mapping -type python_style -type code -type code_range -type python -type step_count -type notice_kind -type notice -output-stem allocscope Kernel allocscope.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders
-//go:generate go tool bpf2go -cc clang-14 -strip llvm-strip-14 -tags linux -target amd64,arm64 -no-global-types -type arithmetic -output-stem selftest -output-suffix _test selftest selftest.c -- -O2 -g -Wall -Werror -mcpu=v3 -Iheaders
+//go:generate ./generate.sh

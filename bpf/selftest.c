@@ -1,12 +1,12 @@
 //go:build ignore
 
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Parts of the headers as programs that a test can run. Not part of allocscope. */
+/* Functions of the headers as programs that selftest_test.go runs. Not part of allocscope. */
 #include "types.h"
 
 #include "bpf_helpers.h"
 
-#include "heap.h"
+#include "source/heap.bpf.h"
 
 struct arithmetic {
 	__u64 a;

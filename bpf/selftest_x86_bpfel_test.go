@@ -24,41 +24,41 @@ type selftestArithmetic struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	selftestMapAsked           = "asked"
-	selftestMapCodes           = "codes"
-	selftestMapCounters        = "counters"
-	selftestMapFoundCodes      = "found_codes"
-	selftestMapFoundRules      = "found_rules"
-	selftestMapLive            = "live"
-	selftestMapMappings        = "mappings"
-	selftestMapNoPrograms      = "no_programs"
-	selftestMapNoSessions      = "no_sessions"
-	selftestMapNotices         = "notices"
-	selftestMapPythonErrors    = "python_errors"
-	selftestMapPythons         = "pythons"
-	selftestMapSeen            = "seen"
-	selftestMapStackEnds       = "stack_ends"
-	selftestMapTallies         = "tallies"
-	selftestMapTargets         = "targets"
-	selftestMapTensors         = "tensors"
-	selftestMapThreads         = "threads"
-	selftestMapUnwindTables    = "unwind_tables"
-	selftestMapWalks           = "walks"
-	selftestProgHeapOnEntry    = "heap_on_entry"
-	selftestProgHeapOnReturn   = "heap_on_return"
-	selftestProgHeapSession    = "heap_session"
-	selftestProgRunDraw        = "run_draw"
-	selftestProgRunNegativeLog = "run_negative_log"
-	selftestProgRunProduct     = "run_product"
-	selftestProgRunSizeClass   = "run_size_class"
-	selftestVarEmitted         = "emitted"
-	selftestVarEpoch           = "epoch"
-	selftestVarInterval        = "interval"
-	selftestVarNever           = "never"
-	selftestVarPidnsDevice     = "pidns_device"
-	selftestVarPidnsInode      = "pidns_inode"
-	selftestVarTensorEpoch     = "tensor_epoch"
-	selftestVarTensorInterval  = "tensor_interval"
+	selftestMapCounters         = "counters"
+	selftestMapEvents           = "events"
+	selftestMapFingerprintCache = "fingerprint_cache"
+	selftestMapLive             = "live"
+	selftestMapMappings         = "mappings"
+	selftestMapNoPrograms       = "no_programs"
+	selftestMapNoSessions       = "no_sessions"
+	selftestMapPythonErrors     = "python_errors"
+	selftestMapPythons          = "pythons"
+	selftestMapReportedCodes    = "reported_codes"
+	selftestMapReportedStacks   = "reported_stacks"
+	selftestMapRequests         = "requests"
+	selftestMapRuleCache        = "rule_cache"
+	selftestMapStackEnds        = "stack_ends"
+	selftestMapTallies          = "tallies"
+	selftestMapTargets          = "targets"
+	selftestMapTensors          = "tensors"
+	selftestMapThreads          = "threads"
+	selftestMapUnwindTables     = "unwind_tables"
+	selftestMapWalks            = "walks"
+	selftestProgHeapOnEntry     = "heap_on_entry"
+	selftestProgHeapOnReturn    = "heap_on_return"
+	selftestProgHeapSession     = "heap_session"
+	selftestProgRunDraw         = "run_draw"
+	selftestProgRunNegativeLog  = "run_negative_log"
+	selftestProgRunProduct      = "run_product"
+	selftestProgRunSizeClass    = "run_size_class"
+	selftestVarEmitted          = "emitted"
+	selftestVarEpoch            = "epoch"
+	selftestVarInterval         = "interval"
+	selftestVarNever            = "never"
+	selftestVarPidnsDevice      = "pidns_device"
+	selftestVarPidnsInode       = "pidns_inode"
+	selftestVarTensorEpoch      = "tensor_epoch"
+	selftestVarTensorInterval   = "tensor_interval"
 )
 
 // loadSelftest returns the embedded CollectionSpec for selftest.
@@ -116,26 +116,26 @@ type selftestProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestMapSpecs struct {
-	Asked        *ebpf.MapSpec `ebpf:"asked"`
-	Codes        *ebpf.MapSpec `ebpf:"codes"`
-	Counters     *ebpf.MapSpec `ebpf:"counters"`
-	FoundCodes   *ebpf.MapSpec `ebpf:"found_codes"`
-	FoundRules   *ebpf.MapSpec `ebpf:"found_rules"`
-	Live         *ebpf.MapSpec `ebpf:"live"`
-	Mappings     *ebpf.MapSpec `ebpf:"mappings"`
-	NoPrograms   *ebpf.MapSpec `ebpf:"no_programs"`
-	NoSessions   *ebpf.MapSpec `ebpf:"no_sessions"`
-	Notices      *ebpf.MapSpec `ebpf:"notices"`
-	PythonErrors *ebpf.MapSpec `ebpf:"python_errors"`
-	Pythons      *ebpf.MapSpec `ebpf:"pythons"`
-	Seen         *ebpf.MapSpec `ebpf:"seen"`
-	StackEnds    *ebpf.MapSpec `ebpf:"stack_ends"`
-	Tallies      *ebpf.MapSpec `ebpf:"tallies"`
-	Targets      *ebpf.MapSpec `ebpf:"targets"`
-	Tensors      *ebpf.MapSpec `ebpf:"tensors"`
-	Threads      *ebpf.MapSpec `ebpf:"threads"`
-	UnwindTables *ebpf.MapSpec `ebpf:"unwind_tables"`
-	Walks        *ebpf.MapSpec `ebpf:"walks"`
+	Counters         *ebpf.MapSpec `ebpf:"counters"`
+	Events           *ebpf.MapSpec `ebpf:"events"`
+	FingerprintCache *ebpf.MapSpec `ebpf:"fingerprint_cache"`
+	Live             *ebpf.MapSpec `ebpf:"live"`
+	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
+	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
+	NoSessions       *ebpf.MapSpec `ebpf:"no_sessions"`
+	PythonErrors     *ebpf.MapSpec `ebpf:"python_errors"`
+	Pythons          *ebpf.MapSpec `ebpf:"pythons"`
+	ReportedCodes    *ebpf.MapSpec `ebpf:"reported_codes"`
+	ReportedStacks   *ebpf.MapSpec `ebpf:"reported_stacks"`
+	Requests         *ebpf.MapSpec `ebpf:"requests"`
+	RuleCache        *ebpf.MapSpec `ebpf:"rule_cache"`
+	StackEnds        *ebpf.MapSpec `ebpf:"stack_ends"`
+	Tallies          *ebpf.MapSpec `ebpf:"tallies"`
+	Targets          *ebpf.MapSpec `ebpf:"targets"`
+	Tensors          *ebpf.MapSpec `ebpf:"tensors"`
+	Threads          *ebpf.MapSpec `ebpf:"threads"`
+	UnwindTables     *ebpf.MapSpec `ebpf:"unwind_tables"`
+	Walks            *ebpf.MapSpec `ebpf:"walks"`
 }
 
 // selftestVariableSpecs contains global variables before they are loaded into the kernel.
@@ -172,43 +172,43 @@ func (o *selftestObjects) Close() error {
 //
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestMaps struct {
-	Asked        *ebpf.Map `ebpf:"asked"`
-	Codes        *ebpf.Map `ebpf:"codes"`
-	Counters     *ebpf.Map `ebpf:"counters"`
-	FoundCodes   *ebpf.Map `ebpf:"found_codes"`
-	FoundRules   *ebpf.Map `ebpf:"found_rules"`
-	Live         *ebpf.Map `ebpf:"live"`
-	Mappings     *ebpf.Map `ebpf:"mappings"`
-	NoPrograms   *ebpf.Map `ebpf:"no_programs"`
-	NoSessions   *ebpf.Map `ebpf:"no_sessions"`
-	Notices      *ebpf.Map `ebpf:"notices"`
-	PythonErrors *ebpf.Map `ebpf:"python_errors"`
-	Pythons      *ebpf.Map `ebpf:"pythons"`
-	Seen         *ebpf.Map `ebpf:"seen"`
-	StackEnds    *ebpf.Map `ebpf:"stack_ends"`
-	Tallies      *ebpf.Map `ebpf:"tallies"`
-	Targets      *ebpf.Map `ebpf:"targets"`
-	Tensors      *ebpf.Map `ebpf:"tensors"`
-	Threads      *ebpf.Map `ebpf:"threads"`
-	UnwindTables *ebpf.Map `ebpf:"unwind_tables"`
-	Walks        *ebpf.Map `ebpf:"walks"`
+	Counters         *ebpf.Map `ebpf:"counters"`
+	Events           *ebpf.Map `ebpf:"events"`
+	FingerprintCache *ebpf.Map `ebpf:"fingerprint_cache"`
+	Live             *ebpf.Map `ebpf:"live"`
+	Mappings         *ebpf.Map `ebpf:"mappings"`
+	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
+	NoSessions       *ebpf.Map `ebpf:"no_sessions"`
+	PythonErrors     *ebpf.Map `ebpf:"python_errors"`
+	Pythons          *ebpf.Map `ebpf:"pythons"`
+	ReportedCodes    *ebpf.Map `ebpf:"reported_codes"`
+	ReportedStacks   *ebpf.Map `ebpf:"reported_stacks"`
+	Requests         *ebpf.Map `ebpf:"requests"`
+	RuleCache        *ebpf.Map `ebpf:"rule_cache"`
+	StackEnds        *ebpf.Map `ebpf:"stack_ends"`
+	Tallies          *ebpf.Map `ebpf:"tallies"`
+	Targets          *ebpf.Map `ebpf:"targets"`
+	Tensors          *ebpf.Map `ebpf:"tensors"`
+	Threads          *ebpf.Map `ebpf:"threads"`
+	UnwindTables     *ebpf.Map `ebpf:"unwind_tables"`
+	Walks            *ebpf.Map `ebpf:"walks"`
 }
 
 func (m *selftestMaps) Close() error {
 	return _SelftestClose(
-		m.Asked,
-		m.Codes,
 		m.Counters,
-		m.FoundCodes,
-		m.FoundRules,
+		m.Events,
+		m.FingerprintCache,
 		m.Live,
 		m.Mappings,
 		m.NoPrograms,
 		m.NoSessions,
-		m.Notices,
 		m.PythonErrors,
 		m.Pythons,
-		m.Seen,
+		m.ReportedCodes,
+		m.ReportedStacks,
+		m.Requests,
+		m.RuleCache,
 		m.StackEnds,
 		m.Tallies,
 		m.Targets,

@@ -32,7 +32,7 @@ func checkNVML() Result {
 
 func nvmlAbsence(err error) Result {
 	c := Result{Name: "NVML", Finding: err.Error(), Remedy: "see what nvidia-smi says"}
-	if absence := (*nvml.Absence)(nil); errors.As(err, &absence) {
+	if absence := (*nvml.UnavailableError)(nil); errors.As(err, &absence) {
 		c.Finding, c.Remedy = absence.Err.Error(), absence.Remedy
 	}
 	if c.Remedy == "" {

@@ -1,8 +1,10 @@
-/* What go-nvml calls, so that a program with it starts everywhere. go-nvml leaves NVML's names open for the dynamic linker to
-   fill in at their first call: where programs are bound as a whole (`-z now`, which hardened compilers default to, or
-   LD_BIND_NOW) they end at their start with `undefined symbol`, and elsewhere at the call of a name that the driver lacks.
-   Here each is a jump to an address that bind (bind.h) fills in, and before that, or without one, NVML's error for a missing
-   function. They are hidden: the library's calls of itself do not come here. */
+/* The functions of NVML that go-nvml calls, so that the program starts without NVML. go-nvml
+   leaves them undefined, for the dynamic linker to bind lazily. With immediate binding (`-z now`,
+   the default of hardened compilers, or LD_BIND_NOW) such a program ends at its start with
+   `undefined symbol`; with lazy binding it ends when it calls a function that the driver lacks.
+   Here each function jumps to an address that bind_nvml (bind.h) sets; until then, it returns
+   NVML_ERROR_FUNCTION_NOT_FOUND. The symbols are hidden, so that the library does not resolve its
+   own calls to them. */
 #define FUNCTION_NOT_FOUND 13 /* NVML_ERROR_FUNCTION_NOT_FOUND */
 
 	.text

@@ -2,9 +2,9 @@ package nvml
 
 import "errors"
 
-// A driver is what a reading asks of NVML as a whole. Any call may block.
+// A driver is NVML as a whole. Each call may block.
 type driver interface {
-	// start loads and initializes NVML; it may be called again after an error or a stop.
+	// start loads and initializes NVML. It may be called again after an error or a stop.
 	start() error
 	stop()
 	version() (string, error)
@@ -12,48 +12,56 @@ type driver interface {
 	device(index int) (device, error)
 }
 
-// A device is a GPU or an instance of one.
+// A device is an nvmlDevice_t: a GPU, or a MIG device of one.
 type device interface {
 	uuid() (string, error)
 	name() (string, error)
-	memory() (used, total uint64, err error)
-	// divided: the GPU is in MIG mode.
-	divided() (bool, error)
-	// slots for instances; instance fails with errNotFound for those that are empty.
-	slots() (int, error)
-	instance(slot int) (device, error)
-	processes(list) ([]use, error)
+	memory() (used, total uint64, err error) // bytes
+	inMIGMode() (bool, error)
+	// maxMIGDevices returns how many MIG devices the GPU may have. migDevice fails with errNotFound
+	// for an index without one.
+	maxMIGDevices() (int, error)
+	migDevice(index int) (device, error)
+	processes(processList) ([]processEntry, error)
 }
 
-// A list of processes that NVML keeps for a device. One process may be in several, with the same memory in each.
-type list int
+// A processList names one of NVML's lists of processes. A process may be in several of them, with
+// the same memory in each.
+type processList int
 
 const (
-	compute list = iota
-	graphics
-	shared // clients of the Multi-Process Service
+	computeList processList = iota
+	graphicsList
+	mpsList // clients of the Multi-Process Service
 )
 
-func (l list) String() string {
-	return [...]string{"compute processes", "graphics processes", "processes of the Multi-Process Service"}[l]
+func (l processList) String() string {
+	return [...]string{
+		"compute processes", "graphics processes", "processes of the Multi-Process Service",
+	}[l]
 }
 
-// A use is an entry of a list. A process has several where it uses several instances of a GPU.
-type use struct {
-	pid               uint32
-	instance, compute uint32 // IDs; all bits set: none
-	bytes             uint64
+// A processEntry is an nvmlProcessInfo_t. A process has one for each MIG instance that it uses.
+type processEntry struct {
+	pid                              uint32
+	gpuInstanceID, computeInstanceID uint32 // all bits set: none
+	bytes                            uint64 // or notAvailable
 }
 
-// notAvailable stands for memory that NVML cannot tell: NVML_VALUE_NOT_AVAILABLE.
+// notAvailable is NVML_VALUE_NOT_AVAILABLE, for memory that NVML does not report.
 const notAvailable = ^uint64(0)
 
-// What NVML and its library answer instead of a result.
+// Errors of NVML's calls.
 var (
-	errNoCall       = errors.New("this driver has no such call (install a newer one)")
+	errNoFunction   = errors.New("this driver has no such call (install a newer one)")
 	errNotSupported = errors.New("not supported here")
 	errNotFound     = errors.New("not found")
 	errLost         = errors.New("the GPU has fallen off the bus (see dmesg for Xid)")
 	errReset        = errors.New("the GPU needs a reset (nvidia-smi --gpu-reset)")
-	errGone         = errors.New("the NVIDIA driver is gone")
+	errDriverGone   = errors.New("the NVIDIA driver is gone")
 )
+
+// needsRestart reports whether NVML answers no call after this error until it is started again.
+func needsRestart(err error) bool {
+	return errors.Is(err, errDriverGone) || errors.Is(err, ErrMismatch)
+}

@@ -1,62 +1,69 @@
-// Package gpu reads NVML, NVIDIA's management library: the memory of every GPU, and what each process has of it. That is all
-// of a process's device memory, the driver's context and the code of its kernels included, which no probe sees.
+// Package gpu reads NVML, NVIDIA's management library (https://docs.nvidia.com/deploy/nvml-api):
+// the memory of every GPU, and the part of it that each process uses. That includes what no probe
+// sees: the driver's context and the code of kernels.
 package nvml
 
 import "github.com/allocscope/allocscope/growth"
 
-// Bounds on what is taken from a driver.
+// Limits on what is accepted from a driver.
 const (
-	maxGPUs      = 64
-	maxInstances = 8 // of a GPU in MIG mode: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
-	maxProcesses = 4096
-	maxText      = 96 // bytes of a name
+	maxGPUs       = 64
+	maxMIGDevices = 8 // per GPU: https://docs.nvidia.com/datacenter/tesla/mig-user-guide/
+	maxProcesses  = 4096
+	maxNameBytes  = 96
+	maxGPUBytes   = 1 << 50 // more memory than a GPU has
 )
 
-// whole is the instance of a GPU that is not divided.
-const whole = -1
+// wholeGPU is the Instance of a GPU that is not in MIG mode.
+const wholeGPU = -1
 
-// A Reading is what NVML tells at one time. It may be kept; what it holds must not be changed.
+// A Reading is the state of all GPUs at one time. The caller may keep it, and must not change it.
 type Reading struct {
-	// GPUs by index and instance. One that NVML has told of before and cannot read now stays, its figures growth.Unknown.
+	// GPUs by index and instance. A GPU that NVML reported earlier and cannot read now stays in the
+	// list, its figures growth.Unknown.
 	GPUs []GPU
-	// Driver is the version of the NVIDIA driver; empty: nothing was read yet.
+	// Driver is the version of the NVIDIA driver; empty: nothing has been read yet.
 	Driver string
-	// Reason why something is missing of it; empty: nothing is. It is the same as long as the same is missing.
+	// Reason why parts of the reading are missing; empty: none is. It stays the same as long as the
+	// same parts are missing.
 	Reason string
 }
 
-// A GPU is a whole one, or an instance of one in MIG mode, of which only the instances are told.
+// A GPU is a whole GPU, or a MIG device of one. A GPU in MIG mode is listed by its MIG devices
+// alone.
 type GPU struct {
-	Index    int // as NVML counts
+	Index    int // NVML's index
 	Instance int // index of the MIG device; -1: the whole GPU
 	UUID     string
 	Name     string
-	// Used and Total are bytes; growth.Unknown: not told. Used is what is allocated on it, by whomever; drivers before 510 count
-	// what they reserve for themselves in it.
+	// Used and Total are bytes; growth.Unknown: NVML does not report them. Used counts the
+	// allocations of all processes; drivers before 510 include memory that they reserve for
+	// themselves.
 	Used, Total int64
-	// Processes by PID; nil where they cannot be had, for which the reading has a reason.
+	// Processes by PID; nil: unavailable, for the Reason of the Reading.
 	Processes []Process
 }
 
-// A Process has memory on a GPU.
+// A Process uses memory on a GPU.
 type Process struct {
-	// PID in the initial namespace, as the driver knows it, also where the process or the reader is in a container.
+	// PID in the initial PID namespace, even if the process or allocscope runs in a container.
 	PID int
-	// Used is bytes of the GPU's memory; growth.Unknown: NVML does not tell (Windows' driver model; MIG without permission).
+	// Used is bytes of the GPU's memory; growth.Unknown: NVML does not report them (the WDDM driver
+	// model of Windows; MIG without permission).
 	Used int64
 }
 
-// unread is a GPU without its figures.
-func (g GPU) unread() GPU {
+// withoutFigures returns the GPU with its figures unknown.
+func (g GPU) withoutFigures() GPU {
 	g.Used, g.Total, g.Processes = growth.Unknown, growth.Unknown, nil
 	return g
 }
 
-// unread gives GPUs without their figures.
-func unread(gpus []GPU) []GPU {
+// withoutFigures returns GPUs with their figures unknown.
+func withoutFigures(gpus []GPU) []GPU {
 	var bare []GPU
 	for _, g := range gpus {
-		bare = append(bare, g.unread())
+		bare = append(bare, g.withoutFigures())
 	}
 	return bare
 }

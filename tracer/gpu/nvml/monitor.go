@@ -6,71 +6,79 @@ import (
 )
 
 const (
-	// answerBound is how long a caller waits for NVML.
-	answerBound = 500 * time.Millisecond
-	// staleReadings is for how many readings in turn the figures of an earlier one stand for those that are late.
-	staleReadings = 3
+	// answerTimeout is how long a caller waits for NVML.
+	answerTimeout = 500 * time.Millisecond
+	// maxStaleReadings is how many late readings in a row show the figures of the last complete
+	// one.
+	maxStaleReadings = 3
 )
 
-// A Monitor reads NVML. Its methods may be called from one goroutine at a time.
+// A Monitor reads NVML. Its methods may be called by one goroutine at a time.
 //
-// NVML is asked on a goroutine of its own, one call at a time: in a broken driver a call may block for good. No method waits
-// for it longer than half a second.
+// A goroutine of its own calls NVML, one call at a time, as a call may block forever in a broken
+// driver. No method waits for it longer than half a second.
 type Monitor struct {
-	reader *reader // of the goroutine while there is one
-	bound  time.Duration
-	answer chan Reading // of the goroutine
-	busy   bool         // there is a goroutine
-	closed bool
-	last   Reading
-	missed int // readings in turn that were late
+	reader  *reader // used by the goroutine while busy
+	timeout time.Duration
+	answer  chan Reading // from the goroutine
+	busy    bool         // the goroutine is running
+	closed  bool
+	last    Reading
+	late    int // readings in a row without an answer
 }
 
-// Open loads NVML. library: path of libnvidia-ml.so.1; empty: where the dynamic linker finds it. It runs inside this program, so
-// it must be the machine's own, never one of a container that is looked at, and a program loads one library in its life. While
-// NVML is open the driver cannot be unloaded, as with every program that uses a GPU.
+// Open loads NVML from the path library, or from where the dynamic linker finds libnvidia-ml.so.1
+// if it is empty. The library runs inside this program: it must be the host's, never that of a
+// traced container. A program can load only one. While NVML is open the driver cannot be unloaded,
+// as with every program that uses a GPU.
 //
-// The errors are *Absence. A driver that is slow to start is no error: the readings say so until it has started.
+// The errors are *UnavailableError. A driver that is slow to start is no error: the readings give
+// it as their Reason until it has started.
 func Open(library string) (*Monitor, error) {
-	return open(newDriver(library), answerBound)
+	return open(newDriver(library), answerTimeout)
 }
 
-func open(d driver, bound time.Duration) (*Monitor, error) {
-	m := &Monitor{reader: &reader{driver: d}, bound: bound, answer: make(chan Reading, 1)}
+func open(d driver, timeout time.Duration) (*Monitor, error) {
+	m := &Monitor{reader: &reader{driver: d}, timeout: timeout, answer: make(chan Reading, 1)}
+
 	m.begin(func() Reading {
 		if m.reader.start() != nil {
-			return m.reader.without(m.reader.down)
+			return m.reader.failed(m.reader.startError)
 		}
 		return Reading{}
 	})
-	if m.await() && m.reader.down != nil {
-		return nil, m.reader.down
+	if m.await() && m.reader.startError != nil {
+		return nil, m.reader.startError
 	}
+
 	return m, nil
 }
 
-// Read asks for everything once. Where NVML does not answer in time, it gives the reading before with the reason, for a few
-// readings; after those the figures are growth.Unknown.
+// Read reads all GPUs once. If NVML does not answer in time, the reading shows the figures of the
+// last complete one, for a few readings, and growth.Unknown after those.
 func (m *Monitor) Read() Reading {
 	if m.closed {
 		return Reading{Reason: "NVML is closed"}
 	}
 	if m.busy && !m.poll() {
-		return m.late()
+		return m.lateReading()
 	}
+
 	m.begin(m.reader.read)
 	if !m.await() {
-		return m.late()
+		return m.lateReading()
 	}
 	return m.last
 }
 
-// Close ends NVML. Where NVML does not answer, it is left as it is, and the error says so. The monitor is of no use then.
+// Close shuts NVML down; the monitor cannot be used afterwards. If NVML does not answer, it stays
+// as it is, and Close returns an error.
 func (m *Monitor) Close() error {
 	if m.closed {
 		return nil
 	}
 	m.closed = true
+
 	if !m.busy || m.await() {
 		m.begin(func() Reading {
 			m.reader.stop()
@@ -80,47 +88,49 @@ func (m *Monitor) Close() error {
 			return nil
 		}
 	}
-	return fmt.Errorf("close NVML: no answer within %v (the driver hangs: see dmesg)", m.bound)
+	return fmt.Errorf("close NVML: no answer within %v (the driver hangs: see dmesg)", m.timeout)
 }
 
-// begin has the goroutine do something, which must not be busy.
+// begin runs work on the goroutine, which must not be busy.
 func (m *Monitor) begin(work func() Reading) {
 	m.busy = true
 	go func() { m.answer <- work() }()
 }
 
-// await waits for the answer as long as is allowed; false: there is none.
+// await waits for the answer up to the timeout, and reports whether it came.
 func (m *Monitor) await() bool {
-	timer := time.NewTimer(m.bound)
+	timer := time.NewTimer(m.timeout)
 	defer timer.Stop()
+
 	select {
 	case reading := <-m.answer:
-		m.take(reading)
+		m.accept(reading)
 	case <-timer.C:
 		return m.poll()
 	}
 	return true
 }
 
-// poll takes the answer if there is one.
+// poll accepts the answer if it has come, and reports whether it has.
 func (m *Monitor) poll() bool {
 	select {
 	case reading := <-m.answer:
-		m.take(reading)
+		m.accept(reading)
 		return true
 	default:
 		return false
 	}
 }
 
-func (m *Monitor) take(reading Reading) { m.last, m.busy, m.missed = reading, false, 0 }
+func (m *Monitor) accept(reading Reading) { m.last, m.busy, m.late = reading, false, 0 }
 
-// late is what is told while NVML does not answer.
-func (m *Monitor) late() Reading {
+// lateReading returns the reading for a call that NVML does not answer in time.
+func (m *Monitor) lateReading() Reading {
 	reading := m.last
-	reading.Reason = fmt.Sprintf("NVML has not answered within %v", m.bound)
-	if m.missed++; m.missed > staleReadings {
-		reading.GPUs = unread(reading.GPUs)
+	reading.Reason = fmt.Sprintf("NVML has not answered within %v", m.timeout)
+
+	if m.late++; m.late > maxStaleReadings {
+		reading.GPUs = withoutFigures(reading.GPUs)
 	} else if len(reading.GPUs) > 0 {
 		reading.Reason += ": these are figures of the reading before"
 	}

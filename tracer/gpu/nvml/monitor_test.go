@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A gate blocks who enters until it is opened, and counts.
+// A gate blocks calls until it is opened, and counts them.
 type gate struct {
 	entered atomic.Int32
 	open    chan struct{}
@@ -20,42 +20,15 @@ func (g *gate) enter() {
 	<-g.open
 }
 
-func TestAReadingUnderWayIsNotStartedTwice(t *testing.T) {
-	t.Parallel()
-	d := &fakeDriver{gpus: []*fakeDevice{{id: "GPU-a", used: 4, total: 9}}}
-	m := mustOpen(t, d)
-	if r := m.Read(); r.Reason != "" {
-		t.Fatal(r.Reason)
-	}
-	g := gate{open: make(chan struct{})}
-	d.entered = g.enter
-	m.bound = time.Millisecond
-	for n := range 2 * staleReadings {
-		r := m.Read()
-		if !strings.Contains(r.Reason, "has not answered") || len(r.GPUs) != 1 || r.GPUs[0].UUID != "GPU-a" {
-			t.Fatalf("%+v", r)
-		}
-		if known := r.GPUs[0].Used != growth.Unknown; known != (n < staleReadings) {
-			t.Errorf("reading %d: %+v", n, r)
-		}
-	}
-	if n := g.entered.Load(); n > 1 {
-		t.Errorf("%d readings at once", n)
-	}
-	close(g.open)
-	m.bound = patient
-	if r := m.Read(); r.Reason == "" && r.GPUs[0].Used != 4 {
-		t.Errorf("%+v", r)
-	}
+// awaitIdle waits until NVML has answered.
+func awaitIdle(m *Monitor) {
+	m.timeout = longTimeout
 	for m.busy {
 		m.poll()
 	}
-	if r := m.Read(); r.Reason != "" || r.GPUs[0].Used != 4 {
-		t.Errorf("%+v", r)
-	}
 }
 
-// slowDriver takes its time to start.
+// slowDriver starts when its gate opens.
 type slowDriver struct {
 	fakeDriver
 	gate gate
@@ -66,36 +39,75 @@ func (s *slowDriver) start() error {
 	return s.fakeDriver.start()
 }
 
-func TestADriverThatIsSlowToStartIsReadOnceItHas(t *testing.T) {
+func TestOpen(t *testing.T) {
+	t.Run("driver that does not start", func(t *testing.T) {
+		t.Parallel()
+		_, err := open(&fakeDriver{startError: ErrMismatch}, longTimeout)
+		mustBeUnavailable(t, err, ErrMismatch)
+	})
+
+	t.Run("driver that is slow to start", func(t *testing.T) {
+		t.Parallel()
+		d := &slowDriver{gate: gate{open: make(chan struct{})}}
+		m, err := open(d, time.Millisecond)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r := m.Read(); !strings.Contains(r.Reason, "has not answered") || r.Driver != "" {
+			t.Errorf("%+v", r)
+		}
+
+		close(d.gate.open)
+		awaitIdle(m)
+		if r := m.Read(); r.Reason != "" || r.Driver != "570.1" {
+			t.Errorf("%+v", r)
+		}
+		if err := m.Close(); err != nil || d.stops != 1 {
+			t.Errorf("%v, %d stops", err, d.stops)
+		}
+	})
+}
+
+func TestMonitorLateReading(t *testing.T) {
 	t.Parallel()
-	d := &slowDriver{gate: gate{open: make(chan struct{})}}
-	m, err := open(d, time.Millisecond)
-	if err != nil {
-		t.Fatal(err)
+	d := fake(&fakeDevice{id: "GPU-a", used: 4, total: 9})
+	m := mustOpen(t, d)
+	if r := m.Read(); r.Reason != "" {
+		t.Fatal(r.Reason)
 	}
-	if r := m.Read(); !strings.Contains(r.Reason, "has not answered") || r.Driver != "" {
+
+	g := gate{open: make(chan struct{})}
+	d.onCount = g.enter
+	m.timeout = time.Millisecond
+	for n := range 2 * maxStaleReadings {
+		r := m.Read()
+		if !strings.Contains(r.Reason, "has not answered") || len(r.GPUs) != 1 ||
+			r.GPUs[0].UUID != "GPU-a" {
+			t.Fatalf("%+v", r)
+		}
+		if known := r.GPUs[0].Used != growth.Unknown; known != (n < maxStaleReadings) {
+			t.Errorf("reading %d: %+v", n, r)
+		}
+	}
+	if n := g.entered.Load(); n > 1 {
+		t.Errorf("%d readings at once", n)
+	}
+
+	close(g.open)
+	awaitIdle(m)
+	if r := m.Read(); r.Reason != "" || r.GPUs[0].Used != 4 {
 		t.Errorf("%+v", r)
-	}
-	close(d.gate.open)
-	m.bound = patient
-	for m.busy {
-		m.poll()
-	}
-	if r := m.Read(); r.Reason != "" || r.Driver != "570.1" {
-		t.Errorf("%+v", r)
-	}
-	if err := m.Close(); err != nil || d.stops != 1 {
-		t.Errorf("%v, %d stops", err, d.stops)
 	}
 }
 
-func TestClosingTwiceIsClosingOnce(t *testing.T) {
+func TestMonitorClose(t *testing.T) {
 	t.Parallel()
-	d := &fakeDriver{}
-	m, err := open(d, patient)
+	d := fake()
+	m, err := open(d, longTimeout)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range 2 {
 		if err := m.Close(); err != nil {
 			t.Error(err)

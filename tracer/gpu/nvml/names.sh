@@ -1,5 +1,5 @@
 #!/bin/sh
-# Lists what go-nvml calls of NVML, for calls.S.
+# Lists the functions of NVML that go-nvml calls, for calls.S.
 set -eu
 cd "$(dirname "$0")"
 {

@@ -1,0 +1,75 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* The live map: allocations that have not been freed. It alone is authoritative; user space does
+ * not rebuild it from events. */
+#pragma once
+
+#include "maps.h"
+#include "sample.h"
+
+static __always_inline struct address make_address(__u32 tgid, __u64 address)
+{
+	struct address key = { .address = address, .tgid = tgid };
+
+	return key;
+}
+
+/* Adds an allocation to `live` or `tensors`. Where the address is still present, its free has been
+ * missed. */
+static __always_inline void live_add(void *map, struct address *key, struct allocation *allocation)
+{
+	long err = bpf_map_update_elem(map, key, allocation, BPF_NOEXIST);
+
+	if (err == -EEXIST) {
+		count(DROP_MISSED_FREE);
+		err = bpf_map_update_elem(map, key, allocation, BPF_ANY);
+	}
+
+	if (err)
+		count(DROP_LIVE_FULL);
+}
+
+/* Removes the allocation at key and, unless `removed` is NULL, copies it there. Returns false if
+ * there is none. */
+static __always_inline bool live_remove(void *map, struct address *key, struct allocation *removed)
+{
+	struct allocation *found = bpf_map_lookup_elem(map, key);
+
+	if (!found)
+		return false;
+	if (removed)
+		*removed = *found;
+
+	return bpf_map_delete_elem(map, key) == 0;
+}
+
+/* Returns 4 log2(size), rounded down: the position of the highest bit, then the two bits below. */
+static __always_inline __u32 size_class(__u64 size)
+{
+	__u32 high = size >> 32;
+	__u32 bit = high ? 32 + highest_bit(high) : highest_bit((__u32)size);
+
+	if (bit < 2)
+		return size;
+
+	return 4 * bit + ((size >> (bit - 2)) & 3);
+}
+
+/* Counts an allocation for alloc_objects and alloc_space. */
+static __always_inline void tally_add(const struct tally_key *key, __u64 size)
+{
+	struct tally none = {}, *sum = bpf_map_lookup_elem(&tallies, key);
+	long err = 0;
+
+	if (!sum) {
+		err = bpf_map_update_elem(&tallies, key, &none, BPF_NOEXIST);
+		sum = bpf_map_lookup_elem(&tallies, key);
+	}
+
+	if (!sum) {
+		count(err == -E2BIG ? DROP_TALLY_FULL : DROP_NO_MEMORY);
+		return;
+	}
+
+	__sync_fetch_and_add(&sum->objects, 1);
+	__sync_fetch_and_add(&sum->bytes, size);
+}

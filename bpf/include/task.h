@@ -1,0 +1,78 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Fields of the kernel's task_struct, at offsets that the loader relocates (CO-RE). */
+#pragma once
+
+#include "types.h"
+
+#include "bpf_helpers.h"
+
+#define MAX_RETURN_INSTANCES 64 /* nested return probes: MAX_URETPROBE_DEPTH of the kernel */
+
+#define KERNEL_STRUCT __attribute__((preserve_access_index))
+
+struct return_instance { /* include/linux/uprobes.h */
+	unsigned long stack;
+	unsigned long orig_ret_vaddr;
+	bool chained;
+	struct return_instance *next;
+} KERNEL_STRUCT;
+
+struct uprobe_task {
+	struct return_instance *return_instances;
+} KERNEL_STRUCT;
+
+struct thread_struct { /* arch/x86/include/asm/processor.h */
+	unsigned long fsbase;
+} KERNEL_STRUCT;
+
+struct task_struct { /* include/linux/sched.h */
+	struct thread_struct thread;
+	struct uprobe_task *utask;
+	int pid;
+} KERNEL_STRUCT;
+
+#define READ_KERNEL(to, from) bpf_probe_read_kernel(&(to), sizeof(to), &(from))
+
+/* Returns the value by which Python's thread states name the current thread: the thread pointer on
+ * x86-64, the thread ID on arm64, where pthread_self() is not the thread pointer. */
+static __always_inline __u64 thread_key(void)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+#if defined(__TARGET_ARCH_arm64)
+	int pid = 0;
+
+	READ_KERNEL(pid, task->pid);
+	return pid;
+#else
+	__u64 pointer = 0;
+
+	READ_KERNEL(pointer, task->thread.fsbase);
+	return pointer;
+#endif
+}
+
+/* Returns the return address that the kernel, for a return probe, replaced in a stack slot by the
+ * address of its trampoline; 0: none. */
+static __always_inline __u64 replaced_return(__u64 slot)
+{
+	struct task_struct *task = (void *)bpf_get_current_task_btf();
+	struct return_instance *instance = NULL;
+	struct uprobe_task *utask = NULL;
+
+	if (READ_KERNEL(utask, task->utask) || !utask ||
+	    READ_KERNEL(instance, utask->return_instances))
+		return 0;
+
+	for (int i = 0; i < MAX_RETURN_INSTANCES && instance; i++) {
+		__u64 stack = 0, address = 0;
+		bool chained = false; /* another probe of that return: the trampoline again */
+
+		READ_KERNEL(stack, instance->stack);
+		READ_KERNEL(chained, instance->chained);
+		if (stack == slot && !chained && !READ_KERNEL(address, instance->orig_ret_vaddr))
+			return address;
+		if (READ_KERNEL(instance, instance->next))
+			break;
+	}
+	return 0;
+}

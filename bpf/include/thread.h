@@ -1,0 +1,64 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Per-thread state: the calls that a thread is in, and its place between two samples. */
+#pragma once
+
+#include "maps.h"
+#include "sample.h"
+
+/* Allocator call that a thread is in. */
+struct call {
+	__u64 sp;   /* stack pointer at the entry; 0: the thread is in no call that is followed */
+	__u64 size; /* bytes requested; ~0: the product overflowed */
+	union {
+		__u64 slot;     /* posix_memalign: address of the result */
+		__u64 max_size; /* xallocx: size + extra, bytes */
+	};
+	__u64 stack;    /* stack ID; 0: none */
+	__u32 interval; /* mean bytes; 0: not sampled */
+	enum call_form form;
+	enum probe_cookie cookie;
+	enum allocation_kind kind;
+	__u32 epoch; /* at the entry */
+	bool old_was_live;
+	struct address old_address; /* realloc: the old object, and its live-map entry if any */
+	struct allocation old;
+};
+
+/* Tensor for which alloc_cpu has been called and has not called the allocator yet. */
+struct tensor {
+	__u64 sp;       /* stack pointer at the entry of alloc_cpu; 0: no such tensor */
+	__u64 size;     /* bytes requested */
+	__u64 stack;    /* stack ID; 0: none */
+	__u32 interval; /* mean bytes; 0: not sampled */
+	__u32 epoch;    /* tensor_epoch at the entry */
+};
+
+struct thread {
+	struct sampler sampler, tensor_sampler;
+	struct tensor tensor;
+	struct call call;
+	__u64 malloc_sp; /* stack pointer and return address of the last malloc whose return is not
+			  * probed */
+	__u64 malloc_return;
+	struct event pending; /* mapping call that the thread is in */
+};
+
+/* Scratch space is per task: a uprobe program can be preempted and migrate between two helper
+ * calls. */
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct thread);
+} threads SEC(".maps");
+
+/* Returns the state of the current thread, allocated on first use; NULL: out of memory. */
+static __always_inline struct thread *current_thread(void)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL,
+						     BPF_LOCAL_STORAGE_GET_F_CREATE);
+
+	if (!thread)
+		count(DROP_THREAD_STATE);
+	return thread;
+}

@@ -1,0 +1,148 @@
+package bpf
+
+import (
+	"math"
+	"math/bits"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// needRoot fails the test unless it may load BPF programs.
+func needRoot(t *testing.T) {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Fatal("needs root to load BPF programs: run `make test`, which asks sudo")
+	}
+}
+
+// loadSelftestPrograms loads the programs of selftest.c, without those of the headers that it
+// includes.
+func loadSelftestPrograms(t *testing.T) map[string]*ebpf.Program {
+	t.Helper()
+	needRoot(t)
+
+	spec, err := loadSelftest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name := range spec.Programs {
+		if !strings.HasPrefix(name, "run_") {
+			delete(spec.Programs, name)
+		}
+	}
+
+	collection, err := ebpf.NewCollection(spec)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(collection.Close)
+	return collection.Programs
+}
+
+// compute runs a program of selftest.c on two numbers.
+func compute(t *testing.T, program *ebpf.Program, a, b uint64) uint64 {
+	t.Helper()
+	in, out := selftestArithmetic{A: a, B: b}, selftestArithmetic{}
+	if _, err := program.Run(&ebpf.RunOptions{Context: &in, ContextOut: &out}); err != nil {
+		t.Fatal(err)
+	}
+	return out.Result
+}
+
+func TestNegativeLog(t *testing.T) {
+	program := loadSelftestPrograms(t)["run_negative_log"]
+
+	for range 20000 {
+		x := max(rand.Uint32()>>rand.UintN(32), 1)
+		got := float64(compute(t, program, uint64(x), 0)) / (1 << 24)
+		if want := -math.Log(float64(x) / (1 << 32)); math.Abs(got-want) > 5e-5 {
+			t.Fatalf("-ln(%d/2^32) = %.6f, want %.6f", x, got, want)
+		}
+	}
+}
+
+// The distance between the distribution of the draws and the exponential one is Kolmogorov's
+// statistic.
+func TestDrawExponential(t *testing.T) {
+	program := loadSelftestPrograms(t)["run_draw"]
+	const n = 100000
+
+	for _, mean := range []uint64{4096, 512 << 10, 1 << 32} {
+		draws := make([]float64, n)
+		var sum float64
+		for i := range draws {
+			draws[i] = float64(compute(t, program, mean, 0))
+			sum += draws[i]
+		}
+
+		slices.Sort(draws)
+		var distance float64
+		for i, x := range draws {
+			p := -math.Expm1(-x / float64(mean))
+			distance = max(distance, math.Abs(p-float64(i)/n), math.Abs(p-float64(i+1)/n))
+		}
+
+		// By chance once in 8,000 runs.
+		if limit := 2.2/math.Sqrt(n) + 1/float64(mean); distance > limit {
+			t.Errorf("mean %d: Kolmogorov distance %.4f, limit %.4f", mean, distance, limit)
+		}
+		if off := (sum/n/float64(mean) - 1) * math.Sqrt(n); math.Abs(off) > 4.5 {
+			t.Errorf("mean %d: mean of the draws is off by %.1f standard errors", mean, off)
+		}
+	}
+}
+
+func TestProduct(t *testing.T) {
+	program := loadSelftestPrograms(t)["run_product"]
+	const most = math.MaxUint64
+	cases := [][2]uint64{
+		{0, 0},
+		{0, most},
+		{1, most},
+		{2, most},
+		{1 << 32, 1 << 32},
+		{1 << 32, 1<<32 - 1},
+		{3, most / 3},
+		{3, most/3 + 1},
+	}
+	for range 5000 {
+		cases = append(cases,
+			[2]uint64{rand.Uint64() >> rand.UintN(64), rand.Uint64() >> rand.UintN(64)})
+	}
+
+	for _, c := range cases {
+		high, want := bits.Mul64(c[0], c[1])
+		if high != 0 {
+			want = most // it saturates
+		}
+		if got := compute(t, program, c[0], c[1]); got != want {
+			t.Errorf("%d * %d = %d, want %d", c[0], c[1], got, want)
+		}
+	}
+}
+
+// Sizes of one class differ by less than a quarter.
+func TestSizeClass(t *testing.T) {
+	program := loadSelftestPrograms(t)["run_size_class"]
+	smallest := make(map[uint64]uint64)
+	last := uint64(0)
+
+	for size := uint64(0); size < 1<<45; size += 1 + size/50 {
+		class := compute(t, program, size, 0)
+		if class < last {
+			t.Fatalf("size %d has class %d, a smaller one %d", size, class, last)
+		}
+		last = class
+
+		if first, ok := smallest[class]; !ok {
+			smallest[class] = size
+		} else if float64(size) >= 1.25*float64(first) {
+			t.Fatalf("sizes %d and %d are both of class %d", first, size, class)
+		}
+	}
+}

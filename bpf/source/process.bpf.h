@@ -1,0 +1,38 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Events of a traced process as a whole. */
+#pragma once
+
+#include "maps.h"
+
+/* Sends an event without a stack. */
+static __always_inline void send_event(enum event_kind kind, __u32 tgid, __u64 length, __u64 wakeup)
+{
+	struct event *event = bpf_ringbuf_reserve(&events, sizeof(*event), 0);
+
+	if (!event) {
+		count(DROP_EVENTS);
+		return;
+	}
+
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->tgid = tgid;
+	event->time = bpf_ktime_get_ns();
+	event->length = length;
+	bpf_ringbuf_submit(event, wakeup);
+}
+
+/* execve replaces the address space: nothing counts from that moment on. */
+SEC("raw_tracepoint/sched_process_exec")
+int on_exec(void *ctx)
+{
+	enum target_state gone = TARGET_GONE;
+	__u32 tgid = current_tgid();
+
+	if (!is_traced(tgid))
+		return 0;
+
+	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
+	send_event(EVENT_EXEC, tgid, 0, WAKE_READER);
+	return 0;
+}

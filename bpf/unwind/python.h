@@ -1,0 +1,258 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
+/* Python frames. A native frame of the evaluation loop (_PyEval_EvalFrameDefault) represents one
+ * run of Python frames: each time the walk meets the loop, it pushes the frames of that run,
+ * innermost first. Offsets differ between versions and come from user space. */
+#pragma once
+
+#include "task.h"
+
+#include "unwind/code.h"
+
+#define MAX_THREADS 512 /* interpreters and thread states that are searched */
+#define MAX_STATES 4    /* thread states per thread */
+
+/* Whether a run has more frames. */
+enum run { RUN_GOES_ON, RUN_ENDS };
+
+/* Ends a run for an error. */
+static __always_inline int fail_python(struct walk *walk, enum python_error why)
+{
+	walk->stack.python = why;
+	walk->frame = 0;
+	return RUN_ENDS;
+}
+
+/* Returns whether the thread state that the last walk found is still valid. It must be in its
+ * interpreter's list, as its memory may have been freed. That interpreter must be the newest, as
+ * the thread may have entered another. */
+static __always_inline bool is_still_linked(struct walk *walk)
+{
+	const struct python *python = &walk->python;
+	__u64 newest = 0, key = 0, previous = 0, next = 0;
+
+	if (!walk->cached_thread || !read_word(&newest, python->interpreters) ||
+	    newest != walk->cached_interpreter)
+		return false;
+
+	if (!read_word(&key, walk->cached_thread + python->thread_key) || key != walk->key)
+		return false;
+
+	/* PyThreadState has `prev` before `next`. */
+	if (!read_word(&previous, walk->cached_thread + python->thread_next - 8))
+		return false;
+	if (previous)
+		read_word(&next, previous + python->thread_next);
+	else
+		read_word(&next, walk->cached_interpreter + python->interpreter_threads);
+	return next == walk->cached_thread;
+}
+
+/* Finds the next state of this thread, which has one in each interpreter that it has entered.
+ * Returns 0 if there is none. */
+__attribute__((noinline)) int find_thread(struct walk *walk)
+{
+	__u64 interpreter, thread = 0, key = 0;
+
+	if (!walk)
+		return 0;
+
+	interpreter = walk->interpreter;
+	if (walk->thread && !read_word(&thread, walk->thread + walk->python.thread_next))
+		return 0;
+
+	for (int i = 0; i < MAX_THREADS; i++) {
+		if (!thread) {
+			__u64 from = interpreter ? interpreter + walk->python.interpreter_next
+						 : walk->python.interpreters;
+
+			if (!read_word(&interpreter, from) || !interpreter)
+				return 0;
+			if (!read_word(&thread, interpreter + walk->python.interpreter_threads))
+				return 0;
+			continue;
+		}
+
+		if (!read_word(&key, thread + walk->python.thread_key))
+			return 0;
+		if (key == walk->key) {
+			walk->interpreter = interpreter;
+			walk->thread = thread;
+			return 1;
+		}
+
+		if (!read_word(&thread, thread + walk->python.thread_next))
+			return 0;
+	}
+	return 0;
+}
+
+/* Sets walk->frame to the innermost frame of the thread state. */
+static __always_inline bool read_innermost(struct walk *walk)
+{
+	__u64 at = walk->thread + walk->python.thread_frame;
+
+	if (walk->python.thread_frame_indirect != NO_INDIRECTION) {
+		if (!read_word(&at, at) || !at)
+			return false;
+		at += walk->python.thread_frame_indirect;
+	}
+
+	return read_word(&walk->frame, at);
+}
+
+/* Finds the thread state when the walk first meets the evaluation loop. */
+static __always_inline bool start_python(struct walk *walk)
+{
+	walk->key = thread_key();
+	walk->interpreter = 0;
+
+	if (is_still_linked(walk)) {
+		walk->interpreter = walk->cached_interpreter;
+		walk->thread = walk->cached_thread;
+	} else if (!find_thread(walk)) {
+		return false;
+	}
+
+	walk->cached_interpreter = walk->interpreter;
+	walk->cached_thread = walk->thread;
+	return read_innermost(walk);
+}
+
+/* Returns a field of the frame in the buffer. */
+static __always_inline __u64 frame_word(const struct walk *walk, __u16 offset)
+{
+	__u32 index = offset / 8;
+
+	return index < FRAME_BYTES / 8 ? walk->buffer[index] : 0;
+}
+
+static __always_inline __u8 frame_byte(const struct walk *walk, __u16 offset)
+{
+	return frame_word(walk, offset) >> (offset % 8 * 8);
+}
+
+/* Returns the byte offset of the instruction that the frame in the buffer is at. */
+static __always_inline __u32 instruction_offset(const struct walk *walk, __u64 code)
+{
+	const struct python *python = &walk->python;
+	__u64 word = frame_word(walk, python->frame_instruction);
+
+	if (python->style != PYTHON_OBJECTS)
+		return word - (code + python->code_bytes);
+	return (__u32)(word >> (python->frame_instruction % 8 * 8)) * python->instruction_scale;
+}
+
+/* Pushes the frame in the buffer. Returns false if the stack is full. */
+static __always_inline bool push_python_frame(struct walk *walk)
+{
+	__u64 code = frame_word(walk, walk->python.frame_code) &
+		     ~7ULL; /* 3.14 keeps flags in the lowest bits */
+
+	if (walk->stack.length + 2 > MAX_WORDS) {
+		walk->stack.end = END_LIMIT;
+		return false;
+	}
+
+	push_word(walk, make_word(WORD_PYTHON, code));
+	return push_word(walk, (__u64)recent_fingerprint(walk, code) << 32 |
+				       instruction_offset(walk, code));
+}
+
+/* Pushes one frame and steps to its caller. */
+__attribute__((noinline)) int step_python_frame(struct walk *walk)
+{
+	enum python_style style;
+	__u32 size;
+	__u8 entry;
+
+	if (!walk || !walk->frame)
+		return RUN_ENDS;
+
+	style = walk->python.style;
+	size = walk->python.frame_bytes;
+	if (size > FRAME_BYTES || !read_user(walk->buffer, size, walk->frame))
+		return fail_python(walk, PYTHON_MEMORY);
+
+	walk->frame = frame_word(walk, walk->python.frame_back);
+	entry = frame_byte(walk, walk->python.frame_entry);
+	if (style == PYTHON_ENTRY_FRAME && entry >= walk->python.first_entry_owner)
+		return RUN_ENDS;
+
+	if (!push_python_frame(walk))
+		return RUN_ENDS;
+	if (style == PYTHON_OBJECTS || (style == PYTHON_ENTRY_FLAG && entry))
+		return RUN_ENDS;
+	return RUN_GOES_ON;
+}
+
+static __always_inline void walk_python_run(struct walk *walk)
+{
+	for (int i = 0; i < MAX_WORDS / 2; i++)
+		if (step_python_frame(walk) == RUN_ENDS)
+			break;
+}
+
+/* Copies what user space knows of the interpreter into the walk. */
+static __always_inline bool load_python(struct walk *walk)
+{
+	__u32 tgid = walk->stack.tgid; /* a copy: see find_table() */
+	struct python *python;
+
+	if (walk->has_python)
+		return true;
+
+	python = bpf_map_lookup_elem(&pythons, &tgid);
+	if (python)
+		walk->python = *python;
+	walk->has_python = python;
+	return python;
+}
+
+/* Pushes the frames of the run that a native frame of the evaluation loop represents. Once a thread
+ * state has no more frames, the thread runs the loop with another one: of a sub-interpreter, or a
+ * temporary one. */
+__attribute__((noinline)) int walk_python(struct walk *walk)
+{
+	__u32 before;
+
+	if (!walk)
+		return 0;
+
+	before = walk->stack.length;
+	if (!load_python(walk) || walk->stack.python == PYTHON_NO_THREAD)
+		return 0;
+	if (!walk->thread && !start_python(walk))
+		return fail_python(walk, PYTHON_NO_THREAD);
+
+	for (int i = 0; i < MAX_STATES; i++) {
+		walk_python_run(walk);
+		if (walk->stack.length > before || walk->frame || walk->stack.python)
+			return 0;
+		if (!find_thread(walk) || !read_innermost(walk))
+			break;
+	}
+	return fail_python(walk, PYTHON_NO_THREAD);
+}
+
+/* Pushes frames that no native frame represents. Up to 3.11, an exception thrown into a generator
+ * that delegates to another (yield from) leaves the first one's frame on the interpreter's stack
+ * alone. */
+static __always_inline void finish_python(struct walk *walk)
+{
+	for (int i = 0; i < MAX_WORDS / 2 && walk->frame; i++)
+		step_python_frame(walk);
+}
+
+/* Returns whether walk->address is in the evaluation loop. */
+static __always_inline bool in_eval_loop(struct walk *walk)
+{
+	if (walk->mapping.kind != MAPPING_INTERPRETER || !load_python(walk))
+		return false;
+	for (int i = 0; i < PYTHON_RANGES; i++) {
+		const struct code_range *range = &walk->python.loop[i];
+
+		if (walk->address - range->start < range->end - range->start)
+			return true;
+	}
+	return false;
+}

@@ -58,6 +58,6 @@ func (s *Session) ReadPages() {
 
 // readPages makes the page map forget that the kernel can scan.
 func readPages(pages *process.Pagemap) {
-	field := reflect.ValueOf(pages).Elem().FieldByName("scan")
+	field := reflect.ValueOf(pages).Elem().FieldByName("canScan")
 	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
 }

@@ -25,9 +25,7 @@ func (c StepCounter) Update() error {
 	return err
 }
 
-func (c StepCounter) Count() int64          { return c.Count() }
 func (c StepCounter) Source() source.Status { return c.Status() }
-func (c StepCounter) Close() error          { return c.Close() }
 
 // Looked is how many files it has looked at.
 func (c StepCounter) Looked() int { return len(c.Examined) }

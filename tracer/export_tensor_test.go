@@ -49,8 +49,6 @@ func (p TensorProbe) Update() error {
 	return err
 }
 
-func (p TensorProbe) Open() error           { return p.Open() }
-func (p TensorProbe) Shutdown() error       { return p.Shutdown() }
 func (p TensorProbe) Source() source.Status { return p.Status() }
 func (p TensorProbe) Watches() bool         { return p.Active() }
 

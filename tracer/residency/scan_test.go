@@ -218,6 +218,6 @@ func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
 
 // withoutPagemapScan makes the page map forget that the kernel can scan.
 func withoutPagemapScan(pages *process.Pagemap) {
-	field := reflect.ValueOf(pages).Elem().FieldByName("scan")
+	field := reflect.ValueOf(pages).Elem().FieldByName("canScan")
 	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
 }

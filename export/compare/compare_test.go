@@ -9,9 +9,13 @@ import (
 	"regexp"
 	"slices"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
-	"github.com/google/pprof/profile"
+	"github.com/allocscope/allocscope/export/summary"
+
+	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/growth"
 )
@@ -38,8 +42,8 @@ func TestEachStackIsSaidToHaveAppearedVanishedGrownShrunkOrStayed(t *testing.T) 
 	if want := []string{"less", "gone", "come", "more", "still"}; !slices.Equal(order, want) {
 		t.Errorf("order %q, want %q", order, want)
 	}
-	if r.Outcome != OutcomeLess || r.Total.Change != exactly(-20_504) || len(r.Owners) != 1 || r.Owners[0].Owner != "train.py" || r.Owners[0].Change != r.Total.Change {
-		t.Errorf("%s: total %+v, owners %+v", r.Outcome, r.Total, r.Owners)
+	if r.Outcome != OutcomeLess || r.Total.Change != exactly(-20_504) || len(r.Components) != 1 || r.Components[0].Component != "train.py" || r.Components[0].Change != r.Total.Change {
+		t.Errorf("%s: total %+v, owners %+v", r.Outcome, r.Total, r.Components)
 	}
 }
 
@@ -70,7 +74,7 @@ func TestStacksThatDifferInAFunctionAFileTheKindOrTheOwnerAreNotTheSame(t *testi
 }
 
 // mixed is two profiles with all sorts of samples.
-func mixed(t testing.TB, every uint64) (before, after *profile.Profile) {
+func mixed(t testing.TB, every uint64) (before, after *pprof.Profile) {
 	var a, b []growth.Holding
 	for i := range int64(40) {
 		s := func(pid int) *growth.Stack {
@@ -103,7 +107,7 @@ func TestNothingHasChangedBetweenAProfileAndItself(t *testing.T) {
 }
 
 // itself compares a profile with itself, as two moments of one trace.
-func itself(t testing.TB, p *profile.Profile) *Result {
+func itself(t testing.TB, p *pprof.Profile) *Result {
 	t.Helper()
 	r, err := Profiles(Profile{"a", p}, Profile{"a", p}, Options{})
 	if err != nil {
@@ -137,11 +141,11 @@ func TestTheOtherWayRoundEverythingHasTheOtherSign(t *testing.T) {
 	}
 }
 
-func mustSwap(t testing.TB, a, b *profile.Profile) *Result { return profiles(t, b, a) }
+func mustSwap(t testing.TB, a, b *pprof.Profile) *Result { return profiles(t, b, a) }
 
-func ofOne(t testing.TB, a, b *profile.Profile) *Result {
+func ofOne(t testing.TB, a, b *pprof.Profile) *Result {
 	t.Helper()
-	for _, p := range []*profile.Profile{a, b} {
+	for _, p := range []*pprof.Profile{a, b} {
 		for _, s := range p.Sample {
 			s.Label["pid"] = []string{"1"}
 		}
@@ -158,7 +162,7 @@ var topRow = regexp.MustCompile(`(?m)^ *(-?\d+)B? +\S+ +\S+ +-?\d+B? +\S+ +(.*)$
 func TestTheSumsAreThoseOfPprof(t *testing.T) {
 	a, b := mixed(t, interval)
 	dir := t.TempDir()
-	for name, p := range map[string]*profile.Profile{"a": a, "b": b} {
+	for name, p := range map[string]*pprof.Profile{"a": a, "b": b} {
 		var file bytes.Buffer
 		if err := p.Write(&file); err != nil {
 			t.Fatal(err)
@@ -205,14 +209,14 @@ func equal(a, b map[string]int64) bool {
 }
 
 func TestAProfileOfGoIsComparedByItsDefaultWithTheErrorOfItsSampling(t *testing.T) {
-	goHeap := func(objects int64) *profile.Profile {
-		f := &profile.Function{ID: 1, Name: "main.cache", Filename: "/src/main.go"}
-		l := &profile.Location{ID: 1, Line: []profile.Line{{Function: f, Line: 7}}}
-		return &profile.Profile{
-			SampleType:        []*profile.ValueType{{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"}},
-			DefaultSampleType: "inuse_space", PeriodType: &profile.ValueType{Type: "space", Unit: "bytes"}, Period: interval,
-			Function: []*profile.Function{f}, Location: []*profile.Location{l},
-			Sample: []*profile.Sample{{Location: []*profile.Location{l}, Value: []int64{objects, objects << 10}}},
+	goHeap := func(objects int64) *pprof.Profile {
+		f := &pprof.Function{ID: 1, Name: "main.cache", Filename: "/src/main.go"}
+		l := &pprof.Location{ID: 1, Line: []pprof.Line{{Function: f, Line: 7}}}
+		return &pprof.Profile{
+			SampleType:        []*pprof.ValueType{{Type: "inuse_objects", Unit: "count"}, {Type: "inuse_space", Unit: "bytes"}},
+			DefaultSampleType: "inuse_space", PeriodType: &pprof.ValueType{Type: "space", Unit: "bytes"}, Period: interval,
+			Function: []*pprof.Function{f}, Location: []*pprof.Location{l},
+			Sample: []*pprof.Sample{{Location: []*pprof.Location{l}, Value: []int64{objects, objects << 10}}},
 		}
 	}
 	r := profiles(t, goHeap(100<<10), goHeap(102<<10))
@@ -221,8 +225,8 @@ func TestAProfileOfGoIsComparedByItsDefaultWithTheErrorOfItsSampling(t *testing.
 	if want := 1.96 * float64(100<<20) / 10; s.Change.half() < 0.95*want || s.Change.half() > 1.1*want {
 		t.Errorf("%+v, want about ± %.0f", s.Change, want)
 	}
-	if s.State != StateSame || s.Owner != "unknown" || r.SampleType != "inuse_space" || r.Unit != UnitBytes || s.Where() != "main.cache (main.go:7)" {
-		t.Errorf("%s of %s, %s, %s, %q", s.State, s.Owner, r.SampleType, r.Unit, s.Where())
+	if s.State != StateSame || s.Component != "unknown" || r.SampleType != "inuse_space" || r.Unit != UnitBytes || s.Where() != "main.cache (main.go:7)" {
+		t.Errorf("%s of %s, %s, %s, %q", s.State, s.Component, r.SampleType, r.Unit, s.Where())
 	}
 }
 
@@ -232,19 +236,101 @@ func TestTwoRunsOfOneProgramMayDifferALittleAndTwoProfilesMayNot(t *testing.T) {
 		before, after, slack float64
 		want                 State
 	}{
-		{100, 96, alike, StateSame},
-		{96, 100, alike, StateSame},
-		{-100, -96, alike, StateSame},
-		{100, 94, alike, StateShrank},
-		{94, 100, alike, StateGrew},
-		{100, 0, alike, StateVanished},
+		{100, 96, minChangeShare, StateSame},
+		{96, 100, minChangeShare, StateSame},
+		{-100, -96, minChangeShare, StateSame},
+		{100, 94, minChangeShare, StateShrank},
+		{94, 100, minChangeShare, StateGrew},
+		{100, 0, minChangeShare, StateVanished},
 		{100, 99, 0, StateShrank},
 		{99, 100, 0, StateGrew},
 		{100, 100, 0, StateSame},
 	} {
-		r := row{before: exact(test.before), after: exact(test.after), change: exact(test.after - test.before), slack: test.slack}
+		r := row{before: exact(test.before), after: exact(test.after), change: exact(test.after - test.before), minChange: test.slack}
 		if got := r.state(); got != test.want {
 			t.Errorf("%g, then %g with a slack of %g: %s, want %s", test.before, test.after, test.slack, got, test.want)
 		}
+	}
+}
+
+// blocks holds n blocks of a size on GPU 0.
+func blocks(s *growth.Stack, n, size int64) growth.Holding {
+	return growth.Holding{Stack: s, Kind: growth.KindCudaBlock, GPU: "0", InuseObjects: float64(n), InuseBytes: n * size, DeviceBytes: n * size}
+}
+
+func attributed(bytes int64) growth.Holding {
+	return growth.Holding{Stack: growth.NamedStack(1, "[device: not attributed]"), Kind: growth.KindNotAttributed, DeviceBytes: bytes}
+}
+
+func TestProfilesOfDeviceMemoryAreComparedByWhatIsOnGPUs(t *testing.T) {
+	const mebi = 1 << 20
+	before := profileOf(t, 1, heap(stack(1, "load:3"), 10, 4096), blocks(stack(1, "step:9"), 2, mebi), attributed(5*mebi))
+	after := profileOf(t, 1, heap(stack(1, "load:3"), 90, 4096), blocks(stack(1, "step:9"), 5, mebi), attributed(5*mebi))
+	after.TimeNanos++
+	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, Options{Sample: "device_space"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Total.Before != exactly(7*mebi) || r.Total.Change != exactly(3*mebi) || r.Outcome != OutcomeMore {
+		t.Errorf("%+v: %s", r.Total, r.Sentence)
+	}
+	if row := rowOf(t, r, "step"); row.Change != exactly(3*mebi) || row.Kind != "cuda_block" {
+		t.Errorf("%+v", row)
+	}
+	for _, row := range r.Stacks {
+		if row.Function == "load" {
+			t.Errorf("memory of the host is compared: %+v", row)
+		}
+	}
+	if r, err = Profiles(Profile{"a", before}, Profile{"b", after}, Options{}); err != nil || r.SampleType != residentSpace || r.Total.Change != exactly(80*4096) {
+		t.Errorf("by default: %+v, %v", r, err)
+	}
+}
+
+func TestAProfileWithoutDeviceMemoryHasNoneOfWhatAnotherHasOnGPUs(t *testing.T) {
+	without, with := profileOf(t, 1, heap(stack(1, "load:3"), 10, 4096)), profileOf(t, 1, blocks(stack(1, "step:9"), 2, 512))
+	with.TimeNanos++
+	r, err := Profiles(Profile{"a", without}, Profile{"b", with}, Options{Sample: "device_space"})
+	if err != nil || rowOf(t, r, "step").State != StateAppeared || r.Total.Before != exactly(0) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	_, err = Profiles(Profile{"a", profileOf(t, 1)}, Profile{"b", profileOf(t, 1)}, Options{Sample: "device_space"})
+	if err == nil || !strings.Contains(err.Error(), "device_space") {
+		t.Errorf("neither has it: %v", err)
+	}
+}
+
+// Blocks are sampled as the heap is: the error of 100 that stand for themselves with p = 1 - 1/e is 1.96 sqrt(100 (1-p)/p) blocks.
+func TestSampledBlocksHaveTheErrorOfTheirSamples(t *testing.T) {
+	before, after := profileOf(t, interval), profileOf(t, interval, blocks(stack(1, "step:9"), 100, interval))
+	after.TimeNanos++
+	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, Options{Sample: "device_space"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	change := rowOf(t, r, "step").Change
+	const want = 1.96 * 7.629 * interval // sqrt(100/(e-1)) = 7.629
+	if half := change.half(); half < want || half > 1.5*want || !change.ordered() {
+		t.Errorf("%+v: %g, want a little more than %g", change, half, want)
+	}
+}
+
+func TestFoldersAreComparedByTheVerdictOnDeviceMemoryWhereThatIsAskedFor(t *testing.T) {
+	of := func(rate float64, class growth.Class) *Trace {
+		grown := profileAt(t, began, 10*time.Minute, 1, heap(stack(1, "load:3"), 10, 4096), blocks(stack(1, "step:9"), int64(rate), 10))
+		low, high := rate-1, rate+1
+		v := summary.Verdict{Class: class, RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high}
+		return &Trace{Name: "t", Growth: grown, Warmup: profileOf(t, 1), Plateau: profileOf(t, 1), Summary: &summary.Summary{
+			Process: summary.Process{PID: 7}, Verdict: summary.Verdict{Class: growth.ClassPlateau, Why: "no growth"}, GPUMemory: []summary.GPUMemory{{Process: 7, Verdict: v}},
+		}}
+	}
+	r, err := Traces(of(1000, growth.ClassLeak), of(0, growth.ClassPlateau), Options{Sample: "device_space"})
+	if err != nil || r.Outcome != OutcomeGone || r.Name != "THE LEAK IS GONE" || r.Before.Verdict != "leak" || r.Total.Before != exactly(1000) {
+		t.Errorf("%+v, %v", r, err)
+	}
+	none := of(0, growth.ClassPlateau)
+	none.Summary.GPUMemory = nil
+	if r, err = Traces(of(1000, growth.ClassLeak), none, Options{Sample: "device_space"}); err != nil || r.Outcome != OutcomeUnknown || !strings.Contains(r.Sentence, "device memory") {
+		t.Errorf("%+v, %v", r, err)
 	}
 }

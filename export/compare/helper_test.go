@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -42,14 +42,14 @@ func rest(kind growth.Kind, root string, bytes int64) growth.Holding {
 }
 
 // profileOf is holdings as ParseProfile would read them.
-func profileOf(t testing.TB, every uint64, held ...growth.Holding) *profile.Profile {
+func profileOf(t testing.TB, every uint64, held ...growth.Holding) *pprof.Profile {
 	t.Helper()
 	return profileAt(t, began, time.Minute, every, held...)
 }
 
-func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, held ...growth.Holding) *profile.Profile {
+func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, held ...growth.Holding) *pprof.Profile {
 	t.Helper()
-	p, err := export.Profile(held, export.Info{Time: at, Duration: lasting, Interval: every})
+	p, err := profile.Build(held, profile.Info{Time: at, Duration: lasting, Interval: every})
 	if err == nil {
 		err = p.RemoveUninteresting()
 	}
@@ -60,7 +60,7 @@ func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, 
 }
 
 // profiles compares two that began at different times, so that they are independent.
-func profiles(t testing.TB, before, after *profile.Profile) *Result {
+func profiles(t testing.TB, before, after *pprof.Profile) *Result {
 	t.Helper()
 	after.TimeNanos++
 	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, Options{})

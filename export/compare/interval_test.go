@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -134,8 +134,8 @@ func traceOfHoldings(t testing.TB, start, end growth.Holding) *Trace {
 	return &Trace{Name: "trace", Summary: summaryOf(nil), Growth: profileOf(t, interval, grown), Warmup: profileOf(t, interval, start), Plateau: profileOf(t, interval, end)}
 }
 
-func summaryOf(edit func(*export.Summary)) *export.Summary {
-	s := &export.Summary{Schema: export.SummarySchema, IntervalBytes: interval}
+func summaryOf(edit func(*summary.Summary)) *summary.Summary {
+	s := &summary.Summary{Schema: summary.Schema, IntervalBytes: interval}
 	if edit != nil {
 		edit(s)
 	}
@@ -181,7 +181,7 @@ func TestTheIntervalOfTwoMomentsOfOneTraceHoldsTheTruthAndIsNarrow(t *testing.T)
 		p.allocate(3000)
 		before, held := p.truth(), p.holding()
 		p.allocate(100)
-		moment := func(h growth.Holding, lasting time.Duration) *profile.Profile {
+		moment := func(h growth.Holding, lasting time.Duration) *pprof.Profile {
 			return profileAt(t, began, lasting, interval, h)
 		}
 		r, err := Profiles(Profile{"a", moment(held, time.Minute)}, Profile{"b", moment(p.holding(), 2*time.Minute)}, Options{})
@@ -201,8 +201,8 @@ func TestAFewSamplesProveNothingUnlessTheyAreOfObjectsThatCannotBeMissed(t *test
 		want          State
 	}{{4 * interval / small, small, StateSame}, {50 * interval / small, small, StateAppeared}, {1, 16 * interval, StateAppeared}} {
 		r := profiles(t, profileOf(t, interval, nothing), profileOf(t, interval, nothing, heap(stack(1, "leak", "main"), test.objects, test.size)))
-		if s := rowOf(t, r, "leak"); s.State != test.want || r.Owners[0].State != test.want {
-			t.Errorf("%d objects of %d bytes: %+v, want %s; owner %+v", test.objects, test.size, s.Difference, test.want, r.Owners[0])
+		if s := rowOf(t, r, "leak"); s.State != test.want || r.Components[0].State != test.want {
+			t.Errorf("%d objects of %d bytes: %+v, want %s; owner %+v", test.objects, test.size, s.Difference, test.want, r.Components[0])
 		}
 		if half := rowOf(t, r, "leak").Change.half(); test.size > 4*interval && half > float64(test.size)/100 {
 			t.Errorf("objects that cannot be missed: ± %.0f", half)
@@ -253,7 +253,7 @@ func TestWhatIsNotSampledIsExact(t *testing.T) {
 
 // The heap's free memory is what its objects leave: its error is theirs, and the sum of both has none.
 func TestFreeHeapHasTheErrorOfWhatIsAlive(t *testing.T) {
-	of := func(objects, free int64) *profile.Profile {
+	of := func(objects, free int64) *pprof.Profile {
 		return profileOf(t, interval, heap(stack(1, "leak", "main"), objects, 1<<16), rest(growth.KindRetained, "[heap: free but resident]", free))
 	}
 	r := profiles(t, of(1000, 50<<20), of(1000, 50<<20))
@@ -269,7 +269,7 @@ func TestFreeHeapHasTheErrorOfWhatIsAlive(t *testing.T) {
 func TestTheLedgersErrorCountsWherePagesWereNotAllLookedAt(t *testing.T) {
 	const known = 300 << 20
 	trace := traceOfHoldings(t, heap(stack(1, "leak", "main"), 900, 1<<16), heap(stack(1, "leak", "main"), 1000, 1<<16))
-	trace.Summary.Ledger = []export.LedgerRow{
+	trace.Summary.Breakdown = []summary.BreakdownRow{
 		{Process: 1, Kind: growth.KindHeap, ErrorBytes: known}, {Process: 0, Kind: growth.KindHeap, ErrorBytes: 9 * known}, {Process: 1, Kind: growth.KindFile, ErrorBytes: known},
 	}
 	r, err := Traces(trace, trace, Options{})

@@ -4,7 +4,8 @@ import (
 	"fmt"
 	"math"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -27,21 +28,21 @@ const (
 )
 
 // A pace is how fast the resident memory of a process, or its memory on GPUs, grows, by its verdict.
-type pace struct {
+type rate struct {
 	estimate
 	known, steps bool
 	class        growth.Class
-	why          string
+	reason       string
 }
 
 // pace of the resident memory, or of that on GPUs, in bytes by minute or step.
-func (t *Trace) pace(sample string, step bool) pace {
+func (t *Trace) rate(sample string, step bool) rate {
 	v := t.verdict(sample)
-	p := pace{class: v.Class, why: v.Why, steps: step}
+	p := rate{class: v.Class, reason: v.Why, steps: step}
 	if v.RateBytesPerMin == nil || v.RateLow == nil || v.RateHigh == nil {
 		return p
 	}
-	if !(-largest <= *v.RateLow && *v.RateLow <= *v.RateBytesPerMin && *v.RateBytesPerMin <= *v.RateHigh && *v.RateHigh <= largest) {
+	if !(-maxExact <= *v.RateLow && *v.RateLow <= *v.RateBytesPerMin && *v.RateBytesPerMin <= *v.RateHigh && *v.RateHigh <= maxExact) {
 		return p
 	}
 	p.estimate, p.known = estimate{*v.RateBytesPerMin, *v.RateLow, *v.RateHigh}, true
@@ -51,21 +52,21 @@ func (t *Trace) pace(sample string, step bool) pace {
 	return p
 }
 
-func (p pace) grows() bool { return p.low > 0 }
+func (p rate) grows() bool { return p.low > 0 }
 
 // isShort tells that the trace was too short for a verdict, or watched the wrong process.
-func (p pace) isShort() bool {
+func (p rate) isShort() bool {
 	return p.class == growth.ClassTooShort || p.class == growth.ClassWrongProcess || !p.known
 }
 
-func (p pace) isFlat() bool {
+func (p rate) isFlat() bool {
 	return p.class == growth.ClassPlateau || p.class == growth.ClassSpikyPlateau
 }
 
 // text is the pace with its interval.
-func (p pace) text() string {
+func (p rate) text() string {
 	value, low, high := math.Round(p.value), math.Round(p.low), math.Round(p.high)
-	v := export.Verdict{RateLow: &low, RateHigh: &high}
+	v := summary.Verdict{RateLow: &low, RateHigh: &high}
 	if p.steps {
 		v.RateBytesPerStep, v.WatchLongerSteps = &value, new(float64)
 	} else {
@@ -76,15 +77,15 @@ func (p pace) text() string {
 
 const (
 	// alike is the part of the larger pace by which two runs of the same program may differ, whatever their intervals.
-	alike = 0.05
+	minChangeShare = 0.05
 	// traceOf is the part of the growth before that may be left where it is said to be gone.
-	traceOf = 0.1
+	maxRestShare = 0.1
 )
 
 // judge says what became of the growth.
-func (r *Result) judge(before, after pace) {
+func (r *Result) judge(before, after rate) {
 	if !before.known || !after.known {
-		r.say(OutcomeUnknown, unknownText(before, after))
+		r.setOutcome(OutcomeUnknown, unknownText(before, after))
 		return
 	}
 	d := row{before: before.estimate, after: after.estimate, change: after.minus(before.estimate)}
@@ -100,21 +101,21 @@ func (r *Result) judge(before, after pace) {
 	case outcome == OutcomeSlower && after.isShort():
 		text += ", which was too short to tell whether anything is left"
 	case outcome == OutcomeSlower && !after.grows():
-		text += fmt.Sprintf(": up to %s/%s may be left", words.Bytes(after.high), r.Unit[len("bytes/"):])
+		text += fmt.Sprintf(": up to %s/%s may be left", units.Bytes(after.high), r.Unit[len("bytes/"):])
 	case outcome == OutcomeAsBefore:
-		change := pace{estimate: d.change, steps: before.steps}
+		change := rate{estimate: d.change, steps: before.steps}
 		text += ", a change of " + change.text()
 	}
-	r.say(outcome, text)
+	r.setOutcome(outcome, text)
 	if outcome == OutcomeGone && (before.class == growth.ClassLeak || before.class == growth.ClassSuspected) {
 		r.Name = "THE LEAK IS GONE"
 	}
 }
 
-func outcomeOf(before, after pace, change estimate) Outcome {
+func outcomeOf(before, after rate, change estimate) Outcome {
 	same := change.low <= 0 && change.high >= 0
 	less := change.high < 0
-	isLittle := after.high < traceOf*before.value && !after.isShort()
+	isLittle := after.high < maxRestShare*before.value && !after.isShort()
 	switch {
 	case !before.grows() && !after.grows() && (before.isShort() || after.isShort()):
 		return OutcomeUnknown
@@ -122,7 +123,7 @@ func outcomeOf(before, after pace, change estimate) Outcome {
 		return OutcomeNoGrowth
 	case before.grows() && less && isLittle && (!after.grows() || after.isFlat()):
 		return OutcomeGone
-	case before.grows() && after.grows() && (same || math.Abs(change.value) < alike*max(before.value, after.value)):
+	case before.grows() && after.grows() && (same || math.Abs(change.value) < minChangeShare*max(before.value, after.value)):
 		return OutcomeAsBefore
 	case same:
 		return OutcomeUnknown
@@ -134,21 +135,21 @@ func outcomeOf(before, after pace, change estimate) Outcome {
 	return OutcomeNew
 }
 
-func unknownText(before, after pace) string {
+func unknownText(before, after rate) string {
 	switch {
 	case before.isShort() && after.isShort():
-		return fmt.Sprintf("before (%s) and after (%s) say too little", before.reason(), after.reason())
+		return fmt.Sprintf("before (%s) and after (%s) say too little", before.reasonText(), after.reasonText())
 	case before.isShort():
-		return "before says too little (" + before.reason() + ")"
+		return "before says too little (" + before.reasonText() + ")"
 	}
-	return "after says too little (" + after.reason() + ")"
+	return "after says too little (" + after.reasonText() + ")"
 }
 
-func (p pace) reason() string {
-	if p.why == "" {
+func (p rate) reasonText() string {
+	if p.reason == "" {
 		return "it has no rate"
 	}
-	return export.Printable(p.why)
+	return units.Printable(p.reason)
 }
 
 var outcomeNames = map[Outcome]string{
@@ -157,7 +158,7 @@ var outcomeNames = map[Outcome]string{
 	OutcomeMore: "HOLDS MORE", OutcomeLess: "HOLDS LESS", OutcomeSame: "HOLDS THE SAME",
 }
 
-func (r *Result) say(outcome Outcome, sentence string) {
+func (r *Result) setOutcome(outcome Outcome, sentence string) {
 	r.Outcome, r.Name, r.Sentence = outcome, outcomeNames[outcome], sentence
 }
 
@@ -171,11 +172,11 @@ func (r *Result) judgeAmounts() {
 		}
 	}
 	change := r.Total.Change
-	text := fmt.Sprintf("%s before, %s after: %s", words.Bytes(float64(r.Total.Before.Bytes)), words.Bytes(float64(r.Total.After.Bytes)), words.Signed(float64(change.Bytes)))
+	text := fmt.Sprintf("%s before, %s after: %s", units.Bytes(float64(r.Total.Before.Bytes)), units.Bytes(float64(r.Total.After.Bytes)), units.Signed(float64(change.Bytes)))
 	if change.Low < change.High {
 		text += " (95 %: " + change.Interval() + ")"
 	}
-	r.say(outcome, text)
+	r.setOutcome(outcome, text)
 }
 
 // Interval is the interval for people.
@@ -183,5 +184,5 @@ func (e Estimate) Interval() string {
 	if e.Low == e.High {
 		return "exact"
 	}
-	return words.Signed(float64(e.Low)) + " to " + words.Signed(float64(e.High))
+	return units.Signed(float64(e.Low)) + " to " + units.Signed(float64(e.High))
 }

@@ -6,32 +6,32 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 const mib = 1 << 20
 
 // verdictOf is a verdict with a rate in MiB/min.
-func verdictOf(class growth.Class, rate, low, high float64) export.Verdict {
+func verdictOf(class growth.Class, rate, low, high float64) summary.Verdict {
 	rate, low, high = rate*mib, low*mib, high*mib
-	return export.Verdict{Class: class, Why: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high}
+	return summary.Verdict{Class: class, Why: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high}
 }
 
-func traceWith(t testing.TB, v export.Verdict, stepsPerMin float64) *Trace {
+func traceWith(t testing.TB, v summary.Verdict, stepsPerMin float64) *Trace {
 	trace := traceOfHoldings(t, heap(stack(1, "leak", "main"), 900, 1<<16), heap(stack(1, "leak", "main"), 1000, 1<<16))
 	trace.Summary.Verdict = v
 	if stepsPerMin > 0 {
-		trace.Summary.Steps = &export.Steps{PerMin: stepsPerMin}
+		trace.Summary.Steps = &summary.Steps{PerMin: stepsPerMin}
 	}
 	return trace
 }
 
 func TestTheOutcomeFollowsFromTheIntervalsOfTheTwoPaces(t *testing.T) {
 	leak := verdictOf(growth.ClassLeak, 461.5, 460, 463)
-	unknown := export.Verdict{Class: growth.ClassTooShort, Why: "too short"}
+	unknown := summary.Verdict{Class: growth.ClassTooShort, Why: "too short"}
 	for name, test := range map[string]struct {
-		before, after export.Verdict
+		before, after summary.Verdict
 		outcome       Outcome
 		says          string
 	}{
@@ -105,16 +105,16 @@ func TestByStepThePaceIsThatOfTheTimeByTheSteps(t *testing.T) {
 }
 
 func TestADiffSaysWhereTheTwoHaveWatchedTheHeapInOtherWays(t *testing.T) {
-	windows := &export.Overhead{Mode: export.HeapFull, Windows: 3} // and full again at last
+	windows := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
 	for name, test := range map[string]struct {
-		before, after *export.Overhead
+		before, after *summary.Overhead
 		note          string
 	}{
-		"full and windows": {&export.Overhead{Mode: export.HeapFull}, windows, "heap watched all the time before, heap in windows after: "},
+		"full and windows": {&summary.Overhead{Mode: summary.HeapFull}, windows, "heap watched all the time before, heap in windows after: "},
 		"old and windows":  {nil, windows, "heap watched all the time before, heap in windows after: "},
-		"windows and off":  {windows, &export.Overhead{Mode: export.HeapOff}, "heap in windows before, heap not watched after: "},
-		"windows twice":    {windows, &export.Overhead{Mode: export.HeapWindows, Windows: 900}, ""},
-		"old and full":     {nil, &export.Overhead{Mode: export.HeapFull}, ""},
+		"windows and off":  {windows, &summary.Overhead{Mode: summary.HeapOff}, "heap in windows before, heap not watched after: "},
+		"windows twice":    {windows, &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}, ""},
+		"old and full":     {nil, &summary.Overhead{Mode: summary.HeapFull}, ""},
 	} {
 		a, b := traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0), traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0)
 		a.Summary.Overhead, b.Summary.Overhead = test.before, test.after
@@ -131,10 +131,10 @@ func TestADiffSaysWhereTheTwoHaveWatchedTheHeapInOtherWays(t *testing.T) {
 
 func TestNotesSayWhatMakesTracesHardToCompare(t *testing.T) {
 	a, b := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0), traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
-	b.Summary.Process = export.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
-	b.Summary.Residents = []export.Resident{{Process: 7, Looked: 0.12}}
-	b.Summary.Losses = []export.Loss{{Reason: "stacks cut", Count: 3}, {Reason: "a\x1b", Count: 9}, {Reason: "b", Count: 1}, {Reason: "c", Count: 2}}
-	b.Summary.Sources = []export.Source{{Name: "heap", State: export.SourceOff}, {Name: "fault", State: export.SourceAttached}}
+	b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
+	b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
+	b.Summary.Losses = []summary.Loss{{Reason: "stacks cut", Count: 3}, {Reason: "a\x1b", Count: 9}, {Reason: "b", Count: 1}, {Reason: "c", Count: 2}}
+	b.Summary.Sources = []summary.Source{{Name: "heap", State: summary.SourceOff}, {Name: "fault", State: summary.SourceAttached}}
 	r, err := Traces(a, b, Options{})
 	if err != nil {
 		t.Fatal(err)
@@ -155,7 +155,7 @@ func TestNotesSayWhatMakesTracesHardToCompare(t *testing.T) {
 
 func TestATraceIsComparedWithItselfOrAnotherScript(t *testing.T) {
 	a := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
-	a.Summary.Started, a.Summary.Process = time.Unix(1, 0), export.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
+	a.Summary.Started, a.Summary.Process = time.Unix(1, 0), summary.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
 	b, summary := *a, *a.Summary
 	b.Summary = &summary
 	if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, []string{"both are the same trace"}) {
@@ -168,7 +168,7 @@ func TestATraceIsComparedWithItselfOrAnotherScript(t *testing.T) {
 }
 
 func TestATraceThatCoversNoTimeHasNoPace(t *testing.T) {
-	trace := traceWith(t, export.Verdict{}, 0)
+	trace := traceWith(t, summary.Verdict{}, 0)
 	trace.Growth.DurationNanos = 0
 	if _, err := Traces(trace, trace, Options{}); err == nil || !strings.Contains(err.Error(), "covers no time") {
 		t.Errorf("%v", err)

@@ -11,9 +11,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -43,7 +43,7 @@ func TestWhereNothingIsKnownToBeResidentWhatIsAliveIsCompared(t *testing.T) {
 
 func TestProfilesWithoutACommonTypeAreAnErrorThatNamesTheirTypes(t *testing.T) {
 	memory := profileOf(t, 1, heap(stack(1, "leak", "main"), 10, 100))
-	cpu := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu\x1b", Unit: "nanoseconds"}}}
+	cpu := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "cpu\x1b", Unit: "nanoseconds"}}}
 	_, err := Profiles(Profile{"a", memory}, Profile{"b", cpu}, Options{})
 	if err == nil || !strings.Contains(err.Error(), "cpu?/nanoseconds") || !strings.Contains(err.Error(), "inuse_space/bytes") {
 		t.Errorf("%v", err)
@@ -72,7 +72,7 @@ func TestDamagedProfilesAreErrors(t *testing.T) {
 }
 
 // hostile is a profile whose names are meant to do harm.
-func hostile(t testing.TB) *profile.Profile {
+func hostile(t testing.TB) *pprof.Profile {
 	s := stack(1, "</script><script>alert(1)</script>\x1b[31m:7", "\u202eevil\u2066", strings.Repeat("x", 10_000))
 	s.Frames = append(s.Frames, growth.Frame{Function: "\xff\xfe'\"><img src=x onerror=alert(1)>"})
 	p := profileOf(t, interval, heap(s, 1000, 1<<16))
@@ -95,12 +95,12 @@ func mustBeSafe(t testing.TB, r *Result) {
 	if err := json.Unmarshal(text.Bytes(), &again); err != nil || !reflect.DeepEqual(&again, r) {
 		t.Errorf("read again: %v, %+v; written: %+v", err, again, *r)
 	}
-	for _, o := range r.Owners {
-		mustBeOrdered(t, o.Owner, o.Difference)
+	for _, o := range r.Components {
+		mustBeOrdered(t, o.Component, o.Difference)
 	}
 	for i := range r.Stacks {
 		s := &r.Stacks[i]
-		mustBeOrdered(t, s.Where()+s.Owner+s.Kind+strings.Join(s.Stack, ""), s.Difference)
+		mustBeOrdered(t, s.Where()+s.Component+s.Kind+strings.Join(s.Stack, ""), s.Difference)
 	}
 	if page := html.String(); strings.Contains(page, "<script>alert") || strings.Contains(page, "<img") || strings.Contains(page, "<b ") || strings.Contains(page, " style=") {
 		t.Errorf("the page holds %s", page)
@@ -137,7 +137,7 @@ func TestHostileNamesAreShownAsText(t *testing.T) {
 
 func TestThePageSaysWhereMoreStacksAre(t *testing.T) {
 	var held []growth.Holding
-	for i := range int64(mostShown + 5) {
+	for i := range int64(maxShownStacks + 5) {
 		held = append(held, heap(stack(1, fmt.Sprintf("f%d", i)), i+1, 64))
 	}
 	r := profiles(t, profileOf(t, 1, held...), profileOf(t, 1))
@@ -145,7 +145,7 @@ func TestThePageSaysWhereMoreStacksAre(t *testing.T) {
 	if err := r.WriteHTML(&html); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(html.String(), "<details><summary>"); n != mostShown || !strings.Contains(html.String(), "5 stacks more, whose change is smaller") || len(r.Stacks) != mostShown+5 {
+	if n := strings.Count(html.String(), "<details><summary>"); n != maxShownStacks || !strings.Contains(html.String(), "5 stacks more, whose change is smaller") || len(r.Stacks) != maxShownStacks+5 {
 		t.Errorf("%d stacks in the page, %d in all", n, len(r.Stacks))
 	}
 }
@@ -183,7 +183,7 @@ func TestEveryKeyOfTheJSONIsDocumented(t *testing.T) {
 
 func FuzzProfilesOfAnyFormAreComparedSafely(f *testing.F) {
 	a, b := mixed(f, interval)
-	for _, p := range []*profile.Profile{a, b, hostile(f)} {
+	for _, p := range []*pprof.Profile{a, b, hostile(f)} {
 		var packed, data bytes.Buffer
 		if err := p.WriteUncompressed(&data); err != nil {
 			f.Fatal(err)
@@ -214,8 +214,8 @@ func FuzzProfilesOfAnyFormAreComparedSafely(f *testing.F) {
 
 func FuzzSummariesOfAnyFormAreComparedSafely(f *testing.F) {
 	trace := traceWith(f, verdictOf(growth.ClassLeak, 100, 98, 102), 10)
-	trace.Summary.Ledger = []export.LedgerRow{{Process: 1, Kind: growth.KindHeap, ErrorBytes: 1000}}
-	trace.Summary.Process, trace.Summary.Residents = export.Process{PID: 7, Command: "\x1b\u202e"}, []export.Resident{{Process: 7, Looked: 0.5}}
+	trace.Summary.Breakdown = []summary.BreakdownRow{{Process: 1, Kind: growth.KindHeap, ErrorBytes: 1000}}
+	trace.Summary.Process, trace.Summary.Residents = summary.Process{PID: 7, Command: "\x1b\u202e"}, []summary.Resident{{Process: 7, Scanned: 0.5}}
 	var text bytes.Buffer
 	if err := trace.Summary.Write(&text); err != nil {
 		f.Fatal(err)
@@ -223,7 +223,7 @@ func FuzzSummariesOfAnyFormAreComparedSafely(f *testing.F) {
 	f.Add(text.Bytes())
 	f.Add([]byte(`{"schema": "allocscope/1", "verdict": "leak", "rate_bytes_per_min": 1e308, "rate_low": -1e308, "rate_high": 1e308, "steps": {"per_min": 5e-324}, "duration_s": 1e308}`))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		summary, err := export.ReadSummary(bytes.NewReader(data))
+		summary, err := summary.Read(bytes.NewReader(data))
 		if err != nil {
 			return
 		}

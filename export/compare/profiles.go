@@ -2,19 +2,22 @@ package compare
 
 import (
 	"errors"
+	"io"
 	"math"
 	"slices"
 	"time"
 
-	"github.com/google/pprof/profile"
+	"github.com/allocscope/allocscope/export/profile"
 
-	"github.com/allocscope/allocscope/export"
+	pprof "github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // A Profile is a pprof profile with the name of its file.
 type Profile struct {
 	Name string
-	*profile.Profile
+	*pprof.Profile
 }
 
 // Profiles compares what two profiles hold. What one has on GPUs and the other has not, that one has nothing of: it is given the sample
@@ -23,15 +26,15 @@ func Profiles(before, after Profile, o Options) (*Result, error) {
 	if o.PerStep {
 		return nil, errors.New("profiles have no pace: compare two folders for that (leave --per out)")
 	}
-	level(before.Profile, after.Profile)
+	addMissingGPUTypes(before.Profile, after.Profile)
 	sample, err := chooseType(o.Sample, before.Profile, after.Profile)
 	if err != nil {
 		return nil, err
 	}
 	out := &Result{Schema: Schema, SampleType: sample, Unit: UnitBytes, Before: before.side(), After: after.side(), Notes: []string{}}
 	n := make(names)
-	c := comparison{before: levelSide(before.Profile, sample, n), after: levelSide(after.Profile, sample, n)}
-	c.wholes = isWhole(sample)
+	c := comparison{before: profileSide(before.Profile, sample, n), after: profileSide(after.Profile, sample, n)}
+	c.counted = isCountedType(sample)
 	if ofOneTrace(before, after) {
 		c.cancel(after.DurationNanos < before.DurationNanos)
 	}
@@ -42,7 +45,7 @@ func Profiles(before, after Profile, o Options) (*Result, error) {
 }
 
 func (p Profile) side() Side {
-	side := Side{Name: export.Printable(p.Name), DurationS: float64(p.DurationNanos) / 1e9}
+	side := Side{Name: units.Printable(p.Name), DurationS: float64(p.DurationNanos) / 1e9}
 	if p.PeriodType != nil && p.PeriodType.Unit == "bytes" && p.Period > 0 {
 		side.IntervalBytes = p.Period
 	}
@@ -63,12 +66,12 @@ func ofOneTrace(before, after Profile) bool {
 }
 
 // mostPIDs bounds how many processes are looked at.
-const mostPIDs = 1000
+const maxPIDs = 1000
 
-func pidsOf(p *profile.Profile) (pids []string) {
+func pidsOf(p *pprof.Profile) (pids []string) {
 	seen := make(map[string]bool)
 	for _, s := range p.Sample {
-		if pid := label(s, "pid"); pid != "" && !seen[pid] && len(pids) < mostPIDs {
+		if pid := label(s, "pid"); pid != "" && !seen[pid] && len(pids) < maxPIDs {
 			seen[pid] = true
 			pids = append(pids, pid)
 		}
@@ -82,10 +85,10 @@ func (c *comparison) cancel(backwards bool) {
 	if backwards {
 		start, end = end, start
 	}
-	changes, weights := &side{holders: make(map[string]*holder)}, make(map[*holder]float64)
+	changes, weights := &side{sites: make(map[string]*site)}, make(map[*site]float64)
 	for _, key := range c.keys() {
-		first, last := start.holders[key], end.holders[key]
-		h := &holder{kind: c.shown(key).kind, untold: c.shown(key).untold}
+		first, last := start.sites[key], end.sites[key]
+		h := &site{kind: c.shown(key).kind, noAllocated: c.shown(key).noAllocated}
 		var value, allocated float64
 		if first != nil {
 			value, allocated = -first.held.estimate().value, -first.allocated
@@ -95,12 +98,21 @@ func (c *comparison) cancel(backwards bool) {
 			value, allocated = value+last.held.estimate().value, allocated+last.allocated
 			weights[h] += math.Abs(last.held.exact)
 		}
-		h.held = turnover(first, last, value, h.most(allocated), start.interval)
+		h.held = turnover(first, last, value, h.maxAllocated(allocated), start.interval)
 		if backwards {
 			h.held = h.held.negative()
 		}
-		changes.holders[key] = h
+		changes.sites[key] = h
 	}
-	changes.rest(func(h *holder) float64 { return weights[h] })
-	c.change = func(key string) amount { return changes.holders[key].held }
+	changes.addRemainderErrors(func(h *site) float64 { return weights[h] })
+	c.change = func(key string) amount { return changes.sites[key].held }
+}
+
+// ParseProfile reads a profile as export.ReadProfile does, and takes out the frames that it names to be dropped.
+func ParseProfile(r io.Reader) (*pprof.Profile, error) {
+	p, err := profile.Read(r)
+	if err != nil {
+		return nil, err
+	}
+	return p, profile.DropFrames(p)
 }

@@ -3,15 +3,15 @@ package compare
 import (
 	"math"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // A side is what one of the two holds, or gained, by stack.
 type side struct {
-	holders map[string]*holder
+	sites map[string]*site
 	// interval is the mean number of bytes between samples; 0: every allocation was taken.
 	interval float64
 	// per is what amounts are multiplied with to become rates; 1: they are not rates.
@@ -20,10 +20,10 @@ type side struct {
 	grows bool
 }
 
-func levelSide(p *profile.Profile, sampleType string, n names) *side {
-	r := newReading(p, sampleType, n)
-	s := &side{holders: r.holders(), interval: r.interval, per: 1}
-	s.rest(func(h *holder) float64 { return math.Abs(h.held.exact) })
+func profileSide(p *pprof.Profile, sampleType string, n names) *side {
+	r := newTypeReader(p, sampleType, n)
+	s := &side{sites: r.sites(), interval: r.interval, per: 1}
+	s.addRemainderErrors(func(h *site) float64 { return math.Abs(h.held.exact) })
 	return s
 }
 
@@ -31,30 +31,30 @@ func levelSide(p *profile.Profile, sampleType string, n names) *side {
 // error.
 func growthSide(t *Trace, sampleType string, n names) *side {
 	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n), levels(t.Plateau, sampleType, n)
-	s := &side{holders: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
-	weights := make(map[*holder]float64)
+	s := &side{sites: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
+	weights := make(map[*site]float64)
 	for key, h := range grown {
 		before, after := start[key], end[key]
-		h.held = turnover(before, after, h.held.estimate().value, h.most(h.allocated), s.interval)
-		for _, level := range []*holder{before, after} {
+		h.held = turnover(before, after, h.held.estimate().value, h.maxAllocated(h.allocated), s.interval)
+		for _, level := range []*site{before, after} {
 			if level != nil {
 				weights[h] += math.Abs(level.held.estimate().value)
-				h.sampleOf(level)
+				h.takeSize(level)
 			}
 		}
 	}
 	if sampleType == residentSpace {
-		s.book(errorsOf(t.Summary.Ledger), func(h *holder) float64 { return weights[h] })
+		s.addBreakdownErrors(errorsOf(t.Summary.Breakdown), func(h *site) float64 { return weights[h] })
 	}
 	return s
 }
 
-func levels(p *profile.Profile, sampleType string, n names) map[string]*holder {
-	return newReading(p, sampleType, n).holders()
+func levels(p *pprof.Profile, sampleType string, n names) map[string]*site {
+	return newTypeReader(p, sampleType, n).sites()
 }
 
 // sampleOf takes over how large the objects are.
-func (h *holder) sampleOf(level *holder) {
+func (h *site) takeSize(level *site) {
 	if level.size > 0 {
 		h.size, h.scale = level.size, level.scale
 	}
@@ -62,10 +62,10 @@ func (h *holder) sampleOf(level *holder) {
 
 // turnover is growth with its error. What is alive at both moments cancels: of the end counts what was born since, which is no more
 // than what was allocated since, and of the start what must have been freed. nil: nothing was held then.
-func turnover(start, end *holder, grown, allocated, interval float64) amount {
-	var sized *holder
+func turnover(start, end *site, grown, allocated, interval float64) amount {
+	var sized *site
 	var before, after part
-	for _, h := range []*holder{start, end} {
+	for _, h := range []*site{start, end} {
 		if h != nil && h.size > 0 {
 			sized = h
 		}
@@ -88,18 +88,18 @@ func turnover(start, end *holder, grown, allocated, interval float64) amount {
 
 // rest gives what is left of the heap, or of a GPU, beside its living objects the error of these, since both sum to what the kernel counts
 // exactly.
-func (s *side) rest(weight func(*holder) float64) {
+func (s *side) addRemainderErrors(weight func(*site) float64) {
 	var variance float64
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		variance += h.held.variance()
 	}
-	s.spread(variance, func(h *holder) bool { return isRest(h.kind) }, weight)
+	s.spread(variance, func(h *site) bool { return isRemainder(h.kind) }, weight)
 }
 
 // spread gives a variance, in bytes², to some of the holders, so that the errors are as their weights, and sum to it.
-func (s *side) spread(variance float64, to func(*holder) bool, weight func(*holder) float64) {
+func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) float64) {
 	var squares float64
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		if to(h) {
 			squares += weight(h) * weight(h)
 		}
@@ -107,7 +107,7 @@ func (s *side) spread(variance float64, to func(*holder) bool, weight func(*hold
 	if squares == 0 {
 		return
 	}
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		if to(h) {
 			h.held.noise += variance * weight(h) * weight(h) / squares
 		}
@@ -116,7 +116,7 @@ func (s *side) spread(variance float64, to func(*holder) bool, weight func(*hold
 
 // errorsOf are the variances by kind of the change of what is resident, in bytes², as the ledger gives them: to those of sampled
 // objects it adds those of pages that were not all looked at.
-func errorsOf(ledger []export.LedgerRow) map[string]float64 {
+func errorsOf(ledger []summary.BreakdownRow) map[string]float64 {
 	variances := make(map[string]float64)
 	for _, row := range ledger {
 		if row.Process != 0 { // 0: the tree, the same once more
@@ -127,17 +127,17 @@ func errorsOf(ledger []export.LedgerRow) map[string]float64 {
 }
 
 // book gives each kind the error that the ledger has more than its objects have.
-func (s *side) book(errors map[string]float64, weight func(*holder) float64) {
+func (s *side) addBreakdownErrors(errors map[string]float64, weight func(*site) float64) {
 	sums := make(map[string]float64)
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		sums[h.kind] += h.held.variance()
 	}
 	for kind, sum := range sums {
-		s.spread(max(0, errors[kind]-sum), func(h *holder) bool { return h.kind == kind }, weight)
+		s.spread(max(0, errors[kind]-sum), func(h *site) bool { return h.kind == kind }, weight)
 	}
 }
 
-func isRest(kind string) bool {
+func isRemainder(kind string) bool {
 	switch growth.Kind(kind) {
 	case growth.KindRetained, growth.KindUntold, growth.KindBefore, growth.KindCudaBefore, growth.KindNotAttributed:
 		return true
@@ -146,8 +146,8 @@ func isRest(kind string) bool {
 }
 
 // of is what the side has of a stack; where it has none, what sampling may have missed of the other side's.
-func (s *side) of(key string, other *holder) amount {
-	if h := s.holders[key]; h != nil {
+func (s *side) of(key string, other *site) amount {
+	if h := s.sites[key]; h != nil {
 		return h.held
 	}
 	if s.interval == 0 || other == nil {

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/page"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -128,10 +128,10 @@ func TestTheScriptIsTestedAgainstTheWordsOfToday(t *testing.T) {
 		sizes = append(sizes, float64(int64(x)))
 	}
 	for _, x := range sizes {
-		golden.Bytes = append(golden.Bytes, [2]any{x, words.Bytes(x)})
+		golden.Bytes = append(golden.Bytes, [2]any{x, units.Bytes(x)})
 	}
 	for x := 1.0; x < 1e12; x *= 1.2 {
-		golden.Counts = append(golden.Counts, [2]any{float64(int64(x)), words.Count(float64(int64(x)))})
+		golden.Counts = append(golden.Counts, [2]any{float64(int64(x)), units.Count(float64(int64(x)))})
 	}
 	want, err := json.Marshal(golden)
 	if err != nil {

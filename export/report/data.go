@@ -5,7 +5,7 @@ type pageData struct {
 	Timeline *timelineData `json:"timeline,omitempty"`
 	Flame    *flameData    `json:"flame,omitempty"`
 	// DeviceFlames are those of device memory, by what is counted; absent where there is none.
-	DeviceFlames []deviceFlame `json:"device_flames,omitempty"`
+	GPUFlames []gpuFlame `json:"gpu_flames,omitempty"`
 }
 
 // timelineData is the curves over time. All lists of values are as long as TimeS; null is a gap.
@@ -17,14 +17,14 @@ type timelineData struct {
 	Series []curve     `json:"series"`
 	Phases []phaseBand `json:"phases"`
 	// DevicePhases are those of the verdict on device memory; absent where there is none.
-	DevicePhases []phaseBand `json:"device_phases,omitempty"`
-	Marks        []markLine  `json:"marks"`
-	Spikes       []stretch   `json:"spikes"`
+	GPUPhases []phaseBand `json:"gpu_phases,omitempty"`
+	Marks     []markLine  `json:"marks"`
+	Spikes    []span      `json:"spikes"`
 	// Probing is when heap was not probed all the time, its Kind one of export.Heap…, and Changes what was changed in the probes.
 	Probing []phaseBand `json:"probing"`
 	Changes []markLine  `json:"changes"`
 	// BoundaryS is the moment from where on growth is counted; absent: unknown.
-	BoundaryS *float64 `json:"boundary_s,omitempty"`
+	BaselineS *float64 `json:"baseline_s,omitempty"`
 	Slope     *slope   `json:"slope,omitempty"`
 }
 
@@ -42,13 +42,13 @@ type curve struct {
 }
 
 // A stretch of time, in seconds.
-type stretch struct {
+type span struct {
 	FromS float64 `json:"from_s"`
 	ToS   float64 `json:"to_s"`
 }
 
 type phaseBand struct {
-	stretch
+	span
 	// Kind is one of growth.Phase….
 	Kind  string `json:"kind"`
 	Label string `json:"label"`
@@ -62,7 +62,7 @@ type markLine struct {
 // A slope is the line of the last regime: LevelBytes at the middle of the stretch, rising by BytesPerS, between LowBytesPerS and
 // HighBytesPerS with 95 %.
 type slope struct {
-	stretch
+	span
 	LevelBytes    float64 `json:"level_bytes"`
 	BytesPerS     float64 `json:"bytes_per_s"`
 	LowBytesPerS  float64 `json:"low_bytes_per_s"`
@@ -74,8 +74,8 @@ type slope struct {
 // flameData is the tree of what grew, roots outermost.
 type flameData struct {
 	// Names and Owners are what nodes index.
-	Names  []string `json:"names"`
-	Owners []string `json:"owners"`
+	Names      []string `json:"names"`
+	Components []string `json:"components"`
 	// Root's name is that of the whole.
 	Root flameNode `json:"root"`
 	// Note says what is left out, in a sentence; empty: nothing is.
@@ -83,7 +83,7 @@ type flameData struct {
 }
 
 // A deviceFlame is the tree of what grew on GPUs. Resident of its nodes are bytes there.
-type deviceFlame struct {
+type gpuFlame struct {
 	Label string `json:"label"`
 	flameData
 }
@@ -91,7 +91,7 @@ type deviceFlame struct {
 // A flameNode is [name, owner, resident bytes, objects, [children]]: indexes into Names and Owners, and inclusive sums. The owner is the
 // one that most of its bytes belong to. A node without children has no fifth entry.
 type flameNode struct {
-	Name, Owner       int
+	Name, Component   int
 	Resident, Objects int64
 	Children          []flameNode
 }

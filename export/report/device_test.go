@@ -9,7 +9,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -56,8 +56,8 @@ func TestWhereTheDriverDoesNotTellThePageSaysWhy(t *testing.T) {
 func TestEachProcessWithDeviceMemoryHasItsSection(t *testing.T) {
 	trace := deviceTrace(t)
 	other := deviceSummary()
-	other.Process, other.Command, other.Class, other.Accumulating, other.Ledger, other.Curves = 50, "worker", growth.ClassPlateau, nil, nil, nil
-	trace.Summary.Devices = append(trace.Summary.Devices, other)
+	other.Process, other.Command, other.Class, other.Accumulating, other.Breakdown, other.Curves = 50, "worker", growth.ClassPlateau, nil, nil, nil
+	trace.Summary.GPUMemory = append(trace.Summary.GPUMemory, other)
 	page := show(t, trace)
 	mustSay(t, page, "device", "Device memory of python3 (PID 42)")
 	mustSay(t, page, "device-2", "Device memory of worker (PID 50) NO LEAK (plateau)", "Nothing on the device that was traced accumulated")
@@ -94,13 +94,13 @@ func TestTheChartShowsTheDriversCountElseTorchsElseTheCallsOfTheDriver(t *testin
 
 func TestTheStripOfDevicePhasesIsThatOfTheProcessOfTheReport(t *testing.T) {
 	trace := deviceTrace(t)
-	want := []phaseBand{{stretch{0, 40}, "warm-up", "device: warm-up"}, {stretch{40, 300}, "growth", "device: growth"}}
-	if got := show(t, trace).data.Timeline.DevicePhases; !slices.Equal(got, want) {
+	want := []phaseBand{{span{0, 40}, "warm-up", "device: warm-up"}, {span{40, 300}, "growth", "device: growth"}}
+	if got := show(t, trace).data.Timeline.GPUPhases; !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
 	trace = deviceTrace(t)
-	trace.Summary.Devices[0].Process = 50
-	if got := show(t, trace).data.Timeline.DevicePhases; got != nil {
+	trace.Summary.GPUMemory[0].Process = 50
+	if got := show(t, trace).data.Timeline.GPUPhases; got != nil {
 		t.Errorf("of another process: %+v", got)
 	}
 }
@@ -108,11 +108,11 @@ func TestTheStripOfDevicePhasesIsThatOfTheProcessOfTheReport(t *testing.T) {
 // The bars begin where the one before ends, and the last one is what all rows sum to.
 func TestTheLedgerOfADeviceAddsUp(t *testing.T) {
 	d := deviceSummary()
-	book := deviceBookOf(&d, nil)
+	book := gpuBreakdownOf(&d, nil)
 	at := book.Lines[0].Bar.From + book.Lines[0].Bar.Width
 	for _, line := range book.Lines[1 : len(book.Lines)-1] {
 		if line.Bar.From < at-0.2 || line.Bar.From > at+0.2 {
-			t.Errorf("the bar of %s begins at %g, and the one before ends at %g", line.What, line.Bar.From, at)
+			t.Errorf("the bar of %s begins at %g, and the one before ends at %g", line.Label, line.Bar.From, at)
 		}
 		at = line.Bar.From + line.Bar.Width
 	}
@@ -120,7 +120,7 @@ func TestTheLedgerOfADeviceAddsUp(t *testing.T) {
 	if end := last.Bar.From + last.Bar.Width; end < at-0.2 || end > at+0.2 || last.End != "2.22 GiB" || book.Lines[0].Start != "1.75 GiB" {
 		t.Errorf("the last bar ends at %g, and the one before at %g: %+v", end, at, last)
 	}
-	if before := book.Lines[len(book.Lines)-2]; before.Class != "unexplained" || !strings.HasPrefix(before.What, "not attributed") {
+	if before := book.Lines[len(book.Lines)-2]; before.Class != "unexplained" || !strings.HasPrefix(before.Label, "not attributed") {
 		t.Errorf("last but one is %+v", before)
 	}
 }
@@ -128,20 +128,20 @@ func TestTheLedgerOfADeviceAddsUp(t *testing.T) {
 func TestManyRowsOfADeviceStandTogetherAndNothingIsLost(t *testing.T) {
 	d := deviceSummary()
 	for i := range 5000 {
-		d.Ledger = append(d.Ledger,
-			export.DeviceRow{Kind: growth.KindCudaBlock, GPU: fmt.Sprint(i % 8), Function: fmt.Sprintf("f%d", i), StartBytes: 1 << 10, EndBytes: 3 << 10},
-			export.DeviceRow{Kind: growth.KindCudaCached, GPU: fmt.Sprint(i), StartBytes: 1 << 10, EndBytes: 3 << 10})
+		d.Breakdown = append(d.Breakdown,
+			summary.GPUBreakdownRow{Kind: growth.KindCudaBlock, GPU: fmt.Sprint(i % 8), Function: fmt.Sprintf("f%d", i), StartBytes: 1 << 10, EndBytes: 3 << 10},
+			summary.GPUBreakdownRow{Kind: growth.KindCudaCached, GPU: fmt.Sprint(i), StartBytes: 1 << 10, EndBytes: 3 << 10})
 	}
-	book := deviceBookOf(&d, nil)
+	book := gpuBreakdownOf(&d, nil)
 	first, last := book.Lines[0], book.Lines[len(book.Lines)-1]
-	if len(book.Lines) > mostHolders+mostUnheld+3 || first.Start != "1.76 GiB" || last.End != "2.25 GiB" || last.Change != "+500 MiB" {
+	if len(book.Lines) > maxStackRows+maxOtherRows+3 || first.Start != "1.76 GiB" || last.End != "2.25 GiB" || last.Change != "+500 MiB" {
 		t.Errorf("%d lines, %+v, %+v", len(book.Lines), first, last)
 	}
-	if !slices.ContainsFunc(book.Lines, func(l deviceLine) bool { return l.What == "9969 others" && l.Change == "+19.5 MiB" }) {
+	if !slices.ContainsFunc(book.Lines, func(l gpuLine) bool { return l.Label == "9969 others" && l.Change == "+19.5 MiB" }) {
 		t.Errorf("%+v", book.Lines)
 	}
-	if !strings.Contains(book.Lines[1].What, ", GPU 0") {
-		t.Errorf("of several GPUs %q does not say which", book.Lines[1].What)
+	if !strings.Contains(book.Lines[1].Label, ", GPU 0") {
+		t.Errorf("of several GPUs %q does not say which", book.Lines[1].Label)
 	}
 }
 
@@ -154,22 +154,22 @@ func TestThinningKeepsSpikesOfDeviceMemory(t *testing.T) {
 			t.Errorf("%d is lost", want)
 		}
 	}
-	if len(few) > mostPoints {
+	if len(few) > maxPoints {
 		t.Errorf("%d rows", len(few))
 	}
 }
 
 func TestWhatIsNotTracedOnADeviceIsALimitOnlyWhereThereIsOne(t *testing.T) {
 	s := leakingSummary()
-	s.Sources = append(s.Sources, export.Source{Name: "cuda", State: export.SourceOff})
-	s.Ledger = append(s.Ledger, export.LedgerRow{Process: 42, Kind: growth.KindDevice, EndBytes: mib})
+	s.Sources = append(s.Sources, summary.Source{Name: "cuda", State: summary.SourceOff})
+	s.Breakdown = append(s.Breakdown, summary.BreakdownRow{Process: 42, Kind: growth.KindDevice, EndBytes: mib})
 	isSaid := func(what string) bool {
 		return slices.ContainsFunc(limitsOf(&s), func(limit string) bool { return strings.Contains(limit, what) })
 	}
 	if isSaid("source cuda") || !isSaid("that of a GPU is not traced") {
 		t.Errorf("without a device: %q", limitsOf(&s))
 	}
-	s.Devices = []export.Device{deviceSummary()}
+	s.GPUMemory = []summary.GPUMemory{deviceSummary()}
 	if !isSaid("Without source cuda nobody is named for device memory.") || isSaid("that of a GPU is not traced") {
 		t.Errorf("with a device: %q", limitsOf(&s))
 	}
@@ -181,7 +181,7 @@ func TestTheFlameGraphsOfDeviceMemoryAreOfTheirOwn(t *testing.T) {
 	if got := page.data.Flame; got.Root.Resident != host.Root.Resident || got.Root.Objects != host.Root.Objects || !slices.Equal(got.Names, host.Names) {
 		t.Errorf("that of the host is another one: %+v", got)
 	}
-	flames := page.data.DeviceFlames
+	flames := page.data.GPUFlames
 	if len(flames) != 2 || flames[0].Label != "device, in use" || flames[1].Label != "device, reserved" {
 		t.Fatalf("%+v", flames)
 	}
@@ -189,8 +189,8 @@ func TestTheFlameGraphsOfDeviceMemoryAreOfTheirOwn(t *testing.T) {
 		bytes, objects int64
 		owner          string
 	}{{480 * mib, 240, "train.py"}, {500 * mib, 0, "torch"}} {
-		if root := flames[i].Root; root.Resident != want.bytes || root.Objects != want.objects || flames[i].Owners[root.Owner] != want.owner {
-			t.Errorf("%s: %+v of %q", flames[i].Label, root, flames[i].Owners)
+		if root := flames[i].Root; root.Resident != want.bytes || root.Objects != want.objects || flames[i].Components[root.Component] != want.owner {
+			t.Errorf("%s: %+v of %q", flames[i].Label, root, flames[i].Components)
 		}
 		if names := strings.Join(flames[i].Names, " > "); !strings.Contains(names, "python3 (PID 42) > main (train.py:7) > step (train.py:40) > leak (libx.so)") {
 			t.Errorf("%s", names)
@@ -203,7 +203,7 @@ func TestDeviceMemoryAloneHasAFlameGraph(t *testing.T) {
 	trace := deviceTrace(t)
 	trace.Growth.Sample = trace.Growth.Sample[len(trace.Growth.Sample)-2:]
 	page := show(t, trace)
-	if page.data.Flame != nil || len(page.data.DeviceFlames) != 2 {
+	if page.data.Flame != nil || len(page.data.GPUFlames) != 2 {
 		t.Errorf("%+v", page.data)
 	}
 	page.byID(t, "flame-chart")
@@ -213,10 +213,10 @@ func TestDeviceMemoryAloneHasAFlameGraph(t *testing.T) {
 func TestTheSectionsOfDevicesAreBounded(t *testing.T) {
 	s := leakingSummary()
 	d := deviceSummary()
-	d.Ledger, d.Curves = slices.Repeat(d.Ledger, 5000), slices.Repeat(d.Curves, 5000)
-	d.Ledger[0].EndBytes, d.Ledger[1].StartBytes = 1<<63-1, -1<<63
-	s.Devices = slices.Repeat([]export.Device{d}, 200)
-	v, _ := shownOf(&Trace{Summary: s})
+	d.Breakdown, d.Curves = slices.Repeat(d.Breakdown, 5000), slices.Repeat(d.Curves, 5000)
+	d.Breakdown[0].EndBytes, d.Breakdown[1].StartBytes = 1<<63-1, -1<<63
+	s.GPUMemory = slices.Repeat([]summary.GPUMemory{d}, 200)
+	v, _ := pageOf(&Trace{Summary: s})
 	var out bytes.Buffer
 	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
 		t.Fatal(err)

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -44,9 +45,9 @@ func functionSums(f *flameData) map[string]flameSum {
 }
 
 // pprofSums are flat and cum of each function by go tool pprof, without what shrank.
-func pprofSums(t *testing.T, p *profile.Profile) map[string]flameSum {
+func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), export.GrowthFile)
+	path := filepath.Join(t.TempDir(), folder.GrowthFile)
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -78,16 +79,16 @@ func pprofSums(t *testing.T, p *profile.Profile) map[string]flameSum {
 }
 
 // hostFlame is the flame graph of what is resident.
-func hostFlame(p *profile.Profile) (*flameData, error) {
+func hostFlame(p *pprof.Profile) (*flameData, error) {
 	var d pageData
 	err := d.addFlames(p)
 	return d.Flame, err
 }
 
-func growing(t *testing.T) *profile.Profile {
+func growing(t *testing.T) *pprof.Profile {
 	t.Helper()
 	grown := holdings()
-	p, err := export.Profile(append(grown[:1:1], grown[2:]...), export.Info{})
+	p, err := profile.Build(append(grown[:1:1], grown[2:]...), profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +120,7 @@ func TestProcessesAndRootsAreOutermostAndTheAllocatorIsDropped(t *testing.T) {
 	var paths []string
 	var walk func(n *flameNode, path string)
 	walk = func(n *flameNode, path string) {
-		path += f.Names[n.Name] + "{" + f.Owners[n.Owner] + "}"
+		path += f.Names[n.Name] + "{" + f.Components[n.Component] + "}"
 		if len(n.Children) == 0 {
 			paths = append(paths, fmt.Sprintf("%s %d %d", path, n.Resident, n.Objects))
 		}
@@ -154,7 +155,7 @@ func TestAStackIsWhatItsSamplesAreTogether(t *testing.T) {
 		frame.Address = address
 		return growth.Holding{Stack: &growth.Stack{ID: address, Frames: []growth.Frame{frame}}, Kind: growth.KindHeap, ResidentBytes: bytes}
 	}
-	p, err := export.Profile([]growth.Holding{held(1, 100), held(2, -70)}, export.Info{})
+	p, err := profile.Build([]growth.Holding{held(1, 100), held(2, -70)}, profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -168,7 +169,7 @@ func TestWhatIsTooSmallToBeSeenStandsTogether(t *testing.T) {
 	for i := range 50 {
 		held = append(held, growth.Holding{Stack: stackOf(i+1, 2), Kind: growth.KindHeap, ResidentBytes: 10})
 	}
-	p, err := export.Profile(held, export.Info{})
+	p, err := profile.Build(held, profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +193,7 @@ func stackOf(id, depth int) *growth.Stack {
 }
 
 func TestTheDeepestStacksAreCut(t *testing.T) {
-	p, err := export.Profile([]growth.Holding{{Stack: stackOf(1, 3000), ResidentBytes: 4096}}, export.Info{})
+	p, err := profile.Build([]growth.Holding{{Stack: stackOf(1, 3000), ResidentBytes: 4096}}, profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -204,13 +205,13 @@ func TestTheDeepestStacksAreCut(t *testing.T) {
 	for ; len(n.Children) > 0; n = &n.Children[0] {
 		depth++
 	}
-	if outermost := f.Names[f.Root.Children[0].Name]; depth != deepestStack || n.Resident != 4096 || outermost != "function_1_2999 (module_2999.py:2)" {
+	if outermost := f.Names[f.Root.Children[0].Name]; depth != maxStackDepth || n.Resident != 4096 || outermost != "function_1_2999 (module_2999.py:2)" {
 		t.Errorf("%d deep, %d bytes, %s", depth, n.Resident, outermost)
 	}
 }
 
 func TestAProfileWithoutItsSampleTypesMakesNoFlameGraph(t *testing.T) {
-	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "ns"}}}
+	p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "ns"}}}
 	shown := text(show(t, &Trace{Growth: p}).byID(t, "losses"))
 	if !strings.Contains(shown, "The flame graph is left out: growth.pb.gz has no sample types") {
 		t.Errorf("shows %s", shown)
@@ -222,8 +223,8 @@ func TestAProfileWithoutItsSampleTypesMakesNoFlameGraph(t *testing.T) {
 
 // However many functions a profile has, what they hold is all there.
 func TestATreeThatIsFullKeepsItsSums(t *testing.T) {
-	g := flameGrower{make(map[call]*flameTree), make(map[*profile.Location][]string), 3}
-	p, err := export.Profile([]growth.Holding{{Stack: stackOf(1, 2), ResidentBytes: 10}, {Stack: stackOf(2, 2), ResidentBytes: 100}}, export.Info{})
+	g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), 3}
+	p, err := profile.Build([]growth.Holding{{Stack: stackOf(1, 2), ResidentBytes: 10}, {Stack: stackOf(2, 2), ResidentBytes: 100}}, profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -238,16 +239,16 @@ func TestATreeThatIsFullKeepsItsSums(t *testing.T) {
 
 func TestAFunctionBelongsToTheOwnerOfMostOfItsBytes(t *testing.T) {
 	tree := &flameTree{}
-	for _, sum := range []ownerSum{{"pil", 100, 9}, {"torch", 300, 1}, {"pil", 150, 9}, {"numpy", 10, 900}} {
-		tree.give(sum)
+	for _, sum := range []componentSum{{"pil", 100, 9}, {"torch", 300, 1}, {"pil", 150, 9}, {"numpy", 10, 900}} {
+		tree.addComponent(sum)
 	}
-	if got := tree.owner(); got != "torch" {
+	if got := tree.component(); got != "torch" {
 		t.Errorf("it belongs to %s", got)
 	}
 	for i := range 1000 {
-		tree.give(ownerSum{fmt.Sprint(i), 1, 1})
+		tree.addComponent(componentSum{fmt.Sprint(i), 1, 1})
 	}
-	if len(tree.owners) > mostOwners+1 || tree.owner() != "other" {
-		t.Errorf("%d owners, most to %s", len(tree.owners), tree.owner())
+	if len(tree.components) > maxComponents+1 || tree.component() != "other" {
+		t.Errorf("%d owners, most to %s", len(tree.components), tree.component())
 	}
 }

@@ -17,7 +17,7 @@ const hostGolden = "testdata/host.html"
 func TestWithoutDeviceMemoryTheReportIsByteForByteAsBefore(t *testing.T) {
 	trace := leakingTrace(t)
 	trace.Rows = trace.Rows[:41]
-	v, data := shownOf(trace)
+	v, data := pageOf(trace)
 	var got bytes.Buffer
 	if err := body.ExecuteTemplate(&got, "body", v); err != nil {
 		t.Fatal(err)

@@ -52,11 +52,11 @@ func shapeOf(t testing.TB, name string) string {
 			mustBeSeen(t, n.Data)
 		}
 	}
-	names := slices.Concat(page.data.Flame.Names, page.data.Flame.Owners)
-	for _, flame := range page.data.DeviceFlames {
-		names = slices.Concat(names, flame.Names, flame.Owners)
+	names := slices.Concat(page.data.Flame.Names, page.data.Flame.Components)
+	for _, flame := range page.data.GPUFlames {
+		names = slices.Concat(names, flame.Names, flame.Components)
 	}
-	for _, phase := range page.data.Timeline.DevicePhases {
+	for _, phase := range page.data.Timeline.GPUPhases {
 		names = append(names, phase.Label)
 	}
 	for _, text := range names {
@@ -118,8 +118,8 @@ func TestNumbersAndListsOfASummaryAreBounded(t *testing.T) {
 	s.Marks = slices.Repeat(s.Marks, 5000)
 	s.Accumulating = slices.Repeat(s.Accumulating, 60)
 	s.Accumulating[0].Bytes = -1 << 63
-	bounded, cut := tamed(&s)
-	if bounded.DurationS != largest || bounded.IntervalBytes != largest || bounded.Accumulating[0].Bytes != -largest || len(bounded.Marks) != 1000 || len(bounded.Accumulating) != 50 {
+	bounded, cut := sanitized(&s)
+	if bounded.DurationS != maxExact || bounded.IntervalBytes != maxExact || bounded.Accumulating[0].Bytes != -maxExact || len(bounded.Marks) != 1000 || len(bounded.Accumulating) != 50 {
 		t.Errorf("%g s, %d bytes, %d marks, %d stacks", bounded.DurationS, bounded.IntervalBytes, len(bounded.Marks), len(bounded.Accumulating))
 	}
 	if want := []string{"Of the 5000 entries of marks only the first 1000 are shown.", "Of the 60 entries of accumulating only the first 50 are shown."}; !slices.Equal(cut, want) {
@@ -136,8 +136,8 @@ func TestASummaryIsNotChanged(t *testing.T) {
 	s, want := leakingSummary(), leakingSummary()
 	s.Marks[0].Text, want.Marks[0].Text = "\u202e", "\u202e"
 	*s.RSS.EndBytes, *want.RSS.EndBytes = 1<<62, 1<<62
-	bounded, _ := tamed(&s)
-	if !reflect.DeepEqual(s, want) || bounded.Marks[0].Text != "\uFFFD" || *bounded.RSS.EndBytes != largest {
+	bounded, _ := sanitized(&s)
+	if !reflect.DeepEqual(s, want) || bounded.Marks[0].Text != "\uFFFD" || *bounded.RSS.EndBytes != maxExact {
 		t.Errorf("%+v", s)
 	}
 }

@@ -7,7 +7,8 @@ import (
 	"math/rand/v2"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -31,12 +32,12 @@ func largeTrace(t testing.TB) *Trace {
 		s.Accumulating = append(s.Accumulating, one)
 	}
 	random := rand.New(rand.NewPCG(1, 2))
-	list := rows(14_400)
+	list := timelineRows(14_400)
 	for i := range list {
 		list[i].RSS += random.Int64N(mib)
 		list[i].Tree.RSS += random.Int64N(mib)
 	}
-	p, err := export.Profile(manyHoldings(random), export.Info{})
+	p, err := profile.Build(manyHoldings(random), profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func TestTheReportOfStacksThatShareNothingIsBounded(t *testing.T) {
 	for id := range 3000 {
 		held = append(held, growth.Holding{Stack: stackOf(id, 60), Kind: growth.KindHeap, InuseObjects: 1, ResidentBytes: 4096})
 	}
-	p, err := export.Profile(held, export.Info{})
+	p, err := profile.Build(held, profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,13 +86,13 @@ func TestTheReportOfStacksThatShareNothingIsBounded(t *testing.T) {
 }
 
 func BenchmarkReport(b *testing.B) {
-	folder := folderOf(b, written(b, largeTrace(b)))
+	dir := folderOf(b, written(b, largeTrace(b)))
 	for b.Loop() {
-		trace, err := Read(folder)
+		trace, err := Read(dir)
 		if err != nil {
 			b.Fatal(err)
 		}
-		err = folder.WriteFile(export.ReportFile, func(w io.Writer) error { return Write(w, trace) })
+		err = dir.WriteFile(folder.ReportFile, func(w io.Writer) error { return Write(w, trace) })
 		if err != nil {
 			b.Fatal(err)
 		}

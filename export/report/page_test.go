@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -19,8 +19,8 @@ var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Ac
 func TestThePageShowsEveryTextOfTheSummary(t *testing.T) {
 	trace := deviceTrace(t)
 	texts := make(map[string]string)
-	trace.Summary.Devices[0].Reason, trace.Summary.Devices[0].Accumulating[0].Module = "why", "/lib/x.so"
-	trace.Summary.Devices[0].Ledger[0].GPU = "1" // of one alone the number is not told
+	trace.Summary.GPUMemory[0].Reason, trace.Summary.GPUMemory[0].Accumulating[0].Module = "why", "/lib/x.so"
+	trace.Summary.GPUMemory[0].Breakdown[0].GPU = "1" // of one alone the number is not told
 	fillTexts(reflect.ValueOf(&trace.Summary), "", func(path string) string {
 		if strings.HasPrefix(path, ".Ledger") {
 			return "kind" // rows of a kind are summed
@@ -100,7 +100,7 @@ func TestAdviceNamesTheProcessOnlyWhereItIsAnother(t *testing.T) {
 // A limit is said only where it applies.
 func TestATraceWithoutLimitsNamesNone(t *testing.T) {
 	s := leakingSummary()
-	s.IntervalBytes, s.Ledger, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil, s.Processes[1:], nil, s.Sources[:1]
+	s.IntervalBytes, s.Breakdown, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil, s.Processes[1:], nil, s.Sources[:1]
 	s.Overhead = nil
 	if limits := limitsOf(&s); len(limits) != 0 {
 		t.Errorf("says %q", limits)
@@ -109,7 +109,7 @@ func TestATraceWithoutLimitsNamesNone(t *testing.T) {
 
 func TestATraceThatWatchedTheHeapAllTheTimeSpeaksOfNoWindows(t *testing.T) {
 	trace := leakingTrace(t)
-	trace.Summary.Overhead = &export.Overhead{Mode: export.HeapFull}
+	trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
 	shown := text(show(t, trace).root)
 	for _, not := range []string{"from windows", "traced CPU time", "probes: ", "Holders of heap memory are known"} {
 		if strings.Contains(shown, not) {
@@ -139,19 +139,19 @@ func TestStacksOpenFromLeafToRoot(t *testing.T) {
 func TestTheWaterfallAddsUp(t *testing.T) {
 	for name, start := range map[string]int64{"from zero": 0, "cut": 100_000 * mib} {
 		s := leakingSummary()
-		for i := range s.Ledger {
-			if s.Ledger[i].Kind == growth.KindBefore {
-				s.Ledger[i].StartBytes += start
-				s.Ledger[i].EndBytes += start
+		for i := range s.Breakdown {
+			if s.Breakdown[i].Kind == growth.KindBefore {
+				s.Breakdown[i].StartBytes += start
+				s.Breakdown[i].EndBytes += start
 			}
 		}
-		for _, book := range booksOf(&s) {
+		for _, book := range breakdownsOf(&s) {
 			checkFall(t, name, book)
 		}
 	}
 }
 
-func checkFall(t *testing.T, name string, book bookView) {
+func checkFall(t *testing.T, name string, book breakdownView) {
 	t.Helper()
 	first, last := book.Lines[0].Bar, book.Lines[len(book.Lines)-1].Bar
 	at, unit := first.From+first.Width, 0.0
@@ -161,10 +161,10 @@ func checkFall(t *testing.T, name string, book bookView) {
 			from, to = to, from
 		}
 		if from < at-0.2 || from > at+0.2 {
-			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name, book.Title, line.What, from, at)
+			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name, book.Title, line.Label, from, at)
 		}
 		at = to
-		if line.What == "heap, allocated and not freed" { // 300 MiB
+		if line.Label == "heap, allocated and not freed" { // 300 MiB
 			unit = line.Bar.Width / 300
 		}
 	}
@@ -188,8 +188,8 @@ func TestTheFactsSayWhenMemoryIsFullAndOnWhatCondition(t *testing.T) {
 // An interval that reaches beyond all bars is seen whole.
 func TestTheScaleHasRoomForIntervals(t *testing.T) {
 	s := leakingSummary()
-	s.Ledger[0].ErrorBytes = 1000 * mib
-	line := booksOf(&s)[0].Lines[1]
+	s.Breakdown[0].ErrorBytes = 1000 * mib
+	line := breakdownsOf(&s)[0].Lines[1]
 	if end := line.Bar.From + line.Bar.Width; end > 500 || !strings.HasPrefix(line.Bar.Whisker, "M0 10H1000") {
 		t.Errorf("%+v", line.Bar)
 	}
@@ -225,13 +225,13 @@ func TestASparklineRunsOverTheSnapshots(t *testing.T) {
 	for i := range times {
 		times[i] = float64(i)
 	}
-	if n := strings.Count(sparkOf(times, history), "L"); n != sparkPoints-1 {
+	if n := strings.Count(sparkOf(times, history), "L"); n != maxSparkPoints-1 {
 		t.Errorf("%d points", n+1)
 	}
 }
 
 func TestGroupsOfUnknownPaceAreShown(t *testing.T) {
-	s := export.Summary{Groups: []export.Group{{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak}}}
+	s := summary.Summary{Groups: []summary.Group{{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak}}}
 	if got := viewOf(&s, pageData{}).Groups; !reflect.DeepEqual(got, []string{"2 other processes, LEAKING"}) {
 		t.Errorf("%q", got)
 	}

@@ -14,18 +14,20 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // written are the files of a trace.
 func written(t testing.TB, trace *Trace) map[string][]byte {
 	t.Helper()
-	var summary, timeline, grown bytes.Buffer
-	err := trace.Summary.Write(&summary)
+	var s, timeline, grown bytes.Buffer
+	err := trace.Summary.Write(&s)
 	if err == nil {
-		rows, _ := export.NewTimelineWriter(&timeline)
-		err = rows.Write(trace.Rows...)
+		w, _ := rows.NewTimelineWriter(&timeline)
+		err = w.Write(trace.Rows...)
 	}
 	if err == nil {
 		err = trace.Growth.Write(&grown)
@@ -33,13 +35,13 @@ func written(t testing.TB, trace *Trace) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string][]byte{export.SummaryFile: summary.Bytes(), export.TimelineFile: timeline.Bytes(), export.GrowthFile: grown.Bytes()}
+	return map[string][]byte{folder.SummaryFile: s.Bytes(), folder.TimelineFile: timeline.Bytes(), folder.GrowthFile: grown.Bytes()}
 }
 
 // folderOf is a folder with these files; nil: it is not there.
-func folderOf(t testing.TB, files map[string][]byte) *export.Folder {
+func folderOf(t testing.TB, files map[string][]byte) *folder.Folder {
 	t.Helper()
-	folder, err := export.CreateFolder(filepath.Join(t.TempDir(), "out"), export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	folder, err := folder.Create(filepath.Join(t.TempDir(), "out"), folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,7 +74,7 @@ func TestAFolderIsReadAsItWasWritten(t *testing.T) {
 
 func TestWhatIsMissingOrDamagedIsNamed(t *testing.T) {
 	whole := written(t, leakingTrace(t))
-	timeline, grown := whole[export.TimelineFile], whole[export.GrowthFile]
+	timeline, grown := whole[folder.TimelineFile], whole[folder.GrowthFile]
 	lines := bytes.SplitAfter(timeline, []byte("\n"))
 	for name, test := range map[string]struct {
 		file    string
@@ -81,18 +83,18 @@ func TestWhatIsMissingOrDamagedIsNamed(t *testing.T) {
 		flame   bool
 		says    string
 	}{
-		"no timeline":      {export.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
-		"empty timeline":   {export.TimelineFile, []byte{}, 0, true, "the file is empty"},
-		"cut timeline":     {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (what comes before is shown)"},
-		"damaged timeline": {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true, "line 12: 2 fields"},
-		"no profile":       {export.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
-		"cut profile":      {export.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unpack it: unexpected EOF"},
-		"no gzip":          {export.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: "},
-		"no profile in it": {export.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false, "read growth.pb.gz: "},
-		"bomb":             {export.GrowthFile, packed(make([]byte, 40<<20)), 301, false, "it has more than 33554432 bytes"},
+		"no timeline":      {folder.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
+		"empty timeline":   {folder.TimelineFile, []byte{}, 0, true, "the file is empty"},
+		"cut timeline":     {folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (what comes before is shown)"},
+		"damaged timeline": {folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true, "line 12: 2 fields"},
+		"no profile":       {folder.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
+		"cut profile":      {folder.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unpack it: unexpected EOF"},
+		"no gzip":          {folder.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: "},
+		"no profile in it": {folder.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false, "read growth.pb.gz: "},
+		"bomb":             {folder.GrowthFile, packed(make([]byte, 40<<20)), 301, false, "it has more than 33554432 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
-			files := map[string][]byte{export.SummaryFile: whole[export.SummaryFile], export.TimelineFile: timeline, export.GrowthFile: grown}
+			files := map[string][]byte{folder.SummaryFile: whole[folder.SummaryFile], folder.TimelineFile: timeline, folder.GrowthFile: grown}
 			files[test.file] = test.content
 			trace, err := Read(folderOf(t, files))
 			if err != nil {
@@ -119,7 +121,7 @@ func packed(data []byte) []byte {
 
 func TestOnlyASummaryMustBeThere(t *testing.T) {
 	files := written(t, leakingTrace(t))
-	whole := files[export.SummaryFile]
+	whole := files[folder.SummaryFile]
 	for name, test := range map[string]struct {
 		content []byte
 		want    string
@@ -129,7 +131,7 @@ func TestOnlyASummaryMustBeThere(t *testing.T) {
 		"of another form": {[]byte(`{"duration_s": "long"}`), "duration_s"}, "of many objects": {[]byte(`{"schema": "allocscope/1", "accumulating": [` + strings.Repeat("{}, ", 200_000) + "{}]}"), "more than 200000 objects"},
 		"large": {append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "more than 33554432 bytes"},
 	} {
-		files[export.SummaryFile] = test.content
+		files[folder.SummaryFile] = test.content
 		if _, err := Read(folderOf(t, files)); err == nil || !strings.Contains(err.Error(), test.want) {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -141,14 +143,14 @@ func TestMoreThanHalfAMillionRowsAreNotRead(t *testing.T) {
 	if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.left != 0 {
 		t.Errorf("%q, %v", data, err)
 	}
-	var rows bytes.Buffer
-	w, _ := export.NewTimelineWriter(&rows)
+	var all bytes.Buffer
+	w, _ := rows.NewTimelineWriter(&all)
 	if err := w.Write(leakingTrace(t).Rows[0]); err != nil {
 		t.Fatal(err)
 	}
-	line := rows.Bytes()[bytes.IndexByte(rows.Bytes(), '\n')+1:]
+	line := all.Bytes()[bytes.IndexByte(all.Bytes(), '\n')+1:]
 	var trace Trace
-	err := trace.readRows(io.MultiReader(&rows, bytes.NewReader(bytes.Repeat(line, 500_100))))
+	err := trace.readRows(io.MultiReader(&all, bytes.NewReader(bytes.Repeat(line, 500_100))))
 	if fmt.Sprint(err) != "only the first 500000 rows are taken" || len(trace.Rows) != 500_000 {
 		t.Errorf("%d rows, %v", len(trace.Rows), err)
 	}
@@ -157,7 +159,7 @@ func TestMoreThanHalfAMillionRowsAreNotRead(t *testing.T) {
 // FuzzRead reads whatever lies in a folder: it gives an error, or a trace of which there is a page with data that can be read.
 func FuzzRead(f *testing.F) {
 	files := written(f, leakingTrace(f))
-	unpacked, err := gzip.NewReader(bytes.NewReader(files[export.GrowthFile]))
+	unpacked, err := gzip.NewReader(bytes.NewReader(files[folder.GrowthFile]))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -165,9 +167,9 @@ func FuzzRead(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	summary, timeline := files[export.SummaryFile], files[export.TimelineFile]
-	f.Add(summary, timeline, grown)
-	f.Add(summary[:1000], timeline[:1000], grown[:100])
+	s, timeline := files[folder.SummaryFile], files[folder.TimelineFile]
+	f.Add(s, timeline, grown)
+	f.Add(s[:1000], timeline[:1000], grown[:100])
 	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`), []byte("time_s,rss_bytes"), []byte{})
 	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes_per_min":-1e300,"rate_bytes_per_min":1e308,"rate_low":-1e308,"rate_high":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
 		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"ledger":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
@@ -181,9 +183,9 @@ func FuzzRead(f *testing.F) {
 	if err := device.Growth.WriteUncompressed(&profile); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(written(f, device)[export.SummaryFile], written(f, device)[export.TimelineFile], profile.Bytes())
-	f.Fuzz(func(t *testing.T, summary, timeline, grown []byte) {
-		trace, err := Read(folderOf(t, map[string][]byte{export.SummaryFile: summary, export.TimelineFile: timeline, export.GrowthFile: packed(grown)}))
+	f.Add(written(f, device)[folder.SummaryFile], written(f, device)[folder.TimelineFile], profile.Bytes())
+	f.Fuzz(func(t *testing.T, s, timeline, grown []byte) {
+		trace, err := Read(folderOf(t, map[string][]byte{folder.SummaryFile: s, folder.TimelineFile: timeline, folder.GrowthFile: packed(grown)}))
 		if err != nil {
 			return
 		}
@@ -199,9 +201,9 @@ func FuzzRead(f *testing.F) {
 // Where several processes are traced, timeline.csv has their sums, and the verdict is about one of them.
 func TestOfSeveralTracedProcessesTheChartShowsTheOneOfTheVerdict(t *testing.T) {
 	want := leakingTrace(t)
-	want.Summary.Processes = append(want.Summary.Processes, export.TreeProcess{PID: 50, Role: growth.RoleRank, Traced: true, LastS: 300})
+	want.Summary.Processes = append(want.Summary.Processes, summary.TreeProcess{PID: 50, Role: growth.RoleRank, Traced: true, LastS: 300})
 	var processes bytes.Buffer
-	w, err := export.NewProcessesWriter(&processes)
+	w, err := rows.NewProcessesWriter(&processes)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -225,7 +227,7 @@ func TestOfSeveralTracedProcessesTheChartShowsTheOneOfTheVerdict(t *testing.T) {
 		known     int
 		missing   string
 	}{"whole": {processes.Bytes(), 300, "[]"}, "missing": {nil, 0, "read processes.csv: no such file"}, "cut": {processes.Bytes()[:processes.Len()/2], 150, "cut short"}} {
-		files[export.ProcessesFile] = test.processes
+		files[folder.ProcessesFile] = test.processes
 		got, err := Read(folderOf(t, files))
 		if err != nil {
 			t.Fatal(err)

@@ -4,13 +4,18 @@ package report
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
 
-	"github.com/google/pprof/profile"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/rows"
 
-	"github.com/allocscope/allocscope/export"
+	pprof "github.com/google/pprof/profile"
+
 	"github.com/allocscope/allocscope/export/page"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -21,18 +26,18 @@ var body = template.Must(template.New("report").Parse(bodyText))
 
 // A Trace is what the files of a folder say. Nothing in it is trusted.
 type Trace struct {
-	Summary export.Summary
+	Summary summary.Summary
 	// Rows of timeline.csv, whose samples are those of the process that the verdict is about; none: the file is missing.
 	Rows []growth.Row
 	// Growth is growth.pb.gz; nil: the file is missing. Write changes it: the frames of the allocator are dropped.
-	Growth *profile.Profile
+	Growth *pprof.Profile
 	// Missing says which files could not be read, and why, a sentence each.
 	Missing []string
 }
 
 // Write writes the report of a trace. The error is that of w.
 func Write(w io.Writer, t *Trace) error {
-	v, data := shownOf(t)
+	v, data := pageOf(t)
 	var out bytes.Buffer
 	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
 		return err
@@ -42,8 +47,8 @@ func Write(w io.Writer, t *Trace) error {
 }
 
 // shownOf is what the template and the script show of a trace.
-func shownOf(t *Trace) (*view, pageData) {
-	summary, cut := tamed(&t.Summary)
+func pageOf(t *Trace) (*view, pageData) {
+	summary, cut := sanitized(&t.Summary)
 	data := pageData{Timeline: timelineOf(summary, t.Rows)}
 	if err := data.addFlames(t.Growth); err != nil {
 		cut = append(cut, "The flame graph is left out: "+clean(err.Error())+".")
@@ -54,4 +59,113 @@ func shownOf(t *Trace) (*view, pageData) {
 		v.Limits = append(v.Limits, clean(sentence))
 	}
 	return v, data
+}
+
+// Bounds of what is read, in rows.
+const (
+	maxTimelineRows = 500_000   // of timeline.csv: five days at one a second
+	maxProcessRows  = 5_000_000 // of processes.csv
+)
+
+// Read reads the files of a folder. Only a summary.json that cannot be read is an error; what else is missing is named, and of a
+// timeline.csv that is damaged all is taken that comes before the damage.
+func Read(dir *folder.Folder) (*Trace, error) {
+	var t Trace
+	err := dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
+		summary, err := summary.Read(r)
+		if err == nil {
+			t.Summary = *summary
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+	t.note(dir.ReadFile(folder.TimelineFile, t.readRows))
+	if severalTraced(&t.Summary) {
+		t.note(t.readOwn(dir))
+	}
+	t.note(dir.ReadFile(folder.GrowthFile, t.readGrowth))
+	return &t, nil
+}
+
+// note keeps what could not be read for the reader of the report.
+func (t *Trace) note(err error) {
+	if err != nil {
+		t.Missing = append(t.Missing, fmt.Sprintf("Not all could be read: %s.", err))
+	}
+}
+
+func (t *Trace) readRows(r io.Reader) (err error) {
+	bounded := &firstLines{r: r, left: maxTimelineRows + 1} // with the header
+	t.Rows, err = rows.ReadTimeline(bounded)
+	if err != nil && len(t.Rows) > 0 {
+		return fmt.Errorf("%w (what comes before is shown)", err)
+	}
+	if err == nil && bounded.left == 0 {
+		err = fmt.Errorf("only the first %d rows are taken", maxTimelineRows)
+	}
+	return err
+}
+
+// readOwn takes the samples of the process that the verdict is about from processes.csv: those of timeline.csv are sums where several
+// processes are traced. Where it has none they are unknown.
+func (t *Trace) readOwn(dir *folder.Folder) error {
+	pid := int64(t.Summary.Process.PID)
+	var own []growth.ProcessSample
+	err := dir.ReadFile(folder.ProcessesFile, func(r io.Reader) (err error) {
+		own, err = rows.ReadProcesses(&firstLines{r: r, left: maxProcessRows + 1}, func(p *growth.ProcessSample) bool { return p.PID == pid })
+		return err
+	})
+	for i := range t.Rows {
+		at := t.Rows[i].Elapsed
+		for len(own) > 0 && own[0].Elapsed < at {
+			own = own[1:]
+		}
+		sample := growth.UnknownSample()
+		if len(own) > 0 && own[0].Elapsed == at {
+			sample = own[0].Sample
+		}
+		sample.Elapsed = at
+		t.Rows[i].Sample = sample
+	}
+	return err
+}
+
+func severalTraced(s *summary.Summary) bool {
+	traced := 0
+	for _, p := range s.Processes {
+		if p.Traced {
+			traced++
+		}
+	}
+	return traced > 1
+}
+
+// firstLines reads so many lines, and then the end of the file.
+type firstLines struct {
+	r    io.Reader
+	left int
+}
+
+// Read reads what is left of these lines.
+func (f *firstLines) Read(buf []byte) (int, error) {
+	if f.left == 0 {
+		return 0, io.EOF
+	}
+	n, err := f.r.Read(buf)
+	for i, c := range buf[:n] {
+		if c != '\n' {
+			continue
+		}
+		if f.left--; f.left == 0 {
+			return i + 1, nil
+		}
+	}
+	return n, err
+}
+
+func (t *Trace) readGrowth(r io.Reader) (err error) {
+	t.Growth, err = profile.Read(r)
+	return err
 }

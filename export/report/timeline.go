@@ -1,25 +1,32 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/units"
+
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // timelineOf is the chart over time; nil where there are no two rows.
-func timelineOf(s *export.Summary, rows []growth.Row) *timelineData {
+func timelineOf(s *summary.Summary, rows []growth.Row) *timelineData {
 	rows = increasing(thinned(rows))
 	if len(rows) < 2 {
 		return nil
 	}
 	t := &timelineData{
-		Phases: phasesOf(s.Verdict), DevicePhases: devicePhasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BoundaryS: s.BoundaryS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
+		Phases: phasesOf(s.Verdict), GPUPhases: gpuPhasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BaselineS: s.BaselineS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
 		Steps: stepsOf(rows), Probing: probingOf(s), Changes: changesOf(s),
 	}
 	for i := range rows {
-		t.TimeS = append(t.TimeS, export.Seconds(rows[i].Elapsed))
+		t.TimeS = append(t.TimeS, summary.Seconds(rows[i].Elapsed))
 	}
 	t.Series = curvesOf(s, rows)
 	if len(t.Series) == 0 {
@@ -41,7 +48,7 @@ func increasing(rows []growth.Row) []growth.Row {
 }
 
 // curvesOf are those of which anything is known. The tree is told where it is more than what is traced.
-func curvesOf(s *export.Summary, rows []growth.Row) []curve {
+func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 	traced := tracedAt(s, rows)
 	curves := []curve{
 		{Key: "rss", Label: "RSS", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.RSS })},
@@ -65,7 +72,7 @@ func curvesOf(s *export.Summary, rows []growth.Row) []curve {
 		curves = append(curves, c)
 	}
 	var told []curve
-	for _, c := range append(curves, deviceCurvesOf(rows)...) {
+	for _, c := range append(curves, gpuCurvesOf(rows)...) {
 		for _, value := range c.Values {
 			if value != nil {
 				told = append(told, c)
@@ -89,16 +96,16 @@ func known(value int64) *int64 {
 	if value < 0 {
 		return nil
 	}
-	value = min(value, largest)
+	value = min(value, maxExact)
 	return &value
 }
 
 // tracedAt is how many traced processes there were at each row.
-func tracedAt(s *export.Summary, rows []growth.Row) []int64 {
+func tracedAt(s *summary.Summary, rows []growth.Row) []int64 {
 	traced := make([]int64, len(rows))
 	for _, p := range s.Processes {
 		for i := range rows {
-			if at := export.Seconds(rows[i].Elapsed); p.Traced && at >= p.FirstS && at <= p.LastS {
+			if at := summary.Seconds(rows[i].Elapsed); p.Traced && at >= p.FirstS && at <= p.LastS {
 				traced[i]++
 			}
 		}
@@ -135,17 +142,17 @@ func phaseText(kind growth.PhaseKind) string {
 	return string(kind)
 }
 
-func phasesOf(v export.Verdict) []phaseBand {
+func phasesOf(v summary.Verdict) []phaseBand {
 	bands := []phaseBand{}
 	for _, p := range v.Phases {
 		if p.FromS != nil && p.ToS != nil {
-			bands = append(bands, phaseBand{stretch{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind)})
+			bands = append(bands, phaseBand{span{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind)})
 		}
 	}
 	return bands
 }
 
-func marksOf(s *export.Summary) []markLine {
+func marksOf(s *summary.Summary) []markLine {
 	marks := []markLine{}
 	for _, m := range s.Marks {
 		marks = append(marks, markLine(m))
@@ -153,26 +160,26 @@ func marksOf(s *export.Summary) []markLine {
 	return marks
 }
 
-func spikesOf(s *export.Summary) []stretch {
-	spikes := []stretch{}
+func spikesOf(s *summary.Summary) []span {
+	spikes := []span{}
 	if s.Spikes == nil {
 		return spikes
 	}
-	for _, span := range s.Spikes.Spans {
-		if span.FromS != nil && span.ToS != nil {
-			spikes = append(spikes, stretch{*span.FromS, *span.ToS})
+	for _, spike := range s.Spikes.Spans {
+		if spike.FromS != nil && spike.ToS != nil {
+			spikes = append(spikes, span{*spike.FromS, *spike.ToS})
 		}
 	}
 	return spikes
 }
 
 // slopeOf is the line of the last regime, which begins with the plateau, or after a restart, or with the trace.
-func slopeOf(s *export.Summary, end time.Duration) *slope {
+func slopeOf(s *summary.Summary, end time.Duration) *slope {
 	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil || s.InSteps() {
 		return nil
 	}
 	line := slope{
-		stretch: stretch{ToS: export.Seconds(end)}, LevelBytes: *s.LevelBytes,
+		span: span{ToS: summary.Seconds(end)}, LevelBytes: *s.LevelBytes,
 		BytesPerS: *s.RateBytesPerMin / 60, LowBytesPerS: *s.RateLow / 60, HighBytesPerS: *s.RateHigh / 60, Label: words.Rate(s.Verdict),
 	}
 	switch {
@@ -188,4 +195,246 @@ func slopeOf(s *export.Summary, end time.Duration) *slope {
 		line.LevelBytes += line.BytesPerS * ((line.FromS+line.ToS)/2 - *s.LevelAtS)
 	}
 	return &line
+}
+
+// A deviceMeasure is a curve of device memory: its key is that in the page's data.
+type gpuMeasure struct {
+	key, label string
+	of         func(*growth.Row) int64
+}
+
+// deviceMeasures are those of a process, the one that says most first: each counts what the next one does, and more.
+var gpuMeasures = []gpuMeasure{
+	{"device_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.DeviceUsed }},
+	{"device_reserved", gpuLabel(summary.GPUReserved), func(r *growth.Row) int64 { return r.CudaReserved }},
+	{"device_driver", gpuLabel(summary.GPUDriver), func(r *growth.Row) int64 { return r.CudaDriver }},
+	{"device_allocated", gpuLabel(summary.GPUAllocated), func(r *growth.Row) int64 { return r.CudaAllocated }},
+}
+
+func gpuLabel(name string) string { return "device memory (" + words.CurveText(name) + ")" }
+
+var pinnedMeasure = gpuMeasure{"pinned", "pinned host memory", func(r *growth.Row) int64 { return r.Pinned }}
+
+// known is at how many rows a measure is known; 0, too, where there was never any of it: the process does not use a GPU.
+func (m gpuMeasure) known(rows []growth.Row) int {
+	known, used := 0, false
+	for i := range rows {
+		if value := m.of(&rows[i]); value >= 0 {
+			known++
+			used = used || value > 0
+		}
+	}
+	if !used {
+		return 0
+	}
+	return known
+}
+
+// mainMeasure is the first that is known about as long as any: a driver that has vanished early is not the one to be shown.
+func mainGPUMeasure(rows []growth.Row) (main gpuMeasure, ok bool) {
+	longest := 0
+	for _, m := range gpuMeasures {
+		longest = max(longest, m.known(rows))
+	}
+	for _, m := range gpuMeasures {
+		if n := m.known(rows); n > 0 && 2*n >= longest {
+			return m, true
+		}
+	}
+	return main, false
+}
+
+// deviceCurvesOf are those of which anything is known, the main one shown; none where the process uses no GPU.
+func gpuCurvesOf(rows []growth.Row) []curve {
+	main, _ := mainGPUMeasure(rows)
+	var curves []curve
+	for _, m := range append(gpuMeasures[:len(gpuMeasures):len(gpuMeasures)], pinnedMeasure) {
+		if m.known(rows) > 0 {
+			curves = append(curves, curve{Key: m.key, Label: m.label, Unit: "bytes", Shown: m.key == main.key, Values: values(rows, m.of)})
+		}
+	}
+	return curves
+}
+
+// deviceOf is the device memory of the process that the verdict is about; nil: it has none, or nobody looked.
+func gpuMemoryOf(s *summary.Summary) *summary.GPUMemory {
+	for i := range s.GPUMemory {
+		if s.GPUMemory[i].Process == s.Process.PID {
+			return &s.GPUMemory[i]
+		}
+	}
+	return nil
+}
+
+// devicePhasesOf are those of the verdict on device memory; nil where there is none.
+func gpuPhasesOf(s *summary.Summary) []phaseBand {
+	d := gpuMemoryOf(s)
+	if d == nil {
+		return nil
+	}
+	bands := phasesOf(d.Verdict)
+	for i := range bands {
+		bands[i].Label = "device: " + bands[i].Label
+	}
+	return bands
+}
+
+// deviceText says the curve of device memory that is shown in two sentences; empty: there is none.
+func gpuText(s *summary.Summary, t *timelineData) string {
+	text := ""
+	for _, c := range t.Series {
+		if c.Shown && isGPUCurve(c.Key) {
+			text = curveText(c, t.TimeS)
+		}
+	}
+	if d := gpuMemoryOf(s); d != nil && text != "" {
+		text += " " + words.Headline(d.Verdict) + "."
+	}
+	return text
+}
+
+func isGPUCurve(key string) bool {
+	for _, m := range gpuMeasures {
+		if m.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// courseText says a curve of bytes in a sentence; empty: nothing is known of it.
+func curveText(c curve, times []float64) string {
+	var first, last, most *int64
+	var mostAt float64
+	for i, value := range c.Values {
+		if value == nil {
+			continue
+		}
+		if first == nil {
+			first = value
+		}
+		if last = value; most == nil || *value > *most {
+			most, mostAt = value, times[i]
+		}
+	}
+	if first == nil {
+		return ""
+	}
+	size := func(bytes *int64) string { return units.Bytes(float64(*bytes)) }
+	over := strings.ToUpper(c.Label[:1]) + c.Label[1:] + " over " + units.Span(times[len(times)-1], false, math.Round) + ": "
+	if size(first) == size(most) && size(last) == size(most) {
+		return over + "never more than " + size(most) + "."
+	}
+	return over + fmt.Sprintf("%s at first, %s at last, at most %s after %s.", size(first), size(last), size(most), units.Span(mostAt, false, math.Round))
+}
+
+// mostPoints are drawn as they are: four hours at one a second.
+const maxPoints = 15_000
+
+// thinned leaves no more than so many rows: of each of equally long runs those with the least and the most RSS, of the traced
+// processes and of the tree, and device memory, where there is any, and one at which RSS is not known. So spikes and gaps stay.
+func thinned(rows []growth.Row) []growth.Row {
+	if len(rows) <= maxPoints {
+		return rows
+	}
+	of := []func(*growth.Row) int64{
+		func(r *growth.Row) int64 { return r.RSS },
+		func(r *growth.Row) int64 { return r.Tree.RSS },
+	}
+	if main, ok := mainGPUMeasure(rows); ok {
+		of = append(of, main.of)
+	}
+	runs := maxPoints / (2*len(of) + 1)
+	var kept []growth.Row
+	for i := range runs {
+		kept = append(kept, extremes(rows[i*len(rows)/runs:(i+1)*len(rows)/runs], of)...)
+	}
+	return kept
+}
+
+// extremes of a run of rows in some values, in order. What is read seldom is taken along, at the last of them.
+func extremes(run []growth.Row, values []func(*growth.Row) int64) []growth.Row {
+	at := []int{slices.IndexFunc(run, func(r growth.Row) bool { return r.RSS == growth.Unknown })}
+	for _, of := range values {
+		at = append(at, extreme(run, of, func(a, b int64) bool { return a < b }), extreme(run, of, func(a, b int64) bool { return a > b }))
+	}
+	slices.Sort(at)
+	var kept []growth.Row
+	for _, i := range slices.Compact(at) {
+		if i >= 0 {
+			kept = append(kept, run[i])
+		}
+	}
+	last := &kept[len(kept)-1]
+	for _, r := range run {
+		fill(&last.Private, r.Private)
+		fill(&last.PSS, r.PSS)
+	}
+	return kept
+}
+
+// fill takes a value over what is unknown.
+func fill(to *int64, value int64) {
+	if *to == growth.Unknown {
+		*to = value
+	}
+}
+
+// extreme is where a value is first before all others, by less; -1 where none is known.
+func extreme(run []growth.Row, of func(*growth.Row) int64, less func(a, b int64) bool) int {
+	best := -1
+	for i := range run {
+		value := of(&run[i])
+		if value != growth.Unknown && (best < 0 || less(value, of(&run[best]))) {
+			best = i
+		}
+	}
+	return best
+}
+
+type timedRow struct {
+	at float64 // seconds
+	phaseRow
+}
+
+// phaseRowsOf are phases, spikes, marks and changes of the probes, in the order of time.
+func phaseRowsOf(s *summary.Summary) []phaseRow {
+	all := phaseSpans(s.Verdict, "")
+	for _, spike := range spikesOf(s) {
+		all = append(all, spanRow(spike.FromS, spike.ToS, "spike", ""))
+	}
+	if d := gpuMemoryOf(s); d != nil {
+		all = append(all, phaseSpans(d.Verdict, "device: ")...)
+	}
+	for _, m := range s.Marks {
+		all = append(all, timedRow{m.AtS, phaseRow{units.Seconds(m.AtS), "", "mark: " + m.Text, ""}})
+	}
+	for _, c := range changesIn(s) {
+		all = append(all, timedRow{c.AtS, phaseRow{units.Seconds(c.AtS), "", "probes: " + c.Text, ""}})
+	}
+	slices.SortStableFunc(all, func(a, b timedRow) int { return cmp.Compare(a.at, b.at) })
+	var rows []phaseRow
+	for _, row := range all {
+		rows = append(rows, row.phaseRow)
+	}
+	return rows
+}
+
+func spanRow(from, to float64, what, rate string) timedRow {
+	return timedRow{from, phaseRow{units.Seconds(from), units.Seconds(to), what, rate}}
+}
+
+// phaseSpans are the phases of a verdict that have a beginning and an end.
+func phaseSpans(v summary.Verdict, of string) []timedRow {
+	var spans []timedRow
+	for _, p := range v.Phases {
+		rate := ""
+		if p.RateBytesPerMin != nil {
+			rate = units.Signed(*p.RateBytesPerMin) + "/min"
+		}
+		if p.FromS != nil && p.ToS != nil {
+			spans = append(spans, spanRow(*p.FromS, *p.ToS, of+phaseText(p.Kind), rate))
+		}
+	}
+	return spans
 }

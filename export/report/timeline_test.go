@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -20,7 +20,7 @@ func curveOf(t *testing.T, d *timelineData, key string) []*int64 {
 
 func TestTheChartHasAllCurves(t *testing.T) {
 	s := leakingSummary()
-	d := timelineOf(&s, rows(300))
+	d := timelineOf(&s, timelineRows(300))
 	for key, want := range map[string][2]int64{"rss": {80 * mib, 180 * mib}, "private": {60 * mib, 160 * mib}, "pss": {70 * mib, 170 * mib}, "tree": {480 * mib, 580 * mib}, "workers": {5, 5}} {
 		if values := curveOf(t, d, key); *values[0] != want[0] || *values[100] != want[1] || len(values) != 301 {
 			t.Errorf("%s is %d and %d", key, *values[0], *values[100])
@@ -29,16 +29,16 @@ func TestTheChartHasAllCurves(t *testing.T) {
 	if values := curveOf(t, d, "tensors"); values[19] != nil || *values[20] != 50*mib || *values[300] != 330*mib {
 		t.Errorf("tensors are %d, %d and %d", values[19], values[20], values[300])
 	}
-	if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 || *d.BoundaryS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (stretch{100, 110}) {
+	if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 || *d.BaselineS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (span{100, 110}) {
 		t.Errorf("%+v", d)
 	}
-	if d.Phases[1] != (phaseBand{stretch{60, 300}, "growth", "growth"}) {
+	if d.Phases[1] != (phaseBand{span{60, 300}, "growth", "growth"}) {
 		t.Errorf("phases %+v", d.Phases)
 	}
 }
 
 func TestAProcessAloneHasNoTree(t *testing.T) {
-	alone := rows(10)
+	alone := timelineRows(10)
 	for i := range alone {
 		alone[i].Tree = growth.Tree{Processes: 1, RSS: alone[i].RSS}
 		alone[i].Private, alone[i].PSS, alone[i].Steps = growth.Unknown, growth.Unknown, growth.Unknown
@@ -53,8 +53,8 @@ func TestAProcessAloneHasNoTree(t *testing.T) {
 // The line goes through the level where that is, 10 s before the middle of the last regime.
 func TestTheSlopeIsTheVerdicts(t *testing.T) {
 	s := leakingSummary()
-	want := slope{stretch{60, 300}, 510 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95 %: 54 to 66)"}
-	got := timelineOf(&s, rows(300)).Slope
+	want := slope{span{60, 300}, 510 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95 %: 54 to 66)"}
+	got := timelineOf(&s, timelineRows(300)).Slope
 	got.LowBytesPerS, got.HighBytesPerS = float64(int(got.LowBytesPerS)), float64(int(got.HighBytesPerS+1))
 	if *got != want {
 		t.Errorf("%+v, want %+v", *got, want)
@@ -65,8 +65,8 @@ func TestTheSlopeIsTheVerdicts(t *testing.T) {
 	late.PlateauFromS = pointer(300.0)
 	unsure := leakingSummary()
 	unsure.RateLow = nil
-	for name, s := range map[string]*export.Summary{"steps": &steps, "late": &late, "unsure": &unsure} {
-		if got := timelineOf(s, rows(300)).Slope; got != nil {
+	for name, s := range map[string]*summary.Summary{"steps": &steps, "late": &late, "unsure": &unsure} {
+		if got := timelineOf(s, timelineRows(300)).Slope; got != nil {
 			t.Errorf("%s: %+v", name, *got)
 		}
 	}
@@ -74,7 +74,7 @@ func TestTheSlopeIsTheVerdicts(t *testing.T) {
 
 func TestTimeGoesOnAndStepsNeverFall(t *testing.T) {
 	s := leakingSummary()
-	list := rows(10)
+	list := timelineRows(10)
 	list[4].Elapsed = list[3].Elapsed
 	list[7].Elapsed = 0
 	list[8].Steps, list[9].Steps = 5, growth.Unknown
@@ -82,14 +82,14 @@ func TestTimeGoesOnAndStepsNeverFall(t *testing.T) {
 	if !slices.Equal(d.TimeS, []float64{0, 1, 2, 3, 5, 6, 8, 9, 10}) || *d.Steps[6] != 60 || d.Steps[7] != nil || *d.Steps[8] != 100 {
 		t.Errorf("%v", d.TimeS)
 	}
-	if d := timelineOf(&s, rows(0)); d != nil {
+	if d := timelineOf(&s, timelineRows(0)); d != nil {
 		t.Error("one row makes a chart")
 	}
 }
 
 // Whatever is left out of a long timeline: its spikes, falls and gaps are not.
 func TestThinningKeepsSpikesAndGaps(t *testing.T) {
-	long := rows(100_000)
+	long := timelineRows(100_000)
 	for i := range long {
 		long[i].RSS, long[i].Tree.RSS, long[i].Private = 100, 200, growth.Unknown
 	}
@@ -110,10 +110,10 @@ func TestThinningKeepsSpikesAndGaps(t *testing.T) {
 			t.Errorf("%d is lost", value)
 		}
 	}
-	if len(few) > mostPoints || few[0].Elapsed != 0 || few[len(few)-1].Elapsed < 99_950*time.Second {
+	if len(few) > maxPoints || few[0].Elapsed != 0 || few[len(few)-1].Elapsed < 99_950*time.Second {
 		t.Errorf("%d rows, from %s to %s", len(few), few[0].Elapsed, few[len(few)-1].Elapsed)
 	}
-	if hours := rows(14_400); len(thinned(hours)) != len(hours) {
+	if hours := timelineRows(14_400); len(thinned(hours)) != len(hours) {
 		t.Error("four hours are thinned")
 	}
 }

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -23,59 +24,59 @@ const mib = 1 << 20
 // leakingTrace is a trace of five minutes that has all that a report can show.
 func leakingTrace(t testing.TB) *Trace {
 	t.Helper()
-	return &Trace{Summary: leakingSummary(), Rows: rows(300), Growth: grownProfile(t)}
+	return &Trace{Summary: leakingSummary(), Rows: timelineRows(300), Growth: grownProfile(t)}
 }
 
-func leakingSummary() export.Summary {
+func leakingSummary() summary.Summary {
 	v := growth.Verdict{
 		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib, RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib, LevelAt: 170,
 		From: 60, Length: 240, ToLimit: 1800, ToLimitLow: 1700, ToLimitHigh: 1900, Spikes: &growth.Spikes{Share: 0.1, Height: 64 * mib},
 		Phases: []growth.Phase{{Kind: growth.PhaseWarmup, To: 60, Rate: 5 * mib}, {Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib}},
 	}
-	s := export.Summary{
-		Schema: export.SummarySchema, Version: "v1.2.3", CommandLine: []string{"allocscope", "trace", "--pid", "42", "-o", "my folder"},
-		Started: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), DurationS: 300, Ended: export.EndedDuration, Verdict: export.VerdictOf(v, export.AxisSeconds),
-		Process: export.Process{PID: 42, Command: "python3", Executable: "/usr/bin/python3", Arguments: []string{"python3", "train.py"}},
-		Processes: []export.TreeProcess{
+	s := summary.Summary{
+		Schema: summary.Schema, Version: "v1.2.3", CommandLine: []string{"allocscope", "trace", "--pid", "42", "-o", "my folder"},
+		Started: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), DurationS: 300, Ended: summary.EndedDuration, Verdict: summary.VerdictOf(v, summary.AxisSeconds),
+		Process: summary.Process{PID: 42, Command: "python3", Executable: "/usr/bin/python3", Arguments: []string{"python3", "train.py"}},
+		Processes: []summary.TreeProcess{
 			{PID: 41, Role: growth.RoleLauncher, Command: "uv run", LastS: 300, StartBytes: pointer[int64](9 * mib)},
 			{PID: 42, Parent: 41, Role: growth.RoleRank, Rank: pointer(3), Command: "python3", Traced: true, LastS: 300, EndBytes: pointer[int64](620 * mib), Verdict: growth.ClassLeak},
 		},
-		Groups: []export.Group{{Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib), Verdict: growth.ClassGrowing}},
-		Limit:  &export.Limit{Of: "cgroup", RoomBytes: 1800 * mib}, Steps: &export.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
-		Marks:         []export.Mark{{AtS: 61.5, Text: "epoch 1"}},
-		Culprits:      []export.Culprit{{Owner: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib, BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3, Callers: []string{"augment (/src/train.py:47)"}}},
+		Groups: []summary.Group{{Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib), Verdict: growth.ClassGrowing}},
+		Limit:  &summary.Limit{Of: "cgroup", HeadroomBytes: 1800 * mib}, Steps: &summary.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
+		Marks:         []summary.Mark{{AtS: 61.5, Text: "epoch 1"}},
+		Suspects:      []summary.Suspect{{Component: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib, BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3, Callers: []string{"augment (/src/train.py:47)"}}},
 		Kernel:        "6.12.0",
 		Architecture:  "amd64",
 		IntervalBytes: 512 << 10,
-		Sources:       []export.Source{{Name: "heap", PID: 42, State: export.SourceAttached}, {Name: "fault", State: export.SourceFailed, Reason: "permission denied"}},
-		BoundaryS:     pointer(60.0),
-		RSS:           export.RSS{StartBytes: pointer[int64](80 * mib), BoundaryBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), GrowthBytesPerMin: pointer[int64](60 * mib)},
+		Sources:       []summary.Source{{Name: "heap", PID: 42, State: summary.SourceAttached}, {Name: "fault", State: summary.SourceFailed, Reason: "permission denied"}},
+		BaselineS:     pointer(60.0),
+		RSS:           summary.RSS{StartBytes: pointer[int64](80 * mib), BaselineBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), GrowthBytesPerMin: pointer[int64](60 * mib)},
 		SnapshotsS:    []float64{0, 60, 180, 300},
-		Accumulating: []export.Accumulation{{
+		Accumulating: []summary.Accumulation{{
 			Rank: 1, Function: "memory_get_block", Module: "/lib/_imaging.so", Kind: growth.KindMmap, Objects: 1956, Bytes: 230 * mib, BytesPerMin: pointer[int64](57 * mib), Share: 0.97,
-			Trend: growth.TrendAccumulating, Owner: "pil", RateLow: pointer[int64](55 * mib), RateHigh: pointer[int64](59 * mib), AgeS: pointer(61.0), HistoryBytes: []int64{0, 10 * mib, 120 * mib, 240 * mib},
+			Trend: growth.TrendAccumulating, Component: "pil", RateLow: pointer[int64](55 * mib), RateHigh: pointer[int64](59 * mib), AgeS: pointer(61.0), HistoryBytes: []int64{0, 10 * mib, 120 * mib, 240 * mib},
 			Stack: []string{"memory_get_block (/lib/_imaging.so)", "resize (/src/Image.py:2192)", "augment (/src/train.py:47)", "[truncated: more than 127 frames]"},
 		}},
-		Ledger:    ledger(),
-		Residents: []export.Resident{{Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), Looked: 0.5, Arenas: 8, Threads: pointer[int64](9)}, {Process: 50, EndBytes: pointer[int64](90 * mib)}},
-		Advice:    []export.Advice{{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"}, {About: growth.AboutRetained, Process: 50, Text: "fewer arenas"}},
+		Breakdown: ledger(),
+		Residents: []summary.Resident{{Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), Scanned: 0.5, Arenas: 8, Threads: pointer[int64](9)}, {Process: 50, EndBytes: pointer[int64](90 * mib)}},
+		Advice:    []summary.Advice{{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"}, {About: growth.AboutRetained, Process: 50, Text: "fewer arenas"}},
 		Warnings:  []string{"3 stack map full"},
-		Overhead: &export.Overhead{
-			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
-			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823), StepSinceS: pointer(0.1839), Changes: []export.OverheadChange{
-				{AtS: 20, Mode: export.HeapWindows, Text: "heap probes would take 41 %: watched in windows"}, {AtS: 90, Mode: export.HeapWindows, Text: "sampling interval 128 KiB"},
+		Overhead: &summary.Overhead{
+			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
+			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823), StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
+				{AtS: 20, Mode: summary.HeapBursts, Text: "heap probes would take 41 %: watched in windows"}, {AtS: 90, Mode: summary.HeapBursts, Text: "sampling interval 128 KiB"},
 			},
 		},
 	}
-	s.Spikes.Spans = []export.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
+	s.Spikes.Spans = []summary.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
 	return s
 }
 
 // ledger of a process that gains 240 MiB from 380, and of its tree.
-func ledger() []export.LedgerRow {
-	var rows []export.LedgerRow
+func ledger() []summary.BreakdownRow {
+	var rows []summary.BreakdownRow
 	row := func(process int, kind growth.Kind, start, end, err int64) {
-		rows = append(rows, export.LedgerRow{Process: process, Kind: kind, Name: "what", StartBytes: start * mib, EndBytes: end * mib, DeltaBytes: (end - start) * mib, ErrorBytes: err * mib})
+		rows = append(rows, summary.BreakdownRow{Process: process, Kind: kind, Name: "what", StartBytes: start * mib, EndBytes: end * mib, DeltaBytes: (end - start) * mib, ErrorBytes: err * mib})
 	}
 	row(42, growth.KindHeap, 200, 500, 20)
 	row(42, growth.KindRetained, 80, 30, 20)
@@ -88,8 +89,8 @@ func ledger() []export.LedgerRow {
 	return rows
 }
 
-// rows of a trace of so many seconds that gains 1 MiB a second.
-func rows(seconds int) []growth.Row {
+// timelineRows of a trace of so many seconds that gains 1 MiB a second.
+func timelineRows(seconds int) []growth.Row {
 	var rows []growth.Row
 	for i := range seconds + 1 {
 		s := growth.UnknownSample()
@@ -121,9 +122,9 @@ func holdings() []growth.Holding {
 	}
 }
 
-func grownProfile(t testing.TB) *profile.Profile {
+func grownProfile(t testing.TB) *pprof.Profile {
 	t.Helper()
-	p, err := export.Profile(holdings(), export.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
+	p, err := profile.Build(holdings(), profile.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +156,7 @@ func show(t testing.TB, trace *Trace) shownPage {
 
 // UnmarshalJSON reads the form in which nodes are written.
 func (n *flameNode) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&n.Name, &n.Owner, &n.Resident, &n.Objects, &n.Children})
+	return json.Unmarshal(data, &[]any{&n.Name, &n.Component, &n.Resident, &n.Objects, &n.Children})
 }
 
 func (p shownPage) byID(t testing.TB, id string) *html.Node {

@@ -1,5 +1,18 @@
 package report
 
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
 // A view is what the template shows: text alone, in the order of the page.
 type view struct {
 	Command, PID, Duration, Ended string
@@ -9,19 +22,19 @@ type view struct {
 	Verdict             verdictView
 	// Facts are the numbers that people look for first: rate, time to the limit, RSS at start and end.
 	Facts        []fact
-	Culprits     []culpritView
+	Suspects     []suspectView
 	Advice       []string
 	HasTimeline  bool
 	TimelineText string
 	Phases       []phaseRow
 	// Books are the ledger of the process, then that of its tree where there are others.
-	Books    []bookView
-	Rows     []rowView
-	RowsNote string
+	Breakdowns []breakdownView
+	Rows       []rowView
+	RowsNote   string
 	// InWindows: the rows of heap memory are known from windows.
-	InWindows bool
+	InBursts bool
 	// Devices is the device memory of processes that have any.
-	Devices       []deviceView
+	GPUMemory     []gpuView
 	HasFlame      bool
 	FlameNote     string
 	Processes     []processView
@@ -44,21 +57,21 @@ type verdictView struct {
 
 type fact struct{ Name, Value, Note string }
 
-type culpritView struct{ Share, Owner, Where string }
+type suspectView struct{ Share, Component, Where string }
 
-type phaseRow struct{ From, To, What, Rate string }
+type phaseRow struct{ From, To, Event, Rate string }
 
 // A bookView is a ledger as a waterfall: the first line is what was there at the boundary, the last what is there at the end.
-type bookView struct {
+type breakdownView struct {
 	Title string
-	Lines []bookLine
+	Lines []breakdownLine
 	Note  string
 }
 
-type bookLine struct {
+type breakdownLine struct {
 	// Class is "total" of the first and the last line, "unexplained", or empty.
-	Class, What, Growth, Error, End string
-	Bar                             bar
+	Class, Label, Growth, Error, End string
+	Bar                              bar
 }
 
 // A bar lies in 1000 by 20 units.
@@ -71,7 +84,7 @@ type bar struct {
 }
 
 type rowView struct {
-	Owner, Kind, Where                         string
+	Component, Kind, Where                     string
 	Stack                                      []frameView
 	Rate, Interval, Share, Bytes, Objects, Age string
 	RateValue, ShareValue, AgeValue            float64
@@ -79,7 +92,7 @@ type rowView struct {
 	// Trend in a word, and Spark its path in 100 by 24 units; empty: there are not two snapshots.
 	Trend, Spark string
 	// Doubt about the trend; empty: there is none.
-	Doubt string
+	UndecidedReason string
 }
 
 // A rowTable is a table of rows, and its name for those who do not see it.
@@ -92,7 +105,7 @@ type rowTable struct {
 func (v *view) Table() rowTable { return rowTable{"What accumulates, as a table", v.Rows} }
 
 // Table is what accumulates on the device.
-func (v deviceView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
+func (v gpuView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
 
 // A frameView has the class "python", "native" or "root".
 type frameView struct{ Class, Text string }
@@ -100,3 +113,172 @@ type frameView struct{ Class, Text string }
 type processView struct{ PID, Role, Command, Traced, Seen, Start, End, Verdict string }
 
 type sourceView struct{ Name, PID, State, Reason string }
+
+// viewOf is what the page shows of a summary that is tamed.
+func viewOf(s *summary.Summary, data pageData) *view {
+	v := &view{
+		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID), Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
+		Started: s.Started.Format("2 January 2006, 15:04:05 MST"), StartedISO: s.Started.Format(time.RFC3339),
+		Verdict: verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s), Suspects: suspectsOf(s.Suspects), Advice: adviceOf(s),
+		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS), RowsNote: rowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
+		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s), CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
+		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
+	}
+	for _, g := range s.Groups {
+		v.Groups = append(v.Groups, words.Group(g))
+	}
+	if data.Timeline != nil {
+		v.HasTimeline, v.TimelineText, v.Phases = true, timelineText(s, data.Timeline), phaseRowsOf(s)
+	}
+	v.HasFlame, v.FlameNote = data.hasFlame(), data.flameNote()
+	v.Sections = sectionsOf(v)
+	return v
+}
+
+// commandOf is the command line of the process, or its name.
+func commandOf(s *summary.Summary) string {
+	const longest = 120 // characters of a heading
+	text := []rune(strings.Join(s.Process.Arguments, " "))
+	switch {
+	case len(text) == 0:
+		return s.Process.Command
+	case len(text) > longest:
+		return string(text[:longest]) + "…"
+	}
+	return string(text)
+}
+
+func pidText(pid int) string { return "PID " + strconv.Itoa(pid) }
+
+func sectionsOf(v *view) []section {
+	type part struct {
+		id, title string
+		there     bool
+	}
+	parts := []part{
+		{"verdict", "Verdict", true},
+		{"timeline", "Timeline", v.HasTimeline},
+		{"ledger", "Ledger", len(v.Breakdowns) > 0},
+		{"accumulating", "What accumulates", true},
+	}
+	for _, d := range v.GPUMemory {
+		parts = append(parts, part{d.ID, d.Title, true})
+	}
+	parts = append(
+		parts, part{"flame", "Flame graph", v.HasFlame}, part{"processes", "Processes", true}, part{"losses", "Losses and limits", true},
+		part{"reproduce", "Reproduce", true},
+	)
+	var sections []section
+	for _, p := range parts {
+		if p.there {
+			sections = append(sections, section{p.id, p.title})
+		}
+	}
+	return sections
+}
+
+// classes are those that have a colour.
+var classes = []growth.Class{
+	growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating, growth.ClassPlateau, growth.ClassSpikyPlateau,
+	growth.ClassTooShort, growth.ClassWrongProcess,
+}
+
+func verdictOf(judged summary.Verdict, limit string) verdictView {
+	lines := words.VerdictLines(judged, limit)
+	v := verdictView{Class: string(growth.ClassTooShort), Lines: lines[1:]}
+	if slices.Contains(classes, judged.Class) {
+		v.Class = string(judged.Class)
+	}
+	v.Name, v.Sentence = words.SplitHeadline(lines[0])
+	return v
+}
+
+func suspectsOf(all []summary.Suspect) []suspectView {
+	var culprits []suspectView
+	for _, c := range all {
+		share := units.Signed(float64(c.BytesPerMin)) + "/min"
+		if c.Share != nil {
+			share = fmt.Sprintf("%.0f %% of the growth", 100**c.Share)
+		}
+		culprits = append(culprits, suspectView{share, c.Component, words.Suspect(c)})
+	}
+	return culprits
+}
+
+func adviceOf(s *summary.Summary) []string {
+	var advice []string
+	for _, a := range s.Advice {
+		if a.Process != 0 && a.Process != s.Process.PID {
+			a.Text = pidText(a.Process) + ": " + a.Text
+		}
+		advice = append(advice, a.Text)
+	}
+	return advice
+}
+
+// factsOf are the numbers that people look for first.
+func factsOf(s *summary.Summary) []fact {
+	var facts []fact
+	if rate := words.Rate(s.Verdict); s.RateBytesPerMin != nil || s.RateBytesPerStep != nil {
+		value, interval, _ := strings.Cut(rate, " (")
+		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
+	}
+	if line := words.LimitLine(s.Verdict, words.AtLimit); line != "" {
+		when, pace, _ := strings.Cut(strings.TrimPrefix(line, words.AtLimit+" "), " if ")
+		facts = append(facts, fact{"Memory is full", when, limitNote(s, pace)})
+	}
+	if r := s.RSS; r.StartBytes != nil {
+		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
+	}
+	if r := s.RSS; r.BaselineBytes != nil {
+		facts = append(facts, fact{"RSS at the boundary", units.Bytes(float64(*r.BaselineBytes)), secondsNote("after ", s.BaselineS)})
+	}
+	if r := s.RSS; r.EndBytes != nil {
+		f := fact{"RSS at the end", units.Bytes(float64(*r.EndBytes)), ""}
+		if r.GrowthBytesPerMin != nil {
+			f.Note = units.Signed(float64(*r.GrowthBytesPerMin)) + "/min since the boundary"
+		}
+		facts = append(facts, f)
+	}
+	if s.Steps != nil {
+		f := fact{"Training steps", units.Count(float64(s.Steps.Count)), units.Count(s.Steps.PerMin) + "/min"}
+		if s.Steps.GrowthBytesPerStep != nil {
+			f.Note += ", " + units.Signed(float64(*s.Steps.GrowthBytesPerStep)) + " a step"
+		}
+		facts = append(facts, f)
+	}
+	return append(facts, overheadFacts(s)...)
+}
+
+func secondsNote(before string, seconds *float64) string {
+	if seconds == nil {
+		return ""
+	}
+	return before + units.Seconds(*seconds)
+}
+
+// limitNote says under what condition the limit is met, and how far it was at the end.
+func limitNote(s *summary.Summary, condition string) string {
+	var notes []string
+	if condition != "" {
+		notes = append(notes, "if "+condition)
+	}
+	if s.Limit != nil {
+		notes = append(notes, units.Bytes(float64(s.Limit.HeadroomBytes))+" of room in the "+s.Limit.Of)
+	}
+	return strings.Join(notes, "; ")
+}
+
+// timelineText says the chart in two sentences, and in two more what is on GPUs.
+func timelineText(s *summary.Summary, t *timelineData) string {
+	sentences := []string{words.Headline(s.Verdict) + "."}
+	if rss := t.Series[0]; rss.Unit == "bytes" && !isGPUCurve(rss.Key) {
+		if course := curveText(rss, t.TimeS); course != "" {
+			sentences = append([]string{course}, sentences...)
+		}
+	}
+	if device := gpuText(s, t); device != "" {
+		sentences = append(sentences, device)
+	}
+	return strings.Join(sentences, " ")
+}

@@ -5,19 +5,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 func TestTheTableSaysWhatItsRowsAreOrWhyThereAreNone(t *testing.T) {
-	row := func(low int64) export.Accumulation { return export.Accumulation{RateLow: &low} }
-	off := []export.Source{{Name: "heap", State: export.SourceOff}, {Name: "fault", State: export.SourceAttached}}
-	for want, s := range map[string]export.Summary{
+	row := func(low int64) summary.Accumulation { return summary.Accumulation{RateLow: &low} }
+	off := []summary.Source{{Name: "heap", State: summary.SourceOff}, {Name: "fault", State: summary.SourceAttached}}
+	for want, s := range map[string]summary.Summary{
 		"since the boundary.":           {},
 		"Source heap was not attached:": {Sources: off},
-		"A share is of all that grew":   {Accumulating: []export.Accumulation{row(1), row(-1)}, Sources: off},
-		"None of it is proven":          {Accumulating: []export.Accumulation{row(0), row(-1)}},
-		"by stacks.":                    {Accumulating: []export.Accumulation{{}}},
+		"A share is of all that grew":   {Accumulating: []summary.Accumulation{row(1), row(-1)}, Sources: off},
+		"None of it is proven":          {Accumulating: []summary.Accumulation{row(0), row(-1)}},
+		"by stacks.":                    {Accumulating: []summary.Accumulation{{}}},
 	} {
 		note := rowsNote(&s)
 		if !strings.Contains(note, want) || strings.Contains(note, "proven") != strings.Contains(want, "proven") || strings.Contains(note, "attached") != strings.Contains(want, "attached") {
@@ -36,7 +36,7 @@ func TestWhatIsNotSampledIsExactAndHasNoObjects(t *testing.T) {
 }
 
 func TestALineThatIsFlatIsNotToldThrice(t *testing.T) {
-	s, flat := leakingSummary(), rows(60)
+	s, flat := leakingSummary(), timelineRows(60)
 	for i := range flat {
 		flat[i].RSS = 112*mib + int64(i%2)
 	}
@@ -47,11 +47,11 @@ func TestALineThatIsFlatIsNotToldThrice(t *testing.T) {
 
 // Each limit is said of the traces alone that it is true of.
 func TestLimitsAreTrueOfTheTrace(t *testing.T) {
-	for says, edit := range map[string]func(*export.Summary){
-		"from one sample every":        func(s *export.Summary) { s.Sources[0].State = export.SourceOff },
-		"of the pages were looked at":  func(s *export.Summary) { s.Residents[0].Looked = 0.9999 },
-		"a trace of this length":       func(s *export.Summary) { s.DurationS = 4 * 3600 },
-		"their memory, without stacks": func(s *export.Summary) { s.Groups = nil },
+	for says, edit := range map[string]func(*summary.Summary){
+		"from one sample every":        func(s *summary.Summary) { s.Sources[0].State = summary.SourceOff },
+		"of the pages were looked at":  func(s *summary.Summary) { s.Residents[0].Scanned = 0.9999 },
+		"a trace of this length":       func(s *summary.Summary) { s.DurationS = 4 * 3600 },
+		"their memory, without stacks": func(s *summary.Summary) { s.Groups = nil },
 	} {
 		s := leakingSummary()
 		s.Class = growth.ClassSuspected

@@ -3,18 +3,20 @@ package words
 import (
 	"fmt"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // OverheadLines say what tracing has cost, and what the trainer's own steps say of that. None where nothing was measured.
-func OverheadLines(s *export.Summary) []string {
+func OverheadLines(s *summary.Summary) []string {
 	var lines []string
 	if o := s.Overhead; o != nil && o.Share != nil {
-		line := "overhead " + Percent(*o.Share) + " of the traced CPU time (" + OverheadLimit(o) + ")" + inProbes(o)
-		if heap := HeapWatched(s); heap != "" {
+		line := "overhead " + units.Percent(*o.Share) + " of the traced CPU time (" + OverheadLimit(o) + ")" + inProbes(o)
+		if heap := HeapProbed(s); heap != "" {
 			line += ": heap " + heap
 		}
 		lines = append(lines, line)
@@ -30,7 +32,7 @@ func OverheadLines(s *export.Summary) []string {
 
 // aboveLimit says what a cost that exceeds its limit by more than a tenth is a share of: what is always on does not shrink with what is
 // traced. Empty: it does not.
-func aboveLimit(s *export.Summary) string {
+func aboveLimit(s *summary.Summary) string {
 	o := s.Overhead
 	if o == nil || o.Share == nil || o.Limit <= 0 || *o.Share <= 1.1*o.Limit || !(s.DurationS > 0) {
 		return ""
@@ -39,43 +41,40 @@ func aboveLimit(s *export.Summary) string {
 }
 
 // inProbes is the part that slows the traced processes down: ", 1.1 % in the probes".
-func inProbes(o *export.Overhead) string {
+func inProbes(o *summary.Overhead) string {
 	if o.InProbesS == nil || !(o.TracedS > 0) {
 		return ""
 	}
-	return ", " + Percent(*o.InProbesS/o.TracedS) + " in the probes"
+	return ", " + units.Percent(*o.InProbesS/o.TracedS) + " in the probes"
 }
 
 // OverheadShort is what tracing costs in a few words: "overhead 1.9 %, heap in windows". Empty: it is not measured, and heap is watched
 // all the time.
-func OverheadShort(o *export.Overhead) string {
+func OverheadShort(o *summary.Overhead) string {
 	var parts []string
 	if o != nil && o.Share != nil {
-		parts = append(parts, "overhead "+Percent(*o.Share))
+		parts = append(parts, "overhead "+units.Percent(*o.Share))
 	}
-	if o != nil && (o.Mode == export.HeapWindows || o.Mode == export.HeapOff) {
+	if o != nil && (o.Mode == summary.HeapBursts || o.Mode == summary.HeapOff) {
 		parts = append(parts, HeapMode(o.Mode))
 	}
 	return strings.Join(parts, ", ")
 }
 
 // OverheadLimit is what tracing may cost: "limit 3 %", "no limit".
-func OverheadLimit(o *export.Overhead) string {
+func OverheadLimit(o *summary.Overhead) string {
 	if o == nil || o.Limit <= 0 {
 		return "no limit"
 	}
-	return "limit " + Limit(o.Limit)
+	return "limit " + units.ExactPercent(o.Limit)
 }
-
-// Limit is a share of 1 as somebody has set it: "3 %", "0.25 %".
-func Limit(share float64) string { return strconv.FormatFloat(100*share, 'g', 3, 64) + " %" }
 
 // HeapMode is a mode of source heap: "heap in windows".
 func HeapMode(mode string) string {
 	switch mode {
-	case export.HeapWindows:
+	case summary.HeapBursts:
 		return "heap in windows"
-	case export.HeapOff:
+	case summary.HeapOff:
 		return "heap not watched"
 	}
 	return "heap watched all the time"
@@ -83,23 +82,23 @@ func HeapMode(mode string) string {
 
 // HeapWatched is when source heap was watched: "all the time", "in 11 windows, 5.4 s of 300 s". Empty: it was not attached, or it is
 // not known.
-func HeapWatched(s *export.Summary) string {
+func HeapProbed(s *summary.Summary) string {
 	o := s.Overhead
 	switch {
 	case o == nil || !HeapKnown(s):
 		return ""
-	case o.Windows == 0 && o.Mode == export.HeapOff:
+	case o.Bursts == 0 && o.Mode == summary.HeapOff:
 		return "at last not at all"
-	case o.Windows == 0 && o.Mode == export.HeapWindows:
+	case o.Bursts == 0 && o.Mode == summary.HeapBursts:
 		return "for " + inSeconds(o.OpenS) + ", and no window since"
-	case o.Windows == 0:
+	case o.Bursts == 0:
 		return "all the time"
 	}
-	text := fmt.Sprintf("in %s, %s of %s", Plural(o.Windows, "window", "windows"), inSeconds(o.OpenS), inSeconds(s.DurationS))
+	text := fmt.Sprintf("in %s, %s of %s", units.Plural(o.Bursts, "window", "windows"), inSeconds(o.OpenS), inSeconds(s.DurationS))
 	switch o.Mode {
-	case export.HeapFull:
+	case summary.HeapFull:
 		text += ", and at last all the time"
-	case export.HeapOff:
+	case summary.HeapOff:
 		text += ", and at last not at all"
 	}
 	return text
@@ -107,11 +106,11 @@ func HeapWatched(s *export.Summary) string {
 
 // FromWindows says what the holders of heap memory are known from: "11 windows of 0.5 s; what is younger than 60 s is not in". Empty:
 // heap was watched all the time.
-func FromWindows(o *export.Overhead) string {
-	if !o.InWindows() {
+func FromBursts(o *summary.Overhead) string {
+	if !o.InBursts() {
 		return ""
 	}
-	text := fmt.Sprintf("%s of %s", Plural(o.Windows, "window", "windows"), inSeconds(o.OpenS/float64(o.Windows)))
+	text := fmt.Sprintf("%s of %s", units.Plural(o.Bursts, "window", "windows"), inSeconds(o.OpenS/float64(o.Bursts)))
 	if o.LagS > 0 {
 		text += "; what is younger than " + inSeconds(o.LagS) + " is not in"
 	}
@@ -119,9 +118,9 @@ func FromWindows(o *export.Overhead) string {
 }
 
 // NothingAccumulated says that nobody is named, and what a longer trace may name.
-func NothingAccumulated(s *export.Summary) string {
+func NothingAccumulated(s *summary.Summary) string {
 	text := "Nothing that was traced accumulated since the boundary."
-	if from := FromWindows(s.Overhead); from != "" {
+	if from := FromBursts(s.Overhead); from != "" {
 		text += " Heap memory is known from " + from + ": a longer trace may name who holds it."
 	}
 	return text
@@ -129,12 +128,12 @@ func NothingAccumulated(s *export.Summary) string {
 
 // StepLine compares the trainer's own steps: "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %", or "step 182.3 ms between
 // windows of the heap probes, 183.9 ms in all: +0.9 % (182.1 ms before them)". Empty: too few were seen.
-func StepLine(o *export.Overhead) string {
+func StepLine(o *summary.Overhead) string {
 	change := StepChange(o)
 	if change == "" {
 		return ""
 	}
-	if !comparesWindows(o) {
+	if !comparesBursts(o) {
 		return fmt.Sprintf("step %s before, %s with heap probes: %s", stepTime(*o.StepBeforeS), stepTime(*o.StepSinceS), change)
 	}
 	line := fmt.Sprintf("step %s between windows of the heap probes, %s in all: %s", stepTime(*o.StepBetweenS), stepTime(*o.StepSinceS), change)
@@ -145,15 +144,15 @@ func StepLine(o *export.Overhead) string {
 }
 
 // comparesWindows tells whether steps within windows and between them can be compared, of the same minutes.
-func comparesWindows(o *export.Overhead) bool { return o.InWindows() && o.StepBetweenS != nil }
+func comparesBursts(o *summary.Overhead) bool { return o.InBursts() && o.StepBetweenS != nil }
 
 // StepChange is by how much steps are longer with the probes: "+1.0 %". Empty: too few were seen.
-func StepChange(o *export.Overhead) string {
+func StepChange(o *summary.Overhead) string {
 	if o == nil || o.StepSinceS == nil {
 		return ""
 	}
 	without := o.StepBeforeS
-	if comparesWindows(o) {
+	if comparesBursts(o) {
 		without = o.StepBetweenS
 	}
 	if without == nil {
@@ -186,4 +185,11 @@ func inSeconds(s float64) string {
 		scale = 100
 	}
 	return strconv.FormatFloat(math.Round(scale*s)/scale, 'f', -1, 64) + " s"
+}
+
+// HeapKnown tells that source heap was attached to any process, so that who holds heap memory is known; also where the summary
+// names no sources.
+func HeapKnown(s *summary.Summary) bool {
+	isHeap := func(x summary.Source) bool { return x.Name == "heap" && x.State == summary.SourceAttached }
+	return len(s.Sources) == 0 || slices.ContainsFunc(s.Sources, isHeap)
 }

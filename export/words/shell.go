@@ -6,11 +6,11 @@ import (
 )
 
 // plainWord is what no shell takes for anything else; an assignment is one only behind a dash.
-var plainWord = regexp.MustCompile(`^[0-9A-Za-z/._+:,@-]+$|^-[0-9A-Za-z/._+:,@=-]+$`)
+var unquotedWord = regexp.MustCompile(`^[0-9A-Za-z/._+:,@-]+$|^-[0-9A-Za-z/._+:,@=-]+$`)
 
 // ShellQuote makes a word safe to paste into a shell.
 func ShellQuote(word string) string {
-	if plainWord.MatchString(word) {
+	if unquotedWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"

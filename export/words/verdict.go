@@ -3,18 +3,20 @@ package words
 import (
 	"fmt"
 	"math"
+	"regexp"
 	"strconv"
 	"strings"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // VerdictLines says a verdict to people: the Headline, then no more than four lines of what follows from it. limit is what
 // happens at the limit: "memory is full".
-func VerdictLines(v export.Verdict, limit string) []string {
+func VerdictLines(v summary.Verdict, limit string) []string {
 	lines := []string{Headline(v)}
-	for _, line := range []string{boundLine(v), LimitLine(v, limit), headsForLine(v), spikesLine(v), sinceLine(v), longerLine(v)} {
+	for _, line := range []string{boundLine(v), LimitLine(v, limit), levelsOffLine(v), spikesLine(v), sinceLine(v), longerLine(v)} {
 		if line != "" {
 			lines = append(lines, line)
 		}
@@ -23,7 +25,7 @@ func VerdictLines(v export.Verdict, limit string) []string {
 }
 
 // Headline is the verdict in a sentence.
-func Headline(v export.Verdict) string {
+func Headline(v summary.Verdict) string {
 	switch v.Class {
 	case growth.ClassLeak:
 		return "LEAK: grows by " + Rate(v) + ", " + v.Why
@@ -46,18 +48,18 @@ func Headline(v export.Verdict) string {
 	return "TOO SHORT: " + v.Why
 }
 
-func flatText(v export.Verdict) string {
+func flatText(v summary.Verdict) string {
 	if v.RateLow != nil && *v.RateLow > 0 {
 		return "a residual growth of " + Rate(v) + " is seen, but not proven to last"
 	}
 	return "no growth is seen, the rate is " + Rate(v)
 }
 
-func isFlat(v export.Verdict) bool {
+func isFlat(v summary.Verdict) bool {
 	return v.Class == growth.ClassPlateau || v.Class == growth.ClassSpikyPlateau
 }
 
-func boundLine(v export.Verdict) string {
+func boundLine(v summary.Verdict) string {
 	bound := either(v.BoundBytesPerMin, v.BoundBytesPerStep)
 	switch {
 	case !isFlat(v) || bound == nil:
@@ -65,12 +67,12 @@ func boundLine(v export.Verdict) string {
 	case *bound == 0:
 		return "a leak of any size is excluded (95 %)"
 	}
-	return fmt.Sprintf("if there is a leak, it is below %s (95 %%)", RoundedUp(*bound/mebi)+rateUnit(v))
+	return fmt.Sprintf("if there is a leak, it is below %s (95 %%)", units.RoundedUp(*bound/mebi)+rateUnit(v))
 }
 
 // LimitLine is when the limit is met, limit being what happens then: "memory is full in 46 min if this pace holds". Empty: no limit is
 // known, or nothing grows.
-func LimitLine(v export.Verdict, limit string) string {
+func LimitLine(v summary.Verdict, limit string) string {
 	to := either(v.SecondsToLimit, v.StepsToLimit)
 	low, high := either(v.SecondsToLimitLow, v.StepsToLimitLow), either(v.SecondsToLimitHigh, v.StepsToLimitHigh)
 	switch {
@@ -79,23 +81,23 @@ func LimitLine(v export.Verdict, limit string) string {
 	case *to == 0:
 		return limit + " now"
 	case v.Class != growth.ClassLeak:
-		return limit + " in " + Span(*to, v.InSteps(), math.Round) + " if this pace holds"
+		return limit + " in " + units.Span(*to, v.InSteps(), math.Round) + " if this pace holds"
 	case low != nil && high != nil:
-		return limit + " in " + SpanRange(*low, *high, v.InSteps())
+		return limit + " in " + units.SpanRange(*low, *high, v.InSteps())
 	case low != nil:
-		return limit + " in " + Span(*low, v.InSteps(), math.Floor) + " at the earliest"
+		return limit + " in " + units.Span(*low, v.InSteps(), math.Floor) + " at the earliest"
 	}
-	return limit + " in " + Span(*to, v.InSteps(), math.Round)
+	return limit + " in " + units.Span(*to, v.InSteps(), math.Round)
 }
 
-func headsForLine(v export.Verdict) string {
-	if v.HeadsForBytes == nil || v.Class != growth.ClassSaturating {
+func levelsOffLine(v summary.Verdict) string {
+	if v.LevelsOffAtBytes == nil || v.Class != growth.ClassSaturating {
 		return ""
 	}
-	return "it heads for " + Bytes(*v.HeadsForBytes)
+	return "it heads for " + units.Bytes(*v.LevelsOffAtBytes)
 }
 
-func spikesLine(v export.Verdict) string {
+func spikesLine(v summary.Verdict) string {
 	if v.Spikes == nil {
 		return ""
 	}
@@ -103,11 +105,11 @@ func spikesLine(v export.Verdict) string {
 	if v.Spikes.Share < 0.1 {
 		percent = fmt.Sprintf("%.1f %%", 100*v.Spikes.Share)
 	}
-	return "spikes of " + Bytes(v.Spikes.HeightBytes) + " on top, in " + percent + " of the samples"
+	return "spikes of " + units.Bytes(v.Spikes.HeightBytes) + " on top, in " + percent + " of the samples"
 }
 
 // sinceLine says which part of the series the verdict is about.
-func sinceLine(v export.Verdict) string {
+func sinceLine(v summary.Verdict) string {
 	what := "at this rate since "
 	if isFlat(v) {
 		what = "the plateau began at "
@@ -117,34 +119,34 @@ func sinceLine(v export.Verdict) string {
 	case v.Class == growth.ClassTooShort || v.Class == growth.ClassWrongProcess:
 		from = nil
 	case from != nil && restart != nil:
-		return what + Point(*from, v.InSteps()) + ", after a restart at " + Point(*restart, v.InSteps())
+		return what + units.Point(*from, v.InSteps()) + ", after a restart at " + units.Point(*restart, v.InSteps())
 	}
 	switch {
 	case from != nil:
-		return what + Point(*from, v.InSteps())
+		return what + units.Point(*from, v.InSteps())
 	case restart != nil:
-		return "only what follows the restart at " + Point(*restart, v.InSteps()) + " is judged"
+		return "only what follows the restart at " + units.Point(*restart, v.InSteps()) + " is judged"
 	}
 	return ""
 }
 
-func longerLine(v export.Verdict) string {
+func longerLine(v summary.Verdict) string {
 	longer := either(v.WatchLongerS, v.WatchLongerSteps)
 	switch {
 	case longer == nil || *longer == 0:
 		return ""
 	case isFlat(v):
-		return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more to exclude a smaller one"
+		return "watch at least " + units.Span(*longer, v.InSteps(), math.Ceil) + " more to exclude a smaller one"
 	case v.Class == growth.ClassSuspected:
-		return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more to confirm it"
+		return "watch at least " + units.Span(*longer, v.InSteps(), math.Ceil) + " more to confirm it"
 	}
-	return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more"
+	return "watch at least " + units.Span(*longer, v.InSteps(), math.Ceil) + " more"
 }
 
 const mebi = 1 << 20
 
 // Rate is the rate with its interval, with as many decimals as the interval is worth: "572.2 MiB/min (95 %: 567.8 to 576.6)".
-func Rate(v export.Verdict) string {
+func Rate(v summary.Verdict) string {
 	rate := either(v.RateBytesPerMin, v.RateBytesPerStep)
 	if rate == nil {
 		return "an unknown rate"
@@ -169,7 +171,7 @@ func decimal(x float64, decimals int) string {
 	return text
 }
 
-func rateUnit(v export.Verdict) string {
+func rateUnit(v summary.Verdict) string {
 	if v.InSteps() {
 		return " MiB/step"
 	}
@@ -186,3 +188,13 @@ func either(a, b *float64) *float64 {
 
 // AtLimit is what happens at the limit of a process that runs.
 const AtLimit = "memory is full"
+
+var headlineParts = regexp.MustCompile(`^([A-Z]+(?: [A-Z]+)*\??(?: \([a-z ]+\)|, too early to tell)?):? ?(.*)$`)
+
+// SplitHeadline parts a Headline into the name of the verdict and what is said of it: "LEAK", "grows by ...".
+func SplitHeadline(headline string) (name, sentence string) {
+	if m := headlineParts.FindStringSubmatch(headline); m != nil {
+		return m[1], m[2]
+	}
+	return headline, ""
+}

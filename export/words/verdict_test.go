@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -52,45 +52,45 @@ func TestVerdictsAreSaidInWords(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		verdict growth.Verdict
-		axis    export.Axis
+		axis    summary.Axis
 		want    string
 	}{
-		{"leak", leak, export.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
+		{"leak", leak, summary.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
 memory is full in 28 to 31 min
 spikes of 4.19 GiB on top, in 6.7 % of the samples
 at this rate since 82 min`},
-		{"leak without a last moment", endless, export.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
+		{"leak without a last moment", endless, summary.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
 memory is full in 28 min at the earliest`},
-		{"leak at the limit", full, export.AxisSteps, `LEAK: grows by 9.54 MiB/step (95 %: 9.46 to 9.61), steady growth after warm-up
+		{"leak at the limit", full, summary.AxisSteps, `LEAK: grows by 9.54 MiB/step (95 %: 9.46 to 9.61), steady growth after warm-up
 memory is full now`},
-		{"suspected", suspected, export.AxisSeconds, `LEAK SUSPECTED: grows by 60 MiB/min (95 %: 54 to 66), 2 stacks explain 80 % of the growth
+		{"suspected", suspected, summary.AxisSeconds, `LEAK SUSPECTED: grows by 60 MiB/min (95 %: 54 to 66), 2 stacks explain 80 % of the growth
 memory is full in 2 h if this pace holds
 watch at least 21 min more to confirm it`},
-		{"growing", growing, export.AxisSteps, `GROWING, too early to tell: by 161.7 MiB/step (95 %: 157.9 to 165.4)
+		{"growing", growing, summary.AxisSteps, `GROWING, too early to tell: by 161.7 MiB/step (95 %: 157.9 to 165.4)
 memory is full in 120 steps if this pace holds
 watch at least 30 steps more`},
-		{"saturating", saturating, export.AxisSeconds, `SATURATING: grows by 30 MiB/min (95 %: 24 to 36), and slows down
+		{"saturating", saturating, summary.AxisSeconds, `SATURATING: grows by 30 MiB/min (95 %: 24 to 36), and slows down
 it heads for 12.3 GiB
 at this rate since 60 s
 watch at least 5 days more`},
-		{"plateau", plateau, export.AxisSeconds, `NO LEAK (plateau): no growth is seen, the rate is 0 MiB/min (95 %: -14 to 14)
+		{"plateau", plateau, summary.AxisSeconds, `NO LEAK (plateau): no growth is seen, the rate is 0 MiB/min (95 %: -14 to 14)
 if there is a leak, it is below 12 MiB/min (95 %)
 the plateau began at 5 min, after a restart at 2 min
 watch at least 91 s more to exclude a smaller one`},
-		{"falling", falling, export.AxisSteps, `NO LEAK (plateau): no growth is seen, the rate is -4.9 MiB/step (95 %: -6.0 to -3.7)
+		{"falling", falling, summary.AxisSteps, `NO LEAK (plateau): no growth is seen, the rate is -4.9 MiB/step (95 %: -6.0 to -3.7)
 a leak of any size is excluded (95 %)
 only what follows the restart at step 40 is judged`},
-		{"residual growth", residual, export.AxisSteps, `NO LEAK (spiky plateau): a residual growth of 2.1 MiB/step (95 %: 0.7 to 3.5) is seen, but not proven to last
+		{"residual growth", residual, summary.AxisSteps, `NO LEAK (spiky plateau): a residual growth of 2.1 MiB/step (95 %: 0.7 to 3.5) is seen, but not proven to last
 if there is a leak, it is below 3.3 MiB/step (95 %)
 spikes of 512 MiB on top, in 25 % of the samples
 the plateau began at step 40
 watch at least 328 steps more to exclude a smaller one`},
-		{"too short", short, export.AxisSeconds, "TOO SHORT to tell\nwatch at least 90 s more"},
-		{"too noisy", noisy, export.AxisSeconds, "TOO SHORT: too noisy to tell yet\nwatch at least 61 min more"},
-		{"wrong process", unknownVerdict(growth.ClassWrongProcess, "it explains 3 % of the growth; python (PID 7) grows"), export.AxisSeconds, "WRONG PROCESS? it explains 3 % of the growth; python (PID 7) grows"},
+		{"too short", short, summary.AxisSeconds, "TOO SHORT to tell\nwatch at least 90 s more"},
+		{"too noisy", noisy, summary.AxisSeconds, "TOO SHORT: too noisy to tell yet\nwatch at least 61 min more"},
+		{"wrong process", unknownVerdict(growth.ClassWrongProcess, "it explains 3 % of the growth; python (PID 7) grows"), summary.AxisSeconds, "WRONG PROCESS? it explains 3 % of the growth; python (PID 7) grows"},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			lines := VerdictLines(export.VerdictOf(test.verdict, test.axis), "memory is full")
+			lines := VerdictLines(summary.VerdictOf(test.verdict, test.axis), "memory is full")
 			if got := strings.Join(lines, "\n"); got != test.want {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
@@ -106,11 +106,28 @@ func TestWhatIsUnknownIsNotSaid(t *testing.T) {
 	for _, class := range []growth.Class{
 		growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating, growth.ClassPlateau, growth.ClassSpikyPlateau, growth.ClassTooShort, growth.ClassWrongProcess,
 	} {
-		for _, axis := range []export.Axis{export.AxisSeconds, export.AxisSteps} {
-			lines := VerdictLines(export.VerdictOf(unknownVerdict(class, "why"), axis), "memory is full")
+		for _, axis := range []summary.Axis{summary.AxisSeconds, summary.AxisSteps} {
+			lines := VerdictLines(summary.VerdictOf(unknownVerdict(class, "why"), axis), "memory is full")
 			if text := strings.Join(lines, "\n"); len(lines) != 1 || strings.Contains(text, "NaN") || strings.ContainsAny(text, "0123456789") {
 				t.Errorf("%s says\n%s", class, text)
 			}
+		}
+	}
+}
+
+func TestAHeadlineIsANameAndWhatIsSaidOfIt(t *testing.T) {
+	for headline, want := range map[string][2]string{
+		"LEAK: grows by 60 MiB/min, steady growth":       {"LEAK", "grows by 60 MiB/min, steady growth"},
+		"LEAK SUSPECTED: grows":                          {"LEAK SUSPECTED", "grows"},
+		"GROWING, too early to tell: by 1 MiB/min":       {"GROWING, too early to tell", "by 1 MiB/min"},
+		"NO LEAK (spiky plateau): no growth is seen":     {"NO LEAK (spiky plateau)", "no growth is seen"},
+		"WRONG PROCESS? it explains 3 %; python (PID 7)": {"WRONG PROCESS?", "it explains 3 %; python (PID 7)"},
+		"TOO SHORT to tell":                              {"TOO SHORT", "to tell"},
+		"TOO SHORT: too noisy":                           {"TOO SHORT", "too noisy"},
+		"something else":                                 {"something else", ""},
+	} {
+		if name, sentence := SplitHeadline(headline); name != want[0] || sentence != want[1] {
+			t.Errorf("%q is %q and %q", headline, name, sentence)
 		}
 	}
 }

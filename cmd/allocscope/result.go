@@ -92,7 +92,7 @@ func printCulprits(out io.Writer, culprits []summary.Suspect, title, of string) 
 		if c.Share != nil {
 			share = fmt.Sprintf("%.0f %%", 100**c.Share)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.PerMinute(&c.BytesPerMin), share, c.Stacks, c.Component, words.Suspect(c))
+		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&c.BytesPerMin), share, c.Stacks, c.Component, words.Suspect(c))
 	}
 	return w.Flush()
 }
@@ -120,7 +120,7 @@ func printAccumulating(out io.Writer, stacks []summary.Accumulation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
 	for _, a := range stacks {
-		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t%s\t  %s\n", units.PerMinute(a.BytesPerMin), 100*a.Share, units.Bytes(float64(a.Bytes)),
+		fmt.Fprintf(w, "%s\t%.0f %%\t%s\t%s\t%s\t  %s\n", units.MiBPerMinute(a.BytesPerMin), 100*a.Share, units.Bytes(float64(a.Bytes)),
 			units.Count(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}
 	return w.Flush()

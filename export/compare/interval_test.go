@@ -69,7 +69,7 @@ func (p *population) holding() growth.Holding {
 	return h
 }
 
-// mustCover wants that 90 % of the intervals hold the truth, and that they are no wider than the estimates scatter.
+// mustCover wants that 90% of the intervals hold the truth, and that they are no wider than the estimates scatter.
 func mustCover(t *testing.T, name string, changes []Estimate, truths []float64) {
 	t.Helper()
 	var held int

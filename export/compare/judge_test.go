@@ -35,13 +35,13 @@ func TestTheOutcomeFollowsFromTheIntervalsOfTheTwoPaces(t *testing.T) {
 		outcome       Outcome
 		says          string
 	}{
-		"mended":                      {leak, verdictOf(growth.ClassPlateau, -0.3, -2, 1), OutcomeGone, "461.5 MiB/min (95 %: 460.0 to 463.0) before, -0.3 MiB/min (95 %: -2.0 to 1.0) after"},
-		"mended, with a rest":         {leak, verdictOf(growth.ClassPlateau, 3, 1, 5), OutcomeGone, "3.0 MiB/min (95 %: 1.0 to 5.0) after"},
+		"mended":                      {leak, verdictOf(growth.ClassPlateau, -0.3, -2, 1), OutcomeGone, "461.5 MiB/min (95% CI 460.0-463.0) before, -0.3 MiB/min (95% CI -2.0 to 1.0) after"},
+		"mended, with a rest":         {leak, verdictOf(growth.ClassPlateau, 3, 1, 5), OutcomeGone, "3.0 MiB/min (95% CI 1.0-5.0) after"},
 		"a small leak is left":        {leak, verdictOf(growth.ClassLeak, 3, 1, 5), OutcomeSlower, " after"},
-		"less":                        {leak, verdictOf(growth.ClassLeak, 230, 228, 232), OutcomeSlower, "230.0 MiB/min (95 %: 228.0 to 232.0) after"},
+		"less":                        {leak, verdictOf(growth.ClassLeak, 230, 228, 232), OutcomeSlower, "230.0 MiB/min (95% CI 228.0-232.0) after"},
 		"much may be left":            {leak, verdictOf(growth.ClassPlateau, 20, -1, 101), OutcomeSlower, "up to 101 MiB/min may be left"},
 		"too short after":             {leak, verdictOf(growth.ClassTooShort, -0.3, -2, 1), OutcomeSlower, "too short to tell whether anything is left"},
-		"the same":                    {leak, verdictOf(growth.ClassLeak, 462, 460, 464), OutcomeAsBefore, "a change of 0.5 MiB/min (95 %: -2.0 to 3.0)"},
+		"the same":                    {leak, verdictOf(growth.ClassLeak, 462, 460, 464), OutcomeAsBefore, "a change of 0.5 MiB/min (95% CI -2.0 to 3.0)"},
 		"two runs of one program":     {leak, verdictOf(growth.ClassLeak, 455, 454.5, 455.5), OutcomeAsBefore, "a change of -6.5 MiB/min"},
 		"more":                        {leak, verdictOf(growth.ClassLeak, 700, 690, 710), OutcomeFaster, " after"},
 		"a new leak":                  {verdictOf(growth.ClassPlateau, 0, -1, 1), leak, OutcomeNew, " after"},
@@ -110,9 +110,9 @@ func TestADiffSaysWhereTheTwoHaveWatchedTheHeapInOtherWays(t *testing.T) {
 		before, after *summary.Overhead
 		note          string
 	}{
-		"full and windows": {&summary.Overhead{Mode: summary.HeapFull}, windows, "heap watched all the time before, heap in windows after: "},
-		"old and windows":  {nil, windows, "heap watched all the time before, heap in windows after: "},
-		"windows and off":  {windows, &summary.Overhead{Mode: summary.HeapOff}, "heap in windows before, heap not watched after: "},
+		"full and windows": {&summary.Overhead{Mode: summary.HeapFull}, windows, "heap probed all the time before, heap sampled in bursts after: "},
+		"old and windows":  {nil, windows, "heap probed all the time before, heap sampled in bursts after: "},
+		"windows and off":  {windows, &summary.Overhead{Mode: summary.HeapOff}, "heap sampled in bursts before, heap not probed after: "},
 		"windows twice":    {windows, &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}, ""},
 		"old and full":     {nil, &summary.Overhead{Mode: summary.HeapFull}, ""},
 	} {
@@ -140,7 +140,7 @@ func TestNotesSayWhatMakesTracesHardToCompare(t *testing.T) {
 		t.Fatal(err)
 	}
 	notes := strings.Join(r.Notes, "\n")
-	for _, word := range []string{"other?[31m after", "after, 12 % of the pages", "lost after: 9 a?, 3 stacks cut, 2 c, 1 more in summary.json", "after, source heap was not attached"} {
+	for _, word := range []string{"other?[31m after", "after, 12% of the pages", "lost after: 9 a?, 3 stacks cut, 2 c, 1 more in summary.json", "after, source heap was not attached"} {
 		if !strings.Contains(notes, word) {
 			t.Errorf("notes do not say %q: %s", word, notes)
 		}

@@ -35,8 +35,10 @@ func TestSnapshotsPlanted(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f, path, victim := attacked(t)
 			do(t, plant(filepath.Join(path, snapshotDir), victim))
-			wantError(t, f.WriteFile(SnapshotFile(3), writes("x")), "write snapshots/003.pb.gz: snapshots is a symbolic link or not a directory")
-			wantError(t, f.Remove(SnapshotFile(3)), "remove snapshots/003.pb.gz: snapshots is a symbolic link")
+			wantError(t, f.WriteFile(SnapshotFile(3), writes("x")),
+				"write snapshots/003.pb.gz: snapshots is a symbolic link or not a directory")
+			wantError(t, f.Remove(SnapshotFile(3)),
+				"remove snapshots/003.pb.gz: snapshots is a symbolic link")
 			if got := tree(t, path); got != "snapshots" && got != "snapshots/" {
 				t.Errorf("holds %s", got)
 			}
@@ -60,7 +62,9 @@ func TestFolderExchanged(t *testing.T) {
 
 // A file under the final name is replaced and not written to; under a name that is about to be made it is an error.
 func TestFilesPlanted(t *testing.T) {
-	for name, plant := range map[string]func(secret, path string) error{"symbolic link": os.Symlink, "hard link": os.Link} {
+	for name, plant := range map[string]func(secret, path string) error{
+		"symbolic link": os.Symlink, "hard link": os.Link,
+	} {
 		t.Run(name, func(t *testing.T) {
 			f, path, victim := attacked(t)
 			secret := filepath.Join(victim, "secret")
@@ -68,7 +72,8 @@ func TestFilesPlanted(t *testing.T) {
 				do(t, plant(secret, filepath.Join(path, planted)))
 			}
 			do(t, f.WriteFile(GrowthFile, writes("growth")))
-			if info, err := os.Lstat(filepath.Join(path, GrowthFile)); err != nil || !info.Mode().IsRegular() || content(t, path, GrowthFile) != "growth" {
+			if info, err := os.Lstat(filepath.Join(path, GrowthFile)); err != nil ||
+				!info.Mode().IsRegular() || content(t, path, GrowthFile) != "growth" {
 				t.Errorf("the file was not replaced: %v %v", info, err)
 			}
 			wantError(t, f.WriteFile(SummaryFile, writes("x")), "write summary.json: file exists")

@@ -96,10 +96,13 @@ func TestFolderHoldsWhatIsWritten(t *testing.T) {
 	f := newFolder(t, path, current(), false)
 	fill(t, f)
 	do(t, f.WriteFile(GrowthFile, writes("anew")))
-	if got, want := tree(t, path), "growth.pb.gz snapshots/ snapshots/003.pb.gz snapshots/1000.pb.gz timeline.csv"; got != want {
+	if got, want := tree(t, path),
+		"growth.pb.gz snapshots/ snapshots/003.pb.gz snapshots/1000.pb.gz timeline.csv"; got !=
+		want {
 		t.Errorf("holds %s, want %s", got, want)
 	}
-	if content(t, path, GrowthFile) != "anew" || content(t, path, SnapshotFile(3)) != "three" || content(t, path, TimelineFile) != "time_s,rss_bytes,pss_bytes\n1.000,1,2\n" {
+	if content(t, path, GrowthFile) != "anew" || content(t, path, SnapshotFile(3)) != "three" ||
+		content(t, path, TimelineFile) != "time_s,rss_bytes,pss_bytes\n1.000,1,2\n" {
 		t.Error("other content than was written")
 	}
 	do(t, f.Remove(GrowthFile))
@@ -136,7 +139,8 @@ func TestFolderOwnerAndModes(t *testing.T) {
 		}
 		stat := info.Sys().(*syscall.Stat_t)
 		if stat.Uid != 65534 || stat.Gid != 65533 || info.Mode().Perm() != mode {
-			t.Errorf("%s belongs to %d:%d with mode %v, want 65534:65533 and %v", path, stat.Uid, stat.Gid, info.Mode(), mode)
+			t.Errorf("%s belongs to %d:%d with mode %v, want 65534:65533 and %v", path, stat.Uid,
+				stat.Gid, info.Mode(), mode)
 		}
 		seen++
 		return nil
@@ -148,7 +152,10 @@ func TestFolderOwnerAndModes(t *testing.T) {
 
 func TestFolderRefusesNames(t *testing.T) {
 	f := newFolder(t, filepath.Join(t.TempDir(), "out"), current(), false)
-	for _, name := range []string{"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/", "snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz"} {
+	for _, name := range []string{
+		"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/",
+		"snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz",
+	} {
 		wantError(t, f.WriteFile(name, writes("")), "write "+name, "not the name of a file")
 	}
 }
@@ -175,7 +182,8 @@ func TestFolderFullDisk(t *testing.T) {
 	f := newFolder(t, path, current(), false)
 	do(t, f.WriteFile(GrowthFile, writes("before")))
 	err := f.WriteFile(GrowthFile, writes(strings.Repeat("x", 1<<20)))
-	if !errors.Is(err, unix.ENOSPC) || err.Error() != "write growth.pb.gz: no space left on device" {
+	if !errors.Is(err, unix.ENOSPC) ||
+		err.Error() != "write growth.pb.gz: no space left on device" {
 		t.Errorf("error %v", err)
 	}
 	if tree(t, path) != "growth.pb.gz" || content(t, path, GrowthFile) != "before" {
@@ -185,10 +193,12 @@ func TestFolderFullDisk(t *testing.T) {
 	do(t, err)
 	defer w.Close()
 	err = writes(strings.Repeat("x", 1<<20))(w)
-	if !errors.Is(err, unix.ENOSPC) || err.Error() != "write timeline.csv: no space left on device" {
+	if !errors.Is(err, unix.ENOSPC) ||
+		err.Error() != "write timeline.csv: no space left on device" {
 		t.Errorf("error %v", err)
 	}
-	wantError(t, f.WriteFile(SnapshotFile(1), writes("x")), "write snapshots/001.pb.gz: no space left on device")
+	wantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
+		"write snapshots/001.pb.gz: no space left on device")
 }
 
 func TestFolderNotWritable(t *testing.T) {
@@ -226,7 +236,10 @@ func TestCreateFolderErrors(t *testing.T) {
 	}{
 		{"empty", false, ": exists (choose another with --output, or replace it with --force)"},
 		{"foreign", false, ": exists (choose"},
-		{"foreign", true, ": exists and holds files that are not from allocscope (choose another with --output)"},
+		{
+			"foreign", true,
+			": exists and holds files that are not from allocscope (choose another with --output)",
+		},
 		{"other", true, ": exists and holds files that are not from allocscope"},
 		{"file", false, ": exists and is not a directory (choose another with --output)"},
 		{"file", true, ": exists and is not a directory"},
@@ -294,7 +307,8 @@ func TestForceReplaces(t *testing.T) {
 	put(t, "mine", path, ".growth.pb.gz")
 	put(t, "mine", path, snapshotDir, "mine.pb.gz")
 	newFolder(t, path, current(), true)
-	if got, want := tree(t, path), ".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp"; got != want {
+	if got, want := tree(t, path),
+		".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp"; got != want {
 		t.Errorf("holds %s, want %s", got, want)
 	}
 }
@@ -318,7 +332,8 @@ func TestForceRefusesOtherOwner(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	do(t, os.Mkdir(path, 0o755))
 	_, err := Create(path, Owner{65534, 65534}, true)
-	wantError(t, err, "exists and belongs to UID 0, not to UID 65534 (choose another with --output)")
+	wantError(t, err,
+		"exists and belongs to UID 0, not to UID 65534 (choose another with --output)")
 	do(t, os.Chown(path, 65534, 65534))
 	newFolder(t, path, Owner{65534, 65534}, true)
 }

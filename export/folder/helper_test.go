@@ -15,7 +15,8 @@ func mountTmpfs(t *testing.T) string {
 		t.Skip("needs root: mounts a tmpfs")
 	}
 	dir := t.TempDir()
-	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "size=64k,mode=755"); err != nil {
+	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV,
+		"size=64k,mode=755"); err != nil {
 		t.Fatalf("mount tmpfs on %s: %v", dir, err)
 	}
 	t.Cleanup(func() {

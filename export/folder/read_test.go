@@ -62,7 +62,8 @@ func TestSnapshotsAreListedInOrderAndNothingElseIs(t *testing.T) {
 	}
 	for _, name := range []string{
 		"1000.pb.gz", "010.pb.gz", "002.pb.gz", // and these are none:
-		"0010.pb.gz", "3.pb.gz", "-04.pb.gz", "005.pb", ".006.pb.gz.tmp", "x07.pb.gz", "00000000000000000000000.pb.gz", "99999999999999999999.pb.gz",
+		"0010.pb.gz", "3.pb.gz", "-04.pb.gz", "005.pb", ".006.pb.gz.tmp", "x07.pb.gz",
+		"00000000000000000000000.pb.gz", "99999999999999999999.pb.gz",
 	} {
 		if err := os.WriteFile(filepath.Join(path, "snapshots", name), nil, 0o600); err != nil {
 			t.Fatal(err)

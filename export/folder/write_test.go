@@ -20,11 +20,14 @@ func TestAFileOfItsOwnIsThereWholeOrAsItWasBefore(t *testing.T) {
 	if err != nil || info.Mode() != 0o600 || content(t, dir, "page.html") != "page" {
 		t.Errorf("%v, %v", info, err)
 	}
-	wantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }), "write "+path+": no more")
-	if got := tree(t, dir); content(t, dir, "page.html") != "page" || strings.Contains(got, ".tmp") {
+	wantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
+		"write "+path+": no more")
+	if got := tree(t,
+		dir); content(t, dir, "page.html") != "page" || strings.Contains(got, ".tmp") {
 		t.Errorf("after an error there is %s", got)
 	}
-	wantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")), "there is no directory")
+	wantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")),
+		"there is no directory")
 }
 
 // One who was killed while writing leaves a temporary file.
@@ -66,7 +69,9 @@ func TestOwnerFromEnvironment(t *testing.T) {
 	if o, err := OwnerFromEnvironment(environment(nil)); err != nil || o != current() {
 		t.Errorf("without sudo: %v, %v", o, err)
 	}
-	sudo, err := OwnerFromEnvironment(environment(map[string]string{"SUDO_UID": "1000", "SUDO_GID": "100"}))
+	sudo, err := OwnerFromEnvironment(environment(map[string]string{
+		"SUDO_UID": "1000", "SUDO_GID": "100",
+	}))
 	if os.Geteuid() != 0 {
 		if err != nil || sudo != current() {
 			t.Errorf("not root: %v, %v", sudo, err)
@@ -84,7 +89,9 @@ func TestOwnerFromEnvironment(t *testing.T) {
 		{"1000", "4294967296", `read SUDO_GID: "4294967296"`},
 		{"1000x", "100", `read SUDO_UID: "1000x"`},
 	} {
-		_, err := OwnerFromEnvironment(environment(map[string]string{"SUDO_UID": test.uid, "SUDO_GID": test.gid}))
+		_, err := OwnerFromEnvironment(environment(map[string]string{
+			"SUDO_UID": test.uid, "SUDO_GID": test.gid,
+		}))
 		wantError(t, err, test.want, "unset SUDO_UID")
 	}
 }

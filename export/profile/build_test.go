@@ -38,10 +38,13 @@ func TestProfileRoundTrip(t *testing.T) {
 	for _, v := range p.SampleType {
 		types = append(types, v.Type+"/"+v.Unit)
 	}
-	if got, want := strings.Join(types, " "), "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes resident_space/bytes"; got != want {
+	if got, want := strings.Join(types, " "),
+		"alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes resident_space/bytes"; got !=
+		want {
 		t.Errorf("sample types %s, want %s", got, want)
 	}
-	if p.DefaultSampleType != "resident_space" || p.PeriodType.Type != "space" || p.PeriodType.Unit != "bytes" || p.Period != 524288 {
+	if p.DefaultSampleType != "resident_space" || p.PeriodType.Type != "space" ||
+		p.PeriodType.Unit != "bytes" || p.Period != 524288 {
 		t.Errorf("default %q, period %d %v", p.DefaultSampleType, p.Period, p.PeriodType)
 	}
 	if p.TimeNanos != info().Time.UnixNano() || p.DurationNanos != int64(5*time.Minute) {
@@ -75,7 +78,9 @@ func TestProfileRoundTrip(t *testing.T) {
 func TestProfileLabels(t *testing.T) {
 	p := roundTrip(t, holdings(), info())
 	first := p.Sample[0]
-	if want := map[string][]string{"kind": {"heap"}, "owner": {"trainer"}, "process": {"trainer"}, "pid": {"4242"}}; !reflect.DeepEqual(first.Label, want) {
+	if want := map[string][]string{
+		"kind": {"heap"}, "owner": {"trainer"}, "process": {"trainer"}, "pid": {"4242"},
+	}; !reflect.DeepEqual(first.Label, want) {
 		t.Errorf("labels %v, want %v", first.Label, want)
 	}
 	// In the order of inuse_space: 1572864/1000 ... 262144/7.6 ... 300/2 (allocated only), two without objects, -40960/-10.
@@ -84,8 +89,11 @@ func TestProfileLabels(t *testing.T) {
 		if want[i] == 0 && len(s.NumLabel) > 0 {
 			t.Errorf("sample %d: bytes %v of no objects", i, s.NumLabel)
 		}
-		if want[i] != 0 && (!slices.Equal(s.NumLabel["bytes"], want[i:i+1]) || !slices.Equal(s.NumUnit["bytes"], []string{"bytes"})) {
-			t.Errorf("sample %d: bytes %v %v, want %d bytes", i, s.NumLabel["bytes"], s.NumUnit["bytes"], want[i])
+		if want[i] != 0 &&
+			(!slices.Equal(s.NumLabel["bytes"], want[i:i+1]) ||
+				!slices.Equal(s.NumUnit["bytes"], []string{"bytes"})) {
+			t.Errorf("sample %d: bytes %v %v, want %d bytes", i, s.NumLabel["bytes"],
+				s.NumUnit["bytes"], want[i])
 		}
 	}
 	if lost := p.Sample[4]; len(lost.Label["pid"]) != 0 || len(lost.Label["process"]) != 0 {
@@ -100,10 +108,16 @@ func TestMeanSize(t *testing.T) {
 		want    int64
 	}{
 		{"nothing", growth.Holding{}, 0},
-		{"alive", growth.Holding{InuseObjects: 4, InuseBytes: 100, AllocObjects: 1, AllocBytes: 1}, 25},
+		{
+			"alive",
+			growth.Holding{InuseObjects: 4, InuseBytes: 100, AllocObjects: 1, AllocBytes: 1}, 25,
+		},
 		{"freed", growth.Holding{AllocObjects: 4, AllocBytes: 100}, 25},
 		{"fewer objects, more bytes", growth.Holding{InuseObjects: -1, InuseBytes: 100}, 0},
-		{"what cancelling left over", growth.Holding{InuseObjects: 1e-12, InuseBytes: 1, AllocObjects: 2, AllocBytes: 50}, 25},
+		{
+			"what cancelling left over",
+			growth.Holding{InuseObjects: 1e-12, InuseBytes: 1, AllocObjects: 2, AllocBytes: 50}, 25,
+		},
 	} {
 		if got := meanSize(test.holding); got != test.want {
 			t.Errorf("%s: %d, want %d", test.name, got, test.want)
@@ -118,8 +132,11 @@ func TestProfileShares(t *testing.T) {
 	}
 	for i, module := range []*growth.Module{trainer, libc} {
 		m := p.Mapping[i]
-		got := growth.Module{Path: m.File, BuildID: m.BuildID, Start: m.Start, Limit: m.Limit, Offset: m.Offset}
-		if got != *module || !m.HasFunctions || m.HasLineNumbers != (module == trainer) || m.HasFilenames != (module == trainer) {
+		got := growth.Module{
+			Path: m.File, BuildID: m.BuildID, Start: m.Start, Limit: m.Limit, Offset: m.Offset,
+		}
+		if got != *module || !m.HasFunctions || m.HasLineNumbers != (module == trainer) ||
+			m.HasFilenames != (module == trainer) {
 			t.Errorf("mapping %+v, want %+v", m, module)
 		}
 	}
@@ -131,7 +148,8 @@ func TestProfileShares(t *testing.T) {
 	if len(p.Location) != 16 || len(p.Function) != 16 {
 		t.Errorf("%d locations, %d functions, want 16 of each", len(p.Location), len(p.Function))
 	}
-	if l := p.Sample[0].Location[1]; l.Address != 0x401100 || l.Line[0].Line != 12 || l.Line[0].Function.Name != "leak_block" || l.Line[0].Function.Filename != "/src/trainer.c" {
+	if l := p.Sample[0].Location[1]; l.Address != 0x401100 || l.Line[0].Line != 12 ||
+		l.Line[0].Function.Name != "leak_block" || l.Line[0].Function.Filename != "/src/trainer.c" {
 		t.Errorf("leaf's caller: %+v", l)
 	}
 }
@@ -139,10 +157,12 @@ func TestProfileShares(t *testing.T) {
 func TestProfileExecutable(t *testing.T) {
 	elsewhere := info()
 	elsewhere.Executable = "/usr/bin/python3"
-	if p := roundTrip(t, holdings(), elsewhere); p.Mapping[0].File != "/usr/bin/python3" || len(p.Mapping) != 3 {
+	if p := roundTrip(t, holdings(), elsewhere); p.Mapping[0].File != "/usr/bin/python3" ||
+		len(p.Mapping) != 3 {
 		t.Errorf("mappings %v", p.Mapping)
 	}
-	if p := roundTrip(t, nil, Info{}); len(p.Mapping) != 0 || p.TimeNanos != 0 || len(p.Sample) != 0 {
+	if p := roundTrip(t, nil,
+		Info{}); len(p.Mapping) != 0 || p.TimeNanos != 0 || len(p.Sample) != 0 {
 		t.Errorf("empty profile: %v", p)
 	}
 }
@@ -201,14 +221,19 @@ func flats(out []byte) map[string]string {
 // what is resident.
 func TestPprofTop(t *testing.T) {
 	path := profileFile(t, holdings())
-	resident, alive := pprofText(t, "-top", "-unit=B", "-nodefraction=0", path), pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-sample_index=inuse_space", path)
+	resident, alive := pprofText(t, "-top", "-unit=B", "-nodefraction=0", path),
+		pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-sample_index=inuse_space", path)
 	golden(t, "top.txt", resident)
 	golden(t, "top_inuse.txt", alive)
 	for function, want := range map[string][2]string{
-		"leak_block": {"1576960B", "1572864B"}, "map_arena": {"520192B", "524288B"}, "<module>": {"200704B", "262144B"}, "cache_trim": {"-45056B", "-40960B"},
-		"deep": {"8192B", "4096B"}, "std::vector<int>::reserve(unsigned long)": {"", "400B"}, "[stack not kept: stack map full]": {"", "2048B"},
-		"malloc": {"4096B", "512B"}, "main heap": {"319488B", ""}, "[file: /data/train.bin]": {"987136B", ""},
-		"operator new(unsigned long)": {"", ""}, "__libc_calloc": {"", ""}, // frames of the allocator
+		"leak_block": {"1576960B", "1572864B"}, "map_arena": {"520192B", "524288B"},
+		"<module>": {"200704B", "262144B"}, "cache_trim": {"-45056B", "-40960B"},
+		"deep": {"8192B", "4096B"}, "std::vector<int>::reserve(unsigned long)": {"", "400B"},
+		"[stack not kept: stack map full]": {"", "2048B"},
+		"malloc":                           {"4096B", "512B"}, "main heap": {"319488B", ""},
+		"[file: /data/train.bin]":     {"987136B", ""},
+		"operator new(unsigned long)": {"", ""},
+		"__libc_calloc":               {"", ""}, // frames of the allocator
 	} {
 		if got := [2]string{flats(resident)[function], flats(alive)[function]}; got != want {
 			t.Errorf("flat of %s is %q, want %q", function, got, want)
@@ -222,13 +247,16 @@ func TestPprofTraces(t *testing.T) {
 
 func TestPprofSelectsByLabel(t *testing.T) {
 	path := profileFile(t, holdings())
-	for label, want := range map[string]string{"kind=mmap": "map_arena", "kind=retained": "main heap", "owner=libc": "malloc"} {
+	for label, want := range map[string]string{
+		"kind=mmap": "map_arena", "kind=retained": "main heap", "owner=libc": "malloc",
+	} {
 		out := string(pprofText(t, "-top", "-unit=B", "-tagfocus="+label, path))
 		if !strings.Contains(out, want) || strings.Contains(out, "leak_block") {
 			t.Errorf("-tagfocus=%s:\n%s", label, out)
 		}
 	}
-	if out := string(pprofText(t, "-comments", path)); out != strings.Join(info().Comments, "\n")+"\n" {
+	if out := string(pprofText(t, "-comments", path)); out !=
+		strings.Join(info().Comments, "\n")+"\n" {
 		t.Errorf("-comments: %q", out)
 	}
 }
@@ -238,7 +266,8 @@ func TestPprofDiffBase(t *testing.T) {
 	start := holdings()
 	end := holdings()
 	end[1].ResidentBytes += 1000
-	out := string(pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-diff_base="+profileFile(t, start), profileFile(t, end)))
+	out := string(pprofText(t, "-top", "-unit=B", "-nodefraction=0",
+		"-diff_base="+profileFile(t, start), profileFile(t, end)))
 	if !strings.Contains(out, "File: trainer") || !strings.Contains(out, " 1000B") {
 		t.Errorf("-diff_base:\n%s", out)
 	}
@@ -252,7 +281,8 @@ func TestAProfileHasTypesOfDeviceMemoryOnlyWhereThereIsSome(t *testing.T) {
 		types = append(types, v.Type+"/"+v.Unit)
 	}
 	const host = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes resident_space/bytes"
-	if got := strings.Join(types, " "); got != host+" device_objects/count device_space/bytes device_reserved_space/bytes" {
+	if got := strings.Join(types, " "); got !=
+		host+" device_objects/count device_space/bytes device_reserved_space/bytes" {
 		t.Errorf("sample types %s", got)
 	}
 	if p.DefaultSampleType != "resident_space" {
@@ -260,7 +290,8 @@ func TestAProfileHasTypesOfDeviceMemoryOnlyWhereThereIsSome(t *testing.T) {
 	}
 	var sums [8]int64
 	for _, sample := range p.Sample {
-		device := strings.HasPrefix(sample.Label["kind"][0], "cuda") || sample.Label["kind"][0] == "not_attributed"
+		device := strings.HasPrefix(sample.Label["kind"][0], "cuda") ||
+			sample.Label["kind"][0] == "not_attributed"
 		for i, v := range sample.Value {
 			sums[i] += v
 			if v != 0 && device != (i >= 5) {
@@ -276,7 +307,9 @@ func TestAProfileHasTypesOfDeviceMemoryOnlyWhereThereIsSome(t *testing.T) {
 	if want := [3]int64{29, 10_000, 7200}; sums[4] != rss || [3]int64(sums[5:]) != want {
 		t.Errorf("sums %v, want %d and %v", sums, rss, want)
 	}
-	if gpu := p.Sample[slices.IndexFunc(p.Sample, func(s *profile.Sample) bool { return s.Value[6] == 700 })].Label["gpu"]; !slices.Equal(gpu, []string{"1"}) {
+	if gpu := p.Sample[slices.IndexFunc(p.Sample,
+		func(s *profile.Sample) bool { return s.Value[6] == 700 })].Label["gpu"]; !slices.Equal(gpu,
+		[]string{"1"}) {
 		t.Errorf("GPU %v", gpu)
 	}
 	var file bytes.Buffer
@@ -303,14 +336,41 @@ func TestStackText(t *testing.T) {
 		stack growth.Stack
 		want  []string
 	}{
-		{"source", growth.Stack{Frames: []growth.Frame{mallocF, mainFn}}, []string{"main (/src/trainer.c:40)"}},
-		{"file without line", growth.Stack{Frames: []growth.Frame{{Function: "f", File: "a.c"}}}, []string{"f (a.c)"}},
-		{"module", growth.Stack{Frames: []growth.Frame{in("f", trainer)}}, []string{"f (/opt/job/trainer)"}},
+		{
+			"source", growth.Stack{Frames: []growth.Frame{mallocF, mainFn}},
+			[]string{"main (/src/trainer.c:40)"},
+		},
+		{
+			"file without line",
+			growth.Stack{Frames: []growth.Frame{{Function: "f", File: "a.c"}}}, []string{"f (a.c)"},
+		},
+		{
+			"module", growth.Stack{Frames: []growth.Frame{in("f", trainer)}},
+			[]string{"f (/opt/job/trainer)"},
+		},
 		{"name", growth.Stack{Frames: []growth.Frame{in("f", nil)}}, []string{"f"}},
-		{"allocator alone", growth.Stack{Frames: []growth.Frame{in("mmap", nil), in("malloc", nil)}}, []string{"mmap", "malloc"}},
-		{"allocator's insides", growth.Stack{Frames: []growth.Frame{in("mmap", nil), in("sysmalloc", nil), in("malloc", nil), in("f", nil)}}, []string{"f"}},
-		{"cut", growth.Stack{Frames: []growth.Frame{in("malloc", nil)}, Truncated: "why"}, []string{"[truncated: why]"}},
-		{"lost", growth.Stack{Truncated: "stack map full"}, []string{"[stack not kept: stack map full]"}},
+		{
+			"allocator alone",
+			growth.Stack{Frames: []growth.Frame{in("mmap", nil), in("malloc", nil)}},
+			[]string{"mmap", "malloc"},
+		},
+		{
+			"allocator's insides",
+			growth.Stack{
+				Frames: []growth.Frame{
+					in("mmap", nil), in("sysmalloc", nil), in("malloc", nil), in("f", nil),
+				},
+			},
+			[]string{"f"},
+		},
+		{
+			"cut", growth.Stack{Frames: []growth.Frame{in("malloc", nil)}, Truncated: "why"},
+			[]string{"[truncated: why]"},
+		},
+		{
+			"lost", growth.Stack{Truncated: "stack map full"},
+			[]string{"[stack not kept: stack map full]"},
+		},
 		{"unknown", growth.Stack{}, []string{"[stack unknown]"}},
 	} {
 		if got := StackText(&test.stack); !reflect.DeepEqual(got, test.want) {

@@ -12,55 +12,64 @@ import (
 	"github.com/google/pprof/profile"
 )
 
-// Bounds on profiles, which may be forged. A trace of 2,000 stacks of 128 frames has 4 MB and 300,000 parts.
+// Bounds on profiles, which may be forged. The profile of a trace with 2,000 stacks of 128 frames
+// has 4 MB and 300,000 parts.
 const (
-	maxProfileBytes = 32 << 20  // bytes, when it is unpacked
-	maxProfileParts = 1_500_000 // before it is parsed: each takes some hundred bytes then
-	maxStackFrames  = 2_000_000 // of all its stacks together, with the functions that were compiled into others
+	maxProfileBytes = 32 << 20  // bytes, uncompressed
+	maxProfileParts = 1_500_000 // each takes some hundred bytes once it is parsed
+	maxStackFrames  = 2_000_000 // of all stacks together, with inlined functions
 )
 
-// ReadProfile reads a profile in pprof's form, compressed with gzip or not. It is an error if it is damaged, or larger than the
-// bounds above: parsing it takes no more than a second and 300 MB.
+// Read reads a pprof profile, compressed with gzip or not. A damaged profile and one beyond the
+// bounds above are errors. Parsing takes at most a second and 300 MB.
 func Read(r io.Reader) (*profile.Profile, error) {
 	data, err := unpacked(r)
 	if err != nil {
 		return nil, err
 	}
+
 	if countParts(data) > maxProfileParts {
-		return nil, fmt.Errorf("it has more than %d parts", maxProfileParts)
+		return nil, fmt.Errorf("more than %d parts", maxProfileParts)
 	}
+
 	p, err := profile.ParseUncompressed(data)
 	if err == nil {
 		err = p.CheckValid()
 	}
+
 	if err != nil {
-		return nil, fmt.Errorf("it is no profile of pprof, or is damaged: %w", err)
+		return nil, fmt.Errorf("not a pprof profile, or damaged: %w", err)
 	}
+
 	frames := 0
 	for _, s := range p.Sample {
 		for _, l := range s.Location {
 			frames += max(1, len(l.Line))
 		}
 		if frames > maxStackFrames {
-			return nil, fmt.Errorf("its stacks have more than %d frames together", maxStackFrames)
+			return nil, fmt.Errorf("more than %d frames in its stacks", maxStackFrames)
 		}
 	}
+
 	return p, nil
 }
 
-// unpacked is what a file holds that may be compressed.
+// unpacked returns the content of a file that may be compressed with gzip.
 func unpacked(r io.Reader) ([]byte, error) {
 	data, err := readBounded(r)
 	if err != nil || !bytes.HasPrefix(data, []byte{0x1f, 0x8b}) {
 		return data, err
 	}
+
 	zipped, err := gzip.NewReader(bytes.NewReader(data))
 	if err == nil {
 		data, err = readBounded(zipped)
 	}
+
 	if err != nil {
-		return nil, fmt.Errorf("unpack it: %w", err)
+		return nil, fmt.Errorf("decompress: %w", err)
 	}
+
 	return data, nil
 }
 
@@ -70,21 +79,22 @@ func readBounded(r io.Reader) ([]byte, error) {
 	case err != nil:
 		return nil, err
 	case len(data) > maxProfileBytes:
-		return nil, fmt.Errorf("it has more than %d bytes", maxProfileBytes)
+		return nil, fmt.Errorf("larger than %d bytes", maxProfileBytes)
 	case len(data) == 0:
-		return nil, errors.New("it is empty")
+		return nil, errors.New("the file is empty")
 	}
+
 	return data, nil
 }
 
-// Fields of the messages of a profile, by their numbers in pprof's profile.proto, that hold many parts.
+// Numbers of the fields of profile.proto that hold many parts.
 const (
 	fieldSample, fieldLocation, fieldComment = 2, 4, 13
 	fieldSampleLocation, fieldSampleValue    = 1, 2
 )
 
-// partsOf counts what a profile consists of: messages, texts, and numbers in lists. It ends where the profile is damaged, as the
-// parser does.
+// countParts counts the parts of an encoded profile: messages, strings, and numbers in lists. It
+// stops where the profile is damaged, as pprof's parser does.
 func countParts(data []byte) (parts int) {
 	eachField(data, func(field uint64, content []byte) {
 		parts++
@@ -102,10 +112,11 @@ func countParts(data []byte) (parts int) {
 			})
 		}
 	})
+
 	return parts
 }
 
-// numbersIn is how many variable-length numbers a packed list holds: the last byte of each has no high bit.
+// countVarints counts the numbers in a packed list. Only the last byte of each has no high bit.
 func countVarints(list []byte) (n int) {
 	for _, b := range list {
 		if b < 0x80 {
@@ -115,14 +126,17 @@ func countVarints(list []byte) (n int) {
 	return n
 }
 
-// eachField gives the fields of a protobuf message: its number, and the bytes of what has a length.
+// eachField calls do for each field of a protobuf message, with its number, and its bytes if it has
+// a length. See https://protobuf.dev/programming-guides/encoding/.
 func eachField(message []byte, do func(field uint64, content []byte)) {
 	for ok := true; ok; {
 		var key, size uint64
 		if key, message, ok = varint(message); !ok {
 			return
 		}
+
 		var content []byte
+
 		switch key & 7 {
 		case 0:
 			_, message, ok = varint(message)
@@ -135,17 +149,21 @@ func eachField(message []byte, do func(field uint64, content []byte)) {
 		default:
 			return
 		}
+
 		if !ok || size > uint64(len(message)) {
 			return
 		}
+
 		if content, message = message[:size], message[size:]; key&7 != 2 {
 			content = nil
 		}
+
 		do(key>>3, content)
 	}
 }
 
-// varint reads a variable-length number as pprof's parser does, which takes more than 64 bits. ok: there is one.
+// varint reads a variable-length number as pprof's parser does, which accepts more than 64 bits. ok
+// is false where there is none.
 func varint(data []byte) (x uint64, rest []byte, ok bool) {
 	for i := 0; i < min(len(data), binary.MaxVarintLen64); i++ {
 		if x |= uint64(data[i]&0x7f) << (7 * i); data[i] < 0x80 {
@@ -155,38 +173,44 @@ func varint(data []byte) (x uint64, rest []byte, ok bool) {
 	return 0, nil, false
 }
 
-// mostCompared bounds the work of dropping frames, which is bytes of names times instructions of expressions: a second of it.
+// maxDropWork bounds the work of dropping frames, in bytes of names times instructions of the
+// expressions. It takes about a second.
 const maxDropWork = 1 << 33
 
-// DropFrames takes out the frames that a profile wants left out, as pprof does. It is an error if its expressions are not well
-// formed, or are too long for so many names.
+// DropFrames removes the frames that a profile wants left out, as pprof does. Malformed regular
+// expressions, and expressions too long for the number of names, are errors.
 func DropFrames(p *profile.Profile) error {
 	var names, instructions int
 	for _, f := range p.Function {
 		names += len(f.Name)
 	}
+
 	for _, expression := range []string{p.DropFrames, p.KeepFrames} {
 		n, err := instructionsOf(expression)
 		if err != nil {
-			return fmt.Errorf("read its drop_frames or keep_frames: %w", err)
+			return fmt.Errorf("read drop_frames or keep_frames: %w", err)
 		}
 		instructions += n
 	}
+
 	if instructions > maxDropWork/max(names, 1) {
-		return fmt.Errorf("its drop_frames or keep_frames are too long for %d bytes of names", names)
+		return fmt.Errorf("drop_frames or keep_frames too long for %d bytes of names", names)
 	}
+
 	return p.RemoveUninteresting()
 }
 
-// instructionsOf is how long an expression is once its repetitions are written out.
+// instructionsOf is the length of a compiled regular expression, with its repetitions expanded.
 func instructionsOf(expression string) (int, error) {
 	parsed, err := syntax.Parse(expression, syntax.Perl)
 	if err != nil {
 		return 0, err
 	}
+
 	program, err := syntax.Compile(parsed.Simplify())
 	if err != nil {
 		return 0, err
 	}
+
 	return len(program.Inst), nil
 }

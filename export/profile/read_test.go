@@ -30,7 +30,8 @@ func zipped(t testing.TB, message []byte) *bytes.Reader {
 // message is a protobuf field that has a length.
 func message(field uint64, parts ...[]byte) []byte {
 	content := bytes.Join(parts, nil)
-	return append(binary.AppendUvarint(binary.AppendUvarint(nil, field<<3|2), uint64(len(content))), content...)
+	return append(binary.AppendUvarint(binary.AppendUvarint(nil, field<<3|2), uint64(len(content))),
+		content...)
 }
 
 // forged is a profile with samples of one type, whose locations are all one, of so many functions.
@@ -38,8 +39,9 @@ func forged(t testing.TB, functions int, samples ...[]byte) []byte {
 	t.Helper()
 	f := &profile.Function{ID: 1, Name: "f"}
 	p := &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "space", Unit: "bytes"}}, Function: []*profile.Function{f},
-		Location: []*profile.Location{{ID: 1, Line: make([]profile.Line, functions)}},
+		SampleType: []*profile.ValueType{{Type: "space", Unit: "bytes"}},
+		Function:   []*profile.Function{f},
+		Location:   []*profile.Location{{ID: 1, Line: make([]profile.Line, functions)}},
 	}
 	for i := range p.Location[0].Line {
 		p.Location[0].Line[i].Function = f
@@ -52,7 +54,13 @@ func forged(t testing.TB, functions int, samples ...[]byte) []byte {
 }
 
 func TestAProfileIsReadPackedOrNotWithAllThatItHolds(t *testing.T) {
-	p, err := Build([]growth.Holding{{Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{Function: "leak"}}}, Kind: growth.KindHeap, InuseBytes: 100}}, Info{Comments: []string{"x"}})
+	p, err := Build([]growth.Holding{
+		{
+			Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{Function: "leak"}}},
+			Kind:  growth.KindHeap, InuseBytes: 100,
+		},
+	},
+		Info{Comments: []string{"x"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,13 +80,24 @@ func TestAProfileIsReadPackedOrNotWithAllThatItHolds(t *testing.T) {
 
 func TestForgedProfilesAreErrorsBeforeTheyTakeMuchMemory(t *testing.T) {
 	value, sample := message(2, []byte{1}), message(2, message(1, []byte{1}), message(2, []byte{1}))
-	locations := func(n int) []byte { return message(2, message(1, bytes.Repeat([]byte{1}, n)), value) }
-	long := append([]byte{2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e}, locations(maxProfileParts)[1:]...) // a key of more than 64 bits
+	locations := func(n int) []byte {
+		return message(2, message(1, bytes.Repeat([]byte{1}, n)),
+			value)
+	}
+	long := append([]byte{2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e},
+		locations(maxProfileParts)[1:]...) // a key of more than 64 bits
 	for says, data := range map[string][]byte{
-		"it is empty": {}, "more than 33554432 bytes": make([]byte, maxProfileBytes+1), "is damaged": []byte("\xff\xff\xff"),
-		"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)), "1500000 parts": forged(t, 1, bytes.Repeat(message(2), maxProfileParts)),
-		"00000 parts": forged(t, 1, message(4, bytes.Repeat(message(4), maxProfileParts))), "0 parts": message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
-		"parts": append(forged(t, 1), long...), "more than 2000000 frames together": forged(t, 1000, bytes.Repeat(sample, maxStackFrames/1000+1)),
+		"it is empty": {}, "more than 33554432 bytes": make([]byte, maxProfileBytes+1),
+		"is damaged":              []byte("\xff\xff\xff"),
+		"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)),
+		"1500000 parts": forged(t, 1,
+			bytes.Repeat(message(2), maxProfileParts)),
+		"00000 parts": forged(t, 1,
+			message(4, bytes.Repeat(message(4), maxProfileParts))),
+		"0 parts": message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
+		"parts":   append(forged(t, 1), long...),
+		"more than 2000000 frames together": forged(t, 1000,
+			bytes.Repeat(sample, maxStackFrames/1000+1)),
 	} {
 		file := zipped(t, data)
 		var before, after runtime.MemStats
@@ -92,7 +111,10 @@ func TestForgedProfilesAreErrorsBeforeTheyTakeMuchMemory(t *testing.T) {
 			t.Errorf("%s: %d bytes were allocated", says, took)
 		}
 	}
-	for name, data := range map[string][]byte{"parts": forged(t, 1, locations(maxProfileParts-100)), "frames": forged(t, 1000, bytes.Repeat(sample, maxStackFrames/1000))} {
+	for name, data := range map[string][]byte{
+		"parts":  forged(t, 1, locations(maxProfileParts-100)),
+		"frames": forged(t, 1000, bytes.Repeat(sample, maxStackFrames/1000)),
+	} {
 		if _, err := Read(zipped(t, data)); err != nil {
 			t.Errorf("%s that are just allowed: %v", name, err)
 		}
@@ -109,7 +131,8 @@ func FuzzPartsOfProfilesAreCounted(f *testing.F) {
 		if err != nil {
 			return
 		}
-		least := len(p.Sample) + len(p.Location) + len(p.Function) + len(p.Mapping) + len(p.SampleType) + len(p.Comments)
+		least := len(p.Sample) + len(p.Location) + len(p.Function) + len(p.Mapping) +
+			len(p.SampleType) + len(p.Comments)
 		for _, s := range p.Sample {
 			least += len(s.Location) + len(s.Value) + len(s.Label) + len(s.NumLabel)
 		}
@@ -125,20 +148,27 @@ func FuzzPartsOfProfilesAreCounted(f *testing.F) {
 func TestFramesAreDroppedAsPprofDoes(t *testing.T) {
 	p := func(drop, keep, name string) *profile.Profile {
 		leaf, main := &profile.Function{ID: 1, Name: name}, &profile.Function{ID: 2, Name: "main"}
-		out := &profile.Profile{DropFrames: drop, KeepFrames: keep, Function: []*profile.Function{leaf, main}}
+		out := &profile.Profile{
+			DropFrames: drop, KeepFrames: keep, Function: []*profile.Function{leaf, main},
+		}
 		for _, f := range out.Function {
-			out.Location = append(out.Location, &profile.Location{ID: f.ID, Line: []profile.Line{{Function: f}}})
+			out.Location = append(out.Location,
+				&profile.Location{ID: f.ID, Line: []profile.Line{{Function: f}}})
 		}
 		out.Sample = []*profile.Sample{{Location: out.Location}}
 		return out
 	}
-	if dropped, kept := p("mal+oc", "", "malloc"), p("mal+oc", "malloc", "malloc"); DropFrames(dropped) != nil || DropFrames(kept) != nil ||
+	if dropped, kept := p("mal+oc", "", "malloc"),
+		p("mal+oc", "malloc", "malloc"); DropFrames(dropped) !=
+		nil ||
+		DropFrames(kept) != nil ||
 		len(dropped.Sample[0].Location) != 1 || len(kept.Sample[0].Location) != 2 {
 		t.Errorf("left: %v, %v", dropped.Sample[0].Location, kept.Sample[0].Location)
 	}
 	long := strings.Repeat("x", 10<<20)
 	for says, bad := range map[string]*profile.Profile{
-		"missing closing": p("(", "", "f"), "keep_frames": p("f", "(", "f"), "too long for": p(strings.Repeat("(x*|y)", 1000), "", long),
+		"missing closing": p("(", "", "f"), "keep_frames": p("f", "(", "f"),
+		"too long for": p(strings.Repeat("(x*|y)", 1000), "", long),
 		"are too long": p("f", "((x{30}){30})*", long),
 	} {
 		if err := DropFrames(bad); err == nil || !strings.Contains(err.Error(), says) {

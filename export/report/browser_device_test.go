@@ -56,7 +56,7 @@ func TestTheFlameGraphShowsTheMemoryThatIsChosen(t *testing.T) {
 	t.Parallel()
 	for _, view := range []pagetest.View{{}, {Width: 390, Height: 800, Dark: true}} {
 		page := openDevice(t, deviceTrace(t), view)
-		for i, want := range []string{"what grew since the boundary", "what grew on the device since the boundary: 480 MiB, 240 objects", "what was reserved on the device since the boundary: 500 MiB"} {
+		for i, want := range []string{"what grew since the baseline", "what grew on the device since the baseline: 480 MiB, 240 objects", "what was reserved on the device since the baseline: 500 MiB"} {
 			if err := page.Click([]string{`input[name="memory"][value="0"]`, `input[name="memory"][value="1"]`, `input[name="memory"][value="2"]`}[i]); err != nil {
 				t.Fatal(err)
 			}

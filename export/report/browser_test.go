@@ -114,12 +114,12 @@ func TestTheChartNamesTheRibbonOfWindows(t *testing.T) {
 	if err := page.Evaluate("document.querySelector('#timeline-chart .legend').textContent", &legend); err != nil {
 		t.Fatal(err)
 	}
-	for _, want := range []string{"· growth · heap in windows", "heap in windows"} {
+	for _, want := range []string{"· growth · heap sampled in bursts", "heap sampled in bursts"} {
 		if !strings.Contains(legend, want) {
 			t.Errorf("the legend does not say %q: %q", want, legend)
 		}
 	}
-	if got := strings.Count(legend, "heap in windows"); got != 2 { // at the cursor, and beside the ribbon
+	if got := strings.Count(legend, "heap sampled in bursts"); got != 2 { // at the cursor, and beside the ribbon
 		t.Errorf("%d times in %q", got, legend)
 	}
 }

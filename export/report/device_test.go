@@ -25,11 +25,11 @@ func mustSay(t *testing.T, page shownPage, id string, wants ...string) {
 
 func TestThePageTellsOfDeviceMemoryWhatItTellsOfTheHosts(t *testing.T) {
 	page := show(t, deviceTrace(t))
-	mustSay(t, page, "device", "Device memory LEAK grows by 120 MiB/min (95 %: 114 to 126), steady growth after warm-up", "the GPU is full in 56 to 64 min",
-		"tensors are retained by the code below", "Room78.0 GiB on the GPU that has least left", "At the boundary1.09 GiB allocated by torch, after 60.0 s", "At the end1.56 GiB allocated by torch",
-		"99 % of the growth train.py remember (train.py:19) < main (train.py:40)",
-		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak", "allocated by torch judged by this", "through the driver's API----leak suspected",
-		"Where it is: +480 MiB", "train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB", "not attributed: context, modules, and what was not seen520 MiB520 MiB0 B",
+	mustSay(t, page, "device", "Device memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up", "out of GPU memory in 56-64 min",
+		"tensors are retained by the code below", "Room78.0 GiB on the GPU that has least left", "At the baseline1.09 GiB allocated by torch, after 60.0 s", "At the end1.56 GiB allocated by torch",
+		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
+		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak", "allocated by torch judged by this", "through the driver API----leak suspected",
+		"Where it is: +480 MiB", "train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB", "not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
 		"All at the end, as the driver counts", "cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	mustSay(t, page, "verdict", "Device memory: LEAK grows by 120 MiB/min")
 	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min", "Device memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",

@@ -131,7 +131,7 @@ func TestProcessesAndRootsAreOutermostAndTheAllocatorIsDropped(t *testing.T) {
 	walk(&f.Root, "")
 	all := strings.Join(paths, "\n")
 	for _, want := range []string{
-		"what grew since the boundary{", "> python3 (PID 42){", "> main (train.py:7){", "> step (train.py:40){train.py} > leak (libx.so){train.py} 4096 100\n",
+		"what grew since the baseline{", "> python3 (PID 42){", "> main (train.py:7){", "> step (train.py:40){train.py} > leak (libx.so){train.py} 4096 100\n",
 		"> other (libx.so){train.py} 12288 7", "> worker (PID 50){train.py} > main (train.py:7){train.py} > leak (libx.so){train.py} 1000 1",
 		"> [heap: free but resident]{", "main heap{",
 	} {

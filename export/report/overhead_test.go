@@ -19,12 +19,12 @@ func TestTheRibbonShowsWhenHeapWasNotProbedAllTheTime(t *testing.T) {
 	}{
 		"nothing is known":           {nil, []phaseBand{}},
 		"all the time":               {&summary.Overhead{Mode: summary.HeapFull}, []phaseBand{}},
-		"windows from the beginning": {&summary.Overhead{Mode: summary.HeapBursts}, []phaseBand{band(0, 300, "windows", "heap in windows")}},
+		"windows from the beginning": {&summary.Overhead{Mode: summary.HeapBursts}, []phaseBand{band(0, 300, "windows", "heap sampled in bursts")}},
 		"a storm": {
 			changes(summary.OverheadChange{AtS: 60, Mode: summary.HeapBursts}, summary.OverheadChange{AtS: 70, Mode: summary.HeapBursts}, summary.OverheadChange{AtS: 80, Mode: summary.HeapOff}, summary.OverheadChange{AtS: 90, Mode: summary.HeapFull}),
-			[]phaseBand{band(60, 80, "windows", "heap in windows"), band(80, 90, "off", "heap not watched")},
+			[]phaseBand{band(60, 80, "windows", "heap sampled in bursts"), band(80, 90, "off", "heap not probed")},
 		},
-		"until the end": {changes(summary.OverheadChange{AtS: 250, Mode: summary.HeapOff}), []phaseBand{band(250, 300, "off", "heap not watched")}},
+		"until the end": {changes(summary.OverheadChange{AtS: 250, Mode: summary.HeapOff}), []phaseBand{band(250, 300, "off", "heap not probed")}},
 		"forged":        {changes(summary.OverheadChange{AtS: 90, Mode: summary.HeapOff}, summary.OverheadChange{AtS: 10, Mode: "<mode>"}), []phaseBand{}},
 	} {
 		s := leakingSummary()
@@ -42,7 +42,7 @@ func TestTheRibbonShowsWhenHeapWasNotProbedAllTheTime(t *testing.T) {
 func TestChangesOfTheProbesStandBesideTheMarks(t *testing.T) {
 	s := leakingSummary()
 	d := timelineOf(&s, timelineRows(300))
-	if want := []markLine{{20, "heap in windows"}, {90, "sampling interval 128 KiB"}}; !reflect.DeepEqual(d.Changes, want) {
+	if want := []markLine{{20, "heap sampled in bursts"}, {90, "sampling interval 128 KiB"}}; !reflect.DeepEqual(d.Changes, want) {
 		t.Errorf("%+v, want %+v", d.Changes, want)
 	}
 	if want := []markLine{{61.5, "epoch 1"}}; !reflect.DeepEqual(d.Marks, want) {

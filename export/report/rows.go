@@ -17,7 +17,7 @@ func rowsOf(accumulating []summary.Accumulation, moments []float64) []rowView {
 	var rows []rowView
 	for _, a := range accumulating {
 		row := rowView{
-			Component: a.Component, Rate: units.PerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
+			Component: a.Component, Rate: units.MiBPerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
 			Bytes: units.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: objectsText(a), ObjectsValue: a.Objects,
 			Trend: string(a.Trend), UndecidedReason: words.UndecidedText(a), Spark: sparkOf(moments, a.HistoryBytes), Age: "-", AgeValue: -1,
 		}
@@ -29,7 +29,7 @@ func rowsOf(accumulating []summary.Accumulation, moments []float64) []rowView {
 		case *a.RateLow == *a.RateHigh:
 			row.Interval = "exact"
 		default:
-			row.Interval = units.PerMinute(a.RateLow) + " to " + units.PerMinute(a.RateHigh)
+			row.Interval = units.MiBPerMinute(a.RateLow) + " to " + units.MiBPerMinute(a.RateHigh)
 		}
 		if a.AgeS != nil {
 			row.Age, row.AgeValue = units.Span(*a.AgeS, false, math.Round), *a.AgeS

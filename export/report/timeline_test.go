@@ -53,7 +53,7 @@ func TestAProcessAloneHasNoTree(t *testing.T) {
 // The line goes through the level where that is, 10 s before the middle of the last regime.
 func TestTheSlopeIsTheVerdicts(t *testing.T) {
 	s := leakingSummary()
-	want := slope{span{60, 300}, 510 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95 %: 54 to 66)"}
+	want := slope{span{60, 300}, 510 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95% CI 54-66)"}
 	got := timelineOf(&s, timelineRows(300)).Slope
 	got.LowBytesPerS, got.HighBytesPerS = float64(int(got.LowBytesPerS)), float64(int(got.HighBytesPerS+1))
 	if *got != want {

@@ -64,7 +64,7 @@ func leakingSummary() summary.Summary {
 		Overhead: &summary.Overhead{
 			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
 			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823), StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
-				{AtS: 20, Mode: summary.HeapBursts, Text: "heap probes would take 41 %: watched in windows"}, {AtS: 90, Mode: summary.HeapBursts, Text: "sampling interval 128 KiB"},
+				{AtS: 20, Mode: summary.HeapBursts, Text: "heap probes would take 41%: watched in windows"}, {AtS: 90, Mode: summary.HeapBursts, Text: "sampling interval 128 KiB"},
 			},
 		},
 	}

@@ -13,7 +13,7 @@ func TestTheTableSaysWhatItsRowsAreOrWhyThereAreNone(t *testing.T) {
 	row := func(low int64) summary.Accumulation { return summary.Accumulation{RateLow: &low} }
 	off := []summary.Source{{Name: "heap", State: summary.SourceOff}, {Name: "fault", State: summary.SourceAttached}}
 	for want, s := range map[string]summary.Summary{
-		"since the boundary.":           {},
+		"since the baseline.":           {},
 		"Source heap was not attached:": {Sources: off},
 		"A share is of all that grew":   {Accumulating: []summary.Accumulation{row(1), row(-1)}, Sources: off},
 		"None of it is proven":          {Accumulating: []summary.Accumulation{row(0), row(-1)}},

@@ -1,3 +1,5 @@
+// Package rows writes and reads the tables of a trace as CSV files: timeline.csv, processes.csv and
+// gpus.csv. Each begins with a header and has one row for each point in time, in order.
 package rows
 
 import (
@@ -14,16 +16,14 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A column is a whole number of a row, by name.
+// A column is a field of a row, a whole number.
 type column[T any] struct {
 	name  string
 	value func(*T) *int64
-	// later: files of before it was thought of are without it, and read as if nothing were known of it.
-	added bool
 }
 
-// A layout is what a file of rows in the order of time looks like: the time in seconds with three decimals, then columns of
-// whole numbers. A value that is growth.Unknown is an empty field.
+// A layout describes a file of rows: the time in seconds with three decimals, then columns of whole
+// numbers. An empty field is growth.Unknown.
 type layout[T any] struct {
 	elapsed func(*T) *time.Duration
 	columns []column[T]
@@ -37,20 +37,8 @@ func (l *layout[T]) header() []string {
 	return names
 }
 
-// before is the layout of files of before the columns that came later; the others are in absent.
-func (l *layout[T]) original() (older layout[T], absent []column[T]) {
-	older.elapsed = l.elapsed
-	for _, c := range l.columns {
-		if c.added {
-			absent = append(absent, c)
-		} else {
-			older.columns = append(older.columns, c)
-		}
-	}
-	return older, absent
-}
-
-// A RowWriter writes rows as CSV while they come: a header, then one line each, handed on at once.
+// A Writer writes rows as CSV, each as soon as it comes, so that all rows survive if allocscope is
+// killed.
 type Writer[T any] struct {
 	csv    *csv.Writer
 	layout *layout[T]
@@ -61,8 +49,8 @@ func newRowWriter[T any](w io.Writer, l *layout[T]) (*Writer[T], error) {
 	return t, t.flush(l.header())
 }
 
-// Write writes rows. The error is that of the underlying writer, not wrapped; after the first error nothing more is
-// written, so that no line follows half a line.
+// Write writes rows. The error is that of the underlying writer, unwrapped. After the first error
+// nothing more is written, so that no row follows half a row.
 func (t *Writer[T]) Write(rows ...T) error {
 	for i := range rows {
 		if err := t.csv.Write(t.fields(&rows[i])); err != nil {
@@ -83,6 +71,7 @@ func (t *Writer[T]) fields(row *T) []string {
 		}
 		fields = append(fields, field)
 	}
+
 	return fields
 }
 
@@ -94,17 +83,17 @@ func (t *Writer[T]) flush(fields []string) error {
 	return t.csv.Error()
 }
 
-// readRows reads what a RowWriter wrote: times in milliseconds, empty fields as growth.Unknown.
+// readRows reads the rows that a Writer wrote, and returns those that keep accepts; nil accepts
+// all. Times are in milliseconds, and empty fields are growth.Unknown.
 //
-// keep chooses among the rows; nil: all. It takes nothing else than what was written, now or before columns came that are marked as
-// later. Another header, another number of fields, a time before that of the line above, and a last line that was cut short are errors
-// that name the line; with the error comes what was read before that line.
+// An error names the line. It is another header, another number of fields, a time before that of
+// the row above, or an incomplete last line. The rows before that line are returned with it.
 func (l *layout[T]) readRows(r io.Reader, keep func(*T) bool) ([]T, error) {
 	lines := bufio.NewReader(r)
-	l, absent, err := l.readHeader(lines)
-	if err != nil {
+	if err := l.readHeader(lines); err != nil {
 		return nil, fmt.Errorf("line 1: %w", err)
 	}
+
 	var rows []T
 	var above time.Duration
 	for number := 2; ; number++ {
@@ -112,39 +101,37 @@ func (l *layout[T]) readRows(r io.Reader, keep func(*T) bool) ([]T, error) {
 		if errors.Is(err, io.EOF) {
 			return rows, nil
 		}
+
 		if err == nil && *l.elapsed(&row) < above {
 			err = errors.New("time_s is before that of the line above")
 		}
+
 		if err != nil {
 			return rows, fmt.Errorf("line %d: %w", number, err)
 		}
+
 		above = *l.elapsed(&row)
-		for _, c := range absent {
-			*c.value(&row) = growth.Unknown
-		}
+
 		if keep == nil || keep(&row) {
 			rows = append(rows, row)
 		}
 	}
 }
 
-// readHeader gives the layout of the file, and the columns that it does not have.
-func (l *layout[T]) readHeader(r *bufio.Reader) (of *layout[T], absent []column[T], err error) {
+// readHeader reads the header. The error quotes another one.
+func (l *layout[T]) readHeader(r *bufio.Reader) error {
 	want := strings.Join(l.header(), ",")
 	header, err := readLine(r)
 	switch {
 	case errors.Is(err, io.EOF):
-		return nil, nil, errors.New("no header: the file is empty")
+		return errors.New("no header: the file is empty")
 	case err != nil:
-		return nil, nil, err
+		return err
 	case header == want:
-		return l, nil, nil
+		return nil
 	}
-	older, absent := l.original()
-	if header != strings.Join(older.header(), ",") {
-		return nil, nil, fmt.Errorf("header is %q, not %q", header, want)
-	}
-	return &older, absent, nil
+
+	return fmt.Errorf("header is %q, not %q", header, want)
 }
 
 func (l *layout[T]) readRow(r *bufio.Reader) (row T, err error) {
@@ -152,23 +139,28 @@ func (l *layout[T]) readRow(r *bufio.Reader) (row T, err error) {
 	if err != nil {
 		return row, err
 	}
+
 	if n := strings.Count(line, ","); n != len(l.columns) {
 		return row, fmt.Errorf("%d fields, not %d", n+1, 1+len(l.columns))
 	}
+
 	field, rest, _ := strings.Cut(line, ",")
 	if *l.elapsed(&row), err = parseSeconds(field); err != nil {
 		return row, fmt.Errorf("time_s: %w", err)
 	}
+
 	for _, c := range l.columns {
 		field, rest, _ = strings.Cut(rest, ",")
 		if *c.value(&row), err = parseCounter(field); err != nil {
 			return row, fmt.Errorf("%s: %w", c.name, err)
 		}
 	}
+
 	return row, nil
 }
 
-// readLine reads a line without its newline. The error is io.EOF, unwrapped, if there is none.
+// readLine reads a line without its newline. The error is io.EOF, unwrapped, at the end of the
+// file.
 func readLine(r *bufio.Reader) (string, error) {
 	line, err := r.ReadSlice('\n')
 	switch {
@@ -179,17 +171,20 @@ func readLine(r *bufio.Reader) (string, error) {
 	case errors.Is(err, io.EOF) && len(line) > 0:
 		return "", errors.New("cut short: no newline at its end")
 	}
+
 	return "", err
 }
 
-// parseSeconds takes "12.345" and nothing less exact.
+// parseSeconds accepts three decimals, "12.345", and nothing else.
 func parseSeconds(field string) (time.Duration, error) {
 	seconds, fraction, _ := strings.Cut(field, ".")
 	whole, err := strconv.ParseUint(seconds, 10, 63)
 	ms, err2 := strconv.ParseUint(fraction, 10, 63)
-	if err != nil || err2 != nil || len(fraction) != 3 || whole >= math.MaxInt64/uint64(time.Second) {
+	if err != nil || err2 != nil || len(fraction) != 3 ||
+		whole >= math.MaxInt64/uint64(time.Second) {
 		return 0, fmt.Errorf("%q is not seconds with three decimals", field)
 	}
+
 	return time.Duration(whole)*time.Second + time.Duration(ms)*time.Millisecond, nil
 }
 
@@ -197,9 +192,11 @@ func parseCounter(field string) (int64, error) {
 	if field == "" {
 		return growth.Unknown, nil
 	}
+
 	value, err := strconv.ParseUint(field, 10, 63)
 	if err != nil {
 		return 0, fmt.Errorf("%q is not a whole number", field)
 	}
+
 	return int64(value), nil
 }

@@ -8,15 +8,10 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// sampleColumns are those of one process, or of several together.
+// sampleColumns are the columns of a growth.Sample, which is of one process or of several.
 func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 	at := func(name string, value func(*growth.Sample) *int64) column[T] {
 		return column[T]{name: name, value: func(row *T) *int64 { return value(of(row)) }}
-	}
-	later := func(name string, value func(*growth.Sample) *int64) column[T] {
-		c := at(name, value)
-		c.added = true
-		return c
 	}
 	return []column[T]{
 		at("rss_bytes", func(s *growth.Sample) *int64 { return &s.RSS }),
@@ -33,11 +28,11 @@ func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 		at("steps", func(s *growth.Sample) *int64 { return &s.Steps }),
 		at("tensors", func(s *growth.Sample) *int64 { return &s.Tensors }),
 		at("tensor_bytes", func(s *growth.Sample) *int64 { return &s.TensorBytes }),
-		later("device_used_bytes", func(s *growth.Sample) *int64 { return &s.DeviceUsed }),
-		later("cuda_allocated_bytes", func(s *growth.Sample) *int64 { return &s.CudaAllocated }),
-		later("cuda_reserved_bytes", func(s *growth.Sample) *int64 { return &s.CudaReserved }),
-		later("cuda_driver_bytes", func(s *growth.Sample) *int64 { return &s.CudaDriver }),
-		later("pinned_bytes", func(s *growth.Sample) *int64 { return &s.Pinned }),
+		at("gpu_used_bytes", func(s *growth.Sample) *int64 { return &s.DeviceUsed }),
+		at("gpu_allocated_bytes", func(s *growth.Sample) *int64 { return &s.CudaAllocated }),
+		at("gpu_reserved_bytes", func(s *growth.Sample) *int64 { return &s.CudaReserved }),
+		at("gpu_driver_bytes", func(s *growth.Sample) *int64 { return &s.CudaDriver }),
+		at("pinned_bytes", func(s *growth.Sample) *int64 { return &s.Pinned }),
 	}
 }
 
@@ -50,31 +45,42 @@ var timelineLayout = layout[growth.Row]{
 		{name: "tree_private_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.Private }},
 		{name: "available_bytes", value: func(r *growth.Row) *int64 { return &r.Around.Available }},
 		{name: "swap_free_bytes", value: func(r *growth.Row) *int64 { return &r.Around.SwapFree }},
-		{name: "cgroup_used_bytes", value: func(r *growth.Row) *int64 { return &r.Around.CgroupUsed }},
-		{name: "cgroup_limit_bytes", value: func(r *growth.Row) *int64 { return &r.Around.CgroupLimit }},
+		{
+			name:  "cgroup_used_bytes",
+			value: func(r *growth.Row) *int64 { return &r.Around.CgroupUsed },
+		},
+		{
+			name:  "cgroup_limit_bytes",
+			value: func(r *growth.Row) *int64 { return &r.Around.CgroupLimit },
+		},
 		{name: "overhead_ppm", value: func(r *growth.Row) *int64 { return &r.Price.Overhead }},
-		{name: "heap_probed_permille", value: func(r *growth.Row) *int64 { return &r.Price.Probed }},
+		{
+			name:  "heap_probed_permille",
+			value: func(r *growth.Row) *int64 { return &r.Price.Probed },
+		},
 	}...),
 }
 
 var processesLayout = layout[growth.ProcessSample]{
 	elapsed: func(p *growth.ProcessSample) *time.Duration { return &p.Elapsed },
-	columns: append([]column[growth.ProcessSample]{{name: "pid", value: func(p *growth.ProcessSample) *int64 { return &p.PID }}},
+	columns: append([]column[growth.ProcessSample]{
+		{name: "pid", value: func(p *growth.ProcessSample) *int64 { return &p.PID }},
+	},
 		sampleColumns(func(p *growth.ProcessSample) *growth.Sample { return &p.Sample })...),
 }
 
-// NewTimelineWriter writes the header of timeline.csv. The error is that of w, not wrapped.
+// NewTimelineWriter writes the header of timeline.csv. The error is that of w, unwrapped.
 func NewTimelineWriter(w io.Writer) (*Writer[growth.Row], error) {
 	return newRowWriter(w, &timelineLayout)
 }
 
-// NewProcessesWriter writes the header of processes.csv: one row for each process and second. The error is that of w, not
-// wrapped.
+// NewProcessesWriter writes the header of processes.csv, which has one row for each process and
+// second. The error is that of w, unwrapped.
 func NewProcessesWriter(w io.Writer) (*Writer[growth.ProcessSample], error) {
 	return newRowWriter(w, &processesLayout)
 }
 
-// ReadTimeline reads timeline.csv. The error names the line; with it comes what was read before.
+// ReadTimeline reads timeline.csv. The error names the line; the rows before it are returned, too.
 func ReadTimeline(r io.Reader) ([]growth.Row, error) {
 	rows, err := timelineLayout.readRows(r, nil)
 	if err != nil {
@@ -83,8 +89,10 @@ func ReadTimeline(r io.Reader) ([]growth.Row, error) {
 	return rows, err
 }
 
-// ReadProcesses reads processes.csv, as ReadTimeline does, and gives the rows that keep chooses; nil: all.
-func ReadProcesses(r io.Reader, keep func(*growth.ProcessSample) bool) ([]growth.ProcessSample, error) {
+// ReadProcesses reads the rows of processes.csv that keep accepts, as ReadTimeline does; nil
+// accepts all.
+func ReadProcesses(r io.Reader,
+	keep func(*growth.ProcessSample) bool) ([]growth.ProcessSample, error) {
 	rows, err := processesLayout.readRows(r, keep)
 	if err != nil {
 		err = fmt.Errorf("read processes: %w", err)
@@ -92,23 +100,27 @@ func ReadProcesses(r io.Reader, keep func(*growth.ProcessSample) bool) ([]growth
 	return rows, err
 }
 
-// A GPURow is the state of one GPU, or of one instance of a GPU that is partitioned, at one moment: a row of gpus.csv. Names are in the
-// summary.
+// A GPURow is a row of gpus.csv: the state of one GPU, or of one instance of a partitioned GPU, at
+// one time. The summary has their names.
 type GPURow struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
-	// GPU is its index as NVML counts, and Instance that on it; growth.Unknown: it is the whole GPU.
+	// GPU is its NVML index, and Instance the index on it; growth.Unknown: it is a whole GPU.
 	GPU, Instance int64
-	// Used by all processes, and Total, in bytes; growth.Unknown where NVML does not tell.
+	// Used by all processes, and Total, in bytes; growth.Unknown where NVML does not report it.
 	Used, Total int64
 }
 
-// GPURows are the rows of a moment.
+// GPURowsOf returns the rows of one point in time.
 func GPURowsOf(m growth.Moment) []GPURow {
 	var rows []GPURow
 	for _, g := range m.GPUs {
-		rows = append(rows, GPURow{Elapsed: m.Elapsed, GPU: int64(g.Index), Instance: int64(g.Instance), Used: g.Used, Total: g.Total})
+		rows = append(rows, GPURow{
+			Elapsed: m.Elapsed, GPU: int64(g.Index), Instance: int64(g.Instance), Used: g.Used,
+			Total: g.Total,
+		})
 	}
+
 	return rows
 }
 
@@ -122,5 +134,5 @@ var gpusLayout = layout[GPURow]{
 	},
 }
 
-// NewGPUsWriter writes the header of gpus.csv: one row for each GPU and moment. The error is that of w, not wrapped.
+// NewGPUsWriter writes the header of gpus.csv. The error is that of w, unwrapped.
 func NewGPUsWriter(w io.Writer) (*Writer[GPURow], error) { return newRowWriter(w, &gpusLayout) }

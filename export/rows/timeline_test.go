@@ -29,24 +29,34 @@ func writeTimeline(t *testing.T, timeline []growth.Row) []byte {
 var timeline = []growth.Row{
 	{
 		Sample: growth.Sample{
-			RSS: 1 << 30, Anonymous: 1 << 29, File: 1 << 28, Shared: 1 << 28, PSS: 1 << 29, Private: 1 << 28, Virtual: 1 << 40,
-			Threads: 12, MinorFaults: 100, MajorFaults: 2, Steps: 7, Tensors: 41, TensorBytes: 1 << 27,
-			DeviceUsed: 51, CudaAllocated: 52, CudaReserved: 53, CudaDriver: 54, Pinned: 55,
+			RSS: 1 << 30, Anonymous: 1 << 29, File: 1 << 28, Shared: 1 << 28, PSS: 1 << 29,
+			Private: 1 << 28, Virtual: 1 << 40,
+			Threads: 12, MinorFaults: 100, MajorFaults: 2, Steps: 7, Tensors: 41,
+			TensorBytes: 1 << 27,
+			DeviceUsed:  51, CudaAllocated: 52, CudaReserved: 53, CudaDriver: 54, Pinned: 55,
 		},
-		Tree:   growth.Tree{Processes: 3, RSS: 1 << 31, PSS: 1 << 30, Private: 1 << 29},
-		Around: growth.Around{Available: 1 << 33, SwapFree: 0, CgroupUsed: 1 << 31, CgroupLimit: 1 << 32},
-		Price:  growth.Price{Overhead: 19_000, Probed: 1000},
+		Tree: growth.Tree{Processes: 3, RSS: 1 << 31, PSS: 1 << 30, Private: 1 << 29},
+		Around: growth.Around{
+			Available: 1 << 33, SwapFree: 0, CgroupUsed: 1 << 31, CgroupLimit: 1 << 32,
+		},
+		Price: growth.Price{Overhead: 19_000, Probed: 1000},
 	},
 	{
 		Sample: growth.Sample{
-			Elapsed: 1234 * time.Millisecond, RSS: 1<<30 + 4096, Anonymous: 1, File: 2, Shared: 3, PSS: growth.Unknown, Private: growth.Unknown,
-			Swap: 8192, Virtual: 1 << 40, Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2, Steps: growth.Unknown,
+			Elapsed: 1234 * time.Millisecond, RSS: 1<<30 + 4096, Anonymous: 1, File: 2, Shared: 3,
+			PSS: growth.Unknown, Private: growth.Unknown,
+			Swap: 8192, Virtual: 1 << 40, Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2,
+			Steps:   growth.Unknown,
 			Tensors: growth.Unknown, TensorBytes: growth.Unknown,
-			DeviceUsed: growth.Unknown, CudaAllocated: growth.Unknown, CudaReserved: growth.Unknown, CudaDriver: growth.Unknown, Pinned: growth.Unknown,
+			DeviceUsed: growth.Unknown, CudaAllocated: growth.Unknown, CudaReserved: growth.Unknown,
+			CudaDriver: growth.Unknown, Pinned: growth.Unknown,
 		},
-		Tree:   growth.Tree{Processes: 1, RSS: 5, PSS: growth.Unknown, Private: growth.Unknown},
-		Around: growth.Around{Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown, CgroupLimit: growth.Unknown},
-		Price:  growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown},
+		Tree: growth.Tree{Processes: 1, RSS: 5, PSS: growth.Unknown, Private: growth.Unknown},
+		Around: growth.Around{
+			Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown,
+			CgroupLimit: growth.Unknown,
+		},
+		Price: growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown},
 	},
 	{Sample: growth.Sample{Elapsed: 1234 * time.Millisecond}},
 }
@@ -57,7 +67,8 @@ const timelineHeader = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes
 	`cgroup_used_bytes,cgroup_limit_bytes,overhead_ppm,heap_probed_permille
 `
 
-const timelineText = timelineHeader + `0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,41,134217728,51,52,53,54,55,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296,19000,1000
+const timelineText = timelineHeader +
+	`0.000,1073741824,536870912,268435456,268435456,536870912,268435456,0,1099511627776,12,100,2,7,41,134217728,51,52,53,54,55,3,2147483648,1073741824,536870912,8589934592,0,2147483648,4294967296,19000,1000
 1.234,1073745920,1,2,3,,,8192,1099511627776,,101,2,,,,,,,,,1,5,,,,,,,,
 1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
 `
@@ -77,7 +88,8 @@ func TestTimelineRoundTrip(t *testing.T) {
 }
 
 func TestTimelineRoundsToMilliseconds(t *testing.T) {
-	text := writeTimeline(t, []growth.Row{{Sample: growth.Sample{Elapsed: 59*time.Second + 999600*time.Microsecond}}})
+	text := writeTimeline(t,
+		[]growth.Row{{Sample: growth.Sample{Elapsed: 59*time.Second + 999600*time.Microsecond}}})
 	if !strings.Contains(string(text), "\n60.000,") {
 		t.Errorf("got %s", text)
 	}
@@ -131,7 +143,10 @@ func TestReadTimelineErrors(t *testing.T) {
 		{"too many fields", header + "2.000,1" + rest + ",30\n", "line 2: 31 fields, not 30"},
 		{"empty line", header + "\n", "line 2: 1 fields, not 30"},
 		{"word", header + "1.000,x" + rest + "\n", `line 2: rss_bytes: "x" is not a whole number`},
-		{"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n", `line 2: threads: "-1" is not a whole number`},
+		{
+			"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n",
+			`line 2: threads: "-1" is not a whole number`,
+		},
 		{"too large", header + "1.000,9223372036854775808" + rest + "\n", "line 2: rss_bytes"},
 		{"no time", header + ",1" + rest + "\n", `line 2: time_s: "" is not seconds`},
 		{"two decimals", header + "1.00,1" + rest + "\n", `line 2: time_s: "1.00" is not seconds`},
@@ -150,7 +165,12 @@ func TestReadTimelineErrors(t *testing.T) {
 
 func TestProcessesRoundTrip(t *testing.T) {
 	want := []growth.ProcessSample{
-		{PID: 7, Sample: growth.Sample{Elapsed: time.Second, RSS: 1, Anonymous: 2, Swap: growth.Unknown, Steps: 12}},
+		{
+			PID: 7,
+			Sample: growth.Sample{
+				Elapsed: time.Second, RSS: 1, Anonymous: 2, Swap: growth.Unknown, Steps: 12,
+			},
+		},
 		{PID: 8, Sample: growth.Sample{Elapsed: time.Second, RSS: 3}},
 	}
 	var buf bytes.Buffer
@@ -161,7 +181,8 @@ func TestProcessesRoundTrip(t *testing.T) {
 	if err := w.Write(want...); err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(buf.String(), "time_s,pid,rss_bytes,") || !strings.Contains(buf.String(), "\n1.000,7,1,2,") {
+	if !strings.HasPrefix(buf.String(), "time_s,pid,rss_bytes,") ||
+		!strings.Contains(buf.String(), "\n1.000,7,1,2,") {
 		t.Errorf("got\n%s", buf.String())
 	}
 	got, err := ReadProcesses(&buf, nil)
@@ -176,7 +197,8 @@ func TestProcessesRoundTrip(t *testing.T) {
 func FuzzReadTimeline(f *testing.F) {
 	f.Add([]byte(timelineText))
 	f.Add([]byte(timelineText[:200]))
-	f.Add([]byte(timelineHeader + "9223372035.999" + strings.Repeat(",", 26) + ",9223372036854775807\n"))
+	f.Add([]byte(timelineHeader + "9223372035.999" + strings.Repeat(",", 26) +
+		",9223372036854775807\n"))
 	f.Fuzz(func(t *testing.T, data []byte) {
 		first, err := ReadTimeline(bytes.NewReader(data))
 		if err != nil {
@@ -203,10 +225,13 @@ func TestOldTimelinesReadAsIfNothingWereKnownOfGPUs(t *testing.T) {
 		t.Fatal(rows, err)
 	}
 	s := rows[0].Sample
-	if s.DeviceUsed != growth.Unknown || s.CudaAllocated != growth.Unknown || s.CudaReserved != growth.Unknown || s.CudaDriver != growth.Unknown || s.Pinned != growth.Unknown {
+	if s.DeviceUsed != growth.Unknown || s.CudaAllocated != growth.Unknown ||
+		s.CudaReserved != growth.Unknown || s.CudaDriver != growth.Unknown ||
+		s.Pinned != growth.Unknown {
 		t.Errorf("%+v", s)
 	}
-	if s.RSS != 1 || s.TensorBytes != 14 || rows[0].Tree.Processes != 15 || rows[0].Price.Probed != 24 {
+	if s.RSS != 1 || s.TensorBytes != 14 || rows[0].Tree.Processes != 15 ||
+		rows[0].Price.Probed != 24 {
 		t.Errorf("%+v", rows[0])
 	}
 	processes := "time_s,pid,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,minor_faults,major_faults," +
@@ -215,6 +240,7 @@ func TestOldTimelinesReadAsIfNothingWereKnownOfGPUs(t *testing.T) {
 	if err != nil || len(of) != 1 || of[0].PID != 7 || of[0].Pinned != growth.Unknown {
 		t.Error(of, err)
 	}
-	_, err = ReadTimeline(strings.NewReader(strings.Replace(old, "tensor_bytes,", "tensor_bytes,pinned_bytes,", 1)))
+	_, err = ReadTimeline(strings.NewReader(strings.Replace(old, "tensor_bytes,",
+		"tensor_bytes,pinned_bytes,", 1)))
 	wantError(t, err, "header is")
 }

@@ -10,22 +10,23 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A Course is what led to what has grown.
+// A Period is the time over which stacks accumulated.
 type Period struct {
-	// Elapsed between the two moments of the growth.
+	// Elapsed from the baseline to the end.
 	Elapsed time.Duration
-	// Snapshots of the trace, in order; End is the one at which the growth ended.
+	// Snapshots of the trace, in order. End is the one at the end of the period.
 	Snapshots []*growth.Snapshot
 	End       *growth.Snapshot
-	// Owners tell whose memory a stack holds; nil: the built-in ones.
+	// Components classify stacks; nil: the built-in rules.
 	Components *growth.Owners
 }
 
-// Accumulating ranks what growth.Between gave: the holdings that grew, largest first, no more than limit of them. Shares
-// are of all that grew. Stacks that read the same count as one.
-func Accumulating(grown []growth.Holding, course Period, limit int) []Accumulation {
+// Accumulating ranks the holdings of growth.Between that grew, the largest first, up to limit of
+// them. Shares are of everything that grew. Stacks with the same text count as one.
+func Accumulating(grown []growth.Holding, period Period, limit int) []Accumulation {
 	merged := mergeAlike(grown)
 	growth.SortByInuse(merged.holdings)
+
 	top := []Accumulation{}
 	var sum float64
 	for _, h := range merged.holdings {
@@ -34,45 +35,54 @@ func Accumulating(grown []growth.Holding, course Period, limit int) []Accumulati
 		}
 		sum += float64(h.InuseBytes)
 		if len(top) < limit {
-			top = append(top, accumulationOf(h, course))
+			top = append(top, accumulationOf(h, period))
 		}
 	}
+
 	for i := range top {
 		top[i].Rank, top[i].Share = i+1, float64(top[i].Bytes)/sum
 	}
-	course.addHistory(top, merged.holdings, merged.members)
+
+	period.addHistory(top, merged.holdings, merged.members)
 	return top
 }
 
-func accumulationOf(h growth.Holding, course Period) Accumulation {
+func accumulationOf(h growth.Holding, period Period) Accumulation {
 	leaf := growth.WithoutAllocator(profile.Frames(h.Stack))[0]
 	entry := Accumulation{
-		Function: leaf.Function, Kind: h.Kind, Objects: units.Round(h.InuseObjects), Bytes: h.InuseBytes, Trend: h.Trend,
-		Component: course.Components.Of(h.Stack), HistoryBytes: make([]int64, len(course.Snapshots)), Stack: profile.StackText(h.Stack),
-		BytesPerMin: BytesPerMin(h.InuseBytes, course.Elapsed),
-		RateLow:     BytesPerMin(units.Round(math.Floor(float64(h.InuseBytes)-h.Margin())), course.Elapsed),
-		RateHigh:    BytesPerMin(units.Round(math.Ceil(float64(h.InuseBytes)+h.Margin())), course.Elapsed),
+		Function: leaf.Function, Kind: h.Kind, Objects: units.Round(h.InuseObjects),
+		Bytes: h.InuseBytes, Trend: h.Trend,
+		Component:    period.Components.Of(h.Stack),
+		HistoryBytes: make([]int64, len(period.Snapshots)), Stack: profile.StackText(h.Stack),
+		BytesPerMin: BytesPerMin(h.InuseBytes, period.Elapsed),
+		RateLow: BytesPerMin(units.Round(math.Floor(float64(h.InuseBytes)-h.Margin())),
+			period.Elapsed),
+		RateHigh: BytesPerMin(units.Round(math.Ceil(float64(h.InuseBytes)+h.Margin())),
+			period.Elapsed),
 	}
+
 	if leaf.Module != nil {
 		entry.Module = leaf.Module.Path
 	}
-	entry.setUndecided(h, course.End)
+
+	entry.setUndecided(h, period.End)
 	return entry
 }
 
-// doubt says why the trend is undecided, if it is.
+// setUndecided sets why the trend is undecided, if it is.
 func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
 	a.UndecidedReason = h.Doubt
 	if h.Longer > 0 {
 		seconds := Seconds(h.Longer)
 		a.LongerS = &seconds
 	}
+
 	if h.Doubt == growth.DoubtBlind && end != nil {
 		a.Untrackable = end.Watch.Blind
 	}
 }
 
-// A holder is one stack in one kind of memory.
+// A site is one stack in one kind of memory.
 type site struct {
 	stack uint64
 	pid   int
@@ -81,23 +91,24 @@ type site struct {
 
 func siteOf(h *growth.Holding) site { return site{h.Stack.ID, h.Stack.PID, h.Kind} }
 
-// alike are holdings, one of all whose stacks read the same, and the one to which each of these belongs, by its first.
+// mergedHoldings has one holding for all stacks with the same text, and maps the site of each stack
+// to that of its merged holding, which is the first one.
 type mergedHoldings struct {
 	holdings []growth.Holding
 	members  map[site]site
 }
 
-// mergeAlike sums holdings whose stacks read the same: they differ in addresses within functions alone, which tells a person
-// nothing.
+// mergeAlike sums holdings whose stacks have the same text. These differ only in addresses within
+// functions, which mean nothing to a reader.
 func mergeAlike(holdings []growth.Holding) mergedHoldings {
-	type look struct {
+	type stackText struct {
 		kind growth.Kind
 		text string
 	}
-	at := make(map[look]int)
+	at := make(map[stackText]int)
 	merged := mergedHoldings{members: make(map[site]site)}
 	for _, h := range holdings {
-		key := look{h.Kind, strings.Join(profile.StackText(h.Stack), "\n")}
+		key := stackText{h.Kind, strings.Join(profile.StackText(h.Stack), "\n")}
 		i, ok := at[key]
 		if !ok {
 			i = len(merged.holdings)
@@ -108,17 +119,22 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 			merged.holdings[i].InuseBytes += h.InuseBytes
 			merged.holdings[i].Variance += h.Variance
 		}
+
 		merged.members[siteOf(&h)] = siteOf(&merged.holdings[i])
 	}
+
 	return merged
 }
 
-// tell fills in what the entries, which are the first of the holdings, held at each snapshot, and how old it is at the end.
-func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding, members map[site]site) {
+// addHistory sets what the entries held at each snapshot, and how old they are at the end. The
+// entries are the first of the holdings.
+func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
+	members map[site]site) {
 	at := make(map[site]int, len(entries))
 	for i := range entries {
 		at[siteOf(&holdings[i])] = i
 	}
+
 	for k, s := range c.Snapshots {
 		for i := range s.Holdings {
 			if e, ok := at[members[siteOf(&s.Holdings[i])]]; ok {
@@ -126,9 +142,11 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding, me
 			}
 		}
 	}
+
 	if c.End == nil {
 		return
 	}
+
 	ages := make([]growth.Age, len(entries))
 	for i := range c.End.Holdings {
 		h := &c.End.Holdings[i]
@@ -136,6 +154,7 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding, me
 			ages[e].Add(c.End, h)
 		}
 	}
+
 	for i := range entries {
 		if mean, ok := ages[i].Mean(); ok {
 			seconds := Seconds(mean)
@@ -144,35 +163,40 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding, me
 	}
 }
 
-// A Culprit is the deepest code that explains most of what one owner accumulates.
+// A Suspect is the deepest code that explains most of what one component accumulates.
 type Suspect struct {
-	// Owner of the memory: a Python package or a library.
+	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
-	// Function where all its stacks meet, as StackText writes it.
+	// Function is the lowest common frame of its stacks, as profile.StackText writes it.
 	Function string `json:"function"`
-	// Bytes gained since the boundary by all stacks of the owner, and how fast.
+	// Bytes that all stacks of the component gained since the baseline, and their rate.
 	Bytes       int64 `json:"bytes"`
 	BytesPerMin int64 `json:"bytes_per_min"`
-	// Share of the resident growth; absent where nothing resident grew.
+	// Share of the growth of RSS; absent where RSS did not grow.
 	Share *float64 `json:"share,omitempty"`
-	// Explains is the part of Bytes whose stacks lead through Function; Stacks is the number of different ones of the owner.
+	// Explains is the part of Bytes whose stacks lead through Function. Stacks is the number of
+	// different stacks of the component.
 	Explains float64      `json:"explains"`
 	Stacks   int          `json:"stacks"`
 	Trend    growth.Trend `json:"trend"`
-	// Path leads from Function to the allocation that holds most, Callers from it outwards.
+	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`
 }
 
-// CulpritOf is a culprit in the form of the summary.
+// SuspectOf converts a suspect.
 func SuspectOf(c growth.Culprit) Suspect {
 	out := Suspect{
-		Component: c.Owner, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth), BytesPerMin: units.Round(c.Rate * 60),
-		Explains: c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path), Callers: frameTexts(c.Above),
+		Component: c.Owner, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth),
+		BytesPerMin: units.Round(c.Rate * 60),
+		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
+		Callers: frameTexts(c.Above),
 	}
+
 	if !math.IsNaN(c.Share) {
 		out.Share = &c.Share
 	}
+
 	return out
 }
 

@@ -13,28 +13,29 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A LedgerRow is the resident memory of one stack, file or arena in one kind, at the boundary and the end. The rows of a process
-// but those of kind swapped sum to its RSS, as the kernel counts.
+// A BreakdownRow is the resident memory of one stack, file or arena in one kind, at the baseline
+// and the end. The rows of a process sum to its RSS, except for those of kind swapped.
 type BreakdownRow struct {
-	// Process is the PID; 0: the tree, where what several processes share counts once.
+	// Process is the PID; 0: the process tree, where shared memory counts once.
 	Process int         `json:"process"`
 	Kind    growth.Kind `json:"kind"`
-	// Name of what holds it: see LedgerOf.
+	// Name of the stack, file or arena, as BreakdownOf writes it.
 	Name       string `json:"name"`
 	StartBytes int64  `json:"start_bytes"`
 	EndBytes   int64  `json:"end_bytes"`
 	DeltaBytes int64  `json:"delta_bytes"`
-	// ErrorBytes is half the width of the 95 % interval of DeltaBytes; 0: it is exact.
+	// ErrorBytes is half the width of the 95% interval of DeltaBytes; 0: it is exact.
 	ErrorBytes int64 `json:"error_bytes"`
 }
 
-// LedgerOf names the rows of growth.Ledger, and sums those that read alike. The name is where memory was allocated, the caller of
-// the allocator first, with its nearest callers in Python; for what has no holder, the name under which it stands, or of its
-// file, and what is below it: "free but resident: main heap".
+// BreakdownOf names the rows of growth.Ledger, and sums those with the same name. A name is the
+// allocation site, the caller of the allocator with its nearest Python callers. Memory without a
+// stack has the name of its file or of its root, and what is below it: "free but resident: main
+// heap".
 //
-// Of each process and kind no more than limit rows are kept: half of them those that changed most, half those that hold most at
-// the end. The others are one more row, so that all sums stay. The result is sorted by process, the tree first, and within one
-// the largest change first, then the largest EndBytes.
+// Of each process and kind it keeps up to limit rows: half of them changed most, and half hold most
+// at the end. One more row has all others, so that all sums stay. The result is sorted by process,
+// the tree first, then by the largest change, then by the largest EndBytes.
 func BreakdownOf(rows []growth.LedgerRow, limit int) []BreakdownRow {
 	type part struct {
 		process int
@@ -45,16 +46,24 @@ func BreakdownOf(rows []growth.LedgerRow, limit int) []BreakdownRow {
 		key := part{row.Process, row.Kind}
 		parts[key] = append(parts[key], row)
 	}
-	ledger := []BreakdownRow{}
+
+	breakdown := []BreakdownRow{}
 	for _, rows := range parts {
-		ledger = append(ledger, limitRows(rows, limit)...)
+		breakdown = append(breakdown, limitRows(rows, limit, byChange, byEnd, otherRows)...)
 	}
-	slices.SortFunc(ledger, func(a, b BreakdownRow) int { return cmp.Or(cmp.Compare(a.Process, b.Process), byChange(a, b)) })
-	return ledger
+
+	slices.SortFunc(breakdown,
+		func(a, b BreakdownRow) int {
+			return cmp.Or(cmp.Compare(a.Process, b.Process),
+				byChange(a, b))
+		})
+
+	return breakdown
 }
 
 func byChange(a, b BreakdownRow) int {
-	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes), magnitude(a.DeltaBytes)), cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes), magnitude(a.DeltaBytes)),
+		cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
 }
 
 func byEnd(a, b BreakdownRow) int {
@@ -67,29 +76,33 @@ func byName(a, b BreakdownRow) int {
 
 func magnitude(bytes int64) int64 { return max(bytes, -bytes) }
 
-// named rows, those that read alike summed.
+// namedRows names rows, and sums those with the same name.
 func namedRows(rows []growth.LedgerRow) []BreakdownRow {
-	type look struct {
+	type rowKey struct {
 		process int
 		kind    growth.Kind
 		name    string
 	}
-	at := make(map[look]int)
+	at := make(map[rowKey]int)
 	var sums []BreakdownRow
 	for _, r := range rows {
-		key := look{r.PID, r.Kind, rowName(r.Stack, r.Kind)}
+		key := rowKey{r.PID, r.Kind, rowName(r.Stack, r.Kind)}
 		i, ok := at[key]
 		if !ok {
 			i = len(sums)
 			at[key] = i
 			sums = append(sums, BreakdownRow{Process: r.PID, Kind: r.Kind, Name: key.name})
 		}
-		sums[i].add(BreakdownRow{StartBytes: r.Start, EndBytes: r.End, ErrorBytes: units.Round(math.Ceil(r.Error))})
+
+		sums[i].add(BreakdownRow{
+			StartBytes: r.Start, EndBytes: r.End, ErrorBytes: units.Round(math.Ceil(r.Error)),
+		})
 	}
+
 	return sums
 }
 
-// add sums all but the name.
+// add sums everything but the name.
 func (r *BreakdownRow) add(more BreakdownRow) {
 	r.StartBytes += more.StartBytes
 	r.EndBytes += more.EndBytes
@@ -97,19 +110,26 @@ func (r *BreakdownRow) add(more BreakdownRow) {
 	r.ErrorBytes = units.Round(math.Hypot(float64(r.ErrorBytes), float64(more.ErrorBytes)))
 }
 
-// shortened makes one row of those that are too many.
-func limitRows(rows []BreakdownRow, limit int) []BreakdownRow {
+// limitRows keeps half of the limit for the rows that changed most, and the rest for those that hold
+// most at the end. sum makes one row of all others.
+func limitRows[T any](rows []T, limit int, byChange, byEnd func(a, b T) int, sum func([]T) T) []T {
 	if len(rows) <= limit {
 		return rows
 	}
+
 	changed := (limit + 1) / 2
 	slices.SortFunc(rows, byChange)
 	slices.SortFunc(rows[changed:], byEnd)
-	rest := BreakdownRow{Process: rows[0].Process, Kind: rows[0].Kind, Name: restName(rows[0].Kind)}
-	for _, r := range rows[limit:] {
-		rest.add(r)
+
+	return append(rows[:limit:limit], sum(rows[limit:]))
+}
+
+func otherRows(rows []BreakdownRow) BreakdownRow {
+	sum := BreakdownRow{Process: rows[0].Process, Kind: rows[0].Kind, Name: restName(rows[0].Kind)}
+	for _, r := range rows {
+		sum.add(r)
 	}
-	return append(rows[:limit:limit], rest)
+	return sum
 }
 
 func restName(kind growth.Kind) string {
@@ -122,20 +142,21 @@ func restName(kind growth.Kind) string {
 	return "other stacks"
 }
 
-// ledgerName is what holds the memory of a row, in printable characters.
+// rowName names what the memory of a row belongs to, in printable characters.
 func rowName(s *growth.Stack, kind growth.Kind) string {
 	name := rootText(s.Root)
 	switch {
 	case s.Root == "":
-		name = PlaceText(s)
+		name = placeText(s)
 	case len(s.Frames) > 0:
-		name += ": " + PlaceText(s)
+		name += ": " + placeText(s)
 	}
+
 	return units.Printable(cmp.Or(name, string(kind)))
 }
 
-// rootText is a root without brackets and without the kind before it: "[heap: free but resident]" is "free but resident", and
-// "[file: /data/x]" is "/data/x".
+// rootText is a root without its brackets and the kind before the colon: "free but resident" for
+// "[heap: free but resident]", and "/data/x" for "[file: /data/x]".
 func rootText(root string) string {
 	text := strings.TrimSuffix(strings.TrimPrefix(root, "["), "]")
 	if _, name, ok := strings.Cut(text, ": "); ok {
@@ -144,26 +165,30 @@ func rootText(root string) string {
 	return text
 }
 
-// placeText is the caller of the allocator and its nearest callers: those of Python if there are any, else native ones:
-// "resize (Image.py:2192) < augment (train.py:47)".
-func PlaceText(s *growth.Stack) string {
-	const natives, pythons = 2, 2
+// maxRowCallers is the number of callers in the name of a row.
+const maxRowCallers = 2
+
+// placeText writes the caller of the allocator and its nearest callers, those in Python if there
+// are any: "resize (Image.py:2192) < augment (train.py:47)".
+func placeText(s *growth.Stack) string {
 	unrooted := *s
 	unrooted.Root = ""
 	frames := growth.WithoutAllocator(profile.Frames(&unrooted))
+
 	text, callers := shortFrameText(frames[0]), frames[1:]
-	most := natives
 	if slices.ContainsFunc(callers, func(f growth.Frame) bool { return f.Python }) {
-		callers = slices.DeleteFunc(slices.Clone(callers), func(f growth.Frame) bool { return !f.Python })
-		most = pythons
+		callers = slices.DeleteFunc(slices.Clone(callers),
+			func(f growth.Frame) bool { return !f.Python })
 	}
-	for _, f := range callers[:min(most, len(callers))] {
+
+	for _, f := range callers[:min(maxRowCallers, len(callers))] {
 		text += " < " + shortFrameText(f)
 	}
+
 	return text
 }
 
-// shortFrameText is frameText without folders.
+// shortFrameText is profile.FrameText without directories.
 func shortFrameText(f growth.Frame) string {
 	switch {
 	case f.File != "" && f.Line > 0:
@@ -174,21 +199,22 @@ func shortFrameText(f growth.Frame) string {
 	return f.Function
 }
 
-// A Resident is a process whose pages were looked at, as the kernel counted them at the boundary and the end.
+// A Resident is a process whose pages were scanned, with the kernel's counts at the baseline and
+// the end.
 type Resident struct {
 	Process int `json:"process"`
 	// Role is one of growth.Role….
 	Role growth.Role `json:"role,omitempty"`
-	// Traced: with all sources. HeapTraced: the holders of its heap memory are known.
+	// Traced: with all sources. HeapTraced: the allocation sites of its heap are known.
 	Traced     bool `json:"traced"`
 	HeapTraced bool `json:"heap_traced"`
-	// StartBytes and EndBytes are its RSS; absent where it was not there.
+	// StartBytes and EndBytes are its RSS; absent when it was not there.
 	StartBytes *int64 `json:"start_bytes,omitempty"`
 	EndBytes   *int64 `json:"end_bytes,omitempty"`
-	// Threads, and Arenas of malloc, when it was last looked at; absent where they are not known.
+	// Threads, and Arenas of malloc, at its last scan; absent if unknown.
 	Threads *int64 `json:"threads,omitempty"`
 	Arenas  int    `json:"arenas,omitempty"`
-	// Looked is the share of its pages that was looked at, up to 1.
+	// Scanned is the share of its pages that was scanned, up to 1.
 	Scanned float64 `json:"scanned"`
 }
 
@@ -201,7 +227,8 @@ type Advice struct {
 	Text    string `json:"text"`
 }
 
-// ResidentsOf joins what the kernel counted at two moments, in the order of the end; those that had ended come last.
+// ResidentsOf joins the kernel's counts at two snapshots, in the order of the second. Processes
+// that had ended by then come last.
 func ResidentsOf(start, end []growth.Resident) []Resident {
 	residents := []Resident{}
 	at := make(map[int]int)
@@ -209,21 +236,26 @@ func ResidentsOf(start, end []growth.Resident) []Resident {
 		if _, ok := at[r.PID]; ok {
 			continue
 		}
+
 		at[r.PID] = len(residents)
 		residents = append(residents, Resident{
-			Process: r.PID, Role: r.Role, Traced: r.Traced, HeapTraced: r.HeapTraced, Threads: Known(r.Threads), Arenas: r.Arenas, Scanned: r.Looked,
+			Process: r.PID, Role: r.Role, Traced: r.Traced, HeapTraced: r.HeapTraced,
+			Threads: Known(r.Threads), Arenas: r.Arenas, Scanned: r.Looked,
 		})
 	}
+
 	for _, r := range start {
 		residents[at[r.PID]].StartBytes = Known(r.RSS)
 	}
+
 	for _, r := range end {
 		residents[at[r.PID]].EndBytes = Known(r.RSS)
 	}
+
 	return residents
 }
 
-// AdviceOf is advice in the form of the summary.
+// AdviceOf converts advice.
 func AdviceOf(advice []growth.Advice) []Advice {
 	out := []Advice{}
 	for _, a := range advice {

@@ -1,16 +1,16 @@
 package units
 
 import (
-	"math"
 	"strconv"
 	"strings"
+	"unicode/utf8"
 )
 
-// longestName bounds names, in bytes: what the target is called is its own choice.
+// maxPrintableBytes bounds names for people: the target chooses its own names.
 const maxPrintableBytes = 300
 
-// Printable makes a name of the target fit for a terminal: what is not printable becomes a question mark, and what is over 300 bytes
-// is cut off.
+// Printable makes a name of the target fit for a terminal. A question mark replaces each character
+// that is not printable. The name is truncated after 300 bytes.
 func Printable(name string) string {
 	name = strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
@@ -18,10 +18,18 @@ func Printable(name string) string {
 		}
 		return r
 	}, strings.ToValidUTF8(name, "?"))
-	if len(name) <= maxPrintableBytes {
-		return name
-	}
-	return strings.ToValidUTF8(name[:maxPrintableBytes], "") + "…"
+
+	return Truncate(name, maxPrintableBytes)
 }
 
-func Round(value float64) int64 { return int64(math.Round(value)) }
+// Truncate cuts a text after the last character that ends within limit bytes, and appends an
+// ellipsis where it cut anything.
+func Truncate(text string, limit int) string {
+	if len(text) <= limit {
+		return text
+	}
+	for limit > 0 && !utf8.RuneStart(text[limit]) {
+		limit--
+	}
+	return text[:limit] + "…"
+}

@@ -12,81 +12,109 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// AtDeviceLimit is what happens at the limit of device memory: of several GPUs, that of the one that has least left.
-const AtGPULimit = "the GPU is full"
+// AtGPULimit is what happens at the limit of GPU memory. Of several GPUs it is about the one with
+// the least headroom.
+const AtGPULimit = "out of GPU memory"
 
-// DeviceLines says a verdict on device memory to people: its headline, what follows from it, the curves, what they mean, and why
-// the driver's count is not known, if it is not.
-func GPULines(d summary.GPUMemory) []string {
-	lines := VerdictLines(d.Verdict, AtGPULimit)
-	lines[0] = GPUHeadline(d)
-	if curves := gpuCurves(d); curves != "" {
+// GPULines describes a verdict on GPU memory: its headline, what follows from it, the curves, the
+// advice, and the reason why the driver's count is unknown, if it is.
+func GPULines(g summary.GPUMemory) []string {
+	lines := VerdictLines(g.Verdict, AtGPULimit)
+	lines[0] = GPUHeadline(g)
+
+	if curves := gpuCurves(g); curves != "" {
 		lines = append(lines, curves)
 	}
-	lines = append(lines, d.Advice)
-	if d.Reason != "" {
-		lines = append(lines, "what the driver counts is not known: "+d.Reason)
+
+	lines = append(lines, g.Advice)
+	if g.Reason != "" {
+		lines = append(lines, "the driver's count is unknown: "+g.Reason)
 	}
+
 	return lines
 }
 
-// DeviceHeadline is the verdict in a sentence, and the curve that it is on.
-func GPUHeadline(d summary.GPUMemory) string {
-	on := CurveText(d.Judged)
-	if d.Judged == summary.GPUAllocated { // within a step they come and go
-		on += ", between steps"
+// GPUHeadline is the verdict in one sentence, and the curve that it judges.
+func GPUHeadline(g summary.GPUMemory) string {
+	curve := CurveText(g.Judged)
+	if g.Judged == summary.GPUAllocated { // blocks come and go within a training step
+		curve += ", between steps"
 	}
-	return Headline(d.Verdict) + " (" + on + ")"
+	return Headline(g.Verdict) + " (" + curve + ")"
 }
 
-// curveTexts are the curves of device memory in words for people.
 var curveTexts = map[string]string{
 	summary.GPUUsed:      "as the driver counts",
 	summary.GPUReserved:  "reserved by torch",
 	summary.GPUAllocated: "allocated by torch",
-	summary.GPUDriver:    "through the driver's API",
+	summary.GPUDriver:    "through the driver API",
 }
 
-// CurveText is a curve of device memory in words, by one of the constants export.Device….
+// CurveText describes a curve of GPU memory, by one of the constants summary.GPU….
 func CurveText(name string) string { return cmp.Or(curveTexts[name], name) }
 
-// deviceCurves is one line about all curves: "used 12.0 GiB → 13.0 GiB (+1.00 GiB/min, leak)".
-func gpuCurves(d summary.GPUMemory) string {
+// gpuCurves is one line about all curves: "used 12.0 GiB → 13.0 GiB (+1.00 GiB/min, leak)".
+func gpuCurves(g summary.GPUMemory) string {
 	var texts []string
-	for _, c := range d.Curves {
+	for _, c := range g.Curves {
 		if c.StartBytes == nil || c.EndBytes == nil {
 			continue
 		}
-		text := fmt.Sprintf("%s %s → %s (", c.Name, units.Bytes(float64(*c.StartBytes)), units.Bytes(float64(*c.EndBytes)))
+
+		text := fmt.Sprintf("%s %s → %s (", c.Name,
+			units.Bytes(float64(*c.StartBytes)), units.Bytes(float64(*c.EndBytes)))
 		if c.BytesPerMin != nil {
 			text += units.Signed(float64(*c.BytesPerMin)) + "/min, "
 		}
-		texts = append(texts, text+strings.ReplaceAll(string(c.Class), "-", " ")+")")
+
+		texts = append(texts, text+ClassText(c.Class)+")")
 	}
+
 	return strings.Join(texts, ", ")
 }
 
-// deviceKindTexts are the kinds of a ledger of device memory in words for people.
+// ClassText is the class of a verdict as lower-case words: "spiky plateau".
+func ClassText(class growth.Class) string { return strings.ReplaceAll(string(class), "-", " ") }
+
 var gpuKindTexts = map[growth.Kind]string{
 	growth.KindCudaBlock:     "torch's blocks",
-	growth.KindCudaBefore:    "torch's blocks from before the attach",
+	growth.KindCudaBefore:    "torch's blocks from before tracing started",
 	growth.KindCudaCached:    "cached by torch, in no block",
-	growth.KindCudaSegment:   "other allocations by the driver",
-	growth.KindNotAttributed: "not attributed: context, modules, and what was not seen",
+	growth.KindCudaSegment:   "other allocations of the driver API",
+	growth.KindNotAttributed: "not attributed: CUDA context, modules, unseen allocations",
 }
 
-// A DeviceSum is what a process holds on a GPU in one kind of memory, in bytes.
+// GPURow describes a row of the GPU memory breakdown: "torch's blocks: forward (model.py:31),
+// GPU 0". The GPU is named where there are several.
+func GPURow(row summary.GPUBreakdownRow, several bool) string {
+	text := cmp.Or(gpuKindTexts[row.Kind], string(row.Kind))
+	switch {
+	case row.Function != "":
+		text += ": " + Frame(row.Function)
+	case row.Kind == growth.KindCudaBlock || row.Kind == growth.KindCudaSegment:
+		text += ", allocation site unknown"
+	}
+
+	if several && row.GPU != "" {
+		text = fmt.Sprintf("%s, GPU %s", text, row.GPU)
+	}
+
+	return text
+}
+
+// A GPUSum is how much one kind of memory a process uses on a GPU, in bytes.
 type GPUSum struct {
 	Kind growth.Kind
-	// GPU as CUDA counts in the process; empty: not known which, or all.
+	// GPU is the CUDA device index in the process. It is empty where the GPU is unknown, and for
+	// the sum over all GPUs.
 	GPU        string
 	Start, End float64
 }
 
-// Delta is the change from the boundary to the end.
+// Delta is the change from the baseline to the end.
 func (s GPUSum) Delta() float64 { return s.End - s.Start }
 
-// What it is, in words for people.
+// Label describes the kind, and the GPU if there is one.
 func (s GPUSum) Label() string {
 	text := cmp.Or(gpuKindTexts[s.Kind], string(s.Kind))
 	if s.GPU != "" {
@@ -95,27 +123,37 @@ func (s GPUSum) Label() string {
 	return text
 }
 
-// DeviceSums are the ledger of device memory by kind, and by GPU where it knows several: the largest change first, what is not
-// attributed last. all is the sum of them.
-func GPUSums(d summary.GPUMemory) (sums []GPUSum, all GPUSum) {
-	several := hasSeveralGPUs(d)
-	for _, r := range d.Breakdown {
+// GPUSums sums the GPU memory breakdown by kind, and by GPU where it names several. The largest
+// change comes first, and what is not attributed last. all is the sum of everything.
+func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
+	several := HasSeveralGPUs(g.Breakdown)
+	for _, r := range g.Breakdown {
 		if !several {
 			r.GPU = ""
 		}
-		i := slices.IndexFunc(sums, func(s GPUSum) bool { return s.Kind == r.Kind && s.GPU == r.GPU })
+
+		isSame := func(s GPUSum) bool { return s.Kind == r.Kind && s.GPU == r.GPU }
+
+		i := slices.IndexFunc(sums, isSame)
 		if i < 0 {
 			i = len(sums)
 			sums = append(sums, GPUSum{Kind: r.Kind, GPU: r.GPU})
 		}
+
 		for _, s := range []*GPUSum{&sums[i], &all} {
 			s.Start += float64(r.StartBytes)
 			s.End += float64(r.EndBytes)
 		}
 	}
+
 	slices.SortStableFunc(sums, func(a, b GPUSum) int {
-		return cmp.Or(isRemainder(a)-isRemainder(b), cmp.Compare(math.Abs(b.Delta()), math.Abs(a.Delta())), cmp.Compare(b.End, a.End))
+		return cmp.Or(
+			isRemainder(a)-isRemainder(b),
+			cmp.Compare(math.Abs(b.Delta()), math.Abs(a.Delta())),
+			cmp.Compare(b.End, a.End),
+		)
 	})
+
 	return sums, all
 }
 
@@ -126,37 +164,24 @@ func isRemainder(s GPUSum) int {
 	return 0
 }
 
-func hasSeveralGPUs(d summary.GPUMemory) bool {
+// HasSeveralGPUs reports whether the rows name more than one GPU.
+func HasSeveralGPUs(rows []summary.GPUBreakdownRow) bool {
 	gpu := ""
-	for _, r := range d.Breakdown {
+	for _, r := range rows {
 		if r.GPU != "" && gpu != "" && r.GPU != gpu {
 			return true
 		}
 		gpu = cmp.Or(r.GPU, gpu)
 	}
+
 	return false
 }
 
-// DeviceWhole is what the ledger of device memory sums to.
-func GPUTotalLabel(d summary.GPUMemory) string {
-	if slices.ContainsFunc(d.Curves, func(c summary.GPUCurve) bool { return c.Name == summary.GPUUsed }) {
+// GPUTotalLabel describes the sum of the GPU memory breakdown.
+func GPUTotalLabel(g summary.GPUMemory) string {
+	isUsed := func(c summary.GPUCurve) bool { return c.Name == summary.GPUUsed }
+	if slices.ContainsFunc(g.Curves, isUsed) {
 		return "used, as the driver counts"
 	}
 	return "all that is known"
-}
-
-// DeviceRow says what a row of the ledger of device memory holds: "torch's blocks: forward (model.py:31), GPU 0". The GPU is named
-// where there are several.
-func GPURow(row summary.GPUBreakdownRow, several bool) string {
-	text := cmp.Or(gpuKindTexts[row.Kind], string(row.Kind))
-	switch {
-	case row.Function != "":
-		text += ": " + Frame(row.Function)
-	case row.Kind == growth.KindCudaBlock || row.Kind == growth.KindCudaSegment:
-		text += ", holder not known"
-	}
-	if several && row.GPU != "" {
-		text = fmt.Sprintf("%s, GPU %s", text, row.GPU)
-	}
-	return text
 }

@@ -10,7 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-func TestRowsOfDeviceMemoryAreSaidInWords(t *testing.T) {
+func TestGPURow(t *testing.T) {
 	row := func(kind growth.Kind, gpu, function string) summary.GPUBreakdownRow {
 		return summary.GPUBreakdownRow{Kind: kind, GPU: gpu, Function: function}
 	}
@@ -19,10 +19,22 @@ func TestRowsOfDeviceMemoryAreSaidInWords(t *testing.T) {
 		several bool
 		want    string
 	}{
-		{row(growth.KindCudaBlock, "0", "forward (/src/model.py:31)"), false, "torch's blocks: forward (model.py:31)"},
-		{row(growth.KindCudaBlock, "1", "forward (/src/model.py:31)"), true, "torch's blocks: forward (model.py:31), GPU 1"},
-		{row(growth.KindCudaBlock, "1", ""), true, "torch's blocks, holder not known, GPU 1"},
-		{row(growth.KindCudaSegment, "", "ncclMemAlloc (/lib/libnccl.so.2)"), true, "other allocations by the driver: ncclMemAlloc"},
+		{
+			row(growth.KindCudaBlock, "0", "forward (/src/model.py:31)"), false,
+			"torch's blocks: forward (model.py:31)",
+		},
+		{
+			row(growth.KindCudaBlock, "1", "forward (/src/model.py:31)"), true,
+			"torch's blocks: forward (model.py:31), GPU 1",
+		},
+		{
+			row(growth.KindCudaBlock, "1", ""), true,
+			"torch's blocks, allocation site unknown, GPU 1",
+		},
+		{
+			row(growth.KindCudaSegment, "", "ncclMemAlloc (/lib/libnccl.so.2)"), true,
+			"other allocations of the driver API: ncclMemAlloc",
+		},
 		{row(growth.KindCudaCached, "", ""), true, "cached by torch, in no block"},
 		{row("of a later version", "", ""), false, "of a later version"},
 	} {
@@ -30,32 +42,56 @@ func TestRowsOfDeviceMemoryAreSaidInWords(t *testing.T) {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
-}
 
-func TestCurvesOfALaterVersionHaveTheirOwnNames(t *testing.T) {
-	if got := CurveText(summary.GPUReserved) + ", " + CurveText("spilled"); got != "reserved by torch, spilled" {
-		t.Error(got)
-	}
+	t.Run("unknown curve keeps its name", func(t *testing.T) {
+		if got := CurveText(summary.GPUReserved) + ", " + CurveText("spilled"); got !=
+			"reserved by torch, spilled" {
+			t.Error(got)
+		}
+	})
 }
 
 func deviceRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdownRow {
-	return summary.GPUBreakdownRow{Kind: kind, GPU: gpu, Function: "f", StartBytes: start, EndBytes: end}
+	return summary.GPUBreakdownRow{
+		Kind:       kind,
+		GPU:        gpu,
+		Function:   "f",
+		StartBytes: start,
+		EndBytes:   end,
+	}
 }
 
-func TestDeviceMemoryIsSaidByItsVerdictItsCurvesAndWhatTheyMean(t *testing.T) {
+func TestGPULines(t *testing.T) {
 	rate, low, high, room := 5.0*(1<<20), 4.9*(1<<20), 5.1*(1<<20), 3600.0
 	start, end, pace := int64(8<<30), int64(9<<30), int64(5<<20)
 	d := summary.GPUMemory{
-		Verdict: summary.Verdict{Class: growth.ClassLeak, Why: "steady growth after warm-up", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high, SecondsToLimit: &room},
-		Judged:  summary.GPUAllocated, Diagnosis: "retained-tensors", Advice: "tensors are kept", Reason: "libnvidia-ml.so.1 is not there",
-		Curves: []summary.GPUCurve{{Name: "reserved", EndBytes: &end}, {Name: "allocated", StartBytes: &start, EndBytes: &end, BytesPerMin: &pace, Class: growth.ClassSpikyPlateau}},
+		Verdict: summary.Verdict{
+			Class:           growth.ClassLeak,
+			Why:             "steady growth after warm-up",
+			RateBytesPerMin: &rate,
+			RateLow:         &low,
+			RateHigh:        &high,
+			SecondsToLimit:  &room,
+		},
+		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors", Advice: "tensors are kept",
+		Reason: "libnvidia-ml.so.1 is not there",
+		Curves: []summary.GPUCurve{
+			{Name: "reserved", EndBytes: &end},
+			{
+				Name:        "allocated",
+				StartBytes:  &start,
+				EndBytes:    &end,
+				BytesPerMin: &pace,
+				Class:       growth.ClassSpikyPlateau,
+			},
+		},
 	}
 	want := []string{
-		"LEAK: grows by 5.00 MiB/min (95 %: 4.90 to 5.10), steady growth after warm-up (allocated by torch, between steps)",
-		"the GPU is full in 60 min",
+		"LEAK: grows by 5.00 MiB/min (95% CI 4.90-5.10), steady growth after warm-up (allocated by torch, between steps)",
+		"out of GPU memory in 60 min",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
 		"tensors are kept",
-		"what the driver counts is not known: libnvidia-ml.so.1 is not there",
+		"the driver's count is unknown: libnvidia-ml.so.1 is not there",
 	}
 	if got := GPULines(d); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
@@ -66,51 +102,79 @@ func TestDeviceMemoryIsSaidByItsVerdictItsCurvesAndWhatTheyMean(t *testing.T) {
 	}
 }
 
-func TestTheLedgerOfDeviceMemoryIsByKindAndByGPUWhereThereAreSeveral(t *testing.T) {
+func TestGPUSums(t *testing.T) {
 	d := summary.GPUMemory{Breakdown: []summary.GPUBreakdownRow{
-		deviceRow(growth.KindNotAttributed, "", 0, 900), deviceRow(growth.KindCudaBlock, "0", 10, 30), deviceRow(growth.KindCudaBlock, "0", 1, 2),
+		deviceRow(
+			growth.KindNotAttributed,
+			"",
+			0,
+			900,
+		), deviceRow(growth.KindCudaBlock, "0", 10, 30), deviceRow(growth.KindCudaBlock, "0", 1, 2),
 		deviceRow(growth.KindCudaCached, "", 50, 20),
 	}}
 	sums, all := GPUSums(d)
-	want := []GPUSum{{growth.KindCudaCached, "", 50, 20}, {growth.KindCudaBlock, "", 11, 32}, {growth.KindNotAttributed, "", 0, 900}}
+	want := []GPUSum{
+		{growth.KindCudaCached, "", 50, 20},
+		{growth.KindCudaBlock, "", 11, 32},
+		{growth.KindNotAttributed, "", 0, 900},
+	}
 	if !slices.Equal(sums, want) || all.Start != 61 || all.End != 952 || all.Delta() != 891 {
 		t.Errorf("%v, %v", sums, all)
 	}
 	d.Breakdown = append(d.Breakdown, deviceRow(growth.KindCudaBlock, "1", 5, 5))
-	if sums, _ = GPUSums(d); len(sums) != 4 || sums[1].Label() != "torch's blocks, GPU 0" || sums[2].Label() != "torch's blocks, GPU 1" {
+	if sums, _ = GPUSums(d); len(sums) != 4 || sums[1].Label() != "torch's blocks, GPU 0" ||
+		sums[2].Label() != "torch's blocks, GPU 1" {
 		t.Errorf("%v", sums)
 	}
-}
 
-func TestNothingOfADeviceLedgerIsLostInItsSums(t *testing.T) {
-	kinds := []growth.Kind{growth.KindCudaBlock, growth.KindCudaSegment, growth.KindCudaBefore, growth.KindNotAttributed, "kind of a later version"}
-	for seed := range uint64(200) {
-		random := rand.New(rand.NewPCG(seed, 3))
-		var d summary.GPUMemory
-		var start, end int64
-		for range random.IntN(30) {
-			r := deviceRow(kinds[random.IntN(len(kinds))], []string{"", "0", "1"}[random.IntN(3)], random.Int64N(1<<40), random.Int64N(1<<40)-1<<39)
-			d.Breakdown = append(d.Breakdown, r)
-			start, end = start+r.StartBytes, end+r.EndBytes
+	t.Run("nothing is lost", func(t *testing.T) {
+		kinds := []growth.Kind{
+			growth.KindCudaBlock,
+			growth.KindCudaSegment,
+			growth.KindCudaBefore,
+			growth.KindNotAttributed,
+			"kind of a later version",
 		}
-		sums, all := GPUSums(d)
-		for _, s := range sums {
-			start, end = start-int64(s.Start), end-int64(s.End)
-			if s.Label() == "" {
-				t.Errorf("no words for %v", s)
+		for seed := range uint64(200) {
+			random := rand.New(rand.NewPCG(seed, 3))
+			var d summary.GPUMemory
+			var start, end int64
+			for range random.IntN(30) {
+				r := deviceRow(
+					kinds[random.IntN(len(kinds))],
+					[]string{"", "0", "1"}[random.IntN(3)],
+					random.Int64N(1<<40),
+					random.Int64N(1<<40)-1<<39,
+				)
+				d.Breakdown = append(d.Breakdown, r)
+				start, end = start+r.StartBytes, end+r.EndBytes
+			}
+			sums, all := GPUSums(d)
+			for _, s := range sums {
+				start, end = start-int64(s.Start), end-int64(s.End)
+				if s.Label() == "" {
+					t.Errorf("no words for %v", s)
+				}
+			}
+			if start != 0 || end != 0 || len(d.Breakdown) == 0 && all != (GPUSum{}) {
+				t.Fatalf("seed %d: %d and %d bytes are lost", seed, start, end)
 			}
 		}
-		if start != 0 || end != 0 || len(d.Breakdown) == 0 && all != (GPUSum{}) {
-			t.Fatalf("seed %d: %d and %d bytes are lost", seed, start, end)
-		}
-	}
-}
+	})
 
-func TestTheSumOfADeviceLedgerIsTheDriversCountOnlyWhereThatIsKnown(t *testing.T) {
-	if got := GPUTotalLabel(summary.GPUMemory{Curves: []summary.GPUCurve{{Name: summary.GPUUsed}}}); !strings.Contains(got, "driver counts") {
-		t.Error(got)
-	}
-	if got := GPUTotalLabel(summary.GPUMemory{Curves: []summary.GPUCurve{{Name: summary.GPUReserved}}}); got != "all that is known" {
-		t.Error(got)
-	}
+	t.Run("label of the total", func(t *testing.T) {
+		if got := GPUTotalLabel(summary.GPUMemory{
+			Curves: []summary.GPUCurve{{Name: summary.GPUUsed}},
+		}); !strings.Contains(
+			got,
+			"driver counts",
+		) {
+			t.Error(got)
+		}
+		if got := GPUTotalLabel(summary.GPUMemory{
+			Curves: []summary.GPUCurve{{Name: summary.GPUReserved}},
+		}); got != "all that is known" {
+			t.Error(got)
+		}
+	})
 }

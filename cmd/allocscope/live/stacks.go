@@ -166,7 +166,7 @@ func (t table) head(o Order) string {
 
 // lines of a stack, up to so many: where it is in as many words as there is room for.
 func (t table) lines(s Stack, width, most int) []string {
-	numbers := t.columns(units.PerMinute(s.BytesPerMin), units.Bytes(float64(s.Bytes)), units.Count(s.Objects), safe(s.Owner), "")
+	numbers := t.columns(units.MiBPerMinute(s.BytesPerMin), units.Bytes(float64(s.Bytes)), units.Count(s.Objects), safe(s.Owner), "")
 	indent := ansi.StringWidth(numbers)
 	var parts []string
 	for _, where := range s.Where {

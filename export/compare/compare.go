@@ -10,18 +10,20 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 )
 
-// A comparison is two sides, stack by stack.
+// A comparison has two sides, stack by stack.
 type comparison struct {
 	before, after *side
-	// change of what both hold, where they are moments of one trace, in which an object may be at both; nil: they are independent.
+	// change is the change of a stack, where the sides are snapshots of one trace and objects may
+	// be alive at both. nil: the sides are independent.
 	change func(key string) amount
-	// wholes tells that the sides are the memory that the kernel counts, or the driver of a GPU: their sum has no error.
+	// counted: the sides sum to what the kernel, or the driver of a GPU, counts. These sums have no
+	// error.
 	counted bool
-	// runs tells that the sides are paces of two runs, which differ even where the program is the same.
+	// ofRuns: the sides are growth rates of two runs, which differ even if the program is the same.
 	ofRuns bool
 }
 
-// A change is one thing at both sides, in amounts.
+// A change is one thing on both sides, and its change.
 type change struct{ before, after, change amount }
 
 func (c *change) add(more change) {
@@ -38,11 +40,13 @@ func (c *comparison) of(key string) change {
 	return out
 }
 
-// A row is what becomes a row of the result.
+// A row becomes a row of the result.
 type row struct {
+	// site is that of the side that holds more.
 	site                  *site // of the side that holds more
 	before, after, change estimate
-	// slack is the part of the larger side below which a change is none, however well it is known.
+	// minChange is the share of the larger side below which a change does not count, however
+	// certain it is.
 	minChange float64
 }
 
@@ -58,9 +62,9 @@ func (c *comparison) measure(of change, h *site) row {
 	return r
 }
 
-// fill writes the owners, the stacks and the total into the result.
+// fill writes the components, the stacks and the total into the result.
 func (c *comparison) fill(out *Result) {
-	var rows, owners []row
+	var rows, components []row
 	var all change
 	sums := make(map[string]*change)
 	for _, key := range c.keys() {
@@ -74,15 +78,15 @@ func (c *comparison) fill(out *Result) {
 		sums[h.component].add(of)
 		all.add(of)
 	}
-	for owner, sum := range sums {
-		if r := c.measure(*sum, &site{component: owner}); r.isVisible() {
-			owners = append(owners, r)
+	for component, sum := range sums {
+		if r := c.measure(*sum, &site{component: component}); r.isVisible() {
+			components = append(components, r)
 		}
 	}
 	sortRows(rows)
-	sortRows(owners)
+	sortRows(components)
 	out.Components, out.Stacks = []ComponentRow{}, []StackRow{}
-	for _, r := range owners {
+	for _, r := range components {
 		out.Components = append(out.Components, ComponentRow{Component: units.Printable(r.site.component), Difference: r.difference()})
 	}
 	for _, r := range rows {
@@ -95,7 +99,7 @@ func (c *comparison) fill(out *Result) {
 	out.Total = total.difference()
 }
 
-// isSome tells that there is something on either side.
+// isVisible reports whether either side has at least a byte.
 func (r row) isVisible() bool {
 	return math.Abs(r.before.value) >= 0.5 || math.Abs(r.after.value) >= 0.5
 }
@@ -114,7 +118,7 @@ func (c *comparison) keys() []string {
 	return keys
 }
 
-// shown is the holder of the side that holds more.
+// shown is the site of the side that holds more.
 func (c *comparison) shown(key string) *site {
 	before, after := c.before.sites[key], c.after.sites[key]
 	switch {
@@ -128,7 +132,7 @@ func (c *comparison) shown(key string) *site {
 	return after
 }
 
-// sortRows puts the largest change that is proven first, then the largest.
+// sortRows puts the largest proven change first, then the largest change.
 func sortRows(rows []row) {
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(
@@ -176,10 +180,10 @@ func stackOf(s *pprof.Sample) []frame {
 	return frames
 }
 
-// largest is the magnitude up to which a float64 holds whole numbers exactly.
+// maxExact is the magnitude up to which a float64 holds every whole number.
 const maxExact = 1 << 53
 
-// whole is an estimate in whole bytes, none of them beyond largest.
+// wholeEstimate rounds an estimate to whole bytes, within maxExact.
 func wholeEstimate(e estimate) Estimate {
 	return Estimate{wholeBytes(e.value), wholeBytes(e.low), wholeBytes(e.high)}
 }

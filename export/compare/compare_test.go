@@ -67,7 +67,7 @@ func TestStacksThatDifferInAFunctionAFileTheKindOrTheOwnerAreNotTheSame(t *testi
 	mapped.Kind = growth.KindMmap
 	p := profileOf(t, 1, heap(stack(1, "load", "main"), 1, 1), heap(stack(1, "load", "run"), 1, 1), heap(elsewhere, 1, 1), mapped)
 	other := profileOf(t, 1, heap(stack(1, "load", "main"), 1, 1))
-	other.Sample[0].Label["owner"] = []string{"somebody"}
+	other.Sample[0].Label["component"] = []string{"somebody"}
 	if r := profiles(t, p, other); len(r.Stacks) != 5 {
 		t.Errorf("%d rows, want 5: %+v", len(r.Stacks), r.Stacks)
 	}
@@ -259,7 +259,7 @@ func blocks(s *growth.Stack, n, size int64) growth.Holding {
 }
 
 func attributed(bytes int64) growth.Holding {
-	return growth.Holding{Stack: growth.NamedStack(1, "[device: not attributed]"), Kind: growth.KindNotAttributed, DeviceBytes: bytes}
+	return growth.Holding{Stack: growth.NamedStack(1, "[GPU: not attributed]"), Kind: growth.KindNotAttributed, DeviceBytes: bytes}
 }
 
 func TestProfilesOfDeviceMemoryAreComparedByWhatIsOnGPUs(t *testing.T) {
@@ -330,7 +330,7 @@ func TestFoldersAreComparedByTheVerdictOnDeviceMemoryWhereThatIsAskedFor(t *test
 	}
 	none := of(0, growth.ClassPlateau)
 	none.Summary.GPUMemory = nil
-	if r, err = Traces(of(1000, growth.ClassLeak), none, Options{Sample: "device_space"}); err != nil || r.Outcome != OutcomeUnknown || !strings.Contains(r.Sentence, "device memory") {
+	if r, err = Traces(of(1000, growth.ClassLeak), none, Options{Sample: "device_space"}); err != nil || r.Outcome != OutcomeUnknown || !strings.Contains(r.Sentence, "GPU memory") {
 		t.Errorf("%+v, %v", r, err)
 	}
 }

@@ -10,24 +10,24 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// An Outcome says what became of the growth, or of what is held.
+// An Outcome is the change of the growth, or of what is held.
 type Outcome string
 
 // The outcomes. The last three are of profiles.
 const (
-	OutcomeGone     Outcome = "gone"      // it grew, and does no more
+	OutcomeGone     Outcome = "gone"      // it grew and no longer does
 	OutcomeSlower   Outcome = "slower"    // it grows less than before
 	OutcomeAsBefore Outcome = "as-before" // it grows as before
 	OutcomeFaster   Outcome = "faster"    // it grows more than before
 	OutcomeNew      Outcome = "new"       // it did not grow, and does now
 	OutcomeNoGrowth Outcome = "no-growth" // it grows in neither
-	OutcomeUnknown  Outcome = "unknown"   // it cannot be told
+	OutcomeUnknown  Outcome = "unknown"   // not decidable
 	OutcomeMore     Outcome = "more"      // it holds more
 	OutcomeLess     Outcome = "less"      // it holds less
 	OutcomeSame     Outcome = "same"      // no change is proven
 )
 
-// A pace is how fast the resident memory of a process, or its memory on GPUs, grows, by its verdict.
+// A rate is how fast the RSS of a process, or its memory on GPUs, grows, by its verdict.
 type rate struct {
 	estimate
 	known, steps bool
@@ -35,7 +35,7 @@ type rate struct {
 	reason       string
 }
 
-// pace of the resident memory, or of that on GPUs, in bytes by minute or step.
+// rate is that of the RSS, or of GPU memory, in bytes by minute or step.
 func (t *Trace) rate(sample string, step bool) rate {
 	v := t.verdict(sample)
 	p := rate{class: v.Class, reason: v.Why, steps: step}
@@ -54,7 +54,7 @@ func (t *Trace) rate(sample string, step bool) rate {
 
 func (p rate) grows() bool { return p.low > 0 }
 
-// isShort tells that the trace was too short for a verdict, or watched the wrong process.
+// isShort reports whether the trace was too short for a verdict, or was of the wrong process.
 func (p rate) isShort() bool {
 	return p.class == growth.ClassTooShort || p.class == growth.ClassWrongProcess || !p.known
 }
@@ -63,7 +63,7 @@ func (p rate) isFlat() bool {
 	return p.class == growth.ClassPlateau || p.class == growth.ClassSpikyPlateau
 }
 
-// text is the pace with its interval.
+// text is the rate with its interval.
 func (p rate) text() string {
 	value, low, high := math.Round(p.value), math.Round(p.low), math.Round(p.high)
 	v := summary.Verdict{RateLow: &low, RateHigh: &high}
@@ -76,13 +76,14 @@ func (p rate) text() string {
 }
 
 const (
-	// alike is the part of the larger pace by which two runs of the same program may differ, whatever their intervals.
+	// minChangeShare is the share of the larger rate by which two runs of the same program may
+	// differ, whatever their intervals.
 	minChangeShare = 0.05
-	// traceOf is the part of the growth before that may be left where it is said to be gone.
+	// maxRestShare is the share of the earlier growth that may be left where it counts as gone.
 	maxRestShare = 0.1
 )
 
-// judge says what became of the growth.
+// judge compares the growth rates.
 func (r *Result) judge(before, after rate) {
 	if !before.known || !after.known {
 		r.setOutcome(OutcomeUnknown, unknownText(before, after))
@@ -138,16 +139,16 @@ func outcomeOf(before, after rate, change estimate) Outcome {
 func unknownText(before, after rate) string {
 	switch {
 	case before.isShort() && after.isShort():
-		return fmt.Sprintf("before (%s) and after (%s) say too little", before.reasonText(), after.reasonText())
+		return fmt.Sprintf("before (%s) and after (%s) are not conclusive", before.reasonText(), after.reasonText())
 	case before.isShort():
-		return "before says too little (" + before.reasonText() + ")"
+		return "before is not conclusive (" + before.reasonText() + ")"
 	}
-	return "after says too little (" + after.reasonText() + ")"
+	return "after is not conclusive (" + after.reasonText() + ")"
 }
 
 func (p rate) reasonText() string {
 	if p.reason == "" {
-		return "it has no rate"
+		return "no rate"
 	}
 	return units.Printable(p.reason)
 }
@@ -162,7 +163,7 @@ func (r *Result) setOutcome(outcome Outcome, sentence string) {
 	r.Outcome, r.Name, r.Sentence = outcome, outcomeNames[outcome], sentence
 }
 
-// judgeAmounts says whether the second holds more.
+// judgeAmounts compares what two profiles hold.
 func (r *Result) judgeAmounts() {
 	outcome := OutcomeSame
 	if r.Total.State != StateSame {
@@ -174,7 +175,7 @@ func (r *Result) judgeAmounts() {
 	change := r.Total.Change
 	text := fmt.Sprintf("%s before, %s after: %s", units.Bytes(float64(r.Total.Before.Bytes)), units.Bytes(float64(r.Total.After.Bytes)), units.Signed(float64(change.Bytes)))
 	if change.Low < change.High {
-		text += " (95 %: " + change.Interval() + ")"
+		text += " (95% CI " + change.Interval() + ")"
 	}
 	r.setOutcome(outcome, text)
 }
@@ -184,5 +185,5 @@ func (e Estimate) Interval() string {
 	if e.Low == e.High {
 		return "exact"
 	}
-	return units.Signed(float64(e.Low)) + " to " + units.Signed(float64(e.High))
+	return units.Interval(units.Signed(float64(e.Low)), units.Signed(float64(e.High)))
 }

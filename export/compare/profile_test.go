@@ -59,8 +59,8 @@ func TestDamagedProfilesAreErrors(t *testing.T) {
 		t.Fatal(err)
 	}
 	for says, data := range map[string][]byte{
-		"it is empty": nil, "no profile of pprof": []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"), "unexpected EOF": whole.Bytes()[:whole.Len()/2],
-		"unpack it": whole.Bytes()[:whole.Len()-1],
+		"the file is empty": nil, "not a pprof profile": []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"), "unexpected EOF": whole.Bytes()[:whole.Len()/2],
+		"decompress": whole.Bytes()[:whole.Len()-1],
 	} {
 		if _, err := ParseProfile(bytes.NewReader(data)); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)
@@ -76,7 +76,7 @@ func hostile(t testing.TB) *pprof.Profile {
 	s := stack(1, "</script><script>alert(1)</script>\x1b[31m:7", "\u202eevil\u2066", strings.Repeat("x", 10_000))
 	s.Frames = append(s.Frames, growth.Frame{Function: "\xff\xfe'\"><img src=x onerror=alert(1)>"})
 	p := profileOf(t, interval, heap(s, 1000, 1<<16))
-	p.Sample[0].Label["owner"] = []string{`"><b onclick=x>` + "\x07"}
+	p.Sample[0].Label["component"] = []string{`"><b onclick=x>` + "\x07"}
 	p.Sample[0].Label["kind"] = []string{"heap\x1b]0;x\x07"}
 	return p
 }
@@ -128,7 +128,7 @@ func TestHostileNamesAreShownAsText(t *testing.T) {
 	if err := r.WriteHTML(&html); err != nil {
 		t.Fatal(err)
 	}
-	for _, word := range []string{"&lt;/script&gt;&lt;script&gt;alert(1)", "&lt;i&gt;a", "&lt;u&gt;", `data-owner="&#34;&gt;&lt;b onclick=x&gt;?"`, `<tr class="vanished">`, `<rect class="before" x="0"`} {
+	for _, word := range []string{"&lt;/script&gt;&lt;script&gt;alert(1)", "&lt;i&gt;a", "&lt;u&gt;", `data-component="&#34;&gt;&lt;b onclick=x&gt;?"`, `<tr class="vanished">`, `<rect class="before" x="0"`} {
 		if !strings.Contains(html.String(), word) {
 			t.Errorf("the page does not hold %q", word)
 		}
@@ -145,7 +145,7 @@ func TestThePageSaysWhereMoreStacksAre(t *testing.T) {
 	if err := r.WriteHTML(&html); err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(html.String(), "<details><summary>"); n != maxShownStacks || !strings.Contains(html.String(), "5 stacks more, whose change is smaller") || len(r.Stacks) != maxShownStacks+5 {
+	if n := strings.Count(html.String(), "<details><summary>"); n != maxShownStacks || !strings.Contains(html.String(), "5 more stacks with smaller changes") || len(r.Stacks) != maxShownStacks+5 {
 		t.Errorf("%d stacks in the page, %d in all", n, len(r.Stacks))
 	}
 }

@@ -20,11 +20,11 @@ type Profile struct {
 	*pprof.Profile
 }
 
-// Profiles compares what two profiles hold. What one has on GPUs and the other has not, that one has nothing of: it is given the sample
-// type. It is an error if there is no sample type that both have.
+// Profiles compares what two profiles hold. If only one has the sample types of GPU memory, the
+// other has none of that. Profiles without a common sample type are an error.
 func Profiles(before, after Profile, o Options) (*Result, error) {
 	if o.PerStep {
-		return nil, errors.New("profiles have no pace: compare two folders for that (leave --per out)")
+		return nil, errors.New("profiles have no rate (compare two folders, or leave --per out)")
 	}
 	addMissingGPUTypes(before.Profile, after.Profile)
 	sample, err := chooseType(o.Sample, before.Profile, after.Profile)
@@ -56,7 +56,8 @@ func (p Profile) side() Side {
 	return side
 }
 
-// ofOneTrace tells that two profiles are moments of one trace: they began at the same time, in the same processes.
+// ofOneTrace reports whether two profiles are snapshots of one trace: they began at the same time,
+// in the same processes.
 func ofOneTrace(before, after Profile) bool {
 	if before.TimeNanos == 0 || before.TimeNanos != after.TimeNanos || before.Period != after.Period {
 		return false
@@ -65,7 +66,7 @@ func ofOneTrace(before, after Profile) bool {
 	return slices.ContainsFunc(pidsOf(after.Profile), func(pid string) bool { return slices.Contains(pids, pid) })
 }
 
-// mostPIDs bounds how many processes are looked at.
+// maxPIDs bounds the processes that are compared.
 const maxPIDs = 1000
 
 func pidsOf(p *pprof.Profile) (pids []string) {
@@ -79,7 +80,8 @@ func pidsOf(p *pprof.Profile) (pids []string) {
 	return pids
 }
 
-// cancel lets what is alive at both moments of one trace cancel. backwards: the first is the later one.
+// cancel cancels objects that are alive at both snapshots of one trace. backwards: the first one is
+// the later snapshot.
 func (c *comparison) cancel(backwards bool) {
 	start, end := c.before, c.after
 	if backwards {
@@ -108,7 +110,7 @@ func (c *comparison) cancel(backwards bool) {
 	c.change = func(key string) amount { return changes.sites[key].held }
 }
 
-// ParseProfile reads a profile as export.ReadProfile does, and takes out the frames that it names to be dropped.
+// ParseProfile reads a profile as profile.Read does, and removes the frames that it wants dropped.
 func ParseProfile(r io.Reader) (*pprof.Profile, error) {
 	p, err := profile.Read(r)
 	if err != nil {

@@ -12,11 +12,11 @@ import (
 // A side is what one of the two holds, or gained, by stack.
 type side struct {
 	sites map[string]*site
-	// interval is the mean number of bytes between samples; 0: every allocation was taken.
+	// interval is the mean number of bytes between samples; 0: every allocation.
 	interval float64
-	// per is what amounts are multiplied with to become rates; 1: they are not rates.
+	// per is the factor that makes rates of amounts; 1: they are not rates.
 	per float64
-	// grows: it is growth, of which what was freed may have been missed, too.
+	// grows: the amounts are growth, of which freed objects may have been missed, too.
 	grows bool
 }
 
@@ -27,8 +27,8 @@ func profileSide(p *pprof.Profile, sampleType string, n names) *side {
 	return s
 }
 
-// growthSide is what was gained between a trace's boundary and its end. The growth is that of growth.pb.gz; the two levels give its
-// error.
+// growthSide is what a trace gained between its baseline and its end. The amounts are those of
+// growth.pb.gz; the profiles at the baseline and the end give their errors.
 func growthSide(t *Trace, sampleType string, n names) *side {
 	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n), levels(t.Plateau, sampleType, n)
 	s := &side{sites: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
@@ -53,15 +53,16 @@ func levels(p *pprof.Profile, sampleType string, n names) map[string]*site {
 	return newTypeReader(p, sampleType, n).sites()
 }
 
-// sampleOf takes over how large the objects are.
+// takeSize takes over the size of the objects.
 func (h *site) takeSize(level *site) {
 	if level.size > 0 {
 		h.size, h.scale = level.size, level.scale
 	}
 }
 
-// turnover is growth with its error. What is alive at both moments cancels: of the end counts what was born since, which is no more
-// than what was allocated since, and of the start what must have been freed. nil: nothing was held then.
+// turnover is growth with its error. Objects that are alive at both snapshots cancel. Of the end
+// counts what was born since, which is at most what was allocated since. Of the start counts what
+// must have been freed. nil: nothing was held then.
 func turnover(start, end *site, grown, allocated, interval float64) amount {
 	var sized *site
 	var before, after part
@@ -86,8 +87,8 @@ func turnover(start, end *site, grown, allocated, interval float64) amount {
 	return amount{born: born, freed: freed}
 }
 
-// rest gives what is left of the heap, or of a GPU, beside its living objects the error of these, since both sum to what the kernel counts
-// exactly.
+// addRemainderErrors gives the remainder of the heap, or of a GPU, the error of the live objects:
+// together they are what the kernel counts exactly.
 func (s *side) addRemainderErrors(weight func(*site) float64) {
 	var variance float64
 	for _, h := range s.sites {
@@ -96,7 +97,8 @@ func (s *side) addRemainderErrors(weight func(*site) float64) {
 	s.spread(variance, func(h *site) bool { return isRemainder(h.kind) }, weight)
 }
 
-// spread gives a variance, in bytes², to some of the holders, so that the errors are as their weights, and sum to it.
+// spread distributes a variance, in bytes², over some of the sites. Their errors are proportional
+// to their weights.
 func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) float64) {
 	var squares float64
 	for _, h := range s.sites {
@@ -114,8 +116,9 @@ func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) 
 	}
 }
 
-// errorsOf are the variances by kind of the change of what is resident, in bytes², as the ledger gives them: to those of sampled
-// objects it adds those of pages that were not all looked at.
+// errorsOf returns the variances of the change of resident memory by kind, in bytes², as the
+// breakdown has them. Beside those of sampled objects, they include those of pages that were not
+// scanned.
 func errorsOf(ledger []summary.BreakdownRow) map[string]float64 {
 	variances := make(map[string]float64)
 	for _, row := range ledger {
@@ -126,7 +129,7 @@ func errorsOf(ledger []summary.BreakdownRow) map[string]float64 {
 	return variances
 }
 
-// book gives each kind the error that the ledger has more than its objects have.
+// addBreakdownErrors gives each kind the error that the breakdown has beyond that of its objects.
 func (s *side) addBreakdownErrors(errors map[string]float64, weight func(*site) float64) {
 	sums := make(map[string]float64)
 	for _, h := range s.sites {
@@ -145,7 +148,8 @@ func isRemainder(kind string) bool {
 	return false
 }
 
-// of is what the side has of a stack; where it has none, what sampling may have missed of the other side's.
+// of is the amount of a stack. For a stack that the side does not have, it is what sampling may
+// have missed of the other side's.
 func (s *side) of(key string, other *site) amount {
 	if h := s.sites[key]; h != nil {
 		return h.held

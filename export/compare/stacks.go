@@ -17,10 +17,12 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A frameName is what makes a frame the same in two runs: a fix shifts lines, and a start shifts addresses.
+// A frameName makes a frame comparable between two runs. It has no line, which a fix shifts, and no
+// address, which changes with each start.
 type frameName struct{ function, file string }
 
-// names number the frames, owners and kinds of all profiles that are compared, so that a stack is a short text of numbers.
+// names number the frames, components and kinds of all profiles, so that the key of a stack is
+// short.
 type names map[frameName]uint32
 
 func (n names) number(name frameName) uint32 {
@@ -32,22 +34,24 @@ func (n names) number(name frameName) uint32 {
 	return i
 }
 
-// A holder is all stacks of one owner and kind that read alike.
+// A site is all stacks of one component and kind with the same functions and files.
 type site struct {
 	component, kind string
-	// sample that holds most of it, in words for people.
+	// sample that holds most of it, whose stack is shown.
 	sample  *pprof.Sample
 	largest int64
-	// held is what it holds, or has gained; allocated what was allocated since the trace began, in the same measure.
+	// held is what it holds, or has gained. allocated is what was allocated since the trace began,
+	// in the same measure.
 	held      amount
 	allocated float64
-	// untold: how much was allocated is not in the profile, as of memory on GPUs.
+	// noAllocated: the profile does not have what was allocated, as of GPU memory.
 	noAllocated bool
-	// size is the mean size of its objects in bytes, and missed what of them sampling may have missed; 0: it is not sampled.
+	// size is the mean size of its objects in bytes, and scale the part of it that counts in the
+	// sample type; 0: it is not sampled.
 	size, scale float64
 }
 
-// most is how much can have been allocated where so much is said to have been, in bytes.
+// maxAllocated is how much can have been allocated, in bytes.
 func (h *site) maxAllocated(allocated float64) float64 {
 	if h.noAllocated {
 		return math.Inf(1)
@@ -55,20 +59,21 @@ func (h *site) maxAllocated(allocated float64) float64 {
 	return max(allocated, 0)
 }
 
-// A reading takes one sample type of a profile.
+// A typeReader reads one sample type of a profile.
 type typeReader struct {
 	profile *pprof.Profile
 	names   names
 	frames  map[*pprof.Location][]uint32
-	// interval is the mean number of bytes between samples; 0: every allocation was taken, or it is not known.
+	// interval is the mean number of bytes between samples; 0: every allocation, or unknown.
 	interval float64
-	// index of the sample type; space and objects those of what gives the size of objects, allocated of alloc_space; -1: none.
+	// index of the sample type, space and objects of those that give the size of objects, and
+	// allocated of alloc_space; -1: there is none.
 	index, space, objects, allocated int
-	// onDevice: the sample type is of memory on GPUs.
+	// onGPU: the sample type is of GPU memory.
 	onGPU bool
 }
 
-// sampledKind is the kind of memory of which only some objects were taken.
+// sampledKind is the kind of memory whose objects are sampled.
 func (r *typeReader) sampledKind() string {
 	if r.onGPU {
 		return string(growth.KindCudaBlock)
@@ -86,7 +91,7 @@ func newTypeReader(p *pprof.Profile, sampleType string, n names) *typeReader {
 	return r
 }
 
-// intervalOf is the mean number of bytes between samples, 0 where all were taken or it is not said.
+// intervalOf is the mean number of bytes between samples; 0: every allocation, or unknown.
 func intervalOf(p *pprof.Profile) float64 {
 	if p.PeriodType == nil || p.PeriodType.Unit != "bytes" || p.Period <= 1 {
 		return 0
@@ -94,15 +99,15 @@ func intervalOf(p *pprof.Profile) float64 {
 	return float64(p.Period)
 }
 
-// holders sums the samples by owner, kind and stack.
+// sites sums the samples by component, kind and stack.
 func (r *typeReader) sites() map[string]*site {
 	all := make(map[string]*site)
 	for _, s := range r.profile.Sample {
-		owner, kind := cmp.Or(label(s, "owner"), "unknown"), label(s, "kind")
-		key := r.key(s, owner, kind)
+		component, kind := cmp.Or(label(s, "component"), "unknown"), label(s, "kind")
+		key := r.key(s, component, kind)
 		h := all[key]
 		if h == nil {
-			h = &site{component: owner, kind: kind, sample: s, noAllocated: r.onGPU}
+			h = &site{component: component, kind: kind, sample: s, noAllocated: r.onGPU}
 			all[key] = h
 		}
 		r.add(h, s)
@@ -110,9 +115,9 @@ func (r *typeReader) sites() map[string]*site {
 	return all
 }
 
-// key is the same for stacks that read alike.
-func (r *typeReader) key(s *pprof.Sample, owner, kind string) string {
-	key := binary.NativeEndian.AppendUint32(nil, r.names.number(frameName{owner, kind}))
+// key is the same for stacks of one site.
+func (r *typeReader) key(s *pprof.Sample, component, kind string) string {
+	key := binary.NativeEndian.AppendUint32(nil, r.names.number(frameName{component, kind}))
 	for _, l := range s.Location {
 		numbers, ok := r.frames[l]
 		if !ok {
@@ -151,8 +156,8 @@ func (r *typeReader) add(h *site, s *pprof.Sample) {
 	}
 }
 
-// sizeOf is the mean size of the sample's objects in bytes, and what of a byte of them counts in the sample type; 0 where the
-// memory is not sampled.
+// sizeOf is the mean size of the sample's objects in bytes, and the part of a byte that counts in
+// the sample type; 0 if the memory is not sampled.
 func (r *typeReader) sizeOf(h *site, s *pprof.Sample) (size, scale float64) {
 	if h.kind != "" && h.kind != r.sampledKind() {
 		return 0, 0
@@ -171,8 +176,8 @@ func (r *typeReader) sizeOf(h *site, s *pprof.Sample) (size, scale float64) {
 	return 0, 0
 }
 
-// sampled is a sum of bytes over objects of a mean size, of which an object is taken with probability p = 1 - exp(-size/interval) and
-// stands for 1/p of them: the variance is bytes size (1-p)/p.
+// sampled is a sum of bytes over objects of a mean size. An object is sampled with probability p =
+// 1 - exp(-size/interval) and represents 1/p objects, so the variance is bytes × size × (1-p)/p.
 func sampled(bytes, size, scale, interval float64) part {
 	if size == 0 || interval == 0 {
 		return part{bytes: bytes}
@@ -180,7 +185,8 @@ func sampled(bytes, size, scale, interval float64) part {
 	return part{bytes: bytes, variance: bytes * scale * size / math.Expm1(size/interval), missed: missed(size, scale, interval)}
 }
 
-// missed is the interval for objects that may be missed by it; one in e^4 of those of four intervals is.
+// missed is the interval of objects that sampling may miss. Of those of four intervals it misses
+// one in e^4.
 func missed(size, scale, interval float64) float64 {
 	if size == 0 || size >= 4*interval {
 		return 0
@@ -201,7 +207,7 @@ type frame struct {
 	Line                   int64
 }
 
-// framesOf are the frames of a location, leaf first: more than one where functions are inlined.
+// framesOf returns the frames of a location, leaf first: several where functions are inlined.
 func framesOf(l *pprof.Location) []frame {
 	module := ""
 	if l.Mapping != nil {
@@ -215,7 +221,7 @@ func framesOf(l *pprof.Location) []frame {
 	}
 	if frames == nil {
 		name := "[function unknown]"
-		if l.Mapping != nil { // by its place in the file, which a start does not shift
+		if l.Mapping != nil { // the offset in the file, which no start shifts
 			name = fmt.Sprintf("%s+%#x", path.Base(module), l.Address-l.Mapping.Start+l.Mapping.Offset)
 		}
 		frames = []frame{{Function: name, Module: module}}
@@ -223,7 +229,7 @@ func framesOf(l *pprof.Location) []frame {
 	return frames
 }
 
-// text of a frame, as export.StackText writes it.
+// text writes a frame as profile.FrameText does.
 func (f frame) text() string {
 	name, file := units.Printable(f.Function), units.Printable(f.File)
 	switch {
@@ -239,16 +245,17 @@ func (f frame) text() string {
 
 const residentSpace, inuseSpace, deviceSpace = "resident_space", "inuse_space", "device_space"
 
-// countOf is the sample type that counts the objects of one in bytes.
+// countOf is the sample type of objects that belongs to one of bytes.
 func countOf(sampleType string) string { return strings.TrimSuffix(sampleType, "_space") + "_objects" }
 
-// typeIndex is the place of a sample type; -1 where the profile has none such.
+// typeIndex is the index of a sample type; -1 if the profile has none.
 func typeIndex(p *pprof.Profile, sampleType string) int {
 	return slices.IndexFunc(p.SampleType, func(v *pprof.ValueType) bool { return v.Type == sampleType })
 }
 
-// chooseType is the sample type that is compared: the one that was asked for, else resident_space, inuse_space or a default one of
-// the profiles. All must have it, in bytes, and where there is a choice one that is not 0 throughout.
+// chooseType returns the sample type to compare: the one that the user asked for, else
+// resident_space, inuse_space or a default of the profiles. All profiles must have it, in bytes.
+// One with values is preferred.
 func chooseType(asked string, profiles ...*pprof.Profile) (string, error) {
 	candidates := []string{residentSpace, inuseSpace}
 	for _, p := range profiles {
@@ -302,16 +309,17 @@ func hasValues(p *pprof.Profile, name string) bool {
 	return slices.ContainsFunc(p.Sample, func(s *pprof.Sample) bool { return s.Value[i] != 0 })
 }
 
-// isOnDevice tells the sample types of memory on GPUs.
+// isGPUType reports whether a sample type is of GPU memory.
 func isGPUType(sampleType string) bool { return strings.HasPrefix(sampleType, "device_") }
 
-// isWhole tells the sample types whose sum is what the kernel, or the driver of a GPU, counts.
+// isCountedType reports whether a sample type sums to what the kernel, or the driver of a GPU,
+// counts.
 func isCountedType(sampleType string) bool {
 	return sampleType == residentSpace || sampleType == deviceSpace
 }
 
-// level gives each profile of a trace the sample types of memory on GPUs that another one has: where nothing was on a GPU they are left
-// out, and mean nothing.
+// addMissingGPUTypes adds to each profile of a trace the sample types of GPU memory that another
+// one has. Profiles without GPU memory leave them out.
 func addMissingGPUTypes(profiles ...*pprof.Profile) {
 	for _, of := range profiles {
 		for _, v := range of.SampleType {
@@ -324,7 +332,7 @@ func addMissingGPUTypes(profiles ...*pprof.Profile) {
 	}
 }
 
-// addType adds a sample type of which there is nothing.
+// addType adds a sample type without values.
 func addType(p *pprof.Profile, v *pprof.ValueType) {
 	p.SampleType = append(p.SampleType, &pprof.ValueType{Type: v.Type, Unit: v.Unit})
 	for _, s := range p.Sample {
@@ -332,7 +340,7 @@ func addType(p *pprof.Profile, v *pprof.ValueType) {
 	}
 }
 
-// typeList names the sample types: "cpu/nanoseconds, samples/count".
+// typeList lists the sample types: "cpu/nanoseconds, samples/count".
 func typeList(p *pprof.Profile) string {
 	var types []string
 	for _, v := range p.SampleType {

@@ -19,7 +19,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A Trace is what a trace's folder says, as far as it is compared.
+// A Trace is the part of a trace's folder that is compared.
 type Trace struct {
 	// Name of the folder.
 	Name    string
@@ -28,15 +28,15 @@ type Trace struct {
 	Growth, Warmup, Plateau *pprof.Profile
 }
 
-// Options choose what is compared.
+// Options select what is compared.
 type Options struct {
-	// Sample type; empty: resident_space, or what else both have.
+	// Sample type; empty: resident_space, or another one that both have.
 	Sample string
 	// PerStep compares growth by training step, not by minute.
 	PerStep bool
 }
 
-// ReadTrace reads the files of a folder. It is an error if one is missing or damaged.
+// ReadTrace reads the files of a folder. A missing or damaged file is an error.
 func ReadTrace(dir *folder.Folder, name string) (*Trace, error) {
 	t := &Trace{Name: name}
 	err := dir.ReadFile(folder.SummaryFile, func(r io.Reader) (err error) {
@@ -60,8 +60,9 @@ func ReadTrace(dir *folder.Folder, name string) (*Trace, error) {
 	return t, nil
 }
 
-// Traces compares the pace at which two traces grew between their boundaries and their ends. It is an error if no time passed
-// between these, if steps are asked for that were not counted, or if there is no sample type that both have.
+// Traces compares the rates at which two traces grew between their baselines and their ends. It is
+// an error if no time passed between these, if steps are asked for that were not counted, and if
+// there is no common sample type.
 func Traces(before, after *Trace, o Options) (*Result, error) {
 	addMissingGPUTypes(before.Growth, before.Warmup, before.Plateau, after.Growth, after.Warmup, after.Plateau)
 	sample, err := chooseType(o.Sample, before.Growth, before.Warmup, before.Plateau, after.Growth, after.Warmup, after.Plateau)
@@ -86,7 +87,7 @@ func Traces(before, after *Trace, o Options) (*Result, error) {
 	return out, nil
 }
 
-// minutes are those over which growth is counted.
+// minutes over which growth is counted.
 func (t *Trace) minutes() float64 { return float64(t.Growth.DurationNanos) / 60e9 }
 
 func (t *Trace) stepsPerMin() float64 {
@@ -96,20 +97,20 @@ func (t *Trace) stepsPerMin() float64 {
 	return 0
 }
 
-// per is what growth in bytes is multiplied with to become a pace.
+// per is the factor that makes a rate of growth in bytes.
 func (t *Trace) per(step bool) (float64, error) {
 	switch {
 	case t.Growth.DurationNanos <= 0:
-		return 0, fmt.Errorf("%s covers no time between its boundary and its end: it has no pace (trace for longer, or compare its plateau.pb.gz)", t.Name)
+		return 0, fmt.Errorf("%s covers no time between its baseline and its end: it has no rate (trace for longer, or compare its plateau.pb.gz)", t.Name)
 	case step && t.stepsPerMin() == 0:
-		return 0, fmt.Errorf("%s has counted no training steps since its boundary (leave --per step out)", t.Name)
+		return 0, fmt.Errorf("%s has counted no training steps since its baseline (leave --per step out)", t.Name)
 	case step:
 		return 1 / t.minutes() / t.stepsPerMin(), nil
 	}
 	return 1 / t.minutes(), nil
 }
 
-// verdict is that on what a sample type is about: the device memory of the process, or its resident memory.
+// verdict on what a sample type measures: the GPU memory of the process, or its RSS.
 func (t *Trace) verdict(sample string) summary.Verdict {
 	if !isGPUType(sample) {
 		return t.Summary.Verdict
@@ -119,7 +120,7 @@ func (t *Trace) verdict(sample string) summary.Verdict {
 			return d.Verdict
 		}
 	}
-	return summary.Verdict{Class: growth.ClassTooShort, Why: "nothing is known of its device memory"}
+	return summary.Verdict{Class: growth.ClassTooShort, Why: "its GPU memory is unknown"}
 }
 
 func (t *Trace) side(sample string) Side {
@@ -135,10 +136,10 @@ func (t *Trace) side(sample string) Side {
 	return side
 }
 
-// unlike is the ratio from which on two paces of training are not alike.
+// maxPaceRatio is the ratio of two rates of training steps above which they are not comparable.
 const maxPaceRatio = 1.2
 
-// traceNotes say what makes two traces hard to compare.
+// traceNotes name what makes two traces hard to compare.
 func traceNotes(before, after *Trace, o Options, resident bool) []string {
 	var notes []string
 	if isSameTrace(before, after) {
@@ -148,15 +149,16 @@ func traceNotes(before, after *Trace, o Options, resident bool) []string {
 		notes = append(notes, fmt.Sprintf("the programs differ: %s before, %s after", a, b))
 	}
 	if a, b := heapMode(before), heapMode(after); a != b {
-		notes = append(notes, fmt.Sprintf("%s before, %s after: of what stacks hold of the heap, windows know less exactly, and nothing of what was just allocated", a, b))
+		notes = append(notes, fmt.Sprintf("%s before, %s after: in bursts, stacks of the heap have larger errors, and lack young objects", a, b))
 	}
 	if a, b := before.stepsPerMin(), after.stepsPerMin(); a > 0 && b > 0 && !o.PerStep && math.Abs(math.Log(a/b)) > math.Log(maxPaceRatio) {
-		notes = append(notes, fmt.Sprintf("the paces of training differ, %s steps/min before and %s after: compare with --per step", units.Count(a), units.Count(b)))
+		notes = append(notes, fmt.Sprintf("the rates of training steps differ, %s steps/min before and %s after: compare with --per step", units.Count(a), units.Count(b)))
 	}
 	return append(append(notes, before.notes("before", resident)...), after.notes("after", resident)...)
 }
 
-// heapMode is how a trace has watched the heap, in words; files that do not tell are of traces that watched it all the time.
+// heapMode is how the heap of a trace was probed, in words. Files that do not say are of traces
+// that probed it all the time.
 func heapMode(t *Trace) string {
 	o := t.Summary.Overhead
 	switch {
@@ -168,14 +170,14 @@ func heapMode(t *Trace) string {
 	return words.HeapMode(o.Mode)
 }
 
-// notes of one side.
+// notes on one side.
 func (t *Trace) notes(when string, resident bool) []string {
 	var notes []string
 	if !words.HeapKnown(t.Summary) {
-		notes = append(notes, fmt.Sprintf("%s, source heap was not attached: heap memory has no stacks that could be compared", when))
+		notes = append(notes, fmt.Sprintf("%s, source heap was not attached: heap memory has no stacks to compare", when))
 	}
-	if looked := words.Scanned(words.ResidentOf(t.Summary)); looked != "" && resident {
-		notes = append(notes, fmt.Sprintf("%s, %s of the pages were looked at, and what is resident has a large error: --sample inuse_space compares what is alive", when, looked))
+	if scanned := words.Scanned(words.ResidentOf(t.Summary)); scanned != "" && resident {
+		notes = append(notes, fmt.Sprintf("%s, %s of the pages were scanned, so resident memory has a large error (compare live bytes with --sample inuse_space)", when, scanned))
 	}
 	if losses := t.losses(); losses != "" {
 		notes = append(notes, fmt.Sprintf("lost %s: %s", when, losses))
@@ -183,7 +185,7 @@ func (t *Trace) notes(when string, resident bool) []string {
 	return notes
 }
 
-// losses names the most frequent ones.
+// losses lists the most frequent ones.
 func (t *Trace) losses() string {
 	const most = 3
 	losses := slices.SortedStableFunc(slices.Values(t.Summary.Losses), func(a, b summary.Loss) int { return cmp.Compare(b.Count, a.Count) })
@@ -202,7 +204,7 @@ func isSameTrace(before, after *Trace) bool {
 	return !a.Started.IsZero() && a.Started.Equal(b.Started) && a.Process.PID == b.Process.PID
 }
 
-// program is what ran: an interpreter with its script. Without a name it is that of its file.
+// program is what ran: its command, or the name of its file.
 func program(t *Trace) string {
 	p := t.Summary.Process
 	return units.Printable(cmp.Or(p.Command, path.Base(p.Executable)))

@@ -96,7 +96,7 @@ func TestGiveNewDirExchanged(t *testing.T) {
 	for _, name := range []string{"full", "other"} {
 		root, err := os.OpenRoot(filepath.Join(dir, name))
 		do(t, err)
-		wantError(t, chownNewDir(root, Owner{65534, 65534}), "exchanged for another directory")
+		wantError(t, chownNewDir(root, Owner{65534, 65534}), "another directory replaced it")
 		do(t, root.Close())
 		info, err := os.Stat(filepath.Join(dir, name))
 		do(t, err)

@@ -238,9 +238,9 @@ func TestCreateFolderErrors(t *testing.T) {
 		{"foreign", false, ": exists (choose"},
 		{
 			"foreign", true,
-			": exists and holds files that are not from allocscope (choose another with --output)",
+			": exists and holds files that allocscope did not write (choose another with --output)",
 		},
-		{"other", true, ": exists and holds files that are not from allocscope"},
+		{"other", true, ": exists and holds files that allocscope did not write"},
 		{"file", false, ": exists and is not a directory (choose another with --output)"},
 		{"file", true, ": exists and is not a directory"},
 		{"fifo", true, ": exists and is not a directory"},

@@ -118,7 +118,7 @@ func TestEveryLibraryInTheScriptHasItsLicence(t *testing.T) {
 
 // The script says sizes as the words of the Go side do: web/test reads the same file.
 func TestTheScriptIsTestedAgainstTheWordsOfToday(t *testing.T) {
-	const path = "web/test/words.json"
+	const path = "web/test/units.json"
 	var golden struct {
 		Bytes  [][2]any `json:"bytes"`
 		Counts [][2]any `json:"counts"`
@@ -144,6 +144,6 @@ func TestTheScriptIsTestedAgainstTheWordsOfToday(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is not what export/words says (error %v): go test ./export/page -update, and then make the script say it", path, err)
+		t.Errorf("%s is not what export/units writes (error %v): go test ./export/page -update, and then make the script say it", path, err)
 	}
 }

@@ -79,7 +79,7 @@ func TestProfileLabels(t *testing.T) {
 	p := roundTrip(t, holdings(), info())
 	first := p.Sample[0]
 	if want := map[string][]string{
-		"kind": {"heap"}, "owner": {"trainer"}, "process": {"trainer"}, "pid": {"4242"},
+		"kind": {"heap"}, "component": {"trainer"}, "process": {"trainer"}, "pid": {"4242"},
 	}; !reflect.DeepEqual(first.Label, want) {
 		t.Errorf("labels %v, want %v", first.Label, want)
 	}
@@ -248,7 +248,7 @@ func TestPprofTraces(t *testing.T) {
 func TestPprofSelectsByLabel(t *testing.T) {
 	path := profileFile(t, holdings())
 	for label, want := range map[string]string{
-		"kind=mmap": "map_arena", "kind=retained": "main heap", "owner=libc": "malloc",
+		"kind=mmap": "map_arena", "kind=retained": "main heap", "component=libc": "malloc",
 	} {
 		out := string(pprofText(t, "-top", "-unit=B", "-tagfocus="+label, path))
 		if !strings.Contains(out, want) || strings.Contains(out, "leak_block") {

@@ -87,8 +87,8 @@ func TestForgedProfilesAreErrorsBeforeTheyTakeMuchMemory(t *testing.T) {
 	long := append([]byte{2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e},
 		locations(maxProfileParts)[1:]...) // a key of more than 64 bits
 	for says, data := range map[string][]byte{
-		"it is empty": {}, "more than 33554432 bytes": make([]byte, maxProfileBytes+1),
-		"is damaged":              []byte("\xff\xff\xff"),
+		"the file is empty": {}, "larger than 33554432 bytes": make([]byte, maxProfileBytes+1),
+		"or damaged":              []byte("\xff\xff\xff"),
 		"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)),
 		"1500000 parts": forged(t, 1,
 			bytes.Repeat(message(2), maxProfileParts)),
@@ -96,7 +96,7 @@ func TestForgedProfilesAreErrorsBeforeTheyTakeMuchMemory(t *testing.T) {
 			message(4, bytes.Repeat(message(4), maxProfileParts))),
 		"0 parts": message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
 		"parts":   append(forged(t, 1), long...),
-		"more than 2000000 frames together": forged(t, 1000,
+		"more than 2000000 frames in its stacks": forged(t, 1000,
 			bytes.Repeat(sample, maxStackFrames/1000+1)),
 	} {
 		file := zipped(t, data)
@@ -169,7 +169,7 @@ func TestFramesAreDroppedAsPprofDoes(t *testing.T) {
 	for says, bad := range map[string]*profile.Profile{
 		"missing closing": p("(", "", "f"), "keep_frames": p("f", "(", "f"),
 		"too long for": p(strings.Repeat("(x*|y)", 1000), "", long),
-		"are too long": p("f", "((x{30}){30})*", long),
+		"frames too long for": p("f", "((x{30}){30})*", long),
 	} {
 		if err := DropFrames(bad); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%v, want %q", err, says)

@@ -13,7 +13,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// booksOf are the ledger of the process, then that of its tree where there are others.
+// breakdownsOf returns the breakdown of the process, and that of its tree where there are other
+// processes.
 func breakdownsOf(s *summary.Summary) []breakdownView {
 	var books []breakdownView
 	own, p := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
@@ -21,7 +22,7 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
 		book := breakdownOf(s, own, title, "RSS", p)
 		if !p.HeapTraced {
-			book.Note = strings.TrimSpace(book.Note + " Who holds heap memory cannot be told: source heap was not attached.")
+			book.Note = strings.TrimSpace(book.Note + " The allocation sites of the heap are unknown: source heap was not attached.")
 		}
 		books = append(books, book)
 	}
@@ -33,13 +34,13 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 	return books
 }
 
-// bookOf is a waterfall: from what was resident at the boundary, by all kinds, to what is at the end.
+// breakdownOf is a waterfall from the total at the baseline, over all kinds, to that at the end.
 func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string, p summary.Resident) breakdownView {
 	lines, sum := b.Lines(len(b.Kinds), p), b.Sum()
 	scale := scaleOf(sum, lines)
 	out := breakdownView{Title: title}
 	out.add(breakdownLine{
-		Class: "total", Label: all + " at the boundary" + secondsNote(", after ", s.BaselineS) + ": " + units.Bytes(sum.Start()),
+		Class: "total", Label: all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " + units.Bytes(sum.Start()),
 		Bar: scale.bar("total", scale.from, sum.Start()),
 	})
 	at := sum.Start()
@@ -59,7 +60,7 @@ func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string, p sum
 
 func (b *breakdownView) add(line breakdownLine) { b.Lines = append(b.Lines, line) }
 
-// kindLine is what one kind adds to, or takes from, what was there.
+// kindLine is the change of one kind.
 func kindLine(scale barScale, line words.BreakdownLine, at float64) breakdownLine {
 	out := breakdownLine{Label: line.Label, Growth: units.Signed(line.Delta), End: units.Bytes(line.End), Bar: scale.bar("grown", at, at+line.Delta)}
 	if line.Kind == growth.KindUnexplained {
@@ -78,7 +79,8 @@ func kindLine(scale barScale, line words.BreakdownLine, at float64) breakdownLin
 // A barScale maps bytes to the 1000 units of a bar.
 type barScale struct{ from, to float64 }
 
-// scaleOf takes in all ends of bars and of their intervals. It begins at zero, or, where the growth is small beside what was there, shortly below.
+// scaleOf includes the ends of all bars and intervals. It begins at zero, or shortly below them
+// where the changes are small beside the total.
 func scaleOf(sum words.KindSum, lines []words.BreakdownLine) barScale {
 	at := sum.Start()
 	low, high := min(at, sum.End), max(at, sum.End)
@@ -86,14 +88,14 @@ func scaleOf(sum words.KindSum, lines []words.BreakdownLine) barScale {
 		at += line.Delta
 		low, high = min(low, at, max(at-line.Error, 0)), max(high, at+line.Error)
 	}
-	const worthCutting = 4
-	if low > worthCutting*(high-low) {
+	const minCutRatio = 4 // of the total to the changes
+	if low > minCutRatio*(high-low) {
 		return barScale{max(low-(high-low), 0), max(high, low+1)}
 	}
 	return barScale{min(low, 0), max(high, 1)}
 }
 
-// place is where bytes lie, in tenths of units.
+// position of a size, in tenths of units.
 func (s barScale) position(bytes float64) float64 {
 	return math.Round(10*min(max(1000*(bytes-s.from)/(s.to-s.from), 0), 1000)) / 10
 }
@@ -109,8 +111,7 @@ func (s barScale) whisker(low, high float64) string {
 	return fmt.Sprintf("M%g 10H%gM%g 5V15M%g 5V15", from, to, from, to)
 }
 
-// A deviceBook is the ledger of device memory as a waterfall: the first line is what was there at the boundary, the last what is there
-// at the end.
+// A gpuBreakdown is a breakdown of GPU memory as a waterfall.
 type gpuBreakdown struct {
 	Title string
 	Lines []gpuLine
@@ -123,11 +124,12 @@ type gpuLine struct {
 	Bar                                         bar
 }
 
-// So many rows are shown one by one, of those that stacks hold and of the others; what is left is one row.
+// maxStackRows and maxOtherRows are the numbers of rows with and without a stack that are shown one
+// by one.
 const maxStackRows, maxOtherRows = 12, 24
 
-// deviceBookOf is the ledger of a process, the largest change first.
-func gpuBreakdownOf(d *summary.GPUMemory, boundary *float64) gpuBreakdown {
+// gpuBreakdownOf is the breakdown of a process, the largest change first.
+func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 	if len(d.Breakdown) == 0 {
 		return gpuBreakdown{}
 	}
@@ -139,10 +141,10 @@ func gpuBreakdownOf(d *summary.GPUMemory, boundary *float64) gpuBreakdown {
 	scale := scaleOf(sum, bars)
 	counted := "as the driver counts"
 	if d.Reason != "" {
-		counted = "as far as it is known"
+		counted = "as far as is known"
 	}
 	book := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
-	book.add(gpuLine{Class: "total", Label: "All at the boundary" + secondsNote(", after ", boundary), Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start())})
+	book.add(gpuLine{Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline), Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start())})
 	at := sum.Start()
 	for _, line := range lines {
 		out := gpuLine{
@@ -167,29 +169,30 @@ func gpuBreakdownOf(d *summary.GPUMemory, boundary *float64) gpuBreakdown {
 
 func (b *gpuBreakdown) add(line gpuLine) { b.Lines = append(b.Lines, line) }
 
-// An ownedLine is a row for people, and whose it is.
+// A componentLine is a row for people, and its component.
 type componentLine struct {
 	words.BreakdownLine
 	component string
 }
 
-// deviceLines are the rows for people, and their sum: the largest changes, the others together; what is not attributed comes last.
-func gpuLines(ledger []summary.GPUBreakdownRow) (lines []componentLine, sum words.KindSum) {
-	several := slices.ContainsFunc(ledger, func(r summary.GPUBreakdownRow) bool {
-		return r.GPU != ledger[0].GPU && r.GPU != "" && ledger[0].GPU != ""
+// gpuLines are the rows for people and their sum: the largest changes, one row for the others, and
+// at last what is not attributed.
+func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.KindSum) {
+	several := slices.ContainsFunc(rows, func(r summary.GPUBreakdownRow) bool {
+		return r.GPU != rows[0].GPU && r.GPU != "" && rows[0].GPU != ""
 	})
 	rest := componentLine{}
-	holders, unheld, others := 0, 0, 0
-	for _, row := range bySize(ledger) {
+	withStack, without, others := 0, 0, 0
+	for _, row := range bySize(rows) {
 		held := words.KindSum{Kind: row.Kind, Delta: float64(row.EndBytes) - float64(row.StartBytes), End: float64(row.EndBytes)}
 		sum.Delta += held.Delta
 		sum.End += held.End
 		if row.Function != "" {
-			holders++
+			withStack++
 		} else {
-			unheld++
+			without++
 		}
-		if row.Function != "" && holders > maxStackRows || row.Function == "" && unheld > maxOtherRows {
+		if row.Function != "" && withStack > maxStackRows || row.Function == "" && without > maxOtherRows {
 			others++
 			rest.Delta += held.Delta
 			rest.End += held.End
@@ -205,7 +208,7 @@ func gpuLines(ledger []summary.GPUBreakdownRow) (lines []componentLine, sum word
 	return lines, sum
 }
 
-// lateness puts what nobody is named for behind what somebody holds.
+// remainderLast sorts what is not attributed behind all else.
 func remainderLast(kind growth.Kind) int {
 	if kind == growth.KindNotAttributed {
 		return 1
@@ -213,10 +216,10 @@ func remainderLast(kind growth.Kind) int {
 	return 0
 }
 
-// bySize are the rows, the largest change first.
-func bySize(ledger []summary.GPUBreakdownRow) []summary.GPUBreakdownRow {
+// bySize sorts the rows, the largest change first.
+func bySize(rows []summary.GPUBreakdownRow) []summary.GPUBreakdownRow {
 	change := func(r summary.GPUBreakdownRow) float64 { return math.Abs(float64(r.EndBytes) - float64(r.StartBytes)) }
-	return slices.SortedStableFunc(slices.Values(ledger), func(a, b summary.GPUBreakdownRow) int {
+	return slices.SortedStableFunc(slices.Values(rows), func(a, b summary.GPUBreakdownRow) int {
 		return cmp.Or(cmp.Compare(change(b), change(a)), cmp.Compare(b.EndBytes, a.EndBytes), strings.Compare(a.Function, b.Function))
 	})
 }

@@ -56,7 +56,7 @@ func TestTheFlameGraphShowsTheMemoryThatIsChosen(t *testing.T) {
 	t.Parallel()
 	for _, view := range []pagetest.View{{}, {Width: 390, Height: 800, Dark: true}} {
 		page := openDevice(t, deviceTrace(t), view)
-		for i, want := range []string{"what grew since the baseline", "what grew on the device since the baseline: 480 MiB, 240 objects", "what was reserved on the device since the baseline: 500 MiB"} {
+		for i, want := range []string{"what grew since the baseline", "what grew on GPUs since the baseline: 480 MiB, 240 objects", "what was reserved on GPUs since the baseline: 500 MiB"} {
 			if err := page.Click([]string{`input[name="memory"][value="0"]`, `input[name="memory"][value="1"]`, `input[name="memory"][value="2"]`}[i]); err != nil {
 				t.Fatal(err)
 			}
@@ -92,7 +92,7 @@ func TestTheFlameGraphThatComesBackIsAsWideAsItsPlace(t *testing.T) {
 func TestWithoutDeviceMemoryThereIsNothingToChoose(t *testing.T) {
 	t.Parallel()
 	page := openDevice(t, leakingTrace(t), pagetest.View{})
-	if got := evaluated(t, page, `String(document.querySelectorAll('[name="memory"], #device').length) + document.querySelector("#timeline-chart .legend").textContent`); !strings.HasPrefix(got, "0") || strings.Contains(got, "device") {
+	if got := evaluated(t, page, `String(document.querySelectorAll('[name="memory"], #gpu').length) + document.querySelector("#timeline-chart .legend").textContent`); !strings.HasPrefix(got, "0") || strings.Contains(got, "gpu") {
 		t.Error(got)
 	}
 }
@@ -113,7 +113,7 @@ func TestHostAndDeviceMemoryAreToldApartInTheChart(t *testing.T) {
 			t.Errorf("%s: there are %s axes, that of the time and that of the counts among them", name, got)
 		}
 		legend := evaluated(t, page, `document.querySelector("#timeline-chart .legend").textContent`)
-		for _, want := range []string{"RSS ", "device memory (as the driver counts) ", "growth · device: growth", "fitted to RSS"} {
+		for _, want := range []string{"RSS ", "GPU memory (as the driver counts) ", "growth · GPU: growth", "fitted to RSS"} {
 			if !strings.Contains(legend, want) {
 				t.Errorf("%s: the legend does not say %q: %q", name, want, legend)
 			}

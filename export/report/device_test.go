@@ -25,7 +25,7 @@ func mustSay(t *testing.T, page shownPage, id string, wants ...string) {
 
 func TestThePageTellsOfDeviceMemoryWhatItTellsOfTheHosts(t *testing.T) {
 	page := show(t, deviceTrace(t))
-	mustSay(t, page, "device", "Device memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up", "out of GPU memory in 56-64 min",
+	mustSay(t, page, "gpu", "Device memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up", "out of GPU memory in 56-64 min",
 		"tensors are retained by the code below", "Room78.0 GiB on the GPU that has least left", "At the baseline1.09 GiB allocated by torch, after 60.0 s", "At the end1.56 GiB allocated by torch",
 		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
 		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak", "allocated by torch judged by this", "through the driver API----leak suspected",
@@ -33,7 +33,7 @@ func TestThePageTellsOfDeviceMemoryWhatItTellsOfTheHosts(t *testing.T) {
 		"All at the end, as the driver counts", "cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	mustSay(t, page, "verdict", "Device memory: LEAK grows by 120 MiB/min")
 	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min", "Device memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
-		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sdevice: growth+120 MiB/min")
+		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
 	mustSay(t, page, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
 	var links []string
 	each(page.root, "nav", func(n *html.Node) {
@@ -46,8 +46,8 @@ func TestThePageTellsOfDeviceMemoryWhatItTellsOfTheHosts(t *testing.T) {
 
 func TestWhereTheDriverDoesNotTellThePageSaysWhy(t *testing.T) {
 	page := show(t, withoutNVML(t))
-	mustSay(t, page, "device", "What the driver counts is not known: there is no libnvidia-ml.so.1.", "All at the end, as far as it is known")
-	if shown := text(page.byID(t, "device")); strings.Contains(shown, "as the driver counts") || strings.Contains(shown, "Room") {
+	mustSay(t, page, "gpu", "What the driver counts is not known: there is no libnvidia-ml.so.1.", "All at the end, as far as it is known")
+	if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") || strings.Contains(shown, "Room") {
 		t.Errorf("tells what nobody knows: %s", shown)
 	}
 	mustSay(t, page, "timeline", "Device memory (reserved by torch) over 5 min")
@@ -59,8 +59,8 @@ func TestEachProcessWithDeviceMemoryHasItsSection(t *testing.T) {
 	other.Process, other.Command, other.Class, other.Accumulating, other.Breakdown, other.Curves = 50, "worker", growth.ClassPlateau, nil, nil, nil
 	trace.Summary.GPUMemory = append(trace.Summary.GPUMemory, other)
 	page := show(t, trace)
-	mustSay(t, page, "device", "Device memory of python3 (PID 42)")
-	mustSay(t, page, "device-2", "Device memory of worker (PID 50) NO LEAK (plateau)", "Nothing on the device that was traced accumulated")
+	mustSay(t, page, "gpu", "Device memory of python3 (PID 42)")
+	mustSay(t, page, "gpu-2", "Device memory of worker (PID 50) NO LEAK (plateau)", "Nothing on the device that was traced accumulated")
 	mustSay(t, page, "verdict", "Device memory of python3 (PID 42): LEAK", "Device memory of worker (PID 50): NO LEAK (plateau)")
 }
 
@@ -94,7 +94,7 @@ func TestTheChartShowsTheDriversCountElseTorchsElseTheCallsOfTheDriver(t *testin
 
 func TestTheStripOfDevicePhasesIsThatOfTheProcessOfTheReport(t *testing.T) {
 	trace := deviceTrace(t)
-	want := []phaseBand{{span{0, 40}, "warm-up", "device: warm-up"}, {span{40, 300}, "growth", "device: growth"}}
+	want := []phaseBand{{span{0, 40}, "warm-up", "GPU: warm-up"}, {span{40, 300}, "growth", "GPU: growth"}}
 	if got := show(t, trace).data.Timeline.GPUPhases; !slices.Equal(got, want) {
 		t.Errorf("%+v", got)
 	}
@@ -167,11 +167,11 @@ func TestWhatIsNotTracedOnADeviceIsALimitOnlyWhereThereIsOne(t *testing.T) {
 		return slices.ContainsFunc(limitsOf(&s), func(limit string) bool { return strings.Contains(limit, what) })
 	}
 	if isSaid("source cuda") || !isSaid("that of a GPU is not traced") {
-		t.Errorf("without a device: %q", limitsOf(&s))
+		t.Errorf("without a GPU: %q", limitsOf(&s))
 	}
 	s.GPUMemory = []summary.GPUMemory{deviceSummary()}
 	if !isSaid("Without source cuda nobody is named for device memory.") || isSaid("that of a GPU is not traced") {
-		t.Errorf("with a device: %q", limitsOf(&s))
+		t.Errorf("with a GPU: %q", limitsOf(&s))
 	}
 }
 
@@ -182,14 +182,14 @@ func TestTheFlameGraphsOfDeviceMemoryAreOfTheirOwn(t *testing.T) {
 		t.Errorf("that of the host is another one: %+v", got)
 	}
 	flames := page.data.GPUFlames
-	if len(flames) != 2 || flames[0].Label != "device, in use" || flames[1].Label != "device, reserved" {
+	if len(flames) != 2 || flames[0].Label != "GPU, in use" || flames[1].Label != "GPU, reserved" {
 		t.Fatalf("%+v", flames)
 	}
 	for i, want := range []struct {
 		bytes, objects int64
-		owner          string
+		component      string
 	}{{480 * mib, 240, "train.py"}, {500 * mib, 0, "torch"}} {
-		if root := flames[i].Root; root.Resident != want.bytes || root.Objects != want.objects || flames[i].Components[root.Component] != want.owner {
+		if root := flames[i].Root; root.Resident != want.bytes || root.Objects != want.objects || flames[i].Components[root.Component] != want.component {
 			t.Errorf("%s: %+v of %q", flames[i].Label, root, flames[i].Components)
 		}
 		if names := strings.Join(flames[i].Names, " > "); !strings.Contains(names, "python3 (PID 42) > main (train.py:7) > step (train.py:40) > leak (libx.so)") {

@@ -81,7 +81,7 @@ func onDevice(p *pprof.Profile) {
 	like := p.Sample[0]
 	held := func(owner string, values ...int64) {
 		p.Sample = append(p.Sample, &pprof.Sample{
-			Location: like.Location, Value: append(make([]int64, 5), values...), Label: map[string][]string{"owner": {owner}, "pid": {"42"}, "process": {"python3"}},
+			Location: like.Location, Value: append(make([]int64, 5), values...), Label: map[string][]string{"component": {owner}, "pid": {"42"}, "process": {"python3"}},
 		})
 	}
 	held("train.py", 480*mib, 240, 0)

@@ -26,8 +26,9 @@ const (
 
 const smallName = "(small)"
 
-// addFlames makes the flame graphs of a profile: of what is resident, and of device memory where it has any. None without a profile and
-// where nothing grew. The frames that the profile wants dropped are dropped from it.
+// addFlames makes the flame graphs of a profile: of resident memory, and of GPU memory if there is
+// any. There are none without a profile, and where nothing grew. It removes the frames that the
+// profile wants dropped.
 func (d *pageData) addFlames(p *pprof.Profile) error {
 	if p == nil {
 		return nil
@@ -39,13 +40,13 @@ func (d *pageData) addFlames(p *pprof.Profile) error {
 	if err := profile.DropFrames(p); err != nil {
 		return fmt.Errorf("growth.pb.gz: %w", err)
 	}
-	d.Flame = flameOf(p, "what grew since the boundary", resident, objects)
+	d.Flame = flameOf(p, "what grew since the baseline", resident, objects)
 	d.GPUFlames = gpuFlamesOf(p)
 	return nil
 }
 
-// flameOf is the tree of what grew in two of a profile's sample types, and what its samples shrank by; nil where nothing did. Without
-// objects that index is negative.
+// flameOf is the tree of what grew in two sample types of a profile; nil if nothing did. Without a
+// type of objects, that index is negative.
 func flameOf(p *pprof.Profile, name string, bytes, objects int) *flameData {
 	root := &flameTree{name: name}
 	g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), maxFunctions}
@@ -56,7 +57,7 @@ func flameOf(p *pprof.Profile, name string, bytes, objects int) *flameData {
 			count = float64(s.Value[objects])
 		}
 		if held == 0 && count == 0 {
-			continue // it is of other memory
+			continue // of other memory
 		}
 		at := root
 		if several {
@@ -98,7 +99,8 @@ func processText(s *pprof.Sample) string {
 	return command + " (PID " + pid + ")"
 }
 
-// frameTexts are the functions of a location, the innermost first: the calls that were compiled into one are apart.
+// frameTexts returns the functions of a location, the innermost first: several where functions are
+// inlined.
 func frameTexts(l *pprof.Location) []string {
 	module := ""
 	if l.Mapping != nil && l.Mapping.File != "" {
@@ -130,7 +132,8 @@ func functionText(line pprof.Line, module string) string {
 	return f.Name
 }
 
-// data is the tree without what is too small to be seen.
+// data is the tree without the nodes that are too small to be seen. The note counts them, and the
+// stacks that have shrunk.
 func (t *flameTree) data(shrunk shrinkage) *flameData {
 	shown := t.largest(maxDrawnNodes)
 	b := flameEncoder{shown: shown, names: make(map[string]int), components: make(map[string]int)}
@@ -138,21 +141,21 @@ func (t *flameTree) data(shrunk shrinkage) *flameData {
 	d := &flameData{Names: ordered(b.names), Components: ordered(b.components), Root: root}
 	var notes []string
 	if b.hidden > 0 {
-		notes = append(notes, fmt.Sprintf("%s too small to be drawn apart: see %s.", units.Plural(b.hidden, "function is", "functions are"), smallName))
+		notes = append(notes, fmt.Sprintf("%s too small to be drawn: see %s.", units.Plural(b.hidden, "function is", "functions are"), smallName))
 	}
 	if shrunk.stacks > 0 {
-		notes = append(notes, fmt.Sprintf("%s left out: %s less than at the boundary.", units.Plural(shrunk.stacks, "stack that has shrunk is", "stacks that have shrunk are"), units.Bytes(-shrunk.bytes)))
+		notes = append(notes, fmt.Sprintf("%s left out: %s less than at the baseline.", units.Plural(shrunk.stacks, "stack that has shrunk is", "stacks that have shrunk are"), units.Bytes(-shrunk.bytes)))
 	}
 	d.Note = strings.Join(notes, " ")
 	return d
 }
 
-// ordered are the keys by their number.
+// ordered returns the keys by their numbers.
 func ordered(numbers map[string]int) []string {
 	return slices.SortedFunc(maps.Keys(numbers), func(a, b string) int { return numbers[a] - numbers[b] })
 }
 
-// A flameBuilder writes down a tree, each name once.
+// A flameEncoder encodes a tree, with each name once.
 type flameEncoder struct {
 	shown             map[*flameTree]bool
 	names, components map[string]int
@@ -194,8 +197,8 @@ func (b *flameEncoder) bare(t *flameTree) flameNode {
 
 func whole(x float64) int64 { return int64(min(x, maxExact)) }
 
-// A flameTree is a function as it is called from one place. The sums are its own at first, and those of all that it calls once sum
-// was called.
+// A flameTree is a function called from one place. Its sums are its own, and include all that it
+// calls once sum has been called.
 type flameTree struct {
 	name              string
 	resident, objects float64
@@ -208,20 +211,21 @@ type componentSum struct {
 	resident, objects float64
 }
 
-// A flameGrower makes a tree of samples.
+// A flameCollector makes a tree of samples.
 type flameCollector struct {
 	nodes map[call]*flameTree
 	texts map[*pprof.Location][]string
+	// limit is the number of nodes in the tree. Whatever they call beyond it counts as their own.
 	limit int // functions in the tree: what they call beyond that counts as their own
 }
 
-// A call is what leads from one function to the next.
+// A call leads from one function to the next.
 type call struct {
 	from *flameTree
 	name string
 }
 
-// follow gives the function of that name that is called from another.
+// child returns the node of the function with that name that is called from another.
 func (g *flameCollector) child(from *flameTree, name string) *flameTree {
 	c, ok := g.nodes[call{from, name}]
 	switch {
@@ -236,7 +240,7 @@ func (g *flameCollector) child(from *flameTree, name string) *flameTree {
 	return c
 }
 
-// add adds a sample, whose outermost frame is called from at.
+// add adds a sample whose outermost frame is called from at.
 func (g *flameCollector) add(at *flameTree, s *pprof.Sample, resident, objects float64) {
 	left := maxStackDepth
 	for _, l := range slices.Backward(s.Location) {
@@ -256,10 +260,10 @@ func (g *flameCollector) add(at *flameTree, s *pprof.Sample, resident, objects f
 	}
 	at.resident += resident
 	at.objects += objects
-	at.addComponent(componentSum{label(s, "owner"), resident, objects})
+	at.addComponent(componentSum{label(s, "component"), resident, objects})
 }
 
-// mostOwners of a function are told apart; the others count as one.
+// maxComponents of a node are told apart. The others count as one.
 const maxComponents = 64
 
 func (t *flameTree) addComponent(sum componentSum) {
@@ -275,14 +279,14 @@ func (t *flameTree) addComponent(sum componentSum) {
 	t.components[i].objects += sum.objects
 }
 
-// join takes over what belongs to whom.
+// addComponents adds the components of a child.
 func (t *flameTree) addComponents(c *flameTree) {
 	for _, sum := range c.components {
 		t.addComponent(sum)
 	}
 }
 
-// owner is to whom most belongs.
+// component is the one with most of the memory.
 func (t *flameTree) component() string {
 	if len(t.components) == 0 {
 		return ""
@@ -292,13 +296,14 @@ func (t *flameTree) component() string {
 	}).component
 }
 
-// A shrinkage is the stacks that hold less than before.
+// A shrinkage is the stacks that hold less than at the baseline.
 type shrinkage struct {
 	stacks int
 	bytes  float64
 }
 
-// sum leaves out what shrank, and sums each function with all that it calls. The depth is bounded by deepestStack.
+// sum leaves out what shrank, and adds to each function all that it calls. maxStackDepth bounds the
+// depth.
 func (t *flameTree) sum() shrinkage {
 	var shrunk shrinkage
 	if t.resident < 0 {
@@ -319,7 +324,7 @@ func (t *flameTree) sum() shrinkage {
 	return shrunk
 }
 
-// count is how many functions there are that hold anything.
+// count is the number of nodes that hold anything.
 func (t *flameTree) count() int {
 	if t.resident <= 0 && t.objects <= 0 {
 		return 0
@@ -331,8 +336,8 @@ func (t *flameTree) count() int {
 	return n
 }
 
-// largest are so many of the largest nodes, by their share of bytes or of objects, without those that are too small to be seen. A
-// node is never without its callers: they are as large, and come first.
+// largest returns the largest nodes, by their share of bytes or of objects, except those that are
+// too small to be seen. A node always comes after its callers, which are at least as large.
 func (t *flameTree) largest(most int) map[*flameTree]bool {
 	all := []*flameTree{t}
 	for i := 0; i < len(all); i++ {
@@ -351,7 +356,7 @@ func (t *flameTree) largest(most int) map[*flameTree]bool {
 	return shown
 }
 
-// MarshalJSON writes [name, owner, resident, objects, [children]].
+// MarshalJSON writes [name, component, resident, objects, [children]].
 func (n flameNode) MarshalJSON() ([]byte, error) { return n.append(nil), nil }
 
 func (n *flameNode) append(to []byte) []byte {
@@ -371,13 +376,13 @@ func (n *flameNode) append(to []byte) []byte {
 	return append(to, ']')
 }
 
-// deviceFlamesOf are the trees of what grew on GPUs, those in which anything did: what is in use, and what holds the segments of which
-// that is a part. A profile of a trace without device memory has not these sample types.
+// gpuFlamesOf returns the trees of what grew on GPUs: memory in use, and reserved segments, which
+// contain it. A profile without GPU memory does not have these sample types.
 func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 	var flames []gpuFlame
 	for _, of := range []struct{ label, name, bytes, objects string }{
-		{"device, in use", "what grew on the device since the boundary", "device_space", "device_objects"},
-		{"device, reserved", "what was reserved on the device since the boundary", "device_reserved_space", ""},
+		{"GPU, in use", "what grew on GPUs since the baseline", "device_space", "device_objects"},
+		{"GPU, reserved", "what was reserved on GPUs since the baseline", "device_reserved_space", ""},
 	} {
 		bytes := sampleType(p, of.bytes)
 		if bytes < 0 {
@@ -392,19 +397,19 @@ func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 
 func (d *pageData) hasFlame() bool { return d.Flame != nil || len(d.GPUFlames) > 0 }
 
-// flameNote says what the flame graphs leave out, each by its name where there are several.
+// flameNote is what the flame graphs leave out, each by its name where there are several.
 func (d *pageData) flameNote() string {
 	var notes []string
 	switch {
 	case d.Flame == nil || d.Flame.Note == "":
 	case len(d.GPUFlames) > 0:
-		notes = append(notes, "Of host, resident: "+d.Flame.Note)
+		notes = append(notes, "Host, resident: "+d.Flame.Note)
 	default:
 		notes = append(notes, d.Flame.Note)
 	}
 	for _, flame := range d.GPUFlames {
 		if flame.Note != "" {
-			notes = append(notes, "Of "+flame.Label+": "+flame.Note)
+			notes = append(notes, flame.Label+": "+flame.Note)
 		}
 	}
 	return strings.Join(notes, " ")

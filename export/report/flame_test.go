@@ -178,7 +178,7 @@ func TestWhatIsTooSmallToBeSeenStandsTogether(t *testing.T) {
 		t.Fatal(err)
 	}
 	small := functionSums(f)[smallName]
-	if len(f.Root.Children) != 2 || small.cum != 500 || f.Root.Resident != 1_000_500 || f.Note != "100 functions are too small to be drawn apart: see (small)." {
+	if len(f.Root.Children) != 2 || small.cum != 500 || f.Root.Resident != 1_000_500 || f.Note != "100 functions are too small to be drawn: see (small)." {
 		t.Errorf("%d children, %+v, %q", len(f.Root.Children), small, f.Note)
 	}
 }

@@ -9,14 +9,15 @@ import (
 	"github.com/allocscope/allocscope/export/words"
 )
 
-// A deviceView is the section about the device memory of a process.
+// A gpuView is the section about the GPU memory of a process.
 type gpuView struct {
-	// ID of the section: "device", "device-2", ….
+	// ID of the section: "gpu", "gpu-2", ….
 	ID, Title string
 	Verdict   verdictView
 	Facts     []fact
 	Suspects  []suspectView
-	// Advice is what the diagnosis means, and Reason why the driver's count is not known; empty: there is none, and it is.
+	// Advice explains the diagnosis. Reason is why the driver's count is unknown; empty: it is
+	// known.
 	Advice, Reason string
 	Curves         []curveView
 	Breakdown      gpuBreakdown
@@ -24,58 +25,56 @@ type gpuView struct {
 	RowsNote       string
 }
 
-// A curveView is a row of the table of curves; Judged: the verdict is on this one.
+// A curveView is a row of the table of curves. Judged: the verdict is on this one.
 type curveView struct {
 	Name, Start, End, Change, Rate, Verdict string
 	Judged                                  bool
 }
 
-// devicesOf are the sections about device memory. The process is named where there are several, and where it is not that of the report.
+// gpuViewsOf returns the sections about GPU memory. The title names the process if it is not the
+// main process, or there are several.
 func gpuViewsOf(s *summary.Summary) []gpuView {
 	var views []gpuView
 	for i := range s.GPUMemory {
 		d := &s.GPUMemory[i]
 		v := gpuView{
-			ID: "device", Title: "Device memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit), Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
+			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit), Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
 			Advice: d.Advice, Curves: curveViews(d), Breakdown: gpuBreakdownOf(d, s.BaselineS), Rows: rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: gpuRowsNote(d),
 		}
 		if i > 0 {
-			v.ID = fmt.Sprintf("device-%d", i+1)
+			v.ID = fmt.Sprintf("gpu-%d", i+1)
 		}
 		if len(s.GPUMemory) > 1 || d.Process != s.Process.PID {
 			v.Title += " of " + strings.TrimSpace(d.Command+" ("+pidText(d.Process)+")")
 		}
 		if d.Reason != "" {
-			v.Reason = "What the driver counts is not known: " + d.Reason + "."
+			v.Reason = "The driver's count is unknown: " + d.Reason + "."
 		}
 		views = append(views, v)
 	}
 	return views
 }
 
-// deviceFacts are the numbers that people look for first.
-func gpuFacts(d *summary.GPUMemory, boundary *float64) []fact {
+// gpuFacts are the numbers that people look for first.
+func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
 	var facts []fact
 	if rate := words.Rate(d.Verdict); d.RateBytesPerMin != nil || d.RateBytesPerStep != nil {
 		value, interval, _ := strings.Cut(rate, " (")
 		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
 	}
-	if line := words.LimitLine(d.Verdict, words.AtGPULimit); line != "" {
-		when, pace, conditional := strings.Cut(strings.TrimPrefix(line, words.AtGPULimit+" "), " if ")
-		if conditional {
-			pace = "if " + pace
-		}
-		facts = append(facts, fact{"The GPU is full", when, pace})
+	if when := words.TimeToLimit(d.Verdict); when != "" {
+		when, condition := splitCondition(when)
+		facts = append(facts, fact{"Out of GPU memory", when, condition})
 	}
 	if d.HeadroomBytes != nil {
-		facts = append(facts, fact{"Room", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU that has least left"})
+		facts = append(facts, fact{"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least"})
 	}
 	for _, c := range d.Curves {
 		if c.Name != d.Judged {
 			continue
 		}
 		if c.StartBytes != nil {
-			facts = append(facts, fact{"At the boundary", units.Bytes(float64(*c.StartBytes)), strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", boundary))})
+			facts = append(facts, fact{"At the baseline", units.Bytes(float64(*c.StartBytes)), strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", baseline))})
 		}
 		if c.EndBytes != nil {
 			facts = append(facts, fact{"At the end", units.Bytes(float64(*c.EndBytes)), words.CurveText(c.Name)})
@@ -84,7 +83,7 @@ func gpuFacts(d *summary.GPUMemory, boundary *float64) []fact {
 	return facts
 }
 
-// curveViews is the table of curves, of each what is known.
+// curveViews is the table of curves.
 func curveViews(d *summary.GPUMemory) []curveView {
 	var views []curveView
 	for _, c := range d.Curves {
@@ -103,10 +102,10 @@ func curveViews(d *summary.GPUMemory) []curveView {
 	return views
 }
 
-// deviceRowsNote says what the rows are, or why there are none.
+// gpuRowsNote explains the rows, or why there are none.
 func gpuRowsNote(d *summary.GPUMemory) string {
 	if len(d.Accumulating) == 0 {
-		return "Nothing on the device that was traced accumulated since the boundary."
+		return "Nothing that was traced on GPUs accumulated since the baseline."
 	}
-	return "Counted is what a stack holds on the device at the end beyond what it held at the boundary."
+	return "Each row is what a stack holds on GPUs at the end, less what it held at the baseline."
 }

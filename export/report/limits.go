@@ -12,7 +12,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// limitsOf is what the numbers of this trace do not cover, a sentence each.
+// limitsOf lists what the numbers of this trace do not cover, a sentence each.
 func limitsOf(s *summary.Summary) []string {
 	var limits []string
 	say := func(applies bool, format string, values ...any) {
@@ -20,45 +20,45 @@ func limitsOf(s *summary.Summary) []string {
 			limits = append(limits, fmt.Sprintf(format, values...))
 		}
 	}
-	say(s.IntervalBytes > 1 && words.HeapKnown(s), "Sizes by stack are estimates from one sample every %s: where some twenty samples or fewer are behind a number, it is an order of magnitude.",
+	say(s.IntervalBytes > 1 && words.HeapKnown(s), "Sizes by stack are estimates from one sample every %s: a number from twenty samples or fewer is only an order of magnitude.",
 		units.Bytes(float64(s.IntervalBytes)))
 	limits = append(limits, burstLimits(s)...)
 	before := endOf(s, growth.KindBefore)
-	say(before > 0, "%s of %s were resident before the attach and still are: that memory has no holder.", units.Bytes(before), pidText(s.Process.PID))
+	say(before > 0, "%s of %s were allocated before tracing started and are still resident: their allocation sites are unknown.", units.Bytes(before), pidText(s.Process.PID))
 	swapped := endOf(s, growth.KindSwapped)
-	say(swapped > 0, "%s of %s are swapped out: they are no part of RSS.", units.Bytes(swapped), pidText(s.Process.PID))
-	say(endOf(s, growth.KindDevice) > 0 && len(s.GPUMemory) == 0, "Memory of devices counts as far as it is mapped: that of a GPU is not traced.")
+	say(swapped > 0, "%s of %s are swapped out, and so not in RSS.", units.Bytes(swapped), pidText(s.Process.PID))
+	say(endOf(s, growth.KindDevice) > 0 && len(s.GPUMemory) == 0, "Device files count as far as they are mapped. GPU memory is not traced.")
 	n := untraced(s)
-	say(n > 0, "%s not traced: the timeline and the tables have %s memory, without stacks.",
+	say(n > 0, "%s not traced: the timeline and the tables include %s memory, without stacks.",
 		units.Plural(n, "process of the tree is", "processes of the tree are"), itsOrTheir(n))
-	looked := words.Scanned(words.ResidentOf(s))
-	say(looked != "", "%s of the pages were looked at; the rest is extrapolated.", looked)
-	say(s.Mappings.UnmeasuredBytes > 0, "%s of mappings were not looked at: what they hold in memory is unexplained.", units.Bytes(float64(s.Mappings.UnmeasuredBytes)))
-	say(s.Mappings.UnknownBytes > 0, "%s of mappings appeared without a system call being seen: who made them is not known.", units.Bytes(float64(s.Mappings.UnknownBytes)))
+	scanned := words.Scanned(words.ResidentOf(s))
+	say(scanned != "", "%s of the pages were scanned; the rest is extrapolated.", scanned)
+	say(s.Mappings.UnmeasuredBytes > 0, "%s of mappings were not scanned: their resident memory is unexplained.", units.Bytes(float64(s.Mappings.UnmeasuredBytes)))
+	say(s.Mappings.UnknownBytes > 0, "%s of mappings appeared without a traced system call: their allocation sites are unknown.", units.Bytes(float64(s.Mappings.UnknownBytes)))
 	unsure := s.DurationS < minConclusiveSeconds && (s.Class == growth.ClassSuspected || s.Class == growth.ClassGrowing)
-	say(unsure, "Whether this growth lasts, a trace of this length cannot tell: a leak takes 10 to 30 minutes.")
+	say(unsure, "A trace of this length cannot tell whether this growth lasts: a leak takes 10 to 30 minutes.")
 	for _, source := range s.Sources {
 		if source.Name == "cuda" && len(s.GPUMemory) == 0 {
-			continue // nobody is missed
+			continue // there is no GPU memory to miss
 		}
 		say(source.State != summary.SourceAttached && sourceLimits[source.Name] != "", "Without source %s%s %s.", source.Name, pidNote(source.PID), sourceLimits[source.Name])
 	}
 	return limits
 }
 
-// longEnough is the duration in seconds of a trace that tells a leak from most other growth.
+// minConclusiveSeconds is the length of a trace that tells a leak from most other growth.
 const minConclusiveSeconds = 30 * 60
 
-// sourceLimits say what is not known without a source.
+// sourceLimits is what is unknown without a source.
 var sourceLimits = map[string]string{
-	"heap":    "the holders of heap memory are not known",
-	"mapping": "it is not known who made mappings, only who touched them",
-	"fault":   "nobody is named for what was mapped before the attach, nor for copies",
+	"heap":    "the allocation sites of the heap are unknown",
+	"mapping": "mappings have the stacks that touched them, not those that made them",
+	"fault":   "memory mapped before tracing started, and copies of inherited memory, have no stacks",
 	"python":  "stacks have no Python frames",
 	"tensor":  "tensors are not counted",
 	"step":    "training steps are not counted",
-	"ledger":  "it is not known where the resident memory is",
-	"cuda":    "nobody is named for device memory",
+	"ledger":  "RSS has no breakdown",
+	"cuda":    "GPU memory has no stacks",
 }
 
 func pidNote(pid int) string {
@@ -85,7 +85,7 @@ func endOf(s *summary.Summary, kind growth.Kind) (bytes float64) {
 	return bytes
 }
 
-// untraced is how many processes were on the timeline alone.
+// untraced is the number of processes that are only in the timeline.
 func untraced(s *summary.Summary) (n int) {
 	for _, p := range s.Processes {
 		if !p.Traced {
@@ -110,7 +110,7 @@ func sourcesOf(s *summary.Summary) []sourceView {
 	return sources
 }
 
-// setupOf is what another trace needs to be the same.
+// setupOf is what it takes to repeat the trace.
 func setupOf(s *summary.Summary) []fact {
 	interval := units.Bytes(float64(s.IntervalBytes))
 	if s.IntervalBytes <= 1 {
@@ -133,7 +133,7 @@ func setupOf(s *summary.Summary) []fact {
 	}
 }
 
-// pprofCommandsOf are for the folder of the report.
+// pprofCommandsOf are commands for the folder of the report.
 func pprofCommandsOf(data pageData) []string {
 	if len(data.GPUFlames) == 0 {
 		return pprofCommands
@@ -144,11 +144,12 @@ func pprofCommandsOf(data pageData) []string {
 var pprofCommands = []string{
 	"go tool pprof -http=: " + folder.GrowthFile,
 	"go tool pprof -top -tagfocus=trend=accumulating " + folder.GrowthFile,
-	"go tool pprof -top -tagroot=owner " + folder.GrowthFile,
+	"go tool pprof -top -tagroot=component " + folder.GrowthFile,
 	"go tool pprof -top -diff_base=" + folder.WarmupFile + " " + folder.PlateauFile,
 }
 
-// probingOf is when source heap was watched in windows, or not: what its changes leave between each two of the full mode.
+// probingOf returns the times when the heap was sampled in bursts, or not at all: between the
+// changes, wherever the mode is not full.
 func probingOf(s *summary.Summary) []phaseBand {
 	bands := []phaseBand{}
 	if s.Overhead == nil || !words.HeapKnown(s) {
@@ -173,7 +174,7 @@ func probingOf(s *summary.Summary) []phaseBand {
 	return bands
 }
 
-// changesOf are the changes in what is watched, in a few words where it is the mode.
+// changesOf are the changes of what is probed, by the mode where that changed.
 func changesOf(s *summary.Summary) []markLine {
 	lines, mode := []markLine{}, summary.HeapFull
 	for _, c := range changesIn(s) {
@@ -187,7 +188,7 @@ func changesOf(s *summary.Summary) []markLine {
 	return lines
 }
 
-// changesIn are the changes in what is watched, as the summary has them.
+// changesIn are the changes of the summary.
 func changesIn(s *summary.Summary) []summary.OverheadChange {
 	if s.Overhead == nil {
 		return nil
@@ -195,7 +196,7 @@ func changesIn(s *summary.Summary) []summary.OverheadChange {
 	return s.Overhead.Changes
 }
 
-// overheadFacts are what tracing cost, where that was measured: one.
+// overheadFacts is the overhead, if it was measured.
 func overheadFacts(s *summary.Summary) []fact {
 	o := s.Overhead
 	if o == nil || o.Share == nil {
@@ -203,7 +204,7 @@ func overheadFacts(s *summary.Summary) []fact {
 	}
 	notes := []string{"of the traced CPU time, " + words.OverheadLimit(o)}
 	if heap := words.HeapProbed(s); heap != "" {
-		notes = append(notes, "heap "+heap)
+		notes = append(notes, "heap probed "+heap)
 	}
 	if step := words.StepLine(o); step != "" {
 		notes = append(notes, step)
@@ -211,15 +212,15 @@ func overheadFacts(s *summary.Summary) []fact {
 	return []fact{{"Overhead", units.Percent(*o.Share), strings.Join(notes, "; ")}}
 }
 
-// windowLimits say what is not known where heap was not watched all the time.
+// burstLimits is what is unknown where the heap was not probed all the time.
 func burstLimits(s *summary.Summary) []string {
 	var limits []string
 	o := s.Overhead
 	if from := words.FromBursts(o); from != "" {
-		limits = append(limits, fmt.Sprintf("Holders of heap memory are known from %s. --overhead with more, or off, watches more of it.", from))
+		limits = append(limits, fmt.Sprintf("Allocation sites of the heap are known from %s. A larger --overhead, or off, probes more of it.", from))
 	}
 	if o != nil && o.Mode == summary.HeapOff && len(o.Changes) > 0 && words.HeapKnown(s) {
-		limits = append(limits, "At last heap was not watched, as that would have cost more than the limit: nobody is named for what it gained then.")
+		limits = append(limits, "In the end the heap was not probed, as that would have cost more than the limit: its growth since then has no stacks.")
 	}
 	return limits
 }

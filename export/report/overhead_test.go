@@ -19,10 +19,10 @@ func TestTheRibbonShowsWhenHeapWasNotProbedAllTheTime(t *testing.T) {
 	}{
 		"nothing is known":           {nil, []phaseBand{}},
 		"all the time":               {&summary.Overhead{Mode: summary.HeapFull}, []phaseBand{}},
-		"windows from the beginning": {&summary.Overhead{Mode: summary.HeapBursts}, []phaseBand{band(0, 300, "windows", "heap sampled in bursts")}},
+		"windows from the beginning": {&summary.Overhead{Mode: summary.HeapBursts}, []phaseBand{band(0, 300, "bursts", "heap sampled in bursts")}},
 		"a storm": {
 			changes(summary.OverheadChange{AtS: 60, Mode: summary.HeapBursts}, summary.OverheadChange{AtS: 70, Mode: summary.HeapBursts}, summary.OverheadChange{AtS: 80, Mode: summary.HeapOff}, summary.OverheadChange{AtS: 90, Mode: summary.HeapFull}),
-			[]phaseBand{band(60, 80, "windows", "heap sampled in bursts"), band(80, 90, "off", "heap not probed")},
+			[]phaseBand{band(60, 80, "bursts", "heap sampled in bursts"), band(80, 90, "off", "heap not probed")},
 		},
 		"until the end": {changes(summary.OverheadChange{AtS: 250, Mode: summary.HeapOff}), []phaseBand{band(250, 300, "off", "heap not probed")}},
 		"forged":        {changes(summary.OverheadChange{AtS: 90, Mode: summary.HeapOff}, summary.OverheadChange{AtS: 10, Mode: "<mode>"}), []phaseBand{}},

@@ -52,11 +52,11 @@ func TestThePageAnswersInTheOrderInWhichPeopleAsk(t *testing.T) {
 	}
 	for id, wants := range map[string][]string{
 		"verdict": {
-			"98% of the growth", "LEAK grows by 60 MiB/min (95% CI 54-66), steady growth after warm-up", "out of memory in 28-32 min", "in 28-32 min 1.76 GiB of room in the cgroup", "80.0 MiB", "after 60.0 s",
+			"98% of the growth", "LEAK grows by 60 MiB/min (95% CI 54-66), steady growth after warm-up", "out of memory in 28-32 min", "in 28-32 min 1.76 GiB of headroom in the cgroup", "80.0 MiB", "after 60.0 s",
 			"380 MiB", "620 MiB", "+60.0 MiB/min since the baseline", "2400", "600/min, +102 KiB a step", "1.9% of the traced CPU time, limit 3%; heap probed in 11 bursts, 5.4 s of 300 s; step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9% (182.1 ms before them)", "98%", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
 		},
 		"timeline":     {"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.", "warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike", "20.0 sprobes: heap probes would take 41%: watched in windows", "90.0 sprobes: sampling interval 128 KiB"},
-		"ledger":       {"PID 42: +240 MiB", "RSS at the baseline, after 60.0 s: 380 MiB", "heap, free but resident, 8 arenas, 9 threads", "-50.0 MiB", "Its tree, with 1 other process"},
+		"breakdown":       {"PID 42: +240 MiB", "RSS at the baseline, after 60.0 s: 380 MiB", "heap, free but resident, 8 arenas, 9 threads", "-50.0 MiB", "Its tree, with 1 other process"},
 		"accumulating": {"What accumulates, from windows", "Heap memory is known from 11 bursts of 0.49 s, without objects younger than 60 s. Counted", "pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00", "55.00 to 59.00", "97%", "230 MiB", "1956", "accumulating", "61 s"},
 		"flame":        {"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline."},
 		"processes":    {"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB", "4 DataLoader workers: 90.0 MiB RSS each, growing"},
@@ -179,7 +179,7 @@ func checkFall(t *testing.T, name string, book breakdownView) {
 func TestTheFactsSayWhenMemoryIsFullAndOnWhatCondition(t *testing.T) {
 	s := leakingSummary()
 	s.Class = growth.ClassGrowing
-	want := fact{"Memory is full", "in 30 min", "if this pace holds; 1.76 GiB of room in the cgroup"}
+	want := fact{"Out of memory", "in 30 min", "at this rate; 1.76 GiB of headroom in the cgroup"}
 	if got := factsOf(&s)[1]; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}

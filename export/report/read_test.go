@@ -85,13 +85,13 @@ func TestWhatIsMissingOrDamagedIsNamed(t *testing.T) {
 	}{
 		"no timeline":      {folder.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
 		"empty timeline":   {folder.TimelineFile, []byte{}, 0, true, "the file is empty"},
-		"cut timeline":     {folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (what comes before is shown)"},
+		"cut timeline":     {folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (the rows before are shown)"},
 		"damaged timeline": {folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true, "line 12: 2 fields"},
 		"no profile":       {folder.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
-		"cut profile":      {folder.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unpack it: unexpected EOF"},
+		"cut profile":      {folder.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: decompress: unexpected EOF"},
 		"no gzip":          {folder.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: "},
 		"no profile in it": {folder.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false, "read growth.pb.gz: "},
-		"bomb":             {folder.GrowthFile, packed(make([]byte, 40<<20)), 301, false, "it has more than 33554432 bytes"},
+		"bomb":             {folder.GrowthFile, packed(make([]byte, 40<<20)), 301, false, "larger than 33554432 bytes"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			files := map[string][]byte{folder.SummaryFile: whole[folder.SummaryFile], folder.TimelineFile: timeline, folder.GrowthFile: grown}
@@ -126,8 +126,8 @@ func TestOnlyASummaryMustBeThere(t *testing.T) {
 		content []byte
 		want    string
 	}{
-		"missing": {nil, "read summary.json: no such file or directory"}, "cut": {whole[:len(whole)/2], "read summary.json: it is cut short"}, "empty": {[]byte{}, "it is cut short"},
-		"of another schema": {[]byte(`{"schema": "other/1"}`), `its schema is "other/1"`}, "two": {append(whole, whole...), "something follows"},
+		"missing": {nil, "read summary.json: no such file or directory"}, "cut": {whole[:len(whole)/2], "read summary.json: the file is truncated"}, "empty": {[]byte{}, "the file is truncated"},
+		"of another schema": {[]byte(`{"schema": "other/1"}`), `schema is "other/1"`}, "two": {append(whole, whole...), "something follows"},
 		"of another form": {[]byte(`{"duration_s": "long"}`), "duration_s"}, "of many objects": {[]byte(`{"schema": "allocscope/1", "accumulating": [` + strings.Repeat("{}, ", 200_000) + "{}]}"), "more than 200000 objects"},
 		"large": {append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "more than 33554432 bytes"},
 	} {
@@ -151,7 +151,7 @@ func TestMoreThanHalfAMillionRowsAreNotRead(t *testing.T) {
 	line := all.Bytes()[bytes.IndexByte(all.Bytes(), '\n')+1:]
 	var trace Trace
 	err := trace.readRows(io.MultiReader(&all, bytes.NewReader(bytes.Repeat(line, 500_100))))
-	if fmt.Sprint(err) != "only the first 500000 rows are taken" || len(trace.Rows) != 500_000 {
+	if fmt.Sprint(err) != "only the first 500000 rows are shown" || len(trace.Rows) != 500_000 {
 		t.Errorf("%d rows, %v", len(trace.Rows), err)
 	}
 }
@@ -170,14 +170,14 @@ func FuzzRead(f *testing.F) {
 	s, timeline := files[folder.SummaryFile], files[folder.TimelineFile]
 	f.Add(s, timeline, grown)
 	f.Add(s[:1000], timeline[:1000], grown[:100])
-	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`), []byte("time_s,rss_bytes"), []byte{})
+	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`), []byte("time_s,rss_bytes"), []byte{})
 	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes_per_min":-1e300,"rate_bytes_per_min":1e308,"rate_low":-1e308,"rate_high":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
-		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"ledger":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
+		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"breakdown":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
 		"residents":[{"threads":9223372036854775807}],"seconds_to_limit":1e308,"verdict":"plateau"}`), timeline, grown)
-	f.Add([]byte(`{"schema":"allocscope/1","devices":[{"curves":[{}],"ledger":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}]},
-		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"seconds_to_limit":-1e308,"room_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
+	f.Add([]byte(`{"schema":"allocscope/1","gpu_memory":[{"curves":[{}],"breakdown":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}]},
+		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"seconds_to_limit":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
 		"curves":[{"name":"used","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807,"bytes_per_min":9223372036854775807}],
-		"ledger":[{"kind":"cuda_block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not_attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
+		"breakdown":[{"kind":"cuda_block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not_attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
 	device := deviceTrace(f)
 	var profile bytes.Buffer
 	if err := device.Growth.WriteUncompressed(&profile); err != nil {

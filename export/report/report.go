@@ -1,4 +1,4 @@
-// Package report makes the report of a trace: one HTML page that answers in the order in which people ask.
+// Package report makes the report of a trace: one HTML page, in the order in which people ask.
 package report
 
 import (
@@ -24,14 +24,15 @@ var bodyText string
 
 var body = template.Must(template.New("report").Parse(bodyText))
 
-// A Trace is what the files of a folder say. Nothing in it is trusted.
+// A Trace is the content of a trace's folder. Nothing in it is trusted.
 type Trace struct {
 	Summary summary.Summary
-	// Rows of timeline.csv, whose samples are those of the process that the verdict is about; none: the file is missing.
+	// Rows of timeline.csv, with the samples of the main process; empty: the file is missing.
 	Rows []growth.Row
-	// Growth is growth.pb.gz; nil: the file is missing. Write changes it: the frames of the allocator are dropped.
+	// Growth is growth.pb.gz; nil: the file is missing. Write removes the frames of the allocator
+	// from it.
 	Growth *pprof.Profile
-	// Missing says which files could not be read, and why, a sentence each.
+	// Missing names the files that could not be read, a sentence each.
 	Missing []string
 }
 
@@ -46,29 +47,30 @@ func Write(w io.Writer, t *Trace) error {
 	return page.Write(w, page.Page{Title: title, Body: template.HTML(out.String()), Data: data})
 }
 
-// shownOf is what the template and the script show of a trace.
+// pageOf returns the data of the template and of the script.
 func pageOf(t *Trace) (*view, pageData) {
-	summary, cut := sanitized(&t.Summary)
+	summary, notes := sanitized(&t.Summary)
 	data := pageData{Timeline: timelineOf(summary, t.Rows)}
 	if err := data.addFlames(t.Growth); err != nil {
-		cut = append(cut, "The flame graph is left out: "+clean(err.Error())+".")
+		notes = append(notes, "The flame graph is left out: "+clean(err.Error())+".")
 	}
 	v := viewOf(summary, data)
-	v.Limits = append(v.Limits, cut...)
+	v.Limits = append(v.Limits, notes...)
 	for _, sentence := range t.Missing {
 		v.Limits = append(v.Limits, clean(sentence))
 	}
 	return v, data
 }
 
-// Bounds of what is read, in rows.
+// Bounds on what is read.
 const (
-	maxTimelineRows = 500_000   // of timeline.csv: five days at one a second
-	maxProcessRows  = 5_000_000 // of processes.csv
+	maxTimelineRows = 500_000   // rows of timeline.csv: five days at one per second
+	maxProcessRows  = 5_000_000 // rows of processes.csv
 )
 
-// Read reads the files of a folder. Only a summary.json that cannot be read is an error; what else is missing is named, and of a
-// timeline.csv that is damaged all is taken that comes before the damage.
+// Read reads the files of a folder. Only an unreadable summary.json is an error. Other files that
+// cannot be read are named in Missing. Of a damaged timeline.csv all rows before the damage are
+// used.
 func Read(dir *folder.Folder) (*Trace, error) {
 	var t Trace
 	err := dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
@@ -89,7 +91,7 @@ func Read(dir *folder.Folder) (*Trace, error) {
 	return &t, nil
 }
 
-// note keeps what could not be read for the reader of the report.
+// note names a file that could not be read.
 func (t *Trace) note(err error) {
 	if err != nil {
 		t.Missing = append(t.Missing, fmt.Sprintf("Not all could be read: %s.", err))
@@ -100,16 +102,16 @@ func (t *Trace) readRows(r io.Reader) (err error) {
 	bounded := &firstLines{r: r, left: maxTimelineRows + 1} // with the header
 	t.Rows, err = rows.ReadTimeline(bounded)
 	if err != nil && len(t.Rows) > 0 {
-		return fmt.Errorf("%w (what comes before is shown)", err)
+		return fmt.Errorf("%w (the rows before are shown)", err)
 	}
 	if err == nil && bounded.left == 0 {
-		err = fmt.Errorf("only the first %d rows are taken", maxTimelineRows)
+		err = fmt.Errorf("only the first %d rows are shown", maxTimelineRows)
 	}
 	return err
 }
 
-// readOwn takes the samples of the process that the verdict is about from processes.csv: those of timeline.csv are sums where several
-// processes are traced. Where it has none they are unknown.
+// readOwn replaces the samples of timeline.csv, which are sums where several processes are traced,
+// by those of the main process in processes.csv. They are unknown where it has none.
 func (t *Trace) readOwn(dir *folder.Folder) error {
 	pid := int64(t.Summary.Process.PID)
 	var own []growth.ProcessSample
@@ -142,7 +144,7 @@ func severalTraced(s *summary.Summary) bool {
 	return traced > 1
 }
 
-// firstLines reads so many lines, and then the end of the file.
+// A firstLines reader ends after that many lines.
 type firstLines struct {
 	r    io.Reader
 	left int

@@ -12,12 +12,12 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// rowsOf is the table of what accumulates, and held what it did at these moments.
+// rowsOf is the table of what accumulates, with its history at the given times.
 func rowsOf(accumulating []summary.Accumulation, moments []float64) []rowView {
 	var rows []rowView
 	for _, a := range accumulating {
 		row := rowView{
-			Component: a.Component, Rate: units.MiBPerMinute(a.BytesPerMin), Share: fmt.Sprintf("%.0f %%", 100*a.Share), ShareValue: a.Share,
+			Component: a.Component, Rate: units.MiBPerMinute(a.BytesPerMin), Share: units.WholePercent(a.Share), ShareValue: a.Share,
 			Bytes: units.Bytes(float64(a.Bytes)), BytesValue: a.Bytes, Objects: objectsText(a), ObjectsValue: a.Objects,
 			Trend: string(a.Trend), UndecidedReason: words.UndecidedText(a), Spark: sparkOf(moments, a.HistoryBytes), Age: "-", AgeValue: -1,
 		}
@@ -29,7 +29,7 @@ func rowsOf(accumulating []summary.Accumulation, moments []float64) []rowView {
 		case *a.RateLow == *a.RateHigh:
 			row.Interval = "exact"
 		default:
-			row.Interval = units.MiBPerMinute(a.RateLow) + " to " + units.MiBPerMinute(a.RateHigh)
+			row.Interval = units.Interval(units.MiBPerMinute(a.RateLow), units.MiBPerMinute(a.RateHigh))
 		}
 		if a.AgeS != nil {
 			row.Age, row.AgeValue = units.Span(*a.AgeS, false, math.Round), *a.AgeS
@@ -40,14 +40,14 @@ func rowsOf(accumulating []summary.Accumulation, moments []float64) []rowView {
 		if a.Kind != growth.KindHeap {
 			row.Kind = string(a.Kind)
 		}
-		a.Kind = growth.KindHeap // the kind has a place of its own
+		a.Kind = growth.KindHeap // the kind has a column of its own
 		row.Where = words.Where(a)
 		rows = append(rows, row)
 	}
 	return rows
 }
 
-// objectsText counts objects; what has none, such as memory by pages, is not counted.
+// objectsText counts objects. Memory that counts by pages has none.
 func objectsText(a summary.Accumulation) string {
 	if a.Objects == 0 {
 		return "-"
@@ -55,11 +55,11 @@ func objectsText(a summary.Accumulation) string {
 	return units.Count(float64(a.Objects))
 }
 
-// rowsNote says what the rows are, or why there are none.
+// rowsNote explains the rows, or why there are none.
 func rowsNote(s *summary.Summary) string {
 	switch {
 	case len(s.Accumulating) == 0 && !words.HeapKnown(s):
-		return words.NothingAccumulated(s) + " Source heap was not attached: who holds heap memory is not known."
+		return words.NothingAccumulated(s) + " Source heap was not attached, so the allocation sites of the heap are unknown."
 	case len(s.Accumulating) == 0:
 		return words.NothingAccumulated(s)
 	}
@@ -67,18 +67,19 @@ func rowsNote(s *summary.Summary) string {
 	if from := words.FromBursts(s.Overhead); from != "" {
 		note = "Heap memory is known from " + from + ". "
 	}
-	note += "Counted is what a stack holds at the end beyond what it held at the boundary. A share is of all that grew, by stacks."
+	note += "Each row is what a stack holds at the end, less what it held at the baseline. Shares are of all stacks that grew."
 	unproven := func(a summary.Accumulation) bool { return a.RateLow != nil && *a.RateLow <= 0 }
 	if !slices.ContainsFunc(s.Accumulating, func(a summary.Accumulation) bool { return !unproven(a) }) {
-		note += " None of it is proven: all intervals hold 0."
+		note += " None of it is proven: all intervals contain 0."
 	}
 	return note
 }
 
-// sparkPoints are as many as can be told apart.
+// maxSparkPoints is the number of points that can be told apart.
 const maxSparkPoints = 100
 
-// sparkOf is the path of a history in 100 by 24 units, zero at the bottom; empty where there are not two moments.
+// sparkOf is the path of a history in 100 by 24 units, with zero at the bottom; empty if there are
+// fewer than two times.
 func sparkOf(times []float64, history []int64) string {
 	n := min(len(times), len(history))
 	if n < 2 || times[n-1] <= times[0] {

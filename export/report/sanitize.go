@@ -11,25 +11,26 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 )
 
-// Bounds of what is shown: names in characters, lists in entries.
+// Bounds on what is shown.
 const (
 	maxTextChars   = 500
 	maxListEntries = 1000
 )
 
-// listBounds are those of lists that may be longer, or are worth less, by their names in summary.json.
+// listBounds are the bounds of other lists, by their names in summary.json.
 var listBounds = map[string]int{
-	"snapshots_s": 100_000, "history_bytes": 100_000, "accumulating": 50, "culprits": 50, "advice": 50, "stack": 500, "path": 500, "callers": 500,
-	"ledger": 20_000, "residents": 10_000, "devices": 16, "curves": 16,
+	"snapshots_s": 100_000, "history_bytes": 100_000, "accumulating": 50, "suspects": 50, "advice": 50, "stack": 500, "path": 500, "callers": 500,
+	"breakdown": 20_000, "residents": 10_000, "gpu_memory": 16, "curves": 16,
 }
 
-// largest magnitude of a number: the largest whole numbers that scripts read exactly, and whose sums are finite.
+// maxExact is the largest magnitude of a number. Scripts read whole numbers up to it exactly, and
+// sums of such numbers are finite.
 const maxExact = 1 << 53
 
-// clean makes a name fit to be shown: what cannot be seen, or would reorder the text around it, becomes U+FFFD, any white space a
-// space. It is cut after 500 characters.
+// clean makes text fit to be shown. Characters that are invisible, or would reorder the text around
+// them, become U+FFFD, and any white space a space. The text is truncated after 500 characters.
 func clean(text string) string {
-	if len(text) > 4*maxTextChars { // no character has more bytes: what follows is cut off below
+	if len(text) > 4*maxTextChars { // a character has up to four bytes
 		text = text[:4*maxTextChars+4]
 	}
 	text = strings.Map(func(r rune) rune {
@@ -50,17 +51,18 @@ func clean(text string) string {
 	return text
 }
 
-// tamed is a copy of a summary in which all texts are clean, and all lists and numbers bounded. The second result says of which
-// lists something was left out.
+// sanitized returns a copy of a summary in which all texts are clean, and all lists and numbers are
+// bounded. The sentences name the lists that were truncated.
 func sanitized(s *summary.Summary) (*summary.Summary, []string) {
 	var t sanitizer
 	out := t.value(reflect.ValueOf(*s), "").Interface().(summary.Summary)
 	return &out, t.notes
 }
 
+// A sanitizer collects sentences about truncated lists.
 type sanitizer struct{ notes []string }
 
-// value copies a value; name is that of the list in summary.json.
+// value copies a value. name is that of the list in summary.json.
 func (t *sanitizer) value(v reflect.Value, name string) reflect.Value {
 	out := reflect.New(v.Type()).Elem()
 	switch v.Kind() {

@@ -15,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// timelineOf is the chart over time; nil where there are no two rows.
+// timelineOf is the chart over time; nil if there are fewer than two rows.
 func timelineOf(s *summary.Summary, rows []growth.Row) *timelineData {
 	rows = increasing(thinned(rows))
 	if len(rows) < 2 {
@@ -35,7 +35,7 @@ func timelineOf(s *summary.Summary, rows []growth.Row) *timelineData {
 	return t
 }
 
-// increasing leaves out rows that are no later than the one before.
+// increasing leaves out rows that are not later than the one before.
 func increasing(rows []growth.Row) []growth.Row {
 	var later []growth.Row
 	for _, row := range rows {
@@ -47,7 +47,8 @@ func increasing(rows []growth.Row) []growth.Row {
 	return later
 }
 
-// curvesOf are those of which anything is known. The tree is told where it is more than what is traced.
+// curvesOf returns the curves with any known value. The process tree has one if it is more than the
+// traced processes.
 func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 	traced := tracedAt(s, rows)
 	curves := []curve{
@@ -71,16 +72,16 @@ func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 		}
 		curves = append(curves, c)
 	}
-	var told []curve
+	var found []curve
 	for _, c := range append(curves, gpuCurvesOf(rows)...) {
 		for _, value := range c.Values {
 			if value != nil {
-				told = append(told, c)
+				found = append(found, c)
 				break
 			}
 		}
 	}
-	return told
+	return found
 }
 
 func values(rows []growth.Row, of func(*growth.Row) int64) []*int64 {
@@ -91,7 +92,7 @@ func values(rows []growth.Row, of func(*growth.Row) int64) []*int64 {
 	return list
 }
 
-// known is nil for what is unknown, as all that is negative.
+// known is nil for negative values, all of which are unknown.
 func known(value int64) *int64 {
 	if value < 0 {
 		return nil
@@ -100,7 +101,7 @@ func known(value int64) *int64 {
 	return &value
 }
 
-// tracedAt is how many traced processes there were at each row.
+// tracedAt is the number of traced processes at each row.
 func tracedAt(s *summary.Summary, rows []growth.Row) []int64 {
 	traced := make([]int64, len(rows))
 	for _, p := range s.Processes {
@@ -113,7 +114,8 @@ func tracedAt(s *summary.Summary, rows []growth.Row) []int64 {
 	return traced
 }
 
-// stepsOf never decrease: a process that has ended takes its steps out of the sum. Nil where none were counted.
+// stepsOf never decrease, although a process that ends takes its steps out of the sum; nil if none
+// were counted.
 func stepsOf(rows []growth.Row) []*int64 {
 	steps := values(rows, func(r *growth.Row) int64 { return r.Steps })
 	var most int64
@@ -129,7 +131,7 @@ func stepsOf(rows []growth.Row) []*int64 {
 	return steps
 }
 
-// phaseTexts are what a process did in a phase.
+// phaseTexts describe what a process did in a phase.
 var phaseTexts = map[growth.PhaseKind]string{
 	growth.PhaseWarmup: "warm-up", growth.PhaseFlat: "flat", growth.PhaseRelease: "release", growth.PhasePlateau: "plateau",
 	growth.PhaseGrowth: "growth", growth.PhaseSlowdown: "slowing growth", growth.PhaseOpen: "not judged yet",
@@ -173,7 +175,8 @@ func spikesOf(s *summary.Summary) []span {
 	return spikes
 }
 
-// slopeOf is the line of the last regime, which begins with the plateau, or after a restart, or with the trace.
+// slopeOf is the line of the last segment, which begins with the plateau, after a restart, or with
+// the trace.
 func slopeOf(s *summary.Summary, end time.Duration) *slope {
 	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil || s.InSteps() {
 		return nil
@@ -197,25 +200,26 @@ func slopeOf(s *summary.Summary, end time.Duration) *slope {
 	return &line
 }
 
-// A deviceMeasure is a curve of device memory: its key is that in the page's data.
+// A gpuMeasure is a curve of GPU memory. Its key is that in the page's data.
 type gpuMeasure struct {
 	key, label string
 	of         func(*growth.Row) int64
 }
 
-// deviceMeasures are those of a process, the one that says most first: each counts what the next one does, and more.
+// gpuMeasures are those of a process, in the order of preference: each includes the next one.
 var gpuMeasures = []gpuMeasure{
-	{"device_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.DeviceUsed }},
-	{"device_reserved", gpuLabel(summary.GPUReserved), func(r *growth.Row) int64 { return r.CudaReserved }},
-	{"device_driver", gpuLabel(summary.GPUDriver), func(r *growth.Row) int64 { return r.CudaDriver }},
-	{"device_allocated", gpuLabel(summary.GPUAllocated), func(r *growth.Row) int64 { return r.CudaAllocated }},
+	{"gpu_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.DeviceUsed }},
+	{"gpu_reserved", gpuLabel(summary.GPUReserved), func(r *growth.Row) int64 { return r.CudaReserved }},
+	{"gpu_driver", gpuLabel(summary.GPUDriver), func(r *growth.Row) int64 { return r.CudaDriver }},
+	{"gpu_allocated", gpuLabel(summary.GPUAllocated), func(r *growth.Row) int64 { return r.CudaAllocated }},
 }
 
-func gpuLabel(name string) string { return "device memory (" + words.CurveText(name) + ")" }
+func gpuLabel(name string) string { return "GPU memory (" + words.CurveText(name) + ")" }
 
 var pinnedMeasure = gpuMeasure{"pinned", "pinned host memory", func(r *growth.Row) int64 { return r.Pinned }}
 
-// known is at how many rows a measure is known; 0, too, where there was never any of it: the process does not use a GPU.
+// known is the number of rows at which a measure is known. It is 0 where the process does not use a
+// GPU.
 func (m gpuMeasure) known(rows []growth.Row) int {
 	known, used := 0, false
 	for i := range rows {
@@ -230,7 +234,8 @@ func (m gpuMeasure) known(rows []growth.Row) int {
 	return known
 }
 
-// mainMeasure is the first that is known about as long as any: a driver that has vanished early is not the one to be shown.
+// mainGPUMeasure is the first that is known at half as many rows as any: NVML may stop reporting
+// early.
 func mainGPUMeasure(rows []growth.Row) (main gpuMeasure, ok bool) {
 	longest := 0
 	for _, m := range gpuMeasures {
@@ -244,7 +249,7 @@ func mainGPUMeasure(rows []growth.Row) (main gpuMeasure, ok bool) {
 	return main, false
 }
 
-// deviceCurvesOf are those of which anything is known, the main one shown; none where the process uses no GPU.
+// gpuCurvesOf returns the curves with any known value. The main one is shown at first.
 func gpuCurvesOf(rows []growth.Row) []curve {
 	main, _ := mainGPUMeasure(rows)
 	var curves []curve
@@ -256,7 +261,7 @@ func gpuCurvesOf(rows []growth.Row) []curve {
 	return curves
 }
 
-// deviceOf is the device memory of the process that the verdict is about; nil: it has none, or nobody looked.
+// gpuMemoryOf is the GPU memory of the main process; nil if it has none, or it is unknown.
 func gpuMemoryOf(s *summary.Summary) *summary.GPUMemory {
 	for i := range s.GPUMemory {
 		if s.GPUMemory[i].Process == s.Process.PID {
@@ -266,7 +271,7 @@ func gpuMemoryOf(s *summary.Summary) *summary.GPUMemory {
 	return nil
 }
 
-// devicePhasesOf are those of the verdict on device memory; nil where there is none.
+// gpuPhasesOf are those of the verdict on GPU memory; nil if there is none.
 func gpuPhasesOf(s *summary.Summary) []phaseBand {
 	d := gpuMemoryOf(s)
 	if d == nil {
@@ -274,12 +279,12 @@ func gpuPhasesOf(s *summary.Summary) []phaseBand {
 	}
 	bands := phasesOf(d.Verdict)
 	for i := range bands {
-		bands[i].Label = "device: " + bands[i].Label
+		bands[i].Label = "GPU: " + bands[i].Label
 	}
 	return bands
 }
 
-// deviceText says the curve of device memory that is shown in two sentences; empty: there is none.
+// gpuText describes the shown curve of GPU memory; empty if there is none.
 func gpuText(s *summary.Summary, t *timelineData) string {
 	text := ""
 	for _, c := range t.Series {
@@ -302,7 +307,7 @@ func isGPUCurve(key string) bool {
 	return false
 }
 
-// courseText says a curve of bytes in a sentence; empty: nothing is known of it.
+// curveText describes a curve of bytes in a sentence; empty if nothing is known of it.
 func curveText(c curve, times []float64) string {
 	var first, last, most *int64
 	var mostAt float64
@@ -328,11 +333,12 @@ func curveText(c curve, times []float64) string {
 	return over + fmt.Sprintf("%s at first, %s at last, at most %s after %s.", size(first), size(last), size(most), units.Span(mostAt, false, math.Round))
 }
 
-// mostPoints are drawn as they are: four hours at one a second.
+// maxPoints is the number of rows that are drawn as they are: four hours at one per second.
 const maxPoints = 15_000
 
-// thinned leaves no more than so many rows: of each of equally long runs those with the least and the most RSS, of the traced
-// processes and of the tree, and device memory, where there is any, and one at which RSS is not known. So spikes and gaps stay.
+// thinned reduces rows to maxPoints. Of each run of rows it keeps those with the lowest and the
+// highest RSS, of the traced processes and of the tree, those of GPU memory if there is any, and
+// one at which RSS is unknown. So spikes and gaps stay.
 func thinned(rows []growth.Row) []growth.Row {
 	if len(rows) <= maxPoints {
 		return rows
@@ -352,7 +358,8 @@ func thinned(rows []growth.Row) []growth.Row {
 	return kept
 }
 
-// extremes of a run of rows in some values, in order. What is read seldom is taken along, at the last of them.
+// extremes returns the rows of a run with extreme values, in order. Values that are read rarely
+// move to the last of them.
 func extremes(run []growth.Row, values []func(*growth.Row) int64) []growth.Row {
 	at := []int{slices.IndexFunc(run, func(r growth.Row) bool { return r.RSS == growth.Unknown })}
 	for _, of := range values {
@@ -373,14 +380,14 @@ func extremes(run []growth.Row, values []func(*growth.Row) int64) []growth.Row {
 	return kept
 }
 
-// fill takes a value over what is unknown.
+// fill replaces an unknown value.
 func fill(to *int64, value int64) {
 	if *to == growth.Unknown {
 		*to = value
 	}
 }
 
-// extreme is where a value is first before all others, by less; -1 where none is known.
+// extreme is the index of the first of the extreme values, by less; -1 if none is known.
 func extreme(run []growth.Row, of func(*growth.Row) int64, less func(a, b int64) bool) int {
 	best := -1
 	for i := range run {
@@ -397,14 +404,14 @@ type timedRow struct {
 	phaseRow
 }
 
-// phaseRowsOf are phases, spikes, marks and changes of the probes, in the order of time.
+// phaseRowsOf lists phases, spikes, marks and changes of the probes in the order of time.
 func phaseRowsOf(s *summary.Summary) []phaseRow {
 	all := phaseSpans(s.Verdict, "")
 	for _, spike := range spikesOf(s) {
 		all = append(all, spanRow(spike.FromS, spike.ToS, "spike", ""))
 	}
 	if d := gpuMemoryOf(s); d != nil {
-		all = append(all, phaseSpans(d.Verdict, "device: ")...)
+		all = append(all, phaseSpans(d.Verdict, "GPU: ")...)
 	}
 	for _, m := range s.Marks {
 		all = append(all, timedRow{m.AtS, phaseRow{units.Seconds(m.AtS), "", "mark: " + m.Text, ""}})
@@ -424,7 +431,7 @@ func spanRow(from, to float64, what, rate string) timedRow {
 	return timedRow{from, phaseRow{units.Seconds(from), units.Seconds(to), what, rate}}
 }
 
-// phaseSpans are the phases of a verdict that have a beginning and an end.
+// phaseSpans are the phases of a verdict that have a start and an end.
 func phaseSpans(v summary.Verdict, of string) []timedRow {
 	var spans []timedRow
 	for _, p := range v.Phases {

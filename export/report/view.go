@@ -1,7 +1,6 @@
 package report
 
 import (
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,27 +12,28 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// A view is what the template shows: text alone, in the order of the page.
+// A view is the data of the template: text in the order of the page.
 type view struct {
 	Command, PID, Duration, Ended string
-	// Started for people, StartedISO for machines.
+	// Started for people, and StartedISO for machines.
 	Started, StartedISO string
 	Sections            []section
 	Verdict             verdictView
-	// Facts are the numbers that people look for first: rate, time to the limit, RSS at start and end.
+	// Facts are the numbers that people look for first: rate, time to the limit, RSS at the start
+	// and the end.
 	Facts        []fact
 	Suspects     []suspectView
 	Advice       []string
 	HasTimeline  bool
 	TimelineText string
 	Phases       []phaseRow
-	// Books are the ledger of the process, then that of its tree where there are others.
+	// Breakdowns of the RSS of the process, and of its tree where there are other processes.
 	Breakdowns []breakdownView
 	Rows       []rowView
 	RowsNote   string
-	// InWindows: the rows of heap memory are known from windows.
+	// InBursts: the heap was sampled in bursts.
 	InBursts bool
-	// Devices is the device memory of processes that have any.
+	// GPUMemory of the processes that have any.
 	GPUMemory     []gpuView
 	HasFlame      bool
 	FlameNote     string
@@ -49,7 +49,7 @@ type view struct {
 
 type section struct{ ID, Title string }
 
-// A verdictView is the verdict as a heading: Name is "LEAK", Sentence what follows it.
+// A verdictView is the verdict as a heading: Name is "LEAK", and Sentence the rest.
 type verdictView struct {
 	Class, Name, Sentence string
 	Lines                 []string
@@ -61,7 +61,8 @@ type suspectView struct{ Share, Component, Where string }
 
 type phaseRow struct{ From, To, Event, Rate string }
 
-// A bookView is a ledger as a waterfall: the first line is what was there at the boundary, the last what is there at the end.
+// A breakdownView is a breakdown as a waterfall. Its first line is the total at the baseline, and
+// its last line that at the end.
 type breakdownView struct {
 	Title string
 	Lines []breakdownLine
@@ -79,7 +80,7 @@ type bar struct {
 	// Class is "total", "grown" or "shrunk".
 	Class       string
 	From, Width float64
-	// Whisker is the path of the interval; empty: none.
+	// Whisker is the path of the interval; empty: there is none.
 	Whisker string
 }
 
@@ -89,13 +90,14 @@ type rowView struct {
 	Rate, Interval, Share, Bytes, Objects, Age string
 	RateValue, ShareValue, AgeValue            float64
 	BytesValue, ObjectsValue                   int64
-	// Trend in a word, and Spark its path in 100 by 24 units; empty: there are not two snapshots.
+	// Trend in a word, and Spark its path in 100 by 24 units; empty: there are fewer than two
+	// snapshots.
 	Trend, Spark string
-	// Doubt about the trend; empty: there is none.
+	// UndecidedReason of the trend; empty: it is decided.
 	UndecidedReason string
 }
 
-// A rowTable is a table of rows, and its name for those who do not see it.
+// A rowTable is a table of rows with its label for screen readers.
 type rowTable struct {
 	Label string
 	Rows  []rowView
@@ -104,7 +106,7 @@ type rowTable struct {
 // Table is what accumulates.
 func (v *view) Table() rowTable { return rowTable{"What accumulates, as a table", v.Rows} }
 
-// Table is what accumulates on the device.
+// Table is what accumulates on GPUs.
 func (v gpuView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
 
 // A frameView has the class "python", "native" or "root".
@@ -114,7 +116,7 @@ type processView struct{ PID, Role, Command, Traced, Seen, Start, End, Verdict s
 
 type sourceView struct{ Name, PID, State, Reason string }
 
-// viewOf is what the page shows of a summary that is tamed.
+// viewOf makes the view of a sanitized summary.
 func viewOf(s *summary.Summary, data pageData) *view {
 	v := &view{
 		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID), Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
@@ -153,12 +155,12 @@ func pidText(pid int) string { return "PID " + strconv.Itoa(pid) }
 func sectionsOf(v *view) []section {
 	type part struct {
 		id, title string
-		there     bool
+		shown     bool
 	}
 	parts := []part{
 		{"verdict", "Verdict", true},
 		{"timeline", "Timeline", v.HasTimeline},
-		{"ledger", "Ledger", len(v.Breakdowns) > 0},
+		{"breakdown", "RSS breakdown", len(v.Breakdowns) > 0},
 		{"accumulating", "What accumulates", true},
 	}
 	for _, d := range v.GPUMemory {
@@ -170,14 +172,14 @@ func sectionsOf(v *view) []section {
 	)
 	var sections []section
 	for _, p := range parts {
-		if p.there {
+		if p.shown {
 			sections = append(sections, section{p.id, p.title})
 		}
 	}
 	return sections
 }
 
-// classes are those that have a colour.
+// classes are those with a colour.
 var classes = []growth.Class{
 	growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating, growth.ClassPlateau, growth.ClassSpikyPlateau,
 	growth.ClassTooShort, growth.ClassWrongProcess,
@@ -194,15 +196,15 @@ func verdictOf(judged summary.Verdict, limit string) verdictView {
 }
 
 func suspectsOf(all []summary.Suspect) []suspectView {
-	var culprits []suspectView
+	var suspects []suspectView
 	for _, c := range all {
 		share := units.Signed(float64(c.BytesPerMin)) + "/min"
 		if c.Share != nil {
-			share = fmt.Sprintf("%.0f %% of the growth", 100**c.Share)
+			share = units.WholePercent(*c.Share) + " of the growth"
 		}
-		culprits = append(culprits, suspectView{share, c.Component, words.Suspect(c)})
+		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c)})
 	}
-	return culprits
+	return suspects
 }
 
 func adviceOf(s *summary.Summary) []string {
@@ -223,20 +225,20 @@ func factsOf(s *summary.Summary) []fact {
 		value, interval, _ := strings.Cut(rate, " (")
 		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
 	}
-	if line := words.LimitLine(s.Verdict, words.AtLimit); line != "" {
-		when, pace, _ := strings.Cut(strings.TrimPrefix(line, words.AtLimit+" "), " if ")
-		facts = append(facts, fact{"Memory is full", when, limitNote(s, pace)})
+	if when := words.TimeToLimit(s.Verdict); when != "" {
+		when, condition := splitCondition(when)
+		facts = append(facts, fact{"Out of memory", when, limitNote(s, condition)})
 	}
 	if r := s.RSS; r.StartBytes != nil {
 		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
 	}
 	if r := s.RSS; r.BaselineBytes != nil {
-		facts = append(facts, fact{"RSS at the boundary", units.Bytes(float64(*r.BaselineBytes)), secondsNote("after ", s.BaselineS)})
+		facts = append(facts, fact{"RSS at the baseline", units.Bytes(float64(*r.BaselineBytes)), secondsNote("after ", s.BaselineS)})
 	}
 	if r := s.RSS; r.EndBytes != nil {
 		f := fact{"RSS at the end", units.Bytes(float64(*r.EndBytes)), ""}
 		if r.GrowthBytesPerMin != nil {
-			f.Note = units.Signed(float64(*r.GrowthBytesPerMin)) + "/min since the boundary"
+			f.Note = units.Signed(float64(*r.GrowthBytesPerMin)) + "/min since the baseline"
 		}
 		facts = append(facts, f)
 	}
@@ -250,6 +252,14 @@ func factsOf(s *summary.Summary) []fact {
 	return append(facts, overheadFacts(s)...)
 }
 
+// splitCondition splits a time to the limit from its condition, words.AtThisRate.
+func splitCondition(when string) (before, condition string) {
+	if before, ok := strings.CutSuffix(when, " "+words.AtThisRate); ok {
+		return before, words.AtThisRate
+	}
+	return when, ""
+}
+
 func secondsNote(before string, seconds *float64) string {
 	if seconds == nil {
 		return ""
@@ -257,28 +267,28 @@ func secondsNote(before string, seconds *float64) string {
 	return before + units.Seconds(*seconds)
 }
 
-// limitNote says under what condition the limit is met, and how far it was at the end.
+// limitNote is the condition of the time to the limit, and the headroom at the end.
 func limitNote(s *summary.Summary, condition string) string {
 	var notes []string
 	if condition != "" {
-		notes = append(notes, "if "+condition)
+		notes = append(notes, condition)
 	}
 	if s.Limit != nil {
-		notes = append(notes, units.Bytes(float64(s.Limit.HeadroomBytes))+" of room in the "+s.Limit.Of)
+		notes = append(notes, units.Bytes(float64(s.Limit.HeadroomBytes))+" of headroom in the "+s.Limit.Of)
 	}
 	return strings.Join(notes, "; ")
 }
 
-// timelineText says the chart in two sentences, and in two more what is on GPUs.
+// timelineText describes the chart in two sentences, and in two more the GPU memory.
 func timelineText(s *summary.Summary, t *timelineData) string {
 	sentences := []string{words.Headline(s.Verdict) + "."}
 	if rss := t.Series[0]; rss.Unit == "bytes" && !isGPUCurve(rss.Key) {
-		if course := curveText(rss, t.TimeS); course != "" {
-			sentences = append([]string{course}, sentences...)
+		if curve := curveText(rss, t.TimeS); curve != "" {
+			sentences = append([]string{curve}, sentences...)
 		}
 	}
-	if device := gpuText(s, t); device != "" {
-		sentences = append(sentences, device)
+	if gpu := gpuText(s, t); gpu != "" {
+		sentences = append(sentences, gpu)
 	}
 	return strings.Join(sentences, " ")
 }

@@ -14,10 +14,10 @@ func TestTheTableSaysWhatItsRowsAreOrWhyThereAreNone(t *testing.T) {
 	off := []summary.Source{{Name: "heap", State: summary.SourceOff}, {Name: "fault", State: summary.SourceAttached}}
 	for want, s := range map[string]summary.Summary{
 		"since the baseline.":           {},
-		"Source heap was not attached:": {Sources: off},
-		"A share is of all that grew":   {Accumulating: []summary.Accumulation{row(1), row(-1)}, Sources: off},
+		"Source heap was not attached,": {Sources: off},
+		"Shares are of all stacks that grew":   {Accumulating: []summary.Accumulation{row(1), row(-1)}, Sources: off},
 		"None of it is proven":          {Accumulating: []summary.Accumulation{row(0), row(-1)}},
-		"by stacks.":                    {Accumulating: []summary.Accumulation{{}}},
+		"grew.":                    {Accumulating: []summary.Accumulation{{}}},
 	} {
 		note := rowsNote(&s)
 		if !strings.Contains(note, want) || strings.Contains(note, "proven") != strings.Contains(want, "proven") || strings.Contains(note, "attached") != strings.Contains(want, "attached") {
@@ -49,8 +49,8 @@ func TestALineThatIsFlatIsNotToldThrice(t *testing.T) {
 func TestLimitsAreTrueOfTheTrace(t *testing.T) {
 	for says, edit := range map[string]func(*summary.Summary){
 		"from one sample every":        func(s *summary.Summary) { s.Sources[0].State = summary.SourceOff },
-		"of the pages were looked at":  func(s *summary.Summary) { s.Residents[0].Scanned = 0.9999 },
-		"a trace of this length":       func(s *summary.Summary) { s.DurationS = 4 * 3600 },
+		"of the pages were scanned":  func(s *summary.Summary) { s.Residents[0].Scanned = 0.9999 },
+		"A trace of this length":       func(s *summary.Summary) { s.DurationS = 4 * 3600 },
 		"their memory, without stacks": func(s *summary.Summary) { s.Groups = nil },
 	} {
 		s := leakingSummary()

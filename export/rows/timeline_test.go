@@ -62,7 +62,7 @@ var timeline = []growth.Row{
 }
 
 const timelineHeader = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,` +
-	`minor_faults,major_faults,steps,tensors,tensor_bytes,device_used_bytes,cuda_allocated_bytes,cuda_reserved_bytes,cuda_driver_bytes,pinned_bytes,` +
+	`minor_faults,major_faults,steps,tensors,tensor_bytes,gpu_used_bytes,gpu_allocated_bytes,gpu_reserved_bytes,gpu_driver_bytes,pinned_bytes,` +
 	`tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
 	`cgroup_used_bytes,cgroup_limit_bytes,overhead_ppm,heap_probed_permille
 `
@@ -212,35 +212,4 @@ func FuzzReadTimeline(f *testing.F) {
 			t.Errorf("%+v became %+v", first, second)
 		}
 	})
-}
-
-func TestOldTimelinesReadAsIfNothingWereKnownOfGPUs(t *testing.T) {
-	const old = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,` +
-		`minor_faults,major_faults,steps,tensors,tensor_bytes,tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
-		`cgroup_used_bytes,cgroup_limit_bytes,overhead_ppm,heap_probed_permille
-1.000,1,2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24
-`
-	rows, err := ReadTimeline(strings.NewReader(old))
-	if err != nil || len(rows) != 1 {
-		t.Fatal(rows, err)
-	}
-	s := rows[0].Sample
-	if s.DeviceUsed != growth.Unknown || s.CudaAllocated != growth.Unknown ||
-		s.CudaReserved != growth.Unknown || s.CudaDriver != growth.Unknown ||
-		s.Pinned != growth.Unknown {
-		t.Errorf("%+v", s)
-	}
-	if s.RSS != 1 || s.TensorBytes != 14 || rows[0].Tree.Processes != 15 ||
-		rows[0].Price.Probed != 24 {
-		t.Errorf("%+v", rows[0])
-	}
-	processes := "time_s,pid,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,minor_faults,major_faults," +
-		"steps,tensors,tensor_bytes\n1.000,7" + strings.Repeat(",1", 14) + "\n"
-	of, err := ReadProcesses(strings.NewReader(processes), nil)
-	if err != nil || len(of) != 1 || of[0].PID != 7 || of[0].Pinned != growth.Unknown {
-		t.Error(of, err)
-	}
-	_, err = ReadTimeline(strings.NewReader(strings.Replace(old, "tensor_bytes,",
-		"tensor_bytes,pinned_bytes,", 1)))
-	wantError(t, err, "header is")
 }

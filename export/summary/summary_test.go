@@ -165,7 +165,7 @@ func TestAnOverheadThatIsNotMeasuredIsAbsent(t *testing.T) {
 	}
 	const want = `  "overhead": {
     "mode": "full",
-    "windows": 0,
+    "bursts": 0,
     "open_s": 0,
     "interval_bytes": 1,
     "changes": []
@@ -298,12 +298,12 @@ func TestASummaryIsReadAsItWasWritten(t *testing.T) {
 
 func TestWhatIsNoSummaryIsRefused(t *testing.T) {
 	for content, want := range map[string]string{
-		"": "it is cut short", `{"schema": "allocscope/1", "dur`: "it is cut short",
-		`{"schema": "allocscope/2"}`:    `its schema is "allocscope/2"`,
-		`{"schema": "allocscope/1"} {}`: "something follows its end", `{"schema": 1}`: "schema",
+		"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
+		`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
+		`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
 		"\x00": "invalid character",
 		`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
-			"}": "it has more than 33554432 bytes",
+			"}": "larger than 33554432 bytes",
 	} {
 		_, err := Read(bytes.NewReader([]byte(content)))
 		wantError(t, err, want)

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { Curve } from "../src/data";
-import { areApart, isDevice, namedCurves, scaleOf, strips } from "../src/timeline/device";
+import { areApart, isGPU, namedCurves, scaleOf, strips } from "../src/timeline/gpu";
 import { endPlaces } from "../src/timeline/labels";
 
 const curve = (key: string, values: (number | null)[], more: Partial<Curve> = {}): Curve => ({
@@ -13,29 +13,29 @@ const curve = (key: string, values: (number | null)[], more: Partial<Curve> = {}
 	...more,
 });
 
-test("host and device memory share an axis as long as both are readable along it", () => {
-	for (const [host, device, want] of [
+test("host and GPU memory share an axis as long as both are readable along it", () => {
+	for (const [host, gpu, want] of [
 		[100, 400, false],
 		[100, 401, true],
 		[401, 100, true],
 		[100, 0, false],
 		[0, 100, false],
 	] as const) {
-		const series = [curve("rss", [null, host]), curve("device_used", [device, null])];
-		assert.equal(areApart(series), want, `${host} and ${device}`);
+		const series = [curve("rss", [null, host]), curve("gpu_used", [gpu, null])];
+		assert.equal(areApart(series), want, `${host} and ${gpu}`);
 	}
 });
 
 test("what is not shown, or is no size, does not move an axis", () => {
 	const series = [curve("rss", [100]), curve("workers", [1e9], { unit: "count" }), curve("pinned", [1e9], { shown: false })];
-	assert.equal(areApart([...series, curve("device_used", [200]), curve("device_driver", [1e9], { shown: false })]), false);
+	assert.equal(areApart([...series, curve("gpu_used", [200]), curve("gpu_driver", [1e9], { shown: false })]), false);
 	assert.equal(areApart(series), false);
 	assert.equal(areApart([]), false);
 });
 
 test("pinned memory is the host's, and lies along its axis", () => {
-	const [pinned, used, workers] = [curve("pinned", []), curve("device_used", []), curve("workers", [], { unit: "count" })];
-	assert.deepEqual([pinned, used].map(isDevice), [false, true]);
+	const [pinned, used, workers] = [curve("pinned", []), curve("gpu_used", []), curve("workers", [], { unit: "count" })];
+	assert.deepEqual([pinned, used].map(isGPU), [false, true]);
 	assert.deepEqual(
 		[pinned, used, workers].map((one) => scaleOf(one, true)),
 		["y", "d", "n"],
@@ -47,20 +47,20 @@ test("pinned memory is the host's, and lies along its axis", () => {
 });
 
 test("curves are named in the picture where there are those of both memories", () => {
-	const series = [curve("rss", []), curve("device_used", [], { shown: false }), curve("device_reserved", [])];
+	const series = [curve("rss", []), curve("gpu_used", [], { shown: false }), curve("gpu_reserved", [])];
 	assert.deepEqual(namedCurves(series), [
 		{ index: 0, text: "RSS" },
-		{ index: 2, text: "device memory" },
+		{ index: 2, text: "GPU memory" },
 	]);
 	assert.deepEqual(namedCurves(series.slice(0, 2)), []);
 	assert.deepEqual(namedCurves(series.slice(1)), []);
 });
 
-test("a second strip of phases is there where device memory is judged", () => {
+test("a second strip of phases is there where GPU memory is judged", () => {
 	const data = { time_s: [], series: [], phases: null, marks: null, spikes: null, probing: null, changes: null };
 	assert.equal(strips(data), 1);
-	assert.equal(strips({ ...data, device_phases: [] }), 1);
-	assert.equal(strips({ ...data, device_phases: [{ from_s: 0, to_s: 1, kind: "growth", label: "device: growth" }] }), 2);
+	assert.equal(strips({ ...data, gpu_phases: [] }), 1);
+	assert.equal(strips({ ...data, gpu_phases: [{ from_s: 0, to_s: 1, kind: "growth", label: "GPU: growth" }] }), 2);
 });
 
 test("names of curves never lie on each other, and stay beside their own", () => {

@@ -1,4 +1,4 @@
-// How numbers are said to people, as export/words does.
+// Numbers for people, written as export/units does.
 
 /** fixed is Go's %.nf: what lies halfway goes to the even digit. */
 export function fixed(x: number, digits: number): string {
@@ -22,7 +22,7 @@ export function bytes(size: number): string {
 	return `${fixed(size, unit === 0 || large >= 100 ? 0 : large >= 10 ? 1 : 2)} ${units[unit]}`;
 }
 
-/** tickBytes are the sizes along an axis, in one unit, with as many digits as tell neighbours apart. */
+/** tickBytes are the sizes along an axis, in one unit, with as many digits as make neighbours differ. */
 export function tickBytes(sizes: number[]): string[] {
 	const largest = Math.max(...sizes.map(Math.abs));
 	let unit = 0;
@@ -49,10 +49,10 @@ export function count(n: number): string {
 	return fixed(n, 0);
 }
 
-/** share is a part of a whole in per cent: 34.5 %, 0.02 %. */
+/** share is a part of a whole in percent: 34.5%, 0.02%. */
 export function share(part: number, whole: number): string {
 	const percent = whole > 0 ? (100 * part) / whole : 0;
-	return `${percent > 0 && percent < 0.1 ? percent.toPrecision(1) : fixed(percent, 1)} %`;
+	return `${percent > 0 && percent < 0.1 ? percent.toPrecision(1) : fixed(percent, 1)}%`;
 }
 
 const hour = 3600;

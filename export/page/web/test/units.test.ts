@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
-import { bytes, clock, count, fixed, share, shorten, tickBytes, tickClocks } from "../src/words";
-import golden from "./words.json";
+import { bytes, clock, count, fixed, share, shorten, tickBytes, tickClocks } from "../src/units";
+import golden from "./units.json";
 
 test("sizes and counts are said as the Go side says them", () => {
 	assert.ok(golden.bytes.length > 300 && golden.counts.length > 100);
@@ -49,7 +49,7 @@ test("moments are minutes and seconds, in long traces hours too", () => {
 test("shares have a digit that counts, and of nothing are nothing", () => {
 	assert.deepEqual(
 		[share(1, 3), share(1, 1), share(2, 1e4), share(0, 5), share(1, 0)],
-		["33.3 %", "100.0 %", "0.02 %", "0.0 %", "0.0 %"],
+		["33.3%", "100.0%", "0.02%", "0.0%", "0.0%"],
 	);
 });
 

@@ -33,7 +33,9 @@ func (c *change) add(more change) {
 }
 
 func (c *comparison) of(key string) change {
-	out := change{before: c.before.of(key, c.after.sites[key]), after: c.after.of(key, c.before.sites[key])}
+	out := change{
+		before: c.before.of(key, c.after.sites[key]), after: c.after.of(key, c.before.sites[key]),
+	}
 	if c.change != nil {
 		out.change = c.change(key)
 	}
@@ -51,14 +53,20 @@ type row struct {
 }
 
 func (c *comparison) measure(of change, h *site) row {
-	r := row{site: h, before: of.before.estimate().times(c.before.per), after: of.after.estimate().times(c.after.per)}
+	r := row{
+		site: h, before: of.before.estimate().times(c.before.per),
+		after: of.after.estimate().times(c.after.per),
+	}
 	r.change = r.after.minus(r.before)
+
 	if c.ofRuns {
 		r.minChange = minChangeShare
 	}
+
 	if c.change != nil {
 		r.change = of.change.estimate()
 	}
+
 	return r
 }
 
@@ -72,30 +80,41 @@ func (c *comparison) fill(out *Result) {
 		if r := c.measure(of, h); r.isVisible() {
 			rows = append(rows, r)
 		}
+
 		if sums[h.component] == nil {
 			sums[h.component] = new(change)
 		}
+
 		sums[h.component].add(of)
 		all.add(of)
 	}
+
 	for component, sum := range sums {
 		if r := c.measure(*sum, &site{component: component}); r.isVisible() {
 			components = append(components, r)
 		}
 	}
+
 	sortRows(rows)
 	sortRows(components)
 	out.Components, out.Stacks = []ComponentRow{}, []StackRow{}
+
 	for _, r := range components {
-		out.Components = append(out.Components, ComponentRow{Component: units.Printable(r.site.component), Difference: r.difference()})
+		out.Components = append(out.Components, ComponentRow{
+			Component: units.Printable(r.site.component), Difference: r.difference(),
+		})
 	}
+
 	for _, r := range rows {
 		out.Stacks = append(out.Stacks, r.stackRow())
 	}
+
 	total := c.measure(all, nil)
 	if c.counted {
-		total.before, total.after, total.change = total.before.certain(), total.after.certain(), total.change.certain()
+		total.before, total.after, total.change = total.before.certain(), total.after.certain(),
+			total.change.certain()
 	}
+
 	out.Total = total.difference()
 }
 
@@ -109,11 +128,13 @@ func (c *comparison) keys() []string {
 	for key := range c.before.sites {
 		keys = append(keys, key)
 	}
+
 	for key := range c.after.sites {
 		if c.before.sites[key] == nil {
 			keys = append(keys, key)
 		}
 	}
+
 	slices.Sort(keys) // sums of floating-point numbers depend on their order
 	return keys
 }
@@ -126,9 +147,11 @@ func (c *comparison) shown(key string) *site {
 		return after
 	case after == nil:
 		return before
-	case math.Abs(before.held.estimate().value)*c.before.per > math.Abs(after.held.estimate().value)*c.after.per:
+	case math.Abs(before.held.estimate().value)*c.before.per >
+		math.Abs(after.held.estimate().value)*c.after.per:
 		return before
 	}
+
 	return after
 }
 
@@ -136,19 +159,26 @@ func (c *comparison) shown(key string) *site {
 func sortRows(rows []row) {
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(
-			cmp.Compare(b.change.proven(), a.change.proven()), cmp.Compare(math.Abs(b.change.value), math.Abs(a.change.value)),
-			cmp.Compare(math.Abs(b.after.value), math.Abs(a.after.value)), cmp.Compare(a.site.component, b.site.component),
+			cmp.Compare(b.change.proven(), a.change.proven()),
+			cmp.Compare(math.Abs(b.change.value), math.Abs(a.change.value)),
+			cmp.Compare(math.Abs(b.after.value), math.Abs(a.after.value)),
+			cmp.Compare(a.site.component, b.site.component),
 		)
 	})
 }
 
 func (r row) difference() Difference {
-	return Difference{Before: wholeEstimate(r.before), After: wholeEstimate(r.after), Change: wholeEstimate(r.change), State: r.state()}
+	return Difference{
+		Before: wholeEstimate(r.before), After: wholeEstimate(r.after),
+		Change: wholeEstimate(r.change), State: r.state(),
+	}
 }
 
 func (r row) state() State {
 	switch {
-	case r.change.isZero() || math.Abs(r.change.value) < r.minChange*max(math.Abs(r.before.value), math.Abs(r.after.value)):
+	case r.change.isZero() ||
+		math.Abs(r.change.value) <
+			r.minChange*max(math.Abs(r.before.value), math.Abs(r.after.value)):
 		return StateSame
 	case r.change.value > 0 && r.before.isZero():
 		return StateAppeared
@@ -157,18 +187,23 @@ func (r row) state() State {
 	case r.after.isZero():
 		return StateVanished
 	}
+
 	return StateShrank
 }
 
 func (r row) stackRow() StackRow {
 	h := r.site
-	out := StackRow{Component: units.Printable(h.component), Kind: units.Printable(h.kind), Function: "[stack unknown]", Stack: []string{}, Difference: r.difference()}
+	out := StackRow{
+		Component: units.Printable(h.component), Kind: units.Printable(h.kind),
+		Function: "[stack unknown]", Stack: []string{}, Difference: r.difference(),
+	}
 	for _, f := range stackOf(h.sample) {
 		if len(out.Stack) == 0 {
 			out.Function, out.Module = units.Printable(f.Function), units.Printable(f.Module)
 		}
 		out.Stack = append(out.Stack, f.text())
 	}
+
 	return out
 }
 

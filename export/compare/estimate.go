@@ -23,7 +23,10 @@ func (e estimate) minus(o estimate) estimate {
 
 // widened adds an independent error, whose 95% interval has that half width.
 func (e estimate) widened(half float64) estimate {
-	return estimate{e.value, e.value - math.Hypot(e.value-e.low, half), e.value + math.Hypot(e.high-e.value, half)}
+	return estimate{
+		e.value, e.value - math.Hypot(e.value-e.low, half),
+		e.value + math.Hypot(e.high-e.value, half),
+	}
 }
 
 // certain is the estimate without its error.
@@ -93,5 +96,6 @@ const normal95 = 1.959964 // the quantile of 97.5 % of the normal distribution
 
 func (a amount) estimate() estimate {
 	e := a.born.estimate().minus(a.freed.estimate())
-	return estimate{e.value + a.exact, e.low + a.exact, e.high + a.exact}.widened(normal95 * math.Sqrt(a.noise))
+	return estimate{e.value + a.exact, e.low + a.exact, e.high + a.exact}.widened(normal95 *
+		math.Sqrt(a.noise))
 }

@@ -20,7 +20,19 @@ var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // stack of Python functions in train.py, leaf first, written "function:line".
 func stack(pid int, functions ...string) *growth.Stack {
-	s := &growth.Stack{PID: pid, Frames: []growth.Frame{{Function: "malloc", Module: &growth.Module{Path: "/lib/libc.so.6", Start: 4096 * uint64(pid+1), Limit: 8192 * uint64(pid+1)}, Address: 4096*uint64(pid+1) + 8}}}
+	s := &growth.Stack{
+		PID: pid,
+		Frames: []growth.Frame{
+			{
+				Function: "malloc",
+				Module: &growth.Module{
+					Path: "/lib/libc.so.6", Start: 4096 * uint64(pid+1),
+					Limit: 8192 * uint64(pid+1),
+				},
+				Address: 4096*uint64(pid+1) + 8,
+			},
+		},
+	}
 	for i, text := range functions {
 		name, number, _ := strings.Cut(text, ":")
 		f := growth.Frame{Function: name, File: fmt.Sprintf("/job/%d/train.py", pid), Python: true}
@@ -33,7 +45,10 @@ func stack(pid int, functions ...string) *growth.Stack {
 
 // heap holds n objects of a size, all of which are resident.
 func heap(s *growth.Stack, n, size int64) growth.Holding {
-	return growth.Holding{Stack: s, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: n * size, ResidentBytes: n * size, AllocObjects: float64(n), AllocBytes: float64(n * size)}
+	return growth.Holding{
+		Stack: s, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: n * size,
+		ResidentBytes: n * size, AllocObjects: float64(n), AllocBytes: float64(n * size),
+	}
 }
 
 // rest is memory without a holder.
@@ -47,7 +62,9 @@ func profileOf(t testing.TB, every uint64, held ...growth.Holding) *pprof.Profil
 	return profileAt(t, began, time.Minute, every, held...)
 }
 
-func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, held ...growth.Holding) *pprof.Profile {
+func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64,
+	held ...growth.Holding,
+) *pprof.Profile {
 	t.Helper()
 	p, err := profile.Build(held, profile.Info{Time: at, Duration: lasting, Interval: every})
 	if err == nil {

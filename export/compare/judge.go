@@ -42,13 +42,18 @@ func (t *Trace) rate(sample string, step bool) rate {
 	if v.RateBytesPerMin == nil || v.RateLow == nil || v.RateHigh == nil {
 		return p
 	}
-	if !(-maxExact <= *v.RateLow && *v.RateLow <= *v.RateBytesPerMin && *v.RateBytesPerMin <= *v.RateHigh && *v.RateHigh <= maxExact) {
+
+	if !(-maxExact <= *v.RateLow && *v.RateLow <= *v.RateBytesPerMin &&
+		*v.RateBytesPerMin <= *v.RateHigh && *v.RateHigh <= maxExact) {
 		return p
 	}
+
 	p.estimate, p.known = estimate{*v.RateBytesPerMin, *v.RateLow, *v.RateHigh}, true
+
 	if step {
 		p.estimate = p.times(1 / t.stepsPerMin())
 	}
+
 	return p
 }
 
@@ -72,6 +77,7 @@ func (p rate) text() string {
 	} else {
 		v.RateBytesPerMin = &value
 	}
+
 	return words.Rate(v)
 }
 
@@ -89,9 +95,11 @@ func (r *Result) judge(before, after rate) {
 		r.setOutcome(OutcomeUnknown, unknownText(before, after))
 		return
 	}
+
 	d := row{before: before.estimate, after: after.estimate, change: after.minus(before.estimate)}
 	difference := d.difference()
 	r.RSS = &difference
+
 	outcome := outcomeOf(before, after, d.change)
 	text := fmt.Sprintf("%s before, %s after", before.text(), after.text())
 	switch {
@@ -102,13 +110,17 @@ func (r *Result) judge(before, after rate) {
 	case outcome == OutcomeSlower && after.isShort():
 		text += ", which was too short to tell whether anything is left"
 	case outcome == OutcomeSlower && !after.grows():
-		text += fmt.Sprintf(": up to %s/%s may be left", units.Bytes(after.high), r.Unit[len("bytes/"):])
+		text += fmt.Sprintf(": up to %s/%s may be left", units.Bytes(after.high),
+			r.Unit[len("bytes/"):])
 	case outcome == OutcomeAsBefore:
 		change := rate{estimate: d.change, steps: before.steps}
 		text += ", a change of " + change.text()
 	}
+
 	r.setOutcome(outcome, text)
-	if outcome == OutcomeGone && (before.class == growth.ClassLeak || before.class == growth.ClassSuspected) {
+
+	if outcome == OutcomeGone &&
+		(before.class == growth.ClassLeak || before.class == growth.ClassSuspected) {
 		r.Name = "THE LEAK IS GONE"
 	}
 }
@@ -124,7 +136,8 @@ func outcomeOf(before, after rate, change estimate) Outcome {
 		return OutcomeNoGrowth
 	case before.grows() && less && isLittle && (!after.grows() || after.isFlat()):
 		return OutcomeGone
-	case before.grows() && after.grows() && (same || math.Abs(change.value) < minChangeShare*max(before.value, after.value)):
+	case before.grows() && after.grows() &&
+		(same || math.Abs(change.value) < minChangeShare*max(before.value, after.value)):
 		return OutcomeAsBefore
 	case same:
 		return OutcomeUnknown
@@ -133,16 +146,19 @@ func outcomeOf(before, after rate, change estimate) Outcome {
 	case before.grows():
 		return OutcomeFaster
 	}
+
 	return OutcomeNew
 }
 
 func unknownText(before, after rate) string {
 	switch {
 	case before.isShort() && after.isShort():
-		return fmt.Sprintf("before (%s) and after (%s) are not conclusive", before.reasonText(), after.reasonText())
+		return fmt.Sprintf("before (%s) and after (%s) are not conclusive", before.reasonText(),
+			after.reasonText())
 	case before.isShort():
 		return "before is not conclusive (" + before.reasonText() + ")"
 	}
+
 	return "after is not conclusive (" + after.reasonText() + ")"
 }
 
@@ -154,7 +170,8 @@ func (p rate) reasonText() string {
 }
 
 var outcomeNames = map[Outcome]string{
-	OutcomeGone: "THE GROWTH IS GONE", OutcomeSlower: "GROWS SLOWER", OutcomeAsBefore: "GROWS AS BEFORE", OutcomeFaster: "GROWS FASTER",
+	OutcomeGone: "THE GROWTH IS GONE", OutcomeSlower: "GROWS SLOWER",
+	OutcomeAsBefore: "GROWS AS BEFORE", OutcomeFaster: "GROWS FASTER",
 	OutcomeNew: "GROWS NOW", OutcomeNoGrowth: "GROWS IN NEITHER", OutcomeUnknown: "CANNOT TELL",
 	OutcomeMore: "HOLDS MORE", OutcomeLess: "HOLDS LESS", OutcomeSame: "HOLDS THE SAME",
 }
@@ -172,11 +189,14 @@ func (r *Result) judgeAmounts() {
 			outcome = OutcomeLess
 		}
 	}
+
 	change := r.Total.Change
-	text := fmt.Sprintf("%s before, %s after: %s", units.Bytes(float64(r.Total.Before.Bytes)), units.Bytes(float64(r.Total.After.Bytes)), units.Signed(float64(change.Bytes)))
+	text := fmt.Sprintf("%s before, %s after: %s", units.Bytes(float64(r.Total.Before.Bytes)),
+		units.Bytes(float64(r.Total.After.Bytes)), units.Signed(float64(change.Bytes)))
 	if change.Low < change.High {
 		text += " (95% CI " + change.Interval() + ")"
 	}
+
 	r.setOutcome(outcome, text)
 }
 

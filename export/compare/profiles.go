@@ -26,21 +26,33 @@ func Profiles(before, after Profile, o Options) (*Result, error) {
 	if o.PerStep {
 		return nil, errors.New("profiles have no rate (compare two folders, or leave --per out)")
 	}
+
 	addMissingGPUTypes(before.Profile, after.Profile)
+
 	sample, err := chooseType(o.Sample, before.Profile, after.Profile)
 	if err != nil {
 		return nil, err
 	}
-	out := &Result{Schema: Schema, SampleType: sample, Unit: UnitBytes, Before: before.side(), After: after.side(), Notes: []string{}}
+
+	out := &Result{
+		Schema: Schema, SampleType: sample, Unit: UnitBytes, Before: before.side(),
+		After: after.side(), Notes: []string{},
+	}
 	n := make(names)
-	c := comparison{before: profileSide(before.Profile, sample, n), after: profileSide(after.Profile, sample, n)}
+	c := comparison{
+		before: profileSide(before.Profile, sample, n),
+		after:  profileSide(after.Profile, sample, n),
+	}
 	c.counted = isCountedType(sample)
+
 	if ofOneTrace(before, after) {
 		c.cancel(after.DurationNanos < before.DurationNanos)
 	}
+
 	c.fill(out)
 	out.judgeAmounts()
 	out.Notes = append(out.Notes, profileNotes(before, after)...)
+
 	return out, nil
 }
 
@@ -49,21 +61,25 @@ func (p Profile) side() Side {
 	if p.PeriodType != nil && p.PeriodType.Unit == "bytes" && p.Period > 0 {
 		side.IntervalBytes = p.Period
 	}
+
 	if p.TimeNanos > 0 {
 		at := time.Unix(0, p.TimeNanos).UTC()
 		side.Time = &at
 	}
+
 	return side
 }
 
 // ofOneTrace reports whether two profiles are snapshots of one trace: they began at the same time,
 // in the same processes.
 func ofOneTrace(before, after Profile) bool {
-	if before.TimeNanos == 0 || before.TimeNanos != after.TimeNanos || before.Period != after.Period {
+	if before.TimeNanos == 0 || before.TimeNanos != after.TimeNanos ||
+		before.Period != after.Period {
 		return false
 	}
 	pids := pidsOf(before.Profile)
-	return slices.ContainsFunc(pidsOf(after.Profile), func(pid string) bool { return slices.Contains(pids, pid) })
+	return slices.ContainsFunc(pidsOf(after.Profile),
+		func(pid string) bool { return slices.Contains(pids, pid) })
 }
 
 // maxPIDs bounds the processes that are compared.
@@ -77,6 +93,7 @@ func pidsOf(p *pprof.Profile) (pids []string) {
 			pids = append(pids, pid)
 		}
 	}
+
 	return pids
 }
 
@@ -87,6 +104,7 @@ func (c *comparison) cancel(backwards bool) {
 	if backwards {
 		start, end = end, start
 	}
+
 	changes, weights := &side{sites: make(map[string]*site)}, make(map[*site]float64)
 	for _, key := range c.keys() {
 		first, last := start.sites[key], end.sites[key]
@@ -96,16 +114,21 @@ func (c *comparison) cancel(backwards bool) {
 			value, allocated = -first.held.estimate().value, -first.allocated
 			weights[h] += math.Abs(first.held.exact)
 		}
+
 		if last != nil {
 			value, allocated = value+last.held.estimate().value, allocated+last.allocated
 			weights[h] += math.Abs(last.held.exact)
 		}
+
 		h.held = turnover(first, last, value, h.maxAllocated(allocated), start.interval)
+
 		if backwards {
 			h.held = h.held.negative()
 		}
+
 		changes.sites[key] = h
 	}
+
 	changes.addRemainderErrors(func(h *site) float64 { return weights[h] })
 	c.change = func(key string) amount { return changes.sites[key].held }
 }

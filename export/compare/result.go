@@ -38,7 +38,9 @@ func (s *StackRow) Where() string {
 }
 
 func (s *StackRow) place(kind growth.Kind) string {
-	return words.Where(summary.Accumulation{Function: s.Function, Module: s.Module, Kind: kind, Stack: s.Stack})
+	return words.Where(summary.Accumulation{
+		Function: s.Function, Module: s.Module, Kind: kind, Stack: s.Stack,
+	})
 }
 
 // Text describes a side in a line.
@@ -50,21 +52,26 @@ func (s *Side) Details() []string {
 	if s.PID != 0 {
 		parts = append(parts, fmt.Sprintf("%s (PID %d)", s.Command, s.PID))
 	}
+
 	if s.DurationS > 0 {
 		parts = append(parts, units.Seconds(s.DurationS))
 	}
+
 	if s.GrowthS > 0 {
 		parts = append(parts, units.Seconds(s.GrowthS)+" since the baseline")
 	}
+
 	switch {
 	case s.IntervalBytes == 1:
 		parts = append(parts, "every allocation")
 	case s.IntervalBytes > 1:
 		parts = append(parts, "a sample each "+units.Bytes(float64(s.IntervalBytes)))
 	}
+
 	if s.Verdict != "" {
 		parts = append(parts, "verdict "+s.Verdict)
 	}
+
 	return parts
 }
 
@@ -112,40 +119,55 @@ const maxShownStacks = 1000
 // WriteHTML writes the result as a page. The error is that of w.
 func (r *Result) WriteHTML(w io.Writer) error {
 	v := view{Result: r, Class: string(classOf[r.Outcome]), All: r.line("", r.Total)}
-	components, stacks := table{ID: "components", Title: "By component", What: "Component"}, table{ID: "stacks", Title: "By stack", What: "Where; opens the stack", Stacks: true}
+	components, stacks := table{ID: "components", Title: "By component", What: "Component"},
+		table{ID: "stacks", Title: "By stack", What: "Where; opens the stack", Stacks: true}
 	for i := range r.Components {
-		components.Rows = append(components.Rows, r.line(r.Components[i].Component, r.Components[i].Difference))
+		components.Rows = append(components.Rows,
+			r.line(r.Components[i].Component, r.Components[i].Difference))
 	}
+
 	for i := range r.Stacks[:min(maxShownStacks, len(r.Stacks))] {
 		s := &r.Stacks[i]
 		l := r.line(s.Component, s.Difference)
 		l.Kind, l.Where, l.Stack = s.Kind, s.place(growth.KindHeap), frameLines(s.Stack)
 		stacks.Rows = append(stacks.Rows, l)
 	}
+
 	if more := len(r.Stacks) - maxShownStacks; more > 0 {
-		stacks.Note = fmt.Sprintf("%s with smaller changes: see --json.", units.Plural(more, "more stack", "more stacks"))
+		stacks.Note = fmt.Sprintf("%s with smaller changes: see --json.",
+			units.Plural(more, "more stack", "more stacks"))
 	}
+
 	v.Tables = []table{components, stacks}
+
 	for i := range v.Tables {
 		v.Tables[i].draw()
 	}
+
 	var text strings.Builder
 	if err := body.ExecuteTemplate(&text, "body", v); err != nil {
 		return err
 	}
-	return page.Write(w, page.Page{Title: "allocscope diff: " + r.Before.Name + ", " + r.After.Name, Body: template.HTML(text.String())})
+
+	return page.Write(w, page.Page{
+		Title: "allocscope diff: " + r.Before.Name + ", " + r.After.Name,
+		Body:  template.HTML(text.String()),
+	})
 }
 
 // classOf has the verdicts in whose colours the outcomes are shown.
 var classOf = map[Outcome]growth.Class{
-	OutcomeGone: growth.ClassPlateau, OutcomeNoGrowth: growth.ClassPlateau, OutcomeLess: growth.ClassPlateau, OutcomeSame: growth.ClassPlateau,
-	OutcomeSlower: growth.ClassSaturating, OutcomeAsBefore: growth.ClassSuspected, OutcomeFaster: growth.ClassLeak, OutcomeNew: growth.ClassLeak,
+	OutcomeGone: growth.ClassPlateau, OutcomeNoGrowth: growth.ClassPlateau,
+	OutcomeLess: growth.ClassPlateau, OutcomeSame: growth.ClassPlateau,
+	OutcomeSlower: growth.ClassSaturating, OutcomeAsBefore: growth.ClassSuspected,
+	OutcomeFaster: growth.ClassLeak, OutcomeNew: growth.ClassLeak,
 	OutcomeMore: growth.ClassGrowing, OutcomeUnknown: growth.ClassTooShort,
 }
 
 func (r *Result) line(component string, d Difference) tableRow {
 	return tableRow{
-		Difference: d, Component: component, Before: units.Bytes(float64(d.Before.Bytes)), After: units.Bytes(float64(d.After.Bytes)),
+		Difference: d, Component: component, Before: units.Bytes(float64(d.Before.Bytes)),
+		After:  units.Bytes(float64(d.After.Bytes)),
 		Change: units.Signed(float64(d.Change.Bytes)), Interval: d.Change.Interval(),
 	}
 }
@@ -165,7 +187,9 @@ func (t *table) draw() {
 		low = min(low, float64(l.Difference.Before.Bytes), float64(l.Difference.After.Bytes))
 		high = max(high, float64(l.Difference.Before.Bytes), float64(l.Difference.After.Bytes))
 	}
+
 	scale := 1000 / max(high-low, 1)
+
 	bar := func(bytes int64) (x, width float64) {
 		from, to := min(0, float64(bytes)), max(0, float64(bytes))
 		return tenths((from - low) * scale), tenths((to - from) * scale)

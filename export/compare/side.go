@@ -30,12 +30,15 @@ func profileSide(p *pprof.Profile, sampleType string, n names) *side {
 // growthSide is what a trace gained between its baseline and its end. The amounts are those of
 // growth.pb.gz; the profiles at the baseline and the end give their errors.
 func growthSide(t *Trace, sampleType string, n names) *side {
-	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n), levels(t.Plateau, sampleType, n)
+	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n),
+		levels(t.Plateau, sampleType, n)
 	s := &side{sites: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
 	weights := make(map[*site]float64)
 	for key, h := range grown {
 		before, after := start[key], end[key]
-		h.held = turnover(before, after, h.held.estimate().value, h.maxAllocated(h.allocated), s.interval)
+		h.held = turnover(before, after, h.held.estimate().value, h.maxAllocated(h.allocated),
+			s.interval)
+
 		for _, level := range []*site{before, after} {
 			if level != nil {
 				weights[h] += math.Abs(level.held.estimate().value)
@@ -43,9 +46,12 @@ func growthSide(t *Trace, sampleType string, n names) *side {
 			}
 		}
 	}
+
 	if sampleType == residentSpace {
-		s.addBreakdownErrors(errorsOf(t.Summary.Breakdown), func(h *site) float64 { return weights[h] })
+		s.addBreakdownErrors(errorsOf(t.Summary.Breakdown),
+			func(h *site) float64 { return weights[h] })
 	}
+
 	return s
 }
 
@@ -66,24 +72,30 @@ func (h *site) takeSize(level *site) {
 func turnover(start, end *site, grown, allocated, interval float64) amount {
 	var sized *site
 	var before, after part
+
 	for _, h := range []*site{start, end} {
 		if h != nil && h.size > 0 {
 			sized = h
 		}
 	}
+
 	if sized == nil || interval == 0 {
 		return amount{exact: grown}
 	}
+
 	if start != nil {
 		before = start.held.born
 	}
+
 	if end != nil {
 		after = end.held.born
 	}
+
 	born := after.scaled(max(min(after.bytes, allocated), grown, 0))
 	freed := before.scaled(max(born.bytes-grown, 0))
 	born.missed = missed(sized.size, sized.scale, interval)
 	freed.missed = born.missed
+
 	return amount{born: born, freed: freed}
 }
 
@@ -106,9 +118,11 @@ func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) 
 			squares += weight(h) * weight(h)
 		}
 	}
+
 	if squares == 0 {
 		return
 	}
+
 	for _, h := range s.sites {
 		if to(h) {
 			h.held.noise += variance * weight(h) * weight(h) / squares
@@ -142,7 +156,8 @@ func (s *side) addBreakdownErrors(errors map[string]float64, weight func(*site) 
 
 func isRemainder(kind string) bool {
 	switch growth.Kind(kind) {
-	case growth.KindRetained, growth.KindUntold, growth.KindBefore, growth.KindCudaBefore, growth.KindNotAttributed:
+	case growth.KindRetained, growth.KindUntold, growth.KindBefore, growth.KindCudaBefore,
+		growth.KindNotAttributed:
 		return true
 	}
 	return false
@@ -154,12 +169,15 @@ func (s *side) of(key string, other *site) amount {
 	if h := s.sites[key]; h != nil {
 		return h.held
 	}
+
 	if s.interval == 0 || other == nil {
 		return amount{}
 	}
+
 	none := amount{born: part{missed: missed(other.size, other.scale, s.interval)}}
 	if s.grows {
 		none.freed = none.born
 	}
+
 	return none
 }

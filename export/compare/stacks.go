@@ -82,12 +82,17 @@ func (r *typeReader) sampledKind() string {
 }
 
 func newTypeReader(p *pprof.Profile, sampleType string, n names) *typeReader {
-	r := &typeReader{profile: p, names: n, frames: make(map[*pprof.Location][]uint32), interval: intervalOf(p)}
-	r.index, r.allocated, r.onGPU = typeIndex(p, sampleType), typeIndex(p, "alloc_space"), isGPUType(sampleType)
+	r := &typeReader{
+		profile: p, names: n, frames: make(map[*pprof.Location][]uint32), interval: intervalOf(p),
+	}
+	r.index, r.allocated, r.onGPU = typeIndex(p, sampleType), typeIndex(p, "alloc_space"),
+		isGPUType(sampleType)
 	r.space, r.objects = r.index, typeIndex(p, countOf(sampleType))
+
 	if sampleType == residentSpace {
 		r.space, r.objects = typeIndex(p, inuseSpace), typeIndex(p, countOf(inuseSpace))
 	}
+
 	return r
 }
 
@@ -110,8 +115,10 @@ func (r *typeReader) sites() map[string]*site {
 			h = &site{component: component, kind: kind, sample: s, noAllocated: r.onGPU}
 			all[key] = h
 		}
+
 		r.add(h, s)
 	}
+
 	return all
 }
 
@@ -126,10 +133,12 @@ func (r *typeReader) key(s *pprof.Sample, component, kind string) string {
 			}
 			r.frames[l] = numbers
 		}
+
 		for _, n := range numbers {
 			key = binary.NativeEndian.AppendUint32(key, n)
 		}
 	}
+
 	return string(key)
 }
 
@@ -139,12 +148,14 @@ func (r *typeReader) add(h *site, s *pprof.Sample) {
 	if r.allocated >= 0 {
 		h.allocated += float64(s.Value[r.allocated]) * cmp.Or(scale, 1)
 	}
+
 	if magnitude := max(s.Value[r.index], -s.Value[r.index]); magnitude > h.largest {
 		h.largest, h.sample = magnitude, s
 		h.size, h.scale = cmp.Or(size, h.size), cmp.Or(scale, h.scale)
 	} else if h.size == 0 {
 		h.size, h.scale = size, scale
 	}
+
 	p := sampled(math.Abs(value), size, scale, r.interval)
 	switch {
 	case size == 0 || r.interval == 0:
@@ -162,17 +173,21 @@ func (r *typeReader) sizeOf(h *site, s *pprof.Sample) (size, scale float64) {
 	if h.kind != "" && h.kind != r.sampledKind() {
 		return 0, 0
 	}
+
 	scale = 1
 	if r.space >= 0 && r.space != r.index && s.Value[r.space] != 0 {
 		scale = float64(s.Value[r.index]) / float64(s.Value[r.space])
 	}
+
 	scale = min(max(scale, 0), 4)
 	if given := s.NumLabel["bytes"]; len(given) == 1 && given[0] > 0 {
 		return float64(given[0]), scale
 	}
+
 	if r.objects >= 0 && r.space >= 0 && s.Value[r.objects] != 0 {
 		return max(0, float64(s.Value[r.space])/float64(s.Value[r.objects])), scale
 	}
+
 	return 0, 0
 }
 
@@ -182,7 +197,10 @@ func sampled(bytes, size, scale, interval float64) part {
 	if size == 0 || interval == 0 {
 		return part{bytes: bytes}
 	}
-	return part{bytes: bytes, variance: bytes * scale * size / math.Expm1(size/interval), missed: missed(size, scale, interval)}
+	return part{
+		bytes: bytes, variance: bytes * scale * size / math.Expm1(size/interval),
+		missed: missed(size, scale, interval),
+	}
 }
 
 // missed is the interval of objects that sampling may miss. Of those of four intervals it misses
@@ -213,19 +231,26 @@ func framesOf(l *pprof.Location) []frame {
 	if l.Mapping != nil {
 		module = l.Mapping.File
 	}
+
 	var frames []frame
 	for _, line := range l.Line {
 		if line.Function != nil {
-			frames = append(frames, frame{Function: line.Function.Name, File: line.Function.Filename, Module: module, Line: line.Line})
+			frames = append(frames, frame{
+				Function: line.Function.Name, File: line.Function.Filename, Module: module,
+				Line: line.Line,
+			})
 		}
 	}
+
 	if frames == nil {
 		name := "[function unknown]"
 		if l.Mapping != nil { // the offset in the file, which no start shifts
-			name = fmt.Sprintf("%s+%#x", path.Base(module), l.Address-l.Mapping.Start+l.Mapping.Offset)
+			name = fmt.Sprintf("%s+%#x", path.Base(module),
+				l.Address-l.Mapping.Start+l.Mapping.Offset)
 		}
 		frames = []frame{{Function: name, Module: module}}
 	}
+
 	return frames
 }
 
@@ -240,17 +265,22 @@ func (f frame) text() string {
 	case f.Module != "":
 		return fmt.Sprintf("%s (%s)", name, units.Printable(f.Module))
 	}
+
 	return name
 }
 
 const residentSpace, inuseSpace, deviceSpace = "resident_space", "inuse_space", "device_space"
 
 // countOf is the sample type of objects that belongs to one of bytes.
-func countOf(sampleType string) string { return strings.TrimSuffix(sampleType, "_space") + "_objects" }
+func countOf(sampleType string) string {
+	return strings.TrimSuffix(sampleType, "_space") +
+		"_objects"
+}
 
 // typeIndex is the index of a sample type; -1 if the profile has none.
 func typeIndex(p *pprof.Profile, sampleType string) int {
-	return slices.IndexFunc(p.SampleType, func(v *pprof.ValueType) bool { return v.Type == sampleType })
+	return slices.IndexFunc(p.SampleType,
+		func(v *pprof.ValueType) bool { return v.Type == sampleType })
 }
 
 // chooseType returns the sample type to compare: the one that the user asked for, else
@@ -261,22 +291,31 @@ func chooseType(asked string, profiles ...*pprof.Profile) (string, error) {
 	for _, p := range profiles {
 		candidates = append(candidates, defaultType(p))
 	}
+
 	if asked != "" {
 		candidates = []string{asked}
 	}
+
 	first := ""
 	for _, name := range candidates {
-		if name == "" || slices.ContainsFunc(profiles, func(p *pprof.Profile) bool { return !isInBytes(p, name) }) {
+		if name == "" ||
+			slices.ContainsFunc(profiles,
+				func(p *pprof.Profile) bool { return !isInBytes(p, name) }) {
 			continue
 		}
-		if slices.ContainsFunc(profiles, func(p *pprof.Profile) bool { return hasValues(p, name) }) {
+
+		if slices.ContainsFunc(profiles,
+			func(p *pprof.Profile) bool { return hasValues(p, name) }) {
 			return name, nil
 		}
+
 		first = cmp.Or(first, name)
 	}
+
 	if first == "" {
 		return "", noCommonType(asked, profiles)
 	}
+
 	return first, nil
 }
 
@@ -285,11 +324,16 @@ func noCommonType(asked string, profiles []*pprof.Profile) error {
 	for i, p := range profiles {
 		lists[i] = typeList(p)
 	}
+
 	lists = slices.Compact(lists)
 	if asked != "" {
-		return fmt.Errorf("not all of what is compared has the sample type %q in bytes (choose another with --sample): they have %s", asked, strings.Join(lists, "; and "))
+		return fmt.Errorf("not all of what is compared has the sample type %q in bytes (choose "+
+			"another with --sample): they have %s",
+			asked, strings.Join(lists, "; and "))
 	}
-	return errors.New("there is no sample type in bytes that both have: they have " + strings.Join(lists, "; and "))
+
+	return errors.New("there is no sample type in bytes that both have: they have " +
+		strings.Join(lists, "; and "))
 }
 
 func defaultType(p *pprof.Profile) string {
@@ -324,7 +368,8 @@ func addMissingGPUTypes(profiles ...*pprof.Profile) {
 	for _, of := range profiles {
 		for _, v := range of.SampleType {
 			for _, p := range profiles {
-				if isGPUType(v.Type) && typeIndex(p, v.Type) < 0 && typeIndex(p, residentSpace) >= 0 {
+				if isGPUType(v.Type) && typeIndex(p, v.Type) < 0 &&
+					typeIndex(p, residentSpace) >= 0 {
 					addType(p, v)
 				}
 			}

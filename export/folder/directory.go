@@ -44,7 +44,8 @@ func mayTakeOver(parent *os.Root, base string, force bool) error {
 	case err != nil:
 		return err
 	case info.Mode().Type() == fs.ModeSymlink:
-		return errors.New("it is a symbolic link, which is not followed (choose another with --output)")
+		return errors.New("it is a symbolic link, which is not followed (choose another with " +
+			"--output)")
 	case !info.IsDir():
 		return errors.New("exists and is not a directory (choose another with --output)")
 	case !force:
@@ -69,7 +70,8 @@ func clearFolder(root *os.Root, owner Owner) error {
 	}
 
 	if uid != owner.UID {
-		return fmt.Errorf("exists and belongs to UID %d, not to UID %d (choose another with --output)",
+		return fmt.Errorf("exists and belongs to UID %d, not to UID %d (choose another with "+
+			"--output)",
 			uid, owner.UID)
 	}
 
@@ -79,7 +81,8 @@ func clearFolder(root *os.Root, owner Owner) error {
 	}
 
 	if len(names) > 0 && !isTraceFolder(root) {
-		return errors.New("exists and holds files that allocscope did not write (choose another with --output)")
+		return errors.New("exists and holds files that allocscope did not write (choose another " +
+			"with --output)")
 	}
 
 	if err := dir.Chmod(dirMode); err != nil {

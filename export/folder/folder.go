@@ -251,7 +251,8 @@ func Open(path string, owner Owner) (*Folder, error) {
 	if !isTraceFolder(root) {
 		_ = root.Close()
 		return nil,
-			fmt.Errorf("open %s: it holds no %s and no %s of allocscope (name the folder that a trace has written)",
+			fmt.Errorf("open %s: it holds no %s and no %s of allocscope (name the folder that a "+
+				"trace has written)",
 				path, SummaryFile, TimelineFile)
 	}
 

@@ -91,7 +91,7 @@ func fill(t *testing.T, f *Folder) {
 	do(t, w.Close())
 }
 
-func TestFolderHoldsWhatIsWritten(t *testing.T) {
+func TestFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f := newFolder(t, path, current(), false)
 	fill(t, f)
@@ -112,104 +112,106 @@ func TestFolderHoldsWhatIsWritten(t *testing.T) {
 	if f.Path() != path {
 		t.Errorf("path %s", f.Path())
 	}
-}
 
-func TestFolderRelativePath(t *testing.T) {
-	dir := t.TempDir()
-	t.Chdir(dir)
-	do(t, newFolder(t, "out/", current(), false).WriteFile(SummaryFile, writes("{}")))
-	if got := tree(t, dir); got != "out/ out/summary.json" {
-		t.Errorf("holds %s", got)
-	}
-}
-
-func TestFolderOwnerAndModes(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: gives files away")
-	}
-	path := filepath.Join(t.TempDir(), "out")
-	fill(t, newFolder(t, path, Owner{65534, 65533}, false))
-	seen := 0
-	do(t, filepath.WalkDir(path, func(path string, entry fs.DirEntry, _ error) error {
-		info, err := entry.Info()
-		do(t, err)
-		mode := fileMode
-		if entry.IsDir() {
-			mode = dirMode
+	t.Run("relative path", func(t *testing.T) {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		do(t, newFolder(t, "out/", current(), false).WriteFile(SummaryFile, writes("{}")))
+		if got := tree(t, dir); got != "out/ out/summary.json" {
+			t.Errorf("holds %s", got)
 		}
-		stat := info.Sys().(*syscall.Stat_t)
-		if stat.Uid != 65534 || stat.Gid != 65533 || info.Mode().Perm() != mode {
-			t.Errorf("%s belongs to %d:%d with mode %v, want 65534:65533 and %v", path, stat.Uid,
-				stat.Gid, info.Mode(), mode)
-		}
-		seen++
-		return nil
-	}))
-	if seen != 6 {
-		t.Errorf("%d files and directories, want 6", seen)
-	}
-}
-
-func TestFolderRefusesNames(t *testing.T) {
-	f := newFolder(t, filepath.Join(t.TempDir(), "out"), current(), false)
-	for _, name := range []string{
-		"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/",
-		"snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz",
-	} {
-		wantError(t, f.WriteFile(name, writes("")), "write "+name, "not the name of a file")
-	}
-}
-
-func TestFolderWriteFails(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	f := newFolder(t, path, current(), false)
-	do(t, f.WriteFile(SummaryFile, writes("before")))
-	sentinel := errors.New("no such number")
-	err := f.WriteFile(SummaryFile, func(w io.Writer) error {
-		do(t, writes("half")(w))
-		return sentinel
 	})
-	if !errors.Is(err, sentinel) || err.Error() != "write summary.json: no such number" {
-		t.Errorf("error %v", err)
-	}
-	if tree(t, path) != "summary.json" || content(t, path, SummaryFile) != "before" {
-		t.Errorf("after the error: %s", tree(t, path))
-	}
-}
 
-func TestFolderFullDisk(t *testing.T) {
-	path := filepath.Join(mountTmpfs(t), "out")
-	f := newFolder(t, path, current(), false)
-	do(t, f.WriteFile(GrowthFile, writes("before")))
-	err := f.WriteFile(GrowthFile, writes(strings.Repeat("x", 1<<20)))
-	if !errors.Is(err, unix.ENOSPC) ||
-		err.Error() != "write growth.pb.gz: no space left on device" {
-		t.Errorf("error %v", err)
-	}
-	if tree(t, path) != "growth.pb.gz" || content(t, path, GrowthFile) != "before" {
-		t.Errorf("after the error: %s", tree(t, path))
-	}
-	w, err := f.Append(TimelineFile)
-	do(t, err)
-	defer w.Close()
-	err = writes(strings.Repeat("x", 1<<20))(w)
-	if !errors.Is(err, unix.ENOSPC) ||
-		err.Error() != "write timeline.csv: no space left on device" {
-		t.Errorf("error %v", err)
-	}
-	wantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
-		"write snapshots/001.pb.gz: no space left on device")
-}
+	t.Run("owner and modes", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root: gives files away")
+		}
+		path := filepath.Join(t.TempDir(), "out")
+		fill(t, newFolder(t, path, Owner{65534, 65533}, false))
+		seen := 0
+		do(t, filepath.WalkDir(path, func(path string, entry fs.DirEntry, _ error) error {
+			info, err := entry.Info()
+			do(t, err)
+			mode := fileMode
+			if entry.IsDir() {
+				mode = dirMode
+			}
+			stat := info.Sys().(*syscall.Stat_t)
+			if stat.Uid != 65534 || stat.Gid != 65533 || info.Mode().Perm() != mode {
+				t.Errorf("%s belongs to %d:%d with mode %v, want 65534:65533 and %v", path,
+					stat.Uid,
+					stat.Gid, info.Mode(), mode)
+			}
+			seen++
+			return nil
+		}))
+		if seen != 6 {
+			t.Errorf("%d files and directories, want 6", seen)
+		}
+	})
 
-func TestFolderNotWritable(t *testing.T) {
-	dir := mountTmpfs(t)
-	path := filepath.Join(dir, "out")
-	f := newFolder(t, path, current(), false)
-	do(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
-	wantError(t, f.WriteFile(GrowthFile, writes("x")), "write growth.pb.gz: read-only file system")
-	_, err := Create(path+"2", current(), false)
-	wantError(t, err, "create "+path+"2: read-only file system")
-	do(t, f.Close())
+	t.Run("other names", func(t *testing.T) {
+		f := newFolder(t, filepath.Join(t.TempDir(), "out"), current(), false)
+		for _, name := range []string{
+			"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/",
+			"snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz",
+		} {
+			wantError(t, f.WriteFile(name, writes("")), "write "+name, "not the name of a file")
+		}
+	})
+
+	t.Run("failing write", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		f := newFolder(t, path, current(), false)
+		do(t, f.WriteFile(SummaryFile, writes("before")))
+		sentinel := errors.New("no such number")
+		err := f.WriteFile(SummaryFile, func(w io.Writer) error {
+			do(t, writes("half")(w))
+			return sentinel
+		})
+		if !errors.Is(err, sentinel) || err.Error() != "write summary.json: no such number" {
+			t.Errorf("error %v", err)
+		}
+		if tree(t, path) != "summary.json" || content(t, path, SummaryFile) != "before" {
+			t.Errorf("after the error: %s", tree(t, path))
+		}
+	})
+
+	t.Run("full disk", func(t *testing.T) {
+		path := filepath.Join(mountTmpfs(t), "out")
+		f := newFolder(t, path, current(), false)
+		do(t, f.WriteFile(GrowthFile, writes("before")))
+		err := f.WriteFile(GrowthFile, writes(strings.Repeat("x", 1<<20)))
+		if !errors.Is(err, unix.ENOSPC) ||
+			err.Error() != "write growth.pb.gz: no space left on device" {
+			t.Errorf("error %v", err)
+		}
+		if tree(t, path) != "growth.pb.gz" || content(t, path, GrowthFile) != "before" {
+			t.Errorf("after the error: %s", tree(t, path))
+		}
+		w, err := f.Append(TimelineFile)
+		do(t, err)
+		defer w.Close()
+		err = writes(strings.Repeat("x", 1<<20))(w)
+		if !errors.Is(err, unix.ENOSPC) ||
+			err.Error() != "write timeline.csv: no space left on device" {
+			t.Errorf("error %v", err)
+		}
+		wantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
+			"write snapshots/001.pb.gz: no space left on device")
+	})
+
+	t.Run("not writable", func(t *testing.T) {
+		dir := mountTmpfs(t)
+		path := filepath.Join(dir, "out")
+		f := newFolder(t, path, current(), false)
+		do(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		wantError(t, f.WriteFile(GrowthFile, writes("x")),
+			"write growth.pb.gz: read-only file system")
+		_, err := Create(path+"2", current(), false)
+		wantError(t, err, "create "+path+"2: read-only file system")
+		do(t, f.Close())
+	})
 }
 
 // occupied is a directory with everything in it that can be in the way of a folder.
@@ -226,7 +228,7 @@ func occupied(t *testing.T) string {
 	return dir
 }
 
-func TestCreateFolderErrors(t *testing.T) {
+func TestCreate(t *testing.T) {
 	dir := occupied(t)
 	before := tree(t, dir)
 	for _, test := range []struct {
@@ -263,94 +265,97 @@ func TestCreateFolderErrors(t *testing.T) {
 	if content(t, dir, "foreign", "notes.txt") != "mine" || content(t, dir, "file") != "mine" {
 		t.Error("files of others have changed")
 	}
-}
 
-func TestCreateFolderOddPaths(t *testing.T) {
-	_, err := Create("", current(), true)
-	wantError(t, err, "its name is empty")
-	_, err = Create("/", current(), true)
-	wantError(t, err, "create /: ")
-}
+	t.Run("odd paths", func(t *testing.T) {
+		_, err := Create("", current(), true)
+		wantError(t, err, "its name is empty")
+		_, err = Create("/", current(), true)
+		wantError(t, err, "create /: ")
+	})
 
-// A parent may be reached through a link: /home often is one.
-func TestCreateFolderUnderLinkedParent(t *testing.T) {
-	dir := t.TempDir()
-	do(t, os.Mkdir(filepath.Join(dir, "real"), 0o755))
-	do(t, os.Symlink("real", filepath.Join(dir, "link")))
-	newFolder(t, filepath.Join(dir, "link", "out"), current(), false)
-	if got := tree(t, dir); got != "link real/ real/out/" {
-		t.Errorf("holds %s", got)
-	}
-}
-
-func TestForceEmpty(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	do(t, os.Mkdir(path, 0o755))
-	fill(t, newFolder(t, path, current(), true))
-	info, err := os.Stat(path)
-	do(t, err)
-	if info.Mode().Perm() != dirMode {
-		t.Errorf("mode %v, want %v", info.Mode(), dirMode)
-	}
-}
-
-// Ours are removed, finished or not; nothing else is.
-func TestForceReplaces(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	first := newFolder(t, path, current(), false)
-	fill(t, first)
-	do(t, first.WriteFile(ReportFile, writes("report")))
-	put(t, "half", path, temporaryName(SummaryFile))
-	put(t, "half", path, snapshotDir, temporaryName("004.pb.gz"))
-	put(t, "mine", path, "notes.txt")
-	put(t, "mine", path, "summary.json.tmp")
-	put(t, "mine", path, ".growth.pb.gz")
-	put(t, "mine", path, snapshotDir, "mine.pb.gz")
-	newFolder(t, path, current(), true)
-	if got, want := tree(t, path),
-		".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp"; got != want {
-		t.Errorf("holds %s, want %s", got, want)
-	}
-}
-
-// A folder is known by its summary alone, too, and what remains of it is nothing.
-func TestForceKnowsSummary(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	first := newFolder(t, path, current(), false)
-	do(t, first.WriteFile(SummaryFile, writes(signatures[SummaryFile]+"1\"\n}\n")))
-	do(t, first.WriteFile(SnapshotFile(1), writes("one")))
-	newFolder(t, path, current(), true)
-	if got := tree(t, path); got != "" {
-		t.Errorf("holds %s, want nothing", got)
-	}
-}
-
-func TestForceRefusesOtherOwner(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("needs root: gives files away")
-	}
-	path := filepath.Join(t.TempDir(), "out")
-	do(t, os.Mkdir(path, 0o755))
-	_, err := Create(path, Owner{65534, 65534}, true)
-	wantError(t, err,
-		"exists and belongs to UID 0, not to UID 65534 (choose another with --output)")
-	do(t, os.Chown(path, 65534, 65534))
-	newFolder(t, path, Owner{65534, 65534}, true)
-}
-
-func TestForceRefusesPlantedFiles(t *testing.T) {
-	for _, name := range []string{GrowthFile, snapshotDir, SnapshotFile(1)} {
+	// A parent may be reached through a link: /home often is one.
+	t.Run("linked parent", func(t *testing.T) {
 		dir := t.TempDir()
-		victim := put(t, "victim", dir, "victim", "001.pb.gz")
-		path := filepath.Join(dir, "out")
-		put(t, "time_s,rss_bytes,", path, TimelineFile)
-		planted := filepath.Join(path, name)
-		do(t, os.MkdirAll(filepath.Dir(planted), 0o755))
-		do(t, os.Symlink(filepath.Dir(victim), planted))
-		_, err := Create(path, current(), true)
-		wantError(t, err, "create "+path+": ", filepath.Base(planted))
-		if content(t, victim) != "victim" {
-			t.Errorf("%s: the victim has changed", name)
+		do(t, os.Mkdir(filepath.Join(dir, "real"), 0o755))
+		do(t, os.Symlink("real", filepath.Join(dir, "link")))
+		newFolder(t, filepath.Join(dir, "link", "out"), current(), false)
+		if got := tree(t, dir); got != "link real/ real/out/" {
+			t.Errorf("holds %s", got)
 		}
-	}
+	})
+}
+
+func TestCreateWithForce(t *testing.T) {
+	t.Run("empty folder", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		do(t, os.Mkdir(path, 0o755))
+		fill(t, newFolder(t, path, current(), true))
+		info, err := os.Stat(path)
+		do(t, err)
+		if info.Mode().Perm() != dirMode {
+			t.Errorf("mode %v, want %v", info.Mode(), dirMode)
+		}
+	})
+
+	// Ours are removed, finished or not; nothing else is.
+	t.Run("replaces", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		first := newFolder(t, path, current(), false)
+		fill(t, first)
+		do(t, first.WriteFile(ReportFile, writes("report")))
+		put(t, "half", path, temporaryName(SummaryFile))
+		put(t, "half", path, snapshotDir, temporaryName("004.pb.gz"))
+		put(t, "mine", path, "notes.txt")
+		put(t, "mine", path, "summary.json.tmp")
+		put(t, "mine", path, ".growth.pb.gz")
+		put(t, "mine", path, snapshotDir, "mine.pb.gz")
+		newFolder(t, path, current(), true)
+		if got, want := tree(t, path),
+			".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp"; got !=
+			want {
+			t.Errorf("holds %s, want %s", got, want)
+		}
+	})
+
+	// A folder is known by its summary alone, too, and what remains of it is nothing.
+	t.Run("summary alone", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		first := newFolder(t, path, current(), false)
+		do(t, first.WriteFile(SummaryFile, writes(signatures[SummaryFile]+"1\"\n}\n")))
+		do(t, first.WriteFile(SnapshotFile(1), writes("one")))
+		newFolder(t, path, current(), true)
+		if got := tree(t, path); got != "" {
+			t.Errorf("holds %s, want nothing", got)
+		}
+	})
+
+	t.Run("other owner", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root: gives files away")
+		}
+		path := filepath.Join(t.TempDir(), "out")
+		do(t, os.Mkdir(path, 0o755))
+		_, err := Create(path, Owner{65534, 65534}, true)
+		wantError(t, err,
+			"exists and belongs to UID 0, not to UID 65534 (choose another with --output)")
+		do(t, os.Chown(path, 65534, 65534))
+		newFolder(t, path, Owner{65534, 65534}, true)
+	})
+
+	t.Run("planted files", func(t *testing.T) {
+		for _, name := range []string{GrowthFile, snapshotDir, SnapshotFile(1)} {
+			dir := t.TempDir()
+			victim := put(t, "victim", dir, "victim", "001.pb.gz")
+			path := filepath.Join(dir, "out")
+			put(t, "time_s,rss_bytes,", path, TimelineFile)
+			planted := filepath.Join(path, name)
+			do(t, os.MkdirAll(filepath.Dir(planted), 0o755))
+			do(t, os.Symlink(filepath.Dir(victim), planted))
+			_, err := Create(path, current(), true)
+			wantError(t, err, "create "+path+": ", filepath.Base(planted))
+			if content(t, victim) != "victim" {
+				t.Errorf("%s: the victim has changed", name)
+			}
+		}
+	})
 }

@@ -11,7 +11,7 @@ import (
 	"testing"
 )
 
-func TestOnlyAFolderOfATraceIsOpened(t *testing.T) {
+func TestOpen(t *testing.T) {
 	dir := t.TempDir()
 	_, err := Open(filepath.Join(dir, "no"), current())
 	wantError(t, err, "there is no such folder")
@@ -30,7 +30,7 @@ func TestOnlyAFolderOfATraceIsOpened(t *testing.T) {
 	}
 }
 
-func TestNothingButRegularFilesOfAFolderAreRead(t *testing.T) {
+func TestReadFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f := newFolder(t, path, current(), false)
 	all := func(io.Reader) error { t.Error("it is read"); return nil }
@@ -47,7 +47,7 @@ func TestNothingButRegularFilesOfAFolderAreRead(t *testing.T) {
 	wantError(t, f.ReadFile(PlateauFile, all), "more than 536870912")
 }
 
-func TestSnapshotsAreListedInOrderAndNothingElseIs(t *testing.T) {
+func TestSnapshots(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	folder, err := Create(path, current(), false)
 	if err != nil {
@@ -72,18 +72,18 @@ func TestSnapshotsAreListedInOrderAndNothingElseIs(t *testing.T) {
 	if got, err := folder.Snapshots(); err != nil || !slices.Equal(got, []int{2, 10, 1000}) {
 		t.Errorf("%v, %v", got, err)
 	}
-}
 
-func TestSnapshotsAreNotListedThroughALink(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	folder, err := Create(path, current(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer folder.Close()
-	if err := os.Symlink("/tmp", filepath.Join(path, "snapshots")); err != nil {
-		t.Fatal(err)
-	}
-	_, err = folder.Snapshots()
-	wantError(t, err, "list snapshots", "symbolic link")
+	t.Run("link", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		folder, err := Create(path, current(), false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer folder.Close()
+		if err := os.Symlink("/tmp", filepath.Join(path, "snapshots")); err != nil {
+			t.Fatal(err)
+		}
+		_, err = folder.Snapshots()
+		wantError(t, err, "list snapshots", "symbolic link")
+	})
 }

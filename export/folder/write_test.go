@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func TestAFileOfItsOwnIsThereWholeOrAsItWasBefore(t *testing.T) {
+func TestWriteFile(t *testing.T) {
 	dir := t.TempDir()
 	path := filepath.Join(dir, "page.html")
 	do(t, os.WriteFile(path, []byte("an earlier one"), 0o644))
@@ -28,37 +28,37 @@ func TestAFileOfItsOwnIsThereWholeOrAsItWasBefore(t *testing.T) {
 	}
 	wantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")),
 		"there is no directory")
-}
 
-// One who was killed while writing leaves a temporary file.
-func TestWhatAKilledWriterHasLeftIsReplaced(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	fill(t, newFolder(t, path, current(), false))
-	do(t, os.WriteFile(filepath.Join(path, TimelineFile), []byte("time_s,rss_bytes,"), 0o600))
-	do(t, os.WriteFile(filepath.Join(path, temporaryName(ReportFile)), []byte("half"), 0o600))
-	f, err := Open(path, current())
-	do(t, err)
-	defer f.Close()
-	do(t, f.WriteFile(ReportFile, writes("whole")))
-	if content(t, path, ReportFile) != "whole" || strings.Contains(tree(t, path), ".tmp") {
-		t.Errorf("there is %s", tree(t, path))
-	}
-}
-
-// A rename would put the page in place of the device or of the link.
-func TestWhatIsNoRegularFileIsNotReplaced(t *testing.T) {
-	dir := t.TempDir()
-	link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
-	do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
-	do(t, unix.Mkfifo(fifo, 0o600))
-	for _, path := range []string{link, fifo, dir} {
-		before, err := os.Lstat(path)
+	// One who was killed while writing leaves a temporary file.
+	t.Run("killed writer", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		fill(t, newFolder(t, path, current(), false))
+		do(t, os.WriteFile(filepath.Join(path, TimelineFile), []byte("time_s,rss_bytes,"), 0o600))
+		do(t, os.WriteFile(filepath.Join(path, temporaryName(ReportFile)), []byte("half"), 0o600))
+		f, err := Open(path, current())
 		do(t, err)
-		wantError(t, WriteFile(path, current(), writes("page")), "not a regular file")
-		if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
-			t.Errorf("%s is another file now, %v", path, err)
+		defer f.Close()
+		do(t, f.WriteFile(ReportFile, writes("whole")))
+		if content(t, path, ReportFile) != "whole" || strings.Contains(tree(t, path), ".tmp") {
+			t.Errorf("there is %s", tree(t, path))
 		}
-	}
+	})
+
+	// A rename would put the page in place of the device or of the link.
+	t.Run("no regular file", func(t *testing.T) {
+		dir := t.TempDir()
+		link, fifo := filepath.Join(dir, "link"), filepath.Join(dir, "fifo")
+		do(t, os.Symlink(filepath.Join(dir, "elsewhere"), link))
+		do(t, unix.Mkfifo(fifo, 0o600))
+		for _, path := range []string{link, fifo, dir} {
+			before, err := os.Lstat(path)
+			do(t, err)
+			wantError(t, WriteFile(path, current(), writes("page")), "not a regular file")
+			if after, err := os.Lstat(path); err != nil || !os.SameFile(before, after) {
+				t.Errorf("%s is another file now, %v", path, err)
+			}
+		}
+	})
 }
 
 func environment(variables map[string]string) func(string) string {

@@ -53,7 +53,7 @@ func forged(t testing.TB, functions int, samples ...[]byte) []byte {
 	return append(out.Bytes(), bytes.Join(samples, nil)...)
 }
 
-func TestAProfileIsReadPackedOrNotWithAllThatItHolds(t *testing.T) {
+func TestRead(t *testing.T) {
 	p, err := Build([]growth.Holding{
 		{
 			Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{Function: "leak"}}},
@@ -76,53 +76,56 @@ func TestAProfileIsReadPackedOrNotWithAllThatItHolds(t *testing.T) {
 			t.Errorf("%v, %v", got, err)
 		}
 	}
-}
 
-func TestForgedProfilesAreErrorsBeforeTheyTakeMuchMemory(t *testing.T) {
-	value, sample := message(2, []byte{1}), message(2, message(1, []byte{1}), message(2, []byte{1}))
-	locations := func(n int) []byte {
-		return message(2, message(1, bytes.Repeat([]byte{1}, n)),
-			value)
-	}
-	long := append([]byte{2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e},
-		locations(maxProfileParts)[1:]...) // a key of more than 64 bits
-	for says, data := range map[string][]byte{
-		"the file is empty": {}, "larger than 33554432 bytes": make([]byte, maxProfileBytes+1),
-		"or damaged":              []byte("\xff\xff\xff"),
-		"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)),
-		"1500000 parts": forged(t, 1,
-			bytes.Repeat(message(2), maxProfileParts)),
-		"00000 parts": forged(t, 1,
-			message(4, bytes.Repeat(message(4), maxProfileParts))),
-		"0 parts": message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
-		"parts":   append(forged(t, 1), long...),
-		"more than 2000000 frames in its stacks": forged(t, 1000,
-			bytes.Repeat(sample, maxStackFrames/1000+1)),
-	} {
-		file := zipped(t, data)
-		var before, after runtime.MemStats
-		runtime.ReadMemStats(&before)
-		_, err := Read(file)
-		runtime.ReadMemStats(&after)
-		if err == nil || !strings.Contains(err.Error(), says) {
-			t.Errorf("%.100v, want %q", err, says)
+	t.Run("forged profiles", func(t *testing.T) {
+		value, sample := message(2, []byte{1}),
+			message(2, message(1, []byte{1}), message(2, []byte{1}))
+		locations := func(n int) []byte {
+			return message(2, message(1, bytes.Repeat([]byte{1}, n)),
+				value)
 		}
-		if took := after.TotalAlloc - before.TotalAlloc; took > 400<<20 {
-			t.Errorf("%s: %d bytes were allocated", says, took)
+		long := append([]byte{
+			2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e,
+		},
+			locations(maxProfileParts)[1:]...) // a key of more than 64 bits
+		for says, data := range map[string][]byte{
+			"the file is empty": {}, "larger than 33554432 bytes": make([]byte, maxProfileBytes+1),
+			"or damaged":              []byte("\xff\xff\xff"),
+			"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)),
+			"1500000 parts": forged(t, 1,
+				bytes.Repeat(message(2), maxProfileParts)),
+			"00000 parts": forged(t, 1,
+				message(4, bytes.Repeat(message(4), maxProfileParts))),
+			"0 parts": message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
+			"parts":   append(forged(t, 1), long...),
+			"more than 2000000 frames in its stacks": forged(t, 1000,
+				bytes.Repeat(sample, maxStackFrames/1000+1)),
+		} {
+			file := zipped(t, data)
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			_, err := Read(file)
+			runtime.ReadMemStats(&after)
+			if err == nil || !strings.Contains(err.Error(), says) {
+				t.Errorf("%.100v, want %q", err, says)
+			}
+			if took := after.TotalAlloc - before.TotalAlloc; took > 400<<20 {
+				t.Errorf("%s: %d bytes were allocated", says, took)
+			}
 		}
-	}
-	for name, data := range map[string][]byte{
-		"parts":  forged(t, 1, locations(maxProfileParts-100)),
-		"frames": forged(t, 1000, bytes.Repeat(sample, maxStackFrames/1000)),
-	} {
-		if _, err := Read(zipped(t, data)); err != nil {
-			t.Errorf("%s that are just allowed: %v", name, err)
+		for name, data := range map[string][]byte{
+			"parts":  forged(t, 1, locations(maxProfileParts-100)),
+			"frames": forged(t, 1000, bytes.Repeat(sample, maxStackFrames/1000)),
+		} {
+			if _, err := Read(zipped(t, data)); err != nil {
+				t.Errorf("%s that are just allowed: %v", name, err)
+			}
 		}
-	}
+	})
 }
 
 // What the parser takes must have been counted, in whatever form it is.
-func FuzzPartsOfProfilesAreCounted(f *testing.F) {
+func FuzzCountParts(f *testing.F) {
 	sample := message(2, message(1, []byte{1, 1}), message(2, []byte{1}), message(3, []byte{8, 1}))
 	f.Add(forged(f, 2, sample, message(13, []byte{1, 2})))
 	f.Add([]byte{0x92, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e, 2, 8, 1})
@@ -145,7 +148,7 @@ func FuzzPartsOfProfilesAreCounted(f *testing.F) {
 	})
 }
 
-func TestFramesAreDroppedAsPprofDoes(t *testing.T) {
+func TestDropFrames(t *testing.T) {
 	p := func(drop, keep, name string) *profile.Profile {
 		leaf, main := &profile.Function{ID: 1, Name: name}, &profile.Function{ID: 2, Name: "main"}
 		out := &profile.Profile{
@@ -168,7 +171,7 @@ func TestFramesAreDroppedAsPprofDoes(t *testing.T) {
 	long := strings.Repeat("x", 10<<20)
 	for says, bad := range map[string]*profile.Profile{
 		"missing closing": p("(", "", "f"), "keep_frames": p("f", "(", "f"),
-		"too long for": p(strings.Repeat("(x*|y)", 1000), "", long),
+		"too long for":        p(strings.Repeat("(x*|y)", 1000), "", long),
 		"frames too long for": p("f", "((x{30}){30})*", long),
 	} {
 		if err := DropFrames(bad); err == nil || !strings.Contains(err.Error(), says) {

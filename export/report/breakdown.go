@@ -22,39 +22,54 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
 		book := breakdownOf(s, own, title, "RSS", p)
 		if !p.HeapTraced {
-			book.Note = strings.TrimSpace(book.Note + " The allocation sites of the heap are unknown: source heap was not attached.")
+			book.Note = strings.TrimSpace(book.Note +
+				" The allocation sites of the heap are unknown: source heap was not attached.")
 		}
 		books = append(books, book)
 	}
+
 	if others := words.OtherProcesses(s); others > 0 {
 		tree := words.BreakdownOf(s.Breakdown, 0)
-		title := fmt.Sprintf("Its tree, with %s, shared pages once: %s", units.Plural(others, "other process", "other processes"), units.Signed(tree.Sum().Delta))
-		books = append(books, breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
+		title := fmt.Sprintf("Its tree, with %s, shared pages once: %s",
+			units.Plural(others, "other process", "other processes"),
+			units.Signed(tree.Sum().Delta))
+		books = append(books,
+			breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
 	}
+
 	return books
 }
 
 // breakdownOf is a waterfall from the total at the baseline, over all kinds, to that at the end.
-func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string, p summary.Resident) breakdownView {
+func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string,
+	p summary.Resident,
+) breakdownView {
 	lines, sum := b.Lines(len(b.Kinds), p), b.Sum()
 	scale := scaleOf(sum, lines)
 	out := breakdownView{Title: title}
 	out.add(breakdownLine{
-		Class: "total", Label: all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " + units.Bytes(sum.Start()),
+		Class: "total",
+		Label: all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " +
+			units.Bytes(sum.Start()),
 		Bar: scale.bar("total", scale.from, sum.Start()),
 	})
+
 	at := sum.Start()
 	for _, line := range lines {
 		out.add(kindLine(scale, line, at))
 		at += line.Delta
 	}
+
 	out.add(breakdownLine{
-		Class: "total", Label: all + " at the end, as the kernel counts", Growth: units.Signed(sum.Delta), End: units.Bytes(sum.End),
+		Class: "total", Label: all + " at the end, as the kernel counts",
+		Growth: units.Signed(sum.Delta), End: units.Bytes(sum.End),
 		Bar: scale.bar("total", scale.from, sum.End),
 	})
+
 	if scale.from > 0 {
 		out.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
 	}
+
 	return out
 }
 
@@ -62,17 +77,23 @@ func (b *breakdownView) add(line breakdownLine) { b.Lines = append(b.Lines, line
 
 // kindLine is the change of one kind.
 func kindLine(scale barScale, line words.BreakdownLine, at float64) breakdownLine {
-	out := breakdownLine{Label: line.Label, Growth: units.Signed(line.Delta), End: units.Bytes(line.End), Bar: scale.bar("grown", at, at+line.Delta)}
+	out := breakdownLine{
+		Label: line.Label, Growth: units.Signed(line.Delta), End: units.Bytes(line.End),
+		Bar: scale.bar("grown", at, at+line.Delta),
+	}
 	if line.Kind == growth.KindUnexplained {
 		out.Class = "unexplained"
 	}
+
 	if line.Delta < 0 {
 		out.Bar.Class = "shrunk"
 	}
+
 	if line.Error > 0 {
 		out.Error = units.Bytes(line.Error)
 		out.Bar.Whisker = scale.whisker(at+line.Delta-line.Error, at+line.Delta+line.Error)
 	}
+
 	return out
 }
 
@@ -88,10 +109,12 @@ func scaleOf(sum words.KindSum, lines []words.BreakdownLine) barScale {
 		at += line.Delta
 		low, high = min(low, at, max(at-line.Error, 0)), max(high, at+line.Error)
 	}
+
 	const minCutRatio = 4 // of the total to the changes
 	if low > minCutRatio*(high-low) {
 		return barScale{max(low-(high-low), 0), max(high, low+1)}
 	}
+
 	return barScale{min(low, 0), max(high, 1)}
 }
 
@@ -133,37 +156,55 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 	if len(d.Breakdown) == 0 {
 		return gpuBreakdown{}
 	}
+
 	lines, sum := gpuLines(d.Breakdown)
 	var bars []words.BreakdownLine
 	for _, line := range lines {
 		bars = append(bars, line.BreakdownLine)
 	}
+
 	scale := scaleOf(sum, bars)
+
 	counted := "as the driver counts"
 	if d.Reason != "" {
 		counted = "as far as is known"
 	}
+
 	book := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
-	book.add(gpuLine{Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline), Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start())})
+	book.add(gpuLine{
+		Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline),
+		Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start()),
+	})
+
 	at := sum.Start()
 	for _, line := range lines {
 		out := gpuLine{
-			Label: line.Label, Component: line.component, Start: units.Bytes(line.Start()), End: units.Bytes(line.End), Change: units.Signed(line.Delta),
+			Label: line.Label, Component: line.component, Start: units.Bytes(line.Start()),
+			End: units.Bytes(line.End), Change: units.Signed(line.Delta),
 			Bar: scale.bar("grown", at, at+line.Delta),
 		}
+
 		if line.Kind == growth.KindNotAttributed {
 			out.Class = "unexplained"
 		}
+
 		if line.Delta < 0 {
 			out.Bar.Class = "shrunk"
 		}
+
 		book.add(out)
 		at += line.Delta
 	}
-	book.add(gpuLine{Class: "total", Label: "All at the end, " + counted, End: units.Bytes(sum.End), Change: units.Signed(sum.Delta), Bar: scale.bar("total", scale.from, sum.End)})
+
+	book.add(gpuLine{
+		Class: "total", Label: "All at the end, " + counted, End: units.Bytes(sum.End),
+		Change: units.Signed(sum.Delta), Bar: scale.bar("total", scale.from, sum.End),
+	})
+
 	if scale.from > 0 {
 		book.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
 	}
+
 	return book
 }
 
@@ -184,27 +225,43 @@ func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.
 	rest := componentLine{}
 	withStack, without, others := 0, 0, 0
 	for _, row := range bySize(rows) {
-		held := words.KindSum{Kind: row.Kind, Delta: float64(row.EndBytes) - float64(row.StartBytes), End: float64(row.EndBytes)}
+		held := words.KindSum{
+			Kind: row.Kind, Delta: float64(row.EndBytes) - float64(row.StartBytes),
+			End: float64(row.EndBytes),
+		}
 		sum.Delta += held.Delta
 		sum.End += held.End
+
 		if row.Function != "" {
 			withStack++
 		} else {
 			without++
 		}
-		if row.Function != "" && withStack > maxStackRows || row.Function == "" && without > maxOtherRows {
+
+		if row.Function != "" && withStack > maxStackRows ||
+			row.Function == "" && without > maxOtherRows {
 			others++
 			rest.Delta += held.Delta
 			rest.End += held.End
 			continue
 		}
-		lines = append(lines, componentLine{words.BreakdownLine{Label: words.GPURow(row, several), KindSum: held}, row.Component})
+
+		lines = append(lines, componentLine{
+			words.BreakdownLine{Label: words.GPURow(row, several), KindSum: held}, row.Component,
+		})
 	}
+
 	if others > 0 {
 		rest.Label = units.Plural(others, "other", "others")
 		lines = append(lines, rest)
 	}
-	slices.SortStableFunc(lines, func(a, b componentLine) int { return cmp.Compare(remainderLast(a.Kind), remainderLast(b.Kind)) })
+
+	slices.SortStableFunc(lines,
+		func(a, b componentLine) int {
+			return cmp.Compare(remainderLast(a.Kind),
+				remainderLast(b.Kind))
+		})
+
 	return lines, sum
 }
 
@@ -218,8 +275,12 @@ func remainderLast(kind growth.Kind) int {
 
 // bySize sorts the rows, the largest change first.
 func bySize(rows []summary.GPUBreakdownRow) []summary.GPUBreakdownRow {
-	change := func(r summary.GPUBreakdownRow) float64 { return math.Abs(float64(r.EndBytes) - float64(r.StartBytes)) }
+	change := func(r summary.GPUBreakdownRow) float64 {
+		return math.Abs(float64(r.EndBytes) -
+			float64(r.StartBytes))
+	}
 	return slices.SortedStableFunc(slices.Values(rows), func(a, b summary.GPUBreakdownRow) int {
-		return cmp.Or(cmp.Compare(change(b), change(a)), cmp.Compare(b.EndBytes, a.EndBytes), strings.Compare(a.Function, b.Function))
+		return cmp.Or(cmp.Compare(change(b), change(a)), cmp.Compare(b.EndBytes, a.EndBytes),
+			strings.Compare(a.Function, b.Function))
 	})
 }

@@ -33,13 +33,16 @@ func (d *pageData) addFlames(p *pprof.Profile) error {
 	if p == nil {
 		return nil
 	}
+
 	resident, objects := sampleType(p, "resident_space"), sampleType(p, "inuse_objects")
 	if resident < 0 || objects < 0 {
 		return errors.New("growth.pb.gz has no sample types resident_space and inuse_objects")
 	}
+
 	if err := profile.DropFrames(p); err != nil {
 		return fmt.Errorf("growth.pb.gz: %w", err)
 	}
+
 	d.Flame = flameOf(p, "what grew since the baseline", resident, objects)
 	d.GPUFlames = gpuFlamesOf(p)
 	return nil
@@ -56,24 +59,31 @@ func flameOf(p *pprof.Profile, name string, bytes, objects int) *flameData {
 		if objects >= 0 {
 			count = float64(s.Value[objects])
 		}
+
 		if held == 0 && count == 0 {
 			continue // of other memory
 		}
+
 		at := root
 		if several {
 			at = g.child(root, processText(s))
 		}
+
 		g.add(at, s, held, count)
 	}
+
 	shrunk := root.sum()
+
 	if root.resident <= 0 && root.objects <= 0 {
 		return nil
 	}
+
 	return root.data(shrunk)
 }
 
 func sampleType(p *pprof.Profile, name string) int {
-	return slices.IndexFunc(p.SampleType, func(t *pprof.ValueType) bool { return t != nil && t.Type == name })
+	return slices.IndexFunc(p.SampleType,
+		func(t *pprof.ValueType) bool { return t != nil && t.Type == name })
 }
 
 // label is the first value of a label.
@@ -85,7 +95,11 @@ func label(s *pprof.Sample, name string) string {
 }
 
 func severalProcesses(p *pprof.Profile) bool {
-	return slices.ContainsFunc(p.Sample, func(s *pprof.Sample) bool { return !slices.Equal(s.Label["pid"], p.Sample[0].Label["pid"]) })
+	return slices.ContainsFunc(p.Sample,
+		func(s *pprof.Sample) bool {
+			return !slices.Equal(s.Label["pid"],
+				p.Sample[0].Label["pid"])
+		})
 }
 
 func processText(s *pprof.Sample) string {
@@ -96,6 +110,7 @@ func processText(s *pprof.Sample) string {
 	case command == "":
 		return "PID " + pid
 	}
+
 	return command + " (PID " + pid + ")"
 }
 
@@ -106,15 +121,18 @@ func frameTexts(l *pprof.Location) []string {
 	if l.Mapping != nil && l.Mapping.File != "" {
 		module = path.Base(l.Mapping.File)
 	}
+
 	var texts []string
 	for _, line := range l.Line {
 		if line.Function != nil {
 			texts = append(texts, clean(functionText(line, module)))
 		}
 	}
+
 	if len(texts) == 0 {
 		texts = []string{clean(fmt.Sprintf("%s+%#x", module, l.Address))}
 	}
+
 	return texts
 }
 
@@ -129,6 +147,7 @@ func functionText(line pprof.Line, module string) string {
 	case module != "" && !strings.Contains(f.Name, "+0x"):
 		return f.Name + " (" + module + ")"
 	}
+
 	return f.Name
 }
 
@@ -139,20 +158,30 @@ func (t *flameTree) data(shrunk shrinkage) *flameData {
 	b := flameEncoder{shown: shown, names: make(map[string]int), components: make(map[string]int)}
 	root := b.node(t)
 	d := &flameData{Names: ordered(b.names), Components: ordered(b.components), Root: root}
+
 	var notes []string
 	if b.hidden > 0 {
-		notes = append(notes, fmt.Sprintf("%s too small to be drawn: see %s.", units.Plural(b.hidden, "function is", "functions are"), smallName))
+		notes = append(notes,
+			fmt.Sprintf("%s too small to be drawn: see %s.",
+				units.Plural(b.hidden, "function is", "functions are"), smallName))
 	}
+
 	if shrunk.stacks > 0 {
-		notes = append(notes, fmt.Sprintf("%s left out: %s less than at the baseline.", units.Plural(shrunk.stacks, "stack that has shrunk is", "stacks that have shrunk are"), units.Bytes(-shrunk.bytes)))
+		notes = append(notes,
+			fmt.Sprintf("%s left out: %s less than at the baseline.",
+				units.Plural(shrunk.stacks, "stack that has shrunk is",
+					"stacks that have shrunk are"),
+				units.Bytes(-shrunk.bytes)))
 	}
+
 	d.Note = strings.Join(notes, " ")
 	return d
 }
 
 // ordered returns the keys by their numbers.
 func ordered(numbers map[string]int) []string {
-	return slices.SortedFunc(maps.Keys(numbers), func(a, b string) int { return numbers[a] - numbers[b] })
+	return slices.SortedFunc(maps.Keys(numbers),
+		func(a, b string) int { return numbers[a] - numbers[b] })
 }
 
 // A flameEncoder encodes a tree, with each name once.
@@ -179,20 +208,26 @@ func (b *flameEncoder) node(t *flameTree) flameNode {
 			n.Children = append(n.Children, b.node(c))
 			continue
 		}
+
 		b.hidden += c.count()
 		small.resident += c.resident
 		small.objects += c.objects
 		small.addComponents(c)
 	}
+
 	if small.resident > 0 || small.objects > 0 {
 		small.name = smallName
 		n.Children = append(n.Children, b.bare(&small))
 	}
+
 	return n
 }
 
 func (b *flameEncoder) bare(t *flameTree) flameNode {
-	return flameNode{Name: numberOf(b.names, t.name), Component: numberOf(b.components, t.component()), Resident: whole(t.resident), Objects: whole(t.objects)}
+	return flameNode{
+		Name: numberOf(b.names, t.name), Component: numberOf(b.components, t.component()),
+		Resident: whole(t.resident), Objects: whole(t.objects),
+	}
 }
 
 func whole(x float64) int64 { return int64(min(x, maxExact)) }
@@ -234,9 +269,11 @@ func (g *flameCollector) child(from *flameTree, name string) *flameTree {
 	case len(g.nodes) >= g.limit:
 		return from
 	}
+
 	c = &flameTree{name: name}
 	g.nodes[call{from, name}] = c
 	from.children = append(from.children, c)
+
 	return c
 }
 
@@ -249,15 +286,18 @@ func (g *flameCollector) add(at *flameTree, s *pprof.Sample, resident, objects f
 			frames = frameTexts(l)
 			g.texts[l] = frames
 		}
+
 		for _, frame := range slices.Backward(frames) {
 			if left--; left >= 0 {
 				at = g.child(at, frame)
 			}
 		}
+
 		if left <= 0 {
 			break
 		}
 	}
+
 	at.resident += resident
 	at.objects += objects
 	at.addComponent(componentSum{label(s, "component"), resident, objects})
@@ -270,11 +310,14 @@ func (t *flameTree) addComponent(sum componentSum) {
 	if len(t.components) >= maxComponents {
 		sum.component = "other"
 	}
-	i := slices.IndexFunc(t.components, func(o componentSum) bool { return o.component == sum.component })
+
+	i := slices.IndexFunc(t.components,
+		func(o componentSum) bool { return o.component == sum.component })
 	if i < 0 {
 		t.components = append(t.components, sum)
 		return
 	}
+
 	t.components[i].resident += sum.resident
 	t.components[i].objects += sum.objects
 }
@@ -292,7 +335,8 @@ func (t *flameTree) component() string {
 		return ""
 	}
 	return slices.MaxFunc(t.components, func(a, b componentSum) int {
-		return cmp.Or(cmp.Compare(a.resident, b.resident), cmp.Compare(a.objects, b.objects), cmp.Compare(b.component, a.component))
+		return cmp.Or(cmp.Compare(a.resident, b.resident), cmp.Compare(a.objects, b.objects),
+			cmp.Compare(b.component, a.component))
 	}).component
 }
 
@@ -309,10 +353,14 @@ func (t *flameTree) sum() shrinkage {
 	if t.resident < 0 {
 		shrunk = shrinkage{1, t.resident}
 	}
+
 	t.resident, t.objects = max(t.resident, 0), max(t.objects, 0)
+
 	for i := range t.components {
-		t.components[i].resident, t.components[i].objects = max(t.components[i].resident, 0), max(t.components[i].objects, 0)
+		t.components[i].resident, t.components[i].objects = max(t.components[i].resident, 0),
+			max(t.components[i].objects, 0)
 	}
+
 	for _, c := range t.children {
 		more := c.sum()
 		shrunk.stacks += more.stacks
@@ -321,6 +369,7 @@ func (t *flameTree) sum() shrinkage {
 		t.objects += c.objects
 		t.addComponents(c)
 	}
+
 	return shrunk
 }
 
@@ -329,10 +378,12 @@ func (t *flameTree) count() int {
 	if t.resident <= 0 && t.objects <= 0 {
 		return 0
 	}
+
 	n := 1
 	for _, c := range t.children {
 		n += c.count()
 	}
+
 	return n
 }
 
@@ -343,16 +394,20 @@ func (t *flameTree) largest(most int) map[*flameTree]bool {
 	for i := 0; i < len(all); i++ {
 		all = append(all, all[i].children...)
 	}
+
 	weight := func(n *flameTree) float64 {
 		return max(n.resident/max(t.resident, 1), n.objects/max(t.objects, 1))
 	}
-	slices.SortStableFunc(all, func(a, b *flameTree) int { return cmp.Compare(weight(b), weight(a)) })
+	slices.SortStableFunc(all,
+		func(a, b *flameTree) int { return cmp.Compare(weight(b), weight(a)) })
+
 	shown := make(map[*flameTree]bool)
 	for _, n := range all[:min(most, len(all))] {
 		if weight(n) >= minNodeShare {
 			shown[n] = true
 		}
 	}
+
 	return shown
 }
 
@@ -364,14 +419,17 @@ func (n *flameNode) append(to []byte) []byte {
 	for _, value := range []int64{int64(n.Name), int64(n.Component), n.Resident, n.Objects} {
 		to = append(strconv.AppendInt(to, value, 10), ',')
 	}
+
 	if len(n.Children) == 0 {
 		to[len(to)-1] = ']'
 		return to
 	}
+
 	to = append(to, '[')
 	for i := range n.Children {
 		to = append(n.Children[i].append(to), ',')
 	}
+
 	to[len(to)-1] = ']'
 	return append(to, ']')
 }
@@ -382,7 +440,10 @@ func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 	var flames []gpuFlame
 	for _, of := range []struct{ label, name, bytes, objects string }{
 		{"GPU, in use", "what grew on GPUs since the baseline", "device_space", "device_objects"},
-		{"GPU, reserved", "what was reserved on GPUs since the baseline", "device_reserved_space", ""},
+		{
+			"GPU, reserved", "what was reserved on GPUs since the baseline",
+			"device_reserved_space", "",
+		},
 	} {
 		bytes := sampleType(p, of.bytes)
 		if bytes < 0 {
@@ -392,6 +453,7 @@ func gpuFlamesOf(p *pprof.Profile) []gpuFlame {
 			flames = append(flames, gpuFlame{of.label, *flame})
 		}
 	}
+
 	return flames
 }
 
@@ -407,10 +469,12 @@ func (d *pageData) flameNote() string {
 	default:
 		notes = append(notes, d.Flame.Note)
 	}
+
 	for _, flame := range d.GPUFlames {
 		if flame.Note != "" {
 			notes = append(notes, flame.Label+": "+flame.Note)
 		}
 	}
+
 	return strings.Join(notes, " ")
 }

@@ -38,20 +38,27 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 	for i := range s.GPUMemory {
 		d := &s.GPUMemory[i]
 		v := gpuView{
-			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit), Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
-			Advice: d.Advice, Curves: curveViews(d), Breakdown: gpuBreakdownOf(d, s.BaselineS), Rows: rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: gpuRowsNote(d),
+			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
+			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
+			Advice: d.Advice, Curves: curveViews(d), Breakdown: gpuBreakdownOf(d, s.BaselineS),
+			Rows: rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: gpuRowsNote(d),
 		}
+
 		if i > 0 {
 			v.ID = fmt.Sprintf("gpu-%d", i+1)
 		}
+
 		if len(s.GPUMemory) > 1 || d.Process != s.Process.PID {
 			v.Title += " of " + strings.TrimSpace(d.Command+" ("+pidText(d.Process)+")")
 		}
+
 		if d.Reason != "" {
 			v.Reason = "The driver's count is unknown: " + d.Reason + "."
 		}
+
 		views = append(views, v)
 	}
+
 	return views
 }
 
@@ -62,24 +69,37 @@ func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
 		value, interval, _ := strings.Cut(rate, " (")
 		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
 	}
+
 	if when := words.TimeToLimit(d.Verdict); when != "" {
 		when, condition := splitCondition(when)
 		facts = append(facts, fact{"Out of GPU memory", when, condition})
 	}
+
 	if d.HeadroomBytes != nil {
-		facts = append(facts, fact{"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least"})
+		facts = append(facts, fact{
+			"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least",
+		})
 	}
+
 	for _, c := range d.Curves {
 		if c.Name != d.Judged {
 			continue
 		}
+
 		if c.StartBytes != nil {
-			facts = append(facts, fact{"At the baseline", units.Bytes(float64(*c.StartBytes)), strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", baseline))})
+			facts = append(facts, fact{
+				"At the baseline", units.Bytes(float64(*c.StartBytes)),
+				strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", baseline)),
+			})
 		}
+
 		if c.EndBytes != nil {
-			facts = append(facts, fact{"At the end", units.Bytes(float64(*c.EndBytes)), words.CurveText(c.Name)})
+			facts = append(facts, fact{
+				"At the end", units.Bytes(float64(*c.EndBytes)), words.CurveText(c.Name),
+			})
 		}
 	}
+
 	return facts
 }
 
@@ -88,17 +108,22 @@ func curveViews(d *summary.GPUMemory) []curveView {
 	var views []curveView
 	for _, c := range d.Curves {
 		v := curveView{
-			Name: words.CurveText(c.Name), Start: sizeText(c.StartBytes), End: sizeText(c.EndBytes), Change: "-", Rate: "-",
+			Name: words.CurveText(c.Name), Start: sizeText(c.StartBytes), End: sizeText(c.EndBytes),
+			Change: "-", Rate: "-",
 			Verdict: strings.ReplaceAll(string(c.Class), "-", " "), Judged: c.Name == d.Judged,
 		}
+
 		if c.StartBytes != nil && c.EndBytes != nil {
 			v.Change = units.Signed(float64(*c.EndBytes) - float64(*c.StartBytes))
 		}
+
 		if c.BytesPerMin != nil {
 			v.Rate = units.Signed(float64(*c.BytesPerMin)) + "/min"
 		}
+
 		views = append(views, v)
 	}
+
 	return views
 }
 

@@ -54,11 +54,14 @@ func pageOf(t *Trace) (*view, pageData) {
 	if err := data.addFlames(t.Growth); err != nil {
 		notes = append(notes, "The flame graph is left out: "+clean(err.Error())+".")
 	}
+
 	v := viewOf(summary, data)
 	v.Limits = append(v.Limits, notes...)
+
 	for _, sentence := range t.Missing {
 		v.Limits = append(v.Limits, clean(sentence))
 	}
+
 	return v, data
 }
 
@@ -83,10 +86,13 @@ func Read(dir *folder.Folder) (*Trace, error) {
 	if err != nil {
 		return nil, err
 	}
+
 	t.note(dir.ReadFile(folder.TimelineFile, t.readRows))
+
 	if severalTraced(&t.Summary) {
 		t.note(t.readOwn(dir))
 	}
+
 	t.note(dir.ReadFile(folder.GrowthFile, t.readGrowth))
 	return &t, nil
 }
@@ -104,9 +110,11 @@ func (t *Trace) readRows(r io.Reader) (err error) {
 	if err != nil && len(t.Rows) > 0 {
 		return fmt.Errorf("%w (the rows before are shown)", err)
 	}
+
 	if err == nil && bounded.left == 0 {
 		err = fmt.Errorf("only the first %d rows are shown", maxTimelineRows)
 	}
+
 	return err
 }
 
@@ -116,21 +124,26 @@ func (t *Trace) readOwn(dir *folder.Folder) error {
 	pid := int64(t.Summary.Process.PID)
 	var own []growth.ProcessSample
 	err := dir.ReadFile(folder.ProcessesFile, func(r io.Reader) (err error) {
-		own, err = rows.ReadProcesses(&firstLines{r: r, left: maxProcessRows + 1}, func(p *growth.ProcessSample) bool { return p.PID == pid })
+		own, err = rows.ReadProcesses(&firstLines{r: r, left: maxProcessRows + 1},
+			func(p *growth.ProcessSample) bool { return p.PID == pid })
 		return err
 	})
+
 	for i := range t.Rows {
 		at := t.Rows[i].Elapsed
 		for len(own) > 0 && own[0].Elapsed < at {
 			own = own[1:]
 		}
+
 		sample := growth.UnknownSample()
 		if len(own) > 0 && own[0].Elapsed == at {
 			sample = own[0].Sample
 		}
+
 		sample.Elapsed = at
 		t.Rows[i].Sample = sample
 	}
+
 	return err
 }
 
@@ -155,6 +168,7 @@ func (f *firstLines) Read(buf []byte) (int, error) {
 	if f.left == 0 {
 		return 0, io.EOF
 	}
+
 	n, err := f.r.Read(buf)
 	for i, c := range buf[:n] {
 		if c != '\n' {
@@ -164,6 +178,7 @@ func (f *firstLines) Read(buf []byte) (int, error) {
 			return i + 1, nil
 		}
 	}
+
 	return n, err
 }
 

@@ -19,7 +19,8 @@ const (
 
 // listBounds are the bounds of other lists, by their names in summary.json.
 var listBounds = map[string]int{
-	"snapshots_s": 100_000, "history_bytes": 100_000, "accumulating": 50, "suspects": 50, "advice": 50, "stack": 500, "path": 500, "callers": 500,
+	"snapshots_s": 100_000, "history_bytes": 100_000, "accumulating": 50, "suspects": 50,
+	"advice": 50, "stack": 500, "path": 500, "callers": 500,
 	"breakdown": 20_000, "residents": 10_000, "gpu_memory": 16, "curves": 16,
 }
 
@@ -33,21 +34,26 @@ func clean(text string) string {
 	if len(text) > 4*maxTextChars { // a character has up to four bytes
 		text = text[:4*maxTextChars+4]
 	}
+
 	text = strings.Map(func(r rune) rune {
 		switch {
 		case unicode.IsSpace(r):
 			return ' '
-		case !unicode.IsPrint(r), unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r), unicode.Is(unicode.Variation_Selector, r):
+		case !unicode.IsPrint(r), unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r),
+			unicode.Is(unicode.Variation_Selector, r):
 			return unicode.ReplacementChar
 		}
+
 		return r
 	}, strings.ToValidUTF8(text, "\uFFFD"))
+
 	characters := 0
 	for i := range text {
 		if characters++; characters > maxTextChars {
 			return text[:i] + "…"
 		}
 	}
+
 	return text
 }
 
@@ -88,6 +94,7 @@ func (t *sanitizer) value(v reflect.Value, name string) reflect.Value {
 	default:
 		out.Set(v)
 	}
+
 	return out
 }
 
@@ -103,6 +110,7 @@ func (t *sanitizer) fields(v, out reflect.Value) {
 		out.Set(v)
 		return
 	}
+
 	for i := range v.NumField() {
 		name, _, _ := strings.Cut(v.Type().Field(i).Tag.Get("json"), ",")
 		out.Field(i).Set(t.value(v.Field(i), name))
@@ -114,13 +122,18 @@ func (t *sanitizer) list(v reflect.Value, name string) reflect.Value {
 	if b, ok := listBounds[name]; ok {
 		bound = b
 	}
+
 	if v.Len() > bound && len(t.notes) < maxListEntries {
-		t.notes = append(t.notes, fmt.Sprintf("Of the %d entries of %s only the first %d are shown.", v.Len(), name, bound))
+		t.notes = append(t.notes,
+			fmt.Sprintf("Of the %d entries of %s only the first %d are shown.", v.Len(), name,
+				bound))
 	}
+
 	out := reflect.MakeSlice(v.Type(), 0, min(v.Len(), bound))
 	for i := range min(v.Len(), bound) {
 		out = reflect.Append(out, t.value(v.Index(i), name))
 	}
+
 	return out
 }
 

@@ -21,17 +21,23 @@ func timelineOf(s *summary.Summary, rows []growth.Row) *timelineData {
 	if len(rows) < 2 {
 		return nil
 	}
+
 	t := &timelineData{
-		Phases: phasesOf(s.Verdict), GPUPhases: gpuPhasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BaselineS: s.BaselineS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
+		Phases: phasesOf(s.Verdict), GPUPhases: gpuPhasesOf(s), Marks: marksOf(s),
+		Spikes: spikesOf(s), BaselineS: s.BaselineS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
 		Steps: stepsOf(rows), Probing: probingOf(s), Changes: changesOf(s),
 	}
+
 	for i := range rows {
 		t.TimeS = append(t.TimeS, summary.Seconds(rows[i].Elapsed))
 	}
+
 	t.Series = curvesOf(s, rows)
+
 	if len(t.Series) == 0 {
 		return nil
 	}
+
 	return t
 }
 
@@ -44,6 +50,7 @@ func increasing(rows []growth.Row) []growth.Row {
 			later = append(later, row)
 		}
 	}
+
 	return later
 }
 
@@ -52,19 +59,37 @@ func increasing(rows []growth.Row) []growth.Row {
 func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 	traced := tracedAt(s, rows)
 	curves := []curve{
-		{Key: "rss", Label: "RSS", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.RSS })},
-		{Key: "private", Label: "private", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.Private })},
-		{Key: "pss", Label: "PSS", Unit: "bytes", Values: values(rows, func(r *growth.Row) int64 { return r.PSS })},
-		{Key: "tensors", Label: "tensors", Unit: "bytes", Values: values(rows, func(r *growth.Row) int64 { return r.TensorBytes })},
+		{
+			Key: "rss", Label: "RSS", Unit: "bytes", Shown: true,
+			Values: values(rows, func(r *growth.Row) int64 { return r.RSS }),
+		},
+		{
+			Key: "private", Label: "private", Unit: "bytes", Shown: true,
+			Values: values(rows, func(r *growth.Row) int64 { return r.Private }),
+		},
+		{
+			Key: "pss", Label: "PSS", Unit: "bytes",
+			Values: values(rows, func(r *growth.Row) int64 { return r.PSS }),
+		},
+		{
+			Key: "tensors", Label: "tensors", Unit: "bytes",
+			Values: values(rows, func(r *growth.Row) int64 { return r.TensorBytes }),
+		},
 	}
+
 	var tree, workers bool
 	for i := range rows {
 		tree = tree || rows[i].Tree.RSS != rows[i].RSS && rows[i].Tree.RSS != growth.Unknown
 		workers = workers || rows[i].Tree.Processes > traced[i]
 	}
+
 	if tree {
-		curves = append(curves, curve{Key: "tree", Label: "RSS of the tree", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.Tree.RSS })})
+		curves = append(curves, curve{
+			Key: "tree", Label: "RSS of the tree", Unit: "bytes", Shown: true,
+			Values: values(rows, func(r *growth.Row) int64 { return r.Tree.RSS }),
+		})
 	}
+
 	if workers {
 		c := curve{Key: "workers", Label: "other processes", Unit: "count"}
 		for i := range rows {
@@ -72,6 +97,7 @@ func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 		}
 		curves = append(curves, c)
 	}
+
 	var found []curve
 	for _, c := range append(curves, gpuCurvesOf(rows)...) {
 		for _, value := range c.Values {
@@ -81,6 +107,7 @@ func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 			}
 		}
 	}
+
 	return found
 }
 
@@ -111,6 +138,7 @@ func tracedAt(s *summary.Summary, rows []growth.Row) []int64 {
 			}
 		}
 	}
+
 	return traced
 }
 
@@ -125,16 +153,20 @@ func stepsOf(rows []growth.Row) []*int64 {
 			*step = most
 		}
 	}
+
 	if most == 0 {
 		return nil
 	}
+
 	return steps
 }
 
 // phaseTexts describe what a process did in a phase.
 var phaseTexts = map[growth.PhaseKind]string{
-	growth.PhaseWarmup: "warm-up", growth.PhaseFlat: "flat", growth.PhaseRelease: "release", growth.PhasePlateau: "plateau",
-	growth.PhaseGrowth: "growth", growth.PhaseSlowdown: "slowing growth", growth.PhaseOpen: "not judged yet",
+	growth.PhaseWarmup: "warm-up", growth.PhaseFlat: "flat", growth.PhaseRelease: "release",
+	growth.PhasePlateau: "plateau",
+	growth.PhaseGrowth:  "growth", growth.PhaseSlowdown: "slowing growth",
+	growth.PhaseOpen: "not judged yet",
 }
 
 func phaseText(kind growth.PhaseKind) string {
@@ -148,9 +180,12 @@ func phasesOf(v summary.Verdict) []phaseBand {
 	bands := []phaseBand{}
 	for _, p := range v.Phases {
 		if p.FromS != nil && p.ToS != nil {
-			bands = append(bands, phaseBand{span{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind)})
+			bands = append(bands, phaseBand{
+				span{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind),
+			})
 		}
 	}
+
 	return bands
 }
 
@@ -167,36 +202,45 @@ func spikesOf(s *summary.Summary) []span {
 	if s.Spikes == nil {
 		return spikes
 	}
+
 	for _, spike := range s.Spikes.Spans {
 		if spike.FromS != nil && spike.ToS != nil {
 			spikes = append(spikes, span{*spike.FromS, *spike.ToS})
 		}
 	}
+
 	return spikes
 }
 
 // slopeOf is the line of the last segment, which begins with the plateau, after a restart, or with
 // the trace.
 func slopeOf(s *summary.Summary, end time.Duration) *slope {
-	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil || s.InSteps() {
+	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil ||
+		s.InSteps() {
 		return nil
 	}
+
 	line := slope{
 		span: span{ToS: summary.Seconds(end)}, LevelBytes: *s.LevelBytes,
-		BytesPerS: *s.RateBytesPerMin / 60, LowBytesPerS: *s.RateLow / 60, HighBytesPerS: *s.RateHigh / 60, Label: words.Rate(s.Verdict),
+		BytesPerS: *s.RateBytesPerMin / 60, LowBytesPerS: *s.RateLow / 60,
+		HighBytesPerS: *s.RateHigh / 60, Label: words.Rate(s.Verdict),
 	}
+
 	switch {
 	case s.PlateauFromS != nil:
 		line.FromS = *s.PlateauFromS
 	case s.RestartedAtS != nil:
 		line.FromS = *s.RestartedAtS
 	}
+
 	if line.FromS >= line.ToS {
 		return nil
 	}
+
 	if s.LevelAtS != nil {
 		line.LevelBytes += line.BytesPerS * ((line.FromS+line.ToS)/2 - *s.LevelAtS)
 	}
+
 	return &line
 }
 
@@ -209,14 +253,22 @@ type gpuMeasure struct {
 // gpuMeasures are those of a process, in the order of preference: each includes the next one.
 var gpuMeasures = []gpuMeasure{
 	{"gpu_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.DeviceUsed }},
-	{"gpu_reserved", gpuLabel(summary.GPUReserved), func(r *growth.Row) int64 { return r.CudaReserved }},
+	{
+		"gpu_reserved", gpuLabel(summary.GPUReserved),
+		func(r *growth.Row) int64 { return r.CudaReserved },
+	},
 	{"gpu_driver", gpuLabel(summary.GPUDriver), func(r *growth.Row) int64 { return r.CudaDriver }},
-	{"gpu_allocated", gpuLabel(summary.GPUAllocated), func(r *growth.Row) int64 { return r.CudaAllocated }},
+	{
+		"gpu_allocated", gpuLabel(summary.GPUAllocated),
+		func(r *growth.Row) int64 { return r.CudaAllocated },
+	},
 }
 
 func gpuLabel(name string) string { return "GPU memory (" + words.CurveText(name) + ")" }
 
-var pinnedMeasure = gpuMeasure{"pinned", "pinned host memory", func(r *growth.Row) int64 { return r.Pinned }}
+var pinnedMeasure = gpuMeasure{
+	"pinned", "pinned host memory", func(r *growth.Row) int64 { return r.Pinned },
+}
 
 // known is the number of rows at which a measure is known. It is 0 where the process does not use a
 // GPU.
@@ -228,9 +280,11 @@ func (m gpuMeasure) known(rows []growth.Row) int {
 			used = used || value > 0
 		}
 	}
+
 	if !used {
 		return 0
 	}
+
 	return known
 }
 
@@ -241,11 +295,13 @@ func mainGPUMeasure(rows []growth.Row) (main gpuMeasure, ok bool) {
 	for _, m := range gpuMeasures {
 		longest = max(longest, m.known(rows))
 	}
+
 	for _, m := range gpuMeasures {
 		if n := m.known(rows); n > 0 && 2*n >= longest {
 			return m, true
 		}
 	}
+
 	return main, false
 }
 
@@ -255,9 +311,13 @@ func gpuCurvesOf(rows []growth.Row) []curve {
 	var curves []curve
 	for _, m := range append(gpuMeasures[:len(gpuMeasures):len(gpuMeasures)], pinnedMeasure) {
 		if m.known(rows) > 0 {
-			curves = append(curves, curve{Key: m.key, Label: m.label, Unit: "bytes", Shown: m.key == main.key, Values: values(rows, m.of)})
+			curves = append(curves, curve{
+				Key: m.key, Label: m.label, Unit: "bytes", Shown: m.key == main.key,
+				Values: values(rows, m.of),
+			})
 		}
 	}
+
 	return curves
 }
 
@@ -277,10 +337,12 @@ func gpuPhasesOf(s *summary.Summary) []phaseBand {
 	if d == nil {
 		return nil
 	}
+
 	bands := phasesOf(d.Verdict)
 	for i := range bands {
 		bands[i].Label = "GPU: " + bands[i].Label
 	}
+
 	return bands
 }
 
@@ -292,9 +354,11 @@ func gpuText(s *summary.Summary, t *timelineData) string {
 			text = curveText(c, t.TimeS)
 		}
 	}
+
 	if d := gpuMemoryOf(s); d != nil && text != "" {
 		text += " " + words.Headline(d.Verdict) + "."
 	}
+
 	return text
 }
 
@@ -315,22 +379,30 @@ func curveText(c curve, times []float64) string {
 		if value == nil {
 			continue
 		}
+
 		if first == nil {
 			first = value
 		}
+
 		if last = value; most == nil || *value > *most {
 			most, mostAt = value, times[i]
 		}
 	}
+
 	if first == nil {
 		return ""
 	}
+
 	size := func(bytes *int64) string { return units.Bytes(float64(*bytes)) }
-	over := strings.ToUpper(c.Label[:1]) + c.Label[1:] + " over " + units.Span(times[len(times)-1], false, math.Round) + ": "
+	over := strings.ToUpper(c.Label[:1]) + c.Label[1:] + " over " +
+		units.Span(times[len(times)-1], false, math.Round) + ": "
 	if size(first) == size(most) && size(last) == size(most) {
 		return over + "never more than " + size(most) + "."
 	}
-	return over + fmt.Sprintf("%s at first, %s at last, at most %s after %s.", size(first), size(last), size(most), units.Span(mostAt, false, math.Round))
+
+	return over +
+		fmt.Sprintf("%s at first, %s at last, at most %s after %s.", size(first), size(last),
+			size(most), units.Span(mostAt, false, math.Round))
 }
 
 // maxPoints is the number of rows that are drawn as they are: four hours at one per second.
@@ -343,6 +415,7 @@ func thinned(rows []growth.Row) []growth.Row {
 	if len(rows) <= maxPoints {
 		return rows
 	}
+
 	of := []func(*growth.Row) int64{
 		func(r *growth.Row) int64 { return r.RSS },
 		func(r *growth.Row) int64 { return r.Tree.RSS },
@@ -350,11 +423,13 @@ func thinned(rows []growth.Row) []growth.Row {
 	if main, ok := mainGPUMeasure(rows); ok {
 		of = append(of, main.of)
 	}
+
 	runs := maxPoints / (2*len(of) + 1)
 	var kept []growth.Row
 	for i := range runs {
 		kept = append(kept, extremes(rows[i*len(rows)/runs:(i+1)*len(rows)/runs], of)...)
 	}
+
 	return kept
 }
 
@@ -363,20 +438,25 @@ func thinned(rows []growth.Row) []growth.Row {
 func extremes(run []growth.Row, values []func(*growth.Row) int64) []growth.Row {
 	at := []int{slices.IndexFunc(run, func(r growth.Row) bool { return r.RSS == growth.Unknown })}
 	for _, of := range values {
-		at = append(at, extreme(run, of, func(a, b int64) bool { return a < b }), extreme(run, of, func(a, b int64) bool { return a > b }))
+		at = append(at, extreme(run, of, func(a, b int64) bool { return a < b }),
+			extreme(run, of, func(a, b int64) bool { return a > b }))
 	}
+
 	slices.Sort(at)
+
 	var kept []growth.Row
 	for _, i := range slices.Compact(at) {
 		if i >= 0 {
 			kept = append(kept, run[i])
 		}
 	}
+
 	last := &kept[len(kept)-1]
 	for _, r := range run {
 		fill(&last.Private, r.Private)
 		fill(&last.PSS, r.PSS)
 	}
+
 	return kept
 }
 
@@ -396,6 +476,7 @@ func extreme(run []growth.Row, of func(*growth.Row) int64, less func(a, b int64)
 			best = i
 		}
 	}
+
 	return best
 }
 
@@ -410,20 +491,30 @@ func phaseRowsOf(s *summary.Summary) []phaseRow {
 	for _, spike := range spikesOf(s) {
 		all = append(all, spanRow(spike.FromS, spike.ToS, "spike", ""))
 	}
+
 	if d := gpuMemoryOf(s); d != nil {
 		all = append(all, phaseSpans(d.Verdict, "GPU: ")...)
 	}
+
 	for _, m := range s.Marks {
-		all = append(all, timedRow{m.AtS, phaseRow{units.Seconds(m.AtS), "", "mark: " + m.Text, ""}})
+		all = append(all, timedRow{
+			m.AtS, phaseRow{units.Seconds(m.AtS), "", "mark: " + m.Text, ""},
+		})
 	}
+
 	for _, c := range changesIn(s) {
-		all = append(all, timedRow{c.AtS, phaseRow{units.Seconds(c.AtS), "", "probes: " + c.Text, ""}})
+		all = append(all, timedRow{
+			c.AtS, phaseRow{units.Seconds(c.AtS), "", "probes: " + c.Text, ""},
+		})
 	}
+
 	slices.SortStableFunc(all, func(a, b timedRow) int { return cmp.Compare(a.at, b.at) })
+
 	var rows []phaseRow
 	for _, row := range all {
 		rows = append(rows, row.phaseRow)
 	}
+
 	return rows
 }
 
@@ -443,5 +534,6 @@ func phaseSpans(v summary.Verdict, of string) []timedRow {
 			spans = append(spans, spanRow(*p.FromS, *p.ToS, of+phaseText(p.Kind), rate))
 		}
 	}
+
 	return spans
 }

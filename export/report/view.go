@@ -119,19 +119,28 @@ type sourceView struct{ Name, PID, State, Reason string }
 // viewOf makes the view of a sanitized summary.
 func viewOf(s *summary.Summary, data pageData) *view {
 	v := &view{
-		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID), Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
-		Started: s.Started.Format("2 January 2006, 15:04:05 MST"), StartedISO: s.Started.Format(time.RFC3339),
-		Verdict: verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s), Suspects: suspectsOf(s.Suspects), Advice: adviceOf(s),
-		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS), RowsNote: rowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
-		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s), CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
+		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID),
+		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
+		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
+		StartedISO: s.Started.Format(time.RFC3339),
+		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
+		Suspects: suspectsOf(s.Suspects), Advice: adviceOf(s),
+		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
+		RowsNote: rowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
+		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s),
+		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
 	}
+
 	for _, g := range s.Groups {
 		v.Groups = append(v.Groups, words.Group(g))
 	}
+
 	if data.Timeline != nil {
-		v.HasTimeline, v.TimelineText, v.Phases = true, timelineText(s, data.Timeline), phaseRowsOf(s)
+		v.HasTimeline, v.TimelineText, v.Phases = true, timelineText(s, data.Timeline),
+			phaseRowsOf(s)
 	}
+
 	v.HasFlame, v.FlameNote = data.hasFlame(), data.flameNote()
 	v.Sections = sectionsOf(v)
 	return v
@@ -147,6 +156,7 @@ func commandOf(s *summary.Summary) string {
 	case len(text) > longest:
 		return string(text[:longest]) + "…"
 	}
+
 	return string(text)
 }
 
@@ -163,25 +173,31 @@ func sectionsOf(v *view) []section {
 		{"breakdown", "RSS breakdown", len(v.Breakdowns) > 0},
 		{"accumulating", "What accumulates", true},
 	}
+
 	for _, d := range v.GPUMemory {
 		parts = append(parts, part{d.ID, d.Title, true})
 	}
+
 	parts = append(
-		parts, part{"flame", "Flame graph", v.HasFlame}, part{"processes", "Processes", true}, part{"losses", "Losses and limits", true},
+		parts, part{"flame", "Flame graph", v.HasFlame}, part{"processes", "Processes", true},
+		part{"losses", "Losses and limits", true},
 		part{"reproduce", "Reproduce", true},
 	)
+
 	var sections []section
 	for _, p := range parts {
 		if p.shown {
 			sections = append(sections, section{p.id, p.title})
 		}
 	}
+
 	return sections
 }
 
 // classes are those with a colour.
 var classes = []growth.Class{
-	growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating, growth.ClassPlateau, growth.ClassSpikyPlateau,
+	growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating,
+	growth.ClassPlateau, growth.ClassSpikyPlateau,
 	growth.ClassTooShort, growth.ClassWrongProcess,
 }
 
@@ -204,6 +220,7 @@ func suspectsOf(all []summary.Suspect) []suspectView {
 		}
 		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c)})
 	}
+
 	return suspects
 }
 
@@ -215,6 +232,7 @@ func adviceOf(s *summary.Summary) []string {
 		}
 		advice = append(advice, a.Text)
 	}
+
 	return advice
 }
 
@@ -225,16 +243,23 @@ func factsOf(s *summary.Summary) []fact {
 		value, interval, _ := strings.Cut(rate, " (")
 		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
 	}
+
 	if when := words.TimeToLimit(s.Verdict); when != "" {
 		when, condition := splitCondition(when)
 		facts = append(facts, fact{"Out of memory", when, limitNote(s, condition)})
 	}
+
 	if r := s.RSS; r.StartBytes != nil {
 		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
 	}
+
 	if r := s.RSS; r.BaselineBytes != nil {
-		facts = append(facts, fact{"RSS at the baseline", units.Bytes(float64(*r.BaselineBytes)), secondsNote("after ", s.BaselineS)})
+		facts = append(facts, fact{
+			"RSS at the baseline", units.Bytes(float64(*r.BaselineBytes)),
+			secondsNote("after ", s.BaselineS),
+		})
 	}
+
 	if r := s.RSS; r.EndBytes != nil {
 		f := fact{"RSS at the end", units.Bytes(float64(*r.EndBytes)), ""}
 		if r.GrowthBytesPerMin != nil {
@@ -242,13 +267,19 @@ func factsOf(s *summary.Summary) []fact {
 		}
 		facts = append(facts, f)
 	}
+
 	if s.Steps != nil {
-		f := fact{"Training steps", units.Count(float64(s.Steps.Count)), units.Count(s.Steps.PerMin) + "/min"}
+		f := fact{
+			"Training steps", units.Count(float64(s.Steps.Count)),
+			units.Count(s.Steps.PerMin) + "/min",
+		}
 		if s.Steps.GrowthBytesPerStep != nil {
 			f.Note += ", " + units.Signed(float64(*s.Steps.GrowthBytesPerStep)) + " a step"
 		}
+
 		facts = append(facts, f)
 	}
+
 	return append(facts, overheadFacts(s)...)
 }
 
@@ -273,9 +304,12 @@ func limitNote(s *summary.Summary, condition string) string {
 	if condition != "" {
 		notes = append(notes, condition)
 	}
+
 	if s.Limit != nil {
-		notes = append(notes, units.Bytes(float64(s.Limit.HeadroomBytes))+" of headroom in the "+s.Limit.Of)
+		notes = append(notes,
+			units.Bytes(float64(s.Limit.HeadroomBytes))+" of headroom in the "+s.Limit.Of)
 	}
+
 	return strings.Join(notes, "; ")
 }
 
@@ -287,8 +321,10 @@ func timelineText(s *summary.Summary, t *timelineData) string {
 			sentences = append([]string{curve}, sentences...)
 		}
 	}
+
 	if gpu := gpuText(s, t); gpu != "" {
 		sentences = append(sentences, gpu)
 	}
+
 	return strings.Join(sentences, " ")
 }

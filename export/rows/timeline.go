@@ -92,7 +92,8 @@ func ReadTimeline(r io.Reader) ([]growth.Row, error) {
 // ReadProcesses reads the rows of processes.csv that keep accepts, as ReadTimeline does; nil
 // accepts all.
 func ReadProcesses(r io.Reader,
-	keep func(*growth.ProcessSample) bool) ([]growth.ProcessSample, error) {
+	keep func(*growth.ProcessSample) bool,
+) ([]growth.ProcessSample, error) {
 	rows, err := processesLayout.readRows(r, keep)
 	if err != nil {
 		err = fmt.Errorf("read processes: %w", err)

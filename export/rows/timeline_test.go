@@ -73,7 +73,7 @@ const timelineText = timelineHeader +
 1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
 `
 
-func TestTimelineRoundTrip(t *testing.T) {
+func TestTimeline(t *testing.T) {
 	text := writeTimeline(t, timeline)
 	if string(text) != timelineText {
 		t.Errorf("got\n%s\nwant\n%s", text, timelineText)
@@ -85,14 +85,78 @@ func TestTimelineRoundTrip(t *testing.T) {
 	if !reflect.DeepEqual(got, timeline) {
 		t.Errorf("got %+v, want %+v", got, timeline)
 	}
-}
 
-func TestTimelineRoundsToMilliseconds(t *testing.T) {
-	text := writeTimeline(t,
-		[]growth.Row{{Sample: growth.Sample{Elapsed: 59*time.Second + 999600*time.Microsecond}}})
-	if !strings.Contains(string(text), "\n60.000,") {
-		t.Errorf("got %s", text)
-	}
+	t.Run("milliseconds", func(t *testing.T) {
+		text := writeTimeline(t,
+			[]growth.Row{
+				{Sample: growth.Sample{Elapsed: 59*time.Second + 999600*time.Microsecond}},
+			})
+		if !strings.Contains(string(text), "\n60.000,") {
+			t.Errorf("got %s", text)
+		}
+	})
+
+	t.Run("written at once", func(t *testing.T) {
+		w := &countingWriter{failing: 3}
+		timelineWriter, err := NewTimelineWriter(w)
+		if err != nil || w.calls != 1 {
+			t.Fatalf("header: %d calls, %v", w.calls, err)
+		}
+		if err := timelineWriter.Write(timeline[0]); err != nil || w.calls != 2 {
+			t.Fatalf("row: %d calls, %v", w.calls, err)
+		}
+		wantError(t, timelineWriter.Write(timeline[1]), "disk full")
+		half := w.Len()
+		wantError(t, timelineWriter.Write(timeline[2]), "disk full")
+		if w.Len() != half {
+			t.Errorf("a row follows half a row:\n%s", w.String())
+		}
+		got, err := ReadTimeline(&w.Buffer)
+		wantError(t, err, "read timeline: line 3: cut short")
+		if len(got) != 1 {
+			t.Errorf("%d samples before the cut, want 1", len(got))
+		}
+	})
+
+	t.Run("read errors", func(t *testing.T) {
+		const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29"
+		header, row := timelineHeader, "1.000,1"+rest+"\n"
+		for _, test := range []struct{ name, text, want string }{
+			{"empty", "", "line 1: no header: the file is empty"},
+			{"other header", "time,rss\n", `line 1: header is "time,rss"`},
+			{"header cut", header[:20], "line 1: cut short"},
+			{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 30"},
+			{"too many fields", header + "2.000,1" + rest + ",30\n", "line 2: 31 fields, not 30"},
+			{"empty line", header + "\n", "line 2: 1 fields, not 30"},
+			{
+				"word", header + "1.000,x" + rest + "\n",
+				`line 2: rss_bytes: "x" is not a whole number`,
+			},
+			{
+				"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n",
+				`line 2: threads: "-1" is not a whole number`,
+			},
+			{"too large", header + "1.000,9223372036854775808" + rest + "\n", "line 2: rss_bytes"},
+			{"no time", header + ",1" + rest + "\n", `line 2: time_s: "" is not seconds`},
+			{
+				"two decimals", header + "1.00,1" + rest + "\n",
+				`line 2: time_s: "1.00" is not seconds`,
+			},
+			{"time too large", header + "9223372036.000,1" + rest + "\n", "line 2: time_s"},
+			{"back in time", header + row + "0.999,1" + rest + "\n", "line 3: time_s is before"},
+			{"carriage return", header + "1.000,1" + rest + "\r\n", "line 2: heap_probed_permille"},
+			{"cut", header + row + "2.000,1" + rest, "line 3: cut short: no newline"},
+			{
+				"long line", header + strings.Repeat("1", 5000) + "\n",
+				"line 2: longer than 4096 bytes",
+			},
+		} {
+			t.Run(test.name, func(t *testing.T) {
+				_, err := ReadTimeline(strings.NewReader(test.text))
+				wantError(t, err, "read timeline: ", test.want)
+			})
+		}
+	})
 }
 
 // A countingWriter counts calls and fails from the given one on, as a full disk does for a while.
@@ -110,60 +174,7 @@ func (w *countingWriter) Write(data []byte) (int, error) {
 	return w.Buffer.Write(data)
 }
 
-func TestTimelineRowsAreWrittenAtOnce(t *testing.T) {
-	w := &countingWriter{failing: 3}
-	timelineWriter, err := NewTimelineWriter(w)
-	if err != nil || w.calls != 1 {
-		t.Fatalf("header: %d calls, %v", w.calls, err)
-	}
-	if err := timelineWriter.Write(timeline[0]); err != nil || w.calls != 2 {
-		t.Fatalf("row: %d calls, %v", w.calls, err)
-	}
-	wantError(t, timelineWriter.Write(timeline[1]), "disk full")
-	half := w.Len()
-	wantError(t, timelineWriter.Write(timeline[2]), "disk full")
-	if w.Len() != half {
-		t.Errorf("a row follows half a row:\n%s", w.String())
-	}
-	got, err := ReadTimeline(&w.Buffer)
-	wantError(t, err, "read timeline: line 3: cut short")
-	if len(got) != 1 {
-		t.Errorf("%d samples before the cut, want 1", len(got))
-	}
-}
-
-func TestReadTimelineErrors(t *testing.T) {
-	const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29"
-	header, row := timelineHeader, "1.000,1"+rest+"\n"
-	for _, test := range []struct{ name, text, want string }{
-		{"empty", "", "line 1: no header: the file is empty"},
-		{"other header", "time,rss\n", `line 1: header is "time,rss"`},
-		{"header cut", header[:20], "line 1: cut short"},
-		{"too few fields", header + row + "2.000,1\n", "line 3: 2 fields, not 30"},
-		{"too many fields", header + "2.000,1" + rest + ",30\n", "line 2: 31 fields, not 30"},
-		{"empty line", header + "\n", "line 2: 1 fields, not 30"},
-		{"word", header + "1.000,x" + rest + "\n", `line 2: rss_bytes: "x" is not a whole number`},
-		{
-			"negative", header + "1.000,1" + strings.Replace(rest, ",9,", ",-1,", 1) + "\n",
-			`line 2: threads: "-1" is not a whole number`,
-		},
-		{"too large", header + "1.000,9223372036854775808" + rest + "\n", "line 2: rss_bytes"},
-		{"no time", header + ",1" + rest + "\n", `line 2: time_s: "" is not seconds`},
-		{"two decimals", header + "1.00,1" + rest + "\n", `line 2: time_s: "1.00" is not seconds`},
-		{"time too large", header + "9223372036.000,1" + rest + "\n", "line 2: time_s"},
-		{"back in time", header + row + "0.999,1" + rest + "\n", "line 3: time_s is before"},
-		{"carriage return", header + "1.000,1" + rest + "\r\n", "line 2: heap_probed_permille"},
-		{"cut", header + row + "2.000,1" + rest, "line 3: cut short: no newline"},
-		{"long line", header + strings.Repeat("1", 5000) + "\n", "line 2: longer than 4096 bytes"},
-	} {
-		t.Run(test.name, func(t *testing.T) {
-			_, err := ReadTimeline(strings.NewReader(test.text))
-			wantError(t, err, "read timeline: ", test.want)
-		})
-	}
-}
-
-func TestProcessesRoundTrip(t *testing.T) {
+func TestProcesses(t *testing.T) {
 	want := []growth.ProcessSample{
 		{
 			PID: 7,

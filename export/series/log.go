@@ -48,7 +48,8 @@ func newLog(rows []string, o Options) (layout, error) {
 
 	if !isFound {
 		return nil,
-			errors.New("find samples: this is no table, and none of its first lines has a size (such as rss=9.4GB)")
+			errors.New("find samples: this is no table, and none of its first lines has a size " +
+				"(such as rss=9.4GB)")
 	}
 
 	if o.Every == 0 {

@@ -94,7 +94,8 @@ func Read(r io.Reader, o Options) (*File, error) {
 
 func (o Options) check() error {
 	if _, ok := sizeUnits[strings.ToLower(o.Unit)]; o.Unit != "" && !ok {
-		return fmt.Errorf("read unit: %.40q is not a unit of size (write bytes, KiB, MB, MiB, GB or GiB)",
+		return fmt.Errorf("read unit: %.40q is not a unit of size (write bytes, KiB, MB, MiB, GB "+
+			"or GiB)",
 			o.Unit)
 	}
 

@@ -139,7 +139,8 @@ func isHeader(columns, cells []string, o Options) bool {
 }
 
 // psHeadings are those of ps(1). The sizes are in KiB.
-const psHeadings = " PID PPID USER UID RSS RSZ VSZ %MEM %CPU C ELAPSED TIME STIME START STARTED TT TTY STAT S NI PRI NLWP LWP CMD COMMAND "
+const psHeadings = " PID PPID USER UID RSS RSZ VSZ %MEM %CPU C ELAPSED TIME STIME START STARTED " +
+	"TT TTY STAT S NI PRI NLWP LWP CMD COMMAND "
 
 func isPS(columns []string) bool {
 	isOther := func(c string) bool { return !strings.Contains(psHeadings, " "+c+" ") }
@@ -159,7 +160,8 @@ func newPS(columns []string, o Options) (*table, error) {
 	if o.X == "" && o.Every == 0 {
 		if !slices.Contains(columns, "ELAPSED") {
 			return nil,
-				errors.New("find times: ps wrote none (call it with -o etimes,rss, or give the time between its calls with --every)")
+				errors.New("find times: ps wrote none (call it with -o etimes,rss, or give the " +
+					"time between its calls with --every)")
 		}
 		o.X = "ELAPSED"
 	}
@@ -199,7 +201,8 @@ func newHeadless(rows []string, o Options) (*table, error) {
 
 		if o.Y == "" && len(columns) > 2 {
 			return nil,
-				errors.New("find sizes: the columns have no names (choose one by its number with --y, and one with --x)")
+				errors.New("find sizes: the columns have no names (choose one by its number with " +
+					"--y, and one with --x)")
 		}
 
 		if o.Y == "" {
@@ -330,7 +333,8 @@ func (t *table) checkSame(cells []string) error {
 					quote(t.first[i])))
 		default:
 			return t.inField(t.same[0],
-				errors.New("the row is of another GPU, or instance, than the first one (keep the lines of one)"))
+				errors.New("the row is of another GPU, or instance, than the first one (keep the "+
+					"lines of one)"))
 		}
 	}
 

@@ -116,7 +116,8 @@ func parseSize(cell string, unit float64) (float64, error) {
 		return 0, fmt.Errorf("%s is negative", quote(cell))
 	case unit == 0:
 		return 0,
-			errors.New("the unit of the sizes is not told (say --unit bytes, KiB, MB, MiB, GB or GiB)")
+			errors.New("the unit of the sizes is not told (say --unit bytes, KiB, MB, MiB, GB " +
+				"or GiB)")
 	case !(value <= maxSize):
 		return 0, fmt.Errorf("%s is too large for a size", quote(cell))
 	}
@@ -146,7 +147,8 @@ func quote(cell string) string {
 
 // xNames and yNames are the usual names of times and sizes, without units, the preferred ones first.
 var (
-	timeNames = strings.Fields("time elapsed elapsed_time timestamp ts t date datetime uptime wall_time relative_time")
+	timeNames = strings.Fields("time elapsed elapsed_time timestamp ts t date datetime uptime " +
+		"wall_time relative_time")
 	stepNames = strings.Fields("step steps global_step iteration iterations iter it batch")
 	xNames    = slices.Concat(timeNames,
 		strings.Fields("seconds second secs sec s ms minutes min hours"), stepNames)

@@ -129,7 +129,8 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 // addHistory sets what the entries held at each snapshot, and how old they are at the end. The
 // entries are the first of the holdings.
 func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
-	members map[site]site) {
+	members map[site]site,
+) {
 	at := make(map[site]int, len(entries))
 	for i := range entries {
 		at[siteOf(&holdings[i])] = i

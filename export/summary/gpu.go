@@ -193,7 +193,8 @@ func (c GPUInput) curves() []GPUCurve {
 // that have the same name on the same GPU. It limits the rows of each kind as BreakdownOf does; the
 // row of the others has no component. The largest change comes first, then the largest EndBytes.
 func GPUBreakdownOf(rows []growth.DeviceLedgerRow, owners *growth.Owners,
-	limit int) []GPUBreakdownRow {
+	limit int,
+) []GPUBreakdownRow {
 	type rowKey struct {
 		kind                 growth.Kind
 		gpu, function, owner string

@@ -67,7 +67,7 @@ func deviceCase() GPUInput {
 	}
 }
 
-func TestADeviceOfTheSummarySaysWhatGrewAndWho(t *testing.T) {
+func TestGPUMemoryOf(t *testing.T) {
 	d := GPUMemoryOf(deviceCase())
 	if d.Process != 4242 || d.Command != "trainer" ||
 		d.Diagnosis != string(growth.DiagnosisTensors) || d.Judged != GPUAllocated ||
@@ -108,9 +108,18 @@ func TestADeviceOfTheSummarySaysWhatGrewAndWho(t *testing.T) {
 	if !reflect.DeepEqual(d.Breakdown, want) {
 		t.Errorf("ledger\n%+v, want\n%+v", d.Breakdown, want)
 	}
+
+	t.Run("unknown rate", func(t *testing.T) {
+		c := deviceCase()
+		c.Judgement.Curves[0].Rate = math.NaN()
+		if curves := GPUMemoryOf(c).Curves; curves[0].BytesPerMin != nil ||
+			curves[1].BytesPerMin == nil {
+			t.Errorf("%+v", curves)
+		}
+	})
 }
 
-func TestRowsOfADeviceLedgerKeepTheirSumHoweverFewAreKept(t *testing.T) {
+func TestGPUBreakdownOf(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 9))
 		var rows []growth.DeviceLedgerRow
@@ -139,14 +148,5 @@ func TestRowsOfADeviceLedgerKeepTheirSumHoweverFewAreKept(t *testing.T) {
 				t.Fatalf("seed %d: %d rows of %s, limit %d", seed, n, kind, limit)
 			}
 		}
-	}
-}
-
-func TestARateThatIsNotKnownIsAbsentFromACurve(t *testing.T) {
-	c := deviceCase()
-	c.Judgement.Curves[0].Rate = math.NaN()
-	if curves := GPUMemoryOf(c).Curves; curves[0].BytesPerMin != nil ||
-		curves[1].BytesPerMin == nil {
-		t.Errorf("%+v", curves)
 	}
 }

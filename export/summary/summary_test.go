@@ -130,7 +130,7 @@ func culprit() growth.Culprit {
 }
 
 // Where nothing resident grew there is no share of it.
-func TestACulpritOfNoResidentGrowthHasNoShare(t *testing.T) {
+func TestSuspectOf(t *testing.T) {
 	c := culprit()
 	c.Share = math.NaN()
 	if got := SuspectOf(c); got.Share != nil || got.Bytes != 2e8 || got.BytesPerMin != 6e7 {
@@ -138,7 +138,7 @@ func TestACulpritOfNoResidentGrowthHasNoShare(t *testing.T) {
 	}
 }
 
-func TestSummaryRoundTrip(t *testing.T) {
+func TestSummary(t *testing.T) {
 	want := summary()
 	var buf bytes.Buffer
 	if err := want.Write(&buf); err != nil {
@@ -154,16 +154,37 @@ func TestSummaryRoundTrip(t *testing.T) {
 	if want.Schema = Schema; !reflect.DeepEqual(got, want) {
 		t.Errorf("got %+v, want %+v", got, want)
 	}
-}
 
-// Without a limit nobody has measured what probes cost; the list of changes is there.
-func TestAnOverheadThatIsNotMeasuredIsAbsent(t *testing.T) {
-	var buf bytes.Buffer
-	if err := (&Summary{Overhead: &Overhead{Mode: HeapFull, IntervalBytes: 1}}).Write(&buf); err !=
-		nil {
-		t.Fatal(err)
-	}
-	const want = `  "overhead": {
+	// What is not known is absent, lists are there.
+	t.Run("empty", func(t *testing.T) {
+		var buf bytes.Buffer
+		if err := (&Summary{}).Write(&buf); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "summary_empty.json", buf.Bytes())
+		if bytes.Contains(buf.Bytes(), []byte("null")) {
+			t.Error("null in the summary")
+		}
+	})
+
+	t.Run("not finite", func(t *testing.T) {
+		var buf bytes.Buffer
+		wantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
+		if buf.Len() > 0 {
+			t.Errorf("written nevertheless: %s", buf.Bytes())
+		}
+	})
+
+	// Without a limit nobody has measured what probes cost; the list of changes is there.
+	t.Run("overhead that was not measured", func(t *testing.T) {
+		var buf bytes.Buffer
+		if err := (&Summary{
+			Overhead: &Overhead{Mode: HeapFull, IntervalBytes: 1},
+		}).Write(&buf); err !=
+			nil {
+			t.Fatal(err)
+		}
+		const want = `  "overhead": {
     "mode": "full",
     "bursts": 0,
     "open_s": 0,
@@ -171,119 +192,106 @@ func TestAnOverheadThatIsNotMeasuredIsAbsent(t *testing.T) {
     "changes": []
   },
 `
-	if !strings.Contains(buf.String(), want) {
-		t.Errorf("got %s", buf.String())
-	}
-}
-
-// What is not known is absent, lists are there.
-func TestSummaryEmpty(t *testing.T) {
-	var buf bytes.Buffer
-	if err := (&Summary{}).Write(&buf); err != nil {
-		t.Fatal(err)
-	}
-	golden(t, "summary_empty.json", buf.Bytes())
-	if bytes.Contains(buf.Bytes(), []byte("null")) {
-		t.Error("null in the summary")
-	}
-}
-
-func TestSummaryNotFinite(t *testing.T) {
-	var buf bytes.Buffer
-	wantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
-	if buf.Len() > 0 {
-		t.Errorf("written nevertheless: %s", buf.Bytes())
-	}
+		if !strings.Contains(buf.String(), want) {
+			t.Errorf("got %s", buf.String())
+		}
+	})
 }
 
 func TestAccumulating(t *testing.T) {
-	all := Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 100)
-	// 1572864 + 524288 + 262144 + 4096 + 2048 + 512 + 400: what shrank is left out.
-	const sum = 2366352
-	var share float64
-	for i, a := range all {
-		if a.Rank != i+1 || a.Share != float64(a.Bytes)/sum || a.Function == "" ||
-			len(a.Stack) == 0 {
-			t.Errorf("entry %d: %+v", i, a)
+	t.Run("ranks", func(t *testing.T) {
+		all := Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 100)
+		// 1572864 + 524288 + 262144 + 4096 + 2048 + 512 + 400: what shrank is left out.
+		const sum = 2366352
+		var share float64
+		for i, a := range all {
+			if a.Rank != i+1 || a.Share != float64(a.Bytes)/sum || a.Function == "" ||
+				len(a.Stack) == 0 {
+				t.Errorf("entry %d: %+v", i, a)
+			}
+			share += a.Share
 		}
-		share += a.Share
-	}
-	if len(all) != 7 || math.Abs(share-1) > 1e-12 {
-		t.Errorf("%d entries that share %v, want 7 that share 1", len(all), share)
-	}
-	if first := all[0]; first.Function != "leak_block" || first.Module != trainer.Path ||
-		*first.BytesPerMin != 393216 || first.Objects != 1000 {
-		t.Errorf("first %+v", first)
-	}
-	if one := Accumulating(holdings(), Period{}, 1); len(one) != 1 || one[0].BytesPerMin != nil ||
-		one[0].Share != all[0].Share {
-		t.Errorf("the first alone: %+v", one)
-	}
-	if none := Accumulating(nil, Period{Elapsed: time.Minute}, 10); len(none) != 0 {
-		t.Errorf("nothing grew: %+v", none)
-	}
+		if len(all) != 7 || math.Abs(share-1) > 1e-12 {
+			t.Errorf("%d entries that share %v, want 7 that share 1", len(all), share)
+		}
+		if first := all[0]; first.Function != "leak_block" || first.Module != trainer.Path ||
+			*first.BytesPerMin != 393216 || first.Objects != 1000 {
+			t.Errorf("first %+v", first)
+		}
+		if one := Accumulating(holdings(), Period{}, 1); len(one) != 1 ||
+			one[0].BytesPerMin != nil ||
+			one[0].Share != all[0].Share {
+			t.Errorf("the first alone: %+v", one)
+		}
+		if none := Accumulating(nil, Period{Elapsed: time.Minute}, 10); len(none) != 0 {
+			t.Errorf("nothing grew: %+v", none)
+		}
+	})
+
+	t.Run("same text", func(t *testing.T) {
+		at := func(id, address uint64, bytes int64) growth.Holding {
+			frames := []growth.Frame{
+				{Function: "malloc", Address: 0x100 + id}, {Function: "leak", Address: address},
+			}
+			return growth.Holding{
+				Stack: &growth.Stack{ID: id, Frames: frames}, Kind: growth.KindHeap,
+				InuseObjects: 1,
+				InuseBytes:   bytes,
+			}
+		}
+		shrunk, other := at(3, 0x4020, -30), at(4, 0x4000, 7)
+		other.Kind = growth.KindMmap
+		rows := Accumulating([]growth.Holding{at(1, 0x4000, 100), at(2, 0x4010, 50), shrunk, other},
+			Period{Elapsed: time.Minute}, 10)
+		if len(rows) != 2 || rows[0].Bytes != 120 || rows[0].Objects != 3 || rows[1].Bytes != 7 {
+			t.Errorf("rows are %+v, want one of 120 bytes and one of 7", rows)
+		}
+	})
+
+	t.Run("interval, history and age", func(t *testing.T) {
+		at := func(id uint64, bytes int64, births ...growth.Birth) growth.Holding {
+			frames := []growth.Frame{{Function: "malloc"}, {Function: "leak", Address: id}}
+			return growth.Holding{
+				Stack: &growth.Stack{ID: id, PID: 7, Frames: frames}, Kind: growth.KindHeap,
+				InuseBytes: bytes, Births: births,
+			}
+		}
+		minutes := func(n int) time.Duration { return time.Duration(n) * time.Minute }
+		bins := []time.Duration{minutes(1), minutes(2), minutes(3)}
+		begin := &growth.Snapshot{Elapsed: minutes(1), Holdings: []growth.Holding{at(1, 100)}}
+		middle := &growth.Snapshot{
+			Elapsed: minutes(2), Holdings: []growth.Holding{at(2, 30), at(1, 200)},
+		}
+		end := &growth.Snapshot{Elapsed: minutes(3), Bins: bins, Holdings: []growth.Holding{
+			at(1, 300, growth.Birth{Bin: 0, InuseBytes: 300}),
+			at(2, 100, growth.Birth{Bin: 2, InuseBytes: 100}),
+			{Stack: &growth.Stack{ID: 9}, Kind: growth.KindFile},
+		}}
+		grown := growth.Between(begin, end)
+		for i := range grown {
+			grown[i].Variance = 50 * 50 // of two stacks: 50 * sqrt(2)
+		}
+		rows := Accumulating(grown,
+			Period{
+				Elapsed: minutes(2), Snapshots: []*growth.Snapshot{begin, middle, end}, End: end,
+			},
+			10)
+		if len(rows) != 1 {
+			t.Fatalf("%d rows: %+v", len(rows), rows)
+		}
+		r := rows[0] // (300 ± 1.96 * 50 * sqrt(2)) / 2; (300 * 150 s + 100 * 30 s) / 400
+		if *r.BytesPerMin != 150 || *r.RateLow != 81 || *r.RateHigh != 220 || r.AgeS == nil ||
+			*r.AgeS != 120 || r.Component == "" {
+			t.Errorf("%d (%d to %d) bytes a minute, age %v, owner %q", *r.BytesPerMin, *r.RateLow,
+				*r.RateHigh, r.AgeS, r.Component)
+		}
+		if !reflect.DeepEqual(r.HistoryBytes, []int64{100, 230, 400}) {
+			t.Errorf("held %v, want 100, 230 and 400", r.HistoryBytes)
+		}
+	})
 }
 
-func TestStacksThatReadTheSameAreOneRow(t *testing.T) {
-	at := func(id, address uint64, bytes int64) growth.Holding {
-		frames := []growth.Frame{
-			{Function: "malloc", Address: 0x100 + id}, {Function: "leak", Address: address},
-		}
-		return growth.Holding{
-			Stack: &growth.Stack{ID: id, Frames: frames}, Kind: growth.KindHeap, InuseObjects: 1,
-			InuseBytes: bytes,
-		}
-	}
-	shrunk, other := at(3, 0x4020, -30), at(4, 0x4000, 7)
-	other.Kind = growth.KindMmap
-	rows := Accumulating([]growth.Holding{at(1, 0x4000, 100), at(2, 0x4010, 50), shrunk, other},
-		Period{Elapsed: time.Minute}, 10)
-	if len(rows) != 2 || rows[0].Bytes != 120 || rows[0].Objects != 3 || rows[1].Bytes != 7 {
-		t.Errorf("rows are %+v, want one of 120 bytes and one of 7", rows)
-	}
-}
-
-func TestWhatAccumulatesHasItsIntervalItsHistoryAndItsAge(t *testing.T) {
-	at := func(id uint64, bytes int64, births ...growth.Birth) growth.Holding {
-		frames := []growth.Frame{{Function: "malloc"}, {Function: "leak", Address: id}}
-		return growth.Holding{
-			Stack: &growth.Stack{ID: id, PID: 7, Frames: frames}, Kind: growth.KindHeap,
-			InuseBytes: bytes, Births: births,
-		}
-	}
-	minutes := func(n int) time.Duration { return time.Duration(n) * time.Minute }
-	bins := []time.Duration{minutes(1), minutes(2), minutes(3)}
-	begin := &growth.Snapshot{Elapsed: minutes(1), Holdings: []growth.Holding{at(1, 100)}}
-	middle := &growth.Snapshot{
-		Elapsed: minutes(2), Holdings: []growth.Holding{at(2, 30), at(1, 200)},
-	}
-	end := &growth.Snapshot{Elapsed: minutes(3), Bins: bins, Holdings: []growth.Holding{
-		at(1, 300, growth.Birth{Bin: 0, InuseBytes: 300}),
-		at(2, 100, growth.Birth{Bin: 2, InuseBytes: 100}),
-		{Stack: &growth.Stack{ID: 9}, Kind: growth.KindFile},
-	}}
-	grown := growth.Between(begin, end)
-	for i := range grown {
-		grown[i].Variance = 50 * 50 // of two stacks: 50 * sqrt(2)
-	}
-	rows := Accumulating(grown,
-		Period{Elapsed: minutes(2), Snapshots: []*growth.Snapshot{begin, middle, end}, End: end},
-		10)
-	if len(rows) != 1 {
-		t.Fatalf("%d rows: %+v", len(rows), rows)
-	}
-	r := rows[0] // (300 ± 1.96 * 50 * sqrt(2)) / 2; (300 * 150 s + 100 * 30 s) / 400
-	if *r.BytesPerMin != 150 || *r.RateLow != 81 || *r.RateHigh != 220 || r.AgeS == nil ||
-		*r.AgeS != 120 || r.Component == "" {
-		t.Errorf("%d (%d to %d) bytes a minute, age %v, owner %q", *r.BytesPerMin, *r.RateLow,
-			*r.RateHigh, r.AgeS, r.Component)
-	}
-	if !reflect.DeepEqual(r.HistoryBytes, []int64{100, 230, 400}) {
-		t.Errorf("held %v, want 100, 230 and 400", r.HistoryBytes)
-	}
-}
-
-func TestASummaryIsReadAsItWasWritten(t *testing.T) {
+func TestRead(t *testing.T) {
 	want := summary()
 	var first, second bytes.Buffer
 	do(t, want.Write(&first))
@@ -294,18 +302,18 @@ func TestASummaryIsReadAsItWasWritten(t *testing.T) {
 	if second.String() != written {
 		t.Errorf("read as\n%s", second.String())
 	}
-}
 
-func TestWhatIsNoSummaryIsRefused(t *testing.T) {
-	for content, want := range map[string]string{
-		"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
-		`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
-		`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
-		"\x00": "invalid character",
-		`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
-			"}": "larger than 33554432 bytes",
-	} {
-		_, err := Read(bytes.NewReader([]byte(content)))
-		wantError(t, err, want)
-	}
+	t.Run("errors", func(t *testing.T) {
+		for content, want := range map[string]string{
+			"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
+			`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
+			`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			"\x00": "invalid character",
+			`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+				"}": "larger than 33554432 bytes",
+		} {
+			_, err := Read(bytes.NewReader([]byte(content)))
+			wantError(t, err, want)
+		}
+	})
 }

@@ -48,59 +48,61 @@ func parsed(t *testing.T, text string) (keys map[string]any) {
 	return keys
 }
 
-func TestAVerdictInSecondsHasItsKeysPerMinute(t *testing.T) {
-	want := parsed(t,
-		`{"verdict": "leak", "why": "steady growth after warm-up", "rate_bytes_per_min": 60024, "rate_low": 54000, "rate_high": 66000, "bound_bytes_per_min": 64800,
+func TestVerdictOf(t *testing.T) {
+	t.Run("seconds", func(t *testing.T) {
+		want := parsed(t,
+			`{"verdict": "leak", "why": "steady growth after warm-up", "rate_bytes_per_min": 60024, "rate_low": 54000, "rate_high": 66000, "bound_bytes_per_min": 64800,
 		"plateau_from_s": 300.123, "segment_s": 3300, "restarted_at_s": 12, "level_bytes": 5e9, "level_at_s": 1800.5, "levels_off_at_bytes": 6e9,
 		"seconds_to_limit": 1000, "seconds_to_limit_low": 900, "seconds_to_limit_high": 1100, "watch_longer_s": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from_s": 600, "to_s": 601.5}]},
 		"phases": [{"kind": "warm-up", "from_s": 12, "to_s": 300, "rate_bytes_per_min": 300000}, {"kind": "growth", "from_s": 300, "to_s": 3600, "rate_bytes_per_min": 60024}]}`)
-	v := VerdictOf(judged(), AxisSeconds)
-	if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
-	if v.InSteps() {
-		t.Error("is in steps")
-	}
-}
+		v := VerdictOf(judged(), AxisSeconds)
+		if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+		if v.InSteps() {
+			t.Error("is in steps")
+		}
+	})
 
-func TestAVerdictInStepsHasItsKeysPerStep(t *testing.T) {
-	want := parsed(t,
-		`{"verdict": "leak", "why": "steady growth after warm-up", "rate_bytes_per_step": 1000, "rate_low": 900, "rate_high": 1100, "bound_bytes_per_step": 1080,
+	t.Run("steps", func(t *testing.T) {
+		want := parsed(t,
+			`{"verdict": "leak", "why": "steady growth after warm-up", "rate_bytes_per_step": 1000, "rate_low": 900, "rate_high": 1100, "bound_bytes_per_step": 1080,
 		"plateau_from_step": 300.123, "segment_steps": 3300, "restarted_at_step": 12, "level_bytes": 5e9, "level_at_step": 1800.5, "levels_off_at_bytes": 6e9,
 		"steps_to_limit": 1000, "steps_to_limit_low": 900, "steps_to_limit_high": 1100, "watch_longer_steps": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from_step": 600, "to_step": 601.5}]},
 		"phases": [{"kind": "warm-up", "from_step": 12, "to_step": 300, "rate_bytes_per_step": 5000}, {"kind": "growth", "from_step": 300, "to_step": 3600, "rate_bytes_per_step": 1000}]}`)
-	v := VerdictOf(judged(), AxisSteps)
-	if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
-		t.Errorf("got  %v\nwant %v", got, want)
-	}
-	if !v.InSteps() {
-		t.Error("is not in steps")
-	}
-}
+		v := VerdictOf(judged(), AxisSteps)
+		if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+		if !v.InSteps() {
+			t.Error("is not in steps")
+		}
+	})
 
-func TestWhatAVerdictDoesNotKnowIsAbsent(t *testing.T) {
-	nan := math.NaN()
-	unknown := growth.Verdict{
-		Class: growth.ClassTooShort, Why: "too short", Rate: nan, RateLow: math.Inf(-1),
-		RateHigh: math.Inf(1), Bound: math.Inf(1), Level: nan, LevelAt: nan, From: nan,
-		Length: nan, HeadsFor: nan, ToLimit: nan, ToLimitLow: nan, ToLimitHigh: math.Inf(1),
-		Longer: 90, Start: 5,
-	}
-	want := parsed(t,
-		`{"verdict": "too-short", "why": "too short", "watch_longer_s": 90, "phases": []}`)
-	if got := keysOf(t, VerdictOf(unknown, AxisSeconds)); !reflect.DeepEqual(got, want) {
-		t.Errorf("got %v", got)
-	}
-}
+	t.Run("unknown values", func(t *testing.T) {
+		nan := math.NaN()
+		unknown := growth.Verdict{
+			Class: growth.ClassTooShort, Why: "too short", Rate: nan, RateLow: math.Inf(-1),
+			RateHigh: math.Inf(1), Bound: math.Inf(1), Level: nan, LevelAt: nan, From: nan,
+			Length: nan, HeadsFor: nan, ToLimit: nan, ToLimitLow: nan, ToLimitHigh: math.Inf(1),
+			Longer: 90, Start: 5,
+		}
+		want := parsed(t,
+			`{"verdict": "too-short", "why": "too short", "watch_longer_s": 90, "phases": []}`)
+		if got := keysOf(t, VerdictOf(unknown, AxisSeconds)); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v", got)
+		}
+	})
 
-func TestAVerdictLiesAtTheTopOfWhatEmbedsIt(t *testing.T) {
-	got := keysOf(t, struct {
-		Schema string `json:"schema"`
-		*Verdict
-	}{Schema: "s", Verdict: &Verdict{Class: growth.ClassPlateau, Phases: []VerdictPhase{}}})
-	if want := parsed(t,
-		`{"schema": "s", "verdict": "plateau", "why": "", "phases": []}`); !reflect.DeepEqual(got,
-		want) {
-		t.Errorf("got %v", got)
-	}
+	t.Run("embedded", func(t *testing.T) {
+		got := keysOf(t, struct {
+			Schema string `json:"schema"`
+			*Verdict
+		}{Schema: "s", Verdict: &Verdict{Class: growth.ClassPlateau, Phases: []VerdictPhase{}}})
+		if want := parsed(t,
+			`{"schema": "s", "verdict": "plateau", "why": "", "phases": []}`); !reflect.DeepEqual(got,
+			want) {
+			t.Errorf("got %v", got)
+		}
+	})
 }

@@ -43,7 +43,8 @@ func aboveLimit(s *summary.Summary) string {
 		!(s.DurationS > 0) {
 		return ""
 	}
-	return fmt.Sprintf("above the limit: allocscope itself used %.3f of a core, the traced processes %.2f",
+	return fmt.Sprintf("above the limit: allocscope itself used %.3f of a core, the traced "+
+		"processes %.2f",
 		o.OwnS/s.DurationS, o.TracedS/s.DurationS)
 }
 

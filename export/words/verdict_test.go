@@ -75,45 +75,63 @@ func TestVerdictLines(t *testing.T) {
 		axis    summary.Axis
 		want    string
 	}{
-		{"leak", leak, summary.AxisSeconds,
+		{
+			"leak", leak, summary.AxisSeconds,
 			`LEAK: grows by 572.2 MiB/min (95% CI 567.8-576.6), steady growth after warm-up
 out of memory in 28-31 min
 spikes of 4.19 GiB on top, in 6.7% of the samples
-at this rate since 82 min`},
-		{"leak without a last moment", endless, summary.AxisSeconds,
+at this rate since 82 min`,
+		},
+		{
+			"leak without a last moment", endless, summary.AxisSeconds,
 			`LEAK: grows by 572.2 MiB/min (95% CI 567.8-576.6), steady growth after warm-up
-out of memory in 28 min at the earliest`},
-		{"leak at the limit", full, summary.AxisSteps,
+out of memory in 28 min at the earliest`,
+		},
+		{
+			"leak at the limit", full, summary.AxisSteps,
 			`LEAK: grows by 9.54 MiB/step (95% CI 9.46-9.61), steady growth after warm-up
-out of memory now`},
-		{"suspected", suspected, summary.AxisSeconds,
+out of memory now`,
+		},
+		{
+			"suspected", suspected, summary.AxisSeconds,
 			`LEAK SUSPECTED: grows by 60 MiB/min (95% CI 54-66), 2 stacks explain 80% of the growth
 out of memory in 2 h at this rate
-watch at least 21 min more to confirm it`},
-		{"growing", growing, summary.AxisSteps,
+watch at least 21 min more to confirm it`,
+		},
+		{
+			"growing", growing, summary.AxisSteps,
 			`GROWING, too early to tell: by 161.7 MiB/step (95% CI 157.9-165.4)
 out of memory in 120 steps at this rate
-watch at least 30 steps more`},
-		{"saturating", saturating, summary.AxisSeconds,
+watch at least 30 steps more`,
+		},
+		{
+			"saturating", saturating, summary.AxisSeconds,
 			`SATURATING: grows by 30 MiB/min (95% CI 24-36), and slows down
 expected to level off near 12.3 GiB
 at this rate since 60 s
-watch at least 5 days more`},
-		{"plateau", plateau, summary.AxisSeconds,
+watch at least 5 days more`,
+		},
+		{
+			"plateau", plateau, summary.AxisSeconds,
 			`NO LEAK (plateau): no growth is seen, the rate is 0 MiB/min (95% CI -14 to 14)
 if there is a leak, it is below 12 MiB/min (95% confidence)
 the plateau began at 5 min, after a restart at 2 min
-watch at least 91 s more to exclude a smaller one`},
-		{"falling", falling, summary.AxisSteps,
+watch at least 91 s more to exclude a smaller one`,
+		},
+		{
+			"falling", falling, summary.AxisSteps,
 			`NO LEAK (plateau): no growth is seen, the rate is -4.9 MiB/step (95% CI -6.0 to -3.7)
 a leak of any size is excluded (95% confidence)
-only what follows the restart at step 40 is judged`},
-		{"residual growth", residual, summary.AxisSteps,
+only what follows the restart at step 40 is judged`,
+		},
+		{
+			"residual growth", residual, summary.AxisSteps,
 			`NO LEAK (spiky plateau): a residual growth of 2.1 MiB/step (95% CI 0.7-3.5) is seen, but not proven to last
 if there is a leak, it is below 3.3 MiB/step (95% confidence)
 spikes of 512 MiB on top, in 25% of the samples
 the plateau began at step 40
-watch at least 328 steps more to exclude a smaller one`},
+watch at least 328 steps more to exclude a smaller one`,
+		},
 		{"too short", short, summary.AxisSeconds, "TOO SHORT to tell\nwatch at least 90 s more"},
 		{
 			"too noisy", noisy, summary.AxisSeconds,

@@ -10,7 +10,8 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Picture is the page from the top of the first selected element to the bottom of the second, over the whole width, as a PNG.
+// Picture is a PNG of the page from the top of the first selected element to the bottom of the
+// second, over the whole width.
 func (p *Page) Picture(from, to string) (png []byte, err error) {
 	var clip page.Viewport
 	if err := p.Evaluate(fmt.Sprintf(`(() => {
@@ -19,13 +20,15 @@ func (p *Page) Picture(from, to string) (png []byte, err error) {
 	})()`, from, to), &clip); err != nil {
 		return nil, err
 	}
-	return png, within(p.ctx, "take a picture", chromedp.ActionFunc(func(ctx context.Context) (err error) {
-		png, err = page.CaptureScreenshot().WithClip(&clip).WithCaptureBeyondViewport(true).Do(ctx)
-		return err
-	}))
+
+	return png,
+		within(p.ctx, "take a picture", chromedp.ActionFunc(func(ctx context.Context) (err error) {
+			png, err = page.CaptureScreenshot().WithClip(&clip).WithCaptureBeyondViewport(true).Do(ctx)
+			return err
+		}))
 }
 
-// Paper is the page as it is printed, a PDF.
+// Paper is a PDF of the printed page.
 func (p *Page) Paper() (pdf []byte, err error) {
 	return pdf, within(p.ctx, "print", chromedp.ActionFunc(func(ctx context.Context) (err error) {
 		pdf, _, err = page.PrintToPDF().WithPrintBackground(true).Do(ctx)
@@ -48,20 +51,24 @@ func (v Violation) String() string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "%s: %s: %s, in %d places", v.Impact, v.Rule, v.Help, len(v.Nodes))
 	for _, node := range v.Nodes[:min(3, len(v.Nodes))] {
-		fmt.Fprintf(&text, "\n  %s\n  %s", cut(node.HTML), strings.ReplaceAll(node.Summary, "\n", "\n  "))
+		fmt.Fprintf(&text, "\n  %s\n  %s", cut(node.HTML),
+			strings.ReplaceAll(node.Summary, "\n", "\n  "))
 	}
 	return text.String()
 }
 
-// Violations are what axe-core, whose script is given, finds fault with, of serious and critical impact.
+// Violations returns the findings of axe-core, whose script is given, of serious and critical
+// impact.
 func (p *Page) Violations(axe string) ([]Violation, error) {
 	var found json.RawMessage
 	const run = `axe.run(document, {resultTypes: ["violations"]}).then(r =>
 		r.violations.filter(v => v.impact == "serious" || v.impact == "critical"))`
+
 	err := within(p.ctx, "run axe-core", evaluate(axe+"\n;0", nil), evaluate(run, &found))
 	if err != nil {
 		return nil, err
 	}
+
 	var violations []Violation
 	return violations, json.Unmarshal(found, &violations)
 }

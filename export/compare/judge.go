@@ -108,7 +108,7 @@ func (r *Result) judge(before, after rate) {
 	case outcome == OutcomeUnknown:
 		text = "the intervals are too wide, watch longer: " + text
 	case outcome == OutcomeSlower && after.isShort():
-		text += ", which was too short to tell whether anything is left"
+		text += ", too short to exclude a rest"
 	case outcome == OutcomeSlower && !after.grows():
 		text += fmt.Sprintf(": up to %s/%s may be left", units.Bytes(after.high),
 			r.Unit[len("bytes/"):])

@@ -59,7 +59,7 @@ func TestJudge(t *testing.T) {
 		},
 		"too short after": {
 			leak, verdictOf(growth.ClassTooShort, -0.3, -2, 1), OutcomeSlower,
-			"too short to tell whether anything is left",
+			"too short to exclude a rest",
 		},
 		"the same": {
 			leak, verdictOf(growth.ClassLeak, 462, 460, 464), OutcomeAsBefore,

@@ -133,9 +133,9 @@ func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) 
 // errorsOf returns the variances of the change of resident memory by kind, in bytes², as the
 // breakdown has them. Beside those of sampled objects, they include those of pages that were not
 // scanned.
-func errorsOf(ledger []summary.BreakdownRow) map[string]float64 {
+func errorsOf(rows []summary.BreakdownRow) map[string]float64 {
 	variances := make(map[string]float64)
-	for _, row := range ledger {
+	for _, row := range rows {
 		if row.Process != 0 { // 0: the tree, the same once more
 			variances[string(row.Kind)] += math.Pow(float64(row.ErrorBytes)/normal95, 2)
 		}

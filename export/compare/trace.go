@@ -121,14 +121,12 @@ func (t *Trace) stepsPerMin() float64 {
 func (t *Trace) per(step bool) (float64, error) {
 	switch {
 	case t.Growth.DurationNanos <= 0:
-		return 0,
-			fmt.Errorf("%s covers no time between its baseline and its end: it has no rate "+
-				"(trace for longer, or compare its plateau.pb.gz)",
-				t.Name)
+		return 0, fmt.Errorf("%s covers no time between its baseline and its end: it has no rate "+
+			"(trace for longer, or compare its plateau.pb.gz)",
+			t.Name)
 	case step && t.stepsPerMin() == 0:
-		return 0,
-			fmt.Errorf("%s has counted no training steps since its baseline (leave --per step out)",
-				t.Name)
+		return 0, fmt.Errorf("%s has counted no training steps since its baseline (leave --per step out)",
+			t.Name)
 	case step:
 		return 1 / t.minutes() / t.stepsPerMin(), nil
 	}
@@ -270,7 +268,7 @@ func profileNotes(before, after Profile) []string {
 	if hasInterval(before) && hasInterval(after) {
 		return nil
 	}
-	return []string{"how the values were sampled is not said: they are taken to be exact"}
+	return []string{"the profiles do not name their sampling interval: their values count as exact"}
 }
 
 func hasInterval(p Profile) bool {

@@ -155,7 +155,7 @@ func TestBuild(t *testing.T) {
 	})
 
 	t.Run("GPU memory", func(t *testing.T) {
-		s := deviceMoment(0, 1000)
+		s := gpuSnapshot(0, 1000)
 		p := roundTrip(t, slices.Concat(holdings(), s.DeviceHoldings), info())
 		var types []string
 		for _, v := range p.SampleType {

@@ -152,8 +152,8 @@ func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Ho
 	}
 }
 
-// deviceMoment is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
-func deviceMoment(at time.Duration, leak int64) *growth.Snapshot {
+// gpuSnapshot is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
+func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
 	s := &growth.Snapshot{
 		Elapsed: at, Alive: []int{4242},
 		Devices: []growth.Device{

@@ -161,17 +161,15 @@ func (t *flameTree) data(shrunk shrinkage) *flameData {
 
 	var notes []string
 	if b.hidden > 0 {
-		notes = append(notes,
-			fmt.Sprintf("%s too small to be drawn: see %s.",
-				units.Plural(b.hidden, "function is", "functions are"), smallName))
+		notes = append(notes, fmt.Sprintf("%s too small to be drawn: see %s.",
+			units.Plural(b.hidden, "function is", "functions are"), smallName))
 	}
 
 	if shrunk.stacks > 0 {
-		notes = append(notes,
-			fmt.Sprintf("%s left out: %s less than at the baseline.",
-				units.Plural(shrunk.stacks, "stack that has shrunk is",
-					"stacks that have shrunk are"),
-				units.Bytes(-shrunk.bytes)))
+		notes = append(notes, fmt.Sprintf("%s left out: %s less than at the baseline.",
+			units.Plural(shrunk.stacks, "stack that has shrunk is",
+				"stacks that have shrunk are"),
+			units.Bytes(-shrunk.bytes)))
 	}
 
 	d.Note = strings.Join(notes, " ")
@@ -303,7 +301,7 @@ func (g *flameCollector) add(at *flameTree, s *pprof.Sample, resident, objects f
 	at.addComponent(componentSum{label(s, "component"), resident, objects})
 }
 
-// maxComponents of a node are told apart. The others count as one.
+// maxComponents bounds the components of a node. The others count as one.
 const maxComponents = 64
 
 func (t *flameTree) addComponent(sum componentSum) {

@@ -26,9 +26,9 @@ func mustSay(t *testing.T, page shownPage, id string, wants ...string) {
 func TestGPUSection(t *testing.T) {
 	page := show(t, gpuTrace(t))
 	mustSay(t, page, "gpu",
-		"Device memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up",
+		"GPU memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up",
 		"out of GPU memory in 56-64 min",
-		"tensors are retained by the code below", "Room78.0 GiB on the GPU that has least left",
+		"tensors are retained by the code below", "Headroom78.0 GiB on the GPU with the least",
 		"At the baseline1.09 GiB allocated by torch, after 60.0 s",
 		"At the end1.56 GiB allocated by torch",
 		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
@@ -39,9 +39,9 @@ func TestGPUSection(t *testing.T) {
 		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
 		"All at the end, as the driver counts",
 		"cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
-	mustSay(t, page, "verdict", "Device memory: LEAK grows by 120 MiB/min")
+	mustSay(t, page, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
 	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min",
-		"Device memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
+		"GPU memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
 		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
 	mustSay(t, page, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
 	var links []string
@@ -61,13 +61,13 @@ func TestGPUSection(t *testing.T) {
 	t.Run("unknown driver count", func(t *testing.T) {
 		page := show(t, withoutNVML(t))
 		mustSay(t, page, "gpu",
-			"What the driver counts is not known: there is no libnvidia-ml.so.1.",
-			"All at the end, as far as it is known")
+			"The driver's count is unknown: there is no libnvidia-ml.so.1.",
+			"All at the end, as far as is known")
 		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") ||
-			strings.Contains(shown, "Room") {
+			strings.Contains(shown, "Headroom") {
 			t.Errorf("tells what nobody knows: %s", shown)
 		}
-		mustSay(t, page, "timeline", "Device memory (reserved by torch) over 5 min")
+		mustSay(t, page, "timeline", "GPU memory (reserved by torch) over 5 min")
 	})
 
 	t.Run("several processes", func(t *testing.T) {
@@ -191,21 +191,21 @@ func TestGPUCurves(t *testing.T) {
 // The bars begin where the one before ends, and the last one is what all rows sum to.
 func TestGPUBreakdown(t *testing.T) {
 	d := gpuSummary()
-	book := gpuBreakdownOf(&d, nil)
-	at := book.Lines[0].Bar.From + book.Lines[0].Bar.Width
-	for _, line := range book.Lines[1 : len(book.Lines)-1] {
+	breakdown := gpuBreakdownOf(&d, nil)
+	at := breakdown.Lines[0].Bar.From + breakdown.Lines[0].Bar.Width
+	for _, line := range breakdown.Lines[1 : len(breakdown.Lines)-1] {
 		if line.Bar.From < at-0.2 || line.Bar.From > at+0.2 {
 			t.Errorf("the bar of %s begins at %g, and the one before ends at %g", line.Label,
 				line.Bar.From, at)
 		}
 		at = line.Bar.From + line.Bar.Width
 	}
-	last := book.Lines[len(book.Lines)-1]
+	last := breakdown.Lines[len(breakdown.Lines)-1]
 	if end := last.Bar.From + last.Bar.Width; end < at-0.2 || end > at+0.2 ||
-		last.End != "2.22 GiB" || book.Lines[0].Start != "1.75 GiB" {
+		last.End != "2.22 GiB" || breakdown.Lines[0].Start != "1.75 GiB" {
 		t.Errorf("the last bar ends at %g, and the one before at %g: %+v", end, at, last)
 	}
-	if before := book.Lines[len(book.Lines)-2]; before.Class != "unexplained" ||
+	if before := breakdown.Lines[len(breakdown.Lines)-2]; before.Class != "unexplained" ||
 		!strings.HasPrefix(before.Label, "not attributed") {
 		t.Errorf("last but one is %+v", before)
 	}
@@ -223,18 +223,18 @@ func TestGPUBreakdown(t *testing.T) {
 					EndBytes: 3 << 10,
 				})
 		}
-		book := gpuBreakdownOf(&d, nil)
-		first, last := book.Lines[0], book.Lines[len(book.Lines)-1]
-		if len(book.Lines) > maxStackRows+maxOtherRows+3 || first.Start != "1.76 GiB" ||
+		breakdown := gpuBreakdownOf(&d, nil)
+		first, last := breakdown.Lines[0], breakdown.Lines[len(breakdown.Lines)-1]
+		if len(breakdown.Lines) > maxStackRows+maxOtherRows+3 || first.Start != "1.76 GiB" ||
 			last.End != "2.25 GiB" || last.Change != "+500 MiB" {
-			t.Errorf("%d lines, %+v, %+v", len(book.Lines), first, last)
+			t.Errorf("%d lines, %+v, %+v", len(breakdown.Lines), first, last)
 		}
-		if !slices.ContainsFunc(book.Lines,
+		if !slices.ContainsFunc(breakdown.Lines,
 			func(l gpuLine) bool { return l.Label == "9969 others" && l.Change == "+19.5 MiB" }) {
-			t.Errorf("%+v", book.Lines)
+			t.Errorf("%+v", breakdown.Lines)
 		}
-		if !strings.Contains(book.Lines[1].Label, ", GPU 0") {
-			t.Errorf("of several GPUs %q does not say which", book.Lines[1].Label)
+		if !strings.Contains(breakdown.Lines[1].Label, ", GPU 0") {
+			t.Errorf("of several GPUs %q does not say which", breakdown.Lines[1].Label)
 		}
 	})
 }
@@ -283,15 +283,4 @@ func TestGPUFlames(t *testing.T) {
 			t.Errorf("%s", names)
 		}
 	}
-
-	// A device alone: nothing of the host grew.
-	t.Run("without host growth", func(t *testing.T) {
-		trace := gpuTrace(t)
-		trace.Growth.Sample = trace.Growth.Sample[len(trace.Growth.Sample)-2:]
-		page := show(t, trace)
-		if page.data.Flame != nil || len(page.data.GPUFlames) != 2 {
-			t.Errorf("%+v", page.data)
-		}
-		page.byID(t, "flame-chart")
-	})
 }

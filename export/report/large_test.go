@@ -24,9 +24,8 @@ func largeTrace(t testing.TB) *Trace {
 	one := s.Accumulating[0]
 	one.Stack, one.HistoryBytes = nil, nil
 	for d := range 60 {
-		one.Stack = append(one.Stack,
-			fmt.Sprintf("a_function_with_a_long_name_%d (/usr/lib/python3/dist-packages/torch/nn/modules/module_%d.py:%d)",
-				d, d, d))
+		one.Stack = append(one.Stack, fmt.Sprintf("a_function_with_a_long_name_%d (/usr/lib/python3/dist-packages/torch/nn/modules/module_%d.py:%d)",
+			d, d, d))
 		one.HistoryBytes = append(one.HistoryBytes, int64(d)*mib)
 	}
 	s.Accumulating = nil
@@ -73,27 +72,6 @@ func TestReportSize(t *testing.T) {
 		out.Len() < 500_000 { // what is left is for the script and the style
 		t.Errorf("it has %d bytes", out.Len())
 	}
-
-	// Stacks that share no caller at all are the worst that there is to draw.
-	t.Run("stacks without common frames", func(t *testing.T) {
-		var held []growth.Holding
-		for id := range 3000 {
-			held = append(held, growth.Holding{
-				Stack: stackOf(id, 60), Kind: growth.KindHeap, InuseObjects: 1, ResidentBytes: 4096,
-			})
-		}
-		p, err := profile.Build(held, profile.Info{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		var out bytes.Buffer
-		if err := Write(&out, &Trace{Growth: p}); err != nil {
-			t.Fatal(err)
-		}
-		if out.Len() > 4_000_000 {
-			t.Errorf("it has %d bytes", out.Len())
-		}
-	})
 }
 
 func BenchmarkReport(b *testing.B) {

@@ -207,8 +207,8 @@ func TestBreakdown(t *testing.T) {
 				s.Breakdown[i].EndBytes += start
 			}
 		}
-		for _, book := range breakdownsOf(&s) {
-			checkFall(t, name, book)
+		for _, breakdown := range breakdownsOf(&s) {
+			checkFall(t, name, breakdown)
 		}
 	}
 
@@ -231,18 +231,18 @@ func TestBreakdown(t *testing.T) {
 	})
 }
 
-func checkFall(t *testing.T, name string, book breakdownView) {
+func checkFall(t *testing.T, name string, breakdown breakdownView) {
 	t.Helper()
-	first, last := book.Lines[0].Bar, book.Lines[len(book.Lines)-1].Bar
+	first, last := breakdown.Lines[0].Bar, breakdown.Lines[len(breakdown.Lines)-1].Bar
 	at, unit := first.From+first.Width, 0.0
-	for _, line := range book.Lines[1 : len(book.Lines)-1] {
+	for _, line := range breakdown.Lines[1 : len(breakdown.Lines)-1] {
 		from, to := line.Bar.From, line.Bar.From+line.Bar.Width
 		if line.Bar.Class == "shrunk" {
 			from, to = to, from
 		}
 		if from < at-0.2 || from > at+0.2 {
 			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name,
-				book.Title, line.Label, from, at)
+				breakdown.Title, line.Label, from, at)
 		}
 		at = to
 		if line.Label == "heap, allocated and not freed" { // 300 MiB
@@ -250,11 +250,11 @@ func checkFall(t *testing.T, name string, book breakdownView) {
 		}
 	}
 	if end := last.From + last.Width; end < at-0.2 || end > at+0.2 {
-		t.Errorf("%s, %s: the last bar ends at %g, and the one before at %g", name, book.Title, end,
+		t.Errorf("%s, %s: the last bar ends at %g, and the one before at %g", name, breakdown.Title, end,
 			at)
 	}
 	if gained := (last.Width - first.Width) / unit; gained < 239 || gained > 241 {
-		t.Errorf("%s, %s: the bars gain %g MiB, want 240", name, book.Title, gained)
+		t.Errorf("%s, %s: the bars gain %g MiB, want 240", name, breakdown.Title, gained)
 	}
 }
 

@@ -92,7 +92,7 @@ func rowsNote(s *summary.Summary) string {
 	return note
 }
 
-// maxSparkPoints is the number of points that can be told apart.
+// maxSparkPoints is the number of points that a reader can distinguish.
 const maxSparkPoints = 100
 
 // sparkOf is the path of a history in 100 by 24 units, with zero at the bottom; empty if there are

@@ -329,7 +329,7 @@ func gpuTrace(t testing.TB) *Trace {
 		s.CudaReserved, s.CudaDriver = s.CudaAllocated+150*mib, s.CudaAllocated+170*mib
 		s.DeviceUsed = s.CudaDriver + 500*mib
 	}
-	onDevice(trace.Growth)
+	onGPU(trace.Growth)
 	return trace
 }
 
@@ -394,8 +394,8 @@ func gpuSummary() summary.GPUMemory {
 	}
 }
 
-// onDevice gives a profile the sample types of device memory, and a stack that has gained there and nowhere else.
-func onDevice(p *pprof.Profile) {
+// onGPU gives a profile the sample types of device memory, and a stack that has gained there and nowhere else.
+func onGPU(p *pprof.Profile) {
 	p.SampleType = append(p.SampleType, &pprof.ValueType{Type: "device_space", Unit: "bytes"},
 		&pprof.ValueType{Type: "device_objects", Unit: "count"},
 		&pprof.ValueType{Type: "device_reserved_space", Unit: "bytes"})

@@ -80,8 +80,7 @@ func (a *axis) number(value float64) (float64, error) {
 	case a.steps:
 		return a.keep(numbers, value)
 	case a.seconds == 0:
-		return 0,
-			errors.New("seconds or steps cannot be told (say --x-unit s, ms, min, h or steps)")
+		return 0, errors.New("the unit of the times is unknown (say --x-unit s, ms, min, h or steps)")
 	case isFirst:
 		a.isDate = value*a.seconds >= minEpoch
 	}

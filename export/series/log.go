@@ -47,9 +47,8 @@ func newLog(rows []string, o Options) (layout, error) {
 	}
 
 	if !isFound {
-		return nil,
-			errors.New("find samples: this is no table, and none of its first lines has a size " +
-				"(such as rss=9.4GB)")
+		return nil, errors.New("find samples: this is no table, and none of its first lines has a size " +
+			"(such as rss=9.4GB)")
 	}
 
 	if o.Every == 0 {
@@ -100,8 +99,7 @@ func (l *textLog) row(line string) (x, y float64, ok bool, err error) {
 	case n == 0 || !isTimed:
 		return 0, 0, false, nil
 	case n > 1:
-		return 0, 0, false,
-			errors.New("the line has several sizes (choose one by its name with --y)")
+		return 0, 0, false, errors.New("the line has several sizes (choose one by its name with --y)")
 	}
 
 	if l.size == "vmrss" { // the kernel's kB are KiB

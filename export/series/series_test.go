@@ -415,15 +415,15 @@ func TestReadErrors(t *testing.T) {
 		},
 		{
 			"unit of sizes", "time_s,rss\n0,1\n1,2\n",
-			[]string{"line 2", `field "rss"`, "the unit of the sizes is not told", "--unit"},
+			[]string{"line 2", `field "rss"`, "the unit of the sizes is unknown", "--unit"},
 		},
 		{
 			"unit of times", "0 1KB\n1 2KB\n",
-			[]string{"line 1", `field "1"`, "seconds or steps cannot be told", "--x-unit"},
+			[]string{"line 1", `field "1"`, "the unit of the times is unknown", "--x-unit"},
 		},
 		{
 			"both units in one name", "step_or_seconds,rss_mb\n0,1\n",
-			[]string{"line 2", "step_or_seconds", "seconds or steps cannot be told", "--x-unit"},
+			[]string{"line 2", "step_or_seconds", "the unit of the times is unknown", "--x-unit"},
 		},
 		{
 			"no time column", "cpu,rss_mb\n0,1\n",
@@ -440,7 +440,7 @@ func TestReadErrors(t *testing.T) {
 		},
 		{
 			"log without units", "step 4 rss 9\n",
-			[]string{"line 1", `size "rss"`, "the unit of the sizes is not told"},
+			[]string{"line 1", `size "rss"`, "the unit of the sizes is unknown"},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) { mustFail(t, test.text, Options{}, test.parts...) })

@@ -261,13 +261,11 @@ func newTable(delimiter rune, columns []string, o Options) (t *table, err error)
 
 	switch {
 	case t.x < 0:
-		return nil,
-			fmt.Errorf("find times: none of the columns %s has a usual name (%s)",
-				columnList(columns), remedyX)
+		return nil, fmt.Errorf("find times: none of the columns %s has a usual name (%s)",
+			columnList(columns), remedyX)
 	case t.x == t.y:
-		return nil,
-			fmt.Errorf("find times: column %s cannot be time and size",
-				columnList(columns[t.x:t.x+1]))
+		return nil, fmt.Errorf("find times: column %s cannot be time and size",
+			columnList(columns[t.x:t.x+1]))
 	}
 
 	t.axis = newAxis(columns[t.x], o)

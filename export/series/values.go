@@ -115,9 +115,8 @@ func parseSize(cell string, unit float64) (float64, error) {
 	case value < 0 || strings.HasPrefix(cell, "-") && unit == 0:
 		return 0, fmt.Errorf("%s is negative", quote(cell))
 	case unit == 0:
-		return 0,
-			errors.New("the unit of the sizes is not told (say --unit bytes, KiB, MB, MiB, GB " +
-				"or GiB)")
+		return 0, errors.New("the unit of the sizes is unknown (say --unit bytes, KiB, MB, MiB, GB " +
+			"or GiB)")
 	case !(value <= maxSize):
 		return 0, fmt.Errorf("%s is too large for a size", quote(cell))
 	}

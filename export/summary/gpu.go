@@ -144,8 +144,8 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 		d.Reason = units.Printable(state.Reason)
 	}
 
-	for _, culprit := range j.Culprits[:min(c.Suspects, len(j.Culprits))] {
-		d.Suspects = append(d.Suspects, SuspectOf(culprit))
+	for _, suspect := range j.Culprits[:min(c.Suspects, len(j.Culprits))] {
+		d.Suspects = append(d.Suspects, SuspectOf(suspect))
 	}
 
 	d.Accumulating = Accumulating(c.Grown(), c.period(), c.Stacks)
@@ -192,12 +192,12 @@ func (c GPUInput) curves() []GPUCurve {
 // GPUBreakdownOf names the rows of growth.DeviceLedger, which are of one process, and sums those
 // that have the same name on the same GPU. It limits the rows of each kind as BreakdownOf does; the
 // row of the others has no component. The largest change comes first, then the largest EndBytes.
-func GPUBreakdownOf(rows []growth.DeviceLedgerRow, owners *growth.Owners,
+func GPUBreakdownOf(rows []growth.DeviceLedgerRow, components *growth.Owners,
 	limit int,
 ) []GPUBreakdownRow {
 	type rowKey struct {
-		kind                 growth.Kind
-		gpu, function, owner string
+		kind                     growth.Kind
+		gpu, function, component string
 	}
 	at := make(map[rowKey]int)
 
@@ -206,7 +206,7 @@ func GPUBreakdownOf(rows []growth.DeviceLedgerRow, owners *growth.Owners,
 	for _, r := range rows {
 		key := rowKey{kind: r.Kind, gpu: r.GPU}
 		if r.Stack.Root == "" {
-			key.function, key.owner = units.Printable(placeText(r.Stack)), owners.Of(r.Stack)
+			key.function, key.component = units.Printable(placeText(r.Stack)), components.Of(r.Stack)
 		}
 
 		i, ok := at[key]
@@ -219,7 +219,7 @@ func GPUBreakdownOf(rows []growth.DeviceLedgerRow, owners *growth.Owners,
 			}
 
 			ofKind[r.Kind] = append(ofKind[r.Kind], GPUBreakdownRow{
-				Kind: r.Kind, GPU: r.GPU, Function: key.function, Component: key.owner,
+				Kind: r.Kind, GPU: r.GPU, Function: key.function, Component: key.component,
 			})
 		}
 

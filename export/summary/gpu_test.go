@@ -22,8 +22,8 @@ func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Ho
 	}
 }
 
-// deviceMoment is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
-func deviceMoment(at time.Duration, leak int64) *growth.Snapshot {
+// gpuSnapshot is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
+func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
 	s := &growth.Snapshot{
 		Elapsed: at, Alive: []int{4242},
 		Devices: []growth.Device{
@@ -40,8 +40,8 @@ func deviceMoment(at time.Duration, leak int64) *growth.Snapshot {
 	return s
 }
 
-// deviceCase is a process whose blocks grow by 1000 bytes in a minute.
-func deviceCase() GPUInput {
+// gpuInput is a process whose blocks grow by 1000 bytes in a minute.
+func gpuInput() GPUInput {
 	track := &growth.Track{
 		Member: growth.Member{
 			Process: growth.Process{PID: 4242, Command: "trainer", Born: -time.Hour}, Traced: true,
@@ -55,7 +55,7 @@ func deviceCase() GPUInput {
 		track.Timeline = append(track.Timeline, s)
 	}
 	snapshots := []*growth.Snapshot{
-		deviceMoment(0, 1000), deviceMoment(30*time.Second, 1500), deviceMoment(time.Minute, 2000),
+		gpuSnapshot(0, 1000), gpuSnapshot(30*time.Second, 1500), gpuSnapshot(time.Minute, 2000),
 	}
 	j, _ := growth.JudgeDevice(growth.Case{
 		Track: track, DeviceRoom: growth.Unknown, Room: growth.Unknown, Snapshots: snapshots,
@@ -68,7 +68,7 @@ func deviceCase() GPUInput {
 }
 
 func TestGPUMemoryOf(t *testing.T) {
-	d := GPUMemoryOf(deviceCase())
+	d := GPUMemoryOf(gpuInput())
 	if d.Process != 4242 || d.Command != "trainer" ||
 		d.Diagnosis != string(growth.DiagnosisTensors) || d.Judged != GPUAllocated ||
 		*d.HeadroomBytes != 1<<30 {
@@ -110,7 +110,7 @@ func TestGPUMemoryOf(t *testing.T) {
 	}
 
 	t.Run("unknown rate", func(t *testing.T) {
-		c := deviceCase()
+		c := gpuInput()
 		c.Judgement.Curves[0].Rate = math.NaN()
 		if curves := GPUMemoryOf(c).Curves; curves[0].BytesPerMin != nil ||
 			curves[1].BytesPerMin == nil {

@@ -77,7 +77,7 @@ func summary() Summary {
 			{About: growth.AboutRetained, PID: 4242, Text: "try malloc_trim(0)"},
 			{About: growth.AboutCache, Text: "wait"},
 		}),
-		GPUMemory: []GPUMemory{GPUMemoryOf(deviceCase())},
+		GPUMemory: []GPUMemory{GPUMemoryOf(gpuInput())},
 		GPUs: GPUsOf([]growth.GPUSample{
 			{Index: 0, Instance: -1, UUID: "GPU-1", Name: "H100", Used: 10_000, Total: 1 << 30},
 			{Index: 1, Instance: 2, Used: growth.Unknown, Total: 1 << 29},

@@ -22,7 +22,7 @@ func ResidentOf(s *summary.Summary) summary.Resident {
 }
 
 // minOtherShare is the share of the main process's RSS below which the memory of all other
-// processes is not worth a breakdown of its own.
+// processes is too little for a breakdown of its own.
 const minOtherShare = 0.05
 
 // OtherProcesses is the number of other processes that had resident memory at the end. It is 0

@@ -51,7 +51,7 @@ func TestGPURow(t *testing.T) {
 	})
 }
 
-func deviceRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdownRow {
+func gpuRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdownRow {
 	return summary.GPUBreakdownRow{
 		Kind:       kind,
 		GPU:        gpu,
@@ -104,13 +104,13 @@ func TestGPULines(t *testing.T) {
 
 func TestGPUSums(t *testing.T) {
 	d := summary.GPUMemory{Breakdown: []summary.GPUBreakdownRow{
-		deviceRow(
+		gpuRow(
 			growth.KindNotAttributed,
 			"",
 			0,
 			900,
-		), deviceRow(growth.KindCudaBlock, "0", 10, 30), deviceRow(growth.KindCudaBlock, "0", 1, 2),
-		deviceRow(growth.KindCudaCached, "", 50, 20),
+		), gpuRow(growth.KindCudaBlock, "0", 10, 30), gpuRow(growth.KindCudaBlock, "0", 1, 2),
+		gpuRow(growth.KindCudaCached, "", 50, 20),
 	}}
 	sums, all := GPUSums(d)
 	want := []GPUSum{
@@ -121,7 +121,7 @@ func TestGPUSums(t *testing.T) {
 	if !slices.Equal(sums, want) || all.Start != 61 || all.End != 952 || all.Delta() != 891 {
 		t.Errorf("%v, %v", sums, all)
 	}
-	d.Breakdown = append(d.Breakdown, deviceRow(growth.KindCudaBlock, "1", 5, 5))
+	d.Breakdown = append(d.Breakdown, gpuRow(growth.KindCudaBlock, "1", 5, 5))
 	if sums, _ = GPUSums(d); len(sums) != 4 || sums[1].Label() != "torch's blocks, GPU 0" ||
 		sums[2].Label() != "torch's blocks, GPU 1" {
 		t.Errorf("%v", sums)
@@ -140,7 +140,7 @@ func TestGPUSums(t *testing.T) {
 			var d summary.GPUMemory
 			var start, end int64
 			for range random.IntN(30) {
-				r := deviceRow(
+				r := gpuRow(
 					kinds[random.IntN(len(kinds))],
 					[]string{"", "0", "1"}[random.IntN(3)],
 					random.Int64N(1<<40),

@@ -18,7 +18,7 @@ type faults struct {
 	page string // its address
 
 	mu      sync.Mutex
-	said    []string
+	list    []string
 	waiting map[string]chan<- struct{} // for a word in the console
 }
 
@@ -29,26 +29,26 @@ func (p *Page) Faults() ([]string, error) {
 		return nil, err
 	}
 
-	word, said := p.faults.await()
+	word, written := p.faults.await()
 	if err := within(p.ctx, "say a word in the console",
 		evaluate(fmt.Sprintf("console.debug(%q)", word), nil)); err != nil {
 		return nil, err
 	}
 
 	select {
-	case <-said:
+	case <-written:
 	case <-p.ctx.Done():
 		return nil, p.ctx.Err()
 	}
 
 	p.faults.mu.Lock()
 	defer p.faults.mu.Unlock()
-	return slices.Clone(p.faults.said), nil
+	return slices.Clone(p.faults.list), nil
 }
 
 // await returns a word for the page to write to its console, and a channel that is closed once it
 // has. All earlier messages have arrived then.
-func (f *faults) await() (word string, said <-chan struct{}) {
+func (f *faults) await() (word string, written <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	word = fmt.Sprintf("pagetest: until here %d", len(f.waiting))
@@ -88,11 +88,11 @@ func (f *faults) hear(e *runtime.EventConsoleAPICalled) {
 
 	text := strings.Join(words, " ")
 	f.mu.Lock()
-	said := f.waiting[text]
+	written := f.waiting[text]
 	f.mu.Unlock()
 
-	if said != nil {
-		close(said)
+	if written != nil {
+		close(written)
 		return
 	}
 
@@ -102,5 +102,5 @@ func (f *faults) hear(e *runtime.EventConsoleAPICalled) {
 func (f *faults) add(format string, arguments ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = append(f.said, fmt.Sprintf(format, arguments...))
+	f.list = append(f.list, fmt.Sprintf(format, arguments...))
 }

@@ -9,7 +9,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 )
 
 func TestATraceWhoseLogNobodyReadsGoesOnAndEnds(t *testing.T) {
@@ -19,7 +19,7 @@ func TestATraceWhoseLogNobodyReadsGoesOnAndEnds(t *testing.T) {
 	cmd.Stderr = fullPipe(t)
 	c := begin(t, cmd)
 	c.mustEnd(0)
-	if s := readSummary(t, folder); s.Ended != export.EndedDuration {
+	if s := readSummary(t, folder); s.Ended != summary.EndedDuration {
 		t.Errorf("ended by %s", s.Ended)
 	}
 	mustSay(t, "stdout", c.stdout.String(), "as long as asked for")

@@ -12,7 +12,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -56,11 +57,11 @@ func TestWhatATargetHeldAtItsEndIsItsGrowthWhereThereIsOneSnapshot(t *testing.T)
 
 // mustEndWithTarget wants that the leak of 1000 objects of 96 bytes is found although the target has ended. Nobody has
 // waited for it: it is a zombie.
-func mustEndWithTarget(t *testing.T, c *command, folder string) {
+func mustEndWithTarget(t *testing.T, c *command, dir string) {
 	t.Helper()
 	c.mustEnd(0)
-	s := mustHaveEnded(t, folder, export.EndedExit)
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+	s := mustHaveEnded(t, dir, summary.EndedExit)
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
 	mustSay(t, "stdout", c.stdout.String(), "target exited", "leak_here (steps)", "93.8 KiB")
 	if first, last := *s.RSS.StartBytes, *s.RSS.EndBytes; first <= 0 || last <= 0 {
 		t.Errorf("RSS from %d to %d", first, last)
@@ -70,20 +71,20 @@ func mustEndWithTarget(t *testing.T, c *command, folder string) {
 func TestATargetThatExecutesAnotherProgramIsTracedAnew(t *testing.T) {
 	for _, arguments := range [][]string{nil, {"--no-children"}} {
 		target := startSteps(t)
-		c, folder := tracing(t, target, append(arguments, "--snapshot-every", "100ms")...)
+		c, dir := tracing(t, target, append(arguments, "--snapshot-every", "100ms")...)
 		do(target, "leak 1000 96")
-		c.awaitSnapshots(folder, 2)
+		c.awaitSnapshots(dir, 2)
 		target.Say("exec " + target.Path)
 		target.Await("ready")
 		c.await("trace of the new program", func() bool {
 			return strings.Contains(c.stderr.String(), "tracing PID "+itoa(target.PID())+" (steps)")
 		})
 		do(target, "leak 500 640")
-		c.awaitSnapshots(folder, 2)
+		c.awaitSnapshots(dir, 2)
 		c.signal(syscall.SIGINT)
 		c.mustEnd(0)
-		mustHaveEnded(t, folder, export.EndedInterrupt)
-		mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(500, 640))
+		mustHaveEnded(t, dir, summary.EndedInterrupt)
+		mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"), objects(500, 640))
 		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" executed steps: what it was before is gone")
 		checkDetached(t, target)
 	}
@@ -96,13 +97,13 @@ func TestAStoppedTargetIsTracedAndSaidToBeStopped(t *testing.T) {
 			if when == "before the trace" {
 				stop(t, target)
 			}
-			c, folder := tracing(t, target, "--duration", "1")
+			c, dir := tracing(t, target, "--duration", "1")
 			if when == "during the trace" {
 				do(target, "leak 100 100")
 				stop(t, target)
 			}
 			c.mustEnd(0)
-			mustHaveEnded(t, folder, export.EndedDuration)
+			mustHaveEnded(t, dir, summary.EndedDuration)
 			mustSay(t, "stdout", c.stdout.String(), "warning: the target is stopped")
 			if err := target.Process.Signal(syscall.SIGCONT); err != nil {
 				t.Fatal(err)
@@ -124,12 +125,12 @@ func TestASignalEndsATraceWithoutDurationAndWritesTheFiles(t *testing.T) {
 	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
 		t.Run(unix.SignalName(s), func(t *testing.T) {
 			target := startSteps(t)
-			c, folder := tracing(t, target)
+			c, dir := tracing(t, target)
 			do(target, "leak 1000 96")
 			c.signal(s)
 			c.mustEnd(0)
-			mustHaveEnded(t, folder, export.EndedInterrupt)
-			mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+			mustHaveEnded(t, dir, summary.EndedInterrupt)
+			mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
 			mustSay(t, "stdout", c.stdout.String(), "interrupted", "leak_here (steps)")
 			checkDetached(t, target)
 		})
@@ -153,13 +154,13 @@ func TestASecondInterruptLeavesAtOnce(t *testing.T) {
 		signal.Notify(caught, os.Interrupt)
 		defer signal.Stop(caught)
 	}
-	target, folder := startSteps(t), newFolder(t)
-	cmd := allocscope(t, traceArguments(target.PID(), folder)...)
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), dir)...)
 	cmd.Stdout = fullPipe(t)
 	c := begin(t, cmd)
-	c.awaitFile(folder, "snapshots/000.pb.gz")
+	c.awaitFile(dir, "snapshots/000.pb.gz")
 	c.signal(syscall.SIGINT)
-	c.awaitFile(folder, export.SummaryFile)
+	c.awaitFile(dir, folder.SummaryFile)
 	c.signal(syscall.SIGINT)
 	c.wait()
 	if status := c.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
@@ -241,17 +242,17 @@ func TestTheProgramMayBeReplacedOnDiskWhileItIsTraced(t *testing.T) {
 	if err := os.Remove(program); err != nil {
 		t.Fatal(err)
 	}
-	c, folder := tracing(t, target)
+	c, dir := tracing(t, target)
 	do(target, "leak 1000 96")
 	c.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
 }
 
 // While allocscope sleeps, the target leaks and dies, and another program gets its PID.
 func TestAReusedPIDIsNotTakenForTheTarget(t *testing.T) {
 	const foreign = 8 << 20 // bytes
 	target := startSteps(t)
-	c, folder := tracing(t, target)
+	c, dir := tracing(t, target)
 	c.signal(syscall.SIGSTOP)
 	awaitState(t, c.Process.Pid, "T")
 	do(target, "leak 1000 96")
@@ -262,13 +263,13 @@ func TestAReusedPIDIsNotTakenForTheTarget(t *testing.T) {
 	do(impostor, "map 10 %d %[1]d", foreign)
 	c.signal(syscall.SIGCONT)
 	c.mustEnd(0)
-	s := readSummary(t, folder)
+	s := readSummary(t, dir)
 	if !strings.HasPrefix(s.Ended, "target e") {
 		t.Errorf("ended: %q", s.Ended)
 	}
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
-	mustHold(t, "map_here", flat(readProfile(t, folder, export.GrowthFile), "map_here"), values{})
-	for _, sample := range readTimeline(t, folder) {
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
+	mustHold(t, "map_here", flat(readProfile(t, dir, folder.GrowthFile), "map_here"), values{})
+	for _, sample := range readTimeline(t, dir) {
 		if sample.RSS > foreign {
 			t.Errorf("RSS of %d bytes after %s is another process's", sample.RSS, sample.Elapsed)
 		}

@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -44,7 +44,7 @@ func (r *recorder) lookAtDevices(all []judged) {
 	if worst == nil || !r.deviceLooks.Add(worst.Verdict) {
 		return
 	}
-	slog.Warn(fmt.Sprintf("device memory of PID %d: %s%s", worst.track.PID, words.Headline(export.VerdictOf(worst.Verdict, export.AxisSeconds)), blame(worst.Culprits)))
+	slog.Warn(fmt.Sprintf("device memory of PID %d: %s%s", worst.track.PID, words.Headline(summary.VerdictOf(worst.Verdict, summary.AxisSeconds)), blame(worst.Culprits)))
 }
 
 // settleDevices makes of the last look what repeated looks allow, as settle does.
@@ -63,20 +63,20 @@ func (r *recorder) settleDevices(all []judgedDevice) {
 }
 
 // devices are the device memory of processes, as the summary tells it.
-func (r *recorder) devices(all []judgedDevice) []export.Device {
-	var devices []export.Device
+func (r *recorder) devices(all []judgedDevice) []summary.GPUMemory {
+	var devices []summary.GPUMemory
 	for _, d := range all {
-		devices = append(devices, export.DeviceOf(r.deviceCase(d)))
+		devices = append(devices, summary.GPUMemoryOf(r.deviceCase(d)))
 	}
 	return devices
 }
 
-func (r *recorder) deviceCase(d judgedDevice) export.DeviceCase {
+func (r *recorder) deviceCase(d judgedDevice) summary.GPUInput {
 	span := r.seenOnDevices(d.track, r.choose(judged{d.track, growth.Judgement{Window: d.Window}}))
 	own := func(s *growth.Snapshot) *growth.Snapshot { return s.Of(d.track.PID) }
-	c := export.DeviceCase{
+	c := summary.GPUInput{
 		Track: d.track, Judgement: d.DeviceJudgement, Start: own(span.start), End: own(span.end),
-		Room: growth.RoomOnGPUs(r.history.GPUs, d.track.PID), Owners: r.flags.owners.rules, Rows: rowsOfAKind, Culprits: topStacks, Stacks: mostStacks,
+		Headroom: growth.RoomOnGPUs(r.history.GPUs, d.track.PID), Components: r.flags.owners.rules, Rows: rowsOfAKind, Suspects: topStacks, Stacks: mostStacks,
 	}
 	for _, s := range r.snapshots {
 		c.Snapshots = append(c.Snapshots, s.Of(d.track.PID))
@@ -118,7 +118,7 @@ func deviceComments(all []judgedDevice) []string {
 	var comments []string
 	for i := range all {
 		d := &all[i]
-		comments = append(comments, fmt.Sprintf("device memory of PID %d: %s; %s", d.track.PID, words.Headline(export.VerdictOf(d.Verdict, export.AxisSeconds)), d.Diagnosis))
+		comments = append(comments, fmt.Sprintf("device memory of PID %d: %s; %s", d.track.PID, words.Headline(summary.VerdictOf(d.Verdict, summary.AxisSeconds)), d.Diagnosis))
 	}
 	return comments
 }

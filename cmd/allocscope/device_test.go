@@ -9,23 +9,25 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // deviceSummary is a trainer that keeps tensors, traced without NVML.
-func deviceSummary() *export.Summary {
+func deviceSummary() *summary.Summary {
 	pace := int64(5 << 20)
 	share := 0.98
-	block := export.Accumulation{Function: "keep", Kind: growth.KindCudaBlock, Objects: 40, Bytes: 50 << 20, BytesPerMin: &pace, Share: 1, Trend: growth.TrendAccumulating, Stack: []string{"keep (/job/train.py:9)"}}
-	return &export.Summary{Process: export.Process{PID: 42, Command: "python3"}, Devices: []export.Device{{
-		Process: 42, Verdict: export.Verdict{Class: growth.ClassLeak, Why: "steady growth"}, Judged: export.DeviceAllocated, BoundaryS: 60,
+	block := summary.Accumulation{Function: "keep", Kind: growth.KindCudaBlock, Objects: 40, Bytes: 50 << 20, BytesPerMin: &pace, Share: 1, Trend: growth.TrendAccumulating, Stack: []string{"keep (/job/train.py:9)"}}
+	return &summary.Summary{Process: summary.Process{PID: 42, Command: "python3"}, GPUMemory: []summary.GPUMemory{{
+		Process: 42, Verdict: summary.Verdict{Class: growth.ClassLeak, Why: "steady growth"}, Judged: summary.GPUAllocated, BaselineS: 60,
 		Diagnosis: "retained-tensors", Advice: "tensors are kept", Reason: "libnvidia-ml.so.1 is not there",
-		Ledger: []export.DeviceRow{
+		Breakdown: []summary.GPUBreakdownRow{
 			{Kind: growth.KindCudaBlock, GPU: "0", Function: "keep", StartBytes: 100 << 20, EndBytes: 150 << 20}, {Kind: growth.KindCudaCached, StartBytes: 80 << 20, EndBytes: 30 << 20},
 		},
-		Culprits:     []export.Culprit{{Owner: "train.py", Function: "keep (/job/train.py:9)", BytesPerMin: pace, Share: &share, Explains: 1, Stacks: 1}},
-		Accumulating: []export.Accumulation{block},
+		Suspects:     []summary.Suspect{{Component: "train.py", Function: "keep (/job/train.py:9)", BytesPerMin: pace, Share: &share, Explains: 1, Stacks: 1}},
+		Accumulating: []summary.Accumulation{block},
 	}}}
 }
 
@@ -49,7 +51,7 @@ func TestDeviceMemoryHasASectionOfItsOwn(t *testing.T) {
 
 func TestAProcessWithoutAGPUHasNoWordOnDeviceMemory(t *testing.T) {
 	var out bytes.Buffer
-	if err := printResult(&out, &export.Summary{Process: export.Process{PID: 42}}, "folder"); err != nil || strings.Contains(strings.ToLower(out.String()), "device") {
+	if err := printResult(&out, &summary.Summary{Process: summary.Process{PID: 42}}, "folder"); err != nil || strings.Contains(strings.ToLower(out.String()), "device") {
 		t.Errorf("%v\n%s", err, out.String())
 	}
 }
@@ -110,11 +112,11 @@ func TestATraceTellsWhoKeepsDeviceMemory(t *testing.T) {
 		t.Errorf("%s: %s", judged[0].Class, judged[0].Why)
 	}
 	d := r.devices(judged)[0]
-	if d.Process != 7 || d.Diagnosis != string(growth.DiagnosisTensors) || *d.RoomBytes != 10<<30 || d.Reason != "no NVML" || d.Culprits[0].Function != "keep" {
+	if d.Process != 7 || d.Diagnosis != string(growth.DiagnosisTensors) || *d.HeadroomBytes != 10<<30 || d.Reason != "no NVML" || d.Suspects[0].Function != "keep" {
 		t.Errorf("%+v", d)
 	}
 	var start, end int64
-	for _, row := range d.Ledger {
+	for _, row := range d.Breakdown {
 		start, end = start+row.StartBytes, end+row.EndBytes
 	}
 	if start != 8<<30 || end != 8<<30 {
@@ -131,15 +133,15 @@ func TestTheLedgerOfAProcessThatHasEndedIsThatOfTheLastMomentOfItsLife(t *testin
 	r.snapshots[60].Devices, r.snapshots[60].DeviceHoldings = nil, nil // the driver had forgotten it by then
 	d := r.devices(r.judgeDevices(r.judge()))[0]
 	var end int64
-	for _, row := range d.Ledger {
+	for _, row := range d.Breakdown {
 		end += row.EndBytes
 	}
 	if end != 8<<30 || d.Reason != "no NVML" {
-		t.Errorf("it ends at %d bytes: %+v", end, d.Ledger)
+		t.Errorf("it ends at %d bytes: %+v", end, d.Breakdown)
 	}
 	r.snapshots = r.snapshots[:1]
-	if d = r.devices(r.judgeDevices(r.judge()))[0]; len(d.Ledger) == 0 || d.Ledger[0].StartBytes != d.Ledger[0].EndBytes {
-		t.Errorf("of one snapshot: %+v", d.Ledger)
+	if d = r.devices(r.judgeDevices(r.judge()))[0]; len(d.Breakdown) == 0 || d.Breakdown[0].StartBytes != d.Breakdown[0].EndBytes {
+		t.Errorf("of one snapshot: %+v", d.Breakdown)
 	}
 }
 
@@ -162,31 +164,31 @@ func TestALeakOfDeviceMemoryNeedsSeveralLooksWhereATraceHasNoEnd(t *testing.T) {
 
 func TestAFileOfGPUsIsWrittenOnlyWhereThereAreSome(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "trace")
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer folder.Close()
-	rows, err := openRows(folder)
+	defer dir.Close()
+	all, err := openRows(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
 	write := func(m growth.Moment) {
 		t.Helper()
-		if err := rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m); err != nil {
+		if err := all.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m); err != nil {
 			t.Fatal(err)
 		}
 	}
 	write(growth.Moment{})
-	if exists(filepath.Join(path, export.GPUsFile)) {
+	if exists(filepath.Join(path, folder.GPUsFile)) {
 		t.Fatal("there is a file of no GPU")
 	}
 	write(growth.Moment{Elapsed: time.Second, GPUs: []growth.GPUSample{{Instance: -1, Used: 5, Total: 9}}})
 	write(growth.Moment{Elapsed: 2 * time.Second, GPUs: []growth.GPUSample{{Instance: -1, Used: 6, Total: 9}}})
-	if err := rows.close(); err != nil {
+	if err := all.close(); err != nil {
 		t.Fatal(err)
 	}
-	text, err := os.ReadFile(filepath.Join(path, export.GPUsFile))
+	text, err := os.ReadFile(filepath.Join(path, folder.GPUsFile))
 	if err != nil || string(text) != "time_s,gpu,instance,used_bytes,total_bytes\n1.000,0,,5,9\n2.000,0,,6,9\n" {
 		t.Errorf("%v\n%s", err, text)
 	}
@@ -194,7 +196,7 @@ func TestAFileOfGPUsIsWrittenOnlyWhereThereAreSome(t *testing.T) {
 
 func TestVerdictJudgesAColumnOfDeviceMemoryWhereItIsNamed(t *testing.T) {
 	var text bytes.Buffer
-	w, err := export.NewTimelineWriter(&text)
+	w, err := rows.NewTimelineWriter(&text)
 	if err != nil {
 		t.Fatal(err)
 	}

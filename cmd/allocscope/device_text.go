@@ -5,7 +5,8 @@ import (
 	"io"
 	"text/tabwriter"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -13,8 +14,8 @@ import (
 const deviceStacks = 5
 
 // printDevices prints a section on the device memory of each process that has any.
-func printDevices(out io.Writer, s *export.Summary) error {
-	for _, d := range s.Devices {
+func printDevices(out io.Writer, s *summary.Summary) error {
+	for _, d := range s.GPUMemory {
 		if err := printDevice(out, d); err != nil {
 			return err
 		}
@@ -22,15 +23,15 @@ func printDevices(out io.Writer, s *export.Summary) error {
 	return nil
 }
 
-func printDevice(out io.Writer, d export.Device) error {
+func printDevice(out io.Writer, d summary.GPUMemory) error {
 	fmt.Fprintf(out, "\nDevice memory (PID %d):\n\n", d.Process)
-	for _, line := range words.DeviceLines(d) {
+	for _, line := range words.GPULines(d) {
 		fmt.Fprintln(out, line)
 	}
 	if err := printDeviceLedger(out, d); err != nil {
 		return err
 	}
-	if err := printCulprits(out, d.Culprits, "Who accumulates on the GPU, and where its stacks meet", "of the growth"); err != nil {
+	if err := printCulprits(out, d.Suspects, "Who accumulates on the GPU, and where its stacks meet", "of the growth"); err != nil {
 		return err
 	}
 	if len(d.Accumulating) == 0 {
@@ -41,20 +42,20 @@ func printDevice(out io.Writer, d export.Device) error {
 }
 
 // printDeviceLedger prints where device memory is, at the boundary and the end.
-func printDeviceLedger(out io.Writer, d export.Device) error {
-	sums, all := words.DeviceSums(d)
+func printDeviceLedger(out io.Writer, d summary.GPUMemory) error {
+	sums, all := words.GPUSums(d)
 	if len(sums) == 0 {
 		return nil
 	}
-	fmt.Fprintf(out, "\nWhere device memory is, since %s:\n\n", words.Seconds(d.BoundaryS))
+	fmt.Fprintf(out, "\nWhere device memory is, since %s:\n\n", units.Seconds(d.BaselineS))
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "at the boundary\tat the end\tgrowth\t  what\n")
-	row := func(s words.DeviceSum, what string) {
-		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", words.Bytes(s.Start), words.Bytes(s.End), words.Signed(s.Delta()), what)
+	row := func(s words.GPUSum, what string) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", units.Bytes(s.Start), units.Bytes(s.End), units.Signed(s.Delta()), what)
 	}
 	for _, s := range sums {
-		row(s, s.What())
+		row(s, s.Label())
 	}
-	row(all, words.DeviceWhole(d))
+	row(all, words.GPUTotalLabel(d))
 	return w.Flush()
 }

@@ -9,8 +9,9 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // diffFlags are the flags of `allocscope diff`.
@@ -54,7 +55,7 @@ func runDiff(out io.Writer, flags diffFlags, before, after string) error {
 	}
 	result, err := compareFiles(flags, before, after)
 	if err != nil {
-		return fmt.Errorf("compare %s with %s: %w", export.Printable(before), export.Printable(after), err)
+		return fmt.Errorf("compare %s with %s: %w", units.Printable(before), units.Printable(after), err)
 	}
 	if flags.html != "" {
 		if err := writePage(flags.html, result.WriteHTML); err != nil {
@@ -113,7 +114,7 @@ func areFolders(before, after string) (bool, error) {
 }
 
 func readDiffFolder(path string) (*compare.Trace, error) {
-	folder, err := export.OpenFolder(path, export.Owner{})
+	folder, err := folder.Open(path, folder.Owner{})
 	if err != nil {
 		return nil, err
 	}
@@ -143,9 +144,9 @@ func readDiffProfile(path string) (compare.Profile, error) {
 
 // writePage writes a page outside of the folders of traces, for the user behind sudo.
 func writePage(path string, write func(io.Writer) error) error {
-	owner, err := export.OwnerFromEnvironment(os.Getenv)
+	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
 		return err
 	}
-	return export.WriteFile(path, owner, write)
+	return folder.WriteFile(path, owner, write)
 }

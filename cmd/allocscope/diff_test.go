@@ -12,8 +12,10 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/compare"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -113,7 +115,7 @@ func diffProfile(t *testing.T, name, function string, objects int64) string {
 		InuseObjects: float64(objects), InuseBytes: 1000 * objects, ResidentBytes: 1000 * objects,
 	}
 	var file bytes.Buffer
-	if err := export.WriteProfile(&file, []growth.Holding{held}, export.Info{Interval: 1}); err != nil {
+	if err := profile.Write(&file, []growth.Holding{held}, profile.Info{Interval: 1}); err != nil {
 		t.Fatal(err)
 	}
 	path := filepath.Join(t.TempDir(), name)
@@ -146,16 +148,16 @@ func TestNamesInProfilesCannotWriteToTheTerminal(t *testing.T) {
 }
 
 func TestWhatCannotBeComparedIsNamedWithItsReason(t *testing.T) {
-	profile, folder, damaged := diffProfile(t, "a", "f", 1), t.TempDir(), filepath.Join(t.TempDir(), "damaged")
+	p, dir, damaged := diffProfile(t, "a", "f", 1), t.TempDir(), filepath.Join(t.TempDir(), "damaged")
 	if err := os.WriteFile(damaged, []byte("no profile"), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	incomplete := t.TempDir()
-	var summary bytes.Buffer
-	if err := (&export.Summary{}).Write(&summary); err != nil {
+	var s bytes.Buffer
+	if err := (&summary.Summary{}).Write(&s); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(incomplete, export.SummaryFile), summary.Bytes(), 0o600); err != nil {
+	if err := os.WriteFile(filepath.Join(incomplete, folder.SummaryFile), s.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	pipe := filepath.Join(t.TempDir(), "pipe")
@@ -166,18 +168,18 @@ func TestWhatCannotBeComparedIsNamedWithItsReason(t *testing.T) {
 		arguments []string
 		says      string
 	}{
-		"nothing there":         {[]string{profile, "/nowhere"}, "no such file"},
-		"folder and profile":    {[]string{folder, profile}, "one is a folder and the other a file"},
-		"no trace's folder":     {[]string{folder, folder}, "no summary.json"},
+		"nothing there":         {[]string{p, "/nowhere"}, "no such file"},
+		"folder and profile":    {[]string{dir, p}, "one is a folder and the other a file"},
+		"no trace's folder":     {[]string{dir, dir}, "no summary.json"},
 		"a file is missing":     {[]string{incomplete, incomplete}, "growth.pb.gz"},
-		"damaged":               {[]string{profile, damaged}, "damaged"},
-		"not a file":            {[]string{profile, pipe}, "not a regular file"},
-		"sample type":           {[]string{profile, profile, "--sample", "cpu"}, `"cpu"`},
-		"profiles by step":      {[]string{profile, profile, "--per", "step"}, "profiles have no pace"},
-		"unit":                  {[]string{profile, profile, "--per", "hour"}, "neither min nor step"},
-		"limit":                 {[]string{profile, profile, "--limit", "-1"}, "negative"},
-		"page where a pipe is":  {[]string{profile, profile, "--html", pipe}, "not a regular file"},
-		"page without a folder": {[]string{profile, profile, "--html", "/nowhere/x.html"}, "/nowhere"},
+		"damaged":               {[]string{p, damaged}, "damaged"},
+		"not a file":            {[]string{p, pipe}, "not a regular file"},
+		"sample type":           {[]string{p, p, "--sample", "cpu"}, `"cpu"`},
+		"profiles by step":      {[]string{p, p, "--per", "step"}, "profiles have no pace"},
+		"unit":                  {[]string{p, p, "--per", "hour"}, "neither min nor step"},
+		"limit":                 {[]string{p, p, "--limit", "-1"}, "negative"},
+		"page where a pipe is":  {[]string{p, p, "--html", pipe}, "not a regular file"},
+		"page without a folder": {[]string{p, p, "--html", "/nowhere/x.html"}, "/nowhere"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if _, err := diffOf(test.arguments...); err == nil || !strings.Contains(err.Error(), test.says) {

@@ -6,7 +6,7 @@ import (
 	"text/tabwriter"
 
 	"github.com/allocscope/allocscope/export/compare"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // printDiff prints what changed, the answer first, and no more than limit owners and stacks.
@@ -16,15 +16,15 @@ func printDiff(out io.Writer, r *compare.Result, limit int) error {
 		fmt.Fprintf(out, "note: %s\n", note)
 	}
 	var rows []diffRow
-	for _, o := range r.Owners {
-		rows = append(rows, diffRow{o.Difference, o.Owner})
+	for _, o := range r.Components {
+		rows = append(rows, diffRow{o.Difference, o.Component})
 	}
 	if err := printDiffRows(out, r, "owner", append(rows, diffRow{r.Total, "all"}), min(limit, len(rows))); err != nil {
 		return err
 	}
 	rows = nil
 	for i := range r.Stacks {
-		rows = append(rows, diffRow{r.Stacks[i].Difference, r.Stacks[i].Owner + ": " + r.Stacks[i].Where()})
+		rows = append(rows, diffRow{r.Stacks[i].Difference, r.Stacks[i].Component + ": " + r.Stacks[i].Where()})
 	}
 	return printDiffRows(out, r, "stack", rows, min(limit, len(rows)))
 }
@@ -57,6 +57,6 @@ func printDiffRows(out io.Writer, r *compare.Result, by string, rows []diffRow, 
 }
 
 func (d diffRow) print(w io.Writer) {
-	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", words.Bytes(float64(d.Before.Bytes)), words.Bytes(float64(d.After.Bytes)), words.Signed(float64(d.Change.Bytes)),
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.Bytes(float64(d.Before.Bytes)), units.Bytes(float64(d.After.Bytes)), units.Signed(float64(d.Change.Bytes)),
 		d.Change.Interval(), d.State, d.what)
 }

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
@@ -36,7 +36,7 @@ func judgeUntil(ctx context.Context, t *testing.T, flags traceFlags) (verdictOn,
 	command.SetContext(ctx)
 	err := runTrace(command, flags)
 	t.Logf("%v\n%s\n%s", err, stderr.String(), stdout.String())
-	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
+	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
 		readProfile(t, flags.output, name)
 	}
 	return verdictOn{readSummary(t, flags.output), flags.output, stdout.String()}, err
@@ -47,7 +47,7 @@ func beginWith(t *testing.T, job *tracertest.Target, flags traceFlags) (end func
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
 	waiting.Go(func() {
-		for !exists(filepath.Join(flags.output, export.SnapshotFile(0))) && ctx.Err() == nil {
+		for !exists(filepath.Join(flags.output, folder.SnapshotFile(0))) && ctx.Err() == nil {
 			time.Sleep(2 * time.Millisecond)
 		}
 		job.Say("begin")

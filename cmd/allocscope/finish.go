@@ -9,7 +9,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -60,7 +62,7 @@ func (r *recorder) finish(out io.Writer, ended string) ([]outcome, error) {
 	r.settle(all)
 	found := worst(all)
 	found.Verdict = r.covered(found.Verdict)
-	r.verdict = words.Headline(export.VerdictOf(found.Verdict, export.AxisSeconds))
+	r.verdict = words.Headline(summary.VerdictOf(found.Verdict, summary.AxisSeconds))
 	devices := r.judgeDevices(all)
 	r.settleDevices(devices)
 	r.onDevices = deviceComments(devices)
@@ -71,21 +73,21 @@ func (r *recorder) finish(out io.Writer, ended string) ([]outcome, error) {
 		trends = append(trends, f.Trends...)
 	}
 	growth.Label(grown, trends)
-	r.write(export.WarmupFile, r.profileWriter(span.start.Everything(), 0, span.start))
-	r.write(export.PlateauFile, r.profileWriter(span.end.Everything(), 0, span.end))
-	r.write(export.GrowthFile, r.profileWriter(slices.Concat(grown, grownOnDevices(span, devices)), span.start.Elapsed, span.end))
+	r.write(folder.WarmupFile, r.profileWriter(span.start.Everything(), 0, span.start))
+	r.write(folder.PlateauFile, r.profileWriter(span.end.Everything(), 0, span.end))
+	r.write(folder.GrowthFile, r.profileWriter(slices.Concat(grown, grownOnDevices(span, devices)), span.start.Elapsed, span.end))
 	outcomes := outcomesOf(found.Class, devices)
-	summary, err := r.summarize(found, all, span, grown, ended)
+	s, err := r.summarize(found, all, span, grown, ended)
 	if err != nil {
 		return outcomes, err
 	}
-	summary.Devices = r.devices(devices)
-	r.write(export.SummaryFile, summary.Write)
-	r.write(export.ReportFile, reportWriter(r.folder))
+	s.GPUMemory = r.devices(devices)
+	r.write(folder.SummaryFile, s.Write)
+	r.write(folder.ReportFile, reportWriter(r.folder))
 	if r.flags.json {
-		err = summary.Write(out)
+		err = s.Write(out)
 	} else {
-		err = printResult(out, summary, r.folder.Path())
+		err = printResult(out, s, r.folder.Path())
 	}
 	if err == nil && len(r.failedWrites) > 0 {
 		err = fmt.Errorf("%d files could not be written, first: %w", len(r.failedWrites), r.failedWrites[0])
@@ -95,16 +97,16 @@ func (r *recorder) finish(out io.Writer, ended string) ([]outcome, error) {
 
 // profileWriter writes holdings that cover the trace from a moment to a snapshot.
 func (r *recorder) profileWriter(holdings []growth.Holding, from time.Duration, to *growth.Snapshot) func(io.Writer) error {
-	info := export.Info{
+	info := profile.Info{
 		Time:       r.began.Add(from),
 		Duration:   to.Elapsed - from,
 		Interval:   sampledEvery(to),
 		Executable: r.executable(),
 		Processes:  r.commands(),
 		Comments:   r.comments(to),
-		Owners:     r.flags.owners.rules,
+		Components: r.flags.owners.rules,
 	}
-	return func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }
+	return func(w io.Writer) error { return profile.Write(w, holdings, info) }
 }
 
 // comments are what a profile must say to be understood on its own.
@@ -141,7 +143,7 @@ func (r *recorder) comments(s *growth.Snapshot) []string {
 }
 
 // warnings say what a reader of the numbers must know.
-func (r *recorder) warnings(s *export.Summary) []string {
+func (r *recorder) warnings(s *summary.Summary) []string {
 	var warnings []string
 	for _, source := range s.Sources {
 		if source.Reason != "" {
@@ -154,7 +156,7 @@ func (r *recorder) warnings(s *export.Summary) []string {
 	if n := r.marks.dropped(); n > 0 {
 		warnings = append(warnings, fmt.Sprintf("%d marks were not taken: there were too many", n))
 	}
-	if s.Ended == export.EndedExit {
+	if s.Ended == summary.EndedExit {
 		warnings = append(warnings, fmt.Sprintf("%s after %.1f s: what it held until then is written", s.Ended, s.DurationS))
 	}
 	if r.session.Stopped(s.Process.PID) {

@@ -10,25 +10,25 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // keepsTensors is an error unless a trace says of its only process with a GPU that it retains tensors, and names the line that does, "(FILE:LINE)",
 // first.
-func keepsTensors(s *export.Summary, line string) error {
-	if len(s.Devices) != 1 {
-		return fmt.Errorf("%d processes with a GPU, want one", len(s.Devices))
+func keepsTensors(s *summary.Summary, line string) error {
+	if len(s.GPUMemory) != 1 {
+		return fmt.Errorf("%d processes with a GPU, want one", len(s.GPUMemory))
 	}
-	d := s.Devices[0]
+	d := s.GPUMemory[0]
 	if d.Diagnosis != string(growth.DiagnosisTensors) {
 		return fmt.Errorf("the diagnosis is %q (verdict %s, judged by %s), want %q", d.Diagnosis, d.Class, d.Judged, string(growth.DiagnosisTensors))
 	}
-	if len(d.Culprits) == 0 {
+	if len(d.Suspects) == 0 {
 		return errors.New("no culprit is named")
 	}
-	first := d.Culprits[0]
+	first := d.Suspects[0]
 	if !slices.ContainsFunc(slices.Concat(first.Path, first.Callers, []string{first.Function}), func(f string) bool { return strings.HasSuffix(f, line) }) {
 		return fmt.Errorf("%s is not in the first culprit: %+v", line, first)
 	}
@@ -75,22 +75,24 @@ func unrest(native []float64) []float64 {
 
 func TestATraceOfALeakOfTensorsIsJudgedByDiagnosisAndLine(t *testing.T) {
 	line := fmt.Sprintf("(%s:%d)", tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t))
-	culprit := func(function string) export.Culprit {
-		return export.Culprit{Owner: "trainer.py", Function: "main", Path: []string{"main", function}}
+	culprit := func(function string) summary.Suspect {
+		return summary.Suspect{Component: "trainer.py", Function: "main", Path: []string{"main", function}}
 	}
-	good := export.Device{Diagnosis: string(growth.DiagnosisTensors), Culprits: []export.Culprit{culprit("keep " + line), culprit("step")}}
-	if err := keepsTensors(&export.Summary{Devices: []export.Device{good}}, line); err != nil {
+	good := summary.GPUMemory{Diagnosis: string(growth.DiagnosisTensors), Suspects: []summary.Suspect{culprit("keep " + line), culprit("step")}}
+	if err := keepsTensors(&summary.Summary{GPUMemory: []summary.GPUMemory{good}}, line); err != nil {
 		t.Error(err)
 	}
-	for what, change := range map[string]func(*export.Summary){
-		"no process":        func(s *export.Summary) { s.Devices = nil },
-		"two processes":     func(s *export.Summary) { s.Devices = append(s.Devices, good) },
-		"another diagnosis": func(s *export.Summary) { s.Devices[0].Diagnosis = "no-growth" },
-		"no culprit":        func(s *export.Summary) { s.Devices[0].Culprits = nil },
-		"another line":      func(s *export.Summary) { s.Devices[0].Culprits = []export.Culprit{culprit("keep (x.py:1)")} },
-		"not the first":     func(s *export.Summary) { s.Devices[0].Culprits = []export.Culprit{culprit("step"), good.Culprits[0]} },
+	for what, change := range map[string]func(*summary.Summary){
+		"no process":        func(s *summary.Summary) { s.GPUMemory = nil },
+		"two processes":     func(s *summary.Summary) { s.GPUMemory = append(s.GPUMemory, good) },
+		"another diagnosis": func(s *summary.Summary) { s.GPUMemory[0].Diagnosis = "no-growth" },
+		"no culprit":        func(s *summary.Summary) { s.GPUMemory[0].Suspects = nil },
+		"another line":      func(s *summary.Summary) { s.GPUMemory[0].Suspects = []summary.Suspect{culprit("keep (x.py:1)")} },
+		"not the first": func(s *summary.Summary) {
+			s.GPUMemory[0].Suspects = []summary.Suspect{culprit("step"), good.Suspects[0]}
+		},
 	} {
-		s := &export.Summary{Devices: []export.Device{good}}
+		s := &summary.Summary{GPUMemory: []summary.GPUMemory{good}}
 		change(s)
 		if err := keepsTensors(s, line); err == nil {
 			t.Errorf("%s: it is taken for a leak that is named", what)

@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -26,7 +27,7 @@ func buildCaching(t *testing.T) string {
 }
 
 // judgeGPUJob traces testdata/gpu_job.py from its start for so many minutes of its life.
-func judgeGPUJob(t *testing.T, minutes int, settings ...string) (verdictOn, export.Device) {
+func judgeGPUJob(t *testing.T, minutes int, settings ...string) (verdictOn, summary.GPUMemory) {
 	t.Helper()
 	arguments := append([]string{tracertest.Source("gpu_job.py"), buildCaching(t), "wait=1"}, settings...)
 	job := tracertest.Start(t, "/usr/bin/python3", arguments...)
@@ -35,10 +36,10 @@ func judgeGPUJob(t *testing.T, minutes int, settings ...string) (verdictOn, expo
 	flags := fastTrace(t, job.PID(), time.Minute.Seconds()/minute.Seconds(), time.Duration(minutes)*minute)
 	defer beginWith(t, job, flags)()
 	v := judge(t, flags)
-	if len(v.Devices) != 1 || v.Devices[0].Process != job.PID() {
-		t.Fatalf("devices %+v", v.Devices)
+	if len(v.GPUMemory) != 1 || v.GPUMemory[0].Process != job.PID() {
+		t.Fatalf("devices %+v", v.GPUMemory)
 	}
-	return v, v.Devices[0]
+	return v, v.GPUMemory[0]
 }
 
 func TestALeakOfTensorsOnAGPUIsNamedByItsLine(t *testing.T) {
@@ -53,8 +54,8 @@ func TestALeakOfTensorsOnAGPUIsNamedByItsLine(t *testing.T) {
 	}
 	number := slices.IndexFunc(strings.Split(string(text), "\n"), func(line string) bool { return strings.HasSuffix(line, "# LEAK") }) + 1
 	line := fmt.Sprintf("remember (%s:%d)", tracertest.Source("gpu_job.py"), number)
-	if len(d.Culprits) == 0 || !slices.Contains(append(d.Culprits[0].Callers, d.Culprits[0].Path...), line) {
-		t.Errorf("culprits %+v, want %s", d.Culprits, line)
+	if len(d.Suspects) == 0 || !slices.Contains(append(d.Suspects[0].Callers, d.Suspects[0].Path...), line) {
+		t.Errorf("culprits %+v, want %s", d.Suspects, line)
 	}
 	mustSumToTheLedger(t, v, d)
 	if !strings.Contains(v.stdout, "tensors are kept") || !strings.Contains(v.stdout, "what the driver counts is not known: ") {
@@ -64,13 +65,13 @@ func TestALeakOfTensorsOnAGPUIsNamedByItsLine(t *testing.T) {
 
 // mustSumToTheLedger wants the profile of the end to have on GPUs what the ledger has, which is what torch has reserved: that was sampled
 // before, and a segment or two of 20 MiB may have come since.
-func mustSumToTheLedger(t *testing.T, v verdictOn, d export.Device) {
+func mustSumToTheLedger(t *testing.T, v verdictOn, d summary.GPUMemory) {
 	t.Helper()
 	var ledger, profiled int64
-	for _, row := range d.Ledger {
+	for _, row := range d.Breakdown {
 		ledger += row.EndBytes
 	}
-	p := readProfile(t, v.folder, export.PlateauFile)
+	p := readProfile(t, v.folder, folder.PlateauFile)
 	place := -1
 	for i, of := range p.SampleType {
 		if of.Type == "device_space" {
@@ -85,7 +86,7 @@ func mustSumToTheLedger(t *testing.T, v verdictOn, d export.Device) {
 	}
 	reserved := int64(-1)
 	for _, c := range d.Curves {
-		if c.Name == export.DeviceReserved && c.EndBytes != nil {
+		if c.Name == summary.GPUReserved && c.EndBytes != nil {
 			reserved = *c.EndBytes
 		}
 	}
@@ -98,7 +99,7 @@ func mustSumToTheLedger(t *testing.T, v verdictOn, d export.Device) {
 func TestAJobThatKeepsNothingOnItsGPUDoesNotLeakThere(t *testing.T) {
 	t.Parallel()
 	_, d := judgeGPUJob(t, 40)
-	if d.Class.Grows() || len(d.Culprits) > 0 {
-		t.Errorf("the verdict on device memory is %s (%s), culprits %+v", d.Class, d.Why, d.Culprits)
+	if d.Class.Grows() || len(d.Suspects) > 0 {
+		t.Errorf("the verdict on device memory is %s (%s), culprits %+v", d.Class, d.Why, d.Suspects)
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -26,7 +26,7 @@ func TestOnAGPUALeakOfTensorsIsNamedByItsLine(t *testing.T) {
 	folder := newFolder(t)
 	c := begin(t, allocscope(t, "trace", "--pid", fmt.Sprint(trainer.PID()), "--duration", "2m", "--json", "--output", folder))
 	c.mustEnd(0)
-	s, err := export.ReadSummary(strings.NewReader(c.stdout.String()))
+	s, err := summary.Read(strings.NewReader(c.stdout.String()))
 	if err != nil {
 		t.Fatalf("read the summary: %v\n%s", err, c.stderr.String())
 	}
@@ -35,8 +35,8 @@ func TestOnAGPUALeakOfTensorsIsNamedByItsLine(t *testing.T) {
 	if err := keepsTensors(s, line); err != nil {
 		t.Error(err)
 	} else {
-		d := s.Devices[0]
-		found = fmt.Sprintf("yes: %s, %s, %.0f MiB/min", d.Class, d.Diagnosis, float64(d.Culprits[0].BytesPerMin)/(1<<20))
+		d := s.GPUMemory[0]
+		found = fmt.Sprintf("yes: %s, %s, %.0f MiB/min", d.Class, d.Diagnosis, float64(d.Suspects[0].BytesPerMin)/(1<<20))
 	}
 	tracertest.MeasuredOnGPU(t, "a planted leak of tensors is named by its line", "%s", found)
 }

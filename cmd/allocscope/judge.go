@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -72,7 +72,7 @@ func worst(all []judged) judged {
 // once.
 func (r *recorder) alarm(f judged) {
 	raised := r.looks.Add(f.Verdict)
-	v := export.VerdictOf(f.Verdict, export.AxisSeconds)
+	v := summary.VerdictOf(f.Verdict, summary.AxisSeconds)
 	line := words.Headline(v)
 	hazard := growth.Class("")
 	if f.ToLimit < hazardWithin.Seconds() {
@@ -92,8 +92,8 @@ func blame(culprits []growth.Culprit) string {
 	if len(culprits) == 0 {
 		return ""
 	}
-	c := export.CulpritOf(culprits[0])
-	return fmt.Sprintf("; most of it by %s: %s", c.Owner, words.Culprit(c))
+	c := summary.SuspectOf(culprits[0])
+	return fmt.Sprintf("; most of it by %s: %s", c.Component, words.Suspect(c))
 }
 
 // hazardWithin is how near the limit must be to be said before a leak is certain.

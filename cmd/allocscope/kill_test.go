@@ -13,7 +13,8 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -107,15 +108,15 @@ func TestNothingStaysInTheKernelAfterAKill(t *testing.T) {
 	c.signal(syscall.SIGKILL)
 	c.wait()
 	eventually(t, "the kernel has let go of all", func() bool { return held.left() == 0 })
-	again, folder := tracing(t, target)
+	again, dir := tracing(t, target)
 	do(target, "leak 1000 96")
 	again.interrupt()
-	for name, state := range states(readSummary(t, folder)) {
-		if state != export.SourceAttached && name != "step" {
+	for name, state := range states(readSummary(t, dir)) {
+		if state != summary.SourceAttached && name != "step" {
 			t.Errorf("source %s of the next trace is %s", name, state)
 		}
 	}
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
 }
 
 // Its functions are those of a library that the program has loaded, and its torch's allocator.
@@ -134,9 +135,9 @@ func TestNoProbeOnAGPUsDriverStaysAfterAKill(t *testing.T) {
 	c.signal(syscall.SIGKILL)
 	c.wait()
 	eventually(t, "the kernel has let go of all", func() bool { return held.left() == 0 })
-	again, folder := tracing(t, target)
+	again, dir := tracing(t, target)
 	again.interrupt()
-	if state := states(readSummary(t, folder))["cuda"]; state != export.SourceAttached {
+	if state := states(readSummary(t, dir))["cuda"]; state != summary.SourceAttached {
 		t.Errorf("source cuda of the next trace is %s", state)
 	}
 }

@@ -4,7 +4,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -12,11 +12,11 @@ import (
 const rowsOfAKind = 20
 
 // account puts into the summary where the resident memory is at the ends of a span, and what that advises.
-func (r *recorder) account(s *export.Summary, span span) {
+func (r *recorder) account(s *summary.Summary, span span) {
 	rows := growth.Ledger(span.start, span.end)
-	s.Ledger = export.LedgerOf(rows, rowsOfAKind)
-	s.Residents = export.ResidentsOf(span.start.Residents, span.end.Residents)
-	s.Advice = export.AdviceOf(growth.Advise(growth.Evidence{
+	s.Breakdown = summary.BreakdownOf(rows, rowsOfAKind)
+	s.Residents = summary.ResidentsOf(span.start.Residents, span.end.Residents)
+	s.Advice = summary.AdviceOf(growth.Advise(growth.Evidence{
 		Ledger: rows, Start: span.start.Residents, End: span.end.Residents,
 		Owners: r.flags.owners.rules, CacheStart: r.cacheAt(span.start.Elapsed), CacheEnd: r.cacheAt(span.end.Elapsed),
 	}))

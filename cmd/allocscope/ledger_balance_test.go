@@ -4,7 +4,8 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -16,7 +17,7 @@ type account struct {
 
 // mustBalance wants the rows of each process to sum to its RSS, as the kernel counts, to the byte, and those of the tree to no
 // more than all of them together.
-func mustBalance(t *testing.T, s *export.Summary) {
+func mustBalance(t *testing.T, s *summary.Summary) {
 	t.Helper()
 	sums, all := accountsOf(t, s), account{}
 	for _, r := range s.Residents {
@@ -26,7 +27,7 @@ func mustBalance(t *testing.T, s *export.Summary) {
 		}
 		all.start, all.end = all.start+start, all.end+end
 		if r.Process == s.Process.PID {
-			mustBeAt(t, "at the boundary", s.RSS.BoundaryBytes, start)
+			mustBeAt(t, "at the boundary", s.RSS.BaselineBytes, start)
 			mustBeAt(t, "at the end", s.RSS.EndBytes, end)
 		}
 	}
@@ -34,17 +35,17 @@ func mustBalance(t *testing.T, s *export.Summary) {
 		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree, all)
 	}
 	for pid := range sums {
-		if pid != 0 && !slices.ContainsFunc(s.Residents, func(r export.Resident) bool { return r.Process == pid }) {
+		if pid != 0 && !slices.ContainsFunc(s.Residents, func(r summary.Resident) bool { return r.Process == pid }) {
 			t.Errorf("rows of PID %d, which is none of %+v", pid, s.Residents)
 		}
 	}
 }
 
 // accountsOf sums the rows of each process; the tree's are those of PID 0.
-func accountsOf(t *testing.T, s *export.Summary) map[int]account {
+func accountsOf(t *testing.T, s *summary.Summary) map[int]account {
 	t.Helper()
 	sums := make(map[int]account)
-	for _, row := range s.Ledger {
+	for _, row := range s.Breakdown {
 		if row.DeltaBytes != row.EndBytes-row.StartBytes {
 			t.Errorf("%+v does not add up", row)
 		}
@@ -83,8 +84,8 @@ func checkLedger(t *testing.T, h *happyTrace) {
 	if len(s.Residents) != 1 || !s.Residents[0].Traced || !s.Residents[0].HeapTraced {
 		t.Errorf("residents %+v, want the target alone", s.Residents)
 	}
-	boundary, end := *s.RSS.BoundaryBytes, *s.RSS.EndBytes
-	for file, want := range map[string]int64{export.WarmupFile: boundary, export.PlateauFile: end, export.GrowthFile: end - boundary} {
+	boundary, end := *s.RSS.BaselineBytes, *s.RSS.EndBytes
+	for file, want := range map[string]int64{folder.WarmupFile: boundary, folder.PlateauFile: end, folder.GrowthFile: end - boundary} {
 		if got := residentSpace(t, readProfile(t, h.folder, file), h.target.PID()); got != want {
 			t.Errorf("resident_space of %s is %d, the summary's RSS %d", file, got, want)
 		}

@@ -7,15 +7,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 const ledgerMiB = 1 << 20
 
-func ledgerRow(process int, kind growth.Kind, start, end, err float64) export.LedgerRow {
+func ledgerRow(process int, kind growth.Kind, start, end, err float64) summary.BreakdownRow {
 	from, to := int64(start*ledgerMiB), int64(end*ledgerMiB)
-	return export.LedgerRow{Process: process, Kind: kind, StartBytes: from, EndBytes: to, DeltaBytes: to - from, ErrorBytes: int64(err * ledgerMiB)}
+	return summary.BreakdownRow{Process: process, Kind: kind, StartBytes: from, EndBytes: to, DeltaBytes: to - from, ErrorBytes: int64(err * ledgerMiB)}
 }
 
 func bytesAt(mib int64) *int64 {
@@ -24,22 +24,22 @@ func bytesAt(mib int64) *int64 {
 }
 
 // ledgerSummary is a process of many kinds, traced with all sources.
-func ledgerSummary() *export.Summary {
+func ledgerSummary() *summary.Summary {
 	threads := int64(17)
-	return &export.Summary{
-		Process: export.Process{PID: 42},
-		Ledger: []export.LedgerRow{
+	return &summary.Summary{
+		Process: summary.Process{PID: 42},
+		Breakdown: []summary.BreakdownRow{
 			ledgerRow(42, growth.KindHeap, 100, 300, 3), ledgerRow(42, growth.KindHeap, 0, 200, 4), ledgerRow(42, growth.KindRetained, 10, 41, 4),
 			ledgerRow(42, growth.KindPython, 5, 25, 0), ledgerRow(42, growth.KindFile, 90, 80, 0), ledgerRow(42, growth.KindStack, 1, 6, 0),
 			ledgerRow(42, growth.KindMmap, 0, 4, 0), ledgerRow(42, growth.KindJIT, 0, 2, 0), ledgerRow(42, growth.KindShmem, 7, 8, 0),
 			ledgerRow(42, growth.KindBefore, 500, 500, 0), ledgerRow(42, growth.KindUnexplained, 1, 0.5, 0), ledgerRow(42, growth.KindSwapped, 0, 700, 0),
 			ledgerRow(0, growth.KindHeap, 100, 900, 0), ledgerRow(0, growth.KindUnexplained, 0, 1, 0),
 		},
-		Residents: []export.Resident{{Process: 42, HeapTraced: true, Threads: &threads, Arenas: 12, EndBytes: bytesAt(1166)}},
+		Residents: []summary.Resident{{Process: 42, HeapTraced: true, Threads: &threads, Arenas: 12, EndBytes: bytesAt(1166)}},
 	}
 }
 
-func ledgerText(t *testing.T, s *export.Summary) string {
+func ledgerText(t *testing.T, s *summary.Summary) string {
 	t.Helper()
 	var out bytes.Buffer
 	if err := printLedger(&out, s); err != nil {
@@ -78,17 +78,17 @@ func TestTheLedgerIsOneLineForEachKindAndTheirSum(t *testing.T) {
 
 func TestWhatIsUnexplainedIsShownEvenIfItIsNothing(t *testing.T) {
 	s := ledgerSummary()
-	s.Ledger = s.Ledger[:1]
+	s.Breakdown = s.Breakdown[:1]
 	mustSay(t, "the ledger", ledgerText(t, s), "unexplained")
 }
 
 func TestOneKindMoreThanThereAreLinesForIsNamed(t *testing.T) {
 	s := ledgerSummary()
-	s.Ledger = append(s.Ledger[:8:8], s.Ledger[10])
+	s.Breakdown = append(s.Breakdown[:8:8], s.Breakdown[10])
 	if text := ledgerText(t, s); !strings.Contains(text, "generated code") || strings.Contains(text, "other kinds") {
 		t.Errorf("printed:\n%s", text)
 	}
-	s.Ledger = append(s.Ledger, ledgerRow(42, growth.KindShmem, 0, 1, 0))
+	s.Breakdown = append(s.Breakdown, ledgerRow(42, growth.KindShmem, 0, 1, 0))
 	if text := ledgerText(t, s); !strings.Contains(text, "2 other kinds") {
 		t.Errorf("printed:\n%s", text)
 	}
@@ -100,7 +100,7 @@ func TestWithoutSourceHeapItIsSaidThatItsHolderCannotBeNamed(t *testing.T) {
 		t.Errorf("the heap was traced:\n%s", text)
 	}
 	s.Residents[0].HeapTraced = false
-	s.Residents = append(s.Residents, export.Resident{Process: 43, EndBytes: bytesAt(90)})
+	s.Residents = append(s.Residents, summary.Resident{Process: 43, EndBytes: bytesAt(90)})
 	if text := ledgerText(t, s); strings.Contains(text, "not freed") || strings.Count(text, "holder not known") != 2 {
 		t.Errorf("of the process and of its tree it is not said that the holder is not known:\n%s", text)
 	}
@@ -112,11 +112,11 @@ func TestTheTreeIsPrintedWhereThereAreOtherProcesses(t *testing.T) {
 	if text := ledgerText(t, s); strings.Contains(text, "tree") {
 		t.Errorf("one process alone:\n%s", text)
 	}
-	s.Residents = append(s.Residents, export.Resident{Process: 43, StartBytes: bytesAt(9)}, export.Resident{Process: 44, EndBytes: bytesAt(0)})
+	s.Residents = append(s.Residents, summary.Resident{Process: 43, StartBytes: bytesAt(9)}, summary.Resident{Process: 44, EndBytes: bytesAt(0)})
 	if text := ledgerText(t, s); strings.Contains(text, "tree") {
 		t.Errorf("others that hold nothing at the end:\n%s", text)
 	}
-	s.Residents = append(s.Residents, export.Resident{Process: 45, EndBytes: bytesAt(8)})
+	s.Residents = append(s.Residents, summary.Resident{Process: 45, EndBytes: bytesAt(8)})
 	if text := ledgerText(t, s); strings.Contains(text, "tree") {
 		t.Errorf("another that holds next to nothing:\n%s", text)
 	}
@@ -130,14 +130,14 @@ func TestTheTreeIsPrintedWhereThereAreOtherProcesses(t *testing.T) {
 
 func TestAdviceIsALineThatSaysWhomItIsFor(t *testing.T) {
 	s := ledgerSummary()
-	s.Advice = []export.Advice{{Process: 42, Text: "trim"}, {Process: 43, Text: "trim too"}, {Text: "spawn"}}
+	s.Advice = []summary.Advice{{Process: 42, Text: "trim"}, {Process: 43, Text: "trim too"}, {Text: "spawn"}}
 	if text := ledgerText(t, s); !strings.HasSuffix(text, "\n\nadvice: trim\nadvice: PID 43: trim too\nadvice: spawn\n") {
 		t.Errorf("printed:\n%s", text)
 	}
 }
 
 func TestWithoutALedgerNothingIsSaidOfIt(t *testing.T) {
-	if text := ledgerText(t, &export.Summary{Process: export.Process{PID: 42}}); text != "" {
+	if text := ledgerText(t, &summary.Summary{Process: summary.Process{PID: 42}}); text != "" {
 		t.Errorf("printed:\n%s", text)
 	}
 }

@@ -8,15 +8,16 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // A ledgerTrace is what one trace has written of a loader between two moments.
 type ledgerTrace struct {
-	export.Summary
+	summary.Summary
 	folder, stdout string
 	pid            int
 	from, to       moment
@@ -104,9 +105,9 @@ func appendRises(values *[]int64, pid int, stop <-chan struct{}) error {
 const loaderWarmup, boundaryFile = "10s", "snapshots/001.pb.gz"
 
 // of are the rows of a process, largest growth first.
-func (v ledgerTrace) of(pid int) []export.LedgerRow {
-	rows := slices.DeleteFunc(slices.Clone(v.Ledger), func(r export.LedgerRow) bool { return r.Process != pid })
-	slices.SortFunc(rows, func(a, b export.LedgerRow) int { return int(b.DeltaBytes - a.DeltaBytes) })
+func (v ledgerTrace) of(pid int) []summary.BreakdownRow {
+	rows := slices.DeleteFunc(slices.Clone(v.Breakdown), func(r summary.BreakdownRow) bool { return r.Process != pid })
+	slices.SortFunc(rows, func(a, b summary.BreakdownRow) int { return int(b.DeltaBytes - a.DeltaBytes) })
 	return rows
 }
 
@@ -130,7 +131,7 @@ func mustBePart(t *testing.T, what string, got, want float64) {
 }
 
 // sum of what a process has resident.
-func (v ledgerTrace) sum(pid int) (sum export.LedgerRow) {
+func (v ledgerTrace) sum(pid int) (sum summary.BreakdownRow) {
 	for _, r := range v.of(pid) {
 		if r.Kind != growth.KindSwapped {
 			sum.StartBytes, sum.EndBytes, sum.DeltaBytes = sum.StartBytes+r.StartBytes, sum.EndBytes+r.EndBytes, sum.DeltaBytes+r.DeltaBytes
@@ -142,7 +143,7 @@ func (v ledgerTrace) sum(pid int) (sum export.LedgerRow) {
 // mustSumToRSS wants the kernel's own numbers in the rows and in the profile, to the byte.
 func (v ledgerTrace) mustSumToRSS(t *testing.T) {
 	t.Helper()
-	for _, r := range v.Ledger {
+	for _, r := range v.Breakdown {
 		if r.DeltaBytes != r.EndBytes-r.StartBytes {
 			t.Errorf("%+v does not add up", r)
 		}
@@ -151,7 +152,7 @@ func (v ledgerTrace) mustSumToRSS(t *testing.T) {
 	if !slices.Contains(v.start, sum.StartBytes) || !slices.Contains(v.end, sum.EndBytes) {
 		t.Errorf("rows sum to %d at the boundary and %d at the end, the kernel's RSS is %d and %d", sum.StartBytes, sum.EndBytes, v.start, v.end)
 	}
-	for file, want := range map[string]int64{export.WarmupFile: sum.StartBytes, export.PlateauFile: sum.EndBytes, export.GrowthFile: sum.DeltaBytes} {
+	for file, want := range map[string]int64{folder.WarmupFile: sum.StartBytes, folder.PlateauFile: sum.EndBytes, folder.GrowthFile: sum.DeltaBytes} {
 		if got := residentSpace(t, readProfile(t, v.folder, file), v.pid); got != want {
 			t.Errorf("resident_space of %s is %d, its rows sum to %d", file, got, want)
 		}
@@ -159,7 +160,7 @@ func (v ledgerTrace) mustSumToRSS(t *testing.T) {
 }
 
 // residentSpace sums the samples of a process, each of which must say whose memory it is and what sort.
-func residentSpace(t *testing.T, p *profile.Profile, pid int) (sum int64) {
+func residentSpace(t *testing.T, p *pprof.Profile, pid int) (sum int64) {
 	t.Helper()
 	last := len(p.SampleType) - 1
 	if p.SampleType[last].Type != "resident_space" || p.DefaultSampleType != "resident_space" {
@@ -184,7 +185,7 @@ func (v ledgerTrace) mustExplain(t *testing.T) {
 // mustNameTheLeak wants the planted line first, and what the allocator keeps free, each with its part of the growth.
 func (v ledgerTrace) mustNameTheLeak(t *testing.T) {
 	t.Helper()
-	var first export.LedgerRow
+	var first summary.BreakdownRow
 	if rows := v.of(v.pid); len(rows) > 0 {
 		first = rows[0]
 	}
@@ -198,7 +199,7 @@ func (v ledgerTrace) mustNameTheLeak(t *testing.T) {
 
 // reused is the change in pages from before the attach, and in what lives besides the planted line, as a part of the growth of RSS. What the
 // trainer caches is as large as ever, so that together they are free heap from before the attach, less what has been allocated there since.
-func (v ledgerTrace) reused(planted export.LedgerRow) float64 {
+func (v ledgerTrace) reused(planted summary.BreakdownRow) float64 {
 	shares := v.shares()
 	return shares[growth.KindBefore] + shares[growth.KindHeap] - float64(planted.DeltaBytes)/float64(v.grown())
 }
@@ -212,7 +213,7 @@ func (v ledgerTrace) mustListTheWorkers(t *testing.T, workers []int) {
 	for _, pid := range workers {
 		own += rollupOf(t, pid)["Pss_Anon"]
 		sum := v.sum(pid)
-		i := slices.IndexFunc(v.Residents, func(p export.Resident) bool { return p.Process == pid && p.Role == growth.RoleLoaderWorker })
+		i := slices.IndexFunc(v.Residents, func(p summary.Resident) bool { return p.Process == pid && p.Role == growth.RoleLoaderWorker })
 		if i < 0 || *v.Residents[i].StartBytes != sum.StartBytes || *v.Residents[i].EndBytes != sum.EndBytes {
 			t.Errorf("rows of worker %d sum to %+v, want them to be among %+v", pid, sum, v.Residents)
 		}
@@ -234,12 +235,12 @@ var holderless = regexp.MustCompile(`^holder not known(: (main heap|arena 0x[0-9
 // mustNotName wants no holder of heap memory, nor that any is said to be free, and that the report says why.
 func (v ledgerTrace) mustNotName(t *testing.T) {
 	t.Helper()
-	for _, r := range v.Ledger {
+	for _, r := range v.Breakdown {
 		if r.Kind == growth.KindRetained || r.Kind == growth.KindMetadata || r.Kind == growth.KindHeap && !holderless.MatchString(r.Name) {
 			t.Errorf("%+v tells more of heap memory than is known", r)
 		}
 	}
-	for _, s := range readProfile(t, v.folder, export.PlateauFile).Sample {
+	for _, s := range readProfile(t, v.folder, folder.PlateauFile).Sample {
 		if s.Label["kind"][0] != string(growth.KindHeap) {
 			continue
 		}
@@ -289,7 +290,7 @@ func mustBeAlike(t *testing.T, whole, blind ledgerTrace) {
 // mustAdvise wants advice about something, or none.
 func (v ledgerTrace) mustAdvise(t *testing.T, about string, want bool) {
 	t.Helper()
-	if got := slices.ContainsFunc(v.Advice, func(a export.Advice) bool { return a.About == about }); got != want {
+	if got := slices.ContainsFunc(v.Advice, func(a summary.Advice) bool { return a.About == about }); got != want {
 		t.Errorf("advice %+v; about %s: %t, want %t", v.Advice, about, got, want)
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -17,11 +17,11 @@ func TestWhileARealTrainerTrainsTheLedgerAddsUpToo(t *testing.T) {
 	t.Parallel()
 	const part, parts = 5, 60
 	l := startLoader(t, 0, 0)
-	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
+	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
 	var moments []moment
 	for after := 0; !c.hasEnded(); { // it is never at rest
 		moments = append(moments, l.train(part))
-		if exists(filepath.Join(folder, boundaryFile)) {
+		if exists(filepath.Join(dir, boundaryFile)) {
 			after++
 		}
 		if after == parts {
@@ -29,12 +29,12 @@ func TestWhileARealTrainerTrainsTheLedgerAddsUpToo(t *testing.T) {
 		}
 	}
 	c.mustEnd(0)
-	v := ledgerTrace{Summary: readSummary(t, folder), folder: folder, stdout: c.stdout.String(), pid: l.PID()}
+	v := ledgerTrace{Summary: readSummary(t, dir), folder: dir, stdout: c.stdout.String(), pid: l.PID()}
 	t.Logf("%s\n%s", c.stderr.String(), v.stdout)
-	v.from, v.to = between(moments, v.Started.Add(seconds(*v.BoundaryS))), between(moments, v.Started.Add(seconds(v.DurationS)))
-	grown := residentSpace(t, readProfile(t, folder, export.GrowthFile), v.pid)
+	v.from, v.to = between(moments, v.Started.Add(seconds(*v.BaselineS))), between(moments, v.Started.Add(seconds(v.DurationS)))
+	grown := residentSpace(t, readProfile(t, dir, folder.GrowthFile), v.pid)
 	if sum := v.sum(v.pid); sum.DeltaBytes != grown {
-		t.Errorf("rows sum to %d, resident_space of %s to %d", sum.DeltaBytes, export.GrowthFile, grown)
+		t.Errorf("rows sum to %d, resident_space of %s to %d", sum.DeltaBytes, folder.GrowthFile, grown)
 	}
 	mustBePart(t, "what the ledger sums to", float64(grown)/float64(v.grown()), 1)
 	v.mustExplain(t)

@@ -6,14 +6,15 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // mustCount wants that a loss is in the summary, in the profile and in the warnings on stdout, and gives its count.
-func mustCount(t *testing.T, c *command, s export.Summary, p *profile.Profile, words string) uint64 {
+func mustCount(t *testing.T, c *command, s summary.Summary, p *pprof.Profile, words string) uint64 {
 	t.Helper()
 	for _, l := range s.Losses {
 		if !strings.Contains(l.Reason, words) {
@@ -30,10 +31,10 @@ func mustCount(t *testing.T, c *command, s export.Summary, p *profile.Profile, w
 func TestAFullLiveMapLosesNothingSilently(t *testing.T) {
 	const most, leaked = 100, 10000
 	target := startSteps(t)
-	c, folder := tracing(t, target, "--max-live", fmt.Sprint(most))
+	c, dir := tracing(t, target, "--max-live", fmt.Sprint(most))
 	do(target, "leak %d 96", leaked)
 	c.interrupt()
-	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder, export.GrowthFile)
+	s, grown := mustHaveEnded(t, dir, summary.EndedInterrupt), readProfile(t, dir, folder.GrowthFile)
 	if lost := mustCount(t, c, s, grown, "the live map was full"); lost != leaked-most {
 		t.Errorf("%d allocations not followed, want %d", lost, leaked-most)
 	}
@@ -46,12 +47,12 @@ func TestAFullLiveMapLosesNothingSilently(t *testing.T) {
 
 func TestALiveMapThatHasBeenFullTakesAllocationsAgain(t *testing.T) {
 	target := startSteps(t)
-	c, folder := tracing(t, target, "--max-live", "100")
+	c, dir := tracing(t, target, "--max-live", "100")
 	do(target, "hold 1000 96")
 	do(target, "drop")
 	do(target, "leak 50 96")
 	c.interrupt()
-	grown := readProfile(t, folder, export.GrowthFile)
+	grown := readProfile(t, dir, folder.GrowthFile)
 	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(50, 96))
 	if n, bytes := total(grown, growth.KindHeap); n != 50 || bytes != 50*96 {
 		t.Errorf("%d objects of %d bytes are alive, want 50 of %d", n, bytes, 50*96)
@@ -66,7 +67,7 @@ func TestAFullRingIsCountedAndTheMappingsComeFromProc(t *testing.T) {
 		pieces, size = 16, 1 << 20
 	)
 	target := startSteps(t)
-	c, folder := tracing(t, target)
+	c, dir := tracing(t, target)
 	do(target, "map %d %d %d", pieces, size, 3*page)
 	do(target, "map %d %d %d", pieces, size, 5*page)
 	c.signal(syscall.SIGSTOP)
@@ -76,7 +77,7 @@ func TestAFullRingIsCountedAndTheMappingsComeFromProc(t *testing.T) {
 	do(target, "map %d %d %d", pieces, 2*size, 7*page) // in the place of what was unmapped, and beyond
 	c.signal(syscall.SIGCONT)
 	c.interrupt()
-	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder, export.GrowthFile)
+	s, grown := mustHaveEnded(t, dir, summary.EndedInterrupt), readProfile(t, dir, folder.GrowthFile)
 	const calls = 2*cycles + 4*pieces
 	if lost := mustCount(t, c, s, grown, "the ring buffer was full"); lost < calls-ring-2*pieces || lost > calls || s.Events.MappingCalls != calls {
 		t.Errorf("%d of %d calls lost, want %d calls of which about %d are lost", lost, s.Events.MappingCalls, calls, calls-ring)
@@ -101,9 +102,9 @@ func TestTwoTracesOfOneTargetAreBothExact(t *testing.T) {
 	first.interrupt()
 	do(target, "leak 500 100")
 	second.interrupt()
-	mustHold(t, "leak_here for the first", flat(readProfile(t, firstFolder, export.GrowthFile), "leak_here"), objects(1200, 100))
-	mustHold(t, "leak_here for the second", flat(readProfile(t, secondFolder, export.GrowthFile), "leak_here"), objects(1500, 100))
-	mustHold(t, "hold_here for the first", flat(readProfile(t, firstFolder, export.GrowthFile), "hold_here"), values{300, 300 * 50, 0, 0})
+	mustHold(t, "leak_here for the first", flat(readProfile(t, firstFolder, folder.GrowthFile), "leak_here"), objects(1200, 100))
+	mustHold(t, "leak_here for the second", flat(readProfile(t, secondFolder, folder.GrowthFile), "leak_here"), objects(1500, 100))
+	mustHold(t, "hold_here for the first", flat(readProfile(t, firstFolder, folder.GrowthFile), "hold_here"), values{300, 300 * 50, 0, 0})
 	if s := readSummary(t, secondFolder); s.Events.FreesUntracked != 300 || len(s.Losses) > 0 {
 		t.Errorf("%d frees of older memory, want 300; losses %v", s.Events.FreesUntracked, s.Losses)
 	}

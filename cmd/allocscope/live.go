@@ -12,7 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/live"
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -67,7 +67,7 @@ func (d *liveDisplay) mark(text string, at time.Time) {
 }
 
 // show implements display.
-func (d *liveDisplay) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead) {
+func (d *liveDisplay) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *summary.Overhead) {
 	select {
 	case <-d.ended:
 		if !d.stuck {

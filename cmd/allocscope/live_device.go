@@ -4,20 +4,20 @@ import (
 	"slices"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/live"
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // deviceLook is what the live screen says of device memory until the trace has ended. The zero value is before the first look.
 type deviceLook struct {
-	verdict       *export.Verdict
+	verdict       *summary.Verdict
 	advice, blame string
 }
 
 // take takes what was judged.
 func (l *deviceLook) take(judged growth.Verdict, advice string, culprits []growth.Culprit) {
-	v := export.VerdictOf(judged, export.AxisSeconds)
+	v := summary.VerdictOf(judged, summary.AxisSeconds)
 	*l = deviceLook{verdict: &v, advice: advice, blame: blameOf(culprits)}
 }
 
@@ -26,8 +26,8 @@ func blameOf(culprits []growth.Culprit) string {
 	if len(culprits) == 0 {
 		return ""
 	}
-	c := export.CulpritOf(culprits[0])
-	return c.Owner + ": " + words.Culprit(c)
+	c := summary.SuspectOf(culprits[0])
+	return c.Component + ": " + words.Suspect(c)
 }
 
 // deviceMeasures are sizes on GPUs, in the order of live.Device's: the one that says most first.

@@ -8,7 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 // hung is a trace whose screen is on a terminal that takes nothing more, until it is told to go on.
@@ -51,9 +51,9 @@ func (s *terminal) mustBeCooked(t *testing.T) {
 // A connection hangs, and whoever writes to it waits.
 func TestATerminalThatHangsLosesNoFiles(t *testing.T) {
 	t.Parallel()
-	c, folder, terminal, goOn := hung(t)
+	c, dir, terminal, goOn := hung(t)
 	c.signal(syscall.SIGTERM)
-	c.awaitFile(folder, export.SummaryFile)
+	c.awaitFile(dir, folder.SummaryFile)
 	goOn()
 	c.mustEnd(0)
 	terminal.mustBeCooked(t)

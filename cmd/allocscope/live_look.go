@@ -4,7 +4,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/live"
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -23,7 +23,7 @@ type provisional struct {
 	free    time.Time // before that it rests
 	found   judged
 	at      time.Duration // of the last look, or when the first is due
-	verdict *export.Verdict
+	verdict *summary.Verdict
 	blame   string
 	device  deviceLook // of its memory on GPUs
 
@@ -38,8 +38,8 @@ type seen struct {
 	stacks []live.Stack
 	// deviceStacks are those that hold memory on GPUs.
 	deviceStacks []live.Stack
-	book         words.Book
-	resident     export.Resident
+	book         words.Breakdown
+	resident     summary.Resident
 }
 
 func newProvisional(r *recorder) *provisional {
@@ -56,7 +56,7 @@ func (p *provisional) glance() {
 	began := time.Now()
 	p.found = judged{main, growth.JudgeProcess(p.r.caseOf(main))}
 	p.at = elapsed
-	v := export.VerdictOf(p.unconfirmed(), export.AxisSeconds)
+	v := summary.VerdictOf(p.unconfirmed(), summary.AxisSeconds)
 	p.verdict, p.blame = &v, blameOf(p.found.Culprits)
 	if j, known := growth.JudgeDevice(p.r.caseOf(main)); known {
 		p.device.take(j.Verdict, j.Advice(), j.Culprits)
@@ -94,9 +94,9 @@ func (p *provisional) compare() {
 	pid := p.r.processOf(found.track).PID
 	p.seen = seen{since: counted.start.Elapsed, warm: isWarm(found), stacks: stacksOf(counted, p.r.flags.owners.rules)}
 	p.seen.deviceStacks = stacksOf(span{onDevices(counted.start, pid), onDevices(counted.end, pid)}, p.r.flags.owners.rules)
-	p.seen.book = words.BookOf(export.LedgerOf(growth.Ledger(looked.start, looked.end), rowsOfAKind), pid)
-	p.seen.resident = words.ResidentOf(&export.Summary{
-		Process: export.Process{PID: pid}, Residents: export.ResidentsOf(looked.start.Residents, looked.end.Residents),
+	p.seen.book = words.BreakdownOf(summary.BreakdownOf(growth.Ledger(looked.start, looked.end), rowsOfAKind), pid)
+	p.seen.resident = words.ResidentOf(&summary.Summary{
+		Process: summary.Process{PID: pid}, Residents: summary.ResidentsOf(looked.start.Residents, looked.end.Residents),
 	})
 	p.free = time.Now().Add(restAfter * time.Since(began))
 }

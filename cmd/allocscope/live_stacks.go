@@ -6,7 +6,8 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/live"
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -41,7 +42,7 @@ func (g *gains) of(h *growth.Holding) *gain {
 	key := stackKey{h.Stack.ID, h.Stack.PID, h.Kind}
 	i, ok := g.byID[key]
 	if !ok {
-		text := export.StackText(h.Stack)
+		text := profile.StackText(h.Stack)
 		reading := string(h.Kind) + "\n" + strings.Join(text, "\n")
 		if i, ok = g.byText[reading]; !ok {
 			i = len(g.all)
@@ -75,7 +76,7 @@ func stacksOf(s span, owners *growth.Owners) []live.Stack {
 		at := of.accumulation()
 		stacks = append(stacks, live.Stack{
 			Owner: owners.Of(of.stack), Where: []string{words.Where(at), words.WhereShort(at), words.WhereBrief(at)},
-			BytesPerMin: export.BytesPerMin(of.gained, s.elapsed()), Bytes: of.held, Objects: of.objects,
+			BytesPerMin: summary.BytesPerMin(of.gained, s.elapsed()), Bytes: of.held, Objects: of.objects,
 		})
 	}
 	return stacks
@@ -102,8 +103,8 @@ func (g *gains) largest() []int {
 }
 
 // accumulation is what words need to say where it is.
-func (g *gain) accumulation() export.Accumulation {
-	a := export.Accumulation{Kind: g.kind, Function: g.text[0], Stack: g.text}
+func (g *gain) accumulation() summary.Accumulation {
+	a := summary.Accumulation{Kind: g.kind, Function: g.text[0], Stack: g.text}
 	if frames := growth.WithoutAllocator(g.stack.Frames); len(frames) > 0 {
 		a.Function = frames[0].Function
 		if frames[0].Module != nil {

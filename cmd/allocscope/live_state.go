@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/live"
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -19,7 +19,7 @@ import (
 const mostMarksShown = 20
 
 // state is where the trace stands, in a copy.
-func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead) *live.State {
+func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses []tracer.Loss, overhead *summary.Overhead) *live.State {
 	d.looks.glance()
 	d.looks.compare()
 	r, p := d.r, d.looks
@@ -43,7 +43,7 @@ func (d *liveDisplay) state(sample growth.Sample, events tracer.Events, losses [
 	s.CPU, s.OwnRSS = d.cost.now()
 	s.Drops, s.DropReason = drops(losses)
 	for _, m := range r.history.Marks[max(0, len(r.history.Marks)-mostMarksShown):] {
-		s.Marks = append(s.Marks, export.Mark{AtS: export.Seconds(m.At), Text: m.Text})
+		s.Marks = append(s.Marks, summary.Mark{AtS: summary.Seconds(m.At), Text: m.Text})
 	}
 	return s
 }

@@ -15,7 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -143,8 +144,8 @@ func (m *tmux) widest() int {
 
 func TestTheScreenShowsALeakFollowsTheTerminalAndGivesItBack(t *testing.T) {
 	t.Parallel()
-	target, folder := startSteps(t), newFolder(t)
-	m := startTmux(t, 80, 24, screenCommand(target.PID(), folder, "--duration", "1h")+"; echo status $?")
+	target, dir := startSteps(t), newFolder(t)
+	m := startTmux(t, 80, 24, screenCommand(target.PID(), dir, "--duration", "1h")+"; echo status $?")
 	m.until("q quit and write", "RSS ", "PID "+itoa(target.PID()))
 	do(target, "leak 2000 4096")
 	m.until("leak_here", "heap, allocated and not freed", "events/s", "allocscope ", "1h", "█")
@@ -165,13 +166,13 @@ func TestTheScreenShowsALeakFollowsTheTerminalAndGivesItBack(t *testing.T) {
 	m.press("Enter")
 	m.until("1 mark", "half time")
 	m.press("q")
-	m.mustBeGivenBack("status 0", "interrupted", "Files are in "+folder, "go tool pprof -top ")
-	summary := readSummary(t, folder)
-	if len(summary.Marks) != 1 || summary.Marks[0].Text != "half time" || summary.Ended != export.EndedInterrupt {
-		t.Errorf("marks %+v, ended by %s", summary.Marks, summary.Ended)
+	m.mustBeGivenBack("status 0", "interrupted", "Files are in "+dir, "go tool pprof -top ")
+	s := readSummary(t, dir)
+	if len(s.Marks) != 1 || s.Marks[0].Text != "half time" || s.Ended != summary.EndedInterrupt {
+		t.Errorf("marks %+v, ended by %s", s.Marks, s.Ended)
 	}
-	readProfile(t, folder, export.GrowthFile)
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(2000, 4096))
+	readProfile(t, dir, folder.GrowthFile)
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"), objects(2000, 4096))
 }
 
 func TestAtItsEndTheScreenMakesRoomForTheResult(t *testing.T) {

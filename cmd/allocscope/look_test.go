@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -162,7 +162,7 @@ func TestALeakIsFoundByLookingAgainAndAgainUntilCtrlC(t *testing.T) {
 		t.Error(err)
 	}
 	v.mustBe(t, growth.ClassLeak)
-	if v.Ended != export.EndedInterrupt {
+	if v.Ended != summary.EndedInterrupt {
 		t.Errorf("ended: %q", v.Ended)
 	}
 }

@@ -14,7 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -23,7 +24,7 @@ import (
 const about = time.Second
 
 // mustLieBetween wants that a mark of a trace was set between two moments.
-func mustLieBetween(t *testing.T, s export.Summary, m export.Mark, from, to time.Time) {
+func mustLieBetween(t *testing.T, s summary.Summary, m summary.Mark, from, to time.Time) {
 	t.Helper()
 	at := s.Started.Add(time.Duration(m.AtS * float64(time.Second)))
 	if at.Before(from.Add(-about)) || at.After(to.Add(about)) {
@@ -88,8 +89,8 @@ func TestMarksAreTakenFromWhatAProgramPrintsToAFile(t *testing.T) {
 }
 
 func TestMarksAreTakenFromWhatIsPipedIn(t *testing.T) {
-	target, folder := startSteps(t), newFolder(t)
-	cmd := allocscope(t, traceArguments(target.PID(), folder, "--marks", "-", "--snapshot-every", "200ms")...)
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), dir, "--marks", "-", "--snapshot-every", "200ms")...)
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		t.Fatal(err)
@@ -98,7 +99,7 @@ func TestMarksAreTakenFromWhatIsPipedIn(t *testing.T) {
 	cmd.Stdin = reader
 	defer reader.Close()
 	c := begin(t, cmd)
-	c.awaitFile(folder, "snapshots/000.pb.gz")
+	c.awaitFile(dir, "snapshots/000.pb.gz")
 	from := time.Now()
 	if _, err := io.WriteString(writer, "loss=0.3\nallocscope: epoch 1\nstep 7\nINFO allocscope: validation done\nmy-allocscope: no mark\n"); err != nil {
 		t.Fatal(err)
@@ -108,9 +109,9 @@ func TestMarksAreTakenFromWhatIsPipedIn(t *testing.T) {
 		return err == nil && waiting == 0
 	})
 	to := time.Now()
-	c.awaitSnapshots(folder, 2)
+	c.awaitSnapshots(dir, 2)
 	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	if len(s.Marks) != 2 || s.Marks[0].Text != "epoch 1" || s.Marks[1].Text != "validation done" {
 		t.Fatalf("marks %+v, want the two", s.Marks)
 	}
@@ -155,7 +156,7 @@ func TestTheMarkOfTheFirstEpochTellsALeakFromAWarmUp(t *testing.T) {
 
 // markEpoch prints the mark of an epoch so long after the beginning of a trace.
 func markEpoch(ctx context.Context, t *testing.T, flags traceFlags, after time.Duration) {
-	for !exists(filepath.Join(flags.output, export.SnapshotFile(0))) && ctx.Err() == nil {
+	for !exists(filepath.Join(flags.output, folder.SnapshotFile(0))) && ctx.Err() == nil {
 		time.Sleep(2 * time.Millisecond)
 	}
 	time.Sleep(after)

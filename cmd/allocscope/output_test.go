@@ -8,24 +8,24 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 func TestForceReplacesAnEarlierTraceAndLeavesOtherFilesAlone(t *testing.T) {
 	target := startSteps(t)
-	first, folder := tracing(t, target)
+	first, dir := tracing(t, target)
 	do(target, "leak 10 100")
 	first.interrupt()
-	precious := filepath.Join(folder, "notes.txt")
+	precious := filepath.Join(dir, "notes.txt")
 	if err := os.WriteFile(precious, []byte("precious"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	second := begin(t, allocscope(t, traceArguments(target.PID(), folder, "--force", "--debug")...))
+	second := begin(t, allocscope(t, traceArguments(target.PID(), dir, "--force", "--debug")...))
 	second.await("it has taken a snapshot", func() bool { return strings.Contains(second.stderr.String(), "debug: snapshot at ") })
 	do(target, "leak 20 50")
 	second.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(20, 50))
-	if got := readFile(t, folder, "notes.txt"); got != "precious" {
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(20, 50))
+	if got := readFile(t, dir, "notes.txt"); got != "precious" {
 		t.Errorf("notes.txt holds %q", got)
 	}
 }

@@ -4,14 +4,14 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
 )
 
 // overhead gives what tracing has cost, and says what was changed since the last call.
-func (r *recorder) overhead() *export.Overhead {
+func (r *recorder) overhead() *summary.Overhead {
 	o := r.session.Overhead()
 	r.changes = logOverhead(o.Changes, r.changes)
 	return overheadOf(o)
@@ -26,34 +26,34 @@ func logOverhead(changes []overhead.Change, said int) int {
 }
 
 // overheadOf is what tracing has cost in the form of the summary. Without a limit nobody has measured what a probe costs.
-func overheadOf(o overhead.Overhead) *export.Overhead {
-	out := &export.Overhead{
-		Limit: o.Limit, OwnS: export.Seconds(o.Own), TracedS: export.Seconds(o.Traced), Mode: string(o.Mode),
-		Windows: o.Bursts, OpenS: export.Seconds(o.Open), IntervalBytes: o.Interval,
+func overheadOf(o overhead.Overhead) *summary.Overhead {
+	out := &summary.Overhead{
+		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced), Mode: string(o.Mode),
+		Bursts: o.Bursts, OpenS: summary.Seconds(o.Open), IntervalBytes: o.Interval,
 		StepBeforeS: knownTime(o.StepBefore), StepBetweenS: knownTime(o.StepBetween), StepSinceS: knownTime(o.StepSince),
 	}
 	if o.Limit > 0 && o.Traced > 0 {
-		share, inProbes := o.Share(), export.Seconds(o.InProbes)
+		share, inProbes := o.Share(), summary.Seconds(o.InProbes)
 		out.Share, out.InProbesS = &share, &inProbes
 	}
 	for _, c := range o.Changes {
-		out.Changes = append(out.Changes, export.OverheadChange{AtS: export.Seconds(c.At), Mode: string(c.Mode), Text: c.Text})
+		out.Changes = append(out.Changes, summary.OverheadChange{AtS: summary.Seconds(c.At), Mode: string(c.Mode), Text: c.Text})
 	}
 	return out
 }
 
 // inWindows adds how a snapshot knows of heap memory.
-func inWindows(o *export.Overhead, w growth.Watch) *export.Overhead {
+func inWindows(o *summary.Overhead, w growth.Watch) *summary.Overhead {
 	if w.Windows > 0 {
-		o.LagS = export.Seconds(w.Lag)
+		o.LagS = summary.Seconds(w.Lag)
 	}
 	return o
 }
 
 // overheadComments are what a profile must say of how heap was watched.
-func overheadComments(o *export.Overhead, w growth.Watch) []string {
+func overheadComments(o *summary.Overhead, w growth.Watch) []string {
 	comments := []string{words.HeapMode(o.Mode)}
-	if from := words.FromWindows(o); from != "" {
+	if from := words.FromBursts(o); from != "" {
 		comments = append(comments, "holders of heap memory are from "+from)
 	}
 	if w.Blind != "" {

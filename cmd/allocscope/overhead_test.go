@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
 )
@@ -25,10 +26,10 @@ func inStorm() overhead.Overhead {
 
 func TestTheSummaryHasWhatTheSessionTellsOfItsCost(t *testing.T) {
 	share, inProbes, before, since := 0.019, 1.5, 0.1821, 0.1839
-	want := &export.Overhead{
-		Limit: 0.03, Share: &share, InProbesS: &inProbes, OwnS: 0.4, TracedS: 100, Mode: export.HeapWindows, Windows: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
+	want := &summary.Overhead{
+		Limit: 0.03, Share: &share, InProbesS: &inProbes, OwnS: 0.4, TracedS: 100, Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
 		StepBeforeS: &before, StepSinceS: &since,
-		Changes: []export.OverheadChange{{AtS: 2.5, Mode: export.HeapWindows, Text: "heap probes would take 41 %: watched in windows"}},
+		Changes: []summary.OverheadChange{{AtS: 2.5, Mode: summary.HeapBursts, Text: "heap probes would take 41 %: watched in windows"}},
 	}
 	if got := inWindows(overheadOf(inStorm()), growth.Watch{Windows: 11, Lag: time.Minute}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
@@ -50,7 +51,7 @@ func TestWithoutALimitTheShareIsNotKnown(t *testing.T) {
 
 func TestTheModesOfASessionAreThoseOfTheSummary(t *testing.T) {
 	for tracers, exports := range map[overhead.HeapMode]string{
-		overhead.HeapFull: export.HeapFull, overhead.HeapBursts: export.HeapWindows, overhead.HeapOff: export.HeapOff,
+		overhead.HeapFull: summary.HeapFull, overhead.HeapBursts: summary.HeapBursts, overhead.HeapOff: summary.HeapOff,
 	} {
 		if string(tracers) != exports {
 			t.Errorf("%s is %s in the summary", tracers, exports)
@@ -106,7 +107,7 @@ func TestAProfileSaysHowTheHeapWasWatched(t *testing.T) {
 
 func TestTheResultSaysWhatTracingCostAndWhatIsFromWindows(t *testing.T) {
 	var out bytes.Buffer
-	s := &export.Summary{DurationS: 300, Overhead: overheadOf(inStorm()), Accumulating: []export.Accumulation{{Function: "leak", Kind: growth.KindHeap}}}
+	s := &summary.Summary{DurationS: 300, Overhead: overheadOf(inStorm()), Accumulating: []summary.Accumulation{{Function: "leak", Kind: growth.KindHeap}}}
 	if err := printResult(&out, s, "folder"); err != nil {
 		t.Fatal(err)
 	}
@@ -124,16 +125,16 @@ func TestTheResultSaysWhatTracingCostAndWhatIsFromWindows(t *testing.T) {
 func TestTheLimitOfTheOverheadReachesTheTrace(t *testing.T) {
 	t.Parallel()
 	for flag, want := range map[string]float64{"2.5%": 0.025, "off": 0} {
-		c, folder := tracing(t, startSteps(t), "--overhead", flag)
+		c, dir := tracing(t, startSteps(t), "--overhead", flag)
 		c.interrupt()
-		if o := readSummary(t, folder).Overhead; o == nil || o.Limit != want || o.IntervalBytes != 1 {
+		if o := readSummary(t, dir).Overhead; o == nil || o.Limit != want || o.IntervalBytes != 1 {
 			t.Errorf("--overhead %s: %+v", flag, o)
 		}
 		const once = "every allocation is taken while heap is probed"
 		if said := strings.Count(c.stderr.String(), once); said != min(int(1000*want), 1) || strings.Contains(c.stderr.String(), "overhead up to 2.5 %") != (want > 0) {
 			t.Errorf("--overhead %s logs\n%s", flag, c.stderr.String())
 		}
-		if p := readProfile(t, folder, export.GrowthFile); !slices.ContainsFunc(p.Comments, func(comment string) bool { return strings.HasPrefix(comment, "heap ") }) {
+		if p := readProfile(t, dir, folder.GrowthFile); !slices.ContainsFunc(p.Comments, func(comment string) bool { return strings.HasPrefix(comment, "heap ") }) {
 			t.Errorf("--overhead %s: the profile says %q", flag, p.Comments)
 		}
 	}

@@ -7,7 +7,7 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 func TestOwnersAreNamedByTheUsersRulesFirst(t *testing.T) {
@@ -18,12 +18,12 @@ func TestOwnersAreNamedByTheUsersRulesFirst(t *testing.T) {
 	for owner, flags := range map[string][]string{"mine": {"--owners", rules}, "steps": nil} {
 		t.Run(owner, func(t *testing.T) {
 			target := startSteps(t)
-			c, folder := tracing(t, target, flags...)
+			c, dir := tracing(t, target, flags...)
 			do(target, "leak 1000 96")
 			c.signal(syscall.SIGINT)
 			c.mustEnd(0)
 			var labels []string
-			for _, s := range readProfile(t, folder, export.GrowthFile).Sample {
+			for _, s := range readProfile(t, dir, folder.GrowthFile).Sample {
 				labels = append(labels, s.Label["owner"]...)
 			}
 			if !slices.Contains(labels, owner) {

@@ -10,21 +10,22 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // parseProfile reads a file with pprof's own library, which takes the allocator's frames out as DropFrames says.
-func parseProfile(t *testing.T, path string) *profile.Profile {
+func parseProfile(t *testing.T, path string) *pprof.Profile {
 	t.Helper()
 	file, err := os.Open(path)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	p, err := profile.Parse(file)
+	p, err := pprof.Parse(file)
 	if err == nil {
 		err = p.CheckValid()
 	}
@@ -37,7 +38,7 @@ func parseProfile(t *testing.T, path string) *profile.Profile {
 	return p
 }
 
-func readProfile(t *testing.T, folder, name string) *profile.Profile {
+func readProfile(t *testing.T, folder, name string) *pprof.Profile {
 	t.Helper()
 	return parseProfile(t, filepath.Join(folder, name))
 }
@@ -49,7 +50,7 @@ type values struct{ allocObjects, allocSpace, inuseObjects, inuseSpace int64 }
 type sampleValues [5]int64
 
 // flat sums the samples whose leaf is the function.
-func flat(p *profile.Profile, function string) values {
+func flat(p *pprof.Profile, function string) values {
 	var sum sampleValues
 	for _, s := range p.Sample {
 		if s.Location[0].Line[0].Function.Name == function {
@@ -62,7 +63,7 @@ func flat(p *profile.Profile, function string) values {
 }
 
 // total sums the samples of a kind.
-func total(p *profile.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64) {
+func total(p *pprof.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64) {
 	for _, s := range p.Sample {
 		if s.Label["kind"][0] == string(kind) {
 			inuseObjects += s.Value[2]
@@ -73,7 +74,7 @@ func total(p *profile.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64
 }
 
 // byStack sums the samples by kind and stack.
-func byStack(p *profile.Profile) map[string]sampleValues {
+func byStack(p *pprof.Profile) map[string]sampleValues {
 	sums := make(map[string]sampleValues)
 	for _, s := range p.Sample {
 		key := s.Label["kind"][0]
@@ -137,22 +138,22 @@ func readFile(t *testing.T, folder, name string) string {
 }
 
 // readSummary decodes summary.json, in which nothing may stand that is not declared, and whose ledger must balance.
-func readSummary(t *testing.T, folder string) export.Summary {
+func readSummary(t *testing.T, dir string) summary.Summary {
 	t.Helper()
-	decoder := json.NewDecoder(strings.NewReader(readFile(t, folder, export.SummaryFile)))
+	decoder := json.NewDecoder(strings.NewReader(readFile(t, dir, folder.SummaryFile)))
 	decoder.DisallowUnknownFields()
-	var s export.Summary
+	var s summary.Summary
 	if err := decoder.Decode(&s); err != nil {
-		t.Fatalf("%s: %v", export.SummaryFile, err)
+		t.Fatalf("%s: %v", folder.SummaryFile, err)
 	}
 	if decoder.More() {
-		t.Errorf("%s holds more than one value", export.SummaryFile)
+		t.Errorf("%s holds more than one value", folder.SummaryFile)
 	}
 	mustBalance(t, &s)
 	return s
 }
 
-func mustHaveEnded(t *testing.T, folder, why string) export.Summary {
+func mustHaveEnded(t *testing.T, folder, why string) summary.Summary {
 	t.Helper()
 	s := readSummary(t, folder)
 	if s.Ended != why {

@@ -6,9 +6,9 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -36,7 +36,7 @@ func traceLeakingPython(t *testing.T, flags ...string) (*command, string) {
 }
 
 // throughLeak gives the names of the functions of the largest sample, and the line of leak().
-func throughLeak(t *testing.T, p *profile.Profile) (names []string, leak profile.Line) {
+func throughLeak(t *testing.T, p *pprof.Profile) (names []string, leak pprof.Line) {
 	t.Helper()
 	if len(p.Sample) == 0 {
 		t.Fatal("the profile is empty")
@@ -54,8 +54,8 @@ func throughLeak(t *testing.T, p *profile.Profile) (names []string, leak profile
 }
 
 func TestAPythonFrameCarriesFunctionFileLineAndFirstLine(t *testing.T) {
-	c, folder := traceLeakingPython(t)
-	names, leak := throughLeak(t, readProfile(t, folder, export.GrowthFile))
+	c, dir := traceLeakingPython(t)
+	names, leak := throughLeak(t, readProfile(t, dir, folder.GrowthFile))
 	if leak.Function == nil || leak.Line != 5 || leak.Function.StartLine != 3 || leak.Function.Filename != "<string>" {
 		t.Fatalf("leak() is %+v in %q, want line 5 of the function that begins in line 3 of <string>", leak, names)
 	}
@@ -69,8 +69,8 @@ func TestAPythonFrameCarriesFunctionFileLineAndFirstLine(t *testing.T) {
 }
 
 func TestTheInterpretersFramesAreKeptWhereTheyAreAskedFor(t *testing.T) {
-	_, folder := traceLeakingPython(t, "--native", "all")
-	names, leak := throughLeak(t, readProfile(t, folder, export.GrowthFile))
+	_, dir := traceLeakingPython(t, "--native", "all")
+	names, leak := throughLeak(t, readProfile(t, dir, folder.GrowthFile))
 	if leak.Line != 5 {
 		t.Errorf("leak() in line %d, want 5", leak.Line)
 	}
@@ -92,11 +92,11 @@ func TestAnUnknownInterpreterIsTracedWithoutPythonFramesAndNamed(t *testing.T) {
 		t.Skip("no Python 3.7 here")
 	}
 	target := ready(tracertest.StartCommand(t, exec.Command("sh", "-c", "exec $0 -c \"$1\"", string(interpreters[:len(interpreters)-1]), leaking)))
-	c, folder := tracing(t, target)
+	c, dir := tracing(t, target)
 	do(target, "%d", leakedArrays)
 	c.interrupt()
 	mustSay(t, "stderr", c.stderr.String(), "source python of PID "+itoa(target.PID())+" is not attached", "CPython 3.7", "3.8 to 3.14")
-	if names, _ := throughLeak(t, readProfile(t, folder, export.GrowthFile)); !slices.Contains(names, "_PyEval_EvalFrameDefault") {
+	if names, _ := throughLeak(t, readProfile(t, dir, folder.GrowthFile)); !slices.Contains(names, "_PyEval_EvalFrameDefault") {
 		t.Errorf("the native stack is not there: %q", names)
 	}
 }

@@ -8,10 +8,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -38,23 +40,23 @@ func ranks(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
 }
 
 // ofPID is what a profile has of one process.
-func ofPID(p *profile.Profile, pid int) *profile.Profile {
-	isOther := func(s *profile.Sample) bool { return !slices.Equal(s.Label["pid"], []string{itoa(pid)}) }
-	return &profile.Profile{Sample: slices.DeleteFunc(slices.Clone(p.Sample), isOther)}
+func ofPID(p *pprof.Profile, pid int) *pprof.Profile {
+	isOther := func(s *pprof.Sample) bool { return !slices.Equal(s.Label["pid"], []string{itoa(pid)}) }
+	return &pprof.Profile{Sample: slices.DeleteFunc(slices.Clone(p.Sample), isOther)}
 }
 
 func TestAllRanksAreTraced(t *testing.T) {
 	launcher, inputs := ranks(t)
 	pids := childrenOf(t, launcher.PID())
-	c, folder := tracing(t, launcher)
+	c, dir := tracing(t, launcher)
 	counts := []int64{1000, 300}
 	for rank, input := range inputs {
 		fmt.Fprintf(input, "leak %d 96\n", counts[rank])
 		launcher.Await("done")
 	}
-	c.await("rows of two moments", func() bool { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") > 2 })
+	c.await("rows of two moments", func() bool { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") > 2 })
 	c.interrupt()
-	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder, export.GrowthFile)
+	s, grown := mustHaveEnded(t, dir, summary.EndedInterrupt), readProfile(t, dir, folder.GrowthFile)
 	for rank, pid := range pids {
 		p := inTree(t, s, pid)
 		if p.Role != growth.RoleRank || p.Rank == nil || *p.Rank != rank || !p.Traced || p.Verdict == "" {
@@ -67,7 +69,7 @@ func TestAllRanksAreTraced(t *testing.T) {
 	if p := inTree(t, s, launcher.PID()); p.Role != growth.RoleLauncher || p.Traced || s.Asked != launcher.PID() {
 		t.Errorf("%+v, want a launcher that is not traced", p)
 	}
-	mustAddUp(t, folder, append(pids, launcher.PID()), pids)
+	mustAddUp(t, dir, append(pids, launcher.PID()), pids)
 }
 
 // mustAddUp wants a row of each process at each moment, whose sums are those of the timeline.
@@ -95,18 +97,18 @@ func mustAddUp(t *testing.T, folder string, tree, traced []int) {
 	}
 }
 
-func readTimelineRows(t *testing.T, folder string) []growth.Row {
+func readTimelineRows(t *testing.T, dir string) []growth.Row {
 	t.Helper()
-	rows, err := export.ReadTimeline(strings.NewReader(readFile(t, folder, export.TimelineFile)))
+	rows, err := rows.ReadTimeline(strings.NewReader(readFile(t, dir, folder.TimelineFile)))
 	if err != nil || len(rows) == 0 {
 		t.Fatalf("%d rows: %v", len(rows), err)
 	}
 	return rows
 }
 
-func readProcesses(t *testing.T, folder string) []growth.ProcessSample {
+func readProcesses(t *testing.T, dir string) []growth.ProcessSample {
 	t.Helper()
-	samples, err := export.ReadProcesses(strings.NewReader(readFile(t, folder, export.ProcessesFile)), nil)
+	samples, err := rows.ReadProcesses(strings.NewReader(readFile(t, dir, folder.ProcessesFile)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -27,7 +28,7 @@ func startJob(t *testing.T, settings ...string) *tracertest.Target {
 
 // A verdictOn is what a trace has said about a job.
 type verdictOn struct {
-	export.Summary
+	summary.Summary
 	folder, stdout string
 }
 
@@ -74,10 +75,10 @@ func (v verdictOn) mustBe(t *testing.T, class growth.Class) {
 func (v verdictOn) mustBlame(t *testing.T) {
 	t.Helper()
 	line := fmt.Sprintf("remember (%s:%d)", tracertest.Source("job.py"), lineOf(t, "# LEAK"))
-	if len(v.Culprits) == 0 || !slices.Contains(append(v.Culprits[0].Callers, v.Culprits[0].Path...), line) {
-		t.Errorf("culprits %+v, want %s", v.Culprits, line)
+	if len(v.Suspects) == 0 || !slices.Contains(append(v.Suspects[0].Callers, v.Suspects[0].Path...), line) {
+		t.Errorf("culprits %+v, want %s", v.Suspects, line)
 	}
-	for _, s := range readProfile(t, v.folder, export.GrowthFile).Sample {
+	for _, s := range readProfile(t, v.folder, folder.GrowthFile).Sample {
 		if slices.Contains(s.Label["trend"], string(growth.TrendAccumulating)) {
 			return
 		}

@@ -8,8 +8,8 @@ import (
 	"log/slog"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -23,7 +23,7 @@ const (
 // recorder keeps what a trace yields while it goes on.
 type recorder struct {
 	session *tracer.Session
-	folder  *export.Folder
+	folder  *folder.Folder
 	flags   traceFlags
 	began   time.Time
 	display display
@@ -59,7 +59,7 @@ type numbered struct {
 	file int
 }
 
-func newRecorder(session *tracer.Session, marks *marker, folder *export.Folder, flags traceFlags) (*recorder, error) {
+func newRecorder(session *tracer.Session, marks *marker, folder *folder.Folder, flags traceFlags) (*recorder, error) {
 	r := &recorder{session: session, marks: marks, folder: folder, flags: flags, began: time.Now(), every: time.Duration(flags.snapshotEvery)}
 	if r.every == 0 {
 		r.every = snapshotEvery(time.Duration(flags.duration))
@@ -190,7 +190,7 @@ func (r *recorder) takeSnapshot() error {
 	if err != nil {
 		return err
 	}
-	slog.Debug(fmt.Sprintf("snapshot at %s of %d live samples, %d stacks in %s", words.Duration(snapshot.Elapsed), snapshot.LiveObjects, len(snapshot.Holdings), snapshot.Took))
+	slog.Debug(fmt.Sprintf("snapshot at %s of %d live samples, %d stacks in %s", units.Duration(snapshot.Elapsed), snapshot.LiveObjects, len(snapshot.Holdings), snapshot.Took))
 	if r.session.Err() != nil {
 		r.atEnd = snapshot
 		return nil
@@ -201,7 +201,7 @@ func (r *recorder) takeSnapshot() error {
 	n := numbered{snapshot, r.nextSnapshot}
 	r.nextSnapshot++
 	r.snapshots = append(r.snapshots, n)
-	r.write(export.SnapshotFile(n.file), r.profileWriter(snapshot.Everything(), 0, snapshot))
+	r.write(folder.SnapshotFile(n.file), r.profileWriter(snapshot.Everything(), 0, snapshot))
 	if r.flags.duration == 0 && len(r.snapshots) >= mostSnapshots {
 		r.thin()
 	}
@@ -225,7 +225,7 @@ func (r *recorder) thin() {
 			kept = append(kept, s)
 			continue
 		}
-		if err := r.folder.Remove(export.SnapshotFile(s.file)); err != nil {
+		if err := r.folder.Remove(folder.SnapshotFile(s.file)); err != nil {
 			r.writeFailed(err)
 		}
 	}

@@ -10,7 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/report"
 )
 
@@ -34,25 +34,25 @@ summary.json must be there.`,
 
 // runReport writes the report of a folder, into it unless a file is named, and prints its path.
 func runReport(out io.Writer, path, output string) error {
-	owner, err := export.OwnerFromEnvironment(os.Getenv)
+	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
 		return err
 	}
-	folder, err := export.OpenFolder(path, owner)
+	dir, err := folder.Open(path, owner)
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
-	trace, err := report.Read(folder)
+	defer dir.Close()
+	trace, err := report.Read(dir)
 	if err != nil {
-		return ofNoEnd(err, folder)
+		return ofNoEnd(err, dir)
 	}
 	write := func(w io.Writer) error { return report.Write(w, trace) }
 	if output == "" {
-		output = filepath.Join(path, export.ReportFile)
-		err = folder.WriteFile(export.ReportFile, write)
+		output = filepath.Join(path, folder.ReportFile)
+		err = dir.WriteFile(folder.ReportFile, write)
 	} else {
-		err = export.WriteFile(output, owner, write)
+		err = folder.WriteFile(output, owner, write)
 	}
 	if err == nil {
 		_, err = fmt.Fprintln(out, output)
@@ -61,17 +61,17 @@ func runReport(out io.Writer, path, output string) error {
 }
 
 // ofNoEnd says of an error in reading a folder what can still be done where the trace has no end. nil: there was no error.
-func ofNoEnd(err error, folder *export.Folder) error {
-	present := folder.ReadFile(export.SummaryFile, func(io.Reader) error { return nil }) == nil
+func ofNoEnd(err error, dir *folder.Folder) error {
+	present := dir.ReadFile(folder.SummaryFile, func(io.Reader) error { return nil }) == nil
 	if present || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
 	return fmt.Errorf("%w: the trace still runs, or was killed before its end (`allocscope verdict %s` judges what there is)", err,
-		filepath.Join(folder.Path(), export.TimelineFile))
+		filepath.Join(dir.Path(), folder.TimelineFile))
 }
 
 // reportWriter writes the report of what is in the folder by now.
-func reportWriter(folder *export.Folder) func(io.Writer) error {
+func reportWriter(folder *folder.Folder) func(io.Writer) error {
 	return func(w io.Writer) error {
 		trace, err := report.Read(folder)
 		if err != nil {

@@ -12,11 +12,11 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // A cumulated is a line of `go tool pprof -top -cum`.
@@ -27,25 +27,25 @@ type cumulated struct {
 
 // grown is growth.pb.gz without the stacks of which a sample type shrank: the flame graph cannot show them, and says so. Stacks that
 // differ in addresses alone are one.
-func grown(t *testing.T, folder, sampleType string) (p *profile.Profile, total float64) {
+func grown(t *testing.T, dir, sampleType string) (p *pprof.Profile, total float64) {
 	t.Helper()
-	p = readProfile(t, folder, export.GrowthFile)
+	p = readProfile(t, dir, folder.GrowthFile)
 	for _, s := range p.Sample {
 		s.Label, s.NumLabel = map[string][]string{"pid": s.Label["pid"]}, nil // those of a stack become one
 	}
 	err := p.RemoveUninteresting()
 	if err == nil {
-		p, err = profile.Merge([]*profile.Profile{p})
+		p, err = pprof.Merge([]*pprof.Profile{p})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	index := slices.IndexFunc(p.SampleType, func(s *profile.ValueType) bool { return s.Type == sampleType })
+	index := slices.IndexFunc(p.SampleType, func(s *pprof.ValueType) bool { return s.Type == sampleType })
 	sums := make(map[string]int64)
 	for _, s := range p.Sample {
 		sums[stackOf(s)] += s.Value[index]
 	}
-	p.Sample = slices.DeleteFunc(p.Sample, func(s *profile.Sample) bool { return sums[stackOf(s)] < 0 })
+	p.Sample = slices.DeleteFunc(p.Sample, func(s *pprof.Sample) bool { return sums[stackOf(s)] < 0 })
 	for _, s := range p.Sample {
 		total += float64(s.Value[index])
 	}
@@ -53,7 +53,7 @@ func grown(t *testing.T, folder, sampleType string) (p *profile.Profile, total f
 }
 
 // stackOf is the functions and lines of a sample.
-func stackOf(s *profile.Sample) string {
+func stackOf(s *pprof.Sample) string {
 	text := strings.Join(s.Label["pid"], ",")
 	for _, l := range s.Location {
 		for _, line := range l.Line {
@@ -64,10 +64,10 @@ func stackOf(s *profile.Sample) string {
 }
 
 // topByPprof asks pprof for the functions with most of a sample type, and gives the sum of all.
-func topByPprof(t *testing.T, folder, sampleType string, n int) (top []cumulated, total float64) {
+func topByPprof(t *testing.T, dir, sampleType string, n int) (top []cumulated, total float64) {
 	t.Helper()
-	p, total := grown(t, folder, sampleType)
-	path := filepath.Join(t.TempDir(), export.GrowthFile)
+	p, total := grown(t, dir, sampleType)
+	path := filepath.Join(t.TempDir(), folder.GrowthFile)
 	file, err := os.Create(path)
 	if err == nil {
 		err = errors.Join(p.Write(file), file.Close())
@@ -141,7 +141,7 @@ func checkFlameWidths(t *testing.T, report readable) {
 		}
 		// mustBeAsWide says how much may be too small to be drawn
 		if want := min(c.value, drawn); math.Abs(said-want) > 0.01*want {
-			t.Errorf("over the frames of %s there are %s, want %s of %s", c.function, words.Bytes(said), words.Bytes(want), words.Bytes(c.value))
+			t.Errorf("over the frames of %s there are %s, want %s of %s", c.function, units.Bytes(said), units.Bytes(want), units.Bytes(c.value))
 		}
 		told += min(pointed, 1)
 	}

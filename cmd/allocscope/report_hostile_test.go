@@ -7,7 +7,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -82,7 +82,7 @@ func isHarmful(c rune) bool {
 }
 
 // mustBeText wants that a page with hostile names has the elements of its template and its scripts alone, and shows the names.
-func mustBeText(r reader, s export.Summary) {
+func mustBeText(r reader, s summary.Summary) {
 	t := r.t
 	t.Helper()
 	pointAtEverything(r)

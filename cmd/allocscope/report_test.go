@@ -8,7 +8,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -16,30 +17,30 @@ import (
 func summaryFolder(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a trace")
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer folder.Close()
-	s := export.Summary{
-		Started: time.Unix(0, 0), DurationS: 60, Process: export.Process{PID: 42, Command: "job"},
-		Verdict: export.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"}, export.AxisSeconds),
+	defer dir.Close()
+	s := summary.Summary{
+		Started: time.Unix(0, 0), DurationS: 60, Process: summary.Process{PID: 42, Command: "job"},
+		Verdict: summary.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"}, summary.AxisSeconds),
 	}
-	if err := folder.WriteFile(export.SummaryFile, s.Write); err != nil {
+	if err := dir.WriteFile(folder.SummaryFile, s.Write); err != nil {
 		t.Fatal(err)
 	}
 	return path
 }
 
 func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
-	folder := summaryFolder(t)
+	dir := summaryFolder(t)
 	for range 2 { // the second takes the place of the first
-		c := call(t, "report", folder)
+		c := call(t, "report", dir)
 		c.mustEnd(0)
-		if want := filepath.Join(folder, "report.html") + "\n"; c.stdout.String() != want {
+		if want := filepath.Join(dir, "report.html") + "\n"; c.stdout.String() != want {
 			t.Errorf("says %q, want %q", c.stdout.String(), want)
 		}
-		mustSay(t, "the report", readFile(t, folder, export.ReportFile), "<!doctype html>", "TOO SHORT", "PID 42", "read timeline.csv: no such file")
+		mustSay(t, "the report", readFile(t, dir, folder.ReportFile), "<!doctype html>", "TOO SHORT", "PID 42", "read timeline.csv: no such file")
 	}
 }
 
@@ -68,11 +69,11 @@ func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
 		}
 	}
 	put(file, "")
-	if err := os.Rename(filepath.Join(killed, export.SummaryFile), filepath.Join(foreign, "other.json")); err != nil {
+	if err := os.Rename(filepath.Join(killed, folder.SummaryFile), filepath.Join(foreign, "other.json")); err != nil {
 		t.Fatal(err)
 	}
-	put(filepath.Join(killed, export.TimelineFile), "time_s,rss_bytes,")
-	put(filepath.Join(damaged, export.SummaryFile), readFile(t, damaged, export.SummaryFile)[:100])
+	put(filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,")
+	put(filepath.Join(damaged, folder.SummaryFile), readFile(t, damaged, folder.SummaryFile)[:100])
 	for path, want := range map[string]string{
 		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory", foreign: "it holds no summary.json and no timeline.csv of allocscope",
 		killed: "the trace still runs, or was killed before its end", damaged: "read summary.json: it is cut short",
@@ -80,7 +81,7 @@ func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
 		c := call(t, "report", path)
 		c.mustEnd(1)
 		mustSay(t, "stderr", c.stderr.String(), want)
-		if exists(filepath.Join(path, export.ReportFile)) {
+		if exists(filepath.Join(path, folder.ReportFile)) {
 			t.Errorf("%s: there is a report", want)
 		}
 	}
@@ -88,13 +89,13 @@ func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
 
 // checkReport wants the page of the trace, and that the same is made of its files later.
 func checkReport(t *testing.T, h *happyTrace) {
-	page := readFile(t, h.folder, export.ReportFile)
+	page := readFile(t, h.folder, folder.ReportFile)
 	mustSay(t, "the report", page, "leak_here", "PID "+itoa(h.target.PID()), "RSS at the end, as the kernel counts")
 	if strings.Contains(page, "could be read") {
 		t.Error("the report lacks a file")
 	}
 	call(t, "report", h.folder).mustEnd(0)
-	if again := readFile(t, h.folder, export.ReportFile); again != page {
+	if again := readFile(t, h.folder, folder.ReportFile); again != page {
 		t.Errorf("`allocscope report` makes another page of %d bytes, not %d", len(again), len(page))
 	}
 }

@@ -8,19 +8,19 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // A timeline is the columns of timeline.csv, by name; NaN where a field is empty.
 type timeline map[string][]float64
 
-func readTimelineFile(t *testing.T, folder string) timeline {
+func readTimelineFile(t *testing.T, dir string) timeline {
 	t.Helper()
-	records, err := csv.NewReader(strings.NewReader(readFile(t, folder, export.TimelineFile))).ReadAll()
+	records, err := csv.NewReader(strings.NewReader(readFile(t, dir, folder.TimelineFile))).ReadAll()
 	if err != nil || len(records) < 10 {
-		t.Fatalf("%d rows of %s: %v", len(records), export.TimelineFile, err)
+		t.Fatalf("%d rows of %s: %v", len(records), folder.TimelineFile, err)
 	}
 	columns := make(timeline)
 	for column, name := range records[0] {
@@ -91,7 +91,7 @@ func (p *plot) at(part float64) int {
 func (p *plot) mustShow(row int) {
 	p.t.Helper()
 	second := int(math.Round(p.timeline["time_s"][row]))
-	want := words.Bytes(p.timeline["rss_bytes"][row])
+	want := units.Bytes(p.timeline["rss_bytes"][row])
 	if got := p.text(shownRSS); got != want {
 		p.t.Errorf("RSS of row %d (%.3f s) is shown as %q, want %q", row, p.timeline["time_s"][row], got, want)
 	}
@@ -224,7 +224,7 @@ func checkTimelineKeys(t *testing.T, report readable) {
 	p.must(p.Press(left))
 	p.mustShow(first + 1)
 	said := eval[string](p.reader, "document.querySelector(%q).getAttribute('aria-valuetext')", slider)
-	if want := "RSS " + words.Bytes(p.timeline["rss_bytes"][first+1]); !strings.Contains(said, want) {
+	if want := "RSS " + units.Bytes(p.timeline["rss_bytes"][first+1]); !strings.Contains(said, want) {
 		t.Errorf("a screen reader says %q, want %q in it", said, want)
 	}
 	from, to := p.from, p.to

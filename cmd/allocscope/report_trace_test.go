@@ -7,9 +7,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
 )
 
@@ -62,15 +62,15 @@ func TestTheReportOfARealTrace(t *testing.T) {
 func traceForReport(t *testing.T) string {
 	t.Helper()
 	l := startLoader(t, 0, 128<<10)
-	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
-	rows := func() int { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") - 1 }
+	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
+	rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") - 1 }
 	train := func(more int) {
 		for wanted := rows() + more; rows() < wanted; {
 			l.train(10)
 		}
 	}
 	mark := func(text string) { call(t, "mark", "--pid", itoa(l.PID()), text).mustEnd(0) }
-	for !hasFunction(t, folder, "Album.keep") { // stacks are cut while the unwind tables are made
+	for !hasFunction(t, dir, "Album.keep") { // stacks are cut while the unwind tables are made
 		train(1)
 	}
 	train(6)
@@ -80,10 +80,10 @@ func traceForReport(t *testing.T) string {
 	mark("validation")
 	train(8)
 	c.interrupt()
-	if len(readSummary(t, folder).Accumulating) < 2 {
+	if len(readSummary(t, dir).Accumulating) < 2 {
 		t.Fatal("fewer than two stacks accumulate: the test is wrong")
 	}
-	return folder
+	return dir
 }
 
 // hasFunction tells whether the newest snapshot names a function.
@@ -93,7 +93,7 @@ func hasFunction(t *testing.T, folder, name string) bool {
 	if err != nil || len(files) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(parseProfile(t, slices.Max(files)).Function, func(f *profile.Function) bool { return f.Name == name })
+	return slices.ContainsFunc(parseProfile(t, slices.Max(files)).Function, func(f *pprof.Function) bool { return f.Name == name })
 }
 
 func checkOpening(t *testing.T, report readable) {
@@ -165,7 +165,7 @@ func checkNoScript(t *testing.T, report readable) {
 		t.Fatalf("scripts have made %d elements: the test is wrong", n)
 	}
 	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
-	for _, text := range []string{s.Accumulating[0].Owner, s.Accumulating[0].Stack[0], s.CommandLine[0]} {
+	for _, text := range []string{s.Accumulating[0].Component, s.Accumulating[0].Stack[0], s.CommandLine[0]} {
 		if said := eval[string](r, "document.body.innerText"); !strings.Contains(said, text) {
 			t.Errorf("the page does not say %q", text)
 		}

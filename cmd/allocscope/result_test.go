@@ -12,9 +12,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -78,7 +80,7 @@ func TestATraceFindsTheLeakExactlyAndEverythingItWritesAgrees(t *testing.T) {
 }
 
 func checkGrowth(t *testing.T, h *happyTrace) {
-	warmup, plateau, grown := readProfile(t, h.folder, export.WarmupFile), readProfile(t, h.folder, export.PlateauFile), readProfile(t, h.folder, export.GrowthFile)
+	warmup, plateau, grown := readProfile(t, h.folder, folder.WarmupFile), readProfile(t, h.folder, folder.PlateauFile), readProfile(t, h.folder, folder.GrowthFile)
 	mustHold(t, "leak_here in warmup", flat(warmup, "leak_here"), objects(leakedBefore, leakSize))
 	mustHold(t, "leak_here in growth", flat(grown, "leak_here"), objects(leakedAfter, leakSize))
 	mustHold(t, "leak_here in plateau", flat(plateau, "leak_here"), objects(leakedBefore+leakedAfter, leakSize))
@@ -87,9 +89,9 @@ func checkGrowth(t *testing.T, h *happyTrace) {
 }
 
 func checkDifference(t *testing.T, h *happyTrace) {
-	warmup := readProfile(t, h.folder, export.WarmupFile)
+	warmup := readProfile(t, h.folder, folder.WarmupFile)
 	warmup.Scale(-1)
-	difference, err := profile.Merge([]*profile.Profile{readProfile(t, h.folder, export.PlateauFile), warmup})
+	difference, err := pprof.Merge([]*pprof.Profile{readProfile(t, h.folder, folder.PlateauFile), warmup})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -99,7 +101,7 @@ func checkDifference(t *testing.T, h *happyTrace) {
 			delete(want, stack)
 		}
 	}
-	if got := byStack(readProfile(t, h.folder, export.GrowthFile)); !reflect.DeepEqual(got, want) {
+	if got := byStack(readProfile(t, h.folder, folder.GrowthFile)); !reflect.DeepEqual(got, want) {
 		t.Errorf("growth is %v, but plateau - warmup is %v", got, want)
 	}
 }
@@ -112,21 +114,21 @@ func checkSnapshots(t *testing.T, h *happyTrace) {
 	if len(got) < 4 || len(got) > 5 {
 		t.Fatalf("%d snapshots in 3 s, one a second and one at the boundary, want 5", len(got))
 	}
-	if !reflect.DeepEqual(got[2], byStack(readProfile(t, h.folder, export.WarmupFile))) {
+	if !reflect.DeepEqual(got[2], byStack(readProfile(t, h.folder, folder.WarmupFile))) {
 		t.Error("the snapshot at the boundary is not warmup.pb.gz")
 	}
-	if !reflect.DeepEqual(got[len(got)-1], byStack(readProfile(t, h.folder, export.PlateauFile))) {
+	if !reflect.DeepEqual(got[len(got)-1], byStack(readProfile(t, h.folder, folder.PlateauFile))) {
 		t.Error("the last snapshot is not plateau.pb.gz")
 	}
 }
 
 func checkPprof(t *testing.T, h *happyTrace) {
-	warmup, plateau, grown := filepath.Join(h.folder, export.WarmupFile), filepath.Join(h.folder, export.PlateauFile), filepath.Join(h.folder, export.GrowthFile)
+	warmup, plateau, grown := filepath.Join(h.folder, folder.WarmupFile), filepath.Join(h.folder, folder.PlateauFile), filepath.Join(h.folder, folder.GrowthFile)
 	if rows := pprofTop(t, "-unit=B", "-sample_index=inuse_space", grown); !strings.HasPrefix(rows[0], "65536000B 65536000B leak_here") {
 		t.Errorf("go tool pprof -top -sample_index=inuse_space growth.pb.gz:\n%s", strings.Join(rows, "\n"))
 	}
 	s := readSummary(t, h.folder)
-	rss, resident := *s.RSS.EndBytes-*s.RSS.BoundaryBytes, int64(0)
+	rss, resident := *s.RSS.EndBytes-*s.RSS.BaselineBytes, int64(0)
 	rows := pprofTop(t, "-unit=B", grown) // of each object the beginning is touched, and the allocator's header
 	if n, err := fmt.Sscanf(rows[0], "%dB %dB leak_here", &resident, new(int64)); n != 2 || err != nil || resident > rss || float64(resident) < 0.98*float64(rss) {
 		t.Errorf("RSS grew by %d bytes; go tool pprof -top growth.pb.gz:\n%s", rss, strings.Join(rows, "\n"))
@@ -175,9 +177,9 @@ func checkTimeline(t *testing.T, h *happyTrace) {
 	}
 }
 
-func readTimeline(t *testing.T, folder string) []growth.Row {
+func readTimeline(t *testing.T, dir string) []growth.Row {
 	t.Helper()
-	timeline, err := export.ReadTimeline(strings.NewReader(readFile(t, folder, export.TimelineFile)))
+	timeline, err := rows.ReadTimeline(strings.NewReader(readFile(t, dir, folder.TimelineFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -185,8 +187,8 @@ func readTimeline(t *testing.T, folder string) []growth.Row {
 }
 
 func checkSummary(t *testing.T, h *happyTrace) {
-	s := mustHaveEnded(t, h.folder, export.EndedDuration)
-	if s.Schema != export.SummarySchema || s.Version != "v1.2.3-test" || s.IntervalBytes != 1 || s.Process.PID != h.target.PID() || s.Process.Executable != h.target.Path {
+	s := mustHaveEnded(t, h.folder, summary.EndedDuration)
+	if s.Schema != summary.Schema || s.Version != "v1.2.3-test" || s.IntervalBytes != 1 || s.Process.PID != h.target.PID() || s.Process.Executable != h.target.Path {
 		t.Errorf("schema %q, version %q, interval %d, process %+v", s.Schema, s.Version, s.IntervalBytes, s.Process)
 	}
 	if !slices.Equal(s.CommandLine, h.Args) || !slices.Equal(s.Process.Arguments, h.target.Args) {
@@ -198,7 +200,7 @@ func checkSummary(t *testing.T, h *happyTrace) {
 	if top := s.Accumulating[0]; top.Function != "leak_here" || top.Module != h.target.Path || top.Objects != leakedAfter || top.Bytes != leakedAfter*leakSize || top.Share < 0.99 {
 		t.Errorf("accumulates most: %+v", top)
 	}
-	if _, bytes := total(readProfile(t, h.folder, export.PlateauFile), growth.KindHeap); s.Live.Bytes[growth.KindHeap] != bytes {
+	if _, bytes := total(readProfile(t, h.folder, folder.PlateauFile), growth.KindHeap); s.Live.Bytes[growth.KindHeap] != bytes {
 		t.Errorf("%d bytes live, %d in plateau.pb.gz", s.Live.Bytes[growth.KindHeap], bytes)
 	}
 	if first := readTimeline(t, h.folder)[0].RSS; *s.RSS.StartBytes != first {
@@ -264,13 +266,13 @@ func TestWithoutAnOutputFolderOneIsNamedAfterTheProcess(t *testing.T) {
 
 func TestJSONOnStdoutIsTheSummaryAndNothingElse(t *testing.T) {
 	target := startSteps(t)
-	c, folder := tracing(t, target, "--json")
+	c, dir := tracing(t, target, "--json")
 	do(target, "leak 10 100")
 	c.interrupt()
-	if want := readFile(t, folder, export.SummaryFile); c.stdout.String() != want {
-		t.Errorf("stdout:\n%s\n%s:\n%s", c.stdout.String(), export.SummaryFile, want)
+	if want := readFile(t, dir, folder.SummaryFile); c.stdout.String() != want {
+		t.Errorf("stdout:\n%s\n%s:\n%s", c.stdout.String(), folder.SummaryFile, want)
 	}
-	readSummary(t, folder)
+	readSummary(t, dir)
 	mustSay(t, "stderr", c.stderr.String(), "tracing "+itoa(target.PID())+" (steps)")
 }
 
@@ -285,12 +287,12 @@ func TestTheTargetsNamesCannotWriteToTheTerminal(t *testing.T) {
 		t.Fatal(err)
 	}
 	target := ready(tracertest.Start(t, hostile, "\x1b]0;title\a"))
-	c, folder := tracing(t, target)
+	c, dir := tracing(t, target)
 	do(target, "leak 10 100")
 	c.interrupt()
 	said := c.stdout.String() + c.stderr.String()
 	if strings.ContainsAny(said, "\x1b\a\u202e") || strings.Contains(said, "\nwarning") {
 		t.Errorf("says %q", said)
 	}
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(10, 100))
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(10, 100))
 }

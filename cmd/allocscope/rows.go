@@ -4,36 +4,37 @@ import (
 	"errors"
 	"io"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // rowFiles are the files that grow with the trace: timeline.csv, processes.csv, and gpus.csv where there are GPUs.
 type rowFiles struct {
 	files     []io.Closer
-	timeline  *export.RowWriter[growth.Row]
-	processes *export.RowWriter[growth.ProcessSample]
-	gpus      *export.RowWriter[export.GPURow] // nil: no GPU has been seen yet
-	folder    *export.Folder
+	timeline  *rows.Writer[growth.Row]
+	processes *rows.Writer[growth.ProcessSample]
+	gpus      *rows.Writer[rows.GPURow] // nil: no GPU has been seen yet
+	folder    *folder.Folder
 	failed    bool // nothing more is written after the first error
 }
 
-func openRows(folder *export.Folder) (f *rowFiles, err error) {
-	f = &rowFiles{folder: folder}
-	timeline, err := folder.Append(export.TimelineFile)
+func openRows(dir *folder.Folder) (f *rowFiles, err error) {
+	f = &rowFiles{folder: dir}
+	timeline, err := dir.Append(folder.TimelineFile)
 	if err != nil {
 		return nil, err
 	}
 	f.files = append(f.files, timeline)
-	processes, err := folder.Append(export.ProcessesFile)
+	processes, err := dir.Append(folder.ProcessesFile)
 	if err == nil {
 		f.files = append(f.files, processes)
-		if f.timeline, err = export.NewTimelineWriter(timeline); err == nil {
-			f.processes, err = export.NewProcessesWriter(processes)
+		if f.timeline, err = rows.NewTimelineWriter(timeline); err == nil {
+			f.processes, err = rows.NewProcessesWriter(processes)
 		}
 	}
 	if err != nil { // empty files would keep --force from taking the folder over
-		return nil, errors.Join(err, f.close(), folder.Remove(export.TimelineFile), folder.Remove(export.ProcessesFile))
+		return nil, errors.Join(err, f.close(), dir.Remove(folder.TimelineFile), dir.Remove(folder.ProcessesFile))
 	}
 	return f, nil
 }
@@ -48,28 +49,28 @@ func (f *rowFiles) write(row growth.Row, moment growth.Moment) error {
 		err = f.processes.Write(moment.Processes...)
 	}
 	if err == nil {
-		err = f.writeGPUs(export.GPURows(moment))
+		err = f.writeGPUs(rows.GPURowsOf(moment))
 	}
 	f.failed = err != nil
 	return err
 }
 
 // writeGPUs opens gpus.csv when the first GPU is seen.
-func (f *rowFiles) writeGPUs(rows []export.GPURow) error {
-	if len(rows) == 0 {
+func (f *rowFiles) writeGPUs(all []rows.GPURow) error {
+	if len(all) == 0 {
 		return nil
 	}
 	if f.gpus == nil {
-		file, err := f.folder.Append(export.GPUsFile)
+		file, err := f.folder.Append(folder.GPUsFile)
 		if err != nil {
 			return err
 		}
 		f.files = append(f.files, file)
-		if f.gpus, err = export.NewGPUsWriter(file); err != nil {
+		if f.gpus, err = rows.NewGPUsWriter(file); err != nil {
 			return err
 		}
 	}
-	return f.gpus.Write(rows...)
+	return f.gpus.Write(all...)
 }
 
 func (f *rowFiles) close() error {

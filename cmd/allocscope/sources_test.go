@@ -12,14 +12,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // states are those of the sources by their names.
-func states(s export.Summary) map[string]string {
+func states(s summary.Summary) map[string]string {
 	states := make(map[string]string)
 	for _, source := range s.Sources {
 		states[source.Name] = source.State
@@ -28,10 +29,10 @@ func states(s export.Summary) map[string]string {
 }
 
 // reasonOf is why a source was not attached.
-func reasonOf(t *testing.T, s export.Summary, name string) string {
+func reasonOf(t *testing.T, s summary.Summary, name string) string {
 	t.Helper()
 	for _, source := range s.Sources {
-		if source.Name == name && source.State == export.SourceFailed {
+		if source.Name == name && source.State == summary.SourceFailed {
 			return source.Reason
 		}
 	}
@@ -40,10 +41,10 @@ func reasonOf(t *testing.T, s export.Summary, name string) string {
 }
 
 // mustSum wants rows of a process that sum to its RSS, most of it explained, and gives them.
-func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []export.LedgerRow) {
+func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []summary.BreakdownRow) {
 	t.Helper()
 	var sum, unexplained int64
-	for _, row := range readSummary(t, folder).Ledger {
+	for _, row := range readSummary(t, folder).Breakdown {
 		if row.Process != pid || row.Kind == growth.KindSwapped {
 			continue
 		}
@@ -60,7 +61,7 @@ func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []export.Led
 }
 
 // mustRow wants one row of that kind, size within 1 %, and name.
-func mustRow(t *testing.T, rows []export.LedgerRow, kind growth.Kind, bytes int64, name string) {
+func mustRow(t *testing.T, rows []summary.BreakdownRow, kind growth.Kind, bytes int64, name string) {
 	t.Helper()
 	for _, row := range rows {
 		if row.Kind == kind && strings.Contains(row.Name, name) && row.EndBytes > bytes-bytes/100 && row.EndBytes < bytes+bytes/100 {
@@ -91,17 +92,17 @@ func TestEachSourceIsEnough(t *testing.T) {
 	} {
 		t.Run(only, func(t *testing.T) {
 			target := startSteps(t)
-			c, folder := tracing(t, target, "--sources", only)
+			c, dir := tracing(t, target, "--sources", only)
 			allocate(target)
 			rss := rssOf(t, target.PID())
 			c.interrupt()
-			states := states(readSummary(t, folder))
+			states := states(readSummary(t, dir))
 			for _, name := range source.Names() {
-				if want := map[bool]string{true: export.SourceAttached, false: export.SourceOff}[name == only]; states[name] != want {
+				if want := map[bool]string{true: summary.SourceAttached, false: summary.SourceOff}[name == only]; states[name] != want {
 					t.Errorf("source %s is %q, want %q", name, states[name], want)
 				}
 			}
-			rows := mustSum(t, folder, target.PID(), rss)
+			rows := mustSum(t, dir, target.PID(), rss)
 			mustRow(t, rows, growth.KindHeap, heap, holders.heap)
 			mustRow(t, rows, growth.KindMmap, mapped, holders.mapped)
 		})
@@ -116,20 +117,20 @@ func privileged(cmd *exec.Cmd) *exec.Cmd {
 
 func TestWithTwoCapabilitiesOnesOwnProcessHasALedger(t *testing.T) {
 	target := tracertest.StartCommand(t, unprivileged(exec.Command("sleep", "1000")))
-	folder := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(folder)), 0o755); err != nil { // for him to reach it
+	dir := newFolder(t)
+	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // for him to reach it
 		t.Fatal(err)
 	}
-	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), folder, "--duration", "1s")...)))
+	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), dir, "--duration", "1s")...)))
 	c.mustEnd(0)
-	summary := readSummary(t, folder)
-	if states := states(summary); states["fault"] != export.SourceAttached {
+	s := readSummary(t, dir)
+	if states := states(s); states["fault"] != summary.SourceAttached {
 		t.Errorf("source fault is %s", states["fault"])
 	}
 	for _, name := range []string{"heap", "mapping"} {
-		mustSay(t, "stderr", c.stderr.String(), "source "+name, reasonOf(t, summary, name))
+		mustSay(t, "stderr", c.stderr.String(), "source "+name, reasonOf(t, s, name))
 	}
-	mustSum(t, folder, target.PID(), rssOf(t, target.PID()))
+	mustSum(t, dir, target.PID(), rssOf(t, target.PID()))
 }
 
 // inside makes a command one that another program runs.
@@ -145,32 +146,32 @@ func withoutPages(cmd *exec.Cmd, pid int) *exec.Cmd {
 }
 
 func TestWithoutThePageMapTheRestIsTraced(t *testing.T) {
-	target, folder := startSteps(t), newFolder(t)
-	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), folder)...), target.PID()))
-	c.awaitFile(folder, "snapshots/000.pb.gz")
+	target, dir := startSteps(t), newFolder(t)
+	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), dir)...), target.PID()))
+	c.awaitFile(dir, "snapshots/000.pb.gz")
 	allocate(target)
 	c.interrupt()
-	summary := readSummary(t, folder)
-	mustSay(t, "reason", reasonOf(t, summary, "ledger"), "pagemap", "CONFIG_PROC_PAGE_MONITOR")
+	s := readSummary(t, dir)
+	mustSay(t, "reason", reasonOf(t, s, "ledger"), "pagemap", "CONFIG_PROC_PAGE_MONITOR")
 	mustSay(t, "stderr", c.stderr.String(), "source ledger of PID "+itoa(target.PID())+" is not attached")
-	grown := readProfile(t, folder, export.GrowthFile)
+	grown := readProfile(t, dir, folder.GrowthFile)
 	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(leakedObjects, leakedSize))
 	mustHold(t, "map_here", flat(grown, "map_here"), values{pieces, pieces * pieceSize, 0, 0}) // touched or not
 }
 
 // As in a container whose seccomp profile refuses perf_event_open.
 func TestWherePerfEventsAreRefusedTheHeapIsTraced(t *testing.T) {
-	target, folder := startSteps(t), newFolder(t)
-	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), folder)...), tracertest.Build(t, "deny.c")))
-	c.awaitFile(folder, "snapshots/000.pb.gz")
+	target, dir := startSteps(t), newFolder(t)
+	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), dir)...), tracertest.Build(t, "deny.c")))
+	c.awaitFile(dir, "snapshots/000.pb.gz")
 	allocate(target)
 	rss := rssOf(t, target.PID())
 	c.interrupt()
-	summary := readSummary(t, folder)
-	mustSay(t, "reason", reasonOf(t, summary, "fault"), "operation not permitted", "CAP_PERFMON", "seccomp")
-	mustSay(t, "reason", reasonOf(t, summary, "mapping"), "operation not permitted")
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(leakedObjects, leakedSize))
-	mustRow(t, mustSum(t, folder, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize, "leak_here")
+	s := readSummary(t, dir)
+	mustSay(t, "reason", reasonOf(t, s, "fault"), "operation not permitted", "CAP_PERFMON", "seccomp")
+	mustSay(t, "reason", reasonOf(t, s, "mapping"), "operation not permitted")
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(leakedObjects, leakedSize))
+	mustRow(t, mustSum(t, dir, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize, "leak_here")
 }
 
 func TestDoctorSaysThatPerfEventsAreRefused(t *testing.T) {

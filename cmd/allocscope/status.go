@@ -7,7 +7,8 @@ import (
 
 	"golang.org/x/term"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -18,7 +19,7 @@ const plainEvery = 10 * time.Second // between lines where there is no terminal
 // A display tells how the trace goes.
 type display interface {
 	// show says where the trace stands, after each sample. latest is nil before the first snapshot.
-	show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead)
+	show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *summary.Overhead)
 	// clear takes away what is shown, before the result is printed. It may be called again.
 	clear()
 }
@@ -58,7 +59,7 @@ func newStatus(to *screen, duration time.Duration) *status {
 }
 
 // show implements display.
-func (s *status) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *export.Overhead) {
+func (s *status) show(sample growth.Sample, latest *growth.Snapshot, events tracer.Events, losses []tracer.Loss, overhead *summary.Overhead) {
 	line := s.line(sample, latest, s.pace.at(sample.Elapsed, events), losses)
 	if cost := words.OverheadShort(overhead); cost != "" {
 		line += "  " + cost
@@ -81,17 +82,17 @@ func (s *status) fit(line string) string {
 }
 
 func (s *status) line(sample growth.Sample, latest *growth.Snapshot, pace float64, losses []tracer.Loss) string {
-	line := words.Duration(sample.Elapsed.Truncate(time.Second))
+	line := units.Duration(sample.Elapsed.Truncate(time.Second))
 	if s.duration != 0 {
-		line += " of " + words.Duration(s.duration)
+		line += " of " + units.Duration(s.duration)
 	}
-	line += "  RSS " + words.Bytes(float64(sample.RSS))
+	line += "  RSS " + units.Bytes(float64(sample.RSS))
 	if latest != nil {
-		line += fmt.Sprintf("  traced %s in %s samples", words.Bytes(float64(latest.Total())), words.Count(float64(latest.LiveObjects)))
+		line += fmt.Sprintf("  traced %s in %s samples", units.Bytes(float64(latest.Total())), units.Count(float64(latest.LiveObjects)))
 	}
-	line += fmt.Sprintf("  %s events/s", words.Count(pace))
+	line += fmt.Sprintf("  %s events/s", units.Count(pace))
 	dropped, _ := drops(losses)
-	return line + fmt.Sprintf("  drops %s", words.Count(float64(dropped)))
+	return line + fmt.Sprintf("  drops %s", units.Count(float64(dropped)))
 }
 
 // clear implements display.

@@ -10,7 +10,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 )
@@ -19,7 +19,7 @@ func TestWithoutATerminalALineIsPrintedEveryTenSeconds(t *testing.T) {
 	var out bytes.Buffer
 	s := newStatus(screenOf(&out), 5*time.Minute)
 	cost := 0.019
-	overhead := &export.Overhead{Share: &cost, Limit: 0.03, Mode: export.HeapWindows, Windows: 3}
+	overhead := &summary.Overhead{Share: &cost, Limit: 0.03, Mode: summary.HeapBursts, Bursts: 3}
 	snapshot := &growth.Snapshot{LiveObjects: 12345, Holdings: []growth.Holding{{InuseBytes: 3 << 20}}}
 	for second := range 25 {
 		sample := growth.Sample{Elapsed: time.Duration(second) * time.Second, RSS: 1 << 30}

@@ -5,7 +5,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -21,21 +23,21 @@ func TestTheStepsOfATraceAreCountedExactly(t *testing.T) {
 	const before, steps = 50, 4 * 250
 	target := startStepper(t)
 	do(target, "call 1 %d", before)
-	c, folder := tracing(t, target, "--step-symbol", "libpasses:training_step", "--snapshot-every", "1s")
+	c, dir := tracing(t, target, "--step-symbol", "libpasses:training_step", "--snapshot-every", "1s")
 	c.await("the library is probed", func() bool {
-		rows, _ := export.ReadTimeline(strings.NewReader(readFile(t, folder, export.TimelineFile))) // the last may be half written
+		rows, _ := rows.ReadTimeline(strings.NewReader(readFile(t, dir, folder.TimelineFile))) // the last may be half written
 		return slices.ContainsFunc(rows, countsSteps)
 	})
 	do(target, "call 4 100")
-	c.awaitSnapshots(folder, 2)
+	c.awaitSnapshots(dir, 2)
 	do(target, "call 4 150")
-	c.awaitSnapshots(folder, 1)
+	c.awaitSnapshots(dir, 1)
 	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	if s.Steps == nil || s.Steps.Count != steps {
-		t.Errorf("steps %+v since %v s, want %d since the start", s.Steps, *s.BoundaryS, steps)
+		t.Errorf("steps %+v since %v s, want %d since the start", s.Steps, *s.BaselineS, steps)
 	}
-	rows := readTimelineRows(t, folder)
+	rows := readTimelineRows(t, dir)
 	first := slices.IndexFunc(rows, countsSteps)
 	if counted, last := rows[first].Steps, rows[len(rows)-1].Steps; counted != 0 || last != steps {
 		t.Errorf("the timeline has %d to %d steps, want 0 to %d", counted, last, steps)
@@ -53,11 +55,11 @@ func TestAStepFunctionThatIsNotThereIsWarnedOfAndTheTraceGoesOn(t *testing.T) {
 		"libmissing:step":        "no library libmissing is mapped",
 	} {
 		target := startStepper(t)
-		c, folder := tracing(t, target, "--step-symbol", symbol, "--snapshot-every", "500ms")
+		c, dir := tracing(t, target, "--step-symbol", symbol, "--snapshot-every", "500ms")
 		do(target, "call 1 10")
-		c.awaitSnapshots(folder, 2)
+		c.awaitSnapshots(dir, 2)
 		c.interrupt()
-		s := mustHaveEnded(t, folder, export.EndedInterrupt)
+		s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 		if s.Steps != nil {
 			t.Errorf("%s: steps %+v, though nobody counts them", symbol, s.Steps)
 		}

@@ -7,40 +7,41 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // summarize puts together what summary.json says.
-func (r *recorder) summarize(found judged, all []judged, span span, grown []growth.Holding, ended string) (*export.Summary, error) {
+func (r *recorder) summarize(found judged, all []judged, span span, grown []growth.Holding, ended string) (*summary.Summary, error) {
 	events, losses, err := r.session.Counters()
 	if err != nil {
 		return nil, err
 	}
-	boundary := export.Seconds(span.start.Elapsed)
+	boundary := summary.Seconds(span.start.Elapsed)
 	looked := r.lookedAt(found.track, span)
 	overhead := inWindows(r.overhead(), span.end.Watch)
-	s := &export.Summary{
-		Version: versionText(), CommandLine: os.Args, Started: r.began, DurationS: export.Seconds(r.session.Elapsed()), Ended: ended,
-		Verdict: export.VerdictOf(found.Verdict, export.AxisSeconds),
+	s := &summary.Summary{
+		Version: versionText(), CommandLine: os.Args, Started: r.began, DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
+		Verdict: summary.VerdictOf(found.Verdict, summary.AxisSeconds),
 		Process: r.processOf(found.track), Processes: r.processes(all), Groups: r.groups(),
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH, IntervalBytes: overhead.IntervalBytes, Overhead: overhead,
-		BoundaryS: &boundary, RSS: sizesOf(found.track, looked), Live: export.LiveOf(span.end.Holdings), Mappings: export.MappingsOf(span.end.Mappings),
-		Accumulating: export.Accumulating(grown, r.course(span), mostStacks), SnapshotsS: r.snapshotSeconds(), Released: export.Releases(span.end.Releases, topStacks),
-		GPUs: export.GPUsOf(r.history.GPUs), Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: export.Events(events),
+		BaselineS: &boundary, RSS: sizesOf(found.track, looked), Live: summary.LiveOf(span.end.Holdings), Mappings: summary.MappingsOf(span.end.Mappings),
+		Accumulating: summary.Accumulating(grown, r.course(span), mostStacks), SnapshotsS: r.snapshotSeconds(), Released: summary.Releases(span.end.Releases, topStacks),
+		GPUs: summary.GPUsOf(r.history.GPUs), Steps: stepsOf(found, span.start.Elapsed), Limit: r.limit(), Events: summary.Events(events),
 		Files: r.files(),
 	}
 	if asked := r.session.Process.PID; asked != s.Process.PID {
 		s.Asked = asked
 	}
 	for _, c := range found.Culprits[:min(topStacks, len(found.Culprits))] {
-		s.Culprits = append(s.Culprits, export.CulpritOf(c))
+		s.Suspects = append(s.Suspects, summary.SuspectOf(c))
 	}
 	for _, m := range r.history.Marks {
-		s.Marks = append(s.Marks, export.Mark{AtS: export.Seconds(m.At), Text: m.Text})
+		s.Marks = append(s.Marks, summary.Mark{AtS: summary.Seconds(m.At), Text: m.Text})
 	}
 	for _, l := range losses {
-		s.Losses = append(s.Losses, export.Loss(l))
+		s.Losses = append(s.Losses, summary.Loss(l))
 	}
 	r.account(s, looked)
 	s.Sources = r.sources()
@@ -51,18 +52,18 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 // files of the folder, by what is in them.
 func (r *recorder) files() map[string]string {
 	files := map[string]string{
-		"growth": export.GrowthFile, "warmup": export.WarmupFile, "plateau": export.PlateauFile,
-		"timeline": export.TimelineFile, "processes": export.ProcessesFile, "report": export.ReportFile,
+		"growth": folder.GrowthFile, "warmup": folder.WarmupFile, "plateau": folder.PlateauFile,
+		"timeline": folder.TimelineFile, "processes": folder.ProcessesFile, "report": folder.ReportFile,
 	}
 	if r.rows.gpus != nil {
-		files["gpus"] = export.GPUsFile
+		files["gpus"] = folder.GPUsFile
 	}
 	return files
 }
 
 // course of what has grown in a span.
-func (r *recorder) course(span span) export.Course {
-	course := export.Course{Elapsed: span.elapsed(), End: span.end, Owners: r.flags.owners.rules}
+func (r *recorder) course(span span) summary.Period {
+	course := summary.Period{Elapsed: span.elapsed(), End: span.end, Components: r.flags.owners.rules}
 	for _, s := range r.snapshots {
 		course.Snapshots = append(course.Snapshots, s.Snapshot)
 	}
@@ -72,33 +73,33 @@ func (r *recorder) course(span span) export.Course {
 func (r *recorder) snapshotSeconds() []float64 {
 	moments := []float64{}
 	for _, s := range r.snapshots {
-		moments = append(moments, export.Seconds(s.Elapsed))
+		moments = append(moments, summary.Seconds(s.Elapsed))
 	}
 	return moments
 }
 
-func (r *recorder) sources() []export.Source {
-	var sources []export.Source
+func (r *recorder) sources() []summary.Source {
+	var sources []summary.Source
 	for _, source := range r.session.Sources() {
-		state := export.SourceAttached
+		state := summary.SourceAttached
 		switch {
 		case source.Off:
-			state = export.SourceOff
+			state = summary.SourceOff
 		case !source.Attached:
-			state = export.SourceFailed
+			state = summary.SourceFailed
 		}
-		sources = append(sources, export.Source{Name: source.Name, PID: source.PID, State: state, Reason: source.Reason})
+		sources = append(sources, summary.Source{Name: source.Name, PID: source.PID, State: state, Reason: source.Reason})
 	}
 	return sources
 }
 
 // processOf is the process that the trace is about; the one that was asked for where none was traced.
-func (r *recorder) processOf(track *growth.Track) export.Process {
+func (r *recorder) processOf(track *growth.Track) summary.Process {
 	if track == nil {
 		p := r.session.Process
-		return export.Process{PID: p.PID, Command: p.Command(), Executable: p.Executable, Arguments: p.Arguments}
+		return summary.Process{PID: p.PID, Command: p.Command(), Executable: p.Executable, Arguments: p.Arguments}
 	}
-	return export.Process{PID: track.PID, Command: track.Command, Executable: track.Executable, Arguments: track.Arguments}
+	return summary.Process{PID: track.PID, Command: track.Command, Executable: track.Executable, Arguments: track.Arguments}
 }
 
 // executable is the program of the main process.
@@ -114,16 +115,16 @@ func (r *recorder) commands() map[int]string {
 }
 
 // processes of the tree that are no workers, or are traced. Glimpses are left out.
-func (r *recorder) processes(all []judged) []export.TreeProcess {
-	var processes []export.TreeProcess
+func (r *recorder) processes(all []judged) []summary.TreeProcess {
+	var processes []summary.TreeProcess
 	for _, t := range r.history.Tracks {
 		if (t.Role.IsWorker() || r.history.IsGlimpse(t)) && !t.Traced {
 			continue
 		}
-		p := export.TreeProcess{
+		p := summary.TreeProcess{
 			PID: t.PID, Parent: t.Parent, Role: t.Role, Command: t.Command, Traced: t.Traced,
-			FirstS: export.Seconds(t.First), LastS: export.Seconds(t.Last),
-			StartBytes: export.Known(t.Timeline.RSSAt(t.First)), EndBytes: export.Known(t.Timeline.RSSAt(t.Last)),
+			FirstS: summary.Seconds(t.First), LastS: summary.Seconds(t.Last),
+			StartBytes: summary.Known(t.Timeline.RSSAt(t.First)), EndBytes: summary.Known(t.Timeline.RSSAt(t.Last)),
 		}
 		if t.Role == growth.RoleRank {
 			p.Rank = &t.Rank
@@ -137,12 +138,12 @@ func (r *recorder) processes(all []judged) []export.TreeProcess {
 }
 
 // groups of workers, and whether what they hold together grows.
-func (r *recorder) groups() []export.Group {
-	var groups []export.Group
+func (r *recorder) groups() []summary.Group {
+	var groups []summary.Group
 	for _, g := range r.history.Groups() {
-		v := export.VerdictOf(growth.Judge(g.History, growth.Setting{}, r.criteria()), export.AxisSeconds)
-		groups = append(groups, export.Group{
-			Role: g.Role, Processes: g.Count, EachBytes: export.Known(g.RSS), PrivateBytes: export.Known(g.Private), PSSBytes: export.Known(g.PSS),
+		v := summary.VerdictOf(growth.Judge(g.History, growth.Setting{}, r.criteria()), summary.AxisSeconds)
+		groups = append(groups, summary.Group{
+			Role: g.Role, Processes: g.Count, EachBytes: summary.Known(g.RSS), PrivateBytes: summary.Known(g.Private), PSSBytes: summary.Known(g.PSS),
 			Verdict: v.Class, RateBytesPerMin: v.RateBytesPerMin,
 		})
 	}
@@ -151,14 +152,14 @@ func (r *recorder) groups() []export.Group {
 
 // sizesOf is the resident memory of a process: at the start by its timeline, at the boundary and the end by the snapshots, as
 // in the ledger. Where no snapshot has it, the timeline tells.
-func sizesOf(track *growth.Track, looked span) export.RSS {
+func sizesOf(track *growth.Track, looked span) summary.RSS {
 	if track == nil {
-		return export.RSS{}
+		return summary.RSS{}
 	}
 	boundary, end := rssIn(looked.start, track), rssIn(looked.end, track)
-	rss := export.RSS{StartBytes: export.Known(track.Timeline.RSSAt(0)), BoundaryBytes: export.Known(boundary), EndBytes: export.Known(end)}
+	rss := summary.RSS{StartBytes: summary.Known(track.Timeline.RSSAt(0)), BaselineBytes: summary.Known(boundary), EndBytes: summary.Known(end)}
 	if boundary != growth.Unknown && end != growth.Unknown {
-		rss.GrowthBytesPerMin = export.BytesPerMin(end-boundary, looked.elapsed())
+		rss.GrowthBytesPerMin = summary.BytesPerMin(end-boundary, looked.elapsed())
 	}
 	return rss
 }
@@ -174,11 +175,11 @@ func rssIn(s *growth.Snapshot, track *growth.Track) int64 {
 }
 
 // stepsOf are the steps since the boundary; nil where none were seen.
-func stepsOf(f judged, boundary time.Duration) *export.Steps {
+func stepsOf(f judged, boundary time.Duration) *summary.Steps {
 	if math.IsNaN(f.StepsPerSecond) || f.track == nil {
 		return nil
 	}
-	steps := &export.Steps{Count: f.track.Timeline.StepsSince(boundary), PerMin: f.StepsPerSecond * 60}
+	steps := &summary.Steps{Count: f.track.Timeline.StepsSince(boundary), PerMin: f.StepsPerSecond * 60}
 	if !math.IsNaN(f.Rate) {
 		perStep := int64(math.Round(f.Rate / f.StepsPerSecond))
 		steps.GrowthBytesPerStep = &perStep
@@ -187,7 +188,7 @@ func stepsOf(f judged, boundary time.Duration) *export.Steps {
 }
 
 // limit that is met first, at the end.
-func (r *recorder) limit() *export.Limit {
+func (r *recorder) limit() *summary.Limit {
 	n := len(r.history.Rows)
 	if n == 0 {
 		return nil
@@ -196,7 +197,7 @@ func (r *recorder) limit() *export.Limit {
 	if room == growth.Unknown {
 		return nil
 	}
-	return &export.Limit{Of: of, RoomBytes: room}
+	return &summary.Limit{Of: of, HeadroomBytes: room}
 }
 
 // covered says so where something outside the tree grows, and the tree does not.

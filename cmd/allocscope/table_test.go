@@ -5,12 +5,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 )
 
 func TestATableOfNothingSaysSo(t *testing.T) {
 	var out bytes.Buffer
-	if err := printResult(&out, &export.Summary{Process: export.Process{PID: 42, Command: "job"}, DurationS: 1.25, Ended: export.EndedDuration}, "/tmp/my folder"); err != nil {
+	if err := printResult(&out, &summary.Summary{Process: summary.Process{PID: 42, Command: "job"}, DurationS: 1.25, Ended: summary.EndedDuration}, "/tmp/my folder"); err != nil {
 		t.Fatal(err)
 	}
 	mustSay(t, "the table", out.String(), "job (PID 42), 1.2 s, as long as asked for\n", "Nothing that was traced accumulated", "allocscope view '/tmp/my folder'\n", "'/tmp/my folder/growth.pb.gz'\n")

@@ -8,7 +8,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -16,7 +16,7 @@ import (
 func openEnded(t *testing.T) (r *recorder, path string) {
 	t.Helper()
 	path = newFolder(t)
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	folder, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -28,7 +28,7 @@ func openEnded(t *testing.T) (r *recorder, path string) {
 func (r *recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot {
 	t.Helper()
 	snapshot := &growth.Snapshot{Elapsed: elapsed}
-	r.write(export.SnapshotFile(r.nextSnapshot), func(w io.Writer) error { _, err := io.WriteString(w, elapsed.String()); return err })
+	r.write(folder.SnapshotFile(r.nextSnapshot), func(w io.Writer) error { _, err := io.WriteString(w, elapsed.String()); return err })
 	r.snapshots = append(r.snapshots, numbered{snapshot, r.nextSnapshot})
 	r.nextSnapshot++
 	if len(r.snapshots) >= mostSnapshots {
@@ -73,9 +73,9 @@ func mustHaveFiles(t *testing.T, r *recorder, path string) {
 	t.Helper()
 	var want []string
 	for _, s := range r.snapshots {
-		want = append(want, filepath.Join(path, export.SnapshotFile(s.file)))
-		if content := readFile(t, path, export.SnapshotFile(s.file)); content != s.Elapsed.String() {
-			t.Errorf("%s is of %s, not of %s", export.SnapshotFile(s.file), content, s.Elapsed)
+		want = append(want, filepath.Join(path, folder.SnapshotFile(s.file)))
+		if content := readFile(t, path, folder.SnapshotFile(s.file)); content != s.Elapsed.String() {
+			t.Errorf("%s is of %s, not of %s", folder.SnapshotFile(s.file), content, s.Elapsed)
 		}
 	}
 	got := snapshotFiles(t, path)

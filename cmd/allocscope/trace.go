@@ -13,7 +13,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -47,7 +48,7 @@ type traceFlags struct {
 
 // tolerated is growth in bytes per second that the user calls harmless. check has seen that it is by time.
 func (f traceFlags) tolerated() float64 {
-	rate, _ := judgedAxis{unit: export.AxisSeconds}.rate("--tolerable", f.tolerable)
+	rate, _ := judgedAxis{unit: summary.AxisSeconds}.rate("--tolerable", f.tolerable)
 	return rate
 }
 
@@ -131,7 +132,7 @@ const (
 
 // check refuses combinations that make no sense.
 func (f traceFlags) check() error {
-	if _, err := (judgedAxis{unit: export.AxisSeconds}).rate("--tolerable", f.tolerable); err != nil {
+	if _, err := (judgedAxis{unit: summary.AxisSeconds}).rate("--tolerable", f.tolerable); err != nil {
 		return err
 	}
 	if _, err := probe.ParseStepFunction(f.stepSymbol); err != nil {
@@ -202,7 +203,7 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 
 // startMarks takes marks from `allocscope mark`, where no other trace does, and from the file that the user has named.
 func startMarks(flags traceFlags) (*marker, error) {
-	owner, err := export.OwnerFromEnvironment(os.Getenv)
+	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -221,8 +222,8 @@ func startMarks(flags traceFlags) (*marker, error) {
 }
 
 // createFolder makes the output folder, which belongs to the user behind sudo.
-func createFolder(flags traceFlags) (*export.Folder, error) {
-	owner, err := export.OwnerFromEnvironment(os.Getenv)
+func createFolder(flags traceFlags) (*folder.Folder, error) {
+	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
 		return nil, err
 	}
@@ -230,18 +231,18 @@ func createFolder(flags traceFlags) (*export.Folder, error) {
 	if path == "" {
 		path = fmt.Sprintf("allocscope-%d-%s", flags.pid, time.Now().Format("20060102-150405"))
 	}
-	return export.CreateFolder(path, owner, flags.force)
+	return folder.Create(path, owner, flags.force)
 }
 
 // endOf gives the reason why a trace ends, for the summary.
 func endOf(ctx context.Context, session *tracer.Session) string {
 	switch {
 	case session.Err() != nil:
-		return export.EndedExit
+		return summary.EndedExit
 	case ctx.Err() != nil:
-		return export.EndedInterrupt
+		return summary.EndedInterrupt
 	}
-	return export.EndedDuration
+	return summary.EndedDuration
 }
 
 // sparing keeps the heap small while a trace starts, when most memory is used and given back: beside a trainer that is dearer than a

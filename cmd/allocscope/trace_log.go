@@ -5,7 +5,7 @@ import (
 	"log/slog"
 	"slices"
 
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"
 )
@@ -14,10 +14,10 @@ import (
 func logSources(s *tracer.Session) {
 	taken := "every allocation"
 	if interval := s.Overhead().Interval; interval > 1 {
-		taken = "one sample every " + words.Bytes(float64(interval))
+		taken = "one sample every " + units.Bytes(float64(interval))
 	}
 	if limit := s.Options.Overhead; limit > 0 {
-		taken += ", overhead up to " + words.Limit(limit)
+		taken += ", overhead up to " + units.ExactPercent(limit)
 	}
 	does := "following" // what it has launched
 	if s.IsTraced(s.Process.PID) {
@@ -36,7 +36,7 @@ func logSources(s *tracer.Session) {
 func (f traceFlags) logBudget() {
 	if f.interval == 1 && f.overhead != 0 && slices.Contains(f.sources, "heap") {
 		slog.Info(fmt.Sprintf("every allocation is taken while heap is probed, which it is in windows where it would take more than %s of the CPU time: "+
-			"--overhead off probes every call", words.Limit(f.overhead.share())))
+			"--overhead off probes every call", units.ExactPercent(f.overhead.share())))
 	}
 }
 

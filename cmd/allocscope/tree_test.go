@@ -9,7 +9,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -60,9 +61,9 @@ func (c *command) awaitLine(words string) {
 }
 
 // inTree finds a process in the summary.
-func inTree(t *testing.T, s export.Summary, pid int) export.TreeProcess {
+func inTree(t *testing.T, s summary.Summary, pid int) summary.TreeProcess {
 	t.Helper()
-	i := slices.IndexFunc(s.Processes, func(p export.TreeProcess) bool { return p.PID == pid })
+	i := slices.IndexFunc(s.Processes, func(p summary.TreeProcess) bool { return p.PID == pid })
 	if i < 0 {
 		t.Fatalf("processes %+v, want %d among them", s.Processes, pid)
 	}
@@ -70,7 +71,7 @@ func inTree(t *testing.T, s export.Summary, pid int) export.TreeProcess {
 }
 
 // mustBeAbout wants the process that a trace is about, where another was asked for.
-func mustBeAbout(t *testing.T, s export.Summary, pid, asked int) {
+func mustBeAbout(t *testing.T, s summary.Summary, pid, asked int) {
 	t.Helper()
 	if s.Process.PID != pid || s.Asked != asked {
 		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, pid, asked)
@@ -86,9 +87,9 @@ func mustBeAbout(t *testing.T, s export.Summary, pid, asked int) {
 func TestATrainerThatTakesThePlaceOfAnotherIsTraced(t *testing.T) {
 	launcher := ready(launch(t, "$STEPS; $STEPS"))
 	first := childOf(t, launcher.PID())
-	c, folder := tracing(t, launcher, "--snapshot-every", "100ms")
+	c, dir := tracing(t, launcher, "--snapshot-every", "100ms")
 	do(launcher, "leak 500 640")
-	c.awaitSnapshots(folder, 2)
+	c.awaitSnapshots(dir, 2)
 	open := descriptors(t, c.Process.Pid)
 	launcher.Say("exit")
 	ready(launcher)
@@ -96,17 +97,17 @@ func TestATrainerThatTakesThePlaceOfAnotherIsTraced(t *testing.T) {
 	c.awaitLine(fmt.Sprintf("PID %d (steps) exited", first))
 	c.awaitLine(fmt.Sprintf("tracing PID %d (steps)", second))
 	do(launcher, "leak 1000 96")
-	c.awaitSnapshots(folder, 2)
+	c.awaitSnapshots(dir, 2)
 	if n := descriptors(t, c.Process.Pid); n > open {
 		t.Errorf("%d files are open, and %d were while the first was traced: its own are left", n, open)
 	}
 	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, second, launcher.PID())
 	if p := inTree(t, s, first); !p.Traced || p.LastS > inTree(t, s, second).FirstS+1 {
 		t.Errorf("the first trainer: %+v, the second %+v", p, inTree(t, s, second))
 	}
-	mustHold(t, "the second trainer", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(1000, 96))
+	mustHold(t, "the second trainer", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"), objects(1000, 96))
 }
 
 // The first job is on a plateau, and the second one leaks. The first begins, and so ends, once the trace is there.
@@ -130,7 +131,7 @@ func TestTheVerdictIsAboutTheTrainerThatTookThePlaceOfAnother(t *testing.T) {
 func TestALauncherThatHasStartedNothingYetIsWaitedFor(t *testing.T) {
 	launcher := launch(t, "echo up; read line; $STEPS")
 	launcher.Await("up")
-	c, folder := tracing(t, launcher)
+	c, dir := tracing(t, launcher)
 	mustSay(t, "stderr", c.stderr.String(), "waiting for the program that it starts")
 	launcher.Say("go")
 	ready(launcher)
@@ -138,25 +139,25 @@ func TestALauncherThatHasStartedNothingYetIsWaitedFor(t *testing.T) {
 	c.awaitLine(fmt.Sprintf("tracing PID %d (steps)", trainer))
 	do(launcher, "leak 1000 96")
 	c.interrupt()
-	mustBeAbout(t, mustHaveEnded(t, folder, export.EndedInterrupt), trainer, launcher.PID())
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+	mustBeAbout(t, mustHaveEnded(t, dir, summary.EndedInterrupt), trainer, launcher.PID())
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
 }
 
 func TestATrainerThatExitsBeforeItsLauncherIsWhatTheTraceIsAbout(t *testing.T) {
 	launcher := ready(launch(t, "$STEPS; read line"))
 	trainer := childOf(t, launcher.PID())
-	c, folder := tracing(t, launcher, "--snapshot-every", "100ms", "--warmup", "1ms")
-	c.awaitFile(folder, "snapshots/001.pb.gz")
+	c, dir := tracing(t, launcher, "--snapshot-every", "100ms", "--warmup", "1ms")
+	c.awaitFile(dir, "snapshots/001.pb.gz")
 	do(launcher, "leak 1000 96")
 	do(launcher, "map 10 %d %[1]d", 8192)
-	c.awaitSnapshots(folder, 2)
+	c.awaitSnapshots(dir, 2)
 	launcher.Say("exit")
 	c.awaitLine(fmt.Sprintf("PID %d (steps) exited", trainer))
-	c.awaitSnapshots(folder, 3)
+	c.awaitSnapshots(dir, 3)
 	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, trainer, launcher.PID())
-	grown := readProfile(t, folder, export.GrowthFile)
+	grown := readProfile(t, dir, folder.GrowthFile)
 	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(1000, 96))
 	mustHold(t, "map_here", flat(grown, "map_here"), objects(10, 8192))
 	if s.RSS.EndBytes == nil || *s.RSS.EndBytes == 0 {
@@ -166,20 +167,20 @@ func TestATrainerThatExitsBeforeItsLauncherIsWhatTheTraceIsAbout(t *testing.T) {
 
 func TestWithoutChildrenALauncherIsTracedAlone(t *testing.T) {
 	launcher := ready(launch(t, "$STEPS"))
-	c, folder := tracing(t, launcher, "--no-children", "--snapshot-every", "500ms")
+	c, dir := tracing(t, launcher, "--no-children", "--snapshot-every", "500ms")
 	do(launcher, "leak 1000 96")
-	c.awaitSnapshots(folder, 3)
+	c.awaitSnapshots(dir, 3)
 	if found := patches(t, childOf(t, launcher.PID())); len(found) > 0 {
 		t.Errorf("the child is probed: %v", found)
 	}
 	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, launcher.PID(), 0)
 	if len(s.Processes) != 1 || len(s.Groups) != 0 {
 		t.Errorf("processes %+v and groups %+v, want the launcher alone", s.Processes, s.Groups)
 	}
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), values{})
-	for _, p := range readProcesses(t, folder) {
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), values{})
+	for _, p := range readProcesses(t, dir) {
 		if p.PID != int64(launcher.PID()) {
 			t.Fatalf("processes.csv has a row of %d", p.PID)
 		}
@@ -188,7 +189,7 @@ func TestWithoutChildrenALauncherIsTracedAlone(t *testing.T) {
 
 func TestWorkersAreCountedAndNotTraced(t *testing.T) {
 	job := startJob(t, "workers=4", "fill=20")
-	c, folder := tracing(t, job, "--interval", "64KiB")
+	c, dir := tracing(t, job, "--interval", "64KiB")
 	for _, worker := range childrenOf(t, job.PID()) {
 		if found := patches(t, worker); len(found) > 0 {
 			t.Errorf("worker %d is probed: %v", worker, found)
@@ -198,36 +199,36 @@ func TestWorkersAreCountedAndNotTraced(t *testing.T) {
 		t.Error("the trainer is not probed: the test is wrong")
 	}
 	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, job.PID(), 0)
 	if len(s.Processes) != 1 || len(s.Groups) != 1 || s.Groups[0].Role != growth.RoleLoaderWorker || s.Groups[0].Processes != 4 {
 		t.Errorf("processes %+v, groups %+v; want one, and one of four workers", s.Processes, s.Groups)
 	}
-	mustAddUp(t, folder, append(childrenOf(t, job.PID()), job.PID()), []int{job.PID()})
+	mustAddUp(t, dir, append(childrenOf(t, job.PID()), job.PID()), []int{job.PID()})
 }
 
 // Copies of a traced process have its probes, and what they allocate is not its own.
 func TestHundredsOfChildrenThatComeAndGoLeaveNothingBehind(t *testing.T) {
 	const children = 200
 	job := startJob(t, fmt.Sprintf("children=%d", children), "steps=50", "fill=20", "wait=1")
-	c, folder := tracing(t, job, "--interval", "64KiB")
+	c, dir := tracing(t, job, "--interval", "64KiB")
 	before := descriptors(t, c.Process.Pid)
 	job.Say("begin")
 	job.Await("childless")
 	c.await("the last child is forgotten", func() bool { return descriptors(t, c.Process.Pid) <= before })
 	c.signal(syscall.SIGINT)
 	c.mustEnd(0)
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, job.PID(), 0)
 	if len(s.Processes) != 1 || len(s.Losses) > 0 || len(s.Warnings) > 0 {
 		t.Errorf("processes %+v, losses %v, warnings %v; want the job alone", s.Processes, s.Losses, s.Warnings)
 	}
-	for _, sample := range readProfile(t, folder, export.PlateauFile).Sample {
+	for _, sample := range readProfile(t, dir, folder.PlateauFile).Sample {
 		if pid := sample.Label["pid"]; !slices.Equal(pid, []string{itoa(job.PID())}) {
 			t.Fatalf("a sample is of PID %v, want %d alone", pid, job.PID())
 		}
 	}
-	if !slices.ContainsFunc(readTimelineRows(t, folder), func(r growth.Row) bool { return r.Tree.Processes > 1 }) {
+	if !slices.ContainsFunc(readTimelineRows(t, dir), func(r growth.Row) bool { return r.Tree.Processes > 1 }) {
 		t.Error("no child was ever seen: the test is wrong")
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/series"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // intervalValue is a flag that takes a size with a unit: 1, 64KiB, 2MiB, 1.5 GiB; or "auto", which is 0. K, KB and KiB all mean 1024
@@ -98,7 +98,7 @@ func (d *durationValue) String() string {
 	if *d == 0 {
 		return ""
 	}
-	return words.Duration(time.Duration(*d))
+	return units.Duration(time.Duration(*d))
 }
 
 // Set parses a duration.

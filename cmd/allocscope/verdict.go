@@ -11,8 +11,8 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/export/series"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -79,7 +79,7 @@ func runVerdict(command *cobra.Command, flags verdictFlags, path string) error {
 	if err != nil {
 		return err
 	}
-	verdict := export.VerdictOf(growth.Judge(file.Series, setting, axis.criteria()), axis.unit)
+	verdict := summary.VerdictOf(growth.Judge(file.Series, setting, axis.criteria()), axis.unit)
 	if err := printVerdict(command.OutOrStdout(), verdict, flags); err != nil {
 		return err
 	}
@@ -107,7 +107,7 @@ func readSeries(from io.Reader, path string, flags verdictFlags) (*series.File, 
 
 // A judgedAxis is the X of the series that is judged.
 type judgedAxis struct {
-	unit export.Axis
+	unit summary.Axis
 	step float64 // seconds in one step of the file; 0: it has seconds, or the length of a step is unknown
 }
 
@@ -122,13 +122,13 @@ func (f verdictFlags) axis(file *series.File) (judgedAxis, error) {
 			file.X[i] *= step
 		}
 	case file.Steps:
-		return judgedAxis{unit: export.AxisSteps}, nil
+		return judgedAxis{unit: summary.AxisSteps}, nil
 	}
-	return judgedAxis{unit: export.AxisSeconds, step: step}, nil
+	return judgedAxis{unit: summary.AxisSeconds, step: step}, nil
 }
 
 func (a judgedAxis) criteria() growth.Criteria {
-	if a.unit == export.AxisSteps {
+	if a.unit == summary.AxisSteps {
 		return growth.InSteps()
 	}
 	return growth.InSeconds()
@@ -159,7 +159,7 @@ func (f verdictFlags) setting(file *series.File, axis judgedAxis) (s growth.Sett
 // place is the value of a flag on the axis.
 func (a judgedAxis) place(flag string, p pointValue) (float64, error) {
 	switch {
-	case p.timed && a.unit == export.AxisSteps:
+	case p.timed && a.unit == summary.AxisSteps:
 		return 0, fmt.Errorf("%s %s is a time, and the series is in steps (give steps, or --step-time)", flag, p.text)
 	case !p.timed && a.step > 0:
 		return p.number * a.step, nil
@@ -172,19 +172,19 @@ func (a judgedAxis) rate(flag string, r rateValue) (float64, error) {
 	switch {
 	case r.text == "":
 		return 0, nil
-	case r.per == 0 && a.unit == export.AxisSteps:
+	case r.per == 0 && a.unit == summary.AxisSteps:
 		return r.bytes, nil
 	case r.per == 0 && a.step > 0:
 		return r.bytes / a.step, nil
 	case r.per == 0:
 		return 0, fmt.Errorf("%s %s is by step, and the series has no steps (give it by s, min or h)", flag, r.text)
-	case a.unit == export.AxisSteps:
+	case a.unit == summary.AxisSteps:
 		return 0, fmt.Errorf("%s %s is by time, and the series is in steps (give it by step, or --step-time)", flag, r.text)
 	}
 	return r.bytes / r.per.Seconds(), nil
 }
 
-func printVerdict(out io.Writer, v export.Verdict, flags verdictFlags) error {
+func printVerdict(out io.Writer, v summary.Verdict, flags verdictFlags) error {
 	if flags.json {
 		encoder := json.NewEncoder(out)
 		encoder.SetIndent("", "  ")

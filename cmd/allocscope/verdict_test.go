@@ -11,7 +11,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -41,13 +41,13 @@ func growingSteadily(s float64) float64 { return 100_000 + s } // 60 MB/min
 func standingStill(float64) float64 { return 5000 }
 
 // jsonOf calls the command with --json.
-func jsonOf(t *testing.T, text string, flags ...string) export.Verdict {
+func jsonOf(t *testing.T, text string, flags ...string) summary.Verdict {
 	t.Helper()
 	out, err := verdict(text, append(flags, "--json")...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	var v export.Verdict
+	var v summary.Verdict
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatalf("%v in %s", err, out)
 	}

@@ -15,7 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/view"
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 func newViewCommand() *cobra.Command {
@@ -46,7 +46,7 @@ func runView(command *cobra.Command, path, address string) error {
 	if host == "" {
 		host = "127.0.0.1" // all addresses must be asked for: 0.0.0.0
 	}
-	folder, err := export.OpenFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()})
+	folder, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
 	if err != nil {
 		return err
 	}

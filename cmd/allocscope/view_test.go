@@ -12,7 +12,9 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -34,24 +36,24 @@ func everybodys(t *testing.T) string {
 func tracedFolder(t *testing.T, uid int, source string) string {
 	t.Helper()
 	path := filepath.Join(everybodys(t), "out")
-	folder, err := export.CreateFolder(path, export.Owner{UID: uid, GID: uid}, false)
+	dir, err := folder.Create(path, folder.Owner{UID: uid, GID: uid}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer folder.Close()
+	defer dir.Close()
 	held := []growth.Holding{{
 		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{{Function: "leak", File: source, Line: 1, Module: &growth.Module{
 			Path: "/bin/sh", BuildID: "c0ffee", Start: 0x1000, Limit: 0x9000,
 		}, Address: 0x2000}}},
 		Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 1 << 20, ResidentBytes: 1 << 20,
 	}}
-	write := func(w io.Writer) error { return export.WriteProfile(w, held, export.Info{Interval: 1}) }
-	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
-		if err := folder.WriteFile(name, write); err != nil {
+	write := func(w io.Writer) error { return profile.Write(w, held, profile.Info{Interval: 1}) }
+	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
+		if err := dir.WriteFile(name, write); err != nil {
 			t.Fatal(err)
 		}
 	}
-	if err := folder.WriteFile(export.SummaryFile, (&export.Summary{}).Write); err != nil {
+	if err := dir.WriteFile(folder.SummaryFile, (&summary.Summary{}).Write); err != nil {
 		t.Fatal(err)
 	}
 	return path
@@ -161,14 +163,14 @@ func TestTheProcessorTimeOfDotIsBounded(t *testing.T) {
 }
 
 func TestAViewThatCannotBeIsRefused(t *testing.T) {
-	folder := tracedFolder(t, 0, "/src/leak.c")
+	dir := tracedFolder(t, 0, "/src/leak.c")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer taken.Close()
 	unfinished := tracedFolder(t, 0, "/src/leak.c")
-	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
+	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
 		if err := os.Remove(filepath.Join(unfinished, name)); err != nil {
 			t.Fatal(err)
 		}
@@ -180,11 +182,11 @@ func TestAViewThatCannotBeIsRefused(t *testing.T) {
 	}{
 		{[]string{missing}, []string{missing, "there is no such folder"}},
 		{[]string{t.TempDir()}, []string{"holds no summary.json", "allocscope"}},
-		{[]string{filepath.Join(folder, "summary.json")}, []string{"not a directory"}},
+		{[]string{filepath.Join(dir, "summary.json")}, []string{"not a directory"}},
 		{[]string{unfinished}, []string{unfinished, "growth.pb.gz", "no such file"}},
-		{[]string{folder, "--http", taken.Addr().String()}, []string{"address already in use", "--http"}},
-		{[]string{folder, "--http", "8080"}, []string{"--http", "8080", "127.0.0.1:8080"}},
-		{[]string{folder, "--http", "127.0.0.1:port"}, []string{"port"}},
+		{[]string{dir, "--http", taken.Addr().String()}, []string{"address already in use", "--http"}},
+		{[]string{dir, "--http", "8080"}, []string{"--http", "8080", "127.0.0.1:8080"}},
+		{[]string{dir, "--http", "127.0.0.1:port"}, []string{"port"}},
 		{[]string{}, []string{"accepts 1 arg"}},
 	} {
 		mustRefuse(t, allocscope(t, append([]string{"view"}, refusal.arguments...)...), missing, refusal.words...)

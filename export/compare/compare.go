@@ -5,23 +5,25 @@ import (
 	"math"
 	"slices"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/units"
 )
 
-// A comparison is two sides, stack by stack.
+// A comparison has two sides, stack by stack.
 type comparison struct {
 	before, after *side
-	// change of what both hold, where they are moments of one trace, in which an object may be at both; nil: they are independent.
+	// change is the change of a stack, where the sides are snapshots of one trace and objects may
+	// be alive at both. nil: the sides are independent.
 	change func(key string) amount
-	// wholes tells that the sides are the memory that the kernel counts, or the driver of a GPU: their sum has no error.
-	wholes bool
-	// runs tells that the sides are paces of two runs, which differ even where the program is the same.
-	runs bool
+	// counted: the sides sum to what the kernel, or the driver of a GPU, counts. These sums have no
+	// error.
+	counted bool
+	// ofRuns: the sides are growth rates of two runs, which differ even if the program is the same.
+	ofRuns bool
 }
 
-// A change is one thing at both sides, in amounts.
+// A change is one thing on both sides, and its change.
 type change struct{ before, after, change amount }
 
 func (c *change) add(more change) {
@@ -31,118 +33,152 @@ func (c *change) add(more change) {
 }
 
 func (c *comparison) of(key string) change {
-	out := change{before: c.before.of(key, c.after.holders[key]), after: c.after.of(key, c.before.holders[key])}
+	out := change{
+		before: c.before.of(key, c.after.sites[key]), after: c.after.of(key, c.before.sites[key]),
+	}
 	if c.change != nil {
 		out.change = c.change(key)
 	}
 	return out
 }
 
-// A row is what becomes a row of the result.
+// A row becomes a row of the result.
 type row struct {
-	holder                *holder // of the side that holds more
+	// site is that of the side that holds more.
+	site                  *site // of the side that holds more
 	before, after, change estimate
-	// slack is the part of the larger side below which a change is none, however well it is known.
-	slack float64
+	// minChange is the share of the larger side below which a change does not count, however
+	// certain it is.
+	minChange float64
 }
 
-func (c *comparison) measure(of change, h *holder) row {
-	r := row{holder: h, before: of.before.estimate().times(c.before.per), after: of.after.estimate().times(c.after.per)}
-	r.change = r.after.minus(r.before)
-	if c.runs {
-		r.slack = alike
+func (c *comparison) measure(of change, h *site) row {
+	r := row{
+		site: h, before: of.before.estimate().times(c.before.per),
+		after: of.after.estimate().times(c.after.per),
 	}
+	r.change = r.after.minus(r.before)
+
+	if c.ofRuns {
+		r.minChange = minChangeShare
+	}
+
 	if c.change != nil {
 		r.change = of.change.estimate()
 	}
+
 	return r
 }
 
-// fill writes the owners, the stacks and the total into the result.
+// fill writes the components, the stacks and the total into the result.
 func (c *comparison) fill(out *Result) {
-	var rows, owners []row
+	var rows, components []row
 	var all change
 	sums := make(map[string]*change)
 	for _, key := range c.keys() {
 		of, h := c.of(key), c.shown(key)
-		if r := c.measure(of, h); r.isSome() {
+		if r := c.measure(of, h); r.isVisible() {
 			rows = append(rows, r)
 		}
-		if sums[h.owner] == nil {
-			sums[h.owner] = new(change)
+
+		if sums[h.component] == nil {
+			sums[h.component] = new(change)
 		}
-		sums[h.owner].add(of)
+
+		sums[h.component].add(of)
 		all.add(of)
 	}
-	for owner, sum := range sums {
-		if r := c.measure(*sum, &holder{owner: owner}); r.isSome() {
-			owners = append(owners, r)
+
+	for component, sum := range sums {
+		if r := c.measure(*sum, &site{component: component}); r.isVisible() {
+			components = append(components, r)
 		}
 	}
+
 	sortRows(rows)
-	sortRows(owners)
-	out.Owners, out.Stacks = []OwnerRow{}, []StackRow{}
-	for _, r := range owners {
-		out.Owners = append(out.Owners, OwnerRow{Owner: export.Printable(r.holder.owner), Difference: r.difference()})
+	sortRows(components)
+	out.Components, out.Stacks = []ComponentRow{}, []StackRow{}
+
+	for _, r := range components {
+		out.Components = append(out.Components, ComponentRow{
+			Component: units.Printable(r.site.component), Difference: r.difference(),
+		})
 	}
+
 	for _, r := range rows {
 		out.Stacks = append(out.Stacks, r.stackRow())
 	}
+
 	total := c.measure(all, nil)
-	if c.wholes {
-		total.before, total.after, total.change = total.before.certain(), total.after.certain(), total.change.certain()
+	if c.counted {
+		total.before, total.after, total.change = total.before.certain(), total.after.certain(),
+			total.change.certain()
 	}
+
 	out.Total = total.difference()
 }
 
-// isSome tells that there is something on either side.
-func (r row) isSome() bool { return math.Abs(r.before.value) >= 0.5 || math.Abs(r.after.value) >= 0.5 }
+// isVisible reports whether either side has at least a byte.
+func (r row) isVisible() bool {
+	return math.Abs(r.before.value) >= 0.5 || math.Abs(r.after.value) >= 0.5
+}
 
 func (c *comparison) keys() []string {
 	var keys []string
-	for key := range c.before.holders {
+	for key := range c.before.sites {
 		keys = append(keys, key)
 	}
-	for key := range c.after.holders {
-		if c.before.holders[key] == nil {
+
+	for key := range c.after.sites {
+		if c.before.sites[key] == nil {
 			keys = append(keys, key)
 		}
 	}
+
 	slices.Sort(keys) // sums of floating-point numbers depend on their order
 	return keys
 }
 
-// shown is the holder of the side that holds more.
-func (c *comparison) shown(key string) *holder {
-	before, after := c.before.holders[key], c.after.holders[key]
+// shown is the site of the side that holds more.
+func (c *comparison) shown(key string) *site {
+	before, after := c.before.sites[key], c.after.sites[key]
 	switch {
 	case before == nil:
 		return after
 	case after == nil:
 		return before
-	case math.Abs(before.held.estimate().value)*c.before.per > math.Abs(after.held.estimate().value)*c.after.per:
+	case math.Abs(before.held.estimate().value)*c.before.per >
+		math.Abs(after.held.estimate().value)*c.after.per:
 		return before
 	}
+
 	return after
 }
 
-// sortRows puts the largest change that is proven first, then the largest.
+// sortRows puts the largest proven change first, then the largest change.
 func sortRows(rows []row) {
 	slices.SortStableFunc(rows, func(a, b row) int {
 		return cmp.Or(
-			cmp.Compare(b.change.proven(), a.change.proven()), cmp.Compare(math.Abs(b.change.value), math.Abs(a.change.value)),
-			cmp.Compare(math.Abs(b.after.value), math.Abs(a.after.value)), cmp.Compare(a.holder.owner, b.holder.owner),
+			cmp.Compare(b.change.proven(), a.change.proven()),
+			cmp.Compare(math.Abs(b.change.value), math.Abs(a.change.value)),
+			cmp.Compare(math.Abs(b.after.value), math.Abs(a.after.value)),
+			cmp.Compare(a.site.component, b.site.component),
 		)
 	})
 }
 
 func (r row) difference() Difference {
-	return Difference{Before: whole(r.before), After: whole(r.after), Change: whole(r.change), State: r.state()}
+	return Difference{
+		Before: wholeEstimate(r.before), After: wholeEstimate(r.after),
+		Change: wholeEstimate(r.change), State: r.state(),
+	}
 }
 
 func (r row) state() State {
 	switch {
-	case r.change.isZero() || math.Abs(r.change.value) < r.slack*max(math.Abs(r.before.value), math.Abs(r.after.value)):
+	case r.change.isZero() ||
+		math.Abs(r.change.value) <
+			r.minChange*max(math.Abs(r.before.value), math.Abs(r.after.value)):
 		return StateSame
 	case r.change.value > 0 && r.before.isZero():
 		return StateAppeared
@@ -151,22 +187,27 @@ func (r row) state() State {
 	case r.after.isZero():
 		return StateVanished
 	}
+
 	return StateShrank
 }
 
 func (r row) stackRow() StackRow {
-	h := r.holder
-	out := StackRow{Owner: export.Printable(h.owner), Kind: export.Printable(h.kind), Function: "[stack unknown]", Stack: []string{}, Difference: r.difference()}
+	h := r.site
+	out := StackRow{
+		Component: units.Printable(h.component), Kind: units.Printable(h.kind),
+		Function: "[stack unknown]", Stack: []string{}, Difference: r.difference(),
+	}
 	for _, f := range stackOf(h.sample) {
 		if len(out.Stack) == 0 {
-			out.Function, out.Module = export.Printable(f.Function), export.Printable(f.Module)
+			out.Function, out.Module = units.Printable(f.Function), units.Printable(f.Module)
 		}
 		out.Stack = append(out.Stack, f.text())
 	}
+
 	return out
 }
 
-func stackOf(s *profile.Sample) []frame {
+func stackOf(s *pprof.Sample) []frame {
 	var frames []frame
 	for _, l := range s.Location {
 		frames = append(frames, framesOf(l)...)
@@ -174,12 +215,12 @@ func stackOf(s *profile.Sample) []frame {
 	return frames
 }
 
-// largest is the magnitude up to which a float64 holds whole numbers exactly.
-const largest = 1 << 53
+// maxExact is the magnitude up to which a float64 holds every whole number.
+const maxExact = 1 << 53
 
-// whole is an estimate in whole bytes, none of them beyond largest.
-func whole(e estimate) Estimate {
+// wholeEstimate rounds an estimate to whole bytes, within maxExact.
+func wholeEstimate(e estimate) Estimate {
 	return Estimate{wholeBytes(e.value), wholeBytes(e.low), wholeBytes(e.high)}
 }
 
-func wholeBytes(x float64) int64 { return int64(math.Round(min(max(x, -largest), largest))) }
+func wholeBytes(x float64) int64 { return int64(math.Round(min(max(x, -maxExact), maxExact))) }

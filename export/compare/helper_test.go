@@ -8,9 +8,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -20,7 +20,19 @@ var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // stack of Python functions in train.py, leaf first, written "function:line".
 func stack(pid int, functions ...string) *growth.Stack {
-	s := &growth.Stack{PID: pid, Frames: []growth.Frame{{Function: "malloc", Module: &growth.Module{Path: "/lib/libc.so.6", Start: 4096 * uint64(pid+1), Limit: 8192 * uint64(pid+1)}, Address: 4096*uint64(pid+1) + 8}}}
+	s := &growth.Stack{
+		PID: pid,
+		Frames: []growth.Frame{
+			{
+				Function: "malloc",
+				Module: &growth.Module{
+					Path: "/lib/libc.so.6", Start: 4096 * uint64(pid+1),
+					Limit: 8192 * uint64(pid+1),
+				},
+				Address: 4096*uint64(pid+1) + 8,
+			},
+		},
+	}
 	for i, text := range functions {
 		name, number, _ := strings.Cut(text, ":")
 		f := growth.Frame{Function: name, File: fmt.Sprintf("/job/%d/train.py", pid), Python: true}
@@ -33,7 +45,10 @@ func stack(pid int, functions ...string) *growth.Stack {
 
 // heap holds n objects of a size, all of which are resident.
 func heap(s *growth.Stack, n, size int64) growth.Holding {
-	return growth.Holding{Stack: s, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: n * size, ResidentBytes: n * size, AllocObjects: float64(n), AllocBytes: float64(n * size)}
+	return growth.Holding{
+		Stack: s, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: n * size,
+		ResidentBytes: n * size, AllocObjects: float64(n), AllocBytes: float64(n * size),
+	}
 }
 
 // rest is memory without a holder.
@@ -42,14 +57,16 @@ func rest(kind growth.Kind, root string, bytes int64) growth.Holding {
 }
 
 // profileOf is holdings as ParseProfile would read them.
-func profileOf(t testing.TB, every uint64, held ...growth.Holding) *profile.Profile {
+func profileOf(t testing.TB, every uint64, held ...growth.Holding) *pprof.Profile {
 	t.Helper()
 	return profileAt(t, began, time.Minute, every, held...)
 }
 
-func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, held ...growth.Holding) *profile.Profile {
+func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64,
+	held ...growth.Holding,
+) *pprof.Profile {
 	t.Helper()
-	p, err := export.Profile(held, export.Info{Time: at, Duration: lasting, Interval: every})
+	p, err := profile.Build(held, profile.Info{Time: at, Duration: lasting, Interval: every})
 	if err == nil {
 		err = p.RemoveUninteresting()
 	}
@@ -60,7 +77,7 @@ func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64, 
 }
 
 // profiles compares two that began at different times, so that they are independent.
-func profiles(t testing.TB, before, after *profile.Profile) *Result {
+func profiles(t testing.TB, before, after *pprof.Profile) *Result {
 	t.Helper()
 	after.TimeNanos++
 	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, Options{})

@@ -7,9 +7,9 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -42,7 +42,8 @@ func (p *population) allocate(n int) {
 
 // free frees any n.
 func (p *population) free(n int) {
-	p.random.Shuffle(len(p.alive), func(i, j int) { p.alive[i], p.alive[j] = p.alive[j], p.alive[i] })
+	p.random.Shuffle(len(p.alive),
+		func(i, j int) { p.alive[i], p.alive[j] = p.alive[j], p.alive[i] })
 	p.alive = p.alive[n:]
 }
 
@@ -55,7 +56,10 @@ func (p *population) truth() (bytes float64) {
 
 // holding is what the samples say.
 func (p *population) holding() growth.Holding {
-	h := growth.Holding{Stack: stack(1, "leak", "main"), Kind: growth.KindHeap, AllocObjects: p.objects, AllocBytes: p.bytes}
+	h := growth.Holding{
+		Stack: stack(1, "leak", "main"), Kind: growth.KindHeap, AllocObjects: p.objects,
+		AllocBytes: p.bytes,
+	}
 	var bytes float64
 	for _, o := range p.alive {
 		if o.sampled {
@@ -69,7 +73,7 @@ func (p *population) holding() growth.Holding {
 	return h
 }
 
-// mustCover wants that 90 % of the intervals hold the truth, and that they are no wider than the estimates scatter.
+// mustCover wants that 90% of the intervals hold the truth, and that they are no wider than the estimates scatter.
 func mustCover(t *testing.T, name string, changes []Estimate, truths []float64) {
 	t.Helper()
 	var held int
@@ -82,7 +86,8 @@ func mustCover(t *testing.T, name string, changes []Estimate, truths []float64) 
 	}
 	half, _ := spread(halves)
 	_, deviation := spread(errors)
-	t.Logf("%s: %d of %d, half width %.1f standard deviations", name, held, len(changes), half/deviation)
+	t.Logf("%s: %d of %d, half width %.1f standard deviations", name, held, len(changes),
+		half/deviation)
 	if 10*held < 9*len(changes) {
 		t.Errorf("%s: %d of %d intervals hold the truth", name, held, len(changes))
 	}
@@ -93,20 +98,181 @@ func mustCover(t *testing.T, name string, changes []Estimate, truths []float64) 
 
 const pairs = 200
 
-func TestTheIntervalOfTwoLevelsHoldsTheTruth(t *testing.T) {
-	random := rand.New(rand.NewPCG(1, 2))
-	for size, counts := range map[float64][2]int{1 << 10: {20_000, 24_000}, 64 << 10: {300, 330}, 1 << 20: {40, 60}} {
+func TestInterval(t *testing.T) {
+	t.Run("of profiles", func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 2))
+		for size, counts := range map[float64][2]int{
+			1 << 10: {20_000, 24_000}, 64 << 10: {300, 330}, 1 << 20: {40, 60},
+		} {
+			var changes []Estimate
+			var truths []float64
+			for range pairs {
+				a, b := population{random: random, size: size},
+					population{random: random, size: size}
+				a.allocate(counts[0])
+				b.allocate(counts[1])
+				r := profiles(t, profileOf(t, interval, a.holding()),
+					profileOf(t, interval, b.holding()))
+				changes, truths = append(changes, rowOf(t, r, "leak").Change),
+					append(truths, b.truth()-a.truth())
+			}
+			mustCover(t, fmt.Sprintf("size %.0f", size), changes, truths)
+		}
+	})
+
+	t.Run("of runs", func(t *testing.T) {
+		for name, lives := range map[string][2]life{
+			"a leak that is mended": {{held: 500, born: 300}, {held: 500}},
+			"a leak that grows":     {{held: 500, born: 200}, {held: 500, born: 300}},
+			"caches": {
+				{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100},
+			},
+			"churn beside a leak": {
+				{held: 100, born: 200, churned: 400}, {held: 100, born: 100, churned: 400},
+			},
+			"few samples": {{born: 12}, {born: 3}},
+		} {
+			random := rand.New(rand.NewPCG(3, 4))
+			var changes []Estimate
+			var truths []float64
+			for range pairs {
+				a, before := lives[0].trace(t, random, 64<<10)
+				b, after := lives[1].trace(t, random, 64<<10)
+				r, err := Traces(a, b, Options{})
+				if err != nil {
+					t.Fatal(err)
+				}
+				for _, s := range r.Stacks {
+					changes, truths = append(changes, s.Change), append(truths, after-before)
+				}
+				if len(r.Stacks) == 0 { // no sample was taken: nothing is said
+					changes, truths = append(changes, Estimate{
+						Low: -2 * interval, High: 2 * interval,
+					}),
+						append(truths, after-before)
+				}
+			}
+			mustCover(t, name, changes, truths)
+		}
+	})
+
+	// Of one trace, what is alive at both moments cancels: it is what most of the memory is.
+	t.Run("of snapshots of one trace", func(t *testing.T) {
+		random := rand.New(rand.NewPCG(5, 6))
 		var changes []Estimate
 		var truths []float64
 		for range pairs {
-			a, b := population{random: random, size: size}, population{random: random, size: size}
-			a.allocate(counts[0])
-			b.allocate(counts[1])
-			r := profiles(t, profileOf(t, interval, a.holding()), profileOf(t, interval, b.holding()))
-			changes, truths = append(changes, rowOf(t, r, "leak").Change), append(truths, b.truth()-a.truth())
+			p := population{random: random, size: 64 << 10}
+			p.allocate(3000)
+			before, held := p.truth(), p.holding()
+			p.allocate(100)
+			moment := func(h growth.Holding, lasting time.Duration) *pprof.Profile {
+				return profileAt(t, began, lasting, interval, h)
+			}
+			r, err := Profiles(Profile{"a", moment(held, time.Minute)},
+				Profile{"b", moment(p.holding(), 2*time.Minute)}, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			changes, truths = append(changes, rowOf(t, r, "leak").Change),
+				append(truths, p.truth()-before)
 		}
-		mustCover(t, fmt.Sprintf("size %.0f", size), changes, truths)
-	}
+		mustCover(t, "a leak", changes, truths)
+	})
+
+	t.Run("few samples", func(t *testing.T) {
+		const small = 1 << 10
+		nothing := rest(growth.KindFile, "[file: /x]", 1)
+		for _, test := range []struct {
+			objects, size int64
+			want          State
+		}{
+			{4 * interval / small, small, StateSame},
+			{50 * interval / small, small, StateAppeared},
+			{1, 16 * interval, StateAppeared},
+		} {
+			r := profiles(t, profileOf(t, interval, nothing),
+				profileOf(t, interval, nothing,
+					heap(stack(1, "leak", "main"), test.objects, test.size)))
+			if s := rowOf(t, r,
+				"leak"); s.State != test.want || r.Components[0].State != test.want {
+				t.Errorf("%d objects of %d bytes: %+v, want %s; owner %+v", test.objects, test.size,
+					s.Difference, test.want, r.Components[0])
+			}
+			if half := rowOf(t, r, "leak").Change.half(); test.size > 4*interval &&
+				half > float64(test.size)/100 {
+				t.Errorf("objects that cannot be missed: ± %.0f", half)
+			}
+			back := profiles(t,
+				profileOf(t, interval, heap(stack(1, "leak", "main"), test.objects, test.size)),
+				profileOf(t, interval, nothing))
+			if s := rowOf(t, back, "leak"); (s.State == StateSame) != (test.want == StateSame) {
+				t.Errorf("%d objects of %d bytes, gone: %+v", test.objects, test.size, s.Difference)
+			}
+		}
+	})
+
+	t.Run("Poisson sampling", func(t *testing.T) {
+		for _, size := range []int64{1 << 10, 256 << 10, 1 << 20, 2 << 20} {
+			held := heap(stack(1, "leak", "main"), 40*interval*100/size, size)
+			p := -math.Expm1(-float64(size) /
+				interval) // an object counts 1/p times with probability p: a variance of (1-p)/p
+			want := normal95 * math.Sqrt(2*float64(held.InuseBytes)*float64(size)*(1-p)/p)
+			if got := rowOf(t,
+				profiles(t, profileOf(t, interval, held), profileOf(t, interval, held)),
+				"leak").Change.half(); got < 0.98*want || got > 1.05*want {
+				t.Errorf("size %d: ± %.0f, want %.0f", size, got, want)
+			}
+		}
+	})
+
+	t.Run("exact values", func(t *testing.T) {
+		mapped := func(bytes int64) growth.Holding {
+			return growth.Holding{
+				Stack: stack(1, "map", "main"), Kind: growth.KindMmap, InuseObjects: 1,
+				InuseBytes: bytes, ResidentBytes: bytes, AllocObjects: 1,
+				AllocBytes: float64(bytes),
+			}
+		}
+		r := profiles(t, profileOf(t, interval, mapped(1000)), profileOf(t, interval, mapped(1001)))
+		if s := rowOf(t, r, "map"); s.Change != exactly(1) || s.State != StateGrew {
+			t.Errorf("%+v", s.Difference)
+		}
+	})
+
+	// The heap's free memory is what its objects leave: its error is theirs, and the sum of both has none.
+	t.Run("remainder of the heap", func(t *testing.T) {
+		of := func(objects, free int64) *pprof.Profile {
+			return profileOf(t, interval, heap(stack(1, "leak", "main"), objects, 1<<16),
+				rest(growth.KindRetained, "[heap: free but resident]", free))
+		}
+		r := profiles(t, of(1000, 50<<20), of(1000, 50<<20))
+		leak, free := rowOf(t, r, "leak").Change, rowOf(t, r, "[heap: free but resident]").Change
+		if ratio := free.half() / leak.half(); ratio < 0.9 || ratio > 1.1 || leak.half() == 0 {
+			t.Errorf("alive ± %.0f, free ± %.0f", leak.half(), free.half())
+		}
+		if r.Total.Change != exactly(0) {
+			t.Errorf("sum %+v", r.Total.Change)
+		}
+	})
+
+	t.Run("pages that were not scanned", func(t *testing.T) {
+		const known = 300 << 20
+		trace := traceOfHoldings(t, heap(stack(1, "leak", "main"), 900, 1<<16),
+			heap(stack(1, "leak", "main"), 1000, 1<<16))
+		trace.Summary.Breakdown = []summary.BreakdownRow{
+			{Process: 1, Kind: growth.KindHeap, ErrorBytes: known},
+			{Process: 0, Kind: growth.KindHeap, ErrorBytes: 9 * known},
+			{Process: 1, Kind: growth.KindFile, ErrorBytes: known},
+		}
+		r, err := Traces(trace, trace, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if half := rowOf(t, r, "leak").Before.half(); half < 0.99*known || half > 1.02*known {
+			t.Errorf("± %.0f, want %d", half, known)
+		}
+	})
 }
 
 // A life is what a simulated program does after its boundary.
@@ -131,152 +297,37 @@ func traceOfHoldings(t testing.TB, start, end growth.Holding) *Trace {
 	grown.ResidentBytes -= start.ResidentBytes
 	grown.AllocObjects -= start.AllocObjects
 	grown.AllocBytes -= start.AllocBytes
-	return &Trace{Name: "trace", Summary: summaryOf(nil), Growth: profileOf(t, interval, grown), Warmup: profileOf(t, interval, start), Plateau: profileOf(t, interval, end)}
+	return &Trace{
+		Name: "trace", Summary: summaryOf(nil), Growth: profileOf(t, interval, grown),
+		Warmup: profileOf(t, interval, start), Plateau: profileOf(t, interval, end),
+	}
 }
 
-func summaryOf(edit func(*export.Summary)) *export.Summary {
-	s := &export.Summary{Schema: export.SummarySchema, IntervalBytes: interval}
+func summaryOf(edit func(*summary.Summary)) *summary.Summary {
+	s := &summary.Summary{Schema: summary.Schema, IntervalBytes: interval}
 	if edit != nil {
 		edit(s)
 	}
 	return s
 }
 
-func TestTheIntervalOfTwoPacesHoldsTheTruth(t *testing.T) {
-	for name, lives := range map[string][2]life{
-		"a leak that is mended": {{held: 500, born: 300}, {held: 500}},
-		"a leak that grows":     {{held: 500, born: 200}, {held: 500, born: 300}},
-		"caches":                {{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100}},
-		"churn beside a leak":   {{held: 100, born: 200, churned: 400}, {held: 100, born: 100, churned: 400}},
-		"few samples":           {{born: 12}, {born: 3}},
-	} {
-		random := rand.New(rand.NewPCG(3, 4))
-		var changes []Estimate
-		var truths []float64
-		for range pairs {
-			a, before := lives[0].trace(t, random, 64<<10)
-			b, after := lives[1].trace(t, random, 64<<10)
-			r, err := Traces(a, b, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			for _, s := range r.Stacks {
-				changes, truths = append(changes, s.Change), append(truths, after-before)
-			}
-			if len(r.Stacks) == 0 { // no sample was taken: nothing is said
-				changes, truths = append(changes, Estimate{Low: -2 * interval, High: 2 * interval}), append(truths, after-before)
-			}
-		}
-		mustCover(t, name, changes, truths)
+func TestSortRows(t *testing.T) {
+	mapped := growth.Holding{
+		Stack: stack(1, "map", "main"), Kind: growth.KindMmap, ResidentBytes: 4096,
 	}
-}
-
-// Of one trace, what is alive at both moments cancels: it is what most of the memory is.
-func TestTheIntervalOfTwoMomentsOfOneTraceHoldsTheTruthAndIsNarrow(t *testing.T) {
-	random := rand.New(rand.NewPCG(5, 6))
-	var changes []Estimate
-	var truths []float64
-	for range pairs {
-		p := population{random: random, size: 64 << 10}
-		p.allocate(3000)
-		before, held := p.truth(), p.holding()
-		p.allocate(100)
-		moment := func(h growth.Holding, lasting time.Duration) *profile.Profile {
-			return profileAt(t, began, lasting, interval, h)
-		}
-		r, err := Profiles(Profile{"a", moment(held, time.Minute)}, Profile{"b", moment(p.holding(), 2*time.Minute)}, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		changes, truths = append(changes, rowOf(t, r, "leak").Change), append(truths, p.truth()-before)
-	}
-	mustCover(t, "a leak", changes, truths)
-}
-
-func TestAFewSamplesProveNothingUnlessTheyAreOfObjectsThatCannotBeMissed(t *testing.T) {
-	const small = 1 << 10
-	nothing := rest(growth.KindFile, "[file: /x]", 1)
-	for _, test := range []struct {
-		objects, size int64
-		want          State
-	}{{4 * interval / small, small, StateSame}, {50 * interval / small, small, StateAppeared}, {1, 16 * interval, StateAppeared}} {
-		r := profiles(t, profileOf(t, interval, nothing), profileOf(t, interval, nothing, heap(stack(1, "leak", "main"), test.objects, test.size)))
-		if s := rowOf(t, r, "leak"); s.State != test.want || r.Owners[0].State != test.want {
-			t.Errorf("%d objects of %d bytes: %+v, want %s; owner %+v", test.objects, test.size, s.Difference, test.want, r.Owners[0])
-		}
-		if half := rowOf(t, r, "leak").Change.half(); test.size > 4*interval && half > float64(test.size)/100 {
-			t.Errorf("objects that cannot be missed: ± %.0f", half)
-		}
-		back := profiles(t, profileOf(t, interval, heap(stack(1, "leak", "main"), test.objects, test.size)), profileOf(t, interval, nothing))
-		if s := rowOf(t, back, "leak"); (s.State == StateSame) != (test.want == StateSame) {
-			t.Errorf("%d objects of %d bytes, gone: %+v", test.objects, test.size, s.Difference)
-		}
-	}
-}
-
-func TestTheErrorIsThatOfPoissonSamplingForObjectsOfAnySize(t *testing.T) {
-	for _, size := range []int64{1 << 10, 256 << 10, 1 << 20, 2 << 20} {
-		held := heap(stack(1, "leak", "main"), 40*interval*100/size, size)
-		p := -math.Expm1(-float64(size) / interval) // an object counts 1/p times with probability p: a variance of (1-p)/p
-		want := normal95 * math.Sqrt(2*float64(held.InuseBytes)*float64(size)*(1-p)/p)
-		if got := rowOf(t, profiles(t, profileOf(t, interval, held), profileOf(t, interval, held)), "leak").Change.half(); got < 0.98*want || got > 1.05*want {
-			t.Errorf("size %d: ± %.0f, want %.0f", size, got, want)
-		}
-	}
-}
-
-func TestWhatIsProvenComesBeforeWhatIsLarger(t *testing.T) {
-	mapped := growth.Holding{Stack: stack(1, "map", "main"), Kind: growth.KindMmap, ResidentBytes: 4096}
-	r := profiles(t, profileOf(t, interval), profileOf(t, interval, heap(stack(1, "leak", "main"), 1000, 1<<10), mapped))
+	r := profiles(t, profileOf(t, interval),
+		profileOf(t, interval, heap(stack(1, "leak", "main"), 1000, 1<<10), mapped))
 	if r.Stacks[0].Function != "map" || r.Stacks[1].State != StateSame {
 		t.Errorf("%+v", r.Stacks)
 	}
-}
 
-func TestLessThanAByteIsNothing(t *testing.T) {
-	for value, want := range map[float64]bool{0: true, 0.4: true, -0.4: true, 0.6: false, -0.6: false} {
-		if got := (estimate{value, value, value}).isZero(); got != want {
-			t.Errorf("%g: %t", value, got)
+	t.Run("less than a byte", func(t *testing.T) {
+		for value, want := range map[float64]bool{
+			0: true, 0.4: true, -0.4: true, 0.6: false, -0.6: false,
+		} {
+			if got := (estimate{value, value, value}).isZero(); got != want {
+				t.Errorf("%g: %t", value, got)
+			}
 		}
-	}
-}
-
-func TestWhatIsNotSampledIsExact(t *testing.T) {
-	mapped := func(bytes int64) growth.Holding {
-		return growth.Holding{Stack: stack(1, "map", "main"), Kind: growth.KindMmap, InuseObjects: 1, InuseBytes: bytes, ResidentBytes: bytes, AllocObjects: 1, AllocBytes: float64(bytes)}
-	}
-	r := profiles(t, profileOf(t, interval, mapped(1000)), profileOf(t, interval, mapped(1001)))
-	if s := rowOf(t, r, "map"); s.Change != exactly(1) || s.State != StateGrew {
-		t.Errorf("%+v", s.Difference)
-	}
-}
-
-// The heap's free memory is what its objects leave: its error is theirs, and the sum of both has none.
-func TestFreeHeapHasTheErrorOfWhatIsAlive(t *testing.T) {
-	of := func(objects, free int64) *profile.Profile {
-		return profileOf(t, interval, heap(stack(1, "leak", "main"), objects, 1<<16), rest(growth.KindRetained, "[heap: free but resident]", free))
-	}
-	r := profiles(t, of(1000, 50<<20), of(1000, 50<<20))
-	leak, free := rowOf(t, r, "leak").Change, rowOf(t, r, "[heap: free but resident]").Change
-	if ratio := free.half() / leak.half(); ratio < 0.9 || ratio > 1.1 || leak.half() == 0 {
-		t.Errorf("alive ± %.0f, free ± %.0f", leak.half(), free.half())
-	}
-	if r.Total.Change != exactly(0) {
-		t.Errorf("sum %+v", r.Total.Change)
-	}
-}
-
-func TestTheLedgersErrorCountsWherePagesWereNotAllLookedAt(t *testing.T) {
-	const known = 300 << 20
-	trace := traceOfHoldings(t, heap(stack(1, "leak", "main"), 900, 1<<16), heap(stack(1, "leak", "main"), 1000, 1<<16))
-	trace.Summary.Ledger = []export.LedgerRow{
-		{Process: 1, Kind: growth.KindHeap, ErrorBytes: known}, {Process: 0, Kind: growth.KindHeap, ErrorBytes: 9 * known}, {Process: 1, Kind: growth.KindFile, ErrorBytes: known},
-	}
-	r, err := Traces(trace, trace, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if half := rowOf(t, r, "leak").Before.half(); half < 0.99*known || half > 1.02*known {
-		t.Errorf("± %.0f, want %d", half, known)
-	}
+	})
 }

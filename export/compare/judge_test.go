@@ -6,171 +6,275 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 const mib = 1 << 20
 
 // verdictOf is a verdict with a rate in MiB/min.
-func verdictOf(class growth.Class, rate, low, high float64) export.Verdict {
+func verdictOf(class growth.Class, rate, low, high float64) summary.Verdict {
 	rate, low, high = rate*mib, low*mib, high*mib
-	return export.Verdict{Class: class, Why: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high}
+	return summary.Verdict{
+		Class: class, Why: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
+	}
 }
 
-func traceWith(t testing.TB, v export.Verdict, stepsPerMin float64) *Trace {
-	trace := traceOfHoldings(t, heap(stack(1, "leak", "main"), 900, 1<<16), heap(stack(1, "leak", "main"), 1000, 1<<16))
+func traceWith(t testing.TB, v summary.Verdict, stepsPerMin float64) *Trace {
+	trace := traceOfHoldings(t, heap(stack(1, "leak", "main"), 900, 1<<16),
+		heap(stack(1, "leak", "main"), 1000, 1<<16))
 	trace.Summary.Verdict = v
 	if stepsPerMin > 0 {
-		trace.Summary.Steps = &export.Steps{PerMin: stepsPerMin}
+		trace.Summary.Steps = &summary.Steps{PerMin: stepsPerMin}
 	}
 	return trace
 }
 
-func TestTheOutcomeFollowsFromTheIntervalsOfTheTwoPaces(t *testing.T) {
+func TestJudge(t *testing.T) {
 	leak := verdictOf(growth.ClassLeak, 461.5, 460, 463)
-	unknown := export.Verdict{Class: growth.ClassTooShort, Why: "too short"}
+	unknown := summary.Verdict{Class: growth.ClassTooShort, Why: "too short"}
 	for name, test := range map[string]struct {
-		before, after export.Verdict
+		before, after summary.Verdict
 		outcome       Outcome
 		says          string
 	}{
-		"mended":                      {leak, verdictOf(growth.ClassPlateau, -0.3, -2, 1), OutcomeGone, "461.5 MiB/min (95 %: 460.0 to 463.0) before, -0.3 MiB/min (95 %: -2.0 to 1.0) after"},
-		"mended, with a rest":         {leak, verdictOf(growth.ClassPlateau, 3, 1, 5), OutcomeGone, "3.0 MiB/min (95 %: 1.0 to 5.0) after"},
-		"a small leak is left":        {leak, verdictOf(growth.ClassLeak, 3, 1, 5), OutcomeSlower, " after"},
-		"less":                        {leak, verdictOf(growth.ClassLeak, 230, 228, 232), OutcomeSlower, "230.0 MiB/min (95 %: 228.0 to 232.0) after"},
-		"much may be left":            {leak, verdictOf(growth.ClassPlateau, 20, -1, 101), OutcomeSlower, "up to 101 MiB/min may be left"},
-		"too short after":             {leak, verdictOf(growth.ClassTooShort, -0.3, -2, 1), OutcomeSlower, "too short to tell whether anything is left"},
-		"the same":                    {leak, verdictOf(growth.ClassLeak, 462, 460, 464), OutcomeAsBefore, "a change of 0.5 MiB/min (95 %: -2.0 to 3.0)"},
-		"two runs of one program":     {leak, verdictOf(growth.ClassLeak, 455, 454.5, 455.5), OutcomeAsBefore, "a change of -6.5 MiB/min"},
-		"more":                        {leak, verdictOf(growth.ClassLeak, 700, 690, 710), OutcomeFaster, " after"},
-		"a new leak":                  {verdictOf(growth.ClassPlateau, 0, -1, 1), leak, OutcomeNew, " after"},
-		"none":                        {verdictOf(growth.ClassPlateau, 0, -1, 1), verdictOf(growth.ClassSpikyPlateau, 0.2, -1, 1.4), OutcomeNoGrowth, " after"},
-		"none, one of them short":     {verdictOf(growth.ClassPlateau, 0, -1, 1), verdictOf(growth.ClassTooShort, 0, -1, 1), OutcomeUnknown, "after says too little (for a test)"},
-		"nothing known after":         {leak, unknown, OutcomeUnknown, "after says too little (too short)"},
-		"nothing known":               {unknown, unknown, OutcomeUnknown, "before (too short) and after (too short) say too little"},
-		"nothing known before":        {unknown, leak, OutcomeUnknown, "before says too little (too short)"},
-		"too wide":                    {verdictOf(growth.ClassLeak, 10, 1, 19), verdictOf(growth.ClassPlateau, 0, -15, 15), OutcomeUnknown, "too wide, watch longer"},
-		"a rate outside its bounds":   {leak, verdictOf(growth.ClassPlateau, 9, -1, 1), OutcomeUnknown, "after says too little"},
-		"it shrank, and still does":   {verdictOf(growth.ClassPlateau, -9, -10, -8), verdictOf(growth.ClassPlateau, -1, -2, -0.5), OutcomeNoGrowth, " after"},
-		"it grew, and cannot be sure": {verdictOf(growth.ClassGrowing, 20, 5, 35), verdictOf(growth.ClassGrowing, 25, 2, 48), OutcomeAsBefore, " after"},
+		"mended": {
+			leak, verdictOf(growth.ClassPlateau, -0.3, -2, 1), OutcomeGone,
+			"461.5 MiB/min (95% CI 460.0-463.0) before, -0.3 MiB/min (95% CI -2.0 to 1.0) after",
+		},
+		"mended, with a rest": {
+			leak, verdictOf(growth.ClassPlateau, 3, 1, 5), OutcomeGone,
+			"3.0 MiB/min (95% CI 1.0-5.0) after",
+		},
+		"a small leak is left": {
+			leak, verdictOf(growth.ClassLeak, 3, 1, 5), OutcomeSlower, " after",
+		},
+		"less": {
+			leak, verdictOf(growth.ClassLeak, 230, 228, 232), OutcomeSlower,
+			"230.0 MiB/min (95% CI 228.0-232.0) after",
+		},
+		"much may be left": {
+			leak, verdictOf(growth.ClassPlateau, 20, -1, 101), OutcomeSlower,
+			"up to 101 MiB/min may be left",
+		},
+		"too short after": {
+			leak, verdictOf(growth.ClassTooShort, -0.3, -2, 1), OutcomeSlower,
+			"too short to exclude a rest",
+		},
+		"the same": {
+			leak, verdictOf(growth.ClassLeak, 462, 460, 464), OutcomeAsBefore,
+			"a change of 0.5 MiB/min (95% CI -2.0 to 3.0)",
+		},
+		"two runs of one program": {
+			leak, verdictOf(growth.ClassLeak, 455, 454.5, 455.5), OutcomeAsBefore,
+			"a change of -6.5 MiB/min",
+		},
+		"more": {
+			leak, verdictOf(growth.ClassLeak, 700, 690, 710), OutcomeFaster, " after",
+		},
+		"a new leak": {
+			verdictOf(growth.ClassPlateau, 0, -1, 1), leak, OutcomeNew, " after",
+		},
+		"none": {
+			verdictOf(growth.ClassPlateau, 0, -1, 1),
+			verdictOf(growth.ClassSpikyPlateau, 0.2, -1, 1.4), OutcomeNoGrowth, " after",
+		},
+		"none, one of them short": {
+			verdictOf(growth.ClassPlateau, 0, -1, 1), verdictOf(growth.ClassTooShort, 0, -1, 1),
+			OutcomeUnknown, "after is not conclusive (for a test)",
+		},
+		"nothing known after": {
+			leak, unknown, OutcomeUnknown, "after is not conclusive (too short)",
+		},
+		"nothing known": {
+			unknown, unknown, OutcomeUnknown,
+			"before (too short) and after (too short) are not conclusive",
+		},
+		"nothing known before": {
+			unknown, leak, OutcomeUnknown, "before is not conclusive (too short)",
+		},
+		"too wide": {
+			verdictOf(growth.ClassLeak, 10, 1, 19), verdictOf(growth.ClassPlateau, 0, -15, 15),
+			OutcomeUnknown, "too wide, watch longer",
+		},
+		"a rate outside its bounds": {
+			leak, verdictOf(growth.ClassPlateau, 9, -1, 1), OutcomeUnknown,
+			"after is not conclusive",
+		},
+		"it shrank, and still does": {
+			verdictOf(growth.ClassPlateau, -9, -10, -8),
+			verdictOf(growth.ClassPlateau, -1, -2, -0.5), OutcomeNoGrowth, " after",
+		},
+		"it grew, and cannot be sure": {
+			verdictOf(growth.ClassGrowing, 20, 5, 35), verdictOf(growth.ClassGrowing, 25, 2, 48),
+			OutcomeAsBefore, " after",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r, err := Traces(traceWith(t, test.before, 0), traceWith(t, test.after, 0), Options{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			if r.Outcome != test.outcome || r.Name == "" || !strings.Contains(r.Sentence, test.says) {
-				t.Errorf("%s, %s: %s; want %s, %q", r.Outcome, r.Name, r.Sentence, test.outcome, test.says)
+			if r.Outcome != test.outcome || r.Name == "" ||
+				!strings.Contains(r.Sentence, test.says) {
+				t.Errorf("%s, %s: %s; want %s, %q", r.Outcome, r.Name, r.Sentence, test.outcome,
+					test.says)
 			}
-			if known := test.before.RateLow != nil && test.after.RateLow != nil && test.outcome != OutcomeUnknown; known && r.RSS == nil {
+			if known := test.before.RateLow != nil && test.after.RateLow != nil &&
+				test.outcome != OutcomeUnknown; known && r.RSS == nil {
 				t.Error("the difference of RSS is missing")
 			}
 		})
 	}
-}
 
-func TestOnlyALeakThatWasSaidToBeOneIsCalledALeakWhenItIsGone(t *testing.T) {
-	flat := verdictOf(growth.ClassPlateau, 0, -1, 1)
-	for class, want := range map[growth.Class]string{growth.ClassLeak: "THE LEAK IS GONE", growth.ClassSuspected: "THE LEAK IS GONE", growth.ClassGrowing: "THE GROWTH IS GONE"} {
-		r, err := Traces(traceWith(t, verdictOf(class, 461.5, 460, 463), 0), traceWith(t, flat, 0), Options{})
-		if err != nil || r.Name != want {
-			t.Errorf("%s: %q, %v; want %q", class, r.Name, err, want)
+	t.Run("growth that was no leak", func(t *testing.T) {
+		flat := verdictOf(growth.ClassPlateau, 0, -1, 1)
+		for class, want := range map[growth.Class]string{
+			growth.ClassLeak: "THE LEAK IS GONE", growth.ClassSuspected: "THE LEAK IS GONE",
+			growth.ClassGrowing: "THE GROWTH IS GONE",
+		} {
+			r, err := Traces(traceWith(t, verdictOf(class, 461.5, 460, 463), 0),
+				traceWith(t, flat, 0),
+				Options{})
+			if err != nil || r.Name != want {
+				t.Errorf("%s: %q, %v; want %q", class, r.Name, err, want)
+			}
 		}
-	}
+	})
+
+	t.Run("by step", func(t *testing.T) {
+		slow, fast := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 10),
+			traceWith(t, verdictOf(growth.ClassLeak, 200, 196, 204), 20)
+		r, err := Traces(slow, fast, Options{PerStep: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if r.Outcome != OutcomeAsBefore || r.Unit != UnitPerStep || r.RSS.Before.Bytes != 10*mib ||
+			r.RSS.After.Bytes != 10*mib || !strings.Contains(r.Sentence, "10.00 MiB/step") {
+			t.Errorf("%s, %s, %+v", r.Outcome, r.Sentence, r.RSS)
+		}
+		if leak := rowOf(t, r,
+			"leak"); leak.Before.Bytes != 655360 ||
+			leak.After.Bytes != 327680 { // 100 objects of 64 KiB in 10 and in 20 steps
+			t.Errorf("%+v", leak.Difference)
+		}
+		byTime, err := Traces(slow, fast, Options{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if byTime.Outcome != OutcomeFaster || len(byTime.Notes) == 0 ||
+			!strings.Contains(byTime.Notes[0], "--per step") {
+			t.Errorf("by time %s, notes %q", byTime.Outcome, byTime.Notes)
+		}
+		if _, err = Traces(slow, traceWith(t, slow.Summary.Verdict, 0),
+			Options{PerStep: true}); err ==
+			nil ||
+			!strings.Contains(err.Error(), "no training steps") {
+			t.Errorf("without steps: %v", err)
+		}
+	})
+
+	t.Run("no time", func(t *testing.T) {
+		trace := traceWith(t, summary.Verdict{}, 0)
+		trace.Growth.DurationNanos = 0
+		if _, err := Traces(trace, trace, Options{}); err == nil ||
+			!strings.Contains(err.Error(), "covers no time") {
+			t.Errorf("%v", err)
+		}
+	})
 }
 
-func TestByStepThePaceIsThatOfTheTimeByTheSteps(t *testing.T) {
-	slow, fast := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 10), traceWith(t, verdictOf(growth.ClassLeak, 200, 196, 204), 20)
-	r, err := Traces(slow, fast, Options{PerStep: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if r.Outcome != OutcomeAsBefore || r.Unit != UnitPerStep || r.RSS.Before.Bytes != 10*mib || r.RSS.After.Bytes != 10*mib || !strings.Contains(r.Sentence, "10.00 MiB/step") {
-		t.Errorf("%s, %s, %+v", r.Outcome, r.Sentence, r.RSS)
-	}
-	if leak := rowOf(t, r, "leak"); leak.Before.Bytes != 655360 || leak.After.Bytes != 327680 { // 100 objects of 64 KiB in 10 and in 20 steps
-		t.Errorf("%+v", leak.Difference)
-	}
-	byTime, err := Traces(slow, fast, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if byTime.Outcome != OutcomeFaster || len(byTime.Notes) == 0 || !strings.Contains(byTime.Notes[0], "--per step") {
-		t.Errorf("by time %s, notes %q", byTime.Outcome, byTime.Notes)
-	}
-	if _, err = Traces(slow, traceWith(t, slow.Summary.Verdict, 0), Options{PerStep: true}); err == nil || !strings.Contains(err.Error(), "no training steps") {
-		t.Errorf("without steps: %v", err)
-	}
-}
+func TestNotes(t *testing.T) {
+	t.Run("heap modes", func(t *testing.T) {
+		windows := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
+		for name, test := range map[string]struct {
+			before, after *summary.Overhead
+			note          string
+		}{
+			"full and windows": {
+				&summary.Overhead{Mode: summary.HeapFull}, windows,
+				"heap probed all the time before, heap sampled in bursts after: ",
+			},
+			"old and windows": {
+				nil, windows, "heap probed all the time before, heap sampled in bursts after: ",
+			},
+			"windows and off": {
+				windows, &summary.Overhead{Mode: summary.HeapOff},
+				"heap sampled in bursts before, heap not probed after: ",
+			},
+			"windows twice": {
+				windows, &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}, "",
+			},
+			"old and full": {nil, &summary.Overhead{Mode: summary.HeapFull}, ""},
+		} {
+			a, b := traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0),
+				traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0)
+			a.Summary.Overhead, b.Summary.Overhead = test.before, test.after
+			r, err := Traces(a, b, Options{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			notes := strings.Join(r.Notes, "\n")
+			if strings.Contains(notes, "heap ") != (test.note != "") ||
+				!strings.Contains(notes, test.note) {
+				t.Errorf("%s: notes %q, want %q", name, notes, test.note)
+			}
+		}
+	})
 
-func TestADiffSaysWhereTheTwoHaveWatchedTheHeapInOtherWays(t *testing.T) {
-	windows := &export.Overhead{Mode: export.HeapFull, Windows: 3} // and full again at last
-	for name, test := range map[string]struct {
-		before, after *export.Overhead
-		note          string
-	}{
-		"full and windows": {&export.Overhead{Mode: export.HeapFull}, windows, "heap watched all the time before, heap in windows after: "},
-		"old and windows":  {nil, windows, "heap watched all the time before, heap in windows after: "},
-		"windows and off":  {windows, &export.Overhead{Mode: export.HeapOff}, "heap in windows before, heap not watched after: "},
-		"windows twice":    {windows, &export.Overhead{Mode: export.HeapWindows, Windows: 900}, ""},
-		"old and full":     {nil, &export.Overhead{Mode: export.HeapFull}, ""},
-	} {
-		a, b := traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0), traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0)
-		a.Summary.Overhead, b.Summary.Overhead = test.before, test.after
+	t.Run("hard to compare", func(t *testing.T) {
+		a, b := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0),
+			traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
+		b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
+		b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
+		b.Summary.Losses = []summary.Loss{
+			{Reason: "stacks cut", Count: 3},
+			{Reason: "a\x1b", Count: 9},
+			{Reason: "b", Count: 1},
+			{Reason: "c", Count: 2},
+		}
+		b.Summary.Sources = []summary.Source{
+			{Name: "heap", State: summary.SourceOff},
+			{Name: "fault", State: summary.SourceAttached},
+		}
 		r, err := Traces(a, b, Options{})
 		if err != nil {
 			t.Fatal(err)
 		}
 		notes := strings.Join(r.Notes, "\n")
-		if strings.Contains(notes, "heap ") != (test.note != "") || !strings.Contains(notes, test.note) {
-			t.Errorf("%s: notes %q, want %q", name, notes, test.note)
+		for _, word := range []string{
+			"other?[31m after", "after, 12% of the pages",
+			"lost after: 9 a?, 3 stacks cut, 2 c, 1 more in summary.json",
+			"after, source heap was not attached",
+		} {
+			if !strings.Contains(notes, word) {
+				t.Errorf("notes do not say %q: %s", word, notes)
+			}
 		}
-	}
-}
-
-func TestNotesSayWhatMakesTracesHardToCompare(t *testing.T) {
-	a, b := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0), traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
-	b.Summary.Process = export.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
-	b.Summary.Residents = []export.Resident{{Process: 7, Looked: 0.12}}
-	b.Summary.Losses = []export.Loss{{Reason: "stacks cut", Count: 3}, {Reason: "a\x1b", Count: 9}, {Reason: "b", Count: 1}, {Reason: "c", Count: 2}}
-	b.Summary.Sources = []export.Source{{Name: "heap", State: export.SourceOff}, {Name: "fault", State: export.SourceAttached}}
-	r, err := Traces(a, b, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	notes := strings.Join(r.Notes, "\n")
-	for _, word := range []string{"other?[31m after", "after, 12 % of the pages", "lost after: 9 a?, 3 stacks cut, 2 c, 1 more in summary.json", "after, source heap was not attached"} {
-		if !strings.Contains(notes, word) {
-			t.Errorf("notes do not say %q: %s", word, notes)
+		if strings.Contains(notes, "before, source") || strings.Contains(notes, "lost before") ||
+			strings.Contains(notes, "same trace") {
+			t.Errorf("notes say %s", notes)
 		}
-	}
-	if strings.Contains(notes, "before, source") || strings.Contains(notes, "lost before") || strings.Contains(notes, "same trace") {
-		t.Errorf("notes say %s", notes)
-	}
-	if r, err = Traces(a, b, Options{Sample: "inuse_space"}); err != nil || strings.Contains(strings.Join(r.Notes, ""), "pages") {
-		t.Errorf("notes of what is alive: %q, %v", r.Notes, err)
-	}
-}
+		if r, err = Traces(a, b, Options{Sample: "inuse_space"}); err != nil ||
+			strings.Contains(strings.Join(r.Notes, ""), "pages") {
+			t.Errorf("notes of what is alive: %q, %v", r.Notes, err)
+		}
+	})
 
-func TestATraceIsComparedWithItselfOrAnotherScript(t *testing.T) {
-	a := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
-	a.Summary.Started, a.Summary.Process = time.Unix(1, 0), export.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
-	b, summary := *a, *a.Summary
-	b.Summary = &summary
-	if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, []string{"both are the same trace"}) {
-		t.Errorf("of itself: %q", notes)
-	}
-	summary.Started, summary.Process.Command = time.Unix(2, 0), "python3 b.py"
-	if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, []string{"the programs differ: python3 a.py before, python3 b.py after"}) {
-		t.Errorf("of another script: %q", notes)
-	}
-}
-
-func TestATraceThatCoversNoTimeHasNoPace(t *testing.T) {
-	trace := traceWith(t, export.Verdict{}, 0)
-	trace.Growth.DurationNanos = 0
-	if _, err := Traces(trace, trace, Options{}); err == nil || !strings.Contains(err.Error(), "covers no time") {
-		t.Errorf("%v", err)
-	}
+	t.Run("same trace and other program", func(t *testing.T) {
+		a := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
+		a.Summary.Started, a.Summary.Process = time.Unix(1, 0),
+			summary.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
+		b, summary := *a, *a.Summary
+		b.Summary = &summary
+		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes,
+			[]string{"both are the same trace"}) {
+			t.Errorf("of itself: %q", notes)
+		}
+		summary.Started, summary.Process.Command = time.Unix(2, 0), "python3 b.py"
+		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes,
+			[]string{"the programs differ: python3 a.py before, python3 b.py after"}) {
+			t.Errorf("of another script: %q", notes)
+		}
+	})
 }

@@ -3,122 +3,139 @@ package compare
 import (
 	"math"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // A side is what one of the two holds, or gained, by stack.
 type side struct {
-	holders map[string]*holder
-	// interval is the mean number of bytes between samples; 0: every allocation was taken.
+	sites map[string]*site
+	// interval is the mean number of bytes between samples; 0: every allocation.
 	interval float64
-	// per is what amounts are multiplied with to become rates; 1: they are not rates.
+	// per is the factor that makes rates of amounts; 1: they are not rates.
 	per float64
-	// grows: it is growth, of which what was freed may have been missed, too.
+	// grows: the amounts are growth, of which freed objects may have been missed, too.
 	grows bool
 }
 
-func levelSide(p *profile.Profile, sampleType string, n names) *side {
-	r := newReading(p, sampleType, n)
-	s := &side{holders: r.holders(), interval: r.interval, per: 1}
-	s.rest(func(h *holder) float64 { return math.Abs(h.held.exact) })
+func profileSide(p *pprof.Profile, sampleType string, n names) *side {
+	r := newTypeReader(p, sampleType, n)
+	s := &side{sites: r.sites(), interval: r.interval, per: 1}
+	s.addRemainderErrors(func(h *site) float64 { return math.Abs(h.held.exact) })
 	return s
 }
 
-// growthSide is what was gained between a trace's boundary and its end. The growth is that of growth.pb.gz; the two levels give its
-// error.
+// growthSide is what a trace gained between its baseline and its end. The amounts are those of
+// growth.pb.gz; the profiles at the baseline and the end give their errors.
 func growthSide(t *Trace, sampleType string, n names) *side {
-	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n), levels(t.Plateau, sampleType, n)
-	s := &side{holders: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
-	weights := make(map[*holder]float64)
+	grown, start, end := levels(t.Growth, sampleType, n), levels(t.Warmup, sampleType, n),
+		levels(t.Plateau, sampleType, n)
+	s := &side{sites: grown, interval: intervalOf(t.Plateau), per: 1, grows: true}
+	weights := make(map[*site]float64)
 	for key, h := range grown {
 		before, after := start[key], end[key]
-		h.held = turnover(before, after, h.held.estimate().value, h.most(h.allocated), s.interval)
-		for _, level := range []*holder{before, after} {
+		h.held = turnover(before, after, h.held.estimate().value, h.maxAllocated(h.allocated),
+			s.interval)
+
+		for _, level := range []*site{before, after} {
 			if level != nil {
 				weights[h] += math.Abs(level.held.estimate().value)
-				h.sampleOf(level)
+				h.takeSize(level)
 			}
 		}
 	}
+
 	if sampleType == residentSpace {
-		s.book(errorsOf(t.Summary.Ledger), func(h *holder) float64 { return weights[h] })
+		s.addBreakdownErrors(errorsOf(t.Summary.Breakdown),
+			func(h *site) float64 { return weights[h] })
 	}
+
 	return s
 }
 
-func levels(p *profile.Profile, sampleType string, n names) map[string]*holder {
-	return newReading(p, sampleType, n).holders()
+func levels(p *pprof.Profile, sampleType string, n names) map[string]*site {
+	return newTypeReader(p, sampleType, n).sites()
 }
 
-// sampleOf takes over how large the objects are.
-func (h *holder) sampleOf(level *holder) {
+// takeSize takes over the size of the objects.
+func (h *site) takeSize(level *site) {
 	if level.size > 0 {
 		h.size, h.scale = level.size, level.scale
 	}
 }
 
-// turnover is growth with its error. What is alive at both moments cancels: of the end counts what was born since, which is no more
-// than what was allocated since, and of the start what must have been freed. nil: nothing was held then.
-func turnover(start, end *holder, grown, allocated, interval float64) amount {
-	var sized *holder
+// turnover is growth with its error. Objects that are alive at both snapshots cancel. Of the end
+// counts what was born since, which is at most what was allocated since. Of the start counts what
+// must have been freed. nil: nothing was held then.
+func turnover(start, end *site, grown, allocated, interval float64) amount {
+	var sized *site
 	var before, after part
-	for _, h := range []*holder{start, end} {
+
+	for _, h := range []*site{start, end} {
 		if h != nil && h.size > 0 {
 			sized = h
 		}
 	}
+
 	if sized == nil || interval == 0 {
 		return amount{exact: grown}
 	}
+
 	if start != nil {
 		before = start.held.born
 	}
+
 	if end != nil {
 		after = end.held.born
 	}
+
 	born := after.scaled(max(min(after.bytes, allocated), grown, 0))
 	freed := before.scaled(max(born.bytes-grown, 0))
 	born.missed = missed(sized.size, sized.scale, interval)
 	freed.missed = born.missed
+
 	return amount{born: born, freed: freed}
 }
 
-// rest gives what is left of the heap, or of a GPU, beside its living objects the error of these, since both sum to what the kernel counts
-// exactly.
-func (s *side) rest(weight func(*holder) float64) {
+// addRemainderErrors gives the remainder of the heap, or of a GPU, the error of the live objects:
+// together they are what the kernel counts exactly.
+func (s *side) addRemainderErrors(weight func(*site) float64) {
 	var variance float64
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		variance += h.held.variance()
 	}
-	s.spread(variance, func(h *holder) bool { return isRest(h.kind) }, weight)
+	s.spread(variance, func(h *site) bool { return isRemainder(h.kind) }, weight)
 }
 
-// spread gives a variance, in bytes², to some of the holders, so that the errors are as their weights, and sum to it.
-func (s *side) spread(variance float64, to func(*holder) bool, weight func(*holder) float64) {
+// spread distributes a variance, in bytes², over some of the sites. Their errors are proportional
+// to their weights.
+func (s *side) spread(variance float64, to func(*site) bool, weight func(*site) float64) {
 	var squares float64
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		if to(h) {
 			squares += weight(h) * weight(h)
 		}
 	}
+
 	if squares == 0 {
 		return
 	}
-	for _, h := range s.holders {
+
+	for _, h := range s.sites {
 		if to(h) {
 			h.held.noise += variance * weight(h) * weight(h) / squares
 		}
 	}
 }
 
-// errorsOf are the variances by kind of the change of what is resident, in bytes², as the ledger gives them: to those of sampled
-// objects it adds those of pages that were not all looked at.
-func errorsOf(ledger []export.LedgerRow) map[string]float64 {
+// errorsOf returns the variances of the change of resident memory by kind, in bytes², as the
+// breakdown has them. Beside those of sampled objects, they include those of pages that were not
+// scanned.
+func errorsOf(rows []summary.BreakdownRow) map[string]float64 {
 	variances := make(map[string]float64)
-	for _, row := range ledger {
+	for _, row := range rows {
 		if row.Process != 0 { // 0: the tree, the same once more
 			variances[string(row.Kind)] += math.Pow(float64(row.ErrorBytes)/normal95, 2)
 		}
@@ -126,36 +143,41 @@ func errorsOf(ledger []export.LedgerRow) map[string]float64 {
 	return variances
 }
 
-// book gives each kind the error that the ledger has more than its objects have.
-func (s *side) book(errors map[string]float64, weight func(*holder) float64) {
+// addBreakdownErrors gives each kind the error that the breakdown has beyond that of its objects.
+func (s *side) addBreakdownErrors(errors map[string]float64, weight func(*site) float64) {
 	sums := make(map[string]float64)
-	for _, h := range s.holders {
+	for _, h := range s.sites {
 		sums[h.kind] += h.held.variance()
 	}
 	for kind, sum := range sums {
-		s.spread(max(0, errors[kind]-sum), func(h *holder) bool { return h.kind == kind }, weight)
+		s.spread(max(0, errors[kind]-sum), func(h *site) bool { return h.kind == kind }, weight)
 	}
 }
 
-func isRest(kind string) bool {
+func isRemainder(kind string) bool {
 	switch growth.Kind(kind) {
-	case growth.KindRetained, growth.KindUntold, growth.KindBefore, growth.KindCudaBefore, growth.KindNotAttributed:
+	case growth.KindRetained, growth.KindUntold, growth.KindBefore, growth.KindCudaBefore,
+		growth.KindNotAttributed:
 		return true
 	}
 	return false
 }
 
-// of is what the side has of a stack; where it has none, what sampling may have missed of the other side's.
-func (s *side) of(key string, other *holder) amount {
-	if h := s.holders[key]; h != nil {
+// of is the amount of a stack. For a stack that the side does not have, it is what sampling may
+// have missed of the other side's.
+func (s *side) of(key string, other *site) amount {
+	if h := s.sites[key]; h != nil {
 		return h.held
 	}
+
 	if s.interval == 0 || other == nil {
 		return amount{}
 	}
+
 	none := amount{born: part{missed: missed(other.size, other.scale, s.interval)}}
 	if s.grows {
 		none.freed = none.born
 	}
+
 	return none
 }

@@ -1,5 +1,5 @@
-// Package page writes HTML pages that are one file each: style, script and data are inside, nothing is loaded from anywhere, and
-// a Content-Security-Policy forbids that anything ever is.
+// Package page writes HTML pages of one file each. Style, script and data are inside, and a
+// Content-Security-Policy forbids that anything is ever loaded from elsewhere.
 package page
 
 import (
@@ -13,7 +13,8 @@ import (
 	"strings"
 )
 
-// The style and the script are built from web/, the licences are those of the libraries inside the script: make generate.
+// The style and the script are built from web/ by make generate, with the licences of the libraries
+// in the script.
 var (
 	//go:embed assets/page.css
 	style string
@@ -27,24 +28,27 @@ var (
 
 var shell = template.Must(template.New("page").Parse(shellText))
 
-// A Page is a page of its own.
+// A Page is an HTML page.
 type Page struct {
 	Title string
-	// Body is what an html/template has written: names in it are escaped already.
+	// Body is the output of an html/template, in which names are escaped.
 	Body template.HTML
-	// Data for the script, in the form of web/src/data.ts; nil: none. Any text in it is safe.
+	// Data of the script, in the form of web/src/data.ts; nil: there is none. Any text in it is
+	// safe.
 	Data any
 }
 
-// Write writes a page. The error is that of w, not wrapped, or that of Data's JSON.
+// Write writes a page. The error is that of w, unwrapped, or that of Data's JSON.
 func Write(w io.Writer, p Page) error {
 	data := []byte("null")
 	if p.Data != nil {
 		var err error
-		if data, err = json.Marshal(p.Data); err != nil { // escapes <, > and &: no text ends the element
+		if data, err = json.Marshal(p.Data); err !=
+			nil { // escapes <, > and &: no text ends the element
 			return err
 		}
 	}
+
 	var out bytes.Buffer
 	err := shell.Execute(&out, struct {
 		Title, Policy, Licenses string
@@ -52,19 +56,26 @@ func Write(w io.Writer, p Page) error {
 		Script                  template.JS
 		Data                    template.JS
 		Body                    template.HTML
-	}{p.Title, policy, licenses, template.CSS(style), template.JS(script), template.JS(data), p.Body})
+	}{
+		p.Title, policy, licenses, template.CSS(style), template.JS(script), template.JS(data),
+		p.Body,
+	})
 	if err != nil {
 		return err
 	}
+
 	_, err = out.WriteTo(w)
 	return err
 }
 
-// policy allows the one style and the one script that are inside, by their hashes, and nothing else. Trusted types without a policy
-// forbid that the script makes elements, or code, of text.
+// policy allows the one style and the one script inside, by their hashes, and nothing else. Trusted
+// types without a policy forbid the script to make elements or code from text. See
+// https://www.w3.org/TR/CSP3/.
 var policy = strings.Join([]string{
-	"default-src 'none'", "script-src " + hashSource(script), "style-src " + hashSource(style), "img-src data:",
-	"base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
+	"default-src 'none'", "script-src " + hashSource(script), "style-src " + hashSource(style),
+	"img-src data:",
+	"base-uri 'none'", "form-action 'none'", "require-trusted-types-for 'script'",
+	"trusted-types 'none'",
 }, "; ")
 
 func hashSource(text string) string {

@@ -14,7 +14,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/page"
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -29,26 +29,87 @@ func written(t *testing.T, p page.Page) string {
 	return out.String()
 }
 
-func TestThePolicyAllowsTheStyleAndTheScriptThatAreInsideAndNothingElse(t *testing.T) {
-	text := written(t, page.Page{Title: "title"})
-	policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)
-	if policy == nil {
-		t.Fatal("the page has no policy")
-	}
-	directives := strings.Split(html.UnescapeString(policy[1]), "; ")
-	script := content(t, text, "<script>", "</script>")
-	style := content(t, text, "<style>", "</style>")
-	for _, want := range []string{
-		"default-src 'none'", "script-src 'sha256-" + hash(script) + "'", "style-src 'sha256-" + hash(style) + "'", "base-uri 'none'",
-		"form-action 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
-	} {
-		if !slices.Contains(directives, want) {
-			t.Errorf("the policy %q lacks %q", directives, want)
+func TestWrite(t *testing.T) {
+	t.Run("policy", func(t *testing.T) {
+		text := written(t, page.Page{Title: "title"})
+		policy := regexp.MustCompile(`http-equiv="Content-Security-Policy" content="([^"]*)"`).FindStringSubmatch(text)
+		if policy == nil {
+			t.Fatal("the page has no policy")
 		}
-	}
-	if len(script) < 10_000 || len(style) < 5_000 {
-		t.Errorf("a script of %d and a style of %d bytes are not what was built", len(script), len(style))
-	}
+		directives := strings.Split(html.UnescapeString(policy[1]), "; ")
+		script := content(t, text, "<script>", "</script>")
+		style := content(t, text, "<style>", "</style>")
+		for _, want := range []string{
+			"default-src 'none'", "script-src 'sha256-" + hash(script) + "'",
+			"style-src 'sha256-" + hash(style) + "'", "base-uri 'none'",
+			"form-action 'none'", "require-trusted-types-for 'script'", "trusted-types 'none'",
+		} {
+			if !slices.Contains(directives, want) {
+				t.Errorf("the policy %q lacks %q", directives, want)
+			}
+		}
+		if len(script) < 10_000 || len(style) < 5_000 {
+			t.Errorf("a script of %d and a style of %d bytes are not what was built", len(script),
+				len(style))
+		}
+	})
+
+	t.Run("loads nothing", func(t *testing.T) {
+		text := written(t, page.Page{Title: "title"})
+		for _, address := range regexp.MustCompile(`(?i)\b(src|href|action)\s*=\s*["'][^"'#]+|url\(|@import|importScripts|new Worker|fetch\(|XMLHttpRequest`).FindAllString(text,
+			-1) {
+			t.Errorf("the page refers to %s", address)
+		}
+	})
+
+	t.Run("hostile names", func(t *testing.T) {
+		names := []string{
+			"</script><script>alert(1)</script>", "<!--<script>", "</title><b>", `"'&`, "\u202e",
+			"a\xffb", strings.Repeat("x", 10_000),
+		}
+		plain := written(t, page.Page{Title: "t", Data: []string{""}})
+		for _, name := range names {
+			text := written(t, page.Page{Title: name, Data: []string{name}})
+			for _, tag := range []string{"<script", "</script", "<!--", "<b>", "</title"} {
+				if got, want := strings.Count(text, tag), strings.Count(plain, tag); got != want {
+					t.Errorf("with the name %.40q the page has %d %s, want %d", name, got, tag,
+						want)
+				}
+			}
+			var back []string
+			data := content(t, text, `<script type="application/json" id="data">`, "</script>")
+			if err := json.Unmarshal([]byte(data), &back); err != nil || len(back) != 1 ||
+				back[0] != strings.ToValidUTF8(name, "\ufffd") {
+				t.Errorf("the name %.40q comes back from the data as %.40q, error %v", name, back,
+					err)
+			}
+		}
+	})
+
+	t.Run("data without JSON", func(t *testing.T) {
+		if err := page.Write(new(bytes.Buffer), page.Page{Data: func() {}}); err == nil {
+			t.Error("a function was written as data")
+		}
+	})
+
+	t.Run("licences", func(t *testing.T) {
+		text := content(t, written(t, page.Page{}), `<pre tabindex="0">`, "</pre>")
+		var lock struct {
+			Dependencies map[string]string
+		}
+		manifest, err := os.ReadFile("web/package.json")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := json.Unmarshal(manifest, &lock); err != nil || len(lock.Dependencies) == 0 {
+			t.Fatalf("web/package.json has %d dependencies, error %v", len(lock.Dependencies), err)
+		}
+		for name, version := range lock.Dependencies {
+			if !strings.Contains(text, name+" "+version+" (") {
+				t.Errorf("the licence of %s %s is missing", name, version)
+			}
+		}
+	})
 }
 
 func content(t *testing.T, text, open, end string) string {
@@ -66,72 +127,27 @@ func hash(text string) string {
 	return base64.StdEncoding.EncodeToString(sum[:])
 }
 
-func TestThePageLoadsNothing(t *testing.T) {
-	text := written(t, page.Page{Title: "title"})
-	for _, address := range regexp.MustCompile(`(?i)\b(src|href|action)\s*=\s*["'][^"'#]+|url\(|@import|importScripts|new Worker|fetch\(|XMLHttpRequest`).FindAllString(text, -1) {
-		t.Errorf("the page refers to %s", address)
-	}
-}
-
-func TestNamesInTheTitleAndTheDataAreText(t *testing.T) {
-	names := []string{"</script><script>alert(1)</script>", "<!--<script>", "</title><b>", `"'&`, "\u202e", "a\xffb", strings.Repeat("x", 10_000)}
-	plain := written(t, page.Page{Title: "t", Data: []string{""}})
-	for _, name := range names {
-		text := written(t, page.Page{Title: name, Data: []string{name}})
-		for _, tag := range []string{"<script", "</script", "<!--", "<b>", "</title"} {
-			if got, want := strings.Count(text, tag), strings.Count(plain, tag); got != want {
-				t.Errorf("with the name %.40q the page has %d %s, want %d", name, got, tag, want)
-			}
-		}
-		var back []string
-		data := content(t, text, `<script type="application/json" id="data">`, "</script>")
-		if err := json.Unmarshal([]byte(data), &back); err != nil || len(back) != 1 || back[0] != strings.ToValidUTF8(name, "\ufffd") {
-			t.Errorf("the name %.40q comes back from the data as %.40q, error %v", name, back, err)
-		}
-	}
-}
-
-func TestDataThatIsNoJSONIsAnError(t *testing.T) {
-	if err := page.Write(new(bytes.Buffer), page.Page{Data: func() {}}); err == nil {
-		t.Error("a function was written as data")
-	}
-}
-
-func TestEveryLibraryInTheScriptHasItsLicence(t *testing.T) {
-	text := content(t, written(t, page.Page{}), `<pre tabindex="0">`, "</pre>")
-	var lock struct {
-		Dependencies map[string]string
-	}
-	manifest, err := os.ReadFile("web/package.json")
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := json.Unmarshal(manifest, &lock); err != nil || len(lock.Dependencies) == 0 {
-		t.Fatalf("web/package.json has %d dependencies, error %v", len(lock.Dependencies), err)
-	}
-	for name, version := range lock.Dependencies {
-		if !strings.Contains(text, name+" "+version+" (") {
-			t.Errorf("the licence of %s %s is missing", name, version)
-		}
-	}
-}
-
 // The script says sizes as the words of the Go side do: web/test reads the same file.
-func TestTheScriptIsTestedAgainstTheWordsOfToday(t *testing.T) {
-	const path = "web/test/words.json"
+func TestUnitsOfScript(t *testing.T) {
+	const path = "web/test/units.json"
 	var golden struct {
 		Bytes  [][2]any `json:"bytes"`
 		Counts [][2]any `json:"counts"`
 	}
-	sizes := []float64{0, 1, 999, 1000, 1023, 1024, 1152, 1408, 102_912, 103_936, 10_304, 10_368, -1, -1152, -102_912, 1 << 52}
+	sizes := []float64{
+		0, 1, 999, 1000, 1023, 1024, 1152, 1408, 102_912, 103_936, 10_304, 10_368, -1, -1152,
+		-102_912, 1 << 52,
+	}
 	for x := 1.0; x < 1e16; x *= 1.1 {
 		sizes = append(sizes, float64(int64(x)))
 	}
 	for _, x := range sizes {
-		golden.Bytes = append(golden.Bytes, [2]any{x, words.Bytes(x)})
+		golden.Bytes = append(golden.Bytes, [2]any{x, units.Bytes(x)})
 	}
 	for x := 1.0; x < 1e12; x *= 1.2 {
-		golden.Counts = append(golden.Counts, [2]any{float64(int64(x)), words.Count(float64(int64(x)))})
+		golden.Counts = append(golden.Counts, [2]any{
+			float64(int64(x)), units.Count(float64(int64(x))),
+		})
 	}
 	want, err := json.Marshal(golden)
 	if err != nil {
@@ -144,6 +160,7 @@ func TestTheScriptIsTestedAgainstTheWordsOfToday(t *testing.T) {
 		}
 	}
 	if got, err := os.ReadFile(path); err != nil || !bytes.Equal(got, want) {
-		t.Errorf("%s is not what export/words says (error %v): go test ./export/page -update, and then make the script say it", path, err)
+		t.Errorf("%s is not what export/units writes (error %v): go test ./export/page -update, and then make the script say it",
+			path, err)
 	}
 }

@@ -10,9 +10,10 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -44,9 +45,9 @@ func functionSums(f *flameData) map[string]flameSum {
 }
 
 // pprofSums are flat and cum of each function by go tool pprof, without what shrank.
-func pprofSums(t *testing.T, p *profile.Profile) map[string]flameSum {
+func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), export.GrowthFile)
+	path := filepath.Join(t.TempDir(), folder.GrowthFile)
 	file, err := os.Create(path)
 	if err != nil {
 		t.Fatal(err)
@@ -57,7 +58,8 @@ func pprofSums(t *testing.T, p *profile.Profile) map[string]flameSum {
 	if err := file.Close(); err != nil {
 		t.Fatal(err)
 	}
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-nodefraction=0", "-nodecount=1000000", path).Output()
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-nodefraction=0",
+		"-nodecount=1000000", path).Output()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -78,176 +80,205 @@ func pprofSums(t *testing.T, p *profile.Profile) map[string]flameSum {
 }
 
 // hostFlame is the flame graph of what is resident.
-func hostFlame(p *profile.Profile) (*flameData, error) {
+func hostFlame(p *pprof.Profile) (*flameData, error) {
 	var d pageData
 	err := d.addFlames(p)
 	return d.Flame, err
 }
 
-func growing(t *testing.T) *profile.Profile {
+func growing(t *testing.T) *pprof.Profile {
 	t.Helper()
 	grown := holdings()
-	p, err := export.Profile(append(grown[:1:1], grown[2:]...), export.Info{})
+	p, err := profile.Build(append(grown[:1:1], grown[2:]...), profile.Info{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	return p
 }
 
-func TestTheFlameGraphHasPprofsOwnNumbers(t *testing.T) {
-	want := pprofSums(t, growing(t))
-	f, err := hostFlame(growing(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	got := functionSums(f)
-	for function, sum := range want {
-		if got[function] != sum {
-			t.Errorf("%s has %+v, by pprof %+v", function, got[function], sum)
+func TestFlame(t *testing.T) {
+	t.Run("numbers of pprof", func(t *testing.T) {
+		want := pprofSums(t, growing(t))
+		f, err := hostFlame(growing(t))
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	if len(want) != 6 || f.Root.Resident != 4096+12288+1000+20480 || f.Root.Objects != 108 {
-		t.Errorf("%d functions, all is %d bytes in %d objects", len(want), f.Root.Resident, f.Root.Objects)
-	}
-}
+		got := functionSums(f)
+		for function, sum := range want {
+			if got[function] != sum {
+				t.Errorf("%s has %+v, by pprof %+v", function, got[function], sum)
+			}
+		}
+		if len(want) != 6 || f.Root.Resident != 4096+12288+1000+20480 || f.Root.Objects != 108 {
+			t.Errorf("%d functions, all is %d bytes in %d objects", len(want), f.Root.Resident,
+				f.Root.Objects)
+		}
+	})
 
-func TestProcessesAndRootsAreOutermostAndTheAllocatorIsDropped(t *testing.T) {
-	f, err := hostFlame(grownProfile(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var paths []string
-	var walk func(n *flameNode, path string)
-	walk = func(n *flameNode, path string) {
-		path += f.Names[n.Name] + "{" + f.Owners[n.Owner] + "}"
-		if len(n.Children) == 0 {
-			paths = append(paths, fmt.Sprintf("%s %d %d", path, n.Resident, n.Objects))
+	t.Run("order of frames", func(t *testing.T) {
+		f, err := hostFlame(grownProfile(t))
+		if err != nil {
+			t.Fatal(err)
 		}
-		for i := range n.Children {
-			walk(&n.Children[i], path+" > ")
+		var paths []string
+		var walk func(n *flameNode, path string)
+		walk = func(n *flameNode, path string) {
+			path += f.Names[n.Name] + "{" + f.Components[n.Component] + "}"
+			if len(n.Children) == 0 {
+				paths = append(paths, fmt.Sprintf("%s %d %d", path, n.Resident, n.Objects))
+			}
+			for i := range n.Children {
+				walk(&n.Children[i], path+" > ")
+			}
 		}
-	}
-	walk(&f.Root, "")
-	all := strings.Join(paths, "\n")
-	for _, want := range []string{
-		"what grew since the boundary{", "> python3 (PID 42){", "> main (train.py:7){", "> step (train.py:40){train.py} > leak (libx.so){train.py} 4096 100\n",
-		"> other (libx.so){train.py} 12288 7", "> worker (PID 50){train.py} > main (train.py:7){train.py} > leak (libx.so){train.py} 1000 1",
-		"> [heap: free but resident]{", "main heap{",
-	} {
-		if !strings.Contains(all+"\n", want) {
-			t.Errorf("there is no %q in\n%s", want, all)
+		walk(&f.Root, "")
+		all := strings.Join(paths, "\n")
+		for _, want := range []string{
+			"what grew since the baseline{", "> python3 (PID 42){", "> main (train.py:7){",
+			"> step (train.py:40){train.py} > leak (libx.so){train.py} 4096 100\n",
+			"> other (libx.so){train.py} 12288 7",
+			"> worker (PID 50){train.py} > main (train.py:7){train.py} > leak (libx.so){train.py} 1000 1",
+			"> [heap: free but resident]{", "main heap{",
+		} {
+			if !strings.Contains(all+"\n", want) {
+				t.Errorf("there is no %q in\n%s", want, all)
+			}
 		}
-	}
-	if f.Root.Resident != 4096+12288+1000+20480 || f.Root.Objects != 108 {
-		t.Errorf("all is %d bytes in %d objects", f.Root.Resident, f.Root.Objects)
-	}
-	if strings.Contains(all, "malloc") || strings.Contains(all, "cache") || len(paths) != 4 {
-		t.Errorf("%d stacks:\n%s", len(paths), all)
-	}
-}
+		if f.Root.Resident != 4096+12288+1000+20480 || f.Root.Objects != 108 {
+			t.Errorf("all is %d bytes in %d objects", f.Root.Resident, f.Root.Objects)
+		}
+		if strings.Contains(all, "malloc") || strings.Contains(all, "cache") || len(paths) != 4 {
+			t.Errorf("%d stacks:\n%s", len(paths), all)
+		}
+	})
 
-// What grew at one address and shrank at another of the same function is one.
-func TestAStackIsWhatItsSamplesAreTogether(t *testing.T) {
-	f := growth.Frame{Function: "f", File: "a.py", Line: 1, Python: true}
-	held := func(address uint64, bytes int64) growth.Holding {
-		frame := f
-		frame.Address = address
-		return growth.Holding{Stack: &growth.Stack{ID: address, Frames: []growth.Frame{frame}}, Kind: growth.KindHeap, ResidentBytes: bytes}
-	}
-	p, err := export.Profile([]growth.Holding{held(1, 100), held(2, -70)}, export.Info{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if got, err := hostFlame(p); err != nil || got.Root.Resident != 30 || got.Note != "" {
-		t.Errorf("%+v, %v", got, err)
-	}
-}
+	// What grew at one address and shrank at another of the same function is one.
+	t.Run("samples of one stack", func(t *testing.T) {
+		f := growth.Frame{Function: "f", File: "a.py", Line: 1, Python: true}
+		held := func(address uint64, bytes int64) growth.Holding {
+			frame := f
+			frame.Address = address
+			return growth.Holding{
+				Stack: &growth.Stack{ID: address, Frames: []growth.Frame{frame}},
+				Kind:  growth.KindHeap, ResidentBytes: bytes,
+			}
+		}
+		p, err := profile.Build([]growth.Holding{held(1, 100), held(2, -70)}, profile.Info{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got, err := hostFlame(p); err != nil || got.Root.Resident != 30 || got.Note != "" {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
 
-func TestWhatIsTooSmallToBeSeenStandsTogether(t *testing.T) {
-	held := []growth.Holding{{Stack: stackOf(0, 2), Kind: growth.KindHeap, ResidentBytes: 1_000_000}}
-	for i := range 50 {
-		held = append(held, growth.Holding{Stack: stackOf(i+1, 2), Kind: growth.KindHeap, ResidentBytes: 10})
-	}
-	p, err := export.Profile(held, export.Info{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := hostFlame(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	small := functionSums(f)[smallName]
-	if len(f.Root.Children) != 2 || small.cum != 500 || f.Root.Resident != 1_000_500 || f.Note != "100 functions are too small to be drawn apart: see (small)." {
-		t.Errorf("%d children, %+v, %q", len(f.Root.Children), small, f.Note)
-	}
+	t.Run("small nodes", func(t *testing.T) {
+		held := []growth.Holding{
+			{Stack: stackOf(0, 2), Kind: growth.KindHeap, ResidentBytes: 1_000_000},
+		}
+		for i := range 50 {
+			held = append(held, growth.Holding{
+				Stack: stackOf(i+1, 2), Kind: growth.KindHeap, ResidentBytes: 10,
+			})
+		}
+		p, err := profile.Build(held, profile.Info{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := hostFlame(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		small := functionSums(f)[smallName]
+		if len(f.Root.Children) != 2 || small.cum != 500 || f.Root.Resident != 1_000_500 ||
+			f.Note != "100 functions are too small to be drawn: see (small)." {
+			t.Errorf("%d children, %+v, %q", len(f.Root.Children), small, f.Note)
+		}
+	})
+
+	t.Run("deep stacks", func(t *testing.T) {
+		p, err := profile.Build([]growth.Holding{{Stack: stackOf(1, 3000), ResidentBytes: 4096}},
+			profile.Info{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, err := hostFlame(p)
+		if err != nil {
+			t.Fatal(err)
+		}
+		depth, n := 0, &f.Root
+		for ; len(n.Children) > 0; n = &n.Children[0] {
+			depth++
+		}
+		if outermost := f.Names[f.Root.Children[0].Name]; depth != maxStackDepth ||
+			n.Resident != 4096 || outermost != "function_1_2999 (module_2999.py:2)" {
+			t.Errorf("%d deep, %d bytes, %s", depth, n.Resident, outermost)
+		}
+	})
+
+	t.Run("missing sample types", func(t *testing.T) {
+		p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "ns"}}}
+		shown := text(show(t, &Trace{Growth: p}).byID(t, "losses"))
+		if !strings.Contains(shown,
+			"The flame graph is left out: growth.pb.gz has no sample types") {
+			t.Errorf("shows %s", shown)
+		}
+		if bad := grownProfile(t); func() bool {
+			bad.DropFrames = "("
+			_, err := hostFlame(bad)
+			return err ==
+				nil
+		}() {
+			t.Error("a broken expression is no error")
+		}
+	})
+
+	// However many functions a profile has, what they hold is all there.
+	t.Run("full tree keeps its sums", func(t *testing.T) {
+		g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), 3}
+		p, err := profile.Build([]growth.Holding{
+			{Stack: stackOf(1, 2), ResidentBytes: 10}, {Stack: stackOf(2, 2), ResidentBytes: 100},
+		},
+			profile.Info{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		root := &flameTree{}
+		for _, s := range p.Sample {
+			g.add(root, s, float64(s.Value[4]), 0)
+		}
+		if root.sum(); root.count() != 4 || root.resident != 110 {
+			t.Errorf("%d functions hold %g bytes", root.count()-1, root.resident)
+		}
+	})
+
+	t.Run("component of most bytes", func(t *testing.T) {
+		tree := &flameTree{}
+		for _, sum := range []componentSum{
+			{"pil", 100, 9}, {"torch", 300, 1}, {"pil", 150, 9}, {"numpy", 10, 900},
+		} {
+			tree.addComponent(sum)
+		}
+		if got := tree.component(); got != "torch" {
+			t.Errorf("it belongs to %s", got)
+		}
+		for i := range 1000 {
+			tree.addComponent(componentSum{fmt.Sprint(i), 1, 1})
+		}
+		if len(tree.components) > maxComponents+1 || tree.component() != "other" {
+			t.Errorf("%d owners, most to %s", len(tree.components), tree.component())
+		}
+	})
 }
 
 // stackOf is a stack of so many functions that no other stack has.
 func stackOf(id, depth int) *growth.Stack {
 	s := &growth.Stack{ID: uint64(id), PID: 42}
 	for d := range depth {
-		s.Frames = append(s.Frames, growth.Frame{Function: fmt.Sprintf("function_%d_%d", id, d), File: fmt.Sprintf("/src/module_%d.py", d), Line: 1 + id, Python: true})
+		s.Frames = append(s.Frames, growth.Frame{
+			Function: fmt.Sprintf("function_%d_%d", id, d),
+			File:     fmt.Sprintf("/src/module_%d.py", d), Line: 1 + id, Python: true,
+		})
 	}
 	return s
-}
-
-func TestTheDeepestStacksAreCut(t *testing.T) {
-	p, err := export.Profile([]growth.Holding{{Stack: stackOf(1, 3000), ResidentBytes: 4096}}, export.Info{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	f, err := hostFlame(p)
-	if err != nil {
-		t.Fatal(err)
-	}
-	depth, n := 0, &f.Root
-	for ; len(n.Children) > 0; n = &n.Children[0] {
-		depth++
-	}
-	if outermost := f.Names[f.Root.Children[0].Name]; depth != deepestStack || n.Resident != 4096 || outermost != "function_1_2999 (module_2999.py:2)" {
-		t.Errorf("%d deep, %d bytes, %s", depth, n.Resident, outermost)
-	}
-}
-
-func TestAProfileWithoutItsSampleTypesMakesNoFlameGraph(t *testing.T) {
-	p := &profile.Profile{SampleType: []*profile.ValueType{{Type: "cpu", Unit: "ns"}}}
-	shown := text(show(t, &Trace{Growth: p}).byID(t, "losses"))
-	if !strings.Contains(shown, "The flame graph is left out: growth.pb.gz has no sample types") {
-		t.Errorf("shows %s", shown)
-	}
-	if bad := grownProfile(t); func() bool { bad.DropFrames = "("; _, err := hostFlame(bad); return err == nil }() {
-		t.Error("a broken expression is no error")
-	}
-}
-
-// However many functions a profile has, what they hold is all there.
-func TestATreeThatIsFullKeepsItsSums(t *testing.T) {
-	g := flameGrower{make(map[call]*flameTree), make(map[*profile.Location][]string), 3}
-	p, err := export.Profile([]growth.Holding{{Stack: stackOf(1, 2), ResidentBytes: 10}, {Stack: stackOf(2, 2), ResidentBytes: 100}}, export.Info{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	root := &flameTree{}
-	for _, s := range p.Sample {
-		g.add(root, s, float64(s.Value[4]), 0)
-	}
-	if root.sum(); root.count() != 4 || root.resident != 110 {
-		t.Errorf("%d functions hold %g bytes", root.count()-1, root.resident)
-	}
-}
-
-func TestAFunctionBelongsToTheOwnerOfMostOfItsBytes(t *testing.T) {
-	tree := &flameTree{}
-	for _, sum := range []ownerSum{{"pil", 100, 9}, {"torch", 300, 1}, {"pil", 150, 9}, {"numpy", 10, 900}} {
-		tree.give(sum)
-	}
-	if got := tree.owner(); got != "torch" {
-		t.Errorf("it belongs to %s", got)
-	}
-	for i := range 1000 {
-		tree.give(ownerSum{fmt.Sprint(i), 1, 1})
-	}
-	if len(tree.owners) > mostOwners+1 || tree.owner() != "other" {
-		t.Errorf("%d owners, most to %s", len(tree.owners), tree.owner())
-	}
 }

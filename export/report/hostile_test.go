@@ -13,9 +13,15 @@ import (
 )
 
 var hostileNames = []string{
-	"</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>", "\" onmouseover=\"alert(1)", "' x='", "`", "{{.Command}}", "{{", "]]>", "<!--", "-->", "<![CDATA[",
-	"\u202edrowssap\u202c", "\u2066\u2069\u200b\u200d\ufeff\u00ad\u2028\u2029", "a\x00b", "\x1b[31m\x07\x9b", "\xff\xfe\xed\xa0\x80", strings.Repeat("x", 10_000), strings.Repeat("\u202e<", 10_000),
-	"javascript:alert(1)", "</title>", "</style>", "&lt;&#60;&amp;", "\n\r\t\v", "\U000e0041\ufe0f\u034f\u115f", "", "[", "]", "f (a.py:1)", "%s%!d(", "\\u003c/script\\u003e", "</pre></details>",
+	"</script><script>alert(1)</script>", "<img src=x onerror=alert(1)>",
+	"\" onmouseover=\"alert(1)", "' x='", "`", "{{.Command}}", "{{", "]]>", "<!--", "-->",
+	"<![CDATA[",
+	"\u202edrowssap\u202c", "\u2066\u2069\u200b\u200d\ufeff\u00ad\u2028\u2029", "a\x00b",
+	"\x1b[31m\x07\x9b", "\xff\xfe\xed\xa0\x80", strings.Repeat("x", 10_000),
+	strings.Repeat("\u202e<", 10_000),
+	"javascript:alert(1)", "</title>", "</style>", "&lt;&#60;&amp;", "\n\r\t\v",
+	"\U000e0041\ufe0f\u034f\u115f", "", "[", "]", "f (a.py:1)", "%s%!d(", "\\u003c/script\\u003e",
+	"</pre></details>",
 }
 
 // FuzzHostileNames puts a name everywhere: whatever it is, the page has the elements and attributes that it has with harmless ones,
@@ -52,11 +58,11 @@ func shapeOf(t testing.TB, name string) string {
 			mustBeSeen(t, n.Data)
 		}
 	}
-	names := slices.Concat(page.data.Flame.Names, page.data.Flame.Owners)
-	for _, flame := range page.data.DeviceFlames {
-		names = slices.Concat(names, flame.Names, flame.Owners)
+	names := slices.Concat(page.data.Flame.Names, page.data.Flame.Components)
+	for _, flame := range page.data.GPUFlames {
+		names = slices.Concat(names, flame.Names, flame.Components)
 	}
-	for _, phase := range page.data.Timeline.DevicePhases {
+	for _, phase := range page.data.Timeline.GPUPhases {
 		names = append(names, phase.Label)
 	}
 	for _, text := range names {
@@ -70,7 +76,7 @@ func shapeOf(t testing.TB, name string) string {
 
 // named is a trace in which every text holds a name.
 func named(t testing.TB, name string) *Trace {
-	trace := deviceTrace(t)
+	trace := gpuTrace(t)
 	n := 0
 	with := func(string) string { n++; return fmt.Sprintf("n%d%s", n, name) }
 	fillTexts(reflect.ValueOf(&trace.Summary), "", with)
@@ -95,16 +101,21 @@ func mustBeSeen(t testing.TB, text string) {
 		t.Errorf("not UTF-8: %.100q", text)
 	}
 	for _, r := range text {
-		if r != '\n' && r != '\t' && (unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) || unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)) {
+		if r != '\n' && r != '\t' &&
+			(unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) ||
+				unicode.Is(unicode.Other_Default_Ignorable_Code_Point, r)) {
 			t.Errorf("%U is in the page", r)
 		}
 	}
 }
 
-func TestLongNamesAreCutAfter500Characters(t *testing.T) {
+func TestClean(t *testing.T) {
 	for text, want := range map[string]string{
-		strings.Repeat("x", 500): strings.Repeat("x", 500), strings.Repeat("x", 501): strings.Repeat("x", 500) + "…",
-		strings.Repeat("😀", 100_000): strings.Repeat("😀", 500) + "…", strings.Repeat("\xff", 4): "\uFFFD", "a\u202eb": "a\uFFFDb", "a\nb\u00a0c": "a b c", "naïve 漢字": "naïve 漢字",
+		strings.Repeat("x", 500):     strings.Repeat("x", 500),
+		strings.Repeat("x", 501):     strings.Repeat("x", 500) + "…",
+		strings.Repeat("😀", 100_000): strings.Repeat("😀", 500) + "…",
+		strings.Repeat("\xff", 4):    "\uFFFD", "a\u202eb": "a\uFFFDb", "a\nb\u00a0c": "a b c",
+		"naïve 漢字": "naïve 漢字",
 	} {
 		if got := clean(text); got != want {
 			t.Errorf("%.20q… becomes %.40q… of %d bytes", text, got, len(got))
@@ -112,32 +123,39 @@ func TestLongNamesAreCutAfter500Characters(t *testing.T) {
 	}
 }
 
-func TestNumbersAndListsOfASummaryAreBounded(t *testing.T) {
+func TestSanitized(t *testing.T) {
 	s := leakingSummary()
 	s.DurationS, s.IntervalBytes = 1e308, 1<<64-1
 	s.Marks = slices.Repeat(s.Marks, 5000)
 	s.Accumulating = slices.Repeat(s.Accumulating, 60)
 	s.Accumulating[0].Bytes = -1 << 63
-	bounded, cut := tamed(&s)
-	if bounded.DurationS != largest || bounded.IntervalBytes != largest || bounded.Accumulating[0].Bytes != -largest || len(bounded.Marks) != 1000 || len(bounded.Accumulating) != 50 {
-		t.Errorf("%g s, %d bytes, %d marks, %d stacks", bounded.DurationS, bounded.IntervalBytes, len(bounded.Marks), len(bounded.Accumulating))
+	bounded, cut := sanitized(&s)
+	if bounded.DurationS != maxExact || bounded.IntervalBytes != maxExact ||
+		bounded.Accumulating[0].Bytes != -maxExact || len(bounded.Marks) != 1000 ||
+		len(bounded.Accumulating) != 50 {
+		t.Errorf("%g s, %d bytes, %d marks, %d stacks", bounded.DurationS, bounded.IntervalBytes,
+			len(bounded.Marks), len(bounded.Accumulating))
 	}
-	if want := []string{"Of the 5000 entries of marks only the first 1000 are shown.", "Of the 60 entries of accumulating only the first 50 are shown."}; !slices.Equal(cut, want) {
+	if want := []string{
+		"Of the 5000 entries of marks only the first 1000 are shown.",
+		"Of the 60 entries of accumulating only the first 50 are shown.",
+	}; !slices.Equal(cut, want) {
 		t.Errorf("says %q", cut)
 	}
 	shown := text(show(t, &Trace{Summary: s}).byID(t, "losses"))
 	if !strings.Contains(shown, "Of the 5000 entries of marks") {
 		t.Errorf("shows %s", shown)
 	}
-}
 
-// What is shown is a copy.
-func TestASummaryIsNotChanged(t *testing.T) {
-	s, want := leakingSummary(), leakingSummary()
-	s.Marks[0].Text, want.Marks[0].Text = "\u202e", "\u202e"
-	*s.RSS.EndBytes, *want.RSS.EndBytes = 1<<62, 1<<62
-	bounded, _ := tamed(&s)
-	if !reflect.DeepEqual(s, want) || bounded.Marks[0].Text != "\uFFFD" || *bounded.RSS.EndBytes != largest {
-		t.Errorf("%+v", s)
-	}
+	// What is shown is a copy.
+	t.Run("is a copy", func(t *testing.T) {
+		s, want := leakingSummary(), leakingSummary()
+		s.Marks[0].Text, want.Marks[0].Text = "\u202e", "\u202e"
+		*s.RSS.EndBytes, *want.RSS.EndBytes = 1<<62, 1<<62
+		bounded, _ := sanitized(&s)
+		if !reflect.DeepEqual(s, want) || bounded.Marks[0].Text != "\uFFFD" ||
+			*bounded.RSS.EndBytes != maxExact {
+			t.Errorf("%+v", s)
+		}
+	})
 }

@@ -8,201 +8,266 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
-// notShown are texts that have another form in the page, or are told by others: a class is a colour, a path of a culprit is in
-// the stacks, what was lost is in the warnings, advice says what a diagnosis means, and the command of one device alone is in the heading.
-var notShown = regexp.MustCompile(`Schema|Class|Culprits\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.Doubt|Groups\[\d+\]\.Verdict|Ledger\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|Devices\[\d+\]\.(Diagnosis|Judged|Command)`)
+// notShown are texts with another form in the page: a class is a colour, the path of a suspect is in
+// the stacks, losses are in the warnings, and advice explains a diagnosis.
+var notShown = regexp.MustCompile(`Schema|Class|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
-func TestThePageShowsEveryTextOfTheSummary(t *testing.T) {
-	trace := deviceTrace(t)
-	texts := make(map[string]string)
-	trace.Summary.Devices[0].Reason, trace.Summary.Devices[0].Accumulating[0].Module = "why", "/lib/x.so"
-	trace.Summary.Devices[0].Ledger[0].GPU = "1" // of one alone the number is not told
-	fillTexts(reflect.ValueOf(&trace.Summary), "", func(path string) string {
-		if strings.HasPrefix(path, ".Ledger") {
-			return "kind" // rows of a kind are summed
-		}
-		texts[path] = "Text<" + path + ">"
-		return texts[path]
-	})
-	trace.Summary.Processes[1].Rank = nil
-	shown := text(show(t, trace).root)
-	for path, want := range texts {
-		if !notShown.MatchString(path) && !strings.Contains(shown, want) {
-			t.Errorf("%s is not shown", path)
-		}
-	}
-	if len(texts) < 50 {
-		t.Errorf("%d texts", len(texts))
-	}
-}
-
-func TestThePageAnswersInTheOrderInWhichPeopleAsk(t *testing.T) {
-	page := show(t, leakingTrace(t))
-	var ids, links []string
-	each(page.root, "section", func(n *html.Node) { ids = append(ids, attribute(n, "id")) })
-	each(page.root, "nav", func(n *html.Node) {
-		each(n, "a", func(a *html.Node) { links = append(links, strings.TrimPrefix(attribute(a, "href"), "#")) })
-	})
-	if want := "verdict timeline ledger accumulating flame processes losses reproduce"; strings.Join(ids, " ") != want || strings.Join(links, " ") != want {
-		t.Errorf("sections %q, links %q", ids, links)
-	}
-	for id, wants := range map[string][]string{
-		"verdict": {
-			"98 % of the growth", "LEAK grows by 60 MiB/min (95 %: 54 to 66), steady growth after warm-up", "memory is full in 28 to 32 min", "in 28 to 32 min 1.76 GiB of room in the cgroup", "80.0 MiB", "after 60.0 s",
-			"380 MiB", "620 MiB", "+60.0 MiB/min since the boundary", "2400", "600/min, +102 KiB a step", "1.9 % of the traced CPU time, limit 3 %; heap in 11 windows, 5.4 s of 300 s; step 182.3 ms between windows of the heap probes, 183.9 ms in all: +0.9 % (182.1 ms before them)", "98 %", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)", "PID 50: fewer arenas",
-		},
-		"timeline":     {"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.", "warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike", "20.0 sprobes: heap probes would take 41 %: watched in windows", "90.0 sprobes: sampling interval 128 KiB"},
-		"ledger":       {"PID 42: +240 MiB", "RSS at the boundary, after 60.0 s: 380 MiB", "heap free but resident, 8 arenas, 9 threads", "-50.0 MiB", "Its tree, with 1 other process"},
-		"accumulating": {"What accumulates, from windows", "Heap memory is known from 11 windows of 0.49 s; what is younger than 60 s is not in. Counted", "pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00", "55.00 to 59.00", "97 %", "230 MiB", "1956", "accumulating", "61 s"},
-		"flame":        {"1 stack that has shrunk is left out: 8.00 KiB less than at the boundary."},
-		"processes":    {"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB", "4 DataLoader workers: 90.0 MiB RSS each, growing"},
-		"losses":       {"3 stack map full", "permission denied", "one sample every 512 KiB", "58.0 MiB of PID 42 were resident before the attach", "7.00 MiB of PID 42 are swapped out", "5 processes of the tree are not traced", "50 % of the pages", "Without source fault nobody is named", "Holders of heap memory are known from 11 windows of 0.49 s"},
-		"reproduce":    {"allocscope trace --pid 42 -o 'my folder'", "v1.2.3", "6.12.0", "amd64", "512 KiB", "limit 3 %", "2026-03-01 12:00:00 UTC", "go tool pprof -http=: growth.pb.gz"},
-	} {
-		shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
-		for _, want := range wants {
-			if !strings.Contains(shown, want) {
-				t.Errorf("%s does not say %q:\n%s", id, want, shown)
+func TestPage(t *testing.T) {
+	t.Run("all texts of the summary", func(t *testing.T) {
+		trace := gpuTrace(t)
+		texts := make(map[string]string)
+		trace.Summary.GPUMemory[0].Reason, trace.Summary.GPUMemory[0].Accumulating[0].Module = "why",
+			"/lib/x.so"
+		trace.Summary.GPUMemory[0].Breakdown[0].GPU = "1" // a single GPU has no number
+		fillTexts(reflect.ValueOf(&trace.Summary), "", func(path string) string {
+			if strings.HasPrefix(path, ".Breakdown") {
+				return "kind" // rows of a kind are summed
+			}
+			texts[path] = "Text<" + path + ">"
+			return texts[path]
+		})
+		trace.Summary.Processes[1].Rank = nil
+		shown := text(show(t, trace).root)
+		for path, want := range texts {
+			if !notShown.MatchString(path) && !strings.Contains(shown, want) {
+				t.Errorf("%s is not shown", path)
 			}
 		}
-	}
-}
-
-func TestWhatIsNotKnownIsLeftOut(t *testing.T) {
-	page := show(t, &Trace{Missing: []string{"timeline.csv is not there"}})
-	shown := text(page.byID(t, "main"))
-	if page.data.Timeline != nil || page.data.Flame != nil || strings.Contains(shown, "NaN") {
-		t.Errorf("shows %s", shown)
-	}
-	for _, want := range []string{"TOO SHORT", "Nothing that was traced accumulated", "timeline.csv is not there"} {
-		if !strings.Contains(shown, want) {
-			t.Errorf("does not say %q", want)
+		if len(texts) < 50 {
+			t.Errorf("%d texts", len(texts))
 		}
-	}
-	each(page.root, "div", func(n *html.Node) {
-		if attribute(n, "class") == "chart" {
-			t.Errorf("there is a chart %s", attribute(n, "id"))
+	})
+
+	t.Run("order of sections", func(t *testing.T) {
+		page := show(t, leakingTrace(t))
+		var ids, links []string
+		each(page.root, "section", func(n *html.Node) { ids = append(ids, attribute(n, "id")) })
+		each(page.root, "nav", func(n *html.Node) {
+			each(n, "a",
+				func(a *html.Node) {
+					links = append(links,
+						strings.TrimPrefix(attribute(a, "href"), "#"))
+				})
+		})
+		const want = "verdict timeline breakdown accumulating flame processes losses reproduce"
+		if strings.Join(ids, " ") != want || strings.Join(links, " ") != want {
+			t.Errorf("sections %q, links %q", ids, links)
+		}
+		for id, wants := range map[string][]string{
+			"verdict": {
+				"98% of the growth",
+				"LEAK grows by 60 MiB/min (95% CI 54-66), steady growth after warm-up",
+				"out of memory in 28-32 min", "in 28-32 min 1.76 GiB of headroom in the cgroup",
+				"80.0 MiB", "after 60.0 s",
+				"380 MiB", "620 MiB", "+60.0 MiB/min since the baseline", "2400",
+				"600/min, +102 KiB a step",
+				"1.9% of the traced CPU time, limit 3%; heap probed in 11 bursts, 5.4 s of 300 s; step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9% (182.1 ms before them)",
+				"98%", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
+				"PID 50: fewer arenas",
+			},
+			"timeline": {
+				"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.",
+				"warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike",
+				"20.0 sprobes: heap probes would take 41%: watched in windows",
+				"90.0 sprobes: sampling interval 128 KiB",
+			},
+			"breakdown": {
+				"PID 42: +240 MiB", "RSS at the baseline, after 60.0 s: 380 MiB",
+				"heap, free but resident, 8 arenas, 9 threads", "-50.0 MiB",
+				"Its tree, with 1 other process",
+			},
+			"accumulating": {
+				"What accumulates, from bursts",
+				"Heap memory is known from 11 bursts of 0.49 s, without objects younger than 60 s. Each row",
+				"pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00",
+				"55.00-59.00", "97%", "230 MiB", "1956", "accumulating", "61 s",
+			},
+			"flame": {
+				"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline.",
+			},
+			"processes": {
+				"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB",
+				"4 DataLoader workers: 90.0 MiB RSS each, growing",
+			},
+			"losses": {
+				"3 stack map full", "permission denied", "one sample every 512 KiB",
+				"58.0 MiB of PID 42 were allocated before tracing started",
+				"7.00 MiB of PID 42 are swapped out", "5 processes of the tree are not traced",
+				"50% of the pages", "Without source fault memory mapped before tracing started",
+				"Allocation sites of the heap are known from 11 bursts of 0.49 s",
+			},
+			"reproduce": {
+				"allocscope trace --pid 42 -o 'my folder'", "v1.2.3", "6.12.0", "amd64", "512 KiB",
+				"limit 3%", "2026-03-01 12:00:00 UTC", "go tool pprof -http=: growth.pb.gz",
+			},
+		} {
+			shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
+			for _, want := range wants {
+				if !strings.Contains(shown, want) {
+					t.Errorf("%s does not say %q:\n%s", id, want, shown)
+				}
+			}
+		}
+	})
+
+	t.Run("unknown values are left out", func(t *testing.T) {
+		page := show(t, &Trace{Missing: []string{"timeline.csv is not there"}})
+		shown := text(page.byID(t, "main"))
+		if page.data.Timeline != nil || page.data.Flame != nil || strings.Contains(shown, "NaN") {
+			t.Errorf("shows %s", shown)
+		}
+		for _, want := range []string{
+			"TOO SHORT", "Nothing that was traced accumulated", "timeline.csv is not there",
+		} {
+			if !strings.Contains(shown, want) {
+				t.Errorf("does not say %q", want)
+			}
+		}
+		each(page.root, "div", func(n *html.Node) {
+			if attribute(n, "class") == "chart" {
+				t.Errorf("there is a chart %s", attribute(n, "id"))
+			}
+		})
+	})
+
+	t.Run("advice for another process", func(t *testing.T) {
+		s := leakingSummary()
+		if got := adviceOf(&s); !reflect.DeepEqual(got, []string{
+			"try malloc_trim(0)", "PID 50: fewer arenas",
+		}) {
+			t.Errorf("%q", got)
+		}
+	})
+
+	// A limit is said only where it applies.
+	t.Run("no limits", func(t *testing.T) {
+		s := leakingSummary()
+		s.IntervalBytes, s.Breakdown, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil,
+			s.Processes[1:], nil, s.Sources[:1]
+		s.Overhead = nil
+		if limits := limitsOf(&s); len(limits) != 0 {
+			t.Errorf("says %q", limits)
+		}
+	})
+
+	t.Run("no bursts", func(t *testing.T) {
+		trace := leakingTrace(t)
+		trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
+		shown := text(show(t, trace).root)
+		for _, not := range []string{
+			"from bursts", "traced CPU time", "probes: ", "Holders of heap memory are known",
+		} {
+			if strings.Contains(shown, not) {
+				t.Errorf("says %q", not)
+			}
+		}
+		if !strings.Contains(shown, "no limit") {
+			t.Error("does not say that there was no limit")
+		}
+	})
+
+	t.Run("stacks", func(t *testing.T) {
+		page := show(t, leakingTrace(t))
+		var classes, frames []string
+		each(page.byID(t, "accumulating"), "li", func(n *html.Node) {
+			classes, frames = append(classes, attribute(n, "class")), append(frames, text(n))
+		})
+		if got := strings.Join(classes, " "); got != "native python python root" {
+			t.Errorf("frames are %s", got)
+		}
+		if !reflect.DeepEqual(frames, leakingSummary().Accumulating[0].Stack) {
+			t.Errorf("frames are %q", frames)
+		}
+	})
+
+	t.Run("groups of unknown rate", func(t *testing.T) {
+		s := summary.Summary{
+			Groups: []summary.Group{
+				{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak},
+			},
+		}
+		if got := viewOf(&s, pageData{}).Groups; !reflect.DeepEqual(got,
+			[]string{"2 other processes, LEAKING"}) {
+			t.Errorf("%q", got)
 		}
 	})
 }
 
-func TestAdviceNamesTheProcessOnlyWhereItIsAnother(t *testing.T) {
-	s := leakingSummary()
-	if got := adviceOf(&s); !reflect.DeepEqual(got, []string{"try malloc_trim(0)", "PID 50: fewer arenas"}) {
-		t.Errorf("%q", got)
-	}
-}
-
-// A limit is said only where it applies.
-func TestATraceWithoutLimitsNamesNone(t *testing.T) {
-	s := leakingSummary()
-	s.IntervalBytes, s.Ledger, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil, s.Processes[1:], nil, s.Sources[:1]
-	s.Overhead = nil
-	if limits := limitsOf(&s); len(limits) != 0 {
-		t.Errorf("says %q", limits)
-	}
-}
-
-func TestATraceThatWatchedTheHeapAllTheTimeSpeaksOfNoWindows(t *testing.T) {
-	trace := leakingTrace(t)
-	trace.Summary.Overhead = &export.Overhead{Mode: export.HeapFull}
-	shown := text(show(t, trace).root)
-	for _, not := range []string{"from windows", "traced CPU time", "probes: ", "Holders of heap memory are known"} {
-		if strings.Contains(shown, not) {
-			t.Errorf("says %q", not)
-		}
-	}
-	if !strings.Contains(shown, "no limit") {
-		t.Error("does not say that there was no limit")
-	}
-}
-
-func TestStacksOpenFromLeafToRoot(t *testing.T) {
-	page := show(t, leakingTrace(t))
-	var classes, frames []string
-	each(page.byID(t, "accumulating"), "li", func(n *html.Node) {
-		classes, frames = append(classes, attribute(n, "class")), append(frames, text(n))
-	})
-	if got := strings.Join(classes, " "); got != "native python python root" {
-		t.Errorf("frames are %s", got)
-	}
-	if !reflect.DeepEqual(frames, leakingSummary().Accumulating[0].Stack) {
-		t.Errorf("frames are %q", frames)
-	}
-}
-
-// Bars begin where the one before ends, from what was at the boundary to what is at the end, and are as long as what they stand for.
-func TestTheWaterfallAddsUp(t *testing.T) {
+// Bars begin where the one before ends, from what was at the baseline to what is at the end, and are as long as what they stand for.
+func TestBreakdown(t *testing.T) {
 	for name, start := range map[string]int64{"from zero": 0, "cut": 100_000 * mib} {
 		s := leakingSummary()
-		for i := range s.Ledger {
-			if s.Ledger[i].Kind == growth.KindBefore {
-				s.Ledger[i].StartBytes += start
-				s.Ledger[i].EndBytes += start
+		for i := range s.Breakdown {
+			if s.Breakdown[i].Kind == growth.KindBefore {
+				s.Breakdown[i].StartBytes += start
+				s.Breakdown[i].EndBytes += start
 			}
 		}
-		for _, book := range booksOf(&s) {
-			checkFall(t, name, book)
+		for _, breakdown := range breakdownsOf(&s) {
+			checkFall(t, name, breakdown)
 		}
 	}
+
+	// An interval that reaches beyond all bars is seen whole.
+	t.Run("scale includes intervals", func(t *testing.T) {
+		s := leakingSummary()
+		s.Breakdown[0].ErrorBytes = 1000 * mib
+		line := breakdownsOf(&s)[0].Lines[1]
+		if end := line.Bar.From + line.Bar.Width; end > 500 ||
+			!strings.HasPrefix(line.Bar.Whisker, "M0 10H1000") {
+			t.Errorf("%+v", line.Bar)
+		}
+	})
+
+	t.Run("whisker", func(t *testing.T) {
+		scale := barScale{0, 1000}
+		if got, want := scale.whisker(100, 2000), "M100 10H1000M100 5V15M1000 5V15"; got != want {
+			t.Errorf("%s, want %s", got, want)
+		}
+	})
 }
 
-func checkFall(t *testing.T, name string, book bookView) {
+func checkFall(t *testing.T, name string, breakdown breakdownView) {
 	t.Helper()
-	first, last := book.Lines[0].Bar, book.Lines[len(book.Lines)-1].Bar
+	first, last := breakdown.Lines[0].Bar, breakdown.Lines[len(breakdown.Lines)-1].Bar
 	at, unit := first.From+first.Width, 0.0
-	for _, line := range book.Lines[1 : len(book.Lines)-1] {
+	for _, line := range breakdown.Lines[1 : len(breakdown.Lines)-1] {
 		from, to := line.Bar.From, line.Bar.From+line.Bar.Width
 		if line.Bar.Class == "shrunk" {
 			from, to = to, from
 		}
 		if from < at-0.2 || from > at+0.2 {
-			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name, book.Title, line.What, from, at)
+			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name,
+				breakdown.Title, line.Label, from, at)
 		}
 		at = to
-		if line.What == "heap, allocated and not freed" { // 300 MiB
+		if line.Label == "heap, allocated and not freed" { // 300 MiB
 			unit = line.Bar.Width / 300
 		}
 	}
 	if end := last.From + last.Width; end < at-0.2 || end > at+0.2 {
-		t.Errorf("%s, %s: the last bar ends at %g, and the one before at %g", name, book.Title, end, at)
+		t.Errorf("%s, %s: the last bar ends at %g, and the one before at %g", name, breakdown.Title, end,
+			at)
 	}
 	if gained := (last.Width - first.Width) / unit; gained < 239 || gained > 241 {
-		t.Errorf("%s, %s: the bars gain %g MiB, want 240", name, book.Title, gained)
+		t.Errorf("%s, %s: the bars gain %g MiB, want 240", name, breakdown.Title, gained)
 	}
 }
 
-func TestTheFactsSayWhenMemoryIsFullAndOnWhatCondition(t *testing.T) {
+func TestFacts(t *testing.T) {
 	s := leakingSummary()
 	s.Class = growth.ClassGrowing
-	want := fact{"Memory is full", "in 30 min", "if this pace holds; 1.76 GiB of room in the cgroup"}
+	want := fact{"Out of memory", "in 30 min", "at this rate; 1.76 GiB of headroom in the cgroup"}
 	if got := factsOf(&s)[1]; got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
 
-// An interval that reaches beyond all bars is seen whole.
-func TestTheScaleHasRoomForIntervals(t *testing.T) {
-	s := leakingSummary()
-	s.Ledger[0].ErrorBytes = 1000 * mib
-	line := booksOf(&s)[0].Lines[1]
-	if end := line.Bar.From + line.Bar.Width; end > 500 || !strings.HasPrefix(line.Bar.Whisker, "M0 10H1000") {
-		t.Errorf("%+v", line.Bar)
-	}
-}
-
-func TestAWhiskerIsTheInterval(t *testing.T) {
-	scale := barScale{0, 1000}
-	if got, want := scale.whisker(100, 2000), "M100 10H1000M100 5V15M1000 5V15"; got != want {
-		t.Errorf("%s, want %s", got, want)
-	}
-}
-
-func TestASparklineRunsOverTheSnapshots(t *testing.T) {
+func TestSpark(t *testing.T) {
 	for _, test := range []struct {
 		times   []float64
 		history []int64
@@ -225,14 +290,7 @@ func TestASparklineRunsOverTheSnapshots(t *testing.T) {
 	for i := range times {
 		times[i] = float64(i)
 	}
-	if n := strings.Count(sparkOf(times, history), "L"); n != sparkPoints-1 {
+	if n := strings.Count(sparkOf(times, history), "L"); n != maxSparkPoints-1 {
 		t.Errorf("%d points", n+1)
-	}
-}
-
-func TestGroupsOfUnknownPaceAreShown(t *testing.T) {
-	s := export.Summary{Groups: []export.Group{{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak}}}
-	if got := viewOf(&s, pageData{}).Groups; !reflect.DeepEqual(got, []string{"2 other processes, LEAKING"}) {
-		t.Errorf("%q", got)
 	}
 }

@@ -14,18 +14,20 @@ import (
 
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // written are the files of a trace.
 func written(t testing.TB, trace *Trace) map[string][]byte {
 	t.Helper()
-	var summary, timeline, grown bytes.Buffer
-	err := trace.Summary.Write(&summary)
+	var s, timeline, grown bytes.Buffer
+	err := trace.Summary.Write(&s)
 	if err == nil {
-		rows, _ := export.NewTimelineWriter(&timeline)
-		err = rows.Write(trace.Rows...)
+		w, _ := rows.NewTimelineWriter(&timeline)
+		err = w.Write(trace.Rows...)
 	}
 	if err == nil {
 		err = trace.Growth.Write(&grown)
@@ -33,13 +35,17 @@ func written(t testing.TB, trace *Trace) map[string][]byte {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return map[string][]byte{export.SummaryFile: summary.Bytes(), export.TimelineFile: timeline.Bytes(), export.GrowthFile: grown.Bytes()}
+	return map[string][]byte{
+		folder.SummaryFile: s.Bytes(), folder.TimelineFile: timeline.Bytes(),
+		folder.GrowthFile: grown.Bytes(),
+	}
 }
 
 // folderOf is a folder with these files; nil: it is not there.
-func folderOf(t testing.TB, files map[string][]byte) *export.Folder {
+func folderOf(t testing.TB, files map[string][]byte) *folder.Folder {
 	t.Helper()
-	folder, err := export.CreateFolder(filepath.Join(t.TempDir(), "out"), export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	folder, err := folder.Create(filepath.Join(t.TempDir(), "out"),
+		folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -48,14 +54,15 @@ func folderOf(t testing.TB, files map[string][]byte) *export.Folder {
 		if content == nil {
 			continue
 		}
-		if err := folder.WriteFile(name, func(w io.Writer) error { _, err := w.Write(content); return err }); err != nil {
+		if err := folder.WriteFile(name,
+			func(w io.Writer) error { _, err := w.Write(content); return err }); err != nil {
 			t.Fatal(err)
 		}
 	}
 	return folder
 }
 
-func TestAFolderIsReadAsItWasWritten(t *testing.T) {
+func TestRead(t *testing.T) {
 	want := leakingTrace(t)
 	got, err := Read(folderOf(t, written(t, want)))
 	if err != nil {
@@ -68,45 +75,181 @@ func TestAFolderIsReadAsItWasWritten(t *testing.T) {
 	if len(got.Missing) != 0 || len(got.Rows) != 301 || !reflect.DeepEqual(got.Rows, want.Rows) {
 		t.Errorf("%d rows, missing %q", len(got.Rows), got.Missing)
 	}
-}
 
-func TestWhatIsMissingOrDamagedIsNamed(t *testing.T) {
-	whole := written(t, leakingTrace(t))
-	timeline, grown := whole[export.TimelineFile], whole[export.GrowthFile]
-	lines := bytes.SplitAfter(timeline, []byte("\n"))
-	for name, test := range map[string]struct {
-		file    string
-		content []byte
-		rows    int
-		flame   bool
-		says    string
-	}{
-		"no timeline":      {export.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
-		"empty timeline":   {export.TimelineFile, []byte{}, 0, true, "the file is empty"},
-		"cut timeline":     {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10, true, "line 12: cut short: no newline at its end (what comes before is shown)"},
-		"damaged timeline": {export.TimelineFile, bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true, "line 12: 2 fields"},
-		"no profile":       {export.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
-		"cut profile":      {export.GrowthFile, grown[:len(grown)/2], 301, false, "read growth.pb.gz: unpack it: unexpected EOF"},
-		"no gzip":          {export.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: "},
-		"no profile in it": {export.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false, "read growth.pb.gz: "},
-		"bomb":             {export.GrowthFile, packed(make([]byte, 40<<20)), 301, false, "it has more than 33554432 bytes"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			files := map[string][]byte{export.SummaryFile: whole[export.SummaryFile], export.TimelineFile: timeline, export.GrowthFile: grown}
-			files[test.file] = test.content
-			trace, err := Read(folderOf(t, files))
+	t.Run("missing or damaged files", func(t *testing.T) {
+		whole := written(t, leakingTrace(t))
+		timeline, grown := whole[folder.TimelineFile], whole[folder.GrowthFile]
+		lines := bytes.SplitAfter(timeline, []byte("\n"))
+		for name, test := range map[string]struct {
+			file    string
+			content []byte
+			rows    int
+			flame   bool
+			says    string
+		}{
+			"no timeline": {
+				folder.TimelineFile, nil, 0, true, "read timeline.csv: no such file",
+			},
+			"empty timeline": {folder.TimelineFile, []byte{}, 0, true, "the file is empty"},
+			"cut timeline": {
+				folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10,
+				true,
+				"line 12: cut short: no newline at its end (the rows before are shown)",
+			},
+			"damaged timeline": {
+				folder.TimelineFile,
+				bytes.Join(append(lines[:11:11], []byte("x,y\n"), lines[11]), nil), 10, true,
+				"line 12: 2 fields",
+			},
+			"no profile": {folder.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
+			"cut profile": {
+				folder.GrowthFile, grown[:len(grown)/2], 301, false,
+				"read growth.pb.gz: decompress: unexpected EOF",
+			},
+			"no gzip": {
+				folder.GrowthFile, []byte("profile"), 301, false, "read growth.pb.gz: ",
+			},
+			"no profile in it": {
+				folder.GrowthFile, packed([]byte("\xff\xff\xff")), 301, false,
+				"read growth.pb.gz: ",
+			},
+			"bomb": {
+				folder.GrowthFile, packed(make([]byte, 40<<20)), 301, false,
+				"larger than 33554432 bytes",
+			},
+		} {
+			t.Run(name, func(t *testing.T) {
+				files := map[string][]byte{
+					folder.SummaryFile: whole[folder.SummaryFile], folder.TimelineFile: timeline,
+					folder.GrowthFile: grown,
+				}
+				files[test.file] = test.content
+				trace, err := Read(folderOf(t, files))
+				if err != nil {
+					t.Fatal(err)
+				}
+				page := show(t, trace)
+				if shown := text(page.byID(t, "losses")); !strings.Contains(shown, test.says) {
+					t.Errorf("%q is not said in %s", test.says, shown)
+				}
+				if (page.data.Flame != nil) != test.flame || len(trace.Rows) != test.rows ||
+					page.data.Timeline != nil && len(page.data.Timeline.TimeS) != test.rows {
+					t.Errorf("%d rows, flame graph %v", len(trace.Rows), page.data.Flame != nil)
+				}
+			})
+		}
+	})
+
+	t.Run("bad summary", func(t *testing.T) {
+		files := written(t, leakingTrace(t))
+		whole := files[folder.SummaryFile]
+		for name, test := range map[string]struct {
+			content []byte
+			want    string
+		}{
+			"missing":           {nil, "read summary.json: no such file or directory"},
+			"cut":               {whole[:len(whole)/2], "read summary.json: the file is truncated"},
+			"empty":             {[]byte{}, "the file is truncated"},
+			"of another schema": {[]byte(`{"schema": "other/1"}`), `schema is "other/1"`},
+			"two":               {append(whole, whole...), "data after its end"},
+			"of another form":   {[]byte(`{"duration_s": "long"}`), "duration_s"},
+			"of many objects": {
+				[]byte(`{"schema": "allocscope/1", "accumulating": [` +
+					strings.Repeat("{}, ", 200_000) + "{}]}"),
+				"more than 200000 objects",
+			},
+			"large": {
+				append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "larger than 33554432 bytes",
+			},
+		} {
+			files[folder.SummaryFile] = test.content
+			if _, err := Read(folderOf(t, files)); err == nil ||
+				!strings.Contains(err.Error(), test.want) {
+				t.Errorf("%s: %v", name, err)
+			}
+		}
+	})
+
+	t.Run("too many rows", func(t *testing.T) {
+		r := &firstLines{r: strings.NewReader("a\nb\nc\n"), left: 2}
+		if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.left != 0 {
+			t.Errorf("%q, %v", data, err)
+		}
+		var all bytes.Buffer
+		w, _ := rows.NewTimelineWriter(&all)
+		if err := w.Write(leakingTrace(t).Rows[0]); err != nil {
+			t.Fatal(err)
+		}
+		line := all.Bytes()[bytes.IndexByte(all.Bytes(), '\n')+1:]
+		var trace Trace
+		err := trace.readRows(io.MultiReader(&all, bytes.NewReader(bytes.Repeat(line, 500_100))))
+		if fmt.Sprint(err) != "only the first 500000 rows are shown" || len(trace.Rows) != 500_000 {
+			t.Errorf("%d rows, %v", len(trace.Rows), err)
+		}
+	})
+
+	// Where several processes are traced, timeline.csv has their sums, and the verdict is about one of them.
+	t.Run("several traced processes", func(t *testing.T) {
+		want := leakingTrace(t)
+		want.Summary.Processes = append(want.Summary.Processes, summary.TreeProcess{
+			PID: 50, Role: growth.RoleRank, Traced: true, LastS: 300,
+		})
+		var processes bytes.Buffer
+		w, err := rows.NewProcessesWriter(&processes)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sums := slices.Clone(want.Rows)
+		for i, row := range want.Rows {
+			if i == 7 {
+				continue // at that moment it could not be read
+			}
+			other := row.Sample
+			other.RSS = 1000 * mib
+			sums[i].RSS += other.RSS
+			if err := w.Write(growth.ProcessSample{PID: 50, Sample: other}, growth.ProcessSample{
+				PID: 42, Sample: row.Sample,
+			}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		want.Rows[7].Sample = growth.UnknownSample()
+		want.Rows[7].Elapsed = sums[7].Elapsed
+		files := written(t, &Trace{Summary: want.Summary, Rows: sums, Growth: want.Growth})
+		for name, test := range map[string]struct {
+			processes []byte
+			known     int
+			missing   string
+		}{
+			"whole":   {processes.Bytes(), 300, "[]"},
+			"missing": {nil, 0, "read processes.csv: no such file"},
+			"cut":     {processes.Bytes()[:processes.Len()/2], 150, "cut short"},
+		} {
+			files[folder.ProcessesFile] = test.processes
+			got, err := Read(folderOf(t, files))
 			if err != nil {
 				t.Fatal(err)
 			}
-			page := show(t, trace)
-			if shown := text(page.byID(t, "losses")); !strings.Contains(shown, test.says) {
-				t.Errorf("%q is not said in %s", test.says, shown)
+			known := 0
+			for i, row := range got.Rows {
+				if row.RSS == growth.Unknown {
+					continue
+				}
+				if known++; row != want.Rows[i] {
+					t.Fatalf("%s: %+v, want %+v", name, row, want.Rows[i])
+				}
 			}
-			if (page.data.Flame != nil) != test.flame || len(trace.Rows) != test.rows || page.data.Timeline != nil && len(page.data.Timeline.TimeS) != test.rows {
-				t.Errorf("%d rows, flame graph %v", len(trace.Rows), page.data.Flame != nil)
+			if known < test.known-5 || known > test.known+5 ||
+				!strings.Contains(fmt.Sprint(got.Missing), test.missing) || len(got.Rows) != 301 {
+				t.Errorf("%s: %d of %d rows are known, missing %q", name, known, len(got.Rows),
+					got.Missing)
 			}
-		})
-	}
+			if page := show(t, got); page.data.Timeline == nil ||
+				(page.data.Timeline.Series[0].Key == "rss") != (known > 0) {
+				t.Errorf("%s: %v", name, page.data.Timeline)
+			}
+		}
+	})
 }
 
 func packed(data []byte) []byte {
@@ -117,47 +260,10 @@ func packed(data []byte) []byte {
 	return out.Bytes()
 }
 
-func TestOnlyASummaryMustBeThere(t *testing.T) {
-	files := written(t, leakingTrace(t))
-	whole := files[export.SummaryFile]
-	for name, test := range map[string]struct {
-		content []byte
-		want    string
-	}{
-		"missing": {nil, "read summary.json: no such file or directory"}, "cut": {whole[:len(whole)/2], "read summary.json: it is cut short"}, "empty": {[]byte{}, "it is cut short"},
-		"of another schema": {[]byte(`{"schema": "other/1"}`), `its schema is "other/1"`}, "two": {append(whole, whole...), "something follows"},
-		"of another form": {[]byte(`{"duration_s": "long"}`), "duration_s"}, "of many objects": {[]byte(`{"schema": "allocscope/1", "accumulating": [` + strings.Repeat("{}, ", 200_000) + "{}]}"), "more than 200000 objects"},
-		"large": {append(whole, bytes.Repeat([]byte(" "), 33<<20)...), "more than 33554432 bytes"},
-	} {
-		files[export.SummaryFile] = test.content
-		if _, err := Read(folderOf(t, files)); err == nil || !strings.Contains(err.Error(), test.want) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-func TestMoreThanHalfAMillionRowsAreNotRead(t *testing.T) {
-	r := &firstLines{r: strings.NewReader("a\nb\nc\n"), left: 2}
-	if data, err := io.ReadAll(r); string(data) != "a\nb\n" || err != nil || r.left != 0 {
-		t.Errorf("%q, %v", data, err)
-	}
-	var rows bytes.Buffer
-	w, _ := export.NewTimelineWriter(&rows)
-	if err := w.Write(leakingTrace(t).Rows[0]); err != nil {
-		t.Fatal(err)
-	}
-	line := rows.Bytes()[bytes.IndexByte(rows.Bytes(), '\n')+1:]
-	var trace Trace
-	err := trace.readRows(io.MultiReader(&rows, bytes.NewReader(bytes.Repeat(line, 500_100))))
-	if fmt.Sprint(err) != "only the first 500000 rows are taken" || len(trace.Rows) != 500_000 {
-		t.Errorf("%d rows, %v", len(trace.Rows), err)
-	}
-}
-
 // FuzzRead reads whatever lies in a folder: it gives an error, or a trace of which there is a page with data that can be read.
 func FuzzRead(f *testing.F) {
 	files := written(f, leakingTrace(f))
-	unpacked, err := gzip.NewReader(bytes.NewReader(files[export.GrowthFile]))
+	unpacked, err := gzip.NewReader(bytes.NewReader(files[folder.GrowthFile]))
 	if err != nil {
 		f.Fatal(err)
 	}
@@ -165,25 +271,29 @@ func FuzzRead(f *testing.F) {
 	if err != nil {
 		f.Fatal(err)
 	}
-	summary, timeline := files[export.SummaryFile], files[export.TimelineFile]
-	f.Add(summary, timeline, grown)
-	f.Add(summary[:1000], timeline[:1000], grown[:100])
-	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`), []byte("time_s,rss_bytes"), []byte{})
+	s, timeline := files[folder.SummaryFile], files[folder.TimelineFile]
+	f.Add(s, timeline, grown)
+	f.Add(s[:1000], timeline[:1000], grown[:100])
+	f.Add([]byte(`{"schema":"allocscope/1","verdict":"leak","groups":[{"verdict":"leak"}],"processes":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}],"spikes":{"spans":[{}]}}`),
+		[]byte("time_s,rss_bytes"), []byte{})
 	f.Add([]byte(`{"schema":"allocscope/1","bound_bytes_per_min":-1e300,"rate_bytes_per_min":1e308,"rate_low":-1e308,"rate_high":1e308,"level_bytes":1e308,"snapshots_s":[1e308,-1e308],
-		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"ledger":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
+		"accumulating":[{"bytes":-9223372036854775808,"age_s":-1,"share":1e300,"history_bytes":[9223372036854775807,-1]}],"breakdown":[{"kind":"heap","delta_bytes":9223372036854775807,"end_bytes":-9223372036854775808}],
 		"residents":[{"threads":9223372036854775807}],"seconds_to_limit":1e308,"verdict":"plateau"}`), timeline, grown)
-	f.Add([]byte(`{"schema":"allocscope/1","devices":[{"curves":[{}],"ledger":[{}],"accumulating":[{}],"culprits":[{}],"phases":[{}]},
-		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"seconds_to_limit":-1e308,"room_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
+	f.Add([]byte(`{"schema":"allocscope/1","gpu_memory":[{"curves":[{}],"breakdown":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}]},
+		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"seconds_to_limit":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
 		"curves":[{"name":"used","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807,"bytes_per_min":9223372036854775807}],
-		"ledger":[{"kind":"cuda_block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not_attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
-	device := deviceTrace(f)
+		"breakdown":[{"kind":"cuda_block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not_attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
+	device := gpuTrace(f)
 	var profile bytes.Buffer
 	if err := device.Growth.WriteUncompressed(&profile); err != nil {
 		f.Fatal(err)
 	}
-	f.Add(written(f, device)[export.SummaryFile], written(f, device)[export.TimelineFile], profile.Bytes())
-	f.Fuzz(func(t *testing.T, summary, timeline, grown []byte) {
-		trace, err := Read(folderOf(t, map[string][]byte{export.SummaryFile: summary, export.TimelineFile: timeline, export.GrowthFile: packed(grown)}))
+	f.Add(written(f, device)[folder.SummaryFile], written(f, device)[folder.TimelineFile],
+		profile.Bytes())
+	f.Fuzz(func(t *testing.T, s, timeline, grown []byte) {
+		trace, err := Read(folderOf(t, map[string][]byte{
+			folder.SummaryFile: s, folder.TimelineFile: timeline, folder.GrowthFile: packed(grown),
+		}))
 		if err != nil {
 			return
 		}
@@ -194,56 +304,4 @@ func FuzzRead(f *testing.F) {
 			}
 		})
 	})
-}
-
-// Where several processes are traced, timeline.csv has their sums, and the verdict is about one of them.
-func TestOfSeveralTracedProcessesTheChartShowsTheOneOfTheVerdict(t *testing.T) {
-	want := leakingTrace(t)
-	want.Summary.Processes = append(want.Summary.Processes, export.TreeProcess{PID: 50, Role: growth.RoleRank, Traced: true, LastS: 300})
-	var processes bytes.Buffer
-	w, err := export.NewProcessesWriter(&processes)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sums := slices.Clone(want.Rows)
-	for i, row := range want.Rows {
-		if i == 7 {
-			continue // at that moment it could not be read
-		}
-		other := row.Sample
-		other.RSS = 1000 * mib
-		sums[i].RSS += other.RSS
-		if err := w.Write(growth.ProcessSample{PID: 50, Sample: other}, growth.ProcessSample{PID: 42, Sample: row.Sample}); err != nil {
-			t.Fatal(err)
-		}
-	}
-	want.Rows[7].Sample = growth.UnknownSample()
-	want.Rows[7].Elapsed = sums[7].Elapsed
-	files := written(t, &Trace{Summary: want.Summary, Rows: sums, Growth: want.Growth})
-	for name, test := range map[string]struct {
-		processes []byte
-		known     int
-		missing   string
-	}{"whole": {processes.Bytes(), 300, "[]"}, "missing": {nil, 0, "read processes.csv: no such file"}, "cut": {processes.Bytes()[:processes.Len()/2], 150, "cut short"}} {
-		files[export.ProcessesFile] = test.processes
-		got, err := Read(folderOf(t, files))
-		if err != nil {
-			t.Fatal(err)
-		}
-		known := 0
-		for i, row := range got.Rows {
-			if row.RSS == growth.Unknown {
-				continue
-			}
-			if known++; row != want.Rows[i] {
-				t.Fatalf("%s: %+v, want %+v", name, row, want.Rows[i])
-			}
-		}
-		if known < test.known-5 || known > test.known+5 || !strings.Contains(fmt.Sprint(got.Missing), test.missing) || len(got.Rows) != 301 {
-			t.Errorf("%s: %d of %d rows are known, missing %q", name, known, len(got.Rows), got.Missing)
-		}
-		if page := show(t, got); page.data.Timeline == nil || (page.data.Timeline.Series[0].Key == "rss") != (known > 0) {
-			t.Errorf("%s: %v", name, page.data.Timeline)
-		}
-	}
 }

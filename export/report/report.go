@@ -1,16 +1,21 @@
-// Package report makes the report of a trace: one HTML page that answers in the order in which people ask.
+// Package report makes the report of a trace: one HTML page, in the order in which people ask.
 package report
 
 import (
 	"bytes"
 	_ "embed"
+	"fmt"
 	"html/template"
 	"io"
 
-	"github.com/google/pprof/profile"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/rows"
 
-	"github.com/allocscope/allocscope/export"
+	pprof "github.com/google/pprof/profile"
+
 	"github.com/allocscope/allocscope/export/page"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -19,20 +24,21 @@ var bodyText string
 
 var body = template.Must(template.New("report").Parse(bodyText))
 
-// A Trace is what the files of a folder say. Nothing in it is trusted.
+// A Trace is the content of a trace's folder. Nothing in it is trusted.
 type Trace struct {
-	Summary export.Summary
-	// Rows of timeline.csv, whose samples are those of the process that the verdict is about; none: the file is missing.
+	Summary summary.Summary
+	// Rows of timeline.csv, with the samples of the main process; empty: the file is missing.
 	Rows []growth.Row
-	// Growth is growth.pb.gz; nil: the file is missing. Write changes it: the frames of the allocator are dropped.
-	Growth *profile.Profile
-	// Missing says which files could not be read, and why, a sentence each.
+	// Growth is growth.pb.gz; nil: the file is missing. Write removes the frames of the allocator
+	// from it.
+	Growth *pprof.Profile
+	// Missing names the files that could not be read, a sentence each.
 	Missing []string
 }
 
 // Write writes the report of a trace. The error is that of w.
 func Write(w io.Writer, t *Trace) error {
-	v, data := shownOf(t)
+	v, data := pageOf(t)
 	var out bytes.Buffer
 	if err := body.ExecuteTemplate(&out, "body", v); err != nil {
 		return err
@@ -41,17 +47,142 @@ func Write(w io.Writer, t *Trace) error {
 	return page.Write(w, page.Page{Title: title, Body: template.HTML(out.String()), Data: data})
 }
 
-// shownOf is what the template and the script show of a trace.
-func shownOf(t *Trace) (*view, pageData) {
-	summary, cut := tamed(&t.Summary)
+// pageOf returns the data of the template and of the script.
+func pageOf(t *Trace) (*view, pageData) {
+	summary, notes := sanitized(&t.Summary)
 	data := pageData{Timeline: timelineOf(summary, t.Rows)}
 	if err := data.addFlames(t.Growth); err != nil {
-		cut = append(cut, "The flame graph is left out: "+clean(err.Error())+".")
+		notes = append(notes, "The flame graph is left out: "+clean(err.Error())+".")
 	}
+
 	v := viewOf(summary, data)
-	v.Limits = append(v.Limits, cut...)
+	v.Limits = append(v.Limits, notes...)
+
 	for _, sentence := range t.Missing {
 		v.Limits = append(v.Limits, clean(sentence))
 	}
+
 	return v, data
+}
+
+// Bounds on what is read.
+const (
+	maxTimelineRows = 500_000   // rows of timeline.csv: five days at one per second
+	maxProcessRows  = 5_000_000 // rows of processes.csv
+)
+
+// Read reads the files of a folder. Only an unreadable summary.json is an error. Other files that
+// cannot be read are named in Missing. Of a damaged timeline.csv all rows before the damage are
+// used.
+func Read(dir *folder.Folder) (*Trace, error) {
+	var t Trace
+	err := dir.ReadFile(folder.SummaryFile, func(r io.Reader) error {
+		summary, err := summary.Read(r)
+		if err == nil {
+			t.Summary = *summary
+		}
+		return err
+	})
+	if err != nil {
+		return nil, err
+	}
+
+	t.note(dir.ReadFile(folder.TimelineFile, t.readRows))
+
+	if severalTraced(&t.Summary) {
+		t.note(t.readOwn(dir))
+	}
+
+	t.note(dir.ReadFile(folder.GrowthFile, t.readGrowth))
+	return &t, nil
+}
+
+// note names a file that could not be read.
+func (t *Trace) note(err error) {
+	if err != nil {
+		t.Missing = append(t.Missing, fmt.Sprintf("Not all could be read: %s.", err))
+	}
+}
+
+func (t *Trace) readRows(r io.Reader) (err error) {
+	bounded := &firstLines{r: r, left: maxTimelineRows + 1} // with the header
+	t.Rows, err = rows.ReadTimeline(bounded)
+	if err != nil && len(t.Rows) > 0 {
+		return fmt.Errorf("%w (the rows before are shown)", err)
+	}
+
+	if err == nil && bounded.left == 0 {
+		err = fmt.Errorf("only the first %d rows are shown", maxTimelineRows)
+	}
+
+	return err
+}
+
+// readOwn replaces the samples of timeline.csv, which are sums where several processes are traced,
+// by those of the main process in processes.csv. They are unknown where it has none.
+func (t *Trace) readOwn(dir *folder.Folder) error {
+	pid := int64(t.Summary.Process.PID)
+	var own []growth.ProcessSample
+	err := dir.ReadFile(folder.ProcessesFile, func(r io.Reader) (err error) {
+		own, err = rows.ReadProcesses(&firstLines{r: r, left: maxProcessRows + 1},
+			func(p *growth.ProcessSample) bool { return p.PID == pid })
+		return err
+	})
+
+	for i := range t.Rows {
+		at := t.Rows[i].Elapsed
+		for len(own) > 0 && own[0].Elapsed < at {
+			own = own[1:]
+		}
+
+		sample := growth.UnknownSample()
+		if len(own) > 0 && own[0].Elapsed == at {
+			sample = own[0].Sample
+		}
+
+		sample.Elapsed = at
+		t.Rows[i].Sample = sample
+	}
+
+	return err
+}
+
+func severalTraced(s *summary.Summary) bool {
+	traced := 0
+	for _, p := range s.Processes {
+		if p.Traced {
+			traced++
+		}
+	}
+	return traced > 1
+}
+
+// A firstLines reader ends after that many lines.
+type firstLines struct {
+	r    io.Reader
+	left int
+}
+
+// Read reads what is left of these lines.
+func (f *firstLines) Read(buf []byte) (int, error) {
+	if f.left == 0 {
+		return 0, io.EOF
+	}
+
+	n, err := f.r.Read(buf)
+	for i, c := range buf[:n] {
+		if c != '\n' {
+			continue
+		}
+		if f.left--; f.left == 0 {
+			return i + 1, nil
+		}
+	}
+
+	return n, err
+}
+
+func (t *Trace) readGrowth(r io.Reader) (err error) {
+	t.Growth, err = profile.Read(r)
+	return err
 }

@@ -1,34 +1,47 @@
 package report
 
 import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/units"
+
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
 
-// timelineOf is the chart over time; nil where there are no two rows.
-func timelineOf(s *export.Summary, rows []growth.Row) *timelineData {
+// timelineOf is the chart over time; nil if there are fewer than two rows.
+func timelineOf(s *summary.Summary, rows []growth.Row) *timelineData {
 	rows = increasing(thinned(rows))
 	if len(rows) < 2 {
 		return nil
 	}
+
 	t := &timelineData{
-		Phases: phasesOf(s.Verdict), DevicePhases: devicePhasesOf(s), Marks: marksOf(s), Spikes: spikesOf(s), BoundaryS: s.BoundaryS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
+		Phases: phasesOf(s.Verdict), GPUPhases: gpuPhasesOf(s), Marks: marksOf(s),
+		Spikes: spikesOf(s), BaselineS: s.BaselineS, Slope: slopeOf(s, rows[len(rows)-1].Elapsed),
 		Steps: stepsOf(rows), Probing: probingOf(s), Changes: changesOf(s),
 	}
+
 	for i := range rows {
-		t.TimeS = append(t.TimeS, export.Seconds(rows[i].Elapsed))
+		t.TimeS = append(t.TimeS, summary.Seconds(rows[i].Elapsed))
 	}
+
 	t.Series = curvesOf(s, rows)
+
 	if len(t.Series) == 0 {
 		return nil
 	}
+
 	return t
 }
 
-// increasing leaves out rows that are no later than the one before.
+// increasing leaves out rows that are not later than the one before.
 func increasing(rows []growth.Row) []growth.Row {
 	var later []growth.Row
 	for _, row := range rows {
@@ -37,26 +50,46 @@ func increasing(rows []growth.Row) []growth.Row {
 			later = append(later, row)
 		}
 	}
+
 	return later
 }
 
-// curvesOf are those of which anything is known. The tree is told where it is more than what is traced.
-func curvesOf(s *export.Summary, rows []growth.Row) []curve {
+// curvesOf returns the curves with any known value. The process tree has one if it is more than the
+// traced processes.
+func curvesOf(s *summary.Summary, rows []growth.Row) []curve {
 	traced := tracedAt(s, rows)
 	curves := []curve{
-		{Key: "rss", Label: "RSS", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.RSS })},
-		{Key: "private", Label: "private", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.Private })},
-		{Key: "pss", Label: "PSS", Unit: "bytes", Values: values(rows, func(r *growth.Row) int64 { return r.PSS })},
-		{Key: "tensors", Label: "tensors", Unit: "bytes", Values: values(rows, func(r *growth.Row) int64 { return r.TensorBytes })},
+		{
+			Key: "rss", Label: "RSS", Unit: "bytes", Shown: true,
+			Values: values(rows, func(r *growth.Row) int64 { return r.RSS }),
+		},
+		{
+			Key: "private", Label: "private", Unit: "bytes", Shown: true,
+			Values: values(rows, func(r *growth.Row) int64 { return r.Private }),
+		},
+		{
+			Key: "pss", Label: "PSS", Unit: "bytes",
+			Values: values(rows, func(r *growth.Row) int64 { return r.PSS }),
+		},
+		{
+			Key: "tensors", Label: "tensors", Unit: "bytes",
+			Values: values(rows, func(r *growth.Row) int64 { return r.TensorBytes }),
+		},
 	}
+
 	var tree, workers bool
 	for i := range rows {
 		tree = tree || rows[i].Tree.RSS != rows[i].RSS && rows[i].Tree.RSS != growth.Unknown
 		workers = workers || rows[i].Tree.Processes > traced[i]
 	}
+
 	if tree {
-		curves = append(curves, curve{Key: "tree", Label: "RSS of the tree", Unit: "bytes", Shown: true, Values: values(rows, func(r *growth.Row) int64 { return r.Tree.RSS })})
+		curves = append(curves, curve{
+			Key: "tree", Label: "RSS of the tree", Unit: "bytes", Shown: true,
+			Values: values(rows, func(r *growth.Row) int64 { return r.Tree.RSS }),
+		})
 	}
+
 	if workers {
 		c := curve{Key: "workers", Label: "other processes", Unit: "count"}
 		for i := range rows {
@@ -64,16 +97,18 @@ func curvesOf(s *export.Summary, rows []growth.Row) []curve {
 		}
 		curves = append(curves, c)
 	}
-	var told []curve
-	for _, c := range append(curves, deviceCurvesOf(rows)...) {
+
+	var found []curve
+	for _, c := range append(curves, gpuCurvesOf(rows)...) {
 		for _, value := range c.Values {
 			if value != nil {
-				told = append(told, c)
+				found = append(found, c)
 				break
 			}
 		}
 	}
-	return told
+
+	return found
 }
 
 func values(rows []growth.Row, of func(*growth.Row) int64) []*int64 {
@@ -84,29 +119,31 @@ func values(rows []growth.Row, of func(*growth.Row) int64) []*int64 {
 	return list
 }
 
-// known is nil for what is unknown, as all that is negative.
+// known is nil for negative values, all of which are unknown.
 func known(value int64) *int64 {
 	if value < 0 {
 		return nil
 	}
-	value = min(value, largest)
+	value = min(value, maxExact)
 	return &value
 }
 
-// tracedAt is how many traced processes there were at each row.
-func tracedAt(s *export.Summary, rows []growth.Row) []int64 {
+// tracedAt is the number of traced processes at each row.
+func tracedAt(s *summary.Summary, rows []growth.Row) []int64 {
 	traced := make([]int64, len(rows))
 	for _, p := range s.Processes {
 		for i := range rows {
-			if at := export.Seconds(rows[i].Elapsed); p.Traced && at >= p.FirstS && at <= p.LastS {
+			if at := summary.Seconds(rows[i].Elapsed); p.Traced && at >= p.FirstS && at <= p.LastS {
 				traced[i]++
 			}
 		}
 	}
+
 	return traced
 }
 
-// stepsOf never decrease: a process that has ended takes its steps out of the sum. Nil where none were counted.
+// stepsOf never decrease, although a process that ends takes its steps out of the sum; nil if none
+// were counted.
 func stepsOf(rows []growth.Row) []*int64 {
 	steps := values(rows, func(r *growth.Row) int64 { return r.Steps })
 	var most int64
@@ -116,16 +153,20 @@ func stepsOf(rows []growth.Row) []*int64 {
 			*step = most
 		}
 	}
+
 	if most == 0 {
 		return nil
 	}
+
 	return steps
 }
 
-// phaseTexts are what a process did in a phase.
+// phaseTexts describe what a process did in a phase.
 var phaseTexts = map[growth.PhaseKind]string{
-	growth.PhaseWarmup: "warm-up", growth.PhaseFlat: "flat", growth.PhaseRelease: "release", growth.PhasePlateau: "plateau",
-	growth.PhaseGrowth: "growth", growth.PhaseSlowdown: "slowing growth", growth.PhaseOpen: "not judged yet",
+	growth.PhaseWarmup: "warm-up", growth.PhaseFlat: "flat", growth.PhaseRelease: "release",
+	growth.PhasePlateau: "plateau",
+	growth.PhaseGrowth:  "growth", growth.PhaseSlowdown: "slowing growth",
+	growth.PhaseOpen: "not judged yet",
 }
 
 func phaseText(kind growth.PhaseKind) string {
@@ -135,17 +176,20 @@ func phaseText(kind growth.PhaseKind) string {
 	return string(kind)
 }
 
-func phasesOf(v export.Verdict) []phaseBand {
+func phasesOf(v summary.Verdict) []phaseBand {
 	bands := []phaseBand{}
 	for _, p := range v.Phases {
 		if p.FromS != nil && p.ToS != nil {
-			bands = append(bands, phaseBand{stretch{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind)})
+			bands = append(bands, phaseBand{
+				span{*p.FromS, *p.ToS}, string(p.Kind), phaseText(p.Kind),
+			})
 		}
 	}
+
 	return bands
 }
 
-func marksOf(s *export.Summary) []markLine {
+func marksOf(s *summary.Summary) []markLine {
 	marks := []markLine{}
 	for _, m := range s.Marks {
 		marks = append(marks, markLine(m))
@@ -153,39 +197,343 @@ func marksOf(s *export.Summary) []markLine {
 	return marks
 }
 
-func spikesOf(s *export.Summary) []stretch {
-	spikes := []stretch{}
+func spikesOf(s *summary.Summary) []span {
+	spikes := []span{}
 	if s.Spikes == nil {
 		return spikes
 	}
-	for _, span := range s.Spikes.Spans {
-		if span.FromS != nil && span.ToS != nil {
-			spikes = append(spikes, stretch{*span.FromS, *span.ToS})
+
+	for _, spike := range s.Spikes.Spans {
+		if spike.FromS != nil && spike.ToS != nil {
+			spikes = append(spikes, span{*spike.FromS, *spike.ToS})
 		}
 	}
+
 	return spikes
 }
 
-// slopeOf is the line of the last regime, which begins with the plateau, or after a restart, or with the trace.
-func slopeOf(s *export.Summary, end time.Duration) *slope {
-	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil || s.InSteps() {
+// slopeOf is the line of the last segment, which begins with the plateau, after a restart, or with
+// the trace.
+func slopeOf(s *summary.Summary, end time.Duration) *slope {
+	if s.RateBytesPerMin == nil || s.RateLow == nil || s.RateHigh == nil || s.LevelBytes == nil ||
+		s.InSteps() {
 		return nil
 	}
+
 	line := slope{
-		stretch: stretch{ToS: export.Seconds(end)}, LevelBytes: *s.LevelBytes,
-		BytesPerS: *s.RateBytesPerMin / 60, LowBytesPerS: *s.RateLow / 60, HighBytesPerS: *s.RateHigh / 60, Label: words.Rate(s.Verdict),
+		span: span{ToS: summary.Seconds(end)}, LevelBytes: *s.LevelBytes,
+		BytesPerS: *s.RateBytesPerMin / 60, LowBytesPerS: *s.RateLow / 60,
+		HighBytesPerS: *s.RateHigh / 60, Label: words.Rate(s.Verdict),
 	}
+
 	switch {
 	case s.PlateauFromS != nil:
 		line.FromS = *s.PlateauFromS
 	case s.RestartedAtS != nil:
 		line.FromS = *s.RestartedAtS
 	}
+
 	if line.FromS >= line.ToS {
 		return nil
 	}
+
 	if s.LevelAtS != nil {
 		line.LevelBytes += line.BytesPerS * ((line.FromS+line.ToS)/2 - *s.LevelAtS)
 	}
+
 	return &line
+}
+
+// A gpuMeasure is a curve of GPU memory. Its key is that in the page's data.
+type gpuMeasure struct {
+	key, label string
+	of         func(*growth.Row) int64
+}
+
+// gpuMeasures are those of a process, in the order of preference: each includes the next one.
+var gpuMeasures = []gpuMeasure{
+	{"gpu_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.DeviceUsed }},
+	{
+		"gpu_reserved", gpuLabel(summary.GPUReserved),
+		func(r *growth.Row) int64 { return r.CudaReserved },
+	},
+	{"gpu_driver", gpuLabel(summary.GPUDriver), func(r *growth.Row) int64 { return r.CudaDriver }},
+	{
+		"gpu_allocated", gpuLabel(summary.GPUAllocated),
+		func(r *growth.Row) int64 { return r.CudaAllocated },
+	},
+}
+
+func gpuLabel(name string) string { return "GPU memory (" + words.CurveText(name) + ")" }
+
+var pinnedMeasure = gpuMeasure{
+	"pinned", "pinned host memory", func(r *growth.Row) int64 { return r.Pinned },
+}
+
+// known is the number of rows at which a measure is known. It is 0 where the process does not use a
+// GPU.
+func (m gpuMeasure) known(rows []growth.Row) int {
+	known, used := 0, false
+	for i := range rows {
+		if value := m.of(&rows[i]); value >= 0 {
+			known++
+			used = used || value > 0
+		}
+	}
+
+	if !used {
+		return 0
+	}
+
+	return known
+}
+
+// mainGPUMeasure is the first that is known at half as many rows as any: NVML may stop reporting
+// early.
+func mainGPUMeasure(rows []growth.Row) (main gpuMeasure, ok bool) {
+	longest := 0
+	for _, m := range gpuMeasures {
+		longest = max(longest, m.known(rows))
+	}
+
+	for _, m := range gpuMeasures {
+		if n := m.known(rows); n > 0 && 2*n >= longest {
+			return m, true
+		}
+	}
+
+	return main, false
+}
+
+// gpuCurvesOf returns the curves with any known value. The main one is shown at first.
+func gpuCurvesOf(rows []growth.Row) []curve {
+	main, _ := mainGPUMeasure(rows)
+	var curves []curve
+	for _, m := range append(gpuMeasures[:len(gpuMeasures):len(gpuMeasures)], pinnedMeasure) {
+		if m.known(rows) > 0 {
+			curves = append(curves, curve{
+				Key: m.key, Label: m.label, Unit: "bytes", Shown: m.key == main.key,
+				Values: values(rows, m.of),
+			})
+		}
+	}
+
+	return curves
+}
+
+// gpuMemoryOf is the GPU memory of the main process; nil if it has none, or it is unknown.
+func gpuMemoryOf(s *summary.Summary) *summary.GPUMemory {
+	for i := range s.GPUMemory {
+		if s.GPUMemory[i].Process == s.Process.PID {
+			return &s.GPUMemory[i]
+		}
+	}
+	return nil
+}
+
+// gpuPhasesOf are those of the verdict on GPU memory; nil if there is none.
+func gpuPhasesOf(s *summary.Summary) []phaseBand {
+	d := gpuMemoryOf(s)
+	if d == nil {
+		return nil
+	}
+
+	bands := phasesOf(d.Verdict)
+	for i := range bands {
+		bands[i].Label = "GPU: " + bands[i].Label
+	}
+
+	return bands
+}
+
+// gpuText describes the shown curve of GPU memory; empty if there is none.
+func gpuText(s *summary.Summary, t *timelineData) string {
+	text := ""
+	for _, c := range t.Series {
+		if c.Shown && isGPUCurve(c.Key) {
+			text = curveText(c, t.TimeS)
+		}
+	}
+
+	if d := gpuMemoryOf(s); d != nil && text != "" {
+		text += " " + words.Headline(d.Verdict) + "."
+	}
+
+	return text
+}
+
+func isGPUCurve(key string) bool {
+	for _, m := range gpuMeasures {
+		if m.key == key {
+			return true
+		}
+	}
+	return false
+}
+
+// curveText describes a curve of bytes in a sentence; empty if nothing is known of it.
+func curveText(c curve, times []float64) string {
+	var first, last, most *int64
+	var mostAt float64
+	for i, value := range c.Values {
+		if value == nil {
+			continue
+		}
+
+		if first == nil {
+			first = value
+		}
+
+		if last = value; most == nil || *value > *most {
+			most, mostAt = value, times[i]
+		}
+	}
+
+	if first == nil {
+		return ""
+	}
+
+	size := func(bytes *int64) string { return units.Bytes(float64(*bytes)) }
+	over := strings.ToUpper(c.Label[:1]) + c.Label[1:] + " over " +
+		units.Span(times[len(times)-1], false, math.Round) + ": "
+	if size(first) == size(most) && size(last) == size(most) {
+		return over + "never more than " + size(most) + "."
+	}
+
+	return over +
+		fmt.Sprintf("%s at first, %s at last, at most %s after %s.", size(first), size(last),
+			size(most), units.Span(mostAt, false, math.Round))
+}
+
+// maxPoints is the number of rows that are drawn as they are: four hours at one per second.
+const maxPoints = 15_000
+
+// thinned reduces rows to maxPoints. Of each run of rows it keeps those with the lowest and the
+// highest RSS, of the traced processes and of the tree, those of GPU memory if there is any, and
+// one at which RSS is unknown. So spikes and gaps stay.
+func thinned(rows []growth.Row) []growth.Row {
+	if len(rows) <= maxPoints {
+		return rows
+	}
+
+	of := []func(*growth.Row) int64{
+		func(r *growth.Row) int64 { return r.RSS },
+		func(r *growth.Row) int64 { return r.Tree.RSS },
+	}
+	if main, ok := mainGPUMeasure(rows); ok {
+		of = append(of, main.of)
+	}
+
+	runs := maxPoints / (2*len(of) + 1)
+	var kept []growth.Row
+	for i := range runs {
+		kept = append(kept, extremes(rows[i*len(rows)/runs:(i+1)*len(rows)/runs], of)...)
+	}
+
+	return kept
+}
+
+// extremes returns the rows of a run with extreme values, in order. Values that are read rarely
+// move to the last of them.
+func extremes(run []growth.Row, values []func(*growth.Row) int64) []growth.Row {
+	at := []int{slices.IndexFunc(run, func(r growth.Row) bool { return r.RSS == growth.Unknown })}
+	for _, of := range values {
+		at = append(at, extreme(run, of, func(a, b int64) bool { return a < b }),
+			extreme(run, of, func(a, b int64) bool { return a > b }))
+	}
+
+	slices.Sort(at)
+
+	var kept []growth.Row
+	for _, i := range slices.Compact(at) {
+		if i >= 0 {
+			kept = append(kept, run[i])
+		}
+	}
+
+	last := &kept[len(kept)-1]
+	for _, r := range run {
+		fill(&last.Private, r.Private)
+		fill(&last.PSS, r.PSS)
+	}
+
+	return kept
+}
+
+// fill replaces an unknown value.
+func fill(to *int64, value int64) {
+	if *to == growth.Unknown {
+		*to = value
+	}
+}
+
+// extreme is the index of the first of the extreme values, by less; -1 if none is known.
+func extreme(run []growth.Row, of func(*growth.Row) int64, less func(a, b int64) bool) int {
+	best := -1
+	for i := range run {
+		value := of(&run[i])
+		if value != growth.Unknown && (best < 0 || less(value, of(&run[best]))) {
+			best = i
+		}
+	}
+
+	return best
+}
+
+type timedRow struct {
+	at float64 // seconds
+	phaseRow
+}
+
+// phaseRowsOf lists phases, spikes, marks and changes of the probes in the order of time.
+func phaseRowsOf(s *summary.Summary) []phaseRow {
+	all := phaseSpans(s.Verdict, "")
+	for _, spike := range spikesOf(s) {
+		all = append(all, spanRow(spike.FromS, spike.ToS, "spike", ""))
+	}
+
+	if d := gpuMemoryOf(s); d != nil {
+		all = append(all, phaseSpans(d.Verdict, "GPU: ")...)
+	}
+
+	for _, m := range s.Marks {
+		all = append(all, timedRow{
+			m.AtS, phaseRow{units.Seconds(m.AtS), "", "mark: " + m.Text, ""},
+		})
+	}
+
+	for _, c := range changesIn(s) {
+		all = append(all, timedRow{
+			c.AtS, phaseRow{units.Seconds(c.AtS), "", "probes: " + c.Text, ""},
+		})
+	}
+
+	slices.SortStableFunc(all, func(a, b timedRow) int { return cmp.Compare(a.at, b.at) })
+
+	var rows []phaseRow
+	for _, row := range all {
+		rows = append(rows, row.phaseRow)
+	}
+
+	return rows
+}
+
+func spanRow(from, to float64, what, rate string) timedRow {
+	return timedRow{from, phaseRow{units.Seconds(from), units.Seconds(to), what, rate}}
+}
+
+// phaseSpans are the phases of a verdict that have a start and an end.
+func phaseSpans(v summary.Verdict, of string) []timedRow {
+	var spans []timedRow
+	for _, p := range v.Phases {
+		rate := ""
+		if p.RateBytesPerMin != nil {
+			rate = units.Signed(*p.RateBytesPerMin) + "/min"
+		}
+		if p.FromS != nil && p.ToS != nil {
+			spans = append(spans, spanRow(*p.FromS, *p.ToS, of+phaseText(p.Kind), rate))
+		}
+	}
+
+	return spans
 }

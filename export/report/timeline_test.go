@@ -1,11 +1,12 @@
 package report
 
 import (
+	"reflect"
 	"slices"
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -18,82 +19,164 @@ func curveOf(t *testing.T, d *timelineData, key string) []*int64 {
 	return d.Series[i].Values
 }
 
-func TestTheChartHasAllCurves(t *testing.T) {
-	s := leakingSummary()
-	d := timelineOf(&s, rows(300))
-	for key, want := range map[string][2]int64{"rss": {80 * mib, 180 * mib}, "private": {60 * mib, 160 * mib}, "pss": {70 * mib, 170 * mib}, "tree": {480 * mib, 580 * mib}, "workers": {5, 5}} {
-		if values := curveOf(t, d, key); *values[0] != want[0] || *values[100] != want[1] || len(values) != 301 {
-			t.Errorf("%s is %d and %d", key, *values[0], *values[100])
+func TestTimeline(t *testing.T) {
+	t.Run("curves", func(t *testing.T) {
+		s := leakingSummary()
+		d := timelineOf(&s, timelineRows(300))
+		for key, want := range map[string][2]int64{
+			"rss": {80 * mib, 180 * mib}, "private": {60 * mib, 160 * mib},
+			"pss": {70 * mib, 170 * mib}, "tree": {480 * mib, 580 * mib}, "workers": {5, 5},
+		} {
+			if values := curveOf(t, d, key); *values[0] != want[0] || *values[100] != want[1] ||
+				len(values) != 301 {
+				t.Errorf("%s is %d and %d", key, *values[0], *values[100])
+			}
 		}
-	}
-	if values := curveOf(t, d, "tensors"); values[19] != nil || *values[20] != 50*mib || *values[300] != 330*mib {
-		t.Errorf("tensors are %d, %d and %d", values[19], values[20], values[300])
-	}
-	if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 || *d.BoundaryS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (stretch{100, 110}) {
-		t.Errorf("%+v", d)
-	}
-	if d.Phases[1] != (phaseBand{stretch{60, 300}, "growth", "growth"}) {
-		t.Errorf("phases %+v", d.Phases)
-	}
-}
-
-func TestAProcessAloneHasNoTree(t *testing.T) {
-	alone := rows(10)
-	for i := range alone {
-		alone[i].Tree = growth.Tree{Processes: 1, RSS: alone[i].RSS}
-		alone[i].Private, alone[i].PSS, alone[i].Steps = growth.Unknown, growth.Unknown, growth.Unknown
-		alone[i].Tensors, alone[i].TensorBytes = growth.Unknown, growth.Unknown
-	}
-	s := leakingSummary()
-	if d := timelineOf(&s, alone); len(d.Series) != 1 || d.Steps != nil {
-		t.Errorf("%+v", d)
-	}
-}
-
-// The line goes through the level where that is, 10 s before the middle of the last regime.
-func TestTheSlopeIsTheVerdicts(t *testing.T) {
-	s := leakingSummary()
-	want := slope{stretch{60, 300}, 510 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95 %: 54 to 66)"}
-	got := timelineOf(&s, rows(300)).Slope
-	got.LowBytesPerS, got.HighBytesPerS = float64(int(got.LowBytesPerS)), float64(int(got.HighBytesPerS+1))
-	if *got != want {
-		t.Errorf("%+v, want %+v", *got, want)
-	}
-	steps := leakingSummary()
-	steps.WatchLongerSteps = pointer(0.0)
-	late := leakingSummary()
-	late.PlateauFromS = pointer(300.0)
-	unsure := leakingSummary()
-	unsure.RateLow = nil
-	for name, s := range map[string]*export.Summary{"steps": &steps, "late": &late, "unsure": &unsure} {
-		if got := timelineOf(s, rows(300)).Slope; got != nil {
-			t.Errorf("%s: %+v", name, *got)
+		if values := curveOf(t, d, "tensors"); values[19] != nil || *values[20] != 50*mib ||
+			*values[300] != 330*mib {
+			t.Errorf("tensors are %d, %d and %d", values[19], values[20], values[300])
 		}
-	}
-}
+		if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 ||
+			*d.BaselineS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (span{100, 110}) {
+			t.Errorf("%+v", d)
+		}
+		if d.Phases[1] != (phaseBand{span{60, 300}, "growth", "growth"}) {
+			t.Errorf("phases %+v", d.Phases)
+		}
+	})
 
-func TestTimeGoesOnAndStepsNeverFall(t *testing.T) {
-	s := leakingSummary()
-	list := rows(10)
-	list[4].Elapsed = list[3].Elapsed
-	list[7].Elapsed = 0
-	list[8].Steps, list[9].Steps = 5, growth.Unknown
-	d := timelineOf(&s, list)
-	if !slices.Equal(d.TimeS, []float64{0, 1, 2, 3, 5, 6, 8, 9, 10}) || *d.Steps[6] != 60 || d.Steps[7] != nil || *d.Steps[8] != 100 {
-		t.Errorf("%v", d.TimeS)
-	}
-	if d := timelineOf(&s, rows(0)); d != nil {
-		t.Error("one row makes a chart")
-	}
+	t.Run("process without a tree", func(t *testing.T) {
+		alone := timelineRows(10)
+		for i := range alone {
+			alone[i].Tree = growth.Tree{Processes: 1, RSS: alone[i].RSS}
+			alone[i].Private, alone[i].PSS, alone[i].Steps = growth.Unknown, growth.Unknown,
+				growth.Unknown
+			alone[i].Tensors, alone[i].TensorBytes = growth.Unknown, growth.Unknown
+		}
+		s := leakingSummary()
+		if d := timelineOf(&s, alone); len(d.Series) != 1 || d.Steps != nil {
+			t.Errorf("%+v", d)
+		}
+	})
+
+	// The line goes through the level where that is, 10 s before the middle of the last regime.
+	t.Run("slope", func(t *testing.T) {
+		s := leakingSummary()
+		want := slope{
+			span{60, 300}, 510 * mib, 1 * mib, 943718, 1153434, "60 MiB/min (95% CI 54-66)",
+		}
+		got := timelineOf(&s, timelineRows(300)).Slope
+		got.LowBytesPerS, got.HighBytesPerS = float64(int(got.LowBytesPerS)),
+			float64(int(got.HighBytesPerS+1))
+		if *got != want {
+			t.Errorf("%+v, want %+v", *got, want)
+		}
+		steps := leakingSummary()
+		steps.WatchLongerSteps = pointer(0.0)
+		late := leakingSummary()
+		late.PlateauFromS = pointer(300.0)
+		unsure := leakingSummary()
+		unsure.RateLow = nil
+		for name, s := range map[string]*summary.Summary{
+			"steps": &steps, "late": &late, "unsure": &unsure,
+		} {
+			if got := timelineOf(s, timelineRows(300)).Slope; got != nil {
+				t.Errorf("%s: %+v", name, *got)
+			}
+		}
+	})
+
+	t.Run("order of times and steps", func(t *testing.T) {
+		s := leakingSummary()
+		list := timelineRows(10)
+		list[4].Elapsed = list[3].Elapsed
+		list[7].Elapsed = 0
+		list[8].Steps, list[9].Steps = 5, growth.Unknown
+		d := timelineOf(&s, list)
+		if !slices.Equal(d.TimeS, []float64{0, 1, 2, 3, 5, 6, 8, 9, 10}) || *d.Steps[6] != 60 ||
+			d.Steps[7] != nil || *d.Steps[8] != 100 {
+			t.Errorf("%v", d.TimeS)
+		}
+		if d := timelineOf(&s, timelineRows(0)); d != nil {
+			t.Error("one row makes a chart")
+		}
+	})
+
+	t.Run("probing", func(t *testing.T) {
+		band := func(from, to float64, kind, label string) phaseBand {
+			return phaseBand{
+				span{from, to}, kind, label,
+			}
+		}
+		for name, test := range map[string]struct {
+			overhead *summary.Overhead
+			want     []phaseBand
+		}{
+			"nothing is known": {nil, []phaseBand{}},
+			"all the time":     {&summary.Overhead{Mode: summary.HeapFull}, []phaseBand{}},
+			"windows from the beginning": {
+				&summary.Overhead{Mode: summary.HeapBursts},
+				[]phaseBand{band(0, 300, "bursts", "heap sampled in bursts")},
+			},
+			"a storm": {
+				changes(summary.OverheadChange{AtS: 60, Mode: summary.HeapBursts},
+					summary.OverheadChange{AtS: 70, Mode: summary.HeapBursts},
+					summary.OverheadChange{AtS: 80, Mode: summary.HeapOff}, summary.OverheadChange{
+						AtS: 90, Mode: summary.HeapFull,
+					}),
+				[]phaseBand{
+					band(60, 80, "bursts", "heap sampled in bursts"),
+					band(80, 90, "off", "heap not probed"),
+				},
+			},
+			"until the end": {
+				changes(summary.OverheadChange{AtS: 250, Mode: summary.HeapOff}),
+				[]phaseBand{band(250, 300, "off", "heap not probed")},
+			},
+			"forged": {
+				changes(summary.OverheadChange{
+					AtS: 90, Mode: summary.HeapOff,
+				}, summary.OverheadChange{
+					AtS: 10, Mode: "<mode>",
+				}),
+				[]phaseBand{},
+			},
+		} {
+			s := leakingSummary()
+			s.Overhead = test.overhead
+			if got := probingOf(&s); !reflect.DeepEqual(got, test.want) {
+				t.Errorf("%s: %+v, want %+v", name, got, test.want)
+			}
+			s.Sources = []summary.Source{{Name: "heap", State: summary.SourceOff}}
+			if got := probingOf(&s); len(got) != 0 {
+				t.Errorf("%s, where nobody asked for heap: %+v", name, got)
+			}
+		}
+	})
+
+	t.Run("changes of the probes", func(t *testing.T) {
+		s := leakingSummary()
+		d := timelineOf(&s, timelineRows(300))
+		if want := []markLine{
+			{20, "heap sampled in bursts"}, {90, "sampling interval 128 KiB"},
+		}; !reflect.DeepEqual(d.Changes,
+			want) {
+			t.Errorf("%+v, want %+v", d.Changes, want)
+		}
+		if want := []markLine{{61.5, "epoch 1"}}; !reflect.DeepEqual(d.Marks, want) {
+			t.Errorf("marks %+v, want %+v", d.Marks, want)
+		}
+	})
 }
 
 // Whatever is left out of a long timeline: its spikes, falls and gaps are not.
-func TestThinningKeepsSpikesAndGaps(t *testing.T) {
-	long := rows(100_000)
+func TestThinned(t *testing.T) {
+	long := timelineRows(100_000)
 	for i := range long {
 		long[i].RSS, long[i].Tree.RSS, long[i].Private = 100, 200, growth.Unknown
 	}
-	long[31_007].RSS, long[62_345].RSS, long[77_777].RSS, long[80_003].Tree.RSS, long[50_001].Private = 900, 3, growth.Unknown, 7777, 55
+	long[31_007].RSS, long[62_345].RSS, long[77_777].RSS, long[80_003].Tree.RSS, long[50_001].Private = 900,
+		3, growth.Unknown, 7777, 55
 	few := thinned(long)
 	seen := make(map[int64]bool)
 	for i, r := range few {
@@ -110,10 +193,14 @@ func TestThinningKeepsSpikesAndGaps(t *testing.T) {
 			t.Errorf("%d is lost", value)
 		}
 	}
-	if len(few) > mostPoints || few[0].Elapsed != 0 || few[len(few)-1].Elapsed < 99_950*time.Second {
+	if len(few) > maxPoints || few[0].Elapsed != 0 || few[len(few)-1].Elapsed < 99_950*time.Second {
 		t.Errorf("%d rows, from %s to %s", len(few), few[0].Elapsed, few[len(few)-1].Elapsed)
 	}
-	if hours := rows(14_400); len(thinned(hours)) != len(hours) {
+	if hours := timelineRows(14_400); len(thinned(hours)) != len(hours) {
 		t.Error("four hours are thinned")
 	}
+}
+
+func changes(list ...summary.OverheadChange) *summary.Overhead {
+	return &summary.Overhead{Mode: list[len(list)-1].Mode, Changes: list}
 }

@@ -9,10 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 	"golang.org/x/net/html"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -23,59 +24,120 @@ const mib = 1 << 20
 // leakingTrace is a trace of five minutes that has all that a report can show.
 func leakingTrace(t testing.TB) *Trace {
 	t.Helper()
-	return &Trace{Summary: leakingSummary(), Rows: rows(300), Growth: grownProfile(t)}
+	return &Trace{Summary: leakingSummary(), Rows: timelineRows(300), Growth: grownProfile(t)}
 }
 
-func leakingSummary() export.Summary {
+func leakingSummary() summary.Summary {
 	v := growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib, RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib, LevelAt: 170,
-		From: 60, Length: 240, ToLimit: 1800, ToLimitLow: 1700, ToLimitHigh: 1900, Spikes: &growth.Spikes{Share: 0.1, Height: 64 * mib},
-		Phases: []growth.Phase{{Kind: growth.PhaseWarmup, To: 60, Rate: 5 * mib}, {Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib}},
-	}
-	s := export.Summary{
-		Schema: export.SummarySchema, Version: "v1.2.3", CommandLine: []string{"allocscope", "trace", "--pid", "42", "-o", "my folder"},
-		Started: time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), DurationS: 300, Ended: export.EndedDuration, Verdict: export.VerdictOf(v, export.AxisSeconds),
-		Process: export.Process{PID: 42, Command: "python3", Executable: "/usr/bin/python3", Arguments: []string{"python3", "train.py"}},
-		Processes: []export.TreeProcess{
-			{PID: 41, Role: growth.RoleLauncher, Command: "uv run", LastS: 300, StartBytes: pointer[int64](9 * mib)},
-			{PID: 42, Parent: 41, Role: growth.RoleRank, Rank: pointer(3), Command: "python3", Traced: true, LastS: 300, EndBytes: pointer[int64](620 * mib), Verdict: growth.ClassLeak},
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib,
+		RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib, LevelAt: 170,
+		From: 60, Length: 240, ToLimit: 1800, ToLimitLow: 1700, ToLimitHigh: 1900,
+		Spikes: &growth.Spikes{Share: 0.1, Height: 64 * mib},
+		Phases: []growth.Phase{
+			{Kind: growth.PhaseWarmup, To: 60, Rate: 5 * mib},
+			{Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib},
 		},
-		Groups: []export.Group{{Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib), Verdict: growth.ClassGrowing}},
-		Limit:  &export.Limit{Of: "cgroup", RoomBytes: 1800 * mib}, Steps: &export.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
-		Marks:         []export.Mark{{AtS: 61.5, Text: "epoch 1"}},
-		Culprits:      []export.Culprit{{Owner: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib, BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3, Callers: []string{"augment (/src/train.py:47)"}}},
+	}
+	s := summary.Summary{
+		Schema: summary.Schema, Version: "v1.2.3",
+		CommandLine: []string{"allocscope", "trace", "--pid", "42", "-o", "my folder"},
+		Started:     time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC), DurationS: 300,
+		Ended: summary.EndedDuration, Verdict: summary.VerdictOf(v, summary.AxisSeconds),
+		Process: summary.Process{
+			PID: 42, Command: "python3", Executable: "/usr/bin/python3",
+			Arguments: []string{"python3", "train.py"},
+		},
+		Processes: []summary.TreeProcess{
+			{
+				PID: 41, Role: growth.RoleLauncher, Command: "uv run", LastS: 300,
+				StartBytes: pointer[int64](9 * mib),
+			},
+			{
+				PID: 42, Parent: 41, Role: growth.RoleRank, Rank: pointer(3), Command: "python3",
+				Traced: true, LastS: 300, EndBytes: pointer[int64](620 * mib),
+				Verdict: growth.ClassLeak,
+			},
+		},
+		Groups: []summary.Group{
+			{
+				Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),
+				Verdict: growth.ClassGrowing,
+			},
+		},
+		Limit: &summary.Limit{Of: "cgroup", HeadroomBytes: 1800 * mib},
+		Steps: &summary.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
+		Marks: []summary.Mark{{AtS: 61.5, Text: "epoch 1"}},
+		Suspects: []summary.Suspect{
+			{
+				Component: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib,
+				BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3,
+				Callers: []string{"augment (/src/train.py:47)"},
+			},
+		},
 		Kernel:        "6.12.0",
 		Architecture:  "amd64",
 		IntervalBytes: 512 << 10,
-		Sources:       []export.Source{{Name: "heap", PID: 42, State: export.SourceAttached}, {Name: "fault", State: export.SourceFailed, Reason: "permission denied"}},
-		BoundaryS:     pointer(60.0),
-		RSS:           export.RSS{StartBytes: pointer[int64](80 * mib), BoundaryBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), GrowthBytesPerMin: pointer[int64](60 * mib)},
-		SnapshotsS:    []float64{0, 60, 180, 300},
-		Accumulating: []export.Accumulation{{
-			Rank: 1, Function: "memory_get_block", Module: "/lib/_imaging.so", Kind: growth.KindMmap, Objects: 1956, Bytes: 230 * mib, BytesPerMin: pointer[int64](57 * mib), Share: 0.97,
-			Trend: growth.TrendAccumulating, Owner: "pil", RateLow: pointer[int64](55 * mib), RateHigh: pointer[int64](59 * mib), AgeS: pointer(61.0), HistoryBytes: []int64{0, 10 * mib, 120 * mib, 240 * mib},
-			Stack: []string{"memory_get_block (/lib/_imaging.so)", "resize (/src/Image.py:2192)", "augment (/src/train.py:47)", "[truncated: more than 127 frames]"},
+		Sources: []summary.Source{
+			{Name: "heap", PID: 42, State: summary.SourceAttached},
+			{Name: "fault", State: summary.SourceFailed, Reason: "permission denied"},
+		},
+		BaselineS: pointer(60.0),
+		RSS: summary.RSS{
+			StartBytes: pointer[int64](80 * mib), BaselineBytes: pointer[int64](380 * mib),
+			EndBytes: pointer[int64](620 * mib), GrowthBytesPerMin: pointer[int64](60 * mib),
+		},
+		SnapshotsS: []float64{0, 60, 180, 300},
+		Accumulating: []summary.Accumulation{{
+			Rank: 1, Function: "memory_get_block", Module: "/lib/_imaging.so",
+			Kind: growth.KindMmap, Objects: 1956, Bytes: 230 * mib,
+			BytesPerMin: pointer[int64](57 * mib), Share: 0.97,
+			Trend: growth.TrendAccumulating, Component: "pil", RateLow: pointer[int64](55 * mib),
+			RateHigh: pointer[int64](59 * mib), AgeS: pointer(61.0),
+			HistoryBytes: []int64{0, 10 * mib, 120 * mib, 240 * mib},
+			Stack: []string{
+				"memory_get_block (/lib/_imaging.so)", "resize (/src/Image.py:2192)",
+				"augment (/src/train.py:47)", "[truncated: more than 127 frames]",
+			},
 		}},
-		Ledger:    ledger(),
-		Residents: []export.Resident{{Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib), EndBytes: pointer[int64](620 * mib), Looked: 0.5, Arenas: 8, Threads: pointer[int64](9)}, {Process: 50, EndBytes: pointer[int64](90 * mib)}},
-		Advice:    []export.Advice{{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"}, {About: growth.AboutRetained, Process: 50, Text: "fewer arenas"}},
-		Warnings:  []string{"3 stack map full"},
-		Overhead: &export.Overhead{
-			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300, Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
-			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823), StepSinceS: pointer(0.1839), Changes: []export.OverheadChange{
-				{AtS: 20, Mode: export.HeapWindows, Text: "heap probes would take 41 %: watched in windows"}, {AtS: 90, Mode: export.HeapWindows, Text: "sampling interval 128 KiB"},
+		Breakdown: ledger(),
+		Residents: []summary.Resident{
+			{
+				Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib),
+				EndBytes: pointer[int64](620 * mib), Scanned: 0.5, Arenas: 8,
+				Threads: pointer[int64](9),
+			},
+			{Process: 50, EndBytes: pointer[int64](90 * mib)},
+		},
+		Advice: []summary.Advice{
+			{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"},
+			{About: growth.AboutRetained, Process: 50, Text: "fewer arenas"},
+		},
+		Warnings: []string{"3 stack map full"},
+		Overhead: &summary.Overhead{
+			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
+			Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
+			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823),
+			StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
+				{
+					AtS: 20, Mode: summary.HeapBursts,
+					Text: "heap probes would take 41%: watched in windows",
+				},
+				{AtS: 90, Mode: summary.HeapBursts, Text: "sampling interval 128 KiB"},
 			},
 		},
 	}
-	s.Spikes.Spans = []export.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
+	s.Spikes.Spans = []summary.SpikeSpan{{FromS: pointer(100.0), ToS: pointer(110.0)}}
 	return s
 }
 
 // ledger of a process that gains 240 MiB from 380, and of its tree.
-func ledger() []export.LedgerRow {
-	var rows []export.LedgerRow
+func ledger() []summary.BreakdownRow {
+	var rows []summary.BreakdownRow
 	row := func(process int, kind growth.Kind, start, end, err int64) {
-		rows = append(rows, export.LedgerRow{Process: process, Kind: kind, Name: "what", StartBytes: start * mib, EndBytes: end * mib, DeltaBytes: (end - start) * mib, ErrorBytes: err * mib})
+		rows = append(rows, summary.BreakdownRow{
+			Process: process, Kind: kind, Name: "what", StartBytes: start * mib,
+			EndBytes: end * mib, DeltaBytes: (end - start) * mib, ErrorBytes: err * mib,
+		})
 	}
 	row(42, growth.KindHeap, 200, 500, 20)
 	row(42, growth.KindRetained, 80, 30, 20)
@@ -88,8 +150,8 @@ func ledger() []export.LedgerRow {
 	return rows
 }
 
-// rows of a trace of so many seconds that gains 1 MiB a second.
-func rows(seconds int) []growth.Row {
+// timelineRows of a trace of so many seconds that gains 1 MiB a second.
+func timelineRows(seconds int) []growth.Row {
 	var rows []growth.Row
 	for i := range seconds + 1 {
 		s := growth.UnknownSample()
@@ -100,30 +162,56 @@ func rows(seconds int) []growth.Row {
 		if i >= 20 { // torch has been imported
 			s.Tensors, s.TensorBytes = int64(100+i), int64(30+i)*mib
 		}
-		rows = append(rows, growth.Row{Sample: s, Tree: growth.Tree{Processes: 6, RSS: s.RSS + 400*mib}})
+		rows = append(rows, growth.Row{
+			Sample: s, Tree: growth.Tree{Processes: 6, RSS: s.RSS + 400*mib},
+		})
 	}
 	return rows
 }
 
 // holdings that grew, of two processes, and one that shrank.
 func holdings() []growth.Holding {
-	library, python := &growth.Module{Path: "/lib/libx.so", Start: 0x1000, Limit: 0x9000}, "/src/train.py"
+	library, python := &growth.Module{Path: "/lib/libx.so", Start: 0x1000, Limit: 0x9000},
+		"/src/train.py"
 	malloc := growth.Frame{Function: "malloc", Module: library, Address: 0x1100}
 	main := growth.Frame{Function: "main", File: python, Line: 7, Python: true}
-	stack := func(pid int, frames ...growth.Frame) *growth.Stack { return &growth.Stack{PID: pid, Frames: frames} }
+	stack := func(pid int, frames ...growth.Frame) *growth.Stack {
+		return &growth.Stack{
+			PID: pid, Frames: frames,
+		}
+	}
 	leak := growth.Frame{Function: "leak", Module: library, Address: 0x1200}
 	return []growth.Holding{
-		{Stack: stack(42, malloc, leak, growth.Frame{Function: "step", File: python, Line: 40, Python: true}, main), Kind: growth.KindHeap, InuseObjects: 100, InuseBytes: 5000, ResidentBytes: 4096},
-		{Stack: stack(42, malloc, growth.Frame{Function: "cache", Module: library, Address: 0x1300}, main), Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -9000, ResidentBytes: -8192},
-		{Stack: stack(42, malloc, growth.Frame{Function: "other", Module: library, Address: 0x1400}, main), Kind: growth.KindHeap, InuseObjects: 7, InuseBytes: 100, ResidentBytes: 12288},
-		{Stack: stack(50, malloc, leak, main), Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 100, ResidentBytes: 1000},
-		{Stack: growth.NamedStack(42, "[heap: free but resident]", "main heap"), Kind: growth.KindRetained, ResidentBytes: 20480},
+		{
+			Stack: stack(42, malloc, leak,
+				growth.Frame{Function: "step", File: python, Line: 40, Python: true}, main),
+			Kind: growth.KindHeap, InuseObjects: 100, InuseBytes: 5000, ResidentBytes: 4096,
+		},
+		{
+			Stack: stack(42, malloc,
+				growth.Frame{Function: "cache", Module: library, Address: 0x1300}, main),
+			Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -9000, ResidentBytes: -8192,
+		},
+		{
+			Stack: stack(42, malloc,
+				growth.Frame{Function: "other", Module: library, Address: 0x1400}, main),
+			Kind: growth.KindHeap, InuseObjects: 7, InuseBytes: 100, ResidentBytes: 12288,
+		},
+		{
+			Stack: stack(50, malloc, leak, main), Kind: growth.KindHeap, InuseObjects: 1,
+			InuseBytes: 100, ResidentBytes: 1000,
+		},
+		{
+			Stack: growth.NamedStack(42, "[heap: free but resident]", "main heap"),
+			Kind:  growth.KindRetained, ResidentBytes: 20480,
+		},
 	}
 }
 
-func grownProfile(t testing.TB) *profile.Profile {
+func grownProfile(t testing.TB) *pprof.Profile {
 	t.Helper()
-	p, err := export.Profile(holdings(), export.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
+	p, err := profile.Build(holdings(),
+		profile.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -155,7 +243,7 @@ func show(t testing.TB, trace *Trace) shownPage {
 
 // UnmarshalJSON reads the form in which nodes are written.
 func (n *flameNode) UnmarshalJSON(data []byte) error {
-	return json.Unmarshal(data, &[]any{&n.Name, &n.Owner, &n.Resident, &n.Objects, &n.Children})
+	return json.Unmarshal(data, &[]any{&n.Name, &n.Component, &n.Resident, &n.Objects, &n.Children})
 }
 
 func (p shownPage) byID(t testing.TB, id string) *html.Node {
@@ -221,4 +309,131 @@ func fillTexts(v reflect.Value, path string, with func(path string) string) {
 			}
 		}
 	}
+}
+
+const gib = 1 << 30
+
+// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML tells what the driver counts.
+func gpuTrace(t testing.TB) *Trace {
+	t.Helper()
+	trace := leakingTrace(t)
+	trace.Summary.GPUMemory = []summary.GPUMemory{gpuSummary()}
+	for i := range trace.Rows {
+		s := &trace.Rows[i].Sample
+		s.Pinned = 256 * mib
+		s.DeviceUsed = 500 * mib // the context
+		if i < 20 {
+			continue
+		}
+		s.CudaAllocated = int64(1000+2*i) * mib
+		s.CudaReserved, s.CudaDriver = s.CudaAllocated+150*mib, s.CudaAllocated+170*mib
+		s.DeviceUsed = s.CudaDriver + 500*mib
+	}
+	onGPU(trace.Growth)
+	return trace
+}
+
+// gpuSummary is what becomes of 2 MiB of tensors a second, from a GiB on.
+func gpuSummary() summary.GPUMemory {
+	v := growth.Verdict{
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 2 * mib,
+		RateLow: 1.9 * mib, RateHigh: 2.1 * mib, Level: 1500 * mib, LevelAt: 170,
+		From: 40, Length: 260, ToLimit: 3600, ToLimitLow: 3400, ToLimitHigh: 3800,
+		Phases: []growth.Phase{
+			{Kind: growth.PhaseWarmup, To: 40, Rate: 20 * mib},
+			{Kind: growth.PhaseGrowth, From: 40, To: 300, Rate: 2 * mib},
+		},
+	}
+	curve := func(name string, start, end int64, class growth.Class) summary.GPUCurve {
+		return summary.GPUCurve{
+			Name: name, StartBytes: pointer(start * mib), EndBytes: pointer(end * mib),
+			Class: class, BytesPerMin: pointer[int64](120 * mib),
+		}
+	}
+	row := func(kind growth.Kind, function string, start, end int64) summary.GPUBreakdownRow {
+		r := summary.GPUBreakdownRow{
+			Kind: kind, GPU: "0", Function: function, StartBytes: start * mib, EndBytes: end * mib,
+		}
+		if function != "" {
+			r.Component = "train.py"
+		}
+		return r
+	}
+	return summary.GPUMemory{
+		Process: 42, Command: "python3", Verdict: summary.VerdictOf(v, summary.AxisSeconds),
+		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
+		Advice: "allocated and reserved grow together: tensors are retained by the code below",
+		Curves: []summary.GPUCurve{
+			curve(summary.GPUUsed, 1790, 2270, growth.ClassLeak),
+			curve(summary.GPUReserved, 1270, 1750, growth.ClassLeak),
+			curve(summary.GPUAllocated, 1120, 1600, growth.ClassLeak),
+			{Name: summary.GPUDriver, Class: growth.ClassSuspected},
+		},
+		HeadroomBytes: pointer[int64](78 * gib),
+		Breakdown: []summary.GPUBreakdownRow{
+			row(growth.KindCudaBlock, "forward (/src/model.py:31)", 900, 900),
+			row(growth.KindCudaBlock, "remember (/src/train.py:19)", 120, 600),
+			row(growth.KindCudaBefore, "", 100, 100), row(growth.KindCudaCached, "", 150, 150),
+			row(growth.KindNotAttributed, "", 520, 520),
+		},
+		Suspects: []summary.Suspect{
+			{
+				Component: "train.py", Function: "remember (/src/train.py:19)", Bytes: 480 * mib,
+				BytesPerMin: 120 * mib, Share: pointer(0.99), Explains: 1, Stacks: 1,
+				Callers: []string{"main (/src/train.py:40)"},
+			},
+		},
+		Accumulating: []summary.Accumulation{{
+			Rank: 1, Function: "remember", Kind: growth.KindCudaBlock, Objects: 240,
+			Bytes: 480 * mib, BytesPerMin: pointer[int64](120 * mib), Share: 1,
+			Trend: growth.TrendAccumulating, Component: "train.py",
+			RateLow: pointer[int64](120 * mib), RateHigh: pointer[int64](120 * mib),
+			AgeS: pointer(120.0), HistoryBytes: []int64{0, 120 * mib, 360 * mib, 600 * mib},
+			Stack: []string{"remember (/src/train.py:19)", "main (/src/train.py:40)"},
+		}},
+	}
+}
+
+// onGPU gives a profile the sample types of device memory, and a stack that has gained there and nowhere else.
+func onGPU(p *pprof.Profile) {
+	p.SampleType = append(p.SampleType, &pprof.ValueType{Type: "device_space", Unit: "bytes"},
+		&pprof.ValueType{Type: "device_objects", Unit: "count"},
+		&pprof.ValueType{Type: "device_reserved_space", Unit: "bytes"})
+	for _, s := range p.Sample {
+		s.Value = append(s.Value, 0, 0, 0)
+	}
+	like := p.Sample[0]
+	held := func(owner string, values ...int64) {
+		p.Sample = append(p.Sample, &pprof.Sample{
+			Location: like.Location, Value: append(make([]int64, 5), values...),
+			Label: map[string][]string{"component": {owner}, "pid": {"42"}, "process": {"python3"}},
+		})
+	}
+	held("train.py", 480*mib, 240, 0)
+	held("torch", 0, 0, 500*mib)
+}
+
+// withoutNVML is gpuTrace where NVML does not tell.
+func withoutNVML(t testing.TB) *Trace {
+	t.Helper()
+	trace := gpuTrace(t)
+	for i := range trace.Rows {
+		trace.Rows[i].DeviceUsed = growth.Unknown
+	}
+	d := &trace.Summary.GPUMemory[0]
+	d.Reason, d.HeadroomBytes, d.Curves, d.Breakdown = "there is no libnvidia-ml.so.1", nil,
+		d.Curves[1:], d.Breakdown[:4]
+	return trace
+}
+
+// gpuRows are samples of a process with device memory.
+func gpuRows(seconds int, of func(i int, s *growth.Sample)) []growth.Row {
+	var list []growth.Row
+	for i := range seconds + 1 {
+		s := growth.UnknownSample()
+		s.Elapsed, s.RSS = time.Duration(i)*time.Second, 100*mib
+		of(i, &s)
+		list = append(list, growth.Row{Sample: s, Tree: growth.Tree{Processes: 1, RSS: s.RSS}})
+	}
+	return list
 }

@@ -1,27 +1,40 @@
 package report
 
-// A view is what the template shows: text alone, in the order of the page.
+import (
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A view is the data of the template: text in the order of the page.
 type view struct {
 	Command, PID, Duration, Ended string
-	// Started for people, StartedISO for machines.
+	// Started for people, and StartedISO for machines.
 	Started, StartedISO string
 	Sections            []section
 	Verdict             verdictView
-	// Facts are the numbers that people look for first: rate, time to the limit, RSS at start and end.
+	// Facts are the numbers that people look for first: rate, time to the limit, RSS at the start
+	// and the end.
 	Facts        []fact
-	Culprits     []culpritView
+	Suspects     []suspectView
 	Advice       []string
 	HasTimeline  bool
 	TimelineText string
 	Phases       []phaseRow
-	// Books are the ledger of the process, then that of its tree where there are others.
-	Books    []bookView
-	Rows     []rowView
-	RowsNote string
-	// InWindows: the rows of heap memory are known from windows.
-	InWindows bool
-	// Devices is the device memory of processes that have any.
-	Devices       []deviceView
+	// Breakdowns of the RSS of the process, and of its tree where there are other processes.
+	Breakdowns []breakdownView
+	Rows       []rowView
+	RowsNote   string
+	// InBursts: the heap was sampled in bursts.
+	InBursts bool
+	// GPUMemory of the processes that have any.
+	GPUMemory     []gpuView
 	HasFlame      bool
 	FlameNote     string
 	Processes     []processView
@@ -36,7 +49,7 @@ type view struct {
 
 type section struct{ ID, Title string }
 
-// A verdictView is the verdict as a heading: Name is "LEAK", Sentence what follows it.
+// A verdictView is the verdict as a heading: Name is "LEAK", and Sentence the rest.
 type verdictView struct {
 	Class, Name, Sentence string
 	Lines                 []string
@@ -44,21 +57,22 @@ type verdictView struct {
 
 type fact struct{ Name, Value, Note string }
 
-type culpritView struct{ Share, Owner, Where string }
+type suspectView struct{ Share, Component, Where string }
 
-type phaseRow struct{ From, To, What, Rate string }
+type phaseRow struct{ From, To, Event, Rate string }
 
-// A bookView is a ledger as a waterfall: the first line is what was there at the boundary, the last what is there at the end.
-type bookView struct {
+// A breakdownView is a breakdown as a waterfall. Its first line is the total at the baseline, and
+// its last line that at the end.
+type breakdownView struct {
 	Title string
-	Lines []bookLine
+	Lines []breakdownLine
 	Note  string
 }
 
-type bookLine struct {
+type breakdownLine struct {
 	// Class is "total" of the first and the last line, "unexplained", or empty.
-	Class, What, Growth, Error, End string
-	Bar                             bar
+	Class, Label, Growth, Error, End string
+	Bar                              bar
 }
 
 // A bar lies in 1000 by 20 units.
@@ -66,23 +80,24 @@ type bar struct {
 	// Class is "total", "grown" or "shrunk".
 	Class       string
 	From, Width float64
-	// Whisker is the path of the interval; empty: none.
+	// Whisker is the path of the interval; empty: there is none.
 	Whisker string
 }
 
 type rowView struct {
-	Owner, Kind, Where                         string
+	Component, Kind, Where                     string
 	Stack                                      []frameView
 	Rate, Interval, Share, Bytes, Objects, Age string
 	RateValue, ShareValue, AgeValue            float64
 	BytesValue, ObjectsValue                   int64
-	// Trend in a word, and Spark its path in 100 by 24 units; empty: there are not two snapshots.
+	// Trend in a word, and Spark its path in 100 by 24 units; empty: there are fewer than two
+	// snapshots.
 	Trend, Spark string
-	// Doubt about the trend; empty: there is none.
-	Doubt string
+	// UndecidedReason of the trend; empty: it is decided.
+	UndecidedReason string
 }
 
-// A rowTable is a table of rows, and its name for those who do not see it.
+// A rowTable is a table of rows with its label for screen readers.
 type rowTable struct {
 	Label string
 	Rows  []rowView
@@ -91,8 +106,8 @@ type rowTable struct {
 // Table is what accumulates.
 func (v *view) Table() rowTable { return rowTable{"What accumulates, as a table", v.Rows} }
 
-// Table is what accumulates on the device.
-func (v deviceView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
+// Table is what accumulates on GPUs.
+func (v gpuView) Table() rowTable { return rowTable{"What accumulates, " + v.Title, v.Rows} }
 
 // A frameView has the class "python", "native" or "root".
 type frameView struct{ Class, Text string }
@@ -100,3 +115,216 @@ type frameView struct{ Class, Text string }
 type processView struct{ PID, Role, Command, Traced, Seen, Start, End, Verdict string }
 
 type sourceView struct{ Name, PID, State, Reason string }
+
+// viewOf makes the view of a sanitized summary.
+func viewOf(s *summary.Summary, data pageData) *view {
+	v := &view{
+		Command: commandOf(s), PID: strconv.Itoa(s.Process.PID),
+		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
+		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
+		StartedISO: s.Started.Format(time.RFC3339),
+		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
+		Suspects: suspectsOf(s.Suspects), Advice: adviceOf(s),
+		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
+		RowsNote: rowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
+		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s),
+		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
+		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
+	}
+
+	for _, g := range s.Groups {
+		v.Groups = append(v.Groups, words.Group(g))
+	}
+
+	if data.Timeline != nil {
+		v.HasTimeline, v.TimelineText, v.Phases = true, timelineText(s, data.Timeline),
+			phaseRowsOf(s)
+	}
+
+	v.HasFlame, v.FlameNote = data.hasFlame(), data.flameNote()
+	v.Sections = sectionsOf(v)
+	return v
+}
+
+// commandOf is the command line of the process, or its name.
+func commandOf(s *summary.Summary) string {
+	const longest = 120 // characters of a heading
+	text := []rune(strings.Join(s.Process.Arguments, " "))
+	switch {
+	case len(text) == 0:
+		return s.Process.Command
+	case len(text) > longest:
+		return string(text[:longest]) + "…"
+	}
+
+	return string(text)
+}
+
+func pidText(pid int) string { return "PID " + strconv.Itoa(pid) }
+
+func sectionsOf(v *view) []section {
+	type part struct {
+		id, title string
+		shown     bool
+	}
+	parts := []part{
+		{"verdict", "Verdict", true},
+		{"timeline", "Timeline", v.HasTimeline},
+		{"breakdown", "RSS breakdown", len(v.Breakdowns) > 0},
+		{"accumulating", "What accumulates", true},
+	}
+
+	for _, d := range v.GPUMemory {
+		parts = append(parts, part{d.ID, d.Title, true})
+	}
+
+	parts = append(
+		parts, part{"flame", "Flame graph", v.HasFlame}, part{"processes", "Processes", true},
+		part{"losses", "Losses and limits", true},
+		part{"reproduce", "Reproduce", true},
+	)
+
+	var sections []section
+	for _, p := range parts {
+		if p.shown {
+			sections = append(sections, section{p.id, p.title})
+		}
+	}
+
+	return sections
+}
+
+// classes are those with a colour.
+var classes = []growth.Class{
+	growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating,
+	growth.ClassPlateau, growth.ClassSpikyPlateau,
+	growth.ClassTooShort, growth.ClassWrongProcess,
+}
+
+func verdictOf(judged summary.Verdict, limit string) verdictView {
+	lines := words.VerdictLines(judged, limit)
+	v := verdictView{Class: string(growth.ClassTooShort), Lines: lines[1:]}
+	if slices.Contains(classes, judged.Class) {
+		v.Class = string(judged.Class)
+	}
+	v.Name, v.Sentence = words.SplitHeadline(lines[0])
+	return v
+}
+
+func suspectsOf(all []summary.Suspect) []suspectView {
+	var suspects []suspectView
+	for _, c := range all {
+		share := units.Signed(float64(c.BytesPerMin)) + "/min"
+		if c.Share != nil {
+			share = units.WholePercent(*c.Share) + " of the growth"
+		}
+		suspects = append(suspects, suspectView{share, c.Component, words.Suspect(c)})
+	}
+
+	return suspects
+}
+
+func adviceOf(s *summary.Summary) []string {
+	var advice []string
+	for _, a := range s.Advice {
+		if a.Process != 0 && a.Process != s.Process.PID {
+			a.Text = pidText(a.Process) + ": " + a.Text
+		}
+		advice = append(advice, a.Text)
+	}
+
+	return advice
+}
+
+// factsOf are the numbers that people look for first.
+func factsOf(s *summary.Summary) []fact {
+	var facts []fact
+	if rate := words.Rate(s.Verdict); s.RateBytesPerMin != nil || s.RateBytesPerStep != nil {
+		value, interval, _ := strings.Cut(rate, " (")
+		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
+	}
+
+	if when := words.TimeToLimit(s.Verdict); when != "" {
+		when, condition := splitCondition(when)
+		facts = append(facts, fact{"Out of memory", when, limitNote(s, condition)})
+	}
+
+	if r := s.RSS; r.StartBytes != nil {
+		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
+	}
+
+	if r := s.RSS; r.BaselineBytes != nil {
+		facts = append(facts, fact{
+			"RSS at the baseline", units.Bytes(float64(*r.BaselineBytes)),
+			secondsNote("after ", s.BaselineS),
+		})
+	}
+
+	if r := s.RSS; r.EndBytes != nil {
+		f := fact{"RSS at the end", units.Bytes(float64(*r.EndBytes)), ""}
+		if r.GrowthBytesPerMin != nil {
+			f.Note = units.Signed(float64(*r.GrowthBytesPerMin)) + "/min since the baseline"
+		}
+		facts = append(facts, f)
+	}
+
+	if s.Steps != nil {
+		f := fact{
+			"Training steps", units.Count(float64(s.Steps.Count)),
+			units.Count(s.Steps.PerMin) + "/min",
+		}
+		if s.Steps.GrowthBytesPerStep != nil {
+			f.Note += ", " + units.Signed(float64(*s.Steps.GrowthBytesPerStep)) + " a step"
+		}
+
+		facts = append(facts, f)
+	}
+
+	return append(facts, overheadFacts(s)...)
+}
+
+// splitCondition splits a time to the limit from its condition, words.AtThisRate.
+func splitCondition(when string) (before, condition string) {
+	if before, ok := strings.CutSuffix(when, " "+words.AtThisRate); ok {
+		return before, words.AtThisRate
+	}
+	return when, ""
+}
+
+func secondsNote(before string, seconds *float64) string {
+	if seconds == nil {
+		return ""
+	}
+	return before + units.Seconds(*seconds)
+}
+
+// limitNote is the condition of the time to the limit, and the headroom at the end.
+func limitNote(s *summary.Summary, condition string) string {
+	var notes []string
+	if condition != "" {
+		notes = append(notes, condition)
+	}
+
+	if s.Limit != nil {
+		notes = append(notes,
+			units.Bytes(float64(s.Limit.HeadroomBytes))+" of headroom in the "+s.Limit.Of)
+	}
+
+	return strings.Join(notes, "; ")
+}
+
+// timelineText describes the chart in two sentences, and in two more the GPU memory.
+func timelineText(s *summary.Summary, t *timelineData) string {
+	sentences := []string{words.Headline(s.Verdict) + "."}
+	if rss := t.Series[0]; rss.Unit == "bytes" && !isGPUCurve(rss.Key) {
+		if curve := curveText(rss, t.TimeS); curve != "" {
+			sentences = append([]string{curve}, sentences...)
+		}
+	}
+
+	if gpu := gpuText(s, t); gpu != "" {
+		sentences = append(sentences, gpu)
+	}
+
+	return strings.Join(sentences, " ")
+}

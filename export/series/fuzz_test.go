@@ -26,16 +26,20 @@ func FuzzRead(f *testing.F) {
 		}
 	}
 	f.Fuzz(func(t *testing.T, data []byte, x, y, unit, xUnit string, every float64) {
-		file, err := Read(bytes.NewReader(data), Options{X: x, Y: y, Unit: unit, XUnit: xUnit, Every: every})
+		file, err := Read(bytes.NewReader(data), Options{
+			X: x, Y: y, Unit: unit, XUnit: xUnit, Every: every,
+		})
 		if err != nil {
 			return
 		}
 		good := func(v float64) bool { return !math.IsNaN(v) && math.Abs(v) <= 2*maxX }
 		size := func(v float64) bool { return v >= 0 && v <= maxSize }
-		if len(file.X) == 0 || len(file.X) != len(file.Y) || !slices.IsSorted(file.X) || !good(file.Age) {
+		if len(file.X) == 0 || len(file.X) != len(file.Y) || !slices.IsSorted(file.X) ||
+			!good(file.Age) {
 			t.Errorf("%d times, %d sizes, age %g", len(file.X), len(file.Y), file.Age)
 		}
-		if !slices.ContainsFunc(file.X, func(v float64) bool { return !good(v) }) && !slices.ContainsFunc(file.Y, func(v float64) bool { return !size(v) }) {
+		if !slices.ContainsFunc(file.X, func(v float64) bool { return !good(v) }) &&
+			!slices.ContainsFunc(file.Y, func(v float64) bool { return !size(v) }) {
 			return
 		}
 		t.Errorf("read %v %v", file.X, file.Y)
@@ -46,7 +50,10 @@ func FuzzRead(f *testing.F) {
 func BenchmarkRead(b *testing.B) {
 	const rows = 10_000_000
 	for name, lines := range map[string][2]string{
-		"csv":  {"time_s,rss_bytes,pss_bytes,private_bytes\n", "12345.678,9876543210,9876543211,9876543212\n"},
+		"csv": {
+			"time_s,rss_bytes,pss_bytes,private_bytes\n",
+			"12345.678,9876543210,9876543211,9876543212\n",
+		},
 		"log":  {"", "2026-01-02 12:00:01,250 INFO step=40 loss=2.31 rss=9.4GB\n"},
 		"date": {"timestamp,rss_mb\n", "2026-01-02T12:00:01.5Z,9432.5\n"},
 	} {

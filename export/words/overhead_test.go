@@ -5,95 +5,139 @@ import (
 	"slices"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 )
 
 func known[T any](value T) *T { return &value }
 
-func inWindows() export.Overhead {
-	return export.Overhead{Limit: 0.03, Share: known(0.019), Mode: export.HeapWindows, Windows: 11, OpenS: 5.4, LagS: 60, StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839)}
+func inBursts() summary.Overhead {
+	return summary.Overhead{
+		Limit:        0.03,
+		Share:        known(0.019),
+		Mode:         summary.HeapBursts,
+		Bursts:       11,
+		OpenS:        5.4,
+		LagS:         60,
+		StepBeforeS:  known(0.1821),
+		StepBetweenS: known(0.1823),
+		StepSinceS:   known(0.1839),
+	}
 }
 
-func TestWhatTracingCostIsSaidWithItsLimitAndWhatWasWatched(t *testing.T) {
-	with := func(change func(*export.Overhead)) *export.Overhead {
-		o := inWindows()
+func TestOverheadLines(t *testing.T) {
+	with := func(change func(*summary.Overhead)) *summary.Overhead {
+		o := inBursts()
 		change(&o)
 		return &o
 	}
-	const step = "step 182.3 ms between windows of the heap probes, 183.9 ms in all: +0.9 % (182.1 ms before them)"
+	const step = "step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9% (182.1 ms before them)"
 	for name, test := range map[string]struct {
-		overhead *export.Overhead
+		overhead *summary.Overhead
 		want     []string
 	}{
-		"windows": {with(func(*export.Overhead) {}), []string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 11 windows, 5.4 s of 300 s", step}},
+		"bursts": {
+			with(func(*summary.Overhead) {}),
+			[]string{
+				"overhead 1.9% of the traced CPU time (limit 3%): heap probed in 11 bursts, 5.4 s of 300 s",
+				step,
+			},
+		},
 		"full": {
-			with(func(o *export.Overhead) {
-				o.Mode, o.Windows, o.Limit, o.OwnS, o.TracedS = export.HeapFull, 0, 0.0025, 5.4, 141
+			with(func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.Limit, o.OwnS, o.TracedS = summary.HeapFull, 0, 0.0025, 5.4, 141
 			}),
-			[]string{"overhead 1.9 % of the traced CPU time (limit 0.25 %): heap all the time", "above the limit: allocscope itself took 0.018 of a core, and what is traced used 0.47", "step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
+			[]string{
+				"overhead 1.9% of the traced CPU time (limit 0.25%): heap probed all the time",
+				"above the limit: allocscope itself used 0.018 of a core, the traced processes 0.47",
+				"step 182.1 ms before, 183.9 ms with heap probes: +1.0%",
+			},
 		},
 		"full again": {
-			with(func(o *export.Overhead) {
-				o.Mode, o.Windows, o.OpenS, o.StepBeforeS, o.StepBetweenS = export.HeapFull, 1, 0.12, nil, nil
+			with(func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.OpenS, o.StepBeforeS, o.StepBetweenS = summary.HeapFull, 1,
+					0.12, nil, nil
 			}),
-			[]string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 1 window, 0.12 s of 300 s, and at last all the time"},
+			[]string{
+				"overhead 1.9% of the traced CPU time (limit 3%): heap probed in 1 burst, 0.12 s of 300 s, all the time in the end",
+			},
 		},
 		"too few between": {
-			with(func(o *export.Overhead) { o.Share, o.StepBetweenS = nil, nil }), []string{"step 182.1 ms before, 183.9 ms with heap probes: +1.0 %"},
+			with(func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, nil }),
+			[]string{"step 182.1 ms before, 183.9 ms with heap probes: +1.0%"},
 		},
 		"none before": {
-			with(func(o *export.Overhead) { o.Share, o.StepBeforeS = nil, nil }), []string{"step 182.3 ms between windows of the heap probes, 183.9 ms in all: +0.9 %"},
+			with(func(o *summary.Overhead) { o.Share, o.StepBeforeS = nil, nil }),
+			[]string{"step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9%"},
 		},
 		"off": {
-			with(func(o *export.Overhead) { o.Mode, o.StepSinceS = export.HeapOff, nil }),
-			[]string{"overhead 1.9 % of the traced CPU time (limit 3 %): heap in 11 windows, 5.4 s of 300 s, and at last not at all"},
+			with(func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil }),
+			[]string{
+				"overhead 1.9% of the traced CPU time (limit 3%): heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end",
+			},
 		},
-		"not measured": {with(func(o *export.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }), nil},
-		"not asked":    {nil, nil},
+		"not measured": {
+			with(func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }), nil,
+		},
+		"not asked": {nil, nil},
 	} {
-		if got := OverheadLines(&export.Summary{DurationS: 300, Overhead: test.overhead}); !slices.Equal(got, test.want) {
+		if got := OverheadLines(&summary.Summary{
+			DurationS: 300, Overhead: test.overhead,
+		}); !slices.Equal(
+			got,
+			test.want,
+		) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
+
+	// Where nobody asked for source heap nothing is said of it.
+	t.Run("without source heap", func(t *testing.T) {
+		o := inBursts()
+		o.Mode, o.Bursts, o.StepBeforeS, o.StepBetweenS = summary.HeapOff, 0, nil, nil
+		s := summary.Summary{
+			Overhead: &o,
+			Sources:  []summary.Source{{Name: "heap", State: summary.SourceOff}},
+		}
+		if got := OverheadLines(&s); !slices.Equal(
+			got,
+			[]string{"overhead 1.9% of the traced CPU time (limit 3%)"},
+		) {
+			t.Errorf("%q", got)
+		}
+	})
 }
 
-// Where nobody asked for source heap nothing is said of it.
-func TestWithoutSourceHeapTheOverheadAloneIsSaid(t *testing.T) {
-	o := inWindows()
-	o.Mode, o.Windows, o.StepBeforeS, o.StepBetweenS = export.HeapOff, 0, nil, nil
-	s := export.Summary{Overhead: &o, Sources: []export.Source{{Name: "heap", State: export.SourceOff}}}
-	if got := OverheadLines(&s); !slices.Equal(got, []string{"overhead 1.9 % of the traced CPU time (limit 3 %)"}) {
-		t.Errorf("%q", got)
-	}
-}
-
-func TestStepsAreComparedInUnitsThatFit(t *testing.T) {
+func TestStepLine(t *testing.T) {
 	for want, times := range map[string][2]float64{
-		"step 9.12 ms before, 9.03 ms with heap probes: -1.0 %":   {0.00912, 0.00903},
-		"step 1.25 s before, 1.50 s with heap probes: +20.0 %":    {1.25, 1.5},
-		"step 12.0 s before, 12.0 s with heap probes: +0.0 %":     {12, 11.999},
-		"step 0.00 ms before, 0.00 ms with heap probes: +100.0 %": {1e-9, 2e-9},
+		"step 9.12 ms before, 9.03 ms with heap probes: -1.0%":   {0.00912, 0.00903},
+		"step 1.25 s before, 1.50 s with heap probes: +20.0%":    {1.25, 1.5},
+		"step 12.0 s before, 12.0 s with heap probes: +0.0%":     {12, 11.999},
+		"step 0.00 ms before, 0.00 ms with heap probes: +100.0%": {1e-9, 2e-9},
 	} {
-		if got := StepLine(&export.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}); got != want {
+		if got := StepLine(&summary.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}); got !=
+			want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
-}
 
-func TestStepsThatNobodyCanHaveMeasuredAreNotCompared(t *testing.T) {
-	for _, times := range [][2]float64{{0, 1}, {1e-300, 1e300}, {0, 0}, {math.NaN(), 1}} {
-		o := export.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}
-		if got := StepLine(&o) + StepChange(&o); got != "" {
-			t.Errorf("%v: says %q", times, got)
+	t.Run("forged times", func(t *testing.T) {
+		for _, times := range [][2]float64{{0, 1}, {1e-300, 1e300}, {0, 0}, {math.NaN(), 1}} {
+			o := summary.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}
+			if got := StepLine(&o) + StepChange(&o); got != "" {
+				t.Errorf("%v: says %q", times, got)
+			}
 		}
-	}
+	})
 }
 
-func TestTheOverheadInAFewWords(t *testing.T) {
-	o := inWindows()
-	full, free := o, export.Overhead{Mode: export.HeapFull}
-	full.Mode = export.HeapFull
-	for want, o := range map[string]*export.Overhead{"overhead 1.9 %, heap in windows": &o, "overhead 1.9 %": &full, "heap not watched": {Mode: export.HeapOff}} {
+func TestOverheadShort(t *testing.T) {
+	o := inBursts()
+	full, free := o, summary.Overhead{Mode: summary.HeapFull}
+	full.Mode = summary.HeapFull
+	for want, o := range map[string]*summary.Overhead{
+		"overhead 1.9%, heap sampled in bursts": &o, "overhead 1.9%": &full,
+		"heap not probed": {Mode: summary.HeapOff},
+	} {
 		if got := OverheadShort(o); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
@@ -103,25 +147,40 @@ func TestTheOverheadInAFewWords(t *testing.T) {
 	}
 }
 
-func TestWhatIsKnownFromWindowsSaysOfHowMany(t *testing.T) {
-	o := inWindows()
-	if got, want := FromWindows(&o), "11 windows of 0.49 s; what is younger than 60 s is not in"; got != want {
+func TestFromBursts(t *testing.T) {
+	o := inBursts()
+	if got, want := FromBursts(&o), "11 bursts of 0.49 s, without objects younger than 60 s"; got !=
+		want {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := FromWindows(nil) + FromWindows(&export.Overhead{Mode: export.HeapFull, LagS: 60}); got != "" {
-		t.Errorf("says %q of what was watched all the time", got)
+	if got := FromBursts(nil) +
+		FromBursts(&summary.Overhead{Mode: summary.HeapFull, LagS: 60}); got !=
+		"" {
+		t.Errorf("says %q of a heap that was probed all the time", got)
 	}
+
+	// Where heap was watched in windows, that nobody is named is not said as if nobody held anything.
+	t.Run("nothing accumulated", func(t *testing.T) {
+		o := inBursts()
+		for want, s := range map[string]*summary.Summary{
+			"Nothing that was traced accumulated since the baseline.": {},
+			"Nothing that was traced accumulated since the baseline. Heap memory is known from 11 bursts of 0.49 s, without objects younger than 60 s: a longer trace may find its allocation sites.": {
+				Overhead: &o,
+			},
+		} {
+			if got := NothingAccumulated(s); got != want {
+				t.Errorf("%q, want %q", got, want)
+			}
+		}
+	})
 }
 
-// Where heap was watched in windows, that nobody is named is not said as if nobody held anything.
-func TestWhereNobodyIsNamedWhatIsTooYoungIsSaid(t *testing.T) {
-	o := inWindows()
-	for want, s := range map[string]*export.Summary{
-		"Nothing that was traced accumulated since the boundary.": {},
-		"Nothing that was traced accumulated since the boundary. Heap memory is known from 11 windows of 0.49 s; what is younger than 60 s is not in: a longer trace may name who holds it.": {Overhead: &o},
+func TestScanned(t *testing.T) {
+	for share, want := range map[float64]string{
+		0: "", 0.004: "0.4%", 0.12: "12%", 0.99: "99%", 0.997: "", 1: "",
 	} {
-		if got := NothingAccumulated(s); got != want {
-			t.Errorf("%q, want %q", got, want)
+		if got := Scanned(summary.Resident{Scanned: share}); got != want {
+			t.Errorf("%g is %q, want %q", share, got, want)
 		}
 	}
 }

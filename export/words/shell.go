@@ -5,18 +5,18 @@ import (
 	"strings"
 )
 
-// plainWord is what no shell takes for anything else; an assignment is one only behind a dash.
-var plainWord = regexp.MustCompile(`^[0-9A-Za-z/._+:,@-]+$|^-[0-9A-Za-z/._+:,@=-]+$`)
+// unquotedWord matches words that no shell expands. "a=b" is an assignment unless it follows a dash.
+var unquotedWord = regexp.MustCompile(`^[0-9A-Za-z/._+:,@-]+$|^-[0-9A-Za-z/._+:,@=-]+$`)
 
-// ShellQuote makes a word safe to paste into a shell.
+// ShellQuote quotes a word where a shell would expand it.
 func ShellQuote(word string) string {
-	if plainWord.MatchString(word) {
+	if unquotedWord.MatchString(word) {
 		return word
 	}
 	return "'" + strings.ReplaceAll(word, "'", `'\''`) + "'"
 }
 
-// CommandLine is a command that can be pasted into a shell.
+// CommandLine joins arguments to a command that can be pasted into a shell.
 func CommandLine(arguments []string) string {
 	quoted := make([]string, len(arguments))
 	for i, argument := range arguments {

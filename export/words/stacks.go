@@ -2,30 +2,36 @@ package words
 
 import (
 	"fmt"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Process is one line about a process of the tree.
-func Process(p export.TreeProcess) string {
+// Process is one line about a process of the tree, whose EndBytes are known.
+func Process(p summary.TreeProcess) string {
 	role := string(p.Role)
 	if p.Rank != nil {
 		role = fmt.Sprintf("rank %d", *p.Rank)
 	}
-	text := fmt.Sprintf("PID %d, %s (%s): %s", p.PID, role, p.Command, Bytes(float64(*p.EndBytes)))
+
+	text := fmt.Sprintf("PID %d, %s (%s): %s", p.PID, role, p.Command,
+		units.Bytes(float64(*p.EndBytes)))
 	if p.Verdict != "" {
-		text += ", " + strings.ReplaceAll(string(p.Verdict), "-", " ")
+		text += ", " + ClassText(p.Verdict)
 	}
+
 	return text
 }
 
-// Group is one line about workers: "20 compile workers: 400 MiB RSS each, 1.10 GiB together (900 MiB private), stable".
-func Group(g export.Group) string {
+// Group is one line about the workers of one role: "20 compile workers: 400 MiB RSS each, 1.10 GiB
+// together (900 MiB private), stable".
+func Group(g summary.Group) string {
 	text := fmt.Sprintf("%d %s", g.Processes, g.Role)
 	switch {
 	case g.Role == growth.RoleOther && g.Processes == 1:
@@ -35,75 +41,80 @@ func Group(g export.Group) string {
 	case g.Processes != 1:
 		text += "s"
 	}
+
 	if g.EachBytes != nil {
-		text += fmt.Sprintf(": %s RSS each", Bytes(float64(*g.EachBytes)))
+		text += fmt.Sprintf(": %s RSS each", units.Bytes(float64(*g.EachBytes)))
 	}
+
 	if g.PrivateBytes != nil && g.PSSBytes != nil {
-		text += fmt.Sprintf(", %s together (%s private)", Bytes(float64(*g.PSSBytes)), Bytes(float64(*g.PrivateBytes)))
+		text += fmt.Sprintf(", %s together (%s private)",
+			units.Bytes(float64(*g.PSSBytes)), units.Bytes(float64(*g.PrivateBytes)))
 	}
+
 	switch g.Verdict {
 	case growth.ClassPlateau, growth.ClassSpikyPlateau:
 		text += ", stable"
 	case growth.ClassLeak, growth.ClassGrowing, growth.ClassSaturating:
-		text += ", " + growthWord[g.Verdict]
+		text += ", " + growthWords[g.Verdict]
 		if g.RateBytesPerMin != nil {
-			text += fmt.Sprintf(" by %s/min private", Bytes(*g.RateBytesPerMin))
+			text += fmt.Sprintf(" by %s/min private", units.Bytes(*g.RateBytesPerMin))
 		}
 	}
+
 	return text
 }
 
-// growthWord says that something grows.
-var growthWord = map[growth.Class]string{
-	growth.ClassLeak: "LEAKING", growth.ClassGrowing: "growing", growth.ClassSaturating: "growing less and less,",
+var growthWords = map[growth.Class]string{
+	growth.ClassLeak: "LEAKING", growth.ClassGrowing: "growing",
+	growth.ClassSaturating: "growing less and less,",
 }
 
-// Culprit is where the stacks of an owner meet, with its nearest callers.
-func Culprit(c export.Culprit) string {
-	const around = 2
-	text := Frame(c.Function)
-	for _, f := range c.Callers[:min(around, len(c.Callers))] {
-		text += " < " + Frame(f)
-	}
+// maxSuspectCallers is the number of callers that a suspect is shown with.
+const maxSuspectCallers = 2
+
+// Suspect is the lowest common frame of a component's stacks, with its nearest callers.
+func Suspect(c summary.Suspect) string {
+	text := Frame(c.Function) + callersText(c.Callers[:min(maxSuspectCallers, len(c.Callers))])
 	if c.Explains < 0.995 {
-		text += fmt.Sprintf(" (%.0f %% of it)", 100*c.Explains)
+		text += fmt.Sprintf(" (%s of it)", units.WholePercent(c.Explains))
 	}
 	return text
 }
 
-// PerMinute is a rate in MiB a minute; "-" where there is none.
-func PerMinute(bytes *int64) string {
-	if bytes == nil {
-		return "-"
-	}
-	return fmt.Sprintf("%.2f", float64(*bytes)/(1<<20))
-}
+// frameWithLine matches a frame with a source line, as profile.StackText writes it. Native frames
+// have such lines, too, where the debug information is there.
+var frameWithLine = regexp.MustCompile(`^(.*) \((.*):(\d+)\)$`)
 
-// Where is the function that holds, the file it is in, and its nearest callers: those of Python, if there are any, with
-// their lines.
-func Where(a export.Accumulation) string {
-	const natives, pythons = 3, 3
+// maxCallers is the number of callers of a stack that are shown in a line.
+const maxCallers = 3
+
+// Where is an allocation site in a line: the function with its file, and its nearest callers. Those
+// with source lines are preferred, such as the Python frames.
+func Where(a summary.Accumulation) string {
 	text := a.Function
 	switch {
-	case len(a.Stack) > 0 && pythonFrame.MatchString(a.Stack[0]):
+	case len(a.Stack) > 0 && frameWithLine.MatchString(a.Stack[0]):
 		text = Frame(a.Stack[0])
 	case a.Module != "" && !strings.Contains(text, "+0x"):
 		text += " (" + filepath.Base(a.Module) + ")"
 	}
-	if a.Kind != "heap" {
+
+	if a.Kind != growth.KindHeap {
 		text = fmt.Sprintf("[%s] %s", a.Kind, text)
 	}
+
 	callers := a.Stack[min(1, len(a.Stack)):]
-	first := slices.IndexFunc(callers, pythonFrame.MatchString)
-	if first < 0 {
-		return text + callersText(callers[:min(natives, len(callers))])
-	}
-	if first > 1 {
+	first := slices.IndexFunc(callers, frameWithLine.MatchString)
+	switch {
+	case first < 0:
+		return text + callersText(callers[:min(maxCallers, len(callers))])
+	case first > 1:
 		text += callersText(callers[:1]) + " < ..."
-	} else {
+	default:
 		text += callersText(callers[:first])
 	}
-	return text + callersText(callers[first:min(first+pythons, len(callers))])
+
+	return text + callersText(callers[first:min(first+maxCallers, len(callers))])
 }
 
 func callersText(frames []string) (text string) {
@@ -113,27 +124,96 @@ func callersText(frames []string) (text string) {
 	return text
 }
 
-var pythonFrame = regexp.MustCompile(`^(.*) \((.*):(\d+)\)$`) // as export.StackText writes it
+// WhereShort is Where for narrow columns: the nearest frame with a line, and the user's own code
+// that called it. Without such frames it is Where without the file of the function.
+func WhereShort(a summary.Accumulation) string { return whereShort(a, Frame) }
 
-// Frame is a frame without the folders of its file; of a library no name at all.
+// WhereBrief is WhereShort for still narrower columns: frames have lines, but no files.
+func WhereBrief(a summary.Accumulation) string { return whereShort(a, briefFrame) }
+
+func whereShort(a summary.Accumulation, text func(frame string) string) string {
+	first := slices.IndexFunc(a.Stack, frameWithLine.MatchString)
+	if first < 0 {
+		a.Module = ""
+		return Where(a)
+	}
+
+	frames, between := a.Stack[first:], " < "
+	if own := slices.IndexFunc(frames, isUserCode); own > 1 {
+		frames, between = append(frames[:1:1], frames[own:]...), " < ... < "
+	}
+
+	short := text(frames[0])
+	if a.Kind != growth.KindHeap {
+		short = fmt.Sprintf("[%s] %s", a.Kind, short)
+	}
+
+	for _, f := range frames[1:min(maxCallers, len(frames))] {
+		short += between + text(f)
+		between = " < "
+	}
+
+	return short
+}
+
+var installedFile = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python[0-9][^/]*/|^<`)
+
+// isUserCode reports whether a frame is in a source file that is not installed.
+func isUserCode(frame string) bool {
+	m := frameWithLine.FindStringSubmatch(frame)
+	return m != nil && !installedFile.MatchString(m[2])
+}
+
+// Frame is a frame without the directories of its file. A library is not named at all.
 func Frame(frame string) string {
-	if m := pythonFrame.FindStringSubmatch(frame); m != nil {
+	if m := frameWithLine.FindStringSubmatch(frame); m != nil {
 		return fmt.Sprintf("%s (%s:%s)", m[1], filepath.Base(m[2]), m[3])
 	}
 	name, _, _ := strings.Cut(frame, " (/")
 	return name
 }
 
-// End is why a trace ended, by one of the constants export.Ended….
-func End(ended string) string {
-	switch ended {
-	case export.EndedDuration:
-		return "as long as asked for"
-	case export.EndedInterrupt:
-		return "interrupted"
+// briefFrame is a frame with its line alone, and without the function that encloses it.
+func briefFrame(frame string) string {
+	m := frameWithLine.FindStringSubmatch(frame)
+	if m == nil {
+		return Frame(frame)
 	}
-	return ended
+
+	const within = "<locals>."
+	if i := strings.LastIndex(m[1], within); i >= 0 {
+		m[1] = m[1][i+len(within):]
+	}
+
+	return m[1] + ":" + m[3]
 }
 
-// Seconds is a length of time with tenths: "12.3 s".
-func Seconds(seconds float64) string { return fmt.Sprintf("%.1f s", seconds) }
+// FrameClass is the CSS class of a frame, as profile.StackText writes it: "python" or "native" for
+// a function, "root" for memory without a stack and for the mark of a truncated stack.
+func FrameClass(frame string) string {
+	if strings.HasPrefix(frame, "[") && strings.HasSuffix(frame, "]") {
+		return "root"
+	}
+
+	if m := frameWithLine.FindStringSubmatch(frame); m != nil {
+		if ext := path.Ext(m[2]); ext == ".py" || ext == ".pyx" || strings.HasPrefix(m[2], "<") {
+			return "python"
+		}
+	}
+
+	return "native"
+}
+
+// End is why a trace ended, by one of the constants summary.Ended….
+func End(ended string) string {
+	switch ended {
+	case summary.EndedDuration:
+		return "completed"
+	case summary.EndedInterrupt:
+		return "interrupted"
+	case summary.EndedExit:
+		return "target exited"
+	}
+
+	return ended
+}

@@ -3,29 +3,149 @@ package words
 import (
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
-func TestWhereNamesTheFunctionItsFileAndItsNearestCallers(t *testing.T) {
+func TestWhere(t *testing.T) {
 	for name, test := range map[string]struct {
-		accumulation export.Accumulation
+		accumulation summary.Accumulation
 		want         string
 	}{
-		"alone":         {export.Accumulation{Function: "leak", Kind: growth.KindHeap, Stack: []string{"leak"}}, "leak"},
-		"with module":   {export.Accumulation{Function: "leak", Module: "/usr/lib/libx.so.1", Kind: growth.KindHeap, Stack: []string{"leak (/usr/lib/libx.so.1)"}}, "leak (libx.so.1)"},
-		"without name":  {export.Accumulation{Function: "libx.so.1+0x12", Module: "/usr/lib/libx.so.1", Kind: growth.KindHeap, Stack: []string{"libx.so.1+0x12"}}, "libx.so.1+0x12"},
-		"other kind":    {export.Accumulation{Function: "pool", Kind: growth.KindMmap, Stack: []string{"pool"}}, "[mmap] pool"},
-		"three callers": {export.Accumulation{Function: "a", Kind: growth.KindHeap, Stack: []string{"a (/x)", "b (/x/y)", "c", "d", "e"}}, "a < b < c < d"},
-		"Python near":   {export.Accumulation{Function: "a", Kind: growth.KindHeap, Stack: []string{"a (/x)", "b (/x/y)", "f (/d/f.py:7)", "c", "g (/g.py:1)"}}, "a < b < f (f.py:7) < c < g (g.py:1)"},
-		"Python far":    {export.Accumulation{Function: "a", Kind: growth.KindHeap, Stack: []string{"a", "b", "c", "d", "f (/d/f.py:7)", "g (<string>:1)", "h (h.py:2)", "i (i.py:3)"}}, "a < b < ... < f (f.py:7) < g (<string>:1) < h (h.py:2)"},
-		"Python alone":  {export.Accumulation{Function: "f", Kind: growth.KindHeap, Stack: []string{"f (/d/f.py:7)", "g (/d/g.py:8)"}}, "f (f.py:7) < g (g.py:8)"},
-		"no stack":      {export.Accumulation{Function: "[stack unknown]", Kind: growth.KindHeap}, "[stack unknown]"},
+		"alone": {
+			summary.Accumulation{Function: "leak", Kind: growth.KindHeap, Stack: []string{"leak"}},
+			"leak",
+		},
+		"with module": {
+			summary.Accumulation{
+				Function: "leak", Module: "/usr/lib/libx.so.1", Kind: growth.KindHeap,
+				Stack: []string{"leak (/usr/lib/libx.so.1)"},
+			},
+			"leak (libx.so.1)",
+		},
+		"without name": {
+			summary.Accumulation{
+				Function: "libx.so.1+0x12", Module: "/usr/lib/libx.so.1", Kind: growth.KindHeap,
+				Stack: []string{"libx.so.1+0x12"},
+			},
+			"libx.so.1+0x12",
+		},
+		"other kind": {
+			summary.Accumulation{Function: "pool", Kind: growth.KindMmap, Stack: []string{"pool"}},
+			"[mmap] pool",
+		},
+		"three callers": {
+			summary.Accumulation{
+				Function: "a", Kind: growth.KindHeap,
+				Stack: []string{"a (/x)", "b (/x/y)", "c", "d", "e"},
+			},
+			"a < b < c < d",
+		},
+		"Python near": {
+			summary.Accumulation{
+				Function: "a", Kind: growth.KindHeap,
+				Stack: []string{"a (/x)", "b (/x/y)", "f (/d/f.py:7)", "c", "g (/g.py:1)"},
+			},
+			"a < b < f (f.py:7) < c < g (g.py:1)",
+		},
+		"Python far": {
+			summary.Accumulation{
+				Function: "a", Kind: growth.KindHeap,
+				Stack: []string{
+					"a", "b", "c", "d", "f (/d/f.py:7)", "g (<string>:1)", "h (h.py:2)",
+					"i (i.py:3)",
+				},
+			},
+			"a < b < ... < f (f.py:7) < g (<string>:1) < h (h.py:2)",
+		},
+		"Python alone": {
+			summary.Accumulation{
+				Function: "f", Kind: growth.KindHeap,
+				Stack: []string{"f (/d/f.py:7)", "g (/d/g.py:8)"},
+			},
+			"f (f.py:7) < g (g.py:8)",
+		},
+		"no stack": {
+			summary.Accumulation{Function: "[stack unknown]", Kind: growth.KindHeap},
+			"[stack unknown]",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if got := Where(test.accumulation); got != test.want {
 				t.Errorf("%q, want %q", got, test.want)
 			}
 		})
+	}
+
+	t.Run("short", func(t *testing.T) {
+		for _, test := range []struct {
+			stack        []string
+			short, brief string
+		}{
+			{
+				[]string{
+					"grab (/lib/_imaging.so)", "new (/usr/lib/Image.py:7)",
+					"load (/srv/train.py:47)", "main (/srv/train.py:60)",
+					"<module> (/srv/train.py:99)",
+				},
+				"new (Image.py:7) < load (train.py:47) < main (train.py:60)",
+				"new:7 < load:47 < main:60",
+			},
+			{
+				[]string{
+					"alloc (/lib/libtorch.so)",
+					"_apply (/venv/lib/python3.12/site-packages/torch/nn/module.py:1)",
+					"_apply (/venv/lib/python3.12/site-packages/torch/nn/module.py:2)",
+					"run (/usr/lib/python3.12/threading.py:3)",
+					"build.<locals>.<lambda> (/srv/train.py:4)", "main (/srv/train.py:5)",
+				},
+				"_apply (module.py:1) < ... < build.<locals>.<lambda> (train.py:4) < main (train.py:5)",
+				"_apply:1 < ... < <lambda>:4 < main:5",
+			},
+			{
+				[]string{
+					"a (/usr/lib/python3/dist-packages/x.py:1)",
+					"b (<frozen importlib._bootstrap>:2)", "c (/usr/lib/python3.11/y.py:3)",
+					"d (/usr/lib/python3.11/y.py:4)",
+				},
+				"a (x.py:1) < b (<frozen importlib._bootstrap>:2) < c (y.py:3)", "a:1 < b:2 < c:3",
+			},
+			{[]string{"grab (/lib/libx.so)", "leak (/bin/x)"}, "grab < leak", "grab < leak"},
+		} {
+			a := summary.Accumulation{
+				Function: "grab",
+				Module:   "/lib/_imaging.so",
+				Kind:     "heap",
+				Stack:    test.stack,
+			}
+			if got := WhereShort(a); got != test.short {
+				t.Errorf("reads %q, want %q", got, test.short)
+			}
+			if got := WhereBrief(a); got != test.brief {
+				t.Errorf("reads %q, want %q", got, test.brief)
+			}
+		}
+		a := summary.Accumulation{
+			Function: "mmap",
+			Kind:     "mapping",
+			Stack:    []string{"mmap (/lib/libc.so)", "load (/srv/train.py:47)"},
+		}
+		if got, want := WhereBrief(a), "[mapping] load:47"; got != want {
+			t.Errorf("reads %q, want %q", got, want)
+		}
+	})
+}
+
+func TestFrameClass(t *testing.T) {
+	for frame, want := range map[string]string{
+		"step (/src/train.py:40)": "python", "<module> (<string>:1)": "python",
+		"resize (/src/_image.pyx:7)": "python",
+		"leak (/src/leak.c:12)":      "native", "free (/lib/libc.so.6)": "native",
+		"f(int) (/x.py)": "native", "": "native", "[a": "native",
+		"[truncated: more than 127 frames]": "root", "[file: /data/train.bin]": "root",
+	} {
+		if got := FrameClass(frame); got != want {
+			t.Errorf("%q is %s, want %s", frame, got, want)
+		}
 	}
 }

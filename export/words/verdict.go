@@ -1,29 +1,48 @@
+// Package words turns what a trace has found into sentences for people: verdicts, breakdowns,
+// overhead, and stacks in one line. The summary, the report, the terminal and the comparison all
+// take their words from here; numbers are written by package units.
 package words
 
 import (
 	"fmt"
 	"math"
-	"strconv"
-	"strings"
+	"regexp"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
 )
 
-// VerdictLines says a verdict to people: the Headline, then no more than four lines of what follows from it. limit is what
-// happens at the limit: "memory is full".
-func VerdictLines(v export.Verdict, limit string) []string {
+const (
+	// AtLimit is what happens to a running process at its memory limit.
+	AtLimit = "out of memory"
+	// AtThisRate follows the time to the limit where the verdict does not prove the growth.
+	AtThisRate = "at this rate"
+
+	// whyTooShort is the reason of a verdict that adds nothing to its class.
+	whyTooShort = "too short"
+
+	bytesPerMiB = 1 << 20
+)
+
+// VerdictLines describes a verdict: the Headline, then up to four lines of what follows from it.
+// limit is what happens at the limit, such as AtLimit.
+func VerdictLines(v summary.Verdict, limit string) []string {
 	lines := []string{Headline(v)}
-	for _, line := range []string{boundLine(v), LimitLine(v, limit), headsForLine(v), spikesLine(v), sinceLine(v), longerLine(v)} {
+	for _, line := range []string{
+		boundLine(v), LimitLine(v, limit), levelsOffLine(v), spikesLine(v), sinceLine(v),
+		longerLine(v),
+	} {
 		if line != "" {
 			lines = append(lines, line)
 		}
 	}
+
 	return lines
 }
 
-// Headline is the verdict in a sentence.
-func Headline(v export.Verdict) string {
+// Headline is the verdict in one sentence.
+func Headline(v summary.Verdict) string {
 	switch v.Class {
 	case growth.ClassLeak:
 		return "LEAK: grows by " + Rate(v) + ", " + v.Why
@@ -34,155 +53,181 @@ func Headline(v export.Verdict) string {
 	case growth.ClassSaturating:
 		return "SATURATING: grows by " + Rate(v) + ", and slows down"
 	case growth.ClassPlateau:
-		return "NO LEAK (plateau): " + flatText(v)
+		return "NO LEAK (plateau): " + plateauText(v)
 	case growth.ClassSpikyPlateau:
-		return "NO LEAK (spiky plateau): " + flatText(v)
+		return "NO LEAK (spiky plateau): " + plateauText(v)
 	case growth.ClassWrongProcess:
 		return "WRONG PROCESS? " + v.Why
 	}
-	if v.Why == "too short" {
+
+	if v.Why == whyTooShort {
 		return "TOO SHORT to tell"
 	}
+
 	return "TOO SHORT: " + v.Why
 }
 
-func flatText(v export.Verdict) string {
+var headlineParts = regexp.MustCompile(
+	`^([A-Z]+(?: [A-Z]+)*\??(?: \([a-z ]+\)|, too early to tell)?):? ?(.*)$`)
+
+// SplitHeadline splits a Headline into the name of the verdict and the rest: "LEAK" and
+// "grows by ...".
+func SplitHeadline(headline string) (name, sentence string) {
+	if m := headlineParts.FindStringSubmatch(headline); m != nil {
+		return m[1], m[2]
+	}
+	return headline, ""
+}
+
+func plateauText(v summary.Verdict) string {
 	if v.RateLow != nil && *v.RateLow > 0 {
 		return "a residual growth of " + Rate(v) + " is seen, but not proven to last"
 	}
 	return "no growth is seen, the rate is " + Rate(v)
 }
 
-func isFlat(v export.Verdict) bool {
+func isPlateau(v summary.Verdict) bool {
 	return v.Class == growth.ClassPlateau || v.Class == growth.ClassSpikyPlateau
 }
 
-func boundLine(v export.Verdict) string {
-	bound := either(v.BoundBytesPerMin, v.BoundBytesPerStep)
+// boundLine is the largest leak that a plateau may still hide.
+func boundLine(v summary.Verdict) string {
+	bound := firstKnown(v.BoundBytesPerMin, v.BoundBytesPerStep)
 	switch {
-	case !isFlat(v) || bound == nil:
+	case !isPlateau(v) || bound == nil:
 		return ""
 	case *bound == 0:
-		return "a leak of any size is excluded (95 %)"
+		return "a leak of any size is excluded (95% confidence)"
 	}
-	return fmt.Sprintf("if there is a leak, it is below %s (95 %%)", RoundedUp(*bound/mebi)+rateUnit(v))
+
+	return fmt.Sprintf("if there is a leak, it is below %s%s (95%% confidence)",
+		units.RoundedUp(*bound/bytesPerMiB), rateUnit(v))
 }
 
-// LimitLine is when the limit is met, limit being what happens then: "memory is full in 46 min if this pace holds". Empty: no limit is
-// known, or nothing grows.
-func LimitLine(v export.Verdict, limit string) string {
-	to := either(v.SecondsToLimit, v.StepsToLimit)
-	low, high := either(v.SecondsToLimitLow, v.StepsToLimitLow), either(v.SecondsToLimitHigh, v.StepsToLimitHigh)
-	switch {
-	case to == nil:
-		return ""
-	case *to == 0:
-		return limit + " now"
-	case v.Class != growth.ClassLeak:
-		return limit + " in " + Span(*to, v.InSteps(), math.Round) + " if this pace holds"
-	case low != nil && high != nil:
-		return limit + " in " + SpanRange(*low, *high, v.InSteps())
-	case low != nil:
-		return limit + " in " + Span(*low, v.InSteps(), math.Floor) + " at the earliest"
-	}
-	return limit + " in " + Span(*to, v.InSteps(), math.Round)
-}
-
-func headsForLine(v export.Verdict) string {
-	if v.HeadsForBytes == nil || v.Class != growth.ClassSaturating {
-		return ""
-	}
-	return "it heads for " + Bytes(*v.HeadsForBytes)
-}
-
-func spikesLine(v export.Verdict) string {
-	if v.Spikes == nil {
-		return ""
-	}
-	percent := fmt.Sprintf("%.0f %%", 100*v.Spikes.Share)
-	if v.Spikes.Share < 0.1 {
-		percent = fmt.Sprintf("%.1f %%", 100*v.Spikes.Share)
-	}
-	return "spikes of " + Bytes(v.Spikes.HeightBytes) + " on top, in " + percent + " of the samples"
-}
-
-// sinceLine says which part of the series the verdict is about.
-func sinceLine(v export.Verdict) string {
-	what := "at this rate since "
-	if isFlat(v) {
-		what = "the plateau began at "
-	}
-	from, restart := either(v.PlateauFromS, v.PlateauFromStep), either(v.RestartedAtS, v.RestartedAtStep)
-	switch {
-	case v.Class == growth.ClassTooShort || v.Class == growth.ClassWrongProcess:
-		from = nil
-	case from != nil && restart != nil:
-		return what + Point(*from, v.InSteps()) + ", after a restart at " + Point(*restart, v.InSteps())
-	}
-	switch {
-	case from != nil:
-		return what + Point(*from, v.InSteps())
-	case restart != nil:
-		return "only what follows the restart at " + Point(*restart, v.InSteps()) + " is judged"
+// LimitLine is when the memory limit will be met: "out of memory in 46 min at this rate". It is
+// empty where no limit is known, or nothing grows.
+func LimitLine(v summary.Verdict, limit string) string {
+	if when := TimeToLimit(v); when != "" {
+		return limit + " " + when
 	}
 	return ""
 }
 
-func longerLine(v export.Verdict) string {
-	longer := either(v.WatchLongerS, v.WatchLongerSteps)
+// TimeToLimit is the time until the memory limit is met: "now", "in 28-31 min", "in 46 min at this
+// rate". It is empty where no limit is known, or nothing grows.
+func TimeToLimit(v summary.Verdict) string {
+	to := firstKnown(v.SecondsToLimit, v.StepsToLimit)
+	low := firstKnown(v.SecondsToLimitLow, v.StepsToLimitLow)
+	high := firstKnown(v.SecondsToLimitHigh, v.StepsToLimitHigh)
+
 	switch {
-	case longer == nil || *longer == 0:
+	case to == nil:
 		return ""
-	case isFlat(v):
-		return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more to exclude a smaller one"
-	case v.Class == growth.ClassSuspected:
-		return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more to confirm it"
+	case *to == 0:
+		return "now"
+	case v.Class != growth.ClassLeak:
+		return "in " + units.Span(*to, v.InSteps(), math.Round) + " " + AtThisRate
+	case low != nil && high != nil:
+		return "in " + units.SpanRange(*low, *high, v.InSteps())
+	case low != nil:
+		return "in " + units.Span(*low, v.InSteps(), math.Floor) + " at the earliest"
 	}
-	return "watch at least " + Span(*longer, v.InSteps(), math.Ceil) + " more"
+
+	return "in " + units.Span(*to, v.InSteps(), math.Round)
 }
 
-const mebi = 1 << 20
+func levelsOffLine(v summary.Verdict) string {
+	if v.LevelsOffAtBytes == nil || v.Class != growth.ClassSaturating {
+		return ""
+	}
+	return "expected to level off near " + units.Bytes(*v.LevelsOffAtBytes)
+}
 
-// Rate is the rate with its interval, with as many decimals as the interval is worth: "572.2 MiB/min (95 %: 567.8 to 576.6)".
-func Rate(v export.Verdict) string {
-	rate := either(v.RateBytesPerMin, v.RateBytesPerStep)
+func spikesLine(v summary.Verdict) string {
+	if v.Spikes == nil {
+		return ""
+	}
+	return fmt.Sprintf("spikes of %s on top, in %s of the samples",
+		units.Bytes(v.Spikes.HeightBytes), units.Percent(v.Spikes.Share))
+}
+
+// sinceLine is the part of the series that the verdict is about.
+func sinceLine(v summary.Verdict) string {
+	if v.Class == growth.ClassWrongProcess || v.Class == growth.ClassTooShort {
+		v.PlateauFromS, v.PlateauFromStep = nil, nil
+	}
+
+	what := "at this rate since "
+	if isPlateau(v) {
+		what = "the plateau began at "
+	}
+
+	from := firstKnown(v.PlateauFromS, v.PlateauFromStep)
+	restart := firstKnown(v.RestartedAtS, v.RestartedAtStep)
+	switch {
+	case from != nil && restart != nil:
+		return what + units.Point(*from, v.InSteps()) +
+			", after a restart at " + units.Point(*restart, v.InSteps())
+	case from != nil:
+		return what + units.Point(*from, v.InSteps())
+	case restart != nil:
+		return "only what follows the restart at " + units.Point(*restart, v.InSteps()) +
+			" is judged"
+	}
+
+	return ""
+}
+
+func longerLine(v summary.Verdict) string {
+	longer := firstKnown(v.WatchLongerS, v.WatchLongerSteps)
+	if longer == nil || *longer == 0 {
+		return ""
+	}
+
+	line := "watch at least " + units.Span(*longer, v.InSteps(), math.Ceil) + " more"
+	switch {
+	case isPlateau(v):
+		return line + " to exclude a smaller one"
+	case v.Class == growth.ClassSuspected:
+		return line + " to confirm it"
+	}
+
+	return line
+}
+
+// Rate is the rate with its interval, with as many decimals as the width of the interval warrants:
+// "572.2 MiB/min (95% CI 567.8-576.6)".
+func Rate(v summary.Verdict) string {
+	rate := firstKnown(v.RateBytesPerMin, v.RateBytesPerStep)
 	if rate == nil {
 		return "an unknown rate"
 	}
+
 	if v.RateLow == nil || v.RateHigh == nil {
-		return fmt.Sprintf("%.3g", *rate/mebi) + rateUnit(v)
+		return fmt.Sprintf("%.3g", *rate/bytesPerMiB) + rateUnit(v)
 	}
-	low, high := *v.RateLow/mebi, *v.RateHigh/mebi
+
+	low, high := *v.RateLow/bytesPerMiB, *v.RateHigh/bytesPerMiB
 	decimals := 4
 	if width := high - low; width > 0 {
 		decimals = min(max(1-int(math.Floor(math.Log10(width))), 0), 4)
 	}
-	return decimal(*rate/mebi, decimals) + rateUnit(v) + " (95 %: " + decimal(low, decimals) + " to " + decimal(high, decimals) + ")"
+
+	interval := units.Interval(units.Fixed(low, decimals), units.Fixed(high, decimals))
+	return units.Fixed(*rate/bytesPerMiB, decimals) + rateUnit(v) + " (95% CI " + interval + ")"
 }
 
-// decimal writes a number with so many decimals, and zero without a sign.
-func decimal(x float64, decimals int) string {
-	text := strconv.FormatFloat(x, 'f', decimals, 64)
-	if strings.Trim(text, "-0.") == "" {
-		return strings.TrimPrefix(text, "-")
-	}
-	return text
-}
-
-func rateUnit(v export.Verdict) string {
+func rateUnit(v summary.Verdict) string {
 	if v.InSteps() {
 		return " MiB/step"
 	}
 	return " MiB/min"
 }
 
-// either gives the one of two values that is known.
-func either(a, b *float64) *float64 {
+// firstKnown is the first of two values that is not nil.
+func firstKnown(a, b *float64) *float64 {
 	if a != nil {
 		return a
 	}
 	return b
 }
-
-// AtLimit is what happens at the limit of a process that runs.
-const AtLimit = "memory is full"

@@ -5,7 +5,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -13,7 +13,8 @@ import (
 func unknownVerdict(class growth.Class, why string) growth.Verdict {
 	nan := math.NaN()
 	return growth.Verdict{
-		Class: class, Why: why, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan, LevelAt: nan, From: nan, Length: nan, Start: nan, HeadsFor: nan,
+		Class: class, Why: why, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan,
+		LevelAt: nan, From: nan, Length: nan, Start: nan, HeadsFor: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan,
 	}
 }
@@ -21,30 +22,49 @@ func unknownVerdict(class growth.Class, why string) growth.Verdict {
 // with gives a verdict a rate in MiB per X, with its interval and bound.
 func with(class growth.Class, why string, rate, low, high, bound float64) growth.Verdict {
 	v := unknownVerdict(class, why)
-	v.Rate, v.RateLow, v.RateHigh, v.Bound = rate*mebi, low*mebi, high*mebi, bound*mebi
+	v.Rate, v.RateLow, v.RateHigh, v.Bound = rate*bytesPerMiB, low*bytesPerMiB, high*bytesPerMiB,
+		bound*bytesPerMiB
 	return v
 }
 
-func TestVerdictsAreSaidInWords(t *testing.T) {
+func TestVerdictLines(t *testing.T) {
 	leak := with(growth.ClassLeak, "steady growth after warm-up", 9.5367, 9.4628, 9.6106, 9.59)
 	leak.ToLimit, leak.ToLimitLow, leak.ToLimitHigh, leak.From = 1770, 1690, 1855, 4900
-	leak.Spikes = &growth.Spikes{Share: 0.067, Height: 4.19 * 1024 * mebi}
+	leak.Spikes = &growth.Spikes{Share: 0.067, Height: 4.19 * 1024 * bytesPerMiB}
 	endless := leak
 	endless.ToLimitHigh, endless.Spikes, endless.From = math.Inf(1), nil, math.NaN()
 	full := leak
-	full.ToLimit, full.ToLimitLow, full.ToLimitHigh, full.Spikes, full.From = 0, 0, 0, nil, math.NaN()
-	suspected := with(growth.ClassSuspected, "2 stacks explain 80 % of the growth", 1, 0.9, 1.1, 1.05)
+	full.ToLimit, full.ToLimitLow, full.ToLimitHigh, full.Spikes, full.From = 0, 0, 0, nil,
+		math.NaN()
+	suspected := with(
+		growth.ClassSuspected,
+		"2 stacks explain 80% of the growth",
+		1,
+		0.9,
+		1.1,
+		1.05,
+	)
 	suspected.ToLimit, suspected.Longer = 7300, 1201
 	growing := with(growth.ClassGrowing, "still growing", 161.66, 157.94, 165.43, 164.6)
 	growing.ToLimit, growing.Longer = 119.6, 30
 	saturating := with(growth.ClassSaturating, "grows, but slows down", 0.5, 0.4, 0.6, 0.58)
-	saturating.HeadsFor, saturating.Longer, saturating.From = 12.3*1024*mebi, 5*24*3600, 60
+	saturating.HeadsFor, saturating.Longer, saturating.From = 12.3*1024*bytesPerMiB, 5*24*3600, 60
 	plateau := with(growth.ClassPlateau, "no growth", -0.0001, -0.23, 0.23, 0.193)
 	plateau.From, plateau.Longer, plateau.Start, plateau.Restarted = 300, 91, 120, true
 	falling := with(growth.ClassPlateau, "no growth", -4.851, -5.97, -3.73, 0)
 	falling.Start, falling.Restarted = 40, true
-	residual := with(growth.ClassSpikyPlateau, "residual growth, not proven", 2.13, 0.714, 3.546, 3.2401)
-	residual.From, residual.Longer, residual.Spikes = 40, 327.2, &growth.Spikes{Share: 0.25, Height: 512 * mebi}
+	residual := with(
+		growth.ClassSpikyPlateau,
+		"residual growth, not proven",
+		2.13,
+		0.714,
+		3.546,
+		3.2401,
+	)
+	residual.From, residual.Longer, residual.Spikes = 40, 327.2, &growth.Spikes{
+		Share:  0.25,
+		Height: 512 * bytesPerMiB,
+	}
 	short := unknownVerdict(growth.ClassTooShort, "too short")
 	short.Longer = 90
 	noisy := with(growth.ClassTooShort, "too noisy to tell yet", 76, 0.25, 150, 138)
@@ -52,45 +72,81 @@ func TestVerdictsAreSaidInWords(t *testing.T) {
 	for _, test := range []struct {
 		name    string
 		verdict growth.Verdict
-		axis    export.Axis
+		axis    summary.Axis
 		want    string
 	}{
-		{"leak", leak, export.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
-memory is full in 28 to 31 min
-spikes of 4.19 GiB on top, in 6.7 % of the samples
-at this rate since 82 min`},
-		{"leak without a last moment", endless, export.AxisSeconds, `LEAK: grows by 572.2 MiB/min (95 %: 567.8 to 576.6), steady growth after warm-up
-memory is full in 28 min at the earliest`},
-		{"leak at the limit", full, export.AxisSteps, `LEAK: grows by 9.54 MiB/step (95 %: 9.46 to 9.61), steady growth after warm-up
-memory is full now`},
-		{"suspected", suspected, export.AxisSeconds, `LEAK SUSPECTED: grows by 60 MiB/min (95 %: 54 to 66), 2 stacks explain 80 % of the growth
-memory is full in 2 h if this pace holds
-watch at least 21 min more to confirm it`},
-		{"growing", growing, export.AxisSteps, `GROWING, too early to tell: by 161.7 MiB/step (95 %: 157.9 to 165.4)
-memory is full in 120 steps if this pace holds
-watch at least 30 steps more`},
-		{"saturating", saturating, export.AxisSeconds, `SATURATING: grows by 30 MiB/min (95 %: 24 to 36), and slows down
-it heads for 12.3 GiB
+		{
+			"leak", leak, summary.AxisSeconds,
+			`LEAK: grows by 572.2 MiB/min (95% CI 567.8-576.6), steady growth after warm-up
+out of memory in 28-31 min
+spikes of 4.19 GiB on top, in 6.7% of the samples
+at this rate since 82 min`,
+		},
+		{
+			"leak without a last moment", endless, summary.AxisSeconds,
+			`LEAK: grows by 572.2 MiB/min (95% CI 567.8-576.6), steady growth after warm-up
+out of memory in 28 min at the earliest`,
+		},
+		{
+			"leak at the limit", full, summary.AxisSteps,
+			`LEAK: grows by 9.54 MiB/step (95% CI 9.46-9.61), steady growth after warm-up
+out of memory now`,
+		},
+		{
+			"suspected", suspected, summary.AxisSeconds,
+			`LEAK SUSPECTED: grows by 60 MiB/min (95% CI 54-66), 2 stacks explain 80% of the growth
+out of memory in 2 h at this rate
+watch at least 21 min more to confirm it`,
+		},
+		{
+			"growing", growing, summary.AxisSteps,
+			`GROWING, too early to tell: by 161.7 MiB/step (95% CI 157.9-165.4)
+out of memory in 120 steps at this rate
+watch at least 30 steps more`,
+		},
+		{
+			"saturating", saturating, summary.AxisSeconds,
+			`SATURATING: grows by 30 MiB/min (95% CI 24-36), and slows down
+expected to level off near 12.3 GiB
 at this rate since 60 s
-watch at least 5 days more`},
-		{"plateau", plateau, export.AxisSeconds, `NO LEAK (plateau): no growth is seen, the rate is 0 MiB/min (95 %: -14 to 14)
-if there is a leak, it is below 12 MiB/min (95 %)
+watch at least 5 days more`,
+		},
+		{
+			"plateau", plateau, summary.AxisSeconds,
+			`NO LEAK (plateau): no growth is seen, the rate is 0 MiB/min (95% CI -14 to 14)
+if there is a leak, it is below 12 MiB/min (95% confidence)
 the plateau began at 5 min, after a restart at 2 min
-watch at least 91 s more to exclude a smaller one`},
-		{"falling", falling, export.AxisSteps, `NO LEAK (plateau): no growth is seen, the rate is -4.9 MiB/step (95 %: -6.0 to -3.7)
-a leak of any size is excluded (95 %)
-only what follows the restart at step 40 is judged`},
-		{"residual growth", residual, export.AxisSteps, `NO LEAK (spiky plateau): a residual growth of 2.1 MiB/step (95 %: 0.7 to 3.5) is seen, but not proven to last
-if there is a leak, it is below 3.3 MiB/step (95 %)
-spikes of 512 MiB on top, in 25 % of the samples
+watch at least 91 s more to exclude a smaller one`,
+		},
+		{
+			"falling", falling, summary.AxisSteps,
+			`NO LEAK (plateau): no growth is seen, the rate is -4.9 MiB/step (95% CI -6.0 to -3.7)
+a leak of any size is excluded (95% confidence)
+only what follows the restart at step 40 is judged`,
+		},
+		{
+			"residual growth", residual, summary.AxisSteps,
+			`NO LEAK (spiky plateau): a residual growth of 2.1 MiB/step (95% CI 0.7-3.5) is seen, but not proven to last
+if there is a leak, it is below 3.3 MiB/step (95% confidence)
+spikes of 512 MiB on top, in 25% of the samples
 the plateau began at step 40
-watch at least 328 steps more to exclude a smaller one`},
-		{"too short", short, export.AxisSeconds, "TOO SHORT to tell\nwatch at least 90 s more"},
-		{"too noisy", noisy, export.AxisSeconds, "TOO SHORT: too noisy to tell yet\nwatch at least 61 min more"},
-		{"wrong process", unknownVerdict(growth.ClassWrongProcess, "it explains 3 % of the growth; python (PID 7) grows"), export.AxisSeconds, "WRONG PROCESS? it explains 3 % of the growth; python (PID 7) grows"},
+watch at least 328 steps more to exclude a smaller one`,
+		},
+		{"too short", short, summary.AxisSeconds, "TOO SHORT to tell\nwatch at least 90 s more"},
+		{
+			"too noisy", noisy, summary.AxisSeconds,
+			"TOO SHORT: too noisy to tell yet\nwatch at least 61 min more",
+		},
+		{
+			"wrong process",
+			unknownVerdict(growth.ClassWrongProcess,
+				"it explains 3% of the growth; python (PID 7) grows"),
+			summary.AxisSeconds,
+			"WRONG PROCESS? it explains 3% of the growth; python (PID 7) grows",
+		},
 	} {
 		t.Run(test.name, func(t *testing.T) {
-			lines := VerdictLines(export.VerdictOf(test.verdict, test.axis), "memory is full")
+			lines := VerdictLines(summary.VerdictOf(test.verdict, test.axis), "out of memory")
 			if got := strings.Join(lines, "\n"); got != test.want {
 				t.Errorf("got\n%s\nwant\n%s", got, test.want)
 			}
@@ -99,18 +155,50 @@ watch at least 328 steps more to exclude a smaller one`},
 			}
 		})
 	}
+
+	// Whatever is unknown, no line speaks of it.
+	t.Run("unknown values are left out", func(t *testing.T) {
+		for _, class := range []growth.Class{
+			growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating,
+			growth.ClassPlateau, growth.ClassSpikyPlateau, growth.ClassTooShort,
+			growth.ClassWrongProcess,
+		} {
+			for _, axis := range []summary.Axis{summary.AxisSeconds, summary.AxisSteps} {
+				lines := VerdictLines(
+					summary.VerdictOf(unknownVerdict(class, "why"), axis),
+					"out of memory",
+				)
+				if text := strings.Join(lines, "\n"); len(lines) != 1 ||
+					strings.Contains(text, "NaN") ||
+					strings.ContainsAny(text, "0123456789") {
+					t.Errorf("%s says\n%s", class, text)
+				}
+			}
+		}
+	})
 }
 
-// Whatever is unknown, no line speaks of it.
-func TestWhatIsUnknownIsNotSaid(t *testing.T) {
-	for _, class := range []growth.Class{
-		growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating, growth.ClassPlateau, growth.ClassSpikyPlateau, growth.ClassTooShort, growth.ClassWrongProcess,
+func TestSplitHeadline(t *testing.T) {
+	for headline, want := range map[string][2]string{
+		"LEAK: grows by 60 MiB/min, steady growth": {
+			"LEAK", "grows by 60 MiB/min, steady growth",
+		},
+		"LEAK SUSPECTED: grows": {"LEAK SUSPECTED", "grows"},
+		"GROWING, too early to tell: by 1 MiB/min": {
+			"GROWING, too early to tell", "by 1 MiB/min",
+		},
+		"NO LEAK (spiky plateau): no growth is seen": {
+			"NO LEAK (spiky plateau)", "no growth is seen",
+		},
+		"WRONG PROCESS? it explains 3%; python (PID 7)": {
+			"WRONG PROCESS?", "it explains 3%; python (PID 7)",
+		},
+		"TOO SHORT to tell":    {"TOO SHORT", "to tell"},
+		"TOO SHORT: too noisy": {"TOO SHORT", "too noisy"},
+		"something else":       {"something else", ""},
 	} {
-		for _, axis := range []export.Axis{export.AxisSeconds, export.AxisSteps} {
-			lines := VerdictLines(export.VerdictOf(unknownVerdict(class, "why"), axis), "memory is full")
-			if text := strings.Join(lines, "\n"); len(lines) != 1 || strings.Contains(text, "NaN") || strings.ContainsAny(text, "0123456789") {
-				t.Errorf("%s says\n%s", class, text)
-			}
+		if name, sentence := SplitHeadline(headline); name != want[0] || sentence != want[1] {
+			t.Errorf("%q is %q and %q", headline, name, sentence)
 		}
 	}
 }

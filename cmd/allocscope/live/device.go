@@ -6,7 +6,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -21,7 +22,7 @@ type Device struct {
 	Trail Trail
 
 	// Verdict at State.JudgedAt, which is provisional; nil: there was no look yet.
-	Verdict *export.Verdict
+	Verdict *summary.Verdict
 	// Diagnosis says in a sentence what the verdict means, and Blame whose code most of the growth is; empty where that is not known.
 	Diagnosis, Blame string
 	// Stacks that grew or hold most on GPUs, in any order.
@@ -83,9 +84,9 @@ func deviceChart(s *State, width, height int) []string {
 		return chartOf("Device memory", "not known", d.Trail, s.Elapsed, width, height)
 	}
 	main := d.measures()[d.main()]
-	now := main.what + " " + words.Bytes(float64(main.size))
+	now := main.what + " " + units.Bytes(float64(main.size))
 	if d.Total >= 0 {
-		now += " of " + words.Bytes(float64(d.Total))
+		now += " of " + units.Bytes(float64(d.Total))
 	}
 	return chartOf("Device memory", now, d.Trail, s.Elapsed, width, height)
 }
@@ -96,7 +97,7 @@ func deviceFacts(d *Device) []string {
 	var parts []string
 	for _, m := range []measure{measures[reserved], measures[allocated], {"room", d.Room}, measures[called]} {
 		if m.size >= 0 && (main < 0 || m != measures[main]) {
-			parts = append(parts, m.what+" "+words.Bytes(float64(m.size)))
+			parts = append(parts, m.what+" "+units.Bytes(float64(m.size)))
 		}
 	}
 	return parts
@@ -107,7 +108,7 @@ func deviceVerdict(d *Device, width int) []string {
 	if d == nil || d.Verdict == nil {
 		return nil
 	}
-	said := words.VerdictLines(*d.Verdict, words.AtDeviceLimit)
+	said := words.VerdictLines(*d.Verdict, words.AtGPULimit)
 	lines := broken("Device so far: "+boldIn(colorOf(d.Verdict.Class), safe(said[0])), width)
 	rest := said[1:]
 	if d.Blame != "" {

@@ -9,7 +9,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -21,7 +21,7 @@ func onDevice() *State {
 	s.Device = &Device{
 		Used: 31 * gib, Reserved: 29 * gib, Allocated: 27 * gib, Called: 30 * gib, Total: 80 * gib, Room: 49 * gib,
 		Diagnosis: "allocated and reserved grow together: tensors are retained", Blame: "train.py: remember (train.py:19)",
-		Verdict: &export.Verdict{
+		Verdict: &summary.Verdict{
 			Class: growth.ClassLeak, Why: "steady growth after warm-up", RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)), RateHigh: known(3100.0 * (1 << 20)),
 			SecondsToLimit: known(1000.0), SecondsToLimitLow: known(990.0), SecondsToLimitHigh: known(1010.0),
 		},

@@ -5,7 +5,8 @@ import (
 	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -13,17 +14,17 @@ import (
 func facts(s *State, width int) []string {
 	var parts []string
 	if s.Steps >= 0 {
-		parts = append(parts, words.Pace(s.Steps, "steps"))
+		parts = append(parts, units.PerSecond(s.Steps, "steps"))
 	}
-	drops := fmt.Sprintf("drops %s", words.Count(float64(s.Drops)))
+	drops := fmt.Sprintf("drops %s", units.Count(float64(s.Drops)))
 	if s.Drops > 0 {
 		drops = in(amber, drops)
 	}
-	parts = append(parts, words.Pace(s.Events, "events"), drops)
+	parts = append(parts, units.PerSecond(s.Events, "events"), drops)
 	if cost := words.OverheadShort(s.Overhead); cost != "" && !hasRoom(s, clockText(s, width), cost, width) {
 		parts = append(parts, cost)
 	}
-	return append(parts, fmt.Sprintf("allocscope %s CPU, %s", words.Percent(s.CPU), words.Bytes(float64(s.OwnRSS))))
+	return append(parts, fmt.Sprintf("allocscope %s CPU, %s", units.Percent(s.CPU), units.Bytes(float64(s.OwnRSS))))
 }
 
 // factSection is the facts joined.
@@ -46,10 +47,10 @@ func markSection(s *State) section {
 	}}
 }
 
-func markCount(s *State) string { return words.Plural(s.MarkCount, "mark", "marks") }
+func markCount(s *State) string { return units.Plural(s.MarkCount, "mark", "marks") }
 
-func markText(m export.Mark) string {
-	return words.Duration(time.Duration(m.AtS*float64(time.Second))) + " " + safe(m.Text)
+func markText(m summary.Mark) string {
+	return units.Duration(time.Duration(m.AtS*float64(time.Second))) + " " + safe(m.Text)
 }
 
 // logSection is the last lines that were logged.

@@ -3,6 +3,7 @@ package live
 import (
 	"math"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -14,7 +15,7 @@ func ledgerSection(s *State) section {
 	return section{5, 11, 6, 4, func(width, height int) []string {
 		title := "Where the growth of RSS is"
 		if sum := s.Book.Sum(); len(s.Book.Kinds) > 0 {
-			title += ": " + words.Signed(sum.Delta) + " " + sinceText(s)
+			title += ": " + units.Signed(sum.Delta) + " " + sinceText(s)
 		}
 		lines := []string{rule(title, "", width)}
 		if len(s.Book.Kinds) == 0 {
@@ -32,19 +33,19 @@ func ledgerSection(s *State) section {
 	}}
 }
 
-func ledgerLine(row words.Line, largest float64, width int) string {
+func ledgerLine(row words.BreakdownLine, largest float64, width int) string {
 	err := ""
 	if row.Error > 0 {
-		err = " ± " + words.Bytes(row.Error)
+		err = " ± " + units.Bytes(row.Error)
 	}
-	line := right(words.Signed(row.Delta), changeWidth)
+	line := right(units.Signed(row.Delta), changeWidth)
 	kind := min(longestKind, width/2)
 	room := width - changeWidth - kind - 3
 	if room >= endWidth+errorWidth+leastBar {
 		line += dim(left(err, errorWidth))
 		room -= errorWidth
 	}
-	line += "  " + left(safe(row.What), kind) + " "
+	line += "  " + left(safe(row.Label), kind) + " "
 	if room < endWidth {
 		return line
 	}
@@ -53,7 +54,7 @@ func ledgerLine(row words.Line, largest float64, width int) string {
 		color = green
 	}
 	bars := max(0, room-endWidth)
-	return line + in(color, left(bar(share(row.Delta, largest), bars), bars)) + dim(right(words.Bytes(row.End), endWidth))
+	return line + in(color, left(bar(share(row.Delta, largest), bars), bars)) + dim(right(units.Bytes(row.End), endWidth))
 }
 
 func share(part, whole float64) float64 {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -24,16 +24,16 @@ func leaking() *State {
 		Command: "python3 train.py", PID: 4242, Processes: 5, Traced: 2, Elapsed: 200 * time.Second, Duration: 5 * time.Minute,
 		RSS: 1 << 30, Room: 8 << 30, Limit: "cgroup", JudgedAt: 190 * time.Second, Since: 40 * time.Second, Warm: true,
 		Blame: "pil: resize (Image.py:2192)", Steps: 40, Events: 12345, CPU: 0.034, OwnRSS: 85 << 20, Drops: 7, DropReason: "stacks not kept",
-		Marks: []export.Mark{{AtS: 50, Text: "epoch 1"}, {AtS: 100, Text: "epoch 2"}}, MarkCount: 2,
-		Resident: export.Resident{HeapTraced: true},
+		Marks: []summary.Mark{{AtS: 50, Text: "epoch 1"}, {AtS: 100, Text: "epoch 2"}}, MarkCount: 2,
+		Resident: summary.Resident{HeapTraced: true},
 	}
 	for second := range 200 {
 		s.Trail = s.Trail.With(time.Duration(second)*time.Second, int64(100+second*4)<<20)
 	}
-	s.Verdict = &export.Verdict{
+	s.Verdict = &summary.Verdict{
 		Class: growth.ClassLeak, Why: "steady growth after warm-up", RateBytesPerMin: known(240.0 * (1 << 20)), RateLow: known(238.0 * (1 << 20)),
 		RateHigh: known(242.0 * (1 << 20)), SecondsToLimit: known(2000.0), SecondsToLimitLow: known(1900.0), SecondsToLimitHigh: known(2100.0),
-		Phases: []export.VerdictPhase{
+		Phases: []summary.VerdictPhase{
 			{Kind: growth.PhaseWarmup, FromS: known(0.0), ToS: known(40.0)}, {Kind: growth.PhaseGrowth, FromS: known(40.0), ToS: known(190.0)},
 		},
 	}
@@ -47,7 +47,7 @@ func leaking() *State {
 			},
 		})
 	}
-	s.Book = words.BookOf([]export.LedgerRow{
+	s.Book = words.BreakdownOf([]summary.BreakdownRow{
 		{Process: 1, Kind: growth.KindHeap, EndBytes: 900 << 20, DeltaBytes: 600 << 20, ErrorBytes: 9 << 20},
 		{Process: 1, Kind: growth.KindRetained, EndBytes: 50 << 20, DeltaBytes: -20 << 20},
 		{Process: 1, Kind: growth.KindFile, EndBytes: 70 << 20},
@@ -108,7 +108,7 @@ func TestTheOverheadIsShownOnceWhereThereIsRoom(t *testing.T) {
 	}{"wide": {"python3 train.py", 200, true}, "usual": {"python3 train.py", 80, false}, "usual, with a short name": {"x", 100, true}} {
 		state := leaking()
 		share := 0.019
-		state.Command, state.Overhead = c.command, &export.Overhead{Share: &share, Mode: export.HeapWindows, Windows: 3}
+		state.Command, state.Overhead = c.command, &summary.Overhead{Share: &share, Mode: summary.HeapBursts, Bursts: 3}
 		text := ansi.Strip(Render(state, Look{Width: c.width, Height: 50}))
 		mustShow(t, text, c.command+"  PID 4242", "overhead 1.9 %, heap in windows", "3m20s of 5m", "end at 40s, from windows")
 		header, _, _ := strings.Cut(text, "\n")
@@ -207,7 +207,7 @@ func TestStacksWithOneNearestFrameAreToldApartAtEightyColumns(t *testing.T) {
 	state := leaking()
 	state.Stacks = nil
 	for _, caller := range []string{"augment", "decode"} {
-		stack := export.Accumulation{Kind: growth.KindHeap, Function: "ffi_call", Stack: []string{
+		stack := summary.Accumulation{Kind: growth.KindHeap, Function: "ffi_call", Stack: []string{
 			"ffi_call (/lib/libffi.so)", "Buffer.__init__ (/srv/leaky_trainer.py:35)", caller + " (/srv/leaky_trainer.py:48)",
 			"load_batch.<locals>.<listcomp> (/srv/leaky_trainer.py:62)",
 		}}

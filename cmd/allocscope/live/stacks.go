@@ -8,7 +8,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/export/units"
 )
 
 // An Order is by what stacks are sorted.
@@ -122,7 +122,7 @@ func stackTitle(s *State, look Look) string {
 	if s.showsDevice(look) {
 		return "Device " + strings.ToLower(title[:1]) + title[1:]
 	}
-	if s.Overhead.InWindows() {
+	if s.Overhead.InBursts() {
 		title += ", from windows"
 	}
 	return title
@@ -132,9 +132,9 @@ func stackTitle(s *State, look Look) string {
 func sinceText(s *State) string {
 	switch {
 	case s.Warm:
-		return "since the warm-up's end at " + words.Duration(s.Since)
+		return "since the warm-up's end at " + units.Duration(s.Since)
 	case s.Since > 0:
-		return "since " + words.Duration(s.Since)
+		return "since " + units.Duration(s.Since)
 	}
 	return "since the trace began"
 }
@@ -166,7 +166,7 @@ func (t table) head(o Order) string {
 
 // lines of a stack, up to so many: where it is in as many words as there is room for.
 func (t table) lines(s Stack, width, most int) []string {
-	numbers := t.columns(words.PerMinute(s.BytesPerMin), words.Bytes(float64(s.Bytes)), words.Count(s.Objects), safe(s.Owner), "")
+	numbers := t.columns(units.MiBPerMinute(s.BytesPerMin), units.Bytes(float64(s.Bytes)), units.Count(s.Objects), safe(s.Owner), "")
 	indent := ansi.StringWidth(numbers)
 	var parts []string
 	for _, where := range s.Where {

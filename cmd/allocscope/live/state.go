@@ -5,7 +5,7 @@ package live
 import (
 	"time"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -27,7 +27,7 @@ type State struct {
 	Device *Device
 
 	// Verdict at JudgedAt, which is provisional; nil: there was no look yet, and the first is due at JudgedAt.
-	Verdict  *export.Verdict
+	Verdict  *summary.Verdict
 	JudgedAt time.Duration
 	// Blame is whose code most of the growth is, in words; empty where nobody is known.
 	Blame string
@@ -41,8 +41,8 @@ type State struct {
 	// Stacks that grew or hold most, in any order.
 	Stacks []Stack
 	// Book of the process's ledger from Since to the latest snapshot, Resident what the kernel counts of it.
-	Book     words.Book
-	Resident export.Resident
+	Book     words.Breakdown
+	Resident summary.Resident
 
 	// Steps of training a second over the last minute; negative: none are seen.
 	Steps float64
@@ -52,12 +52,12 @@ type State struct {
 	CPU    float64
 	OwnRSS int64
 	// Overhead is what tracing has cost so far; nil: nobody has asked.
-	Overhead *export.Overhead
+	Overhead *summary.Overhead
 	// Drops are losses so far, and DropReason what most of them are.
 	Drops      uint64
 	DropReason string
 	// Marks are the latest ones, oldest first, and MarkCount how many there have been.
-	Marks     []export.Mark
+	Marks     []summary.Mark
 	MarkCount int
 }
 

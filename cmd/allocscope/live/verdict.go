@@ -8,6 +8,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -41,9 +42,9 @@ func hasRoom(s *State, clock, more string, width int) bool {
 
 // clockText says how long the process has been traced, and how far that is.
 func clockText(s *State, width int) string {
-	clock := words.Duration(s.Elapsed.Truncate(time.Second))
+	clock := units.Duration(s.Elapsed.Truncate(time.Second))
 	if s.Duration > 0 {
-		clock += " of " + words.Duration(s.Duration)
+		clock += " of " + units.Duration(s.Duration)
 		if progressWidth := min(width/8, mostProgress); progressWidth >= leastProgress {
 			share := float64(s.Elapsed) / float64(s.Duration)
 			clock += " " + in(blue, left(bar(share, progressWidth), progressWidth)) + dim("▏")
@@ -77,7 +78,7 @@ const scaleWidth = 10 // of the sizes at the right of the chart
 func rssChart(s *State, width, height int) []string {
 	now := "not known"
 	if s.RSS >= 0 {
-		now = words.Bytes(float64(s.RSS))
+		now = units.Bytes(float64(s.RSS))
 	}
 	return chartOf("RSS", now, s.Trail, s.Elapsed, width, height)
 }
@@ -86,7 +87,7 @@ func rssChart(s *State, width, height int) []string {
 func chartOf(title, now string, trail Trail, elapsed time.Duration, width, height int) []string {
 	note := ""
 	if len(trail.Points) > 0 {
-		note = fmt.Sprintf("min %s, max %s", words.Bytes(float64(trail.Min)), words.Bytes(float64(trail.Max)))
+		note = fmt.Sprintf("min %s, max %s", units.Bytes(float64(trail.Min)), units.Bytes(float64(trail.Max)))
 	}
 	lines := []string{rule(title+" "+now, note, width)}
 	if len(trail.Points) == 0 {
@@ -97,9 +98,9 @@ func chartOf(title, now string, trail Trail, elapsed time.Duration, width, heigh
 		label := ""
 		switch i {
 		case 0:
-			label = words.Bytes(float64(chartScale.high))
+			label = units.Bytes(float64(chartScale.high))
 		case rows - 1:
-			label = words.Bytes(float64(chartScale.low))
+			label = units.Bytes(float64(chartScale.low))
 		}
 		lines = append(lines, in(blue, line)+dim(right(label, scaleWidth)))
 	}
@@ -130,7 +131,7 @@ func axisLine(s *State, width int) string {
 			cells[i] = '▲'
 		}
 	}
-	return dim(string(cells) + right(words.Duration(s.Elapsed.Truncate(time.Second)), scaleWidth))
+	return dim(string(cells) + right(units.Duration(s.Elapsed.Truncate(time.Second)), scaleWidth))
 }
 
 // verdictSection is what is judged so far, and what follows from it.
@@ -151,17 +152,17 @@ const mostOfVerdict = 6
 
 func verdictLines(s *State) (headline string, rest []string) {
 	if s.Verdict == nil {
-		headline = dim("So far nothing is judged: the first look is at " + words.Duration(s.JudgedAt))
+		headline = dim("So far nothing is judged: the first look is at " + units.Duration(s.JudgedAt))
 	} else {
 		lines := words.VerdictLines(*s.Verdict, words.AtLimit)
 		headline = "So far: " + boldIn(colorOf(s.Verdict.Class), safe(lines[0]))
-		rest = append(lines[1:], "judged at "+words.Duration(s.JudgedAt))
+		rest = append(lines[1:], "judged at "+units.Duration(s.JudgedAt))
 	}
 	if s.Blame != "" {
 		rest = slices.Insert(rest, min(1, len(rest)), "most by "+safe(s.Blame))
 	}
 	if s.Limit != "" {
-		rest = append(rest, fmt.Sprintf("%s until the limit (%s)", words.Bytes(float64(s.Room)), s.Limit))
+		rest = append(rest, fmt.Sprintf("%s until the limit (%s)", units.Bytes(float64(s.Room)), s.Limit))
 	}
 	return headline, rest
 }

@@ -10,7 +10,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -34,41 +36,41 @@ func held(name string, bytes int64) []growth.Holding {
 }
 
 func profiled(holdings []growth.Holding) func(io.Writer) error {
-	return func(w io.Writer) error { return export.WriteProfile(w, holdings, export.Info{Interval: 1}) }
+	return func(w io.Writer) error { return profile.Write(w, holdings, profile.Info{Interval: 1}) }
 }
 
 // trace writes the folder of a trace: three profiles with functions of their own and one in common, two snapshots, a summary.
-func trace(t *testing.T) (path string, folder *export.Folder) {
+func trace(t *testing.T) (path string, dir *folder.Folder) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "out")
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = folder.Close() })
+	t.Cleanup(func() { _ = dir.Close() })
 	rate := 3e6
-	summary := export.Summary{
-		Process:    export.Process{PID: 4242, Command: "train <er>"},
-		Verdict:    export.Verdict{Class: growth.ClassLeak, Why: "steady growth", RateBytesPerMin: &rate},
+	s := summary.Summary{
+		Process:    summary.Process{PID: 4242, Command: "train <er>"},
+		Verdict:    summary.Verdict{Class: growth.ClassLeak, Why: "steady growth", RateBytesPerMin: &rate},
 		SnapshotsS: []float64{0, 90},
 	}
 	for name, write := range map[string]func(io.Writer) error{
-		export.SummaryFile:     summary.Write,
-		export.GrowthFile:      profiled(held("growth", 3<<20)),
-		export.WarmupFile:      profiled(append(held("warmup", 5<<20), held("both", 1<<20)...)),
-		export.PlateauFile:     profiled(append(held("plateau", 7<<20), held("both", 4<<20)...)),
-		export.SnapshotFile(0): profiled(held("first", 1<<20)),
-		export.SnapshotFile(7): profiled(held("seventh", 2<<20)),
+		folder.SummaryFile:     s.Write,
+		folder.GrowthFile:      profiled(held("growth", 3<<20)),
+		folder.WarmupFile:      profiled(append(held("warmup", 5<<20), held("both", 1<<20)...)),
+		folder.PlateauFile:     profiled(append(held("plateau", 7<<20), held("both", 4<<20)...)),
+		folder.SnapshotFile(0): profiled(held("first", 1<<20)),
+		folder.SnapshotFile(7): profiled(held("seventh", 2<<20)),
 	} {
-		if err := folder.WriteFile(name, write); err != nil {
+		if err := dir.WriteFile(name, write); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return path, folder
+	return path, dir
 }
 
 // serve serves the pages of a folder.
-func serve(t *testing.T, folder *export.Folder, source bool) *httptest.Server {
+func serve(t *testing.T, folder *folder.Folder, source bool) *httptest.Server {
 	t.Helper()
 	pages, err := New(folder, source)
 	if err != nil {

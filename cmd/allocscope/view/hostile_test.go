@@ -12,10 +12,12 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -40,13 +42,13 @@ func TestAProfileThatCannotBeReadSaysSoAndTheOthersAreShown(t *testing.T) {
 		"is a link":       func(path string) error { return os.Symlink("/etc/hostname", path) },
 		"is a named pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"is a directory":  func(path string) error { return os.Mkdir(path, 0o700) },
-		"is an empty one": func(path string) error { return writeProfile(path, &profile.Profile{}) },
+		"is an empty one": func(path string) error { return writeProfile(path, &pprof.Profile{}) },
 	} {
 		t.Run(name, func(t *testing.T) {
-			path, folder := trace(t)
-			replace(t, filepath.Join(path, export.WarmupFile), put)
-			replace(t, filepath.Join(path, export.SnapshotFile(7)), put)
-			server := serve(t, folder, true)
+			path, dir := trace(t)
+			replace(t, filepath.Join(path, folder.WarmupFile), put)
+			replace(t, filepath.Join(path, folder.SnapshotFile(7)), put)
+			server := serve(t, dir, true)
 			for _, page := range []string{"/warmup/", "/warmup/top", "/diff/top", "/snapshots/7/top"} {
 				status, body, _ := get(t, server.URL+page)
 				if status != http.StatusNotFound {
@@ -70,7 +72,7 @@ func cutOff(path string) error {
 	return os.WriteFile(path, []byte(whole.String()[:whole.Len()/2]), 0o600)
 }
 
-func writeProfile(path string, p *profile.Profile) error {
+func writeProfile(path string, p *pprof.Profile) error {
 	file, err := os.Create(path)
 	if err != nil {
 		return err
@@ -87,19 +89,19 @@ func TestAProfileThatUnpacksWithoutEndIsNotUnpacked(t *testing.T) {
 	if err := packed.Close(); err != nil {
 		t.Fatal(err)
 	}
-	path, folder := trace(t)
-	replace(t, filepath.Join(path, export.GrowthFile), written(strings.Repeat(piece.String(), 129)))
-	if _, err := readProfile(folder, export.GrowthFile); err == nil || !strings.Contains(err.Error(), "it has more than 33554432 bytes") {
+	path, dir := trace(t)
+	replace(t, filepath.Join(path, folder.GrowthFile), written(strings.Repeat(piece.String(), 129)))
+	if _, err := readProfile(dir, folder.GrowthFile); err == nil || !strings.Contains(err.Error(), "it has more than 33554432 bytes") {
 		t.Errorf("error %v", err)
 	}
 }
 
 func TestAFolderWithoutAnyProfileIsAnError(t *testing.T) {
-	path, folder := trace(t)
-	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
+	path, dir := trace(t)
+	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
 		replace(t, filepath.Join(path, name), func(string) error { return nil })
 	}
-	_, err := New(folder, true)
+	_, err := New(dir, true)
 	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "growth.pb.gz: no such file") {
 		t.Errorf("error %v", err)
 	}
@@ -112,7 +114,7 @@ var spiteful = []string{
 }
 
 func TestSpitefulNamesAreText(t *testing.T) {
-	_, folder := trace(t)
+	_, dir := trace(t)
 	var holdings []growth.Holding
 	for i, name := range spiteful {
 		holdings = append(holdings, growth.Holding{
@@ -120,15 +122,15 @@ func TestSpitefulNamesAreText(t *testing.T) {
 			ResidentBytes: 1 << 20, InuseObjects: 1,
 		})
 	}
-	info := export.Info{Interval: 1, Executable: spiteful[0], Comments: spiteful}
-	if err := folder.WriteFile(export.GrowthFile, func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }); err != nil {
+	info := profile.Info{Interval: 1, Executable: spiteful[0], Comments: spiteful}
+	if err := dir.WriteFile(folder.GrowthFile, func(w io.Writer) error { return profile.Write(w, holdings, info) }); err != nil {
 		t.Fatal(err)
 	}
-	summary := export.Summary{Process: export.Process{Command: spiteful[0]}, Verdict: export.Verdict{Class: growth.Class(spiteful[1]), Why: spiteful[0]}}
-	if err := folder.WriteFile(export.SummaryFile, summary.Write); err != nil {
+	s := summary.Summary{Process: summary.Process{Command: spiteful[0]}, Verdict: summary.Verdict{Class: growth.Class(spiteful[1]), Why: spiteful[0]}}
+	if err := dir.WriteFile(folder.SummaryFile, s.Write); err != nil {
 		t.Fatal(err)
 	}
-	server := serve(t, folder, true)
+	server := serve(t, dir, true)
 	for _, page := range []string{"/", "/growth/top", "/growth/flamegraph", "/growth/peek?f=.", "/growth/source?f=.", "/growth/graph"} {
 		status, body, _ := get(t, server.URL+page)
 		if status != http.StatusOK {
@@ -139,21 +141,21 @@ func TestSpitefulNamesAreText(t *testing.T) {
 }
 
 func TestMappingsCannotLeadPprofElsewhere(t *testing.T) {
-	path, folder := trace(t)
-	p := &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: "space", Unit: "bytes"}},
-		Mapping:    []*profile.Mapping{{ID: 1, File: "/bin/true", BuildID: "../../*/*/*"}, {ID: 2, File: "/bin/true", BuildID: "C0ffee"}},
+	path, dir := trace(t)
+	p := &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: "space", Unit: "bytes"}},
+		Mapping:    []*pprof.Mapping{{ID: 1, File: "/bin/true", BuildID: "../../*/*/*"}, {ID: 2, File: "/bin/true", BuildID: "C0ffee"}},
 		DocURL:     "http://evil.example/",
 	}
-	replace(t, filepath.Join(path, export.GrowthFile), func(path string) error { return writeProfile(path, p) })
-	got, err := readProfile(folder, export.GrowthFile)
+	replace(t, filepath.Join(path, folder.GrowthFile), func(path string) error { return writeProfile(path, p) })
+	got, err := readProfile(dir, folder.GrowthFile)
 	if err != nil {
 		t.Fatal(err)
 	}
 	if got.Mapping[0].BuildID != "" || got.Mapping[1].BuildID != "C0ffee" || got.DocURL != "" {
 		t.Errorf("%q, %q, %q", got.Mapping[0].BuildID, got.Mapping[1].BuildID, got.DocURL)
 	}
-	server := serve(t, folder, true)
+	server := serve(t, dir, true)
 	mustNotSay(t, "top", mustGet(t, server.URL+"/growth/top"), "evil.example")
 }
 
@@ -161,20 +163,20 @@ func TestMappingsCannotLeadPprofElsewhere(t *testing.T) {
 const injection = `x" URL="javascript:alert(1)`
 
 func TestNoNameBecomesALinkInTheGraph(t *testing.T) {
-	path, folder := trace(t)
-	main := &profile.Mapping{ID: 1, File: "/bin/" + injection}
-	leak := &profile.Function{ID: 1, Name: injection, Filename: injection}
-	at := &profile.Location{ID: 1, Mapping: main, Line: []profile.Line{{Function: leak, Line: 1}}}
-	p := &profile.Profile{
-		SampleType: []*profile.ValueType{{Type: injection, Unit: injection}},
-		Mapping:    []*profile.Mapping{main}, Function: []*profile.Function{leak}, Location: []*profile.Location{at},
-		Sample: []*profile.Sample{{
-			Location: []*profile.Location{at}, Value: []int64{1 << 20},
+	path, dir := trace(t)
+	main := &pprof.Mapping{ID: 1, File: "/bin/" + injection}
+	leak := &pprof.Function{ID: 1, Name: injection, Filename: injection}
+	at := &pprof.Location{ID: 1, Mapping: main, Line: []pprof.Line{{Function: leak, Line: 1}}}
+	p := &pprof.Profile{
+		SampleType: []*pprof.ValueType{{Type: injection, Unit: injection}},
+		Mapping:    []*pprof.Mapping{main}, Function: []*pprof.Function{leak}, Location: []*pprof.Location{at},
+		Sample: []*pprof.Sample{{
+			Location: []*pprof.Location{at}, Value: []int64{1 << 20},
 			Label: map[string][]string{injection: {injection}}, NumLabel: map[string][]int64{injection: {7}}, NumUnit: map[string][]string{injection: {injection}},
 		}},
 	}
-	replace(t, filepath.Join(path, export.GrowthFile), func(path string) error { return writeProfile(path, p) })
-	server := serve(t, folder, true)
+	replace(t, filepath.Join(path, folder.GrowthFile), func(path string) error { return writeProfile(path, p) })
+	server := serve(t, dir, true)
 	body := mustGet(t, server.URL+"/growth/graph", "<svg", "javascript:alert(1)")
 	mustNotSay(t, "the graph", body, `href="javascript:`)
 	asked := "/plateau/graph?si=alloc_objects&unit=" + url.QueryEscape(injection)

@@ -6,7 +6,7 @@ import (
 	"net/http"
 	"strings"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page"
 )
 
@@ -17,7 +17,7 @@ var indexBody = template.Must(template.New("index").Parse(indexText))
 
 // An index is the page that leads to all others. What it says of the folder is as it is when somebody looks.
 type index struct {
-	folder  *export.Folder
+	folder  *folder.Folder
 	source  bool
 	entries []entry
 }

@@ -5,15 +5,16 @@ import (
 	"fmt"
 	"io"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
 )
 
 // readProfile reads a profile of the folder.
-func readProfile(folder *export.Folder, name string) (p *profile.Profile, err error) {
-	err = folder.ReadFile(name, func(r io.Reader) error {
-		p, err = export.ReadProfile(r)
+func readProfile(dir *folder.Folder, name string) (p *pprof.Profile, err error) {
+	err = dir.ReadFile(name, func(r io.Reader) error {
+		p, err = profile.Read(r)
 		return err
 	})
 	switch {

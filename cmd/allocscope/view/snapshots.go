@@ -6,7 +6,7 @@ import (
 	"strconv"
 	"sync"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 // mostOpen bounds how many snapshots are kept in memory.
@@ -14,7 +14,7 @@ const mostOpen = 4
 
 // snapshots are opened when somebody looks at one.
 type snapshots struct {
-	folder *export.Folder
+	folder *folder.Folder
 	source bool
 
 	mu     sync.Mutex
@@ -58,5 +58,5 @@ func (s *snapshots) pagesOf(number int) http.Handler {
 
 func snapshotSubject(number int) subject {
 	n := strconv.Itoa(number)
-	return subject{Path: "snapshots/" + n, Title: "snapshot " + n, File: export.SnapshotFile(number)}
+	return subject{Path: "snapshots/" + n, Title: "snapshot " + n, File: folder.SnapshotFile(number)}
 }

@@ -9,17 +9,18 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
 // named writes a growth profile whose function is in that file, on line 2.
-func named(t *testing.T, folder *export.Folder, file string) {
+func named(t *testing.T, dir *folder.Folder, file string) {
 	t.Helper()
 	holdings := []growth.Holding{{
 		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{frame("leak", file, 2)}}, Kind: growth.KindHeap, InuseBytes: 1, ResidentBytes: 1, InuseObjects: 1,
 	}}
-	err := folder.WriteFile(export.GrowthFile, func(w io.Writer) error { return export.WriteProfile(w, holdings, export.Info{Interval: 1}) })
+	err := dir.WriteFile(folder.GrowthFile, func(w io.Writer) error { return profile.Write(w, holdings, profile.Info{Interval: 1}) })
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -4,9 +4,9 @@ import (
 	"fmt"
 	"net/http"
 
-	"github.com/google/pprof/profile"
+	pprof "github.com/google/pprof/profile"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 // A subject is what pprof shows: a profile, or what it holds more than a base.
@@ -21,10 +21,10 @@ type subject struct {
 
 // The subjects of every trace.
 var subjects = []subject{
-	{"growth", "growth", "what accumulated: alive at the end minus alive at the boundary", export.GrowthFile, ""},
-	{"warmup", "warm-up", "alive at the boundary", export.WarmupFile, ""},
-	{"plateau", "plateau", "alive at the end", export.PlateauFile, ""},
-	{"diff", "difference", "plateau compared with warm-up: what grew, and what shrank", export.PlateauFile, export.WarmupFile},
+	{"growth", "growth", "what accumulated: alive at the end minus alive at the boundary", folder.GrowthFile, ""},
+	{"warmup", "warm-up", "alive at the boundary", folder.WarmupFile, ""},
+	{"plateau", "plateau", "alive at the end", folder.PlateauFile, ""},
+	{"diff", "difference", "plateau compared with warm-up: what grew, and what shrank", folder.PlateauFile, folder.WarmupFile},
 }
 
 // Pages are those of one subject by their names, "top"; "" leads to one of them.
@@ -40,13 +40,13 @@ func (p pages) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 // open reads the profiles of a subject and makes its pages. Without source, the page that shows files of the target says why not.
-func (s subject) open(folder *export.Folder, source bool) (pages, error) {
+func (s subject) open(folder *folder.Folder, source bool) (pages, error) {
 	p, err := readProfile(folder, s.File)
 	if err != nil {
 		return nil, err
 	}
 	files := sourceFiles(p)
-	var base *profile.Profile
+	var base *pprof.Profile
 	if s.Base != "" {
 		if base, err = readProfile(folder, s.Base); err != nil {
 			return nil, err

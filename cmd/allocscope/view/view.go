@@ -10,7 +10,7 @@ import (
 	"io/fs"
 	"net/http"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 // New reads the profiles of a folder and gives the pages about them. Profiles that cannot be read are named on the index; it is
@@ -18,7 +18,7 @@ import (
 // them.
 //
 // pprof's driver keeps its settings in globals, and reads XDG_CONFIG_HOME, which is another while profiles are opened.
-func New(folder *export.Folder, source bool) (http.Handler, error) {
+func New(folder *folder.Folder, source bool) (http.Handler, error) {
 	mux := http.NewServeMux()
 	var errs []error
 	i := &index{folder: folder, source: source}
@@ -52,14 +52,14 @@ const reportPolicy = "sandbox allow-scripts allow-modals allow-downloads; defaul
 	"style-src 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 
 // serveReport serves the report as it is in the folder now.
-func serveReport(w http.ResponseWriter, folder *export.Folder) {
+func serveReport(w http.ResponseWriter, dir *folder.Folder) {
 	var report []byte
-	err := folder.ReadFile(export.ReportFile, func(r io.Reader) (err error) {
+	err := dir.ReadFile(folder.ReportFile, func(r io.Reader) (err error) {
 		report, err = io.ReadAll(r)
 		return err
 	})
 	if err != nil {
-		http.Error(w, reportMissing(folder, err), http.StatusNotFound)
+		http.Error(w, reportMissing(dir, err), http.StatusNotFound)
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
@@ -68,7 +68,7 @@ func serveReport(w http.ResponseWriter, folder *export.Folder) {
 }
 
 // reportMissing says why there is no report, and how one is made; empty without an error.
-func reportMissing(folder *export.Folder, err error) string {
+func reportMissing(folder *folder.Folder, err error) string {
 	switch {
 	case err == nil:
 		return ""

@@ -7,7 +7,7 @@ import (
 	"path/filepath"
 	"testing"
 
-	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/folder"
 )
 
 func TestTheIndexNamesTheTraceAndLeadsToEverything(t *testing.T) {
@@ -24,20 +24,20 @@ func TestTheIndexNamesTheTraceAndLeadsToEverything(t *testing.T) {
 }
 
 func TestWithoutASummaryTheProfilesAreShown(t *testing.T) {
-	path, folder := trace(t)
-	replace(t, filepath.Join(path, export.SummaryFile), written(`{"schema": "other/1"}`))
-	server := serve(t, folder, true)
+	path, dir := trace(t)
+	replace(t, filepath.Join(path, folder.SummaryFile), written(`{"schema": "other/1"}`))
+	server := serve(t, dir, true)
 	mustGet(t, server.URL+"/", "other/1", `href="growth/top"`, ">number 7<")
 }
 
 func TestTheReportIsServedAsItIsAndCanReadNoOtherPage(t *testing.T) {
-	_, folder := trace(t)
-	server := serve(t, folder, true)
+	_, dir := trace(t)
+	server := serve(t, dir, true)
 	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
 		t.Errorf("without a report: status %d: %s", status, body)
 	}
 	const report = "<!doctype html><p>the report"
-	err := folder.WriteFile(export.ReportFile, func(w io.Writer) error {
+	err := dir.WriteFile(folder.ReportFile, func(w io.Writer) error {
 		_, err := io.WriteString(w, report)
 		return err
 	})
@@ -94,14 +94,14 @@ func unset(t *testing.T, variable string) {
 }
 
 func TestAFewSnapshotsAreKept(t *testing.T) {
-	_, folder := trace(t)
+	_, dir := trace(t)
 	const all = 3 * mostOpen
 	for n := range all {
-		if err := folder.WriteFile(export.SnapshotFile(n), profiled(held("some", int64(n+1)<<20))); err != nil {
+		if err := dir.WriteFile(folder.SnapshotFile(n), profiled(held("some", int64(n+1)<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}
-	s := &snapshots{folder: folder}
+	s := &snapshots{folder: dir}
 	for n := range all {
 		s.pagesOf(n)
 		s.pagesOf(0)

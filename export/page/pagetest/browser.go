@@ -1,5 +1,5 @@
-// Package pagetest opens pages from disk in headless Chromium, for tests and for pictures: it uses a mouse and a keyboard as a
-// reader would, and keeps a record of everything that a sound page does not do.
+// Package pagetest opens pages from disk in headless Chromium, for tests and for pictures. It uses
+// a mouse and a keyboard as a reader would, and records faults.
 package pagetest
 
 import (
@@ -12,7 +12,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// Guard is how long one call may take; it is reached only where something hangs.
+// Guard is the time limit of a call. Only a call that hangs reaches it.
 const Guard = 2 * time.Minute
 
 // A Browser is a running Chromium with a profile of its own.
@@ -21,27 +21,34 @@ type Browser struct {
 	cancel []context.CancelFunc
 }
 
-// Start starts Chromium, as root without its sandbox: the pages are ours. The error says what to install.
+// Start starts Chromium, as root without its sandbox, since the pages are ours. The error names
+// what to install.
 func Start(ctx context.Context) (*Browser, error) {
 	path, err := exec.LookPath("chromium")
 	if err != nil {
 		return nil, fmt.Errorf("start chromium: %w (apt-get install chromium)", err)
 	}
+
 	options := append(chromedp.DefaultExecAllocatorOptions[:],
-		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU, chromedp.WSURLReadTimeout(Guard),
-		chromedp.Flag("headless", "new"), chromedp.Flag("disable-quic", true), chromedp.Flag("disable-component-update", true),
+		chromedp.ExecPath(path), chromedp.NoSandbox, chromedp.DisableGPU,
+		chromedp.WSURLReadTimeout(Guard),
+		chromedp.Flag("headless", "new"), chromedp.Flag("disable-quic", true),
+		chromedp.Flag("disable-component-update", true),
 	)
+
 	allocator, stop := chromedp.NewExecAllocator(ctx, options...)
+
 	browser, closeIt := chromedp.NewContext(allocator, chromedp.WithErrorf(ignore))
 	b := &Browser{browser, []context.CancelFunc{closeIt, stop}}
 	if err := chromedp.Run(browser); err != nil {
 		b.Close()
 		return nil, fmt.Errorf("start %s: %w", path, err)
 	}
+
 	return b, nil
 }
 
-// ignore drops what chromedp says of events that a newer Chromium has and it does not know.
+// ignore drops chromedp's messages about events of a newer Chromium.
 func ignore(string, ...any) {}
 
 // Close ends Chromium and removes its profile.
@@ -51,16 +58,19 @@ func (b *Browser) Close() {
 	}
 }
 
-// within runs actions on a tab before the guard strikes.
+// within runs actions on a tab, within the time limit.
 func within(tab context.Context, what string, actions ...chromedp.Action) error {
 	ctx, cancel := context.WithTimeout(tab, Guard)
 	defer cancel()
+
 	err := chromedp.Run(ctx, actions...)
 	if errors.Is(err, context.DeadlineExceeded) && ctx.Err() != nil {
 		return fmt.Errorf("%s: not done within %s", what, Guard)
 	}
+
 	if err != nil {
 		return fmt.Errorf("%s: %w", what, err)
 	}
+
 	return nil
 }

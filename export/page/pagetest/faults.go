@@ -13,50 +13,56 @@ import (
 	"github.com/chromedp/cdproto/runtime"
 )
 
-// faults are what a page has done that a sound one does not do.
+// faults are what a sound page does not do.
 type faults struct {
 	page string // its address
 
 	mu      sync.Mutex
-	said    []string
+	list    []string
 	waiting map[string]chan<- struct{} // for a word in the console
 }
 
-// Faults are, in the order in which they came, all messages in the console, exceptions, dialogs, requests other than for the page
-// itself, and what the page's policy has forbidden.
+// Faults returns, in order, all console messages, exceptions, dialogs, requests for anything but
+// the page, and violations of the page's policy.
 func (p *Page) Faults() ([]string, error) {
 	if err := p.Settle(); err != nil {
 		return nil, err
 	}
-	word, said := p.faults.await()
-	if err := within(p.ctx, "say a word in the console", evaluate(fmt.Sprintf("console.debug(%q)", word), nil)); err != nil {
+
+	word, written := p.faults.await()
+	if err := within(p.ctx, "say a word in the console",
+		evaluate(fmt.Sprintf("console.debug(%q)", word), nil)); err != nil {
 		return nil, err
 	}
+
 	select {
-	case <-said:
+	case <-written:
 	case <-p.ctx.Done():
 		return nil, p.ctx.Err()
 	}
+
 	p.faults.mu.Lock()
 	defer p.faults.mu.Unlock()
-	return slices.Clone(p.faults.said), nil
+	return slices.Clone(p.faults.list), nil
 }
 
-// await gives a word that the page shall say in its console, and a channel that is closed when it has: then all that the page has
-// said before has come, too.
-func (f *faults) await() (word string, said <-chan struct{}) {
+// await returns a word for the page to write to its console, and a channel that is closed once it
+// has. All earlier messages have arrived then.
+func (f *faults) await() (word string, written <-chan struct{}) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	word = fmt.Sprintf("pagetest: until here %d", len(f.waiting))
 	channel := make(chan struct{})
+
 	if f.waiting == nil {
 		f.waiting = make(map[string]chan<- struct{})
 	}
+
 	f.waiting[word] = channel
 	return word, channel
 }
 
-// notice takes an event of the browser.
+// notice records an event of the browser.
 func (f *faults) notice(event any) {
 	switch e := event.(type) {
 	case *runtime.EventConsoleAPICalled:
@@ -79,19 +85,22 @@ func (f *faults) hear(e *runtime.EventConsoleAPICalled) {
 	for _, argument := range e.Args {
 		words = append(words, string(bytes.Trim(argument.Value, `"`))+argument.Description)
 	}
+
 	text := strings.Join(words, " ")
 	f.mu.Lock()
-	said := f.waiting[text]
+	written := f.waiting[text]
 	f.mu.Unlock()
-	if said != nil {
-		close(said)
+
+	if written != nil {
+		close(written)
 		return
 	}
+
 	f.add("console.%s: %s", e.Type, text)
 }
 
 func (f *faults) add(format string, arguments ...any) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.said = append(f.said, fmt.Sprintf(format, arguments...))
+	f.list = append(f.list, fmt.Sprintf(format, arguments...))
 }

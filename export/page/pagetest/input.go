@@ -8,16 +8,17 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A Box is where something lies in the window, in CSS pixels.
+// A Box is the place of an element in the window, in CSS pixels.
 type Box struct{ X, Y, Width, Height float64 }
 
-// At is the point at parts of the width and the height, from 0 to 1.
+// At is the point at the given parts of the width and the height, from 0 to 1.
 func (b Box) At(x, y float64) Point { return Point{b.X + x*b.Width, b.Y + y*b.Height} }
 
 // A Point of the window, in CSS pixels.
 type Point struct{ X, Y float64 }
 
-// Box scrolls the first element that a CSS selector selects into the middle of the window, and says where it is.
+// Box scrolls the first element of a CSS selector into the middle of the window, and returns its
+// place.
 func (p *Page) Box(selector string) (box Box, err error) {
 	return box, p.Evaluate(fmt.Sprintf(`(() => {
 		const element = document.querySelector(%q)
@@ -30,7 +31,8 @@ func (p *Page) Box(selector string) (box Box, err error) {
 
 // Move moves the mouse to a point.
 func (p *Page) Move(to Point) error {
-	return p.act(fmt.Sprintf("move to %v", to), input.DispatchMouseEvent(input.MouseMoved, to.X, to.Y))
+	return p.act(fmt.Sprintf("move to %v", to),
+		input.DispatchMouseEvent(input.MouseMoved, to.X, to.Y))
 }
 
 // ClickAt clicks a point with the left button.
@@ -38,7 +40,7 @@ func (p *Page) ClickAt(at Point) error {
 	return p.act(fmt.Sprintf("click %v", at), chromedp.MouseClickXY(at.X, at.Y))
 }
 
-// Click clicks the middle of the first element that a CSS selector selects.
+// Click clicks the middle of the first element of a CSS selector.
 func (p *Page) Click(selector string) error {
 	box, err := p.Box(selector)
 	if err != nil {
@@ -51,24 +53,31 @@ func (p *Page) Click(selector string) error {
 func (p *Page) Drag(from, to Point) error {
 	const parts = 8
 	button := func(kind input.MouseType, at Point) chromedp.Action {
-		return input.DispatchMouseEvent(kind, at.X, at.Y).WithButton(input.Left).WithButtons(1).WithClickCount(1)
+		return input.DispatchMouseEvent(kind, at.X,
+			at.Y).WithButton(input.Left).WithButtons(1).WithClickCount(1)
 	}
 	actions := []chromedp.Action{
-		input.DispatchMouseEvent(input.MouseMoved, from.X, from.Y), button(input.MousePressed, from),
+		input.DispatchMouseEvent(input.MouseMoved, from.X, from.Y),
+		button(input.MousePressed, from),
 	}
 	for i := range parts {
 		part := float64(i+1) / parts
-		actions = append(actions, button(input.MouseMoved, Point{from.X + part*(to.X-from.X), from.Y + part*(to.Y-from.Y)}))
+		actions = append(actions,
+			button(input.MouseMoved, Point{
+				from.X + part*(to.X-from.X), from.Y + part*(to.Y-from.Y),
+			}))
 	}
-	return p.act(fmt.Sprintf("drag from %v to %v", from, to), append(actions, button(input.MouseReleased, to))...)
+
+	return p.act(fmt.Sprintf("drag from %v to %v", from, to),
+		append(actions, button(input.MouseReleased, to))...)
 }
 
-// Press presses keys one after the other: text, or characters of package kb.
+// Press presses keys one after another: text, or characters of package kb.
 func (p *Page) Press(keys string) error {
 	return p.act(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys))
 }
 
-// act does what a reader does, and waits until the page has drawn what follows from it.
+// act runs actions, and waits until the page has drawn their effects.
 func (p *Page) act(what string, actions ...chromedp.Action) error {
 	if err := within(p.ctx, what, chromedp.ActionFunc(func(ctx context.Context) error {
 		for _, action := range actions {
@@ -80,5 +89,6 @@ func (p *Page) act(what string, actions ...chromedp.Action) error {
 	})); err != nil {
 		return err
 	}
+
 	return p.Settle()
 }

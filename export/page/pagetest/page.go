@@ -17,7 +17,7 @@ import (
 	"github.com/chromedp/chromedp"
 )
 
-// A View is how a reader looks at a page.
+// A View is how a reader views a page.
 type View struct {
 	// Width and Height of the window, in CSS pixels; 0: 1280 by 900.
 	Width, Height int64
@@ -31,11 +31,14 @@ type View struct {
 
 func (v View) String() string {
 	text := fmt.Sprintf("%d px", v.size().Width)
-	for word, is := range map[string]bool{", dark": v.Dark, ", printed": v.Print, ", without scripts": v.NoScript} {
+	for word, is := range map[string]bool{
+		", dark": v.Dark, ", printed": v.Print, ", without scripts": v.NoScript,
+	} {
 		if is {
 			text += word
 		}
 	}
+
 	return text
 }
 
@@ -55,13 +58,16 @@ func (v View) actions() []chromedp.Action {
 	if v.Dark {
 		scheme = "dark"
 	}
+
 	if v.Print {
 		media = "print"
 	}
+
 	return []chromedp.Action{
 		emulation.SetDeviceMetricsOverride(v.Width, v.Height, 1, v.Width < 640),
 		emulation.SetEmulatedMedia().WithMedia(media).WithFeatures([]*emulation.MediaFeature{
-			{Name: "prefers-color-scheme", Value: scheme}, {Name: "prefers-reduced-motion", Value: "reduce"},
+			{Name: "prefers-color-scheme", Value: scheme},
+			{Name: "prefers-reduced-motion", Value: "reduce"},
 		}),
 		emulation.SetScriptExecutionDisabled(v.NoScript),
 		emulation.SetFocusEmulationEnabled(true),
@@ -76,11 +82,12 @@ type Page struct {
 	still  bool // no script runs in it, so that nothing changes by itself
 }
 
-// watch is in the page before its own scripts: what the policy forbids is told to whoever listens.
+// watch runs before the scripts of the page, and reports violations of its policy.
 const watch = `addEventListener("securitypolicyviolation", e =>
 	console.error("policy violated: " + e.violatedDirective + " by " + e.blockedURI + " " + e.sample))`
 
-// Open opens a file, or the address of a server ("http://127.0.0.1:80/"), and waits until it has loaded, with its scripts run.
+// Open opens a file, or the address of a server ("http://127.0.0.1:80/"), and waits until it has
+// loaded and its scripts have run.
 func (b *Browser) Open(address string, view View) (*Page, error) {
 	if !strings.HasPrefix(address, "http://") {
 		path, err := filepath.Abs(address)
@@ -89,38 +96,48 @@ func (b *Browser) Open(address string, view View) (*Page, error) {
 		}
 		address = "file://" + path
 	}
+
 	window, err := b.window()
 	if err != nil {
 		return nil, fmt.Errorf("open a window: %w", err)
 	}
+
 	ctx, cancel := chromedp.NewContext(b.ctx, chromedp.WithTargetID(window))
 	p := &Page{ctx, cancel, &faults{page: address}, view.NoScript}
-	if err := chromedp.Run(ctx); err != nil { // without a guard, the end of which would be that of the window
+	// The context of the first call is that of the window, so it has no time limit.
+	if err := chromedp.Run(ctx); err != nil {
 		p.Close()
 		return nil, fmt.Errorf("open a window: %w", err)
 	}
+
 	chromedp.ListenTarget(ctx, p.faults.notice)
-	actions := append(view.actions(), runtime.Enable(), log.Enable(), network.Enable(), chromedp.ActionFunc(func(ctx context.Context) error {
-		_, err := page.AddScriptToEvaluateOnNewDocument(watch).Do(ctx)
-		return err
-	}), chromedp.Navigate(p.faults.page))
+
+	actions := append(view.actions(), runtime.Enable(), log.Enable(), network.Enable(),
+		chromedp.ActionFunc(func(ctx context.Context) error {
+			_, err := page.AddScriptToEvaluateOnNewDocument(watch).Do(ctx)
+			return err
+		}), chromedp.Navigate(p.faults.page))
+
 	if err := within(ctx, "open "+address, actions...); err != nil {
 		p.Close()
 		return nil, err
 	}
+
 	return p, nil
 }
 
-// window opens one: pages behind others in the same window are not drawn.
+// window opens a window. Chromium does not draw pages behind others in the same window.
 func (b *Browser) window() (target.ID, error) {
 	browser := chromedp.FromContext(b.ctx).Browser
-	return target.CreateTarget("about:blank").WithNewWindow(true).Do(cdp.WithExecutor(b.ctx, browser))
+	return target.CreateTarget("about:blank").WithNewWindow(true).Do(cdp.WithExecutor(b.ctx,
+		browser))
 }
 
 // Close closes the window.
 func (p *Page) Close() { p.cancel() }
 
-// View changes how the open page is looked at, and waits until it has been drawn so. NoScript has no effect on what has run.
+// View changes the view of the open page, and waits until the page has been drawn. NoScript has no
+// effect on scripts that have run.
 func (p *Page) View(view View) error {
 	if err := within(p.ctx, "change the view", view.actions()...); err != nil {
 		return err
@@ -128,7 +145,7 @@ func (p *Page) View(view View) error {
 	return p.Settle()
 }
 
-// Evaluate gives the value of an expression, or what its promise gives. nil: it is not wanted.
+// Evaluate sets value to the value of an expression, or of its promise. nil discards it.
 func (p *Page) Evaluate(expression string, value any) error {
 	return within(p.ctx, "evaluate "+cut(expression), evaluate(expression, value))
 }
@@ -146,6 +163,7 @@ func evaluate(expression string, value any) chromedp.Action {
 		case len(result.Value) == 0:
 			return fmt.Errorf("the value is %s", result.Type)
 		}
+
 		return json.Unmarshal(result.Value, value)
 	})
 }
@@ -153,10 +171,12 @@ func evaluate(expression string, value any) chromedp.Action {
 // Await waits until an expression is true.
 func (p *Page) Await(expression string) error {
 	return within(p.ctx, "wait until "+cut(expression), evaluate(fmt.Sprintf(
-		`new Promise((done, fail) => { const look = () => { try { (%s) ? done() : setTimeout(look, 10) } catch (e) { fail(e) } }; look() })`, expression), nil))
+		`new Promise((done, fail) => { const poll = () => { try { (%s) ? done() : setTimeout(poll, 10) } catch (e) { fail(e) } }; poll() })`,
+		expression),
+		nil))
 }
 
-// Settle waits until what has happened so far has been drawn.
+// Settle waits until everything that has happened so far has been drawn.
 func (p *Page) Settle() error {
 	if p.still {
 		return nil
@@ -165,21 +185,22 @@ func (p *Page) Settle() error {
 	return within(p.ctx, "wait for the next frames", evaluate(drawn, nil))
 }
 
-// Still waits until an element has looked the same for some frames: nothing moves in it any more.
+// Still waits until an element has not changed for some frames.
 func (p *Page) Still(selector string) error {
-	return within(p.ctx, "wait until "+selector+" is still", evaluate(fmt.Sprintf(`new Promise(done => {
+	return within(p.ctx, "wait until "+selector+" is still",
+		evaluate(fmt.Sprintf(`new Promise(done => {
 		let before = "", same = 0
-		const look = () => {
+		const poll = () => {
 			const now = document.querySelector(%q).outerHTML
 			same = now == before ? same + 1 : 0
 			before = now
-			same < 12 ? requestAnimationFrame(look) : done(true)
+			same < 12 ? requestAnimationFrame(poll) : done(true)
 		}
-		look()
+		poll()
 	})`, selector), nil))
 }
 
-// cut shortens what an error cites.
+// cut truncates what an error quotes.
 func cut(text string) string {
 	if len(text) > 200 {
 		return text[:200] + "…"

@@ -1,4 +1,4 @@
-// The colours of owners: the same for a name wherever it stands.
+// The colours of components: the same for a name wherever it stands.
 
 /** A Hue is an angle in OKLCH, and whether it is a colour or grey. */
 export interface Hue {
@@ -6,7 +6,7 @@ export interface Hue {
 	grey: boolean;
 }
 
-/** Who is met often, as far from each other as so many can be. Neighbours seldom occur together. */
+/** Frequent components, with hues as different as possible. Neighbours seldom occur together. */
 const known: Record<string, number> = {
 	autograd: 20,
 	nccl: 30,
@@ -29,15 +29,15 @@ const known: Record<string, number> = {
 	pil: 340,
 };
 
-/** Who is nobody, or the system: grey. */
-const greys = new Set(["", "libc", "allocator", "kernel", "openmp", "file", "before-attach", "unexplained", "unknown", "other"]);
+/** The system, and memory without a component: grey. */
+const greys = new Set(["", "libc", "allocator", "kernel", "openmp", "file", "before-tracing", "unexplained", "unknown", "other"]);
 
-/** hueOf is the colour of an owner. */
-export function hueOf(owner: string): Hue {
-	if (greys.has(owner)) {
+/** hueOf is the colour of a component. */
+export function hueOf(component: string): Hue {
+	if (greys.has(component)) {
 		return { angle: 0, grey: true };
 	}
-	return { angle: Object.hasOwn(known, owner) ? known[owner]! : hash(owner) % 360, grey: false };
+	return { angle: Object.hasOwn(known, component) ? known[component]! : hash(component) % 360, grey: false };
 }
 
 /** hash is FNV-1a of the first characters. */
@@ -49,9 +49,9 @@ function hash(text: string): number {
 	return h;
 }
 
-/** paint gives an element the colour of an owner; the style sheet makes the shades of it. */
-export function paint(element: HTMLElement | SVGElement, owner: string): void {
-	const { angle, grey } = hueOf(owner);
+/** paint gives an element the colour of a component; the style sheet makes the shades of it. */
+export function paint(element: HTMLElement | SVGElement, component: string): void {
+	const { angle, grey } = hueOf(component);
 	element.style.setProperty("--hue", String(angle));
 	element.style.setProperty("--chroma", grey ? "0" : "1");
 }

@@ -3,7 +3,7 @@
 export interface PageData {
 	timeline?: TimelineData;
 	flame?: FlameData;
-	device_flames?: DeviceFlame[];
+	gpu_flames?: GPUFlame[];
 }
 
 export interface TimelineData {
@@ -11,12 +11,12 @@ export interface TimelineData {
 	steps?: (number | null)[];
 	series: Curve[];
 	phases: PhaseBand[] | null;
-	device_phases?: PhaseBand[];
+	gpu_phases?: PhaseBand[];
 	marks: MarkLine[] | null;
-	spikes: Stretch[] | null;
+	spikes: Span[] | null;
 	probing: PhaseBand[] | null;
 	changes: MarkLine[] | null;
-	boundary_s?: number;
+	baseline_s?: number;
 	slope?: Slope;
 }
 
@@ -28,12 +28,12 @@ export interface Curve {
 	values: (number | null)[];
 }
 
-export interface Stretch {
+export interface Span {
 	from_s: number;
 	to_s: number;
 }
 
-export interface PhaseBand extends Stretch {
+export interface PhaseBand extends Span {
 	kind: string;
 	label: string;
 }
@@ -43,7 +43,7 @@ export interface MarkLine {
 	text: string;
 }
 
-export interface Slope extends Stretch {
+export interface Slope extends Span {
 	level_bytes: number;
 	bytes_per_s: number;
 	low_bytes_per_s: number;
@@ -53,16 +53,16 @@ export interface Slope extends Stretch {
 
 export interface FlameData {
 	names: string[];
-	owners: string[];
+	components: string[];
 	root: FlameTuple;
 	note?: string;
 }
 
-export interface DeviceFlame extends FlameData {
+export interface GPUFlame extends FlameData {
 	label: string;
 }
 
-/** Name, owner (indexes), resident bytes, objects, children. */
+/** Name, component (indexes), resident bytes, objects, children. */
 export type FlameTuple = [number, number, number, number, FlameTuple[]?];
 
 /** readData is the data inside the page; an empty one where the page has none. */

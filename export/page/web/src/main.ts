@@ -10,8 +10,8 @@ import "../css/page.css"; // after those of the libraries, which it overrides
 
 const data = readData();
 
-for (const chip of document.querySelectorAll<HTMLElement>(".owner[data-owner]")) {
-	paint(chip, chip.dataset.owner ?? "");
+for (const chip of document.querySelectorAll<HTMLElement>(".component[data-component]")) {
+	paint(chip, chip.dataset.component ?? "");
 }
 document.querySelectorAll<HTMLTableElement>("table[data-sortable]").forEach(sortable);
 callersApart();
@@ -23,6 +23,6 @@ if (timelineChart && data.timeline) {
 }
 const flameChart = document.getElementById("flame-chart");
 if (flameChart) {
-	flames(flameChart, data.flame, data.device_flames ?? []);
+	flames(flameChart, data.flame, data.gpu_flames ?? []);
 }
 openTarget(); // last: the charts have moved what is below them

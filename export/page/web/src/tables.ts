@@ -45,7 +45,7 @@ export function compareKeys(a: string, b: string, direction: 1 | -1): number {
 	return direction * (Number.isNaN(x) || Number.isNaN(y) ? a.localeCompare(b, "en", { numeric: true }) : x - y);
 }
 
-/** callersApart tells the leaf of each stack from its callers. */
+/** callersApart emphasises the leaf of each stack. */
 export function callersApart(): void {
 	for (const code of document.querySelectorAll(".where summary code")) {
 		const [leaf = "", ...callers] = (code.textContent ?? "").split(/(?= < )/);
@@ -53,7 +53,7 @@ export function callersApart(): void {
 	}
 }
 
-/** signDeltas tells changes upwards from those downwards. */
+/** signDeltas marks changes by their sign. */
 export function signDeltas(): void {
 	for (const delta of document.querySelectorAll<HTMLElement>(".delta")) {
 		const text = (delta.textContent ?? "").trim();

@@ -3,7 +3,7 @@
 /** paperWidth is the width of a chart on A4 between margins of 15 mm, in CSS pixels. */
 export const paperWidth = 670;
 
-/** onTheme tells whenever colours change, and before and after printing. */
+/** onTheme calls draw when colours change, and before and after printing. */
 export function onTheme(draw: (paper: boolean) => void): void {
 	const root = document.documentElement;
 	const print = (paper: boolean) => () => {
@@ -15,7 +15,7 @@ export function onTheme(draw: (paper: boolean) => void): void {
 	addEventListener("afterprint", print(false));
 }
 
-/** onWidth tells the width of an element's content whenever it changes. */
+/** onWidth calls act with the width of an element's content when it changes. */
 export function onWidth(element: HTMLElement, act: (width: number) => void): void {
 	let last = element.clientWidth;
 	new ResizeObserver(() => {

@@ -2,12 +2,12 @@ import assert from "node:assert/strict";
 import { test } from "node:test";
 import { hueOf } from "../src/colors";
 import type { FlameData } from "../src/data";
-import { decode, narrowestDrawn, ownersOf, path, search, walk } from "../src/flame/tree";
+import { componentsOf, decode, narrowestDrawn, path, search, walk } from "../src/flame/tree";
 import { compareKeys } from "../src/tables";
 
 const data: FlameData = {
 	names: ["all", "main", "load", "Resize", "__proto__"],
-	owners: ["train.py", "pil", "constructor"],
+	components: ["train.py", "pil", "constructor"],
 	root: [
 		0,
 		1,
@@ -29,10 +29,12 @@ const data: FlameData = {
 	],
 };
 
-test("frames have names, owners, sums and parents, the largest first", () => {
+test("frames have names, components, sums and parents, the largest first", () => {
 	const root = decode(data);
 	const seen: string[] = [];
-	walk(root, (frame) => seen.push(`${path(frame).map(({ name }) => name)}=${frame.resident}/${frame.objects} ${frame.owner}`));
+	walk(root, (frame) =>
+		seen.push(`${path(frame).map(({ name }) => name)}=${frame.resident}/${frame.objects} ${frame.component}`),
+	);
 	assert.deepEqual(seen, [
 		"all=100/10 pil",
 		"all,main=90/9 train.py",
@@ -46,7 +48,7 @@ test("frames have names, owners, sums and parents, the largest first", () => {
 test("frames that are smaller than what they hold, negative or without a name do no harm", () => {
 	const root = decode({
 		names: [],
-		owners: [],
+		components: [],
 		root: [
 			7,
 			7,
@@ -58,7 +60,7 @@ test("frames that are smaller than what they hold, negative or without a name do
 			],
 		],
 	});
-	assert.deepEqual([root.name, root.owner, root.resident, root.objects], ["?", "", 3, 3]);
+	assert.deepEqual([root.name, root.component, root.resident, root.objects], ["?", "", 3, 3]);
 	assert.deepEqual(
 		root.children?.map((child) => child.resident),
 		[3, 0],
@@ -73,15 +75,15 @@ test("what is found within what is found counts once", () => {
 	assert.deepEqual(search(root, ".*", "resident").frames.size, 0);
 });
 
-test("what owners hold is all there is", () => {
+test("what components hold is all there is", () => {
 	const root = decode(data);
-	assert.deepEqual(ownersOf(root, "resident"), [
+	assert.deepEqual(componentsOf(root, "resident"), [
 		["pil", 70],
 		["train.py", 20],
 		["constructor", 10],
 	]);
 	assert.equal(
-		ownersOf(root, "objects").reduce((sum, [, n]) => sum + n, 0),
+		componentsOf(root, "objects").reduce((sum, [, n]) => sum + n, 0),
 		10,
 	);
 });
@@ -89,7 +91,7 @@ test("what owners hold is all there is", () => {
 test("no more frames are drawn than asked for, and none that could be is left out", () => {
 	const root = decode({
 		names: ["f"],
-		owners: [""],
+		components: [""],
 		root: [0, 0, 1024, 1, Array.from({ length: 512 }, (_, i) => [0, 0, i < 256 ? 3 : 1, 1] as [number, number, number, number])],
 	});
 	const drawn = (width: number) => {
@@ -107,7 +109,7 @@ test("no more frames are drawn than asked for, and none that could be is left ou
 	assert.equal(narrowestDrawn(root, "resident", 1024, 2, 300), 2);
 });
 
-test("an owner's colour is its own, and names that objects have by nature are names like others", () => {
+test("an component's colour is its own, and names that objects have by nature are names like others", () => {
 	assert.deepEqual(hueOf("pil"), hueOf("pil"));
 	assert.notDeepEqual(hueOf("pil"), hueOf("numpy"));
 	assert.equal(hueOf("other").grey, true);

@@ -1,15 +1,15 @@
-// What is around the flame graph: the measure, search, owners, the way to where it is zoomed into, details.
+// What is around the flame graph: the measure, search, components, the way to where it is zoomed into, details.
 import { paint } from "../colors";
 import { button, make } from "../dom";
-import { bytes, count, share, shorten } from "../words";
-import { type Frame, type Measure, ownersOf, path } from "./tree";
+import { bytes, count, share, shorten } from "../units";
+import { componentsOf, type Frame, type Measure, path } from "./tree";
 
-/** So many owners have buttons; the others hold next to nothing. */
-const mostOwners = 16;
+/** So many components have buttons; the others hold next to nothing. */
+const maxComponents = 16;
 
 /** describe is a frame in a line; an endless name is cut. */
 export function describe(frame: Frame, root: Frame, measure: Measure): string {
-	return `${shorten(frame.name, 300)}: ${numbers(frame, root, measure)}, owner ${frame.owner || "none"}`;
+	return `${shorten(frame.name, 300)}: ${numbers(frame, root, measure)}, component ${frame.component || "none"}`;
 }
 
 function numbers(frame: Frame, root: Frame, measure: Measure): string {
@@ -17,14 +17,14 @@ function numbers(frame: Frame, root: Frame, measure: Measure): string {
 	return `${bytes(frame.resident)}, ${count(frame.objects)} objects, ${part} of all`;
 }
 
-/** chip is the name of an owner in its colour. */
-function chip(owner: string): HTMLElement {
-	const element = make("span", { class: "owner" }, owner || "no owner");
-	paint(element, owner);
+/** chip is the name of a component in its colour. */
+function chip(component: string): HTMLElement {
+	const element = make("span", { class: "component" }, component || "no component");
+	paint(element, component);
 	return element;
 }
 
-/** showDetails tells all about a frame. */
+/** showDetails shows the numbers of a frame. */
 export function showDetails(into: HTMLElement, frame: Frame | undefined, root: Frame, measure: Measure): void {
 	if (!frame) {
 		into.replaceChildren(
@@ -35,7 +35,7 @@ export function showDetails(into: HTMLElement, frame: Frame | undefined, root: F
 	into.replaceChildren(
 		make("code", {}, frame.name),
 		" ",
-		chip(frame.owner),
+		chip(frame.component),
 		" ",
 		make("span", { class: "numbers" }, numbers(frame, root, measure)),
 	);
@@ -56,20 +56,20 @@ export function showPath(into: HTMLElement, frame: Frame, zoom: (frame: Frame) =
 	into.toggleAttribute("hidden", whole.length < 2);
 }
 
-/** showOwners makes a button for each owner, which highlights its frames. */
-export function showOwners(into: HTMLElement, root: Frame, measure: Measure, picked: Set<string>, changed: () => void): void {
-	const owners = ownersOf(root, measure);
-	const whole = owners.reduce((total, [, value]) => total + value, 0);
-	const buttons = owners.slice(0, mostOwners).map(([owner, value]) => {
+/** showComponents makes a button for each component, which highlights its frames. */
+export function showComponents(into: HTMLElement, root: Frame, measure: Measure, picked: Set<string>, changed: () => void): void {
+	const components = componentsOf(root, measure);
+	const whole = components.reduce((total, [, value]) => total + value, 0);
+	const buttons = components.slice(0, maxComponents).map(([component, value]) => {
 		const pick = () => {
-			picked.has(owner) ? picked.delete(owner) : picked.add(owner);
-			toggle.setAttribute("aria-pressed", String(picked.has(owner)));
+			picked.has(component) ? picked.delete(component) : picked.add(component);
+			toggle.setAttribute("aria-pressed", String(picked.has(component)));
 			changed();
 		};
-		const toggle = button("", pick, { "aria-pressed": String(picked.has(owner)) });
-		toggle.append(chip(owner), ` ${share(value, whole)}`);
+		const toggle = button("", pick, { "aria-pressed": String(picked.has(component)) });
+		toggle.append(chip(component), ` ${share(value, whole)}`);
 		return toggle;
 	});
-	const more = owners.length - mostOwners;
+	const more = components.length - maxComponents;
 	into.replaceChildren(...buttons, ...(more > 0 ? [`and ${more} more`] : []));
 }

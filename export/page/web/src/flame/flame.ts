@@ -2,8 +2,8 @@
 import type { FlameData } from "../data";
 import { button, choice, make } from "../dom";
 import { onTheme, onWidth, paperWidth } from "../theme";
-import { share } from "../words";
-import { describe, showDetails, showOwners, showPath } from "./controls";
+import { share } from "../units";
+import { describe, showComponents, showDetails, showPath } from "./controls";
 import { Graph } from "./graph";
 import { steer } from "./keys";
 import { decode, type Frame, type Measure, search } from "./tree";
@@ -14,7 +14,7 @@ export interface Shown {
 	fit: () => void;
 }
 
-/** flame draws a flame graph into its element. The name tells its radio buttons from those of others. */
+/** flame draws a flame graph into its element. The name distinguishes its radio buttons from those of other graphs. */
 export function flame(chart: HTMLElement, data: FlameData, measures: [Measure, string][], name = ""): Shown {
 	const drawn = new Flame(chart, decode(data), measures, name);
 	return { fit: () => drawn.resize(chart.clientWidth) };
@@ -22,7 +22,7 @@ export function flame(chart: HTMLElement, data: FlameData, measures: [Measure, s
 
 class Flame {
 	readonly picked = new Set<string>();
-	readonly owners = make("div", { class: "owners", role: "group", "aria-label": "Highlight what an owner holds" });
+	readonly components = make("div", { class: "components", role: "group", "aria-label": "Highlight the memory of a component" });
 	readonly trail = make("nav", { class: "trail", "aria-label": "Zoomed into", hidden: true });
 	readonly stage = make("div", { class: "stage" });
 	readonly details = make("p", { class: "details" });
@@ -37,10 +37,10 @@ class Flame {
 		readonly name: string,
 	) {
 		const graph = make("div", { class: "graph" }, this.stage, this.details);
-		chart.append(this.toolbar(), this.owners, this.trail, graph);
+		chart.append(this.toolbar(), this.components, this.trail, graph);
 		this.graph = new Graph(this.stage, root, {
 			describe: (frame) => describe(frame, root, this.graph?.measure ?? "resident"),
-			pointed: (frame) => this.tell(frame),
+			pointed: (frame) => this.showFrame(frame),
 			zoomed: (frame) => this.arrive(frame),
 		});
 		this.refresh();
@@ -54,7 +54,7 @@ class Flame {
 		return make(
 			"div",
 			{ class: "toolbar" },
-			...(this.measures.length > 1 ? [choice("Width", `measure${this.name}`, this.measures, (to) => this.weigh(to))] : []),
+			...(this.measures.length > 1 ? [choice("Width", `measure${this.name}`, this.measures, (to) => this.setMeasure(to))] : []),
 			make("label", { class: "search" }, "Search ", this.term),
 			this.found,
 			make(
@@ -65,16 +65,16 @@ class Flame {
 		);
 	}
 
-	weigh(measure: Measure): void {
-		this.graph.weigh(measure);
+	setMeasure(measure: Measure): void {
+		this.graph.setMeasure(measure);
 		this.refresh();
 	}
 
-	/** refresh says anew what the graph shows. */
+	/** refresh updates all that is around the graph. */
 	refresh(): void {
-		showOwners(this.owners, this.root, this.graph.measure, this.picked, () => this.light());
+		showComponents(this.components, this.root, this.graph.measure, this.picked, () => this.light());
 		this.light();
-		this.tell(undefined);
+		this.showFrame(undefined);
 	}
 
 	/** resize makes it so wide; 0: it is hidden, and stays as it is. */
@@ -85,7 +85,7 @@ class Flame {
 		}
 	}
 
-	tell(frame: Frame | undefined): void {
+	showFrame(frame: Frame | undefined): void {
 		const focused = this.stage.contains(document.activeElement) ? this.graph.current : undefined;
 		showDetails(this.details, frame ?? focused, this.root, this.graph.measure);
 	}
@@ -98,15 +98,16 @@ class Flame {
 		};
 		showPath(this.trail, frame, zoom);
 		this.light();
-		this.tell(frame);
+		this.showFrame(frame);
 	}
 
-	/** light highlights what is searched for and whose owners are picked. */
+	/** light highlights what is searched for and whose components are picked. */
 	light(): void {
 		const text = this.term.value.trim();
 		const found = text ? search(this.root, text, this.graph.measure) : undefined;
 		this.found.textContent = found ? this.report(found.frames.size, found.value) : "";
-		const lit = (frame: Frame) => (found?.frames.has(frame) ?? true) && (this.picked.size === 0 || this.picked.has(frame.owner));
+		const lit = (frame: Frame) =>
+			(found?.frames.has(frame) ?? true) && (this.picked.size === 0 || this.picked.has(frame.component));
 		this.graph.light(found || this.picked.size > 0 ? lit : undefined);
 	}
 

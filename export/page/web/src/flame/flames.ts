@@ -1,5 +1,5 @@
-// The flame graphs of one report: of resident memory, and of what is on devices, one at a time.
-import type { DeviceFlame, FlameData } from "../data";
+// The flame graphs of one report: of resident memory, and of GPU memory, one at a time.
+import type { FlameData, GPUFlame } from "../data";
 import { choice, make } from "../dom";
 import { flame, type Shown } from "./flame";
 import { decode, type Measure } from "./tree";
@@ -8,7 +8,7 @@ const hostMeasures: [Measure, string][] = [
 	["resident", "resident bytes"],
 	["objects", "objects"],
 ];
-const deviceMeasures: [Measure, string][] = [
+const gpuMeasures: [Measure, string][] = [
 	["resident", "bytes"],
 	["objects", "objects"],
 ];
@@ -23,10 +23,10 @@ interface Tab {
 }
 
 /** flames draws the graphs there are into an element, with a choice between them where there are several. */
-export function flames(into: HTMLElement, host: FlameData | undefined, devices: DeviceFlame[]): void {
+export function flames(into: HTMLElement, host: FlameData | undefined, gpus: GPUFlame[]): void {
 	const tabs: Tab[] = [
 		...(host ? [{ label: "host, resident", measures: hostMeasures, data: host }] : []),
-		...devices.map((data) => ({ label: data.label, measures: measuresOf(data), data })),
+		...gpus.map((data) => ({ label: data.label, measures: measuresOf(data), data })),
 	].map((tab) => ({ ...tab, element: make("div", { hidden: true }) }));
 	const [first] = tabs;
 	if (tabs.length === 1 && first) {
@@ -45,9 +45,9 @@ export function flames(into: HTMLElement, host: FlameData | undefined, devices: 
 	show(tabs, 0);
 }
 
-/** measuresOf are those of which a graph of device memory has anything: what is reserved has no objects. */
-function measuresOf(data: DeviceFlame): [Measure, string][] {
-	return decode(data).objects > 0 ? deviceMeasures : deviceMeasures.slice(0, 1);
+/** measuresOf are those of which a graph of GPU memory has anything: what is reserved has no objects. */
+function measuresOf(data: GPUFlame): [Measure, string][] {
+	return decode(data).objects > 0 ? gpuMeasures : gpuMeasures.slice(0, 1);
 }
 
 function show(tabs: Tab[], chosen: number): void {

@@ -2,17 +2,17 @@
 import flamegraph, { type FlameGraph, type Placed } from "d3-flame-graph";
 import { select } from "d3-selection";
 import { paint } from "../colors";
-import { shorten } from "../words";
+import { shorten } from "../units";
 import { type Frame, type Measure, narrowestDrawn } from "./tree";
 
 /** Narrower frames are not drawn until they are zoomed into, nor are more than so many; in pixels. */
 const narrowest = 1.5;
-const mostFrames = 2500;
+const maxFrames = 2500;
 
 /** The height of a frame, in pixels. */
 const row = 20;
 
-/** Hooks are told what the reader does. */
+/** Hooks are called for what the reader does. */
 export interface Hooks {
 	describe: (frame: Frame) => string;
 	pointed: (frame: Frame | undefined) => void;
@@ -68,7 +68,7 @@ export class Graph {
 
 	/** smallest is the width below which nothing is drawn when zoomed into a frame. */
 	private smallest(zoomed: Frame): number {
-		return narrowestDrawn(zoomed, this.measure, this.stage.clientWidth, narrowest, mostFrames);
+		return narrowestDrawn(zoomed, this.measure, this.stage.clientWidth, narrowest, maxFrames);
 	}
 
 	/** prepare comes before the library zooms into the frame that was clicked. */
@@ -87,7 +87,7 @@ export class Graph {
 		placed ? this.chart.zoomTo(placed) : this.chart.resetZoom();
 	}
 
-	weigh(measure: Measure): void {
+	setMeasure(measure: Measure): void {
 		this.measure = measure;
 		if (this.zoomed[measure] === 0) {
 			this.zoom(this.root); // nothing is as wide as nothing
@@ -101,7 +101,7 @@ export class Graph {
 		this.settle();
 	}
 
-	/** settle takes stock of what the library has drawn, and dresses it. */
+	/** settle collects what the library has drawn, and adds roles and colours. */
 	private settle(): void {
 		const svg = this.stage.querySelector("svg")!;
 		svg.querySelector("text.title")?.remove();
@@ -113,7 +113,7 @@ export class Graph {
 			.each((placed, i, elements) => {
 				const drawn = Object.assign(placed, { element: elements[i]! }) as Drawn;
 				this.drawn.set(placed.data, drawn);
-				this.dress(drawn);
+				this.decorate(drawn);
 			});
 		const depth = Math.max(...Array.from(this.drawn.values(), (drawn) => drawn.depth));
 		svg.setAttribute("height", String((depth + 1) * row));
@@ -123,13 +123,13 @@ export class Graph {
 		this.drawn.get(this.current)?.element.setAttribute("tabindex", "0");
 	}
 
-	private dress({ element, data, depth }: Drawn): void {
+	private decorate({ element, data, depth }: Drawn): void {
 		element.removeAttribute("name");
 		element.setAttribute("role", "treeitem");
 		element.setAttribute("aria-level", String(depth + 1));
 		element.setAttribute("aria-label", this.hooks.describe(data));
 		element.setAttribute("tabindex", "-1");
-		paint(element, data.owner);
+		paint(element, data.component);
 	}
 
 	/** light dims all frames but those; undefined: none. */

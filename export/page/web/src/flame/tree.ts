@@ -6,7 +6,7 @@ export type Measure = "resident" | "objects";
 /** A Frame with all that is above it. */
 export interface Frame {
 	name: string;
-	owner: string;
+	component: string;
 	/** Bytes and objects, those of its callees included. */
 	resident: number;
 	objects: number;
@@ -17,8 +17,8 @@ export interface Frame {
 
 /** decode makes the tree of the page's data. Nothing is smaller than what it is made of, and nothing is negative. */
 export function decode(data: FlameData): Frame {
-	const frame = ([name, owner, resident, objects, children]: FlameTuple, parent?: Frame): Frame => {
-		const self: Frame = { name: data.names[name] ?? "?", owner: data.owners[owner] ?? "", resident, objects, parent };
+	const frame = ([name, component, resident, objects, children]: FlameTuple, parent?: Frame): Frame => {
+		const self: Frame = { name: data.names[name] ?? "?", component: data.components[component] ?? "", resident, objects, parent };
 		const below = (children ?? []).map((child) => frame(child, self)).sort((a, b) => b.resident - a.resident);
 		self.resident = Math.max(resident, sum(below, "resident"));
 		self.objects = Math.max(objects, sum(below, "objects"));
@@ -68,13 +68,13 @@ export function search(root: Frame, text: string, measure: Measure): Found {
 	return found;
 }
 
-/** ownersOf is what each owner holds, the largest first: what a frame has beyond its callees is its owner's. */
-export function ownersOf(root: Frame, measure: Measure): [owner: string, value: number][] {
+/** componentsOf is what each component holds, the largest first: what a frame has beyond its callees is its component's. */
+export function componentsOf(root: Frame, measure: Measure): [component: string, value: number][] {
 	const held = new Map<string, number>();
 	walk(root, (frame) => {
 		const own = frame[measure] - sum(frame.children ?? [], measure);
 		if (own > 0) {
-			held.set(frame.owner, (held.get(frame.owner) ?? 0) + own);
+			held.set(frame.component, (held.get(frame.component) ?? 0) + own);
 		}
 	});
 	return [...held].sort((a, b) => b[1] - a[1]);

@@ -1,8 +1,8 @@
 // What is around the plot: the curves with their values, the choice of the axis, zoom.
 import { button, choice, make } from "../dom";
-import { bytes, clock, count, shorten } from "../words";
+import { bytes, clock, count, shorten } from "../units";
 import { type AxisKind, isSparse, nearest } from "./axis";
-import { isDevice } from "./device";
+import { isGPU } from "./gpu";
 import type { View } from "./plot";
 
 /** A Legend names the curves, turns them on and off, and shows what they are at the cursor. */
@@ -43,12 +43,12 @@ export function makeLegend(view: View, toggle: (index: number, on: boolean) => v
 	return { element, show };
 }
 
-/** fitted names the line that was fitted to the last regime, where there is one. */
+/** fitted names the line that was fitted to the last segment, where there is one. */
 function fitted({ data: { slope, series } }: View): HTMLElement[] {
 	if (!slope) {
 		return [];
 	}
-	const text = `${series.some(isDevice) ? "fitted to RSS" : "fitted"}: ${slope.label}`;
+	const text = `${series.some(isGPU) ? "fitted to RSS" : "fitted"}: ${slope.label}`;
 	return [make("span", { class: "fitted" }, make("span", { class: "swatch", "data-curve": "slope" }), text)];
 }
 
@@ -74,7 +74,7 @@ function valueAt({ data }: View, index: number, row: number): string {
 function momentAt({ data }: View, row: number): string {
 	const seconds = data.time_s[row] ?? 0;
 	const step = data.steps?.[row];
-	const bands = [data.phases, data.device_phases, data.probing].map((list) =>
+	const bands = [data.phases, data.gpu_phases, data.probing].map((list) =>
 		list?.find((band) => band.from_s <= seconds && seconds <= band.to_s),
 	);
 	const parts = [`at ${clock(seconds, data.time_s.at(-1) ?? 0)}`];

@@ -1,10 +1,10 @@
-// What lies behind and upon the curves: phases, spikes, marks, the boundary, the fitted slope, how heap was probed.
+// What lies behind and upon the curves: phases, spikes, marks, the baseline, the fitted slope, how heap was probed.
 import type uPlot from "uplot";
 import { token } from "../colors";
-import type { MarkLine, PhaseBand, Slope, Stretch, TimelineData } from "../data";
-import { shorten } from "../words";
+import type { MarkLine, PhaseBand, Slope, Span, TimelineData } from "../data";
+import { shorten } from "../units";
 import { type Axis, slopePoints } from "./axis";
-import { namedCurves, scaleOf, strips } from "./device";
+import { namedCurves, scaleOf, strips } from "./gpu";
 import { endPlaces, placeLabels } from "./labels";
 
 /** The strip above the lines, for the names of the phases; there may be two of them; a letter with what is left free around it. In CSS pixels. */
@@ -25,7 +25,7 @@ export function drawBehind(u: uPlot, data: TimelineData, axis: Axis): void {
 	});
 }
 
-/** drawUpon draws the slope, the names of the phases, the ribbon, the boundary, the marks, the changes and the names of curves, after the curves. */
+/** drawUpon draws the slope, the names of the phases, the ribbon, the baseline, the marks, the changes and the names of curves, after the curves. */
 export function drawUpon(u: uPlot, data: TimelineData, axis: Axis, apart: boolean): void {
 	clipped(u, (ctx, ratio) => {
 		if (data.slope) {
@@ -34,7 +34,7 @@ export function drawUpon(u: uPlot, data: TimelineData, axis: Axis, apart: boolea
 		ctx.font = font(ratio);
 		ctx.setLineDash([]);
 		drawPhases(u, ctx, ratio, data.phases ?? [], axis);
-		drawDevicePhases(u, ctx, ratio, data.device_phases ?? [], axis);
+		drawGPUPhases(u, ctx, ratio, data.gpu_phases ?? [], axis);
 		for (const probing of data.probing ?? []) {
 			band(u, probing, axis, token(`probing-${probing.kind}`), ratio, ribbon * ratio);
 		}
@@ -43,8 +43,8 @@ export function drawUpon(u: uPlot, data: TimelineData, axis: Axis, apart: boolea
 	});
 }
 
-/** drawDevicePhases draws the second strip: the phases of device memory, in their colours. */
-function drawDevicePhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, phases: PhaseBand[], axis: Axis): void {
+/** drawGPUPhases draws the second strip: the phases of GPU memory, in their colours. */
+function drawGPUPhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, phases: PhaseBand[], axis: Axis): void {
 	for (const phase of phases) {
 		const [from, to] = ends(u, phase, axis);
 		const row = [from, u.bbox.top + strip * ratio, to - from, strip * ratio] as const;
@@ -59,7 +59,7 @@ function drawDevicePhases(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number
 	drawPhases(u, ctx, ratio, phases, axis, strip);
 }
 
-/** nameCurves writes beside its right end which curve is which, where there are those of the host and of devices. */
+/** nameCurves writes beside its right end which curve is which, where there are those of the host and of GPUs. */
 function nameCurves(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, data: TimelineData, apart: boolean): void {
 	const named = namedCurves(data.series).filter(({ index }) => u.series[index + 1]?.show);
 	const places = named.map(({ index }) => {
@@ -69,7 +69,7 @@ function nameCurves(u: uPlot, ctx: CanvasRenderingContext2D, ratio: number, data
 		return value == null ? undefined : u.valToPos(value, scaleOf(data.series[index]!, apart), true);
 	});
 	if (places.length !== 2 || places[0] === undefined || places[1] === undefined) {
-		return; // with one of them alone there is nothing to tell apart
+		return; // a single one needs no name
 	}
 	ctx.textAlign = "right";
 	ctx.textBaseline = "middle";
@@ -104,7 +104,7 @@ interface Line {
 	dash: number[];
 }
 
-/** linesOf are the boundary, the marks and the changes of the probes that are visible, in this order. */
+/** linesOf are the baseline, the marks and the changes of the probes that are visible, in this order. */
 function linesOf(u: uPlot, data: TimelineData, axis: Axis, ratio: number): Line[] {
 	const x = (seconds: number) => u.valToPos(axis.at(seconds), "x", true);
 	const line = (color: string, dash: number[]) => (mark: MarkLine) => ({ x: x(mark.at_s), text: mark.text, color, dash });
@@ -112,9 +112,9 @@ function linesOf(u: uPlot, data: TimelineData, axis: Axis, ratio: number): Line[
 		...(data.marks ?? []).map(line(token("mark"), [])),
 		...(data.changes ?? []).map(line(token("change"), [6 * ratio, 4 * ratio])),
 	];
-	if (data.boundary_s !== undefined) {
+	if (data.baseline_s !== undefined) {
 		const dash = [2 * ratio, 3 * ratio];
-		lines.unshift({ x: x(data.boundary_s), text: "growth counts from here", color: token("ink"), dash });
+		lines.unshift({ x: x(data.baseline_s), text: "baseline", color: token("ink"), dash });
 	}
 	return lines.filter((line) => line.x >= u.bbox.left && line.x <= u.bbox.left + u.bbox.width);
 }
@@ -177,16 +177,16 @@ function clipped(u: uPlot, draw: (ctx: CanvasRenderingContext2D, ratio: number) 
 	ctx.restore();
 }
 
-/** ends are the left and right end of what is visible of a stretch, in pixels of the canvas. */
-function ends(u: uPlot, stretch: Stretch, axis: Axis): [number, number] {
+/** ends are the left and right end of what is visible of a span, in pixels of the canvas. */
+function ends(u: uPlot, span: Span, axis: Axis): [number, number] {
 	const { left, width } = u.bbox;
 	const at = (seconds: number) => Math.max(left, Math.min(left + width, u.valToPos(axis.at(seconds), "x", true)));
-	return [at(stretch.from_s), at(stretch.to_s)];
+	return [at(span.from_s), at(span.to_s)];
 }
 
-/** band fills a stretch, from the bottom as high as the plot or that. */
-function band(u: uPlot, stretch: Stretch, axis: Axis, color: string, atLeast = 0, height = u.bbox.height): void {
-	const [from, to] = ends(u, stretch, axis);
+/** band fills a span, from the bottom as high as the plot or that. */
+function band(u: uPlot, span: Span, axis: Axis, color: string, atLeast = 0, height = u.bbox.height): void {
+	const [from, to] = ends(u, span, axis);
 	u.ctx.fillStyle = color;
 	u.ctx.fillRect(from, u.bbox.top + u.bbox.height - height, Math.max(to - from, atLeast), height);
 }

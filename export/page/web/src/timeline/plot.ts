@@ -2,10 +2,10 @@
 import uPlot from "uplot";
 import { token } from "../colors";
 import type { Curve, TimelineData } from "../data";
-import { clockUnit, count, tickBytes, tickClocks } from "../words";
+import { clockUnit, count, tickBytes, tickClocks } from "../units";
 import { type Axis, isSparse } from "./axis";
-import { areApart, isDevice, scaleOf, strips } from "./device";
 import { drawBehind, drawUpon } from "./draw";
+import { areApart, isGPU, scaleOf, strips } from "./gpu";
 
 const seconds = [1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 10800, 21600, 43200, 86400];
 const powers = Array.from({ length: 50 }, (_, i) => 2 ** i);
@@ -23,7 +23,7 @@ export interface View {
 	shown: Set<string>;
 }
 
-/** makePlot draws into an element; moved is told whenever the cursor has moved. */
+/** makePlot draws into an element; moved is called when the cursor has moved. */
 export function makePlot(into: HTMLElement, view: View, width: number, moved: (u: uPlot) => void): uPlot {
 	const { data, axis } = view;
 	const narrow = width < 560;
@@ -40,7 +40,7 @@ export function makePlot(into: HTMLElement, view: View, width: number, moved: (u
 		axes: [
 			xAxis(view),
 			yAxis(narrow, apart),
-			...(apart ? [deviceAxis(narrow, view)] : []),
+			...(apart ? [gpuAxis(narrow, view)] : []),
 			...(counts ? [countAxis(narrow, apart)] : []),
 		],
 		series: [{}, ...data.series.map((curve) => series(curve, view, apart))],
@@ -63,7 +63,7 @@ function series(curve: Curve, view: View, apart: boolean): uPlot.Series {
 		scale: scaleOf(curve, apart),
 		show: view.shown.has(curve.key),
 		stroke: color,
-		width: curve.key === "rss" || (curve.shown && isDevice(curve)) ? 3 : 1.5,
+		width: curve.key === "rss" || (curve.shown && isGPU(curve)) ? 3 : 1.5,
 		spanGaps: sparse,
 		...dash,
 		...(curve.unit === "count" ? { paths: uPlot.paths.stepped!({ align: 1 }) } : {}),
@@ -131,12 +131,12 @@ function yAxis(narrow: boolean, apart: boolean): uPlot.Axis {
 	};
 }
 
-/** deviceAxis is that of device memory, on the right, where it has one of its own: in the colour of its curve. */
-function deviceAxis(narrow: boolean, { data }: View): uPlot.Axis {
-	const main = data.series.find((curve) => curve.shown && isDevice(curve));
+/** gpuAxis is that of GPU memory, on the right, where it has one of its own: in the colour of its curve. */
+function gpuAxis(narrow: boolean, { data }: View): uPlot.Axis {
+	const main = data.series.find((curve) => curve.shown && isGPU(curve));
 	return {
 		...yAxis(narrow, true),
-		...(narrow ? {} : { label: "device memory" }),
+		...(narrow ? {} : { label: "GPU memory" }),
 		stroke: () => curveColor(main?.key ?? ""),
 		scale: "d",
 		side: 1,

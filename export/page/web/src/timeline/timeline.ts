@@ -51,13 +51,13 @@ class Timeline {
 	}
 
 	draw(): uPlot {
-		const plot = makePlot(this.stage, this.view, this.chart.clientWidth, (u) => this.tell(u.cursor.idx ?? null));
-		this.tell(null);
+		const plot = makePlot(this.stage, this.view, this.chart.clientWidth, (u) => this.showValues(u.cursor.idx ?? null));
+		this.showValues(null);
 		return plot;
 	}
 
-	/** tell shows the values at a place of the axis; at the last where the cursor is nowhere. */
-	tell(place: number | null): void {
+	/** showValues shows the values at a point of the axis, or the last ones without a cursor. */
+	showValues(place: number | null): void {
 		this.place = place;
 		const { rows } = this.view.axis;
 		const row = rows[place ?? rows.length - 1] ?? 0;

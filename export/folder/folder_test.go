@@ -1,0 +1,361 @@
+package folder
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+func writes(content string) func(io.Writer) error {
+	return func(w io.Writer) error {
+		_, err := io.WriteString(w, content)
+		return err
+	}
+}
+
+func newFolder(t *testing.T, path string, owner Owner, force bool) *Folder {
+	t.Helper()
+	f, err := Create(path, owner, force)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func content(t *testing.T, path ...string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(path...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+func put(t *testing.T, text string, path ...string) string {
+	t.Helper()
+	name := filepath.Join(path...)
+	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	return name
+}
+
+func do(t *testing.T, err error) {
+	t.Helper()
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// tree lists what is below a directory, directories with a slash.
+func tree(t *testing.T, dir string) string {
+	t.Helper()
+	var names []string
+	do(t, filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if path == dir || err != nil {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		if entry.IsDir() {
+			name += "/"
+		}
+		names = append(names, name)
+		return nil
+	}))
+	slices.Sort(names)
+	return strings.Join(names, " ")
+}
+
+// fill writes a file of each sort.
+func fill(t *testing.T, f *Folder) {
+	t.Helper()
+	do(t, f.WriteFile(GrowthFile, writes("growth")))
+	do(t, f.WriteFile(SnapshotFile(3), writes("three")))
+	do(t, f.WriteFile(SnapshotFile(1000), writes("thousand")))
+	w, err := f.Append(TimelineFile)
+	do(t, err)
+	do(t, writes("time_s,rss_bytes,pss_bytes\n")(w))
+	do(t, writes("1.000,1,2\n")(w))
+	do(t, w.Close())
+}
+
+func TestFolder(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "out")
+	f := newFolder(t, path, current(), false)
+	fill(t, f)
+	do(t, f.WriteFile(GrowthFile, writes("anew")))
+	if got, want := tree(t, path),
+		"growth.pb.gz snapshots/ snapshots/003.pb.gz snapshots/1000.pb.gz timeline.csv"; got !=
+		want {
+		t.Errorf("holds %s, want %s", got, want)
+	}
+	if content(t, path, GrowthFile) != "anew" || content(t, path, SnapshotFile(3)) != "three" ||
+		content(t, path, TimelineFile) != "time_s,rss_bytes,pss_bytes\n1.000,1,2\n" {
+		t.Error("other content than was written")
+	}
+	do(t, f.Remove(GrowthFile))
+	if err := f.Remove(GrowthFile); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("second removal: %v", err)
+	}
+	if f.Path() != path {
+		t.Errorf("path %s", f.Path())
+	}
+
+	t.Run("relative path", func(t *testing.T) {
+		dir := t.TempDir()
+		t.Chdir(dir)
+		do(t, newFolder(t, "out/", current(), false).WriteFile(SummaryFile, writes("{}")))
+		if got := tree(t, dir); got != "out/ out/summary.json" {
+			t.Errorf("holds %s", got)
+		}
+	})
+
+	t.Run("owner and modes", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root: gives files away")
+		}
+		path := filepath.Join(t.TempDir(), "out")
+		fill(t, newFolder(t, path, Owner{65534, 65533}, false))
+		seen := 0
+		do(t, filepath.WalkDir(path, func(path string, entry fs.DirEntry, _ error) error {
+			info, err := entry.Info()
+			do(t, err)
+			mode := fileMode
+			if entry.IsDir() {
+				mode = dirMode
+			}
+			stat := info.Sys().(*syscall.Stat_t)
+			if stat.Uid != 65534 || stat.Gid != 65533 || info.Mode().Perm() != mode {
+				t.Errorf("%s belongs to %d:%d with mode %v, want 65534:65533 and %v", path,
+					stat.Uid,
+					stat.Gid, info.Mode(), mode)
+			}
+			seen++
+			return nil
+		}))
+		if seen != 6 {
+			t.Errorf("%d files and directories, want 6", seen)
+		}
+	})
+
+	t.Run("other names", func(t *testing.T) {
+		f := newFolder(t, filepath.Join(t.TempDir(), "out"), current(), false)
+		for _, name := range []string{
+			"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/",
+			"snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz",
+		} {
+			wantError(t, f.WriteFile(name, writes("")), "write "+name, "not the name of a file")
+		}
+	})
+
+	t.Run("failing write", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		f := newFolder(t, path, current(), false)
+		do(t, f.WriteFile(SummaryFile, writes("before")))
+		sentinel := errors.New("no such number")
+		err := f.WriteFile(SummaryFile, func(w io.Writer) error {
+			do(t, writes("half")(w))
+			return sentinel
+		})
+		if !errors.Is(err, sentinel) || err.Error() != "write summary.json: no such number" {
+			t.Errorf("error %v", err)
+		}
+		if tree(t, path) != "summary.json" || content(t, path, SummaryFile) != "before" {
+			t.Errorf("after the error: %s", tree(t, path))
+		}
+	})
+
+	t.Run("full disk", func(t *testing.T) {
+		path := filepath.Join(mountTmpfs(t), "out")
+		f := newFolder(t, path, current(), false)
+		do(t, f.WriteFile(GrowthFile, writes("before")))
+		err := f.WriteFile(GrowthFile, writes(strings.Repeat("x", 1<<20)))
+		if !errors.Is(err, unix.ENOSPC) ||
+			err.Error() != "write growth.pb.gz: no space left on device" {
+			t.Errorf("error %v", err)
+		}
+		if tree(t, path) != "growth.pb.gz" || content(t, path, GrowthFile) != "before" {
+			t.Errorf("after the error: %s", tree(t, path))
+		}
+		w, err := f.Append(TimelineFile)
+		do(t, err)
+		defer w.Close()
+		err = writes(strings.Repeat("x", 1<<20))(w)
+		if !errors.Is(err, unix.ENOSPC) ||
+			err.Error() != "write timeline.csv: no space left on device" {
+			t.Errorf("error %v", err)
+		}
+		wantError(t, f.WriteFile(SnapshotFile(1), writes("x")),
+			"write snapshots/001.pb.gz: no space left on device")
+	})
+
+	t.Run("not writable", func(t *testing.T) {
+		dir := mountTmpfs(t)
+		path := filepath.Join(dir, "out")
+		f := newFolder(t, path, current(), false)
+		do(t, unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
+		wantError(t, f.WriteFile(GrowthFile, writes("x")),
+			"write growth.pb.gz: read-only file system")
+		_, err := Create(path+"2", current(), false)
+		wantError(t, err, "create "+path+"2: read-only file system")
+		do(t, f.Close())
+	})
+}
+
+// occupied is a directory with everything in it that can be in the way of a folder.
+func occupied(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	put(t, "mine", dir, "file")
+	put(t, "mine", dir, "foreign", "notes.txt")
+	put(t, "{\"schema\": \"other\"}", dir, "other", SummaryFile)
+	do(t, os.Mkdir(filepath.Join(dir, "empty"), 0o755))
+	do(t, os.Symlink("empty", filepath.Join(dir, "link")))
+	do(t, os.Symlink("nowhere", filepath.Join(dir, "dangling")))
+	do(t, syscall.Mkfifo(filepath.Join(dir, "fifo"), 0o644))
+	return dir
+}
+
+func TestCreate(t *testing.T) {
+	dir := occupied(t)
+	before := tree(t, dir)
+	for _, test := range []struct {
+		path  string
+		force bool
+		want  string
+	}{
+		{"empty", false, ": exists (choose another with --output, or replace it with --force)"},
+		{"foreign", false, ": exists (choose"},
+		{
+			"foreign", true,
+			": exists and holds files that allocscope did not write (choose another with --output)",
+		},
+		{"other", true, ": exists and holds files that allocscope did not write"},
+		{"file", false, ": exists and is not a directory (choose another with --output)"},
+		{"file", true, ": exists and is not a directory"},
+		{"fifo", true, ": exists and is not a directory"},
+		{"link", false, ": it is a symbolic link, which is not followed"},
+		{"link", true, ": it is a symbolic link, which is not followed"},
+		{"link/", true, ": it is a symbolic link, which is not followed"},
+		{"dangling", false, ": it is a symbolic link, which is not followed"},
+		{"dangling", true, ": it is a symbolic link, which is not followed"},
+		{"missing/out", true, ": there is no directory " + dir + "/missing (make it first)"},
+		{"file/out", true, ": open " + dir + "/file: not a directory"},
+		{"fifo/out", true, ": open " + dir + "/fifo: not a directory"},
+	} {
+		path := dir + "/" + test.path
+		_, err := Create(path, current(), test.force)
+		wantError(t, err, "create "+path+test.want)
+	}
+	if after := tree(t, dir); after != before {
+		t.Errorf("held %s, holds %s", before, after)
+	}
+	if content(t, dir, "foreign", "notes.txt") != "mine" || content(t, dir, "file") != "mine" {
+		t.Error("files of others have changed")
+	}
+
+	t.Run("odd paths", func(t *testing.T) {
+		_, err := Create("", current(), true)
+		wantError(t, err, "its name is empty")
+		_, err = Create("/", current(), true)
+		wantError(t, err, "create /: ")
+	})
+
+	// A parent may be reached through a link: /home often is one.
+	t.Run("linked parent", func(t *testing.T) {
+		dir := t.TempDir()
+		do(t, os.Mkdir(filepath.Join(dir, "real"), 0o755))
+		do(t, os.Symlink("real", filepath.Join(dir, "link")))
+		newFolder(t, filepath.Join(dir, "link", "out"), current(), false)
+		if got := tree(t, dir); got != "link real/ real/out/" {
+			t.Errorf("holds %s", got)
+		}
+	})
+}
+
+func TestCreateWithForce(t *testing.T) {
+	t.Run("empty folder", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		do(t, os.Mkdir(path, 0o755))
+		fill(t, newFolder(t, path, current(), true))
+		info, err := os.Stat(path)
+		do(t, err)
+		if info.Mode().Perm() != dirMode {
+			t.Errorf("mode %v, want %v", info.Mode(), dirMode)
+		}
+	})
+
+	// Ours are removed, finished or not; nothing else is.
+	t.Run("replaces", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		first := newFolder(t, path, current(), false)
+		fill(t, first)
+		do(t, first.WriteFile(ReportFile, writes("report")))
+		put(t, "half", path, temporaryName(SummaryFile))
+		put(t, "half", path, snapshotDir, temporaryName("004.pb.gz"))
+		put(t, "mine", path, "notes.txt")
+		put(t, "mine", path, "summary.json.tmp")
+		put(t, "mine", path, ".growth.pb.gz")
+		put(t, "mine", path, snapshotDir, "mine.pb.gz")
+		newFolder(t, path, current(), true)
+		if got, want := tree(t, path),
+			".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp"; got !=
+			want {
+			t.Errorf("holds %s, want %s", got, want)
+		}
+	})
+
+	// A folder is known by its summary alone, too, and what remains of it is nothing.
+	t.Run("summary alone", func(t *testing.T) {
+		path := filepath.Join(t.TempDir(), "out")
+		first := newFolder(t, path, current(), false)
+		do(t, first.WriteFile(SummaryFile, writes(signatures[SummaryFile]+"1\"\n}\n")))
+		do(t, first.WriteFile(SnapshotFile(1), writes("one")))
+		newFolder(t, path, current(), true)
+		if got := tree(t, path); got != "" {
+			t.Errorf("holds %s, want nothing", got)
+		}
+	})
+
+	t.Run("other owner", func(t *testing.T) {
+		if os.Geteuid() != 0 {
+			t.Skip("needs root: gives files away")
+		}
+		path := filepath.Join(t.TempDir(), "out")
+		do(t, os.Mkdir(path, 0o755))
+		_, err := Create(path, Owner{65534, 65534}, true)
+		wantError(t, err,
+			"exists and belongs to UID 0, not to UID 65534 (choose another with --output)")
+		do(t, os.Chown(path, 65534, 65534))
+		newFolder(t, path, Owner{65534, 65534}, true)
+	})
+
+	t.Run("planted files", func(t *testing.T) {
+		for _, name := range []string{GrowthFile, snapshotDir, SnapshotFile(1)} {
+			dir := t.TempDir()
+			victim := put(t, "victim", dir, "victim", "001.pb.gz")
+			path := filepath.Join(dir, "out")
+			put(t, "time_s,rss_bytes,", path, TimelineFile)
+			planted := filepath.Join(path, name)
+			do(t, os.MkdirAll(filepath.Dir(planted), 0o755))
+			do(t, os.Symlink(filepath.Dir(victim), planted))
+			_, err := Create(path, current(), true)
+			wantError(t, err, "create "+path+": ", filepath.Base(planted))
+			if content(t, victim) != "victim" {
+				t.Errorf("%s: the victim has changed", name)
+			}
+		}
+	})
+}

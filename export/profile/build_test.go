@@ -1,0 +1,395 @@
+package profile
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+func roundTrip(t *testing.T, held []growth.Holding, info Info) *profile.Profile {
+	t.Helper()
+	var buf bytes.Buffer
+	if err := Write(&buf, held, info); err != nil {
+		t.Fatal(err)
+	}
+	p, err := profile.ParseData(buf.Bytes())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := p.CheckValid(); err != nil {
+		t.Fatal(err)
+	}
+	return p
+}
+
+func TestBuild(t *testing.T) {
+	p := roundTrip(t, holdings(), info())
+	var types []string
+	for _, v := range p.SampleType {
+		types = append(types, v.Type+"/"+v.Unit)
+	}
+	if got, want := strings.Join(types, " "),
+		"alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes resident_space/bytes"; got !=
+		want {
+		t.Errorf("sample types %s, want %s", got, want)
+	}
+	if p.DefaultSampleType != "resident_space" || p.PeriodType.Type != "space" ||
+		p.PeriodType.Unit != "bytes" || p.Period != 524288 {
+		t.Errorf("default %q, period %d %v", p.DefaultSampleType, p.Period, p.PeriodType)
+	}
+	if p.TimeNanos != info().Time.UnixNano() || p.DurationNanos != int64(5*time.Minute) {
+		t.Errorf("time %d, duration %d", p.TimeNanos, p.DurationNanos)
+	}
+	if !slices.Equal(p.Comments, info().Comments) {
+		t.Errorf("comments %q", p.Comments)
+	}
+	var values [][]int64
+	for _, s := range p.Sample {
+		values = append(values, s.Value)
+	}
+	want := [][]int64{
+		{1000, 1573494, 1000, 1572864, 1576960},
+		{2, 1048576, 2, 524288, 520192},
+		{8, 275000, 8, 262144, 200704},
+		{1, 4096, 1, 4096, 8192},
+		{1, 2048, 1, 2048, 0},
+		{1, 512, 1, 512, 4096},
+		{4, 400, 4, 400, 0},
+		{2, 300, 0, 0, 0},
+		{0, 0, 0, 0, 987136},
+		{0, 0, 0, 0, 319488},
+		{0, 0, -10, -40960, -45056},
+	}
+	if !reflect.DeepEqual(values, want) {
+		t.Errorf("values %v, want %v", values, want)
+	}
+
+	t.Run("labels", func(t *testing.T) {
+		p := roundTrip(t, holdings(), info())
+		first := p.Sample[0]
+		if want := map[string][]string{
+			"kind": {"heap"}, "component": {"trainer"}, "process": {"trainer"}, "pid": {"4242"},
+		}; !reflect.DeepEqual(first.Label, want) {
+			t.Errorf("labels %v, want %v", first.Label, want)
+		}
+		// In the order of inuse_space: 1572864/1000 ... 262144/7.6 ... 300/2 (allocated only), two without objects, -40960/-10.
+		want := []int64{1573, 262144, 34493, 4096, 2048, 512, 100, 150, 0, 0, 4096}
+		for i, s := range p.Sample {
+			if want[i] == 0 && len(s.NumLabel) > 0 {
+				t.Errorf("sample %d: bytes %v of no objects", i, s.NumLabel)
+			}
+			if want[i] != 0 &&
+				(!slices.Equal(s.NumLabel["bytes"], want[i:i+1]) ||
+					!slices.Equal(s.NumUnit["bytes"], []string{"bytes"})) {
+				t.Errorf("sample %d: bytes %v %v, want %d bytes", i, s.NumLabel["bytes"],
+					s.NumUnit["bytes"], want[i])
+			}
+		}
+		if lost := p.Sample[4]; len(lost.Label["pid"]) != 0 || len(lost.Label["process"]) != 0 {
+			t.Errorf("labels of a stack without a process: %v", lost.Label)
+		}
+	})
+
+	t.Run("shared locations", func(t *testing.T) {
+		p := roundTrip(t, holdings(), info())
+		if len(p.Mapping) != 2 || p.Mapping[0].File != trainer.Path {
+			t.Fatalf("mappings %v, want the executable and libc", p.Mapping)
+		}
+		for i, module := range []*growth.Module{trainer, libc} {
+			m := p.Mapping[i]
+			got := growth.Module{
+				Path: m.File, BuildID: m.BuildID, Start: m.Start, Limit: m.Limit, Offset: m.Offset,
+			}
+			if got != *module || !m.HasFunctions || m.HasLineNumbers != (module == trainer) ||
+				m.HasFilenames != (module == trainer) {
+				t.Errorf("mapping %+v, want %+v", m, module)
+			}
+		}
+		if leak, brk := p.Sample[0], p.Sample[7]; !slices.Equal(leak.Location, brk.Location) {
+			t.Error("two samples of one stack do not share their locations")
+		}
+		// malloc, leak_block, main, calloc, <module>, mmap64, map_arena, cache_trim, operator new, reserve, deep, cut, lost, the main
+		// heap, what is free of it, the file.
+		if len(p.Location) != 16 || len(p.Function) != 16 {
+			t.Errorf("%d locations, %d functions, want 16 of each", len(p.Location),
+				len(p.Function))
+		}
+		if l := p.Sample[0].Location[1]; l.Address != 0x401100 || l.Line[0].Line != 12 ||
+			l.Line[0].Function.Name != "leak_block" ||
+			l.Line[0].Function.Filename != "/src/trainer.c" {
+			t.Errorf("leaf's caller: %+v", l)
+		}
+	})
+
+	t.Run("executable", func(t *testing.T) {
+		elsewhere := info()
+		elsewhere.Executable = "/usr/bin/python3"
+		if p := roundTrip(t, holdings(), elsewhere); p.Mapping[0].File != "/usr/bin/python3" ||
+			len(p.Mapping) != 3 {
+			t.Errorf("mappings %v", p.Mapping)
+		}
+		if p := roundTrip(t, nil,
+			Info{}); len(p.Mapping) != 0 || p.TimeNanos != 0 || len(p.Sample) != 0 {
+			t.Errorf("empty profile: %v", p)
+		}
+	})
+
+	// The kernel cuts command names after 15 bytes, be it in the middle of a character.
+	t.Run("invalid UTF-8", func(t *testing.T) {
+		cut := info()
+		cut.Processes = map[int]string{4242: "train\xc3"}
+		if got := roundTrip(t, holdings(),
+			cut).Sample[0].Label["process"][0]; got != "train\uFFFD" {
+			t.Errorf("process %q", got)
+		}
+	})
+
+	t.Run("GPU memory", func(t *testing.T) {
+		s := gpuSnapshot(0, 1000)
+		p := roundTrip(t, slices.Concat(holdings(), s.DeviceHoldings), info())
+		var types []string
+		for _, v := range p.SampleType {
+			types = append(types, v.Type+"/"+v.Unit)
+		}
+		const host = "alloc_objects/count alloc_space/bytes inuse_objects/count inuse_space/bytes resident_space/bytes"
+		if got := strings.Join(types, " "); got !=
+			host+" device_objects/count device_space/bytes device_reserved_space/bytes" {
+			t.Errorf("sample types %s", got)
+		}
+		if p.DefaultSampleType != "resident_space" {
+			t.Errorf("default %s", p.DefaultSampleType)
+		}
+		var sums [8]int64
+		for _, sample := range p.Sample {
+			device := strings.HasPrefix(sample.Label["kind"][0], "cuda") ||
+				sample.Label["kind"][0] == "not_attributed"
+			for i, v := range sample.Value {
+				sums[i] += v
+				if v != 0 && device != (i >= 5) {
+					t.Errorf("%v: value %d is %d", sample.Label, i, v)
+				}
+			}
+		}
+		var rss int64
+		for _, h := range holdings() {
+			rss += h.ResidentBytes
+		}
+		// 10 and 7 blocks, and 12 of NCCL's; torch's segments are in no ledger.
+		if want := [3]int64{29, 10_000, 7200}; sums[4] != rss || [3]int64(sums[5:]) != want {
+			t.Errorf("sums %v, want %d and %v", sums, rss, want)
+		}
+		if gpu := p.Sample[slices.IndexFunc(p.Sample,
+			func(s *profile.Sample) bool {
+				return s.Value[6] ==
+					700
+			})].Label["gpu"]; !slices.Equal(gpu,
+			[]string{"1"}) {
+			t.Errorf("GPU %v", gpu)
+		}
+		var file bytes.Buffer
+		if err := Write(&file, s.DeviceHoldings, info()); err != nil {
+			t.Fatal(err)
+		}
+		read, err := Read(&file)
+		if err != nil || len(read.SampleType) != 8 || DropFrames(read) != nil {
+			t.Fatal(err)
+		}
+		for _, sample := range read.Sample {
+			if name := sample.Location[0].Line[0].Function.Name; name == "cuMemAlloc_v2" {
+				t.Errorf("the driver is the leaf of %v", sample.Label)
+			}
+		}
+	})
+}
+
+func TestMeanSize(t *testing.T) {
+	for _, test := range []struct {
+		name    string
+		holding growth.Holding
+		want    int64
+	}{
+		{"nothing", growth.Holding{}, 0},
+		{
+			"alive",
+			growth.Holding{InuseObjects: 4, InuseBytes: 100, AllocObjects: 1, AllocBytes: 1},
+			25,
+		},
+		{"freed", growth.Holding{AllocObjects: 4, AllocBytes: 100}, 25},
+		{"fewer objects, more bytes", growth.Holding{InuseObjects: -1, InuseBytes: 100}, 0},
+		{
+			"what cancelling left over",
+			growth.Holding{InuseObjects: 1e-12, InuseBytes: 1, AllocObjects: 2, AllocBytes: 50},
+			25,
+		},
+	} {
+		if got := meanSize(test.holding); got != test.want {
+			t.Errorf("%s: %d, want %d", test.name, got, test.want)
+		}
+	}
+}
+
+// pprofText runs go tool pprof, which is another reader than the library that wrote the file.
+func pprofText(t *testing.T, arguments ...string) []byte {
+	t.Helper()
+	cmd := exec.Command("go", append([]string{"tool", "pprof"}, arguments...)...)
+	cmd.Env = append(os.Environ(), "TZ=UTC", "PPROF_TMPDIR="+t.TempDir())
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil || stderr.Len() > 0 {
+		t.Fatalf("go tool pprof %v: %v\n%s", arguments, err, stderr.Bytes())
+	}
+	return out
+}
+
+func profileFile(t *testing.T, held []growth.Holding) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "growth.pb.gz")
+	file, err := os.Create(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := Write(file, held, info()); err != nil {
+		t.Fatal(err)
+	}
+	if err := file.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// flats are what go tool pprof -top shows as flat, by function.
+func flats(out []byte) map[string]string {
+	flat := make(map[string]string)
+	for line := range strings.Lines(string(out)) {
+		if fields := strings.Fields(line); len(fields) >= 6 && strings.HasSuffix(fields[1], "%") {
+			flat[strings.Join(fields[5:], " ")] = fields[0]
+		}
+	}
+	return flat
+}
+
+func TestPprof(t *testing.T) {
+	// The callers of the allocator stand for what they allocated; what has no caller stands for itself. Without a sample type, it is
+	// what is resident.
+	t.Run("top", func(t *testing.T) {
+		path := profileFile(t, holdings())
+		resident, alive := pprofText(t, "-top", "-unit=B", "-nodefraction=0", path),
+			pprofText(t, "-top", "-unit=B", "-nodefraction=0", "-sample_index=inuse_space", path)
+		golden(t, "top.txt", resident)
+		golden(t, "top_inuse.txt", alive)
+		for function, want := range map[string][2]string{
+			"leak_block": {"1576960B", "1572864B"}, "map_arena": {"520192B", "524288B"},
+			"<module>": {"200704B", "262144B"}, "cache_trim": {"-45056B", "-40960B"},
+			"deep": {"8192B", "4096B"}, "std::vector<int>::reserve(unsigned long)": {"", "400B"},
+			"[stack not kept: stack map full]": {"", "2048B"},
+			"malloc":                           {"4096B", "512B"}, "main heap": {"319488B", ""},
+			"[file: /data/train.bin]":     {"987136B", ""},
+			"operator new(unsigned long)": {"", ""},
+			"__libc_calloc":               {"", ""}, // frames of the allocator
+		} {
+			if got := [2]string{flats(resident)[function], flats(alive)[function]}; got != want {
+				t.Errorf("flat of %s is %q, want %q", function, got, want)
+			}
+		}
+	})
+
+	t.Run("traces", func(t *testing.T) {
+		golden(t, "traces.txt", pprofText(t, "-traces", "-unit=B", profileFile(t, holdings())))
+	})
+
+	t.Run("labels", func(t *testing.T) {
+		path := profileFile(t, holdings())
+		for label, want := range map[string]string{
+			"kind=mmap": "map_arena", "kind=retained": "main heap", "component=libc": "malloc",
+		} {
+			out := string(pprofText(t, "-top", "-unit=B", "-tagfocus="+label, path))
+			if !strings.Contains(out, want) || strings.Contains(out, "leak_block") {
+				t.Errorf("-tagfocus=%s:\n%s", label, out)
+			}
+		}
+		if out := string(pprofText(t, "-comments", path)); out !=
+			strings.Join(info().Comments, "\n")+"\n" {
+			t.Errorf("-comments: %q", out)
+		}
+	})
+
+	// Any two snapshots of a trace can be compared.
+	t.Run("diff_base", func(t *testing.T) {
+		start := holdings()
+		end := holdings()
+		end[1].ResidentBytes += 1000
+		out := string(pprofText(t, "-top", "-unit=B", "-nodefraction=0",
+			"-diff_base="+profileFile(t, start), profileFile(t, end)))
+		if !strings.Contains(out, "File: trainer") || !strings.Contains(out, " 1000B") {
+			t.Errorf("-diff_base:\n%s", out)
+		}
+	})
+}
+
+func TestStackText(t *testing.T) {
+	in := func(function string, module *growth.Module) growth.Frame {
+		return growth.Frame{Function: function, Module: module}
+	}
+	for _, test := range []struct {
+		name  string
+		stack growth.Stack
+		want  []string
+	}{
+		{
+			"source",
+			growth.Stack{Frames: []growth.Frame{mallocF, mainFn}},
+			[]string{"main (/src/trainer.c:40)"},
+		},
+		{
+			"file without line",
+			growth.Stack{Frames: []growth.Frame{{Function: "f", File: "a.c"}}},
+			[]string{"f (a.c)"},
+		},
+		{
+			"module",
+			growth.Stack{Frames: []growth.Frame{in("f", trainer)}},
+			[]string{"f (/opt/job/trainer)"},
+		},
+		{"name", growth.Stack{Frames: []growth.Frame{in("f", nil)}}, []string{"f"}},
+		{
+			"allocator alone",
+			growth.Stack{Frames: []growth.Frame{in("mmap", nil), in("malloc", nil)}},
+			[]string{"mmap", "malloc"},
+		},
+		{
+			"allocator's insides",
+			growth.Stack{
+				Frames: []growth.Frame{
+					in("mmap", nil), in("sysmalloc", nil), in("malloc", nil), in("f", nil),
+				},
+			},
+			[]string{"f"},
+		},
+		{
+			"cut",
+			growth.Stack{Frames: []growth.Frame{in("malloc", nil)}, Truncated: "why"},
+			[]string{"[truncated: why]"},
+		},
+		{
+			"lost",
+			growth.Stack{Truncated: "stack map full"},
+			[]string{"[stack not kept: stack map full]"},
+		},
+		{"unknown", growth.Stack{}, []string{"[stack unknown]"}},
+	} {
+		if got := StackText(&test.stack); !reflect.DeepEqual(got, test.want) {
+			t.Errorf("%s: %q, want %q", test.name, got, test.want)
+		}
+	}
+}

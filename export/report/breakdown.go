@@ -1,0 +1,286 @@
+package report
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// breakdownsOf returns the breakdown of the process, and that of its tree where there are other
+// processes.
+func breakdownsOf(s *summary.Summary) []breakdownView {
+	var books []breakdownView
+	own, p := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
+	if len(own.Kinds) > 0 {
+		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
+		book := breakdownOf(s, own, title, "RSS", p)
+		if !p.HeapTraced {
+			book.Note = strings.TrimSpace(book.Note +
+				" The allocation sites of the heap are unknown: source heap was not attached.")
+		}
+		books = append(books, book)
+	}
+
+	if others := words.OtherProcesses(s); others > 0 {
+		tree := words.BreakdownOf(s.Breakdown, 0)
+		title := fmt.Sprintf("Its tree, with %s, shared pages once: %s",
+			units.Plural(others, "other process", "other processes"),
+			units.Signed(tree.Sum().Delta))
+		books = append(books,
+			breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
+	}
+
+	return books
+}
+
+// breakdownOf is a waterfall from the total at the baseline, over all kinds, to that at the end.
+func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string,
+	p summary.Resident,
+) breakdownView {
+	lines, sum := b.Lines(len(b.Kinds), p), b.Sum()
+	scale := scaleOf(sum, lines)
+	out := breakdownView{Title: title}
+	out.add(breakdownLine{
+		Class: "total",
+		Label: all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " +
+			units.Bytes(sum.Start()),
+		Bar: scale.bar("total", scale.from, sum.Start()),
+	})
+
+	at := sum.Start()
+	for _, line := range lines {
+		out.add(kindLine(scale, line, at))
+		at += line.Delta
+	}
+
+	out.add(breakdownLine{
+		Class: "total", Label: all + " at the end, as the kernel counts",
+		Growth: units.Signed(sum.Delta), End: units.Bytes(sum.End),
+		Bar: scale.bar("total", scale.from, sum.End),
+	})
+
+	if scale.from > 0 {
+		out.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
+	}
+
+	return out
+}
+
+func (b *breakdownView) add(line breakdownLine) { b.Lines = append(b.Lines, line) }
+
+// kindLine is the change of one kind.
+func kindLine(scale barScale, line words.BreakdownLine, at float64) breakdownLine {
+	out := breakdownLine{
+		Label: line.Label, Growth: units.Signed(line.Delta), End: units.Bytes(line.End),
+		Bar: scale.bar("grown", at, at+line.Delta),
+	}
+	if line.Kind == growth.KindUnexplained {
+		out.Class = "unexplained"
+	}
+
+	if line.Delta < 0 {
+		out.Bar.Class = "shrunk"
+	}
+
+	if line.Error > 0 {
+		out.Error = units.Bytes(line.Error)
+		out.Bar.Whisker = scale.whisker(at+line.Delta-line.Error, at+line.Delta+line.Error)
+	}
+
+	return out
+}
+
+// A barScale maps bytes to the 1000 units of a bar.
+type barScale struct{ from, to float64 }
+
+// scaleOf includes the ends of all bars and intervals. It begins at zero, or shortly below them
+// where the changes are small beside the total.
+func scaleOf(sum words.KindSum, lines []words.BreakdownLine) barScale {
+	at := sum.Start()
+	low, high := min(at, sum.End), max(at, sum.End)
+	for _, line := range lines {
+		at += line.Delta
+		low, high = min(low, at, max(at-line.Error, 0)), max(high, at+line.Error)
+	}
+
+	const minCutRatio = 4 // of the total to the changes
+	if low > minCutRatio*(high-low) {
+		return barScale{max(low-(high-low), 0), max(high, low+1)}
+	}
+
+	return barScale{min(low, 0), max(high, 1)}
+}
+
+// position of a size, in tenths of units.
+func (s barScale) position(bytes float64) float64 {
+	return math.Round(10*min(max(1000*(bytes-s.from)/(s.to-s.from), 0), 1000)) / 10
+}
+
+func (s barScale) bar(class string, from, to float64) bar {
+	low, high := s.position(min(from, to)), s.position(max(from, to))
+	return bar{Class: class, From: low, Width: math.Round(10*(high-low)) / 10}
+}
+
+// whisker is the path of an interval.
+func (s barScale) whisker(low, high float64) string {
+	from, to := s.position(low), s.position(high)
+	return fmt.Sprintf("M%g 10H%gM%g 5V15M%g 5V15", from, to, from, to)
+}
+
+// A gpuBreakdown is a breakdown of GPU memory as a waterfall.
+type gpuBreakdown struct {
+	Title string
+	Lines []gpuLine
+	Note  string
+}
+
+type gpuLine struct {
+	// Class is "total" of the first and the last line, "unexplained", or empty.
+	Class, Label, Component, Start, End, Change string
+	Bar                                         bar
+}
+
+// maxStackRows and maxOtherRows are the numbers of rows with and without a stack that are shown one
+// by one.
+const maxStackRows, maxOtherRows = 12, 24
+
+// gpuBreakdownOf is the breakdown of a process, the largest change first.
+func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
+	if len(d.Breakdown) == 0 {
+		return gpuBreakdown{}
+	}
+
+	lines, sum := gpuLines(d.Breakdown)
+	var bars []words.BreakdownLine
+	for _, line := range lines {
+		bars = append(bars, line.BreakdownLine)
+	}
+
+	scale := scaleOf(sum, bars)
+
+	counted := "as the driver counts"
+	if d.Reason != "" {
+		counted = "as far as is known"
+	}
+
+	book := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
+	book.add(gpuLine{
+		Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline),
+		Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start()),
+	})
+
+	at := sum.Start()
+	for _, line := range lines {
+		out := gpuLine{
+			Label: line.Label, Component: line.component, Start: units.Bytes(line.Start()),
+			End: units.Bytes(line.End), Change: units.Signed(line.Delta),
+			Bar: scale.bar("grown", at, at+line.Delta),
+		}
+
+		if line.Kind == growth.KindNotAttributed {
+			out.Class = "unexplained"
+		}
+
+		if line.Delta < 0 {
+			out.Bar.Class = "shrunk"
+		}
+
+		book.add(out)
+		at += line.Delta
+	}
+
+	book.add(gpuLine{
+		Class: "total", Label: "All at the end, " + counted, End: units.Bytes(sum.End),
+		Change: units.Signed(sum.Delta), Bar: scale.bar("total", scale.from, sum.End),
+	})
+
+	if scale.from > 0 {
+		book.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
+	}
+
+	return book
+}
+
+func (b *gpuBreakdown) add(line gpuLine) { b.Lines = append(b.Lines, line) }
+
+// A componentLine is a row for people, and its component.
+type componentLine struct {
+	words.BreakdownLine
+	component string
+}
+
+// gpuLines are the rows for people and their sum: the largest changes, one row for the others, and
+// at last what is not attributed.
+func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.KindSum) {
+	several := slices.ContainsFunc(rows, func(r summary.GPUBreakdownRow) bool {
+		return r.GPU != rows[0].GPU && r.GPU != "" && rows[0].GPU != ""
+	})
+	rest := componentLine{}
+	withStack, without, others := 0, 0, 0
+	for _, row := range bySize(rows) {
+		held := words.KindSum{
+			Kind: row.Kind, Delta: float64(row.EndBytes) - float64(row.StartBytes),
+			End: float64(row.EndBytes),
+		}
+		sum.Delta += held.Delta
+		sum.End += held.End
+
+		if row.Function != "" {
+			withStack++
+		} else {
+			without++
+		}
+
+		if row.Function != "" && withStack > maxStackRows ||
+			row.Function == "" && without > maxOtherRows {
+			others++
+			rest.Delta += held.Delta
+			rest.End += held.End
+			continue
+		}
+
+		lines = append(lines, componentLine{
+			words.BreakdownLine{Label: words.GPURow(row, several), KindSum: held}, row.Component,
+		})
+	}
+
+	if others > 0 {
+		rest.Label = units.Plural(others, "other", "others")
+		lines = append(lines, rest)
+	}
+
+	slices.SortStableFunc(lines,
+		func(a, b componentLine) int {
+			return cmp.Compare(remainderLast(a.Kind),
+				remainderLast(b.Kind))
+		})
+
+	return lines, sum
+}
+
+// remainderLast sorts what is not attributed behind all else.
+func remainderLast(kind growth.Kind) int {
+	if kind == growth.KindNotAttributed {
+		return 1
+	}
+	return 0
+}
+
+// bySize sorts the rows, the largest change first.
+func bySize(rows []summary.GPUBreakdownRow) []summary.GPUBreakdownRow {
+	change := func(r summary.GPUBreakdownRow) float64 {
+		return math.Abs(float64(r.EndBytes) -
+			float64(r.StartBytes))
+	}
+	return slices.SortedStableFunc(slices.Values(rows), func(a, b summary.GPUBreakdownRow) int {
+		return cmp.Or(cmp.Compare(change(b), change(a)), cmp.Compare(b.EndBytes, a.EndBytes),
+			strings.Compare(a.Function, b.Function))
+	})
+}

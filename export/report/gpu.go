@@ -1,0 +1,136 @@
+package report
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+)
+
+// A gpuView is the section about the GPU memory of a process.
+type gpuView struct {
+	// ID of the section: "gpu", "gpu-2", ….
+	ID, Title string
+	Verdict   verdictView
+	Facts     []fact
+	Suspects  []suspectView
+	// Advice explains the diagnosis. Reason is why the driver's count is unknown; empty: it is
+	// known.
+	Advice, Reason string
+	Curves         []curveView
+	Breakdown      gpuBreakdown
+	Rows           []rowView
+	RowsNote       string
+}
+
+// A curveView is a row of the table of curves. Judged: the verdict is on this one.
+type curveView struct {
+	Name, Start, End, Change, Rate, Verdict string
+	Judged                                  bool
+}
+
+// gpuViewsOf returns the sections about GPU memory. The title names the process if it is not the
+// main process, or there are several.
+func gpuViewsOf(s *summary.Summary) []gpuView {
+	var views []gpuView
+	for i := range s.GPUMemory {
+		d := &s.GPUMemory[i]
+		v := gpuView{
+			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
+			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
+			Advice: d.Advice, Curves: curveViews(d), Breakdown: gpuBreakdownOf(d, s.BaselineS),
+			Rows: rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: gpuRowsNote(d),
+		}
+
+		if i > 0 {
+			v.ID = fmt.Sprintf("gpu-%d", i+1)
+		}
+
+		if len(s.GPUMemory) > 1 || d.Process != s.Process.PID {
+			v.Title += " of " + strings.TrimSpace(d.Command+" ("+pidText(d.Process)+")")
+		}
+
+		if d.Reason != "" {
+			v.Reason = "The driver's count is unknown: " + d.Reason + "."
+		}
+
+		views = append(views, v)
+	}
+
+	return views
+}
+
+// gpuFacts are the numbers that people look for first.
+func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
+	var facts []fact
+	if rate := words.Rate(d.Verdict); d.RateBytesPerMin != nil || d.RateBytesPerStep != nil {
+		value, interval, _ := strings.Cut(rate, " (")
+		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
+	}
+
+	if when := words.TimeToLimit(d.Verdict); when != "" {
+		when, condition := splitCondition(when)
+		facts = append(facts, fact{"Out of GPU memory", when, condition})
+	}
+
+	if d.HeadroomBytes != nil {
+		facts = append(facts, fact{
+			"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least",
+		})
+	}
+
+	for _, c := range d.Curves {
+		if c.Name != d.Judged {
+			continue
+		}
+
+		if c.StartBytes != nil {
+			facts = append(facts, fact{
+				"At the baseline", units.Bytes(float64(*c.StartBytes)),
+				strings.TrimSpace(words.CurveText(c.Name) + secondsNote(", after ", baseline)),
+			})
+		}
+
+		if c.EndBytes != nil {
+			facts = append(facts, fact{
+				"At the end", units.Bytes(float64(*c.EndBytes)), words.CurveText(c.Name),
+			})
+		}
+	}
+
+	return facts
+}
+
+// curveViews is the table of curves.
+func curveViews(d *summary.GPUMemory) []curveView {
+	var views []curveView
+	for _, c := range d.Curves {
+		v := curveView{
+			Name: words.CurveText(c.Name), Start: sizeText(c.StartBytes), End: sizeText(c.EndBytes),
+			Change: "-", Rate: "-",
+			Verdict: strings.ReplaceAll(string(c.Class), "-", " "), Judged: c.Name == d.Judged,
+		}
+
+		if c.StartBytes != nil && c.EndBytes != nil {
+			v.Change = units.Signed(float64(*c.EndBytes) - float64(*c.StartBytes))
+		}
+
+		if c.BytesPerMin != nil {
+			v.Rate = units.Signed(float64(*c.BytesPerMin)) + "/min"
+		}
+
+		views = append(views, v)
+	}
+
+	return views
+}
+
+// gpuRowsNote explains the rows, or why there are none.
+func gpuRowsNote(d *summary.GPUMemory) string {
+	if len(d.Accumulating) == 0 {
+		return "Nothing that was traced on GPUs accumulated since the baseline."
+	}
+	return "Each row is what a stack holds on GPUs at the end, less what it held at the baseline."
+}

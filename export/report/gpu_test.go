@@ -1,0 +1,286 @@
+package report
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/net/html"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func mustSay(t *testing.T, page shownPage, id string, wants ...string) {
+	t.Helper()
+	shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
+	for _, want := range wants {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%s does not say %q:\n%s", id, want, shown)
+		}
+	}
+}
+
+func TestGPUSection(t *testing.T) {
+	page := show(t, gpuTrace(t))
+	mustSay(t, page, "gpu",
+		"GPU memory LEAK grows by 120 MiB/min (95% CI 114-126), steady growth after warm-up",
+		"out of GPU memory in 56-64 min",
+		"tensors are retained by the code below", "Headroom78.0 GiB on the GPU with the least",
+		"At the baseline1.09 GiB allocated by torch, after 60.0 s",
+		"At the end1.56 GiB allocated by torch",
+		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
+		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak",
+		"allocated by torch judged by this", "through the driver API----leak suspected",
+		"Where it is: +480 MiB",
+		"train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB",
+		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
+		"All at the end, as the driver counts",
+		"cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
+	mustSay(t, page, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
+	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min",
+		"GPU memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
+		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
+	mustSay(t, page, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
+	var links []string
+	each(page.root, "nav", func(n *html.Node) {
+		each(n, "a",
+			func(a *html.Node) {
+				links = append(links,
+					strings.TrimPrefix(attribute(a, "href"), "#"))
+			})
+	})
+	if got, want := strings.Join(links, " "),
+		"verdict timeline breakdown accumulating gpu flame processes losses reproduce"; got !=
+		want {
+		t.Errorf("links %q, want %q", got, want)
+	}
+
+	t.Run("unknown driver count", func(t *testing.T) {
+		page := show(t, withoutNVML(t))
+		mustSay(t, page, "gpu",
+			"The driver's count is unknown: there is no libnvidia-ml.so.1.",
+			"All at the end, as far as is known")
+		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") ||
+			strings.Contains(shown, "Headroom") {
+			t.Errorf("tells what nobody knows: %s", shown)
+		}
+		mustSay(t, page, "timeline", "GPU memory (reserved by torch) over 5 min")
+	})
+
+	t.Run("several processes", func(t *testing.T) {
+		trace := gpuTrace(t)
+		other := gpuSummary()
+		other.Process, other.Command, other.Class, other.Accumulating, other.Breakdown, other.Curves = 50,
+			"worker", growth.ClassPlateau, nil, nil, nil
+		trace.Summary.GPUMemory = append(trace.Summary.GPUMemory, other)
+		page := show(t, trace)
+		mustSay(t, page, "gpu", "GPU memory of python3 (PID 42)")
+		mustSay(t, page, "gpu-2", "GPU memory of worker (PID 50) NO LEAK (plateau)",
+			"Nothing that was traced on GPUs accumulated")
+		mustSay(t, page, "verdict", "GPU memory of python3 (PID 42): LEAK",
+			"GPU memory of worker (PID 50): NO LEAK (plateau)")
+	})
+
+	// However much a forged summary has, the page of it is bounded.
+	t.Run("bounds", func(t *testing.T) {
+		s := leakingSummary()
+		d := gpuSummary()
+		d.Breakdown, d.Curves = slices.Repeat(d.Breakdown, 5000), slices.Repeat(d.Curves, 5000)
+		d.Breakdown[0].EndBytes, d.Breakdown[1].StartBytes = 1<<63-1, -1<<63
+		s.GPUMemory = slices.Repeat([]summary.GPUMemory{d}, 200)
+		v, _ := pageOf(&Trace{Summary: s})
+		var out bytes.Buffer
+		if err := body.ExecuteTemplate(&out, "body", v); err != nil {
+			t.Fatal(err)
+		}
+		if out.Len() > 500_000 || strings.Contains(out.String(), "NaN") ||
+			strings.Contains(out.String(), "Inf") {
+			t.Errorf("it has %d bytes", out.Len())
+		}
+		if !strings.Contains(out.String(),
+			"Of the 200 entries of gpu_memory only the first 16 are shown.") {
+			t.Error("does not say what is left out")
+		}
+	})
+}
+
+func TestGPUCurves(t *testing.T) {
+	all := func(i int, s *growth.Sample) {
+		s.DeviceUsed, s.CudaReserved, s.CudaAllocated, s.CudaDriver, s.Pinned = 40*mib, 30*mib,
+			20*mib, 35*mib, 5*mib
+	}
+	for name, test := range map[string]struct {
+		of          func(i int, s *growth.Sample)
+		shown, keys string
+	}{
+		"all": {
+			all, "rss gpu_used",
+			"rss gpu_used gpu_reserved gpu_driver gpu_allocated pinned",
+		},
+		"no NVML": {
+			func(i int, s *growth.Sample) { all(i, s); s.DeviceUsed = growth.Unknown },
+			"rss gpu_reserved", "rss gpu_reserved gpu_driver gpu_allocated pinned",
+		},
+		"calls alone": {
+			func(_ int, s *growth.Sample) { s.CudaDriver, s.Pinned = 7*mib, 0 },
+			"rss gpu_driver", "rss gpu_driver",
+		},
+		"a driver vanishes": {
+			func(i int, s *growth.Sample) {
+				all(i, s)
+				s.DeviceUsed = []int64{
+					40 * mib, -1, -1, -1, -1,
+				}[i%5]
+			},
+			"rss gpu_reserved",
+			"rss gpu_used gpu_reserved gpu_driver gpu_allocated pinned",
+		},
+		"nothing there": {
+			func(_ int, s *growth.Sample) { s.DeviceUsed, s.CudaDriver, s.Pinned = 0, 0, 0 },
+			"rss", "rss",
+		},
+		"no GPU": {func(int, *growth.Sample) {}, "rss", "rss"},
+	} {
+		var shown, keys []string
+		s := leakingSummary()
+		for _, c := range timelineOf(&s, gpuRows(99, test.of)).Series {
+			if keys = append(keys, c.Key); c.Shown {
+				shown = append(shown, c.Key)
+			}
+		}
+		if got := strings.Join(shown, " "); got != test.shown ||
+			strings.Join(keys, " ") != test.keys {
+			t.Errorf("%s: shown are %q of %q", name, got, keys)
+		}
+	}
+
+	t.Run("phases", func(t *testing.T) {
+		trace := gpuTrace(t)
+		want := []phaseBand{
+			{span{0, 40}, "warm-up", "GPU: warm-up"}, {span{40, 300}, "growth", "GPU: growth"},
+		}
+		if got := show(t, trace).data.Timeline.GPUPhases; !slices.Equal(got, want) {
+			t.Errorf("%+v", got)
+		}
+		trace = gpuTrace(t)
+		trace.Summary.GPUMemory[0].Process = 50
+		if got := show(t, trace).data.Timeline.GPUPhases; got != nil {
+			t.Errorf("of another process: %+v", got)
+		}
+	})
+
+	t.Run("thinning keeps spikes", func(t *testing.T) {
+		long := gpuRows(100_000,
+			func(i int, s *growth.Sample) { s.DeviceUsed, s.CudaReserved = 100*mib, 50*mib })
+		long[31_007].DeviceUsed, long[62_345].DeviceUsed = 900*mib, 3
+		few := thinned(long)
+		for _, want := range []int64{900 * mib, 3} {
+			if !slices.ContainsFunc(few, func(r growth.Row) bool { return r.DeviceUsed == want }) {
+				t.Errorf("%d is lost", want)
+			}
+		}
+		if len(few) > maxPoints {
+			t.Errorf("%d rows", len(few))
+		}
+	})
+}
+
+// The bars begin where the one before ends, and the last one is what all rows sum to.
+func TestGPUBreakdown(t *testing.T) {
+	d := gpuSummary()
+	breakdown := gpuBreakdownOf(&d, nil)
+	at := breakdown.Lines[0].Bar.From + breakdown.Lines[0].Bar.Width
+	for _, line := range breakdown.Lines[1 : len(breakdown.Lines)-1] {
+		if line.Bar.From < at-0.2 || line.Bar.From > at+0.2 {
+			t.Errorf("the bar of %s begins at %g, and the one before ends at %g", line.Label,
+				line.Bar.From, at)
+		}
+		at = line.Bar.From + line.Bar.Width
+	}
+	last := breakdown.Lines[len(breakdown.Lines)-1]
+	if end := last.Bar.From + last.Bar.Width; end < at-0.2 || end > at+0.2 ||
+		last.End != "2.22 GiB" || breakdown.Lines[0].Start != "1.75 GiB" {
+		t.Errorf("the last bar ends at %g, and the one before at %g: %+v", end, at, last)
+	}
+	if before := breakdown.Lines[len(breakdown.Lines)-2]; before.Class != "unexplained" ||
+		!strings.HasPrefix(before.Label, "not attributed") {
+		t.Errorf("last but one is %+v", before)
+	}
+
+	t.Run("many rows", func(t *testing.T) {
+		d := gpuSummary()
+		for i := range 5000 {
+			d.Breakdown = append(d.Breakdown,
+				summary.GPUBreakdownRow{
+					Kind: growth.KindCudaBlock, GPU: fmt.Sprint(i % 8),
+					Function: fmt.Sprintf("f%d", i), StartBytes: 1 << 10, EndBytes: 3 << 10,
+				},
+				summary.GPUBreakdownRow{
+					Kind: growth.KindCudaCached, GPU: fmt.Sprint(i), StartBytes: 1 << 10,
+					EndBytes: 3 << 10,
+				})
+		}
+		breakdown := gpuBreakdownOf(&d, nil)
+		first, last := breakdown.Lines[0], breakdown.Lines[len(breakdown.Lines)-1]
+		if len(breakdown.Lines) > maxStackRows+maxOtherRows+3 || first.Start != "1.76 GiB" ||
+			last.End != "2.25 GiB" || last.Change != "+500 MiB" {
+			t.Errorf("%d lines, %+v, %+v", len(breakdown.Lines), first, last)
+		}
+		if !slices.ContainsFunc(breakdown.Lines,
+			func(l gpuLine) bool { return l.Label == "9969 others" && l.Change == "+19.5 MiB" }) {
+			t.Errorf("%+v", breakdown.Lines)
+		}
+		if !strings.Contains(breakdown.Lines[1].Label, ", GPU 0") {
+			t.Errorf("of several GPUs %q does not say which", breakdown.Lines[1].Label)
+		}
+	})
+}
+
+func TestGPULimits(t *testing.T) {
+	s := leakingSummary()
+	s.Sources = append(s.Sources, summary.Source{Name: "cuda", State: summary.SourceOff})
+	s.Breakdown = append(s.Breakdown, summary.BreakdownRow{
+		Process: 42, Kind: growth.KindDevice, EndBytes: mib,
+	})
+	isSaid := func(what string) bool {
+		return slices.ContainsFunc(limitsOf(&s),
+			func(limit string) bool { return strings.Contains(limit, what) })
+	}
+	if isSaid("source cuda") || !isSaid("GPU memory is not traced") {
+		t.Errorf("without a GPU: %q", limitsOf(&s))
+	}
+	s.GPUMemory = []summary.GPUMemory{gpuSummary()}
+	if !isSaid("Without source cuda GPU memory has no stacks.") ||
+		isSaid("GPU memory is not traced") {
+		t.Errorf("with a GPU: %q", limitsOf(&s))
+	}
+}
+
+func TestGPUFlames(t *testing.T) {
+	page := show(t, gpuTrace(t))
+	host := show(t, leakingTrace(t)).data.Flame
+	if got := page.data.Flame; got.Root.Resident != host.Root.Resident ||
+		got.Root.Objects != host.Root.Objects || !slices.Equal(got.Names, host.Names) {
+		t.Errorf("that of the host is another one: %+v", got)
+	}
+	flames := page.data.GPUFlames
+	if len(flames) != 2 || flames[0].Label != "GPU, in use" || flames[1].Label != "GPU, reserved" {
+		t.Fatalf("%+v", flames)
+	}
+	for i, want := range []struct {
+		bytes, objects int64
+		component      string
+	}{{480 * mib, 240, "train.py"}, {500 * mib, 0, "torch"}} {
+		if root := flames[i].Root; root.Resident != want.bytes || root.Objects != want.objects ||
+			flames[i].Components[root.Component] != want.component {
+			t.Errorf("%s: %+v of %q", flames[i].Label, root, flames[i].Components)
+		}
+		if names := strings.Join(flames[i].Names, " > "); !strings.Contains(names,
+			"python3 (PID 42) > main (train.py:7) > step (train.py:40) > leak (libx.so)") {
+			t.Errorf("%s", names)
+		}
+	}
+}

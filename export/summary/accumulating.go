@@ -1,0 +1,210 @@
+package summary
+
+import (
+	"math"
+	"strings"
+	"time"
+
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A Period is the time over which stacks accumulated.
+type Period struct {
+	// Elapsed from the baseline to the end.
+	Elapsed time.Duration
+	// Snapshots of the trace, in order. End is the one at the end of the period.
+	Snapshots []*growth.Snapshot
+	End       *growth.Snapshot
+	// Components classify stacks; nil: the built-in rules.
+	Components *growth.Owners
+}
+
+// Accumulating ranks the holdings of growth.Between that grew, the largest first, up to limit of
+// them. Shares are of everything that grew. Stacks with the same text count as one.
+func Accumulating(grown []growth.Holding, period Period, limit int) []Accumulation {
+	merged := mergeAlike(grown)
+	growth.SortByInuse(merged.holdings)
+
+	top := []Accumulation{}
+	var sum float64
+	for _, h := range merged.holdings {
+		if h.InuseBytes <= 0 {
+			break
+		}
+		sum += float64(h.InuseBytes)
+		if len(top) < limit {
+			top = append(top, accumulationOf(h, period))
+		}
+	}
+
+	for i := range top {
+		top[i].Rank, top[i].Share = i+1, float64(top[i].Bytes)/sum
+	}
+
+	period.addHistory(top, merged.holdings, merged.members)
+	return top
+}
+
+func accumulationOf(h growth.Holding, period Period) Accumulation {
+	leaf := growth.WithoutAllocator(profile.Frames(h.Stack))[0]
+	entry := Accumulation{
+		Function: leaf.Function, Kind: h.Kind, Objects: units.Round(h.InuseObjects),
+		Bytes: h.InuseBytes, Trend: h.Trend,
+		Component:    period.Components.Of(h.Stack),
+		HistoryBytes: make([]int64, len(period.Snapshots)), Stack: profile.StackText(h.Stack),
+		BytesPerMin: BytesPerMin(h.InuseBytes, period.Elapsed),
+		RateLow: BytesPerMin(units.Round(math.Floor(float64(h.InuseBytes)-h.Margin())),
+			period.Elapsed),
+		RateHigh: BytesPerMin(units.Round(math.Ceil(float64(h.InuseBytes)+h.Margin())),
+			period.Elapsed),
+	}
+
+	if leaf.Module != nil {
+		entry.Module = leaf.Module.Path
+	}
+
+	entry.setUndecided(h, period.End)
+	return entry
+}
+
+// setUndecided sets why the trend is undecided, if it is.
+func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
+	a.UndecidedReason = h.Doubt
+	if h.Longer > 0 {
+		seconds := Seconds(h.Longer)
+		a.LongerS = &seconds
+	}
+
+	if h.Doubt == growth.DoubtBlind && end != nil {
+		a.Untrackable = end.Watch.Blind
+	}
+}
+
+// A site is one stack in one kind of memory.
+type site struct {
+	stack uint64
+	pid   int
+	kind  growth.Kind
+}
+
+func siteOf(h *growth.Holding) site { return site{h.Stack.ID, h.Stack.PID, h.Kind} }
+
+// mergedHoldings has one holding for all stacks with the same text, and maps the site of each stack
+// to that of its merged holding, which is the first one.
+type mergedHoldings struct {
+	holdings []growth.Holding
+	members  map[site]site
+}
+
+// mergeAlike sums holdings whose stacks have the same text. These differ only in addresses within
+// functions, which mean nothing to a reader.
+func mergeAlike(holdings []growth.Holding) mergedHoldings {
+	type stackText struct {
+		kind growth.Kind
+		text string
+	}
+	at := make(map[stackText]int)
+	merged := mergedHoldings{members: make(map[site]site)}
+	for _, h := range holdings {
+		key := stackText{h.Kind, strings.Join(profile.StackText(h.Stack), "\n")}
+		i, ok := at[key]
+		if !ok {
+			i = len(merged.holdings)
+			at[key] = i
+			merged.holdings = append(merged.holdings, h)
+		} else {
+			merged.holdings[i].InuseObjects += h.InuseObjects
+			merged.holdings[i].InuseBytes += h.InuseBytes
+			merged.holdings[i].Variance += h.Variance
+		}
+
+		merged.members[siteOf(&h)] = siteOf(&merged.holdings[i])
+	}
+
+	return merged
+}
+
+// addHistory sets what the entries held at each snapshot, and how old they are at the end. The
+// entries are the first of the holdings.
+func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
+	members map[site]site,
+) {
+	at := make(map[site]int, len(entries))
+	for i := range entries {
+		at[siteOf(&holdings[i])] = i
+	}
+
+	for k, s := range c.Snapshots {
+		for i := range s.Holdings {
+			if e, ok := at[members[siteOf(&s.Holdings[i])]]; ok {
+				entries[e].HistoryBytes[k] += s.Holdings[i].InuseBytes
+			}
+		}
+	}
+
+	if c.End == nil {
+		return
+	}
+
+	ages := make([]growth.Age, len(entries))
+	for i := range c.End.Holdings {
+		h := &c.End.Holdings[i]
+		if e, ok := at[members[siteOf(h)]]; ok {
+			ages[e].Add(c.End, h)
+		}
+	}
+
+	for i := range entries {
+		if mean, ok := ages[i].Mean(); ok {
+			seconds := Seconds(mean)
+			entries[i].AgeS = &seconds
+		}
+	}
+}
+
+// A Suspect is the deepest code that explains most of what one component accumulates.
+type Suspect struct {
+	// Component whose memory it is: a Python package or a library.
+	Component string `json:"component"`
+	// Function is the lowest common frame of its stacks, as profile.StackText writes it.
+	Function string `json:"function"`
+	// Bytes that all stacks of the component gained since the baseline, and their rate.
+	Bytes       int64 `json:"bytes"`
+	BytesPerMin int64 `json:"bytes_per_min"`
+	// Share of the growth of RSS; absent where RSS did not grow.
+	Share *float64 `json:"share,omitempty"`
+	// Explains is the part of Bytes whose stacks lead through Function. Stacks is the number of
+	// different stacks of the component.
+	Explains float64      `json:"explains"`
+	Stacks   int          `json:"stacks"`
+	Trend    growth.Trend `json:"trend"`
+	// Path leads from Function to the allocation site that holds most, and Callers outwards.
+	Path    []string `json:"path"`
+	Callers []string `json:"callers"`
+}
+
+// SuspectOf converts a suspect.
+func SuspectOf(c growth.Culprit) Suspect {
+	out := Suspect{
+		Component: c.Owner, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth),
+		BytesPerMin: units.Round(c.Rate * 60),
+		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
+		Callers: frameTexts(c.Above),
+	}
+
+	if !math.IsNaN(c.Share) {
+		out.Share = &c.Share
+	}
+
+	return out
+}
+
+func frameTexts(frames []growth.Frame) []string {
+	texts := []string{}
+	for _, f := range frames {
+		texts = append(texts, profile.FrameText(f))
+	}
+	return texts
+}

@@ -1,0 +1,265 @@
+package summary
+
+import (
+	"cmp"
+	"math"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A BreakdownRow is the resident memory of one stack, file or arena in one kind, at the baseline
+// and the end. The rows of a process sum to its RSS, except for those of kind swapped.
+type BreakdownRow struct {
+	// Process is the PID; 0: the process tree, where shared memory counts once.
+	Process int         `json:"process"`
+	Kind    growth.Kind `json:"kind"`
+	// Name of the stack, file or arena, as BreakdownOf writes it.
+	Name       string `json:"name"`
+	StartBytes int64  `json:"start_bytes"`
+	EndBytes   int64  `json:"end_bytes"`
+	DeltaBytes int64  `json:"delta_bytes"`
+	// ErrorBytes is half the width of the 95% interval of DeltaBytes; 0: it is exact.
+	ErrorBytes int64 `json:"error_bytes"`
+}
+
+// BreakdownOf names the rows of growth.Ledger, and sums those with the same name. A name is the
+// allocation site, the caller of the allocator with its nearest Python callers. Memory without a
+// stack has the name of its file or of its root, and what is below it: "free but resident: main
+// heap".
+//
+// Of each process and kind it keeps up to limit rows: half of them changed most, and half hold most
+// at the end. One more row has all others, so that all sums stay. The result is sorted by process,
+// the tree first, then by the largest change, then by the largest EndBytes.
+func BreakdownOf(rows []growth.LedgerRow, limit int) []BreakdownRow {
+	type part struct {
+		process int
+		kind    growth.Kind
+	}
+	parts := make(map[part][]BreakdownRow)
+	for _, row := range namedRows(rows) {
+		key := part{row.Process, row.Kind}
+		parts[key] = append(parts[key], row)
+	}
+
+	breakdown := []BreakdownRow{}
+	for _, rows := range parts {
+		breakdown = append(breakdown, limitRows(rows, limit, byChange, byEnd, otherRows)...)
+	}
+
+	slices.SortFunc(breakdown,
+		func(a, b BreakdownRow) int {
+			return cmp.Or(cmp.Compare(a.Process, b.Process),
+				byChange(a, b))
+		})
+
+	return breakdown
+}
+
+func byChange(a, b BreakdownRow) int {
+	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes), magnitude(a.DeltaBytes)),
+		cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+}
+
+func byEnd(a, b BreakdownRow) int {
+	return cmp.Or(cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+}
+
+func byName(a, b BreakdownRow) int {
+	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+}
+
+func magnitude(bytes int64) int64 { return max(bytes, -bytes) }
+
+// namedRows names rows, and sums those with the same name.
+func namedRows(rows []growth.LedgerRow) []BreakdownRow {
+	type rowKey struct {
+		process int
+		kind    growth.Kind
+		name    string
+	}
+	at := make(map[rowKey]int)
+	var sums []BreakdownRow
+	for _, r := range rows {
+		key := rowKey{r.PID, r.Kind, rowName(r.Stack, r.Kind)}
+		i, ok := at[key]
+		if !ok {
+			i = len(sums)
+			at[key] = i
+			sums = append(sums, BreakdownRow{Process: r.PID, Kind: r.Kind, Name: key.name})
+		}
+
+		sums[i].add(BreakdownRow{
+			StartBytes: r.Start, EndBytes: r.End, ErrorBytes: units.Round(math.Ceil(r.Error)),
+		})
+	}
+
+	return sums
+}
+
+// add sums everything but the name.
+func (r *BreakdownRow) add(more BreakdownRow) {
+	r.StartBytes += more.StartBytes
+	r.EndBytes += more.EndBytes
+	r.DeltaBytes = r.EndBytes - r.StartBytes
+	r.ErrorBytes = units.Round(math.Hypot(float64(r.ErrorBytes), float64(more.ErrorBytes)))
+}
+
+// limitRows keeps half of the limit for the rows that changed most, and the rest for those that hold
+// most at the end. sum makes one row of all others.
+func limitRows[T any](rows []T, limit int, byChange, byEnd func(a, b T) int, sum func([]T) T) []T {
+	if len(rows) <= limit {
+		return rows
+	}
+
+	changed := (limit + 1) / 2
+	slices.SortFunc(rows, byChange)
+	slices.SortFunc(rows[changed:], byEnd)
+
+	return append(rows[:limit:limit], sum(rows[limit:]))
+}
+
+func otherRows(rows []BreakdownRow) BreakdownRow {
+	sum := BreakdownRow{Process: rows[0].Process, Kind: rows[0].Kind, Name: restName(rows[0].Kind)}
+	for _, r := range rows {
+		sum.add(r)
+	}
+	return sum
+}
+
+func restName(kind growth.Kind) string {
+	switch kind {
+	case growth.KindFile:
+		return "other files"
+	case growth.KindRetained, growth.KindUntold, growth.KindMetadata:
+		return "other arenas"
+	}
+	return "other stacks"
+}
+
+// rowName names what the memory of a row belongs to, in printable characters.
+func rowName(s *growth.Stack, kind growth.Kind) string {
+	name := rootText(s.Root)
+	switch {
+	case s.Root == "":
+		name = placeText(s)
+	case len(s.Frames) > 0:
+		name += ": " + placeText(s)
+	}
+
+	return units.Printable(cmp.Or(name, string(kind)))
+}
+
+// rootText is a root without its brackets and the kind before the colon: "free but resident" for
+// "[heap: free but resident]", and "/data/x" for "[file: /data/x]".
+func rootText(root string) string {
+	text := strings.TrimSuffix(strings.TrimPrefix(root, "["), "]")
+	if _, name, ok := strings.Cut(text, ": "); ok {
+		return name
+	}
+	return text
+}
+
+// maxRowCallers is the number of callers in the name of a row.
+const maxRowCallers = 2
+
+// placeText writes the caller of the allocator and its nearest callers, those in Python if there
+// are any: "resize (Image.py:2192) < augment (train.py:47)".
+func placeText(s *growth.Stack) string {
+	unrooted := *s
+	unrooted.Root = ""
+	frames := growth.WithoutAllocator(profile.Frames(&unrooted))
+
+	text, callers := shortFrameText(frames[0]), frames[1:]
+	if slices.ContainsFunc(callers, func(f growth.Frame) bool { return f.Python }) {
+		callers = slices.DeleteFunc(slices.Clone(callers),
+			func(f growth.Frame) bool { return !f.Python })
+	}
+
+	for _, f := range callers[:min(maxRowCallers, len(callers))] {
+		text += " < " + shortFrameText(f)
+	}
+
+	return text
+}
+
+// shortFrameText is profile.FrameText without directories.
+func shortFrameText(f growth.Frame) string {
+	switch {
+	case f.File != "" && f.Line > 0:
+		return f.Function + " (" + path.Base(f.File) + ":" + strconv.Itoa(f.Line) + ")"
+	case f.Module != nil && !strings.Contains(f.Function, "+0x"):
+		return f.Function + " (" + path.Base(f.Module.Path) + ")"
+	}
+	return f.Function
+}
+
+// A Resident is a process whose pages were scanned, with the kernel's counts at the baseline and
+// the end.
+type Resident struct {
+	Process int `json:"process"`
+	// Role is one of growth.Role….
+	Role growth.Role `json:"role,omitempty"`
+	// Traced: with all sources. HeapTraced: the allocation sites of its heap are known.
+	Traced     bool `json:"traced"`
+	HeapTraced bool `json:"heap_traced"`
+	// StartBytes and EndBytes are its RSS; absent when it was not there.
+	StartBytes *int64 `json:"start_bytes,omitempty"`
+	EndBytes   *int64 `json:"end_bytes,omitempty"`
+	// Threads, and Arenas of malloc, at its last scan; absent if unknown.
+	Threads *int64 `json:"threads,omitempty"`
+	Arenas  int    `json:"arenas,omitempty"`
+	// Scanned is the share of its pages that was scanned, up to 1.
+	Scanned float64 `json:"scanned"`
+}
+
+// An Advice is something to try.
+type Advice struct {
+	// About is one of growth.About….
+	About string `json:"about"`
+	// Process is the PID that it is about; absent: the tree.
+	Process int    `json:"process,omitempty"`
+	Text    string `json:"text"`
+}
+
+// ResidentsOf joins the kernel's counts at two snapshots, in the order of the second. Processes
+// that had ended by then come last.
+func ResidentsOf(start, end []growth.Resident) []Resident {
+	residents := []Resident{}
+	at := make(map[int]int)
+	for _, r := range slices.Concat(end, start) {
+		if _, ok := at[r.PID]; ok {
+			continue
+		}
+
+		at[r.PID] = len(residents)
+		residents = append(residents, Resident{
+			Process: r.PID, Role: r.Role, Traced: r.Traced, HeapTraced: r.HeapTraced,
+			Threads: Known(r.Threads), Arenas: r.Arenas, Scanned: r.Looked,
+		})
+	}
+
+	for _, r := range start {
+		residents[at[r.PID]].StartBytes = Known(r.RSS)
+	}
+
+	for _, r := range end {
+		residents[at[r.PID]].EndBytes = Known(r.RSS)
+	}
+
+	return residents
+}
+
+// AdviceOf converts advice.
+func AdviceOf(advice []growth.Advice) []Advice {
+	out := []Advice{}
+	for _, a := range advice {
+		out = append(out, Advice{About: a.About, Process: a.PID, Text: a.Text})
+	}
+	return out
+}

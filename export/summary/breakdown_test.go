@@ -1,0 +1,248 @@
+package summary
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+func residentProcess(rss int64) growth.Resident {
+	return growth.Resident{
+		PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer, RSS: rss,
+		Threads: 17, Arenas: 12, Looked: 1,
+	}
+}
+
+// ledgerRows is one row of each holding, which had half of it before.
+func ledgerRows() []growth.LedgerRow {
+	var rows []growth.LedgerRow
+	for _, h := range holdings() {
+		if h.ResidentBytes != 0 {
+			rows = append(rows, growth.LedgerRow{
+				PID: h.Stack.PID, Kind: h.Kind, Stack: h.Stack, Start: h.ResidentBytes / 2,
+				End: h.ResidentBytes, Error: 4095.5,
+			})
+		}
+	}
+	return rows
+}
+
+func pythonFrame(function, file string, line int) growth.Frame {
+	return growth.Frame{Function: function, File: file, Line: line, Python: true}
+}
+
+func TestBreakdownOf(t *testing.T) {
+	t.Run("names", func(t *testing.T) {
+		pil := &growth.Module{Path: "/usr/lib/_imaging.so"}
+		resize, augment, loop := pythonFrame("Image.resize", "/usr/lib/PIL/Image.py", 2192),
+			pythonFrame("augment", "/job/train.py", 47), pythonFrame("loop", "/job/train.py", 9)
+		native, unnamed := growth.Frame{Function: "ImagingNew", Module: pil},
+			growth.Frame{Function: "_imaging.so+0x12", Module: pil}
+		for _, c := range []struct {
+			stack *growth.Stack
+			want  string
+		}{
+			{
+				&growth.Stack{Frames: []growth.Frame{mallocF, resize, augment}},
+				"Image.resize (Image.py:2192) < augment (train.py:47)",
+			},
+			{
+				&growth.Stack{
+					Frames: []growth.Frame{mallocF, native, native, resize, native, augment, loop},
+				},
+				"ImagingNew (_imaging.so) < Image.resize (Image.py:2192) < augment (train.py:47)",
+			},
+			{
+				&growth.Stack{Frames: []growth.Frame{unnamed, native, mainFn, native}},
+				"_imaging.so+0x12 < ImagingNew (_imaging.so) < main (trainer.c:40)",
+			},
+			{&growth.Stack{Frames: []growth.Frame{mallocF}}, "malloc (libc.so.6)"},
+			{&growth.Stack{Frames: []growth.Frame{mallocF}, Truncated: "why"}, "[truncated: why]"},
+			{&growth.Stack{}, "[stack unknown]"},
+			{&growth.Stack{Truncated: "stack map full"}, "[stack not kept: stack map full]"},
+			{
+				growth.NamedStack(1, "[heap: free but resident]", "main heap"),
+				"free but resident: main heap",
+			},
+			{growth.NamedStack(1, "[heap: allocator metadata]"), "allocator metadata"},
+			{growth.NamedStack(1, "[heap: holder not known]"), "holder not known"},
+			{growth.NamedStack(1, "[before attach]", "heap"), "before attach: heap"},
+			{growth.NamedStack(1, "[file: /data/a: [b].bin]"), "/data/a: [b].bin"},
+			{growth.NamedStack(1, "[shared memory: /dev/shm/torch_1]"), "/dev/shm/torch_1"},
+			{growth.NamedStack(1, "[python arenas]"), "python arenas"},
+			{growth.NamedStack(1, "[unexplained]"), "unexplained"},
+			{
+				(&growth.Stack{Frames: []growth.Frame{resize, augment}}).Under("[copy-on-write]"),
+				"copy-on-write: Image.resize (Image.py:2192) < augment (train.py:47)",
+			},
+			{growth.NamedStack(1, "[]"), "heap"},
+		} {
+			if got := rowName(c.stack, growth.KindHeap); got != c.want {
+				t.Errorf("%+v: %q, want %q", c.stack, got, c.want)
+			}
+		}
+	})
+
+	// Whatever the target calls its files and functions.
+	t.Run("printable names", func(t *testing.T) {
+		for _, hostile := range []string{
+			"\x1b[31m", "a\nb", "\u202e", "\xff\xfe", strings.Repeat("é", 4000),
+			strings.Repeat("[file: ", 900),
+		} {
+			for _, stack := range []*growth.Stack{
+				growth.NamedStack(1, "[file: "+hostile+"]"), growth.NamedStack(1, "", hostile),
+				growth.NamedStack(1, hostile, hostile),
+				{Frames: []growth.Frame{pythonFrame(hostile, hostile, 1)}},
+			} {
+				name := BreakdownOf([]growth.LedgerRow{{Kind: growth.KindFile, Stack: stack}},
+					1)[0].Name
+				if !utf8.ValidString(name) || len(name) > 300+len("…") ||
+					strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) ||
+					name == "" {
+					t.Errorf("%q is named %q", hostile, name)
+				}
+			}
+		}
+	})
+
+	t.Run("sums stay", func(t *testing.T) {
+		random := rand.New(rand.NewPCG(1, 7))
+		for range 300 {
+			rows := randomRows(random)
+			want := make(map[ledgerPart][2]int64)
+			for _, r := range rows {
+				sum := want[ledgerPart{r.PID, r.Kind}]
+				want[ledgerPart{r.PID, r.Kind}] = [2]int64{sum[0] + r.Start, sum[1] + r.End}
+			}
+			limit := random.IntN(20)
+			got, count := make(map[ledgerPart][2]int64), make(map[ledgerPart]int)
+			ledger := BreakdownOf(rows, limit)
+			for i, r := range ledger {
+				key := ledgerPart{r.Process, r.Kind}
+				got[key] = [2]int64{got[key][0] + r.StartBytes, got[key][1] + r.EndBytes}
+				if count[key]++; count[key] > limit+1 || r.DeltaBytes != r.EndBytes-r.StartBytes {
+					t.Fatalf("row %+v, the %dth of its kind", r, count[key])
+				}
+				if i > 0 &&
+					(ledger[i-1].Process > r.Process ||
+						ledger[i-1].Process == r.Process &&
+							magnitude(ledger[i-1].DeltaBytes) < magnitude(r.DeltaBytes)) {
+					t.Fatalf("%+v before %+v", ledger[i-1], r)
+				}
+			}
+			if !reflect.DeepEqual(got, want) {
+				t.Fatalf("sums %v, want %v", got, want)
+			}
+			slices.Reverse(rows)
+			if again := BreakdownOf(rows, limit); !slices.EqualFunc(again, ledger,
+				func(a, b BreakdownRow) bool {
+					a.ErrorBytes, b.ErrorBytes = 0, 0 // rounded in the order of the sum
+					return a == b
+				}) {
+				t.Fatal("the order of the rows matters")
+			}
+		}
+	})
+
+	t.Run("kept rows", func(t *testing.T) {
+		var rows []growth.LedgerRow
+		add := func(name string, start, end int64, err float64) {
+			rows = append(rows, growth.LedgerRow{
+				PID: 1, Kind: growth.KindFile, Stack: growth.NamedStack(1, "[file: "+name+"]"),
+				Start: start, End: end, Error: err,
+			})
+		}
+		add("grew", 0, 50, 0)
+		add("fell", 70, 10, 0)
+		add("large", 1000, 1000, 0)
+		add("large too", 900, 901, 0)
+		add("small", 7, 9, 3)
+		add("smaller", 5, 6, 4)
+		got := BreakdownOf(rows, 4)
+		want := []BreakdownRow{
+			{1, growth.KindFile, "fell", 70, 10, -60, 0},
+			{1, growth.KindFile, "grew", 0, 50, 50, 0},
+			{1, growth.KindFile, "other files", 12, 15, 3, 5},
+			{1, growth.KindFile, "large too", 900, 901, 1, 0},
+			{1, growth.KindFile, "large", 1000, 1000, 0, 0},
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+
+	t.Run("other rows", func(t *testing.T) {
+		for kind, want := range map[growth.Kind]string{
+			growth.KindFile: "other files", growth.KindRetained: "other arenas",
+			growth.KindHeap: "other stacks",
+		} {
+			one, other := growth.NamedStack(1, "", "one"), growth.NamedStack(1, "", "other")
+			got := BreakdownOf([]growth.LedgerRow{
+				{Kind: kind, Stack: one, End: 1}, {Kind: kind, Stack: other, End: 2},
+			},
+				0)
+			if len(got) != 1 || got[0].Name != want || got[0].EndBytes != 3 {
+				t.Errorf("%s: %+v, want %q", kind, got, want)
+			}
+		}
+	})
+}
+
+// randomRows are of a few processes, kinds and names, some of which read alike.
+func randomRows(random *rand.Rand) []growth.LedgerRow {
+	kinds := []growth.Kind{
+		growth.KindHeap, growth.KindFile, growth.KindRetained, growth.KindUnexplained,
+	}
+	var rows []growth.LedgerRow
+	for range random.IntN(400) {
+		stack := growth.NamedStack(0, "", fmt.Sprintf("f%d", random.IntN(60)))
+		stack.ID = random.Uint64()
+		rows = append(rows, growth.LedgerRow{
+			PID: random.IntN(3), Kind: kinds[random.IntN(len(kinds))], Stack: stack,
+			Start: random.Int64N(1<<40) - 1<<38, End: random.Int64N(1<<40) - 1<<38, Error: 3,
+		})
+	}
+	return rows
+}
+
+type ledgerPart struct {
+	process int
+	kind    growth.Kind
+}
+
+func TestResidentsOf(t *testing.T) {
+	start := []growth.Resident{
+		{PID: 1, RSS: 10, Threads: 1}, {PID: 2, RSS: 20, Threads: growth.Unknown},
+	}
+	end := []growth.Resident{
+		{PID: 3, RSS: 30, Threads: 3}, {PID: 1, RSS: growth.Unknown, Threads: 4, Arenas: 2},
+	}
+	want := []Resident{
+		{Process: 3, EndBytes: pointer[int64](30), Threads: pointer[int64](3)},
+		{Process: 1, StartBytes: pointer[int64](10), Threads: pointer[int64](4), Arenas: 2},
+		{Process: 2, StartBytes: pointer[int64](20)},
+	}
+	if got := ResidentsOf(start, end); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// What no source has seen allocated is in the profile and the ledger, and accumulates nothing.
+func TestAccumulatingResident(t *testing.T) {
+	for _, a := range Accumulating(holdings(), Period{}, 100) {
+		if a.Kind == growth.KindRetained || a.Kind == growth.KindFile {
+			t.Errorf("accumulates: %+v", a)
+		}
+	}
+	if live := LiveOf(holdings()); live.Bytes[growth.KindRetained] != 0 ||
+		live.Bytes[growth.KindFile] != 0 {
+		t.Errorf("alive: %v", live.Bytes)
+	}
+}

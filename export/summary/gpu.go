@@ -1,0 +1,259 @@
+package summary
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A GPUMemory is the memory of one traced process on all its GPUs: the verdict, its evidence, and a
+// breakdown.
+type GPUMemory struct {
+	Process int    `json:"process"`
+	Command string `json:"command,omitempty"`
+	// Verdict on the curve that is named in Judged. Of several curves that grow, it is the one
+	// whose growth is most severe.
+	Verdict
+	// BaselineS is the time from which growth counts here.
+	BaselineS float64 `json:"baseline_s"`
+	// Judged is one of the constants GPU….
+	Judged string `json:"judged"`
+	// Diagnosis is one of growth.Diagnosis…, and Advice explains it in a sentence.
+	Diagnosis string `json:"diagnosis"`
+	Advice    string `json:"advice"`
+	// Curves at the baseline and the end, those that are known.
+	Curves []GPUCurve `json:"curves"`
+	// HeadroomBytes is what is left on the GPU that has least; absent if NVML does not report it.
+	HeadroomBytes *int64 `json:"headroom_bytes,omitempty"`
+	// Reason why the driver's count is unknown; absent if it is known.
+	Reason string `json:"reason,omitempty"`
+	// Breakdown of what the driver counts, or of what is known where it does not report it. Its
+	// rows sum to that, at the baseline and the end.
+	Breakdown []GPUBreakdownRow `json:"breakdown"`
+	// Suspects are the components that accumulate on the GPU, and Accumulating the stacks that hold
+	// more at the end than at the baseline.
+	Suspects     []Suspect      `json:"suspects"`
+	Accumulating []Accumulation `json:"accumulating"`
+}
+
+// Curves of GPU memory.
+const (
+	GPUUsed      = string(growth.CurveUsed)      // what the driver counts (NVML)
+	GPUReserved  = string(growth.CurveReserved)  // segments of PyTorch's caching allocator
+	GPUAllocated = string(growth.CurveAllocated) // its blocks
+	GPUDriver    = string(growth.CurveDriver)    // CUDA driver API, since tracing started
+)
+
+// A GPUCurve is one measure of GPU memory at the baseline and the end, with a verdict of its own.
+type GPUCurve struct {
+	// Name is one of the constants GPU….
+	Name       string       `json:"name"`
+	StartBytes *int64       `json:"start_bytes,omitempty"`
+	EndBytes   *int64       `json:"end_bytes,omitempty"`
+	Class      growth.Class `json:"verdict"`
+	// BytesPerMin of its last segment; absent if unknown.
+	BytesPerMin *int64 `json:"bytes_per_min,omitempty"`
+}
+
+// A GPUBreakdownRow is one row of a GPU memory breakdown, in bytes at the baseline and the end.
+type GPUBreakdownRow struct {
+	Kind growth.Kind `json:"kind"`
+	// GPU is the CUDA device index in the process; absent: unknown, or all.
+	GPU string `json:"gpu,omitempty"`
+	// Function and Component are absent in rows without a stack.
+	Function   string `json:"function,omitempty"`
+	Component  string `json:"component,omitempty"`
+	StartBytes int64  `json:"start_bytes"`
+	EndBytes   int64  `json:"end_bytes"`
+}
+
+// A GPU is one GPU of the machine, or one instance of a partitioned GPU. The rows of gpus.csv have
+// its Index and Instance.
+type GPU struct {
+	Index int `json:"index"`
+	// Instance on the GPU; absent: it is a whole GPU.
+	Instance *int   `json:"instance,omitempty"`
+	UUID     string `json:"uuid,omitempty"`
+	Name     string `json:"name,omitempty"`
+	// UsedBytes by all processes at the end, and TotalBytes; absent if NVML does not report it.
+	UsedBytes  *int64 `json:"used_bytes,omitempty"`
+	TotalBytes *int64 `json:"total_bytes,omitempty"`
+}
+
+// GPUsOf converts the last samples of the GPUs.
+func GPUsOf(samples []growth.GPUSample) []GPU {
+	gpus := []GPU{}
+	for _, s := range samples {
+		g := GPU{
+			Index: s.Index, UUID: units.Printable(s.UUID), Name: units.Printable(s.Name),
+			UsedBytes: Known(s.Used), TotalBytes: Known(s.Total),
+		}
+		if s.Instance >= 0 {
+			g.Instance = &s.Instance
+		}
+
+		gpus = append(gpus, g)
+	}
+
+	return gpus
+}
+
+// withLists replaces lists that JSON would write as null.
+func withLists(devices []GPUMemory) []GPUMemory {
+	out := make([]GPUMemory, len(devices))
+	for i, d := range devices {
+		d.Phases, d.Curves, d.Breakdown = list(d.Phases), list(d.Curves), list(d.Breakdown)
+		d.Suspects, d.Accumulating = list(d.Suspects), list(d.Accumulating)
+		out[i] = d
+	}
+	return out
+}
+
+// A GPUInput is what GPUMemoryOf needs of a process: its judgement, and the snapshots at the
+// baseline and the end, of this process alone, as growth.Snapshot.Of returns them.
+type GPUInput struct {
+	Track      *growth.Track
+	Judgement  growth.DeviceJudgement
+	Start, End *growth.Snapshot
+	// Snapshots of the trace, in order.
+	Snapshots []*growth.Snapshot
+	// Headroom as growth.Case.DeviceRoom.
+	Headroom   int64
+	Components *growth.Owners
+	// Rows of each kind, Suspects and Stacks are limits.
+	Rows, Suspects, Stacks int
+}
+
+// GPUMemoryOf describes the GPU memory of a process.
+func GPUMemoryOf(c GPUInput) GPUMemory {
+	j := c.Judgement
+	d := GPUMemory{
+		Process: c.Track.PID, Command: c.Track.Command, Verdict: VerdictOf(j.Verdict, AxisSeconds),
+		BaselineS: Seconds(c.Start.Elapsed), Judged: string(j.Judged),
+		Diagnosis: string(j.Diagnosis), Advice: units.Printable(j.Advice()), Curves: c.curves(),
+		HeadroomBytes: Known(c.Headroom),
+		Breakdown:     GPUBreakdownOf(growth.DeviceLedger(c.Start, c.End), c.Components, c.Rows),
+		Suspects:      []Suspect{},
+	}
+
+	for _, state := range c.End.Devices {
+		d.Reason = units.Printable(state.Reason)
+	}
+
+	for _, suspect := range j.Culprits[:min(c.Suspects, len(j.Culprits))] {
+		d.Suspects = append(d.Suspects, SuspectOf(suspect))
+	}
+
+	d.Accumulating = Accumulating(c.Grown(), c.period(), c.Stacks)
+	return d
+}
+
+// Grown is what accumulated on GPUs between the baseline and the end, in the kind of memory that
+// was judged, with its trends.
+func (c GPUInput) Grown() []growth.Holding {
+	grown := growth.Between(c.Start.OnDevices(c.Judgement.Kind), c.End.OnDevices(c.Judgement.Kind))
+	growth.Label(grown, c.Judgement.Trends)
+	return grown
+}
+
+func (c GPUInput) period() Period {
+	period := Period{
+		Elapsed: c.End.Elapsed - c.Start.Elapsed, End: c.End.OnDevices(), Components: c.Components,
+	}
+	for _, s := range c.Snapshots {
+		period.Snapshots = append(period.Snapshots, s.OnDevices())
+	}
+	return period
+}
+
+func (c GPUInput) curves() []GPUCurve {
+	curves := []GPUCurve{}
+	for i := range c.Judgement.Curves {
+		curve := &c.Judgement.Curves[i]
+		start, end := curve.At(c.Start.Elapsed.Seconds()), curve.At(c.End.Elapsed.Seconds())
+
+		out := GPUCurve{
+			Name: string(curve.Name), StartBytes: &start, EndBytes: &end, Class: curve.Class,
+		}
+		if !math.IsNaN(curve.Rate) {
+			out.BytesPerMin = BytesPerMin(units.Round(curve.Rate*60), time.Minute)
+		}
+
+		curves = append(curves, out)
+	}
+
+	return curves
+}
+
+// GPUBreakdownOf names the rows of growth.DeviceLedger, which are of one process, and sums those
+// that have the same name on the same GPU. It limits the rows of each kind as BreakdownOf does; the
+// row of the others has no component. The largest change comes first, then the largest EndBytes.
+func GPUBreakdownOf(rows []growth.DeviceLedgerRow, components *growth.Owners,
+	limit int,
+) []GPUBreakdownRow {
+	type rowKey struct {
+		kind                     growth.Kind
+		gpu, function, component string
+	}
+	at := make(map[rowKey]int)
+
+	var kinds []growth.Kind
+	ofKind := make(map[growth.Kind][]GPUBreakdownRow)
+	for _, r := range rows {
+		key := rowKey{kind: r.Kind, gpu: r.GPU}
+		if r.Stack.Root == "" {
+			key.function, key.component = units.Printable(placeText(r.Stack)), components.Of(r.Stack)
+		}
+
+		i, ok := at[key]
+		if !ok {
+			i = len(ofKind[r.Kind])
+			at[key] = i
+
+			if i == 0 {
+				kinds = append(kinds, r.Kind)
+			}
+
+			ofKind[r.Kind] = append(ofKind[r.Kind], GPUBreakdownRow{
+				Kind: r.Kind, GPU: r.GPU, Function: key.function, Component: key.component,
+			})
+		}
+
+		ofKind[r.Kind][i].StartBytes += r.Start
+		ofKind[r.Kind][i].EndBytes += r.End
+	}
+
+	breakdown := []GPUBreakdownRow{}
+	for _, kind := range kinds {
+		breakdown = append(breakdown,
+			limitRows(ofKind[kind], limit, byGPUChange, byGPUEnd, otherGPURows)...)
+	}
+
+	slices.SortStableFunc(breakdown, byGPUChange)
+	return breakdown
+}
+
+// DeltaBytes is the change.
+func (r *GPUBreakdownRow) DeltaBytes() int64 { return r.EndBytes - r.StartBytes }
+
+func byGPUChange(a, b GPUBreakdownRow) int {
+	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes()), magnitude(a.DeltaBytes())), byGPUEnd(a, b))
+}
+
+func byGPUEnd(a, b GPUBreakdownRow) int {
+	return cmp.Or(cmp.Compare(b.EndBytes, a.EndBytes), cmp.Compare(a.Kind, b.Kind),
+		cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Function, b.Function))
+}
+
+func otherGPURows(rows []GPUBreakdownRow) GPUBreakdownRow {
+	sum := GPUBreakdownRow{Kind: rows[0].Kind, Function: "other stacks"}
+	for _, r := range rows {
+		sum.StartBytes += r.StartBytes
+		sum.EndBytes += r.EndBytes
+	}
+	return sum
+}

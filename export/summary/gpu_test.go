@@ -1,0 +1,152 @@
+package summary
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// onGPU is what a function of train.py holds on a GPU, in bytes.
+func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Holding {
+	stack := growth.NamedStack(4242, "", "cuMemAlloc_v2", function, "main")
+	return growth.Holding{
+		Stack: stack, Kind: kind, GPU: gpu, InuseBytes: bytes, InuseObjects: float64(bytes / 100),
+		AllocObjects: 9, AllocBytes: 9000,
+	}
+}
+
+// gpuSnapshot is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
+func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
+	s := &growth.Snapshot{
+		Elapsed: at, Alive: []int{4242},
+		Devices: []growth.Device{
+			{PID: 4242, Used: 10_000, Reserved: 6000, Allocated: 5000, BlocksWatched: true},
+		},
+		DeviceHoldings: []growth.Holding{
+			onGPU("keep", growth.KindCudaBlock, "0", leak),
+			onGPU("batch", growth.KindCudaBlock, "1", 700),
+			onGPU("c10::cuda::CUDACachingAllocator::raw_alloc", growth.KindCudaSegment, "0", 6000),
+			onGPU("ncclInit", growth.KindCudaSegment, "0", 1200),
+		},
+	}
+	growth.FillDevices(s)
+	return s
+}
+
+// gpuInput is a process whose blocks grow by 1000 bytes in a minute.
+func gpuInput() GPUInput {
+	track := &growth.Track{
+		Member: growth.Member{
+			Process: growth.Process{PID: 4242, Command: "trainer", Born: -time.Hour}, Traced: true,
+		},
+		Last: time.Minute,
+	}
+	for second := range 61 {
+		s := growth.UnknownSample()
+		s.Elapsed, s.CudaAllocated, s.CudaReserved = time.Duration(second)*time.Second,
+			4000+1000*int64(second)/60, 6000
+		track.Timeline = append(track.Timeline, s)
+	}
+	snapshots := []*growth.Snapshot{
+		gpuSnapshot(0, 1000), gpuSnapshot(30*time.Second, 1500), gpuSnapshot(time.Minute, 2000),
+	}
+	j, _ := growth.JudgeDevice(growth.Case{
+		Track: track, DeviceRoom: growth.Unknown, Room: growth.Unknown, Snapshots: snapshots,
+		Criteria: growth.InSeconds().Faster(20),
+	})
+	return GPUInput{
+		Track: track, Judgement: j, Start: snapshots[0], End: snapshots[2], Snapshots: snapshots,
+		Headroom: 1 << 30, Rows: 10, Suspects: 10, Stacks: 10,
+	}
+}
+
+func TestGPUMemoryOf(t *testing.T) {
+	d := GPUMemoryOf(gpuInput())
+	if d.Process != 4242 || d.Command != "trainer" ||
+		d.Diagnosis != string(growth.DiagnosisTensors) || d.Judged != GPUAllocated ||
+		*d.HeadroomBytes != 1<<30 {
+		t.Errorf("%+v", d)
+	}
+	if !strings.Contains(d.Advice, "keep") {
+		t.Errorf("advice %q", d.Advice)
+	}
+	if len(d.Curves) != 2 || d.Curves[1].Name != GPUAllocated || *d.Curves[1].StartBytes > 4100 ||
+		*d.Curves[1].EndBytes < 4900 {
+		t.Errorf("curves %+v", d.Curves)
+	}
+	if len(d.Suspects) != 1 || d.Suspects[0].Bytes != 1000 || len(d.Accumulating) != 1 {
+		t.Fatalf("%+v, %+v", d.Suspects, d.Accumulating)
+	}
+	if a := d.Accumulating[0]; a.Function != "keep" || a.Bytes != 1000 || *a.BytesPerMin != 1000 ||
+		!slices.Equal(a.HistoryBytes, []int64{1000, 1500, 2000}) {
+		t.Errorf("%+v", a)
+	}
+	want := []GPUBreakdownRow{
+		{Kind: growth.KindCudaBefore, StartBytes: 3300, EndBytes: 2300},
+		{
+			Kind: growth.KindCudaBlock, GPU: "0", Function: "keep < main", Component: "other",
+			StartBytes: 1000, EndBytes: 2000,
+		},
+		{Kind: growth.KindNotAttributed, StartBytes: 2800, EndBytes: 2800},
+		{
+			Kind: growth.KindCudaSegment, GPU: "0", Function: "ncclInit < main",
+			Component: "other", StartBytes: 1200, EndBytes: 1200,
+		},
+		{Kind: growth.KindCudaCached, StartBytes: 1000, EndBytes: 1000},
+		{
+			Kind: growth.KindCudaBlock, GPU: "1", Function: "batch < main", Component: "other",
+			StartBytes: 700, EndBytes: 700,
+		},
+	}
+	if !reflect.DeepEqual(d.Breakdown, want) {
+		t.Errorf("ledger\n%+v, want\n%+v", d.Breakdown, want)
+	}
+
+	t.Run("unknown rate", func(t *testing.T) {
+		c := gpuInput()
+		c.Judgement.Curves[0].Rate = math.NaN()
+		if curves := GPUMemoryOf(c).Curves; curves[0].BytesPerMin != nil ||
+			curves[1].BytesPerMin == nil {
+			t.Errorf("%+v", curves)
+		}
+	})
+}
+
+func TestGPUBreakdownOf(t *testing.T) {
+	for seed := range uint64(200) {
+		random := rand.New(rand.NewPCG(seed, 9))
+		var rows []growth.DeviceLedgerRow
+		var start, end int64
+		kinds := make(map[growth.Kind]int)
+		for i := range random.IntN(60) {
+			kind := []growth.Kind{growth.KindCudaBlock, growth.KindCudaSegment}[random.IntN(2)]
+			r := growth.DeviceLedgerRow{
+				PID: 1, Kind: kind, GPU: fmt.Sprint(random.IntN(2)), Start: random.Int64N(1 << 30),
+				End:   random.Int64N(1<<30) - 1<<28,
+				Stack: growth.NamedStack(1, "", fmt.Sprintf("f%d", i/2)),
+			}
+			rows = append(rows, r)
+			start, end = start+r.Start, end+r.End
+		}
+		limit := 1 + random.IntN(12)
+		for _, r := range GPUBreakdownOf(rows, nil, limit) {
+			start, end = start-r.StartBytes, end-r.EndBytes
+			kinds[r.Kind]++
+		}
+		if start != 0 || end != 0 {
+			t.Fatalf("seed %d: %d and %d bytes are missing", seed, start, end)
+		}
+		for kind, n := range kinds {
+			if n > limit+1 {
+				t.Fatalf("seed %d: %d rows of %s, limit %d", seed, n, kind, limit)
+			}
+		}
+	}
+}

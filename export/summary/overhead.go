@@ -1,0 +1,63 @@
+package summary
+
+// Overhead is the cost of tracing, and what was done to keep it within its limit.
+type Overhead struct {
+	// Limit is the largest share of the traced processes' CPU time that tracing may cost, 0.03
+	// being 3%; absent: there is none.
+	Limit float64 `json:"limit,omitempty"`
+	// Share that it cost: InProbesS and OwnS of TracedS; absent: not measured.
+	Share *float64 `json:"share,omitempty"`
+	// InProbesS is the CPU time of the probes in the traced processes, by calibrated costs; absent:
+	// not measured.
+	InProbesS *float64 `json:"in_probes_s,omitempty"`
+	// OwnS is the CPU time of allocscope itself after its start, and TracedS that of the traced
+	// processes without the probes. Absent: not measured.
+	OwnS    float64 `json:"own_s,omitempty"`
+	TracedS float64 `json:"traced_s,omitempty"`
+	// Mode of source heap at the end, one of the constants Heap….
+	Mode string `json:"mode"`
+	// Bursts in which the allocator was probed, and OpenS, their total length.
+	Bursts int     `json:"bursts"`
+	OpenS  float64 `json:"open_s"`
+	// LagS is the age from which on objects count, where there were bursts; absent: there were
+	// none.
+	LagS float64 `json:"lag_s,omitempty"`
+	// IntervalBytes is the mean number of bytes between samples at the end.
+	IntervalBytes uint64 `json:"interval_bytes"`
+	// StepBeforeS and StepSinceS are the time of a training step before the heap was probed, and
+	// since; absent: too few were seen.
+	StepBeforeS *float64 `json:"step_before_s,omitempty"`
+	StepSinceS  *float64 `json:"step_since_s,omitempty"`
+	// StepBetweenS is that of the later steps without probes, between bursts; absent: too few were
+	// seen.
+	StepBetweenS *float64 `json:"step_between_s,omitempty"`
+	// Changes of what is probed, in the order of time.
+	Changes []OverheadChange `json:"changes"`
+}
+
+// Modes of source heap.
+const (
+	HeapFull   = "full"   // all the time
+	HeapBursts = "bursts" // duty-cycled
+	HeapOff    = "off"    // not at all
+)
+
+// An OverheadChange is what changed and why, in a sentence, and the mode of source heap since.
+type OverheadChange struct {
+	AtS  float64 `json:"at_s"`
+	Mode string  `json:"mode"`
+	Text string  `json:"text"`
+}
+
+// InBursts reports whether the heap was sampled in bursts; false for nil.
+func (o *Overhead) InBursts() bool { return o != nil && o.Bursts > 0 }
+
+// withLists returns a copy without a list that JSON would write as null.
+func (o *Overhead) withLists() *Overhead {
+	if o == nil {
+		return nil
+	}
+	out := *o
+	out.Changes = list(o.Changes)
+	return &out
+}

@@ -1,0 +1,406 @@
+// Package summary is the content of summary.json: types, and how they are made of what a trace has
+// found.
+package summary
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/units"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// Schema is the version of the form of summary.json. It changes when a field goes or changes its
+// meaning; fields may be added at any time.
+const Schema = "allocscope/1"
+
+// A Summary is the content of summary.json, for programs.
+//
+// Sizes are whole bytes, in fields whose names end in _bytes, or hold _bytes_ before the unit of a
+// rate. In lists and maps of sizes alone, the name is "bytes". Times are seconds with decimals, in
+// fields whose names end in _s. An unknown value is absent, never 0. An empty list or map is there,
+// unless its comment says otherwise.
+type Summary struct {
+	// Schema is set by Write.
+	Schema string `json:"schema"`
+	// Version of allocscope.
+	Version string `json:"version"`
+	// CommandLine of allocscope, the program's name first.
+	CommandLine []string `json:"command_line"`
+	// Started is when the trace began, in the form of RFC 3339. All other times count from it.
+	Started time.Time `json:"started"`
+	// DurationS is the length of the trace in seconds.
+	DurationS float64 `json:"duration_s"`
+	// Ended is why the trace ended, one of the constants Ended….
+	Ended string `json:"ended"`
+	// Verdict on the main process. Its keys are at the top level of the file.
+	Verdict
+	// Process is the main process of the trace.
+	Process Process `json:"process"`
+	// Asked is the PID that the user named; absent where that is the main process.
+	Asked int `json:"asked_pid,omitempty"`
+	// Processes of the tree that are no workers, in the order of their appearance. Workers are in
+	// Groups, by role.
+	Processes []TreeProcess `json:"processes"`
+	Groups    []Group       `json:"groups"`
+	// Limit that will be met first; absent if none is known.
+	Limit *Limit `json:"limit,omitempty"`
+	// Steps of training since the baseline; absent where none were seen.
+	Steps *Steps `json:"steps,omitempty"`
+	// Marks that were set during the trace.
+	Marks []Mark `json:"marks"`
+	// Suspects are the components that accumulate, the largest first.
+	Suspects []Suspect `json:"suspects"`
+	// Kernel release, as uname -r prints it, and Architecture, as Go names it: "amd64" or "arm64".
+	Kernel       string `json:"kernel"`
+	Architecture string `json:"architecture"`
+	// IntervalBytes is the mean number of bytes between samples at the end; 1: every allocation.
+	IntervalBytes uint64 `json:"interval_bytes"`
+	// Sources of events, attached or not.
+	Sources []Source `json:"sources"`
+	// BaselineS is the time of the baseline snapshot, at the end of the warm-up as far as it is
+	// known. Growth counts from there.
+	BaselineS *float64 `json:"baseline_s,omitempty"`
+	// RSS is the resident memory of the main process.
+	RSS RSS `json:"rss"`
+	// Live is what was allocated and not freed at the end.
+	Live Live `json:"live"`
+	// Mappings made since tracing started, at the end.
+	Mappings Mappings `json:"mappings"`
+	// SnapshotsS are the times of the snapshots, in seconds.
+	SnapshotsS []float64 `json:"snapshots_s"`
+	// Accumulating are the stacks that hold more at the end than at the baseline, the largest
+	// first, as many as the user asked for.
+	Accumulating []Accumulation `json:"accumulating"`
+	// Breakdown of the RSS of each process at the baseline and the end, Residents with the kernel's
+	// own counts, and the Advice that follows.
+	Breakdown []BreakdownRow `json:"breakdown"`
+	Residents []Resident     `json:"residents"`
+	Advice    []Advice       `json:"advice"`
+	// GPUMemory is the memory on GPUs of each traced process that has any.
+	GPUMemory []GPUMemory `json:"gpu_memory"`
+	// GPUs of the machine, or their instances, as NVML reports them.
+	GPUs []GPU `json:"gpus"`
+	// Released is memory that was returned to the kernel since tracing started; absent if there is
+	// none, or it was not traced.
+	Released []Release `json:"released,omitempty"`
+	// Events that were counted in the kernel.
+	Events Events `json:"events"`
+	// Overhead of tracing; absent where it was not measured.
+	Overhead *Overhead `json:"overhead,omitempty"`
+	// Losses are events and stacks that are missing in all these numbers.
+	Losses []Loss `json:"losses"`
+	// Files of the trace: a name such as "growth" or "timeline" maps to the file in the folder of
+	// this summary.
+	Files map[string]string `json:"files"`
+	// Warnings for people, a sentence each.
+	Warnings []string `json:"warnings"`
+}
+
+// Why a trace ended.
+const (
+	EndedDuration  = "duration"
+	EndedInterrupt = "interrupt"
+	EndedExit      = "target-exited"
+)
+
+// A Process is the main process of a trace.
+type Process struct {
+	PID int `json:"pid"`
+	// Command is the short name, as in /proc/PID/comm.
+	Command string `json:"command"`
+	// Executable is the path of the program; absent if it could not be read.
+	Executable string `json:"executable,omitempty"`
+	// Arguments of the program, its name first; absent if they could not be read.
+	Arguments []string `json:"arguments,omitempty"`
+}
+
+// A Source is one sort of events.
+type Source struct {
+	// Name: "heap", "mapping", ….
+	Name string `json:"name"`
+	// PID of the process that it probes; absent: all.
+	PID int `json:"pid,omitempty"`
+	// State is one of the constants Source….
+	State string `json:"state"`
+	// Reason why the source is not attached; absent if it is.
+	Reason string `json:"reason,omitempty"`
+}
+
+// States of a source.
+const (
+	SourceAttached = "attached"
+	SourceFailed   = "failed"
+	SourceOff      = "off" // not requested
+)
+
+// RSS is the resident memory of the main process, with shared pages counted whole.
+type RSS struct {
+	// StartBytes at the start of the trace. BaselineBytes and EndBytes are those of Residents; the
+	// rows of the breakdown sum to their difference.
+	StartBytes    *int64 `json:"start_bytes,omitempty"`
+	BaselineBytes *int64 `json:"baseline_bytes,omitempty"`
+	EndBytes      *int64 `json:"end_bytes,omitempty"`
+	// GrowthBytesPerMin since the baseline, negative if it shrank; absent without a baseline.
+	GrowthBytesPerMin *int64 `json:"growth_bytes_per_min,omitempty"`
+}
+
+// Live is what was allocated and not freed at one time, estimated from the samples.
+type Live struct {
+	// Objects of all kinds.
+	Objects int64 `json:"objects"`
+	// Bytes by kind, of mappings those that were touched. Kinds without any are absent.
+	Bytes map[growth.Kind]int64 `json:"bytes"`
+}
+
+// Mappings is growth.MappingTotals, which explains the fields.
+type Mappings struct {
+	ReservedBytes   int64 `json:"reserved_bytes"`
+	TouchedBytes    int64 `json:"touched_bytes"`
+	AllocatorBytes  int64 `json:"allocator_bytes"`
+	UnknownBytes    int64 `json:"unknown_bytes"`
+	VanishedBytes   int64 `json:"vanished_bytes"`
+	UnmeasuredBytes int64 `json:"unmeasured_bytes"`
+	ReleasedBytes   int64 `json:"released_bytes"`
+	UnmappedBytes   int64 `json:"unmapped_bytes"`
+}
+
+// An Accumulation is the growth of one stack in one kind of memory.
+type Accumulation struct {
+	// Rank by size; 1 is the largest.
+	Rank int `json:"rank"`
+	// Function that called the allocator, and the Module that it is in; absent if unknown.
+	Function string `json:"function"`
+	Module   string `json:"module,omitempty"`
+	// Kind of memory, one of growth.Kind.
+	Kind growth.Kind `json:"kind"`
+	// Objects and Bytes that were added.
+	Objects int64 `json:"objects"`
+	Bytes   int64 `json:"bytes"`
+	// BytesPerMin is Bytes by the time since the baseline; absent if that is 0.
+	BytesPerMin *int64 `json:"bytes_per_min,omitempty"`
+	// Share of the growth of all stacks that grew, from 0 to 1.
+	Share float64 `json:"share"`
+	// Trend is one of growth.Trend…; absent if it was not judged.
+	Trend growth.Trend `json:"trend,omitempty"`
+	// UndecidedReason is why Trend is undecided, one of growth.Doubt…. LongerS is about how many
+	// seconds more would decide it; absent where more time does not help. Untrackable is why
+	// objects cannot be tracked, where that is the reason.
+	UndecidedReason growth.Doubt `json:"undecided_reason,omitempty"`
+	LongerS         *float64     `json:"longer_s,omitempty"`
+	Untrackable     string       `json:"untrackable,omitempty"`
+	// Component whose memory it is: a Python package or a library.
+	Component string `json:"component"`
+	// RateLow and RateHigh are the 95% interval of BytesPerMin; absent where that is.
+	RateLow  *int64 `json:"rate_low,omitempty"`
+	RateHigh *int64 `json:"rate_high,omitempty"`
+	// AgeS is the mean age of the live bytes at the end, in seconds; absent if unknown.
+	AgeS *float64 `json:"age_s,omitempty"`
+	// HistoryBytes are the live bytes at each time of Summary.SnapshotsS.
+	HistoryBytes []int64 `json:"history_bytes"`
+	// Stack, leaf first, without the allocator's own frames, as profile.StackText writes it.
+	Stack []string `json:"stack"`
+}
+
+// A Release is memory that one stack returned to the kernel.
+type Release struct {
+	// Call that returned it: "madvise", "munmap" or "brk".
+	Call  string   `json:"call"`
+	Bytes int64    `json:"bytes"`
+	Stack []string `json:"stack"`
+}
+
+// Events are counts since tracing started.
+type Events struct {
+	// Allocations and Frees, sampled or not.
+	Allocations uint64 `json:"allocations"`
+	Frees       uint64 `json:"frees"`
+	// FreesUntracked are the Frees of objects that were not sampled, or were allocated before
+	// tracing started.
+	FreesUntracked uint64 `json:"frees_untracked"`
+	// Samples are the Allocations that were sampled.
+	Samples uint64 `json:"samples"`
+	// Failed allocations: those that returned no memory.
+	Failed uint64 `json:"failed"`
+	// Stacks that were captured. The losses count the truncated ones, by reason.
+	Stacks uint64 `json:"stacks"`
+	// MappingCalls are system calls that changed the address space.
+	MappingCalls uint64 `json:"mapping_calls"`
+}
+
+// A Loss is how often something was missed for one reason.
+type Loss struct {
+	Reason string `json:"reason"`
+	Count  uint64 `json:"count"`
+}
+
+// Write writes the summary as indented JSON. The error is that of w, unwrapped, or that a number is
+// not finite.
+func (s *Summary) Write(w io.Writer) error {
+	out := *s
+	out.Schema = Schema
+	out.CommandLine = list(out.CommandLine)
+	out.Phases = list(out.Phases)
+	out.Sources = list(out.Sources)
+	out.Processes = list(out.Processes)
+	out.Groups = list(out.Groups)
+	out.Marks = list(out.Marks)
+	out.Suspects = list(out.Suspects)
+	out.SnapshotsS = list(out.SnapshotsS)
+	out.Accumulating = list(out.Accumulating)
+	out.Breakdown = list(out.Breakdown)
+	out.Residents = list(out.Residents)
+	out.Advice = list(out.Advice)
+	out.GPUMemory = withLists(out.GPUMemory)
+	out.GPUs = list(out.GPUs)
+	out.Losses = list(out.Losses)
+	out.Overhead = out.Overhead.withLists()
+	out.Warnings = list(out.Warnings)
+	out.Files = table(out.Files)
+	out.Live.Bytes = table(out.Live.Bytes)
+	encoder := json.NewEncoder(w)
+	encoder.SetIndent("", "  ")
+	encoder.SetEscapeHTML(false)
+
+	return encoder.Encode(out)
+}
+
+// list returns a slice that JSON writes as [] and not as null.
+func list[T any](s []T) []T {
+	if s == nil {
+		return []T{}
+	}
+	return s
+}
+
+// table returns a map that JSON writes as {} and not as null.
+func table[K comparable, V any](m map[K]V) map[K]V {
+	if m == nil {
+		return map[K]V{}
+	}
+	return m
+}
+
+// Bounds on a summary, which may be forged. The largest real ones have some 4 MB and 20,000
+// objects.
+const (
+	maxSummaryBytes = 32 << 20 // bytes
+	maxJSONObjects  = 200_000  // each takes some hundred bytes in memory
+)
+
+// Read reads a summary that Write wrote. Another schema, more than 32 MiB or 200,000 objects, and
+// anything after its end are errors. Unknown fields are ignored.
+func Read(r io.Reader) (*Summary, error) {
+	data, err := io.ReadAll(io.LimitReader(r, maxSummaryBytes+1))
+	switch {
+	case err != nil:
+		return nil, err
+	case len(data) > maxSummaryBytes:
+		return nil, fmt.Errorf("larger than %d bytes", maxSummaryBytes)
+	case bytes.Count(data, []byte("{"))+bytes.Count(data, []byte("null")) > maxJSONObjects:
+		return nil, fmt.Errorf("more than %d objects", maxJSONObjects)
+	}
+
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	var s Summary
+	if err = decoder.Decode(&s); err == nil {
+		err = endOf(decoder)
+	}
+
+	switch {
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF):
+		return nil, errors.New("the file is truncated")
+	case err != nil:
+		return nil, err
+	case s.Schema != Schema:
+		return nil, fmt.Errorf("schema is %q, not %q", s.Schema, Schema)
+	}
+
+	return &s, nil
+}
+
+// endOf accepts only white space after the summary.
+func endOf(decoder *json.Decoder) error {
+	if _, err := decoder.Token(); !errors.Is(err, io.EOF) {
+		return errors.New("data after its end")
+	}
+	return nil
+}
+
+// Seconds is a time in seconds, rounded to a millisecond.
+func Seconds(d time.Duration) float64 { return d.Round(time.Millisecond).Seconds() }
+
+// LiveOf sums holdings.
+func LiveOf(holdings []growth.Holding) Live {
+	live := Live{Bytes: make(map[growth.Kind]int64)}
+	var objects float64
+	for _, h := range holdings {
+		objects += h.InuseObjects
+		live.Bytes[h.Kind] += h.InuseBytes
+	}
+
+	for kind, bytes := range live.Bytes {
+		if bytes == 0 {
+			delete(live.Bytes, kind)
+		}
+	}
+
+	live.Objects = units.Round(objects)
+	return live
+}
+
+// MappingsOf converts the totals.
+func MappingsOf(t growth.MappingTotals) Mappings {
+	return Mappings{
+		ReservedBytes:   t.Reserved,
+		TouchedBytes:    t.Touched,
+		AllocatorBytes:  t.Allocator,
+		UnknownBytes:    t.Unknown,
+		VanishedBytes:   t.Vanished,
+		UnmeasuredBytes: t.Unmeasured,
+		ReleasedBytes:   t.Released,
+		UnmappedBytes:   t.Unmapped,
+	}
+}
+
+// BytesPerMin is a rate in whole bytes; nil if elapsed is 0.
+func BytesPerMin(bytes int64, elapsed time.Duration) *int64 {
+	if elapsed <= 0 {
+		return nil
+	}
+	rate := int64(math.Round(float64(bytes) / elapsed.Minutes()))
+	return &rate
+}
+
+// Releases returns the stacks that returned most memory, up to limit of them; nil if none did.
+func Releases(releases []growth.Release, limit int) []Release {
+	sorted := slices.Clone(releases)
+	slices.SortFunc(sorted, func(a, b growth.Release) int {
+		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Stack.ID, b.Stack.ID),
+			cmp.Compare(a.Call, b.Call))
+	})
+
+	var top []Release
+	for _, r := range sorted[:min(limit, len(sorted))] {
+		top = append(top, Release{Call: r.Call, Bytes: r.Bytes, Stack: profile.StackText(r.Stack)})
+	}
+
+	return top
+}
+
+// Known returns a pointer to a value; nil if it is growth.Unknown.
+func Known(value int64) *int64 {
+	if value == growth.Unknown {
+		return nil
+	}
+	return &value
+}

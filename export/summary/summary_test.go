@@ -1,0 +1,319 @@
+package summary
+
+import (
+	"bytes"
+	"encoding/json"
+	"math"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func pointer[T any](value T) *T { return &value }
+
+func summary() Summary {
+	return Summary{
+		Version:     "v0.1.0",
+		CommandLine: []string{"allocscope", "trace", "--pid", "4242"},
+		Started:     time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC),
+		DurationS:   Seconds(300*time.Second + 1234567*time.Nanosecond),
+		Ended:       EndedDuration,
+		Process: Process{
+			PID: 4242, Command: "trainer", Executable: trainer.Path,
+			Arguments: []string{"trainer", "--fast"},
+		},
+		Verdict: VerdictOf(judgement(), AxisSeconds),
+		Asked:   4200,
+		Processes: []TreeProcess{
+			{
+				PID: 4200, Parent: 1, Role: growth.RoleLauncher, Command: "uv run trainer",
+				LastS: 300, StartBytes: pointer[int64](9 << 20),
+			},
+			{
+				PID: 4242, Parent: 4200, Role: growth.RoleRank, Rank: pointer(0),
+				Command: "trainer", Traced: true, FirstS: 1, LastS: 300, Verdict: growth.ClassLeak,
+			},
+		},
+		Groups: []Group{
+			{
+				Role: growth.RoleCompileWorker, Processes: 20,
+				EachBytes: pointer[int64](400 << 20), PrivateBytes: pointer[int64](1 << 30),
+				Verdict: growth.ClassPlateau,
+			},
+		},
+		Limit: &Limit{Of: "cgroup", HeadroomBytes: 7 << 30},
+		Steps: &Steps{
+			Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](1 << 20),
+		},
+		Marks:         []Mark{{AtS: 61.5, Text: "epoch 1"}},
+		Suspects:      []Suspect{SuspectOf(culprit())},
+		Kernel:        "6.8.0",
+		Architecture:  "amd64",
+		IntervalBytes: 512 << 10,
+		Sources: []Source{
+			{Name: "heap", State: SourceAttached},
+			{Name: "mapping", State: SourceFailed, Reason: "permission denied"},
+		},
+		BaselineS: pointer(60.0),
+		RSS: RSS{
+			pointer[int64](0), pointer[int64](1 << 30), pointer[int64](2 << 30),
+			BytesPerMin(1<<30, 4*time.Minute),
+		},
+		Live: LiveOf(holdings()),
+		Mappings: MappingsOf(growth.MappingTotals{
+			Vanished: 12288, Reserved: 1, Touched: 2, Allocator: 3, Unknown: 4, Unmeasured: 5,
+			Released: 6, Unmapped: 7,
+		}),
+		SnapshotsS:   []float64{0.5, 60.25},
+		Accumulating: Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 4),
+		Breakdown:    BreakdownOf(ledgerRows(), 10),
+		Residents: ResidentsOf([]growth.Resident{residentProcess(1 << 30)},
+			[]growth.Resident{residentProcess(2 << 30)}),
+		Advice: AdviceOf([]growth.Advice{
+			{About: growth.AboutRetained, PID: 4242, Text: "try malloc_trim(0)"},
+			{About: growth.AboutCache, Text: "wait"},
+		}),
+		GPUMemory: []GPUMemory{GPUMemoryOf(gpuInput())},
+		GPUs: GPUsOf([]growth.GPUSample{
+			{Index: 0, Instance: -1, UUID: "GPU-1", Name: "H100", Used: 10_000, Total: 1 << 30},
+			{Index: 1, Instance: 2, Used: growth.Unknown, Total: 1 << 29},
+		}),
+		Released: []Release{
+			{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}},
+		},
+		Events: Events{
+			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
+		},
+		Overhead: &Overhead{
+			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
+			Mode: HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
+			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
+			Changes: []OverheadChange{
+				{
+					AtS: 2.5, Mode: HeapBursts,
+					Text: "heap probes would take 41%: watched in windows",
+				},
+			},
+		},
+		Losses:   []Loss{{Reason: "stack map full", Count: 3}},
+		Files:    map[string]string{"growth": folder.GrowthFile, "timeline": folder.TimelineFile},
+		Warnings: []string{"the heap of <module> & others is not traced"},
+	}
+}
+
+func judgement() growth.Verdict {
+	return growth.Verdict{
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1e6, RateLow: 9e5,
+		RateHigh: 1.1e6, Bound: 1.05e6, Level: 2e9, LevelAt: 180,
+		From: 60, Length: 240, HeadsFor: math.NaN(),
+		Spikes: &growth.Spikes{Share: 0.1, Height: 5e8}, ToLimit: 1800, ToLimitLow: 1700,
+		ToLimitHigh: math.Inf(1),
+		Phases: []growth.Phase{
+			{Kind: growth.PhaseWarmup, To: 60, Rate: 3e7},
+			{Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1e6},
+		},
+	}
+}
+
+func culprit() growth.Culprit {
+	leak := growth.Frame{Function: "remember", File: "/src/train.py", Line: 7, Python: true}
+	return growth.Culprit{
+		Owner: "train.py", Frame: leak, Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3,
+		Inclusive: 0.99, Trend: growth.TrendAccumulating,
+		Path:  []growth.Frame{{Function: "resize", Module: &growth.Module{Path: "/lib/pil.so"}}},
+		Above: []growth.Frame{{Function: "step", File: "/src/train.py", Line: 40, Python: true}},
+	}
+}
+
+// Where nothing resident grew there is no share of it.
+func TestSuspectOf(t *testing.T) {
+	c := culprit()
+	c.Share = math.NaN()
+	if got := SuspectOf(c); got.Share != nil || got.Bytes != 2e8 || got.BytesPerMin != 6e7 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestSummary(t *testing.T) {
+	want := summary()
+	var buf bytes.Buffer
+	if err := want.Write(&buf); err != nil {
+		t.Fatal(err)
+	}
+	golden(t, "summary.json", buf.Bytes())
+	decoder := json.NewDecoder(&buf)
+	decoder.DisallowUnknownFields()
+	var got Summary
+	if err := decoder.Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	if want.Schema = Schema; !reflect.DeepEqual(got, want) {
+		t.Errorf("got %+v, want %+v", got, want)
+	}
+
+	// What is not known is absent, lists are there.
+	t.Run("empty", func(t *testing.T) {
+		var buf bytes.Buffer
+		if err := (&Summary{}).Write(&buf); err != nil {
+			t.Fatal(err)
+		}
+		golden(t, "summary_empty.json", buf.Bytes())
+		if bytes.Contains(buf.Bytes(), []byte("null")) {
+			t.Error("null in the summary")
+		}
+	})
+
+	t.Run("not finite", func(t *testing.T) {
+		var buf bytes.Buffer
+		wantError(t, (&Summary{DurationS: math.Inf(1)}).Write(&buf), "unsupported value")
+		if buf.Len() > 0 {
+			t.Errorf("written nevertheless: %s", buf.Bytes())
+		}
+	})
+
+	// Without a limit nobody has measured what probes cost; the list of changes is there.
+	t.Run("overhead that was not measured", func(t *testing.T) {
+		var buf bytes.Buffer
+		if err := (&Summary{
+			Overhead: &Overhead{Mode: HeapFull, IntervalBytes: 1},
+		}).Write(&buf); err !=
+			nil {
+			t.Fatal(err)
+		}
+		const want = `  "overhead": {
+    "mode": "full",
+    "bursts": 0,
+    "open_s": 0,
+    "interval_bytes": 1,
+    "changes": []
+  },
+`
+		if !strings.Contains(buf.String(), want) {
+			t.Errorf("got %s", buf.String())
+		}
+	})
+}
+
+func TestAccumulating(t *testing.T) {
+	t.Run("ranks", func(t *testing.T) {
+		all := Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 100)
+		// 1572864 + 524288 + 262144 + 4096 + 2048 + 512 + 400: what shrank is left out.
+		const sum = 2366352
+		var share float64
+		for i, a := range all {
+			if a.Rank != i+1 || a.Share != float64(a.Bytes)/sum || a.Function == "" ||
+				len(a.Stack) == 0 {
+				t.Errorf("entry %d: %+v", i, a)
+			}
+			share += a.Share
+		}
+		if len(all) != 7 || math.Abs(share-1) > 1e-12 {
+			t.Errorf("%d entries that share %v, want 7 that share 1", len(all), share)
+		}
+		if first := all[0]; first.Function != "leak_block" || first.Module != trainer.Path ||
+			*first.BytesPerMin != 393216 || first.Objects != 1000 {
+			t.Errorf("first %+v", first)
+		}
+		if one := Accumulating(holdings(), Period{}, 1); len(one) != 1 ||
+			one[0].BytesPerMin != nil ||
+			one[0].Share != all[0].Share {
+			t.Errorf("the first alone: %+v", one)
+		}
+		if none := Accumulating(nil, Period{Elapsed: time.Minute}, 10); len(none) != 0 {
+			t.Errorf("nothing grew: %+v", none)
+		}
+	})
+
+	t.Run("same text", func(t *testing.T) {
+		at := func(id, address uint64, bytes int64) growth.Holding {
+			frames := []growth.Frame{
+				{Function: "malloc", Address: 0x100 + id}, {Function: "leak", Address: address},
+			}
+			return growth.Holding{
+				Stack: &growth.Stack{ID: id, Frames: frames}, Kind: growth.KindHeap,
+				InuseObjects: 1,
+				InuseBytes:   bytes,
+			}
+		}
+		shrunk, other := at(3, 0x4020, -30), at(4, 0x4000, 7)
+		other.Kind = growth.KindMmap
+		rows := Accumulating([]growth.Holding{at(1, 0x4000, 100), at(2, 0x4010, 50), shrunk, other},
+			Period{Elapsed: time.Minute}, 10)
+		if len(rows) != 2 || rows[0].Bytes != 120 || rows[0].Objects != 3 || rows[1].Bytes != 7 {
+			t.Errorf("rows are %+v, want one of 120 bytes and one of 7", rows)
+		}
+	})
+
+	t.Run("interval, history and age", func(t *testing.T) {
+		at := func(id uint64, bytes int64, births ...growth.Birth) growth.Holding {
+			frames := []growth.Frame{{Function: "malloc"}, {Function: "leak", Address: id}}
+			return growth.Holding{
+				Stack: &growth.Stack{ID: id, PID: 7, Frames: frames}, Kind: growth.KindHeap,
+				InuseBytes: bytes, Births: births,
+			}
+		}
+		minutes := func(n int) time.Duration { return time.Duration(n) * time.Minute }
+		bins := []time.Duration{minutes(1), minutes(2), minutes(3)}
+		begin := &growth.Snapshot{Elapsed: minutes(1), Holdings: []growth.Holding{at(1, 100)}}
+		middle := &growth.Snapshot{
+			Elapsed: minutes(2), Holdings: []growth.Holding{at(2, 30), at(1, 200)},
+		}
+		end := &growth.Snapshot{Elapsed: minutes(3), Bins: bins, Holdings: []growth.Holding{
+			at(1, 300, growth.Birth{Bin: 0, InuseBytes: 300}),
+			at(2, 100, growth.Birth{Bin: 2, InuseBytes: 100}),
+			{Stack: &growth.Stack{ID: 9}, Kind: growth.KindFile},
+		}}
+		grown := growth.Between(begin, end)
+		for i := range grown {
+			grown[i].Variance = 50 * 50 // of two stacks: 50 * sqrt(2)
+		}
+		rows := Accumulating(grown,
+			Period{
+				Elapsed: minutes(2), Snapshots: []*growth.Snapshot{begin, middle, end}, End: end,
+			},
+			10)
+		if len(rows) != 1 {
+			t.Fatalf("%d rows: %+v", len(rows), rows)
+		}
+		r := rows[0] // (300 ± 1.96 * 50 * sqrt(2)) / 2; (300 * 150 s + 100 * 30 s) / 400
+		if *r.BytesPerMin != 150 || *r.RateLow != 81 || *r.RateHigh != 220 || r.AgeS == nil ||
+			*r.AgeS != 120 || r.Component == "" {
+			t.Errorf("%d (%d to %d) bytes a minute, age %v, owner %q", *r.BytesPerMin, *r.RateLow,
+				*r.RateHigh, r.AgeS, r.Component)
+		}
+		if !reflect.DeepEqual(r.HistoryBytes, []int64{100, 230, 400}) {
+			t.Errorf("held %v, want 100, 230 and 400", r.HistoryBytes)
+		}
+	})
+}
+
+func TestRead(t *testing.T) {
+	want := summary()
+	var first, second bytes.Buffer
+	do(t, want.Write(&first))
+	written := first.String()
+	got, err := Read(&first)
+	do(t, err)
+	do(t, got.Write(&second))
+	if second.String() != written {
+		t.Errorf("read as\n%s", second.String())
+	}
+
+	t.Run("errors", func(t *testing.T) {
+		for content, want := range map[string]string{
+			"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
+			`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
+			`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			"\x00": "invalid character",
+			`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+				"}": "larger than 33554432 bytes",
+		} {
+			_, err := Read(bytes.NewReader([]byte(content)))
+			wantError(t, err, want)
+		}
+	})
+}

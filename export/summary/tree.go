@@ -1,0 +1,62 @@
+package summary
+
+import (
+	"github.com/allocscope/allocscope/growth"
+)
+
+// A TreeProcess is a process of the traced tree.
+type TreeProcess struct {
+	PID    int `json:"pid"`
+	Parent int `json:"parent"`
+	// Role is one of growth.Role…. Rank is the number of a distributed rank.
+	Role    growth.Role `json:"role"`
+	Rank    *int        `json:"rank,omitempty"`
+	Command string      `json:"command"`
+	// Traced: with all sources. Other processes are only in the timeline.
+	Traced bool `json:"traced"`
+	// FirstS and LastS are when it was first and last seen.
+	FirstS float64 `json:"first_s"`
+	LastS  float64 `json:"last_s"`
+	// StartBytes and EndBytes are its RSS then.
+	StartBytes *int64 `json:"start_bytes,omitempty"`
+	EndBytes   *int64 `json:"end_bytes,omitempty"`
+	// Verdict on its RSS; absent if it was not traced.
+	Verdict growth.Class `json:"verdict,omitempty"`
+}
+
+// A Group is the workers of one role at the end of the trace.
+type Group struct {
+	Role      growth.Role `json:"role"`
+	Processes int         `json:"processes"`
+	// EachBytes is the median of their RSS, with shared pages counted for each.
+	EachBytes *int64 `json:"rss_each_bytes,omitempty"`
+	// PrivateBytes of all workers is the memory that no other process shares. PSSBytes adds their
+	// part of what is shared.
+	PrivateBytes *int64 `json:"private_bytes,omitempty"`
+	PSSBytes     *int64 `json:"pss_bytes,omitempty"`
+	// Verdict on PrivateBytes over the trace, and its rate.
+	Verdict         growth.Class `json:"verdict,omitempty"`
+	RateBytesPerMin *float64     `json:"rate_bytes_per_min,omitempty"`
+}
+
+// A Limit is the memory limit that ends the growth.
+type Limit struct {
+	// Of is "cgroup" or "machine".
+	Of string `json:"of"`
+	// HeadroomBytes is what is left below it at the end of the trace.
+	HeadroomBytes int64 `json:"headroom_bytes"`
+}
+
+// Steps of training.
+type Steps struct {
+	Count  int64   `json:"count"`
+	PerMin float64 `json:"per_min"`
+	// GrowthBytesPerStep is the verdict's rate by step; absent if either is unknown.
+	GrowthBytesPerStep *int64 `json:"growth_bytes_per_step,omitempty"`
+}
+
+// A Mark is a time that the program or its user has named.
+type Mark struct {
+	AtS  float64 `json:"at_s"`
+	Text string  `json:"text"`
+}

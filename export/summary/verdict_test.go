@@ -1,0 +1,108 @@
+package summary
+
+import (
+	"encoding/json"
+	"math"
+	"reflect"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// judged is a verdict in which everything is known, in X.
+func judged() growth.Verdict {
+	return growth.Verdict{
+		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1000.4, RateLow: 900,
+		RateHigh: 1100, Bound: 1080, Level: 5e9, LevelAt: 1800.5, From: 300.1234, Length: 3300,
+		Start: 12, Restarted: true, HeadsFor: 6e9,
+		Spikes: &growth.Spikes{
+			Share: 0.25, Height: 1e9 + 0.4, Spans: []growth.Span{{From: 600, To: 601.5}},
+		},
+		ToLimit: 1000, ToLimitLow: 900, ToLimitHigh: 1100, Longer: 60,
+		Phases: []growth.Phase{
+			{Kind: growth.PhaseWarmup, From: 12, To: 300, Rate: 5000},
+			{Kind: growth.PhaseGrowth, From: 300, To: 3600, Rate: 1000.4},
+		},
+	}
+}
+
+// keysOf is what a verdict is as JSON.
+func keysOf(t *testing.T, v any) map[string]any {
+	t.Helper()
+	text, err := json.Marshal(v)
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys := make(map[string]any)
+	if err := json.Unmarshal(text, &keys); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func parsed(t *testing.T, text string) (keys map[string]any) {
+	t.Helper()
+	if err := json.Unmarshal([]byte(text), &keys); err != nil {
+		t.Fatal(err)
+	}
+	return keys
+}
+
+func TestVerdictOf(t *testing.T) {
+	t.Run("seconds", func(t *testing.T) {
+		want := parsed(t,
+			`{"verdict": "leak", "why": "steady growth after warm-up", "rate_bytes_per_min": 60024, "rate_low": 54000, "rate_high": 66000, "bound_bytes_per_min": 64800,
+		"plateau_from_s": 300.123, "segment_s": 3300, "restarted_at_s": 12, "level_bytes": 5e9, "level_at_s": 1800.5, "levels_off_at_bytes": 6e9,
+		"seconds_to_limit": 1000, "seconds_to_limit_low": 900, "seconds_to_limit_high": 1100, "watch_longer_s": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from_s": 600, "to_s": 601.5}]},
+		"phases": [{"kind": "warm-up", "from_s": 12, "to_s": 300, "rate_bytes_per_min": 300000}, {"kind": "growth", "from_s": 300, "to_s": 3600, "rate_bytes_per_min": 60024}]}`)
+		v := VerdictOf(judged(), AxisSeconds)
+		if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+		if v.InSteps() {
+			t.Error("is in steps")
+		}
+	})
+
+	t.Run("steps", func(t *testing.T) {
+		want := parsed(t,
+			`{"verdict": "leak", "why": "steady growth after warm-up", "rate_bytes_per_step": 1000, "rate_low": 900, "rate_high": 1100, "bound_bytes_per_step": 1080,
+		"plateau_from_step": 300.123, "segment_steps": 3300, "restarted_at_step": 12, "level_bytes": 5e9, "level_at_step": 1800.5, "levels_off_at_bytes": 6e9,
+		"steps_to_limit": 1000, "steps_to_limit_low": 900, "steps_to_limit_high": 1100, "watch_longer_steps": 60, "spikes": {"share": 0.25, "height_bytes": 1e9, "spans": [{"from_step": 600, "to_step": 601.5}]},
+		"phases": [{"kind": "warm-up", "from_step": 12, "to_step": 300, "rate_bytes_per_step": 5000}, {"kind": "growth", "from_step": 300, "to_step": 3600, "rate_bytes_per_step": 1000}]}`)
+		v := VerdictOf(judged(), AxisSteps)
+		if got := keysOf(t, v); !reflect.DeepEqual(got, want) {
+			t.Errorf("got  %v\nwant %v", got, want)
+		}
+		if !v.InSteps() {
+			t.Error("is not in steps")
+		}
+	})
+
+	t.Run("unknown values", func(t *testing.T) {
+		nan := math.NaN()
+		unknown := growth.Verdict{
+			Class: growth.ClassTooShort, Why: "too short", Rate: nan, RateLow: math.Inf(-1),
+			RateHigh: math.Inf(1), Bound: math.Inf(1), Level: nan, LevelAt: nan, From: nan,
+			Length: nan, HeadsFor: nan, ToLimit: nan, ToLimitLow: nan, ToLimitHigh: math.Inf(1),
+			Longer: 90, Start: 5,
+		}
+		want := parsed(t,
+			`{"verdict": "too-short", "why": "too short", "watch_longer_s": 90, "phases": []}`)
+		if got := keysOf(t, VerdictOf(unknown, AxisSeconds)); !reflect.DeepEqual(got, want) {
+			t.Errorf("got %v", got)
+		}
+	})
+
+	t.Run("embedded", func(t *testing.T) {
+		got := keysOf(t, struct {
+			Schema string `json:"schema"`
+			*Verdict
+		}{Schema: "s", Verdict: &Verdict{Class: growth.ClassPlateau, Phases: []VerdictPhase{}}})
+		if want := parsed(t,
+			`{"schema": "s", "verdict": "plateau", "why": "", "phases": []}`); !reflect.DeepEqual(got,
+			want) {
+			t.Errorf("got %v", got)
+		}
+	})
+}

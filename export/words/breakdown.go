@@ -1,0 +1,198 @@
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// ResidentOf is what the kernel counted for the main process of the trace.
+func ResidentOf(s *summary.Summary) summary.Resident {
+	isMain := func(p summary.Resident) bool { return p.Process == s.Process.PID }
+	i := slices.IndexFunc(s.Residents, isMain)
+	if i < 0 {
+		return summary.Resident{}
+	}
+	return s.Residents[i]
+}
+
+// minOtherShare is the share of the main process's RSS below which the memory of all other
+// processes is too little for a breakdown of its own.
+const minOtherShare = 0.05
+
+// OtherProcesses is the number of other processes that had resident memory at the end. It is 0
+// where their memory is negligible beside that of the main process.
+func OtherProcesses(s *summary.Summary) int {
+	var others int
+	var bytes, own int64
+	for _, p := range s.Residents {
+		switch {
+		case p.EndBytes == nil || *p.EndBytes == 0:
+		case p.Process == s.Process.PID:
+			own = *p.EndBytes
+		default:
+			others++
+			bytes += *p.EndBytes
+		}
+	}
+
+	if float64(bytes) < minOtherShare*float64(own) {
+		return 0
+	}
+
+	return others
+}
+
+// A KindSum is how much of one kind of memory a process has, in bytes.
+type KindSum struct {
+	// Kind is empty for the sum of several kinds.
+	Kind growth.Kind
+	// Delta is the change from the baseline to the end, and End what is resident then. Error is
+	// half the width of the 95% interval of Delta; 0 means that Delta is exact.
+	Delta, End, Error float64
+}
+
+// Start is what was resident at the baseline, in bytes.
+func (s KindSum) Start() float64 { return s.End - s.Delta }
+
+func (s *KindSum) add(more KindSum) {
+	s.Delta += more.Delta
+	s.End += more.End
+	s.Error = math.Hypot(s.Error, more.Error)
+}
+
+// A Breakdown is the RSS of one process by kind, the largest change first, and its unexplained
+// part. Swapped memory is not in RSS, so it is left out.
+type Breakdown struct {
+	Kinds       []KindSum
+	Unexplained KindSum
+}
+
+// BreakdownOf sums the rows of one process by kind. Process 0 is the process tree.
+func BreakdownOf(rows []summary.BreakdownRow, process int) Breakdown {
+	b := Breakdown{Unexplained: KindSum{Kind: growth.KindUnexplained}}
+	for _, row := range rows {
+		if row.Process != process || row.Kind == growth.KindSwapped {
+			continue
+		}
+		b.sumOf(row.Kind).add(KindSum{
+			Delta: float64(row.DeltaBytes), End: float64(row.EndBytes),
+			Error: float64(row.ErrorBytes),
+		})
+	}
+
+	slices.SortStableFunc(b.Kinds, func(a, b KindSum) int {
+		return cmp.Or(cmp.Compare(math.Abs(b.Delta), math.Abs(a.Delta)), cmp.Compare(b.End, a.End))
+	})
+	return b
+}
+
+func (b *Breakdown) sumOf(kind growth.Kind) *KindSum {
+	if kind == growth.KindUnexplained {
+		return &b.Unexplained
+	}
+
+	i := slices.IndexFunc(b.Kinds, func(s KindSum) bool { return s.Kind == kind })
+	if i < 0 {
+		i = len(b.Kinds)
+		b.Kinds = append(b.Kinds, KindSum{Kind: kind})
+	}
+
+	return &b.Kinds[i]
+}
+
+// Sum is the RSS itself. The kernel counts it, so it has no error.
+func (b *Breakdown) Sum() KindSum {
+	sum := b.Unexplained
+	for _, s := range b.Kinds {
+		sum.add(s)
+	}
+	return KindSum{Delta: sum.Delta, End: sum.End}
+}
+
+// A BreakdownLine is a row of a Breakdown for people.
+type BreakdownLine struct {
+	Label string
+	KindSum
+}
+
+// Lines has one line for each of the first kinds, one for all others, and one for the unexplained
+// part. Together they are the Sum.
+func (b *Breakdown) Lines(kinds int, p summary.Resident) []BreakdownLine {
+	if len(b.Kinds) == kinds+1 {
+		kinds++ // a line for one other kind can as well name it
+	}
+
+	kinds = min(kinds, len(b.Kinds))
+
+	var lines []BreakdownLine
+	for _, s := range b.Kinds[:kinds] {
+		lines = append(lines, BreakdownLine{Kind(s.Kind, p), s})
+	}
+
+	if others := b.Kinds[kinds:]; len(others) > 0 {
+		sum := BreakdownLine{Label: fmt.Sprintf("%d other kinds", len(others))}
+		for _, s := range others {
+			sum.add(s)
+		}
+		lines = append(lines, sum)
+	}
+
+	return append(lines, BreakdownLine{Kind(growth.KindUnexplained, p), b.Unexplained})
+}
+
+var kindTexts = map[growth.Kind]string{
+	growth.KindHeap:        "heap, allocated and not freed",
+	growth.KindRetained:    "heap, free but resident",
+	growth.KindUntold:      "heap, unclassified",
+	growth.KindMetadata:    "metadata of the heap",
+	growth.KindMmap:        "mapped memory",
+	growth.KindPython:      "Python's arenas",
+	growth.KindStack:       "thread stacks",
+	growth.KindCOW:         "copies of inherited memory",
+	growth.KindInherited:   "inherited memory",
+	growth.KindFile:        "mapped files",
+	growth.KindShmem:       "shared memory",
+	growth.KindJIT:         "generated code",
+	growth.KindDevice:      "device files",
+	growth.KindBefore:      "allocated before tracing started",
+	growth.KindPinned:      "pinned for a GPU",
+	growth.KindUnexplained: "unexplained",
+}
+
+// Kind describes a kind of memory, with the arenas and threads of the process where these explain
+// it.
+func Kind(kind growth.Kind, p summary.Resident) string {
+	text := cmp.Or(kindTexts[kind], string(kind))
+	inArenas := kind == growth.KindRetained || kind == growth.KindUntold
+
+	switch {
+	case kind == growth.KindHeap && !p.HeapTraced:
+		text = "heap, allocation site unknown"
+	case inArenas && p.Arenas > 0:
+		text += ", " + units.Plural(p.Arenas, "arena", "arenas")
+	}
+
+	if (inArenas || kind == growth.KindStack) && p.Threads != nil {
+		text += ", " + units.Plural(int(*p.Threads), "thread", "threads")
+	}
+
+	return text
+}
+
+// allScannedShare is the share of scanned pages that rounds to all of them.
+const allScannedShare = 0.995
+
+// Scanned is the share of the pages of a process that was scanned: "12%". It is empty where all
+// were, and where the share is unknown.
+func Scanned(p summary.Resident) string {
+	if p.Scanned <= 0 || p.Scanned >= allScannedShare {
+		return ""
+	}
+	return units.Percent(p.Scanned)
+}

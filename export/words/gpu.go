@@ -1,0 +1,187 @@
+package words
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// AtGPULimit is what happens at the limit of GPU memory. Of several GPUs it is about the one with
+// the least headroom.
+const AtGPULimit = "out of GPU memory"
+
+// GPULines describes a verdict on GPU memory: its headline, what follows from it, the curves, the
+// advice, and the reason why the driver's count is unknown, if it is.
+func GPULines(g summary.GPUMemory) []string {
+	lines := VerdictLines(g.Verdict, AtGPULimit)
+	lines[0] = GPUHeadline(g)
+
+	if curves := gpuCurves(g); curves != "" {
+		lines = append(lines, curves)
+	}
+
+	lines = append(lines, g.Advice)
+	if g.Reason != "" {
+		lines = append(lines, "the driver's count is unknown: "+g.Reason)
+	}
+
+	return lines
+}
+
+// GPUHeadline is the verdict in one sentence, and the curve that it judges.
+func GPUHeadline(g summary.GPUMemory) string {
+	curve := CurveText(g.Judged)
+	if g.Judged == summary.GPUAllocated { // blocks come and go within a training step
+		curve += ", between steps"
+	}
+	return Headline(g.Verdict) + " (" + curve + ")"
+}
+
+var curveTexts = map[string]string{
+	summary.GPUUsed:      "as the driver counts",
+	summary.GPUReserved:  "reserved by torch",
+	summary.GPUAllocated: "allocated by torch",
+	summary.GPUDriver:    "through the driver API",
+}
+
+// CurveText describes a curve of GPU memory, by one of the constants summary.GPU….
+func CurveText(name string) string { return cmp.Or(curveTexts[name], name) }
+
+// gpuCurves is one line about all curves: "used 12.0 GiB → 13.0 GiB (+1.00 GiB/min, leak)".
+func gpuCurves(g summary.GPUMemory) string {
+	var texts []string
+	for _, c := range g.Curves {
+		if c.StartBytes == nil || c.EndBytes == nil {
+			continue
+		}
+
+		text := fmt.Sprintf("%s %s → %s (", c.Name,
+			units.Bytes(float64(*c.StartBytes)), units.Bytes(float64(*c.EndBytes)))
+		if c.BytesPerMin != nil {
+			text += units.Signed(float64(*c.BytesPerMin)) + "/min, "
+		}
+
+		texts = append(texts, text+ClassText(c.Class)+")")
+	}
+
+	return strings.Join(texts, ", ")
+}
+
+// ClassText is the class of a verdict as lower-case words: "spiky plateau".
+func ClassText(class growth.Class) string { return strings.ReplaceAll(string(class), "-", " ") }
+
+var gpuKindTexts = map[growth.Kind]string{
+	growth.KindCudaBlock:     "torch's blocks",
+	growth.KindCudaBefore:    "torch's blocks from before tracing started",
+	growth.KindCudaCached:    "cached by torch, in no block",
+	growth.KindCudaSegment:   "other allocations of the driver API",
+	growth.KindNotAttributed: "not attributed: CUDA context, modules, unseen allocations",
+}
+
+// GPURow describes a row of the GPU memory breakdown: "torch's blocks: forward (model.py:31),
+// GPU 0". The GPU is named where there are several.
+func GPURow(row summary.GPUBreakdownRow, several bool) string {
+	text := cmp.Or(gpuKindTexts[row.Kind], string(row.Kind))
+	switch {
+	case row.Function != "":
+		text += ": " + Frame(row.Function)
+	case row.Kind == growth.KindCudaBlock || row.Kind == growth.KindCudaSegment:
+		text += ", allocation site unknown"
+	}
+
+	if several && row.GPU != "" {
+		text = fmt.Sprintf("%s, GPU %s", text, row.GPU)
+	}
+
+	return text
+}
+
+// A GPUSum is how much one kind of memory a process uses on a GPU, in bytes.
+type GPUSum struct {
+	Kind growth.Kind
+	// GPU is the CUDA device index in the process. It is empty where the GPU is unknown, and for
+	// the sum over all GPUs.
+	GPU        string
+	Start, End float64
+}
+
+// Delta is the change from the baseline to the end.
+func (s GPUSum) Delta() float64 { return s.End - s.Start }
+
+// Label describes the kind, and the GPU if there is one.
+func (s GPUSum) Label() string {
+	text := cmp.Or(gpuKindTexts[s.Kind], string(s.Kind))
+	if s.GPU != "" {
+		text += ", GPU " + s.GPU
+	}
+	return text
+}
+
+// GPUSums sums the GPU memory breakdown by kind, and by GPU where it names several. The largest
+// change comes first, and what is not attributed last. all is the sum of everything.
+func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
+	several := HasSeveralGPUs(g.Breakdown)
+	for _, r := range g.Breakdown {
+		if !several {
+			r.GPU = ""
+		}
+
+		isSame := func(s GPUSum) bool { return s.Kind == r.Kind && s.GPU == r.GPU }
+
+		i := slices.IndexFunc(sums, isSame)
+		if i < 0 {
+			i = len(sums)
+			sums = append(sums, GPUSum{Kind: r.Kind, GPU: r.GPU})
+		}
+
+		for _, s := range []*GPUSum{&sums[i], &all} {
+			s.Start += float64(r.StartBytes)
+			s.End += float64(r.EndBytes)
+		}
+	}
+
+	slices.SortStableFunc(sums, func(a, b GPUSum) int {
+		return cmp.Or(
+			isRemainder(a)-isRemainder(b),
+			cmp.Compare(math.Abs(b.Delta()), math.Abs(a.Delta())),
+			cmp.Compare(b.End, a.End),
+		)
+	})
+
+	return sums, all
+}
+
+func isRemainder(s GPUSum) int {
+	if s.Kind == growth.KindNotAttributed {
+		return 1
+	}
+	return 0
+}
+
+// HasSeveralGPUs reports whether the rows name more than one GPU.
+func HasSeveralGPUs(rows []summary.GPUBreakdownRow) bool {
+	gpu := ""
+	for _, r := range rows {
+		if r.GPU != "" && gpu != "" && r.GPU != gpu {
+			return true
+		}
+		gpu = cmp.Or(r.GPU, gpu)
+	}
+
+	return false
+}
+
+// GPUTotalLabel describes the sum of the GPU memory breakdown.
+func GPUTotalLabel(g summary.GPUMemory) string {
+	isUsed := func(c summary.GPUCurve) bool { return c.Name == summary.GPUUsed }
+	if slices.ContainsFunc(g.Curves, isUsed) {
+		return "used, as the driver counts"
+	}
+	return "all that is known"
+}

@@ -1,0 +1,180 @@
+package words
+
+import (
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestGPURow(t *testing.T) {
+	row := func(kind growth.Kind, gpu, function string) summary.GPUBreakdownRow {
+		return summary.GPUBreakdownRow{Kind: kind, GPU: gpu, Function: function}
+	}
+	for _, test := range []struct {
+		row     summary.GPUBreakdownRow
+		several bool
+		want    string
+	}{
+		{
+			row(growth.KindCudaBlock, "0", "forward (/src/model.py:31)"), false,
+			"torch's blocks: forward (model.py:31)",
+		},
+		{
+			row(growth.KindCudaBlock, "1", "forward (/src/model.py:31)"), true,
+			"torch's blocks: forward (model.py:31), GPU 1",
+		},
+		{
+			row(growth.KindCudaBlock, "1", ""), true,
+			"torch's blocks, allocation site unknown, GPU 1",
+		},
+		{
+			row(growth.KindCudaSegment, "", "ncclMemAlloc (/lib/libnccl.so.2)"), true,
+			"other allocations of the driver API: ncclMemAlloc",
+		},
+		{row(growth.KindCudaCached, "", ""), true, "cached by torch, in no block"},
+		{row("of a later version", "", ""), false, "of a later version"},
+	} {
+		if got := GPURow(test.row, test.several); got != test.want {
+			t.Errorf("%q, want %q", got, test.want)
+		}
+	}
+
+	t.Run("unknown curve keeps its name", func(t *testing.T) {
+		if got := CurveText(summary.GPUReserved) + ", " + CurveText("spilled"); got !=
+			"reserved by torch, spilled" {
+			t.Error(got)
+		}
+	})
+}
+
+func gpuRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdownRow {
+	return summary.GPUBreakdownRow{
+		Kind:       kind,
+		GPU:        gpu,
+		Function:   "f",
+		StartBytes: start,
+		EndBytes:   end,
+	}
+}
+
+func TestGPULines(t *testing.T) {
+	rate, low, high, room := 5.0*(1<<20), 4.9*(1<<20), 5.1*(1<<20), 3600.0
+	start, end, pace := int64(8<<30), int64(9<<30), int64(5<<20)
+	d := summary.GPUMemory{
+		Verdict: summary.Verdict{
+			Class:           growth.ClassLeak,
+			Why:             "steady growth after warm-up",
+			RateBytesPerMin: &rate,
+			RateLow:         &low,
+			RateHigh:        &high,
+			SecondsToLimit:  &room,
+		},
+		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors", Advice: "tensors are kept",
+		Reason: "libnvidia-ml.so.1 is not there",
+		Curves: []summary.GPUCurve{
+			{Name: "reserved", EndBytes: &end},
+			{
+				Name:        "allocated",
+				StartBytes:  &start,
+				EndBytes:    &end,
+				BytesPerMin: &pace,
+				Class:       growth.ClassSpikyPlateau,
+			},
+		},
+	}
+	want := []string{
+		"LEAK: grows by 5.00 MiB/min (95% CI 4.90-5.10), steady growth after warm-up (allocated by torch, between steps)",
+		"out of GPU memory in 60 min",
+		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
+		"tensors are kept",
+		"the driver's count is unknown: libnvidia-ml.so.1 is not there",
+	}
+	if got := GPULines(d); !slices.Equal(got, want) {
+		t.Errorf("%q", got)
+	}
+	d.Reason, d.Curves = "", nil
+	if got := GPULines(d); len(got) != 3 || strings.Contains(strings.Join(got, ""), "→") {
+		t.Errorf("without curves: %q", got)
+	}
+}
+
+func TestGPUSums(t *testing.T) {
+	d := summary.GPUMemory{Breakdown: []summary.GPUBreakdownRow{
+		gpuRow(
+			growth.KindNotAttributed,
+			"",
+			0,
+			900,
+		), gpuRow(growth.KindCudaBlock, "0", 10, 30), gpuRow(growth.KindCudaBlock, "0", 1, 2),
+		gpuRow(growth.KindCudaCached, "", 50, 20),
+	}}
+	sums, all := GPUSums(d)
+	want := []GPUSum{
+		{growth.KindCudaCached, "", 50, 20},
+		{growth.KindCudaBlock, "", 11, 32},
+		{growth.KindNotAttributed, "", 0, 900},
+	}
+	if !slices.Equal(sums, want) || all.Start != 61 || all.End != 952 || all.Delta() != 891 {
+		t.Errorf("%v, %v", sums, all)
+	}
+	d.Breakdown = append(d.Breakdown, gpuRow(growth.KindCudaBlock, "1", 5, 5))
+	if sums, _ = GPUSums(d); len(sums) != 4 || sums[1].Label() != "torch's blocks, GPU 0" ||
+		sums[2].Label() != "torch's blocks, GPU 1" {
+		t.Errorf("%v", sums)
+	}
+
+	t.Run("nothing is lost", func(t *testing.T) {
+		kinds := []growth.Kind{
+			growth.KindCudaBlock,
+			growth.KindCudaSegment,
+			growth.KindCudaBefore,
+			growth.KindNotAttributed,
+			"kind of a later version",
+		}
+		for seed := range uint64(200) {
+			random := rand.New(rand.NewPCG(seed, 3))
+			var d summary.GPUMemory
+			var start, end int64
+			for range random.IntN(30) {
+				r := gpuRow(
+					kinds[random.IntN(len(kinds))],
+					[]string{"", "0", "1"}[random.IntN(3)],
+					random.Int64N(1<<40),
+					random.Int64N(1<<40)-1<<39,
+				)
+				d.Breakdown = append(d.Breakdown, r)
+				start, end = start+r.StartBytes, end+r.EndBytes
+			}
+			sums, all := GPUSums(d)
+			for _, s := range sums {
+				start, end = start-int64(s.Start), end-int64(s.End)
+				if s.Label() == "" {
+					t.Errorf("no words for %v", s)
+				}
+			}
+			if start != 0 || end != 0 || len(d.Breakdown) == 0 && all != (GPUSum{}) {
+				t.Fatalf("seed %d: %d and %d bytes are lost", seed, start, end)
+			}
+		}
+	})
+
+	t.Run("label of the total", func(t *testing.T) {
+		if got := GPUTotalLabel(summary.GPUMemory{
+			Curves: []summary.GPUCurve{{Name: summary.GPUUsed}},
+		}); !strings.Contains(
+			got,
+			"driver counts",
+		) {
+			t.Error(got)
+		}
+		if got := GPUTotalLabel(summary.GPUMemory{
+			Curves: []summary.GPUCurve{{Name: summary.GPUReserved}},
+		}); got != "all that is known" {
+			t.Error(got)
+		}
+	})
+}

@@ -50,7 +50,7 @@ var lossReasons = []struct {
 
 // Counters reads what was seen and what was lost. Losses that did not occur are left out.
 func (s *Session) Counters() (Events, []Loss, error) {
-	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapCounters])
+	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
 		return Events{}, nil, err
 	}
@@ -106,11 +106,11 @@ func (s *Session) lost() []Loss {
 
 // stackCounters reads how many stacks were taken, and why some were cut.
 func (s *Session) stackCounters() (total uint64, cut []Loss, err error) {
-	ends, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapStackEnds])
+	ends, err := kernel.ReadCounters(s.kernel.StackEnds)
 	if err != nil {
 		return 0, nil, err
 	}
-	pythons, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapPythonErrors])
+	pythons, err := kernel.ReadCounters(s.kernel.PythonErrors)
 	if err != nil {
 		return 0, nil, err
 	}

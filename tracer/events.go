@@ -40,12 +40,12 @@ type eventReader struct {
 }
 
 func startEvents(k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target) (*eventReader, error) {
-	reader, err := ringbuf.NewReader(k.Maps[bpf.MapEvents])
+	reader, err := ringbuf.NewReader(k.Events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	n := &eventReader{
-		ring: reader, tables: tables, target: target, reported: stack.Reported{Seen: k.Maps[bpf.MapReportedStacks]},
+		ring: reader, tables: tables, target: target, reported: stack.Reported{Seen: k.ReportedStacks},
 		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}), calls: make(map[uint32][]bpf.Event),
 	}
 	go n.read()

@@ -39,7 +39,7 @@ func (s *Session) ForgetFaults(pid int, pages []uint64) {
 
 // SampledFaults is how many have been sampled since the attach.
 func (s *Session) SampledFaults() (uint64, error) {
-	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapCounters])
+	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
 		return 0, err
 	}

@@ -21,7 +21,7 @@ func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (price
 	}
 	defer k.Close()
 	prices, err = overhead.MeasureCosts(k, source.FaultPeriod(kernel.DefaultInterval), time.Minute, func(links []link.Link) { probe.Close(links) })
-	look(k.Maps)
+	look(byName[*ebpf.Map](k.Maps))
 	return prices, err
 }
 

@@ -57,7 +57,7 @@ func (s *Session) TensorSource() source.Status { return s.targets.list()[0].tens
 
 // Counted is what the kernel side has counted.
 func (s *Session) Counted(what bpf.Counter) uint64 {
-	values, err := kernel.ReadCounters(s.kernel.Maps[bpf.MapCounters])
+	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
 		return 0
 	}

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"errors"
+	"reflect"
 	"testing"
 	"time"
 
@@ -20,7 +21,7 @@ func (s *Session) AwaitTables() { s.tables.Wait(time.Minute) }
 func (s *Session) Tables() unwind.Stats { return s.tables.Stats() }
 
 // Maps are the BPF maps by name.
-func (s *Session) Maps() map[string]*ebpf.Map { return s.kernel.Maps }
+func (s *Session) Maps() map[string]*ebpf.Map { return byName[*ebpf.Map](s.kernel.Maps) }
 
 // Stack gives what is known of a stack ID, once all that the kernel side has told has been read.
 func (s *Session) Stack(id uint64) *growth.Stack {
@@ -37,7 +38,9 @@ func (s *Session) WhileNamingWaits(do func()) {
 }
 
 // Programs are the BPF programs by name.
-func (s *Session) Programs() map[string]*ebpf.Program { return s.kernel.Programs }
+func (s *Session) Programs() map[string]*ebpf.Program {
+	return byName[*ebpf.Program](s.kernel.Programs)
+}
 
 // RereadCodes reads the code objects that the kernel side has told once more, from the process, and tells how many are
 // still there by their fingerprints.
@@ -124,4 +127,14 @@ func LimitRuns(t testing.TB, most int) {
 func (s *Session) LookWhole() (*growth.Snapshot, error) {
 	s.scanner.budget = residency.Budget{PerByte: 1e-18}
 	return s.Snapshot()
+}
+
+// byName returns the fields of a struct that bpf2go made by their names in the BPF object.
+func byName[T any](objects any) map[string]T {
+	fields := reflect.ValueOf(objects)
+	named := make(map[string]T)
+	for i := range fields.NumField() {
+		named[fields.Type().Field(i).Tag.Get("ebpf")] = fields.Field(i).Interface().(T)
+	}
+	return named
 }

@@ -103,7 +103,7 @@ func (g *gpuState) initialPID(pid int) int {
 		return pid
 	}
 	var initial uint32
-	if err := g.kernel.Maps[bpf.MapGpuUsers].Lookup(uint32(pid), &initial); err != nil {
+	if err := g.kernel.GpuUsers.Lookup(uint32(pid), &initial); err != nil {
 		return 0
 	}
 	return int(initial)

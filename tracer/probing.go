@@ -6,7 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -90,7 +89,7 @@ func (w *probing) OpenHeap(window bool, interval uint64) error {
 		return fmt.Errorf("begin to count: %w", err)
 	}
 	if w.tensorsAlone { // their frees are seen again
-		if err := w.moveObjects(bpf.MapLive, bpf.MapTensors, nil); err != nil {
+		if err := w.moveObjects(w.kernel.Live, w.kernel.Tensors, nil); err != nil {
 			return err
 		}
 	}
@@ -103,7 +102,7 @@ func (w *probing) OpenHeap(window bool, interval uint64) error {
 // nextEpoch makes the kernel side forget the calls of the heap that are under way.
 func (w *probing) nextEpoch() error {
 	w.epoch++
-	return w.kernel.Variables[bpf.VarEpoch].Set(w.epoch)
+	return w.kernel.Epoch.Set(w.epoch)
 }
 
 // openHeap attaches the probes. Of a process that is ending nothing is given up: what is known of it stays.
@@ -149,9 +148,9 @@ func (w *probing) CloseHeap() error {
 	}
 	_ = parallel(closes) // what cannot be detached goes with our end
 	if w.tensorsAlone {
-		err = errors.Join(err, w.moveObjects(bpf.MapTensors, bpf.MapLive, nil))
+		err = errors.Join(err, w.moveObjects(w.kernel.Tensors, w.kernel.Live, nil))
 	}
-	err = errors.Join(err, w.tracker.Observe(w.kernel.Maps[bpf.MapLive], w.schedule.Periods[ended].From, w.schedule.Periods[ended].To, w.schedule.ExposureSeconds(w.schedule.Periods[ended]), probed))
+	err = errors.Join(err, w.tracker.Observe(w.kernel.Live, w.schedule.Periods[ended].From, w.schedule.Periods[ended].To, w.schedule.ExposureSeconds(w.schedule.Periods[ended]), probed))
 	if w.schedule.Periods[ended].Burst {
 		w.fingerprintNew(w.schedule.Periods[ended])
 	}

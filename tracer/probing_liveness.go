@@ -3,7 +3,6 @@ package tracer
 import (
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/liveness"
@@ -42,7 +41,7 @@ func (w *probing) pollTarget(tgid uint32, objects []liveness.Object) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.targets.find(tgid) == t {
-		kernel.DeleteKeys(w.kernel.Maps[bpf.MapLive], w.tracker.Apply(tgid, looks))
+		kernel.DeleteKeys(w.kernel.Live, w.tracker.Apply(tgid, looks))
 	}
 }
 

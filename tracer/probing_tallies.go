@@ -12,7 +12,7 @@ import (
 
 // readTallies sums by stack what has been allocated since the attach.
 func (w *probing) readTallies(sums map[stack.Key]*estimate.StackTotals, devices *nvml.Totals) error {
-	tallies := w.kernel.Maps[bpf.MapTallies]
+	tallies := w.kernel.Tallies
 	entries := 0
 	err := kernel.ReadMap(tallies, func(key *bpf.TallyKey, t *bpf.Tally) {
 		entries++
@@ -39,7 +39,7 @@ func (w *probing) readTallies(sums map[stack.Key]*estimate.StackTotals, devices 
 // counted stands for so much more, by process. What is added to an entry in the moment of its removal is lost.
 func (w *probing) foldTallies(factor func(tgid uint32) float64) error {
 	taken, devices := make(map[stack.Key]*estimate.StackTotals), nvml.NewTotals()
-	err := estimate.TakeTallies(w.kernel.Maps[bpf.MapTallies], func(key *bpf.TallyKey) *estimate.StackTotals { return devices.ForTally(taken, key) }, func(key *bpf.TallyKey) float64 {
+	err := estimate.TakeTallies(w.kernel.Tallies, func(key *bpf.TallyKey) *estimate.StackTotals { return devices.ForTally(taken, key) }, func(key *bpf.TallyKey) float64 {
 		if !estimate.IsSampledInBursts(key.Kind, w.tensorsAlone) {
 			return 1
 		}

@@ -5,6 +5,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/cilium/ebpf"
 )
 
 // setIntervals changes the number of bytes between samples of what is open. At a tensor interval of 0 tensors count for the heap
@@ -26,24 +27,24 @@ func (w *probing) SetIntervals(interval, tensorInterval uint64) error {
 // handOverTensors moves the tensors that are alive among the survivors of the heap: their frees are not seen any more.
 func (w *probing) handOverTensors() error {
 	now := kernel.Monotonic()
-	return w.moveObjects(bpf.MapTensors, bpf.MapLive, func(key bpf.Address, a *bpf.Allocation) {
+	return w.moveObjects(w.kernel.Tensors, w.kernel.Live, func(key bpf.Address, a *bpf.Allocation) {
 		w.tracker.Adopt(key, a, now)
 	})
 }
 
 // moveObjects moves all that are in one of the kernel's maps to another, and tells which could be. What finds no room there is lost.
-func (w *probing) moveObjects(from, to string, moved func(bpf.Address, *bpf.Allocation)) error {
+func (w *probing) moveObjects(from, to *ebpf.Map, moved func(bpf.Address, *bpf.Allocation)) error {
 	var keys []bpf.Address
 	var values []bpf.Allocation
-	err := kernel.ReadMap(w.kernel.Maps[from], func(key *bpf.Address, a *bpf.Allocation) {
+	err := kernel.ReadMap(from, func(key *bpf.Address, a *bpf.Allocation) {
 		keys, values = append(keys, *key), append(values, *a)
 	})
 	if err != nil {
-		return fmt.Errorf("read map %s: %w", from, err)
+		return fmt.Errorf("read map %v: %w", from, err)
 	}
-	kernel.DeleteKeys(w.kernel.Maps[from], keys)
+	kernel.DeleteKeys(from, keys)
 	for i, key := range keys {
-		if w.kernel.Maps[to].Put(key, values[i]) != nil { // it is full
+		if to.Put(key, values[i]) != nil { // it is full
 			w.untracked += uint64(len(keys) - i)
 			break
 		}
@@ -76,7 +77,7 @@ func (w *probing) AttachTensors(attach bool) error {
 		return nil
 	}
 	w.tensorEpoch++
-	return w.kernel.Variables[bpf.VarTensorEpoch].Set(w.tensorEpoch)
+	return w.kernel.TensorEpoch.Set(w.tensorEpoch)
 }
 
 // followBlocks follows blocks in all targets from now on, one in so many bytes, or reads their totals alone.
@@ -89,7 +90,7 @@ func (w *probing) FollowBlocks(follow bool, interval uint64) error {
 	if w.blockInterval == interval {
 		return nil
 	}
-	if err := w.kernel.Variables[bpf.VarBlockInterval].Set(uint32(interval)); err != nil {
+	if err := w.kernel.BlockInterval.Set(uint32(interval)); err != nil {
 		return err
 	}
 	w.blockInterval = interval
@@ -99,7 +100,7 @@ func (w *probing) FollowBlocks(follow bool, interval uint64) error {
 	if follow {
 		return nil
 	}
-	return kernel.DeleteWhere(w.kernel.Maps[bpf.MapGpuLive], func(_ *bpf.GpuAddress, m *bpf.GpuMemory) bool {
+	return kernel.DeleteWhere(w.kernel.GpuLive, func(_ *bpf.GpuAddress, m *bpf.GpuMemory) bool {
 		return m.Kind == bpf.KindBlock
 	})
 }

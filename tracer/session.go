@@ -10,7 +10,6 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
@@ -101,7 +100,7 @@ func (s *Session) open() error {
 		return err
 	}
 	debug.FreeOSMemory()
-	s.tables = unwind.NewTables(s.kernel.Maps[bpf.MapUnwindTables], s.kernel.TableSpec)
+	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
 	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find); err != nil {
 		return err
 	}
@@ -145,7 +144,7 @@ func (s *Session) attach(held *process.Process) error {
 }
 
 func (s *Session) add(held *process.Process) error {
-	if most := int(s.kernel.Maps[bpf.MapTargets].MaxEntries()); len(s.targets.list()) >= most {
+	if most := int(s.kernel.Targets.MaxEntries()); len(s.targets.list()) >= most {
 		return fmt.Errorf("pid %d: %w: %d", held.PID, errTooMany, most)
 	}
 	p, err := process.Open(held.PID)

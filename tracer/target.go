@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
+	"github.com/cilium/ebpf"
 )
 
 // errAllocatorNotLoaded ends a target that was attached to before it had an allocator.
@@ -198,7 +199,7 @@ func (t *target) missesHeap() bool {
 // noticeExecution ends the target if the kernel side has seen an execution, whose notice may be under way or lost.
 func (t *target) noticeExecution() {
 	var state bpf.TargetState
-	err := t.kernel.Maps[bpf.MapTargets].Lookup(uint32(t.process.PID), &state)
+	err := t.kernel.Targets.Lookup(uint32(t.process.PID), &state)
 	if err == nil && state == bpf.TargetGone && t.process.Alive() {
 		t.end(process.ErrExecuted)
 	}
@@ -257,24 +258,24 @@ func stopWorkers(targets []*target) {
 // told of it, so that nothing of it meets a later target with its PID.
 func (t *target) forget() error {
 	pid := uint32(t.process.PID)
-	_ = t.kernel.Maps[bpf.MapTargets].Delete(pid) // it may not be there, nor may the others
+	_ = t.kernel.Targets.Delete(pid) // it may not be there, nor may the others
 	errs := []error{t.detach()}
-	for _, name := range []string{bpf.MapPythons, bpf.MapMappings, bpf.MapRequests, bpf.MapGpuUsers} {
-		_ = t.kernel.Maps[name].Delete(pid) // that of mappings waits for programs that are running
+	for _, m := range []*ebpf.Map{t.kernel.Pythons, t.kernel.Mappings, t.kernel.Requests, t.kernel.GpuUsers} {
+		_ = m.Delete(pid) // that of mappings waits for programs that are running
 	}
 	t.session.events.flush()
 	t.session.events.forget(pid)
-	maps := t.kernel.Maps
+	k := t.kernel
 	return errors.Join(append(errs,
-		kernel.DeleteWhere(maps[bpf.MapLive], func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapTensors], func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapGpuLive], func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapGpuMappings], func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapGpuTotals], func(key *bpf.GpuId, _ *bpf.GpuTotal) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapFaults], func(key *bpf.Address, _ *bpf.Fault) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapTallies], func(key *bpf.TallyKey, _ *bpf.Tally) bool { return key.Tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapReportedStacks], func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
-		kernel.DeleteWhere(maps[bpf.MapReportedCodes], func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
+		kernel.DeleteWhere(k.Live, func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.Tensors, func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.GpuLive, func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.GpuMappings, func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.GpuTotals, func(key *bpf.GpuId, _ *bpf.GpuTotal) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.Faults, func(key *bpf.Address, _ *bpf.Fault) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool { return key.Tgid == pid }),
+		kernel.DeleteWhere(k.ReportedStacks, func(_ *uint64, tgid *uint32) bool { return *tgid == pid }),
+		kernel.DeleteWhere(k.ReportedCodes, func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
 	)...)
 }
 

@@ -26,7 +26,7 @@ func tensorTotals(k *kernel.Kernel, targets []*target) map[uint32]tensorTotal {
 	if len(totals) == 0 {
 		return nil
 	}
-	err := kernel.ReadMap(k.Maps[bpf.MapTensors], func(key *bpf.Address, a *bpf.Allocation) {
+	err := kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
 		total, ok := totals[key.Tgid]
 		if !ok {
 			return

@@ -184,7 +184,7 @@ func TestAnAddressHandedOutAgainIsALossUnlessItWasFreedBetweenWindows(t *testing
 		name string
 		open func(*tracer.Session, uint64) error
 		told bool
-	}{{"windows", (*tracer.Session).OpenWindow, false}, {"all the time", (*tracer.Session).OpenFully, true}} {
+	}{{"bursts", (*tracer.Session).OpenWindow, false}, {"all the time", (*tracer.Session).OpenFully, true}} {
 		target, s := startWindows(t)
 		for range 2 {
 			if err := in.open(s, 1); err != nil {

@@ -45,9 +45,9 @@ func ReadLive(k *kernel.Kernel, books *Estimator, sums map[stack.Key]*StackTotal
 		TotalsOf(sums, stack.Key{key.Tgid, a.Stack}).AddLive(a.Size, r, bin)
 		objects[key.Tgid] = append(objects[key.Tgid], LiveObject{key.Address, a.Size, a.Stack, r.Weight * r.Alive})
 	}
-	for _, name := range []string{bpf.MapLive, bpf.MapTensors} {
-		if err := kernel.ReadMap(k.Maps[name], add); err != nil {
-			return nil, fmt.Errorf("read map %s: %w", name, err)
+	for _, m := range []*ebpf.Map{k.Live, k.Tensors} {
+		if err := kernel.ReadMap(m, add); err != nil {
+			return nil, fmt.Errorf("read map %v: %w", m, err)
 		}
 	}
 	for from, sum := range sums {

@@ -41,7 +41,7 @@ func (d Sample) Set(sample *growth.Sample, pid int) {
 // ReadDriverTotals sums what is alive of what the driver has allocated, by process; nil: it could not be read.
 func ReadDriverTotals(k *kernel.Kernel) map[uint32]driverTotal {
 	totals := make(map[uint32]driverTotal)
-	err := kernel.ReadMap(k.Maps[bpf.MapGpuLive], func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
+	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 		total, size := totals[key.Tgid], int64(min(m.Size, maxBelievedBytes))
 		switch m.Kind {
 		case bpf.KindSegment:
@@ -97,7 +97,7 @@ const maxBelievedBytes = 1 << 46
 // ReadLive sums what is alive on GPUs, or pinned for them, by stack.
 func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
 	books := NewTotals()
-	err := kernel.ReadMap(k.Maps[bpf.MapGpuLive], func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
+	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 		bin, ok := born.Index(m.Born)
 		if !ok {
 			return
@@ -143,7 +143,7 @@ func ReadTorchTotals(k *kernel.Kernel) map[uint32][]growth.GPUTotals {
 		growth.GPUTotals
 	}
 	byGPU := make(map[uint32][]entry)
-	err := kernel.ReadMap(k.Maps[bpf.MapGpuTotals], func(key *bpf.GpuId, t *bpf.GpuTotal) {
+	err := kernel.ReadMap(k.GpuTotals, func(key *bpf.GpuId, t *bpf.GpuTotal) {
 		told := growth.GPUTotals{GPU: Name(key.Gpu), Allocated: int64(t.Allocated), Reserved: int64(t.Reserved)}
 		if max(t.Allocated, t.Reserved) <= maxBelievedBytes {
 			byGPU[key.Tgid] = append(byGPU[key.Tgid], entry{key.Gpu, told})

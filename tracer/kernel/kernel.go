@@ -18,7 +18,7 @@ const MaxFaults = 65_536
 
 // kernel is the loaded BPF object.
 type Kernel struct {
-	*ebpf.Collection
+	*bpf.Objects
 	Mode probe.Mode
 	// What the maps inside the maps of unwind tables and of mappings are made like.
 	TableSpec, MappingSpec *ebpf.MapSpec
@@ -70,47 +70,46 @@ func Load(options Config) (*Kernel, error) {
 	return k, nil
 }
 
-func loadMode(options Config, mode probe.Mode) (*Kernel, error) {
+func loadMode(config Config, mode probe.Mode) (*Kernel, error) {
 	spec, err := bpf.LoadKernel()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF object: %w", err)
 	}
-	if err := configure(spec, options); err != nil {
+	var specs bpf.Specs
+	if err := spec.Assign(&specs); err != nil {
+		return nil, fmt.Errorf("read BPF object: %w", err)
+	}
+	if err := configure(&specs, config); err != nil {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
+
 	types := btf.NewCache()
-	switch entry, exit := spec.Programs[bpf.ProgHeapOnEntry], spec.Programs[bpf.ProgHeapOnReturn]; mode {
+	switch mode {
 	case probe.Session:
-		spec.Programs[bpf.ProgHeapSession].AttachType = probe.AttachTraceUprobeSession
-		attachMany(spec, entry)
+		specs.HeapSession.AttachType = probe.AttachTraceUprobeSession
+		attachMany(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry)
 		delete(spec.Programs, bpf.ProgHeapOnReturn)
 		if err := matchSessionKfunc(spec, types); err != nil {
 			return nil, err
 		}
 	case probe.Multi:
-		attachMany(spec, entry, exit)
+		attachMany(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry, specs.HeapOnReturn)
 		delete(spec.Programs, bpf.ProgHeapSession)
 	default:
 		delete(spec.Programs, bpf.ProgHeapSession)
 	}
-	collection, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Cache: types})
+
+	tables, mappings := specs.UnwindTables.InnerMap, specs.Mappings.InnerMap
+	objects, err := bpf.Load(spec, ebpf.CollectionOptions{Cache: types})
 	if err != nil {
 		return nil, explainRefusal(err)
 	}
-	return &Kernel{
-		Collection:  collection,
-		Mode:        mode,
-		TableSpec:   spec.Maps[bpf.MapUnwindTables].InnerMap,
-		MappingSpec: spec.Maps[bpf.MapMappings].InnerMap,
-	}, nil
+	return &Kernel{Objects: objects, Mode: mode, TableSpec: tables, MappingSpec: mappings}, nil
 }
 
-// attachMany makes the programs of source cuda, and others, such as are attached to many places by one link.
-func attachMany(spec *ebpf.CollectionSpec, others ...*ebpf.ProgramSpec) {
-	for _, name := range []string{bpf.ProgCudaOnEntry, bpf.ProgCudaOnReturn, bpf.ProgOnBlock} {
-		others = append(others, spec.Programs[name])
-	}
-	for _, program := range others {
+// attachMany marks programs that one link attaches to many places.
+func attachMany(programs ...*ebpf.ProgramSpec) {
+	for _, program := range programs {
 		program.AttachType = ebpf.AttachTraceUprobeMulti
 	}
 }
@@ -153,23 +152,23 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 const maxTensors = 1 << 16
 
 // configure sets what is known before loading.
-func configure(spec *ebpf.CollectionSpec, options Config) error {
-	spec.Maps[bpf.MapLive].MaxEntries = uint32(options.MaxLive)
-	spec.Maps[bpf.MapTensors].MaxEntries = uint32(min(options.MaxLive, maxTensors))
-	spec.Maps[bpf.MapReportedStacks].MaxEntries = uint32(options.MaxStacks)
-	spec.Maps[bpf.MapTallies].MaxEntries = uint32(2 * options.MaxStacks)
-	spec.Maps[bpf.MapFaults].MaxEntries = uint32(options.MaxFaults)
-	if err := spec.Variables[bpf.VarPageSize].Set(uint64(os.Getpagesize())); err != nil {
+func configure(specs *bpf.Specs, config Config) error {
+	specs.Live.MaxEntries = uint32(config.MaxLive)
+	specs.Tensors.MaxEntries = uint32(min(config.MaxLive, maxTensors))
+	specs.ReportedStacks.MaxEntries = uint32(config.MaxStacks)
+	specs.Tallies.MaxEntries = uint32(2 * config.MaxStacks)
+	specs.Faults.MaxEntries = uint32(config.MaxFaults)
+	if err := specs.PageSize.Set(uint64(os.Getpagesize())); err != nil {
 		return err
 	}
 	device, inode, err := PIDNamespace()
 	if err != nil {
 		return err
 	}
-	if err := spec.Variables[bpf.VarPidnsDevice].Set(device); err != nil {
+	if err := specs.PidnsDevice.Set(device); err != nil {
 		return err
 	}
-	return spec.Variables[bpf.VarPidnsInode].Set(inode)
+	return specs.PidnsInode.Set(inode)
 }
 
 // initialPIDNamespace is the inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
@@ -209,7 +208,7 @@ func CheckReachable(pid int) error {
 
 // setTarget tells the kernel side what to do with events of a process.
 func (k *Kernel) SetTarget(pid int, state bpf.TargetState) error {
-	if err := k.Maps[bpf.MapTargets].Put(uint32(pid), state); err != nil {
+	if err := k.Targets.Put(uint32(pid), state); err != nil {
 		return fmt.Errorf("set target: %w", err)
 	}
 	return nil
@@ -217,18 +216,19 @@ func (k *Kernel) SetTarget(pid int, state bpf.TargetState) error {
 
 // open makes the probes of sources heap and tensor count, with so many bytes between samples; 0: they do not.
 func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
-	for name, value := range map[string]uint64{bpf.VarInterval: interval, bpf.VarTensorInterval: tensorInterval} {
-		if err := k.Variables[name].Set(uint32(value)); err != nil {
-			return fmt.Errorf("set %s: %w", name, err)
-		}
+	if err := k.Interval.Set(uint32(interval)); err != nil {
+		return fmt.Errorf("set the sampling interval: %w", err)
+	}
+	if err := k.TensorInterval.Set(uint32(tensorInterval)); err != nil {
+		return fmt.Errorf("set the sampling interval of tensors: %w", err)
 	}
 	return nil
 }
 
 func (k *Kernel) HeapPrograms() probe.Programs {
 	return probe.Programs{
-		Session: k.Programs[bpf.ProgHeapSession],
-		Entry:   k.Programs[bpf.ProgHeapOnEntry],
-		Return:  k.Programs[bpf.ProgHeapOnReturn],
+		Session: k.HeapSession,
+		Entry:   k.HeapOnEntry,
+		Return:  k.HeapOnReturn,
 	}
 }

@@ -81,7 +81,7 @@ func (k *Kernel) SetTraced(pid int, traced bool) error {
 	if traced {
 		return k.SetTarget(pid, bpf.TargetTraced)
 	}
-	if err := k.Maps[bpf.MapTargets].Delete(uint32(pid)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	if err := k.Targets.Delete(uint32(pid)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove target: %w", err)
 	}
 	return nil
@@ -93,7 +93,7 @@ func (k *Kernel) ResetCounters() error {
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
 	}
-	counters, zeros := k.Maps[bpf.MapCounters], make([]uint64, cpus)
+	counters, zeros := k.Counters, make([]uint64, cpus)
 	for i := range counters.MaxEntries() {
 		if err := counters.Put(i, zeros); err != nil {
 			return fmt.Errorf("reset counters: %w", err)

@@ -6,7 +6,6 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 )
@@ -19,7 +18,7 @@ func MeasureCosts(k *kernel.Kernel, period uint64, patience time.Duration, detac
 	}
 	prices, err := calibrate.Measure(calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), SetTraced: k.SetTraced, Detach: detach,
-		OnFault: k.Programs[bpf.ProgOnFault], FaultPeriod: period,
+		OnFault: k.OnFault, FaultPeriod: period,
 		Timeout: patience,
 	})
 	return prices, errors.Join(err, k.SetIntervals(0, 0), k.ResetCounters())

@@ -101,7 +101,7 @@ func (m *Meter) readOwn() {
 
 // readEvents reads what has been counted of events that cost something.
 func readEvents(k *kernel.Kernel) (controller.Reading, error) {
-	values, err := kernel.ReadCounters(k.Maps[bpf.MapCounters])
+	values, err := kernel.ReadCounters(k.Counters)
 	if err != nil {
 		return controller.Reading{}, err
 	}

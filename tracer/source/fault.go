@@ -23,7 +23,7 @@ import (
 func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 	source := Status{Name: "fault"}
 	period := FaultPeriod(interval)
-	links, err := openFaultEvents(k.Programs[bpf.ProgOnFault], period)
+	links, err := openFaultEvents(k.OnFault, period)
 	if err != nil {
 		source.Reason = errors.Join(err, probe.Close(links)).Error()
 		return source, nil
@@ -115,7 +115,7 @@ type Fault struct {
 // ReadFaults gives the sampled page faults by process, in the order of pages.
 func ReadFaults(k *kernel.Kernel) (map[uint32][]Fault, error) {
 	faults := make(map[uint32][]Fault)
-	err := kernel.ReadMap(k.Maps[bpf.MapFaults], func(key *bpf.Address, f *bpf.Fault) {
+	err := kernel.ReadMap(k.Faults, func(key *bpf.Address, f *bpf.Fault) {
 		faults[key.Tgid] = append(faults[key.Tgid], Fault{
 			Page: key.Address, Stack: f.Stack, Time: f.Time, Weight: float64(f.Period), Copied: f.Copied != 0,
 		})
@@ -136,5 +136,5 @@ func ForgetFaults(k *kernel.Kernel, tgid uint32, pages []uint64) {
 	for i, page := range pages {
 		keys[i] = bpf.Address{Address: page, Tgid: tgid}
 	}
-	kernel.DeleteKeys(k.Maps[bpf.MapFaults], keys)
+	kernel.DeleteKeys(k.Faults, keys)
 }

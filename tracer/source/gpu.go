@@ -8,7 +8,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -94,7 +93,7 @@ func (c *GPU) findDriver(m process.Mapping) {
 	target, err := probe.ResolveCUDADriver(c.process, m)
 	if err == nil {
 		var links []link.Link
-		links, err = probe.AttachCUDADriver(c.kernel.Mode, target, c.kernel.Programs[bpf.ProgCudaOnEntry], c.kernel.Programs[bpf.ProgCudaOnReturn], c.process.PID)
+		links, err = probe.AttachCUDADriver(c.kernel.Mode, target, c.kernel.CudaOnEntry, c.kernel.CudaOnReturn, c.process.PID)
 		c.links = append(c.links, links...)
 	}
 	if err != nil {
@@ -131,7 +130,7 @@ func (c *GPU) attachBlocks() {
 		return
 	}
 	for _, hook := range c.reporters[len(c.blocks):] {
-		l, err := probe.AttachEntry(c.kernel.Mode, hook, c.kernel.Programs[bpf.ProgOnBlock], c.process.PID)
+		l, err := probe.AttachEntry(c.kernel.Mode, hook, c.kernel.OnBlock, c.process.PID)
 		if err != nil {
 			c.refusing = true
 			c.refused(errors.Join(err, c.detachBlocks()))
@@ -272,7 +271,7 @@ func (c *GPU) SampleTotals(stop <-chan struct{}) {
 	if c.wantsBlocks() || c.isOff() || len(c.reporters) == 0 {
 		return
 	}
-	l, err := probe.AttachEntry(c.kernel.Mode, c.reporters[0], c.kernel.Programs[bpf.ProgOnBlock], c.process.PID)
+	l, err := probe.AttachEntry(c.kernel.Mode, c.reporters[0], c.kernel.OnBlock, c.process.PID)
 	if err != nil {
 		return
 	}

@@ -5,9 +5,9 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -25,9 +25,10 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 	var links []link.Link
 	// Exits first: an entry seen without its exit would leave a call pending.
 	calls := []string{"munmap", "mmap", "mremap", "brk", "madvise"}
+	programs := map[string]*ebpf.Program{"enter": k.EnterMapping, "exit": k.ExitMapping}
 	for _, side := range []string{"exit", "enter"} {
 		for _, call := range calls {
-			l, err := link.Tracepoint("syscalls", "sys_"+side+"_"+call, k.Programs[side+"_mapping"], nil)
+			l, err := link.Tracepoint("syscalls", "sys_"+side+"_"+call, programs[side], nil)
 			if err != nil {
 				err = fmt.Errorf("attach to tracepoint sys_%s_%s: %w", side, call, err)
 				source.Reason = errors.Join(err, probe.Close(links)).Error()
@@ -43,7 +44,7 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 
 // AttachExec watches for the process executing another program.
 func AttachExec(k *kernel.Kernel) (link.Link, error) {
-	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: k.Programs[bpf.ProgOnExec]})
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: k.OnExec})
 	if err != nil {
 		return nil, fmt.Errorf("attach to tracepoint sched_process_exec: %w", err)
 	}

@@ -110,10 +110,10 @@ func (c *Steps) tryAttach(m process.Mapping) (link.Link, probe.Site, error) {
 	if err != nil {
 		return nil, probe.Site{}, err
 	}
-	if err := c.kernel.Maps[bpf.MapSteps].Put(uint32(c.process.PID), bpf.StepCount{}); err != nil {
+	if err := c.kernel.Steps.Put(uint32(c.process.PID), bpf.StepCount{}); err != nil {
 		return nil, probe.Site{}, fmt.Errorf("count steps of pid %d: %w", c.process.PID, err)
 	}
-	l, err := probe.AttachStep(target, c.kernel.Programs[bpf.ProgOnStep], c.process.PID)
+	l, err := probe.AttachStep(target, c.kernel.OnStep, c.process.PID)
 	return l, target.Sites[0], err
 }
 
@@ -122,7 +122,7 @@ func (c *Steps) Count() int64 {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	var steps bpf.StepCount
-	if c.link == nil || c.kernel.Maps[bpf.MapSteps].Lookup(uint32(c.process.PID), &steps) != nil {
+	if c.link == nil || c.kernel.Steps.Lookup(uint32(c.process.PID), &steps) != nil {
 		return growth.Unknown
 	}
 	return int64(steps.Calls)
@@ -142,7 +142,7 @@ func (c *Steps) Close() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.closed = true
-	_ = c.kernel.Maps[bpf.MapSteps].Delete(uint32(c.process.PID)) // it may not be there
+	_ = c.kernel.Steps.Delete(uint32(c.process.PID)) // it may not be there
 	if c.link == nil {
 		return nil
 	}

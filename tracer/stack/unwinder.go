@@ -7,7 +7,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
@@ -38,7 +37,7 @@ type Unwinder struct {
 func StartUnwinder(k *kernel.Kernel, tables *unwind.Tables, p *process.Process, maps []process.Mapping, stacks *Table, onMaps func([]process.Mapping)) (*Unwinder, error) {
 	u := &Unwinder{
 		process: p, kernel: k, tables: tables, stacks: stacks, onMaps: onMaps,
-		Space: unwind.NewAddressSpace(p, tables, k.Maps[bpf.MapMappings], k.MappingSpec),
+		Space: unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
 		wake:  make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := u.update(maps); err != nil {
@@ -74,7 +73,7 @@ func (u *Unwinder) findPython(maps []process.Mapping) error {
 		return nil
 	}
 	u.stacks.SetInterpreter(found) // before the first code object is told
-	if err := u.kernel.Maps[bpf.MapPythons].Put(uint32(u.process.PID), found.Kernel); err != nil {
+	if err := u.kernel.Pythons.Put(uint32(u.process.PID), found.Kernel); err != nil {
 		return fmt.Errorf("publish interpreter of pid %d: %w", u.process.PID, err)
 	}
 	u.interpreter.Store(found)
@@ -115,7 +114,7 @@ func (u *Unwinder) run(first []process.Mapping) {
 		case <-u.stop:
 			return
 		case <-again:
-			_ = u.kernel.Maps[bpf.MapRequests].Delete(uint32(u.process.PID)) // it may not be there
+			_ = u.kernel.Requests.Delete(uint32(u.process.PID)) // it may not be there
 		case <-u.wake:
 			u.rescan()
 			again = time.After(quietAfterRescan)

@@ -1,23 +1,86 @@
 //go:build gpu
 
-package main
-
 // The whole command on a PyTorch trainer on a real GPU: `make test-gpu`.
+
+package main
 
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// How `make test-gpu` judges what a trace of a trainer on a GPU says: here of traces made by hand.
+
+// keepsTensors is an error unless a trace says of its only process with a GPU that it retains tensors, and names the line that does, "(FILE:LINE)",
+// first.
+func keepsTensors(s *export.Summary, line string) error {
+	if len(s.Devices) != 1 {
+		return fmt.Errorf("%d processes with a GPU, want one", len(s.Devices))
+	}
+	d := s.Devices[0]
+	if d.Diagnosis != string(growth.DiagnosisTensors) {
+		return fmt.Errorf("the diagnosis is %q (verdict %s, judged by %s), want %q", d.Diagnosis, d.Class, d.Judged, string(growth.DiagnosisTensors))
+	}
+	if len(d.Culprits) == 0 {
+		return errors.New("no culprit is named")
+	}
+	first := d.Culprits[0]
+	if !slices.ContainsFunc(slices.Concat(first.Path, first.Callers, []string{first.Function}), func(f string) bool { return strings.HasSuffix(f, line) }) {
+		return fmt.Errorf("%s is not in the first culprit: %+v", line, first)
+	}
+	return nil
+}
+
+// A spread is the median of some numbers and their quartiles.
+type spread struct{ low, median, high float64 }
+
+func spreadOf(numbers []float64) spread {
+	sorted := slices.Sorted(slices.Values(numbers))
+	at := func(q float64) float64 {
+		place := q * float64(len(sorted)-1)
+		below := int(place)
+		above := min(below+1, len(sorted)-1)
+		return sorted[below] + (sorted[above]-sorted[below])*(place-float64(below))
+	}
+	return spread{at(0.25), at(0.5), at(0.75)}
+}
+
+// String is of ratios, as what they add in percent.
+func (s spread) String() string {
+	percent := func(ratio float64) float64 { return 100 * (ratio - 1) }
+	return fmt.Sprintf("%.2f %% (%.2f to %.2f)", percent(s.median), percent(s.low), percent(s.high))
+}
+
+// paired compares each traced stretch with the mean of the native ones before and after it, of which there is one more.
+func paired(native, traced []float64) []float64 {
+	ratios := make([]float64, len(traced))
+	for i := range traced {
+		ratios[i] = traced[i] / ((native[i] + native[i+1]) / 2)
+	}
+	return ratios
+}
+
+// unrest compares each native stretch with the mean of its neighbours: what paired says of no trace at all.
+func unrest(native []float64) []float64 {
+	ratios := make([]float64, 0, len(native))
+	for i := 1; i < len(native)-1; i++ {
+		ratios = append(ratios, native[i]/((native[i-1]+native[i+1])/2))
+	}
+	return ratios
+}
 
 func TestOnAGPUALeakOfTensorsIsNamedByItsLine(t *testing.T) {
 	trainer := tracertest.StartGPUTrainer(t, "--leak", "1024")

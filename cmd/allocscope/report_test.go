@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -10,7 +11,15 @@ import (
 
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+func TestReport(t *testing.T) {
+	t.Run("page of a folder", testReportFolder)
+	t.Run("user behind sudo", testReportSudoUser)
+	t.Run("refusals", testReportRefusals)
+	t.Run("hostile names", testReportHostile)
+}
 
 // summaryFolder is what a trace without profiles has left, for one that only reads it.
 func summaryFolder(t *testing.T) string {
@@ -31,7 +40,7 @@ func summaryFolder(t *testing.T) string {
 	return path
 }
 
-func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
+func testReportFolder(t *testing.T) {
 	folder := summaryFolder(t)
 	for range 2 { // the second takes the place of the first
 		c := call(t, "report", folder)
@@ -43,7 +52,7 @@ func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
 	}
 }
 
-func TestAReportBelongsToTheUserBehindSudo(t *testing.T) {
+func testReportSudoUser(t *testing.T) {
 	folder := summaryFolder(t)
 	elsewhere := filepath.Join(t.TempDir(), "page.html")
 	for path, arguments := range map[string][]string{filepath.Join(folder, "report.html"): {"report", folder}, elsewhere: {"report", "-o", elsewhere, folder}} {
@@ -60,7 +69,7 @@ func TestAReportBelongsToTheUserBehindSudo(t *testing.T) {
 	}
 }
 
-func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
+func testReportRefusals(t *testing.T) {
 	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(), summaryFolder(t), summaryFolder(t)
 	put := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
@@ -87,7 +96,7 @@ func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
 }
 
 // checkReport wants the page of the trace, and that the same is made of its files later.
-func checkReport(t *testing.T, h *happyTrace) {
+func checkReport(t *testing.T, h *leakTrace) {
 	page := readFile(t, h.folder, export.ReportFile)
 	mustSay(t, "the report", page, "leak_here", "PID "+itoa(h.target.PID()), "RSS at the end, as the kernel counts")
 	if strings.Contains(page, "could be read") {
@@ -96,5 +105,125 @@ func checkReport(t *testing.T, h *happyTrace) {
 	call(t, "report", h.folder).mustEnd(0)
 	if again := readFile(t, h.folder, export.ReportFile); again != page {
 		t.Errorf("`allocscope report` makes another page of %d bytes, not %d", len(again), len(page))
+	}
+}
+
+// hostileMarkup is what testdata/hostile.py calls itself, its functions, its files; a page that takes it for more than a text has an
+// image, and runs the script.
+const hostileMarkup = "</script><img src=x onerror=window.__pwned=1>"
+
+// marksOfAnAttacker may be 200 bytes long.
+var marksOfAnAttacker = []string{
+	"epoch " + hostileMarkup, "\u202egpj.elif \x1b[31mred\x1b]0;title\a", "<!--", "]]>", "\xff\xfe bad", strings.Repeat("long", 50), `"><svg onload=window.__pwned=1>`,
+}
+
+// traceHostile traces a program whose every name would like to be more than a text, while it leaks and is marked.
+func traceHostile(t *testing.T) (folder string, said *command) {
+	t.Helper()
+	target := tracertest.StartCommand(t, hostileCommand(t))
+	target.Await("ready")
+	t.Cleanup(target.Hangup)
+	c, folder := tracing(t, target, "--interval", "4KiB", "--snapshot-every", "500ms")
+	for _, text := range marksOfAnAttacker {
+		do(target, "256")
+		c.awaitSnapshots(folder, 1)
+		call(t, "mark", "--pid", itoa(target.PID()), text).mustEnd(0)
+	}
+	for range 3 {
+		do(target, "256")
+		c.awaitSnapshots(folder, 1)
+	}
+	c.interrupt()
+	return folder, c
+}
+
+// hostileFile is a name of the program itself: what is hostile of hostileMarkup and may be in a file's name.
+const hostileFile = "<img src=x onerror=window.__pwned=1>.py"
+
+// hostileCommand runs the program under a name like those that it gives.
+func hostileCommand(t *testing.T) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, hostileFile)
+	if err := os.Symlink(tracertest.Source("hostile.py"), program); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("/usr/bin/python3", program)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	return cmd
+}
+
+func testReportHostile(t *testing.T) {
+	t.Parallel()
+	folder, c := traceHostile(t)
+	for stream, text := range map[string]string{"stdout": c.stdout.String(), "stderr": c.stderr.String()} {
+		if i := strings.IndexFunc(text, isHarmful); i >= 0 {
+			t.Errorf("%s has %q", stream, text[max(0, i-40):min(len(text), i+40)])
+		}
+	}
+	s := readSummary(t, folder)
+	if len(s.Marks) != len(marksOfAnAttacker) || len(s.Accumulating) < 6 {
+		t.Fatalf("%d marks, %d stacks: the test is wrong", len(s.Marks), len(s.Accumulating))
+	}
+	browser := startBrowser(t)
+	for _, view := range views() {
+		r := openPage(t, browser, reportPath(folder), view)
+		r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+		mustBeText(r, s)
+	}
+}
+
+// isHarmful is whether a character may drive a terminal or reorder text.
+func isHarmful(c rune) bool {
+	return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069
+}
+
+// mustBeText wants that a page with hostile names has the elements of its template and its scripts alone, and shows the names.
+func mustBeText(r reader, s export.Summary) {
+	t := r.t
+	t.Helper()
+	pointAtEverything(r)
+	if eval[bool](r, "window.__pwned !== undefined") {
+		t.Error("a script from a name has run")
+	}
+	if foreign := eval[[]string](r, `[...document.querySelectorAll("img, iframe, object, embed, link, base, form, [onload], [onerror], svg[onload]")].map(e => e.outerHTML)`); len(foreign) > 0 {
+		t.Errorf("there are %q", foreign)
+	}
+	if n := eval[int](r, "document.querySelectorAll('script').length"); n != 2 {
+		t.Errorf("there are %d scripts, want the data and the script", n)
+	}
+	whole := eval[string](r, "document.documentElement.outerHTML")
+	if i := strings.IndexFunc(whole, isHarmful); i >= 0 {
+		t.Errorf("the page has %q", whole[max(0, i-40):min(len(whole), i+40)])
+	}
+	stacks := strings.Join(r.texts("table.rows ol.stack li"), "\n")
+	frames := strings.Join(eval[[]string](r, `[...document.querySelectorAll("#flame-chart [aria-label]")].map(e => e.ariaLabel)`), "\n")
+	for _, place := range []struct{ name, text, want string }{
+		{"the text of the stacks", stacks, hostileMarkup},
+		{"the flame graph", frames, hostileMarkup},
+		{"the table of marks", r.text("#timeline details"), hostileMarkup},
+		{"the table of processes", r.text("#processes"), hostileFile},
+		{"the head", r.text("header.top"), hostileFile},
+	} {
+		if !strings.Contains(place.text, place.want) {
+			t.Errorf("%s does not show %s:\n%.2000s", place.name, place.want, place.text)
+		}
+	}
+	if !strings.Contains(stacks, strings.Repeat("long", 100)) || strings.Contains(stacks, strings.Repeat("long", 200)) {
+		t.Error("a long name is not cut where it should be")
+	}
+	r.mustBeSound()
+}
+
+// pointAtEverything moves the mouse over what shows names only then.
+func pointAtEverything(r reader) {
+	r.t.Helper()
+	for part := range 5 {
+		r.must(r.Move(r.box("#timeline-chart .u-over").At(float64(part)/5+0.1, 0.5)))
+	}
+	for _, f := range r.frames() {
+		if f.Width > 10 {
+			r.must(r.Move(f.middle()))
+		}
 	}
 }

@@ -1,14 +1,14 @@
 package main
 
-// Traces with some sources alone: those that were asked for, and those that could be had.
-
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +17,17 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+func TestSources(t *testing.T) {
+	t.Run("one source alone", testOneSource)
+	t.Run("two capabilities", testTwoCapabilities)
+	t.Run("no page map", testNoPageMap)
+	t.Run("no perf events", testNoPerfEvents)
+	t.Run("marks by command", testMarksByCommand)
+	t.Run("marks in a file", testMarksInFile)
+}
+
+// Traces with some sources alone: those that were asked for, and those that could be had.
 
 // states are those of the sources by their names.
 func states(s export.Summary) map[string]string {
@@ -81,13 +92,13 @@ func allocate(target *tracertest.Target) {
 	do(target, "map %d %d %[2]d", pieces, pieceSize)
 }
 
-// Holders are known by what is attached; what is resident is known in any case.
-func TestEachSourceIsEnough(t *testing.T) {
+// Allocation sites are known by the sources; resident memory is known in any case.
+func testOneSource(t *testing.T) {
 	const heap, mapped = leakedObjects * leakedSize, pieces * pieceSize
-	for source, holders := range map[string]struct{ heap, mapped string }{
-		"heap":    {"leak_here", "mapped without a system call being seen"},
-		"mapping": {"holder not known", "map_here"},
-		"fault":   {"holder not known", "main (steps)"},
+	for source, sites := range map[string]struct{ heap, mapped string }{ // empty: unknown
+		"heap":    {heap: "leak_here"},
+		"mapping": {mapped: "map_here"},
+		"fault":   {mapped: "main (steps)"},
 	} {
 		t.Run(source, func(t *testing.T) {
 			target := startSteps(t)
@@ -102,8 +113,8 @@ func TestEachSourceIsEnough(t *testing.T) {
 				}
 			}
 			rows := mustSum(t, folder, target.PID(), rss)
-			mustRow(t, rows, growth.KindHeap, heap, holders.heap)
-			mustRow(t, rows, growth.KindMmap, mapped, holders.mapped)
+			mustRow(t, rows, growth.KindHeap, heap, sites.heap)
+			mustRow(t, rows, growth.KindMmap, mapped, sites.mapped)
 		})
 	}
 }
@@ -114,7 +125,7 @@ func privileged(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-func TestWithTwoCapabilitiesOnesOwnProcessHasALedger(t *testing.T) {
+func testTwoCapabilities(t *testing.T) {
 	target := tracertest.StartCommand(t, unprivileged(exec.Command("sleep", "1000")))
 	folder := newFolder(t)
 	if err := os.Chmod(filepath.Dir(filepath.Dir(folder)), 0o755); err != nil { // for him to reach it
@@ -144,22 +155,26 @@ func withoutPages(cmd *exec.Cmd, pid int) *exec.Cmd {
 	return inside(cmd, "unshare", "--mount", "sh", "-c", `mount --bind /dev/null /proc/$0/pagemap && exec "$@"`, itoa(pid))
 }
 
-func TestWithoutThePageMapTheRestIsTraced(t *testing.T) {
+func testNoPageMap(t *testing.T) {
 	target, folder := startSteps(t), newFolder(t)
 	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), folder)...), target.PID()))
 	c.awaitFile(folder, "snapshots/000.pb.gz")
 	allocate(target)
 	c.interrupt()
 	summary := readSummary(t, folder)
-	mustSay(t, "reason", reasonOf(t, summary, "ledger"), "pagemap", "CONFIG_PROC_PAGE_MONITOR")
-	mustSay(t, "stderr", c.stderr.String(), "source ledger of PID "+itoa(target.PID())+" is not attached")
+	failed := slices.IndexFunc(summary.Sources, func(s export.Source) bool {
+		return s.State == export.SourceFailed && strings.Contains(s.Reason, "pagemap")
+	})
+	if failed < 0 {
+		t.Errorf("no source failed for want of the page map: %+v", summary.Sources)
+	}
 	grown := readProfile(t, folder, export.GrowthFile)
 	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(leakedObjects, leakedSize))
 	mustHold(t, "map_here", flat(grown, "map_here"), values{pieces, pieces * pieceSize, 0, 0}) // touched or not
 }
 
 // As in a container whose seccomp profile refuses perf_event_open.
-func TestWherePerfEventsAreRefusedTheHeapIsTraced(t *testing.T) {
+func testNoPerfEvents(t *testing.T) {
 	target, folder := startSteps(t), newFolder(t)
 	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), folder)...), tracertest.Build(t, "deny.c")))
 	c.awaitFile(folder, "snapshots/000.pb.gz")
@@ -173,15 +188,70 @@ func TestWherePerfEventsAreRefusedTheHeapIsTraced(t *testing.T) {
 	mustRow(t, mustSum(t, folder, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize, "leak_here")
 }
 
-func TestDoctorSaysThatPerfEventsAreRefused(t *testing.T) {
-	c := begin(t, inside(allocscope(t, "doctor"), tracertest.Build(t, "deny.c")))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "part  source fault", "operation not permitted", "seccomp", "ok    ledger")
+// about is how far a trace's start and its first sample may be apart.
+const about = time.Second
+
+// mustLieBetween wants that a mark of a trace was set between two moments.
+func mustLieBetween(t *testing.T, s export.Summary, m export.Mark, from, to time.Time) {
+	t.Helper()
+	at := s.Started.Add(time.Duration(m.AtS * float64(time.Second)))
+	if at.Before(from.Add(-about)) || at.After(to.Add(about)) {
+		t.Errorf("mark %q at %s, want it between %s and %s", m.Text, at, from, to)
+	}
 }
 
-func TestDoctorSaysThatPagesCannotBeSeen(t *testing.T) {
+func testMarksByCommand(t *testing.T) {
 	target := startSteps(t)
-	c := begin(t, withoutPages(allocscope(t, "doctor", "--pid", itoa(target.PID())), target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "part  ledger", "read pagemap: ", "-> use a kernel built with CONFIG_PROC_PAGE_MONITOR")
+	c, folder := tracing(t, target, "--snapshot-every", "500ms")
+	var sent []time.Time // before and after each mark
+	for _, text := range []string{"epoch 3", "two words\x1b[31m"} {
+		c.awaitSnapshots(folder, 4)
+		sent = append(sent, time.Now())
+		call(t, "mark", "--pid", itoa(target.PID()), text).mustEnd(0)
+		sent = append(sent, time.Now())
+	}
+	c.interrupt()
+	s := readSummary(t, folder)
+	if len(s.Marks) != 2 || s.Marks[0].Text != "epoch 3" || s.Marks[1].Text != "two words?[31m" {
+		t.Fatalf("marks %+v, want those that were sent, printable", s.Marks)
+	}
+	for i, m := range s.Marks {
+		mustLieBetween(t, s, m, sent[2*i], sent[2*i+1])
+	}
+	call(t, "mark", "--pid", itoa(target.PID()), "late").mustEnd(1)
+}
+
+// epochsIn counts the epochs that a job has printed to a file.
+func epochsIn(t *testing.T, path string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "allocscope: epoch")
+}
+
+func testMarksInFile(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "train.log")
+	job := tracertest.Start(t, "/bin/sh", "-c", fmt.Sprintf("exec /usr/bin/python3 %s epoch=0.2 >%s", tracertest.Source("job.py"), log))
+	t.Cleanup(job.Hangup)
+	eventually(t, "the job has printed epochs", func() bool { return exists(log) && epochsIn(t, log) >= 2 })
+	c, folder := tracing(t, job, "--interval", "64KiB", "--marks", log)
+	began := epochsIn(t, log)
+	c.await("more epochs", func() bool { return epochsIn(t, log) >= began+10 })
+	c.interrupt()
+	printed := epochsIn(t, log)
+	s := readSummary(t, folder)
+	if n := len(s.Marks); n < 8 || n > printed-2 {
+		t.Fatalf("%d marks of %d epochs, want those since the start of the trace", n, printed)
+	}
+	var first int
+	if _, err := fmt.Sscanf(s.Marks[0].Text, "epoch %d", &first); err != nil || first < 3 {
+		t.Errorf("the first mark is %q, want none from before the trace", s.Marks[0].Text)
+	}
+	for i, m := range s.Marks {
+		if want := fmt.Sprintf("epoch %d", first+i); m.Text != want || m.AtS < 0 || m.AtS > s.DurationS || i > 0 && m.AtS < s.Marks[i-1].AtS {
+			t.Errorf("mark %d: %+v, want %s in the order of time", i, m, want)
+		}
+	}
 }

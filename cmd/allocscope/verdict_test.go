@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,13 +10,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export"
 	"github.com/allocscope/allocscope/growth"
 )
 
+func TestVerdict(t *testing.T) {
+	t.Run("leak", testVerdictLeak)
+	t.Run("plateau", testVerdictPlateau)
+	t.Run("steps", testVerdictSteps)
+	t.Run("settings", testVerdictSettings)
+	t.Run("refusals", testVerdictRefusals)
+	t.Run("exit status", testVerdictStatus)
+}
+
 // verdict calls the command in this process, with the series as standard input.
 func verdict(text string, flags ...string) (string, error) {
-	command, out := newRootCommand(), new(bytes.Buffer)
+	out := new(bytes.Buffer)
+	command := newRootCommand(console.New(out))
 	command.SetIn(strings.NewReader(text))
 	command.SetOut(out)
 	command.SetArgs(append([]string{"verdict", "-"}, flags...))
@@ -63,7 +73,7 @@ func mustBeNear(t *testing.T, what string, got *float64, want float64) {
 	}
 }
 
-func TestALeakIsFoundWithItsRateAndWhenTheLimitIsReached(t *testing.T) {
+func testVerdictLeak(t *testing.T) {
 	v := jsonOf(t, recorded(growingSteadily), "--limit", "104800MB")
 	if v.Class != growth.ClassLeak {
 		t.Fatalf("%+v", v)
@@ -77,7 +87,7 @@ func TestALeakIsFoundWithItsRateAndWhenTheLimitIsReached(t *testing.T) {
 	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ", "the limit of 104800MB is reached in ", " min\n")
 }
 
-func TestNoLeakIsFoundWhereNothingGrows(t *testing.T) {
+func testVerdictPlateau(t *testing.T) {
 	out, err := verdict(recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
@@ -85,7 +95,7 @@ func TestNoLeakIsFoundWhereNothingGrows(t *testing.T) {
 	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen", "if there is a leak, it is below ")
 }
 
-func TestStepsAreJudgedInStepsUnlessTheirTimeIsKnown(t *testing.T) {
+func testVerdictSteps(t *testing.T) {
 	text := strings.Replace(recorded(growingSteadily), "time_s", "step", 1)
 	v := jsonOf(t, text, "--limit", "104800MB")
 	mustBeNear(t, "rate", v.RateBytesPerStep, 1e6)
@@ -95,7 +105,7 @@ func TestStepsAreJudgedInStepsUnlessTheirTimeIsKnown(t *testing.T) {
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 600)
 }
 
-func TestWhatIsKnownBesidesTheSeriesChangesTheVerdict(t *testing.T) {
+func testVerdictSettings(t *testing.T) {
 	text := recorded(growingSteadily)
 	steps := strings.Replace(text, "time_s", "step", 1)
 	for _, test := range []struct {
@@ -128,7 +138,7 @@ func TestWhatIsKnownBesidesTheSeriesChangesTheVerdict(t *testing.T) {
 	}
 }
 
-func TestFlagsThatDoNotFitTheSeriesAreRefused(t *testing.T) {
+func testVerdictRefusals(t *testing.T) {
 	text := recorded(standingStill)
 	steps := strings.Replace(text, "time_s", "step", 1)
 	for _, test := range []struct{ text, flags, want string }{
@@ -149,7 +159,7 @@ func TestFlagsThatDoNotFitTheSeriesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAVerdictThatIsToFailGivesStatus3AfterItIsPrinted(t *testing.T) {
+func testVerdictStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leak.csv")
 	if err := os.WriteFile(path, []byte(recorded(growingSteadily)), 0o600); err != nil {
 		t.Fatal(err)
@@ -165,25 +175,4 @@ func TestAVerdictThatIsToFailGivesStatus3AfterItIsPrinted(t *testing.T) {
 	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
 	c.mustEnd(1)
 	mustSay(t, "stderr", c.stderr.String(), "no such file")
-}
-
-func TestASuspicionFailsOnlyWhereItIsAskedFor(t *testing.T) {
-	var wanted *finding
-	for _, test := range []struct {
-		on    failOnValue
-		class growth.Class
-		fails bool
-	}{
-		{"", growth.ClassLeak, false},
-		{"leak", growth.ClassLeak, true},
-		{"leak", growth.ClassSuspected, false},
-		{"leak", growth.ClassGrowing, false},
-		{"suspected", growth.ClassLeak, true},
-		{"suspected", growth.ClassSuspected, true},
-		{"suspected", growth.ClassGrowing, false},
-	} {
-		if err := test.on.check(outcome{"the verdict", test.class}); errors.As(err, &wanted) != test.fails || (err != nil) != test.fails {
-			t.Errorf("--fail-on %q, %s: %v", test.on, test.class, err)
-		}
-	}
 }

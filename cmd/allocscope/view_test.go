@@ -16,6 +16,15 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
+func TestView(t *testing.T) {
+	t.Run("until a signal", testViewSignal)
+	t.Run("source", testViewSource)
+	t.Run("tools", testViewTools)
+	t.Run("CPU time of dot", testViewDot)
+	t.Run("refusals", testViewRefusals)
+	t.Run("other machines", testViewAddress)
+}
+
 // everybodys is a directory that every user reaches and may write to.
 func everybodys(t *testing.T) string {
 	t.Helper()
@@ -85,7 +94,7 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	return response.StatusCode, string(data)
 }
 
-func TestAViewServesUntilItIsInterrupted(t *testing.T) {
+func testViewSignal(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c")))
 		if !regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/$`).MatchString(url) {
@@ -105,7 +114,7 @@ func TestAViewServesUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
-func TestASourceIsShownToAUserAndNotByRoot(t *testing.T) {
+func testViewSource(t *testing.T) {
 	source := filepath.Join(everybodys(t), "leak.c")
 	if err := os.WriteFile(source, []byte("void *leak = malloc(1);\n"), 0o644); err != nil {
 		t.Fatal(err)
@@ -120,7 +129,7 @@ func TestASourceIsShownToAUserAndNotByRoot(t *testing.T) {
 	}
 }
 
-func TestAViewRunsNoToolButDotAndWritesNothing(t *testing.T) {
+func testViewTools(t *testing.T) {
 	tools, home := everybodys(t), everybodys(t)
 	trail := filepath.Join(home, "trail")
 	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg></svg>'\n"), 0o755); err != nil {
@@ -147,7 +156,7 @@ func TestAViewRunsNoToolButDotAndWritesNothing(t *testing.T) {
 }
 
 // pprof waits for dot, whose time on a graph has no bound of its own.
-func TestTheProcessorTimeOfDotIsBounded(t *testing.T) {
+func testViewDot(t *testing.T) {
 	tools := everybodys(t)
 	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg>'; ulimit -S -t; ulimit -S -c; echo '</svg>'\n"), 0o755); err != nil {
 		t.Fatal(err)
@@ -160,7 +169,7 @@ func TestTheProcessorTimeOfDotIsBounded(t *testing.T) {
 	}
 }
 
-func TestAViewThatCannotBeIsRefused(t *testing.T) {
+func testViewRefusals(t *testing.T) {
 	folder := tracedFolder(t, 0, "/src/leak.c")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -191,7 +200,7 @@ func TestAViewThatCannotBeIsRefused(t *testing.T) {
 	}
 }
 
-func TestAViewForOtherMachinesWarnsOfWhatTheyCanRead(t *testing.T) {
+func testViewAddress(t *testing.T) {
 	c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--http", "0.0.0.0:0"))
 	machine, err := os.Hostname()
 	if err != nil {

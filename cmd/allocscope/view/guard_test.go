@@ -10,6 +10,15 @@ import (
 	"testing"
 )
 
+func TestGuard(t *testing.T) {
+	t.Run("hosts", testHosts)
+	t.Run("methods", testMethods)
+	t.Run("headers", testHeaders)
+	t.Run("other sites", testOtherSites)
+	t.Run("long query", testLongQuery)
+	t.Run("slow readers", testSlowReaders)
+}
+
 // asked asks the guard of an address for a page under a host, and gives the status.
 func asked(t *testing.T, at, given, method, host string) *httptest.ResponseRecorder {
 	t.Helper()
@@ -25,7 +34,7 @@ func asked(t *testing.T, at, given, method, host string) *httptest.ResponseRecor
 	return answer
 }
 
-func TestOnlyNamesThatNobodyElseOwnsAreAnswered(t *testing.T) {
+func testHosts(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
@@ -62,7 +71,7 @@ func TestOnlyNamesThatNobodyElseOwnsAreAnswered(t *testing.T) {
 	}
 }
 
-func TestPagesCanOnlyBeRead(t *testing.T) {
+func testMethods(t *testing.T) {
 	for method, want := range map[string]int{
 		http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodDelete: 405, http.MethodPut: 405, http.MethodOptions: 405,
 	} {
@@ -72,7 +81,7 @@ func TestPagesCanOnlyBeRead(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerTellsBrowsersToKeepItToThemselves(t *testing.T) {
+func testHeaders(t *testing.T) {
 	for _, host := range []string{"localhost", "evil.example"} {
 		header := asked(t, "127.0.0.1:1", "127.0.0.1", http.MethodGet, host).Header()
 		for name, want := range map[string]string{
@@ -86,7 +95,7 @@ func TestEveryAnswerTellsBrowsersToKeepItToThemselves(t *testing.T) {
 	}
 }
 
-func TestForeignPagesCannotHavePagesMade(t *testing.T) {
+func testOtherSites(t *testing.T) {
 	for _, test := range []struct {
 		site, mode, dest string
 		want             int
@@ -113,7 +122,7 @@ func TestForeignPagesCannotHavePagesMade(t *testing.T) {
 	}
 }
 
-func TestAQueryIsBounded(t *testing.T) {
+func testLongQuery(t *testing.T) {
 	for length, want := range map[int]int{8 << 10: http.StatusOK, 8<<10 + 1: http.StatusRequestURITooLong} {
 		request := httptest.NewRequest(http.MethodGet, "http://localhost/?"+strings.Repeat("f", length), nil)
 		answer := httptest.NewRecorder()
@@ -140,13 +149,13 @@ func (u unread) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-func TestReadersThatTakeNothingHoldNobodyUp(t *testing.T) {
+func testSlowReaders(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) })
 	guard := Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, ""))
 	request := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
 	asked, taken := make(chan struct{}), make(chan struct{})
 	var readers sync.WaitGroup
-	for range 2 * mostAtOnce {
+	for range 2 * maxConcurrentPages {
 		readers.Go(func() { guard.ServeHTTP(unread{httptest.NewRecorder(), asked, taken}, request) })
 		<-asked
 	}

@@ -19,6 +19,15 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
+func TestHostileFolder(t *testing.T) {
+	t.Run("unreadable profile", testUnreadable)
+	t.Run("endless profile", testEndless)
+	t.Run("no profile", testNoProfile)
+	t.Run("hostile names", testHostileNames)
+	t.Run("mappings", testMappings)
+	t.Run("links in the graph", testGraphLinks)
+}
+
 // replace puts something else in the place of a file.
 func replace(t *testing.T, path string, put func(path string) error) {
 	t.Helper()
@@ -31,7 +40,7 @@ func written(data string) func(string) error {
 	return func(path string) error { return os.WriteFile(path, []byte(data), 0o600) }
 }
 
-func TestAProfileThatCannotBeReadSaysSoAndTheOthersAreShown(t *testing.T) {
+func testUnreadable(t *testing.T) {
 	for name, put := range map[string]func(string) error{
 		"is missing":      func(string) error { return nil },
 		"is empty":        written(""),
@@ -47,7 +56,7 @@ func TestAProfileThatCannotBeReadSaysSoAndTheOthersAreShown(t *testing.T) {
 			replace(t, filepath.Join(path, export.WarmupFile), put)
 			replace(t, filepath.Join(path, export.SnapshotFile(7)), put)
 			server := serve(t, folder, true)
-			for _, page := range []string{"/warmup/", "/warmup/top", "/diff/top", "/snapshots/7/top"} {
+			for _, page := range []string{"/warmup/top", "/diff/top", "/snapshots/7/top"} {
 				status, body, _ := get(t, server.URL+page)
 				if status != http.StatusNotFound {
 					t.Errorf("%s: status %d", page, status)
@@ -78,7 +87,7 @@ func writeProfile(path string, p *profile.Profile) error {
 	return errors.Join(p.Write(file), file.Close())
 }
 
-func TestAProfileThatUnpacksWithoutEndIsNotUnpacked(t *testing.T) {
+func testEndless(t *testing.T) {
 	var piece bytes.Buffer
 	packed := gzip.NewWriter(&piece)
 	if _, err := packed.Write(make([]byte, 1<<20)); err != nil {
@@ -94,7 +103,7 @@ func TestAProfileThatUnpacksWithoutEndIsNotUnpacked(t *testing.T) {
 	}
 }
 
-func TestAFolderWithoutAnyProfileIsAnError(t *testing.T) {
+func testNoProfile(t *testing.T) {
 	path, folder := trace(t)
 	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
 		replace(t, filepath.Join(path, name), func(string) error { return nil })
@@ -105,26 +114,26 @@ func TestAFolderWithoutAnyProfileIsAnError(t *testing.T) {
 	}
 }
 
-// spiteful names would be more than text, or more than a page can bear, if they were not taken for what they are.
-var spiteful = []string{
+// hostile names end a string or an element of a page, or are too long for it.
+var hostile = []string{
 	`</script><script>document.title="caught"</script>`, `<img src=x onerror=alert(1)>`, `"; alert(1); "`, `{{.}}`, "\u202etxt.exe", "\xff\xfe",
 	strings.Repeat("long", 2500), "a\nb\x00c", `</title><b>`, "%s%n",
 }
 
-func TestSpitefulNamesAreText(t *testing.T) {
+func testHostileNames(t *testing.T) {
 	_, folder := trace(t)
 	var holdings []growth.Holding
-	for i, name := range spiteful {
+	for i, name := range hostile {
 		holdings = append(holdings, growth.Holding{
 			Stack: &growth.Stack{ID: uint64(i + 1), Frames: []growth.Frame{frame(name, name, i+1)}}, Kind: growth.KindHeap, InuseBytes: 1 << 20,
 			ResidentBytes: 1 << 20, InuseObjects: 1,
 		})
 	}
-	info := export.Info{Interval: 1, Executable: spiteful[0], Comments: spiteful}
+	info := export.Info{Interval: 1, Executable: hostile[0], Comments: hostile}
 	if err := folder.WriteFile(export.GrowthFile, func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }); err != nil {
 		t.Fatal(err)
 	}
-	summary := export.Summary{Process: export.Process{Command: spiteful[0]}, Verdict: export.Verdict{Class: growth.Class(spiteful[1]), Why: spiteful[0]}}
+	summary := export.Summary{Process: export.Process{Command: hostile[0]}, Verdict: export.Verdict{Class: growth.Class(hostile[1]), Why: hostile[0]}}
 	if err := folder.WriteFile(export.SummaryFile, summary.Write); err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +147,7 @@ func TestSpitefulNamesAreText(t *testing.T) {
 	}
 }
 
-func TestMappingsCannotLeadPprofElsewhere(t *testing.T) {
+func testMappings(t *testing.T) {
 	path, folder := trace(t)
 	p := &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "space", Unit: "bytes"}},
@@ -160,7 +169,7 @@ func TestMappingsCannotLeadPprofElsewhere(t *testing.T) {
 // injection would end a quoted string of the graph's description, and begin a link that runs a script.
 const injection = `x" URL="javascript:alert(1)`
 
-func TestNoNameBecomesALinkInTheGraph(t *testing.T) {
+func testGraphLinks(t *testing.T) {
 	path, folder := trace(t)
 	main := &profile.Mapping{ID: 1, File: "/bin/" + injection}
 	leak := &profile.Function{ID: 1, Name: injection, Filename: injection}

@@ -13,6 +13,12 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
+func TestSource(t *testing.T) {
+	t.Run("allowed and refused", testAllowed)
+	t.Run("files that block", testBlockingFiles)
+	t.Run("relative paths", testRelativePaths)
+}
+
 // named writes a growth profile whose function is in that file, on line 2.
 func named(t *testing.T, folder *export.Folder, file string) {
 	t.Helper()
@@ -25,7 +31,7 @@ func named(t *testing.T, folder *export.Folder, file string) {
 	}
 }
 
-func TestSourcesAreShownOnlyWhereThatIsAllowed(t *testing.T) {
+func testAllowed(t *testing.T) {
 	_, folder := trace(t)
 	file := filepath.Join(t.TempDir(), "train.py")
 	if err := os.WriteFile(file, []byte("import torch\nleak = make <it>()\n"), 0o600); err != nil {
@@ -41,7 +47,6 @@ func TestSourcesAreShownOnlyWhereThatIsAllowed(t *testing.T) {
 	}
 	mustSay(t, "the page", body, "root", "as the user whose folder it is")
 	mustNotSay(t, "the page", body, "leak = make")
-	mustSay(t, "top", mustGet(t, refused.URL+"/growth/top"), "#config, #disasm, #list { display: none }")
 	index := mustGet(t, refused.URL+"/", "as the user whose folder it is")
 	mustNotSay(t, "the index", index, `/source"`)
 	for _, server := range []string{allowed.URL, refused.URL} {
@@ -52,7 +57,7 @@ func TestSourcesAreShownOnlyWhereThatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeReadToTheirEndAreNotOpened(t *testing.T) {
+func testBlockingFiles(t *testing.T) {
 	_, folder := trace(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
@@ -64,7 +69,7 @@ func TestFilesThatCannotBeReadToTheirEndAreNotOpened(t *testing.T) {
 	if err := os.WriteFile(large, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(large, largestSource+1); err != nil {
+	if err := os.Truncate(large, maxSourceBytes+1); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Mkdir(below, 0o700); err != nil {
@@ -85,7 +90,7 @@ func TestFilesThatCannotBeReadToTheirEndAreNotOpened(t *testing.T) {
 	}
 }
 
-func TestSourcesAreFoundInTheWorkingDirectoryAndAbove(t *testing.T) {
+func testRelativePaths(t *testing.T) {
 	_, folder := trace(t)
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o700); err != nil {

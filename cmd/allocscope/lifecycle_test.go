@@ -1,0 +1,400 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/export"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestTraceEnd(t *testing.T) {
+	t.Run("target dies", testTargetDies)
+	t.Run("target executes a program", testTargetExecutes)
+	t.Run("target is stopped", testTargetStopped)
+	t.Run("signal", testSignal)
+	t.Run("second interrupt", testSecondInterrupt)
+	t.Run("killed, files stay readable", testKilledFiles)
+	t.Run("killed, nothing stays in the kernel", testKilledKernel)
+	t.Run("log that blocks", testBlockedLog)
+	t.Run("earlier trace is replaced", testForce)
+	t.Run("disk fills up", testDiskFillsUp)
+}
+
+// traceToBaseline starts a trace with a snapshot every 100 ms, and waits for the one from which growth counts.
+func traceToBaseline(t *testing.T, target *tracertest.Target) (c *command, folder string) {
+	t.Helper()
+	c, folder = tracing(t, target, "--snapshot-every", "100ms", "--warmup", "1ms")
+	c.awaitFile(folder, "snapshots/001.pb.gz")
+	return c, folder
+}
+
+func testTargetDies(t *testing.T) {
+	deaths := map[string]func(*tracertest.Target){
+		"exits":     func(target *tracertest.Target) { target.Say("exit") },
+		"is killed": func(target *tracertest.Target) { _ = target.Process.Kill() },
+	}
+	for name, die := range deaths {
+		t.Run(name, func(t *testing.T) {
+			target := startSteps(t)
+			c, folder := traceToBaseline(t, target)
+			do(target, "leak 1000 96")
+			c.awaitSnapshots(folder, 2)
+			die(target)
+			mustEndWithTarget(t, c, folder)
+		})
+	}
+	t.Run("one snapshot", func(t *testing.T) {
+		target := startSteps(t)
+		c, folder := tracing(t, target)
+		do(target, "leak 1000 96")
+		target.Say("exit")
+		mustEndWithTarget(t, c, folder)
+	})
+}
+
+// mustEndWithTarget wants that the leak of 1000 objects of 96 bytes is found although the target has ended. Nobody has
+// waited for it: it is a zombie.
+func mustEndWithTarget(t *testing.T, c *command, folder string) {
+	t.Helper()
+	c.mustEnd(0)
+	s := mustHaveEnded(t, folder, export.EndedExit)
+	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+	mustSay(t, "stdout", c.stdout.String(), words.End(export.EndedExit), "leak_here (steps)", "93.8 KiB")
+	if first, last := *s.RSS.StartBytes, *s.RSS.EndBytes; first <= 0 || last <= 0 {
+		t.Errorf("RSS from %d to %d", first, last)
+	}
+}
+
+func testTargetExecutes(t *testing.T) {
+	for _, arguments := range [][]string{nil, {"--no-children"}} {
+		target := startSteps(t)
+		c, folder := tracing(t, target, append(arguments, "--snapshot-every", "100ms")...)
+		do(target, "leak 1000 96")
+		c.awaitSnapshots(folder, 2)
+		target.Say("exec " + target.Path)
+		target.Await("ready")
+		c.await("trace of the new program", func() bool {
+			return strings.Contains(c.stderr.String(), "tracing PID "+itoa(target.PID())+" (steps)")
+		})
+		do(target, "leak 500 640")
+		c.awaitSnapshots(folder, 2)
+		c.signal(syscall.SIGINT)
+		c.mustEnd(0)
+		mustHaveEnded(t, folder, export.EndedInterrupt)
+		mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(500, 640))
+		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" executed steps")
+		checkDetached(t, target)
+	}
+}
+
+func testTargetStopped(t *testing.T) {
+	for _, when := range []string{"before the trace", "during the trace"} {
+		t.Run(when, func(t *testing.T) {
+			target := startSteps(t)
+			if when == "before the trace" {
+				stop(t, target)
+			}
+			c, folder := tracing(t, target, "--duration", "1")
+			if when == "during the trace" {
+				do(target, "leak 100 100")
+				stop(t, target)
+			}
+			c.mustEnd(0)
+			mustHaveEnded(t, folder, export.EndedDuration)
+			mustSay(t, "stdout", c.stdout.String(), "warning: the target is stopped")
+			if err := target.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+			do(target, "leak 100 100")
+		})
+	}
+}
+
+func stop(t *testing.T, target *tracertest.Target) {
+	t.Helper()
+	if err := target.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, target.PID(), "T")
+}
+
+func testSignal(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(unix.SignalName(s), func(t *testing.T) {
+			target := startSteps(t)
+			c, folder := tracing(t, target)
+			do(target, "leak 1000 96")
+			c.signal(s)
+			c.mustEnd(0)
+			mustHaveEnded(t, folder, export.EndedInterrupt)
+			mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+			mustSay(t, "stdout", c.stdout.String(), words.End(export.EndedInterrupt), "leak_here (steps)")
+			checkDetached(t, target)
+		})
+	}
+}
+
+// checkDetached wants that a target works and that its code is as it was before the trace.
+func checkDetached(t *testing.T, target *tracertest.Target) {
+	t.Helper()
+	if found := patches(t, target.PID()); len(found) > 0 {
+		t.Errorf("probes left in the target: %v", found)
+	}
+	do(target, "hold 1000 100")
+	do(target, "drop")
+}
+
+// The second Ctrl-C comes while allocscope waits for the reader of its output.
+func testSecondInterrupt(t *testing.T) {
+	if signal.Ignored(os.Interrupt) { // in the background of a script; what we begin would ignore it, too
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, os.Interrupt)
+		defer signal.Stop(caught)
+	}
+	target, folder := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), folder)...)
+	cmd.Stdout = fullPipe(t)
+	c := begin(t, cmd)
+	c.awaitFile(folder, "snapshots/000.pb.gz")
+	c.signal(syscall.SIGINT)
+	c.awaitFile(folder, export.SummaryFile)
+	c.signal(syscall.SIGINT)
+	c.wait()
+	if status := c.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() || status.Signal() != syscall.SIGINT {
+		t.Errorf("%v, want death by SIGINT", c.ProcessState)
+	}
+	checkDetached(t, target)
+}
+
+// fullPipe is the writing end of a pipe that has no room left.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(ends[0]) })
+	var err error
+	for err == nil {
+		_, err = unix.Write(ends[1], make([]byte, 4096))
+	}
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(err)
+	}
+	if err := unix.SetNonblock(ends[1], false); err != nil {
+		t.Fatal(err)
+	}
+	writer := os.NewFile(uintptr(ends[1]), "full pipe")
+	t.Cleanup(func() { writer.Close() })
+	return writer
+}
+
+func testKilledFiles(t *testing.T) {
+	target := startSteps(t)
+	c, folder := tracing(t, target, "--snapshot-every", "100ms")
+	do(target, "leak 1000 96")
+	c.awaitSnapshots(folder, 3)
+	c.signal(syscall.SIGKILL)
+	c.wait()
+	files := snapshotFiles(t, folder)
+	mustHold(t, "leak_here", flat(parseProfile(t, files[len(files)-1]), "leak_here"), objects(1000, 96))
+	if len(readTimeline(t, folder)) == 0 {
+		t.Error("the timeline has no rows")
+	}
+}
+
+// heldByKernel are the BPF programs and links that a process has open, by ID: programs by name, links by the name of the
+// program that they run.
+type heldByKernel struct {
+	programs map[ebpf.ProgramID]string
+	links    map[link.ID]string
+}
+
+// openIn reads from /proc what a process has open.
+func openIn(t *testing.T, pid int) heldByKernel {
+	t.Helper()
+	held := heldByKernel{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file) // it may have been closed meanwhile
+		if err != nil {
+			continue
+		}
+		var program ebpf.ProgramID
+		var of link.ID
+		isLink := false
+		for line := range strings.Lines(string(text)) {
+			if n, _ := fmt.Sscanf(line, "link_id: %d", &of); n == 1 {
+				isLink = true
+			}
+			_, _ = fmt.Sscanf(line, "prog_id: %d", &program) // or another line
+		}
+		if isLink {
+			held.links[of] = nameOf(t, program)
+		} else if program != 0 {
+			held.programs[program] = nameOf(t, program)
+		}
+	}
+	return held
+}
+
+func nameOf(t *testing.T, id ebpf.ProgramID) string {
+	t.Helper()
+	program, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return "" // it has gone
+	}
+	defer program.Close()
+	info, err := program.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Name
+}
+
+// left counts what the kernel still has.
+func (h heldByKernel) left() (n int) {
+	for id := range h.programs {
+		program, err := ebpf.NewProgramFromID(id)
+		program.Close()
+		if !errors.Is(err, os.ErrNotExist) {
+			n++
+		}
+	}
+	for id := range h.links {
+		l, err := link.NewFromID(id)
+		if err == nil {
+			l.Close()
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			n++
+		}
+	}
+	return n
+}
+
+// Programs that are loaded can be seen; perf events cannot, and go with their links.
+func testKilledKernel(t *testing.T) {
+	target := startSteps(t)
+	c, _ := tracing(t, target)
+	held := openIn(t, c.Process.Pid)
+	var events int
+	for _, name := range held.links {
+		if name == "on_fault" {
+			events++
+		}
+	}
+	if events < runtime.NumCPU() || len(held.programs) < 5 || held.left() != len(held.programs)+len(held.links) {
+		t.Fatalf("%d events of page faults, of %+v: the test is wrong", events, held)
+	}
+	c.signal(syscall.SIGKILL)
+	c.wait()
+	eventually(t, "the kernel has let go of all", func() bool { return held.left() == 0 })
+	again, folder := tracing(t, target)
+	do(target, "leak 1000 96")
+	again.interrupt()
+	for name, state := range states(readSummary(t, folder)) {
+		if state != export.SourceAttached && name != "step" {
+			t.Errorf("source %s of the next trace is %s", name, state)
+		}
+	}
+	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+}
+
+func testBlockedLog(t *testing.T) {
+	t.Parallel()
+	target, folder := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), folder, "--duration", "1s")...)
+	cmd.Stderr = fullPipe(t)
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	if s := readSummary(t, folder); s.Ended != export.EndedDuration {
+		t.Errorf("ended by %s", s.Ended)
+	}
+	mustSay(t, "stdout", c.stdout.String(), words.End(export.EndedDuration))
+}
+
+func testForce(t *testing.T) {
+	target := startSteps(t)
+	first, folder := tracing(t, target)
+	do(target, "leak 10 100")
+	first.interrupt()
+	precious := filepath.Join(folder, "notes.txt")
+	if err := os.WriteFile(precious, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	second := begin(t, allocscope(t, traceArguments(target.PID(), folder, "--force", "--debug")...))
+	second.await("it has taken a snapshot", func() bool { return strings.Contains(second.stderr.String(), "debug: snapshot at ") })
+	do(target, "leak 20 50")
+	second.interrupt()
+	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(20, 50))
+	if got := readFile(t, folder, "notes.txt"); got != "precious" {
+		t.Errorf("notes.txt holds %q", got)
+	}
+}
+
+func testDiskFillsUp(t *testing.T) {
+	disk, target := mountTmpfs(t, 0), startSteps(t)
+	folder := filepath.Join(disk, "out")
+	c := begin(t, allocscope(t, traceArguments(target.PID(), folder, "--snapshot-every", "100ms", "--warmup", "100ms")...))
+	c.awaitFile(folder, "snapshots/002.pb.gz")
+	do(target, "leak 1000 1000")
+	fill(t, disk)
+	c.await("it notices", func() bool { return strings.Contains(c.stderr.String(), "error: ") })
+	c.signal(syscall.SIGINT)
+	c.mustEnd(1)
+	mustSay(t, "stdout", c.stdout.String(), "leak_here", "977 KiB", "1000")
+	mustSay(t, "stderr", c.stderr.String(), "error: write snapshots/", "no space left on device")
+	mustSay(t, "the last line of stderr", lastLine(c.stderr.String()), "files could not be written")
+	mustBeWhole(t, folder)
+}
+
+// fill takes all room that a file system has left.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for page := make([]byte, 4096); err == nil; _, err = file.Write(page) {
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+// mustBeWhole wants that each profile that is there is complete, and nothing else.
+func mustBeWhole(t *testing.T, folder string) {
+	t.Helper()
+	for _, pattern := range []string{"*.pb.gz", "snapshots/*"} {
+		paths, err := filepath.Glob(filepath.Join(folder, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			parseProfile(t, path)
+		}
+	}
+	for _, pattern := range []string{".*.tmp", "snapshots/.*.tmp"} {
+		if left, err := filepath.Glob(filepath.Join(folder, pattern)); err != nil || len(left) > 0 {
+			t.Errorf("unfinished files %q, %v", left, err)
+		}
+	}
+}

@@ -26,8 +26,8 @@ const (
 	baselineFile  = "snapshots/001.pb.gz"
 )
 
-// startLoader starts the trainer, whose workers read so many labels and which keeps a note of so many bytes of
-// each step. It trains until only the leak grows.
+// startLoader starts the trainer, whose workers read so many labels and which keeps a note of so
+// many bytes of each step. It trains until only the leak grows.
 func startLoader(t *testing.T, labels, note int) loader {
 	t.Helper()
 	tracertest.NeedsRoot(t)
@@ -39,7 +39,8 @@ func startLoader(t *testing.T, labels, note int) loader {
 	return l
 }
 
-// train does so many steps. It returns the bytes that have leaked by then, as the program counts them.
+// train does so many steps. It returns the bytes that have leaked by then, as the program counts
+// them.
 func (l loader) train(steps int) (leaked int64) {
 	l.t.Helper()
 	l.Say(itoa(steps))
@@ -51,9 +52,11 @@ func (l loader) train(steps int) (leaked int64) {
 	if _, err := fmt.Sscanf(last, "step %d %s %d", &number, &name, &leaked); err != nil {
 		l.t.Fatalf("%q: %v", last, err)
 	}
+
 	for _, pid := range childrenOf(l.t, l.PID()) {
 		awaitState(l.t, pid, "S")
 	}
+
 	return leaked
 }
 
@@ -64,6 +67,7 @@ func leakLine(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before, _, found := strings.Cut(string(text), "# LEAK")
 	if !found {
 		t.Fatal("loader.py has no line that is marked as # LEAK")
@@ -71,14 +75,15 @@ func leakLine(t *testing.T) string {
 	return fmt.Sprintf("loader.py:%d)", strings.Count(before, "\n")+1)
 }
 
-// TestBreakdown traces a real trainer with workers, with source heap and without. readSummary checks that all
-// rows sum to the RSS of the kernel.
+// TestBreakdown traces a real trainer with workers, with source heap and without. readSummary
+// checks that all rows sum to the RSS of the kernel.
 func TestBreakdown(t *testing.T) {
 	t.Parallel()
 	l := startLoader(t, 0, 0)
 	before := l.train(10)
 	withHeap, folder := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
-	withoutHeap, otherFolder := tracing(t, l.Target, "--sources", "mapping,fault,step", "--warmup", loaderWarmup)
+	withoutHeap, otherFolder := tracing(t, l.Target, "--sources", "mapping,fault,step", "--warmup",
+		loaderWarmup)
 	withHeap.awaitFile(folder, baselineFile)
 	withoutHeap.awaitFile(otherFolder, baselineFile)
 
@@ -90,12 +95,17 @@ func TestBreakdown(t *testing.T) {
 	s := readSummary(t, folder)
 	grown := *s.RSS.EndBytes - *s.RSS.BoundaryBytes
 	rows := rowsOf(&s, l.PID())
-	if line := leakLine(t); rows[0].Kind != growth.KindHeap || !strings.Contains(rows[0].Name, line) {
+	if line := leakLine(t); rows[0].Kind != growth.KindHeap || !strings.Contains(rows[0].Name,
+		line) {
 		t.Errorf("the first row is %+v, want heap of %s", rows[0], line)
 	}
+
 	mustBePart(t, "the leak", rows[0].DeltaBytes, leaked, grown)
 	for _, pid := range childrenOf(t, l.PID()) {
-		isWorker := func(p export.Resident) bool { return p.Process == pid && p.Role == growth.RoleLoaderWorker }
+		isWorker := func(p export.Resident) bool {
+			return p.Process == pid &&
+				p.Role == growth.RoleLoaderWorker
+		}
 		if !slices.ContainsFunc(s.Residents, isWorker) {
 			t.Errorf("worker %d is not among %+v", pid, s.Residents)
 		}
@@ -108,6 +118,7 @@ func TestBreakdown(t *testing.T) {
 			t.Errorf("without source heap: %+v", r)
 		}
 	}
+
 	mustSay(t, "stdout", withoutHeap.stdout.String(), "Allocation sites of heap memory are unknown")
 
 	for _, s := range []*export.Summary{&s, &other} {
@@ -123,8 +134,11 @@ func TestBreakdown(t *testing.T) {
 
 // rowsOf returns the rows of a process, the largest growth first.
 func rowsOf(s *export.Summary, pid int) []export.LedgerRow {
-	rows := slices.DeleteFunc(slices.Clone(s.Ledger), func(r export.LedgerRow) bool { return r.Process != pid })
-	slices.SortFunc(rows, func(a, b export.LedgerRow) int { return cmp.Compare(b.DeltaBytes, a.DeltaBytes) })
+	rows := slices.DeleteFunc(slices.Clone(s.Ledger),
+		func(r export.LedgerRow) bool { return r.Process != pid })
+	slices.SortFunc(rows, func(a, b export.LedgerRow) int {
+		return cmp.Compare(b.DeltaBytes, a.DeltaBytes)
+	})
 	return rows
 }
 

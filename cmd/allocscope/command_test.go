@@ -33,22 +33,25 @@ func buildAndRun(m *testing.M) int {
 	defer os.RemoveAll(dir)
 	defer tracertest.Cleanup()
 	binary = filepath.Join(dir, "allocscope")
-	build := exec.Command("go", "build", "-ldflags", "-X main.version=v1.2.3-test", "-o", binary, ".")
+	build := exec.Command("go", "build", "-ldflags", "-X main.version=v1.2.3-test", "-o", binary,
+		".")
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "%s: %v\n%s", build, err, out)
 		return 1
 	}
+
 	if err := os.Chmod(dir, 0o755); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
+
 	return m.Run()
 }
 
 // guard is how long a test waits for what must happen; it is reached only where something hangs.
 const guard = 3 * time.Minute
 
-// A command is a running allocscope.
+// command is a running allocscope.
 type command struct {
 	*exec.Cmd
 	t              *testing.T
@@ -82,7 +85,9 @@ func allocscope(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, binary, arguments...)
 	cmd.Dir = filepath.Dir(binary)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "SUDO_") })
+	cmd.Env = slices.DeleteFunc(os.Environ(),
+		func(variable string) bool { return strings.HasPrefix(variable, "SUDO_") })
+
 	return cmd
 }
 
@@ -93,12 +98,15 @@ func begin(t *testing.T, cmd *exec.Cmd) *command {
 	if cmd.Stdout == nil {
 		cmd.Stdout = &c.stdout
 	}
+
 	if cmd.Stderr == nil {
 		cmd.Stderr = &c.stderr
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	go func() {
 		defer close(c.ended)
 		_ = cmd.Wait()
@@ -107,6 +115,7 @@ func begin(t *testing.T, cmd *exec.Cmd) *command {
 		_ = cmd.Process.Kill()
 		<-c.ended
 	})
+
 	return c
 }
 
@@ -118,7 +127,7 @@ func call(t *testing.T, arguments ...string) *command {
 	return c
 }
 
-// wait waits for the end and gives the exit status; -1 for a signal.
+// wait waits for the end and returns the exit status; -1 for a signal.
 func (c *command) wait() int {
 	<-c.ended
 	return c.ProcessState.ExitCode()
@@ -133,11 +142,12 @@ func (c *command) hasEnded() bool {
 	}
 }
 
-// mustEnd waits for the end and wants that exit status.
+// mustEnd waits for the end and checks that exit status.
 func (c *command) mustEnd(status int) {
 	c.t.Helper()
 	if got := c.wait(); got != status {
-		c.t.Fatalf("%s: %v, want exit status %d; stderr:\n%s", c.Cmd, c.ProcessState, status, c.stderr.String())
+		c.t.Fatalf("%s: %v, want exit status %d; stderr:\n%s", c.Cmd, c.ProcessState, status,
+			c.stderr.String())
 	}
 }
 
@@ -164,7 +174,8 @@ func (c *command) await(what string, isTrue func() bool) {
 			if isTrue() {
 				return
 			}
-			c.t.Fatalf("allocscope ended before %s: %v; stderr:\n%s", what, c.ProcessState, c.stderr.String())
+			c.t.Fatalf("allocscope ended before %s: %v; stderr:\n%s", what, c.ProcessState,
+				c.stderr.String())
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -228,10 +239,13 @@ func newFolder(t *testing.T) string {
 	return filepath.Join(parent, "out")
 }
 
-// traceArguments trace every allocation, whatever it costs, without snapshots but those at the start, the boundary and the end. Flags that are
-// given replace these.
+// traceArguments trace every allocation, whatever it costs, without snapshots but those at the
+// start, the baseline and the end. Flags that are given replace these.
 func traceArguments(pid int, folder string, flags ...string) []string {
-	return append([]string{"trace", "--pid", fmt.Sprint(pid), "--interval", "1", "--overhead", "off", "--snapshot-every", "1h", "--output", folder}, flags...)
+	return append([]string{
+		"trace", "--pid", fmt.Sprint(pid), "--interval", "1", "--overhead",
+		"off", "--snapshot-every", "1h", "--output", folder,
+	}, flags...)
 }
 
 // tracing starts a trace with traceArguments and waits until it counts.
@@ -243,7 +257,7 @@ func tracing(t *testing.T, target *tracertest.Target, flags ...string) (c *comma
 	return c, folder
 }
 
-// startSteps starts the target that does what it is told.
+// startSteps starts the target that does as commanded.
 func startSteps(t *testing.T) *tracertest.Target {
 	t.Helper()
 	return ready(tracertest.Start(t, tracertest.Build(t, "steps.c")))
@@ -254,7 +268,7 @@ func ready(target *tracertest.Target) *tracertest.Target {
 	return target
 }
 
-// do tells the target what to do and waits until it is done.
+// do sends an order to the target and waits until it is done.
 func do(target *tracertest.Target, format string, arguments ...any) {
 	target.Say(fmt.Sprintf(format, arguments...))
 	target.Await("done")
@@ -278,6 +292,7 @@ func readStatus(pid int, name string) (string, error) {
 	if err != nil {
 		return "", err
 	}
+
 	for line := range strings.Lines(string(raw)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
 			return strings.TrimSpace(value), nil
@@ -322,7 +337,7 @@ func awaitState(t *testing.T, pid int, state string) {
 	})
 }
 
-// A patch is a byte of code that is not what its file holds.
+// patch is a byte of code that is not what its file holds.
 type patch struct {
 	path   string
 	offset int64 // in the file
@@ -339,20 +354,25 @@ func patches(t *testing.T, pid int) []patch {
 	defer maps.Close()
 	var found []patch
 	compared := 0
+
 	for lines := bufio.NewScanner(maps); lines.Scan(); {
 		var start, end, offset int64
 		var permissions, device, path string
 		var inode uint64
-		n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d %s", &start, &end, &permissions, &offset, &device, &inode, &path)
+		n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d %s", &start, &end, &permissions,
+			&offset, &device, &inode, &path)
 		if n < 7 || inode == 0 || permissions[2] != 'x' {
 			continue
 		}
+
 		found = append(found, comparePatches(t, pid, path, start, end, offset)...)
 		compared++
 	}
+
 	if compared < 3 { // the program, the C library, the dynamic linker
 		t.Fatalf("process %d maps only %d files with code", pid, compared)
 	}
+
 	return found
 }
 
@@ -364,12 +384,14 @@ func comparePatches(t *testing.T, pid int, path string, start, end, offset int64
 	if bytes.Equal(file, memory) {
 		return nil
 	}
+
 	var found []patch
 	for i := range file {
 		if file[i] != memory[i] {
 			found = append(found, patch{path, offset + int64(i), memory[i]})
 		}
 	}
+
 	return found
 }
 
@@ -393,11 +415,14 @@ func libcOf(t *testing.T, pid int) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Fields(line); len(fields) == 6 && strings.Contains(fields[5], "/libc.so.6") {
+		if fields := strings.Fields(line); len(fields) == 6 && strings.Contains(fields[5],
+			"/libc.so.6") {
 			return fields[5]
 		}
 	}
+
 	t.Fatalf("process %d maps no libc.so.6", pid)
 	return ""
 }

@@ -66,12 +66,8 @@ func runDiff(out io.Writer, flags diffFlags, before, after string) error {
 
 	result, err := compareFiles(flags, before, after)
 	if err != nil {
-		return fmt.Errorf(
-			"compare %s with %s: %w",
-			export.Printable(before),
-			export.Printable(after),
-			err,
-		)
+		return fmt.Errorf("compare %s with %s: %w", export.Printable(before),
+			export.Printable(after), err)
 	}
 
 	if flags.html != "" {
@@ -134,8 +130,7 @@ func areFolders(before, after string) (bool, error) {
 
 	if a.IsDir() != b.IsDir() {
 		return false, errors.New(
-			"one is a folder and the other a file (name two folders of traces, or two profiles)",
-		)
+			"one is a folder and the other a file (name two folders of traces, or two profiles)")
 	}
 	return a.IsDir(), nil
 }
@@ -154,20 +149,15 @@ func readDiffFolder(path string) (*compare.Trace, error) {
 }
 
 func readDiffProfile(path string) (compare.Profile, error) {
-	file, err := os.OpenFile(
-		path,
-		os.O_RDONLY|unix.O_NONBLOCK,
-		0,
-	) // a named pipe would wait for a writer
+	// Without O_NONBLOCK the open of a named pipe waits for a writer.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return compare.Profile{}, err
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return compare.Profile{}, errors.Join(
-			fmt.Errorf("read %s: it is not a regular file", path),
-			err,
-		)
+		return compare.Profile{}, errors.Join(fmt.Errorf("read %s: it is not a regular file", path),
+			err)
 	}
 
 	p, err := compare.ParseProfile(file)
@@ -188,14 +178,8 @@ func writePage(path string, write func(io.Writer) error) error {
 
 // printDiff prints the differences, the verdict first, and at most limit components and stacks.
 func printDiff(out io.Writer, r *compare.Result, limit int) error {
-	fmt.Fprintf(
-		out,
-		"\nbefore  %s\nafter   %s\n\n%s: %s\n",
-		r.Before.Text(),
-		r.After.Text(),
-		r.Name,
-		r.Sentence,
-	)
+	fmt.Fprintf(out, "\nbefore  %s\nafter   %s\n\n%s: %s\n", r.Before.Text(), r.After.Text(),
+		r.Name, r.Sentence)
 	for _, note := range r.Notes {
 		fmt.Fprintf(out, "note: %s\n", note)
 	}
@@ -213,10 +197,8 @@ func printDiff(out io.Writer, r *compare.Result, limit int) error {
 
 	rows = nil
 	for i := range r.Stacks {
-		rows = append(
-			rows,
-			diffRow{r.Stacks[i].Difference, r.Stacks[i].Owner + ": " + r.Stacks[i].Where()},
-		)
+		rows = append(rows, diffRow{r.Stacks[i].Difference, r.Stacks[i].Owner + ": " +
+			r.Stacks[i].Where()})
 	}
 
 	return printDiffRows(out, r, "stack", rows, min(limit, len(rows)))
@@ -255,14 +237,7 @@ func printDiffRows(out io.Writer, r *compare.Result, by string, rows []diffRow, 
 }
 
 func (d diffRow) print(w io.Writer) {
-	fmt.Fprintf(
-		w,
-		"%s\t%s\t%s\t%s\t%s\t  %s\n",
-		words.Bytes(float64(d.Before.Bytes)),
-		words.Bytes(float64(d.After.Bytes)),
-		words.Signed(float64(d.Change.Bytes)),
-		d.Change.Interval(),
-		d.State,
-		d.what,
-	)
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", words.Bytes(float64(d.Before.Bytes)),
+		words.Bytes(float64(d.After.Bytes)), words.Signed(float64(d.Change.Bytes)),
+		d.Change.Interval(), d.State, d.what)
 }

@@ -22,7 +22,6 @@ func TestDiff(t *testing.T) {
 	t.Run("two profiles", testDiffProfiles)
 	t.Run("hostile names", testDiffHostile)
 	t.Run("refusals", testDiffRefusals)
-	t.Run("page", testDiffPage)
 }
 
 // diffJSON calls the built command with --json.
@@ -43,10 +42,12 @@ func diffJSON(t *testing.T, arguments ...string) *compare.Result {
 func leakOf(t *testing.T, r *compare.Result) compare.StackRow {
 	t.Helper()
 	for _, s := range r.Stacks {
-		if stack := strings.Join(s.Stack, "\n"); strings.Contains(stack, "touch (/") && strings.Contains(stack, "remember (/") {
+		if stack := strings.Join(s.Stack, "\n"); strings.Contains(stack, "touch (/") &&
+			strings.Contains(stack, "remember (/") {
 			return s
 		}
 	}
+
 	t.Fatalf("no leak in %+v", r.Stacks)
 	return compare.StackRow{}
 }
@@ -59,12 +60,14 @@ func testDiffTraces(t *testing.T) {
 		v.mustBe(t, class)
 		return options.Output
 	}
+
 	leaking, fixed := traceJob(growth.ClassLeak, "leak=256"), traceJob(growth.ClassPlateau)
 
 	r := diffJSON(t, leaking, fixed)
 	if r.Outcome != compare.OutcomeGone || r.RSS == nil || r.RSS.Change.High >= 0 {
 		t.Errorf("before and after the fix: %s: %s", r.Outcome, r.Sentence)
 	}
+
 	if s := leakOf(t, r); s.State != compare.StateVanished || s.Before.Low <= 0 {
 		t.Errorf("the leak: %+v", s.Difference)
 	}
@@ -87,21 +90,28 @@ func diffOf(arguments ...string) (string, error) {
 	return out.String(), err
 }
 
-// diffProfile writes a profile of objects of 1000 bytes in one function, and gives its path.
+// diffProfile writes a profile of objects of 1000 bytes in one function, and returns its path.
 func diffProfile(t *testing.T, name, function string, objects int64) string {
 	t.Helper()
 	held := growth.Holding{
-		Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{Function: function, File: "/src/x.py", Line: 7, Python: true}}}, Kind: growth.KindHeap,
+		Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{
+			Function: function, File: "/src/x.py",
+			Line: 7, Python: true,
+		}}}, Kind: growth.KindHeap,
 		InuseObjects: float64(objects), InuseBytes: 1000 * objects, ResidentBytes: 1000 * objects,
 	}
+
 	var file bytes.Buffer
-	if err := export.WriteProfile(&file, []growth.Holding{held}, export.Info{Interval: 1}); err != nil {
+	if err := export.WriteProfile(&file, []growth.Holding{held},
+		export.Info{Interval: 1}); err != nil {
 		t.Fatal(err)
 	}
+
 	path := filepath.Join(t.TempDir(), name)
 	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -110,76 +120,89 @@ func testDiffProfiles(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "stdout", out, "HOLDS MORE: 488 KiB before, 1.91 MiB after: +1.43 MiB\n", "By stack (resident_space, bytes):", "appeared", "x.py: more (x.py:7)", "vanished", "x.py: less (x.py:7)")
+
+	mustSay(t, "stdout", out, "HOLDS MORE: 488 KiB before, 1.91 MiB after: +1.43 MiB\n",
+		"By stack (resident_space, bytes):", "appeared", "x.py: more (x.py:7)", "vanished",
+		"x.py: less (x.py:7)")
+
 	if strings.Index(out, "more (x.py") > strings.Index(out, "less (x.py") {
 		t.Errorf("the larger change comes last:\n%s", out)
 	}
-	if out, err = diffOf(diffProfile(t, "a", "f", 500), diffProfile(t, "b", "f", 500), "--limit", "0"); err != nil || strings.Contains(out, "x.py:7") {
+
+	if out, err = diffOf(diffProfile(t, "a", "f", 500), diffProfile(t, "b", "f", 500), "--limit",
+		"0"); err != nil || strings.Contains(out, "x.py:7") {
 		t.Errorf("--limit 0: %v\n%s", err, out)
 	}
-	mustSay(t, "stdout", out, "HOLDS THE SAME: 488 KiB before, 488 KiB after: 0 B\n", "1 more: --limit, --json")
+
+	mustSay(t, "stdout", out, "HOLDS THE SAME: 488 KiB before, 488 KiB after: 0 B\n",
+		"1 more: --limit, --json")
 }
 
 func testDiffHostile(t *testing.T) {
-	out, err := diffOf(diffProfile(t, "a\x1b[31m", "e\x1b[31mvil\nnote: \u202e", 500), diffProfile(t, "b", "f", 500))
+	out, err := diffOf(diffProfile(t, "a\x1b[31m", "e\x1b[31mvil\nnote: \u202e", 500),
+		diffProfile(t, "b", "f", 500))
 	if err != nil || strings.ContainsAny(out, "\x1b\u202e") || strings.Contains(out, "\nnote") {
 		t.Errorf("%v, %q", err, out)
 	}
 }
 
 func testDiffRefusals(t *testing.T) {
-	profile, folder, damaged := diffProfile(t, "a", "f", 1), t.TempDir(), filepath.Join(t.TempDir(), "damaged")
+	profile, folder, damaged := diffProfile(t, "a", "f", 1), t.TempDir(), filepath.Join(t.TempDir(),
+		"damaged")
 	if err := os.WriteFile(damaged, []byte("no profile"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	incomplete := t.TempDir()
 	var summary bytes.Buffer
 	if err := (&export.Summary{}).Write(&summary); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(incomplete, export.SummaryFile), summary.Bytes(), 0o600); err != nil {
+
+	if err := os.WriteFile(filepath.Join(incomplete, export.SummaryFile), summary.Bytes(),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	pipe := filepath.Join(t.TempDir(), "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	for name, test := range map[string]struct {
 		arguments []string
 		says      string
 	}{
-		"nothing there":         {[]string{profile, "/nowhere"}, "no such file"},
-		"folder and profile":    {[]string{folder, profile}, "one is a folder and the other a file"},
-		"no trace's folder":     {[]string{folder, folder}, "no summary.json"},
-		"a file is missing":     {[]string{incomplete, incomplete}, "growth.pb.gz"},
-		"damaged":               {[]string{profile, damaged}, "damaged"},
-		"not a file":            {[]string{profile, pipe}, "not a regular file"},
-		"sample type":           {[]string{profile, profile, "--sample", "cpu"}, `"cpu"`},
-		"profiles by step":      {[]string{profile, profile, "--per", "step"}, "profiles have no pace"},
-		"unit":                  {[]string{profile, profile, "--per", "hour"}, "neither min nor step"},
-		"limit":                 {[]string{profile, profile, "--limit", "-1"}, "negative"},
-		"page where a pipe is":  {[]string{profile, profile, "--html", pipe}, "not a regular file"},
-		"page without a folder": {[]string{profile, profile, "--html", "/nowhere/x.html"}, "/nowhere"},
+		"nothing there": {[]string{profile, "/nowhere"}, "no such file"},
+		"folder and profile": {
+			[]string{folder, profile},
+			"one is a folder and the other a file",
+		},
+		"no trace's folder": {[]string{folder, folder}, "no summary.json"},
+		"a file is missing": {[]string{incomplete, incomplete}, "growth.pb.gz"},
+		"damaged":           {[]string{profile, damaged}, "damaged"},
+		"not a file":        {[]string{profile, pipe}, "not a regular file"},
+		"sample type":       {[]string{profile, profile, "--sample", "cpu"}, `"cpu"`},
+		"profiles by step": {
+			[]string{profile, profile, "--per", "step"},
+			"profiles have no pace",
+		},
+		"unit": {
+			[]string{profile, profile, "--per", "hour"},
+			"neither min nor step",
+		},
+		"limit":                {[]string{profile, profile, "--limit", "-1"}, "negative"},
+		"page where a pipe is": {[]string{profile, profile, "--html", pipe}, "not a regular file"},
+		"page without a folder": {
+			[]string{profile, profile, "--html", "/nowhere/x.html"},
+			"/nowhere",
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if _, err := diffOf(test.arguments...); err == nil || !strings.Contains(err.Error(), test.says) {
+			if _, err := diffOf(test.arguments...); err == nil || !strings.Contains(err.Error(),
+				test.says) {
 				t.Errorf("%v, want %q", err, test.says)
 			}
 		})
 	}
-}
-
-func testDiffPage(t *testing.T) {
-	a, page := diffProfile(t, "a", "f", 1), filepath.Join(t.TempDir(), "diff.html")
-	if err := os.WriteFile(page, []byte("earlier"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := diffOf(a, a, "--html", page); err != nil {
-		t.Fatal(err)
-	}
-	entries, err := os.ReadDir(filepath.Dir(page))
-	if err != nil || len(entries) != 1 {
-		t.Errorf("%v, %v", entries, err)
-	}
-	mustSay(t, "the page", readFile(t, filepath.Dir(page), "diff.html"), "<!doctype html>", "HOLDS THE SAME", "</html>")
 }

@@ -27,13 +27,8 @@ func newDoctorCommand() *cobra.Command {
 					mark = "part"
 				}
 
-				fmt.Fprintf(
-					command.OutOrStdout(),
-					"%s  %-22s %s\n",
-					mark,
-					check.Name,
-					check.Finding,
-				)
+				fmt.Fprintf(command.OutOrStdout(), "%s  %-22s %s\n", mark, check.Name,
+					check.Finding)
 				if check.Remedy != "" {
 					fmt.Fprintf(command.OutOrStdout(), "      %-22s -> %s\n", "", check.Remedy)
 				}

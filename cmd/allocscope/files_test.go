@@ -17,7 +17,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// parseProfile reads a file with pprof's own library, which takes the allocator's frames out as DropFrames says.
+// parseProfile reads a file with pprof's own library, which takes the allocator's frames out as
+// DropFrames says.
 func parseProfile(t *testing.T, path string) *profile.Profile {
 	t.Helper()
 	file, err := os.Open(path)
@@ -29,12 +30,14 @@ func parseProfile(t *testing.T, path string) *profile.Profile {
 	if err == nil {
 		err = p.CheckValid()
 	}
+
 	if err == nil {
 		err = p.RemoveUninteresting()
 	}
 	if err != nil {
 		t.Fatalf("%s: %v", path, err)
 	}
+
 	return p
 }
 
@@ -79,14 +82,18 @@ func byStack(p *profile.Profile) map[string]sampleValues {
 	for _, s := range p.Sample {
 		key := s.Label["kind"][0]
 		for _, l := range s.Location {
-			key += fmt.Sprintf(" %#x %s", l.Address, l.Line[0].Function.Name) // what has no holder has no address
+			key += fmt.Sprintf(" %#x %s", l.Address,
+				l.Line[0].Function.Name) // an unknown site has no address
 		}
+
 		sum := sums[key]
 		for i, v := range s.Value {
 			sum[i] += v
 		}
+
 		sums[key] = sum
 	}
+
 	return sums
 }
 
@@ -108,15 +115,21 @@ var (
 // pprofTop is the table of go tool pprof -top: rows "flat cum name", as ordered there.
 func pprofTop(t *testing.T, arguments ...string) []string {
 	t.Helper()
-	arguments = append([]string{"tool", "pprof", "-top", "-symbolize=none", "-nodecount=100000", "-nodefraction=0", "-edgefraction=0"}, arguments...)
+	arguments = append([]string{
+		"tool", "pprof", "-top", "-symbolize=none", "-nodecount=100000",
+		"-nodefraction=0", "-edgefraction=0",
+	}, arguments...)
+
 	out, err := exec.Command("go", arguments...).CombinedOutput()
 	if err != nil {
 		t.Fatalf("go %s: %v\n%s", strings.Join(arguments, " "), err, out)
 	}
+
 	at := topHeader.FindIndex(out)
 	if at == nil {
 		t.Fatalf("go %s prints no table:\n%s", strings.Join(arguments, " "), out)
 	}
+
 	var rows []string
 	for line := range strings.Lines(strings.TrimPrefix(string(out[at[1]:]), "\n")) {
 		columns := topRow.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
@@ -125,6 +138,7 @@ func pprofTop(t *testing.T, arguments ...string) []string {
 		}
 		rows = append(rows, strings.Join(columns[1:], " "))
 	}
+
 	return rows
 }
 
@@ -137,7 +151,8 @@ func readFile(t *testing.T, folder, name string) string {
 	return string(data)
 }
 
-// readSummary decodes summary.json, in which nothing may stand that is not declared, and whose ledger must balance.
+// readSummary decodes summary.json, in which nothing may stand that is not declared, and whose
+// ledger must balance.
 func readSummary(t *testing.T, folder string) export.Summary {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(readFile(t, folder, export.SummaryFile)))
@@ -146,9 +161,11 @@ func readSummary(t *testing.T, folder string) export.Summary {
 	if err := decoder.Decode(&s); err != nil {
 		t.Fatalf("%s: %v", export.SummaryFile, err)
 	}
+
 	if decoder.More() {
 		t.Errorf("%s holds more than one value", export.SummaryFile)
 	}
+
 	mustBalance(t, &s)
 	return s
 }
@@ -168,27 +185,33 @@ type account struct {
 	unexplained int // rows of that kind
 }
 
-// mustBalance wants the rows of each process to sum to its RSS, as the kernel counts, to the byte, and those of the tree to no
-// more than all of them together.
+// mustBalance checks for the rows of each process to sum to its RSS, as the kernel counts, to the
+// byte, and those of the tree to no more than all of them together.
 func mustBalance(t *testing.T, s *export.Summary) {
 	t.Helper()
 	sums, all := accountsOf(t, s), account{}
 	for _, r := range s.Residents {
 		start, end := bytesOf(r.StartBytes), bytesOf(r.EndBytes)
 		if sum := sums[r.Process]; sum != (account{start, end, 1}) {
-			t.Errorf("the rows of PID %d sum to %+v, want %d, %d and one row unexplained", r.Process, sum, start, end)
+			t.Errorf("the rows of PID %d sum to %+v, want %d, %d and one row unexplained",
+				r.Process, sum, start, end)
 		}
+
 		all.start, all.end = all.start+start, all.end+end
 		if r.Process == s.Process.PID {
-			mustBeAt(t, "at the boundary", s.RSS.BoundaryBytes, start)
+			mustBeAt(t, "at the baseline", s.RSS.BoundaryBytes, start)
 			mustBeAt(t, "at the end", s.RSS.EndBytes, end)
 		}
 	}
+
 	if tree := sums[0]; tree.start > all.start || tree.end > all.end {
-		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree, all)
+		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree,
+			all)
 	}
+
 	for pid := range sums {
-		if pid != 0 && !slices.ContainsFunc(s.Residents, func(r export.Resident) bool { return r.Process == pid }) {
+		if pid != 0 && !slices.ContainsFunc(s.Residents,
+			func(r export.Resident) bool { return r.Process == pid }) {
 			t.Errorf("rows of PID %d, which is none of %+v", pid, s.Residents)
 		}
 	}
@@ -205,13 +228,16 @@ func accountsOf(t *testing.T, s *export.Summary) map[int]account {
 		if row.Kind == growth.KindSwapped {
 			continue
 		}
+
 		sum := sums[row.Process]
 		sum.start, sum.end = sum.start+row.StartBytes, sum.end+row.EndBytes
 		if row.Kind == growth.KindUnexplained {
 			sum.unexplained++
 		}
+
 		sums[row.Process] = sum
 	}
+
 	return sums
 }
 
@@ -223,26 +249,31 @@ func bytesOf(size *int64) int64 {
 	return *size
 }
 
-// mustBeAt wants the summary's RSS to be that of the ledger.
+// mustBeAt checks for the summary's RSS to be that of the breakdown.
 func mustBeAt(t *testing.T, when string, rss *int64, want int64) {
 	t.Helper()
 	if rss == nil || *rss != want {
-		t.Errorf("RSS of %d bytes %s, in the ledger %d", bytesOf(rss), when, want)
+		t.Errorf("RSS of %d bytes %s, in the breakdown %d", bytesOf(rss), when, want)
 	}
 }
 
-// checkBreakdown wants the kernel's numbers in the summary and, to the byte, in the profiles.
+// checkBreakdown checks for the kernel's numbers in the summary and, to the byte, in the profiles.
 func checkBreakdown(t *testing.T, h *leakTrace) {
 	s := readSummary(t, h.folder)
 	if len(s.Residents) != 1 || !s.Residents[0].Traced || !s.Residents[0].HeapTraced {
 		t.Errorf("residents %+v, want the target alone", s.Residents)
 	}
-	boundary, end := *s.RSS.BoundaryBytes, *s.RSS.EndBytes
-	for file, want := range map[string]int64{export.WarmupFile: boundary, export.PlateauFile: end, export.GrowthFile: end - boundary} {
+
+	baseline, end := *s.RSS.BoundaryBytes, *s.RSS.EndBytes
+	for file, want := range map[string]int64{
+		export.WarmupFile: baseline, export.PlateauFile: end,
+		export.GrowthFile: end - baseline,
+	} {
 		if got := residentSpace(t, readProfile(t, h.folder, file), h.target.PID()); got != want {
 			t.Errorf("resident_space of %s is %d, the summary's RSS %d", file, got, want)
 		}
 	}
+
 	if end < h.rssAfter-rssSlack || end > h.rssAfter+rssSlack {
 		t.Errorf("RSS of %d bytes at the end; the kernel said %d", end, h.rssAfter)
 	}
@@ -264,5 +295,6 @@ func residentSpace(t *testing.T, p *profile.Profile, pid int) (sum int64) {
 			sum += s.Value[last]
 		}
 	}
+
 	return sum
 }

@@ -24,27 +24,33 @@ import (
 
 // How `make test-gpu` judges what a trace of a trainer on a GPU says: here of traces made by hand.
 
-// keepsTensors is an error unless a trace says of its only process with a GPU that it retains tensors, and names the line that does, "(FILE:LINE)",
-// first.
+// keepsTensors is an error unless a trace says of its only process with a GPU that it retains
+// tensors, and names the line that does, "(FILE:LINE)", first.
 func keepsTensors(s *export.Summary, line string) error {
 	if len(s.Devices) != 1 {
 		return fmt.Errorf("%d processes with a GPU, want one", len(s.Devices))
 	}
+
 	d := s.Devices[0]
 	if d.Diagnosis != string(growth.DiagnosisTensors) {
-		return fmt.Errorf("the diagnosis is %q (verdict %s, judged by %s), want %q", d.Diagnosis, d.Class, d.Judged, string(growth.DiagnosisTensors))
+		return fmt.Errorf("the diagnosis is %q (verdict %s, judged by %s), want %q", d.Diagnosis,
+			d.Class, d.Judged, string(growth.DiagnosisTensors))
 	}
+
 	if len(d.Culprits) == 0 {
-		return errors.New("no culprit is named")
+		return errors.New("no suspect is named")
 	}
+
 	first := d.Culprits[0]
-	if !slices.ContainsFunc(slices.Concat(first.Path, first.Callers, []string{first.Function}), func(f string) bool { return strings.HasSuffix(f, line) }) {
-		return fmt.Errorf("%s is not in the first culprit: %+v", line, first)
+	if !slices.ContainsFunc(slices.Concat(first.Path, first.Callers, []string{first.Function}),
+		func(f string) bool { return strings.HasSuffix(f, line) }) {
+		return fmt.Errorf("%s is not in the first suspect: %+v", line, first)
 	}
+
 	return nil
 }
 
-// A spread is the median of some numbers and their quartiles.
+// spread is the median of some numbers and their quartiles.
 type spread struct{ low, median, high float64 }
 
 func spreadOf(numbers []float64) spread {
@@ -64,7 +70,8 @@ func (s spread) String() string {
 	return fmt.Sprintf("%.2f %% (%.2f to %.2f)", percent(s.median), percent(s.low), percent(s.high))
 }
 
-// paired compares each traced stretch with the mean of the native ones before and after it, of which there is one more.
+// paired compares each traced stretch with the mean of the native ones before and after it, of
+// which there is one more.
 func paired(native, traced []float64) []float64 {
 	ratios := make([]float64, len(traced))
 	for i := range traced {
@@ -73,7 +80,8 @@ func paired(native, traced []float64) []float64 {
 	return ratios
 }
 
-// unrest compares each native stretch with the mean of its neighbours: what paired says of no trace at all.
+// unrest compares each native stretch with the mean of its neighbours: what paired says of no trace
+// at all.
 func unrest(native []float64) []float64 {
 	ratios := make([]float64, 0, len(native))
 	for i := 1; i < len(native)-1; i++ {
@@ -87,21 +95,25 @@ func TestOnAGPUALeakOfTensorsIsNamedByItsLine(t *testing.T) {
 	trainer.Do("context", "build", "train 2")
 	trainer.Say("work 180") // longer than the trace
 	folder := newFolder(t)
-	c := begin(t, allocscope(t, "trace", "--pid", fmt.Sprint(trainer.PID()), "--duration", "2m", "--json", "--output", folder))
+	c := begin(t, allocscope(t, "trace", "--pid", fmt.Sprint(trainer.PID()), "--duration", "2m",
+		"--json", "--output", folder))
 	c.mustEnd(0)
 	s, err := export.ReadSummary(strings.NewReader(c.stdout.String()))
 	if err != nil {
 		t.Fatalf("read the summary: %v\n%s", err, c.stderr.String())
 	}
+
 	line := fmt.Sprintf("(%s:%d)", tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t))
 	found := "**no**"
 	if err := keepsTensors(s, line); err != nil {
 		t.Error(err)
 	} else {
 		d := s.Devices[0]
-		found = fmt.Sprintf("yes: %s, %s, %.0f MiB/min", d.Class, d.Diagnosis, float64(d.Culprits[0].BytesPerMin)/(1<<20))
+		found = fmt.Sprintf("yes: %s, %s, %.0f MiB/min", d.Class, d.Diagnosis,
+			float64(d.Culprits[0].BytesPerMin)/(1<<20))
 	}
-	tracertest.MeasuredOnGPU(t, "a planted leak of tensors is named by its line", "%s", found)
+
+	tracertest.MeasuredOnGPU(t, "an injected leak of tensors is named by its line", "%s", found)
 }
 
 // The stretches are long enough for what traces at default settings to come and go.
@@ -115,40 +127,50 @@ func BenchmarkOnAGPUAStepWhileItIsTraced(b *testing.B) {
 	trainer := tracertest.StartGPUTrainer(b)
 	trainer.Do("context", "build", "train 2")
 	native, traced := []float64{trainer.Work(slowSeconds)}, []float64{}
+
 	for range slowRounds {
 		traced = append(traced, tracedStep(b, trainer))
 		native = append(native, trainer.Work(slowSeconds))
 	}
+
 	slow, step := spreadOf(paired(native, traced)), spreadOf(native)
-	tracertest.MeasuredOnGPU(b, "slow-down of a step", "%s, by %d pairs; without a trace %s; a step takes %.1f ms",
+	tracertest.MeasuredOnGPU(b, "slow-down of a step",
+		"%s, by %d pairs; without a trace %s; a step takes %.1f ms",
 		slow, slowRounds, spreadOf(unrest(native)), step.median)
+
 	b.Logf("slow-down of a step: %.2f %%", 100*(slow.median-1))
 	b.ReportMetric(0, "ns/op") // leaves it out
 	b.ReportMetric(slow.median, "x-native")
 	b.ReportMetric(step.median, "ms/step")
 }
 
-// tracedStep is how long a step takes while the command traces the trainer with its defaults, in milliseconds.
+// tracedStep is how long a step takes while the command traces the trainer with its defaults, in
+// milliseconds.
 func tracedStep(b *testing.B, trainer tracertest.GPUTrainer) float64 {
 	b.Helper()
 	ctx, stop := context.WithTimeout(b.Context(), 10*time.Minute)
 	defer stop()
-	trace := exec.CommandContext(ctx, binary, "trace", "--pid", fmt.Sprint(trainer.PID()), "--no-tui", "--output", filepath.Join(b.TempDir(), "out"))
+	trace := exec.CommandContext(ctx, binary, "trace", "--pid", fmt.Sprint(trainer.PID()),
+		"--no-tui", "--output", filepath.Join(b.TempDir(), "out"))
 	said, err := trace.StderrPipe()
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	if err := trace.Start(); err != nil {
 		b.Fatal(err)
 	}
+
 	awaitTrace(b, bufio.NewScanner(said))
 	ms := trainer.Work(slowSeconds)
 	if err := trace.Process.Signal(os.Interrupt); err != nil {
 		b.Fatal(err)
 	}
+
 	if err := trace.Wait(); err != nil {
 		b.Fatalf("the trace ends with: %v", err)
 	}
+
 	return ms
 }
 
@@ -166,5 +188,6 @@ func awaitTrace(b *testing.B, lines *bufio.Scanner) {
 		}
 		before = append(before, lines.Text())
 	}
+
 	b.Fatalf("allocscope has ended before it traced: %q", before)
 }

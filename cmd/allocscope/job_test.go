@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"os"
@@ -12,8 +13,6 @@ import (
 	"sync"
 	"testing"
 	"time"
-
-	"errors"
 
 	"github.com/google/pprof/profile"
 
@@ -26,8 +25,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// Jobs live faster than real trainers, and the judgement is told so. A growing process beside a plateau is
-// taken for the wrong process, so that tests of a plateau are not parallel.
+// Jobs live faster than real trainers, and the criteria of the judgement are scaled. A growing process beside a
+// plateau is taken for the wrong process, so that tests of a plateau are not parallel.
 func TestJob(t *testing.T) {
 	t.Run("warm-up and plateau", testPlateau)
 	t.Run("alarm of rechecks", testAlarm)
@@ -47,7 +46,8 @@ func fastTrace(t *testing.T, pid int, speed float64, duration time.Duration) tra
 	t.Helper()
 	return trace.Options{
 		PID: pid, Duration: flagvalue.Duration(duration), Interval: 64 << 10, MaxLive: 1 << 16,
-		Native: trace.NativeOutside, Sources: tracer.SourceNames(), Output: newFolder(t), Speed: speed,
+		Native: trace.NativeOutside, Sources: tracer.SourceNames(), Output: newFolder(t),
+		Speed: speed,
 	}
 }
 
@@ -57,7 +57,8 @@ type verdictOn struct {
 	folder, stdout string
 }
 
-// judgeUntil traces until the context ends. The error is that of the command; the files exist in any case.
+// judgeUntil traces until the context ends. The error is that of the command; the files exist in
+// any case.
 func judgeUntil(ctx context.Context, t *testing.T, options trace.Options) (verdictOn, error) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
@@ -98,11 +99,13 @@ func startFullJob(t *testing.T, mib int64, settings ...string) *tracertest.Targe
 	return job
 }
 
-// startWith starts a waiting job when its trace has taken the first snapshot. The caller ends the waiting.
+// startWith starts a waiting job when its trace has taken the first snapshot. The caller ends the
+// waiting.
 func startWith(t *testing.T, job *tracertest.Target, options trace.Options) (end func()) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	var waiting sync.WaitGroup
+
 	waiting.Go(func() {
 		first := filepath.Join(options.Output, export.SnapshotFile(0))
 		for !exists(first) && ctx.Err() == nil {
@@ -131,6 +134,7 @@ func mustSuspect(t *testing.T, suspects []export.Culprit, program string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	before, _, found := strings.Cut(string(text), "# LEAK")
 	if !found {
 		t.Fatalf("%s has no line that is marked as # LEAK", program)
@@ -138,7 +142,8 @@ func mustSuspect(t *testing.T, suspects []export.Culprit, program string) {
 
 	number := strings.Count(before, "\n") + 1
 	line := fmt.Sprintf("remember (%s:%d)", tracertest.Source(program), number)
-	if len(suspects) == 0 || !slices.Contains(append(suspects[0].Callers, suspects[0].Path...), line) {
+	if len(suspects) == 0 || !slices.Contains(append(suspects[0].Callers, suspects[0].Path...),
+		line) {
 		t.Errorf("suspects %+v, want %s", suspects, line)
 	}
 }
@@ -161,6 +166,7 @@ func testPlateau(t *testing.T) {
 	if v.PlateauFromS == nil || *v.PlateauFromS < 6 || *v.PlateauFromS > 12 {
 		t.Errorf("plateau from %v s, want about 8", v.PlateauFromS)
 	}
+
 	if v.BoundBytesPerMin == nil || *v.BoundBytesPerMin*minute.Minutes() > 1<<20 {
 		t.Errorf("bound %v, want less than 1 MiB a minute", v.BoundBytesPerMin)
 	}
@@ -177,6 +183,7 @@ func testLeakUnderWarmUp(t *testing.T) {
 	if failOn := new(flagvalue.FailOnError); !errors.As(err, &failOn) {
 		t.Errorf("--fail-on leak: %v", err)
 	}
+
 	v.mustBe(t, growth.ClassLeak)
 	mustSuspect(t, v.Culprits, "job.py")
 
@@ -184,13 +191,17 @@ func testLeakUnderWarmUp(t *testing.T) {
 	if v.RateBytesPerMin != nil {
 		rate = *v.RateBytesPerMin * minute.Minutes()
 	}
+
 	const mib = 1 << 20
 	if rate < 4.5*mib || rate > 5.5*mib || v.SecondsToLimit == nil {
-		t.Errorf("rate %.3g bytes a minute, want 5 MiB within a tenth; limit in %v s", rate, v.SecondsToLimit)
+		t.Errorf("rate %.3g bytes a minute, want 5 MiB within a tenth; limit in %v s", rate,
+			v.SecondsToLimit)
 	}
+
 	accumulates := func(s *profile.Sample) bool {
 		return slices.Contains(s.Label["trend"], string(growth.TrendAccumulating))
 	}
+
 	if !slices.ContainsFunc(readProfile(t, v.folder, export.GrowthFile).Sample, accumulates) {
 		t.Error("no sample of growth.pb.gz is labelled as accumulating")
 	}
@@ -199,8 +210,10 @@ func testLeakUnderWarmUp(t *testing.T) {
 func testWrapper(t *testing.T) {
 	t.Parallel()
 	script := strings.Join([]string{
-		"/usr/bin/python3", tracertest.Source("job.py"), "workers=4", warmUp, filling, steps, leak, "; :",
+		"/usr/bin/python3", tracertest.Source("job.py"), "workers=4", warmUp, filling, steps, leak,
+		"; :",
 	}, " ")
+
 	wrapper := tracertest.Start(t, "/bin/sh", "-c", script)
 	t.Cleanup(wrapper.Hangup)
 	ready(wrapper)
@@ -209,16 +222,19 @@ func testWrapper(t *testing.T) {
 	v.mustBe(t, growth.ClassLeak)
 	mustSuspect(t, v.Culprits, "job.py")
 	if v.Asked != wrapper.PID() || !strings.Contains(v.Process.Command, "job.py") {
-		t.Errorf("traced %+v, asked for %d, want the child of %d", v.Process, v.Asked, wrapper.PID())
+		t.Errorf("traced %+v, asked for %d, want the child of %d", v.Process, v.Asked,
+			wrapper.PID())
 	}
-	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleLoaderWorker || v.Groups[0].Processes != 4 ||
+
+	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleLoaderWorker ||
+		v.Groups[0].Processes != 4 ||
 		v.Groups[0].Verdict != growth.ClassPlateau {
 		t.Errorf("groups %+v, want four stable DataLoader workers", v.Groups)
 	}
 }
 
-// An hour of the job's life takes six seconds. The trace goes on until the alarm is raised: where a busy
-// machine disturbs a check, the streak starts again.
+// An hour of the job's life takes six seconds. The trace goes on until the alarm is raised: where a
+// busy machine disturbs a check, the streak starts again.
 func testAlarm(t *testing.T) {
 	before := slog.Default()
 	t.Cleanup(func() { slog.SetDefault(before) })
@@ -239,22 +255,25 @@ func testAlarm(t *testing.T) {
 	if err != nil {
 		t.Error(err)
 	}
+
 	v.mustBe(t, growth.ClassLeak)
 	if v.Ended != export.EndedInterrupt {
 		t.Errorf("ended: %q", v.Ended)
 	}
 }
 
-// buildCachingAllocator compiles the stand-in for libc10_cuda.so against the real libc10 of the distribution
-// and the stand-in for the CUDA driver.
+// buildCachingAllocator compiles the stand-in for libc10_cuda.so against the real libc10 of the
+// distribution and the stand-in for the CUDA driver.
 func buildCachingAllocator(t *testing.T) string {
 	t.Helper()
 	c10, err := filepath.Glob("/usr/lib/*/libc10.so.*")
 	if err != nil || len(c10) == 0 {
 		t.Fatalf("no libc10.so in /usr/lib (apt-get install python3-torch): %v", err)
 	}
+
 	driver := tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1")
-	return tracertest.BuildLibrary(t, "caching.cc", "libc10_cuda.so", "-DTOTALS=long", driver, c10[0],
+	return tracertest.BuildLibrary(t, "caching.cc", "libc10_cuda.so", "-DTOTALS=long", driver,
+		c10[0],
 		"-Wl,-rpath,"+filepath.Dir(driver))
 }
 
@@ -270,17 +289,20 @@ func testTensorLeak(t *testing.T) {
 	if len(v.Devices) != 1 || v.Devices[0].Process != job.PID() {
 		t.Fatalf("GPU memory of %+v", v.Devices)
 	}
+
 	d := v.Devices[0]
 	if d.Class != growth.ClassLeak || d.Diagnosis != string(growth.DiagnosisTensors) {
 		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, d.Why, d.Diagnosis)
 	}
+
 	mustSuspect(t, d.Culprits, "gpu_job.py")
 	mustSay(t, "stdout", v.stdout, d.Advice, d.Reason)
 	mustMatchBreakdown(t, v, d)
 }
 
-// mustMatchBreakdown checks that the final profile has the GPU memory of the breakdown, which is what PyTorch
-// has reserved. The reservation was sampled before: one or two segments of 20 MiB may have come since.
+// mustMatchBreakdown checks that the final profile has the GPU memory of the breakdown, which is
+// what PyTorch has reserved. The reservation was sampled before: one or two segments of 20 MiB may
+// have come since.
 func mustMatchBreakdown(t *testing.T, v verdictOn, d export.Device) {
 	t.Helper()
 	var breakdown, profiled int64
@@ -289,10 +311,12 @@ func mustMatchBreakdown(t *testing.T, v verdictOn, d export.Device) {
 	}
 
 	p := readProfile(t, v.folder, export.PlateauFile)
-	i := slices.IndexFunc(p.SampleType, func(v *profile.ValueType) bool { return v.Type == "device_space" })
+	i := slices.IndexFunc(p.SampleType,
+		func(v *profile.ValueType) bool { return v.Type == "device_space" })
 	if i < 0 {
 		t.Fatalf("no device_space among %v", p.SampleType)
 	}
+
 	for _, s := range p.Sample {
 		profiled += s.Value[i]
 	}
@@ -303,9 +327,12 @@ func mustMatchBreakdown(t *testing.T, v verdictOn, d export.Device) {
 			reserved = *c.EndBytes
 		}
 	}
+
 	const segment = 20 << 20
 	since := breakdown - reserved
-	if profiled != breakdown || reserved < 0 || since%segment != 0 || since < 0 || since > 2*segment {
-		t.Errorf("%d bytes in the breakdown, %d in the profile, %d reserved", breakdown, profiled, reserved)
+	if profiled != breakdown || reserved < 0 || since%segment != 0 || since < 0 ||
+		since > 2*segment {
+		t.Errorf("%d bytes in the breakdown, %d in the profile, %d reserved", breakdown, profiled,
+			reserved)
 	}
 }

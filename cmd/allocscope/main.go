@@ -78,16 +78,9 @@ memory leaks, how fast, and which code accumulates it.`,
 	root.PersistentFlags().BoolVar(&verbose, "debug", false,
 		"log which functions are probed and why, and the verifier's log")
 	root.SetErr(stderr)
-	root.AddCommand(
-		newTraceCommand(stderr),
-		mark.NewCommand(),
-		newReportCommand(),
-		newViewCommand(),
-		newDiffCommand(),
-		newVerdictCommand(),
-		newDoctorCommand(),
-		newVersionCommand(),
-	)
+	root.AddCommand(newTraceCommand(stderr), mark.NewCommand(), newReportCommand(),
+		newViewCommand(), newDiffCommand(), newVerdictCommand(), newDoctorCommand(),
+		newVersionCommand())
 	return root
 }
 

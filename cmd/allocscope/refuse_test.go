@@ -24,21 +24,25 @@ func TestRefusal(t *testing.T) {
 
 const nobody = 65534
 
-// mustRefuse wants an exit status other than 0, one line on stderr that says why, and nothing else: no folder, no output.
+// mustRefuse checks for an exit status other than 0, one line on stderr that explains why, and
+// nothing else: no folder, no output.
 func mustRefuse(t *testing.T, cmd *exec.Cmd, folder string, words ...string) {
 	t.Helper()
 	c := begin(t, cmd)
 	if c.wait() <= 0 {
 		t.Errorf("%v, want an exit status", c.ProcessState)
 	}
+
 	line, rest, _ := strings.Cut(c.stderr.String(), "\n")
 	if !strings.HasPrefix(line, "error: ") || rest != "" {
 		t.Errorf("stderr is not one line that begins with \"error: \":\n%s", c.stderr.String())
 	}
+
 	mustSay(t, "stderr", line, words...)
 	if c.stdout.String() != "" {
 		t.Errorf("stdout: %q", c.stdout.String())
 	}
+
 	if exists(folder) {
 		t.Errorf("leaves %s behind", folder)
 	}
@@ -69,9 +73,12 @@ func testFlags(t *testing.T) {
 		"--components /proc/self/stat": {"--components", "/proc/self/stat:1: "},
 		"--sources heap,network":       {"--sources", `no source "network"`, sources},
 		"--sources=":                   {"--sources names none", sources},
-		"--sources step":               {"no source could be attached", "heap: ", "mapping: ", "fault: "},
-		"--sampling 5":                 {"--sampling"},
-		"4242":                         {"4242"},
+		"--sources step": {
+			"no source could be attached", "heap: ", "mapping: ",
+			"fault: ",
+		},
+		"--sampling 5": {"--sampling"},
+		"4242":         {"4242"},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			folder := newFolder(t)
@@ -79,6 +86,7 @@ func testFlags(t *testing.T) {
 			if !strings.Contains(flags, "--pid") && flags != "" {
 				arguments = append(arguments, "--pid", pid)
 			}
+
 			command := newRootCommand(console.New(io.Discard))
 			command.SetArgs(arguments)
 			command.SetOut(io.Discard)
@@ -87,6 +95,7 @@ func testFlags(t *testing.T) {
 			if err == nil || exists(folder) {
 				t.Fatalf("%v; leaves a folder: %t", err, exists(folder))
 			}
+
 			mustSay(t, "the error", err.Error(), words...)
 		})
 	}
@@ -98,6 +107,7 @@ func testProcess(t *testing.T) {
 	if err := zombie.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = zombie.Wait() })
 	awaitState(t, zombie.Process.Pid, "Z")
 	folder := newFolder(t)
@@ -117,7 +127,10 @@ func testUnknownCommand(t *testing.T) {
 
 // unprivileged makes a command that of a user who may do nothing special.
 func unprivileged(cmd *exec.Cmd) *exec.Cmd {
-	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
+		Uid: nobody,
+		Gid: nobody,
+	}}
 	return cmd
 }
 
@@ -127,12 +140,23 @@ func testFolder(t *testing.T) {
 		prepare func(t *testing.T, folder string) string // gives the folder to name
 		words   []string
 	}{
-		"exists":                     {makeDir, []string{"exists", "--output", "--force"}},
-		"is a file":                  {makeFile, []string{"exists", "not a directory", "--output"}},
-		"is a link":                  {makeLink("/"), []string{"symbolic link", "not followed", "--output"}},
-		"is a dangling link":         {makeLink("/nowhere/at/all"), []string{"symbolic link", "not followed", "--output"}},
-		"has no parent":              {func(_ *testing.T, folder string) string { return folder + "/missing/out" }, []string{"no directory", "make it first"}},
-		"on a read-only file system": {func(t *testing.T, folder string) string { return mountTmpfs(t, unix.MS_RDONLY) + "/out" }, []string{"read-only file system"}},
+		"exists":    {makeDir, []string{"exists", "--output", "--force"}},
+		"is a file": {makeFile, []string{"exists", "not a directory", "--output"}},
+		"is a link": {makeLink("/"), []string{
+			"symbolic link", "not followed",
+			"--output",
+		}},
+		"is a dangling link": {makeLink("/nowhere/at/all"), []string{
+			"symbolic link",
+			"not followed", "--output",
+		}},
+		"has no parent": {func(_ *testing.T, folder string) string {
+			return folder +
+				"/missing/out"
+		}, []string{"no directory", "make it first"}},
+		"on a read-only file system": {func(t *testing.T, folder string) string {
+			return mountTmpfs(t, unix.MS_RDONLY) + "/out"
+		}, []string{"read-only file system"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			folder := refusal.prepare(t, newFolder(t))
@@ -141,7 +165,9 @@ func testFolder(t *testing.T) {
 			if c.wait() <= 0 || strings.Contains(c.stdout.String(), "Files are in") {
 				t.Errorf("%v; stdout: %q", c.ProcessState, c.stdout.String())
 			}
-			mustSay(t, "stderr", lastLine(c.stderr.String()), append(refusal.words, "error: create "+folder)...)
+
+			mustSay(t, "stderr", lastLine(c.stderr.String()),
+				append(refusal.words, "error: create "+folder)...)
 			if after := describe(t, folder); after != before {
 				t.Errorf("%s was %q and is %q", folder, before, after)
 			}
@@ -179,6 +205,7 @@ func describe(t *testing.T, path string) string {
 	if err != nil {
 		return "missing"
 	}
+
 	text := info.Mode().String() + " " + info.ModTime().String()
 	if info.IsDir() {
 		entries, err := os.ReadDir(path)
@@ -189,6 +216,7 @@ func describe(t *testing.T, path string) string {
 			text += " " + e.Name()
 		}
 	}
+
 	return text
 }
 
@@ -202,9 +230,11 @@ func mountTmpfs(t *testing.T, flags uintptr) string {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	dir := t.TempDir()
-	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags, "size=2m,mode=755"); err != nil {
+	if err := unix.Mount("allocscope-test", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV|flags,
+		"size=2m,mode=755"); err != nil {
 		t.Fatalf("mount tmpfs on %s: %v", dir, err)
 	}
+
 	t.Cleanup(func() {
 		if err := unix.Unmount(dir, 0); err != nil {
 			t.Errorf("unmount %s: %v", dir, err)

@@ -30,7 +30,8 @@ is required.`,
 		},
 	}
 
-	command.Flags().StringVarP(&output, "output", "o", "", "file to write (default report.html in the folder)")
+	command.Flags().StringVarP(&output, "output", "o", "",
+		"file to write (default report.html in the folder)")
 	return command
 }
 

@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/page/pagetest"
 )
 
-// A readable is the folder of a trace with its report, and a browser to read it with.
+// readable is the folder of a trace with its report, and a browser to read it with.
 type readable struct {
 	folder  string
 	browser *pagetest.Browser
@@ -58,21 +58,25 @@ func TestReportPage(t *testing.T) {
 	}
 }
 
-// traceForReport traces a trainer with workers that leaks by two lines, makes steps, rests for a while, and marks an epoch and a validation.
+// traceForReport traces a trainer with workers that leaks by two lines, makes steps, rests for a
+// while, and marks an epoch and a validation.
 func traceForReport(t *testing.T) string {
 	t.Helper()
 	l := startLoader(t, 0, 128<<10)
 	c, folder := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
 	rows := func() int { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") - 1 }
+
 	train := func(more int) {
 		for wanted := rows() + more; rows() < wanted; {
 			l.train(10)
 		}
 	}
+
 	mark := func(text string) { call(t, "mark", "--pid", itoa(l.PID()), text).mustEnd(0) }
 	for !hasFunction(t, folder, "Album.keep") { // stacks are cut while the unwind tables are made
 		train(1)
 	}
+
 	train(6)
 	mark("epoch 1")
 	resting := rows()
@@ -83,17 +87,19 @@ func traceForReport(t *testing.T) string {
 	if len(readSummary(t, folder).Accumulating) < 2 {
 		t.Fatal("fewer than two stacks accumulate: the test is wrong")
 	}
+
 	return folder
 }
 
-// hasFunction tells whether the newest snapshot names a function.
+// hasFunction reports whether the newest snapshot names a function.
 func hasFunction(t *testing.T, folder, name string) bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "snapshots", "*.pb.gz"))
 	if err != nil || len(files) == 0 {
 		return false
 	}
-	return slices.ContainsFunc(parseProfile(t, slices.Max(files)).Function, func(f *profile.Function) bool { return f.Name == name })
+	return slices.ContainsFunc(parseProfile(t, slices.Max(files)).Function,
+		func(f *profile.Function) bool { return f.Name == name })
 }
 
 func checkOpening(t *testing.T, report readable) {
@@ -101,9 +107,12 @@ func checkOpening(t *testing.T, report readable) {
 		t.Run(view.String(), func(t *testing.T) {
 			r := report.open(t, view)
 			r.must(r.Await("document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
-			if got, want := r.text("#verdict h1"), string(readSummary(t, report.folder).Class); !strings.HasPrefix(strings.ToLower(got), strings.SplitN(want, "-", 2)[0]) {
+			if got, want := r.text("#verdict h1"),
+				string(readSummary(t, report.folder).Class); !strings.HasPrefix(
+				strings.ToLower(got), strings.SplitN(want, "-", 2)[0]) {
 				t.Errorf("the headline %q does not begin with the verdict %s", got, want)
 			}
+
 			r.must(r.View(pagetest.View{Width: view.Width, Height: view.Height, Dark: !view.Dark}))
 			r.mustBeSound()
 		})
@@ -119,6 +128,7 @@ func checkPhone(t *testing.T, report readable) {
 			!e.parentElement.closest(".scroll, svg")).map(e => e.tagName + "." + e.className).slice(0, 10)`)
 		t.Errorf("the page is %d px wide, by %v", width, wide)
 	}
+
 	if width := eval[int](r, "innerWidth"); width != 400 {
 		t.Errorf("the window is zoomed out to %d px to hold the page", width)
 	}
@@ -129,7 +139,8 @@ func checkAccessible(t *testing.T, report readable) {
 	for _, view := range views() {
 		t.Run(view.String(), func(t *testing.T) {
 			r := report.open(t, view)
-			r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+			r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)",
+				nil))
 			violations, err := r.Violations(axe)
 			r.must(err)
 			for _, v := range violations {
@@ -146,15 +157,22 @@ func checkPrint(t *testing.T, report readable) {
 	if !bytes.HasPrefix(paper, []byte("%PDF-")) {
 		t.Errorf("the paper is no PDF: %d bytes", len(paper))
 	}
+
 	r = report.open(t, pagetest.View{Width: 700, Dark: true, Print: true})
-	for _, selector := range []string{"#verdict h1", "#timeline-chart canvas", "table.ledger", "table.rows tbody tr", "#flame-chart svg g", "#reproduce pre"} {
+	for _, selector := range []string{
+		"#verdict h1", "#timeline-chart canvas", "table.ledger",
+		"table.rows tbody tr", "#flame-chart svg g", "#reproduce pre",
+	} {
 		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
 			t.Errorf("%s is %+v on paper", selector, box)
 		}
 	}
-	if tools := eval[[]string](r, "[...document.querySelectorAll('.toolbar button, .toolbar input')].filter(e => e.checkVisibility()).map(e => e.outerHTML)"); len(tools) > 0 {
+
+	if tools := eval[[]string](r,
+		"[...document.querySelectorAll('.toolbar button, .toolbar input')].filter(e => e.checkVisibility()).map(e => e.outerHTML)"); len(tools) > 0 {
 		t.Errorf("on paper there are %q", tools)
 	}
+
 	r.mustBeSound()
 }
 
@@ -164,45 +182,68 @@ func checkNoScript(t *testing.T, report readable) {
 	if n := eval[int](r, "document.querySelectorAll('canvas, button').length"); n > 0 {
 		t.Fatalf("scripts have made %d elements: the test is wrong", n)
 	}
+
 	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
-	for _, text := range []string{s.Accumulating[0].Owner, s.Accumulating[0].Stack[0], s.CommandLine[0]} {
+	for _, text := range []string{
+		s.Accumulating[0].Owner, s.Accumulating[0].Stack[0],
+		s.CommandLine[0],
+	} {
 		if said := eval[string](r, "document.body.innerText"); !strings.Contains(said, text) {
 			t.Errorf("the page does not say %q", text)
 		}
 	}
-	for _, selector := range []string{"#verdict h1", "table.ledger", "table.rows tbody tr", "table.rows ol.stack li", "noscript p"} {
+
+	for _, selector := range []string{
+		"#verdict h1", "table.ledger", "table.rows tbody tr",
+		"table.rows ol.stack li", "noscript p",
+	} {
 		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
 			t.Errorf("%s is %+v", selector, box)
 		}
 	}
-	if eval[bool](r, "document.querySelector('#timeline-chart').checkVisibility() && document.querySelector('#timeline-chart').getBoundingClientRect().height > 100") {
+
+	if eval[bool](r,
+		"document.querySelector('#timeline-chart').checkVisibility() && document.querySelector('#timeline-chart').getBoundingClientRect().height > 100") {
 		t.Error("there is the empty place of a chart")
 	}
 }
 
-// checkServed looks at the report, the page that leads to it, and one of pprof's, as view serves them: its policies are stricter.
+// checkServed looks at the report, the page that leads to it, and one of pprof's, as view serves
+// them: its policies are stricter.
 func checkServed(t *testing.T, report readable) {
 	_, url := viewing(t, allocscope(t, "view", report.folder))
 	index := openPage(t, report.browser, url, pagetest.View{})
-	hrefs := eval[[]string](index, "[...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
-	for _, want := range []string{"report", "growth/flamegraph", "warmup/flamegraph", "plateau/flamegraph", "diff/flamegraph"} {
-		if !slices.ContainsFunc(hrefs, func(href string) bool { return strings.TrimLeft(href, "./") == want }) {
+	hrefs := eval[[]string](index,
+		"[...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
+
+	for _, want := range []string{
+		"report", "growth/flamegraph", "warmup/flamegraph",
+		"plateau/flamegraph", "diff/flamegraph",
+	} {
+		if !slices.ContainsFunc(hrefs, func(href string) bool {
+			return strings.TrimLeft(href,
+				"./") == want
+		}) {
 			t.Errorf("the index leads to %q, not to %s", hrefs, want)
 		}
 	}
+
 	violations, err := index.Violations(axeScript(t))
 	index.must(err)
 	for _, v := range violations {
 		t.Error(v)
 	}
+
 	index.mustBeSound()
 	served := openPage(t, report.browser, url+"report", pagetest.View{})
-	served.must(served.Await("document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
+	served.must(served.Await(
+		"document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
 	served.must(served.Click(searchField))
 	served.must(served.Press("Album.keep"))
 	if !slices.ContainsFunc(served.frames(), func(f frame) bool { return f.Lit }) {
 		t.Error("nothing is found in the flame graph")
 	}
+
 	served.mustBeSound()
 	pprof := openPage(t, report.browser, url+"growth/flamegraph", pagetest.View{})
 	pprof.must(pprof.Await("document.body.textContent.includes('Album.keep')"))
@@ -244,7 +285,7 @@ func (r reader) must(err error) {
 	}
 }
 
-// mustBeSound wants that the page has done nothing that a sound page does not do.
+// mustBeSound checks that the page has done nothing that a sound page does not do.
 func (r reader) mustBeSound() {
 	r.t.Helper()
 	faults, err := r.Faults()
@@ -254,7 +295,7 @@ func (r reader) mustBeSound() {
 	}
 }
 
-// eval gives the value of an expression in the page.
+// eval returns the value of an expression in the page.
 func eval[T any](r reader, format string, arguments ...any) (value T) {
 	r.t.Helper()
 	r.must(r.Evaluate(fmt.Sprintf(format, arguments...), &value))
@@ -270,7 +311,8 @@ func (r reader) text(selector string) string {
 // texts of all elements that are selected.
 func (r reader) texts(selector string) []string {
 	r.t.Helper()
-	return eval[[]string](r, "[...document.querySelectorAll(%q)].map(e => e.textContent.trim())", selector)
+	return eval[[]string](r, "[...document.querySelectorAll(%q)].map(e => e.textContent.trim())",
+		selector)
 }
 
 // box is where the first element that is selected lies.
@@ -291,24 +333,32 @@ func (r reader) tabTo(selector string) {
 			return
 		}
 	}
+
 	r.t.Fatalf("%s has no focus after %d presses of Tab", selector, most)
 }
 
 // drawing is what a canvas or an SVG shows.
 func (r reader) drawing(selector string) string {
 	r.t.Helper()
-	return eval[string](r, `(e => e.toDataURL ? e.toDataURL() : e.outerHTML)(document.querySelector(%q))`, selector)
+	return eval[string](r,
+		`(e => e.toDataURL ? e.toDataURL() : e.outerHTML)(document.querySelector(%q))`, selector)
 }
 
 // views are those in which the report must be readable: two themes, a desk and a phone.
 func views() []pagetest.View {
-	return []pagetest.View{{Width: 1280}, {Width: 1280, Dark: true}, {Width: 400, Height: 800}, {Width: 400, Height: 800, Dark: true}}
+	return []pagetest.View{
+		{Width: 1280},
+		{Width: 1280, Dark: true},
+		{Width: 400, Height: 800},
+		{Width: 400, Height: 800, Dark: true},
+	}
 }
 
 // axePath is where npm puts the script of axe-core.
 const axePath = "../../export/page/web/node_modules/axe-core/axe.min.js"
 
-// axeScript is axe-core, which knows what a page must have for readers who do not see or use no mouse.
+// axeScript is axe-core, which knows what a page must have for readers who do not see or use no
+// mouse.
 func axeScript(t *testing.T) string {
 	t.Helper()
 	script, err := os.ReadFile(axePath)
@@ -328,11 +378,15 @@ func sizeIn(t *testing.T, text string) float64 {
 	if found == nil {
 		t.Fatalf("there is no size in %q", text)
 	}
+
 	number, err := strconv.ParseFloat(found[1], 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return number * map[string]float64{"B": 1, "KiB": 1 << 10, "MiB": 1 << 20, "GiB": 1 << 30}[found[2]]
+	return number * map[string]float64{
+		"B": 1, "KiB": 1 << 10, "MiB": 1 << 20,
+		"GiB": 1 << 30,
+	}[found[2]]
 }
 
 // reportPath is the report in the folder of a trace.
@@ -344,21 +398,30 @@ func checkRows(t *testing.T, report readable) {
 		r := report.open(t, pagetest.View{Width: width})
 		for i, row := range rows {
 			at := fmt.Sprintf("table.rows tbody tr:nth-child(%d)", i+1)
-			if got := eval[string](r, "document.querySelector(%q).innerText", at+" ol.stack"); got != "" {
+			if got := eval[string](r, "document.querySelector(%q).innerText", at+
+				" ol.stack"); got != "" {
 				t.Errorf("the stack of row %d is open: %q", i, got)
 			}
+
 			if i%2 == 0 {
 				r.must(r.Click(at + " summary"))
 			} else {
-				r.must(r.Evaluate(fmt.Sprintf("document.querySelector(%q).focus()", at+" summary"), nil))
+				r.must(r.Evaluate(fmt.Sprintf("document.querySelector(%q).focus()", at+" summary"),
+					nil))
 				r.must(r.Press([]string{"\r", " "}[i/2%2]))
 			}
-			visible := eval[[]string](r, "[...document.querySelectorAll(%q)].filter(e => e.checkVisibility()).map(e => e.textContent)", at+" ol.stack li")
+
+			visible := eval[[]string](r,
+				"[...document.querySelectorAll(%q)].filter(e => e.checkVisibility()).map(e => e.textContent)", at+" ol.stack li")
 			if !slices.Equal(visible, row.Stack) {
 				t.Errorf("row %d shows %q, want %q", i, visible, row.Stack)
 			}
 		}
-		r.must(r.Evaluate("document.activeElement.blur(); document.body.tabIndex = -1; document.body.focus()", nil))
+
+		r.must(r.Evaluate(
+			"document.activeElement.blur(); document.body.tabIndex = -1; document.body.focus()",
+			nil))
+
 		r.tabTo("table.rows summary")
 		r.mustBeSound()
 	}
@@ -370,30 +433,41 @@ func checkSorting(t *testing.T, report readable) {
 	bytes := slices.Index(columns, "Bytes")
 	button := fmt.Sprintf("table.rows th:nth-child(%d) button", bytes+1)
 	var want []int64
+
 	for _, row := range readSummary(t, report.folder).Accumulating {
 		want = append(want, row.Bytes)
 	}
+
 	slices.Sort(want)
 	sorted := func() (values []int64) {
-		for _, text := range eval[[]string](r, "[...document.querySelectorAll(%q)].map(e => e.dataset.value)", fmt.Sprintf("table.rows tbody td:nth-child(%d)", bytes+1)) {
+		for _, text := range eval[[]string](r,
+			"[...document.querySelectorAll(%q)].map(e => e.dataset.value)",
+			fmt.Sprintf("table.rows tbody td:nth-child(%d)", bytes+1)) {
 			value, err := strconv.ParseInt(text, 10, 64)
 			r.must(err)
 			values = append(values, value)
 		}
 		return values
 	}
-	order := func() string { return eval[string](r, "document.querySelector(%q).closest('th').ariaSort", button) }
+
+	order := func() string {
+		return eval[string](r, "document.querySelector(%q).closest('th').ariaSort", button)
+	}
+
 	for _, direction := range []string{"descending", "ascending"} {
 		slices.Reverse(want)
 		r.must(r.Click(button))
 		if got := sorted(); !slices.Equal(got, want) || order() != direction {
-			t.Errorf("sorted by bytes, %s, the rows have %v, want %s %v", order(), got, direction, want)
+			t.Errorf("sorted by bytes, %s, the rows have %v, want %s %v", order(), got, direction,
+				want)
 		}
 	}
+
 	r.must(r.Click("table.rows thead th:first-child button"))
 	owners := r.texts("table.rows tbody td:first-child")
 	if !slices.IsSorted(owners) {
 		t.Errorf("sorted by owner: %v", owners)
 	}
+
 	r.mustBeSound()
 }

@@ -25,18 +25,23 @@ func TestReport(t *testing.T) {
 func summaryFolder(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a trace")
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()},
+		false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer folder.Close()
+
 	s := export.Summary{
 		Started: time.Unix(0, 0), DurationS: 60, Process: export.Process{PID: 42, Command: "job"},
-		Verdict: export.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"}, export.AxisSeconds),
+		Verdict: export.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"},
+			export.AxisSeconds),
 	}
+
 	if err := folder.WriteFile(export.SummaryFile, s.Write); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -48,14 +53,16 @@ func testReportFolder(t *testing.T) {
 		if want := filepath.Join(folder, "report.html") + "\n"; c.stdout.String() != want {
 			t.Errorf("says %q, want %q", c.stdout.String(), want)
 		}
-		mustSay(t, "the report", readFile(t, folder, export.ReportFile), "<!doctype html>", "TOO SHORT", "PID 42", "read timeline.csv: no such file")
+		mustSay(t, "the report", readFile(t, folder, export.ReportFile), "<!doctype html>",
+			"TOO SHORT", "PID 42", "read timeline.csv: no such file")
 	}
 }
 
 func testReportSudoUser(t *testing.T) {
 	folder := summaryFolder(t)
 	elsewhere := filepath.Join(t.TempDir(), "page.html")
-	for path, arguments := range map[string][]string{filepath.Join(folder, "report.html"): {"report", folder}, elsewhere: {"report", "-o", elsewhere, folder}} {
+	for path, arguments := range map[string][]string{filepath.Join(folder,
+		"report.html"): {"report", folder}, elsewhere: {"report", "-o", elsewhere, folder}} {
 		cmd := allocscope(t, arguments...)
 		cmd.Env = append(cmd.Env, "SUDO_UID=65534", "SUDO_GID=65533")
 		begin(t, cmd).mustEnd(0)
@@ -63,28 +70,36 @@ func testReportSudoUser(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || owner.Uid != 65534 || owner.Gid != 65533 {
+
+		if owner := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || owner.Uid != 65534 ||
+			owner.Gid != 65533 {
 			t.Errorf("%s: mode %s, UID %d, GID %d", path, info.Mode(), owner.Uid, owner.Gid)
 		}
 	}
 }
 
 func testReportRefusals(t *testing.T) {
-	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(), summaryFolder(t), summaryFolder(t)
+	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(),
+		summaryFolder(t), summaryFolder(t)
 	put := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	put(file, "")
-	if err := os.Rename(filepath.Join(killed, export.SummaryFile), filepath.Join(foreign, "other.json")); err != nil {
+	if err := os.Rename(filepath.Join(killed, export.SummaryFile), filepath.Join(foreign,
+		"other.json")); err != nil {
 		t.Fatal(err)
 	}
+
 	put(filepath.Join(killed, export.TimelineFile), "time_s,rss_bytes,")
 	put(filepath.Join(damaged, export.SummaryFile), readFile(t, damaged, export.SummaryFile)[:100])
 	for path, want := range map[string]string{
-		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory", foreign: "it holds no summary.json and no timeline.csv of allocscope",
-		killed: "the trace still runs, or was killed before its end", damaged: "read summary.json: it is cut short",
+		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory",
+		foreign: "it holds no summary.json and no timeline.csv of allocscope",
+		killed:  "the trace still runs, or was killed before its end",
+		damaged: "read summary.json: it is cut short",
 	} {
 		c := call(t, "report", path)
 		c.mustEnd(1)
@@ -95,52 +110,61 @@ func testReportRefusals(t *testing.T) {
 	}
 }
 
-// checkReport wants the page of the trace, and that the same is made of its files later.
+// checkReport checks for the page of the trace, and that the same is made of its files later.
 func checkReport(t *testing.T, h *leakTrace) {
 	page := readFile(t, h.folder, export.ReportFile)
-	mustSay(t, "the report", page, "leak_here", "PID "+itoa(h.target.PID()), "RSS at the end, as the kernel counts")
+	mustSay(t, "the report", page, "leak_here", "PID "+itoa(h.target.PID()),
+		"RSS at the end, as the kernel counts")
 	if strings.Contains(page, "could be read") {
 		t.Error("the report lacks a file")
 	}
+
 	call(t, "report", h.folder).mustEnd(0)
 	if again := readFile(t, h.folder, export.ReportFile); again != page {
-		t.Errorf("`allocscope report` makes another page of %d bytes, not %d", len(again), len(page))
+		t.Errorf("`allocscope report` makes another page of %d bytes, not %d", len(again),
+			len(page))
 	}
 }
 
-// hostileMarkup is what testdata/hostile.py calls itself, its functions, its files; a page that takes it for more than a text has an
-// image, and runs the script.
+// hostileMarkup is what testdata/hostile.py calls itself, its functions, its files; a page that
+// takes it for more than a text has an image, and runs the script.
 const hostileMarkup = "</script><img src=x onerror=window.__pwned=1>"
 
 // marksOfAnAttacker may be 200 bytes long.
 var marksOfAnAttacker = []string{
-	"epoch " + hostileMarkup, "\u202egpj.elif \x1b[31mred\x1b]0;title\a", "<!--", "]]>", "\xff\xfe bad", strings.Repeat("long", 50), `"><svg onload=window.__pwned=1>`,
+	"epoch " + hostileMarkup, "\u202egpj.elif \x1b[31mred\x1b]0;title\a", "<!--", "]]>",
+	"\xff\xfe bad", strings.Repeat("long", 50), `"><svg onload=window.__pwned=1>`,
 }
 
-// traceHostile traces a program whose every name would like to be more than a text, while it leaks and is marked.
+// traceHostile traces a program whose every name would like to be more than a text, while it leaks
+// and is marked.
 func traceHostile(t *testing.T) (folder string, said *command) {
 	t.Helper()
 	target := tracertest.StartCommand(t, hostileCommand(t))
 	target.Await("ready")
 	t.Cleanup(target.Hangup)
 	c, folder := tracing(t, target, "--interval", "4KiB", "--snapshot-every", "500ms")
+
 	for _, text := range marksOfAnAttacker {
 		do(target, "256")
 		c.awaitSnapshots(folder, 1)
 		call(t, "mark", "--pid", itoa(target.PID()), text).mustEnd(0)
 	}
+
 	for range 3 {
 		do(target, "256")
 		c.awaitSnapshots(folder, 1)
 	}
+
 	c.interrupt()
 	return folder, c
 }
 
-// hostileFile is a name of the program itself: what is hostile of hostileMarkup and may be in a file's name.
+// hostileFile is a name of the program itself: what is hostile of hostileMarkup and may be in a
+// file's name.
 const hostileFile = "<img src=x onerror=window.__pwned=1>.py"
 
-// hostileCommand runs the program under a name like those that it gives.
+// hostileCommand runs the program under a name like those that it returns.
 func hostileCommand(t *testing.T) *exec.Cmd {
 	t.Helper()
 	dir := t.TempDir()
@@ -148,6 +172,7 @@ func hostileCommand(t *testing.T) *exec.Cmd {
 	if err := os.Symlink(tracertest.Source("hostile.py"), program); err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := exec.Command("/usr/bin/python3", program)
 	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
 	return cmd
@@ -156,15 +181,20 @@ func hostileCommand(t *testing.T) *exec.Cmd {
 func testReportHostile(t *testing.T) {
 	t.Parallel()
 	folder, c := traceHostile(t)
-	for stream, text := range map[string]string{"stdout": c.stdout.String(), "stderr": c.stderr.String()} {
+	for stream, text := range map[string]string{
+		"stdout": c.stdout.String(),
+		"stderr": c.stderr.String(),
+	} {
 		if i := strings.IndexFunc(text, isHarmful); i >= 0 {
 			t.Errorf("%s has %q", stream, text[max(0, i-40):min(len(text), i+40)])
 		}
 	}
+
 	s := readSummary(t, folder)
 	if len(s.Marks) != len(marksOfAnAttacker) || len(s.Accumulating) < 6 {
 		t.Fatalf("%d marks, %d stacks: the test is wrong", len(s.Marks), len(s.Accumulating))
 	}
+
 	browser := startBrowser(t)
 	for _, view := range views() {
 		r := openPage(t, browser, reportPath(folder), view)
@@ -175,10 +205,12 @@ func testReportHostile(t *testing.T) {
 
 // isHarmful is whether a character may drive a terminal or reorder text.
 func isHarmful(c rune) bool {
-	return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 || c >= 0x202a && c <= 0x202e || c >= 0x2066 && c <= 0x2069
+	return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 || c >= 0x202a &&
+		c <= 0x202e || c >= 0x2066 && c <= 0x2069
 }
 
-// mustBeText wants that a page with hostile names has the elements of its template and its scripts alone, and shows the names.
+// mustBeText checks that a page with hostile names has the elements of its template and its scripts
+// alone, and shows the names.
 func mustBeText(r reader, s export.Summary) {
 	t := r.t
 	t.Helper()
@@ -186,18 +218,23 @@ func mustBeText(r reader, s export.Summary) {
 	if eval[bool](r, "window.__pwned !== undefined") {
 		t.Error("a script from a name has run")
 	}
-	if foreign := eval[[]string](r, `[...document.querySelectorAll("img, iframe, object, embed, link, base, form, [onload], [onerror], svg[onload]")].map(e => e.outerHTML)`); len(foreign) > 0 {
+
+	if foreign := eval[[]string](r,
+		`[...document.querySelectorAll("img, iframe, object, embed, link, base, form, [onload], [onerror], svg[onload]")].map(e => e.outerHTML)`); len(foreign) > 0 {
 		t.Errorf("there are %q", foreign)
 	}
 	if n := eval[int](r, "document.querySelectorAll('script').length"); n != 2 {
 		t.Errorf("there are %d scripts, want the data and the script", n)
 	}
+
 	whole := eval[string](r, "document.documentElement.outerHTML")
 	if i := strings.IndexFunc(whole, isHarmful); i >= 0 {
 		t.Errorf("the page has %q", whole[max(0, i-40):min(len(whole), i+40)])
 	}
+
 	stacks := strings.Join(r.texts("table.rows ol.stack li"), "\n")
-	frames := strings.Join(eval[[]string](r, `[...document.querySelectorAll("#flame-chart [aria-label]")].map(e => e.ariaLabel)`), "\n")
+	frames := strings.Join(eval[[]string](r,
+		`[...document.querySelectorAll("#flame-chart [aria-label]")].map(e => e.ariaLabel)`), "\n")
 	for _, place := range []struct{ name, text, want string }{
 		{"the text of the stacks", stacks, hostileMarkup},
 		{"the flame graph", frames, hostileMarkup},
@@ -209,9 +246,12 @@ func mustBeText(r reader, s export.Summary) {
 			t.Errorf("%s does not show %s:\n%.2000s", place.name, place.want, place.text)
 		}
 	}
-	if !strings.Contains(stacks, strings.Repeat("long", 100)) || strings.Contains(stacks, strings.Repeat("long", 200)) {
+
+	if !strings.Contains(stacks, strings.Repeat("long", 100)) || strings.Contains(stacks,
+		strings.Repeat("long", 200)) {
 		t.Error("a long name is not cut where it should be")
 	}
+
 	r.mustBeSound()
 }
 
@@ -221,6 +261,7 @@ func pointAtEverything(r reader) {
 	for part := range 5 {
 		r.must(r.Move(r.box("#timeline-chart .u-over").At(float64(part)/5+0.1, 0.5)))
 	}
+
 	for _, f := range r.frames() {
 		if f.Width > 10 {
 			r.must(r.Move(f.middle()))

@@ -50,7 +50,7 @@ func reasonOf(t *testing.T, s export.Summary, name string) string {
 	return ""
 }
 
-// mustSum wants rows of a process that sum to its RSS, most of it explained, and gives them.
+// mustSum checks for rows of a process that sum to its RSS, most of it explained, and returns them.
 func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []export.LedgerRow) {
 	t.Helper()
 	var sum, unexplained int64
@@ -64,17 +64,21 @@ func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []export.Led
 			unexplained += row.EndBytes
 		}
 	}
+
 	if sum != rss || max(unexplained, -unexplained) > 1<<20 {
-		t.Errorf("rows sum to %d bytes, %d of them unexplained, and RSS is %d: %v", sum, unexplained, rss, rows)
+		t.Errorf("rows sum to %d bytes, %d of them unexplained, and RSS is %d: %v", sum,
+			unexplained, rss, rows)
 	}
+
 	return rows
 }
 
-// mustRow wants one row of that kind, size within 1 %, and name.
+// mustRow checks for one row of that kind, size within 1 %, and name.
 func mustRow(t *testing.T, rows []export.LedgerRow, kind growth.Kind, bytes int64, name string) {
 	t.Helper()
 	for _, row := range rows {
-		if row.Kind == kind && strings.Contains(row.Name, name) && row.EndBytes > bytes-bytes/100 && row.EndBytes < bytes+bytes/100 {
+		if row.Kind == kind && strings.Contains(row.Name, name) && row.EndBytes > bytes-bytes/100 &&
+			row.EndBytes < bytes+bytes/100 {
 			return
 		}
 	}
@@ -107,11 +111,16 @@ func testOneSource(t *testing.T) {
 			rss := rssOf(t, target.PID())
 			c.interrupt()
 			states := states(readSummary(t, folder))
+
 			for _, name := range tracer.SourceNames() {
-				if want := map[bool]string{true: export.SourceAttached, false: export.SourceOff}[name == source]; states[name] != want {
+				if want := map[bool]string{
+					true:  export.SourceAttached,
+					false: export.SourceOff,
+				}[name == source]; states[name] != want {
 					t.Errorf("source %s is %q, want %q", name, states[name], want)
 				}
 			}
+
 			rows := mustSum(t, folder, target.PID(), rss)
 			mustRow(t, rows, growth.KindHeap, heap, sites.heap)
 			mustRow(t, rows, growth.KindMmap, mapped, sites.mapped)
@@ -128,18 +137,23 @@ func privileged(cmd *exec.Cmd) *exec.Cmd {
 func testTwoCapabilities(t *testing.T) {
 	target := tracertest.StartCommand(t, unprivileged(exec.Command("sleep", "1000")))
 	folder := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(folder)), 0o755); err != nil { // for him to reach it
+	if err := os.Chmod(filepath.Dir(filepath.Dir(folder)),
+		0o755); err != nil { // for him to reach it
 		t.Fatal(err)
 	}
-	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), folder, "--duration", "1s")...)))
+
+	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), folder, "--duration",
+		"1s")...)))
 	c.mustEnd(0)
 	summary := readSummary(t, folder)
 	if states := states(summary); states["fault"] != export.SourceAttached {
 		t.Errorf("source fault is %s", states["fault"])
 	}
+
 	for _, name := range []string{"heap", "mapping"} {
 		mustSay(t, "stderr", c.stderr.String(), "source "+name, reasonOf(t, summary, name))
 	}
+
 	mustSum(t, folder, target.PID(), rssOf(t, target.PID()))
 }
 
@@ -152,50 +166,63 @@ func inside(cmd *exec.Cmd, program string, arguments ...string) *exec.Cmd {
 
 // withoutPages hides the page map of a process from a command.
 func withoutPages(cmd *exec.Cmd, pid int) *exec.Cmd {
-	return inside(cmd, "unshare", "--mount", "sh", "-c", `mount --bind /dev/null /proc/$0/pagemap && exec "$@"`, itoa(pid))
+	return inside(cmd, "unshare", "--mount", "sh", "-c",
+		`mount --bind /dev/null /proc/$0/pagemap && exec "$@"`, itoa(pid))
 }
 
 func testNoPageMap(t *testing.T) {
 	target, folder := startSteps(t), newFolder(t)
-	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), folder)...), target.PID()))
+	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), folder)...),
+		target.PID()))
 	c.awaitFile(folder, "snapshots/000.pb.gz")
 	allocate(target)
 	c.interrupt()
 	summary := readSummary(t, folder)
+
 	failed := slices.IndexFunc(summary.Sources, func(s export.Source) bool {
 		return s.State == export.SourceFailed && strings.Contains(s.Reason, "pagemap")
 	})
+
 	if failed < 0 {
 		t.Errorf("no source failed for want of the page map: %+v", summary.Sources)
 	}
+
 	grown := readProfile(t, folder, export.GrowthFile)
 	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(leakedObjects, leakedSize))
-	mustHold(t, "map_here", flat(grown, "map_here"), values{pieces, pieces * pieceSize, 0, 0}) // touched or not
+	mustHold(t, "map_here", flat(grown, "map_here"), values{
+		pieces, pieces * pieceSize, 0,
+		0,
+	}) // touched or not
 }
 
 // As in a container whose seccomp profile refuses perf_event_open.
 func testNoPerfEvents(t *testing.T) {
 	target, folder := startSteps(t), newFolder(t)
-	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), folder)...), tracertest.Build(t, "deny.c")))
+	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), folder)...),
+		tracertest.Build(t, "deny.c")))
 	c.awaitFile(folder, "snapshots/000.pb.gz")
 	allocate(target)
 	rss := rssOf(t, target.PID())
 	c.interrupt()
 	summary := readSummary(t, folder)
-	mustSay(t, "reason", reasonOf(t, summary, "fault"), "operation not permitted", "CAP_PERFMON", "seccomp")
+	mustSay(t, "reason", reasonOf(t, summary, "fault"), "operation not permitted", "CAP_PERFMON",
+		"seccomp")
 	mustSay(t, "reason", reasonOf(t, summary, "mapping"), "operation not permitted")
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(leakedObjects, leakedSize))
-	mustRow(t, mustSum(t, folder, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize, "leak_here")
+	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"),
+		objects(leakedObjects, leakedSize))
+	mustRow(t, mustSum(t, folder, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize,
+		"leak_here")
 }
 
-// about is how far a trace's start and its first sample may be apart.
-const about = time.Second
+// startTolerance bounds the time between the start of a trace and its first sample on a busy
+// machine.
+const startTolerance = 5 * time.Second
 
-// mustLieBetween wants that a mark of a trace was set between two moments.
+// mustLieBetween checks that a mark of a trace was set between two moments.
 func mustLieBetween(t *testing.T, s export.Summary, m export.Mark, from, to time.Time) {
 	t.Helper()
 	at := s.Started.Add(time.Duration(m.AtS * float64(time.Second)))
-	if at.Before(from.Add(-about)) || at.After(to.Add(about)) {
+	if at.Before(from.Add(-startTolerance)) || at.After(to.Add(startTolerance)) {
 		t.Errorf("mark %q at %s, want it between %s and %s", m.Text, at, from, to)
 	}
 }
@@ -204,20 +231,24 @@ func testMarksByCommand(t *testing.T) {
 	target := startSteps(t)
 	c, folder := tracing(t, target, "--snapshot-every", "500ms")
 	var sent []time.Time // before and after each mark
+
 	for _, text := range []string{"epoch 3", "two words\x1b[31m"} {
 		c.awaitSnapshots(folder, 4)
 		sent = append(sent, time.Now())
 		call(t, "mark", "--pid", itoa(target.PID()), text).mustEnd(0)
 		sent = append(sent, time.Now())
 	}
+
 	c.interrupt()
 	s := readSummary(t, folder)
 	if len(s.Marks) != 2 || s.Marks[0].Text != "epoch 3" || s.Marks[1].Text != "two words?[31m" {
 		t.Fatalf("marks %+v, want those that were sent, printable", s.Marks)
 	}
+
 	for i, m := range s.Marks {
 		mustLieBetween(t, s, m, sent[2*i], sent[2*i+1])
 	}
+
 	call(t, "mark", "--pid", itoa(target.PID()), "late").mustEnd(1)
 }
 
@@ -233,9 +264,15 @@ func epochsIn(t *testing.T, path string) int {
 
 func testMarksInFile(t *testing.T) {
 	log := filepath.Join(t.TempDir(), "train.log")
-	job := tracertest.Start(t, "/bin/sh", "-c", fmt.Sprintf("exec /usr/bin/python3 %s epoch=0.2 >%s", tracertest.Source("job.py"), log))
+	job := tracertest.Start(t, "/bin/sh", "-c",
+		fmt.Sprintf("exec /usr/bin/python3 %s epoch=0.2 >%s", tracertest.Source("job.py"), log))
 	t.Cleanup(job.Hangup)
-	eventually(t, "the job has printed epochs", func() bool { return exists(log) && epochsIn(t, log) >= 2 })
+
+	eventually(t, "the job has printed epochs", func() bool {
+		return exists(log) &&
+			epochsIn(t, log) >= 2
+	})
+
 	c, folder := tracing(t, job, "--interval", "64KiB", "--marks", log)
 	began := epochsIn(t, log)
 	c.await("more epochs", func() bool { return epochsIn(t, log) >= began+10 })
@@ -245,12 +282,15 @@ func testMarksInFile(t *testing.T) {
 	if n := len(s.Marks); n < 8 || n > printed-2 {
 		t.Fatalf("%d marks of %d epochs, want those since the start of the trace", n, printed)
 	}
+
 	var first int
 	if _, err := fmt.Sscanf(s.Marks[0].Text, "epoch %d", &first); err != nil || first < 3 {
 		t.Errorf("the first mark is %q, want none from before the trace", s.Marks[0].Text)
 	}
+
 	for i, m := range s.Marks {
-		if want := fmt.Sprintf("epoch %d", first+i); m.Text != want || m.AtS < 0 || m.AtS > s.DurationS || i > 0 && m.AtS < s.Marks[i-1].AtS {
+		if want := fmt.Sprintf("epoch %d", first+i); m.Text != want || m.AtS < 0 ||
+			m.AtS > s.DurationS || i > 0 && m.AtS < s.Marks[i-1].AtS {
 			t.Errorf("mark %d: %+v, want %s in the order of time", i, m, want)
 		}
 	}

@@ -46,6 +46,7 @@ func openTerminal(t *testing.T, columns int) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { master.Close() })
 
 	fd := int(master.Fd())
@@ -53,8 +54,12 @@ func openTerminal(t *testing.T, columns int) *terminal {
 	if err == nil {
 		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
 	}
+
 	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{Row: 50, Col: uint16(columns)})
+		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
+			Row: 50,
+			Col: uint16(columns),
+		})
 	}
 	if err != nil {
 		t.Fatalf("set up terminal: %v", err)
@@ -64,6 +69,7 @@ func openTerminal(t *testing.T, columns int) *terminal {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { end.Close() })
 	terminal := &terminal{end: end, closed: make(chan struct{})}
 	go terminal.read(master)
@@ -99,7 +105,11 @@ func testStatusLine(t *testing.T) {
 	cmd.Stdout, cmd.Stderr = screen.end, screen.end
 	c := begin(t, cmd)
 	screen.end.Close()
-	c.await("the status was rewritten", func() bool { return strings.Contains(screen.text(), eraseLine+"2s  RSS ") })
+
+	c.await("the status was rewritten", func() bool {
+		return strings.Contains(screen.text(), eraseLine+"2s  RSS ")
+	})
+
 	c.interrupt()
 	<-screen.closed
 
@@ -109,6 +119,7 @@ func testStatusLine(t *testing.T) {
 			t.Errorf("the status wraps: %q", line)
 		}
 	}
+
 	result := lines[len(lines)-1]
 	mustSay(t, "the terminal", result, words.End(export.EndedInterrupt), "go tool pprof -top ")
 	if strings.Contains(result, "events/s") {
@@ -116,7 +127,7 @@ func testStatusLine(t *testing.T) {
 	}
 }
 
-// A tmux is a terminal with a person's eyes and fingers.
+// tmux is a terminal with a person's eyes and fingers.
 type tmux struct {
 	t      *testing.T
 	folder string // of its socket and of what the test leaves for the shell
@@ -130,22 +141,27 @@ func startTmux(t *testing.T, width, height int, script string) *tmux {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	m := &tmux{t: t, folder: folder}
 	t.Cleanup(func() {
 		_ = m.command("kill-server").Run()
 		os.RemoveAll(folder)
 	})
+
 	file := filepath.Join(folder, "script")
-	if err := os.WriteFile(file, []byte(script+"\necho the shell goes on; stty -a; read end\n"), 0o600); err != nil {
+	if err := os.WriteFile(file, []byte(script+"\necho the shell goes on; stty -a; read end\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	m.do("new-session", "-d", "-x", itoa(width), "-y", itoa(height), "/bin/sh "+file)
 	return m
 }
 
 func (m *tmux) command(arguments ...string) *exec.Cmd {
 	cmd := exec.Command("tmux", append([]string{"-L", "test", "-f", "/dev/null"}, arguments...)...)
-	cmd.Env = append(os.Environ(), "TMUX_TMPDIR="+m.folder, "TERM=xterm-256color", "LC_ALL=C.UTF-8", "NO_COLOR=")
+	cmd.Env = append(os.Environ(), "TMUX_TMPDIR="+m.folder, "TERM=xterm-256color", "LC_ALL=C.UTF-8",
+		"NO_COLOR=")
 	return cmd
 }
 
@@ -171,7 +187,10 @@ func (m *tmux) shows(all bool) string {
 }
 
 // press presses keys by their names.
-func (m *tmux) press(keys ...string) { m.t.Helper(); m.do(append([]string{"send-keys"}, keys...)...) }
+func (m *tmux) press(keys ...string) {
+	m.t.Helper()
+	m.do(append([]string{"send-keys"}, keys...)...)
+}
 
 // until waits until all texts can be seen.
 func (m *tmux) until(texts ...string) {
@@ -196,36 +215,44 @@ func (m *tmux) wait(what string, isTrue func() bool) {
 	}
 }
 
-// isAlternate tells whether the terminal is on its other screen.
+// isAlternate reports whether the terminal is on its other screen.
 func (m *tmux) isAlternate() bool {
 	m.t.Helper()
 	return strings.TrimSpace(m.do("display-message", "-p", "#{alternate_on}")) == "1"
 }
 
-// mustBeGivenBack waits for the shell, and wants the terminal as a shell needs it.
+// mustBeGivenBack waits for the shell, and checks for the terminal as a shell needs it.
 func (m *tmux) mustBeGivenBack(words ...string) {
 	m.t.Helper()
 	m.wait("the shell goes on", func() bool {
-		return strings.Contains(m.shows(true), "the shell goes on") && strings.Contains(m.shows(true), "echoctl")
+		return strings.Contains(m.shows(true), "the shell goes on") &&
+			strings.Contains(m.shows(true), "echoctl")
 	})
+
 	if m.isAlternate() {
 		m.t.Error("the terminal is still on its other screen")
 	}
+
 	if flag := strings.TrimSpace(m.do("display-message", "-p", "#{cursor_flag}")); flag != "1" {
 		m.t.Errorf("the cursor is hidden: %q", flag)
 	}
+
 	all := m.shows(true)
 	for _, flag := range []string{"icanon", "echo", "isig", "opost"} {
 		if !slices.Contains(strings.Fields(all), flag) {
 			m.t.Errorf("the terminal has not %s:\n%s", flag, all)
 		}
 	}
+
 	mustSay(m.t, "the terminal", all, words...)
 }
 
 // screenCommand is a trace for a shell.
 func screenCommand(pid int, folder string, flags ...string) string {
-	arguments := append([]string{binary, "trace", "--pid", itoa(pid), "--interval", "1", "--overhead", "off", "--snapshot-every", "1s", "--output", folder}, flags...)
+	arguments := append([]string{
+		binary, "trace", "--pid", itoa(pid), "--interval", "1",
+		"--overhead", "off", "--snapshot-every", "1s", "--output", folder,
+	}, flags...)
 	return "env -u SUDO_USER -u SUDO_UID -u SUDO_GID " + strings.Join(arguments, " ")
 }
 
@@ -241,18 +268,26 @@ func (m *tmux) widest() int {
 func testScreen(t *testing.T) {
 	t.Parallel()
 	target, folder := startSteps(t), newFolder(t)
-	m := startTmux(t, 80, 24, screenCommand(target.PID(), folder, "--duration", "1h")+"; echo status $?")
+	m := startTmux(t, 80, 24, screenCommand(target.PID(), folder, "--duration", "1h")+
+		"; echo status $?")
 	m.until("q quit and write", "RSS ", "PID "+itoa(target.PID()))
 	do(target, "leak 2000 4096")
 	m.until("leak_here", "events/s", "allocscope ", "1h", "█")
 	if widest := m.widest(); widest > 80 || widest < 70 || !m.isAlternate() {
-		t.Errorf("%d columns are used, on the other screen: %v\n%s", widest, m.isAlternate(), m.shows(false))
+		t.Errorf("%d columns are used, on the other screen: %v\n%s", widest, m.isAlternate(),
+			m.shows(false))
 	}
+
 	m.do("resize-window", "-x", "200", "-y", "50")
 	m.until("This trace", "leak_here (steps)")
 	m.wait("200 columns are used", func() bool { return m.widest() > 190 })
 	m.do("resize-window", "-x", "80", "-y", "24")
-	m.wait("80 columns are used", func() bool { return m.widest() <= 80 && !strings.Contains(m.shows(false), "This trace") })
+
+	m.wait("80 columns are used", func() bool {
+		return m.widest() <= 80 &&
+			!strings.Contains(m.shows(false), "This trace")
+	})
+
 	m.press("s")
 	m.until("Stacks by bytes")
 	m.press("m")
@@ -262,13 +297,17 @@ func testScreen(t *testing.T) {
 	m.press("Enter")
 	m.until("1 mark", "half time")
 	m.press("q")
-	m.mustBeGivenBack("status 0", words.End(export.EndedInterrupt), "Files are in "+folder, "go tool pprof -top ")
+	m.mustBeGivenBack("status 0", words.End(export.EndedInterrupt), "Files are in "+folder,
+		"go tool pprof -top ")
 	summary := readSummary(t, folder)
-	if len(summary.Marks) != 1 || summary.Marks[0].Text != "half time" || summary.Ended != export.EndedInterrupt {
+	if len(summary.Marks) != 1 || summary.Marks[0].Text != "half time" ||
+		summary.Ended != export.EndedInterrupt {
 		t.Errorf("marks %+v, ended by %s", summary.Marks, summary.Ended)
 	}
+
 	readProfile(t, folder, export.GrowthFile)
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(2000, 4096))
+	mustHold(t, "leak_here", flat(readProfile(t, folder, export.PlateauFile), "leak_here"),
+		objects(2000, 4096))
 }
 
 // onScreen is a trace whose screen is up, and its PID.
@@ -276,16 +315,19 @@ func onScreen(t *testing.T) (m *tmux, pid int) {
 	t.Helper()
 	target, folder := startSteps(t), newFolder(t)
 	file := filepath.Join(t.TempDir(), "pid")
-	m = startTmux(t, 80, 24, fmt.Sprintf("sh -c 'echo $$ > %s; exec %s'; echo status $?", file, screenCommand(target.PID(), folder, "--duration", "1h")))
+	m = startTmux(t, 80, 24, fmt.Sprintf("sh -c 'echo $$ > %s; exec %s'; echo status $?", file,
+		screenCommand(target.PID(), folder, "--duration", "1h")))
 	m.until("q quit and write", "events/s")
 	do(target, "leak 2000 4096")
 	text, err := os.ReadFile(file)
 	if err == nil {
 		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
 	}
+
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return m, pid
 }
 
@@ -297,7 +339,8 @@ func testSignalOnScreen(t *testing.T) {
 			if err := unix.Kill(pid, signal); err != nil {
 				t.Fatal(err)
 			}
-			m.mustBeGivenBack("status 0", words.End(export.EndedInterrupt), "leak_here (steps)", "Files are in ")
+			m.mustBeGivenBack("status 0", words.End(export.EndedInterrupt), "leak_here (steps)",
+				"Files are in ")
 		})
 	}
 }
@@ -314,17 +357,24 @@ func testPlainLines(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			target, folder := startSteps(t), newFolder(t)
-			command := c.before + screenCommand(target.PID(), folder, "--duration", "4s", c.flag) + c.after
+			command := c.before + screenCommand(target.PID(), folder, "--duration", "4s", c.flag) +
+				c.after
 			m := startTmux(t, 100, 24, "set -m; read begin\n"+command+"; echo status $?")
 			raw := filepath.Join(m.folder, "raw")
+
 			recorded := func() string {
 				text, _ := os.ReadFile(raw) // there is none before anything was written
 				return string(text)
 			}
+
 			m.do("pipe-pane", "cat > "+raw)
 			m.press("Enter")
 			m.mustBeGivenBack("status 0")
-			m.wait("all has been recorded", func() bool { return strings.Contains(recorded(), "echoctl") })
+
+			m.wait("all has been recorded", func() bool {
+				return strings.Contains(recorded(), "echoctl")
+			})
+
 			mustSay(t, "the terminal", recorded(), "1s of 4s  RSS ", "events/s")
 			if strings.Contains(recorded(), "\x1b[?1049h") {
 				t.Errorf("there was a screen:\n%q", recorded())
@@ -333,7 +383,7 @@ func testPlainLines(t *testing.T) {
 	}
 }
 
-// hung is a trace whose screen is on a terminal that takes nothing more, until it is told to go on.
+// hung is a trace whose screen is on a terminal that takes nothing more, until it goes on.
 func hung(t *testing.T) (c *command, folder string, terminal *terminal, goOn func()) {
 	t.Helper()
 	target := startSteps(t)
@@ -343,20 +393,24 @@ func hung(t *testing.T) (c *command, folder string, terminal *terminal, goOn fun
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal.end, terminal.end, terminal.end
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
 	c = begin(t, cmd)
+
 	c.await("the screen is up", func() bool {
-		return strings.Contains(terminal.text(), "\x1b[?1049h") && strings.Contains(terminal.text(), "events/s")
+		return strings.Contains(terminal.text(), "\x1b[?1049h") && strings.Contains(terminal.text(),
+			"events/s")
 	})
+
 	const off, on = 0, 1 // TCOOFF, TCOON of tcflow(3)
 	flow := func(how int) {
 		if err := unix.IoctlSetInt(int(terminal.end.Fd()), unix.TCXONC, how); err != nil {
 			t.Error(err)
 		}
 	}
+
 	flow(off)
 	return c, folder, terminal, func() { flow(on) }
 }
 
-// mustBeCooked wants a terminal that is not raw.
+// mustBeCooked checks for a terminal that is not raw.
 func (s *terminal) mustBeCooked(t *testing.T) {
 	t.Helper()
 	now, err := unix.IoctlGetTermios(int(s.end.Fd()), unix.TCGETS)
@@ -368,7 +422,7 @@ func (s *terminal) mustBeCooked(t *testing.T) {
 	}
 }
 
-// A connection hangs, and whoever writes to it waits.
+// A connection hangs, and writes to it block.
 func testHangingTerminal(t *testing.T) {
 	t.Parallel()
 	c, folder, terminal, goOn := hung(t)
@@ -386,9 +440,11 @@ func testSecondSignalHanging(t *testing.T) {
 	for ; !c.hasEnded(); time.Sleep(time.Millisecond) {
 		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
 	}
+
 	if status := c.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
 		t.Errorf("it ended with %s", c.ProcessState)
 	}
+
 	terminal.mustBeCooked(t)
 	goOn()
 }

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"reflect"
 	"slices"
@@ -28,8 +27,6 @@ func TestTrace(t *testing.T) {
 	t.Run("JSON on stdout is the summary", testJSON)
 	t.Run("overhead limit", testOverheadLimit)
 	t.Run("component rules", testComponentRules)
-	t.Run("Python frames", testPythonFrames)
-	t.Run("steps", testSteps)
 	t.Run("full live map", testFullLiveMap)
 }
 
@@ -49,19 +46,23 @@ type leakTrace struct {
 func traceLeak(t *testing.T) *leakTrace {
 	t.Helper()
 	h := &leakTrace{folder: newFolder(t)}
-	h.target = ready(tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", "500", "65536", "10"))
+	h.target = ready(tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", "500",
+		"65536", "10"))
 	h.rssBefore = rssOf(t, h.target.PID())
-	h.command = begin(t, allocscope(t, traceArguments(h.target.PID(), h.folder, "--warmup", "5")...))
+	h.command = begin(t, allocscope(t, traceArguments(h.target.PID(), h.folder, "--warmup",
+		"5")...))
 	h.awaitTracing()
 	h.leak()
 	if exists(filepath.Join(h.folder, baselineFile)) {
 		t.Fatal("the warm-up ended before the target had leaked: the machine is too slow for this test")
 	}
+
 	h.awaitFile(h.folder, baselineFile)
 	h.leak()
 	h.leak()
 	h.rssAfter = rssOf(t, h.target.PID())
 	h.interrupt()
+
 	return h
 }
 
@@ -90,27 +91,36 @@ func testLeak(t *testing.T) {
 }
 
 func checkGrowth(t *testing.T, h *leakTrace) {
-	warmup, plateau, grown := readProfile(t, h.folder, export.WarmupFile), readProfile(t, h.folder, export.PlateauFile), readProfile(t, h.folder, export.GrowthFile)
+	warmup, plateau, grown := readProfile(t, h.folder, export.WarmupFile), readProfile(t, h.folder,
+		export.PlateauFile), readProfile(t, h.folder, export.GrowthFile)
 	mustHold(t, "leak_here in warmup", flat(warmup, "leak_here"), objects(leakedBefore, leakSize))
 	mustHold(t, "leak_here in growth", flat(grown, "leak_here"), objects(leakedAfter, leakSize))
-	mustHold(t, "leak_here in plateau", flat(plateau, "leak_here"), objects(leakedBefore+leakedAfter, leakSize))
+	mustHold(t, "leak_here in plateau", flat(plateau, "leak_here"),
+		objects(leakedBefore+leakedAfter, leakSize))
 	const churned = churnFactor * leakedAfter
-	mustHold(t, "churn_here in growth", flat(grown, "churn_here"), values{allocObjects: churned, allocSpace: churned * leakSize})
+
+	mustHold(t, "churn_here in growth", flat(grown, "churn_here"), values{
+		allocObjects: churned,
+		allocSpace:   churned * leakSize,
+	})
 }
 
 func checkDifference(t *testing.T, h *leakTrace) {
 	warmup := readProfile(t, h.folder, export.WarmupFile)
 	warmup.Scale(-1)
-	difference, err := profile.Merge([]*profile.Profile{readProfile(t, h.folder, export.PlateauFile), warmup})
+	difference, err := profile.Merge([]*profile.Profile{readProfile(t, h.folder,
+		export.PlateauFile), warmup})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	want := byStack(difference)
 	for stack, sum := range want {
 		if sum == (sampleValues{}) {
 			delete(want, stack)
 		}
 	}
+
 	if got := byStack(readProfile(t, h.folder, export.GrowthFile)); !reflect.DeepEqual(got, want) {
 		t.Errorf("growth is %v, but plateau - warmup is %v", got, want)
 	}
@@ -121,46 +131,67 @@ func checkSnapshots(t *testing.T, h *leakTrace) {
 	for _, path := range snapshotFiles(t, h.folder) {
 		got = append(got, byStack(parseProfile(t, path)))
 	}
+
 	if len(got) != 3 {
-		t.Fatalf("%d snapshots, want one at the start, one at the baseline and one at the end", len(got))
+		t.Fatalf("%d snapshots, want one at the start, one at the baseline and one at the end",
+			len(got))
 	}
 	if !reflect.DeepEqual(got[1], byStack(readProfile(t, h.folder, export.WarmupFile))) {
 		t.Error("the snapshot at the baseline is not warmup.pb.gz")
 	}
+
 	if !reflect.DeepEqual(got[2], byStack(readProfile(t, h.folder, export.PlateauFile))) {
 		t.Error("the last snapshot is not plateau.pb.gz")
 	}
 }
 
 func checkPprof(t *testing.T, h *leakTrace) {
-	warmup, plateau, grown := filepath.Join(h.folder, export.WarmupFile), filepath.Join(h.folder, export.PlateauFile), filepath.Join(h.folder, export.GrowthFile)
-	if rows := pprofTop(t, "-unit=B", "-sample_index=inuse_space", grown); !strings.HasPrefix(rows[0], "65536000B 65536000B leak_here") {
-		t.Errorf("go tool pprof -top -sample_index=inuse_space growth.pb.gz:\n%s", strings.Join(rows, "\n"))
+	warmup, plateau, grown := filepath.Join(h.folder, export.WarmupFile), filepath.Join(h.folder,
+		export.PlateauFile), filepath.Join(h.folder, export.GrowthFile)
+	if rows := pprofTop(t, "-unit=B", "-sample_index=inuse_space", grown); !strings.HasPrefix(
+		rows[0], "65536000B 65536000B leak_here") {
+		t.Errorf("go tool pprof -top -sample_index=inuse_space growth.pb.gz:\n%s",
+			strings.Join(rows, "\n"))
 	}
+
 	s := readSummary(t, h.folder)
 	rss, resident := *s.RSS.EndBytes-*s.RSS.BoundaryBytes, int64(0)
-	rows := pprofTop(t, "-unit=B", grown) // of each object the beginning is touched, and the allocator's header
-	if n, err := fmt.Sscanf(rows[0], "%dB %dB leak_here", &resident, new(int64)); n != 2 || err != nil || resident > rss || float64(resident) < 0.98*float64(rss) {
-		t.Errorf("RSS grew by %d bytes; go tool pprof -top growth.pb.gz:\n%s", rss, strings.Join(rows, "\n"))
+	rows := pprofTop(t, "-unit=B",
+		grown) // of each object the beginning is touched, and the allocator's header
+	if n, err := fmt.Sscanf(rows[0], "%dB %dB leak_here", &resident, new(int64)); n != 2 ||
+		err != nil || resident > rss || float64(resident) < 0.98*float64(rss) {
+		t.Errorf("RSS grew by %d bytes; go tool pprof -top growth.pb.gz:\n%s", rss,
+			strings.Join(rows, "\n"))
 	}
-	for _, index := range []string{"resident_space", "inuse_space", "alloc_space", "alloc_objects"} {
+
+	for _, index := range []string{
+		"resident_space", "inuse_space", "alloc_space",
+		"alloc_objects",
+	} {
 		got := pprofTop(t, "-unit=B", "-sample_index="+index, grown)
 		want := pprofTop(t, "-unit=B", "-sample_index="+index, "-diff_base="+warmup, plateau)
 		if slices.Sort(got); len(got) == 0 {
 			t.Errorf("%s: no rows", index)
 		}
+
 		if slices.Sort(want); !slices.Equal(got, want) {
-			t.Errorf("%s of growth:\n%s\nof the difference, by pprof:\n%s", index, strings.Join(got, "\n"), strings.Join(want, "\n"))
+			t.Errorf("%s of growth:\n%s\nof the difference, by pprof:\n%s", index,
+				strings.Join(got, "\n"), strings.Join(want, "\n"))
 		}
 	}
 }
 
 func checkTable(t *testing.T, h *leakTrace) {
 	_, rows, found := strings.Cut(h.stdout.String(), "where\n")
-	if first, _, _ := strings.Cut(rows, "\n"); !found || !strings.Contains(first, "leak_here (leak)") || !strings.Contains(first, "62.5 MiB     1000") {
+	if first, _, _ := strings.Cut(rows, "\n"); !found || !strings.Contains(first,
+		"leak_here (leak)") || !strings.Contains(first, "62.5 MiB     1000") {
 		t.Errorf("the first row of the table is not the leak of 62.5 MiB:\n%s", h.stdout.String())
 	}
-	mustSay(t, "stdout", h.stdout.String(), "leak 1 (PID ", words.End(export.EndedInterrupt), "Files are in "+h.folder, "; report.html is the report", "allocscope view "+h.folder+"\n", "go tool pprof -top "+h.folder+"/growth.pb.gz")
+
+	mustSay(t, "stdout", h.stdout.String(), "leak 1 (PID ", words.End(export.EndedInterrupt),
+		"Files are in "+h.folder, "; report.html is the report", "allocscope view "+h.folder+"\n",
+		"go tool pprof -top "+h.folder+"/growth.pb.gz")
+
 	if strings.Contains(h.stdout.String(), "warning") {
 		t.Errorf("warns of something:\n%s", h.stdout.String())
 	}
@@ -171,17 +202,21 @@ func checkTimeline(t *testing.T, h *leakTrace) {
 	if n := len(timeline); n < 5 {
 		t.Fatalf("%d rows in more than 5 s", n)
 	}
+
 	for i, s := range timeline {
 		if s.RSS < h.rssBefore-rssSlack || s.RSS > h.rssAfter+rssSlack {
-			t.Errorf("RSS of %d bytes after %s; the kernel said %d before and %d after", s.RSS, s.Elapsed, h.rssBefore, h.rssAfter)
+			t.Errorf("RSS of %d bytes after %s; the kernel said %d before and %d after", s.RSS,
+				s.Elapsed, h.rssBefore, h.rssAfter)
 		}
 		if 0 < i && i < len(timeline)-1 && s.Elapsed-timeline[i-1].Elapsed < 900*time.Millisecond {
 			t.Errorf("rows at %s and %s, want one a second", timeline[i-1].Elapsed, s.Elapsed)
 		}
 	}
+
 	if last := timeline[len(timeline)-1].RSS; last < h.rssAfter-rssSlack {
 		t.Errorf("RSS of %d bytes at the end; the kernel said %d", last, h.rssAfter)
 	}
+
 	if h.rssAfter < h.rssBefore+8*rssSlack {
 		t.Errorf("RSS went from %d to %d: this test proves nothing", h.rssBefore, h.rssAfter)
 	}
@@ -189,7 +224,8 @@ func checkTimeline(t *testing.T, h *leakTrace) {
 
 func readTimeline(t *testing.T, folder string) []growth.Row {
 	t.Helper()
-	timeline, err := export.ReadTimeline(strings.NewReader(readFile(t, folder, export.TimelineFile)))
+	timeline, err := export.ReadTimeline(strings.NewReader(readFile(t, folder,
+		export.TimelineFile)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,24 +234,32 @@ func readTimeline(t *testing.T, folder string) []growth.Row {
 
 func checkSummary(t *testing.T, h *leakTrace) {
 	s := mustHaveEnded(t, h.folder, export.EndedInterrupt)
-	if s.Schema != export.SummarySchema || s.Version != "v1.2.3-test" || s.IntervalBytes != 1 || s.Process.PID != h.target.PID() || s.Process.Executable != h.target.Path {
-		t.Errorf("schema %q, version %q, interval %d, process %+v", s.Schema, s.Version, s.IntervalBytes, s.Process)
+	if s.Schema != export.SummarySchema || s.Version != "v1.2.3-test" || s.IntervalBytes != 1 ||
+		s.Process.PID != h.target.PID() || s.Process.Executable != h.target.Path {
+		t.Errorf("schema %q, version %q, interval %d, process %+v", s.Schema, s.Version,
+			s.IntervalBytes, s.Process)
 	}
+
 	if !slices.Equal(s.CommandLine, h.Args) || !slices.Equal(s.Process.Arguments, h.target.Args) {
 		t.Errorf("command line %q, target's %q", s.CommandLine, s.Process.Arguments)
 	}
 	if len(s.Losses) != 0 || len(s.Warnings) != 0 {
 		t.Errorf("losses %v, warnings %q", s.Losses, s.Warnings)
 	}
-	if top := s.Accumulating[0]; top.Function != "leak_here" || top.Module != h.target.Path || top.Objects != leakedAfter || top.Bytes != leakedAfter*leakSize || top.Share < 0.99 {
+
+	if top := s.Accumulating[0]; top.Function != "leak_here" || top.Module != h.target.Path ||
+		top.Objects != leakedAfter || top.Bytes != leakedAfter*leakSize || top.Share < 0.99 {
 		t.Errorf("accumulates most: %+v", top)
 	}
-	if _, bytes := total(readProfile(t, h.folder, export.PlateauFile), growth.KindHeap); s.Live.Bytes[growth.KindHeap] != bytes {
+	if _, bytes := total(readProfile(t, h.folder, export.PlateauFile),
+		growth.KindHeap); s.Live.Bytes[growth.KindHeap] != bytes {
 		t.Errorf("%d bytes live, %d in plateau.pb.gz", s.Live.Bytes[growth.KindHeap], bytes)
 	}
+
 	if first := readTimeline(t, h.folder)[0].RSS; *s.RSS.StartBytes != first {
 		t.Errorf("RSS of %d bytes at the start; in the timeline %d", *s.RSS.StartBytes, first)
 	}
+
 	for what, name := range s.Files {
 		if !exists(filepath.Join(h.folder, name)) {
 			t.Errorf("%s: %s is not there", what, name)
@@ -223,7 +267,7 @@ func checkSummary(t *testing.T, h *leakTrace) {
 	}
 }
 
-// checkFiles wants that nobody but that user can read what is in the folder.
+// checkFiles checks that only that user can read what is in the folder.
 func checkFiles(t *testing.T, folder string, uid, gid uint32) {
 	t.Helper()
 	seen := 0
@@ -231,18 +275,23 @@ func checkFiles(t *testing.T, folder string, uid, gid uint32) {
 		if err != nil {
 			return err
 		}
+
 		info, err := entry.Info()
 		if err != nil {
 			return err
 		}
+
 		want := fs.FileMode(0o600)
 		if entry.IsDir() {
 			want = fs.ModeDir | 0o700
 		}
+
 		owner := info.Sys().(*syscall.Stat_t)
 		if info.Mode() != want || owner.Uid != uid || owner.Gid != gid {
-			t.Errorf("%s: mode %s, UID %d, GID %d; want %s, %d, %d", path, info.Mode(), owner.Uid, owner.Gid, want, uid, gid)
+			t.Errorf("%s: mode %s, UID %d, GID %d; want %s, %d, %d", path, info.Mode(), owner.Uid,
+				owner.Gid, want, uid, gid)
 		}
+
 		seen++
 		return nil
 	})
@@ -271,6 +320,7 @@ func testDefaultFolder(t *testing.T) {
 	if err != nil || len(folders) != 1 {
 		t.Fatalf("folders %q, %v", folders, err)
 	}
+
 	checkFiles(t, folders[0], 0, 0)
 }
 
@@ -282,6 +332,7 @@ func testJSON(t *testing.T) {
 	if want := readFile(t, folder, export.SummaryFile); c.stdout.String() != want {
 		t.Errorf("stdout:\n%s\n%s:\n%s", c.stdout.String(), export.SummaryFile, want)
 	}
+
 	readSummary(t, folder)
 	mustSay(t, "stderr", c.stderr.String(), "tracing "+itoa(target.PID())+" (steps)")
 }
@@ -291,14 +342,19 @@ func testOverheadLimit(t *testing.T) {
 	for flag, want := range map[string]float64{"2.5%": 0.025, "off": 0} {
 		c, folder := tracing(t, startSteps(t), "--overhead", flag)
 		c.interrupt()
-		if o := readSummary(t, folder).Overhead; o == nil || o.Limit != want || o.IntervalBytes != 1 {
+		if o := readSummary(t, folder).Overhead; o == nil || o.Limit != want ||
+			o.IntervalBytes != 1 {
 			t.Errorf("--overhead %s: %+v", flag, o)
 		}
+
 		const once = "every allocation is recorded while heap is probed"
-		if said := strings.Count(c.stderr.String(), once); said != min(int(1000*want), 1) || strings.Contains(c.stderr.String(), "overhead up to "+words.Limit(0.025)) != (want > 0) {
+		if said := strings.Count(c.stderr.String(), once); said != min(int(1000*want), 1) ||
+			strings.Contains(c.stderr.String(), "overhead up to "+words.Limit(0.025)) != (want > 0) {
 			t.Errorf("--overhead %s logs\n%s", flag, c.stderr.String())
 		}
-		if p := readProfile(t, folder, export.GrowthFile); !slices.ContainsFunc(p.Comments, func(comment string) bool { return strings.HasPrefix(comment, "heap ") }) {
+
+		if p := readProfile(t, folder, export.GrowthFile); !slices.ContainsFunc(p.Comments,
+			func(comment string) bool { return strings.HasPrefix(comment, "heap ") }) {
 			t.Errorf("--overhead %s: the profile says %q", flag, p.Comments)
 		}
 	}
@@ -309,7 +365,11 @@ func testComponentRules(t *testing.T) {
 	if err := os.WriteFile(rules, []byte("mine  any  function ^leak_here$\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	for component, flags := range map[string][]string{"mine": {"--components", rules}, "steps": nil} {
+
+	for component, flags := range map[string][]string{
+		"mine":  {"--components", rules},
+		"steps": nil,
+	} {
 		t.Run(component, func(t *testing.T) {
 			target := startSteps(t)
 			c, folder := tracing(t, target, flags...)
@@ -317,9 +377,11 @@ func testComponentRules(t *testing.T) {
 			c.signal(syscall.SIGINT)
 			c.mustEnd(0)
 			var labels []string
+
 			for _, s := range readProfile(t, folder, export.GrowthFile).Sample {
 				labels = append(labels, s.Label["component"]...)
 			}
+
 			if !slices.Contains(labels, component) {
 				t.Errorf("components %q, want %q", labels, component)
 			}
@@ -327,110 +389,22 @@ func testComponentRules(t *testing.T) {
 	}
 }
 
-// leaking keeps byte arrays of 100 kB in line 5.
-const leaking = `import sys
-kept = []
-def leak(n):
-    for _ in range(n):
-        kept.append(bytearray(100_000))
-print("ready", flush=True)
-for line in sys.stdin:
-    leak(int(line))
-    print("done", flush=True)
-`
-
-const leakedArrays = 20
-
-func traceLeakingPython(t *testing.T, flags ...string) (*command, string) {
-	t.Helper()
-	target := ready(tracertest.StartCommand(t, exec.Command("/usr/bin/python3", "-c", leaking)))
-	c, folder := tracing(t, target, flags...)
-	do(target, "%d", leakedArrays)
-	c.interrupt()
-	return c, folder
-}
-
-// throughLeak gives the names of the functions of the largest sample, and the line of leak().
-func throughLeak(t *testing.T, p *profile.Profile) (names []string, leak profile.Line) {
-	t.Helper()
-	if len(p.Sample) == 0 {
-		t.Fatal("the profile is empty")
-	}
-	for _, l := range p.Sample[0].Location {
-		names = append(names, l.Line[0].Function.Name)
-		if l.Line[0].Function.Name == "leak" {
-			leak = l.Line[0]
-			if l.Mapping != nil || l.Address != 0 {
-				t.Errorf("a Python function is at %#x in %v", l.Address, l.Mapping)
-			}
-		}
-	}
-	return names, leak
-}
-
-func testPythonFrames(t *testing.T) {
-	c, folder := traceLeakingPython(t)
-	names, leak := throughLeak(t, readProfile(t, folder, export.GrowthFile))
-	if leak.Function == nil || leak.Line != 5 || leak.Function.StartLine != 3 || leak.Function.Filename != "<string>" {
-		t.Fatalf("leak() is %+v in %q, want line 5 of the function that begins in line 3 of <string>", leak, names)
-	}
-	if at := slices.Index(names, "leak"); at+1 == len(names) || names[at+1] != "<module>" {
-		t.Errorf("leak() is not called by <module>: %q", names)
-	}
-	if slices.Contains(names, "_PyEval_EvalFrameDefault") {
-		t.Errorf("frames of the interpreter were not dropped: %q", names)
-	}
-	mustSay(t, "stdout", c.stdout.String(), "leak (<string>:5) < <module> (<string>:8)", fmt.Sprint(leakedArrays))
-}
-
-// startStepper starts a program that calls training_step() of a library as it is told.
-func startStepper(t *testing.T) *tracertest.Target {
-	t.Helper()
-	library := tracertest.Build(t, "passes.cc", "-shared", "-fPIC")
-	return ready(tracertest.Start(t, tracertest.Build(t, "stepper.c", "-pthread", "-Wl,--no-as-needed", library)))
-}
-
-func testSteps(t *testing.T) {
-	const before, steps = 50, 4 * 250
-	target := startStepper(t)
-	do(target, "call 1 %d", before)
-	c, folder := tracing(t, target, "--step-symbol", "libpasses:training_step", "--snapshot-every", "1s")
-	c.await("the library is probed", func() bool {
-		rows, _ := export.ReadTimeline(strings.NewReader(readFile(t, folder, export.TimelineFile))) // the last may be half written
-		return slices.ContainsFunc(rows, countsSteps)
-	})
-	do(target, "call 4 100")
-	c.awaitSnapshots(folder, 2)
-	do(target, "call 4 150")
-	c.awaitSnapshots(folder, 1)
-	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
-	if s.Steps == nil || s.Steps.Count != steps {
-		t.Errorf("steps %+v since %v s, want %d since the start", s.Steps, *s.BoundaryS, steps)
-	}
-	rows := readTimelineRows(t, folder)
-	first := slices.IndexFunc(rows, countsSteps)
-	if counted, last := rows[first].Steps, rows[len(rows)-1].Steps; counted != 0 || last != steps {
-		t.Errorf("the timeline has %d to %d steps, want 0 to %d", counted, last, steps)
-	}
-	if len(s.Warnings) > 0 || strings.Contains(c.stderr.String(), "warn") {
-		t.Errorf("warnings %q, stderr %q", s.Warnings, c.stderr.String())
-	}
-}
-
-func countsSteps(r growth.Row) bool { return r.Steps != growth.Unknown }
-
-// mustCount wants that a loss is in the summary, in the profile and in the warnings on stdout, and gives its count.
-func mustCount(t *testing.T, c *command, s export.Summary, p *profile.Profile, words string) uint64 {
+// mustCount checks that a loss is in the summary, in the profile and in the warnings on stdout, and
+// returns its count.
+func mustCount(t *testing.T, c *command, s export.Summary, p *profile.Profile,
+	words string,
+) uint64 {
 	t.Helper()
 	for _, l := range s.Losses {
 		if !strings.Contains(l.Reason, words) {
 			continue
 		}
 		mustSay(t, "stdout", c.stdout.String(), fmt.Sprintf("warning: %d %s", l.Count, l.Reason))
-		mustSay(t, "the profile's comments", strings.Join(p.Comments, "\n"), fmt.Sprintf("lost %d: %s", l.Count, l.Reason))
+		mustSay(t, "the profile's comments", strings.Join(p.Comments, "\n"),
+			fmt.Sprintf("lost %d: %s", l.Count, l.Reason))
 		return l.Count
 	}
+
 	t.Errorf("no loss that says %q in %v", words, s.Losses)
 	return 0
 }
@@ -441,13 +415,18 @@ func testFullLiveMap(t *testing.T) {
 	c, folder := tracing(t, target, "--max-live", fmt.Sprint(most))
 	do(target, "leak %d 96", leaked)
 	c.interrupt()
-	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder, export.GrowthFile)
+	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder,
+		export.GrowthFile)
 	if lost := mustCount(t, c, s, grown, "live map"); lost != leaked-most {
 		t.Errorf("%d allocations not tracked, want %d", lost, leaked-most)
 	}
+
 	mustSay(t, "stdout", c.stdout.String(), "--max-live", "--interval")
-	if s.Live.Objects != most || s.Live.Bytes[growth.KindHeap] != most*96 || s.Events.Allocations != leaked {
-		t.Errorf("%d objects live, %v bytes, %d allocations", s.Live.Objects, s.Live.Bytes, s.Events.Allocations)
+	if s.Live.Objects != most || s.Live.Bytes[growth.KindHeap] != most*96 ||
+		s.Events.Allocations != leaked {
+		t.Errorf("%d objects live, %v bytes, %d allocations", s.Live.Objects, s.Live.Bytes,
+			s.Events.Allocations)
 	}
+
 	mustHold(t, "leak_here", flat(grown, "leak_here"), values{leaked, leaked * 96, most, most * 96})
 }

@@ -27,11 +27,10 @@ func TestProcessTree(t *testing.T) {
 // launch starts a shell with a script, in which $STEPS and $JOB are the programs of the tests.
 func launch(t *testing.T, script string) *tracertest.Target {
 	t.Helper()
-	programs := strings.NewReplacer(
-		"$STEPS", tracertest.Build(t, "steps.c"),
-		"$JOB", "/usr/bin/python3 "+tracertest.Source("job.py"),
-	)
-	launcher := tracertest.Start(t, "/bin/sh", "-c", programs.Replace(script)+"; :") // the shell executes what comes last in its place
+	programs := strings.NewReplacer("$STEPS", tracertest.Build(t, "steps.c"), "$JOB",
+		"/usr/bin/python3 "+tracertest.Source("job.py"))
+	launcher := tracertest.Start(t, "/bin/sh", "-c", programs.Replace(script)+
+		"; :") // the shell executes what comes last in its place
 	t.Cleanup(launcher.Hangup)
 	return launcher
 }
@@ -43,6 +42,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var children []int
 	for _, field := range strings.Fields(string(raw)) {
 		var child int
@@ -51,6 +51,7 @@ func childrenOf(t *testing.T, pid int) []int {
 		}
 		children = append(children, child)
 	}
+
 	return children
 }
 
@@ -79,15 +80,17 @@ func inTree(t *testing.T, s export.Summary, pid int) export.TreeProcess {
 	return s.Processes[i]
 }
 
-// mustBeAbout wants the process that a trace is about, where another was asked for.
+// mustBeAbout checks for the process that a trace is about, where another was asked for.
 func mustBeAbout(t *testing.T, s export.Summary, pid, asked int) {
 	t.Helper()
 	if s.Process.PID != pid || s.Asked != asked {
 		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, pid, asked)
 	}
+
 	if p := inTree(t, s, pid); !p.Traced || p.Verdict == "" {
 		t.Errorf("%+v, want it traced and judged", p)
 	}
+
 	if asked != 0 && inTree(t, s, asked).Traced {
 		t.Errorf("the launcher %d is traced", asked)
 	}
@@ -108,15 +111,19 @@ func testSecondTrainer(t *testing.T) {
 	do(launcher, "leak 1000 96")
 	c.awaitSnapshots(folder, 2)
 	if n := descriptors(t, c.Process.Pid); n > open {
-		t.Errorf("%d files are open, and %d were while the first was traced: its own are left", n, open)
+		t.Errorf("%d files are open, and %d were while the first was traced: its own are left", n,
+			open)
 	}
+
 	c.interrupt()
 	s := mustHaveEnded(t, folder, export.EndedInterrupt)
 	mustBeAbout(t, s, second, launcher.PID())
 	if p := inTree(t, s, first); !p.Traced || p.LastS > inTree(t, s, second).FirstS+1 {
 		t.Errorf("the first trainer: %+v, the second %+v", p, inTree(t, s, second))
 	}
-	mustHold(t, "the second trainer", flat(readProfile(t, folder, export.PlateauFile), "leak_here"), objects(1000, 96))
+
+	mustHold(t, "the second trainer", flat(readProfile(t, folder, export.PlateauFile), "leak_here"),
+		objects(1000, 96))
 }
 
 func testWaitingLauncher(t *testing.T) {
@@ -130,7 +137,8 @@ func testWaitingLauncher(t *testing.T) {
 	do(launcher, "leak 1000 96")
 	c.interrupt()
 	mustBeAbout(t, mustHaveEnded(t, folder, export.EndedInterrupt), trainer, launcher.PID())
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), objects(1000, 96))
+	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"),
+		objects(1000, 96))
 }
 
 func testNoChildren(t *testing.T) {
@@ -141,12 +149,14 @@ func testNoChildren(t *testing.T) {
 	if found := patches(t, childOf(t, launcher.PID())); len(found) > 0 {
 		t.Errorf("the child is probed: %v", found)
 	}
+
 	c.interrupt()
 	s := mustHaveEnded(t, folder, export.EndedInterrupt)
 	mustBeAbout(t, s, launcher.PID(), 0)
 	if len(s.Processes) != 1 || len(s.Groups) != 0 {
 		t.Errorf("processes %+v and groups %+v, want the launcher alone", s.Processes, s.Groups)
 	}
+
 	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), values{})
 	for _, p := range readProcesses(t, folder) {
 		if p.PID != int64(launcher.PID()) {
@@ -163,15 +173,20 @@ func testWorkers(t *testing.T) {
 			t.Errorf("worker %d is probed: %v", worker, found)
 		}
 	}
+
 	if len(patches(t, job.PID())) == 0 {
 		t.Error("the trainer is not probed: the test is wrong")
 	}
+
 	c.interrupt()
 	s := mustHaveEnded(t, folder, export.EndedInterrupt)
 	mustBeAbout(t, s, job.PID(), 0)
-	if len(s.Processes) != 1 || len(s.Groups) != 1 || s.Groups[0].Role != growth.RoleLoaderWorker || s.Groups[0].Processes != 4 {
-		t.Errorf("processes %+v, groups %+v; want one, and one of four workers", s.Processes, s.Groups)
+	if len(s.Processes) != 1 || len(s.Groups) != 1 || s.Groups[0].Role != growth.RoleLoaderWorker ||
+		s.Groups[0].Processes != 4 {
+		t.Errorf("processes %+v, groups %+v; want one, and one of four workers", s.Processes,
+			s.Groups)
 	}
+
 	mustAddUp(t, folder, append(childrenOf(t, job.PID()), job.PID()), []int{job.PID()})
 }
 
@@ -185,7 +200,7 @@ func descriptors(t *testing.T, pid int) int {
 	return len(open)
 }
 
-// ranks starts two programs as torchrun does, and gives what they read their orders from.
+// ranks starts two programs as torchrun does, and returns what they read their orders from.
 func ranks(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
 	t.Helper()
 	folder, script := t.TempDir(), ""
@@ -194,21 +209,30 @@ func ranks(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
 		if err := unix.Mkfifo(path, 0o600); err != nil {
 			t.Fatal(err)
 		}
+
 		input, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for the reader
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		inputs[rank] = input
 		script += fmt.Sprintf("RANK=%d WORLD_SIZE=2 $STEPS <%s & ", rank, path)
 	}
+
 	launcher = launch(t, script+"wait")
-	t.Cleanup(func() { inputs[0].Close(); inputs[1].Close() }) // on which they exit, and the launcher with them
+	t.Cleanup(func() {
+		inputs[0].Close()
+		inputs[1].Close()
+	}) // on which they exit, and the launcher with them
+
 	return ready(ready(launcher)), inputs
 }
 
 // ofPID is what a profile has of one process.
 func ofPID(p *profile.Profile, pid int) *profile.Profile {
-	isOther := func(s *profile.Sample) bool { return !slices.Equal(s.Label["pid"], []string{itoa(pid)}) }
+	isOther := func(s *profile.Sample) bool {
+		return !slices.Equal(s.Label["pid"], []string{itoa(pid)})
+	}
 	return &profile.Profile{Sample: slices.DeleteFunc(slices.Clone(p.Sample), isOther)}
 }
 
@@ -217,29 +241,39 @@ func testRanks(t *testing.T) {
 	pids := childrenOf(t, launcher.PID())
 	c, folder := tracing(t, launcher)
 	counts := []int64{1000, 300}
+
 	for rank, input := range inputs {
 		fmt.Fprintf(input, "leak %d 96\n", counts[rank])
 		launcher.Await("done")
 	}
-	c.await("rows of two moments", func() bool { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") > 2 })
+
+	c.await("rows of two moments",
+		func() bool { return strings.Count(readFile(t, folder, export.TimelineFile), "\n") > 2 })
 	c.interrupt()
-	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder, export.GrowthFile)
+	s, grown := mustHaveEnded(t, folder, export.EndedInterrupt), readProfile(t, folder,
+		export.GrowthFile)
+
 	for rank, pid := range pids {
 		p := inTree(t, s, pid)
-		if p.Role != growth.RoleRank || p.Rank == nil || *p.Rank != rank || !p.Traced || p.Verdict == "" {
+		if p.Role != growth.RoleRank || p.Rank == nil || *p.Rank != rank || !p.Traced ||
+			p.Verdict == "" {
 			t.Errorf("%+v, want rank %d, traced and judged", p, rank)
 		}
-		mustHold(t, fmt.Sprintf("rank %d", rank), flat(ofPID(grown, pid), "leak_here"), objects(counts[rank], 96))
+		mustHold(t, fmt.Sprintf("rank %d", rank), flat(ofPID(grown, pid), "leak_here"),
+			objects(counts[rank], 96))
 	}
+
 	mustHold(t, "both", flat(grown, "leak_here"), objects(1300, 96))
 	mustSay(t, "stderr", c.stderr.String(), "tracing 2 ranks")
-	if p := inTree(t, s, launcher.PID()); p.Role != growth.RoleLauncher || p.Traced || s.Asked != launcher.PID() {
+	if p := inTree(t, s, launcher.PID()); p.Role != growth.RoleLauncher || p.Traced ||
+		s.Asked != launcher.PID() {
 		t.Errorf("%+v, want a launcher that is not traced", p)
 	}
+
 	mustAddUp(t, folder, append(pids, launcher.PID()), pids)
 }
 
-// mustAddUp wants a row of each process at each moment, whose sums are those of the timeline.
+// mustAddUp checks for a row of each process at each moment, whose sums are those of the timeline.
 func mustAddUp(t *testing.T, folder string, tree, traced []int) {
 	t.Helper()
 	rows := readProcesses(t, folder)
@@ -256,9 +290,12 @@ func mustAddUp(t *testing.T, folder string, tree, traced []int) {
 				ofTraced += p.RSS
 			}
 		}
+
 		slices.Sort(found)
-		if slices.Sort(tree); !slices.Equal(found, tree) || ofTree != moment.Tree.RSS || ofTraced != moment.RSS {
-			t.Errorf("at %s: processes %v of %d bytes, the traced ones of %d; want %v, %d, %d", moment.Elapsed, found, ofTree, ofTraced,
+		if slices.Sort(tree); !slices.Equal(found, tree) || ofTree != moment.Tree.RSS ||
+			ofTraced != moment.RSS {
+			t.Errorf("at %s: processes %v of %d bytes, the traced ones of %d; want %v, %d, %d",
+				moment.Elapsed, found, ofTree, ofTraced,
 				tree, moment.Tree.RSS, moment.RSS)
 		}
 	}
@@ -275,7 +312,8 @@ func readTimelineRows(t *testing.T, folder string) []growth.Row {
 
 func readProcesses(t *testing.T, folder string) []growth.ProcessSample {
 	t.Helper()
-	samples, err := export.ReadProcesses(strings.NewReader(readFile(t, folder, export.ProcessesFile)), nil)
+	samples, err := export.ReadProcesses(strings.NewReader(readFile(t, folder,
+		export.ProcessesFile)), nil)
 	if err != nil {
 		t.Fatal(err)
 	}

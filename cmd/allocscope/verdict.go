@@ -54,53 +54,25 @@ docs/verdict.md explains the verdicts.`,
 	set := command.Flags()
 	set.Var(&flags.limit, "limit", "memory limit: 32GiB; adds when it is reached")
 	set.Var(&flags.age, "age", "age of the process at the first sample: 2h")
-	set.Var(
-		&flags.epochEnd,
-		"epoch-end",
-		"when the first pass over the data ended or is due to end: 40m, or a step",
-	)
-	set.Var(
-		&flags.cycle,
-		"cycle",
-		"time between epochs or validations, the longer one: 30m, or steps",
-	)
+	set.Var(&flags.epochEnd, "epoch-end",
+		"when the first pass over the data ended or is due to end: 40m, or a step")
+	set.Var(&flags.cycle, "cycle",
+		"time between epochs or validations, the longer one: 30m, or steps")
 	set.Var(&flags.tolerable, "tolerable", "growth that is harmless: 10MB/min, 5MB/step")
-	set.StringVar(
-		&flags.file.X,
-		"x",
-		"",
-		"column of times or steps, by name or number (default by its usual names)",
-	)
-	set.StringVar(
-		&flags.file.Y,
-		"y",
-		"",
-		"column of sizes, by name or number (default rss, uss, pss, memory, ...)",
-	)
-	set.StringVar(
-		&flags.file.Unit,
-		"unit",
-		"",
-		"unit of sizes that carry none: bytes, KiB, MB, MiB, GB, GiB",
-	)
-	set.StringVar(
-		&flags.file.XUnit,
-		"x-unit",
-		"",
-		"unit of times that carry none: s, ms, min, h, steps",
-	)
+	set.StringVar(&flags.file.X, "x", "",
+		"column of times or steps, by name or number (default by its usual names)")
+	set.StringVar(&flags.file.Y, "y", "",
+		"column of sizes, by name or number (default rss, uss, pss, memory, ...)")
+	set.StringVar(&flags.file.Unit, "unit", "",
+		"unit of sizes that carry none: bytes, KiB, MB, MiB, GB, GiB")
+	set.StringVar(&flags.file.XUnit, "x-unit", "",
+		"unit of times that carry none: s, ms, min, h, steps")
 	set.Var(&flags.every, "every", "time between the rows, for a file without times")
-	set.Var(
-		&flags.stepTime,
-		"step-time",
-		"length of a step; without it a series in steps is judged in steps",
-	)
+	set.Var(&flags.stepTime, "step-time",
+		"length of a step; without it a series in steps is judged in steps")
 	set.BoolVar(&flags.json, "json", false, "print the verdict as JSON")
-	set.Var(
-		&flags.failOn,
-		"fail-on",
-		"exit with status 3 on a leak: leak (confirmed) or suspected (also suspected)",
-	)
+	set.Var(&flags.failOn, "fail-on",
+		"exit with status 3 on a leak: leak (confirmed) or suspected (also suspected)")
 
 	return command
 }

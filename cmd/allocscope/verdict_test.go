@@ -35,7 +35,8 @@ func verdict(text string, flags ...string) (string, error) {
 	return out.String(), err
 }
 
-// recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size after so many seconds.
+// recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size
+// after so many seconds.
 func recorded(mb func(seconds float64) float64) string {
 	random := rand.New(rand.NewPCG(7, 7))
 	text := new(strings.Builder)
@@ -57,6 +58,7 @@ func jsonOf(t *testing.T, text string, flags ...string) export.Verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var v export.Verdict
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatalf("%v in %s", err, out)
@@ -78,13 +80,16 @@ func testVerdictLeak(t *testing.T) {
 	if v.Class != growth.ClassLeak {
 		t.Fatalf("%+v", v)
 	}
+
 	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
 	out, err := verdict(recorded(growingSteadily), "--limit", "104800MB")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ", "the limit of 104800MB is reached in ", " min\n")
+
+	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ",
+		"the limit of 104800MB is reached in ", " min\n")
 }
 
 func testVerdictPlateau(t *testing.T) {
@@ -92,7 +97,8 @@ func testVerdictPlateau(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen", "if there is a leak, it is below ")
+	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen",
+		"if there is a leak, it is below ")
 }
 
 func testVerdictSteps(t *testing.T) {
@@ -116,17 +122,45 @@ func testVerdictSettings(t *testing.T) {
 	}{
 		{"nothing", text, nil, growth.ClassLeak, "no plateau ever seen"},
 		{"age", text, []string{"--age", "3h"}, growth.ClassLeak, "after warm-up"},
-		{"the first pass is not over", text, []string{"--epoch-end", "70m"}, growth.ClassGrowing, ""},
+		{
+			"the first pass is not over", text,
+			[]string{"--epoch-end", "70m"},
+			growth.ClassGrowing,
+			"",
+		},
 		{"long epochs", text, []string{"--cycle", "1h"}, growth.ClassGrowing, ""},
 		{"tolerated", text, []string{"--tolerable", "70MB/min"}, growth.ClassPlateau, ""},
 		{"tolerated by the hour", text, []string{"--tolerable", "4GB/h"}, growth.ClassPlateau, ""},
 		{"not tolerated", text, []string{"--tolerable", "50MB/min"}, growth.ClassLeak, ""},
-		{"tolerated by step", steps, []string{"--tolerable", "1.1MB/step"}, growth.ClassPlateau, ""},
-		{"not tolerated by step", steps, []string{"--tolerable", "0.9MB/step"}, growth.ClassLeak, ""},
-		{"not tolerated by step, judged in time", steps, []string{"--tolerable", "0.9MB/step", "--step-time", "2s"}, growth.ClassLeak, ""},
-		{"tolerated by step, judged in time", steps, []string{"--tolerable", "1.1MB/step", "--step-time", "2s"}, growth.ClassPlateau, ""},
-		{"a step in time", steps, []string{"--epoch-end", "3700", "--step-time", "2s"}, growth.ClassGrowing, ""},
-		{"a time over steps with a time", steps, []string{"--epoch-end", "130m", "--step-time", "2s"}, growth.ClassGrowing, ""},
+		{
+			"tolerated by step", steps,
+			[]string{"--tolerable", "1.1MB/step"},
+			growth.ClassPlateau,
+			"",
+		},
+		{
+			"not tolerated by step", steps,
+			[]string{"--tolerable", "0.9MB/step"},
+			growth.ClassLeak,
+			"",
+		},
+		{"not tolerated by step, judged in time", steps, []string{
+			"--tolerable", "0.9MB/step",
+			"--step-time", "2s",
+		}, growth.ClassLeak, ""},
+		{"tolerated by step, judged in time", steps, []string{
+			"--tolerable", "1.1MB/step",
+			"--step-time", "2s",
+		}, growth.ClassPlateau, ""},
+		{
+			"a step in time", steps,
+			[]string{"--epoch-end", "3700", "--step-time", "2s"},
+			growth.ClassGrowing, "",
+		},
+		{"a time over steps with a time", steps, []string{
+			"--epoch-end", "130m", "--step-time",
+			"2s",
+		}, growth.ClassGrowing, ""},
 		{"a step", steps, []string{"--epoch-end", "3700"}, growth.ClassGrowing, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -164,6 +198,7 @@ func testVerdictStatus(t *testing.T) {
 	if err := os.WriteFile(path, []byte(recorded(growingSteadily)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	c := call(t, "verdict", path)
 	c.mustEnd(0)
 	for _, on := range []string{"leak", "suspected"} {
@@ -172,6 +207,7 @@ func testVerdictStatus(t *testing.T) {
 		mustSay(t, "stdout", c.stdout.String(), "LEAK: grows by ")
 		mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on "+on+")")
 	}
+
 	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
 	c.mustEnd(1)
 	mustSay(t, "stderr", c.stderr.String(), "no such file")

@@ -32,6 +32,7 @@ func everybodys(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
@@ -39,7 +40,8 @@ func everybodys(t *testing.T) string {
 	return dir
 }
 
-// tracedFolder is the folder of a trace that belongs to a user, with a profile that names that source.
+// tracedFolder is the folder of a trace that belongs to a user, with a profile that names that
+// source.
 func tracedFolder(t *testing.T, uid int, source string) string {
 	t.Helper()
 	path := filepath.Join(everybodys(t), "out")
@@ -48,21 +50,31 @@ func tracedFolder(t *testing.T, uid int, source string) string {
 		t.Fatal(err)
 	}
 	defer folder.Close()
+
 	held := []growth.Holding{{
-		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{{Function: "leak", File: source, Line: 1, Module: &growth.Module{
-			Path: "/bin/sh", BuildID: "c0ffee", Start: 0x1000, Limit: 0x9000,
-		}, Address: 0x2000}}},
+		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{{
+			Function: "leak", File: source, Line: 1,
+			Module: &growth.Module{
+				Path: "/bin/sh", BuildID: "c0ffee", Start: 0x1000, Limit: 0x9000,
+			}, Address: 0x2000,
+		}}},
 		Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 1 << 20, ResidentBytes: 1 << 20,
 	}}
-	write := func(w io.Writer) error { return export.WriteProfile(w, held, export.Info{Interval: 1}) }
+
+	write := func(w io.Writer) error {
+		return export.WriteProfile(w, held, export.Info{Interval: 1})
+	}
+
 	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
 		if err := folder.WriteFile(name, write); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := folder.WriteFile(export.SummaryFile, (&export.Summary{}).Write); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -70,7 +82,9 @@ func tracedFolder(t *testing.T, uid int, source string) string {
 func viewing(t *testing.T, cmd *exec.Cmd) (c *command, url string) {
 	t.Helper()
 	c = begin(t, cmd)
-	c.await("it prints its address", func() bool { return strings.HasSuffix(c.stdout.String(), "\n") })
+	c.await("it prints its address", func() bool {
+		return strings.HasSuffix(c.stdout.String(), "\n")
+	})
 	return c, strings.TrimSuffix(c.stdout.String(), "\n")
 }
 
@@ -81,6 +95,7 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	request.Host = host
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -91,6 +106,7 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return response.StatusCode, string(data)
 }
 
@@ -100,12 +116,17 @@ func testViewSignal(t *testing.T) {
 		if !regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/$`).MatchString(url) {
 			t.Errorf("printed %q", url)
 		}
-		if status, body := fetch(t, url+"growth/top", ""); status != http.StatusOK || !strings.Contains(body, "leak") {
+
+		if status, body := fetch(t, url+"growth/top", ""); status != http.StatusOK ||
+			!strings.Contains(body, "leak") {
 			t.Errorf("status %d: %s", status, body)
 		}
-		if status, body := fetch(t, url+"growth/top", "evil.example"); status != http.StatusMisdirectedRequest || strings.Contains(body, "leak") {
+		if status, body := fetch(t, url+"growth/top",
+			"evil.example"); status != http.StatusMisdirectedRequest || strings.Contains(body,
+			"leak") {
 			t.Errorf("under a foreign name: status %d: %s", status, body)
 		}
+
 		c.signal(signal)
 		c.mustEnd(0)
 		if c.stderr.String() != "" {
@@ -119,12 +140,16 @@ func testViewSource(t *testing.T) {
 	if err := os.WriteFile(source, []byte("void *leak = malloc(1);\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	_, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, source)))
-	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusForbidden || strings.Contains(body, "malloc") {
+	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusForbidden ||
+		strings.Contains(body, "malloc") {
 		t.Errorf("by root: status %d: %s", status, body)
 	}
+
 	_, url = viewing(t, unprivileged(allocscope(t, "view", tracedFolder(t, nobody, source))))
-	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusOK || !strings.Contains(body, "void *leak = malloc(1);") {
+	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusOK ||
+		!strings.Contains(body, "void *leak = malloc(1);") {
 		t.Errorf("by a user: status %d: %s", status, body)
 	}
 }
@@ -132,23 +157,36 @@ func testViewSource(t *testing.T) {
 func testViewTools(t *testing.T) {
 	tools, home := everybodys(t), everybodys(t)
 	trail := filepath.Join(home, "trail")
-	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg></svg>'\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg></svg>'\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
-	for _, tool := range []string{"addr2line", "llvm-symbolizer", "objdump", "llvm-objdump", "nm", "llvm-nm", "perf_to_profile", "xdg-open"} {
-		if err := os.WriteFile(filepath.Join(tools, tool), []byte("#!/bin/sh\necho $0 >> "+trail+"\n"), 0o755); err != nil {
+
+	for _, tool := range []string{
+		"addr2line", "llvm-symbolizer", "objdump", "llvm-objdump", "nm",
+		"llvm-nm", "perf_to_profile", "xdg-open",
+	} {
+		if err := os.WriteFile(filepath.Join(tools, tool), []byte("#!/bin/sh\necho $0 >> "+trail+
+			"\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	folder := tracedFolder(t, nobody, "/src/leak.c")
 	cmd := unprivileged(allocscope(t, "view", folder))
-	cmd.Env = []string{"PATH=" + tools + ":/bin", "HOME=" + home, "DISPLAY=:0", "PPROF_TOOLS=" + tools}
+	cmd.Env = []string{"PATH=" + tools + ":/bin", "HOME=" + home, "DISPLAY=:0", "PPROF_TOOLS=" +
+		tools}
 	_, url := viewing(t, cmd)
-	for _, page := range []string{"top", "graph", "flamegraph", "peek?f=.", "source?f=.", "download"} {
+
+	for _, page := range []string{
+		"top", "graph", "flamegraph", "peek?f=.", "source?f=.",
+		"download",
+	} {
 		if status, body := fetch(t, url+"growth/"+page, ""); status != http.StatusOK {
 			t.Errorf("%s: status %d: %s", page, status, body)
 		}
 	}
+
 	left, err := os.ReadDir(home)
 	if err != nil || len(left) != 0 {
 		t.Errorf("in the home directory: %v, %v", left, err)
@@ -158,13 +196,17 @@ func testViewTools(t *testing.T) {
 // pprof waits for dot, whose time on a graph has no bound of its own.
 func testViewDot(t *testing.T) {
 	tools := everybodys(t)
-	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg>'; ulimit -S -t; ulimit -S -c; echo '</svg>'\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(tools, "dot"),
+		[]byte("#!/bin/sh\necho '<svg>'; ulimit -S -t; ulimit -S -c; echo '</svg>'\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"))
 	cmd.Env = append(os.Environ(), "PATH="+tools+":/bin")
 	_, url := viewing(t, cmd)
-	if status, body := fetch(t, url+"growth/graph", ""); status != http.StatusOK || !strings.Contains(body, "<svg>\n10\n0\n</svg>") {
+	if status, body := fetch(t, url+"growth/graph", ""); status != http.StatusOK ||
+		!strings.Contains(body, "<svg>\n10\n0\n</svg>") {
 		t.Errorf("status %d: %s", status, body)
 	}
 }
@@ -177,11 +219,13 @@ func testViewRefusals(t *testing.T) {
 	}
 	defer taken.Close()
 	unfinished := tracedFolder(t, 0, "/src/leak.c")
+
 	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
 		if err := os.Remove(filepath.Join(unfinished, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	missing := newFolder(t)
 	for _, refusal := range []struct {
 		arguments []string
@@ -191,28 +235,39 @@ func testViewRefusals(t *testing.T) {
 		{[]string{t.TempDir()}, []string{"holds no summary.json", "allocscope"}},
 		{[]string{filepath.Join(folder, "summary.json")}, []string{"not a directory"}},
 		{[]string{unfinished}, []string{unfinished, "growth.pb.gz", "no such file"}},
-		{[]string{folder, "--http", taken.Addr().String()}, []string{"address already in use", "--http"}},
+		{[]string{folder, "--http", taken.Addr().String()}, []string{
+			"address already in use",
+			"--http",
+		}},
 		{[]string{folder, "--http", "8080"}, []string{"--http", "8080", "127.0.0.1:8080"}},
 		{[]string{folder, "--http", "127.0.0.1:port"}, []string{"port"}},
 		{[]string{}, []string{"accepts 1 arg"}},
 	} {
-		mustRefuse(t, allocscope(t, append([]string{"view"}, refusal.arguments...)...), missing, refusal.words...)
+		mustRefuse(t, allocscope(t, append([]string{"view"}, refusal.arguments...)...), missing,
+			refusal.words...)
 	}
 }
 
 func testViewAddress(t *testing.T) {
-	c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--http", "0.0.0.0:0"))
+	c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--http",
+		"0.0.0.0:0"))
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	port, found := strings.CutPrefix(url, "http://"+machine+":")
 	if !found {
 		t.Fatalf("printed %q", url)
 	}
+
 	c.await("it warns", func() bool { return strings.HasSuffix(c.stderr.String(), "\n") })
-	mustSay(t, "stderr", c.stderr.String(), "warn: ", "0.0.0.0:"+strings.TrimSuffix(port, "/"), "no loopback address", "without a password")
-	for host, want := range map[string]int{"192.0.2.1:80": http.StatusOK, machine: http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+	mustSay(t, "stderr", c.stderr.String(), "warn: ", "0.0.0.0:"+strings.TrimSuffix(port, "/"),
+		"no loopback address", "without a password")
+	for host, want := range map[string]int{
+		"192.0.2.1:80": http.StatusOK, machine: http.StatusOK,
+		"evil.example": http.StatusMisdirectedRequest,
+	} {
 		if status, _ := fetch(t, "http://127.0.0.1:"+port, host); status != want {
 			t.Errorf("under %s: status %d, want %d", host, status, want)
 		}

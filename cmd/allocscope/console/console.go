@@ -22,7 +22,7 @@ type Console struct {
 }
 
 // New returns the console on a writer. A terminal is written to at once, any other file in the
-// background: a trace must not wait for whoever reads a pipe.
+// background: a trace must not wait for the reader of a pipe.
 func New(w io.Writer) *Console {
 	c := &Console{StatusWriter: &StatusWriter{w: w}}
 

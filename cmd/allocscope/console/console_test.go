@@ -39,20 +39,25 @@ func TestAsyncWriter(t *testing.T) {
 	b := newAsyncWriter(slow)
 	b.flush() // nothing waits
 	line := []byte("line\n")
+
 	for range maxKeptLines + 5 {
 		if n, err := b.Write(line); n != len(line) || err != nil {
 			t.Fatalf("%d, %v", n, err)
 		}
 	}
+
 	copy(line, "used ") // it is the caller's
 	close(slow.allowed)
 	for range 3 { // whatever the machine is busy with
 		b.flush()
 	}
+
 	slow.mu.Lock()
 	defer slow.mu.Unlock()
-	if want := strings.Repeat("line\n", maxKeptLines) + "5 more lines were logged\n"; slow.text.String() != want {
-		t.Errorf("%d bytes that end with %q", slow.text.Len(), slow.text.String()[max(0, slow.text.Len()-40):])
+	if want := strings.Repeat("line\n", maxKeptLines) +
+		"5 more lines were logged\n"; slow.text.String() != want {
+		t.Errorf("%d bytes that end with %q", slow.text.Len(),
+			slow.text.String()[max(0, slow.text.Len()-40):])
 	}
 }
 
@@ -67,9 +72,13 @@ func TestStatusWriter(t *testing.T) {
 	slog.Warn("one")
 	slog.Error("two")
 	slog.Info("three")
-	if out.String() != "before\n" || !slices.Equal(shown, []string{"warn: one", "error: two", "three"}) {
+	if out.String() != "before\n" || !slices.Equal(shown, []string{
+		"warn: one", "error: two",
+		"three",
+	}) {
 		t.Errorf("prints %q and shows %q", out.String(), shown)
 	}
+
 	to.Resume()
 	slog.Info("after")
 	to.Resume()
@@ -83,7 +92,12 @@ func testPlainStatus(t *testing.T) {
 	s := NewStatusLine(New(&out), 5*time.Minute)
 	cost := 0.019
 	overhead := &export.Overhead{Share: &cost, Limit: 0.03, Mode: export.HeapWindows, Windows: 3}
-	snapshot := &growth.Snapshot{LiveObjects: 12345, Holdings: []growth.Holding{{InuseBytes: 3 << 20}}}
+
+	snapshot := &growth.Snapshot{
+		LiveObjects: 12345,
+		Holdings:    []growth.Holding{{InuseBytes: 3 << 20}},
+	}
+
 	for second := range 25 {
 		sample := growth.Sample{Elapsed: time.Duration(second) * time.Second, RSS: 1 << 30}
 		s.Show(Progress{
@@ -92,6 +106,7 @@ func testPlainStatus(t *testing.T) {
 			Losses: []tracer.Loss{{Count: 2}, {Count: 5}},
 		})
 	}
+
 	s.Clear()
 	rest := " of 5m  RSS 1.00 GiB  traced 3.00 MiB in 12.3 k samples  2000 events/s  drops 7  " +
 		words.OverheadShort(overhead) + "\n"

@@ -31,8 +31,10 @@ func TestSizeRatePoint(t *testing.T) {
 
 func testIntervalParse(t *testing.T) {
 	for text, want := range map[string]uint64{
-		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64 << 10, "64KiB": 64 << 10, "64kib": 64 << 10,
-		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "0.5KiB": 512, "1GiB": 1 << 30, "auto": 0,
+		"1": 1, "4096": 4096, "1b": 1, "64K": 64 << 10, "64k": 64 << 10, "64KB": 64 << 10,
+		"64KiB": 64 << 10, "64kib": 64 << 10,
+		"2M": 2 << 20, "2MiB": 2 << 20, "1.5 MiB": 3 << 19, "0.5KiB": 512, "1GiB": 1 << 30,
+		"auto": 0,
 	} {
 		size := Interval(7)
 		if err := size.Set(text); err != nil || uint64(size) != want {
@@ -43,7 +45,8 @@ func testIntervalParse(t *testing.T) {
 
 func testIntervalRefuse(t *testing.T) {
 	for _, text := range []string{
-		"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "5GiB", "1TiB", "many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
+		"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "5GiB",
+		"1TiB", "many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
 	} {
 		size := Interval(7)
 		if err := size.Set(text); err == nil || size != 7 || !strings.Contains(err.Error(), text) {
@@ -57,13 +60,17 @@ func testOverheadParse(t *testing.T) {
 		share float64
 		text  string
 	}{
-		"3%": {0.03, "3%"}, "3": {0.03, "3%"}, "3 %": {0.03, "3%"}, "0.5%": {0.005, "0.5%"}, "10%": {0.1, "10%"}, "7": {0.07, "7%"}, "100%": {1, "100%"},
+		"3%": {0.03, "3%"}, "3": {0.03, "3%"}, "3 %": {0.03, "3%"}, "0.5%": {0.005, "0.5%"},
+		"10%": {0.1, "10%"}, "7": {0.07, "7%"}, "100%": {1, "100%"},
 		"1e-3": {0.00001, "0.001%"}, "off": {0, "off"},
 	} {
 		again, o := Overhead(9), Overhead(9)
-		if err := o.Set(text); err != nil || math.Abs(o.Share()-want.share) > 1e-12 || o.String() != want.text {
-			t.Errorf("%q is %v, printed as %q, %v; want %v, %q", text, o.Share(), o.String(), err, want.share, want.text)
+		if err := o.Set(text); err != nil || math.Abs(o.Share()-want.share) > 1e-12 ||
+			o.String() != want.text {
+			t.Errorf("%q is %v, printed as %q, %v; want %v, %q", text, o.Share(), o.String(), err,
+				want.share, want.text)
 		}
+
 		if err := again.Set(o.String()); err != nil || again != o {
 			t.Errorf("%q is printed as %q and parsed as %v, %v", text, o.String(), again, err)
 		}
@@ -71,9 +78,13 @@ func testOverheadParse(t *testing.T) {
 }
 
 func testOverheadRefuse(t *testing.T) {
-	for _, text := range []string{"", " ", "%", "0", "0%", "-1", "-3%", "100.1%", "101", "1e300", "NaN", "Inf", "-Inf%", "little", "3%%", "3 % 4", "3 MiB", "OFF", "auto"} {
+	for _, text := range []string{
+		"", " ", "%", "0", "0%", "-1", "-3%", "100.1%", "101", "1e300",
+		"NaN", "Inf", "-Inf%", "little", "3%%", "3 % 4", "3 MiB", "OFF", "auto",
+	} {
 		o := Overhead(7)
-		if err := o.Set(text); err == nil || o != 7 || !strings.Contains(err.Error(), `"`+text+`"`) || !strings.Contains(err.Error(), "write 3%, 0.5%, off") {
+		if err := o.Set(text); err == nil || o != 7 || !strings.Contains(err.Error(), `"`+text+
+			`"`) || !strings.Contains(err.Error(), "write 3%, 0.5%, off") {
 			t.Errorf("%q becomes %v, %v", text, float64(o), err)
 		}
 	}
@@ -87,7 +98,8 @@ func testIntervalRoundTrip(t *testing.T) {
 			}
 			before, after := Interval(value), Interval(0)
 			if err := after.Set(before.String()); err != nil || after != before {
-				t.Errorf("%d is printed as %q and parsed as %d, %v", value, before.String(), after, err)
+				t.Errorf("%d is printed as %q and parsed as %d, %v", value, before.String(), after,
+					err)
 			}
 		}
 	}
@@ -95,7 +107,8 @@ func testIntervalRoundTrip(t *testing.T) {
 
 func testDurationParse(t *testing.T) {
 	for text, want := range map[string]time.Duration{
-		"300": 5 * time.Minute, "0.5": 500 * time.Millisecond, "90s": 90 * time.Second, "5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "100ms": 100 * time.Millisecond,
+		"300": 5 * time.Minute, "0.5": 500 * time.Millisecond, "90s": 90 * time.Second,
+		"5m": 5 * time.Minute, "1h30m": 90 * time.Minute, "100ms": 100 * time.Millisecond,
 		"604800": 7 * 24 * time.Hour, "168h": 7 * 24 * time.Hour,
 	} {
 		var d Duration
@@ -106,7 +119,10 @@ func testDurationParse(t *testing.T) {
 }
 
 func testDurationRefuse(t *testing.T) {
-	for _, text := range []string{"", "0", "0s", "-1", "-5m", "5 m", "5d", "long", "NaN", "Inf", "-Inf", "1e300", "1e-12", "9223372037"} {
+	for _, text := range []string{
+		"", "0", "0s", "-1", "-5m", "5 m", "5d", "long", "NaN", "Inf",
+		"-Inf", "1e300", "1e-12", "9223372037",
+	} {
 		d := Duration(7)
 		if err := d.Set(text); err == nil || d != 7 || !strings.Contains(err.Error(), text) {
 			t.Errorf("%q becomes %s, %v", text, time.Duration(d), err)
@@ -115,7 +131,10 @@ func testDurationRefuse(t *testing.T) {
 }
 
 func testDurationRoundTrip(t *testing.T) {
-	for _, want := range []string{"0.5s", "1s", "2.5s", "10s", "59s", "1m", "1m1s", "10m", "59m59s", "1h", "1h30m", "1h0m30s", "1h1m1s", "10h", "100h", "168h"} {
+	for _, want := range []string{
+		"0.5s", "1s", "2.5s", "10s", "59s", "1m", "1m1s", "10m", "59m59s",
+		"1h", "1h30m", "1h0m30s", "1h1m1s", "10h", "100h", "168h",
+	} {
 		var d Duration
 		if err := d.Set(want); err != nil {
 			t.Errorf("%s: %v", want, err)
@@ -124,6 +143,7 @@ func testDurationRoundTrip(t *testing.T) {
 			t.Errorf("%s is printed as %q", want, d.String())
 		}
 	}
+
 	var none Duration
 	if none.String() != "" {
 		t.Errorf("no duration is printed as %q", none.String())
@@ -131,19 +151,31 @@ func testDurationRoundTrip(t *testing.T) {
 }
 
 func testSizeRatePointParse(t *testing.T) {
-	for text, want := range map[string]float64{"32GB": 32e9, "30 GiB": 30 << 30, "9,432MB": 9432e6, "4096": 4096} {
+	for text, want := range map[string]float64{
+		"32GB": 32e9, "30 GiB": 30 << 30, "9,432MB": 9432e6,
+		"4096": 4096,
+	} {
 		var size Size
 		if err := size.Set(text); err != nil || size.Bytes != want || size.String() != text {
 			t.Errorf("%q is %v, %v", text, size, err)
 		}
 	}
-	for text, want := range map[string]Rate{"600MB/min": {600e6, time.Minute, ""}, "1GiB/h": {1 << 30, time.Hour, ""}, "5kb / s": {5e3, time.Second, ""}, "2MB/step": {2e6, 0, ""}} {
+
+	for text, want := range map[string]Rate{
+		"600MB/min": {600e6, time.Minute, ""},
+		"1GiB/h":    {1 << 30, time.Hour, ""}, "5kb / s": {5e3, time.Second, ""},
+		"2MB/step": {2e6, 0, ""},
+	} {
 		var rate Rate
 		if want.text = text; rate.Set(text) != nil || rate != want || rate.String() != text {
 			t.Errorf("%q is %+v", text, rate)
 		}
 	}
-	for text, want := range map[string]Point{"300": {300, false, ""}, "0": {0, false, ""}, "5m": {300, true, ""}, "1h30m": {5400, true, ""}} {
+
+	for text, want := range map[string]Point{
+		"300": {300, false, ""}, "0": {0, false, ""},
+		"5m": {300, true, ""}, "1h30m": {5400, true, ""},
+	} {
 		var point Point
 		if want.Text = text; point.Set(text) != nil || point != want || point.String() != text {
 			t.Errorf("%q is %+v", text, point)
@@ -158,12 +190,14 @@ func testSizeRatePointRefuse(t *testing.T) {
 			t.Errorf("%q is %v", text, size)
 		}
 	}
+
 	for _, text := range []string{"", "5MB", "5MB/week", "/min", "0MB/min", "-5MB/min", "5/5/min"} {
 		rate := Rate{bytes: 7}
 		if err := rate.Set(text); err == nil || rate.bytes != 7 {
 			t.Errorf("%q is %v", text, rate)
 		}
 	}
+
 	for _, text := range []string{"", "-1", "-5m", "NaN", "Inf", "later", "1e300"} {
 		point := Point{number: 7}
 		if err := point.Set(text); err == nil || point.number != 7 {

@@ -29,10 +29,8 @@ func (a Axis) Position(flag string, p Point) (float64, error) {
 	switch {
 	case p.timed && a.Unit == export.AxisSteps:
 		return 0, fmt.Errorf(
-			"%s %s is a time, and the series is in steps (give steps, or --step-time)",
-			flag,
-			p.Text,
-		)
+			"%s %s is a time, and the series is in steps (give steps, or --step-time)", flag,
+			p.Text)
 	case !p.timed && a.StepSeconds > 0:
 		return p.number * a.StepSeconds, nil
 	}
@@ -50,16 +48,11 @@ func (a Axis) Rate(flag string, r Rate) (float64, error) {
 		return r.bytes / a.StepSeconds, nil
 	case r.per == 0:
 		return 0, fmt.Errorf(
-			"%s %s is by step, and the series has no steps (give it by s, min or h)",
-			flag,
-			r.text,
-		)
+			"%s %s is by step, and the series has no steps (give it by s, min or h)", flag, r.text)
 	case a.Unit == export.AxisSteps:
 		return 0, fmt.Errorf(
-			"%s %s is by time, and the series is in steps (give it by step, or --step-time)",
-			flag,
-			r.text,
-		)
+			"%s %s is by time, and the series is in steps (give it by step, or --step-time)", flag,
+			r.text)
 	}
 	return r.bytes / r.per.Seconds(), nil
 }

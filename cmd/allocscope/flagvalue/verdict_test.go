@@ -22,7 +22,8 @@ func TestFailOn(t *testing.T) {
 		{"suspected", growth.ClassSuspected, true},
 		{"suspected", growth.ClassGrowing, false},
 	} {
-		if err := test.on.Check(Outcome{"the verdict", test.class}); errors.As(err, &wanted) != test.fails || (err != nil) != test.fails {
+		if err := test.on.Check(Outcome{"the verdict", test.class}); errors.As(err,
+			&wanted) != test.fails || (err != nil) != test.fails {
 			t.Errorf("--fail-on %q, %s: %v", test.on, test.class, err)
 		}
 	}

@@ -55,12 +55,8 @@ var (
 // send sends a mark to the trace of a process, or of the nearest ancestor that has one.
 func send(pid int, text string) error {
 	if len(text) > maxBytes {
-		return fmt.Errorf(
-			"mark pid %d: the text of %d bytes is longer than %d",
-			pid,
-			len(text),
-			maxBytes,
-		)
+		return fmt.Errorf("mark pid %d: the text of %d bytes is longer than %d", pid, len(text),
+			maxBytes)
 	}
 
 	var foreign error
@@ -112,12 +108,8 @@ func sendTo(pid int, text string) error {
 	}
 
 	if uid != 0 && int(uid) != os.Geteuid() {
-		return fmt.Errorf(
-			"mark pid %d: user %d, who listens for marks, %w",
-			pid,
-			uid,
-			errForeignTrace,
-		)
+		return fmt.Errorf("mark pid %d: user %d, who listens for marks, %w", pid, uid,
+			errForeignTrace)
 	}
 
 	answer := make([]byte, 4*maxBytes)

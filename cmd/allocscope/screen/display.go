@@ -58,7 +58,8 @@ func wantsScreen(options *trace.Options, out *os.File) bool {
 		return false
 	case os.Getenv("TERM") == "" || os.Getenv("TERM") == "dumb":
 		return false
-	case options.Marks == "-" && term.IsTerminal(int(os.Stdin.Fd())): // its input is marks, not keys
+	case options.Marks == "-" &&
+		term.IsTerminal(int(os.Stdin.Fd())): // its input is marks, not keys
 		return false
 	}
 	return term.IsTerminal(int(out.Fd()))

@@ -119,7 +119,7 @@ func gpuFacts(g *GPU) []string {
 	return parts
 }
 
-// deviceVerdict is what is judged so far of device memory; none before the first ui.
+// gpuVerdictLines is the verdict so far; none before the first one.
 func gpuVerdictLines(g *GPU, width int) []string {
 	if g == nil || g.Verdict == nil {
 		return nil

@@ -29,22 +29,36 @@ const gib = 1 << 30
 func onDevice() *State {
 	s := leaking()
 	s.GPU = &GPU{
-		Used: 31 * gib, Reserved: 29 * gib, Allocated: 27 * gib, DriverAPI: 30 * gib, Total: 80 * gib, Headroom: 49 * gib,
-		Diagnosis: "allocated and reserved grow together: tensors are retained", Suspect: "train.py: remember (train.py:19)",
+		Used: 31 * gib, Reserved: 29 * gib, Allocated: 27 * gib, DriverAPI: 30 * gib,
+		Total: 80 * gib, Headroom: 49 * gib,
+		Diagnosis: "allocated and reserved grow together: tensors are retained",
+		Suspect:   "train.py: remember (train.py:19)",
 		Verdict: &export.Verdict{
-			Class: growth.ClassLeak, Why: "steady growth after warm-up", RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)), RateHigh: known(3100.0 * (1 << 20)),
-			SecondsToLimit: known(1000.0), SecondsToLimitLow: known(990.0), SecondsToLimitHigh: known(1010.0),
+			Class: growth.ClassLeak, Why: "steady growth after warm-up",
+			RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),
+			RateHigh:       known(3100.0 * (1 << 20)),
+			SecondsToLimit: known(1000.0), SecondsToLimitLow: known(990.0),
+			SecondsToLimitHigh: known(1010.0),
 		},
 	}
+
 	for second := range 200 {
-		s.GPU.Curve = s.GPU.Curve.With(time.Duration(second)*time.Second, int64(20*gib+second*(55<<20)))
+		s.GPU.Curve = s.GPU.Curve.With(time.Duration(second)*time.Second,
+			int64(20*gib+second*(55<<20)))
 	}
+
 	for i := range 7 {
 		s.GPU.Stacks = append(s.GPU.Stacks, Stack{
-			Component: "train.py", BytesPerMin: known(int64(700-100*i) << 20), Bytes: int64(7-i) * gib, Objects: 100,
-			Where: []string{fmt.Sprintf("[cuda-block] remember%d (train.py:19) < main (train.py:40)", i), fmt.Sprintf("[cuda-block] remember%d (train.py:19)", i), fmt.Sprintf("remember%d:19", i)},
+			Component: "train.py", BytesPerMin: known(int64(700-100*i) << 20),
+			Bytes: int64(7-i) * gib, Objects: 100,
+			Where: []string{
+				fmt.Sprintf("[cuda-block] remember%d (train.py:19) < main (train.py:40)", i),
+				fmt.Sprintf("[cuda-block] remember%d (train.py:19)", i),
+				fmt.Sprintf("remember%d:19", i),
+			},
 		})
 	}
+
 	return s
 }
 
@@ -52,10 +66,16 @@ func testGPUFacts(t *testing.T) {
 	for _, ui := range sizes[:2] {
 		text := Render(onDevice(), ui)
 		mustFit(t, text, ui)
-		mustShow(t, text, "RSS 1.00 GiB", "GPU memory used 31.0 GiB of 80.0 GiB", "min 20.0 GiB, max 30.7 GiB", " reserved 29.0 GiB · allocated 27.0 GiB · headroom 49.0 GiB",
-			"So far: LEAK: grows by 240.0 MiB/min", "GPU so far: LEAK: grows by 3072 MiB/min", "g GPU", "Stacks by rate", "What the growth of RSS is made of", "12.3 k events/s", "? help")
+		mustShow(t, text, "RSS 1.00 GiB", "GPU memory used 31.0 GiB of 80.0 GiB",
+			"min 20.0 GiB, max 30.7 GiB",
+			" reserved 29.0 GiB · allocated 27.0 GiB · headroom 49.0 GiB",
+			"So far: LEAK: grows by 240.0 MiB/min", "GPU so far: LEAK: grows by 3072 MiB/min",
+			"g GPU", "Stacks by rate", "What the growth of RSS is made of", "12.3 k events/s",
+			"? help")
 	}
-	mustShow(t, Render(onDevice(), sizes[1]), "CUDA driver API 30.0 GiB", "tensors are retained", "most by train.py: remember (train.py:19)")
+
+	mustShow(t, Render(onDevice(), sizes[1]), "CUDA driver API 30.0 GiB", "tensors are retained",
+		"most by train.py: remember (train.py:19)")
 	mustFit(t, Render(onDevice(), sizes[2]), sizes[2])
 }
 
@@ -63,14 +83,16 @@ func testGPUKey(t *testing.T) {
 	m := watched().model
 	before := pressed(m, "g")
 	if before.ui.ShowGPU {
-		t.Error("there is a switch without device memory")
+		t.Error("there is a switch without GPU memory")
 	}
+
 	next, _ := m.Update(stateMsg{onDevice()})
 	m = pressed(next.(model), "down", "g")
 	mustShow(t, m.View().Content, "GPU stacks by rate", "remember0", "g host", "700.00", "1 to ")
 	if strings.Contains(m.View().Content, "resize") {
 		t.Errorf("shows those of the host, too:\n%s", ansi.Strip(m.View().Content))
 	}
+
 	mustShow(t, pressed(m, "end").View().Content, "remember6", "of 7")
 	mustShow(t, pressed(m, "g").View().Content, "Stacks by rate", "resize0", "g GPU")
 	mustShow(t, pressed(m, "?").View().Content, "g           show the stacks of GPU memory")
@@ -86,9 +108,12 @@ func testNoGPU(t *testing.T) {
 			if got := Render(leaking(), ui); got != plain {
 				t.Errorf("it changes:\n%s", ansi.Strip(got))
 			}
-			if text := ansi.Strip(plain); strings.Contains(text, "GPU") || strings.Contains(text, " g ") {
+
+			if text := ansi.Strip(plain); strings.Contains(text, "GPU") || strings.Contains(text,
+				" g ") {
 				t.Errorf("it speaks of devices:\n%s", text)
 			}
+
 			ui.ShowGPU = false
 		}
 	}
@@ -97,11 +122,20 @@ func testNoGPU(t *testing.T) {
 func testUnknownSizes(t *testing.T) {
 	nothing := GPU{Used: -1, Reserved: -1, Allocated: -1, DriverAPI: -1, Total: -1, Headroom: -1}
 	for want, edit := range map[string]func(*GPU){
-		"GPU memory unknown":                    func(*GPU) {},
-		"CUDA driver API 3.00 GiB ":             func(d *GPU) { d.DriverAPI = 3 * gib },
-		"GPU memory reserved 2.00 GiB ":         func(d *GPU) { d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib },
-		" allocated 1.00 GiB · CUDA driver API": func(d *GPU) { d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib },
-		"used 4.00 GiB of 8.00 GiB ":            func(d *GPU) { d.Used, d.Reserved, d.Total = 4*gib, 2*gib, 8*gib },
+		"GPU memory unknown":        func(*GPU) {},
+		"CUDA driver API 3.00 GiB ": func(d *GPU) { d.DriverAPI = 3 * gib },
+		"GPU memory reserved 2.00 GiB ": func(d *GPU) {
+			d.Reserved, d.Allocated,
+				d.DriverAPI = 2*gib, gib, 3*gib
+		},
+		" allocated 1.00 GiB · CUDA driver API": func(d *GPU) {
+			d.Reserved, d.Allocated,
+				d.DriverAPI = 2*gib, gib, 3*gib
+		},
+		"used 4.00 GiB of 8.00 GiB ": func(d *GPU) {
+			d.Used, d.Reserved, d.Total = 4*gib,
+				2*gib, 8*gib
+		},
 	} {
 		d := nothing
 		edit(&d)
@@ -111,7 +145,7 @@ func testUnknownSizes(t *testing.T) {
 		mustFit(t, text, sizes[0])
 		mustShow(t, text, want)
 		if strings.Contains(text, "-1 B") || strings.Contains(text, "GPU so far") {
-			t.Errorf("says what nobody knows:\n%s", ansi.Strip(text))
+			t.Errorf("says unknown sizes:\n%s", ansi.Strip(text))
 		}
 	}
 }
@@ -123,8 +157,10 @@ func testGPUHostile(t *testing.T) {
 				state := onDevice()
 				state.GPU.Diagnosis, state.GPU.Suspect, state.GPU.Verdict.Why = text, text, text
 				for i := range state.GPU.Stacks {
-					state.GPU.Stacks[i].Component, state.GPU.Stacks[i].Where = text, []string{text, text}
+					state.GPU.Stacks[i].Component, state.GPU.Stacks[i].Where = text,
+						[]string{text, text}
 				}
+
 				drawn := Render(state, ui)
 				mustFit(t, drawn, ui)
 				mustBeHarmless(t, drawn)
@@ -137,7 +173,10 @@ func testGPUEverySize(t *testing.T) {
 	for width := 0; width < 220; width += 7 {
 		for height := 1; height < 70; height += 3 {
 			for _, state := range []*State{onDevice(), {RSS: -1, Steps: -1, GPU: &GPU{}}} {
-				ui := UIState{Width: width, Height: height, Scroll: 1 << 30, Log: []string{"x"}, ShowGPU: height%2 == 0, Help: height%7 == 0}
+				ui := UIState{
+					Width: width, Height: height, Scroll: 1 << 30, Log: []string{"x"},
+					ShowGPU: height%2 == 0, Help: height%7 == 0,
+				}
 				mustFit(t, Render(state, ui), ui)
 			}
 		}
@@ -147,11 +186,15 @@ func testGPUEverySize(t *testing.T) {
 // Neither of two verdicts pushes the other out.
 func testTwoVerdicts(t *testing.T) {
 	a, b := []string{"a1", "a2", "a3"}, []string{"b1", "b2", "b3"}
-	for height, want := range []string{"", "a1", "a1 b1", "a1 a2 b1", "a1 a2 b1 b2", "a1 a2 a3 b1 b2", "a1 a2 a3 b1 b2 b3", "a1 a2 a3 b1 b2 b3"} {
+	for height, want := range []string{
+		"", "a1", "a1 b1", "a1 a2 b1", "a1 a2 b1 b2",
+		"a1 a2 a3 b1 b2", "a1 a2 a3 b1 b2 b3", "a1 a2 a3 b1 b2 b3",
+	} {
 		if got := strings.Join(shareLines(a, b, height), " "); got != want {
 			t.Errorf("in %d lines %q, want %q", height, got, want)
 		}
 	}
+
 	if got := shareLines(a, b[:1], 4); !slices.Equal(got, []string{"a1", "a2", "a3", "b1"}) {
 		t.Errorf("%q", got)
 	}

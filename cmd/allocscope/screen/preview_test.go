@@ -29,6 +29,7 @@ func gpuDisplay(samples int, of func(i int, s *growth.Sample)) (*display, *growt
 		of(i, &s)
 		history.Add(oneProcess(s))
 	}
+
 	r := trace.Replay(nil, trace.Options{Speed: 1}, history)
 	return &display{recorder: r, preview: newPreview(r)}, r.History().Main()
 }
@@ -61,20 +62,25 @@ func testNVMLStarts(t *testing.T) {
 			s.DeviceUsed = int64(500 + i)
 		}
 	})
+
 	whole := track.Timeline
 	track.Timeline = whole[:15]
 	got := d.gpu(track)
-	if got.Used != growth.Unknown || got.Reserved != 114 || got.Allocated != 64 || got.DriverAPI != 124 || len(got.Curve.Points) != 15 || got.Curve.Max != 114 {
+	if got.Used != growth.Unknown || got.Reserved != 114 || got.Allocated != 64 ||
+		got.DriverAPI != 124 || len(got.Curve.Points) != 15 || got.Curve.Max != 114 {
 		t.Errorf("before: %+v", got)
 	}
+
 	track.Timeline = whole[:16]
 	if got = d.gpu(track); got.Used != 515 || len(got.Curve.Points) != 1 || got.Curve.Max != 515 {
-		t.Errorf("when it begins to tell: %+v", got)
+		t.Errorf("when NVML starts to report: %+v", got)
 	}
+
 	for n := 17; n <= 20; n++ {
 		track.Timeline = whole[:n]
 		got = d.gpu(track)
 	}
+
 	if got.Used != 519 || len(got.Curve.Points) != 5 || got.Curve.Min != 515 {
 		t.Errorf("after: %+v", got)
 	}
@@ -88,6 +94,7 @@ func testNVMLStops(t *testing.T) {
 			s.DeviceUsed = 500
 		}
 	})
+
 	whole := track.Timeline
 	for n := 1; n <= 60; n++ {
 		track.Timeline = whole[:n]
@@ -96,8 +103,10 @@ func testNVMLStops(t *testing.T) {
 		if n >= 40+maxFailedSamples {
 			want = growth.Unknown
 		}
+
 		if got.Used != want || (got.Curve.Max == 500) != (want == 500) {
-			t.Errorf("after %d samples: used %d, want %d, the course goes up to %d", n, got.Used, want, got.Curve.Max)
+			t.Errorf("after %d samples: used %d, want %d, the course goes up to %d", n, got.Used,
+				want, got.Curve.Max)
 		}
 	}
 }
@@ -106,24 +115,48 @@ func testGPUStacks(t *testing.T) {
 	frames := func(function string) []growth.Frame {
 		return []growth.Frame{{Function: function, File: "/srv/train.py", Line: 7, Python: true}}
 	}
+
 	block := &growth.Stack{ID: 1, PID: 1, Frames: frames("remember")}
 	segment := &growth.Stack{ID: 2, PID: 1, Frames: frames("malloc")}
 	other := &growth.Stack{ID: 3, PID: 2, Frames: frames("other")}
+
 	at := func(seconds int, bytes int64) *growth.Snapshot {
 		return &growth.Snapshot{
-			Elapsed:  time.Duration(seconds) * time.Second,
-			Holdings: []growth.Holding{{Stack: segment, Kind: growth.KindHeap, InuseBytes: 1 << 40}},
+			Elapsed: time.Duration(seconds) * time.Second,
+			Holdings: []growth.Holding{{
+				Stack: segment, Kind: growth.KindHeap,
+				InuseBytes: 1 << 40,
+			}},
 			DeviceHoldings: []growth.Holding{
-				{Stack: block, GPU: "0", Kind: growth.KindCudaBlock, InuseBytes: bytes, DeviceBytes: bytes, InuseObjects: 3},
-				{Stack: block, GPU: "1", Kind: growth.KindCudaBlock, InuseBytes: 1 << 20, DeviceBytes: 1 << 20},
+				{
+					Stack: block, GPU: "0", Kind: growth.KindCudaBlock, InuseBytes: bytes,
+					DeviceBytes: bytes, InuseObjects: 3,
+				},
+				{
+					Stack: block, GPU: "1", Kind: growth.KindCudaBlock, InuseBytes: 1 << 20,
+					DeviceBytes: 1 << 20,
+				},
 				{Stack: segment, Kind: growth.KindCudaSegment, InuseBytes: 1 << 30},
-				{Stack: other, Kind: growth.KindCudaBlock, InuseBytes: 1 << 30, DeviceBytes: 1 << 30},
-				{Stack: growth.NamedStack(1, "[cuda: cached by torch]"), Kind: growth.KindCudaCached, DeviceBytes: 1 << 30},
+				{
+					Stack: other, Kind: growth.KindCudaBlock, InuseBytes: 1 << 30,
+					DeviceBytes: 1 << 30,
+				},
+				{
+					Stack: growth.NamedStack(1, "[cuda: cached by torch]"),
+					Kind:  growth.KindCudaCached, DeviceBytes: 1 << 30,
+				},
 			},
 		}
 	}
-	stacks := stacksOf(trace.SnapshotPair{Start: gpuHoldings(at(0, 1<<20), 1), End: gpuHoldings(at(60, 61<<20), 1)}, nil)
-	if len(stacks) != 1 || stacks[0].Bytes != 62<<20 || *stacks[0].BytesPerMin != 60<<20 || stacks[0].Objects != 3 || stacks[0].Where[0] != "["+string(growth.KindCudaBlock)+"] remember (train.py:7)" {
+
+	stacks := stacksOf(trace.SnapshotPair{
+		Start: gpuHoldings(at(0, 1<<20), 1),
+		End:   gpuHoldings(at(60, 61<<20), 1),
+	}, nil)
+
+	if len(stacks) != 1 || stacks[0].Bytes != 62<<20 || *stacks[0].BytesPerMin != 60<<20 ||
+		stacks[0].Objects != 3 || stacks[0].Where[0] != "["+string(growth.KindCudaBlock)+
+		"] remember (train.py:7)" {
 		t.Errorf("%+v", stacks)
 	}
 }
@@ -153,14 +186,18 @@ func testGPUVerdict(t *testing.T) {
 	if got := d.gpu(track); got.Verdict != nil || got.Suspect != "" {
 		t.Errorf("before the first ui: %+v", got)
 	}
+
 	leak := growth.Frame{Function: "remember", File: "/srv/train.py", Line: 7, Python: true}
-	d.preview.gpu.set(growth.Verdict{Class: growth.ClassLeak}, "tensors are kept", []growth.Culprit{{Owner: "train.py", Frame: leak, Inclusive: 1}})
-	if got := d.gpu(track); got.Verdict.Class != growth.ClassLeak || got.Diagnosis != "tensors are kept" || got.Suspect != "train.py: remember (train.py:7)" {
+	d.preview.gpu.set(growth.Verdict{Class: growth.ClassLeak}, "tensors are kept",
+		[]growth.Culprit{{Owner: "train.py", Frame: leak, Inclusive: 1}})
+	if got := d.gpu(track); got.Verdict.Class != growth.ClassLeak ||
+		got.Diagnosis != "tensors are kept" || got.Suspect != "train.py: remember (train.py:7)" {
 		t.Errorf("%+v", got)
 	}
 }
 
-// longTrace is a recorder with so many samples of a leaking process, and snapshots with so many stacks.
+// longTrace is a recorder with so many samples of a leaking process, and snapshots with so many
+// stacks.
 func longTrace(samples, snapshots, stacks int) *trace.Recorder {
 	var history growth.History
 	for i := range samples {
@@ -174,7 +211,8 @@ func longTrace(samples, snapshots, stacks int) *trace.Recorder {
 		all[i] = &growth.Stack{ID: uint64(i + 1), PID: 1}
 		for depth := range 40 {
 			all[i].Frames = append(all[i].Frames, growth.Frame{
-				Function: fmt.Sprintf("f%d_%d", i, depth), File: "/srv/train.py", Line: depth, Python: depth > 5,
+				Function: fmt.Sprintf("f%d_%d", i, depth), File: "/srv/train.py", Line: depth,
+				Python: depth > 5,
 			})
 		}
 	}
@@ -186,9 +224,11 @@ func longTrace(samples, snapshots, stacks int) *trace.Recorder {
 			Elapsed: time.Duration(n) * every, Alive: []int{1}, Interval: 1 << 19,
 			Residents: []growth.Resident{{PID: 1, RSS: 1 << 30, HeapTraced: true, Traced: true}},
 		}
+
 		for i := range n {
 			s.Bins = append(s.Bins, time.Duration(i+1)*every)
 		}
+
 		for i, stack := range all {
 			bytes := int64((n + 1) * (i + 1) << 12)
 			variance := float64(bytes) * (1 << 19)
@@ -196,15 +236,19 @@ func longTrace(samples, snapshots, stacks int) *trace.Recorder {
 				Stack: stack, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: bytes,
 				ResidentBytes: bytes, Samples: int64(n), Variance: variance,
 			}
+
 			if n == snapshots-1 {
 				for bin := range s.Bins {
 					h.AddBirth(growth.Birth{
-						Bin: bin, InuseBytes: float64(bytes) / float64(n), Variance: variance / float64(n),
+						Bin: bin, InuseBytes: float64(bytes) / float64(n),
+						Variance: variance / float64(n),
 					})
 				}
 			}
+
 			s.Holdings = append(s.Holdings, h)
 		}
+
 		taken = append(taken, s)
 	}
 
@@ -213,14 +257,20 @@ func longTrace(samples, snapshots, stacks int) *trace.Recorder {
 	return trace.Replay(session, options, history, taken...)
 }
 
-// BenchmarkPreview measures a judgement and a comparison of a trace of four hours with 2,000 stacks.
+// BenchmarkPreview measures a judgement and a comparison of a trace of four hours with 2,000
+// stacks.
 func BenchmarkPreview(b *testing.B) {
 	r := longTrace(4*3600, 60, 2000)
 	for b.Loop() {
 		p := newPreview(r)
 		main := r.History().Main()
 		start := time.Now()
-		p.judged = trace.ProcessVerdict{Process: main, Judgement: growth.JudgeProcess(r.CaseOf(main))}
+
+		p.judged = trace.ProcessVerdict{
+			Process:   main,
+			Judgement: growth.JudgeProcess(r.CaseOf(main)),
+		}
+
 		judge := time.Since(start)
 
 		start = time.Now()

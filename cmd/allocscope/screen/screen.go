@@ -136,7 +136,9 @@ func (s *Screen) Close() error {
 		s.mu.Unlock()
 
 		_ = term.Restore(int(s.keys.Fd()), s.before) // the program has done so, unless it hangs
-		if !s.stuck {                                // a stuck program may read the descriptor, which must not be reused
+
+		// A stuck program may still read the descriptor, which must not be reused.
+		if !s.stuck {
 			_ = s.keys.Close()
 		}
 	})

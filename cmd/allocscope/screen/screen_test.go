@@ -35,17 +35,23 @@ func openPTY(t *testing.T) (person, program *os.File) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { person.Close() })
 	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
 	if err == nil {
 		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
 	}
+
 	if err == nil {
-		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
+		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{
+			Row: 24,
+			Col: 80,
+		})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return person, openEnd(t, number)
 }
 
@@ -102,6 +108,7 @@ func testRestored(t *testing.T) {
 			}
 		}
 	}()
+
 	shows := func(text string) func() bool {
 		return func() bool {
 			mu.Lock()
@@ -109,31 +116,42 @@ func testRestored(t *testing.T) {
 			return strings.Contains(seen.String(), text)
 		}
 	}
+
 	before := settings(t, program)
 	pressed := make(chan struct{}, 1)
-	screen, err := Open(again(t, program), program, Actions{Interrupt: func() { pressed <- struct{}{} }})
+	screen, err := Open(again(t, program), program,
+		Actions{Interrupt: func() { pressed <- struct{}{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	screen.Show(leaking())
 	screen.Log("warn: something")
-	eventually(t, "the state and the log are shown", func() bool { return shows("1.00 GiB")() && shows("something")() })
+	eventually(t, "the state and the log are shown", func() bool {
+		return shows("1.00 GiB")() &&
+			shows("something")()
+	})
+
 	if now := settings(t, program); now.Lflag&(unix.ICANON|unix.ECHO) != 0 {
 		t.Error("the terminal is not raw")
 	}
 	if _, err := person.WriteString("q"); err != nil {
 		t.Fatal(err)
 	}
+
 	<-pressed
 	for range 2 {
 		if err := screen.Close(); err != nil {
 			t.Error(err)
 		}
 	}
+
 	if after := settings(t, program); after != before {
 		t.Errorf("the terminal has %+v, had %+v", after, before)
 	}
-	eventually(t, "the other screen is left and the cursor shown", func() bool { return shows("\x1b[?1049l")() && shows("\x1b[?25h")() })
+
+	eventually(t, "the other screen is left and the cursor shown",
+		func() bool { return shows("\x1b[?1049l")() && shows("\x1b[?25h")() })
 	screen.Show(leaking()) // and nothing happens
 	screen.Log("late")
 }
@@ -151,14 +169,18 @@ func testBlocked(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for range 1000 {
 		screen.Show(leaking())
 		screen.Log("line")
 	}
-	eventually(t, "the terminal is raw", func() bool { return settings(t, program).Lflag&unix.ICANON == 0 })
+
+	eventually(t, "the terminal is raw",
+		func() bool { return settings(t, program).Lflag&unix.ICANON == 0 })
 	if err := screen.Close(); err == nil || !strings.Contains(err.Error(), "block") {
 		t.Errorf("%v", err)
 	}
+
 	if after := settings(t, program); after != before {
 		t.Errorf("the terminal has %+v, had %+v", after, before)
 	}
@@ -167,9 +189,12 @@ func testBlocked(t *testing.T) {
 // pressed is a model after keys: names as a terminal's key presses, others as text.
 func pressed(m model, keys ...string) model {
 	special := map[string]tea.Key{
-		"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape}, "backspace": {Code: tea.KeyBackspace}, "pgdown": {Code: tea.KeyPgDown},
-		"up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "end": {Code: tea.KeyEnd}, "ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
+		"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape},
+		"backspace": {Code: tea.KeyBackspace}, "pgdown": {Code: tea.KeyPgDown},
+		"up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "end": {Code: tea.KeyEnd},
+		"ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
 	}
+
 	for _, name := range keys {
 		key, ok := special[name]
 		if !ok {
@@ -178,6 +203,7 @@ func pressed(m model, keys ...string) model {
 		next, _ := m.Update(tea.KeyPressMsg(key))
 		m = next.(model)
 	}
+
 	return m
 }
 
@@ -194,6 +220,7 @@ func watched() spied {
 		Mark:      func(text string, _ time.Time) { *s.marks = append(*s.marks, text) },
 		Interrupt: func() { *s.interrupts++ },
 	}
+
 	next, _ := s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
 	next, _ = next.Update(stateMsg{leaking()})
 	s.model = next.(model)
@@ -208,6 +235,7 @@ func testMark(t *testing.T) {
 	if len(*s.marks) != 1 || (*s.marks)[0] != "eq é" || m.ui.Writing {
 		t.Errorf("marks %q", *s.marks)
 	}
+
 	pressed(m, "m", "enter", "m", "x", "esc", "x")
 	if len(*s.marks) != 1 || *s.interrupts != 0 {
 		t.Errorf("without a text, or after Esc: marks %q, %d interrupts", *s.marks, *s.interrupts)
@@ -230,6 +258,7 @@ func testQuit(t *testing.T) {
 	if *s.interrupts != 1 {
 		t.Errorf("%d interrupts after q twice", *s.interrupts)
 	}
+
 	mustShow(t, m.View().Content, "ending the trace")
 	if pressed(m, "ctrl+c", "m", "ctrl+c"); *s.interrupts != 3 {
 		t.Errorf("%d interrupts", *s.interrupts)
@@ -267,6 +296,7 @@ func testHelp(t *testing.T) {
 			t.Errorf("cut on the usual terminal: %q", line)
 		}
 	}
+
 	mustShow(t, pressed(m, "?").View().Content, "Stacks by rate")
 	mustShow(t, pressed(m, "esc").View().Content, "Stacks by rate")
 }
@@ -277,8 +307,10 @@ func testLog(t *testing.T) {
 		next, _ := m.Update(logMsg("line " + strings.Repeat("i", i)))
 		m = next.(model)
 	}
+
 	if len(m.ui.Log) != maxLogLines {
 		t.Errorf("%d lines", len(m.ui.Log))
 	}
+
 	mustShow(t, m.View().Content, "line "+strings.Repeat("i", 3*maxLogLines-1))
 }

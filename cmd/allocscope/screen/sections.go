@@ -94,11 +94,8 @@ func rssChart(s *State, width, height int) []string {
 func chartOf(title, now string, c Curve, elapsed time.Duration, width, height int) []string {
 	note := ""
 	if len(c.Points) > 0 {
-		note = fmt.Sprintf(
-			"min %s, max %s",
-			words.Bytes(float64(c.Min)),
-			words.Bytes(float64(c.Max)),
-		)
+		note = fmt.Sprintf("min %s, max %s", words.Bytes(float64(c.Min)),
+			words.Bytes(float64(c.Max)))
 	}
 
 	lines := []string{rule(title+" "+now, note, width)}
@@ -184,10 +181,8 @@ func verdictLines(s *State) (headline string, rest []string) {
 		rest = slices.Insert(rest, min(1, len(rest)), "most by "+safe(s.Suspect))
 	}
 	if s.Limit != "" {
-		rest = append(
-			rest,
-			fmt.Sprintf("%s until the limit (%s)", words.Bytes(float64(s.Headroom)), s.Limit),
-		)
+		rest = append(rest, fmt.Sprintf("%s until the limit (%s)", words.Bytes(float64(s.Headroom)),
+			s.Limit))
 	}
 
 	return headline, rest
@@ -344,14 +339,8 @@ func footerLine(s *State, ui UIState, width int) string {
 	case ui.Leaving:
 		return bold("ending the trace") + dim("  Ctrl-C quits without the files")
 	case ui.Writing:
-		return bold(
-			"mark: ",
-		) + left(
-			safe(ui.Draft)+"█",
-			width-40,
-		) + dim(
-			"  Enter adds it  Esc cancels",
-		)
+		return bold("mark: ") + left(safe(ui.Draft)+"█", width-40) +
+			dim("  Enter adds it  Esc cancels")
 	case ui.Help:
 		return key("?", "back") + key("q", "quit and write")
 	}
@@ -370,10 +359,9 @@ func helpOf(s *State) []string {
 	if s.GPU == nil {
 		return helpLines
 	}
-	after := slices.IndexFunc(
-		helpLines,
-		func(line string) bool { return strings.HasPrefix(line, "  s  ") },
-	) + 1
+	after := slices.IndexFunc(helpLines, func(line string) bool {
+		return strings.HasPrefix(line, "  s  ")
+	}) + 1
 	return slices.Insert(slices.Clone(helpLines), after, gpuHelp)
 }
 

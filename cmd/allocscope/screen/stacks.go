@@ -165,10 +165,8 @@ func tableOf(stacks []Stack, order Order, width int) table {
 
 	t.component = len("component")
 	for _, s := range stacks {
-		t.component = max(
-			t.component,
-			min(maxComponent, width/5, ansi.StringWidth(safe(s.Component))),
-		)
+		t.component = max(t.component, min(maxComponent, width/5,
+			ansi.StringWidth(safe(s.Component))))
 	}
 	return t
 }

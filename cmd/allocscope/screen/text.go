@@ -154,10 +154,8 @@ func (s scale) eighths(bytes int64, height int) int {
 	if s.high <= s.low {
 		return 1
 	}
-	return min(
-		full,
-		max(1, int(math.Round(float64(full)*float64(bytes-s.low)/float64(s.high-s.low)))),
-	)
+	return min(full,
+		max(1, int(math.Round(float64(full)*float64(bytes-s.low)/float64(s.high-s.low)))))
 }
 
 // chart draws sizes side by side in so many lines.

@@ -109,12 +109,8 @@ Ctrl-C ends the trace and writes the files. A second Ctrl-C quits without them.`
 func (o *Options) addTargetFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.IntVarP(&o.PID, "pid", "p", 0, "process to trace")
-	set.BoolVar(
-		&o.NoChildren,
-		"no-children",
-		false,
-		"trace this process alone, not what it launches",
-	)
+	set.BoolVar(&o.NoChildren, "no-children", false,
+		"trace this process alone, not what it launches")
 	set.VarP(&o.Duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
 	set.Var(&o.Warmup, "warmup",
 		"measure growth from this time on: 2m (default the detected end of the warm-up)")
@@ -157,20 +153,11 @@ func (o *Options) addSourceFlags(command *cobra.Command) {
 func (o *Options) addOutputFlags(command *cobra.Command) {
 	set := command.Flags()
 	set.StringVarP(&o.Output, "output", "o", "", "folder to write (default ./allocscope-PID-TIME)")
-	set.BoolVarP(
-		&o.Force,
-		"force",
-		"f",
-		false,
-		"replace the files of an earlier trace in the folder",
-	)
+	set.BoolVarP(&o.Force, "force", "f", false,
+		"replace the files of an earlier trace in the folder")
 	set.BoolVar(&o.JSON, "json", false, "print the summary as JSON instead of a table")
-	set.BoolVar(
-		&o.NoTUI,
-		"no-tui",
-		false,
-		"print plain lines, on a terminal too, instead of a screen",
-	)
+	set.BoolVar(&o.NoTUI, "no-tui", false,
+		"print plain lines, on a terminal too, instead of a screen")
 }
 
 // check refuses combinations that make no sense.
@@ -196,11 +183,8 @@ func (o *Options) check() error {
 	case len(o.Sources) == 0:
 		return fmt.Errorf("--sources names none (there are %s)", strings.Join(known, ", "))
 	case o.Duration != 0 && o.Warmup >= o.Duration:
-		return fmt.Errorf(
-			"--warmup %s is not before the end of the trace at %s",
-			&o.Warmup,
-			&o.Duration,
-		)
+		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &o.Warmup,
+			&o.Duration)
 	case o.MaxLive < 1 || o.MaxLive > 1<<30:
 		return fmt.Errorf("--max-live %d is not between 1 and %d", o.MaxLive, 1<<30)
 	case o.Native != NativeOutside && o.Native != NativeAll:
@@ -227,9 +211,8 @@ func (o *Options) sessionOptions() tracer.Options {
 	return tracer.Options{
 		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
 		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
-		Duration: time.Duration(
-			o.Duration,
-		), MaxLive: o.MaxLive, NativeFrames: o.Native == NativeAll,
+		Duration: time.Duration(o.Duration), MaxLive: o.MaxLive,
+		NativeFrames: o.Native == NativeAll,
 	}
 }
 

@@ -55,16 +55,12 @@ func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
 func (r *Recorder) ScannedPair(process *growth.Track, p SnapshotPair) SnapshotPair {
 	pid := r.ProcessOf(process).PID
 	scanned := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(
-			s.Residents,
-			func(p growth.Resident) bool { return p.PID == pid },
-		)
+		return slices.ContainsFunc(s.Residents,
+			func(p growth.Resident) bool { return p.PID == pid })
 	}
 
-	own := slices.DeleteFunc(
-		r.snapshotsOf(process),
-		func(s *growth.Snapshot) bool { return !scanned(s) },
-	)
+	own := slices.DeleteFunc(r.snapshotsOf(process),
+		func(s *growth.Snapshot) bool { return !scanned(s) })
 	if n := len(own); n > 0 {
 		if !scanned(p.Start) {
 			p.Start = own[0]

@@ -23,10 +23,12 @@ func mustSay(t *testing.T, where, text string, words ...string) {
 func createFolder(t *testing.T) (folder *export.Folder, path string) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "out")
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()},
+		false)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { folder.Close() })
 	return folder, path
 }

@@ -243,10 +243,8 @@ func (r *Recorder) gpuCase(v gpuVerdict) export.DeviceCase {
 // snapshot to that one, and from after its death to the last one in which it had memory on a GPU.
 func (r *Recorder) gpuPair(process *growth.Track, p SnapshotPair) SnapshotPair {
 	hasMemory := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(
-			s.Devices,
-			func(d growth.Device) bool { return d.PID == process.PID },
-		)
+		return slices.ContainsFunc(s.Devices,
+			func(d growth.Device) bool { return d.PID == process.PID })
 	}
 
 	own := r.snapshotsOf(process)
@@ -289,10 +287,8 @@ func outcomesOf(rss growth.Class, gpus []gpuVerdict) []flagvalue.Outcome {
 	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
 	for _, v := range gpus {
 		all = append(all, flagvalue.Outcome{
-			What: fmt.Sprintf(
-				"the verdict on the GPU memory of PID %d",
-				v.process.PID,
-			), Class: v.Class,
+			What:  fmt.Sprintf("the verdict on the GPU memory of PID %d", v.process.PID),
+			Class: v.Class,
 		})
 	}
 	return all

@@ -38,7 +38,8 @@ func openEndedRecorder() *Recorder {
 	return &Recorder{rechecks: growth.NewLooks(growth.InSeconds().Repeated())}
 }
 
-// found is a judgement of a process that grows by 1 MiB a second and meets its limit in so many seconds.
+// found is a judgement of a process that grows by 1 MiB a second and meets its limit in so many
+// seconds.
 func found(class growth.Class, toLimit float64) ProcessVerdict {
 	v := growth.Judge(growth.Series{}, growth.Setting{}, growth.InSeconds())
 	v.Class, v.Why, v.Rate, v.ToLimit = class, "steady growth after warm-up", 1<<20, toLimit
@@ -58,8 +59,10 @@ func mustLog(t *testing.T, checks ...check) {
 	for i, c := range checks {
 		log.Reset()
 		r.raiseAlarm(found(c.class, c.toLimit))
-		if c.logs == "" && log.Len() > 0 || !strings.Contains(log.String(), c.logs) || strings.Count(log.String(), "\n") > 1 {
-			t.Errorf("check %d, %s with %v s to the limit, logs %q, want %q", i+1, c.class, c.toLimit, log, c.logs)
+		if c.logs == "" && log.Len() > 0 || !strings.Contains(log.String(), c.logs) ||
+			strings.Count(log.String(), "\n") > 1 {
+			t.Errorf("check %d, %s with %v s to the limit, logs %q, want %q", i+1, c.class,
+				c.toLimit, log, c.logs)
 		}
 	}
 }
@@ -67,21 +70,12 @@ func mustLog(t *testing.T, checks ...check) {
 func testStreakAlarm(t *testing.T) {
 	never := math.NaN()
 	const alarm = "LEAK: grows by 60 MiB/min, steady growth after warm-up\n"
-	mustLog(
-		t,
-		check{growth.ClassGrowing, never, ""},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassSuspected, never, ""},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, alarm},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassPlateau, never, ""},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, ""},
-	)
+	mustLog(t, check{growth.ClassGrowing, never, ""}, check{growth.ClassLeak, never, ""},
+		check{growth.ClassLeak, never, ""}, check{growth.ClassSuspected, never, ""},
+		check{growth.ClassLeak, never, ""}, check{growth.ClassLeak, never, ""},
+		check{growth.ClassLeak, never, alarm}, check{growth.ClassLeak, never, ""},
+		check{growth.ClassPlateau, never, ""}, check{growth.ClassLeak, never, ""},
+		check{growth.ClassLeak, never, ""}, check{growth.ClassLeak, never, ""})
 }
 
 // A process that fills the memory within the hour need not be a leak to be warned of.
@@ -110,24 +104,43 @@ func testStreakRequired(t *testing.T) {
 		why    string
 	}{
 		{nil, growth.ClassLeak, growth.ClassSuspected, "in 1 of 3 checks in a row"},
-		{[]growth.Class{growth.ClassLeak}, growth.ClassLeak, growth.ClassSuspected, "in 2 of 3 checks in a row"},
-		{[]growth.Class{growth.ClassLeak, growth.ClassLeak}, growth.ClassLeak, growth.ClassLeak, "steady growth after warm-up"},
-		{[]growth.Class{growth.ClassLeak, growth.ClassLeak, growth.ClassGrowing}, growth.ClassLeak, growth.ClassSuspected, "in 1 of 3"},
+		{
+			[]growth.Class{growth.ClassLeak},
+			growth.ClassLeak, growth.ClassSuspected,
+			"in 2 of 3 checks in a row",
+		},
+		{
+			[]growth.Class{growth.ClassLeak, growth.ClassLeak},
+			growth.ClassLeak, growth.ClassLeak,
+			"steady growth after warm-up",
+		},
+		{
+			[]growth.Class{growth.ClassLeak, growth.ClassLeak, growth.ClassGrowing},
+			growth.ClassLeak,
+			growth.ClassSuspected, "in 1 of 3",
+		},
 		{nil, growth.ClassPlateau, growth.ClassPlateau, "steady growth after warm-up"},
-		{[]growth.Class{growth.ClassLeak, growth.ClassLeak, growth.ClassLeak}, growth.ClassGrowing, growth.ClassGrowing, "steady growth after warm-up"},
+		{
+			[]growth.Class{growth.ClassLeak, growth.ClassLeak, growth.ClassLeak},
+			growth.ClassGrowing,
+			growth.ClassGrowing, "steady growth after warm-up",
+		},
 	} {
 		logged(t)
 		r := openEndedRecorder()
 		for _, class := range c.before {
 			r.raiseAlarm(found(class, math.NaN()))
 		}
+
 		all := []ProcessVerdict{found(growth.ClassPlateau, math.NaN()), found(c.last, math.NaN())}
 		r.requireStreak(all)
 		if all[0].Class != growth.ClassPlateau {
 			t.Errorf("%v, then %s: the plateau beside it is %s", c.before, c.last, all[0].Class)
 		}
+
 		if got := all[1]; got.Class != c.want || !strings.Contains(got.Why, c.why) {
-			t.Errorf("%v, then %s: %s (%s), want %s (%s)", c.before, c.last, got.Class, got.Why, c.want, c.why)
+			t.Errorf("%v, then %s: %s (%s), want %s (%s)", c.before, c.last, got.Class, got.Why,
+				c.want, c.why)
 		}
 	}
 }

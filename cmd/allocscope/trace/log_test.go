@@ -29,20 +29,33 @@ func TestOverhead(t *testing.T) {
 // inStorm is the overhead of a session whose heap is sampled in bursts.
 func inStorm() tracer.Overhead {
 	return tracer.Overhead{
-		Limit: 0.03, Traced: 100 * time.Second, InProbes: 1500 * time.Millisecond, Own: 400 * time.Millisecond, Mode: tracer.HeapWindows, Interval: 64 << 10,
-		Windows: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond, StepSince: 183900 * time.Microsecond,
-		Changes: []tracer.OverheadChange{{At: 2500 * time.Millisecond, Mode: tracer.HeapWindows, Text: "heap is sampled in bursts"}},
+		Limit: 0.03, Traced: 100 * time.Second, InProbes: 1500 * time.Millisecond,
+		Own: 400 * time.Millisecond, Mode: tracer.HeapWindows, Interval: 64 << 10,
+		Windows: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
+		StepSince: 183900 * time.Microsecond,
+		Changes: []tracer.OverheadChange{{
+			At: 2500 * time.Millisecond, Mode: tracer.HeapWindows,
+			Text: "heap is sampled in bursts",
+		}},
 	}
 }
 
 func testOverheadSummary(t *testing.T) {
 	share, inProbes, before, since := 0.019, 1.5, 0.1821, 0.1839
 	want := &export.Overhead{
-		Limit: 0.03, Share: &share, InProbesS: &inProbes, OwnS: 0.4, TracedS: 100, Mode: export.HeapWindows, Windows: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
+		Limit: 0.03, Share: &share, InProbesS: &inProbes, OwnS: 0.4, TracedS: 100,
+		Mode: export.HeapWindows, Windows: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
 		StepBeforeS: &before, StepSinceS: &since,
-		Changes: []export.OverheadChange{{AtS: 2.5, Mode: export.HeapWindows, Text: "heap is sampled in bursts"}},
+		Changes: []export.OverheadChange{{
+			AtS: 2.5, Mode: export.HeapWindows,
+			Text: "heap is sampled in bursts",
+		}},
 	}
-	if got := withLag(overheadSummary(inStorm()), growth.Watch{Windows: 11, Lag: time.Minute}); !reflect.DeepEqual(got, want) {
+
+	if got := withLag(overheadSummary(inStorm()), growth.Watch{
+		Windows: 11,
+		Lag:     time.Minute,
+	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -55,14 +68,17 @@ func testOverheadNoLimit(t *testing.T) {
 			t.Errorf("%+v has the share %v", o, *got.Share)
 		}
 	}
-	if got := overheadSummary(tracer.Overhead{Mode: tracer.HeapFull}); got.StepBeforeS != nil || got.StepSinceS != nil {
+
+	if got := overheadSummary(tracer.Overhead{Mode: tracer.HeapFull}); got.StepBeforeS != nil ||
+		got.StepSinceS != nil {
 		t.Error("steps that were not seen have a time")
 	}
 }
 
 func testModes(t *testing.T) {
 	for tracers, exports := range map[tracer.HeapMode]string{
-		tracer.HeapFull: export.HeapFull, tracer.HeapWindows: export.HeapWindows, tracer.HeapOff: export.HeapOff,
+		tracer.HeapFull: export.HeapFull, tracer.HeapWindows: export.HeapWindows,
+		tracer.HeapOff: export.HeapOff,
 	} {
 		if string(tracers) != exports {
 			t.Errorf("%s is %s in the summary", tracers, exports)
@@ -77,9 +93,11 @@ func testChanges(t *testing.T) {
 	defer slog.SetDefault(before)
 	changes := []tracer.OverheadChange{{Text: "one"}, {Text: "two"}, {Text: "three"}}
 	said := 0
+
 	for _, there := range []int{0, 1, 1, 3, 3} {
 		said = logOverheadChanges(changes[:there], said)
 	}
+
 	if out.String() != "one\ntwo\nthree\n" {
 		t.Errorf("logs %q", out.String())
 	}
@@ -105,29 +123,39 @@ func testComments(t *testing.T) {
 	watch := growth.Watch{Windows: 11, Lag: time.Minute, Blind: "the allocator is jemalloc"}
 	got := overheadComments(withLag(overheadSummary(inStorm()), watch), watch)
 	o := withLag(overheadSummary(inStorm()), watch)
+
 	want := []string{
 		words.HeapMode(o.Mode), "allocation sites of heap memory are from " + words.FromWindows(o),
 		"objects of the heap cannot be tracked: the allocator is jemalloc",
 	}
+
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
-	if got := overheadComments(overheadSummary(tracer.Overhead{Mode: tracer.HeapFull}), growth.Watch{}); !slices.Equal(got, []string{words.HeapMode(export.HeapFull)}) {
+
+	if got := overheadComments(overheadSummary(tracer.Overhead{Mode: tracer.HeapFull}),
+		growth.Watch{}); !slices.Equal(got, []string{words.HeapMode(export.HeapFull)}) {
 		t.Errorf("%q", got)
 	}
 }
 
 func testOverheadResult(t *testing.T) {
 	var out bytes.Buffer
-	s := &export.Summary{DurationS: 300, Overhead: overheadSummary(inStorm()), Accumulating: []export.Accumulation{{Function: "leak", Kind: growth.KindHeap}}}
+	s := &export.Summary{
+		DurationS: 300, Overhead: overheadSummary(inStorm()),
+		Accumulating: []export.Accumulation{{Function: "leak", Kind: growth.KindHeap}},
+	}
+
 	if err := printResult(&out, s, "folder"); err != nil {
 		t.Fatal(err)
 	}
+
 	mustSay(t, "the result", out.String(), append(words.OverheadLines(s),
 		"Stacks that grew since the baseline (heap from "+words.FromWindows(s.Overhead)+"):")...)
 	out.Reset()
 	s.Overhead = overheadSummary(tracer.Overhead{Mode: tracer.HeapFull})
-	if err := printResult(&out, s, "folder"); err != nil || strings.Contains(out.String(), "overhead") || !strings.Contains(out.String(), "since the baseline:\n") {
+	if err := printResult(&out, s, "folder"); err != nil || strings.Contains(out.String(),
+		"overhead") || !strings.Contains(out.String(), "since the baseline:\n") {
 		t.Errorf("without a limit prints %v\n%s", err, out.String())
 	}
 }

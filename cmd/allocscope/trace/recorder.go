@@ -270,9 +270,7 @@ func (r *Recorder) takeSnapshot() error {
 
 	slog.Debug(fmt.Sprintf(
 		"snapshot at %s of %d live samples, %d stacks in %s",
-		words.Duration(
-			snapshot.Elapsed,
-		),
+		words.Duration(snapshot.Elapsed),
 		snapshot.LiveObjects,
 		len(snapshot.Holdings),
 		snapshot.Took,

@@ -33,19 +33,26 @@ func openEnded(t *testing.T) (r *Recorder, path string) {
 func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot {
 	t.Helper()
 	snapshot := &growth.Snapshot{Elapsed: elapsed}
-	r.writeFile(export.SnapshotFile(r.nextFile), func(w io.Writer) error { _, err := io.WriteString(w, elapsed.String()); return err })
+	r.writeFile(export.SnapshotFile(r.nextFile), func(w io.Writer) error {
+		_,
+			err := io.WriteString(w, elapsed.String())
+		return err
+	})
+
 	r.snapshots = append(r.snapshots, numberedSnapshot{snapshot, r.nextFile})
 	r.nextFile++
 	if len(r.snapshots) >= maxSnapshots {
 		r.thinSnapshots()
 	}
+
 	if len(r.writeErrors) > 0 {
 		t.Fatal(r.writeErrors)
 	}
+
 	return snapshot
 }
 
-// pretendUntil takes snapshots as often as the recorder wants them.
+// pretendUntil takes snapshots as often as the recorder checks for them.
 func (r *Recorder) pretendUntil(t *testing.T, end time.Duration) {
 	t.Helper()
 	for at := r.nextSnapshotTime(); at <= end; at = r.nextSnapshotTime() {
@@ -61,19 +68,25 @@ func testThinned(t *testing.T) {
 		if n > maxSnapshots || end > time.Minute && n < maxSnapshots/2 {
 			t.Errorf("%d snapshots after %s", n, end)
 		}
-		if first, last := r.snapshots[0].Elapsed, r.snapshots[n-1].Elapsed; first != 0 || end-last > r.snapshotPeriod {
+
+		if first, last := r.snapshots[0].Elapsed, r.snapshots[n-1].Elapsed; first != 0 ||
+			end-last > r.snapshotPeriod {
 			t.Errorf("after %s the snapshots are from %s to %s", end, first, last)
 		}
+
 		for i := range n - 1 {
-			if gap := r.snapshots[i+1].Elapsed - r.snapshots[i].Elapsed; gap > r.snapshotPeriod || gap <= 0 {
-				t.Errorf("after %s there is a gap of %s with %s between snapshots", end, gap, r.snapshotPeriod)
+			if gap := r.snapshots[i+1].Elapsed - r.snapshots[i].Elapsed; gap > r.snapshotPeriod ||
+				gap <= 0 {
+				t.Errorf("after %s there is a gap of %s with %s between snapshots", end, gap,
+					r.snapshotPeriod)
 			}
 		}
+
 		mustHaveFiles(t, r, path)
 	}
 }
 
-// mustHaveFiles wants a file for each snapshot that is kept, and no other.
+// mustHaveFiles checks for a file for each snapshot that is kept, and no other.
 func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 	t.Helper()
 	var want []string
@@ -83,10 +96,12 @@ func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 			t.Errorf("%s is of %s, not of %s", export.SnapshotFile(s.file), content, s.Elapsed)
 		}
 	}
+
 	got, err := filepath.Glob(filepath.Join(path, "snapshots", "*.pb.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	slices.Sort(want)
 	if !slices.Equal(got, want) {
 		t.Errorf("files %q, want %q", got, want)
@@ -96,13 +111,15 @@ func mustHaveFiles(t *testing.T, r *Recorder, path string) {
 func testBaselineKept(t *testing.T) {
 	for _, baseline := range []int{0, 1, 59, 60, 119} {
 		r, path := openEnded(t)
-		r.options.Warmup = flagvalue.Duration(time.Duration(baseline)*time.Second + 500*time.Millisecond)
+		r.options.Warmup = flagvalue.Duration(time.Duration(baseline)*time.Second +
+			500*time.Millisecond)
 		r.pretendUntil(t, time.Duration(r.options.Warmup))
 		r.baseline = r.pretend(t, time.Duration(r.options.Warmup))
 		r.pretendUntil(t, time.Hour)
 		if start := r.PairOf(from(time.Duration(r.options.Warmup))).Start; start != r.baseline {
 			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.baseline.Elapsed)
 		}
+
 		mustHaveFiles(t, r, path)
 	}
 }
@@ -114,6 +131,7 @@ func testWarmUpEnd(t *testing.T) {
 	if last := r.Latest(); span.End != last {
 		t.Errorf("it ends at %s, not at %s", span.End.Elapsed, last.Elapsed)
 	}
+
 	if off := span.Start.Elapsed - 90*time.Minute; off.Abs() > r.snapshotPeriod/2 {
 		t.Errorf("it counts from %s to %s", span.Start.Elapsed, span.End.Elapsed)
 	}
@@ -131,6 +149,7 @@ func testEndedProcess(t *testing.T) {
 	if end := r.PairOf(from(0)).End; end != r.exitSnapshot {
 		t.Errorf("with one snapshot growth ends at %s", end.Elapsed)
 	}
+
 	second := r.pretend(t, time.Second)
 	if end := r.PairOf(from(0)).End; end != second {
 		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)

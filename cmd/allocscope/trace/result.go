@@ -77,11 +77,8 @@ func printSizes(out io.Writer, s *export.Summary) {
 			words.Bytes(float64(*rss.StartBytes)), words.Bytes(float64(*rss.BoundaryBytes)),
 			words.Seconds(*s.BoundaryS), words.Bytes(float64(*rss.EndBytes)))
 		if rss.GrowthBytesPerMin != nil {
-			fmt.Fprintf(
-				out,
-				": %s/min since the baseline",
-				words.Signed(float64(*rss.GrowthBytesPerMin)),
-			)
+			fmt.Fprintf(out, ": %s/min since the baseline",
+				words.Signed(float64(*rss.GrowthBytesPerMin)))
 		}
 		fmt.Fprintln(out)
 	}
@@ -130,16 +127,9 @@ func printBreakdown(out io.Writer, s *export.Summary) error {
 
 	if others := words.OthersOf(s); others > 0 {
 		tree := words.BookOf(s.Ledger, 0)
-		fmt.Fprintf(
-			out,
-			"\nIts tree, with %s, shared pages once (%s):\n\n",
-			words.Plural(
-				others,
-				"other process",
-				"other processes",
-			),
-			words.Signed(tree.Sum().Delta),
-		)
+		fmt.Fprintf(out, "\nIts tree, with %s, shared pages once (%s):\n\n",
+			words.Plural(others, "other process", "other processes"),
+			words.Signed(tree.Sum().Delta))
 		ofTree := export.Resident{HeapTraced: resident.HeapTraced}
 		if err := printKinds(out, tree, maxTreeKindLines, "all", ofTree); err != nil {
 			return err
@@ -160,14 +150,8 @@ func printKinds(out io.Writer, b words.Book, kinds int, all string, p export.Res
 		if line.Error > 0 {
 			margin = words.Bytes(line.Error)
 		}
-		fmt.Fprintf(
-			w,
-			"%s\t%s\t%s\t  %s\n",
-			words.Signed(line.Delta),
-			margin,
-			words.Bytes(line.End),
-			line.What,
-		)
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", words.Signed(line.Delta), margin,
+			words.Bytes(line.End), line.What)
 	}
 	return w.Flush()
 }
@@ -200,15 +184,8 @@ func printSuspects(out io.Writer, suspects []export.Culprit, title, of string) e
 		if s.Share != nil {
 			share = fmt.Sprintf("%.0f%%", 100**s.Share)
 		}
-		fmt.Fprintf(
-			w,
-			"%s\t%s\t%d\t  %s: %s\n",
-			words.PerMinute(&s.BytesPerMin),
-			share,
-			s.Stacks,
-			s.Owner,
-			words.Culprit(s),
-		)
+		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", words.PerMinute(&s.BytesPerMin), share, s.Stacks,
+			s.Owner, words.Culprit(s))
 	}
 
 	return w.Flush()
@@ -234,16 +211,9 @@ func printAccumulating(out io.Writer, stacks []export.Accumulation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
 	for _, a := range stacks {
-		fmt.Fprintf(
-			w,
-			"%s\t%.0f%%\t%s\t%s\t%s\t  %s\n",
-			words.PerMinute(a.BytesPerMin),
-			100*a.Share,
-			words.Bytes(float64(a.Bytes)),
-			words.Count(float64(a.Objects)),
-			cmp.Or(string(a.Trend), "-"),
-			words.Where(a),
-		)
+		fmt.Fprintf(w, "%s\t%.0f%%\t%s\t%s\t%s\t  %s\n", words.PerMinute(a.BytesPerMin),
+			100*a.Share, words.Bytes(float64(a.Bytes)), words.Count(float64(a.Objects)),
+			cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}
 	return w.Flush()
 }

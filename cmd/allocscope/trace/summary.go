@@ -109,10 +109,10 @@ func (r *Recorder) sources() []export.Source {
 		case !s.Attached:
 			state = export.SourceFailed
 		}
-		sources = append(
-			sources,
-			export.Source{Name: s.Name, PID: s.PID, State: state, Reason: s.Reason},
-		)
+		sources = append(sources, export.Source{
+			Name: s.Name, PID: s.PID, State: state,
+			Reason: s.Reason,
+		})
 	}
 	return sources
 }

@@ -72,11 +72,8 @@ func Guard(pages http.Handler, hosts Hosts) http.Handler {
 
 		switch {
 		case !hosts.allow(r.Host):
-			http.Error(
-				w,
-				"allocscope view does not answer under that name.",
-				http.StatusMisdirectedRequest,
-			)
+			http.Error(w, "allocscope view does not answer under that name.",
+				http.StatusMisdirectedRequest)
 			return
 		case r.Method != http.MethodGet && r.Method != http.MethodHead:
 			header.Set("Allow", "GET, HEAD")

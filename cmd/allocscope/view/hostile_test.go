@@ -49,13 +49,16 @@ func testUnreadable(t *testing.T) {
 		"is a link":       func(path string) error { return os.Symlink("/etc/hostname", path) },
 		"is a named pipe": func(path string) error { return unix.Mkfifo(path, 0o600) },
 		"is a directory":  func(path string) error { return os.Mkdir(path, 0o700) },
-		"is an empty one": func(path string) error { return writeProfile(path, &profile.Profile{}) },
+		"is an empty one": func(path string) error {
+			return writeProfile(path, &profile.Profile{})
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path, folder := trace(t)
 			replace(t, filepath.Join(path, export.WarmupFile), put)
 			replace(t, filepath.Join(path, export.SnapshotFile(7)), put)
 			server := serve(t, folder, true)
+
 			for _, page := range []string{"/warmup/top", "/diff/top", "/snapshots/7/top"} {
 				status, body, _ := get(t, server.URL+page)
 				if status != http.StatusNotFound {
@@ -63,6 +66,7 @@ func testUnreadable(t *testing.T) {
 				}
 				mustSay(t, page, body, "cannot be shown", ".pb.gz")
 			}
+
 			mustGet(t, server.URL+"/growth/top", "growth_big")
 			mustGet(t, server.URL+"/snapshots/0/top", "first_big")
 			mustGet(t, server.URL+"/", `href="growth/top"`, "read warmup.pb.gz: ")
@@ -93,12 +97,15 @@ func testEndless(t *testing.T) {
 	if _, err := packed.Write(make([]byte, 1<<20)); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := packed.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	path, folder := trace(t)
 	replace(t, filepath.Join(path, export.GrowthFile), written(strings.Repeat(piece.String(), 129)))
-	if _, err := readProfile(folder, export.GrowthFile); err == nil || !strings.Contains(err.Error(), "it has more than 33554432 bytes") {
+	if _, err := readProfile(folder, export.GrowthFile); err == nil ||
+		!strings.Contains(err.Error(), "it has more than 33554432 bytes") {
 		t.Errorf("error %v", err)
 	}
 }
@@ -108,15 +115,18 @@ func testNoProfile(t *testing.T) {
 	for _, name := range []string{export.GrowthFile, export.WarmupFile, export.PlateauFile} {
 		replace(t, filepath.Join(path, name), func(string) error { return nil })
 	}
+
 	_, err := New(folder, true)
-	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(), "growth.pb.gz: no such file") {
+	if err == nil || !strings.Contains(err.Error(), path) || !strings.Contains(err.Error(),
+		"growth.pb.gz: no such file") {
 		t.Errorf("error %v", err)
 	}
 }
 
 // hostile names end a string or an element of a page, or are too long for it.
 var hostile = []string{
-	`</script><script>document.title="caught"</script>`, `<img src=x onerror=alert(1)>`, `"; alert(1); "`, `{{.}}`, "\u202etxt.exe", "\xff\xfe",
+	`</script><script>document.title="caught"</script>`, `<img src=x onerror=alert(1)>`,
+	`"; alert(1); "`, `{{.}}`, "\u202etxt.exe", "\xff\xfe",
 	strings.Repeat("long", 2500), "a\nb\x00c", `</title><b>`, "%s%n",
 }
 
@@ -125,25 +135,38 @@ func testHostileNames(t *testing.T) {
 	var holdings []growth.Holding
 	for i, name := range hostile {
 		holdings = append(holdings, growth.Holding{
-			Stack: &growth.Stack{ID: uint64(i + 1), Frames: []growth.Frame{frame(name, name, i+1)}}, Kind: growth.KindHeap, InuseBytes: 1 << 20,
+			Stack: &growth.Stack{ID: uint64(i + 1), Frames: []growth.Frame{frame(name, name, i+1)}},
+			Kind:  growth.KindHeap, InuseBytes: 1 << 20,
 			ResidentBytes: 1 << 20, InuseObjects: 1,
 		})
 	}
+
 	info := export.Info{Interval: 1, Executable: hostile[0], Comments: hostile}
-	if err := folder.WriteFile(export.GrowthFile, func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }); err != nil {
+	if err := folder.WriteFile(export.GrowthFile,
+		func(w io.Writer) error { return export.WriteProfile(w, holdings, info) }); err != nil {
 		t.Fatal(err)
 	}
-	summary := export.Summary{Process: export.Process{Command: hostile[0]}, Verdict: export.Verdict{Class: growth.Class(hostile[1]), Why: hostile[0]}}
+
+	summary := export.Summary{
+		Process: export.Process{Command: hostile[0]},
+		Verdict: export.Verdict{Class: growth.Class(hostile[1]), Why: hostile[0]},
+	}
+
 	if err := folder.WriteFile(export.SummaryFile, summary.Write); err != nil {
 		t.Fatal(err)
 	}
+
 	server := serve(t, folder, true)
-	for _, page := range []string{"/", "/growth/top", "/growth/flamegraph", "/growth/peek?f=.", "/growth/source?f=.", "/growth/graph"} {
+	for _, page := range []string{
+		"/", "/growth/top", "/growth/flamegraph", "/growth/peek?f=.",
+		"/growth/source?f=.", "/growth/graph",
+	} {
 		status, body, _ := get(t, server.URL+page)
 		if status != http.StatusOK {
 			t.Errorf("%s: status %d: %s", page, status, beginning(body))
 		}
-		mustNotSay(t, page, body, "<script>document.title", "<img src=x", "</title><b>", "\u202e", "\x00", `\u0000`)
+		mustNotSay(t, page, body, "<script>document.title", "<img src=x", "</title><b>", "\u202e",
+			"\x00", `\u0000`)
 	}
 }
 
@@ -151,22 +174,30 @@ func testMappings(t *testing.T) {
 	path, folder := trace(t)
 	p := &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: "space", Unit: "bytes"}},
-		Mapping:    []*profile.Mapping{{ID: 1, File: "/bin/true", BuildID: "../../*/*/*"}, {ID: 2, File: "/bin/true", BuildID: "C0ffee"}},
-		DocURL:     "http://evil.example/",
+		Mapping: []*profile.Mapping{
+			{ID: 1, File: "/bin/true", BuildID: "../../*/*/*"},
+			{ID: 2, File: "/bin/true", BuildID: "C0ffee"},
+		},
+		DocURL: "http://evil.example/",
 	}
-	replace(t, filepath.Join(path, export.GrowthFile), func(path string) error { return writeProfile(path, p) })
+
+	replace(t, filepath.Join(path, export.GrowthFile),
+		func(path string) error { return writeProfile(path, p) })
 	got, err := readProfile(folder, export.GrowthFile)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if got.Mapping[0].BuildID != "" || got.Mapping[1].BuildID != "C0ffee" || got.DocURL != "" {
 		t.Errorf("%q, %q, %q", got.Mapping[0].BuildID, got.Mapping[1].BuildID, got.DocURL)
 	}
+
 	server := serve(t, folder, true)
 	mustNotSay(t, "top", mustGet(t, server.URL+"/growth/top"), "evil.example")
 }
 
-// injection would end a quoted string of the graph's description, and begin a link that runs a script.
+// injection would end a quoted string of the graph's description, and begin a link that runs a
+// script.
 const injection = `x" URL="javascript:alert(1)`
 
 func testGraphLinks(t *testing.T) {
@@ -174,15 +205,21 @@ func testGraphLinks(t *testing.T) {
 	main := &profile.Mapping{ID: 1, File: "/bin/" + injection}
 	leak := &profile.Function{ID: 1, Name: injection, Filename: injection}
 	at := &profile.Location{ID: 1, Mapping: main, Line: []profile.Line{{Function: leak, Line: 1}}}
+
 	p := &profile.Profile{
 		SampleType: []*profile.ValueType{{Type: injection, Unit: injection}},
-		Mapping:    []*profile.Mapping{main}, Function: []*profile.Function{leak}, Location: []*profile.Location{at},
+		Mapping:    []*profile.Mapping{main}, Function: []*profile.Function{leak},
+		Location: []*profile.Location{at},
 		Sample: []*profile.Sample{{
 			Location: []*profile.Location{at}, Value: []int64{1 << 20},
-			Label: map[string][]string{injection: {injection}}, NumLabel: map[string][]int64{injection: {7}}, NumUnit: map[string][]string{injection: {injection}},
+			Label:    map[string][]string{injection: {injection}},
+			NumLabel: map[string][]int64{injection: {7}},
+			NumUnit:  map[string][]string{injection: {injection}},
 		}},
 	}
-	replace(t, filepath.Join(path, export.GrowthFile), func(path string) error { return writeProfile(path, p) })
+
+	replace(t, filepath.Join(path, export.GrowthFile),
+		func(path string) error { return writeProfile(path, p) })
 	server := serve(t, folder, true)
 	body := mustGet(t, server.URL+"/growth/graph", "<svg", "javascript:alert(1)")
 	mustNotSay(t, "the graph", body, `href="javascript:`)

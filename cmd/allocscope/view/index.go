@@ -83,10 +83,10 @@ func (i *index) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	}
 
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = page.Write(
-		w,
-		page.Page{Title: title, Body: template.HTML(body.String())},
-	) // the browser may have gone
+	_ = page.Write(w, page.Page{
+		Title: title,
+		Body:  template.HTML(body.String()),
+	}) // the browser may have gone
 }
 
 func (i *index) view() indexView {
@@ -108,10 +108,8 @@ func (i *index) view() indexView {
 		v.Trace = traceOf(summary)
 	}
 
-	v.NoReport = reportMissing(
-		i.folder,
-		i.folder.ReadFile(export.ReportFile, func(io.Reader) error { return nil }),
-	)
+	v.NoReport = reportMissing(i.folder, i.folder.ReadFile(export.ReportFile,
+		func(io.Reader) error { return nil }))
 	numbers, err := i.folder.Snapshots()
 	if err != nil {
 		v.NoSnapshots = err.Error()

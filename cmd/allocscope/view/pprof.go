@@ -86,8 +86,8 @@ const pprofPolicy = "default-src 'none'; script-src 'unsafe-inline'; style-src '
 var unitName = regexp.MustCompile(`^[a-zA-Z]*$`)
 
 // noGraph replaces pprof's text where graphviz has failed.
-const noGraph = "The graph cannot be drawn: dot of graphviz is not installed, has failed, or has taken " +
-	"too long. The other pages need no graphviz; fewer nodes need less time, as with ?n=20."
+const noGraph = "The graph cannot be drawn: dot of graphviz is not installed, has failed, or has " +
+	"taken too long. The other pages need no graphviz; fewer nodes need less time, as with ?n=20."
 
 // checked serves a page of pprof with its policy, for requests that are no injection.
 func checked(page http.Handler) http.Handler {
@@ -124,11 +124,8 @@ func readProfile(folder *export.Folder, name string) (p *profile.Profile, err er
 	case err != nil:
 		return nil, err
 	case len(p.SampleType) == 0:
-		return nil, fmt.Errorf(
-			"read %s: %w",
-			name,
-			errors.New("it is no profile: it has no sample types"),
-		)
+		return nil, fmt.Errorf("read %s: %w", name,
+			errors.New("it is no profile: it has no sample types"))
 	}
 
 	sanitize(p)

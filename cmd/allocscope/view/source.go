@@ -44,11 +44,8 @@ func checkedSource(pages http.Handler, files []string) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		for _, file := range files {
 			if err := checkSource(file); err != nil {
-				http.Error(
-					w,
-					fmt.Sprintf("The source view is off: this profile names %q, %v.", file, err),
-					http.StatusForbidden,
-				)
+				http.Error(w, fmt.Sprintf("The source view is off: this profile names %q, %v.",
+					file, err), http.StatusForbidden)
 				return
 			}
 		}
@@ -66,12 +63,8 @@ func checkSource(name string) error {
 		case !info.Mode().IsRegular() && !info.IsDir():
 			return fmt.Errorf("and %s is not a regular file", path)
 		case info.Size() > maxSourceBytes && !info.IsDir():
-			return fmt.Errorf(
-				"and %s has %d bytes, more than %d",
-				path,
-				info.Size(),
-				maxSourceBytes,
-			)
+			return fmt.Errorf("and %s has %d bytes, more than %d", path, info.Size(),
+				maxSourceBytes)
 		}
 	}
 	return nil

@@ -23,9 +23,14 @@ func TestSource(t *testing.T) {
 func named(t *testing.T, folder *export.Folder, file string) {
 	t.Helper()
 	holdings := []growth.Holding{{
-		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{frame("leak", file, 2)}}, Kind: growth.KindHeap, InuseBytes: 1, ResidentBytes: 1, InuseObjects: 1,
+		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{frame("leak", file, 2)}},
+		Kind:  growth.KindHeap, InuseBytes: 1, ResidentBytes: 1, InuseObjects: 1,
 	}}
-	err := folder.WriteFile(export.GrowthFile, func(w io.Writer) error { return export.WriteProfile(w, holdings, export.Info{Interval: 1}) })
+
+	err := folder.WriteFile(export.GrowthFile,
+		func(w io.Writer) error {
+			return export.WriteProfile(w, holdings, export.Info{Interval: 1})
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -37,6 +42,7 @@ func testAllowed(t *testing.T) {
 	if err := os.WriteFile(file, []byte("import torch\nleak = make <it>()\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	named(t, folder, file)
 	allowed, refused := serve(t, folder, true), serve(t, folder, false)
 	mustGet(t, allowed.URL+"/growth/source?f=leak", "leak = make &lt;it&gt;()")
@@ -45,10 +51,12 @@ func testAllowed(t *testing.T) {
 	if status != http.StatusForbidden {
 		t.Errorf("status %d", status)
 	}
+
 	mustSay(t, "the page", body, "root", "as the user whose folder it is")
 	mustNotSay(t, "the page", body, "leak = make")
 	index := mustGet(t, refused.URL+"/", "as the user whose folder it is")
 	mustNotSay(t, "the index", index, `/source"`)
+
 	for _, server := range []string{allowed.URL, refused.URL} {
 		if status, body, _ = get(t, server+"/growth/peek?f=leak"); status != http.StatusOK {
 			t.Errorf("peek: status %d", status)
@@ -66,18 +74,22 @@ func testBlockingFiles(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(large, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	if err := os.Truncate(large, maxSourceBytes+1); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Mkdir(below, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Chdir(below)
 	for _, file := range []string{
-		pipe, large, "/dev/zero", "pipe", "./pipe", "../pipe", processDirectory + "pipe", processDirectory + processDirectory + "pipe",
+		pipe, large, "/dev/zero", "pipe", "./pipe", "../pipe", processDirectory + "pipe",
+		processDirectory + processDirectory + "pipe",
 		processDirectory + "./pipe", "/opt/below/../.." + pipe,
 	} {
 		named(t, folder, file)
@@ -96,9 +108,12 @@ func testRelativePaths(t *testing.T) {
 	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\nleak = make()\n"), 0o600); err != nil {
+
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\nleak = make()\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Chdir(filepath.Join(dir, "a/b"))
 	for _, file := range []string{"train.py", "./train.py", processDirectory + "train.py"} {
 		named(t, folder, file)

@@ -46,10 +46,9 @@ func New(folder *export.Folder, source bool) (http.Handler, error) {
 	}
 
 	handlePages(mux, "/snapshots/{number}", &snapshots{folder: folder, source: source})
-	mux.HandleFunc(
-		"/report",
-		func(w http.ResponseWriter, _ *http.Request) { serveReport(w, folder) },
-	)
+	mux.HandleFunc("/report", func(w http.ResponseWriter, _ *http.Request) {
+		serveReport(w, folder)
+	})
 	mux.Handle("/{$}", index)
 	return mux, nil
 }

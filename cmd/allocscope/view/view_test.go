@@ -35,10 +35,16 @@ func TestPprof(t *testing.T) {
 	t.Run("open snapshots", testOpenSnapshots)
 }
 
-var module = &growth.Module{Path: "/opt/job/trainer", BuildID: "c0ffee", Start: 0x400000, Limit: 0x500000}
+var module = &growth.Module{
+	Path: "/opt/job/trainer", BuildID: "c0ffee", Start: 0x400000,
+	Limit: 0x500000,
+}
 
 func frame(function, file string, line int) growth.Frame {
-	return growth.Frame{Function: function, File: file, Line: line, Module: module, Address: 0x400000 + uint64(line)}
+	return growth.Frame{
+		Function: function, File: file, Line: line, Module: module,
+		Address: 0x400000 + uint64(line),
+	}
 }
 
 // held are holdings of so many bytes by two stacks, whose functions begin with the name.
@@ -46,33 +52,44 @@ func held(name string, bytes int64) []growth.Holding {
 	holding := func(leaf string, bytes int64) growth.Holding {
 		return growth.Holding{
 			Stack: &growth.Stack{Frames: []growth.Frame{
-				frame(name+"_"+leaf, "/src/"+name+".c", 10+len(leaf)), frame(name+"_main", "/src/"+name+".c", 40),
+				frame(name+"_"+leaf, "/src/"+name+".c", 10+len(leaf)), frame(name+"_main", "/src/"+
+					name+".c", 40),
 			}},
-			Kind: growth.KindHeap, InuseObjects: 2, InuseBytes: bytes, ResidentBytes: bytes, AllocObjects: 4, AllocBytes: float64(2 * bytes),
+			Kind: growth.KindHeap, InuseObjects: 2, InuseBytes: bytes, ResidentBytes: bytes,
+			AllocObjects: 4, AllocBytes: float64(2 * bytes),
 		}
 	}
 	return []growth.Holding{holding("big", bytes), holding("little", bytes/3)}
 }
 
 func profiled(holdings []growth.Holding) func(io.Writer) error {
-	return func(w io.Writer) error { return export.WriteProfile(w, holdings, export.Info{Interval: 1}) }
+	return func(w io.Writer) error {
+		return export.WriteProfile(w, holdings, export.Info{Interval: 1})
+	}
 }
 
-// trace writes the folder of a trace: three profiles with functions of their own and one in common, two snapshots, a summary.
+// trace writes the folder of a trace: three profiles with functions of their own and one in common,
+// two snapshots, a summary.
 func trace(t *testing.T) (path string, folder *export.Folder) {
 	t.Helper()
 	path = filepath.Join(t.TempDir(), "out")
-	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	folder, err := export.CreateFolder(path, export.Owner{UID: os.Geteuid(), GID: os.Getegid()},
+		false)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = folder.Close() })
 	rate := 3e6
 	summary := export.Summary{
-		Process:    export.Process{PID: 4242, Command: "train <er>"},
-		Verdict:    export.Verdict{Class: growth.ClassLeak, Why: "steady growth", RateBytesPerMin: &rate},
+		Process: export.Process{PID: 4242, Command: "train <er>"},
+		Verdict: export.Verdict{
+			Class: growth.ClassLeak, Why: "steady growth",
+			RateBytesPerMin: &rate,
+		},
 		SnapshotsS: []float64{0, 90},
 	}
+
 	for name, write := range map[string]func(io.Writer) error{
 		export.SummaryFile:     summary.Write,
 		export.GrowthFile:      profiled(held("growth", 3<<20)),
@@ -85,6 +102,7 @@ func trace(t *testing.T) (path string, folder *export.Folder) {
 			t.Fatal(err)
 		}
 	}
+
 	return path, folder
 }
 
@@ -150,8 +168,11 @@ func testIndex(t *testing.T) {
 	path, folder := trace(t)
 	server := serve(t, folder, true)
 	body := mustGet(t, server.URL+"/",
-		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK", "grows by 2.86 MiB/min, steady growth", "verdict-leak",
-		"allocscope report "+path, `<a href="snapshots/0/flamegraph">0s</a>`, `<a href="snapshots/7/flamegraph">1m30s</a>`)
+		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK",
+		"grows by 2.86 MiB/min, steady growth", "verdict-leak",
+		"allocscope report "+path, `<a href="snapshots/0/flamegraph">0s</a>`,
+		`<a href="snapshots/7/flamegraph">1m30s</a>`)
+
 	for _, l := range link.FindAllStringSubmatch(body, -1) {
 		if status, _, _ := get(t, server.URL+"/"+l[1]); status != http.StatusOK {
 			t.Errorf("%s: status %d", l[1], status)
@@ -172,6 +193,7 @@ func TestServedReport(t *testing.T) {
 	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
 		t.Errorf("without a report: status %d: %s", status, body)
 	}
+
 	const report = "<!doctype html><p>the report"
 	err := folder.WriteFile(export.ReportFile, func(w io.Writer) error {
 		_, err := io.WriteString(w, report)
@@ -180,11 +202,15 @@ func TestServedReport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	status, body, header := get(t, server.URL+"/report")
-	if status != http.StatusOK || body != report || header.Get("Content-Type") != "text/html; charset=utf-8" {
+	if status != http.StatusOK || body != report ||
+		header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Errorf("status %d, %v: %s", status, header, body)
 	}
-	mustSay(t, "the policy", header.Get("Content-Security-Policy"), "sandbox allow-scripts", "default-src 'none'")
+
+	mustSay(t, "the policy", header.Get("Content-Security-Policy"), "sandbox allow-scripts",
+		"default-src 'none'")
 	mustNotSay(t, "the policy", header.Get("Content-Security-Policy"), "allow-same-origin")
 	mustNotSay(t, "the index", mustGet(t, server.URL+"/", `href="report"`), "allocscope report ")
 }
@@ -197,15 +223,20 @@ func testSettings(t *testing.T) {
 				if err := os.MkdirAll(filepath.Join(dir, "pprof"), 0o700); err != nil {
 					t.Fatal(err)
 				}
+
 				settings := filepath.Join(dir, "pprof", "settings.json")
-				if err := os.WriteFile(settings, []byte(`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`), 0o600); err != nil {
+				if err := os.WriteFile(settings,
+					[]byte(`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			unset(t, "XDG_CONFIG_HOME")
 			t.Setenv(variable, home)
 			_, folder := trace(t)
-			mustNotSay(t, "top", mustGet(t, serve(t, folder, true).URL+"/growth/top"), "somebodys-own")
+			mustNotSay(t, "top", mustGet(t, serve(t, folder, true).URL+"/growth/top"),
+				"somebodys-own")
 			if got := os.Getenv(variable); got != home {
 				t.Errorf("%s is %q, was %q", variable, got, home)
 			}
@@ -233,39 +264,50 @@ func testOpenSnapshots(t *testing.T) {
 	_, folder := trace(t)
 	const all = 3 * maxOpenSnapshots
 	for n := range all {
-		if err := folder.WriteFile(export.SnapshotFile(n), profiled(held("some", int64(n+1)<<20))); err != nil {
+		if err := folder.WriteFile(export.SnapshotFile(n),
+			profiled(held("some", int64(n+1)<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	s := &snapshots{folder: folder}
 	for n := range all {
 		s.pagesOf(n)
 		s.pagesOf(0)
 	}
-	if len(s.open) != maxOpenSnapshots || s.open[maxOpenSnapshots-1].number != 0 || s.open[maxOpenSnapshots-2].number != all-1 {
+
+	if len(s.open) != maxOpenSnapshots || s.open[maxOpenSnapshots-1].number != 0 ||
+		s.open[maxOpenSnapshots-2].number != all-1 {
 		t.Errorf("kept: %v", s.open)
 	}
 }
 
-// A topRow is a row of pprof's top: sizes and function.
+// topRow is a row of pprof's top: sizes and function.
 type topRow struct{ Flat, Cum, Name string }
 
 // pprofTop are the rows that `go tool pprof -top` prints.
 func pprofTop(t *testing.T, arguments ...string) (rows []topRow) {
 	t.Helper()
-	command := exec.Command("go", append([]string{"tool", "pprof", "-top", "-nodecount=500", "-symbolize=none"}, arguments...)...)
+	command := exec.Command("go", append([]string{
+		"tool", "pprof", "-top", "-nodecount=500",
+		"-symbolize=none",
+	}, arguments...)...)
+
 	out, err := command.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%s: %v\n%s", command, err, out)
 	}
+
 	_, table, found := strings.Cut(string(out), "cum%\n")
 	if !found {
 		t.Fatalf("no table:\n%s", out)
 	}
+
 	for line := range strings.Lines(table) {
 		fields := strings.Fields(line)
 		rows = append(rows, topRow{fields[0], fields[3], strings.Join(fields[5:], " ")})
 	}
+
 	return rows
 }
 
@@ -279,13 +321,16 @@ func pageTop(t *testing.T, url string) (rows []topRow) {
 	if found == nil {
 		t.Fatalf("%s has no table:\n%s", url, body)
 	}
+
 	var items []struct{ Name, FlatFormat, CumFormat string }
 	if err := json.Unmarshal([]byte(found[1]), &items); err != nil {
 		t.Fatal(err)
 	}
+
 	for _, i := range items {
 		rows = append(rows, topRow{i.FlatFormat, i.CumFormat, i.Name})
 	}
+
 	return rows
 }
 
@@ -293,16 +338,24 @@ func testNumbers(t *testing.T) {
 	path, folder := trace(t)
 	server := serve(t, folder, true)
 	file := func(name string) string { return filepath.Join(path, name) }
+
 	for page, arguments := range map[string][]string{
-		"/growth/top":                    {file("growth.pb.gz")},
-		"/warmup/top":                    {file("warmup.pb.gz")},
-		"/plateau/top":                   {file("plateau.pb.gz")},
-		"/diff/top":                      {"-diff_base=" + file("warmup.pb.gz"), file("plateau.pb.gz")},
-		"/snapshots/7/top":               {file("snapshots/007.pb.gz")},
-		"/plateau/top?si=alloc_space":    {"-sample_index=alloc_space", file("plateau.pb.gz")},
-		"/plateau/top?f=both&g=lines":    {"-focus=both", "-lines", file("plateau.pb.gz")},
-		"/diff/top?si=inuse_objects":     {"-sample_index=inuse_objects", "-diff_base=" + file("warmup.pb.gz"), file("plateau.pb.gz")},
-		"/growth/top?tf=kind:heap&sf=_b": {"-tagfocus=kind:heap", "-show_from=_b", file("growth.pb.gz")},
+		"/growth/top":  {file("growth.pb.gz")},
+		"/warmup/top":  {file("warmup.pb.gz")},
+		"/plateau/top": {file("plateau.pb.gz")},
+		"/diff/top": {
+			"-diff_base=" + file("warmup.pb.gz"),
+			file("plateau.pb.gz"),
+		},
+		"/snapshots/7/top":            {file("snapshots/007.pb.gz")},
+		"/plateau/top?si=alloc_space": {"-sample_index=alloc_space", file("plateau.pb.gz")},
+		"/plateau/top?f=both&g=lines": {"-focus=both", "-lines", file("plateau.pb.gz")},
+		"/diff/top?si=inuse_objects": {"-sample_index=inuse_objects", "-diff_base=" +
+			file("warmup.pb.gz"), file("plateau.pb.gz")},
+		"/growth/top?tf=kind:heap&sf=_b": {
+			"-tagfocus=kind:heap", "-show_from=_b",
+			file("growth.pb.gz"),
+		},
 	} {
 		got, want := pageTop(t, server.URL+page), pprofTop(t, arguments...)
 		if len(want) == 0 || !slices.Equal(got, want) {
@@ -313,24 +366,31 @@ func testNumbers(t *testing.T) {
 
 // names are words of each profile that no other has.
 var names = map[string]string{
-	"/growth/": "growth_big", "/warmup/": "warmup_big", "/plateau/": "plateau_big", "/snapshots/0/": "first_big", "/snapshots/7/": "seventh_big",
+	"/growth/": "growth_big", "/warmup/": "warmup_big", "/plateau/": "plateau_big",
+	"/snapshots/0/": "first_big", "/snapshots/7/": "seventh_big",
 }
 
 func testConcurrent(t *testing.T) {
 	_, folder := trace(t)
 	server := serve(t, folder, true)
 	var wait sync.WaitGroup
+
 	for prefix, own := range names {
-		for _, page := range []string{"top", "graph", "flamegraph", "peek?f=.", "source?f=.", "top?si=alloc_objects", "flamegraph?si=inuse_space", "download"} {
+		for _, page := range []string{
+			"top", "graph", "flamegraph", "peek?f=.", "source?f=.",
+			"top?si=alloc_objects", "flamegraph?si=inuse_space", "download",
+		} {
 			for range 3 {
 				wait.Go(func() {
 					status, body, _ := get(t, server.URL+prefix+page)
 					if status != http.StatusOK {
 						t.Errorf("%s%s: status %d", prefix, page, status)
 					}
+
 					if page == "download" {
 						return
 					}
+
 					mustSay(t, prefix+page, body, own)
 					for _, other := range names {
 						if other != own {
@@ -341,6 +401,7 @@ func testConcurrent(t *testing.T) {
 			}
 		}
 	}
+
 	wait.Wait()
 }
 
@@ -350,7 +411,8 @@ func testLinks(t *testing.T) {
 	_, folder := trace(t)
 	server := serve(t, folder, true)
 	for _, prefix := range []string{"/growth/", "/diff/", "/snapshots/7/"} {
-		mustGet(t, server.URL+prefix, `href="growth/top"`) // the brand of each page leads to the index
+		mustGet(t, server.URL+prefix,
+			`href="growth/top"`) // the brand of each page leads to the index
 		for _, page := range []string{"top", "graph", "flamegraph", "peek?f=.", "source?f=."} {
 			body := mustGet(t, server.URL+prefix+page)
 			links := link.FindAllStringSubmatch(body, -1)
@@ -368,13 +430,18 @@ func testAbsentPages(t *testing.T) {
 	_, folder := trace(t)
 	server := serve(t, folder, true)
 	for prefix := range names {
-		for _, page := range []string{"disasm?f=.", "saveconfig?config=x", "deleteconfig?config=x", "ui/", "ui/top", "debug/pprof/", "nothing"} {
+		for _, page := range []string{
+			"disasm?f=.", "saveconfig?config=x", "deleteconfig?config=x",
+			"ui/", "ui/top", "debug/pprof/", "nothing",
+		} {
 			if status, body, _ := get(t, server.URL+prefix+page); status != http.StatusNotFound {
 				t.Errorf("%s%s: status %d: %s", prefix, page, status, beginning(body))
 			}
 		}
+
 		_, _, header := get(t, server.URL+prefix+"top")
-		mustSay(t, "the policy", header.Get("Content-Security-Policy"), "default-src 'none'", "frame-ancestors 'none'")
+		mustSay(t, "the policy", header.Get("Content-Security-Policy"), "default-src 'none'",
+			"frame-ancestors 'none'")
 	}
 }
 
@@ -387,5 +454,6 @@ func testGraph(t *testing.T) {
 	if status != http.StatusNotImplemented {
 		t.Errorf("without dot: status %d", status)
 	}
+
 	mustSay(t, "the page", body, "graphviz")
 }

@@ -1,7 +1,6 @@
 package main
 
 import (
-	"bufio"
 	"bytes"
 	"context"
 	"fmt"
@@ -131,15 +130,6 @@ func call(t *testing.T, arguments ...string) *command {
 func (c *command) wait() int {
 	<-c.ended
 	return c.ProcessState.ExitCode()
-}
-
-func (c *command) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
 }
 
 // mustEnd waits for the end and checks that exit status.
@@ -335,77 +325,6 @@ func awaitState(t *testing.T, pid int, state string) {
 	eventually(t, fmt.Sprintf("process %d is in state %s", pid, state), func() bool {
 		return strings.HasPrefix(statusOf(t, pid, "State"), state)
 	})
-}
-
-// patch is a byte of code that is not what its file holds.
-type patch struct {
-	path   string
-	offset int64 // in the file
-	is     byte
-}
-
-// patches compares the code of a process with the files that it was mapped from.
-func patches(t *testing.T, pid int) []patch {
-	t.Helper()
-	maps, err := os.Open(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer maps.Close()
-	var found []patch
-	compared := 0
-
-	for lines := bufio.NewScanner(maps); lines.Scan(); {
-		var start, end, offset int64
-		var permissions, device, path string
-		var inode uint64
-		n, _ := fmt.Sscanf(lines.Text(), "%x-%x %s %x %s %d %s", &start, &end, &permissions,
-			&offset, &device, &inode, &path)
-		if n < 7 || inode == 0 || permissions[2] != 'x' {
-			continue
-		}
-
-		found = append(found, comparePatches(t, pid, path, start, end, offset)...)
-		compared++
-	}
-
-	if compared < 3 { // the program, the C library, the dynamic linker
-		t.Fatalf("process %d maps only %d files with code", pid, compared)
-	}
-
-	return found
-}
-
-func comparePatches(t *testing.T, pid int, path string, start, end, offset int64) []patch {
-	t.Helper()
-	file, memory := make([]byte, end-start), make([]byte, end-start)
-	readAt(t, path, file, offset)
-	readAt(t, fmt.Sprintf("/proc/%d/mem", pid), memory, start)
-	if bytes.Equal(file, memory) {
-		return nil
-	}
-
-	var found []patch
-	for i := range file {
-		if file[i] != memory[i] {
-			found = append(found, patch{path, offset + int64(i), memory[i]})
-		}
-	}
-
-	return found
-}
-
-// readAt fills data; what lies behind the end of the file is zero, as in a mapping of it.
-func readAt(t *testing.T, path string, data []byte, offset int64) {
-	t.Helper()
-	file, err := os.Open(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if n, err := file.ReadAt(data, offset); n == 0 {
-		t.Fatalf("read %s at %#x: %v", path, offset, err)
-	}
 }
 
 // libcOf is the path of the C library that a process maps.

@@ -25,8 +25,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// Jobs live faster than real trainers, and the criteria of the judgement are scaled. A growing process beside a
-// plateau is taken for the wrong process, so that tests of a plateau are not parallel.
+// Jobs live faster than real trainers, and the criteria of the judgement are scaled. A growing
+// process beside a plateau is taken for the wrong process, so that tests of a plateau are not
+// parallel.
 func TestJob(t *testing.T) {
 	t.Run("warm-up and plateau", testPlateau)
 	t.Run("alarm of rechecks", testAlarm)

@@ -24,7 +24,6 @@ func TestTraceEnd(t *testing.T) {
 	t.Run("second interrupt", testSecondInterrupt)
 	t.Run("killed", testKilled)
 	t.Run("log that blocks", testBlockedLog)
-	t.Run("earlier trace is replaced", testForce)
 	t.Run("disk fills up", testDiskFillsUp)
 }
 
@@ -155,12 +154,10 @@ func testSignal(t *testing.T) {
 	}
 }
 
-// checkDetached checks that a target works and that its code is as it was before the trace.
+// checkDetached checks that a target works after its trace. Package tracer checks that its code is
+// as before.
 func checkDetached(t *testing.T, target *tracertest.Target) {
 	t.Helper()
-	if found := patches(t, target.PID()); len(found) > 0 {
-		t.Errorf("probes left in the target: %v", found)
-	}
 	do(target, "hold 1000 100")
 	do(target, "drop")
 }
@@ -262,28 +259,6 @@ func testBlockedLog(t *testing.T) {
 	}
 
 	mustSay(t, "stdout", c.stdout.String(), words.End(export.EndedDuration))
-}
-
-func testForce(t *testing.T) {
-	target := startSteps(t)
-	first, folder := tracing(t, target)
-	do(target, "leak 10 100")
-	first.interrupt()
-	precious := filepath.Join(folder, "notes.txt")
-	if err := os.WriteFile(precious, []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-
-	second := begin(t, allocscope(t, traceArguments(target.PID(), folder, "--force", "--debug")...))
-	second.await("it has taken a snapshot",
-		func() bool { return strings.Contains(second.stderr.String(), "debug: snapshot at ") })
-	do(target, "leak 20 50")
-	second.interrupt()
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"),
-		objects(20, 50))
-	if got := readFile(t, folder, "notes.txt"); got != "precious" {
-		t.Errorf("notes.txt holds %q", got)
-	}
 }
 
 func testDiskFillsUp(t *testing.T) {

@@ -2,7 +2,6 @@ package main
 
 import (
 	"io"
-	"os"
 	"os/exec"
 	"strings"
 	"syscall"
@@ -19,7 +18,6 @@ func TestRefusal(t *testing.T) {
 	t.Run("flags", testFlags)
 	t.Run("unknown command", testUnknownCommand)
 	t.Run("process", testProcess)
-	t.Run("folder", testFolder)
 }
 
 const nobody = 65534
@@ -132,92 +130,6 @@ func unprivileged(cmd *exec.Cmd) *exec.Cmd {
 		Gid: nobody,
 	}}
 	return cmd
-}
-
-func testFolder(t *testing.T) {
-	target := startSteps(t)
-	for name, refusal := range map[string]struct {
-		prepare func(t *testing.T, folder string) string // gives the folder to name
-		words   []string
-	}{
-		"exists":    {makeDir, []string{"exists", "--output", "--force"}},
-		"is a file": {makeFile, []string{"exists", "not a directory", "--output"}},
-		"is a link": {makeLink("/"), []string{
-			"symbolic link", "not followed",
-			"--output",
-		}},
-		"is a dangling link": {makeLink("/nowhere/at/all"), []string{
-			"symbolic link",
-			"not followed", "--output",
-		}},
-		"has no parent": {func(_ *testing.T, folder string) string {
-			return folder +
-				"/missing/out"
-		}, []string{"no directory", "make it first"}},
-		"on a read-only file system": {func(t *testing.T, folder string) string {
-			return mountTmpfs(t, unix.MS_RDONLY) + "/out"
-		}, []string{"read-only file system"}},
-	} {
-		t.Run(name, func(t *testing.T) {
-			folder := refusal.prepare(t, newFolder(t))
-			before := describe(t, folder)
-			c := call(t, traceArguments(target.PID(), folder)...)
-			if c.wait() <= 0 || strings.Contains(c.stdout.String(), "Files are in") {
-				t.Errorf("%v; stdout: %q", c.ProcessState, c.stdout.String())
-			}
-
-			mustSay(t, "stderr", lastLine(c.stderr.String()),
-				append(refusal.words, "error: create "+folder)...)
-			if after := describe(t, folder); after != before {
-				t.Errorf("%s was %q and is %q", folder, before, after)
-			}
-		})
-	}
-}
-
-func makeDir(t *testing.T, folder string) string {
-	if err := os.Mkdir(folder, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	return folder
-}
-
-func makeFile(t *testing.T, folder string) string {
-	if err := os.WriteFile(folder, []byte("precious"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	return folder
-}
-
-func makeLink(to string) func(t *testing.T, folder string) string {
-	return func(t *testing.T, folder string) string {
-		if err := os.Symlink(to, folder); err != nil {
-			t.Fatal(err)
-		}
-		return folder
-	}
-}
-
-// describe is what the kernel says about a path, and what lies in it.
-func describe(t *testing.T, path string) string {
-	t.Helper()
-	info, err := os.Lstat(path)
-	if err != nil {
-		return "missing"
-	}
-
-	text := info.Mode().String() + " " + info.ModTime().String()
-	if info.IsDir() {
-		entries, err := os.ReadDir(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range entries {
-			text += " " + e.Name()
-		}
-	}
-
-	return text
 }
 
 func lastLine(text string) string {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -40,13 +38,9 @@ func TestReportPage(t *testing.T) {
 		{"fits a phone", checkPhone},
 		{"is accessible", checkAccessible},
 		{"shows the values under the mouse", checkHover},
-		{"zooms where the mouse is dragged and shows all again", checkDrag},
-		{"has a timeline that the keyboard moves and zooms", checkTimelineKeys},
-		{"has a flame graph as wide as pprof counts", checkFlameWidths},
 		{"finds functions in the flame graph", checkFlameSearch},
 		{"has a flame graph that the keyboard moves in", checkFlameKeys},
 		{"has rows that open", checkRows},
-		{"has rows that sort", checkSorting},
 		{"is printed with its charts and tables", checkPrint},
 		{"is readable without scripts", checkNoScript},
 		{"is served by view", checkServed},
@@ -368,27 +362,6 @@ func axeScript(t *testing.T) string {
 	return string(script)
 }
 
-// A size as people read it.
-var sizeWords = regexp.MustCompile(`([0-9.]+) ([KMG]?i?B)\b`)
-
-// sizeIn is the first size in a text, in bytes.
-func sizeIn(t *testing.T, text string) float64 {
-	t.Helper()
-	found := sizeWords.FindStringSubmatch(text)
-	if found == nil {
-		t.Fatalf("there is no size in %q", text)
-	}
-
-	number, err := strconv.ParseFloat(found[1], 64)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return number * map[string]float64{
-		"B": 1, "KiB": 1 << 10, "MiB": 1 << 20,
-		"GiB": 1 << 30,
-	}[found[2]]
-}
-
 // reportPath is the report in the folder of a trace.
 func reportPath(folder string) string { return filepath.Join(folder, "report.html") }
 
@@ -425,49 +398,4 @@ func checkRows(t *testing.T, report readable) {
 		r.tabTo("table.rows summary")
 		r.mustBeSound()
 	}
-}
-
-func checkSorting(t *testing.T, report readable) {
-	r := report.open(t, pagetest.View{})
-	columns := r.texts("table.rows thead th")
-	bytes := slices.Index(columns, "Bytes")
-	button := fmt.Sprintf("table.rows th:nth-child(%d) button", bytes+1)
-	var want []int64
-
-	for _, row := range readSummary(t, report.folder).Accumulating {
-		want = append(want, row.Bytes)
-	}
-
-	slices.Sort(want)
-	sorted := func() (values []int64) {
-		for _, text := range eval[[]string](r,
-			"[...document.querySelectorAll(%q)].map(e => e.dataset.value)",
-			fmt.Sprintf("table.rows tbody td:nth-child(%d)", bytes+1)) {
-			value, err := strconv.ParseInt(text, 10, 64)
-			r.must(err)
-			values = append(values, value)
-		}
-		return values
-	}
-
-	order := func() string {
-		return eval[string](r, "document.querySelector(%q).closest('th').ariaSort", button)
-	}
-
-	for _, direction := range []string{"descending", "ascending"} {
-		slices.Reverse(want)
-		r.must(r.Click(button))
-		if got := sorted(); !slices.Equal(got, want) || order() != direction {
-			t.Errorf("sorted by bytes, %s, the rows have %v, want %s %v", order(), got, direction,
-				want)
-		}
-	}
-
-	r.must(r.Click("table.rows thead th:first-child button"))
-	owners := r.texts("table.rows tbody td:first-child")
-	if !slices.IsSorted(owners) {
-		t.Errorf("sorted by owner: %v", owners)
-	}
-
-	r.mustBeSound()
 }

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -23,7 +22,6 @@ func TestSources(t *testing.T) {
 	t.Run("two capabilities", testTwoCapabilities)
 	t.Run("no page map", testNoPageMap)
 	t.Run("no perf events", testNoPerfEvents)
-	t.Run("marks by command", testMarksByCommand)
 	t.Run("marks in a file", testMarksInFile)
 }
 
@@ -212,44 +210,6 @@ func testNoPerfEvents(t *testing.T) {
 		objects(leakedObjects, leakedSize))
 	mustRow(t, mustSum(t, folder, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize,
 		"leak_here")
-}
-
-// startTolerance bounds the time between the start of a trace and its first sample on a busy
-// machine.
-const startTolerance = 5 * time.Second
-
-// mustLieBetween checks that a mark of a trace was set between two moments.
-func mustLieBetween(t *testing.T, s export.Summary, m export.Mark, from, to time.Time) {
-	t.Helper()
-	at := s.Started.Add(time.Duration(m.AtS * float64(time.Second)))
-	if at.Before(from.Add(-startTolerance)) || at.After(to.Add(startTolerance)) {
-		t.Errorf("mark %q at %s, want it between %s and %s", m.Text, at, from, to)
-	}
-}
-
-func testMarksByCommand(t *testing.T) {
-	target := startSteps(t)
-	c, folder := tracing(t, target, "--snapshot-every", "500ms")
-	var sent []time.Time // before and after each mark
-
-	for _, text := range []string{"epoch 3", "two words\x1b[31m"} {
-		c.awaitSnapshots(folder, 4)
-		sent = append(sent, time.Now())
-		call(t, "mark", "--pid", itoa(target.PID()), text).mustEnd(0)
-		sent = append(sent, time.Now())
-	}
-
-	c.interrupt()
-	s := readSummary(t, folder)
-	if len(s.Marks) != 2 || s.Marks[0].Text != "epoch 3" || s.Marks[1].Text != "two words?[31m" {
-		t.Fatalf("marks %+v, want those that were sent, printable", s.Marks)
-	}
-
-	for i, m := range s.Marks {
-		mustLieBetween(t, s, m, sent[2*i], sent[2*i+1])
-	}
-
-	call(t, "mark", "--pid", itoa(target.PID()), "late").mustEnd(1)
 }
 
 // epochsIn counts the epochs that a job has printed to a file.

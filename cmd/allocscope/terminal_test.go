@@ -25,9 +25,7 @@ func TestTerminal(t *testing.T) {
 	t.Run("status line", testStatusLine)
 	t.Run("screen", testScreen)
 	t.Run("signal", testSignalOnScreen)
-	t.Run("plain lines", testPlainLines)
 	t.Run("terminal that hangs", testHangingTerminal)
-	t.Run("second signal on a terminal that hangs", testSecondSignalHanging)
 }
 
 // terminal is a pseudo-terminal and what was written to it.
@@ -345,44 +343,6 @@ func testSignalOnScreen(t *testing.T) {
 	}
 }
 
-func testPlainLines(t *testing.T) {
-	for name, c := range map[string]struct{ flag, before, after string }{
-		"--no-tui":             {flag: "--no-tui"},
-		"--json":               {flag: "--json"},
-		"a dumb terminal":      {before: "TERM=dumb "},
-		"a pipe":               {after: " | cat"},
-		"in the background":    {after: " & wait"},
-		"marks that are typed": {flag: "--marks -"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			target, folder := startSteps(t), newFolder(t)
-			command := c.before + screenCommand(target.PID(), folder, "--duration", "4s", c.flag) +
-				c.after
-			m := startTmux(t, 100, 24, "set -m; read begin\n"+command+"; echo status $?")
-			raw := filepath.Join(m.folder, "raw")
-
-			recorded := func() string {
-				text, _ := os.ReadFile(raw) // there is none before anything was written
-				return string(text)
-			}
-
-			m.do("pipe-pane", "cat > "+raw)
-			m.press("Enter")
-			m.mustBeGivenBack("status 0")
-
-			m.wait("all has been recorded", func() bool {
-				return strings.Contains(recorded(), "echoctl")
-			})
-
-			mustSay(t, "the terminal", recorded(), "1s of 4s  RSS ", "events/s")
-			if strings.Contains(recorded(), "\x1b[?1049h") {
-				t.Errorf("there was a screen:\n%q", recorded())
-			}
-		})
-	}
-}
-
 // hung is a trace whose screen is on a terminal that takes nothing more, until it goes on.
 func hung(t *testing.T) (c *command, folder string, terminal *terminal, goOn func()) {
 	t.Helper()
@@ -431,20 +391,4 @@ func testHangingTerminal(t *testing.T) {
 	goOn()
 	c.mustEnd(0)
 	terminal.mustBeCooked(t)
-}
-
-// The second one comes while the screen is being left, and ends allocscope after that.
-func testSecondSignalHanging(t *testing.T) {
-	t.Parallel()
-	c, _, terminal, goOn := hung(t)
-	for ; !c.hasEnded(); time.Sleep(time.Millisecond) {
-		_ = c.Process.Signal(syscall.SIGTERM) // it may have ended
-	}
-
-	if status := c.ProcessState.Sys().(syscall.WaitStatus); status.Signal() != syscall.SIGTERM {
-		t.Errorf("it ended with %s", c.ProcessState)
-	}
-
-	terminal.mustBeCooked(t)
-	goOn()
 }

@@ -75,16 +75,15 @@ func (h *leakTrace) leak() {
 func testLeak(t *testing.T) {
 	h := traceLeak(t)
 	for name, check := range map[string]func(*testing.T, *leakTrace){
-		"growth":     checkGrowth,
-		"difference": checkDifference,
-		"snapshots":  checkSnapshots,
-		"pprof":      checkPprof,
-		"table":      checkTable,
-		"timeline":   checkTimeline,
-		"summary":    checkSummary,
-		"breakdown":  checkBreakdown,
-		"report":     checkReport,
-		"modes":      func(t *testing.T, h *leakTrace) { checkFiles(t, h.folder, 0, 0) },
+		"growth":    checkGrowth,
+		"snapshots": checkSnapshots,
+		"pprof":     checkPprof,
+		"table":     checkTable,
+		"timeline":  checkTimeline,
+		"summary":   checkSummary,
+		"breakdown": checkBreakdown,
+		"report":    checkReport,
+		"modes":     func(t *testing.T, h *leakTrace) { checkFiles(t, h.folder, 0, 0) },
 	} {
 		t.Run(name, func(t *testing.T) { check(t, h) })
 	}
@@ -103,27 +102,6 @@ func checkGrowth(t *testing.T, h *leakTrace) {
 		allocObjects: churned,
 		allocSpace:   churned * leakSize,
 	})
-}
-
-func checkDifference(t *testing.T, h *leakTrace) {
-	warmup := readProfile(t, h.folder, export.WarmupFile)
-	warmup.Scale(-1)
-	difference, err := profile.Merge([]*profile.Profile{readProfile(t, h.folder,
-		export.PlateauFile), warmup})
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	want := byStack(difference)
-	for stack, sum := range want {
-		if sum == (sampleValues{}) {
-			delete(want, stack)
-		}
-	}
-
-	if got := byStack(readProfile(t, h.folder, export.GrowthFile)); !reflect.DeepEqual(got, want) {
-		t.Errorf("growth is %v, but plateau - warmup is %v", got, want)
-	}
 }
 
 func checkSnapshots(t *testing.T, h *leakTrace) {

@@ -18,8 +18,6 @@ import (
 
 func TestProcessTree(t *testing.T) {
 	t.Run("second trainer of a launcher", testSecondTrainer)
-	t.Run("launcher without a child", testWaitingLauncher)
-	t.Run("no children", testNoChildren)
 	t.Run("workers", testWorkers)
 	t.Run("ranks", testRanks)
 }
@@ -126,58 +124,9 @@ func testSecondTrainer(t *testing.T) {
 		objects(1000, 96))
 }
 
-func testWaitingLauncher(t *testing.T) {
-	launcher := launch(t, "echo up; read line; $STEPS")
-	launcher.Await("up")
-	c, folder := tracing(t, launcher)
-	launcher.Say("go")
-	ready(launcher)
-	trainer := childOf(t, launcher.PID())
-	c.awaitLine(fmt.Sprintf("tracing PID %d (steps)", trainer))
-	do(launcher, "leak 1000 96")
-	c.interrupt()
-	mustBeAbout(t, mustHaveEnded(t, folder, export.EndedInterrupt), trainer, launcher.PID())
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"),
-		objects(1000, 96))
-}
-
-func testNoChildren(t *testing.T) {
-	launcher := ready(launch(t, "$STEPS"))
-	c, folder := tracing(t, launcher, "--no-children", "--snapshot-every", "500ms")
-	do(launcher, "leak 1000 96")
-	c.awaitSnapshots(folder, 3)
-	if found := patches(t, childOf(t, launcher.PID())); len(found) > 0 {
-		t.Errorf("the child is probed: %v", found)
-	}
-
-	c.interrupt()
-	s := mustHaveEnded(t, folder, export.EndedInterrupt)
-	mustBeAbout(t, s, launcher.PID(), 0)
-	if len(s.Processes) != 1 || len(s.Groups) != 0 {
-		t.Errorf("processes %+v and groups %+v, want the launcher alone", s.Processes, s.Groups)
-	}
-
-	mustHold(t, "leak_here", flat(readProfile(t, folder, export.GrowthFile), "leak_here"), values{})
-	for _, p := range readProcesses(t, folder) {
-		if p.PID != int64(launcher.PID()) {
-			t.Fatalf("processes.csv has a row of %d", p.PID)
-		}
-	}
-}
-
 func testWorkers(t *testing.T) {
 	job := startJob(t, "workers=4", "fill=20")
 	c, folder := tracing(t, job, "--interval", "64KiB")
-	for _, worker := range childrenOf(t, job.PID()) {
-		if found := patches(t, worker); len(found) > 0 {
-			t.Errorf("worker %d is probed: %v", worker, found)
-		}
-	}
-
-	if len(patches(t, job.PID())) == 0 {
-		t.Error("the trainer is not probed: the test is wrong")
-	}
-
 	c.interrupt()
 	s := mustHaveEnded(t, folder, export.EndedInterrupt)
 	mustBeAbout(t, s, job.PID(), 0)

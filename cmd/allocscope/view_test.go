@@ -19,7 +19,6 @@ import (
 func TestView(t *testing.T) {
 	t.Run("until a signal", testViewSignal)
 	t.Run("source", testViewSource)
-	t.Run("tools", testViewTools)
 	t.Run("CPU time of dot", testViewDot)
 	t.Run("refusals", testViewRefusals)
 	t.Run("other machines", testViewAddress)
@@ -151,45 +150,6 @@ func testViewSource(t *testing.T) {
 	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusOK ||
 		!strings.Contains(body, "void *leak = malloc(1);") {
 		t.Errorf("by a user: status %d: %s", status, body)
-	}
-}
-
-func testViewTools(t *testing.T) {
-	tools, home := everybodys(t), everybodys(t)
-	trail := filepath.Join(home, "trail")
-	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg></svg>'\n"),
-		0o755); err != nil {
-		t.Fatal(err)
-	}
-
-	for _, tool := range []string{
-		"addr2line", "llvm-symbolizer", "objdump", "llvm-objdump", "nm",
-		"llvm-nm", "perf_to_profile", "xdg-open",
-	} {
-		if err := os.WriteFile(filepath.Join(tools, tool), []byte("#!/bin/sh\necho $0 >> "+trail+
-			"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-
-	folder := tracedFolder(t, nobody, "/src/leak.c")
-	cmd := unprivileged(allocscope(t, "view", folder))
-	cmd.Env = []string{"PATH=" + tools + ":/bin", "HOME=" + home, "DISPLAY=:0", "PPROF_TOOLS=" +
-		tools}
-	_, url := viewing(t, cmd)
-
-	for _, page := range []string{
-		"top", "graph", "flamegraph", "peek?f=.", "source?f=.",
-		"download",
-	} {
-		if status, body := fetch(t, url+"growth/"+page, ""); status != http.StatusOK {
-			t.Errorf("%s: status %d: %s", page, status, body)
-		}
-	}
-
-	left, err := os.ReadDir(home)
-	if err != nil || len(left) != 0 {
-		t.Errorf("in the home directory: %v, %v", left, err)
 	}
 }
 

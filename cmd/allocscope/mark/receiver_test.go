@@ -10,7 +10,6 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -22,9 +21,7 @@ func TestReceiver(t *testing.T) {
 	t.Run("flood", testFlood)
 	t.Run("users", testUsers)
 	t.Run("silent clients", testSilentClients)
-	t.Run("many clients", testManyClients)
 	t.Run("second trace", testSecondTrace)
-	t.Run("ended process", testEndedProcess)
 }
 
 func startMarker(t *testing.T) *Receiver {
@@ -207,47 +204,6 @@ func testSilentClients(t *testing.T) {
 	mustReturn(t, m.Close)
 }
 
-func testManyClients(t *testing.T) {
-	const clients, each, room = 8, 50, 300
-	m, pid := startMarker(t), sleeper(t, 0)
-	mustListen(t, m, pid)
-
-	for range maxMarks - room {
-		m.Add("earlier", time.Now())
-	}
-
-	var all sync.WaitGroup
-	var mu sync.Mutex
-	taken, refused := 0, 0
-
-	for range clients {
-		all.Go(func() {
-			for range each {
-				err := send(pid, "epoch")
-				mu.Lock()
-				switch {
-				case err == nil:
-					taken++
-				case errors.Is(err, errRefused) && strings.Contains(err.Error(),
-					"there have been 10000 marks"):
-					refused++
-				default:
-					t.Error(err)
-				}
-
-				mu.Unlock()
-			}
-		})
-	}
-
-	all.Wait()
-	if marks := m.Drain(); taken != room || len(marks) != maxMarks ||
-		m.Dropped() != clients*each-room || refused != m.Dropped() {
-		t.Errorf("%d taken, %d refused; %d marks, %d dropped", taken, refused, len(marks),
-			m.Dropped())
-	}
-}
-
 func testSecondTrace(t *testing.T) {
 	first, second, began, pid := NewReceiver(), startMarker(t), time.Now(), sleeper(t, 0)
 	mustListen(t, first, pid)
@@ -265,15 +221,5 @@ func testSecondTrace(t *testing.T) {
 	mustListen(t, second, pid)
 	if len(second.Drain()) > 0 {
 		t.Error("a mark has come to the second trace")
-	}
-}
-
-func testEndedProcess(t *testing.T) {
-	gone := exec.Command("true")
-	if err := gone.Run(); err != nil {
-		t.Fatal(err)
-	}
-	if err := startMarker(t).Listen(gone.Process.Pid); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("%v", err)
 	}
 }

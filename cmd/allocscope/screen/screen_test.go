@@ -2,6 +2,7 @@ package screen
 
 import (
 	"os"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
@@ -11,6 +12,8 @@ import (
 	tea "charm.land/bubbletea/v2"
 	"github.com/charmbracelet/x/ansi"
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 )
 
 func TestScreen(t *testing.T) {
@@ -157,6 +160,35 @@ func testRestored(t *testing.T) {
 }
 
 // A connection that hangs must not keep the trace from writing its files.
+// A screen is wanted on a terminal, unless the user or the environment asks for plain lines.
+func TestWantsScreen(t *testing.T) {
+	_, terminal := openPTY(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+
+	for name, c := range map[string]struct {
+		options trace.Options
+		term    string
+		out     *os.File
+		want    bool
+	}{
+		"terminal":      {term: "xterm", out: terminal, want: true},
+		"--no-tui":      {options: trace.Options{NoTUI: true}, term: "xterm", out: terminal},
+		"--json":        {options: trace.Options{JSON: true}, term: "xterm", out: terminal},
+		"dumb terminal": {term: "dumb", out: terminal},
+		"no TERM":       {out: terminal},
+		"file":          {term: "xterm", out: file},
+	} {
+		t.Setenv("TERM", c.term)
+		if got := wantsScreen(&c.options, c.out); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
 func testBlocked(t *testing.T) {
 	_, program := openPTY(t)
 	before := settings(t, program)

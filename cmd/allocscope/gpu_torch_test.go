@@ -22,8 +22,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// How `make test-gpu` judges what a trace of a trainer on a GPU says: here of traces made by hand.
-
 // keepsTensors is an error unless a trace says of its only process with a GPU that it retains
 // tensors, and names the line that does, "(FILE:LINE)", first.
 func keepsTensors(s *export.Summary, line string) error {

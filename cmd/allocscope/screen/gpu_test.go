@@ -123,12 +123,10 @@ func testUnknownSizes(t *testing.T) {
 		"GPU memory unknown":        func(*GPU) {},
 		"CUDA driver API 3.00 GiB ": func(d *GPU) { d.DriverAPI = 3 * gib },
 		"GPU memory reserved 2.00 GiB ": func(d *GPU) {
-			d.Reserved, d.Allocated,
-				d.DriverAPI = 2*gib, gib, 3*gib
+			d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib
 		},
 		" allocated 1.00 GiB · CUDA driver API": func(d *GPU) {
-			d.Reserved, d.Allocated,
-				d.DriverAPI = 2*gib, gib, 3*gib
+			d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib
 		},
 		"used 4.00 GiB of 8.00 GiB ": func(d *GPU) {
 			d.Used, d.Reserved, d.Total = 4*gib,

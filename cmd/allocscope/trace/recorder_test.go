@@ -34,8 +34,7 @@ func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot
 	t.Helper()
 	snapshot := &growth.Snapshot{Elapsed: elapsed}
 	r.writeFile(export.SnapshotFile(r.nextFile), func(w io.Writer) error {
-		_,
-			err := io.WriteString(w, elapsed.String())
+		_, err := io.WriteString(w, elapsed.String())
 		return err
 	})
 

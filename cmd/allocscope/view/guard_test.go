@@ -28,8 +28,7 @@ func asked(t *testing.T, at, given, method, host string) *httptest.ResponseRecor
 	}
 
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = w.Write([]byte("the page"))
+		_, _ = w.Write([]byte("the page"))
 	})
 
 	request := httptest.NewRequest(method, "http://"+"x/", nil)
@@ -167,8 +166,7 @@ func (u unread) Write(data []byte) (int, error) {
 
 func testSlowReaders(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_,
-			_ = w.Write([]byte("the page"))
+		_, _ = w.Write([]byte("the page"))
 	})
 
 	guard := Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, ""))

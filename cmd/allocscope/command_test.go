@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"syscall"
@@ -17,10 +18,39 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// binary is the command, built once for all tests, where every user can execute it.
+var binary string
+
+func TestMain(m *testing.M) { os.Exit(buildAndRun(m)) }
+
+func buildAndRun(m *testing.M) int {
+	dir, err := os.MkdirTemp("", "allocscope-command-")
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	defer os.RemoveAll(dir)
+	defer tracertest.Cleanup()
+	binary = filepath.Join(dir, "allocscope")
+	build := exec.Command("go", "build", "-ldflags", "-X main.version=v1.2.3-test", "-o", binary,
+		".")
+	if out, err := build.CombinedOutput(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n%s", build, err, out)
+		return 1
+	}
+
+	if err := os.Chmod(dir, 0o755); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+
+	return m.Run()
+}
+
 // guard is how long a test waits for what must happen; it is reached only where something hangs.
 const guard = 3 * time.Minute
 
-// A command is a running allocscope.
+// command is a running allocscope.
 type command struct {
 	*exec.Cmd
 	t              *testing.T
@@ -54,7 +84,9 @@ func allocscope(t *testing.T, arguments ...string) *exec.Cmd {
 	t.Cleanup(cancel)
 	cmd := exec.CommandContext(ctx, binary, arguments...)
 	cmd.Dir = filepath.Dir(binary)
-	cmd.Env = slices.DeleteFunc(os.Environ(), func(variable string) bool { return strings.HasPrefix(variable, "SUDO_") })
+	cmd.Env = slices.DeleteFunc(os.Environ(),
+		func(variable string) bool { return strings.HasPrefix(variable, "SUDO_") })
+
 	return cmd
 }
 
@@ -65,12 +97,15 @@ func begin(t *testing.T, cmd *exec.Cmd) *command {
 	if cmd.Stdout == nil {
 		cmd.Stdout = &c.stdout
 	}
+
 	if cmd.Stderr == nil {
 		cmd.Stderr = &c.stderr
 	}
+
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	go func() {
 		defer close(c.ended)
 		_ = cmd.Wait()
@@ -79,6 +114,7 @@ func begin(t *testing.T, cmd *exec.Cmd) *command {
 		_ = cmd.Process.Kill()
 		<-c.ended
 	})
+
 	return c
 }
 
@@ -90,26 +126,18 @@ func call(t *testing.T, arguments ...string) *command {
 	return c
 }
 
-// wait waits for the end and gives the exit status; -1 for a signal.
+// wait waits for the end and returns the exit status; -1 for a signal.
 func (c *command) wait() int {
 	<-c.ended
 	return c.ProcessState.ExitCode()
 }
 
-func (c *command) hasEnded() bool {
-	select {
-	case <-c.ended:
-		return true
-	default:
-		return false
-	}
-}
-
-// mustEnd waits for the end and wants that exit status.
+// mustEnd waits for the end and checks that exit status.
 func (c *command) mustEnd(status int) {
 	c.t.Helper()
 	if got := c.wait(); got != status {
-		c.t.Fatalf("%s: %v, want exit status %d; stderr:\n%s", c.Cmd, c.ProcessState, status, c.stderr.String())
+		c.t.Fatalf("%s: %v, want exit status %d; stderr:\n%s", c.Cmd, c.ProcessState, status,
+			c.stderr.String())
 	}
 }
 
@@ -136,7 +164,8 @@ func (c *command) await(what string, isTrue func() bool) {
 			if isTrue() {
 				return
 			}
-			c.t.Fatalf("allocscope ended before %s: %v; stderr:\n%s", what, c.ProcessState, c.stderr.String())
+			c.t.Fatalf("allocscope ended before %s: %v; stderr:\n%s", what, c.ProcessState,
+				c.stderr.String())
 		default:
 		}
 		if time.Now().After(deadline) {
@@ -152,16 +181,16 @@ func (c *command) awaitTracing() {
 }
 
 // awaitFile waits until a file of a folder has been written.
-func (c *command) awaitFile(folder, name string) {
+func (c *command) awaitFile(dir, name string) {
 	c.t.Helper()
-	c.await(name+" is there", func() bool { return exists(filepath.Join(folder, name)) })
+	c.await(name+" is there", func() bool { return exists(filepath.Join(dir, name)) })
 }
 
 // awaitSnapshots waits for so many snapshots more than there are.
-func (c *command) awaitSnapshots(folder string, more int) {
+func (c *command) awaitSnapshots(dir string, more int) {
 	c.t.Helper()
-	last := len(snapshotFiles(c.t, folder)) - 1
-	c.awaitFile(folder, fmt.Sprintf("snapshots/%03d.pb.gz", last+more))
+	last := len(snapshotFiles(c.t, dir)) - 1
+	c.awaitFile(dir, fmt.Sprintf("snapshots/%03d.pb.gz", last+more))
 }
 
 // eventually waits until something is true.
@@ -180,9 +209,9 @@ func exists(path string) bool {
 }
 
 // snapshotFiles are the paths of the snapshots in a folder, oldest first.
-func snapshotFiles(t *testing.T, folder string) []string {
+func snapshotFiles(t *testing.T, dir string) []string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(folder, "snapshots", "*.pb.gz"))
+	files, err := filepath.Glob(filepath.Join(dir, "snapshots", "*.pb.gz"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -200,22 +229,25 @@ func newFolder(t *testing.T) string {
 	return filepath.Join(parent, "out")
 }
 
-// traceArguments trace every allocation, whatever it costs, without snapshots but those at the start, the boundary and the end. Flags that are
-// given replace these.
-func traceArguments(pid int, folder string, flags ...string) []string {
-	return append([]string{"trace", "--pid", fmt.Sprint(pid), "--interval", "1", "--overhead", "off", "--snapshot-every", "1h", "--output", folder}, flags...)
+// traceArguments trace every allocation, whatever it costs, without snapshots but those at the
+// start, the baseline and the end. Flags that are given replace these.
+func traceArguments(pid int, dir string, flags ...string) []string {
+	return append([]string{
+		"trace", "--pid", fmt.Sprint(pid), "--interval", "1", "--overhead",
+		"off", "--snapshot-every", "1h", "--output", dir,
+	}, flags...)
 }
 
 // tracing starts a trace with traceArguments and waits until it counts.
-func tracing(t *testing.T, target *tracertest.Target, flags ...string) (c *command, folder string) {
+func tracing(t *testing.T, target *tracertest.Target, flags ...string) (c *command, dir string) {
 	t.Helper()
-	folder = newFolder(t)
-	c = begin(t, allocscope(t, traceArguments(target.PID(), folder, flags...)...))
-	c.awaitFile(folder, "snapshots/000.pb.gz")
-	return c, folder
+	dir = newFolder(t)
+	c = begin(t, allocscope(t, traceArguments(target.PID(), dir, flags...)...))
+	c.awaitFile(dir, "snapshots/000.pb.gz")
+	return c, dir
 }
 
-// startSteps starts the target that does what it is told.
+// startSteps starts the target that does as commanded.
 func startSteps(t *testing.T) *tracertest.Target {
 	t.Helper()
 	return ready(tracertest.Start(t, tracertest.Build(t, "steps.c")))
@@ -226,7 +258,7 @@ func ready(target *tracertest.Target) *tracertest.Target {
 	return target
 }
 
-// do tells the target what to do and waits until it is done.
+// do sends an order to the target and waits until it is done.
 func do(target *tracertest.Target, format string, arguments ...any) {
 	target.Say(fmt.Sprintf(format, arguments...))
 	target.Await("done")
@@ -240,4 +272,76 @@ func mustSay(t *testing.T, where, text string, words ...string) {
 			t.Errorf("%s does not say %q:\n%s", where, word, text)
 		}
 	}
+}
+
+func itoa(n int) string { return strconv.Itoa(n) }
+
+// readStatus is a line of /proc/PID/status, in the kernel's words.
+func readStatus(pid int, name string) (string, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return "", err
+	}
+
+	for line := range strings.Lines(string(raw)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", fmt.Errorf("/proc/%d/status has no %s", pid, name)
+}
+
+func statusOf(t *testing.T, pid int, name string) string {
+	t.Helper()
+	value, err := readStatus(pid, name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return value
+}
+
+// readRSS is the resident memory of a process in bytes.
+func readRSS(pid int) (int64, error) {
+	text, err := readStatus(pid, "VmRSS")
+	if err != nil {
+		return 0, err
+	}
+	kib, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
+	return kib << 10, err
+}
+
+func rssOf(t *testing.T, pid int) int64 {
+	t.Helper()
+	rss, err := readRSS(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return rss
+}
+
+// awaitState waits until a process is in a state as ps names it.
+func awaitState(t *testing.T, pid int, state string) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("process %d is in state %s", pid, state), func() bool {
+		return strings.HasPrefix(statusOf(t, pid, "State"), state)
+	})
+}
+
+// libcOf is the path of the C library that a process maps.
+func libcOf(t *testing.T, pid int) string {
+	t.Helper()
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for line := range strings.Lines(string(raw)) {
+		if fields := strings.Fields(line); len(fields) == 6 && strings.Contains(fields[5],
+			"/libc.so.6") {
+			return fields[5]
+		}
+	}
+
+	t.Fatalf("process %d maps no libc.so.6", pid)
+	return ""
 }

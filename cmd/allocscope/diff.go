@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"text/tabwriter"
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
@@ -25,11 +26,12 @@ func newDiffCommand() *cobra.Command {
 	var flags diffFlags
 	command := &cobra.Command{
 		Use:   "diff BEFORE AFTER",
-		Short: "Say what changed between two traces, or two profiles",
-		Long: `Diff compares two folders of traces, as before and after a fix: how fast memory grew since their boundaries, in all, by owner and by
-stack. Two profiles of pprof (growth, warmup, plateau, snapshots, or another tool's) it compares by what they hold.
+		Short: "Compare two traces, or two profiles",
+		Long: `Diff compares the growth rates of two traces, as before and after a fix: in total, by
+component and by stack. It compares the sizes of two pprof profiles (growth, warmup,
+plateau, snapshots, or another tool's).
 
-What the states and the intervals mean is told in docs/diff.md.`,
+docs/diff.md explains the states and the intervals.`,
 		Example: `  allocscope diff before/ after/ --html diff.html
   allocscope diff trace/snapshots/003.pb.gz trace/plateau.pb.gz`,
 		Args: cobra.ExactArgs(2),
@@ -37,12 +39,20 @@ What the states and the intervals mean is told in docs/diff.md.`,
 			return runDiff(command.OutOrStdout(), flags, arguments[0], arguments[1])
 		},
 	}
+
 	set := command.Flags()
-	set.StringVar(&flags.sample, "sample", "", "sample type to compare: resident_space, inuse_space, alloc_space, ... (default the first that both have)")
+	set.StringVar(
+		&flags.sample,
+		"sample",
+		"",
+		"sample type to compare: resident_space, inuse_space, alloc_space, ... "+
+			"(default the first of both)",
+	)
 	set.StringVar(&flags.per, "per", "min", "unit of growth: min, step")
-	set.IntVar(&flags.limit, "limit", 20, "owners and stacks to print")
+	set.IntVar(&flags.limit, "limit", 20, "components and stacks to print")
 	set.BoolVar(&flags.json, "json", false, "print the result as JSON, with all stacks")
-	set.StringVar(&flags.html, "html", "", "file to write the result to as a page, too")
+	set.StringVar(&flags.html, "html", "", "HTML file to write as well")
+
 	return command
 }
 
@@ -53,10 +63,13 @@ func runDiff(out io.Writer, flags diffFlags, before, after string) error {
 	if flags.limit < 0 {
 		return fmt.Errorf("--limit %d is negative", flags.limit)
 	}
+
 	result, err := compareFiles(flags, before, after)
 	if err != nil {
-		return fmt.Errorf("compare %s with %s: %w", units.Printable(before), units.Printable(after), err)
+		return fmt.Errorf("compare %s with %s: %w", units.Printable(before),
+			units.Printable(after), err)
 	}
+
 	if flags.html != "" {
 		if err := writePage(flags.html, result.WriteHTML); err != nil {
 			return err
@@ -65,6 +78,7 @@ func runDiff(out io.Writer, flags diffFlags, before, after string) error {
 	if flags.json {
 		return result.WriteJSON(out)
 	}
+
 	return printDiff(out, result, flags.limit)
 }
 
@@ -75,66 +89,77 @@ func compareFiles(flags diffFlags, before, after string) (*compare.Result, error
 	if err != nil {
 		return nil, err
 	}
+
 	if !isFolder {
 		a, err := readDiffProfile(before)
 		if err != nil {
 			return nil, err
 		}
+
 		b, err := readDiffProfile(after)
 		if err != nil {
 			return nil, err
 		}
 		return compare.Profiles(a, b, options)
 	}
+
 	a, err := readDiffFolder(before)
 	if err != nil {
 		return nil, err
 	}
+
 	b, err := readDiffFolder(after)
 	if err != nil {
 		return nil, err
 	}
+
 	return compare.Traces(a, b, options)
 }
 
-// areFolders tells folders from profiles.
+// areFolders reports whether both are folders. One folder and one file are an error.
 func areFolders(before, after string) (bool, error) {
 	a, err := os.Stat(before)
 	if err != nil {
 		return false, err
 	}
+
 	b, err := os.Stat(after)
 	if err != nil {
 		return false, err
 	}
+
 	if a.IsDir() != b.IsDir() {
-		return false, errors.New("one is a folder and the other a file (name two folders of traces, or two profiles)")
+		return false, errors.New(
+			"one is a folder and the other a file (name two folders of traces, or two profiles)")
 	}
 	return a.IsDir(), nil
 }
 
 func readDiffFolder(path string) (*compare.Trace, error) {
-	folder, err := folder.Open(path, folder.Owner{})
+	dir, err := folder.Open(path, folder.Owner{})
 	if err != nil {
 		return nil, err
 	}
-	defer folder.Close()
-	trace, err := compare.ReadTrace(folder, path)
+	defer dir.Close()
+	trace, err := compare.ReadTrace(dir, path)
 	if err != nil {
-		return nil, fmt.Errorf("%s: %w", path, ofNoEnd(err, folder))
+		return nil, fmt.Errorf("%s: %w", path, explainUnfinished(err, dir))
 	}
 	return trace, nil
 }
 
 func readDiffProfile(path string) (compare.Profile, error) {
-	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0) // a named pipe would wait for a writer
+	// Without O_NONBLOCK the open of a named pipe waits for a writer.
+	file, err := os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
 	if err != nil {
 		return compare.Profile{}, err
 	}
 	defer file.Close()
 	if info, err := file.Stat(); err != nil || !info.Mode().IsRegular() {
-		return compare.Profile{}, errors.Join(fmt.Errorf("read %s: it is not a regular file", path), err)
+		return compare.Profile{}, errors.Join(fmt.Errorf("read %s: it is not a regular file", path),
+			err)
 	}
+
 	p, err := compare.ParseProfile(file)
 	if err != nil {
 		return compare.Profile{}, fmt.Errorf("read %s: %w", path, err)
@@ -142,11 +167,77 @@ func readDiffProfile(path string) (compare.Profile, error) {
 	return compare.Profile{Name: path, Profile: p}, nil
 }
 
-// writePage writes a page outside of the folders of traces, for the user behind sudo.
+// writePage writes a page outside the folders of traces, for the user behind sudo.
 func writePage(path string, write func(io.Writer) error) error {
 	owner, err := folder.OwnerFromEnvironment(os.Getenv)
 	if err != nil {
 		return err
 	}
 	return folder.WriteFile(path, owner, write)
+}
+
+// printDiff prints the differences, the verdict first, and at most limit components and stacks.
+func printDiff(out io.Writer, r *compare.Result, limit int) error {
+	fmt.Fprintf(out, "\nbefore  %s\nafter   %s\n\n%s: %s\n", r.Before.Text(), r.After.Text(),
+		r.Name, r.Sentence)
+	for _, note := range r.Notes {
+		fmt.Fprintf(out, "note: %s\n", note)
+	}
+
+	var rows []diffRow
+	for _, o := range r.Components {
+		rows = append(rows, diffRow{o.Difference, o.Component})
+	}
+
+	shown := min(limit, len(rows))
+	rows = append(rows, diffRow{r.Total, "all"})
+	if err := printDiffRows(out, r, "component", rows, shown); err != nil {
+		return err
+	}
+
+	rows = nil
+	for i := range r.Stacks {
+		rows = append(rows, diffRow{r.Stacks[i].Difference, r.Stacks[i].Component + ": " +
+			r.Stacks[i].Where()})
+	}
+
+	return printDiffRows(out, r, "stack", rows, min(limit, len(rows)))
+}
+
+type diffRow struct {
+	compare.Difference
+	what string
+}
+
+// printDiffRows prints so many rows. By component, the last row is the sum, and is always printed.
+func printDiffRows(out io.Writer, r *compare.Result, by string, rows []diffRow, shown int) error {
+	fmt.Fprintf(out, "\nBy %s (%s, %s):\n\n", by, r.SampleType, r.Unit)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "before\tafter\tchange\t95%%\tstate\t  %s\n", by)
+
+	for _, row := range rows[:shown] {
+		row.print(w)
+	}
+
+	left := len(rows) - shown
+	if n := len(rows); by == "component" {
+		rows[n-1].print(w)
+		left--
+	}
+
+	if err := w.Flush(); err != nil {
+		return err
+	}
+
+	if left > 0 {
+		fmt.Fprintf(out, "%d more: --limit, --json\n", left)
+	}
+
+	return nil
+}
+
+func (d diffRow) print(w io.Writer) {
+	fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.Bytes(float64(d.Before.Bytes)),
+		units.Bytes(float64(d.After.Bytes)), units.Signed(float64(d.Change.Bytes)),
+		d.Change.Interval(), d.State, d.what)
 }

@@ -18,17 +18,20 @@ func newReportCommand() *cobra.Command {
 	var output string
 	command := &cobra.Command{
 		Use:   "report DIR",
-		Short: "Write the report of a trace anew: one HTML file that needs no network",
-		Long: `Report makes report.html of the files in the folder of a trace, as trace does at its end, and prints its path. It is for
-folders of an earlier version, and of traces whose files have been moved or cut. What cannot be read is named in the report; only
-summary.json must be there.`,
+		Short: "Regenerate the report of a trace: one HTML file that needs no network",
+		Long: `Report makes report.html of the files in the folder of a trace, as trace does at its end,
+and prints its path. Use it for folders of an earlier version, and for traces whose files
+were moved or truncated. The report names the files that cannot be read; only summary.json
+is required.`,
 		Example: `  allocscope report allocscope-4242-20261121-224502`,
 		Args:    cobra.ExactArgs(1),
 		RunE: func(command *cobra.Command, arguments []string) error {
 			return runReport(command.OutOrStdout(), arguments[0], output)
 		},
 	}
-	command.Flags().StringVarP(&output, "output", "o", "", "file to write (default report.html in the folder)")
+
+	command.Flags().StringVarP(&output, "output", "o", "",
+		"file to write (default report.html in the folder)")
 	return command
 }
 
@@ -38,6 +41,7 @@ func runReport(out io.Writer, path, output string) error {
 	if err != nil {
 		return err
 	}
+
 	dir, err := folder.Open(path, owner)
 	if err != nil {
 		return err
@@ -45,8 +49,9 @@ func runReport(out io.Writer, path, output string) error {
 	defer dir.Close()
 	trace, err := report.Read(dir)
 	if err != nil {
-		return ofNoEnd(err, dir)
+		return explainUnfinished(err, dir)
 	}
+
 	write := func(w io.Writer) error { return report.Write(w, trace) }
 	if output == "" {
 		output = filepath.Join(path, folder.ReportFile)
@@ -54,26 +59,30 @@ func runReport(out io.Writer, path, output string) error {
 	} else {
 		err = folder.WriteFile(output, owner, write)
 	}
+
 	if err == nil {
 		_, err = fmt.Fprintln(out, output)
 	}
+
 	return err
 }
 
-// ofNoEnd says of an error in reading a folder what can still be done where the trace has no end. nil: there was no error.
-func ofNoEnd(err error, dir *folder.Folder) error {
+// explainUnfinished adds to the error of reading a folder what still works for a trace that has not
+// ended. It returns nil for nil.
+func explainUnfinished(err error, dir *folder.Folder) error {
 	present := dir.ReadFile(folder.SummaryFile, func(io.Reader) error { return nil }) == nil
 	if present || !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return fmt.Errorf("%w: the trace still runs, or was killed before its end (`allocscope verdict %s` judges what there is)", err,
+	return fmt.Errorf("%w: the trace still runs, or was killed before its end "+
+		"(`allocscope verdict %s` judges its timeline)", err,
 		filepath.Join(dir.Path(), folder.TimelineFile))
 }
 
-// reportWriter writes the report of what is in the folder by now.
-func reportWriter(folder *folder.Folder) func(io.Writer) error {
+// writeReport writes the report of the files that are in the folder.
+func writeReport(dir *folder.Folder) func(io.Writer) error {
 	return func(w io.Writer) error {
-		trace, err := report.Read(folder)
+		trace, err := report.Read(dir)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -11,28 +12,41 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+func TestReport(t *testing.T) {
+	t.Run("page of a folder", testReportFolder)
+	t.Run("user behind sudo", testReportSudoUser)
+	t.Run("refusals", testReportRefusals)
+	t.Run("hostile names", testReportHostile)
+}
 
 // summaryFolder is what a trace without profiles has left, for one that only reads it.
 func summaryFolder(t *testing.T) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "a trace")
-	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()}, false)
+	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()},
+		false)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer dir.Close()
+
 	s := summary.Summary{
 		Started: time.Unix(0, 0), DurationS: 60, Process: summary.Process{PID: 42, Command: "job"},
-		Verdict: summary.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"}, summary.AxisSeconds),
+		Verdict: summary.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"},
+			summary.AxisSeconds),
 	}
+
 	if err := dir.WriteFile(folder.SummaryFile, s.Write); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
-func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
+func testReportFolder(t *testing.T) {
 	dir := summaryFolder(t)
 	for range 2 { // the second takes the place of the first
 		c := call(t, "report", dir)
@@ -40,14 +54,16 @@ func TestReportWritesThePageIntoTheFolderAndPrintsItsPath(t *testing.T) {
 		if want := filepath.Join(dir, "report.html") + "\n"; c.stdout.String() != want {
 			t.Errorf("says %q, want %q", c.stdout.String(), want)
 		}
-		mustSay(t, "the report", readFile(t, dir, folder.ReportFile), "<!doctype html>", "TOO SHORT", "PID 42", "read timeline.csv: no such file")
+		mustSay(t, "the report", readFile(t, dir, folder.ReportFile), "<!doctype html>",
+			"TOO SHORT", "PID 42", "read timeline.csv: no such file")
 	}
 }
 
-func TestAReportBelongsToTheUserBehindSudo(t *testing.T) {
-	folder := summaryFolder(t)
+func testReportSudoUser(t *testing.T) {
+	dir := summaryFolder(t)
 	elsewhere := filepath.Join(t.TempDir(), "page.html")
-	for path, arguments := range map[string][]string{filepath.Join(folder, "report.html"): {"report", folder}, elsewhere: {"report", "-o", elsewhere, folder}} {
+	for path, arguments := range map[string][]string{filepath.Join(dir,
+		"report.html"): {"report", dir}, elsewhere: {"report", "-o", elsewhere, dir}} {
 		cmd := allocscope(t, arguments...)
 		cmd.Env = append(cmd.Env, "SUDO_UID=65534", "SUDO_GID=65533")
 		begin(t, cmd).mustEnd(0)
@@ -55,28 +71,36 @@ func TestAReportBelongsToTheUserBehindSudo(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if owner := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || owner.Uid != 65534 || owner.Gid != 65533 {
+
+		if owner := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || owner.Uid != 65534 ||
+			owner.Gid != 65533 {
 			t.Errorf("%s: mode %s, UID %d, GID %d", path, info.Mode(), owner.Uid, owner.Gid)
 		}
 	}
 }
 
-func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
-	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(), summaryFolder(t), summaryFolder(t)
+func testReportRefusals(t *testing.T) {
+	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(),
+		summaryFolder(t), summaryFolder(t)
 	put := func(path, content string) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	put(file, "")
-	if err := os.Rename(filepath.Join(killed, folder.SummaryFile), filepath.Join(foreign, "other.json")); err != nil {
+	if err := os.Rename(filepath.Join(killed, folder.SummaryFile), filepath.Join(foreign,
+		"other.json")); err != nil {
 		t.Fatal(err)
 	}
+
 	put(filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,")
 	put(filepath.Join(damaged, folder.SummaryFile), readFile(t, damaged, folder.SummaryFile)[:100])
 	for path, want := range map[string]string{
-		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory", foreign: "it holds no summary.json and no timeline.csv of allocscope",
-		killed: "the trace still runs, or was killed before its end", damaged: "read summary.json: it is cut short",
+		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory",
+		foreign: "it holds no summary.json and no timeline.csv of allocscope",
+		killed:  "the trace still runs, or was killed before its end",
+		damaged: "read summary.json: it is cut short",
 	} {
 		c := call(t, "report", path)
 		c.mustEnd(1)
@@ -87,15 +111,161 @@ func TestReportSaysWhatIsWrongWithAFolder(t *testing.T) {
 	}
 }
 
-// checkReport wants the page of the trace, and that the same is made of its files later.
-func checkReport(t *testing.T, h *happyTrace) {
+// checkReport checks for the page of the trace, and that the same is made of its files later.
+func checkReport(t *testing.T, h *leakTrace) {
 	page := readFile(t, h.folder, folder.ReportFile)
-	mustSay(t, "the report", page, "leak_here", "PID "+itoa(h.target.PID()), "RSS at the end, as the kernel counts")
+	mustSay(t, "the report", page, "leak_here", "PID "+itoa(h.target.PID()),
+		"RSS at the end, as the kernel counts")
 	if strings.Contains(page, "could be read") {
 		t.Error("the report lacks a file")
 	}
+
 	call(t, "report", h.folder).mustEnd(0)
 	if again := readFile(t, h.folder, folder.ReportFile); again != page {
-		t.Errorf("`allocscope report` makes another page of %d bytes, not %d", len(again), len(page))
+		t.Errorf("`allocscope report` makes another page of %d bytes, not %d", len(again),
+			len(page))
+	}
+}
+
+// hostileMarkup is what testdata/hostile.py calls itself, its functions, its files; a page that
+// takes it for more than a text has an image, and runs the script.
+const hostileMarkup = "</script><img src=x onerror=window.__pwned=1>"
+
+// marksOfAnAttacker may be 200 bytes long.
+var marksOfAnAttacker = []string{
+	"epoch " + hostileMarkup, "\u202egpj.elif \x1b[31mred\x1b]0;title\a", "<!--", "]]>",
+	"\xff\xfe bad", strings.Repeat("long", 50), `"><svg onload=window.__pwned=1>`,
+}
+
+// traceHostile traces a program whose every name would like to be more than a text, while it leaks
+// and is marked.
+func traceHostile(t *testing.T) (dir string, said *command) {
+	t.Helper()
+	target := tracertest.StartCommand(t, hostileCommand(t))
+	target.Await("ready")
+	t.Cleanup(target.Hangup)
+	c, dir := tracing(t, target, "--interval", "4KiB", "--snapshot-every", "500ms")
+
+	for _, text := range marksOfAnAttacker {
+		do(target, "256")
+		c.awaitSnapshots(dir, 1)
+		call(t, "mark", "--pid", itoa(target.PID()), text).mustEnd(0)
+	}
+
+	for range 3 {
+		do(target, "256")
+		c.awaitSnapshots(dir, 1)
+	}
+
+	c.interrupt()
+	return dir, c
+}
+
+// hostileFile is a name of the program itself: what is hostile of hostileMarkup and may be in a
+// file's name.
+const hostileFile = "<img src=x onerror=window.__pwned=1>.py"
+
+// hostileCommand runs the program under a name like those that it returns.
+func hostileCommand(t *testing.T) *exec.Cmd {
+	t.Helper()
+	dir := t.TempDir()
+	program := filepath.Join(dir, hostileFile)
+	if err := os.Symlink(tracertest.Source("hostile.py"), program); err != nil {
+		t.Fatal(err)
+	}
+
+	cmd := exec.Command("/usr/bin/python3", program)
+	cmd.Env = append(os.Environ(), "TMPDIR="+dir)
+	return cmd
+}
+
+func testReportHostile(t *testing.T) {
+	t.Parallel()
+	dir, c := traceHostile(t)
+	for stream, text := range map[string]string{
+		"stdout": c.stdout.String(),
+		"stderr": c.stderr.String(),
+	} {
+		if i := strings.IndexFunc(text, isHarmful); i >= 0 {
+			t.Errorf("%s has %q", stream, text[max(0, i-40):min(len(text), i+40)])
+		}
+	}
+
+	s := readSummary(t, dir)
+	if len(s.Marks) != len(marksOfAnAttacker) || len(s.Accumulating) < 6 {
+		t.Fatalf("%d marks, %d stacks: the test is wrong", len(s.Marks), len(s.Accumulating))
+	}
+
+	browser := startBrowser(t)
+	for _, view := range views() {
+		r := openPage(t, browser, reportPath(dir), view)
+		r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+		mustBeText(r, s)
+	}
+}
+
+// isHarmful is whether a character may drive a terminal or reorder text.
+func isHarmful(c rune) bool {
+	return c < ' ' && c != '\n' && c != '\t' || c >= 0x7f && c < 0xa0 || c >= 0x202a &&
+		c <= 0x202e || c >= 0x2066 && c <= 0x2069
+}
+
+// mustBeText checks that a page with hostile names has the elements of its template and its scripts
+// alone, and shows the names.
+func mustBeText(r reader, s summary.Summary) {
+	t := r.t
+	t.Helper()
+	pointAtEverything(r)
+	if eval[bool](r, "window.__pwned !== undefined") {
+		t.Error("a script from a name has run")
+	}
+
+	if foreign := eval[[]string](r,
+		`[...document.querySelectorAll("img, iframe, object, embed, link, base, form, [onload], [onerror], svg[onload]")].map(e => e.outerHTML)`); len(foreign) > 0 {
+		t.Errorf("there are %q", foreign)
+	}
+	if n := eval[int](r, "document.querySelectorAll('script').length"); n != 2 {
+		t.Errorf("there are %d scripts, want the data and the script", n)
+	}
+
+	whole := eval[string](r, "document.documentElement.outerHTML")
+	if i := strings.IndexFunc(whole, isHarmful); i >= 0 {
+		t.Errorf("the page has %q", whole[max(0, i-40):min(len(whole), i+40)])
+	}
+
+	stacks := strings.Join(r.texts("table.rows ol.stack li"), "\n")
+	frames := strings.Join(eval[[]string](r,
+		`[...document.querySelectorAll("#flame-chart [aria-label]")].map(e => e.ariaLabel)`), "\n")
+	for _, place := range []struct{ name, text, want string }{
+		{"the text of the stacks", stacks, hostileMarkup},
+		{"the flame graph", frames, hostileMarkup},
+		{"the table of marks", r.text("#timeline details"), hostileMarkup},
+		{"the table of processes", r.text("#processes"), hostileFile},
+		{"the head", r.text("header.top"), hostileFile},
+	} {
+		if !strings.Contains(place.text, place.want) {
+			t.Errorf("%s does not show %s:\n%.2000s", place.name, place.want, place.text)
+		}
+	}
+
+	if !strings.Contains(stacks, strings.Repeat("long", 100)) || strings.Contains(stacks,
+		strings.Repeat("long", 200)) {
+		t.Error("a long name is not cut where it should be")
+	}
+
+	r.mustBeSound()
+}
+
+// pointAtEverything moves the mouse over what shows names only then.
+func pointAtEverything(r reader) {
+	r.t.Helper()
+	for part := range 5 {
+		r.must(r.Move(r.box("#timeline-chart .u-over").At(float64(part)/5+0.1, 0.5)))
+	}
+
+	for _, f := range r.frames() {
+		if f.Width > 10 {
+			r.must(r.Move(f.middle()))
+		}
 	}
 }

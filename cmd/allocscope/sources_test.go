@@ -1,8 +1,7 @@
 package main
 
-// Traces with some sources alone: those that were asked for, and those that could be had.
-
 import (
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -10,14 +9,25 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/tracer/source"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+func TestSources(t *testing.T) {
+	t.Run("one source alone", testOneSource)
+	t.Run("two capabilities", testTwoCapabilities)
+	t.Run("no page map", testNoPageMap)
+	t.Run("no perf events", testNoPerfEvents)
+	t.Run("marks in a file", testMarksInFile)
+}
+
+// Traces with some sources alone: those that were asked for, and those that could be had.
 
 // states are those of the sources by their names.
 func states(s summary.Summary) map[string]string {
@@ -40,11 +50,11 @@ func reasonOf(t *testing.T, s summary.Summary, name string) string {
 	return ""
 }
 
-// mustSum wants rows of a process that sum to its RSS, most of it explained, and gives them.
-func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []summary.BreakdownRow) {
+// mustSum checks for rows of a process that sum to its RSS, most of it explained, and returns them.
+func mustSum(t *testing.T, dir string, pid int, rss int64) (rows []summary.BreakdownRow) {
 	t.Helper()
 	var sum, unexplained int64
-	for _, row := range readSummary(t, folder).Breakdown {
+	for _, row := range readSummary(t, dir).Breakdown {
 		if row.Process != pid || row.Kind == growth.KindSwapped {
 			continue
 		}
@@ -54,17 +64,21 @@ func mustSum(t *testing.T, folder string, pid int, rss int64) (rows []summary.Br
 			unexplained += row.EndBytes
 		}
 	}
+
 	if sum != rss || max(unexplained, -unexplained) > 1<<20 {
-		t.Errorf("rows sum to %d bytes, %d of them unexplained, and RSS is %d: %v", sum, unexplained, rss, rows)
+		t.Errorf("rows sum to %d bytes, %d of them unexplained, and RSS is %d: %v", sum,
+			unexplained, rss, rows)
 	}
+
 	return rows
 }
 
-// mustRow wants one row of that kind, size within 1 %, and name.
+// mustRow checks for one row of that kind, size within 1 %, and name.
 func mustRow(t *testing.T, rows []summary.BreakdownRow, kind growth.Kind, bytes int64, name string) {
 	t.Helper()
 	for _, row := range rows {
-		if row.Kind == kind && strings.Contains(row.Name, name) && row.EndBytes > bytes-bytes/100 && row.EndBytes < bytes+bytes/100 {
+		if row.Kind == kind && strings.Contains(row.Name, name) && row.EndBytes > bytes-bytes/100 &&
+			row.EndBytes < bytes+bytes/100 {
 			return
 		}
 	}
@@ -82,13 +96,13 @@ func allocate(target *tracertest.Target) {
 	do(target, "map %d %d %[2]d", pieces, pieceSize)
 }
 
-// Holders are known by what is attached; what is resident is known in any case.
-func TestEachSourceIsEnough(t *testing.T) {
+// Allocation sites are known by the sources; resident memory is known in any case.
+func testOneSource(t *testing.T) {
 	const heap, mapped = leakedObjects * leakedSize, pieces * pieceSize
-	for only, holders := range map[string]struct{ heap, mapped string }{
-		"heap":    {"leak_here", "mapped without a system call being seen"},
-		"mapping": {"holder not known", "map_here"},
-		"fault":   {"holder not known", "main (steps)"},
+	for only, sites := range map[string]struct{ heap, mapped string }{ // empty: unknown
+		"heap":    {heap: "leak_here"},
+		"mapping": {mapped: "map_here"},
+		"fault":   {mapped: "main (steps)"},
 	} {
 		t.Run(only, func(t *testing.T) {
 			target := startSteps(t)
@@ -97,14 +111,19 @@ func TestEachSourceIsEnough(t *testing.T) {
 			rss := rssOf(t, target.PID())
 			c.interrupt()
 			states := states(readSummary(t, dir))
+
 			for _, name := range source.Names() {
-				if want := map[bool]string{true: summary.SourceAttached, false: summary.SourceOff}[name == only]; states[name] != want {
+				if want := map[bool]string{
+					true:  summary.SourceAttached,
+					false: summary.SourceOff,
+				}[name == only]; states[name] != want {
 					t.Errorf("source %s is %q, want %q", name, states[name], want)
 				}
 			}
+
 			rows := mustSum(t, dir, target.PID(), rss)
-			mustRow(t, rows, growth.KindHeap, heap, holders.heap)
-			mustRow(t, rows, growth.KindMmap, mapped, holders.mapped)
+			mustRow(t, rows, growth.KindHeap, heap, sites.heap)
+			mustRow(t, rows, growth.KindMmap, mapped, sites.mapped)
 		})
 	}
 }
@@ -115,21 +134,26 @@ func privileged(cmd *exec.Cmd) *exec.Cmd {
 	return cmd
 }
 
-func TestWithTwoCapabilitiesOnesOwnProcessHasALedger(t *testing.T) {
+func testTwoCapabilities(t *testing.T) {
 	target := tracertest.StartCommand(t, unprivileged(exec.Command("sleep", "1000")))
 	dir := newFolder(t)
-	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)), 0o755); err != nil { // for him to reach it
+	if err := os.Chmod(filepath.Dir(filepath.Dir(dir)),
+		0o755); err != nil { // for him to reach it
 		t.Fatal(err)
 	}
-	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), dir, "--duration", "1s")...)))
+
+	c := begin(t, privileged(allocscope(t, traceArguments(target.PID(), dir, "--duration",
+		"1s")...)))
 	c.mustEnd(0)
-	s := readSummary(t, dir)
-	if states := states(s); states["fault"] != summary.SourceAttached {
+	sum := readSummary(t, dir)
+	if states := states(sum); states["fault"] != summary.SourceAttached {
 		t.Errorf("source fault is %s", states["fault"])
 	}
+
 	for _, name := range []string{"heap", "mapping"} {
-		mustSay(t, "stderr", c.stderr.String(), "source "+name, reasonOf(t, s, name))
+		mustSay(t, "stderr", c.stderr.String(), "source "+name, reasonOf(t, sum, name))
 	}
+
 	mustSum(t, dir, target.PID(), rssOf(t, target.PID()))
 }
 
@@ -142,47 +166,94 @@ func inside(cmd *exec.Cmd, program string, arguments ...string) *exec.Cmd {
 
 // withoutPages hides the page map of a process from a command.
 func withoutPages(cmd *exec.Cmd, pid int) *exec.Cmd {
-	return inside(cmd, "unshare", "--mount", "sh", "-c", `mount --bind /dev/null /proc/$0/pagemap && exec "$@"`, itoa(pid))
+	return inside(cmd, "unshare", "--mount", "sh", "-c",
+		`mount --bind /dev/null /proc/$0/pagemap && exec "$@"`, itoa(pid))
 }
 
-func TestWithoutThePageMapTheRestIsTraced(t *testing.T) {
+func testNoPageMap(t *testing.T) {
 	target, dir := startSteps(t), newFolder(t)
-	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), dir)...), target.PID()))
+	c := begin(t, withoutPages(allocscope(t, traceArguments(target.PID(), dir)...),
+		target.PID()))
 	c.awaitFile(dir, "snapshots/000.pb.gz")
 	allocate(target)
 	c.interrupt()
-	s := readSummary(t, dir)
-	mustSay(t, "reason", reasonOf(t, s, "ledger"), "pagemap", "CONFIG_PROC_PAGE_MONITOR")
-	mustSay(t, "stderr", c.stderr.String(), "source ledger of PID "+itoa(target.PID())+" is not attached")
+	sum := readSummary(t, dir)
+
+	failed := slices.IndexFunc(sum.Sources, func(s summary.Source) bool {
+		return s.State == summary.SourceFailed && strings.Contains(s.Reason, "pagemap")
+	})
+
+	if failed < 0 {
+		t.Errorf("no source failed for want of the page map: %+v", sum.Sources)
+	}
+
 	grown := readProfile(t, dir, folder.GrowthFile)
 	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(leakedObjects, leakedSize))
-	mustHold(t, "map_here", flat(grown, "map_here"), values{pieces, pieces * pieceSize, 0, 0}) // touched or not
+	mustHold(t, "map_here", flat(grown, "map_here"), values{
+		pieces, pieces * pieceSize, 0,
+		0,
+	}) // touched or not
 }
 
 // As in a container whose seccomp profile refuses perf_event_open.
-func TestWherePerfEventsAreRefusedTheHeapIsTraced(t *testing.T) {
+func testNoPerfEvents(t *testing.T) {
 	target, dir := startSteps(t), newFolder(t)
-	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), dir)...), tracertest.Build(t, "deny.c")))
+	c := begin(t, inside(allocscope(t, traceArguments(target.PID(), dir)...),
+		tracertest.Build(t, "deny.c")))
 	c.awaitFile(dir, "snapshots/000.pb.gz")
 	allocate(target)
 	rss := rssOf(t, target.PID())
 	c.interrupt()
+	sum := readSummary(t, dir)
+	mustSay(t, "reason", reasonOf(t, sum, "fault"), "operation not permitted", "CAP_PERFMON",
+		"seccomp")
+	mustSay(t, "reason", reasonOf(t, sum, "mapping"), "operation not permitted")
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
+		objects(leakedObjects, leakedSize))
+	mustRow(t, mustSum(t, dir, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize,
+		"leak_here")
+}
+
+// epochsIn counts the epochs that a job has printed to a file.
+func epochsIn(t *testing.T, path string) int {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Count(string(text), "allocscope: epoch")
+}
+
+func testMarksInFile(t *testing.T) {
+	log := filepath.Join(t.TempDir(), "train.log")
+	job := tracertest.Start(t, "/bin/sh", "-c",
+		fmt.Sprintf("exec /usr/bin/python3 %s epoch=0.2 >%s", tracertest.Source("job.py"), log))
+	t.Cleanup(job.Hangup)
+
+	eventually(t, "the job has printed epochs", func() bool {
+		return exists(log) &&
+			epochsIn(t, log) >= 2
+	})
+
+	c, dir := tracing(t, job, "--interval", "64KiB", "--marks", log)
+	began := epochsIn(t, log)
+	c.await("more epochs", func() bool { return epochsIn(t, log) >= began+10 })
+	c.interrupt()
+	printed := epochsIn(t, log)
 	s := readSummary(t, dir)
-	mustSay(t, "reason", reasonOf(t, s, "fault"), "operation not permitted", "CAP_PERFMON", "seccomp")
-	mustSay(t, "reason", reasonOf(t, s, "mapping"), "operation not permitted")
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(leakedObjects, leakedSize))
-	mustRow(t, mustSum(t, dir, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize, "leak_here")
-}
+	if n := len(s.Marks); n < 8 || n > printed-2 {
+		t.Fatalf("%d marks of %d epochs, want those since the start of the trace", n, printed)
+	}
 
-func TestDoctorSaysThatPerfEventsAreRefused(t *testing.T) {
-	c := begin(t, inside(allocscope(t, "doctor"), tracertest.Build(t, "deny.c")))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "part  source fault", "operation not permitted", "seccomp", "ok    ledger")
-}
+	var first int
+	if _, err := fmt.Sscanf(s.Marks[0].Text, "epoch %d", &first); err != nil || first < 3 {
+		t.Errorf("the first mark is %q, want none from before the trace", s.Marks[0].Text)
+	}
 
-func TestDoctorSaysThatPagesCannotBeSeen(t *testing.T) {
-	target := startSteps(t)
-	c := begin(t, withoutPages(allocscope(t, "doctor", "--pid", itoa(target.PID())), target.PID()))
-	c.mustEnd(0)
-	mustSay(t, "stdout", c.stdout.String(), "part  ledger", "read pagemap: ", "-> use a kernel built with CONFIG_PROC_PAGE_MONITOR")
+	for i, m := range s.Marks {
+		if want := fmt.Sprintf("epoch %d", first+i); m.Text != want || m.AtS < 0 ||
+			m.AtS > s.DurationS || i > 0 && m.AtS < s.Marks[i-1].AtS {
+			t.Errorf("mark %d: %+v, want %s in the order of time", i, m, want)
+		}
+	}
 }

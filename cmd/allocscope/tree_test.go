@@ -3,26 +3,34 @@ package main
 import (
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
+
+	"github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+func TestProcessTree(t *testing.T) {
+	t.Run("second trainer of a launcher", testSecondTrainer)
+	t.Run("workers", testWorkers)
+	t.Run("ranks", testRanks)
+}
+
 // launch starts a shell with a script, in which $STEPS and $JOB are the programs of the tests.
 func launch(t *testing.T, script string) *tracertest.Target {
 	t.Helper()
-	programs := strings.NewReplacer(
-		"$STEPS", tracertest.Build(t, "steps.c"),
-		"$JOB", "/usr/bin/python3 "+tracertest.Source("job.py"),
-	)
-	launcher := tracertest.Start(t, "/bin/sh", "-c", programs.Replace(script)+"; :") // the shell executes what comes last in its place
+	programs := strings.NewReplacer("$STEPS", tracertest.Build(t, "steps.c"), "$JOB",
+		"/usr/bin/python3 "+tracertest.Source("job.py"))
+	launcher := tracertest.Start(t, "/bin/sh", "-c", programs.Replace(script)+
+		"; :") // the shell executes what comes last in its place
 	t.Cleanup(launcher.Hangup)
 	return launcher
 }
@@ -34,6 +42,7 @@ func childrenOf(t *testing.T, pid int) []int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var children []int
 	for _, field := range strings.Fields(string(raw)) {
 		var child int
@@ -42,6 +51,7 @@ func childrenOf(t *testing.T, pid int) []int {
 		}
 		children = append(children, child)
 	}
+
 	return children
 }
 
@@ -70,21 +80,23 @@ func inTree(t *testing.T, s summary.Summary, pid int) summary.TreeProcess {
 	return s.Processes[i]
 }
 
-// mustBeAbout wants the process that a trace is about, where another was asked for.
+// mustBeAbout checks for the process that a trace is about, where another was asked for.
 func mustBeAbout(t *testing.T, s summary.Summary, pid, asked int) {
 	t.Helper()
 	if s.Process.PID != pid || s.Asked != asked {
 		t.Errorf("about %+v, asked for %d; want %d and %d", s.Process, s.Asked, pid, asked)
 	}
+
 	if p := inTree(t, s, pid); !p.Traced || p.Verdict == "" {
 		t.Errorf("%+v, want it traced and judged", p)
 	}
+
 	if asked != 0 && inTree(t, s, asked).Traced {
 		t.Errorf("the launcher %d is traced", asked)
 	}
 }
 
-func TestATrainerThatTakesThePlaceOfAnotherIsTraced(t *testing.T) {
+func testSecondTrainer(t *testing.T) {
 	launcher := ready(launch(t, "$STEPS; $STEPS"))
 	first := childOf(t, launcher.PID())
 	c, dir := tracing(t, launcher, "--snapshot-every", "100ms")
@@ -99,138 +111,34 @@ func TestATrainerThatTakesThePlaceOfAnotherIsTraced(t *testing.T) {
 	do(launcher, "leak 1000 96")
 	c.awaitSnapshots(dir, 2)
 	if n := descriptors(t, c.Process.Pid); n > open {
-		t.Errorf("%d files are open, and %d were while the first was traced: its own are left", n, open)
+		t.Errorf("%d files are open, and %d were while the first was traced: its own are left", n,
+			open)
 	}
+
 	c.interrupt()
 	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, second, launcher.PID())
 	if p := inTree(t, s, first); !p.Traced || p.LastS > inTree(t, s, second).FirstS+1 {
 		t.Errorf("the first trainer: %+v, the second %+v", p, inTree(t, s, second))
 	}
-	mustHold(t, "the second trainer", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"), objects(1000, 96))
+
+	mustHold(t, "the second trainer", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
+		objects(1000, 96))
 }
 
-// The first job is on a plateau, and the second one leaks. The first begins, and so ends, once the trace is there.
-func TestTheVerdictIsAboutTheTrainerThatTookThePlaceOfAnother(t *testing.T) {
-	t.Parallel()
-	launcher := ready(launch(t, "$JOB fill=50 until=8 wait=1; $JOB fill=50 leak=64"))
-	flags := fastTrace(t, launcher.PID(), 300, 26*time.Second)
-	defer beginWith(t, launcher, flags)()
-	v, err := judgeUntil(t.Context(), t, flags)
-	if err != nil {
-		t.Fatal(err)
-	}
-	v.mustBe(t, growth.ClassLeak)
-	mustBeAbout(t, v.Summary, childOf(t, launcher.PID()), launcher.PID())
-	v.mustBlame(t)
-	if len(v.Processes) != 3 || v.Processes[1].Verdict == growth.ClassLeak || !v.Processes[1].Traced {
-		t.Errorf("processes %+v, want the launcher, the first job without a leak, and the second", v.Processes)
-	}
-}
-
-func TestALauncherThatHasStartedNothingYetIsWaitedFor(t *testing.T) {
-	launcher := launch(t, "echo up; read line; $STEPS")
-	launcher.Await("up")
-	c, dir := tracing(t, launcher)
-	mustSay(t, "stderr", c.stderr.String(), "waiting for the program that it starts")
-	launcher.Say("go")
-	ready(launcher)
-	trainer := childOf(t, launcher.PID())
-	c.awaitLine(fmt.Sprintf("tracing PID %d (steps)", trainer))
-	do(launcher, "leak 1000 96")
-	c.interrupt()
-	mustBeAbout(t, mustHaveEnded(t, dir, summary.EndedInterrupt), trainer, launcher.PID())
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), objects(1000, 96))
-}
-
-func TestATrainerThatExitsBeforeItsLauncherIsWhatTheTraceIsAbout(t *testing.T) {
-	launcher := ready(launch(t, "$STEPS; read line"))
-	trainer := childOf(t, launcher.PID())
-	c, dir := tracing(t, launcher, "--snapshot-every", "100ms", "--warmup", "1ms")
-	c.awaitFile(dir, "snapshots/001.pb.gz")
-	do(launcher, "leak 1000 96")
-	do(launcher, "map 10 %d %[1]d", 8192)
-	c.awaitSnapshots(dir, 2)
-	launcher.Say("exit")
-	c.awaitLine(fmt.Sprintf("PID %d (steps) exited", trainer))
-	c.awaitSnapshots(dir, 3)
-	c.interrupt()
-	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
-	mustBeAbout(t, s, trainer, launcher.PID())
-	grown := readProfile(t, dir, folder.GrowthFile)
-	mustHold(t, "leak_here", flat(grown, "leak_here"), objects(1000, 96))
-	mustHold(t, "map_here", flat(grown, "map_here"), objects(10, 8192))
-	if s.RSS.EndBytes == nil || *s.RSS.EndBytes == 0 {
-		t.Errorf("RSS %+v, want that of the trainer while it lived", s.RSS)
-	}
-}
-
-func TestWithoutChildrenALauncherIsTracedAlone(t *testing.T) {
-	launcher := ready(launch(t, "$STEPS"))
-	c, dir := tracing(t, launcher, "--no-children", "--snapshot-every", "500ms")
-	do(launcher, "leak 1000 96")
-	c.awaitSnapshots(dir, 3)
-	if found := patches(t, childOf(t, launcher.PID())); len(found) > 0 {
-		t.Errorf("the child is probed: %v", found)
-	}
-	c.interrupt()
-	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
-	mustBeAbout(t, s, launcher.PID(), 0)
-	if len(s.Processes) != 1 || len(s.Groups) != 0 {
-		t.Errorf("processes %+v and groups %+v, want the launcher alone", s.Processes, s.Groups)
-	}
-	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"), values{})
-	for _, p := range readProcesses(t, dir) {
-		if p.PID != int64(launcher.PID()) {
-			t.Fatalf("processes.csv has a row of %d", p.PID)
-		}
-	}
-}
-
-func TestWorkersAreCountedAndNotTraced(t *testing.T) {
+func testWorkers(t *testing.T) {
 	job := startJob(t, "workers=4", "fill=20")
 	c, dir := tracing(t, job, "--interval", "64KiB")
-	for _, worker := range childrenOf(t, job.PID()) {
-		if found := patches(t, worker); len(found) > 0 {
-			t.Errorf("worker %d is probed: %v", worker, found)
-		}
-	}
-	if len(patches(t, job.PID())) == 0 {
-		t.Error("the trainer is not probed: the test is wrong")
-	}
 	c.interrupt()
 	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	mustBeAbout(t, s, job.PID(), 0)
-	if len(s.Processes) != 1 || len(s.Groups) != 1 || s.Groups[0].Role != growth.RoleLoaderWorker || s.Groups[0].Processes != 4 {
-		t.Errorf("processes %+v, groups %+v; want one, and one of four workers", s.Processes, s.Groups)
+	if len(s.Processes) != 1 || len(s.Groups) != 1 || s.Groups[0].Role != growth.RoleLoaderWorker ||
+		s.Groups[0].Processes != 4 {
+		t.Errorf("processes %+v, groups %+v; want one, and one of four workers", s.Processes,
+			s.Groups)
 	}
-	mustAddUp(t, dir, append(childrenOf(t, job.PID()), job.PID()), []int{job.PID()})
-}
 
-// Copies of a traced process have its probes, and what they allocate is not its own.
-func TestHundredsOfChildrenThatComeAndGoLeaveNothingBehind(t *testing.T) {
-	const children = 200
-	job := startJob(t, fmt.Sprintf("children=%d", children), "steps=50", "fill=20", "wait=1")
-	c, dir := tracing(t, job, "--interval", "64KiB")
-	before := descriptors(t, c.Process.Pid)
-	job.Say("begin")
-	job.Await("childless")
-	c.await("the last child is forgotten", func() bool { return descriptors(t, c.Process.Pid) <= before })
-	c.signal(syscall.SIGINT)
-	c.mustEnd(0)
-	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
-	mustBeAbout(t, s, job.PID(), 0)
-	if len(s.Processes) != 1 || len(s.Losses) > 0 || len(s.Warnings) > 0 {
-		t.Errorf("processes %+v, losses %v, warnings %v; want the job alone", s.Processes, s.Losses, s.Warnings)
-	}
-	for _, sample := range readProfile(t, dir, folder.PlateauFile).Sample {
-		if pid := sample.Label["pid"]; !slices.Equal(pid, []string{itoa(job.PID())}) {
-			t.Fatalf("a sample is of PID %v, want %d alone", pid, job.PID())
-		}
-	}
-	if !slices.ContainsFunc(readTimelineRows(t, dir), func(r growth.Row) bool { return r.Tree.Processes > 1 }) {
-		t.Error("no child was ever seen: the test is wrong")
-	}
+	mustAddUp(t, dir, append(childrenOf(t, job.PID()), job.PID()), []int{job.PID()})
 }
 
 // descriptors is how many files a process has open.
@@ -241,4 +149,124 @@ func descriptors(t *testing.T, pid int) int {
 		t.Fatal(err)
 	}
 	return len(open)
+}
+
+// ranks starts two programs as torchrun does, and returns what they read their orders from.
+func ranks(t *testing.T) (launcher *tracertest.Target, inputs [2]*os.File) {
+	t.Helper()
+	dir, script := t.TempDir(), ""
+	for rank := range inputs {
+		path := filepath.Join(dir, itoa(rank))
+		if err := unix.Mkfifo(path, 0o600); err != nil {
+			t.Fatal(err)
+		}
+
+		input, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for the reader
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		inputs[rank] = input
+		script += fmt.Sprintf("RANK=%d WORLD_SIZE=2 $STEPS <%s & ", rank, path)
+	}
+
+	launcher = launch(t, script+"wait")
+	t.Cleanup(func() {
+		inputs[0].Close()
+		inputs[1].Close()
+	}) // on which they exit, and the launcher with them
+
+	return ready(ready(launcher)), inputs
+}
+
+// ofPID is what a profile has of one process.
+func ofPID(p *profile.Profile, pid int) *profile.Profile {
+	isOther := func(s *profile.Sample) bool {
+		return !slices.Equal(s.Label["pid"], []string{itoa(pid)})
+	}
+	return &profile.Profile{Sample: slices.DeleteFunc(slices.Clone(p.Sample), isOther)}
+}
+
+func testRanks(t *testing.T) {
+	launcher, inputs := ranks(t)
+	pids := childrenOf(t, launcher.PID())
+	c, dir := tracing(t, launcher)
+	counts := []int64{1000, 300}
+
+	for rank, input := range inputs {
+		fmt.Fprintf(input, "leak %d 96\n", counts[rank])
+		launcher.Await("done")
+	}
+
+	c.await("rows of two moments",
+		func() bool { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") > 2 })
+	c.interrupt()
+	s, grown := mustHaveEnded(t, dir, summary.EndedInterrupt), readProfile(t, dir,
+		folder.GrowthFile)
+
+	for rank, pid := range pids {
+		p := inTree(t, s, pid)
+		if p.Role != growth.RoleRank || p.Rank == nil || *p.Rank != rank || !p.Traced ||
+			p.Verdict == "" {
+			t.Errorf("%+v, want rank %d, traced and judged", p, rank)
+		}
+		mustHold(t, fmt.Sprintf("rank %d", rank), flat(ofPID(grown, pid), "leak_here"),
+			objects(counts[rank], 96))
+	}
+
+	mustHold(t, "both", flat(grown, "leak_here"), objects(1300, 96))
+	mustSay(t, "stderr", c.stderr.String(), "tracing 2 ranks")
+	if p := inTree(t, s, launcher.PID()); p.Role != growth.RoleLauncher || p.Traced ||
+		s.Asked != launcher.PID() {
+		t.Errorf("%+v, want a launcher that is not traced", p)
+	}
+
+	mustAddUp(t, dir, append(pids, launcher.PID()), pids)
+}
+
+// mustAddUp checks for a row of each process at each moment, whose sums are those of the timeline.
+func mustAddUp(t *testing.T, dir string, tree, traced []int) {
+	t.Helper()
+	rows := readProcesses(t, dir)
+	for _, moment := range readTimelineRows(t, dir) {
+		var ofTree, ofTraced int64
+		var found []int
+		for _, p := range rows {
+			if p.Elapsed != moment.Elapsed {
+				continue
+			}
+			found = append(found, int(p.PID))
+			ofTree += p.RSS
+			if slices.Contains(traced, int(p.PID)) {
+				ofTraced += p.RSS
+			}
+		}
+
+		slices.Sort(found)
+		if slices.Sort(tree); !slices.Equal(found, tree) || ofTree != moment.Tree.RSS ||
+			ofTraced != moment.RSS {
+			t.Errorf("at %s: processes %v of %d bytes, the traced ones of %d; want %v, %d, %d",
+				moment.Elapsed, found, ofTree, ofTraced,
+				tree, moment.Tree.RSS, moment.RSS)
+		}
+	}
+}
+
+func readTimelineRows(t *testing.T, dir string) []growth.Row {
+	t.Helper()
+	rows, err := rows.ReadTimeline(strings.NewReader(readFile(t, dir, folder.TimelineFile)))
+	if err != nil || len(rows) == 0 {
+		t.Fatalf("%d rows: %v", len(rows), err)
+	}
+	return rows
+}
+
+func readProcesses(t *testing.T, dir string) []growth.ProcessSample {
+	t.Helper()
+	samples, err := rows.ReadProcesses(strings.NewReader(readFile(t, dir,
+		folder.ProcessesFile)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return samples
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"math/rand/v2"
 	"os"
@@ -11,13 +10,24 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
 
+func TestVerdict(t *testing.T) {
+	t.Run("leak", testVerdictLeak)
+	t.Run("plateau", testVerdictPlateau)
+	t.Run("steps", testVerdictSteps)
+	t.Run("settings", testVerdictSettings)
+	t.Run("refusals", testVerdictRefusals)
+	t.Run("exit status", testVerdictStatus)
+}
+
 // verdict calls the command in this process, with the series as standard input.
 func verdict(text string, flags ...string) (string, error) {
-	command, out := newRootCommand(), new(bytes.Buffer)
+	out := new(bytes.Buffer)
+	command := newRootCommand(console.New(out))
 	command.SetIn(strings.NewReader(text))
 	command.SetOut(out)
 	command.SetArgs(append([]string{"verdict", "-"}, flags...))
@@ -25,7 +35,8 @@ func verdict(text string, flags ...string) (string, error) {
 	return out.String(), err
 }
 
-// recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size after so many seconds.
+// recorded is a series of an hour, a row every ten seconds, with a little noise; mb is its size
+// after so many seconds.
 func recorded(mb func(seconds float64) float64) string {
 	random := rand.New(rand.NewPCG(7, 7))
 	text := new(strings.Builder)
@@ -47,6 +58,7 @@ func jsonOf(t *testing.T, text string, flags ...string) summary.Verdict {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	var v summary.Verdict
 	if err := json.Unmarshal([]byte(out), &v); err != nil {
 		t.Fatalf("%v in %s", err, out)
@@ -63,29 +75,33 @@ func mustBeNear(t *testing.T, what string, got *float64, want float64) {
 	}
 }
 
-func TestALeakIsFoundWithItsRateAndWhenTheLimitIsReached(t *testing.T) {
+func testVerdictLeak(t *testing.T) {
 	v := jsonOf(t, recorded(growingSteadily), "--limit", "104800MB")
 	if v.Class != growth.ClassLeak {
 		t.Fatalf("%+v", v)
 	}
+
 	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
 	out, err := verdict(recorded(growingSteadily), "--limit", "104800MB")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ", "the limit of 104800MB is reached in ", " min\n")
+
+	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ",
+		"the limit of 104800MB is reached in ", " min\n")
 }
 
-func TestNoLeakIsFoundWhereNothingGrows(t *testing.T) {
+func testVerdictPlateau(t *testing.T) {
 	out, err := verdict(recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen", "if there is a leak, it is below ")
+	mustSay(t, "stdout", out, "NO LEAK (plateau): no growth is seen",
+		"if there is a leak, it is below ")
 }
 
-func TestStepsAreJudgedInStepsUnlessTheirTimeIsKnown(t *testing.T) {
+func testVerdictSteps(t *testing.T) {
 	text := strings.Replace(recorded(growingSteadily), "time_s", "step", 1)
 	v := jsonOf(t, text, "--limit", "104800MB")
 	mustBeNear(t, "rate", v.RateBytesPerStep, 1e6)
@@ -95,7 +111,7 @@ func TestStepsAreJudgedInStepsUnlessTheirTimeIsKnown(t *testing.T) {
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 600)
 }
 
-func TestWhatIsKnownBesidesTheSeriesChangesTheVerdict(t *testing.T) {
+func testVerdictSettings(t *testing.T) {
 	text := recorded(growingSteadily)
 	steps := strings.Replace(text, "time_s", "step", 1)
 	for _, test := range []struct {
@@ -106,17 +122,45 @@ func TestWhatIsKnownBesidesTheSeriesChangesTheVerdict(t *testing.T) {
 	}{
 		{"nothing", text, nil, growth.ClassLeak, "no plateau ever seen"},
 		{"age", text, []string{"--age", "3h"}, growth.ClassLeak, "after warm-up"},
-		{"the first pass is not over", text, []string{"--epoch-end", "70m"}, growth.ClassGrowing, ""},
+		{
+			"the first pass is not over", text,
+			[]string{"--epoch-end", "70m"},
+			growth.ClassGrowing,
+			"",
+		},
 		{"long epochs", text, []string{"--cycle", "1h"}, growth.ClassGrowing, ""},
 		{"tolerated", text, []string{"--tolerable", "70MB/min"}, growth.ClassPlateau, ""},
 		{"tolerated by the hour", text, []string{"--tolerable", "4GB/h"}, growth.ClassPlateau, ""},
 		{"not tolerated", text, []string{"--tolerable", "50MB/min"}, growth.ClassLeak, ""},
-		{"tolerated by step", steps, []string{"--tolerable", "1.1MB/step"}, growth.ClassPlateau, ""},
-		{"not tolerated by step", steps, []string{"--tolerable", "0.9MB/step"}, growth.ClassLeak, ""},
-		{"not tolerated by step, judged in time", steps, []string{"--tolerable", "0.9MB/step", "--step-time", "2s"}, growth.ClassLeak, ""},
-		{"tolerated by step, judged in time", steps, []string{"--tolerable", "1.1MB/step", "--step-time", "2s"}, growth.ClassPlateau, ""},
-		{"a step in time", steps, []string{"--epoch-end", "3700", "--step-time", "2s"}, growth.ClassGrowing, ""},
-		{"a time over steps with a time", steps, []string{"--epoch-end", "130m", "--step-time", "2s"}, growth.ClassGrowing, ""},
+		{
+			"tolerated by step", steps,
+			[]string{"--tolerable", "1.1MB/step"},
+			growth.ClassPlateau,
+			"",
+		},
+		{
+			"not tolerated by step", steps,
+			[]string{"--tolerable", "0.9MB/step"},
+			growth.ClassLeak,
+			"",
+		},
+		{"not tolerated by step, judged in time", steps, []string{
+			"--tolerable", "0.9MB/step",
+			"--step-time", "2s",
+		}, growth.ClassLeak, ""},
+		{"tolerated by step, judged in time", steps, []string{
+			"--tolerable", "1.1MB/step",
+			"--step-time", "2s",
+		}, growth.ClassPlateau, ""},
+		{
+			"a step in time", steps,
+			[]string{"--epoch-end", "3700", "--step-time", "2s"},
+			growth.ClassGrowing, "",
+		},
+		{"a time over steps with a time", steps, []string{
+			"--epoch-end", "130m", "--step-time",
+			"2s",
+		}, growth.ClassGrowing, ""},
 		{"a step", steps, []string{"--epoch-end", "3700"}, growth.ClassGrowing, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
@@ -128,7 +172,7 @@ func TestWhatIsKnownBesidesTheSeriesChangesTheVerdict(t *testing.T) {
 	}
 }
 
-func TestFlagsThatDoNotFitTheSeriesAreRefused(t *testing.T) {
+func testVerdictRefusals(t *testing.T) {
 	text := recorded(standingStill)
 	steps := strings.Replace(text, "time_s", "step", 1)
 	for _, test := range []struct{ text, flags, want string }{
@@ -149,11 +193,12 @@ func TestFlagsThatDoNotFitTheSeriesAreRefused(t *testing.T) {
 	}
 }
 
-func TestAVerdictThatIsToFailGivesStatus3AfterItIsPrinted(t *testing.T) {
+func testVerdictStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leak.csv")
 	if err := os.WriteFile(path, []byte(recorded(growingSteadily)), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	c := call(t, "verdict", path)
 	c.mustEnd(0)
 	for _, on := range []string{"leak", "suspected"} {
@@ -162,28 +207,8 @@ func TestAVerdictThatIsToFailGivesStatus3AfterItIsPrinted(t *testing.T) {
 		mustSay(t, "stdout", c.stdout.String(), "LEAK: grows by ")
 		mustSay(t, "stderr", c.stderr.String(), "the verdict is leak (--fail-on "+on+")")
 	}
+
 	c = call(t, "verdict", path+".missing", "--fail-on", "leak")
 	c.mustEnd(1)
 	mustSay(t, "stderr", c.stderr.String(), "no such file")
-}
-
-func TestASuspicionFailsOnlyWhereItIsAskedFor(t *testing.T) {
-	var wanted *finding
-	for _, test := range []struct {
-		on    failOnValue
-		class growth.Class
-		fails bool
-	}{
-		{"", growth.ClassLeak, false},
-		{"leak", growth.ClassLeak, true},
-		{"leak", growth.ClassSuspected, false},
-		{"leak", growth.ClassGrowing, false},
-		{"suspected", growth.ClassLeak, true},
-		{"suspected", growth.ClassSuspected, true},
-		{"suspected", growth.ClassGrowing, false},
-	} {
-		if err := test.on.check(outcome{"the verdict", test.class}); errors.As(err, &wanted) != test.fails || (err != nil) != test.fails {
-			t.Errorf("--fail-on %q, %s: %v", test.on, test.class, err)
-		}
-	}
 }

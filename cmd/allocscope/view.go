@@ -22,11 +22,13 @@ func newViewCommand() *cobra.Command {
 	var address string
 	command := &cobra.Command{
 		Use:   "view DIR",
-		Short: "Look at a trace in the browser: its report, and its profiles in pprof",
-		Long: `View serves the folder of a trace as web pages, prints their address, and does so until it is interrupted. It needs no
-privilege but to read the folder. From another machine: ssh -L 8080:127.0.0.1:PORT, then open http://127.0.0.1:8080/.
+		Short: "Show a trace in the browser: its report, and its profiles in pprof",
+		Long: `View serves the folder of a trace as web pages until it is interrupted, and prints their
+address. It needs no privilege but to read the folder. From another machine: ssh -L
+8080:127.0.0.1:PORT, then open http://127.0.0.1:8080/.
 
-Every user of this machine may read the pages. What is served, and what is not, is told in docs/view.md.`,
+Every user of this machine may read the pages. docs/view.md explains what is served, and what is
+not.`,
 		Example: `  allocscope view allocscope-4242-20260102-150405
   allocscope view allocscope-4242-20260102-150405 --http 127.0.0.1:8080`,
 		Args: cobra.ExactArgs(1),
@@ -34,7 +36,9 @@ Every user of this machine may read the pages. What is served, and what is not, 
 			return runView(command, arguments[0], address)
 		},
 	}
-	command.Flags().StringVar(&address, "http", "127.0.0.1:0", "address to listen at, HOST:PORT; port 0: one that is free")
+
+	command.Flags().StringVar(&address, "http", "127.0.0.1:0",
+		"address to listen at, HOST:PORT; port 0: any free port")
 	return command
 }
 
@@ -43,27 +47,38 @@ func runView(command *cobra.Command, path, address string) error {
 	if err != nil {
 		return fmt.Errorf("--http %q is not HOST:PORT (such as 127.0.0.1:8080)", address)
 	}
+
 	if host == "" {
-		host = "127.0.0.1" // all addresses must be asked for: 0.0.0.0
+		host = "127.0.0.1" // all addresses: 0.0.0.0
 	}
-	folder, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
+
+	dir, err := folder.Open(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()})
 	if err != nil {
 		return err
 	}
-	defer folder.Close()
-	pages, err := view.New(folder, os.Geteuid() != 0)
+	defer dir.Close()
+	pages, err := view.New(dir, os.Geteuid() != 0)
 	if err != nil {
 		return err
 	}
+
 	listener, err := listen(command.Context(), host, port)
 	if err != nil {
 		return fmt.Errorf("view %s: %w (choose another address with --http)", path, err)
 	}
+
 	at := listener.Addr().(*net.TCPAddr)
 	if !at.IP.IsLoopback() {
-		slog.Warn(fmt.Sprintf("%s is no loopback address: whoever reaches it can read this trace, with names of files, functions and processes%s, "+
-			"unencrypted and without a password", at, sourcesToo()))
+		slog.Warn(
+			fmt.Sprintf(
+				"%s is no loopback address: everyone who reaches it can read this trace, with "+
+					"names of files, functions and processes%s, unencrypted and without a password",
+				at,
+				sourcesToo(),
+			),
+		)
 	}
+
 	if _, err := fmt.Fprintln(command.OutOrStdout(), urlOf(at)); err != nil {
 		_ = listener.Close()
 		return err
@@ -72,31 +87,35 @@ func runView(command *cobra.Command, path, address string) error {
 		_ = listener.Close()
 		return err
 	}
+
 	return serve(command.Context(), listener, view.Guard(pages, view.HostsOf(at, host)))
 }
 
-// longestTool is the processor time of dot, in seconds: a dense graph takes it hours, and pprof waits for it.
-const longestTool = 10
+// maxToolSeconds bounds the CPU time of dot: a dense graph takes it hours, and pprof waits for it.
+const maxToolSeconds = 10
 
-// limitTools bounds the processor time of tools that are run. A process inherits the limit and counts from its own start. The kernel
-// ends it by SIGXCPU there, which a Go program ignores: this one goes on.
+// limitTools bounds the CPU time of tools that pprof runs. A process inherits the limit and counts
+// from its own start. The kernel ends it by SIGXCPU then (setrlimit(2)), which this Go program
+// ignores.
 func limitTools() error {
 	var limit unix.Rlimit
 	err := unix.Getrlimit(unix.RLIMIT_CPU, &limit)
 	if err == nil {
-		limit.Cur = min(limit.Cur, longestTool)
+		limit.Cur = min(limit.Cur, maxToolSeconds)
 		err = unix.Setrlimit(unix.RLIMIT_CPU, &limit)
 	}
-	if err == nil { // or SIGXCPU leaves a core file
+
+	if err == nil { // without it SIGXCPU leaves a core file
 		err = unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{})
 	}
 	if err != nil {
-		return fmt.Errorf("limit the processor time of dot: %w", err)
+		return fmt.Errorf("limit the CPU time of dot: %w", err)
 	}
 	return nil
 }
 
-// listen listens at exactly what was asked for: without the 4, all addresses of IPv4 would mean those of IPv6 too.
+// listen listens at exactly the given address: network tcp would turn 0.0.0.0 into all addresses of
+// IPv6, too.
 func listen(ctx context.Context, host, port string) (net.Listener, error) {
 	network := "tcp"
 	if ip := net.ParseIP(host); ip != nil && ip.To4() != nil {
@@ -105,7 +124,7 @@ func listen(ctx context.Context, host, port string) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
 }
 
-// urlOf is where a browser finds what listens there: at the name of the machine if that is every address.
+// urlOf is the URL of an address: with the name of the machine if it stands for every address.
 func urlOf(at *net.TCPAddr) string {
 	address := at.String()
 	if name, err := os.Hostname(); err == nil && at.IP.IsUnspecified() {
@@ -114,7 +133,7 @@ func urlOf(at *net.TCPAddr) string {
 	return "http://" + address + "/"
 }
 
-// sourcesToo says what else can be read where pprof shows sources.
+// sourcesToo warns of what else can be read where pprof shows sources.
 func sourcesToo() string {
 	if os.Geteuid() == 0 {
 		return ""
@@ -125,30 +144,36 @@ func sourcesToo() string {
 // serve serves until the context ends, which is no error.
 func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
 	const (
-		headers  = 10 * time.Second
-		slowPage = 5 * time.Minute // until its last byte is taken
-		idle     = 2 * time.Minute
-		farewell = 2 * time.Second // for pages that are being made when it ends
+		headerTimeout   = 10 * time.Second
+		pageTimeout     = 5 * time.Minute // until the browser has received its last byte
+		idleTimeout     = 2 * time.Minute
+		shutdownTimeout = 2 * time.Second // for pages in the making
 	)
 	server := &http.Server{
-		Handler: handler, ReadTimeout: headers, WriteTimeout: slowPage, IdleTimeout: idle, MaxHeaderBytes: 64 << 10,
-		ErrorLog: slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
+		Handler: handler, IdleTimeout: idleTimeout,
+		ReadTimeout: headerTimeout, WriteTimeout: pageTimeout,
+		MaxHeaderBytes: 64 << 10,
+		ErrorLog:       slog.NewLogLogger(slog.Default().Handler(), slog.LevelDebug),
 	}
+
 	ended := make(chan struct{})
 	stop := context.AfterFunc(ctx, func() {
 		defer close(ended)
-		limited, cancel := context.WithTimeout(context.Background(), farewell)
+		limited, cancel := context.WithTimeout(context.Background(), shutdownTimeout)
 		defer cancel()
 		if server.Shutdown(limited) != nil {
 			_ = server.Close()
 		}
 	})
+
 	err := server.Serve(listener)
 	if !stop() {
 		<-ended
 	}
+
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
 	}
+
 	return fmt.Errorf("serve pages: %w", err)
 }

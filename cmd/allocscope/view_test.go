@@ -18,6 +18,14 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
+func TestView(t *testing.T) {
+	t.Run("until a signal", testViewSignal)
+	t.Run("source", testViewSource)
+	t.Run("CPU time of dot", testViewDot)
+	t.Run("refusals", testViewRefusals)
+	t.Run("other machines", testViewAddress)
+}
+
 // everybodys is a directory that every user reaches and may write to.
 func everybodys(t *testing.T) string {
 	t.Helper()
@@ -25,6 +33,7 @@ func everybodys(t *testing.T) string {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	t.Cleanup(func() { _ = os.RemoveAll(dir) })
 	if err := os.Chmod(dir, 0o777); err != nil {
 		t.Fatal(err)
@@ -32,7 +41,8 @@ func everybodys(t *testing.T) string {
 	return dir
 }
 
-// tracedFolder is the folder of a trace that belongs to a user, with a profile that names that source.
+// tracedFolder is the folder of a trace that belongs to a user, with a profile that names that
+// source.
 func tracedFolder(t *testing.T, uid int, source string) string {
 	t.Helper()
 	path := filepath.Join(everybodys(t), "out")
@@ -41,21 +51,31 @@ func tracedFolder(t *testing.T, uid int, source string) string {
 		t.Fatal(err)
 	}
 	defer dir.Close()
+
 	held := []growth.Holding{{
-		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{{Function: "leak", File: source, Line: 1, Module: &growth.Module{
-			Path: "/bin/sh", BuildID: "c0ffee", Start: 0x1000, Limit: 0x9000,
-		}, Address: 0x2000}}},
+		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{{
+			Function: "leak", File: source, Line: 1,
+			Module: &growth.Module{
+				Path: "/bin/sh", BuildID: "c0ffee", Start: 0x1000, Limit: 0x9000,
+			}, Address: 0x2000,
+		}}},
 		Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 1 << 20, ResidentBytes: 1 << 20,
 	}}
-	write := func(w io.Writer) error { return profile.Write(w, held, profile.Info{Interval: 1}) }
+
+	write := func(w io.Writer) error {
+		return profile.Write(w, held, profile.Info{Interval: 1})
+	}
+
 	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
 		if err := dir.WriteFile(name, write); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	if err := dir.WriteFile(folder.SummaryFile, (&summary.Summary{}).Write); err != nil {
 		t.Fatal(err)
 	}
+
 	return path
 }
 
@@ -63,7 +83,9 @@ func tracedFolder(t *testing.T, uid int, source string) string {
 func viewing(t *testing.T, cmd *exec.Cmd) (c *command, url string) {
 	t.Helper()
 	c = begin(t, cmd)
-	c.await("it prints its address", func() bool { return strings.HasSuffix(c.stdout.String(), "\n") })
+	c.await("it prints its address", func() bool {
+		return strings.HasSuffix(c.stdout.String(), "\n")
+	})
 	return c, strings.TrimSuffix(c.stdout.String(), "\n")
 }
 
@@ -74,6 +96,7 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	request.Host = host
 	response, err := http.DefaultClient.Do(request)
 	if err != nil {
@@ -84,21 +107,27 @@ func fetch(t *testing.T, url, host string) (status int, body string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	return response.StatusCode, string(data)
 }
 
-func TestAViewServesUntilItIsInterrupted(t *testing.T) {
+func testViewSignal(t *testing.T) {
 	for _, signal := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
 		c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c")))
 		if !regexp.MustCompile(`^http://127\.0\.0\.1:[0-9]+/$`).MatchString(url) {
 			t.Errorf("printed %q", url)
 		}
-		if status, body := fetch(t, url+"growth/top", ""); status != http.StatusOK || !strings.Contains(body, "leak") {
+
+		if status, body := fetch(t, url+"growth/top", ""); status != http.StatusOK ||
+			!strings.Contains(body, "leak") {
 			t.Errorf("status %d: %s", status, body)
 		}
-		if status, body := fetch(t, url+"growth/top", "evil.example"); status != http.StatusMisdirectedRequest || strings.Contains(body, "leak") {
+		if status, body := fetch(t, url+"growth/top",
+			"evil.example"); status != http.StatusMisdirectedRequest || strings.Contains(body,
+			"leak") {
 			t.Errorf("under a foreign name: status %d: %s", status, body)
 		}
+
 		c.signal(signal)
 		c.mustEnd(0)
 		if c.stderr.String() != "" {
@@ -107,62 +136,44 @@ func TestAViewServesUntilItIsInterrupted(t *testing.T) {
 	}
 }
 
-func TestASourceIsShownToAUserAndNotByRoot(t *testing.T) {
+func testViewSource(t *testing.T) {
 	source := filepath.Join(everybodys(t), "leak.c")
 	if err := os.WriteFile(source, []byte("void *leak = malloc(1);\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+
 	_, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, source)))
-	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusForbidden || strings.Contains(body, "malloc") {
+	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusForbidden ||
+		strings.Contains(body, "malloc") {
 		t.Errorf("by root: status %d: %s", status, body)
 	}
+
 	_, url = viewing(t, unprivileged(allocscope(t, "view", tracedFolder(t, nobody, source))))
-	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusOK || !strings.Contains(body, "void *leak = malloc(1);") {
+	if status, body := fetch(t, url+"growth/source?f=leak", ""); status != http.StatusOK ||
+		!strings.Contains(body, "void *leak = malloc(1);") {
 		t.Errorf("by a user: status %d: %s", status, body)
 	}
 }
 
-func TestAViewRunsNoToolButDotAndWritesNothing(t *testing.T) {
-	tools, home := everybodys(t), everybodys(t)
-	trail := filepath.Join(home, "trail")
-	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg></svg>'\n"), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	for _, tool := range []string{"addr2line", "llvm-symbolizer", "objdump", "llvm-objdump", "nm", "llvm-nm", "perf_to_profile", "xdg-open"} {
-		if err := os.WriteFile(filepath.Join(tools, tool), []byte("#!/bin/sh\necho $0 >> "+trail+"\n"), 0o755); err != nil {
-			t.Fatal(err)
-		}
-	}
-	folder := tracedFolder(t, nobody, "/src/leak.c")
-	cmd := unprivileged(allocscope(t, "view", folder))
-	cmd.Env = []string{"PATH=" + tools + ":/bin", "HOME=" + home, "DISPLAY=:0", "PPROF_TOOLS=" + tools}
-	_, url := viewing(t, cmd)
-	for _, page := range []string{"top", "graph", "flamegraph", "peek?f=.", "source?f=.", "download"} {
-		if status, body := fetch(t, url+"growth/"+page, ""); status != http.StatusOK {
-			t.Errorf("%s: status %d: %s", page, status, body)
-		}
-	}
-	left, err := os.ReadDir(home)
-	if err != nil || len(left) != 0 {
-		t.Errorf("in the home directory: %v, %v", left, err)
-	}
-}
-
 // pprof waits for dot, whose time on a graph has no bound of its own.
-func TestTheProcessorTimeOfDotIsBounded(t *testing.T) {
+func testViewDot(t *testing.T) {
 	tools := everybodys(t)
-	if err := os.WriteFile(filepath.Join(tools, "dot"), []byte("#!/bin/sh\necho '<svg>'; ulimit -S -t; ulimit -S -c; echo '</svg>'\n"), 0o755); err != nil {
+	if err := os.WriteFile(filepath.Join(tools, "dot"),
+		[]byte("#!/bin/sh\necho '<svg>'; ulimit -S -t; ulimit -S -c; echo '</svg>'\n"),
+		0o755); err != nil {
 		t.Fatal(err)
 	}
+
 	cmd := allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"))
 	cmd.Env = append(os.Environ(), "PATH="+tools+":/bin")
 	_, url := viewing(t, cmd)
-	if status, body := fetch(t, url+"growth/graph", ""); status != http.StatusOK || !strings.Contains(body, "<svg>\n10\n0\n</svg>") {
+	if status, body := fetch(t, url+"growth/graph", ""); status != http.StatusOK ||
+		!strings.Contains(body, "<svg>\n10\n0\n</svg>") {
 		t.Errorf("status %d: %s", status, body)
 	}
 }
 
-func TestAViewThatCannotBeIsRefused(t *testing.T) {
+func testViewRefusals(t *testing.T) {
 	dir := tracedFolder(t, 0, "/src/leak.c")
 	taken, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -170,11 +181,13 @@ func TestAViewThatCannotBeIsRefused(t *testing.T) {
 	}
 	defer taken.Close()
 	unfinished := tracedFolder(t, 0, "/src/leak.c")
+
 	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
 		if err := os.Remove(filepath.Join(unfinished, name)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	missing := newFolder(t)
 	for _, refusal := range []struct {
 		arguments []string
@@ -184,28 +197,39 @@ func TestAViewThatCannotBeIsRefused(t *testing.T) {
 		{[]string{t.TempDir()}, []string{"holds no summary.json", "allocscope"}},
 		{[]string{filepath.Join(dir, "summary.json")}, []string{"not a directory"}},
 		{[]string{unfinished}, []string{unfinished, "growth.pb.gz", "no such file"}},
-		{[]string{dir, "--http", taken.Addr().String()}, []string{"address already in use", "--http"}},
+		{[]string{dir, "--http", taken.Addr().String()}, []string{
+			"address already in use",
+			"--http",
+		}},
 		{[]string{dir, "--http", "8080"}, []string{"--http", "8080", "127.0.0.1:8080"}},
 		{[]string{dir, "--http", "127.0.0.1:port"}, []string{"port"}},
 		{[]string{}, []string{"accepts 1 arg"}},
 	} {
-		mustRefuse(t, allocscope(t, append([]string{"view"}, refusal.arguments...)...), missing, refusal.words...)
+		mustRefuse(t, allocscope(t, append([]string{"view"}, refusal.arguments...)...), missing,
+			refusal.words...)
 	}
 }
 
-func TestAViewForOtherMachinesWarnsOfWhatTheyCanRead(t *testing.T) {
-	c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--http", "0.0.0.0:0"))
+func testViewAddress(t *testing.T) {
+	c, url := viewing(t, allocscope(t, "view", tracedFolder(t, 0, "/src/leak.c"), "--http",
+		"0.0.0.0:0"))
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	port, found := strings.CutPrefix(url, "http://"+machine+":")
 	if !found {
 		t.Fatalf("printed %q", url)
 	}
+
 	c.await("it warns", func() bool { return strings.HasSuffix(c.stderr.String(), "\n") })
-	mustSay(t, "stderr", c.stderr.String(), "warn: ", "0.0.0.0:"+strings.TrimSuffix(port, "/"), "no loopback address", "without a password")
-	for host, want := range map[string]int{"192.0.2.1:80": http.StatusOK, machine: http.StatusOK, "evil.example": http.StatusMisdirectedRequest} {
+	mustSay(t, "stderr", c.stderr.String(), "warn: ", "0.0.0.0:"+strings.TrimSuffix(port, "/"),
+		"no loopback address", "without a password")
+	for host, want := range map[string]int{
+		"192.0.2.1:80": http.StatusOK, machine: http.StatusOK,
+		"evil.example": http.StatusMisdirectedRequest,
+	} {
 		if status, _ := fetch(t, "http://127.0.0.1:"+port, host); status != want {
 			t.Errorf("under %s: status %d, want %d", host, status, want)
 		}

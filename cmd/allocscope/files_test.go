@@ -1,0 +1,301 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// parseProfile reads a file with pprof's own library, which takes the allocator's frames out as
+// DropFrames says.
+func parseProfile(t *testing.T, path string) *profile.Profile {
+	t.Helper()
+	file, err := os.Open(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	p, err := profile.Parse(file)
+	if err == nil {
+		err = p.CheckValid()
+	}
+
+	if err == nil {
+		err = p.RemoveUninteresting()
+	}
+	if err != nil {
+		t.Fatalf("%s: %v", path, err)
+	}
+
+	return p
+}
+
+func readProfile(t *testing.T, dir, name string) *profile.Profile {
+	t.Helper()
+	return parseProfile(t, filepath.Join(dir, name))
+}
+
+// values of a sample, by the types that allocscope writes, without what is resident.
+type values struct{ allocObjects, allocSpace, inuseObjects, inuseSpace int64 }
+
+// sampleValues are those of all types.
+type sampleValues [5]int64
+
+// flat sums the samples whose leaf is the function.
+func flat(p *profile.Profile, function string) values {
+	var sum sampleValues
+	for _, s := range p.Sample {
+		if s.Location[0].Line[0].Function.Name == function {
+			for i, v := range s.Value {
+				sum[i] += v
+			}
+		}
+	}
+	return values{sum[0], sum[1], sum[2], sum[3]}
+}
+
+// total sums the samples of a kind.
+func total(p *profile.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64) {
+	for _, s := range p.Sample {
+		if s.Label["kind"][0] == string(kind) {
+			inuseObjects += s.Value[2]
+			inuseSpace += s.Value[3]
+		}
+	}
+	return inuseObjects, inuseSpace
+}
+
+// byStack sums the samples by kind and stack.
+func byStack(p *profile.Profile) map[string]sampleValues {
+	sums := make(map[string]sampleValues)
+	for _, s := range p.Sample {
+		key := s.Label["kind"][0]
+		for _, l := range s.Location {
+			key += fmt.Sprintf(" %#x %s", l.Address,
+				l.Line[0].Function.Name) // an unknown site has no address
+		}
+
+		sum := sums[key]
+		for i, v := range s.Value {
+			sum[i] += v
+		}
+
+		sums[key] = sum
+	}
+
+	return sums
+}
+
+func mustHold(t *testing.T, what string, got, want values) {
+	t.Helper()
+	if got != want {
+		t.Errorf("%s has %+v, want %+v", what, got, want)
+	}
+}
+
+// objects of one size that are alive and have never been joined by others.
+func objects(n, size int64) values { return values{n, n * size, n, n * size} }
+
+var (
+	topHeader = regexp.MustCompile(`(?m)^ +flat +flat% +sum% +cum +cum%$`)
+	topRow    = regexp.MustCompile(`^ *(\S+) +\S+ +\S+ +(\S+) +\S+ +(.*)$`)
+)
+
+// pprofTop is the table of go tool pprof -top: rows "flat cum name", as ordered there.
+func pprofTop(t *testing.T, arguments ...string) []string {
+	t.Helper()
+	arguments = append([]string{
+		"tool", "pprof", "-top", "-symbolize=none", "-nodecount=100000",
+		"-nodefraction=0", "-edgefraction=0",
+	}, arguments...)
+
+	out, err := exec.Command("go", arguments...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("go %s: %v\n%s", strings.Join(arguments, " "), err, out)
+	}
+
+	at := topHeader.FindIndex(out)
+	if at == nil {
+		t.Fatalf("go %s prints no table:\n%s", strings.Join(arguments, " "), out)
+	}
+
+	var rows []string
+	for line := range strings.Lines(strings.TrimPrefix(string(out[at[1]:]), "\n")) {
+		columns := topRow.FindStringSubmatch(strings.TrimSuffix(line, "\n"))
+		if columns == nil {
+			t.Fatalf("row %q of go tool pprof -top", line)
+		}
+		rows = append(rows, strings.Join(columns[1:], " "))
+	}
+
+	return rows
+}
+
+func readFile(t *testing.T, dir, name string) string {
+	t.Helper()
+	data, err := os.ReadFile(filepath.Join(dir, name))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// readSummary decodes summary.json, in which nothing may stand that is not declared, and whose
+// ledger must balance.
+func readSummary(t *testing.T, dir string) summary.Summary {
+	t.Helper()
+	decoder := json.NewDecoder(strings.NewReader(readFile(t, dir, folder.SummaryFile)))
+	decoder.DisallowUnknownFields()
+	var s summary.Summary
+	if err := decoder.Decode(&s); err != nil {
+		t.Fatalf("%s: %v", folder.SummaryFile, err)
+	}
+
+	if decoder.More() {
+		t.Errorf("%s holds more than one value", folder.SummaryFile)
+	}
+
+	mustBalance(t, &s)
+	return s
+}
+
+func mustHaveEnded(t *testing.T, dir, why string) summary.Summary {
+	t.Helper()
+	s := readSummary(t, dir)
+	if s.Ended != why {
+		t.Errorf("ended: %q, want %q", s.Ended, why)
+	}
+	return s
+}
+
+// account is what the rows of one process sum to, in bytes.
+type account struct {
+	start, end  int64
+	unexplained int // rows of that kind
+}
+
+// mustBalance checks for the rows of each process to sum to its RSS, as the kernel counts, to the
+// byte, and those of the tree to no more than all of them together.
+func mustBalance(t *testing.T, s *summary.Summary) {
+	t.Helper()
+	sums, all := accountsOf(t, s), account{}
+	for _, r := range s.Residents {
+		start, end := bytesOf(r.StartBytes), bytesOf(r.EndBytes)
+		if sum := sums[r.Process]; sum != (account{start, end, 1}) {
+			t.Errorf("the rows of PID %d sum to %+v, want %d, %d and one row unexplained",
+				r.Process, sum, start, end)
+		}
+
+		all.start, all.end = all.start+start, all.end+end
+		if r.Process == s.Process.PID {
+			mustBeAt(t, "at the baseline", s.RSS.BaselineBytes, start)
+			mustBeAt(t, "at the end", s.RSS.EndBytes, end)
+		}
+	}
+
+	if tree := sums[0]; tree.start > all.start || tree.end > all.end {
+		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree,
+			all)
+	}
+
+	for pid := range sums {
+		if pid != 0 && !slices.ContainsFunc(s.Residents,
+			func(r summary.Resident) bool { return r.Process == pid }) {
+			t.Errorf("rows of PID %d, which is none of %+v", pid, s.Residents)
+		}
+	}
+}
+
+// accountsOf sums the rows of each process; the tree's are those of PID 0.
+func accountsOf(t *testing.T, s *summary.Summary) map[int]account {
+	t.Helper()
+	sums := make(map[int]account)
+	for _, row := range s.Breakdown {
+		if row.DeltaBytes != row.EndBytes-row.StartBytes {
+			t.Errorf("%+v does not add up", row)
+		}
+		if row.Kind == growth.KindSwapped {
+			continue
+		}
+
+		sum := sums[row.Process]
+		sum.start, sum.end = sum.start+row.StartBytes, sum.end+row.EndBytes
+		if row.Kind == growth.KindUnexplained {
+			sum.unexplained++
+		}
+
+		sums[row.Process] = sum
+	}
+
+	return sums
+}
+
+// bytesOf is a size of the summary; 0: there was nothing.
+func bytesOf(size *int64) int64 {
+	if size == nil {
+		return 0
+	}
+	return *size
+}
+
+// mustBeAt checks for the summary's RSS to be that of the breakdown.
+func mustBeAt(t *testing.T, when string, rss *int64, want int64) {
+	t.Helper()
+	if rss == nil || *rss != want {
+		t.Errorf("RSS of %d bytes %s, in the breakdown %d", bytesOf(rss), when, want)
+	}
+}
+
+// checkBreakdown checks for the kernel's numbers in the summary and, to the byte, in the profiles.
+func checkBreakdown(t *testing.T, h *leakTrace) {
+	s := readSummary(t, h.folder)
+	if len(s.Residents) != 1 || !s.Residents[0].Traced || !s.Residents[0].HeapTraced {
+		t.Errorf("residents %+v, want the target alone", s.Residents)
+	}
+
+	baseline, end := *s.RSS.BaselineBytes, *s.RSS.EndBytes
+	for file, want := range map[string]int64{
+		folder.WarmupFile: baseline, folder.PlateauFile: end,
+		folder.GrowthFile: end - baseline,
+	} {
+		if got := residentSpace(t, readProfile(t, h.folder, file), h.target.PID()); got != want {
+			t.Errorf("resident_space of %s is %d, the summary's RSS %d", file, got, want)
+		}
+	}
+
+	if end < h.rssAfter-rssSlack || end > h.rssAfter+rssSlack {
+		t.Errorf("RSS of %d bytes at the end; the kernel said %d", end, h.rssAfter)
+	}
+}
+
+// residentSpace sums the samples of a process, each of which must have a kind and a component.
+func residentSpace(t *testing.T, p *profile.Profile, pid int) (sum int64) {
+	t.Helper()
+	last := len(p.SampleType) - 1
+	if p.SampleType[last].Type != "resident_space" || p.DefaultSampleType != "resident_space" {
+		t.Fatalf("last sample type %v, default %s", p.SampleType[last], p.DefaultSampleType)
+	}
+
+	for _, s := range p.Sample {
+		if s.Value[last] != 0 && (len(s.Label["kind"]) != 1 || len(s.Label["component"]) != 1) {
+			t.Fatalf("labels %v of a sample of %d bytes", s.Label, s.Value[last])
+		}
+		if slices.Equal(s.Label["pid"], []string{itoa(pid)}) {
+			sum += s.Value[last]
+		}
+	}
+
+	return sum
+}

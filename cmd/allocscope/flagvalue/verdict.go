@@ -1,0 +1,106 @@
+package flagvalue
+
+import (
+	"fmt"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// Axis is the axis of the series that is judged.
+type Axis struct {
+	Unit summary.Axis
+
+	// StepSeconds is the length of a step of the file, whose axis was turned into seconds; 0: the
+	// file has times, or the length of a step is unknown.
+	StepSeconds float64
+}
+
+// Criteria returns the criteria of a judgement on the axis.
+func (a Axis) Criteria() growth.Criteria {
+	if a.Unit == summary.AxisSteps {
+		return growth.InSteps()
+	}
+	return growth.InSeconds()
+}
+
+// Position returns the value of a flag on the axis.
+func (a Axis) Position(flag string, p Point) (float64, error) {
+	switch {
+	case p.timed && a.Unit == summary.AxisSteps:
+		return 0, fmt.Errorf(
+			"%s %s is a time, and the series is in steps (give steps, or --step-time)", flag,
+			p.Text)
+	case !p.timed && a.StepSeconds > 0:
+		return p.number * a.StepSeconds, nil
+	}
+	return p.number, nil
+}
+
+// Rate returns the value of a flag in bytes per unit of the axis; 0: the flag was not given.
+func (a Axis) Rate(flag string, r Rate) (float64, error) {
+	switch {
+	case r.text == "":
+		return 0, nil
+	case r.per == 0 && a.Unit == summary.AxisSteps:
+		return r.bytes, nil
+	case r.per == 0 && a.StepSeconds > 0:
+		return r.bytes / a.StepSeconds, nil
+	case r.per == 0:
+		return 0, fmt.Errorf(
+			"%s %s is by step, and the series has no steps (give it by s, min or h)", flag, r.text)
+	case a.Unit == summary.AxisSteps:
+		return 0, fmt.Errorf(
+			"%s %s is by time, and the series is in steps (give it by step, or --step-time)", flag,
+			r.text)
+	}
+	return r.bytes / r.per.Seconds(), nil
+}
+
+// FailOn is the verdict that is to be a failure: leak, suspected, or empty.
+type FailOn string
+
+// Type implements pflag.Value.
+func (f *FailOn) Type() string { return "verdict" }
+
+// String implements pflag.Value.
+func (f *FailOn) String() string { return string(*f) }
+
+// Set implements pflag.Value.
+func (f *FailOn) Set(text string) error {
+	if text != "leak" && text != "suspected" {
+		return fmt.Errorf("%q is neither leak nor suspected", text)
+	}
+	*f = FailOn(text)
+	return nil
+}
+
+// Outcome is a verdict and its subject.
+type Outcome struct {
+	What  string // "the verdict"
+	Class growth.Class
+}
+
+// Check returns a *FailOnError if one of the verdicts is a failure. It names the worst one, the
+// first of those that are as bad.
+func (f *FailOn) Check(outcomes ...Outcome) error {
+	var worst Outcome
+	for _, o := range outcomes {
+		if o.Class.Severity() > worst.Class.Severity() {
+			worst = o
+		}
+	}
+
+	isFailure := worst.Class == growth.ClassLeak && *f != "" ||
+		worst.Class == growth.ClassSuspected && *f == "suspected"
+	if isFailure {
+		return &FailOnError{fmt.Sprintf("%s is %s (--fail-on %s)", worst.What, worst.Class, *f)}
+	}
+	return nil
+}
+
+// FailOnError is the error of --fail-on, for which the exit status is 3.
+type FailOnError struct{ text string }
+
+// Error implements error.
+func (e *FailOnError) Error() string { return e.text }

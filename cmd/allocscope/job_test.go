@@ -1,0 +1,340 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// Jobs live faster than real trainers, and the criteria of the judgement are scaled. A growing
+// process beside a plateau is taken for the wrong process, so that tests of a plateau are not
+// parallel.
+func TestJob(t *testing.T) {
+	t.Run("warm-up and plateau", testPlateau)
+	t.Run("alarm of rechecks", testAlarm)
+	t.Run("leak under a warm-up", testLeakUnderWarmUp)
+	t.Run("wrapper", testWrapper)
+	t.Run("leak of tensors", testTensorLeak)
+}
+
+const (
+	minute    = time.Second // of a job at jobSpeed
+	jobSpeed  = 60
+	longTrace = 40 * minute
+)
+
+// fastTrace returns the options of a trace of a process that lives faster than others.
+func fastTrace(t *testing.T, pid int, speed float64, duration time.Duration) trace.Options {
+	t.Helper()
+	return trace.Options{
+		PID: pid, Duration: flagvalue.Duration(duration), Interval: 64 << 10, MaxLive: 1 << 16,
+		Native: trace.NativeOutside, Sources: source.Names(), Output: newFolder(t),
+		Speed: speed,
+	}
+}
+
+// verdictOn is what a trace has written about a job.
+type verdictOn struct {
+	summary.Summary
+	folder, stdout string
+}
+
+// judgeUntil traces until the context ends. The error is that of the command; the files exist in
+// any case.
+func judgeUntil(ctx context.Context, t *testing.T, options trace.Options) (verdictOn, error) {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+
+	var stdout, stderr bytes.Buffer
+	err := trace.Run(ctx, options, traceEnvironment(ctx, console.New(&stderr), &stdout))
+	t.Logf("%v\n%s\n%s", err, stderr.String(), stdout.String())
+
+	for _, name := range []string{folder.GrowthFile, folder.WarmupFile, folder.PlateauFile} {
+		readProfile(t, options.Output, name)
+	}
+	return verdictOn{readSummary(t, options.Output), options.Output, stdout.String()}, err
+}
+
+func judge(t *testing.T, options trace.Options) verdictOn {
+	t.Helper()
+	v, err := judgeUntil(t.Context(), t, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// startJob runs testdata/job.py with settings of its memory.
+func startJob(t *testing.T, settings ...string) *tracertest.Target {
+	t.Helper()
+	arguments := append([]string{tracertest.Source("job.py")}, settings...)
+	job := tracertest.Start(t, "/usr/bin/python3", arguments...)
+	t.Cleanup(job.Hangup)
+	return ready(job)
+}
+
+// startFullJob runs a job that has filled its cache of so many MiB.
+func startFullJob(t *testing.T, mib int64, settings ...string) *tracertest.Target {
+	t.Helper()
+	job := startJob(t, append(settings, fmt.Sprintf("fill=%d", mib))...)
+	eventually(t, "the job is full", func() bool { return rssOf(t, job.PID()) > mib<<20 })
+	return job
+}
+
+// startWith starts a waiting job when its trace has taken the first snapshot. The caller ends the
+// waiting.
+func startWith(t *testing.T, job *tracertest.Target, options trace.Options) (end func()) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	var waiting sync.WaitGroup
+
+	waiting.Go(func() {
+		first := filepath.Join(options.Output, folder.SnapshotFile(0))
+		for !exists(first) && ctx.Err() == nil {
+			time.Sleep(2 * time.Millisecond)
+		}
+		job.Say("begin")
+	})
+
+	return func() {
+		cancel()
+		waiting.Wait()
+	}
+}
+
+func (v verdictOn) mustBe(t *testing.T, class growth.Class) {
+	t.Helper()
+	if v.Class != class {
+		t.Errorf("the verdict is %s (%s), want %s", v.Class, v.Why, class)
+	}
+}
+
+// mustSuspect checks that the first suspect is the leaking line of a program.
+func mustSuspect(t *testing.T, suspects []summary.Suspect, program string) {
+	t.Helper()
+	text, err := os.ReadFile(tracertest.Source(program))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before, _, found := strings.Cut(string(text), "# LEAK")
+	if !found {
+		t.Fatalf("%s has no line that is marked as # LEAK", program)
+	}
+
+	number := strings.Count(before, "\n") + 1
+	line := fmt.Sprintf("remember (%s:%d)", tracertest.Source(program), number)
+	if len(suspects) == 0 || !slices.Contains(append(suspects[0].Callers, suspects[0].Path...),
+		line) {
+		t.Errorf("suspects %+v, want %s", suspects, line)
+	}
+}
+
+const (
+	warmUp  = "warmup=8"
+	filling = "fill=200"
+	steps   = "steps=5"
+	leak    = "leak=1024" // KiB a step: 5 MiB a minute of the job's life
+)
+
+func testPlateau(t *testing.T) {
+	job := startJob(t, warmUp, filling, steps, "wait=1")
+	options := fastTrace(t, job.PID(), jobSpeed, longTrace)
+	options.FailOn = "suspected"
+	defer startWith(t, job, options)()
+
+	v := judge(t, options)
+	v.mustBe(t, growth.ClassPlateau)
+	if v.PlateauFromS == nil || *v.PlateauFromS < 6 || *v.PlateauFromS > 12 {
+		t.Errorf("plateau from %v s, want about 8", v.PlateauFromS)
+	}
+
+	if v.BoundBytesPerMin == nil || *v.BoundBytesPerMin*minute.Minutes() > 1<<20 {
+		t.Errorf("bound %v, want less than 1 MiB a minute", v.BoundBytesPerMin)
+	}
+}
+
+func testLeakUnderWarmUp(t *testing.T) {
+	t.Parallel()
+	job := startJob(t, warmUp, filling, steps, leak, "wait=1")
+	options := fastTrace(t, job.PID(), jobSpeed, longTrace)
+	options.FailOn = "leak"
+	defer startWith(t, job, options)()
+
+	v, err := judgeUntil(t.Context(), t, options)
+	if failOn := new(flagvalue.FailOnError); !errors.As(err, &failOn) {
+		t.Errorf("--fail-on leak: %v", err)
+	}
+
+	v.mustBe(t, growth.ClassLeak)
+	mustSuspect(t, v.Suspects, "job.py")
+
+	rate := 0.0
+	if v.RateBytesPerMin != nil {
+		rate = *v.RateBytesPerMin * minute.Minutes()
+	}
+
+	const mib = 1 << 20
+	if rate < 4.5*mib || rate > 5.5*mib || v.SecondsToLimit == nil {
+		t.Errorf("rate %.3g bytes a minute, want 5 MiB within a tenth; limit in %v s", rate,
+			v.SecondsToLimit)
+	}
+
+	accumulates := func(s *profile.Sample) bool {
+		return slices.Contains(s.Label["trend"], string(growth.TrendAccumulating))
+	}
+
+	if !slices.ContainsFunc(readProfile(t, v.folder, folder.GrowthFile).Sample, accumulates) {
+		t.Error("no sample of growth.pb.gz is labelled as accumulating")
+	}
+}
+
+func testWrapper(t *testing.T) {
+	t.Parallel()
+	script := strings.Join([]string{
+		"/usr/bin/python3", tracertest.Source("job.py"), "workers=4", warmUp, filling, steps, leak,
+		"; :",
+	}, " ")
+
+	wrapper := tracertest.Start(t, "/bin/sh", "-c", script)
+	t.Cleanup(wrapper.Hangup)
+	ready(wrapper)
+
+	v := judge(t, fastTrace(t, wrapper.PID(), jobSpeed, longTrace))
+	v.mustBe(t, growth.ClassLeak)
+	mustSuspect(t, v.Suspects, "job.py")
+	if v.Asked != wrapper.PID() || !strings.Contains(v.Process.Command, "job.py") {
+		t.Errorf("traced %+v, asked for %d, want the child of %d", v.Process, v.Asked,
+			wrapper.PID())
+	}
+
+	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleLoaderWorker ||
+		v.Groups[0].Processes != 4 ||
+		v.Groups[0].Verdict != growth.ClassPlateau {
+		t.Errorf("groups %+v, want four stable DataLoader workers", v.Groups)
+	}
+}
+
+// An hour of the job's life takes six seconds. The trace goes on until the alarm is raised: where a
+// busy machine disturbs a check, the streak starts again.
+func testAlarm(t *testing.T) {
+	before := slog.Default()
+	t.Cleanup(func() { slog.SetDefault(before) })
+	var log output
+	slog.SetDefault(console.New(&log).Logger(false))
+
+	job := startJob(t, "fill=50", "leak=64")
+	ctx, interrupt := context.WithTimeout(t.Context(), guard)
+	defer interrupt()
+	go func() {
+		for ctx.Err() == nil && !strings.Contains(log.String(), "LEAK: grows by") {
+			time.Sleep(10 * time.Millisecond)
+		}
+		interrupt()
+	}()
+
+	v, err := judgeUntil(ctx, t, fastTrace(t, job.PID(), 600, 0))
+	if err != nil {
+		t.Error(err)
+	}
+
+	v.mustBe(t, growth.ClassLeak)
+	if v.Ended != summary.EndedInterrupt {
+		t.Errorf("ended: %q", v.Ended)
+	}
+}
+
+// buildCachingAllocator compiles the stand-in for libc10_cuda.so against the real libc10 of the
+// distribution and the stand-in for the CUDA driver.
+func buildCachingAllocator(t *testing.T) string {
+	t.Helper()
+	c10, err := filepath.Glob("/usr/lib/*/libc10.so.*")
+	if err != nil || len(c10) == 0 {
+		t.Fatalf("no libc10.so in /usr/lib (apt-get install python3-torch): %v", err)
+	}
+
+	driver := tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1")
+	return tracertest.BuildLibrary(t, "caching.cc", "libc10_cuda.so", "-DTOTALS=long", driver,
+		c10[0],
+		"-Wl,-rpath,"+filepath.Dir(driver))
+}
+
+func testTensorLeak(t *testing.T) {
+	t.Parallel()
+	job := ready(tracertest.Start(t, "/usr/bin/python3", tracertest.Source("gpu_job.py"),
+		buildCachingAllocator(t), "wait=1", "leak=256"))
+	t.Cleanup(job.Hangup)
+	options := fastTrace(t, job.PID(), jobSpeed, longTrace)
+	defer startWith(t, job, options)()
+
+	v := judge(t, options)
+	if len(v.GPUMemory) != 1 || v.GPUMemory[0].Process != job.PID() {
+		t.Fatalf("GPU memory of %+v", v.GPUMemory)
+	}
+
+	d := v.GPUMemory[0]
+	if d.Class != growth.ClassLeak || d.Diagnosis != string(growth.DiagnosisTensors) {
+		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, d.Why, d.Diagnosis)
+	}
+
+	mustSuspect(t, d.Suspects, "gpu_job.py")
+	mustSay(t, "stdout", v.stdout, d.Advice, d.Reason)
+	mustMatchBreakdown(t, v, d)
+}
+
+// mustMatchBreakdown checks that the final profile has the GPU memory of the breakdown, which is
+// what PyTorch has reserved. The reservation was sampled before: one or two segments of 20 MiB may
+// have come since.
+func mustMatchBreakdown(t *testing.T, v verdictOn, d summary.GPUMemory) {
+	t.Helper()
+	var breakdown, profiled int64
+	for _, row := range d.Breakdown {
+		breakdown += row.EndBytes
+	}
+
+	p := readProfile(t, v.folder, folder.PlateauFile)
+	i := slices.IndexFunc(p.SampleType,
+		func(v *profile.ValueType) bool { return v.Type == "device_space" })
+	if i < 0 {
+		t.Fatalf("no device_space among %v", p.SampleType)
+	}
+
+	for _, s := range p.Sample {
+		profiled += s.Value[i]
+	}
+
+	reserved := int64(-1)
+	for _, c := range d.Curves {
+		if c.Name == summary.GPUReserved && c.EndBytes != nil {
+			reserved = *c.EndBytes
+		}
+	}
+
+	const segment = 20 << 20
+	since := breakdown - reserved
+	if profiled != breakdown || reserved < 0 || since%segment != 0 || since < 0 ||
+		since > 2*segment {
+		t.Errorf("%d bytes in the breakdown, %d in the profile, %d reserved", breakdown, profiled,
+			reserved)
+	}
+}

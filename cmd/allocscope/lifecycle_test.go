@@ -1,0 +1,315 @@
+package main
+
+import (
+	"errors"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestTraceEnd(t *testing.T) {
+	t.Run("target dies", testTargetDies)
+	t.Run("target executes a program", testTargetExecutes)
+	t.Run("target is stopped", testTargetStopped)
+	t.Run("signal", testSignal)
+	t.Run("second interrupt", testSecondInterrupt)
+	t.Run("killed", testKilled)
+	t.Run("log that blocks", testBlockedLog)
+	t.Run("disk fills up", testDiskFillsUp)
+}
+
+// traceToBaseline starts a trace with a snapshot every 100 ms, and waits for the one from which
+// growth counts.
+func traceToBaseline(t *testing.T, target *tracertest.Target) (c *command, dir string) {
+	t.Helper()
+	c, dir = tracing(t, target, "--snapshot-every", "100ms", "--warmup", "1ms")
+	c.awaitFile(dir, "snapshots/001.pb.gz")
+	return c, dir
+}
+
+func testTargetDies(t *testing.T) {
+	deaths := map[string]func(*tracertest.Target){
+		"exits":     func(target *tracertest.Target) { target.Say("exit") },
+		"is killed": func(target *tracertest.Target) { _ = target.Process.Kill() },
+	}
+
+	for name, die := range deaths {
+		t.Run(name, func(t *testing.T) {
+			target := startSteps(t)
+			c, dir := traceToBaseline(t, target)
+			do(target, "leak 1000 96")
+			c.awaitSnapshots(dir, 2)
+			die(target)
+			mustEndWithTarget(t, c, dir)
+		})
+	}
+
+	t.Run("one snapshot", func(t *testing.T) {
+		target := startSteps(t)
+		c, dir := tracing(t, target)
+		do(target, "leak 1000 96")
+		target.Say("exit")
+		mustEndWithTarget(t, c, dir)
+	})
+}
+
+// mustEndWithTarget checks that the leak of 1000 objects of 96 bytes is found although the target
+// has ended. It has not been waited for: it is a zombie.
+func mustEndWithTarget(t *testing.T, c *command, dir string) {
+	t.Helper()
+	c.mustEnd(0)
+	s := mustHaveEnded(t, dir, summary.EndedExit)
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
+		objects(1000, 96))
+	mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedExit), "leak_here (steps)",
+		"93.8 KiB")
+	if first, last := *s.RSS.StartBytes, *s.RSS.EndBytes; first <= 0 || last <= 0 {
+		t.Errorf("RSS from %d to %d", first, last)
+	}
+}
+
+func testTargetExecutes(t *testing.T) {
+	for _, arguments := range [][]string{nil, {"--no-children"}} {
+		target := startSteps(t)
+		c, dir := tracing(t, target, append(arguments, "--snapshot-every", "100ms")...)
+		do(target, "leak 1000 96")
+		c.awaitSnapshots(dir, 2)
+		target.Say("exec " + target.Path)
+		target.Await("ready")
+
+		c.await("trace of the new program", func() bool {
+			return strings.Contains(c.stderr.String(), "tracing PID "+itoa(target.PID())+" (steps)")
+		})
+
+		do(target, "leak 500 640")
+		c.awaitSnapshots(dir, 2)
+		c.signal(syscall.SIGINT)
+		c.mustEnd(0)
+		mustHaveEnded(t, dir, summary.EndedInterrupt)
+		mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
+			objects(500, 640))
+		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" executed steps")
+		checkDetached(t, target)
+	}
+}
+
+func testTargetStopped(t *testing.T) {
+	for _, when := range []string{"before the trace", "during the trace"} {
+		t.Run(when, func(t *testing.T) {
+			target := startSteps(t)
+			if when == "before the trace" {
+				stop(t, target)
+			}
+
+			c, dir := tracing(t, target, "--duration", "1")
+			if when == "during the trace" {
+				do(target, "leak 100 100")
+				stop(t, target)
+			}
+
+			c.mustEnd(0)
+			mustHaveEnded(t, dir, summary.EndedDuration)
+			mustSay(t, "stdout", c.stdout.String(), "warning: the target is stopped")
+			if err := target.Process.Signal(syscall.SIGCONT); err != nil {
+				t.Fatal(err)
+			}
+
+			do(target, "leak 100 100")
+		})
+	}
+}
+
+func stop(t *testing.T, target *tracertest.Target) {
+	t.Helper()
+	if err := target.Process.Signal(syscall.SIGSTOP); err != nil {
+		t.Fatal(err)
+	}
+	awaitState(t, target.PID(), "T")
+}
+
+func testSignal(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM, syscall.SIGHUP} {
+		t.Run(unix.SignalName(s), func(t *testing.T) {
+			target := startSteps(t)
+			c, dir := tracing(t, target)
+			do(target, "leak 1000 96")
+			c.signal(s)
+			c.mustEnd(0)
+			mustHaveEnded(t, dir, summary.EndedInterrupt)
+			mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
+				objects(1000, 96))
+			mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedInterrupt),
+				"leak_here (steps)")
+			checkDetached(t, target)
+		})
+	}
+}
+
+// checkDetached checks that a target works after its trace. Package tracer checks that its code is
+// as before.
+func checkDetached(t *testing.T, target *tracertest.Target) {
+	t.Helper()
+	do(target, "hold 1000 100")
+	do(target, "drop")
+}
+
+// The second Ctrl-C comes while allocscope waits for the reader of its output.
+func testSecondInterrupt(t *testing.T) {
+	if signal.Ignored(os.Interrupt) {
+		// in the background of a script; what we begin would ignore it, too
+		caught := make(chan os.Signal, 1)
+		signal.Notify(caught, os.Interrupt)
+		defer signal.Stop(caught)
+	}
+
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), dir)...)
+	cmd.Stdout = fullPipe(t)
+	c := begin(t, cmd)
+	c.awaitFile(dir, "snapshots/000.pb.gz")
+	c.signal(syscall.SIGINT)
+	c.awaitFile(dir, folder.SummaryFile)
+	c.signal(syscall.SIGINT)
+	c.wait()
+	if status := c.ProcessState.Sys().(syscall.WaitStatus); !status.Signaled() ||
+		status.Signal() != syscall.SIGINT {
+		t.Errorf("%v, want death by SIGINT", c.ProcessState)
+	}
+
+	checkDetached(t, target)
+}
+
+// fullPipe is the writing end of a pipe that has no room left.
+func fullPipe(t *testing.T) *os.File {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC|unix.O_NONBLOCK); err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { unix.Close(ends[0]) })
+	var err error
+	for err == nil {
+		_, err = unix.Write(ends[1], make([]byte, 4096))
+	}
+
+	if !errors.Is(err, unix.EAGAIN) {
+		t.Fatal(err)
+	}
+
+	if err := unix.SetNonblock(ends[1], false); err != nil {
+		t.Fatal(err)
+	}
+
+	writer := os.NewFile(uintptr(ends[1]), "full pipe")
+	t.Cleanup(func() { writer.Close() })
+	return writer
+}
+
+// A killed trace leaves its snapshots and its timeline, and no probe. The next trace is complete.
+func testKilled(t *testing.T) {
+	target := startSteps(t)
+	c, dir := tracing(t, target, "--snapshot-every", "100ms")
+	do(target, "leak 1000 96")
+	c.awaitSnapshots(dir, 3)
+	c.signal(syscall.SIGKILL)
+	c.wait()
+
+	files := snapshotFiles(t, dir)
+	latest := parseProfile(t, files[len(files)-1])
+	mustHold(t, "leak_here", flat(latest, "leak_here"), objects(1000, 96))
+	if len(readTimeline(t, dir)) == 0 {
+		t.Error("the timeline has no rows")
+	}
+
+	checkDetached(t, target)
+
+	again, dir := tracing(t, target)
+	do(target, "leak 1000 96")
+	again.interrupt()
+
+	for name, state := range states(readSummary(t, dir)) {
+		if state != summary.SourceAttached && name != "step" {
+			t.Errorf("source %s of the next trace is %s", name, state)
+		}
+	}
+
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
+		objects(1000, 96))
+}
+
+func testBlockedLog(t *testing.T) {
+	t.Parallel()
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), dir, "--duration", "1s")...)
+	cmd.Stderr = fullPipe(t)
+	c := begin(t, cmd)
+	c.mustEnd(0)
+	if s := readSummary(t, dir); s.Ended != summary.EndedDuration {
+		t.Errorf("ended by %s", s.Ended)
+	}
+
+	mustSay(t, "stdout", c.stdout.String(), words.End(summary.EndedDuration))
+}
+
+func testDiskFillsUp(t *testing.T) {
+	disk, target := mountTmpfs(t, 0), startSteps(t)
+	dir := filepath.Join(disk, "out")
+	c := begin(t, allocscope(t, traceArguments(target.PID(), dir, "--snapshot-every", "100ms",
+		"--warmup", "100ms")...))
+	c.awaitFile(dir, "snapshots/002.pb.gz")
+	do(target, "leak 1000 1000")
+	fill(t, disk)
+	c.await("it notices", func() bool { return strings.Contains(c.stderr.String(), "error: ") })
+	c.signal(syscall.SIGINT)
+	c.mustEnd(1)
+	mustSay(t, "stdout", c.stdout.String(), "leak_here", "977 KiB", "1000")
+	mustSay(t, "stderr", c.stderr.String(), "error: write snapshots/", "no space left on device")
+	mustSay(t, "the last line of stderr", lastLine(c.stderr.String()), "files could not be written")
+	mustBeWhole(t, dir)
+}
+
+// fill takes all room that a file system has left.
+func fill(t *testing.T, dir string) {
+	t.Helper()
+	file, err := os.Create(filepath.Join(dir, "fill"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	for page := make([]byte, 4096); err == nil; _, err = file.Write(page) {
+	}
+	if !errors.Is(err, syscall.ENOSPC) {
+		t.Fatal(err)
+	}
+}
+
+// mustBeWhole checks that each profile that is there is complete, and nothing else.
+func mustBeWhole(t *testing.T, dir string) {
+	t.Helper()
+	for _, pattern := range []string{"*.pb.gz", "snapshots/*"} {
+		paths, err := filepath.Glob(filepath.Join(dir, pattern))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range paths {
+			parseProfile(t, path)
+		}
+	}
+
+	for _, pattern := range []string{".*.tmp", "snapshots/.*.tmp"} {
+		if left, err := filepath.Glob(filepath.Join(dir, pattern)); err != nil || len(left) > 0 {
+			t.Errorf("unfinished files %q, %v", left, err)
+		}
+	}
+}

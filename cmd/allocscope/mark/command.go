@@ -1,0 +1,135 @@
+package mark
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// NewCommand returns the command.
+func NewCommand() *cobra.Command {
+	var pid int
+	command := &cobra.Command{
+		Use:   "mark --pid N TEXT",
+		Short: "Add a mark to the running trace of a process",
+		Long: `Mark adds a mark to the trace of a process, or of its nearest ancestor that is traced. The
+text appears in the results. A mark that starts with "epoch" means that an epoch just
+ended; one that starts with "validation", a validation. With them the warm-up and the
+cycle of training are not mistaken for a leak.
+
+The user of the traced process, root, and the user behind sudo may mark. The trace must run in the
+same network and PID namespace: mark a process in a container from outside.`,
+		Example: `  allocscope mark --pid 4242 epoch 3`,
+		Args:    cobra.MinimumNArgs(1),
+		RunE: func(_ *cobra.Command, text []string) error {
+			return send(pid, strings.Join(text, " "))
+		},
+	}
+
+	command.Flags().IntVarP(&pid, "pid", "p", 0, "process that is traced, or a child of it")
+	if err := command.MarkFlagRequired("pid"); err != nil {
+		panic(err) // the flag is defined above
+	}
+
+	return command
+}
+
+// maxAncestors ends a walk up the ancestors, whose PIDs may be reused meanwhile.
+const maxAncestors = 100
+
+// Reasons of a refusal.
+var (
+	errForeignTrace = errors.New("is neither root nor you (the mark was not sent there)")
+	errRefused      = errors.New("the trace refuses the mark")
+)
+
+// send sends a mark to the trace of a process, or of the nearest ancestor that has one.
+func send(pid int, text string) error {
+	if len(text) > maxBytes {
+		return fmt.Errorf("mark pid %d: the text of %d bytes is longer than %d", pid, len(text),
+			maxBytes)
+	}
+
+	var foreign error
+	for at, left := pid, maxAncestors; at > 0 && left > 0; left-- {
+		err := sendTo(at, text)
+		switch {
+		case errors.Is(err, errForeignTrace):
+			foreign = err
+		case !errors.Is(err, unix.ECONNREFUSED):
+			return err
+		}
+
+		if at, err = parentOf(at); err != nil {
+			return fmt.Errorf("mark pid %d: find its ancestors: %w", pid, err)
+		}
+	}
+
+	if foreign != nil {
+		return foreign
+	}
+
+	return fmt.Errorf("mark pid %d: no trace of it or of an ancestor is running "+
+		"(start one: allocscope trace --pid %d)", pid, pid)
+}
+
+// parentOf returns the PID of the parent; 0: there is none.
+func parentOf(pid int) (int, error) {
+	field, err := statusField(pid, "PPid")
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, process.ErrNotFound
+	}
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(field)
+}
+
+// sendTo sends a mark to the trace of exactly that process. The error wraps ECONNREFUSED if there
+// is none, and errForeignTrace if the listener belongs to another user.
+func sendTo(pid int, text string) error {
+	conn, err := net.DialUnix("unixpacket", nil, socketAddress(pid))
+	if err != nil {
+		return fmt.Errorf("mark pid %d: %w", pid, err)
+	}
+	defer conn.Close()
+	uid, err := peerOf(conn)
+	if err != nil {
+		return fmt.Errorf("mark pid %d: %w", pid, err)
+	}
+
+	if uid != 0 && int(uid) != os.Geteuid() {
+		return fmt.Errorf("mark pid %d: user %d, who listens for marks, %w", pid, uid,
+			errForeignTrace)
+	}
+
+	answer := make([]byte, 4*maxBytes)
+	if err := conn.SetDeadline(time.Now().Add(socketTimeout)); err != nil {
+		return fmt.Errorf("mark pid %d: %w", pid, err)
+	}
+
+	_, written := conn.Write([]byte(text)) // after a refusal the answer counts
+	n, err := conn.Read(answer)
+	if errors.Is(err, unix.ECONNRESET) { // the answer comes after the reset
+		n, err = conn.Read(answer)
+	}
+
+	if n == 0 {
+		return fmt.Errorf("mark pid %d: %w", pid, errors.Join(written, err))
+	}
+
+	if reply := process.Printable(string(answer[:n])); reply != answerOK {
+		return fmt.Errorf("mark pid %d: %w: %s", pid, errRefused, reply)
+	}
+
+	return nil
+}

@@ -1,0 +1,238 @@
+package mark
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"regexp"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+// pollPeriod is the time between two reads of a file, by which marks may be late.
+const pollPeriod = 200 * time.Millisecond
+
+// Follow adds the marks in the output of a program: in a file, which may grow, be truncated or be
+// replaced; in a FIFO; or, for "-", in standard input. Lines that are in the file already have no
+// time, and are skipped.
+func (m *Receiver) Follow(path string) error {
+	if path == "-" {
+		return m.followInput(os.Stdin)
+	}
+
+	file, err := openOutput(path)
+	if err != nil {
+		return fmt.Errorf("follow marks: %w", err)
+	}
+
+	if _, err := file.Seek(0, io.SeekEnd); err != nil && !errors.Is(err, unix.ESPIPE) {
+		_ = file.Close() // it was only read
+		return fmt.Errorf("follow marks in %s: %w", path, err)
+	}
+
+	t := &tail{receiver: m, path: path, file: file}
+	m.running.Go(t.run)
+	return nil
+}
+
+// openOutput opens a file or a FIFO without waiting for a writer. It opens no device: that may have
+// effects.
+func openOutput(path string) (*os.File, error) {
+	info, err := os.Stat(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("%w (make it first, or start the program that writes it)", err)
+	}
+
+	if err != nil {
+		return nil, err
+	}
+	if !info.Mode().IsRegular() && info.Mode()&os.ModeNamedPipe == 0 {
+		return nil, fmt.Errorf("open %s: neither a file nor a FIFO", path)
+	}
+	return os.OpenFile(path, os.O_RDONLY|unix.O_NONBLOCK, 0)
+}
+
+// tail is a file that is followed.
+type tail struct {
+	receiver *Receiver
+	path     string
+	file     *os.File
+	lines    lineSplitter
+}
+
+func (t *tail) run() {
+	defer func() { _ = t.file.Close() }() // it was only read
+	buffer := make([]byte, maxLineBytes)
+	for t.receiver.ctx.Err() == nil {
+		t.read(buffer)
+		t.reopen(buffer)
+		select {
+		case <-t.receiver.ctx.Done():
+		case <-time.After(pollPeriod):
+		}
+	}
+}
+
+// read reads to the end of the file.
+func (t *tail) read(buffer []byte) {
+	for t.receiver.ctx.Err() == nil {
+		_ = t.file.SetReadDeadline(time.Now().Add(pollPeriod)) // files need none
+		n, err := t.file.Read(buffer)
+		t.lines.feed(buffer[:n], t.receiver.addLine)
+		if err != nil {
+			return
+		}
+	}
+}
+
+// reopen starts again at the start of the file after it was truncated, and with the new file after
+// it was replaced.
+func (t *tail) reopen(buffer []byte) {
+	now, err := os.Stat(t.path)
+	if err != nil {
+		return // between two files, perhaps
+	}
+
+	was, err := t.file.Stat()
+	if err != nil {
+		return
+	}
+
+	if os.SameFile(now, was) {
+		if at, err := t.file.Seek(0, io.SeekCurrent); err == nil && was.Size() < at {
+			t.rewind()
+		}
+		return
+	}
+
+	next, err := openOutput(t.path)
+	if err != nil {
+		return
+	}
+
+	t.read(buffer) // the last lines
+	_ = t.file.Close()
+	t.file, t.lines = next, lineSplitter{}
+	t.read(buffer)
+}
+
+func (t *tail) rewind() {
+	if _, err := t.file.Seek(0, io.SeekStart); err == nil {
+		t.lines = lineSplitter{}
+	}
+}
+
+// addLine adds the mark in a line, if there is one.
+func (m *Receiver) addLine(line []byte) {
+	if text, ok := parseLine(line); ok {
+		m.Add(text, time.Now())
+	}
+}
+
+// followInput adds the marks that come through a pipe or a terminal, until it ends.
+func (m *Receiver) followInput(input *os.File) error {
+	info, err := input.Stat()
+	if err != nil {
+		return fmt.Errorf("follow marks in standard input: %w", err)
+	}
+
+	if info.Mode().IsRegular() {
+		return errors.New("follow marks in standard input: it is a file, " +
+			"whose lines have no times (name it: --marks FILE)")
+	}
+
+	m.running.Go(func() { m.readInput(input) })
+	return nil
+}
+
+// readInput polls before each read, so that no read blocks the end of the trace.
+func (m *Receiver) readInput(input *os.File) {
+	var lines lineSplitter
+	buffer := make([]byte, maxLineBytes)
+	for m.ctx.Err() == nil {
+		waiting := []unix.PollFd{{Fd: int32(input.Fd()), Events: unix.POLLIN}}
+		if n, err := unix.Poll(waiting, int(pollPeriod.Milliseconds())); n == 0 ||
+			errors.Is(err, unix.EINTR) {
+			continue
+		}
+
+		n, err := unix.Read(int(input.Fd()), buffer)
+		switch {
+		case errors.Is(err, unix.EINTR) || errors.Is(err, unix.EAGAIN):
+		case err != nil || n == 0:
+			lines.feed([]byte("\n"), m.addLine)
+			return
+		default:
+			lines.feed(buffer[:n], m.addLine)
+		}
+	}
+}
+
+// maxLineBytes of a line are searched for a mark.
+const maxLineBytes = 64 << 10
+
+// lineSplitter splits output into lines. A carriage return ends one, too: progress bars write no
+// line feed for hours.
+type lineSplitter struct {
+	partial []byte // at most maxLineBytes of the line that has not ended
+}
+
+// feed visits the lines that end in a piece. Each is valid during its visit only.
+func (l *lineSplitter) feed(piece []byte, visit func(line []byte)) {
+	for {
+		end := bytes.IndexAny(piece, "\r\n")
+		if end < 0 {
+			l.keep(piece)
+			return
+		}
+
+		l.keep(piece[:end])
+		visit(l.partial)
+		l.partial = l.partial[:0]
+		piece = piece[end+1:]
+	}
+}
+
+func (l *lineSplitter) keep(piece []byte) {
+	l.partial = append(l.partial, piece[:min(len(piece), maxLineBytes-len(l.partial))]...)
+}
+
+// linePrefix starts a mark in a line of output.
+var linePrefix = []byte("allocscope: ")
+
+// terminalControl matches colours and the like, which loggers put around words (ECMA-48 control
+// sequences).
+var terminalControl = regexp.MustCompile(`\x1b\[[0-?]*[ -/]*[@-~]`)
+
+// parseLine returns the mark in a line: the text after the first "allocscope: " that does not
+// continue a word or a path.
+func parseLine(line []byte) (text string, ok bool) {
+	if !bytes.Contains(line, linePrefix) {
+		return "", false
+	}
+
+	rest := terminalControl.ReplaceAll(line, nil)
+	for before := []byte(nil); ; {
+		at := bytes.Index(rest, linePrefix)
+		if at < 0 {
+			return "", false
+		}
+
+		before, rest = rest[:at], rest[at+len(linePrefix):]
+		if !endsInWord(before) {
+			text = Text(string(rest))
+			return text, text != ""
+		}
+	}
+}
+
+func endsInWord(text []byte) bool {
+	r, _ := utf8.DecodeLastRune(text)
+	return len(text) > 0 &&
+		(unicode.IsLetter(r) || unicode.IsDigit(r) || bytes.ContainsRune([]byte("_-./"), r))
+}

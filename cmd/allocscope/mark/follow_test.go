@@ -1,0 +1,294 @@
+package mark
+
+import (
+	"bytes"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+)
+
+func TestFollow(t *testing.T) {
+	t.Run("file", testFile)
+	t.Run("replaced file", testReplacedFile)
+	t.Run("FIFO", testFIFO)
+	t.Run("silent writers", testSilentWriters)
+	t.Run("standard input", testInput)
+	t.Run("errors", testFollowErrors)
+}
+
+func TestLineSplitter(t *testing.T) {
+	t.Run("ends of lines", testLineEnds)
+	t.Run("long line", testLongLine)
+}
+
+func testFile(t *testing.T) {
+	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
+	appendTo(t, path, "allocscope: old\n")
+	if err := m.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+
+	appendTo(t, path, "loss 0.3\nINFO allocscope: ep")
+	appendTo(t, path, "och 1\nallocscope: epoch 2\nallocscope: unfinished")
+	mustMark(t, m, began, "epoch 1", "epoch 2")
+	appendTo(t, path, " no more\n")
+	mustMark(t, m, began, "unfinished no more")
+}
+
+func testReplacedFile(t *testing.T) {
+	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "log"), time.Now()
+	appendTo(t, path, "")
+	if err := m.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+
+	appendTo(t, path, "allocscope: first\nallocscope: half a li")
+	mustMark(t, m, began, "first")
+	if err := os.Rename(path, path+".1"); err != nil {
+		t.Fatal(err)
+	}
+
+	appendTo(t, path+".1", "ne\n")
+	mustMark(t, m, began, "half a line")
+	appendTo(t, path, "allocscope: replaced\nallocscope: lost")
+	mustMark(t, m, began, "replaced")
+	if err := os.Truncate(path, 0); err != nil {
+		t.Fatal(err)
+	}
+
+	appendTo(t, path, "allocscope: cut\n")
+	mustMark(t, m, began, "cut")
+}
+
+// A FIFO has no writer when the trace starts, one, none again, and another one.
+func testFIFO(t *testing.T) {
+	m, path, began := startMarker(t), filepath.Join(t.TempDir(), "fifo"), time.Now()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := m.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, text := range []string{"one", "two"} {
+		writer, err := os.OpenFile(path, os.O_WRONLY, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for range 2 {
+			if _, err := writer.WriteString("allocscope: " + text + "\n"); err != nil {
+				t.Fatal(err)
+			}
+			mustMark(t, m, began, text)
+		}
+
+		if err := writer.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func testSilentWriters(t *testing.T) {
+	m, path, began := NewReceiver(), filepath.Join(t.TempDir(), "fifo"), time.Now()
+	if err := unix.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	if err := m.Follow(path); err != nil {
+		t.Fatal(err)
+	}
+
+	fifo, err := os.OpenFile(path, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	reader, input := pipe(t)
+	if err := m.followInput(reader); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, writer := range []*os.File{fifo, input} {
+		defer writer.Close()
+		if _, err := writer.WriteString("allocscope: that is all\n"); err != nil {
+			t.Fatal(err)
+		}
+		mustMark(t, m, began, "that is all")
+	}
+
+	mustReturn(t, m.Close)
+}
+
+// mustReturn checks for a call to end in good time.
+func mustReturn(t *testing.T, call func()) {
+	t.Helper()
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		call()
+	}()
+
+	select {
+	case <-done:
+	case <-time.After(guard):
+		t.Fatal("the call does not return")
+	}
+}
+
+// pipe makes one that waits in read and write, as standard input does.
+func pipe(t *testing.T) (reader, writer *os.File) {
+	t.Helper()
+	var ends [2]int
+	if err := unix.Pipe2(ends[:], unix.O_CLOEXEC); err != nil {
+		t.Fatal(err)
+	}
+	reader, writer = os.NewFile(uintptr(ends[0]), "reader"), os.NewFile(uintptr(ends[1]), "writer")
+	t.Cleanup(func() { reader.Close() })
+	return reader, writer
+}
+
+func testInput(t *testing.T) {
+	m, began := startMarker(t), time.Now()
+	reader, writer := pipe(t)
+	if err := m.followInput(reader); err != nil {
+		t.Fatal(err)
+	}
+
+	for _, text := range []string{
+		"x\nallocscope: one\nallocsc",
+		"ope: two\nallocscope: without an end",
+	} {
+		if _, err := writer.WriteString(text); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	mustMark(t, m, began, "one", "two")
+	writer.Close()
+	mustMark(t, m, began, "without an end")
+}
+
+func testFollowErrors(t *testing.T) {
+	m, dir := startMarker(t), t.TempDir()
+	for path, words := range map[string][]string{
+		filepath.Join(dir, "missing"): {"follow marks", "missing", "no such file", "make it first"},
+		dir:                           {"neither a file nor a FIFO"},
+		"/dev/zero":                   {"/dev/zero", "neither a file nor a FIFO"},
+	} {
+		err := m.Follow(path)
+		for _, word := range words {
+			if err == nil || !strings.Contains(err.Error(), word) {
+				t.Errorf("%s: %v does not say %q", path, err, word)
+			}
+		}
+	}
+
+	appendTo(t, filepath.Join(dir, "log"), "allocscope: old\n")
+	file, err := os.Open(filepath.Join(dir, "log"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := m.followInput(file); err == nil || !strings.Contains(err.Error(), "--marks FILE") {
+		t.Errorf("a file as standard input: %v", err)
+	}
+}
+
+var markLines = []struct{ line, want string }{
+	{"allocscope: epoch 1", "epoch 1"},
+	{"2026-01-01 10:00:00,123 INFO [rank 0] allocscope: epoch 1", "epoch 1"},
+	{"INFO:trainer:allocscope: validation", "validation"},
+	{"\x1b[32mINFO\x1b[0m \x1b[1;31mallocscope: epoch\x1b[0m\x1b[K", "epoch"},
+	{`{"message": "allocscope: epoch 2"}`, `epoch 2"}`},
+	{"[allocscope: a [b]]", "a [b]]"},
+	{"allocscope:   padded \t", "padded"},
+	{"allocscope: one allocscope: two", "one allocscope: two"},
+	{"notallocscope: x allocscope: y", "y"},
+	{"größeallocscope: x", ""},
+	{"./allocscope: cannot open", ""},
+	{"http://allocscope:8080/", ""},
+	{"allocscope:epoch", ""},
+	{"allocscope: ", ""},
+	{"allocscope", ""},
+	{"Allocscope: epoch", ""},
+	{"", ""},
+	{"allocscope: a\x00b\x1bc\x7f\xff\u202ed", "a?b?c???d"},
+	{"allocscope: " + strings.Repeat("x", 300), strings.Repeat("x", 200)},
+	{"allocscope: " + strings.Repeat("ß", 101), strings.Repeat("ß", 100)},
+	{"allocscope: x" + strings.Repeat("ß", 101), "x" + strings.Repeat("ß", 99)},
+}
+
+func TestParseLine(t *testing.T) {
+	for _, c := range markLines {
+		if got, ok := parseLine([]byte(c.line)); got != c.want || ok != (c.want != "") {
+			t.Errorf("%q: %q, %t; want %q", c.line, got, ok, c.want)
+		}
+	}
+}
+
+// linesOf cuts data that comes in pieces of that size.
+func linesOf(data []byte, size int) (found []string) {
+	var l lineSplitter
+	for piece := range slices.Chunk(data, size) {
+		l.feed(piece, func(line []byte) { found = append(found, string(line)) })
+	}
+	return found
+}
+
+func testLineEnds(t *testing.T) {
+	const data = "one\n\ntwo\r\n 10%\r 20%\rthree\nunfinished"
+	want := []string{"one", "", "two", "", " 10%", " 20%", "three"}
+	for size := 1; size <= len(data); size++ {
+		if got := linesOf([]byte(data), size); !slices.Equal(got, want) {
+			t.Errorf("in pieces of %d bytes: %q", size, got)
+		}
+	}
+}
+
+func testLongLine(t *testing.T) {
+	long := bytes.Repeat([]byte("0123456789"), maxLineBytes)
+	got := linesOf(append(append(long, '\n'), "short\n"...), 1000)
+	if len(got) != 2 || got[0] != string(long[:maxLineBytes]) || got[1] != "short" {
+		t.Errorf("%d lines, the first of %d bytes", len(got), len(got[0]))
+	}
+}
+
+// Whatever a program prints: a mark is one printable line of bounded length, reading it again
+// returns the same, no sign means no mark, and how the output came in pieces makes no difference.
+func FuzzMarkLine(f *testing.F) {
+	for i, c := range markLines {
+		f.Add([]byte(c.line), uint16(i))
+	}
+
+	f.Add([]byte("a\rallocscope: b\n\n"), uint16(3))
+	f.Fuzz(func(t *testing.T, data []byte, size uint16) {
+		text, ok := parseLine(data)
+		if ok != (text != "") || len(text) > maxBytes || !utf8.ValidString(text) ||
+			strings.ContainsFunc(text, isUnprintable) {
+			t.Errorf("%q: mark %q, %t", data, text, ok)
+		}
+
+		if ok && !bytes.Contains(data, []byte("allocscope: ")) {
+			t.Errorf("%q has no sign, and returns the mark %q", data, text)
+		}
+
+		if again, _ := parseLine([]byte("allocscope: " + text)); again != text {
+			t.Errorf("mark %q is read again as %q", text, again)
+		}
+		if whole, pieces := linesOf(data, len(data)+1), linesOf(data, int(size)+
+			1); !slices.Equal(whole, pieces) {
+			t.Errorf("%q: lines %q, in pieces of %d bytes %q", data, whole, int(size)+1, pieces)
+		}
+	})
+}
+
+func isUnprintable(r rune) bool { return !strconv.IsPrint(r) }

@@ -1,0 +1,271 @@
+// Package mark is the command `allocscope mark`, and the receiver of the marks of a trace. A mark
+// is a line of text at a moment: the end of an epoch, a validation.
+package mark
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// Mark is a line of text at a moment.
+type Mark struct {
+	At   time.Time
+	Text string // printable, one line, at most maxBytes
+}
+
+const (
+	maxBytes = 200    // of a mark
+	maxMarks = 10_000 // of a trace
+)
+
+// Receiver receives the marks of a trace: from `allocscope mark` (Listen), and from the output of a
+// program (Follow). Its methods may be called from several goroutines.
+type Receiver struct {
+	ctx     context.Context
+	cancel  context.CancelFunc
+	running sync.WaitGroup
+
+	mu        sync.Mutex
+	pending   []Mark
+	received  int
+	excess    int
+	listeners map[int]*net.UnixListener // by PID
+}
+
+// NewReceiver returns a receiver that neither listens nor follows yet.
+func NewReceiver() *Receiver {
+	m := &Receiver{listeners: make(map[int]*net.UnixListener)}
+	m.ctx, m.cancel = context.WithCancel(context.Background())
+	return m
+}
+
+// Add adds a mark. It returns false if there have been maxMarks.
+func (m *Receiver) Add(text string, at time.Time) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.received == maxMarks {
+		m.excess++
+		return false
+	}
+
+	m.received++
+	m.pending = append(m.pending, Mark{at, text})
+	return true
+}
+
+// Drain returns the marks since the last call, in order.
+func (m *Receiver) Drain() []Mark {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	marks := m.pending
+	m.pending = nil
+	return marks
+}
+
+// Dropped returns how many marks were dropped because there had been maxMarks.
+func (m *Receiver) Dropped() int {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.excess
+}
+
+// Close ends listening and following, and waits for their goroutines.
+func (m *Receiver) Close() {
+	m.cancel()
+	m.mu.Lock()
+	for pid, l := range m.listeners {
+		_ = l.Close() // nothing is lost
+		delete(m.listeners, pid)
+	}
+	m.mu.Unlock()
+	m.running.Wait()
+}
+
+// Text returns the text of a mark: printable, one line, at most maxBytes. It is empty for a blank
+// line.
+func Text(raw string) string {
+	text := strings.TrimSpace(process.Printable(strings.TrimSpace(raw)))
+	if len(text) <= maxBytes {
+		return text
+	}
+
+	end := maxBytes
+	for !utf8.RuneStart(text[end]) {
+		end--
+	}
+	return strings.TrimSpace(text[:end])
+}
+
+// Marks come through abstract unix sockets (unix(7)), one for each traced process, which vanish
+// with the trace. A connection brings one mark in one packet. The answer is one packet: answerOK,
+// or the reason of a refusal.
+const (
+	answerOK        = "ok"
+	socketTimeout   = 5 * time.Second  // of both sides
+	connectionPause = time.Millisecond // between two connections, at least
+	maxConnections  = 16               // at a time and process, of users who may mark
+)
+
+// errOtherTrace means that another trace of the process receives its marks.
+var errOtherTrace = errors.New("another trace receives them")
+
+// socketAddress is the abstract socket for the marks of a process.
+func socketAddress(pid int) *net.UnixAddr {
+	return &net.UnixAddr{Net: "unixpacket", Name: "@allocscope/" + strconv.Itoa(pid)}
+}
+
+// Listen receives the marks that `allocscope mark` sends to a process: of its own user, of root,
+// and of the users given. The error wraps errOtherTrace where another trace listens already.
+func (m *Receiver) Listen(pid int, users ...uint32) error {
+	own, err := userOf(pid)
+	if err != nil {
+		return fmt.Errorf("listen for marks of pid %d: %w", pid, err)
+	}
+
+	listener, err := net.ListenUnix("unixpacket", socketAddress(pid))
+	if errors.Is(err, unix.EADDRINUSE) {
+		err = errOtherTrace
+	}
+
+	if err != nil {
+		return fmt.Errorf("listen for marks of pid %d: %w", pid, err)
+	}
+
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.ctx.Err() != nil {
+		return listener.Close()
+	}
+
+	m.listeners[pid] = listener
+	m.running.Go(func() { m.serve(listener, append([]uint32{0, own}, users...)) })
+	return nil
+}
+
+// serve answers connections until the listener is closed. A user who may not mark is refused at
+// once, and blocks no other.
+func (m *Receiver) serve(listener *net.UnixListener, users []uint32) {
+	slots := make(chan struct{}, maxConnections)
+	for {
+		conn, err := listener.AcceptUnix()
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+
+		time.Sleep(connectionPause)
+		if err != nil {
+			continue // no descriptors, for the moment
+		}
+
+		_ = conn.SetDeadline(time.Now().Add(socketTimeout)) // cannot fail: it is open
+		if uid, err := peerOf(conn); err != nil || !slices.Contains(users, uid) {
+			sendLast(
+				conn,
+				fmt.Sprintf("user %d may not mark this process (allowed: its own user, root, "+
+					"the user who started the trace)", uid),
+			)
+			continue
+		}
+
+		select {
+		case slots <- struct{}{}:
+			m.running.Go(func() {
+				m.answer(conn)
+				<-slots
+			})
+		default:
+			sendLast(conn, "too many marks at once")
+		}
+	}
+}
+
+// answer receives one mark.
+func (m *Receiver) answer(conn *net.UnixConn) {
+	defer context.AfterFunc(m.ctx, func() { _ = conn.Close() })()
+	packet := make([]byte, 4*maxBytes)
+	n, err := conn.Read(packet)
+
+	switch text := Text(string(packet[:n])); {
+	case err != nil:
+		_ = conn.Close() // nothing was sent
+	case text == "":
+		sendLast(conn, "the mark is empty")
+	case !m.Add(text, time.Now()):
+		sendLast(conn, fmt.Sprintf("there have been %d marks, the maximum of a trace", maxMarks))
+	default:
+		sendLast(conn, answerOK)
+	}
+}
+
+// sendLast sends the answer, which the other side may or may not read.
+func sendLast(conn *net.UnixConn, why string) {
+	_, _ = conn.Write([]byte(why))
+	_ = conn.Close()
+}
+
+// peerOf returns the user on the other side of a connection (SO_PEERCRED, unix(7)).
+func peerOf(conn *net.UnixConn) (uid uint32, err error) {
+	raw, err := conn.SyscallConn()
+	if err != nil {
+		return 0, err
+	}
+
+	var credentials *unix.Ucred
+	controlled := raw.Control(func(fd uintptr) {
+		credentials, err = unix.GetsockoptUcred(int(fd), unix.SOL_SOCKET, unix.SO_PEERCRED)
+	})
+
+	if err := errors.Join(controlled, err); err != nil {
+		return 0, err
+	}
+	return credentials.Uid, nil
+}
+
+// userOf returns the effective user of a process.
+func userOf(pid int) (uint32, error) {
+	field, err := statusField(pid, "Uid")
+	if err != nil {
+		return 0, err
+	}
+
+	_, effective, _ := strings.Cut(field, "\t") // real, effective, saved, for files
+	effective, _, _ = strings.Cut(effective, "\t")
+	uid, err := strconv.ParseUint(effective, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("read user of pid %d: %w", pid, err)
+	}
+	return uint32(uid), nil
+}
+
+// statusField reads a line of /proc/PID/status. The error wraps os.ErrNotExist if there is no such
+// process.
+func statusField(pid int, name string) (string, error) {
+	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if errors.Is(err, unix.ESRCH) {
+		err = os.ErrNotExist
+	}
+
+	if err != nil {
+		return "", err
+	}
+
+	for line := range strings.Lines(string(raw)) {
+		if value, ok := strings.CutPrefix(line, name+":"); ok {
+			return strings.TrimSpace(value), nil
+		}
+	}
+	return "", fmt.Errorf("read /proc/%d/status: no %s", pid, name)
+}

@@ -1,0 +1,167 @@
+package screen
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestRenderGPU(t *testing.T) {
+	t.Run("all facts", testGPUFacts)
+	t.Run("key", testGPUKey)
+	t.Run("no GPU", testNoGPU)
+	t.Run("unknown sizes", testUnknownSizes)
+	t.Run("two verdicts", testTwoVerdicts)
+}
+
+const gib = 1 << 30
+
+// onGPU is a state that leaks on a GPU, too.
+func onGPU() *State {
+	s := leaking()
+	s.GPU = &GPU{
+		Used: 31 * gib, Reserved: 29 * gib, Allocated: 27 * gib, DriverAPI: 30 * gib,
+		Total: 80 * gib, Headroom: 49 * gib,
+		Diagnosis: "allocated and reserved grow together: tensors are retained",
+		Suspect:   "train.py: remember (train.py:19)",
+		Verdict: &summary.Verdict{
+			Class: growth.ClassLeak, Why: "steady growth after warm-up",
+			RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),
+			RateHigh:       known(3100.0 * (1 << 20)),
+			SecondsToLimit: known(1000.0), SecondsToLimitLow: known(990.0),
+			SecondsToLimitHigh: known(1010.0),
+		},
+	}
+
+	for second := range 200 {
+		s.GPU.Curve = s.GPU.Curve.With(time.Duration(second)*time.Second,
+			int64(20*gib+second*(55<<20)))
+	}
+
+	for i := range 7 {
+		s.GPU.Stacks = append(s.GPU.Stacks, Stack{
+			Component: "train.py", BytesPerMin: known(int64(700-100*i) << 20),
+			Bytes: int64(7-i) * gib, Objects: 100,
+			Where: []string{
+				fmt.Sprintf("[cuda-block] remember%d (train.py:19) < main (train.py:40)", i),
+				fmt.Sprintf("[cuda-block] remember%d (train.py:19)", i),
+				fmt.Sprintf("remember%d:19", i),
+			},
+		})
+	}
+
+	return s
+}
+
+func testGPUFacts(t *testing.T) {
+	for _, ui := range sizes[:2] {
+		text := Render(onGPU(), ui)
+		mustFit(t, text, ui)
+		mustShow(t, text, "RSS 1.00 GiB", "GPU memory used 31.0 GiB of 80.0 GiB",
+			"min 20.0 GiB, max 30.7 GiB",
+			" reserved 29.0 GiB · allocated 27.0 GiB · headroom 49.0 GiB",
+			"So far: LEAK: grows by 240.0 MiB/min", "GPU so far: LEAK: grows by 3072 MiB/min",
+			"g GPU", "Stacks by rate", "What the growth of RSS is made of", "12.3 k events/s",
+			"? help")
+	}
+
+	mustShow(t, Render(onGPU(), sizes[1]), "CUDA driver API 30.0 GiB", "tensors are retained",
+		"most by train.py: remember (train.py:19)")
+	mustFit(t, Render(onGPU(), sizes[2]), sizes[2])
+}
+
+func testGPUKey(t *testing.T) {
+	m := watched().model
+	before := pressed(m, "g")
+	if before.ui.ShowGPU {
+		t.Error("there is a switch without GPU memory")
+	}
+
+	next, _ := m.Update(stateMsg{onGPU()})
+	m = pressed(next.(model), "down", "g")
+	mustShow(t, m.View().Content, "GPU stacks by rate", "remember0", "g host", "700.00", "1 to ")
+	if strings.Contains(m.View().Content, "resize") {
+		t.Errorf("shows those of the host, too:\n%s", ansi.Strip(m.View().Content))
+	}
+
+	mustShow(t, pressed(m, "end").View().Content, "remember6", "of 7")
+	mustShow(t, pressed(m, "g").View().Content, "Stacks by rate", "resize0", "g GPU")
+	mustShow(t, pressed(m, "?").View().Content, "g           show the stacks of GPU memory")
+	next, _ = m.Update(stateMsg{leaking()}) // another process, which has none
+	mustShow(t, next.(model).View().Content, "Stacks by rate", "resize0")
+}
+
+func testNoGPU(t *testing.T) {
+	for _, ui := range sizes {
+		for _, ui.Help = range []bool{false, true} {
+			plain := Render(leaking(), ui)
+			ui.ShowGPU = true
+			if got := Render(leaking(), ui); got != plain {
+				t.Errorf("it changes:\n%s", ansi.Strip(got))
+			}
+
+			if text := ansi.Strip(plain); strings.Contains(text, "GPU") || strings.Contains(text,
+				" g ") {
+				t.Errorf("it speaks of devices:\n%s", text)
+			}
+
+			ui.ShowGPU = false
+		}
+	}
+}
+
+func testUnknownSizes(t *testing.T) {
+	nothing := GPU{Used: -1, Reserved: -1, Allocated: -1, DriverAPI: -1, Total: -1, Headroom: -1}
+	for want, edit := range map[string]func(*GPU){
+		"GPU memory unknown":        func(*GPU) {},
+		"CUDA driver API 3.00 GiB ": func(d *GPU) { d.DriverAPI = 3 * gib },
+		"GPU memory reserved 2.00 GiB ": func(d *GPU) {
+			d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib
+		},
+		" allocated 1.00 GiB · CUDA driver API": func(d *GPU) {
+			d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib
+		},
+		"used 4.00 GiB of 8.00 GiB ": func(d *GPU) {
+			d.Used, d.Reserved, d.Total = 4*gib,
+				2*gib, 8*gib
+		},
+	} {
+		d := nothing
+		edit(&d)
+		s := leaking()
+		s.GPU = &d
+		text := Render(s, sizes[0])
+		mustFit(t, text, sizes[0])
+		mustShow(t, text, want)
+		if strings.Contains(text, "-1 B") || strings.Contains(text, "GPU so far") {
+			t.Errorf("says unknown sizes:\n%s", ansi.Strip(text))
+		}
+	}
+}
+
+// Neither of two verdicts pushes the other out.
+func testTwoVerdicts(t *testing.T) {
+	a, b := []string{"a1", "a2", "a3"}, []string{"b1", "b2", "b3"}
+	for height, want := range []string{
+		"", "a1", "a1 b1", "a1 a2 b1", "a1 a2 b1 b2",
+		"a1 a2 a3 b1 b2", "a1 a2 a3 b1 b2 b3", "a1 a2 a3 b1 b2 b3",
+	} {
+		if got := strings.Join(shareLines(a, b, height), " "); got != want {
+			t.Errorf("in %d lines %q, want %q", height, got, want)
+		}
+	}
+
+	if got := shareLines(a, b[:1], 4); !slices.Equal(got, []string{"a1", "a2", "a3", "b1"}) {
+		t.Errorf("%q", got)
+	}
+	if got := shareLines(a[:1], b, 4); !slices.Equal(got, []string{"a1", "b1", "b2", "b3"}) {
+		t.Errorf("%q", got)
+	}
+}

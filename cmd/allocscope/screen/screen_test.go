@@ -1,0 +1,348 @@
+package screen
+
+import (
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	tea "charm.land/bubbletea/v2"
+	"github.com/charmbracelet/x/ansi"
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+)
+
+func TestScreen(t *testing.T) {
+	t.Run("terminal is restored", testRestored)
+	t.Run("terminal blocks", testBlocked)
+}
+
+func TestModel(t *testing.T) {
+	t.Run("mark", testMark)
+	t.Run("long mark", testLongMark)
+	t.Run("quit", testQuit)
+	t.Run("resize", testResize)
+	t.Run("scroll", testScroll)
+	t.Run("help", testHelp)
+	t.Run("log", testLog)
+}
+
+// openPTY opens a pseudo-terminal: what a person has, and what a program has.
+func openPTY(t *testing.T) (person, program *os.File) {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	t.Cleanup(func() { person.Close() })
+	number, err := unix.IoctlGetInt(int(person.Fd()), unix.TIOCGPTN)
+	if err == nil {
+		err = unix.IoctlSetPointerInt(int(person.Fd()), unix.TIOCSPTLCK, 0)
+	}
+
+	if err == nil {
+		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{
+			Row: 24,
+			Col: 80,
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	return person, openEnd(t, number)
+}
+
+func openEnd(t *testing.T, number int) *os.File {
+	t.Helper()
+	end, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { end.Close() })
+	return end
+}
+
+// again opens a file once more, since a Screen closes its keys.
+func again(t *testing.T, file *os.File) *os.File {
+	t.Helper()
+	other, err := os.OpenFile(file.Name(), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return other
+}
+
+func settings(t *testing.T, of *os.File) unix.Termios {
+	t.Helper()
+	now, err := unix.IoctlGetTermios(int(of.Fd()), unix.TCGETS)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return *now
+}
+
+func eventually(t *testing.T, what string, isTrue func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !isTrue(); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited in vain until %s", what)
+		}
+	}
+}
+
+func testRestored(t *testing.T) {
+	person, program := openPTY(t)
+	var mu sync.Mutex
+	var seen strings.Builder
+	go func() {
+		for buffer := make([]byte, 4096); ; {
+			n, err := person.Read(buffer)
+			mu.Lock()
+			seen.Write(buffer[:n])
+			mu.Unlock()
+			if err != nil {
+				return
+			}
+		}
+	}()
+
+	shows := func(text string) func() bool {
+		return func() bool {
+			mu.Lock()
+			defer mu.Unlock()
+			return strings.Contains(seen.String(), text)
+		}
+	}
+
+	before := settings(t, program)
+	pressed := make(chan struct{}, 1)
+	screen, err := Open(again(t, program), program,
+		Actions{Interrupt: func() { pressed <- struct{}{} }})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	screen.Show(leaking())
+	screen.Log("warn: something")
+	eventually(t, "the state and the log are shown", func() bool {
+		return shows("1.00 GiB")() &&
+			shows("something")()
+	})
+
+	if now := settings(t, program); now.Lflag&(unix.ICANON|unix.ECHO) != 0 {
+		t.Error("the terminal is not raw")
+	}
+	if _, err := person.WriteString("q"); err != nil {
+		t.Fatal(err)
+	}
+
+	<-pressed
+	for range 2 {
+		if err := screen.Close(); err != nil {
+			t.Error(err)
+		}
+	}
+
+	if after := settings(t, program); after != before {
+		t.Errorf("the terminal has %+v, had %+v", after, before)
+	}
+
+	eventually(t, "the other screen is left and the cursor shown",
+		func() bool { return shows("\x1b[?1049l")() && shows("\x1b[?25h")() })
+	screen.Show(leaking()) // and nothing happens
+	screen.Log("late")
+}
+
+// A connection that hangs must not keep the trace from writing its files.
+// A screen is wanted on a terminal, unless the user or the environment asks for plain lines.
+func TestWantsScreen(t *testing.T) {
+	_, terminal := openPTY(t)
+	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+
+	for name, c := range map[string]struct {
+		options trace.Options
+		term    string
+		out     *os.File
+		want    bool
+	}{
+		"terminal":      {term: "xterm", out: terminal, want: true},
+		"--no-tui":      {options: trace.Options{NoTUI: true}, term: "xterm", out: terminal},
+		"--json":        {options: trace.Options{JSON: true}, term: "xterm", out: terminal},
+		"dumb terminal": {term: "dumb", out: terminal},
+		"no TERM":       {out: terminal},
+		"file":          {term: "xterm", out: file},
+	} {
+		t.Setenv("TERM", c.term)
+		if got := wantsScreen(&c.options, c.out); got != c.want {
+			t.Errorf("%s: %t, want %t", name, got, c.want)
+		}
+	}
+}
+
+func testBlocked(t *testing.T) {
+	_, program := openPTY(t)
+	before := settings(t, program)
+	const off, on = 0, 1 // TCOOFF, TCOON of tcflow(3)
+	if err := unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, off); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.IoctlSetInt(int(program.Fd()), unix.TCXONC, on) }()
+	screen, err := Open(again(t, program), program, Actions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for range 1000 {
+		screen.Show(leaking())
+		screen.Log("line")
+	}
+
+	eventually(t, "the terminal is raw",
+		func() bool { return settings(t, program).Lflag&unix.ICANON == 0 })
+	if err := screen.Close(); err == nil || !strings.Contains(err.Error(), "block") {
+		t.Errorf("%v", err)
+	}
+
+	if after := settings(t, program); after != before {
+		t.Errorf("the terminal has %+v, had %+v", after, before)
+	}
+}
+
+// pressed is a model after keys: names as a terminal's key presses, others as text.
+func pressed(m model, keys ...string) model {
+	special := map[string]tea.Key{
+		"enter": {Code: tea.KeyEnter}, "esc": {Code: tea.KeyEscape},
+		"backspace": {Code: tea.KeyBackspace}, "pgdown": {Code: tea.KeyPgDown},
+		"up": {Code: tea.KeyUp}, "down": {Code: tea.KeyDown}, "end": {Code: tea.KeyEnd},
+		"ctrl+c": {Code: 'c', Mod: tea.ModCtrl},
+	}
+
+	for _, name := range keys {
+		key, ok := special[name]
+		if !ok {
+			key = tea.Key{Code: []rune(name)[0], Text: name}
+		}
+		next, _ := m.Update(tea.KeyPressMsg(key))
+		m = next.(model)
+	}
+
+	return m
+}
+
+// spied is a model whose actions are counted.
+type spied struct {
+	model
+	marks      *[]string
+	interrupts *int
+}
+
+func watched() spied {
+	s := spied{marks: new([]string), interrupts: new(int)}
+	s.actions = Actions{
+		Mark:      func(text string, _ time.Time) { *s.marks = append(*s.marks, text) },
+		Interrupt: func() { *s.interrupts++ },
+	}
+
+	next, _ := s.Update(tea.WindowSizeMsg{Width: 80, Height: 24})
+	next, _ = next.Update(stateMsg{leaking()})
+	s.model = next.(model)
+	return s
+}
+
+func testMark(t *testing.T) {
+	s := watched()
+	m := pressed(s.model, "m", "e", "q", "x", "backspace", " ", "é")
+	mustShow(t, m.View().Content, "mark: eq é█", "Enter adds it")
+	m = pressed(m, "enter")
+	if len(*s.marks) != 1 || (*s.marks)[0] != "eq é" || m.ui.Writing {
+		t.Errorf("marks %q", *s.marks)
+	}
+
+	pressed(m, "m", "enter", "m", "x", "esc", "x")
+	if len(*s.marks) != 1 || *s.interrupts != 0 {
+		t.Errorf("without a text, or after Esc: marks %q, %d interrupts", *s.marks, *s.interrupts)
+	}
+}
+
+func testLongMark(t *testing.T) {
+	s := watched()
+	m := pressed(s.model, "m")
+	next, _ := m.Update(tea.PasteMsg{Content: strings.Repeat("é", 5000)})
+	pressed(next.(model), "enter")
+	if len(*s.marks) != 1 || len((*s.marks)[0]) != maxDraftBytes {
+		t.Errorf("marks %q", *s.marks)
+	}
+}
+
+func testQuit(t *testing.T) {
+	s := watched()
+	m := pressed(s.model, "q", "q")
+	if *s.interrupts != 1 {
+		t.Errorf("%d interrupts after q twice", *s.interrupts)
+	}
+
+	mustShow(t, m.View().Content, "ending the trace")
+	if pressed(m, "ctrl+c", "m", "ctrl+c"); *s.interrupts != 3 {
+		t.Errorf("%d interrupts", *s.interrupts)
+	}
+}
+
+func testResize(t *testing.T) {
+	m := watched().model
+	for _, ui := range sizes {
+		next, _ := m.Update(tea.WindowSizeMsg{Width: ui.Width, Height: ui.Height})
+		m = next.(model)
+		mustFit(t, m.View().Content, ui)
+		if lines := strings.Count(m.View().Content, "\n") + 1; lines != ui.Height {
+			t.Errorf("%d lines on %d", lines, ui.Height)
+		}
+	}
+}
+
+func testScroll(t *testing.T) {
+	m := pressed(watched().model, "down")
+	mustShow(t, m.View().Content, "2 to 6 of 9")
+	m = pressed(m, "end", "end", "pgdown")
+	mustShow(t, m.View().Content, "5 to 9 of 9")
+	m = pressed(m, "up")
+	mustShow(t, m.View().Content, "4 to 8 of 9")
+	m = pressed(m, "s")
+	mustShow(t, m.View().Content, "1 to 5 of 9", "Stacks by bytes", "sort: bytes")
+}
+
+func testHelp(t *testing.T) {
+	m := pressed(watched().model, "?")
+	mustShow(t, m.View().Content, "PgUp", "provisional", "--no-tui")
+	for _, line := range helpLines {
+		if ansi.StringWidth(line) > 80 {
+			t.Errorf("cut on the usual terminal: %q", line)
+		}
+	}
+
+	mustShow(t, pressed(m, "?").View().Content, "Stacks by rate")
+	mustShow(t, pressed(m, "esc").View().Content, "Stacks by rate")
+}
+
+func testLog(t *testing.T) {
+	m := watched().model
+	for i := range 3 * maxLogLines {
+		next, _ := m.Update(logMsg("line " + strings.Repeat("i", i)))
+		m = next.(model)
+	}
+
+	if len(m.ui.Log) != maxLogLines {
+		t.Errorf("%d lines", len(m.ui.Log))
+	}
+
+	mustShow(t, m.View().Content, "line "+strings.Repeat("i", 3*maxLogLines-1))
+}

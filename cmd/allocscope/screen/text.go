@@ -1,0 +1,187 @@
+package screen
+
+import (
+	"math"
+	"strings"
+	"unicode"
+
+	"github.com/charmbracelet/x/ansi"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// Colours of the 256 that have about the same contrast to white as to black.
+const (
+	red   = ansi.IndexedColor(160)
+	amber = ansi.IndexedColor(130)
+	green = ansi.IndexedColor(28)
+	blue  = ansi.IndexedColor(31)
+	grey  = ansi.IndexedColor(243)
+)
+
+func colored(color ansi.IndexedColor, text string) string {
+	return ansi.NewStyle().ForegroundColor(color).Styled(text)
+}
+
+func dim(text string) string { return colored(grey, text) }
+
+func bold(text string) string { return ansi.NewStyle().Bold().Styled(text) }
+
+func boldIn(color ansi.IndexedColor, text string) string {
+	return ansi.NewStyle().Bold().ForegroundColor(color).Styled(text)
+}
+
+// colorOf returns the colour of a verdict.
+func colorOf(class growth.Class) ansi.IndexedColor {
+	switch class {
+	case growth.ClassLeak, growth.ClassSuspected:
+		return red
+	case growth.ClassGrowing, growth.ClassSaturating:
+		return amber
+	case growth.ClassPlateau, growth.ClassSpikyPlateau:
+		return green
+	}
+	return grey
+}
+
+// maxRunes of a text are drawn: a screen shows no more.
+const maxRunes = 1000
+
+// safe returns a text whose width in cells is known: printable, in one line, from left to right,
+// without characters that terminals join with their neighbours in different ways.
+func safe(text string) string {
+	runes := 0
+	for i := range text {
+		if runes++; runes > maxRunes {
+			text = text[:i]
+			break
+		}
+	}
+
+	return strings.Map(func(r rune) rune {
+		switch {
+		case unicode.In(r, unicode.Mn, unicode.Me):
+			return -1
+		case isRightToLeft(r) || isJoined(r):
+			return '?'
+		}
+		return r
+	}, process.Printable(text))
+}
+
+// isRightToLeft reports whether the default direction of a character's block is right to left
+// (https://www.unicode.org/Public/UCD/latest/ucd/extracted/DerivedBidiClass.txt).
+func isRightToLeft(r rune) bool {
+	return 0x590 <= r && r <= 0x8ff || 0xfb1d <= r && r <= 0xfdff || 0xfe70 <= r && r <= 0xfeff ||
+		0x10800 <= r && r <= 0x10fff || 0x1e800 <= r && r <= 0x1efff
+}
+
+// isJoined reports whether a character joins its neighbours: halves of flags, skin tones, spacing
+// vowels, Hangul jamo.
+func isJoined(r rune) bool {
+	return 0x1f1e6 <= r && r <= 0x1f1ff || 0x1f3fb <= r && r <= 0x1f3ff ||
+		0x1160 <= r && r <= 0x11ff || 0xd7b0 <= r && r <= 0xd7ff || unicode.Is(unicode.Mc, r)
+}
+
+// fit cuts a line to a width in cells.
+func fit(line string, width int) string { return ansi.Truncate(line, max(width, 0), "…") }
+
+// left pads a line at its end to a width, right at its start. Both cut a longer line.
+func left(line string, width int) string {
+	line = fit(line, width)
+	return line + strings.Repeat(" ", max(0, width-ansi.StringWidth(line)))
+}
+
+func right(line string, width int) string {
+	line = fit(line, width)
+	return strings.Repeat(" ", max(0, width-ansi.StringWidth(line))) + line
+}
+
+// joinParts joins parts by a dot, in as many lines as they need.
+func joinParts(parts []string, width int) []string {
+	const dot = " · "
+	var lines []string
+	for _, part := range parts {
+		last := len(lines) - 1
+		if last >= 0 {
+			joined := lines[last] + dim(dot) + part
+			if ansi.StringWidth(joined) <= width {
+				lines[last] = joined
+				continue
+			}
+		}
+		lines = append(lines, part)
+	}
+	return lines
+}
+
+// rule is a line with a title at its start and a note at its end.
+func rule(title, note string, width int) string {
+	title = dim("── ") + bold(title) + " "
+	if note != "" {
+		note = " " + note + dim(" ──")
+	}
+
+	if room := width - ansi.StringWidth(title); ansi.StringWidth(note) > room-2 {
+		note = ""
+	}
+
+	dashes := max(0, width-ansi.StringWidth(title)-ansi.StringWidth(note))
+	return fit(title+dim(strings.Repeat("─", dashes))+note, width)
+}
+
+var (
+	verticalBlocks   = []rune(" ▁▂▃▄▅▆▇█")
+	horizontalBlocks = []rune(" ▏▎▍▌▋▊▉█")
+)
+
+// minHeightShare is the smallest height of a chart as a share of the largest size, so that noise
+// stays flat.
+const minHeightShare = 0.02
+
+// scale is the sizes of the lowest and the highest block of a chart, in bytes.
+type scale struct{ low, high int64 }
+
+func scaleOf(c Curve) scale {
+	minHeight := int64(minHeightShare * float64(c.Max))
+	return scale{max(0, min(c.Min, c.Max-minHeight)), c.Max}
+}
+
+// eighths of a line that a size is high, at least 1.
+func (s scale) eighths(bytes int64, height int) int {
+	full := 8 * height
+	if s.high <= s.low {
+		return 1
+	}
+	return min(full,
+		max(1, int(math.Round(float64(full)*float64(bytes-s.low)/float64(s.high-s.low)))))
+}
+
+// chart draws sizes side by side in so many lines.
+func chart(sizes []int64, s scale, height int) []string {
+	lines := make([]string, height)
+	for row := range lines {
+		var line strings.Builder
+		below := 8 * (height - 1 - row)
+		for _, size := range sizes {
+			line.WriteRune(verticalBlocks[min(8, max(0, s.eighths(size, height)-below))])
+		}
+		lines[row] = line.String()
+	}
+	return lines
+}
+
+// bar is a horizontal bar of a share (0 to 1) of a width.
+func bar(share float64, width int) string {
+	if !(share > 0) || width <= 0 {
+		return ""
+	}
+
+	eighths := int(math.Round(min(share, 1) * float64(8*width)))
+	text := strings.Repeat(string(horizontalBlocks[8]), eighths/8)
+	if part := eighths % 8; part > 0 {
+		text += string(horizontalBlocks[part])
+	}
+	return text
+}

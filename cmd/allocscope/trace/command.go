@@ -1,0 +1,320 @@
+// Package trace is the command `allocscope trace`: it samples and takes snapshots of a process,
+// judges them, and writes the folder of the trace and its result.
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/cmd/allocscope/mark"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+// Environment is what a trace gets from the program that runs it.
+type Environment struct {
+	Version     string
+	Out         io.Writer // of the result
+	WriteReport func(*folder.Folder) func(io.Writer) error
+	NewDisplay  func(*Recorder) Display
+}
+
+// Options are the flags of `allocscope trace`.
+type Options struct {
+	PID           int
+	NoChildren    bool
+	Duration      flagvalue.Duration // 0: until Ctrl-C
+	Warmup        flagvalue.Duration // 0: detected
+	Tolerable     flagvalue.Rate
+	FailOn        flagvalue.FailOn
+	Marks         string // path, "-" for standard input; empty: none
+	StepSymbol    string // LIB:SYMBOL; empty: PyTorch's
+	Sources       []string
+	SnapshotEvery flagvalue.Duration // 0: by the duration
+	Overhead      flagvalue.Overhead // 0: no limit
+	Interval      flagvalue.Interval // 0: chosen by the allocation rate
+	MaxLive       int
+	Native        string
+	Components    flagvalue.Components
+	Output        string // empty: allocscope-PID-TIME
+	Force         bool
+	JSON          bool
+	NoTUI         bool
+
+	// Speed is how many times faster than a real trainer the process lives. It is 1 but in tests.
+	Speed float64
+}
+
+// defaultOverheadPercent is the share of the traced CPU time that tracing may use.
+const defaultOverheadPercent = 3
+
+// Values of --native.
+const (
+	NativeOutside = "outside"
+	NativeAll     = "all"
+)
+
+// NewCommand returns the command.
+func NewCommand(environment func(*cobra.Command) Environment) *cobra.Command {
+	options := Options{Overhead: defaultOverheadPercent, Speed: 1}
+	command := &cobra.Command{
+		Use:   "trace --pid N [--duration 5m]",
+		Short: "Trace a running process and find its leaks",
+		Long: `Trace attaches to a running process, judges whether its memory leaks, and names the code
+that accumulates it. It writes a folder with pprof profiles: growth.pb.gz (what
+accumulated after the warm-up), warmup.pb.gz and plateau.pb.gz (what was alive then),
+snapshots/, timeline.csv, processes.csv and summary.json. The process is neither stopped
+nor changed.
+
+Where PID is a launcher (uv run, bash -c, torchrun, accelerate), the trainer below it is traced.
+Without --duration the process is judged periodically, and the alarm is raised when three checks
+in a row find a leak.
+
+A terminal shows a screen, with its keys in the last line. Elsewhere a status line is printed
+every 10 s.
+
+Ctrl-C ends the trace and writes the files. A second Ctrl-C quits without them.`,
+		Example: `  sudo allocscope trace --pid 4242 --duration 5m
+  go tool pprof -top allocscope-4242-*/growth.pb.gz
+  sudo allocscope trace --pid 4242 --marks train.log`,
+		Args: cobra.NoArgs,
+		RunE: func(command *cobra.Command, _ []string) error {
+			return Run(command.Context(), options, environment(command))
+		},
+	}
+
+	options.addTargetFlags(command)
+	options.addSourceFlags(command)
+	options.addOutputFlags(command)
+	if err := command.MarkFlagRequired("pid"); err != nil {
+		panic(err) // the flag is defined above
+	}
+
+	return command
+}
+
+// addTargetFlags defines the flags that choose the process and its judgement.
+func (o *Options) addTargetFlags(command *cobra.Command) {
+	set := command.Flags()
+	set.IntVarP(&o.PID, "pid", "p", 0, "process to trace")
+	set.BoolVar(&o.NoChildren, "no-children", false,
+		"trace this process alone, not what it launches")
+	set.VarP(&o.Duration, "duration", "d", "how long to trace: 300, 5m (default until Ctrl-C)")
+	set.Var(&o.Warmup, "warmup",
+		"measure growth from this time on: 2m (default the detected end of the warm-up)")
+	set.Var(&o.Tolerable, "tolerable", "growth that is harmless: 10MiB/min")
+	set.Var(&o.FailOn, "fail-on", "exit with status 3 if RSS or GPU memory leaks: "+
+		"leak (confirmed) or suspected (also suspected)")
+	set.StringVar(&o.Marks, "marks", "",
+		"file to follow, or - for stdin: lines \"allocscope: TEXT\" become marks")
+	set.StringVar(&o.StepSymbol, "step-symbol", "",
+		"function that runs once a step, as LIB:SYMBOL (default PyTorch's backward pass)")
+}
+
+// addSourceFlags defines the flags that choose what is recorded.
+func (o *Options) addSourceFlags(command *cobra.Command) {
+	set := command.Flags()
+	set.StringSliceVar(&o.Sources, "sources", source.Names(),
+		"sources to attach; without heap, allocation sites of heap memory are unknown")
+	set.Var(
+		&o.SnapshotEvery,
+		"snapshot-every",
+		"time between snapshots (default a sixtieth of the "+
+			"duration; under two minutes a thirtieth, at least 1s)",
+	)
+	set.Var(&o.Overhead, "overhead",
+		"CPU budget, share of the traced CPU time: 3%, 0.5%, off (every call is probed)")
+	set.Var(
+		&o.Interval,
+		"interval",
+		"mean bytes between samples: auto (by the allocation rate), 1 (every allocation), "+
+			"64KiB, 2MiB",
+	)
+	set.IntVar(&o.MaxLive, "max-live", kernel.DefaultMaxLive, "maximum live sampled allocations")
+	set.StringVar(&o.Native, "native", NativeOutside,
+		"native frames to keep besides Python's: outside (the interpreter) or all")
+	set.Var(&o.Components, "components",
+		"file of rules that assign stacks to components; they precede the built-in ones")
+}
+
+// addOutputFlags defines the flags that choose what is written, and where.
+func (o *Options) addOutputFlags(command *cobra.Command) {
+	set := command.Flags()
+	set.StringVarP(&o.Output, "output", "o", "", "folder to write (default ./allocscope-PID-TIME)")
+	set.BoolVarP(&o.Force, "force", "f", false,
+		"replace the files of an earlier trace in the folder")
+	set.BoolVar(&o.JSON, "json", false, "print the summary as JSON instead of a table")
+	set.BoolVar(&o.NoTUI, "no-tui", false,
+		"print plain lines, on a terminal too, instead of a screen")
+}
+
+// check refuses combinations that make no sense.
+func (o *Options) check() error {
+	timeAxis := flagvalue.Axis{Unit: summary.AxisSeconds}
+	if _, err := timeAxis.Rate("--tolerable", o.Tolerable); err != nil {
+		return err
+	}
+
+	if _, err := probe.ParseStepFunction(o.StepSymbol); err != nil {
+		return fmt.Errorf("--step-symbol: %w", err)
+	}
+
+	known := source.Names()
+	for _, name := range o.Sources {
+		if !slices.Contains(known, name) {
+			return fmt.Errorf("--sources: there is no source %q (there are %s)", name,
+				strings.Join(known, ", "))
+		}
+	}
+
+	switch {
+	case len(o.Sources) == 0:
+		return fmt.Errorf("--sources names none (there are %s)", strings.Join(known, ", "))
+	case o.Duration != 0 && o.Warmup >= o.Duration:
+		return fmt.Errorf("--warmup %s is not before the end of the trace at %s", &o.Warmup,
+			&o.Duration)
+	case o.MaxLive < 1 || o.MaxLive > 1<<30:
+		return fmt.Errorf("--max-live %d is not between 1 and %d", o.MaxLive, 1<<30)
+	case o.Native != NativeOutside && o.Native != NativeAll:
+		return fmt.Errorf("--native %q is neither %s nor %s", o.Native, NativeOutside, NativeAll)
+	case o.SnapshotEvery != 0 && time.Duration(o.SnapshotEvery) < 100*time.Millisecond:
+		return fmt.Errorf("--snapshot-every %s is less than 100ms", time.Duration(o.SnapshotEvery))
+	}
+
+	return nil
+}
+
+// tolerableRate is the harmless growth in bytes per second. check has seen that it is by time.
+func (o *Options) tolerableRate() float64 {
+	rate, _ := flagvalue.Axis{Unit: summary.AxisSeconds}.Rate("--tolerable", o.Tolerable)
+	return rate
+}
+
+// samplePeriod is the time between two rows of the timeline.
+func (o *Options) samplePeriod() time.Duration {
+	return max(100*time.Millisecond, time.Duration(float64(time.Second)/o.Speed))
+}
+
+func (o *Options) sessionOptions() tracer.Options {
+	return tracer.Options{
+		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
+		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
+		Duration: time.Duration(o.Duration), MaxLive: o.MaxLive,
+		NativeFrames: o.Native == NativeAll,
+	}
+}
+
+// Run traces until the context ends, the process exits or the duration has passed. The error is a
+// *flagvalue.FailOnError where the verdict is to be a failure.
+func Run(ctx context.Context, options Options, env Environment) (err error) {
+	if err := options.check(); err != nil {
+		return err
+	}
+	defer limitHeapAtStartup()()
+
+	session, err := tracer.Open(options.sessionOptions())
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, session.Close()) }()
+	logSession(session)
+	options.logBudget()
+
+	dir, err := options.createFolder()
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+
+	marks, err := options.receiveMarks()
+	if err != nil {
+		return err
+	}
+	defer marks.Close()
+
+	r, err := newRecorder(session, marks, dir, options)
+	if err != nil {
+		return err
+	}
+
+	r.env = env
+	r.display = env.NewDisplay(r)
+	defer r.display.Clear()
+
+	ended, err := r.record(ctx)
+	outcomes, finishErr := r.finish(ended)
+	if err := errors.Join(err, finishErr); err != nil {
+		return err
+	}
+
+	return options.FailOn.Check(outcomes...)
+}
+
+// receiveMarks receives marks of `allocscope mark`, unless another trace does, and of --marks.
+func (o *Options) receiveMarks() (*mark.Receiver, error) {
+	owner, err := folder.OwnerFromEnvironment(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+
+	marks := mark.NewReceiver()
+	if err := marks.Listen(o.PID, uint32(owner.UID)); err != nil {
+		slog.Warn(err.Error())
+	}
+
+	if o.Marks == "" {
+		return marks, nil
+	}
+
+	if err := marks.Follow(o.Marks); err != nil {
+		marks.Close()
+		return nil, err
+	}
+
+	return marks, nil
+}
+
+// createFolder creates the output folder, which belongs to the user behind sudo.
+func (o *Options) createFolder() (*folder.Folder, error) {
+	owner, err := folder.OwnerFromEnvironment(os.Getenv)
+	if err != nil {
+		return nil, err
+	}
+
+	path := o.Output
+	if path == "" {
+		path = fmt.Sprintf("allocscope-%d-%s", o.PID, time.Now().Format("20060102-150405"))
+	}
+	return folder.Create(path, owner, o.Force)
+}
+
+// limitHeapAtStartup halves the garbage that Go lets accumulate while a trace starts, when most of
+// it arises: beside a trainer memory is more expensive than a little CPU time. It ends by itself,
+// or by the function that it returns.
+func limitHeapAtStartup() (end func()) {
+	const startup = 15 * time.Second
+
+	before := debug.SetGCPercent(50)
+	restore := func() { debug.SetGCPercent(before) }
+	timer := time.AfterFunc(startup, restore)
+	return func() {
+		if timer.Stop() {
+			restore()
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package trace
+
+import (
+	"fmt"
+	"io"
+	"runtime"
+	"slices"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+const (
+	maxTableRows     = 10 // of the tables, and of suspects and releases in the summary
+	maxSummaryStacks = 50 // of what accumulates
+)
+
+// SnapshotPair is the baseline snapshot and the final one, between which growth is measured.
+type SnapshotPair struct{ Start, End *growth.Snapshot }
+
+// Elapsed returns the time between the two.
+func (p SnapshotPair) Elapsed() time.Duration { return p.End.Elapsed - p.Start.Elapsed }
+
+// PairOf returns the baseline and the end of a judgement. A process that has exited has released
+// its memory, so that the last snapshot of its life is the end. What was left at its exit is the
+// end only where there is no snapshot after the first.
+func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
+	start, end := &growth.Snapshot{}, r.exitSnapshot // nothing was alive before the first snapshot
+	own := r.snapshotsOf(v.Process)
+	if n := len(own); n > 1 || n == 1 && end == nil {
+		end = own[n-1]
+	}
+
+	if end == nil {
+		return SnapshotPair{start, start}
+	}
+
+	warmupEnd := v.Window.From
+	for _, s := range own {
+		if s != end && (s.Elapsed-warmupEnd).Abs() < (start.Elapsed-warmupEnd).Abs() {
+			start = s
+		}
+	}
+
+	return SnapshotPair{start, end}
+}
+
+// ScannedPair moves the ends of a pair to snapshots in which the pages of a process were scanned:
+// from before its first snapshot to that one, and from after its death to the last one of its life.
+func (r *Recorder) ScannedPair(process *growth.Track, p SnapshotPair) SnapshotPair {
+	pid := r.ProcessOf(process).PID
+	scanned := func(s *growth.Snapshot) bool {
+		return slices.ContainsFunc(s.Residents,
+			func(p growth.Resident) bool { return p.PID == pid })
+	}
+
+	own := slices.DeleteFunc(r.snapshotsOf(process),
+		func(s *growth.Snapshot) bool { return !scanned(s) })
+	if n := len(own); n > 0 {
+		if !scanned(p.Start) {
+			p.Start = own[0]
+		}
+		if !scanned(p.End) {
+			p.End = own[n-1]
+		}
+	}
+
+	return p
+}
+
+// snapshotsOf returns the snapshots in which a process was traced; nil stands for every process.
+func (r *Recorder) snapshotsOf(process *growth.Track) []*growth.Snapshot {
+	var own []*growth.Snapshot
+	for _, s := range r.snapshots {
+		if process == nil || process.IsIn(s.Snapshot) {
+			own = append(own, s.Snapshot)
+		}
+	}
+	return own
+}
+
+// finish writes the profiles, the summary and the report, prints the result, and returns the
+// verdicts.
+func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
+	all := r.judge()
+	r.requireStreak(all)
+	main := mainVerdict(all)
+	main.Verdict = r.checkOtherProcesses(main.Verdict)
+	r.headline = words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
+
+	gpus := r.judgeGPUs(all)
+	r.requireGPUStreak(gpus)
+	r.gpuHeadlines = gpuComments(gpus)
+
+	pair := r.PairOf(main)
+	grown := growth.Between(pair.Start, pair.End)
+	var trends []growth.StackTrend
+
+	for _, v := range all {
+		trends = append(trends, v.Trends...)
+	}
+
+	growth.Label(grown, trends)
+
+	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.Everything(), 0, pair.Start))
+	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.Everything(), 0, pair.End))
+	grownEverywhere := slices.Concat(grown, grownOnGPUs(pair, gpus))
+	r.writeFile(folder.GrowthFile, r.profileWriter(grownEverywhere, pair.Start.Elapsed, pair.End))
+
+	outcomes := outcomesOf(main.Class, gpus)
+	sum, err := r.summarize(main, all, pair, grown, ended)
+	if err != nil {
+		return outcomes, err
+	}
+
+	sum.GPUMemory = r.gpuSummaries(gpus)
+	r.writeFile(folder.SummaryFile, sum.Write)
+	r.writeFile(folder.ReportFile, r.env.WriteReport(r.folder))
+
+	if r.options.JSON {
+		err = sum.Write(r.env.Out)
+	} else {
+		err = printResult(r.env.Out, sum, r.folder.Path())
+	}
+
+	if n := len(r.writeErrors); err == nil && n > 0 {
+		err = fmt.Errorf("%d files could not be written, first: %w", n, r.writeErrors[0])
+	}
+
+	return outcomes, err
+}
+
+// checkOtherProcesses adds to a verdict without growth whether a process outside the tree grows.
+func (r *Recorder) checkOtherProcesses(v growth.Verdict) growth.Verdict {
+	return growth.Covered(v, &r.history, r.session.OtherProcesses(), r.criteria())
+}
+
+// profileWriter writes a profile of holdings between a time and a snapshot.
+func (r *Recorder) profileWriter(
+	holdings []growth.Holding, from time.Duration, to *growth.Snapshot,
+) func(io.Writer) error {
+	info := profile.Info{
+		Time:       r.started.Add(from),
+		Duration:   to.Elapsed - from,
+		Interval:   effectiveInterval(to),
+		Executable: r.ProcessOf(r.history.Main()).Executable,
+		Processes:  r.commands(),
+		Comments:   r.comments(to),
+		Components: r.options.Components.Rules,
+	}
+	return func(w io.Writer) error { return profile.Write(w, holdings, info) }
+}
+
+// commands are those of the traced processes, by PID.
+func (r *Recorder) commands() map[int]string {
+	commands := make(map[int]string)
+	for _, t := range r.history.Traced() {
+		commands[t.PID] = t.Command
+	}
+	return commands
+}
+
+// comments let a profile be understood without the other files.
+func (r *Recorder) comments(s *growth.Snapshot) []string {
+	comments := []string{
+		"allocscope " + r.env.Version,
+		fmt.Sprintf("kernel %s %s", kernelRelease(), runtime.GOARCH),
+		fmt.Sprintf("sampling interval %d bytes", max(s.Interval, 1)),
+	}
+
+	comments = append(comments, overheadComments(withLag(r.overhead(), s.Watch), s.Watch)...)
+	if r.headline != "" {
+		comments = append(comments, "verdict "+r.headline)
+	}
+
+	comments = append(comments, r.gpuHeadlines...)
+
+	for _, s := range r.session.Sources() {
+		line := sourceText(s) + ": attached"
+		switch {
+		case s.Off:
+			line = sourceText(s) + ": off"
+		case !s.Attached:
+			line = sourceText(s) + ": not attached"
+		}
+
+		if s.Reason != "" {
+			line += ": " + s.Reason
+		}
+
+		comments = append(comments, line)
+	}
+
+	if _, losses, err := r.session.Counters(); err == nil {
+		for _, l := range losses {
+			comments = append(comments, fmt.Sprintf("lost %d: %s", l.Count, l.Reason))
+		}
+	}
+
+	return comments
+}
+
+// warnings limit what the numbers of a summary mean.
+func (r *Recorder) warnings(s *summary.Summary) []string {
+	var warnings []string
+	for _, source := range s.Sources {
+		if source.Reason != "" {
+			warnings = append(warnings, fmt.Sprintf("source %s: %s", source.Name, source.Reason))
+		}
+	}
+
+	for _, l := range s.Losses {
+		warnings = append(warnings, fmt.Sprintf("%d %s", l.Count, l.Reason))
+	}
+
+	if n := r.marks.Dropped(); n > 0 {
+		warnings = append(warnings, fmt.Sprintf("%d marks were dropped: there were too many", n))
+	}
+
+	if s.Ended == summary.EndedExit {
+		warnings = append(
+			warnings,
+			fmt.Sprintf("%s after %.1f s: the files hold what was alive until then",
+				s.Ended, s.DurationS),
+		)
+	}
+	if r.session.Stopped(s.Process.PID) {
+		warnings = append(warnings, "the target is stopped")
+	}
+
+	return warnings
+}
+
+func kernelRelease() string {
+	var name unix.Utsname
+	if err := unix.Uname(&name); err != nil {
+		return "unknown"
+	}
+	return unix.ByteSliceToString(name.Release[:])
+}

@@ -1,0 +1,286 @@
+package trace
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestGPUMemory(t *testing.T) {
+	t.Run("result", testGPUResult)
+	t.Run("no GPU", testNoGPUResult)
+	t.Run("fail on", testGPUFailOn)
+	t.Run("summary", testGPUSummary)
+	t.Run("ended process", testGPUEnded)
+	t.Run("streak", testGPUStreak)
+	t.Run("gpus.csv", testGPUFile)
+}
+
+// gpuSummary is a trainer that keeps tensors, traced without NVML.
+func gpuSummary() *summary.Summary {
+	pace := int64(5 << 20)
+	share := 0.98
+	block := summary.Accumulation{
+		Function: "keep", Kind: growth.KindCudaBlock, Objects: 40,
+		Bytes: 50 << 20, BytesPerMin: &pace, Share: 1, Trend: growth.TrendAccumulating,
+		Stack: []string{"keep (/job/train.py:9)"},
+	}
+
+	return &summary.Summary{
+		Process: summary.Process{PID: 42, Command: "python3"},
+		GPUMemory: []summary.GPUMemory{{
+			Process: 42, Verdict: summary.Verdict{Class: growth.ClassLeak, Why: "steady growth"},
+			Judged: summary.GPUAllocated, BaselineS: 60,
+			Diagnosis: "retained-tensors", Advice: "tensors are kept",
+			Reason: "libnvidia-ml.so.1 is not there",
+			Breakdown: []summary.GPUBreakdownRow{
+				{
+					Kind: growth.KindCudaBlock, GPU: "0", Function: "keep", StartBytes: 100 << 20,
+					EndBytes: 150 << 20,
+				}, {
+					Kind: growth.KindCudaCached, StartBytes: 80 << 20,
+					EndBytes: 30 << 20,
+				},
+			},
+			Suspects: []summary.Suspect{{
+				Component: "train.py", Function: "keep (/job/train.py:9)",
+				BytesPerMin: pace, Share: &share, Explains: 1, Stacks: 1,
+			}},
+			Accumulating: []summary.Accumulation{block},
+		}},
+	}
+}
+
+func testGPUResult(t *testing.T) {
+	var out bytes.Buffer
+	if err := printResult(&out, gpuSummary(), "folder"); err != nil {
+		t.Fatal(err)
+	}
+
+	text := strings.Join(singleSpaced(out.String()), "\n")
+	mustSay(t, "the result", text,
+		"GPU memory (PID 42):\n\n"+
+			strings.Join(strings.Fields(words.GPULines(gpuSummary().GPUMemory[0])[0]), " ")+"\n",
+		"tensors are kept\n",
+		"What GPU memory is made of, since 60.0 s:\n\nat the baseline at the end growth what\n100 MiB 150 MiB +50.0 MiB ", "\n80.0 MiB 30.0 MiB -50.0 MiB ", "\n180 MiB 180 MiB 0 B ",
+		"MiB/min of the growth stacks component: call site\n5.00 98% 1 train.py: keep (train.py:9)\n",
+		"Stacks that grew on the GPU since the baseline:\n\nMiB/min share bytes objects trend where\n5.00 100% 50.0 MiB 40 accumulating "+words.Where(gpuSummary().GPUMemory[0].Accumulating[0])+"\n",
+	)
+
+	if n := strings.Count(text, "libnvidia-ml.so.1 is not there"); n != 1 {
+		t.Errorf("the reason is given %d times:\n%s", n, text)
+	}
+}
+
+func testNoGPUResult(t *testing.T) {
+	var out bytes.Buffer
+	if err := printResult(&out, &summary.Summary{Process: summary.Process{PID: 42}},
+		"folder"); err != nil || strings.Contains(strings.ToLower(out.String()), "gpu memory") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+}
+
+func testGPUFailOn(t *testing.T) {
+	device := gpuVerdict{
+		&growth.Track{Member: growth.Member{Process: growth.Process{PID: 7}}},
+		growth.DeviceJudgement{Verdict: growth.Verdict{Class: growth.ClassLeak}},
+	}
+
+	second := device
+	second.Class = growth.ClassSuspected
+	on := flagvalue.FailOn("leak")
+	var wanted *flagvalue.FailOnError
+	err := on.Check(outcomesOf(growth.ClassPlateau, []gpuVerdict{second, device})...)
+	if !errors.As(err, &wanted) {
+		t.Fatal(err)
+	}
+
+	mustSay(t, "the error", err.Error(),
+		"the verdict on the GPU memory of PID 7 is leak (--fail-on leak)")
+	if err := on.Check(outcomesOf(growth.ClassLeak, []gpuVerdict{device})...); err == nil ||
+		!strings.HasPrefix(err.Error(), "the verdict is leak") {
+		t.Errorf("of two as bad, that on RSS: %v", err)
+	}
+
+	if err := on.Check(outcomesOf(growth.ClassPlateau, []gpuVerdict{second})...); err != nil {
+		t.Error(err)
+	}
+	if err := on.Check(outcomesOf(growth.ClassGrowing, nil)...); err != nil {
+		t.Error(err)
+	}
+}
+
+// gpuRecorder is what a trace has of a process that keeps 1 MiB a second in blocks for twenty
+// minutes.
+func gpuRecorder(t *testing.T) *Recorder {
+	t.Helper()
+	r := &Recorder{options: Options{Speed: 1, Duration: flagvalue.Duration(10 * time.Minute)}}
+	member := growth.Member{Process: growth.Process{
+		PID: 7, Born: -3 * time.Hour,
+		Command: "python3", Role: growth.RoleTrainer,
+	}, Traced: true}
+
+	for second := range 1201 {
+		s := growth.UnknownSample()
+		s.Elapsed, s.RSS, s.CudaReserved, s.CudaAllocated = time.Duration(second)*time.Second,
+			1<<30, 8<<30, 4<<30+int64(second)<<20
+		r.history.Add(growth.Moment{
+			Elapsed: s.Elapsed, Members: []growth.Member{member},
+			Processes: []growth.ProcessSample{{PID: 7, Sample: s}},
+			GPUs: []growth.GPUSample{
+				{Instance: -1, Used: 60 << 30, Total: 80 << 30},
+				{Index: 1, Instance: -1, Used: 70 << 30, Total: 80 << 30, Users: []int{7}},
+			},
+		})
+
+		if second%20 == 0 {
+			at := &growth.Snapshot{
+				Elapsed: s.Elapsed, Alive: []int{7},
+				Devices: []growth.Device{{
+					PID: 7, Used: growth.Unknown, Reason: "no NVML",
+					Allocated: s.CudaAllocated, Reserved: s.CudaReserved, BlocksWatched: true,
+				}},
+				DeviceHoldings: []growth.Holding{{
+					Stack: growth.NamedStack(7, "", "keep"),
+					Kind:  growth.KindCudaBlock, GPU: "0", InuseBytes: int64(second) << 20,
+					InuseObjects: float64(second),
+				}},
+			}
+
+			growth.FillDevices(at)
+			r.snapshots = append(r.snapshots, numberedSnapshot{
+				Snapshot: at,
+				file:     len(r.snapshots),
+			})
+		}
+	}
+
+	return r
+}
+
+func testGPUSummary(t *testing.T) {
+	r := gpuRecorder(t)
+	judged := r.judgeGPUs(r.judge())
+	if len(judged) != 1 {
+		t.Fatalf("%d processes have GPU memory", len(judged))
+	}
+
+	if judged[0].Class != growth.ClassLeak {
+		t.Errorf("%s: %s", judged[0].Class, judged[0].Why)
+	}
+
+	d := r.gpuSummaries(judged)[0]
+	if d.Process != 7 || d.Diagnosis != string(growth.DiagnosisTensors) || *d.HeadroomBytes != 10<<30 ||
+		d.Reason != "no NVML" || d.Suspects[0].Function != "keep" {
+		t.Errorf("%+v", d)
+	}
+
+	var start, end int64
+	for _, row := range d.Breakdown {
+		start, end = start+row.StartBytes, end+row.EndBytes
+	}
+
+	if start != 8<<30 || end != 8<<30 {
+		t.Errorf("the breakdown sums to %d and %d", start, end)
+	}
+
+	if grown := grownOnGPUs(SnapshotPair{r.snapshots[3].Snapshot, r.snapshots[60].Snapshot},
+		judged); len(grown) != 2 || grown[0].InuseBytes != 1140<<20 ||
+		grown[0].Trend != growth.TrendAccumulating {
+		t.Errorf("%+v", grown)
+	}
+
+	mustSay(t, "the comments", strings.Join(gpuComments(judged), "\n"),
+		"GPU memory of PID 7: LEAK: grows by 60", "retained-tensors")
+}
+
+func testGPUEnded(t *testing.T) {
+	r := gpuRecorder(t)
+	r.snapshots[60].Devices, r.snapshots[60].DeviceHoldings = nil,
+		nil // the driver had forgotten it by then
+	d := r.gpuSummaries(r.judgeGPUs(r.judge()))[0]
+	var end int64
+
+	for _, row := range d.Breakdown {
+		end += row.EndBytes
+	}
+
+	if end != 8<<30 || d.Reason != "no NVML" {
+		t.Errorf("it ends at %d bytes: %+v", end, d.Breakdown)
+	}
+
+	r.snapshots = r.snapshots[:1]
+	if d = r.gpuSummaries(r.judgeGPUs(r.judge()))[0]; len(d.Breakdown) == 0 ||
+		d.Breakdown[0].StartBytes != d.Breakdown[0].EndBytes {
+		t.Errorf("of one snapshot: %+v", d.Breakdown)
+	}
+}
+
+func testGPUStreak(t *testing.T) {
+	r := gpuRecorder(t)
+	r.gpuRechecks = growth.NewLooks(growth.InSeconds())
+	judged := r.judgeGPUs(r.judge())
+	r.requireGPUStreak(judged)
+	if judged[0].Class != growth.ClassSuspected || !strings.Contains(judged[0].Why,
+		"1 of 3 checks") {
+		t.Errorf("after one check: %s, %s", judged[0].Class, judged[0].Why)
+	}
+
+	all := r.judge()
+	r.recheckGPUs(all)
+	judged = r.judgeGPUs(all)
+	r.requireGPUStreak(judged)
+	if judged[0].Class != growth.ClassLeak {
+		t.Errorf("after three: %s, %s", judged[0].Class, judged[0].Why)
+	}
+}
+
+func testGPUFile(t *testing.T) {
+	dir, path := createFolder(t)
+	rows, err := openRows(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	write := func(m growth.Moment) {
+		t.Helper()
+		if err := rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	write(growth.Moment{})
+	if _, err := os.Stat(filepath.Join(path, folder.GPUsFile)); err == nil {
+		t.Fatal("there is a file of no GPU")
+	}
+
+	write(growth.Moment{Elapsed: time.Second, GPUs: []growth.GPUSample{{
+		Instance: -1, Used: 5,
+		Total: 9,
+	}}})
+
+	write(growth.Moment{Elapsed: 2 * time.Second, GPUs: []growth.GPUSample{{
+		Instance: -1, Used: 6,
+		Total: 9,
+	}}})
+
+	if err := rows.close(); err != nil {
+		t.Fatal(err)
+	}
+
+	text, err := os.ReadFile(filepath.Join(path, folder.GPUsFile))
+	if err != nil ||
+		string(text) != "time_s,gpu,instance,used_bytes,total_bytes\n1.000,0,,5,9\n2.000,0,,6,9\n" {
+		t.Errorf("%v\n%s", err, text)
+	}
+}

@@ -1,0 +1,295 @@
+package trace
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+// ProcessVerdict is a traced process with its judgement.
+type ProcessVerdict struct {
+	Process *growth.Track // nil: nothing was traced
+	growth.Judgement
+}
+
+// criteria of the judgement: stricter where a trace is judged periodically.
+func (r *Recorder) criteria() growth.Criteria {
+	c := growth.InSeconds().Faster(r.options.Speed)
+	if r.options.Duration == 0 {
+		return c.Repeated()
+	}
+	return c
+}
+
+// judge judges all traced processes on the samples so far, the main one first.
+func (r *Recorder) judge() []ProcessVerdict {
+	var all []ProcessVerdict
+	main := r.history.Main()
+	for _, process := range r.history.Traced() {
+		v := ProcessVerdict{process, growth.JudgeProcess(r.CaseOf(process))}
+		all = append(all, v)
+		if process == main {
+			last := len(all) - 1
+			all[0], all[last] = all[last], all[0]
+		}
+	}
+	return all
+}
+
+// CaseOf returns what a judgement of a process takes into account.
+func (r *Recorder) CaseOf(process *growth.Track) growth.Case {
+	c := growth.Case{
+		Track: process, Room: growth.Unknown,
+		DeviceRoom: growth.RoomOnGPUs(r.history.GPUs, process.PID), Marks: r.history.Marks,
+		Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
+		Criteria: r.criteria(), Owners: r.options.Components.Rules,
+	}
+
+	if n := len(r.history.Rows); n > 0 {
+		c.Room, _ = r.history.Rows[n-1].Around.Room()
+	}
+
+	for _, s := range r.snapshots {
+		c.Snapshots = append(c.Snapshots, s.Snapshot)
+	}
+	return c
+}
+
+// mainVerdict is the one that a trace is about: that of the main process, unless another process
+// grows and its verdict is worse.
+func mainVerdict(all []ProcessVerdict) ProcessVerdict {
+	if len(all) == 0 {
+		unknown := growth.Judge(growth.Series{}, growth.Setting{}, growth.InSeconds())
+		return ProcessVerdict{Judgement: growth.Judgement{Verdict: unknown}}
+	}
+
+	worst := all[0]
+	for _, v := range all[1:] {
+		if v.Class.Grows() && v.Class.Severity() > worst.Class.Severity() {
+			worst = v
+		}
+	}
+	return worst
+}
+
+// recheck judges a trace without a duration where that is due.
+func (r *Recorder) recheck() {
+	if r.rechecks == nil || !r.rechecks.Due(r.session.Elapsed().Seconds()) {
+		return
+	}
+	all := r.judge()
+	r.raiseAlarm(mainVerdict(all))
+	r.recheckGPUs(all)
+}
+
+// Unconfirmed returns the class of a verdict while the trace runs: a leak is suspected until enough
+// checks agree.
+func (r *Recorder) Unconfirmed(class growth.Class) growth.Class {
+	if r.rechecks == nil || class != growth.ClassLeak {
+		return class
+	}
+	if agree, of := r.rechecks.Agreeing(); agree < of {
+		return growth.ClassSuspected
+	}
+	return class
+}
+
+// maxTimeToLimitWarning is how near the memory limit must be for a warning before a leak is
+// certain.
+const maxTimeToLimitWarning = time.Hour
+
+// raiseAlarm logs what a check has found: a leak when enough checks agree, and at once what fills
+// the memory soon.
+func (r *Recorder) raiseAlarm(v ProcessVerdict) {
+	raised := r.rechecks.Add(v.Verdict)
+	verdict := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
+	line := words.Headline(verdict)
+
+	nearLimit := growth.Class("")
+	if v.ToLimit < maxTimeToLimitWarning.Seconds() {
+		nearLimit = v.Class
+	}
+
+	switch {
+	case raised:
+		slog.Warn(line + suspectText(v.Culprits))
+	case nearLimit != "" && nearLimit != r.warnedClass:
+		slog.Warn(line + "; " + words.LimitLine(verdict, words.AtLimit))
+	}
+
+	r.warnedClass = nearLimit
+}
+
+// suspectText names the code that accumulates most; empty: unknown.
+func suspectText(suspects []growth.Culprit) string {
+	if len(suspects) == 0 {
+		return ""
+	}
+	s := summary.SuspectOf(suspects[0])
+	return fmt.Sprintf("; most of it by %s: %s", s.Component, words.Suspect(s))
+}
+
+// requireStreak turns a leak of the last check into a suspected one, unless enough checks agree.
+func (r *Recorder) requireStreak(all []ProcessVerdict) {
+	if r.rechecks == nil {
+		return
+	}
+
+	r.rechecks.Add(mainVerdict(all).Verdict)
+	agree, of := r.rechecks.Agreeing()
+	for i := range all {
+		if v := &all[i]; v.Class == growth.ClassLeak && agree < of {
+			v.Class, v.Why = growth.ClassSuspected, streakReason(agree, of)
+		}
+	}
+}
+
+func streakReason(agree, of int) string {
+	return fmt.Sprintf("steady growth after warm-up in %d of %d checks in a row", agree, of)
+}
+
+// gpuVerdict is a traced process with the judgement of its GPU memory.
+type gpuVerdict struct {
+	process *growth.Track
+	growth.DeviceJudgement
+}
+
+// judgeGPUs judges the GPU memory of all traced processes that have any, in the order of all.
+func (r *Recorder) judgeGPUs(all []ProcessVerdict) []gpuVerdict {
+	var gpus []gpuVerdict
+	for _, v := range all {
+		if j, known := growth.JudgeDevice(r.CaseOf(v.Process)); known {
+			gpus = append(gpus, gpuVerdict{v.Process, j})
+		}
+	}
+	return gpus
+}
+
+// worstGPU returns the worst verdict; nil: there is none.
+func worstGPU(all []gpuVerdict) *gpuVerdict {
+	var worst *gpuVerdict
+	for i := range all {
+		if worst == nil || all[i].Class.Severity() > worst.Class.Severity() {
+			worst = &all[i]
+		}
+	}
+	return worst
+}
+
+// recheckGPUs raises the alarm when enough checks have found a leak of GPU memory.
+func (r *Recorder) recheckGPUs(all []ProcessVerdict) {
+	worst := worstGPU(r.judgeGPUs(all))
+	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
+		return
+	}
+	slog.Warn(worst.headline() + suspectText(worst.Culprits))
+}
+
+// headline is the verdict in a sentence.
+func (v *gpuVerdict) headline() string {
+	return fmt.Sprintf("GPU memory of PID %d: %s", v.process.PID,
+		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds)))
+}
+
+// requireGPUStreak does for GPU memory what requireStreak does for RSS.
+func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
+	worst := worstGPU(all)
+	if r.gpuRechecks == nil || worst == nil {
+		return
+	}
+
+	r.gpuRechecks.Add(worst.Verdict)
+	agree, of := r.gpuRechecks.Agreeing()
+	for i := range all {
+		if v := &all[i]; v.Class == growth.ClassLeak && agree < of {
+			v.Class, v.Why = growth.ClassSuspected, streakReason(agree, of)
+		}
+	}
+}
+
+// gpuSummaries are the verdicts on GPU memory in the form of the summary.
+func (r *Recorder) gpuSummaries(all []gpuVerdict) []summary.GPUMemory {
+	var summaries []summary.GPUMemory
+	for _, v := range all {
+		summaries = append(summaries, summary.GPUMemoryOf(r.gpuCase(v)))
+	}
+	return summaries
+}
+
+func (r *Recorder) gpuCase(v gpuVerdict) summary.GPUInput {
+	judged := ProcessVerdict{v.process, growth.Judgement{Window: v.Window}}
+	pair := r.gpuPair(v.process, r.PairOf(judged))
+
+	c := summary.GPUInput{
+		Track: v.process, Judgement: v.DeviceJudgement,
+		Start: pair.Start.Of(v.process.PID), End: pair.End.Of(v.process.PID),
+		Headroom: growth.RoomOnGPUs(r.history.GPUs, v.process.PID), Components: r.options.Components.Rules,
+		Rows: MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
+	}
+
+	for _, s := range r.snapshots {
+		c.Snapshots = append(c.Snapshots, s.Of(v.process.PID))
+	}
+	return c
+}
+
+// gpuPair moves the ends of a pair to snapshots in which the process lived: from before its first
+// snapshot to that one, and from after its death to the last one in which it had memory on a GPU.
+func (r *Recorder) gpuPair(process *growth.Track, p SnapshotPair) SnapshotPair {
+	hasMemory := func(s *growth.Snapshot) bool {
+		return slices.ContainsFunc(s.Devices,
+			func(d growth.Device) bool { return d.PID == process.PID })
+	}
+
+	own := r.snapshotsOf(process)
+	if len(own) > 0 && !slices.Contains(own, p.Start) {
+		p.Start = own[0]
+	}
+
+	for i := len(own) - 1; i >= 0 && !hasMemory(p.End); i-- {
+		if hasMemory(own[i]) {
+			p.End = own[i]
+		}
+	}
+
+	return p
+}
+
+// grownOnGPUs is what accumulated on GPUs between two snapshots, with the trends of the verdicts.
+func grownOnGPUs(p SnapshotPair, all []gpuVerdict) []growth.Holding {
+	grown := growth.Between(p.Start.OnDevices(), p.End.OnDevices())
+
+	var trends []growth.StackTrend
+	for _, v := range all {
+		trends = append(trends, v.Trends...)
+	}
+	growth.Label(grown, trends)
+	return grown
+}
+
+// gpuComments are the comments of a profile on GPU memory.
+func gpuComments(all []gpuVerdict) []string {
+	var comments []string
+	for i := range all {
+		comments = append(comments, fmt.Sprintf("%s; %s", all[i].headline(), all[i].Diagnosis))
+	}
+	return comments
+}
+
+// outcomesOf returns the verdicts of a trace, on RSS and on GPU memory.
+func outcomesOf(rss growth.Class, gpus []gpuVerdict) []flagvalue.Outcome {
+	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
+	for _, v := range gpus {
+		all = append(all, flagvalue.Outcome{
+			What:  fmt.Sprintf("the verdict on the GPU memory of PID %d", v.process.PID),
+			Class: v.Class,
+		})
+	}
+	return all
+}

@@ -1,0 +1,169 @@
+package trace
+
+import (
+	"fmt"
+	"log/slog"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+// logSession logs what is traced and how, and which sources are not attached and why.
+func logSession(s *tracer.Session) {
+	sampled := "every allocation"
+	if interval := s.Overhead().Interval; interval > 1 {
+		sampled = "one sample every " + units.Bytes(float64(interval))
+	}
+
+	if limit := s.Options.Overhead; limit > 0 {
+		sampled += ", overhead up to " + units.ExactPercent(limit)
+	}
+
+	verb := "following" // a launcher
+	if s.IsTraced(s.Process.PID) {
+		verb = "tracing"
+	}
+
+	slog.Info(fmt.Sprintf("%s %d (%s), %s", verb, s.Process.PID, s.Process.Command(), sampled))
+
+	for _, change := range s.Changes() {
+		logChange(change)
+	}
+
+	for _, source := range s.Sources() {
+		logSource(source)
+	}
+}
+
+// logBudget logs what the CPU budget can do to a trace that is meant to be exact.
+func (o *Options) logBudget() {
+	if o.Interval == 1 && o.Overhead != 0 && slices.Contains(o.Sources, "heap") {
+		slog.Info(
+			fmt.Sprintf(
+				"every allocation is recorded while heap is probed; heap is probed in bursts "+
+					"where it would cost more than %s of the CPU time: --overhead off probes "+
+					"every call",
+				units.ExactPercent(o.Overhead.Share()),
+			),
+		)
+	}
+}
+
+// logChange logs a change of the process tree.
+func logChange(c tracer.Change) {
+	if c.Err != nil {
+		slog.Warn(fmt.Sprintf("%s: %v", c.Text, c.Err))
+		return
+	}
+
+	slog.Info(c.Text)
+	for _, source := range c.Sources {
+		logSource(source)
+	}
+}
+
+func logSource(source source.Status) {
+	switch {
+	case source.Off:
+		slog.Debug(sourceText(source) + ": off")
+	case !source.Attached:
+		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), source.Reason))
+	case source.Reason != "":
+		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), source.Reason))
+	}
+
+	for _, detail := range source.Details {
+		slog.Debug(fmt.Sprintf("%s: %s", sourceText(source), detail))
+	}
+}
+
+// sourceText names a source.
+func sourceText(source source.Status) string {
+	if source.PID == 0 {
+		return "source " + source.Name
+	}
+	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
+}
+
+// overhead returns what tracing has cost, and logs the changes since the last call.
+func (r *Recorder) overhead() *summary.Overhead {
+	o := r.session.Overhead()
+	r.loggedChanges = logOverheadChanges(o.Changes, r.loggedChanges)
+	return overheadSummary(o)
+}
+
+// logOverheadChanges logs the changes after the logged ones. It returns how many are logged now.
+func logOverheadChanges(changes []overhead.Change, logged int) int {
+	for _, change := range changes[min(logged, len(changes)):] {
+		slog.Info(change.Text)
+	}
+	return len(changes)
+}
+
+// overheadSummary is the overhead in the form of the summary. Without a limit the cost of a probe
+// is not measured, so that the share is unknown.
+func overheadSummary(o overhead.Overhead) *summary.Overhead {
+	out := &summary.Overhead{
+		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
+		Mode: string(o.Mode), Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
+		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
+		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
+	}
+
+	if o.Limit > 0 && o.Traced > 0 {
+		share, inProbes := o.Share(), summary.Seconds(o.InProbes)
+		out.Share, out.InProbesS = &share, &inProbes
+	}
+
+	for _, c := range o.Changes {
+		out.Changes = append(out.Changes, summary.OverheadChange{
+			AtS: summary.Seconds(c.At), Mode: string(c.Mode), Text: c.Text,
+		})
+	}
+
+	return out
+}
+
+// withLag adds the lag of a heap that is sampled in bursts.
+func withLag(o *summary.Overhead, coverage growth.Watch) *summary.Overhead {
+	if coverage.Windows > 0 {
+		o.LagS = summary.Seconds(coverage.Lag)
+	}
+	return o
+}
+
+// overheadComments are the comments of a profile on how heap memory was sampled.
+func overheadComments(o *summary.Overhead, coverage growth.Watch) []string {
+	comments := []string{words.HeapMode(o.Mode)}
+	if bursts := words.FromBursts(o); bursts != "" {
+		comments = append(comments, "allocation sites of heap memory are from "+bursts)
+	}
+	if coverage.Blind != "" {
+		comments = append(comments, "objects of the heap cannot be tracked: "+coverage.Blind)
+	}
+	return comments
+}
+
+// knownSeconds returns a time in seconds, exactly; nil for 0.
+func knownSeconds(d time.Duration) *float64 {
+	if d <= 0 {
+		return nil
+	}
+	seconds := d.Seconds()
+	return &seconds
+}
+
+// effectiveInterval is the mean number of bytes that a sample of a snapshot represents.
+func effectiveInterval(s *growth.Snapshot) uint64 {
+	if s.Watch.Windows > 0 && s.Watch.Factor > 1 {
+		return uint64(float64(max(s.Interval, 1)) * min(s.Watch.Factor, 1e9))
+	}
+	return max(s.Interval, 1)
+}

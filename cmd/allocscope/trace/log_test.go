@@ -1,0 +1,161 @@
+package trace
+
+import (
+	"bytes"
+	"log/slog"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead"
+)
+
+func TestOverhead(t *testing.T) {
+	t.Run("summary", testOverheadSummary)
+	t.Run("no limit", testOverheadNoLimit)
+	t.Run("modes", testModes)
+	t.Run("changes are logged once", testChanges)
+	t.Run("interval of a profile", testInterval)
+	t.Run("comments", testComments)
+	t.Run("result", testOverheadResult)
+}
+
+// inStorm is the overhead of a session whose heap is sampled in bursts.
+func inStorm() overhead.Overhead {
+	return overhead.Overhead{
+		Limit: 0.03, Traced: 100 * time.Second, InProbes: 1500 * time.Millisecond,
+		Own: 400 * time.Millisecond, Mode: overhead.HeapBursts, Interval: 64 << 10,
+		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
+		StepSince: 183900 * time.Microsecond,
+		Changes: []overhead.Change{{
+			At: 2500 * time.Millisecond, Mode: overhead.HeapBursts,
+			Text: "heap is sampled in bursts",
+		}},
+	}
+}
+
+func testOverheadSummary(t *testing.T) {
+	share, inProbes, before, since := 0.019, 1.5, 0.1821, 0.1839
+	want := &summary.Overhead{
+		Limit: 0.03, Share: &share, InProbesS: &inProbes, OwnS: 0.4, TracedS: 100,
+		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
+		StepBeforeS: &before, StepSinceS: &since,
+		Changes: []summary.OverheadChange{{
+			AtS: 2.5, Mode: summary.HeapBursts,
+			Text: "heap is sampled in bursts",
+		}},
+	}
+
+	if got := withLag(overheadSummary(inStorm()), growth.Watch{
+		Windows: 11,
+		Lag:     time.Minute,
+	}); !reflect.DeepEqual(got, want) {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+func testOverheadNoLimit(t *testing.T) {
+	free, idle := inStorm(), inStorm()
+	free.Limit, idle.Traced = 0, 0
+	for _, o := range []overhead.Overhead{free, idle, {Mode: overhead.HeapFull, Interval: 1}} {
+		if got := overheadSummary(o); got.Share != nil || got.InProbesS != nil {
+			t.Errorf("%+v has the share %v", o, *got.Share)
+		}
+	}
+
+	if got := overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}); got.StepBeforeS != nil ||
+		got.StepSinceS != nil {
+		t.Error("steps that were not seen have a time")
+	}
+}
+
+func testModes(t *testing.T) {
+	for tracers, exports := range map[overhead.HeapMode]string{
+		overhead.HeapFull: summary.HeapFull, overhead.HeapBursts: summary.HeapBursts,
+		overhead.HeapOff: summary.HeapOff,
+	} {
+		if string(tracers) != exports {
+			t.Errorf("%s is %s in the summary", tracers, exports)
+		}
+	}
+}
+
+func testChanges(t *testing.T) {
+	var out bytes.Buffer
+	before := slog.Default()
+	slog.SetDefault(console.New(&out).Logger(false))
+	defer slog.SetDefault(before)
+	changes := []overhead.Change{{Text: "one"}, {Text: "two"}, {Text: "three"}}
+	said := 0
+
+	for _, there := range []int{0, 1, 1, 3, 3} {
+		said = logOverheadChanges(changes[:there], said)
+	}
+
+	if out.String() != "one\ntwo\nthree\n" {
+		t.Errorf("logs %q", out.String())
+	}
+}
+
+// In bursts a sample represents what was allocated between them, too.
+func testInterval(t *testing.T) {
+	for want, s := range map[uint64]*growth.Snapshot{
+		1:          {},
+		512 << 10:  {Interval: 512 << 10, Watch: growth.Watch{Factor: 50}},
+		3_276_800:  {Interval: 64 << 10, Watch: growth.Watch{Windows: 3, Factor: 50}},
+		64 << 10:   {Interval: 64 << 10, Watch: growth.Watch{Windows: 3, Factor: 0.5}},
+		65_536e9:   {Interval: 64 << 10, Watch: growth.Watch{Windows: 3, Factor: 1e300}},
+		50 * 1_000: {Interval: 1000, Watch: growth.Watch{Windows: 1, Factor: 50}},
+	} {
+		if got := effectiveInterval(s); got != want {
+			t.Errorf("%+v: %d bytes, want %d", s.Watch, got, want)
+		}
+	}
+}
+
+func testComments(t *testing.T) {
+	watch := growth.Watch{Windows: 11, Lag: time.Minute, Blind: "the allocator is jemalloc"}
+	got := overheadComments(withLag(overheadSummary(inStorm()), watch), watch)
+	o := withLag(overheadSummary(inStorm()), watch)
+
+	want := []string{
+		words.HeapMode(o.Mode), "allocation sites of heap memory are from " + words.FromBursts(o),
+		"objects of the heap cannot be tracked: the allocator is jemalloc",
+	}
+
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+
+	if got := overheadComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
+		growth.Watch{}); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
+		t.Errorf("%q", got)
+	}
+}
+
+func testOverheadResult(t *testing.T) {
+	var out bytes.Buffer
+	s := &summary.Summary{
+		DurationS: 300, Overhead: overheadSummary(inStorm()),
+		Accumulating: []summary.Accumulation{{Function: "leak", Kind: growth.KindHeap}},
+	}
+
+	if err := printResult(&out, s, "folder"); err != nil {
+		t.Fatal(err)
+	}
+
+	mustSay(t, "the result", out.String(), append(words.OverheadLines(s),
+		"Stacks that grew since the baseline (heap from "+words.FromBursts(s.Overhead)+"):")...)
+	out.Reset()
+	s.Overhead = overheadSummary(overhead.Overhead{Mode: overhead.HeapFull})
+	if err := printResult(&out, s, "folder"); err != nil || strings.Contains(out.String(),
+		"overhead") || !strings.Contains(out.String(), "since the baseline:\n") {
+		t.Errorf("without a limit prints %v\n%s", err, out.String())
+	}
+}

@@ -1,0 +1,433 @@
+package trace
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"time"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/console"
+	"github.com/allocscope/allocscope/cmd/allocscope/mark"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+)
+
+// maxSnapshots bounds the snapshots of a trace without a duration. They start at one a second.
+// Whenever there are this many, every other one is dropped and the time between them doubles.
+const maxSnapshots = 120
+
+// sampleTolerance is how much earlier than its period a sample may be taken.
+const sampleTolerance = 10 * time.Millisecond
+
+// Display shows the progress of a trace.
+type Display interface {
+	// Show shows the progress after each sample.
+	Show(console.Progress)
+	// Clear removes what is shown, before the result is printed. It may be called again.
+	Clear()
+}
+
+// Recorder keeps what a trace yields while it runs.
+type Recorder struct {
+	env     Environment
+	options Options
+	session *tracer.Session
+	folder  *folder.Folder
+	display Display
+	marks   *mark.Receiver
+	started time.Time
+
+	history    growth.History
+	rows       *rowFiles
+	lastSample time.Time
+
+	snapshots      []numberedSnapshot // in order, while the process lived
+	snapshotPeriod time.Duration
+	nextFile       int              // number of the next snapshot's file
+	exitSnapshot   *growth.Snapshot // of the ended process; nil: it lives
+	baselineTaken  bool
+	baseline       *growth.Snapshot // nil: not planned by --warmup, or not reached
+
+	rechecks    *growth.Looks // nil: judged once, at the end
+	gpuRechecks *growth.Looks // of GPU memory, at the same times
+	warnedClass growth.Class  // of the last check; empty: the limit was far
+
+	headline      string   // the verdict in a sentence; empty until the end
+	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
+	loggedChanges int      // changes of the overhead controller
+	writeErrors   []error
+}
+
+// numberedSnapshot is a snapshot and the number of its file.
+type numberedSnapshot struct {
+	*growth.Snapshot
+	file int
+}
+
+// defaultSnapshotPeriod divides a duration by sixty, or by thirty where the periods would be
+// shorter than two seconds.
+func defaultSnapshotPeriod(duration time.Duration) time.Duration {
+	return max(time.Second, duration/60, min(2*time.Second, duration/30))
+}
+
+func newRecorder(
+	session *tracer.Session, marks *mark.Receiver, dir *folder.Folder, options Options,
+) (*Recorder, error) {
+	r := &Recorder{
+		session: session, marks: marks, folder: dir, options: options, started: time.Now(),
+		snapshotPeriod: time.Duration(options.SnapshotEvery),
+	}
+
+	if r.snapshotPeriod == 0 {
+		r.snapshotPeriod = defaultSnapshotPeriod(time.Duration(options.Duration))
+	}
+	if options.Duration == 0 {
+		r.rechecks = growth.NewLooks(r.criteria())
+		r.gpuRechecks = growth.NewLooks(r.criteria())
+	}
+
+	var err error
+	r.rows, err = openRows(dir)
+	return r, err
+}
+
+// Replay returns a recorder of what has been recorded before, for benchmarks and tests of displays.
+func Replay(
+	session *tracer.Session, options Options, history growth.History, snapshots ...*growth.Snapshot,
+) *Recorder {
+	r := &Recorder{session: session, options: options, history: history}
+	for i, s := range snapshots {
+		r.snapshots = append(r.snapshots, numberedSnapshot{s, i})
+	}
+	return r
+}
+
+// Options returns the options of the trace.
+func (r *Recorder) Options() *Options { return &r.options }
+
+// History returns the samples so far.
+func (r *Recorder) History() *growth.History { return &r.history }
+
+// Elapsed returns the time since tracing started.
+func (r *Recorder) Elapsed() time.Duration { return r.session.Elapsed() }
+
+// AddMark adds a mark. It returns false if there have been too many.
+func (r *Recorder) AddMark(text string, at time.Time) bool { return r.marks.Add(text, at) }
+
+// TracedNow returns how many processes are traced and alive.
+func (r *Recorder) TracedNow() int {
+	n, now := 0, r.history.Rows[len(r.history.Rows)-1].Elapsed
+	for _, t := range r.history.Tracks {
+		if t.Traced && t.Last == now {
+			n++
+		}
+	}
+	return n
+}
+
+// Latest returns the latest snapshot; nil: there is none.
+func (r *Recorder) Latest() *growth.Snapshot {
+	if len(r.snapshots) == 0 {
+		return nil
+	}
+	return r.snapshots[len(r.snapshots)-1].Snapshot
+}
+
+// record samples and takes snapshots until the trace ends. It returns why it ended.
+func (r *Recorder) record(ctx context.Context) (ended string, err error) {
+	defer r.display.Clear()
+
+	for {
+		if err := r.tick(); err != nil {
+			return endReason(ctx, r.session), errors.Join(err, r.rows.close())
+		}
+
+		wait := time.NewTimer(r.untilNextDue())
+		select {
+		case <-ctx.Done():
+		case <-r.session.Done():
+		case <-wait.C:
+			if r.options.Duration == 0 || r.session.Elapsed() < time.Duration(r.options.Duration) {
+				continue
+			}
+		}
+
+		wait.Stop()
+
+		ended = endReason(ctx, r.session)
+		return ended, r.finalSample()
+	}
+}
+
+// endReason returns why a trace ends, for the summary.
+func endReason(ctx context.Context, session *tracer.Session) string {
+	switch {
+	case session.Err() != nil:
+		return summary.EndedExit
+	case ctx.Err() != nil:
+		return summary.EndedInterrupt
+	}
+	return summary.EndedDuration
+}
+
+// tick does what is due.
+func (r *Recorder) tick() error {
+	if time.Since(r.lastSample) >= r.options.samplePeriod()-sampleTolerance {
+		r.sample()
+		r.recheck()
+	}
+
+	baseline, planned := r.plannedBaseline()
+	if planned && !r.baselineTaken && r.session.Elapsed() >= baseline {
+		r.baselineTaken = true
+		err := r.takeSnapshot()
+		r.baseline = r.Latest()
+		return err
+	}
+
+	if r.session.Elapsed() >= r.nextSnapshotTime() {
+		return r.takeSnapshot()
+	}
+
+	return nil
+}
+
+// plannedBaseline returns the end of the warm-up by --warmup.
+func (r *Recorder) plannedBaseline() (at time.Duration, planned bool) {
+	return time.Duration(r.options.Warmup), r.options.Warmup != 0
+}
+
+// nextSnapshotTime counts in whole periods, so that the baseline snapshot does not shift the
+// others.
+func (r *Recorder) nextSnapshotTime() time.Duration {
+	if len(r.snapshots) == 0 {
+		return 0
+	}
+	return (r.snapshots[len(r.snapshots)-1].Elapsed/r.snapshotPeriod + 1) * r.snapshotPeriod
+}
+
+// untilNextDue returns the time until tick has something to do.
+func (r *Recorder) untilNextDue() time.Duration {
+	elapsed := r.session.Elapsed()
+	next := min(r.nextSnapshotTime()-elapsed, r.options.samplePeriod()-time.Since(r.lastSample))
+
+	if r.options.Duration != 0 {
+		next = min(next, time.Duration(r.options.Duration)-elapsed)
+	}
+
+	if baseline, planned := r.plannedBaseline(); planned && !r.baselineTaken {
+		next = min(next, baseline-elapsed)
+	}
+	return max(next, 0)
+}
+
+// sample follows the process tree and adds a row to the timeline.
+func (r *Recorder) sample() {
+	r.lastSample = time.Now()
+	for _, change := range r.session.Follow() {
+		logChange(change)
+	}
+
+	overhead := r.overhead()
+	r.addMarks()
+
+	tree := r.session.Sample()
+	if len(tree.Members) == 0 {
+		return // all have just exited
+	}
+
+	row := r.history.Add(tree)
+	if err := r.rows.write(row, tree); err != nil {
+		r.noteWriteError(err)
+	}
+
+	events, losses, err := r.session.Counters()
+	if err == nil {
+		r.display.Show(console.Progress{
+			Sample: row.Sample, Latest: r.Latest(), Events: events, Losses: losses,
+			Overhead: overhead,
+		})
+	}
+}
+
+func (r *Recorder) addMarks() {
+	for _, m := range r.marks.Drain() {
+		at := r.session.Elapsed() - time.Since(m.At)
+		r.history.Marks = append(r.history.Marks, growth.Mark{At: at, Text: m.Text})
+	}
+}
+
+// takeSnapshot reads and writes what is alive.
+func (r *Recorder) takeSnapshot() error {
+	snapshot, err := r.session.Snapshot(r.snapshotTimes()...)
+	if err != nil {
+		return err
+	}
+
+	slog.Debug(fmt.Sprintf(
+		"snapshot at %s of %d live samples, %d stacks in %s",
+		units.Duration(snapshot.Elapsed),
+		snapshot.LiveObjects,
+		len(snapshot.Holdings),
+		snapshot.Took,
+	))
+
+	if r.session.Err() != nil {
+		r.exitSnapshot = snapshot
+		return nil
+	}
+
+	if latest := r.Latest(); latest != nil {
+		latest.DropBirths(snapshot.Alive)
+	}
+
+	n := numberedSnapshot{snapshot, r.nextFile}
+	r.nextFile++
+	r.snapshots = append(r.snapshots, n)
+	r.writeFile(folder.SnapshotFile(n.file), r.profileWriter(snapshot.Everything(), 0, snapshot))
+
+	if r.options.Duration == 0 && len(r.snapshots) >= maxSnapshots {
+		r.thinSnapshots()
+	}
+
+	return nil
+}
+
+func (r *Recorder) snapshotTimes() []time.Duration {
+	var times []time.Duration
+	for _, s := range r.snapshots {
+		times = append(times, s.Elapsed)
+	}
+	return times
+}
+
+// thinSnapshots drops every other snapshot but the first, the last and the planned baseline.
+func (r *Recorder) thinSnapshots() {
+	kept := r.snapshots[:0]
+	for i, s := range r.snapshots {
+		if i%2 == 0 || i == len(r.snapshots)-1 || s.Snapshot == r.baseline {
+			kept = append(kept, s)
+			continue
+		}
+		if err := r.folder.Remove(folder.SnapshotFile(s.file)); err != nil {
+			r.noteWriteError(err)
+		}
+	}
+
+	r.snapshots = kept
+	r.snapshotPeriod *= 2
+}
+
+// finalSample takes the last sample and the last snapshot.
+func (r *Recorder) finalSample() error {
+	r.sample()
+	err := r.takeSnapshot()
+	if closeErr := r.rows.close(); closeErr != nil {
+		r.noteWriteError(closeErr)
+	}
+	return err
+}
+
+// writeFile writes a file of the folder. The trace goes on after an error.
+func (r *Recorder) writeFile(name string, content func(io.Writer) error) {
+	if err := r.folder.WriteFile(name, content); err != nil {
+		r.noteWriteError(err)
+	}
+}
+
+// noteWriteError logs the first error. All of them make the exit status non-zero.
+func (r *Recorder) noteWriteError(err error) {
+	if len(r.writeErrors) == 0 {
+		slog.Error(err.Error())
+	}
+	r.writeErrors = append(r.writeErrors, err)
+}
+
+// rowFiles are the files that grow with the trace: timeline.csv, processes.csv, and gpus.csv where
+// there are GPUs.
+type rowFiles struct {
+	folder    *folder.Folder
+	files     []io.Closer
+	timeline  *rows.Writer[growth.Row]
+	processes *rows.Writer[growth.ProcessSample]
+	gpus      *rows.Writer[rows.GPURow] // nil: no GPU was seen yet
+	failed    bool                      // nothing more is written after the first error
+}
+
+func openRows(dir *folder.Folder) (f *rowFiles, err error) {
+	f = &rowFiles{folder: dir}
+	timeline, err := dir.Append(folder.TimelineFile)
+	if err != nil {
+		return nil, err
+	}
+
+	f.files = append(f.files, timeline)
+
+	processes, err := dir.Append(folder.ProcessesFile)
+	if err == nil {
+		f.files = append(f.files, processes)
+		if f.timeline, err = rows.NewTimelineWriter(timeline); err == nil {
+			f.processes, err = rows.NewProcessesWriter(processes)
+		}
+	}
+
+	if err != nil { // empty files would keep --force from replacing the folder
+		return nil, errors.Join(err, f.close(), dir.Remove(folder.TimelineFile),
+			dir.Remove(folder.ProcessesFile))
+	}
+
+	return f, nil
+}
+
+// write writes the row of a sample of the tree, and those of its processes and GPUs.
+func (f *rowFiles) write(row growth.Row, tree growth.Moment) error {
+	if f.failed {
+		return nil
+	}
+
+	err := f.timeline.Write(row)
+	if err == nil {
+		err = f.processes.Write(tree.Processes...)
+	}
+
+	if err == nil {
+		err = f.writeGPUs(rows.GPURowsOf(tree))
+	}
+
+	f.failed = err != nil
+	return err
+}
+
+// writeGPUs opens gpus.csv when the first GPU is seen.
+func (f *rowFiles) writeGPUs(all []rows.GPURow) error {
+	if len(all) == 0 {
+		return nil
+	}
+
+	if f.gpus == nil {
+		file, err := f.folder.Append(folder.GPUsFile)
+		if err != nil {
+			return err
+		}
+		f.files = append(f.files, file)
+		if f.gpus, err = rows.NewGPUsWriter(file); err != nil {
+			return err
+		}
+	}
+
+	return f.gpus.Write(all...)
+}
+
+func (f *rowFiles) close() error {
+	var errs []error
+	for _, file := range f.files {
+		errs = append(errs, file.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,156 @@
+package trace
+
+import (
+	"io"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestSnapshots(t *testing.T) {
+	t.Run("thinned", testThinned)
+	t.Run("baseline is kept", testBaselineKept)
+}
+
+func TestPairOf(t *testing.T) {
+	t.Run("end of the warm-up", testWarmUpEnd)
+	t.Run("ended process", testEndedProcess)
+}
+
+// openEnded is a recorder without a session, whose snapshots the test takes.
+func openEnded(t *testing.T) (r *Recorder, path string) {
+	t.Helper()
+	dir, path := createFolder(t)
+	return &Recorder{folder: dir, snapshotPeriod: time.Second}, path
+}
+
+// pretend adds a snapshot as takeSnapshot does.
+func (r *Recorder) pretend(t *testing.T, elapsed time.Duration) *growth.Snapshot {
+	t.Helper()
+	snapshot := &growth.Snapshot{Elapsed: elapsed}
+	r.writeFile(folder.SnapshotFile(r.nextFile), func(w io.Writer) error {
+		_, err := io.WriteString(w, elapsed.String())
+		return err
+	})
+
+	r.snapshots = append(r.snapshots, numberedSnapshot{snapshot, r.nextFile})
+	r.nextFile++
+	if len(r.snapshots) >= maxSnapshots {
+		r.thinSnapshots()
+	}
+
+	if len(r.writeErrors) > 0 {
+		t.Fatal(r.writeErrors)
+	}
+
+	return snapshot
+}
+
+// pretendUntil takes snapshots as often as the recorder checks for them.
+func (r *Recorder) pretendUntil(t *testing.T, end time.Duration) {
+	t.Helper()
+	for at := r.nextSnapshotTime(); at <= end; at = r.nextSnapshotTime() {
+		r.pretend(t, at)
+	}
+}
+
+func testThinned(t *testing.T) {
+	r, path := openEnded(t)
+	for _, end := range []time.Duration{time.Minute, time.Hour, 7 * 24 * time.Hour} {
+		r.pretendUntil(t, end)
+		n := len(r.snapshots)
+		if n > maxSnapshots || end > time.Minute && n < maxSnapshots/2 {
+			t.Errorf("%d snapshots after %s", n, end)
+		}
+
+		if first, last := r.snapshots[0].Elapsed, r.snapshots[n-1].Elapsed; first != 0 ||
+			end-last > r.snapshotPeriod {
+			t.Errorf("after %s the snapshots are from %s to %s", end, first, last)
+		}
+
+		for i := range n - 1 {
+			if gap := r.snapshots[i+1].Elapsed - r.snapshots[i].Elapsed; gap > r.snapshotPeriod ||
+				gap <= 0 {
+				t.Errorf("after %s there is a gap of %s with %s between snapshots", end, gap,
+					r.snapshotPeriod)
+			}
+		}
+
+		mustHaveFiles(t, r, path)
+	}
+}
+
+// mustHaveFiles checks for a file for each snapshot that is kept, and no other.
+func mustHaveFiles(t *testing.T, r *Recorder, path string) {
+	t.Helper()
+	var want []string
+	for _, s := range r.snapshots {
+		want = append(want, filepath.Join(path, folder.SnapshotFile(s.file)))
+		if content := readFile(t, path, folder.SnapshotFile(s.file)); content != s.Elapsed.String() {
+			t.Errorf("%s is of %s, not of %s", folder.SnapshotFile(s.file), content, s.Elapsed)
+		}
+	}
+
+	got, err := filepath.Glob(filepath.Join(path, "snapshots", "*.pb.gz"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	slices.Sort(want)
+	if !slices.Equal(got, want) {
+		t.Errorf("files %q, want %q", got, want)
+	}
+}
+
+func testBaselineKept(t *testing.T) {
+	for _, baseline := range []int{0, 1, 59, 60, 119} {
+		r, path := openEnded(t)
+		r.options.Warmup = flagvalue.Duration(time.Duration(baseline)*time.Second +
+			500*time.Millisecond)
+		r.pretendUntil(t, time.Duration(r.options.Warmup))
+		r.baseline = r.pretend(t, time.Duration(r.options.Warmup))
+		r.pretendUntil(t, time.Hour)
+		if start := r.PairOf(from(time.Duration(r.options.Warmup))).Start; start != r.baseline {
+			t.Errorf("growth counts from %s, not from %s", start.Elapsed, r.baseline.Elapsed)
+		}
+
+		mustHaveFiles(t, r, path)
+	}
+}
+
+func testWarmUpEnd(t *testing.T) {
+	r, _ := openEnded(t)
+	r.pretendUntil(t, 5*time.Hour)
+	span := r.PairOf(from(90 * time.Minute))
+	if last := r.Latest(); span.End != last {
+		t.Errorf("it ends at %s, not at %s", span.End.Elapsed, last.Elapsed)
+	}
+
+	if off := span.Start.Elapsed - 90*time.Minute; off.Abs() > r.snapshotPeriod/2 {
+		t.Errorf("it counts from %s to %s", span.Start.Elapsed, span.End.Elapsed)
+	}
+}
+
+// from is a judgement by which growth counts from a moment.
+func from(at time.Duration) ProcessVerdict {
+	return ProcessVerdict{Judgement: growth.Judgement{Window: growth.Window{From: at}}}
+}
+
+func testEndedProcess(t *testing.T) {
+	r, _ := openEnded(t)
+	r.pretend(t, 0)
+	r.exitSnapshot = &growth.Snapshot{Elapsed: 1500 * time.Millisecond}
+	if end := r.PairOf(from(0)).End; end != r.exitSnapshot {
+		t.Errorf("with one snapshot growth ends at %s", end.Elapsed)
+	}
+
+	second := r.pretend(t, time.Second)
+	if end := r.PairOf(from(0)).End; end != second {
+		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)
+	}
+}

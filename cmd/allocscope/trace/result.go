@@ -1,0 +1,270 @@
+package trace
+
+import (
+	"cmp"
+	"fmt"
+	"io"
+	"path/filepath"
+	"text/tabwriter"
+
+	"github.com/allocscope/allocscope/export/units"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+)
+
+const (
+	maxKindLines     = 6 // of the breakdown of the process; the other kinds are one line
+	maxTreeKindLines = 3 // of the breakdown of its tree
+	maxGPUStacks     = 5 // of each process
+	maxUndecided     = 3
+)
+
+// printResult prints the result of a trace, the verdict first.
+func printResult(out io.Writer, s *summary.Summary, dir string) error {
+	fmt.Fprintf(out, "\n%s (PID %d), %s, %s\n\n", s.Process.Command, s.Process.PID,
+		units.Seconds(s.DurationS), words.End(s.Ended))
+	for _, line := range words.VerdictLines(s.Verdict, words.AtLimit) {
+		fmt.Fprintln(out, line)
+	}
+
+	printSizes(out, s)
+	for _, line := range words.OverheadLines(s) {
+		fmt.Fprintln(out, line)
+	}
+
+	if err := printBreakdown(out, s); err != nil {
+		return err
+	}
+
+	for _, warning := range s.Warnings {
+		fmt.Fprintf(out, "warning: %s\n", warning)
+	}
+
+	title := "Top suspects, each with its common call site"
+	if err := printSuspects(out, s.Suspects, title, "of RSS growth"); err != nil {
+		return err
+	}
+
+	for _, line := range words.Undecided(s.Accumulating, maxUndecided) {
+		fmt.Fprintln(out, line)
+	}
+
+	if err := printStacks(out, s); err != nil {
+		return err
+	}
+
+	for _, d := range s.GPUMemory {
+		if err := printGPU(out, d); err != nil {
+			return err
+		}
+	}
+
+	return printNext(out, dir)
+}
+
+// printNext prints the commands that show more.
+func printNext(out io.Writer, dir string) error {
+	_, err := fmt.Fprintf(out, "\nFiles are in %s; %s is the report. Next:\n\n"+
+		"    allocscope view %s\n    go tool pprof -top %s\n", dir, folder.ReportFile,
+		words.ShellQuote(dir), words.ShellQuote(filepath.Join(dir, folder.GrowthFile)))
+	return err
+}
+
+// printSizes prints the sizes of the process, its steps, and the sizes of the others of its tree.
+func printSizes(out io.Writer, s *summary.Summary) {
+	rss := s.RSS
+	if rss.EndBytes != nil && rss.StartBytes != nil && rss.BaselineBytes != nil {
+		fmt.Fprintf(out, "\nRSS %s at the start, %s at the baseline (%s), %s at the end",
+			units.Bytes(float64(*rss.StartBytes)), units.Bytes(float64(*rss.BaselineBytes)),
+			units.Seconds(*s.BaselineS), units.Bytes(float64(*rss.EndBytes)))
+		if rss.GrowthBytesPerMin != nil {
+			fmt.Fprintf(out, ": %s/min since the baseline",
+				units.Signed(float64(*rss.GrowthBytesPerMin)))
+		}
+		fmt.Fprintln(out)
+	}
+
+	if s.Steps != nil {
+		fmt.Fprintf(out, "%s training steps since the baseline, %s/min",
+			units.Count(float64(s.Steps.Count)), units.Count(s.Steps.PerMin))
+		if s.Steps.GrowthBytesPerStep != nil {
+			fmt.Fprintf(out, ": %s a step", units.Signed(float64(*s.Steps.GrowthBytesPerStep)))
+		}
+		fmt.Fprintln(out)
+	}
+
+	for _, p := range s.Processes {
+		if p.PID != s.Process.PID && p.EndBytes != nil {
+			fmt.Fprintln(out, words.Process(p))
+		}
+	}
+
+	for _, g := range s.Groups {
+		fmt.Fprintln(out, words.Group(g))
+	}
+}
+
+// printBreakdown prints what the growth of RSS is made of, of the process and of its tree, and the
+// advice.
+func printBreakdown(out io.Writer, s *summary.Summary) error {
+	own, resident := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
+	if len(own.Kinds) > 0 {
+		fmt.Fprintf(out, "\nWhat the growth of RSS is made of (PID %d: %s):\n\n", s.Process.PID,
+			units.Signed(own.Sum().Delta))
+		err := printKinds(out, own, maxKindLines, "RSS, as the kernel counts", resident)
+		if err != nil {
+			return err
+		}
+
+		if !resident.HeapTraced {
+			fmt.Fprintf(
+				out,
+				"Allocation sites of heap memory are unknown: source heap was not attached to "+
+					"PID %d. A trace with it names the code.\n",
+				s.Process.PID,
+			)
+		}
+	}
+
+	if others := words.OtherProcesses(s); others > 0 {
+		tree := words.BreakdownOf(s.Breakdown, 0)
+		fmt.Fprintf(out, "\nIts tree, with %s, shared pages once (%s):\n\n",
+			units.Plural(others, "other process", "other processes"),
+			units.Signed(tree.Sum().Delta))
+		ofTree := summary.Resident{HeapTraced: resident.HeapTraced}
+		if err := printKinds(out, tree, maxTreeKindLines, "all", ofTree); err != nil {
+			return err
+		}
+	}
+
+	printAdvice(out, s)
+	return nil
+}
+
+// printKinds prints a line for each of so many kinds, one for the others, one for unexplained
+// memory, and their sum.
+func printKinds(out io.Writer, b words.Breakdown, kinds int, all string, p summary.Resident) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "growth\t± 95%\tat the end\t  what\n")
+	for _, line := range append(b.Lines(kinds, p), words.BreakdownLine{Label: all, KindSum: b.Sum()}) {
+		margin := ""
+		if line.Error > 0 {
+			margin = units.Bytes(line.Error)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", units.Signed(line.Delta), margin,
+			units.Bytes(line.End), line.Label)
+	}
+	return w.Flush()
+}
+
+func printAdvice(out io.Writer, s *summary.Summary) {
+	if len(s.Advice) > 0 {
+		fmt.Fprintln(out)
+	}
+	for _, a := range s.Advice {
+		if a.Process != 0 && a.Process != s.Process.PID {
+			a.Text = fmt.Sprintf("PID %d: %s", a.Process, a.Text)
+		}
+		fmt.Fprintf(out, "advice: %s\n", a.Text)
+	}
+}
+
+// printSuspects prints the code that accumulates, by component. of names the growth of which each
+// has a share.
+func printSuspects(out io.Writer, suspects []summary.Suspect, title, of string) error {
+	if len(suspects) == 0 {
+		return nil
+	}
+
+	fmt.Fprintf(out, "\n%s:\n\n", title)
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprintf(w, "MiB/min\t%s\tstacks\t  component: call site\n", of)
+
+	for _, s := range suspects {
+		share := "-"
+		if s.Share != nil {
+			share = fmt.Sprintf("%.0f%%", 100**s.Share)
+		}
+		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&s.BytesPerMin), share, s.Stacks,
+			s.Component, words.Suspect(s))
+	}
+
+	return w.Flush()
+}
+
+// printStacks prints the stacks that grew since the baseline.
+func printStacks(out io.Writer, s *summary.Summary) error {
+	if len(s.Accumulating) == 0 {
+		_, err := fmt.Fprintf(out, "\n%s\n", words.NothingAccumulated(s))
+		return err
+	}
+
+	bursts := words.FromBursts(s.Overhead)
+	if bursts != "" {
+		bursts = " (heap from " + bursts + ")"
+	}
+
+	fmt.Fprintf(out, "\nStacks that grew since the baseline%s:\n\n", bursts)
+	return printAccumulating(out, s.Accumulating[:min(maxTableRows, len(s.Accumulating))])
+}
+
+func printAccumulating(out io.Writer, stacks []summary.Accumulation) error {
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
+	for _, a := range stacks {
+		fmt.Fprintf(w, "%s\t%.0f%%\t%s\t%s\t%s\t  %s\n", units.MiBPerMinute(a.BytesPerMin),
+			100*a.Share, units.Bytes(float64(a.Bytes)), units.Count(float64(a.Objects)),
+			cmp.Or(string(a.Trend), "-"), words.Where(a))
+	}
+	return w.Flush()
+}
+
+// printGPU prints the GPU memory of a process.
+func printGPU(out io.Writer, d summary.GPUMemory) error {
+	fmt.Fprintf(out, "\nGPU memory (PID %d):\n\n", d.Process)
+	for _, line := range words.GPULines(d) {
+		fmt.Fprintln(out, line)
+	}
+
+	if err := printGPUBreakdown(out, d); err != nil {
+		return err
+	}
+
+	title := "Top suspects on the GPU, each with its common call site"
+	if err := printSuspects(out, d.Suspects, title, "of the growth"); err != nil {
+		return err
+	}
+
+	if len(d.Accumulating) == 0 {
+		return nil
+	}
+
+	fmt.Fprint(out, "\nStacks that grew on the GPU since the baseline:\n\n")
+	return printAccumulating(out, d.Accumulating[:min(maxGPUStacks, len(d.Accumulating))])
+}
+
+// printGPUBreakdown prints what GPU memory is made of, at the baseline and the end.
+func printGPUBreakdown(out io.Writer, d summary.GPUMemory) error {
+	sums, all := words.GPUSums(d)
+	if len(sums) == 0 {
+		return nil
+	}
+
+	fmt.Fprintf(out, "\nWhat GPU memory is made of, since %s:\n\n", units.Seconds(d.BaselineS))
+	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
+	fmt.Fprint(w, "at the baseline\tat the end\tgrowth\t  what\n")
+
+	printRow := func(s words.GPUSum, what string) {
+		fmt.Fprintf(w, "%s\t%s\t%s\t  %s\n", units.Bytes(s.Start), units.Bytes(s.End),
+			units.Signed(s.Delta()), what)
+	}
+
+	for _, s := range sums {
+		printRow(s, s.Label())
+	}
+
+	printRow(all, words.GPUTotalLabel(d))
+	return w.Flush()
+}

@@ -1,0 +1,271 @@
+package trace
+
+import (
+	"bytes"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestResult(t *testing.T) {
+	t.Run("nothing accumulated", testNothingAccumulated)
+	t.Run("breakdown", testBreakdown)
+	t.Run("other kinds", testOtherKinds)
+	t.Run("no source heap", testNoHeap)
+	t.Run("tree", testTree)
+	t.Run("advice", testAdvice)
+	t.Run("no breakdown", testNoBreakdown)
+}
+
+func testNothingAccumulated(t *testing.T) {
+	var out bytes.Buffer
+	if err := printResult(&out, &summary.Summary{
+		Process:   summary.Process{PID: 42, Command: "job"},
+		DurationS: 1.25, Ended: summary.EndedDuration,
+	}, "/tmp/my folder"); err != nil {
+		t.Fatal(err)
+	}
+
+	mustSay(t, "the table", out.String(), "job (PID 42), 1.2 s, "+words.End(summary.EndedDuration)+
+		"\n", words.NothingAccumulated(&summary.Summary{}), "allocscope view '/tmp/my folder'\n",
+		"'/tmp/my folder/growth.pb.gz'\n")
+
+	if strings.Contains(out.String(), "RSS") {
+		t.Errorf("speaks of an RSS that is not known:\n%s", out.String())
+	}
+}
+
+const mib = 1 << 20
+
+func breakdownRow(process int, kind growth.Kind, start, end, err float64) summary.BreakdownRow {
+	from, to := int64(start*mib), int64(end*mib)
+	return summary.BreakdownRow{
+		Process: process, Kind: kind, StartBytes: from, EndBytes: to,
+		DeltaBytes: to - from, ErrorBytes: int64(err * mib),
+	}
+}
+
+func bytesAt(size int64) *int64 {
+	size *= mib
+	return &size
+}
+
+// breakdownSummary is a process of many kinds, traced with all sources.
+func breakdownSummary() *summary.Summary {
+	threads := int64(17)
+	return &summary.Summary{
+		Process: summary.Process{PID: 42},
+		Breakdown: []summary.BreakdownRow{
+			breakdownRow(42, growth.KindHeap, 100, 300, 3), breakdownRow(42, growth.KindHeap, 0,
+				200, 4), breakdownRow(42, growth.KindRetained, 10, 41, 4),
+			breakdownRow(42, growth.KindPython, 5, 25, 0), breakdownRow(42, growth.KindFile, 90, 80,
+				0), breakdownRow(42, growth.KindStack, 1, 6, 0),
+			breakdownRow(42, growth.KindMmap, 0, 4, 0), breakdownRow(42, growth.KindJIT, 0, 2, 0),
+			breakdownRow(42, growth.KindShmem, 7, 8, 0),
+			breakdownRow(42, growth.KindBefore, 500, 500, 0),
+			breakdownRow(42, growth.KindUnexplained, 1, 0.5, 0),
+			breakdownRow(42, growth.KindSwapped, 0, 700, 0),
+			breakdownRow(0, growth.KindHeap, 100, 900, 0), breakdownRow(0, growth.KindUnexplained,
+				0, 1, 0),
+		},
+		Residents: []summary.Resident{{
+			Process: 42, HeapTraced: true, Threads: &threads, Arenas: 12,
+			EndBytes: bytesAt(1166),
+		}},
+	}
+}
+
+func breakdownText(t *testing.T, s *summary.Summary) string {
+	t.Helper()
+	var out bytes.Buffer
+	if err := printBreakdown(&out, s); err != nil {
+		t.Fatal(err)
+	}
+	return out.String()
+}
+
+// singleSpaced returns the lines with single spaces.
+func singleSpaced(text string) []string {
+	var lines []string
+	for line := range strings.Lines(text) {
+		lines = append(lines, strings.Join(strings.Fields(line), " "))
+	}
+	return lines
+}
+
+func testBreakdown(t *testing.T) {
+	got := strings.Join(singleSpaced(breakdownText(t, breakdownSummary())), "\n")
+	want := strings.Join([]string{
+		"", "What the growth of RSS is made of (PID 42: +452 MiB):", "",
+		"growth ± 95% at the end what",
+	}, "\n")
+
+	lines := breakdownSummary()
+	book, resident := words.BreakdownOf(lines.Breakdown, 42), words.ResidentOf(lines)
+	numbers := []string{
+		"+400 MiB 5.00 MiB 500 MiB", "+31.0 MiB 4.00 MiB 41.0 MiB", "+20.0 MiB 25.0 MiB",
+		"-10.0 MiB 80.0 MiB",
+		"+5.00 MiB 6.00 MiB", "+4.00 MiB 4.00 MiB", "+3.00 MiB 510 MiB", "-512 KiB 512 KiB",
+	}
+
+	for i, line := range book.Lines(maxKindLines, resident) {
+		want += "\n" + numbers[i] + " " + line.Label
+	}
+
+	want += "\n+452 MiB 1.14 GiB RSS, as the kernel counts"
+	if got != want {
+		t.Errorf("printed:\n%s\nwant:\n%s", got, want)
+	}
+}
+
+func testOtherKinds(t *testing.T) {
+	s := breakdownSummary()
+	s.Breakdown = append(s.Breakdown[:8:8], s.Breakdown[10])
+	if text := breakdownText(t, s); strings.Contains(text, "other kinds") {
+		t.Errorf("printed:\n%s", text)
+	}
+
+	s.Breakdown = append(s.Breakdown, breakdownRow(42, growth.KindShmem, 0, 1, 0))
+	if text := breakdownText(t, s); !strings.Contains(text, "2 other kinds") {
+		t.Errorf("printed:\n%s", text)
+	}
+}
+
+func testNoHeap(t *testing.T) {
+	s := breakdownSummary()
+	if text := breakdownText(t, s); strings.Contains(text, "are unknown") {
+		t.Errorf("the heap was traced:\n%s", text)
+	}
+	s.Residents[0].HeapTraced = false
+	mustSay(t, "the breakdown", breakdownText(t, s), "source heap was not attached to PID 42.")
+}
+
+func testTree(t *testing.T) {
+	s := breakdownSummary()
+	if text := breakdownText(t, s); strings.Contains(text, "tree") {
+		t.Errorf("one process alone:\n%s", text)
+	}
+
+	s.Residents = append(s.Residents, summary.Resident{Process: 43, StartBytes: bytesAt(9)},
+		summary.Resident{Process: 44, EndBytes: bytesAt(0)})
+	if text := breakdownText(t, s); strings.Contains(text, "tree") {
+		t.Errorf("others that hold nothing at the end:\n%s", text)
+	}
+
+	s.Residents = append(s.Residents, summary.Resident{Process: 45, EndBytes: bytesAt(8)})
+	if text := breakdownText(t, s); strings.Contains(text, "tree") {
+		t.Errorf("another that holds next to nothing:\n%s", text)
+	}
+
+	s.Residents[len(s.Residents)-1].EndBytes = bytesAt(80)
+	text := breakdownText(t, s)
+	mustSay(t, "the breakdown", text,
+		"\nIts tree, with 1 other process, shared pages once (+801 MiB):\n")
+	if !regexp.MustCompile(
+		`\+800 MiB +900 MiB +heap.*\n.*unexplained\n +\+801 MiB +901 MiB +all\n$`).MatchString(
+		text) {
+		t.Errorf("printed:\n%s", text)
+	}
+}
+
+func testAdvice(t *testing.T) {
+	s := breakdownSummary()
+	s.Advice = []summary.Advice{
+		{Process: 42, Text: "trim"},
+		{Process: 43, Text: "trim too"},
+		{Text: "spawn"},
+	}
+
+	if text := breakdownText(t, s); !strings.HasSuffix(text,
+		"\n\nadvice: trim\nadvice: PID 43: trim too\nadvice: spawn\n") {
+		t.Errorf("printed:\n%s", text)
+	}
+}
+
+func testNoBreakdown(t *testing.T) {
+	if text := breakdownText(t, &summary.Summary{Process: summary.Process{PID: 42}}); text != "" {
+		t.Errorf("printed:\n%s", text)
+	}
+}
+
+// The ends of the breakdown are snapshots in which the pages of the process were scanned.
+func TestScannedPair(t *testing.T) {
+	at := func(second int, pids ...int) numberedSnapshot {
+		s := &growth.Snapshot{Elapsed: time.Duration(second) * time.Second, Alive: pids}
+		for _, pid := range pids {
+			s.Residents = append(s.Residents, growth.Resident{PID: pid})
+		}
+		return numberedSnapshot{Snapshot: s}
+	}
+
+	r := &Recorder{snapshots: []numberedSnapshot{
+		at(0, 42), at(1, 7), at(2, 7, 42), at(3, 42),
+		at(4, 42), at(5, 7),
+	}}
+
+	track := &growth.Track{Member: growth.Member{
+		Process: growth.Process{PID: 42},
+		From:    time.Second / 2,
+	}} // before, another program
+
+	nothing := &growth.Snapshot{}
+	for name, c := range map[string]struct {
+		SnapshotPair SnapshotPair
+		from, to     int
+	}{
+		"both were": {
+			SnapshotPair{r.snapshots[3].Snapshot, r.snapshots[4].Snapshot},
+			3, 4,
+		},
+		"before the first": {SnapshotPair{nothing, r.snapshots[4].Snapshot}, 2, 4},
+		"of another process": {
+			SnapshotPair{r.snapshots[1].Snapshot, r.snapshots[4].Snapshot},
+			2, 4,
+		},
+		"after its death": {SnapshotPair{r.snapshots[3].Snapshot, nothing}, 3, 4},
+		"neither":         {SnapshotPair{nothing, nothing}, 2, 4},
+		"while another lives on": {
+			SnapshotPair{r.snapshots[2].Snapshot, r.snapshots[5].Snapshot},
+			2, 4,
+		},
+		"one snapshot is no span": {
+			SnapshotPair{r.snapshots[2].Snapshot, r.snapshots[2].Snapshot},
+			2, 2,
+		},
+	} {
+		got := r.ScannedPair(track, c.SnapshotPair)
+		if got.Start.Elapsed != time.Duration(c.from)*time.Second ||
+			got.End.Elapsed != time.Duration(c.to)*time.Second {
+			t.Errorf("%s: from %s to %s, want %d s to %d s", name, got.Start.Elapsed,
+				got.End.Elapsed, c.from, c.to)
+		}
+	}
+
+	if got := r.ScannedPair(&growth.Track{}, SnapshotPair{nothing, nothing}); got != (SnapshotPair{nothing, nothing}) {
+		t.Errorf("of no process: %+v", got)
+	}
+}
+
+func TestCacheAt(t *testing.T) {
+	r := &Recorder{}
+	if got := r.cacheAt(0); got != growth.Unknown {
+		t.Errorf("%d bytes before the first moment", got)
+	}
+
+	for i := range 5 {
+		row := growth.Row{Around: growth.Around{CgroupCache: int64(100 * i)}}
+		row.Elapsed = time.Duration(i) * time.Second
+		r.history.Rows = append(r.history.Rows, row)
+	}
+
+	for at, want := range map[float64]int64{0: 0, 0.4: 0, 0.6: 100, 3: 300, 9: 400} {
+		if got := r.cacheAt(time.Duration(at * float64(time.Second))); got != want {
+			t.Errorf("after %v s: %d bytes, want %d", at, got, want)
+		}
+	}
+}

@@ -1,0 +1,413 @@
+package main
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/pprof/profile"
+
+	"github.com/allocscope/allocscope/export/folder"
+	"github.com/allocscope/allocscope/export/rows"
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+func TestTrace(t *testing.T) {
+	t.Run("leak is exact and all files agree", testLeak)
+	t.Run("files belong to the user behind sudo", testSudoUser)
+	t.Run("default output folder", testDefaultFolder)
+	t.Run("JSON on stdout is the summary", testJSON)
+	t.Run("overhead limit", testOverheadLimit)
+	t.Run("component rules", testComponentRules)
+	t.Run("full live map", testFullLiveMap)
+}
+
+const (
+	leakedBefore, leakedAfter, leakSize, churnFactor = 500, 1000, 64 << 10, 10
+	rssSlack                                         = 256 << 10 // bytes that probes and the C library's own pages may make
+)
+
+// leakTrace is a trace of a program that leaks half as much before the baseline as after it.
+type leakTrace struct {
+	*command
+	folder              string
+	target              *tracertest.Target
+	rssBefore, rssAfter int64
+}
+
+func traceLeak(t *testing.T) *leakTrace {
+	t.Helper()
+	h := &leakTrace{folder: newFolder(t)}
+	h.target = ready(tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", "500",
+		"65536", "10"))
+	h.rssBefore = rssOf(t, h.target.PID())
+	h.command = begin(t, allocscope(t, traceArguments(h.target.PID(), h.folder, "--warmup",
+		"5")...))
+	h.awaitTracing()
+	h.leak()
+	if exists(filepath.Join(h.folder, baselineFile)) {
+		t.Fatal("the warm-up ended before the target had leaked: the machine is too slow for this test")
+	}
+
+	h.awaitFile(h.folder, baselineFile)
+	h.leak()
+	h.leak()
+	h.rssAfter = rssOf(t, h.target.PID())
+	h.interrupt()
+
+	return h
+}
+
+func (h *leakTrace) leak() {
+	h.target.Say("go")
+	h.target.Await("done")
+	h.target.Await("ready")
+}
+
+func testLeak(t *testing.T) {
+	h := traceLeak(t)
+	for name, check := range map[string]func(*testing.T, *leakTrace){
+		"growth":    checkGrowth,
+		"snapshots": checkSnapshots,
+		"pprof":     checkPprof,
+		"table":     checkTable,
+		"timeline":  checkTimeline,
+		"summary":   checkSummary,
+		"breakdown": checkBreakdown,
+		"report":    checkReport,
+		"modes":     func(t *testing.T, h *leakTrace) { checkFiles(t, h.folder, 0, 0) },
+	} {
+		t.Run(name, func(t *testing.T) { check(t, h) })
+	}
+}
+
+func checkGrowth(t *testing.T, h *leakTrace) {
+	warmup, plateau, grown := readProfile(t, h.folder, folder.WarmupFile), readProfile(t, h.folder,
+		folder.PlateauFile), readProfile(t, h.folder, folder.GrowthFile)
+	mustHold(t, "leak_here in warmup", flat(warmup, "leak_here"), objects(leakedBefore, leakSize))
+	mustHold(t, "leak_here in growth", flat(grown, "leak_here"), objects(leakedAfter, leakSize))
+	mustHold(t, "leak_here in plateau", flat(plateau, "leak_here"),
+		objects(leakedBefore+leakedAfter, leakSize))
+	const churned = churnFactor * leakedAfter
+
+	mustHold(t, "churn_here in growth", flat(grown, "churn_here"), values{
+		allocObjects: churned,
+		allocSpace:   churned * leakSize,
+	})
+}
+
+func checkSnapshots(t *testing.T, h *leakTrace) {
+	var got []map[string]sampleValues
+	for _, path := range snapshotFiles(t, h.folder) {
+		got = append(got, byStack(parseProfile(t, path)))
+	}
+
+	if len(got) != 3 {
+		t.Fatalf("%d snapshots, want one at the start, one at the baseline and one at the end",
+			len(got))
+	}
+	if !reflect.DeepEqual(got[1], byStack(readProfile(t, h.folder, folder.WarmupFile))) {
+		t.Error("the snapshot at the baseline is not warmup.pb.gz")
+	}
+
+	if !reflect.DeepEqual(got[2], byStack(readProfile(t, h.folder, folder.PlateauFile))) {
+		t.Error("the last snapshot is not plateau.pb.gz")
+	}
+}
+
+func checkPprof(t *testing.T, h *leakTrace) {
+	warmup, plateau, grown := filepath.Join(h.folder, folder.WarmupFile), filepath.Join(h.folder,
+		folder.PlateauFile), filepath.Join(h.folder, folder.GrowthFile)
+	if rows := pprofTop(t, "-unit=B", "-sample_index=inuse_space", grown); !strings.HasPrefix(
+		rows[0], "65536000B 65536000B leak_here") {
+		t.Errorf("go tool pprof -top -sample_index=inuse_space growth.pb.gz:\n%s",
+			strings.Join(rows, "\n"))
+	}
+
+	s := readSummary(t, h.folder)
+	rss, resident := *s.RSS.EndBytes-*s.RSS.BoundaryBytes, int64(0)
+	rows := pprofTop(t, "-unit=B",
+		grown) // of each object the beginning is touched, and the allocator's header
+	if n, err := fmt.Sscanf(rows[0], "%dB %dB leak_here", &resident, new(int64)); n != 2 ||
+		err != nil || resident > rss || float64(resident) < 0.98*float64(rss) {
+		t.Errorf("RSS grew by %d bytes; go tool pprof -top growth.pb.gz:\n%s", rss,
+			strings.Join(rows, "\n"))
+	}
+
+	for _, index := range []string{
+		"resident_space", "inuse_space", "alloc_space",
+		"alloc_objects",
+	} {
+		got := pprofTop(t, "-unit=B", "-sample_index="+index, grown)
+		want := pprofTop(t, "-unit=B", "-sample_index="+index, "-diff_base="+warmup, plateau)
+		if slices.Sort(got); len(got) == 0 {
+			t.Errorf("%s: no rows", index)
+		}
+
+		if slices.Sort(want); !slices.Equal(got, want) {
+			t.Errorf("%s of growth:\n%s\nof the difference, by pprof:\n%s", index,
+				strings.Join(got, "\n"), strings.Join(want, "\n"))
+		}
+	}
+}
+
+func checkTable(t *testing.T, h *leakTrace) {
+	_, rows, found := strings.Cut(h.stdout.String(), "where\n")
+	if first, _, _ := strings.Cut(rows, "\n"); !found || !strings.Contains(first,
+		"leak_here (leak)") || !strings.Contains(first, "62.5 MiB     1000") {
+		t.Errorf("the first row of the table is not the leak of 62.5 MiB:\n%s", h.stdout.String())
+	}
+
+	mustSay(t, "stdout", h.stdout.String(), "leak 1 (PID ", words.End(summary.EndedInterrupt),
+		"Files are in "+h.folder, "; report.html is the report", "allocscope view "+h.folder+"\n",
+		"go tool pprof -top "+h.folder+"/growth.pb.gz")
+
+	if strings.Contains(h.stdout.String(), "warning") {
+		t.Errorf("warns of something:\n%s", h.stdout.String())
+	}
+}
+
+func checkTimeline(t *testing.T, h *leakTrace) {
+	timeline := readTimeline(t, h.folder)
+	if n := len(timeline); n < 5 {
+		t.Fatalf("%d rows in more than 5 s", n)
+	}
+
+	for i, s := range timeline {
+		if s.RSS < h.rssBefore-rssSlack || s.RSS > h.rssAfter+rssSlack {
+			t.Errorf("RSS of %d bytes after %s; the kernel said %d before and %d after", s.RSS,
+				s.Elapsed, h.rssBefore, h.rssAfter)
+		}
+		if 0 < i && i < len(timeline)-1 && s.Elapsed-timeline[i-1].Elapsed < 900*time.Millisecond {
+			t.Errorf("rows at %s and %s, want one a second", timeline[i-1].Elapsed, s.Elapsed)
+		}
+	}
+
+	if last := timeline[len(timeline)-1].RSS; last < h.rssAfter-rssSlack {
+		t.Errorf("RSS of %d bytes at the end; the kernel said %d", last, h.rssAfter)
+	}
+
+	if h.rssAfter < h.rssBefore+8*rssSlack {
+		t.Errorf("RSS went from %d to %d: this test proves nothing", h.rssBefore, h.rssAfter)
+	}
+}
+
+func readTimeline(t *testing.T, dir string) []growth.Row {
+	t.Helper()
+	timeline, err := rows.ReadTimeline(strings.NewReader(readFile(t, dir,
+		folder.TimelineFile)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return timeline
+}
+
+func checkSummary(t *testing.T, h *leakTrace) {
+	s := mustHaveEnded(t, h.folder, summary.EndedInterrupt)
+	if s.Schema != summary.Schema || s.Version != "v1.2.3-test" || s.IntervalBytes != 1 ||
+		s.Process.PID != h.target.PID() || s.Process.Executable != h.target.Path {
+		t.Errorf("schema %q, version %q, interval %d, process %+v", s.Schema, s.Version,
+			s.IntervalBytes, s.Process)
+	}
+
+	if !slices.Equal(s.CommandLine, h.Args) || !slices.Equal(s.Process.Arguments, h.target.Args) {
+		t.Errorf("command line %q, target's %q", s.CommandLine, s.Process.Arguments)
+	}
+	if len(s.Losses) != 0 || len(s.Warnings) != 0 {
+		t.Errorf("losses %v, warnings %q", s.Losses, s.Warnings)
+	}
+
+	if top := s.Accumulating[0]; top.Function != "leak_here" || top.Module != h.target.Path ||
+		top.Objects != leakedAfter || top.Bytes != leakedAfter*leakSize || top.Share < 0.99 {
+		t.Errorf("accumulates most: %+v", top)
+	}
+	if _, bytes := total(readProfile(t, h.folder, folder.PlateauFile),
+		growth.KindHeap); s.Live.Bytes[growth.KindHeap] != bytes {
+		t.Errorf("%d bytes live, %d in plateau.pb.gz", s.Live.Bytes[growth.KindHeap], bytes)
+	}
+
+	if first := readTimeline(t, h.folder)[0].RSS; *s.RSS.StartBytes != first {
+		t.Errorf("RSS of %d bytes at the start; in the timeline %d", *s.RSS.StartBytes, first)
+	}
+
+	for what, name := range s.Files {
+		if !exists(filepath.Join(h.folder, name)) {
+			t.Errorf("%s: %s is not there", what, name)
+		}
+	}
+}
+
+// checkFiles checks that only that user can read what is in the folder.
+func checkFiles(t *testing.T, dir string, uid, gid uint32) {
+	t.Helper()
+	seen := 0
+	err := filepath.WalkDir(dir, func(path string, entry fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+
+		info, err := entry.Info()
+		if err != nil {
+			return err
+		}
+
+		want := fs.FileMode(0o600)
+		if entry.IsDir() {
+			want = fs.ModeDir | 0o700
+		}
+
+		owner := info.Sys().(*syscall.Stat_t)
+		if info.Mode() != want || owner.Uid != uid || owner.Gid != gid {
+			t.Errorf("%s: mode %s, UID %d, GID %d; want %s, %d, %d", path, info.Mode(), owner.Uid,
+				owner.Gid, want, uid, gid)
+		}
+
+		seen++
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	if seen < 9 { // 2 directories, 5 files, at least 2 snapshots
+		t.Errorf("%d files and directories in %s", seen, dir)
+	}
+}
+
+func testSudoUser(t *testing.T) {
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), dir, "-d", "200ms")...)
+	cmd.Env = append(cmd.Env, "SUDO_UID=65534", "SUDO_GID=65533")
+	begin(t, cmd).mustEnd(0)
+	checkFiles(t, dir, 65534, 65533)
+}
+
+func testDefaultFolder(t *testing.T) {
+	target := startSteps(t)
+	cmd := allocscope(t, "trace", "-p", itoa(target.PID()), "-d", "0.2")
+	cmd.Dir = t.TempDir()
+	begin(t, cmd).mustEnd(0)
+	folders, err := filepath.Glob(filepath.Join(cmd.Dir, "allocscope-"+itoa(target.PID())+"-2*"))
+	if err != nil || len(folders) != 1 {
+		t.Fatalf("folders %q, %v", folders, err)
+	}
+
+	checkFiles(t, folders[0], 0, 0)
+}
+
+func testJSON(t *testing.T) {
+	target := startSteps(t)
+	c, dir := tracing(t, target, "--json")
+	do(target, "leak 10 100")
+	c.interrupt()
+	if want := readFile(t, dir, folder.SummaryFile); c.stdout.String() != want {
+		t.Errorf("stdout:\n%s\n%s:\n%s", c.stdout.String(), folder.SummaryFile, want)
+	}
+
+	readSummary(t, dir)
+	mustSay(t, "stderr", c.stderr.String(), "tracing "+itoa(target.PID())+" (steps)")
+}
+
+func testOverheadLimit(t *testing.T) {
+	t.Parallel()
+	for flag, want := range map[string]float64{"2.5%": 0.025, "off": 0} {
+		c, dir := tracing(t, startSteps(t), "--overhead", flag)
+		c.interrupt()
+		if o := readSummary(t, dir).Overhead; o == nil || o.Limit != want ||
+			o.IntervalBytes != 1 {
+			t.Errorf("--overhead %s: %+v", flag, o)
+		}
+
+		const once = "every allocation is recorded while heap is probed"
+		if said := strings.Count(c.stderr.String(), once); said != min(int(1000*want), 1) ||
+			strings.Contains(c.stderr.String(), "overhead up to "+units.ExactPercent(0.025)) != (want > 0) {
+			t.Errorf("--overhead %s logs\n%s", flag, c.stderr.String())
+		}
+
+		if p := readProfile(t, dir, folder.GrowthFile); !slices.ContainsFunc(p.Comments,
+			func(comment string) bool { return strings.HasPrefix(comment, "heap ") }) {
+			t.Errorf("--overhead %s: the profile says %q", flag, p.Comments)
+		}
+	}
+}
+
+func testComponentRules(t *testing.T) {
+	rules := filepath.Join(t.TempDir(), "mine.rules")
+	if err := os.WriteFile(rules, []byte("mine  any  function ^leak_here$\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	for component, flags := range map[string][]string{
+		"mine":  {"--components", rules},
+		"steps": nil,
+	} {
+		t.Run(component, func(t *testing.T) {
+			target := startSteps(t)
+			c, dir := tracing(t, target, flags...)
+			do(target, "leak 1000 96")
+			c.signal(syscall.SIGINT)
+			c.mustEnd(0)
+			var labels []string
+
+			for _, s := range readProfile(t, dir, folder.GrowthFile).Sample {
+				labels = append(labels, s.Label["component"]...)
+			}
+
+			if !slices.Contains(labels, component) {
+				t.Errorf("components %q, want %q", labels, component)
+			}
+		})
+	}
+}
+
+// mustCount checks that a loss is in the summary, in the profile and in the warnings on stdout, and
+// returns its count.
+func mustCount(t *testing.T, c *command, s summary.Summary, p *profile.Profile,
+	words string,
+) uint64 {
+	t.Helper()
+	for _, l := range s.Losses {
+		if !strings.Contains(l.Reason, words) {
+			continue
+		}
+		mustSay(t, "stdout", c.stdout.String(), fmt.Sprintf("warning: %d %s", l.Count, l.Reason))
+		mustSay(t, "the profile's comments", strings.Join(p.Comments, "\n"),
+			fmt.Sprintf("lost %d: %s", l.Count, l.Reason))
+		return l.Count
+	}
+
+	t.Errorf("no loss that says %q in %v", words, s.Losses)
+	return 0
+}
+
+func testFullLiveMap(t *testing.T) {
+	const most, leaked = 100, 10000
+	target := startSteps(t)
+	c, dir := tracing(t, target, "--max-live", fmt.Sprint(most))
+	do(target, "leak %d 96", leaked)
+	c.interrupt()
+	s, grown := mustHaveEnded(t, dir, summary.EndedInterrupt), readProfile(t, dir,
+		folder.GrowthFile)
+	if lost := mustCount(t, c, s, grown, "live map"); lost != leaked-most {
+		t.Errorf("%d allocations not tracked, want %d", lost, leaked-most)
+	}
+
+	mustSay(t, "stdout", c.stdout.String(), "--max-live", "--interval")
+	if s.Live.Objects != most || s.Live.Bytes[growth.KindHeap] != most*96 ||
+		s.Events.Allocations != leaked {
+		t.Errorf("%d objects live, %v bytes, %d allocations", s.Live.Objects, s.Live.Bytes,
+			s.Events.Allocations)
+	}
+
+	mustHold(t, "leak_here", flat(grown, "leak_here"), values{leaked, leaked * 96, most, most * 96})
+}

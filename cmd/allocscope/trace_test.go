@@ -136,7 +136,7 @@ func checkPprof(t *testing.T, h *leakTrace) {
 	}
 
 	s := readSummary(t, h.folder)
-	rss, resident := *s.RSS.EndBytes-*s.RSS.BoundaryBytes, int64(0)
+	rss, resident := *s.RSS.EndBytes-*s.RSS.BaselineBytes, int64(0)
 	rows := pprofTop(t, "-unit=B",
 		grown) // of each object the beginning is touched, and the allocator's header
 	if n, err := fmt.Sscanf(rows[0], "%dB %dB leak_here", &resident, new(int64)); n != 2 ||

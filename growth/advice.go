@@ -120,9 +120,9 @@ func (e *Evidence) retained(p *Resident) (Advice, bool) {
 	}
 
 	free := e.sum(func(r *LedgerRow) bool { return r.PID == p.PID && r.Kind == KindRetained })
-	growth := e.growth(p)
-	isGrowing := free.grewBy(minGrowthBytes) && growth > 0 &&
-		float64(free.delta()) >= minShareOfGrowth*float64(growth)
+	rss := e.rssGrowth(p)
+	isGrowing := free.grewBy(minGrowthBytes) && rss > 0 &&
+		float64(free.delta()) >= minShareOfGrowth*float64(rss)
 	isIdle := p.Arenas >= minArenas && free.end >= minFreeBytes &&
 		float64(free.end) >= minFreeShare*float64(p.RSS)
 	if !isGrowing && !isIdle {
@@ -134,7 +134,7 @@ func (e *Evidence) retained(p *Resident) (Advice, bool) {
 		Arenas: p.Arenas, Threads: int(max(0, p.Threads)), IsArenaLimit: p.Arenas >= minArenas,
 	}
 	if isGrowing {
-		a.Growth, a.Of = free.delta(), growth
+		a.Growth, a.Of = free.delta(), rss
 	}
 	return a, true
 }
@@ -218,12 +218,12 @@ func (e *Evidence) pinned(p *Resident) (Advice, bool) {
 		isPinned := r.Kind == KindPinned || pinnedComponent.MatchString(e.Owners.Of(r.Stack))
 		return r.PID == p.PID && isPinned
 	})
-	growth := e.growth(p)
-	if !pinned.grewBy(minGrowthBytes) || growth <= 0 ||
-		float64(pinned.delta()) < minShareOfGrowth*float64(growth) {
+	rss := e.rssGrowth(p)
+	if !pinned.grewBy(minGrowthBytes) || rss <= 0 ||
+		float64(pinned.delta()) < minShareOfGrowth*float64(rss) {
 		return Advice{}, false
 	}
-	return Advice{Bytes: pinned.end, Growth: pinned.delta(), Of: growth}, true
+	return Advice{Bytes: pinned.end, Growth: pinned.delta(), Of: rss}, true
 }
 
 // cache: the container is charged for more page cache, and the tree hardly grows.
@@ -233,15 +233,15 @@ func (e *Evidence) cache() (Advice, bool) {
 		return Advice{}, false
 	}
 
-	growth := e.CacheEnd - e.CacheStart
+	cached := e.CacheEnd - e.CacheStart
 	tree := e.sum(func(r *LedgerRow) bool {
 		return r.PID == 0 && r.Kind != KindFile && r.Kind != KindSwapped
 	})
-	if growth < minCacheBytes || tree.delta() > growth/cachePerGrowth {
+	if cached < minCacheBytes || tree.delta() > cached/cachePerGrowth {
 		return Advice{}, false
 	}
 
-	return Advice{Growth: growth, Of: tree.delta()}, true
+	return Advice{Growth: cached, Of: tree.delta()}, true
 }
 
 // A rowSum is some rows of a breakdown together, in bytes.
@@ -269,8 +269,8 @@ func (s *rowSum) grewBy(bytes int64) bool {
 	return s.delta() >= bytes && float64(s.delta()) > s.err
 }
 
-// growth of the RSS of a process over the window, in bytes; 0 where it is unknown at an end.
-func (e *Evidence) growth(p *Resident) int64 {
+// rssGrowth of a process over the window, in bytes; 0 where it is unknown at an end.
+func (e *Evidence) rssGrowth(p *Resident) int64 {
 	for i := range e.Start {
 		if s := &e.Start[i]; s.PID == p.PID && s.RSS != Unknown && p.RSS != Unknown {
 			return p.RSS - s.RSS

@@ -28,7 +28,7 @@ func TestTheBaseIsWhatIsLeftWithoutSpikes(t *testing.T) {
 					spikes++
 				}
 			}
-			b := baseOf(s)
+			b := envelopeOf(s)
 			for i := range b.x {
 				if !near(b.y[i], 8e9, 2e6) {
 					t.Errorf("%v at %v, want 8e9", b.y[i], b.x[i])
@@ -48,7 +48,7 @@ func TestTheBaseIsWhatIsLeftWithoutSpikes(t *testing.T) {
 }
 
 func TestARampIsNotMistakenForASpike(t *testing.T) {
-	b := baseOf(simulated([2]float64{0, 1e9}, [2]float64{20_000, 11e9}))
+	b := envelopeOf(simulated([2]float64{0, 1e9}, [2]float64{20_000, 11e9}))
 	if len(b.x) < 85 || b.spikes.Share != 0 {
 		t.Errorf("%d of 96 blocks are left, spikes: %+v", len(b.x), b.spikes)
 	}
@@ -64,14 +64,14 @@ func TestABlockWithHardlyAnySampleNearTheFloorIsLeftOut(t *testing.T) {
 	for i := 1000; i < 1095; i++ {
 		s.Y[i] += 3e9
 	}
-	if b := baseOf(s); len(b.x) != 95 {
+	if b := envelopeOf(s); len(b.x) != 95 {
 		t.Errorf("%d blocks, want all of 96 but one", len(b.x))
 	}
 }
 
 func TestAGapInTimeIsNoPoint(t *testing.T) {
 	before, after := simulated([2]float64{0, 8e9}, [2]float64{3000, 8e9}), simulated([2]float64{20_000, 8e9}, [2]float64{23_000, 8e9})
-	b := baseOf(Series{X: append(before.X, after.X...), Y: append(before.Y, after.Y...)})
+	b := envelopeOf(Series{X: append(before.X, after.X...), Y: append(before.Y, after.Y...)})
 	for i := range b.x {
 		if b.x[i] > 3000 && b.x[i] < 20_000 || math.IsInf(b.y[i], 0) || !near(b.y[i], 8e9, 2e6) {
 			t.Errorf("%v at %v", b.y[i], b.x[i])
@@ -83,8 +83,8 @@ func TestAGapInTimeIsNoPoint(t *testing.T) {
 }
 
 func TestFewSamplesOfOneMomentAreOnePoint(t *testing.T) {
-	b := baseOf(Series{X: []float64{0, 1, 1, 1, 2, 3, 3, 4}, Y: []float64{100, 103, 101, 102, 100, 100, 102, 100}})
-	want := base{x: []float64{0, 1, 2, 3, 4}, y: []float64{100, 102, 100, 101, 100}}
+	b := envelopeOf(Series{X: []float64{0, 1, 1, 1, 2, 3, 3, 4}, Y: []float64{100, 103, 101, 102, 100, 100, 102, 100}})
+	want := envelope{x: []float64{0, 1, 2, 3, 4}, y: []float64{100, 102, 100, 101, 100}}
 	if len(b.x) != len(want.x) {
 		t.Fatalf("%v, want %v", b.x, want.x)
 	}

@@ -1,52 +1,63 @@
 package growth
 
-// Criteria are the thresholds of a judgement. Lengths are in the unit of the series' X, rates in shares of the level per X.
-// Where they come from is told in docs/verdict.md.
+// Criteria are the thresholds of a judgement. Lengths and ages are in X of the series, rates in
+// shares of the level per X. docs/verdict.md has their derivation.
 type Criteria struct {
-	// MinTail: no leak on a shorter last regime.
+	// MinTail is the shortest last segment of a leak.
 	MinTail float64
-	// Warm: after a slowdown, no leak before the process is this old; of fast growth, before the regime is this long.
+	// Warm is the lowest age of a leaking process whose growth has slowed down before. Where growth
+	// is faster than Fast, it is the shortest segment of a leak.
 	Warm float64
-	// Sure: no slowdown seen, or growth that began late: no leak on a shorter regime.
+	// Sure is the shortest segment of a leak that began late, or without a slowdown before it.
 	Sure float64
-	// Old: a process older than this at the first sample is past its first warm-up.
+	// Old is the age at the first sample from which a process is past its first warm-up.
 	Old float64
-	// MinFlat: no plateau on a shorter last regime.
+	// MinFlat is the shortest last segment of a plateau.
 	MinFlat float64
-	// Fast growth, which looks like a fill, and Goal, the rate worth excluding.
+	// Fast is growth that looks like filling. Goal is the rate that a plateau's bound should
+	// exclude.
 	Fast, Goal float64
-	// Around: growth of the memory around the process, in bytes, below which it is not asked whether the right one
-	// is watched. Of a series in steps nothing is known around it.
+	// MinOutsideGrowth is the growth of the memory around the process, in bytes, from which another
+	// process may be the one that leaks. It is unused for a series in steps.
 	Around float64
 }
 
-// InSeconds are the criteria for one look at the end of a series in seconds.
+// InSeconds returns the criteria for judging a series in seconds once, at its end.
 func InSeconds() Criteria {
-	return Criteria{MinTail: 600, Warm: 1200, Sure: 1800, Old: 3600, MinFlat: 90, Fast: 0.005 / 60, Goal: 0.0005 / 60, Around: 256 << 20}
+	return Criteria{
+		MinTail: 600, Warm: 1200, Sure: 1800, Old: 3600, MinFlat: 90,
+		Fast: 0.005 / 60, Goal: 0.0005 / 60, Around: 256 << 20,
+	}
 }
 
-// InSteps are those for a series in training steps, taken to last 8 s each.
+// InSteps returns the criteria for a series in training steps, assumed to last 8 s each.
 func InSteps() Criteria {
-	const step = 8 // seconds
-	return Criteria{MinTail: 60, Warm: 150, Sure: 200, Old: 450, MinFlat: 20, Fast: 0.005 / 60 * step, Goal: 0.0005 / 60 * step}
+	const stepSeconds = 8
+	return Criteria{
+		MinTail: 60, Warm: 150, Sure: 200, Old: 450, MinFlat: 20,
+		Fast: 0.005 / 60 * stepSeconds, Goal: 0.0005 / 60 * stepSeconds,
+	}
 }
 
-// Repeated are the criteria where a process is judged again and again: looking often finds long warm-ups.
+// Repeated returns the criteria for judging a process again and again, which meets long warm-ups
+// more often.
 func (c Criteria) Repeated() Criteria {
 	c.Warm, c.Sure = c.Old, c.Old
 	return c
 }
 
-// Faster are the criteria for a process that does in one second what others do in factor seconds. What is around it
-// lives no faster, and weighs the less.
+// Faster returns the criteria for a process that does in one second what others do in factor
+// seconds. The memory around it does not grow faster, so MinOutsideGrowth rises.
 func (c Criteria) Faster(factor float64) Criteria {
 	c.MinTail /= factor
 	c.Warm /= factor
 	c.Sure /= factor
 	c.Old /= factor
 	c.MinFlat /= factor
+
 	c.Fast *= factor
 	c.Goal *= factor
 	c.Around *= factor
+
 	return c
 }

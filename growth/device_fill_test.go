@@ -9,13 +9,13 @@ import (
 
 const gpuPID = 21
 
-// block and segment are what a stack of a function holds on GPU 0, in bytes.
-func block(function string, bytes int64) Holding {
+// blockHolding and segmentHolding are what a stack of a function holds on GPU 0, in bytes.
+func blockHolding(function string, bytes int64) Holding {
 	return Holding{Stack: ofProcess(gpuPID, function), Kind: KindCudaBlock, GPU: "0", InuseBytes: bytes, InuseObjects: 1}
 }
 
-func segment(function string, bytes int64) Holding {
-	h := block(function, bytes)
+func segmentHolding(function string, bytes int64) Holding {
+	h := blockHolding(function, bytes)
 	h.Kind = KindCudaSegment
 	return h
 }
@@ -63,49 +63,49 @@ func mustHaveRows(t *testing.T, got, want map[string]int64) {
 // The driver counts 1000: 500 in segments of torch, of which 400 are in blocks, 300 of these from since the attach; 200 for NCCL; and
 // 300 that nobody was seen to ask for.
 func TestWhatTheDriverCountsIsBlocksCacheOtherAllocationsAndARest(t *testing.T) {
-	got := rowsOf(device(1000, 500, 400), block("step", 300), segment(torchsCache, 450), segment("ncclInit", 200))
-	mustHaveRows(t, got, map[string]int64{"step": 300, cudaBeforeRoot: 100, cudaCachedRoot: 100, "ncclInit": 200, notAttributedRoot: 300})
+	got := rowsOf(device(1000, 500, 400), blockHolding("step", 300), segmentHolding(torchsCache, 450), segmentHolding("ncclInit", 200))
+	mustHaveRows(t, got, map[string]int64{"step": 300, beforeTracingRoot: 100, cachedRoot: 100, "ncclInit": 200, notAttributedRoot: 300})
 }
 
 func TestWithoutTheDriversCountTheRowsSumToWhatIsKnown(t *testing.T) {
-	got := rowsOf(device(Unknown, 500, 400), block("step", 300), segment(torchsCache, 450), segment("ncclInit", 200))
-	mustHaveRows(t, got, map[string]int64{"step": 300, cudaBeforeRoot: 100, cudaCachedRoot: 100, "ncclInit": 200})
+	got := rowsOf(device(Unknown, 500, 400), blockHolding("step", 300), segmentHolding(torchsCache, 450), segmentHolding("ncclInit", 200))
+	mustHaveRows(t, got, map[string]int64{"step": 300, beforeTracingRoot: 100, cachedRoot: 100, "ncclInit": 200})
 }
 
 func TestBlocksThatAreEstimatedTooHighAreTakenFromTheRest(t *testing.T) {
-	mustHaveRows(t, rowsOf(device(1000, 500, 400), block("step", 430)), map[string]int64{"step": 430, cudaCachedRoot: 100, notAttributedRoot: 470})
-	mustHaveRows(t, rowsOf(device(Unknown, 500, 400), block("step", 430)), map[string]int64{"step": 430, cudaCachedRoot: 100, notAttributedRoot: -30})
+	mustHaveRows(t, rowsOf(device(1000, 500, 400), blockHolding("step", 430)), map[string]int64{"step": 430, cachedRoot: 100, notAttributedRoot: 470})
+	mustHaveRows(t, rowsOf(device(Unknown, 500, 400), blockHolding("step", 430)), map[string]int64{"step": 430, cachedRoot: 100, notAttributedRoot: -30})
 }
 
 func TestWhereBlocksAreNotFollowedAllOfThemAreOneRow(t *testing.T) {
 	d := device(1000, 500, 400)
 	d.BlocksWatched = false
-	got := rowsOf(d, block("seen for a while", 30), segment(torchsCache, 450))
-	mustHaveRows(t, got, map[string]int64{cudaUntoldRoot: 400, cudaCachedRoot: 100, notAttributedRoot: 500})
+	got := rowsOf(d, blockHolding("seen for a while", 30), segmentHolding(torchsCache, 450))
+	mustHaveRows(t, got, map[string]int64{untracedRoot: 400, cachedRoot: 100, notAttributedRoot: 500})
 }
 
 func TestWhereTorchSaysNothingWhatItAskedTheDriverForStandsForItself(t *testing.T) {
-	mustHaveRows(t, rowsOf(device(1000, Unknown, Unknown), segment(torchsCache, 450), segment("ncclInit", 200)),
+	mustHaveRows(t, rowsOf(device(1000, Unknown, Unknown), segmentHolding(torchsCache, 450), segmentHolding("ncclInit", 200)),
 		map[string]int64{torchsCache: 450, "ncclInit": 200, notAttributedRoot: 350})
-	mustHaveRows(t, rowsOf(device(Unknown, Unknown, Unknown), segment(torchsCache, 450)), map[string]int64{torchsCache: 450})
+	mustHaveRows(t, rowsOf(device(Unknown, Unknown, Unknown), segmentHolding(torchsCache, 450)), map[string]int64{torchsCache: 450})
 	mustHaveRows(t, rowsOf(device(Unknown, Unknown, Unknown)), nil)
 }
 
 func TestMemoryThatIsSharedMakesTheRestNegative(t *testing.T) {
-	mustHaveRows(t, rowsOf(device(100, Unknown, Unknown), segment("managed", 300)), map[string]int64{"managed": 300, notAttributedRoot: -200})
+	mustHaveRows(t, rowsOf(device(100, Unknown, Unknown), segmentHolding("managed", 300)), map[string]int64{"managed": 300, notAttributedRoot: -200})
 }
 
 func TestRowsAreByGPUWhereTorchTellsItsTotalsByGPU(t *testing.T) {
 	d := device(1000, 500, 400)
 	d.Totals = []GPUTotals{{GPU: "0", Allocated: 300, Reserved: 300}, {GPU: "1", Allocated: 100, Reserved: 200}}
-	second := block("other", 40)
+	second := blockHolding("other", 40)
 	second.GPU = "1"
-	mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
-		"step": 250, "other": 40, cudaBeforeRoot + "0": 50, cudaBeforeRoot + "1": 60, cudaCachedRoot + "1": 100, notAttributedRoot: 500,
+	mustHaveRows(t, rowsOf(d, blockHolding("step", 250), second), map[string]int64{
+		"step": 250, "other": 40, beforeTracingRoot + "0": 50, beforeTracingRoot + "1": 60, cachedRoot + "1": 100, notAttributedRoot: 500,
 	})
 	d.Totals[0].Allocated = 299 // not those of the process: read while an event came
-	mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
-		"step": 250, "other": 40, cudaBeforeRoot: 110, cudaCachedRoot: 100, notAttributedRoot: 500,
+	mustHaveRows(t, rowsOf(d, blockHolding("step", 250), second), map[string]int64{
+		"step": 250, "other": 40, beforeTracingRoot: 110, cachedRoot: 100, notAttributedRoot: 500,
 	})
 }
 
@@ -126,7 +126,7 @@ func TestTorchsOwnSegmentsAreToldByLibraryAndByFunction(t *testing.T) {
 		"a folder of that name":   {in("/libc10_cuda/libx.so", "x", false), false},
 		"a function of Python":    {in("/x", "CUDACachingAllocator", true), false},
 	} {
-		if got := c.isOfTorchsCache(); got != c.want {
+		if got := isOfTorch(c.Stack); got != c.want {
 			t.Errorf("%s: %t", name, got)
 		}
 	}
@@ -155,7 +155,7 @@ func randomDevices(random *rand.Rand) *Snapshot {
 		}
 		s.Devices = append(s.Devices, d)
 		for range random.IntN(12) {
-			h := block([]string{"a", "b", torchsCache}[random.IntN(3)], random.Int64N(1<<33)-1<<30)
+			h := blockHolding([]string{"a", "b", torchsCache}[random.IntN(3)], random.Int64N(1<<33)-1<<30)
 			h.Stack, h.Kind, h.GPU = ofProcess(pid, h.Stack.Frames[0].Function), []Kind{KindCudaBlock, KindCudaSegment}[random.IntN(2)], []string{"", "0", "7"}[random.IntN(3)]
 			s.DeviceHoldings = append(s.DeviceHoldings, h)
 		}
@@ -235,8 +235,8 @@ func TestALedgerOfDeviceMemorySumsToWhatIsKnownAtEitherMoment(t *testing.T) {
 }
 
 func TestWhatAccumulatedOnAGPUIsToldLikeThatOfTheHost(t *testing.T) {
-	start := &Snapshot{DeviceHoldings: []Holding{block("step", 100), segment("ncclInit", 50)}, Devices: []Device{device(1000, 500, 400)}}
-	end := &Snapshot{DeviceHoldings: []Holding{block("step", 170), segment("ncclInit", 50)}, Devices: []Device{device(1100, 570, 470)}, Holdings: []Holding{
+	start := &Snapshot{DeviceHoldings: []Holding{blockHolding("step", 100), segmentHolding("ncclInit", 50)}, Devices: []Device{device(1000, 500, 400)}}
+	end := &Snapshot{DeviceHoldings: []Holding{blockHolding("step", 170), segmentHolding("ncclInit", 50)}, Devices: []Device{device(1100, 570, 470)}, Holdings: []Holding{
 		resident(ofProcess(gpuPID, "host"), KindHeap, 1, 0),
 	}}
 	FillDevices(start)

@@ -163,7 +163,7 @@ func TestGPUsAreRememberedAsTheyWereSeenLast(t *testing.T) {
 	for i := range 1000 {
 		h.Add(Moment{Elapsed: time.Minute, GPUs: []GPUSample{{Index: i}}})
 	}
-	if len(h.GPUs) != mostGPUs {
+	if len(h.GPUs) != maxGPUs {
 		t.Errorf("%d are remembered", len(h.GPUs))
 	}
 }

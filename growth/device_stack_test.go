@@ -33,7 +33,7 @@ func TestTheCallerOfTorchsAllocatorAndOfTheDriverIsTheLeaf(t *testing.T) {
 
 func TestMemoryOnGPUsWithoutAHolderHasOwners(t *testing.T) {
 	for root, want := range map[string]string{
-		cudaBeforeRoot: "before-attach", cudaUntoldRoot: "torch", cudaCachedRoot: "torch", notAttributedRoot: "cuda", "[before attach]": "before-attach",
+		beforeTracingRoot: "before-tracing", untracedRoot: "torch", cachedRoot: "torch", notAttributedRoot: "cuda", "[before tracing]": "before-tracing",
 	} {
 		if got := DefaultOwners().Of(NamedStack(1, root)); got != want {
 			t.Errorf("%s: %s, want %s", root, got, want)

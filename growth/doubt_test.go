@@ -202,14 +202,14 @@ func TestTheEndsOfAWindowAreOffByAPartOfWhatAWindowStandsFor(t *testing.T) {
 
 func TestWhatIsAliveAtBothEndsCancelsUnderAnyDispersion(t *testing.T) {
 	trace := windowedTrace(0, 100, 100, 100, 100)
-	w, _ := snapWindow(trace, lasting(1, 4))
-	h := stackHistory{kind: KindHeap, start: w.start().Holdings[0], end: w.end().Holdings[0]}
+	w, _ := rangeOf(trace, lasting(1, 4))
+	h := stackSeries{kind: KindHeap, start: w.start().Holdings[0], end: w.end().Holdings[0]}
 	same := w.sampledChange(&h)
 	h.start.Sighting = &Sighting{Dispersion: 3}
 	h.start.Variance *= 3
 	h.start.InuseBytes += 50_000 // freed since
 	h.start.Variance += 3 * 50 * 1e6
-	if got := w.sampledChange(&h); same.freed.variance != 0 || math.Abs(got.freed.variance/50e6-1) > 1e-9 {
-		t.Errorf("variance of what was freed %v, want that of 50 samples", got.freed.variance)
+	if got := w.sampledChange(&h); same.freed.Variance != 0 || math.Abs(got.freed.Variance/50e6-1) > 1e-9 {
+		t.Errorf("variance of what was freed %v, want that of 50 samples", got.freed.Variance)
 	}
 }

@@ -8,88 +8,94 @@ import (
 	"gonum.org/v1/gonum/mathext"
 )
 
-// A Hazard tells how many of the objects of a stack may have died unseen, by their age. An object that died between two windows
-// is found dead from outside, unless another of the same size class has taken its place by then. Within a window each death is
-// seen, that of the other one too. So what dies more often within windows than between them dies unseen. The zero value is that
-// of nothing.
+// A HazardRate is the rate at which the objects of a stack die, by age. It estimates how many died
+// unseen between bursts, where an object is found dead from outside unless another of its size
+// class reuses the chunk. Within a burst every death is seen, also one followed by reuse. So the
+// excess of the rate within bursts over the rate found from outside is the rate of unseen deaths.
+// The zero value has no observations.
 type Hazard struct{ ages [hazardAges]Fate }
 
-// A Fate is what was seen of objects.
+// A DeathCounts is the observed lifetime and the deaths of objects.
 type Fate struct {
-	// Exposure is how long they were watched in windows, but for those of their birth, in object-seconds, and Deaths how many were
-	// freed meanwhile.
+	// ExposureSeconds is the lifetime observed in bursts, without the burst of birth, in
+	// object-seconds. Deaths is the number of objects freed in it.
 	Exposure float64
 	Deaths   int
-	// Followed is how long they were followed from outside, in object-seconds, and Found how many were found dead by that. What
-	// comes between two looks counts at the age of the first.
+	// TrackedSeconds is the lifetime tracked from outside, in object-seconds, and FoundDead the
+	// number of objects found dead. The time between two checks counts at the age of the first.
 	Followed float64
 	Found    int
 }
 
-// Ages are told apart by their powers of two: up to 8 s, up to 16 s, and so on to a day.
+// The classes of age double: up to 8 s, up to 16 s, and so on to more than a day.
 const (
-	hazardAges = 15
-	youngest   = 8 // seconds
+	hazardAges        = 15
+	firstClassSeconds = 8
 )
 
-// At is where what is seen of objects of an age counts.
+// At returns the counts of the class of an age.
 func (h *Hazard) At(age time.Duration) *Fate { return &h.ages[ageClass(age)] }
 
 func ageClass(age time.Duration) int {
-	return min(bits.Len64(uint64(max(0, age)/(youngest*time.Second))), hazardAges-1)
+	first := uint64(max(0, age) / (firstClassSeconds * time.Second))
+	return min(bits.Len64(first), hazardAges-1)
 }
 
-// Mature is what was seen of all objects of at least an age.
+// Mature sums the counts of all classes from that of an age on.
 func (h *Hazard) Mature(age time.Duration) Fate {
 	var sum Fate
-	for _, f := range h.ages[ageClass(age):] {
-		sum.Exposure += f.Exposure
-		sum.Deaths += f.Deaths
-		sum.Followed += f.Followed
-		sum.Found += f.Found
+	for i := ageClass(age); i < hazardAges; i++ {
+		sum.add(&h.ages[i])
 	}
 	return sum
 }
 
-// Add adds what was seen of other objects, or at another time.
+// Add adds the counts of other objects, or of another time.
 func (h *Hazard) Add(more *Hazard) {
 	for i := range h.ages {
-		to, from := &h.ages[i], &more.ages[i]
-		to.Exposure += from.Exposure
-		to.Deaths += from.Deaths
-		to.Followed += from.Followed
-		to.Found += from.Found
+		h.ages[i].add(&more.ages[i])
 	}
 }
 
-// unsure is how many more times than it was seen to an object may have died unseen up to an age, in seconds, but for a risk: by the limit
-// of Poisson counts at each age, combined as in stackChange.low. Infinite where one age was not watched.
-func (h *Hazard) unsure(age, risk float64) (times float64) {
-	from, to := 0.0, float64(youngest)
+func (f *Fate) add(more *Fate) {
+	f.Exposure += more.Exposure
+	f.Deaths += more.Deaths
+	f.Followed += more.Followed
+	f.Found += more.Found
+}
+
+// UnseenDeathsMargin returns by how much the cumulative hazard of unseen deaths up to an age in
+// seconds may exceed its estimate, except with probability risk. It adds the margins of the
+// classes, from the upper limits of their Poisson counts, in quadrature. It is infinite where a
+// class has no exposure.
+func (h *Hazard) UnseenDeathsMargin(age, risk float64) (margin float64) {
+	from, to := 0.0, float64(firstClassSeconds)
 	for i := 0; i < hazardAges && from < age; i++ {
 		f := &h.ages[i]
 		if !(f.Exposure > 0) {
 			return math.Inf(1)
 		}
 		deaths := float64(max(0, f.Deaths))
-		times = math.Hypot(times, (min(age, to)-from)*(mathext.GammaIncRegInv(deaths+1, 1-risk)-deaths)/f.Exposure)
+		upper := mathext.GammaIncRegInv(deaths+1, 1-risk)
+		margin = math.Hypot(margin, (min(age, to)-from)*(upper-deaths)/f.Exposure)
 		from, to = to, 2*to
 	}
-	return times
+	return margin
 }
 
-// found is the rate of deaths that are found from outside, for each second of an object.
-func (f *Fate) found() float64 {
+// foundRate is the rate of deaths found from outside, per object-second.
+func (f *Fate) foundRate() float64 {
 	if !(f.Followed > 0) {
 		return 0
 	}
 	return float64(f.Found) / f.Followed
 }
 
-// unseen is the rate of those that are seen in windows alone, had so many times as many been; not known without exposure.
-func (f *Fate) unseen(times float64) (rate float64, known bool) {
+// unseenRate is the rate of deaths that bursts alone reveal, per object-second, with the observed
+// deaths scaled by deathScale. It is unknown without exposure.
+func (f *Fate) unseenRate(deathScale float64) (rate float64, known bool) {
 	if !(f.Exposure > 0) {
 		return 0, false
 	}
-	return max(0, times*float64(f.Deaths)/f.Exposure-f.found()), true
+	return max(0, deathScale*float64(f.Deaths)/f.Exposure-f.foundRate()), true
 }

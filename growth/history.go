@@ -1,45 +1,57 @@
 package growth
 
 import (
+	"cmp"
 	"slices"
 	"time"
 )
 
-// A Track is the life of one process in a trace.
+// Bounds of a history.
+const (
+	// maxHistories bounds the processes: a script may run any number of short commands.
+	maxHistories = 64
+	// maxGPUs bounds the GPUs and instances: a machine of 16 GPUs has at most 112 instances.
+	maxGPUs = 256
+)
+
+// A ProcessHistory is the life of one process in a trace.
 type Track struct {
 	Member
-	// Timeline of a process that is no worker. Of workers there is their Group alone: they come and go in numbers.
+	// Timeline of a process, unless it is an untraced worker: those have their Group alone, as
+	// they come and go in numbers.
 	Timeline Timeline
-	// First and Last moment at which it was seen.
+	// First and Last sample of the tree that had the process.
 	First, Last time.Duration
 	// End is when its PID was found to run another program; 0: it was not.
 	End time.Duration
 
 	pss, private int64 // latest reading
-	peak         int64 // of the resident memory
+	peakRSS      int64
 }
 
-// A History is what has been seen of a process tree. The zero value is empty.
+// A History is the samples of a process tree so far. The zero value is empty.
 type History struct {
-	// Tracks of all processes, in the order in which they appeared.
+	// Processes in the order in which they appeared.
 	Tracks []*Track
-	// Rows, one a moment.
+	// Rows, one per sample of the tree.
 	Rows  []Row
 	Marks []Mark
-	// GPUs as they were seen last, in the order in which they appeared.
+	// GPUs by their latest samples, in the order in which they appeared.
 	GPUs []GPUSample
 
-	alive  map[int]*Track // by PID, in the last moment
+	alive  map[int]*Track // by PID, in the last sample
 	groups map[Role]*Group
 }
 
-// Add adds a moment, which is later than those before, and gives its row.
+// Add adds a sample that is later than all before, and returns its row.
 func (h *History) Add(m Moment) Row {
 	alive := make(map[int]*Track, len(m.Members))
-	row := Row{Tree: Tree{Processes: int64(len(m.Members))}, Around: m.Around, Price: m.Price}
+	row := Row{
+		Tree: Tree{Processes: int64(len(m.Members))}, Around: m.Around, Price: m.Price,
+	}
 	var traced []Sample
 	for i, member := range m.Members {
-		t := h.track(member, m.Elapsed)
+		t := h.processOf(member, m.Elapsed)
 		alive[member.PID] = t
 		t.add(m.Processes[i].Sample)
 		if member.Traced {
@@ -51,59 +63,18 @@ func (h *History) Add(m Moment) Row {
 	}
 	row.Sample = sumSamples(traced)
 	row.Elapsed = m.Elapsed
+
 	h.alive = alive
 	h.Rows = append(h.Rows, row)
 	h.prune(m.Elapsed)
 	h.addGroups(m)
 	h.addGPUs(m.GPUs)
+
 	return row
 }
 
-// mostGPUs bounds how many GPUs and instances are remembered: a machine of sixteen has 112 instances at most.
-const mostGPUs = 256
-
-// addGPUs remembers the state of GPUs.
-func (h *History) addGPUs(gpus []GPUSample) {
-	for _, g := range gpus {
-		i := slices.IndexFunc(h.GPUs, func(known GPUSample) bool { return known.Index == g.Index && known.Instance == g.Instance })
-		switch {
-		case i >= 0:
-			h.GPUs[i] = g
-		case len(h.GPUs) < mostGPUs:
-			h.GPUs = append(h.GPUs, g)
-		}
-	}
-}
-
-// mostTracks bounds the tracks: a script may run any number of short commands.
-const mostTracks = 64
-
-// prune forgets processes that have gone: first those that were not traced, then the smallest.
-func (h *History) prune(now time.Duration) {
-	for len(h.Tracks) > mostTracks {
-		least := -1
-		for i, t := range h.Tracks {
-			if t.Last < now && (least < 0 || t.isLessThan(h.Tracks[least])) {
-				least = i
-			}
-		}
-		if least < 0 {
-			return // all live
-		}
-		h.Tracks = slices.Delete(h.Tracks, least, least+1)
-	}
-}
-
-// isLessThan tells which of two processes is of less interest.
-func (t *Track) isLessThan(other *Track) bool {
-	if t.Traced != other.Traced {
-		return !t.Traced
-	}
-	return t.peak < other.peak
-}
-
-// track gives the track of a member; one whose PID lives on in another program begins anew.
-func (h *History) track(member Member, now time.Duration) *Track {
+// processOf returns the history of a member. A PID that executed another program begins a new one.
+func (h *History) processOf(member Member, now time.Duration) *Track {
 	t, ok := h.alive[member.PID]
 	if !ok || t.Born != member.Born {
 		if ok {
@@ -112,15 +83,17 @@ func (h *History) track(member Member, now time.Duration) *Track {
 		t = &Track{First: now, pss: Unknown, private: Unknown}
 		h.Tracks = append(h.Tracks, t)
 	}
-	if t.Traced && !member.Traced { // it has just ended; what was traced counts
+
+	if t.Traced && !member.Traced { // it has just ended; it stays a traced process
 		member.Traced, member.From = true, t.From
 	}
 	t.Member, t.Last = member, now
+
 	return t
 }
 
 func (t *Track) add(s Sample) {
-	t.peak = max(t.peak, s.RSS)
+	t.peakRSS = max(t.peakRSS, s.RSS)
 	if s.PSS != Unknown {
 		t.pss, t.private = s.PSS, s.Private
 	}
@@ -129,63 +102,162 @@ func (t *Track) add(s Sample) {
 	}
 }
 
-// IsIn tells whether a snapshot has what the process held while it was traced.
-func (t *Track) IsIn(s *Snapshot) bool {
-	return s.Elapsed >= t.From && (t.End == 0 || s.Elapsed < t.End) && slices.Contains(s.Alive, t.PID)
-}
-
-// IsGlimpse tells a process that was seen in one moment and had gone in the next, like the copy of one that is about to
-// execute a program.
-func (h *History) IsGlimpse(t *Track) bool {
-	return t.First == t.Last && t.Last < h.Rows[len(h.Rows)-1].Elapsed
-}
-
-// IsWorker tells the roles of processes that come in numbers and serve another.
-func (r Role) IsWorker() bool {
-	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleOther
-}
-
-// Main is the traced process that the trace is about: of the large ones the last to be alive, and of several the one that
-// grew most. Large is what holds a quarter of what the largest did, at its peak: what a script runs after its trainer is
-// not. nil: none was traced.
-func (h *History) Main() *Track {
-	traced := h.Traced()
-	var largest int64
-	for _, t := range traced {
-		largest = max(largest, t.peak)
-	}
-	var main *Track
-	for _, t := range traced {
-		if t.peak < largest/4 {
-			continue
+// prune drops processes that have ended: first untraced ones, then the smallest.
+func (h *History) prune(now time.Duration) {
+	for len(h.Tracks) > maxHistories {
+		least := -1
+		for i, t := range h.Tracks {
+			if t.Last < now && (least < 0 || t.isDroppedBefore(h.Tracks[least])) {
+				least = i
+			}
 		}
-		if main == nil || t.Last > main.Last || t.Last == main.Last && t.grown() > main.grown() {
-			main = t
+		if least < 0 {
+			return // all are alive
 		}
+		h.Tracks = slices.Delete(h.Tracks, least, least+1)
 	}
-	return main
 }
 
-// Traced are the tracks of processes with all sources.
+// isDroppedBefore is true of the process that is dropped before the other.
+func (t *Track) isDroppedBefore(other *Track) bool {
+	if t.Traced != other.Traced {
+		return !t.Traced
+	}
+	return t.peakRSS < other.peakRSS
+}
+
+// addGPUs keeps the latest sample of each GPU.
+func (h *History) addGPUs(gpus []GPUSample) {
+	for _, g := range gpus {
+		i := slices.IndexFunc(h.GPUs, func(known GPUSample) bool {
+			return known.Index == g.Index && known.Instance == g.Instance
+		})
+		switch {
+		case i >= 0:
+			h.GPUs[i] = g
+		case len(h.GPUs) < maxGPUs:
+			h.GPUs = append(h.GPUs, g)
+		}
+	}
+}
+
+// Traced returns the processes with all sources.
 func (h *History) Traced() []*Track {
 	return slices.DeleteFunc(slices.Clone(h.Tracks), func(t *Track) bool { return !t.Traced })
 }
 
-func (t *Track) grown() int64 {
+// Main returns the traced process that the trace is about: of the large ones the last to be alive,
+// and of several the one that grew most. A process is large if its peak RSS is at least a quarter
+// of the largest: a command after the trainer is not. Nil where none was traced.
+func (h *History) Main() *Track {
+	traced := h.Traced()
+	var largest int64
+	for _, t := range traced {
+		largest = max(largest, t.peakRSS)
+	}
+
+	var main *Track
+	for _, t := range traced {
+		if t.peakRSS < largest/4 {
+			continue
+		}
+		if main == nil || t.Last > main.Last || t.Last == main.Last && t.growth() > main.growth() {
+			main = t
+		}
+	}
+
+	return main
+}
+
+// growth of the RSS over the process's life, in bytes.
+func (t *Track) growth() int64 {
 	if len(t.Timeline) == 0 {
 		return 0
 	}
 	return t.Timeline.RSSAt(t.Last) - t.Timeline.RSSAt(0)
 }
 
-// Series is the resident memory over time. Gaps are left out.
-func (t Timeline) Series() Series {
-	var s Series
-	for _, sample := range t {
-		if sample.RSS != Unknown {
-			s.X = append(s.X, sample.Elapsed.Seconds())
-			s.Y = append(s.Y, float64(sample.RSS))
+// IsIn is true of a snapshot that has the process while it was traced.
+func (t *Track) IsIn(s *Snapshot) bool {
+	isTracedLife := s.Elapsed >= t.From && (t.End == 0 || s.Elapsed < t.End)
+	return isTracedLife && slices.Contains(s.Alive, t.PID)
+}
+
+// IsShortLived is true of a process that was in one sample and gone in the next, such as the fork
+// that is about to execute a command.
+func (h *History) IsGlimpse(t *Track) bool {
+	return t.First == t.Last && t.Last < h.Rows[len(h.Rows)-1].Elapsed
+}
+
+// A Group is the untraced workers of one role. Sizes are in bytes.
+type Group struct {
+	Role Role
+	// Count of the processes in the last sample.
+	Count int
+	// RSS is the median RSS of one process. Unknown if none could be read.
+	RSS int64
+	// PSS and Private are sums over the processes, by the latest reading of each; Unknown until all
+	// have been read.
+	PSS, Private int64
+	// History of Private, X in seconds since the start of the trace.
+	History Series
+}
+
+// addGroups sums the workers of a sample by role.
+func (h *History) addGroups(m Moment) {
+	if h.groups == nil {
+		h.groups = make(map[Role]*Group)
+	}
+	for _, g := range h.groups {
+		g.Count, g.PSS, g.Private = 0, 0, 0
+	}
+
+	resident := make(map[Role][]int64)
+	for i, member := range m.Members {
+		if member.Traced || !member.Role.IsWorker() {
+			continue
+		}
+		g := h.groups[member.Role]
+		if g == nil {
+			g = &Group{Role: member.Role}
+			h.groups[member.Role] = g
+		}
+		t := h.alive[member.PID]
+		g.Count++
+		g.PSS, g.Private = sumKnown(g.PSS, t.pss), sumKnown(g.Private, t.private)
+		if rss := m.Processes[i].RSS; rss != Unknown {
+			resident[member.Role] = append(resident[member.Role], rss)
 		}
 	}
-	return s
+
+	for role, g := range h.groups {
+		g.RSS = medianSize(resident[role])
+		if g.Private != Unknown {
+			g.History.X = append(g.History.X, m.Elapsed.Seconds())
+			g.History.Y = append(g.History.Y, float64(g.Private))
+		}
+	}
+}
+
+// medianSize is the median of sizes, the upper of two; Unknown without sizes.
+func medianSize(sizes []int64) int64 {
+	if len(sizes) == 0 {
+		return Unknown
+	}
+	slices.Sort(sizes)
+	return sizes[len(sizes)/2]
+}
+
+// Groups returns the groups that have workers in the last sample, the largest first.
+func (h *History) Groups() []Group {
+	var groups []Group
+	for _, g := range h.groups {
+		if g.Count > 0 {
+			groups = append(groups, *g)
+		}
+	}
+	slices.SortFunc(groups, func(a, b Group) int {
+		return cmp.Or(cmp.Compare(b.Private, a.Private), cmp.Compare(a.Role, b.Role))
+	})
+	return groups
 }

@@ -81,15 +81,15 @@ func TestWhatRunsAfterATrainerIsNotTheMainProcess(t *testing.T) {
 func TestATraceRemembersABoundedNumberOfProcesses(t *testing.T) {
 	var h History
 	h.Add(seen(0, map[int]Sample{1: {RSS: 900}}, nil))
-	for second := range 10 * mostTracks {
+	for second := range 10 * maxHistories {
 		command := seen(second+1, map[int]Sample{2: {RSS: 5}, 3: {RSS: 7}}, map[int]Role{3: RoleOther})
 		command.Members[0].Born, command.Members[1].Born = time.Duration(second), time.Duration(second)
 		h.Add(command)
 	}
-	if len(h.Tracks) != mostTracks || h.Tracks[0].PID != 1 || h.Main().PID != 1 {
-		t.Errorf("%d tracks, main %d, want %d and the trainer", len(h.Tracks), h.Main().PID, mostTracks)
+	if len(h.Tracks) != maxHistories || h.Tracks[0].PID != 1 || h.Main().PID != 1 {
+		t.Errorf("%d tracks, main %d, want %d and the trainer", len(h.Tracks), h.Main().PID, maxHistories)
 	}
-	if last := h.Tracks[len(h.Tracks)-1]; last.PID != 3 || last.Last != 10*mostTracks*time.Second {
+	if last := h.Tracks[len(h.Tracks)-1]; last.PID != 3 || last.Last != 10*maxHistories*time.Second {
 		t.Errorf("the last is %+v, want the one that lives", last.Process)
 	}
 }

@@ -155,9 +155,9 @@ func FuzzJudge(f *testing.F) {
 func TestNoSeriesMakesAVerdictWithoutNumbers(t *testing.T) {
 	const huge = 9e18
 	nan := math.NaN()
-	ramp := func(n int, step, base, rise float64) (s Series) {
+	ramp := func(n int, step, envelope, rise float64) (s Series) {
 		for i := range n {
-			s.X, s.Y = append(s.X, float64(i)*step), append(s.Y, base+rise*float64(i))
+			s.X, s.Y = append(s.X, float64(i)*step), append(s.Y, envelope+rise*float64(i))
 		}
 		return s
 	}

@@ -149,7 +149,7 @@ func TestAFewStepsOfACoarseSamplerAreNoGrowth(t *testing.T) {
 	if v := Judge(s, Setting{Age: 7200}, InSeconds()); v.Class == ClassLeak || v.Class == ClassGrowing {
 		t.Errorf("%s (%s)", v.Class, v.Why)
 	}
-	if q := quantum(s.Y); q != coarse {
+	if q := smallestStep(s.Y); q != coarse {
 		t.Errorf("the quantum is %v, want %v", q, coarse)
 	}
 }
@@ -168,7 +168,7 @@ func TestGrowthMustGoOn(t *testing.T) {
 		"less in the end":  {[]float64{0, 0, 0, 4, 4, 4, 6, 6, 6}, true},
 		"much less in end": {[]float64{0, 0, 0, 6, 6, 6, 7, 7, 7}, false},
 	} {
-		if got := keepsRising(base{x: count(len(c.y)), y: c.y}); got != c.want {
+		if got := risesInThirds(envelope{x: count(len(c.y)), y: c.y}); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -186,14 +186,14 @@ func count(n int) []float64 {
 // Half of the samples are of the last sixth of the time: most of the growth is in the others.
 func TestGrowthGoesOnWhereSamplesAreUneven(t *testing.T) {
 	x := []float64{0, 20, 40, 60, 80, 100, 102, 104, 106, 108, 110, 112}
-	if !keepsRising(base{x: x, y: x}) {
+	if !risesInThirds(envelope{x: x, y: x}) {
 		t.Error("what rises all the time does not")
 	}
 	stops := slices.Clone(x)
 	for i := 6; i < len(stops); i++ {
 		stops[i] = 100
 	}
-	if keepsRising(base{x: x, y: stops}) {
+	if risesInThirds(envelope{x: x, y: stops}) {
 		t.Error("what has stopped to rise still does")
 	}
 }
@@ -245,7 +245,7 @@ func TestAStaircaseIsAFewLargeSteps(t *testing.T) {
 		"steps of little importance": {steps(40), 700, 0, false},
 		"no steps":                   {ramp, 475, 0, false},
 	} {
-		if got := staircase(c.y, c.rise, c.step); got != c.want {
+		if got := isStaircase(c.y, c.rise, c.step); got != c.want {
 			t.Errorf("%s: %v, want %v", name, got, c.want)
 		}
 	}
@@ -253,11 +253,11 @@ func TestAStaircaseIsAFewLargeSteps(t *testing.T) {
 
 func TestGrowthThatSlowsWithTheAgeOfTheProcessSaturates(t *testing.T) {
 	b := curve(func(u float64) float64 { return 8e9 + 4e8*math.Log(1000+950*u) }, 4e7) // at 1000 to 1950 s of age
-	e := evidence{series: Series{X: []float64{0, 1950}}, course: course{left: make([]regime, 1), last: regime{base: b, shape: shape{form: formLine}}}}
+	e := evidence{series: Series{X: []float64{0, 1950}}, segments: segmentation{earlier: make([]segment, 1), last: segment{envelope: b, fit: fit{kind: curveLine}}}}
 	if !e.slowsDown() {
 		t.Error("growth by the logarithm of the age is not seen")
 	}
-	e.course.left = nil
+	e.segments.earlier = nil
 	if e.slowsDown() {
 		t.Error("without an earlier regime nobody knows the shape of the warm-up")
 	}
@@ -274,10 +274,10 @@ func TestAParabolaThatBendsDownSlowsDown(t *testing.T) {
 		"bends in the noise": {func(u float64) float64 { return 8e9 + 1e6*(u-u*u/2) }, false},
 	} {
 		b := curve(c.curve, 2e7)
-		for form, want := range map[form]bool{formLine: c.want, formSettling: c.want, formExponential: true, formLogarithm: true} {
-			e := evidence{series: Series{X: []float64{0, 1950}}, course: course{last: regime{base: b, shape: shape{form: form}}}}
+		for kind, want := range map[curveKind]bool{curveLine: c.want, curveSettling: c.want, curveExponential: true, curveLogarithm: true} {
+			e := evidence{series: Series{X: []float64{0, 1950}}, segments: segmentation{last: segment{envelope: b, fit: fit{kind: kind}}}}
 			if got := e.slowsDown(); got != want {
-				t.Errorf("%s, of form %d: %v, want %v", name, form, got, want)
+				t.Errorf("%s, of form %d: %v, want %v", name, kind, got, want)
 			}
 		}
 	}

@@ -1,62 +1,76 @@
+// Package judge judges a traced process: whether its RSS leaks, which stacks explain the growth,
+// and whether it is the right process to trace.
 package growth
 
 import (
 	"math"
+	"slices"
 	"time"
 )
 
 // A Case is a traced process and what it is judged by.
 type Case struct {
 	Track *Track
-	// Room is how much more the process can take until it meets a limit, in bytes; Unknown where none is known.
-	Room int64
-	// DeviceRoom is the same of device memory: what the GPU that has least has left. Nothing but JudgeDevice asks for it.
+	// Headroom is by how much the RSS can grow until it meets a limit, in bytes; Unknown without
+	// one. GPUHeadroom is the free memory of the process's fullest GPU, for the judgement of GPU
+	// memory alone.
+	Room       int64
 	DeviceRoom int64
 	Marks      []Mark
 	// Snapshots of the trace, in order.
 	Snapshots []*Snapshot
-	// Warmup is when the user says that the warm-up ends, since the start of the trace; 0: that is to be found.
+	// Warmup is when the warm-up ends by the user, since the start of the trace; 0: it is to be
+	// found.
 	Warmup time.Duration
-	// Tolerable is growth in bytes per second that the user calls harmless; 0: none is.
+	// Tolerable is growth in bytes per second that the user calls harmless.
 	Tolerable float64
 	Criteria  Criteria
-	// Owners tell whose memory a stack holds; nil: by the built-in rules.
+	// Components maps stacks to components; nil: by the built-in rules.
 	Owners *Owners
 }
 
-// A Judgement is what the case says. X of its Verdict is seconds since the start of the trace.
+// A Judgement is the result of a case. X of its Verdict is seconds since the start of the trace.
 type Judgement struct {
 	Verdict
-	// Window over which the stacks were judged: from the end of the warm-up to the last snapshot of the process's life.
+	// Window over which the stacks were judged: from the end of the warm-up to the last snapshot of
+	// the process's life.
 	Window   Window
 	Trends   []StackTrend
 	Culprits []Culprit
-	// StepsPerSecond in the window; NaN where no steps were seen.
+	// StepsPerSecond in the window; NaN without steps.
 	StepsPerSecond float64
 }
 
-// JudgeProcess judges a process: its resident memory, and the stacks that hold what it gained.
+// Process judges the RSS of a process, and the stacks that hold its growth.
 func JudgeProcess(c Case) Judgement {
-	j := Judgement{Verdict: Judge(c.Track.Timeline.Series(), c.setting(), c.Criteria)}
-	snapshots := c.snapshots()
-	j.Window = c.window(j.Verdict, snapshots)
+	timeline := c.Track.Timeline
+	j := Judgement{Verdict: Judge(timeline.Series(), c.Setting(), c.Criteria)}
+
+	snapshots := c.OwnSnapshots()
+	j.Window = c.StackWindow(j.Verdict, snapshots)
 	j.Trends = JudgeStacks(snapshots, j.Window, j.Rate)
 	j.Culprits = Culprits(j.Trends, c.Owners)
-	j.StepsPerSecond = stepsPerSecond(c.Track.Timeline, j.Window)
-	if c.isSuspect(j.Verdict, j.Trends, func(x float64) int64 { return c.Track.Timeline.RSSAt(time.Duration(x * float64(time.Second))) }) {
-		j.Class, j.Why = ClassSuspected, "steady growth, and what accumulates explains it"
+	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
+
+	rssAt := func(x float64) int64 {
+		return timeline.RSSAt(time.Duration(x * float64(time.Second)))
 	}
+	if c.IsSuspected(j.Verdict, j.Trends, rssAt) {
+		j.Suspect()
+	}
+
 	return j
 }
 
-// setting is what is known besides the process's series.
-func (c Case) setting() Setting {
+// Setting is what is known besides the process's timeline.
+func (c Case) Setting() Setting {
 	s := Setting{Age: c.age(), Tolerable: c.Tolerable}
-	if n := len(c.Track.Timeline); n > 0 && c.Room != Unknown {
+	if len(c.Track.Timeline) > 0 && c.Room != Unknown {
 		if rss := c.Track.Timeline.RSSAt(c.Track.Last); rss != Unknown {
 			s.Limit = float64(rss + c.Room)
 		}
 	}
+
 	end, cycle := EpochsOf(c.Marks)
 	if c.Warmup != 0 {
 		end = &c.Warmup
@@ -66,8 +80,10 @@ func (c Case) setting() Setting {
 		s.EpochEnd = &seconds
 	}
 	s.Cycle = cycle.Seconds()
-	start := math.Inf(-1) // one process: nothing that looks like a restart is one
+
+	start := math.Inf(-1) // all samples are of one process: no fall is a restart
 	s.Start = &start
+
 	return s
 }
 
@@ -79,8 +95,8 @@ func (c Case) age() float64 {
 	return max(0, (c.Track.Timeline[0].Elapsed - c.Track.Born).Seconds())
 }
 
-// snapshots are those of the process, with its holdings alone.
-func (c Case) snapshots() []*Snapshot {
+// OwnSnapshots are those of the process's life, with its holdings alone.
+func (c Case) OwnSnapshots() []*Snapshot {
 	var own []*Snapshot
 	for _, s := range c.Snapshots {
 		if c.Track.IsIn(s) {
@@ -90,42 +106,46 @@ func (c Case) snapshots() []*Snapshot {
 	return own
 }
 
-// unsettled is the share of a trace in which what replaces memory older than the attach looks new.
-const unsettled = 0.1
-
-// window begins where the last regime does, and leaves out the first moments in any case, and those before all growth comes from
-// windows.
-func (c Case) window(v Verdict, snapshots []*Snapshot) Window {
+// StackWindow is the window over which stacks are judged. It begins with the last segment of a
+// verdict, and not before all growth comes from bursts.
+func (c Case) StackWindow(v Verdict, snapshots []*Snapshot) Window {
 	if len(snapshots) == 0 {
 		return Window{}
 	}
-	w := Window{From: c.Track.From, To: snapshots[len(snapshots)-1].Elapsed}
-	w.From += time.Duration(unsettled * float64(w.To-w.From))
+
+	// At the start of a trace, replacements of memory from before tracing started look like growth.
+	const ignoredShare = 0.1
+	last := snapshots[len(snapshots)-1]
+	w := Window{From: c.Track.From, To: last.Elapsed}
+	w.From += time.Duration(ignoredShare * float64(w.To-w.From))
+
 	for _, from := range []float64{v.Start, v.From} {
-		if at := time.Duration(from * float64(time.Second)); !math.IsNaN(from) && at > w.From && at < w.To {
+		at := time.Duration(from * float64(time.Second))
+		if !math.IsNaN(from) && at > w.From && at < w.To {
 			w.From = at
 		}
 	}
 	if c.Warmup != 0 && c.Warmup < w.To {
 		w.From = c.Warmup
 	}
-	if settled := snapshots[len(snapshots)-1].Watch.settled(); settled < w.To {
+	if settled := last.Watch.Settled(); settled < w.To {
 		w.From = max(w.From, settled)
 	}
+
 	return w
 }
 
-// isSuspect: what grows is past its warm-up, has been watched for a while, and most of its growth is held by stacks that
-// accumulate. at gives what was judged at a moment, in bytes.
-func (c Case) isSuspect(v Verdict, trends []StackTrend, at func(x float64) int64) bool {
-	const nearly = 0.99 // a trace of five minutes has samples for a little less
-	watched := (c.Track.Last - c.Track.First).Seconds()
-	if v.Class != ClassGrowing || v.Length < c.Criteria.MinFlat || watched < nearly*c.Criteria.MinTail/2 {
+// IsSuspected is true where growth is not long enough for a leak, and yet it was watched for a
+// while past its warm-up and half of it lies in stacks that accumulate. at returns the judged size
+// at an X, in bytes.
+func (c Case) IsSuspected(v Verdict, trends []StackTrend, at func(x float64) int64) bool {
+	const tolerance = 0.99 // a trace of five minutes has samples for a little less
+	seconds := (c.Track.Last - c.Track.First).Seconds()
+	if v.Class != ClassGrowing || v.Length < c.Criteria.MinFlat ||
+		seconds < tolerance*c.Criteria.MinTail/2 || !c.isWarm(v, at) {
 		return false
 	}
-	if !c.isWarm(v, at) {
-		return false
-	}
+
 	explained := 0.0
 	for _, t := range trends {
 		if t.Trend == TrendAccumulating {
@@ -135,22 +155,21 @@ func (c Case) isSuspect(v Verdict, trends []StackTrend, at func(x float64) int64
 	return explained >= 0.5
 }
 
-// isWarm tells whether the process is old, or its warm-up has been seen to end: an epoch is over, or what was gained until the
-// last regime came faster, by a quarter at least. A pause in growth that goes on as before ends nothing.
+// isWarm is true where the process is old, an epoch is over, or the growth before the last segment
+// was faster by at least a quarter. A pause in growth that goes on as before ends no warm-up.
 func (c Case) isWarm(v Verdict, at func(x float64) int64) bool {
-	if c.age() >= c.Criteria.Old {
+	switch {
+	case c.age() >= c.Criteria.Old:
 		return true
-	}
-	if math.IsNaN(v.From) {
+	case math.IsNaN(v.From):
 		return false
-	}
-	if c.setting().EpochEnd != nil {
+	case c.Setting().EpochEnd != nil:
 		return true
 	}
 	return float64(at(v.From)-at(v.Start)) >= 1.25*v.Rate*(v.From-v.Start)
 }
 
-// stepsPerSecond is the pace of the steps in a window.
+// stepsPerSecond is the rate of training steps in a window.
 func stepsPerSecond(timeline Timeline, w Window) float64 {
 	first, last := Sample{Steps: Unknown}, Sample{Steps: Unknown}
 	for _, s := range timeline {
@@ -162,8 +181,82 @@ func stepsPerSecond(timeline Timeline, w Window) float64 {
 		}
 		last = s
 	}
+
 	if last.Steps <= first.Steps {
 		return math.NaN()
 	}
 	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
+}
+
+// minTreeShare is the share of the growth around a tree that the tree, or one other process, must
+// explain.
+const minTreeShare = 0.5
+
+// CheckTree checks that the traced tree is what grows. The verdict becomes ClassWrongProcess where
+// the memory around the tree grows and the tree does not, and one other process explains most of
+// that and grew by more than the tree holds. (Beside a trainer that holds more, it is a neighbour.)
+// others are sorted by growth. A trace shorter than the criteria's MinFlat is not checked.
+func Covered(v Verdict, h *History, others []Outsider, c Criteria) Verdict {
+	switch v.Class {
+	case ClassPlateau, ClassSpikyPlateau, ClassTooShort:
+	default:
+		return v // the traced process grows
+	}
+	around, tree, ok := growthAround(h)
+	if !ok || len(others) == 0 {
+		return v
+	}
+
+	last := &h.Rows[len(h.Rows)-1]
+	other := others[0]
+	if last.Elapsed.Seconds() < c.MinFlat || other.Growth < last.Tree.RSS ||
+		float64(around) < c.Around || float64(tree) >= minTreeShare*float64(around) ||
+		float64(other.Growth) < minTreeShare*float64(around) {
+		return v
+	}
+
+	v.Class, v.Reason = ClassWrongProcess, ReasonOtherProcess
+	v.Other = &OtherGrowth{
+		PID: other.PID, Command: other.Command, Growth: other.Growth, TreeGrowth: tree,
+	}
+	v.Why = Explain(v)
+
+	return v
+}
+
+// growthAround is the growth of the memory around the tree, and of the tree: that of the cgroup
+// where one has a limit, else the machine's.
+func growthAround(h *History) (around, tree int64, ok bool) {
+	used := func(r Row) int64 {
+		switch {
+		case r.Around.CgroupUsed != Unknown:
+			return r.Around.CgroupUsed
+		case r.Around.Available != Unknown:
+			return -r.Around.Available
+		}
+		return Unknown
+	}
+	around, isAroundKnown := growthOf(h, used)
+	tree, isTreeKnown := growthOf(h, func(r Row) int64 { return r.Tree.RSS })
+	return around, tree, isAroundKnown && isTreeKnown
+}
+
+// growthOf is the median of the last rows less that of the first; false for too few rows.
+func growthOf(h *History, value func(Row) int64) (bytes int64, ok bool) {
+	const rows = 5
+	if len(h.Rows) < 2*rows {
+		return 0, false
+	}
+
+	median := func(rows []Row) int64 {
+		var values []int64
+		for _, r := range rows {
+			values = append(values, value(r))
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	first, last := median(h.Rows[:rows]), median(h.Rows[len(h.Rows)-rows:])
+
+	return last - first, first != Unknown && last != Unknown
 }

@@ -1,21 +1,22 @@
 package growth
 
-import "math"
+import (
+	"math"
+	"slices"
 
-// A line is one of least squares: through the means of x and y, with a slope.
+	"gonum.org/v1/gonum/floats"
+	"gonum.org/v1/gonum/stat"
+)
+
+// A line is fitted by least squares: it runs through the means of x and y.
 type line struct{ x, y, slope float64 }
 
-// lineThrough fits a line; flat where all x are the same.
+// lineThrough fits a line; a flat one where all x are equal.
 func lineThrough(x, y []float64) line {
-	l := line{x: mean(x), y: mean(y)}
-	var xx, xy float64
-	for i := range x {
-		dx := x[i] - l.x
-		xx += dx * dx
-		xy += dx * (y[i] - l.y)
-	}
-	if xx > 0 {
-		l.slope = xy / xx
+	l := line{x: stat.Mean(x, nil), y: stat.Mean(y, nil)}
+	_, slope := stat.LinearRegression(x, y, nil, false)
+	if !math.IsNaN(slope) && !math.IsInf(slope, 0) {
+		l.slope = slope
 	}
 	return l
 }
@@ -23,30 +24,27 @@ func lineThrough(x, y []float64) line {
 // at is the line's value at an x.
 func (l line) at(x float64) float64 { return l.y + l.slope*(x-l.x) }
 
-// rests are what the line leaves of the values. What rounding leaves is nothing.
-func (l line) rests(x, y []float64) []float64 {
-	rests := make([]float64, len(x))
+// residuals of the values. Rounding errors count as 0.
+func (l line) residuals(x, y []float64) []float64 {
+	residuals := make([]float64, len(x))
 	for i := range x {
-		if rest := y[i] - l.at(x[i]); math.Abs(rest) > 1e-12*math.Abs(y[i]) {
-			rests[i] = rest
+		if r := y[i] - l.at(x[i]); math.Abs(r) > 1e-12*math.Abs(y[i]) {
+			residuals[i] = r
 		}
 	}
-	return rests
+	return residuals
 }
 
-// squares is the sum of the squared rests.
-func (l line) squares(x, y []float64) float64 { return squares(l.rests(x, y)) }
+// rss is the residual sum of squares.
+func (l line) rss(x, y []float64) float64 { return sumOfSquares(l.residuals(x, y)) }
 
-// A plane is one of least squares: a constant + p P + q Q, of two columns P and Q.
-type plane struct {
-	p, q float64
-	// squares is the sum of the squared rests.
-	squares float64
-}
+// A plane is fitted by least squares: y = c + p P + q Q, of two columns P and Q. rss is the
+// residual sum of squares.
+type plane struct{ p, q, rss float64 }
 
-// planeThrough fits a plane; not where one column follows from the other.
+// planeThrough fits a plane; false where the columns are collinear.
 func planeThrough(p, q, y []float64) (plane, bool) {
-	meanP, meanQ, meanY := mean(p), mean(q), mean(y)
+	meanP, meanQ, meanY := stat.Mean(p, nil), stat.Mean(q, nil), stat.Mean(y, nil)
 	var pp, qq, pq, py, qy float64
 	for i := range y {
 		dp, dq, dy := p[i]-meanP, q[i]-meanQ, y[i]-meanY
@@ -57,51 +55,55 @@ func planeThrough(p, q, y []float64) (plane, bool) {
 	if !(det > 1e-12*pp*qq) {
 		return plane{}, false
 	}
+
 	f := plane{p: (py*qq - qy*pq) / det, q: (qy*pp - py*pq) / det}
 	for i := range y {
-		rest := y[i] - meanY - f.p*(p[i]-meanP) - f.q*(q[i]-meanQ)
-		f.squares += rest * rest
+		residual := y[i] - meanY - f.p*(p[i]-meanP) - f.q*(q[i]-meanQ)
+		f.rss += residual * residual
 	}
+
 	return f, true
 }
 
-func mean(values []float64) float64 {
-	var sum float64
-	for _, v := range values {
-		sum += v
-	}
-	return sum / float64(len(values))
-}
+func sumOfSquares(values []float64) float64 { return floats.Dot(values, values) }
 
-func squares(values []float64) float64 {
-	var sum float64
-	for _, v := range values {
-		sum += v * v
-	}
-	return sum
-}
-
-// lag1 is the correlation of each rest with the next; 0 where there are too few, or nothing is left.
-func lag1(rests []float64) float64 {
-	all := squares(rests)
-	if all == 0 || len(rests) < 3 {
+// autocorrelation at lag 1 of residuals; 0 for fewer than three, or where all are 0.
+func autocorrelation(residuals []float64) float64 {
+	all := sumOfSquares(residuals)
+	if all == 0 || len(residuals) < 3 {
 		return 0
 	}
-	var sum float64
-	for i := 1; i < len(rests); i++ {
-		sum += rests[i] * rests[i-1]
-	}
-	return sum / all
+	return floats.Dot(residuals[1:], residuals[:len(residuals)-1]) / all
 }
 
-// independent is how many independent values n correlated ones are worth, at least least.
-func independent(n int, rests []float64, least float64) float64 {
-	phi := min(max(lag1(rests), 0), 0.95)
+// effectiveN is the effective sample size n(1-φ)/(1+φ) of n values whose residuals have a lag-1
+// autocorrelation φ, at least least.
+func effectiveN(n int, residuals []float64, least float64) float64 {
+	phi := min(max(autocorrelation(residuals), 0), 0.95)
 	return max(float64(n)*(1-phi)/(1+phi), least)
 }
 
-// noise is the sum of squares that says nothing: a fit that leaves less is not the better one. The values are in bytes.
-func noise(y []float64) float64 {
-	const least = 10_000 // bytes
-	return float64(len(y)) * math.Pow(max(1e-4*math.Abs(median(y)), least), 2)
+// noiseFloor is added to residual sums of squares, so that fits that differ by noise compare as
+// equal. The noise is 0.01% of the median, at least minNoise. The values are in bytes.
+func noiseFloor(y []float64) float64 {
+	const minNoise = 10_000 // bytes
+	return float64(len(y)) * math.Pow(max(1e-4*math.Abs(median(y)), minNoise), 2)
+}
+
+// quantile is the value below which a share of the values lies, linear between neighbours (type 7
+// of Hyndman and Fan, The American Statistician 50 (1996) 361). It sorts the values, of which there
+// must be at least one.
+func quantile(values []float64, share float64) float64 {
+	slices.Sort(values)
+	k, part := math.Modf(share * float64(len(values)-1))
+	below := values[int(k)]
+	if part == 0 {
+		return below
+	}
+	return below + part*(values[int(k)+1]-below)
+}
+
+// median of at least one value, which it leaves in place.
+func median(values []float64) float64 {
+	return quantile(slices.Clone(values), 0.5)
 }

@@ -107,14 +107,14 @@ func TestEachLineOfTheTableTellsItsFrames(t *testing.T) {
 
 func TestEveryBuiltInOwnerHasAStack(t *testing.T) {
 	// These are of roots, and of what has no more than one layer: TestMemoryWithoutAHolder... and TestTheOwnerIs... have them.
-	seen := []string{"file", "before-attach", "libc", "openmp", "other"}
+	seen := []string{"file", "before-tracing", "libc", "openmp", "other"}
 	for _, name := range recordings(t) {
 		owner, _ := recordedStack(t, name)
 		seen = append(seen, owner)
 	}
 	for _, rule := range DefaultOwners().rules {
-		if rule.owner != layerOwner && rule.owner != ownName && !slices.Contains(seen, rule.owner) {
-			t.Errorf("no stack of owner %q", rule.owner)
+		if rule.component != layerName && rule.component != ownName && !slices.Contains(seen, rule.component) {
+			t.Errorf("no stack of owner %q", rule.component)
 		}
 	}
 }

@@ -64,7 +64,7 @@ func TestTheOwnerIsWhoWouldHaveToRelease(t *testing.T) {
 
 func TestMemoryWithoutAHolderIsOwnedByItsRoot(t *testing.T) {
 	for root, want := range map[string]string{
-		"[file: /data/train.bin]": "file", "[before attach]": "before-attach", "[heap: free but resident]": "libc", "[unexplained]": "other", "": "other",
+		"[file: /data/train.bin]": "file", "[before tracing]": "before-tracing", "[heap: free but resident]": "libc", "[unexplained]": "other", "": "other",
 	} {
 		if got := DefaultOwners().Of(NamedStack(1, root, "arena 3")); got != want {
 			t.Errorf("%q: %q, want %q", root, got, want)
@@ -125,9 +125,9 @@ func TestAllPatternsOfARuleMustFitOneFrame(t *testing.T) {
 }
 
 func TestRulesThatCannotBeReadNameTheLineAndTheCause(t *testing.T) {
-	long := strings.Repeat("x", maxOwnerName+1)
+	long := strings.Repeat("x", maxNameBytes+1)
 	for text, want := range map[string]string{
-		"pil any file /PIL/\nx":   "my.rules:2: 1 words, not OWNER any|leaf WHERE PATTERN",
+		"pil any file /PIL/\nx":   "my.rules:2: 1 words, not COMPONENT any|leaf WHERE PATTERN",
 		"x any file":              "3 words",
 		"x any file a module":     "5 words",
 		"x all file a":            `"all" is neither any nor leaf`,
@@ -136,10 +136,10 @@ func TestRulesThatCannotBeReadNameTheLineAndTheCause(t *testing.T) {
 		"x any file a module b":   "a file or a module, not both",
 		"x leaf root a":           "a root is no leaf",
 		"x any root a function b": "a root is no leaf, and has nothing but its name",
-		"- any file a":            `owner "-" is for leaf rules`,
-		long + " any file a":      "owner of more than 64 bytes",
-		"x\x1b[2J any file a":     `owner "x\x1b[2J" is not printable`,
-		strings.Repeat("x any file a\n", maxOwnerRules+1): "my.rules:1001: more than 1000 rules",
+		"- any file a":            `component "-" is for leaf rules`,
+		long + " any file a":      "component of more than 64 bytes",
+		"x\x1b[2J any file a":     `component "x\x1b[2J" is not printable`,
+		strings.Repeat("x any file a\n", maxRules+1): "my.rules:1001: more than 1000 rules",
 		strings.Repeat("#", MaxOwnersBytes+1):             "my.rules: longer than 1048576 bytes",
 	} {
 		_, err := ParseOwners("my.rules", []byte(text))
@@ -152,19 +152,19 @@ func TestRulesThatCannotBeReadNameTheLineAndTheCause(t *testing.T) {
 // A target may make up names without end.
 func TestWhatIsRememberedIsBounded(t *testing.T) {
 	o := ownersOf(t, "")
-	for i := range 3 * remembered {
+	for i := range 3 * maxCached {
 		f := nativeFrame(fmt.Sprint(i), "/src/x.so") // one library with many functions, then many scripts
-		if i > 2*remembered {
+		if i > 2*maxCached {
 			f = pythonFrame("f", fmt.Sprint("/src/", i, ".py"), 1)
 		}
 		if got, want := o.Of(&Stack{Frames: []Frame{f}}), placeOf(&f).ownName(); got != want {
 			t.Fatalf("%q, want %q", got, want)
 		}
 		known := len(o.places)
-		if at := o.places[ownerPlace{whereModule, "/src/x.so"}]; at != nil {
+		if at := o.places[place{whereModule, "/src/x.so"}]; at != nil {
 			known += len(at.functions)
 		}
-		if known > remembered+3 {
+		if known > maxCached+3 {
 			t.Fatalf("%d places and functions are remembered", known)
 		}
 	}

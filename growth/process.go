@@ -2,7 +2,7 @@ package growth
 
 import "time"
 
-// A Role is what a process does in a training job.
+// A Role is the function of a process in a training job.
 type Role string
 
 // The roles of processes.
@@ -15,14 +15,20 @@ const (
 	RoleOther         Role = "other"
 )
 
+// IsWorker is true of roles whose processes come in numbers and serve another process.
+func (r Role) IsWorker() bool {
+	return r == RoleCompileWorker || r == RoleLoaderWorker || r == RoleOther
+}
+
 // A Process is one process of the traced tree.
 type Process struct {
 	// PID and Parent as our PID namespace counts.
 	PID, Parent int
-	// Born is when it began (or executed its program), since the start of the trace; negative: before it.
+	// Born is when the process started or executed its program, since the start of the trace. It is
+	// negative for a process that was there before.
 	Born time.Duration
-	// Command is a short name of what runs; Executable is the path of the program and Arguments the command line, as the
-	// process sees them.
+	// Command is a short name of the program. Executable is its path and Arguments its command
+	// line, as the process sees them.
 	Command    string
 	Executable string
 	Arguments  []string
@@ -31,13 +37,20 @@ type Process struct {
 	Rank int
 }
 
+// An OtherProcess is a process outside the traced tree, and its growth over the trace in bytes.
+type Outsider struct {
+	PID     int
+	Command string
+	Growth  int64
+}
+
 // A ProcessSample is the state of one process of the tree.
 type ProcessSample struct {
 	PID int64
 	Sample
 }
 
-// A Member is a process of the tree and what the trace does with it.
+// A Member is a process of the tree and whether it is traced.
 type Member struct {
 	Process
 	// Traced: all sources are attached, since From.
@@ -45,7 +58,7 @@ type Member struct {
 	From   time.Duration
 }
 
-// A Moment is the state of a process tree and of what is around it.
+// A TreeSample is the state of a process tree and of the memory around it.
 type Moment struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
@@ -54,29 +67,45 @@ type Moment struct {
 	Processes []ProcessSample
 	Around    Around
 	Price     Price
-	// GPUs of the machine that NVML tells of, in its order; empty where it tells nothing.
+	// GPUs of the machine in NVML's order; empty without NVML.
 	GPUs []GPUSample
 }
 
-// Around is the memory around a process tree, in bytes; Unknown where it cannot be read.
+// SystemMemory is the memory of the machine and the cgroup of a process tree, in bytes; Unknown
+// where it cannot be read.
 type Around struct {
-	// Available is the machine's MemAvailable; SwapFree its free swap.
+	// Available is MemAvailable of /proc/meminfo; SwapFree the machine's free swap.
 	Available, SwapFree int64
-	// CgroupUsed is what the cgroup that limits first has charged, without page cache that could be dropped; CgroupLimit is
-	// its limit. Unknown where none limits.
+	// CgroupUsed is charged to the cgroup whose limit is nearest, without page cache that can be
+	// dropped. CgroupLimit is its limit. Unknown where no cgroup has a limit.
 	CgroupUsed, CgroupLimit int64
-	// CgroupCache is the page cache of files that the same cgroup is charged for, without shared memory.
+	// CgroupCache is the page cache of files charged to that cgroup, without shared memory.
 	CgroupCache int64
 }
 
-// Room is what can still be taken until the first limit, the cgroup's or the machine's; Unknown where neither is known.
-func (a Around) Room() (bytes int64, limit string) {
-	room, by := int64(Unknown), ""
-	if a.Available != Unknown {
-		room, by = a.Available, "machine"
+// Headroom is the memory left until the first limit, and the name of that limit: "cgroup" or
+// "machine". It is Unknown where neither is known.
+func (m Around) Room() (bytes int64, limit string) {
+	bytes = Unknown
+	if m.Available != Unknown {
+		bytes, limit = m.Available, "machine"
 	}
-	if a.CgroupLimit != Unknown && a.CgroupUsed != Unknown && (room == Unknown || a.CgroupLimit-a.CgroupUsed < room) {
-		room, by = max(0, a.CgroupLimit-a.CgroupUsed), "cgroup"
+
+	if m.CgroupLimit == Unknown || m.CgroupUsed == Unknown {
+		return bytes, limit
 	}
-	return room, by
+	if left := m.CgroupLimit - m.CgroupUsed; bytes == Unknown || left < bytes {
+		bytes, limit = max(0, left), "cgroup"
+	}
+
+	return bytes, limit
+}
+
+// An OverheadSample is the cost of tracing since the sample before; Unknown where it is not
+// measured.
+type Price struct {
+	// Overhead is the share of the traced processes' CPU time, in millionths.
+	Overhead int64
+	// Probed is the share of the time in which the allocator was probed, in thousandths.
+	Probed int64
 }

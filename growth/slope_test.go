@@ -23,7 +23,7 @@ func TestTheIntervalHoldsTheTrueSlopeHoweverLongErrorsLast(t *testing.T) {
 	for _, memory := range []float64{0, 0.3, 0.6, 0.9} {
 		held, over := 0, 0
 		for range runs {
-			b := base{y: correlated(random, n, memory)}
+			b := envelope{y: correlated(random, n, memory)}
 			for i := range n {
 				b.x = append(b.x, float64(i))
 				b.y[i] += truth * float64(i-n/2) // around 0: no unseen drift is added
@@ -58,7 +58,7 @@ func TestTheSlopeOfARandomWalkIsThatOfItsSteps(t *testing.T) {
 	}
 	steps := float64(n - 1)
 	variance := (squared - sum*sum/steps) / (steps - 1)
-	s := slopeUnderMemory(x, y)
+	s := praisWinsten(x, y)
 	if !near(s.rate, sum/steps, 1e-9) || !near(s.err, math.Sqrt(variance/steps), 1e-9) || s.freedom != n-2 {
 		t.Errorf("%+v, want %v with an error of %v", s, sum/steps, math.Sqrt(variance/steps))
 	}
@@ -92,7 +92,7 @@ func TestWhatRoundingLeavesIsNothing(t *testing.T) {
 	for i := range 97 {
 		x, y = append(x, 0.1*float64(i)), append(y, 1e9/3+0.7*float64(i))
 	}
-	for i, rest := range lineThrough(x, y).rests(x, y) {
+	for i, rest := range lineThrough(x, y).residuals(x, y) {
 		if rest != 0 {
 			t.Fatalf("point %d is off a straight line by %v", i, rest)
 		}

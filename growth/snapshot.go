@@ -1,62 +1,72 @@
 package growth
 
 import (
-	"cmp"
 	"math"
 	"slices"
 	"time"
 )
 
-// A Holding is what one stack has allocated and still holds, in one kind of memory.
+// A Holding is the memory of one kind that one stack has allocated and not freed.
 //
-// Counts of sampled memory are estimates: each sampled object of S bytes stands for 1/p objects, p = 1 - exp(-S/interval).
+// Counts of sampled memory are estimates: a sampled object of S bytes represents 1/p objects,
+// p = 1 - exp(-S/interval).
 type Holding struct {
 	Stack *Stack
 	Kind  Kind
-	// GPU on which the memory is: "0", "1", ..., as CUDA counts in the process. Empty: it is host memory, or not known on which.
+	// GPU that has the memory: "0", "1", ..., as CUDA counts in the process. Empty for host memory,
+	// and where the GPU is unknown.
 	GPU string
-	// InuseObjects and InuseBytes are alive. For mappings, bytes are those that have been touched (in memory or swapped out).
+
+	// InuseObjects and InuseBytes are alive. The bytes of VMAs are those that have been touched,
+	// in RAM or swapped out.
 	InuseObjects float64
 	InuseBytes   int64
-	// AllocObjects and AllocBytes were allocated since the attach, freed or not. For mappings, bytes are those asked for.
+	// AllocObjects and AllocBytes were allocated since tracing started, freed or not. The bytes of
+	// VMAs are those requested.
 	AllocObjects float64
 	AllocBytes   float64
-	// Samples is the number of objects behind InuseObjects.
+	// Samples is the number of sampled objects behind InuseObjects.
 	Samples int64
-	// Variance of InuseBytes as an estimate from samples, in bytes²: the sum of w(w - s) over sampled objects of s bytes that
-	// stand for w bytes. 0: it is exact.
+	// Variance of InuseBytes as an estimate, in bytes²: the sum of w(w - s) over sampled objects of
+	// s bytes that represent w bytes. 0: InuseBytes is exact.
 	Variance float64
-	// ResidentBytes are those of InuseBytes that are in memory, as the kernel counts RSS: what a process shares with another
-	// counts for each. Over all holdings of a process they sum to its RSS. SwappedBytes are swapped out.
+
+	// ResidentBytes are those of InuseBytes in RAM, as the kernel counts RSS: a page that several
+	// processes share counts for each. Over all holdings of a process they sum to its RSS.
+	// SwappedBytes are swapped out.
 	ResidentBytes, SwappedBytes int64
-	// SharedBytes is the part of ResidentBytes that an earlier process of the tree (see Snapshot.Residents) holds too, so
-	// that ResidentBytes less SharedBytes can be summed over processes.
+	// SharedBytes is the part of ResidentBytes that an earlier process of Snapshot.Residents holds
+	// too. ResidentBytes less SharedBytes can be summed over processes.
 	SharedBytes int64
-	// DeviceBytes are those on a GPU that the holding stands for in the ledger of device memory. Over all device holdings of a process
-	// they sum to what is known of its memory there. 0 for host memory.
-	DeviceBytes int64
 	// ResidentVariance of ResidentBytes as an estimate, in bytes². 0: it is exact.
 	ResidentVariance float64
-	// Births splits what is alive by the time at which it was allocated. Only the newest snapshot of a trace has them, of
-	// what is sampled; there, their sum is what is alive.
+	// GPUBytes are those that the holding has in the breakdown of GPU memory; 0 for host memory.
+	// Over all GPU holdings of a process they sum to what is known of its memory on GPUs.
+	DeviceBytes int64
+
+	// Births splits sampled memory that is alive by the time of its allocation. Only the newest
+	// snapshot of a trace has them; there they sum to what is alive.
 	Births []Birth
-	// Sighting is the evidence for it; nil: every call was watched.
+	// Evidence from bursts; nil where every call of the allocator was probed.
 	Sighting *Sighting
-	// Trend over the window in which it was judged, empty: it was not; Doubt and Longer are those of a StackTrend.
+
+	// Trend over the window in which the stack was judged, empty where it was not. Undecided and
+	// Longer are those of the stack's judgement.
 	Trend  Trend
 	Doubt  Doubt
 	Longer time.Duration
 }
 
-// A Birth is the part of a holding that was allocated in one bin of time. InuseBytes and Variance are as those of a Holding.
+// A Birth is the part of a holding that was allocated in one bin of time. InuseBytes and Variance
+// are as those of a Holding.
 type Birth struct {
-	// Bin is an index of Snapshot.Bins: after the moment before, up to this one.
+	// Bin is an index of Snapshot.Bins. A bin begins where the one before ends.
 	Bin        int
 	InuseBytes float64
 	Variance   float64
 }
 
-// AddBirth adds to the bin of a birth.
+// AddBirth adds to the holding's birth of the same bin.
 func (h *Holding) AddBirth(b Birth) {
 	for i := range h.Births {
 		if h.Births[i].Bin == b.Bin {
@@ -68,106 +78,140 @@ func (h *Holding) AddBirth(b Birth) {
 	h.Births = append(h.Births, b)
 }
 
-// MappingTotals sums the mappings that were made since the attach, in bytes.
+// IsResidentOnly is true of memory that the kernel counts and no source saw being allocated.
+func (h *Holding) IsResidentOnly() bool { return h.InuseBytes == 0 && h.AllocBytes == 0 }
+
+// Margin is half the width of the 95% confidence interval of InuseBytes, in bytes; 0 where
+// InuseBytes is exact.
+func (h *Holding) Margin() float64 { return ZScore95 * math.Sqrt(h.Variance) }
+
+// MappingTotals sums the VMAs that were made since tracing started, in bytes.
 type MappingTotals struct {
-	// Reserved is mapped, touched or not; Touched is in memory or swapped out.
+	// Reserved is mapped, touched or not; Touched is in RAM or swapped out.
 	Reserved, Touched int64
-	// Allocator is the part of Reserved that the heap's allocator mapped to serve malloc; where the heap is traced, its
-	// contents are counted there and not here.
+	// Allocator is the part of Reserved that the heap's allocator mapped to serve malloc. Where the
+	// heap is traced, its contents count as heap and not here.
 	Allocator int64
-	// Unknown is the part of Reserved that appeared in /proc/PID/maps without a system call having been seen.
+	// Unknown is the part of Reserved that appeared in /proc/PID/maps without a traced system call.
 	Unknown int64
-	// Vanished was believed to be mapped and was found not to be: calls that gave it back went unseen. Since the attach.
+	// Vanished VMAs were recorded and then missing from /proc/PID/maps: calls that unmapped them
+	// were lost. Since tracing started.
 	Vanished int64
-	// Unmeasured is the part of Reserved whose pages were not looked at, because the kernel has no PAGEMAP_SCAN (Linux 6.7
-	// has) and there is too much of it. What it holds in memory is in Holdings of KindUnexplained alone.
+	// Unmeasured is the part of Reserved that is too large to scan without PAGEMAP_SCAN (Linux
+	// 6.7). Its resident pages are in holdings of KindUnexplained alone.
 	Unmeasured int64
-	// Released was given back since the attach by madvise (DONTNEED, FREE, REMOVE); Unmapped by munmap.
+	// Released was returned since tracing started by madvise (DONTNEED, FREE, REMOVE); Unmapped by
+	// munmap.
 	Released, Unmapped int64
 }
 
-// A Release is memory that one stack gave back to the kernel since the attach.
+// A Release is memory that one stack returned to the kernel since tracing started.
 type Release struct {
 	Stack *Stack
-	// Call by which it was given back: "munmap", "brk" or "madvise".
+	// Call by which it was returned: "munmap", "brk" or "madvise".
 	Call string
-	// Calls made and Bytes given back.
+	// Calls made and Bytes returned.
 	Calls, Bytes int64
 }
 
-// A Snapshot is what was alive at one moment.
+// A Snapshot is the memory that was alive at one moment.
 type Snapshot struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
 	// Alive are the PIDs of the traced processes that were alive.
 	Alive []int
-	// Interval is the mean number of bytes between samples; 1: every allocation was taken.
+	// Interval is the mean number of bytes between samples; 1: every allocation was sampled.
 	Interval uint64
-	// Watch is how heap memory was watched.
+	// Heap is how the allocator of the heap was probed.
 	Watch Watch
-	// Holdings, one for each stack and kind, in no particular order.
+	// Holdings of the traced processes, one for each stack, kind and GPU, in no order.
 	Holdings []Holding
-	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the moments of the snapshots
-	// that were asked for.
+	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the
+	// times of the snapshots that were requested.
 	Bins []time.Duration
-	// Residents are the processes whose pages were looked at, parents before children: the traced ones, whose holdings are
-	// in Holdings, and the other members of the tree, whose holdings are in Others. These name no stacks.
+	// Residents are the processes whose pages were scanned, parents before children. Holdings has
+	// the memory of the traced ones. Others has that of the other members of the tree, without
+	// stacks.
 	Residents []Resident
 	Others    []Holding
-	// LiveObjects is the number of entries of the live map.
+	// LiveObjects is the number of entries of the BPF map of live objects.
 	LiveObjects int
 	Mappings    MappingTotals
-	// Devices are the traced processes that use a GPU, by PID, and what is known of their memory there; DeviceHoldings, in no
-	// particular order, are of the kinds that are on GPUs, and no part of Holdings.
+	// GPUMemory has the traced processes that use a GPU, by PID. GPUHoldings, in no order, are on
+	// GPUs and no part of Holdings.
 	Devices        []Device
 	DeviceHoldings []Holding
-	// Releases, in no particular order.
+	// Releases, in no order.
 	Releases []Release
-	// Took is how long it took to read.
+	// Took is how long the snapshot took to read.
 	Took time.Duration
 }
 
-// A Resident is what the kernel counts of a process at the moment of a snapshot.
+// A Resident is a process as the kernel counts it at the time of a snapshot.
 type Resident struct {
 	PID, Parent int
 	Traced      bool
-	// HeapTraced: the holders of its heap memory are known.
+	// HeapTraced: the allocation sites of its heap memory are known.
 	HeapTraced bool
-	// Forked: it executes what its parent executed, so that it began with its parent's memory.
+	// Forked: it executes the program of its parent, so it began with its parent's memory.
 	Forked bool
 	Role   Role
-	// RSS and Swap in bytes, and Threads, as /proc/PID/status tells; Unknown where it does not.
+	// RSS and Swap in bytes, and Threads, from /proc/PID/status; Unknown where it has none.
 	RSS, Swap, Threads int64
-	// Arenas of malloc, the main heap included; 0 where they are not known.
+	// Arenas of glibc's malloc, the main arena included; 0 where they are unknown.
 	Arenas int
-	// Looked is the share of its pages that was looked at, up to 1; the rest is extrapolated, or unexplained where all of a
-	// mapping was left out (MappingTotals.Unmeasured).
+	// Scanned is the share of its pages that was scanned, 0 to 1. The rest is extrapolated, or
+	// unexplained where none of a VMA was scanned (MappingTotals.Unmeasured).
 	Looked float64
 }
 
-// Of is the snapshot without the holdings of other processes, which it has also of those that have ended.
+// Of returns the snapshot with the holdings of one process alone. A snapshot has those of ended
+// processes too.
 func (s *Snapshot) Of(pid int) *Snapshot {
+	ofProcess := func(holdings []Holding) (own []Holding) {
+		for _, h := range holdings {
+			if h.Stack.PID == pid {
+				own = append(own, h)
+			}
+		}
+		return own
+	}
+
 	own := *s
-	own.Holdings, own.DeviceHoldings, own.Devices = nil, nil, nil
-	for _, h := range s.Holdings {
-		if h.Stack.PID == pid {
-			own.Holdings = append(own.Holdings, h)
-		}
-	}
-	for _, h := range s.DeviceHoldings {
-		if h.Stack.PID == pid {
-			own.DeviceHoldings = append(own.DeviceHoldings, h)
-		}
-	}
+	own.Holdings, own.DeviceHoldings = ofProcess(s.Holdings), ofProcess(s.DeviceHoldings)
+
+	own.Devices = nil
 	for _, d := range s.Devices {
 		if d.PID == pid {
 			own.Devices = append(own.Devices, d)
 		}
 	}
+
 	return &own
 }
 
-// DropBirths makes a snapshot forget the births of processes that a later one knows better.
+// OnGPUs returns the snapshot with GPUHoldings in place of Holdings, so that functions on holdings
+// apply to GPU memory. It keeps the named kinds, or all if none is named.
+//
+// HeapCoverage is left out: calls of the driver and of PyTorch's caching allocator are always
+// probed.
+func (s *Snapshot) OnDevices(kinds ...Kind) *Snapshot {
+	own := *s
+	own.Watch, own.Residents, own.Others = Watch{}, nil, nil
+	own.Holdings, own.DeviceHoldings = s.DeviceHoldings, nil
+
+	if len(kinds) > 0 {
+		isOther := func(h Holding) bool { return !slices.Contains(kinds, h.Kind) }
+		own.Holdings = slices.DeleteFunc(slices.Clone(s.DeviceHoldings), isOther)
+	}
+
+	return &own
+}
+
+// AllHoldings returns the holdings in host memory and on GPUs.
+func (s *Snapshot) Everything() []Holding { return slices.Concat(s.Holdings, s.DeviceHoldings) }
+
+// DropBirths removes the births of processes whose births a later snapshot has.
 func (s *Snapshot) DropBirths(pids []int) {
 	for _, holdings := range [][]Holding{s.Holdings, s.DeviceHoldings} {
 		for i := range holdings {
@@ -178,7 +222,7 @@ func (s *Snapshot) DropBirths(pids []int) {
 	}
 }
 
-// Total is the sum of InuseBytes over the holdings of a kind; of all kinds if none is given.
+// Total sums InuseBytes over the holdings of the named kinds, or of all kinds if none is named.
 func (s *Snapshot) Total(kinds ...Kind) int64 {
 	var sum int64
 	for _, h := range s.Holdings {
@@ -187,74 +231,4 @@ func (s *Snapshot) Total(kinds ...Kind) int64 {
 		}
 	}
 	return sum
-}
-
-// A holder is one stack and kind. The stacks that could not be kept are one for each process.
-type holder struct {
-	stack uint64
-	pid   int
-	kind  Kind
-	gpu   string
-}
-
-func holderOf(stack *Stack, kind Kind, gpu string) holder {
-	return holder{stack.ID, stack.PID, kind, gpu}
-}
-
-// Between is what accumulated between two snapshots of one trace: for each stack and kind what is alive at the end minus
-// what was alive at the start. Objects alive at both cancel exactly, so that only turnover carries sampling error. Stacks
-// that hold less than before are negative; stacks without any difference are left out. Variance is that of the difference;
-// ResidentVariance is left out. The result is sorted by InuseBytes, largest first. What accumulated on GPUs is that between their
-// OnDevices.
-func Between(start, end *Snapshot) []Holding {
-	startBin := lastBin(end.Bins, start.Elapsed)
-	sums := make(map[holder]Holding, len(end.Holdings))
-	for _, h := range end.Holdings {
-		sums[holderOf(h.Stack, h.Kind, h.GPU)] = h
-	}
-	for _, h := range start.Holdings {
-		key := holderOf(h.Stack, h.Kind, h.GPU)
-		sum, ok := sums[key]
-		if !ok {
-			sum = Holding{Stack: h.Stack, Kind: h.Kind, GPU: h.GPU}
-		}
-		t := turnoverOf(&h, &sum, startBin)
-		sum.Variance = t.freed*h.Variance + t.born*sum.Variance
-		sum.InuseObjects -= h.InuseObjects
-		sum.InuseBytes -= h.InuseBytes
-		sum.ResidentBytes -= h.ResidentBytes
-		sum.SwappedBytes -= h.SwappedBytes
-		sum.SharedBytes -= h.SharedBytes
-		sum.DeviceBytes -= h.DeviceBytes
-		sum.AllocObjects -= h.AllocObjects
-		sum.AllocBytes -= h.AllocBytes
-		sum.Samples -= h.Samples
-		sums[key] = sum
-	}
-	grown := make([]Holding, 0, len(sums))
-	for _, h := range sums {
-		h.Births, h.ResidentVariance = nil, 0
-		if !h.isZero() {
-			grown = append(grown, h)
-		}
-	}
-	SortByInuse(grown)
-	return grown
-}
-
-// isMerelyResident is true of memory that the kernel counts and no source has seen allocated.
-func (h *Holding) isMerelyResident() bool { return h.InuseBytes == 0 && h.AllocBytes == 0 }
-
-func (h Holding) isZero() bool {
-	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 && h.DeviceBytes == 0 && math.Round(h.InuseObjects) == 0 && math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
-}
-
-// Margin is half the width of the 95 % interval of InuseBytes, in bytes; 0 where that is not sampled.
-func (h *Holding) Margin() float64 { return normal95 * math.Sqrt(h.Variance) }
-
-// SortByInuse sorts by InuseBytes, largest first, and by stack ID among equals.
-func SortByInuse(holdings []Holding) {
-	slices.SortFunc(holdings, func(a, b Holding) int {
-		return cmp.Or(cmp.Compare(b.InuseBytes, a.InuseBytes), cmp.Compare(a.Stack.ID, b.Stack.ID), cmp.Compare(a.Kind, b.Kind))
-	})
 }

@@ -1,14 +1,24 @@
-// Package growth is the domain of allocscope: stacks, snapshots of what they hold, the timeline of a process, and what
-// accumulated between two moments. It does no I/O and knows neither the kernel nor any file format.
+// Package growth is the domain of allocscope: stacks, snapshots of the memory that they hold, the
+// history of a process tree, and the difference between two snapshots. It does no I/O and knows
+// neither the kernel nor any file format.
 package growth
 
-// A Module is a file that is mapped executable into the traced process, or an anonymous area of generated code.
+import (
+	"hash/fnv"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// A Module is a file that is mapped executable into the traced process, or an anonymous area of
+// generated code.
 type Module struct {
 	// Path as the process sees it, "[vdso]", or "[anonymous]".
 	Path string
 	// BuildID in hexadecimal; empty if the file has none or could not be read.
 	BuildID string
-	// Start and Limit bound the mapping in the address space of the process.
+	// Start and Limit bound the VMA in the address space of the process.
 	Start, Limit uint64
 	// Offset of Start in the file, in bytes.
 	Offset uint64
@@ -16,7 +26,7 @@ type Module struct {
 
 // A Frame is one function of a stack.
 type Frame struct {
-	// Function name, demangled. Never empty: what has no name reads "lib.so+0x1234".
+	// Function name, demangled. Never empty: code without a symbol reads "lib.so+0x1234".
 	Function string
 	// File and Line of the source; empty and 0 where unknown.
 	File string
@@ -25,70 +35,95 @@ type Frame struct {
 	StartLine int
 	// Python is true for a function of Python, which has neither Module nor Address.
 	Python bool
-	// Module that holds Address; nil for an address in no mapping.
+	// Module that contains Address; nil for an address in no VMA.
 	Module *Module
-	// Address of the instruction in the process; for all but the first frame, and what a signal interrupted, the return
-	// address.
+	// Address of the instruction. It is the return address, except in the leaf frame and in a
+	// frame that a signal interrupted.
 	Address uint64
 }
 
-// A Stack is where something was allocated, leaf first.
+// A Stack is the call stack of an allocation, leaf first.
 type Stack struct {
-	// ID is unique within a trace. 0 is the stack of allocations whose stack could not be kept.
+	// ID is unique within a trace. 0 is the stack of allocations whose stack was lost.
 	ID uint64
 	// PID of the process, as user space counts.
 	PID int
 	// Frames, leaf first; empty only for ID 0.
 	Frames []Frame
-	// Truncated says why the frames end before the start of the thread; empty if they do not.
+	// Truncated is the reason why the frames end before the start of the thread; empty if they
+	// do not.
 	Truncated string
-	// Root is the name under which memory without a holder stands, or that of the file it is of: "[before attach]",
-	// "[file: /data/train.bin]". It is shown as one more frame, outermost. Empty: the frames say it all.
+	// Root names memory that has no allocation site, such as "[before tracing]" or
+	// "[file: /data/train.bin]". It is shown as one more frame, outermost. Empty for a stack
+	// that was sampled.
 	Root string
 }
 
-// A Kind says what sort of memory is held.
-type Kind string
-
-// The kinds of memory.
-const (
-	KindHeap      Kind = "heap"          // from malloc and its relatives, and not freed
-	KindRetained  Kind = "retained"      // freed, or never handed out, and kept by the allocator: resident all the same
-	KindUntold    Kind = "untold"        // of a heap that is seen in windows: retained, or alive and not known by now
-	KindMetadata  Kind = "metadata"      // the allocator's own: headers, rounding
-	KindMmap      Kind = "mmap"          // private anonymous mapping that the allocator did not make
-	KindPython    Kind = "python"        // arena of Python's allocator of small objects
-	KindStack     Kind = "stack"         // thread stack
-	KindCOW       Kind = "cow"           // copies, made when a forked process wrote to what it had inherited
-	KindInherited Kind = "inherited"     // anonymous memory that a forked process still shares with its parent
-	KindFile      Kind = "file"          // mapping of a file
-	KindShmem     Kind = "shmem"         // shared memory: anonymous, memfd, System V, /dev/shm
-	KindJIT       Kind = "jit"           // generated code
-	KindDevice    Kind = "device"        // mapping of a device
-	KindKernel    Kind = "kernel"        // what the kernel maps by itself: vdso
-	KindBefore    Kind = "before-attach" // anonymous memory that was resident when the trace began, and still is
-
-	KindPinned Kind = "pinned" // host memory that was pinned for a GPU: page-locked
-
-	// On GPUs; no part of RSS.
-	KindCudaBlock     Kind = "cuda_block"     // handed out by torch's caching allocator, and not freed
-	KindCudaSegment   Kind = "cuda_segment"   // from the driver: segments of torch's allocator, and what anybody else allocates
-	KindCudaCached    Kind = "cuda_cached"    // kept by torch's allocator and in no block. Of a device ledger alone
-	KindCudaBefore    Kind = "cuda_before"    // blocks that are older than the attach. Of a device ledger alone
-	KindNotAttributed Kind = "not_attributed" // what the driver counts less all of the above. Of a device ledger alone
-
-	KindUnexplained Kind = "unexplained" // what the kernel counts less all of the above
-	KindSwapped     Kind = "swapped"     // swapped out: not resident. Of rows of a ledger alone
-)
-
-// IsDevice tells whether memory of a kind is on a GPU, and so no part of what the kernel counts as resident.
-func (k Kind) IsDevice() bool {
-	switch k {
-	case KindCudaBlock, KindCudaSegment, KindCudaCached, KindCudaBefore, KindNotAttributed:
-		return true
+// NamedStack returns a stack for memory without an allocation site: names, leaf first, under a root
+// such as "[heap: free but resident]". Equal arguments give equal IDs.
+func NamedStack(pid int, root string, names ...string) *Stack {
+	s := &Stack{PID: pid, Root: root}
+	for _, name := range names {
+		s.Frames = append(s.Frames, Frame{Function: name})
 	}
-	return false
+
+	hash := fnv.New64a() // its Write never fails
+	_, _ = hash.Write(strconv.AppendInt(nil, int64(pid), 10))
+	for _, name := range append(slices.Clip(names), root) {
+		_, _ = hash.Write([]byte("\x00" + name))
+	}
+	s.ID = hash.Sum64()
+
+	return s
 }
 
-// isSampled is true of objects of which only some are followed.
-func (k Kind) isSampled() bool { return k == KindHeap || k == KindCudaBlock }
+// Under returns a copy of the stack below a root.
+func (s *Stack) Under(root string) *Stack {
+	hash := fnv.New64a()
+	_, _ = hash.Write([]byte(root))
+
+	moved := *s
+	moved.Root = root
+	moved.ID = s.ID ^ hash.Sum64()
+
+	return &moved
+}
+
+// AllocatorFunctions is an expression for the names, without parameters, of functions that are
+// called to allocate, and of those by which an allocator calls the kernel or a GPU's driver. It has
+// no anchors. PyTorch's CUDACachingAllocator calls itself by functions without a symbol.
+const AllocatorFunctions = `(__GI_)?(__libc_|__)?(` +
+	`malloc|calloc|realloc|reallocarray|posix_memalign|aligned_alloc|memalign|valloc|pvalloc|` +
+	`cfree|free|` +
+	`mmap|mmap64|mremap|munmap|madvise|brk|sbrk)|` +
+	`operator new(\[\])?|` +
+	`cuMem(Alloc|AllocPitch|AllocManaged|AllocAsync|AllocFromPoolAsync|AllocHost|HostAlloc|` +
+	`HostRegister|Create)(_v2)?(_ptsz)?|` +
+	`cuda(Malloc(Pitch|3D|Array|Managed|Host|Async|FromPoolAsync)?|HostAlloc|HostRegister)` +
+	`(_ptsz)?|` +
+	`libc10_cuda[-.0-9a-f]*\.so\+0x[0-9a-f]+|` +
+	`c10::cuda::CUDACachingAllocator::.*|c10::reportMemoryUsageToProfiler`
+
+var allocatorFunction = regexp.MustCompile(`^(` + AllocatorFunctions + `)$`)
+
+// IsAllocatorFunction is true of a native function that AllocatorFunctions matches. Parameters in
+// its name are ignored.
+func IsAllocatorFunction(function string) bool {
+	name, _, _ := strings.Cut(function, "(")
+	return allocatorFunction.MatchString(name)
+}
+
+// WithoutAllocator returns the frames, leaf first, from the caller of the allocator on. It returns
+// all of them where the allocator has no caller.
+func WithoutAllocator(frames []Frame) []Frame {
+	called := false
+	for i, f := range slices.Backward(frames) {
+		switch {
+		case f.Python || !IsAllocatorFunction(f.Function):
+			called = true
+		case called:
+			return frames[i+1:]
+		}
+	}
+	return frames
+}

@@ -1,6 +1,9 @@
 package growth
 
-import "time"
+import (
+	"slices"
+	"time"
+)
 
 // Unknown marks a value of a Sample that could not be read: a gap, not a zero.
 const Unknown = -1
@@ -9,36 +12,63 @@ const Unknown = -1
 type Sample struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
-	// RSS is resident memory, shared pages counted whole; Virtual the size of the address space; Swap what is swapped out.
+	// RSS is resident memory, shared pages counted whole. Virtual is the size of the address space;
+	// Swap is swapped out.
 	RSS, Virtual, Swap int64
-	// Anonymous, File and Shared are the parts of RSS: private anonymous memory, mapped files, shared memory.
+	// Anonymous, File and Shared are the parts of RSS: private anonymous memory, mapped files,
+	// shared memory.
 	Anonymous, File, Shared int64
-	// PSS counts shared pages by their share; Private is what no other process shares. Unknown where the reading was left
-	// out because of its cost.
+	// PSS divides shared pages by the number of processes; Private (USS) is shared with none.
+	// Unknown in samples that skip the reading because of its cost.
 	PSS, Private int64
 	// Threads at the moment; MinorFaults and MajorFaults since the process began.
 	Threads, MinorFaults, MajorFaults int64
-	// Steps of training since the attach; Unknown where no step function is known.
+	// Steps of training since tracing started; Unknown without a step function.
 	Steps int64
-	// Tensors is how many tensors' blocks that were allocated since the attach are alive, and TensorBytes what they asked for:
-	// estimates from samples. Unknown where torch's allocator is not watched, or not all the time.
+	// Tensors is the number of live tensors allocated since tracing started, and TensorBytes their
+	// requested size: estimates from samples. Unknown while PyTorch's allocator is not probed all
+	// the time.
 	Tensors, TensorBytes int64
-	// DeviceUsed is what the driver counts for the process on all GPUs, as NVML tells: with context and modules. Unknown where
-	// NVML does not tell.
+	// GPUUsed is the process's memory on all GPUs as NVML counts: with contexts and modules.
+	// Unknown without NVML.
 	DeviceUsed int64
-	// CudaAllocated and CudaReserved are the totals of torch's caching allocator over all GPUs, as it tells them itself: in blocks
-	// that are handed out, and in segments that it has from the driver. Unknown before its first event since the attach.
+	// CudaAllocated and CudaReserved are the totals of PyTorch's caching allocator over all GPUs,
+	// as it reports them: blocks handed out, and segments. Unknown before its first event since
+	// tracing started.
 	CudaAllocated, CudaReserved int64
-	// CudaDriver is what has been allocated on GPUs through the driver's API since the attach and not been freed, by anybody, torch's
-	// allocator among them; Pinned the same of host memory that the driver has pinned. Unknown where no driver is watched.
+	// CudaDriver is GPU memory allocated through the CUDA driver API since tracing started and not
+	// freed, by the caching allocator and others. Pinned is the host memory that the driver pinned.
+	// Unknown where the driver is not probed.
 	CudaDriver, Pinned int64
+}
+
+// hostCounters are the values of a sample that every process has, in bytes or counts.
+func (s *Sample) hostCounters() []*int64 {
+	return []*int64{
+		&s.RSS, &s.Virtual, &s.Swap, &s.Anonymous, &s.File, &s.Shared, &s.PSS, &s.Private,
+		&s.Threads, &s.MinorFaults, &s.MajorFaults, &s.Steps, &s.Tensors, &s.TensorBytes,
+	}
+}
+
+// gpuCounters are the values that a process without a GPU does not have, in bytes.
+func (s *Sample) gpuCounters() []*int64 {
+	return []*int64{&s.DeviceUsed, &s.CudaAllocated, &s.CudaReserved, &s.CudaDriver, &s.Pinned}
+}
+
+// UnknownSample returns a sample whose values are all Unknown.
+func UnknownSample() Sample {
+	var s Sample
+	for _, counter := range slices.Concat(s.hostCounters(), s.gpuCounters()) {
+		*counter = Unknown
+	}
+	return s
 }
 
 // A Timeline is the samples of one process in the order of time.
 type Timeline []Sample
 
-// RSSAt is the resident memory of the last sample at or before a moment, of the first sample if there is none. Samples whose
-// RSS is Unknown are passed over; Unknown if there are no others.
+// RSSAt returns the RSS of the last sample at or before a moment, or of the first sample if there
+// is none. Samples with an Unknown RSS are skipped; the result is Unknown if there are no others.
 func (t Timeline) RSSAt(elapsed time.Duration) int64 {
 	rss := int64(Unknown)
 	for _, s := range t {
@@ -53,7 +83,7 @@ func (t Timeline) RSSAt(elapsed time.Duration) int64 {
 	return rss
 }
 
-// StepsSince is how many steps were made after a moment, as far as they were counted.
+// StepsSince counts the known training steps after a moment.
 func (t Timeline) StepsSince(elapsed time.Duration) int64 {
 	var before, last int64
 	for _, s := range t {
@@ -66,4 +96,80 @@ func (t Timeline) StepsSince(elapsed time.Duration) int64 {
 		last = s.Steps
 	}
 	return last - before
+}
+
+// Series returns the RSS over time.
+func (t Timeline) Series() Series {
+	return t.SeriesOf(func(s *Sample) int64 { return s.RSS })
+}
+
+// SeriesOf returns one value over time, X in seconds since the start of the trace. Unknown values
+// are left out.
+func (t Timeline) SeriesOf(value func(*Sample) int64) Series {
+	var s Series
+	for i := range t {
+		if v := value(&t[i]); v != Unknown {
+			s.X = append(s.X, t[i].Elapsed.Seconds())
+			s.Y = append(s.Y, float64(v))
+		}
+	}
+	return s
+}
+
+// A Row is the sums of one moment of a trace.
+type Row struct {
+	// Sample sums the traced processes; all Unknown while there are none. GPU values sum the
+	// processes for which they are known.
+	Sample
+	Tree   Tree
+	Around Around
+	Price  Price
+}
+
+// A Tree is the sums over all processes of the tree. PSS and Private sum each process's latest
+// reading, as a reading is expensive; Unknown until each has been read once.
+type Tree struct {
+	Processes, RSS, PSS, Private int64
+}
+
+// sumSamples adds samples. A host value that is unknown in one is unknown in the sum, and so is
+// everything without samples. GPU values are added where known: most processes use no GPU.
+func sumSamples(samples []Sample) Sample {
+	if len(samples) == 0 {
+		return UnknownSample()
+	}
+
+	sum := samples[0]
+	for _, s := range samples[1:] {
+		to := sum.hostCounters()
+		for i, value := range s.hostCounters() {
+			*to[i] = sumKnown(*to[i], *value)
+		}
+
+		to = sum.gpuCounters()
+		for i, value := range s.gpuCounters() {
+			*to[i] = sumAnyKnown(*to[i], *value)
+		}
+	}
+
+	return sum
+}
+
+// sumKnown is Unknown where either value is.
+func sumKnown(a, b int64) int64 {
+	if a == Unknown || b == Unknown {
+		return Unknown
+	}
+	return a + b
+}
+
+// sumAnyKnown is Unknown only where both values are.
+func sumAnyKnown(a, b int64) int64 {
+	switch {
+	case a == Unknown:
+		return b
+	case b == Unknown:
+		return a
+	}
+	return a + b
 }

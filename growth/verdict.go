@@ -1,61 +1,112 @@
+// Package verdict judges whether a series of sizes over time leaks. It knows nothing of processes,
+// stacks or files. docs/verdict.md has the method and the measurements behind its thresholds.
 package growth
 
-// A Class is what a series is judged to be.
+// A Class is the result of judging a series.
 type Class string
 
-// The classes of verdicts, as files write them.
+// The classes of verdicts, as files have them.
 const (
 	ClassLeak         Class = "leak"           // steady growth that warm-up does not explain
-	ClassSuspected    Class = "leak-suspected" // not long enough for a leak, but stacks accumulate: never from a series alone
+	ClassSuspected    Class = "leak-suspected" // not long enough for a leak, but stacks accumulate
 	ClassGrowing      Class = "growing"        // grows, too early to tell
 	ClassSaturating   Class = "saturating"     // grows, and slows down
 	ClassPlateau      Class = "plateau"        // no growth beyond the bound
-	ClassSpikyPlateau Class = "spiky-plateau"  // the same under spikes that come and go
-	ClassTooShort     Class = "too-short"      // nothing can be said yet
-	ClassWrongProcess Class = "wrong-process"  // something else grows: never from a series alone
+	ClassSpikyPlateau Class = "spiky-plateau"  // a plateau under transient spikes
+	ClassTooShort     Class = "too-short"      // too few data
+	ClassWrongProcess Class = "wrong-process"  // another process grows
 )
 
-// A Verdict is the judgement of a series. Rates are in bytes per X of the series; what is not known is NaN.
+// Severity orders classes: the more severe, the greater.
+func (c Class) Severity() int {
+	switch c {
+	case ClassLeak:
+		return 5
+	case ClassSuspected:
+		return 4
+	case ClassGrowing:
+		return 3
+	case ClassSaturating:
+		return 2
+	case ClassTooShort:
+		return 1
+	}
+	return 0
+}
+
+// Grows is true of growth that does not slow down.
+func (c Class) Grows() bool { return c.Severity() >= ClassGrowing.Severity() }
+
+// A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where
+// unknown. Judge never returns ClassSuspected and ClassWrongProcess: they take more than one
+// series.
 type Verdict struct {
-	Class Class
+	Class  Class
+	Reason Reason
+	// Other is the process behind ReasonOtherProcess, else nil.
+	Other *OtherGrowth
+	// Streak of checks behind ReasonFewRechecks, else zero.
+	Streak Streak
 	// Why, in a few words.
 	Why string
-	// Rate of the last regime with its 95 % interval; Bound is the one-sided 95 % upper bound, at least 0.
+	// Rate of the last segment with its 95% confidence interval. Bound is the one-sided 95% upper
+	// bound, at least 0.
 	Rate, RateLow, RateHigh, Bound float64
-	// Level is the median of the last regime's base, in bytes, and LevelAt that of its X: the fitted line runs through both.
+	// Level is the median of the last segment's lower envelope in bytes, and LevelAt that of its X.
+	// The fitted line runs through both.
 	Level, LevelAt float64
-	// From is where the last regime begins: the end of the warm-up. NaN where no earlier regime was seen.
+	// From is where the last segment begins: the end of the warm-up. NaN without an earlier
+	// segment.
 	From float64
-	// Length of the last regime, in X; of all that was judged where there are too few samples.
+	// Length of the last segment in X, or of all that was judged where there are too few samples.
 	Length float64
-	// Start of the data that was judged: of the last restart, else of the series.
+	// Start of the data that was judged: the last restart, else that of the series.
 	Start     float64
 	Restarted bool
-	// HeadsFor is the level that a saturating regime tends to, in bytes, known to some percent. NaN: it does not, or none is known.
+	// ExpectedLevel is the asymptote of a saturating segment in bytes, known to some percent. NaN
+	// without one.
 	HeadsFor float64
-	// Spikes above the base; nil where there are none to speak of.
+	// Spikes above the lower envelope; nil without spikes of note.
 	Spikes *Spikes
-	// ToLimit is the time from the last sample to the limit, in X. Of a leak it is a forecast, with its 95 % interval; of what
-	// only grows it is a hazard, "if this pace holds", and has none. 0 where spikes reach the limit already.
+	// ToLimit is the time from the last sample to the limit, in X; 0 where spikes reach the limit
+	// already. Of a leak it is a forecast with a 95% confidence interval. Of growth it is what the
+	// present rate leads to, without an interval.
 	ToLimit, ToLimitLow, ToLimitHigh float64
-	// Longer is how much longer to watch at least, in X; 0: the verdict is settled.
+	// Longer is how much longer to watch at least, in X; 0: the verdict is final.
 	Longer float64
-	// Phases from the start of what was judged to its end, each from where the one before ends.
+	// Phases from the start of the judged data to its end, each from where the one before ends.
 	Phases []Phase
 }
 
-// Spikes are excursions above the base that come and go.
+// Suspect makes growth a suspected leak that stacks explain.
+func (v *Verdict) Suspect() {
+	v.Class, v.Reason = ClassSuspected, ReasonStacksAccumulate
+	v.Why = Explain(*v)
+}
+
+// An OtherGrowth is a process outside the traced tree that grows in its place, in bytes.
+type OtherGrowth struct {
+	PID                int
+	Command            string
+	Growth, TreeGrowth int64
+}
+
+// A Streak is how many checks in a row have found a leak, of how many that raise the alarm.
+type Streak struct{ Found, Needed int }
+
+// Spikes are transient excursions above the lower envelope.
 type Spikes struct {
-	// Share of the samples that lie in spikes, 0 to 1; Height is their 95th percentile above the base, in bytes.
+	// Share of the samples that lie in spikes, 0 to 1. Height is their 95th percentile above the
+	// envelope, in bytes.
 	Share, Height float64
-	// Spans are where they lie on the X axis, in order.
+	// Spans on the X axis, in order.
 	Spans []Span
 }
 
-// A Span is a stretch of the X axis, its ends included.
+// A Span is an interval of the X axis, its ends included.
 type Span struct{ From, To float64 }
 
-// A Phase is a stretch of the series with one behaviour.
+// A Phase is an interval of the series with one behaviour.
 type Phase struct {
 	Kind PhaseKind
 	// From and To on the X axis.
@@ -64,16 +115,16 @@ type Phase struct {
 	Rate float64
 }
 
-// A PhaseKind names the behaviour of a phase.
+// A PhaseKind is the behaviour of a phase.
 type PhaseKind string
 
 // The kinds of phases.
 const (
-	PhaseWarmup   PhaseKind = "warm-up"    // growth before the last regime
-	PhaseFlat     PhaseKind = "flat"       // no growth to speak of, before the last regime
-	PhaseRelease  PhaseKind = "release"    // a fall before the last regime
-	PhasePlateau  PhaseKind = "plateau"    // the last regime, without proven growth
-	PhaseGrowth   PhaseKind = "growth"     // the last regime, growing
-	PhaseSlowdown PhaseKind = "saturating" // the last regime, growing and slowing
-	PhaseOpen     PhaseKind = "open"       // the last regime, about which nothing can be said yet
+	PhaseWarmup   PhaseKind = "warm-up"    // growth before the last segment
+	PhaseFlat     PhaseKind = "flat"       // no growth to speak of, before the last segment
+	PhaseRelease  PhaseKind = "release"    // a fall before the last segment
+	PhasePlateau  PhaseKind = "plateau"    // the last segment, without proven growth
+	PhaseGrowth   PhaseKind = "growth"     // the last segment, growing
+	PhaseSlowdown PhaseKind = "saturating" // the last segment, growing and slowing down
+	PhaseOpen     PhaseKind = "open"       // the last segment, of unknown behaviour
 )

@@ -1,0 +1,73 @@
+package growth
+
+import "slices"
+
+// A ProcessGPUMemory is what is known of one process's memory on all its GPUs at one moment, in
+// bytes.
+type Device struct {
+	PID int
+	// Used is what NVML counts for the process. Where NVML does not report it, Used is Unknown and
+	// Reason is the cause.
+	Used   int64
+	Reason string
+	// Allocated and Reserved are the totals of PyTorch's caching allocator: blocks handed out, and
+	// segments. Unknown before its first event since tracing started, and in processes without it.
+	Allocated, Reserved int64
+	// Totals are the same by GPU, in order.
+	Totals []GPUTotals
+	// DriverProbed: calls of the CUDA driver API are traced, so the snapshot's holdings of
+	// KindCudaSegment have the memory that it handed out since tracing started.
+	DriverWatched bool
+	// BlocksProbed: PyTorch's blocks have been traced all the time since tracing started, so they
+	// are in holdings of KindCudaBlock.
+	BlocksWatched bool
+}
+
+// GPUTotals are the totals of PyTorch's caching allocator on one GPU, in bytes.
+type GPUTotals struct {
+	GPU                 string // as Holding.GPU
+	Allocated, Reserved int64
+}
+
+// A GPUSample is the state of one GPU of the machine at one moment, or of one instance of a
+// partitioned GPU (MIG).
+type GPUSample struct {
+	// Index of the GPU in NVML's order, and of the Instance on it; -1 for the whole GPU.
+	Index, Instance int
+	UUID, Name      string
+	// Used by all processes, and Total, in bytes; Unknown where NVML does not report them.
+	Used, Total int64
+	// Users are the PIDs of the traced processes that NVML lists on it.
+	Users []int
+}
+
+// GPUsOf returns the GPUs that a process uses. Where NVML lists the process on none, that is the
+// machine's only GPU, or none if there are several.
+func OfGPUs(gpus []GPUSample, pid int) []GPUSample {
+	var own []GPUSample
+	for _, g := range gpus {
+		if slices.Contains(g.Users, pid) {
+			own = append(own, g)
+		}
+	}
+
+	if len(own) == 0 && len(gpus) == 1 {
+		return gpus
+	}
+	return own
+}
+
+// GPUHeadroom returns the free memory of the fullest GPU that a process uses, in bytes; Unknown
+// where none is known.
+func RoomOnGPUs(gpus []GPUSample, pid int) int64 {
+	least := int64(Unknown)
+	for _, g := range OfGPUs(gpus, pid) {
+		if g.Used == Unknown || g.Total == Unknown {
+			continue
+		}
+		if free := max(0, g.Total-g.Used); least == Unknown || free < least {
+			least = free
+		}
+	}
+	return least
+}

@@ -1,0 +1,49 @@
+package growth
+
+// A Kind classifies memory by what it is used for.
+type Kind string
+
+// The kinds of memory in a host's RAM.
+const (
+	KindHeap      Kind = "heap"           // from malloc and its relatives, and not freed
+	KindRetained  Kind = "retained"       // free in the allocator, and resident all the same
+	KindUntold    Kind = "unclassified"   // heap sampled in bursts: free, or too young to be known
+	KindMetadata  Kind = "metadata"       // the allocator's own: chunk headers, rounding
+	KindMmap      Kind = "mmap"           // private anonymous VMA that the allocator did not make
+	KindPython    Kind = "python"         // arena of CPython's obmalloc
+	KindStack     Kind = "stack"          // thread stack
+	KindCOW       Kind = "cow"            // pages that a forked process copied by writing to them
+	KindInherited Kind = "inherited"      // pages that a forked process shares with its parent
+	KindFile      Kind = "file"           // VMA of a file
+	KindShmem     Kind = "shmem"          // shared memory: anonymous, memfd, System V, /dev/shm
+	KindJIT       Kind = "jit"            // generated code
+	KindDevice    Kind = "device-file"    // VMA of a device file
+	KindKernel    Kind = "kernel"         // mapped by the kernel itself: vdso
+	KindBefore    Kind = "before-tracing" // anonymous, resident since before tracing started
+
+	KindPinned Kind = "pinned" // page-locked for copies to a GPU
+
+	KindUnexplained Kind = "unexplained" // RSS less all kinds above
+	KindSwapped     Kind = "swapped"     // swapped out, not resident; in breakdowns
+)
+
+// The kinds of memory on GPUs, which is no part of RSS.
+const (
+	KindCudaBlock     Kind = "cuda-block"          // of PyTorch's caching allocator, not freed
+	KindCudaSegment   Kind = "cuda-segment"        // allocated by the driver, for it or others
+	KindCudaCached    Kind = "cuda-cached"         // in segments and in no block; in breakdowns
+	KindCudaBefore    Kind = "cuda-before-tracing" // blocks older than the trace; in breakdowns
+	KindNotAttributed Kind = "not-attributed"      // what NVML counts less all above; in breakdowns
+)
+
+// IsGPU is true of memory on a GPU, which the kernel does not count as resident.
+func (k Kind) IsDevice() bool {
+	switch k {
+	case KindCudaBlock, KindCudaSegment, KindCudaCached, KindCudaBefore, KindNotAttributed:
+		return true
+	}
+	return false
+}
+
+// IsSampled is true of kinds of which only sampled objects are recorded.
+func (k Kind) IsSampled() bool { return k == KindHeap || k == KindCudaBlock }

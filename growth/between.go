@@ -67,7 +67,7 @@ func (h *Holding) subtract(other *Holding) {
 	h.ResidentBytes -= other.ResidentBytes
 	h.SwappedBytes -= other.SwappedBytes
 	h.SharedBytes -= other.SharedBytes
-	h.DeviceBytes -= other.DeviceBytes
+	h.GPUBytes -= other.GPUBytes
 	h.AllocObjects -= other.AllocObjects
 	h.AllocBytes -= other.AllocBytes
 	h.Samples -= other.Samples
@@ -76,7 +76,7 @@ func (h *Holding) subtract(other *Holding) {
 // isZero is true where no more than rounding is left.
 func (h *Holding) isZero() bool {
 	return h.InuseBytes == 0 && h.ResidentBytes == 0 && h.SwappedBytes == 0 &&
-		h.DeviceBytes == 0 && math.Round(h.InuseObjects) == 0 &&
+		h.GPUBytes == 0 && math.Round(h.InuseObjects) == 0 &&
 		math.Round(h.AllocObjects) == 0 && math.Round(h.AllocBytes) == 0
 }
 

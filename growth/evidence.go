@@ -4,10 +4,10 @@ import "time"
 
 // A HeapCoverage is how the allocator of the heap was probed. The zero value: every call, all the
 // time.
-type Watch struct {
+type HeapCoverage struct {
 	// Bursts of probing; 0: the allocator was probed all the time. Open is their total length.
-	Windows int
-	Open    time.Duration
+	Bursts int
+	Open   time.Duration
 	// Lag is the age at which an object counts: younger ones may be about to be freed. The birth of
 	// an object is reported as so much later.
 	Lag time.Duration
@@ -15,30 +15,30 @@ type Watch struct {
 	Since time.Duration
 	// Extrapolation is the mean, over the bursts, of the time that a burst represents divided by
 	// its length.
-	Factor float64
+	Extrapolation float64
 	// Untrackable is the reason why liveness cannot be checked from outside; empty where it can.
-	Blind string
+	Untrackable string
 }
 
 // Settled returns the time after which growth is estimated from bursts only. Earlier growth mixes
 // full probing (counted at once) with bursts (counted Lag later).
-func (w *Watch) Settled() time.Duration {
-	if w.Windows == 0 {
+func (w *HeapCoverage) Settled() time.Duration {
+	if w.Bursts == 0 {
 		return 0
 	}
 	return w.Since + w.Lag
 }
 
 // A BurstEvidence is the evidence for a Holding whose allocations were sampled in bursts.
-type Sighting struct {
+type BurstEvidence struct {
 	// Bursts with births of what is alive.
-	Windows int
+	Bursts int
 	// Hazard rate of the stack's objects.
-	Hazard Hazard
+	Hazard HazardRate
 	// Fingerprinted objects had their contents hashed when their burst ended. Unchanged of these
 	// hash the same now. Diversity is the probability that two of them hash differently.
-	Printed, Same int
-	Differ        float64
+	Fingerprinted, Unchanged int
+	Diversity                float64
 	// Dispersion is the result of the function Dispersion, which Variance includes; 0 means 1.
 	Dispersion float64
 	// SizeClass of the allocator's chunks that has most of the bytes, in bytes. Objects of one
@@ -48,9 +48,9 @@ type Sighting struct {
 
 // A BurstSum is the live objects of one stack that were born in one burst, weighted by the time
 // that the burst represents: bytes, and the sum of w(w - s) over objects of s bytes and weight w.
-type WindowSum struct {
+type BurstSum struct {
 	// Burst is its index among all bursts.
-	Window          int
+	Burst           int
 	Bytes, Variance float64
 	// Error of Bytes that all bursts have in common, in bytes: that of the survival probability.
 	Error float64
@@ -63,7 +63,7 @@ type WindowSum struct {
 //
 // The variance between bursts is estimated from successive differences (von Neumann 1941), so a
 // slow drift does not count as dispersion. The common error of the bursts is added.
-func Dispersion(sums []WindowSum, stand []float64) float64 {
+func Dispersion(sums []BurstSum, stand []float64) float64 {
 	n := len(stand)
 	if n < 2 {
 		return 1
@@ -82,20 +82,20 @@ func Dispersion(sums []WindowSum, stand []float64) float64 {
 
 	var between, poisson, common float64
 	for i, sum := range sums {
-		if sum.Window < 0 || sum.Window >= n {
+		if sum.Burst < 0 || sum.Burst >= n {
 			continue
 		}
 		poisson += sum.Variance
 		common += sum.Error
-		if before := sum.Window - 1; before >= 0 && (i == 0 || sums[i-1].Window != before) {
+		if before := sum.Burst - 1; before >= 0 && (i == 0 || sums[i-1].Burst != before) {
 			between += pairVariance(before, 0, sum.Bytes)
 		}
-		if after := sum.Window + 1; after < n {
+		if after := sum.Burst + 1; after < n {
 			next := 0.0
-			if i+1 < len(sums) && sums[i+1].Window == after {
+			if i+1 < len(sums) && sums[i+1].Burst == after {
 				next = sums[i+1].Bytes
 			}
-			between += pairVariance(sum.Window, sum.Bytes, next)
+			between += pairVariance(sum.Burst, sum.Bytes, next)
 		}
 	}
 	if !(poisson > 0) {
@@ -111,22 +111,22 @@ type Trend string
 // The trends of stacks.
 const (
 	TrendAccumulating Trend = "accumulating" // keeps its allocations, at a steady rate
-	TrendFilling      Trend = "saturating"   // grew in the first half of the window, hardly since
-	TrendChurn        Trend = "transient"    // live objects are young: allocated and freed
-	TrendRefill       Trend = "refilled"     // falls and rises again
+	TrendSaturating   Trend = "saturating"   // grew in the first half of the window, hardly since
+	TrendTransient    Trend = "transient"    // live objects are young: allocated and freed
+	TrendRefilled     Trend = "refilled"     // falls and rises again
 	TrendNoGrowth     Trend = "no-growth"    // growth is not proven
 	TrendUndecided    Trend = "undecided"    // grows, but the evidence from bursts is insufficient
 )
 
 // An UndecidedReason is why the evidence from bursts cannot prove that a stack grows.
-type Doubt string
+type UndecidedReason string
 
 // The reasons, in the order in which they are checked.
 const (
-	DoubtBlind    Doubt = "untrackable"   // the liveness of its objects cannot be checked
-	DoubtSamples  Doubt = "few-samples"   // too few objects
-	DoubtWindows  Doubt = "few-bursts"    // born in too few bursts
-	DoubtExposure Doubt = "unseen-deaths" // most objects may have been freed between bursts
-	DoubtClass    Doubt = "size-class"    // a larger stack of its class may have its chunks
-	DoubtHeap     Doubt = "heap-growth"   // the resident heap has not grown by as much
+	UndecidedUntrackable  UndecidedReason = "untrackable"   // the liveness of its objects cannot be checked
+	UndecidedFewSamples   UndecidedReason = "few-samples"   // too few objects
+	UndecidedFewBursts    UndecidedReason = "few-bursts"    // born in too few bursts
+	UndecidedUnseenDeaths UndecidedReason = "unseen-deaths" // most objects may have been freed between bursts
+	UndecidedSizeClass    UndecidedReason = "size-class"    // a larger stack of its class may have its chunks
+	UndecidedHeapGrowth   UndecidedReason = "heap-growth"   // the resident heap has not grown by as much
 )

@@ -4,7 +4,7 @@ import "slices"
 
 // A ProcessGPUMemory is what is known of one process's memory on all its GPUs at one moment, in
 // bytes.
-type Device struct {
+type ProcessGPUMemory struct {
 	PID int
 	// Used is what NVML counts for the process. Where NVML does not report it, Used is Unknown and
 	// Reason is the cause.
@@ -17,10 +17,10 @@ type Device struct {
 	Totals []GPUTotals
 	// DriverProbed: calls of the CUDA driver API are traced, so the snapshot's holdings of
 	// KindCudaSegment have the memory that it handed out since tracing started.
-	DriverWatched bool
+	DriverProbed bool
 	// BlocksProbed: PyTorch's blocks have been traced all the time since tracing started, so they
 	// are in holdings of KindCudaBlock.
-	BlocksWatched bool
+	BlocksProbed bool
 }
 
 // GPUTotals are the totals of PyTorch's caching allocator on one GPU, in bytes.
@@ -43,7 +43,7 @@ type GPUSample struct {
 
 // GPUsOf returns the GPUs that a process uses. Where NVML lists the process on none, that is the
 // machine's only GPU, or none if there are several.
-func OfGPUs(gpus []GPUSample, pid int) []GPUSample {
+func GPUsOf(gpus []GPUSample, pid int) []GPUSample {
 	var own []GPUSample
 	for _, g := range gpus {
 		if slices.Contains(g.Users, pid) {
@@ -59,9 +59,9 @@ func OfGPUs(gpus []GPUSample, pid int) []GPUSample {
 
 // GPUHeadroom returns the free memory of the fullest GPU that a process uses, in bytes; Unknown
 // where none is known.
-func RoomOnGPUs(gpus []GPUSample, pid int) int64 {
+func GPUHeadroom(gpus []GPUSample, pid int) int64 {
 	least := int64(Unknown)
-	for _, g := range OfGPUs(gpus, pid) {
+	for _, g := range GPUsOf(gpus, pid) {
 		if g.Used == Unknown || g.Total == Unknown {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"time"
+
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // Bounds of a history.
@@ -15,7 +17,7 @@ const (
 )
 
 // A ProcessHistory is the life of one process in a trace.
-type Track struct {
+type ProcessHistory struct {
 	Member
 	// Timeline of a process, unless it is an untraced worker: those have their Group alone, as
 	// they come and go in numbers.
@@ -32,22 +34,22 @@ type Track struct {
 // A History is the samples of a process tree so far. The zero value is empty.
 type History struct {
 	// Processes in the order in which they appeared.
-	Tracks []*Track
+	Processes []*ProcessHistory
 	// Rows, one per sample of the tree.
 	Rows  []Row
 	Marks []Mark
 	// GPUs by their latest samples, in the order in which they appeared.
 	GPUs []GPUSample
 
-	alive  map[int]*Track // by PID, in the last sample
+	alive  map[int]*ProcessHistory // by PID, in the last sample
 	groups map[Role]*Group
 }
 
 // Add adds a sample that is later than all before, and returns its row.
-func (h *History) Add(m Moment) Row {
-	alive := make(map[int]*Track, len(m.Members))
+func (h *History) Add(m TreeSample) Row {
+	alive := make(map[int]*ProcessHistory, len(m.Members))
 	row := Row{
-		Tree: Tree{Processes: int64(len(m.Members))}, Around: m.Around, Price: m.Price,
+		Tree: Tree{Processes: int64(len(m.Members))}, System: m.System, Overhead: m.Overhead,
 	}
 	var traced []Sample
 	for i, member := range m.Members {
@@ -74,14 +76,14 @@ func (h *History) Add(m Moment) Row {
 }
 
 // processOf returns the history of a member. A PID that executed another program begins a new one.
-func (h *History) processOf(member Member, now time.Duration) *Track {
+func (h *History) processOf(member Member, now time.Duration) *ProcessHistory {
 	t, ok := h.alive[member.PID]
 	if !ok || t.Born != member.Born {
 		if ok {
 			t.End = now
 		}
-		t = &Track{First: now, pss: Unknown, private: Unknown}
-		h.Tracks = append(h.Tracks, t)
+		t = &ProcessHistory{First: now, pss: Unknown, private: Unknown}
+		h.Processes = append(h.Processes, t)
 	}
 
 	if t.Traced && !member.Traced { // it has just ended; it stays a traced process
@@ -92,7 +94,7 @@ func (h *History) processOf(member Member, now time.Duration) *Track {
 	return t
 }
 
-func (t *Track) add(s Sample) {
+func (t *ProcessHistory) add(s Sample) {
 	t.peakRSS = max(t.peakRSS, s.RSS)
 	if s.PSS != Unknown {
 		t.pss, t.private = s.PSS, s.Private
@@ -104,22 +106,22 @@ func (t *Track) add(s Sample) {
 
 // prune drops processes that have ended: first untraced ones, then the smallest.
 func (h *History) prune(now time.Duration) {
-	for len(h.Tracks) > maxHistories {
+	for len(h.Processes) > maxHistories {
 		least := -1
-		for i, t := range h.Tracks {
-			if t.Last < now && (least < 0 || t.isDroppedBefore(h.Tracks[least])) {
+		for i, t := range h.Processes {
+			if t.Last < now && (least < 0 || t.isDroppedBefore(h.Processes[least])) {
 				least = i
 			}
 		}
 		if least < 0 {
 			return // all are alive
 		}
-		h.Tracks = slices.Delete(h.Tracks, least, least+1)
+		h.Processes = slices.Delete(h.Processes, least, least+1)
 	}
 }
 
 // isDroppedBefore is true of the process that is dropped before the other.
-func (t *Track) isDroppedBefore(other *Track) bool {
+func (t *ProcessHistory) isDroppedBefore(other *ProcessHistory) bool {
 	if t.Traced != other.Traced {
 		return !t.Traced
 	}
@@ -142,21 +144,24 @@ func (h *History) addGPUs(gpus []GPUSample) {
 }
 
 // Traced returns the processes with all sources.
-func (h *History) Traced() []*Track {
-	return slices.DeleteFunc(slices.Clone(h.Tracks), func(t *Track) bool { return !t.Traced })
+func (h *History) Traced() []*ProcessHistory {
+	return slices.DeleteFunc(
+		slices.Clone(h.Processes),
+		func(t *ProcessHistory) bool { return !t.Traced },
+	)
 }
 
 // Main returns the traced process that the trace is about: of the large ones the last to be alive,
 // and of several the one that grew most. A process is large if its peak RSS is at least a quarter
 // of the largest: a command after the trainer is not. Nil where none was traced.
-func (h *History) Main() *Track {
+func (h *History) Main() *ProcessHistory {
 	traced := h.Traced()
 	var largest int64
 	for _, t := range traced {
 		largest = max(largest, t.peakRSS)
 	}
 
-	var main *Track
+	var main *ProcessHistory
 	for _, t := range traced {
 		if t.peakRSS < largest/4 {
 			continue
@@ -170,7 +175,7 @@ func (h *History) Main() *Track {
 }
 
 // growth of the RSS over the process's life, in bytes.
-func (t *Track) growth() int64 {
+func (t *ProcessHistory) growth() int64 {
 	if len(t.Timeline) == 0 {
 		return 0
 	}
@@ -178,14 +183,14 @@ func (t *Track) growth() int64 {
 }
 
 // IsIn is true of a snapshot that has the process while it was traced.
-func (t *Track) IsIn(s *Snapshot) bool {
+func (t *ProcessHistory) IsIn(s *Snapshot) bool {
 	isTracedLife := s.Elapsed >= t.From && (t.End == 0 || s.Elapsed < t.End)
 	return isTracedLife && slices.Contains(s.Alive, t.PID)
 }
 
 // IsShortLived is true of a process that was in one sample and gone in the next, such as the fork
 // that is about to execute a command.
-func (h *History) IsGlimpse(t *Track) bool {
+func (h *History) IsShortLived(t *ProcessHistory) bool {
 	return t.First == t.Last && t.Last < h.Rows[len(h.Rows)-1].Elapsed
 }
 
@@ -200,11 +205,11 @@ type Group struct {
 	// have been read.
 	PSS, Private int64
 	// History of Private, X in seconds since the start of the trace.
-	History Series
+	History verdict.Series
 }
 
 // addGroups sums the workers of a sample by role.
-func (h *History) addGroups(m Moment) {
+func (h *History) addGroups(m TreeSample) {
 	if h.groups == nil {
 		h.groups = make(map[Role]*Group)
 	}

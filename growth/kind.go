@@ -5,21 +5,21 @@ type Kind string
 
 // The kinds of memory in a host's RAM.
 const (
-	KindHeap      Kind = "heap"           // from malloc and its relatives, and not freed
-	KindRetained  Kind = "retained"       // free in the allocator, and resident all the same
-	KindUntold    Kind = "unclassified"   // heap sampled in bursts: free, or too young to be known
-	KindMetadata  Kind = "metadata"       // the allocator's own: chunk headers, rounding
-	KindMmap      Kind = "mmap"           // private anonymous VMA that the allocator did not make
-	KindPython    Kind = "python"         // arena of CPython's obmalloc
-	KindStack     Kind = "stack"          // thread stack
-	KindCOW       Kind = "cow"            // pages that a forked process copied by writing to them
-	KindInherited Kind = "inherited"      // pages that a forked process shares with its parent
-	KindFile      Kind = "file"           // VMA of a file
-	KindShmem     Kind = "shmem"          // shared memory: anonymous, memfd, System V, /dev/shm
-	KindJIT       Kind = "jit"            // generated code
-	KindDevice    Kind = "device-file"    // VMA of a device file
-	KindKernel    Kind = "kernel"         // mapped by the kernel itself: vdso
-	KindBefore    Kind = "before-tracing" // anonymous, resident since before tracing started
+	KindHeap          Kind = "heap"           // from malloc and its relatives, and not freed
+	KindRetained      Kind = "retained"       // free in the allocator, and resident all the same
+	KindUnclassified  Kind = "unclassified"   // heap sampled in bursts: free, or too young to be known
+	KindMetadata      Kind = "metadata"       // the allocator's own: chunk headers, rounding
+	KindMmap          Kind = "mmap"           // private anonymous VMA that the allocator did not make
+	KindPython        Kind = "python"         // arena of CPython's obmalloc
+	KindStack         Kind = "stack"          // thread stack
+	KindCOW           Kind = "cow"            // pages that a forked process copied by writing to them
+	KindInherited     Kind = "inherited"      // pages that a forked process shares with its parent
+	KindFile          Kind = "file"           // VMA of a file
+	KindShmem         Kind = "shmem"          // shared memory: anonymous, memfd, System V, /dev/shm
+	KindJIT           Kind = "jit"            // generated code
+	KindDeviceFile    Kind = "device-file"    // VMA of a device file
+	KindKernel        Kind = "kernel"         // mapped by the kernel itself: vdso
+	KindBeforeTracing Kind = "before-tracing" // anonymous, resident since before tracing started
 
 	KindPinned Kind = "pinned" // page-locked for copies to a GPU
 
@@ -29,17 +29,17 @@ const (
 
 // The kinds of memory on GPUs, which is no part of RSS.
 const (
-	KindCudaBlock     Kind = "cuda-block"          // of PyTorch's caching allocator, not freed
-	KindCudaSegment   Kind = "cuda-segment"        // allocated by the driver, for it or others
-	KindCudaCached    Kind = "cuda-cached"         // in segments and in no block; in breakdowns
-	KindCudaBefore    Kind = "cuda-before-tracing" // blocks older than the trace; in breakdowns
-	KindNotAttributed Kind = "not-attributed"      // what NVML counts less all above; in breakdowns
+	KindCudaBlock         Kind = "cuda-block"          // of PyTorch's caching allocator, not freed
+	KindCudaSegment       Kind = "cuda-segment"        // allocated by the driver, for it or others
+	KindCudaCached        Kind = "cuda-cached"         // in segments and in no block; in breakdowns
+	KindCudaBeforeTracing Kind = "cuda-before-tracing" // blocks older than the trace; in breakdowns
+	KindNotAttributed     Kind = "not-attributed"      // what NVML counts less all above; in breakdowns
 )
 
 // IsGPU is true of memory on a GPU, which the kernel does not count as resident.
-func (k Kind) IsDevice() bool {
+func (k Kind) IsGPU() bool {
 	switch k {
-	case KindCudaBlock, KindCudaSegment, KindCudaCached, KindCudaBefore, KindNotAttributed:
+	case KindCudaBlock, KindCudaSegment, KindCudaCached, KindCudaBeforeTracing, KindNotAttributed:
 		return true
 	}
 	return false

@@ -38,7 +38,7 @@ type Process struct {
 }
 
 // An OtherProcess is a process outside the traced tree, and its growth over the trace in bytes.
-type Outsider struct {
+type OtherProcess struct {
 	PID     int
 	Command string
 	Growth  int64
@@ -59,21 +59,21 @@ type Member struct {
 }
 
 // A TreeSample is the state of a process tree and of the memory around it.
-type Moment struct {
+type TreeSample struct {
 	// Elapsed since the start of the trace.
 	Elapsed time.Duration
 	// Members are the processes, and Processes their samples, in the same order.
 	Members   []Member
 	Processes []ProcessSample
-	Around    Around
-	Price     Price
+	System    SystemMemory
+	Overhead  OverheadSample
 	// GPUs of the machine in NVML's order; empty without NVML.
 	GPUs []GPUSample
 }
 
 // SystemMemory is the memory of the machine and the cgroup of a process tree, in bytes; Unknown
 // where it cannot be read.
-type Around struct {
+type SystemMemory struct {
 	// Available is MemAvailable of /proc/meminfo; SwapFree the machine's free swap.
 	Available, SwapFree int64
 	// CgroupUsed is charged to the cgroup whose limit is nearest, without page cache that can be
@@ -85,7 +85,7 @@ type Around struct {
 
 // Headroom is the memory left until the first limit, and the name of that limit: "cgroup" or
 // "machine". It is Unknown where neither is known.
-func (m Around) Room() (bytes int64, limit string) {
+func (m SystemMemory) Headroom() (bytes int64, limit string) {
 	bytes = Unknown
 	if m.Available != Unknown {
 		bytes, limit = m.Available, "machine"
@@ -103,9 +103,9 @@ func (m Around) Room() (bytes int64, limit string) {
 
 // An OverheadSample is the cost of tracing since the sample before; Unknown where it is not
 // measured.
-type Price struct {
+type OverheadSample struct {
 	// Overhead is the share of the traced processes' CPU time, in millionths.
-	Overhead int64
+	CPUShare int64
 	// Probed is the share of the time in which the allocator was probed, in thousandths.
-	Probed int64
+	ProbedShare int64
 }

@@ -35,7 +35,7 @@ func Weight(size, interval uint64) float64 {
 // variance (bytes²), interval being the mean number of bytes between samples. The upper limit
 // allows for one more sample of objects smaller than the interval. With an interval of 0 or 1
 // nothing is missed.
-func Limits(bytes, variance, interval float64) (low, high float64) {
+func ConfidenceLimits(bytes, variance, interval float64) (low, high float64) {
 	sum := WeightedSum{Bytes: bytes, Variance: variance}.Clamp()
 	return sum.Low(SignificanceLevel / 2), sum.High(SignificanceLevel/2, interval)
 }

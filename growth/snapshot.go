@@ -42,19 +42,19 @@ type Holding struct {
 	ResidentVariance float64
 	// GPUBytes are those that the holding has in the breakdown of GPU memory; 0 for host memory.
 	// Over all GPU holdings of a process they sum to what is known of its memory on GPUs.
-	DeviceBytes int64
+	GPUBytes int64
 
 	// Births splits sampled memory that is alive by the time of its allocation. Only the newest
 	// snapshot of a trace has them; there they sum to what is alive.
 	Births []Birth
 	// Evidence from bursts; nil where every call of the allocator was probed.
-	Sighting *Sighting
+	Evidence *BurstEvidence
 
 	// Trend over the window in which the stack was judged, empty where it was not. Undecided and
 	// Longer are those of the stack's judgement.
-	Trend  Trend
-	Doubt  Doubt
-	Longer time.Duration
+	Trend     Trend
+	Undecided UndecidedReason
+	Longer    time.Duration
 }
 
 // A Birth is the part of a holding that was allocated in one bin of time. InuseBytes and Variance
@@ -123,7 +123,7 @@ type Snapshot struct {
 	// Interval is the mean number of bytes between samples; 1: every allocation was sampled.
 	Interval uint64
 	// Heap is how the allocator of the heap was probed.
-	Watch Watch
+	Heap HeapCoverage
 	// Holdings of the traced processes, one for each stack, kind and GPU, in no order.
 	Holdings []Holding
 	// Bins are the ends of the bins of Holding.Births, in order, since the start of the trace: the
@@ -139,8 +139,8 @@ type Snapshot struct {
 	Mappings    MappingTotals
 	// GPUMemory has the traced processes that use a GPU, by PID. GPUHoldings, in no order, are on
 	// GPUs and no part of Holdings.
-	Devices        []Device
-	DeviceHoldings []Holding
+	GPUMemory   []ProcessGPUMemory
+	GPUHoldings []Holding
 	// Releases, in no order.
 	Releases []Release
 	// Took is how long the snapshot took to read.
@@ -162,7 +162,7 @@ type Resident struct {
 	Arenas int
 	// Scanned is the share of its pages that was scanned, 0 to 1. The rest is extrapolated, or
 	// unexplained where none of a VMA was scanned (MappingTotals.Unmeasured).
-	Looked float64
+	Scanned float64
 }
 
 // Of returns the snapshot with the holdings of one process alone. A snapshot has those of ended
@@ -178,12 +178,12 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 	}
 
 	own := *s
-	own.Holdings, own.DeviceHoldings = ofProcess(s.Holdings), ofProcess(s.DeviceHoldings)
+	own.Holdings, own.GPUHoldings = ofProcess(s.Holdings), ofProcess(s.GPUHoldings)
 
-	own.Devices = nil
-	for _, d := range s.Devices {
+	own.GPUMemory = nil
+	for _, d := range s.GPUMemory {
 		if d.PID == pid {
-			own.Devices = append(own.Devices, d)
+			own.GPUMemory = append(own.GPUMemory, d)
 		}
 	}
 
@@ -195,25 +195,25 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 //
 // HeapCoverage is left out: calls of the driver and of PyTorch's caching allocator are always
 // probed.
-func (s *Snapshot) OnDevices(kinds ...Kind) *Snapshot {
+func (s *Snapshot) OnGPUs(kinds ...Kind) *Snapshot {
 	own := *s
-	own.Watch, own.Residents, own.Others = Watch{}, nil, nil
-	own.Holdings, own.DeviceHoldings = s.DeviceHoldings, nil
+	own.Heap, own.Residents, own.Others = HeapCoverage{}, nil, nil
+	own.Holdings, own.GPUHoldings = s.GPUHoldings, nil
 
 	if len(kinds) > 0 {
 		isOther := func(h Holding) bool { return !slices.Contains(kinds, h.Kind) }
-		own.Holdings = slices.DeleteFunc(slices.Clone(s.DeviceHoldings), isOther)
+		own.Holdings = slices.DeleteFunc(slices.Clone(s.GPUHoldings), isOther)
 	}
 
 	return &own
 }
 
 // AllHoldings returns the holdings in host memory and on GPUs.
-func (s *Snapshot) Everything() []Holding { return slices.Concat(s.Holdings, s.DeviceHoldings) }
+func (s *Snapshot) AllHoldings() []Holding { return slices.Concat(s.Holdings, s.GPUHoldings) }
 
 // DropBirths removes the births of processes whose births a later snapshot has.
 func (s *Snapshot) DropBirths(pids []int) {
-	for _, holdings := range [][]Holding{s.Holdings, s.DeviceHoldings} {
+	for _, holdings := range [][]Holding{s.Holdings, s.GPUHoldings} {
 		for i := range holdings {
 			if slices.Contains(pids, holdings[i].Stack.PID) {
 				holdings[i].Births = nil

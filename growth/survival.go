@@ -32,7 +32,7 @@ var survivalAges = func() (ages [survivalPoints]float64) {
 }()
 
 // Survival returns the survival of the objects; 1 at all ages where none died unseen.
-func (h *Hazard) Survival() *Survival {
+func (h *HazardRate) Survival() *Survival {
 	all := h.Mature(0)
 	deathScale := 1.0
 	if all.Deaths > 0 {
@@ -56,7 +56,7 @@ func (s *Survival) At(age time.Duration) (share, err float64) {
 //
 // N is the probability that the chunk was not found free, D the rate of unseen deaths in it.
 // deathScale multiplies the observed deaths, for the standard error.
-func (h *Hazard) alive(deathScale float64) (alive [survivalPoints]float64) {
+func (h *HazardRate) alive(deathScale float64) (alive [survivalPoints]float64) {
 	rates, some := h.unseenRates(deathScale)
 	oldest := -1
 	if some {
@@ -82,9 +82,9 @@ func (h *Hazard) alive(deathScale float64) (alive [survivalPoints]float64) {
 }
 
 // oldestPoint is the last point of the oldest class with observations.
-func (h *Hazard) oldestPoint() int {
+func (h *HazardRate) oldestPoint() int {
 	for i := hazardAges - 1; i > 0; i-- {
-		if h.ages[i] != (Fate{}) {
+		if h.ages[i] != (DeathCounts{}) {
 			return (i+1)*pointsPerClass - 1
 		}
 	}
@@ -94,7 +94,7 @@ func (h *Hazard) oldestPoint() int {
 // unseenRates returns the rate of unseen deaths in each class, and false if there are none. A class
 // without exposure takes the rate of the nearest younger class with some, else of the nearest
 // older.
-func (h *Hazard) unseenRates(deathScale float64) (rates [hazardAges]float64, some bool) {
+func (h *HazardRate) unseenRates(deathScale float64) (rates [hazardAges]float64, some bool) {
 	before := -1
 	for i := range h.ages {
 		rate, known := h.ages[i].unseenRate(deathScale)
@@ -116,7 +116,7 @@ func (h *Hazard) unseenRates(deathScale float64) (rates [hazardAges]float64, som
 }
 
 // notFoundFree returns N and D of the renewal equation at each age.
-func (h *Hazard) notFoundFree(
+func (h *HazardRate) notFoundFree(
 	rates *[hazardAges]float64,
 ) (notFree, deaths [survivalPoints]float64) {
 	found := 0.0 // cumulative hazard

@@ -3,6 +3,8 @@ package growth
 import (
 	"slices"
 	"time"
+
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // Unknown marks a value of a Sample that could not be read: a gap, not a zero.
@@ -31,7 +33,7 @@ type Sample struct {
 	Tensors, TensorBytes int64
 	// GPUUsed is the process's memory on all GPUs as NVML counts: with contexts and modules.
 	// Unknown without NVML.
-	DeviceUsed int64
+	GPUUsed int64
 	// CudaAllocated and CudaReserved are the totals of PyTorch's caching allocator over all GPUs,
 	// as it reports them: blocks handed out, and segments. Unknown before its first event since
 	// tracing started.
@@ -52,7 +54,7 @@ func (s *Sample) hostCounters() []*int64 {
 
 // gpuCounters are the values that a process without a GPU does not have, in bytes.
 func (s *Sample) gpuCounters() []*int64 {
-	return []*int64{&s.DeviceUsed, &s.CudaAllocated, &s.CudaReserved, &s.CudaDriver, &s.Pinned}
+	return []*int64{&s.GPUUsed, &s.CudaAllocated, &s.CudaReserved, &s.CudaDriver, &s.Pinned}
 }
 
 // UnknownSample returns a sample whose values are all Unknown.
@@ -99,14 +101,14 @@ func (t Timeline) StepsSince(elapsed time.Duration) int64 {
 }
 
 // Series returns the RSS over time.
-func (t Timeline) Series() Series {
+func (t Timeline) Series() verdict.Series {
 	return t.SeriesOf(func(s *Sample) int64 { return s.RSS })
 }
 
 // SeriesOf returns one value over time, X in seconds since the start of the trace. Unknown values
 // are left out.
-func (t Timeline) SeriesOf(value func(*Sample) int64) Series {
-	var s Series
+func (t Timeline) SeriesOf(value func(*Sample) int64) verdict.Series {
+	var s verdict.Series
 	for i := range t {
 		if v := value(&t[i]); v != Unknown {
 			s.X = append(s.X, t[i].Elapsed.Seconds())
@@ -121,9 +123,9 @@ type Row struct {
 	// Sample sums the traced processes; all Unknown while there are none. GPU values sum the
 	// processes for which they are known.
 	Sample
-	Tree   Tree
-	Around Around
-	Price  Price
+	Tree     Tree
+	System   SystemMemory
+	Overhead OverheadSample
 }
 
 // A Tree is the sums over all processes of the tree. PSS and Private sum each process's latest

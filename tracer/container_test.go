@@ -240,7 +240,7 @@ func TestInAContainerNVMLIsAskedByThePIDOutside(t *testing.T) {
 	t.Setenv("NVML_STUB", file)
 	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
 	s := open(t, tracer.Options{PID: g.PID(), NVML: tracertest.BuildNVML(t)})
-	sampleUntil(t, s, "NVML is read", func(m growth.Moment) bool { return len(m.GPUs) == 1 })
+	sampleUntil(t, s, "NVML is read", func(m growth.TreeSample) bool { return len(m.GPUs) == 1 })
 	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
 	g.do("hold malloc 1 1000")
 	moment := sampleUntil(t, s, "its own by its PID outside", usedIs(4000))

@@ -50,8 +50,8 @@ func TestAProgramThatUsesNoGPUHasNoSourceCUDA(t *testing.T) {
 			t.Errorf("%+v", said)
 		}
 	}
-	if taken := snapshot(t, s); len(taken.Devices) > 0 || len(taken.DeviceHoldings) > 0 {
-		t.Errorf("%+v, %+v", taken.Devices, taken.DeviceHoldings)
+	if taken := snapshot(t, s); len(taken.GPUMemory) > 0 || len(taken.GPUHoldings) > 0 {
+		t.Errorf("%+v, %+v", taken.GPUMemory, taken.GPUHoldings)
 	}
 }
 
@@ -210,8 +210,8 @@ func TestNothingOfGPUsIsLeftOfAProgramThatExecutesAnother(t *testing.T) {
 			t.Errorf("%s still has %d entries", name, n)
 		}
 	}
-	if taken := snapshot(t, s); len(taken.Devices)+len(taken.DeviceHoldings) > 0 {
-		t.Errorf("%+v, %+v", taken.Devices, taken.DeviceHoldings)
+	if taken := snapshot(t, s); len(taken.GPUMemory)+len(taken.GPUHoldings) > 0 {
+		t.Errorf("%+v, %+v", taken.GPUMemory, taken.GPUHoldings)
 	}
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)

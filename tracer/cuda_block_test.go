@@ -61,7 +61,7 @@ func (g gpuProgram) allocators() (all []gpuTotal) {
 // heldByBlocks are the blocks of a snapshot by GPU and by who holds them.
 func heldByBlocks(snapshot *growth.Snapshot) amounts {
 	held := make(amounts)
-	for _, h := range snapshot.DeviceHoldings {
+	for _, h := range snapshot.GPUHoldings {
 		if h.Kind == growth.KindCudaBlock {
 			held.add(h.GPU+" "+holderIn(h.Stack, "hold_"), int64(h.InuseObjects), h.InuseBytes)
 		}
@@ -82,9 +82,9 @@ func mustTellTotals(t *testing.T, g gpuProgram, s *tracer.Session, after string)
 		allocated, reserved = growth.Unknown, growth.Unknown
 	}
 	taken := snapshot(t, s)
-	if len(taken.Devices) != 1 || fmt.Sprint(taken.Devices[0].Totals) != fmt.Sprint(want) ||
-		taken.Devices[0].Allocated != allocated || taken.Devices[0].Reserved != reserved || taken.Devices[0].PID != g.PID() {
-		t.Errorf("%s: %+v, want %v", after, taken.Devices, want)
+	if len(taken.GPUMemory) != 1 || fmt.Sprint(taken.GPUMemory[0].Totals) != fmt.Sprint(want) ||
+		taken.GPUMemory[0].Allocated != allocated || taken.GPUMemory[0].Reserved != reserved || taken.GPUMemory[0].PID != g.PID() {
+		t.Errorf("%s: %+v, want %v", after, taken.GPUMemory, want)
 	}
 	if sample := s.Sample().Processes[0]; sample.CudaAllocated != allocated || sample.CudaReserved != reserved {
 		t.Errorf("%s: allocated %d, reserved %d, want %d, %d", after, sample.CudaAllocated, sample.CudaReserved, allocated, reserved)
@@ -137,7 +137,7 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 }
 
 func sumOfKind(snapshot *growth.Snapshot, kind growth.Kind) (sum [2]int64) {
-	for _, h := range snapshot.DeviceHoldings {
+	for _, h := range snapshot.GPUHoldings {
 		if h.Kind == kind {
 			sum[0], sum[1] = sum[0]+int64(h.InuseObjects), sum[1]+h.InuseBytes
 		}
@@ -205,13 +205,13 @@ func TestTheHookIsProbedWhereThereIsADriverAndNowhereElse(t *testing.T) {
 	g.do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {
 		s.Sample()
-		if driver, blocks := s.WatchesCUDA(); driver || blocks || s.Counted(bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
+		if driver, blocks := s.WatchesCUDA(); driver || blocks || s.Counted(bpf.CountBlocks) != 0 || len(snapshot(t, s).GPUMemory) > 0 {
 			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, s.Counted(bpf.CountBlocks), s.CUDASource())
 		}
 	}
 	g.do("driver " + libcuda(t))
 	awaitBlocks(t, s)
-	if d := snapshot(t, s).Devices; len(d) != 1 || !d[0].DriverWatched || !d[0].BlocksWatched || d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
+	if d := snapshot(t, s).GPUMemory; len(d) != 1 || !d[0].DriverProbed || !d[0].BlocksProbed || d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
 		t.Errorf("before the first event: %+v", d)
 	}
 	g.do("cpu 10 64")
@@ -232,7 +232,7 @@ func TestTotalsAreTheAllocatorsFromTheFirstEventAfterALateAttach(t *testing.T) {
 	s := traceBlocks(t, g, tracer.Options{Interval: 1})
 	g.do("free weights 1 0")
 	taken := snapshot(t, s)
-	if d := taken.Devices[0]; len(d.Totals) != 1 || d.Allocated != 99*5120 {
+	if d := taken.GPUMemory[0]; len(d.Totals) != 1 || d.Allocated != 99*5120 {
 		t.Errorf("after the first event: %+v", d)
 	}
 	g.do("free activations 10 1")
@@ -288,7 +288,7 @@ func TestAHookThatTellsNoTotalsIsRefusedInWords(t *testing.T) {
 		t.Errorf("%+v, want %s", said, want)
 	}
 	taken := snapshot(t, s)
-	if d := taken.Devices; len(d) != 1 || d[0].BlocksWatched || !d[0].DriverWatched || d[0].Allocated != growth.Unknown {
+	if d := taken.GPUMemory; len(d) != 1 || d[0].BlocksProbed || !d[0].DriverProbed || d[0].Allocated != growth.Unknown {
 		t.Errorf("%+v", d)
 	}
 	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})

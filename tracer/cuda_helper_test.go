@@ -87,7 +87,7 @@ func (g gpuProgram) totals(order string) amounts {
 
 // onDevices are kinds of memory on GPUs, and what the driver has taken of the host's.
 func onDevices(snapshot *growth.Snapshot) (holdings []growth.Holding) {
-	holdings = append(holdings, snapshot.DeviceHoldings...)
+	holdings = append(holdings, snapshot.GPUHoldings...)
 	for _, h := range snapshot.Holdings {
 		if h.Kind == growth.KindPinned {
 			holdings = append(holdings, h)

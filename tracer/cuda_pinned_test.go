@@ -120,8 +120,8 @@ func TestOfAShareOfThePagesPinnedMemoryIsAllResident(t *testing.T) {
 		got := lookAt(t, s, g.PID(), share)
 		mustAmount(t, fmt.Sprint("a share of ", share), pinnedBy(got, g.PID()), want)
 		mustBeNear(t, "unexplained", rowsOf(got, g.PID())[growth.KindUnexplained], 0)
-		if r := residentOf(t, got, g.PID()); share < 1 && r.Looked > 0.5 {
-			t.Errorf("%.2f of all pages were looked at, asked for %.2f", r.Looked, share)
+		if r := residentOf(t, got, g.PID()); share < 1 && r.Scanned > 0.5 {
+			t.Errorf("%.2f of all pages were looked at, asked for %.2f", r.Scanned, share)
 		}
 	}
 }

@@ -29,7 +29,7 @@ func TestEstimatesOfSampledBlocksAreInsideTheirBoundsAndTotalsAreExact(t *testin
 	}
 	taken := snapshot(t, s)
 	got, variance, allocated := make(map[string]float64), make(map[string]float64), make(map[string]float64)
-	for _, h := range taken.DeviceHoldings {
+	for _, h := range taken.GPUHoldings {
 		if h.Kind == growth.KindCudaBlock {
 			name := h.GPU + " " + holderIn(h.Stack, "hold_")
 			got[name] += float64(h.InuseBytes)

@@ -91,8 +91,8 @@ func TestAStormOfBlocksIsSampledMoreCoarselyAndThenLeftToItsTotals(t *testing.T)
 		return s.Counted(bpf.CountBlocks) == before
 	})
 	taken := snapshot(t, s)
-	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {
-		t.Errorf("%d blocks are alive, whose frees nobody sees: %+v", got, taken.Devices)
+	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.GPUMemory[0].BlocksProbed {
+		t.Errorf("%d blocks are alive, whose frees nobody sees: %+v", got, taken.GPUMemory)
 	}
 
 	storm.orders <- "hold weights 10 3000000 0"
@@ -126,10 +126,10 @@ func TestWhereBlocksAreGivenUpTheTotalsOfAllTargetsFollow(t *testing.T) {
 		storm.orders <- "hold weights 3 3000000 1"
 		until(t, s, "the totals follow", func() bool {
 			s.Sample()
-			for _, d := range snapshot(t, s).Devices {
+			for _, d := range snapshot(t, s).GPUMemory {
 				for _, of := range d.Totals {
 					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 || of.Allocated == 3*3_000_320+512) {
-						return !d.BlocksWatched
+						return !d.BlocksProbed
 					}
 				}
 			}

@@ -188,7 +188,7 @@ func TestWhatIsCreatedIsOnTheGPUThatItsPropertiesName(t *testing.T) {
 		want.add(gpu, 0, bytes)
 	}
 	got := make(amounts)
-	for _, h := range snapshot(t, s).DeviceHoldings {
+	for _, h := range snapshot(t, s).GPUHoldings {
 		got.add(h.GPU, 0, h.InuseBytes)
 	}
 	mustAmount(t, "by GPU", got, want)

@@ -36,7 +36,7 @@ func (s *Session) Factor() float64 {
 }
 
 // Watched says how the heap was watched.
-func (s *Session) Watched() growth.Watch { return s.probing.describe(s.started) }
+func (s *Session) Watched() growth.HeapCoverage { return s.probing.describe(s.started) }
 
 // OpenFully begins to watch every call, as the governor would.
 func (s *Session) OpenFully(interval uint64) error { return s.probing.OpenHeap(false, interval) }

@@ -163,7 +163,7 @@ func (f *follower) attachFailed(pid int, err error) {
 }
 
 // outsiders are the processes outside the tree that grew most since the start of the trace, largest first.
-func (f *follower) otherProcesses() []growth.Outsider {
+func (f *follower) otherProcesses() []growth.OtherProcess {
 	const most = 3
 	now, err := tree.ReadProcessTable()
 	if err != nil || f.census == nil {
@@ -173,9 +173,9 @@ func (f *follower) otherProcesses() []growth.Outsider {
 	for _, m := range f.Members() {
 		inside[m.Process.PID] = true
 	}
-	var outsiders []growth.Outsider
+	var outsiders []growth.OtherProcess
 	for _, o := range f.census.TopGrowers(now, func(pid int) bool { return inside[pid] }, most) {
-		outsiders = append(outsiders, growth.Outsider(o))
+		outsiders = append(outsiders, growth.OtherProcess(o))
 	}
 	return outsiders
 }

@@ -38,25 +38,25 @@ func (g *gpuState) addTo(b *nvml.Totals, snapshot *growth.Snapshot, held estimat
 			held.Add(stack, growth.KindPinned, "", sum)
 		}
 	}
-	snapshot.DeviceHoldings = devices.List()
-	snapshot.Devices = g.devices()
+	snapshot.GPUHoldings = devices.List()
+	snapshot.GPUMemory = g.devices()
 }
 
 // devices tells what is known of each target that uses a GPU, by PID.
-func (g *gpuState) devices() []growth.Device {
+func (g *gpuState) devices() []growth.ProcessGPUMemory {
 	totals := nvml.ReadTorchTotals(g.kernel)
-	var devices []growth.Device
+	var devices []growth.ProcessGPUMemory
 	for _, t := range g.targets.list() {
 		if t.err() != nil && len(totals[uint32(t.process.PID)]) == 0 || !t.gpu.UsesGPU() {
 			continue
 		}
-		d := growth.Device{PID: t.process.PID, Allocated: growth.Unknown, Reserved: growth.Unknown, Totals: totals[uint32(t.process.PID)]}
-		d.DriverWatched, d.BlocksWatched = t.gpu.Active()
+		d := growth.ProcessGPUMemory{PID: t.process.PID, Allocated: growth.Unknown, Reserved: growth.Unknown, Totals: totals[uint32(t.process.PID)]}
+		d.DriverProbed, d.BlocksProbed = t.gpu.Active()
 		d.Allocated, d.Reserved = nvml.SumTotals(d.Totals)
 		d.Used, d.Reason = g.nvml.Used(g.initialPID(t.process.PID))
 		devices = append(devices, d)
 	}
-	slices.SortFunc(devices, func(a, b growth.Device) int { return cmp.Compare(a.PID, b.PID) })
+	slices.SortFunc(devices, func(a, b growth.ProcessGPUMemory) int { return cmp.Compare(a.PID, b.PID) })
 	return devices
 }
 

@@ -120,7 +120,7 @@ func (b gpuBench) checkLateAttach(t *testing.T, segments string, flags ...string
 func (b gpuBench) checkNVML(t *testing.T) {
 	const largest = 0.02
 	g := b.watch(t, tracertest.StartGPUTrainer(t, "--eager"))
-	var before growth.Moment
+	var before growth.TreeSample
 	awaited(t, "NVML tells of a GPU (see `allocscope doctor`)", func() bool {
 		before = g.s.Sample()
 		return len(before.GPUs) > 0
@@ -143,7 +143,7 @@ func (b gpuBench) checkNVML(t *testing.T) {
 }
 
 // used is what NVML counts now.
-func (g gpuTrace) used(t *testing.T, before growth.Moment) (bytes int64, by string) {
+func (g gpuTrace) used(t *testing.T, before growth.TreeSample) (bytes int64, by string) {
 	t.Helper()
 	bytes, by, err := usedOnGPUs(before, g.s.Sample())
 	if err != nil {

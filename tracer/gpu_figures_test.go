@@ -28,12 +28,12 @@ type gpuFigures struct {
 
 // figuresOf takes for torch's what was called from libraries whose names begin so.
 func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
-	if len(snapshot.Devices) != 1 {
-		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.Devices), snapshot.Devices)
+	if len(snapshot.GPUMemory) != 1 {
+		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.GPUMemory), snapshot.GPUMemory)
 	}
-	d := snapshot.Devices[0]
+	d := snapshot.GPUMemory[0]
 	f := gpuFigures{allocated: d.Allocated, reserved: d.Reserved, used: d.Used}
-	for _, h := range snapshot.DeviceHoldings {
+	for _, h := range snapshot.GPUHoldings {
 		switch {
 		case h.Kind == growth.KindCudaBlock:
 			f.blocks += h.InuseBytes
@@ -108,9 +108,9 @@ func (f gpuFigures) apart(context, used int64) float64 {
 
 // usedOnGPUs is what the driver counts for the only process. Where it does not list it, as in many containers, that is what all GPUs have more
 // than before it came, and by says so.
-func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
-	if len(now.Processes) == 1 && now.Processes[0].DeviceUsed != growth.Unknown {
-		return now.Processes[0].DeviceUsed, "the process", nil
+func usedOnGPUs(before, now growth.TreeSample) (bytes int64, by string, err error) {
+	if len(now.Processes) == 1 && now.Processes[0].GPUUsed != growth.Unknown {
+		return now.Processes[0].GPUUsed, "the process", nil
 	}
 	if len(now.GPUs) == 0 || len(before.GPUs) != len(now.GPUs) {
 		return 0, "", fmt.Errorf("NVML tells neither the process's memory nor that of GPUs: %d before, %d now", len(before.GPUs), len(now.GPUs))
@@ -126,7 +126,7 @@ func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 
 // heldThrough sums the device memory of a kind that a line of a program of testdata has allocated, called or brought about.
 func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
-	for _, h := range snapshot.DeviceHoldings {
+	for _, h := range snapshot.GPUHoldings {
 		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames, func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
 			bytes += h.InuseBytes
 		}
@@ -257,17 +257,17 @@ func TestTheDriverAndTheContextAreComparedWithWhatNVMLCounts(t *testing.T) {
 }
 
 func TestWhereNVMLDoesNotListTheProcessItsGPUsAreTakenInstead(t *testing.T) {
-	moment := func(process int64, gpus ...int64) growth.Moment {
+	moment := func(process int64, gpus ...int64) growth.TreeSample {
 		sample := growth.UnknownSample()
-		sample.DeviceUsed = process
-		m := growth.Moment{Processes: []growth.ProcessSample{{PID: 1, Sample: sample}}}
+		sample.GPUUsed = process
+		m := growth.TreeSample{Processes: []growth.ProcessSample{{PID: 1, Sample: sample}}}
 		for i, used := range gpus {
 			m.GPUs = append(m.GPUs, growth.GPUSample{Index: i, Instance: -1, Used: used, Total: 80000})
 		}
 		return m
 	}
 	for _, c := range []struct {
-		before, now growth.Moment
+		before, now growth.TreeSample
 		want        int64
 		by          string
 	}{
@@ -278,7 +278,7 @@ func TestWhereNVMLDoesNotListTheProcessItsGPUsAreTakenInstead(t *testing.T) {
 			t.Errorf("%d by %s, %v, want %d by %s", got, by, err, c.want, c.by)
 		}
 	}
-	for _, now := range []growth.Moment{moment(growth.Unknown), moment(growth.Unknown, growth.Unknown), moment(growth.Unknown, 5, 6)} {
+	for _, now := range []growth.TreeSample{moment(growth.Unknown), moment(growth.Unknown, growth.Unknown), moment(growth.Unknown, 5, 6)} {
 		if got, by, err := usedOnGPUs(moment(growth.Unknown, 100), now); err == nil {
 			t.Errorf("%d bytes by %s are told of %+v", got, by, now.GPUs)
 		}

@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/component"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -37,8 +38,8 @@ func TestOnAGPUWithoutTorchsCacheTheDriversCallsNameTheLine(t *testing.T) { onGP
 func TestOnAGPUCompiledCodeIsItsBlocksOwner(t *testing.T) {
 	g := onGPU.traceFromStart(t, "--compile")
 	f := g.mustBeTorchs(t, "build", "train 2")
-	owners, bytes := growth.DefaultOwners(), make(map[string]int64)
-	for _, h := range snapshot(t, g.s).DeviceHoldings {
+	owners, bytes := component.DefaultRules(), make(map[string]int64)
+	for _, h := range snapshot(t, g.s).GPUHoldings {
 		if h.Kind == growth.KindCudaBlock {
 			bytes[owners.Of(h.Stack)] += h.InuseBytes
 		}

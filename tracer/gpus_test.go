@@ -26,9 +26,9 @@ func nvmlAnswers(t *testing.T, file string, lines ...string) {
 }
 
 // sampleUntil samples until the process's sample is as it should be: NVML is opened beside.
-func sampleUntil(t *testing.T, s *tracer.Session, what string, good func(growth.Moment) bool) growth.Moment {
+func sampleUntil(t *testing.T, s *tracer.Session, what string, good func(growth.TreeSample) bool) growth.TreeSample {
 	t.Helper()
-	var moment growth.Moment
+	var moment growth.TreeSample
 	eventually(t, what, func() bool {
 		moment = s.Sample()
 		return len(moment.Processes) == 1 && good(moment)
@@ -36,8 +36,8 @@ func sampleUntil(t *testing.T, s *tracer.Session, what string, good func(growth.
 	return moment
 }
 
-func usedIs(bytes int64) func(growth.Moment) bool {
-	return func(m growth.Moment) bool { return m.Processes[0].DeviceUsed == bytes }
+func usedIs(bytes int64) func(growth.TreeSample) bool {
+	return func(m growth.TreeSample) bool { return m.Processes[0].GPUUsed == bytes }
 }
 
 // The library stays loaded in this program: its answers are steered by a file for all parts of the test.
@@ -72,9 +72,9 @@ func TestWhatNVMLCountsForTheProcessIsInItsSamples(t *testing.T) {
 	sampleUntil(t, s, "nothing of a process that is not listed", usedIs(growth.Unknown))
 	mustBeUsed(t, s, growth.Unknown, "does not list")
 	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 !4")
-	sampleUntil(t, s, "nothing without permission", func(growth.Moment) bool {
+	sampleUntil(t, s, "nothing without permission", func(growth.TreeSample) bool {
 		snapshot, err := s.Snapshot()
-		return err == nil && strings.Contains(snapshot.Devices[0].Reason, "permission")
+		return err == nil && strings.Contains(snapshot.GPUMemory[0].Reason, "permission")
 	})
 	nvmlAnswers(t, file, "count 1", "mig.0 1", "memory.0.0 3000 40000", "memory.0.2 10 40000", process("0.0", 2500))
 	moment = sampleUntil(t, s, "2500 bytes on an instance", usedIs(2500))
@@ -92,8 +92,8 @@ func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(snapshot.Devices) != 1 || snapshot.Devices[0].Used != bytes || !strings.Contains(snapshot.Devices[0].Reason, reason) {
-		t.Errorf("devices %+v, want %d bytes, %q", snapshot.Devices, bytes, reason)
+	if len(snapshot.GPUMemory) != 1 || snapshot.GPUMemory[0].Used != bytes || !strings.Contains(snapshot.GPUMemory[0].Reason, reason) {
+		t.Errorf("devices %+v, want %d bytes, %q", snapshot.GPUMemory, bytes, reason)
 	}
 }
 
@@ -110,7 +110,7 @@ func TestAProcessWithoutAGPUIsNotAskedAbout(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown || snapshot.Devices != nil || s.AskedNVML() {
-		t.Errorf("GPUs %+v, devices %+v, sample %+v", moment.GPUs, snapshot.Devices, moment.Processes[0].Sample)
+	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown || snapshot.GPUMemory != nil || s.AskedNVML() {
+		t.Errorf("GPUs %+v, devices %+v, sample %+v", moment.GPUs, snapshot.GPUMemory, moment.Processes[0].Sample)
 	}
 }

@@ -30,7 +30,7 @@ const anonymous growth.Kind = "anonymous"
 // of reports whether a holding is one that the fact is about. Kinds that have no holder are compared as a whole.
 func (f fact) of(h growth.Holding) bool {
 	switch f.kind {
-	case growth.KindRetained, growth.KindMetadata, growth.KindStack, growth.KindBefore, growth.KindCOW, growth.KindInherited:
+	case growth.KindRetained, growth.KindMetadata, growth.KindStack, growth.KindBeforeTracing, growth.KindCOW, growth.KindInherited:
 		return h.Kind == f.kind
 	case anonymous:
 		return h.Kind != growth.KindFile && isNamed(h.Stack, f.name)

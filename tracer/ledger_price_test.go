@@ -69,7 +69,7 @@ func BenchmarkASnapshotByWhatIsResident(b *testing.B) {
 				began, cpu = time.Now(), processorTime(b)
 				got := snapshot(b, s)
 				took, spent = append(took, milliseconds(began)), append(spent, processorTime(b)-cpu)
-				looked = got.Residents[len(got.Residents)-1].Looked
+				looked = got.Residents[len(got.Residents)-1].Scanned
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(took[0], "ms/first")

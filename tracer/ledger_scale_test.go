@@ -47,8 +47,8 @@ func TestTooManyRunsOfALargeMappingAreSampled(t *testing.T) {
 	s, target := scaleOf(t, "stripes 60000")
 	for range 3 {
 		got := balanced(t, s)
-		if r := residentOf(t, got, target.PID()); r.Looked > 0.5 || r.Looked < 0.02 {
-			t.Errorf("%.3f of the pages were looked at, of which no more than a third can be kept", r.Looked)
+		if r := residentOf(t, got, target.PID()); r.Scanned > 0.5 || r.Scanned < 0.02 {
+			t.Errorf("%.3f of the pages were looked at, of which no more than a third can be kept", r.Scanned)
 		}
 		if row := rowsOf(got, target.PID())[growth.KindMmap]; math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
 			t.Errorf("mappings of %d bytes, want %d", row, pages*4096)
@@ -66,8 +66,8 @@ func TestTooManyRunsOfSmallMappingsAreLeftUnexplained(t *testing.T) {
 	if rest := rows[growth.KindUnexplained]; rest < (pages-limit)*4096 {
 		t.Errorf("%d bytes unexplained, want at least %d", rest, (pages-limit)*4096)
 	}
-	if r := residentOf(t, got, target.PID()); r.Looked > 0.6 {
-		t.Errorf("%.3f of the pages are said to have been looked at", r.Looked)
+	if r := residentOf(t, got, target.PID()); r.Scanned > 0.6 {
+		t.Errorf("%.3f of the pages are said to have been looked at", r.Scanned)
 	}
 }
 

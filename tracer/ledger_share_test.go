@@ -56,13 +56,13 @@ func TestOfAShareOfThePagesRowsAreWithinTheirErrorAndAddUp(t *testing.T) {
 		facts := do(t, target, "all")
 		full := lookAt(t, s, target.PID(), 1)
 		mustTell(t, full, target.PID(), facts)
-		if r := residentOf(t, full, target.PID()); r.Looked != 1 {
-			t.Errorf("%v of all pages were looked at", r.Looked)
+		if r := residentOf(t, full, target.PID()); r.Scanned != 1 {
+			t.Errorf("%v of all pages were looked at", r.Scanned)
 		}
 		for _, share := range []float64{0.2, 0.3, 0.5} {
 			got := lookAt(t, s, target.PID(), share)
-			if r := residentOf(t, got, target.PID()); math.Abs(r.Looked-share) > 0.1 {
-				t.Errorf("%v of all pages were looked at, want %v", r.Looked, share)
+			if r := residentOf(t, got, target.PID()); math.Abs(r.Scanned-share) > 0.1 {
+				t.Errorf("%v of all pages were looked at, want %v", r.Scanned, share)
 			}
 			unexplained, _ := rowOf(got, target.PID(), fact{"", growth.KindUnexplained, 0})
 			mustBeNear(t, fmt.Sprintf("known at a share of %v", share), residentOf(t, got, target.PID()).RSS-unexplained, residentOf(t, got, target.PID()).RSS)
@@ -103,17 +103,17 @@ func TestMemoryFromBeforeTheAttachOutlivesLooksAtAShare(t *testing.T) {
 	do(t, target, "dense")
 	do(t, target, "all")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	before := rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBefore]
+	before := rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBeforeTracing]
 	for _, share := range []float64{0.3, 0.1, 0.5} {
 		got := rowsOf(lookAt(t, s, target.PID(), share), target.PID())
-		if math.Abs(float64(got[growth.KindBefore]-before)) > 0.02*float64(before) {
-			t.Errorf("at a share of %v %d bytes are from before the attach, want %d", share, got[growth.KindBefore], before)
+		if math.Abs(float64(got[growth.KindBeforeTracing]-before)) > 0.02*float64(before) {
+			t.Errorf("at a share of %v %d bytes are from before the attach, want %d", share, got[growth.KindBeforeTracing], before)
 		}
 	}
-	mustBeNear(t, "from before the attach", rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
+	mustBeNear(t, "from before the attach", rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBeforeTracing], before)
 	do(t, target, "discard")
 	lookAt(t, s, target.PID(), 0.3)
-	mustBeNear(t, "from before the attach", rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
+	mustBeNear(t, "from before the attach", rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBeforeTracing], before-size/2)
 }
 
 // Pages that were not looked at may be there all the same.

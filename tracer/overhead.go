@@ -62,9 +62,9 @@ func (s *Session) Overhead() overhead.Overhead {
 }
 
 // price is what has been spent since it was asked for last.
-func (s *Session) price() growth.Price {
+func (s *Session) price() growth.OverheadSample {
 	if s.controller == nil {
-		return growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown}
+		return growth.OverheadSample{CPUShare: growth.Unknown, ProbedShare: growth.Unknown}
 	}
 	return s.controller.Cost()
 }

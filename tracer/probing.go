@@ -234,10 +234,10 @@ func (w *probing) coversHeap(t *target) (some, all bool) {
 }
 
 // describe it for a snapshot.
-func (w *probing) describe(started uint64) growth.Watch {
+func (w *probing) describe(started uint64) growth.HeapCoverage {
 	told := w.schedule.Coverage(started)
-	if told.Windows > 0 {
-		told.Blind = w.tracker.UntrackableReason()
+	if told.Bursts > 0 {
+		told.Untrackable = w.tracker.UntrackableReason()
 	}
 	return told
 }

@@ -4,10 +4,10 @@ import "github.com/allocscope/allocscope/growth"
 
 // Sample reads the state of all processes of the tree and of the memory around them. What could not be read is
 // growth.Unknown.
-func (s *Session) Sample() growth.Moment {
+func (s *Session) Sample() growth.TreeSample {
 	s.events.flush() // those that can wait do not wake anybody
 	moment := s.follower.Sample(s.Elapsed())
-	moment.Price = s.price()
+	moment.Overhead = s.price()
 	tensors, devices := tensorTotals(s.kernel, s.targets.list()), s.gpus.sample()
 	for i, m := range s.follower.Members() {
 		member := growth.Member{Process: m.Info}
@@ -50,4 +50,4 @@ func (s *Session) Follow() []Change { return s.follower.follow() }
 func (s *Session) Changes() []Change { return s.follower.changes() }
 
 // Outsiders are the processes outside the tree that grew most since the start of the trace, largest first.
-func (s *Session) OtherProcesses() []growth.Outsider { return s.follower.otherProcesses() }
+func (s *Session) OtherProcesses() []growth.OtherProcess { return s.follower.otherProcesses() }

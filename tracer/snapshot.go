@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	nvml "github.com/allocscope/allocscope/tracer/gpu"
@@ -43,7 +44,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 		return nil, err
 	}
 	s.gpus.addTo(devices, snapshot, held)
-	growth.FillDevices(snapshot)
+	gpu.Attribute(snapshot)
 	held.AddEvidence(books)
 	snapshot.Holdings = held.List()
 	snapshot.Took = time.Since(began)
@@ -54,7 +55,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 func (s *Session) readHeap(snapshot *growth.Snapshot, sums map[stack.Key]*estimate.StackTotals, devices *nvml.Totals, born estimate.BirthBins) (*estimate.Estimator, estimate.LiveObjects, error) {
 	s.probing.mu.Lock()
 	defer s.probing.mu.Unlock()
-	snapshot.Watch = s.probing.describe(s.started)
+	snapshot.Heap = s.probing.describe(s.started)
 	books := s.probing.estimator(tracedSince(s.targets.list()))
 	objects, err := estimate.ReadLive(s.kernel, books, sums, born, s.objects)
 	s.objects = objects

@@ -159,8 +159,8 @@ func TestDeathsWhileEveryCallIsWatchedTellNothingOfWindows(t *testing.T) {
 		t.Errorf("%d objects are followed, want 250", n)
 	}
 	for _, h := range snapshot(t, s).Holdings {
-		if h.Sighting != nil && (h.Sighting.Hazard != (growth.Hazard{})) {
-			t.Errorf("%+v", *h.Sighting)
+		if h.Evidence != nil && (h.Evidence.Hazard != (growth.HazardRate{})) {
+			t.Errorf("%+v", *h.Evidence)
 		}
 	}
 }
@@ -259,8 +259,8 @@ func TestTensorsAloneAreWatchedInWindows(t *testing.T) {
 	for _, h := range taken.Holdings {
 		bytes += h.InuseBytes
 	}
-	if want := s.Factor() * 100 * 5000; taken.Watch.Windows != 1 || s.Factor() < 1.001 || math.Abs(float64(bytes)-want) > 0.1*want {
-		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Watch)
+	if want := s.Factor() * 100 * 5000; taken.Heap.Bursts != 1 || s.Factor() < 1.001 || math.Abs(float64(bytes)-want) > 0.1*want {
+		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Heap)
 	}
 	if err := s.OpenTensorWindow(1); err != nil {
 		t.Fatal(err)

@@ -75,8 +75,8 @@ func TestWhatIsAllocatedInAWindowStandsForTheTimeSinceTheLast(t *testing.T) {
 			t.Errorf("churn_here has allocated %.1f objects, want %.1f", h.AllocObjects, 5000*factor)
 		}
 	}
-	if taken.Watch.Windows != 1 || math.Abs(taken.Watch.Factor-factor) > 1e-9 {
-		t.Errorf("%+v, factor %.2f", taken.Watch, factor)
+	if taken.Heap.Bursts != 1 || math.Abs(taken.Heap.Extrapolation-factor) > 1e-9 {
+		t.Errorf("%+v, factor %.2f", taken.Heap, factor)
 	}
 }
 
@@ -100,10 +100,10 @@ func TestWhatIsFreedOutsideOfWindowsIsFoundFromOutside(t *testing.T) {
 			}
 			sightings := 0
 			for _, h := range snapshot(t, s).Holdings {
-				if h.Sighting != nil {
+				if h.Evidence != nil {
 					sightings++
-					if fate := h.Sighting.Hazard.Mature(0); h.Sighting.Windows != 1 || fate.Deaths != 100 || fate.Exposure <= 0 {
-						t.Errorf("%+v, want 1 window and 100 deaths", *h.Sighting)
+					if fate := h.Evidence.Hazard.Mature(0); h.Evidence.Bursts != 1 || fate.Deaths != 100 || fate.ExposureSeconds <= 0 {
+						t.Errorf("%+v, want 1 window and 100 deaths", *h.Evidence)
 					}
 				}
 			}
@@ -135,7 +135,7 @@ func TestWhatWindowsDoNotTellOfAHeapIsNotSaidToBeFree(t *testing.T) {
 	if rows[growth.KindRetained] != 0 {
 		t.Errorf("%d bytes are said to be free, of rows %v", rows[growth.KindRetained], rows)
 	}
-	mustBeNear(t, "not told", rows[growth.KindUntold], 2*2000*10000)
+	mustBeNear(t, "not told", rows[growth.KindUnclassified], 2*2000*10000)
 }
 
 func allocations(t *testing.T, s *tracer.Session) uint64 {

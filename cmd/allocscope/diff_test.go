@@ -17,6 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestDiff(t *testing.T) {
@@ -56,14 +57,14 @@ func leakOf(t *testing.T, r *compare.Result) compare.StackRow {
 
 // Both traces are of a job: with a leak, and without.
 func testDiffTraces(t *testing.T) {
-	traceJob := func(class growth.Class, settings ...string) string {
+	traceJob := func(class verdict.Class, settings ...string) string {
 		options := fastTrace(t, startFullJob(t, 50, settings...).PID(), 300, 16*time.Second)
-		v := judge(t, options)
+		v := judgeUntilEnd(t, options)
 		v.mustBe(t, class)
 		return options.Output
 	}
 
-	leaking, fixed := traceJob(growth.ClassLeak, "leak=256"), traceJob(growth.ClassPlateau)
+	leaking, fixed := traceJob(verdict.ClassLeak, "leak=256"), traceJob(verdict.ClassPlateau)
 
 	r := diffJSON(t, leaking, fixed)
 	if r.Outcome != compare.OutcomeGone || r.RSS == nil || r.RSS.Change.High >= 0 {

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -30,9 +30,9 @@ func keepsTensors(s *summary.Summary, line string) error {
 	}
 
 	d := s.GPUMemory[0]
-	if d.Diagnosis != string(growth.DiagnosisTensors) {
+	if d.Diagnosis != string(gpu.DiagnosisTensors) {
 		return fmt.Errorf("the diagnosis is %q (verdict %s, judged by %s), want %q", d.Diagnosis,
-			d.Class, d.Judged, string(growth.DiagnosisTensors))
+			d.Class, d.Judged, string(gpu.DiagnosisTensors))
 	}
 
 	if len(d.Suspects) == 0 {

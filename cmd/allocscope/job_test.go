@@ -22,6 +22,8 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
@@ -75,7 +77,7 @@ func judgeUntil(ctx context.Context, t *testing.T, options trace.Options) (verdi
 	return verdictOn{readSummary(t, options.Output), options.Output, stdout.String()}, err
 }
 
-func judge(t *testing.T, options trace.Options) verdictOn {
+func judgeUntilEnd(t *testing.T, options trace.Options) verdictOn {
 	t.Helper()
 	v, err := judgeUntil(t.Context(), t, options)
 	if err != nil {
@@ -122,7 +124,7 @@ func startWith(t *testing.T, job *tracertest.Target, options trace.Options) (end
 	}
 }
 
-func (v verdictOn) mustBe(t *testing.T, class growth.Class) {
+func (v verdictOn) mustBe(t *testing.T, class verdict.Class) {
 	t.Helper()
 	if v.Class != class {
 		t.Errorf("the verdict is %s (%s), want %s", v.Class, v.Why, class)
@@ -163,8 +165,8 @@ func testPlateau(t *testing.T) {
 	options.FailOn = "suspected"
 	defer startWith(t, job, options)()
 
-	v := judge(t, options)
-	v.mustBe(t, growth.ClassPlateau)
+	v := judgeUntilEnd(t, options)
+	v.mustBe(t, verdict.ClassPlateau)
 	if v.PlateauFromS == nil || *v.PlateauFromS < 6 || *v.PlateauFromS > 12 {
 		t.Errorf("plateau from %v s, want about 8", v.PlateauFromS)
 	}
@@ -186,7 +188,7 @@ func testLeakUnderWarmUp(t *testing.T) {
 		t.Errorf("--fail-on leak: %v", err)
 	}
 
-	v.mustBe(t, growth.ClassLeak)
+	v.mustBe(t, verdict.ClassLeak)
 	mustSuspect(t, v.Suspects, "job.py")
 
 	rate := 0.0
@@ -220,8 +222,8 @@ func testWrapper(t *testing.T) {
 	t.Cleanup(wrapper.Hangup)
 	ready(wrapper)
 
-	v := judge(t, fastTrace(t, wrapper.PID(), jobSpeed, longTrace))
-	v.mustBe(t, growth.ClassLeak)
+	v := judgeUntilEnd(t, fastTrace(t, wrapper.PID(), jobSpeed, longTrace))
+	v.mustBe(t, verdict.ClassLeak)
 	mustSuspect(t, v.Suspects, "job.py")
 	if v.Asked != wrapper.PID() || !strings.Contains(v.Process.Command, "job.py") {
 		t.Errorf("traced %+v, asked for %d, want the child of %d", v.Process, v.Asked,
@@ -230,7 +232,7 @@ func testWrapper(t *testing.T) {
 
 	if len(v.Groups) != 1 || v.Groups[0].Role != growth.RoleLoaderWorker ||
 		v.Groups[0].Processes != 4 ||
-		v.Groups[0].Verdict != growth.ClassPlateau {
+		v.Groups[0].Verdict != verdict.ClassPlateau {
 		t.Errorf("groups %+v, want four stable DataLoader workers", v.Groups)
 	}
 }
@@ -258,7 +260,7 @@ func testAlarm(t *testing.T) {
 		t.Error(err)
 	}
 
-	v.mustBe(t, growth.ClassLeak)
+	v.mustBe(t, verdict.ClassLeak)
 	if v.Ended != summary.EndedInterrupt {
 		t.Errorf("ended: %q", v.Ended)
 	}
@@ -287,13 +289,13 @@ func testTensorLeak(t *testing.T) {
 	options := fastTrace(t, job.PID(), jobSpeed, longTrace)
 	defer startWith(t, job, options)()
 
-	v := judge(t, options)
+	v := judgeUntilEnd(t, options)
 	if len(v.GPUMemory) != 1 || v.GPUMemory[0].Process != job.PID() {
 		t.Fatalf("GPU memory of %+v", v.GPUMemory)
 	}
 
 	d := v.GPUMemory[0]
-	if d.Class != growth.ClassLeak || d.Diagnosis != string(growth.DiagnosisTensors) {
+	if d.Class != verdict.ClassLeak || d.Diagnosis != string(gpu.DiagnosisTensors) {
 		t.Errorf("the verdict on GPU memory is %s (%s), diagnosis %s", d.Class, d.Why, d.Diagnosis)
 	}
 

@@ -11,7 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -35,7 +35,7 @@ func summaryFolder(t *testing.T) string {
 
 	s := summary.Summary{
 		Started: time.Unix(0, 0), DurationS: 60, Process: summary.Process{PID: 42, Command: "job"},
-		Verdict: summary.VerdictOf(growth.Verdict{Class: growth.ClassTooShort, Why: "too short"},
+		Verdict: summary.VerdictOf(verdict.Verdict{Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort},
 			summary.AxisSeconds),
 	}
 

@@ -15,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/series"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // verdictFlags are the flags of `allocscope verdict`.
@@ -94,7 +94,7 @@ func runVerdict(command *cobra.Command, flags verdictFlags, path string) error {
 		return err
 	}
 
-	verdict := summary.VerdictOf(growth.Judge(file.Series, setting, axis.Criteria()), axis.Unit)
+	verdict := summary.VerdictOf(verdict.Judge(file.Series, setting, axis.Criteria()), axis.Unit)
 	if err := printVerdict(command.OutOrStdout(), verdict, flags); err != nil {
 		return err
 	}
@@ -147,8 +147,8 @@ func (f verdictFlags) axis(file *series.File) (flagvalue.Axis, error) {
 func (f verdictFlags) setting(
 	file *series.File,
 	axis flagvalue.Axis,
-) (s growth.Setting, err error) {
-	s = growth.Setting{Age: file.Age, Limit: f.limit.Bytes}
+) (s verdict.Setting, err error) {
+	s = verdict.Setting{Age: file.Age, Limit: f.limit.Bytes}
 	if f.age.Text != "" {
 		if s.Age, err = axis.Position("--age", f.age); err != nil {
 			return s, err

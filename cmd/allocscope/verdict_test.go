@@ -12,7 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestVerdict(t *testing.T) {
@@ -25,7 +25,7 @@ func TestVerdict(t *testing.T) {
 }
 
 // verdict calls the command in this process, with the series as standard input.
-func verdict(text string, flags ...string) (string, error) {
+func callVerdict(text string, flags ...string) (string, error) {
 	out := new(bytes.Buffer)
 	command := newRootCommand(console.New(out))
 	command.SetIn(strings.NewReader(text))
@@ -54,7 +54,7 @@ func standingStill(float64) float64 { return 5000 }
 // jsonOf calls the command with --json.
 func jsonOf(t *testing.T, text string, flags ...string) summary.Verdict {
 	t.Helper()
-	out, err := verdict(text, append(flags, "--json")...)
+	out, err := callVerdict(text, append(flags, "--json")...)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,13 +77,13 @@ func mustBeNear(t *testing.T, what string, got *float64, want float64) {
 
 func testVerdictLeak(t *testing.T) {
 	v := jsonOf(t, recorded(growingSteadily), "--limit", "104800MB")
-	if v.Class != growth.ClassLeak {
+	if v.Class != verdict.ClassLeak {
 		t.Fatalf("%+v", v)
 	}
 
 	mustBeNear(t, "rate", v.RateBytesPerMin, 60e6)
 	mustBeNear(t, "time to the limit", v.SecondsToLimit, 1200)
-	out, err := verdict(recorded(growingSteadily), "--limit", "104800MB")
+	out, err := callVerdict(recorded(growingSteadily), "--limit", "104800MB")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -93,7 +93,7 @@ func testVerdictLeak(t *testing.T) {
 }
 
 func testVerdictPlateau(t *testing.T) {
-	out, err := verdict(recorded(standingStill), "--fail-on", "suspected")
+	out, err := callVerdict(recorded(standingStill), "--fail-on", "suspected")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -117,51 +117,51 @@ func testVerdictSettings(t *testing.T) {
 	for _, test := range []struct {
 		name, text string
 		flags      []string
-		class      growth.Class
+		class      verdict.Class
 		why        string
 	}{
-		{"nothing", text, nil, growth.ClassLeak, "no plateau ever seen"},
-		{"age", text, []string{"--age", "3h"}, growth.ClassLeak, "after warm-up"},
+		{"nothing", text, nil, verdict.ClassLeak, "no plateau ever seen"},
+		{"age", text, []string{"--age", "3h"}, verdict.ClassLeak, "after warm-up"},
 		{
 			"the first pass is not over", text,
 			[]string{"--epoch-end", "70m"},
-			growth.ClassGrowing,
+			verdict.ClassGrowing,
 			"",
 		},
-		{"long epochs", text, []string{"--cycle", "1h"}, growth.ClassGrowing, ""},
-		{"tolerated", text, []string{"--tolerable", "70MB/min"}, growth.ClassPlateau, ""},
-		{"tolerated by the hour", text, []string{"--tolerable", "4GB/h"}, growth.ClassPlateau, ""},
-		{"not tolerated", text, []string{"--tolerable", "50MB/min"}, growth.ClassLeak, ""},
+		{"long epochs", text, []string{"--cycle", "1h"}, verdict.ClassGrowing, ""},
+		{"tolerated", text, []string{"--tolerable", "70MB/min"}, verdict.ClassPlateau, ""},
+		{"tolerated by the hour", text, []string{"--tolerable", "4GB/h"}, verdict.ClassPlateau, ""},
+		{"not tolerated", text, []string{"--tolerable", "50MB/min"}, verdict.ClassLeak, ""},
 		{
 			"tolerated by step", steps,
 			[]string{"--tolerable", "1.1MB/step"},
-			growth.ClassPlateau,
+			verdict.ClassPlateau,
 			"",
 		},
 		{
 			"not tolerated by step", steps,
 			[]string{"--tolerable", "0.9MB/step"},
-			growth.ClassLeak,
+			verdict.ClassLeak,
 			"",
 		},
 		{"not tolerated by step, judged in time", steps, []string{
 			"--tolerable", "0.9MB/step",
 			"--step-time", "2s",
-		}, growth.ClassLeak, ""},
+		}, verdict.ClassLeak, ""},
 		{"tolerated by step, judged in time", steps, []string{
 			"--tolerable", "1.1MB/step",
 			"--step-time", "2s",
-		}, growth.ClassPlateau, ""},
+		}, verdict.ClassPlateau, ""},
 		{
 			"a step in time", steps,
 			[]string{"--epoch-end", "3700", "--step-time", "2s"},
-			growth.ClassGrowing, "",
+			verdict.ClassGrowing, "",
 		},
 		{"a time over steps with a time", steps, []string{
 			"--epoch-end", "130m", "--step-time",
 			"2s",
-		}, growth.ClassGrowing, ""},
-		{"a step", steps, []string{"--epoch-end", "3700"}, growth.ClassGrowing, ""},
+		}, verdict.ClassGrowing, ""},
+		{"a step", steps, []string{"--epoch-end", "3700"}, verdict.ClassGrowing, ""},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			v := jsonOf(t, test.text, test.flags...)
@@ -186,7 +186,7 @@ func testVerdictRefusals(t *testing.T) {
 		{text, "--fail-on plateau", "neither leak nor suspected"},
 		{"", "--every 5s", "read -: read lines: the file is empty"},
 	} {
-		out, err := verdict(test.text, strings.Fields(test.flags)...)
+		out, err := callVerdict(test.text, strings.Fields(test.flags)...)
 		if err == nil || !strings.Contains(err.Error(), test.want) || out != "" {
 			t.Errorf("%s: %v, prints %q", test.flags, err, out)
 		}

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth/verdict"
 
 	pprof "github.com/google/pprof/profile"
 
@@ -293,14 +294,14 @@ func equal(a, b map[string]int64) bool {
 func blocks(s *growth.Stack, n, size int64) growth.Holding {
 	return growth.Holding{
 		Stack: s, Kind: growth.KindCudaBlock, GPU: "0", InuseObjects: float64(n),
-		InuseBytes: n * size, DeviceBytes: n * size,
+		InuseBytes: n * size, GPUBytes: n * size,
 	}
 }
 
 func attributed(bytes int64) growth.Holding {
 	return growth.Holding{
 		Stack: growth.NamedStack(1, "[GPU: not attributed]"), Kind: growth.KindNotAttributed,
-		DeviceBytes: bytes,
+		GPUBytes: bytes,
 	}
 }
 
@@ -321,7 +322,7 @@ func TestGPUMemory(t *testing.T) {
 			r.Outcome != OutcomeMore {
 			t.Errorf("%+v: %s", r.Total, r.Sentence)
 		}
-		if row := rowOf(t, r, "step"); row.Change != exactly(3*mebi) || row.Kind != "cuda_block" {
+		if row := rowOf(t, r, "step"); row.Change != exactly(3*mebi) || row.Kind != "cuda-block" {
 			t.Errorf("%+v", row)
 		}
 		for _, row := range r.Stacks {
@@ -370,7 +371,7 @@ func TestGPUMemory(t *testing.T) {
 	})
 
 	t.Run("folders", func(t *testing.T) {
-		of := func(rate float64, class growth.Class) *Trace {
+		of := func(rate float64, class verdict.Class) *Trace {
 			grown := profileAt(t, began, 10*time.Minute, 1, heap(stack(1, "load:3"), 10, 4096),
 				blocks(stack(1, "step:9"), int64(rate), 10))
 			low, high := rate-1, rate+1
@@ -381,20 +382,20 @@ func TestGPUMemory(t *testing.T) {
 				Name: "t", Growth: grown, Warmup: profileOf(t, 1), Plateau: profileOf(t, 1),
 				Summary: &summary.Summary{
 					Process:   summary.Process{PID: 7},
-					Verdict:   summary.Verdict{Class: growth.ClassPlateau, Why: "no growth"},
+					Verdict:   summary.Verdict{Class: verdict.ClassPlateau, Why: "no growth"},
 					GPUMemory: []summary.GPUMemory{{Process: 7, Verdict: v}},
 				},
 			}
 		}
-		r, err := Traces(of(1000, growth.ClassLeak), of(0, growth.ClassPlateau),
+		r, err := Traces(of(1000, verdict.ClassLeak), of(0, verdict.ClassPlateau),
 			Options{Sample: "device_space"})
 		if err != nil || r.Outcome != OutcomeGone || r.Name != "THE LEAK IS GONE" ||
 			r.Before.Verdict != "leak" || r.Total.Before != exactly(1000) {
 			t.Errorf("%+v, %v", r, err)
 		}
-		none := of(0, growth.ClassPlateau)
+		none := of(0, verdict.ClassPlateau)
 		none.Summary.GPUMemory = nil
-		if r, err = Traces(of(1000, growth.ClassLeak), none,
+		if r, err = Traces(of(1000, verdict.ClassLeak), none,
 			Options{Sample: "device_space"}); err !=
 			nil ||
 			r.Outcome != OutcomeUnknown || !strings.Contains(r.Sentence, "GPU memory") {

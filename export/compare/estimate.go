@@ -65,7 +65,7 @@ func (p part) scaled(bytes float64) part {
 }
 
 func (p part) estimate() estimate {
-	low, high := growth.Limits(p.bytes, p.variance, p.missed)
+	low, high := growth.ConfidenceLimits(p.bytes, p.variance, p.missed)
 	return estimate{p.bytes, low, high}
 }
 

@@ -7,7 +7,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // An Outcome is the change of the growth, or of what is held.
@@ -31,7 +31,7 @@ const (
 type rate struct {
 	estimate
 	known, steps bool
-	class        growth.Class
+	class        verdict.Class
 	reason       string
 }
 
@@ -61,11 +61,11 @@ func (p rate) grows() bool { return p.low > 0 }
 
 // isShort reports whether the trace was too short for a verdict, or was of the wrong process.
 func (p rate) isShort() bool {
-	return p.class == growth.ClassTooShort || p.class == growth.ClassWrongProcess || !p.known
+	return p.class == verdict.ClassTooShort || p.class == verdict.ClassWrongProcess || !p.known
 }
 
 func (p rate) isFlat() bool {
-	return p.class == growth.ClassPlateau || p.class == growth.ClassSpikyPlateau
+	return p.class == verdict.ClassPlateau || p.class == verdict.ClassSpikyPlateau
 }
 
 // text is the rate with its interval.
@@ -120,7 +120,7 @@ func (r *Result) judge(before, after rate) {
 	r.setOutcome(outcome, text)
 
 	if outcome == OutcomeGone &&
-		(before.class == growth.ClassLeak || before.class == growth.ClassSuspected) {
+		(before.class == verdict.ClassLeak || before.class == verdict.ClassSuspected) {
 		r.Name = "THE LEAK IS GONE"
 	}
 }

@@ -7,13 +7,13 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 const mib = 1 << 20
 
 // verdictOf is a verdict with a rate in MiB/min.
-func verdictOf(class growth.Class, rate, low, high float64) summary.Verdict {
+func verdictOf(class verdict.Class, rate, low, high float64) summary.Verdict {
 	rate, low, high = rate*mib, low*mib, high*mib
 	return summary.Verdict{
 		Class: class, Why: "for a test", RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
@@ -31,56 +31,56 @@ func traceWith(t testing.TB, v summary.Verdict, stepsPerMin float64) *Trace {
 }
 
 func TestJudge(t *testing.T) {
-	leak := verdictOf(growth.ClassLeak, 461.5, 460, 463)
-	unknown := summary.Verdict{Class: growth.ClassTooShort, Why: "too short"}
+	leak := verdictOf(verdict.ClassLeak, 461.5, 460, 463)
+	unknown := summary.Verdict{Class: verdict.ClassTooShort, Why: "too short"}
 	for name, test := range map[string]struct {
 		before, after summary.Verdict
 		outcome       Outcome
 		says          string
 	}{
 		"mended": {
-			leak, verdictOf(growth.ClassPlateau, -0.3, -2, 1), OutcomeGone,
+			leak, verdictOf(verdict.ClassPlateau, -0.3, -2, 1), OutcomeGone,
 			"461.5 MiB/min (95% CI 460.0-463.0) before, -0.3 MiB/min (95% CI -2.0 to 1.0) after",
 		},
 		"mended, with a rest": {
-			leak, verdictOf(growth.ClassPlateau, 3, 1, 5), OutcomeGone,
+			leak, verdictOf(verdict.ClassPlateau, 3, 1, 5), OutcomeGone,
 			"3.0 MiB/min (95% CI 1.0-5.0) after",
 		},
 		"a small leak is left": {
-			leak, verdictOf(growth.ClassLeak, 3, 1, 5), OutcomeSlower, " after",
+			leak, verdictOf(verdict.ClassLeak, 3, 1, 5), OutcomeSlower, " after",
 		},
 		"less": {
-			leak, verdictOf(growth.ClassLeak, 230, 228, 232), OutcomeSlower,
+			leak, verdictOf(verdict.ClassLeak, 230, 228, 232), OutcomeSlower,
 			"230.0 MiB/min (95% CI 228.0-232.0) after",
 		},
 		"much may be left": {
-			leak, verdictOf(growth.ClassPlateau, 20, -1, 101), OutcomeSlower,
+			leak, verdictOf(verdict.ClassPlateau, 20, -1, 101), OutcomeSlower,
 			"up to 101 MiB/min may be left",
 		},
 		"too short after": {
-			leak, verdictOf(growth.ClassTooShort, -0.3, -2, 1), OutcomeSlower,
+			leak, verdictOf(verdict.ClassTooShort, -0.3, -2, 1), OutcomeSlower,
 			"too short to exclude a rest",
 		},
 		"the same": {
-			leak, verdictOf(growth.ClassLeak, 462, 460, 464), OutcomeAsBefore,
+			leak, verdictOf(verdict.ClassLeak, 462, 460, 464), OutcomeAsBefore,
 			"a change of 0.5 MiB/min (95% CI -2.0 to 3.0)",
 		},
 		"two runs of one program": {
-			leak, verdictOf(growth.ClassLeak, 455, 454.5, 455.5), OutcomeAsBefore,
+			leak, verdictOf(verdict.ClassLeak, 455, 454.5, 455.5), OutcomeAsBefore,
 			"a change of -6.5 MiB/min",
 		},
 		"more": {
-			leak, verdictOf(growth.ClassLeak, 700, 690, 710), OutcomeFaster, " after",
+			leak, verdictOf(verdict.ClassLeak, 700, 690, 710), OutcomeFaster, " after",
 		},
 		"a new leak": {
-			verdictOf(growth.ClassPlateau, 0, -1, 1), leak, OutcomeNew, " after",
+			verdictOf(verdict.ClassPlateau, 0, -1, 1), leak, OutcomeNew, " after",
 		},
 		"none": {
-			verdictOf(growth.ClassPlateau, 0, -1, 1),
-			verdictOf(growth.ClassSpikyPlateau, 0.2, -1, 1.4), OutcomeNoGrowth, " after",
+			verdictOf(verdict.ClassPlateau, 0, -1, 1),
+			verdictOf(verdict.ClassSpikyPlateau, 0.2, -1, 1.4), OutcomeNoGrowth, " after",
 		},
 		"none, one of them short": {
-			verdictOf(growth.ClassPlateau, 0, -1, 1), verdictOf(growth.ClassTooShort, 0, -1, 1),
+			verdictOf(verdict.ClassPlateau, 0, -1, 1), verdictOf(verdict.ClassTooShort, 0, -1, 1),
 			OutcomeUnknown, "after is not conclusive (for a test)",
 		},
 		"nothing known after": {
@@ -94,19 +94,19 @@ func TestJudge(t *testing.T) {
 			unknown, leak, OutcomeUnknown, "before is not conclusive (too short)",
 		},
 		"too wide": {
-			verdictOf(growth.ClassLeak, 10, 1, 19), verdictOf(growth.ClassPlateau, 0, -15, 15),
+			verdictOf(verdict.ClassLeak, 10, 1, 19), verdictOf(verdict.ClassPlateau, 0, -15, 15),
 			OutcomeUnknown, "too wide, watch longer",
 		},
 		"a rate outside its bounds": {
-			leak, verdictOf(growth.ClassPlateau, 9, -1, 1), OutcomeUnknown,
+			leak, verdictOf(verdict.ClassPlateau, 9, -1, 1), OutcomeUnknown,
 			"after is not conclusive",
 		},
 		"it shrank, and still does": {
-			verdictOf(growth.ClassPlateau, -9, -10, -8),
-			verdictOf(growth.ClassPlateau, -1, -2, -0.5), OutcomeNoGrowth, " after",
+			verdictOf(verdict.ClassPlateau, -9, -10, -8),
+			verdictOf(verdict.ClassPlateau, -1, -2, -0.5), OutcomeNoGrowth, " after",
 		},
 		"it grew, and cannot be sure": {
-			verdictOf(growth.ClassGrowing, 20, 5, 35), verdictOf(growth.ClassGrowing, 25, 2, 48),
+			verdictOf(verdict.ClassGrowing, 20, 5, 35), verdictOf(verdict.ClassGrowing, 25, 2, 48),
 			OutcomeAsBefore, " after",
 		},
 	} {
@@ -128,10 +128,10 @@ func TestJudge(t *testing.T) {
 	}
 
 	t.Run("growth that was no leak", func(t *testing.T) {
-		flat := verdictOf(growth.ClassPlateau, 0, -1, 1)
-		for class, want := range map[growth.Class]string{
-			growth.ClassLeak: "THE LEAK IS GONE", growth.ClassSuspected: "THE LEAK IS GONE",
-			growth.ClassGrowing: "THE GROWTH IS GONE",
+		flat := verdictOf(verdict.ClassPlateau, 0, -1, 1)
+		for class, want := range map[verdict.Class]string{
+			verdict.ClassLeak: "THE LEAK IS GONE", verdict.ClassSuspected: "THE LEAK IS GONE",
+			verdict.ClassGrowing: "THE GROWTH IS GONE",
 		} {
 			r, err := Traces(traceWith(t, verdictOf(class, 461.5, 460, 463), 0),
 				traceWith(t, flat, 0),
@@ -143,8 +143,8 @@ func TestJudge(t *testing.T) {
 	})
 
 	t.Run("by step", func(t *testing.T) {
-		slow, fast := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 10),
-			traceWith(t, verdictOf(growth.ClassLeak, 200, 196, 204), 20)
+		slow, fast := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 10),
+			traceWith(t, verdictOf(verdict.ClassLeak, 200, 196, 204), 20)
 		r, err := Traces(slow, fast, Options{PerStep: true})
 		if err != nil {
 			t.Fatal(err)
@@ -207,8 +207,8 @@ func TestNotes(t *testing.T) {
 			},
 			"old and full": {nil, &summary.Overhead{Mode: summary.HeapFull}, ""},
 		} {
-			a, b := traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0),
-				traceWith(t, verdictOf(growth.ClassLeak, 10, 9, 11), 0)
+			a, b := traceWith(t, verdictOf(verdict.ClassLeak, 10, 9, 11), 0),
+				traceWith(t, verdictOf(verdict.ClassLeak, 10, 9, 11), 0)
 			a.Summary.Overhead, b.Summary.Overhead = test.before, test.after
 			r, err := Traces(a, b, Options{})
 			if err != nil {
@@ -223,8 +223,8 @@ func TestNotes(t *testing.T) {
 	})
 
 	t.Run("hard to compare", func(t *testing.T) {
-		a, b := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0),
-			traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
+		a, b := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 0),
+			traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 0)
 		b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
 		b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
 		b.Summary.Losses = []summary.Loss{
@@ -262,7 +262,7 @@ func TestNotes(t *testing.T) {
 	})
 
 	t.Run("same trace and other program", func(t *testing.T) {
-		a := traceWith(t, verdictOf(growth.ClassLeak, 100, 98, 102), 0)
+		a := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 0)
 		a.Summary.Started, a.Summary.Process = time.Unix(1, 0),
 			summary.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
 		b, summary := *a, *a.Summary

@@ -15,6 +15,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestSampleType(t *testing.T) {
@@ -183,7 +184,7 @@ func TestWriteJSON(t *testing.T) {
 	}
 	p := hostile(t)
 	p.TimeNanos = 1
-	trace := traceWith(t, verdictOf(growth.ClassLeak, 1, 0, 2), 3)
+	trace := traceWith(t, verdictOf(verdict.ClassLeak, 1, 0, 2), 3)
 	trace.Summary.Process.PID, trace.Summary.Process.Command, trace.Summary.DurationS, trace.Summary.Started = 1,
 		"x", 60, began
 	r, err := Traces(trace, trace, Options{})
@@ -241,7 +242,7 @@ func FuzzProfilesOfAnyFormAreComparedSafely(f *testing.F) {
 }
 
 func FuzzSummariesOfAnyFormAreComparedSafely(f *testing.F) {
-	trace := traceWith(f, verdictOf(growth.ClassLeak, 100, 98, 102), 10)
+	trace := traceWith(f, verdictOf(verdict.ClassLeak, 100, 98, 102), 10)
 	trace.Summary.Breakdown = []summary.BreakdownRow{
 		{Process: 1, Kind: growth.KindHeap, ErrorBytes: 1000},
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // WriteJSON writes the result, indented. The error is that of w, unwrapped.
@@ -156,12 +157,12 @@ func (r *Result) WriteHTML(w io.Writer) error {
 }
 
 // classOf has the verdicts in whose colours the outcomes are shown.
-var classOf = map[Outcome]growth.Class{
-	OutcomeGone: growth.ClassPlateau, OutcomeNoGrowth: growth.ClassPlateau,
-	OutcomeLess: growth.ClassPlateau, OutcomeSame: growth.ClassPlateau,
-	OutcomeSlower: growth.ClassSaturating, OutcomeAsBefore: growth.ClassSuspected,
-	OutcomeFaster: growth.ClassLeak, OutcomeNew: growth.ClassLeak,
-	OutcomeMore: growth.ClassGrowing, OutcomeUnknown: growth.ClassTooShort,
+var classOf = map[Outcome]verdict.Class{
+	OutcomeGone: verdict.ClassPlateau, OutcomeNoGrowth: verdict.ClassPlateau,
+	OutcomeLess: verdict.ClassPlateau, OutcomeSame: verdict.ClassPlateau,
+	OutcomeSlower: verdict.ClassSaturating, OutcomeAsBefore: verdict.ClassSuspected,
+	OutcomeFaster: verdict.ClassLeak, OutcomeNew: verdict.ClassLeak,
+	OutcomeMore: verdict.ClassGrowing, OutcomeUnknown: verdict.ClassTooShort,
 }
 
 func (r *Result) line(component string, d Difference) tableRow {

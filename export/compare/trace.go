@@ -10,13 +10,13 @@ import (
 	"strings"
 
 	"github.com/allocscope/allocscope/export/words"
+	"github.com/allocscope/allocscope/growth/verdict"
 
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
-	"github.com/allocscope/allocscope/growth"
 )
 
 // A Trace is the part of a trace's folder that is compared.
@@ -146,7 +146,7 @@ func (t *Trace) verdict(sample string) summary.Verdict {
 		}
 	}
 
-	return summary.Verdict{Class: growth.ClassTooShort, Why: "its GPU memory is unknown"}
+	return summary.Verdict{Class: verdict.ClassTooShort, Why: "its GPU memory is unknown"}
 }
 
 func (t *Trace) side(sample string) Side {

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/component"
 
 	"github.com/google/pprof/profile"
 
@@ -33,7 +34,7 @@ type Info struct {
 	// such label.
 	Processes map[int]string
 	// Components classify stacks, for the label "component".
-	Components *growth.Owners
+	Components *component.Rules
 	// Comments are lines of text: losses, kernel, sources, command line.
 	Comments []string
 }
@@ -62,7 +63,7 @@ func Build(holdings []growth.Holding, info Info) (*profile.Profile, error) {
 	b := newBuilder(info)
 	b.addExecutable(info.Executable, sorted)
 
-	if slices.ContainsFunc(sorted, func(h growth.Holding) bool { return h.Kind.IsDevice() }) {
+	if slices.ContainsFunc(sorted, func(h growth.Holding) bool { return h.Kind.IsGPU() }) {
 		b.addGPUTypes()
 	}
 
@@ -91,7 +92,7 @@ func Write(w io.Writer, holdings []growth.Holding, info Info) error {
 type builder struct {
 	profile    *profile.Profile
 	processes  map[int]string
-	components *growth.Owners
+	components *component.Rules
 	mappings   map[growth.Module]*profile.Mapping
 	functions  map[functionKey]*profile.Function
 	locations  map[locationKey]*profile.Location
@@ -221,12 +222,12 @@ func (b *builder) values(h growth.Holding) []int64 {
 	switch {
 	case !b.hasGPU:
 		return host
-	case !h.Kind.IsDevice():
+	case !h.Kind.IsGPU():
 		return append(host, 0, 0, 0)
 	}
 
 	objects, reserved := int64(0), int64(0)
-	if h.Kind == growth.KindCudaBlock || h.DeviceBytes != 0 {
+	if h.Kind == growth.KindCudaBlock || h.GPUBytes != 0 {
 		objects = units.Round(h.InuseObjects)
 	}
 
@@ -234,7 +235,7 @@ func (b *builder) values(h growth.Holding) []int64 {
 		reserved = h.InuseBytes
 	}
 
-	return []int64{0, 0, 0, 0, 0, objects, h.DeviceBytes, reserved}
+	return []int64{0, 0, 0, 0, 0, objects, h.GPUBytes, reserved}
 }
 
 func (b *builder) location(f growth.Frame) *profile.Location {

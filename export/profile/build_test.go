@@ -156,7 +156,7 @@ func TestBuild(t *testing.T) {
 
 	t.Run("GPU memory", func(t *testing.T) {
 		s := gpuSnapshot(0, 1000)
-		p := roundTrip(t, slices.Concat(holdings(), s.DeviceHoldings), info())
+		p := roundTrip(t, slices.Concat(holdings(), s.GPUHoldings), info())
 		var types []string
 		for _, v := range p.SampleType {
 			types = append(types, v.Type+"/"+v.Unit)
@@ -172,7 +172,7 @@ func TestBuild(t *testing.T) {
 		var sums [8]int64
 		for _, sample := range p.Sample {
 			device := strings.HasPrefix(sample.Label["kind"][0], "cuda") ||
-				sample.Label["kind"][0] == "not_attributed"
+				sample.Label["kind"][0] == "not-attributed"
 			for i, v := range sample.Value {
 				sums[i] += v
 				if v != 0 && device != (i >= 5) {
@@ -197,7 +197,7 @@ func TestBuild(t *testing.T) {
 			t.Errorf("GPU %v", gpu)
 		}
 		var file bytes.Buffer
-		if err := Write(&file, s.DeviceHoldings, info()); err != nil {
+		if err := Write(&file, s.GPUHoldings, info()); err != nil {
 			t.Fatal(err)
 		}
 		read, err := Read(&file)

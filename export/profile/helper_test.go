@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
 )
 
 var update = flag.Bool("update", false, "write the golden files anew")
@@ -156,16 +157,16 @@ func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Ho
 func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
 	s := &growth.Snapshot{
 		Elapsed: at, Alive: []int{4242},
-		Devices: []growth.Device{
-			{PID: 4242, Used: 10_000, Reserved: 6000, Allocated: 5000, BlocksWatched: true},
+		GPUMemory: []growth.ProcessGPUMemory{
+			{PID: 4242, Used: 10_000, Reserved: 6000, Allocated: 5000, BlocksProbed: true},
 		},
-		DeviceHoldings: []growth.Holding{
+		GPUHoldings: []growth.Holding{
 			onGPU("keep", growth.KindCudaBlock, "0", leak),
 			onGPU("batch", growth.KindCudaBlock, "1", 700),
 			onGPU("c10::cuda::CUDACachingAllocator::raw_alloc", growth.KindCudaSegment, "0", 6000),
 			onGPU("ncclInit", growth.KindCudaSegment, "0", 1200),
 		},
 	}
-	growth.FillDevices(s)
+	gpu.Attribute(s)
 	return s
 }

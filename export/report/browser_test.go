@@ -150,7 +150,7 @@ func TestTimelineInBrowser(t *testing.T) {
 		}{"one axis": {1, "3"}, "two axes": {1000, "4"}} {
 			trace := gpuTrace(t)
 			for i := range trace.Rows {
-				trace.Rows[i].DeviceUsed *= c.factor
+				trace.Rows[i].GPUUsed *= c.factor
 			}
 			page := openGPU(t, trace, pagetest.View{})
 			if got := evaluated(t, page,

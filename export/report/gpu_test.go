@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func mustSay(t *testing.T, page shownPage, id string, wants ...string) {
@@ -74,7 +75,7 @@ func TestGPUSection(t *testing.T) {
 		trace := gpuTrace(t)
 		other := gpuSummary()
 		other.Process, other.Command, other.Class, other.Accumulating, other.Breakdown, other.Curves = 50,
-			"worker", growth.ClassPlateau, nil, nil, nil
+			"worker", verdict.ClassPlateau, nil, nil, nil
 		trace.Summary.GPUMemory = append(trace.Summary.GPUMemory, other)
 		page := show(t, trace)
 		mustSay(t, page, "gpu", "GPU memory of python3 (PID 42)")
@@ -109,7 +110,7 @@ func TestGPUSection(t *testing.T) {
 
 func TestGPUCurves(t *testing.T) {
 	all := func(i int, s *growth.Sample) {
-		s.DeviceUsed, s.CudaReserved, s.CudaAllocated, s.CudaDriver, s.Pinned = 40*mib, 30*mib,
+		s.GPUUsed, s.CudaReserved, s.CudaAllocated, s.CudaDriver, s.Pinned = 40*mib, 30*mib,
 			20*mib, 35*mib, 5*mib
 	}
 	for name, test := range map[string]struct {
@@ -121,7 +122,7 @@ func TestGPUCurves(t *testing.T) {
 			"rss gpu_used gpu_reserved gpu_driver gpu_allocated pinned",
 		},
 		"no NVML": {
-			func(i int, s *growth.Sample) { all(i, s); s.DeviceUsed = growth.Unknown },
+			func(i int, s *growth.Sample) { all(i, s); s.GPUUsed = growth.Unknown },
 			"rss gpu_reserved", "rss gpu_reserved gpu_driver gpu_allocated pinned",
 		},
 		"calls alone": {
@@ -131,7 +132,7 @@ func TestGPUCurves(t *testing.T) {
 		"a driver vanishes": {
 			func(i int, s *growth.Sample) {
 				all(i, s)
-				s.DeviceUsed = []int64{
+				s.GPUUsed = []int64{
 					40 * mib, -1, -1, -1, -1,
 				}[i%5]
 			},
@@ -139,7 +140,7 @@ func TestGPUCurves(t *testing.T) {
 			"rss gpu_used gpu_reserved gpu_driver gpu_allocated pinned",
 		},
 		"nothing there": {
-			func(_ int, s *growth.Sample) { s.DeviceUsed, s.CudaDriver, s.Pinned = 0, 0, 0 },
+			func(_ int, s *growth.Sample) { s.GPUUsed, s.CudaDriver, s.Pinned = 0, 0, 0 },
 			"rss", "rss",
 		},
 		"no GPU": {func(int, *growth.Sample) {}, "rss", "rss"},
@@ -174,11 +175,11 @@ func TestGPUCurves(t *testing.T) {
 
 	t.Run("thinning keeps spikes", func(t *testing.T) {
 		long := gpuRows(100_000,
-			func(i int, s *growth.Sample) { s.DeviceUsed, s.CudaReserved = 100*mib, 50*mib })
-		long[31_007].DeviceUsed, long[62_345].DeviceUsed = 900*mib, 3
+			func(i int, s *growth.Sample) { s.GPUUsed, s.CudaReserved = 100*mib, 50*mib })
+		long[31_007].GPUUsed, long[62_345].GPUUsed = 900*mib, 3
 		few := thinned(long)
 		for _, want := range []int64{900 * mib, 3} {
-			if !slices.ContainsFunc(few, func(r growth.Row) bool { return r.DeviceUsed == want }) {
+			if !slices.ContainsFunc(few, func(r growth.Row) bool { return r.GPUUsed == want }) {
 				t.Errorf("%d is lost", want)
 			}
 		}
@@ -243,7 +244,7 @@ func TestGPULimits(t *testing.T) {
 	s := leakingSummary()
 	s.Sources = append(s.Sources, summary.Source{Name: "cuda", State: summary.SourceOff})
 	s.Breakdown = append(s.Breakdown, summary.BreakdownRow{
-		Process: 42, Kind: growth.KindDevice, EndBytes: mib,
+		Process: 42, Kind: growth.KindDeviceFile, EndBytes: mib,
 	})
 	isSaid := func(what string) bool {
 		return slices.ContainsFunc(limitsOf(&s),

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // limitsOf lists what the numbers of this trace do not cover, a sentence each.
@@ -26,7 +27,7 @@ func limitsOf(s *summary.Summary) []string {
 			"fewer is only an order of magnitude.",
 		units.Bytes(float64(s.IntervalBytes)))
 	limits = append(limits, burstLimits(s)...)
-	before := endOf(s, growth.KindBefore)
+	before := endOf(s, growth.KindBeforeTracing)
 	say(before > 0,
 		"%s of %s were allocated before tracing started and are still resident: their allocation "+
 			"sites are unknown.",
@@ -34,7 +35,7 @@ func limitsOf(s *summary.Summary) []string {
 	swapped := endOf(s, growth.KindSwapped)
 	say(swapped > 0, "%s of %s are swapped out, and so not in RSS.", units.Bytes(swapped),
 		pidText(s.Process.PID))
-	say(endOf(s, growth.KindDevice) > 0 && len(s.GPUMemory) == 0,
+	say(endOf(s, growth.KindDeviceFile) > 0 && len(s.GPUMemory) == 0,
 		"Device files count as far as they are mapped. GPU memory is not traced.")
 	n := untraced(s)
 	say(n > 0, "%s not traced: the timeline and the tables include %s memory, without stacks.",
@@ -48,7 +49,7 @@ func limitsOf(s *summary.Summary) []string {
 		"%s of mappings appeared without a traced system call: their allocation sites are unknown.",
 		units.Bytes(float64(s.Mappings.UnknownBytes)))
 	unsure := s.DurationS < minConclusiveSeconds &&
-		(s.Class == growth.ClassSuspected || s.Class == growth.ClassGrowing)
+		(s.Class == verdict.ClassSuspected || s.Class == verdict.ClassGrowing)
 	say(unsure,
 		"A trace of this length cannot tell whether this growth lasts: a leak takes 10 to 30 "+
 			"minutes.")

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestRowsNote(t *testing.T) {
@@ -62,7 +62,7 @@ func TestLimits(t *testing.T) {
 		"their memory, without stacks": func(s *summary.Summary) { s.Groups = nil },
 	} {
 		s := leakingSummary()
-		s.Class = growth.ClassSuspected
+		s.Class = verdict.ClassSuspected
 		isSaid := func() bool {
 			return slices.ContainsFunc(limitsOf(&s),
 				func(limit string) bool { return strings.Contains(limit, says) })

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // notShown are texts with another form in the page: a class is a colour, the path of a suspect is in
@@ -187,7 +188,7 @@ func TestPage(t *testing.T) {
 	t.Run("groups of unknown rate", func(t *testing.T) {
 		s := summary.Summary{
 			Groups: []summary.Group{
-				{Role: growth.RoleOther, Processes: 2, Verdict: growth.ClassLeak},
+				{Role: growth.RoleOther, Processes: 2, Verdict: verdict.ClassLeak},
 			},
 		}
 		if got := viewOf(&s, pageData{}).Groups; !reflect.DeepEqual(got,
@@ -202,7 +203,7 @@ func TestBreakdown(t *testing.T) {
 	for name, start := range map[string]int64{"from zero": 0, "cut": 100_000 * mib} {
 		s := leakingSummary()
 		for i := range s.Breakdown {
-			if s.Breakdown[i].Kind == growth.KindBefore {
+			if s.Breakdown[i].Kind == growth.KindBeforeTracing {
 				s.Breakdown[i].StartBytes += start
 				s.Breakdown[i].EndBytes += start
 			}
@@ -260,7 +261,7 @@ func checkFall(t *testing.T, name string, breakdown breakdownView) {
 
 func TestFacts(t *testing.T) {
 	s := leakingSummary()
-	s.Class = growth.ClassGrowing
+	s.Class = verdict.ClassGrowing
 	want := fact{"Out of memory", "in 30 min", "at this rate; 1.76 GiB of headroom in the cgroup"}
 	if got := factsOf(&s)[1]; got != want {
 		t.Errorf("%+v, want %+v", got, want)

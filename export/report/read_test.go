@@ -282,7 +282,7 @@ func FuzzRead(f *testing.F) {
 	f.Add([]byte(`{"schema":"allocscope/1","gpu_memory":[{"curves":[{}],"breakdown":[{}],"accumulating":[{}],"suspects":[{}],"phases":[{}]},
 		{"process":42,"judged":"used","verdict":"leak","rate_bytes_per_min":1e308,"seconds_to_limit":-1e308,"headroom_bytes":-9223372036854775808,"phases":[{"from_s":1e308,"to_s":-1e308}],
 		"curves":[{"name":"used","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807,"bytes_per_min":9223372036854775807}],
-		"breakdown":[{"kind":"cuda_block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not_attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
+		"breakdown":[{"kind":"cuda-block","start_bytes":-9223372036854775808,"end_bytes":9223372036854775807},{"kind":"not-attributed","end_bytes":-9223372036854775808}]}]}`), timeline, grown)
 	device := gpuTrace(f)
 	var profile bytes.Buffer
 	if err := device.Growth.WriteUncompressed(&profile); err != nil {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/verdict"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
@@ -162,14 +163,14 @@ func stepsOf(rows []growth.Row) []*int64 {
 }
 
 // phaseTexts describe what a process did in a phase.
-var phaseTexts = map[growth.PhaseKind]string{
-	growth.PhaseWarmup: "warm-up", growth.PhaseFlat: "flat", growth.PhaseRelease: "release",
-	growth.PhasePlateau: "plateau",
-	growth.PhaseGrowth:  "growth", growth.PhaseSlowdown: "slowing growth",
-	growth.PhaseOpen: "not judged yet",
+var phaseTexts = map[verdict.PhaseKind]string{
+	verdict.PhaseWarmup: "warm-up", verdict.PhaseFlat: "flat", verdict.PhaseRelease: "release",
+	verdict.PhasePlateau: "plateau",
+	verdict.PhaseGrowth:  "growth", verdict.PhaseSlowdown: "slowing growth",
+	verdict.PhaseOpen: "not judged yet",
 }
 
-func phaseText(kind growth.PhaseKind) string {
+func phaseText(kind verdict.PhaseKind) string {
 	if text, ok := phaseTexts[kind]; ok {
 		return text
 	}
@@ -252,7 +253,7 @@ type gpuMeasure struct {
 
 // gpuMeasures are those of a process, in the order of preference: each includes the next one.
 var gpuMeasures = []gpuMeasure{
-	{"gpu_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.DeviceUsed }},
+	{"gpu_used", gpuLabel(summary.GPUUsed), func(r *growth.Row) int64 { return r.GPUUsed }},
 	{
 		"gpu_reserved", gpuLabel(summary.GPUReserved),
 		func(r *growth.Row) int64 { return r.CudaReserved },

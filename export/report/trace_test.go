@@ -15,6 +15,8 @@ import (
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func pointer[T any](value T) *T { return &value }
@@ -28,14 +30,14 @@ func leakingTrace(t testing.TB) *Trace {
 }
 
 func leakingSummary() summary.Summary {
-	v := growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1 * mib,
+	v := verdict.Verdict{
+		Class: verdict.ClassLeak, Reason: verdict.ReasonAfterWarmup, Rate: 1 * mib,
 		RateLow: 0.9 * mib, RateHigh: 1.1 * mib, Bound: 1.05 * mib, Level: 500 * mib, LevelAt: 170,
 		From: 60, Length: 240, ToLimit: 1800, ToLimitLow: 1700, ToLimitHigh: 1900,
-		Spikes: &growth.Spikes{Share: 0.1, Height: 64 * mib},
-		Phases: []growth.Phase{
-			{Kind: growth.PhaseWarmup, To: 60, Rate: 5 * mib},
-			{Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib},
+		Spikes: &verdict.Spikes{Share: 0.1, Height: 64 * mib},
+		Phases: []verdict.Phase{
+			{Kind: verdict.PhaseWarmup, To: 60, Rate: 5 * mib},
+			{Kind: verdict.PhaseGrowth, From: 60, To: 300, Rate: 1 * mib},
 		},
 	}
 	s := summary.Summary{
@@ -55,13 +57,13 @@ func leakingSummary() summary.Summary {
 			{
 				PID: 42, Parent: 41, Role: growth.RoleRank, Rank: pointer(3), Command: "python3",
 				Traced: true, LastS: 300, EndBytes: pointer[int64](620 * mib),
-				Verdict: growth.ClassLeak,
+				Verdict: verdict.ClassLeak,
 			},
 		},
 		Groups: []summary.Group{
 			{
 				Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),
-				Verdict: growth.ClassGrowing,
+				Verdict: verdict.ClassGrowing,
 			},
 		},
 		Limit: &summary.Limit{Of: "cgroup", HeadroomBytes: 1800 * mib},
@@ -109,8 +111,8 @@ func leakingSummary() summary.Summary {
 			{Process: 50, EndBytes: pointer[int64](90 * mib)},
 		},
 		Advice: []summary.Advice{
-			{About: growth.AboutRetained, Process: 42, Text: "try malloc_trim(0)"},
-			{About: growth.AboutRetained, Process: 50, Text: "fewer arenas"},
+			{About: advice.AboutRetained, Process: 42, Text: "try malloc_trim(0)"},
+			{About: advice.AboutRetained, Process: 50, Text: "fewer arenas"},
 		},
 		Warnings: []string{"3 stack map full"},
 		Overhead: &summary.Overhead{
@@ -141,7 +143,7 @@ func ledger() []summary.BreakdownRow {
 	}
 	row(42, growth.KindHeap, 200, 500, 20)
 	row(42, growth.KindRetained, 80, 30, 20)
-	row(42, growth.KindBefore, 60, 58, 0)
+	row(42, growth.KindBeforeTracing, 60, 58, 0)
 	row(42, growth.KindFile, 40, 40, 0)
 	row(42, growth.KindUnexplained, 0, -8, 0)
 	row(42, growth.KindSwapped, 0, 7, 0)
@@ -321,13 +323,13 @@ func gpuTrace(t testing.TB) *Trace {
 	for i := range trace.Rows {
 		s := &trace.Rows[i].Sample
 		s.Pinned = 256 * mib
-		s.DeviceUsed = 500 * mib // the context
+		s.GPUUsed = 500 * mib // the context
 		if i < 20 {
 			continue
 		}
 		s.CudaAllocated = int64(1000+2*i) * mib
 		s.CudaReserved, s.CudaDriver = s.CudaAllocated+150*mib, s.CudaAllocated+170*mib
-		s.DeviceUsed = s.CudaDriver + 500*mib
+		s.GPUUsed = s.CudaDriver + 500*mib
 	}
 	onGPU(trace.Growth)
 	return trace
@@ -335,16 +337,16 @@ func gpuTrace(t testing.TB) *Trace {
 
 // gpuSummary is what becomes of 2 MiB of tensors a second, from a GiB on.
 func gpuSummary() summary.GPUMemory {
-	v := growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 2 * mib,
+	v := verdict.Verdict{
+		Class: verdict.ClassLeak, Reason: verdict.ReasonAfterWarmup, Rate: 2 * mib,
 		RateLow: 1.9 * mib, RateHigh: 2.1 * mib, Level: 1500 * mib, LevelAt: 170,
 		From: 40, Length: 260, ToLimit: 3600, ToLimitLow: 3400, ToLimitHigh: 3800,
-		Phases: []growth.Phase{
-			{Kind: growth.PhaseWarmup, To: 40, Rate: 20 * mib},
-			{Kind: growth.PhaseGrowth, From: 40, To: 300, Rate: 2 * mib},
+		Phases: []verdict.Phase{
+			{Kind: verdict.PhaseWarmup, To: 40, Rate: 20 * mib},
+			{Kind: verdict.PhaseGrowth, From: 40, To: 300, Rate: 2 * mib},
 		},
 	}
-	curve := func(name string, start, end int64, class growth.Class) summary.GPUCurve {
+	curve := func(name string, start, end int64, class verdict.Class) summary.GPUCurve {
 		return summary.GPUCurve{
 			Name: name, StartBytes: pointer(start * mib), EndBytes: pointer(end * mib),
 			Class: class, BytesPerMin: pointer[int64](120 * mib),
@@ -364,16 +366,16 @@ func gpuSummary() summary.GPUMemory {
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors",
 		Advice: "allocated and reserved grow together: tensors are retained by the code below",
 		Curves: []summary.GPUCurve{
-			curve(summary.GPUUsed, 1790, 2270, growth.ClassLeak),
-			curve(summary.GPUReserved, 1270, 1750, growth.ClassLeak),
-			curve(summary.GPUAllocated, 1120, 1600, growth.ClassLeak),
-			{Name: summary.GPUDriver, Class: growth.ClassSuspected},
+			curve(summary.GPUUsed, 1790, 2270, verdict.ClassLeak),
+			curve(summary.GPUReserved, 1270, 1750, verdict.ClassLeak),
+			curve(summary.GPUAllocated, 1120, 1600, verdict.ClassLeak),
+			{Name: summary.GPUDriver, Class: verdict.ClassSuspected},
 		},
 		HeadroomBytes: pointer[int64](78 * gib),
 		Breakdown: []summary.GPUBreakdownRow{
 			row(growth.KindCudaBlock, "forward (/src/model.py:31)", 900, 900),
 			row(growth.KindCudaBlock, "remember (/src/train.py:19)", 120, 600),
-			row(growth.KindCudaBefore, "", 100, 100), row(growth.KindCudaCached, "", 150, 150),
+			row(growth.KindCudaBeforeTracing, "", 100, 100), row(growth.KindCudaCached, "", 150, 150),
 			row(growth.KindNotAttributed, "", 520, 520),
 		},
 		Suspects: []summary.Suspect{
@@ -418,7 +420,7 @@ func withoutNVML(t testing.TB) *Trace {
 	t.Helper()
 	trace := gpuTrace(t)
 	for i := range trace.Rows {
-		trace.Rows[i].DeviceUsed = growth.Unknown
+		trace.Rows[i].GPUUsed = growth.Unknown
 	}
 	d := &trace.Summary.GPUMemory[0]
 	d.Reason, d.HeadroomBytes, d.Curves, d.Breakdown = "there is no libnvidia-ml.so.1", nil,

@@ -9,7 +9,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // A view is the data of the template: text in the order of the page.
@@ -195,15 +195,15 @@ func sectionsOf(v *view) []section {
 }
 
 // classes are those with a colour.
-var classes = []growth.Class{
-	growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating,
-	growth.ClassPlateau, growth.ClassSpikyPlateau,
-	growth.ClassTooShort, growth.ClassWrongProcess,
+var classes = []verdict.Class{
+	verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+	verdict.ClassPlateau, verdict.ClassSpikyPlateau,
+	verdict.ClassTooShort, verdict.ClassWrongProcess,
 }
 
 func verdictOf(judged summary.Verdict, limit string) verdictView {
 	lines := words.VerdictLines(judged, limit)
-	v := verdictView{Class: string(growth.ClassTooShort), Lines: lines[1:]}
+	v := verdictView{Class: string(verdict.ClassTooShort), Lines: lines[1:]}
 	if slices.Contains(classes, judged.Class) {
 		v.Class = string(judged.Class)
 	}

@@ -28,7 +28,7 @@ func sampleColumns[T any](of func(*T) *growth.Sample) []column[T] {
 		at("steps", func(s *growth.Sample) *int64 { return &s.Steps }),
 		at("tensors", func(s *growth.Sample) *int64 { return &s.Tensors }),
 		at("tensor_bytes", func(s *growth.Sample) *int64 { return &s.TensorBytes }),
-		at("gpu_used_bytes", func(s *growth.Sample) *int64 { return &s.DeviceUsed }),
+		at("gpu_used_bytes", func(s *growth.Sample) *int64 { return &s.GPUUsed }),
 		at("gpu_allocated_bytes", func(s *growth.Sample) *int64 { return &s.CudaAllocated }),
 		at("gpu_reserved_bytes", func(s *growth.Sample) *int64 { return &s.CudaReserved }),
 		at("gpu_driver_bytes", func(s *growth.Sample) *int64 { return &s.CudaDriver }),
@@ -43,20 +43,20 @@ var timelineLayout = layout[growth.Row]{
 		{name: "tree_rss_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.RSS }},
 		{name: "tree_pss_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.PSS }},
 		{name: "tree_private_bytes", value: func(r *growth.Row) *int64 { return &r.Tree.Private }},
-		{name: "available_bytes", value: func(r *growth.Row) *int64 { return &r.Around.Available }},
-		{name: "swap_free_bytes", value: func(r *growth.Row) *int64 { return &r.Around.SwapFree }},
+		{name: "available_bytes", value: func(r *growth.Row) *int64 { return &r.System.Available }},
+		{name: "swap_free_bytes", value: func(r *growth.Row) *int64 { return &r.System.SwapFree }},
 		{
 			name:  "cgroup_used_bytes",
-			value: func(r *growth.Row) *int64 { return &r.Around.CgroupUsed },
+			value: func(r *growth.Row) *int64 { return &r.System.CgroupUsed },
 		},
 		{
 			name:  "cgroup_limit_bytes",
-			value: func(r *growth.Row) *int64 { return &r.Around.CgroupLimit },
+			value: func(r *growth.Row) *int64 { return &r.System.CgroupLimit },
 		},
-		{name: "overhead_ppm", value: func(r *growth.Row) *int64 { return &r.Price.Overhead }},
+		{name: "overhead_ppm", value: func(r *growth.Row) *int64 { return &r.Overhead.CPUShare }},
 		{
 			name:  "heap_probed_permille",
-			value: func(r *growth.Row) *int64 { return &r.Price.Probed },
+			value: func(r *growth.Row) *int64 { return &r.Overhead.ProbedShare },
 		},
 	}...),
 }
@@ -113,7 +113,7 @@ type GPURow struct {
 }
 
 // GPURowsOf returns the rows of one point in time.
-func GPURowsOf(m growth.Moment) []GPURow {
+func GPURowsOf(m growth.TreeSample) []GPURow {
 	var rows []GPURow
 	for _, g := range m.GPUs {
 		rows = append(rows, GPURow{

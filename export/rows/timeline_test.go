@@ -33,13 +33,13 @@ var timeline = []growth.Row{
 			Private: 1 << 28, Virtual: 1 << 40,
 			Threads: 12, MinorFaults: 100, MajorFaults: 2, Steps: 7, Tensors: 41,
 			TensorBytes: 1 << 27,
-			DeviceUsed:  51, CudaAllocated: 52, CudaReserved: 53, CudaDriver: 54, Pinned: 55,
+			GPUUsed:     51, CudaAllocated: 52, CudaReserved: 53, CudaDriver: 54, Pinned: 55,
 		},
 		Tree: growth.Tree{Processes: 3, RSS: 1 << 31, PSS: 1 << 30, Private: 1 << 29},
-		Around: growth.Around{
+		System: growth.SystemMemory{
 			Available: 1 << 33, SwapFree: 0, CgroupUsed: 1 << 31, CgroupLimit: 1 << 32,
 		},
-		Price: growth.Price{Overhead: 19_000, Probed: 1000},
+		Overhead: growth.OverheadSample{CPUShare: 19_000, ProbedShare: 1000},
 	},
 	{
 		Sample: growth.Sample{
@@ -48,15 +48,15 @@ var timeline = []growth.Row{
 			Swap: 8192, Virtual: 1 << 40, Threads: growth.Unknown, MinorFaults: 101, MajorFaults: 2,
 			Steps:   growth.Unknown,
 			Tensors: growth.Unknown, TensorBytes: growth.Unknown,
-			DeviceUsed: growth.Unknown, CudaAllocated: growth.Unknown, CudaReserved: growth.Unknown,
+			GPUUsed: growth.Unknown, CudaAllocated: growth.Unknown, CudaReserved: growth.Unknown,
 			CudaDriver: growth.Unknown, Pinned: growth.Unknown,
 		},
 		Tree: growth.Tree{Processes: 1, RSS: 5, PSS: growth.Unknown, Private: growth.Unknown},
-		Around: growth.Around{
+		System: growth.SystemMemory{
 			Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown,
 			CgroupLimit: growth.Unknown,
 		},
-		Price: growth.Price{Overhead: growth.Unknown, Probed: growth.Unknown},
+		Overhead: growth.OverheadSample{CPUShare: growth.Unknown, ProbedShare: growth.Unknown},
 	},
 	{Sample: growth.Sample{Elapsed: 1234 * time.Millisecond}},
 }

@@ -17,7 +17,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 const (
@@ -45,7 +45,7 @@ type File struct {
 	// Series in bytes, with X sorted, in seconds or steps. Dates and times of day count from the
 	// first sample; other times are as in the file. Samples at the same X are all kept, in the
 	// order of the file: clocks of one second have many.
-	growth.Series
+	verdict.Series
 	// Steps: X counts training steps, not seconds.
 	Steps bool
 	// Age of the process at the first sample, in seconds; 0: unknown.

@@ -8,6 +8,8 @@ import (
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/trend"
 )
 
 // A Period is the time over which stacks accumulated.
@@ -18,7 +20,7 @@ type Period struct {
 	Snapshots []*growth.Snapshot
 	End       *growth.Snapshot
 	// Components classify stacks; nil: the built-in rules.
-	Components *growth.Owners
+	Components *component.Rules
 }
 
 // Accumulating ranks the holdings of growth.Between that grew, the largest first, up to limit of
@@ -71,14 +73,14 @@ func accumulationOf(h growth.Holding, period Period) Accumulation {
 
 // setUndecided sets why the trend is undecided, if it is.
 func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
-	a.UndecidedReason = h.Doubt
+	a.UndecidedReason = h.Undecided
 	if h.Longer > 0 {
 		seconds := Seconds(h.Longer)
 		a.LongerS = &seconds
 	}
 
-	if h.Doubt == growth.DoubtBlind && end != nil {
-		a.Untrackable = end.Watch.Blind
+	if h.Undecided == growth.UndecidedUntrackable && end != nil {
+		a.Untrackable = end.Heap.Untrackable
 	}
 }
 
@@ -186,9 +188,9 @@ type Suspect struct {
 }
 
 // SuspectOf converts a suspect.
-func SuspectOf(c growth.Culprit) Suspect {
+func SuspectOf(c trend.Suspect) Suspect {
 	out := Suspect{
-		Component: c.Owner, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth),
+		Component: c.Component, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth),
 		BytesPerMin: units.Round(c.Rate * 60),
 		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
 		Callers: frameTexts(c.Above),

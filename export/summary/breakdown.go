@@ -8,9 +8,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/breakdown"
 )
 
 // A BreakdownRow is the resident memory of one stack, file or arena in one kind, at the baseline
@@ -36,7 +39,7 @@ type BreakdownRow struct {
 // Of each process and kind it keeps up to limit rows: half of them changed most, and half hold most
 // at the end. One more row has all others, so that all sums stay. The result is sorted by process,
 // the tree first, then by the largest change, then by the largest EndBytes.
-func BreakdownOf(rows []growth.LedgerRow, limit int) []BreakdownRow {
+func BreakdownOf(rows []breakdown.Row, limit int) []BreakdownRow {
 	type part struct {
 		process int
 		kind    growth.Kind
@@ -77,7 +80,7 @@ func byName(a, b BreakdownRow) int {
 func magnitude(bytes int64) int64 { return max(bytes, -bytes) }
 
 // namedRows names rows, and sums those with the same name.
-func namedRows(rows []growth.LedgerRow) []BreakdownRow {
+func namedRows(rows []breakdown.Row) []BreakdownRow {
 	type rowKey struct {
 		process int
 		kind    growth.Kind
@@ -136,7 +139,7 @@ func restName(kind growth.Kind) string {
 	switch kind {
 	case growth.KindFile:
 		return "other files"
-	case growth.KindRetained, growth.KindUntold, growth.KindMetadata:
+	case growth.KindRetained, growth.KindUnclassified, growth.KindMetadata:
 		return "other arenas"
 	}
 	return "other stacks"
@@ -220,8 +223,8 @@ type Resident struct {
 
 // An Advice is something to try.
 type Advice struct {
-	// About is one of growth.About….
-	About string `json:"about"`
+	// About is one of advice.Cause.
+	About advice.Cause `json:"about"`
 	// Process is the PID that it is about; absent: the tree.
 	Process int    `json:"process,omitempty"`
 	Text    string `json:"text"`
@@ -240,7 +243,7 @@ func ResidentsOf(start, end []growth.Resident) []Resident {
 		at[r.PID] = len(residents)
 		residents = append(residents, Resident{
 			Process: r.PID, Role: r.Role, Traced: r.Traced, HeapTraced: r.HeapTraced,
-			Threads: Known(r.Threads), Arenas: r.Arenas, Scanned: r.Looked,
+			Threads: Known(r.Threads), Arenas: r.Arenas, Scanned: r.Scanned,
 		})
 	}
 
@@ -256,10 +259,10 @@ func ResidentsOf(start, end []growth.Resident) []Resident {
 }
 
 // AdviceOf converts advice.
-func AdviceOf(advice []growth.Advice) []Advice {
+func AdviceOf(advice []advice.Advice) []Advice {
 	out := []Advice{}
 	for _, a := range advice {
-		out = append(out, Advice{About: a.About, Process: a.PID, Text: a.Text})
+		out = append(out, Advice{About: a.About, Process: a.PID, Text: explain.Advice(a)})
 	}
 	return out
 }

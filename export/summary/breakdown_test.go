@@ -11,21 +11,22 @@ import (
 	"unicode/utf8"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
 )
 
 func residentProcess(rss int64) growth.Resident {
 	return growth.Resident{
 		PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer, RSS: rss,
-		Threads: 17, Arenas: 12, Looked: 1,
+		Threads: 17, Arenas: 12, Scanned: 1,
 	}
 }
 
 // ledgerRows is one row of each holding, which had half of it before.
-func ledgerRows() []growth.LedgerRow {
-	var rows []growth.LedgerRow
+func ledgerRows() []breakdown.Row {
+	var rows []breakdown.Row
 	for _, h := range holdings() {
 		if h.ResidentBytes != 0 {
-			rows = append(rows, growth.LedgerRow{
+			rows = append(rows, breakdown.Row{
 				PID: h.Stack.PID, Kind: h.Kind, Stack: h.Stack, Start: h.ResidentBytes / 2,
 				End: h.ResidentBytes, Error: 4095.5,
 			})
@@ -101,7 +102,7 @@ func TestBreakdownOf(t *testing.T) {
 				growth.NamedStack(1, hostile, hostile),
 				{Frames: []growth.Frame{pythonFrame(hostile, hostile, 1)}},
 			} {
-				name := BreakdownOf([]growth.LedgerRow{{Kind: growth.KindFile, Stack: stack}},
+				name := BreakdownOf([]breakdown.Row{{Kind: growth.KindFile, Stack: stack}},
 					1)[0].Name
 				if !utf8.ValidString(name) || len(name) > 300+len("…") ||
 					strings.ContainsFunc(name, func(r rune) bool { return !strconv.IsPrint(r) }) ||
@@ -152,9 +153,9 @@ func TestBreakdownOf(t *testing.T) {
 	})
 
 	t.Run("kept rows", func(t *testing.T) {
-		var rows []growth.LedgerRow
+		var rows []breakdown.Row
 		add := func(name string, start, end int64, err float64) {
-			rows = append(rows, growth.LedgerRow{
+			rows = append(rows, breakdown.Row{
 				PID: 1, Kind: growth.KindFile, Stack: growth.NamedStack(1, "[file: "+name+"]"),
 				Start: start, End: end, Error: err,
 			})
@@ -184,7 +185,7 @@ func TestBreakdownOf(t *testing.T) {
 			growth.KindHeap: "other stacks",
 		} {
 			one, other := growth.NamedStack(1, "", "one"), growth.NamedStack(1, "", "other")
-			got := BreakdownOf([]growth.LedgerRow{
+			got := BreakdownOf([]breakdown.Row{
 				{Kind: kind, Stack: one, End: 1}, {Kind: kind, Stack: other, End: 2},
 			},
 				0)
@@ -196,15 +197,15 @@ func TestBreakdownOf(t *testing.T) {
 }
 
 // randomRows are of a few processes, kinds and names, some of which read alike.
-func randomRows(random *rand.Rand) []growth.LedgerRow {
+func randomRows(random *rand.Rand) []breakdown.Row {
 	kinds := []growth.Kind{
 		growth.KindHeap, growth.KindFile, growth.KindRetained, growth.KindUnexplained,
 	}
-	var rows []growth.LedgerRow
+	var rows []breakdown.Row
 	for range random.IntN(400) {
 		stack := growth.NamedStack(0, "", fmt.Sprintf("f%d", random.IntN(60)))
 		stack.ID = random.Uint64()
-		rows = append(rows, growth.LedgerRow{
+		rows = append(rows, breakdown.Row{
 			PID: random.IntN(3), Kind: kinds[random.IntN(len(kinds))], Stack: stack,
 			Start: random.Int64N(1<<40) - 1<<38, End: random.Int64N(1<<40) - 1<<38, Error: 3,
 		})

@@ -6,8 +6,14 @@ import (
 	"slices"
 	"time"
 
+	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // A GPUMemory is the memory of one traced process on all its GPUs: the verdict, its evidence, and a
@@ -42,19 +48,19 @@ type GPUMemory struct {
 
 // Curves of GPU memory.
 const (
-	GPUUsed      = string(growth.CurveUsed)      // what the driver counts (NVML)
-	GPUReserved  = string(growth.CurveReserved)  // segments of PyTorch's caching allocator
-	GPUAllocated = string(growth.CurveAllocated) // its blocks
-	GPUDriver    = string(growth.CurveDriver)    // CUDA driver API, since tracing started
+	GPUUsed      = string(gpu.CurveUsed)      // what the driver counts (NVML)
+	GPUReserved  = string(gpu.CurveReserved)  // segments of PyTorch's caching allocator
+	GPUAllocated = string(gpu.CurveAllocated) // its blocks
+	GPUDriver    = string(gpu.CurveDriver)    // CUDA driver API, since tracing started
 )
 
 // A GPUCurve is one measure of GPU memory at the baseline and the end, with a verdict of its own.
 type GPUCurve struct {
 	// Name is one of the constants GPU….
-	Name       string       `json:"name"`
-	StartBytes *int64       `json:"start_bytes,omitempty"`
-	EndBytes   *int64       `json:"end_bytes,omitempty"`
-	Class      growth.Class `json:"verdict"`
+	Name       string        `json:"name"`
+	StartBytes *int64        `json:"start_bytes,omitempty"`
+	EndBytes   *int64        `json:"end_bytes,omitempty"`
+	Class      verdict.Class `json:"verdict"`
 	// BytesPerMin of its last segment; absent if unknown.
 	BytesPerMin *int64 `json:"bytes_per_min,omitempty"`
 }
@@ -116,14 +122,14 @@ func withLists(devices []GPUMemory) []GPUMemory {
 // A GPUInput is what GPUMemoryOf needs of a process: its judgement, and the snapshots at the
 // baseline and the end, of this process alone, as growth.Snapshot.Of returns them.
 type GPUInput struct {
-	Track      *growth.Track
-	Judgement  growth.DeviceJudgement
+	Track      *growth.ProcessHistory
+	Judgement  gpu.Judgement
 	Start, End *growth.Snapshot
 	// Snapshots of the trace, in order.
 	Snapshots []*growth.Snapshot
 	// Headroom as growth.Case.DeviceRoom.
 	Headroom   int64
-	Components *growth.Owners
+	Components *component.Rules
 	// Rows of each kind, Suspects and Stacks are limits.
 	Rows, Suspects, Stacks int
 }
@@ -134,17 +140,17 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 	d := GPUMemory{
 		Process: c.Track.PID, Command: c.Track.Command, Verdict: VerdictOf(j.Verdict, AxisSeconds),
 		BaselineS: Seconds(c.Start.Elapsed), Judged: string(j.Judged),
-		Diagnosis: string(j.Diagnosis), Advice: units.Printable(j.Advice()), Curves: c.curves(),
+		Diagnosis: string(j.Diagnosis), Advice: units.Printable(explain.GPU(&j)), Curves: c.curves(),
 		HeadroomBytes: Known(c.Headroom),
-		Breakdown:     GPUBreakdownOf(growth.DeviceLedger(c.Start, c.End), c.Components, c.Rows),
+		Breakdown:     GPUBreakdownOf(breakdown.GPU(c.Start, c.End), c.Components, c.Rows),
 		Suspects:      []Suspect{},
 	}
 
-	for _, state := range c.End.Devices {
+	for _, state := range c.End.GPUMemory {
 		d.Reason = units.Printable(state.Reason)
 	}
 
-	for _, suspect := range j.Culprits[:min(c.Suspects, len(j.Culprits))] {
+	for _, suspect := range j.Suspects[:min(c.Suspects, len(j.Suspects))] {
 		d.Suspects = append(d.Suspects, SuspectOf(suspect))
 	}
 
@@ -155,17 +161,17 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 // Grown is what accumulated on GPUs between the baseline and the end, in the kind of memory that
 // was judged, with its trends.
 func (c GPUInput) Grown() []growth.Holding {
-	grown := growth.Between(c.Start.OnDevices(c.Judgement.Kind), c.End.OnDevices(c.Judgement.Kind))
-	growth.Label(grown, c.Judgement.Trends)
+	grown := growth.Between(c.Start.OnGPUs(c.Judgement.Kind), c.End.OnGPUs(c.Judgement.Kind))
+	trend.Label(grown, c.Judgement.Trends)
 	return grown
 }
 
 func (c GPUInput) period() Period {
 	period := Period{
-		Elapsed: c.End.Elapsed - c.Start.Elapsed, End: c.End.OnDevices(), Components: c.Components,
+		Elapsed: c.End.Elapsed - c.Start.Elapsed, End: c.End.OnGPUs(), Components: c.Components,
 	}
 	for _, s := range c.Snapshots {
-		period.Snapshots = append(period.Snapshots, s.OnDevices())
+		period.Snapshots = append(period.Snapshots, s.OnGPUs())
 	}
 	return period
 }
@@ -192,7 +198,7 @@ func (c GPUInput) curves() []GPUCurve {
 // GPUBreakdownOf names the rows of growth.DeviceLedger, which are of one process, and sums those
 // that have the same name on the same GPU. It limits the rows of each kind as BreakdownOf does; the
 // row of the others has no component. The largest change comes first, then the largest EndBytes.
-func GPUBreakdownOf(rows []growth.DeviceLedgerRow, components *growth.Owners,
+func GPUBreakdownOf(rows []breakdown.Row, components *component.Rules,
 	limit int,
 ) []GPUBreakdownRow {
 	type rowKey struct {

@@ -11,6 +11,10 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // onGPU is what a function of train.py holds on a GPU, in bytes.
@@ -26,23 +30,23 @@ func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Ho
 func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
 	s := &growth.Snapshot{
 		Elapsed: at, Alive: []int{4242},
-		Devices: []growth.Device{
-			{PID: 4242, Used: 10_000, Reserved: 6000, Allocated: 5000, BlocksWatched: true},
+		GPUMemory: []growth.ProcessGPUMemory{
+			{PID: 4242, Used: 10_000, Reserved: 6000, Allocated: 5000, BlocksProbed: true},
 		},
-		DeviceHoldings: []growth.Holding{
+		GPUHoldings: []growth.Holding{
 			onGPU("keep", growth.KindCudaBlock, "0", leak),
 			onGPU("batch", growth.KindCudaBlock, "1", 700),
 			onGPU("c10::cuda::CUDACachingAllocator::raw_alloc", growth.KindCudaSegment, "0", 6000),
 			onGPU("ncclInit", growth.KindCudaSegment, "0", 1200),
 		},
 	}
-	growth.FillDevices(s)
+	gpu.Attribute(s)
 	return s
 }
 
 // gpuInput is a process whose blocks grow by 1000 bytes in a minute.
 func gpuInput() GPUInput {
-	track := &growth.Track{
+	track := &growth.ProcessHistory{
 		Member: growth.Member{
 			Process: growth.Process{PID: 4242, Command: "trainer", Born: -time.Hour}, Traced: true,
 		},
@@ -57,9 +61,9 @@ func gpuInput() GPUInput {
 	snapshots := []*growth.Snapshot{
 		gpuSnapshot(0, 1000), gpuSnapshot(30*time.Second, 1500), gpuSnapshot(time.Minute, 2000),
 	}
-	j, _ := growth.JudgeDevice(growth.Case{
-		Track: track, DeviceRoom: growth.Unknown, Room: growth.Unknown, Snapshots: snapshots,
-		Criteria: growth.InSeconds().Faster(20),
+	j, _ := gpu.Judge(judge.Case{
+		Process: track, GPUHeadroom: growth.Unknown, Headroom: growth.Unknown, Snapshots: snapshots,
+		Criteria: verdict.InSeconds().Faster(20),
 	})
 	return GPUInput{
 		Track: track, Judgement: j, Start: snapshots[0], End: snapshots[2], Snapshots: snapshots,
@@ -70,7 +74,7 @@ func gpuInput() GPUInput {
 func TestGPUMemoryOf(t *testing.T) {
 	d := GPUMemoryOf(gpuInput())
 	if d.Process != 4242 || d.Command != "trainer" ||
-		d.Diagnosis != string(growth.DiagnosisTensors) || d.Judged != GPUAllocated ||
+		d.Diagnosis != string(gpu.DiagnosisTensors) || d.Judged != GPUAllocated ||
 		*d.HeadroomBytes != 1<<30 {
 		t.Errorf("%+v", d)
 	}
@@ -89,7 +93,7 @@ func TestGPUMemoryOf(t *testing.T) {
 		t.Errorf("%+v", a)
 	}
 	want := []GPUBreakdownRow{
-		{Kind: growth.KindCudaBefore, StartBytes: 3300, EndBytes: 2300},
+		{Kind: growth.KindCudaBeforeTracing, StartBytes: 3300, EndBytes: 2300},
 		{
 			Kind: growth.KindCudaBlock, GPU: "0", Function: "keep < main", Component: "other",
 			StartBytes: 1000, EndBytes: 2000,
@@ -122,12 +126,12 @@ func TestGPUMemoryOf(t *testing.T) {
 func TestGPUBreakdownOf(t *testing.T) {
 	for seed := range uint64(200) {
 		random := rand.New(rand.NewPCG(seed, 9))
-		var rows []growth.DeviceLedgerRow
+		var rows []breakdown.Row
 		var start, end int64
 		kinds := make(map[growth.Kind]int)
 		for i := range random.IntN(60) {
 			kind := []growth.Kind{growth.KindCudaBlock, growth.KindCudaSegment}[random.IntN(2)]
-			r := growth.DeviceLedgerRow{
+			r := breakdown.Row{
 				PID: 1, Kind: kind, GPU: fmt.Sprint(random.IntN(2)), Start: random.Int64N(1 << 30),
 				End:   random.Int64N(1<<30) - 1<<28,
 				Stack: growth.NamedStack(1, "", fmt.Sprintf("f%d", i/2)),

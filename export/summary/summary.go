@@ -195,9 +195,9 @@ type Accumulation struct {
 	// UndecidedReason is why Trend is undecided, one of growth.Doubt…. LongerS is about how many
 	// seconds more would decide it; absent where more time does not help. Untrackable is why
 	// objects cannot be tracked, where that is the reason.
-	UndecidedReason growth.Doubt `json:"undecided_reason,omitempty"`
-	LongerS         *float64     `json:"longer_s,omitempty"`
-	Untrackable     string       `json:"untrackable,omitempty"`
+	UndecidedReason growth.UndecidedReason `json:"undecided_reason,omitempty"`
+	LongerS         *float64               `json:"longer_s,omitempty"`
+	Untrackable     string                 `json:"untrackable,omitempty"`
 	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
 	// RateLow and RateHigh are the 95% interval of BytesPerMin; absent where that is.

@@ -11,6 +11,9 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func pointer[T any](value T) *T { return &value }
@@ -35,14 +38,14 @@ func summary() Summary {
 			},
 			{
 				PID: 4242, Parent: 4200, Role: growth.RoleRank, Rank: pointer(0),
-				Command: "trainer", Traced: true, FirstS: 1, LastS: 300, Verdict: growth.ClassLeak,
+				Command: "trainer", Traced: true, FirstS: 1, LastS: 300, Verdict: verdict.ClassLeak,
 			},
 		},
 		Groups: []Group{
 			{
 				Role: growth.RoleCompileWorker, Processes: 20,
 				EachBytes: pointer[int64](400 << 20), PrivateBytes: pointer[int64](1 << 30),
-				Verdict: growth.ClassPlateau,
+				Verdict: verdict.ClassPlateau,
 			},
 		},
 		Limit: &Limit{Of: "cgroup", HeadroomBytes: 7 << 30},
@@ -73,9 +76,9 @@ func summary() Summary {
 		Breakdown:    BreakdownOf(ledgerRows(), 10),
 		Residents: ResidentsOf([]growth.Resident{residentProcess(1 << 30)},
 			[]growth.Resident{residentProcess(2 << 30)}),
-		Advice: AdviceOf([]growth.Advice{
-			{About: growth.AboutRetained, PID: 4242, Text: "try malloc_trim(0)"},
-			{About: growth.AboutCache, Text: "wait"},
+		Advice: AdviceOf([]advice.Advice{
+			{About: advice.AboutRetained, PID: 4242},
+			{About: advice.AboutCache},
 		}),
 		GPUMemory: []GPUMemory{GPUMemoryOf(gpuInput())},
 		GPUs: GPUsOf([]growth.GPUSample{
@@ -105,24 +108,24 @@ func summary() Summary {
 	}
 }
 
-func judgement() growth.Verdict {
-	return growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1e6, RateLow: 9e5,
+func judgement() verdict.Verdict {
+	return verdict.Verdict{
+		Class: verdict.ClassLeak, Reason: verdict.ReasonAfterWarmup, Rate: 1e6, RateLow: 9e5,
 		RateHigh: 1.1e6, Bound: 1.05e6, Level: 2e9, LevelAt: 180,
-		From: 60, Length: 240, HeadsFor: math.NaN(),
-		Spikes: &growth.Spikes{Share: 0.1, Height: 5e8}, ToLimit: 1800, ToLimitLow: 1700,
+		From: 60, Length: 240, ExpectedLevel: math.NaN(),
+		Spikes: &verdict.Spikes{Share: 0.1, Height: 5e8}, ToLimit: 1800, ToLimitLow: 1700,
 		ToLimitHigh: math.Inf(1),
-		Phases: []growth.Phase{
-			{Kind: growth.PhaseWarmup, To: 60, Rate: 3e7},
-			{Kind: growth.PhaseGrowth, From: 60, To: 300, Rate: 1e6},
+		Phases: []verdict.Phase{
+			{Kind: verdict.PhaseWarmup, To: 60, Rate: 3e7},
+			{Kind: verdict.PhaseGrowth, From: 60, To: 300, Rate: 1e6},
 		},
 	}
 }
 
-func culprit() growth.Culprit {
+func culprit() trend.Suspect {
 	leak := growth.Frame{Function: "remember", File: "/src/train.py", Line: 7, Python: true}
-	return growth.Culprit{
-		Owner: "train.py", Frame: leak, Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3,
+	return trend.Suspect{
+		Component: "train.py", Frame: leak, Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3,
 		Inclusive: 0.99, Trend: growth.TrendAccumulating,
 		Path:  []growth.Frame{{Function: "resize", Module: &growth.Module{Path: "/lib/pil.so"}}},
 		Above: []growth.Frame{{Function: "step", File: "/src/train.py", Line: 40, Python: true}},

@@ -2,6 +2,7 @@ package summary
 
 import (
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // A TreeProcess is a process of the traced tree.
@@ -21,7 +22,7 @@ type TreeProcess struct {
 	StartBytes *int64 `json:"start_bytes,omitempty"`
 	EndBytes   *int64 `json:"end_bytes,omitempty"`
 	// Verdict on its RSS; absent if it was not traced.
-	Verdict growth.Class `json:"verdict,omitempty"`
+	Verdict verdict.Class `json:"verdict,omitempty"`
 }
 
 // A Group is the workers of one role at the end of the trace.
@@ -35,8 +36,8 @@ type Group struct {
 	PrivateBytes *int64 `json:"private_bytes,omitempty"`
 	PSSBytes     *int64 `json:"pss_bytes,omitempty"`
 	// Verdict on PrivateBytes over the trace, and its rate.
-	Verdict         growth.Class `json:"verdict,omitempty"`
-	RateBytesPerMin *float64     `json:"rate_bytes_per_min,omitempty"`
+	Verdict         verdict.Class `json:"verdict,omitempty"`
+	RateBytesPerMin *float64      `json:"rate_bytes_per_min,omitempty"`
 }
 
 // A Limit is the memory limit that ends the growth.

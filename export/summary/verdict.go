@@ -3,7 +3,8 @@ package summary
 import (
 	"math"
 
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // An Axis is the unit of X in a judged series.
@@ -22,8 +23,8 @@ const (
 // Unknown and infinite values are absent. Rates are whole bytes.
 type Verdict struct {
 	// Class is one of growth.Class, and Why explains it in a few words.
-	Class growth.Class `json:"verdict"`
-	Why   string       `json:"why"`
+	Class verdict.Class `json:"verdict"`
+	Why   string        `json:"why"`
 	// RateBytesPerMin, or by step, of the last segment. RateLow and RateHigh are its 95% interval
 	// in the same unit.
 	RateBytesPerMin  *float64 `json:"rate_bytes_per_min,omitempty"`
@@ -68,13 +69,13 @@ type Verdict struct {
 
 // A VerdictPhase is a growth.Phase: a span with one behaviour.
 type VerdictPhase struct {
-	Kind             growth.PhaseKind `json:"kind"`
-	FromS            *float64         `json:"from_s,omitempty"`
-	ToS              *float64         `json:"to_s,omitempty"`
-	RateBytesPerMin  *float64         `json:"rate_bytes_per_min,omitempty"`
-	FromStep         *float64         `json:"from_step,omitempty"`
-	ToStep           *float64         `json:"to_step,omitempty"`
-	RateBytesPerStep *float64         `json:"rate_bytes_per_step,omitempty"`
+	Kind             verdict.PhaseKind `json:"kind"`
+	FromS            *float64          `json:"from_s,omitempty"`
+	ToS              *float64          `json:"to_s,omitempty"`
+	RateBytesPerMin  *float64          `json:"rate_bytes_per_min,omitempty"`
+	FromStep         *float64          `json:"from_step,omitempty"`
+	ToStep           *float64          `json:"to_step,omitempty"`
+	RateBytesPerStep *float64          `json:"rate_bytes_per_step,omitempty"`
 }
 
 // Spikes are excursions above the lower envelope: their share of the samples, from 0 to 1, and
@@ -95,7 +96,7 @@ type SpikeSpan struct {
 }
 
 // VerdictOf converts a judgement.
-func VerdictOf(v growth.Verdict, axis Axis) Verdict {
+func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	perMin, perStep, seconds, steps := 60.0, math.NaN(), 1.0, math.NaN() // NaN leaves a key out
 	perX := perMin
 	if axis == AxisSteps {
@@ -103,14 +104,14 @@ func VerdictOf(v growth.Verdict, axis Axis) Verdict {
 	}
 
 	out := Verdict{
-		Class: v.Class, Why: v.Why,
+		Class: v.Class, Why: explain.Reason(v),
 		RateBytesPerMin: whole(v.Rate * perMin), RateBytesPerStep: whole(v.Rate * perStep),
 		RateLow: whole(v.RateLow * perX), RateHigh: whole(v.RateHigh * perX),
 		BoundBytesPerMin: whole(v.Bound * perMin), BoundBytesPerStep: whole(v.Bound * perStep),
 		PlateauFromS: milli(v.From * seconds), PlateauFromStep: milli(v.From * steps),
 		SegmentS: milli(v.Length * seconds), SegmentSteps: milli(v.Length * steps),
 		LevelBytes: whole(v.Level), LevelAtS: milli(v.LevelAt * seconds),
-		LevelAtStep: milli(v.LevelAt * steps), LevelsOffAtBytes: whole(v.HeadsFor),
+		LevelAtStep: milli(v.LevelAt * steps), LevelsOffAtBytes: whole(v.ExpectedLevel),
 		SecondsToLimit: milli(v.ToLimit * seconds), StepsToLimit: milli(v.ToLimit * steps),
 		SecondsToLimitLow:  milli(v.ToLimitLow * seconds),
 		StepsToLimitLow:    milli(v.ToLimitLow * steps),

@@ -6,22 +6,22 @@ import (
 	"reflect"
 	"testing"
 
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // judged is a verdict in which everything is known, in X.
-func judged() growth.Verdict {
-	return growth.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up", Rate: 1000.4, RateLow: 900,
+func judged() verdict.Verdict {
+	return verdict.Verdict{
+		Class: verdict.ClassLeak, Reason: verdict.ReasonAfterWarmup, Rate: 1000.4, RateLow: 900,
 		RateHigh: 1100, Bound: 1080, Level: 5e9, LevelAt: 1800.5, From: 300.1234, Length: 3300,
-		Start: 12, Restarted: true, HeadsFor: 6e9,
-		Spikes: &growth.Spikes{
-			Share: 0.25, Height: 1e9 + 0.4, Spans: []growth.Span{{From: 600, To: 601.5}},
+		Start: 12, Restarted: true, ExpectedLevel: 6e9,
+		Spikes: &verdict.Spikes{
+			Share: 0.25, Height: 1e9 + 0.4, Spans: []verdict.Span{{From: 600, To: 601.5}},
 		},
 		ToLimit: 1000, ToLimitLow: 900, ToLimitHigh: 1100, Longer: 60,
-		Phases: []growth.Phase{
-			{Kind: growth.PhaseWarmup, From: 12, To: 300, Rate: 5000},
-			{Kind: growth.PhaseGrowth, From: 300, To: 3600, Rate: 1000.4},
+		Phases: []verdict.Phase{
+			{Kind: verdict.PhaseWarmup, From: 12, To: 300, Rate: 5000},
+			{Kind: verdict.PhaseGrowth, From: 300, To: 3600, Rate: 1000.4},
 		},
 	}
 }
@@ -81,10 +81,10 @@ func TestVerdictOf(t *testing.T) {
 
 	t.Run("unknown values", func(t *testing.T) {
 		nan := math.NaN()
-		unknown := growth.Verdict{
-			Class: growth.ClassTooShort, Why: "too short", Rate: nan, RateLow: math.Inf(-1),
+		unknown := verdict.Verdict{
+			Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort, Rate: nan, RateLow: math.Inf(-1),
 			RateHigh: math.Inf(1), Bound: math.Inf(1), Level: nan, LevelAt: nan, From: nan,
-			Length: nan, HeadsFor: nan, ToLimit: nan, ToLimitLow: nan, ToLimitHigh: math.Inf(1),
+			Length: nan, ExpectedLevel: nan, ToLimit: nan, ToLimitLow: nan, ToLimitHigh: math.Inf(1),
 			Longer: 90, Start: 5,
 		}
 		want := parsed(t,
@@ -98,7 +98,7 @@ func TestVerdictOf(t *testing.T) {
 		got := keysOf(t, struct {
 			Schema string `json:"schema"`
 			*Verdict
-		}{Schema: "s", Verdict: &Verdict{Class: growth.ClassPlateau, Phases: []VerdictPhase{}}})
+		}{Schema: "s", Verdict: &Verdict{Class: verdict.ClassPlateau, Phases: []VerdictPhase{}}})
 		if want := parsed(t,
 			`{"schema": "s", "verdict": "plateau", "why": "", "phases": []}`); !reflect.DeepEqual(got,
 			want) {

@@ -147,29 +147,29 @@ func (b *Breakdown) Lines(kinds int, p summary.Resident) []BreakdownLine {
 }
 
 var kindTexts = map[growth.Kind]string{
-	growth.KindHeap:        "heap, allocated and not freed",
-	growth.KindRetained:    "heap, free but resident",
-	growth.KindUntold:      "heap, unclassified",
-	growth.KindMetadata:    "metadata of the heap",
-	growth.KindMmap:        "mapped memory",
-	growth.KindPython:      "Python's arenas",
-	growth.KindStack:       "thread stacks",
-	growth.KindCOW:         "copies of inherited memory",
-	growth.KindInherited:   "inherited memory",
-	growth.KindFile:        "mapped files",
-	growth.KindShmem:       "shared memory",
-	growth.KindJIT:         "generated code",
-	growth.KindDevice:      "device files",
-	growth.KindBefore:      "allocated before tracing started",
-	growth.KindPinned:      "pinned for a GPU",
-	growth.KindUnexplained: "unexplained",
+	growth.KindHeap:          "heap, allocated and not freed",
+	growth.KindRetained:      "heap, free but resident",
+	growth.KindUnclassified:  "heap, unclassified",
+	growth.KindMetadata:      "metadata of the heap",
+	growth.KindMmap:          "mapped memory",
+	growth.KindPython:        "Python's arenas",
+	growth.KindStack:         "thread stacks",
+	growth.KindCOW:           "copies of inherited memory",
+	growth.KindInherited:     "inherited memory",
+	growth.KindFile:          "mapped files",
+	growth.KindShmem:         "shared memory",
+	growth.KindJIT:           "generated code",
+	growth.KindDeviceFile:    "device files",
+	growth.KindBeforeTracing: "allocated before tracing started",
+	growth.KindPinned:        "pinned for a GPU",
+	growth.KindUnexplained:   "unexplained",
 }
 
 // Kind describes a kind of memory, with the arenas and threads of the process where these explain
 // it.
 func Kind(kind growth.Kind, p summary.Resident) string {
 	text := cmp.Or(kindTexts[kind], string(kind))
-	inArenas := kind == growth.KindRetained || kind == growth.KindUntold
+	inArenas := kind == growth.KindRetained || kind == growth.KindUnclassified
 
 	switch {
 	case kind == growth.KindHeap && !p.HeapTraced:

@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // AtGPULimit is what happens at the limit of GPU memory. Of several GPUs it is about the one with
@@ -74,14 +75,14 @@ func gpuCurves(g summary.GPUMemory) string {
 }
 
 // ClassText is the class of a verdict as lower-case words: "spiky plateau".
-func ClassText(class growth.Class) string { return strings.ReplaceAll(string(class), "-", " ") }
+func ClassText(class verdict.Class) string { return strings.ReplaceAll(string(class), "-", " ") }
 
 var gpuKindTexts = map[growth.Kind]string{
-	growth.KindCudaBlock:     "torch's blocks",
-	growth.KindCudaBefore:    "torch's blocks from before tracing started",
-	growth.KindCudaCached:    "cached by torch, in no block",
-	growth.KindCudaSegment:   "other allocations of the driver API",
-	growth.KindNotAttributed: "not attributed: CUDA context, modules, unseen allocations",
+	growth.KindCudaBlock:         "torch's blocks",
+	growth.KindCudaBeforeTracing: "torch's blocks from before tracing started",
+	growth.KindCudaCached:        "cached by torch, in no block",
+	growth.KindCudaSegment:       "other allocations of the driver API",
+	growth.KindNotAttributed:     "not attributed: CUDA context, modules, unseen allocations",
 }
 
 // GPURow describes a row of the GPU memory breakdown: "torch's blocks: forward (model.py:31),

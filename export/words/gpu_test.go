@@ -8,6 +8,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestGPURow(t *testing.T) {
@@ -66,7 +67,7 @@ func TestGPULines(t *testing.T) {
 	start, end, pace := int64(8<<30), int64(9<<30), int64(5<<20)
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
-			Class:           growth.ClassLeak,
+			Class:           verdict.ClassLeak,
 			Why:             "steady growth after warm-up",
 			RateBytesPerMin: &rate,
 			RateLow:         &low,
@@ -82,7 +83,7 @@ func TestGPULines(t *testing.T) {
 				StartBytes:  &start,
 				EndBytes:    &end,
 				BytesPerMin: &pace,
-				Class:       growth.ClassSpikyPlateau,
+				Class:       verdict.ClassSpikyPlateau,
 			},
 		},
 	}
@@ -131,7 +132,7 @@ func TestGPUSums(t *testing.T) {
 		kinds := []growth.Kind{
 			growth.KindCudaBlock,
 			growth.KindCudaSegment,
-			growth.KindCudaBefore,
+			growth.KindCudaBeforeTracing,
 			growth.KindNotAttributed,
 			"kind of a later version",
 		}

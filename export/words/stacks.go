@@ -11,6 +11,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // Process is one line about a process of the tree, whose EndBytes are known.
@@ -52,9 +53,9 @@ func Group(g summary.Group) string {
 	}
 
 	switch g.Verdict {
-	case growth.ClassPlateau, growth.ClassSpikyPlateau:
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		text += ", stable"
-	case growth.ClassLeak, growth.ClassGrowing, growth.ClassSaturating:
+	case verdict.ClassLeak, verdict.ClassGrowing, verdict.ClassSaturating:
 		text += ", " + growthWords[g.Verdict]
 		if g.RateBytesPerMin != nil {
 			text += fmt.Sprintf(" by %s/min private", units.Bytes(*g.RateBytesPerMin))
@@ -64,9 +65,9 @@ func Group(g summary.Group) string {
 	return text
 }
 
-var growthWords = map[growth.Class]string{
-	growth.ClassLeak: "LEAKING", growth.ClassGrowing: "growing",
-	growth.ClassSaturating: "growing less and less,",
+var growthWords = map[verdict.Class]string{
+	verdict.ClassLeak: "LEAKING", verdict.ClassGrowing: "growing",
+	verdict.ClassSaturating: "growing less and less,",
 }
 
 // maxSuspectCallers is the number of callers that a suspect is shown with.

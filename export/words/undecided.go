@@ -32,12 +32,12 @@ func UndecidedText(a summary.Accumulation) string {
 	return "cache or leak, undecided: " + undecidedReason(a) + "; " + undecidedRemedy(a)
 }
 
-var undecidedReasons = map[growth.Doubt]string{
-	growth.DoubtSamples:  "too few of its objects were seen",
-	growth.DoubtWindows:  "all objects that were seen come from one or two bursts",
-	growth.DoubtExposure: "most of it may have been freed unseen",
-	growth.DoubtClass:    "other growing objects of the same size may have taken their place",
-	growth.DoubtHeap:     "the heap has not grown by as much",
+var undecidedReasons = map[growth.UndecidedReason]string{
+	growth.UndecidedFewSamples:   "too few of its objects were seen",
+	growth.UndecidedFewBursts:    "all objects that were seen come from one or two bursts",
+	growth.UndecidedUnseenDeaths: "most of it may have been freed unseen",
+	growth.UndecidedSizeClass:    "other growing objects of the same size may have taken their place",
+	growth.UndecidedHeapGrowth:   "the heap has not grown by as much",
 }
 
 func undecidedReason(a summary.Accumulation) string {

@@ -16,7 +16,7 @@ func TestUndecided(t *testing.T) {
 			Kind:            growth.KindHeap,
 			Bytes:           12 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtSamples,
+			UndecidedReason: growth.UndecidedFewSamples,
 			LongerS:         longer(230),
 		},
 		{Function: "leak", Kind: growth.KindHeap, Bytes: 11 << 20, Trend: growth.TrendAccumulating},
@@ -25,7 +25,7 @@ func TestUndecided(t *testing.T) {
 			Kind:            growth.KindHeap,
 			Bytes:           10 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtBlind,
+			UndecidedReason: growth.UndecidedUntrackable,
 			Untrackable:     "the allocator is jemalloc",
 		},
 		{
@@ -33,7 +33,7 @@ func TestUndecided(t *testing.T) {
 			Kind:            growth.KindHeap,
 			Bytes:           9 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtExposure,
+			UndecidedReason: growth.UndecidedUnseenDeaths,
 			LongerS:         longer(2),
 		},
 		{
@@ -41,21 +41,21 @@ func TestUndecided(t *testing.T) {
 			Kind:            growth.KindHeap,
 			Bytes:           8 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtHeap,
+			UndecidedReason: growth.UndecidedHeapGrowth,
 		},
 		{
 			Function:        "e",
 			Kind:            growth.KindHeap,
 			Bytes:           7 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtClass,
+			UndecidedReason: growth.UndecidedSizeClass,
 		},
 		{
 			Function:        "f",
 			Kind:            growth.KindHeap,
 			Bytes:           6 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtWindows,
+			UndecidedReason: growth.UndecidedFewBursts,
 			LongerS:         longer(7000),
 		},
 		{
@@ -63,7 +63,7 @@ func TestUndecided(t *testing.T) {
 			Kind:            growth.KindHeap,
 			Bytes:           5 << 20,
 			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.DoubtBlind,
+			UndecidedReason: growth.UndecidedUntrackable,
 		},
 	}
 	want := []string{

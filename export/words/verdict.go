@@ -10,7 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 const (
@@ -44,19 +44,19 @@ func VerdictLines(v summary.Verdict, limit string) []string {
 // Headline is the verdict in one sentence.
 func Headline(v summary.Verdict) string {
 	switch v.Class {
-	case growth.ClassLeak:
+	case verdict.ClassLeak:
 		return "LEAK: grows by " + Rate(v) + ", " + v.Why
-	case growth.ClassSuspected:
+	case verdict.ClassSuspected:
 		return "LEAK SUSPECTED: grows by " + Rate(v) + ", " + v.Why
-	case growth.ClassGrowing:
+	case verdict.ClassGrowing:
 		return "GROWING, too early to tell: by " + Rate(v)
-	case growth.ClassSaturating:
+	case verdict.ClassSaturating:
 		return "SATURATING: grows by " + Rate(v) + ", and slows down"
-	case growth.ClassPlateau:
+	case verdict.ClassPlateau:
 		return "NO LEAK (plateau): " + plateauText(v)
-	case growth.ClassSpikyPlateau:
+	case verdict.ClassSpikyPlateau:
 		return "NO LEAK (spiky plateau): " + plateauText(v)
-	case growth.ClassWrongProcess:
+	case verdict.ClassWrongProcess:
 		return "WRONG PROCESS? " + v.Why
 	}
 
@@ -87,7 +87,7 @@ func plateauText(v summary.Verdict) string {
 }
 
 func isPlateau(v summary.Verdict) bool {
-	return v.Class == growth.ClassPlateau || v.Class == growth.ClassSpikyPlateau
+	return v.Class == verdict.ClassPlateau || v.Class == verdict.ClassSpikyPlateau
 }
 
 // boundLine is the largest leak that a plateau may still hide.
@@ -125,7 +125,7 @@ func TimeToLimit(v summary.Verdict) string {
 		return ""
 	case *to == 0:
 		return "now"
-	case v.Class != growth.ClassLeak:
+	case v.Class != verdict.ClassLeak:
 		return "in " + units.Span(*to, v.InSteps(), math.Round) + " " + AtThisRate
 	case low != nil && high != nil:
 		return "in " + units.SpanRange(*low, *high, v.InSteps())
@@ -137,7 +137,7 @@ func TimeToLimit(v summary.Verdict) string {
 }
 
 func levelsOffLine(v summary.Verdict) string {
-	if v.LevelsOffAtBytes == nil || v.Class != growth.ClassSaturating {
+	if v.LevelsOffAtBytes == nil || v.Class != verdict.ClassSaturating {
 		return ""
 	}
 	return "expected to level off near " + units.Bytes(*v.LevelsOffAtBytes)
@@ -153,7 +153,7 @@ func spikesLine(v summary.Verdict) string {
 
 // sinceLine is the part of the series that the verdict is about.
 func sinceLine(v summary.Verdict) string {
-	if v.Class == growth.ClassWrongProcess || v.Class == growth.ClassTooShort {
+	if v.Class == verdict.ClassWrongProcess || v.Class == verdict.ClassTooShort {
 		v.PlateauFromS, v.PlateauFromStep = nil, nil
 	}
 
@@ -188,7 +188,7 @@ func longerLine(v summary.Verdict) string {
 	switch {
 	case isPlateau(v):
 		return line + " to exclude a smaller one"
-	case v.Class == growth.ClassSuspected:
+	case v.Class == verdict.ClassSuspected:
 		return line + " to confirm it"
 	}
 

@@ -6,21 +6,21 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // unknownVerdict knows nothing but its class.
-func unknownVerdict(class growth.Class, why string) growth.Verdict {
+func unknownVerdict(class verdict.Class, why string) verdict.Verdict {
 	nan := math.NaN()
-	return growth.Verdict{
-		Class: class, Why: why, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan,
-		LevelAt: nan, From: nan, Length: nan, Start: nan, HeadsFor: nan,
+	return verdict.Verdict{
+		Class: class, Reason: verdict.Reason(why), Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan,
+		LevelAt: nan, From: nan, Length: nan, Start: nan, ExpectedLevel: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan,
 	}
 }
 
 // with gives a verdict a rate in MiB per X, with its interval and bound.
-func with(class growth.Class, why string, rate, low, high, bound float64) growth.Verdict {
+func with(class verdict.Class, why string, rate, low, high, bound float64) verdict.Verdict {
 	v := unknownVerdict(class, why)
 	v.Rate, v.RateLow, v.RateHigh, v.Bound = rate*bytesPerMiB, low*bytesPerMiB, high*bytesPerMiB,
 		bound*bytesPerMiB
@@ -28,16 +28,16 @@ func with(class growth.Class, why string, rate, low, high, bound float64) growth
 }
 
 func TestVerdictLines(t *testing.T) {
-	leak := with(growth.ClassLeak, "steady growth after warm-up", 9.5367, 9.4628, 9.6106, 9.59)
+	leak := with(verdict.ClassLeak, "steady growth after warm-up", 9.5367, 9.4628, 9.6106, 9.59)
 	leak.ToLimit, leak.ToLimitLow, leak.ToLimitHigh, leak.From = 1770, 1690, 1855, 4900
-	leak.Spikes = &growth.Spikes{Share: 0.067, Height: 4.19 * 1024 * bytesPerMiB}
+	leak.Spikes = &verdict.Spikes{Share: 0.067, Height: 4.19 * 1024 * bytesPerMiB}
 	endless := leak
 	endless.ToLimitHigh, endless.Spikes, endless.From = math.Inf(1), nil, math.NaN()
 	full := leak
 	full.ToLimit, full.ToLimitLow, full.ToLimitHigh, full.Spikes, full.From = 0, 0, 0, nil,
 		math.NaN()
 	suspected := with(
-		growth.ClassSuspected,
+		verdict.ClassSuspected,
 		"2 stacks explain 80% of the growth",
 		1,
 		0.9,
@@ -45,33 +45,33 @@ func TestVerdictLines(t *testing.T) {
 		1.05,
 	)
 	suspected.ToLimit, suspected.Longer = 7300, 1201
-	growing := with(growth.ClassGrowing, "still growing", 161.66, 157.94, 165.43, 164.6)
+	growing := with(verdict.ClassGrowing, "still growing", 161.66, 157.94, 165.43, 164.6)
 	growing.ToLimit, growing.Longer = 119.6, 30
-	saturating := with(growth.ClassSaturating, "grows, but slows down", 0.5, 0.4, 0.6, 0.58)
-	saturating.HeadsFor, saturating.Longer, saturating.From = 12.3*1024*bytesPerMiB, 5*24*3600, 60
-	plateau := with(growth.ClassPlateau, "no growth", -0.0001, -0.23, 0.23, 0.193)
+	saturating := with(verdict.ClassSaturating, "grows, but slows down", 0.5, 0.4, 0.6, 0.58)
+	saturating.ExpectedLevel, saturating.Longer, saturating.From = 12.3*1024*bytesPerMiB, 5*24*3600, 60
+	plateau := with(verdict.ClassPlateau, "no growth", -0.0001, -0.23, 0.23, 0.193)
 	plateau.From, plateau.Longer, plateau.Start, plateau.Restarted = 300, 91, 120, true
-	falling := with(growth.ClassPlateau, "no growth", -4.851, -5.97, -3.73, 0)
+	falling := with(verdict.ClassPlateau, "no growth", -4.851, -5.97, -3.73, 0)
 	falling.Start, falling.Restarted = 40, true
 	residual := with(
-		growth.ClassSpikyPlateau,
+		verdict.ClassSpikyPlateau,
 		"residual growth, not proven",
 		2.13,
 		0.714,
 		3.546,
 		3.2401,
 	)
-	residual.From, residual.Longer, residual.Spikes = 40, 327.2, &growth.Spikes{
+	residual.From, residual.Longer, residual.Spikes = 40, 327.2, &verdict.Spikes{
 		Share:  0.25,
 		Height: 512 * bytesPerMiB,
 	}
-	short := unknownVerdict(growth.ClassTooShort, "too short")
+	short := unknownVerdict(verdict.ClassTooShort, "too short")
 	short.Longer = 90
-	noisy := with(growth.ClassTooShort, "too noisy to tell yet", 76, 0.25, 150, 138)
+	noisy := with(verdict.ClassTooShort, "too noisy to tell yet", 76, 0.25, 150, 138)
 	noisy.From, noisy.Longer = 10, 3600.5
 	for _, test := range []struct {
 		name    string
-		verdict growth.Verdict
+		verdict verdict.Verdict
 		axis    summary.Axis
 		want    string
 	}{
@@ -139,7 +139,7 @@ watch at least 328 steps more to exclude a smaller one`,
 		},
 		{
 			"wrong process",
-			unknownVerdict(growth.ClassWrongProcess,
+			unknownVerdict(verdict.ClassWrongProcess,
 				"it explains 3% of the growth; python (PID 7) grows"),
 			summary.AxisSeconds,
 			"WRONG PROCESS? it explains 3% of the growth; python (PID 7) grows",
@@ -158,10 +158,10 @@ watch at least 328 steps more to exclude a smaller one`,
 
 	// Whatever is unknown, no line speaks of it.
 	t.Run("unknown values are left out", func(t *testing.T) {
-		for _, class := range []growth.Class{
-			growth.ClassLeak, growth.ClassSuspected, growth.ClassGrowing, growth.ClassSaturating,
-			growth.ClassPlateau, growth.ClassSpikyPlateau, growth.ClassTooShort,
-			growth.ClassWrongProcess,
+		for _, class := range []verdict.Class{
+			verdict.ClassLeak, verdict.ClassSuspected, verdict.ClassGrowing, verdict.ClassSaturating,
+			verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort,
+			verdict.ClassWrongProcess,
 		} {
 			for _, axis := range []summary.Axis{summary.AxisSeconds, summary.AxisSteps} {
 				lines := VerdictLines(

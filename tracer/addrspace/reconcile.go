@@ -148,7 +148,7 @@ func KindOf(m process.Mapping) growth.Kind {
 	case m.Path == "[heap]":
 		return growth.KindHeap
 	case strings.HasPrefix(m.Path, "/dev/"):
-		return growth.KindDevice
+		return growth.KindDeviceFile
 	case m.IsFile():
 		return growth.KindFile
 	case m.Path == "[stack]":

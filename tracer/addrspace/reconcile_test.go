@@ -59,7 +59,7 @@ func TestKindOf(t *testing.T) {
 		"/memfd:wayland (deleted)":      growth.KindShmem,
 		"/SYSV00000000 (deleted)":       growth.KindShmem,
 		"/dev/zero (deleted)":           growth.KindShmem,
-		"/dev/nvidia0":                  growth.KindDevice,
+		"/dev/nvidia0":                  growth.KindDeviceFile,
 		"/home/user/dev/shm/not shared": growth.KindFile,
 	} {
 		if got := KindOf(line(0, 1, path)); got != want {
@@ -118,10 +118,10 @@ func TestReconcileKinds(t *testing.T) {
 			mustReconcile(t, s, 0, maps...)
 			mustHold(t, s,
 				mapped(0, 4, 1).of(growth.KindShmem), mapped(4, 6, 1).of(growth.KindShmem),
-				mapped(8, 9, 1).of(growth.KindFile), mapped(10, 11, 2).of(growth.KindDevice))
+				mapped(8, 9, 1).of(growth.KindFile), mapped(10, 11, 2).of(growth.KindDeviceFile))
 			mustHaveMapped(t, s, 1, growth.KindShmem, total(2, 6))
 			mustHaveMapped(t, s, 1, growth.KindFile, total(1, 1))
-			mustHaveMapped(t, s, 2, growth.KindDevice, total(1, 1))
+			mustHaveMapped(t, s, 2, growth.KindDeviceFile, total(1, 1))
 			if len(s.Mapped()) != 3 {
 				t.Errorf("mapped %+v", s.Mapped())
 			}

@@ -14,7 +14,7 @@ import (
 type Estimator struct {
 	log          *Schedule
 	known        map[bpf.Address]liveness.Tracked // objects that are followed from outside
-	hazards      map[stack.Key]*growth.Hazard
+	hazards      map[stack.Key]*growth.HazardRate
 	tensorsAlone bool   // tensors are watched in spells, and the heap is not wanted
 	now          uint64 // ns, CLOCK_MONOTONIC
 	// windows are the places of spells among all windows whose objects count by now; -1: it is none. stand is for how many seconds
@@ -87,7 +87,7 @@ func (b *Estimator) survival(of stack.Key) *growth.Survival {
 	}
 	h := b.hazards[of]
 	if h == nil {
-		h = &growth.Hazard{}
+		h = &growth.HazardRate{}
 	}
 	known := h.Survival()
 	b.alive[of] = known

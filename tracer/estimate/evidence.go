@@ -10,19 +10,19 @@ import (
 
 // sightings is the evidence for what a stack holds, of objects that were seen in windows.
 type burstEvidence struct {
-	bursts  map[int]*growth.WindowSum
+	bursts  map[int]*growth.BurstSum
 	classes map[uint64]float64 // bytes by the size of chunks
-	hazard  growth.Hazard
+	hazard  growth.HazardRate
 	prints  fingerprints
 }
 
 // window of those that objects were born in.
-func (g *burstEvidence) burst(place int) *growth.WindowSum {
+func (g *burstEvidence) burst(place int) *growth.BurstSum {
 	if g.bursts == nil {
-		g.bursts, g.classes = make(map[int]*growth.WindowSum), make(map[uint64]float64)
+		g.bursts, g.classes = make(map[int]*growth.BurstSum), make(map[uint64]float64)
 	}
 	if g.bursts[place] == nil {
-		g.bursts[place] = &growth.WindowSum{Window: place}
+		g.bursts[place] = &growth.BurstSum{Burst: place}
 	}
 	return g.bursts[place]
 }
@@ -60,9 +60,9 @@ func chunkClass(size uint64) uint64 {
 
 // weigh makes the evidence of a holding, and takes into its variance that windows differ.
 func (g *burstEvidence) apply(h *growth.Holding, b *Estimator) {
-	told := &growth.Sighting{Windows: len(g.bursts), Hazard: g.hazard}
+	told := &growth.BurstEvidence{Bursts: len(g.bursts), Hazard: g.hazard}
 	g.prints.summarize(told)
-	var sums []growth.WindowSum
+	var sums []growth.BurstSum
 	for _, place := range slices.Sorted(maps.Keys(g.bursts)) {
 		sums = append(sums, *g.bursts[place])
 	}
@@ -77,7 +77,7 @@ func (g *burstEvidence) apply(h *growth.Holding, b *Estimator) {
 			told.SizeClass, most = class, bytes
 		}
 	}
-	h.Sighting = told
+	h.Evidence = told
 }
 
 // prints are those of the objects of a stack.
@@ -112,13 +112,13 @@ func (p *fingerprints) merge(other *fingerprints) {
 }
 
 // tell what they say.
-func (p *fingerprints) summarize(s *growth.Sighting) {
-	s.Printed, s.Same = p.all, p.unchanged
+func (p *fingerprints) summarize(s *growth.BurstEvidence) {
+	s.Fingerprinted, s.Unchanged = p.all, p.unchanged
 	alike := 0.0
 	for _, n := range p.seen {
 		alike += float64(n) * float64(n-1)
 	}
 	if n := float64(p.all); n > 1 {
-		s.Differ = 1 - alike/(n*(n-1))
+		s.Diversity = 1 - alike/(n*(n-1))
 	}
 }

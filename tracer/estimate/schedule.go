@@ -123,25 +123,25 @@ func (w *Schedule) countedFrom(i int, born uint64) uint64 {
 }
 
 // watch describes it for a snapshot.
-func (w *Schedule) Coverage(started uint64) growth.Watch {
-	var told growth.Watch
+func (w *Schedule) Coverage(started uint64) growth.HeapCoverage {
+	var told growth.HeapCoverage
 	var factors, ended float64
 	for i, s := range w.Periods {
 		if !s.Burst {
 			continue
 		}
-		if told.Windows == 0 {
+		if told.Bursts == 0 {
 			told.Since = time.Duration(max(s.From, started) - started)
 		}
-		told.Windows++
+		told.Bursts++
 		if s.To != 0 {
 			told.Open += time.Duration(s.To - s.From)
 			factors += w.Extrapolation(i, 0)
 			ended++
 		}
 	}
-	if told.Windows > 0 {
-		told.Lag, told.Factor = w.Lag, factors/max(ended, 1)
+	if told.Bursts > 0 {
+		told.Lag, told.Extrapolation = w.Lag, factors/max(ended, 1)
 	}
 	return told
 }

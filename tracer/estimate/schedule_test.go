@@ -118,7 +118,7 @@ func TestOverlapsIsAskedOfTheTimeBetween(t *testing.T) {
 }
 
 func TestAWindowThatIsOpenIsNotInTheMeanOfFactors(t *testing.T) {
-	want := growth.Watch{Windows: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second, Factor: (21 + 30.5) / 2}
+	want := growth.HeapCoverage{Bursts: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second, Extrapolation: (21 + 30.5) / 2}
 	if got := watched().Coverage(5 * second); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -127,7 +127,7 @@ func TestAWindowThatIsOpenIsNotInTheMeanOfFactors(t *testing.T) {
 func TestWhatIsWatchedAllTheTimeHasNoWindows(t *testing.T) {
 	w := &Schedule{Lag: time.Minute}
 	w.Open(second, false)
-	if got := w.Coverage(2 * second); got != (growth.Watch{}) || !w.IsOpen() || w.InBurst() {
+	if got := w.Coverage(2 * second); got != (growth.HeapCoverage{}) || !w.IsOpen() || w.InBurst() {
 		t.Errorf("%+v, open: %v, in a window: %v", got, w.IsOpen(), w.InBurst())
 	}
 }

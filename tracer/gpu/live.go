@@ -20,7 +20,7 @@ type driverTotal struct{ device, pinned int64 }
 
 // Sample are the sums of one moment, by process.
 type Sample struct {
-	GPUs   []growth.Device
+	GPUs   []growth.ProcessGPUMemory
 	Driver map[uint32]driverTotal
 }
 
@@ -30,8 +30,8 @@ func (d Sample) Set(sample *growth.Sample, pid int) {
 		if device.PID != pid {
 			continue
 		}
-		sample.DeviceUsed, sample.CudaAllocated, sample.CudaReserved = device.Used, device.Allocated, device.Reserved
-		if device.DriverWatched && d.Driver != nil {
+		sample.GPUUsed, sample.CudaAllocated, sample.CudaReserved = device.Used, device.Allocated, device.Reserved
+		if device.DriverProbed && d.Driver != nil {
 			total := d.Driver[uint32(pid)]
 			sample.CudaDriver, sample.Pinned = total.device, total.pinned
 		}

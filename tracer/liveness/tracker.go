@@ -23,7 +23,7 @@ const (
 // the next one: they are looked at from outside, and what is shown to be dead is deleted.
 type Tracker struct {
 	Objects     map[bpf.Address]Tracked
-	HazardRates map[stack.Key]*growth.Hazard
+	HazardRates map[stack.Key]*growth.HazardRate
 	Allocators  map[uint32]ProcessAllocator // by PID
 	Checked     time.Time
 	Cost        time.Duration // of the last poll
@@ -44,10 +44,10 @@ type ProcessAllocator struct {
 }
 
 // hazard of a stack.
-func (v *Tracker) hazardRate(of stack.Key) *growth.Hazard {
+func (v *Tracker) hazardRate(of stack.Key) *growth.HazardRate {
 	h := v.HazardRates[of]
 	if h == nil {
-		h = &growth.Hazard{}
+		h = &growth.HazardRate{}
 		v.HazardRates[of] = h
 	}
 	return h
@@ -59,7 +59,7 @@ func (v *Tracker) recordExposure(key *bpf.Address, f Tracked, from uint64, secon
 		return
 	}
 	fate := v.hazardRate(stack.Key{key.Tgid, f.stack}).At(time.Duration(from - min(f.born, from)))
-	fate.Exposure += seconds
+	fate.ExposureSeconds += seconds
 	if died {
 		fate.Deaths++
 	}
@@ -96,9 +96,9 @@ func (v *Tracker) Apply(tgid uint32, sights []checked) (dead []bpf.Address) {
 			continue
 		}
 		fate := v.hazardRate(stack.Key{tgid, f.stack}).At(time.Duration(f.seen - min(f.born, f.seen)))
-		fate.Followed += time.Duration(now - f.seen).Seconds()
+		fate.TrackedSeconds += time.Duration(now - f.seen).Seconds()
 		if s.state == Dead {
-			fate.Found++
+			fate.FoundDead++
 			dead = append(dead, key)
 			delete(v.Objects, key)
 			continue
@@ -233,6 +233,6 @@ func (v *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 
 func NewTracker() Tracker {
 	return Tracker{
-		Objects: make(map[bpf.Address]Tracked), HazardRates: make(map[stack.Key]*growth.Hazard), Allocators: make(map[uint32]ProcessAllocator),
+		Objects: make(map[bpf.Address]Tracked), HazardRates: make(map[stack.Key]*growth.HazardRate), Allocators: make(map[uint32]ProcessAllocator),
 	}
 }

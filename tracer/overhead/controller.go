@@ -180,13 +180,13 @@ func (g *Controller) Overhead() Overhead {
 }
 
 // price is what has been spent since it was asked for last. One goroutine may ask.
-func (g *Controller) Cost() growth.Price {
+func (g *Controller) Cost() growth.OverheadSample {
 	o := g.Overhead()
 	before := g.shown
 	g.shown = reportedCost{cost: o.InProbes + o.Own, traced: o.Traced, open: o.Open, at: g.elapsed()}
-	return growth.Price{
-		Overhead: ratio(g.shown.cost-before.cost, g.shown.traced-before.traced, 1e6),
-		Probed:   ratio(g.shown.open-before.open, g.shown.at-before.at, 1e3),
+	return growth.OverheadSample{
+		CPUShare:    ratio(g.shown.cost-before.cost, g.shown.traced-before.traced, 1e6),
+		ProbedShare: ratio(g.shown.open-before.open, g.shown.at-before.at, 1e3),
 	}
 }
 

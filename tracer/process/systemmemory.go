@@ -29,7 +29,7 @@ func newSystemMemoryReader(root string) *SystemMemoryReader {
 }
 
 // Read returns the memory available to a process. What cannot be read is Unknown.
-func (r *SystemMemoryReader) Read(p *Process) growth.Around {
+func (r *SystemMemoryReader) Read(p *Process) growth.SystemMemory {
 	membership, err := p.read("cgroup")
 	if err != nil {
 		membership = nil
@@ -39,8 +39,8 @@ func (r *SystemMemoryReader) Read(p *Process) growth.Around {
 
 // readFor returns the memory available to the members of cgroups; membership is the text of
 // /proc/PID/cgroup.
-func (r *SystemMemoryReader) readFor(membership []byte) growth.Around {
-	memory := growth.Around{
+func (r *SystemMemoryReader) readFor(membership []byte) growth.SystemMemory {
+	memory := growth.SystemMemory{
 		Available: Unknown, SwapFree: Unknown,
 		CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
 	}

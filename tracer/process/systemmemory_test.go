@@ -35,7 +35,7 @@ func (f files) add(v memoryFiles, folder, limit, usage, stat string) files {
 }
 
 // read writes the files and reads the memory of a member of cgroups.
-func (f files) read(t *testing.T, mounts, membership string) growth.Around {
+func (f files) read(t *testing.T, mounts, membership string) growth.SystemMemory {
 	t.Helper()
 	f["proc/self/mountinfo"] = mounts
 	f["proc/meminfo"] = "MemTotal:       4096 kB\nMemAvailable:   2048 kB\nSwapFree:        512 kB\n"
@@ -56,7 +56,7 @@ func (f files) mustRead(t *testing.T, mounts, membership string, used, limit int
 	t.Helper()
 	got := f.read(t, mounts, membership)
 	got.CgroupCache = 0
-	want := growth.Around{
+	want := growth.SystemMemory{
 		Available: 2048 << 10, SwapFree: 512 << 10, CgroupUsed: used, CgroupLimit: limit,
 	}
 	if got != want {
@@ -135,7 +135,7 @@ func TestSystemMemoryReader(t *testing.T) {
 	})
 
 	t.Run("nothing readable", func(t *testing.T) {
-		want := growth.Around{
+		want := growth.SystemMemory{
 			Available: Unknown, SwapFree: Unknown,
 			CgroupUsed: Unknown, CgroupLimit: Unknown, CgroupCache: Unknown,
 		}
@@ -146,12 +146,12 @@ func TestSystemMemoryReader(t *testing.T) {
 }
 
 func TestCgroupCache(t *testing.T) {
-	read := map[string]func(stat string) growth.Around{
-		mountV2: func(stat string) growth.Around {
+	read := map[string]func(stat string) growth.SystemMemory{
+		mountV2: func(stat string) growth.SystemMemory {
 			f := files{}.add(memoryFilesV2, "m", "5000", "4000", stat)
 			return f.read(t, mountV2, "0::/m\n")
 		},
-		mountV1: func(stat string) growth.Around {
+		mountV1: func(stat string) growth.SystemMemory {
 			f := files{}.add(memoryFilesV1, "memory/m", "5000", "4000", stat)
 			return f.read(t, mountV1, "4:memory:/m\n")
 		},
@@ -198,7 +198,7 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 
 	// For a while after the stop, the kernel takes back pages that it charged in advance, and freed
 	// ones.
-	var memory growth.Around
+	var memory growth.SystemMemory
 	p := open(t, target.PID())
 	used := readAtRest(t, func() int64 {
 		return number(strings.TrimSpace(string(readFile(t, filepath.Join(folder, names.usage)))))
@@ -207,7 +207,7 @@ func TestSystemMemoryReaderOnThisMachine(t *testing.T) {
 		t.Errorf("%+v; the kernel has charged %d of %d bytes", memory, used, limit)
 	}
 
-	if room, by := memory.Room(); by != "cgroup" || room != limit-memory.CgroupUsed {
+	if room, by := memory.Headroom(); by != "cgroup" || room != limit-memory.CgroupUsed {
 		t.Errorf("headroom of %d bytes in the %s", room, by)
 	}
 	total := kibibytes(parseFields(readFile(t, "/proc/meminfo")), "MemTotal")

@@ -200,7 +200,7 @@ func (l *Rows) restOfHeaps() (growth.Kind, string) {
 	case !l.KnowsHeap:
 		return growth.KindHeap, rootUnknownSite
 	case !l.KnowsAll:
-		return growth.KindUntold, rootUnclassified
+		return growth.KindUnclassified, rootUnclassified
 	}
 	return growth.KindRetained, rootRetained
 }
@@ -216,7 +216,7 @@ func (l *Rows) addRest() {
 			l.name(kind, bytes, 0, 0, root, l.heaps[i].Name)
 			continue
 		}
-		l.name(growth.KindBefore, bytes, 0, l.heaps[i].Variance[pages.BeforeTracing], rootBeforeTracing, "heap")
+		l.name(growth.KindBeforeTracing, bytes, 0, l.heaps[i].Variance[pages.BeforeTracing], rootBeforeTracing, "heap")
 	}
 	for _, bytes := range pages.Unattributed(l.heaps, pages.CopiedOnWrite) {
 		l.touch(unownedRow{growth.KindCOW, rootCopied, "heap"}, bytes, 0)

@@ -186,7 +186,7 @@ func (l *Rows) addPrivate(a *Segment, of rowKind, bytes pages.Bytes) {
 		l.name(of.kind, fresh+old, swapped, a.variance, of.root)
 		return
 	}
-	l.name(growth.KindBefore, old, swapped, 0, rootBeforeTracing, string(a.Class))
+	l.name(growth.KindBeforeTracing, old, swapped, 0, rootBeforeTracing, string(a.Class))
 	l.touch(unownedRow{of.kind, of.root, ""}, fresh, a.variance)
 }
 

@@ -264,7 +264,7 @@ func isCounted(m process.Mapping) bool {
 	case "[vsyscall]", "[vvar]", "[vvar_vclock]":
 		return false
 	}
-	return addrspace.KindOf(m) != growth.KindDevice
+	return addrspace.KindOf(m) != growth.KindDeviceFile
 }
 
 // flush looks at what has been taken. Where it is of no file, it need not be asked which pages are a file's, which would

@@ -262,7 +262,7 @@ func part(r region.Region, start, end uint64) region.Region {
 func (l *Scan) Resident(p growth.Process) growth.Resident {
 	return growth.Resident{
 		PID: p.PID, Parent: p.Parent, Role: p.Role, RSS: l.Status.RSS, Swap: l.Status.Swap, Threads: l.Status.Threads,
-		Arenas: l.arenas(), Looked: l.Share,
+		Arenas: l.arenas(), Scanned: l.Share,
 	}
 }
 

@@ -55,8 +55,8 @@ func (m *Member) classify() {
 
 // Sample reads the counters of all members and the memory available to them. What cannot be read is
 // growth.Unknown. So are PSS and Private of members whose turn it is not, and steps and tensors.
-func (t *Tree) Sample(elapsed time.Duration) growth.Moment {
-	sample := growth.Moment{
+func (t *Tree) Sample(elapsed time.Duration) growth.TreeSample {
+	sample := growth.TreeSample{
 		Elapsed: elapsed, Processes: make([]growth.ProcessSample, len(t.members)),
 	}
 	for i, m := range t.members {
@@ -70,7 +70,7 @@ func (t *Tree) Sample(elapsed time.Duration) growth.Moment {
 	if len(t.members) > 0 {
 		limited = t.members[0].Process
 	}
-	sample.Around = t.systemMemory.Read(limited)
+	sample.System = t.systemMemory.Read(limited)
 	return sample
 }
 
@@ -93,7 +93,7 @@ func (m *Member) sample(elapsed time.Duration) growth.Sample {
 }
 
 // addRollups adds PSS and Private of the members whose turn it is.
-func (t *Tree) addRollups(sample growth.Moment) {
+func (t *Tree) addRollups(sample growth.TreeSample) {
 	accounts := make([]*account, len(t.members))
 	for i, m := range t.members {
 		accounts[i] = &m.rollup

@@ -129,7 +129,7 @@ func TestScan(t *testing.T) {
 		}
 		mustBe(t, "exited", pidsOf(j.scan(0).Exited), j.PID())
 		mustBe(t, "members", pidsOf(j.Members()), child.Process.PID)
-		if sample := j.Sample(0); len(sample.Processes) != 1 || sample.Around.Available <= 0 {
+		if sample := j.Sample(0); len(sample.Processes) != 1 || sample.System.Available <= 0 {
 			t.Errorf("%+v", sample)
 		}
 	})

@@ -5,14 +5,14 @@ import (
 	"io"
 	"os"
 
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/component"
 )
 
 // Components is the value of --components: the rules of a file, followed by the built-in ones. The
 // zero value has the built-in rules alone.
 type Components struct {
 	path  string
-	Rules *growth.Owners
+	Rules *component.Rules
 }
 
 // Set implements pflag.Value. It reads the file.
@@ -22,13 +22,13 @@ func (v *Components) Set(path string) error {
 		return err
 	}
 	defer file.Close()
-	text, err := io.ReadAll(io.LimitReader(file, growth.MaxOwnersBytes+1))
+	text, err := io.ReadAll(io.LimitReader(file, component.MaxRulesBytes+1))
 	if err != nil {
 		return fmt.Errorf("read rules: %w", err)
 	}
 
 	v.path = path
-	v.Rules, err = growth.ParseOwners(path, text)
+	v.Rules, err = component.ParseRules(path, text)
 	return err
 }
 

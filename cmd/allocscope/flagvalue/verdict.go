@@ -4,7 +4,7 @@ import (
 	"fmt"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // Axis is the axis of the series that is judged.
@@ -17,11 +17,11 @@ type Axis struct {
 }
 
 // Criteria returns the criteria of a judgement on the axis.
-func (a Axis) Criteria() growth.Criteria {
+func (a Axis) Criteria() verdict.Criteria {
 	if a.Unit == summary.AxisSteps {
-		return growth.InSteps()
+		return verdict.InSteps()
 	}
-	return growth.InSeconds()
+	return verdict.InSeconds()
 }
 
 // Position returns the value of a flag on the axis.
@@ -78,7 +78,7 @@ func (f *FailOn) Set(text string) error {
 // Outcome is a verdict and its subject.
 type Outcome struct {
 	What  string // "the verdict"
-	Class growth.Class
+	Class verdict.Class
 }
 
 // Check returns a *FailOnError if one of the verdicts is a failure. It names the worst one, the
@@ -91,8 +91,8 @@ func (f *FailOn) Check(outcomes ...Outcome) error {
 		}
 	}
 
-	isFailure := worst.Class == growth.ClassLeak && *f != "" ||
-		worst.Class == growth.ClassSuspected && *f == "suspected"
+	isFailure := worst.Class == verdict.ClassLeak && *f != "" ||
+		worst.Class == verdict.ClassSuspected && *f == "suspected"
 	if isFailure {
 		return &FailOnError{fmt.Sprintf("%s is %s (--fail-on %s)", worst.What, worst.Class, *f)}
 	}

@@ -4,23 +4,23 @@ import (
 	"errors"
 	"testing"
 
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestFailOn(t *testing.T) {
 	var wanted *FailOnError
 	for _, test := range []struct {
 		on    FailOn
-		class growth.Class
+		class verdict.Class
 		fails bool
 	}{
-		{"", growth.ClassLeak, false},
-		{"leak", growth.ClassLeak, true},
-		{"leak", growth.ClassSuspected, false},
-		{"leak", growth.ClassGrowing, false},
-		{"suspected", growth.ClassLeak, true},
-		{"suspected", growth.ClassSuspected, true},
-		{"suspected", growth.ClassGrowing, false},
+		{"", verdict.ClassLeak, false},
+		{"leak", verdict.ClassLeak, true},
+		{"leak", verdict.ClassSuspected, false},
+		{"leak", verdict.ClassGrowing, false},
+		{"suspected", verdict.ClassLeak, true},
+		{"suspected", verdict.ClassSuspected, true},
+		{"suspected", verdict.ClassGrowing, false},
 	} {
 		if err := test.on.Check(Outcome{"the verdict", test.class}); errors.As(err,
 			&wanted) != test.fails || (err != nil) != test.fails {

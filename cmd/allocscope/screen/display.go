@@ -99,7 +99,7 @@ type display struct {
 	rate     console.EventRate
 	usage    ownUsage
 	curve    Curve
-	process  *growth.Track // of the curve
+	process  *growth.ProcessHistory // of the curve
 	gpuCurve gpuCurve
 }
 
@@ -221,7 +221,7 @@ func (d *display) state(progress console.Progress) *State {
 	}
 
 	s.Curve = d.curve
-	s.Headroom, s.Limit = latest.Around.Room()
+	s.Headroom, s.Limit = latest.System.Headroom()
 	s.CPU, s.OwnRSS = d.usage.update()
 	s.Drops, s.DropReason = progress.TotalLosses()
 
@@ -233,7 +233,7 @@ func (d *display) state(progress console.Progress) *State {
 }
 
 // follow adds the latest size of a process to the curve, which starts again with another process.
-func (d *display) follow(process *growth.Track) {
+func (d *display) follow(process *growth.ProcessHistory) {
 	last := len(process.Timeline) - 1
 	if d.process != process {
 		d.process, d.curve = process, Curve{}

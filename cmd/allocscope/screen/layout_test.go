@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestRender(t *testing.T) {
@@ -56,13 +57,13 @@ func leaking() *State {
 	}
 
 	s.Verdict = &summary.Verdict{
-		Class: growth.ClassLeak, Why: "steady growth after warm-up",
+		Class: verdict.ClassLeak, Why: "steady growth after warm-up",
 		RateBytesPerMin: known(240.0 * (1 << 20)), RateLow: known(238.0 * (1 << 20)),
 		RateHigh: known(242.0 * (1 << 20)), SecondsToLimit: known(2000.0),
 		SecondsToLimitLow: known(1900.0), SecondsToLimitHigh: known(2100.0),
 		Phases: []summary.VerdictPhase{
-			{Kind: growth.PhaseWarmup, FromS: known(0.0), ToS: known(40.0)},
-			{Kind: growth.PhaseGrowth, FromS: known(40.0), ToS: known(190.0)},
+			{Kind: verdict.PhaseWarmup, FromS: known(0.0), ToS: known(40.0)},
+			{Kind: verdict.PhaseGrowth, FromS: known(40.0), ToS: known(190.0)},
 		},
 	}
 

@@ -7,10 +7,17 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/export/explain"
 	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 const (
@@ -25,7 +32,7 @@ const (
 // do not depend on it.
 type preview struct {
 	recorder  *trace.Recorder
-	rechecks  *growth.Looks
+	rechecks  *verdict.Rechecks
 	notBefore time.Time // end of the rest
 	judged    trace.ProcessVerdict
 	judgedAt  time.Duration // when the first judgement is due, before it
@@ -51,7 +58,7 @@ func newPreview(r *trace.Recorder) *preview {
 	first := time.Duration(float64(firstJudgement) / r.Options().Speed)
 	return &preview{
 		recorder: r, judgedAt: first,
-		rechecks: growth.NewLooks(growth.Criteria{MinFlat: first.Seconds()}),
+		rechecks: verdict.NewRechecks(verdict.Criteria{MinPlateauLength: first.Seconds()}),
 	}
 }
 
@@ -70,17 +77,17 @@ func (p *preview) judge() {
 	start := time.Now()
 
 	p.judged = trace.ProcessVerdict{
-		Process: main, Judgement: growth.JudgeProcess(p.recorder.CaseOf(main)),
+		Process: main, Judgement: judge.Process(p.recorder.CaseOf(main)),
 	}
 
 	p.judgedAt = elapsed
 	verdict := p.judged.Verdict
 	verdict.Class = p.recorder.Unconfirmed(verdict.Class)
 	v := summary.VerdictOf(verdict, summary.AxisSeconds)
-	p.verdict, p.suspect = &v, suspectText(p.judged.Culprits)
+	p.verdict, p.suspect = &v, suspectText(p.judged.Suspects)
 
-	if j, known := growth.JudgeDevice(p.recorder.CaseOf(main)); known {
-		p.gpu.set(j.Verdict, j.Advice(), j.Culprits)
+	if j, known := gpu.Judge(p.recorder.CaseOf(main)); known {
+		p.gpu.set(j.Verdict, explain.GPU(&j), j.Suspects)
 	}
 
 	p.latest = nil
@@ -111,7 +118,7 @@ func (p *preview) compare() {
 		Start: gpuHoldings(pair.Start, pid),
 		End:   gpuHoldings(pair.End, pid),
 	}
-	breakdown := growth.Ledger(scanned.Start, scanned.End)
+	breakdown := breakdown.RSS(scanned.Start, scanned.End)
 	p.compared = comparison{
 		since: pair.Start.Elapsed, warm: isWarm(judged),
 		stacks: stacksOf(pair, rules), gpuStacks: stacksOf(gpuPair, rules),
@@ -135,13 +142,13 @@ type gpuPreview struct {
 	advice, suspect string
 }
 
-func (g *gpuPreview) set(judged growth.Verdict, advice string, suspects []growth.Culprit) {
+func (g *gpuPreview) set(judged verdict.Verdict, advice string, suspects []trend.Suspect) {
 	v := summary.VerdictOf(judged, summary.AxisSeconds)
 	*g = gpuPreview{verdict: &v, advice: advice, suspect: suspectText(suspects)}
 }
 
 // suspectText names the code that accumulates most; empty: unknown.
-func suspectText(suspects []growth.Culprit) string {
+func suspectText(suspects []trend.Suspect) string {
 	if len(suspects) == 0 {
 		return ""
 	}
@@ -151,7 +158,7 @@ func suspectText(suspects []growth.Culprit) string {
 
 // gpuMeasures are sizes on GPUs, in the order of GPU.measures: the most complete one first.
 var gpuMeasures = []func(*growth.Sample) int64{
-	func(s *growth.Sample) int64 { return s.DeviceUsed },
+	func(s *growth.Sample) int64 { return s.GPUUsed },
 	func(s *growth.Sample) int64 { return s.CudaReserved },
 	func(s *growth.Sample) int64 { return s.CudaDriver },
 	func(s *growth.Sample) int64 { return s.CudaAllocated },
@@ -172,14 +179,14 @@ func latestKnown(t growth.Timeline, measure func(*growth.Sample) int64) int64 {
 
 // gpuCurve is the curve of the GPU memory of a process.
 type gpuCurve struct {
-	process *growth.Track
+	process *growth.ProcessHistory
 	measure int // index in gpuMeasures
 	curve   Curve
 }
 
 // follow adds the latest size to the curve, which starts again with another process or another
 // measure.
-func (c *gpuCurve) follow(process *growth.Track) {
+func (c *gpuCurve) follow(process *growth.ProcessHistory) {
 	measure := slices.IndexFunc(gpuMeasures, func(measure func(*growth.Sample) int64) bool {
 		return latestKnown(process.Timeline, measure) != growth.Unknown
 	})
@@ -202,7 +209,7 @@ func (c *gpuCurve) follow(process *growth.Track) {
 }
 
 // gpu returns what the screen shows of the GPU memory of a process; nil: it has had none.
-func (d *display) gpu(process *growth.Track) *GPU {
+func (d *display) gpu(process *growth.ProcessHistory) *GPU {
 	d.gpuCurve.follow(process)
 	if d.gpuCurve.curve.Max <= 0 {
 		return nil
@@ -214,7 +221,7 @@ func (d *display) gpu(process *growth.Track) *GPU {
 		Reserved:  latestKnown(timeline, gpuMeasures[reserved]),
 		DriverAPI: latestKnown(timeline, gpuMeasures[driverAPI]),
 		Allocated: latestKnown(timeline, gpuMeasures[allocated]),
-		Total:     gpuTotal(gpus, process.PID), Headroom: growth.RoomOnGPUs(gpus, process.PID),
+		Total:     gpuTotal(gpus, process.PID), Headroom: growth.GPUHeadroom(gpus, process.PID),
 		Curve: d.gpuCurve.curve, Verdict: p.gpu.verdict, Diagnosis: p.gpu.advice,
 		Suspect: p.gpu.suspect, Stacks: p.compared.gpuStacks,
 	}
@@ -223,7 +230,7 @@ func (d *display) gpu(process *growth.Track) *GPU {
 // gpuTotal is the size of the GPU that a process uses; Unknown where it uses several, of which the
 // headroom is that of the first to fill.
 func gpuTotal(gpus []growth.GPUSample, pid int) int64 {
-	if own := growth.OfGPUs(gpus, pid); len(own) == 1 {
+	if own := growth.GPUsOf(gpus, pid); len(own) == 1 {
 		return own[0].Total
 	}
 	return growth.Unknown
@@ -233,9 +240,9 @@ func gpuTotal(gpus []growth.GPUSample, pid int) int64 {
 func gpuHoldings(s *growth.Snapshot, pid int) *growth.Snapshot {
 	own := *s
 	own.Holdings = nil
-	for _, h := range s.DeviceHoldings {
+	for _, h := range s.GPUHoldings {
 		if h.Stack.PID == pid && h.Stack.Root == "" {
-			h.InuseBytes = h.DeviceBytes // 0 for a segment, whose blocks are counted
+			h.InuseBytes = h.GPUBytes // 0 for a segment, whose blocks are counted
 			own.Holdings = append(own.Holdings, h)
 		}
 	}
@@ -285,7 +292,7 @@ func (g *gains) of(h *growth.Holding) *stackGain {
 }
 
 // stacksOf returns the stacks that come first in any order of the screen.
-func stacksOf(pair trace.SnapshotPair, rules *growth.Owners) []Stack {
+func stacksOf(pair trace.SnapshotPair, rules *component.Rules) []Stack {
 	g := gains{byText: make(map[string]int), byID: make(map[stackKey]int)}
 	for i := range pair.End.Holdings {
 		if h := &pair.End.Holdings[i]; h.InuseBytes != 0 {

@@ -8,6 +8,9 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
 )
 
@@ -21,7 +24,7 @@ func TestGPUPreview(t *testing.T) {
 }
 
 // gpuDisplay is a display of a process whose samples are made by a function.
-func gpuDisplay(samples int, of func(i int, s *growth.Sample)) (*display, *growth.Track) {
+func gpuDisplay(samples int, of func(i int, s *growth.Sample)) (*display, *growth.ProcessHistory) {
 	var history growth.History
 	for i := range samples {
 		s := growth.UnknownSample()
@@ -35,9 +38,9 @@ func gpuDisplay(samples int, of func(i int, s *growth.Sample)) (*display, *growt
 }
 
 // oneProcess is a sample of a tree of one traced process.
-func oneProcess(s growth.Sample) growth.Moment {
+func oneProcess(s growth.Sample) growth.TreeSample {
 	member := growth.Member{Process: growth.Process{PID: 1, Command: "x"}, Traced: true}
-	return growth.Moment{
+	return growth.TreeSample{
 		Elapsed: s.Elapsed, Members: []growth.Member{member},
 		Processes: []growth.ProcessSample{{PID: 1, Sample: s}},
 	}
@@ -46,7 +49,7 @@ func oneProcess(s growth.Sample) growth.Moment {
 func testNoGPUMemory(t *testing.T) {
 	for name, of := range map[string]func(int, *growth.Sample){
 		"no GPU": func(int, *growth.Sample) {},
-		"unused": func(_ int, s *growth.Sample) { s.DeviceUsed, s.CudaDriver = 0, 0 },
+		"unused": func(_ int, s *growth.Sample) { s.GPUUsed, s.CudaDriver = 0, 0 },
 	} {
 		d, track := gpuDisplay(5, of)
 		if got := d.gpu(track); got != nil {
@@ -59,7 +62,7 @@ func testNVMLStarts(t *testing.T) {
 	d, track := gpuDisplay(20, func(i int, s *growth.Sample) {
 		s.CudaReserved, s.CudaAllocated, s.CudaDriver = int64(100+i), int64(50+i), int64(110+i)
 		if i >= 15 {
-			s.DeviceUsed = int64(500 + i)
+			s.GPUUsed = int64(500 + i)
 		}
 	})
 
@@ -91,7 +94,7 @@ func testNVMLStops(t *testing.T) {
 	d, track := gpuDisplay(60, func(i int, s *growth.Sample) {
 		s.CudaReserved = 100
 		if i < 40 && i != 30 {
-			s.DeviceUsed = 500
+			s.GPUUsed = 500
 		}
 	})
 
@@ -127,23 +130,23 @@ func testGPUStacks(t *testing.T) {
 				Stack: segment, Kind: growth.KindHeap,
 				InuseBytes: 1 << 40,
 			}},
-			DeviceHoldings: []growth.Holding{
+			GPUHoldings: []growth.Holding{
 				{
 					Stack: block, GPU: "0", Kind: growth.KindCudaBlock, InuseBytes: bytes,
-					DeviceBytes: bytes, InuseObjects: 3,
+					GPUBytes: bytes, InuseObjects: 3,
 				},
 				{
 					Stack: block, GPU: "1", Kind: growth.KindCudaBlock, InuseBytes: 1 << 20,
-					DeviceBytes: 1 << 20,
+					GPUBytes: 1 << 20,
 				},
 				{Stack: segment, Kind: growth.KindCudaSegment, InuseBytes: 1 << 30},
 				{
 					Stack: other, Kind: growth.KindCudaBlock, InuseBytes: 1 << 30,
-					DeviceBytes: 1 << 30,
+					GPUBytes: 1 << 30,
 				},
 				{
 					Stack: growth.NamedStack(1, "[cuda: cached by torch]"),
-					Kind:  growth.KindCudaCached, DeviceBytes: 1 << 30,
+					Kind:  growth.KindCudaCached, GPUBytes: 1 << 30,
 				},
 			},
 		}
@@ -188,9 +191,9 @@ func testGPUVerdict(t *testing.T) {
 	}
 
 	leak := growth.Frame{Function: "remember", File: "/srv/train.py", Line: 7, Python: true}
-	d.preview.gpu.set(growth.Verdict{Class: growth.ClassLeak}, "tensors are kept",
-		[]growth.Culprit{{Owner: "train.py", Frame: leak, Inclusive: 1}})
-	if got := d.gpu(track); got.Verdict.Class != growth.ClassLeak ||
+	d.preview.gpu.set(verdict.Verdict{Class: verdict.ClassLeak}, "tensors are kept",
+		[]trend.Suspect{{Component: "train.py", Frame: leak, Inclusive: 1}})
+	if got := d.gpu(track); got.Verdict.Class != verdict.ClassLeak ||
 		got.Diagnosis != "tensors are kept" || got.Suspect != "train.py: remember (train.py:7)" {
 		t.Errorf("%+v", got)
 	}
@@ -268,7 +271,7 @@ func BenchmarkPreview(b *testing.B) {
 
 		p.judged = trace.ProcessVerdict{
 			Process:   main,
-			Judgement: growth.JudgeProcess(r.CaseOf(main)),
+			Judgement: judge.Process(r.CaseOf(main)),
 		}
 
 		judge := time.Since(start)

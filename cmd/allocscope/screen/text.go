@@ -7,7 +7,7 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -33,13 +33,13 @@ func boldIn(color ansi.IndexedColor, text string) string {
 }
 
 // colorOf returns the colour of a verdict.
-func colorOf(class growth.Class) ansi.IndexedColor {
+func colorOf(class verdict.Class) ansi.IndexedColor {
 	switch class {
-	case growth.ClassLeak, growth.ClassSuspected:
+	case verdict.ClassLeak, verdict.ClassSuspected:
 		return red
-	case growth.ClassGrowing, growth.ClassSaturating:
+	case verdict.ClassGrowing, verdict.ClassSaturating:
 		return amber
-	case growth.ClassPlateau, growth.ClassSpikyPlateau:
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
 		return green
 	}
 	return grey

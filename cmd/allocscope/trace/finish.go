@@ -15,6 +15,9 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 const (
@@ -54,7 +57,7 @@ func (r *Recorder) PairOf(v ProcessVerdict) SnapshotPair {
 
 // ScannedPair moves the ends of a pair to snapshots in which the pages of a process were scanned:
 // from before its first snapshot to that one, and from after its death to the last one of its life.
-func (r *Recorder) ScannedPair(process *growth.Track, p SnapshotPair) SnapshotPair {
+func (r *Recorder) ScannedPair(process *growth.ProcessHistory, p SnapshotPair) SnapshotPair {
 	pid := r.ProcessOf(process).PID
 	scanned := func(s *growth.Snapshot) bool {
 		return slices.ContainsFunc(s.Residents,
@@ -76,7 +79,7 @@ func (r *Recorder) ScannedPair(process *growth.Track, p SnapshotPair) SnapshotPa
 }
 
 // snapshotsOf returns the snapshots in which a process was traced; nil stands for every process.
-func (r *Recorder) snapshotsOf(process *growth.Track) []*growth.Snapshot {
+func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapshot {
 	var own []*growth.Snapshot
 	for _, s := range r.snapshots {
 		if process == nil || process.IsIn(s.Snapshot) {
@@ -101,16 +104,16 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 
 	pair := r.PairOf(main)
 	grown := growth.Between(pair.Start, pair.End)
-	var trends []growth.StackTrend
+	var trends []trend.StackTrend
 
 	for _, v := range all {
 		trends = append(trends, v.Trends...)
 	}
 
-	growth.Label(grown, trends)
+	trend.Label(grown, trends)
 
-	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.Everything(), 0, pair.Start))
-	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.Everything(), 0, pair.End))
+	r.writeFile(folder.WarmupFile, r.profileWriter(pair.Start.AllHoldings(), 0, pair.Start))
+	r.writeFile(folder.PlateauFile, r.profileWriter(pair.End.AllHoldings(), 0, pair.End))
 	grownEverywhere := slices.Concat(grown, grownOnGPUs(pair, gpus))
 	r.writeFile(folder.GrowthFile, r.profileWriter(grownEverywhere, pair.Start.Elapsed, pair.End))
 
@@ -138,8 +141,8 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 }
 
 // checkOtherProcesses adds to a verdict without growth whether a process outside the tree grows.
-func (r *Recorder) checkOtherProcesses(v growth.Verdict) growth.Verdict {
-	return growth.Covered(v, &r.history, r.session.OtherProcesses(), r.criteria())
+func (r *Recorder) checkOtherProcesses(v verdict.Verdict) verdict.Verdict {
+	return judge.CheckTree(v, &r.history, r.session.OtherProcesses(), r.criteria())
 }
 
 // profileWriter writes a profile of holdings between a time and a snapshot.
@@ -175,7 +178,7 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 		fmt.Sprintf("sampling interval %d bytes", max(s.Interval, 1)),
 	}
 
-	comments = append(comments, overheadComments(withLag(r.overhead(), s.Watch), s.Watch)...)
+	comments = append(comments, overheadComments(withLag(r.overhead(), s.Heap), s.Heap)...)
 	if r.headline != "" {
 		comments = append(comments, "verdict "+r.headline)
 	}

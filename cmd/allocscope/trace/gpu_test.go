@@ -9,11 +9,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/export/explain"
+
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestGPUMemory(t *testing.T) {
@@ -39,7 +43,7 @@ func gpuSummary() *summary.Summary {
 	return &summary.Summary{
 		Process: summary.Process{PID: 42, Command: "python3"},
 		GPUMemory: []summary.GPUMemory{{
-			Process: 42, Verdict: summary.Verdict{Class: growth.ClassLeak, Why: "steady growth"},
+			Process: 42, Verdict: summary.Verdict{Class: verdict.ClassLeak, Why: "steady growth"},
 			Judged: summary.GPUAllocated, BaselineS: 60,
 			Diagnosis: "retained-tensors", Advice: "tensors are kept",
 			Reason: "libnvidia-ml.so.1 is not there",
@@ -92,30 +96,30 @@ func testNoGPUResult(t *testing.T) {
 
 func testGPUFailOn(t *testing.T) {
 	device := gpuVerdict{
-		&growth.Track{Member: growth.Member{Process: growth.Process{PID: 7}}},
-		growth.DeviceJudgement{Verdict: growth.Verdict{Class: growth.ClassLeak}},
+		&growth.ProcessHistory{Member: growth.Member{Process: growth.Process{PID: 7}}},
+		gpu.Judgement{Verdict: verdict.Verdict{Class: verdict.ClassLeak}},
 	}
 
 	second := device
-	second.Class = growth.ClassSuspected
+	second.Class = verdict.ClassSuspected
 	on := flagvalue.FailOn("leak")
 	var wanted *flagvalue.FailOnError
-	err := on.Check(outcomesOf(growth.ClassPlateau, []gpuVerdict{second, device})...)
+	err := on.Check(outcomesOf(verdict.ClassPlateau, []gpuVerdict{second, device})...)
 	if !errors.As(err, &wanted) {
 		t.Fatal(err)
 	}
 
 	mustSay(t, "the error", err.Error(),
 		"the verdict on the GPU memory of PID 7 is leak (--fail-on leak)")
-	if err := on.Check(outcomesOf(growth.ClassLeak, []gpuVerdict{device})...); err == nil ||
+	if err := on.Check(outcomesOf(verdict.ClassLeak, []gpuVerdict{device})...); err == nil ||
 		!strings.HasPrefix(err.Error(), "the verdict is leak") {
 		t.Errorf("of two as bad, that on RSS: %v", err)
 	}
 
-	if err := on.Check(outcomesOf(growth.ClassPlateau, []gpuVerdict{second})...); err != nil {
+	if err := on.Check(outcomesOf(verdict.ClassPlateau, []gpuVerdict{second})...); err != nil {
 		t.Error(err)
 	}
-	if err := on.Check(outcomesOf(growth.ClassGrowing, nil)...); err != nil {
+	if err := on.Check(outcomesOf(verdict.ClassGrowing, nil)...); err != nil {
 		t.Error(err)
 	}
 }
@@ -134,7 +138,7 @@ func gpuRecorder(t *testing.T) *Recorder {
 		s := growth.UnknownSample()
 		s.Elapsed, s.RSS, s.CudaReserved, s.CudaAllocated = time.Duration(second)*time.Second,
 			1<<30, 8<<30, 4<<30+int64(second)<<20
-		r.history.Add(growth.Moment{
+		r.history.Add(growth.TreeSample{
 			Elapsed: s.Elapsed, Members: []growth.Member{member},
 			Processes: []growth.ProcessSample{{PID: 7, Sample: s}},
 			GPUs: []growth.GPUSample{
@@ -146,18 +150,18 @@ func gpuRecorder(t *testing.T) *Recorder {
 		if second%20 == 0 {
 			at := &growth.Snapshot{
 				Elapsed: s.Elapsed, Alive: []int{7},
-				Devices: []growth.Device{{
+				GPUMemory: []growth.ProcessGPUMemory{{
 					PID: 7, Used: growth.Unknown, Reason: "no NVML",
-					Allocated: s.CudaAllocated, Reserved: s.CudaReserved, BlocksWatched: true,
+					Allocated: s.CudaAllocated, Reserved: s.CudaReserved, BlocksProbed: true,
 				}},
-				DeviceHoldings: []growth.Holding{{
+				GPUHoldings: []growth.Holding{{
 					Stack: growth.NamedStack(7, "", "keep"),
 					Kind:  growth.KindCudaBlock, GPU: "0", InuseBytes: int64(second) << 20,
 					InuseObjects: float64(second),
 				}},
 			}
 
-			growth.FillDevices(at)
+			gpu.Attribute(at)
 			r.snapshots = append(r.snapshots, numberedSnapshot{
 				Snapshot: at,
 				file:     len(r.snapshots),
@@ -175,12 +179,12 @@ func testGPUSummary(t *testing.T) {
 		t.Fatalf("%d processes have GPU memory", len(judged))
 	}
 
-	if judged[0].Class != growth.ClassLeak {
-		t.Errorf("%s: %s", judged[0].Class, judged[0].Why)
+	if judged[0].Class != verdict.ClassLeak {
+		t.Errorf("%s: %s", judged[0].Class, explain.Reason(judged[0].Verdict))
 	}
 
 	d := r.gpuSummaries(judged)[0]
-	if d.Process != 7 || d.Diagnosis != string(growth.DiagnosisTensors) || *d.HeadroomBytes != 10<<30 ||
+	if d.Process != 7 || d.Diagnosis != string(gpu.DiagnosisTensors) || *d.HeadroomBytes != 10<<30 ||
 		d.Reason != "no NVML" || d.Suspects[0].Function != "keep" {
 		t.Errorf("%+v", d)
 	}
@@ -206,7 +210,7 @@ func testGPUSummary(t *testing.T) {
 
 func testGPUEnded(t *testing.T) {
 	r := gpuRecorder(t)
-	r.snapshots[60].Devices, r.snapshots[60].DeviceHoldings = nil,
+	r.snapshots[60].GPUMemory, r.snapshots[60].GPUHoldings = nil,
 		nil // the driver had forgotten it by then
 	d := r.gpuSummaries(r.judgeGPUs(r.judge()))[0]
 	var end int64
@@ -228,20 +232,20 @@ func testGPUEnded(t *testing.T) {
 
 func testGPUStreak(t *testing.T) {
 	r := gpuRecorder(t)
-	r.gpuRechecks = growth.NewLooks(growth.InSeconds())
+	r.gpuRechecks = verdict.NewRechecks(verdict.InSeconds())
 	judged := r.judgeGPUs(r.judge())
 	r.requireGPUStreak(judged)
-	if judged[0].Class != growth.ClassSuspected || !strings.Contains(judged[0].Why,
+	if judged[0].Class != verdict.ClassSuspected || !strings.Contains(explain.Reason(judged[0].Verdict),
 		"1 of 3 checks") {
-		t.Errorf("after one check: %s, %s", judged[0].Class, judged[0].Why)
+		t.Errorf("after one check: %s, %s", judged[0].Class, explain.Reason(judged[0].Verdict))
 	}
 
 	all := r.judge()
 	r.recheckGPUs(all)
 	judged = r.judgeGPUs(all)
 	r.requireGPUStreak(judged)
-	if judged[0].Class != growth.ClassLeak {
-		t.Errorf("after three: %s, %s", judged[0].Class, judged[0].Why)
+	if judged[0].Class != verdict.ClassLeak {
+		t.Errorf("after three: %s, %s", judged[0].Class, explain.Reason(judged[0].Verdict))
 	}
 }
 
@@ -252,24 +256,24 @@ func testGPUFile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	write := func(m growth.Moment) {
+	write := func(m growth.TreeSample) {
 		t.Helper()
 		if err := rows.write(growth.Row{Sample: growth.Sample{Elapsed: m.Elapsed}}, m); err != nil {
 			t.Fatal(err)
 		}
 	}
 
-	write(growth.Moment{})
+	write(growth.TreeSample{})
 	if _, err := os.Stat(filepath.Join(path, folder.GPUsFile)); err == nil {
 		t.Fatal("there is a file of no GPU")
 	}
 
-	write(growth.Moment{Elapsed: time.Second, GPUs: []growth.GPUSample{{
+	write(growth.TreeSample{Elapsed: time.Second, GPUs: []growth.GPUSample{{
 		Instance: -1, Used: 5,
 		Total: 9,
 	}}})
 
-	write(growth.Moment{Elapsed: 2 * time.Second, GPUs: []growth.GPUSample{{
+	write(growth.TreeSample{Elapsed: 2 * time.Second, GPUs: []growth.GPUSample{{
 		Instance: -1, Used: 6,
 		Total: 9,
 	}}})

@@ -10,17 +10,21 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // ProcessVerdict is a traced process with its judgement.
 type ProcessVerdict struct {
-	Process *growth.Track // nil: nothing was traced
-	growth.Judgement
+	Process *growth.ProcessHistory // nil: nothing was traced
+	judge.Judgement
 }
 
 // criteria of the judgement: stricter where a trace is judged periodically.
-func (r *Recorder) criteria() growth.Criteria {
-	c := growth.InSeconds().Faster(r.options.Speed)
+func (r *Recorder) criteria() verdict.Criteria {
+	c := verdict.InSeconds().Faster(r.options.Speed)
 	if r.options.Duration == 0 {
 		return c.Repeated()
 	}
@@ -32,7 +36,7 @@ func (r *Recorder) judge() []ProcessVerdict {
 	var all []ProcessVerdict
 	main := r.history.Main()
 	for _, process := range r.history.Traced() {
-		v := ProcessVerdict{process, growth.JudgeProcess(r.CaseOf(process))}
+		v := ProcessVerdict{process, judge.Process(r.CaseOf(process))}
 		all = append(all, v)
 		if process == main {
 			last := len(all) - 1
@@ -43,16 +47,16 @@ func (r *Recorder) judge() []ProcessVerdict {
 }
 
 // CaseOf returns what a judgement of a process takes into account.
-func (r *Recorder) CaseOf(process *growth.Track) growth.Case {
-	c := growth.Case{
-		Track: process, Room: growth.Unknown,
-		DeviceRoom: growth.RoomOnGPUs(r.history.GPUs, process.PID), Marks: r.history.Marks,
+func (r *Recorder) CaseOf(process *growth.ProcessHistory) judge.Case {
+	c := judge.Case{
+		Process: process, Headroom: growth.Unknown,
+		GPUHeadroom: growth.GPUHeadroom(r.history.GPUs, process.PID), Marks: r.history.Marks,
 		Warmup: time.Duration(r.options.Warmup), Tolerable: r.options.tolerableRate(),
-		Criteria: r.criteria(), Owners: r.options.Components.Rules,
+		Criteria: r.criteria(), Components: r.options.Components.Rules,
 	}
 
 	if n := len(r.history.Rows); n > 0 {
-		c.Room, _ = r.history.Rows[n-1].Around.Room()
+		c.Headroom, _ = r.history.Rows[n-1].System.Headroom()
 	}
 
 	for _, s := range r.snapshots {
@@ -65,8 +69,8 @@ func (r *Recorder) CaseOf(process *growth.Track) growth.Case {
 // grows and its verdict is worse.
 func mainVerdict(all []ProcessVerdict) ProcessVerdict {
 	if len(all) == 0 {
-		unknown := growth.Judge(growth.Series{}, growth.Setting{}, growth.InSeconds())
-		return ProcessVerdict{Judgement: growth.Judgement{Verdict: unknown}}
+		unknown := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
+		return ProcessVerdict{Judgement: judge.Judgement{Verdict: unknown}}
 	}
 
 	worst := all[0]
@@ -90,12 +94,12 @@ func (r *Recorder) recheck() {
 
 // Unconfirmed returns the class of a verdict while the trace runs: a leak is suspected until enough
 // checks agree.
-func (r *Recorder) Unconfirmed(class growth.Class) growth.Class {
-	if r.rechecks == nil || class != growth.ClassLeak {
+func (r *Recorder) Unconfirmed(class verdict.Class) verdict.Class {
+	if r.rechecks == nil || class != verdict.ClassLeak {
 		return class
 	}
-	if agree, of := r.rechecks.Agreeing(); agree < of {
-		return growth.ClassSuspected
+	if agree, of := r.rechecks.Streak(); agree < of {
+		return verdict.ClassSuspected
 	}
 	return class
 }
@@ -108,26 +112,26 @@ const maxTimeToLimitWarning = time.Hour
 // the memory soon.
 func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 	raised := r.rechecks.Add(v.Verdict)
-	verdict := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
-	line := words.Headline(verdict)
+	found := summary.VerdictOf(v.Verdict, summary.AxisSeconds)
+	line := words.Headline(found)
 
-	nearLimit := growth.Class("")
+	nearLimit := verdict.Class("")
 	if v.ToLimit < maxTimeToLimitWarning.Seconds() {
 		nearLimit = v.Class
 	}
 
 	switch {
 	case raised:
-		slog.Warn(line + suspectText(v.Culprits))
+		slog.Warn(line + suspectText(v.Suspects))
 	case nearLimit != "" && nearLimit != r.warnedClass:
-		slog.Warn(line + "; " + words.LimitLine(verdict, words.AtLimit))
+		slog.Warn(line + "; " + words.LimitLine(found, words.AtLimit))
 	}
 
 	r.warnedClass = nearLimit
 }
 
 // suspectText names the code that accumulates most; empty: unknown.
-func suspectText(suspects []growth.Culprit) string {
+func suspectText(suspects []trend.Suspect) string {
 	if len(suspects) == 0 {
 		return ""
 	}
@@ -142,29 +146,26 @@ func (r *Recorder) requireStreak(all []ProcessVerdict) {
 	}
 
 	r.rechecks.Add(mainVerdict(all).Verdict)
-	agree, of := r.rechecks.Agreeing()
+	agree, of := r.rechecks.Streak()
 	for i := range all {
-		if v := &all[i]; v.Class == growth.ClassLeak && agree < of {
-			v.Class, v.Why = growth.ClassSuspected, streakReason(agree, of)
+		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
+			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
+			v.Verdict.Streak = verdict.Streak{Found: agree, Needed: of}
 		}
 	}
 }
 
-func streakReason(agree, of int) string {
-	return fmt.Sprintf("steady growth after warm-up in %d of %d checks in a row", agree, of)
-}
-
 // gpuVerdict is a traced process with the judgement of its GPU memory.
 type gpuVerdict struct {
-	process *growth.Track
-	growth.DeviceJudgement
+	process *growth.ProcessHistory
+	gpu.Judgement
 }
 
 // judgeGPUs judges the GPU memory of all traced processes that have any, in the order of all.
 func (r *Recorder) judgeGPUs(all []ProcessVerdict) []gpuVerdict {
 	var gpus []gpuVerdict
 	for _, v := range all {
-		if j, known := growth.JudgeDevice(r.CaseOf(v.Process)); known {
+		if j, known := gpu.Judge(r.CaseOf(v.Process)); known {
 			gpus = append(gpus, gpuVerdict{v.Process, j})
 		}
 	}
@@ -188,7 +189,7 @@ func (r *Recorder) recheckGPUs(all []ProcessVerdict) {
 	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
 		return
 	}
-	slog.Warn(worst.headline() + suspectText(worst.Culprits))
+	slog.Warn(worst.headline() + suspectText(worst.Suspects))
 }
 
 // headline is the verdict in a sentence.
@@ -205,10 +206,11 @@ func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
 	}
 
 	r.gpuRechecks.Add(worst.Verdict)
-	agree, of := r.gpuRechecks.Agreeing()
+	agree, of := r.gpuRechecks.Streak()
 	for i := range all {
-		if v := &all[i]; v.Class == growth.ClassLeak && agree < of {
-			v.Class, v.Why = growth.ClassSuspected, streakReason(agree, of)
+		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
+			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
+			v.Verdict.Streak = verdict.Streak{Found: agree, Needed: of}
 		}
 	}
 }
@@ -223,13 +225,13 @@ func (r *Recorder) gpuSummaries(all []gpuVerdict) []summary.GPUMemory {
 }
 
 func (r *Recorder) gpuCase(v gpuVerdict) summary.GPUInput {
-	judged := ProcessVerdict{v.process, growth.Judgement{Window: v.Window}}
+	judged := ProcessVerdict{v.process, judge.Judgement{Window: v.Window}}
 	pair := r.gpuPair(v.process, r.PairOf(judged))
 
 	c := summary.GPUInput{
-		Track: v.process, Judgement: v.DeviceJudgement,
+		Track: v.process, Judgement: v.Judgement,
 		Start: pair.Start.Of(v.process.PID), End: pair.End.Of(v.process.PID),
-		Headroom: growth.RoomOnGPUs(r.history.GPUs, v.process.PID), Components: r.options.Components.Rules,
+		Headroom: growth.GPUHeadroom(r.history.GPUs, v.process.PID), Components: r.options.Components.Rules,
 		Rows: MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
 	}
 
@@ -241,10 +243,10 @@ func (r *Recorder) gpuCase(v gpuVerdict) summary.GPUInput {
 
 // gpuPair moves the ends of a pair to snapshots in which the process lived: from before its first
 // snapshot to that one, and from after its death to the last one in which it had memory on a GPU.
-func (r *Recorder) gpuPair(process *growth.Track, p SnapshotPair) SnapshotPair {
+func (r *Recorder) gpuPair(process *growth.ProcessHistory, p SnapshotPair) SnapshotPair {
 	hasMemory := func(s *growth.Snapshot) bool {
-		return slices.ContainsFunc(s.Devices,
-			func(d growth.Device) bool { return d.PID == process.PID })
+		return slices.ContainsFunc(s.GPUMemory,
+			func(d growth.ProcessGPUMemory) bool { return d.PID == process.PID })
 	}
 
 	own := r.snapshotsOf(process)
@@ -263,13 +265,13 @@ func (r *Recorder) gpuPair(process *growth.Track, p SnapshotPair) SnapshotPair {
 
 // grownOnGPUs is what accumulated on GPUs between two snapshots, with the trends of the verdicts.
 func grownOnGPUs(p SnapshotPair, all []gpuVerdict) []growth.Holding {
-	grown := growth.Between(p.Start.OnDevices(), p.End.OnDevices())
+	grown := growth.Between(p.Start.OnGPUs(), p.End.OnGPUs())
 
-	var trends []growth.StackTrend
+	var trends []trend.StackTrend
 	for _, v := range all {
 		trends = append(trends, v.Trends...)
 	}
-	growth.Label(grown, trends)
+	trend.Label(grown, trends)
 	return grown
 }
 
@@ -283,7 +285,7 @@ func gpuComments(all []gpuVerdict) []string {
 }
 
 // outcomesOf returns the verdicts of a trace, on RSS and on GPU memory.
-func outcomesOf(rss growth.Class, gpus []gpuVerdict) []flagvalue.Outcome {
+func outcomesOf(rss verdict.Class, gpus []gpuVerdict) []flagvalue.Outcome {
 	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
 	for _, v := range gpus {
 		all = append(all, flagvalue.Outcome{

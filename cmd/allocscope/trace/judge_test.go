@@ -10,7 +10,9 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
-	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/export/explain"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestAlarm(t *testing.T) {
@@ -35,20 +37,20 @@ func logged(t *testing.T) *bytes.Buffer {
 
 // openEndedRecorder is of a trace without a duration.
 func openEndedRecorder() *Recorder {
-	return &Recorder{rechecks: growth.NewLooks(growth.InSeconds().Repeated())}
+	return &Recorder{rechecks: verdict.NewRechecks(verdict.InSeconds().Repeated())}
 }
 
 // found is a judgement of a process that grows by 1 MiB a second and meets its limit in so many
 // seconds.
-func found(class growth.Class, toLimit float64) ProcessVerdict {
-	v := growth.Judge(growth.Series{}, growth.Setting{}, growth.InSeconds())
-	v.Class, v.Why, v.Rate, v.ToLimit = class, "steady growth after warm-up", 1<<20, toLimit
-	return ProcessVerdict{Judgement: growth.Judgement{Verdict: v}}
+func found(class verdict.Class, toLimit float64) ProcessVerdict {
+	v := verdict.Judge(verdict.Series{}, verdict.Setting{}, verdict.InSeconds())
+	v.Class, v.Reason, v.Rate, v.ToLimit = class, verdict.ReasonAfterWarmup, 1<<20, toLimit
+	return ProcessVerdict{Judgement: judge.Judgement{Verdict: v}}
 }
 
 // check is a verdict of a recheck, and the part of the log that it must add; empty: none.
 type check struct {
-	class   growth.Class
+	class   verdict.Class
 	toLimit float64 // seconds
 	logs    string
 }
@@ -70,12 +72,12 @@ func mustLog(t *testing.T, checks ...check) {
 func testStreakAlarm(t *testing.T) {
 	never := math.NaN()
 	const alarm = "LEAK: grows by 60 MiB/min, steady growth after warm-up\n"
-	mustLog(t, check{growth.ClassGrowing, never, ""}, check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, ""}, check{growth.ClassSuspected, never, ""},
-		check{growth.ClassLeak, never, ""}, check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, alarm}, check{growth.ClassLeak, never, ""},
-		check{growth.ClassPlateau, never, ""}, check{growth.ClassLeak, never, ""},
-		check{growth.ClassLeak, never, ""}, check{growth.ClassLeak, never, ""})
+	mustLog(t, check{verdict.ClassGrowing, never, ""}, check{verdict.ClassLeak, never, ""},
+		check{verdict.ClassLeak, never, ""}, check{verdict.ClassSuspected, never, ""},
+		check{verdict.ClassLeak, never, ""}, check{verdict.ClassLeak, never, ""},
+		check{verdict.ClassLeak, never, alarm}, check{verdict.ClassLeak, never, ""},
+		check{verdict.ClassPlateau, never, ""}, check{verdict.ClassLeak, never, ""},
+		check{verdict.ClassLeak, never, ""}, check{verdict.ClassLeak, never, ""})
 }
 
 // A process that fills the memory within the hour need not be a leak to be warned of.
@@ -83,47 +85,47 @@ func testNearLimit(t *testing.T) {
 	const hour = 3600
 	mustLog(
 		t,
-		check{growth.ClassGrowing, 2 * hour, ""},
-		check{growth.ClassGrowing, hour - 60, "; "},
-		check{growth.ClassGrowing, hour - 120, ""},
-		check{growth.ClassSaturating, hour - 180, "; "},
-		check{growth.ClassPlateau, math.NaN(), ""},
-		check{growth.ClassGrowing, 60, "; "},
-		check{growth.ClassLeak, 50, "LEAK"},
-		check{growth.ClassLeak, 40, ""},
-		check{growth.ClassLeak, 30, "LEAK: grows"}, // the alarm
-		check{growth.ClassLeak, 20, ""},
+		check{verdict.ClassGrowing, 2 * hour, ""},
+		check{verdict.ClassGrowing, hour - 60, "; "},
+		check{verdict.ClassGrowing, hour - 120, ""},
+		check{verdict.ClassSaturating, hour - 180, "; "},
+		check{verdict.ClassPlateau, math.NaN(), ""},
+		check{verdict.ClassGrowing, 60, "; "},
+		check{verdict.ClassLeak, 50, "LEAK"},
+		check{verdict.ClassLeak, 40, ""},
+		check{verdict.ClassLeak, 30, "LEAK: grows"}, // the alarm
+		check{verdict.ClassLeak, 20, ""},
 	)
 }
 
 func testStreakRequired(t *testing.T) {
 	for _, c := range []struct {
-		before []growth.Class
-		last   growth.Class
-		want   growth.Class
+		before []verdict.Class
+		last   verdict.Class
+		want   verdict.Class
 		why    string
 	}{
-		{nil, growth.ClassLeak, growth.ClassSuspected, "in 1 of 3 checks in a row"},
+		{nil, verdict.ClassLeak, verdict.ClassSuspected, "in 1 of 3 checks in a row"},
 		{
-			[]growth.Class{growth.ClassLeak},
-			growth.ClassLeak, growth.ClassSuspected,
+			[]verdict.Class{verdict.ClassLeak},
+			verdict.ClassLeak, verdict.ClassSuspected,
 			"in 2 of 3 checks in a row",
 		},
 		{
-			[]growth.Class{growth.ClassLeak, growth.ClassLeak},
-			growth.ClassLeak, growth.ClassLeak,
+			[]verdict.Class{verdict.ClassLeak, verdict.ClassLeak},
+			verdict.ClassLeak, verdict.ClassLeak,
 			"steady growth after warm-up",
 		},
 		{
-			[]growth.Class{growth.ClassLeak, growth.ClassLeak, growth.ClassGrowing},
-			growth.ClassLeak,
-			growth.ClassSuspected, "in 1 of 3",
+			[]verdict.Class{verdict.ClassLeak, verdict.ClassLeak, verdict.ClassGrowing},
+			verdict.ClassLeak,
+			verdict.ClassSuspected, "in 1 of 3",
 		},
-		{nil, growth.ClassPlateau, growth.ClassPlateau, "steady growth after warm-up"},
+		{nil, verdict.ClassPlateau, verdict.ClassPlateau, "steady growth after warm-up"},
 		{
-			[]growth.Class{growth.ClassLeak, growth.ClassLeak, growth.ClassLeak},
-			growth.ClassGrowing,
-			growth.ClassGrowing, "steady growth after warm-up",
+			[]verdict.Class{verdict.ClassLeak, verdict.ClassLeak, verdict.ClassLeak},
+			verdict.ClassGrowing,
+			verdict.ClassGrowing, "steady growth after warm-up",
 		},
 	} {
 		logged(t)
@@ -132,34 +134,34 @@ func testStreakRequired(t *testing.T) {
 			r.raiseAlarm(found(class, math.NaN()))
 		}
 
-		all := []ProcessVerdict{found(growth.ClassPlateau, math.NaN()), found(c.last, math.NaN())}
+		all := []ProcessVerdict{found(verdict.ClassPlateau, math.NaN()), found(c.last, math.NaN())}
 		r.requireStreak(all)
-		if all[0].Class != growth.ClassPlateau {
+		if all[0].Class != verdict.ClassPlateau {
 			t.Errorf("%v, then %s: the plateau beside it is %s", c.before, c.last, all[0].Class)
 		}
 
-		if got := all[1]; got.Class != c.want || !strings.Contains(got.Why, c.why) {
-			t.Errorf("%v, then %s: %s (%s), want %s (%s)", c.before, c.last, got.Class, got.Why,
+		if got := all[1]; got.Class != c.want || !strings.Contains(explain.Reason(got.Verdict), c.why) {
+			t.Errorf("%v, then %s: %s (%s), want %s (%s)", c.before, c.last, got.Class, explain.Reason(got.Verdict),
 				c.want, c.why)
 		}
 	}
 }
 
 func testStreakNotRequired(t *testing.T) {
-	all := []ProcessVerdict{found(growth.ClassLeak, math.NaN())}
+	all := []ProcessVerdict{found(verdict.ClassLeak, math.NaN())}
 	new(Recorder).requireStreak(all)
-	if all[0].Class != growth.ClassLeak {
-		t.Errorf("%s (%s), want the leak that was found", all[0].Class, all[0].Why)
+	if all[0].Class != verdict.ClassLeak {
+		t.Errorf("%s (%s), want the leak that was found", all[0].Class, explain.Reason(all[0].Verdict))
 	}
 }
 
 func TestCriteria(t *testing.T) {
 	open := Options{Speed: 1}
-	if r := (&Recorder{options: open}); r.criteria() != growth.InSeconds().Repeated() {
+	if r := (&Recorder{options: open}); r.criteria() != verdict.InSeconds().Repeated() {
 		t.Errorf("criteria without a duration: %+v", r.criteria())
 	}
 	open.Duration = flagvalue.Duration(time.Minute)
-	if r := (&Recorder{options: open}); r.criteria() != growth.InSeconds() {
+	if r := (&Recorder{options: open}); r.criteria() != verdict.InSeconds() {
 		t.Errorf("criteria with a duration: %+v", r.criteria())
 	}
 }

@@ -132,21 +132,21 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 }
 
 // withLag adds the lag of a heap that is sampled in bursts.
-func withLag(o *summary.Overhead, coverage growth.Watch) *summary.Overhead {
-	if coverage.Windows > 0 {
+func withLag(o *summary.Overhead, coverage growth.HeapCoverage) *summary.Overhead {
+	if coverage.Bursts > 0 {
 		o.LagS = summary.Seconds(coverage.Lag)
 	}
 	return o
 }
 
 // overheadComments are the comments of a profile on how heap memory was sampled.
-func overheadComments(o *summary.Overhead, coverage growth.Watch) []string {
+func overheadComments(o *summary.Overhead, coverage growth.HeapCoverage) []string {
 	comments := []string{words.HeapMode(o.Mode)}
 	if bursts := words.FromBursts(o); bursts != "" {
 		comments = append(comments, "allocation sites of heap memory are from "+bursts)
 	}
-	if coverage.Blind != "" {
-		comments = append(comments, "objects of the heap cannot be tracked: "+coverage.Blind)
+	if coverage.Untrackable != "" {
+		comments = append(comments, "objects of the heap cannot be tracked: "+coverage.Untrackable)
 	}
 	return comments
 }
@@ -162,8 +162,8 @@ func knownSeconds(d time.Duration) *float64 {
 
 // effectiveInterval is the mean number of bytes that a sample of a snapshot represents.
 func effectiveInterval(s *growth.Snapshot) uint64 {
-	if s.Watch.Windows > 0 && s.Watch.Factor > 1 {
-		return uint64(float64(max(s.Interval, 1)) * min(s.Watch.Factor, 1e9))
+	if s.Heap.Bursts > 0 && s.Heap.Extrapolation > 1 {
+		return uint64(float64(max(s.Interval, 1)) * min(s.Heap.Extrapolation, 1e9))
 	}
 	return max(s.Interval, 1)
 }

@@ -52,9 +52,9 @@ func testOverheadSummary(t *testing.T) {
 		}},
 	}
 
-	if got := withLag(overheadSummary(inStorm()), growth.Watch{
-		Windows: 11,
-		Lag:     time.Minute,
+	if got := withLag(overheadSummary(inStorm()), growth.HeapCoverage{
+		Bursts: 11,
+		Lag:    time.Minute,
 	}); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
 	}
@@ -107,20 +107,20 @@ func testChanges(t *testing.T) {
 func testInterval(t *testing.T) {
 	for want, s := range map[uint64]*growth.Snapshot{
 		1:          {},
-		512 << 10:  {Interval: 512 << 10, Watch: growth.Watch{Factor: 50}},
-		3_276_800:  {Interval: 64 << 10, Watch: growth.Watch{Windows: 3, Factor: 50}},
-		64 << 10:   {Interval: 64 << 10, Watch: growth.Watch{Windows: 3, Factor: 0.5}},
-		65_536e9:   {Interval: 64 << 10, Watch: growth.Watch{Windows: 3, Factor: 1e300}},
-		50 * 1_000: {Interval: 1000, Watch: growth.Watch{Windows: 1, Factor: 50}},
+		512 << 10:  {Interval: 512 << 10, Heap: growth.HeapCoverage{Extrapolation: 50}},
+		3_276_800:  {Interval: 64 << 10, Heap: growth.HeapCoverage{Bursts: 3, Extrapolation: 50}},
+		64 << 10:   {Interval: 64 << 10, Heap: growth.HeapCoverage{Bursts: 3, Extrapolation: 0.5}},
+		65_536e9:   {Interval: 64 << 10, Heap: growth.HeapCoverage{Bursts: 3, Extrapolation: 1e300}},
+		50 * 1_000: {Interval: 1000, Heap: growth.HeapCoverage{Bursts: 1, Extrapolation: 50}},
 	} {
 		if got := effectiveInterval(s); got != want {
-			t.Errorf("%+v: %d bytes, want %d", s.Watch, got, want)
+			t.Errorf("%+v: %d bytes, want %d", s.Heap, got, want)
 		}
 	}
 }
 
 func testComments(t *testing.T) {
-	watch := growth.Watch{Windows: 11, Lag: time.Minute, Blind: "the allocator is jemalloc"}
+	watch := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
 	got := overheadComments(withLag(overheadSummary(inStorm()), watch), watch)
 	o := withLag(overheadSummary(inStorm()), watch)
 
@@ -134,7 +134,7 @@ func testComments(t *testing.T) {
 	}
 
 	if got := overheadComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
-		growth.Watch{}); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
+		growth.HeapCoverage{}); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
 		t.Errorf("%q", got)
 	}
 }

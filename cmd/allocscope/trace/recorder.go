@@ -15,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
 )
 
@@ -54,9 +55,9 @@ type Recorder struct {
 	baselineTaken  bool
 	baseline       *growth.Snapshot // nil: not planned by --warmup, or not reached
 
-	rechecks    *growth.Looks // nil: judged once, at the end
-	gpuRechecks *growth.Looks // of GPU memory, at the same times
-	warnedClass growth.Class  // of the last check; empty: the limit was far
+	rechecks    *verdict.Rechecks // nil: judged once, at the end
+	gpuRechecks *verdict.Rechecks // of GPU memory, at the same times
+	warnedClass verdict.Class     // of the last check; empty: the limit was far
 
 	headline      string   // the verdict in a sentence; empty until the end
 	gpuHeadlines  []string // the same of GPU memory, for the comments of profiles
@@ -88,8 +89,8 @@ func newRecorder(
 		r.snapshotPeriod = defaultSnapshotPeriod(time.Duration(options.Duration))
 	}
 	if options.Duration == 0 {
-		r.rechecks = growth.NewLooks(r.criteria())
-		r.gpuRechecks = growth.NewLooks(r.criteria())
+		r.rechecks = verdict.NewRechecks(r.criteria())
+		r.gpuRechecks = verdict.NewRechecks(r.criteria())
 	}
 
 	var err error
@@ -123,7 +124,7 @@ func (r *Recorder) AddMark(text string, at time.Time) bool { return r.marks.Add(
 // TracedNow returns how many processes are traced and alive.
 func (r *Recorder) TracedNow() int {
 	n, now := 0, r.history.Rows[len(r.history.Rows)-1].Elapsed
-	for _, t := range r.history.Tracks {
+	for _, t := range r.history.Processes {
 		if t.Traced && t.Last == now {
 			n++
 		}
@@ -290,7 +291,7 @@ func (r *Recorder) takeSnapshot() error {
 	n := numberedSnapshot{snapshot, r.nextFile}
 	r.nextFile++
 	r.snapshots = append(r.snapshots, n)
-	r.writeFile(folder.SnapshotFile(n.file), r.profileWriter(snapshot.Everything(), 0, snapshot))
+	r.writeFile(folder.SnapshotFile(n.file), r.profileWriter(snapshot.AllHoldings(), 0, snapshot))
 
 	if r.options.Duration == 0 && len(r.snapshots) >= maxSnapshots {
 		r.thinSnapshots()
@@ -386,7 +387,7 @@ func openRows(dir *folder.Folder) (f *rowFiles, err error) {
 }
 
 // write writes the row of a sample of the tree, and those of its processes and GPUs.
-func (f *rowFiles) write(row growth.Row, tree growth.Moment) error {
+func (f *rowFiles) write(row growth.Row, tree growth.TreeSample) error {
 	if f.failed {
 		return nil
 	}

@@ -10,6 +10,8 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
 )
 
 func TestSnapshots(t *testing.T) {
@@ -138,7 +140,7 @@ func testWarmUpEnd(t *testing.T) {
 
 // from is a judgement by which growth counts from a moment.
 func from(at time.Duration) ProcessVerdict {
-	return ProcessVerdict{Judgement: growth.Judgement{Window: growth.Window{From: at}}}
+	return ProcessVerdict{Judgement: judge.Judgement{Window: trend.Window{From: at}}}
 }
 
 func testEndedProcess(t *testing.T) {

@@ -67,7 +67,7 @@ func breakdownSummary() *summary.Summary {
 				0), breakdownRow(42, growth.KindStack, 1, 6, 0),
 			breakdownRow(42, growth.KindMmap, 0, 4, 0), breakdownRow(42, growth.KindJIT, 0, 2, 0),
 			breakdownRow(42, growth.KindShmem, 7, 8, 0),
-			breakdownRow(42, growth.KindBefore, 500, 500, 0),
+			breakdownRow(42, growth.KindBeforeTracing, 500, 500, 0),
 			breakdownRow(42, growth.KindUnexplained, 1, 0.5, 0),
 			breakdownRow(42, growth.KindSwapped, 0, 700, 0),
 			breakdownRow(0, growth.KindHeap, 100, 900, 0), breakdownRow(0, growth.KindUnexplained,
@@ -208,7 +208,7 @@ func TestScannedPair(t *testing.T) {
 		at(4, 42), at(5, 7),
 	}}
 
-	track := &growth.Track{Member: growth.Member{
+	track := &growth.ProcessHistory{Member: growth.Member{
 		Process: growth.Process{PID: 42},
 		From:    time.Second / 2,
 	}} // before, another program
@@ -246,7 +246,7 @@ func TestScannedPair(t *testing.T) {
 		}
 	}
 
-	if got := r.ScannedPair(&growth.Track{}, SnapshotPair{nothing, nothing}); got != (SnapshotPair{nothing, nothing}) {
+	if got := r.ScannedPair(&growth.ProcessHistory{}, SnapshotPair{nothing, nothing}); got != (SnapshotPair{nothing, nothing}) {
 		t.Errorf("of no process: %+v", got)
 	}
 }
@@ -258,7 +258,7 @@ func TestCacheAt(t *testing.T) {
 	}
 
 	for i := range 5 {
-		row := growth.Row{Around: growth.Around{CgroupCache: int64(100 * i)}}
+		row := growth.Row{System: growth.SystemMemory{CgroupCache: int64(100 * i)}}
 		row.Elapsed = time.Duration(i) * time.Second
 		r.history.Rows = append(r.history.Rows, row)
 	}

@@ -10,6 +10,9 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 // summarize makes the summary of a trace, but for GPU memory.
@@ -27,7 +30,7 @@ func (r *Recorder) summarize(
 
 	baseline := summary.Seconds(pair.Start.Elapsed)
 	scanned := r.ScannedPair(main.Process, pair)
-	overhead := withLag(r.overhead(), pair.End.Watch)
+	overhead := withLag(r.overhead(), pair.End.Heap)
 
 	s := &summary.Summary{
 		Version: r.env.Version, CommandLine: os.Args, Started: r.started,
@@ -53,7 +56,7 @@ func (r *Recorder) summarize(
 		s.Asked = asked
 	}
 
-	for _, c := range main.Culprits[:min(maxTableRows, len(main.Culprits))] {
+	for _, c := range main.Suspects[:min(maxTableRows, len(main.Suspects))] {
 		s.Suspects = append(s.Suspects, summary.SuspectOf(c))
 	}
 
@@ -119,7 +122,7 @@ func (r *Recorder) sources() []summary.Source {
 }
 
 // ProcessOf returns a process in the form of the summary; nil stands for the process of --pid.
-func (r *Recorder) ProcessOf(process *growth.Track) summary.Process {
+func (r *Recorder) ProcessOf(process *growth.ProcessHistory) summary.Process {
 	if process == nil {
 		p := r.session.Process
 		return summary.Process{
@@ -135,8 +138,8 @@ func (r *Recorder) ProcessOf(process *growth.Track) summary.Process {
 // processes of the tree that are traced, or are neither workers nor too short-lived to matter.
 func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 	var processes []summary.TreeProcess
-	for _, t := range r.history.Tracks {
-		if (t.Role.IsWorker() || r.history.IsGlimpse(t)) && !t.Traced {
+	for _, t := range r.history.Processes {
+		if (t.Role.IsWorker() || r.history.IsShortLived(t)) && !t.Traced {
 			continue
 		}
 
@@ -166,7 +169,7 @@ func (r *Recorder) processes(all []ProcessVerdict) []summary.TreeProcess {
 func (r *Recorder) groups() []summary.Group {
 	var groups []summary.Group
 	for _, g := range r.history.Groups() {
-		judged := growth.Judge(g.History, growth.Setting{}, r.criteria())
+		judged := verdict.Judge(g.History, verdict.Setting{}, r.criteria())
 		v := summary.VerdictOf(judged, summary.AxisSeconds)
 		groups = append(groups, summary.Group{
 			Role: g.Role, Processes: g.Count, EachBytes: summary.Known(g.RSS),
@@ -179,7 +182,7 @@ func (r *Recorder) groups() []summary.Group {
 
 // sizesOf is the RSS of a process: at the start by its timeline, at the baseline and the end by the
 // snapshots of the breakdown.
-func sizesOf(process *growth.Track, scanned SnapshotPair) summary.RSS {
+func sizesOf(process *growth.ProcessHistory, scanned SnapshotPair) summary.RSS {
 	if process == nil {
 		return summary.RSS{}
 	}
@@ -197,7 +200,7 @@ func sizesOf(process *growth.Track, scanned SnapshotPair) summary.RSS {
 }
 
 // rssAt is the RSS of a process at a snapshot, or by its timeline where the snapshot has none.
-func rssAt(s *growth.Snapshot, process *growth.Track) int64 {
+func rssAt(s *growth.Snapshot, process *growth.ProcessHistory) int64 {
 	for _, p := range s.Residents {
 		if p.PID == process.PID && p.RSS != growth.Unknown {
 			return p.RSS
@@ -230,7 +233,7 @@ func (r *Recorder) limit() *summary.Limit {
 		return nil
 	}
 
-	headroom, of := r.history.Rows[n-1].Around.Room()
+	headroom, of := r.history.Rows[n-1].System.Headroom()
 	if headroom == growth.Unknown {
 		return nil
 	}
@@ -242,12 +245,12 @@ const MaxRowsPerKind = 20
 
 // addBreakdown adds the RSS breakdown at the ends of a pair, and the advice that follows from it.
 func (r *Recorder) addBreakdown(s *summary.Summary, pair SnapshotPair) {
-	rows := growth.Ledger(pair.Start, pair.End)
+	rows := breakdown.RSS(pair.Start, pair.End)
 	s.Breakdown = summary.BreakdownOf(rows, MaxRowsPerKind)
 	s.Residents = summary.ResidentsOf(pair.Start.Residents, pair.End.Residents)
-	s.Advice = summary.AdviceOf(growth.Advise(growth.Evidence{
-		Ledger: rows, Start: pair.Start.Residents, End: pair.End.Residents,
-		Owners:     r.options.Components.Rules,
+	s.Advice = summary.AdviceOf(advice.Advise(advice.Evidence{
+		Breakdown: rows, Start: pair.Start.Residents, End: pair.End.Residents,
+		Components: r.options.Components.Rules,
 		CacheStart: r.cacheAt(pair.Start.Elapsed), CacheEnd: r.cacheAt(pair.End.Elapsed),
 	}))
 }
@@ -258,7 +261,7 @@ func (r *Recorder) cacheAt(at time.Duration) int64 {
 	cache, nearest := int64(growth.Unknown), time.Duration(-1)
 	for _, row := range r.history.Rows {
 		if distance := (row.Elapsed - at).Abs(); nearest < 0 || distance < nearest {
-			cache, nearest = row.Around.CgroupCache, distance
+			cache, nearest = row.System.CgroupCache, distance
 		}
 	}
 	return cache

@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestHostileFolder(t *testing.T) {
@@ -152,7 +153,7 @@ func testHostileNames(t *testing.T) {
 
 	sum := summary.Summary{
 		Process: summary.Process{Command: hostile[0]},
-		Verdict: summary.Verdict{Class: growth.Class(hostile[1]), Why: hostile[0]},
+		Verdict: summary.Verdict{Class: verdict.Class(hostile[1]), Why: hostile[0]},
 	}
 
 	if err := dir.WriteFile(folder.SummaryFile, sum.Write); err != nil {

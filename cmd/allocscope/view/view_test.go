@@ -20,6 +20,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/verdict"
 )
 
 func TestIndex(t *testing.T) {
@@ -87,7 +88,7 @@ func trace(t *testing.T) (path string, dir *folder.Folder) {
 	sum := summary.Summary{
 		Process: summary.Process{PID: 4242, Command: "train <er>"},
 		Verdict: summary.Verdict{
-			Class: growth.ClassLeak, Why: "steady growth",
+			Class: verdict.ClassLeak, Why: "steady growth",
 			RateBytesPerMin: &rate,
 		},
 		SnapshotsS: []float64{0, 90},

@@ -49,7 +49,7 @@ func TestRegionOf(t *testing.T) {
 	// The classes are finer than the kinds of tracer/mapping: those listed are of one kind alone.
 	kinds := map[Class]growth.Kind{
 		File: growth.KindFile, MainHeap: growth.KindHeap, MainStack: growth.KindStack,
-		Shmem: growth.KindShmem, DeviceFile: growth.KindDevice, Kernel: growth.KindMmap,
+		Shmem: growth.KindShmem, DeviceFile: growth.KindDeviceFile, Kernel: growth.KindMmap,
 		Anonymous: growth.KindMmap, JIT: growth.KindMmap, Allocator: growth.KindMmap,
 		Arena: growth.KindMmap, ThreadStack: growth.KindMmap,
 	}

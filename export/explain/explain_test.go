@@ -1,0 +1,101 @@
+package explain
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/gpu"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+const mib = 1 << 20
+
+// mustSay wants words in one line of text.
+func mustSay(t *testing.T, text string, words ...string) {
+	t.Helper()
+	for _, word := range words {
+		if !strings.Contains(text, word) || strings.Contains(text, "\n") || strings.Contains(text, "%!") {
+			t.Errorf("%q does not say %q in one line", text, word)
+		}
+	}
+}
+
+func TestReason(t *testing.T) {
+	for _, reason := range []verdict.Reason{
+		verdict.ReasonTooShort, verdict.ReasonPlateauTooYoung, verdict.ReasonTooNoisy,
+		verdict.ReasonNoGrowth, verdict.ReasonTolerated, verdict.ReasonNotProven,
+		verdict.ReasonSlowsDown, verdict.ReasonStillGrowing, verdict.ReasonAfterWarmup,
+		verdict.ReasonNoPlateau, verdict.ReasonStacksAccumulate,
+	} {
+		if text := Reason(verdict.Verdict{Reason: reason}); !strings.Contains(text, " ") {
+			t.Errorf("%s: %q", reason, text)
+		}
+	}
+	mustSay(t, Reason(verdict.Verdict{
+		Reason: verdict.ReasonFewRechecks, Streak: verdict.Streak{Found: 1, Needed: 3},
+	}), "in 1 of 3 checks")
+	mustSay(t, Reason(verdict.Verdict{Reason: verdict.ReasonOtherProcess, Other: &verdict.OtherGrowth{
+		PID: 7, Command: "python3 train.py", Growth: 1100 * mib, TreeGrowth: 3 * mib,
+	}}), "PID 7 (python3 train.py)", "1100 MiB", "tree by 3 MiB", "--pid 7")
+}
+
+func TestAdvice(t *testing.T) {
+	retained := advice.Advice{
+		About: advice.AboutRetained, Bytes: 200 * mib, Growth: 100 * mib, Of: 400 * mib,
+		RSSShare: 0.143, Arenas: 12, Threads: 17, IsArenaLimit: true,
+	}
+	mustSay(t, Advice(retained), "200 MiB", "12 arenas of 17 threads", "100 MiB of 400", "14%",
+		"MALLOC_ARENA_MAX", "malloc_trim", "jemalloc")
+	retained.IsArenaLimit, retained.Arenas = false, 1
+	if text := Advice(retained); strings.Contains(text, "MALLOC_ARENA_MAX") {
+		t.Errorf("a limit for one arena: %q", text)
+	}
+	mustSay(t, Advice(advice.Advice{
+		About: advice.AboutCopies, Growth: 64 * mib, Of: 100 * mib, Workers: 1,
+	}), "1 forked worker grew by 64 MiB", "100 MiB", "numpy", "spawn", "pytorch#13246")
+	mustSay(t, Advice(advice.Advice{
+		About: advice.AboutRecompiles, Growth: 16 * mib, ModulesBefore: 10, ModulesAfter: 18,
+	}), "16 MiB", "10 compiled modules became 18", "mark_dynamic", "cache_size_limit")
+	mustSay(t, Advice(advice.Advice{
+		About: advice.AboutPinned, Bytes: 74 * mib, Growth: 64 * mib, Of: 400 * mib,
+	}), "64 MiB of 400", "74 MiB", "pin_memory")
+	mustSay(t, Advice(advice.Advice{
+		About: advice.AboutCache, Growth: 256 * mib, Of: 25 * mib,
+	}), "256 MiB", "25 MiB", "working set")
+}
+
+func TestGPU(t *testing.T) {
+	curve := func(name gpu.CurveName, rate float64, class verdict.Class) gpu.Curve {
+		return gpu.Curve{Name: name, Verdict: verdict.Verdict{Class: class, Rate: rate * mib / 60}}
+	}
+	j := &gpu.Judgement{
+		Curves: []gpu.Curve{
+			curve(gpu.CurveUsed, 9, verdict.ClassLeak), curve(gpu.CurveReserved, 5, verdict.ClassLeak),
+			curve(gpu.CurveAllocated, 3, verdict.ClassLeak),
+		},
+		Suspects: []trend.Suspect{{
+			Component: "train.py", Frame: growth.Frame{Function: "keep", File: "train.py", Line: 7},
+		}},
+	}
+	for diagnosis, words := range map[gpu.Diagnosis][]string{
+		gpu.DiagnosisTensors:       {"by 3.0 MiB/min", "most by train.py: keep (train.py:7)", ".item()"},
+		gpu.DiagnosisFragmentation: {"by 5.0 MiB/min", "blocks less, by 3.0", "expandable_segments"},
+		gpu.DiagnosisDriver:        {"most by train.py", "NCCL"},
+		gpu.DiagnosisContext:       {"by 9.0 MiB/min", "source cuda"},
+		gpu.DiagnosisWarmup:        {"slows down"},
+		gpu.DiagnosisNone:          {"nothing"},
+		gpu.DiagnosisUnknown:       {"too early"},
+	} {
+		j.Diagnosis = diagnosis
+		mustSay(t, GPU(j), words...)
+	}
+
+	j.Curves = append(j.Curves, curve(gpu.CurveDriver, 2, verdict.ClassLeak))
+	j.Diagnosis = gpu.DiagnosisContext
+	mustSay(t, GPU(j), "printf")
+	j.Diagnosis, j.Curves[2].Class = gpu.DiagnosisFragmentation, verdict.ClassPlateau
+	mustSay(t, GPU(j), "blocks do not")
+}

@@ -1,0 +1,48 @@
+// Package explain has the sentences for the codes and numbers of growth's judgements: reasons of
+// verdicts, and advice. It knows no file format, so both files and screens can use it.
+package explain
+
+import (
+	"fmt"
+
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// Reason returns why a verdict has its class, in a few words.
+func Reason(v verdict.Verdict) string {
+	switch v.Reason {
+	case verdict.ReasonTooShort:
+		return "too short"
+	case verdict.ReasonPlateauTooYoung:
+		return "plateau too young"
+	case verdict.ReasonTooNoisy:
+		return "too noisy to tell yet"
+	case verdict.ReasonNoGrowth:
+		return "no growth"
+	case verdict.ReasonTolerated:
+		return "grows less than is tolerated"
+	case verdict.ReasonNotProven:
+		return "residual growth, not proven"
+	case verdict.ReasonSlowsDown:
+		return "grows, but slows down"
+	case verdict.ReasonStillGrowing:
+		return "still growing"
+	case verdict.ReasonAfterWarmup:
+		return "steady growth after warm-up"
+	case verdict.ReasonNoPlateau:
+		return "steady growth, no plateau ever seen"
+	case verdict.ReasonStacksAccumulate:
+		return "steady growth, explained by stacks that accumulate"
+	case verdict.ReasonFewRechecks:
+		return fmt.Sprintf("steady growth after warm-up in %d of %d checks in a row",
+			v.Streak.Found, v.Streak.Needed)
+	case verdict.ReasonOtherProcess:
+		o := v.Other
+		return fmt.Sprintf(
+			"PID %d (%s) outside the traced tree grew by %d MiB, the tree by %d MiB "+
+				"(trace that one: --pid %d)",
+			o.PID, o.Command, o.Growth>>20, o.TreeGrowth>>20, o.PID,
+		)
+	}
+	return string(v.Reason)
+}

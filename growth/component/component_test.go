@@ -1,0 +1,283 @@
+package component
+
+import (
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth/growthtest"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+var (
+	mallocFrame = growthtest.NativeFrame("malloc", "/lib/libc.so.6")
+	mainLine    = growthtest.PythonFrame("<module>", "/src/train.py", 100)
+	stepLine    = growthtest.PythonFrame("train_step", "/src/train.py", 42)
+)
+
+func TestPythonModule(t *testing.T) {
+	for file, want := range map[string]string{
+		"/usr/lib/python3/dist-packages/torch/_inductor/codecache.py":         "torch",
+		"/venv/lib/python3.13/site-packages/torch/_inductor/runtime/hints.py": "torch",
+		"/venv/lib/python3.13/site-packages/torch/nn/modules/conv.py":         "torch",
+		"/venv/lib/python3.13/site-packages/torch/serialization.py":           "torch",
+		"/venv/lib/python3.13/site-packages/torch/__init__.py":                "torch",
+		"/venv/lib/python3.13/site-packages/torchvision/models/resnet.py":     "torchvision",
+		"/venv/lib64/python3.9/site-packages/PIL/Image.py":                    "PIL",
+		"/home/u/.local/lib/python3.11/site-packages/six.py":                  "six",
+		"/a/site-packages/outer/site-packages/inner/x.py":                     "inner",
+		"/usr/lib/python3.11/json/decoder.py":                                 "json",
+		"/usr/lib/python3.11/json/__init__.py":                                "json",
+		"/opt/conda/lib/python3.13t/threading.py":                             "threading",
+		"/home/me/.local/share/uv/python/cpython-3.12/lib/python3.12/ast.py":  "ast",
+		"<frozen importlib._bootstrap_external>":                              "importlib",
+		"<frozen runpy>":                                                      "runpy",
+		"/tmp/torchinductor_root/ab/cabcdefghijkl.py":                         "cabcdefghijkl.py",
+		"/home/u/project/train.py":                                            "train.py",
+		"train.py":                                                            "train.py",
+		"/home/u/project/models/__init__.py":                                  "models",
+		"/home/u/project/trainer/__main__.py":                                 "trainer",
+		"__main__.py":                                                         "__main__.py",
+		"/srv/lib/pythonic/train.py":                                          "train.py",
+		"":                                                                    "",
+		"<string>":                                                            "",
+		"<eval_with_key>.12":                                                  "",
+	} {
+		if got := pythonModule(file); got != want {
+			t.Errorf("%q belongs to %q, want %q", file, got, want)
+		}
+	}
+}
+
+func TestLibraryName(t *testing.T) {
+	for file, want := range map[string]string{
+		"/usr/lib/x86_64-linux-gnu/libfoo.so.6":                                               "libfoo.so.6",
+		"/venv/lib/python3.13/site-packages/pandas/_libs/lib.cpython-313-x86_64-linux-gnu.so": "pandas",
+		"/venv/lib/python3.13/site-packages/_cffi_backend.cpython-313-x86_64-linux-gnu.so":    "_cffi_backend.cpython-313-x86_64-linux-gnu.so",
+		"/venv/lib/python3.13/site-packages/scipy.libs/libgfortran-040039e1.so.5":             "libgfortran-040039e1.so.5",
+		"/src/leak": "leak",
+		"":          "",
+	} {
+		if got := libraryName(file); got != want {
+			t.Errorf("%q is named %q, want %q", file, got, want)
+		}
+	}
+}
+
+func rulesOf(t *testing.T, rules string) *Rules {
+	t.Helper()
+	o, err := ParseRules("my.rules", []byte(rules))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return o
+}
+
+var (
+	pilFrame = growthtest.PythonFrame("Image.resize", "/usr/lib/python3/dist-packages/PIL/Image.py",
+		2192)
+	convFrame = growthtest.PythonFrame("Conv2d.forward",
+		"/venv/lib/python3.12/site-packages/torch/nn/modules/conv.py", 5)
+	torchFrame = growthtest.NativeFrame("at::_ops::conv2d::call(at::Tensor const&)",
+		"/venv/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so")
+	jsonFrame = growthtest.PythonFrame("decode", "/usr/lib/python3.11/json/decoder.py", 3)
+)
+
+func TestRulesOf(t *testing.T) {
+	libc, newFrame := "/lib/libc.so.6", growthtest.NativeFrame("operator new(unsigned long)",
+		"/lib/libstdc++.so.6")
+	optimizer := growthtest.PythonFrame("step",
+		"/venv/lib/python3.12/site-packages/torch/optim/adamw.py", 7)
+	engine := growthtest.NativeFrame("torch::autograd::Engine::execute(...)",
+		"/venv/lib/python3.12/site-packages/torch/lib/libtorch_cpu.so")
+	numpy := growthtest.NativeFrame("PyArray_NewFromDescr",
+		"/venv/lib/python3.12/site-packages/numpy/core/_multiarray_umath.so")
+	for _, c := range []struct {
+		name   string
+		frames []growth.Frame
+		want   string
+	}{
+		{"what a model returns is its caller's", []growth.Frame{mallocFrame, torchFrame, convFrame, stepLine, mainLine}, "train.py"},
+		{"so is what the standard library returns", []growth.Frame{mallocFrame, jsonFrame, stepLine}, "train.py"},
+		{"and a library of C", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("parse", "/lib/libx.so"), stepLine}, "train.py"},
+		{"of two that might hold it, the nearer to the leaf", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", "/src/model.py", 1), stepLine}, "model.py"},
+		{"the state of an optimizer", []growth.Frame{mallocFrame, torchFrame, optimizer, stepLine}, "optimizer"},
+		{"but not what its closure computes", []growth.Frame{mallocFrame, torchFrame, convFrame, growthtest.PythonFrame("closure", "/src/train.py", 4), optimizer, stepLine}, "train.py"},
+		{"the backward pass", []growth.Frame{mallocFrame, torchFrame, engine, stepLine}, "autograd"},
+		{"but not what its hook keeps", []growth.Frame{mallocFrame, torchFrame, growthtest.PythonFrame("hook", "/src/train.py", 4), engine, stepLine}, "train.py"},
+		{"an array", []growth.Frame{mallocFrame, numpy, stepLine}, "numpy"},
+		{"but not what numpy calls back", []growth.Frame{mallocFrame, growthtest.PythonFrame("f", "/src/train.py", 4), numpy, stepLine}, "train.py"},
+		{"no Python: the library", []growth.Frame{mallocFrame, newFrame, growthtest.NativeFrame("grow", "/opt/libx.so"), growthtest.NativeFrame("main", "/bin/x")}, "libx.so"},
+		{"code without a file is its caller's", []growth.Frame{mallocFrame, growthtest.PythonFrame("__init__", "<string>", 2), stepLine}, "train.py"},
+		{"the allocator's insides hold nothing", []growth.Frame{growthtest.NativeFrame("sysmalloc", "/opt/liballoc.so"), growthtest.NativeFrame("malloc", "/opt/liballoc.so"), growthtest.NativeFrame("main", "/src/leak")}, "leak"},
+		{"nor does a layer below no Python", []growth.Frame{mallocFrame, torchFrame, growthtest.NativeFrame("main", "/src/infer")}, "infer"},
+		{"layers alone", []growth.Frame{mallocFrame, torchFrame, growthtest.NativeFrame("start_thread", libc)}, "torch"},
+		{"Python alone", []growth.Frame{mallocFrame, growthtest.PythonFrame("run", "/usr/lib/python3.11/threading.py", 1)}, "python"},
+		{"an interpreter alone", []growth.Frame{mallocFrame, growthtest.NativeFrame("PyThread_start", "/usr/bin/python3.11")}, "python"},
+		{"threads of OpenMP", []growth.Frame{mallocFrame, growthtest.NativeFrame("gomp_team_start", "/lib/libgomp.so.1")}, "openmp"},
+		{"the C library alone", []growth.Frame{mallocFrame, growthtest.NativeFrame("start_thread", libc)}, "libc"},
+		{"code in no module", []growth.Frame{mallocFrame, {Function: "0x1234"}, growthtest.NativeFrame("main", "/src/leak")}, "leak"},
+		{"nothing known", []growth.Frame{{Function: "0x1234"}}, "other"},
+		{"not kept", nil, "other"},
+	} {
+		if got := DefaultRules().Of(&growth.Stack{Frames: c.frames, Truncated: "for a test"}); got != c.want {
+			t.Errorf("%s: %q, want %q", c.name, got, c.want)
+		}
+	}
+}
+
+func TestRulesOfRoots(t *testing.T) {
+	for root, want := range map[string]string{
+		"[file: /data/train.bin]": "file", "[before tracing]": "before-tracing", "[heap: free but resident]": "libc", "[unexplained]": "other", "": "other",
+	} {
+		if got := DefaultRules().Of(growth.NamedStack(1, root, "arena 3")); got != want {
+			t.Errorf("%q: %q, want %q", root, got, want)
+		}
+		held := (&growth.Stack{Frames: []growth.Frame{mallocFrame, pilFrame}}).Under(root)
+		if got := DefaultRules().Of(held); got != "pil" {
+			t.Errorf("%q with a allocation site: %q", root, got)
+		}
+	}
+}
+
+func TestParseRules(t *testing.T) {
+	t.Run("a user's rules go first", func(t *testing.T) {
+		o := rulesOf(t, `
+# a comment, and a blank line
+
+images	any   file /PIL/	# resized
+decoder   leaf  file /json/  function ^decode$
+-         leaf  file /train\.py$
+loader    any   root ^\[file:.*\.parquet
+`)
+		for _, c := range []struct {
+			want  string
+			stack *growth.Stack
+		}{
+			{"images", &growth.Stack{Frames: []growth.Frame{mallocFrame, pilFrame, stepLine}}},
+			{"decoder", &growth.Stack{Frames: []growth.Frame{mallocFrame, jsonFrame, stepLine}}},
+			{"run.py", &growth.Stack{Frames: []growth.Frame{mallocFrame, growthtest.PythonFrame("encode", jsonFrame.File, 1), stepLine, growthtest.PythonFrame("<module>", "/src/run.py", 2)}}},
+			{"loader", growth.NamedStack(1, "[file: /data/a.parquet]")},
+			{"file", growth.NamedStack(1, "[file: /data/a.bin]")},
+			{"numpy", &growth.Stack{Frames: []growth.Frame{mallocFrame, growthtest.NativeFrame("f", "/venv/lib/python3.12/site-packages/numpy/x.so"), stepLine}}},
+		} {
+			if got := o.Of(c.stack); got != c.want {
+				t.Errorf("%+v: %q, want %q", c.stack, got, c.want)
+			}
+		}
+	})
+
+	t.Run("the first match decides", func(t *testing.T) {
+		a, b := "a any function ^f$\n", "b any function ^g$\n"
+		s := &growth.Stack{
+			Frames: []growth.Frame{
+				growthtest.NativeFrame("g", "/x.so"), growthtest.NativeFrame("f", "/x.so"),
+			},
+		}
+		for rules, want := range map[string]string{a + b: "a", b + a: "b", "c leaf module x\n" + a: "c", a + "c leaf module x\n": "a"} {
+			if got := rulesOf(t, rules).Of(s); got != want {
+				t.Errorf("%q: %q, want %q", rules, got, want)
+			}
+		}
+	})
+
+	t.Run("all patterns match one frame", func(t *testing.T) {
+		o := rulesOf(t, "both any function ^f$ module /x\\.so\n")
+		for want, frames := range map[string][]growth.Frame{
+			"both": {growthtest.NativeFrame("f", "/x.so")},
+			"y.so": {growthtest.NativeFrame("f", "/y.so"), growthtest.NativeFrame("g", "/x.so")},
+		} {
+			if got := o.Of(&growth.Stack{Frames: frames}); got != want {
+				t.Errorf("%+v: %q, want %q", frames, got, want)
+			}
+		}
+	})
+
+	t.Run("errors have the line and the cause", func(t *testing.T) {
+		long := strings.Repeat("x", maxNameBytes+1)
+		for text, want := range map[string]string{
+			"pil any file /PIL/\nx":   "my.rules:2: 1 words, not COMPONENT any|leaf WHERE PATTERN",
+			"x any file":              "3 words",
+			"x any file a module":     "5 words",
+			"x all file a":            `"all" is neither any nor leaf`,
+			"x any line a":            `"line" is none of function, file, module and root`,
+			"\n\nx any file (":        "my.rules:3: pattern of file: error parsing regexp: missing closing )",
+			"x any file a module b":   "a file or a module, not both",
+			"x leaf root a":           "a root is no leaf",
+			"x any root a function b": "a root is no leaf, and has nothing but its name",
+			"- any file a":            `component "-" is for leaf rules`,
+			long + " any file a":      "component of more than 64 bytes",
+			"x\x1b[2J any file a":     `component "x\x1b[2J" is not printable`,
+			strings.Repeat("x any file a\n", maxRules+1): "my.rules:1001: more than 1000 rules",
+			strings.Repeat("#", MaxRulesBytes+1):         "my.rules: longer than 1048576 bytes",
+		} {
+			_, err := ParseRules("my.rules", []byte(text))
+			if err == nil || !strings.Contains(err.Error(), want) {
+				t.Errorf("%.40q: %v, want %q", text, err, want)
+			}
+		}
+	})
+}
+
+func TestRulesCache(t *testing.T) {
+	// A target may make up names without end.
+	t.Run("is bounded", func(t *testing.T) {
+		o := rulesOf(t, "")
+		for i := range 3 * maxCached {
+			f := growthtest.NativeFrame(
+				fmt.Sprint(i), "/src/x.so",
+			) // one library with many functions, then many scripts
+			if i > 2*maxCached {
+				f = growthtest.PythonFrame("f", fmt.Sprint("/src/", i, ".py"), 1)
+			}
+			if got, want := o.Of(&growth.Stack{Frames: []growth.Frame{f}}), placeOf(&f).ownName(); got != want {
+				t.Fatalf("%q, want %q", got, want)
+			}
+			known := len(o.places)
+			if at := o.places[place{whereModule, "/src/x.so"}]; at != nil {
+				known += len(at.functions)
+			}
+			if known > maxCached+3 {
+				t.Fatalf("%d places and functions are maxCached", known)
+			}
+		}
+	})
+
+	t.Run("several goroutines", func(t *testing.T) {
+		o := rulesOf(t, "")
+		var group sync.WaitGroup
+		for range 4 {
+			group.Go(func() {
+				for i := range 1000 {
+					if got := o.Of(&growth.Stack{Frames: []growth.Frame{growthtest.NativeFrame("f", fmt.Sprint("/opt/", i%50, ".so"))}}); got != fmt.Sprint(
+						i%50,
+						".so",
+					) {
+						t.Error(got)
+					}
+				}
+			})
+		}
+		group.Wait()
+	})
+}
+
+// Names are whatever the traced process makes up.
+func FuzzRules(f *testing.F) {
+	for _, seed := range []string{"", "<", "<frozen >", "/site-packages//x", "/site-packages/torch//", "//", "\xff/..", "/torchinductor_/", "[file: ]"} {
+		f.Add(seed, "f")
+	}
+	o, _ := ParseRules("", nil)
+	f.Fuzz(func(t *testing.T, place, function string) {
+		for _, s := range []*growth.Stack{
+			{Frames: []growth.Frame{growthtest.PythonFrame(function, place, 1)}}, {Frames: []growth.Frame{growthtest.NativeFrame(function, place)}}, growth.NamedStack(1, place, function),
+		} {
+			if component := o.Of(s); component == "" ||
+				len(component) > max(len(place), len("inductor-compile")) {
+				t.Errorf("%q belongs to %q", place, component)
+			}
+		}
+	})
+}

@@ -1,0 +1,215 @@
+// Package gpu judges the GPU memory of a process, and attributes it to stacks.
+package gpu
+
+import (
+	"math"
+	"slices"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// A Diagnosis is where the growth of GPU memory is, by the curves alone.
+type Diagnosis string
+
+// The diagnoses, as files have them.
+const (
+	DiagnosisTensors       Diagnosis = "retained-tensors"        // PyTorch's blocks grow
+	DiagnosisFragmentation Diagnosis = "fragmentation-or-graphs" // segments grow more than blocks
+	DiagnosisDriver        Diagnosis = "other-allocations"       // driver memory grows more than segments
+	DiagnosisContext       Diagnosis = "context-or-modules"      // NVML's count grows more than both
+	DiagnosisWarmup        Diagnosis = "warm-up"                 // the growth slows down
+	DiagnosisNone          Diagnosis = "no-growth"
+	DiagnosisUnknown       Diagnosis = "too-early" // no growth is proven, and none excluded
+)
+
+// A Judgement is the result of judging a process's GPU memory. X of its verdicts is seconds since
+// the start of the trace.
+type Judgement struct {
+	// Verdict is the most severe of the curves'. Of equal ones, it is the first in the order of the
+	// constants Curve…, unless another grows clearly faster.
+	verdict.Verdict
+	// Judged is the curve of the verdict; empty where nothing is known of the process's GPU memory.
+	Judged CurveName
+	// Curves that are known, in the order of the constants Curve….
+	Curves    []Curve
+	Diagnosis Diagnosis
+	// Window, Trends and Suspects are as those of judge.Judgement, over holdings of Kind: blocks,
+	// or memory from the driver. Shares are of the growth of the curve that Kind explains.
+	Window   trend.Window
+	Kind     growth.Kind
+	Trends   []trend.StackTrend
+	Suspects []trend.Suspect
+}
+
+// Judge judges the GPU memory of a process: its curves, and the stacks that hold the growth.
+// Case.GPUHeadroom is its limit. False where the process has no GPU memory, or nothing is known of
+// it.
+func Judge(c judge.Case) (Judgement, bool) {
+	j := Judgement{
+		Verdict: verdict.Unjudged(verdict.Series{}, c.Criteria),
+		Curves:  CurvesOf(c.Process.Timeline),
+	}
+	isUsed := func(c Curve) bool { return slices.Max(c.series.Y) > 0 }
+	if !slices.ContainsFunc(j.Curves, isUsed) {
+		return j, false
+	}
+
+	for i := range j.Curves {
+		curve := &j.Curves[i]
+		curve.Verdict = verdict.Judge(curve.judged, gpuSetting(c, curve, j.Curves), c.Criteria)
+	}
+	j.chooseVerdict()
+	j.Diagnosis = diagnose(j.Curves)
+	j.judgeStacks(c, c.OwnSnapshots())
+
+	explained := j.Curve(j.explainedCurve())
+	if explained != nil && c.IsSuspected(explained.Verdict, j.Trends, explained.At) {
+		explained.MarkSuspected()
+		j.chooseVerdict()
+	}
+
+	return j, true
+}
+
+// gpuSetting is what is known besides a curve. Blocks can still take what the allocator has cached,
+// and meet the limit at their peak.
+func gpuSetting(c judge.Case, curve *Curve, curves []Curve) verdict.Setting {
+	s := c.Setting()
+	s.Limit, s.Age = 0, max(0, curve.judged.X[0]-c.Process.Born.Seconds())
+	if c.GPUHeadroom == growth.Unknown {
+		return s
+	}
+
+	level, peak := curve.atEnd()
+	headroom := float64(c.GPUHeadroom)
+	reserved := curveOf(curves, CurveReserved)
+	if curve.Name == CurveAllocated && reserved != nil {
+		now, _ := reserved.atEnd()
+		headroom += max(0, now-peak)
+	}
+	s.Limit = level + headroom
+
+	return s
+}
+
+// minRateRatio of two curves that differ: one curve contains another, and grows by as much.
+const minRateRatio = 1.05
+
+// chooseVerdict takes the verdict of the most severe curve.
+func (j *Judgement) chooseVerdict() {
+	worst := &j.Curves[0]
+	for i := range j.Curves[1:] {
+		curve := &j.Curves[1+i]
+		isFaster := curve.Class.Grows() && curve.Rate > minRateRatio*worst.Rate
+		worse := curve.Class.Severity() - worst.Class.Severity()
+		if worse > 0 || worse == 0 && isFaster {
+			worst = curve
+		}
+	}
+	j.Verdict, j.Judged = worst.Verdict, worst.Name
+}
+
+// judgeStacks judges the stacks that the diagnosis is about.
+func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
+	j.Kind = j.Diagnosis.kind()
+	if !holdsAny(snapshots, j.Kind) {
+		if j.Kind == growth.KindCudaBlock {
+			j.Kind = growth.KindCudaSegment
+		} else {
+			j.Kind = growth.KindCudaBlock
+		}
+	}
+
+	onGPUs := make([]*growth.Snapshot, len(snapshots))
+	for i, s := range snapshots {
+		onGPUs[i] = s.OnGPUs(j.Kind)
+	}
+	rate, v := math.NaN(), j.Verdict
+	if curve := j.Curve(j.explainedCurve()); curve != nil {
+		rate, v = curve.Rate, curve.Verdict
+	}
+
+	j.Window = c.StackWindow(v, onGPUs)
+	j.Trends = trend.JudgeStacks(onGPUs, j.Window, rate)
+	j.Suspects = trend.Suspects(j.Trends, c.Components)
+}
+
+// explainedCurve is the curve whose growth the stacks of Kind explain.
+func (j *Judgement) explainedCurve() CurveName {
+	switch {
+	case j.Kind == growth.KindCudaBlock:
+		return CurveAllocated
+	case j.Diagnosis == DiagnosisFragmentation && j.Curve(CurveDriver) == nil:
+		return CurveReserved
+	}
+	return CurveDriver
+}
+
+func holdsAny(snapshots []*growth.Snapshot, kind growth.Kind) bool {
+	for _, s := range snapshots {
+		if slices.ContainsFunc(s.GPUHoldings, func(h growth.Holding) bool {
+			return h.Kind == kind && !isAttributed(&h)
+		}) {
+			return true
+		}
+	}
+	return false
+}
+
+// diagnose goes outwards from PyTorch's blocks: each curve contains the one before, whose growth
+// explains part of its own. The largest unexplained part is the diagnosis.
+func diagnose(curves []Curve) Diagnosis {
+	var largest, inner float64
+	found := DiagnosisNone
+	for _, layer := range []struct {
+		name      CurveName
+		diagnosis Diagnosis
+	}{
+		{CurveAllocated, DiagnosisTensors},
+		{CurveReserved, DiagnosisFragmentation},
+		{CurveDriver, DiagnosisDriver},
+		{CurveUsed, DiagnosisContext},
+	} {
+		curve := curveOf(curves, layer.name)
+		if curve == nil {
+			continue
+		}
+		if curve.Class.Grows() && curve.Rate-inner > largest {
+			largest, found = curve.Rate-inner, layer.diagnosis
+		}
+		if curve.Class.Grows() || curve.Class == verdict.ClassSaturating {
+			inner = max(inner, curve.Rate)
+		}
+	}
+
+	if found == DiagnosisNone {
+		return diagnoseWithoutGrowth(curves)
+	}
+	return found
+}
+
+// diagnoseWithoutGrowth is for curves of which none is proven to grow.
+func diagnoseWithoutGrowth(curves []Curve) Diagnosis {
+	found := DiagnosisNone
+	for i := range curves {
+		switch curves[i].Class {
+		case verdict.ClassSaturating:
+			return DiagnosisWarmup
+		case verdict.ClassTooShort:
+			found = DiagnosisUnknown
+		}
+	}
+	return found
+}
+
+// kind of the holdings that explain the growth.
+func (d Diagnosis) kind() growth.Kind {
+	switch d {
+	case DiagnosisFragmentation, DiagnosisDriver, DiagnosisContext:
+		return growth.KindCudaSegment
+	}
+	return growth.KindCudaBlock
+}

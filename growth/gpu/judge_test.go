@@ -1,0 +1,181 @@
+package gpu
+
+import (
+	"math"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/judge"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+const mib = 1 << 20
+
+// A traced is a case to which stacks can be added.
+type traced struct{ judge.Case }
+
+// tracedFor is a process of an age in seconds, traced for so many seconds, with a sample each
+// second and a snapshot every five.
+func tracedFor(age, seconds int) traced {
+	process := &growth.ProcessHistory{
+		Member: growth.Member{
+			Process: growth.Process{
+				PID: gpuPID, Born: -time.Duration(age) * time.Second,
+			}, Traced: true,
+		},
+		Last: time.Duration(seconds) * time.Second,
+	}
+	c := traced{judge.Case{
+		Process: process, Headroom: growth.Unknown, GPUHeadroom: growth.Unknown,
+		Criteria: verdict.InSeconds(),
+	}}
+	for s := range seconds + 1 {
+		at := time.Duration(s) * time.Second
+		sample := growth.UnknownSample()
+		sample.Elapsed = at
+		process.Timeline = append(process.Timeline, sample)
+		if s%5 == 0 {
+			c.Snapshots = append(c.Snapshots, &growth.Snapshot{Elapsed: at, Alive: []int{gpuPID}})
+		}
+	}
+	return c
+}
+
+// curvesOf is a process of two hours that was traced for half an hour, with curves in bytes of the
+// second; nil: unknown.
+func curvesOf(used, reserved, allocated, driver func(float64) float64) traced {
+	c := tracedFor(7200, 1800)
+	for i := range c.Process.Timeline {
+		s := &c.Process.Timeline[i]
+		at := func(curve func(float64) float64) int64 {
+			if curve == nil {
+				return growth.Unknown
+			}
+			return int64(curve(s.Elapsed.Seconds()))
+		}
+		s.GPUUsed, s.CudaReserved = at(used), at(reserved)
+		s.CudaAllocated, s.CudaDriver = at(allocated), at(driver)
+	}
+	return c
+}
+
+// holding adds a stack that holds on GPU 0 the bytes of a curve, in each snapshot.
+func (c traced) holding(function string, kind growth.Kind, bytes func(float64) float64) traced {
+	for _, s := range c.Snapshots {
+		s.GPUHoldings = append(s.GPUHoldings, growth.Holding{
+			Stack: growth.NamedStack(gpuPID, "", "cudaMalloc", function), Kind: kind, GPU: "0",
+			InuseBytes: int64(bytes(s.Elapsed.Seconds())), InuseObjects: 1,
+		})
+	}
+	return c
+}
+
+// from is a curve that begins at so many GiB and grows by so many MiB a second.
+func from(gib, rate float64) func(float64) float64 {
+	return func(second float64) float64 { return gib*1024*mib + rate*second*mib }
+}
+
+// slowing grows to its level within some minutes.
+func slowing(second float64) float64 {
+	return 8*1024*mib + 2*1024*mib*(1-math.Exp(-second/600))
+}
+
+func TestDiagnosis(t *testing.T) {
+	flat := from(8, 0)
+	for name, c := range map[string]struct {
+		traced
+		want   Diagnosis
+		judged CurveName
+		class  verdict.Class
+	}{
+		"tensors, and segments for them":        {curvesOf(from(12, 1), from(10, 1), from(8, 1), from(2, 1)), DiagnosisTensors, CurveUsed, verdict.ClassLeak},
+		"tensors in what was cached":            {curvesOf(from(12, 0), from(10, 0), from(8, 1), from(2, 0)), DiagnosisTensors, CurveAllocated, verdict.ClassLeak},
+		"tensors, known by torch alone":         {curvesOf(nil, from(10, 1), from(8, 1), nil), DiagnosisTensors, CurveReserved, verdict.ClassLeak},
+		"segments alone":                        {curvesOf(from(12, 1), from(10, 1), flat, from(2, 1)), DiagnosisFragmentation, CurveUsed, verdict.ClassLeak},
+		"segments more than blocks":             {curvesOf(from(12, 3), from(10, 3), from(8, 1), nil), DiagnosisFragmentation, CurveUsed, verdict.ClassLeak},
+		"blocks more than the rest of segments": {curvesOf(from(12, 3), from(10, 3), from(8, 2), nil), DiagnosisTensors, CurveUsed, verdict.ClassLeak},
+		"driver alone":                          {curvesOf(from(12, 1), flat, flat, from(2, 1)), DiagnosisDriver, CurveUsed, verdict.ClassLeak},
+		"driver more than segments":             {curvesOf(from(12, 5), from(10, 1), from(8, 1), from(2, 5)), DiagnosisDriver, CurveUsed, verdict.ClassLeak},
+		"used alone":                            {curvesOf(from(12, 1), flat, flat, from(2, 0)), DiagnosisContext, CurveUsed, verdict.ClassLeak},
+		"used, and nothing else is known":       {curvesOf(from(12, 1), nil, nil, nil), DiagnosisContext, CurveUsed, verdict.ClassLeak},
+		"nothing":                               {curvesOf(flat, flat, flat, flat), DiagnosisNone, CurveUsed, verdict.ClassPlateau},
+		"what slows down":                       {curvesOf(slowing, slowing, flat, nil), DiagnosisWarmup, CurveUsed, verdict.ClassSaturating},
+	} {
+		j, known := Judge(c.Case)
+		if !known || j.Diagnosis != c.want || j.Class != c.class || j.Judged != c.judged {
+			t.Errorf("%s: %s, %s of %s, known %t", name, j.Diagnosis, j.Class, j.Judged, known)
+		}
+	}
+	if j, known := Judge(curvesOf(nil, nil, nil, nil).Case); known ||
+		j.Class != verdict.ClassTooShort {
+		t.Errorf("nothing known: %v", j)
+	}
+	none := from(0, 0)
+	if _, known := Judge(curvesOf(none, none, none, none).Case); known {
+		t.Error("a process that never had anything on a GPU is judged")
+	}
+}
+
+func TestJudge(t *testing.T) {
+	t.Run("too few samples", func(t *testing.T) {
+		c := curvesOf(from(8, 1), nil, nil, nil)
+		c.Process.Timeline = c.Process.Timeline[:3]
+		if j, known := Judge(c.Case); !known || j.Diagnosis != DiagnosisUnknown ||
+			j.Class != verdict.ClassTooShort {
+			t.Errorf("%s, %s", j.Diagnosis, j.Class)
+		}
+	})
+
+	t.Run("suspects hold blocks or segments", func(t *testing.T) {
+		c := curvesOf(
+			from(12, 1), from(10, 1), from(8, 1), from(2, 1),
+		).holding("keep", growth.KindCudaBlock, from(1, 1)).
+			holding(torchsCache, growth.KindCudaSegment, from(2, 1))
+		j, _ := Judge(c.Case)
+		if len(j.Suspects) != 1 || j.Suspects[0].Frame.Function != "keep" ||
+			math.Abs(j.Suspects[0].Share-1) > 0.01 {
+			t.Errorf("tensors: %+v", j.Suspects)
+		}
+		c = curvesOf(
+			from(12, 1), from(10, 0), from(8, 0), from(2, 1),
+		).holding("steady", growth.KindCudaBlock, from(1, 0)).
+			holding("ncclInit", growth.KindCudaSegment, from(2, 1))
+		j, _ = Judge(c.Case)
+		if len(j.Suspects) != 1 || j.Suspects[0].Frame.Function != "ncclInit" ||
+			math.Abs(j.Suspects[0].Share-1) > 0.01 {
+			t.Errorf("driver: %+v", j.Suspects)
+		}
+	})
+
+	t.Run("suspected where stacks explain half", func(t *testing.T) {
+		for share, want := range map[float64]verdict.Class{0.6: verdict.ClassSuspected, 0.4: verdict.ClassGrowing} {
+			c := curvesOf(
+				nil, from(10, 0), from(8, 1), nil,
+			).holding("keep", growth.KindCudaBlock, from(1, share))
+			c.Process.Timeline, c.Process.Last = c.Process.Timeline[:301], 300*time.Second
+			c.Snapshots = slices.DeleteFunc(c.Snapshots,
+				func(s *growth.Snapshot) bool { return s.Elapsed > 300*time.Second })
+			if j, _ := Judge(c.Case); j.Class != want || j.Judged != CurveAllocated {
+				t.Errorf("stacks explain %g: %s of %s", share, j.Class, j.Judged)
+			}
+		}
+	})
+
+	// 1 MiB/s with 10 GiB free is 10240 s; blocks have the cache of 2 GiB on top.
+	t.Run("the limit", func(t *testing.T) {
+		c := curvesOf(from(12, 1), from(10, 0), from(8, 1), nil)
+		c.GPUHeadroom = 10 << 30
+		j, _ := Judge(c.Case)
+		for name, want := range map[CurveName]float64{CurveUsed: 10240, CurveAllocated: 10240 + 2048 - 1800} {
+			if got := curveOf(j.Curves, name).ToLimit; math.Abs(got/want-1) > 0.02 {
+				t.Errorf("%s: %g s, want %g", name, got, want)
+			}
+		}
+		c.GPUHeadroom = growth.Unknown
+		if j, _ := Judge(c.Case); !math.IsNaN(j.ToLimit) {
+			t.Errorf("no limit is known: %g s", j.ToLimit)
+		}
+	})
+}

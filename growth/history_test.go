@@ -1,0 +1,269 @@
+package growth
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// seen is a moment of processes that are all traced unless they are workers.
+func seen(second int, samples map[int]Sample, roles map[int]Role) TreeSample {
+	m := TreeSample{
+		Elapsed: time.Duration(second) * time.Second,
+		System:  SystemMemory{Available: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown},
+	}
+	for pid := range 10 {
+		s, ok := samples[pid]
+		if !ok {
+			continue
+		}
+		s.Elapsed = m.Elapsed
+		role := roles[pid]
+		m.Members = append(m.Members,
+			Member{Process: Process{PID: pid, Role: role}, Traced: !role.IsWorker()})
+		m.Processes = append(m.Processes, ProcessSample{PID: int64(pid), Sample: s})
+	}
+	return m
+}
+
+func TestHistoryAdd(t *testing.T) {
+	t.Run("sums of the traced processes and the tree", func(t *testing.T) {
+		var h History
+		roles := map[int]Role{1: RoleRank, 2: RoleRank, 3: RoleLoaderWorker}
+		row := h.Add(seen(1, map[int]Sample{
+			1: {RSS: 10, PSS: 8, Private: 6, Threads: 2},
+			2: {RSS: 20, PSS: Unknown, Private: Unknown, Threads: 3},
+			3: {RSS: 5, PSS: 1, Private: 1},
+		}, roles))
+		if row.RSS != 30 || row.Threads != 5 || row.PSS != Unknown {
+			t.Errorf("traced: RSS %d, threads %d, PSS %d; want 30, 5, unknown", row.RSS,
+				row.Threads, row.PSS)
+		}
+		if want := (Tree{Processes: 3, RSS: 35, PSS: Unknown, Private: Unknown}); row.Tree != want {
+			t.Errorf("tree %+v, want %+v", row.Tree, want)
+		}
+		row = h.Add(seen(2, map[int]Sample{
+			1: {
+				RSS: 10, PSS: Unknown, Private: Unknown,
+			}, 2: {RSS: 20, PSS: 16, Private: 12}, 3: {RSS: 5, PSS: Unknown, Private: Unknown},
+		}, roles))
+		if want := (Tree{Processes: 3, RSS: 35, PSS: 25, Private: 19}); row.Tree != want {
+			t.Errorf("tree %+v, want %+v: the latest reading of each", row.Tree, want)
+		}
+	})
+
+	t.Run("a gap without traced processes", func(t *testing.T) {
+		var h History
+		row := h.Add(seen(1, map[int]Sample{3: {RSS: 5}}, map[int]Role{3: RoleLoaderWorker}))
+		if row.RSS != Unknown || row.Steps != Unknown || row.Tree.RSS != 5 {
+			t.Errorf("row %+v, want nothing but the tree", row)
+		}
+	})
+
+	t.Run("an exec begins a new history", func(t *testing.T) {
+		var h History
+		h.Add(seen(1, map[int]Sample{1: {RSS: 500}}, nil))
+		again := seen(2, map[int]Sample{1: {RSS: 200}}, nil)
+		again.Members[0].Born = 2 * time.Second
+		h.Add(again)
+		if len(h.Processes) != 2 || len(h.Processes[0].Timeline) != 1 ||
+			h.Main() != h.Processes[1] {
+			t.Fatalf("%d processes, want two, the second of them the main one", len(h.Processes))
+		}
+		between, after := &Snapshot{Elapsed: 1500 * time.Millisecond, Alive: []int{1}}, &Snapshot{
+			Elapsed: 3 * time.Second, Alive: []int{1},
+		}
+		if old := h.Processes[0]; !old.IsIn(between) || old.IsIn(after) {
+			t.Error("what the new program holds is taken for the old one's")
+		}
+	})
+
+	t.Run("the number of processes is bounded", func(t *testing.T) {
+		var h History
+		h.Add(seen(0, map[int]Sample{1: {RSS: 900}}, nil))
+		for second := range 10 * maxHistories {
+			command := seen(second+1, map[int]Sample{2: {RSS: 5}, 3: {RSS: 7}},
+				map[int]Role{3: RoleOther})
+			command.Members[0].Born, command.Members[1].Born = time.Duration(second), time.Duration(
+				second,
+			)
+			h.Add(command)
+		}
+		if len(h.Processes) != maxHistories || h.Processes[0].PID != 1 || h.Main().PID != 1 {
+			t.Errorf("%d processes, main %d, want %d and the trainer", len(h.Processes),
+				h.Main().PID, maxHistories)
+		}
+		if last := h.Processes[len(h.Processes)-1]; last.PID != 3 ||
+			last.Last != 10*maxHistories*time.Second {
+			t.Errorf("the last is %+v, want the one that lives", last.Process)
+		}
+	})
+
+	t.Run("GPUs by their latest sample", func(t *testing.T) {
+		var h History
+		h.Add(
+			TreeSample{
+				GPUs: []GPUSample{
+					{Index: 0, Instance: -1, Used: 5}, {Index: 1, Instance: 2, Used: 6},
+				},
+			},
+		)
+		h.Add(
+			TreeSample{
+				Elapsed: time.Second,
+				GPUs: []GPUSample{
+					{Index: 1, Instance: 2, Used: 9}, {Index: 1, Instance: 3, Used: 1},
+				},
+			},
+		)
+		if len(h.GPUs) != 3 || h.GPUs[0].Used != 5 || h.GPUs[1].Used != 9 ||
+			h.GPUs[2].Instance != 3 {
+			t.Errorf("%+v", h.GPUs)
+		}
+		for i := range 1000 {
+			h.Add(TreeSample{Elapsed: time.Minute, GPUs: []GPUSample{{Index: i}}})
+		}
+		if len(h.GPUs) != maxGPUs {
+			t.Errorf("%d are remembered", len(h.GPUs))
+		}
+	})
+}
+
+func TestHistoryMain(t *testing.T) {
+	t.Run("not what runs after the trainer", func(t *testing.T) {
+		var h History
+		h.Add(seen(1, map[int]Sample{1: {RSS: 900}}, nil))
+		h.Add(seen(2, map[int]Sample{2: {RSS: 20}}, nil))
+		if main := h.Main(); main.PID != 1 {
+			t.Errorf("main is %d, want the trainer that was there before", main.PID)
+		}
+	})
+
+	t.Run("the last to live, then the one that grew most", func(t *testing.T) {
+		var h History
+		h.Add(seen(1, map[int]Sample{1: {RSS: 1}, 2: {RSS: 1}, 3: {RSS: 1}}, nil))
+		h.Add(seen(2, map[int]Sample{1: {RSS: 300}, 2: {RSS: 350}, 3: {RSS: 900}}, nil))
+		h.Add(seen(3, map[int]Sample{1: {RSS: 300}, 2: {RSS: 360}}, nil))
+		if main := h.Main(); main.PID != 2 {
+			t.Errorf("main is %d, want 2: 3 has exited, and 1 grew less", main.PID)
+		}
+		if (&History{}).Main() != nil {
+			t.Error("an empty history has a main process")
+		}
+	})
+}
+
+func TestIsShortLived(t *testing.T) {
+	var h History
+	h.Add(seen(1, map[int]Sample{1: {RSS: 1}, 2: {RSS: 1}}, nil))
+	h.Add(seen(2, map[int]Sample{1: {RSS: 1}, 3: {RSS: 1}, 4: {RSS: 1}}, nil))
+	h.Add(seen(3, map[int]Sample{3: {RSS: 1}, 5: {RSS: 1}}, nil))
+	for _, track := range h.Processes {
+		if got, want := h.IsShortLived(track), track.PID == 2 || track.PID == 4; got != want {
+			t.Errorf("process %d: %v, want %v", track.PID, got, want)
+		}
+	}
+}
+
+func TestTimelineSeries(t *testing.T) {
+	s := Timeline{
+		{Elapsed: time.Second, RSS: 7},
+		{Elapsed: 2 * time.Second, RSS: Unknown},
+		{Elapsed: 3 * time.Second, RSS: 9},
+	}.Series()
+	if len(s.X) != 2 || s.X[1] != 3 || s.Y[1] != 9 {
+		t.Errorf("series %+v", s)
+	}
+}
+
+func TestHeadroom(t *testing.T) {
+	for _, c := range []struct {
+		around SystemMemory
+		room   int64
+		limit  string
+	}{
+		{SystemMemory{Available: 100, CgroupUsed: 30, CgroupLimit: 80}, 50, "cgroup"},
+		{SystemMemory{Available: 40, CgroupUsed: 30, CgroupLimit: 80}, 40, "machine"},
+		{SystemMemory{Available: Unknown, CgroupUsed: 90, CgroupLimit: 80}, 0, "cgroup"},
+		{SystemMemory{Available: 40, CgroupUsed: Unknown, CgroupLimit: Unknown}, 40, "machine"},
+		{SystemMemory{Available: Unknown, CgroupUsed: Unknown, CgroupLimit: Unknown}, Unknown, ""},
+	} {
+		if room, limit := c.around.Headroom(); room != c.room || limit != c.limit {
+			t.Errorf("room of %+v is %d by %q, want %d by %q", c.around, room, limit, c.room,
+				c.limit)
+		}
+	}
+}
+
+func TestGPUHeadroom(t *testing.T) {
+	if room := GPUHeadroom(nil, 7); room != Unknown {
+		t.Errorf("without GPUs %d", room)
+	}
+	own := []int{3, 7}
+	gpus := []GPUSample{
+		{Used: Unknown, Total: 5, Users: own},
+		{Used: 60, Total: 80, Users: own},
+		{Used: 70, Total: 80, Users: own},
+		{Used: 3, Total: Unknown, Users: own},
+		{Used: 79, Total: 80, Users: []int{9}},
+	}
+	if room := GPUHeadroom(gpus, 7); room != 10 {
+		t.Errorf("%d", room)
+	}
+	if room := GPUHeadroom(gpus, 8); room != Unknown {
+		t.Errorf("of a process that is listed on none of several %d", room)
+	}
+	if room := GPUHeadroom([]GPUSample{{Used: 9, Total: 8}}, 7); room != 0 {
+		t.Errorf("used more than there is: %d", room)
+	}
+}
+
+func TestGroups(t *testing.T) {
+	var h History
+	roles := map[int]Role{
+		1: RoleTrainer, 2: RoleCompileWorker, 3: RoleCompileWorker, 4: RoleCompileWorker,
+		5: RoleOther,
+	}
+	unread := func(rss int64) Sample { return Sample{RSS: rss, PSS: Unknown, Private: Unknown} }
+	h.Add(seen(1, map[int]Sample{
+		1: {
+			RSS: 900, PSS: 900, Private: 900,
+		}, 2: {RSS: 400, PSS: 60, Private: 50}, 3: unread(410), 4: unread(420), 5: {RSS: 9, PSS: 8, Private: 7},
+	}, roles))
+	want := []Group{
+		{Role: RoleOther, Count: 1, RSS: 9, PSS: 8, Private: 7},
+		{Role: RoleCompileWorker, Count: 3, RSS: 410, PSS: Unknown, Private: Unknown},
+	}
+	mustGroup(t, &h, want)
+	h.Add(seen(2, map[int]Sample{
+		1: unread(
+			900,
+		), 2: unread(400), 3: {RSS: 410, PSS: 61, Private: 51}, 4: {RSS: 420, PSS: 62, Private: 52}, 5: unread(9),
+	}, roles))
+	want = []Group{
+		{Role: RoleCompileWorker, Count: 3, RSS: 410, PSS: 183, Private: 153},
+		{Role: RoleOther, Count: 1, RSS: 9, PSS: 8, Private: 7},
+	}
+	mustGroup(t, &h, want)
+	h.Add(seen(3, map[int]Sample{1: unread(900), 2: {RSS: 400, PSS: 70, Private: 60}}, roles))
+	mustGroup(t, &h, []Group{{Role: RoleCompileWorker, Count: 1, RSS: 400, PSS: 70, Private: 60}})
+	if got := h.Groups()[0].History; !reflect.DeepEqual(
+		got,
+		verdict.Series{X: []float64{2, 3}, Y: []float64{153, 60}},
+	) {
+		t.Errorf("history %+v, want the sums of the moments at which all had been read", got)
+	}
+}
+
+func mustGroup(t *testing.T, h *History, want []Group) {
+	t.Helper()
+	got := h.Groups()
+	for i := range got {
+		got[i].History = verdict.Series{}
+	}
+	if !reflect.DeepEqual(got, want) {
+		t.Errorf("groups\n%+v, want\n%+v", got, want)
+	}
+}

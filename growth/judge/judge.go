@@ -1,0 +1,270 @@
+// Package judge judges a traced process: whether its RSS leaks, which stacks explain the growth,
+// and whether it is the right process to trace.
+package judge
+
+import (
+	"math"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// A Case is a traced process and what it is judged by.
+type Case struct {
+	Process *growth.ProcessHistory
+	// Headroom is by how much the RSS can grow until it meets a limit, in bytes; Unknown without
+	// one. GPUHeadroom is the free memory of the process's fullest GPU, for the judgement of GPU
+	// memory alone.
+	Headroom    int64
+	GPUHeadroom int64
+	Marks       []growth.Mark
+	// Snapshots of the trace, in order.
+	Snapshots []*growth.Snapshot
+	// Warmup is when the warm-up ends by the user, since the start of the trace; 0: it is to be
+	// found.
+	Warmup time.Duration
+	// Tolerable is growth in bytes per second that the user calls harmless.
+	Tolerable float64
+	Criteria  verdict.Criteria
+	// Components maps stacks to components; nil: by the built-in rules.
+	Components *component.Rules
+}
+
+// A Judgement is the result of a case. X of its Verdict is seconds since the start of the trace.
+type Judgement struct {
+	verdict.Verdict
+	// Window over which the stacks were judged: from the end of the warm-up to the last snapshot of
+	// the process's life.
+	Window   trend.Window
+	Trends   []trend.StackTrend
+	Suspects []trend.Suspect
+	// StepsPerSecond in the window; NaN without steps.
+	StepsPerSecond float64
+}
+
+// Process judges the RSS of a process, and the stacks that hold its growth.
+func Process(c Case) Judgement {
+	timeline := c.Process.Timeline
+	j := Judgement{Verdict: verdict.Judge(timeline.Series(), c.Setting(), c.Criteria)}
+
+	snapshots := c.OwnSnapshots()
+	j.Window = c.StackWindow(j.Verdict, snapshots)
+	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Rate)
+	j.Suspects = trend.Suspects(j.Trends, c.Components)
+	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
+
+	rssAt := func(x float64) int64 {
+		return timeline.RSSAt(time.Duration(x * float64(time.Second)))
+	}
+	if c.IsSuspected(j.Verdict, j.Trends, rssAt) {
+		j.MarkSuspected()
+	}
+
+	return j
+}
+
+// Setting is what is known besides the process's timeline.
+func (c Case) Setting() verdict.Setting {
+	s := verdict.Setting{Age: c.age(), Tolerable: c.Tolerable}
+	if len(c.Process.Timeline) > 0 && c.Headroom != growth.Unknown {
+		if rss := c.Process.Timeline.RSSAt(c.Process.Last); rss != growth.Unknown {
+			s.Limit = float64(rss + c.Headroom)
+		}
+	}
+
+	end, cycle := growth.EpochsOf(c.Marks)
+	if c.Warmup != 0 {
+		end = &c.Warmup
+	}
+	if end != nil {
+		seconds := end.Seconds()
+		s.EpochEnd = &seconds
+	}
+	s.Cycle = cycle.Seconds()
+
+	start := math.Inf(-1) // all samples are of one process: no fall is a restart
+	s.Start = &start
+
+	return s
+}
+
+// age of the process at its first sample, in seconds.
+func (c Case) age() float64 {
+	if len(c.Process.Timeline) == 0 {
+		return 0
+	}
+	return max(0, (c.Process.Timeline[0].Elapsed - c.Process.Born).Seconds())
+}
+
+// OwnSnapshots are those of the process's life, with its holdings alone.
+func (c Case) OwnSnapshots() []*growth.Snapshot {
+	var own []*growth.Snapshot
+	for _, s := range c.Snapshots {
+		if c.Process.IsIn(s) {
+			own = append(own, s.Of(c.Process.PID))
+		}
+	}
+	return own
+}
+
+// StackWindow is the window over which stacks are judged. It begins with the last segment of a
+// verdict, and not before all growth comes from bursts.
+func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend.Window {
+	if len(snapshots) == 0 {
+		return trend.Window{}
+	}
+
+	// At the start of a trace, replacements of memory from before tracing started look like growth.
+	const ignoredShare = 0.1
+	last := snapshots[len(snapshots)-1]
+	w := trend.Window{From: c.Process.From, To: last.Elapsed}
+	w.From += time.Duration(ignoredShare * float64(w.To-w.From))
+
+	for _, from := range []float64{v.Start, v.From} {
+		at := time.Duration(from * float64(time.Second))
+		if !math.IsNaN(from) && at > w.From && at < w.To {
+			w.From = at
+		}
+	}
+	if c.Warmup != 0 && c.Warmup < w.To {
+		w.From = c.Warmup
+	}
+	if settled := last.Heap.Settled(); settled < w.To {
+		w.From = max(w.From, settled)
+	}
+
+	return w
+}
+
+// IsSuspected is true where growth is not long enough for a leak, and yet it was watched for a
+// while past its warm-up and half of it lies in stacks that accumulate. at returns the judged size
+// at an X, in bytes.
+func (c Case) IsSuspected(
+	v verdict.Verdict, trends []trend.StackTrend, at func(x float64) int64,
+) bool {
+	const tolerance = 0.99 // a trace of five minutes has samples for a little less
+	seconds := (c.Process.Last - c.Process.First).Seconds()
+	if v.Class != verdict.ClassGrowing || v.Length < c.Criteria.MinPlateauLength ||
+		seconds < tolerance*c.Criteria.MinLeakLength/2 || !c.isWarm(v, at) {
+		return false
+	}
+
+	explained := 0.0
+	for _, t := range trends {
+		if t.Trend == growth.TrendAccumulating {
+			explained += t.Share
+		}
+	}
+	return explained >= 0.5
+}
+
+// isWarm is true where the process is old, an epoch is over, or the growth before the last segment
+// was faster by at least a quarter. A pause in growth that goes on as before ends no warm-up.
+func (c Case) isWarm(v verdict.Verdict, at func(x float64) int64) bool {
+	switch {
+	case c.age() >= c.Criteria.MatureAge:
+		return true
+	case math.IsNaN(v.From):
+		return false
+	case c.Setting().EpochEnd != nil:
+		return true
+	}
+	return float64(at(v.From)-at(v.Start)) >= 1.25*v.Rate*(v.From-v.Start)
+}
+
+// stepsPerSecond is the rate of training steps in a window.
+func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
+	first, last := growth.Sample{Steps: growth.Unknown}, growth.Sample{Steps: growth.Unknown}
+	for _, s := range timeline {
+		if s.Steps == growth.Unknown || s.Elapsed < w.From || s.Elapsed > w.To {
+			continue
+		}
+		if first.Steps == growth.Unknown {
+			first = s
+		}
+		last = s
+	}
+
+	if last.Steps <= first.Steps {
+		return math.NaN()
+	}
+	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
+}
+
+// minTreeShare is the share of the growth around a tree that the tree, or one other process, must
+// explain.
+const minTreeShare = 0.5
+
+// CheckTree checks that the traced tree is what grows. The verdict becomes ClassWrongProcess where
+// the memory around the tree grows and the tree does not, and one other process explains most of
+// that and grew by more than the tree holds. (Beside a trainer that holds more, it is a neighbour.)
+// others are sorted by growth. A trace shorter than the criteria's MinPlateauLength is not checked.
+func CheckTree(
+	v verdict.Verdict, h *growth.History, others []growth.OtherProcess, c verdict.Criteria,
+) verdict.Verdict {
+	switch v.Class {
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau, verdict.ClassTooShort:
+	default:
+		return v // the traced process grows
+	}
+	around, tree, ok := growthAround(h)
+	if !ok || len(others) == 0 {
+		return v
+	}
+
+	last := &h.Rows[len(h.Rows)-1]
+	other := others[0]
+	if last.Elapsed.Seconds() < c.MinPlateauLength || other.Growth < last.Tree.RSS ||
+		float64(around) < c.MinOutsideGrowth || float64(tree) >= minTreeShare*float64(around) ||
+		float64(other.Growth) < minTreeShare*float64(around) {
+		return v
+	}
+
+	v.Class, v.Reason = verdict.ClassWrongProcess, verdict.ReasonOtherProcess
+	v.Other = &verdict.OtherGrowth{
+		PID: other.PID, Command: other.Command, Growth: other.Growth, TreeGrowth: tree,
+	}
+
+	return v
+}
+
+// growthAround is the growth of the memory around the tree, and of the tree: that of the cgroup
+// where one has a limit, else the machine's.
+func growthAround(h *growth.History) (around, tree int64, ok bool) {
+	used := func(r growth.Row) int64 {
+		switch {
+		case r.System.CgroupUsed != growth.Unknown:
+			return r.System.CgroupUsed
+		case r.System.Available != growth.Unknown:
+			return -r.System.Available
+		}
+		return growth.Unknown
+	}
+	around, isAroundKnown := growthOf(h, used)
+	tree, isTreeKnown := growthOf(h, func(r growth.Row) int64 { return r.Tree.RSS })
+	return around, tree, isAroundKnown && isTreeKnown
+}
+
+// growthOf is the median of the last rows less that of the first; false for too few rows.
+func growthOf(h *growth.History, value func(growth.Row) int64) (bytes int64, ok bool) {
+	const rows = 5
+	if len(h.Rows) < 2*rows {
+		return 0, false
+	}
+
+	median := func(rows []growth.Row) int64 {
+		var values []int64
+		for _, r := range rows {
+			values = append(values, value(r))
+		}
+		slices.Sort(values)
+		return values[len(values)/2]
+	}
+	first, last := median(h.Rows[:rows]), median(h.Rows[len(h.Rows)-rows:])
+
+	return last - first, first != growth.Unknown && last != growth.Unknown
+}

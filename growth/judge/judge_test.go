@@ -1,0 +1,346 @@
+package judge
+
+import (
+	"math"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+const (
+	mib = 1 << 20
+
+	judgedPID  = 7
+	otherPID   = 8
+	grownLevel = 1 << 30 // bytes at the first sample
+)
+
+// mebibytes are growth of 1 MiB a second, which the series alone calls growing until it has been
+// watched for long.
+func mebibytes(second float64) float64 { return second * mib }
+
+// still is a process that does not grow.
+func still(float64) float64 { return 0 }
+
+// warming grows ten times as fast for 100 s, and steadily from then on.
+func warming(second float64) float64 { return mebibytes(second) + 10*mebibytes(min(second, 100)) }
+
+// pausing holds still for 20 s after 100.
+func pausing(second float64) float64 { return mebibytes(second - min(20, max(0, second-100))) }
+
+// watched is a process of an age that holds so much more than grownLevel in each second of a trace,
+// all of it by one stack.
+func watched(age time.Duration, seconds int, held func(second float64) float64) Case {
+	track := &growth.ProcessHistory{
+		Member: growth.Member{Process: growth.Process{PID: judgedPID, Born: -age}, Traced: true},
+		Last:   time.Duration(seconds) * time.Second,
+	}
+	for s := range seconds + 1 {
+		rss := int64(grownLevel + held(float64(s)))
+		track.Timeline = append(track.Timeline,
+			growth.Sample{Elapsed: time.Duration(s) * time.Second, RSS: rss, Steps: 3 * int64(s)})
+	}
+	c := Case{Process: track, Headroom: growth.Unknown, Criteria: verdict.InSeconds()}
+	for s := 0; s <= seconds; s += 5 {
+		at := &growth.Snapshot{Elapsed: time.Duration(s) * time.Second, Alive: []int{judgedPID}}
+		at.Holdings = []growth.Holding{
+			{
+				Stack: &growth.Stack{ID: 1, PID: judgedPID}, Kind: growth.KindMmap,
+				InuseBytes: int64(held(float64(s))),
+			},
+		}
+		c.Snapshots = append(c.Snapshots, at)
+	}
+	return c
+}
+
+// explaining leaves the stack a share of what it holds.
+func (c Case) explaining(share float64) Case {
+	for _, s := range c.Snapshots {
+		s.Holdings[0].InuseBytes = int64(share * float64(s.Holdings[0].InuseBytes))
+	}
+	return c
+}
+
+func TestProcessSuspected(t *testing.T) {
+	withoutSnapshots := watched(2*time.Hour, 300, mebibytes)
+	withoutSnapshots.Snapshots = nil
+	late := watched(2*time.Hour, 300, mebibytes)
+	for _, s := range late.Snapshots[:len(late.Snapshots)-5] {
+		s.Holdings[0].InuseBytes = 0
+	}
+	tolerated := watched(2*time.Hour, 300, mebibytes)
+	tolerated.Tolerable = 2 * mib
+	for name, c := range map[string]struct {
+		Case
+		want verdict.Class
+	}{
+		"an old process":                     {watched(2*time.Hour, 300, mebibytes), verdict.ClassSuspected},
+		"the last second is not there yet":   {watched(2*time.Hour, 298, mebibytes), verdict.ClassSuspected},
+		"too short a trace":                  {watched(2*time.Hour, 290, mebibytes), verdict.ClassGrowing},
+		"no longer young":                    {watched(time.Hour, 300, mebibytes), verdict.ClassSuspected},
+		"young":                              {watched(time.Hour-time.Second, 300, mebibytes), verdict.ClassGrowing},
+		"young, and its warm-up is seen":     {watched(0, 400, warming), verdict.ClassSuspected},
+		"hardly past its warm-up":            {watched(0, 180, warming), verdict.ClassGrowing},
+		"young, and paused for a while":      {watched(0, 440, pausing), verdict.ClassGrowing},
+		"old, and paused for a while":        {watched(2*time.Hour, 440, pausing), verdict.ClassSuspected},
+		"stacks explain more than half":      {watched(2*time.Hour, 300, mebibytes).explaining(0.51), verdict.ClassSuspected},
+		"stacks explain less than half":      {watched(2*time.Hour, 300, mebibytes).explaining(0.49), verdict.ClassGrowing},
+		"stacks explain nothing":             {withoutSnapshots, verdict.ClassGrowing},
+		"what is alive is young":             {late, verdict.ClassGrowing},
+		"no growth":                          {watched(2*time.Hour, 300, still), verdict.ClassPlateau},
+		"growth that the user tolerates":     {tolerated, verdict.ClassPlateau},
+		"watched for as long as a leak asks": {watched(2*time.Hour, 700, mebibytes), verdict.ClassLeak},
+	} {
+		if got := Process(c.Case); got.Class != c.want {
+			t.Errorf("%s: %s (%s), want %s", name, got.Class, got.Reason, c.want)
+		}
+	}
+}
+
+func TestProcess(t *testing.T) {
+	// What a process held at its end stays in the snapshots after it, and is no growth of those
+	// that live on.
+	t.Run("holdings of an ended process do not count", func(t *testing.T) {
+		c := watched(2*time.Hour, 300, mebibytes)
+		for _, s := range c.Snapshots {
+			s.Holdings = append(
+				s.Holdings,
+				growth.Holding{
+					Stack: &growth.Stack{ID: 2, PID: judgedPID + 1}, Kind: growth.KindMmap,
+					InuseBytes: 1 << 30,
+				},
+			)
+			if s.Elapsed < 150*time.Second {
+				s.Alive = append(s.Alive, judgedPID+1)
+			}
+		}
+		for _, trend := range Process(c).Trends {
+			if trend.Stack.PID != judgedPID {
+				t.Errorf("judged by %+v", trend)
+			}
+		}
+	})
+
+	t.Run("holdings of other processes do not count", func(t *testing.T) {
+		c := watched(2*time.Hour, 300, mebibytes).explaining(0.1).other()
+		got := Process(c)
+		if got.Class != verdict.ClassGrowing || len(got.Trends) != 1 ||
+			got.Trends[0].Stack.PID != judgedPID {
+			t.Errorf("%s, trends %+v; want growing, and the stack of %d alone", got.Class,
+				got.Trends, judgedPID)
+		}
+		if len(c.Snapshots[0].Holdings) != 2 {
+			t.Error("the trace's own snapshots were changed")
+		}
+	})
+
+	// What the PID held before its process executed another program is another life's, however near
+	// that snapshot is.
+	t.Run("holdings from before an exec do not count", func(t *testing.T) {
+		c := watched(2*time.Hour, 300, mebibytes)
+		c.Process.From = 105 * time.Second
+		var rare []*growth.Snapshot
+		for i := 0; i < len(c.Snapshots); i += 10 {
+			rare = append(rare, c.Snapshots[i])
+		}
+		rare[2].Holdings[0].InuseBytes = 1000 * mib // at 100 s, and the window begins at 124.5 s
+		c.Snapshots = rare
+		got := Process(c)
+		if len(got.Trends) != 1 || got.Trends[0].Trend != growth.TrendAccumulating ||
+			got.Trends[0].Growth != 150*mib {
+			t.Errorf("trends %+v, want what has accumulated since 150 s", got.Trends)
+		}
+	})
+
+	t.Run("the window ends with the process", func(t *testing.T) {
+		c := watched(2*time.Hour, 300, mebibytes).other()
+		for _, s := range c.Snapshots {
+			if s.Elapsed > 200*time.Second {
+				s.Alive = []int{otherPID}
+			}
+		}
+		if got := Process(c); got.Window.To != 200*time.Second || len(got.Trends) != 1 {
+			t.Errorf("window %+v with trends %+v, want it to end at 200 s", got.Window, got.Trends)
+		}
+	})
+
+	t.Run("the headroom is the limit", func(t *testing.T) {
+		c := watched(2*time.Hour, 700, mebibytes)
+		c.Headroom = 600 * mib
+		if got := Process(c); math.Abs(got.ToLimit-600) > 6 || got.ToLimitLow > got.ToLimit ||
+			got.ToLimitHigh < got.ToLimit {
+			t.Errorf("full in %v s (%v to %v), want 600", got.ToLimit, got.ToLimitLow,
+				got.ToLimitHigh)
+		}
+		c.Headroom = 0
+		if got := Process(c); got.ToLimit > 1 {
+			t.Errorf("full in %v s, want at once", got.ToLimit)
+		}
+		c.Headroom = growth.Unknown
+		if got := Process(c); !math.IsNaN(got.ToLimit) {
+			t.Errorf("full in %v s, want that it is unknown", got.ToLimit)
+		}
+	})
+
+	t.Run("without data", func(t *testing.T) {
+		gaps := watched(2*time.Hour, 300, mebibytes)
+		for i := range gaps.Process.Timeline {
+			gaps.Process.Timeline[i] = growth.UnknownSample()
+		}
+		gaps.Headroom = mib
+		paused := watched(2*time.Hour, 300, still)
+		for i := range paused.Process.Timeline {
+			paused.Process.Timeline[i].Steps = 100
+		}
+		if got := Process(paused); !math.IsNaN(got.StepsPerSecond) {
+			t.Errorf("%v steps a second of a process that makes none", got.StepsPerSecond)
+		}
+		unseen := watched(2*time.Hour, 300, mebibytes)
+		unseen.Snapshots[0].Alive = nil
+		unseen.Snapshots = unseen.Snapshots[:1]
+		for name, c := range map[string]Case{
+			"no samples":       {Process: &growth.ProcessHistory{}, Headroom: 1, Criteria: verdict.InSeconds()},
+			"one sample":       {Process: &growth.ProcessHistory{Timeline: growth.Timeline{{RSS: 5, Steps: growth.Unknown}}}, Criteria: verdict.InSeconds()},
+			"nothing but gaps": gaps,
+		} {
+			got := Process(c)
+			if got.Class != verdict.ClassTooShort || !math.IsNaN(got.Rate) ||
+				!math.IsNaN(got.ToLimit) ||
+				!math.IsNaN(got.StepsPerSecond) {
+				t.Errorf("%s: %+v, want that it is too short to tell", name, got)
+			}
+		}
+		if got := Process(unseen); got.Window != (trend.Window{}) || got.Trends != nil ||
+			got.Class != verdict.ClassGrowing {
+			t.Errorf("alive in no snapshot: %s in %+v with %+v, want no stacks", got.Class,
+				got.Window, got.Trends)
+		}
+	})
+}
+
+func TestProcessWindow(t *testing.T) {
+	late := watched(2*time.Hour, 300, mebibytes)
+	late.Process.From = 100 * time.Second
+	said, tooLate := watched(0, 400, warming), watched(0, 400, warming)
+	said.Warmup, tooLate.Warmup = 30*time.Second, 400*time.Second
+	for name, c := range map[string]struct {
+		Case
+		from, tolerance time.Duration
+	}{
+		"no warm-up is seen":         {watched(2*time.Hour, 300, mebibytes), 30 * time.Second, 0},
+		"traced from a third on":     {late, 120 * time.Second, 0},
+		"a warm-up is seen":          {watched(0, 400, warming), 100 * time.Second, 20 * time.Second},
+		"the user says when it ends": {said, 30 * time.Second, 0},
+		"it ends with the trace":     {tooLate, 100 * time.Second, 20 * time.Second},
+	} {
+		got := Process(c.Case)
+		if off := (got.Window.From - c.from).Abs(); off > c.tolerance {
+			t.Errorf("%s: judged from %s, want %s within %s", name, got.Window.From, c.from,
+				c.tolerance)
+		}
+		if want := c.Snapshots[len(c.Snapshots)-1].Elapsed; got.Window.To != want {
+			t.Errorf("%s: judged until %s, want the last snapshot at %s", name, got.Window.To, want)
+		}
+		if math.Abs(got.StepsPerSecond-3) > 1e-9 {
+			t.Errorf("%s: %v steps a second, want 3", name, got.StepsPerSecond)
+		}
+	}
+}
+
+// A process of ten minutes grows: where its warm-up is said to have ended in time, that is a leak.
+func TestProcessWarmup(t *testing.T) {
+	for _, c := range []struct {
+		warmup time.Duration
+		mark   time.Duration
+		want   verdict.Class
+	}{
+		{0, 0, verdict.ClassGrowing},
+		{90 * time.Second, 0, verdict.ClassLeak},
+		{0, 90 * time.Second, verdict.ClassLeak},
+		{90 * time.Second, 500 * time.Second, verdict.ClassLeak},
+		{500 * time.Second, 90 * time.Second, verdict.ClassSuspected},
+		{0, 500 * time.Second, verdict.ClassSuspected},
+		{0, 680 * time.Second, verdict.ClassGrowing},
+	} {
+		process := watched(0, 700, mebibytes)
+		process.Warmup = c.warmup
+		if c.mark != 0 {
+			process.Marks = []growth.Mark{{At: c.mark, Text: "epoch 1"}}
+		}
+		if got := Process(process); got.Class != c.want {
+			t.Errorf("warm-up of %s, epoch at %s: %s (%s), want %s", c.warmup, c.mark, got.Class,
+				got.Reason, c.want)
+		}
+	}
+}
+
+// other adds a process that grows faster, by its own stack with the same ID.
+func (c Case) other() Case {
+	for i, s := range c.Snapshots {
+		s.Alive = append(s.Alive, otherPID)
+		s.Holdings = append(
+			s.Holdings,
+			growth.Holding{
+				Stack: &growth.Stack{ID: 1, PID: otherPID}, Kind: growth.KindMmap,
+				InuseBytes: int64(i) * 100 * mib,
+			},
+		)
+	}
+	return c
+}
+
+// machine is a history of 20 s in which the tree and the memory around it grow evenly. The tree
+// holds some memory from the start.
+func machine(holds, tree, around int64) *growth.History {
+	var h growth.History
+	for second := range int64(21) {
+		at := time.Duration(second) * time.Second
+		h.Add(growth.TreeSample{
+			Elapsed: at,
+			Members: []growth.Member{{Process: growth.Process{PID: 1}, Traced: true}},
+			Processes: []growth.ProcessSample{
+				{PID: 1, Sample: growth.Sample{Elapsed: at, RSS: holds + tree*second/20}},
+			},
+			System: growth.SystemMemory{
+				Available: 64<<30 - around*second/20, CgroupUsed: growth.Unknown,
+			},
+		})
+	}
+	return &h
+}
+
+func TestCheckTree(t *testing.T) {
+	trainer := []growth.OtherProcess{{PID: 7, Command: "python3 train.py", Growth: 1100 * mib}}
+	for name, c := range map[string]struct {
+		holds, tree, around int64
+		others              []growth.OtherProcess
+		class, want         verdict.Class
+	}{
+		"a wrapper":              {mib, 3 * mib, 1112 * mib, trainer, verdict.ClassPlateau, verdict.ClassWrongProcess},
+		"the tree explains it":   {mib, 900 * mib, 1112 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
+		"a leak stays one":       {mib, 3 * mib, 1112 * mib, trainer, verdict.ClassLeak, verdict.ClassLeak},
+		"little grows":           {mib, 0, 100 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
+		"no process explains it": {mib, 0, 9000 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
+		"beside a large trainer": {2000 * mib, 0, 1112 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
+		"no other processes":     {mib, 0, 1112 * mib, nil, verdict.ClassTooShort, verdict.ClassTooShort},
+	} {
+		criteria := verdict.Criteria{MinPlateauLength: 10, MinOutsideGrowth: 256 * mib}
+		h := machine(c.holds, c.tree, c.around)
+		got := CheckTree(verdict.Verdict{Class: c.class}, h, c.others, criteria)
+		if got.Class != c.want {
+			t.Errorf("%s: %s (%s), want %s", name, got.Class, got.Reason, c.want)
+		}
+		if o := got.Other; got.Class == verdict.ClassWrongProcess &&
+			(o.PID != 7 || o.Command != "python3 train.py" || o.Growth != 1100*mib) {
+			t.Errorf("%s: %+v, want the trainer", name, o)
+		}
+		criteria.MinPlateauLength = 60 // the trace has 20 s
+		if got := CheckTree(verdict.Verdict{Class: c.class}, h, c.others, criteria); got.Class != c.class {
+			t.Errorf("%s: %s of a short trace", name, got.Class)
+		}
+	}
+}

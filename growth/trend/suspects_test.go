@@ -1,0 +1,353 @@
+package trend
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth/growthtest"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// growingStack is a stack that accumulates so many bytes.
+func growingStack(bytes float64, frames ...growth.Frame) StackTrend {
+	return StackTrend{
+		Stack: &growth.Stack{ID: 1, PID: 1, Frames: frames}, Kind: growth.KindHeap, Growth: bytes,
+		Low: bytes, Trend: growth.TrendAccumulating,
+	}
+}
+
+// numbered gives each stack an ID of its own.
+func numbered(trends []StackTrend) []StackTrend {
+	for i := range trends {
+		trends[i].Stack.ID = uint64(i + 1)
+	}
+	return trends
+}
+
+func onlySuspect(t *testing.T, trends []StackTrend) Suspect {
+	t.Helper()
+	suspects := Suspects(numbered(trends), nil)
+	if len(suspects) != 1 {
+		t.Fatalf("%d suspects, want one: %+v", len(suspects), suspects)
+	}
+	return suspects[0]
+}
+
+// functionsOf is the functions of frames in their order.
+func functionsOf(frames []growth.Frame) string {
+	var names []string
+	for _, f := range frames {
+		names = append(names, f.Function)
+	}
+	return strings.Join(names, ", ")
+}
+
+const inductor = "/usr/lib/python3/dist-packages/torch/_inductor/"
+
+var (
+	mallocFrame = growthtest.NativeFrame("malloc", "/lib/libc.so.6")
+	mainLine    = growthtest.PythonFrame("<module>", "/src/train.py", 100)
+	stepLine    = growthtest.PythonFrame("train_step", "/src/train.py", 42)
+	compileLine = growthtest.PythonFrame("compile", inductor+"compile_fx.py", 7)
+)
+
+// scattered is n stacks of like growth below two lines; each of them is small.
+func scattered(n int) []StackTrend {
+	var trends []StackTrend
+	for i := range n {
+		leaf := growthtest.PythonFrame("lower", inductor+"lowering.py", i)
+		trends = append(
+			trends,
+			growingStack(10+float64(i%7), mallocFrame,
+				growthtest.NativeFrame("PyObject_New", "/bin/python"), leaf, compileLine, stepLine,
+				mainLine),
+		)
+	}
+	return trends
+}
+
+func TestSuspects(t *testing.T) {
+	t.Run("the line that hundreds of leaves share", func(t *testing.T) {
+		got := onlySuspect(t, scattered(300))
+		if got.Component != "inductor-compile" || got.Frame != compileLine || got.Stacks != 300 ||
+			math.Abs(got.Inclusive-1) > 1e-9 {
+			t.Errorf("%+v", got)
+		}
+		if above := functionsOf(got.Above); above != "train_step, <module>" {
+			t.Errorf("above: %s", above)
+		}
+		if functionsOf(got.Path) != "compile, lower, PyObject_New" ||
+			got.Path[1].Line != 6 { // the first of the heaviest leaves
+			t.Errorf("path: %+v", got.Path)
+		}
+	})
+
+	t.Run("the line may be the component's caller", func(t *testing.T) {
+		trends := scattered(40)
+		for i := range 40 {
+			guard := growthtest.PythonFrame("guard", inductor+"guards.py", i)
+			trends = append(
+				trends,
+				growingStack(10, mallocFrame, guard,
+					growthtest.PythonFrame("check", inductor+"guards.py", 900), stepLine, mainLine),
+			)
+		}
+		if got := onlySuspect(t, trends); got.Frame != stepLine ||
+			got.Component != "inductor-compile" ||
+			functionsOf(got.Above) != "<module>" {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("a dominant stack has its own line", func(t *testing.T) {
+		leak := growthtest.PythonFrame("remember", "/src/train.py", 13)
+		trends := []StackTrend{
+			growingStack(900, mallocFrame,
+				growthtest.NativeFrame("ImagingAllocate", "/lib/_imaging.so"), leak, stepLine,
+				mainLine),
+			growingStack(50, mallocFrame, stepLine, mainLine),
+			growingStack(50, mallocFrame, growthtest.PythonFrame("log", "/src/train.py", 60),
+				mainLine),
+		}
+		got := onlySuspect(t, trends)
+		if got.Frame != leak || got.Inclusive != 0.9 ||
+			functionsOf(got.Path) != "remember, ImagingAllocate" ||
+			functionsOf(got.Above) != "train_step, <module>" {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	// The heaviest stack of all is not below the suspect.
+	t.Run("the frame need not be on the largest stack", func(t *testing.T) {
+		deep := growthtest.PythonFrame("deep", "/src/train.py", 5)
+		trends := []StackTrend{
+			growingStack(
+				15, growthtest.PythonFrame("alone", "/src/train.py", 6), stepLine, mainLine,
+			),
+		}
+		for i := range 85 {
+			trends = append(
+				trends,
+				growingStack(1, growthtest.PythonFrame("leaf", "/src/train.py", 1000+i), deep,
+					stepLine, mainLine),
+			)
+		}
+		if got := onlySuspect(t, trends); got.Frame != deep || math.Abs(got.Inclusive-0.85) > 1e-9 {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("one per component", func(t *testing.T) {
+		pillow := growthtest.PythonFrame("open", "/usr/lib/python3/dist-packages/PIL/Image.py", 3)
+		trends := append(
+			scattered(20),
+			growingStack(5000, mallocFrame, pillow, stepLine, mainLine),
+			growingStack(4, mallocFrame, growthtest.NativeFrame("strdup", "/lib/libc.so.6"),
+				growthtest.NativeFrame("run", "/opt/libnccl.so.2")),
+		)
+		suspects := Suspects(numbered(trends), nil)
+		var components []string
+		for _, c := range suspects {
+			components = append(components, fmt.Sprint(c.Component, " ", c.Frame.Function))
+		}
+		if want := []string{"pil open", "inductor-compile compile", "nccl strdup"}; !reflect.DeepEqual(
+			components,
+			want,
+		) {
+			t.Errorf("components %v, want %v", components, want)
+		}
+	})
+
+	// One function is called from many addresses, and of one name in two libraries.
+	t.Run("native frames are the same by function and module", func(t *testing.T) {
+		var trends []StackTrend
+		for i := range 10 {
+			grow := growthtest.NativeFrame("grow", "/opt/libx.so")
+			grow.Address, grow.Line = uint64(i), i
+			trends = append(
+				trends,
+				growingStack(10, mallocFrame,
+					growthtest.NativeFrame(fmt.Sprint("f", i), "/opt/libx.so"), grow,
+					growthtest.NativeFrame("main", "/bin/x")),
+			)
+		}
+		if got := onlySuspect(t, trends); got.Frame.Function != "grow" || got.Inclusive != 1 ||
+			got.Component != "libx.so" {
+			t.Errorf("%+v", got)
+		}
+		trends = []StackTrend{
+			growingStack(50, growthtest.NativeFrame("f", "/a/libx.so"),
+				growthtest.NativeFrame("run", "/opt/one.so"),
+				growthtest.NativeFrame("main", "/bin/x")),
+			growingStack(50, growthtest.NativeFrame("g", "/a/libx.so"),
+				growthtest.NativeFrame("run", "/opt/two.so"),
+				growthtest.NativeFrame("main", "/bin/x")),
+		}
+		if got := onlySuspect(t, trends); got.Frame.Function != "main" {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("stacks that share nothing", func(t *testing.T) {
+		cut := func(growth float64, line int) StackTrend {
+			trend := growingStack(growth, growthtest.PythonFrame("leaf", "/src/train.py", line),
+				growthtest.PythonFrame("caller", "/src/train.py", line))
+			trend.Stack.Truncated = "too deep"
+			return trend
+		}
+		got := onlySuspect(t, []StackTrend{cut(20, 1), cut(50, 2), cut(30, 3)})
+		if got.Frame.Function != "leaf" || got.Frame.Line != 2 || got.Inclusive != 0.5 ||
+			got.Stacks != 3 {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("lost stacks", func(t *testing.T) {
+		lost := growingStack(10)
+		lost.Stack.Truncated = "stack map full"
+		if got := onlySuspect(t, []StackTrend{lost}); got.Component != "other" ||
+			got.Frame.Function != "[stack not kept: stack map full]" ||
+			len(got.Path) != 1 {
+			t.Errorf("%+v", got)
+		}
+		if got := onlySuspect(t, []StackTrend{growingStack(10)}); got.Frame.Function != "[stack unknown]" ||
+			len(got.Above) != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("only what grows", func(t *testing.T) {
+		for trend, want := range map[growth.Trend]int{
+			growth.TrendAccumulating: 1, growth.TrendSaturating: 1, "": 1, growth.TrendTransient: 0, growth.TrendRefilled: 0, growth.TrendNoGrowth: 0,
+		} {
+			stack := growingStack(10, mainLine)
+			stack.Trend = trend
+			if got := Suspects([]StackTrend{stack}, nil); len(got) != want {
+				t.Errorf("%q: %d suspects, want %d", trend, len(got), want)
+			}
+		}
+		if got := Suspects([]StackTrend{growingStack(0, mainLine), growingStack(-5, mainLine), growingStack(math.NaN(), mainLine)}, nil); len(
+			got,
+		) != 0 {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("sums", func(t *testing.T) {
+		trends := []StackTrend{
+			growingStack(50, mainLine), growingStack(30, mainLine), growingStack(40, mainLine),
+		}
+		for i := range trends {
+			trends[i].Low = trends[i].Growth - float64(10*i) // 0, 10 and 20 less: 22.36 together
+			trends[i].Rate, trends[i].Share = trends[i].Growth/10, trends[i].Growth/1000
+		}
+		trends[1].Trend, trends[2].Trend = growth.TrendSaturating, growth.TrendSaturating
+		got := onlySuspect(t, trends)
+		if got.Growth != 120 || math.Abs(got.Low-(120-math.Sqrt(500))) > 1e-9 || got.Rate != 12 ||
+			math.Abs(got.Share-0.12) > 1e-12 ||
+			got.Trend != growth.TrendSaturating {
+			t.Errorf("%+v", got)
+		}
+	})
+
+	t.Run("the order of stacks changes nothing", func(t *testing.T) {
+		trends := numbered(
+			append(scattered(60), growingStack(10, stepLine, mainLine), growingStack(10, mainLine)),
+		)
+		want := Suspects(trends, nil)
+		random := rand.New(rand.NewPCG(3, 4))
+		for range 20 {
+			random.Shuffle(len(trends),
+				func(i, j int) { trends[i], trends[j] = trends[j], trends[i] })
+			if got := Suspects(trends, nil); !reflect.DeepEqual(got, want) {
+				t.Fatalf("%+v, want %+v", got, want)
+			}
+		}
+	})
+}
+
+func TestLowestCommonFrame(t *testing.T) {
+	t.Run("a recursive frame counts once", func(t *testing.T) {
+		visit := growthtest.PythonFrame("visit", "/src/train.py", 20)
+		leaf := func(i int) growth.Frame { return growthtest.PythonFrame("leaf", "/src/train.py", 1000+i) }
+		var trends []StackTrend
+		for i := range 30 {
+			frames := []growth.Frame{mallocFrame, leaf(i)}
+			for range 1 + i%5 {
+				frames = append(frames, visit)
+			}
+			trends = append(trends, growingStack(10, append(frames, mainLine)...))
+		}
+		trends = append(trends,
+			growingStack(70, growthtest.PythonFrame("other", "/src/train.py", 30), mainLine))
+		got := onlySuspect(t, trends)
+		if got.Frame != visit || math.Abs(got.Inclusive-300.0/370) > 1e-9 {
+			t.Errorf("%+v", got)
+		}
+		if functionsOf(got.Path) != "visit, leaf" {
+			t.Errorf("the path turns in a circle: %s", functionsOf(got.Path))
+		}
+	})
+
+	t.Run("the path follows the growth", func(t *testing.T) {
+		line := func(function string) growth.Frame { return growthtest.PythonFrame(function, "/src/train.py", 1) }
+		got := onlySuspect(t, []StackTrend{
+			growingStack(10, line("alone"), mainLine),
+			growingStack(
+				8, line("one"), line("both"), mainLine,
+			), growingStack(9, line("two"), line("both"), mainLine),
+			growingStack(12, mainLine), // ends at the suspect
+		})
+		if functionsOf(got.Path) != "<module>, both, two" || len(got.Above) != 0 {
+			t.Errorf("path: %s", functionsOf(got.Path))
+		}
+		got = onlySuspect(t,
+			[]StackTrend{growingStack(10, line("alone"), mainLine), growingStack(12, mainLine)})
+		if functionsOf(got.Path) != "<module>" {
+			t.Errorf("most of it ends here: %s", functionsOf(got.Path))
+		}
+	})
+
+	// In a tree of calls in which every function has one caller, the frames that explain enough lie
+	// on one way down from the root.
+	t.Run("random call trees", func(t *testing.T) {
+		random := rand.New(rand.NewPCG(5, 6))
+		for range 300 {
+			const nodes = 40
+			parent := make([]int, nodes)
+			below := make([]float64, nodes)
+			var trends []StackTrend
+			for node := range nodes {
+				if node > 0 {
+					parent[node] = max(random.IntN(node), node-1-random.IntN(8))
+				}
+				bytes := math.Ceil(random.ExpFloat64() * random.ExpFloat64() * 100)
+				var frames []growth.Frame
+				for at := node; ; at = parent[at] {
+					frames = append(frames,
+						growthtest.PythonFrame(fmt.Sprint("f", at), "/src/train.py", at))
+					below[at] += bytes
+					if at == 0 {
+						break
+					}
+				}
+				trends = append(trends, growingStack(bytes, frames...))
+			}
+			want := 0
+			for node := range nodes {
+				if below[node] >= 0.8*below[0] { // callees have higher numbers
+					want = node
+				}
+			}
+			if got := onlySuspect(t, trends); got.Frame.Line != want ||
+				math.Abs(got.Inclusive-below[want]/below[0]) > 1e-9 {
+				t.Fatalf("%+v, want f%d", got, want)
+			}
+		}
+	})
+}

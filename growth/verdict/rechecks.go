@@ -1,0 +1,41 @@
+package verdict
+
+// leaksForAlarm is how many checks in a row must find a leak: repeated checks are wrong more often
+// than a single one.
+const leaksForAlarm = 3
+
+// Rechecks schedule repeated judgements of a trace and count those that agree.
+type Rechecks struct {
+	next    float64
+	streak  int
+	alarmed bool
+}
+
+// NewRechecks begin with a first check at the criteria's MinPlateauLength, which should be those of
+// Criteria.Repeated.
+func NewRechecks(criteria Criteria) *Rechecks { return &Rechecks{next: criteria.MinPlateauLength} }
+
+// Due is true when the trace should be judged again, elapsed being its length in the unit of the
+// criteria. Each check is due once, and the next when the trace is longer by a quarter.
+func (l *Rechecks) Due(elapsed float64) bool {
+	if elapsed < l.next {
+		return false
+	}
+	l.next = 1.25 * elapsed
+	return true
+}
+
+// Add counts a verdict. It returns true once, when enough checks in a row have found a leak.
+func (l *Rechecks) Add(v Verdict) (alarm bool) {
+	if v.Class != ClassLeak {
+		l.streak = 0
+		return false
+	}
+	l.streak++
+	alarm = l.streak >= leaksForAlarm && !l.alarmed
+	l.alarmed = l.alarmed || alarm
+	return alarm
+}
+
+// Streak is how many checks in a row have found a leak, and how many raise the alarm.
+func (l *Rechecks) Streak() (checks, of int) { return l.streak, leaksForAlarm }

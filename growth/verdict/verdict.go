@@ -1,0 +1,145 @@
+// Package verdict judges whether a series of sizes over time leaks. It knows nothing of processes,
+// stacks or files. docs/verdict.md has the method and the measurements behind its thresholds.
+package verdict
+
+// A Class is the result of judging a series.
+type Class string
+
+// The classes of verdicts, as files have them.
+const (
+	ClassLeak         Class = "leak"           // steady growth that warm-up does not explain
+	ClassSuspected    Class = "leak-suspected" // not long enough for a leak, but stacks accumulate
+	ClassGrowing      Class = "growing"        // grows, too early to tell
+	ClassSaturating   Class = "saturating"     // grows, and slows down
+	ClassPlateau      Class = "plateau"        // no growth beyond the bound
+	ClassSpikyPlateau Class = "spiky-plateau"  // a plateau under transient spikes
+	ClassTooShort     Class = "too-short"      // too few data
+	ClassWrongProcess Class = "wrong-process"  // another process grows
+)
+
+// Severity orders classes: the more severe, the greater.
+func (c Class) Severity() int {
+	switch c {
+	case ClassLeak:
+		return 5
+	case ClassSuspected:
+		return 4
+	case ClassGrowing:
+		return 3
+	case ClassSaturating:
+		return 2
+	case ClassTooShort:
+		return 1
+	}
+	return 0
+}
+
+// Grows is true of growth that does not slow down.
+func (c Class) Grows() bool { return c.Severity() >= ClassGrowing.Severity() }
+
+// A Reason is why a verdict has its class.
+type Reason string
+
+// The reasons.
+const (
+	ReasonTooShort         Reason = "too-short"         // too few samples
+	ReasonPlateauTooYoung  Reason = "plateau-too-young" // shorter than growth before it asks for
+	ReasonTooNoisy         Reason = "too-noisy"         // the bound allows for growth of note
+	ReasonNoGrowth         Reason = "no-growth"
+	ReasonTolerated        Reason = "tolerated"  // grows less than Setting.Tolerable
+	ReasonNotProven        Reason = "not-proven" // residual growth
+	ReasonSlowsDown        Reason = "slows-down" // grows, but slows down
+	ReasonStillGrowing     Reason = "still-growing"
+	ReasonAfterWarmup      Reason = "after-warm-up"     // steady growth after warm-up
+	ReasonNoPlateau        Reason = "no-plateau"        // steady growth from the start
+	ReasonStacksAccumulate Reason = "stacks-accumulate" // steady growth, explained by stacks
+	ReasonFewRechecks      Reason = "few-rechecks"      // too few checks in a row found a leak
+	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
+)
+
+// A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where
+// unknown. Judge never returns ClassSuspected and ClassWrongProcess: they take more than one
+// series.
+type Verdict struct {
+	Class  Class
+	Reason Reason
+	// Other is the process behind ReasonOtherProcess, else nil.
+	Other *OtherGrowth
+	// Streak of checks behind ReasonFewRechecks, else zero.
+	Streak Streak
+	// Rate of the last segment with its 95% confidence interval. Bound is the one-sided 95% upper
+	// bound, at least 0.
+	Rate, RateLow, RateHigh, Bound float64
+	// Level is the median of the last segment's lower envelope in bytes, and LevelAt that of its X.
+	// The fitted line runs through both.
+	Level, LevelAt float64
+	// From is where the last segment begins: the end of the warm-up. NaN without an earlier
+	// segment.
+	From float64
+	// Length of the last segment in X, or of all that was judged where there are too few samples.
+	Length float64
+	// Start of the data that was judged: the last restart, else that of the series.
+	Start     float64
+	Restarted bool
+	// ExpectedLevel is the asymptote of a saturating segment in bytes, known to some percent. NaN
+	// without one.
+	ExpectedLevel float64
+	// Spikes above the lower envelope; nil without spikes of note.
+	Spikes *Spikes
+	// ToLimit is the time from the last sample to the limit, in X; 0 where spikes reach the limit
+	// already. Of a leak it is a forecast with a 95% confidence interval. Of growth it is what the
+	// present rate leads to, without an interval.
+	ToLimit, ToLimitLow, ToLimitHigh float64
+	// Longer is how much longer to watch at least, in X; 0: the verdict is final.
+	Longer float64
+	// Phases from the start of the judged data to its end, each from where the one before ends.
+	Phases []Phase
+}
+
+// MarkSuspected makes growth a suspected leak that stacks explain.
+func (v *Verdict) MarkSuspected() { v.Class, v.Reason = ClassSuspected, ReasonStacksAccumulate }
+
+// An OtherGrowth is a process outside the traced tree that grows in its place, in bytes.
+type OtherGrowth struct {
+	PID                int
+	Command            string
+	Growth, TreeGrowth int64
+}
+
+// A Streak is how many checks in a row have found a leak, of how many that raise the alarm.
+type Streak struct{ Found, Needed int }
+
+// Spikes are transient excursions above the lower envelope.
+type Spikes struct {
+	// Share of the samples that lie in spikes, 0 to 1. Height is their 95th percentile above the
+	// envelope, in bytes.
+	Share, Height float64
+	// Spans on the X axis, in order.
+	Spans []Span
+}
+
+// A Span is an interval of the X axis, its ends included.
+type Span struct{ From, To float64 }
+
+// A Phase is an interval of the series with one behaviour.
+type Phase struct {
+	Kind PhaseKind
+	// From and To on the X axis.
+	From, To float64
+	// Rate in bytes per X.
+	Rate float64
+}
+
+// A PhaseKind is the behaviour of a phase.
+type PhaseKind string
+
+// The kinds of phases.
+const (
+	PhaseWarmup   PhaseKind = "warm-up"    // growth before the last segment
+	PhaseFlat     PhaseKind = "flat"       // no growth to speak of, before the last segment
+	PhaseRelease  PhaseKind = "release"    // a fall before the last segment
+	PhasePlateau  PhaseKind = "plateau"    // the last segment, without proven growth
+	PhaseGrowth   PhaseKind = "growth"     // the last segment, growing
+	PhaseSlowdown PhaseKind = "saturating" // the last segment, growing and slowing down
+	PhaseOpen     PhaseKind = "open"       // the last segment, of unknown behaviour
+)

@@ -57,9 +57,11 @@ func TestNVMLFinding(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := nvmlFinding(c.reading)
-			hasRemedy := strings.HasPrefix(got.Remedy, c.remedy) && (got.Remedy == "") == (c.remedy == "")
-			if got.Finding != c.finding || !hasRemedy {
+			if got.Finding != c.finding || !strings.HasPrefix(got.Remedy, c.remedy) {
 				t.Errorf("%+v", got)
+			}
+			if (got.Remedy == "") != (c.remedy == "") {
+				t.Errorf("remedy %q", got.Remedy)
 			}
 		})
 	}

@@ -1,3 +1,5 @@
+// Package doctor checks what would work on this machine. Each check has a finding, and a remedy for
+// what is missing.
 package doctor
 
 import (
@@ -20,190 +22,234 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// A Check is one thing that a trace needs or can make use of.
+// Result is what one check found.
 type Result struct {
 	Name    string
 	Finding string
-	// Remedy for what is missing; empty if nothing is.
+	// Remedy for what is missing; empty: nothing is.
 	Remedy string
-	// Required: without it nothing can be traced.
+	// Required is set if nothing can be traced without it.
 	Required bool
 }
 
-// Examine tells what would work on this machine, and for a process unless pid is 0. It attaches nothing.
+// Check checks this machine, and a process unless pid is 0. It attaches nothing.
 func Check(pid int) []Result {
-	checks := []Result{checkKernel(), checkArchitecture(), checkPrivilege(), checkBTF(), checkTracefs(), checkPIDNamespace()}
-	checks = append(checks, checkPrograms(), checkFaults(), checkNVML())
-	if pid != 0 {
-		return append(checks, checkTarget(pid)...)
+	results := []Result{
+		checkKernel(),
+		checkArchitecture(),
+		checkPrivilege(),
+		checkBTF(),
+		checkTracefs(),
+		checkPIDNamespace(),
+		checkPrograms(),
+		checkFaults(),
+		checkNVML(),
 	}
-	return append(checks, checkOwnPages())
+	if pid != 0 {
+		return append(results, checkTarget(pid)...)
+	}
+	return append(results, checkOwnPages())
 }
 
 func checkKernel() Result {
-	c := Result{Name: "kernel", Required: true}
+	r := Result{Name: "kernel", Required: true}
 	release, supported, err := kernel.Release()
 	switch {
 	case err != nil:
-		c.Finding, c.Remedy = err.Error(), "cannot tell"
+		r.Finding, r.Remedy = err.Error(), "boot Linux 5.15 or newer"
 	case !supported:
-		c.Finding, c.Remedy = release, "boot Linux 5.15 or newer"
+		r.Finding, r.Remedy = release+" is too old", "boot Linux 5.15 or newer"
 	default:
-		c.Finding = release
+		r.Finding = release
 	}
-	return c
+	return r
 }
 
 func checkArchitecture() Result {
-	c := Result{Name: "architecture", Finding: runtime.GOARCH}
+	r := Result{Name: "architecture", Finding: runtime.GOARCH}
 	if runtime.GOARCH == "arm64" {
-		c.Finding += ": functions are probed at their entries"
+		r.Finding += ": probes are set at the entries of functions"
 	}
-	return c
+	return r
 }
 
+// checkPrivilege lists the missing capabilities.
 func checkPrivilege() Result {
-	c := Result{Name: "privilege", Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true}
+	r := Result{
+		Name: "privilege", Finding: fmt.Sprintf("uid %d", os.Geteuid()), Required: true,
+	}
 	missing, err := kernel.MissingPrivileges()
 	switch {
 	case err != nil:
-		c.Remedy = "run as root: " + err.Error()
+		r.Finding += ": " + err.Error()
+		r.Remedy = "run as root"
 	case len(missing) > 0:
-		c.Finding += " without " + strings.Join(missing, ", ")
-		c.Remedy = "run with sudo"
+		list := strings.Join(missing, ", ")
+		r.Finding += " without " + list
+		r.Remedy = "run with sudo, or grant " + list
 	}
-	return c
+	return r
 }
 
 func checkBTF() Result {
-	c := Result{Name: "BTF", Finding: "/sys/kernel/btf/vmlinux", Required: true}
-	if _, err := os.Stat(c.Finding); err != nil {
-		c.Finding, c.Remedy = err.Error(), "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are"
+	r := Result{Name: "BTF", Finding: "/sys/kernel/btf/vmlinux", Required: true}
+	if _, err := os.Stat(r.Finding); err != nil {
+		r.Finding = err.Error()
+		r.Remedy = "use a kernel built with CONFIG_DEBUG_INFO_BTF, as distributions' are"
 	}
-	return c
+	return r
 }
 
 func checkTracefs() Result {
-	c := Result{Name: "tracefs", Finding: "mounted"}
+	r := Result{Name: "tracefs", Finding: "mounted"}
 	if !kernel.TracefsMounted() {
-		c.Finding, c.Remedy = "not mounted: source mapping needs it", "trace mounts it by itself; or: mount -t tracefs tracefs "+kernel.TracefsPath
+		r.Finding = "not mounted: source mapping needs it"
+		r.Remedy = "allocscope trace mounts it; or run: mount -t tracefs tracefs " +
+			kernel.TracefsPath
 	}
-	return c
+	return r
 }
 
 func checkPIDNamespace() Result {
-	c := Result{Name: "PID namespace", Finding: "the initial one"}
+	r := Result{Name: "PID namespace", Finding: "initial"}
 	_, inode, err := kernel.PIDNamespace()
 	switch {
 	case err != nil:
-		c.Finding, c.Remedy = err.Error(), "mount /proc"
+		r.Finding, r.Remedy = err.Error(), "mount /proc"
 	case inode != 0:
-		c.Finding, c.Remedy = "a container's: only its own processes can be traced", "run on the host, or the container with --pid=host"
+		r.Finding = "container: only its own processes can be traced"
+		r.Remedy = "run on the host, or start the container with --pid=host"
 	}
-	return c
+	return r
 }
 
+// checkPrograms loads the BPF programs and unloads them again.
 func checkPrograms() Result {
-	c := Result{Name: "BPF programs", Required: true}
-	k, err := kernel.Load(kernel.Config{MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks, MaxFaults: kernel.MaxFaults})
+	r := Result{Name: "BPF programs", Required: true}
+	k, err := kernel.Load(kernel.Config{
+		MaxLive:   kernel.DefaultMaxLive,
+		MaxStacks: kernel.DefaultMaxStacks,
+		MaxFaults: kernel.MaxFaults,
+	})
 	if err != nil {
-		c.Finding, c.Remedy = err.Error(), "see the line above that is not ok, or --debug"
-		return c
+		r.Finding = err.Error()
+		r.Remedy = "fix the failed checks above first; --debug shows the verifier's log"
+		return r
 	}
 	defer k.Close()
-	c.Finding = "the kernel takes them; functions are probed by " + k.Mode.String()
-	return c
+	r.Finding = "loaded; functions are probed by " + k.Mode.String()
+	return r
 }
 
-// checkFaults opens what source fault needs, on the first CPU that is online, and lets go of it.
+// checkFaults opens and closes the perf event of source fault. A CPU that is offline returns
+// ENODEV, so it takes the first one that is online.
 func checkFaults() Result {
-	c := Result{Name: "source fault"}
+	r := Result{Name: "source fault"}
+	period := source.FaultPeriod(kernel.DefaultInterval)
 	cpus, _ := ebpf.PossibleCPU()
 	event, err := -1, error(unix.ENODEV)
 	for cpu := 0; errors.Is(err, unix.ENODEV) && cpu < max(1, cpus); cpu++ {
-		event, err = source.OpenFaultCounter(source.FaultPeriod(kernel.DefaultInterval), cpu)
+		event, err = source.OpenFaultCounter(period, cpu)
 	}
+
 	if err != nil {
-		c.Finding = fmt.Sprintf("count page faults: %v", err)
-		c.Remedy = cmp.Or(source.EventRemedy(err), "trace without it: --sources heap,mapping,step")
-		return c
+		r.Finding = fmt.Sprintf("count page faults: %v", err)
+		r.Remedy = cmp.Or(source.EventRemedy(err),
+			"trace without it: --sources heap,mapping,step")
+		return r
 	}
 	unix.Close(event)
-	c.Finding = "page faults can be counted"
-	return c
+	r.Finding = "page faults can be sampled"
+	return r
 }
 
-// checkOwnPages is checkPages where there is no other process to ask for.
+// checkOwnPages checks the page map of allocscope itself.
 func checkOwnPages() Result {
 	p, err := process.Open(os.Getpid())
 	if err != nil {
-		return Result{Name: "ledger", Finding: err.Error(), Remedy: "mount /proc"}
+		return Result{Name: breakdownSource, Finding: err.Error(), Remedy: "mount /proc"}
 	}
 	defer p.Close()
 	return checkPages(p)
 }
 
-// checkPages asks for the pages of a process, which the ledger is made of.
+// breakdownSource is the name of the source that reads page maps.
+const breakdownSource = "ledger"
+
+// checkPages checks the page map of a process, which the RSS breakdown is made of.
 func checkPages(p *process.Process) Result {
-	c := Result{Name: "ledger"}
-	pages, err := p.OpenPagemap()
+	r := Result{Name: breakdownSource}
+	pagemap, err := p.OpenPagemap()
 	if err == nil {
-		defer pages.Close()
-		_, err = pages.Runs(nil, 0, 1)
+		defer pagemap.Close()
+		_, err = pagemap.Runs(nil, 0, 1)
 	}
+
 	switch {
 	case err != nil:
-		c.Finding, c.Remedy = err.Error(), cmp.Or(residency.Remedy(err), "trace without it: what is resident is not told apart")
-	case !pages.SupportsScan():
-		c.Finding = "the page map is read, without reservations above 64 GiB; pages that only read zeros count"
-		c.Remedy = "boot Linux 6.7 or newer, which has PAGEMAP_SCAN"
+		r.Finding = err.Error()
+		r.Remedy = cmp.Or(residency.Remedy(err), "trace without it: there is no RSS breakdown then")
+	case !pagemap.SupportsScan():
+		r.Finding = "/proc/PID/pagemap is read: zero pages count as memory, and reservations " +
+			"above 64 GiB are left out"
+		r.Remedy = "boot Linux 6.7 or newer, which has PAGEMAP_SCAN"
 	default:
-		c.Finding = "the page map is scanned"
+		r.Finding = "/proc/PID/pagemap is scanned by PAGEMAP_SCAN"
 	}
-	return c
+	return r
 }
 
 func checkTarget(pid int) []Result {
-	target := Result{Name: fmt.Sprintf("pid %d", pid), Required: true}
+	r := Result{Name: fmt.Sprintf("pid %d", pid), Required: true}
 	p, err := process.Open(pid)
 	if err != nil {
-		target.Finding, target.Remedy = err.Error(), "name a process that can be traced"
-		return []Result{target}
+		r.Finding, r.Remedy = err.Error(), "name a process that can be traced"
+		return []Result{r}
 	}
 	defer p.Close()
-	target.Finding = p.Command()
+
+	r.Finding = p.Command()
 	maps, err := p.Maps()
 	if err != nil {
-		target.Finding, target.Remedy = err.Error(), "run as root"
-		return []Result{target}
+		r.Finding, r.Remedy = err.Error(), "run as root"
+		return []Result{r}
 	}
-	return slices.Concat([]Result{target, checkPages(p)}, checkAllocator(p, maps), checkPython(p, maps))
+	return slices.Concat(
+		[]Result{r, checkPages(p)}, checkAllocator(p, maps), checkPython(p, maps),
+	)
 }
 
-// checkPython says which interpreter there is, if any.
+// checkPython returns which interpreter a process has, if any.
 func checkPython(p *process.Process, maps []process.Mapping) []Result {
 	found, err := python.Find(p, maps)
 	switch {
 	case err != nil:
-		return []Result{{Name: "python", Finding: err.Error(), Remedy: "native frames alone are shown"}}
+		return []Result{{
+			Name: "python", Finding: err.Error(), Remedy: "stacks show native frames alone",
+		}}
 	case found != nil:
-		return []Result{{Name: "python", Finding: "CPython " + found.Version + " in " + found.Module.Path}}
+		finding := "CPython " + found.Version + " in " + found.Module.Path
+		return []Result{{Name: "python", Finding: finding}}
 	}
 	return nil
 }
 
+// checkAllocator returns the allocator functions that would be probed.
 func checkAllocator(p *process.Process, maps []process.Mapping) []Result {
+	const name = "source heap"
 	targets, err := probe.Resolve(p, maps)
 	if err != nil {
-		c := Result{Name: "source heap", Finding: err.Error(), Remedy: "only mappings can be traced"}
+		r := Result{Name: name, Finding: err.Error(), Remedy: "trace without it: --sources mapping"}
 		if errors.Is(err, probe.ErrNoAllocator) {
-			c.Remedy += "; link the program dynamically or keep its symbols"
+			r.Remedy += "; or link the program dynamically, or keep its symbols"
 		}
-		return []Result{c}
+		return []Result{r}
 	}
-	var checks []Result
+
+	var results []Result
 	for _, t := range targets {
-		checks = append(checks, Result{Name: "source heap", Finding: strings.Join(t.Functions(), ", ") + " in " + t.File.Path})
+		finding := strings.Join(t.Functions(), ", ") + " in " + t.File.Path
+		results = append(results, Result{Name: name, Finding: finding})
 	}
-	return checks
+	return results
 }

@@ -8,61 +8,65 @@ import (
 	"github.com/allocscope/allocscope/tracer/gpu/nvml"
 )
 
-// How often NVML is asked before it counts as one that does not answer: without a program that uses a GPU, its driver takes
-// seconds to start.
+// The driver takes seconds to start while no program uses a GPU. NVML is read this often before it
+// counts as one that does not answer.
 const (
-	nvmlTries = 20
-	nvmlPause = 500 * time.Millisecond
+	nvmlReadings       = 20
+	nvmlReadingSpacing = 500 * time.Millisecond
 )
 
-// checkNVML asks NVML once. A machine without a GPU lacks nothing.
+// checkNVML reads NVML once. A machine without a GPU needs no remedy.
 func checkNVML() Result {
 	m, err := nvml.Open("")
 	if err != nil {
-		return nvmlAbsence(err)
+		return nvmlUnavailable(err)
 	}
 	defer m.Close()
+
 	reading := m.Read()
-	for tries := 1; reading.Driver == "" && tries < nvmlTries; tries++ {
-		time.Sleep(nvmlPause)
+	for n := 1; reading.Driver == "" && n < nvmlReadings; n++ {
+		time.Sleep(nvmlReadingSpacing)
 		reading = m.Read()
 	}
 	return nvmlFinding(reading)
 }
 
-func nvmlAbsence(err error) Result {
-	c := Result{Name: "NVML", Finding: err.Error(), Remedy: "see what nvidia-smi says"}
-	if absence := (*nvml.UnavailableError)(nil); errors.As(err, &absence) {
-		c.Finding, c.Remedy = absence.Err.Error(), absence.Remedy
+// nvmlUnavailable returns the result for an error of nvml.Open.
+func nvmlUnavailable(err error) Result {
+	r := Result{Name: "NVML", Finding: err.Error(), Remedy: "check the output of nvidia-smi"}
+	if unavailable := (*nvml.UnavailableError)(nil); errors.As(err, &unavailable) {
+		r.Finding, r.Remedy = unavailable.Err.Error(), unavailable.Remedy
 	}
-	if c.Remedy == "" {
-		c.Finding += "; nothing is missing for the memory of processes"
+	if r.Remedy == "" {
+		r.Finding += "; not needed for the memory of processes"
 	}
-	return c
+	return r
 }
 
-// nvmlFinding is what a reading shows: driver and GPUs, and what it lacks.
+// nvmlFinding returns the driver and the GPUs of a reading, and what it lacks.
 func nvmlFinding(reading nvml.Reading) Result {
-	c := Result{Name: "NVML"}
+	r := Result{Name: "NVML"}
 	if reading.Driver == "" {
-		c.Finding, c.Remedy = reading.Reason, "see what nvidia-smi and dmesg say; trace goes on without the memory that NVML counts"
-		return c
+		r.Finding = reading.Reason
+		r.Remedy = "check nvidia-smi and dmesg; trace goes on without the memory that NVML counts"
+		return r
 	}
-	whole := make(map[int]bool)
-	instances := 0
+
+	gpus, migDevices := make(map[int]bool), 0
 	for _, g := range reading.GPUs {
-		whole[g.Index] = true
+		gpus[g.Index] = true
 		if g.Instance >= 0 {
-			instances++
+			migDevices++
 		}
 	}
-	c.Finding = fmt.Sprintf("driver %s, GPUs: %d", reading.Driver, len(whole))
-	if instances > 0 {
-		c.Finding += fmt.Sprintf(", MIG devices: %d", instances)
+	r.Finding = fmt.Sprintf("driver %s, GPUs: %d", reading.Driver, len(gpus))
+	if migDevices > 0 {
+		r.Finding += fmt.Sprintf(", MIG devices: %d", migDevices)
 	}
+
 	if reading.Reason != "" {
-		c.Finding += "; " + reading.Reason
-		c.Remedy = "trace goes on with what there is; see what nvidia-smi says"
+		r.Finding += "; " + reading.Reason
+		r.Remedy = "trace goes on with what there is; check the output of nvidia-smi"
 	}
-	return c
+	return r
 }

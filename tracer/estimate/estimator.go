@@ -1,3 +1,15 @@
+// Package estimate estimates what a heap holds from sampled allocations. An allocation represents
+// others in two ways:
+//
+//   - The kernel side samples one allocation per sampling interval, on average. growth.Weight is
+//     the inverse of the probability that it sampled this one (Horvitz-Thompson).
+//   - The probes may be open in bursts alone (duty-cycled sampling). A burst then also represents
+//     the pause before it (Schedule.Extrapolation). Objects that were born in it may have been
+//     freed unseen since (growth.Survival).
+//
+// Schedule records when the probes were open. Estimator combines it with what package liveness
+// knows of single objects. ReadLive applies it to the kernel's live map and sums by stack, and
+// Holdings has the sums by stack and kind of memory.
 package estimate
 
 import (
@@ -10,86 +22,115 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// The books of one snapshot tell what each sampled object of the heap that may be alive stands for. They need the session's watch.
+// Estimator returns the estimates of one snapshot. It reads the Schedule and the Tracker that it
+// was made of: the lock that guards them is held until ReadLive has returned.
 type Estimator struct {
-	log          *Schedule
-	known        map[bpf.Address]liveness.Tracked // objects that are followed from outside
-	hazards      map[stack.Key]*growth.HazardRate
-	tensorsAlone bool   // tensors are watched in spells, and the heap is not wanted
-	now          uint64 // ns, CLOCK_MONOTONIC
-	// windows are the places of spells among all windows whose objects count by now; -1: it is none. stand is for how many seconds
-	// each of these does.
+	schedule     *Schedule
+	tracked      map[bpf.Address]liveness.TrackedObject
+	hazardRates  map[stack.Key]*growth.HazardRate
+	tensorsAlone bool              // source tensor is sampled in bursts, and source heap is off
+	now          uint64            // ns, CLOCK_MONOTONIC
+	tracedSince  map[uint32]uint64 // when tracing of each process started, in ns, by PID
+
+	// burstIndex has, for each probe period, its index among the bursts that objects count of by
+	// now; -1: it is not one of them. burstSeconds[i] is the time that such a burst represents.
 	burstIndex   []int
 	burstSeconds []float64
-	tracedSince  map[uint32]uint64 // when counting began in each target, in ns, by PID
-	alive        map[stack.Key]*growth.Survival
+	survival     map[stack.Key]*growth.Survival // cache of survivalOf
 }
 
-func NewEstimator(log *Schedule, v *liveness.Tracker, tensorsAlone bool, now uint64, joined map[uint32]uint64) *Estimator {
-	b := &Estimator{
-		log: log, known: v.Objects, hazards: v.HazardRates, tensorsAlone: tensorsAlone,
-		now: now, tracedSince: joined, alive: make(map[stack.Key]*growth.Survival),
+// NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
+// tracedSince is when tracing of each process started, by PID; 0: from the first period on.
+func NewEstimator(
+	schedule *Schedule, tracker *liveness.Tracker, tensorsAlone bool,
+	now uint64, tracedSince map[uint32]uint64,
+) *Estimator {
+	e := &Estimator{
+		schedule:     schedule,
+		tracked:      tracker.Objects,
+		hazardRates:  tracker.HazardRates,
+		tensorsAlone: tensorsAlone,
+		now:          now,
+		tracedSince:  tracedSince,
+		survival:     make(map[stack.Key]*growth.Survival),
 	}
-	for i, s := range log.Periods {
-		place := -1
-		if s.Burst && log.countedFrom(i, s.From) <= now {
-			place = len(b.burstSeconds)
-			b.burstSeconds = append(b.burstSeconds, log.Extrapolation(i, 0)*time.Duration(max(s.To, s.From)-s.From).Seconds())
+
+	for i, p := range schedule.Periods {
+		index := -1
+		if p.Burst && schedule.countedFrom(i, p.From) <= now {
+			index = len(e.burstSeconds)
+			length := time.Duration(max(p.To, p.From) - p.From)
+			represented := schedule.Extrapolation(i, 0) * length.Seconds()
+			e.burstSeconds = append(e.burstSeconds, represented)
 		}
-		b.burstIndex = append(b.burstIndex, place)
+		e.burstIndex = append(e.burstIndex, index)
 	}
-	return b
+	return e
 }
 
-// A record is what a sampled object stands for.
+// Estimate is what one sampled object represents.
 type Estimate struct {
-	// weight is the number of objects.
+	// Weight is the number of objects.
 	Weight float64
-	// share of them that are alive, and its standard error.
+	// Alive is the probability that an object is still alive, and aliveError its standard error.
 	Alive, aliveError float64
-	// window of its birth, among all; -1: it was not born in one.
+	// Burst is the index of the burst in which it was born; -1: it was born in none.
 	Burst int
-	// entered is when it counts from, in ns.
-	countedFrom uint64
-	tracked     liveness.Tracked // from outside
+
+	countedFrom uint64                 // ns, CLOCK_MONOTONIC
+	tracked     liveness.TrackedObject // zero: it is not tracked
 }
 
-// of an object of the heap, or of a tensor, which is watched in windows where nobody watches the heap.
-func (b *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
-	r := Estimate{Weight: growth.Weight(a.Size, uint64(a.Interval)), Alive: 1, Burst: -1, countedFrom: a.Born}
-	spell := b.log.index(a.Born)
-	if !IsSampledInBursts(a.Kind, b.tensorsAlone) {
-		return r
+// estimate returns how many objects a sampled one represents, and the probability that it is still
+// alive. Tensors are treated like heap objects when the heap source is off.
+func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
+	estimate := Estimate{
+		Weight:      growth.Weight(a.Size, uint64(a.Interval)),
+		Alive:       1,
+		Burst:       -1,
+		countedFrom: a.Born,
 	}
-	if spell < 0 || !b.log.Periods[spell].Burst {
-		return r
+	if !IsSampledInBursts(a.Kind, e.tensorsAlone) {
+		return estimate
 	}
-	r.Burst, r.countedFrom = b.burstIndex[spell], b.log.countedFrom(spell, a.Born)
-	if r.Burst >= 0 {
-		r.Weight *= b.log.Extrapolation(spell, b.tracedSince[key.Tgid])
-		r.Alive, r.aliveError = b.survival(stack.Key{key.Tgid, a.Stack}).At(time.Duration(b.now - min(a.Born, b.now)))
-		_, slower := b.log.slowdown()
-		r.aliveError = math.Hypot(r.aliveError, r.Alive*slower)
-		r.tracked = b.known[*key]
+	period := e.schedule.index(a.Born)
+	if period < 0 || !e.schedule.Periods[period].Burst {
+		return estimate
 	}
-	return r
+
+	estimate.Burst = e.burstIndex[period]
+	estimate.countedFrom = e.schedule.countedFrom(period, a.Born)
+	if estimate.Burst < 0 {
+		return estimate
+	}
+	estimate.Weight *= e.schedule.Extrapolation(period, e.tracedSince[key.Tgid])
+
+	age := time.Duration(e.now - min(a.Born, e.now))
+	survival := e.survivalOf(stack.Key{TGID: key.Tgid, ID: a.Stack})
+	estimate.Alive, estimate.aliveError = survival.At(age)
+	_, slowdownError := e.schedule.slowdown()
+	estimate.aliveError = math.Hypot(estimate.aliveError, estimate.Alive*slowdownError)
+
+	estimate.tracked = e.tracked[*key]
+	return estimate
 }
 
-// IsSampledInBursts tells whether objects of a kind are seen in the spells alone.
+// IsSampledInBursts reports whether the probes of a kind of objects may be open in bursts alone.
 func IsSampledInBursts(kind bpf.AllocationKind, tensorsAlone bool) bool {
 	return kind == bpf.KindHeap || kind == bpf.KindTensor && tensorsAlone
 }
 
-// survival of the objects of a stack.
-func (b *Estimator) survival(of stack.Key) *growth.Survival {
-	if known := b.alive[of]; known != nil {
-		return known
+// survivalOf returns the survival function of the objects of a stack.
+func (e *Estimator) survivalOf(key stack.Key) *growth.Survival {
+	if s := e.survival[key]; s != nil {
+		return s
 	}
-	h := b.hazards[of]
-	if h == nil {
-		h = &growth.HazardRate{}
+
+	rate := e.hazardRates[key]
+	if rate == nil {
+		rate = &growth.HazardRate{}
 	}
-	known := h.Survival()
-	b.alive[of] = known
-	return known
+	s := rate.Survival()
+	e.survival[key] = s
+	return s
 }

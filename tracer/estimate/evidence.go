@@ -8,117 +8,131 @@ import (
 	"github.com/allocscope/allocscope/tracer/liveness"
 )
 
-// sightings is the evidence for what a stack holds, of objects that were seen in windows.
+// burstEvidence is the evidence for what a stack holds of objects that were born in bursts.
 type burstEvidence struct {
-	bursts  map[int]*growth.BurstSum
-	classes map[uint64]float64 // bytes by the size of chunks
-	hazard  growth.HazardRate
-	prints  fingerprints
+	bursts       map[int]*growth.BurstSum // by Estimate.Burst
+	classes      map[uint64]float64       // bytes by chunkSize
+	hazardRate   growth.HazardRate
+	fingerprints fingerprints
 }
 
-// window of those that objects were born in.
-func (g *burstEvidence) burst(place int) *growth.BurstSum {
-	if g.bursts == nil {
-		g.bursts, g.classes = make(map[int]*growth.BurstSum), make(map[uint64]float64)
+// burst returns the sums of a burst, new ones if there were none.
+func (e *burstEvidence) burst(index int) *growth.BurstSum {
+	if e.bursts == nil {
+		e.bursts, e.classes = make(map[int]*growth.BurstSum), make(map[uint64]float64)
 	}
-	if g.bursts[place] == nil {
-		g.bursts[place] = &growth.BurstSum{Burst: place}
+	if e.bursts[index] == nil {
+		e.bursts[index] = &growth.BurstSum{Burst: index}
 	}
-	return g.bursts[place]
+	return e.bursts[index]
 }
 
-// add notes an object.
-func (g *burstEvidence) add(size uint64, r Estimate, bytes, variance float64) {
-	w := g.burst(r.Burst)
-	w.Bytes += bytes
-	w.Variance += variance
-	w.Error += r.Weight * float64(size) * r.aliveError
-	g.classes[chunkClass(size)] += bytes
-	g.prints.add(r.tracked)
+// add adds an object of a size. bytes is what it represents, and variance the variance of that.
+func (e *burstEvidence) add(size uint64, estimate Estimate, bytes, variance float64) {
+	sum := e.burst(estimate.Burst)
+	sum.Bytes += bytes
+	sum.Variance += variance
+	sum.Error += estimate.Weight * float64(size) * estimate.aliveError
+
+	e.classes[chunkSize(size)] += bytes
+	e.fingerprints.add(estimate.tracked)
 }
 
-// merge adds those of another stack that looks the same.
-func (g *burstEvidence) merge(other *burstEvidence) {
-	for place, from := range other.bursts {
-		to := g.burst(place)
+// merge adds the evidence of another stack that has the same frames.
+func (e *burstEvidence) merge(other *burstEvidence) {
+	for index, from := range other.bursts {
+		to := e.burst(index)
 		to.Bytes += from.Bytes
 		to.Variance += from.Variance
 		to.Error += from.Error
 	}
 	for class, bytes := range other.classes {
-		g.classes[class] += bytes
+		e.classes[class] += bytes
 	}
-	g.hazard.Add(&other.hazard)
-	g.prints.merge(&other.prints)
+
+	e.hazardRate.Add(&other.hazardRate)
+	e.fingerprints.merge(&other.fingerprints)
 }
 
-// chunkClass is the size of the C library's chunk for so many bytes (checked_request2size, malloc/malloc.c).
-func chunkClass(size uint64) uint64 {
-	const header, align, least = 8, 16, 32
-	return max(least, (size+header+align-1)&^(align-1))
+// chunkSize returns the size of glibc's chunk for a request, both in bytes:
+// checked_request2size of https://sourceware.org/git/?p=glibc.git;a=blob;f=malloc/malloc.c.
+func chunkSize(request uint64) uint64 {
+	const sizeSZ, alignment, minSize = 8, 16, 32
+	return max(minSize, (request+sizeSZ+alignment-1)&^(alignment-1))
 }
 
-// weigh makes the evidence of a holding, and takes into its variance that windows differ.
-func (g *burstEvidence) apply(h *growth.Holding, b *Estimator) {
-	told := &growth.BurstEvidence{Bursts: len(g.bursts), Hazard: g.hazard}
-	g.prints.summarize(told)
+// apply sets the evidence of a holding, and multiplies its variances by the overdispersion of the
+// bursts. burstSeconds is the time that each burst represents.
+func (e *burstEvidence) apply(h *growth.Holding, burstSeconds []float64) {
+	evidence := &growth.BurstEvidence{Bursts: len(e.bursts), Hazard: e.hazardRate}
+	e.fingerprints.summarize(evidence)
+
 	var sums []growth.BurstSum
-	for _, place := range slices.Sorted(maps.Keys(g.bursts)) {
-		sums = append(sums, *g.bursts[place])
+	for _, index := range slices.Sorted(maps.Keys(e.bursts)) {
+		sums = append(sums, *e.bursts[index])
 	}
-	told.Dispersion = growth.Dispersion(sums, b.burstSeconds)
-	h.Variance *= told.Dispersion
+	evidence.Dispersion = growth.Dispersion(sums, burstSeconds)
+	h.Variance *= evidence.Dispersion
 	for i := range h.Births {
-		h.Births[i].Variance *= told.Dispersion
+		h.Births[i].Variance *= evidence.Dispersion
 	}
+
 	most := 0.0
-	for class, bytes := range g.classes {
-		if bytes > most || bytes == most && class > told.SizeClass {
-			told.SizeClass, most = class, bytes
+	for class, bytes := range e.classes {
+		if bytes > most || bytes == most && class > evidence.SizeClass {
+			evidence.SizeClass, most = class, bytes
 		}
 	}
-	h.Evidence = told
+	h.Evidence = evidence
 }
 
-// prints are those of the objects of a stack.
+// fingerprints counts the fingerprints of the tracked objects of a stack.
 type fingerprints struct {
-	seen           map[liveness.Fingerprint]int
-	all, unchanged int
+	counts           map[liveness.Fingerprint]int
+	total, unchanged int
 }
 
-func (p *fingerprints) add(f liveness.Tracked) {
-	if f.Fingerprint == 0 {
+// add counts an object, unless it has no fingerprint.
+func (f *fingerprints) add(o liveness.TrackedObject) {
+	if o.Fingerprint == 0 {
 		return
 	}
-	if p.seen == nil {
-		p.seen = make(map[liveness.Fingerprint]int)
+	if f.counts == nil {
+		f.counts = make(map[liveness.Fingerprint]int)
 	}
-	p.seen[f.Fingerprint]++
-	p.all++
-	if !f.Changed {
-		p.unchanged++
+
+	f.counts[o.Fingerprint]++
+	f.total++
+	if !o.Changed {
+		f.unchanged++
 	}
 }
 
-func (p *fingerprints) merge(other *fingerprints) {
-	for print, n := range other.seen {
-		if p.seen == nil {
-			p.seen = make(map[liveness.Fingerprint]int)
+func (f *fingerprints) merge(other *fingerprints) {
+	for fingerprint, n := range other.counts {
+		if f.counts == nil {
+			f.counts = make(map[liveness.Fingerprint]int)
 		}
-		p.seen[print] += n
+		f.counts[fingerprint] += n
 	}
-	p.all += other.all
-	p.unchanged += other.unchanged
+	f.total += other.total
+	f.unchanged += other.unchanged
 }
 
-// tell what they say.
-func (p *fingerprints) summarize(s *growth.BurstEvidence) {
-	s.Fingerprinted, s.Unchanged = p.all, p.unchanged
-	alike := 0.0
-	for _, n := range p.seen {
-		alike += float64(n) * float64(n-1)
+// summarize sets the fingerprint fields of the evidence. The diversity is the Gini-Simpson index
+//
+//	1 − Σ nᵢ(nᵢ−1) / (n(n−1)),
+//
+// the probability that two objects have different fingerprints: where it is small, an unchanged
+// fingerprint proves little.
+func (f *fingerprints) summarize(evidence *growth.BurstEvidence) {
+	evidence.Fingerprinted, evidence.Unchanged = f.total, f.unchanged
+
+	equalPairs := 0.0
+	for _, n := range f.counts {
+		equalPairs += float64(n) * float64(n-1)
 	}
-	if n := float64(p.all); n > 1 {
-		s.Diversity = 1 - alike/(n*(n-1))
+	if n := float64(f.total); n > 1 {
+		evidence.Diversity = 1 - equalPairs/(n*(n-1))
 	}
 }

@@ -1,157 +1,227 @@
 package estimate
 
 import (
+	"cmp"
+	"math"
 	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
-// A spell is a time during which the calls of allocators were watched, in ns, CLOCK_MONOTONIC.
+// ProbePeriod is a span of time in which the allocator probes were open.
 type ProbePeriod struct {
-	From, To uint64 // to 0: it goes on
-	// window: one of many, of which each stands for the time since the one before, too.
+	// From and To are in ns, CLOCK_MONOTONIC. To is 0 while the period lasts.
+	From, To uint64
+	// Burst is set if this is one of several bursts, which also represents the time before it,
+	// without probes.
 	Burst bool
 }
 
-// A Schedule is when the calls of allocators were watched: all the time, or in windows.
+// Schedule records when the allocator probes were open: all the time, or in bursts.
 type Schedule struct {
 	Periods []ProbePeriod // in order
-	// lag is how old an object that was seen in a window must be to count.
+	// Lag is the age from which on an object that was born in a burst counts. A younger one cannot
+	// be distinguished from one that is about to be freed.
 	Lag time.Duration
-	// inside is what the program did within windows, and outside the rest.
+	// Inside is what the traced processes did during bursts, and Outside between them.
 	Inside, Outside Progress
 }
 
-func (w *Schedule) Open(now uint64, window bool) {
-	w.Periods = append(w.Periods, ProbePeriod{From: now, Burst: window})
+// Open begins a period. now is in ns, CLOCK_MONOTONIC, as all moments here.
+func (s *Schedule) Open(now uint64, burst bool) {
+	s.Periods = append(s.Periods, ProbePeriod{From: now, Burst: burst})
 }
 
-// close ends the last spell and tells its place among all.
-func (w *Schedule) Close(now uint64) int {
-	last := len(w.Periods) - 1
-	w.Periods[last].To = now
+// Close ends the last period, or moves its end, and returns its index.
+func (s *Schedule) Close(now uint64) int {
+	last := len(s.Periods) - 1
+	s.Periods[last].To = now
 	return last
 }
 
-// isOpen tells whether calls are watched now.
-func (w *Schedule) IsOpen() bool {
-	return len(w.Periods) > 0 && w.Periods[len(w.Periods)-1].To == 0
+// IsOpen reports whether a period is going on.
+func (s *Schedule) IsOpen() bool {
+	return len(s.Periods) > 0 && s.Periods[len(s.Periods)-1].To == 0
 }
 
-// inWindow tells whether a window is open.
-func (w *Schedule) InBurst() bool { return w.IsOpen() && w.Periods[len(w.Periods)-1].Burst }
-
-// hadWindows tells whether there was time between two windows, of which nothing is known but what windows tell.
-func (w *Schedule) HadBursts() bool {
-	return slices.ContainsFunc(w.Periods, func(s ProbePeriod) bool { return s.Burst })
+// InBurst reports whether a burst is going on.
+func (s *Schedule) InBurst() bool {
+	return s.IsOpen() && s.Periods[len(s.Periods)-1].Burst
 }
 
-// at finds the spell in which an object was born that is in the live map: what was called in a spell may return a little after
-// its end. -1: before all.
-func (w *Schedule) index(born uint64) int {
-	i, found := slices.BinarySearchFunc(w.Periods, born, func(s ProbePeriod, moment uint64) int {
-		if s.From == moment {
-			return 0
-		}
-		if s.From < moment {
-			return -1
-		}
-		return 1
-	})
+// HadBursts reports whether there was any burst.
+func (s *Schedule) HadBursts() bool {
+	return slices.ContainsFunc(s.Periods, func(p ProbePeriod) bool { return p.Burst })
+}
+
+// index returns the index of the period in which an object of the live map was born; -1: before
+// all. A call that begins in a period may return a little after its end, so that the period that
+// began last is the right one.
+func (s *Schedule) index(born uint64) int {
+	compare := func(p ProbePeriod, moment uint64) int { return cmp.Compare(p.From, moment) }
+	i, found := slices.BinarySearchFunc(s.Periods, born, compare)
 	if found {
 		return i
 	}
 	return i - 1
 }
 
-// overlaps tells whether calls were watched at any moment between two.
-func (w *Schedule) Overlaps(from, to uint64) bool {
-	for i := len(w.Periods) - 1; i >= 0; i-- {
-		s := w.Periods[i]
-		if s.From < to && (s.To == 0 || s.To > from) {
+// Overlaps reports whether any period lies, even in part, between two moments.
+func (s *Schedule) Overlaps(from, to uint64) bool {
+	for _, p := range slices.Backward(s.Periods) {
+		if p.From < to && (p.To == 0 || p.To > from) {
 			return true
 		}
-		if s.To != 0 && s.To <= from {
+		if p.To != 0 && p.To <= from {
 			return false
 		}
 	}
 	return false
 }
 
-// neighbours are the windows that share the time between them: single rests are as long as chance has it.
+// averagedBursts is the number of bursts that share the pauses between them. Pauses are random, so
+// that a single one says little.
 const averagedBursts = 4
 
-// factor is how much of what the program does a spell stands for, in parts of what is done in it, in a process that counts from a
-// moment on: a window for its part of the time that it and those before it stand for. That of one that goes on is not known yet: 1.
-func (w *Schedule) Extrapolation(i int, joined uint64) float64 {
-	if s := w.Periods[i]; !s.Burst || s.To <= max(s.From, joined) {
+// Extrapolation returns the factor by which allocations seen in period i are multiplied to cover
+// the time since the previous burst:
+//
+//	1 + slowdown · pauses / bursts,
+//
+// with the total lengths of the last averagedBursts bursts and of the pauses before them. Only the
+// time since tracedSince counts, when tracing of the process started. The factor is 1 for
+// continuous probing and for a burst that is still open.
+func (s *Schedule) Extrapolation(i int, tracedSince uint64) float64 {
+	if p := s.Periods[i]; !p.Burst || p.To <= max(p.From, tracedSince) {
 		return 1
 	}
-	var inside, outside uint64
+
+	var bursts, pauses uint64 // ns
 	for k := i; k > i-averagedBursts && k >= 0; k-- {
-		s := w.Periods[k]
-		if !s.Burst || s.To <= joined {
+		p := s.Periods[k]
+		if !p.Burst || p.To <= tracedSince {
 			break
 		}
-		from := max(s.From, joined)
-		inside += s.To - from
+
+		from := max(p.From, tracedSince)
+		bursts += p.To - from
 		if k > 0 {
-			outside += from - max(min(w.Periods[k-1].To, from), joined)
+			pauses += from - max(min(s.Periods[k-1].To, from), tracedSince)
 		}
 	}
-	slower, _ := w.slowdown()
-	return 1 + slower*float64(outside)/float64(inside)
+
+	slowdown, _ := s.slowdown()
+	return 1 + slowdown*float64(pauses)/float64(bursts)
 }
 
-// worth of a spell for who wants to see objects die, in seconds of the time between windows: in as long the program does as much.
-// What is seen while every call is watched tells nothing: all of it would count at the age at which it began.
-func (w *Schedule) ExposureSeconds(s ProbePeriod) float64 {
-	if !s.Burst {
+// ExposureSeconds returns the length of a burst in seconds without probes, the unit of hazard
+// rates. Probes slow the program down, so that a burst of 1 s counts for less. Continuous probing
+// has no exposure: it would count at the age at which it began.
+func (s *Schedule) ExposureSeconds(p ProbePeriod) float64 {
+	if !p.Burst {
 		return 0
 	}
-	slower, _ := w.slowdown()
-	return time.Duration(s.To-s.From).Seconds() / slower
+	slowdown, _ := s.slowdown()
+	return time.Duration(p.To-p.From).Seconds() / slowdown
 }
 
-// entered is when an object that was born in a spell enters the books, in ns.
-func (w *Schedule) countedFrom(i int, born uint64) uint64 {
-	if i >= 0 && w.Periods[i].Burst {
-		return born + uint64(w.Lag)
+// countedFrom returns the moment from which on an object counts that was born in period i, or
+// before all (-1).
+func (s *Schedule) countedFrom(i int, born uint64) uint64 {
+	if i >= 0 && s.Periods[i].Burst {
+		return born + uint64(s.Lag)
 	}
 	return born
 }
 
-// watch describes it for a snapshot.
-func (w *Schedule) Coverage(started uint64) growth.HeapCoverage {
-	var told growth.HeapCoverage
+// Coverage describes the schedule for a snapshot of a trace that started at a moment. The zero
+// value means continuous probing.
+func (s *Schedule) Coverage(started uint64) growth.HeapCoverage {
+	var coverage growth.HeapCoverage
 	var factors, ended float64
-	for i, s := range w.Periods {
-		if !s.Burst {
+	for i, p := range s.Periods {
+		if !p.Burst {
 			continue
 		}
-		if told.Bursts == 0 {
-			told.Since = time.Duration(max(s.From, started) - started)
+
+		if coverage.Bursts == 0 {
+			coverage.Since = time.Duration(max(p.From, started) - started)
 		}
-		told.Bursts++
-		if s.To != 0 {
-			told.Open += time.Duration(s.To - s.From)
-			factors += w.Extrapolation(i, 0)
+		coverage.Bursts++
+		if p.To != 0 {
+			coverage.Open += time.Duration(p.To - p.From)
+			factors += s.Extrapolation(i, 0)
 			ended++
 		}
 	}
-	if told.Bursts > 0 {
-		told.Lag, told.Extrapolation = w.Lag, factors/max(ended, 1)
+
+	if coverage.Bursts > 0 {
+		coverage.Lag, coverage.Extrapolation = s.Lag, factors/max(ended, 1)
 	}
-	return told
+	return coverage
 }
 
-// maturity is the lag for a trace of that length; 0: without a known end. What is younger than a minute cannot be told from
-// what is about to be freed; a short trace has to do with less.
+// Maturity returns the lag for a trace of a duration; 0: without a known end. Most short-lived
+// objects are freed within a minute. A short trace cannot wait that long, and takes a fifth of its
+// duration.
 func Maturity(duration time.Duration) time.Duration {
 	const shortest, longest = 10 * time.Second, time.Minute
 	if duration == 0 {
 		return longest
 	}
 	return min(max(duration/5, shortest), longest)
+}
+
+// Progress is what the traced processes did in some time.
+type Progress struct {
+	seconds float64
+	steps   float64 // of training
+	native  float64 // CPU time of their own, in seconds
+	probes  float64 // CPU time of the probes, in seconds
+}
+
+// Add adds what was done from one reading to the next.
+func (p *Progress) Add(costs controller.Costs, from, to controller.Reading) {
+	native, probes := costs.Native(from, to)
+	p.seconds += max(0, (to.At - from.At).Seconds())
+	p.steps += max(0, float64(to.Steps-from.Steps))
+	p.native += native.Seconds()
+	p.probes += probes.Seconds()
+}
+
+const (
+	// minStepsForSlowdown is needed, inside and outside bursts, to compare the rates of steps.
+	minStepsForSlowdown = 30
+	// relCostError is the relative standard error of the calibrated costs of probes.
+	relCostError = 0.15
+	// maxSlowdown bounds the factor by which probes are taken to slow the program down.
+	maxSlowdown = 50
+)
+
+// slowdown returns the program's rate of work outside bursts as a multiple of that inside, at
+// least 1, and its relative standard error. Work is counted in steps of training where there are
+// enough, with the error of a ratio of Poisson counts, √(1/inside + 1/outside). Otherwise it is
+// counted in CPU time of the program's own. The slowdown is 1 if it is not known.
+func (s *Schedule) slowdown() (factor, relError float64) {
+	in, out := &s.Inside, &s.Outside
+	if !(in.seconds > 0 && out.seconds > 0) {
+		return 1, 0
+	}
+
+	inside, outside := in.native/in.seconds, out.native/out.seconds
+	if in.probes > 0 {
+		relError = relCostError * in.probes / max(in.native, in.probes/maxSlowdown)
+	}
+	if in.steps >= minStepsForSlowdown && out.steps >= minStepsForSlowdown {
+		inside, outside = in.steps/in.seconds, out.steps/out.seconds
+		relError = math.Sqrt(1/in.steps + 1/out.steps)
+	}
+
+	relError = min(relError, 1)
+	if !(outside > inside) {
+		return 1, relError
+	}
+	return min(maxSlowdown, outside/max(inside, outside/maxSlowdown)), relError
 }

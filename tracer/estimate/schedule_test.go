@@ -6,91 +6,127 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
 const second = uint64(time.Second)
 
-// watched everything from 10 s to 20 s, then in windows of half a second that begin at 30 s, 50 s and 90 s, of which the last is open.
-func watched() *Schedule {
-	w := &Schedule{Lag: time.Minute}
-	w.Open(10*second, false)
-	w.Close(20 * second)
+// threeBursts returns a schedule with continuous probing from 10 s to 20 s, and bursts of half a
+// second from 30 s, 50 s and 90 s on. The last one is still open.
+func threeBursts() *Schedule {
+	s := &Schedule{Lag: time.Minute}
+	s.Open(10*second, false)
+	s.Close(20 * second)
 	for _, from := range []uint64{30 * second, 50 * second} {
-		w.Open(from, true)
-		w.Close(from + second/2)
+		s.Open(from, true)
+		s.Close(from + second/2)
 	}
-	w.Open(90*second, true)
-	return w
+	s.Open(90*second, true)
+	return s
 }
 
-func TestWindowsStandTogetherForTheTimeBetweenThem(t *testing.T) {
-	w := watched()
-	for i, want := range []float64{1, 10.5 / 0.5, 30.5, 1} {
-		if got := w.Extrapolation(i, 0); math.Abs(got-want) > 1e-9 {
-			t.Errorf("spell %d stands for %v times itself, want %v", i, got, want)
+func TestExtrapolation(t *testing.T) {
+	check := func(t *testing.T, s *Schedule, period int, want float64) {
+		t.Helper()
+		if got := s.Extrapolation(period, 0); math.Abs(got-want) > 1e-9 {
+			t.Errorf("period %d represents %v times itself, want %v", period, got, want)
 		}
 	}
-	w.Close(90*second + second/10)
-	if got, want := w.Extrapolation(3, 0), (10.5+20+39.6)/1.1; math.Abs(got-want) > 1e-9 {
-		t.Errorf("a short window after a long rest stands for %v times itself, want %v", got, want)
-	}
-	for range 3 { // then the first is too long ago
-		w.Open(w.Periods[len(w.Periods)-1].To+10*second, true)
-		w.Close(w.Periods[len(w.Periods)-1].From + second)
-	}
-	if got, want := w.Extrapolation(6, 0), (39.6+3*11)/3.1; math.Abs(got-want) > 1e-9 {
-		t.Errorf("the last of four windows stands for %v times itself, want %v", got, want)
-	}
-}
 
-func TestAWindowStandsForNothingBeforeItsProcessCounts(t *testing.T) {
-	w := watched()
-	for _, c := range []struct {
-		joined uint64 // ms
-		want   float64
-	}{
-		{5_000, 30.5}, {30_400, 20.1 / 0.6}, {30_500, 20 / 0.5}, {40_500, 10 / 0.5}, {50_000, 1}, {50_250, 1}, {60_000, 1},
-	} {
-		if got := w.Extrapolation(2, c.joined*1e6); math.Abs(got-c.want) > 1e-9 {
-			t.Errorf("in a process that counts from %d ms on a window stands for %v times itself, want %v", c.joined, got, c.want)
+	t.Run("last bursts share their pauses", func(t *testing.T) {
+		s := threeBursts()
+		for period, want := range []float64{1, 10.5 / 0.5, 30.5, 1} {
+			check(t, s, period, want)
 		}
+		s.Close(90*second + second/10) // a short burst after a long pause
+		check(t, s, 3, (10.5+20+39.6)/1.1)
+
+		for range averagedBursts - 1 { // then the first burst is too long ago
+			last := s.Periods[len(s.Periods)-1]
+			s.Open(last.To+10*second, true)
+			s.Close(last.To + 11*second)
+		}
+		check(t, s, 6, (39.6+3*11)/3.1)
+	})
+	t.Run("first period represents itself", func(t *testing.T) {
+		var s Schedule
+		s.Open(second, true)
+		s.Close(2 * second)
+		check(t, &s, 0, 1)
+	})
+	t.Run("slower program", func(t *testing.T) {
+		s := withProgress(
+			controller.Reading{At: time.Second, Steps: 100},
+			controller.Reading{At: time.Second, Steps: 400},
+		)
+		check(t, s, 1, 1+4*10/0.5)
+	})
+	t.Run("only since the process is traced", func(t *testing.T) {
+		s := threeBursts()
+		for _, c := range []struct {
+			since uint64 // ms
+			want  float64
+		}{
+			{5_000, 30.5},
+			{30_400, 20.1 / 0.6},
+			{30_500, 20 / 0.5},
+			{40_500, 10 / 0.5},
+			{50_000, 1},
+			{50_250, 1},
+			{60_000, 1},
+		} {
+			if got := s.Extrapolation(2, c.since*1e6); math.Abs(got-c.want) > 1e-9 {
+				t.Errorf("traced since %d ms: %v, want %v", c.since, got, c.want)
+			}
+		}
+	})
+}
+
+func TestExposureSeconds(t *testing.T) {
+	s := withProgress(
+		controller.Reading{At: time.Second, Steps: 100},
+		controller.Reading{At: time.Second, Steps: 400},
+	)
+	if got, want := s.ExposureSeconds(s.Periods[1]), 0.125; got != want {
+		t.Errorf("half a second at a quarter of the speed is %v s of exposure, want %v", got, want)
 	}
 }
 
-func TestTheFirstSpellStandsForItself(t *testing.T) {
-	var w Schedule
-	w.Open(second, true)
-	w.Close(2 * second)
-	if got := w.Extrapolation(0, 0); got != 1 {
-		t.Errorf("%v", got)
-	}
-}
-
-func TestAnObjectBelongsToTheSpellThatBeganLast(t *testing.T) {
-	w := watched()
+func TestPeriodIndex(t *testing.T) {
+	s := threeBursts()
 	for _, c := range []struct {
 		born uint64 // ms
 		want int
 	}{
-		{0, -1}, {9_999, -1}, {10_000, 0}, {19_999, 0}, {20_050, 0}, {30_000, 1}, {30_501, 1}, {50_000, 2}, {90_000, 3}, {1e9, 3},
+		{0, -1},
+		{9_999, -1},
+		{10_000, 0},
+		{19_999, 0},
+		{20_050, 0},
+		{30_000, 1},
+		{30_501, 1},
+		{50_000, 2},
+		{90_000, 3},
+		{1e9, 3},
 	} {
-		if got := w.index(c.born * 1e6); got != c.want {
-			t.Errorf("what was born at %d ms belongs to spell %d, want %d", c.born, got, c.want)
+		if got := s.index(c.born * 1e6); got != c.want {
+			t.Errorf("an object born at %d ms: period %d, want %d", c.born, got, c.want)
 		}
 	}
 }
 
-func TestWhatWasSeenInAWindowCountsLater(t *testing.T) {
-	w := watched()
-	for spell, want := range map[int]uint64{-1: 7 * second, 0: 7 * second, 1: 67 * second} {
-		if got := w.countedFrom(spell, 7*second); got != want {
-			t.Errorf("what was born at 7 s in spell %d counts from %d s on, want %d", spell, got/second, want/second)
+func TestCountedFrom(t *testing.T) {
+	s := threeBursts()
+	for period, want := range map[int]uint64{-1: 7 * second, 0: 7 * second, 1: 67 * second} {
+		if got := s.countedFrom(period, 7*second); got != want {
+			t.Errorf("period %d: born at 7 s, counted from %d s on, want %d",
+				period, got/second, want/second)
 		}
 	}
 }
 
-func TestOverlapsIsAskedOfTheTimeBetween(t *testing.T) {
-	w := watched()
+func TestOverlaps(t *testing.T) {
+	s := threeBursts()
 	for _, c := range []struct {
 		from, to uint64 // ms
 		want     bool
@@ -108,26 +144,100 @@ func TestOverlapsIsAskedOfTheTimeBetween(t *testing.T) {
 		{89_000, 91_000, true},
 		{95_000, 96_000, true},
 	} {
-		if got := w.Overlaps(c.from*1e6, c.to*1e6); got != c.want {
-			t.Errorf("overlaps from %d ms to %d ms: %v", c.from, c.to, got)
+		if got := s.Overlaps(c.from*1e6, c.to*1e6); got != c.want {
+			t.Errorf("from %d ms to %d ms: %v", c.from, c.to, got)
 		}
 	}
 	if (&Schedule{}).Overlaps(0, second) {
-		t.Error("nothing was watched")
+		t.Error("an empty schedule overlaps")
 	}
 }
 
-func TestAWindowThatIsOpenIsNotInTheMeanOfFactors(t *testing.T) {
-	want := growth.HeapCoverage{Bursts: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second, Extrapolation: (21 + 30.5) / 2}
-	if got := watched().Coverage(5 * second); got != want {
-		t.Errorf("%+v, want %+v", got, want)
-	}
+func TestCoverage(t *testing.T) {
+	t.Run("open burst has no factor", func(t *testing.T) {
+		want := growth.HeapCoverage{
+			Bursts: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second,
+			Extrapolation: (21 + 30.5) / 2,
+		}
+		if got := threeBursts().Coverage(5 * second); got != want {
+			t.Errorf("%+v, want %+v", got, want)
+		}
+	})
+	t.Run("continuous probing", func(t *testing.T) {
+		s := &Schedule{Lag: time.Minute}
+		s.Open(second, false)
+		if got := s.Coverage(2 * second); got != (growth.HeapCoverage{}) || !s.IsOpen() || s.InBurst() {
+			t.Errorf("%+v, open: %v, in a burst: %v", got, s.IsOpen(), s.InBurst())
+		}
+	})
 }
 
-func TestWhatIsWatchedAllTheTimeHasNoWindows(t *testing.T) {
-	w := &Schedule{Lag: time.Minute}
-	w.Open(second, false)
-	if got := w.Coverage(2 * second); got != (growth.HeapCoverage{}) || !w.IsOpen() || w.InBurst() {
-		t.Errorf("%+v, open: %v, in a window: %v", got, w.IsOpen(), w.InBurst())
+// withProgress returns a schedule whose processes did ten times as much inside and outside bursts
+// as the readings show. A trap costs 1 us.
+func withProgress(inside, outside controller.Reading) *Schedule {
+	s := threeBursts()
+	costs := controller.Costs{Entry: 1000}
+	for range 10 {
+		s.Outside.Add(costs, controller.Reading{}, outside)
+		s.Inside.Add(costs, controller.Reading{}, inside)
+	}
+	return s
+}
+
+func TestSlowdown(t *testing.T) {
+	const second, half = time.Second, time.Second / 2
+	for name, c := range map[string]struct {
+		inside, outside controller.Reading
+		want            float64
+	}{
+		"five times fewer steps": {
+			inside:  controller.Reading{At: second, Steps: 100, Traced: second},
+			outside: controller.Reading{At: second, Steps: 500, Traced: second},
+			want:    5,
+		},
+		"too few steps": {
+			inside:  controller.Reading{At: second, Steps: 2, Traced: second, Entries: 750_000},
+			outside: controller.Reading{At: second, Steps: 8, Traced: second},
+			want:    4,
+		},
+		"no steps": {
+			inside:  controller.Reading{At: second, Traced: second, Entries: 500_000},
+			outside: controller.Reading{At: second, Traced: second},
+			want:    2,
+		},
+		"waits for other processes": {
+			inside:  controller.Reading{At: second, Traced: second, Entries: 500_000},
+			outside: controller.Reading{At: second, Traced: half},
+			want:    1,
+		},
+		"faster inside": {
+			inside:  controller.Reading{At: second, Steps: 100},
+			outside: controller.Reading{At: second, Steps: 50},
+			want:    1,
+		},
+		"idle": {
+			inside:  controller.Reading{At: second},
+			outside: controller.Reading{At: second},
+			want:    1,
+		},
+		"only probes inside": {
+			inside:  controller.Reading{At: second, Traced: second, Entries: 1_000_000},
+			outside: controller.Reading{At: second, Traced: second},
+			want:    maxSlowdown,
+		},
+		"no bursts": {
+			outside: controller.Reading{At: second, Steps: 100, Traced: second},
+			want:    1,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got, relError := withProgress(c.inside, c.outside).slowdown()
+			if math.Abs(got-c.want) > 1e-6 {
+				t.Errorf("%v times slower, want %v", got, c.want)
+			}
+			if !(relError >= 0 && relError <= 1) {
+				t.Errorf("relative error %v", relError)
+			}
+		})
 	}
 }

@@ -1,3 +1,5 @@
+// Package gpu reads what traced processes have allocated on GPUs, and pinned for them, from the
+// kernel side. Monitor reads what NVML reports of the GPUs themselves.
 package gpu
 
 import (
@@ -15,37 +17,101 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// driverTotal is what is alive of what CUDA's driver has allocated for a process, in bytes.
-type driverTotal struct{ device, pinned int64 }
+// maxBelievedBytes bounds one allocation, and one total that PyTorch reports. No memory is larger,
+// and the sum of many of them still fits an int64.
+const maxBelievedBytes = 1 << 46
 
-// Sample are the sums of one moment, by process.
-type Sample struct {
-	GPUs   []growth.ProcessGPUMemory
-	Driver map[uint32]driverTotal
+// Name returns the CUDA index of a GPU in the process, from the kernel side's number of it; empty
+// for 0, no GPU.
+func Name(number uint32) string {
+	if number == 0 {
+		return ""
+	}
+	return strconv.FormatUint(uint64(number-1), 10)
 }
 
-// set writes what is known of a process's memory on GPUs into its sample.
-func (d Sample) Set(sample *growth.Sample, pid int) {
-	for _, device := range d.GPUs {
-		if device.PID != pid {
-			continue
-		}
-		sample.GPUUsed, sample.CudaAllocated, sample.CudaReserved = device.Used, device.Allocated, device.Reserved
-		if device.DriverProbed && d.Driver != nil {
-			total := d.Driver[uint32(pid)]
-			sample.CudaDriver, sample.Pinned = total.device, total.pinned
-		}
+// Key is a stack of a process, with the kind of memory and the GPU that it holds.
+type Key struct {
+	stack.Key
+	Kind bpf.AllocationKind
+	GPU  uint32 // the kernel side's number; see Name
+}
+
+// Totals is what is alive on GPUs and pinned for them, at one moment.
+type Totals struct {
+	ByStack map[Key]*estimate.StackTotals
+	Pins    map[uint32][]estimate.Pin // by PID
+}
+
+// NewTotals returns totals of nothing.
+func NewTotals() *Totals {
+	return &Totals{
+		ByStack: make(map[Key]*estimate.StackTotals),
+		Pins:    make(map[uint32][]estimate.Pin),
 	}
 }
 
-// ReadDriverTotals sums what is alive of what the driver has allocated, by process; nil: it could not be read.
+// ReadLive sums what is alive on GPUs, or pinned for them, by stack. What was allocated after the
+// last bin is left out.
+func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
+	totals := NewTotals()
+	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
+		bin, ok := born.Index(m.Born)
+		if !ok {
+			return
+		}
+
+		m.Size = min(m.Size, maxBelievedBytes)
+		isHostAddress := m.Kind == bpf.KindPinned && key.Space == bpf.SpaceAddress
+		if isHostAddress || m.Kind == bpf.KindRegistered {
+			totals.addPin(key, m)
+		}
+		of := Key{Key: stack.Key{TGID: key.Tgid, ID: m.Stack}, Kind: m.Kind, GPU: m.Gpu}
+		weight := growth.Weight(m.Size, uint64(m.Interval))
+		alive := estimate.Estimate{Weight: weight, Alive: 1, Burst: -1}
+		estimate.TotalsOf(totals.ByStack, of).AddLive(m.Size, alive, bin)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("read map %s: %w", bpf.MapGpuLive, err)
+	}
+	return totals, nil
+}
+
+// addPin adds the pages of pinned memory.
+func (t *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
+	start := key.Address &^ (process.PageSize - 1)
+	end := (key.Address + m.Size + process.PageSize - 1) &^ (process.PageSize - 1)
+	if start < end {
+		pin := estimate.Pin{Span: pages.Span{Start: start, End: end}, Stack: m.Stack}
+		t.Pins[key.Tgid] = append(t.Pins[key.Tgid], pin)
+	}
+}
+
+// ForTally returns the totals to which a tally belongs: those of its key in t, or those of its
+// stack in heap for the kinds of the host's heap.
+func (t *Totals) ForTally(
+	heap map[stack.Key]*estimate.StackTotals, key *bpf.TallyKey,
+) *estimate.StackTotals {
+	of := stack.Key{TGID: key.Tgid, ID: key.Stack}
+	if key.Kind == bpf.KindHeap || key.Kind == bpf.KindTensor {
+		return estimate.TotalsOf(heap, of)
+	}
+	return estimate.TotalsOf(t.ByStack, Key{Key: of, Kind: key.Kind, GPU: uint32(key.Gpu)})
+}
+
+// driverTotal is what a process has alive of the CUDA driver API, in bytes: on GPUs, and pinned
+// memory of the host.
+type driverTotal struct{ gpu, pinned int64 }
+
+// ReadDriverTotals sums what is alive of the CUDA driver API by process. It returns nil if the
+// kernel's map cannot be read.
 func ReadDriverTotals(k *kernel.Kernel) map[uint32]driverTotal {
 	totals := make(map[uint32]driverTotal)
 	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
 		total, size := totals[key.Tgid], int64(min(m.Size, maxBelievedBytes))
 		switch m.Kind {
 		case bpf.KindSegment:
-			total.device += size
+			total.gpu += size
 		case bpf.KindPinned, bpf.KindRegistered:
 			total.pinned += size
 		}
@@ -57,74 +123,37 @@ func ReadDriverTotals(k *kernel.Kernel) map[uint32]driverTotal {
 	return totals
 }
 
-// Name is a GPU as CUDA counts in the process, from the kernel side's number of it.
-func Name(number uint32) string {
-	if number == 0 {
-		return ""
+// ReadTorchTotals returns the totals that PyTorch's caching allocator reported of itself, by PID
+// and in the order of GPUs. It returns nil if the kernel's map cannot be read.
+func ReadTorchTotals(k *kernel.Kernel) map[uint32][]growth.GPUTotals {
+	type entry struct {
+		gpu    uint32
+		totals growth.GPUTotals
 	}
-	return strconv.FormatUint(uint64(number-1), 10)
-}
-
-// Key is a stack of a process and what it holds.
-type Key struct {
-	stack.Key
-	Kind bpf.AllocationKind
-	GPU  uint32
-}
-
-// Totals are what is alive on GPUs and pinned for them, at one moment.
-type Totals struct {
-	ByStack map[Key]*estimate.StackTotals
-	Pins    map[uint32][]estimate.Pin // by process
-}
-
-func NewTotals() *Totals {
-	return &Totals{ByStack: make(map[Key]*estimate.StackTotals), Pins: make(map[uint32][]estimate.Pin)}
-}
-
-// tallied is the sum to which a tally belongs: of these books, or of the heap's by stack.
-func (b *Totals) ForTally(heap map[stack.Key]*estimate.StackTotals, key *bpf.TallyKey) *estimate.StackTotals {
-	from := stack.Key{key.Tgid, key.Stack}
-	if key.Kind == bpf.KindHeap || key.Kind == bpf.KindTensor {
-		return estimate.TotalsOf(heap, from)
-	}
-	return estimate.TotalsOf(b.ByStack, Key{from, key.Kind, uint32(key.Gpu)})
-}
-
-// maxBelievedBytes bounds what is believed of one allocation or one total: no memory is larger, and so many of them still have a sum.
-const maxBelievedBytes = 1 << 46
-
-// ReadLive sums what is alive on GPUs, or pinned for them, by stack.
-func ReadLive(k *kernel.Kernel, born estimate.BirthBins) (*Totals, error) {
-	books := NewTotals()
-	err := kernel.ReadMap(k.GpuLive, func(key *bpf.GpuAddress, m *bpf.GpuMemory) {
-		bin, ok := born.Index(m.Born)
-		if !ok {
+	entries := make(map[uint32][]entry)
+	err := kernel.ReadMap(k.GpuTotals, func(key *bpf.GpuId, t *bpf.GpuTotal) {
+		if max(t.Allocated, t.Reserved) > maxBelievedBytes {
 			return
 		}
-		m.Size = min(m.Size, maxBelievedBytes)
-		if m.Kind == bpf.KindPinned && key.Space == bpf.SpaceAddress || m.Kind == bpf.KindRegistered {
-			books.addPin(key, m)
-		}
-		of := Key{stack.Key{key.Tgid, m.Stack}, m.Kind, m.Gpu}
-		estimate.TotalsOf(books.ByStack, of).AddLive(m.Size, estimate.Estimate{Weight: growth.Weight(m.Size, uint64(m.Interval)), Alive: 1, Burst: -1}, bin)
+		entries[key.Tgid] = append(entries[key.Tgid], entry{gpu: key.Gpu, totals: growth.GPUTotals{
+			GPU: Name(key.Gpu), Allocated: int64(t.Allocated), Reserved: int64(t.Reserved),
+		}})
 	})
 	if err != nil {
-		return nil, fmt.Errorf("read map %s: %w", bpf.MapGpuLive, err)
+		return nil
 	}
-	return books, nil
+
+	byPID := make(map[uint32][]growth.GPUTotals)
+	for pid, list := range entries {
+		slices.SortFunc(list, func(a, b entry) int { return cmp.Compare(a.gpu, b.gpu) })
+		for _, e := range list {
+			byPID[pid] = append(byPID[pid], e.totals)
+		}
+	}
+	return byPID
 }
 
-// addPin adds the pages of what is pinned.
-func (b *Totals) addPin(key *bpf.GpuAddress, m *bpf.GpuMemory) {
-	start := key.Address &^ (process.PageSize - 1)
-	end := (key.Address + m.Size + process.PageSize - 1) &^ (process.PageSize - 1)
-	if start < end {
-		b.Pins[key.Tgid] = append(b.Pins[key.Tgid], estimate.Pin{pages.Span{Start: start, End: end}, m.Stack})
-	}
-}
-
-// SumTotals adds those of all GPUs; Unknown of none.
+// SumTotals adds up the totals of all GPUs, in bytes; growth.Unknown without any.
 func SumTotals(totals []growth.GPUTotals) (allocated, reserved int64) {
 	if len(totals) == 0 {
 		return growth.Unknown, growth.Unknown
@@ -136,28 +165,25 @@ func SumTotals(totals []growth.GPUTotals) (allocated, reserved int64) {
 	return allocated, reserved
 }
 
-// ReadTorchTotals reads what torch's allocator has told of itself, by PID, in the order of GPUs.
-func ReadTorchTotals(k *kernel.Kernel) map[uint32][]growth.GPUTotals {
-	type entry struct {
-		gpu uint32
-		growth.GPUTotals
-	}
-	byGPU := make(map[uint32][]entry)
-	err := kernel.ReadMap(k.GpuTotals, func(key *bpf.GpuId, t *bpf.GpuTotal) {
-		told := growth.GPUTotals{GPU: Name(key.Gpu), Allocated: int64(t.Allocated), Reserved: int64(t.Reserved)}
-		if max(t.Allocated, t.Reserved) <= maxBelievedBytes {
-			byGPU[key.Tgid] = append(byGPU[key.Tgid], entry{key.Gpu, told})
+// Sample is what processes have on GPUs at one moment.
+type Sample struct {
+	GPUs   []growth.ProcessGPUMemory
+	Driver map[uint32]driverTotal // by PID; nil: unknown
+}
+
+// Set sets the GPU fields of a process's sample. It leaves them as they are for a process that
+// uses no GPU.
+func (s Sample) Set(sample *growth.Sample, pid int) {
+	for _, memory := range s.GPUs {
+		if memory.PID != pid {
+			continue
 		}
-	})
-	if err != nil {
-		return nil
-	}
-	totals := make(map[uint32][]growth.GPUTotals)
-	for pid, entries := range byGPU {
-		slices.SortFunc(entries, func(a, b entry) int { return cmp.Compare(a.gpu, b.gpu) })
-		for _, e := range entries {
-			totals[pid] = append(totals[pid], e.GPUTotals)
+		sample.GPUUsed = memory.Used
+		sample.CudaAllocated, sample.CudaReserved = memory.Allocated, memory.Reserved
+
+		if memory.DriverProbed && s.Driver != nil {
+			total := s.Driver[uint32(pid)]
+			sample.CudaDriver, sample.Pinned = total.gpu, total.pinned
 		}
 	}
-	return totals
 }

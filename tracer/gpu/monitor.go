@@ -7,74 +7,82 @@ import (
 	"github.com/allocscope/allocscope/tracer/gpu/nvml"
 )
 
-// Monitor is what NVML tells of the GPUs, from when a process that uses one was found. The zero value has asked for nothing.
+// Monitor reads NVML once a process that uses a GPU has been found. The zero value has not opened
+// NVML.
 type Monitor struct {
-	opening chan openedNVML // nil: nobody needs it yet, or it has been opened
-	Asked   bool
-	monitor *nvml.Monitor // nil: there is none
-	absent  string        // why; empty: it is not known yet
+	Asked   bool            // NVML is being opened, or has been
+	opening chan openedNVML // nil: NVML is not being opened
+	monitor *nvml.Monitor   // nil: not opened, or not available
+	reason  string          // why NVML is not available; empty: it is, or this is not known yet
 	last    nvml.Reading
 }
 
-// openedNVML is what came of opening NVML.
+// openedNVML is the result of nvml.Open.
 type openedNVML struct {
 	monitor *nvml.Monitor
 	err     error
 }
 
-// read takes a reading. Opening NVML may take long, and goes on beside.
-func (g *Monitor) Read(library string) {
-	if !g.Asked {
-		g.Asked, g.opening = true, make(chan openedNVML, 1)
+// Read takes a reading. The first call begins to open NVML, which may take long, in another
+// goroutine. There are no figures before that has ended. library is the path of libnvidia-ml.so.1;
+// empty: where the dynamic linker finds it.
+func (m *Monitor) Read(library string) {
+	if !m.Asked {
+		m.Asked, m.opening = true, make(chan openedNVML, 1)
 		go func(to chan<- openedNVML) {
 			monitor, err := nvml.Open(library)
-			to <- openedNVML{monitor, err}
-		}(g.opening)
+			to <- openedNVML{monitor: monitor, err: err}
+		}(m.opening)
 	}
+
 	select {
-	case opened := <-g.opening:
-		g.take(opened)
+	case opened := <-m.opening:
+		m.setOpened(opened)
 	default:
 	}
-	if g.monitor != nil {
-		g.last = g.monitor.Read()
+	if m.monitor != nil {
+		m.last = m.monitor.Read()
 	}
 }
 
-func (g *Monitor) take(opened openedNVML) {
-	g.opening, g.monitor = nil, opened.monitor
+// setOpened takes the result of nvml.Open.
+func (m *Monitor) setOpened(opened openedNVML) {
+	m.opening, m.monitor = nil, opened.monitor
 	if opened.err != nil {
-		g.monitor, g.absent = nil, opened.err.Error()
+		m.monitor, m.reason = nil, opened.err.Error()
 	}
 }
 
-// close ends NVML.
-func (g *Monitor) Close() error {
-	if g.opening != nil {
-		g.take(<-g.opening) // it waits for no more than half a second
+// Close closes NVML, after it has been opened.
+func (m *Monitor) Close() error {
+	if m.opening != nil {
+		m.setOpened(<-m.opening) // nvml.Open waits for half a second at most
 	}
-	if g.monitor == nil {
+	if m.monitor == nil {
 		return nil
 	}
-	return g.monitor.Close()
+	return m.monitor.Close()
 }
 
-// used is what a process has of all GPUs together, in bytes, by its PID in the initial namespace, which NVML goes by; Unknown, with
-// the reason, where it does not tell. 0 stands for a PID that is not known.
-func (g *Monitor) Used(pid int) (bytes int64, reason string) {
-	if g.monitor == nil {
-		return growth.Unknown, g.absent
+// Used returns the memory of a process on all GPUs, in bytes, or growth.Unknown with the reason.
+// pid is the process's PID in the initial PID namespace, as NVML counts; 0: it is not known.
+func (m *Monitor) Used(pid int) (bytes int64, reason string) {
+	if m.monitor == nil {
+		return growth.Unknown, m.reason
 	}
 	if pid == 0 {
-		return growth.Unknown, "NVML counts PIDs of the host, and this one's is not known before its first call of CUDA since the attach"
+		return growth.Unknown, "NVML lists PIDs of the host, and this process's " +
+			"is not known before its first call of CUDA since tracing started"
 	}
+
 	isListed := false
-	for _, on := range g.last.GPUs {
-		for _, p := range on.Processes {
+	for _, g := range m.last.GPUs {
+		for _, p := range g.Processes {
 			switch {
 			case p.PID != pid:
 			case p.Used == growth.Unknown:
-				return growth.Unknown, cmp.Or(g.last.Reason, "NVML lists the process and does not tell its memory")
+				return growth.Unknown,
+					cmp.Or(m.last.Reason, "NVML lists the process without its memory")
 			default:
 				bytes += p.Used
 				isListed = true
@@ -82,19 +90,21 @@ func (g *Monitor) Used(pid int) (bytes int64, reason string) {
 		}
 	}
 	if !isListed {
-		return growth.Unknown, cmp.Or(g.last.Reason, "NVML does not list the process")
+		return growth.Unknown, cmp.Or(m.last.Reason, "NVML does not list the process")
 	}
 	return bytes, ""
 }
 
-// samples are the GPUs' own. traced are the PIDs of traced processes, by those that NVML goes by.
-func (g *Monitor) Samples(traced map[int]int) []growth.GPUSample {
+// Samples returns the memory of each GPU, and its traced users. traced maps PIDs in the initial
+// PID namespace to those that allocscope uses.
+func (m *Monitor) Samples(traced map[int]int) []growth.GPUSample {
 	var samples []growth.GPUSample
-	for _, on := range g.last.GPUs {
+	for _, g := range m.last.GPUs {
 		sample := growth.GPUSample{
-			Index: on.Index, Instance: on.Instance, UUID: on.UUID, Name: on.Name, Used: on.Used, Total: on.Total,
+			Index: g.Index, Instance: g.Instance, UUID: g.UUID, Name: g.Name,
+			Used: g.Used, Total: g.Total,
 		}
-		for _, p := range on.Processes {
+		for _, p := range g.Processes {
 			if pid, ok := traced[p.PID]; ok {
 				sample.Users = append(sample.Users, pid)
 			}

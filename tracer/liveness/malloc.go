@@ -3,9 +3,9 @@ package liveness
 import (
 	"cmp"
 	"encoding/binary"
-	"os"
 	"slices"
 
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
@@ -30,9 +30,6 @@ const (
 	maxAddress   = 1 << 56 // of user space
 	hugePageSize = 2 << 20 // to which glibc.malloc.hugetlb=2 rounds; on arm64 to larger ones
 )
-
-// pageSize of this machine, in bytes.
-var pageSize = uint64(os.Getpagesize())
 
 func mchunkPrevSize(header []byte) uint64 { return word(header, 0) }
 func mchunkSize(header []byte) uint64     { return word(header, 8) }
@@ -82,8 +79,8 @@ func (a *Allocator) fits(o Object, header []byte) bool {
 func (a *Allocator) maxChunkSize(o Object) uint64 {
 	size := request2size(o.Size)
 	switch {
-	case o.Address%pageSize == 0: // pvalloc rounds the request up to whole pages
-		size = request2size(alignUp(o.Size, pageSize)) + minSize
+	case o.Address%process.PageSize == 0: // pvalloc rounds the request up to whole pages
+		size = request2size(alignUp(o.Size, process.PageSize)) + minSize
 	case o.Address%32 == 0:
 		size += minSize
 	default:
@@ -101,17 +98,17 @@ func (a *Allocator) maxChunkSize(o Object) uint64 {
 func fitsMmapped(o Object, prevSize, size uint64) bool {
 	chunk := o.Address - headerSize
 	if prevSize > chunk || prevSize >= maxRequest || size >= maxRequest ||
-		(chunk-prevSize)%pageSize != 0 {
+		(chunk-prevSize)%process.PageSize != 0 {
 		return false
 	}
 
 	end := size + prevSize
-	total := alignUp(end, pageSize)
+	total := alignUp(end, process.PageSize)
 	if total != end && total != end+headerSize || size+headerSize < o.Size+8 {
 		return false
 	}
-	least := alignUp(request2size(o.Size)+headerSize, pageSize)
-	return prevSize > 0 || total <= least+pageSize || total%hugePageSize == 0
+	least := alignUp(request2size(o.Size)+headerSize, process.PageSize)
+	return prevSize > 0 || total <= least+process.PageSize || total%hugePageSize == 0
 }
 
 // mallocState is where a malloc_state has its fields, in bytes from its start.
@@ -201,7 +198,7 @@ func (a *Allocator) readTops(memory Memory, arenas []arena) (pages.Spans, error)
 
 		size, flags := chunkSize(header), mchunkSize(header)&sizeFlags
 		end := r.top + size
-		if r.top < maxAddress && size < maxRequest && end%pageSize == 0 &&
+		if r.top < maxAddress && size < maxRequest && end%process.PageSize == 0 &&
 			flags&^nonMainArena == prevInUse {
 			tops = append(tops, pages.Span{Start: r.top, End: end})
 		}

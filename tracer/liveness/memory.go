@@ -7,36 +7,41 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// maxSwappedSpans bounds how many stretches are remembered, 16 bytes each.
+// maxSwappedSpans bounds the spans of swapped memory, 16 bytes each.
 const maxSwappedSpans = 1 << 20
 
-// ownMemory reads what a process has for itself: not what is swapped out, which reading would bring back, again and again, nor
-// what is reserved, shared or of a device, to which a link that was read in the process may lead.
-type ownMemory struct {
+// privateMemory reads the private memory of a process. Forged links may lead elsewhere, so it does
+// not read the following:
+//
+//   - swapped memory, which each read would bring back into RAM,
+//   - reserved memory (PROT_NONE),
+//   - shared memory and device files.
+type privateMemory struct {
 	Memory
-	own pages.Spans
+	readable pages.Spans
 }
 
-// memoryOf a process with these maps.
-func memoryOf(p *process.Process, maps []process.Mapping) (Memory, error) {
+// newPrivateMemory returns the private memory of a process with these maps.
+func newPrivateMemory(p *process.Process, maps []process.Mapping) (Memory, error) {
 	status, err := p.Status()
 	if err != nil {
 		return nil, err
 	}
-	own := ownSpans(maps)
+
+	readable := privateSpans(maps)
 	if status.Swap > 0 {
-		pageMap, err := p.OpenPagemap()
+		pagemap, err := p.OpenPagemap()
 		if err != nil {
 			return nil, err
 		}
-		defer pageMap.Close()
-		own = own.Subtract(swappedOut(pageMap, maps))
+		defer pagemap.Close()
+		readable = readable.Subtract(swappedSpans(pagemap, maps))
 	}
-	return &ownMemory{p, own}, nil
+	return &privateMemory{Memory: p, readable: readable}, nil
 }
 
-// ownSpans are those that a process can read and shares with nobody.
-func ownSpans(maps []process.Mapping) pages.Spans {
+// privateSpans returns the readable mappings that no other process shares.
+func privateSpans(maps []process.Mapping) pages.Spans {
 	spans := make([]pages.Span, 0, len(maps))
 	for _, m := range maps {
 		if m.Read && !m.Shared && !strings.HasPrefix(m.Path, "/dev/") {
@@ -46,44 +51,48 @@ func ownSpans(maps []process.Mapping) pages.Spans {
 	return pages.MergeSpans(spans)
 }
 
-// swappedOut gives the private memory that is swapped out. What cannot be told counts as that.
-func swappedOut(pageMap *process.Pagemap, maps []process.Mapping) pages.Spans {
-	var away []pages.Span
+// swappedSpans returns the private memory that is swapped out. A mapping whose pages cannot be
+// read, or that comes after maxSwappedSpans, counts as swapped out.
+func swappedSpans(pagemap *process.Pagemap, maps []process.Mapping) pages.Spans {
+	var swapped []pages.Span
 	var runs []process.PageRun
 	for _, m := range maps {
 		if !m.Read || !m.Write || m.Shared {
 			continue
 		}
+
 		var err error
-		if runs, err = pageMap.AnonymousRuns(runs[:0], m.Start, m.End); err != nil || len(away) > maxSwappedSpans {
-			away = append(away, pages.Span{Start: m.Start, End: m.End})
+		runs, err = pagemap.AnonymousRuns(runs[:0], m.Start, m.End)
+		if err != nil || len(swapped) > maxSwappedSpans {
+			swapped = append(swapped, pages.Span{Start: m.Start, End: m.End})
 			continue
 		}
 		for _, r := range runs {
 			if r.Swapped {
-				away = append(away, pages.Span{Start: r.Start, End: r.End})
+				swapped = append(swapped, pages.Span{Start: r.Start, End: r.End})
 			}
 		}
 	}
-	return pages.MergeSpans(away)
+	return pages.MergeSpans(swapped)
 }
 
-// Peek implements liveness.Memory.
-func (m *ownMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
-	var there []uint64
-	var places []int
+// Peek implements Memory.
+func (m *privateMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	var readable []uint64
+	var indices []int
 	for i, a := range addresses {
-		if m.own.Contains(pages.Span{Start: a, End: a + uint64(size)}) {
-			there, places = append(there, a), append(places, i)
+		if m.readable.Contains(pages.Span{Start: a, End: a + uint64(size)}) {
+			readable, indices = append(readable, a), append(indices, i)
 		}
 	}
-	found := make([][]byte, len(addresses))
-	contents, err := m.Memory.Peek(there, size)
+
+	read, err := m.Memory.Peek(readable, size)
 	if err != nil {
 		return nil, err
 	}
-	for i, content := range contents {
-		found[places[i]] = content
+	contents := make([][]byte, len(addresses))
+	for i, content := range read {
+		contents[indices[i]] = content
 	}
-	return found, nil
+	return contents, nil
 }

@@ -8,11 +8,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// readable is a memory that notes what is read.
-type readable struct{ asked []uint64 }
+// recordedMemory can be read everywhere, and records what is read.
+type recordedMemory struct{ read []uint64 }
 
-func (r *readable) Peek(addresses []uint64, size int) ([][]byte, error) {
-	r.asked = append(r.asked, addresses...)
+func (r *recordedMemory) Peek(addresses []uint64, size int) ([][]byte, error) {
+	r.read = append(r.read, addresses...)
 	contents := make([][]byte, len(addresses))
 	for i, a := range addresses {
 		contents[i] = slices.Repeat([]byte{byte(a >> 12)}, size)
@@ -20,32 +20,42 @@ func (r *readable) Peek(addresses []uint64, size int) ([][]byte, error) {
 	return contents, nil
 }
 
-func TestOnlyMemoryOfTheProcessItselfIsRead(t *testing.T) {
+func TestPrivateMemory(t *testing.T) {
+	gpu, mem := "/dev/nvidia0", "/dev/mem"
 	maps := []process.Mapping{
 		{Start: 0x1000, End: 0x2000, Read: true, Write: true},
 		{Start: 0x2000, End: 0x3000}, // reserved
 		{Start: 0x3000, End: 0x4000, Read: true, Write: true},
 		{Start: 0x4000, End: 0x5000, Read: true, Path: "/usr/lib/libc.so.6", Inode: 7},
-		{Start: 0x5000, End: 0x6000, Read: true, Write: true, Shared: true, Path: "/dev/nvidia0", Inode: 8},
-		{Start: 0x6000, End: 0x7000, Read: true, Write: true, Path: "/dev/mem", Inode: 9},
+		{Start: 0x5000, End: 0x6000, Read: true, Write: true, Shared: true, Path: gpu, Inode: 8},
+		{Start: 0x6000, End: 0x7000, Read: true, Write: true, Path: mem, Inode: 9},
 		{Start: 0x7000, End: 0x8000, Read: true, Write: true},
 		{Start: 0x8000, End: 0x9000, Read: true, Write: true}, // swapped out
 		{Start: 0x9000, End: 0xa000, Read: true, Write: true},
 	}
-	under := &readable{}
-	m := &ownMemory{under, ownSpans(maps).Subtract(pages.Spans{{Start: 0x8000, End: 0x9000}})}
+	under := &recordedMemory{}
+	m := &privateMemory{
+		Memory:   under,
+		readable: privateSpans(maps).Subtract(pages.Spans{{Start: 0x8000, End: 0x9000}}),
+	}
+
 	want := []uint64{0x1000, 0x1ff0, 0x3000, 0x3ff8, 0x4ff0, 0x7ff0, 0x9000, 0x9ff0}
-	unwanted := []uint64{0, 0xff8, 0x1ff1, 0x2000, 0x2ff8, 0x4ff1, 0x5000, 0x6000, 0x6ff8, 0x7ff1, 0x8000, 0x8ff8, 0x9ff1, 0xa000, ^uint64(7)}
+	unwanted := []uint64{
+		0, 0xff8, 0x1ff1, 0x2000, 0x2ff8, 0x4ff1, 0x5000, 0x6000, 0x6ff8, 0x7ff1, 0x8000, 0x8ff8,
+		0x9ff1, 0xa000, ^uint64(7),
+	}
 	addresses := slices.Concat(want, unwanted)
 	contents, err := m.Peek(addresses, 16)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !slices.Equal(under.asked, want) {
-		t.Errorf("%#x were read, want %#x", under.asked, want)
+
+	if !slices.Equal(under.read, want) {
+		t.Errorf("%#x were read, want %#x", under.read, want)
 	}
 	for i, a := range addresses {
-		if isThere := slices.Contains(want, a); isThere != (contents[i] != nil) || isThere && contents[i][0] != byte(a>>12) {
+		isWanted, isRead := slices.Contains(want, a), contents[i] != nil
+		if isWanted != isRead || isRead && contents[i][0] != byte(a>>12) {
 			t.Errorf("%#x: %x", a, contents[i])
 		}
 	}

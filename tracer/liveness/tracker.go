@@ -4,130 +4,213 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/stack"
-	"github.com/cilium/ebpf"
 )
 
 const (
-	// checkEvery is how often survivors are looked at from outside.
-	checkEvery = 10 * time.Second
-	// polling is the share of a core that this may take.
+	// checkInterval is the least time between two checks of the tracked objects.
+	checkInterval = 10 * time.Second
+	// checkCPUShare is the share of a core that the checks may take.
 	checkCPUShare = 0.005
 )
 
-// survivors are the objects of the live map that outlived the spell in which they were seen. Nobody sees them being freed until
-// the next one: they are looked at from outside, and what is shown to be dead is deleted.
+// Tracker follows the objects of the live map that outlived the probe period of their birth. No
+// probe sees them being freed until the next period, so their memory is checked instead. The
+// deaths that both ways find give the hazard rates of their stacks.
+//
+// It is not safe for concurrent use.
 type Tracker struct {
-	Objects     map[bpf.Address]Tracked
+	Objects     map[bpf.Address]TrackedObject
 	HazardRates map[stack.Key]*growth.HazardRate
 	Allocators  map[uint32]ProcessAllocator // by PID
-	Checked     time.Time
-	Cost        time.Duration // of the last poll
+	Checked     time.Time                   // when Due last returned objects
+	Cost        time.Duration               // CPU time of the last check
 }
 
-// followed is a survivor, and when it was last known to be one, in ns.
-type Tracked struct {
-	born, size, stack uint64
-	seen              uint64
-	Fingerprint       Fingerprint // when the window of its birth had ended; 0: not known
-	Changed           bool        // it was another one later
-}
-
-// An allocator is what is known of that of a target; err: nothing can be told of its objects.
-type ProcessAllocator struct {
-	*Allocator
-	err error
-}
-
-// hazard of a stack.
-func (v *Tracker) hazardRate(of stack.Key) *growth.HazardRate {
-	h := v.HazardRates[of]
-	if h == nil {
-		h = &growth.HazardRate{}
-		v.HazardRates[of] = h
+// NewTracker returns a tracker without objects.
+func NewTracker() Tracker {
+	return Tracker{
+		Objects:     make(map[bpf.Address]TrackedObject),
+		HazardRates: make(map[stack.Key]*growth.HazardRate),
+		Allocators:  make(map[uint32]ProcessAllocator),
 	}
-	return h
 }
 
-// expose notes that an object was watched in a window from a moment on, for so many seconds.
-func (v *Tracker) recordExposure(key *bpf.Address, f Tracked, from uint64, seconds float64, died bool) {
+// TrackedObject is an object that outlived the probe period of its birth.
+type TrackedObject struct {
+	born, lastAlive uint64      // ns, CLOCK_MONOTONIC
+	size, stack     uint64      // size in bytes; stack is the kernel side's ID
+	Fingerprint     Fingerprint // at the end of the burst of its birth; 0: unknown
+	Changed         bool        // a later fingerprint differed
+}
+
+// ageAt returns the age at a moment, 0 before the birth.
+func (o *TrackedObject) ageAt(moment uint64) time.Duration {
+	return time.Duration(moment - min(o.born, moment))
+}
+
+// Due returns the objects to check, by PID. It returns nil if no check is due yet, or if probes
+// are open: they see each free themselves.
+func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]Object {
+	interval := max(checkInterval, time.Duration(float64(t.Cost)/checkCPUShare))
+	if isOpen || len(t.Objects) == 0 || now.Sub(t.Checked) < interval {
+		return nil
+	}
+
+	t.Checked = now
+	return t.NewSince(0)
+}
+
+// NewSince returns the objects that were born at a moment or later, by PID.
+func (t *Tracker) NewSince(from uint64) map[uint32][]Object {
+	byPID := make(map[uint32][]Object)
+	for key, o := range t.Objects {
+		if o.born >= from {
+			object := Object{Address: key.Address, Size: o.size}
+			byPID[key.Tgid] = append(byPID[key.Tgid], object)
+		}
+	}
+	return byPID
+}
+
+// Observe takes in the live map at the end of a probe period, from one moment to another. Tracked
+// objects that are gone, or whose address has another birth, were freed in the period. Those of
+// the processes in probed count as deaths, and all of them as exposed for seconds
+// (estimate.Schedule.ExposureSeconds).
+func (t *Tracker) Observe(
+	live *ebpf.Map, from, to uint64, seconds float64, probed map[uint32]bool,
+) error {
+	err := kernel.ReadMap(live, func(key *bpf.Address, a *bpf.Allocation) {
+		o, ok := t.Objects[*key]
+		if ok && o.lastAlive == to {
+			return // the iteration of the map returned it twice
+		}
+
+		if ok && probed[key.Tgid] {
+			t.recordExposure(key, o, from, seconds, o.born != a.Born)
+		}
+		if !ok || o.born != a.Born {
+			o = TrackedObject{born: a.Born, size: a.Size, stack: a.Stack}
+		}
+		o.lastAlive = to
+		t.Objects[*key] = o
+	})
+	if err != nil {
+		return fmt.Errorf("read live map: %w", err)
+	}
+
+	for key, o := range t.Objects {
+		if o.lastAlive == to {
+			continue
+		}
+		if probed[key.Tgid] {
+			t.recordExposure(&key, o, from, seconds, true)
+		}
+		delete(t.Objects, key)
+	}
+	return nil
+}
+
+// recordExposure adds the seconds for which a burst observed an object to the death statistics of
+// its stack, at the age that it had at the start of the burst.
+func (t *Tracker) recordExposure(
+	key *bpf.Address, o TrackedObject, from uint64, seconds float64, died bool,
+) {
 	if seconds <= 0 {
 		return
 	}
-	fate := v.hazardRate(stack.Key{key.Tgid, f.stack}).At(time.Duration(from - min(f.born, from)))
-	fate.ExposureSeconds += seconds
+
+	counts := t.hazardRate(stack.Key{TGID: key.Tgid, ID: o.stack}).At(o.ageAt(from))
+	counts.ExposureSeconds += seconds
 	if died {
-		fate.Deaths++
+		counts.Deaths++
 	}
 }
 
-// due gives the survivors by PID if they are to be looked at.
-func (v *Tracker) Due(now time.Time, isOpen bool) map[uint32][]Object {
-	every := max(checkEvery, time.Duration(float64(v.Cost)/checkCPUShare))
-	if isOpen || len(v.Objects) == 0 || now.Sub(v.Checked) < every {
-		return nil
+// hazardRate returns the hazard rate of the objects of a stack, an empty one if there was none.
+func (t *Tracker) hazardRate(key stack.Key) *growth.HazardRate {
+	rate := t.HazardRates[key]
+	if rate == nil {
+		rate = &growth.HazardRate{}
+		t.HazardRates[key] = rate
 	}
-	v.Checked = now
-	byTarget := make(map[uint32][]Object)
-	for key, f := range v.Objects {
-		byTarget[key.Tgid] = append(byTarget[key.Tgid], Object{Address: key.Address, Size: f.size})
-	}
-	return byTarget
+	return rate
 }
 
-// A sight is what was seen of an object from outside.
-type checked struct {
+// Adopt begins to track an object that is moved into the live map. now is in ns, CLOCK_MONOTONIC.
+func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
+	t.Objects[key] = TrackedObject{born: a.Born, size: a.Size, stack: a.Stack, lastAlive: now}
+}
+
+// SetFingerprints sets the fingerprints of objects of a process.
+func (t *Tracker) SetFingerprints(tgid uint32, objects []Object, fingerprints []Fingerprint) {
+	for i, object := range objects {
+		key := bpf.Address{Address: object.Address, Tgid: tgid}
+		o := t.Objects[key]
+		o.Fingerprint = fingerprints[i]
+		t.Objects[key] = o
+	}
+}
+
+// checkedObject is what CheckObjects found of an object.
+type checkedObject struct {
 	Object
-	state State
-	print Fingerprint
+	state       State
+	fingerprint Fingerprint
 }
 
-// settle notes what was found of the survivors of a process, and gives those that are dead.
-func (v *Tracker) Apply(tgid uint32, sights []checked) (dead []bpf.Address) {
+// Apply records what CheckObjects found of the objects of a process. It stops tracking the dead
+// ones, and returns their keys in the live map.
+func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Address) {
 	now := kernel.Monotonic()
-	for _, s := range sights {
-		key := bpf.Address{Address: s.Address, Tgid: tgid}
-		f, ok := v.Objects[key]
-		if !ok || s.state == Unknown {
+	for _, c := range checked {
+		key := bpf.Address{Address: c.Address, Tgid: tgid}
+		o, ok := t.Objects[key]
+		if !ok || c.state == Unknown {
 			continue
 		}
-		fate := v.hazardRate(stack.Key{tgid, f.stack}).At(time.Duration(f.seen - min(f.born, f.seen)))
-		fate.TrackedSeconds += time.Duration(now - f.seen).Seconds()
-		if s.state == Dead {
-			fate.FoundDead++
+
+		counts := t.hazardRate(stack.Key{TGID: tgid, ID: o.stack}).At(o.ageAt(o.lastAlive))
+		counts.TrackedSeconds += time.Duration(now - o.lastAlive).Seconds()
+		if c.state == Dead {
+			counts.FoundDead++
 			dead = append(dead, key)
-			delete(v.Objects, key)
+			delete(t.Objects, key)
 			continue
 		}
-		f.seen = now
-		f.Changed = f.Changed || s.print != 0 && s.print != f.Fingerprint
-		v.Objects[key] = f
+
+		o.lastAlive = now
+		o.Changed = o.Changed || c.fingerprint != 0 && c.fingerprint != o.Fingerprint
+		t.Objects[key] = o
 	}
 	return dead
 }
 
-// forget drops what belongs to a target that is traced no more.
-func (v *Tracker) Forget(pid uint32) {
-	delete(v.Allocators, pid)
-	for key := range v.Objects {
+// Forget drops everything about a process that is not traced any more.
+func (t *Tracker) Forget(pid uint32) {
+	delete(t.Allocators, pid)
+	for key := range t.Objects {
 		if key.Tgid == pid {
-			delete(v.Objects, key)
+			delete(t.Objects, key)
 		}
 	}
-	for from := range v.HazardRates {
-		if from.TGID == pid {
-			delete(v.HazardRates, from)
+	for key := range t.HazardRates {
+		if key.TGID == pid {
+			delete(t.HazardRates, key)
 		}
 	}
 }
 
-// blind says why of a traced process it cannot be seen from outside what is alive; empty: it can.
-func (v *Tracker) UntrackableReason() string {
-	for _, a := range v.Allocators {
+// UntrackableReason returns why the objects of some traced process cannot be checked; empty: all
+// can.
+func (t *Tracker) UntrackableReason() string {
+	for _, a := range t.Allocators {
 		if a.err != nil {
 			return a.err.Error()
 		}
@@ -135,35 +218,13 @@ func (v *Tracker) UntrackableReason() string {
 	return ""
 }
 
-// lookAt tells which of the objects are alive.
-func (a ProcessAllocator) CheckObjects(p *process.Process, objects []Object) ([]checked, error) {
-	if a.err != nil {
-		return nil, a.err
-	}
-	maps, err := p.Maps()
-	if err != nil {
-		return nil, err
-	}
-	memory, err := memoryOf(p, maps)
-	if err != nil {
-		return nil, err
-	}
-	states, err := a.Check(memory, maps, objects)
-	if err != nil {
-		return nil, err
-	}
-	prints, err := Fingerprints(memory, objects)
-	if err != nil {
-		return nil, err
-	}
-	sights := make([]checked, len(objects))
-	for i := range sights {
-		sights[i] = checked{objects[i], states[i], prints[i]}
-	}
-	return sights, nil
+// ProcessAllocator is the allocator of a process, or the reason why it has none that can be read.
+type ProcessAllocator struct {
+	*Allocator
+	err error
 }
 
-// AllocatorOf looks for that of a process.
+// AllocatorOf finds the allocator of a process.
 func AllocatorOf(p *process.Process) (a ProcessAllocator) {
 	maps, err := p.Maps()
 	if err == nil {
@@ -173,66 +234,36 @@ func AllocatorOf(p *process.Process) (a ProcessAllocator) {
 	return a
 }
 
-// observe takes in the objects that are in the live map when a spell has ended: what is gone has been freed in it. probed are the
-// processes in which that was seen, and seconds is what the spell is worth.
-func (v *Tracker) Observe(live *ebpf.Map, from, to uint64, seconds float64, probed map[uint32]bool) error {
-	err := kernel.ReadMap(live, func(key *bpf.Address, a *bpf.Allocation) {
-		old, ok := v.Objects[*key]
-		if ok && old.seen == to {
-			return // met twice
-		}
-		if ok && probed[key.Tgid] {
-			v.recordExposure(key, old, from, seconds, old.born != a.Born)
-		}
-		if !ok || old.born != a.Born {
-			old = Tracked{born: a.Born, size: a.Size, stack: a.Stack}
-		}
-		old.seen = to
-		v.Objects[*key] = old
-	})
+// CheckObjects checks which objects of the process are alive, and takes their fingerprints.
+func (a ProcessAllocator) CheckObjects(
+	p *process.Process, objects []Object,
+) ([]checkedObject, error) {
+	if a.err != nil {
+		return nil, a.err
+	}
+
+	maps, err := p.Maps()
 	if err != nil {
-		return fmt.Errorf("read live map: %w", err)
+		return nil, err
 	}
-	for key, old := range v.Objects {
-		if old.seen == to {
-			continue
+	memory, err := newPrivateMemory(p, maps)
+	if err != nil {
+		return nil, err
+	}
+	states, err := a.Check(memory, maps, objects)
+	if err != nil {
+		return nil, err
+	}
+	fingerprints, err := Fingerprints(memory, objects)
+	if err != nil {
+		return nil, err
+	}
+
+	checked := make([]checkedObject, len(objects))
+	for i := range checked {
+		checked[i] = checkedObject{
+			Object: objects[i], state: states[i], fingerprint: fingerprints[i],
 		}
-		if probed[key.Tgid] {
-			v.recordExposure(&key, old, from, seconds, true)
-		}
-		delete(v.Objects, key)
 	}
-	return nil
-}
-
-// newSince gives the objects that were born at that moment or later, by PID.
-func (v *Tracker) NewSince(from uint64) map[uint32][]Object {
-	byPID := make(map[uint32][]Object)
-	for key, f := range v.Objects {
-		if f.born >= from {
-			byPID[key.Tgid] = append(byPID[key.Tgid], Object{Address: key.Address, Size: f.size})
-		}
-	}
-	return byPID
-}
-
-// setPrints notes the fingerprints of objects of a process.
-func (v *Tracker) SetFingerprints(tgid uint32, objects []Object, prints []Fingerprint) {
-	for i, o := range objects {
-		key := bpf.Address{Address: o.Address, Tgid: tgid}
-		f := v.Objects[key]
-		f.Fingerprint = prints[i]
-		v.Objects[key] = f
-	}
-}
-
-// adopt begins to follow an object that is moved into the live map.
-func (v *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
-	v.Objects[key] = Tracked{born: a.Born, size: a.Size, stack: a.Stack, seen: now}
-}
-
-func NewTracker() Tracker {
-	return Tracker{
-		Objects: make(map[bpf.Address]Tracked), HazardRates: make(map[stack.Key]*growth.HazardRate), Allocators: make(map[uint32]ProcessAllocator),
-	}
+	return checked, nil
 }

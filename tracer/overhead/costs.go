@@ -8,18 +8,41 @@ import (
 
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
-// MeasureCosts measures before there are targets, with a child in their place. Nothing is sampled meanwhile, and what the
-// child has counted is forgotten. period is that of page faults.
-func MeasureCosts(k *kernel.Kernel, period uint64, patience time.Duration, detach func([]link.Link)) (calibrate.Costs, error) {
-	if err := k.SetIntervals(1<<30, 0); err != nil {
+// mappingCostNS is the cost of tracing a call that changes the address space, without its stack
+// walk, in ns: two tracepoints and an event.
+const mappingCostNS = 1500
+
+// MeasureCosts measures the costs of probes with a child process, before anything is traced. It
+// samples nothing, and resets the counters in the end. faultPeriod is the number of page faults
+// per sample.
+func MeasureCosts(
+	k *kernel.Kernel, faultPeriod uint64, timeout time.Duration, detach func([]link.Link),
+) (calibrate.Costs, error) {
+	const tooLong = 1 << 30 // bytes between samples; the child allocates less
+	if err := k.SetIntervals(tooLong, 0); err != nil {
 		return calibrate.DefaultCosts, err
 	}
-	prices, err := calibrate.Measure(calibrate.Tracing{
+
+	costs, err := calibrate.Measure(calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), SetTraced: k.SetTraced, Detach: detach,
-		OnFault: k.OnFault, FaultPeriod: period,
-		Timeout: patience,
+		OnFault: k.OnFault, FaultPeriod: faultPeriod,
+		Timeout: timeout,
 	})
-	return prices, errors.Join(err, k.SetIntervals(0, 0), k.ResetCounters())
+	return costs, errors.Join(err, k.SetIntervals(0, 0), k.ResetCounters())
+}
+
+// CostsOf returns the costs of one event of each kind. Where the kernel lacks uprobe sessions, a
+// separate probe is at the return of each call; the counters have the returns that were probed.
+func CostsOf(c calibrate.Costs) controller.Costs {
+	return controller.Costs{
+		Entry:      c.Entry,
+		Stepped:    c.Stepped,
+		Return:     c.Return,
+		Fault:      c.Fault,
+		Mapping:    mappingCostNS,
+		DriverCall: c.Entry + c.Return,
+	}
 }

@@ -10,73 +10,83 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// meter reads what tracing has done and what the processes of the tree have used.
+// Usage is what a process has used since its start.
+type Usage struct {
+	CPU    time.Duration
+	Faults int64 // page faults
+	Steps  int64 // of training
+}
+
+// Meter reads what tracing has done, and what the traced processes have used.
 type Meter struct {
 	kernel  *kernel.Kernel
 	reading *sync.Mutex // held while processes are read
 	elapsed func() time.Duration
-	usage   func() map[any]Usage
-	busy    func() bool // unwind tables are being made
+	usage   func() map[any]Usage // by target
+	busy    func() bool          // unwind tables are being made
 	steps   func() []controller.Step
-	zero    controller.Reading // what the counters had counted before
-	sum     controller.Reading // of what cannot be read as a total
-	Targets map[any]Usage
-	own     time.Duration
-	started bool // up
+
+	counted controller.Reading // by the counters before the meter was made
+	sum     controller.Reading // of what is read by process: Traced, Faults, Own, Steps
+	Targets map[any]Usage      // at the last reading
+	own     time.Duration      // CPU time at the last reading
+	started bool               // allocscope has started up
 }
 
-// Usage of a process since its start: CPU time, page faults and steps of training.
-type Usage struct {
-	CPU    time.Duration
-	Faults int64
-	Steps  int64
-}
-
-func NewMeter(k *kernel.Kernel, reading *sync.Mutex, elapsed func() time.Duration, usage func() map[any]Usage, busy func() bool, steps func() []controller.Step) *Meter {
+// NewMeter returns a meter that counts from now on. Count needs reading to be held.
+func NewMeter(
+	k *kernel.Kernel, reading *sync.Mutex, elapsed func() time.Duration,
+	usage func() map[any]Usage, busy func() bool, steps func() []controller.Step,
+) *Meter {
 	m := &Meter{
 		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, steps: steps,
 		Targets: make(map[any]Usage), own: process.OwnCPUTime(),
 	}
-	m.zero, _ = readEvents(k) // else calibration counts, which is little
+	m.counted, _ = readCounters(k) // without it the calibration counts too, which is little
 	return m
 }
 
-// read takes a reading.
+// Read takes a reading.
 func (m *Meter) Read() (controller.Reading, error) {
 	m.reading.Lock()
 	now, err := m.Count()
 	m.reading.Unlock()
+
 	if err == nil {
 		now.Timed = m.steps()
 	}
 	return now, err
 }
 
-// count is a reading without the times of steps. The session's reading is held.
+// Count takes a reading without the times of steps. The caller holds reading.
 func (m *Meter) Count() (controller.Reading, error) {
-	now, err := readEvents(m.kernel)
+	now, err := readCounters(m.kernel)
 	if err != nil {
 		return now, err
 	}
-	now.Entries -= m.zero.Entries
-	now.Stepped -= m.zero.Stepped
-	now.TensorEntries -= m.zero.TensorEntries
-	now.Returns -= m.zero.Returns
-	now.MappingCalls -= m.zero.MappingCalls
-	now.Samples -= m.zero.Samples
-	now.Walk -= m.zero.Walk
-	now.KernelWalk -= m.zero.KernelWalk
-	now.DriverCalls -= m.zero.DriverCalls
-	now.Blocks -= m.zero.Blocks
-	now.BlockTime -= m.zero.BlockTime
-	now.BlockWalk -= m.zero.BlockWalk
+	now.Entries -= m.counted.Entries
+	now.Stepped -= m.counted.Stepped
+	now.TensorEntries -= m.counted.TensorEntries
+	now.Returns -= m.counted.Returns
+	now.MappingCalls -= m.counted.MappingCalls
+	now.Samples -= m.counted.Samples
+	now.Walk -= m.counted.Walk
+	now.KernelWalk -= m.counted.KernelWalk
+	now.DriverCalls -= m.counted.DriverCalls
+	now.Blocks -= m.counted.Blocks
+	now.BlockTime -= m.counted.BlockTime
+	now.BlockWalk -= m.counted.BlockWalk
+
 	now.At = m.elapsed()
 	m.readTargets()
 	m.readOwn()
-	now.Traced, now.Faults, now.Own, now.Steps = m.sum.Traced, m.sum.Faults, m.sum.Own, m.sum.Steps
+	now.Traced, now.Faults = m.sum.Traced, m.sum.Faults
+	now.Own, now.Steps = m.sum.Own, m.sum.Steps
 	return now, nil
 }
 
+// readTargets adds what the traced processes have used since the last reading. A new process
+// counts from its second reading on.
 func (m *Meter) readTargets() {
 	targets := m.usage()
 	for t, now := range targets {
@@ -89,7 +99,8 @@ func (m *Meter) readTargets() {
 	m.Targets = targets
 }
 
-// readOwn leaves out the start, until the unwind tables have been made.
+// readOwn adds the CPU time of allocscope since the last reading, but not that of its start, until
+// the unwind tables have been made.
 func (m *Meter) readOwn() {
 	now := process.OwnCPUTime()
 	m.started = m.started || !m.busy()
@@ -99,8 +110,8 @@ func (m *Meter) readOwn() {
 	m.own = now
 }
 
-// readEvents reads what has been counted of events that cost something.
-func readEvents(k *kernel.Kernel) (controller.Reading, error) {
+// readCounters reads the kernel side's counters of events that have a cost.
+func readCounters(k *kernel.Kernel) (controller.Reading, error) {
 	values, err := kernel.ReadCounters(k.Counters)
 	if err != nil {
 		return controller.Reading{}, err

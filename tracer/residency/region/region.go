@@ -6,7 +6,6 @@ package region
 import (
 	"cmp"
 	"encoding/binary"
-	"os"
 	"slices"
 
 	"github.com/allocscope/allocscope/tracer/process"
@@ -105,8 +104,8 @@ func ThreadStacks(maps []process.Mapping, starts []uint64, memory Memory) []Regi
 	return f.found
 }
 
-// pageSize of this machine, in bytes. Traced processes run on it.
-var pageSize = uint64(os.Getpagesize())
+// pageSize is the kernel's page size in bytes.
+var pageSize = process.PageSize
 
 // maxPeeks bounds how many headers one call reads.
 const maxPeeks = 1 << 18

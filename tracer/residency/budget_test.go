@@ -28,7 +28,8 @@ func TestBudget(t *testing.T) {
 			cores := spent.Seconds() / (interval.Seconds() * snapshots / 2)
 			full := 50 * perGiB.Seconds() / interval.Seconds()
 			if cores > 0.0101 || cores < 0.99*min(0.01, full) {
-				t.Errorf("at %s a GiB: %.4f of a core, want 0.01, or all of %.4f", perGiB, cores, full)
+				t.Errorf("at %s a GiB: %.4f of a core, want 0.01, or all of %.4f",
+					perGiB, cores, full)
 			}
 		}
 	})

@@ -21,13 +21,13 @@ const (
 	maxGroups = 4096
 )
 
-// A mappingSample is a mapping of which some page groups were scanned. All groups have one size, and
-// each was scanned with the same probability.
+// A mappingSample is a mapping of which some page groups were scanned. All groups have one size,
+// and each was scanned with the same probability.
 type mappingSample struct {
 	pages.Span
 
-	// shift added to an address gives its position: the offset in the file for a file, otherwise the
-	// address itself. Groups begin at multiples of groupBytes of the position.
+	// shift is the difference of position and address. The position is the offset in the file for a
+	// file, otherwise the address itself. Groups begin at positions that are multiples of groupBytes.
 	shift uint64
 
 	groupBytes uint64

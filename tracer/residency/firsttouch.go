@@ -10,26 +10,28 @@ import (
 // hugePageBytes is the size of a huge page on amd64, and on arm64 with pages of 4 KiB.
 const hugePageBytes = 2 << 20
 
-// An unownedRow is a row of memory whose allocation site is unknown. It is divided among the stacks
-// that have touched its pages first, as sampled page faults show them.
-type unownedRow struct {
+// A firstTouchRow is a row of memory whose allocation site is unknown. It is divided among the
+// stacks that have touched its pages first, as sampled page faults show them.
+type firstTouchRow struct {
 	kind  growth.Kind
 	root  string
 	class string // of the memory; "" if the root says it
 }
 
-// unownedMemory is the memory of an unownedRow.
-type unownedMemory struct {
+// firstTouchMemory is the memory of a firstTouchRow.
+type firstTouchMemory struct {
 	bytes, shared int64
 	variance      float64
 }
 
-// addUnowned adds memory to a row and returns the sum. It is divided only by addFirstTouch.
-func (r *Rows) addUnowned(row unownedRow, bytes int64, variance float64) *unownedMemory {
-	memory, ok := r.unowned[row]
+// addForFirstTouch adds memory to a row and returns the sum. addFirstTouch divides it.
+func (r *Rows) addForFirstTouch(
+	row firstTouchRow, bytes int64, variance float64,
+) *firstTouchMemory {
+	memory, ok := r.firstTouch[row]
 	if !ok {
-		memory = &unownedMemory{}
-		r.unowned[row] = memory
+		memory = &firstTouchMemory{}
+		r.firstTouch[row] = memory
 	}
 
 	memory.bytes += bytes
@@ -39,7 +41,7 @@ func (r *Rows) addUnowned(row unownedRow, bytes int64, variance float64) *unowne
 
 // A firstToucher is a stack that has touched memory of a row first.
 type firstToucher struct {
-	unownedRow
+	firstTouchRow
 	stack uint64
 }
 
@@ -50,21 +52,21 @@ type faultSample struct {
 	weight float64 // bytes that these represent
 }
 
-// addFirstTouch divides the memory of each unowned row among the stacks that have touched it first,
-// in proportion to the bytes that their sampled page faults represent.
+// addFirstTouch divides the memory of each firstTouchRow among the stacks that have touched it
+// first, in proportion to the bytes that their sampled page faults represent.
 func (r *Rows) addFirstTouch(faults []source.Fault) {
-	samples := make(map[unownedRow]faultSample)
+	samples := make(map[firstTouchRow]faultSample)
 	weights := make(map[firstToucher]float64)
 	var stale []uint64
 	for _, f := range faults {
-		row, bytes, ok := r.unownedRowAt(f)
+		row, bytes, ok := r.firstTouchRowAt(f)
 		if !ok {
 			stale = append(stale, f.Page)
 			continue
 		}
 
 		weight := f.Weight * bytes
-		weights[firstToucher{unownedRow: row, stack: f.Stack}] += weight
+		weights[firstToucher{firstTouchRow: row, stack: f.Stack}] += weight
 		sample := samples[row]
 		sample.faults++
 		sample.bytes += bytes
@@ -73,9 +75,9 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 	}
 
 	for toucher, weight := range weights {
-		r.addToucher(toucher, weight, samples[toucher.unownedRow])
+		r.addToucher(toucher, weight, samples[toucher.firstTouchRow])
 	}
-	for row, memory := range r.unowned {
+	for row, memory := range r.firstTouch {
 		if samples[row].weight == 0 {
 			r.addUntouched(row, memory)
 		}
@@ -91,7 +93,7 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 // is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a row of B
 // bytes of which b are in sampled pages.
 func (r *Rows) addToucher(toucher firstToucher, weight float64, sample faultSample) {
-	memory, ok := r.unowned[toucher.unownedRow]
+	memory, ok := r.firstTouch[toucher.firstTouchRow]
 	if !ok {
 		return
 	}
@@ -107,7 +109,7 @@ func (r *Rows) addToucher(toucher firstToucher, weight float64, sample faultSamp
 }
 
 // addUntouched adds the memory of a row without sampled page faults.
-func (r *Rows) addUntouched(row unownedRow, memory *unownedMemory) {
+func (r *Rows) addUntouched(row firstTouchRow, memory *firstTouchMemory) {
 	var names []string
 	if row.class != "" {
 		names = append(names, row.class)
@@ -119,13 +121,13 @@ func (r *Rows) addUntouched(row unownedRow, memory *unownedMemory) {
 	}
 }
 
-// unownedRowAt returns the row of the page of a fault, and the size of the page. ok is false if the
+// firstTouchRowAt returns the row of the page of a fault, and the size of the page. ok is false if the
 // allocation site of the page is known otherwise, or if the page is not in memory any more.
-func (r *Rows) unownedRowAt(f source.Fault) (row unownedRow, bytes float64, ok bool) {
+func (r *Rows) firstTouchRowAt(f source.Fault) (row firstTouchRow, bytes float64, ok bool) {
 	run, inMemory := r.runs.Find(f.Page)
 	segment := r.segmentAt(f.Page)
 	if !inMemory || run.Swapped || segment == nil || !segment.countsInRSS() {
-		return unownedRow{}, 0, false
+		return firstTouchRow{}, 0, false
 	}
 
 	bytes = float64(process.PageSize)
@@ -135,26 +137,26 @@ func (r *Rows) unownedRowAt(f source.Fault) (row unownedRow, bytes float64, ok b
 
 	if run.File {
 		if segment.hasMapper() {
-			return unownedRow{}, 0, false
+			return firstTouchRow{}, 0, false
 		}
 		of := segment.rowKind()
-		return unownedRow{kind: of.kind, root: of.root}, bytes, true
+		return firstTouchRow{kind: of.kind, root: of.root}, bytes, true
 	}
 
 	switch run.Origin {
 	case pages.Inherited, pages.BeforeTracing:
-		return unownedRow{}, 0, false
+		return firstTouchRow{}, 0, false
 	case pages.CopiedOnWrite:
 		class := string(segment.Class)
 		if segment.Heap {
 			class = heapClass
 		}
-		return unownedRow{kind: growth.KindCOW, root: rootCopied, class: class}, bytes, f.Copied
+		return firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}, bytes, f.Copied
 	}
 
 	of := segment.privateRowKind()
 	if segment.Heap || segment.hasMapper() || of.anyAge {
-		return unownedRow{}, 0, false
+		return firstTouchRow{}, 0, false
 	}
-	return unownedRow{kind: of.kind, root: of.root}, bytes, true
+	return firstTouchRow{kind: of.kind, root: of.root}, bytes, true
 }

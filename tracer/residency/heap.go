@@ -100,9 +100,9 @@ func (e *residentEstimate) add(origin pages.Origin, size, objects float64) {
 	e.variance += weightedVariance(size, objects)
 }
 
-// addGroups adds the variance that is due to the sampling of page groups (cluster sampling: pages of
-// one group were scanned together, or not at all). runs are those of an object. As groupVariance is
-// linear in the square of what a group holds, addGroups adds the difference of the squares.
+// addGroups adds the variance that is due to the sampling of page groups (cluster sampling: pages
+// of one group were scanned together, or not at all). runs are those of an object. groupVariance is
+// linear in the square of what a group holds, so that addGroups adds the difference of the squares.
 func (e *residentEstimate) addGroups(segment *Segment, runs pages.Runs, objects float64) {
 	if e.groupBytes == nil {
 		e.groupBytes = make(map[uint64]float64)
@@ -223,9 +223,9 @@ func (r *Rows) addHeapRemainder() {
 		r.addNamed(growth.KindBefore, bytes, 0, variance, rootBeforeTracing, heapClass)
 	}
 
-	copied := unownedRow{kind: growth.KindCOW, root: rootCopied, class: heapClass}
+	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: heapClass}
 	for _, bytes := range pages.Unattributed(r.heaps, pages.CopiedOnWrite) {
-		r.addUnowned(copied, bytes, 0)
+		r.addForFirstTouch(copied, bytes, 0)
 	}
 	for _, bytes := range pages.Unattributed(r.heaps, pages.Inherited) {
 		r.addInherited(bytes, heapClass)

@@ -84,7 +84,9 @@ func (o *Others) Begin(members []*tree.Member, now time.Time) {
 		}
 		queue = append(queue, m)
 	}
-	slices.SortStableFunc(queue, func(a, b *otherMember) int { return a.scanned.Compare(b.scanned) })
+	slices.SortStableFunc(queue, func(a, b *otherMember) int {
+		return a.scanned.Compare(b.scanned)
+	})
 
 	left := o.limiter.Credit()
 	for _, m := range queue {

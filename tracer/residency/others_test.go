@@ -40,7 +40,8 @@ func countScans(
 func TestOthers(t *testing.T) {
 	t.Run("many members are scanned in turns within the budget", func(t *testing.T) {
 		const count, snapshots, interval = 50, 600, 5 * time.Second
-		for _, cost := range []time.Duration{5 * time.Millisecond, 60 * time.Millisecond, time.Second} {
+		costs := []time.Duration{5 * time.Millisecond, 60 * time.Millisecond, time.Second}
+		for _, cost := range costs {
 			var o Others
 			members := missingMembers(count)
 			scans := countScans(&o, members, cost, interval, snapshots)

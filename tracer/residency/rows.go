@@ -84,8 +84,8 @@ type Rows struct {
 	live     map[uint64]*residentEstimate // of live objects, by stack ID
 	metadata residentEstimate             // of the allocator, for live objects
 
-	// unowned is memory that addFirstTouch divides.
-	unowned map[unownedRow]*unownedMemory
+	// firstTouch is memory that addFirstTouch divides.
+	firstTouch map[firstTouchRow]*firstTouchMemory
 }
 
 // NewRows attributes the memory that a scan of a process has found. stacks returns the stack of an
@@ -98,9 +98,9 @@ func NewRows(
 	return &Rows{
 		Scan: scan, holdings: holdings, pid: pid, stacks: stacks,
 		files: files, ownFiles: make(CountedFiles),
-		heapIndex: make(map[string]int),
-		live:      make(map[uint64]*residentEstimate),
-		unowned:   make(map[unownedRow]*unownedMemory),
+		heapIndex:  make(map[string]int),
+		live:       make(map[uint64]*residentEstimate),
+		firstTouch: make(map[firstTouchRow]*firstTouchMemory),
 	}
 }
 
@@ -285,8 +285,8 @@ func (r *Rows) addMapped(segment *Segment) {
 
 	class := string(segment.Class)
 	r.addInherited(bytes.Resident[pages.Inherited], class)
-	copied := unownedRow{kind: growth.KindCOW, root: rootCopied, class: class}
-	r.addUnowned(copied, bytes.Resident[pages.CopiedOnWrite], 0)
+	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}
+	r.addForFirstTouch(copied, bytes.Resident[pages.CopiedOnWrite], 0)
 
 	r.addPrivate(segment, bytes)
 }
@@ -302,7 +302,7 @@ func (r *Rows) addFile(segment *Segment, bytes int64) {
 		r.add(stack, of.kind, bytes, 0, segment.variance).SharedBytes += shared
 		return
 	}
-	r.addUnowned(unownedRow{kind: of.kind, root: of.root}, bytes, segment.variance).shared += shared
+	r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, bytes, segment.variance).shared += shared
 }
 
 // addPrivate adds the private memory of a segment, except for what is inherited or copied on write.
@@ -327,7 +327,7 @@ func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
 	default:
 		class := string(segment.Class)
 		r.addNamed(growth.KindBefore, before, swapped, 0, rootBeforeTracing, class)
-		r.addUnowned(unownedRow{kind: of.kind, root: of.root}, since, segment.variance)
+		r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, since, segment.variance)
 	}
 }
 

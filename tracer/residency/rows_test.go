@@ -169,7 +169,7 @@ func checkRows(t *testing.T, seed uint64, rows *Rows) {
 	}
 }
 
-func TestUnownedRowAt(t *testing.T) {
+func TestFirstTouchRowAt(t *testing.T) {
 	segment := func(startMiB, endMiB uint64, class region.Class, heap bool) Segment {
 		return Segment{
 			Region: region.Region{Start: startMiB << 20, End: endMiB << 20, Class: class},
@@ -223,7 +223,7 @@ func TestUnownedRowAt(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			fault := source.Fault{Page: c.mib << 20, Copied: c.copied}
-			_, bytes, ok := rows.unownedRowAt(fault)
+			_, bytes, ok := rows.firstTouchRowAt(fault)
 			if ok != (c.want != 0) || ok && bytes != c.want {
 				t.Errorf("%v bytes (%v), want %v", bytes, ok, c.want)
 			}

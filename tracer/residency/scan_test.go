@@ -151,7 +151,8 @@ func TestScanPages(t *testing.T) {
 		whole := scannedOffsets(mapFile(t, file, 0, size))
 		part := scannedOffsets(mapFile(t, file, offset, size-offset))
 		if !slices.Equal(whole, part) || len(whole) < 20 {
-			t.Errorf("%d ranges, %d where the file is mapped from %d on", len(whole), len(part), offset)
+			t.Errorf("%d ranges, %d where the file is mapped from %d on",
+				len(whole), len(part), offset)
 		}
 	})
 
@@ -304,8 +305,11 @@ func TestSegmentsOf(t *testing.T) {
 		got = append(got, piece{s.Region.Start, s.Region.End, s.Offset, s.Stack})
 	}
 	want := []piece{
-		{100, 120, 1000, 0}, {120, 140, 1020, 1}, {140, 200, 1040, 2},
-		{250, 300, 0, 2}, {300, 400, 50, 0},
+		{100, 120, 1000, 0},
+		{120, 140, 1020, 1},
+		{140, 200, 1040, 2},
+		{250, 300, 0, 2},
+		{300, 400, 50, 0},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)

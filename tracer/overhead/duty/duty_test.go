@@ -27,7 +27,8 @@ func TestLimiter(t *testing.T) {
 
 			accrued := time.Duration(share * float64(duration))
 			if spent < accrued-tick || spent > accrued+l.Burst+longestRun {
-				t.Errorf("seed %d: %s spent, want %s and a burst of %s", seed, spent, accrued, l.Burst)
+				t.Errorf("seed %d: %s spent, want %s and a burst of %s",
+					seed, spent, accrued, l.Burst)
 			}
 		}
 	})

@@ -38,7 +38,7 @@ type Scan struct {
 type Segment struct {
 	region.Region
 
-	// Interval is valid if HasInterval is set. It is not for what the kernel maps by itself.
+	// Interval is valid if HasInterval is set. What the kernel maps by itself has none.
 	addrspace.Interval
 	Known bool
 

@@ -1,49 +1,69 @@
 package residency
 
-import "time"
+import (
+	"time"
 
-// A Budget bounds what looking at pages costs.
-type Budget struct {
-	PerByte      float64 // seconds of one core, for a byte that is resident
-	fixedSeconds float64 // seconds that a snapshot takes besides: maps, what lies in memory, the ledger itself
-	last         time.Time
-}
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
+)
 
 const (
-	// looking is the share of a core that looks may take.
+	// scanCPUShare is the CPU time of all page scans, as a share of one core.
 	scanCPUShare = 0.01
-	// small processes are looked at whole in this time, in seconds, however short the interval.
+
+	// minAccrued is the CPU time that a snapshot can spend however soon it follows the last one:
+	// what accrues in a second.
+	minAccrued = time.Duration(scanCPUShare * 1e9)
+
+	// alwaysFullScanSeconds is the CPU time up to which processes are scanned as a whole, however
+	// short the interval between snapshots.
 	alwaysFullScanSeconds = 10e-3
-	// initialSecondsPerByte is what a byte costs before one has been looked at: 5 ms a GiB.
+
+	// initialSecondsPerByte is the cost of a scan before any was measured: 5 ms a GiB.
 	initialSecondsPerByte = 5e-3 / (1 << 30)
-	// minScanShare keeps an estimate possible.
+
+	// minScanShare is the least share of the pages that a scan reads, so that it can be
+	// extrapolated.
 	minScanShare = 0.02
 )
 
-// share of the pages that may be looked at now, of processes that have so much resident, for that part of the budget.
+// A Budget bounds the CPU time of the page scans of traced processes. It sizes each scan by what it
+// is expected to cost. The zero value is ready to use.
+type Budget struct {
+	// SecondsPerByte is the CPU time for one resident byte; 0: not measured yet.
+	PerByte float64
+
+	// fixedSeconds is the CPU time of a snapshot besides its page scans: reading the maps and the
+	// contents of memory, and computing the rows.
+	fixedSeconds float64
+
+	limiter duty.Limiter
+}
+
+// ShareFor returns the share of the pages that may be scanned now of processes with so many
+// resident bytes, at least minScanShare. part is the part of the budget that is for them.
 func (b *Budget) ShareFor(resident int64, now time.Time, part float64) float64 {
-	since := max(now.Sub(b.last), time.Second)
-	if b.last.IsZero() {
-		since = time.Second
-	}
-	b.last = now
+	b.limiter.Share = scanCPUShare
+	accrued := max(minAccrued, b.limiter.Accrue(now))
+
 	if b.PerByte == 0 {
 		b.PerByte = initialSecondsPerByte
 	}
-	whole := b.PerByte * float64(max(resident, 1))
-	room := part*scanCPUShare*since.Seconds() - b.fixedSeconds
-	if whole <= max(alwaysFullScanSeconds, room) {
+	expected := b.PerByte * float64(max(resident, 1)) // of a scan of all pages
+	allowed := part*accrued.Seconds() - b.fixedSeconds
+	if expected <= max(alwaysFullScanSeconds, allowed) {
 		return 1
 	}
-	return max(minScanShare, room/whole)
+	return max(minScanShare, allowed/expected)
 }
 
-// learn takes in what a snapshot has cost: looking at so many resident bytes, and all the rest.
-func (b *Budget) Learn(resident float64, cost, rest time.Duration) {
-	const weight = 0.3 // of the newest
-	b.fixedSeconds += weight * (rest.Seconds() - b.fixedSeconds)
-	if resident < sampledMappingBytes {
-		return // mostly of other things
+// Learn records what a snapshot has cost: the scan of so many resident bytes, and all the rest.
+// Both are exponential moving averages.
+func (b *Budget) Learn(resident float64, scan, rest time.Duration) {
+	const newestWeight = 0.3
+	b.fixedSeconds += newestWeight * (rest.Seconds() - b.fixedSeconds)
+
+	if resident < minSampledBytes {
+		return // mostly the cost of system calls
 	}
-	b.PerByte += weight * (cost.Seconds()/resident - b.PerByte)
+	b.PerByte += newestWeight * (scan.Seconds()/resident - b.PerByte)
 }

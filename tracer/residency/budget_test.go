@@ -6,47 +6,51 @@ import (
 	"time"
 )
 
-func TestLookingAtFiftyGigabytesTakesAHundredthOfACore(t *testing.T) {
-	const resident, every = 50 << 30, 5 * time.Second
-	for _, perGiB := range []time.Duration{time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond} {
-		var b Budget
-		now := time.Now()
-		var spent time.Duration
-		const looks = 100
-		for i := range looks {
-			share := b.ShareFor(resident, now, 1)
-			looked := share * resident
-			cost := time.Duration(looked / (1 << 30) * float64(perGiB))
-			b.Learn(looked, cost, 0)
-			if i >= looks/2 {
-				spent += cost
+func TestBudget(t *testing.T) {
+	start := time.Now()
+
+	t.Run("scans of 50 GiB take a hundredth of a core", func(t *testing.T) {
+		const resident, interval, snapshots = 50 << 30, 5 * time.Second, 100
+		for _, perGiB := range []time.Duration{
+			time.Millisecond, 3 * time.Millisecond, 8 * time.Millisecond,
+		} {
+			var b Budget
+			var spent time.Duration // in the second half
+			for i := range snapshots {
+				share := b.ShareFor(resident, start.Add(time.Duration(i)*interval), 1)
+				cost := time.Duration(50 * share * float64(perGiB))
+				b.Learn(share*resident, cost, 0)
+				if i >= snapshots/2 {
+					spent += cost
+				}
 			}
-			now = now.Add(every)
-		}
-		of := spent.Seconds() / (every.Seconds() * looks / 2)
-		if all := 50 * perGiB.Seconds() / every.Seconds(); of > 0.0101 || of < 0.99*min(0.01, all) {
-			t.Errorf("at %s a GiB it takes %.4f of a core, want the hundredth, or all of %.4f", perGiB, of, all)
-		}
-	}
-}
 
-func TestSmallProcessesAreLookedAtWhole(t *testing.T) {
-	var b Budget
-	now := time.Now()
-	for range 100 {
-		if share := b.ShareFor(1<<30, now, 1); share != 1 {
-			t.Fatalf("of 1 GiB a share of %v is looked at, want all", share)
+			cores := spent.Seconds() / (interval.Seconds() * snapshots / 2)
+			full := 50 * perGiB.Seconds() / interval.Seconds()
+			if cores > 0.0101 || cores < 0.99*min(0.01, full) {
+				t.Errorf("at %s a GiB: %.4f of a core, want 0.01, or all of %.4f",
+					perGiB, cores, full)
+			}
 		}
-		b.Learn(1<<30, 4*time.Millisecond, 0)
-		now = now.Add(time.Second)
-	}
-}
+	})
 
-func TestALookAtLittleTeachesNothing(t *testing.T) {
-	var b Budget
-	before := b.ShareFor(40<<30, time.Now(), 1)
-	b.Learn(1<<20, time.Second, 0)
-	if after := b.ShareFor(40<<30, time.Now(), 1); math.Abs(after-before) > 1e-9 {
-		t.Errorf("share %v after a look at 1 MiB that took a second, %v before", after, before)
-	}
+	t.Run("small process is scanned as a whole", func(t *testing.T) {
+		var b Budget
+		for i := range 100 {
+			share := b.ShareFor(1<<30, start.Add(time.Duration(i)*time.Second), 1)
+			if share != 1 {
+				t.Fatalf("share of 1 GiB is %v, want 1", share)
+			}
+			b.Learn(1<<30, 4*time.Millisecond, 0)
+		}
+	})
+
+	t.Run("scan of few bytes teaches nothing", func(t *testing.T) {
+		var b Budget
+		before := b.ShareFor(40<<30, start, 1)
+		b.Learn(1<<20, time.Second, 0)
+		if after := b.ShareFor(40<<30, start, 1); math.Abs(after-before) > 1e-9 {
+			t.Errorf("share %v after a scan of 1 MiB that took 1 s, %v before", after, before)
+		}
+	})
 }

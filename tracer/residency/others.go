@@ -7,180 +7,209 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
 const (
-	// OthersShare of the budget is for members that are not traced, where there are any.
+	// OthersShare is the part of scanCPUShare that is for members that are not traced, if there are
+	// any.
 	OthersShare = 0.5
-	// maxCredit can be saved up, and is there at first: so few or small ones are looked at in each snapshot.
+
+	// maxCredit is the CPU time that can be saved up, and the first credit. It lets each snapshot
+	// scan all of a few small members.
 	maxCredit = 300 * time.Millisecond
-	// maxScanTime bounds one look, by looking at a share of the pages.
+
+	// maxScanTime bounds the expected CPU time of one scan. It reads a share of the pages.
 	maxScanTime = 200 * time.Millisecond
-	// What a first look is expected to take, with room: that of a forked process reads the page map.
-	otherBase   = 2 * time.Millisecond
-	otherPerGiB = 20 * time.Millisecond
+
+	// The expected CPU time of the first scan of a member, with a margin. A forked process needs a
+	// second query of its page map, see findShared.
+	firstScanTime       = 2 * time.Millisecond
+	firstScanTimePerGiB = 20 * time.Millisecond
 )
 
-// Others are those that are not traced. They are looked at by turns, as often as the budget allows; of the others a
-// snapshot has the latest reading.
+// Others are the members of the tree that are not traced. They are scanned in turns, as often as
+// the budget allows. A snapshot has the latest reading of each. The zero value is ready to use.
 type Others struct {
 	Members map[int]*otherMember // by PID
-	credit  time.Duration        // of processor time; negative: a look has cost more than there was
-	last    time.Time
+	limiter duty.Limiter
 }
 
 // An otherMember is a member that is not traced, and its latest reading.
 type otherMember struct {
-	process   *process.Process
-	Occupancy *Tracker // nil: not looked at yet
-	due       bool     // it is to be looked at now
-	at        time.Time
-	cost      time.Duration // of the latest look, or what the first one is expected to take
-	resident  growth.Resident
-	holdings  []growth.Holding
-	files     CountedFiles
+	process *process.Process
+
+	// Tracker is nil before the first scan.
+	Occupancy *Tracker
+
+	// due is set if the member is to be scanned for the current snapshot.
+	due bool
+
+	// scanned is when it was scanned last, and cost the CPU time of that, or the expected cost of
+	// the first scan.
+	scanned time.Time
+	cost    time.Duration
+
+	// The reading. holdings is nil if there is none.
+	resident growth.Resident
+	holdings []growth.Holding
+	files    CountedFiles
 }
 
-// begin says who is looked at now: those whose readings are the oldest, new ones first. Members that have gone are let go of.
-func (k *Others) Begin(members []*tree.Member, now time.Time) {
-	if k.last.IsZero() {
-		k.Members, k.credit = make(map[int]*otherMember), maxCredit
-	} else {
-		k.credit = min(maxCredit, k.credit+time.Duration(OthersShare*scanCPUShare*float64(now.Sub(k.last))))
+// Begin selects the members to be scanned for a snapshot: those whose readings are the oldest, new
+// ones first. It forgets members that have ended or execute another program.
+func (o *Others) Begin(members []*tree.Member, now time.Time) {
+	if o.Members == nil {
+		o.Members = make(map[int]*otherMember)
+		o.limiter = duty.Limiter{Share: OthersShare * scanCPUShare, Burst: maxCredit}
 	}
-	k.last = now
-	for pid, o := range k.Members {
-		if !slices.ContainsFunc(members, func(m *tree.Member) bool { return m.Process == o.process }) || !o.isCurrent() {
-			_ = o.close() // it was only read
-			delete(k.Members, pid)
+	o.limiter.Accrue(now)
+
+	for pid, m := range o.Members {
+		isMember := func(other *tree.Member) bool { return other.Process == m.process }
+		if !slices.ContainsFunc(members, isMember) || !m.isCurrent() {
+			_ = m.close() // it was only read
+			delete(o.Members, pid)
 		}
 	}
-	var queue []*otherMember
-	for _, m := range members {
-		o := k.Members[m.Process.PID]
-		if o == nil {
-			o = newOther(m.Process)
-			k.Members[m.Process.PID] = o
+
+	queue := make([]*otherMember, 0, len(members))
+	for _, member := range members {
+		m := o.Members[member.Process.PID]
+		if m == nil {
+			m = newOther(member.Process)
+			o.Members[member.Process.PID] = m
 		}
-		queue = append(queue, o)
+		queue = append(queue, m)
 	}
-	slices.SortStableFunc(queue, func(a, b *otherMember) int { return a.at.Compare(b.at) })
-	left := k.credit
-	for _, o := range queue {
-		o.due = left > 0
-		left -= o.cost
+	slices.SortStableFunc(queue, func(a, b *otherMember) int {
+		return a.scanned.Compare(b.scanned)
+	})
+
+	left := o.limiter.Credit()
+	for _, m := range queue {
+		m.due = left > 0
+		left -= m.cost
 	}
 }
 
-// isDue tells whether a member is to be looked at now: not where those before it have cost more than was expected. Then
-// more is set aside for it, so that fewer come before it the next time.
-func (k *Others) isDue(o *otherMember) bool {
-	if o.due && k.credit <= 0 {
-		o.cost *= 2
+// isDue reports whether a member is scanned now. It is not, even if Begin has selected it, if the
+// scans before it have cost more than expected. Then its own expected cost doubles, so that Begin
+// selects fewer members before it the next time.
+func (o *Others) isDue(m *otherMember) bool {
+	if m.due && o.limiter.Credit() <= 0 {
+		m.cost *= 2
 		return false
 	}
-	return o.due
+	return m.due
 }
 
-// pay takes in what a look has cost.
-func (k *Others) pay(o *otherMember, cost time.Duration, now time.Time) {
-	o.cost, o.at = max(cost, time.Microsecond), now
-	k.credit -= o.cost
+// spend records the CPU time of a scan.
+func (o *Others) spend(m *otherMember, cost time.Duration, now time.Time) {
+	m.cost, m.scanned = max(cost, time.Microsecond), now // clocks may be coarse
+	o.limiter.Spend(m.cost)
 }
 
 func newOther(p *process.Process) *otherMember {
-	return &otherMember{process: p, cost: expected(p)}
+	return &otherMember{process: p, cost: firstScanCost(p)}
 }
 
-// expected is what a first look will cost.
-func expected(p *process.Process) time.Duration {
+// firstScanCost returns the expected CPU time of the first scan of a process.
+func firstScanCost(p *process.Process) time.Duration {
 	status, err := p.Status()
 	if err != nil {
-		return otherBase // it is gone
+		return firstScanTime // the process is gone
 	}
-	return otherBase + time.Duration(float64(otherPerGiB)*float64(max(0, status.RSS))/(1<<30))
+	gib := float64(max(0, status.RSS)) / (1 << 30)
+	return firstScanTime + time.Duration(float64(firstScanTimePerGiB)*gib)
 }
 
-// isCurrent tells whether the process still executes what was looked at.
-func (o *otherMember) isCurrent() bool { return o.Occupancy == nil || o.Occupancy.isOf(o.process) }
+// isCurrent reports whether the process executes the program still that was scanned.
+func (m *otherMember) isCurrent() bool {
+	return m.Occupancy == nil || m.Occupancy.executes(m.process)
+}
 
-func (o *otherMember) close() error {
-	if o.Occupancy == nil {
+func (m *otherMember) close() error {
+	if m.Occupancy == nil {
 		return nil
 	}
-	return o.Occupancy.Close()
+	return m.Occupancy.Close()
 }
 
-// addTo adds the latest reading of a member that is not traced; nothing where there is none yet. files are counted already, and
-// occupancyOf finds what is known of a process.
-func (k *Others) AddTo(snapshot *growth.Snapshot, m *tree.Member, files CountedFiles, occupancyOf func(pid int) *Tracker) {
-	o := k.Members[m.Process.PID]
-	if o == nil { // traced a moment ago
+// AddTo adds the latest reading of a member to a snapshot, and takes a new one if it is due. It
+// adds nothing if there is none yet. files are counted by earlier processes; AddTo adds those of
+// the member. trackerOf returns the Tracker of a process, or nil.
+func (o *Others) AddTo(
+	snapshot *growth.Snapshot, member *tree.Member, files CountedFiles,
+	trackerOf func(pid int) *Tracker,
+) {
+	m := o.Members[member.Process.PID]
+	if m == nil { // its trace has ended since Begin
 		return
 	}
-	if k.isDue(o) {
-		took := process.MeasureCPUTime(func() { o.read(snapshot, m, files, occupancyOf(m.Info.Parent)) })
-		k.pay(o, took, time.Now())
+
+	if o.isDue(m) {
+		cost := process.MeasureCPUTime(func() {
+			m.read(snapshot, member, files, trackerOf(member.Info.Parent))
+		})
+		o.spend(m, cost, time.Now())
 	} else {
-		for file, spans := range o.files {
+		for file, spans := range m.files {
 			files[file] = files[file].Union(spans)
 		}
 	}
-	if o.holdings != nil {
-		snapshot.Others = append(snapshot.Others, o.holdings...)
-		snapshot.Residents = append(snapshot.Residents, o.resident)
+
+	if m.holdings != nil {
+		snapshot.Others = append(snapshot.Others, m.holdings...)
+		snapshot.Residents = append(snapshot.Residents, m.resident)
 	}
 }
 
-// read takes a reading; none where the process is gone.
-func (o *otherMember) read(snapshot *growth.Snapshot, m *tree.Member, files CountedFiles, parent *Tracker) {
-	o.holdings, o.files = nil, nil
-	maps, err := m.Process.Maps()
+// read takes a reading. There is none if the process is gone.
+func (m *otherMember) read(
+	snapshot *growth.Snapshot, member *tree.Member, files CountedFiles, parent *Tracker,
+) {
+	m.holdings, m.files = nil, nil
+	maps, err := member.Process.Maps()
 	if err != nil {
 		return
 	}
-	if o.Occupancy == nil {
-		most := min(1, float64(maxScanTime)/float64(expected(m.Process)))
-		if o.Occupancy, err = NewTracker(m.Process, most); err != nil {
+
+	if m.Occupancy == nil {
+		maxShare := min(1, float64(maxScanTime)/float64(firstScanCost(member.Process)))
+		if m.Occupancy, err = NewTracker(member.Process, maxShare); err != nil {
 			return
 		}
 	}
-	found, err := o.Occupancy.Scan(maps, nil, 1, parent)
+	found, err := m.Occupancy.Scan(maps, nil, 1, parent)
 	if err != nil {
 		return
 	}
+
 	held := make(estimate.Holdings)
-	l := NewRows(found, m.Process.PID, nil, held, files)
-	l.ParentCounts = CountsParent(snapshot, o.Occupancy)
-	l.Fill(Known{})
-	o.resident, o.holdings, o.files = found.Resident(m.Info), held.List(), l.own
-	o.resident.Forked = o.Occupancy.Forked
+	rows := NewRows(found, member.Process.PID, nil, held, files)
+	rows.ParentCounts = CountsParent(snapshot, m.Occupancy)
+	rows.Fill(Known{})
+
+	m.resident, m.holdings, m.files = found.Resident(member.Info), held.List(), rows.ownFiles
+	m.resident.Forked = m.Occupancy.Forked
 }
 
-// occupancyOf is what is known of a member; nil: nothing.
-func (k *Others) TrackerOf(pid int) *Tracker {
-	if o := k.Members[pid]; o != nil {
-		return o.Occupancy
+// TrackerOf returns the Tracker of a member; nil if it was never scanned.
+func (o *Others) TrackerOf(pid int) *Tracker {
+	if m := o.Members[pid]; m != nil {
+		return m.Occupancy
 	}
 	return nil
 }
 
-// CountsParent tells whether the parent from which a process inherited memory is in the snapshot.
-func CountsParent(snapshot *growth.Snapshot, o *Tracker) bool {
-	for _, r := range snapshot.Residents {
-		if r.PID == o.parent {
-			return true
-		}
-	}
-	return false
-}
-
-func (k *Others) Close() error {
+// Close closes the page maps of all members.
+func (o *Others) Close() error {
 	var errs []error
-	for _, o := range k.Members {
-		errs = append(errs, o.close())
+	for _, m := range o.Members {
+		errs = append(errs, m.close())
 	}
 	return errors.Join(errs...)
 }

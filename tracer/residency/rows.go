@@ -1,236 +1,349 @@
 package residency
 
 import (
+	"cmp"
 	"math"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// Roots under which memory without a holder stands.
+// Roots name memory without an allocation site. They are the outermost frames of its stacks, and
+// users see them. Files and shared memory have a root each, see rowKind.
 const (
-	rootRetained      = "[heap: free but resident]"
-	rootUnclassified  = "[heap: free or not told yet]"
-	rootMetadata      = "[heap: allocator metadata]"
-	rootUnknownSite   = "[heap: holder not known]"
-	rootBeforeTracing = "[before attach]"
-	rootMapped        = "[mapped before the attach]"
-	rootPython        = "[python arenas]"
-	rootStacks        = "[thread stacks]"
-	rootJIT           = "[generated code]"
-	rootKernel        = "[mapped by the kernel]"
-	rootCopied        = "[copy-on-write]"
-	rootInherited     = "[inherited]"
-	rootRest          = "[unexplained]"
+	// rootRetained is heap memory that no live object takes, if all live objects are known.
+	rootRetained = "[heap: free but resident]"
+
+	// rootUnclassified is heap memory that no known object takes, if the heap is probed in bursts:
+	// free, or taken by objects that no burst has seen or that are too young to be known.
+	rootUnclassified = "[heap: unclassified]"
+
+	// rootMetadata is what malloc takes for live objects besides what was requested: chunk headers
+	// and padding.
+	rootMetadata = "[heap: allocator metadata]"
+
+	// rootUnknownSite is all heap memory of a process whose heap is not probed.
+	rootUnknownSite = "[heap: allocation site unknown]"
+
+	// rootBeforeTracing is private memory that was resident when tracing started and still is.
+	rootBeforeTracing = "[before tracing]"
+
+	// rootMapped is private memory in mappings from before tracing, first touched since.
+	rootMapped = "[mapped before tracing]"
+
+	// rootPython is arenas of pymalloc, CPython's allocator of small objects.
+	rootPython = "[python arenas]"
+
+	rootStacks = "[thread stacks]"
+	rootJIT    = "[generated code]"
+	rootKernel = "[mapped by the kernel]" // vdso
+
+	// rootCopied is private memory that a forked process has copied on write.
+	rootCopied = "[copy-on-write]"
+
+	// rootInherited is private memory that a forked process still shares with its parent.
+	rootInherited = "[inherited]"
+
+	// rootUnexplained is RSS less all other rows. It may be negative.
+	rootUnexplained = "[unexplained]"
 )
 
-// A ledger says who holds what a process has in memory: what it adds to the holdings sums to the kernel's count.
+// Rows attributes the resident memory of a process. The rows that it adds to holdings sum to RSS.
 type Rows struct {
 	*Scan
-	to     estimate.Holdings
-	pid    int
-	stacks func(id uint64) *growth.Stack // nil: the process is not traced, and no stacks are known
-	files  CountedFiles                  // of the processes before, and of this one
-	own    CountedFiles                  // of this one
-	sum    int64                         // added so far
-	heaps  []pages.Heap
-	heapAt map[string]int // place in heaps by name, from 1
-	// what touched memory has no better holder than those who touched it first
-	touched map[unownedRow]*firstTouch
-	live    map[uint64]*stackResident // by stack
-	headers stackResident             // the allocator's own, of them
-	// knowsHeap: the holders of heap memory are known; knowsAll: all of them, as far as sampled, and not those alone that were
-	// seen in windows and are old enough.
+
+	// HeapTraced is set if the allocation sites of heap memory are known; HeapComplete if those of
+	// all live objects are, up to sampling. It is unset if the heap is probed in bursts: objects
+	// that no burst has seen, and young ones, are not known then.
 	KnowsHeap, KnowsAll bool
-	// forgotten are sampled pages whose faults are not needed any more.
-	Forgotten []uint64
-	// parentCounts: the parent is in the same snapshot, so that what is shared with it is counted there.
+
+	// ParentInSnapshot is set if the parent is in the same snapshot, so that what the process
+	// shares with its parent is counted there.
 	ParentCounts bool
+
+	// StaleFaults are the sampled pages whose faults Fill needs no more.
+	Forgotten []uint64
+
+	holdings estimate.Holdings
+	pid      int
+	stacks   func(id uint64) *growth.Stack // nil: the process is not traced
+	sum      int64                         // bytes added so far
+
+	// files are counted by earlier processes or by this one, ownFiles by this one.
+	files, ownFiles CountedFiles
+
+	heaps     []pages.Heap
+	heapIndex map[string]int // index into heaps plus 1, by name
+
+	live     map[uint64]*residentEstimate // of live objects, by stack ID
+	metadata residentEstimate             // of the allocator, for live objects
+
+	// firstTouch is memory that addFirstTouch divides.
+	firstTouch map[firstTouchRow]*firstTouchMemory
 }
 
-func NewRows(l *Scan, pid int, stacks func(uint64) *growth.Stack, to estimate.Holdings, files CountedFiles) *Rows {
+// NewRows attributes the memory that a scan of a process has found. stacks returns the stack of an
+// ID; nil: the process is not traced. files are counted by earlier processes of the snapshot; Fill
+// adds those of this process. Fill adds the rows to holdings.
+func NewRows(
+	scan *Scan, pid int, stacks func(id uint64) *growth.Stack, holdings estimate.Holdings,
+	files CountedFiles,
+) *Rows {
 	return &Rows{
-		Scan: l, to: to, pid: pid, stacks: stacks, files: files, own: make(CountedFiles), heapAt: make(map[string]int), touched: make(map[unownedRow]*firstTouch),
-		live: make(map[uint64]*stackResident),
+		Scan: scan, holdings: holdings, pid: pid, stacks: stacks,
+		files: files, ownFiles: make(CountedFiles),
+		heapIndex:  make(map[string]int),
+		live:       make(map[uint64]*residentEstimate),
+		firstTouch: make(map[firstTouchRow]*firstTouchMemory),
 	}
 }
 
-// hold adds what a stack holds.
-func (l *Rows) hold(stack *growth.Stack, kind growth.Kind, resident, swapped int64, variance float64) *growth.Holding {
-	h := l.to.Get(stack, kind)
-	h.ResidentBytes += resident
-	h.SwappedBytes += swapped
-	h.ResidentVariance += variance
-	l.sum += resident
-	return h
-}
-
-// name adds what has no holder.
-func (l *Rows) name(kind growth.Kind, resident, swapped int64, variance float64, root string, names ...string) *growth.Holding {
-	if resident == 0 && swapped == 0 {
-		return nil
-	}
-	return l.hold(growth.NamedStack(l.pid, root, names...), kind, resident, swapped, variance)
-}
-
-// contents are what is known of a process's memory besides its pages: the sampled objects that are alive, page faults, and what is pinned.
+// Samples are what tracing knows about the memory of a process: sampled live objects, sampled page
+// faults, and host memory that is pinned for a GPU.
 type Known struct {
 	Objects []estimate.LiveObject
 	Faults  []source.Fault
 	Pins    []estimate.Pin
 }
 
-// fill adds all that the process has in memory.
-func (l *Rows) Fill(known Known) {
-	l.addPinned(known.Pins)
-	l.addObjects(known.Objects)
-	l.countFiles()
-	for i := range l.Segments {
-		if a := &l.Segments[i]; a.Heap {
-			l.addHeap(a)
+// Fill adds the rows of all memory of the process.
+func (r *Rows) Fill(known Known) {
+	r.addPinned(known.Pins)
+	r.addObjects(known.Objects)
+	r.countFiles()
+
+	for i := range r.Segments {
+		if segment := &r.Segments[i]; segment.Heap {
+			r.addHeap(segment)
 		} else {
-			l.addArea(a)
+			r.addMapped(segment)
 		}
 	}
-	l.addLive()
-	l.addRest()
-	l.addTouched(known.Faults)
-	if l.Status.RSS != growth.Unknown {
-		l.hold(growth.NamedStack(l.pid, rootRest), growth.KindUnexplained, l.Status.RSS-l.sum, 0, 0)
+
+	r.addLive()
+	r.addHeapRemainder()
+	r.addFirstTouch(known.Faults)
+
+	if r.Status.RSS != growth.Unknown {
+		unexplained := growth.NamedStack(r.pid, rootUnexplained)
+		r.add(unexplained, growth.KindUnexplained, r.Status.RSS-r.sum, 0, 0)
 	}
 }
 
-// addObjects adds what living objects hold. An area in which there are any belongs to an allocator, whatever it looks like.
-func (l *Rows) addObjects(objects []estimate.LiveObject) {
-	sums := l.runs.PrefixSums()
-	for _, o := range objects {
-		if a := l.areaAt(o.Address); a != nil { // else it is not mapped any more
-			a.Heap = true
-			l.addObject(a, o, sums)
-		}
-	}
+// add adds memory to the row of a stack and a kind.
+func (r *Rows) add(
+	stack *growth.Stack, kind growth.Kind, resident, swapped int64, variance float64,
+) *growth.Holding {
+	row := r.holdings.Get(stack, kind)
+	row.ResidentBytes += resident
+	row.SwappedBytes += swapped
+	row.ResidentVariance += variance
+	r.sum += resident
+	return row
 }
 
-func (l *Rows) addObject(a *Segment, o estimate.LiveObject, sums pages.PrefixSums) {
-	own := sums.BytesIn(o.Address, o.Address+o.Size)
-	start, end := chunkOf(o, a.Class)
-	chunk := sums.BytesIn(start, end)
-	heap := l.heapOf(a)
-	by := l.live[o.Stack]
-	if by == nil {
-		by = &stackResident{}
-		l.live[o.Stack] = by
+// addNamed adds memory without an allocation site to the row of a root and of names below it. It
+// returns nil if there is none.
+func (r *Rows) addNamed(
+	kind growth.Kind, resident, swapped int64, variance float64, root string, names ...string,
+) *growth.Holding {
+	if resident == 0 && swapped == 0 {
+		return nil
 	}
-	for tag, resident := range chunk.Resident {
-		if resident == 0 {
+	return r.add(growth.NamedStack(r.pid, root, names...), kind, resident, swapped, variance)
+}
+
+// addPinned adds host memory that is pinned for a GPU to the stacks that have pinned it. It takes
+// the memory out of all other rows: it may be the heap's, a mapping's or shared. A page that was
+// pinned twice counts for the pin that begins first.
+func (r *Rows) addPinned(pins []estimate.Pin) {
+	slices.SortFunc(pins, func(a, b estimate.Pin) int {
+		return cmp.Or(cmp.Compare(a.Start, b.Start), cmp.Compare(b.End, a.End))
+	})
+
+	var pinned pages.Spans
+	lastEnd := uint64(0)
+	for _, pin := range pins {
+		pin.Start = max(pin.Start, lastEnd)
+		if pin.Start < pin.End {
+			r.addPin(pin)
+			lastEnd = pin.End
+			pinned = append(pinned, pin.Span)
+		}
+	}
+	r.runs = r.runs.WithoutResident(pages.MergeSpans(pinned))
+}
+
+// addPin adds the resident pages of a pin. These are all of them, unless the driver has not pinned
+// them after all. In a sampled mapping all count: a pin between two scanned page groups would be
+// missed.
+func (r *Rows) addPin(pin estimate.Pin) {
+	var resident int64
+	for i := r.firstSegmentAfter(pin.Start); i < len(r.Segments); i++ {
+		segment := &r.Segments[i]
+		if segment.Region.Start >= pin.End {
+			break
+		}
+		if !segment.countsInRSS() {
 			continue
 		}
-		size := float64(resident) * a.factor
-		known := size * o.Weight
-		heap.Attributed[tag] += round(known)
-		heap.Variance[tag] += known * max(0, known-size)
-		by.add(pages.Origin(tag), float64(own.Resident[tag])*a.factor, o.Weight)
-		l.headers.add(pages.Origin(tag), float64(resident-own.Resident[tag])*a.factor, o.Weight)
-	}
-	if a.sampled {
-		by.spread(a, l.runs.Clip(o.Address, o.Address+o.Size), o.Weight)
-	}
-}
 
-// chunkOf is the memory that the allocator has taken for an object: of the C library with a header of 8 bytes, rounded up to 16
-// and at least 32, or to pages where it has a mapping of its own (malloc/malloc.c); of others nothing more is known.
-func chunkOf(o estimate.LiveObject, class region.Class) (start, end uint64) {
-	switch class {
-	case region.MainHeap, region.Arena: // the 8 bytes before that belong to the chunk before
-		start = o.Address - 8
-		return start, start + max(32, (o.Size+8+15)&^15)
-	case region.MmappedChunk:
-		start = o.Address - 16
-		return start, (o.Address + o.Size + process.PageSize - 1) &^ (process.PageSize - 1)
-	}
-	return o.Address, o.Address + o.Size
-}
-
-// heapOf is the arena that an area belongs to.
-func (l *Rows) heapOf(a *Segment) *pages.Heap {
-	if a.heapIn == 0 {
-		name := a.heapName()
-		if _, ok := l.heapAt[name]; !ok {
-			l.heaps = append(l.heaps, pages.Heap{Name: name})
-			l.heapAt[name] = len(l.heaps)
+		start, end := max(pin.Start, segment.Region.Start), min(pin.End, segment.Region.End)
+		if segment.sampled {
+			resident += int64(end - start)
+		} else {
+			bytes := r.runs.BytesIn(start, end).Scaled(segment.factor, segment.fileFactor)
+			resident += bytes.InMemory()
 		}
-		a.heapIn = l.heapAt[name]
 	}
-	return &l.heaps[a.heapIn-1]
+
+	if resident != 0 {
+		r.add(r.stacks(pin.Stack), growth.KindPinned, resident, 0, 0)
+	}
 }
 
-// heapName names an arena.
-func (a *Segment) heapName() string {
-	switch a.Class {
-	case region.MainHeap, region.Arena:
-		return a.Name
-	case region.MmappedChunk:
-		return "mmapped chunks"
-	case region.Allocator:
-		return a.Name
-	}
-	return "other areas of the allocator"
+// A rowKind is the kind and the root of the memory of a segment.
+type rowKind struct {
+	kind growth.Kind
+	root string
+
+	// anyAge is set if memory from before tracing counts for this kind as well. Otherwise it counts
+	// as rootBeforeTracing.
+	anyAge bool
 }
 
-// addHeap takes in the memory of an arena.
-func (l *Rows) addHeap(a *Segment) {
-	heap := l.heapOf(a)
-	bytes := l.Bytes(a)
-	for tag, resident := range bytes.Resident {
-		heap.Resident[tag] += resident
+// rowKind returns the kind of a segment that belongs to no allocator. For files and shared memory
+// it is that of the pages that other processes can see.
+func (s *Segment) rowKind() rowKind {
+	switch s.Class {
+	case region.PythonArena:
+		return rowKind{kind: growth.KindPython, root: rootPython}
+	case region.ThreadStack, region.MainStack:
+		return rowKind{kind: growth.KindStack, root: rootStacks, anyAge: true}
+	case region.JIT:
+		return rowKind{kind: growth.KindJIT, root: rootJIT, anyAge: true}
+	case region.Kernel:
+		return rowKind{kind: growth.KindKernel, root: rootKernel, anyAge: true}
+	case region.File:
+		return rowKind{kind: growth.KindFile, root: "[file: " + s.Name + "]", anyAge: true}
+	case region.Shmem:
+		root := "[shared memory: " + s.Name + "]"
+		return rowKind{kind: growth.KindShmem, root: root, anyAge: true}
 	}
-	heap.Variance[pages.SinceTracing] += a.variance
-	// What is swapped out of a heap is not split; files have no part in it.
-	kind, root := l.restOfHeaps()
-	l.name(kind, bytes.File, bytes.Swapped, 0, root, heap.Name)
+
+	if s.Known && s.Origin == addrspace.Unobserved {
+		return rowKind{kind: growth.KindMmap, root: stack.UnobservedRoot}
+	}
+	return rowKind{kind: growth.KindMmap, root: rootMapped}
 }
 
-// restOfHeaps is what no known object takes of them: kept by the allocator, if all are known; anybody's if none is.
-func (l *Rows) restOfHeaps() (growth.Kind, string) {
+// privateRowKind returns the kind of the private pages of a segment. A page of a file that was
+// written to is no longer the file's.
+func (s *Segment) privateRowKind() rowKind {
+	if s.Class == region.File {
+		return rowKind{kind: growth.KindCOW, root: "[copy-on-write: " + s.Name + "]"}
+	}
+	return s.rowKind()
+}
+
+// MappedKind returns the kind of a mapping that the program has made, as its contents show it.
+func (s *Segment) MappedKind() growth.Kind {
+	if s.Kind == growth.KindMmap {
+		return s.rowKind().kind
+	}
+	return s.Kind
+}
+
+// StackUnderName returns the stack of a mapping as it is shown: below the name of the file or of
+// the shared memory, if there is one.
+func (s *Segment) StackUnderName(stack *growth.Stack) *growth.Stack {
+	if s.Class == region.File || s.Class == region.Shmem {
+		return stack.Under(s.rowKind().root)
+	}
+	return stack
+}
+
+// addMapped adds the memory of a segment that belongs to no allocator.
+func (r *Rows) addMapped(segment *Segment) {
+	if !segment.countsInRSS() {
+		return
+	}
+	bytes := r.Bytes(segment)
+	if bytes == (pages.Bytes{}) {
+		return
+	}
+
+	if bytes.File != 0 {
+		r.addFile(segment, bytes.File)
+	}
+
+	class := string(segment.Class)
+	r.addInherited(bytes.Resident[pages.Inherited], class)
+	copied := firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}
+	r.addForFirstTouch(copied, bytes.Resident[pages.CopiedOnWrite], 0)
+
+	r.addPrivate(segment, bytes)
+}
+
+// addFile adds memory of a file, or shared memory. It counts for the stack that has mapped it. If
+// that was before tracing, it counts by first touch.
+func (r *Rows) addFile(segment *Segment, bytes int64) {
+	of := segment.rowKind()
+	shared := round(float64(segment.sharedBytes) * segment.fileFactor)
+
+	if segment.hasMapper() && r.stacks != nil {
+		stack := r.stacks(segment.Stack).Under(of.root)
+		r.add(stack, of.kind, bytes, 0, segment.variance).SharedBytes += shared
+		return
+	}
+	r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, bytes, segment.variance).shared += shared
+}
+
+// addPrivate adds the private memory of a segment, except for what is inherited or copied on write.
+func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
+	since := bytes.Resident[pages.SinceTracing]
+	before := bytes.Resident[pages.BeforeTracing]
+	swapped := bytes.Swapped
+	if since+before+swapped == 0 {
+		return
+	}
+
+	of := segment.privateRowKind()
 	switch {
-	case !l.KnowsHeap:
-		return growth.KindHeap, rootUnknownSite
-	case !l.KnowsAll:
-		return growth.KindUnclassified, rootUnclassified
-	}
-	return growth.KindRetained, rootRetained
-}
-
-// addRest adds what the allocator keeps, and what it kept when the trace began.
-func (l *Rows) addRest() {
-	kind, root := l.restOfHeaps()
-	for i, bytes := range pages.Unattributed(l.heaps, pages.SinceTracing) {
-		l.name(kind, bytes, 0, l.heaps[i].Variance[pages.SinceTracing], root, l.heaps[i].Name)
-	}
-	for i, bytes := range pages.Unattributed(l.heaps, pages.BeforeTracing) {
-		if l.stacks == nil { // nothing is known of it, then as now
-			l.name(kind, bytes, 0, 0, root, l.heaps[i].Name)
-			continue
+	case segment.hasMapper() && r.stacks != nil:
+		stack := r.stacks(segment.Stack)
+		if segment.Class == region.File || segment.Class == region.Shmem {
+			stack = stack.Under(of.root)
 		}
-		l.name(growth.KindBeforeTracing, bytes, 0, l.heaps[i].Variance[pages.BeforeTracing], rootBeforeTracing, "heap")
-	}
-	for _, bytes := range pages.Unattributed(l.heaps, pages.CopiedOnWrite) {
-		l.touch(unownedRow{growth.KindCOW, rootCopied, "heap"}, bytes, 0)
-	}
-	for _, bytes := range pages.Unattributed(l.heaps, pages.Inherited) {
-		l.inherit(bytes, "heap")
+		r.add(stack, of.kind, since+before, swapped, segment.variance)
+	case of.anyAge || r.stacks == nil:
+		r.addNamed(of.kind, since+before, swapped, segment.variance, of.root)
+	default:
+		class := string(segment.Class)
+		r.addNamed(growth.KindBeforeTracing, before, swapped, 0, rootBeforeTracing, class)
+		r.addForFirstTouch(firstTouchRow{kind: of.kind, root: of.root}, since, segment.variance)
 	}
 }
 
-// inherit adds what is still shared with the parent.
-func (l *Rows) inherit(bytes int64, of string) {
-	if h := l.name(growth.KindInherited, bytes, 0, 0, rootInherited, of); h != nil && l.ParentCounts {
-		h.SharedBytes += bytes
+// addInherited adds memory that is still shared with the parent.
+func (r *Rows) addInherited(bytes int64, class string) {
+	row := r.addNamed(growth.KindInherited, bytes, 0, 0, rootInherited, class)
+	if row != nil && r.ParentCounts {
+		row.SharedBytes += bytes
 	}
+}
+
+// HasParent reports whether the parent from which a process has inherited memory is in a snapshot.
+func CountsParent(snapshot *growth.Snapshot, t *Tracker) bool {
+	return slices.ContainsFunc(snapshot.Residents, func(r growth.Resident) bool {
+		return r.PID == t.parent
+	})
 }
 
 func round(x float64) int64 { return int64(math.Round(x)) }

@@ -1,6 +1,7 @@
 package residency
 
 import (
+	"errors"
 	"math"
 	"os"
 	"reflect"
@@ -10,214 +11,307 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
-	"github.com/allocscope/allocscope/tracer/source"
 )
 
-func ownOccupancy(t *testing.T) *Tracker {
+const mib, gib = 1 << 20, 1 << 30
+
+// ownTracker returns a Tracker of the test itself.
+func ownTracker(t *testing.T) *Tracker {
 	t.Helper()
 	p, err := process.Open(os.Getpid())
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { p.Close() })
-	pages, err := p.OpenPagemap()
+
+	tracker, err := NewTracker(p, 1)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { pages.Close() })
-	return &Tracker{process: p, Pages: pages, maxShare: 1, hasFirst: true}
+	t.Cleanup(func() { tracker.Close() })
+	return tracker
 }
 
-// mapAt maps a part of a file and gives what /proc/PID/maps would say.
-func mapAt(t *testing.T, file *os.File, offset, size int64) process.Mapping {
+// disablePagemapScan makes a page map believe that the kernel has no PAGEMAP_SCAN.
+func disablePagemapScan(pagemap *process.Pagemap) {
+	field := reflect.ValueOf(pagemap).Elem().FieldByName("canScan")
+	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
+}
+
+func TestTracker(t *testing.T) {
+	t.Run("execve after the maps were read", func(t *testing.T) {
+		tracker := ownTracker(t)
+		maps, err := tracker.process.Maps()
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		if s, err := tracker.Scan(maps, nil, 1, nil); err != nil || s.Status.RSS <= 0 {
+			t.Errorf("before execve: %+v, %v", s, err)
+		}
+
+		tracker.image = process.Image{}
+		if _, err := tracker.Scan(maps, nil, 1, nil); !errors.Is(err, process.ErrExecuted) {
+			t.Errorf("after execve: %v, want %v", err, process.ErrExecuted)
+		}
+	})
+
+	t.Run("memory mapped since the first scan is not from before tracing", func(t *testing.T) {
+		all := pages.Spans{{Start: 0, End: 100 * mib}}
+		tracker := &Tracker{beforeTracing: all, inherited: all}
+		found := &pageScan{
+			runs:    pages.Runs{{Span: pages.Span{Start: 0, End: 90 * mib}}},
+			scanned: all,
+		}
+		intervals := []addrspace.Interval{
+			{Start: 20 * mib, End: 40 * mib},
+			{Start: 50 * mib, End: 60 * mib, Origin: addrspace.BeforeTracing},
+		}
+
+		tracker.update(found, intervals, false)
+		want := pages.Spans{{Start: 0, End: 20 * mib}, {Start: 40 * mib, End: 90 * mib}}
+		if !slices.Equal(tracker.beforeTracing, want) || !slices.Equal(tracker.inherited, want) {
+			t.Errorf("before tracing: %v, inherited: %v, want %v",
+				tracker.beforeTracing, tracker.inherited, want)
+		}
+
+		tracker.update(found, nil, true)
+		if tracker.inherited != nil {
+			t.Errorf("inherited without the parent: %v", tracker.inherited)
+		}
+	})
+
+	t.Run("pages copied before the first scan are inherited", func(t *testing.T) {
+		parent := &Tracker{lastPrivate: [2]pages.Spans{
+			{{Start: 0, End: 50 * mib}},
+			{{Start: 10 * mib, End: 60 * mib}},
+		}}
+		tracker := &Tracker{Forked: true}
+		tracker.setFirst(&pageScan{
+			runs:   pages.Runs{{Span: pages.Span{Start: 0, End: 100 * mib}}},
+			shared: pages.Spans{{Start: 80 * mib, End: 90 * mib}},
+		}, parent)
+
+		want := pages.Spans{
+			{Start: 10 * mib, End: 50 * mib}, {Start: 80 * mib, End: 90 * mib},
+		}
+		if !slices.Equal(tracker.inherited, want) {
+			t.Errorf("inherited: %v, want %v", tracker.inherited, want)
+		}
+	})
+}
+
+// mapFile maps a part of a file and returns its line of /proc/PID/maps.
+func mapFile(t *testing.T, file *os.File, offset, size int64) process.Mapping {
 	t.Helper()
 	memory, err := unix.Mmap(int(file.Fd()), offset, int(size), unix.PROT_READ, unix.MAP_SHARED)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { unix.Munmap(memory) })
+
 	start := uint64(uintptr(unsafe.Pointer(&memory[0])))
-	return process.Mapping{Start: start, End: start + uint64(size), Offset: uint64(offset), Inode: 7, Path: "/data"}
+	return process.Mapping{
+		Start: start, End: start + uint64(size), Offset: uint64(offset), Inode: 7, Path: "/data",
+	}
 }
 
-// Of one file the same blocks, or what another process shares would not be found.
-func TestOfAFileTheSameBlocksAreSampledWhereverItIsMapped(t *testing.T) {
-	const size, offset, odd = 512 << 20, 100 << 20, 36 << 10
-	file, err := os.CreateTemp(t.TempDir(), "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := file.Truncate(size); err != nil {
-		t.Fatal(err)
-	}
-	o := ownOccupancy(t)
-	places := func(m process.Mapping) pages.Spans {
-		s, err := o.readPages([]process.Mapping{m}, 0.3)
+func TestScanPages(t *testing.T) {
+	// Pages that processes share would not be found otherwise.
+	t.Run("same page groups of a file wherever it is mapped", func(t *testing.T) {
+		const size, offset = 512 * mib, 100*mib + 36<<10
+		file, err := os.CreateTemp(t.TempDir(), "")
 		if err != nil {
 			t.Fatal(err)
 		}
-		spans := slices.Clone(s.scanned)
-		for i := range spans {
-			spans[i].Start, spans[i].End = spans[i].Start-m.Start+m.Offset, spans[i].End-m.Start+m.Offset
+		defer file.Close()
+		if err := file.Truncate(size); err != nil {
+			t.Fatal(err)
 		}
-		return spans.Intersect(pages.Spans{{Start: offset + odd, End: size}})
-	}
-	whole, part := places(mapAt(t, file, 0, size)), places(mapAt(t, file, offset+odd, size-offset-odd))
-	if !slices.Equal(whole, part) || len(whole) < 20 {
-		t.Errorf("%d stretches of the file, %d where it is mapped from %d on", len(whole), len(part), offset+odd)
-	}
+
+		tracker := ownTracker(t)
+		scannedOffsets := func(m process.Mapping) pages.Spans {
+			s, err := tracker.scanPages([]process.Mapping{m}, 0.3)
+			if err != nil {
+				t.Fatal(err)
+			}
+			spans := slices.Clone(s.scanned)
+			for i := range spans {
+				spans[i].Start += m.Offset - m.Start
+				spans[i].End += m.Offset - m.Start
+			}
+			return spans.Intersect(pages.Spans{{Start: offset, End: size}})
+		}
+
+		whole := scannedOffsets(mapFile(t, file, 0, size))
+		part := scannedOffsets(mapFile(t, file, offset, size-offset))
+		if !slices.Equal(whole, part) || len(whole) < 20 {
+			t.Errorf("%d ranges, %d where the file is mapped from %d on",
+				len(whole), len(part), offset)
+		}
+	})
+
+	t.Run("fewer pages if there are too many runs", func(t *testing.T) {
+		before := MaxRuns
+		MaxRuns = 10
+		defer func() { MaxRuns = before }()
+
+		tracker := ownTracker(t)
+		maps, err := tracker.process.Maps()
+		if err != nil {
+			t.Fatal(err)
+		}
+		s, err := tracker.scanPages(maps, 1)
+		if err != nil || !s.truncated || len(s.runs) > MaxRuns || tracker.maxShare != minScanShare {
+			t.Errorf("%d runs, truncated: %v, share of later scans %v, %v",
+				len(s.runs), s.truncated, tracker.maxShare, err)
+		}
+	})
 }
 
-func TestWhereTheKernelCannotScanTheShortestMappingsGoFirst(t *testing.T) {
+func TestLongestScanned(t *testing.T) {
 	var maps []process.Mapping
-	at := uint64(1 << 30)
-	for _, gib := range []uint64{1 << 10, 40, 1, 20, 4} {
-		maps = append(maps, process.Mapping{Start: at, End: at + gib<<30})
-		at += gib << 30
+	start := uint64(gib)
+	for _, size := range []uint64{1024 * gib, 40 * gib, 1 * gib, 20 * gib, 4 * gib} {
+		maps = append(maps, process.Mapping{Start: start, End: start + size})
+		start += size
 	}
-	device := process.Mapping{Start: at, End: at + 1<<30, Path: "/dev/nvidia0"}
-	o := ownOccupancy(t)
-	if longest := o.longest(maps); longest != math.MaxUint64 {
-		t.Errorf("mappings of up to %d bytes are looked at, want all", longest)
+	device := process.Mapping{Start: start, End: start + gib, Path: "/dev/nvidia0"}
+
+	pagemap := ownTracker(t).Pages
+	if longest := longestScanned(pagemap, maps); longest != math.MaxUint64 {
+		t.Errorf("with PAGEMAP_SCAN: %d bytes, want all", longest)
 	}
-	withoutPagemapScan(o.Pages)
-	for n, want := range map[int]uint64{len(maps): 40<<30 - 1, 1: 1<<40 - 1} {
-		if longest := o.longest(append(slices.Clone(maps[:n]), device)); longest != want {
-			t.Errorf("of %d mappings those of up to %d bytes are looked at, want %d", n, longest, want)
-		}
-	}
-	if longest := o.longest(maps[1:4]); longest != math.MaxUint64 { // 61 GiB
-		t.Errorf("mappings of up to %d bytes are looked at, want all", longest)
+
+	disablePagemapScan(pagemap)
+	for _, c := range []struct {
+		name string
+		maps []process.Mapping
+		want uint64
+	}{
+		{"more than one read", append(slices.Clone(maps), device), 40*gib - 1},
+		{"one mapping too large", append(slices.Clone(maps[:1]), device), 1024*gib - 1},
+		{"61 GiB", maps[1:4], math.MaxUint64},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if longest := longestScanned(pagemap, c.maps); longest != c.want {
+				t.Errorf("%d bytes, want %d", longest, c.want)
+			}
+		})
 	}
 }
 
-func TestMappingsOfDevicesAreNotLookedAt(t *testing.T) {
-	for path, want := range map[string]bool{"/dev/nvidia0": false, "[vvar]": false, "/dev/shm/x": true, "": true, "[vdso]": true} {
-		if got := isCounted(process.Mapping{Path: path, Inode: 1}); got != want {
-			t.Errorf("%q is counted: %v, want %v", path, got, want)
+func TestMayCountInRSS(t *testing.T) {
+	for path, want := range map[string]bool{
+		"/dev/nvidia0": false, "[vvar]": false, "/dev/shm/x": true, "": true, "[vdso]": true,
+	} {
+		if got := mayCountInRSS(process.Mapping{Path: path, Inode: 1}); got != want {
+			t.Errorf("%q: %v, want %v", path, got, want)
 		}
 	}
 }
 
-// RSS has none of them, so that they say nothing of the rest of it.
-func TestHugePagesThatWereSetAsideAreNoneOfWhatIsExtrapolated(t *testing.T) {
-	const mib = 1 << 20
-	s := &pageScan{
-		runs: pages.Runs{
-			{Span: pages.Span{Start: 0, End: 30 * mib}},
-			{Span: pages.Span{Start: 100 * mib, End: 120 * mib}},
+// TestNearest covers a running process: each status is its RSS at some moment of the scan.
+func TestNearest(t *testing.T) {
+	const far = 1 << 40 // its square overflows
+	run := func(start, end uint64, swapped bool) pages.Run {
+		return pages.Run{Span: pages.Span{Start: start, End: end}, Swapped: swapped}
+	}
+	runs := pages.Runs{run(0, 100, false), run(100, 900, true), run(900, 1000, false)} // 200 bytes
+
+	for _, c := range []struct {
+		name                string
+		first, second, want int64
+		samples             []mappingSample
+	}{
+		{name: "first is exact", first: 200, second: 190, want: 200},
+		{name: "first is above", first: 230, second: 190, want: 190},
+		{name: "first is below", first: 170, second: 210, want: 210},
+		{name: "equal distance", first: 190, second: 210, want: 190},
+		{name: "swapped pages do not count", first: 1000, second: 210, want: 210},
+		{name: "far away", first: 200 + far, second: 201 + far/2, want: 201 + far/2},
+		{name: "first is unknown", first: growth.Unknown, second: 201, want: 201},
+		{
+			name:  "sampled",
+			first: 1000, second: 210, want: 1000, samples: make([]mappingSample, 1),
 		},
-		sampled: []sampled{{Span: pages.Span{Start: 100 * mib, End: 200 * mib}, block: 2 * mib, share: 0.25}},
-	}
-	areas := []Segment{
-		{Region: region.Region{End: 30 * mib, Class: region.Hugetlb}},
-		{Region: region.Region{Start: 100 * mib, End: 200 * mib}},
-	}
-	share := s.extrapolate(areas, process.Status{RSS: 80 * mib, Anonymous: 80 * mib})
-	if areas[1].factor != 4 || share != 0.25 {
-		t.Errorf("a factor of %v and a share of %v, want 4 and 0.25", areas[1].factor, share)
-	}
-	// That of the blocks, and as much of the factor: all that is sampled is in this area.
-	if want := 2 * 12.0 * 10 * (2 * mib) * (2 * mib); math.Abs(areas[1].variance-want) > 1 {
-		t.Errorf("a variance of %v, want %v", areas[1].variance, want)
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := &pageScan{runs: runs, samples: c.samples}
+			got := s.nearest(process.Status{RSS: c.first}, process.Status{RSS: c.second})
+			if got.RSS != c.want {
+				t.Errorf("%d, want %d", got.RSS, c.want)
+			}
+		})
 	}
 }
 
-func TestRegionsThatAreCutInPiecesKeepTheirPlaceInTheFile(t *testing.T) {
-	whole := region.Region{Start: 100, End: 200, Class: region.File, Offset: 1000}
-	intervals := []addrspace.Interval{{Start: 50, End: 90}, {Start: 120, End: 140, Stack: 1}, {Start: 140, End: 300, Stack: 2}}
-	areas := segmentsOf([]region.Region{whole, {Start: 250, End: 400}}, intervals)
+func TestExtrapolate(t *testing.T) {
+	t.Run("pages of hugetlbfs do not count", func(t *testing.T) {
+		s := &pageScan{
+			runs: pages.Runs{
+				{Span: pages.Span{Start: 0, End: 30 * mib}},
+				{Span: pages.Span{Start: 100 * mib, End: 120 * mib}},
+			},
+			samples: []mappingSample{{
+				Span:       pages.Span{Start: 100 * mib, End: 200 * mib},
+				groupBytes: 2 * mib, share: 0.25,
+			}},
+		}
+		segments := []Segment{
+			{Region: region.Region{End: 30 * mib, Class: region.Hugetlb}},
+			{Region: region.Region{Start: 100 * mib, End: 200 * mib}},
+		}
+
+		share := s.extrapolate(segments, process.Status{RSS: 80 * mib, Anonymous: 80 * mib})
+		if segments[1].factor != 4 || share != 0.25 {
+			t.Errorf("factor %v, share %v; want 4 and 0.25", segments[1].factor, share)
+		}
+
+		// The variance of the page groups, and the same again for the factor: this segment has all
+		// sampled memory.
+		want := 2 * 12.0 * 10 * (2 * mib) * (2 * mib)
+		if math.Abs(segments[1].variance-want) > 1 {
+			t.Errorf("variance %v, want %v", segments[1].variance, want)
+		}
+	})
+
+	t.Run("truncated scan", func(t *testing.T) {
+		s := &pageScan{
+			runs: pages.Runs{{Span: pages.Span{Start: 0, End: 30 * mib}}}, truncated: true,
+		}
+		if share := s.extrapolate(nil, process.Status{RSS: 120 * mib}); share != 0.25 {
+			t.Errorf("share %v, want 0.25", share)
+		}
+	})
+}
+
+func TestSegmentsOf(t *testing.T) {
+	regions := []region.Region{
+		{Start: 100, End: 200, Class: region.File, Offset: 1000}, {Start: 250, End: 400},
+	}
+	intervals := []addrspace.Interval{
+		{Start: 50, End: 90}, {Start: 120, End: 140, Stack: 1}, {Start: 140, End: 300, Stack: 2},
+	}
+
 	type piece struct{ start, end, offset, stack uint64 }
-	want := []piece{{100, 120, 1000, 0}, {120, 140, 1020, 1}, {140, 200, 1040, 2}, {250, 300, 0, 2}, {300, 400, 50, 0}}
 	var got []piece
-	for _, a := range areas {
-		got = append(got, piece{a.Region.Start, a.Region.End, a.Offset, a.Stack})
+	for _, s := range segmentsOf(regions, intervals) {
+		got = append(got, piece{s.Region.Start, s.Region.End, s.Offset, s.Stack})
+	}
+	want := []piece{
+		{100, 120, 1000, 0},
+		{120, 140, 1020, 1},
+		{140, 200, 1040, 2},
+		{250, 300, 0, 2},
+		{300, 400, 50, 0},
 	}
 	if !slices.Equal(got, want) {
 		t.Errorf("%v, want %v", got, want)
 	}
-}
-
-// What a fault tells depends on the page that it was on.
-func TestAFaultTellsOfItsPage(t *testing.T) {
-	at := func(start, end uint64, class region.Class) Segment {
-		return Segment{Region: region.Region{Start: start, End: end, Class: class}}
-	}
-	heap := at(20<<20, 30<<20, region.Anonymous)
-	heap.Heap = true
-	l := &Rows{Scan: &Scan{
-		Segments: []Segment{at(0, 10<<20, region.Anonymous), at(10<<20, 20<<20, region.File), heap},
-		runs: pages.Runs{
-			{Span: pages.Span{Start: 0, End: 2 << 20}, Huge: true},
-			{Span: pages.Span{Start: 2 << 20, End: 3 << 20}},
-			{Span: pages.Span{Start: 3 << 20, End: 4 << 20}, Origin: pages.BeforeTracing},
-			{Span: pages.Span{Start: 4 << 20, End: 5 << 20}, Origin: pages.Inherited},
-			{Span: pages.Span{Start: 5 << 20, End: 6 << 20}, Origin: pages.CopiedOnWrite},
-			{Span: pages.Span{Start: 6 << 20, End: 7 << 20}, Swapped: true},
-			{Span: pages.Span{Start: 10 << 20, End: 11 << 20}, File: true},
-			{Span: pages.Span{Start: 20 << 20, End: 21 << 20}},
-			{Span: pages.Span{Start: 21 << 20, End: 22 << 20}, Origin: pages.CopiedOnWrite},
-		},
-	}}
-	for page, want := range map[uint64]float64{
-		0: 2 << 20, 2 << 20: 4096, 3 << 20: 0, 4 << 20: 0, 5 << 20: 0, 6 << 20: 0, 8 << 20: 0, 10 << 20: 4096, 12 << 20: 0,
-		20 << 20: 0, 21 << 20: 0, 30 << 20: 0,
-	} {
-		if _, bytes, ok := l.placeOf(source.Fault{Page: page}); ok != (want != 0) || ok && bytes != want {
-			t.Errorf("a fault at %d MiB tells of %v bytes (%v), want %v", page>>20, bytes, ok, want)
-		}
-	}
-	for _, page := range []uint64{5 << 20, 21 << 20} {
-		if _, _, ok := l.placeOf(source.Fault{Page: page, Copied: true}); !ok {
-			t.Errorf("a fault that copied the page at %d MiB tells nothing", page>>20)
-		}
-	}
-}
-
-// What the kernel counts would be of the other program.
-func TestALookAtAProgramThatHasBecomeAnotherIsNone(t *testing.T) {
-	o := ownOccupancy(t)
-	maps, err := o.process.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if _, err := o.Scan(maps, nil, 1, nil); err == nil {
-		t.Error("a look at a program of another image")
-	}
-	stat, err := o.process.Stat()
-	if err != nil {
-		t.Fatal(err)
-	}
-	o.image = stat.Image
-	if l, err := o.Scan(maps, nil, 1, nil); err != nil || l.Status.RSS <= 0 {
-		t.Errorf("%+v, %v", l, err)
-	}
-}
-
-// What was mapped since the attach is no older, even if all of it is in memory at both looks.
-func TestWhatWasMappedSinceTheFirstLookIsNotOld(t *testing.T) {
-	all := pages.Spans{{Start: 0, End: 100 << 20}}
-	o := &Tracker{old: all, inherited: all}
-	found := &pageScan{runs: pages.Runs{{Span: pages.Span{Start: 0, End: 90 << 20}}}, scanned: all}
-	o.remember(found, []addrspace.Interval{
-		{Start: 20 << 20, End: 40 << 20}, {Start: 50 << 20, End: 60 << 20, Origin: addrspace.BeforeTracing},
-	}, false)
-	want := pages.Spans{{Start: 0, End: 20 << 20}, {Start: 40 << 20, End: 90 << 20}}
-	if !slices.Equal(o.old, want) || !slices.Equal(o.inherited, want) {
-		t.Errorf("%v is old and %v inherited, want %v", o.old, o.inherited, want)
-	}
-	if o.remember(found, nil, true); o.inherited != nil {
-		t.Errorf("%v is inherited of nobody", o.inherited)
-	}
-}
-
-// withoutPagemapScan makes the page map forget that the kernel can scan.
-func withoutPagemapScan(pages *process.Pagemap) {
-	field := reflect.ValueOf(pages).Elem().FieldByName("canScan")
-	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false
 }

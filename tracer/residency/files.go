@@ -1,0 +1,67 @@
+package residency
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// CountedFiles are the parts of files that rows of a snapshot count already, as offsets.
+type CountedFiles map[process.FileID]pages.Spans
+
+// A filePart is a part of a file that a segment has in memory.
+type filePart struct {
+	pages.Span // offsets in the file
+	segment    *Segment
+}
+
+// countFiles sets what another row counts already of the files in each segment: of an earlier
+// process, or of another segment of this one.
+func (r *Rows) countFiles() {
+	parts := make(map[process.FileID][]filePart)
+	for i := range r.Segments {
+		segment := &r.Segments[i]
+		if segment.Heap || !segment.countsInRSS() {
+			continue
+		}
+
+		shift := segment.Offset - segment.Region.Start
+		for _, run := range r.runs.Clip(segment.Region.Start, segment.Region.End) {
+			if run.File && !run.Swapped {
+				span := pages.Span{Start: run.Start + shift, End: run.End + shift}
+				parts[segment.File] = append(parts[segment.File], filePart{
+					Span: span, segment: segment,
+				})
+			}
+		}
+	}
+
+	for file, of := range parts {
+		r.ownFiles[file] = countParts(of, r.files[file])
+		r.files[file] = r.files[file].Union(r.ownFiles[file])
+	}
+}
+
+// countParts adds to the segments how much of their parts of one file is in counted, or in another
+// part as well. It returns the union of the parts.
+func countParts(parts []filePart, counted pages.Spans) pages.Spans {
+	slices.SortStableFunc(parts, func(a, b filePart) int { return cmp.Compare(a.Start, b.Start) })
+
+	union := make([]pages.Span, 0, len(parts))
+	var lastEnd uint64 // of all parts so far
+	for _, part := range parts {
+		fresh := pages.Span{Start: min(max(part.Start, lastEnd), part.End), End: part.End}
+		for len(counted) > 0 && counted[0].End <= fresh.Start {
+			counted = counted[1:]
+		}
+
+		repeated := part.Len() - fresh.Len()
+		part.segment.sharedBytes += repeated + pages.Spans{fresh}.Intersect(counted).Len()
+
+		union = append(union, fresh)
+		lastEnd = max(lastEnd, part.End)
+	}
+	return pages.MergeSpans(union)
+}

@@ -1,0 +1,162 @@
+package residency
+
+import (
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+// hugePageBytes is the size of a huge page on amd64, and on arm64 with pages of 4 KiB.
+const hugePageBytes = 2 << 20
+
+// A firstTouchRow is a row of memory whose allocation site is unknown. It is divided among the
+// stacks that have touched its pages first, as sampled page faults show them.
+type firstTouchRow struct {
+	kind  growth.Kind
+	root  string
+	class string // of the memory; "" if the root says it
+}
+
+// firstTouchMemory is the memory of a firstTouchRow.
+type firstTouchMemory struct {
+	bytes, shared int64
+	variance      float64
+}
+
+// addForFirstTouch adds memory to a row and returns the sum. addFirstTouch divides it.
+func (r *Rows) addForFirstTouch(
+	row firstTouchRow, bytes int64, variance float64,
+) *firstTouchMemory {
+	memory, ok := r.firstTouch[row]
+	if !ok {
+		memory = &firstTouchMemory{}
+		r.firstTouch[row] = memory
+	}
+
+	memory.bytes += bytes
+	memory.variance += variance
+	return memory
+}
+
+// A firstToucher is a stack that has touched memory of a row first.
+type firstToucher struct {
+	firstTouchRow
+	stack uint64
+}
+
+// faultSample sums the sampled page faults of a row.
+type faultSample struct {
+	faults int
+	bytes  float64 // of the pages that were sampled
+	weight float64 // bytes that these represent
+}
+
+// addFirstTouch divides the memory of each firstTouchRow among the stacks that have touched it
+// first, in proportion to the bytes that their sampled page faults represent.
+func (r *Rows) addFirstTouch(faults []source.Fault) {
+	samples := make(map[firstTouchRow]faultSample)
+	weights := make(map[firstToucher]float64)
+	var stale []uint64
+	for _, f := range faults {
+		row, bytes, ok := r.firstTouchRowAt(f)
+		if !ok {
+			stale = append(stale, f.Page)
+			continue
+		}
+
+		weight := f.Weight * bytes
+		weights[firstToucher{firstTouchRow: row, stack: f.Stack}] += weight
+		sample := samples[row]
+		sample.faults++
+		sample.bytes += bytes
+		sample.weight += weight
+		samples[row] = sample
+	}
+
+	for toucher, weight := range weights {
+		r.addToucher(toucher, weight, samples[toucher.firstTouchRow])
+	}
+	for row, memory := range r.firstTouch {
+		if samples[row].weight == 0 {
+			r.addUntouched(row, memory)
+		}
+	}
+
+	// If only a share of the pages was scanned, a fault that matches no page is not stale.
+	if r.stacks != nil && r.Share == 1 {
+		r.Forgotten = stale
+	}
+}
+
+// addToucher adds the share p of a row that n sampled page faults assign to a stack. Its variance
+// is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a row of B
+// bytes of which b are in sampled pages.
+func (r *Rows) addToucher(toucher firstToucher, weight float64, sample faultSample) {
+	memory, ok := r.firstTouch[toucher.firstTouchRow]
+	if !ok {
+		return
+	}
+
+	share := weight / sample.weight
+	bytes := float64(memory.bytes)
+	proportion := share * (1 - share) / float64(sample.faults)
+	variance := bytes*max(0, bytes-sample.bytes)*proportion + memory.variance*share
+
+	stack := r.stacks(toucher.stack).Under(toucher.root)
+	row := r.add(stack, toucher.kind, round(share*bytes), 0, variance)
+	row.SharedBytes += round(share * float64(memory.shared))
+}
+
+// addUntouched adds the memory of a row without sampled page faults.
+func (r *Rows) addUntouched(row firstTouchRow, memory *firstTouchMemory) {
+	var names []string
+	if row.class != "" {
+		names = append(names, row.class)
+	}
+
+	added := r.addNamed(row.kind, memory.bytes, 0, memory.variance, row.root, names...)
+	if added != nil {
+		added.SharedBytes += memory.shared
+	}
+}
+
+// firstTouchRowAt returns the row of the page of a fault, and the size of the page. ok is false if the
+// allocation site of the page is known otherwise, or if the page is not in memory any more.
+func (r *Rows) firstTouchRowAt(f source.Fault) (row firstTouchRow, bytes float64, ok bool) {
+	run, inMemory := r.runs.Find(f.Page)
+	segment := r.segmentAt(f.Page)
+	if !inMemory || run.Swapped || segment == nil || !segment.countsInRSS() {
+		return firstTouchRow{}, 0, false
+	}
+
+	bytes = float64(process.PageSize)
+	if run.Huge {
+		bytes = hugePageBytes
+	}
+
+	if run.File {
+		if segment.hasMapper() {
+			return firstTouchRow{}, 0, false
+		}
+		of := segment.rowKind()
+		return firstTouchRow{kind: of.kind, root: of.root}, bytes, true
+	}
+
+	switch run.Origin {
+	case pages.Inherited, pages.BeforeTracing:
+		return firstTouchRow{}, 0, false
+	case pages.CopiedOnWrite:
+		class := string(segment.Class)
+		if segment.Heap {
+			class = heapClass
+		}
+		return firstTouchRow{kind: growth.KindCOW, root: rootCopied, class: class}, bytes, f.Copied
+	}
+
+	of := segment.privateRowKind()
+	if segment.Heap || segment.hasMapper() || of.anyAge {
+		return firstTouchRow{}, 0, false
+	}
+	return firstTouchRow{kind: of.kind, root: of.root}, bytes, true
+}

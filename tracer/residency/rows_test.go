@@ -1,0 +1,232 @@
+package residency
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
+	"github.com/allocscope/allocscope/tracer/source"
+)
+
+var allClasses = []region.Class{
+	region.MainHeap, region.Arena, region.MmappedChunk, region.Allocator, region.PythonArena,
+	region.ThreadStack, region.MainStack, region.JIT, region.Kernel, region.File, region.Shmem,
+	region.Anonymous, region.DeviceFile, region.Hugetlb,
+}
+
+// lastPage is the address of the highest page of an address space.
+var lastPage = ^uint64(0) &^ (process.PageSize - 1)
+
+// randomScan returns segments up to the highest page, and runs that are independent of them.
+func randomScan(r *rand.Rand) *Scan {
+	s := &Scan{Share: 1, Status: process.Status{RSS: r.Int64N(1 << 40)}}
+	if r.IntN(10) == 0 {
+		s.Status.RSS = growth.Unknown
+	}
+
+	for start := lastPage - 600*process.PageSize; start < lastPage; {
+		end := start + min(lastPage-start, process.PageSize*(1+r.Uint64N(40)))
+		if r.IntN(4) > 0 {
+			s.Segments = append(s.Segments, randomSegment(r, start, end))
+		}
+		start = end
+	}
+
+	for start := lastPage - 700*process.PageSize; start < lastPage; {
+		end := start + min(lastPage-start, process.PageSize*(1+r.Uint64N(9)))
+		if r.IntN(3) > 0 {
+			s.runs = append(s.runs, pages.Run{
+				Span:    pages.Span{Start: start, End: end},
+				Origin:  pages.Origin(r.IntN(int(pages.OriginCount))),
+				Swapped: r.IntN(5) == 0, File: r.IntN(3) == 0, Huge: r.IntN(9) == 0,
+			})
+		}
+		start = end
+	}
+	return s
+}
+
+func randomSegment(r *rand.Rand, start, end uint64) Segment {
+	s := Segment{
+		Region: region.Region{
+			Start: start, End: end, Class: allClasses[r.IntN(len(allClasses))], Name: "x",
+			Offset: r.Uint64N(100) * process.PageSize, File: process.FileID{Inode: r.Uint64N(3)},
+		},
+		Interval: addrspace.Interval{Origin: addrspace.Origin(r.IntN(3)), Stack: r.Uint64N(5)},
+		Known:    r.IntN(2) == 0,
+		factor:   1, fileFactor: 1,
+	}
+	s.Heap = slices.Contains(heapClasses, s.Class)
+
+	if r.IntN(5) == 0 {
+		s.sampled, s.groupBytes, s.groupShare = true, minGroupBytes, 0.01+0.99*r.Float64()
+		s.factor, s.fileFactor = 1+9*r.Float64(), 1+9*r.Float64()
+		s.variance, s.factorRelVar = 1e12*r.Float64(), r.Float64()
+	}
+	return s
+}
+
+// randomAddress returns an address near the segments, or any.
+func randomAddress(r *rand.Rand) uint64 {
+	if r.IntN(10) == 0 {
+		return r.Uint64()
+	}
+	return ^uint64(0) - r.Uint64N(700*process.PageSize)
+}
+
+// randomPage returns the address of a page.
+func randomPage(r *rand.Rand) uint64 { return randomAddress(r) &^ (process.PageSize - 1) }
+
+func randomSamples(r *rand.Rand) (samples Known) {
+	for range r.IntN(200) {
+		size := r.Uint64N(100_000)
+		if r.IntN(10) == 0 {
+			size = ^uint64(0) - r.Uint64N(1<<20)
+		}
+		samples.Objects = append(samples.Objects, estimate.LiveObject{
+			Address: randomAddress(r), Size: size, Stack: r.Uint64N(5), Weight: 1 + 99*r.Float64(),
+		})
+	}
+
+	for range r.IntN(200) {
+		samples.Faults = append(samples.Faults, source.Fault{
+			Page: randomPage(r), Stack: r.Uint64N(5), Weight: float64(1 + r.IntN(200)),
+			Copied: r.IntN(2) == 0,
+		})
+	}
+
+	for range r.IntN(50) {
+		start := randomPage(r)
+		length := r.Uint64N(200) * process.PageSize
+		if r.IntN(10) == 0 {
+			length = ^uint64(0) - start
+		}
+		span := pages.Span{Start: start, End: start + length}
+		samples.Pins = append(samples.Pins, estimate.Pin{Span: span, Stack: r.Uint64N(5)})
+	}
+	return samples
+}
+
+// TestRows attributes random pages, segments, objects, faults and pins. A traced process can make
+// them up as it likes.
+func TestRows(t *testing.T) {
+	const pid = 7
+	stacks := func(id uint64) *growth.Stack { return &growth.Stack{ID: id, PID: pid} }
+
+	for seed := range uint64(3_000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		files := make(CountedFiles)
+		for range 2 { // the second process shares files with the first
+			rows := NewRows(randomScan(r), pid, nil, make(estimate.Holdings), files)
+			rows.ParentCounts = r.IntN(2) == 0
+
+			var samples Known
+			if r.IntN(2) == 0 {
+				rows.stacks = stacks
+				rows.KnowsHeap, rows.KnowsAll = r.IntN(2) == 0, r.IntN(2) == 0
+				samples = randomSamples(r)
+			}
+			rows.Fill(samples)
+			checkRows(t, seed, rows)
+		}
+	}
+}
+
+// checkRows checks that rows sum to RSS and to the swapped pages, and that none is negative or
+// shares more than it has.
+func checkRows(t *testing.T, seed uint64, rows *Rows) {
+	t.Helper()
+	var sum, swapped, swappedPages int64
+	for i := range rows.Segments {
+		if segment := &rows.Segments[i]; segment.Heap || segment.countsInRSS() {
+			swappedPages += rows.Bytes(segment).Swapped
+		}
+	}
+
+	for _, row := range rows.holdings {
+		sum += row.ResidentBytes
+		swapped += row.SwappedBytes
+		isNegative := row.ResidentBytes < 0 || row.SwappedBytes < 0
+		if row.Kind != growth.KindUnexplained && isNegative || row.ResidentVariance < 0 ||
+			row.SharedBytes < 0 || row.SharedBytes > max(0, row.ResidentBytes) {
+			t.Fatalf("seed %d: %s %s: %d bytes resident, %d shared, %d swapped, variance %g",
+				seed, row.Kind, row.Stack.Root, row.ResidentBytes, row.SharedBytes,
+				row.SwappedBytes, row.ResidentVariance)
+		}
+	}
+
+	if rows.Status.RSS != growth.Unknown && sum != rows.Status.RSS {
+		t.Fatalf("seed %d: rows sum to %d bytes, RSS is %d", seed, sum, rows.Status.RSS)
+	}
+	if swapped != swappedPages {
+		t.Fatalf("seed %d: %d bytes swapped, want %d", seed, swapped, swappedPages)
+	}
+}
+
+func TestFirstTouchRowAt(t *testing.T) {
+	segment := func(startMiB, endMiB uint64, class region.Class, heap bool) Segment {
+		return Segment{
+			Region: region.Region{Start: startMiB << 20, End: endMiB << 20, Class: class},
+			Heap:   heap,
+		}
+	}
+	run := func(startMiB uint64, properties pages.Run) pages.Run {
+		properties.Span = pages.Span{Start: startMiB << 20, End: (startMiB + 1) << 20}
+		return properties
+	}
+	rows := &Rows{Scan: &Scan{
+		Segments: []Segment{
+			segment(0, 10, region.Anonymous, false),
+			segment(10, 20, region.File, false),
+			segment(20, 30, region.Anonymous, true),
+		},
+		runs: pages.Runs{
+			run(0, pages.Run{Huge: true}),
+			run(2, pages.Run{}),
+			run(3, pages.Run{Origin: pages.BeforeTracing}),
+			run(4, pages.Run{Origin: pages.Inherited}),
+			run(5, pages.Run{Origin: pages.CopiedOnWrite}),
+			run(6, pages.Run{Swapped: true}),
+			run(10, pages.Run{File: true}),
+			run(20, pages.Run{}),
+			run(21, pages.Run{Origin: pages.CopiedOnWrite}),
+			run(40, pages.Run{}),
+		},
+	}}
+
+	for _, c := range []struct {
+		name   string
+		mib    uint64
+		copied bool
+		want   float64 // bytes; 0: no row
+	}{
+		{name: "huge page", mib: 0, want: 2 << 20},
+		{name: "page", mib: 2, want: 4096},
+		{name: "before tracing", mib: 3},
+		{name: "inherited", mib: 4},
+		{name: "copied on write, by another fault", mib: 5},
+		{name: "copied on write", mib: 5, copied: true, want: 4096},
+		{name: "swapped out", mib: 6},
+		{name: "not in memory", mib: 8},
+		{name: "file", mib: 10, want: 4096},
+		{name: "file, not in memory", mib: 12},
+		{name: "heap", mib: 20},
+		{name: "heap, copied on write, by another fault", mib: 21},
+		{name: "heap, copied on write", mib: 21, copied: true, want: 4096},
+		{name: "outside of segments", mib: 40},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			fault := source.Fault{Page: c.mib << 20, Copied: c.copied}
+			_, bytes, ok := rows.firstTouchRowAt(fault)
+			if ok != (c.want != 0) || ok && bytes != c.want {
+				t.Errorf("%v bytes (%v), want %v", bytes, ok, c.want)
+			}
+		})
+	}
+}

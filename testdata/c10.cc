@@ -2,7 +2,7 @@
 // and -DWITHOUT leaves them out.
 //
 // With -DREPORT, -DREPORT_SIGNED or -DREPORT_WITHOUT_TOTALS it has the hook that learns of the blocks of the CUDA allocator,
-// too, with the parameters that it has in torch 2, in 1.13, and in versions that told it no totals.
+// too, with the parameters that it has in torch 2, in 1.13, and in versions that passed it no totals.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -38,7 +38,7 @@ struct Device {
 	int8_t type, index;
 };
 
-// What the hook was told: how often, the bytes of all CUDA devices together, and then of the last time the bytes, those allocated
+// What the hook received: how often, the bytes of all CUDA devices together, and then of the last time the bytes, those allocated
 // and reserved, and the device's type and index. One thread at a time calls it.
 extern "C" {
 int64_t told[7];

@@ -1,12 +1,12 @@
-/* A program that starts a family of processes on command.
+/* A program that starts a tree of processes on command.
  *
- * It speaks by lines: says "ready", obeys one order a line, says "done" after each, and exits at the end of its input;
- * what it has started exits then too.
+ * It speaks by lines: prints "ready", obeys one order a line, prints "done" after each, and exits at the end of its
+ * input; what it has started exits then too.
  *
  *     grow N      allocates N MiB and touches them
- *     fork N      starts N children, and says the PID of each
- *     deep N      starts a chain of N processes, each the child of the one before, and says the PID of each
- *     run WORDS   starts a child that executes the words, and says its PID
+ *     fork N      starts N children, and prints the PID of each
+ *     deep N      starts a chain of N processes, each the child of the one before, and prints the PID of each
+ *     run WORDS   starts a child that executes the words, and prints its PID
  *     exec WORDS  executes the words, in place
  *     end PID     kills a child and waits for its end */
 #include <signal.h>
@@ -52,7 +52,7 @@ static void start(long n)
 	}
 }
 
-/* The last of the chain says who they are, so that all are there when one has read it. */
+/* The last of the chain prints who they are, so that all are there when one has read it. */
 static void start_chain(long n)
 {
 	pid_t chain[64];

@@ -5,7 +5,7 @@ Each case has a size of its own, by which its blocks are found, and asks for the
 keep(stack(), bytearray(size("case"))). Cases are run cold, many times without effect, and once more: by then the
 interpreter has specialised their code.
 
-It speaks by lines: says "ready", runs the cases without effect for each line "again" and repeats it, and at any other
+It speaks by lines: prints "ready", runs the cases without effect for each line "again" and repeats it, and at any other
 allocates, prints an object for each block (its case, size and frames, leaf first) and "done", and exits at the end of its
 input; until then the blocks stay. It runs as a file or from an argument of python3 -c, on Python 3.8 and later.
 """

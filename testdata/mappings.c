@@ -1,5 +1,5 @@
-/* Direct mappings, each by a function of its own. It says "ready"; after "go" it does them all and prints the truth in
- * lines, then "done".
+/* Direct mappings, each by a function of its own. It prints "ready"; after "go" it does them all and prints the truth
+ * in lines, then "done".
  *
  *     mappings FILE                                   a file of 16 pages or more to map
  *

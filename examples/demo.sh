@@ -1,6 +1,6 @@
 #!/bin/sh
 # Starts the leaking trainer, traces it for 20 seconds, and shows what leaks. So short a trace probes every call of the allocator
-# (--overhead off); a longer one keeps within 3% of the trainer's CPU time by itself.
+# (--overhead off); a longer one keeps within 3 % of the trainer's CPU time by itself.
 set -eu
 cd "$(dirname "$0")/.."
 
@@ -17,7 +17,7 @@ trainer=$!
 trap 'kill $trainer 2>/dev/null' EXIT
 sleep 2
 
-echo "Tracing for 20 seconds, with every call of the allocator probed (--overhead off): too short for bursts."
+echo "Tracing for 20 seconds, with every call of the allocator probed (--overhead off): too short for windows."
 sudo=
 [ "$(id -u)" = 0 ] || sudo=sudo
 output=allocscope-$trainer-demo

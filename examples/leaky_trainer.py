@@ -3,8 +3,8 @@
 
 Every step loads and augments a batch of images, as a data set does. Some decoded images are cached, which is done after the
 first epoch of ten seconds: that is warm-up. Augmented images are kept "for the next epoch" in a dictionary keyed by the step,
-so that none is ever found again: some 6 MB a second that no code needs. Around the leak are the allocations of a real loop:
-many times as many, which come and go.
+so that none is ever found again: some 6 MB a second that nobody asked for. Around the leak there is the churn of a real
+loop, many times as many allocations that come and go.
 
 Uses Pillow where it is installed, and the C library through ctypes otherwise.
 """

@@ -123,7 +123,7 @@ def allocator(index):
 
 
 def order_load(path):
-    global report, told
+    global report, received
     library = ctypes.CDLL(path)
     name, *others = [HOOK + end for end in (*TOTALS, WITHOUT_TOTALS) if hasattr(library, HOOK + end)]
     hook = library[name]
@@ -138,7 +138,7 @@ def order_load(path):
         hook.argtypes = [c_void_p, c_int64, c_size_t, c_size_t, Device]
         report = hook
     assert not others, others
-    told = (c_int64 * 7).in_dll(library, "told") if hasattr(library, "told") else None
+    received = (c_int64 * 7).in_dll(library, "received") if hasattr(library, "received") else None
     print("hook", name)
 
 
@@ -232,7 +232,7 @@ def order_driver_totals():
 
 
 def order_told():
-    print(*told)
+    print(*received)
 
 
 def main():

@@ -56,23 +56,23 @@ static void start(long n)
 static void start_chain(long n)
 {
 	pid_t chain[64];
-	int told[2];
+	int chain_pipe[2];
 
-	if (n < 1 || n > 64 || pipe(told) != 0)
+	if (n < 1 || n > 64 || pipe(chain_pipe) != 0)
 		exit(1);
 	if (fork() == 0) {
 		for (int i = 0; i < n; i++) {
 			chain[i] = getpid();
-			if (i == n - 1 && write(told[1], chain, n * sizeof(*chain)) < 0)
+			if (i == n - 1 && write(chain_pipe[1], chain, n * sizeof(*chain)) < 0)
 				_exit(1);
 			if (i == n - 1 || fork() > 0)
 				await_the_end();
 		}
 	}
-	if (read(told[0], chain, n * sizeof(*chain)) != (ssize_t)(n * sizeof(*chain)))
+	if (read(chain_pipe[0], chain, n * sizeof(*chain)) != (ssize_t)(n * sizeof(*chain)))
 		exit(1);
-	close(told[0]);
-	close(told[1]);
+	close(chain_pipe[0]);
+	close(chain_pipe[1]);
 	for (int i = 0; i < n; i++)
 		say(chain[i]);
 }

@@ -16,14 +16,14 @@ kept = []
 
 def arenas():
     """Bytes of the arenas that there are: the interpreter prints on the C library's stderr."""
-    with tempfile.TemporaryFile() as told:
+    with tempfile.TemporaryFile() as stats:
         stderr = os.dup(2)
-        os.dup2(told.fileno(), 2)
+        os.dup2(stats.fileno(), 2)
         sys._debugmallocstats()
         os.dup2(stderr, 2)
         os.close(stderr)
-        told.seek(0)
-        count, size = re.search(rb"(\d+) arenas \* (\d+) bytes/arena", told.read()).groups()
+        stats.seek(0)
+        count, size = re.search(rb"(\d+) arenas \* (\d+) bytes/arena", stats.read()).groups()
     return int(count) * int(size)
 
 

@@ -266,7 +266,7 @@ CUresult cuDriverGetVersion(int *version)
 	return CUDA_SUCCESS;
 }
 
-/* ---- device memory */
+/* ---- GPU memory */
 
 static CUresult allocate(CUdeviceptr *out, size_t size, enum kind kind)
 {

@@ -381,7 +381,7 @@ CASE before(void)
 	}
 	for (int i = 0; i < 16; i++)
 		large[i] = allocate(MIB, MIB);
-	truth(__func__, "before-attach", (16 + 24 + 16 + 16) * MIB);
+	truth(__func__, "before-tracing", (16 + 24 + 16 + 16) * MIB);
 }
 
 /* Every second of the small objects, whose memory stays as it was, and half of the large ones, which the allocator
@@ -392,7 +392,7 @@ CASE free_before(void)
 		free(small[i]);
 	for (int i = 0; i < 8; i++)
 		free(large[i]);
-	truth("before", "before-attach", (16 + 24 + 16 + 8) * MIB);
+	truth("before", "before-tracing", (16 + 24 + 16 + 8) * MIB);
 }
 
 /* Of 24 MiB, 12 are given back and 4 of these are touched again. */
@@ -400,7 +400,7 @@ CASE touch_again(void)
 {
 	check(!madvise(given, 12 * MIB, MADV_DONTNEED), "madvise");
 	touch(given, 4 * MIB);
-	truth("before", "before-attach", (24 - 12) * MIB);
+	truth("before", "before-tracing", (24 - 12) * MIB);
 	truth(__func__, "mmap", 4 * MIB);
 }
 
@@ -410,7 +410,7 @@ CASE map_anew(void)
 	check(!munmap(given, 24 * MIB), "munmap");
 	check(mmap(given, 24 * MIB, WRITABLE, PRIVATE | MAP_FIXED, -1, 0) == given, "mmap");
 	touch(given, 24 * MIB);
-	truth("before", "before-attach", (16 + 16 + 16) * MIB);
+	truth("before", "before-tracing", (16 + 16 + 16) * MIB);
 	truth(__func__, "mmap", 24 * MIB);
 }
 

@@ -1,6 +1,6 @@
 """Fills arenas of Python's allocator of small objects from several threads, beside large blocks of malloc; gives some back.
 
-Says how many arenas there are, in the words of sys._debugmallocstats(), then "ready", and waits for its input to end.
+Prints how many arenas there are, in the words of sys._debugmallocstats(), then "ready", and waits for its input to end.
 """
 
 import os

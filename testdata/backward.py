@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Runs backward passes with torch: says "ready", then for each line with a number N runs N of them, half in another thread,
-and says "done". A forward pass goes with each, and one without a backward pass beside it."""
+"""Runs backward passes with torch: prints "ready", then for each line with a number N runs N of them, half in another thread,
+and prints "done". A forward pass goes with each, and one without a backward pass beside it."""
 
 import sys
 import threading

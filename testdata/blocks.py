@@ -2,10 +2,10 @@
 """Calls libc10's c10::reportMemoryUsageToProfiler() as PyTorch's native CUDA allocator does, without a GPU: for each block that
 it gives and takes back, with what is allocated and reserved of the device after it. Of torch it needs libc10.so alone.
 
-It says "ready", obeys one order a line, prints what the order says, then "done", and exits at the end of its input. With the
+It prints "ready", obeys one order a line, prints what the order asks for, then "done", and exits at the end of its input. With the
 path of libc10.so as its argument it loads that before.
 
-load PATH                loads libc10.so; says "hook NAME", the mangled name that it found
+load PATH                loads libc10.so; prints "hook NAME", the mangled name that it found
 driver PATH              loads libcuda.so.1: segments are from then on cuMemAlloc_v2's, and cuMemFree_v2 frees them
 hold WHO N SIZE DEVICE   WHO is "weights" or "activations": hold_weights() keeps N blocks of SIZE bytes of that device, or
                          hold_activations(), through its inner function forward(), does
@@ -16,7 +16,7 @@ threads T N SIZE DEVICE  T threads at once do "hold weights N SIZE DEVICE"
 cpu N SIZE               cpu_here() reports N blocks of the processor's memory, and that each second one of them is freed
 empty DEVICE             gives segments that hold no block back, as torch.cuda.empty_cache() does, which reports nothing
 totals                   "DEVICE BLOCKS BYTES ALLOCATED RESERVED" for each device that had blocks: how many are held and their
-                         bytes, which are counted anew, and what the allocator has allocated and reserved
+                         bytes, which are counted again, and what the allocator has allocated and reserved
 driver_totals            "KIND OBJECTS BYTES" for each kind that libcuda.so.1, if built from libcuda.c, knows, as it counts
 told                     "CALLS BYTES SIZE ALLOCATED RESERVED TYPE INDEX" as a library built from c10.cc saw it: how often its hook
                          was called, the bytes of all CUDA devices together, and what the last call said
@@ -123,7 +123,7 @@ def allocator(index):
 
 
 def order_load(path):
-    global report, told
+    global report, received
     library = ctypes.CDLL(path)
     name, *others = [HOOK + end for end in (*TOTALS, WITHOUT_TOTALS) if hasattr(library, HOOK + end)]
     hook = library[name]
@@ -138,7 +138,7 @@ def order_load(path):
         hook.argtypes = [c_void_p, c_int64, c_size_t, c_size_t, Device]
         report = hook
     assert not others, others
-    told = (c_int64 * 7).in_dll(library, "told") if hasattr(library, "told") else None
+    received = (c_int64 * 7).in_dll(library, "received") if hasattr(library, "received") else None
     print("hook", name)
 
 
@@ -232,7 +232,7 @@ def order_driver_totals():
 
 
 def order_told():
-    print(*told)
+    print(*received)
 
 
 def main():

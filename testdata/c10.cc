@@ -2,7 +2,7 @@
 // and -DWITHOUT leaves them out.
 //
 // With -DREPORT, -DREPORT_SIGNED or -DREPORT_WITHOUT_TOTALS it has the hook that learns of the blocks of the CUDA allocator,
-// too, with the parameters that it has in torch 2, in 1.13, and in versions that told it no totals.
+// too, with the parameters that it has in torch 2, in 1.13, and in versions that passed it no totals.
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
@@ -38,34 +38,34 @@ struct Device {
 	int8_t type, index;
 };
 
-// What the hook was told: how often, the bytes of all CUDA devices together, and then of the last time the bytes, those allocated
+// What the hook received: how often, the bytes of all CUDA devices together, and then of the last time the bytes, those allocated
 // and reserved, and the device's type and index. One thread at a time calls it.
 extern "C" {
-int64_t told[7];
+int64_t received[7];
 }
 
-[[maybe_unused]] static void tell(int64_t bytes, int64_t allocated, int64_t reserved, Device device)
+[[maybe_unused]] static void receive(int64_t bytes, int64_t allocated, int64_t reserved, Device device)
 {
 	const int64_t last[] = { bytes, allocated, reserved, device.type, device.index };
 
-	told[0]++;
-	told[1] += device.type == 1 ? bytes : 0;
+	received[0]++;
+	received[1] += device.type == 1 ? bytes : 0;
 	for (int i = 0; i < 5; i++)
-		told[2 + i] = last[i];
+		received[2 + i] = last[i];
 }
 
 #if defined(REPORT)
 NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, size_t allocated, size_t reserved, Device device)
 {
-	tell(bytes, allocated, reserved, device);
+	receive(bytes, allocated, reserved, device);
 }
 #elif defined(REPORT_SIGNED)
 NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, int64_t allocated, int64_t reserved, Device device)
 {
-	tell(bytes, allocated, reserved, device);
+	receive(bytes, allocated, reserved, device);
 }
 #elif defined(REPORT_WITHOUT_TOTALS)
-NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, Device device) { tell(bytes, 0, 0, device); }
+NOINLINE void reportMemoryUsageToProfiler(void *, int64_t bytes, Device device) { receive(bytes, 0, 0, device); }
 #endif
 } // namespace c10
 

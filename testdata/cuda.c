@@ -1,6 +1,6 @@
-/* Allocates through libcuda.so.1 on command, so that it is known at every moment what there is. It says "ready", obeys
- * one order a line, prints what the order says, then "done", and exits at the end of its input. With a path as its
- * argument it loads that library before. What does not go as it has to ends it with a line on stderr.
+/* Allocates through libcuda.so.1 on command, so that it is known at every moment what there is. It prints "ready",
+ * obeys one order a line, prints what the order asks for, then "done", and exits at the end of its input. With a path
+ * as its argument it loads that library before. What does not go as it has to ends it with a line on stderr.
  *
  *     load PATH             dlopens libcuda.so.1; "missing NAME" for each function that it lacks
  *     map PATH              maps a file as code, whatever it is
@@ -13,7 +13,7 @@
  *     elsewhere API N       so they are in another thread, in freed_elsewhere()
  *     churn API N SIZE      churn_here() has hold_API() allocate and frees at once, N times
  *     threads T API N SIZE  T threads at once do "hold API N SIZE", from thread_here()
- *     reuse FROM TO N       N times, the oldest of FROM is freed and hold_TO() gets the same size; "reused N" says
+ *     reuse FROM TO N       N times, the oldest of FROM is freed and hold_TO() gets the same size; "reused N" has
  *                           how many have the address that was free
  *     fail API N            hold_API() asks N times for 1 << 50 bytes, which fails
  *     refuse API N SIZE     hold_API() asks N times for SIZE bytes, and the library has it fail
@@ -27,8 +27,8 @@
  *                           first three quarters and its last three quarters; "overlap" without a size undoes it
  *     totals                "KIND OBJECTS BYTES" for each kind that the library knows, as the library counts
  *     devices               "DEVICE BYTES" of cuMemCreate() as the library counts, for each that has some
- *     fork                  starts a child that has inherited everything; the child says "child PID", and "done"
- *     child ORDER           the child obeys, and says "done"; "child fork" is no order
+ *     fork                  starts a child that has inherited everything; the child prints "child PID", and "done"
+ *     child ORDER           the child obeys, and prints "done"; "child fork" is no order
  *     exec PROGRAM          executes another program, without arguments
  *
  * APIs, each with what the library counts for an object of SIZE bytes:
@@ -153,7 +153,7 @@ struct object {
 		address_t address; /* or handle */
 		void *host;
 	};
-	size_t size; /* bytes, as the order says */
+	size_t size; /* bytes, as ordered */
 	address_t handle;
 };
 
@@ -607,7 +607,7 @@ static void devices(void)
 /* ---- orders */
 
 static int orders_of_child; /* where it gets its orders */
-static int passed_on;       /* it is the child that says when the order is done */
+static int passed_on;       /* the child reports that the order is done */
 
 static void start_child(void)
 {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Maps and unmaps a page from deep in a stack of Python and C, as often as it is told.
+"""Maps and unmaps a page from deep in a stack of Python and C, as often as ordered.
 
-It speaks by lines: says "ready", then for each line with a number N maps N times, says "done", and exits at the end of its
+It speaks by lines: prints "ready", then for each line with a number N maps N times, prints "done", and exits at the end of its
 input. The stack has some 40 frames: sorted() and reduce() call back into Python.
 """
 

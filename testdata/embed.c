@@ -1,5 +1,5 @@
 /* Runs Python inside itself: does what python3 would do with its arguments. Linked with libpython; or, built with
- * -DLIBRARY="path of libpython", it says "ready", waits for a line and loads that library only then. */
+ * -DLIBRARY="path of libpython", it prints "ready", waits for a line and loads that library only then. */
 #include <dlfcn.h>
 #include <stdio.h>
 

@@ -1,12 +1,12 @@
-/* A program that starts a family of processes on command.
+/* A program that starts a tree of processes on command.
  *
- * It speaks by lines: says "ready", obeys one order a line, says "done" after each, and exits at the end of its input;
- * what it has started exits then too.
+ * It speaks by lines: prints "ready", obeys one order a line, prints "done" after each, and exits at the end of its
+ * input; what it has started exits then too.
  *
  *     grow N      allocates N MiB and touches them
- *     fork N      starts N children, and says the PID of each
- *     deep N      starts a chain of N processes, each the child of the one before, and says the PID of each
- *     run WORDS   starts a child that executes the words, and says its PID
+ *     fork N      starts N children, and prints the PID of each
+ *     deep N      starts a chain of N processes, each the child of the one before, and prints the PID of each
+ *     run WORDS   starts a child that executes the words, and prints its PID
  *     exec WORDS  executes the words, in place
  *     end PID     kills a child and waits for its end */
 #include <signal.h>
@@ -52,27 +52,27 @@ static void start(long n)
 	}
 }
 
-/* The last of the chain says who they are, so that all are there when one has read it. */
+/* The last of the chain prints who they are, so that all are there when one has read it. */
 static void start_chain(long n)
 {
 	pid_t chain[64];
-	int told[2];
+	int chain_pipe[2];
 
-	if (n < 1 || n > 64 || pipe(told) != 0)
+	if (n < 1 || n > 64 || pipe(chain_pipe) != 0)
 		exit(1);
 	if (fork() == 0) {
 		for (int i = 0; i < n; i++) {
 			chain[i] = getpid();
-			if (i == n - 1 && write(told[1], chain, n * sizeof(*chain)) < 0)
+			if (i == n - 1 && write(chain_pipe[1], chain, n * sizeof(*chain)) < 0)
 				_exit(1);
 			if (i == n - 1 || fork() > 0)
 				await_the_end();
 		}
 	}
-	if (read(told[0], chain, n * sizeof(*chain)) != (ssize_t)(n * sizeof(*chain)))
+	if (read(chain_pipe[0], chain, n * sizeof(*chain)) != (ssize_t)(n * sizeof(*chain)))
 		exit(1);
-	close(told[0]);
-	close(told[1]);
+	close(chain_pipe[0]);
+	close(chain_pipe[1]);
 	for (int i = 0; i < n; i++)
 		say(chain[i]);
 }

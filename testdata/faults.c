@@ -1,12 +1,12 @@
-/* Page faults, each kind by a function of its own. It says "child PID" of a child that shares its memory by fork, and
- * "ready", and does what it is told, line by line; the truth comes in lines, then "done".
+/* Page faults, each kind by a function of its own. It prints "child PID" of a child that shares its memory by fork, and
+ * "ready", and does what it is ordered, line by line; the truth comes in lines, then "done".
  *
  *     faults FILE           a file of 16 pages or more, written page by page
  *
  *     go                    does all kinds but copy_on_write
  *     child                 the child does copy_on_write and touch_anonymous
  *     many PAGES            touch_many() writes to so many pages that are fresh
- *     price PAGES           touch_many() often; says the nanoseconds for each page, in the fastest round
+ *     price PAGES           touch_many() often; prints the nanoseconds for each page, in the fastest round
  *
  *     faults NAME START PAGES FAULTS COPIED    NAME has touched PAGES from START on, in so many faults (getrusage);
  *                                              COPIED is 1 where the pages were there and were written to

@@ -3,7 +3,7 @@
 #
 # Debian 12's libbpf-tools has no memleak, Debian 13's has. Where the system has none, the Debian 13 package and the
 # libraries it needs are fetched and unpacked into a folder of their own, once: nothing is installed, and apt's own
-# configuration, lists and caches are not touched. Without a network it says why and exits with 1.
+# configuration, lists and caches are not touched. Without a network it prints why and exits with 1.
 set -eu
 
 SUITE=trixie

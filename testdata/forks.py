@@ -1,11 +1,11 @@
-"""A tree of forks, on command: says "ready", obeys one order a line, then says "done". An order begins with the generation
+"""A tree of forks, on command: prints "ready", obeys one order a line, then prints "done". An order begins with the generation
 that it is for: 0 is the root, 1 its newest child, 2 the newest child of that. All end when the root does.
 
 N hold MIB              maps private memory and writes all of it
 N write MIB             writes the first of what was held first
 N discard MIB           gives the first of that back
 N map PATH FROM MIB     maps a part of a file, and writes all of it; FROM in MiB
-N fork                  says "child PID"
+N fork                  prints "child PID"
 N replace PID           kills the child, and starts others until one has its PID
 N execute               executes a program that holds nothing
 N leave                 exits
@@ -20,7 +20,7 @@ MIB = 1 << 20
 held = []
 orders = sys.stdin
 child = None  # where it gets its orders
-life, alive = os.pipe()  # whoever reads it waits for the root's end
+life, alive = os.pipe()  # the one that reads it waits for the root's end
 
 
 def touch(memory, size):
@@ -88,7 +88,7 @@ def execute():
     os.execv(sys.executable, [sys.executable, "-S", "-c", "print('done', flush=True); import sys; sys.stdin.read()"])
 
 
-signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for them
+signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # there is no wait for them
 print("ready", flush=True)
 while True:
     line = orders.readline()

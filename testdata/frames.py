@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""Allocates a block from every sort of Python frame there is, and tells the stack of each in the interpreter's own words.
+"""Allocates a block from every sort of Python frame there is, and prints the stack of each in the interpreter's own words.
 
 Each case has a size of its own, by which its blocks are found, and asks for the stack on the line on which it allocates:
 keep(stack(), bytearray(size("case"))). Cases are run cold, many times without effect, and once more: by then the
 interpreter has specialised their code.
 
-It speaks by lines: says "ready", runs the cases without effect for each line "again" and repeats it, and at any other
+It speaks by lines: prints "ready", runs the cases without effect for each line "again" and repeats it, and at any other
 allocates, prints an object for each block (its case, size and frames, leaf first) and "done", and exits at the end of its
 input; until then the blocks stay. It runs as a file or from an argument of python3 -c, on Python 3.8 and later.
 """
@@ -464,25 +464,25 @@ def deaths():
     mortal = Mortal("__del__ by del")
     del mortal
     Mortal("__del__ of a temporary")
-    knot = Mortal("__del__ in a collection")
-    knot.itself = knot
-    del knot
+    cycle = Mortal("__del__ in a collection")
+    cycle.itself = cycle
+    del cycle
     gc.collect()
-    watched = Mortal("a weak reference's __del__")
-    reference = weakref.ref(watched, lambda _: keep(stack(), bytearray(size("a weak reference's callback"))))
-    weakref.finalize(watched, plain, "a finalizer")
-    del watched
+    referent = Mortal("a weak reference's __del__")
+    reference = weakref.ref(referent, lambda _: keep(stack(), bytearray(size("a weak reference's callback"))))
+    weakref.finalize(referent, plain, "a finalizer")
+    del referent
     del reference
 
 
 @case
 def automatic_collection():
     before, dead = gc.get_threshold(), []
-    gc.set_threshold(0)  # one that comes before it is garbage would make it old, and the old are rarely looked at
-    knot = Mortal("__del__ in a collection by itself")
-    reference = weakref.ref(knot, dead.append)
-    knot.itself = knot
-    del knot
+    gc.set_threshold(0)  # one that comes before it is garbage would make it old, and the old are rarely examined
+    cycle = Mortal("__del__ in a collection by itself")
+    reference = weakref.ref(cycle, dead.append)
+    cycle.itself = cycle
+    del cycle
     gc.set_threshold(5, 1, 1)
     for _ in range(1_000_000):
         [[]].append([])
@@ -754,7 +754,7 @@ def generic():
     type Alias = keep(stack(), bytearray(size("a type alias")))
     Alias.__value__
 
-def watched():
+def instrumented():
     return keep(stack(), bytearray(size("a monitored function")))
 
 @case
@@ -765,9 +765,9 @@ def monitored():
     sys.monitoring.use_tool_id(tool, "frames")
     for kind in sys.monitoring.events.PY_START, sys.monitoring.events.LINE:
         sys.monitoring.register_callback(tool, kind, event)
-    sys.monitoring.set_local_events(tool, watched.__code__, events)
-    watched()
-    sys.monitoring.set_local_events(tool, watched.__code__, 0)
+    sys.monitoring.set_local_events(tool, instrumented.__code__, events)
+    instrumented()
+    sys.monitoring.set_local_events(tool, instrumented.__code__, 0)
     sys.monitoring.free_tool_id(tool)
 """,
     (3, 14): """

@@ -1,5 +1,5 @@
 """A training job on a GPU that is not there: its tensors are blocks of caching.cc, built as libc10_cuda.so, whose libraries are a
-real libc10 and a stand-in for CUDA's driver. Every second of it stands for a minute.
+real libc10 and a stand-in for CUDA's driver. Every second of it is one minute of a real job.
 
 usage: gpu_job.py LIBRARY [leak=KIB] [steps=N] [wait=1]
 
@@ -7,7 +7,7 @@ leak    KiB of the GPU that are kept in each step
 steps   steps a second (20)
 wait    begins when it reads a line
 
-It says "ready" and goes on until its input is closed.
+It prints "ready" and goes on until its input is closed.
 """
 
 import ctypes

@@ -2,7 +2,7 @@
 """Leaks under names that would like to be markup, reorder text, drive a terminal, or be no text at all: its own (comm), its
 arguments, those of a thread, of functions and source files, and of a file that it maps.
 
-It says "ready", then for each line with a number N keeps N KiB more by each function, and says "done".
+It prints "ready", then for each line with a number N keeps N KiB more by each function, and prints "done".
 """
 
 import ctypes
@@ -56,7 +56,7 @@ class File:
 
 
 def execute_again():
-    """Starts anew with arguments that a shell would not give."""
+    """Starts again with arguments that a shell would not give."""
     texts = [MARKUP, NAMES["escapes"], NAMES["bidi"], NAMES["long"]]
     arguments = [sys.executable.encode(), os.fsencode(__file__), b"\xff\xfe bad", *(text.encode() for text in texts)]
     os.execv(sys.executable, arguments)

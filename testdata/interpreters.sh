@@ -29,7 +29,7 @@ mirror() {
 	grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1 | tr -d ' '
 }
 
-# The way to the network that apt is told to take is debootstrap's, too.
+# The way to the network that apt is configured to take is debootstrap's, too.
 use_proxy() {
 	if command -v apt-config >/dev/null; then
 		eval "$(apt-config shell http_proxy Acquire::http::Proxy)"

@@ -1,4 +1,4 @@
-"""A training job in small, whose memory does what it is told. Every second of it stands for a minute.
+"""A training job in small, whose memory does what it is ordered. Every second of it is one minute of a real job.
 
 usage: job.py [warmup=SECONDS] [fill=MIB] [leak=KIB] [spike=MIB] [every=SECONDS] [workers=N] [children=N] [steps=N]
               [epoch=SECONDS] [until=SECONDS] [wait=1]
@@ -7,13 +7,13 @@ warmup, fill   a first pass over the data keeps fill MiB within so many seconds
 leak           KiB that are kept in each step
 spike, every   a validation takes so much for half a second, every so often
 workers        processes that are forked and hold still
-children       processes that are forked one a step, allocate, and soon exit; it says "childless" when all have
+children       processes that are forked one a step, allocate, and soon exit; it prints "childless" when all have
 steps          steps a second (20)
 epoch          prints "allocscope: epoch" that often
 until          exits by itself after so long
 wait           begins when it reads a line
 
-It says "ready" once its workers run, and goes on until its input is closed.
+It prints "ready" once its workers run, and goes on until its input is closed.
 """
 
 import os

@@ -3,7 +3,7 @@
  *
  *     leak THREADS N S C
  *
- * It speaks by lines: says "ready", works when told "go", says "done", and exits at the end of its input. */
+ * It speaks by lines: prints "ready", works when ordered "go", prints "done", and exits at the end of its input. */
 #include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>

@@ -1,11 +1,12 @@
-/* Memory of every kind, each by a function of its own, on command. It speaks by lines: says "ready", obeys one order a
- * line, prints the truth, then "done", and exits at the end of its input. An order is the name of a function (CASE),
+/* Memory of every kind, each by a function of its own, on command. It speaks by lines: prints "ready", obeys one order
+ * a line, prints the truth, then "done", and exits at the end of its input. An order is the name of a function (CASE),
  * with a path where it is about a file; "info" prints malloc_info(); "start_child fork" and "start_child run" start
- * one, which says "child PID", and obeys what follows "child".
+ * one, which prints "child PID", and obeys what follows "child".
  *
  *     truth NAME KIND BYTES                 what function NAME holds that is resident, or what the file NAME does
  *
- * Truth about what was written whole is arithmetic; else it is what /proc/self/pagemap tells of the object's own bytes.
+ * Truth about what was written whole is arithmetic; else it is what /proc/self/pagemap reports on the object's own
+ * bytes.
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -142,7 +143,7 @@ CASE map_reserve(void)
 	truth(__func__, "mmap", 0);
 }
 
-/* More than is looked at where the kernel has no PAGEMAP_SCAN. */
+/* More than is scanned where the kernel has no PAGEMAP_SCAN. */
 CASE map_beyond(void)
 {
 	map(128L << 30, PROT_NONE, PRIVATE | MAP_NORESERVE, -1);
@@ -380,7 +381,7 @@ CASE before(void)
 	}
 	for (int i = 0; i < 16; i++)
 		large[i] = allocate(MIB, MIB);
-	truth(__func__, "before-attach", (16 + 24 + 16 + 16) * MIB);
+	truth(__func__, "before-tracing", (16 + 24 + 16 + 16) * MIB);
 }
 
 /* Every second of the small objects, whose memory stays as it was, and half of the large ones, which the allocator
@@ -391,7 +392,7 @@ CASE free_before(void)
 		free(small[i]);
 	for (int i = 0; i < 8; i++)
 		free(large[i]);
-	truth("before", "before-attach", (16 + 24 + 16 + 8) * MIB);
+	truth("before", "before-tracing", (16 + 24 + 16 + 8) * MIB);
 }
 
 /* Of 24 MiB, 12 are given back and 4 of these are touched again. */
@@ -399,7 +400,7 @@ CASE touch_again(void)
 {
 	check(!madvise(given, 12 * MIB, MADV_DONTNEED), "madvise");
 	touch(given, 4 * MIB);
-	truth("before", "before-attach", (24 - 12) * MIB);
+	truth("before", "before-tracing", (24 - 12) * MIB);
 	truth(__func__, "mmap", 4 * MIB);
 }
 
@@ -409,7 +410,7 @@ CASE map_anew(void)
 	check(!munmap(given, 24 * MIB), "munmap");
 	check(mmap(given, 24 * MIB, WRITABLE, PRIVATE | MAP_FIXED, -1, 0) == given, "mmap");
 	touch(given, 24 * MIB);
-	truth("before", "before-attach", (16 + 16 + 16) * MIB);
+	truth("before", "before-tracing", (16 + 16 + 16) * MIB);
 	truth(__func__, "mmap", 24 * MIB);
 }
 
@@ -459,10 +460,10 @@ CASE share_file(const char *path)
 }
 
 static int orders_of_child = -1; /* where it gets its orders */
-static int passed_on;            /* it is the child that says when the order is done */
+static int passed_on;            /* the child reports that the order is done */
 
-/* Starts a child that obeys as its parent does, in a program of its own if told to "run". It is the child that says who
- * it is, and that is done, or as a program "ready". */
+/* Starts a child that obeys as its parent does, in a program of its own if ordered "run". The child prints who it
+ * is, and that the order is done, or as a program "ready". */
 CASE start_child(const char *how)
 {
 	int orders[2];

@@ -1,4 +1,4 @@
-"""Memory of Python, on command: says "ready", obeys one order a line, prints the truth, then "done".
+"""Memory of Python, on command: prints "ready", obeys one order a line, prints the truth, then "done".
 
 small   keeps 1,200,000 objects that the allocator of small objects serves
 bytes   keeps 32 bytearrays of 1 MiB, which malloc serves
@@ -15,15 +15,15 @@ kept = []
 
 
 def arenas():
-    """Bytes of the arenas that there are: the interpreter tells on the C library's stderr."""
-    with tempfile.TemporaryFile() as told:
+    """Bytes of the arenas that there are: the interpreter prints on the C library's stderr."""
+    with tempfile.TemporaryFile() as stats:
         stderr = os.dup(2)
-        os.dup2(told.fileno(), 2)
+        os.dup2(stats.fileno(), 2)
         sys._debugmallocstats()
         os.dup2(stderr, 2)
         os.close(stderr)
-        told.seek(0)
-        count, size = re.search(rb"(\d+) arenas \* (\d+) bytes/arena", told.read()).groups()
+        stats.seek(0)
+        count, size = re.search(rb"(\d+) arenas \* (\d+) bytes/arena", stats.read()).groups()
     return int(count) * int(size)
 
 

@@ -1,4 +1,4 @@
-/* Stands for libcuda.so.1, NVIDIA's driver library: its calls that allocate and free, without a GPU. Names, parameters
+/* Replaces libcuda.so.1, NVIDIA's driver library: its calls that allocate and free, without a GPU. Names, parameters
  * and results are cuda.h's. Device addresses, managed ones too, are numbers: nothing is mapped there. They are
  * multiples of 512 and handed out again after a free, the last first. Pinned host memory is real, and resident.
  *
@@ -266,7 +266,7 @@ CUresult cuDriverGetVersion(int *version)
 	return CUDA_SUCCESS;
 }
 
-/* ---- device memory */
+/* ---- GPU memory */
 
 static CUresult allocate(CUdeviceptr *out, size_t size, enum kind kind)
 {

@@ -8,14 +8,14 @@ keeps of each step, by another line, 0 if there is none. The labels are Python o
 each worker reads all of them within READS pictures. Reading counts references: the worker writes to every page, and gets a copy of
 it.
 
-It speaks by lines: says "ready", then for each line with a number N trains N steps, prints after each
+It speaks by lines: prints "ready", then for each line with a number N trains N steps, prints after each
 
     step NUMBER planted BYTES SECONDS
 
-(the pixels of all that the line has kept so far; time.time() of that moment), then "free BYTES" (what the C library's allocator
-itself says that it keeps and nobody uses), says "done", and exits at the end of its input.
+(the pixels of all that the line has kept so far; time.time() of that moment), then "free BYTES" (free memory that the C
+library's allocator itself reports), prints "done", and exits at the end of its input.
 
-In its steady state RSS grows by 1.2 to 1.3 bytes for each byte planted: the rest is free heap between the pictures that stay.
+In its steady state RSS grows by 1.2 to 1.3 bytes for each byte leaked: the rest is free heap between the pictures that stay.
 """
 
 import collections
@@ -72,7 +72,7 @@ def make_net():
 
 
 class Album:
-    """What the trainer looks at beside its work."""
+    """What the trainer reads beside its work."""
 
     def __init__(self):
         self.kept, self.planted, self.notes = [], 0, []
@@ -99,7 +99,7 @@ class Album:
 
 
 def steps(workers, labels, note):
-    """Trains for ever; yields the bytes planted so far after each step."""
+    """Trains for ever; yields the bytes leaked so far after each step."""
     loader = DataLoader(
         Pictures(labels), batch_size=BATCH, shuffle=True, num_workers=workers, persistent_workers=workers > 0,
     )  # fmt: skip

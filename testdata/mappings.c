@@ -1,5 +1,5 @@
-/* Direct mappings, each by a function of its own. It says "ready"; after "go" it does them all and prints the truth in
- * lines, then "done".
+/* Direct mappings, each by a function of its own. It prints "ready"; after "go" it does them all and prints the truth
+ * in lines, then "done".
  *
  *     mappings FILE                                   a file of 16 pages or more to map
  *
@@ -70,7 +70,7 @@ static int shared_file(const char *path, int flags)
 #define WRITABLE (PROT_READ | PROT_WRITE)
 #define PRIVATE (MAP_PRIVATE | MAP_ANONYMOUS)
 
-CASE map_before_attach(void)
+CASE map_before_tracing(void)
 {
 	touch(map(50 * PAGE, WRITABLE, PRIVATE, -1), 0, 50);
 }
@@ -291,7 +291,7 @@ int main(int argc, char **argv)
 {
 	file = argc > 1 ? argv[1] : "/dev/null";
 	prctl(PR_SET_THP_DISABLE, 1, 0, 0, 0); /* a huge page would touch 512 at once */
-	map_before_attach();
+	map_before_tracing();
 	reserved = 0;
 	say("ready");
 	wait_for_line();

@@ -1,4 +1,4 @@
-/* Calls malloc from every kind of native stack that a compiler, the C++ runtime or the C library makes: says "ready" and goes
+/* Calls malloc from every kind of native stack that a compiler, the C++ runtime or the C library makes: prints "ready" and goes
  * on in four threads until it is killed. For gdb to keep up with it pauses between two rounds. Linux with glibc. */
 #include <algorithm>
 #include <csignal>

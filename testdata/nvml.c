@@ -1,6 +1,6 @@
-/* A stand-in for libnvidia-ml.so.1 that says what a file tells it, the path of which is in NVML_STUB. Every call reads
-   the file anew, so that the answers change between readings. Lines of it, `GPU` being `0`, or `0.1` for the MIG device
-   1 of GPU 0:
+/* A stand-in for libnvidia-ml.so.1 that prints what a file sets, the path of which is in NVML_STUB. Every call reads
+   the file again, so that the answers change between readings. Lines of it, `GPU` being `0`, or `0.1` for the MIG
+   device 1 of GPU 0:
 
        init 9                       what nvmlInit returns (0)
        all 1                        what every other call returns (0)

@@ -1,10 +1,10 @@
-/* Measures the price of a malloc/free pair. Each time it is told "go" it makes N pairs of S bytes, and N more until a
- * tenth of a second has passed, and says what one has cost: nanoseconds of its thread's CPU time, so that other
+/* Measures the cost of a malloc/free pair. Each time it reads "go" it makes N pairs of S bytes, and N more until a
+ * tenth of a second has passed, and prints what one has cost: nanoseconds of its thread's CPU time, so that other
  * programs on the machine do not count.
  *
  *     pair N S
  *
- * It speaks by lines: says "ready", then for each "go" a number and "done", and exits at the end of its input. */
+ * It speaks by lines: prints "ready", then for each "go" a number and "done", and exits at the end of its input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <time.h>

@@ -1,5 +1,5 @@
-/* Loads libraries and calls into them as it is told, by lines: "load PATH", "call N" (each of the libraries, N times).
- * It says "done" after each. */
+/* Loads libraries and calls into them as ordered, by lines: "load PATH", "call N" (each of the libraries, N times).
+ * It prints "done" after each. */
 #include <dlfcn.h>
 #include <stdio.h>
 #include <stdlib.h>

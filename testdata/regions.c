@@ -88,7 +88,8 @@ static void *work(void *number)
 	return NULL;
 }
 
-/* What malloc says of a chunk that it has mapped: the distance of its header from the start, and what can be used. */
+/* What malloc stores for a chunk that it has mapped: the distance of its header from the start, and what can be used.
+ */
 static void say_chunk(char *p)
 {
 	char *start = p - 16 - ((size_t *)p)[-2];

@@ -1,14 +1,15 @@
-/* Large and awkward address spaces. It says "ready", and does what it is told, line by line; then it says "done".
+/* Large and awkward address spaces. It prints "ready", and does what it is ordered, line by line; then it prints
+ * "done".
  *
  *     resident MIB     writes so much private memory, in pages of 4 KiB
  *     huge MIB         the same in huge pages
  *     reserve GIB      maps so much and writes nothing
  *     mappings N       N mappings of a page, none of which the kernel can join to another
  *     stripes N        N pages, every other one of a mapping
- *     workers N        forks N processes that wait; says "child PID" of each
+ *     workers N        forks N processes that wait; prints "child PID" of each
  *     top              maps and writes the last page that a process can have
  *     storm            a thread maps, writes and unmaps from now on
- *     calm             ends that; says "ns MEDIAN P99 P999 WORST ROUNDS" of a mmap and a munmap of a page
+ *     calm             ends that; prints "ns MEDIAN P99 P999 WORST ROUNDS" of a mmap and a munmap of a page
  */
 #define _GNU_SOURCE
 #include <pthread.h>

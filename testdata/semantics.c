@@ -29,7 +29,7 @@ static void expect(int truth, const char *what)
 
 #define OLDER 1000
 
-static void *before_attach[OLDER], *older;
+static void *before_tracing[OLDER], *older;
 
 CASE case_malloc(void) { for (int i = 0; i < 3; i++) KEEP(malloc(100)); holds(__func__, 3, 300); }
 CASE case_malloc_zero(void) { KEEP(malloc(0)); holds(__func__, 1, 0); }
@@ -74,7 +74,7 @@ CASE case_valloc(void) { KEEP(valloc(642)); holds(__func__, 1, 642); }
 CASE case_pvalloc(void) { KEEP(pvalloc(643)); holds(__func__, 1, 643); }
 CASE case_strdup(void) { KEEP(strdup("twelve bytes")); holds("strdup", 1, 13); }
 CASE case_free_null(void) { free((void *volatile){ NULL }); }
-CASE case_free_older(void) { for (int i = 0; i < OLDER; i++) free(before_attach[i]); }
+CASE case_free_older(void) { for (int i = 0; i < OLDER; i++) free(before_tracing[i]); }
 CASE case_malloc_and_free(void) { void *p = malloc(64); KEEP(p); free(p); }
 
 BASE base_other_thread(void) { void *p = malloc(70); KEEP(p); return p; }
@@ -106,7 +106,7 @@ static void say(const char *word)
 int main(void)
 {
 	for (int i = 0; i < OLDER; i++)
-		before_attach[i] = malloc(40);
+		before_tracing[i] = malloc(40);
 	older = malloc(4001);
 	say("ready");
 	wait_for_line();

@@ -1,5 +1,5 @@
-/* Calls training_step() of a library as it is told, by lines: "load PATH" loads the library unless the program is
- * linked with it, "call THREADS TIMES" calls so many times in each of so many threads. It says "done" after each. */
+/* Calls training_step() of a library as ordered, by lines: "load PATH" loads the library unless the program is
+ * linked with it, "call THREADS TIMES" calls so many times in each of so many threads. It prints "done" after each. */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <pthread.h>

@@ -1,8 +1,8 @@
-/* A program that does what it is told, line by line. It says "ready" at its start, "done" after each line, and exits at
- * the end of its input. It makes no allocation and no mapping but those it is told to.
+/* A program that does what it is ordered, line by line. It prints "ready" at its start, "done" after each line, and
+ * exits at the end of its input. It makes no allocation and no mapping but those it is ordered to.
  *
  *     leak N SIZE           leak_here() keeps N objects of SIZE bytes, 8 or more
- *     hold N SIZE           hold_here() keeps N objects until told "drop"
+ *     hold N SIZE           hold_here() keeps N objects until the order "drop"
  *     drop
  *     map N SIZE TOUCHED    map_here() maps N pieces of SIZE bytes and writes to the first TOUCHED bytes of each
  *     unmap                 the pieces of the last "map"

@@ -1,14 +1,14 @@
-/* Blocks of all sizes that threads allocate and free, with a table that always tells the truth about them.
+/* Blocks of all sizes that threads allocate and free, with a table that always has the truth about them.
  *
  *     survivors TABLE THREADS SLOTS MODE
  *
  * TABLE is a file that is mapped: a struct slot for each of SLOTS blocks, then as many for those freed last. A slot's
  * turn is odd while its block is alive: it becomes even before the block is freed, and odd after one was allocated. Of
- * a block that was freed, the turn tells whether it is there (1) or being written (0).
+ * a block that was freed, the turn shows whether it is there (1) or being written (0).
  *
  * MODE: mixed (all functions and sizes; blocks are freed by any thread, half of them are never written to; threads end
  * and others come), fast (many frees of small blocks, no thread cache can hold them), lru (a freed block is replaced by
- * one of the same size). At "stop" all threads pause and it says "stopped", at "go" they go on and it says "going".
+ * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on and it prints "going".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -135,7 +135,7 @@ static void rounds(uint64_t *state)
 		for (unsigned long k = 0; k < run; k++) {
 			s = &slots[(first + k) % count];
 			turn = atomic_load(&s->turn);
-			/* 3 in the high bits: somebody has it */
+			/* 3 in the high bits: another thread has it */
 			if (!(turn >> 62) && atomic_compare_exchange_strong(&s->turn, &turn, turn | 3ul << 62)) {
 				change(s, turn, state);
 			}

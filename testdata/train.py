@@ -2,8 +2,8 @@
 """A real training loop on the CPU: a small convolutional net, AdamW, batches from a DataLoader. Deterministic, so that two
 runs print the same losses to the last bit unless something has disturbed one of them.
 
-The number of DataLoader workers is its argument, 0 if there is none. It speaks by lines: says "ready", then for each line with a number N trains N steps, prints the loss of each as
-float.hex(), says "done", and exits at the end of its input.
+The number of DataLoader workers is its argument, 0 if there is none. It speaks by lines: prints "ready", then for each line with a number N trains N steps, prints the loss of each as
+float.hex(), prints "done", and exits at the end of its input.
 """
 
 import itertools

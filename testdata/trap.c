@@ -4,7 +4,7 @@
  * instruction: of the first call of a function through the PLT, or of clock_gettime in the vDSO trap jit|jit-bare
  * allocates below generated code that keeps a frame pointer, or does not
  *
- * Says "ready"; after "go" prints how often it has allocated so and says "done". */
+ * Prints "ready"; after "go" prints how often it has allocated so and prints "done". */
 #define _GNU_SOURCE
 #include <signal.h>
 #include <stdio.h>

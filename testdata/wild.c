@@ -1,5 +1,5 @@
-/* Stands for a libcuda.so.1 that grants everything and does nothing, and with -DPROGRAM for a program that calls it
- * with arguments of which nothing is true. It gets the library's path, says "ready", obeys one order a line, says
+/* Serves as a libcuda.so.1 that grants everything and does nothing, and with -DPROGRAM for a program that calls it
+ * with arguments of which nothing is true. It gets the library's path, prints "ready", obeys one order a line, prints
  * "done", and exits at the end of its input.
  *
  *     unreadable N   N times, wants the address where it has no memory
@@ -7,7 +7,7 @@
  *     huge N         N times, for each of sizes that no memory has, wants so much of each kind
  *     twice N        is given the same address N times
  *     map N          N times, maps what has been created nowhere, unmaps what spans the whole of its memory, and
- * retains what is nobody's */
+ * retains memory without an owner */
 #define _GNU_SOURCE
 #include <dlfcn.h>
 #include <stdint.h>

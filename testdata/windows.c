@@ -3,11 +3,11 @@
  * Lines that it understands, each answered by "done":
  *
  *     keep N SIZE     kept_here() allocates N objects, and they stay; what is in them differs
- *     other N SIZE    other_here() does; all of them look the same
+ *     other N SIZE    other_here() does; all of them have equal contents
  *     drop N          the N oldest of all that are kept are freed
  *     churn N SIZE    churn_here() allocates and frees N times
  *
- * It says "ready" at first and exits at the end of its input. */
+ * It prints "ready" at first and exits at the end of its input. */
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>

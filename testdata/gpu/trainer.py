@@ -13,7 +13,7 @@ Options:
 --width N, --layers N, --batch N, --length N, --batches N
                of the transformer, in sequences and tokens, and the number of batches of an epoch
 
-It says "ready" when torch is loaded and before any call of CUDA, obeys one order a line, prints what the order says, then "done",
+It prints "ready" when torch is loaded and before any call of CUDA, obeys one order a line, prints what the order asks for, then "done",
 and exits at the end of its input. Between the orders it holds still: no batch is under way.
 
 context        makes the context of CUDA; no tensor yet
@@ -23,12 +23,12 @@ work SECONDS   whole epochs until so long has passed; "steps NUMBER seconds WALL
 validate N     N epochs without gradients
 keep N KIB     keep() keeps N tensors of KIB KiB
 hold MIB       one tensor stays, as large as the activations of a larger net
-empty          torch.cuda.empty_cache(), and keep() keeps 512 bytes: the allocator tells its totals with a tensor
+empty          torch.cuda.empty_cache(), and keep() keeps 512 bytes: the allocator reports its totals with a tensor
 totals         waits for the GPU, then "NAME VALUE" of what torch and CUDA's driver count, in bytes:
                allocated, reserved  torch.cuda.memory_allocated() and memory_reserved()
                segments             how many the caching allocator has
                free, total          of the whole GPU, as the driver counts (torch.cuda.mem_get_info)
-               pinned               host memory that torch has pinned; not printed by a torch that does not tell
+               pinned               host memory that torch has pinned; not printed by a torch that does not report it
                kept                 by keep(), by the program's own count
 """
 

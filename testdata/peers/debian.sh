@@ -24,7 +24,7 @@ mirror() {
 	grep -rhoE 'https?://[^ ]+/debian/?( |$)' /etc/apt/sources.list /etc/apt/sources.list.d 2>/dev/null | head -n 1 | tr -d ' '
 }
 
-# The way to the network that apt is told to take is debootstrap's, too.
+# The way to the network that apt is configured to take is debootstrap's, too.
 use_proxy() {
 	eval "$(apt-config shell http_proxy Acquire::http::Proxy)"
 	[ -z "${http_proxy:-}" ] || export http_proxy

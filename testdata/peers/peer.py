@@ -1,10 +1,10 @@
-"""What the trainers of the benchmark against other tools have in common: how they are told to work, and how they answer.
+"""What the trainers of the benchmark against other tools have in common: how they get their orders, and how they answer.
 
-They speak by lines: say "ready PID planted BYTES", then for each line with a number work for so many seconds and say
+They speak by lines: print "ready PID planted BYTES", then for each line with a number work for so many seconds and print
 
     steps NUMBER seconds WALL cpu CPU planted BYTES
 
-(CPU is the user and system time of all threads in these steps; BYTES what the planted line has kept in all, by the program's own
+(CPU is the user and system time of all threads in these steps; BYTES what the leaking line has kept in all, by the program's own
 count). Between the lines they wait. At the line "exit" they leave as exit() of the C library does, so that the profilers that
 write at the end find alive what was alive; at the end of the input they return to who runs them.
 """
@@ -35,9 +35,9 @@ def stretch(trainer, seconds):
 
 
 def serve(trainer, warm_up):
-    """Lets the trainer work as it is told, after some steps that fill its caches."""
+    """Lets the trainer work as ordered, after some steps that fill its caches."""
     global serving
-    serving = trainer  # memray clears the script's own globals before it looks what is alive
+    serving = trainer  # memray clears the script's own globals before it checks what is alive
     for _ in range(warm_up):
         trainer.step()
     say(f"ready {os.getpid()} planted {trainer.planted}")

@@ -1,8 +1,8 @@
-"""Stands for PyTorch with CUDA where there is no GPU, for trainer.py, which cannot tell (but --compile is not there): nothing is
+"""Replaces PyTorch with CUDA where there is no GPU, for trainer.py, which sees no difference (but --compile is not there): nothing is
 calculated, and tensors are blocks of blocks.py's caching allocator, whose segments are those of a libcuda.so.1 built from libcuda.c, and batches are in memory
 that this has pinned.
 
-The variable STANDIN has the paths of libc10.so, which is told of the blocks, of that libcuda.so.1, which the first call of CUDA
+The variable STANDIN has the paths of libc10.so, which receives the blocks, of that libcuda.so.1, which the first call of CUDA
 loads, and of a libc10_cuda.so that does nothing. In the file that NVML_STUB names, nvml.c finds what the driver counts, with a
 context of CONTEXT bytes, whenever the GPU is waited for."""
 

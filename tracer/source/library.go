@@ -36,8 +36,8 @@ type library struct {
 	Examined  map[process.FileID]bool // each file is read once
 	maxFiles  int                     // to examine: a process may map any number of files
 
-	reporter       // its mu guards state too
-	state    state
+	reporter
+	state state // mu guards it
 }
 
 // newLibrary returns a library that is waiting, which reason says in words.

@@ -25,8 +25,8 @@ const (
 
 // Sizes of maps that a user cannot set.
 const (
-	// MaxFaults is the number of pages whose newest sampled fault is kept. The kernel allocates some
-	// 100 bytes for each, used or not.
+	// MaxFaults is the number of pages whose newest sampled fault is kept. The kernel allocates
+	// some 100 bytes for each, used or not.
 	MaxFaults  = 65_536
 	maxTensors = 1 << 16 // live sampled tensors
 )
@@ -38,8 +38,8 @@ type Kernel struct {
 	Mode probe.Mode
 	// TableSpec and MappingSpec describe the inner maps of UnwindTables and Mappings.
 	TableSpec, MappingSpec *ebpf.MapSpec
-	// SessionRefusal is why the kernel refused probe.Session, for --debug. It is nil if it did not, or
-	// if another mode was asked for.
+	// SessionRefusal is why the kernel refused probe.Session, for --debug. It is nil if the kernel
+	// took it, or if Config asked for another mode.
 	SessionRefusal error
 }
 
@@ -133,8 +133,8 @@ func attachMulti(programs ...*ebpf.ProgramSpec) {
 // explainRefusal adds the remedy to an error of loading.
 func explainRefusal(err error) error {
 	if missing, err := MissingPrivileges(); err != nil || len(missing) > 0 {
-		// Without err: for a missing capability, cilium/ebpf may report a low RLIMIT_MEMLOCK or an old
-		// kernel.
+		// Without err: for a missing capability, cilium/ebpf may report a low RLIMIT_MEMLOCK or an
+		// old kernel.
 		return fmt.Errorf("load BPF programs: %w "+
 			"(run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
 	}
@@ -142,12 +142,12 @@ func explainRefusal(err error) error {
 		"(see allocscope doctor, and --debug for the verifier's log)", err)
 }
 
-// sessionKfunc tells the BPF program whether it runs at a function's entry or at its return.
+// sessionKfunc returns to the BPF program whether it runs at a function's entry or at its return.
 const sessionKfunc = "bpf_session_is_return"
 
 // matchSessionKfunc removes the parameter from our declaration of sessionKfunc if the kernel's
-// declaration has none. cilium/ebpf wants the two to be equal, and kernels differ: Linux 6.18 has
-// no parameter, 7.3 has the context. The program passes the context in any case.
+// declaration has none. cilium/ebpf requires the two to be equal, and kernels differ: Linux 6.18
+// has no parameter, 7.3 has the context. The program passes the context in any case.
 func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	kernel, err := types.Kernel()
 	if err != nil {
@@ -155,8 +155,8 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	}
 	var theirs, ours *btf.Func
 	if err := kernel.TypeByName(sessionKfunc, &theirs); err != nil {
-		return fmt.Errorf("find %s in the kernel's BTF: %w (uprobe sessions need Linux 6.13 or newer)",
-			sessionKfunc, err)
+		return fmt.Errorf("find %s in the kernel's BTF: %w "+
+			"(uprobe sessions need Linux 6.13 or newer)", sessionKfunc, err)
 	}
 	if err := spec.Types.TypeByName(sessionKfunc, &ours); err != nil {
 		return fmt.Errorf("find %s in the BPF object: %w", sessionKfunc, err)

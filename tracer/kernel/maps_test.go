@@ -69,7 +69,9 @@ func TestDeleteKeys(t *testing.T) {
 
 func TestDeleteWhere(t *testing.T) {
 	m := newMap(t, BatchEntries+100)
-	err := DeleteWhere(m, func(key *uint32, value *uint64) bool { return *key >= 10 && *value%2 == 0 })
+	err := DeleteWhere(m, func(key *uint32, value *uint64) bool {
+		return *key >= 10 && *value%2 == 0
+	})
 	if err != nil {
 		t.Fatal(err)
 	}

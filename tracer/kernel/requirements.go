@@ -9,7 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Release returns the release of the running kernel, and whether allocscope supports it: Linux 5.15 or newer.
+// Release returns the release of the running kernel. supported reports whether allocscope can run
+// on it: Linux 5.15 or newer.
 func Release() (release string, supported bool, err error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -91,7 +92,7 @@ func CheckReachable(pid int) error {
 // TracefsPath is where tracefs is mounted on all systems of today.
 const TracefsPath = "/sys/kernel/tracing"
 
-// TracefsMounted reports whether tracefs is mounted where cilium/ebpf looks for the tracepoints of
+// TracefsMounted reports whether tracefs is mounted where cilium/ebpf reads the tracepoints of
 // system calls. It needs no privilege.
 func TracefsMounted() bool {
 	for _, dir := range []string{TracefsPath, "/sys/kernel/debug/tracing"} {

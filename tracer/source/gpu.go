@@ -50,7 +50,7 @@ func (g *GPU) Update(maps []process.Mapping) {
 	g.attachBlocks()
 }
 
-// find looks for the functions in a mapped file.
+// find finds the functions in a mapped file, if it is a library that has some.
 func (g *GPU) find(m process.Mapping) {
 	if probe.UsesGPU(m.Path) {
 		g.mu.Lock()
@@ -235,7 +235,7 @@ func (g *GPU) ShouldReport(alone bool) bool {
 	return g.state.isFinal() || g.usesGPU || alone
 }
 
-// Pending reports whether libraries are looked for that were not found yet.
+// Pending reports whether Update still has to find the driver or the function of blocks.
 func (g *GPU) Pending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

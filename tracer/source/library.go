@@ -15,7 +15,7 @@ type state int
 const (
 	waiting  state = iota // probes are attached as soon as their functions are found
 	attached              // probes are attached, and will be on functions that are found later
-	paused                // functions are looked for, and no probes attached
+	paused                // Update finds functions, and attaches no probes
 	refused               // the functions cannot be probed, and no other try is made
 	off                   // the user did not ask for the source
 	closed                // detached for good
@@ -40,7 +40,7 @@ type library struct {
 	state state // mu guards it
 }
 
-// newLibrary returns a library that is waiting, which reason says in words.
+// newLibrary returns a library that is waiting. reason is the status of that state, for people.
 func newLibrary(k *kernel.Kernel, p *process.Process, name, reason string, maxFiles int) library {
 	return library{
 		kernel:   k,

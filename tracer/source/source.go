@@ -24,7 +24,7 @@ type Status struct {
 	Name string
 	// PID is the process that the source probes, 0 for all.
 	PID int
-	// Reason says why the source is not attached, or what it misses. It is empty if there is nothing
+	// Reason is why the source is not attached, or what it misses. It is empty if there is nothing
 	// to report.
 	Reason string
 	// Attached is set once probes were attached, and stays set while they are closed for a time.
@@ -33,7 +33,7 @@ type Status struct {
 	Off bool
 	// Err is the error behind Reason, nil if there is none.
 	Err error
-	// Details say what is probed, where, and why there, for --debug.
+	// Details are lines for --debug: each probed function, its place, and the reason for the place.
 	Details []string
 }
 
@@ -43,7 +43,7 @@ type reporter struct {
 	status Status
 }
 
-// Status returns what is probed, be it now or in bursts, or why nothing is.
+// Status returns what is probed, all the time or in bursts, or why nothing is.
 func (r *reporter) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -150,7 +150,7 @@ func (t *Tensors) Shutdown() error {
 // Active reports whether tensors are probed at the moment.
 func (t *Tensors) Active() bool { return t.is(attached) }
 
-// Pending reports whether the functions are looked for and not found yet.
+// Pending reports whether Update still has to find the functions.
 func (t *Tensors) Pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()

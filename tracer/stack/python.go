@@ -108,7 +108,7 @@ func (c *codeNames) Read(key codeKey) *python.Code {
 }
 
 // A CodeRecord is a code object that the BPF programs have read: pieces of the process's memory.
-// It is a python.Memory, which reads from the process what is in no piece.
+// It is a python.Memory, which reads memory outside of the pieces from the process.
 type CodeRecord struct {
 	TGID        uint32
 	address     uint64

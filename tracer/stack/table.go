@@ -104,7 +104,8 @@ func framesKey(s *growth.Stack) string {
 	for _, f := range s.Frames {
 		key = binary.NativeEndian.AppendUint64(key, f.Address)
 		if f.Python {
-			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00", f.Function, f.File, f.StartLine, f.Line)
+			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00",
+				f.Function, f.File, f.StartLine, f.Line)
 		}
 	}
 	return string(append(key, s.Truncated...))

@@ -9,11 +9,11 @@ import (
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
-// The interpreter of testNamer is a file that cannot be opened, and has no symbols. Native frames in
-// it are [0x10000, 0x20000).
+// interpreterCode is where the interpreter of testNamer starts. It ends at twice that.
 const interpreterCode = 0x10000
 
-// testNamer returns a Namer of a process that knows the code objects f at 0xf and g at 0x10.
+// testNamer returns a Namer with code objects f at 0xf and g at 0x10, and one at 0x11 that was
+// freed. The interpreter's file has no symbols.
 func testNamer() *Namer {
 	p := &process.Process{PID: 7}
 	n := NewNamer(p, false)
@@ -43,7 +43,7 @@ func names(n *Namer, words ...uint64) (names []string) {
 func TestNamer(t *testing.T) {
 	native := func(address uint64) uint64 { return wordOf(bpf.WordNative, address) }
 	pythonFrame := func(code uint64) uint64 { return wordOf(bpf.WordPython, code) }
-	const offset, shim = 0, 0xffff_fffe // bytes in the bytecode; -2 is before the first traceable one
+	const offset, shim = 0, 0xffff_fffe // in the bytecode; -2 is before _co_firsttraceable
 	const eval = interpreterCode + 0x100
 
 	for _, c := range []struct {
@@ -53,12 +53,16 @@ func TestNamer(t *testing.T) {
 	}{
 		{"empty", nil, nil},
 		{
-			"native", []uint64{native(0x500), native(eval)},
+			"native",
+			[]uint64{native(0x500), native(eval)},
 			[]string{"[unknown]+0x500", "python+0x100"},
 		},
 		{
 			"Python frames replace the interpreter's",
-			[]uint64{native(0x500), native(eval), pythonFrame(0xf), offset, native(eval), native(0x600)},
+			[]uint64{
+				native(0x500), native(eval), pythonFrame(0xf), offset,
+				native(eval), native(0x600),
+			},
 			[]string{"[unknown]+0x500", "f", "[unknown]+0x600"},
 		},
 		{
@@ -75,15 +79,18 @@ func TestNamer(t *testing.T) {
 			[]string{"g", "[unknown]+0x500"},
 		},
 		{
-			"freed code object", []uint64{pythonFrame(0x11), offset},
+			"freed code object",
+			[]uint64{pythonFrame(0x11), offset},
 			[]string{"[Python code that was gone before it could be read]"},
 		},
 		{
-			"by frame pointer", []uint64{wordOf(bpf.WordFramePointer, eval)},
+			"by frame pointer",
+			[]uint64{wordOf(bpf.WordFramePointer, eval)},
 			[]string{"python+0x100 [by frame pointer]"},
 		},
 		{
-			"second word is missing", []uint64{native(0x500), pythonFrame(0xf)},
+			"second word is missing",
+			[]uint64{native(0x500), pythonFrame(0xf)},
 			[]string{"[unknown]+0x500"},
 		},
 	} {

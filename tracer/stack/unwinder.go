@@ -14,7 +14,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// An Unwinder gives the BPF programs what they need to walk the stacks of a process: executable
+// An Unwinder publishes what the BPF programs need to walk the stacks of a process: executable
 // mappings, unwind tables of the files, and the Python interpreter. It reads the mappings again
 // when the process has mapped code.
 type Unwinder struct {
@@ -32,8 +32,8 @@ type Unwinder struct {
 }
 
 // StartUnwinder publishes these mappings and starts a goroutine that keeps them up to date. Unwind
-// tables are built in the background. The goroutine calls onMaps with these mappings and whenever it
-// has read them again.
+// tables are built in the background. The goroutine calls onMaps with these mappings, and whenever
+// it has read them again.
 func StartUnwinder(
 	k *kernel.Kernel,
 	tables *unwind.Tables,
@@ -76,7 +76,7 @@ func (u *Unwinder) update(maps []process.Mapping) error {
 	return u.Space.Update(maps, module, u.isUrgent)
 }
 
-// findPython looks for the Python interpreter.
+// findPython finds the Python interpreter, if there is one, and publishes how to walk its frames.
 func (u *Unwinder) findPython(maps []process.Mapping) error {
 	found, err := python.Find(u.process, maps)
 	if err != nil {

@@ -73,13 +73,16 @@ func Load(config Config) (*Kernel, error) {
 	if refusal == nil {
 		return k, nil
 	}
+
 	mode := probe.Single
 	if features.HaveBPFLinkUprobeMulti() == nil {
 		mode = probe.Multi
 	}
+
 	if k, err = load(config, mode); err != nil {
 		return nil, err
 	}
+
 	k.SessionRefusal = refusal
 	return k, nil
 }
@@ -90,10 +93,12 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read BPF object: %w", err)
 	}
+
 	var specs bpf.Specs
 	if err := spec.Assign(&specs); err != nil {
 		return nil, fmt.Errorf("read BPF object: %w", err)
 	}
+
 	if err := configure(&specs, config); err != nil {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
@@ -153,6 +158,7 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	if err != nil {
 		return fmt.Errorf("read the kernel's BTF: %w", err)
 	}
+
 	var theirs, ours *btf.Func
 	if err := kernel.TypeByName(sessionKfunc, &theirs); err != nil {
 		return fmt.Errorf("find %s in the kernel's BTF: %w "+
@@ -181,6 +187,7 @@ func configure(specs *bpf.Specs, config Config) error {
 	if err := specs.PageSize.Set(uint64(os.Getpagesize())); err != nil {
 		return err
 	}
+
 	device, inode, err := PIDNamespace()
 	if err != nil {
 		return err
@@ -197,6 +204,7 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 	if err := k.Interval.Set(uint32(interval)); err != nil {
 		return fmt.Errorf("set the sampling interval: %w", err)
 	}
+
 	if err := k.TensorInterval.Set(uint32(tensorInterval)); err != nil {
 		return fmt.Errorf("set the sampling interval of tensors: %w", err)
 	}

@@ -17,11 +17,13 @@ const BatchEntries = 4096
 func ReadMap[K, V any](m *ebpf.Map, each func(*K, *V)) error {
 	keys, values := make([]K, BatchEntries), make([]V, BatchEntries)
 	var cursor ebpf.MapBatchCursor
+
 	for {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			each(&keys[i], &values[i])
 		}
+
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
@@ -39,6 +41,7 @@ func DeleteWhere[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
 			keys = append(keys, *key)
 		}
 	})
+
 	DeleteKeys(m, keys)
 	return err
 }
@@ -63,6 +66,7 @@ func ReadCounters(m *ebpf.Map) ([]uint64, error) {
 		if err := m.Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("read counters: %w", err)
 		}
+
 		for _, v := range perCPU {
 			values[i] += v
 		}
@@ -76,6 +80,7 @@ func (k *Kernel) ResetCounters() error {
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
 	}
+
 	counters, zeros := k.Counters, make([]uint64, cpus)
 	for i := range counters.MaxEntries() {
 		if err := counters.Put(i, zeros); err != nil {
@@ -98,6 +103,7 @@ func (k *Kernel) SetTraced(pid int, traced bool) error {
 	if traced {
 		return k.SetTarget(pid, bpf.TargetTraced)
 	}
+
 	if err := k.Targets.Delete(uint32(pid)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 		return fmt.Errorf("remove target: %w", err)
 	}

@@ -62,6 +62,7 @@ func PIDNamespace() (device, inode uint64, err error) {
 	if err != nil {
 		return 0, 0, fmt.Errorf("identify PID namespace: %w", err)
 	}
+
 	stat := info.Sys().(*syscall.Stat_t)
 	if stat.Ino == initialPIDNamespace {
 		return 0, 0, nil
@@ -79,10 +80,12 @@ func CheckReachable(pid int) error {
 	if err != nil || ours == 0 {
 		return err
 	}
+
 	info, err := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
 	if err != nil {
 		return fmt.Errorf("identify PID namespace of pid %d: %w", pid, err)
 	}
+
 	if info.Sys().(*syscall.Stat_t).Ino != ours {
 		return fmt.Errorf("trace pid %d: %w", pid, ErrPIDNamespace)
 	}

@@ -43,6 +43,7 @@ func NewGPU(k *kernel.Kernel, p *process.Process) *GPU {
 func (g *GPU) Update(maps []process.Mapping) {
 	g.Attaching.Lock()
 	defer g.Attaching.Unlock()
+
 	g.examine(maps, func(m process.Mapping) bool {
 		g.find(m)
 		return true
@@ -85,6 +86,7 @@ func (g *GPU) findDriver(m process.Mapping) {
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	g.status.Attached = true
 	g.status.Details = append(g.status.Details, details(target)...)
 }
@@ -102,6 +104,7 @@ func (g *GPU) findBlockTarget(m process.Mapping) {
 
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	g.blockTargets = append(g.blockTargets, target)
 	g.status.Details = append(g.status.Details, details(target)...)
 }
@@ -140,9 +143,11 @@ func (g *GPU) detachBlocks(next state) error {
 func (g *GPU) FollowBlocks(follow bool) error {
 	g.Attaching.Lock()
 	defer g.Attaching.Unlock()
+
 	if g.isFinal() {
 		return nil
 	}
+
 	if !follow {
 		return g.detachBlocks(paused)
 	}
@@ -158,9 +163,11 @@ func (g *GPU) FollowBlocks(follow bool) error {
 func (g *GPU) enterBlocks(next state) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.blocks != refused {
 		g.blocks = next
 	}
+
 	g.hadGap = g.hadGap || next == paused
 }
 
@@ -168,6 +175,7 @@ func (g *GPU) enterBlocks(next state) {
 func (g *GPU) blocksAre(states ...state) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	return g.usesGPU && !g.state.isFinal() && slices.Contains(states, g.blocks)
 }
 
@@ -175,9 +183,11 @@ func (g *GPU) blocksAre(states ...state) bool {
 func (g *GPU) reportError(err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	if g.status.Reason != "" {
 		g.status.Reason += "; "
 	}
+
 	g.status.Reason += err.Error()
 	g.status.Err = errors.Join(g.status.Err, err)
 }
@@ -202,6 +212,7 @@ func (g *GPU) Shutdown() error {
 func (g *GPU) UsesGPU() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	return g.usesGPU
 }
 
@@ -209,7 +220,9 @@ func (g *GPU) UsesGPU() bool {
 func (g *GPU) Status() Status {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	s := g.status
+
 	if g.state.isFinal() && len(s.Details) == 0 {
 		return Status{Name: "cuda", Off: true}
 	}
@@ -232,6 +245,7 @@ func (g *GPU) Status() Status {
 func (g *GPU) ShouldReport(alone bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	return g.state.isFinal() || g.usesGPU || alone
 }
 
@@ -239,6 +253,7 @@ func (g *GPU) ShouldReport(alone bool) bool {
 func (g *GPU) Pending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	return !g.state.isFinal() && (!g.status.Attached || len(g.blockTargets) == 0)
 }
 
@@ -247,6 +262,7 @@ func (g *GPU) Pending() bool {
 func (g *GPU) Active() (driver, blocks bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
+
 	return g.status.Attached, g.blocks == attached && !g.hadGap
 }
 
@@ -262,6 +278,7 @@ func (g *GPU) SampleTotals(stop <-chan struct{}) {
 		return
 	}
 	defer g.Attaching.Unlock()
+
 	if !g.blocksAre(paused) || len(g.blockTargets) == 0 {
 		return
 	}
@@ -270,6 +287,7 @@ func (g *GPU) SampleTotals(stop <-chan struct{}) {
 	if err != nil {
 		return
 	}
+
 	select {
 	case <-stop:
 	case <-time.After(totalsSampleTime):

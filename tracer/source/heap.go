@@ -37,6 +37,7 @@ func (h *Heap) Find(p *process.Process, maps []process.Mapping) []probe.Target {
 		lines = append(lines, fmt.Sprintf("no uprobe session: %v", h.Kernel.SessionRefusal))
 	}
 	lines = append(lines, details(functions...)...)
+
 	h.SetStatus(Status{Name: "heap", Attached: true, Details: lines})
 	return functions
 }
@@ -46,6 +47,7 @@ func (h *Heap) Open() error {
 	if h.Links != nil {
 		return nil
 	}
+
 	for _, target := range h.Functions {
 		links, err := probe.Attach(h.Kernel.Mode, target, h.Kernel.HeapPrograms(), h.Pid)
 		if err != nil {

@@ -74,6 +74,7 @@ func (l *library) examine(maps []process.Mapping, find func(process.Mapping) (do
 func (l *library) enter(next state) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	if !l.state.isFinal() {
 		l.state = next
 	}
@@ -83,6 +84,7 @@ func (l *library) enter(next state) {
 func (l *library) is(states ...state) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
+
 	return slices.Contains(states, l.state)
 }
 

@@ -47,6 +47,7 @@ type reporter struct {
 func (r *reporter) Status() Status {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	return r.status
 }
 
@@ -54,6 +55,7 @@ func (r *reporter) Status() Status {
 func (r *reporter) SetStatus(s Status) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	r.status = s
 }
 

@@ -41,6 +41,7 @@ func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 func (s *Steps) Update(maps []process.Mapping) {
 	s.Attaching.Lock()
 	defer s.Attaching.Unlock()
+
 	s.examine(maps, func(m process.Mapping) bool {
 		if s.link != nil || !s.function.IsIn(m.Path) {
 			return false
@@ -51,6 +52,7 @@ func (s *Steps) Update(maps []process.Mapping) {
 
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	s.settled = true
 }
 
@@ -58,6 +60,7 @@ func (s *Steps) Update(maps []process.Mapping) {
 func (s *Steps) Settled() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	return s.settled
 }
 
@@ -66,6 +69,7 @@ func (s *Steps) attach(m process.Mapping) {
 	l, target, err := s.tryAttach(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	if err != nil {
 		s.status.Reason, s.status.Err = err.Error(), err
 		return
@@ -80,9 +84,11 @@ func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.Target, error) {
 	if err != nil {
 		return nil, target, err
 	}
+
 	if err := s.kernel.Steps.Put(uint32(s.process.PID), bpf.StepCount{}); err != nil {
 		return nil, target, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
 	}
+
 	l, err := probe.AttachStep(target, s.kernel.OnStep, s.process.PID)
 	return l, target, err
 }
@@ -92,6 +98,7 @@ func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.Target, error) {
 func (s *Steps) Count() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+
 	var steps bpf.StepCount
 	if s.state != attached || s.kernel.Steps.Lookup(uint32(s.process.PID), &steps) != nil {
 		return growth.Unknown
@@ -103,6 +110,7 @@ func (s *Steps) Count() int64 {
 func (s *Steps) Close() error {
 	s.Attaching.Lock()
 	defer s.Attaching.Unlock()
+
 	s.enter(closed)
 	_ = s.kernel.Steps.Delete(uint32(s.process.PID)) // fails if nothing was attached
 

@@ -37,6 +37,7 @@ func NewTensors(k *kernel.Kernel, p *process.Process) *Tensors {
 func (t *Tensors) Update(maps []process.Mapping) {
 	t.Attaching.Lock()
 	defer t.Attaching.Unlock()
+
 	t.examine(maps, func(m process.Mapping) bool {
 		return len(t.targets) < maxTensorTargets && t.find(m, maps)
 	})
@@ -109,6 +110,7 @@ func (t *Tensors) report(err error) {
 func (t *Tensors) Open() error {
 	t.Attaching.Lock()
 	defer t.Attaching.Unlock()
+
 	if !t.is(paused) {
 		return nil
 	}
@@ -154,6 +156,7 @@ func (t *Tensors) Active() bool { return t.is(attached) }
 func (t *Tensors) Pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	return !t.state.isFinal() && !t.status.Attached && t.status.Err == nil
 }
 
@@ -162,5 +165,6 @@ func (t *Tensors) Pending() bool {
 func (t *Tensors) Complete() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
+
 	return t.state == attached && !t.hadGap
 }

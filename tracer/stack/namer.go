@@ -77,10 +77,12 @@ func (n *Namer) stack(raw Raw) *growth.Stack {
 		if i++; i == len(raw.words) {
 			break
 		}
+
 		frame, ok := n.Codes.frame(w, raw.words[i])
 		if !ok {
 			continue
 		}
+
 		at := len(named)
 		if i > lastNative {
 			at = afterPython // the frames that are left belong to the last run of the interpreter
@@ -112,6 +114,7 @@ func (n *Namer) nativeFrame(w word, isFirst bool) namedFrame {
 		unknown := growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}
 		return namedFrame{Frame: unknown}
 	}
+
 	frame := n.frame(m, pc, lookup)
 	if w.kind() == bpf.WordFramePointer {
 		frame.Function += " [by frame pointer]"
@@ -136,6 +139,7 @@ func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 			address = virtual + pc - lookup
 		}
 	}
+
 	frame.Function = fmt.Sprintf("%s+%#x", filepath.Base(frame.Module.Path), address)
 	return frame
 }
@@ -152,6 +156,7 @@ func (n *Namer) module(m process.Mapping) *growth.Module {
 	if f := n.mappedFile(m); f.symbols != nil {
 		module.BuildID = f.symbols.BuildID()
 	}
+
 	n.modules[m] = module
 	return module
 }
@@ -162,6 +167,7 @@ func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 	if f, ok := n.files[id]; ok {
 		return f
 	}
+
 	f := &mappedFile{}
 	n.files[id] = f
 	if !m.IsFile() {

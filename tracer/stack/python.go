@@ -47,9 +47,11 @@ func (c *codeNames) frame(object, position word) (frame growth.Frame, ok bool) {
 		const unknown = "[Python code that was gone before it could be read]"
 		return growth.Frame{Python: true, Function: unknown}, true
 	}
+
 	if code.IsIncomplete(offset) {
 		return growth.Frame{}, false
 	}
+
 	return growth.Frame{
 		Python:    true,
 		Function:  code.Function,
@@ -64,6 +66,7 @@ func (c *codeNames) add(record *CodeRecord) {
 	if c.interpreter == nil {
 		return
 	}
+
 	record.rest = c.process
 	if code, err := python.ReadCode(record, record.address, c.interpreter.CodeLayout); err == nil {
 		c.keep(codeKey{address: record.address, fingerprint: record.fingerprint}, code)
@@ -93,6 +96,7 @@ func (c *codeNames) Read(key codeKey) *python.Code {
 	if c.interpreter == nil {
 		return nil
 	}
+
 	layout := c.interpreter.CodeLayout
 	code, err := python.ReadCode(c.process, key.address, layout)
 	if err != nil {

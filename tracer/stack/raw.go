@@ -30,6 +30,7 @@ func DecodeStack(record []byte) (raw Raw, ok bool) {
 	if len(record) < int(unsafe.Offsetof(s.Words)) {
 		return Raw{}, false
 	}
+
 	native := binary.NativeEndian
 	length := int(native.Uint32(record[unsafe.Offsetof(s.Length):]))
 	words := record[unsafe.Offsetof(s.Words):]
@@ -44,6 +45,7 @@ func DecodeStack(record []byte) (raw Raw, ok bool) {
 		python: bpf.PythonError(native.Uint32(record[unsafe.Offsetof(s.Python):])),
 		words:  make([]word, length),
 	}
+
 	for i := range raw.words {
 		raw.words[i] = word(native.Uint64(words[8*i:]))
 	}
@@ -60,6 +62,7 @@ func (r Raw) lastNative() int {
 		}
 		last = i
 	}
+
 	return last
 }
 

@@ -65,6 +65,7 @@ func NewTable(p *process.Process, namer *Namer) *Table {
 func (t *Table) SetMappings(maps []process.Mapping) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	t.Namer.setMappings(maps)
 }
 
@@ -72,6 +73,7 @@ func (t *Table) SetMappings(maps []process.Mapping) {
 func (t *Table) SetInterpreter(i *python.Interpreter) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	t.Namer.Codes.interpreter = i
 }
 
@@ -79,6 +81,7 @@ func (t *Table) SetInterpreter(i *python.Interpreter) {
 func (t *Table) AddCode(code *CodeRecord) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	t.Namer.Codes.add(code)
 }
 
@@ -86,6 +89,7 @@ func (t *Table) AddCode(code *CodeRecord) {
 func (t *Table) Add(raw Raw) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	if _, ok := t.stacks[raw.ID]; ok || len(t.stacks) >= maxStacks {
 		return
 	}
@@ -95,6 +99,7 @@ func (t *Table) Add(raw Raw) {
 	if same, ok := t.byFrames[key]; ok {
 		s = same
 	}
+
 	t.byFrames[key], t.stacks[raw.ID] = s, s
 }
 
@@ -116,9 +121,11 @@ func framesKey(s *growth.Stack) string {
 func (t *Table) Get(id uint64) *growth.Stack {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	if s, ok := t.stacks[id]; ok {
 		return s
 	}
+
 	t.failedLookups++
 	return t.stacks[lostID]
 }
@@ -127,6 +134,7 @@ func (t *Table) Get(id uint64) *growth.Stack {
 func (t *Table) Lost() uint64 {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	return t.failedLookups
 }
 
@@ -134,6 +142,7 @@ func (t *Table) Lost() uint64 {
 func (t *Table) Close() error {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	return t.Namer.close()
 }
 
@@ -151,6 +160,7 @@ func (r *Reported) Add(id uint64) {
 	if len(r.ids) < int(r.Seen.MaxEntries()/2) {
 		return
 	}
+
 	for _, id := range r.ids {
 		_ = r.Seen.Delete(id) // fails if its process was detached
 	}

@@ -56,6 +56,7 @@ func StartUnwinder(
 	if err := u.update(maps); err != nil {
 		return nil, err
 	}
+
 	go u.run(maps)
 	return u, nil
 }
@@ -63,6 +64,7 @@ func StartUnwinder(
 // update publishes the mappings.
 func (u *Unwinder) update(maps []process.Mapping) error {
 	u.stacks.SetMappings(maps)
+
 	if u.interpreter.Load() == nil {
 		if err := u.findPython(maps); err != nil {
 			return err
@@ -101,6 +103,7 @@ func (u *Unwinder) Status() []source.Status {
 		details := []string{"Python " + i.Version + " in " + i.Module.Path}
 		return []source.Status{{Name: "python", Attached: true, Details: details}}
 	}
+
 	if err := u.pythonError.Load(); err != nil {
 		return []source.Status{{Name: "python", Reason: (*err).Error(), Err: *err}}
 	}
@@ -129,6 +132,7 @@ const requestPause = time.Second
 func (u *Unwinder) run(first []process.Mapping) {
 	defer close(u.done)
 	u.onMaps(first)
+
 	var pauseEnds <-chan time.Time
 	for {
 		select {

@@ -15,14 +15,14 @@ import (
 // GPU is source cuda of one process: the CUDA driver API, and the function to which PyTorch's CUDA
 // caching allocator reports its blocks. Its methods may be called by several goroutines.
 type GPU struct {
-	library                 // state and status.Attached are those of the probes on the driver
+	library                 // status.Attached means that the driver is probed
 	drivers     int         // libraries whose functions are probed
 	driverLinks []link.Link // on these
+	blocks      lifecycle   // of the probes on blockTargets; its status is not used
 	blockLinks  []link.Link // on the first of blockTargets
 
 	// mu guards reads. Attaching is held too for writes, so its holders may read without mu.
 	blockTargets []probe.Target // functions to which blocks are reported
-	blocks       state          // of the probes on blockTargets
 	hadGap       bool           // blocks were paused, so that some are not known
 	usesGPU      bool           // the process has mapped a library of those that use a GPU
 }
@@ -36,7 +36,10 @@ const (
 // NewGPU returns a source that attaches to the driver as soon as Update finds it. It does not
 // follow blocks before FollowBlocks is called.
 func NewGPU(k *kernel.Kernel, p *process.Process) *GPU {
-	return &GPU{library: newLibrary(k, p, "cuda", "", maxGPUFiles), blocks: paused}
+	return &GPU{
+		library: newLibrary(k, p, "cuda", "", maxGPUFiles),
+		blocks:  lifecycle{state: paused},
+	}
 }
 
 // Update finds the functions in the files that are mapped, and attaches to them.
@@ -126,7 +129,7 @@ func (g *GPU) attachBlocks() {
 	}
 
 	if len(g.blockLinks) > 0 {
-		g.enterBlocks(attached)
+		g.blocks.enter(attached)
 	}
 }
 
@@ -134,7 +137,7 @@ func (g *GPU) attachBlocks() {
 func (g *GPU) detachBlocks(next state) error {
 	err := probe.Close(g.blockLinks)
 	g.blockLinks = nil
-	g.enterBlocks(next)
+	g.blocks.enter(next)
 	return err
 }
 
@@ -149,26 +152,17 @@ func (g *GPU) FollowBlocks(follow bool) error {
 	}
 
 	if !follow {
+		g.mu.Lock()
+		g.hadGap = true
+		g.mu.Unlock()
 		return g.detachBlocks(paused)
 	}
 
-	if g.blocks == paused {
-		g.enterBlocks(waiting)
+	if g.blocks.is(paused) {
+		g.blocks.enter(waiting)
 	}
 	g.attachBlocks()
 	return nil
-}
-
-// enterBlocks changes the state of the probes on blocks. Once refused, they stay so.
-func (g *GPU) enterBlocks(next state) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	if g.blocks != refused {
-		g.blocks = next
-	}
-
-	g.hadGap = g.hadGap || next == paused
 }
 
 // blocksAre reports whether the process may have blocks, and their probes are in one of the states.
@@ -176,7 +170,7 @@ func (g *GPU) blocksAre(states ...state) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.usesGPU && !g.state.isFinal() && slices.Contains(states, g.blocks)
+	return g.usesGPU && !g.hasEnded() && g.blocks.is(states...)
 }
 
 // reportError adds a reason why something is not attached.
@@ -199,11 +193,11 @@ func (g *GPU) Shutdown() error {
 	g.Attaching.Lock()
 	defer g.Attaching.Unlock()
 
-	blocks := g.blocks
-	if blocks == attached {
-		blocks = waiting
+	next := waiting
+	if g.blocks.is(paused) {
+		next = paused // which the status still reports
 	}
-	err := errors.Join(g.detachBlocks(blocks), probe.Close(g.driverLinks))
+	err := errors.Join(g.detachBlocks(next), probe.Close(g.driverLinks))
 	g.driverLinks = nil
 	return err
 }
@@ -223,17 +217,17 @@ func (g *GPU) Status() Status {
 
 	s := g.status
 
-	if g.state.isFinal() && len(s.Details) == 0 {
+	if g.hasEnded() && len(s.Details) == 0 {
 		return Status{Name: "cuda", Off: true}
 	}
 
-	s.Attached = s.Attached || g.blocks == attached
+	s.Attached = s.Attached || g.blocks.is(attached)
 	s.Details = slices.Clone(s.Details)
 	switch {
 	case s.Reason != "":
 	case !g.usesGPU:
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
-	case len(g.blockTargets) > 0 && g.blocks == paused:
+	case len(g.blockTargets) > 0 && g.blocks.is(paused):
 		s.Reason = "blocks of torch's allocator are not followed: that takes too much; " +
 			"their totals are read now and then"
 	}
@@ -246,7 +240,7 @@ func (g *GPU) ShouldReport(alone bool) bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.state.isFinal() || g.usesGPU || alone
+	return g.hasEnded() || g.usesGPU || alone
 }
 
 // Pending reports whether Update still has to find the driver or the function of blocks.
@@ -254,7 +248,7 @@ func (g *GPU) Pending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return !g.state.isFinal() && (!g.status.Attached || len(g.blockTargets) == 0)
+	return !g.hasEnded() && (!g.status.Attached || len(g.blockTargets) == 0)
 }
 
 // Active reports whether the driver is probed, and whether all blocks were seen since they could
@@ -263,7 +257,7 @@ func (g *GPU) Active() (driver, blocks bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.status.Attached, g.blocks == attached && !g.hadGap
+	return g.status.Attached, g.blocks.is(attached) && !g.hadGap
 }
 
 // totalsSampleTime is how long SampleTotals is attached. A training program reports the totals of

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// A state is the state of the probes on a library. They go from waiting to attached, from either to
-// paused, and from paused to waiting. Any state may end in one of the last three, which are final.
+// A state is the state of probes. They go from waiting to attached, from either to paused, and from
+// paused to waiting. Any state may end in one of the last three, which are final.
 type state int
 
 const (
@@ -21,12 +21,66 @@ const (
 	closed                // detached for good
 )
 
-// isFinal reports whether no other state follows.
-func (s state) isFinal() bool { return s == refused || s == off || s == closed }
+// A lifecycle is the state of probes, and their status for people. Its methods may be called by
+// several goroutines.
+type lifecycle struct {
+	mu     sync.Mutex // guards state and status
+	state  state
+	status Status
+}
 
-// A library is the life cycle of a source that probes a library of one process. The process may
-// have the library from its start or load it later. Methods may be called by several goroutines.
+// enter changes the state, unless that is final.
+func (l *lifecycle) enter(next state) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	if !l.hasEnded() {
+		l.state = next
+	}
+}
+
+// is reports whether the state is one of these.
+func (l *lifecycle) is(states ...state) bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return slices.Contains(states, l.state)
+}
+
+// isFinal reports whether the state is final.
+func (l *lifecycle) isFinal() bool { return l.is(refused, off, closed) }
+
+// hasEnded is isFinal for callers that hold mu.
+func (l *lifecycle) hasEnded() bool {
+	return l.state == refused || l.state == off || l.state == closed
+}
+
+// TurnOff makes the source probe nothing. It must come before all other calls.
+func (l *lifecycle) TurnOff() {
+	l.state = off
+	l.status = Status{Name: l.status.Name, Off: true}
+}
+
+// Status returns what is probed, all the time or in bursts, or why nothing is.
+func (l *lifecycle) Status() Status {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	return l.status
+}
+
+// SetStatus replaces the status.
+func (l *lifecycle) SetStatus(s Status) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+
+	l.status = s
+}
+
+// A library finds functions in the files of one process. The process may have them from its start
+// or map them later.
 type library struct {
+	lifecycle
 	kernel  *kernel.Kernel
 	process *process.Process
 
@@ -35,26 +89,17 @@ type library struct {
 	Attaching sync.Mutex
 	Examined  map[process.FileID]bool // each file is read once
 	maxFiles  int                     // to examine: a process may map any number of files
-
-	reporter
-	state state // mu guards it
 }
 
 // newLibrary returns a library that is waiting. reason is the status of that state, for people.
 func newLibrary(k *kernel.Kernel, p *process.Process, name, reason string, maxFiles int) library {
 	return library{
-		kernel:   k,
-		process:  p,
-		maxFiles: maxFiles,
-		Examined: make(map[process.FileID]bool),
-		reporter: reporter{status: Status{Name: name, Reason: reason}},
+		lifecycle: lifecycle{status: Status{Name: name, Reason: reason}},
+		kernel:    k,
+		process:   p,
+		Examined:  make(map[process.FileID]bool),
+		maxFiles:  maxFiles,
 	}
-}
-
-// TurnOff makes the source probe nothing. It must come before all other calls.
-func (l *library) TurnOff() {
-	l.state = off
-	l.status = Status{Name: l.status.Name, Off: true}
 }
 
 // examine calls find for each executable mapping of a file that is not examined yet. find returns
@@ -69,23 +114,3 @@ func (l *library) examine(maps []process.Mapping, find func(process.Mapping) (do
 		}
 	}
 }
-
-// enter changes the state, unless that is final.
-func (l *library) enter(next state) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	if !l.state.isFinal() {
-		l.state = next
-	}
-}
-
-// is reports whether the state is one of these.
-func (l *library) is(states ...state) bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-
-	return slices.Contains(states, l.state)
-}
-
-func (l *library) isFinal() bool { return l.is(refused, off, closed) }

@@ -5,7 +5,6 @@ package source
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/allocscope/allocscope/tracer/probe"
 )
@@ -35,28 +34,6 @@ type Status struct {
 	Err error
 	// Details are lines for --debug: each probed function, its place, and the reason for the place.
 	Details []string
-}
-
-// A reporter keeps the status of a source, which several goroutines may read and replace.
-type reporter struct {
-	mu     sync.Mutex
-	status Status
-}
-
-// Status returns what is probed, all the time or in bursts, or why nothing is.
-func (r *reporter) Status() Status {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	return r.status
-}
-
-// SetStatus replaces the status.
-func (r *reporter) SetStatus(s Status) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	r.status = s
 }
 
 // details returns a line for each function of the targets, probed or not.

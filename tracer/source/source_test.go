@@ -142,15 +142,15 @@ func TestGPUStatus(t *testing.T) {
 	}
 
 	g.usesGPU = true
-	g.enterBlocks(attached)
+	g.blocks.enter(attached)
 	if s := g.Status(); !s.Attached || s.Reason != "" || !g.ShouldReport(false) {
 		t.Errorf("blocks attached: %+v", s)
 	}
 	for _, reason := range []string{"first", "second"} {
 		g.reportError(errors.New(reason))
 	}
-	g.enterBlocks(refused)
-	g.enterBlocks(attached)
+	g.blocks.enter(refused)
+	g.blocks.enter(attached)
 	if s := g.Status(); s.Attached || s.Reason != "first; second" || s.Err == nil {
 		t.Errorf("refused: %+v", s)
 	}
@@ -182,7 +182,7 @@ func TestGPUBlocks(t *testing.T) {
 					t.Fatal(err)
 				}
 				if follow {
-					g.enterBlocks(attached) // as Update does once it has found a function
+					g.blocks.enter(attached) // as Update does once it has found a function
 				}
 			}
 			if _, complete := g.Active(); complete != c.complete {

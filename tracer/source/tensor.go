@@ -157,7 +157,7 @@ func (t *Tensors) Pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 
-	return !t.state.isFinal() && !t.status.Attached && t.status.Err == nil
+	return !t.hasEnded() && !t.status.Attached && t.status.Err == nil
 }
 
 // Complete reports whether the kernel's map has all live tensors of those that were allocated since

@@ -1,84 +1,104 @@
+// Package kernel loads the BPF programs and reads and sets their maps and variables.
 package kernel
 
 import (
-	"errors"
 	"fmt"
 	"os"
 	"syscall"
 
-	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
 	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// MaxFaults bounds the pages whose newest sampled fault is remembered, about 100 bytes of kernel memory each, used or not.
-const MaxFaults = 65_536
+// Defaults and limits of what a user can set.
+const (
+	DefaultInterval  = 512 << 10 // bytes between samples
+	MaxInterval      = 1 << 30   // bytes between samples
+	DefaultMaxLive   = 1 << 18   // live sampled allocations
+	DefaultMaxStacks = 65_536    // distinct stacks
+)
 
-// kernel is the loaded BPF object.
+// Sizes of maps that a user cannot set.
+const (
+	// MaxFaults is the number of pages whose newest sampled fault is kept. The kernel allocates
+	// some 100 bytes for each, used or not.
+	MaxFaults  = 65_536
+	maxTensors = 1 << 16 // live sampled tensors
+)
+
+// A Kernel is the loaded BPF object.
 type Kernel struct {
 	*bpf.Objects
+	// Mode in which functions are probed.
 	Mode probe.Mode
-	// What the maps inside the maps of unwind tables and of mappings are made like.
+	// TableSpec and MappingSpec describe the inner maps of UnwindTables and Mappings.
 	TableSpec, MappingSpec *ebpf.MapSpec
-	// whyNotSession is the kernel's refusal of a better mode, for --debug.
+	// SessionRefusal is why the kernel refused probe.Session, for --debug. It is nil if the kernel
+	// took it, or if Config asked for another mode.
 	SessionRefusal error
 }
 
-// Config is what is set before the BPF object is loaded.
+// Config is set before the BPF object is loaded.
 type Config struct {
-	// MaxLive is the largest number of live sampled allocations that the kernel follows at a time.
+	// MaxLive is the largest number of live sampled allocations at a time.
 	MaxLive int
-	// MaxStacks is the largest number of distinct stacks that the kernel remembers to have reported.
+	// MaxStacks is the number of distinct stacks that the BPF programs remember to have reported.
 	MaxStacks int
-	// MaxFaults is the largest number of pages whose latest sampled fault the kernel keeps.
+	// MaxFaults is the largest number of pages whose newest sampled fault is kept.
 	MaxFaults int
-	// Mode in which functions are probed; probe.Automatic is the best one that the kernel has.
+	// Mode in which functions are probed. probe.Automatic is the best one that the kernel has.
 	Mode probe.Mode
 }
 
-// Load loads the BPF object in the best mode that the kernel takes, or in the one asked for.
-func Load(options Config) (*Kernel, error) {
+// Load loads the BPF object in the mode of the config.
+func Load(config Config) (*Kernel, error) {
 	release, supported, err := Release()
 	if err != nil {
 		return nil, err
 	}
 	if !supported {
-		return nil, fmt.Errorf("load BPF programs: Linux %s is too old (allocscope needs Linux 5.15 or newer)", release)
+		return nil, fmt.Errorf("load BPF programs: "+
+			"Linux %s is too old (allocscope needs Linux 5.15 or newer)", release)
 	}
-	var refusal error
-	if options.Mode == probe.Automatic || options.Mode == probe.Session {
-		k, err := loadMode(options, probe.Session)
-		if err == nil || options.Mode == probe.Session {
-			return k, err
-		}
-		refusal = err
+	if config.Mode != probe.Automatic {
+		return load(config, config.Mode)
 	}
-	mode := options.Mode
-	if mode == probe.Automatic {
-		mode = probe.Single
-		if features.HaveBPFLinkUprobeMulti() == nil {
-			mode = probe.Multi
-		}
+
+	k, refusal := load(config, probe.Session)
+	if refusal == nil {
+		return k, nil
 	}
-	k, err := loadMode(options, mode)
-	if err != nil {
+
+	mode := probe.Single
+	if features.HaveBPFLinkUprobeMulti() == nil {
+		mode = probe.Multi
+	}
+
+	if k, err = load(config, mode); err != nil {
 		return nil, err
 	}
+
 	k.SessionRefusal = refusal
 	return k, nil
 }
 
-func loadMode(config Config, mode probe.Mode) (*Kernel, error) {
+// load loads the BPF object in one mode.
+func load(config Config, mode probe.Mode) (*Kernel, error) {
 	spec, err := bpf.LoadKernel()
 	if err != nil {
 		return nil, fmt.Errorf("read BPF object: %w", err)
 	}
+
 	var specs bpf.Specs
 	if err := spec.Assign(&specs); err != nil {
 		return nil, fmt.Errorf("read BPF object: %w", err)
 	}
+
 	if err := configure(&specs, config); err != nil {
 		return nil, fmt.Errorf("configure BPF object: %w", err)
 	}
@@ -87,13 +107,14 @@ func loadMode(config Config, mode probe.Mode) (*Kernel, error) {
 	switch mode {
 	case probe.Session:
 		specs.HeapSession.AttachType = probe.AttachTraceUprobeSession
-		attachMany(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry)
+		attachMulti(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry)
 		delete(spec.Programs, bpf.ProgHeapOnReturn)
 		if err := matchSessionKfunc(spec, types); err != nil {
 			return nil, err
 		}
 	case probe.Multi:
-		attachMany(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock, specs.HeapOnEntry, specs.HeapOnReturn)
+		attachMulti(specs.CudaOnEntry, specs.CudaOnReturn, specs.OnBlock,
+			specs.HeapOnEntry, specs.HeapOnReturn)
 		delete(spec.Programs, bpf.ProgHeapSession)
 	default:
 		delete(spec.Programs, bpf.ProgHeapSession)
@@ -107,8 +128,8 @@ func loadMode(config Config, mode probe.Mode) (*Kernel, error) {
 	return &Kernel{Objects: objects, Mode: mode, TableSpec: tables, MappingSpec: mappings}, nil
 }
 
-// attachMany marks programs that one link attaches to many places.
-func attachMany(programs ...*ebpf.ProgramSpec) {
+// attachMulti marks programs that one link attaches to many functions.
+func attachMulti(programs ...*ebpf.ProgramSpec) {
 	for _, program := range programs {
 		program.AttachType = ebpf.AttachTraceUprobeMulti
 	}
@@ -117,29 +138,36 @@ func attachMany(programs ...*ebpf.ProgramSpec) {
 // explainRefusal adds the remedy to an error of loading.
 func explainRefusal(err error) error {
 	if missing, err := MissingPrivileges(); err != nil || len(missing) > 0 {
-		// Without the library's words: it takes a refusal for a low RLIMIT_MEMLOCK or for an old kernel, as chance has it.
-		return fmt.Errorf("load BPF programs: %w (run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
+		// Without err: for a missing capability, cilium/ebpf may report a low RLIMIT_MEMLOCK or an
+		// old kernel.
+		return fmt.Errorf("load BPF programs: %w "+
+			"(run as root or grant CAP_BPF, CAP_PERFMON and CAP_SYS_PTRACE)", syscall.EPERM)
 	}
-	return fmt.Errorf("load BPF programs: %w (see allocscope doctor, and --debug for the verifier's log)", err)
+	return fmt.Errorf("load BPF programs: %w "+
+		"(see allocscope doctor, and --debug for the verifier's log)", err)
 }
 
-// sessionKfunc is the kernel function that tells the entry of a probed function from its return.
+// sessionKfunc returns to the BPF program whether it runs at a function's entry or at its return.
 const sessionKfunc = "bpf_session_is_return"
 
-// matchSessionKfunc takes the argument out of our declaration of sessionKfunc where the kernel's has none (it has none in
-// 6.18, and the context in 7.3), because the library wants the two alike. The program passes it in any case.
+// matchSessionKfunc removes the parameter from our declaration of sessionKfunc if the kernel's
+// declaration has none. cilium/ebpf requires the two to be equal, and kernels differ: Linux 6.18
+// has no parameter, 7.3 has the context. The program passes the context in any case.
 func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	kernel, err := types.Kernel()
 	if err != nil {
 		return fmt.Errorf("read the kernel's BTF: %w", err)
 	}
+
 	var theirs, ours *btf.Func
 	if err := kernel.TypeByName(sessionKfunc, &theirs); err != nil {
-		return fmt.Errorf("find %s in the kernel's BTF: %w (uprobe sessions need Linux 6.13 or newer)", sessionKfunc, err)
+		return fmt.Errorf("find %s in the kernel's BTF: %w "+
+			"(uprobe sessions need Linux 6.13 or newer)", sessionKfunc, err)
 	}
 	if err := spec.Types.TypeByName(sessionKfunc, &ours); err != nil {
 		return fmt.Errorf("find %s in the BPF object: %w", sessionKfunc, err)
 	}
+
 	theirType, hasTheirs := theirs.Type.(*btf.FuncProto)
 	ourType, hasOurs := ours.Type.(*btf.FuncProto)
 	if hasTheirs && hasOurs && len(theirType.Params) == 0 {
@@ -148,19 +176,18 @@ func matchSessionKfunc(spec *ebpf.CollectionSpec, types *btf.Cache) error {
 	return nil
 }
 
-// maxTensors bounds the sampled tensors that are followed at a time.
-const maxTensors = 1 << 16
-
-// configure sets what is known before loading.
+// configure sets the sizes of maps and the constants of the BPF programs.
 func configure(specs *bpf.Specs, config Config) error {
 	specs.Live.MaxEntries = uint32(config.MaxLive)
 	specs.Tensors.MaxEntries = uint32(min(config.MaxLive, maxTensors))
 	specs.ReportedStacks.MaxEntries = uint32(config.MaxStacks)
 	specs.Tallies.MaxEntries = uint32(2 * config.MaxStacks)
 	specs.Faults.MaxEntries = uint32(config.MaxFaults)
+
 	if err := specs.PageSize.Set(uint64(os.Getpagesize())); err != nil {
 		return err
 	}
+
 	device, inode, err := PIDNamespace()
 	if err != nil {
 		return err
@@ -171,64 +198,33 @@ func configure(specs *bpf.Specs, config Config) error {
 	return specs.PidnsInode.Set(inode)
 }
 
-// initialPIDNamespace is the inode of the first PID namespace (PROC_PID_INIT_INO, include/linux/proc_ns.h).
-const initialPIDNamespace = 0xEFFFFFFC
-
-// PIDNamespace identifies our PID namespace to the kernel; zeros for the initial one.
-func PIDNamespace() (device, inode uint64, err error) {
-	info, err := os.Stat("/proc/self/ns/pid")
-	if err != nil {
-		return 0, 0, fmt.Errorf("identify PID namespace: %w", err)
-	}
-	stat := info.Sys().(*syscall.Stat_t)
-	if stat.Ino == initialPIDNamespace {
-		return 0, 0, nil
-	}
-	return stat.Dev, stat.Ino, nil
-}
-
-// ErrPIDNamespace means that a process cannot be told from others: the kernel side sees PIDs of one namespace, or of all of them
-// where that is the initial one.
-var ErrPIDNamespace = errors.New("is in a PID namespace of its own within ours (run allocscope on the host)")
-
-func CheckReachable(pid int) error {
-	_, ours, err := PIDNamespace()
-	if err != nil || ours == 0 {
-		return err
-	}
-	info, err := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
-	if err != nil {
-		return fmt.Errorf("identify PID namespace of pid %d: %w", pid, err)
-	}
-	if info.Sys().(*syscall.Stat_t).Ino != ours {
-		return fmt.Errorf("pid %d: %w", pid, ErrPIDNamespace)
-	}
-	return nil
-}
-
-// setTarget tells the kernel side what to do with events of a process.
-func (k *Kernel) SetTarget(pid int, state bpf.TargetState) error {
-	if err := k.Targets.Put(uint32(pid), state); err != nil {
-		return fmt.Errorf("set target: %w", err)
-	}
-	return nil
-}
-
-// open makes the probes of sources heap and tensor count, with so many bytes between samples; 0: they do not.
+// SetIntervals sets the bytes between samples of sources heap and tensor. With 0 their probes count
+// nothing, even while they are attached.
 func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 	if err := k.Interval.Set(uint32(interval)); err != nil {
 		return fmt.Errorf("set the sampling interval: %w", err)
 	}
+
 	if err := k.TensorInterval.Set(uint32(tensorInterval)); err != nil {
 		return fmt.Errorf("set the sampling interval of tensors: %w", err)
 	}
 	return nil
 }
 
+// HeapPrograms returns the programs that probe.Attach needs for the allocator's functions.
 func (k *Kernel) HeapPrograms() probe.Programs {
 	return probe.Programs{
 		Session: k.HeapSession,
 		Entry:   k.HeapOnEntry,
 		Return:  k.HeapOnReturn,
 	}
+}
+
+// Monotonic returns the time of CLOCK_MONOTONIC in ns, which is the clock of the BPF programs.
+func Monotonic() uint64 {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0 // cannot happen: the clock always exists
+	}
+	return uint64(now.Nano())
 }

@@ -4,31 +4,26 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/bpf"
 )
 
-// Monotonic is the time of CLOCK_MONOTONIC, in ns: the clock of the BPF programs.
-func Monotonic() uint64 {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		return 0 // cannot happen: the clock always exists
-	}
-	return uint64(now.Nano())
-}
+// BatchEntries is the number of map entries that one system call reads.
+const BatchEntries = 4096
 
-const BatchEntries = 4096 // entries read from a map in one system call
-
-// ReadMap calls each for every entry of a hash map, read in batches.
+// ReadMap calls each for every entry of a hash map, in batches. Entries that the kernel adds or
+// deletes meanwhile may be missed.
 func ReadMap[K, V any](m *ebpf.Map, each func(*K, *V)) error {
 	keys, values := make([]K, BatchEntries), make([]V, BatchEntries)
 	var cursor ebpf.MapBatchCursor
+
 	for {
 		n, err := m.BatchLookup(&cursor, keys, values, nil)
 		for i := range n {
 			each(&keys[i], &values[i])
 		}
+
 		if errors.Is(err, ebpf.ErrKeyNotExist) {
 			return nil
 		}
@@ -46,11 +41,13 @@ func DeleteWhere[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
 			keys = append(keys, *key)
 		}
 	})
+
 	DeleteKeys(m, keys)
 	return err
 }
 
-// DeleteKeys deletes entries of a hash map that may have gone meanwhile: the kernel stops at each that has.
+// DeleteKeys deletes entries of a hash map, some of which the kernel may have deleted before: it
+// ends a batch at each of those, and the next batch goes on behind it.
 func DeleteKeys[K any](m *ebpf.Map, keys []K) {
 	for len(keys) > 0 {
 		n, err := m.BatchDelete(keys, nil)
@@ -61,7 +58,7 @@ func DeleteKeys[K any](m *ebpf.Map, keys []K) {
 	}
 }
 
-// ReadCounters reads an array of counters, each kept by CPU.
+// ReadCounters returns the sums over all CPUs of an array of counters.
 func ReadCounters(m *ebpf.Map) ([]uint64, error) {
 	values := make([]uint64, m.MaxEntries())
 	for i := range values {
@@ -69,6 +66,7 @@ func ReadCounters(m *ebpf.Map) ([]uint64, error) {
 		if err := m.Lookup(uint32(i), &perCPU); err != nil {
 			return nil, fmt.Errorf("read counters: %w", err)
 		}
+
 		for _, v := range perCPU {
 			values[i] += v
 		}
@@ -76,28 +74,38 @@ func ReadCounters(m *ebpf.Map) ([]uint64, error) {
 	return values, nil
 }
 
-// setTraced adds a process to those that count, or takes it out.
-func (k *Kernel) SetTraced(pid int, traced bool) error {
-	if traced {
-		return k.SetTarget(pid, bpf.TargetTraced)
-	}
-	if err := k.Targets.Delete(uint32(pid)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-		return fmt.Errorf("remove target: %w", err)
-	}
-	return nil
-}
-
-// resetCounters sets them to zero, while nothing counts.
+// ResetCounters sets all counters to zero. Counts of programs that run meanwhile may remain.
 func (k *Kernel) ResetCounters() error {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return fmt.Errorf("count CPUs: %w", err)
 	}
+
 	counters, zeros := k.Counters, make([]uint64, cpus)
 	for i := range counters.MaxEntries() {
 		if err := counters.Put(i, zeros); err != nil {
 			return fmt.Errorf("reset counters: %w", err)
 		}
+	}
+	return nil
+}
+
+// SetTarget sets what the BPF programs do with events of a process.
+func (k *Kernel) SetTarget(pid int, state bpf.TargetState) error {
+	if err := k.Targets.Put(uint32(pid), state); err != nil {
+		return fmt.Errorf("set target: %w", err)
+	}
+	return nil
+}
+
+// SetTraced makes the BPF programs trace a process, or ignore it. Neither need be a change.
+func (k *Kernel) SetTraced(pid int, traced bool) error {
+	if traced {
+		return k.SetTarget(pid, bpf.TargetTraced)
+	}
+
+	if err := k.Targets.Delete(uint32(pid)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return fmt.Errorf("remove target: %w", err)
 	}
 	return nil
 }

@@ -1,12 +1,16 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
+	"os"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// Release returns the release of the running kernel, and whether allocscope supports it: Linux 5.15 or newer.
+// Release returns the release of the running kernel. supported reports whether allocscope can run
+// on it: Linux 5.15 or newer.
 func Release() (release string, supported bool, err error) {
 	var name unix.Utsname
 	if err := unix.Uname(&name); err != nil {
@@ -19,7 +23,8 @@ func Release() (release string, supported bool, err error) {
 	return release, err == nil && (major > 5 || major == 5 && minor >= 15), nil
 }
 
-// MissingPrivileges returns the capabilities that loading and attaching the BPF programs need and this process lacks.
+// MissingPrivileges returns the capabilities that this process lacks to load and attach the BPF
+// programs (capabilities(7)).
 func MissingPrivileges() ([]string, error) {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData
@@ -46,9 +51,52 @@ func MissingPrivileges() ([]string, error) {
 	return missing, nil
 }
 
+// initialPIDNamespace is the inode of the initial PID namespace: PROC_PID_INIT_INO in
+// https://github.com/torvalds/linux/blob/v6.13/include/linux/proc_ns.h
+const initialPIDNamespace = 0xEFFFFFFC
+
+// PIDNamespace returns what identifies this process's PID namespace to the BPF programs. Zeros mean
+// the initial one.
+func PIDNamespace() (device, inode uint64, err error) {
+	info, err := os.Stat("/proc/self/ns/pid")
+	if err != nil {
+		return 0, 0, fmt.Errorf("identify PID namespace: %w", err)
+	}
+
+	stat := info.Sys().(*syscall.Stat_t)
+	if stat.Ino == initialPIDNamespace {
+		return 0, 0, nil
+	}
+	return stat.Dev, stat.Ino, nil
+}
+
+// ErrPIDNamespace means that the BPF programs cannot see a process's PID. They see PIDs of this
+// process's namespace alone, unless that is the initial one.
+var ErrPIDNamespace = errors.New("nested PID namespace (run allocscope on the host)")
+
+// CheckReachable returns ErrPIDNamespace if the BPF programs cannot see the process's PID.
+func CheckReachable(pid int) error {
+	_, ours, err := PIDNamespace()
+	if err != nil || ours == 0 {
+		return err
+	}
+
+	info, err := os.Stat(fmt.Sprintf("/proc/%d/ns/pid", pid))
+	if err != nil {
+		return fmt.Errorf("identify PID namespace of pid %d: %w", pid, err)
+	}
+
+	if info.Sys().(*syscall.Stat_t).Ino != ours {
+		return fmt.Errorf("trace pid %d: %w", pid, ErrPIDNamespace)
+	}
+	return nil
+}
+
+// TracefsPath is where tracefs is mounted on all systems of today.
 const TracefsPath = "/sys/kernel/tracing"
 
-// TracefsMounted reports whether tracefs is where the system call tracepoints are looked for. It needs no privilege.
+// TracefsMounted reports whether tracefs is mounted where cilium/ebpf reads the tracepoints of
+// system calls. It needs no privilege.
 func TracefsMounted() bool {
 	for _, dir := range []string{TracefsPath, "/sys/kernel/debug/tracing"} {
 		var fs unix.Statfs_t
@@ -59,13 +107,16 @@ func TracefsMounted() bool {
 	return false
 }
 
-// EnsureTracefs mounts tracefs where the system has not done so.
+// EnsureTracefs mounts tracefs if the system has not, and reports whether it did.
 func EnsureTracefs() (mounted bool, err error) {
 	if TracefsMounted() {
 		return false, nil
 	}
-	if err := unix.Mount("tracefs", TracefsPath, "tracefs", unix.MS_NOSUID|unix.MS_NODEV|unix.MS_NOEXEC, ""); err != nil {
-		return false, fmt.Errorf("mount tracefs at %s: %w (mount -t tracefs tracefs %[1]s)", TracefsPath, err)
+
+	const flags = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("tracefs", TracefsPath, "tracefs", flags, ""); err != nil {
+		return false, fmt.Errorf("mount tracefs at %s: %w (mount -t tracefs tracefs %[1]s)",
+			TracefsPath, err)
 	}
 	return true, nil
 }

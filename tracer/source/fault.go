@@ -18,23 +18,25 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// AttachFaults attaches source fault: the page faults of all traced processes, one in as many as there are pages in
-// interval bytes. What is attached vanishes with the links' file descriptors, also when allocscope is killed.
+// AttachFaults attaches source fault, which samples the page faults of all traced processes. The
+// kernel detaches it when the links' file descriptors are closed, also if allocscope is killed.
 func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
-	source := Status{Name: "fault"}
+	status := Status{Name: "fault"}
 	period := FaultPeriod(interval)
 	links, err := openFaultEvents(k.OnFault, period)
 	if err != nil {
-		source.Reason = errors.Join(err, probe.Close(links)).Error()
-		return source, nil
+		status.Reason = errors.Join(err, probe.Close(links)).Error()
+		return status, nil
 	}
-	source.Attached = true
-	source.Details = []string{fmt.Sprintf("one page fault in %d, on %d CPUs", period, len(links))}
-	return source, links
+
+	status.Attached = true
+	status.Details = []string{fmt.Sprintf("one page fault in %d, on %d CPUs", period, len(links))}
+	return status, links
 }
 
-// FaultPeriod is the number of page faults of which one is sampled: the pages in interval bytes, or the next prime. Faults
-// come in patterns, often of a power of two, of which such a period would always meet the same places.
+// FaultPeriod returns the number of page faults of which one is sampled. It is the number of pages
+// in interval bytes, or the next prime: programs often fault in patterns of a power of two, and a
+// period with a common factor would sample the same place of the pattern again and again.
 func FaultPeriod(interval uint64) uint64 {
 	period := max(1, interval/uint64(os.Getpagesize()))
 	for period > 1 && !new(big.Int).SetUint64(period).ProbablyPrime(0) {
@@ -43,41 +45,47 @@ func FaultPeriod(interval uint64) uint64 {
 	return period
 }
 
-// openFaultEvents gives one event for each CPU. One that is offline is left out, and the faults of one that comes online
-// later are not seen. On failure it gives the events that are open.
+// openFaultEvents opens an event for each CPU that is online. The faults of a CPU that comes online
+// later are missed. With an error it returns the events that are open.
 func openFaultEvents(program *ebpf.Program, period uint64) (links []link.Link, err error) {
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
 		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
+
 	for cpu := range cpus {
 		l, err := openFaultEvent(program, period, cpu)
 		if errors.Is(err, unix.ENODEV) { // offline
 			continue
 		}
 		if err != nil {
-			return links, fmt.Errorf("count page faults of CPU %d: %w%s", cpu, err, WithRemedy(EventRemedy(err)))
+			remedy := WithRemedy(EventRemedy(err))
+			return links, fmt.Errorf("count page faults of CPU %d: %w%s", cpu, err, remedy)
 		}
 		links = append(links, l)
 	}
 	return links, nil
 }
 
-// openFaultEvent runs the program at one page fault in period of all processes on a CPU. The link holds the event.
+// openFaultEvent attaches the program to a counter of page faults. The link keeps the event open.
 func openFaultEvent(program *ebpf.Program, period uint64, cpu int) (link.Link, error) {
 	event, err := OpenFaultCounter(period, cpu)
 	if err != nil {
 		return nil, fmt.Errorf("open perf event: %w", err)
 	}
 	defer unix.Close(event)
-	l, err := link.AttachRawLink(link.RawLinkOptions{Target: event, Program: program, Attach: ebpf.AttachPerfEvent})
+
+	l, err := link.AttachRawLink(link.RawLinkOptions{
+		Target: event, Program: program, Attach: ebpf.AttachPerfEvent,
+	})
 	if err != nil {
 		return nil, fmt.Errorf("attach to perf event: %w", err)
 	}
 	return l, nil
 }
 
-// OpenFaultCounter opens the event of one page fault in period of all processes on a CPU.
+// OpenFaultCounter opens a perf event that samples one page fault in period, of all processes on a
+// CPU (perf_event_open(2)). It returns ENODEV if the CPU is offline.
 func OpenFaultCounter(period uint64, cpu int) (event int, err error) {
 	attribute := unix.PerfEventAttr{
 		Type:        unix.PERF_TYPE_SOFTWARE,
@@ -86,15 +94,17 @@ func OpenFaultCounter(period uint64, cpu int) (event int, err error) {
 		Sample_type: unix.PERF_SAMPLE_ADDR,
 	}
 	attribute.Size = uint32(unsafe.Sizeof(attribute))
+
 	const allProcesses, noGroup = -1, -1
 	return unix.PerfEventOpen(&attribute, allProcesses, cpu, noGroup, unix.PERF_FLAG_FD_CLOEXEC)
 }
 
-// EventRemedy is what to do about a refusal of perf events; empty: that is not known.
+// EventRemedy returns what to do about an error of OpenFaultCounter, or "" if that is not known.
 func EventRemedy(err error) string {
 	switch {
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return "run as root or grant CAP_PERFMON; in a container, allow perf_event_open in its seccomp profile"
+		return "run as root or grant CAP_PERFMON; " +
+			"in a container, allow perf_event_open in its seccomp profile"
 	case errors.Is(err, unix.ENOSYS), errors.Is(err, unix.ENOENT):
 		return "use a kernel built with CONFIG_PERF_EVENTS, as distributions' are"
 	case errors.Is(err, unix.EMFILE):
@@ -103,34 +113,39 @@ func EventRemedy(err error) string {
 	return ""
 }
 
-// fault is the newest sampled page fault of a page.
+// A Fault is the newest sampled page fault of a page.
 type Fault struct {
 	Page   uint64  // address
 	Stack  uint64  // stack ID
 	Time   uint64  // ns, CLOCK_MONOTONIC
-	Weight float64 // page faults, each of one page, or of a huge one
-	Copied bool    // the page was there: a write to what was shared or read as zeros
+	Weight float64 // page faults that the sample represents, each of a page or a huge page
+	Copied bool    // a copy-on-write fault: the page was mapped, shared or as the zero page
 }
 
-// ReadFaults gives the sampled page faults by process, in the order of pages.
+// ReadFaults returns the sampled page faults by process, sorted by page.
 func ReadFaults(k *kernel.Kernel) (map[uint32][]Fault, error) {
 	faults := make(map[uint32][]Fault)
 	err := kernel.ReadMap(k.Faults, func(key *bpf.Address, f *bpf.Fault) {
 		faults[key.Tgid] = append(faults[key.Tgid], Fault{
-			Page: key.Address, Stack: f.Stack, Time: f.Time, Weight: float64(f.Period), Copied: f.Copied != 0,
+			Page:   key.Address,
+			Stack:  f.Stack,
+			Time:   f.Time,
+			Weight: float64(f.Period),
+			Copied: f.Copied != 0,
 		})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read page faults: %w", err)
 	}
-	for _, of := range faults {
-		slices.SortFunc(of, func(a, b Fault) int { return cmp.Compare(a.Page, b.Page) })
+
+	for _, sampled := range faults {
+		slices.SortFunc(sampled, func(a, b Fault) int { return cmp.Compare(a.Page, b.Page) })
 	}
 	return faults, nil
 }
 
-// ForgetFaults makes room in the kernel: pages of a process that have gone, or whose faults nobody needs. What has faulted
-// since it was read is forgotten with it.
+// ForgetFaults deletes the faults of pages from the kernel's map, so that there is room for others.
+// A fault since ReadFaults is lost with them.
 func ForgetFaults(k *kernel.Kernel, tgid uint32, pages []uint64) {
 	keys := make([]bpf.Address, len(pages))
 	for i, page := range pages {

@@ -2,282 +2,289 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"strings"
-	"sync"
 	"time"
+
+	"github.com/cilium/ebpf/link"
 
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/cilium/ebpf/link"
 )
 
-// GPU is source cuda of one process: the functions of CUDA's driver, and the one to which torch's allocator tells its blocks, from
-// the attach on, or since their library was loaded. Its methods may be called from several goroutines.
+// GPU is source cuda of one process: the CUDA driver API, and the function to which PyTorch's CUDA
+// caching allocator reports its blocks. Its methods may be called by several goroutines.
 type GPU struct {
-	kernel  *kernel.Kernel
-	process *process.Process
+	library                 // status.Attached means that the driver is probed
+	drivers     int         // libraries whose functions are probed
+	driverLinks []link.Link // on these
+	blocks      lifecycle   // of the probes on blockTargets; its status is not used
+	blockLinks  []link.Link // on the first of blockTargets
 
-	attaching sync.Mutex // held while files are read and probes attached or detached
-	examined  map[process.FileID]bool
-	drivers   int // libraries whose functions are probed
-	links     []link.Link
-	reporters []probe.Target // where blocks are told
-	blocks    []link.Link    // on these, while blocks are followed
-	refusing  bool           // to attach to them: it was tried
-
-	mu          sync.Mutex
-	reasons     []string // why something is not attached
-	errs        []error
-	details     []string
-	driver      bool // the driver's functions are probed
-	hasReporter bool // there is a hook
-	follow      bool // blocks are to be followed, where there is a GPU
-	attached    bool // they are
-	complete    bool // and have been ever since they could be
-	gpu         bool // the process has a library of those that use one
-	off         bool
+	// mu guards reads. Attaching is held too for writes, so its holders may read without mu.
+	blockTargets []probe.Target // functions to which blocks are reported
+	hadGap       bool           // blocks were paused, so that some are not known
+	usesGPU      bool           // the process has mapped a library of those that use a GPU
 }
 
-// Bounds: a process may map any number of files, and copies of the libraries.
 const (
-	mostCUDAFiles = 4096
-	mostDrivers   = 4
-	mostHooks     = 4
+	maxGPUFiles     = 4096
+	maxDrivers      = 4 // a process may map copies of the libraries
+	maxBlockTargets = 4
 )
 
-// NewGPU prepares to attach as soon as the functions are found.
+// NewGPU returns a source that attaches to the driver as soon as Update finds it. It does not
+// follow blocks before FollowBlocks is called.
 func NewGPU(k *kernel.Kernel, p *process.Process) *GPU {
-	return &GPU{kernel: k, process: p, examined: make(map[process.FileID]bool), complete: true}
-}
-
-// turnOff makes it watch nothing. Nobody else knows it yet.
-func (c *GPU) TurnOff() { c.off = true }
-
-// update finds the functions in all files that are mapped, each of which is looked at once, and attaches to them.
-func (c *GPU) Update(maps []process.Mapping) {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	for _, m := range maps {
-		if c.isOff() || len(c.examined) >= mostCUDAFiles {
-			break
-		}
-		if !m.Execute || !m.IsFile() || c.examined[m.File()] {
-			continue
-		}
-		c.examined[m.File()] = true
-		c.find(m)
+	return &GPU{
+		library: newLibrary(k, p, "cuda", "", maxGPUFiles),
+		blocks:  lifecycle{state: paused},
 	}
-	c.attachBlocks()
 }
 
-// find looks at one file.
-func (c *GPU) find(m process.Mapping) {
+// Update finds the functions in the files that are mapped, and attaches to them.
+func (g *GPU) Update(maps []process.Mapping) {
+	g.Attaching.Lock()
+	defer g.Attaching.Unlock()
+
+	g.examine(maps, func(m process.Mapping) bool {
+		g.find(m)
+		return true
+	})
+	g.attachBlocks()
+}
+
+// find finds the functions in a mapped file, if it is a library that has some.
+func (g *GPU) find(m process.Mapping) {
 	if probe.UsesGPU(m.Path) {
-		c.mu.Lock()
-		c.gpu = true
-		c.mu.Unlock()
+		g.mu.Lock()
+		g.usesGPU = true
+		g.mu.Unlock()
 	}
+
 	switch {
-	case probe.IsCUDADriver(m.Path) && c.drivers < mostDrivers:
-		c.findDriver(m)
-	case len(c.reporters) < mostHooks:
-		c.findHook(m)
+	case probe.IsCUDADriver(m.Path) && g.drivers < maxDrivers:
+		g.findDriver(m)
+	case len(g.blockTargets) < maxBlockTargets:
+		g.findBlockTarget(m)
 	}
 }
 
-// findDriver attaches to the functions of CUDA's driver in a mapped file.
-func (c *GPU) findDriver(m process.Mapping) {
-	target, err := probe.ResolveCUDADriver(c.process, m)
+// findDriver attaches to the CUDA driver API in a mapped file.
+func (g *GPU) findDriver(m process.Mapping) {
+	target, err := probe.ResolveCUDADriver(g.process, m)
 	if err == nil {
 		var links []link.Link
-		links, err = probe.AttachCUDADriver(c.kernel.Mode, target, c.kernel.CudaOnEntry, c.kernel.CudaOnReturn, c.process.PID)
-		c.links = append(c.links, links...)
+		links, err = probe.AttachCUDADriver(g.kernel.Mode, target,
+			g.kernel.CudaOnEntry, g.kernel.CudaOnReturn, g.process.PID)
+		g.driverLinks = append(g.driverLinks, links...)
 	}
 	if err != nil {
-		c.refused(err)
+		g.reportError(err)
 		return
 	}
-	c.drivers++
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.driver = true
-	c.describe(target)
+
+	g.drivers++
+	g.enter(attached)
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	g.status.Attached = true
+	g.status.Details = append(g.status.Details, details(target)...)
 }
 
-// findHook notes where torch's allocator tells its blocks. That others than torch's own library have no such function goes
-// without saying.
-func (c *GPU) findHook(m process.Mapping) {
-	target, err := probe.ResolveBlocks(c.process, m)
+// findBlockTarget looks for the function to which blocks are reported. A file that lacks it is
+// reported only if its name is that of PyTorch's library.
+func (g *GPU) findBlockTarget(m process.Mapping) {
+	target, err := probe.ResolveBlocks(g.process, m)
 	if err != nil {
 		if probe.IsTensorLibrary(m.Path) {
-			c.refused(err)
+			g.reportError(err)
 		}
 		return
 	}
-	c.reporters = append(c.reporters, target)
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.hasReporter = true
-	c.describe(target)
+
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	g.blockTargets = append(g.blockTargets, target)
+	g.status.Details = append(g.status.Details, details(target)...)
 }
 
-// attachBlocks attaches to all hooks, or to none, where that is wanted. Where it is refused it is not tried again.
-func (c *GPU) attachBlocks() {
-	if !c.wantsBlocks() || c.refusing {
+// attachBlocks attaches to all functions to which blocks are reported, or to none. It waits for a
+// library that uses a GPU: without one, the functions report the memory of the CPU.
+func (g *GPU) attachBlocks() {
+	if !g.blocksAre(waiting, attached) {
 		return
 	}
-	for _, hook := range c.reporters[len(c.blocks):] {
-		l, err := probe.AttachEntry(c.kernel.Mode, hook, c.kernel.OnBlock, c.process.PID)
+
+	for _, target := range g.blockTargets[len(g.blockLinks):] {
+		l, err := probe.AttachEntry(g.kernel.Mode, target, g.kernel.OnBlock, g.process.PID)
 		if err != nil {
-			c.refusing = true
-			c.refused(errors.Join(err, c.detachBlocks()))
+			g.reportError(errors.Join(err, g.detachBlocks(refused)))
 			return
 		}
-		c.blocks = append(c.blocks, l)
+		g.blockLinks = append(g.blockLinks, l)
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.attached = len(c.blocks) > 0
+
+	if len(g.blockLinks) > 0 {
+		g.blocks.enter(attached)
+	}
 }
 
-func (c *GPU) detachBlocks() error {
-	err := probe.Close(c.blocks)
-	c.blocks = nil
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.attached = false
+// detachBlocks detaches from the functions to which blocks are reported.
+func (g *GPU) detachBlocks(next state) error {
+	err := probe.Close(g.blockLinks)
+	g.blockLinks = nil
+	g.blocks.enter(next)
 	return err
 }
 
-// followBlocks attaches to what has been found and is found from now on, or detaches for good.
-func (c *GPU) FollowBlocks(follow bool) error {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	if c.isOff() {
+// FollowBlocks attaches to the functions to which blocks are reported, which were found or will
+// be. Without follow it detaches, and blocks are incomplete from then on.
+func (g *GPU) FollowBlocks(follow bool) error {
+	g.Attaching.Lock()
+	defer g.Attaching.Unlock()
+
+	if g.isFinal() {
 		return nil
 	}
-	c.mu.Lock()
-	c.follow, c.complete = follow, c.complete && follow
-	c.mu.Unlock()
+
 	if !follow {
-		return c.detachBlocks()
+		g.mu.Lock()
+		g.hadGap = true
+		g.mu.Unlock()
+		return g.detachBlocks(paused)
 	}
-	c.attachBlocks()
+
+	if g.blocks.is(paused) {
+		g.blocks.enter(waiting)
+	}
+	g.attachBlocks()
 	return nil
 }
 
-// describe adds what is probed to what source tells.
-func (c *GPU) describe(target probe.Target) {
-	for _, s := range target.Sites {
-		c.details = append(c.details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, target.File.Path, s.Offset, s.Reason))
-	}
-	for _, unprobed := range target.Unprobed {
-		c.details = append(c.details, fmt.Sprintf("not probed in %s: %s", target.File.Path, unprobed))
-	}
+// blocksAre reports whether the process may have blocks, and their probes are in one of the states.
+func (g *GPU) blocksAre(states ...state) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.usesGPU && !g.hasEnded() && g.blocks.is(states...)
 }
 
-// refused notes why something is not attached.
-func (c *GPU) refused(err error) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.reasons = append(c.reasons, err.Error())
-	c.errs = append(c.errs, err)
+// reportError adds a reason why something is not attached.
+func (g *GPU) reportError(err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	if g.status.Reason != "" {
+		g.status.Reason += "; "
+	}
+
+	g.status.Reason += err.Error()
+	g.status.Err = errors.Join(g.status.Err, err)
 }
 
-// shutdown detaches for ever. It may be called more than once, and before the kernel side is closed.
-func (c *GPU) Shutdown() error {
-	c.mu.Lock()
-	c.off = true // first: nothing is attached after this
-	c.mu.Unlock()
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	err := errors.Join(c.detachBlocks(), probe.Close(c.links))
-	c.links = nil
+// Shutdown detaches for good. It may be called more than once, but not after the BPF object is
+// closed.
+func (g *GPU) Shutdown() error {
+	g.enter(closed) // before it waits for Attaching: Update stops at the next file
+	g.Attaching.Lock()
+	defer g.Attaching.Unlock()
+
+	next := waiting
+	if g.blocks.is(paused) {
+		next = paused // which the status still reports
+	}
+	err := errors.Join(g.detachBlocks(next), probe.Close(g.driverLinks))
+	g.driverLinks = nil
 	return err
 }
 
-// usesGPU tells whether the process has a library of those that use one.
-func (c *GPU) UsesGPU() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.gpu
+// UsesGPU reports whether the process has mapped a library of those that use a GPU.
+func (g *GPU) UsesGPU() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.usesGPU
 }
 
-// wantsBlocks tells whether blocks are to be followed, and there may be some.
-func (c *GPU) wantsBlocks() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.follow && c.gpu && !c.off
-}
+// Status returns what is probed, or why nothing is.
+func (g *GPU) Status() Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
 
-func (c *GPU) isOff() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.off
-}
+	s := g.status
 
-// source tells what is probed, or why nothing is.
-func (c *GPU) Status() Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.off && len(c.details) == 0 {
+	if g.hasEnded() && len(s.Details) == 0 {
 		return Status{Name: "cuda", Off: true}
 	}
-	told := Status{Name: "cuda", Attached: c.driver || c.attached, Reason: strings.Join(c.reasons, "; "), Err: errors.Join(c.errs...), Details: slices.Clone(c.details)}
+
+	s.Attached = s.Attached || g.blocks.is(attached)
+	s.Details = slices.Clone(s.Details)
 	switch {
-	case told.Reason != "":
-	case !c.gpu:
-		told.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
-	case c.hasReporter && !c.follow:
-		told.Reason = "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
+	case s.Reason != "":
+	case !g.usesGPU:
+		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
+	case len(g.blockTargets) > 0 && g.blocks.is(paused):
+		s.Reason = "blocks of torch's allocator are not followed: that takes too much; " +
+			"their totals are read now and then"
 	}
-	return told
+	return s
 }
 
-// isToBeTold tells whether a source that is not attached is worth a word: not where a process has nothing to do with GPUs.
-func (c *GPU) ShouldReport(alone bool) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.off || c.gpu || alone
+// ShouldReport reports whether people should see the status. A process that uses no GPU does not
+// need a source cuda, unless that source is alone.
+func (g *GPU) ShouldReport(alone bool) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.hasEnded() || g.usesGPU || alone
 }
 
-// waits reports whether it looks for libraries that have not been found yet.
-func (c *GPU) Pending() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return !c.off && (!c.driver || !c.hasReporter)
+// Pending reports whether Update still has to find the driver or the function of blocks.
+func (g *GPU) Pending() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return !g.hasEnded() && (!g.status.Attached || len(g.blockTargets) == 0)
 }
 
-// watches tells what is followed: the driver's calls, and blocks all the time since they could be.
-func (c *GPU) Active() (driver, blocks bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.driver, c.attached && c.complete
+// Active reports whether the driver is probed, and whether all blocks were seen since they could
+// be.
+func (g *GPU) Active() (driver, blocks bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.status.Attached, g.blocks.is(attached) && !g.hadGap
 }
 
-// glimpse is how long the totals of torch's allocator are waited for where its blocks are not followed: a trainer tells them hundreds of
-// times a second.
+// totalsSampleTime is how long SampleTotals is attached. A training program reports the totals of
+// PyTorch's allocator hundreds of times a second.
 const totalsSampleTime = 20 * time.Millisecond
 
-// glimpse attaches to the hooks for a moment, unless that is going on.
-func (c *GPU) SampleTotals(stop <-chan struct{}) {
-	if _, blocks := c.Active(); blocks || !c.UsesGPU() || c.isOff() || !c.attaching.TryLock() {
+// SampleTotals attaches to a function to which blocks are reported for a short time, while they are
+// paused: each report has the totals of PyTorch's allocator. It does nothing if another call is
+// under way, and ends early when stop is closed.
+func (g *GPU) SampleTotals(stop <-chan struct{}) {
+	if !g.blocksAre(paused) || !g.Attaching.TryLock() {
 		return
 	}
-	defer c.attaching.Unlock()
-	if c.wantsBlocks() || c.isOff() || len(c.reporters) == 0 {
+	defer g.Attaching.Unlock()
+
+	if !g.blocksAre(paused) || len(g.blockTargets) == 0 {
 		return
 	}
-	l, err := probe.AttachEntry(c.kernel.Mode, c.reporters[0], c.kernel.OnBlock, c.process.PID)
+
+	l, err := probe.AttachEntry(g.kernel.Mode, g.blockTargets[0], g.kernel.OnBlock, g.process.PID)
 	if err != nil {
 		return
 	}
+
 	select {
 	case <-stop:
 	case <-time.After(totalsSampleTime):
 	}
-	_ = l.Close() // what cannot be detached goes with our end
+	_ = l.Close() // else it is detached when allocscope exits
 }

@@ -5,48 +5,64 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/allocscope/allocscope/tracer/kernel"
-	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/probe"
 )
 
 // AttachMapping attaches source mapping: the system calls that change the address space.
 func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
-	source := Status{Name: "mapping"}
+	status := Status{Name: "mapping"}
 	mounted, err := kernel.EnsureTracefs()
 	if err != nil {
-		source.Reason = err.Error()
-		return source, nil
+		status.Reason = err.Error()
+		return status, nil
 	}
 	if mounted {
-		source.Details = append(source.Details, "mounted tracefs at "+kernel.TracefsPath)
+		status.Details = append(status.Details, "mounted tracefs at "+kernel.TracefsPath)
 	}
-	var links []link.Link
-	// Exits first: an entry seen without its exit would leave a call pending.
+
 	calls := []string{"munmap", "mmap", "mremap", "brk", "madvise"}
-	programs := map[string]*ebpf.Program{"enter": k.EnterMapping, "exit": k.ExitMapping}
-	for _, side := range []string{"exit", "enter"} {
+	links, err := attachCalls(k, calls)
+	if err != nil {
+		status.Reason = errors.Join(err, probe.Close(links)).Error()
+		return status, nil
+	}
+	status.Attached = true
+	status.Details = append(status.Details, "system calls: "+strings.Join(calls, ", "))
+	return status, links
+}
+
+// attachCalls attaches to the entry and the exit of system calls. With an error it returns the
+// links that are attached.
+func attachCalls(k *kernel.Kernel, calls []string) (links []link.Link, err error) {
+	// Exits first: an entry seen without its exit would leave a call pending.
+	for _, side := range []struct {
+		prefix  string
+		program *ebpf.Program
+	}{
+		{"sys_exit_", k.ExitMapping},
+		{"sys_enter_", k.EnterMapping},
+	} {
 		for _, call := range calls {
-			l, err := link.Tracepoint("syscalls", "sys_"+side+"_"+call, programs[side], nil)
+			l, err := link.Tracepoint("syscalls", side.prefix+call, side.program, nil)
 			if err != nil {
-				err = fmt.Errorf("attach to tracepoint sys_%s_%s: %w", side, call, err)
-				source.Reason = errors.Join(err, probe.Close(links)).Error()
-				return source, nil
+				return links, fmt.Errorf("attach to tracepoint %s: %w", side.prefix+call, err)
 			}
 			links = append(links, l)
 		}
 	}
-	source.Attached = true
-	source.Details = append(source.Details, "system calls: "+strings.Join(calls, ", "))
-	return source, links
+	return links, nil
 }
 
-// AttachExec watches for the process executing another program.
+// AttachExec attaches to the tracepoint that reports execve(2) of all processes.
 func AttachExec(k *kernel.Kernel) (link.Link, error) {
-	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: "sched_process_exec", Program: k.OnExec})
+	const name = "sched_process_exec"
+	l, err := link.AttachRawTracepoint(link.RawTracepointOptions{Name: name, Program: k.OnExec})
 	if err != nil {
-		return nil, fmt.Errorf("attach to tracepoint sched_process_exec: %w", err)
+		return nil, fmt.Errorf("attach to tracepoint %s: %w", name, err)
 	}
 	return l, nil
 }

@@ -1,29 +1,60 @@
+// Package source attaches the probes and tracepoints that see memory change hands. Sources heap,
+// tensor, cuda and step probe libraries of one process. Sources mapping and fault see all
+// processes.
 package source
 
-// WithRemedy writes a remedy behind an error.
+import (
+	"fmt"
+
+	"github.com/allocscope/allocscope/tracer/probe"
+)
+
+// Names returns the names of all sources:
+//   - heap: the functions of the C allocator
+//   - tensor: the functions that PyTorch allocates CPU tensors with
+//   - cuda: the CUDA driver API, and the blocks of PyTorch's CUDA caching allocator
+//   - mapping: the system calls that change the address space
+//   - fault: page faults
+//   - step: training steps
+func Names() []string { return []string{"heap", "tensor", "cuda", "mapping", "fault", "step"} }
+
+// A Status describes whether a source is attached, for people.
+type Status struct {
+	Name string
+	// PID is the process that the source probes, 0 for all.
+	PID int
+	// Reason is why the source is not attached, or what it misses. It is empty if there is nothing
+	// to report.
+	Reason string
+	// Attached is set once probes were attached, and stays set while they are closed for a time.
+	Attached bool
+	// Off is set if the user did not ask for the source.
+	Off bool
+	// Err is the error behind Reason, nil if there is none.
+	Err error
+	// Details are lines for --debug: each probed function, its place, and the reason for the place.
+	Details []string
+}
+
+// details returns a line for each function of the targets, probed or not.
+func details(targets ...probe.Target) (lines []string) {
+	for _, target := range targets {
+		file := target.File.Path
+		for _, s := range target.Sites {
+			lines = append(lines, fmt.Sprintf("%s in %s at file offset %#x: %s",
+				s.Function.Name, file, s.Offset, s.Reason))
+		}
+		for _, function := range target.Unprobed {
+			lines = append(lines, fmt.Sprintf("not probed in %s: %s", file, function))
+		}
+	}
+	return lines
+}
+
+// WithRemedy returns a remedy in the form in which it follows an error, or "" if there is none.
 func WithRemedy(remedy string) string {
 	if remedy == "" {
 		return ""
 	}
 	return " (" + remedy + ")"
-}
-
-// Names are the sources there are: the allocator's functions, those of torch for tensors, those of CUDA's driver and of torch's
-// allocator for CUDA, the system calls that map memory, page faults, and steps of training.
-func Names() []string { return []string{"heap", "tensor", "cuda", "mapping", "fault", "step"} }
-
-// A Source is one kind of event that can be watched.
-type Status struct {
-	Name string
-	// PID of the process that it watches; 0: all.
-	PID int
-	// Reason why it is not attached, or what it cannot see; empty if there is nothing to say.
-	Reason   string
-	Attached bool
-	// Off: nobody asked for it.
-	Off bool
-	// err behind Reason; nil if there is none.
-	Err error
-	// Details for those who ask: what is probed, where and why there.
-	Details []string
 }

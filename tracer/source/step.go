@@ -2,7 +2,6 @@ package source
 
 import (
 	"fmt"
-	"sync"
 
 	"github.com/cilium/ebpf/link"
 
@@ -13,140 +12,112 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Steps counts the steps of training of one process: the calls of a function since the attach, or since its library
-// was loaded. Its methods may be called from several goroutines.
+// Steps is source step of one process. It counts training steps, which are the calls of one
+// function since the probe was attached. Its methods may be called by several goroutines.
 type Steps struct {
-	kernel   *kernel.Kernel
-	process  *process.Process
+	library
 	function probe.StepFunction
+	link     link.Link // nil while not attached
 
-	attaching sync.Mutex // held while files are read, which may take seconds
-	Examined  map[process.FileID]bool
-
-	mu      sync.Mutex
-	link    link.Link // nil: not attached
-	status  Status
-	settled bool // it has looked at mappings once
-	closed  bool
+	settled bool // mu guards it: Update has run
 }
 
-// mostStepLibraries is how many files of the right name are looked at: a process may map any number.
-const mostStepLibraries = 16
+// maxStepFiles bounds the files of the library's name.
+const maxStepFiles = 16
 
-// NewSteps prepares to count the calls of LIB:SYMBOL, or with "" the backward passes of PyTorch. A symbol that
-// probe.ParseStepFunction refuses is never found, and source tells.
+// NewSteps returns a source that counts the calls of LIB:SYMBOL, or with "" the backward passes of
+// PyTorch. Status has the error of probe.ParseStepFunction, with which nothing is counted.
 func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
-	c := &Steps{kernel: k, process: p, Examined: make(map[process.FileID]bool)}
 	function, err := probe.ParseStepFunction(symbol)
-	c.function = function
-	c.status = Status{Name: "step", Reason: "no library " + process.Printable(function.Library) + " is mapped"}
+	reason := "no library " + process.Printable(function.Library) + " is mapped"
+	s := &Steps{library: newLibrary(k, p, "step", reason, maxStepFiles), function: function}
 	if err != nil {
-		c.status.Reason, c.status.Err = err.Error(), err
-		c.closed = true
+		s.state, s.status.Reason, s.status.Err = refused, err.Error(), err
 	}
-	return c
+	return s
 }
 
-// turnOff makes it count nothing. Nobody else knows it yet.
-func (c *Steps) TurnOff() {
-	c.closed = true
-	c.status = Status{Name: "step", Off: true}
-}
+// Update attaches to the function once its library is mapped.
+func (s *Steps) Update(maps []process.Mapping) {
+	s.Attaching.Lock()
+	defer s.Attaching.Unlock()
 
-// update attaches once the library is among the mappings. A file is looked at once.
-func (c *Steps) Update(maps []process.Mapping) {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	defer c.settle()
-	for _, m := range maps {
-		if c.isDone() {
-			return
+	s.examine(maps, func(m process.Mapping) bool {
+		if s.link != nil || !s.function.IsIn(m.Path) {
+			return false
 		}
-		if !m.Execute || !m.IsFile() || !c.function.IsIn(m.Path) || c.Examined[m.File()] {
-			continue
-		}
-		c.Examined[m.File()] = true
-		c.attach(m)
-	}
+		s.attach(m)
+		return true
+	})
+
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	s.settled = true
 }
 
-func (c *Steps) settle() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.settled = true
+// Settled reports whether Update has run, so that the status is more than an initial one.
+func (s *Steps) Settled() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
+	return s.settled
 }
 
-// isSettled reports whether source tells more than that nobody has looked yet.
-func (c *Steps) Settled() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.settled
-}
+// attach attaches to the function in a mapped file, or reports why it cannot.
+func (s *Steps) attach(m process.Mapping) {
+	l, target, err := s.tryAttach(m)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 
-// isDone reports whether there is nothing more to look for.
-func (c *Steps) isDone() bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.link != nil || c.closed || len(c.Examined) >= mostStepLibraries
-}
-
-// attach attaches to the function in a mapped file, or says why not.
-func (c *Steps) attach(m process.Mapping) {
-	l, site, err := c.tryAttach(m)
-	c.mu.Lock()
-	defer c.mu.Unlock()
 	if err != nil {
-		c.status.Reason, c.status.Err = err.Error(), err
+		s.status.Reason, s.status.Err = err.Error(), err
 		return
 	}
-	c.link = l
-	c.status = Status{Name: "step", Attached: true, Details: []string{
-		fmt.Sprintf("%s in %s at file offset %#x: %s", site.Function.Name, m.Path, site.Offset, site.Reason),
-	}}
+
+	s.link, s.state = l, attached
+	s.status = Status{Name: "step", Attached: true, Details: details(target)}
 }
 
-func (c *Steps) tryAttach(m process.Mapping) (link.Link, probe.Site, error) {
-	target, err := c.function.Resolve(c.process, m)
+func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.Target, error) {
+	target, err := s.function.Resolve(s.process, m)
 	if err != nil {
-		return nil, probe.Site{}, err
+		return nil, target, err
 	}
-	if err := c.kernel.Steps.Put(uint32(c.process.PID), bpf.StepCount{}); err != nil {
-		return nil, probe.Site{}, fmt.Errorf("count steps of pid %d: %w", c.process.PID, err)
+
+	if err := s.kernel.Steps.Put(uint32(s.process.PID), bpf.StepCount{}); err != nil {
+		return nil, target, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
 	}
-	l, err := probe.AttachStep(target, c.kernel.OnStep, c.process.PID)
-	return l, target.Sites[0], err
+
+	l, err := probe.AttachStep(target, s.kernel.OnStep, s.process.PID)
+	return l, target, err
 }
 
-// count gives the calls since the attach; growth.Unknown before it and after close.
-func (c *Steps) Count() int64 {
-	c.mu.Lock()
-	defer c.mu.Unlock()
+// Count returns the calls since the probe was attached. It is growth.Unknown before that and after
+// Close.
+func (s *Steps) Count() int64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+
 	var steps bpf.StepCount
-	if c.link == nil || c.kernel.Steps.Lookup(uint32(c.process.PID), &steps) != nil {
+	if s.state != attached || s.kernel.Steps.Lookup(uint32(s.process.PID), &steps) != nil {
 		return growth.Unknown
 	}
 	return int64(steps.Calls)
 }
 
-// source tells what is probed, or why nothing is.
-func (c *Steps) Status() Status {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.status
-}
+// Close detaches for good. It may be called more than once, but not after the BPF object is closed.
+func (s *Steps) Close() error {
+	s.Attaching.Lock()
+	defer s.Attaching.Unlock()
 
-// close detaches. It may be called more than once, and before the kernel side is closed.
-func (c *Steps) Close() error {
-	c.attaching.Lock()
-	defer c.attaching.Unlock()
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.closed = true
-	_ = c.kernel.Steps.Delete(uint32(c.process.PID)) // it may not be there
-	if c.link == nil {
+	s.enter(closed)
+	_ = s.kernel.Steps.Delete(uint32(s.process.PID)) // fails if nothing was attached
+
+	if s.link == nil {
 		return nil
 	}
-	err := c.link.Close()
-	c.link = nil
+	err := s.link.Close()
+	s.link = nil
 	return err
 }

@@ -2,9 +2,7 @@ package source
 
 import (
 	"errors"
-	"fmt"
 	"slices"
-	"sync"
 
 	"github.com/cilium/ebpf/link"
 
@@ -13,134 +11,111 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// Tensors watches the functions that serve the memory of one process's tensors, from the attach on, or since their
-// library was loaded. Its methods may be called from several goroutines.
+// Tensors is source tensor of one process: the functions that PyTorch allocates the memory of CPU
+// tensors with. Its methods may be called by several goroutines.
 type Tensors struct {
-	kernel  *kernel.Kernel
-	process *process.Process
+	library
+	targets []probe.Target // found so far
+	aligned []probe.Target // functions of the C allocator that the targets call for memory
+	Links   []link.Link    // on all of these, empty while nothing is attached
 
-	Attaching sync.Mutex // held while files are read and probes attached or detached
-	examined  map[process.FileID]bool
-	targets   []probe.Target // found so far
-	aligned   []probe.Target // what they ask for memory, where there are any
-	Links     []link.Link    // those of all these, while it is open
-	wanted    bool           // it is open, or will be once there is a target
-
-	mu     sync.Mutex
-	status Status
-	isOpen bool
-	hadGap bool // it has been closed since it was opened first: what was freed meanwhile is not known
-	off    bool
+	hadGap bool // mu guards it: frees were missed since the first probes were attached
 }
 
-// Bounds: a process may map any number of files, and copies of the library.
 const (
-	mostTensorFiles   = 4096
-	mostTensorTargets = 4
+	maxTensorFiles   = 4096
+	maxTensorTargets = 4 // a process may map copies of the library
 )
 
-// NewTensors prepares to attach as soon as the functions are found. After close it waits for open.
+// NewTensors returns a source that attaches as soon as Update finds the functions.
 func NewTensors(k *kernel.Kernel, p *process.Process) *Tensors {
-	return &Tensors{
-		kernel: k, process: p, examined: make(map[process.FileID]bool), wanted: true,
-		status: Status{Name: "tensor", Reason: "no library that exports c10::alloc_cpu is mapped"},
-	}
+	const reason = "no library that exports c10::alloc_cpu is mapped"
+	return &Tensors{library: newLibrary(k, p, "tensor", reason, maxTensorFiles)}
 }
 
-// turnOff makes it watch nothing. Nobody else knows it yet.
-func (t *Tensors) TurnOff() {
-	t.off = true
-	t.status = Status{Name: "tensor", Off: true}
-}
-
-// update finds the functions in all files that are mapped, each of which is looked at once, and attaches to them.
+// Update finds the functions in the files that are mapped, and attaches to them.
 func (t *Tensors) Update(maps []process.Mapping) {
 	t.Attaching.Lock()
 	defer t.Attaching.Unlock()
-	for _, m := range maps {
-		if t.isOff() || len(t.examined) >= mostTensorFiles || len(t.targets) >= mostTensorTargets {
-			return
-		}
-		if !m.Execute || !m.IsFile() || t.examined[m.File()] {
-			continue
-		}
-		t.examined[m.File()] = true
-		t.find(m, maps)
-	}
+
+	t.examine(maps, func(m process.Mapping) bool {
+		return len(t.targets) < maxTensorTargets && t.find(m, maps)
+	})
 }
 
-// find looks for the functions in a mapped file. That others than torch's own library lack them goes without saying. Of a
-// program that is still being loaded the allocator may not be known: then the file is looked at again.
-func (t *Tensors) find(m process.Mapping, maps []process.Mapping) {
+// find looks for the functions in a mapped file. A file that lacks them is reported only if its
+// name is that of PyTorch's library. While a program is being loaded its allocator may be unknown.
+// Then the file is not done.
+func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 	target, err := probe.ResolveTensors(t.process, m)
-	isOne := err == nil
-	if isOne && len(t.aligned) == 0 {
+	hasFunctions := err == nil
+	if hasFunctions && len(t.aligned) == 0 {
 		t.aligned, err = probe.ResolveAligned(t.process, maps)
+		for i := range t.aligned {
+			t.aligned[i].Unprobed = nil // source heap reports them
+		}
 	}
+
 	switch {
 	case errors.Is(err, probe.ErrNoAllocator):
-		delete(t.examined, m.File())
-		t.setStatus(Status{Name: "tensor", Reason: err.Error()})
+		t.SetStatus(Status{Name: "tensor", Reason: err.Error()})
+		return false
 	case err == nil:
 		t.targets = append(t.targets, target)
-		if t.wanted {
+		if t.is(waiting, attached) {
 			err = t.attach(target)
 		}
 		t.report(err)
-	case len(t.targets) == 0 && (isOne || probe.IsTensorLibrary(m.Path)):
+	case len(t.targets) == 0 && (hasFunctions || probe.IsTensorLibrary(m.Path)):
 		t.report(err)
 	}
+	return true
 }
 
-// attach attaches to the functions in one file, or to nothing. What they ask for memory comes before them, and goes after them.
+// attach attaches to the functions of one file, all or none. The first time it attaches to the
+// aligned functions before, so that no call inside alloc_cpu is missed.
 func (t *Tensors) attach(target probe.Target) error {
 	targets := []probe.Target{target}
 	if len(t.Links) == 0 {
 		targets = append(slices.Clone(t.aligned), target)
 	}
+
 	var links []link.Link
 	for _, target := range targets {
-		attached, err := probe.Attach(t.kernel.Mode, target, t.kernel.HeapPrograms(), t.process.PID)
+		l, err := probe.Attach(t.kernel.Mode, target, t.kernel.HeapPrograms(), t.process.PID)
 		if err != nil {
 			return errors.Join(err, probe.Close(links))
 		}
-		links = append(links, attached...)
+		links = append(links, l...)
 	}
+
 	t.Links = append(t.Links, links...)
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.isOpen = true
+	t.enter(attached)
 	return nil
 }
 
-// tell makes source tell what has been found, or why nothing is attached.
+// report sets the status: what has been found, or why nothing is attached.
 func (t *Tensors) report(err error) {
-	told := Status{Name: "tensor", Attached: err == nil}
+	s := Status{
+		Name: "tensor", Attached: err == nil, Err: err,
+		Details: append(details(t.targets...), details(t.aligned...)...),
+	}
 	if err != nil {
-		told.Reason, told.Err = err.Error(), err
+		s.Reason = err.Error()
 	}
-	for _, target := range slices.Concat(t.targets, t.aligned) {
-		for _, s := range target.Sites {
-			told.Details = append(told.Details, fmt.Sprintf("%s in %s at file offset %#x: %s", s.Function.Name, target.File.Path, s.Offset, s.Reason))
-		}
-	}
-	t.setStatus(told)
+	t.SetStatus(s)
 }
 
-func (t *Tensors) setStatus(s Status) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.status = s
-}
-
-// open attaches to what has been found, and makes update attach to what is found from now on.
+// Open attaches to the functions that were found, and lets Update attach to those it finds later.
 func (t *Tensors) Open() error {
 	t.Attaching.Lock()
 	defer t.Attaching.Unlock()
-	if t.wanted || t.isOff() {
+
+	if !t.is(paused) {
 		return nil
 	}
-	t.wanted = true
+	t.enter(waiting)
+
 	var errs []error
 	for _, target := range t.targets {
 		errs = append(errs, t.attach(target))
@@ -152,58 +127,44 @@ func (t *Tensors) Open() error {
 	return err
 }
 
-// close detaches, until open is called. What has been sampled stays in the kernel's map, where frees are not seen any more.
+// Close detaches until Open is called. Sampled tensors stay in the kernel's map, which misses
+// their frees from now on.
 func (t *Tensors) Close() error {
 	t.Attaching.Lock()
 	defer t.Attaching.Unlock()
-	t.wanted = false
 	t.mu.Lock()
-	t.hadGap = t.hadGap || t.isOpen
-	t.isOpen = false
+	t.hadGap = t.hadGap || t.state == attached
 	t.mu.Unlock()
+	t.enter(paused)
+
 	err := probe.Close(t.Links)
 	t.Links = nil
 	return err
 }
 
-// shutdown detaches for ever. It may be called more than once, and before the kernel side is closed.
+// Shutdown detaches for good. It may be called more than once, but not after the BPF object is
+// closed.
 func (t *Tensors) Shutdown() error {
-	t.mu.Lock()
-	t.off = true // first: nobody opens it after this
-	t.mu.Unlock()
+	t.enter(closed) // before it waits for Attaching: Update stops at the next file
 	return t.Close()
 }
 
-// source tells what is probed, or why nothing is.
-func (t *Tensors) Status() Status {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.status
-}
+// Active reports whether tensors are probed at the moment.
+func (t *Tensors) Active() bool { return t.is(attached) }
 
-func (t *Tensors) isOff() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.off
-}
-
-// watches reports whether tensors are watched at the moment.
-func (t *Tensors) Active() bool {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.isOpen
-}
-
-// waits reports whether it looks for the functions and has not found them yet.
+// Pending reports whether Update still has to find the functions.
 func (t *Tensors) Pending() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return !t.off && !t.status.Attached && t.status.Err == nil
+
+	return !t.hasEnded() && !t.status.Attached && t.status.Err == nil
 }
 
-// isWhole reports whether the kernel's map has all tensors that are alive of those allocated since the first attach.
+// Complete reports whether the kernel's map has all live tensors of those that were allocated since
+// the first probes were attached.
 func (t *Tensors) Complete() bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	return t.isOpen && !t.hadGap
+
+	return t.state == attached && !t.hadGap
 }

@@ -14,116 +14,37 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// namer turns the words of stacks of one process into frames.
+// A Namer symbolizes the stacks of one process.
 type Namer struct {
-	process     *process.Process
-	Codes       *codeNames
-	keepNatives bool              // the interpreter's own
-	maps        []process.Mapping // executable ones
-	files       map[process.FileID]*mappedFile
-	modules     map[process.Mapping]*growth.Module
+	process          *process.Process
+	Codes            *codeNames
+	keepNativeFrames bool              // of the Python interpreter
+	maps             []process.Mapping // executable ones
+	files            map[process.FileID]*mappedFile
+	modules          map[process.Mapping]*growth.Module
 }
 
-// A mappedFile keeps a file open; symbols is nil where it could not be read.
+// A mappedFile is an open file. Both fields are nil if the file cannot be opened, and symbols alone
+// is if the file is damaged.
 type mappedFile struct {
 	file    *os.File
 	symbols *symbol.File
 }
 
-func NewNamer(p *process.Process, keepNatives bool) *Namer {
+// NewNamer returns a Namer without mappings. It leaves the native frames of the Python interpreter
+// out of stacks with Python frames, unless keepNativeFrames is set.
+func NewNamer(p *process.Process, keepNativeFrames bool) *Namer {
 	return &Namer{
-		process: p, keepNatives: keepNatives, Codes: newCodeNames(p),
-		files: make(map[process.FileID]*mappedFile), modules: make(map[process.Mapping]*growth.Module),
+		process:          p,
+		Codes:            newCodeNames(p),
+		keepNativeFrames: keepNativeFrames,
+		files:            make(map[process.FileID]*mappedFile),
+		modules:          make(map[process.Mapping]*growth.Module),
 	}
 }
 
-// Why stacks end before the start of the thread.
-var EndReasons = map[bpf.StackEnd]string{
-	bpf.EndLimit:        "too many frames",
-	bpf.EndNotReady:     "unwind table not ready yet",
-	bpf.EndUnmapped:     "code at an unknown address",
-	bpf.EndNoRule:       "code without unwind information",
-	bpf.EndUnsupported:  "unwind information not supported",
-	bpf.EndStackMemory:  "stack memory not readable",
-	bpf.EndFramePointer: "no frame pointer",
-}
-
-// Why Python frames are missing.
-var PythonErrors = map[bpf.PythonError]string{
-	bpf.PythonNoThread: "Python thread not found",
-	bpf.PythonMemory:   "Python frames not readable",
-}
-
-// truncation says in words why a stack is not whole; empty if it is.
-func truncation(raw Raw) string {
-	var reasons []string
-	if reason := EndReasons[raw.end]; reason != "" {
-		reasons = append(reasons, reason)
-	}
-	if reason := PythonErrors[raw.python]; reason != "" {
-		reasons = append(reasons, reason)
-	}
-	return strings.Join(reasons, ", ")
-}
-
-// stack names the frames. Where there are Python frames, they stand for the native ones of the interpreter.
-func (n *Namer) stack(raw Raw) *growth.Stack {
-	s := &growth.Stack{ID: raw.ID, PID: n.process.PID, Truncated: truncation(raw)}
-	var named []namedFrame
-	lastNative, innerPython := raw.lastNative(), 0 // innerPython: frames up to the last of Python that the walk met
-	for i := 0; i < len(raw.words); i++ {
-		w := raw.words[i]
-		if w.kind() != bpf.WordPython {
-			named = append(named, n.native(w, i == 0))
-			continue
-		}
-		if i++; i == len(raw.words) {
-			break
-		}
-		frame, ok := n.Codes.frame(w, raw.words[i])
-		if !ok {
-			continue
-		}
-		at := len(named)
-		if i > lastNative {
-			at = innerPython // what was left at the end belongs to the last run
-		}
-		named = slices.Insert(named, at, namedFrame{Frame: frame})
-		innerPython = at + 1
-	}
-	for _, f := range named {
-		if innerPython == 0 || n.keepNatives || !f.internal {
-			s.Frames = append(s.Frames, f.Frame)
-		}
-	}
-	return s
-}
-
-// A namedFrame is a frame, and whether it is the interpreter's own.
-type namedFrame struct {
-	growth.Frame
-	internal bool
-}
-
-// native names a native frame.
-func (n *Namer) native(w word, first bool) namedFrame {
-	pc := w.address()
-	lookup := pc
-	if !first && w.kind() != bpf.WordInterrupted {
-		lookup-- // the call, which may be the last instruction of its function
-	}
-	m, ok := process.FindMapping(n.maps, lookup)
-	if !ok {
-		return namedFrame{Frame: growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}}
-	}
-	frame := n.frame(m, pc, lookup)
-	if w.kind() == bpf.WordFramePointer {
-		frame.Function += " [by frame pointer]"
-	}
-	return namedFrame{frame, n.Codes.isInterpreter(m)}
-}
-
-// take keeps what is mapped executable and opens its files: the process may be gone when a stack is to be named.
+// setMappings keeps the executable mappings. It opens their files at once: the process may have
+// exited by the time a stack is named.
 func (n *Namer) setMappings(maps []process.Mapping) {
 	n.maps = nil
 	for _, m := range maps {
@@ -134,23 +55,92 @@ func (n *Namer) setMappings(maps []process.Mapping) {
 	}
 }
 
-// frame names one address. Without a name it is the file and the address in it that addr2line understands.
+// A namedFrame is a frame and whether the frame is the Python interpreter's own.
+type namedFrame struct {
+	growth.Frame
+	isInterpreter bool
+}
+
+// stack names the frames. The BPF programs report Python frames where they meet the interpreter's
+// native frames, and those that are left behind the last native frame.
+func (n *Namer) stack(raw Raw) *growth.Stack {
+	var named []namedFrame
+	lastNative := raw.lastNative()
+	afterPython := 0 // index behind the last Python frame that the stack walk met
+	for i := 0; i < len(raw.words); i++ {
+		w := raw.words[i]
+		if w.kind() != bpf.WordPython {
+			named = append(named, n.nativeFrame(w, i == 0))
+			continue
+		}
+
+		if i++; i == len(raw.words) {
+			break
+		}
+
+		frame, ok := n.Codes.frame(w, raw.words[i])
+		if !ok {
+			continue
+		}
+
+		at := len(named)
+		if i > lastNative {
+			at = afterPython // the frames that are left belong to the last run of the interpreter
+		}
+		named = slices.Insert(named, at, namedFrame{Frame: frame})
+		afterPython = at + 1
+	}
+
+	s := &growth.Stack{ID: raw.ID, PID: n.process.PID, Truncated: raw.truncation()}
+	hasPython := afterPython > 0
+	for _, f := range named {
+		if !hasPython || n.keepNativeFrames || !f.isInterpreter {
+			s.Frames = append(s.Frames, f.Frame)
+		}
+	}
+	return s
+}
+
+// nativeFrame names a native frame, which may be the first of its stack.
+func (n *Namer) nativeFrame(w word, isFirst bool) namedFrame {
+	pc := w.address()
+	lookup := pc
+	if !isFirst && w.kind() != bpf.WordInterrupted {
+		lookup-- // into the call, which may be the last instruction of its function
+	}
+
+	m, ok := process.FindMapping(n.maps, lookup)
+	if !ok {
+		unknown := growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}
+		return namedFrame{Frame: unknown}
+	}
+
+	frame := n.frame(m, pc, lookup)
+	if w.kind() == bpf.WordFramePointer {
+		frame.Function += " [by frame pointer]"
+	}
+	return namedFrame{Frame: frame, isInterpreter: n.Codes.isInterpreter(m)}
+}
+
+// frame names the function at lookup. Without a symbol the name is the file and pc in the form that
+// addr2line(1) takes.
 func (n *Namer) frame(m process.Mapping, pc, lookup uint64) growth.Frame {
 	frame := growth.Frame{Address: pc, Module: n.module(m)}
-	name := filepath.Base(frame.Module.Path)
 	address := pc
 	if m.IsFile() {
 		address = pc - m.Start + m.Offset
 	}
-	if b := n.mappedFile(m); b.symbols != nil {
-		if in, ok := b.symbols.Address(lookup - m.Start + m.Offset); ok {
-			if frame.Function, ok = b.symbols.Name(in); ok {
+
+	if f := n.mappedFile(m); f.symbols != nil {
+		if virtual, ok := f.symbols.Address(lookup - m.Start + m.Offset); ok {
+			if frame.Function, ok = f.symbols.Name(virtual); ok {
 				return frame
 			}
-			address = in + pc - lookup
+			address = virtual + pc - lookup
 		}
 	}
-	frame.Function = fmt.Sprintf("%s+%#x", name, address)
+
+	frame.Function = fmt.Sprintf("%s+%#x", filepath.Base(frame.Module.Path), address)
 	return frame
 }
 
@@ -158,45 +148,50 @@ func (n *Namer) module(m process.Mapping) *growth.Module {
 	if module, ok := n.modules[m]; ok {
 		return module
 	}
+
 	module := &growth.Module{Path: m.Path, Start: m.Start, Limit: m.End, Offset: m.Offset}
 	if m.Path == "" {
 		module.Path = "[anonymous]"
 	}
-	if b := n.mappedFile(m); b.symbols != nil {
-		module.BuildID = b.symbols.BuildID()
+	if f := n.mappedFile(m); f.symbols != nil {
+		module.BuildID = f.symbols.BuildID()
 	}
+
 	n.modules[m] = module
 	return module
 }
 
-// mappedFile opens the file of a mapping once. One that cannot be read, for whatever reason, has no symbols.
+// mappedFile opens the file of a mapping, once.
 func (n *Namer) mappedFile(m process.Mapping) *mappedFile {
 	id := m.File()
-	if b, ok := n.files[id]; ok {
-		return b
+	if f, ok := n.files[id]; ok {
+		return f
 	}
-	b := &mappedFile{}
-	n.files[id] = b
+
+	f := &mappedFile{}
+	n.files[id] = f
 	if !m.IsFile() {
-		return b
+		return f
 	}
-	f, err := n.process.OpenMapped(m)
-	if err != nil {
-		return b
+
+	var err error
+	if f.file, err = n.process.OpenMapped(m); err != nil {
+		f.file = nil
+		return f
 	}
-	b.file = f
-	b.symbols, _ = symbol.New(f, strings.TrimSuffix(m.Path, " (deleted)"), n.process.Root())
-	return b
+	path := strings.TrimSuffix(m.Path, " (deleted)")
+	f.symbols, _ = symbol.New(f.file, path, n.process.Root())
+	return f
 }
 
 func (n *Namer) close() error {
 	var errs []error
-	for _, b := range n.files {
-		if b.symbols != nil {
-			errs = append(errs, b.symbols.Close())
+	for _, f := range n.files {
+		if f.symbols != nil {
+			errs = append(errs, f.symbols.Close())
 		}
-		if b.file != nil {
-			errs = append(errs, b.file.Close())
+		if f.file != nil {
+			errs = append(errs, f.file.Close())
 		}
 	}
 	return errors.Join(errs...)

@@ -10,17 +10,19 @@ import (
 	"github.com/allocscope/allocscope/tracer/python"
 )
 
-// mostCodes bounds the code objects that are remembered, some 500 bytes each.
-const mostCodes = 1 << 16
+// maxCodes bounds the code objects that are remembered, some 500 bytes each.
+const maxCodes = 1 << 16
 
-// codeNames names Python frames. The kernel side reads code objects the moment a stack is new, while they run.
+// codeNames names Python frames. The BPF programs read the code objects of a new stack at once,
+// because CPython may free them soon after.
 type codeNames struct {
 	process     *process.Process
-	interpreter *python.Interpreter // nil: none
+	interpreter *python.Interpreter // nil: none was found
 	Known       map[codeKey]*python.Code
 }
 
-// A codeKey tells code objects apart: another may follow at the same address.
+// A codeKey identifies a code object. The fingerprint is of its contents: CPython may reuse the
+// address for another code object.
 type codeKey struct {
 	address     uint64
 	fingerprint uint32
@@ -30,39 +32,48 @@ func newCodeNames(p *process.Process) *codeNames {
 	return &codeNames{process: p, Known: make(map[codeKey]*python.Code)}
 }
 
-// isInterpreter tells whether a mapping is of the interpreter's file.
+// isInterpreter reports whether a mapping is of the interpreter's file.
 func (c *codeNames) isInterpreter(m process.Mapping) bool {
 	return c.interpreter != nil && m.File() == c.interpreter.Module.File()
 }
 
-// frame names a Python frame: a code object, its fingerprint, and where it stands. false: the interpreter made the frame for
-// itself.
-func (c *codeNames) frame(object, where word) (growth.Frame, bool) {
-	offset := int32(uint32(where))
-	code := c.code(codeKey{object.address(), uint32(where >> 32)})
+// frame names a Python frame. The low half of position is the byte offset in the bytecode, the high
+// half the fingerprint of the code object. ok is false if CPython leaves the frame out of
+// tracebacks.
+func (c *codeNames) frame(object, position word) (frame growth.Frame, ok bool) {
+	offset := int32(uint32(position))
+	code := c.code(codeKey{address: object.address(), fingerprint: uint32(position >> 32)})
 	if code == nil {
-		return growth.Frame{Python: true, Function: "[Python code that was gone before it could be read]"}, true
+		const unknown = "[Python code that was gone before it could be read]"
+		return growth.Frame{Python: true, Function: unknown}, true
 	}
+
 	if code.IsIncomplete(offset) {
 		return growth.Frame{}, false
 	}
+
 	return growth.Frame{
-		Python: true, Function: code.Function, File: code.File, Line: code.Line(offset), StartLine: code.FirstLine,
+		Python:    true,
+		Function:  code.Function,
+		File:      code.File,
+		Line:      code.Line(offset),
+		StartLine: code.FirstLine,
 	}, true
 }
 
-// told keeps a code object that the kernel side has read, in memory that the process may have put to other use since.
+// add keeps a code object that the BPF programs have read.
 func (c *codeNames) add(record *CodeRecord) {
 	if c.interpreter == nil {
 		return
 	}
+
 	record.rest = c.process
 	if code, err := python.ReadCode(record, record.address, c.interpreter.CodeLayout); err == nil {
-		c.keep(codeKey{record.address, record.fingerprint}, code)
+		c.keep(codeKey{address: record.address, fingerprint: record.fingerprint}, code)
 	}
 }
 
-// code gives a code object; nil: there is another in its place, or none.
+// code returns a code object, or nil if it is no longer in the process.
 func (c *codeNames) code(key codeKey) *python.Code {
 	code, ok := c.Known[key]
 	if !ok {
@@ -73,37 +84,41 @@ func (c *codeNames) code(key codeKey) *python.Code {
 }
 
 func (c *codeNames) keep(key codeKey, code *python.Code) {
-	if len(c.Known) >= mostCodes {
+	if len(c.Known) >= maxCodes {
 		clear(c.Known)
 	}
 	c.Known[key] = code
 }
 
-// read reads a code object that the kernel side has not told, or that was forgotten.
+// Read reads a code object from the process. It returns nil if there is none at the address, or
+// another one.
 func (c *codeNames) Read(key codeKey) *python.Code {
 	if c.interpreter == nil {
 		return nil
 	}
+
 	layout := c.interpreter.CodeLayout
 	code, err := python.ReadCode(c.process, key.address, layout)
 	if err != nil {
 		return nil
 	}
-	fingerprint, err := python.ReadFingerprint(c.process, key.address, layout) // afterwards: it has been this one all the time
+
+	// Only now: if the fingerprint is right, it was while the code object was read.
+	fingerprint, err := python.ReadFingerprint(c.process, key.address, layout)
 	if err != nil || fingerprint != key.fingerprint {
 		return nil
 	}
 	return code
 }
 
-// A CodeRecord is a code object as the kernel side has read it. It is the process's memory as far as it goes; what lies
-// beyond is read from the process.
+// A CodeRecord is a code object that the BPF programs have read: pieces of the process's memory.
+// It is a python.Memory, which reads memory outside of the pieces from the process.
 type CodeRecord struct {
 	TGID        uint32
 	address     uint64
 	fingerprint uint32
 	pieces      [4]memoryPiece
-	rest        python.Memory // nil: there is none
+	rest        python.Memory // the process; nil: reads beyond the pieces fail
 }
 
 type memoryPiece struct {
@@ -111,7 +126,8 @@ type memoryPiece struct {
 	bytes   []byte
 }
 
-var errIncomplete = errors.New("memory that the kernel side could not read")
+// errNotRecorded is the error of a read beyond the pieces of a record.
+var errNotRecorded = errors.New("memory is not in the record")
 
 // ReadMemory implements python.Memory.
 func (c *CodeRecord) ReadMemory(address uint64, buffer []byte) error {
@@ -129,21 +145,24 @@ func (c *CodeRecord) ReadMemory(address uint64, buffer []byte) error {
 
 func (c *CodeRecord) readRest(address uint64, buffer []byte) error {
 	if c.rest == nil {
-		return errIncomplete
+		return errNotRecorded
 	}
 	return c.rest.ReadMemory(address, buffer)
 }
 
-// DecodeCode reads a record of the ring buffer; false: it is not of the size that the kernel side sends.
-func DecodeCode(raw []byte) (*CodeRecord, bool) {
+// DecodeCode decodes a record of the ring buffer. ok is false if the record is too short.
+func DecodeCode(raw []byte) (record *CodeRecord, ok bool) {
 	var code bpf.Code
 	if _, err := binary.Decode(raw, binary.NativeEndian, &code); err != nil {
 		return nil, false
 	}
-	record := &CodeRecord{TGID: code.Tgid, address: code.Address, fingerprint: code.Fingerprint}
-	for i, bytes := range [...][]byte{code.Object[:], code.Name[:], code.File[:], code.Lines[:]} {
+
+	record = &CodeRecord{TGID: code.Tgid, address: code.Address, fingerprint: code.Fingerprint}
+	pieces := [...][]byte{code.Object[:], code.Name[:], code.File[:], code.Lines[:]}
+	for i, bytes := range pieces {
 		p := code.Pieces[i]
-		record.pieces[i] = memoryPiece{p.Address, bytes[:min(p.Length, uint64(len(bytes)))]}
+		length := min(p.Length, uint64(len(bytes)))
+		record.pieces[i] = memoryPiece{address: p.Address, bytes: bytes[:length]}
 	}
 	return record, true
 }

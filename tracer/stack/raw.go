@@ -2,12 +2,13 @@ package stack
 
 import (
 	"encoding/binary"
+	"strings"
 	"unsafe"
 
 	"github.com/allocscope/allocscope/bpf"
 )
 
-// Raw is a stack as the kernel side tells it.
+// A Raw is a stack of addresses, as the BPF programs report it.
 type Raw struct {
 	ID     uint64
 	TGID   uint32
@@ -16,48 +17,80 @@ type Raw struct {
 	words  []word
 }
 
-// lastNative is the index of the last native frame; -1: there is none.
-func (s Raw) lastNative() int {
-	last := -1
-	for i := 0; i < len(s.words); i++ {
-		if s.words[i].kind() == bpf.WordPython {
-			i++ // its second word is of no kind
-			continue
-		}
-		last = i
-	}
-	return last
-}
-
-// A word is a native frame, or one of the two of a Python frame.
+// A word is a native frame, or one of the two words of a Python frame.
 type word uint64
 
-const wordKindShift = 56
+func (w word) kind() bpf.WordKind { return bpf.WordKind(w >> bpf.WordKindShift) }
+func (w word) address() uint64    { return uint64(w & (1<<bpf.WordKindShift - 1)) }
 
-func (w word) kind() bpf.WordKind { return bpf.WordKind(w >> wordKindShift) }
-func (w word) address() uint64    { return uint64(w & (1<<wordKindShift - 1)) }
-
-// DecodeStack reads a record of the ring buffer, which the kernel side cuts after the words used; false: it is too short.
-func DecodeStack(record []byte) (Raw, bool) {
+// DecodeStack decodes a record of the ring buffer, which ends behind the last word in use. ok is
+// false if the record is too short for its words, or has more than a stack can have.
+func DecodeStack(record []byte) (raw Raw, ok bool) {
 	var s bpf.Stack
 	if len(record) < int(unsafe.Offsetof(s.Words)) {
 		return Raw{}, false
 	}
+
 	native := binary.NativeEndian
 	length := int(native.Uint32(record[unsafe.Offsetof(s.Length):]))
-	body := record[unsafe.Offsetof(s.Words):]
-	if length > bpf.MaxWords || len(body) < 8*length {
+	words := record[unsafe.Offsetof(s.Words):]
+	if length > bpf.MaxWords || len(words) < 8*length {
 		return Raw{}, false
 	}
-	raw := Raw{
+
+	raw = Raw{
 		ID:     native.Uint64(record[unsafe.Offsetof(s.Id):]),
 		TGID:   native.Uint32(record[unsafe.Offsetof(s.Tgid):]),
 		end:    bpf.StackEnd(native.Uint32(record[unsafe.Offsetof(s.End):])),
 		python: bpf.PythonError(native.Uint32(record[unsafe.Offsetof(s.Python):])),
 		words:  make([]word, length),
 	}
+
 	for i := range raw.words {
-		raw.words[i] = word(native.Uint64(body[8*i:]))
+		raw.words[i] = word(native.Uint64(words[8*i:]))
 	}
 	return raw, true
+}
+
+// lastNative returns the index of the last native frame, or -1 if there is none.
+func (r Raw) lastNative() int {
+	last := -1
+	for i := 0; i < len(r.words); i++ {
+		if r.words[i].kind() == bpf.WordPython {
+			i++ // the second word of a Python frame has no kind
+			continue
+		}
+		last = i
+	}
+
+	return last
+}
+
+// EndReasons are the reasons for which a stack ends before the start of its thread.
+var EndReasons = map[bpf.StackEnd]string{
+	bpf.EndLimit:        "too many frames",
+	bpf.EndNotReady:     "unwind table not ready yet",
+	bpf.EndUnmapped:     "code at an unknown address",
+	bpf.EndNoRule:       "code without unwind information",
+	bpf.EndUnsupported:  "unwind information not supported",
+	bpf.EndStackMemory:  "stack memory not readable",
+	bpf.EndFramePointer: "no frame pointer",
+}
+
+// PythonErrors are the reasons for which a stack lacks Python frames.
+var PythonErrors = map[bpf.PythonError]string{
+	bpf.PythonNoThread: "Python thread not found",
+	bpf.PythonMemory:   "Python frames not readable",
+}
+
+// truncation returns why the stack is incomplete, or "" if it is not.
+func (r Raw) truncation() string {
+	var reasons []string
+	if reason := EndReasons[r.end]; reason != "" {
+		reasons = append(reasons, reason)
+	}
+	if reason := PythonErrors[r.python]; reason != "" {
+		reasons = append(reasons, reason)
+	}
+	return strings.Join(reasons, ", ")
 }

@@ -1,3 +1,5 @@
+// Package stack names the stacks that the BPF programs report: native frames by symbols, Python
+// frames by code objects.
 package stack
 
 import (
@@ -5,139 +7,162 @@ import (
 	"fmt"
 	"sync"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
-	"github.com/cilium/ebpf"
 )
 
-const UnobservedRoot = "[mapped without a system call being seen]"
-
-// origin is a stack of a process.
+// A Key identifies a stack of a process.
 type Key struct {
 	TGID uint32
 	ID   uint64
 }
 
-// IDs of stacks that the kernel side never gives: it gives hashes, of which these are as unlikely as any other.
+// IDs of stacks that the BPF programs never report. Theirs are hashes, which are one of these with
+// a probability of 2^-63.
 const (
 	lostID       = 0
 	UnobservedID = ^uint64(0)
 )
 
-// mostStacks bounds what a process can make us remember: some 100 bytes each, more for those that look different.
-const mostStacks = 1 << 20
+// UnobservedRoot is the only frame of the stack UnobservedID. That is the stack of memory that was
+// mapped while the process was traced, by a call that source mapping did not see.
+const UnobservedRoot = "[mapped without a system call being seen]"
 
-// Table names each stack once, the moment it is first seen.
+// maxStacks bounds what a process can make allocscope remember: some 100 bytes for each stack ID,
+// and more for each stack with frames of its own.
+const maxStacks = 1 << 20
+
+// A Table has the stacks of one process. It names each once, when it is first reported. Its methods
+// may be called by several goroutines.
 type Table struct {
-	Mu            sync.Mutex
+	Mu            sync.Mutex // guards what follows
 	Namer         *Namer
-	stacks        map[uint64]*growth.Stack // by the kernel's ID; several IDs may share a stack
-	byFrames      map[string]*growth.Stack // the same by what they look like
-	lookupsFailed uint64                   // lookups of stacks that are not to be had
+	stacks        map[uint64]*growth.Stack // by ID; several IDs may share a stack
+	byFrames      map[string]*growth.Stack // by framesKey
+	failedLookups uint64
 }
 
+// NewTable returns a table that uses, and closes, the Namer.
 func NewTable(p *process.Process, namer *Namer) *Table {
 	return &Table{
 		Namer:    namer,
 		byFrames: make(map[string]*growth.Stack),
 		stacks: map[uint64]*growth.Stack{
-			lostID:       {ID: lostID, PID: p.PID, Truncated: "not told, or too many different ones"},
-			UnobservedID: {ID: UnobservedID, PID: p.PID, Frames: []growth.Frame{{Function: UnobservedRoot}}},
+			lostID: {
+				ID: lostID, PID: p.PID, Truncated: "not reported, or too many distinct stacks",
+			},
+			UnobservedID: {
+				ID: UnobservedID, PID: p.PID, Frames: []growth.Frame{{Function: UnobservedRoot}},
+			},
 		},
 	}
 }
 
-// get gives the stack with that ID.
-func (t *Table) Get(id uint64) *growth.Stack {
+// SetMappings sets the mappings that stacks are named by from now on.
+func (t *Table) SetMappings(maps []process.Mapping) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
-	if s, ok := t.stacks[id]; ok {
-		return s
-	}
-	t.lookupsFailed++
-	return t.stacks[lostID]
+
+	t.Namer.setMappings(maps)
 }
 
-// announced names a stack that the kernel side tells, for the first time or again.
-func (t *Table) Add(raw Raw) {
+// SetInterpreter sets how code objects are read.
+func (t *Table) SetInterpreter(i *python.Interpreter) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
-	t.name(raw)
+
+	t.Namer.Codes.interpreter = i
 }
 
-// told keeps a code object that a stack to come leads through.
+// AddCode keeps a code object. The BPF programs report it before the first stack with its frames.
 func (t *Table) AddCode(code *CodeRecord) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	t.Namer.Codes.add(code)
 }
 
-func (t *Table) name(raw Raw) {
-	if _, ok := t.stacks[raw.ID]; ok || len(t.stacks) >= mostStacks {
+// Add names a stack. It does nothing if the table has the stack already, or is full.
+func (t *Table) Add(raw Raw) {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	if _, ok := t.stacks[raw.ID]; ok || len(t.stacks) >= maxStacks {
 		return
 	}
+
 	s := t.Namer.stack(raw)
 	key := framesKey(s)
 	if same, ok := t.byFrames[key]; ok {
 		s = same
 	}
+
 	t.byFrames[key], t.stacks[raw.ID] = s, s
 }
 
-// Reported are those that the kernel side remembers to have told, of all processes. Only the reader of notices uses it.
-type Reported struct {
-	Seen *ebpf.Map // where it remembers them
-	ids  []uint64
-}
-
-// add makes the kernel side forget which it has told before its map gets full.
-func (s *Reported) Add(id uint64) {
-	s.ids = append(s.ids, id)
-	if len(s.ids) < int(s.Seen.MaxEntries()/2) {
-		return
-	}
-	for _, id := range s.ids {
-		_ = s.Seen.Delete(id) // it may have gone with its process
-	}
-	s.ids = s.ids[:0]
-}
-
-// lost counts the lookups of stacks that are not to be had.
-func (t *Table) Lost() uint64 {
-	t.Mu.Lock()
-	defer t.Mu.Unlock()
-	return t.lookupsFailed
-}
-
-// framesKey is the same for stacks that look the same.
+// framesKey is equal for stacks whose frames are.
 func framesKey(s *growth.Stack) string {
 	key := make([]byte, 0, 16*len(s.Frames)+len(s.Truncated))
 	for _, f := range s.Frames {
 		key = binary.NativeEndian.AppendUint64(key, f.Address)
 		if f.Python {
-			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00", f.Function, f.File, f.StartLine, f.Line)
+			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00",
+				f.Function, f.File, f.StartLine, f.Line)
 		}
 	}
 	return string(append(key, s.Truncated...))
 }
 
-// take makes the namer know these maps.
-func (t *Table) SetMappings(maps []process.Mapping) {
+// Get returns the stack with an ID. If the table has no such stack, Get returns one without frames
+// and counts it as lost.
+func (t *Table) Get(id uint64) *growth.Stack {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
-	t.Namer.setMappings(maps)
+
+	if s, ok := t.stacks[id]; ok {
+		return s
+	}
+
+	t.failedLookups++
+	return t.stacks[lostID]
 }
 
-// setInterpreter makes the namer know how to read code objects.
-func (t *Table) SetInterpreter(i *python.Interpreter) {
+// Lost returns how many times Get did not find a stack.
+func (t *Table) Lost() uint64 {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
-	t.Namer.Codes.interpreter = i
+
+	return t.failedLookups
 }
 
+// Close closes the files of the Namer.
 func (t *Table) Close() error {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
+
 	return t.Namer.close()
+}
+
+// Reported are the stacks of all processes that the BPF programs have reported, and report no more.
+// It is not safe for use by several goroutines.
+type Reported struct {
+	Seen *ebpf.Map // where the BPF programs remember them
+	ids  []uint64
+}
+
+// Add adds a stack. When the map is half full Add clears it: the BPF programs report all stacks
+// again, but none is lost.
+func (r *Reported) Add(id uint64) {
+	r.ids = append(r.ids, id)
+	if len(r.ids) < int(r.Seen.MaxEntries()/2) {
+		return
+	}
+
+	for _, id := range r.ids {
+		_ = r.Seen.Delete(id) // fails if its process was detached
+	}
+	r.ids = r.ids[:0]
 }

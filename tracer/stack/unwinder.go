@@ -14,47 +14,63 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// quietAfterRescan is how long the kernel side keeps quiet about unknown code after we have looked.
-const quietAfterRescan = time.Second
-
-// unwinder tells the kernel side how to walk the stacks of a process: which code is mapped where, the unwind tables of the
-// files, the interpreter. It looks again whenever code has been mapped.
+// An Unwinder publishes what the BPF programs need to walk the stacks of a process: executable
+// mappings, unwind tables of the files, and the Python interpreter. It reads the mappings again
+// when the process has mapped code.
 type Unwinder struct {
 	process *process.Process
 	kernel  *kernel.Kernel
 	tables  *unwind.Tables
 	Space   *unwind.AddressSpace
 	stacks  *Table
-	onMaps  func([]process.Mapping) // told of every reading, in a goroutine of its own
+	onMaps  func([]process.Mapping)
 
-	interpreter atomic.Pointer[python.Interpreter] // nil: none found
-	whyNoPython atomic.Pointer[error]              // what was found is not supported
+	interpreter atomic.Pointer[python.Interpreter] // nil: none was found
+	pythonError atomic.Pointer[error]              // why the one that was found is not supported
 
 	wake, stop, done chan struct{}
 }
 
-// StartUnwinder begins with these maps; the tables of the files are made meanwhile. The stacks are told of every reading.
-func StartUnwinder(k *kernel.Kernel, tables *unwind.Tables, p *process.Process, maps []process.Mapping, stacks *Table, onMaps func([]process.Mapping)) (*Unwinder, error) {
+// StartUnwinder publishes these mappings and starts a goroutine that keeps them up to date. Unwind
+// tables are built in the background. The goroutine calls onMaps with these mappings, and whenever
+// it has read them again.
+func StartUnwinder(
+	k *kernel.Kernel,
+	tables *unwind.Tables,
+	p *process.Process,
+	maps []process.Mapping,
+	stacks *Table,
+	onMaps func([]process.Mapping),
+) (*Unwinder, error) {
 	u := &Unwinder{
-		process: p, kernel: k, tables: tables, stacks: stacks, onMaps: onMaps,
-		Space: unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
-		wake:  make(chan struct{}, 1), stop: make(chan struct{}), done: make(chan struct{}),
+		process: p,
+		kernel:  k,
+		tables:  tables,
+		Space:   unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
+		stacks:  stacks,
+		onMaps:  onMaps,
+		wake:    make(chan struct{}, 1),
+		stop:    make(chan struct{}),
+		done:    make(chan struct{}),
 	}
 	if err := u.update(maps); err != nil {
 		return nil, err
 	}
+
 	go u.run(maps)
 	return u, nil
 }
 
-// update makes the kernel side know these maps.
+// update publishes the mappings.
 func (u *Unwinder) update(maps []process.Mapping) error {
 	u.stacks.SetMappings(maps)
+
 	if u.interpreter.Load() == nil {
 		if err := u.findPython(maps); err != nil {
 			return err
 		}
 	}
+
 	var module process.Mapping
 	if i := u.interpreter.Load(); i != nil {
 		module = i.Module
@@ -62,17 +78,18 @@ func (u *Unwinder) update(maps []process.Mapping) error {
 	return u.Space.Update(maps, module, u.isUrgent)
 }
 
-// findPython looks for the interpreter; one that is not supported is told once.
+// findPython finds the Python interpreter, if there is one, and publishes how to walk its frames.
 func (u *Unwinder) findPython(maps []process.Mapping) error {
 	found, err := python.Find(u.process, maps)
 	if err != nil {
-		u.whyNoPython.Store(&err)
+		u.pythonError.Store(&err)
 		return nil
 	}
 	if found == nil {
 		return nil
 	}
-	u.stacks.SetInterpreter(found) // before the first code object is told
+
+	u.stacks.SetInterpreter(found) // before the BPF programs report the first code object
 	if err := u.kernel.Pythons.Put(uint32(u.process.PID), found.Kernel); err != nil {
 		return fmt.Errorf("publish interpreter of pid %d: %w", u.process.PID, err)
 	}
@@ -80,24 +97,28 @@ func (u *Unwinder) findPython(maps []process.Mapping) error {
 	return nil
 }
 
-// source tells of the interpreter, if there is one.
+// Status returns one status for the Python interpreter, and none if there is no interpreter.
 func (u *Unwinder) Status() []source.Status {
 	if i := u.interpreter.Load(); i != nil {
-		return []source.Status{{Name: "python", Attached: true, Details: []string{"Python " + i.Version + " in " + i.Module.Path}}}
+		details := []string{"Python " + i.Version + " in " + i.Module.Path}
+		return []source.Status{{Name: "python", Attached: true, Details: details}}
 	}
-	if err := u.whyNoPython.Load(); err != nil {
+
+	if err := u.pythonError.Load(); err != nil {
 		return []source.Status{{Name: "python", Reason: (*err).Error(), Err: *err}}
 	}
 	return nil
 }
 
-// isUrgent tells the files through which nearly every stack leads.
+// isUrgent reports whether nearly every stack leads through a mapping's file. Its unwind table is
+// built first.
 func (u *Unwinder) isUrgent(m process.Mapping) bool {
 	name := filepath.Base(m.Path)
-	return m.Path == u.process.Executable || strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "libpython")
+	return m.Path == u.process.Executable ||
+		strings.HasPrefix(name, "libc.so") || strings.HasPrefix(name, "libpython")
 }
 
-// refresh makes it look at the maps soon.
+// Refresh makes the unwinder read the mappings soon. It does not wait.
 func (u *Unwinder) Refresh() {
 	select {
 	case u.wake <- struct{}{}:
@@ -105,38 +126,43 @@ func (u *Unwinder) Refresh() {
 	}
 }
 
+// requestPause is how long the BPF programs may not report unknown code after a rescan.
+const requestPause = time.Second
+
 func (u *Unwinder) run(first []process.Mapping) {
 	defer close(u.done)
 	u.onMaps(first)
-	var again <-chan time.Time
+
+	var pauseEnds <-chan time.Time
 	for {
 		select {
 		case <-u.stop:
 			return
-		case <-again:
-			_ = u.kernel.Requests.Delete(uint32(u.process.PID)) // it may not be there
+		case <-pauseEnds:
+			_ = u.kernel.Requests.Delete(uint32(u.process.PID)) // fails if there was no request
 		case <-u.wake:
 			u.rescan()
-			again = time.After(quietAfterRescan)
+			pauseEnds = time.After(requestPause)
 		}
 	}
 }
 
-// look brings the kernel side up to date, and then rests: reading the maps holds a lock of the process, which may map code
-// all the time. Of that time, a tenth at most is ours.
+// rescan reads and publishes the mappings. The kernel locks the address space while they are read,
+// and a process may map code all the time. So rescan sleeps for nine times as long as it took.
 func (u *Unwinder) rescan() {
 	began := time.Now()
 	if maps, err := u.process.Maps(); err == nil {
-		_ = u.update(maps) // stacks through what is new end there, and say so
+		_ = u.update(maps) // stacks through new code are truncated, with the reason
 		u.onMaps(maps)
 	}
+
 	select {
 	case <-u.stop:
 	case <-time.After(9 * time.Since(began)):
 	}
 }
 
-// close stops looking.
+// Close stops the goroutine and waits for it.
 func (u *Unwinder) Close() {
 	close(u.stop)
 	<-u.done

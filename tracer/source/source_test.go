@@ -1,0 +1,239 @@
+package source
+
+import (
+	"errors"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/process"
+)
+
+// executables returns an executable mapping of each file.
+func executables(paths ...string) (maps []process.Mapping) {
+	for i, path := range paths {
+		maps = append(maps, process.Mapping{Path: path, Execute: true, Inode: uint64(i + 1)})
+	}
+	return maps
+}
+
+func TestLibraryExamine(t *testing.T) {
+	const maxFiles = 3
+	var found []string
+	l := newLibrary(nil, nil, "test", "no library", maxFiles)
+	examine := func(maps []process.Mapping, done bool) []string {
+		found = nil
+		l.examine(maps, func(m process.Mapping) bool {
+			found = append(found, m.Path)
+			return done
+		})
+		return found
+	}
+
+	files := executables("/a", "/b", "/c", "/d")
+	anonymous := process.Mapping{Execute: true}
+	data := process.Mapping{Path: "/data", Inode: 9}
+	first := slices.Concat([]process.Mapping{anonymous, data}, files[:2], files[:1])
+
+	for _, step := range []struct {
+		name string
+		maps []process.Mapping
+		done bool
+		want []string
+	}{
+		{"not done", files[:2], false, []string{"/a", "/b"}},
+		{"executable files, once", first, true, []string{"/a", "/b"}},
+		{"new file", files[:3], true, []string{"/c"}},
+		{"too many files", files, true, nil},
+	} {
+		if got := examine(step.maps, step.done); !slices.Equal(got, step.want) {
+			t.Errorf("%s: %q, want %q", step.name, got, step.want)
+		}
+	}
+
+	clear(l.Examined)
+	l.enter(closed)
+	if got := examine(files, true); len(got) > 0 {
+		t.Errorf("closed: %q", got)
+	}
+}
+
+func TestLibraryStates(t *testing.T) {
+	for _, final := range []state{refused, off, closed} {
+		l := newLibrary(nil, nil, "test", "no library", 1)
+		for _, next := range []state{attached, paused, waiting, final, attached, paused} {
+			l.enter(next)
+		}
+		if !l.is(final) {
+			t.Errorf("state %d, want %d", l.state, final)
+		}
+	}
+
+	l := newLibrary(nil, nil, "test", "no library", 1)
+	l.TurnOff()
+	if s := l.Status(); s.Name != "test" || !s.Off || s.Reason != "" {
+		t.Errorf("off: %+v", s)
+	}
+}
+
+// Tensors without a library need no kernel, so that all ways between states can be gone.
+func TestTensorsStates(t *testing.T) {
+	s := NewTensors(nil, nil)
+	attach := func(s *Tensors) error { s.enter(attached); return nil }
+	for _, step := range []struct {
+		name                      string
+		do                        func(*Tensors) error
+		active, complete, pending bool
+	}{
+		{"paused before the library is found", (*Tensors).Close, false, false, true},
+		{"opened", (*Tensors).Open, false, false, true},
+		{"attached", attach, true, true, true},
+		{"paused", (*Tensors).Close, false, false, true},
+		{"attached after a gap", attach, true, false, true},
+		{"shut down", (*Tensors).Shutdown, false, false, false},
+		{"opened after shutdown", (*Tensors).Open, false, false, false},
+	} {
+		if err := step.do(s); err != nil {
+			t.Fatal(err)
+		}
+		active, complete, pending := s.Active(), s.Complete(), s.Pending()
+		if active != step.active || complete != step.complete || pending != step.pending {
+			t.Errorf("%s: active %t, complete %t, pending %t, want %t, %t, %t", step.name,
+				active, complete, pending, step.active, step.complete, step.pending)
+		}
+	}
+}
+
+func TestTensorsStatus(t *testing.T) {
+	s := NewTensors(nil, nil)
+	got := s.Status()
+	if got.Attached || got.Err != nil || !strings.Contains(got.Reason, "no library") {
+		t.Errorf("new: %+v", got)
+	}
+
+	cause := errors.New("refused")
+	s.report(cause)
+	got = s.Status()
+	if got.Attached || got.Reason != "refused" || !errors.Is(got.Err, cause) || s.Pending() {
+		t.Errorf("refused: %+v", got)
+	}
+
+	s.report(nil)
+	if got := s.Status(); !got.Attached || got.Reason != "" || got.Err != nil {
+		t.Errorf("attached: %+v", got)
+	}
+}
+
+func TestGPUStatus(t *testing.T) {
+	const notMapped = "CUDA's driver (libcuda.so.1) is not mapped"
+	g := NewGPU(nil, nil)
+	if s := g.Status(); s.Attached || s.Reason != notMapped || !g.Pending() {
+		t.Errorf("no GPU: %+v", s)
+	}
+	if g.ShouldReport(false) {
+		t.Error("source cuda of a process without a GPU is reported")
+	}
+	if !g.ShouldReport(true) {
+		t.Error("source cuda alone is not reported")
+	}
+
+	g.usesGPU = true
+	g.blocks.enter(attached)
+	if s := g.Status(); !s.Attached || s.Reason != "" || !g.ShouldReport(false) {
+		t.Errorf("blocks attached: %+v", s)
+	}
+	for _, reason := range []string{"first", "second"} {
+		g.reportError(errors.New(reason))
+	}
+	g.blocks.enter(refused)
+	g.blocks.enter(attached)
+	if s := g.Status(); s.Attached || s.Reason != "first; second" || s.Err == nil {
+		t.Errorf("refused: %+v", s)
+	}
+
+	if err := g.Shutdown(); err != nil {
+		t.Fatal(err)
+	}
+	if s := g.Status(); !s.Off || g.Pending() {
+		t.Errorf("shut down with nothing found: %+v", s)
+	}
+}
+
+func TestGPUBlocks(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		follow   []bool
+		complete bool
+	}{
+		{"followed from the start", []bool{true}, true},
+		{"followed twice", []bool{true, true}, true},
+		{"never followed", nil, false},
+		{"given up", []bool{true, false}, false},
+		{"followed again", []bool{true, false, true}, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := NewGPU(nil, nil)
+			for _, follow := range c.follow {
+				if err := g.FollowBlocks(follow); err != nil {
+					t.Fatal(err)
+				}
+				if follow {
+					g.blocks.enter(attached) // as Update does once it has found a function
+				}
+			}
+			if _, complete := g.Active(); complete != c.complete {
+				t.Errorf("complete: %t, want %t", complete, c.complete)
+			}
+		})
+	}
+}
+
+func TestStepsStatus(t *testing.T) {
+	for _, c := range []struct{ name, symbol, reason string }{
+		{"PyTorch", "", "no library libtorch_cpu is mapped"},
+		{"unprintable", "lib\x1bx:step", "no library lib?x is mapped"},
+		{"no function", "libx", "not of the form LIB:SYMBOL"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := NewSteps(nil, nil, c.symbol)
+			if s.Settled() {
+				t.Error("settled before Update")
+			}
+			s.Update(executables("/lib/libc.so.6"))
+			got := s.Status()
+			if got.Attached || !strings.Contains(got.Reason, c.reason) || !s.Settled() {
+				t.Errorf("%+v, want %q", got, c.reason)
+			}
+			if len(s.Examined) > 0 || s.Count() != growth.Unknown {
+				t.Errorf("%d files are examined, %d steps counted", len(s.Examined), s.Count())
+			}
+		})
+	}
+}
+
+func TestFaultPeriod(t *testing.T) {
+	for interval, want := range map[uint64]uint64{
+		0: 1, 1: 1, 4096: 1, 8192: 2, 64 << 10: 17, 512 << 10: 131, kernel.MaxInterval: 262_147,
+	} {
+		if got := FaultPeriod(interval); got != want {
+			t.Errorf("at %d bytes: one in %d, want %d", interval, got, want)
+		}
+	}
+}
+
+func TestEventRemedy(t *testing.T) {
+	for err, want := range map[error]string{
+		unix.EPERM:  " (run as root or grant CAP_PERFMON",
+		unix.EMFILE: " (raise the limit",
+		unix.EIO:    "",
+	} {
+		got := WithRemedy(EventRemedy(err))
+		if !strings.HasPrefix(got, want) || want == "" && got != "" {
+			t.Errorf("%v: %q, want %q", err, got, want)
+		}
+	}
+}

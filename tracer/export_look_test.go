@@ -36,8 +36,8 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 		return nil, err
 	}
 	l := residency.NewRows(found, pid, t.stacks.Get, held, make(residency.CountedFiles))
-	l.KnowsHeap, l.KnowsAll = s.probing.coversHeap(t)
-	l.Fill(residency.Known{Objects: objects[uint32(pid)], Faults: faults[uint32(pid)], Pins: devices.Pins[uint32(pid)]})
+	l.HeapTraced, l.HeapComplete = s.probing.coversHeap(t)
+	l.Fill(residency.Samples{Objects: objects[uint32(pid)], Faults: faults[uint32(pid)], Pins: devices.Pins[uint32(pid)]})
 	t.addMappings(held, found, &snapshot.Mappings)
 	snapshot.Holdings = held.List()
 	snapshot.Residents = []growth.Resident{found.Resident(growth.Process{PID: pid})}
@@ -47,11 +47,11 @@ func (s *Session) LookAt(pid int, share float64) (*growth.Snapshot, error) {
 // ReadPages has the pages of all processes that are known read as on kernels without PAGEMAP_SCAN.
 func (s *Session) ReadPages() {
 	for _, t := range s.targets.list() {
-		readPages(t.pages.Pages)
+		readPages(t.pages.Pagemap)
 	}
 	for _, o := range s.scanner.others.Members {
-		if o.Occupancy != nil {
-			readPages(o.Occupancy.Pages)
+		if o.Tracker != nil {
+			readPages(o.Tracker.Pagemap)
 		}
 	}
 }

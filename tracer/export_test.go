@@ -125,7 +125,7 @@ func LimitRuns(t testing.TB, most int) {
 
 // LookWhole takes a snapshot as if its budget had no bound.
 func (s *Session) LookWhole() (*growth.Snapshot, error) {
-	s.scanner.budget = residency.Budget{PerByte: 1e-18}
+	s.scanner.budget = residency.Budget{SecondsPerByte: 1e-18}
 	return s.Snapshot()
 }
 

@@ -23,7 +23,7 @@ func (s *Session) Mature(age time.Duration) { s.probing.schedule.Lag = age }
 
 // PollSurvivors looks at survivors now.
 func (s *Session) PollSurvivors() {
-	s.probing.tracker.Checked = time.Time{}
+	s.probing.tracker.CheckedAt = time.Time{}
 	s.probing.CheckLiveness()
 }
 

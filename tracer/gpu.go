@@ -67,7 +67,7 @@ func (g *gpuState) sample() nvml.Sample {
 	}
 	g.nvml.Read(g.library)
 	g.glimpseTotals()
-	sums := nvml.Sample{GPUs: g.devices()}
+	sums := nvml.Sample{Processes: g.devices()}
 	sums.Driver = nvml.ReadDriverTotals(g.kernel)
 	return sums
 }

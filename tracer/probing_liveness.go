@@ -19,7 +19,7 @@ func (w *probing) CheckLiveness() {
 	if byTarget == nil {
 		return
 	}
-	v.Cost = process.MeasureCPUTime(func() {
+	v.CheckCost = process.MeasureCPUTime(func() {
 		for tgid, objects := range byTarget {
 			w.pollTarget(tgid, objects)
 		}

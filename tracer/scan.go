@@ -40,7 +40,7 @@ func (k *scanner) addTo(snapshot *growth.Snapshot, held estimate.Holdings, objec
 	for _, m := range members {
 		pid := uint32(m.Process.PID)
 		if t := k.liveTarget(m); t != nil {
-			k.spent += process.MeasureCPUTime(func() { t.addTo(snapshot, held, m.Info, residency.Known{objects[pid], faults[pid], pins[pid]}) })
+			k.spent += process.MeasureCPUTime(func() { t.addTo(snapshot, held, m.Info, residency.Samples{objects[pid], faults[pid], pins[pid]}) })
 			continue
 		}
 		k.others.AddTo(snapshot, m, k.files, k.trackerOf)
@@ -83,13 +83,13 @@ func (k *scanner) scan(o *residency.Tracker, maps []process.Mapping, intervals [
 	if err != nil {
 		return nil
 	}
-	k.scanning += found.Took
+	k.scanning += found.CPUTime
 	k.resident += float64(max(0, found.Status.RSS)) * found.Share
 	return found
 }
 
 // addTo adds the mappings of a process that lives, and what it has in memory.
-func (t *target) addTo(snapshot *growth.Snapshot, held estimate.Holdings, facts growth.Process, known residency.Known) {
+func (t *target) addTo(snapshot *growth.Snapshot, held estimate.Holdings, facts growth.Process, known residency.Samples) {
 	var maps []process.Mapping
 	if t.isAlive() {
 		maps = t.reconcile(t.session.events.takeCalls(t.process.PID))
@@ -112,13 +112,13 @@ func (t *target) addTo(snapshot *growth.Snapshot, held estimate.Holdings, facts 
 		return
 	}
 	l := residency.NewRows(found, t.process.PID, t.stacks.Get, held, k.files)
-	l.KnowsHeap, l.KnowsAll = t.session.probing.coversHeap(t)
-	l.ParentCounts = residency.CountsParent(snapshot, t.pages)
+	l.HeapTraced, l.HeapComplete = t.session.probing.coversHeap(t)
+	l.ParentInSnapshot = residency.HasParent(snapshot, t.pages)
 	l.Fill(known)
-	source.ForgetFaults(t.kernel, uint32(t.process.PID), l.Forgotten)
+	source.ForgetFaults(t.kernel, uint32(t.process.PID), l.StaleFaults)
 	t.addMappings(held, found, &snapshot.Mappings)
 	r := found.Resident(facts)
-	r.Traced, r.HeapTraced, r.Forked = true, l.KnowsHeap, t.pages.Forked
+	r.Traced, r.HeapTraced, r.Forked = true, l.HeapTraced, t.pages.Forked
 	snapshot.Residents = append(snapshot.Residents, r)
 }
 

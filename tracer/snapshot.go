@@ -106,7 +106,7 @@ func (t *target) addMappings(to estimate.Holdings, l *residency.Scan, totals *gr
 	last := uint64(0)
 	for i := range l.Segments {
 		a := &l.Segments[i]
-		if !a.Known || a.Origin == addrspace.BeforeTracing {
+		if !a.HasInterval || a.Origin == addrspace.BeforeTracing {
 			continue
 		}
 		length := int64(a.Span().Len())

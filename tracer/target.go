@@ -58,7 +58,7 @@ type target struct {
 // newTarget prepares what stacks need: how to walk them, and how to name them. It owns p, also where it fails.
 func newTarget(s *Session, p *process.Process) (*target, error) {
 	t := &target{process: p, kernel: s.kernel, session: s, folded: make(map[uint64]*estimate.StackTotals), foldedDevices: make(map[nvml.Key]*estimate.StackTotals), stop: make(chan struct{})}
-	t.heap.Kernel, t.heap.Pid = s.kernel, p.PID
+	t.heap.Kernel, t.heap.PID = s.kernel, p.PID
 	stat, err := p.Stat() // before the maps, so that an execution after them is noticed
 	if err != nil {
 		return nil, errors.Join(err, p.Close())

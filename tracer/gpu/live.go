@@ -167,14 +167,14 @@ func SumTotals(totals []growth.GPUTotals) (allocated, reserved int64) {
 
 // Sample is what processes have on GPUs at one moment.
 type Sample struct {
-	GPUs   []growth.ProcessGPUMemory
-	Driver map[uint32]driverTotal // by PID; nil: unknown
+	Processes []growth.ProcessGPUMemory
+	Driver    map[uint32]driverTotal // by PID; nil: unknown
 }
 
 // Set sets the GPU fields of a process's sample. It leaves them as they are for a process that
 // uses no GPU.
 func (s Sample) Set(sample *growth.Sample, pid int) {
-	for _, memory := range s.GPUs {
+	for _, memory := range s.Processes {
 		if memory.PID != pid {
 			continue
 		}

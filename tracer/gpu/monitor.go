@@ -10,7 +10,7 @@ import (
 // Monitor reads NVML once a process that uses a GPU has been found. The zero value has not opened
 // NVML.
 type Monitor struct {
-	Asked   bool            // NVML is being opened, or has been
+	Started bool            // NVML is being opened, or has been
 	opening chan openedNVML // nil: NVML is not being opened
 	monitor *nvml.Monitor   // nil: not opened, or not available
 	reason  string          // why NVML is not available; empty: it is, or this is not known yet
@@ -27,8 +27,8 @@ type openedNVML struct {
 // goroutine. There are no figures before that has ended. library is the path of libnvidia-ml.so.1;
 // empty: where the dynamic linker finds it.
 func (m *Monitor) Read(library string) {
-	if !m.Asked {
-		m.Asked, m.opening = true, make(chan openedNVML, 1)
+	if !m.Started {
+		m.Started, m.opening = true, make(chan openedNVML, 1)
 		go func(to chan<- openedNVML) {
 			monitor, err := nvml.Open(library)
 			to <- openedNVML{monitor: monitor, err: err}

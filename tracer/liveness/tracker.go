@@ -29,8 +29,8 @@ type Tracker struct {
 	Objects     map[bpf.Address]TrackedObject
 	HazardRates map[stack.Key]*growth.HazardRate
 	Allocators  map[uint32]ProcessAllocator // by PID
-	Checked     time.Time                   // when Due last returned objects
-	Cost        time.Duration               // CPU time of the last check
+	CheckedAt   time.Time                   // when Due last returned objects
+	CheckCost   time.Duration               // CPU time of the last check
 }
 
 // NewTracker returns a tracker without objects.
@@ -58,12 +58,12 @@ func (o *TrackedObject) ageAt(moment uint64) time.Duration {
 // Due returns the objects to check, by PID. It returns nil if no check is due yet, or if probes
 // are open: they see each free themselves.
 func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]Object {
-	interval := max(checkInterval, time.Duration(float64(t.Cost)/checkCPUShare))
-	if isOpen || len(t.Objects) == 0 || now.Sub(t.Checked) < interval {
+	interval := max(checkInterval, time.Duration(float64(t.CheckCost)/checkCPUShare))
+	if isOpen || len(t.Objects) == 0 || now.Sub(t.CheckedAt) < interval {
 		return nil
 	}
 
-	t.Checked = now
+	t.CheckedAt = now
 	return t.NewSince(0)
 }
 

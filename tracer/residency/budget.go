@@ -30,7 +30,7 @@ const (
 // is expected to cost. The zero value is ready to use.
 type Budget struct {
 	// SecondsPerByte is the CPU time for one resident byte; 0: not measured yet.
-	PerByte float64
+	SecondsPerByte float64
 
 	// fixedSeconds is the CPU time of a snapshot besides its page scans: reading the maps and the
 	// contents of memory, and computing the rows.
@@ -45,10 +45,10 @@ func (b *Budget) ShareFor(resident int64, now time.Time, part float64) float64 {
 	b.limiter.Share = scanCPUShare
 	accrued := max(minAccrued, b.limiter.Accrue(now))
 
-	if b.PerByte == 0 {
-		b.PerByte = initialSecondsPerByte
+	if b.SecondsPerByte == 0 {
+		b.SecondsPerByte = initialSecondsPerByte
 	}
-	expected := b.PerByte * float64(max(resident, 1)) // of a scan of all pages
+	expected := b.SecondsPerByte * float64(max(resident, 1)) // of a scan of all pages
 	allowed := part*accrued.Seconds() - b.fixedSeconds
 	if expected <= max(alwaysFullScanSeconds, allowed) {
 		return 1
@@ -65,5 +65,5 @@ func (b *Budget) Learn(resident float64, scan, rest time.Duration) {
 	if resident < minSampledBytes {
 		return // mostly the cost of system calls
 	}
-	b.PerByte += newestWeight * (scan.Seconds()/resident - b.PerByte)
+	b.SecondsPerByte += newestWeight * (scan.Seconds()/resident - b.SecondsPerByte)
 }

@@ -85,7 +85,7 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 
 	// If only a share of the pages was scanned, a fault that matches no page is not stale.
 	if r.stacks != nil && r.Share == 1 {
-		r.Forgotten = stale
+		r.StaleFaults = stale
 	}
 }
 

@@ -197,9 +197,9 @@ func (r *Rows) addHeap(segment *Segment) {
 // heapRemainder returns the kind and the root of heap memory that no known object takes.
 func (r *Rows) heapRemainder() (growth.Kind, string) {
 	switch {
-	case !r.KnowsHeap:
+	case !r.HeapTraced:
 		return growth.KindHeap, rootUnknownSite
-	case !r.KnowsAll:
+	case !r.HeapComplete:
 		return growth.KindUnclassified, rootUnclassified
 	}
 	return growth.KindRetained, rootRetained

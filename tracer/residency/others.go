@@ -42,7 +42,7 @@ type otherMember struct {
 	process *process.Process
 
 	// Tracker is nil before the first scan.
-	Occupancy *Tracker
+	Tracker *Tracker
 
 	// due is set if the member is to be scanned for the current snapshot.
 	due bool
@@ -128,14 +128,14 @@ func firstScanCost(p *process.Process) time.Duration {
 
 // isCurrent reports whether the process executes the program still that was scanned.
 func (m *otherMember) isCurrent() bool {
-	return m.Occupancy == nil || m.Occupancy.executes(m.process)
+	return m.Tracker == nil || m.Tracker.executes(m.process)
 }
 
 func (m *otherMember) close() error {
-	if m.Occupancy == nil {
+	if m.Tracker == nil {
 		return nil
 	}
-	return m.Occupancy.Close()
+	return m.Tracker.Close()
 }
 
 // AddTo adds the latest reading of a member to a snapshot, and takes a new one if it is due. It
@@ -177,30 +177,30 @@ func (m *otherMember) read(
 		return
 	}
 
-	if m.Occupancy == nil {
+	if m.Tracker == nil {
 		maxShare := min(1, float64(maxScanTime)/float64(firstScanCost(member.Process)))
-		if m.Occupancy, err = NewTracker(member.Process, maxShare); err != nil {
+		if m.Tracker, err = NewTracker(member.Process, maxShare); err != nil {
 			return
 		}
 	}
-	found, err := m.Occupancy.Scan(maps, nil, 1, parent)
+	found, err := m.Tracker.Scan(maps, nil, 1, parent)
 	if err != nil {
 		return
 	}
 
 	held := make(estimate.Holdings)
 	rows := NewRows(found, member.Process.PID, nil, held, files)
-	rows.ParentCounts = CountsParent(snapshot, m.Occupancy)
-	rows.Fill(Known{})
+	rows.ParentInSnapshot = HasParent(snapshot, m.Tracker)
+	rows.Fill(Samples{})
 
 	m.resident, m.holdings, m.files = found.Resident(member.Info), held.List(), rows.ownFiles
-	m.resident.Forked = m.Occupancy.Forked
+	m.resident.Forked = m.Tracker.Forked
 }
 
 // TrackerOf returns the Tracker of a member; nil if it was never scanned.
 func (o *Others) TrackerOf(pid int) *Tracker {
 	if m := o.Members[pid]; m != nil {
-		return m.Occupancy
+		return m.Tracker
 	}
 	return nil
 }

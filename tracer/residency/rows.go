@@ -61,14 +61,14 @@ type Rows struct {
 	// HeapTraced is set if the allocation sites of heap memory are known; HeapComplete if those of
 	// all live objects are, up to sampling. It is unset if the heap is probed in bursts: objects
 	// that no burst has seen, and young ones, are not known then.
-	KnowsHeap, KnowsAll bool
+	HeapTraced, HeapComplete bool
 
 	// ParentInSnapshot is set if the parent is in the same snapshot, so that what the process
 	// shares with its parent is counted there.
-	ParentCounts bool
+	ParentInSnapshot bool
 
 	// StaleFaults are the sampled pages whose faults Fill needs no more.
-	Forgotten []uint64
+	StaleFaults []uint64
 
 	holdings estimate.Holdings
 	pid      int
@@ -106,14 +106,14 @@ func NewRows(
 
 // Samples are what tracing knows about the memory of a process: sampled live objects, sampled page
 // faults, and host memory that is pinned for a GPU.
-type Known struct {
+type Samples struct {
 	Objects []estimate.LiveObject
 	Faults  []source.Fault
 	Pins    []estimate.Pin
 }
 
 // Fill adds the rows of all memory of the process.
-func (r *Rows) Fill(known Known) {
+func (r *Rows) Fill(known Samples) {
 	r.addPinned(known.Pins)
 	r.addObjects(known.Objects)
 	r.countFiles()
@@ -237,7 +237,7 @@ func (s *Segment) rowKind() rowKind {
 		return rowKind{kind: growth.KindShmem, root: root, anyAge: true}
 	}
 
-	if s.Known && s.Origin == addrspace.Unobserved {
+	if s.HasInterval && s.Origin == addrspace.Unobserved {
 		return rowKind{kind: growth.KindMmap, root: stack.UnobservedRoot}
 	}
 	return rowKind{kind: growth.KindMmap, root: rootMapped}
@@ -334,13 +334,13 @@ func (r *Rows) addPrivate(segment *Segment, bytes pages.Bytes) {
 // addInherited adds memory that is still shared with the parent.
 func (r *Rows) addInherited(bytes int64, class string) {
 	row := r.addNamed(growth.KindInherited, bytes, 0, 0, rootInherited, class)
-	if row != nil && r.ParentCounts {
+	if row != nil && r.ParentInSnapshot {
 		row.SharedBytes += bytes
 	}
 }
 
 // HasParent reports whether the parent from which a process has inherited memory is in a snapshot.
-func CountsParent(snapshot *growth.Snapshot, t *Tracker) bool {
+func HasParent(snapshot *growth.Snapshot, t *Tracker) bool {
 	return slices.ContainsFunc(snapshot.Residents, func(r growth.Resident) bool {
 		return r.PID == t.parent
 	})

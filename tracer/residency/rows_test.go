@@ -58,9 +58,9 @@ func randomSegment(r *rand.Rand, start, end uint64) Segment {
 			Start: start, End: end, Class: allClasses[r.IntN(len(allClasses))], Name: "x",
 			Offset: r.Uint64N(100) * process.PageSize, File: process.FileID{Inode: r.Uint64N(3)},
 		},
-		Interval: addrspace.Interval{Origin: addrspace.Origin(r.IntN(3)), Stack: r.Uint64N(5)},
-		Known:    r.IntN(2) == 0,
-		factor:   1, fileFactor: 1,
+		Interval:    addrspace.Interval{Origin: addrspace.Origin(r.IntN(3)), Stack: r.Uint64N(5)},
+		HasInterval: r.IntN(2) == 0,
+		factor:      1, fileFactor: 1,
 	}
 	s.Heap = slices.Contains(heapClasses, s.Class)
 
@@ -83,7 +83,7 @@ func randomAddress(r *rand.Rand) uint64 {
 // randomPage returns the address of a page.
 func randomPage(r *rand.Rand) uint64 { return randomAddress(r) &^ (process.PageSize - 1) }
 
-func randomSamples(r *rand.Rand) (samples Known) {
+func randomSamples(r *rand.Rand) (samples Samples) {
 	for range r.IntN(200) {
 		size := r.Uint64N(100_000)
 		if r.IntN(10) == 0 {
@@ -124,12 +124,12 @@ func TestRows(t *testing.T) {
 		files := make(CountedFiles)
 		for range 2 { // the second process shares files with the first
 			rows := NewRows(randomScan(r), pid, nil, make(estimate.Holdings), files)
-			rows.ParentCounts = r.IntN(2) == 0
+			rows.ParentInSnapshot = r.IntN(2) == 0
 
-			var samples Known
+			var samples Samples
 			if r.IntN(2) == 0 {
 				rows.stacks = stacks
-				rows.KnowsHeap, rows.KnowsAll = r.IntN(2) == 0, r.IntN(2) == 0
+				rows.HeapTraced, rows.HeapComplete = r.IntN(2) == 0, r.IntN(2) == 0
 				samples = randomSamples(r)
 			}
 			rows.Fill(samples)

@@ -59,7 +59,7 @@ func pendingMapping(m process.Mapping) pendingSpan {
 func (t *Tracker) scanPages(maps []process.Mapping, share float64) (*pageScan, error) {
 	for {
 		share = min(share, t.maxShare)
-		s := &pageScan{pagemap: t.Pages, runs: make(pages.Runs, 0, t.lastRuns)}
+		s := &pageScan{pagemap: t.Pagemap, runs: make(pages.Runs, 0, t.lastRuns)}
 
 		err := s.scan(maps, share)
 		t.lastRuns = len(s.runs)
@@ -223,7 +223,7 @@ func (t *Tracker) findShared(s *pageScan) error {
 
 		// Pages beyond a limit of runs count as the process's own.
 		var err error
-		found, err = t.Pages.SharedRuns(found, query.Start, query.End)
+		found, err = t.Pagemap.SharedRuns(found, query.Start, query.End)
 		if err != nil && !errors.Is(err, process.ErrTooManyRuns) {
 			return err
 		}

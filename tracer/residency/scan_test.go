@@ -183,7 +183,7 @@ func TestLongestScanned(t *testing.T) {
 	}
 	device := process.Mapping{Start: start, End: start + gib, Path: "/dev/nvidia0"}
 
-	pagemap := ownTracker(t).Pages
+	pagemap := ownTracker(t).Pagemap
 	if longest := longestScanned(pagemap, maps); longest != math.MaxUint64 {
 		t.Errorf("with PAGEMAP_SCAN: %d bytes, want all", longest)
 	}

@@ -31,7 +31,7 @@ type Scan struct {
 	Unread pages.Spans
 
 	// CPUTime that scanning the pages took.
-	Took time.Duration
+	CPUTime time.Duration
 }
 
 // A Segment is a range of addresses of one region and one interval.
@@ -40,7 +40,7 @@ type Segment struct {
 
 	// Interval is valid if HasInterval is set. What the kernel maps by itself has none.
 	addrspace.Interval
-	Known bool
+	HasInterval bool
 
 	// Heap is set if the memory belongs to an allocator.
 	Heap bool
@@ -73,7 +73,7 @@ func segmentsOf(regions []region.Region, intervals []addrspace.Interval) []Segme
 	add := func(r region.Region, interval *addrspace.Interval) {
 		s := Segment{Region: r, factor: 1, fileFactor: 1}
 		if interval != nil {
-			s.Interval, s.Known = *interval, true
+			s.Interval, s.HasInterval = *interval, true
 		}
 		s.Heap = s.ByAllocator || slices.Contains(heapClasses, s.Class)
 		segments = append(segments, s)
@@ -122,7 +122,7 @@ func (s *Segment) Span() pages.Span {
 }
 
 // hasMapper reports whether tracing has seen the system call that mapped the segment.
-func (s *Segment) hasMapper() bool { return s.Known && s.Origin == addrspace.FromCall }
+func (s *Segment) hasMapper() bool { return s.HasInterval && s.Origin == addrspace.FromCall }
 
 // countsInRSS reports whether the kernel counts the pages of a segment in RSS. It does not count
 // those of device files, nor those of hugetlbfs.

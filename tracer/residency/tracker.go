@@ -33,7 +33,7 @@ type Tracker struct {
 	image   process.Image // the program that the process executes
 
 	// Pagemap of the process. Close closes it.
-	Pages *process.Pagemap
+	Pagemap *process.Pagemap
 
 	// maxShare is the largest share of the pages that a scan reads, at most 1.
 	maxShare float64
@@ -74,7 +74,7 @@ func NewTracker(p *process.Process, maxShare float64) (*Tracker, error) {
 	}
 
 	t := &Tracker{
-		process: p, Pages: pagemap, image: stat.Image, parent: stat.Parent, maxShare: maxShare,
+		process: p, Pagemap: pagemap, image: stat.Image, parent: stat.Parent, maxShare: maxShare,
 	}
 	if parent, err := process.ReadStat(stat.Parent); err == nil {
 		t.Forked = parent.Image == stat.Image
@@ -123,7 +123,7 @@ func (t *Tracker) executes(p *process.Process) bool {
 }
 
 // Close closes the page map.
-func (t *Tracker) Close() error { return t.Pages.Close() }
+func (t *Tracker) Close() error { return t.Pagemap.Close() }
 
 // Scan scans all pages of the process, or a share of the pages of its large mappings. intervals are
 // the address ranges of which tracing knows who mapped them. parent is the Tracker of the parent,
@@ -150,7 +150,7 @@ func (t *Tracker) Scan(
 	if err != nil {
 		return nil, err
 	}
-	s := &Scan{Status: found.nearest(after, before), Took: cpuTime}
+	s := &Scan{Status: found.nearest(after, before), CPUTime: cpuTime}
 
 	// After an execve, the status is that of another program than the pages.
 	if s.Status.RSS == process.Unknown || !t.executes(t.process) {

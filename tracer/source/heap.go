@@ -15,7 +15,7 @@ import (
 // are opened and closed many times if the heap is sampled in bursts.
 type Heap struct {
 	Kernel *kernel.Kernel
-	Pid    int
+	PID    int
 	// Functions are probed while the source is open. The session guards them and Links.
 	Functions []probe.Target
 	Links     []link.Link // empty while the source is closed
@@ -49,7 +49,7 @@ func (h *Heap) Open() error {
 	}
 
 	for _, target := range h.Functions {
-		links, err := probe.Attach(h.Kernel.Mode, target, h.Kernel.HeapPrograms(), h.Pid)
+		links, err := probe.Attach(h.Kernel.Mode, target, h.Kernel.HeapPrograms(), h.PID)
 		if err != nil {
 			return errors.Join(err, h.Close())
 		}

@@ -51,7 +51,7 @@ test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo f
 	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 & # once, for minutes; who needs one of them waits for it, and says what is missing
 	npm --prefix $(WEB) test
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./... ./.ci/peers ./.ci/gpu
+		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./...
 
 .PHONY: fuzz
 fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) each
@@ -61,15 +61,15 @@ fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) ea
 test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulated by qemu; asks sudo for root
 	@.ci/packages $(KERNEL_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		.ci/kernels/run
+		test/kernels/run
 
 PYTHON ?= python3
 .PHONY: test-gpu
 test-gpu: ## Compare with PyTorch's own figures on a GPU, half an hour; PYTHON (python3) has PyTorch with CUDA; asks sudo for root
-	@.ci/gpu/check "$(PYTHON)"
+	@test/gpu/check "$(PYTHON)"
 	@.ci/packages $(GPU_PACKAGES)
 	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		.ci/gpu/run "$(PYTHON)"
+		test/gpu/run "$(PYTHON)"
 
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters
@@ -86,7 +86,7 @@ bench: ## Measure the price of tracing, as ratios in one run
 
 PEERS_ROUNDS ?= 5
 PEERS_SECONDS ?= 6
-PEERS := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" .ci/peers/run
+PEERS := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" test/peers/run
 .PHONY: bench-peers
 bench-peers: build ## Compare with other tools on real trainers, two hours; PEERS_WORKLOADS, PEERS_WAYS, PEERS_ROUNDS (5), PEERS_SECONDS (6)
 	@.ci/packages $(PEERS_PACKAGES)
@@ -105,7 +105,7 @@ DOCS_TRACE ?= 2m
 .PHONY: docs-images
 docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m) and take the pictures of its report in docs/images
 	@.ci/packages $(IMAGE_PACKAGES)
-	@.ci/images/run $(DOCS_TRACE)
+	@test/images/run $(DOCS_TRACE)
 
 .PHONY: clean
 clean: ## Remove what was built

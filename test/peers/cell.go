@@ -9,13 +9,13 @@ import (
 	"time"
 )
 
-// A result is what one way to watch one workload has cost, and what it has said.
+// A result is the cost of one way to trace one workload, and its report.
 type result struct {
 	workload workload
 	way      way
-	native   []stretch // one more than of those traced: before each, and after the last
+	native   []stretch // one more than of traced: before each, and after the last
 	traced   []stretch
-	last     stretch // the one that the report is about, at least
+	last     stretch // the report is about this one, and may include earlier ones
 	load     load
 	report   report
 	leak     place
@@ -23,7 +23,7 @@ type result struct {
 	unread   error // why there is no report
 }
 
-// A cell is one way to watch one workload, while it is measured.
+// A cell is one way to trace one workload, while it is measured.
 type cell struct {
 	*bench
 	workload workload
@@ -34,15 +34,18 @@ type cell struct {
 	result   *result
 }
 
-// measure lets a workload work natively and traced in turn, and then once more for the report. A tool that can be attached is
-// attached to a process for each traced stretch, which works natively between them; for other tools there are two processes.
+// measure runs a workload natively and traced in turn, and then once more for the report. A tool
+// that can attach attaches to the process for each traced stretch; the same process runs natively
+// in between. Other tools get a process of their own.
 func (c *cell) measure(ctx context.Context) (err error) {
 	ctx, stop := context.WithTimeout(ctx, c.limit())
-	defer stop() // which ends all that has been started
+	defer stop() // it ends all processes that were started
+
 	if err := c.prepare(); err != nil {
 		return err
 	}
 	defer c.log.Close()
+
 	native, err := startTrainer(ctx, c.inside(c.cpu, c.workload.command...), c.log)
 	if err != nil {
 		return err
@@ -102,44 +105,48 @@ func (c *cell) alternate(ctx context.Context, native, traced *trainer) error {
 	return err
 }
 
-// trace lets a workload work under its tool.
+// trace runs a workload under its tool.
 func (c *cell) trace(ctx context.Context, t *trainer, seconds int) (s stretch, err error) {
 	tracer, except := t.command.Process.Pid, t.pid
 	end := func() error { return nil }
 	if c.way.attach != nil {
-		a, err := attach(ctx, c.pinned(c.cpus-1, c.way.attach(c.tools, t.pid, seconds, c.outer(c.name))...), c.way.ready, c.outer(c.name))
+		command := c.way.attach(c.tools, t.pid, seconds, c.outer(c.name))
+		a, err := attach(ctx, c.pinned(c.cpus-1, command...), c.way.ready, c.outer(c.name))
 		if err != nil {
 			return s, err
 		}
 		tracer, except, end = a.command.Process.Pid, 0, a.end
 	}
+
 	working, worked := context.WithCancel(ctx)
 	loads := make(chan load)
-	go func() { loads <- watch(working, tracer, except) }()
+	go func() { loads <- measureLoad(working, tracer, except) }()
 	s, err = t.work(seconds)
 	worked()
-	l := <-loads
-	c.result.load = load{max(c.result.load.rss, l.rss), max(c.result.load.kernel, l.kernel), l.cores}
+	l, before := <-loads, c.result.load
+	c.result.load = load{max(before.rss, l.rss), max(before.kernel, l.kernel), l.cores}
 	if err != nil {
 		return s, err
 	}
 	return s, end()
 }
 
-// limit is a time after which something hangs: tools may take long to start a workload, and to write what they know.
+// limit is the time after which a cell is taken to hang. Tools may take long to start a workload
+// and to write their reports.
 func (c *cell) limit() time.Duration {
 	seconds := 2*c.rounds*max(c.seconds, c.long) + c.longLast + c.last
-	return 2*time.Duration(seconds)*time.Second + 2*leaving
+	return 2*time.Duration(seconds)*time.Second + 2*exitTimeout
 }
 
-// added is the memory that the tool has added to the target, by which what it holds beyond what is planted exceeds that of the
-// native stretches around it, and its load.
+// added returns the bytes by which the tool increased the RSS of the target: its RSS without the
+// leak, minus that of the native stretches before and after.
 func (r result) added() (target float64) {
 	held := func(s stretch) float64 { return float64(s.rss - s.kept) }
 	var more []float64
 	for i, s := range r.traced {
 		more = append(more, held(s)-(held(r.native[i])+held(r.native[i+1]))/2)
 	}
+
 	slices.Sort(more)
 	return quantile(more, 0.5)
 }

@@ -11,57 +11,62 @@ import (
 	"time"
 )
 
-// tick is that of the times in /proc/PID/stat: USER_HZ, which is 100 on all that Go runs on.
-const tick = 10 * time.Millisecond
+// clockTick is the unit of times in /proc/PID/stat: 1/USER_HZ, which is 1/100 s wherever Go runs.
+const clockTick = 10 * time.Millisecond
 
-// A load is what the processes of a tool take while a workload works.
+// A load is what the processes of a tool take while a workload runs.
 type load struct {
-	rss, kernel int64 // bytes, the most that was seen; kernel: of BPF maps
-	cores       float64
+	rss, kernel int64   // peak bytes; kernel is that of BPF maps
+	cores       float64 // CPU seconds per second
 }
 
-// watch reads what the processes take that PID has started, and itself, but for one and what that has started, until ctx ends.
-func watch(ctx context.Context, pid, except int) load {
-	var most load
-	began, first, last := time.Now(), cpuOf(family(pid, except)), time.Duration(0)
-	for tick := time.NewTicker(time.Second); ; {
-		members := family(pid, except)
+// measureLoad measures the processes that PID started, and PID itself, until ctx ends. It leaves
+// out the process except, and those that except started.
+func measureLoad(ctx context.Context, pid, except int) load {
+	var peak load
+	began, first := time.Now(), cpuOf(processTree(pid, except))
+	last := time.Duration(0)
+	for ticker := time.NewTicker(time.Second); ; {
+		members := processTree(pid, except)
 		if now := cpuOf(members); now > last { // the tool may have ended
-			last, most.cores = now, (now-first).Seconds()/max(time.Since(began).Seconds(), 1)
+			last, peak.cores = now, (now-first).Seconds()/max(time.Since(began).Seconds(), 1)
 		}
+
 		var rss int64
 		for _, member := range members {
 			rss += rssOf(member)
 		}
-		most.rss, most.kernel = max(most.rss, rss), max(most.kernel, mapsOf(members))
+		peak.rss, peak.kernel = max(peak.rss, rss), max(peak.kernel, mapsOf(members))
+
 		select {
 		case <-ctx.Done():
-			tick.Stop()
-			return most
-		case <-tick.C:
+			ticker.Stop()
+			return peak
+		case <-ticker.C:
 		}
 	}
 }
 
-// family is a process and what it has started, but for one and what that has started.
-func family(pid, except int) []int {
+// processTree returns a process and its descendants, without the process except and its own.
+func processTree(pid, except int) []int {
 	if pid == except {
 		return nil
 	}
+
 	members := []int{pid}
 	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
 	for _, file := range files {
 		text, _ := os.ReadFile(file)
 		for _, child := range strings.Fields(string(text)) {
 			if number, err := strconv.Atoi(child); err == nil {
-				members = append(members, family(number, except)...)
+				members = append(members, processTree(number, except)...)
 			}
 		}
 	}
 	return members
 }
 
-// rssOf is 0 of a process that has gone.
+// rssOf returns the RSS of a process in bytes; 0 if it has ended.
 func rssOf(pid int) int64 {
 	var size, resident int64
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
@@ -69,7 +74,7 @@ func rssOf(pid int) int64 {
 	return resident * int64(os.Getpagesize())
 }
 
-// cpuOf sums the user and system time of processes that are there.
+// cpuOf returns the user and system time of processes. Those that have ended count as 0.
 func cpuOf(pids []int) time.Duration {
 	var ticks int64
 	for _, pid := range pids {
@@ -78,15 +83,16 @@ func cpuOf(pids []int) time.Duration {
 		if len(fields) < 13 {
 			continue
 		}
+
 		for _, field := range fields[11:13] {
 			number, _ := strconv.ParseInt(field, 10, 64)
 			ticks += number
 		}
 	}
-	return time.Duration(ticks) * tick
+	return time.Duration(ticks) * clockTick
 }
 
-// mapsOf sums the kernel's memory of the BPF maps that processes hold, each map once.
+// mapsOf returns the kernel's memory of the BPF maps that processes hold, each map once.
 func mapsOf(pids []int) int64 {
 	sizes := make(map[string]int64)
 	for _, pid := range pids {
@@ -98,6 +104,7 @@ func mapsOf(pids []int) int64 {
 			}
 		}
 	}
+
 	var sum int64
 	for _, size := range sizes {
 		sum += size
@@ -105,7 +112,7 @@ func mapsOf(pids []int) int64 {
 	return sum
 }
 
-// mapIn is the map of a file descriptor, and its bytes.
+// mapIn returns the BPF map of a file descriptor, and its bytes.
 func mapIn(fdinfo string) (id string, size int64, ok bool) {
 	for line := range strings.Lines(fdinfo) {
 		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")

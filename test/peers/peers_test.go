@@ -1,11 +1,15 @@
 package main
 
 import (
+	"encoding/json"
 	"math"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
 )
 
 const testdata = "../../testdata/peers"
@@ -23,13 +27,14 @@ func workloadNamed(t *testing.T, name string) (w workload, leak, cache place) {
 	return chosen[0], leak, cache
 }
 
-func TestEveryWorkloadMarksItsLeakAndItsCache(t *testing.T) {
+func TestPlacesOf(t *testing.T) {
 	for _, w := range workloads {
 		_, leak, cache := workloadNamed(t, w.name)
 		text, err := os.ReadFile(filepath.Join(testdata, w.source))
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		for _, p := range []place{leak, cache} {
 			if strings.Count(string(text), p.function) < 2 {
 				t.Errorf("%s has no function %q that is called", w.source, p.function)
@@ -41,7 +46,7 @@ func TestEveryWorkloadMarksItsLeakAndItsCache(t *testing.T) {
 	}
 }
 
-func TestRatiosCompareWithTheStretchesAround(t *testing.T) {
+func TestRatios(t *testing.T) {
 	of := func(s stretch) float64 { return s.cpu }
 	native := []stretch{{cpu: 1}, {cpu: 3}, {cpu: 5}}
 	traced := []stretch{{cpu: 4}, {cpu: 2}}
@@ -59,10 +64,12 @@ func TestRatiosCompareWithTheStretchesAround(t *testing.T) {
 	}
 }
 
-func TestCollapsedStacksAreRankedByWhatTheyHold(t *testing.T) {
+func TestCollapsed(t *testing.T) {
 	_, leak, cache := workloadNamed(t, "dispatch")
-	r := collapsed([]byte("main (/d.py:3);fill (/d.py:9) 10\nmain (/d.py:3);keep (/tmp/" + leak.line + ");c10::alloc_cpu(unsigned long) 25\n" +
-		"main (/d.py:3);keep (/tmp/" + leak.line + ");c10::alloc_cpu(unsigned long) 50\nmain;remember (/tmp/" + cache.line + ") 15\nnone 0\n"))
+	r := collapsed([]byte("main (/d.py:3);fill (/d.py:9) 10\n" +
+		"main (/d.py:3);keep (/tmp/" + leak.line + ");c10::alloc_cpu(unsigned long) 25\n" +
+		"main (/d.py:3);keep (/tmp/" + leak.line + ");c10::alloc_cpu(unsigned long) 50\n" +
+		"main;remember (/tmp/" + cache.line + ") 15\nnone 0\n"))
 	if len(r.entries) != 3 {
 		t.Fatalf("%d entries, want 3: %v", len(r.entries), r.entries)
 	}
@@ -72,25 +79,31 @@ func TestCollapsedStacksAreRankedByWhatTheyHold(t *testing.T) {
 	if at, share := r.named(cache); at != 2 || share != 0.15 {
 		t.Errorf("the cache is number %d with %v, want 2 with 0.15", at, share)
 	}
-	if got := r.entries[0].shown(place{line: "other:1"}); got != "c10::alloc_cpu(unsigned long) < keep ("+leak.line+")" {
-		t.Errorf("shown without the line: %q", got)
+
+	want := "c10::alloc_cpu(unsigned long) < keep (" + leak.line + ")"
+	if got := r.entries[0].shown(place{line: "other:1"}); got != want {
+		t.Errorf("shown without the line: %q, want %q", got, want)
 	}
 	if got := r.entries[0].shown(leak); got != "keep ("+leak.line+")" {
 		t.Errorf("shown: %q", got)
 	}
 }
 
-func TestALineIsNotTakenForAnotherThatBeginsLikeIt(t *testing.T) {
+func TestPlaceIs(t *testing.T) {
 	p := place{line: "dispatch.py:5"}
 	if p.is("keep (/tmp/dispatch.py:52)") || !p.is("keep (/tmp/dispatch.py:5)") {
-		t.Error("line 5 is taken for line 52, or not known")
+		t.Error("line 5 matches line 52, or does not match itself")
 	}
 }
 
-func readFrom(t *testing.T, name, text string, read func(reporter) (report, error), workload string) (report, place) {
+// readFrom reads the report of a tool on the workload loop from a file.
+func readFrom(
+	t *testing.T, name, text string, read func(reporter) (report, error),
+) (report, place) {
 	t.Helper()
 	r := reporter{outer: t.TempDir()}
-	r.workload, r.leak, r.cache = workloadNamed(t, workload)
+	r.workload, r.leak, r.cache = workloadNamed(t, "loop")
+
 	path := filepath.Join(r.outer, name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		t.Fatal(err)
@@ -105,7 +118,7 @@ func readFrom(t *testing.T, name, text string, read func(reporter) (report, erro
 	return got, r.leak
 }
 
-func TestMemleaksStacksAreRead(t *testing.T) {
+func TestReadMemleak(t *testing.T) {
 	r, leak := readFrom(t, outputFile, `Tracing outstanding memory allocs...  Hit Ctrl-C to end
 [2:41:40] Top 2 stacks with outstanding allocations:
 3000 bytes in 19995 allocations from stack
@@ -114,7 +127,7 @@ func TestMemleaksStacksAreRead(t *testing.T) {
 1000 bytes in 4 allocations from stack
 	0 [<000055feeae974ae>] keep_block+0xe [/tmp/loop]
 done
-`, readMemleak, "loop")
+`, readMemleak)
 	if at, share := r.named(leak); at != 2 || share != 0.25 {
 		t.Errorf("the leak is number %d with %v, want 2 with 0.25", at, share)
 	}
@@ -123,22 +136,54 @@ done
 	}
 }
 
-func TestAllocscopesSummaryIsRead(t *testing.T) {
-	const summary = `{"verdict": "suspected",
-		"culprits": [{"share": 0.9, "path": ["keep_block (/tmp/loop)", "leaf (/lib/c)"], "callers": ["main (/tmp/loop)"]}],
-		"accumulating": [
-			{"share": 0.9, "stack": ["leaf (/lib/c)", "keep_block (/tmp/loop)"], "trend": "accumulating", "bytes_per_min": 60, "rate_low": 50, "rate_high": 70},
-			{"share": 0.1, "stack": ["remember_block (/tmp/loop)"], "trend": "TREND", "bytes_per_min": 6, "rate_low": 5, "rate_high": 7}]}`
-	for trend, called := range map[string]bool{"accumulating": true, "no-growth": false} {
-		r, leak := readFrom(t, filepath.Join(traceFolder, "summary.json"), strings.Replace(summary, "TREND", trend, 1), readAllocscope, "loop")
+// The summary is written by its own types, so that its keys are those of allocscope.
+func TestReadAllocscope(t *testing.T) {
+	rate := func(n int64) *int64 { return &n }
+	for trend, isLeak := range map[growth.Trend]bool{
+		growth.TrendAccumulating: true, growth.TrendNoGrowth: false,
+	} {
+		share := 0.9
+		s := summary.Summary{
+			Suspects: []summary.Suspect{{
+				Share: &share, Path: []string{"keep_block (/tmp/loop)", "leaf (/lib/c)"},
+				Callers: []string{"main (/tmp/loop)"},
+			}},
+			Accumulating: []summary.Accumulation{
+				{
+					Share: 0.9, Stack: []string{"leaf (/lib/c)", "keep_block (/tmp/loop)"},
+					Trend:       growth.TrendAccumulating,
+					BytesPerMin: rate(60), RateLow: rate(50), RateHigh: rate(70),
+				},
+				{
+					Share: 0.1, Stack: []string{"remember_block (/tmp/loop)"}, Trend: trend,
+					BytesPerMin: rate(6), RateLow: rate(5), RateHigh: rate(7),
+				},
+			},
+		}
+		s.Class = growth.ClassSuspected
+		text, err := json.Marshal(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		r, leak := readFrom(t, filepath.Join(traceFolder, "summary.json"), string(text), readAllocscope)
 		if at, share := r.named(leak); at != 1 || share != 0.9 {
 			t.Errorf("the leak is number %d with %v, want 1 with 0.9", at, share)
 		}
-		if r.rate != 60 || r.low != 50 || r.top != 70 || r.verdict != "suspected" {
+		if r.rate != 60 || r.low != 50 || r.top != 70 || r.verdict != string(growth.ClassSuspected) {
 			t.Errorf("%+v, want the leak's rates and the verdict", r)
 		}
-		if r.cache != called {
+		if r.cache != isLeak {
 			t.Errorf("a cache that is %s is called a leak: %v", trend, r.cache)
+		}
+
+		s.Suspects = nil
+		if text, err = json.Marshal(s); err != nil {
+			t.Fatal(err)
+		}
+		r, leak = readFrom(t, filepath.Join(traceFolder, "summary.json"), string(text), readAllocscope)
+		if at, share := r.named(leak); at != 1 || share != 0.9 || len(r.entries) != 2 {
+			t.Errorf("without suspects: number %d of %d with %v", at, len(r.entries), share)
 		}
 	}
 }

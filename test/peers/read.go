@@ -15,20 +15,25 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/growth"
 )
 
-// A reporter reads what a tool has left in a folder, where needed with the tool's own commands, in the Debian folder.
+// A reporter reads the files that a tool wrote to a folder. Some tools have commands for that, in
+// the Debian folder.
 type reporter struct {
-	outer, inner string // the folder, seen from outside and from inside the Debian folder
+	outer, inner string // the folder, as its path is outside and inside the Debian folder
 	inside       func(ctx context.Context, argv ...string) *exec.Cmd
 	workload     workload
 	leak, cache  place
 }
 
-// output runs a command inside.
+// output returns the standard output of a command that runs in the Debian folder.
 func (r reporter) output(argv ...string) ([]byte, error) {
-	ctx, stop := context.WithTimeout(context.Background(), leaving)
+	ctx, stop := context.WithTimeout(context.Background(), exitTimeout)
 	defer stop()
+
 	c := r.inside(ctx, argv...)
 	ownGroup(c)
 	var errors bytes.Buffer
@@ -40,7 +45,7 @@ func (r reporter) output(argv ...string) ([]byte, error) {
 	return text, nil
 }
 
-// find is the newest file of a pattern, seen from inside.
+// find returns the last file that matches a pattern, as its path is inside.
 func (r reporter) find(pattern string) (string, error) {
 	files, _ := filepath.Glob(filepath.Join(r.outer, pattern))
 	if len(files) == 0 {
@@ -59,10 +64,13 @@ func readHeaptrack(r reporter) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
-	if _, err := r.output("heaptrack_print", "-f", file, "-p", "0", "-a", "0", "-T", "0",
-		"-F", filepath.Join(r.inner, "stacks"), "--flamegraph-cost-type", "leaked"); err != nil {
+
+	_, err = r.output("heaptrack_print", "-f", file, "-p", "0", "-a", "0", "-T", "0",
+		"-F", filepath.Join(r.inner, "stacks"), "--flamegraph-cost-type", "leaked")
+	if err != nil {
 		return report{}, err
 	}
+
 	text, err := os.ReadFile(filepath.Join(r.outer, "stacks"))
 	return collapsed(text), err
 }
@@ -72,6 +80,7 @@ func readJemalloc(r reporter) (report, error) {
 	if err != nil {
 		return report{}, err
 	}
+
 	program := r.workload.command[0]
 	if r.workload.python() {
 		program = "/usr/bin/" + program
@@ -80,7 +89,8 @@ func readJemalloc(r reporter) (report, error) {
 	return collapsed(text), err
 }
 
-// collapsed reads lines of frames with ";" between them, from the outermost on, a space, and the bytes.
+// collapsed reads folded stacks: each line has the frames, root first, with ";" between them, then a
+// space and the bytes.
 func collapsed(text []byte) report {
 	sizes := make(map[string]float64)
 	for line := range strings.Lines(string(text)) {
@@ -90,6 +100,7 @@ func collapsed(text []byte) report {
 			sizes[line[:at]] += size
 		}
 	}
+
 	r := ranked(sizes)
 	for _, e := range r.entries {
 		slices.Reverse(e.frames)
@@ -97,8 +108,8 @@ func collapsed(text []byte) report {
 	return r
 }
 
-// outstanding is the beginning of an entry of memleak, and stackFrame a frame in it.
 var (
+	// outstanding is the beginning of an entry of memleak, and stackFrame a frame in it.
 	outstanding = regexp.MustCompile(`^(\d+) bytes in \d+ allocations from stack`)
 	stackFrame  = regexp.MustCompile(`^\s*\d+ \[<[0-9a-f]+>\] (.*)$`)
 )
@@ -109,6 +120,7 @@ func readMemleak(r reporter) (report, error) {
 		return report{}, err
 	}
 	defer file.Close()
+
 	sizes := make(map[string]float64)
 	var frames []string
 	size := 0.0
@@ -118,6 +130,7 @@ func readMemleak(r reporter) (report, error) {
 		}
 		frames = nil
 	}
+
 	lines := bufio.NewScanner(file)
 	for lines.Scan() {
 		if begins := outstanding.FindStringSubmatch(lines.Text()); begins != nil {
@@ -128,18 +141,21 @@ func readMemleak(r reporter) (report, error) {
 		}
 	}
 	add()
+
 	return ranked(sizes), lines.Err()
 }
 
-// ranked makes entries of the bytes of stacks, whose frames have ";" between them.
+// ranked returns the entries of stacks whose frames have ";" between them, largest first.
 func ranked(sizes map[string]float64) (r report) {
 	sum := 0.0
 	for _, size := range sizes {
 		sum += size
 	}
+
 	stacks := slices.SortedFunc(maps.Keys(sizes), func(a, b string) int {
 		return cmp.Or(cmp.Compare(sizes[b], sizes[a]), cmp.Compare(a, b))
 	})
+
 	for _, stack := range stacks {
 		if size := sizes[stack]; size > 0 {
 			r.entries = append(r.entries, entry{frames: strings.Split(stack, ";"), share: size / sum})
@@ -148,49 +164,45 @@ func ranked(sizes map[string]float64) (r report) {
 	return r
 }
 
-// summary is what this program reads of allocscope's summary.json.
-type summary struct {
-	Verdict  string `json:"verdict"`
-	Culprits []struct {
-		Share   float64  `json:"share"`
-		Path    []string `json:"path"`    // inwards
-		Callers []string `json:"callers"` // outwards
-	} `json:"culprits"`
-	Accumulating []struct {
-		Share       float64  `json:"share"`
-		Stack       []string `json:"stack"`
-		Trend       string   `json:"trend"`
-		BytesPerMin float64  `json:"bytes_per_min"`
-		RateLow     float64  `json:"rate_low"`
-		RateHigh    float64  `json:"rate_high"`
-	} `json:"accumulating"`
-}
-
-// readAllocscope takes the culprits, or the stacks that hold more where it names no culprit.
+// readAllocscope returns the suspects of summary.json, or the stacks that accumulate if there is no
+// suspect.
 func readAllocscope(r reporter) (report, error) {
-	var s summary
 	text, err := os.ReadFile(filepath.Join(r.outer, traceFolder, "summary.json"))
 	if err != nil {
 		return report{}, err
 	}
+	var s summary.Summary
 	if err := json.Unmarshal(text, &s); err != nil {
 		return report{}, fmt.Errorf("read summary.json: %w", err)
 	}
-	result := report{rates: true, verdict: s.Verdict}
-	for _, c := range s.Culprits {
-		slices.Reverse(c.Path)
-		e := entry{frames: append(c.Path, c.Callers...), share: c.Share}
+
+	result := report{rates: true, verdict: string(s.Class)}
+	for _, suspect := range s.Suspects {
+		slices.Reverse(suspect.Path) // leaf first
+		e := entry{frames: append(suspect.Path, suspect.Callers...), share: orZero(suspect.Share)}
 		result.entries = append(result.entries, e)
 		result.cache = result.cache || r.cache.in(e.frames) && !r.leak.in(e.frames)
 	}
+
 	for _, a := range s.Accumulating {
-		if len(s.Culprits) == 0 {
+		if len(s.Suspects) == 0 {
 			result.entries = append(result.entries, entry{frames: a.Stack, share: a.Share})
 		}
-		result.cache = result.cache || r.cache.in(a.Stack) && a.Trend == "accumulating"
+		accumulates := a.Trend == growth.TrendAccumulating
+		result.cache = result.cache || r.cache.in(a.Stack) && accumulates
 		if r.leak.in(a.Stack) {
-			result.rate, result.low, result.top = result.rate+a.BytesPerMin, result.low+a.RateLow, result.top+a.RateHigh
+			result.rate += float64(orZero(a.BytesPerMin))
+			result.low += float64(orZero(a.RateLow))
+			result.top += float64(orZero(a.RateHigh))
 		}
 	}
 	return result, nil
+}
+
+// orZero returns the number, or 0 if it is unknown.
+func orZero[T int64 | float64](number *T) T {
+	if number == nil {
+		return 0
+	}
+	return *number
 }

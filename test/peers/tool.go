@@ -13,23 +13,25 @@ import (
 )
 
 const (
-	outputFile  = "output" // what an attached tool prints
+	outputFile  = "output" // of an attached tool
 	traceFolder = "trace"
 	memrayFile  = "memray.bin"
 	libcLink    = "libc.so.6"
 )
 
-// A tool is attached to a workload, for a time that it was told.
+// A tool is attached to a workload for a fixed time.
 type tool struct {
 	command *exec.Cmd
 	done    chan error
 }
 
-// attach starts a tool in a folder and waits until it says that it is ready.
+// attach starts a tool in a folder and waits until it has printed ready.
 func attach(ctx context.Context, argv []string, ready, folder string) (*tool, error) {
-	t := &tool{command: exec.CommandContext(ctx, argv[0], argv[1:]...), done: make(chan error, 1)}
+	command := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	t := &tool{command: command, done: make(chan error, 1)}
 	ownGroup(t.command)
 	t.command.Dir = folder
+
 	reader, writer, err := os.Pipe()
 	if err != nil {
 		return nil, err
@@ -39,6 +41,7 @@ func attach(ctx context.Context, argv []string, ready, folder string) (*tool, er
 		return nil, err
 	}
 	writer.Close()
+
 	attached := make(chan struct{})
 	go func() {
 		err := keep(reader, filepath.Join(folder, outputFile), ready, attached)
@@ -47,15 +50,18 @@ func attach(ctx context.Context, argv []string, ready, folder string) (*tool, er
 		}
 		t.done <- err
 	}()
+
 	select {
 	case <-attached:
 		return t, nil
 	case err := <-t.done:
-		return nil, fmt.Errorf("%s has ended at once: %w: %s", argv[0], err, lastLine(filepath.Join(folder, outputFile)))
+		return nil, fmt.Errorf("%s ended at once: %w: %s",
+			argv[0], err, lastLine(filepath.Join(folder, outputFile)))
 	}
 }
 
-// keep writes what a tool prints to a file until it ends, and closes attached at the line with what it says when it is ready.
+// keep writes the output of a tool to a file until it ends. It closes attached at the first line
+// that contains ready.
 func keep(from io.ReadCloser, path, ready string, attached chan struct{}) error {
 	defer from.Close()
 	file, err := os.Create(path)
@@ -63,6 +69,7 @@ func keep(from io.ReadCloser, path, ready string, attached chan struct{}) error 
 		return err
 	}
 	defer file.Close()
+
 	for lines, waiting := bufio.NewScanner(from), true; lines.Scan(); {
 		fmt.Fprintln(file, lines.Text())
 		if waiting && strings.Contains(lines.Text(), ready) {
@@ -73,9 +80,9 @@ func keep(from io.ReadCloser, path, ready string, attached chan struct{}) error 
 	return nil
 }
 
-// end waits until the tool has written what it knows and has left.
+// end waits until the tool has written its report and has exited.
 func (t *tool) end() error {
-	killer := time.AfterFunc(leaving, func() { _ = t.command.Cancel() })
+	killer := time.AfterFunc(exitTimeout, func() { _ = t.command.Cancel() })
 	defer killer.Stop()
 	return <-t.done
 }

@@ -12,36 +12,37 @@ import (
 	"time"
 )
 
-// leaving is the time that a workload has to leave, and its tool to write what it knows.
-const leaving = 5 * time.Minute
+// exitTimeout is the time for a workload to exit, and for its tool to write its report.
+const exitTimeout = 5 * time.Minute
 
-// A stretch is what a workload says of some steps.
+// A stretch is what a workload reports of some steps.
 type stretch struct {
 	steps        int
 	seconds, cpu float64
-	planted      int64 // bytes that the planted line has kept in it
-	kept         int64 // bytes that it has kept in all
+	leaked       int64 // bytes that the leak kept in this stretch
+	kept         int64 // bytes that the leak has kept since the start
 	rss          int64 // bytes, at its end
 }
 
 func cpuOfStep(s stretch) float64  { return s.cpu / float64(s.steps) }
 func wallOfStep(s stretch) float64 { return s.seconds / float64(s.steps) }
 
-// A trainer is a workload that waits to be told to work.
+// A trainer is a workload that runs when it is asked to; see testdata/peers/peer.py.
 type trainer struct {
 	command *exec.Cmd
-	pid     int // its own, which is not that of the command where a tool has started it
+	pid     int // its own; a tool that started it has that of the command
 	input   io.WriteCloser
 	output  *bufio.Scanner
 	kept    int64
 }
 
-// startTrainer starts a workload and waits until its caches are full. What it says to stderr goes to log. When ctx ends, it is killed
-// with all that it has started.
+// startTrainer starts a workload and waits until its caches are full. Its stderr goes to log. The end
+// of ctx kills it and all processes that it started.
 func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, error) {
 	t := &trainer{command: exec.CommandContext(ctx, argv[0], argv[1:]...)}
 	ownGroup(t.command)
 	t.command.Stderr = log
+
 	output, err := t.command.StdoutPipe()
 	if err != nil {
 		return nil, err
@@ -50,9 +51,11 @@ func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, e
 		return nil, err
 	}
 	t.output = bufio.NewScanner(output)
+
 	if err := t.command.Start(); err != nil {
 		return nil, err
 	}
+
 	answer, err := t.await("ready ")
 	if err == nil {
 		_, err = fmt.Sscanf(answer, "%d planted %d", &t.pid, &t.kept)
@@ -60,48 +63,54 @@ func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, e
 	return t, err
 }
 
-// ownGroup lets the end of the context end all processes of a command.
+// ownGroup makes the end of the context kill all processes of a command.
 func ownGroup(c *exec.Cmd) {
 	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
 	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
 	c.WaitDelay = 10 * time.Second
 }
 
-// await gives the rest of the next line that begins as told. Tools print lines of their own.
+// await returns the rest of the next line with a certain beginning. Tools print lines of their own
+// in between.
 func (t *trainer) await(beginning string) (string, error) {
 	for t.output.Scan() {
 		if rest, ok := strings.CutPrefix(t.output.Text(), beginning); ok {
 			return rest, nil
 		}
 	}
-	return "", fmt.Errorf("the workload has ended before it said %q", strings.TrimSpace(beginning))
+	return "", fmt.Errorf("the workload ended before it printed %q", strings.TrimSpace(beginning))
 }
 
-// work lets it work for so long.
+// work runs steps for some seconds.
 func (t *trainer) work(seconds int) (stretch, error) {
 	var s stretch
 	fmt.Fprintln(t.input, seconds)
 	answer, err := t.await("steps ")
 	if err == nil {
-		_, err = fmt.Sscanf(answer, "%d seconds %f cpu %f planted %d", &s.steps, &s.seconds, &s.cpu, &s.kept)
+		_, err = fmt.Sscanf(answer, "%d seconds %f cpu %f planted %d",
+			&s.steps, &s.seconds, &s.cpu, &s.kept)
 	}
 	if err != nil {
 		return s, err
 	}
+
 	s.rss = rssOf(t.pid)
-	s.planted, t.kept = s.kept-t.kept, s.kept
+	s.leaked, t.kept = s.kept-t.kept, s.kept
 	return s, nil
 }
 
-// leave ends it, by a return from what it does or by the C library's exit, and waits until its tool has written what it knows.
+// leave ends it, by a return from its main function or by the C library's exit, and waits until its
+// tool has written its report.
 func (t *trainer) leave(returns bool) error {
-	killer := time.AfterFunc(leaving, func() { _ = t.command.Cancel() })
+	killer := time.AfterFunc(exitTimeout, func() { _ = t.command.Cancel() })
 	defer killer.Stop()
+
 	if !returns {
 		fmt.Fprintln(t.input, "exit")
 	}
 	t.input.Close()
 	for t.output.Scan() { // tools print lines of their own
 	}
+
 	return t.command.Wait()
 }

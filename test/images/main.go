@@ -1,4 +1,5 @@
-// Command images takes the pictures of a report that the documentation shows; see the script `run` beside it.
+// Command images takes the pictures of a report for the documentation; see the script `run` beside
+// it.
 package main
 
 import (
@@ -13,10 +14,10 @@ import (
 	"github.com/allocscope/allocscope/export/page/pagetest"
 )
 
-// most bytes of a picture: readers have slow lines, and a repository keeps every version of it.
-const most = 400 << 10
+// maxPictureBytes is small: some readers have slow lines, and git keeps every version.
+const maxPictureBytes = 400 << 10
 
-// pictures are parts of the report, from one element to another.
+// pictures are parts of the report, from one element to another, by their CSS selectors.
 var pictures = []struct {
 	name, from, to string
 	dark           bool
@@ -33,6 +34,7 @@ func main() {
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt)
 	defer stop()
+
 	if err := takeAll(ctx, os.Args[1], os.Args[2]); err != nil {
 		fmt.Fprintln(os.Stderr, "error:", err)
 		os.Exit(1)
@@ -45,6 +47,7 @@ func takeAll(ctx context.Context, report, folder string) error {
 		return err
 	}
 	defer browser.Close()
+
 	for _, p := range pictures {
 		page, err := browser.Open(report, pagetest.View{Width: 1280, Dark: p.dark})
 		if err != nil {
@@ -53,6 +56,7 @@ func takeAll(ctx context.Context, report, folder string) error {
 		if err := page.Still("body"); err != nil {
 			return err
 		}
+
 		picture, err := page.Picture(p.from, p.to)
 		if err == nil {
 			err = write(filepath.Join(folder, p.name), picture)
@@ -60,24 +64,28 @@ func takeAll(ctx context.Context, report, folder string) error {
 		if err != nil {
 			return err
 		}
+
 		page.Close()
 	}
 	return nil
 }
 
-// write packs a picture as small as it gets, and refuses one that is too large.
+// write compresses a picture as far as PNG can, and refuses one that is too large.
 func write(path string, picture []byte) error {
 	decoded, err := png.Decode(bytes.NewReader(picture))
 	if err != nil {
 		return fmt.Errorf("read the picture %s: %w", path, err)
 	}
+
 	var small bytes.Buffer
 	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded); err != nil {
-		return fmt.Errorf("pack the picture %s: %w", path, err)
+		return fmt.Errorf("compress the picture %s: %w", path, err)
 	}
-	if small.Len() > most {
-		return fmt.Errorf("the picture %s has %d bytes, more than %d", path, small.Len(), most)
+	if small.Len() > maxPictureBytes {
+		return fmt.Errorf("the picture %s has %d bytes, more than %d",
+			path, small.Len(), maxPictureBytes)
 	}
+
 	fmt.Printf("%s: %v, %d bytes\n", path, decoded.Bounds().Size(), small.Len())
 	return os.WriteFile(path, small.Bytes(), 0o644)
 }

@@ -16,8 +16,8 @@ func TestRun(t *testing.T) {
 		t.Fatal(err)
 	}
 	commands := goTest.FindAllStringSubmatch(string(script), -1)
-	if len(commands) == 0 {
-		t.Fatal("run has no go test")
+	if want := strings.Count(string(script), "\ngo test "); len(commands) != want || want == 0 {
+		t.Fatalf("found the patterns of %d commands of %d", len(commands), want)
 	}
 
 	for _, command := range commands {
@@ -32,7 +32,7 @@ func TestRun(t *testing.T) {
 
 var (
 	// goTest matches a command of the script: its pattern, and the folders of the packages.
-	goTest = regexp.MustCompile(`(?m)^go test .* -(?:run|bench) '(\^[^$']+)'[^.]*((?: \./\S+)+)`)
+	goTest = regexp.MustCompile(`(?m)^go test .* -(?:run|bench) '(\^[^$']+)'[^.]*((?:\s\./\S+)+)`)
 
 	function = regexp.MustCompile(`(?m)^func (\w+)\(\w+ \*testing\.`)
 )

@@ -70,15 +70,14 @@ type denial struct {
 
 // denials are of packages outside the project.
 var denials = []denial{
-	{"github.com/cilium/ebpf", in("growth", "export"), "only bpf, tracer and cmd know the kernel's BPF"},
-	{"github.com/google/pprof", in("growth", "tracer", "bpf"), "only export and cmd know pprof's format"},
+	{"github.com/cilium/ebpf", in("growth", "export"), "it knows no kernel"},
+	{"github.com/google/pprof", in("growth", "tracer", "bpf"), "it knows no file format, pprof's"},
 	{"log/slog", in("growth", "export", "tracer", "bpf"), "only cmd logs"},
 	{"os", in("growth"), "growth does no I/O"},
-	{
-		"github.com/NVIDIA/go-nvml",
-		func(importer string) bool { return importer != "tracer/gpu/nvml" }, "only tracer/gpu/nvml calls NVML",
-	},
+	{"github.com/NVIDIA/go-nvml", isNotNVML, "only tracer/gpu/nvml calls NVML"},
 }
+
+func isNotNVML(importer string) bool { return importer != "tracer/gpu/nvml" }
 
 func in(areas ...string) func(string) bool {
 	return func(importer string) bool { return slices.Contains(areas, areaOf(importer)) }
@@ -128,9 +127,10 @@ func (i importsOf) faults() (faults []string) {
 	for _, pkg := range slices.Sorted(maps.Keys(i)) {
 		layer, listed := layerOf[pkg]
 		if uses[areaOf(pkg)] != nil && !listed {
-			faults = append(faults, fmt.Sprintf("%s is in no layer: add it to test/lint/layers.go", pkg))
+			faults = append(faults, pkg+" is in no layer: add it to test/lint/layers.go")
 			continue
 		}
+
 		for _, imported := range slices.Sorted(maps.Keys(i[pkg])) {
 			because := denialOf(pkg, imported)
 			inner, isOurs := strings.CutPrefix(imported, module)

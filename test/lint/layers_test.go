@@ -63,7 +63,8 @@ func TestLayersAllow(t *testing.T) {
 		"cmd/allocscope/a.go":     "log/slog",
 		"test/kernels/a.go":       module + "cmd/allocscope/view",
 	} {
-		if err := imports.add(source{file, fmt.Sprintf("package p\n\nimport %q\n", imported)}); err != nil {
+		text := fmt.Sprintf("package p\n\nimport %q\n", imported)
+		if err := imports.add(source{file, text}); err != nil {
 			t.Fatal(err)
 		}
 	}

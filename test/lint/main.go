@@ -60,8 +60,8 @@ func check(folder string) (faults []string, err error) {
 // A source is a text file that people write and read.
 type source struct{ path, text string }
 
-// The files that git tracks and nobody edits or words: generated ones, copies of others' work,
-// recordings, and the lists of retired words.
+// unread matches files that the checks skip: generated ones, copies of others' work, recordings, and
+// the lists of retired words.
 var unread = regexp.MustCompile(`(^|/)(LICENSE[^/]*|go\.(mod|sum)|tools\.(mod|sum)|package-lock\.json)$|` +
 	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|/testdata/|\.(png|svg|gz|o)$|` +
 	`^docs/(GLOSSARY\.md|retired-words\.txt)$|^test/lint/.*_test\.go$`)
@@ -81,6 +81,7 @@ func readSources(folder string) (sources []source, err error) {
 		if unread.MatchString(name) {
 			continue
 		}
+
 		text, err := os.ReadFile(filepath.Join(folder, name))
 		if errors.Is(err, os.ErrNotExist) { // deleted, and not yet committed
 			continue
@@ -88,6 +89,7 @@ func readSources(folder string) (sources []source, err error) {
 		if err != nil {
 			return nil, err
 		}
+
 		isText := !strings.Contains(string(text), "\x00")
 		if isText && !generated.Match(text) {
 			sources = append(sources, source{name, string(text)})

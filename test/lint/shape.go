@@ -148,7 +148,7 @@ func (c shape) String() string {
 func (c shape) faults() (faults []string) {
 	if c.longLineShare() >= maxLongLineShare {
 		faults = append(faults, fmt.Sprintf(
-			"%d lines are over %d columns, the most of them in %s (%d): break them, below %.0f%% of all",
+			"%d lines are over %d columns, most in %s (%d): break them, below %.0f%% of all",
 			c.longLines, maxColumns, c.worstPath, c.worstCount, 100*maxLongLineShare))
 	}
 	if c.blankLineShare() < minBlankLineShare {

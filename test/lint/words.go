@@ -10,7 +10,7 @@ import (
 
 // wordList has a line for each retired word: the word or phrase, a tab, and what to say instead.
 //   - Several spellings have commas between them.
-//   - A word that ends in * is also retired as a part of an identifier: spell* refuses spellStart.
+//   - A word that ends in * is also retired as a part of an identifier: old* refuses oldStart.
 //   - A third column lists the phrases that keep the word, with commas between them.
 //   - Lines that begin with # are comments.
 const wordList = "docs/retired-words.txt"
@@ -35,7 +35,8 @@ func parseWords(list string) (vocabulary, error) {
 		}
 		columns := strings.Split(line, "\t")
 		if len(columns) < 2 || len(columns) > 3 || columns[1] == "" {
-			return nil, fmt.Errorf("line %d: want WORD, a tab, what to say instead: %q", number+1, line)
+			return nil, fmt.Errorf("line %d: want WORD, a tab, what to say instead: %q",
+				number+1, line)
 		}
 
 		var kept [][]string
@@ -97,7 +98,7 @@ func piecesOf(text string) (pieces []piece) {
 	return pieces
 }
 
-// splitAcronym splits an acronym from the word behind it: RSSLedger is RSS and Ledger.
+// splitAcronym splits an acronym from the word behind it: RSSRow is RSS and Row.
 func splitAcronym(word string) []string {
 	letters := []rune(word)
 	last := len(letters) - 1
@@ -113,10 +114,12 @@ func splitAcronym(word string) []string {
 // faultsIn returns a line for each retired word in a source, and in its path.
 func (v vocabulary) faultsIn(s source) (faults []string) {
 	for _, f := range v.find(piecesOf(s.path)) {
-		faults = append(faults, fmt.Sprintf("%s: the name has %q: say %q", s.path, f.spelling, f.instead))
+		faults = append(faults,
+			fmt.Sprintf("%s: the name has %q: say %q", s.path, f.spelling, f.instead))
 	}
 	for _, f := range v.find(piecesOf(s.text)) {
-		faults = append(faults, fmt.Sprintf("%s:%d: %s: say %q", s.path, f.line, f.spelling, f.instead))
+		faults = append(faults,
+			fmt.Sprintf("%s:%d: %s: say %q", s.path, f.line, f.spelling, f.instead))
 	}
 	return faults
 }

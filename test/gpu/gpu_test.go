@@ -114,7 +114,7 @@ func (m machine) mustLack(t *testing.T, python string, words ...string) {
 }
 
 const (
-	// withTorch is a program in place of a Python that has PyTorch. It runs the script that it gets.
+	// withTorch is a program in place of a Python that has PyTorch. It runs the given script.
 	withTorch = `#!/bin/sh
 exec /usr/bin/python3 -c "
 import sys, types

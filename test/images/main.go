@@ -78,7 +78,8 @@ func write(path string, picture []byte) error {
 	}
 
 	var small bytes.Buffer
-	if err := (&png.Encoder{CompressionLevel: png.BestCompression}).Encode(&small, decoded); err != nil {
+	encoder := png.Encoder{CompressionLevel: png.BestCompression}
+	if err := encoder.Encode(&small, decoded); err != nil {
 		return fmt.Errorf("compress the picture %s: %w", path, err)
 	}
 	if small.Len() > maxPictureBytes {

@@ -35,7 +35,7 @@ const refusal = "allocscope needs Linux 5.15"
 // kernelTests is the pattern of the tests that always run.
 const kernelTests = "^TestKernel"
 
-// suites are the tests that run on every kernel, beside those of kernelTests. All of them must pass.
+// suites are the tests that run on every kernel, beside those of kernelTests. All must pass.
 var suites = []suite{
 	{"tracer.test", "tracer", []string{
 		"TestALeakIsCountedExactlyBesideAHundredfoldChurn",

@@ -156,7 +156,7 @@ func (r retired) isAt(pieces []piece, i int) bool {
 
 	for _, phrase := range r.kept {
 		for offset := range phrase {
-			if phraseIsAt(pieces, i-offset, phrase) && slices.Equal(phrase[offset:][:1], r.words[:1]) {
+			if phrase[offset] == r.words[0] && phraseIsAt(pieces, i-offset, phrase) {
 				return false
 			}
 		}

@@ -78,16 +78,19 @@ func TestWordList(t *testing.T) {
 	for _, passes := range []string{
 		"hazard rate", "HazardRate", "block device", "memory mapping", "page boundary",
 		"attach a probe", "placeholder", "analysis window", "the user nobody", "a planted file",
-		"as follows", "owner of the file", "blind spot", "sightseeing", "foretold", "copyright notice",
+		"as follows", "owner of the file", "blind spot", "sightseeing", "foretold",
+		"copyright notice",
 	} {
 		if uses := v.find(piecesOf(passes)); len(uses) > 0 {
 			t.Errorf("%q is refused: %q", passes, uses[0].spelling)
 		}
 	}
 	for _, refused := range []string{
-		"before-attach", "preAttach: before the attach", "a spell", "spellsAt", "untold", "KindUntold",
+		"before-attach", "preAttach: before the attach", "a spell", "spellsAt", "untold",
+		"KindUntold",
 		"the ledger", "DeviceLedger", "holder not known", "looked at", "stands for", "told",
-		"where its stacks meet", "since the boundary", "the sighting", "BlockCulprits", "surviving survivors",
+		"where its stacks meet", "since the boundary", "the sighting", "BlockCulprits",
+		"survivors",
 	} {
 		if len(v.find(piecesOf(refused))) == 0 {
 			t.Errorf("%q passes", refused)

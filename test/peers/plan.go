@@ -72,7 +72,10 @@ var ways = []way{
 		ready: "Tracing outstanding", read: readMemleak,
 	},
 	{name: "heaptrack", label: "heaptrack", wrap: heaptrack, read: readHeaptrack},
-	{name: "memray", label: "memray", wrap: memray(), python: true, returns: true, read: readMemray},
+	{
+		name: "memray", label: "memray", wrap: memray(),
+		python: true, returns: true, read: readMemray,
+	},
 	{
 		name: "memray-native", label: "memray `--native`", wrap: memray("--native"),
 		python: true, returns: true, read: readMemray,

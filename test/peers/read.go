@@ -89,8 +89,8 @@ func readJemalloc(r reporter) (report, error) {
 	return collapsed(text), err
 }
 
-// collapsed reads folded stacks: each line has the frames, root first, with ";" between them, then a
-// space and the bytes.
+// collapsed reads folded stacks: each line has the frames, root first, with ";" between them, then
+// a space and the bytes.
 func collapsed(text []byte) report {
 	sizes := make(map[string]float64)
 	for line := range strings.Lines(string(text)) {
@@ -158,7 +158,8 @@ func ranked(sizes map[string]float64) (r report) {
 
 	for _, stack := range stacks {
 		if size := sizes[stack]; size > 0 {
-			r.entries = append(r.entries, entry{frames: strings.Split(stack, ";"), share: size / sum})
+			e := entry{frames: strings.Split(stack, ";"), share: size / sum}
+			r.entries = append(r.entries, e)
 		}
 	}
 	return r

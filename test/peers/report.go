@@ -32,7 +32,8 @@ type report struct {
 type place struct{ line, function string }
 
 func (p place) is(frame string) bool {
-	return strings.Contains(frame, p.line+")") || p.function != "" && strings.Contains(frame, p.function)
+	isFunction := p.function != "" && strings.Contains(frame, p.function)
+	return isFunction || strings.Contains(frame, p.line+")")
 }
 
 func (p place) in(frames []string) bool { return slices.ContainsFunc(frames, p.is) }
@@ -83,7 +84,8 @@ var (
 	// nameless is a frame that is an address, or unknown.
 	nameless = regexp.MustCompile(`^(0x[0-9a-f]+|<.*|\[.*|)$`)
 	// location is the part of a frame that is not the function's name.
-	location = regexp.MustCompile(`(\+0x[0-9a-f]+)?( \[.*\]| \(<unknown>:0\)|<[0-9a-f]+>)$|/[^ )]*/`)
+	location = regexp.MustCompile(
+		`(\+0x[0-9a-f]+)?( \[.*\]| \(<unknown>:0\)|<[0-9a-f]+>)$|/[^ )]*/`)
 )
 
 // shown returns the most useful frames of an entry: that of the leak, or else the first two that

@@ -9,8 +9,8 @@ import (
 
 const mib = 1 << 20
 
-// tables returns the results as Markdown: for each workload the cost and the report of each way, and
-// the rates that allocscope reports.
+// tables returns the results as Markdown: for each workload the cost and the report of each way,
+// and the rates that allocscope reports.
 func (b *bench) tables(chosen []workload, results [][]result) string {
 	var text, rates strings.Builder
 	for i, w := range chosen {
@@ -26,7 +26,8 @@ func (b *bench) tables(chosen []workload, results [][]result) string {
 		text.WriteString("| with | CPU time of a step, times native | by the clock " +
 			"| MiB added: target, tool, kernel | cores for the tool | the injected leak |\n" +
 			"|---|---|---|---|---|---|\n")
-		fmt.Fprintf(&text, "| nothing, compared with its neighbours | %s | | | | |\n", spreadOf(native))
+		fmt.Fprintf(&text, "| nothing, compared with its neighbours | %s | | | | |\n",
+			spreadOf(native))
 		for _, r := range results[i] {
 			text.WriteString(r.row() + "\n")
 		}

@@ -36,8 +36,8 @@ type trainer struct {
 	kept    int64
 }
 
-// startTrainer starts a workload and waits until its caches are full. Its stderr goes to log. The end
-// of ctx kills it and all processes that it started.
+// startTrainer starts a workload and waits until its caches are full. Its stderr goes to log. The
+// end of ctx kills it and all processes that it started.
 func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, error) {
 	t := &trainer{command: exec.CommandContext(ctx, argv[0], argv[1:]...)}
 	ownGroup(t.command)

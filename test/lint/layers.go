@@ -37,7 +37,7 @@ var layers = [][]string{
 
 	{
 		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
-		"tracer/residency/pages", "tracer/symbol", "tracer/tracertest",
+		"tracer/overhead/duty", "tracer/residency/pages", "tracer/symbol", "tracer/tracertest",
 	},
 	{"tracer/process"},
 	{

@@ -7,18 +7,24 @@ SUDO    := $(shell [ "$$(id -u)" = 0 ] || echo sudo)
 FUZZ_TIME ?= 60s
 LINT    := $(GO) tool -modfile=.ci/tools.mod
 
-# The Debian packages of each step: the compiler of the BPF objects, and what the tests build and run.
-# Node builds, checks and tests the script of the HTML pages; npm may have come with it rather than as a package.
+# ROOT_GO runs a command with root's rights, and with this user's Go and its caches.
+ROOT_GO := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" \
+	"GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)"
+
+# The Debian packages of each step: the compiler of the BPF objects, and what the tests build and
+# run. Node builds, checks and tests the script of the HTML pages; npm may have come with it rather
+# than as a package.
 GENERATE_PACKAGES := clang-14 llvm-14
 NODE_PACKAGES     := nodejs npm
 LINT_PACKAGES     := clang-format-14
-TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps python3 python3-pil python3-torch \
-	chromium debootstrap debian-archive-keyring graphviz tmux wget \
-	libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
+TEST_PACKAGES     := gcc g++ libc6-dev libc6-dbg binutils gdb util-linux procps \
+	python3 python3-pil python3-torch chromium debootstrap debian-archive-keyring graphviz tmux \
+	wget libjemalloc-dev libgoogle-perftools-dev libmimalloc-dev musl-tools
 IMAGE_PACKAGES    := chromium python3 python3-pil
 PEERS_PACKAGES    := coreutils util-linux debootstrap debian-archive-keyring wget
 GPU_PACKAGES      := gcc libc6-dev
-KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios debian-archive-keyring
+KERNEL_PACKAGES   := gcc g++ libc6-dev libc-bin python3 qemu-system-x86 seabios \
+	debian-archive-keyring
 
 WEB := export/page/web
 
@@ -35,7 +41,7 @@ install: build ## Install into $(PREFIX)/bin
 	$(SUDO) install -D -m 0755 bin/allocscope $(DESTDIR)$(PREFIX)/bin/allocscope
 
 .PHONY: generate
-generate: $(WEB)/node_modules ## Compile the BPF programs and bundle the script of the HTML pages; the results are committed
+generate: $(WEB)/node_modules ## Compile the BPF programs, bundle the pages; commit the results
 	@.ci/packages $(GENERATE_PACKAGES)
 	$(GO) generate ./...
 	npm --prefix $(WEB) run build
@@ -45,57 +51,66 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 	npm --prefix $(WEB) ci --no-audit --no-fund
 	@touch $@
 
+# The packages that take longest come first, so that none of them runs alone at the end. Tests wait
+# for programs most of the time, so that more of them run than there are cores.
+TESTED := ./cmd/allocscope ./tracer ./...
+
+# Setting up interpreters takes minutes, once. A test that needs one waits for it.
 .PHONY: test
 test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo for root
 	@.ci/packages $(TEST_PACKAGES)
-	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 & # once, for minutes; who needs one of them waits for it, and says what is missing
+	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 &
 	npm --prefix $(WEB) test
-	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -count=1 -p 2 -parallel 12 -timeout 20m ./... ./.ci/peers ./.ci/gpu
+	$(ROOT_GO) $(GO) test -count=1 -p 2 -parallel 12 -timeout 20m $(TESTED)
 
 .PHONY: fuzz
-fuzz: ## Fuzz everything that reads what a process can forge, FUZZ_TIME (60s) each
+fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each
 	@.ci/fuzz $(FUZZ_TIME)
 
 .PHONY: test-kernels
-test-kernels: ## Run the BPF tests on other kernels, 5.10 to the newest, emulated by qemu; asks sudo for root
+test-kernels: ## Run the BPF tests on kernels from 5.10 to the newest, in qemu; asks sudo for root
 	@.ci/packages $(KERNEL_PACKAGES)
-	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		.ci/kernels/run
+	$(ROOT_GO) test/kernels/run
 
+# PYTHON is a Python that has PyTorch with CUDA.
 PYTHON ?= python3
 .PHONY: test-gpu
-test-gpu: ## Compare with PyTorch's own figures on a GPU, half an hour; PYTHON (python3) has PyTorch with CUDA; asks sudo for root
-	@.ci/gpu/check "$(PYTHON)"
+test-gpu: ## Compare with PyTorch on a GPU, half an hour; PYTHON has CUDA; asks sudo for root
+	@test/gpu/check "$(PYTHON)"
 	@.ci/packages $(GPU_PACKAGES)
-	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		.ci/gpu/run "$(PYTHON)"
+	$(ROOT_GO) test/gpu/run "$(PYTHON)"
 
+C_SOURCES := bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h \
+	testdata/*.c testdata/peers/*.c
 .PHONY: lint
 lint: $(WEB)/node_modules ## Run the linters
 	@.ci/packages $(LINT_PACKAGES)
 	npm --prefix $(WEB) run check
-	clang-format-14 --dry-run --Werror bpf/*.c bpf/include/*.h bpf/source/*.h bpf/unwind/*.h tracer/gpu/nvml/*.h testdata/*.c testdata/peers/*.c
+	clang-format-14 --dry-run --Werror $(C_SOURCES)
 	$(LINT) golangci-lint run --build-tags gpu ./...
+	$(GO) run ./test/lint
 
 .PHONY: bench
-bench: ## Measure the price of tracing, as ratios in one run
+bench: ## Measure the cost of tracing, as ratios in one run
 	@.ci/packages $(TEST_PACKAGES)
-	$(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" \
-		$(GO) test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 30m ./growth ./tracer ./tracer/process
+	$(ROOT_GO) $(GO) test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 30m \
+		./growth/... ./tracer/...
 
+# PEERS_WORKLOADS and PEERS_WAYS choose what is compared: names of test/peers/plan.go, default all.
 PEERS_ROUNDS ?= 5
 PEERS_SECONDS ?= 6
-PEERS := $(SUDO) env "PATH=$$PATH" "GOCACHE=$$($(GO) env GOCACHE)" "GOMODCACHE=$$($(GO) env GOMODCACHE)" "GOFLAGS=$$($(GO) env GOFLAGS)" .ci/peers/run
+PEERS := $(ROOT_GO) test/peers/run
 .PHONY: bench-peers
-bench-peers: build ## Compare with other tools on real trainers, two hours; PEERS_WORKLOADS, PEERS_WAYS, PEERS_ROUNDS (5), PEERS_SECONDS (6)
+bench-peers: build ## Compare with other tools on real trainers, two hours; PEERS_* choose
 	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -workloads "$(PEERS_WORKLOADS)" -ways "$(PEERS_WAYS)" -rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) $(PEERS_FLAGS)
+	$(PEERS) -workloads "$(PEERS_WORKLOADS)" -ways "$(PEERS_WAYS)" \
+		-rounds $(PEERS_ROUNDS) -seconds $(PEERS_SECONDS) $(PEERS_FLAGS)
 
 .PHONY: bench-default
-bench-default: build ## Compare the default settings with none on three trainers at once, 20 minutes on four processors
+bench-default: build ## Compare the defaults with no tracing, three trainers at once, 20 minutes
 	@.ci/packages $(PEERS_PACKAGES)
-	$(PEERS) -together -workloads "dispatch images compile" -ways default -rounds 10 $(PEERS_FLAGS)
+	$(PEERS) -together -workloads "dispatch images compile" -ways default \
+		-rounds 10 $(PEERS_FLAGS)
 
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks
@@ -103,9 +118,9 @@ demo: build ## Trace a leaking Python trainer for 20 seconds and print what leak
 
 DOCS_TRACE ?= 2m
 .PHONY: docs-images
-docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m) and take the pictures of its report in docs/images
+docs-images: build ## Trace the demo's trainer for DOCS_TRACE (2m), take pictures of the report
 	@.ci/packages $(IMAGE_PACKAGES)
-	@.ci/images/run $(DOCS_TRACE)
+	@test/images/run $(DOCS_TRACE)
 
 .PHONY: clean
 clean: ## Remove what was built

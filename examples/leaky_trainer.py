@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
 """A small trainer with a leak that is easy to write and hard to see.
 
-Every step loads and augments a batch of images, as a data set does. Some decoded images are cached, which is done after the
-first epoch of ten seconds: that is warm-up. Augmented images are kept "for the next epoch" in a dictionary keyed by the step,
-so that none is ever found again: some 6 MB a second that nobody asked for. Around the leak there is the churn of a real
-loop, many times as many allocations that come and go.
+Every step loads and augments a batch of images. `decoded` caches some decoded images; it is full
+after the first epoch, ten seconds, and is the warm-up. `cache` keeps one augmented image of each
+step "for the next epoch", by the number of the step, which never comes again: that is the leak,
+6 MB a second. Each step also frees many times as much as it leaks, as a real training loop does.
 
-Uses Pillow where it is installed, and the C library through ctypes otherwise.
+It takes Pillow where that is installed, and the C library through ctypes otherwise.
 """
 
 import ctypes

@@ -1,0 +1,144 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A machine boots a kernel with a root file system.
+type machine struct {
+	image, root  string
+	log, console string // files for what the jobs print and for the kernel's messages
+	limit        time.Duration
+}
+
+// boot runs a machine until it switches itself off.
+//
+// One thread emulates everything: /dev/kvm may open and not work, and emulation with more threads
+// hangs. The processor has no cmpxchg16b, because qemu 7.2 can spoil the flags behind it, and then
+// the kernel panics. Newer kernels allocate the memory of BPF programs with that instruction alone
+// (kmalloc_nolock), unless their allocator is debugged (slab_debug). Kernels do not test the timer
+// (no_timer_check): on a busy machine its ticks come too late, and the test panics.
+func boot(ctx context.Context, m machine) error {
+	ctx, stop := context.WithTimeoutCause(ctx, m.limit, fmt.Errorf("not done after %s", m.limit))
+	defer stop()
+
+	command := exec.CommandContext(ctx, "qemu-system-x86_64",
+		"-accel", "tcg,thread=single", "-M", "q35", "-cpu", "max,-cx16", "-smp", "1", "-m", "2G",
+		"-nodefaults", "-no-user-config", "-display", "none", "-no-reboot",
+		"-serial", "file:"+m.console, "-serial", "file:"+m.log,
+		"-kernel", m.image, "-initrd", m.root,
+		"-append", "console=ttyS0 quiet panic=-1 nokaslr mitigations=off no_timer_check "+
+			"slab_debug=F,kmalloc-* rdinit=/init")
+
+	out, err := command.CombinedOutput()
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("run qemu: %w", err), errors.New(string(out)))
+	}
+	return nil
+}
+
+// resultPort is the second serial port. It gets the output of the jobs; the first one has the
+// kernel's messages.
+const resultPort = "/dev/ttyS1"
+
+// Marks between the output of the jobs. finishedMark distinguishes a machine that has run all jobs
+// from one that died.
+const (
+	jobMark      = "\n== run "     // and the command
+	failureMark  = "\n== failed: " // and the error
+	finishedMark = "\n== all jobs have run\n"
+)
+
+// beInit runs the jobs as the first process of a machine, and switches it off. Errors go to the
+// console.
+func beInit() {
+	if err := runJobs(); err != nil {
+		fmt.Println("error:", err)
+	}
+	unix.Sync()
+	if err := unix.Reboot(unix.LINUX_REBOOT_CMD_POWER_OFF); err != nil {
+		fmt.Println("error: power off:", err)
+	}
+}
+
+func runJobs() error {
+	if err := mountAll(); err != nil {
+		return err
+	}
+
+	// The tests reserve more memory than a machine has.
+	if err := os.WriteFile("/proc/sys/vm/overcommit_memory", []byte("1"), 0); err != nil {
+		return err
+	}
+
+	port, err := os.OpenFile(resultPort, os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	defer port.Close()
+
+	raw, err := os.ReadFile(jobsFile)
+	if err != nil {
+		return err
+	}
+	var w work
+	if err := json.Unmarshal(raw, &w); err != nil {
+		return fmt.Errorf("read %s: %w", jobsFile, err)
+	}
+
+	w.run(port)
+	return unix.IoctlSetInt(int(port.Fd()), unix.TCSBRK, 1) // tcdrain(3)
+}
+
+// A work is the content of jobsFile.
+type work struct {
+	Jobs        [][]string // commands
+	Environment []string
+}
+
+func (w work) run(port io.Writer) {
+	for _, job := range w.Jobs {
+		fmt.Fprintf(port, jobMark+"%s\n", strings.Join(job, " "))
+
+		command := exec.Command(job[0], job[1:]...)
+		command.Stdout, command.Stderr = port, port
+		command.Env = append(os.Environ(), w.Environment...)
+		if err := command.Run(); err != nil {
+			fmt.Fprintf(port, failureMark+"%v\n", err)
+		}
+	}
+
+	fmt.Fprint(port, finishedMark)
+}
+
+func mountAll() error {
+	for _, m := range []struct{ kind, at string }{
+		{"devtmpfs", "/dev"},
+		{"proc", "/proc"},
+		{"sysfs", "/sys"},
+		{"tracefs", "/sys/kernel/tracing"},
+		{"bpf", "/sys/fs/bpf"},
+		{"tmpfs", "/dev/shm"},
+	} {
+		if err := os.MkdirAll(m.at, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.kind, m.at, m.kind, 0, ""); err != nil {
+			return fmt.Errorf("mount %s: %w", m.at, err)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+// Command kernels runs the BPF tests of this project on other kernels. Each boots in a machine that
+// qemu emulates, one after the other; the script `run` beside it has the details. As the first
+// process of such a machine, the same program runs the tests.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	if os.Getpid() == 1 {
+		beInit()
+		return
+	}
+
+	var s settings
+	flag.StringVar(&s.programs, "programs", "",
+		"folder with tracer.test, bpf.test and allocscope, linked statically")
+	flag.StringVar(&s.targets, "targets", "",
+		"folder with the programs that the tests trace, which tracertest.Build fills")
+	flag.StringVar(&s.testdata, "testdata", "", "the project's testdata folder")
+	flag.StringVar(&s.logs, "logs", "", "folder for the logs")
+	flag.DurationVar(&s.limit, "limit", 5*time.Minute, "time for one kernel")
+	flag.Parse()
+
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+
+	failed, err := runAll(ctx, s, flag.Args())
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "error:", err)
+		os.Exit(2)
+	}
+	if failed > 0 {
+		os.Exit(1)
+	}
+}
+
+// settings are the same for all kernels. Folders are absolute, and have the same paths in the
+// machines.
+type settings struct {
+	programs, targets, testdata, logs string
+	limit                             time.Duration // for one kernel
+}
+
+// runAll runs the tests on each kernel, given as NAME=IMAGE, and prints a line for each.
+func runAll(ctx context.Context, s settings, kernels []string) (failed int, err error) {
+	for _, kernel := range kernels {
+		name, image, _ := strings.Cut(kernel, "=")
+		expected, ok := expectations[name]
+		if !ok {
+			return failed, fmt.Errorf("kernel %q: plan.go has no expectation", name)
+		}
+		p, err := planFor(s, expected)
+		if err != nil {
+			return failed, err
+		}
+
+		began := time.Now()
+		log := filepath.Join(s.logs, name+".log")
+		r := check(log, p, runOn(ctx, s, name, image, p))
+		if len(r.faults) > 0 {
+			failed++
+		}
+		fmt.Print(r.report(name, p, time.Since(began), log))
+
+		if ctx.Err() != nil {
+			return failed, ctx.Err()
+		}
+	}
+	return failed, nil
+}
+
+// runOn runs the jobs of a plan, on this machine or in one that boots image. NAME.log gets their
+// output, and NAME.console the kernel's messages.
+func runOn(ctx context.Context, s settings, name, image string, p plan) error {
+	log := filepath.Join(s.logs, name+".log")
+	if name == thisMachine {
+		file, err := os.Create(log)
+		if err != nil {
+			return err
+		}
+		p.run(file)
+		return file.Close()
+	}
+
+	root, err := makeRoot(s, p)
+	if err != nil {
+		return fmt.Errorf("make root file system: %w", err)
+	}
+	defer os.Remove(root)
+
+	return boot(ctx, machine{
+		image: image, root: root, limit: s.limit,
+		log: log, console: filepath.Join(s.logs, name+".console"),
+	})
+}

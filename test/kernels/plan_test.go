@@ -1,0 +1,56 @@
+package main
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"path/filepath"
+	"regexp"
+	"testing"
+)
+
+// A suite names tests of other packages, which may be renamed. Under qemu a test that is not there
+// would be seen only when somebody runs the suites.
+func TestSuites(t *testing.T) {
+	pattern := regexp.MustCompile(kernelTests)
+	kernelTestsFound := 0
+	for _, s := range suites {
+		tests := testsOf(t, filepath.Join("..", "..", s.folder))
+		for name := range tests {
+			if pattern.MatchString(name) {
+				kernelTestsFound++
+			}
+		}
+		for _, name := range s.tests {
+			if !tests[name] {
+				t.Errorf("%s has no test %s", s.folder, name)
+			}
+		}
+	}
+	if kernelTestsFound == 0 {
+		t.Errorf("no test matches %s", kernelTests)
+	}
+}
+
+// testsOf returns the names of the tests of a package.
+func testsOf(t *testing.T, folder string) map[string]bool {
+	t.Helper()
+	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no tests in %s: %v", folder, err)
+	}
+
+	tests := make(map[string]bool)
+	for _, path := range files {
+		file, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, d := range file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil {
+				tests[f.Name.Name] = true
+			}
+		}
+	}
+	return tests
+}

@@ -1,0 +1,169 @@
+package main
+
+import (
+	"cmp"
+	"fmt"
+	"go/parser"
+	"go/token"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+const module = "github.com/allocscope/allocscope/"
+
+// layers are the packages of the project from the lowest to the highest. A package imports only
+// packages of rows above its own here, and of the areas that its area uses. .golangci.yml has the
+// coarse rules, which editors show; this table has the order within an area.
+var layers = [][]string{
+	{"bpf", "bpf/internal/shorten"},
+
+	{"growth/verdict"},
+	{"growth"},
+	{"growth/component"},
+	{"growth/breakdown"},
+	{"growth/trend"},
+	{"growth/advice", "growth/judge"},
+	{"growth/gpu"},
+
+	{"export/folder", "export/page", "export/page/pagetest", "export/rows", "export/series"},
+	{"export/units"},
+	{"export/profile"},
+	{"export/summary"},
+	{"export/words"},
+	{"export/compare", "export/report"},
+
+	{
+		"tracer/gpu/nvml", "tracer/overhead/calibrate/child", "tracer/overhead/controller",
+		"tracer/overhead/duty", "tracer/residency/pages", "tracer/symbol", "tracer/tracertest",
+	},
+	{"tracer/process"},
+	{
+		"tracer/addrspace", "tracer/probe", "tracer/python", "tracer/residency/region",
+		"tracer/tree", "tracer/unwind",
+	},
+	{"tracer/kernel", "tracer/overhead/calibrate"},
+	{"tracer/source"},
+	{"tracer/overhead", "tracer/stack"},
+	{"tracer/liveness"},
+	{"tracer/estimate"},
+	{"tracer/gpu", "tracer/residency"},
+	{"tracer", "tracer/doctor"},
+}
+
+// uses has the areas whose packages those of an area import. Areas that are not here are free.
+var uses = map[string][]string{
+	"bpf":    {"bpf"},
+	"growth": {"growth"},
+	"export": {"export", "growth"},
+	"tracer": {"tracer", "growth", "bpf"},
+}
+
+// A denial is a package that some packages must not import, with those below it.
+type denial struct {
+	pkg     string
+	denied  func(importer string) bool
+	because string
+}
+
+// denials are of packages outside the project.
+var denials = []denial{
+	{"github.com/cilium/ebpf", in("growth", "export"), "it knows no kernel"},
+	{"github.com/google/pprof", in("growth", "tracer", "bpf"), "it knows no file format, pprof's"},
+	{"log/slog", in("growth", "export", "tracer", "bpf"), "only cmd logs"},
+	{"os", in("growth"), "growth does no I/O"},
+	{"github.com/NVIDIA/go-nvml", isNotNVML, "only tracer/gpu/nvml calls NVML"},
+}
+
+func isNotNVML(importer string) bool { return importer != "tracer/gpu/nvml" }
+
+func in(areas ...string) func(string) bool {
+	return func(importer string) bool { return slices.Contains(areas, areaOf(importer)) }
+}
+
+func areaOf(pkg string) string {
+	area, _, _ := strings.Cut(pkg, "/")
+	return area
+}
+
+// importsOf has the imports of packages, tests excepted, by their folders: for every build tag and
+// architecture.
+type importsOf map[string]map[string]bool
+
+func (i importsOf) add(s source) error {
+	if s.extension() != ".go" || strings.HasSuffix(s.path, "_test.go") {
+		return nil
+	}
+	file, err := parser.ParseFile(token.NewFileSet(), s.path, s.text, parser.ImportsOnly)
+	if err != nil {
+		return err
+	}
+
+	pkg := path.Dir(s.path)
+	if i[pkg] == nil {
+		i[pkg] = make(map[string]bool)
+	}
+	for _, spec := range file.Imports {
+		imported, err := strconv.Unquote(spec.Path.Value)
+		if err != nil {
+			return err
+		}
+		i[pkg][imported] = true
+	}
+	return nil
+}
+
+// faults returns a line for each import that must not be.
+func (i importsOf) faults() (faults []string) {
+	layerOf := make(map[string]int)
+	for layer, packages := range layers {
+		for _, pkg := range packages {
+			layerOf[pkg] = layer
+		}
+	}
+
+	for _, pkg := range slices.Sorted(maps.Keys(i)) {
+		layer, listed := layerOf[pkg]
+		if uses[areaOf(pkg)] != nil && !listed {
+			faults = append(faults, pkg+" is in no layer: add it to test/lint/layers.go")
+			continue
+		}
+
+		for _, imported := range slices.Sorted(maps.Keys(i[pkg])) {
+			because := denialOf(pkg, imported)
+			inner, isOurs := strings.CutPrefix(imported, module)
+			if isOurs && listed {
+				because = cmp.Or(because, orderFault(pkg, layer, inner, layerOf))
+			}
+			if because != "" {
+				faults = append(faults, fmt.Sprintf("%s imports %s: %s", pkg, imported, because))
+			}
+		}
+	}
+	return faults
+}
+
+// denialOf returns why a package must not import one from outside the project, or "".
+func denialOf(pkg, imported string) string {
+	for _, d := range denials {
+		below := imported == d.pkg || strings.HasPrefix(imported, d.pkg+"/")
+		if below && d.denied(pkg) {
+			return d.because
+		}
+	}
+	return ""
+}
+
+// orderFault returns why a package of a layer must not import another one, or "".
+func orderFault(pkg string, layer int, imported string, layerOf map[string]int) string {
+	allowed := uses[areaOf(pkg)]
+	if !slices.Contains(allowed, areaOf(imported)) {
+		return fmt.Sprintf("%s uses only %s", areaOf(pkg), strings.Join(allowed, ", "))
+	}
+	if below, listed := layerOf[imported]; !listed || below >= layer {
+		return "it is not below it in test/lint/layers.go"
+	}
+	return ""
+}

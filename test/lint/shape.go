@@ -1,0 +1,160 @@
+package main
+
+import (
+	"bufio"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/scanner"
+	"go/token"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	maxColumns        = 100
+	tabColumns        = 4
+	maxLongLineShare  = 0.01 // of the lines of Go and C
+	minBlankLineShare = 0.06 // of the lines in functions
+)
+
+// A shape counts lines of Go and C, over all sources.
+type shape struct {
+	lines, longLines int
+	bodyLines        int // in functions, without the lines of the braces
+	blankLines       int // of these
+	worstPath        string
+	worstCount       int // long lines in worstPath
+}
+
+// add counts the lines of a source. Lines that cannot be broken do not count as long: those of raw
+// strings, and those with a URL.
+func (c *shape) add(s source) error {
+	var bodies []lineRange
+	raw := make(map[int]bool)
+	switch s.extension() {
+	case ".go":
+		files := token.NewFileSet()
+		file, err := parser.ParseFile(files, s.path, s.text, parser.SkipObjectResolution)
+		if err != nil {
+			return err
+		}
+		bodies, raw = bodiesOfGo(files, file), rawStringLines(s.text)
+	case ".c", ".h", ".cc":
+		bodies = bodiesOfC(s.text)
+	default:
+		return nil
+	}
+
+	lines := strings.Split(strings.TrimSuffix(s.text, "\n"), "\n")
+	c.lines += len(lines)
+	long := 0
+	for i, line := range lines {
+		if columnsOf(line) > maxColumns && !raw[i+1] && !strings.Contains(line, "://") {
+			long++
+		}
+	}
+	c.longLines += long
+	if long > c.worstCount {
+		c.worstPath, c.worstCount = s.path, long
+	}
+
+	for _, body := range bodies {
+		for number := body.first; number <= body.last; number++ {
+			c.bodyLines++
+			if strings.TrimSpace(lines[number-1]) == "" && !raw[number] {
+				c.blankLines++
+			}
+		}
+	}
+	return nil
+}
+
+func columnsOf(line string) int {
+	return utf8.RuneCountInString(line) + (tabColumns-1)*strings.Count(line, "\t")
+}
+
+// A lineRange has lines counted from 1, both ends included.
+type lineRange struct{ first, last int }
+
+func bodiesOfGo(files *token.FileSet, file *ast.File) (bodies []lineRange) {
+	for _, declaration := range file.Decls {
+		function, ok := declaration.(*ast.FuncDecl)
+		if !ok || function.Body == nil {
+			continue
+		}
+		first := files.Position(function.Body.Lbrace).Line + 1
+		last := files.Position(function.Body.Rbrace).Line - 1
+		bodies = append(bodies, lineRange{first, last})
+	}
+	return bodies
+}
+
+// bodiesOfC finds functions as clang-format's BreakBeforeBraces: Linux leaves them: each brace of a
+// function stands alone in the first column.
+func bodiesOfC(text string) (bodies []lineRange) {
+	first, number := 0, 0
+	lines := bufio.NewScanner(strings.NewReader(text))
+	for lines.Scan() {
+		number++
+		switch lines.Text() {
+		case "{":
+			first = number + 1
+		case "}":
+			if first > 0 {
+				bodies = append(bodies, lineRange{first, number - 1})
+			}
+			first = 0
+		}
+	}
+	return bodies
+}
+
+// rawStringLines returns the lines of a Go file that a string of several lines covers.
+func rawStringLines(text string) map[int]bool {
+	covered := make(map[int]bool)
+	files := token.NewFileSet()
+	file := files.AddFile("", -1, len(text))
+	var s scanner.Scanner
+	s.Init(file, []byte(text), nil, 0)
+
+	for {
+		position, kind, literal := s.Scan()
+		if kind == token.EOF {
+			return covered
+		}
+		rows := strings.Count(literal, "\n")
+		if kind != token.STRING || rows == 0 {
+			continue
+		}
+		first := file.Line(position)
+		for line := first; line <= first+rows; line++ {
+			covered[line] = true
+		}
+	}
+}
+
+func (c shape) longLineShare() float64  { return share(c.longLines, c.lines) }
+func (c shape) blankLineShare() float64 { return share(c.blankLines, c.bodyLines) }
+
+func share(part, whole int) float64 { return float64(part) / float64(max(whole, 1)) }
+
+func (c shape) String() string {
+	return fmt.Sprintf("%.2f%% of %d lines are over %d columns; "+
+		"%.1f%% of %d lines in functions are blank",
+		100*c.longLineShare(), c.lines, maxColumns, 100*c.blankLineShare(), c.bodyLines)
+}
+
+func (c shape) faults() (faults []string) {
+	if c.longLineShare() >= maxLongLineShare {
+		faults = append(faults, fmt.Sprintf(
+			"%d lines are over %d columns, most in %s (%d): break them, below %.0f%% of all",
+			c.longLines, maxColumns, c.worstPath, c.worstCount, 100*maxLongLineShare))
+	}
+	if c.blankLineShare() < minBlankLineShare {
+		faults = append(faults, fmt.Sprintf(
+			"%d of %d lines in functions are blank: separate the steps of functions, up to %.0f%%",
+			c.blankLines, c.bodyLines, 100*minBlankLineShare))
+	}
+	return faults
+}

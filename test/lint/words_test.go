@@ -1,0 +1,99 @@
+package main
+
+import (
+	"os"
+	"slices"
+	"strings"
+	"testing"
+)
+
+func TestFaultsIn(t *testing.T) {
+	v, err := parseWords("# a comment\n\nspell*, spells\tprobe period\n" +
+		"the attach\ttracing started\nhazard*\thazard rate\thazard rate, a hazard of\nHTTP ledger*\tx")
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for text, want := range map[string]string{
+		"a spell of rain":            "spell*",
+		"Spells, and spells":         "spells spells",
+		"type spellStart struct":     "spell*",
+		"MAX_SPELL_COUNT":            "spell*",
+		"RSSSpell":                   "spell*",
+		"misspelled, spelling":       "",
+		"spellsOf":                   "", // spells has no *
+		"since the attach":           "the attach",
+		"// since the\n\t// attach.": "the attach",
+		" * since THE\n * ATTACH":    "the attach",
+		"`the` attach":               "the attach",
+		"the attacher; theAttach":    "",
+		"the, attach":                "",
+		"the. Attach":                "",
+		"hazard":                     "hazard*",
+		"hazardOf(age)":              "hazard*",
+		"the hazard rate":            "",
+		"a hazard of the kernel":     "",
+		"type HazardRate float64":    "",
+		"hazard_rate":                "",
+		"myHTTPLedger":               "HTTP ledger*",
+	} {
+		var found []string
+		for _, use := range v.find(piecesOf(text)) {
+			found = append(found, use.spelling)
+		}
+		if got := strings.Join(found, " "); got != want {
+			t.Errorf("%q: found %q, want %q", text, got, want)
+		}
+	}
+
+	got := v.faultsIn(source{"old/spell.go", "one\n\ntwo spell\n"})
+	want := []string{
+		`old/spell.go: the name has "spell*": say "probe period"`,
+		`old/spell.go:3: spell*: say "probe period"`,
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %q, want %q", got, want)
+	}
+}
+
+func TestParseWords(t *testing.T) {
+	for _, list := range []string{"spell", "spell\t", "\tprobe period", "a, , b\tc", "a\tb\tc\td"} {
+		if _, err := parseWords(list); err == nil {
+			t.Errorf("%q is accepted", list)
+		}
+	}
+}
+
+// The project's own list refuses what it retires and passes the terms that only look alike.
+func TestWordList(t *testing.T) {
+	text, err := os.ReadFile("../../" + wordList)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := parseWords(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, passes := range []string{
+		"hazard rate", "HazardRate", "block device", "memory mapping", "page boundary",
+		"attach a probe", "placeholder", "analysis window", "the user nobody", "a planted file",
+		"as follows", "owner of the file", "blind spot", "sightseeing", "foretold",
+		"copyright notice",
+	} {
+		if uses := v.find(piecesOf(passes)); len(uses) > 0 {
+			t.Errorf("%q is refused: %q", passes, uses[0].spelling)
+		}
+	}
+	for _, refused := range []string{
+		"before-attach", "preAttach: before the attach", "a spell", "spellsAt", "untold",
+		"KindUntold",
+		"the ledger", "DeviceLedger", "holder not known", "looked at", "stands for", "told",
+		"where its stacks meet", "since the boundary", "the sighting", "BlockCulprits",
+		"survivors",
+	} {
+		if len(v.find(piecesOf(refused))) == 0 {
+			t.Errorf("%q passes", refused)
+		}
+	}
+}

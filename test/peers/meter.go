@@ -1,0 +1,127 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// clockTick is the unit of times in /proc/PID/stat: 1/USER_HZ, which is 1/100 s wherever Go runs.
+const clockTick = 10 * time.Millisecond
+
+// A load is what the processes of a tool take while a workload runs.
+type load struct {
+	rss, kernel int64   // peak bytes; kernel is that of BPF maps
+	cores       float64 // CPU seconds per second
+}
+
+// measureLoad measures the processes that PID started, and PID itself, until ctx ends. It leaves
+// out the process except, and those that except started.
+func measureLoad(ctx context.Context, pid, except int) load {
+	var peak load
+	began, first := time.Now(), cpuOf(processTree(pid, except))
+	last := time.Duration(0)
+	for ticker := time.NewTicker(time.Second); ; {
+		members := processTree(pid, except)
+		if now := cpuOf(members); now > last { // the tool may have ended
+			last, peak.cores = now, (now-first).Seconds()/max(time.Since(began).Seconds(), 1)
+		}
+
+		var rss int64
+		for _, member := range members {
+			rss += rssOf(member)
+		}
+		peak.rss, peak.kernel = max(peak.rss, rss), max(peak.kernel, mapsOf(members))
+
+		select {
+		case <-ctx.Done():
+			ticker.Stop()
+			return peak
+		case <-ticker.C:
+		}
+	}
+}
+
+// processTree returns a process and its descendants, without the process except and its own.
+func processTree(pid, except int) []int {
+	if pid == except {
+		return nil
+	}
+
+	members := []int{pid}
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/children", pid))
+	for _, file := range files {
+		text, _ := os.ReadFile(file)
+		for _, child := range strings.Fields(string(text)) {
+			if number, err := strconv.Atoi(child); err == nil {
+				members = append(members, processTree(number, except)...)
+			}
+		}
+	}
+	return members
+}
+
+// rssOf returns the RSS of a process in bytes; 0 if it has ended.
+func rssOf(pid int) int64 {
+	var size, resident int64
+	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
+	_, _ = fmt.Sscan(string(text), &size, &resident)
+	return resident * int64(os.Getpagesize())
+}
+
+// cpuOf returns the user and system time of processes. Those that have ended count as 0.
+func cpuOf(pids []int) time.Duration {
+	var ticks int64
+	for _, pid := range pids {
+		text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+		fields := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
+		if len(fields) < 13 {
+			continue
+		}
+
+		for _, field := range fields[11:13] {
+			number, _ := strconv.ParseInt(field, 10, 64)
+			ticks += number
+		}
+	}
+	return time.Duration(ticks) * clockTick
+}
+
+// mapsOf returns the kernel's memory of the BPF maps that processes hold, each map once.
+func mapsOf(pids []int) int64 {
+	sizes := make(map[string]int64)
+	for _, pid := range pids {
+		files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+		for _, file := range files {
+			text, _ := os.ReadFile(file)
+			if id, size, ok := mapIn(string(text)); ok {
+				sizes[id] = size
+			}
+		}
+	}
+
+	var sum int64
+	for _, size := range sizes {
+		sum += size
+	}
+	return sum
+}
+
+// mapIn returns the BPF map of a file descriptor, and its bytes.
+func mapIn(fdinfo string) (id string, size int64, ok bool) {
+	for line := range strings.Lines(fdinfo) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		switch name {
+		case "map_id":
+			id, ok = strings.TrimSpace(value), true
+		case "memlock":
+			size, _ = strconv.ParseInt(strings.TrimSpace(value), 10, 64)
+		}
+	}
+	return id, size, ok
+}

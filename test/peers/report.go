@@ -1,0 +1,120 @@
+package main
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+// An entry is one line of a tool's report: a stack, leaf first, and its share of all reported
+// memory.
+type entry struct {
+	frames []string
+	share  float64
+}
+
+// A report is what a tool reports, largest entry first.
+type report struct {
+	entries []entry
+	// rates: the tool is allocscope, which also reports the following. rate is how fast the entries
+	// with the leak grow, in bytes a minute, with its interval.
+	rates          bool
+	rate, low, top float64
+	verdict        string
+	// cache: an entry with the workload's cache is among those that accumulate.
+	cache bool
+}
+
+// A place is in a workload's source, as tools write it. function is empty for Python.
+type place struct{ line, function string }
+
+func (p place) is(frame string) bool {
+	isFunction := p.function != "" && strings.Contains(frame, p.function)
+	return isFunction || strings.Contains(frame, p.line+")")
+}
+
+func (p place) in(frames []string) bool { return slices.ContainsFunc(frames, p.is) }
+
+// placesOf returns the lines of a workload that are marked as the leak and as the cache.
+func placesOf(w workload, folder string) (leak, cache place, err error) {
+	text, err := os.ReadFile(filepath.Join(folder, w.source))
+	if err != nil {
+		return leak, cache, err
+	}
+
+	leak, cache = place{function: w.function}, place{function: w.cache}
+	for number, line := range strings.Split(string(text), "\n") {
+		here := fmt.Sprintf("%s:%d", w.source, number+1)
+		switch mark := marked.FindStringSubmatch(line); {
+		case mark == nil:
+		case mark[1] == "LEAK":
+			leak.line = here
+		default:
+			cache.line = here
+		}
+	}
+
+	if leak.line == "" || cache.line == "" {
+		return leak, cache, fmt.Errorf("%s has no line with LEAK, or none with CACHE", w.source)
+	}
+	return leak, cache, nil
+}
+
+// marked is a comment at the end of a line of Python or C.
+var marked = regexp.MustCompile(`\b(LEAK|CACHE)( \*/)?$`)
+
+// named returns the position of the first entry with the leak, from 1, and the share of all such
+// entries; 0 if there is none.
+func (r report) named(leak place) (position int, share float64) {
+	for i, e := range r.entries {
+		if leak.in(e.frames) {
+			if position == 0 {
+				position = i + 1
+			}
+			share += e.share
+		}
+	}
+	return position, share
+}
+
+var (
+	// nameless is a frame that is an address, or unknown.
+	nameless = regexp.MustCompile(`^(0x[0-9a-f]+|<.*|\[.*|)$`)
+	// location is the part of a frame that is not the function's name.
+	location = regexp.MustCompile(
+		`(\+0x[0-9a-f]+)?( \[.*\]| \(<unknown>:0\)|<[0-9a-f]+>)$|/[^ )]*/`)
+)
+
+// shown returns the most useful frames of an entry: that of the leak, or else the first two that
+// have names.
+func (e entry) shown(leak place) string {
+	frames := e.frames
+	if at := slices.IndexFunc(frames, leak.is); at >= 0 {
+		frames = frames[at : at+1]
+	}
+
+	var names []string
+	for _, frame := range frames {
+		name := location.ReplaceAllString(strings.TrimSpace(frame), "")
+		if !nameless.MatchString(name) && len(names) < 2 {
+			names = append(names, shortened(name))
+		}
+	}
+
+	if len(names) == 0 {
+		return "no name"
+	}
+	return strings.Join(names, " < ")
+}
+
+// shortened cuts a name so that it fits into a cell of the table.
+func shortened(name string) string {
+	const maxLetters = 48
+	if runes := []rune(name); len(runes) > maxLetters {
+		return string(runes[:maxLetters]) + "…"
+	}
+	return name
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// exitTimeout is the time for a workload to exit, and for its tool to write its report.
+const exitTimeout = 5 * time.Minute
+
+// A stretch is what a workload reports of some steps.
+type stretch struct {
+	steps        int
+	seconds, cpu float64
+	leaked       int64 // bytes that the leak kept in this stretch
+	kept         int64 // bytes that the leak has kept since the start
+	rss          int64 // bytes, at its end
+}
+
+func cpuOfStep(s stretch) float64  { return s.cpu / float64(s.steps) }
+func wallOfStep(s stretch) float64 { return s.seconds / float64(s.steps) }
+
+// A trainer is a workload that runs when it is asked to; see testdata/peers/peer.py.
+type trainer struct {
+	command *exec.Cmd
+	pid     int // its own; a tool that started it has that of the command
+	input   io.WriteCloser
+	output  *bufio.Scanner
+	kept    int64
+}
+
+// startTrainer starts a workload and waits until its caches are full. Its stderr goes to log. The
+// end of ctx kills it and all processes that it started.
+func startTrainer(ctx context.Context, argv []string, log *os.File) (*trainer, error) {
+	t := &trainer{command: exec.CommandContext(ctx, argv[0], argv[1:]...)}
+	ownGroup(t.command)
+	t.command.Stderr = log
+
+	output, err := t.command.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if t.input, err = t.command.StdinPipe(); err != nil {
+		return nil, err
+	}
+	t.output = bufio.NewScanner(output)
+
+	if err := t.command.Start(); err != nil {
+		return nil, err
+	}
+
+	answer, err := t.await("ready ")
+	if err == nil {
+		_, err = fmt.Sscanf(answer, "%d planted %d", &t.pid, &t.kept)
+	}
+	return t, err
+}
+
+// ownGroup makes the end of the context kill all processes of a command.
+func ownGroup(c *exec.Cmd) {
+	c.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	c.Cancel = func() error { return syscall.Kill(-c.Process.Pid, syscall.SIGKILL) }
+	c.WaitDelay = 10 * time.Second
+}
+
+// await returns the rest of the next line with a certain beginning. Tools print lines of their own
+// in between.
+func (t *trainer) await(beginning string) (string, error) {
+	for t.output.Scan() {
+		if rest, ok := strings.CutPrefix(t.output.Text(), beginning); ok {
+			return rest, nil
+		}
+	}
+	return "", fmt.Errorf("the workload ended before it printed %q", strings.TrimSpace(beginning))
+}
+
+// work runs steps for some seconds.
+func (t *trainer) work(seconds int) (stretch, error) {
+	var s stretch
+	fmt.Fprintln(t.input, seconds)
+	answer, err := t.await("steps ")
+	if err == nil {
+		_, err = fmt.Sscanf(answer, "%d seconds %f cpu %f planted %d",
+			&s.steps, &s.seconds, &s.cpu, &s.kept)
+	}
+	if err != nil {
+		return s, err
+	}
+
+	s.rss = rssOf(t.pid)
+	s.leaked, t.kept = s.kept-t.kept, s.kept
+	return s, nil
+}
+
+// leave ends it, by a return from its main function or by the C library's exit, and waits until its
+// tool has written its report.
+func (t *trainer) leave(returns bool) error {
+	killer := time.AfterFunc(exitTimeout, func() { _ = t.command.Cancel() })
+	defer killer.Stop()
+
+	if !returns {
+		fmt.Fprintln(t.input, "exit")
+	}
+	t.input.Close()
+	for t.output.Scan() { // tools print lines of their own
+	}
+
+	return t.command.Wait()
+}

@@ -13,6 +13,17 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestKernelMappings compares direct mappings with what the program reports, on every kernel.
+func TestKernelMappings(t *testing.T) {
+	t.Run("direct mappings are exact to the page", testKernelMappingsDirectMappingsExactToPage)
+	t.Run("growth between two snapshots", testKernelMappingsGrowthBetweenTwoSnapshots)
+}
+
+// TestMappings tells direct mappings from the allocator's.
+func TestMappings(t *testing.T) {
+	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoesNotHideAllocatorSMappings)
+}
+
 // What a function of a target has mapped and has given back, as the target says (see testdata/mappings.c) or as we measure.
 type (
 	mapper struct {
@@ -73,19 +84,6 @@ func told(t testing.TB, lines []string) space {
 		}
 	}
 	return truth
-}
-
-// caller is the innermost function of a stack that is in the program itself.
-func caller(stack *growth.Stack, program string) string {
-	for _, f := range stack.Frames {
-		if f.Module != nil && filepath.Base(f.Module.Path) == filepath.Base(program) {
-			return f.Function
-		}
-	}
-	if len(stack.Frames) > 0 {
-		return stack.Frames[0].Function
-	}
-	return "?"
 }
 
 // measured is what a snapshot says of the functions of a program. Rows of memory that is merely resident say nothing of
@@ -177,7 +175,7 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 }
 
 // The largest interval leaves all calls of malloc to be followed cheaply: its mappings must be told apart all the same.
-func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
+func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 	for _, mode := range modes {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			t.Run(fmt.Sprint(mode, " ", interval), func(t *testing.T) {
@@ -203,7 +201,7 @@ func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
 }
 
 // A return probe in the C library, whoever has set it and for whatever process, changes where malloc returns to.
-func TestAnotherTraceDoesNotHideWhatTheAllocatorMaps(t *testing.T) {
+func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
 	other := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"))
 	other.Await("ready")
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
@@ -215,7 +213,7 @@ func TestAnotherTraceDoesNotHideWhatTheAllocatorMaps(t *testing.T) {
 }
 
 // What was touched after the snapshot before counts in the next, and what was mapped twice by one line counts twice.
-func TestMappingsAreFollowedFromSnapshotToSnapshot(t *testing.T) {
+func testKernelMappingsGrowthBetweenTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := tracertest.Start(t, program)
 	target.Await("ready")

@@ -15,6 +15,20 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestKernelSteps counts steps of training on every kernel.
+func TestKernelSteps(t *testing.T) {
+	t.Run("steps of all threads are exact", testKernelStepsStepsAllThreadsExact)
+}
+
+// TestSteps counts the calls of a step function.
+func TestSteps(t *testing.T) {
+	t.Run("library is loaded later", testStepsLibraryLoadedLater)
+	t.Run("another process is not probed", testStepsAnotherProcessNotProbed)
+	t.Run("each backward pass is a step", testStepsEachBackwardPassStep)
+	t.Run("missing step function is reported", testStepsMissingStepFunctionReported)
+	t.Run("concurrent use", testStepsConcurrentUse)
+}
+
 // passes is the library that testdata/stepper.c calls.
 func passes(t testing.TB) string {
 	return tracertest.Build(t, "passes.cc", "-shared", "-fPIC")
@@ -56,7 +70,7 @@ func mustCount(t *testing.T, c tracer.StepCounter, want int64) {
 	}
 }
 
-func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
+func testKernelStepsStepsAllThreadsExact(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			target := startStepper(t, linked(t)...)
@@ -73,7 +87,7 @@ func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
 	}
 }
 
-func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
+func testStepsLibraryLoadedLater(t *testing.T) {
 	target := startStepper(t)
 	s := open(t, tracer.Options{PID: target.PID()})
 	c := countSteps(t, s, "libpasses.so:training_step")
@@ -101,7 +115,7 @@ func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
 	}
 }
 
-func TestStepsOfAnotherProcessAreNotCountedNorIsItProbed(t *testing.T) {
+func testStepsAnotherProcessNotProbed(t *testing.T) {
 	target, other := startStepper(t, linked(t)...), startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	before := codeOf(t, target.PID())
@@ -156,7 +170,7 @@ func codeOf(t *testing.T, pid int) []byte {
 	return nil
 }
 
-func TestEachBackwardPassIsAStep(t *testing.T) {
+func testStepsEachBackwardPassStep(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
@@ -174,7 +188,7 @@ func TestEachBackwardPassIsAStep(t *testing.T) {
 	}
 }
 
-func TestAStepFunctionThatIsNotThereIsSaidOnce(t *testing.T) {
+func testStepsMissingStepFunctionReported(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for symbol, want := range map[string]struct {
@@ -202,7 +216,7 @@ func TestAStepFunctionThatIsNotThereIsSaidOnce(t *testing.T) {
 }
 
 // A counter is asked while the unwinder finds the library and the trace ends.
-func TestAStepCounterMayBeUsedFromSeveralGoroutines(t *testing.T) {
+func testStepsConcurrentUse(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for range 10 {

@@ -19,8 +19,21 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestTensorCalls separates the calls of PyTorch's CPU allocator from those of malloc.
+func TestTensorCalls(t *testing.T) {
+	t.Run("exception reaches the program", testTensorCallsExceptionReachesProgram)
+	t.Run("exception reaches the program beside other traces", testTensorCallsExceptionReachesProgramBesideOtherTraces)
+	t.Run("every allocator that serves tensors", testTensorCallsEveryAllocatorThatServesTensors)
+	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorNotHeapS)
+	t.Run("heap has tensors that do not count", testTensorCallsHeapHasTensorsThatDoNotCount)
+	t.Run("heap probes open and close", testTensorCallsHeapProbesOpenClose)
+	t.Run("tensor probes open and close", testTensorCallsTensorProbesOpenClose)
+	t.Run("failed tensor leaves nothing to the next call", testTensorCallsFailedTensorLeavesNothingToNextCall)
+	t.Run("call under way at the end of a burst", testTensorCallsCallUnderWayAtEndBurst)
+}
+
 // An exception finds no way through a return probe: the program would be ended instead of being told.
-func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
+func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for range 3 {
@@ -35,7 +48,7 @@ func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
 }
 
 // The kernel follows the returns of all processes that come to a place where a session has a probe, and of two ranks of a job both do.
-func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) {
+func testTensorCallsExceptionReachesProgramBesideOtherTraces(t *testing.T) {
 	t.Parallel()
 	other := startTensors(t)
 	for _, mode := range modes {
@@ -55,7 +68,7 @@ func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) 
 	}
 }
 
-func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
+func testTensorCallsEveryAllocatorThatServesTensors(t *testing.T) {
 	t.Parallel()
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))
@@ -82,7 +95,7 @@ func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]i
 	}
 }
 
-func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) {
+func testTensorCallsUnsampledTensorNotHeapS(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
@@ -97,7 +110,7 @@ func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) 
 	}
 }
 
-func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
+func testTensorCallsHeapHasTensorsThatDoNotCount(t *testing.T) {
 	t.Parallel()
 	line := lineWith(t, "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
@@ -121,7 +134,7 @@ func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
 }
 
 // A window of the heap begins and ends: tensors do not notice. Not parallel, as all tests of windows.
-func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
+func testTensorCallsHeapProbesOpenClose(t *testing.T) {
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open
@@ -157,7 +170,7 @@ func during(work, do func()) {
 
 // While the probes on tensors come and go, what is kept belongs to the tensors or to the heap, never to both; a call that is under
 // way when they go may be lost.
-func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
+func testTensorCallsTensorProbesOpenClose(t *testing.T) {
 	const turns = 3
 	line := lineWith(t, "keeps")
 	h := startTensors(t)
@@ -186,7 +199,7 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 	}
 }
 
-func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
+func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
 	t.Parallel()
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
@@ -213,7 +226,7 @@ func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
 }
 
 // The program is in the allocator when a window ends, and then makes a tensor: nobody waits any more for what it was in.
-func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
+func testTensorCallsCallUnderWayAtEndBurst(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.do("age", "forget")

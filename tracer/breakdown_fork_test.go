@@ -1,7 +1,5 @@
 package tracer_test
 
-// Ledgers of processes that fork, exit, stop and follow one another.
-
 import (
 	"fmt"
 	"os"
@@ -9,42 +7,31 @@ import (
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"golang.org/x/sys/unix"
 )
 
-// startForks starts testdata/forks.py, and traces its root alone.
-func startForks(t testing.TB) (*tracertest.Target, *tracer.Session) {
-	t.Helper()
-	target := tracertest.Start(t, python, tracertest.Source("forks.py"))
-	target.Await("ready")
-	return target, open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
-}
-
-// fork has a process start a child.
-func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
-	t.Helper()
-	target.Say(order)
-	lines := target.Await("done")
-	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
-		t.Fatalf("the target says %q: %v", lines, err)
-	}
-	return pid
-}
-
-func tell(t testing.TB, target *tracertest.Target, orders ...string) {
-	t.Helper()
-	for _, order := range orders {
-		target.Say(order)
-		target.Await("done")
-	}
+// TestBreakdownTree compares the RSS breakdowns of processes that share memory with what the kernel sums.
+func TestBreakdownTree(t *testing.T) {
+	t.Run("forked child has its copies", testBreakdownTreeForkedChildHasCopies)
+	t.Run("forked child without its parent", testBreakdownTreeForkedChildWithoutParent)
+	t.Run("copies from before the first scan", testBreakdownTreeCopiesFromBeforeFirstScan)
+	t.Run("exit of the parent makes no copies", testBreakdownTreeExitParentMakesNoCopies)
+	t.Run("released and touched again is no copy", testBreakdownTreeReleasedTouchedAgainNoCopy)
+	t.Run("memory shared with own children", testBreakdownTreeMemorySharedWithOwnChildren)
+	t.Run("execution forgets the rows", testBreakdownTreeExecutionForgetsRows)
+	t.Run("reused PID starts again", testBreakdownTreeReusedPIDStartsAgain)
+	t.Run("stopped processes", testBreakdownTreeStoppedProcesses)
+	t.Run("processes that come and go", testBreakdownTreeProcessesThatComeGo)
+	t.Run("parts of a file count once", testBreakdownTreePartsFileCountOnce)
+	t.Run("memory that a fork shares counts once", testBreakdownTreeMemoryThatForkSharesCountsOnce)
+	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryThatTwoProgramsShareCountsOnce)
 }
 
 // What it copied before anybody looked at it is known from its parent, of which that was known before.
-func TestWhatAForkedChildCopiedBeforeItWasLookedAtIsACopy(t *testing.T) {
+func testBreakdownTreeCopiesFromBeforeFirstScan(t *testing.T) {
 	target, s := startForks(t)
 	tell(t, target, "0 hold 64")
 	balanced(t, s)
@@ -59,7 +46,7 @@ func TestWhatAForkedChildCopiedBeforeItWasLookedAtIsACopy(t *testing.T) {
 	mustBeNear(t, "its own", rows[growth.KindMmap], 8<<20)
 }
 
-func TestWhatAChildHasAloneBecauseItsParentExitedIsNoCopy(t *testing.T) {
+func testBreakdownTreeExitParentMakesNoCopies(t *testing.T) {
 	target, s := startForks(t)
 	middle := fork(t, target, "0 fork")
 	tell(t, target, "1 hold 64")
@@ -86,7 +73,7 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 	return sum
 }
 
-func TestWhatAChildGaveBackAndTouchedAgainIsNoCopy(t *testing.T) {
+func testBreakdownTreeReleasedTouchedAgainNoCopy(t *testing.T) {
 	target, s := startForks(t)
 	tell(t, target, "0 hold 64")
 	child := fork(t, target, "0 fork")
@@ -99,20 +86,7 @@ func TestWhatAChildGaveBackAndTouchedAgainIsNoCopy(t *testing.T) {
 	mustBeNear(t, "its own", rowsOf(after, child)[growth.KindMmap]-rowsOf(before, child)[growth.KindMmap], 32<<20)
 }
 
-func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("PID %d is no member", pid), func() bool {
-		s.Follow()
-		for _, r := range snapshot(t, s).Residents {
-			if r.PID == pid {
-				return false
-			}
-		}
-		return true
-	})
-}
-
-func TestWhatAProcessSharesWithItsChildrenAloneIsItsOwn(t *testing.T) {
+func testBreakdownTreeMemorySharedWithOwnChildren(t *testing.T) {
 	target, s := startForks(t)
 	tell(t, target, "0 hold 64")
 	middle := fork(t, target, "0 fork")
@@ -156,7 +130,7 @@ func processes(s *growth.Snapshot) (pids []int) {
 	return pids
 }
 
-func TestNothingIsLeftOfWhatAMemberHeldBeforeItExecutedAnotherProgram(t *testing.T) {
+func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	target, s := startForks(t)
 	tell(t, target, "0 hold 64")
 	child := fork(t, target, "0 fork")
@@ -176,7 +150,7 @@ func TestNothingIsLeftOfWhatAMemberHeldBeforeItExecutedAnotherProgram(t *testing
 	}
 }
 
-func TestAMemberThatHasThePIDOfAnotherIsLookedAtAfresh(t *testing.T) {
+func testBreakdownTreeReusedPIDStartsAgain(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
@@ -194,7 +168,7 @@ func TestAMemberThatHasThePIDOfAnotherIsLookedAtAfresh(t *testing.T) {
 	mustBeNear(t, "inherited", rowsOf(got, child)[growth.KindInherited], rollup(t, child)["Shared_Dirty"])
 }
 
-func TestProcessesThatAreStoppedAreLookedAt(t *testing.T) {
+func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
@@ -213,7 +187,7 @@ func TestProcessesThatAreStoppedAreLookedAt(t *testing.T) {
 }
 
 // Whoever exits or executes while it is looked at is left out or adds up.
-func TestSnapshotsOfProcessesThatComeAndGoAddUp(t *testing.T) {
+func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
 	t.Parallel()
 	target := tracertest.Start(t, "/bin/bash", "-c", "echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
 	target.Await("ready")
@@ -255,7 +229,7 @@ func sharedFile(t testing.TB, folder string) string {
 }
 
 // Of 32 MiB one has the first 16, the other those from 8 to 32, and a third the last 8.
-func TestPartsOfAFileThatProcessesMapFromDifferentPlacesCountOnce(t *testing.T) {
+func testBreakdownTreePartsFileCountOnce(t *testing.T) {
 	for folder, kind := range map[string]growth.Kind{"/dev/shm": growth.KindShmem, t.TempDir(): growth.KindFile} {
 		path := sharedFile(t, folder)
 		target, s := startForks(t)
@@ -277,4 +251,109 @@ func TestPartsOfAFileThatProcessesMapFromDifferentPlacesCountOnce(t *testing.T) 
 		mustBeNear(t, "the file in the tree", once, 32<<20)
 		mustBeNear(t, "growth of the tree", treeTotal(got)-before, 32<<20)
 	}
+}
+
+// What the kernel sums of the pages of both, as proportional set size, grows as the tree does.
+func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
+	for _, traced := range []bool{false, true} {
+		t.Run(fmt.Sprint("traced ", traced), func(t *testing.T) {
+			parent := startLedger(t)
+			s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+			held := do(t, parent, "hold_inherited")
+			child := startChild(t, parent, "fork", "done")
+			awaitMember(t, s, child)
+			if traced {
+				if err := s.Attach(child); err != nil {
+					t.Fatal(err)
+				}
+			}
+			before, pss := balanced(t, s), proportional(t, parent.PID(), child)
+			mustTell(t, before, parent.PID(), held)
+			mustTell(t, before, child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
+			copied := do(t, parent, "child write_inherited")
+			after := balanced(t, s)
+			mustTell(t, after, parent.PID(), held)
+			mustTell(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
+			mustBeCopiesByTheKernel(t, after, child)
+			grown := treeTotal(after) - treeTotal(before)
+			mustBeNear(t, "growth of the tree", grown, copied[0].bytes)
+			mustBeNear(t, "growth of the tree by its PSS", grown, proportional(t, parent.PID(), child)-pss)
+			if r := residentOf(t, after, child); r.Traced != traced || !r.Forked || r.Parent != parent.PID() {
+				t.Errorf("%+v of a child that was forked by %d", r, parent.PID())
+			}
+		})
+	}
+}
+
+func proportional(t testing.TB, pids ...int) (sum int64) {
+	t.Helper()
+	for _, pid := range pids {
+		sum += rollup(t, pid)["Pss"]
+	}
+	return sum
+}
+
+// mustBeCopiesByTheKernel: of what a forked process holds, what nobody maps besides was copied, and the rest is inherited.
+func mustBeCopiesByTheKernel(t testing.TB, s *growth.Snapshot, pid int) {
+	t.Helper()
+	sums, rows := rollup(t, pid), rowsOf(s, pid)
+	mustBeNear(t, "copies by their private pages", rows[growth.KindCOW], sums["Private_Dirty"])
+	mustBeNear(t, "inherited by its shared pages", rows[growth.KindInherited], sums["Shared_Dirty"])
+}
+
+// Nothing is known of the parent.
+func testBreakdownTreeForkedChildWithoutParent(t *testing.T) {
+	parent := startLedger(t)
+	do(t, parent, "hold_inherited")
+	child := startChild(t, parent, "fork", "done")
+	s := open(t, tracer.Options{PID: child, Interval: 1})
+	mustTell(t, balanced(t, s), child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
+	copied := do(t, parent, "child write_inherited")
+	after := balanced(t, s)
+	mustTell(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
+	mustBeCopiesByTheKernel(t, after, child)
+	for _, h := range holdingsOf(after, child) {
+		if h.SharedBytes != 0 {
+			t.Errorf("%d bytes of %s are another's, of which nothing is known", h.SharedBytes, h.Kind)
+		}
+	}
+}
+
+// sharedOnce wants that each process holds shared memory whole and that the tree holds it once.
+func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
+	t.Helper()
+	want := []fact{{name, growth.KindShmem, 16 << 20}}
+	var once int64
+	for _, pid := range pids {
+		mustTell(t, s, pid, want)
+		for _, h := range holdingsOf(s, pid) {
+			if want[0].of(h) {
+				once += h.ResidentBytes - h.SharedBytes
+			}
+		}
+	}
+	mustBeNear(t, "shared memory of the tree", once, want[0].bytes)
+}
+
+func testBreakdownTreeMemoryThatForkSharesCountsOnce(t *testing.T) {
+	parent := startLedger(t)
+	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+	do(t, parent, "share_memfd")
+	child := startChild(t, parent, "fork", "done")
+	awaitMember(t, s, child)
+	do(t, parent, "child touch_shared")
+	sharedOnce(t, balanced(t, s), "ledger", parent.PID(), child)
+}
+
+func testBreakdownTreeMemoryThatTwoProgramsShareCountsOnce(t *testing.T) {
+	parent := startLedger(t)
+	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
+	child := startChild(t, parent, "run", "ready")
+	awaitMember(t, s, child)
+	path := fmt.Sprintf("/dev/shm/allocscope-test-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
+	t.Cleanup(func() { os.Remove(path) })
+	do(t, parent, "share_file "+path)
+	do(t, parent, "child share_file "+path)
+	// Numbers in the name are left out: loaders make thousands of such files.
+	sharedOnce(t, balanced(t, s), "allocscope-test-*", parent.PID(), child)
 }

@@ -8,7 +8,25 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// TestKernelGPU counts the calls of CUDA's driver on every kernel.
+func TestKernelGPU(t *testing.T) {
+	t.Parallel()
+	t.Run("every driver call counts for its caller", testKernelGPUEveryDriverCallCountsForCaller)
+}
+
+// TestGPU compares memory on GPUs with what a driver that counts itself reports.
+func TestGPU(t *testing.T) {
+	t.Parallel()
+	t.Run("reused address belongs to its new allocation site", testGPUReusedAddressBelongsToNewAllocationSite)
+	t.Run("created memory is on the GPU of its properties", testGPUCreatedMemoryOnGPUProperties)
+	t.Run("one unmap of many mappings", testGPUOneUnmapManyMappings)
+	t.Run("functions from cuGetProcAddress", testGPUFunctionsFromCuGetProcAddress)
+	t.Run("Python frames below the driver's", testGPUPythonFramesBelowDriverS)
+	t.Run("hostile arguments do no harm", testGPUHostileArgumentsDoNoHarm)
+}
 
 const mib = 1 << 20
 
@@ -96,7 +114,7 @@ func mustHoldReckoned(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 
 // Each call of CUDA's driver that allocates counts what the library says that there is, for whoever has called it; what fails
 // counts nothing, and changes nothing.
-func TestEveryCallOfTheDriverCountsForItsCaller(t *testing.T) {
+func testKernelGPUEveryDriverCallCountsForCaller(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -154,7 +172,7 @@ func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, reckoned *reck
 }
 
 // What is freed is handed out again at once, to others.
-func TestAnAddressThatIsHandedOutAgainIsItsNewOwners(t *testing.T) {
+func testGPUReusedAddressBelongsToNewAllocationSite(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -173,7 +191,7 @@ func TestAnAddressThatIsHandedOutAgainIsItsNewOwners(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func TestWhatIsCreatedIsOnTheGPUThatItsPropertiesName(t *testing.T) {
+func testGPUCreatedMemoryOnGPUProperties(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -195,7 +213,7 @@ func TestWhatIsCreatedIsOnTheGPUThatItsPropertiesName(t *testing.T) {
 }
 
 // One call may undo many mappings, each of which is all that keeps its memory.
-func TestOneCallThatUndoesManyMappingsFreesTheMemoryOfEach(t *testing.T) {
+func testGPUOneUnmapManyMappings(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -218,7 +236,7 @@ func TestOneCallThatUndoesManyMappingsFreesTheMemoryOfEach(t *testing.T) {
 }
 
 // libcudart asks the driver for its functions by cuGetProcAddress, and does not link to them.
-func TestCallsOfFunctionsThatTheDriverGivesByNameCount(t *testing.T) {
+func testGPUFunctionsFromCuGetProcAddress(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -230,4 +248,113 @@ func TestCallsOfFunctionsThatTheDriverGivesByNameCount(t *testing.T) {
 	}
 	mustHoldReckoned(t, g, s, "resolve", reckoned)
 	mustLoseNothing(t, s)
+}
+
+// pythonAPIs are those of cuda.c that cuda.py has, too.
+var pythonAPIs = []string{"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc", "allochost"}
+
+// mustGoThrough wants that a stack leads from the driver through the function one and its caller, which are Python's, to the program's start.
+func mustGoThrough(t *testing.T, h growth.Holding, caller string) {
+	t.Helper()
+	var python []string
+	for _, f := range h.Stack.Frames {
+		if f.Python {
+			python = append(python, f.Function[strings.LastIndexByte(f.Function, '.')+1:])
+		}
+	}
+	whole := strings.Join(python, " ")
+	if !strings.HasPrefix(whole, "one "+caller+" order_hold ") || h.Stack.Truncated != "" {
+		t.Errorf("%s: the stack of what is held is %v %s", caller, functions(h.Stack), h.Stack.Truncated)
+	}
+	if leaf := h.Stack.Frames[0]; leaf.Python || !strings.HasPrefix(leaf.Function, "cuMem") {
+		t.Errorf("%s: the stack begins at %+v", caller, leaf)
+	}
+}
+
+func testGPUPythonFramesBelowDriverS(t *testing.T) {
+	t.Parallel()
+	g := startPythonProgram(t, "cuda.py", libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	want, all := make(amounts), int64(0)
+	for _, name := range pythonAPIs {
+		a := gpuAPINamed(name)
+		for _, order := range []string{"hold %s 7 %d", "churn %s 20 %d", "threads 4 %s 25 %d"} {
+			g.do(fmt.Sprintf(order, name, a.size))
+		}
+		g.do("free "+name+" 3", "fail "+name+" 5")
+		want.add(a.holder(), 104, 104*a.counts)
+		all += 104 * a.counts
+	}
+	taken, got, bytes := snapshot(t, s), make(amounts), int64(0)
+	for _, h := range onDevices(taken) {
+		bytes += h.InuseBytes
+		caller := holderIn(h.Stack, "hold_")
+		if h.InuseObjects > 0 {
+			got.add(callerOf(h, caller), int64(h.InuseObjects), h.InuseBytes)
+			mustGoThrough(t, h, caller)
+		}
+	}
+	mustAmount(t, "held", got, want)
+	var told int64
+	for kind, of := range g.totals("totals") {
+		if kind != "imported" {
+			told += of[1]
+		}
+	}
+	if bytes != all || told != all {
+		t.Errorf("%d bytes in all, the library says %d, want %d", bytes, told, all)
+	}
+	mustLoseNothing(t, s)
+}
+
+// lossOf is how often something was lost whose reason begins so.
+func lossOf(t testing.TB, s *tracer.Session, reason string) (n uint64) {
+	t.Helper()
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range losses {
+		if strings.HasPrefix(l.Reason, reason) {
+			n += l.Count
+		}
+	}
+	return n
+}
+
+// A program may call whatever it likes by the driver's names, with whatever arguments.
+func testGPUHostileArgumentsDoNoHarm(t *testing.T) {
+	t.Parallel()
+	target := tracertest.Start(t, tracertest.Build(t, "wild.c", "-DPROGRAM"), tracertest.BuildLibrary(t, "wild.c", "libcuda.so.1"))
+	target.Await("ready")
+	g := gpuProgram{target, t}
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	if said := sourceOf(t, s, "cuda"); !said.Attached || !strings.Contains(strings.Join(said.Details, "\n"), "cuMemAllocAsync is not in this driver") {
+		t.Errorf("%+v", said)
+	}
+
+	g.do("unreadable 5")
+	mustAmount(t, "held", heldByCaller(snapshot(t, s)), amounts{})
+	if n := lossOf(t, s, "results of allocations that could not be read"); n != 5 {
+		t.Errorf("%d results could not be read, want 5", n)
+	}
+	g.do("properties 3")
+	if got := sumOfKind(snapshot(t, s), growth.KindCudaSegment); got != [2]int64{3, 3 * 2 * mib} {
+		t.Errorf("%d are held, want 3 on a GPU that is not known", got)
+	}
+	g.do("twice 4")
+	if got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s, "addresses handed out again"); got != [2]int64{4, 3*2*mib + 100} || n != 3 {
+		t.Errorf("%d are held, and %d handed out twice, want 4 and 3", got, n)
+	}
+	for _, orders := range []string{"huge 1", "map 50", "huge 20"} {
+		g.do(orders)
+		for _, h := range onDevices(balanced(t, s)) {
+			if h.InuseBytes < 0 || h.AllocBytes < 0 || h.InuseObjects < 0 || h.Variance < 0 {
+				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, holderIn(h.Stack, "h"), h.InuseBytes, h.AllocBytes)
+			}
+		}
+		if sample := s.Sample().Processes[0]; sample.CudaDriver <= 0 || sample.Pinned <= 0 {
+			t.Errorf("%s: %d bytes on GPUs, %d pinned", orders, sample.CudaDriver, sample.Pinned)
+		}
+	}
 }

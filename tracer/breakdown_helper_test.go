@@ -1,7 +1,5 @@
 package tracer_test
 
-// What testdata/ledger.c says of its memory, and what a snapshot says of it.
-
 import (
 	"bufio"
 	"fmt"
@@ -36,11 +34,6 @@ func (f fact) of(h growth.Holding) bool {
 		return h.Kind != growth.KindFile && isNamed(h.Stack, f.name)
 	}
 	return h.Kind == f.kind && isNamed(h.Stack, f.name)
-}
-
-// isNamed reports whether a stack is of a function, or of a file or shared memory, of that name.
-func isNamed(stack *growth.Stack, name string) bool {
-	return slices.Contains(functions(stack), name) || strings.Contains(stack.Root, name)
 }
 
 func startLedger(t testing.TB) *tracertest.Target {
@@ -207,4 +200,137 @@ func dataFile(t testing.TB, bytes int) string {
 		t.Fatal(err)
 	}
 	return path
+}
+
+// startForks starts testdata/forks.py, and traces its root alone.
+func startForks(t testing.TB) (*tracertest.Target, *tracer.Session) {
+	t.Helper()
+	target := tracertest.Start(t, python, tracertest.Source("forks.py"))
+	target.Await("ready")
+	return target, open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
+}
+
+// fork has a process start a child.
+func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
+	t.Helper()
+	target.Say(order)
+	lines := target.Await("done")
+	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
+		t.Fatalf("the target says %q: %v", lines, err)
+	}
+	return pid
+}
+
+func tell(t testing.TB, target *tracertest.Target, orders ...string) {
+	t.Helper()
+	for _, order := range orders {
+		target.Say(order)
+		target.Await("done")
+	}
+}
+
+func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("PID %d is no member", pid), func() bool {
+		s.Follow()
+		for _, r := range snapshot(t, s).Residents {
+			if r.PID == pid {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// startChild has a program of ledger.c start one that obeys "child ORDER", and returns once it says the word.
+func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid int) {
+	t.Helper()
+	parent.Say("start_child " + how)
+	lines := parent.Await(word)
+	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
+		t.Fatalf("the target says %q: %v", lines, err)
+	}
+	return pid
+}
+
+// awaitMember returns when a process is a member of the tree.
+func awaitMember(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	eventually(t, fmt.Sprintf("PID %d is a member", pid), func() bool {
+		s.Follow()
+		for _, r := range snapshot(t, s).Residents {
+			if r.PID == pid {
+				return true
+			}
+		}
+		return false
+	})
+}
+
+// addedUp are the rows of a process that does not hold still, by kind: they sum to what the kernel said.
+func addedUp(t *testing.T, s *growth.Snapshot, pid int) map[growth.Kind]int64 {
+	t.Helper()
+	rows := rowsOf(s, pid)
+	var sum int64
+	for _, bytes := range rows {
+		sum += bytes
+	}
+	if r := residentOf(t, s, pid); sum != r.RSS {
+		t.Errorf("rows %v sum to %d bytes, RSS is %d", rows, sum, r.RSS)
+	}
+	return rows
+}
+
+func scaleOf(t *testing.T, orders ...string) (*tracer.Session, *tracertest.Target) {
+	t.Helper()
+	target := startScale(t, "nothing")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	for _, o := range orders {
+		order(target, "%s", o)
+	}
+	return s, target
+}
+
+func startLarge(t testing.TB) *tracertest.Target {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "large.c", "-fno-omit-frame-pointer"))
+	target.Await("ready")
+	return target
+}
+
+// lookAt looks at a share, and wants rows that sum to RSS.
+func lookAt(t *testing.T, s *tracer.Session, pid int, share float64) *growth.Snapshot {
+	t.Helper()
+	got, err := s.LookAt(pid, share)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var sum int64
+	for _, h := range got.Holdings {
+		sum += h.ResidentBytes
+	}
+	if r := residentOf(t, got, pid); sum != r.RSS || r.RSS < 512<<20 {
+		t.Errorf("at a share of %v the rows sum to %d bytes, RSS is %d", share, sum, r.RSS)
+	}
+	return got
+}
+
+// rowOf is what a snapshot says of a fact.
+func rowOf(s *growth.Snapshot, pid int, f fact) (resident int64, variance float64) {
+	for _, h := range holdingsOf(s, pid) {
+		if f.of(h) {
+			resident, variance = resident+h.ResidentBytes, variance+h.ResidentVariance
+		}
+	}
+	return resident, variance
+}
+
+func startScale(t testing.TB, orders ...string) *tracertest.Target {
+	tracertest.NeedsRoot(t)
+	target := tracertest.Start(t, tracertest.Build(t, "scale.c", "-pthread"))
+	target.Await("ready")
+	for _, o := range orders {
+		order(target, "%s", o)
+	}
+	return target
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -13,7 +14,27 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestTheDriverIsProbedWhenItIsLoaded(t *testing.T) {
+// TestGPUAttach probes CUDA's driver when it is loaded, and leaves nothing behind.
+func TestGPUAttach(t *testing.T) {
+	t.Parallel()
+	t.Run("driver is probed when it is loaded", testGPUAttachDriverProbedWhenItLoaded)
+	t.Run("program without a GPU has no source cuda", testGPUAttachProgramWithoutGPUHasNoSourceCuda)
+	t.Run("memory allocated before tracing started does not count", testGPUAttachMemoryAllocatedBeforeTracingStartedDoesNotCount)
+	t.Run("child's memory is not its parent's", testGPUAttachChildSMemoryNotParentS)
+	t.Run("old driver's missing functions are named", testGPUAttachOldDriverSMissingFunctionsNamed)
+	t.Run("damaged driver is named", testGPUAttachDamagedDriverNamed)
+	t.Run("exited program keeps its rows", testGPUAttachExitedProgramKeepsRows)
+	t.Run("execution leaves nothing in the kernel", testGPUAttachExecutionLeavesNothingInKernel)
+	t.Run("detach leaves nothing in the kernel", testGPUAttachDetachLeavesNothingInKernel)
+}
+
+// TestNVML reads what the driver counts for a process, from a library whose answers a file sets.
+func TestNVML(t *testing.T) {
+	t.Run("driver's count is in the samples", testNVMLDriverSCountInSamples)
+	t.Run("process without a GPU does not load NVML", testNVMLProcessWithoutGPUDoesNotLoadNVML)
+}
+
+func testGPUAttachDriverProbedWhenItLoaded(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda", "mapping"}, {"cuda"}} {
 		t.Run(fmt.Sprint(sources), func(t *testing.T) {
@@ -41,7 +62,7 @@ func TestTheDriverIsProbedWhenItIsLoaded(t *testing.T) {
 	}
 }
 
-func TestAProgramThatUsesNoGPUHasNoSourceCUDA(t *testing.T) {
+func testGPUAttachProgramWithoutGPUHasNoSourceCuda(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t)
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -56,7 +77,7 @@ func TestAProgramThatUsesNoGPUHasNoSourceCUDA(t *testing.T) {
 }
 
 // What was there at the attach is not known, nor that it goes.
-func TestWhatWasAllocatedBeforeTheAttachNeitherCountsNorChangesAnything(t *testing.T) {
+func testGPUAttachMemoryAllocatedBeforeTracingStartedDoesNotCount(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	for _, a := range gpuAPIs {
@@ -84,7 +105,7 @@ func TestWhatWasAllocatedBeforeTheAttachNeitherCountsNorChangesAnything(t *testi
 	mustLoseNothing(t, s)
 }
 
-func TestWhatAChildAllocatesAndFreesIsNotItsParents(t *testing.T) {
+func testGPUAttachChildSMemoryNotParentS(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -101,7 +122,7 @@ func TestWhatAChildAllocatesAndFreesIsNotItsParents(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func TestWhatAnOldDriverLacksIsNamedAndTheRestCounts(t *testing.T) {
+func testGPUAttachOldDriverSMissingFunctionsNamed(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t, "-DOLD"))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -128,7 +149,7 @@ func TestWhatAnOldDriverLacksIsNamedAndTheRestCounts(t *testing.T) {
 }
 
 // A file of that name is not believed to be the driver for its name.
-func TestADriverThatIsDamagedIsSaidToBeSoAndTheRestGoesOn(t *testing.T) {
+func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(libcuda(t))
 	if err != nil {
@@ -180,7 +201,7 @@ func slicesOf(whole []byte) map[string][]byte {
 	}
 }
 
-func TestWhatAProgramHeldOnGPUsStaysKnownWhenItHasExited(t *testing.T) {
+func testGPUAttachExitedProgramKeepsRows(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -194,7 +215,7 @@ func TestWhatAProgramHeldOnGPUsStaysKnownWhenItHasExited(t *testing.T) {
 	s.Sample()
 }
 
-func TestNothingOfGPUsIsLeftOfAProgramThatExecutesAnother(t *testing.T) {
+func testGPUAttachExecutionLeavesNothingInKernel(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -219,7 +240,7 @@ func TestNothingOfGPUsIsLeftOfAProgramThatExecutesAnother(t *testing.T) {
 	mustAmount(t, "of the new program", heldByCaller(snapshot(t, s)), amounts{"cuda_segment hold_malloc": {7, 7000}})
 }
 
-func TestNothingOfGPUsIsLeftInTheKernelOfAProcessThatIsGivenUp(t *testing.T) {
+func testGPUAttachDetachLeavesNothingInKernel(t *testing.T) {
 	t.Parallel()
 	c10 := realLibC10(t)
 	g, other := startBlocks(t, c10), startBlocks(t, c10)
@@ -242,4 +263,106 @@ func TestNothingOfGPUsIsLeftInTheKernelOfAProcessThatIsGivenUp(t *testing.T) {
 	}
 	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)), amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
 	mustTellTotals(t, other, s, "of the other")
+}
+
+// nvmlAnswers is a file that steers testdata/nvml.c, from now on.
+func nvmlAnswers(t *testing.T, file string, lines ...string) {
+	t.Helper()
+	part := file + ".part"
+	if err := os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(part, file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sampleUntil samples until the process's sample is as it should be: NVML is opened beside.
+func sampleUntil(t *testing.T, s *tracer.Session, what string, good func(growth.Moment) bool) growth.Moment {
+	t.Helper()
+	var moment growth.Moment
+	eventually(t, what, func() bool {
+		moment = s.Sample()
+		return len(moment.Processes) == 1 && good(moment)
+	})
+	return moment
+}
+
+func usedIs(bytes int64) func(growth.Moment) bool {
+	return func(m growth.Moment) bool { return m.Processes[0].DeviceUsed == bytes }
+}
+
+// The library stays loaded in this program: its answers are steered by a file for all parts of the test.
+func testNVMLDriverSCountInSamples(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "answers")
+	t.Setenv("NVML_STUB", file)
+	target := tracertest.Start(t, tracertest.Build(t, "cuda.c", "-pthread"), tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1"))
+	target.Await("ready")
+	process := func(gpu string, bytes int64) string {
+		return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes)
+	}
+	nvmlAnswers(t, file, "count 2", "memory.0 5000 80000", "memory.1 700 90000", process("0", 4000), process("1", 600))
+	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: tracertest.BuildNVML(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	moment := sampleUntil(t, s, "4600 bytes of two GPUs", usedIs(4600))
+	if len(moment.GPUs) != 2 || moment.GPUs[0].Used != 5000 || moment.GPUs[1].Total != 90000 || moment.GPUs[1].Instance != -1 ||
+		!slices.Equal(moment.GPUs[1].Users, []int{target.PID()}) {
+		t.Errorf("GPUs %+v", moment.GPUs)
+	}
+	mustBeUsed(t, s, 4600, "")
+
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", process("0", 8000))
+	sampleUntil(t, s, "growth to 8000 bytes", usedIs(8000))
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 1:77")
+	sampleUntil(t, s, "nothing of a process that is not listed", usedIs(growth.Unknown))
+	mustBeUsed(t, s, growth.Unknown, "does not list")
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 !4")
+	sampleUntil(t, s, "nothing without permission", func(growth.Moment) bool {
+		snapshot, err := s.Snapshot()
+		return err == nil && strings.Contains(snapshot.Devices[0].Reason, "permission")
+	})
+	nvmlAnswers(t, file, "count 1", "mig.0 1", "memory.0.0 3000 40000", "memory.0.2 10 40000", process("0.0", 2500))
+	moment = sampleUntil(t, s, "2500 bytes on an instance", usedIs(2500))
+	if len(moment.GPUs) != 2 || moment.GPUs[0].Instance != 0 || moment.GPUs[0].Used != 3000 {
+		t.Errorf("instances %+v", moment.GPUs)
+	}
+	nvmlAnswers(t, file, "all 9") // the driver is not loaded any more
+	sampleUntil(t, s, "nothing once the driver has vanished", usedIs(growth.Unknown))
+}
+
+// mustBeUsed wants a snapshot to say what the driver counts for the only process, or why it does not.
+func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
+	t.Helper()
+	snapshot, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(snapshot.Devices) != 1 || snapshot.Devices[0].Used != bytes || !strings.Contains(snapshot.Devices[0].Reason, reason) {
+		t.Errorf("devices %+v, want %d bytes, %q", snapshot.Devices, bytes, reason)
+	}
+}
+
+func testNVMLProcessWithoutGPUDoesNotLoadNVML(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "leak.c"))
+	target.Await("ready")
+	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: "/nonexistent"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	moment := s.Sample()
+	snapshot, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown || snapshot.Devices != nil || s.AskedNVML() {
+		t.Errorf("GPUs %+v, devices %+v, sample %+v", moment.GPUs, snapshot.Devices, moment.Processes[0].Sample)
+	}
 }

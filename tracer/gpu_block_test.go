@@ -2,17 +2,36 @@ package tracer_test
 
 import (
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// TestBlocks compares blocks of PyTorch's caching allocator with what the allocator reports.
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	t.Run("every block has its allocation site", testBlocksEveryBlockHasAllocationSite)
+	t.Run("hook of each version", testBlocksHookEachVersion)
+	t.Run("hook of Debian 13", testBlocksHookDebian13)
+	t.Run("hook is probed only beside a driver", testBlocksHookProbedOnlyBesideDriver)
+	t.Run("totals are exact from the first event", testBlocksTotalsExactFromFirstEvent)
+	t.Run("libraries in either order", testBlocksLibrariesInEitherOrder)
+	t.Run("hook without totals is refused", testBlocksHookWithoutTotalsRefused)
+	t.Run("sampled blocks are within their confidence bound", testBlocksSampledBlocksWithinTheirConfidenceBound)
+	t.Run("storm of blocks is left to its totals", testBlocksStormBlocksLeftToTotals)
+	t.Run("totals go on without blocks", testBlocksTotalsGoOnWithoutBlocks)
+}
 
 // realLibC10 is that of the distribution's torch.
 func realLibC10(t testing.TB) string {
@@ -145,7 +164,7 @@ func sumOfKind(snapshot *growth.Snapshot, kind growth.Kind) (sum [2]int64) {
 	return sum
 }
 
-func TestEveryBlockOfTheRealAllocatorsHookHasItsHolder(t *testing.T) {
+func testBlocksEveryBlockHasAllocationSite(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -157,7 +176,7 @@ func TestEveryBlockOfTheRealAllocatorsHookHasItsHolder(t *testing.T) {
 }
 
 // The hook of each version that is known; that of PyTorch 2.6 stands for those whose totals have no sign.
-func TestBlocksAreFollowedByTheHookOfEachVersion(t *testing.T) {
+func testBlocksHookEachVersion(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-DREPORT", "-DREPORT_SIGNED"} {
 		t.Run(flag, func(t *testing.T) {
@@ -172,7 +191,7 @@ func TestBlocksAreFollowedByTheHookOfEachVersion(t *testing.T) {
 }
 
 // PyTorch 2.6 is that of the Debian 13 that testdata/peers/debian.sh sets up, in the folder that it says.
-func TestBlocksAreFollowedInDebian13(t *testing.T) {
+func testBlocksHookDebian13(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("ALLOCSCOPE_PEERS")
 	if folder == "" {
@@ -198,7 +217,7 @@ func TestBlocksAreFollowedInDebian13(t *testing.T) {
 }
 
 // Without a GPU torch reports the memory of the processor to the same function.
-func TestTheHookIsProbedWhereThereIsADriverAndNowhereElse(t *testing.T) {
+func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -225,7 +244,7 @@ func TestTheHookIsProbedWhereThereIsADriverAndNowhereElse(t *testing.T) {
 }
 
 // What the allocator tells contains what is older, from the first event on; what is older is freed.
-func TestTotalsAreTheAllocatorsFromTheFirstEventAfterALateAttach(t *testing.T) {
+func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	g.do("hold weights 100 5000 0", "hold activations 30 3000000 1")
@@ -245,7 +264,7 @@ func TestTotalsAreTheAllocatorsFromTheFirstEventAfterALateAttach(t *testing.T) {
 }
 
 // torch loads its libraries one after the other, and one for CUDA is as good a sign of a GPU as the driver.
-func TestTheHookIsProbedInTheOrderInWhichLibrariesAreLoaded(t *testing.T) {
+func testBlocksLibrariesInEitherOrder(t *testing.T) {
 	t.Parallel()
 	for _, way := range []struct {
 		sources       []string // with source mapping, or without it
@@ -275,7 +294,7 @@ func TestTheHookIsProbedInTheOrderInWhichLibrariesAreLoaded(t *testing.T) {
 	}
 }
 
-func TestAHookThatTellsNoTotalsIsRefusedInWords(t *testing.T) {
+func testBlocksHookWithoutTotalsRefused(t *testing.T) {
 	t.Parallel()
 	c10 := tracertest.BuildLibrary(t, "c10.cc", "libc10.so", "-DREPORT_WITHOUT_TOTALS")
 	g := startBlocks(t, c10)
@@ -292,4 +311,192 @@ func TestAHookThatTellsNoTotalsIsRefusedInWords(t *testing.T) {
 		t.Errorf("%+v", d)
 	}
 	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+}
+
+// A blockStorm has blocks.py do the same again and again, and other orders in between.
+type blockStorm struct {
+	program gpuProgram
+	orders  chan string // what is to be done once, or after "again " what is done again and again from then on; closed: it ends
+	working sync.WaitGroup
+}
+
+func startStorm(g gpuProgram) *blockStorm {
+	b := &blockStorm{program: g, orders: make(chan string)}
+	b.working.Go(func() {
+		again := "cpu 1 64"
+		for {
+			select {
+			case order, ok := <-b.orders:
+				if !ok {
+					return
+				}
+				if storm, lasts := strings.CutPrefix(order, "again "); lasts {
+					again = storm
+					continue
+				}
+				g.do(order)
+			default:
+				g.do(again)
+			}
+		}
+	})
+	return b
+}
+
+func (b *blockStorm) end() {
+	close(b.orders)
+	b.working.Wait()
+}
+
+// until waits three minutes for what the governor takes its time for.
+func until(t *testing.T, s *tracer.Session, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in three minutes: %s; %+v", what, s.Overhead())
+		}
+	}
+}
+
+// Large blocks, each of which is sampled at first, and then small ones, which take too much without that.
+func testBlocksStormBlocksLeftToTotals(t *testing.T) {
+	t.Parallel()
+	g := startBlocks(t, realLibC10(t))
+	g.do("hold weights 5 5000 0")
+	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
+	if interval := s.BlockInterval(); interval != kernel.DefaultInterval {
+		t.Fatalf("at first one block in %d bytes is sampled", interval)
+	}
+	storm := startStorm(g)
+	storm.orders <- "again churn 2000 1048576 0"
+	until(t, s, "blocks are sampled more coarsely", func() bool { return s.BlockInterval() > kernel.DefaultInterval })
+	storm.orders <- "hold weights 60 100000000 0"
+	storm.orders <- "again churn 5000 512 0"
+	until(t, s, "blocks are followed no more", func() bool { return s.BlockInterval() == 0 })
+
+	var told []string
+	for _, c := range s.Overhead().Changes {
+		told = append(told, c.Text)
+	}
+	all := strings.Join(told, "\n")
+	if !strings.Contains(all, ": one sample in 2 MiB") || !strings.Contains(all, ": their totals alone are read from now on") {
+		t.Errorf("%q", told)
+	}
+	want := "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
+	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
+		t.Errorf("%+v", said)
+	}
+	until(t, s, "nothing is probed", func() bool {
+		before := s.Counted(bpf.CountBlocks)
+		storm.orders <- "churn 1000 512 0"
+		return s.Counted(bpf.CountBlocks) == before
+	})
+	taken := snapshot(t, s)
+	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {
+		t.Errorf("%d blocks are alive, whose frees nobody sees: %+v", got, taken.Devices)
+	}
+
+	storm.orders <- "hold weights 10 3000000 0"
+	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
+	until(t, s, "the totals follow", func() bool {
+		allocated := s.Sample().Processes[0].CudaAllocated
+		return allocated == held || allocated == held+block
+	})
+	storm.end()
+	if a := g.allocators()[0]; a.Allocated != held {
+		t.Errorf("%+v: the test is wrong", a)
+	}
+}
+
+// What is given up is not opened again by itself, nor for those that come later; the totals of both follow.
+func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
+	t.Parallel()
+	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
+	s := traceBlocks(t, one, tracer.Options{Interval: 1})
+	one.do("hold weights 5 5000 0")
+	if err := s.FollowBlocks(false, 1); err != nil {
+		t.Fatal(err)
+	}
+	two.do("driver " + libcuda(t))
+	if err := s.Attach(two.PID()); err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range []gpuProgram{one, two} {
+		storm := startStorm(g)
+		storm.orders <- "again churn 1 512 1"
+		storm.orders <- "hold weights 3 3000000 1"
+		until(t, s, "the totals follow", func() bool {
+			s.Sample()
+			for _, d := range snapshot(t, s).Devices {
+				for _, of := range d.Totals {
+					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 || of.Allocated == 3*3_000_320+512) {
+						return !d.BlocksWatched
+					}
+				}
+			}
+			return false
+		})
+		storm.end()
+	}
+	for _, said := range s.Sources() {
+		if said.Name == "cuda" && !strings.HasPrefix(said.Reason, "blocks of torch's allocator are not followed") {
+			t.Errorf("%+v", said)
+		}
+	}
+	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
+		t.Errorf("%d blocks are alive, whose frees nobody sees", got)
+	}
+}
+
+// Estimates of n blocks of s bytes, each taken with probability p, have the standard deviation s sqrt(n (1-p)/p). Six of them are
+// exceeded by chance once in 100 million times.
+func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
+	t.Parallel()
+	const interval, most = 512 << 10, 6.0
+	g := startBlocks(t, realLibC10(t))
+	s := traceBlocks(t, g, tracer.Options{Interval: interval})
+	type leak struct {
+		order, holder string
+		blocks, size  float64
+	}
+	leaks := []leak{
+		{"hold weights 12000 65536 0", "0 hold_weights", 12000, 65536},
+		{"hold activations 8000 131072 1", "1 hold_activations", 8000, 131072},
+		{"hold weights 500 8388608 2", "2 hold_weights", 500, 8388608},
+	}
+	for _, l := range leaks {
+		g.do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
+	}
+	taken := snapshot(t, s)
+	got, variance, allocated := make(map[string]float64), make(map[string]float64), make(map[string]float64)
+	for _, h := range taken.DeviceHoldings {
+		if h.Kind == growth.KindCudaBlock {
+			name := h.GPU + " " + holderIn(h.Stack, "hold_")
+			got[name] += float64(h.InuseBytes)
+			variance[name] += h.Variance
+			allocated[name] += h.AllocBytes
+		}
+	}
+	for _, l := range leaks {
+		p := -math.Expm1(-l.size / interval)
+		deviation := l.size * math.Sqrt(l.blocks*(1-p)/p)
+		off := got[l.holder] - l.blocks*l.size
+		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
+			t.Errorf("%s: off by %.1f standard deviations", l.holder, off/deviation)
+		}
+		if told := math.Sqrt(variance[l.holder]); told < 0.8*deviation || told > 1.25*deviation+1 || math.Abs(off) > most*1.25*told+l.blocks {
+			t.Errorf("%s: a deviation of %.0f is told, want %.0f; off by %.0f", l.holder, told, deviation, off)
+		}
+		if off := allocated[l.holder] - l.blocks*l.size; math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
+			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.holder, off/deviation)
+		}
+	}
+	for name, bytes := range got {
+		if bytes != 0 && name != leaks[0].holder && name != leaks[1].holder && name != leaks[2].holder {
+			t.Errorf("%s holds %.0f bytes, want nothing", name, bytes)
+		}
+	}
+	mustTellTotals(t, g, s, "sampled")
+	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+	mustLoseNothing(t, s)
 }

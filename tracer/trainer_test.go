@@ -3,46 +3,21 @@ package tracer_test
 import (
 	"fmt"
 	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
-	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// python is the distribution's, for which apt has torch.
-const python = "/usr/bin/python3"
-
-// A trainer is a real one: testdata/train.py with torch.
-type trainer struct{ *tracertest.Target }
-
-func startTrainer(t testing.TB, arguments ...string) trainer {
-	t.Helper()
-	tracertest.NeedsRoot(t)
-	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
-		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
-	}
-	target := tracertest.Start(t, python, append([]string{tracertest.Source("train.py")}, arguments...)...)
-	target.Await("ready")
-	return trainer{target}
+// TestTrainer traces a real PyTorch trainer.
+func TestTrainer(t *testing.T) {
+	t.Run("losses are the same to the last bit", testTrainerLossesSameToLastBit)
+	t.Run("hardly a stack is truncated", testTrainerHardlyStackTruncated)
 }
 
-// train does so many steps, calls meanwhile while they are under way, and gives their losses.
-func (g trainer) train(steps int, meanwhile func()) []string {
-	g.Say(strconv.Itoa(steps))
-	meanwhile()
-	return g.Await("done")
-}
-
-func nothing() {}
-
-func TestTheLossesOfATrainerAreTheSameToTheLastBitWhileItIsTraced(t *testing.T) {
+func testTrainerLossesSameToLastBit(t *testing.T) {
 	const before, traced, after = 40, 160, 40
 	alone := startTrainer(t)
 	want := alone.train(before+traced+after, nothing)
@@ -84,29 +59,6 @@ func firstDifference(a, b []string) int {
 	return min(len(a), len(b))
 }
 
-func BenchmarkATrainer(b *testing.B) {
-	const warmup, steps = 50, 20
-	trainer := startTrainer(b)
-	trainer.train(warmup, nothing)
-	ways := []way{opening("interval=512KiB", tracer.Options{}), opening("interval=1", tracer.Options{Interval: 1})}
-	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
-	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
-}
-
-// cpuTime of another process, user and kernel.
-func cpuTime(b *testing.B, pid int) time.Duration {
-	const cpuClockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
-	var now unix.Timespec
-	if err := unix.ClockGettime(int32(^pid<<3|cpuClockSched), &now); err != nil {
-		b.Fatalf("read CPU time of %d: %v", pid, err)
-	}
-	return time.Duration(now.Nano())
-}
-
 // children gives the processes that the main thread of a process has started.
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()
@@ -124,7 +76,7 @@ func children(t *testing.T, pid int) (pids []int) {
 	return pids
 }
 
-func TestOfATrainerAndItsWorkersHardlyAStackIsCut(t *testing.T) {
+func testTrainerHardlyStackTruncated(t *testing.T) {
 	const workers, least, mostPerMille = 4, 100_000, 5
 	target := startTrainer(t, strconv.Itoa(workers))
 	target.train(40, nothing)
@@ -156,19 +108,4 @@ func TestOfATrainerAndItsWorkersHardlyAStackIsCut(t *testing.T) {
 	if stacks < least || cut*1000 > mostPerMille*stacks {
 		t.Errorf("%d of %d stacks are cut, want at most %d per mille of at least %d", cut, stacks, mostPerMille, least)
 	}
-}
-
-// cutStacks gives how many stacks were taken, and how many of them are not whole.
-func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
-	t.Helper()
-	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, l := range losses {
-		if strings.HasPrefix(l.Reason, "stacks ") {
-			cut += l.Count
-		}
-	}
-	return events.Stacks, cut
 }

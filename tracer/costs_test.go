@@ -10,16 +10,22 @@ import (
 	"strconv"
 	"testing"
 
-	"github.com/cilium/ebpf"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
+
+// TestCosts measures what probes cost on this machine.
+func TestCosts(t *testing.T) {
+	t.Run("every mode", testCostsEveryMode)
+	t.Run("nothing is left behind", testCostsNothingLeftBehind)
+	t.Run("killed calibration leaves no child and no probe", testCostsKilledCalibrationLeavesNoChildNoProbe)
+}
 
 // hangs makes the test binary a program that hangs in the middle of measuring prices.
 const hangs = "ALLOCSCOPE_TEST_HANGS_WHILE_MEASURING"
@@ -36,7 +42,7 @@ func init() {
 	os.Exit(1)
 }
 
-func TestPricesAreMeasuredInEachMode(t *testing.T) {
+func testCostsEveryMode(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -60,7 +66,7 @@ func TestPricesAreMeasuredInEachMode(t *testing.T) {
 	}
 }
 
-func TestMeasuringPricesLeavesNothingBehind(t *testing.T) {
+func testCostsNothingLeftBehind(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	for _, mode := range modes {
 		_, err := tracer.MeasurePrices(mode, func(maps map[string]*ebpf.Map) {
@@ -96,19 +102,7 @@ func sum(t *testing.T, m *ebpf.Map) (sum uint64) {
 	return sum
 }
 
-func TestASessionKnowsPricesOnlyWhereTheOverheadHasALimit(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "pair.c"))
-	target.Await("ready")
-	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t, tracer.Options{PID: target.PID()})
-	if prices, _ := limited.Costs(); prices.Entry <= 0 || prices.Stepped <= 0 || prices.Return <= 0 || prices.Fault <= 0 {
-		t.Errorf("%+v", prices)
-	}
-	if prices, err := free.Costs(); prices != (calibrate.Costs{}) || err != nil {
-		t.Errorf("%+v, %v", prices, err)
-	}
-}
-
-func TestOfAKilledCalibrationNoChildAndNoProbeStays(t *testing.T) {
+func testCostsKilledCalibrationLeavesNoChildNoProbe(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	command := exec.Command("/proc/self/exe")
 	command.Env = append(os.Environ(), hangs+"=1")
@@ -183,41 +177,5 @@ func awaitNoLink(t *testing.T, id link.ID) {
 		}
 		l.Close()
 		runtime.Gosched()
-	}
-}
-
-// BenchmarkACalibratedPrice compares the price of an entry with what probing malloc and free of a program costs. The program
-// has a C library of its own: whoever else probes a shared one makes its probes dearer.
-func BenchmarkACalibratedPrice(b *testing.B) {
-	pid, nsPerPair := startPair(b, "-static")
-	var ways []way
-	calibrated := make(map[string][]float64)
-	for _, mode := range modes {
-		open := opening(mode.String(), tracer.Options{Mode: mode})
-		ways = append(ways, way{open.name, func(b *testing.B, pid int) func() {
-			prices, err := tracer.MeasurePrices(mode, func(map[string]*ebpf.Map) {})
-			if err != nil {
-				b.Fatalf("%+v", err)
-			}
-			pair := 2 * prices.Entry
-			if mode != probe.Session {
-				pair += prices.Return // they cannot leave it out
-			}
-			calibrated[open.name] = append(calibrated[open.name], pair)
-			return open.start(b, pid)
-		}})
-	}
-	prices := compare(b, ways, pid, nsPerPair)
-	for _, w := range ways {
-		b.Run(w.name, func(b *testing.B) {
-			var observed []float64
-			for i, traced := range prices[w.name].traced {
-				observed = append(observed, traced-prices[w.name].native[i])
-			}
-			b.ReportMetric(0, "ns/op")
-			b.ReportMetric(median(calibrated[w.name]), "ns/pair-calibrated")
-			b.ReportMetric(median(observed), "ns/pair-observed")
-			b.ReportMetric(median(ratios(observed, calibrated[w.name])), "observed/calibrated")
-		})
 	}
 }

@@ -7,8 +7,16 @@ import (
 
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// TestOverhead runs sessions under a limit, with the overhead controller.
+func TestOverhead(t *testing.T) {
+	t.Run("quiet program is probed all the time", testOverheadQuietProgramProbedAllTime)
+	t.Run("storm of allocations is left to bursts", testOverheadStormAllocationsLeftToBursts)
+	t.Run("costs are known only under a limit", testOverheadCostsKnownOnlyUnderLimit)
+}
 
 // awaitMode waits until the heap is watched in a certain way.
 func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead.Overhead {
@@ -23,7 +31,7 @@ func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead
 	}
 }
 
-func TestAQuietProgramIsWatchedAllTheTime(t *testing.T) {
+func testOverheadQuietProgramProbedAllTime(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
@@ -48,7 +56,7 @@ func awaitOpen(t *testing.T, s *tracer.Session) {
 
 // Eight threads do nothing but allocate and free: probes on each call would make that a hundred times as slow. When they rest every call is
 // probed again.
-func TestAStormOfAllocationsIsLeftToWindows(t *testing.T) {
+func testOverheadStormAllocationsLeftToBursts(t *testing.T) {
 	t.Parallel()
 	const limit = 0.03
 	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
@@ -80,5 +88,17 @@ func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(target.PID(), s); err != nil {
 		t.Fatal(err)
+	}
+}
+
+func testOverheadCostsKnownOnlyUnderLimit(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "pair.c"))
+	target.Await("ready")
+	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t, tracer.Options{PID: target.PID()})
+	if prices, _ := limited.Costs(); prices.Entry <= 0 || prices.Stepped <= 0 || prices.Return <= 0 || prices.Fault <= 0 {
+		t.Errorf("%+v", prices)
+	}
+	if prices, err := free.Costs(); prices != (calibrate.Costs{}) || err != nil {
+		t.Errorf("%+v, %v", prices, err)
 	}
 }

@@ -1,0 +1,509 @@
+package tracer_test
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestBursts probes the heap in bursts. No case is parallel: a program that another test starts inherits the probes
+func TestBursts(t *testing.T) {
+	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTimeSinceLast)
+	t.Run("frees between bursts are found from outside", testBurstsFreesBetweenBurstsFoundFromOutside)
+	t.Run("young objects do not count yet", testBurstsYoungObjectsDoNotCountYet)
+	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapNotFree)
+	t.Run("call cut by the end of a burst", testBurstsCallCutByEndBurst)
+	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLossOutsideBursts)
+	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplacedObjects)
+	t.Run("equal fingerprints prove nothing", testBurstsEqualFingerprintsProveNothing)
+	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeavesOthers)
+	t.Run("ended target keeps its objects", testBurstsEndedTargetKeepsObjects)
+	t.Run("new target counts from its own start", testBurstsNewTargetCountsFromOwnStart)
+	t.Run("snapshot within a burst leaves its tallies", testBurstsSnapshotWithinBurstLeavesTallies)
+	t.Run("deaths while every call is probed", testBurstsDeathsWhileEveryCallProbed)
+	t.Run("detach forgets what was learnt", testBurstsDetachForgetsWhatWasLearnt)
+	t.Run("tensors become tracked objects", testBurstsTensorsBecomeTrackedObjects)
+	t.Run("tensors without room are a loss", testBurstsTensorsWithoutRoomLoss)
+	t.Run("tensors alone in bursts", testBurstsTensorsAloneInBursts)
+}
+
+// startWindows runs a program that allocates on command, and traces it in windows, of which none is open yet. Tests of windows are
+// not parallel: a program that another test starts inherits the probes of the last window until it is executed, and an allocation at
+// which two windows have probes seems to be two.
+func startWindows(t *testing.T) (*tracertest.Target, *tracer.Session) {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	s.Mature(time.Nanosecond)
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	return target, s
+}
+
+// within carries out orders in one window.
+func within(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
+	t.Helper()
+	if err := s.OpenWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(target, orders...)
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func carryOut(target *tracertest.Target, orders ...string) {
+	for _, order := range orders {
+		target.Say(order)
+		target.Await("done")
+	}
+}
+
+// mustStand fails unless what a function holds stands for so many objects of that size, each as often as the factor says.
+func mustStand(t *testing.T, s *growth.Snapshot, function string, objects, size int64, factor float64) {
+	t.Helper()
+	got := held(s)[function]
+	want := factor * float64(objects)
+	if math.Abs(float64(got[0])-want) > 2 || math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
+		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0], got[1], want, size)
+	}
+}
+
+func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
+	target, s := startWindows(t)
+	carryOut(target, "keep 700 100") // nobody watches
+	time.Sleep(300 * time.Millisecond)
+	within(t, target, s, "keep 1000 100", "churn 5000 100")
+	factor := s.Factor()
+	if factor < 2 {
+		t.Fatalf("the window stands for %.2f times itself", factor)
+	}
+	taken := snapshot(t, s)
+	mustStand(t, taken, "kept_here", 1000, 100, factor)
+	if churn, ok := held(taken)["churn_here"]; ok {
+		t.Errorf("churn_here holds %d, want nothing", churn)
+	}
+	for _, h := range taken.Holdings {
+		if h.Kind == growth.KindHeap && h.Stack.Frames[1].Function == "churn_here" && math.Abs(h.AllocObjects-5000*factor) > 2 {
+			t.Errorf("churn_here has allocated %.1f objects, want %.1f", h.AllocObjects, 5000*factor)
+		}
+	}
+	if taken.Watch.Windows != 1 || math.Abs(taken.Watch.Factor-factor) > 1e-9 {
+		t.Errorf("%+v, factor %.2f", taken.Watch, factor)
+	}
+}
+
+func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
+	for _, size := range []string{"24", "100", "1000", "20000", "300000"} {
+		t.Run(size, func(t *testing.T) {
+			target, s := startWindows(t)
+			within(t, target, s, "keep 400 "+size)
+			s.PollSurvivors()
+			if n := s.Followed(); n != 400 {
+				t.Errorf("%d objects are followed, want 400", n)
+			}
+			carryOut(target, "drop 150")
+			s.PollSurvivors()
+			if n := s.Followed(); n != 250 {
+				t.Errorf("%d objects are followed after the release of 150 of 400, want 250", n)
+			}
+			within(t, target, s, "drop 100") // seen by the probe
+			if n := s.Followed(); n != 150 {
+				t.Errorf("%d objects are followed after the release of 100 of 250, want 150", n)
+			}
+			sightings := 0
+			for _, h := range snapshot(t, s).Holdings {
+				if h.Sighting != nil {
+					sightings++
+					if fate := h.Sighting.Hazard.Mature(0); h.Sighting.Windows != 1 || fate.Deaths != 100 || fate.Exposure <= 0 {
+						t.Errorf("%+v, want 1 window and 100 deaths", *h.Sighting)
+					}
+				}
+			}
+			if sightings != 1 {
+				t.Errorf("%d stacks were seen in windows, want 1", sightings)
+			}
+		})
+	}
+}
+
+func testBurstsYoungObjectsDoNotCountYet(t *testing.T) {
+	target, s := startWindows(t)
+	s.Mature(time.Hour)
+	within(t, target, s, "keep 1000 100")
+	if got := held(snapshot(t, s)); len(got) != 0 {
+		t.Errorf("%v, want nothing", got)
+	}
+	s.Mature(time.Nanosecond)
+	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, s.Factor())
+}
+
+// What is alive, and too young to be told or born when nobody watched, is not what the allocator keeps.
+func testBurstsUnclassifiedHeapNotFree(t *testing.T) {
+	target, s := startWindows(t)
+	s.Mature(time.Hour)
+	within(t, target, s, "keep 2000 10000")
+	carryOut(target, "keep 2000 10000")
+	rows := rowsOf(balanced(t, s), target.PID())
+	if rows[growth.KindRetained] != 0 {
+		t.Errorf("%d bytes are said to be free, of rows %v", rows[growth.KindRetained], rows)
+	}
+	mustBeNear(t, "not told", rows[growth.KindUntold], 2*2000*10000)
+}
+
+func allocations(t *testing.T, s *tracer.Session) uint64 {
+	t.Helper()
+	events, _, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events.Allocations
+}
+
+func testBurstsCallCutByEndBurst(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64", "2000")
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	s.Mature(time.Nanosecond)
+	target.Say("go")
+	for range 20 { // while calls are under way
+		if err := s.CloseHeap(); err != nil {
+			t.Fatal(err)
+		}
+		if err := s.OpenWindow(1); err != nil {
+			t.Fatal(err)
+		}
+		for before := allocations(t, s); allocations(t, s) < before+10_000; {
+			runtime.Gosched()
+		}
+	}
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range losses {
+		if l.Reason == "allocations whose return was not seen" {
+			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		}
+	}
+	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
+		t.Errorf("nothing is seen any more: %v, %+v, %d followed", got, s.Watched(), s.Followed())
+	}
+}
+
+func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
+	const reason = "addresses handed out again whose free was not seen"
+	for _, in := range []struct {
+		name string
+		open func(*tracer.Session, uint64) error
+		told bool
+	}{{"bursts", (*tracer.Session).OpenWindow, false}, {"all the time", (*tracer.Session).OpenFully, true}} {
+		target, s := startWindows(t)
+		for range 2 {
+			if err := in.open(s, 1); err != nil {
+				t.Fatal(err)
+			}
+			carryOut(target, "keep 300 1000")
+			if err := s.CloseHeap(); err != nil {
+				t.Fatal(err)
+			}
+			carryOut(target, "drop 300")
+		}
+		_, losses, err := s.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		told := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Reason == reason })
+		if told != in.told {
+			t.Errorf("%s: lost: %v", in.name, losses)
+		}
+	}
+}
+
+// sightingOf is the evidence for what a function holds.
+func sightingOf(t *testing.T, s *tracer.Session, function string) growth.Sighting {
+	t.Helper()
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Sighting != nil && h.Stack.Frames[1].Function == function {
+			return *h.Sighting
+		}
+	}
+	t.Fatalf("nothing of %s was seen in windows", function)
+	return growth.Sighting{}
+}
+
+func testBurstsFingerprintsFindReplacedObjects(t *testing.T) {
+	for _, size := range []string{"40", "1000", "20000"} {
+		t.Run(size, func(t *testing.T) {
+			target, s := startWindows(t)
+			within(t, target, s, "keep 400 "+size)
+			s.PollSurvivors()
+			if got := sightingOf(t, s, "kept_here"); got.Printed != 400 || got.Same != 400 || got.Differ < 0.99 {
+				t.Errorf("%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99", got.Same, got.Printed, got.Differ)
+			}
+			carryOut(target, "drop 150", "other 150 "+size)
+			s.PollSurvivors()
+			got := sightingOf(t, s, "kept_here")
+			if got.Same != 250 || got.Printed < 300 { // some are found dead
+				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Same, got.Printed)
+			}
+		})
+	}
+}
+
+func testBurstsEqualFingerprintsProveNothing(t *testing.T) {
+	target, s := startWindows(t)
+	within(t, target, s, "other 400 1000")
+	if got := sightingOf(t, s, "other_here"); got.Printed != 400 || got.Differ != 0 {
+		t.Errorf("of %d objects two differ with %.3f, want 400 and 0", got.Printed, got.Differ)
+	}
+}
+
+func startWindowsProgram(t *testing.T) *tracertest.Target {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
+	target.Await("ready")
+	return target
+}
+
+// heapOf is what is said of source heap of a process.
+func heapOf(s *tracer.Session, pid int) source.Status {
+	for _, source := range s.Sources() {
+		if source.Name == "heap" && source.PID == pid {
+			return source
+		}
+	}
+	return source.Status{}
+}
+
+func testBurstsUnprobedTargetLeavesOthers(t *testing.T) {
+	target, s := startWindows(t)
+	other := startWindowsProgram(t)
+	if err := s.Attach(other.PID()); err != nil {
+		t.Fatal(err)
+	}
+	s.MisplaceHeap(other.PID())
+	within(t, target, s, "keep 1000 100")
+	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, s.Factor())
+	if source := heapOf(s, other.PID()); source.Attached || !strings.Contains(source.Reason, "no such file") {
+		t.Errorf("%+v", source)
+	}
+}
+
+func testBurstsEndedTargetKeepsObjects(t *testing.T) {
+	target, s := startWindows(t)
+	other := startWindowsProgram(t)
+	if err := s.Attach(other.PID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.OpenWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(other, "keep 300 100")
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	pid := other.PID()
+	s.MisplaceHeap(pid) // what attaching to a process that is ending says depends on the moment
+	other.Hangup()
+	s.EndUnnoticed(pid)
+	within(t, target, s)
+	if source := heapOf(s, pid); !source.Attached {
+		t.Errorf("%+v", source)
+	}
+	if n := s.Followed(); n != 300 {
+		t.Errorf("%d objects are followed, want 300", n)
+	}
+}
+
+func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
+	target, s := startWindows(t)
+	within(t, target, s)
+	time.Sleep(500 * time.Millisecond)
+	other := startWindowsProgram(t)
+	if err := s.OpenWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Attach(other.PID()); err != nil { // while it is open
+		t.Fatal(err)
+	}
+	carryOut(target, "keep 1000 100")
+	carryOut(other, "other 1000 100", "churn 100 100")
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	taken := snapshot(t, s)
+	mustStand(t, taken, "kept_here", 1000, 100, s.Factor())
+	mustStand(t, taken, "other_here", 1000, 100, 1)
+	for _, h := range taken.Holdings {
+		if h.Kind == growth.KindHeap && h.Stack.PID == other.PID() && h.Stack.Frames[1].Function == "churn_here" && h.AllocObjects != 100 {
+			t.Errorf("churn_here has allocated %.1f objects, want 100", h.AllocObjects)
+		}
+	}
+}
+
+func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
+	target := startWindowsProgram(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
+	s.Mature(time.Nanosecond)
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.OpenWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600", "keep 10 3200") // 6 of 8 tallies
+	snapshot(t, s)
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	objects := 0.0
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Kind == growth.KindHeap {
+			objects += h.AllocObjects
+		}
+	}
+	if want := 60 * s.Factor(); math.Abs(objects-want) > 0.01 || s.Factor() < 1.001 {
+		t.Errorf("%.2f objects were allocated, want %.2f", objects, want)
+	}
+}
+
+func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
+	target, s := startWindows(t)
+	within(t, target, s, "keep 400 100")
+	if err := s.OpenFully(1); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(target, "drop 150")
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Followed(); n != 250 {
+		t.Errorf("%d objects are followed, want 250", n)
+	}
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Sighting != nil && (h.Sighting.Hazard != (growth.Hazard{})) {
+			t.Errorf("%+v", *h.Sighting)
+		}
+	}
+}
+
+func testBurstsDetachForgetsWhatWasLearnt(t *testing.T) {
+	target, s := startWindows(t)
+	other := startWindowsProgram(t)
+	if err := s.Attach(other.PID()); err != nil {
+		t.Fatal(err)
+	}
+	within(t, target, s, "keep 10 100")
+	read, remembered := s.Meter()
+	for range 2 {
+		if err := read(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := s.OpenWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	carryOut(other, "keep 300 100")
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	s.PollSurvivors()
+	if hazards, allocators := s.Learnt(); hazards != 2 || allocators != 2 {
+		t.Errorf("%d hazards and %d allocators are known, want 2 and 2", hazards, allocators)
+	}
+	if err := s.Detach(other.PID()); err != nil {
+		t.Fatal(err)
+	}
+	if err := read(); err != nil {
+		t.Fatal(err)
+	}
+	if hazards, allocators := s.Learnt(); hazards != 1 || allocators != 1 || s.Followed() != 10 || remembered() != 1 {
+		t.Errorf("%d hazards, %d allocators, %d objects and %d processes are known, want 1, 1, 10 and 1", hazards, allocators, s.Followed(), remembered())
+	}
+}
+
+// heldTensors fills the kernel's map of tensors.
+func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
+	t.Helper()
+	for i := range n {
+		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
+		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
+		if err := s.Maps()["tensors"].Put(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func testBurstsTensorsBecomeTrackedObjects(t *testing.T) {
+	target, s := startWindows(t)
+	heldTensors(t, s, target.PID(), 7)
+	if err := s.HandOverTensors(); err != nil {
+		t.Fatal(err)
+	}
+	if inTensors, inLive := size(t, s, "tensors"), size(t, s, "live"); inTensors != 0 || inLive != 7 || s.Followed() != 7 {
+		t.Errorf("%d in tensors, %d in live, %d followed; want 0, 7 and 7", inTensors, inLive, s.Followed())
+	}
+}
+
+func testBurstsTensorsWithoutRoomLoss(t *testing.T) {
+	target := startWindowsProgram(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
+	carryOut(target, "keep 8 100")
+	if err := s.CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+	heldTensors(t, s, target.PID(), 5)
+	if err := s.HandOverTensors(); err != nil {
+		t.Fatal(err)
+	}
+	_, losses, err := s.Counters()
+	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-s.Followed()) || s.Followed() >= 13 {
+		t.Errorf("%+v, %v; %d are followed", losses, err, s.Followed())
+	}
+}
+
+func testBurstsTensorsAloneInBursts(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	s.Mature(time.Nanosecond)
+	if err := s.CloseTensorWindow(); err != nil {
+		t.Fatal(err)
+	}
+	h.do("keep 20 5000") // nobody watches
+	if err := s.OpenTensorWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	h.do("keep 100 5000")
+	if err := s.CloseTensorWindow(); err != nil {
+		t.Fatal(err)
+	}
+	taken, bytes := snapshot(t, s), int64(0)
+	for _, h := range taken.Holdings {
+		bytes += h.InuseBytes
+	}
+	if want := s.Factor() * 100 * 5000; taken.Watch.Windows != 1 || s.Factor() < 1.001 || math.Abs(float64(bytes)-want) > 0.1*want {
+		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Watch)
+	}
+	if err := s.OpenTensorWindow(1); err != nil {
+		t.Fatal(err)
+	}
+	h.do("drop 120") // all that were kept
+	if err := s.CloseTensorWindow(); err != nil {
+		t.Fatal(err)
+	}
+	if n := s.Followed(); n != 0 {
+		t.Errorf("%d objects are followed after the release of all", n)
+	}
+}

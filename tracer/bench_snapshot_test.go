@@ -224,7 +224,7 @@ func BenchmarkScanStall(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		look func()
-	}{{"without", func() {}}, {"whole", func() { s.LookWhole() }}, {"budget", func() { snapshot(b, s) }}} {
+	}{{"without", func() {}}, {"whole", func() { scanAll(s) }}, {"budget", func() { snapshot(b, s) }}} {
 		b.Run(c.name, func(b *testing.B) {
 			ns := stalls(func() {
 				for range snapshots {
@@ -292,15 +292,11 @@ func BenchmarkAttachDetach(b *testing.B) {
 	var attach, detach []float64
 	for range priceRounds {
 		began := time.Now()
-		if err := s.Attach(target.PID()); err != nil {
-			b.Fatal(err)
-		}
+		mustAttach(b, s, target.PID())
 		attach = append(attach, milliseconds(began))
 		order(target, "leak 10000 64")
 		began = time.Now()
-		if err := s.Detach(target.PID()); err != nil {
-			b.Fatal(err)
-		}
+		mustDetach(b, s, target.PID())
 		detach = append(detach, milliseconds(began))
 	}
 	b.ReportMetric(0, "ns/op")
@@ -350,10 +346,10 @@ func (g trainer) stretch(b *testing.B, sources []string, looks bool) (took stret
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.AwaitTables()
+	awaitTables(s)
 	handled := func() (ns float64) { return 0 }
 	if looks {
-		read := runTime(b, s.Programs()["on_fault"])
+		read := runTime(b, tracer.Kernel(s).OnFault)
 		handled = func() float64 { ns, _ := read(); return ns }
 	}
 	began, cpu, faults, inProgram := time.Now(), cpuTime(b, g.PID()), faultsSoFar(b, g.PID()), handled()

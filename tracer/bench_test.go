@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -15,9 +16,13 @@ import (
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -124,7 +129,7 @@ func opening(name string, options tracer.Options) way {
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}
-		s.AwaitTables()
+		awaitTables(s)
 		return func() {
 			if events := mustLoseNothing(b, s); events.Allocations == 0 {
 				b.Error("no allocation was seen")
@@ -233,9 +238,9 @@ func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready stri
 // whether it is traced.
 func sampling(name string, s *tracer.Session, interval uint64) way {
 	return way{name, func(b *testing.B, _ int) func() {
-		source, links := s.AttachFaults(interval)
-		if !source.Attached {
-			b.Fatal(source.Reason)
+		status, links := source.AttachFaults(tracer.Kernel(s), interval)
+		if !status.Attached {
+			b.Fatal(status.Reason)
 		}
 		return func() {
 			if err := probe.Close(links); err != nil {
@@ -281,7 +286,7 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 			awaitBlocks(b, s)
 		}
 		return func() {
-			if s.Counted(counts) == 0 {
+			if counted(b, s, counts) == 0 {
 				b.Error("nothing was seen")
 			}
 			mustLoseNothing(b, s)
@@ -323,8 +328,8 @@ func BenchmarkBlocks(b *testing.B) {
 }
 
 // probesRun is how many probes have been run for sources heap and tensor, at entries and at returns.
-func probesRun(s *tracer.Session) float64 {
-	return float64(s.Counted(bpf.CountEntries) + s.Counted(bpf.CountReturns))
+func probesRun(b *testing.B, s *tracer.Session) float64 {
+	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
 }
 
 // What source tensor costs a trainer, beside source heap, and how many probes each runs.
@@ -337,9 +342,9 @@ func BenchmarkTensors(b *testing.B) {
 	for _, source := range []string{"tensor", "heap"} {
 		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
 		s := open(b, options)
-		before := probesRun(s)
+		before := probesRun(b, s)
 		trainer.train(steps, nothing)
-		perStep[source] = (probesRun(s) - before) / steps
+		perStep[source] = (probesRun(b, s) - before) / steps
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -381,7 +386,7 @@ func BenchmarkPythonStack(b *testing.B) {
 	target := tracertest.Start(b, python, tracertest.Source("deep.py"))
 	target.Await("ready")
 	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
-	read := runTime(b, s.Programs()["enter_mapping"])
+	read := runTime(b, tracer.Kernel(s).EnterMapping)
 	var each []float64
 	for range 3 * priceRounds {
 		before, runsBefore := read()
@@ -409,7 +414,7 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 	for range priceRounds {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
-			read := runTime(b, s.Programs()["heap_session"])
+			read := runTime(b, tracer.Kernel(s).HeapSession)
 			target.train(steps, nothing)
 			ns, _ := read()
 			events := mustLoseNothing(b, s)
@@ -433,9 +438,9 @@ func BenchmarkUnwindTables(b *testing.B) {
 			b.Fatal(err)
 		}
 		opened = append(opened, milliseconds(began))
-		s.AwaitTables()
+		awaitTables(s)
 		ready = append(ready, milliseconds(began))
-		tables := s.Tables()
+		tables := tracer.Tables(s).Stats()
 		size, rows, files = append(size, float64(tables.Bytes)/(1<<20)), append(rows, float64(tables.Rows)), append(files, float64(tables.Files))
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
@@ -453,7 +458,10 @@ func BenchmarkVerifier(b *testing.B) {
 	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
 	target.Await("ready")
 	s := open(b, tracer.Options{PID: target.PID()})
-	for name, program := range s.Programs() {
+	programs := reflect.ValueOf(tracer.Kernel(s).Programs)
+	for i := range programs.NumField() {
+		name := programs.Type().Field(i).Tag.Get("ebpf")
+		program := programs.Field(i).Interface().(*ebpf.Program)
 		info, err := program.Info()
 		if err != nil {
 			b.Fatal(err)
@@ -476,10 +484,7 @@ func BenchmarkCalibration(b *testing.B) {
 	for _, mode := range modes {
 		open := opening(mode.String(), tracer.Options{Mode: mode})
 		ways = append(ways, way{open.name, func(b *testing.B, pid int) func() {
-			prices, err := tracer.MeasurePrices(mode, func(map[string]*ebpf.Map) {})
-			if err != nil {
-				b.Fatalf("%+v", err)
-			}
+			prices := measureCosts(b, mode)
 			pair := 2 * prices.Entry
 			if mode != probe.Session {
 				pair += prices.Return // they cannot leave it out
@@ -501,4 +506,22 @@ func BenchmarkCalibration(b *testing.B) {
 			b.ReportMetric(median(ratios(observed, calibrated[w.name])), "observed/calibrated")
 		})
 	}
+}
+
+// measureCosts measures what probes cost on a kernel side of its own.
+func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
+	b.Helper()
+	k, err := kernel.Load(kernel.Config{
+		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks, MaxFaults: kernel.MaxFaults, Mode: mode,
+	})
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	defer k.Close()
+	period := source.FaultPeriod(kernel.DefaultInterval)
+	costs, err := overhead.MeasureCosts(k, period, time.Minute, func(links []link.Link) { probe.Close(links) })
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	return costs
 }

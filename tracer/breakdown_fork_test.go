@@ -263,9 +263,7 @@ func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
 			child := startChild(t, parent, "fork", "done")
 			awaitMember(t, s, child)
 			if traced {
-				if err := s.Attach(child); err != nil {
-					t.Fatal(err)
-				}
+				mustAttach(t, s, child)
 			}
 			before, pss := balanced(t, s), proportional(t, parent.PID(), child)
 			mustTell(t, before, parent.PID(), held)

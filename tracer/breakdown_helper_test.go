@@ -12,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/residency"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -157,7 +158,7 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 // explained to the kernel's other number, which counts the pages; the processes hold still meanwhile.
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
-	got, err := s.LookWhole()
+	got, err := scanAll(s)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -298,13 +299,28 @@ func startLarge(t testing.TB) *tracertest.Target {
 	return target
 }
 
+// scanAll takes a snapshot as if the budget of its scans had no bound.
+func scanAll(s *tracer.Session) (*growth.Snapshot, error) {
+	*tracer.Budget(s) = residency.Budget{PerByte: 1e-18}
+	return s.Snapshot()
+}
+
+// setScanShare makes pages so expensive that the next snapshot scans a share of those of a process.
+func setScanShare(t testing.TB, s *tracer.Session, pid int, share float64) {
+	t.Helper()
+	const secondsPerSnapshot = 10e-3 // that scans may take, which are a hundredth of a core
+	cost := secondsPerSnapshot / share / float64(rollup(t, pid)["Rss"])
+	if share == 1 {
+		cost = 1e-18
+	}
+	*tracer.Budget(s) = residency.Budget{PerByte: cost}
+}
+
 // lookAt looks at a share, and wants rows that sum to RSS.
 func lookAt(t *testing.T, s *tracer.Session, pid int, share float64) *growth.Snapshot {
 	t.Helper()
-	got, err := s.LookAt(pid, share)
-	if err != nil {
-		t.Fatal(err)
-	}
+	setScanShare(t, s, pid, share)
+	got := snapshot(t, s)
 	var sum int64
 	for _, h := range got.Holdings {
 		sum += h.ResidentBytes

@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/residency"
 )
 
 // TestBreakdownScale breaks down large, awkward and restless processes.
@@ -37,9 +38,16 @@ func testBreakdownScaleSixtyThousandMappings(t *testing.T) {
 	mustBeNear(t, "mappings", rows[growth.KindMmap], 60_001*4096)
 }
 
+// limitRuns lowers the number of page runs that are kept of a process, until the end of the test.
+func limitRuns(t testing.TB, most int) {
+	before := residency.MaxRuns
+	residency.MaxRuns = most
+	t.Cleanup(func() { residency.MaxRuns = before })
+}
+
 func testBreakdownScaleTooManyRunsLargeMappingSampled(t *testing.T) {
 	const pages, limit = 60_000, 20_000
-	tracer.LimitRuns(t, limit)
+	limitRuns(t, limit)
 	s, target := scaleOf(t, "stripes 60000")
 	for range 3 {
 		got := balanced(t, s)
@@ -55,7 +63,7 @@ func testBreakdownScaleTooManyRunsLargeMappingSampled(t *testing.T) {
 // Small mappings are not sampled.
 func testBreakdownScaleTooManyRunsSmallMappingsUnexplained(t *testing.T) {
 	const pages, limit = 7_000, 2_000
-	tracer.LimitRuns(t, limit)
+	limitRuns(t, limit)
 	s, target := scaleOf(t, "stripes 7000")
 	got := snapshot(t, s)
 	rows := addedUp(t, got, target.PID())

@@ -4,9 +4,11 @@ import (
 	"encoding/xml"
 	"fmt"
 	"math"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
+	"unsafe"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -284,11 +286,19 @@ func mustBeTheSameHeap(t *testing.T, got *growth.Snapshot, without *tracertest.T
 	}
 }
 
+// readPagemap makes scans read the page map, as on kernels without PAGEMAP_SCAN (before 6.7).
+func readPagemap(s *tracer.Session) {
+	for _, target := range tracer.Targets(s) {
+		canScan := reflect.ValueOf(target.Pages.Pages).Elem().FieldByName("canScan")
+		*(*bool)(unsafe.Pointer(canScan.UnsafeAddr())) = false
+	}
+}
+
 func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
 	target := startLedger(t)
 	do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	s.ReadPages()
+	readPagemap(s)
 	for _, order := range []string{"heap_small", "heap_partly", "heap_fragment", "map_touched", "stacks", "file_written " + dataFile(t, 8<<20), "share_memfd"} {
 		facts := whole(do(t, target, order))
 		mustTell(t, balanced(t, s), target.PID(), facts)
@@ -302,7 +312,7 @@ func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
 func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
 	target := startLedger(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	s.ReadPages()
+	readPagemap(s)
 	facts := do(t, target, "map_vast")
 	for _, order := range []string{"map_touched", "heap_small"} {
 		facts = append(facts, do(t, target, order)...)

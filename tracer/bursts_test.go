@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -36,6 +37,48 @@ func TestBursts(t *testing.T) {
 	t.Run("tensors alone in bursts", testBurstsTensorsAloneInBursts)
 }
 
+// checkLiveness checks all tracked objects now.
+func checkLiveness(s *tracer.Session) {
+	tracer.Tracker(s).Checked = time.Time{}
+	tracer.Probing(s).CheckLiveness()
+}
+
+func trackedObjects(s *tracer.Session) int { return len(tracer.Tracker(s).Objects) }
+
+// lastFactor is how many times its own length the last probe period represents.
+func lastFactor(s *tracer.Session) float64 {
+	schedule := tracer.Schedule(s)
+	return schedule.Extrapolation(len(schedule.Periods)-1, 0)
+}
+
+// misplaceHeap makes it impossible to attach to the allocator of a target.
+func misplaceHeap(s *tracer.Session, pid int) {
+	for _, target := range tracer.Targets(s) {
+		for i := range target.Heap.Functions {
+			if target.PID == pid {
+				target.Heap.Functions[i].Path = "/nonexistent"
+			}
+		}
+	}
+}
+
+// openTensorBurst begins a burst of tensors where source heap is off, as the overhead controller does.
+func openTensorBurst(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	p := tracer.Probing(s)
+	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1), p.OpenHeap(true, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeTensorBurst(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	p := tracer.Probing(s)
+	if err := errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
 // startWindows runs a program that allocates on command, and traces it in windows, of which none is open yet. Tests of windows are
 // not parallel: a program that another test starts inherits the probes of the last window until it is executed, and an allocation at
 // which two windows have probes seems to be two.
@@ -44,23 +87,17 @@ func startWindows(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	s.Mature(time.Nanosecond)
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeHeap(t, s)
 	return target, s
 }
 
 // within carries out orders in one window.
 func within(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
 	t.Helper()
-	if err := s.OpenWindow(1); err != nil {
-		t.Fatal(err)
-	}
+	openBurst(t, s)
 	carryOut(target, orders...)
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	closeHeap(t, s)
 }
 
 func carryOut(target *tracertest.Target, orders ...string) {
@@ -85,7 +122,7 @@ func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
 	carryOut(target, "keep 700 100") // nobody watches
 	time.Sleep(300 * time.Millisecond)
 	within(t, target, s, "keep 1000 100", "churn 5000 100")
-	factor := s.Factor()
+	factor := lastFactor(s)
 	if factor < 2 {
 		t.Fatalf("the window stands for %.2f times itself", factor)
 	}
@@ -109,17 +146,17 @@ func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 		t.Run(size, func(t *testing.T) {
 			target, s := startWindows(t)
 			within(t, target, s, "keep 400 "+size)
-			s.PollSurvivors()
-			if n := s.Followed(); n != 400 {
+			checkLiveness(s)
+			if n := trackedObjects(s); n != 400 {
 				t.Errorf("%d objects are followed, want 400", n)
 			}
 			carryOut(target, "drop 150")
-			s.PollSurvivors()
-			if n := s.Followed(); n != 250 {
+			checkLiveness(s)
+			if n := trackedObjects(s); n != 250 {
 				t.Errorf("%d objects are followed after the release of 150 of 400, want 250", n)
 			}
 			within(t, target, s, "drop 100") // seen by the probe
-			if n := s.Followed(); n != 150 {
+			if n := trackedObjects(s); n != 150 {
 				t.Errorf("%d objects are followed after the release of 100 of 250, want 150", n)
 			}
 			sightings := 0
@@ -140,19 +177,19 @@ func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 
 func testBurstsYoungObjectsDoNotCountYet(t *testing.T) {
 	target, s := startWindows(t)
-	s.Mature(time.Hour)
+	tracer.Schedule(s).Lag = time.Hour
 	within(t, target, s, "keep 1000 100")
 	if got := held(snapshot(t, s)); len(got) != 0 {
 		t.Errorf("%v, want nothing", got)
 	}
-	s.Mature(time.Nanosecond)
-	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, s.Factor())
+	tracer.Schedule(s).Lag = time.Nanosecond
+	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
 }
 
 // What is alive, and too young to be told or born when nobody watched, is not what the allocator keeps.
 func testBurstsUnclassifiedHeapNotFree(t *testing.T) {
 	target, s := startWindows(t)
-	s.Mature(time.Hour)
+	tracer.Schedule(s).Lag = time.Hour
 	within(t, target, s, "keep 2000 10000")
 	carryOut(target, "keep 2000 10000")
 	rows := rowsOf(balanced(t, s), target.PID())
@@ -175,15 +212,11 @@ func testBurstsCallCutByEndBurst(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64", "2000")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	s.Mature(time.Nanosecond)
+	tracer.Schedule(s).Lag = time.Nanosecond
 	target.Say("go")
 	for range 20 { // while calls are under way
-		if err := s.CloseHeap(); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.OpenWindow(1); err != nil {
-			t.Fatal(err)
-		}
+		closeHeap(t, s)
+		openBurst(t, s)
 		for before := allocations(t, s); allocations(t, s) < before+10_000; {
 			runtime.Gosched()
 		}
@@ -198,26 +231,23 @@ func testBurstsCallCutByEndBurst(t *testing.T) {
 		}
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
-		t.Errorf("nothing is seen any more: %v, %+v, %d followed", got, s.Watched(), s.Followed())
+		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
 	}
 }
 
 func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
 	const reason = "addresses handed out again whose free was not seen"
 	for _, in := range []struct {
-		name string
-		open func(*tracer.Session, uint64) error
-		told bool
-	}{{"bursts", (*tracer.Session).OpenWindow, false}, {"all the time", (*tracer.Session).OpenFully, true}} {
+		name        string
+		burst, told bool
+	}{{"bursts", true, false}, {"all the time", false, true}} {
 		target, s := startWindows(t)
 		for range 2 {
-			if err := in.open(s, 1); err != nil {
+			if err := tracer.Probing(s).OpenHeap(in.burst, 1); err != nil {
 				t.Fatal(err)
 			}
 			carryOut(target, "keep 300 1000")
-			if err := s.CloseHeap(); err != nil {
-				t.Fatal(err)
-			}
+			closeHeap(t, s)
 			carryOut(target, "drop 300")
 		}
 		_, losses, err := s.Counters()
@@ -248,12 +278,12 @@ func testBurstsFingerprintsFindReplacedObjects(t *testing.T) {
 		t.Run(size, func(t *testing.T) {
 			target, s := startWindows(t)
 			within(t, target, s, "keep 400 "+size)
-			s.PollSurvivors()
+			checkLiveness(s)
 			if got := sightingOf(t, s, "kept_here"); got.Printed != 400 || got.Same != 400 || got.Differ < 0.99 {
 				t.Errorf("%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99", got.Same, got.Printed, got.Differ)
 			}
 			carryOut(target, "drop 150", "other 150 "+size)
-			s.PollSurvivors()
+			checkLiveness(s)
 			got := sightingOf(t, s, "kept_here")
 			if got.Same != 250 || got.Printed < 300 { // some are found dead
 				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Same, got.Printed)
@@ -290,12 +320,10 @@ func heapOf(s *tracer.Session, pid int) source.Status {
 func testBurstsUnprobedTargetLeavesOthers(t *testing.T) {
 	target, s := startWindows(t)
 	other := startWindowsProgram(t)
-	if err := s.Attach(other.PID()); err != nil {
-		t.Fatal(err)
-	}
-	s.MisplaceHeap(other.PID())
+	mustAttach(t, s, other.PID())
+	misplaceHeap(s, other.PID())
 	within(t, target, s, "keep 1000 100")
-	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, s.Factor())
+	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
 	if source := heapOf(s, other.PID()); source.Attached || !strings.Contains(source.Reason, "no such file") {
 		t.Errorf("%+v", source)
 	}
@@ -304,25 +332,18 @@ func testBurstsUnprobedTargetLeavesOthers(t *testing.T) {
 func testBurstsEndedTargetKeepsObjects(t *testing.T) {
 	target, s := startWindows(t)
 	other := startWindowsProgram(t)
-	if err := s.Attach(other.PID()); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenWindow(1); err != nil {
-		t.Fatal(err)
-	}
+	mustAttach(t, s, other.PID())
+	openBurst(t, s)
 	carryOut(other, "keep 300 100")
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	closeHeap(t, s)
 	pid := other.PID()
-	s.MisplaceHeap(pid) // what attaching to a process that is ending says depends on the moment
-	other.Hangup()
-	s.EndUnnoticed(pid)
+	misplaceHeap(s, pid) // the error of an attach to an ending process depends on the moment
+	other.Hangup()       // the session may have noticed the end or not
 	within(t, target, s)
 	if source := heapOf(s, pid); !source.Attached {
 		t.Errorf("%+v", source)
 	}
-	if n := s.Followed(); n != 300 {
+	if n := trackedObjects(s); n != 300 {
 		t.Errorf("%d objects are followed, want 300", n)
 	}
 }
@@ -332,19 +353,13 @@ func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
 	within(t, target, s)
 	time.Sleep(500 * time.Millisecond)
 	other := startWindowsProgram(t)
-	if err := s.OpenWindow(1); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.Attach(other.PID()); err != nil { // while it is open
-		t.Fatal(err)
-	}
+	openBurst(t, s)
+	mustAttach(t, s, other.PID()) // while it is open
 	carryOut(target, "keep 1000 100")
 	carryOut(other, "other 1000 100", "churn 100 100")
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	closeHeap(t, s)
 	taken := snapshot(t, s)
-	mustStand(t, taken, "kept_here", 1000, 100, s.Factor())
+	mustStand(t, taken, "kept_here", 1000, 100, lastFactor(s))
 	mustStand(t, taken, "other_here", 1000, 100, 1)
 	for _, h := range taken.Holdings {
 		if h.Kind == growth.KindHeap && h.Stack.PID == other.PID() && h.Stack.Frames[1].Function == "churn_here" && h.AllocObjects != 100 {
@@ -356,25 +371,19 @@ func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
 func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
 	target := startWindowsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
-	s.Mature(time.Nanosecond)
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
-	if err := s.OpenWindow(1); err != nil {
-		t.Fatal(err)
-	}
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeHeap(t, s)
+	openBurst(t, s)
 	carryOut(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600", "keep 10 3200") // 6 of 8 tallies
 	snapshot(t, s)
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	closeHeap(t, s)
 	objects := 0.0
 	for _, h := range snapshot(t, s).Holdings {
 		if h.Kind == growth.KindHeap {
 			objects += h.AllocObjects
 		}
 	}
-	if want := 60 * s.Factor(); math.Abs(objects-want) > 0.01 || s.Factor() < 1.001 {
+	if want := 60 * lastFactor(s); math.Abs(objects-want) > 0.01 || lastFactor(s) < 1.001 {
 		t.Errorf("%.2f objects were allocated, want %.2f", objects, want)
 	}
 }
@@ -382,14 +391,12 @@ func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
 func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
 	target, s := startWindows(t)
 	within(t, target, s, "keep 400 100")
-	if err := s.OpenFully(1); err != nil {
+	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
 		t.Fatal(err)
 	}
 	carryOut(target, "drop 150")
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
-	if n := s.Followed(); n != 250 {
+	closeHeap(t, s)
+	if n := trackedObjects(s); n != 250 {
 		t.Errorf("%d objects are followed, want 250", n)
 	}
 	for _, h := range snapshot(t, s).Holdings {
@@ -402,35 +409,19 @@ func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
 func testBurstsDetachForgetsWhatWasLearnt(t *testing.T) {
 	target, s := startWindows(t)
 	other := startWindowsProgram(t)
-	if err := s.Attach(other.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustAttach(t, s, other.PID())
 	within(t, target, s, "keep 10 100")
-	read, remembered := s.Meter()
-	for range 2 {
-		if err := read(); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.OpenWindow(1); err != nil {
-		t.Fatal(err)
-	}
+	openBurst(t, s)
 	carryOut(other, "keep 300 100")
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
+	closeHeap(t, s)
+	checkLiveness(s)
+	tracker := tracer.Tracker(s)
+	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 2 || allocators != 2 {
+		t.Errorf("%d hazard rates and %d allocators are known, want 2 and 2", hazards, allocators)
 	}
-	s.PollSurvivors()
-	if hazards, allocators := s.Learnt(); hazards != 2 || allocators != 2 {
-		t.Errorf("%d hazards and %d allocators are known, want 2 and 2", hazards, allocators)
-	}
-	if err := s.Detach(other.PID()); err != nil {
-		t.Fatal(err)
-	}
-	if err := read(); err != nil {
-		t.Fatal(err)
-	}
-	if hazards, allocators := s.Learnt(); hazards != 1 || allocators != 1 || s.Followed() != 10 || remembered() != 1 {
-		t.Errorf("%d hazards, %d allocators, %d objects and %d processes are known, want 1, 1, 10 and 1", hazards, allocators, s.Followed(), remembered())
+	mustDetach(t, s, other.PID())
+	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 || allocators != 1 || trackedObjects(s) != 10 {
+		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10", hazards, allocators, trackedObjects(s))
 	}
 }
 
@@ -440,7 +431,7 @@ func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 	for i := range n {
 		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
 		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
-		if err := s.Maps()["tensors"].Put(key, value); err != nil {
+		if err := tracer.Kernel(s).Tensors.Put(key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -449,11 +440,11 @@ func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 func testBurstsTensorsBecomeTrackedObjects(t *testing.T) {
 	target, s := startWindows(t)
 	heldTensors(t, s, target.PID(), 7)
-	if err := s.HandOverTensors(); err != nil {
+	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 		t.Fatal(err)
 	}
-	if inTensors, inLive := size(t, s, "tensors"), size(t, s, "live"); inTensors != 0 || inLive != 7 || s.Followed() != 7 {
-		t.Errorf("%d in tensors, %d in live, %d followed; want 0, 7 and 7", inTensors, inLive, s.Followed())
+	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t, tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
+		t.Errorf("%d in tensors, %d in live, %d followed; want 0, 7 and 7", inTensors, inLive, trackedObjects(s))
 	}
 }
 
@@ -461,49 +452,37 @@ func testBurstsTensorsWithoutRoomLoss(t *testing.T) {
 	target := startWindowsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
 	carryOut(target, "keep 8 100")
-	if err := s.CloseHeap(); err != nil {
-		t.Fatal(err)
-	}
+	closeHeap(t, s)
 	heldTensors(t, s, target.PID(), 5)
-	if err := s.HandOverTensors(); err != nil {
+	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 		t.Fatal(err)
 	}
 	_, losses, err := s.Counters()
-	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-s.Followed()) || s.Followed() >= 13 {
-		t.Errorf("%+v, %v; %d are followed", losses, err, s.Followed())
+	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) || trackedObjects(s) >= 13 {
+		t.Errorf("%+v, %v; %d are followed", losses, err, trackedObjects(s))
 	}
 }
 
 func testBurstsTensorsAloneInBursts(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
-	s.Mature(time.Nanosecond)
-	if err := s.CloseTensorWindow(); err != nil {
-		t.Fatal(err)
-	}
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeTensorBurst(t, s)
 	h.do("keep 20 5000") // nobody watches
-	if err := s.OpenTensorWindow(1); err != nil {
-		t.Fatal(err)
-	}
+	openTensorBurst(t, s)
 	h.do("keep 100 5000")
-	if err := s.CloseTensorWindow(); err != nil {
-		t.Fatal(err)
-	}
+	closeTensorBurst(t, s)
 	taken, bytes := snapshot(t, s), int64(0)
 	for _, h := range taken.Holdings {
 		bytes += h.InuseBytes
 	}
-	if want := s.Factor() * 100 * 5000; taken.Watch.Windows != 1 || s.Factor() < 1.001 || math.Abs(float64(bytes)-want) > 0.1*want {
+	if want := lastFactor(s) * 100 * 5000; taken.Watch.Windows != 1 || lastFactor(s) < 1.001 || math.Abs(float64(bytes)-want) > 0.1*want {
 		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Watch)
 	}
-	if err := s.OpenTensorWindow(1); err != nil {
-		t.Fatal(err)
-	}
+	openTensorBurst(t, s)
 	h.do("drop 120") // all that were kept
-	if err := s.CloseTensorWindow(); err != nil {
-		t.Fatal(err)
-	}
-	if n := s.Followed(); n != 0 {
+	closeTensorBurst(t, s)
+	if n := trackedObjects(s); n != 0 {
 		t.Errorf("%d objects are followed after the release of all", n)
 	}
 }

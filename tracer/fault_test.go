@@ -11,8 +11,12 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"golang.org/x/sys/unix"
 )
@@ -87,9 +91,9 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 // takeFaults attaches the source until the test ends, or until detach is called.
 func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()) {
 	t.Helper()
-	source, links := s.AttachFaults(interval)
-	if !source.Attached {
-		t.Fatalf("source fault is not attached: %s", source.Reason)
+	status, links := source.AttachFaults(tracer.Kernel(s), interval)
+	if !status.Attached {
+		t.Fatalf("source fault is not attached: %s", status.Reason)
 	}
 	detach = func() {
 		if err := probe.Close(links); err != nil {
@@ -101,22 +105,18 @@ func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()
 	return detach
 }
 
-func faultsOf(t testing.TB, s *tracer.Session, pid int) []tracer.Fault {
+func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
 	t.Helper()
-	faults, err := s.Faults()
+	faults, err := source.ReadFaults(tracer.Kernel(s))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return faults[pid]
+	return faults[uint32(pid)]
 }
 
 func sampledFaults(t testing.TB, s *tracer.Session) int {
 	t.Helper()
-	n, err := s.SampledFaults()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return int(n)
+	return int(counted(t, s, bpf.CountFaults))
 }
 
 // faultsSoFar is what the kernel counts of a process: minor and major faults.
@@ -137,9 +137,9 @@ func faultsSoFar(t testing.TB, pid int) int {
 
 // mustFault compares the faults in what the target says it has touched, one by one. Elsewhere there are its code, its stack,
 // and the data of its libraries.
-func mustFault(t *testing.T, s *tracer.Session, program string, faults []tracer.Fault, truth []faulted) {
+func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault, truth []faulted) {
 	t.Helper()
-	if !slices.IsSortedFunc(faults, func(a, b tracer.Fault) int { return cmp.Compare(a.Page, b.Page) }) {
+	if !slices.IsSortedFunc(faults, func(a, b source.Fault) int { return cmp.Compare(a.Page, b.Page) }) {
 		t.Error("faults are not in the order of pages")
 	}
 	found := make(map[string]int)
@@ -149,12 +149,12 @@ func mustFault(t *testing.T, s *tracer.Session, program string, faults []tracer.
 			continue
 		}
 		found[want.function]++
-		stack := s.Stack(f.Stack)
+		stack := stackByID(s, f.Stack)
 		names := functions(stack)
 		if got := caller(stack, program); got != want.function || stack.Truncated != "" || names[len(names)-1] != "_start" {
 			t.Errorf("the fault at %#x is that of %q, which %q cuts, want %s", f.Page, names, stack.Truncated, want.function)
 		}
-		if f.Copied != want.copied || f.Stands != 1 || f.Page%faultPage != 0 {
+		if f.Copied != want.copied || f.Weight != 1 || f.Page%faultPage != 0 {
 			t.Errorf("%s: %+v, want that of one page, copied: %t", want.function, f, want.copied)
 		}
 	}
@@ -163,6 +163,12 @@ func mustFault(t *testing.T, s *tracer.Session, program string, faults []tracer.
 			t.Errorf("%d faults of %s, want %d", n, want.function, want.faults)
 		}
 	}
+}
+
+// stackByID returns what is known of a stack ID once all events have been read.
+func stackByID(s *tracer.Session, id uint64) *growth.Stack {
+	tracer.Flush(s)
+	return tracer.Targets(s)[0].Stacks.Get(id)
 }
 
 // touchedAt tells who was the last to touch a page.
@@ -252,16 +258,12 @@ func testFaultsOtherProcessesLeftOut(t *testing.T) {
 	before := sampledFaults(t, s)
 	traced.Say("child")
 	traced.Await("done")
-	faults, err := s.Faults()
-	if err != nil {
-		t.Fatal(err)
-	}
 	for _, pid := range []int{other.PID(), child} {
-		if len(faults[pid]) > 0 {
-			t.Errorf("%d faults of pid %d, which is not traced", len(faults[pid]), pid)
+		if n := len(faultsOf(t, s, pid)); n > 0 {
+			t.Errorf("%d faults of pid %d, which is not traced", n, pid)
 		}
 	}
-	if own := len(faults[traced.PID()]); sampledFaults(t, s)-before > own {
+	if own := len(faultsOf(t, s, traced.PID())); sampledFaults(t, s)-before > own {
 		t.Errorf("%d faults counted, want those of the traced process: %d", sampledFaults(t, s)-before, own)
 	}
 }
@@ -286,9 +288,7 @@ func testFaultsFaultsEndWithTheirLinks(t *testing.T) {
 func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
 	target, _, child := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	if err := s.Attach(child); err != nil {
-		t.Fatal(err)
-	}
+	mustAttach(t, s, child)
 	takeFaults(t, s, everyOne)
 	target.Say("many 100")
 	many := toldFaults(t, target.Await("done"))[0]
@@ -299,8 +299,8 @@ func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
 	for i := range 60 {
 		pages = append(pages, many.start+uint64(i)*faultPage)
 	}
-	s.ForgetFaults(child, pages)
-	s.ForgetFaults(target.PID(), append(pages, 4095))
+	source.ForgetFaults(tracer.Kernel(s), uint32(child), pages)
+	source.ForgetFaults(tracer.Kernel(s), uint32(target.PID()), append(pages, 4095))
 	left := faultsOf(t, s, target.PID())
 	for _, f := range left {
 		if f.Page-many.start < 60*faultPage {
@@ -310,9 +310,7 @@ func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
 	if len(left) != before-60 {
 		t.Errorf("%d faults of %d left after 60 were forgotten", len(left), before)
 	}
-	if err := s.Detach(target.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustDetach(t, s, target.PID())
 	if n := len(faultsOf(t, s, target.PID())); n > 0 {
 		t.Errorf("%d faults left of a process that has been given up", n)
 	}
@@ -325,11 +323,11 @@ func testFaultsFaultsBeyondMapLoss(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyOne)
-	target.Say(fmt.Sprint("many ", tracer.MaxFaults+500))
+	target.Say(fmt.Sprint("many ", kernel.MaxFaults+500))
 	target.Await("done")
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
-	if kept != tracer.MaxFaults {
-		t.Errorf("%d faults kept, want %d", kept, tracer.MaxFaults)
+	if kept != kernel.MaxFaults {
+		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
 	}
 	_, losses, err := s.Counters()
 	if err != nil {
@@ -350,17 +348,17 @@ func testFaultsSampledFaultsRepresentAll(t *testing.T) {
 	takeFaults(t, s, interval)
 	target.Say(fmt.Sprint("many ", pages))
 	truth := toldFaults(t, target.Await("done"))[0]
-	period := float64(tracer.FaultPeriod(interval))
+	period := float64(source.FaultPeriod(interval))
 	stand := 0.0
 	for _, f := range faultsOf(t, s, target.PID()) {
-		if f.Stands != period {
-			t.Fatalf("%+v stands for %v faults, want %v", f, f.Stands, period)
+		if f.Weight != period {
+			t.Fatalf("%+v stands for %v faults, want %v", f, f.Weight, period)
 		}
 		if f.Page-truth.start >= uint64(truth.pages)*faultPage {
 			continue
 		}
-		stand += f.Stands
-		if name := caller(s.Stack(f.Stack), program); name != truth.function {
+		stand += f.Weight
+		if name := caller(stackByID(s, f.Stack), program); name != truth.function {
 			t.Errorf("the fault at %#x is that of %s", f.Page, name)
 		}
 	}
@@ -381,11 +379,11 @@ func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	restore := dropCapabilities(t)
-	source, links := s.AttachFaults(everyOne)
+	status, links := source.AttachFaults(tracer.Kernel(s), everyOne)
 	restore()
 	defer probe.Close(links)
-	if source.Attached == mustBeRefused || mustBeRefused && !strings.Contains(source.Reason, "grant CAP_PERFMON") {
-		t.Errorf("without capabilities: %+v", source)
+	if status.Attached == mustBeRefused || mustBeRefused && !strings.Contains(status.Reason, "grant CAP_PERFMON") {
+		t.Errorf("without capabilities: %+v", status)
 	}
 }
 

@@ -40,7 +40,7 @@ func testGPUAttachDriverProbedWhenItLoaded(t *testing.T) {
 		t.Run(fmt.Sprint(sources), func(t *testing.T) {
 			g := startCUDA(t)
 			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
-			if said := s.CUDASource(); said.Attached || said.Reason != "CUDA's driver (libcuda.so.1) is not mapped" || len(said.Details) > 0 {
+			if said := tracer.Targets(s)[0].GPU.Status(); said.Attached || said.Reason != "CUDA's driver (libcuda.so.1) is not mapped" || len(said.Details) > 0 {
 				t.Errorf("before it is loaded: %+v", said)
 			}
 			if sample := s.Sample().Processes[0]; sample.CudaDriver != growth.Unknown || sample.Pinned != growth.Unknown || sample.CudaAllocated != growth.Unknown {
@@ -164,7 +164,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.do("map " + path)
-		awaited(t, what+" is named", func() bool { return strings.Contains(s.CUDASource().Reason, path) })
+		awaited(t, what+" is named", func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
 		if said := sourceOf(t, s, "cuda"); said.Attached {
 			t.Errorf("%s: %+v", what, said)
 		}
@@ -172,7 +172,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
 	g.do("map " + empty)
 	awaited(t, "one without functions is named", func() bool {
-		return strings.Contains(s.CUDASource().Reason, "find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
+		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, "find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
 	})
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)
@@ -246,17 +246,13 @@ func testGPUAttachDetachLeavesNothingInKernel(t *testing.T) {
 	g, other := startBlocks(t, c10), startBlocks(t, c10)
 	s := traceBlocks(t, other, tracer.Options{Interval: 1})
 	g.do("driver " + libcuda(t))
-	if err := s.Attach(g.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustAttach(t, s, g.PID())
 	g.do("hold weights 30 1000 1")
 	other.do("hold weights 7 1000 1", "hold weights 1 1000 2")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
-	if err := s.Detach(g.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustDetach(t, s, g.PID())
 	g.do("hold weights 3 1000 1")
 	if left := entries(t, s, g.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
@@ -352,7 +348,8 @@ func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
 func testNVMLProcessWithoutGPUDoesNotLoadNVML(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "leak.c"))
 	target.Await("ready")
-	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: "/nonexistent"})
+	library := tracertest.BuildNVML(t, "-DNEVER_LOADED")
+	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: library})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -362,7 +359,17 @@ func testNVMLProcessWithoutGPUDoesNotLoadNVML(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown || snapshot.Devices != nil || s.AskedNVML() {
+	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown || snapshot.Devices != nil || isMapped(t, library) {
 		t.Errorf("GPUs %+v, devices %+v, sample %+v", moment.GPUs, snapshot.Devices, moment.Processes[0].Sample)
 	}
+}
+
+// isMapped reports whether this program has loaded a library.
+func isMapped(t *testing.T, library string) bool {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(maps), library)
 }

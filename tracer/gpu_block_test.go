@@ -224,8 +224,8 @@ func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
 	g.do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {
 		s.Sample()
-		if driver, blocks := s.WatchesCUDA(); driver || blocks || s.Counted(bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
-			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, s.Counted(bpf.CountBlocks), s.CUDASource())
+		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks || counted(t, s, bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
+			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, counted(t, s, bpf.CountBlocks), tracer.Targets(s)[0].GPU.Status())
 		}
 	}
 	g.do("driver " + libcuda(t))
@@ -278,9 +278,9 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		g.do(way.first)
 		awaited(t, "the first is looked at", func() bool {
 			s.Sample()
-			return len(s.CUDASource().Details) > 0
+			return len(tracer.Targets(s)[0].GPU.Status().Details) > 0
 		})
-		if !s.WaitsForCUDA() {
+		if !tracer.Targets(s)[0].GPU.Pending() {
 			t.Errorf("%s: the other is not looked for", way.first)
 		}
 		g.do(way.second)
@@ -288,7 +288,7 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
 		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
 		mustTellTotals(t, g, s, way.first)
-		if s.WaitsForCUDA() && len(way.sources) > 0 {
+		if tracer.Targets(s)[0].GPU.Pending() && len(way.sources) > 0 {
 			t.Error("both are looked for still")
 		}
 	}
@@ -348,6 +348,15 @@ func (b *blockStorm) end() {
 	b.working.Wait()
 }
 
+// blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
+func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
+	t.Helper()
+	if err := tracer.Kernel(s).BlockInterval.Get(&interval); err != nil {
+		t.Fatal(err)
+	}
+	return interval
+}
+
 // until waits three minutes for what the governor takes its time for.
 func until(t *testing.T, s *tracer.Session, what string, holds func() bool) {
 	t.Helper()
@@ -364,15 +373,15 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 	g := startBlocks(t, realLibC10(t))
 	g.do("hold weights 5 5000 0")
 	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
-	if interval := s.BlockInterval(); interval != kernel.DefaultInterval {
+	if interval := blockInterval(t, s); interval != kernel.DefaultInterval {
 		t.Fatalf("at first one block in %d bytes is sampled", interval)
 	}
 	storm := startStorm(g)
 	storm.orders <- "again churn 2000 1048576 0"
-	until(t, s, "blocks are sampled more coarsely", func() bool { return s.BlockInterval() > kernel.DefaultInterval })
+	until(t, s, "blocks are sampled more coarsely", func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
 	storm.orders <- "hold weights 60 100000000 0"
 	storm.orders <- "again churn 5000 512 0"
-	until(t, s, "blocks are followed no more", func() bool { return s.BlockInterval() == 0 })
+	until(t, s, "blocks are followed no more", func() bool { return blockInterval(t, s) == 0 })
 
 	var told []string
 	for _, c := range s.Overhead().Changes {
@@ -387,9 +396,9 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 		t.Errorf("%+v", said)
 	}
 	until(t, s, "nothing is probed", func() bool {
-		before := s.Counted(bpf.CountBlocks)
+		before := counted(t, s, bpf.CountBlocks)
 		storm.orders <- "churn 1000 512 0"
-		return s.Counted(bpf.CountBlocks) == before
+		return counted(t, s, bpf.CountBlocks) == before
 	})
 	taken := snapshot(t, s)
 	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {
@@ -414,13 +423,11 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
 	s := traceBlocks(t, one, tracer.Options{Interval: 1})
 	one.do("hold weights 5 5000 0")
-	if err := s.FollowBlocks(false, 1); err != nil {
+	if err := tracer.Probing(s).FollowBlocks(false, 1); err != nil {
 		t.Fatal(err)
 	}
 	two.do("driver " + libcuda(t))
-	if err := s.Attach(two.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustAttach(t, s, two.PID())
 	for _, g := range []gpuProgram{one, two} {
 		storm := startStorm(g)
 		storm.orders <- "again churn 1 512 1"

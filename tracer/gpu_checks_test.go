@@ -52,7 +52,7 @@ func (g gpuTrace) makeContext(t *testing.T) {
 	g.Do("context")
 	awaited(t, "CUDA's driver is watched", func() bool {
 		g.s.Sample()
-		driver, _ := g.s.WatchesCUDA()
+		driver, _ := tracer.Targets(g.s)[0].GPU.Active()
 		return driver
 	})
 	awaitBlocks(t, g.s)

@@ -14,11 +14,15 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf"
 )
 
 func TestMain(m *testing.M) {
@@ -40,7 +44,7 @@ func open(t testing.TB, options tracer.Options) *tracer.Session {
 			t.Errorf("close: %v", err)
 		}
 	})
-	s.AwaitTables()
+	awaitTables(s)
 	return s
 }
 
@@ -333,10 +337,10 @@ func awaitCUDA(t testing.TB, s *tracer.Session) {
 	t.Helper()
 	awaited(t, "the driver is probed", func() bool {
 		s.Sample()
-		driver, _ := s.WatchesCUDA()
+		driver, _ := tracer.Targets(s)[0].GPU.Active()
 		return driver
 	})
-	s.AwaitTables()
+	awaitTables(s)
 }
 
 // awaitBlocks waits until blocks are followed.
@@ -344,10 +348,10 @@ func awaitBlocks(t testing.TB, s *tracer.Session) {
 	t.Helper()
 	awaited(t, "blocks are followed", func() bool {
 		s.Sample()
-		_, blocks := s.WatchesCUDA()
+		_, blocks := tracer.Targets(s)[0].GPU.Active()
 		return blocks
 	})
-	s.AwaitTables()
+	awaitTables(s)
 }
 
 // source gives what a session says of one of its sources.
@@ -479,3 +483,65 @@ func (g trainer) train(steps int, meanwhile func()) []string {
 }
 
 func nothing() {}
+
+// awaitTables waits until the files that are mapped now have their unwind tables.
+func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(time.Minute) }
+
+// attach makes a process a target, whether it is in the tree or not.
+func attach(s *tracer.Session, pid int) error {
+	p, err := process.Open(pid)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return tracer.Attach(s, p, nil)
+}
+
+func mustAttach(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	if err := attach(s, pid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustDetach(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	if err := tracer.Detach(s, pid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openBurst(t testing.TB, s *tracer.Session) {
+	t.Helper()
+	if err := tracer.Probing(s).OpenHeap(true, 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeHeap(t testing.TB, s *tracer.Session) {
+	t.Helper()
+	if err := tracer.Probing(s).CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counted is what the BPF programs have counted since tracing started.
+func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
+	t.Helper()
+	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[what]
+}
+
+// entriesOf returns the number of entries in a BPF map.
+func entriesOf(t testing.TB, m *ebpf.Map) (n int) {
+	t.Helper()
+	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+	all := m.Iterate()
+	for all.Next(&key, &value) {
+		n++
+	}
+	return n
+}

@@ -372,7 +372,7 @@ func section(t *testing.T, program, name string) *elf.Section {
 func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	t.Helper()
 	var id ebpf.MapID
-	if err := s.Maps()[bpf.MapMappings].Lookup(uint32(pid), &id); err != nil {
+	if err := tracer.Kernel(s).Mappings.Lookup(uint32(pid), &id); err != nil {
 		t.Fatal(err)
 	}
 	mappings, err := ebpf.NewMapFromID(id)
@@ -393,7 +393,7 @@ func testNativeCachedRulesReplacedMappingsNotUsed(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "generations.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	s.AwaitTables()
+	awaitTables(s)
 	for range generations {
 		before := generation(t, s, target.PID())
 		target.Say("map")

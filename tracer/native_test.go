@@ -86,7 +86,7 @@ func (h host) mustFollow(size int64) {
 			h.t.Fatal("no stack through the library is whole")
 		}
 		h.call(1)
-		h.session.AwaitTables()
+		awaitTables(h.session)
 		whole, _ = h.throughPlugin(size)
 	}
 	before, allBefore := h.throughPlugin(size)
@@ -113,12 +113,12 @@ func testStacksLibrariesOneBuildIDShareTable(t *testing.T) {
 	const libraries = 300
 	h := startHost(t)
 	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=113")
-	before := h.session.Tables().Files
+	before := tracer.Tables(h.session).Stats().Files
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
 	}
 	h.mustFollowAll(113, libraries)
-	if more := h.session.Tables().Files - before; more != 1 {
+	if more := tracer.Tables(h.session).Stats().Files - before; more != 1 {
 		t.Errorf("%d tables for copies of one library, want 1", more)
 	}
 }
@@ -127,12 +127,12 @@ func testStacksLibrariesWithoutBuildIDHaveTablesTheirOwn(t *testing.T) {
 	const libraries = 5
 	h := startHost(t)
 	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=114", "-Wl,--build-id=none")
-	before := h.session.Tables().Files
+	before := tracer.Tables(h.session).Stats().Files
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
 	}
 	h.mustFollowAll(114, libraries)
-	if more := h.session.Tables().Files - before; more != libraries {
+	if more := tracer.Tables(h.session).Stats().Files - before; more != libraries {
 		t.Errorf("%d tables, want %d", more, libraries)
 	}
 }
@@ -144,7 +144,7 @@ func (h host) mustFollowAll(size int64, libraries int) {
 	for range attempts {
 		before, _ := h.throughPlugin(size)
 		h.call(1)
-		h.session.AwaitTables()
+		awaitTables(h.session)
 		if after, _ := h.throughPlugin(size); after-before == libraries {
 			return
 		}
@@ -184,7 +184,7 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 	var last *growth.Stack
 	for range attempts {
 		h.call(1)
-		h.session.AwaitTables()
+		awaitTables(h.session)
 		for _, held := range snapshot(h.t, h.session).Holdings {
 			if held.InuseObjects > 0 && held.InuseBytes == size*int64(held.InuseObjects) && len(held.Stack.Frames) > 1 {
 				if last = held.Stack; wanted(last) {
@@ -202,11 +202,14 @@ func testStacksMoreStacksThanRingBufferHolds(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer", "-DDEPTH=14", "-DPAUSE_US=0"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	s.AwaitTables()
-	s.WhileNamingWaits(func() {
-		target.Say("go")
-		target.Await("done")
-	})
+	awaitTables(s)
+
+	table := tracer.Targets(s)[0].Stacks
+	table.Mu.Lock() // stacks cannot be named meanwhile
+	target.Say("go")
+	target.Await("done")
+	table.Mu.Unlock()
+
 	seen := 0
 	for _, h := range snapshot(t, s).Holdings {
 		if len(h.Stack.Frames) >= 16 && h.Stack.Truncated == "" && h.InuseObjects == 1 {

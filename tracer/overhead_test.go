@@ -47,7 +47,7 @@ func testOverheadQuietProgramProbedAllTime(t *testing.T) {
 // awaitOpen waits until the governor has attached the probes.
 func awaitOpen(t *testing.T, s *tracer.Session) {
 	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !s.IsOpen(); time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !tracer.Probing(s).IsOpen(); time.Sleep(time.Millisecond) {
 		if time.Now().After(deadline) {
 			t.Fatal("no probe is open")
 		}

@@ -119,12 +119,12 @@ func testTensorCallsHeapHasTensorsThatDoNotCount(t *testing.T) {
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		if err := s.SetIntervals(1, 0); err != nil {
+		if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 			t.Fatal(err)
 		}
 		h.do("keep 70 5000", "churn 10 5000")
 		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}})
-		if err := s.SetIntervals(1, 1); err != nil {
+		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
 			t.Fatal(err)
 		}
 		h.do("keep 30 5000", "churn 10 5000")
@@ -140,14 +140,10 @@ func testTensorCallsHeapProbesOpenClose(t *testing.T) {
 			return // there is nothing to open
 		}
 		for range 3 {
-			if err := s.CloseHeap(); err != nil {
-				t.Fatal(err)
-			}
+			closeHeap(t, s)
 			h.do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
-			if err := s.OpenWindow(1); err != nil {
-				t.Fatal(err)
-			}
+			openBurst(t, s)
 			h.do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 		}
@@ -180,7 +176,7 @@ func testTensorCallsTensorProbesOpenClose(t *testing.T) {
 		var want, got int64
 		during(func() {
 			for turn := range 2 * turns {
-				if err := s.AttachTensors(turn%2 == 1); err != nil {
+				if err := tracer.Probing(s).AttachTensors(turn%2 == 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -206,7 +202,7 @@ func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 		h.do("library " + library + " 0 0")
-		for len(s.TensorLinks()) == 0 {
+		for len(tensorLinks(s)) == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
@@ -234,12 +230,12 @@ func testTensorCallsCallUnderWayAtEndBurst(t *testing.T) {
 		during(func() {
 			for range 10 {
 				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
-				if err := errors.Join(s.CloseHeap(), s.OpenWindow(1)); err != nil {
+				if err := errors.Join(tracer.Probing(s).CloseHeap(), tracer.Probing(s).OpenHeap(true, 1)); err != nil {
 					t.Error(err)
 				}
 			}
 		}, func() { h.do("clear 10 20000000") })
-		if n := s.Counted(bpf.DropMissedReturn); n > 0 {
+		if n := counted(t, s, bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
 		mustHoldTensors(t, s, h)

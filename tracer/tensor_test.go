@@ -12,7 +12,9 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf/link"
 )
 
 // TestTensors compares live tensors with those that a PyTorch program holds.
@@ -205,6 +207,14 @@ func residentThrough(snapshot *growth.Snapshot, function string) (bytes int64) {
 	return bytes
 }
 
+// tensorLinks are those of the first target.
+func tensorLinks(s *tracer.Session) []link.Link {
+	tensors := tracer.Targets(s)[0].Tensors
+	tensors.Attaching.Lock()
+	defer tensors.Attaching.Unlock()
+	return tensors.Links
+}
+
 func mustNotKnowTensors(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	if count, bytes := tensorsOf(s); count != growth.Unknown || bytes != growth.Unknown {
@@ -241,25 +251,25 @@ func testTensorsGapInProbingMakesTotalsUnknown(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
 	h.do("keep 10 1000")
 	mustHoldTensors(t, s, h)
-	if err := s.OpenTensors(); err != nil { // it is open
+	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil { // it is open
 		t.Fatal(err)
 	}
 	mustHoldTensors(t, s, h)
 	for range 2 {
-		if err := s.CloseTensors(); err != nil {
+		if err := tracer.Targets(s)[0].Tensors.Close(); err != nil {
 			t.Fatal(err)
 		}
-		if links := s.TensorLinks(); len(links) > 0 {
+		if links := tensorLinks(s); len(links) > 0 {
 			t.Errorf("%d links are left", len(links))
 		}
 		mustNotKnowTensors(t, s)
 	}
-	before := s.Counted(bpf.CountTensorEntries)
+	before := counted(t, s, bpf.CountTensorEntries)
 	h.do("keep 10 1000")
-	if after := s.Counted(bpf.CountTensorEntries); after != before {
+	if after := counted(t, s, bpf.CountTensorEntries); after != before {
 		t.Errorf("%d calls were seen by closed probes", after-before)
 	}
-	if err := s.OpenTensors(); err != nil {
+	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil {
 		t.Fatal(err)
 	}
 	h.do("fill 20 1000")
@@ -273,20 +283,25 @@ func testTensorsGapInProbingMakesTotalsUnknown(t *testing.T) {
 func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
-	p, err := tracer.HeldTensors(s)
-	if err != nil {
+	p := source.NewTensors(tracer.Kernel(s), s.Process)
+	if err := p.Close(); err != nil {
 		t.Fatal(err)
+	}
+	update := func() error {
+		maps, err := s.Process.Maps()
+		p.Update(maps)
+		return err
 	}
 	for _, step := range []struct {
 		name    string
 		do      func() error
 		watches bool
-	}{{"found", p.Update, false}, {"opened", p.Open, true}, {"shut down", p.Shutdown, false}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
+	}{{"found", update, false}, {"opened", p.Open, true}, {"shut down", p.Shutdown, false}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		if p.Watches() != step.watches || !p.Source().Attached {
-			t.Errorf("%s: it watches: %t; %+v", step.name, p.Watches(), p.Source())
+		if p.Active() != step.watches || !p.Status().Attached {
+			t.Errorf("%s: it watches: %t; %+v", step.name, p.Active(), p.Status())
 		}
 	}
 }
@@ -294,18 +309,14 @@ func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
 func testTensorsDetachLeavesNothingInKernel(t *testing.T) {
 	h, other := startTensors(t), startTensors(t)
 	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
-	if err := s.Attach(h.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustAttach(t, s, h.PID())
 	h.do("keep 30 100")
 	other.do("keep 7 100")
 	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
 		t.Errorf("the kernel has %d tensors, want 30", n)
 	}
 	mustHoldTensors(t, s, other)
-	if err := s.Detach(h.PID()); err != nil {
-		t.Fatal(err)
-	}
+	mustDetach(t, s, h.PID())
 	if left := entries(t, s, h.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
@@ -332,7 +343,7 @@ func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
 	h.Await("ready")
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
 	h.do("library " + without + " 5 100")
-	for !strings.Contains(s.TensorSource().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu") {
+	for !strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu") {
 		time.Sleep(10 * time.Millisecond)
 	}
 	if said := sourceOf(t, s, "tensor"); said.Attached {
@@ -340,9 +351,9 @@ func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
 	}
 	var want int64
 	for _, library := range []string{usual, others, copied(t, usual, "libtorch_all.so"), copied(t, others, "libc10.so.2")} {
-		before := len(s.TensorLinks())
+		before := len(tensorLinks(s))
 		h.do("library " + library + " 0 0")
-		for len(s.TensorLinks()) == before {
+		for len(tensorLinks(s)) == before {
 			time.Sleep(10 * time.Millisecond)
 		}
 		h.do("library " + library + " 100 5000")

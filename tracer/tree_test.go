@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/tree"
+	"github.com/cilium/ebpf"
 )
 
 // TestTree traces several processes of a tree in one session.
@@ -178,12 +179,10 @@ func testTreeTooManyProcessesRefused(t *testing.T) {
 	var targets []*tracertest.Target
 	for range room - 1 {
 		targets = append(targets, startSteps(t))
-		if err := s.Attach(targets[len(targets)-1].PID()); err != nil {
-			t.Fatal(err)
-		}
+		mustAttach(t, s, targets[len(targets)-1].PID())
 	}
 	before := descriptors(t)
-	if err := s.Attach(last.PID()); err == nil || !strings.Contains(err.Error(), "as many processes are traced as can be: 64") {
+	if err := attach(s, last.PID()); err == nil || !strings.Contains(err.Error(), "as many processes are traced as can be: 64") {
 		t.Errorf("%v", err)
 	}
 	if more := descriptors(t) - before; more != 0 || len(entries(t, s, last.PID())) != 0 {
@@ -197,7 +196,7 @@ func testTreeTooManyProcessesRefused(t *testing.T) {
 		mustHold(t, held(got.Of(target.PID())), []string{fmt.Sprint("leak_here ", i+1, 64*(i+1))})
 	}
 	end(t, s, targets[0])
-	if err := s.Attach(last.PID()); err != nil {
+	if err := attach(s, last.PID()); err != nil {
 		t.Errorf("where one has ended: %v", err)
 	}
 }
@@ -232,26 +231,16 @@ func rounds(t testing.TB, s *tracer.Session, most int) {
 		s.Follow()
 		s.Sample()
 		snapshot(t, s)
-		if n := s.Targets(); n > most {
+		if n := len(tracer.Targets(s)); n > most {
 			t.Errorf("%d targets", n)
 		}
-		for _, name := range []string{"targets", "mappings", "pythons"} {
-			if n := size(t, s, name); n > most {
-				t.Errorf("%s has %d entries, want %d at most", name, n, most)
+		k := tracer.Kernel(s)
+		for _, m := range []*ebpf.Map{k.Targets, k.Mappings, k.Pythons} {
+			if n := entriesOf(t, m); n > most {
+				t.Errorf("%v has %d entries, want %d at most", m, n, most)
 			}
 		}
 	}
-}
-
-func size(t testing.TB, s *tracer.Session, name string) (entries int) {
-	t.Helper()
-	m := s.Maps()[name]
-	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
-	all := m.Iterate()
-	for all.Next(&key, &value) {
-		entries++
-	}
-	return entries
 }
 
 // script starts a shell with a script that can name itself; it ends with the test.

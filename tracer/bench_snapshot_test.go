@@ -34,7 +34,7 @@ func BenchmarkSnapshotLiveObjects(b *testing.B) {
 	target.Say("go")
 	target.Await("done")
 	var took []float64
-	for range 3 * priceRounds {
+	for range 3 * costRounds {
 		began := time.Now()
 		if live := snapshot(b, s).LiveObjects; live < manyObjects {
 			b.Fatalf("%d live samples", live)
@@ -178,7 +178,7 @@ func processorTime(t testing.TB) float64 {
 }
 
 // The snapshots follow each other without a pause: what the budget leaves to the interval between them shows as the least
-// share. The first one is apart, because everything is looked at for the first time.
+// share. The first one is apart, because everything is scanned at for the first time.
 func BenchmarkSnapshotResident(b *testing.B) {
 	for _, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
@@ -189,25 +189,25 @@ func BenchmarkSnapshotResident(b *testing.B) {
 			b.ReportMetric(milliseconds(began), "ms/attach")
 			b.ReportMetric(processorTime(b)-cpu, "ms-CPU/attach")
 			var took, spent []float64
-			var looked float64
-			for range priceRounds {
+			var scanned float64
+			for range costRounds {
 				began, cpu = time.Now(), processorTime(b)
 				got := snapshot(b, s)
 				took, spent = append(took, milliseconds(began)), append(spent, processorTime(b)-cpu)
-				looked = got.Residents[len(got.Residents)-1].Looked
+				scanned = got.Residents[len(got.Residents)-1].Looked
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(took[0], "ms/first")
 			b.ReportMetric(median(took[1:]), "ms/snapshot")
 			b.ReportMetric(median(spent[1:]), "ms-CPU/snapshot")
-			b.ReportMetric(100*looked, "%-looked-at")
+			b.ReportMetric(100*scanned, "%-scanned")
 			target.Hangup()
 		})
 	}
 }
 
 // What a thread of the process that maps and unmaps all the time waits for, because the kernel holds the lock of the address
-// space for reading while pages are looked at.
+// space for reading while pages are scanned at.
 func BenchmarkScanStall(b *testing.B) {
 	const gib, snapshots = 6, 40
 	target := startScale(b, fmt.Sprintf("resident %d", gib<<10))
@@ -250,7 +250,7 @@ func BenchmarkFollowTree(b *testing.B) {
 	s := open(b, tracer.Options{PID: target.PID(), Children: true})
 	followUntilTraced(b, s, target.PID())
 	var took []float64
-	for range 10 * priceRounds {
+	for range 10 * costRounds {
 		began := time.Now()
 		s.Follow()
 		if n := len(s.Sample().Members); n != 31 {
@@ -273,7 +273,7 @@ func BenchmarkSnapshotProcesses(b *testing.B) {
 		r.order("leak %d 64", objects)
 	}
 	var took []float64
-	for range 3 * priceRounds {
+	for range 3 * costRounds {
 		began := time.Now()
 		if live := snapshot(b, s).LiveObjects; live < processes*objects {
 			b.Fatalf("%d live samples", live)
@@ -290,7 +290,7 @@ func BenchmarkAttachDetach(b *testing.B) {
 	root, target := startSteps(b), startSteps(b)
 	s := open(b, tracer.Options{PID: root.PID(), Interval: 1})
 	var attach, detach []float64
-	for range priceRounds {
+	for range costRounds {
 		began := time.Now()
 		mustAttach(b, s, target.PID())
 		attach = append(attach, milliseconds(began))
@@ -310,7 +310,7 @@ const stretchSteps = 120
 // A stretch of training.
 type stretch struct {
 	cpu, wall float64 // ms a step
-	looked    float64 // ms of our own CPU that the snapshot took; 0: there was none
+	scanned    float64 // ms of our own CPU that the snapshot took; 0: there was none
 	handled   float64 // ms a step in the program on page faults, those of other processes included
 	faults    float64 // page faults a step
 	samples   float64 // of them, a step
@@ -334,29 +334,29 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 		without = append(without, target.stretch(b, cheap, false))
 	}
 	target.Hangup()
-	event := eventPrice(b)
+	event := eventCost(b)
 	b.Run("price", func(b *testing.B) { reportAmid(b, with, without[:rounds], without[1:]) })
 	b.Run("noise", func(b *testing.B) { reportAmid(b, without[1:rounds], without[:rounds-1], without[2:]) })
 	b.Run("parts", func(b *testing.B) { reportParts(b, with, event) })
 }
 
 // stretch trains under a trace with these sources.
-func (g trainer) stretch(b *testing.B, sources []string, looks bool) (took stretch) {
+func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stretch) {
 	s, err := tracer.Open(tracer.Options{PID: g.PID(), Sources: sources})
 	if err != nil {
 		b.Fatal(err)
 	}
 	awaitTables(s)
 	handled := func() (ns float64) { return 0 }
-	if looks {
+	if scans {
 		read := runTime(b, tracer.Kernel(s).OnFault)
 		handled = func() float64 { ns, _ := read(); return ns }
 	}
 	began, cpu, faults, inProgram := time.Now(), cpuTime(b, g.PID()), faultsSoFar(b, g.PID()), handled()
 	g.train(stretchSteps, func() {
-		if looks {
+		if scans {
 			time.Sleep(2 * time.Second) // in the midst of it
-			took.looked = float64(process.MeasureCPUTime(func() { snapshot(b, s) }).Microseconds()) / 1000
+			took.scanned = float64(process.MeasureCPUTime(func() { snapshot(b, s) }).Microseconds()) / 1000
 		}
 	})
 	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps
@@ -371,17 +371,17 @@ func (g trainer) stretch(b *testing.B, sources []string, looks bool) (took stret
 	return took
 }
 
-// eventPrice is what a page fault costs more for the event, in ms: that of a process that is not traced, with the program
+// eventCost is what a page fault costs more for the event, in ms: that of a process that is not traced, with the program
 // called as often as otherwise.
-func eventPrice(b *testing.B) float64 {
+func eventCost(b *testing.B) float64 {
 	target, _, _ := startFaults(b)
 	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
 	other.Await("ready")
 	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}), kernel.DefaultInterval)
-	price := compare(b, []way{untraced}, target.PID(), func() float64 { return nsPerFault(b, target) })[""]
+	cost := compare(b, []way{untraced}, target.PID(), func() float64 { return nsPerFault(b, target) })[""]
 	var more []float64
-	for i, ns := range price.traced {
-		more = append(more, ns-price.native[i])
+	for i, ns := range cost.traced {
+		more = append(more, ns-cost.native[i])
 	}
 	return median(more) / 1e6
 }
@@ -420,8 +420,8 @@ func reportParts(b *testing.B, stretches []stretch, event float64) {
 	b.ReportMetric(1e3*medianOf(stretches, func(s stretch) float64 { return s.handled / s.samples }), "µs-program/sample")
 	b.ReportMetric(percent(func(s stretch) float64 { return s.faults * event }), "%-events")
 	b.ReportMetric(percent(func(s stretch) float64 { return s.handled }), "%-program")
-	b.ReportMetric(percent(func(s stretch) float64 { return s.looked / stretchSteps }), "%-looks")
-	b.ReportMetric(medianOf(stretches, func(s stretch) float64 { return s.looked }), "ms-CPU/look")
+	b.ReportMetric(percent(func(s stretch) float64 { return s.scanned / stretchSteps }), "%-scans")
+	b.ReportMetric(medianOf(stretches, func(s stretch) float64 { return s.scanned }), "ms-CPU/scan")
 }
 
 func medianOf(stretches []stretch, number func(stretch) float64) float64 {

@@ -49,7 +49,7 @@ func cpuTime(b *testing.B, pid int) time.Duration {
 	return time.Duration(now.Nano())
 }
 
-const priceRounds = 9
+const costRounds = 9
 
 // A way of tracing a process: start attaches and gives what detaches again.
 type way struct {
@@ -59,17 +59,17 @@ type way struct {
 
 // A price is what one way costs, round by round, what the same cost without it just before, and how many milliseconds it
 // took to begin and to end.
-type price struct{ native, traced, attach, detach []float64 }
+type cost struct{ native, traced, attach, detach []float64 }
 
 // compare takes the ways in turns, each right after a measurement without any.
-func compare(b *testing.B, ways []way, pid int, measure func() float64) map[string]*price {
-	prices := make(map[string]*price)
+func compare(b *testing.B, ways []way, pid int, measure func() float64) map[string]*cost {
+	costs := make(map[string]*cost)
 	for _, w := range ways {
-		prices[w.name] = &price{}
+		costs[w.name] = &cost{}
 	}
-	for range priceRounds {
+	for range costRounds {
 		for _, w := range ways {
-			p := prices[w.name]
+			p := costs[w.name]
 			p.native = append(p.native, measure())
 			began := time.Now()
 			stop := w.start(b, pid)
@@ -80,13 +80,13 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 			p.detach = append(p.detach, milliseconds(began))
 		}
 	}
-	return prices
+	return costs
 }
 
 // report gives one line of output per way, the peer's ratio included where it was measured.
-func report(b *testing.B, ways []way, prices map[string]*price, unit, peer string) {
+func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
 	var native []float64
-	for _, p := range prices {
+	for _, p := range costs {
 		native = append(native, p.native...)
 	}
 	b.Run("native", func(b *testing.B) {
@@ -95,13 +95,13 @@ func report(b *testing.B, ways []way, prices map[string]*price, unit, peer strin
 	})
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
-			p := prices[w.name]
+			p := costs[w.name]
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(p.traced), unit)
 			b.ReportMetric(median(ratios(p.traced, p.native)), "x-native")
 			b.ReportMetric(median(p.attach), "ms-to-attach")
 			b.ReportMetric(median(p.detach), "ms-to-detach")
-			if other := prices[peer]; other != nil && other != p {
+			if other := costs[peer]; other != nil && other != p {
 				b.ReportMetric(median(ratios(p.traced, other.traced)), "x-"+peer)
 			}
 		})
@@ -388,7 +388,7 @@ func BenchmarkPythonStack(b *testing.B) {
 	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
 	read := runTime(b, tracer.Kernel(s).EnterMapping)
 	var each []float64
-	for range 3 * priceRounds {
+	for range 3 * costRounds {
 		before, runsBefore := read()
 		target.Say("300")
 		target.Await("done")
@@ -411,7 +411,7 @@ func BenchmarkTrackedAllocation(b *testing.B) {
 	target := startTrainer(b)
 	target.train(4*steps, nothing)
 	each := make(map[uint64][]float64)
-	for range priceRounds {
+	for range costRounds {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
 			read := runTime(b, tracer.Kernel(s).HeapSession)
@@ -484,21 +484,21 @@ func BenchmarkCalibration(b *testing.B) {
 	for _, mode := range modes {
 		open := opening(mode.String(), tracer.Options{Mode: mode})
 		ways = append(ways, way{open.name, func(b *testing.B, pid int) func() {
-			prices := measureCosts(b, mode)
-			pair := 2 * prices.Entry
+			costs := measureCosts(b, mode)
+			pair := 2 * costs.Entry
 			if mode != probe.Session {
-				pair += prices.Return // they cannot leave it out
+				pair += costs.Return // they cannot leave it out
 			}
 			calibrated[open.name] = append(calibrated[open.name], pair)
 			return open.start(b, pid)
 		}})
 	}
-	prices := compare(b, ways, pid, nsPerPair)
+	costs := compare(b, ways, pid, nsPerPair)
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
 			var observed []float64
-			for i, traced := range prices[w.name].traced {
-				observed = append(observed, traced-prices[w.name].native[i])
+			for i, traced := range costs[w.name].traced {
+				observed = append(observed, traced-costs[w.name].native[i])
 			}
 			b.ReportMetric(0, "ns/op")
 			b.ReportMetric(median(calibrated[w.name]), "ns/pair-calibrated")

@@ -33,11 +33,11 @@ func TestBreakdownTree(t *testing.T) {
 // What it copied before anybody looked at it is known from its parent, of which that was known before.
 func testBreakdownTreeCopiesFromBeforeFirstScan(t *testing.T) {
 	target, s := startForks(t)
-	tell(t, target, "0 hold 64")
+	runForkOrders(t, target, "0 hold 64")
 	balanced(t, s)
 	balanced(t, s)
 	child := fork(t, target, "0 fork")
-	tell(t, target, "1 write 16", "1 hold 8", "0 hold 8") // those of both lie at one address
+	runForkOrders(t, target, "1 write 16", "1 hold 8", "0 hold 8") // those of both lie at one address
 	awaitMember(t, s, child)
 	got := balanced(t, s)
 	rows, sums := rowsOf(got, child), rollup(t, child)
@@ -49,13 +49,13 @@ func testBreakdownTreeCopiesFromBeforeFirstScan(t *testing.T) {
 func testBreakdownTreeExitParentMakesNoCopies(t *testing.T) {
 	target, s := startForks(t)
 	middle := fork(t, target, "0 fork")
-	tell(t, target, "1 hold 64")
+	runForkOrders(t, target, "1 hold 64")
 	child := fork(t, target, "1 fork")
 	awaitMember(t, s, child)
-	tell(t, target, "2 write 16")
+	runForkOrders(t, target, "2 write 16")
 	got := balanced(t, s)
 	mustBeNear(t, "copies", rowsOf(got, child)[growth.KindCOW], rollup(t, child)["Private_Dirty"])
-	tell(t, target, "1 leave")
+	runForkOrders(t, target, "1 leave")
 	awaitNoMember(t, s, middle)
 	got = balanced(t, s)
 	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 || rows[growth.KindMmap] < 64<<20 {
@@ -75,12 +75,12 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 
 func testBreakdownTreeReleasedTouchedAgainNoCopy(t *testing.T) {
 	target, s := startForks(t)
-	tell(t, target, "0 hold 64")
+	runForkOrders(t, target, "0 hold 64")
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	tell(t, target, "1 discard 32")
+	runForkOrders(t, target, "1 discard 32")
 	before := balanced(t, s)
-	tell(t, target, "1 write 32")
+	runForkOrders(t, target, "1 write 32")
 	after := balanced(t, s)
 	mustBeNear(t, "copies", copies(after, child), copies(before, child))
 	mustBeNear(t, "its own", rowsOf(after, child)[growth.KindMmap]-rowsOf(before, child)[growth.KindMmap], 32<<20)
@@ -88,10 +88,10 @@ func testBreakdownTreeReleasedTouchedAgainNoCopy(t *testing.T) {
 
 func testBreakdownTreeMemorySharedWithOwnChildren(t *testing.T) {
 	target, s := startForks(t)
-	tell(t, target, "0 hold 64")
+	runForkOrders(t, target, "0 hold 64")
 	middle := fork(t, target, "0 fork")
 	awaitMember(t, s, middle)
-	tell(t, target, "1 hold 32")
+	runForkOrders(t, target, "1 hold 32")
 	before := balanced(t, s)
 	fork(t, target, "1 fork")
 	worker := fork(t, target, "1 fork")
@@ -132,14 +132,14 @@ func processes(s *growth.Snapshot) (pids []int) {
 
 func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	target, s := startForks(t)
-	tell(t, target, "0 hold 64")
+	runForkOrders(t, target, "0 hold 64")
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	tell(t, target, "1 write 16")
+	runForkOrders(t, target, "1 write 16")
 	if r := residentOf(t, balanced(t, s), child); !r.Forked {
 		t.Errorf("%+v of a fork", r)
 	}
-	tell(t, target, "1 execute")
+	runForkOrders(t, target, "1 execute")
 	for range 2 { // known already at the first, without the tree having been scanned
 		got := balanced(t, s)
 		r, rows := residentOf(t, got, child), rowsOf(got, child)
@@ -154,12 +154,12 @@ func testBreakdownTreeReusedPIDStartsAgain(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	tell(t, target, "1 hold 64")
+	runForkOrders(t, target, "1 hold 64")
 	balanced(t, s)
 	if pid := fork(t, target, fmt.Sprintf("0 replace %d", child)); pid != child {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
-	tell(t, target, "1 hold 8")
+	runForkOrders(t, target, "1 hold 8")
 	for range 2 { // one notices that there is another process, one looks at it
 		s.Follow()
 	}
@@ -172,7 +172,7 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	tell(t, target, "1 hold 16", "0 hold 16")
+	runForkOrders(t, target, "1 hold 16", "0 hold 16")
 	for _, pid := range []int{child, target.PID()} {
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -237,7 +237,7 @@ func testBreakdownTreePartsFileCountOnce(t *testing.T) {
 		third := fork(t, target, "1 fork")
 		awaitMember(t, s, third)
 		before := treeTotal(balanced(t, s))
-		tell(t, target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
+		runForkOrders(t, target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
 		got := balanced(t, s)
 		var whole, once int64
 		for _, pid := range processes(got) {
@@ -257,7 +257,7 @@ func testBreakdownTreePartsFileCountOnce(t *testing.T) {
 func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
 	for _, traced := range []bool{false, true} {
 		t.Run(fmt.Sprint("traced ", traced), func(t *testing.T) {
-			parent := startLedger(t)
+			parent := startBreakdown(t)
 			s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
 			held := do(t, parent, "hold_inherited")
 			child := startChild(t, parent, "fork", "done")
@@ -266,12 +266,12 @@ func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
 				mustAttach(t, s, child)
 			}
 			before, pss := balanced(t, s), proportional(t, parent.PID(), child)
-			mustTell(t, before, parent.PID(), held)
-			mustTell(t, before, child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
+			mustReport(t, before, parent.PID(), held)
+			mustReport(t, before, child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
 			copied := do(t, parent, "child write_inherited")
 			after := balanced(t, s)
-			mustTell(t, after, parent.PID(), held)
-			mustTell(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
+			mustReport(t, after, parent.PID(), held)
+			mustReport(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
 			mustBeCopiesByTheKernel(t, after, child)
 			grown := treeTotal(after) - treeTotal(before)
 			mustBeNear(t, "growth of the tree", grown, copied[0].bytes)
@@ -301,14 +301,14 @@ func mustBeCopiesByTheKernel(t testing.TB, s *growth.Snapshot, pid int) {
 
 // Nothing is known of the parent.
 func testBreakdownTreeForkedChildWithoutParent(t *testing.T) {
-	parent := startLedger(t)
+	parent := startBreakdown(t)
 	do(t, parent, "hold_inherited")
 	child := startChild(t, parent, "fork", "done")
 	s := open(t, tracer.Options{PID: child, Interval: 1})
-	mustTell(t, balanced(t, s), child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
+	mustReport(t, balanced(t, s), child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
 	copied := do(t, parent, "child write_inherited")
 	after := balanced(t, s)
-	mustTell(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
+	mustReport(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
 	mustBeCopiesByTheKernel(t, after, child)
 	for _, h := range holdingsOf(after, child) {
 		if h.SharedBytes != 0 {
@@ -323,7 +323,7 @@ func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
 	want := []fact{{name, growth.KindShmem, 16 << 20}}
 	var once int64
 	for _, pid := range pids {
-		mustTell(t, s, pid, want)
+		mustReport(t, s, pid, want)
 		for _, h := range holdingsOf(s, pid) {
 			if want[0].of(h) {
 				once += h.ResidentBytes - h.SharedBytes
@@ -334,7 +334,7 @@ func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
 }
 
 func testBreakdownTreeMemoryThatForkSharesCountsOnce(t *testing.T) {
-	parent := startLedger(t)
+	parent := startBreakdown(t)
 	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
 	do(t, parent, "share_memfd")
 	child := startChild(t, parent, "fork", "done")
@@ -344,7 +344,7 @@ func testBreakdownTreeMemoryThatForkSharesCountsOnce(t *testing.T) {
 }
 
 func testBreakdownTreeMemoryThatTwoProgramsShareCountsOnce(t *testing.T) {
-	parent := startLedger(t)
+	parent := startBreakdown(t)
 	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
 	child := startChild(t, parent, "run", "ready")
 	awaitMember(t, s, child)

@@ -24,20 +24,20 @@ type fact struct {
 }
 
 // anonymous stands for any kind of memory that is not of a file.
-const anonymous growth.Kind = "anonymous"
+const anonymousMemory growth.Kind = "anonymous"
 
 // of reports whether a holding is one that the fact is about. Kinds that have no holder are compared as a whole.
 func (f fact) of(h growth.Holding) bool {
 	switch f.kind {
 	case growth.KindRetained, growth.KindMetadata, growth.KindStack, growth.KindBefore, growth.KindCOW, growth.KindInherited:
 		return h.Kind == f.kind
-	case anonymous:
+	case anonymousMemory:
 		return h.Kind != growth.KindFile && isNamed(h.Stack, f.name)
 	}
 	return h.Kind == f.kind && isNamed(h.Stack, f.name)
 }
 
-func startLedger(t testing.TB) *tracertest.Target {
+func startBreakdown(t testing.TB) *tracertest.Target {
 	t.Helper()
 	target := tracertest.Start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer", "-pthread"))
 	target.Await("ready")
@@ -96,8 +96,8 @@ func mustBeNear(t testing.TB, what string, got, want int64) {
 	}
 }
 
-// mustTell compares the rows of a process with the truth.
-func mustTell(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
+// mustReport compares the rows of a process with the truth.
+func mustReport(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
 	t.Helper()
 	before := t.Failed()
 	for _, f := range facts {
@@ -110,12 +110,12 @@ func mustTell(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
 		mustBeNear(t, fmt.Sprintf("%s of %s", f.kind, f.name), row, f.bytes)
 	}
 	if t.Failed() && !before {
-		t.Log(ledgerText(s, pid))
+		t.Log(breakdownText(s, pid))
 	}
 }
 
-// ledgerText lists the rows of 64 KiB and more.
-func ledgerText(s *growth.Snapshot, pid int) string {
+// breakdownText lists the rows of 64 KiB and more.
+func breakdownText(s *growth.Snapshot, pid int) string {
 	var text strings.Builder
 	holdings := holdingsOf(s, pid)
 	slices.SortFunc(holdings, func(a, b growth.Holding) int { return int(b.ResidentBytes - a.ResidentBytes) })
@@ -174,7 +174,7 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 			}
 		}
 		if sum != r.RSS {
-			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS, ledgerText(got, r.PID))
+			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS, breakdownText(got, r.PID))
 		}
 		rss, slack := rollup(t, r.PID)["Rss"], countSlack(r)
 		if rss < r.RSS-slack || rss > r.RSS+slack {
@@ -222,7 +222,7 @@ func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
 	return pid
 }
 
-func tell(t testing.TB, target *tracertest.Target, orders ...string) {
+func runForkOrders(t testing.TB, target *tracertest.Target, orders ...string) {
 	t.Helper()
 	for _, order := range orders {
 		target.Say(order)
@@ -316,8 +316,8 @@ func setScanShare(t testing.TB, s *tracer.Session, pid int, share float64) {
 	*tracer.Budget(s) = residency.Budget{PerByte: cost}
 }
 
-// lookAt looks at a share, and wants rows that sum to RSS.
-func lookAt(t *testing.T, s *tracer.Session, pid int, share float64) *growth.Snapshot {
+// scanShareOf looks at a share, and wants rows that sum to RSS.
+func scanShareOf(t *testing.T, s *tracer.Session, pid int, share float64) *growth.Snapshot {
 	t.Helper()
 	setScanShare(t, s, pid, share)
 	got := snapshot(t, s)

@@ -134,20 +134,20 @@ func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 		target := startLarge(t)
 		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 		facts := do(t, target, "all")
-		full := lookAt(t, s, target.PID(), 1)
-		mustTell(t, full, target.PID(), facts)
+		full := scanShareOf(t, s, target.PID(), 1)
+		mustReport(t, full, target.PID(), facts)
 		if r := residentOf(t, full, target.PID()); r.Looked != 1 {
 			t.Errorf("%v of all pages were looked at", r.Looked)
 		}
 		for _, share := range []float64{0.2, 0.3, 0.5} {
-			got := lookAt(t, s, target.PID(), share)
+			got := scanShareOf(t, s, target.PID(), share)
 			if r := residentOf(t, got, target.PID()); math.Abs(r.Looked-share) > 0.1 {
 				t.Errorf("%v of all pages were looked at, want %v", r.Looked, share)
 			}
 			unexplained, _ := rowOf(got, target.PID(), fact{"", growth.KindUnexplained, 0})
 			mustBeNear(t, fmt.Sprintf("known at a share of %v", share), residentOf(t, got, target.PID()).RSS-unexplained, residentOf(t, got, target.PID()).RSS)
 			for _, f := range facts {
-				errors += mustBeAsFar(t, share, f, got, full, target.PID())
+				errors += deviationsOff(t, share, f, got, full, target.PID())
 				of++
 			}
 		}
@@ -157,8 +157,8 @@ func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 	}
 }
 
-// mustBeAsFar gives the difference of a row from that of the full look in standard deviations.
-func mustBeAsFar(t *testing.T, share float64, f fact, got, full *growth.Snapshot, pid int) float64 {
+// deviationsOff gives the difference of a row from that of the full look in standard deviations.
+func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapshot, pid int) float64 {
 	t.Helper()
 	want, exact := rowOf(full, pid, f)
 	row, variance := rowOf(got, pid, f)
@@ -183,17 +183,17 @@ func testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans(t *tes
 	do(t, target, "dense")
 	do(t, target, "all")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	before := rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBefore]
+	before := rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore]
 	for _, share := range []float64{0.3, 0.1, 0.5} {
-		got := rowsOf(lookAt(t, s, target.PID(), share), target.PID())
+		got := rowsOf(scanShareOf(t, s, target.PID(), share), target.PID())
 		if math.Abs(float64(got[growth.KindBefore]-before)) > 0.02*float64(before) {
 			t.Errorf("at a share of %v %d bytes are from before the attach, want %d", share, got[growth.KindBefore], before)
 		}
 	}
-	mustBeNear(t, "from before the attach", rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
+	mustBeNear(t, "from before the attach", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
 	do(t, target, "discard")
-	lookAt(t, s, target.PID(), 0.3)
-	mustBeNear(t, "from before the attach", rowsOf(lookAt(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
+	scanShareOf(t, s, target.PID(), 0.3)
+	mustBeNear(t, "from before the attach", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
 }
 
 // Pages that were not looked at may be there all the same.
@@ -204,11 +204,11 @@ func testBreakdownScaleFirstToucherOutlivesSampledScan(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts := do(t, target, "first")
 	before := len(faultsOf(t, s, target.PID()))
-	lookAt(t, s, target.PID(), 0.3)
+	scanShareOf(t, s, target.PID(), 0.3)
 	if after := len(faultsOf(t, s, target.PID())); before < 192<<20/4096 || after < before {
 		t.Errorf("%d faults are known after a look, %d before", after, before)
 	}
-	mustTell(t, lookAt(t, s, target.PID(), 1), target.PID(), facts)
+	mustReport(t, scanShareOf(t, s, target.PID(), 1), target.PID(), facts)
 }
 
 // pinnedBy are the resident bytes of pinned memory by who pinned it.
@@ -257,11 +257,11 @@ func testBreakdownPinnedPinnedMemoryRowByCaller(t *testing.T) {
 		mustBeNear(t, "what the kernel counts more", rollup(t, g.PID())["Anonymous"]-before, all)
 		for kind, bytes := range rowsOf(taken, g.PID()) { // it is no other row's
 			if more := bytes - rows[kind]; kind != growth.KindPinned && more > 1<<20 {
-				t.Errorf("%v: %s has grown by %d bytes\n%s", sources, kind, more, ledgerText(taken, g.PID()))
+				t.Errorf("%v: %s has grown by %d bytes\n%s", sources, kind, more, breakdownText(taken, g.PID()))
 			}
 		}
-		if told := g.totals("totals")["pinned"]; told != [2]int64{104, 2*20_000_000 + 2*10_000_001 + 100*5000} {
-			t.Errorf("%d: the test is wrong", told)
+		if reported := g.totals("totals")["pinned"]; reported != [2]int64{104, 2*20_000_000 + 2*10_000_001 + 100*5000} {
+			t.Errorf("%d: the test is wrong", reported)
 		}
 		g.do("free hostalloc 102", "free allochost 2")
 		mustAmount(t, "after all is freed", pinnedBy(balanced(t, s), g.PID()), amounts{})
@@ -284,7 +284,7 @@ func testBreakdownPinnedRegisteredMemoryLeavesHeap(t *testing.T) {
 	taken := balanced(t, s)
 	mustAmount(t, "resident", pinnedBy(taken, g.PID()), amounts{"hold_register": {0, objects * pages(size)}})
 	if heap := residentHeapOf(taken, "hold_register"); heap > objects*page {
-		t.Errorf("%d bytes of it are still the heap's\n%s", heap, ledgerText(taken, g.PID()))
+		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
 	g.do("free register 10")
 	mustAmount(t, "after ten have gone", pinnedBy(balanced(t, s), g.PID()), amounts{"hold_register": {0, (objects - 10) * pages(size)}})
@@ -300,7 +300,7 @@ func testBreakdownPinnedOverlappingRegistrationsCountOnce(t *testing.T) {
 	g.do("overlap 8000001")
 	taken := balanced(t, s)
 	if row := pinnedBy(taken, g.PID())["overlap_here"][1]; row < size || row > size+2*page {
-		t.Errorf("%d bytes are pinned, want %d\n%s", row, size, ledgerText(taken, g.PID()))
+		t.Errorf("%d bytes are pinned, want %d\n%s", row, size, breakdownText(taken, g.PID()))
 	}
 	if sample := s.Sample().Processes[0]; sample.Pinned != size/4*3+size-size/4 {
 		t.Errorf("%d bytes are registered", sample.Pinned)
@@ -320,7 +320,7 @@ func testBreakdownPinnedSampledScanKeepsPinnedMemoryResident(t *testing.T) {
 		"hold_hostalloc": {0, pages(560_000_000)}, "hold_register": {0, 20 * pages(3_000_000)}, "hold_allochost": {0, 3 * pages(20_000_000)},
 	}
 	for _, share := range []float64{1, 0.3, 0.1, 0.03} {
-		got := lookAt(t, s, g.PID(), share)
+		got := scanShareOf(t, s, g.PID(), share)
 		mustAmount(t, fmt.Sprint("a share of ", share), pinnedBy(got, g.PID()), want)
 		mustBeNear(t, "unexplained", rowsOf(got, g.PID())[growth.KindUnexplained], 0)
 		if r := residentOf(t, got, g.PID()); share < 1 && r.Looked > 0.5 {

@@ -48,11 +48,11 @@ func testBreakdownRowsWhatProgramHolds(t *testing.T) {
 		{"arenas"},
 	} {
 		t.Run(strings.Join(orders, " "), func(t *testing.T) {
-			target := startLedger(t)
+			target := startBreakdown(t)
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 			for _, order := range orders {
 				facts := whole(do(t, target, order))
-				mustTell(t, balanced(t, s), target.PID(), facts)
+				mustReport(t, balanced(t, s), target.PID(), facts)
 			}
 			mustLoseNothing(t, s)
 		})
@@ -74,7 +74,7 @@ func whole(facts []fact) []fact {
 }
 
 func testBreakdownUntouchedReservationsNoGrowth(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	before := balanced(t, s)
 	do(t, target, "heap_reserve")
@@ -113,7 +113,7 @@ func (m mallocInfo) free() (sizes []int64) {
 // The oracle counts the end of each arena too, of which up to 132 KiB have never been touched.
 func testBreakdownEachArenaHasRow(t *testing.T) {
 	const slack = 256 << 10
-	target := startLedger(t)
+	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	do(t, target, "arenas")
 	got := balanced(t, s)
@@ -150,11 +150,11 @@ func testBreakdownEachArenaHasRow(t *testing.T) {
 }
 
 func testBreakdownStacksThreadsFromBeforeTracingStarted(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	facts := do(t, target, "stacks")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	got := balanced(t, s)
-	mustTell(t, got, target.PID(), facts)
+	mustReport(t, got, target.PID(), facts)
 	if r := residentOf(t, got, target.PID()); r.Threads != 21 {
 		t.Errorf("%d threads, want 21", r.Threads)
 	}
@@ -162,36 +162,36 @@ func testBreakdownStacksThreadsFromBeforeTracingStarted(t *testing.T) {
 
 // What is there at the attach has no holder, until it is given back and touched again.
 func testBreakdownMemoryFromBeforeTracingStarted(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	facts := do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	for range 2 { // untouched since
-		mustTell(t, balanced(t, s), target.PID(), facts)
+		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
 	facts = do(t, target, "free_before")
-	mustTell(t, balanced(t, s), target.PID(), facts)
+	mustReport(t, balanced(t, s), target.PID(), facts)
 	left := facts[0].bytes
 	facts = do(t, target, "touch_again")
 	facts[0].bytes = left - 12<<20
-	mustTell(t, balanced(t, s), target.PID(), facts)
+	mustReport(t, balanced(t, s), target.PID(), facts)
 }
 
 func testBreakdownMemoryMappedAgainAtSamePlace(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	for range 2 {
 		facts := do(t, target, "map_anew")
-		mustTell(t, balanced(t, s), target.PID(), facts)
+		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
 }
 
 func testBreakdownOlderMappingBelongsToFirstToucher(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	facts := do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts = append(facts, do(t, target, "touch_first")...)
-	mustTell(t, balanced(t, s), target.PID(), facts)
+	mustReport(t, balanced(t, s), target.PID(), facts)
 }
 
 // Each kind of mapping of a file of 8 MiB.
@@ -199,12 +199,12 @@ func testBreakdownFilesRowsByTheirPaths(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"file_read", "file_shared", "file_written"} {
 		t.Run(order, func(t *testing.T) {
-			target := startLedger(t)
+			target := startBreakdown(t)
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 			path := dataFile(t, 8<<20)
 			facts := do(t, target, order+" "+path)
 			got := balanced(t, s)
-			mustTell(t, got, target.PID(), facts)
+			mustReport(t, got, target.PID(), facts)
 			for _, h := range holdingsOf(got, target.PID()) {
 				if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) && order != "file_written" {
 					t.Errorf("a row of %s", h.Stack.Root)
@@ -219,20 +219,20 @@ func testBreakdownPythonSSmallObjectsBuffers(t *testing.T) {
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts := do(t, target, "small")
-	mustTell(t, balanced(t, s), target.PID(), facts)
+	mustReport(t, balanced(t, s), target.PID(), facts)
 	facts = append(facts, do(t, target, "bytes")...)
-	mustTell(t, balanced(t, s), target.PID(), facts)
+	mustReport(t, balanced(t, s), target.PID(), facts)
 }
 
 func testBreakdownSwappedMemoryKeepsAllocationSite(t *testing.T) {
 	tracertest.Swap(t)
-	target := startLedger(t)
+	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts := do(t, target, "map_touched")
-	mustTell(t, balanced(t, s), target.PID(), facts)
+	mustReport(t, balanced(t, s), target.PID(), facts)
 	facts = do(t, target, "page_out")
 	got := balanced(t, s)
-	mustTell(t, got, target.PID(), facts)
+	mustReport(t, got, target.PID(), facts)
 	want := kilobytes(t, fmt.Sprintf("/proc/%d/status", target.PID()))["VmSwap"]
 	var all, here int64
 	for _, h := range holdingsOf(got, target.PID()) {
@@ -248,11 +248,11 @@ func testBreakdownSwappedMemoryKeepsAllocationSite(t *testing.T) {
 	}
 }
 
-const unknownHolder = "[heap: holder not known]"
+const unknownSite = "[heap: holder not known]"
 
 // Two runs of one program differ in who is known to hold, and in nothing else.
 func testBreakdownUntracedHeapSameSize(t *testing.T) {
-	with, without := startLedger(t), startLedger(t)
+	with, without := startBreakdown(t), startBreakdown(t)
 	full := open(t, tracer.Options{PID: with.PID(), Interval: 1})
 	bare := open(t, tracer.Options{PID: without.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
 	for _, order := range []string{"heap_small", "heap_large", "heap_fragment", "map_touched"} {
@@ -269,7 +269,7 @@ func testBreakdownUntracedHeapSameSize(t *testing.T) {
 func mustBeTheSameHeap(t *testing.T, got *growth.Snapshot, without *tracertest.Target, want *growth.Snapshot, with *tracertest.Target) {
 	t.Helper()
 	known, unknown := rowsOf(want, with.PID()), rowsOf(got, without.PID())
-	mustBeNear(t, unknownHolder, unknown[growth.KindHeap], known[growth.KindHeap]+known[growth.KindRetained]+known[growth.KindMetadata])
+	mustBeNear(t, unknownSite, unknown[growth.KindHeap], known[growth.KindHeap]+known[growth.KindRetained]+known[growth.KindMetadata])
 	if unknown[growth.KindRetained] != 0 || unknown[growth.KindMetadata] != 0 {
 		t.Errorf("rows %v of a heap that is not traced", unknown)
 	}
@@ -280,7 +280,7 @@ func mustBeTheSameHeap(t *testing.T, got *growth.Snapshot, without *tracertest.T
 				t.Errorf("%s is said to hold %d bytes, of %s", function, h.ResidentBytes, h.Kind)
 			}
 		}
-		if h.Kind == growth.KindHeap && h.Stack.Root != unknownHolder {
+		if h.Kind == growth.KindHeap && h.Stack.Root != unknownSite {
 			t.Errorf("heap of %v %q where it is not traced", functions(h.Stack), h.Stack.Root)
 		}
 	}
@@ -295,13 +295,13 @@ func readPagemap(s *tracer.Session) {
 }
 
 func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	readPagemap(s)
 	for _, order := range []string{"heap_small", "heap_partly", "heap_fragment", "map_touched", "stacks", "file_written " + dataFile(t, 8<<20), "share_memfd"} {
 		facts := whole(do(t, target, order))
-		mustTell(t, balanced(t, s), target.PID(), facts)
+		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
 	if totals := snapshot(t, s).Mappings; totals.Unmeasured != 0 {
 		t.Errorf("%d bytes are not looked at", totals.Unmeasured)
@@ -310,7 +310,7 @@ func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
 }
 
 func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	readPagemap(s)
 	facts := do(t, target, "map_vast")
@@ -336,7 +336,7 @@ func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
 func testBreakdownSampledRowsWithinTheirError(t *testing.T) {
 	t.Parallel()
 	for range 4 {
-		target := startLedger(t)
+		target := startBreakdown(t)
 		s := open(t, tracer.Options{PID: target.PID()})
 		facts := do(t, target, "heap_small")
 		facts = append(facts, do(t, target, "heap_fragment")...)
@@ -346,7 +346,7 @@ func testBreakdownSampledRowsWithinTheirError(t *testing.T) {
 			mustBeWithinItsError(t, got, target.PID(), f)
 		}
 		if t.Failed() {
-			t.Log(ledgerText(got, target.PID()))
+			t.Log(breakdownText(got, target.PID()))
 		}
 	}
 }

@@ -79,10 +79,10 @@ func closeTensorBurst(t *testing.T, s *tracer.Session) {
 	}
 }
 
-// startWindows runs a program that allocates on command, and traces it in windows, of which none is open yet. Tests of windows are
+// startBursts runs a program that allocates on command, and traces it in windows, of which none is open yet. Tests of windows are
 // not parallel: a program that another test starts inherits the probes of the last window until it is executed, and an allocation at
 // which two windows have probes seems to be two.
-func startWindows(t *testing.T) (*tracertest.Target, *tracer.Session) {
+func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
@@ -93,22 +93,22 @@ func startWindows(t *testing.T) (*tracertest.Target, *tracer.Session) {
 }
 
 // within carries out orders in one window.
-func within(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
+func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
 	t.Helper()
 	openBurst(t, s)
-	carryOut(target, orders...)
+	runOrders(target, orders...)
 	closeHeap(t, s)
 }
 
-func carryOut(target *tracertest.Target, orders ...string) {
+func runOrders(target *tracertest.Target, orders ...string) {
 	for _, order := range orders {
 		target.Say(order)
 		target.Await("done")
 	}
 }
 
-// mustStand fails unless what a function holds stands for so many objects of that size, each as often as the factor says.
-func mustStand(t *testing.T, s *growth.Snapshot, function string, objects, size int64, factor float64) {
+// mustEstimate fails unless what a function holds stands for so many objects of that size, each as often as the factor says.
+func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, size int64, factor float64) {
 	t.Helper()
 	got := held(s)[function]
 	want := factor * float64(objects)
@@ -118,16 +118,16 @@ func mustStand(t *testing.T, s *growth.Snapshot, function string, objects, size 
 }
 
 func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
-	target, s := startWindows(t)
-	carryOut(target, "keep 700 100") // nobody watches
+	target, s := startBursts(t)
+	runOrders(target, "keep 700 100") // nobody watches
 	time.Sleep(300 * time.Millisecond)
-	within(t, target, s, "keep 1000 100", "churn 5000 100")
+	inBurst(t, target, s, "keep 1000 100", "churn 5000 100")
 	factor := lastFactor(s)
 	if factor < 2 {
 		t.Fatalf("the window stands for %.2f times itself", factor)
 	}
 	taken := snapshot(t, s)
-	mustStand(t, taken, "kept_here", 1000, 100, factor)
+	mustEstimate(t, taken, "kept_here", 1000, 100, factor)
 	if churn, ok := held(taken)["churn_here"]; ok {
 		t.Errorf("churn_here holds %d, want nothing", churn)
 	}
@@ -144,18 +144,18 @@ func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
 func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 	for _, size := range []string{"24", "100", "1000", "20000", "300000"} {
 		t.Run(size, func(t *testing.T) {
-			target, s := startWindows(t)
-			within(t, target, s, "keep 400 "+size)
+			target, s := startBursts(t)
+			inBurst(t, target, s, "keep 400 "+size)
 			checkLiveness(s)
 			if n := trackedObjects(s); n != 400 {
 				t.Errorf("%d objects are followed, want 400", n)
 			}
-			carryOut(target, "drop 150")
+			runOrders(target, "drop 150")
 			checkLiveness(s)
 			if n := trackedObjects(s); n != 250 {
 				t.Errorf("%d objects are followed after the release of 150 of 400, want 250", n)
 			}
-			within(t, target, s, "drop 100") // seen by the probe
+			inBurst(t, target, s, "drop 100") // seen by the probe
 			if n := trackedObjects(s); n != 150 {
 				t.Errorf("%d objects are followed after the release of 100 of 250, want 150", n)
 			}
@@ -176,22 +176,22 @@ func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 }
 
 func testBurstsYoungObjectsDoNotCountYet(t *testing.T) {
-	target, s := startWindows(t)
+	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
-	within(t, target, s, "keep 1000 100")
+	inBurst(t, target, s, "keep 1000 100")
 	if got := held(snapshot(t, s)); len(got) != 0 {
 		t.Errorf("%v, want nothing", got)
 	}
 	tracer.Schedule(s).Lag = time.Nanosecond
-	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
+	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
 }
 
 // What is alive, and too young to be told or born when nobody watched, is not what the allocator keeps.
 func testBurstsUnclassifiedHeapNotFree(t *testing.T) {
-	target, s := startWindows(t)
+	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
-	within(t, target, s, "keep 2000 10000")
-	carryOut(target, "keep 2000 10000")
+	inBurst(t, target, s, "keep 2000 10000")
+	runOrders(target, "keep 2000 10000")
 	rows := rowsOf(balanced(t, s), target.PID())
 	if rows[growth.KindRetained] != 0 {
 		t.Errorf("%d bytes are said to be free, of rows %v", rows[growth.KindRetained], rows)
@@ -239,30 +239,30 @@ func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
 	const reason = "addresses handed out again whose free was not seen"
 	for _, in := range []struct {
 		name        string
-		burst, told bool
+		burst, reported bool
 	}{{"bursts", true, false}, {"all the time", false, true}} {
-		target, s := startWindows(t)
+		target, s := startBursts(t)
 		for range 2 {
 			if err := tracer.Probing(s).OpenHeap(in.burst, 1); err != nil {
 				t.Fatal(err)
 			}
-			carryOut(target, "keep 300 1000")
+			runOrders(target, "keep 300 1000")
 			closeHeap(t, s)
-			carryOut(target, "drop 300")
+			runOrders(target, "drop 300")
 		}
 		_, losses, err := s.Counters()
 		if err != nil {
 			t.Fatal(err)
 		}
-		told := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Reason == reason })
-		if told != in.told {
+		reported := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Reason == reason })
+		if reported != in.reported {
 			t.Errorf("%s: lost: %v", in.name, losses)
 		}
 	}
 }
 
-// sightingOf is the evidence for what a function holds.
-func sightingOf(t *testing.T, s *tracer.Session, function string) growth.Sighting {
+// evidenceOf is the evidence for what a function holds.
+func evidenceOf(t *testing.T, s *tracer.Session, function string) growth.Sighting {
 	t.Helper()
 	for _, h := range snapshot(t, s).Holdings {
 		if h.Sighting != nil && h.Stack.Frames[1].Function == function {
@@ -276,15 +276,15 @@ func sightingOf(t *testing.T, s *tracer.Session, function string) growth.Sightin
 func testBurstsFingerprintsFindReplacedObjects(t *testing.T) {
 	for _, size := range []string{"40", "1000", "20000"} {
 		t.Run(size, func(t *testing.T) {
-			target, s := startWindows(t)
-			within(t, target, s, "keep 400 "+size)
+			target, s := startBursts(t)
+			inBurst(t, target, s, "keep 400 "+size)
 			checkLiveness(s)
-			if got := sightingOf(t, s, "kept_here"); got.Printed != 400 || got.Same != 400 || got.Differ < 0.99 {
+			if got := evidenceOf(t, s, "kept_here"); got.Printed != 400 || got.Same != 400 || got.Differ < 0.99 {
 				t.Errorf("%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99", got.Same, got.Printed, got.Differ)
 			}
-			carryOut(target, "drop 150", "other 150 "+size)
+			runOrders(target, "drop 150", "other 150 "+size)
 			checkLiveness(s)
-			got := sightingOf(t, s, "kept_here")
+			got := evidenceOf(t, s, "kept_here")
 			if got.Same != 250 || got.Printed < 300 { // some are found dead
 				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Same, got.Printed)
 			}
@@ -293,14 +293,14 @@ func testBurstsFingerprintsFindReplacedObjects(t *testing.T) {
 }
 
 func testBurstsEqualFingerprintsProveNothing(t *testing.T) {
-	target, s := startWindows(t)
-	within(t, target, s, "other 400 1000")
-	if got := sightingOf(t, s, "other_here"); got.Printed != 400 || got.Differ != 0 {
+	target, s := startBursts(t)
+	inBurst(t, target, s, "other 400 1000")
+	if got := evidenceOf(t, s, "other_here"); got.Printed != 400 || got.Differ != 0 {
 		t.Errorf("of %d objects two differ with %.3f, want 400 and 0", got.Printed, got.Differ)
 	}
 }
 
-func startWindowsProgram(t *testing.T) *tracertest.Target {
+func startBurstsProgram(t *testing.T) *tracertest.Target {
 	t.Helper()
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
@@ -318,28 +318,28 @@ func heapOf(s *tracer.Session, pid int) source.Status {
 }
 
 func testBurstsUnprobedTargetLeavesOthers(t *testing.T) {
-	target, s := startWindows(t)
-	other := startWindowsProgram(t)
+	target, s := startBursts(t)
+	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
 	misplaceHeap(s, other.PID())
-	within(t, target, s, "keep 1000 100")
-	mustStand(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
+	inBurst(t, target, s, "keep 1000 100")
+	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
 	if source := heapOf(s, other.PID()); source.Attached || !strings.Contains(source.Reason, "no such file") {
 		t.Errorf("%+v", source)
 	}
 }
 
 func testBurstsEndedTargetKeepsObjects(t *testing.T) {
-	target, s := startWindows(t)
-	other := startWindowsProgram(t)
+	target, s := startBursts(t)
+	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
 	openBurst(t, s)
-	carryOut(other, "keep 300 100")
+	runOrders(other, "keep 300 100")
 	closeHeap(t, s)
 	pid := other.PID()
 	misplaceHeap(s, pid) // the error of an attach to an ending process depends on the moment
 	other.Hangup()       // the session may have noticed the end or not
-	within(t, target, s)
+	inBurst(t, target, s)
 	if source := heapOf(s, pid); !source.Attached {
 		t.Errorf("%+v", source)
 	}
@@ -349,18 +349,18 @@ func testBurstsEndedTargetKeepsObjects(t *testing.T) {
 }
 
 func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
-	target, s := startWindows(t)
-	within(t, target, s)
+	target, s := startBursts(t)
+	inBurst(t, target, s)
 	time.Sleep(500 * time.Millisecond)
-	other := startWindowsProgram(t)
+	other := startBurstsProgram(t)
 	openBurst(t, s)
 	mustAttach(t, s, other.PID()) // while it is open
-	carryOut(target, "keep 1000 100")
-	carryOut(other, "other 1000 100", "churn 100 100")
+	runOrders(target, "keep 1000 100")
+	runOrders(other, "other 1000 100", "churn 100 100")
 	closeHeap(t, s)
 	taken := snapshot(t, s)
-	mustStand(t, taken, "kept_here", 1000, 100, lastFactor(s))
-	mustStand(t, taken, "other_here", 1000, 100, 1)
+	mustEstimate(t, taken, "kept_here", 1000, 100, lastFactor(s))
+	mustEstimate(t, taken, "other_here", 1000, 100, 1)
 	for _, h := range taken.Holdings {
 		if h.Kind == growth.KindHeap && h.Stack.PID == other.PID() && h.Stack.Frames[1].Function == "churn_here" && h.AllocObjects != 100 {
 			t.Errorf("churn_here has allocated %.1f objects, want 100", h.AllocObjects)
@@ -369,12 +369,12 @@ func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
 }
 
 func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
-	target := startWindowsProgram(t)
+	target := startBurstsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
 	openBurst(t, s)
-	carryOut(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600", "keep 10 3200") // 6 of 8 tallies
+	runOrders(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600", "keep 10 3200") // 6 of 8 tallies
 	snapshot(t, s)
 	closeHeap(t, s)
 	objects := 0.0
@@ -389,12 +389,12 @@ func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
 }
 
 func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
-	target, s := startWindows(t)
-	within(t, target, s, "keep 400 100")
+	target, s := startBursts(t)
+	inBurst(t, target, s, "keep 400 100")
 	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
 		t.Fatal(err)
 	}
-	carryOut(target, "drop 150")
+	runOrders(target, "drop 150")
 	closeHeap(t, s)
 	if n := trackedObjects(s); n != 250 {
 		t.Errorf("%d objects are followed, want 250", n)
@@ -407,12 +407,12 @@ func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
 }
 
 func testBurstsDetachForgetsWhatWasLearnt(t *testing.T) {
-	target, s := startWindows(t)
-	other := startWindowsProgram(t)
+	target, s := startBursts(t)
+	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
-	within(t, target, s, "keep 10 100")
+	inBurst(t, target, s, "keep 10 100")
 	openBurst(t, s)
-	carryOut(other, "keep 300 100")
+	runOrders(other, "keep 300 100")
 	closeHeap(t, s)
 	checkLiveness(s)
 	tracker := tracer.Tracker(s)
@@ -438,7 +438,7 @@ func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 }
 
 func testBurstsTensorsBecomeTrackedObjects(t *testing.T) {
-	target, s := startWindows(t)
+	target, s := startBursts(t)
 	heldTensors(t, s, target.PID(), 7)
 	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 		t.Fatal(err)
@@ -449,9 +449,9 @@ func testBurstsTensorsBecomeTrackedObjects(t *testing.T) {
 }
 
 func testBurstsTensorsWithoutRoomLoss(t *testing.T) {
-	target := startWindowsProgram(t)
+	target := startBurstsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
-	carryOut(target, "keep 8 100")
+	runOrders(target, "keep 8 100")
 	closeHeap(t, s)
 	heldTensors(t, s, target.PID(), 5)
 	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {

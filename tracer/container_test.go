@@ -216,7 +216,7 @@ func testContainerMappingsInsideContainer(t *testing.T) {
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 	mustLoseNothing(t, s)
 }

@@ -41,21 +41,21 @@ func TestFaults(t *testing.T) {
 
 const (
 	faultPage = 4096
-	everyOne  = 1 // interval at which every page fault is taken
+	everyFault  = 1 // interval at which every page fault is taken
 )
 
 // faulted is what faults.c says that one of its functions has touched.
-type faulted struct {
+type faultTruth struct {
 	function      string
 	start         uint64
 	pages, faults int
 	copied        bool
 }
 
-func toldFaults(t testing.TB, lines []string) (truth []faulted) {
+func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 	t.Helper()
 	for _, line := range lines {
-		var f faulted
+		var f faultTruth
 		var copied int
 		if _, err := fmt.Sscanf(line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults, &copied); err != nil {
 			t.Fatalf("target says %q: %v", line, err)
@@ -137,7 +137,7 @@ func faultsSoFar(t testing.TB, pid int) int {
 
 // mustFault compares the faults in what the target says it has touched, one by one. Elsewhere there are its code, its stack,
 // and the data of its libraries.
-func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault, truth []faulted) {
+func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault, truth []faultTruth) {
 	t.Helper()
 	if !slices.IsSortedFunc(faults, func(a, b source.Fault) int { return cmp.Compare(a.Page, b.Page) }) {
 		t.Error("faults are not in the order of pages")
@@ -172,7 +172,7 @@ func stackByID(s *tracer.Session, id uint64) *growth.Stack {
 }
 
 // touchedAt tells who was the last to touch a page.
-func touchedAt(truth []faulted, page uint64) (by *faulted) {
+func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 	for i := range truth {
 		if f := &truth[i]; page-f.start < uint64(f.pages)*faultPage {
 			by = f
@@ -184,10 +184,10 @@ func touchedAt(truth []faulted, page uint64) (by *faulted) {
 func testKernelFaultsFaultsHaveTheirPagesStacks(t *testing.T) {
 	target, program, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
 	target.Say("go")
-	truth := toldFaults(t, target.Await("done"))
+	truth := reportedFaults(t, target.Await("done"))
 	counted, taken = faultsSoFar(t, target.PID())-counted, sampledFaults(t, s)-taken
 	if taken != counted {
 		t.Errorf("%d faults taken, and the kernel counts %d", taken, counted)
@@ -213,9 +213,9 @@ func testKernelFaultsFaultsHaveTheirPagesStacks(t *testing.T) {
 func testKernelFaultsCopiesSharedPagesMarked(t *testing.T) {
 	target, program, child := startFaults(t)
 	s := open(t, tracer.Options{PID: child, Sources: []string{"mapping"}})
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	target.Say("child")
-	truth := toldFaults(t, target.Await("done"))
+	truth := reportedFaults(t, target.Await("done"))
 	if len(truth) != 2 || !truth[0].copied || truth[0].faults != truth[0].pages || truth[1].copied {
 		t.Fatalf("the target tells %+v: the test is wrong", truth)
 	}
@@ -230,9 +230,9 @@ func testFaultsHugePageOneFault(t *testing.T) {
 	}
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	target.Say("go")
-	for _, f := range toldFaults(t, target.Await("done")) {
+	for _, f := range reportedFaults(t, target.Await("done")) {
 		if f.function != "touch_huge" {
 			continue
 		}
@@ -252,7 +252,7 @@ func testFaultsOtherProcessesLeftOut(t *testing.T) {
 	traced, _, child := startFaults(t)
 	other, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: traced.PID(), Sources: []string{"mapping"}})
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	other.Say("go")
 	other.Await("done")
 	before := sampledFaults(t, s)
@@ -271,7 +271,7 @@ func testFaultsOtherProcessesLeftOut(t *testing.T) {
 func testFaultsFaultsEndWithTheirLinks(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	detach := takeFaults(t, s, everyOne)
+	detach := takeFaults(t, s, everyFault)
 	target.Say("many 100")
 	target.Await("done")
 	detach()
@@ -289,9 +289,9 @@ func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
 	target, _, child := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	mustAttach(t, s, child)
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	target.Say("many 100")
-	many := toldFaults(t, target.Await("done"))[0]
+	many := reportedFaults(t, target.Await("done"))[0]
 	target.Say("child")
 	target.Await("done")
 	before := len(faultsOf(t, s, target.PID()))
@@ -322,7 +322,7 @@ func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
 func testFaultsFaultsBeyondMapLoss(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	target.Say(fmt.Sprint("many ", kernel.MaxFaults+500))
 	target.Await("done")
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
@@ -347,7 +347,7 @@ func testFaultsSampledFaultsRepresentAll(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, interval)
 	target.Say(fmt.Sprint("many ", pages))
-	truth := toldFaults(t, target.Await("done"))[0]
+	truth := reportedFaults(t, target.Await("done"))[0]
 	period := float64(source.FaultPeriod(interval))
 	stand := 0.0
 	for _, f := range faultsOf(t, s, target.PID()) {
@@ -379,7 +379,7 @@ func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	restore := dropCapabilities(t)
-	status, links := source.AttachFaults(tracer.Kernel(s), everyOne)
+	status, links := source.AttachFaults(tracer.Kernel(s), everyFault)
 	restore()
 	defer probe.Close(links)
 	if status.Attached == mustBeRefused || mustBeRefused && !strings.Contains(status.Reason, "grant CAP_PERFMON") {
@@ -412,7 +412,7 @@ func testFaultsEveryCPU(t *testing.T) {
 	const pages = 10
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-	takeFaults(t, s, everyOne)
+	takeFaults(t, s, everyFault)
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {
 		t.Fatal(err)

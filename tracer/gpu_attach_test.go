@@ -51,12 +51,12 @@ func testGPUAttachDriverProbedWhenItLoaded(t *testing.T) {
 			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.HasPrefix(said.Details[0], "cuMemFree_v2 in /") {
 				t.Errorf("after it is loaded: %+v", said)
 			}
-			reckoned := newReckoning()
+			expected := newExpectation()
 			for _, a := range gpuAPIs {
 				g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
-				reckoned.add(a, 3, 5)
+				expected.add(a, 3, 5)
 			}
-			mustHoldReckoned(t, g, s, "load", reckoned)
+			mustHoldExpected(t, g, s, "load", expected)
 			mustLoseNothing(t, s)
 		})
 	}
@@ -86,19 +86,19 @@ func testGPUAttachMemoryAllocatedBeforeTracingStartedDoesNotCount(t *testing.T) 
 	g.do("retain 3", "free segment 1")
 	before := g.totals("totals")
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	reckoned := newReckoning()
+	expected := newExpectation()
 	for _, a := range gpuAPIs {
 		held := int64(5)
 		if a.name == "segment" { // one of them has been freed, and its handle is held
 			held = 4
 		}
 		g.do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name), fmt.Sprintf("hold %s 7 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
-		reckoned.add(a, 7, 7)
+		expected.add(a, 7, 7)
 	}
 	g.do("release 3")
 	taken := snapshot(t, s)
-	mustAmount(t, "held", heldByCaller(taken), reckoned.held)
-	mustAmount(t, "allocated", allocatedByCaller(taken), reckoned.allocated)
+	mustAmount(t, "held", heldBySite(taken), expected.held)
+	mustAmount(t, "allocated", allocatedBySite(taken), expected.allocated)
 	if after := g.totals("totals"); after["device"] != [2]int64{before["device"][0] + 2, before["device"][1] + 2000} {
 		t.Errorf("%v, before %v: the test is wrong", after, before)
 	}
@@ -109,16 +109,16 @@ func testGPUAttachChildSMemoryNotParentS(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	reckoned := newReckoning()
+	expected := newExpectation()
 	g.do("hold malloc 9 1000", "hold allochost 9 4096")
-	reckoned.add(gpuAPINamed("malloc"), 9, 9)
-	reckoned.add(gpuAPINamed("allochost"), 9, 9)
+	expected.add(gpuAPINamed("malloc"), 9, 9)
+	expected.add(gpuAPINamed("allochost"), 9, 9)
 	g.do("fork", "child free malloc 5", "child hold async 3 10", "child hold malloc 20 512", "child free allochost 9", "child wrong 2")
-	mustHoldReckoned(t, g, s, "what the child did", reckoned)
+	mustHoldExpected(t, g, s, "what the child did", expected)
 	g.do("free malloc 4", "hold managed 2 70000")
-	reckoned.add(gpuAPINamed("malloc"), -4, 0)
-	reckoned.add(gpuAPINamed("managed"), 2, 2)
-	mustHoldReckoned(t, g, s, "what the parent did", reckoned)
+	expected.add(gpuAPINamed("malloc"), -4, 0)
+	expected.add(gpuAPINamed("managed"), 2, 2)
+	mustHoldExpected(t, g, s, "what the parent did", expected)
 	mustLoseNothing(t, s)
 }
 
@@ -138,13 +138,13 @@ func testGPUAttachOldDriverSMissingFunctionsNamed(t *testing.T) {
 	if !said.Attached || said.Reason != "" || strings.Count(strings.Join(said.Details, " "), "is not in this driver") != 11 {
 		t.Errorf("%+v", said)
 	}
-	reckoned := newReckoning()
+	expected := newExpectation()
 	for _, name := range []string{"malloc", "pitch", "managed", "hostalloc", "allochost", "register"} {
 		a := gpuAPINamed(name)
 		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
-		reckoned.add(a, 3, 5)
+		expected.add(a, 3, 5)
 	}
-	mustHoldReckoned(t, g, s, "an old driver", reckoned)
+	mustHoldExpected(t, g, s, "an old driver", expected)
 	mustLoseNothing(t, s)
 }
 
@@ -164,20 +164,20 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.do("map " + path)
-		awaited(t, what+" is named", func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
+		awaitEvent(t, what+" is named", func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
 		if said := sourceOf(t, s, "cuda"); said.Attached {
 			t.Errorf("%s: %+v", what, said)
 		}
 	}
 	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
 	g.do("map " + empty)
-	awaited(t, "one without functions is named", func() bool {
+	awaitEvent(t, "one without functions is named", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, "find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
 	})
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)
 	g.do("hold malloc 5 1000")
-	if got := heldByCaller(snapshot(t, s))["cuda_segment hold_malloc"]; got != [2]int64{5, 5000} {
+	if got := heldBySite(snapshot(t, s))["cuda_segment hold_malloc"]; got != [2]int64{5, 5000} {
 		t.Errorf("the good one's caller holds %d", got)
 	}
 	if said := sourceOf(t, s, "cuda"); !said.Attached || strings.Count(said.Reason, ";") != len(wrong) {
@@ -205,13 +205,13 @@ func testGPUAttachExitedProgramKeepsRows(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	reckoned := newReckoning()
+	expected := newExpectation()
 	for _, a := range gpuAPIs {
 		g.do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
-		reckoned.add(a, 3, 3)
+		expected.add(a, 3, 3)
 	}
 	end(t, s, g.Target)
-	mustAmount(t, "held at the end", heldByCaller(snapshot(t, s)), reckoned.held)
+	mustAmount(t, "held at the end", heldBySite(snapshot(t, s)), expected.held)
 	s.Sample()
 }
 
@@ -237,7 +237,7 @@ func testGPUAttachExecutionLeavesNothingInKernel(t *testing.T) {
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)
 	g.do("hold malloc 7 1000")
-	mustAmount(t, "of the new program", heldByCaller(snapshot(t, s)), amounts{"cuda_segment hold_malloc": {7, 7000}})
+	mustAmount(t, "of the new program", heldBySite(snapshot(t, s)), amounts{"cuda_segment hold_malloc": {7, 7000}})
 }
 
 func testGPUAttachDetachLeavesNothingInKernel(t *testing.T) {
@@ -258,7 +258,7 @@ func testGPUAttachDetachLeavesNothingInKernel(t *testing.T) {
 		t.Errorf("the kernel still has %v", left)
 	}
 	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)), amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
-	mustTellTotals(t, other, s, "of the other")
+	mustReportTotals(t, other, s, "of the other")
 }
 
 // nvmlAnswers is a file that steers testdata/nvml.c, from now on.

@@ -82,14 +82,14 @@ func heldByBlocks(snapshot *growth.Snapshot) amounts {
 	held := make(amounts)
 	for _, h := range snapshot.DeviceHoldings {
 		if h.Kind == growth.KindCudaBlock {
-			held.add(h.GPU+" "+holderIn(h.Stack, "hold_"), int64(h.InuseObjects), h.InuseBytes)
+			held.add(h.GPU+" "+siteIn(h.Stack, "hold_"), int64(h.InuseObjects), h.InuseBytes)
 		}
 	}
 	return held
 }
 
-// mustTellTotals wants those of a process to be what its allocators say, on each GPU and in sum.
-func mustTellTotals(t *testing.T, g gpuProgram, s *tracer.Session, after string) {
+// mustReportTotals wants those of a process to be what its allocators say, on each GPU and in sum.
+func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after string) {
 	t.Helper()
 	var allocated, reserved int64
 	var want []growth.GPUTotals
@@ -137,7 +137,7 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 		g.do(o.order)
 		want = want.plus(o.changes)
 		mustAmount(t, o.order, heldByBlocks(snapshot(t, s)), want)
-		mustTellTotals(t, g, s, o.order)
+		mustReportTotals(t, g, s, o.order)
 	}
 	var held, bytes int64
 	for _, of := range want {
@@ -239,7 +239,7 @@ func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
 	}
 	g.do("hold weights 4 1000 0")
 	mustAmount(t, "from then on", heldByBlocks(snapshot(t, s)), amounts{"0 hold_weights": {4, 4096}})
-	mustTellTotals(t, g, s, "from then on")
+	mustReportTotals(t, g, s, "from then on")
 	mustLoseNothing(t, s)
 }
 
@@ -255,10 +255,10 @@ func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
 		t.Errorf("after the first event: %+v", d)
 	}
 	g.do("free activations 10 1")
-	mustTellTotals(t, g, s, "frees of older blocks")
+	mustReportTotals(t, g, s, "frees of older blocks")
 	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{})
 	g.do("hold activations 5 3000000 1", "free activations 20 1", "free weights 99 0")
-	mustTellTotals(t, g, s, "frees of older blocks")
+	mustReportTotals(t, g, s, "frees of older blocks")
 	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{"1 hold_activations": {5, 5 * 3_000_320}})
 	mustLoseNothing(t, s)
 }
@@ -276,7 +276,7 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		g := startPythonProgram(t, "blocks.py")
 		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: way.sources})
 		g.do(way.first)
-		awaited(t, "the first is looked at", func() bool {
+		awaitEvent(t, "the first is looked at", func() bool {
 			s.Sample()
 			return len(tracer.Targets(s)[0].GPU.Status().Details) > 0
 		})
@@ -287,7 +287,7 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		awaitBlocks(t, s)
 		g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
 		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
-		mustTellTotals(t, g, s, way.first)
+		mustReportTotals(t, g, s, way.first)
 		if tracer.Targets(s)[0].GPU.Pending() && len(way.sources) > 0 {
 			t.Error("both are looked for still")
 		}
@@ -314,14 +314,14 @@ func testBlocksHookWithoutTotalsRefused(t *testing.T) {
 }
 
 // A blockStorm has blocks.py do the same again and again, and other orders in between.
-type blockStorm struct {
+type orderLoop struct {
 	program gpuProgram
 	orders  chan string // what is to be done once, or after "again " what is done again and again from then on; closed: it ends
 	working sync.WaitGroup
 }
 
-func startStorm(g gpuProgram) *blockStorm {
-	b := &blockStorm{program: g, orders: make(chan string)}
+func startLoop(g gpuProgram) *orderLoop {
+	b := &orderLoop{program: g, orders: make(chan string)}
 	b.working.Go(func() {
 		again := "cpu 1 64"
 		for {
@@ -330,8 +330,8 @@ func startStorm(g gpuProgram) *blockStorm {
 				if !ok {
 					return
 				}
-				if storm, lasts := strings.CutPrefix(order, "again "); lasts {
-					again = storm
+				if loop, lasts := strings.CutPrefix(order, "again "); lasts {
+					again = loop
 					continue
 				}
 				g.do(order)
@@ -343,7 +343,7 @@ func startStorm(g gpuProgram) *blockStorm {
 	return b
 }
 
-func (b *blockStorm) end() {
+func (b *orderLoop) end() {
 	close(b.orders)
 	b.working.Wait()
 }
@@ -358,7 +358,7 @@ func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 }
 
 // until waits three minutes for what the governor takes its time for.
-func until(t *testing.T, s *tracer.Session, what string, holds func() bool) {
+func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -376,28 +376,28 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 	if interval := blockInterval(t, s); interval != kernel.DefaultInterval {
 		t.Fatalf("at first one block in %d bytes is sampled", interval)
 	}
-	storm := startStorm(g)
-	storm.orders <- "again churn 2000 1048576 0"
-	until(t, s, "blocks are sampled more coarsely", func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
-	storm.orders <- "hold weights 60 100000000 0"
-	storm.orders <- "again churn 5000 512 0"
-	until(t, s, "blocks are followed no more", func() bool { return blockInterval(t, s) == 0 })
+	loop := startLoop(g)
+	loop.orders <- "again churn 2000 1048576 0"
+	awaitController(t, s, "blocks are sampled more coarsely", func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
+	loop.orders <- "hold weights 60 100000000 0"
+	loop.orders <- "again churn 5000 512 0"
+	awaitController(t, s, "blocks are followed no more", func() bool { return blockInterval(t, s) == 0 })
 
-	var told []string
+	var reported []string
 	for _, c := range s.Overhead().Changes {
-		told = append(told, c.Text)
+		reported = append(reported, c.Text)
 	}
-	all := strings.Join(told, "\n")
+	all := strings.Join(reported, "\n")
 	if !strings.Contains(all, ": one sample in 2 MiB") || !strings.Contains(all, ": their totals alone are read from now on") {
-		t.Errorf("%q", told)
+		t.Errorf("%q", reported)
 	}
 	want := "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
 	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
 		t.Errorf("%+v", said)
 	}
-	until(t, s, "nothing is probed", func() bool {
+	awaitController(t, s, "nothing is probed", func() bool {
 		before := counted(t, s, bpf.CountBlocks)
-		storm.orders <- "churn 1000 512 0"
+		loop.orders <- "churn 1000 512 0"
 		return counted(t, s, bpf.CountBlocks) == before
 	})
 	taken := snapshot(t, s)
@@ -405,13 +405,13 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 		t.Errorf("%d blocks are alive, whose frees nobody sees: %+v", got, taken.Devices)
 	}
 
-	storm.orders <- "hold weights 10 3000000 0"
+	loop.orders <- "hold weights 10 3000000 0"
 	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
-	until(t, s, "the totals follow", func() bool {
+	awaitController(t, s, "the totals follow", func() bool {
 		allocated := s.Sample().Processes[0].CudaAllocated
 		return allocated == held || allocated == held+block
 	})
-	storm.end()
+	loop.end()
 	if a := g.allocators()[0]; a.Allocated != held {
 		t.Errorf("%+v: the test is wrong", a)
 	}
@@ -429,10 +429,10 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 	two.do("driver " + libcuda(t))
 	mustAttach(t, s, two.PID())
 	for _, g := range []gpuProgram{one, two} {
-		storm := startStorm(g)
-		storm.orders <- "again churn 1 512 1"
-		storm.orders <- "hold weights 3 3000000 1"
-		until(t, s, "the totals follow", func() bool {
+		loop := startLoop(g)
+		loop.orders <- "again churn 1 512 1"
+		loop.orders <- "hold weights 3 3000000 1"
+		awaitController(t, s, "the totals follow", func() bool {
 			s.Sample()
 			for _, d := range snapshot(t, s).Devices {
 				for _, of := range d.Totals {
@@ -443,7 +443,7 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 			}
 			return false
 		})
-		storm.end()
+		loop.end()
 	}
 	for _, said := range s.Sources() {
 		if said.Name == "cuda" && !strings.HasPrefix(said.Reason, "blocks of torch's allocator are not followed") {
@@ -478,7 +478,7 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 	got, variance, allocated := make(map[string]float64), make(map[string]float64), make(map[string]float64)
 	for _, h := range taken.DeviceHoldings {
 		if h.Kind == growth.KindCudaBlock {
-			name := h.GPU + " " + holderIn(h.Stack, "hold_")
+			name := h.GPU + " " + siteIn(h.Stack, "hold_")
 			got[name] += float64(h.InuseBytes)
 			variance[name] += h.Variance
 			allocated[name] += h.AllocBytes
@@ -491,8 +491,8 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
 			t.Errorf("%s: off by %.1f standard deviations", l.holder, off/deviation)
 		}
-		if told := math.Sqrt(variance[l.holder]); told < 0.8*deviation || told > 1.25*deviation+1 || math.Abs(off) > most*1.25*told+l.blocks {
-			t.Errorf("%s: a deviation of %.0f is told, want %.0f; off by %.0f", l.holder, told, deviation, off)
+		if reported := math.Sqrt(variance[l.holder]); reported < 0.8*deviation || reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
+			t.Errorf("%s: a deviation of %.0f is told, want %.0f; off by %.0f", l.holder, reported, deviation, off)
 		}
 		if off := allocated[l.holder] - l.blocks*l.size; math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
 			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.holder, off/deviation)
@@ -503,7 +503,7 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 			t.Errorf("%s holds %.0f bytes, want nothing", name, bytes)
 		}
 	}
-	mustTellTotals(t, g, s, "sampled")
+	mustReportTotals(t, g, s, "sampled")
 	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
 	mustLoseNothing(t, s)
 }

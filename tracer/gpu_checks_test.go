@@ -22,20 +22,20 @@ func TestGPUChecks(t *testing.T) {
 }
 
 // A gpuBench is where a trainer with a GPU runs: on one, or with what stands for it.
-type gpuBench struct {
+type gpuSetup struct {
 	libraries []string // by which its torch calls CUDA
 	nvml      string   // Options.NVML
 }
 
 // A gpuTrace is a trainer and its trace, in which every block counts.
 type gpuTrace struct {
-	gpuBench
+	gpuSetup
 	tracertest.GPUTrainer
 	s *tracer.Session
 }
 
 // watch traces a trainer with what sees memory of GPUs, and libraries that are loaded later.
-func (b gpuBench) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
+func (b gpuSetup) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	t.Helper()
 	s := open(t, tracer.Options{PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"}, NVML: b.nvml})
 	t.Cleanup(func() {
@@ -50,7 +50,7 @@ func (b gpuBench) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 func (g gpuTrace) makeContext(t *testing.T) {
 	t.Helper()
 	g.Do("context")
-	awaited(t, "CUDA's driver is watched", func() bool {
+	awaitEvent(t, "CUDA's driver is watched", func() bool {
 		g.s.Sample()
 		driver, _ := tracer.Targets(g.s)[0].GPU.Active()
 		return driver
@@ -59,7 +59,7 @@ func (g gpuTrace) makeContext(t *testing.T) {
 }
 
 // traceFromStart traces a trainer since before its first call of CUDA.
-func (b gpuBench) traceFromStart(t *testing.T, flags ...string) gpuTrace {
+func (b gpuSetup) traceFromStart(t *testing.T, flags ...string) gpuTrace {
 	t.Helper()
 	g := b.watch(t, tracertest.StartGPUTrainer(t, flags...))
 	g.makeContext(t)
@@ -72,7 +72,7 @@ func (g gpuTrace) mustBeTorchs(t *testing.T, orders ...string) (f gpuFigures) {
 	for _, order := range orders {
 		g.Do(order)
 		torch := g.Totals()
-		f = mustFigure(t, g.s, g.libraries...)
+		f = figuresFrom(t, g.s, g.libraries...)
 		for _, text := range f.misfitsFromStart(torch) {
 			t.Errorf("after %q: %s", order, text)
 		}
@@ -89,7 +89,7 @@ func outcome(t *testing.T, found string) string {
 }
 
 // checkFromStart compares blocks and segments with torch's own, from before the first tensor on.
-func (b gpuBench) checkFromStart(t *testing.T, segments string, flags ...string) {
+func (b gpuSetup) checkFromStart(t *testing.T, segments string, flags ...string) {
 	g := b.traceFromStart(t, flags...)
 	f := g.mustBeTorchs(t, "build", "train 2", "validate 1", "keep 20 300", "train 1")
 	g.mustBeTorchs(t, "empty")
@@ -99,7 +99,7 @@ func (b gpuBench) checkFromStart(t *testing.T, segments string, flags ...string)
 }
 
 // checkLateAttach compares the totals of a trainer that is older than its trace, and the blocks since.
-func (b gpuBench) checkLateAttach(t *testing.T, segments string, flags ...string) {
+func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string) {
 	const kept, kib = 50, 300
 	trainer := tracertest.StartGPUTrainer(t, flags...)
 	trainer.Do("context", "build", "train 1")
@@ -107,7 +107,7 @@ func (b gpuBench) checkLateAttach(t *testing.T, segments string, flags ...string
 	g := b.watch(t, trainer)
 	awaitBlocks(t, g.s)
 	g.Do(fmt.Sprintf("keep %d %d", kept, kib))
-	torch, f := g.Totals(), mustFigure(t, g.s, g.libraries...)
+	torch, f := g.Totals(), figuresFrom(t, g.s, g.libraries...)
 	for _, text := range f.misfits(torch) {
 		t.Error(text)
 	}
@@ -118,28 +118,28 @@ func (b gpuBench) checkLateAttach(t *testing.T, segments string, flags ...string
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
 	g.Do("train 2") // frees blocks that are older than the attach
-	for _, text := range mustFigure(t, g.s, g.libraries...).misfits(g.Totals()) {
+	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
 		t.Errorf("after training: %s", text)
 	}
 	tracertest.MeasuredOnGPU(t, "totals after a late attach equal torch's, "+segments, "%s", outcome(t, "yes, to the byte"))
 }
 
 // checkNVML compares what the driver has handed out, and the context, with what NVML counts.
-func (b gpuBench) checkNVML(t *testing.T) {
+func (b gpuSetup) checkNVML(t *testing.T) {
 	const largest = 0.02
 	g := b.watch(t, tracertest.StartGPUTrainer(t, "--eager"))
 	var before growth.Moment
-	awaited(t, "NVML tells of a GPU (see `allocscope doctor`)", func() bool {
+	awaitEvent(t, "NVML tells of a GPU (see `allocscope doctor`)", func() bool {
 		before = g.s.Sample()
 		return len(before.GPUs) > 0
 	})
 	g.makeContext(t)
-	f := mustFigure(t, g.s, g.libraries...)
+	f := figuresFrom(t, g.s, g.libraries...)
 	context, by := g.used(t, before)
 	context -= f.segments + f.others
 	g.Do("build", "train 2", "hold 4096")
 	torch := g.Totals()
-	f = mustFigure(t, g.s, g.libraries...)
+	f = figuresFrom(t, g.s, g.libraries...)
 	used, _ := g.used(t, before)
 	apart := f.apart(context, used)
 	t.Logf("context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA says %d", context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
@@ -161,7 +161,7 @@ func (g gpuTrace) used(t *testing.T, before growth.Moment) (bytes int64, by stri
 }
 
 // checkPinned compares what is pinned, and wants most of it to be the loader's.
-func (b gpuBench) checkPinned(t *testing.T) {
+func (b gpuSetup) checkPinned(t *testing.T) {
 	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64", "--layers", "1")
 	g.Do("build", "train 2")
 	torch, now := g.Totals(), snapshot(t, g.s)
@@ -169,9 +169,9 @@ func (b gpuBench) checkPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := "torch tells nothing to compare with"
+	reported := "torch tells nothing to compare with"
 	if torch.Pinned != tracertest.NotTold {
-		told = "equal to `torch.cuda.host_memory_stats()`"
+		reported = "equal to `torch.cuda.host_memory_stats()`"
 		if f.pinned != torch.Pinned {
 			t.Errorf("%d bytes are pinned, torch says %d", f.pinned, torch.Pinned)
 		}
@@ -186,7 +186,7 @@ func (b gpuBench) checkPinned(t *testing.T) {
 		t.Errorf("the loader's thread holds %d of the %d bytes that are pinned", loader, f.pinned)
 	}
 	tracertest.MeasuredOnGPU(t, "pinned memory of a loader", "%s: %d KiB, %d by the loader's thread, %d counted in RSS",
-		outcome(t, told), f.pinned>>10, loader>>10, f.pinnedRAM>>10)
+		outcome(t, reported), f.pinned>>10, loader>>10, f.pinnedRAM>>10)
 }
 
 func isOfPinMemory(f growth.Frame) bool {
@@ -194,7 +194,7 @@ func isOfPinMemory(f growth.Frame) bool {
 }
 
 // checkWithoutCache wants the driver's calls to tell what blocks would have told.
-func (b gpuBench) checkWithoutCache(t *testing.T) {
+func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	const kept, kib = 40, 300
 	g := b.traceFromStart(t, "--no-cache")
 	g.Do("build", "train 1", fmt.Sprintf("keep %d %d", kept, kib))
@@ -323,8 +323,8 @@ func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line 
 	return bytes
 }
 
-// mustFigure is what a snapshot of a session says.
-func mustFigure(t *testing.T, s *tracer.Session, torch ...string) gpuFigures {
+// figuresFrom is what a snapshot of a session says.
+func figuresFrom(t *testing.T, s *tracer.Session, torch ...string) gpuFigures {
 	t.Helper()
 	f, err := figuresOf(snapshot(t, s), torch...)
 	if err != nil {
@@ -360,7 +360,7 @@ func testGPUChecksWrongTotalsFound(t *testing.T) {
 	for _, orders := range []string{"hold weights 30 1000 0", "hold activations 7 3000000 0", "free weights 11 0", "churn 50 70000 0", "hold weights 1 30000000 0"} {
 		target.do(orders)
 		torch := blocksTotals(t, target)
-		f := mustFigure(t, s, callsForTorch)
+		f := figuresFrom(t, s, callsForTorch)
 		if texts := f.misfitsFromStart(torch); len(texts) > 0 || f.others != 0 || f.pinned != 0 {
 			t.Errorf("after %q: %q, %+v", orders, texts, f)
 		}
@@ -370,7 +370,7 @@ func testGPUChecksWrongTotalsFound(t *testing.T) {
 			t.Errorf("of totals that are not torch's these are found: %q", texts)
 		}
 	}
-	if f := mustFigure(t, s, "libc10_cuda"); f.segments != 0 || f.others == 0 {
+	if f := figuresFrom(t, s, "libc10_cuda"); f.segments != 0 || f.others == 0 {
 		t.Errorf("%d bytes of segments are those of a library that has none, %d of others", f.segments, f.others)
 	}
 }
@@ -404,8 +404,8 @@ func testGPUChecksMemoryAllGPUsReplacesThatProcess(t *testing.T) {
 	}
 }
 
-// withoutGPU makes trainers run with what stands for torch and for CUDA's driver, and the tracer with what stands for NVML.
-func withoutGPU(t *testing.T) gpuBench {
+// startStandIns makes trainers run with what stands for torch and for CUDA's driver, and the tracer with what stands for NVML.
+func startStandIns(t *testing.T) gpuSetup {
 	t.Helper()
 	answers := filepath.Join(t.TempDir(), "answers")
 	nvmlAnswers(t, answers, "count 1", "memory.0 5000 80000", "compute.0 1:77")
@@ -418,17 +418,17 @@ func withoutGPU(t *testing.T) gpuBench {
 	} {
 		t.Setenv(name, value)
 	}
-	return gpuBench{libraries: []string{callsForTorch}, nvml: tracertest.BuildNVML(t)}
+	return gpuSetup{libraries: []string{callsForTorch}, nvml: tracertest.BuildNVML(t)}
 }
 
 func testGPUChecksChecksPassWithStandIns(t *testing.T) {
-	for name, check := range map[string]func(gpuBench, *testing.T){
-		"from the start":      func(b gpuBench, t *testing.T) { b.checkFromStart(t, "of the stand-in") },
-		"late":                func(b gpuBench, t *testing.T) { b.checkLateAttach(t, "of the stand-in") },
-		"NVML":                gpuBench.checkNVML,
-		"pinned":              gpuBench.checkPinned,
-		"without torch's own": gpuBench.checkWithoutCache,
+	for name, check := range map[string]func(gpuSetup, *testing.T){
+		"from the start":      func(b gpuSetup, t *testing.T) { b.checkFromStart(t, "of the stand-in") },
+		"late":                func(b gpuSetup, t *testing.T) { b.checkLateAttach(t, "of the stand-in") },
+		"NVML":                gpuSetup.checkNVML,
+		"pinned":              gpuSetup.checkPinned,
+		"without torch's own": gpuSetup.checkWithoutCache,
 	} {
-		t.Run(name, func(t *testing.T) { check(withoutGPU(t), t) })
+		t.Run(name, func(t *testing.T) { check(startStandIns(t), t) })
 	}
 }

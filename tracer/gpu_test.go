@@ -68,17 +68,17 @@ func (a gpuAPI) holder() string {
 }
 
 // A reckoning is what has to be held and to have been allocated, by the orders that were given.
-type reckoning struct {
+type expectation struct {
 	held, allocated, library amounts
 	device, pinned           int64 // bytes
 }
 
-func newReckoning() *reckoning {
-	return &reckoning{held: make(amounts), allocated: make(amounts), library: make(amounts)}
+func newExpectation() *expectation {
+	return &expectation{held: make(amounts), allocated: make(amounts), library: make(amounts)}
 }
 
 // add takes objects of an API in, or out, of which so many have been allocated.
-func (r *reckoning) add(a gpuAPI, objects, allocated int64) {
+func (r *expectation) add(a gpuAPI, objects, allocated int64) {
 	r.library.add(a.library, objects, objects*a.counts)
 	if a.kind == growth.KindCudaSegment {
 		r.device += objects * a.counts
@@ -94,19 +94,19 @@ func (r *reckoning) add(a gpuAPI, objects, allocated int64) {
 // libraryKinds are those of the library that are memory: what else it knows are addresses, and memory of others.
 var libraryKinds = []string{"device", "pitch", "managed", "async", "pool", "created", "created_host", "pinned", "registered"}
 
-// mustHoldReckoned compares a snapshot, a sample and the library's own counts with what was reckoned.
-func mustHoldReckoned(t *testing.T, g gpuProgram, s *tracer.Session, after string, r *reckoning) {
+// mustHoldExpected compares a snapshot, a sample and the library's own counts with what was reckoned.
+func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after string, r *expectation) {
 	t.Helper()
-	told := g.totals("totals")
-	for kind := range told {
+	reported := g.totals("totals")
+	for kind := range reported {
 		if !slices.Contains(libraryKinds, kind) {
-			delete(told, kind)
+			delete(reported, kind)
 		}
 	}
-	mustAmount(t, after+": the library itself", told, r.library)
+	mustAmount(t, after+": the library itself", reported, r.library)
 	taken := snapshot(t, s)
-	mustAmount(t, after+": held", heldByCaller(taken), r.held)
-	mustAmount(t, after+": allocated", allocatedByCaller(taken), r.allocated)
+	mustAmount(t, after+": held", heldBySite(taken), r.held)
+	mustAmount(t, after+": allocated", allocatedBySite(taken), r.allocated)
 	if sample := s.Sample().Processes[0]; sample.CudaDriver != r.device || sample.Pinned != r.pinned {
 		t.Errorf("%s: %d bytes on GPUs, %d pinned, want %d and %d", after, sample.CudaDriver, sample.Pinned, r.device, r.pinned)
 	}
@@ -121,7 +121,7 @@ func testKernelGPUEveryDriverCallCountsForCaller(t *testing.T) {
 			t.Parallel()
 			g := startCUDA(t, libcuda(t))
 			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}})
-			reckoned := newReckoning()
+			expected := newExpectation()
 			for _, turn := range []struct {
 				order              string // %s is the API, %d the size
 				objects, allocated int64
@@ -138,20 +138,20 @@ func testKernelGPUEveryDriverCallCountsForCaller(t *testing.T) {
 			} {
 				for _, a := range gpuAPIs {
 					g.do(strings.NewReplacer("%s", a.name, "%d", fmt.Sprint(a.size)).Replace(turn.order))
-					reckoned.add(a, turn.objects, turn.allocated)
+					expected.add(a, turn.objects, turn.allocated)
 				}
-				mustHoldReckoned(t, g, s, turn.order, reckoned)
+				mustHoldExpected(t, g, s, turn.order, expected)
 			}
 			g.do("wrong 10")
-			mustHoldReckoned(t, g, s, "wrong", reckoned)
-			retainHandles(t, g, s, reckoned)
+			mustHoldExpected(t, g, s, "wrong", expected)
+			retainHandles(t, g, s, expected)
 			mustLoseNothing(t, s)
 		})
 	}
 }
 
 // retainHandles has memory live on for the handles that there are of it. Four segments are there before.
-func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, reckoned *reckoning) {
+func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, expected *expectation) {
 	t.Helper()
 	segment := gpuAPINamed("segment")
 	for _, turn := range []struct {
@@ -166,8 +166,8 @@ func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, reckoned *reck
 		{"hold segment 3 20971520", 3, 3},
 	} {
 		g.do(turn.order)
-		reckoned.add(segment, turn.objects, turn.allocated)
-		mustHoldReckoned(t, g, s, turn.order, reckoned)
+		expected.add(segment, turn.objects, turn.allocated)
+		mustHoldExpected(t, g, s, turn.order, expected)
 	}
 }
 
@@ -176,7 +176,7 @@ func testGPUReusedAddressBelongsToNewAllocationSite(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	reckoned := newReckoning()
+	expected := newExpectation()
 	for _, pair := range [][2]string{{"malloc", "malloc"}, {"malloc", "async"}, {"async", "managed"}, {"managed", "pool_ptsz"}, {"create", "segment"}} {
 		from, to := gpuAPINamed(pair[0]), gpuAPINamed(pair[1])
 		from.size, from.counts, to.counts = 4*mib, 4*mib, 4*mib
@@ -184,9 +184,9 @@ func testGPUReusedAddressBelongsToNewAllocationSite(t *testing.T) {
 		if said := g.do(fmt.Sprintf("reuse %s %s 9", from.name, to.name)); from.name != "create" && said[0] != "reused 9" {
 			t.Fatalf("%q: the test is wrong", said)
 		}
-		reckoned.add(from, 0, 9)
-		reckoned.add(to, 9, 9)
-		mustHoldReckoned(t, g, s, fmt.Sprint(pair), reckoned)
+		expected.add(from, 0, 9)
+		expected.add(to, 9, 9)
+		mustHoldExpected(t, g, s, fmt.Sprint(pair), expected)
 	}
 	mustLoseNothing(t, s)
 }
@@ -227,10 +227,10 @@ func testGPUOneUnmapManyMappings(t *testing.T) {
 		if turn.left > 0 {
 			want.add("cuda_segment 0 span_here", turn.left, turn.left*4*mib)
 		}
-		mustAmount(t, turn.order, heldByCaller(snapshot(t, s)), want)
+		mustAmount(t, turn.order, heldBySite(snapshot(t, s)), want)
 	}
-	if told := g.totals("totals"); told["created"] != (amounts{"": {3, 6 * mib}})[""] {
-		t.Errorf("the library has %v: the test is wrong", told)
+	if reported := g.totals("totals"); reported["created"] != (amounts{"": {3, 6 * mib}})[""] {
+		t.Errorf("the library has %v: the test is wrong", reported)
 	}
 	mustLoseNothing(t, s)
 }
@@ -241,20 +241,20 @@ func testGPUFunctionsFromCuGetProcAddress(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	g.do("resolve")
-	reckoned := newReckoning()
+	expected := newExpectation()
 	for _, a := range gpuAPIs {
 		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
-		reckoned.add(a, 3, 5)
+		expected.add(a, 3, 5)
 	}
-	mustHoldReckoned(t, g, s, "resolve", reckoned)
+	mustHoldExpected(t, g, s, "resolve", expected)
 	mustLoseNothing(t, s)
 }
 
 // pythonAPIs are those of cuda.c that cuda.py has, too.
 var pythonAPIs = []string{"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc", "allochost"}
 
-// mustGoThrough wants that a stack leads from the driver through the function one and its caller, which are Python's, to the program's start.
-func mustGoThrough(t *testing.T, h growth.Holding, caller string) {
+// mustLeadThrough wants that a stack leads from the driver through the function one and its caller, which are Python's, to the program's start.
+func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 	t.Helper()
 	var python []string
 	for _, f := range h.Stack.Frames {
@@ -288,21 +288,21 @@ func testGPUPythonFramesBelowDriverS(t *testing.T) {
 	taken, got, bytes := snapshot(t, s), make(amounts), int64(0)
 	for _, h := range onDevices(taken) {
 		bytes += h.InuseBytes
-		caller := holderIn(h.Stack, "hold_")
+		caller := siteIn(h.Stack, "hold_")
 		if h.InuseObjects > 0 {
 			got.add(callerOf(h, caller), int64(h.InuseObjects), h.InuseBytes)
-			mustGoThrough(t, h, caller)
+			mustLeadThrough(t, h, caller)
 		}
 	}
 	mustAmount(t, "held", got, want)
-	var told int64
+	var reported int64
 	for kind, of := range g.totals("totals") {
 		if kind != "imported" {
-			told += of[1]
+			reported += of[1]
 		}
 	}
-	if bytes != all || told != all {
-		t.Errorf("%d bytes in all, the library says %d, want %d", bytes, told, all)
+	if bytes != all || reported != all {
+		t.Errorf("%d bytes in all, the library says %d, want %d", bytes, reported, all)
 	}
 	mustLoseNothing(t, s)
 }
@@ -334,7 +334,7 @@ func testGPUHostileArgumentsDoNoHarm(t *testing.T) {
 	}
 
 	g.do("unreadable 5")
-	mustAmount(t, "held", heldByCaller(snapshot(t, s)), amounts{})
+	mustAmount(t, "held", heldBySite(snapshot(t, s)), amounts{})
 	if n := lossOf(t, s, "results of allocations that could not be read"); n != 5 {
 		t.Errorf("%d results could not be read, want 5", n)
 	}
@@ -350,7 +350,7 @@ func testGPUHostileArgumentsDoNoHarm(t *testing.T) {
 		g.do(orders)
 		for _, h := range onDevices(balanced(t, s)) {
 			if h.InuseBytes < 0 || h.AllocBytes < 0 || h.InuseObjects < 0 || h.Variance < 0 {
-				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, holderIn(h.Stack, "h"), h.InuseBytes, h.AllocBytes)
+				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"), h.InuseBytes, h.AllocBytes)
 			}
 		}
 		if sample := s.Sample().Processes[0]; sample.CudaDriver <= 0 || sample.Pinned <= 0 {

@@ -22,7 +22,7 @@ func TestOnAGPU(t *testing.T) {
 }
 
 // onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of pinned memory.
-var onGPU = gpuBench{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
+var onGPU = gpuSetup{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
 
 const segmentsOff, segmentsOn = "expandable segments off", "expandable segments on"
 

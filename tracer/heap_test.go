@@ -223,7 +223,7 @@ func testHeapProgramWithoutMallocShowsMappingsAlone(t *testing.T) {
 		t.Errorf("mapping: %+v", mappings)
 	}
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	taken := snapshot(t, s)
 	mustBe(t, measured(taken, program), truth)
 	mustAddUp(t, taken.Mappings, truth)
@@ -248,7 +248,7 @@ func testHeapStrippedStaticProgramHasHeapUnknownSite(t *testing.T) {
 	var heap int64
 	for _, h := range taken.Holdings {
 		switch {
-		case h.Kind == growth.KindHeap && h.Stack.Root == unknownHolder:
+		case h.Kind == growth.KindHeap && h.Stack.Root == unknownSite:
 			heap += h.ResidentBytes
 		case h.Kind == growth.KindHeap:
 			t.Errorf("%s holds %d bytes of heap", caller(h.Stack, program), h.ResidentBytes)
@@ -269,7 +269,7 @@ func testHeap32BitProgramSMappingsComeFromProc(t *testing.T) {
 		}
 	}
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	taken := snapshot(t, s)
 	const unseen = "[mapped without a system call being seen]"
 	got, held := measured(taken, unseen), truth.holds[mapper{"map_here", growth.KindMmap}]

@@ -245,16 +245,16 @@ func (a amounts) plus(b amounts) amounts {
 // totals are what the library says that there is, by the order of that name.
 func (g gpuProgram) totals(order string) amounts {
 	g.t.Helper()
-	told := make(amounts)
+	reported := make(amounts)
 	for _, line := range g.do(order) {
 		var kind string
 		var objects, bytes int64
 		if n, err := fmt.Sscan(line, &kind, &objects, &bytes); n != 3 {
 			g.t.Fatalf("%q: %v", line, err)
 		}
-		told.add(kind, objects, bytes)
+		reported.add(kind, objects, bytes)
 	}
-	return told
+	return reported
 }
 
 // onDevices are kinds of memory on GPUs, and what the driver has taken of the host's.
@@ -268,8 +268,8 @@ func onDevices(snapshot *growth.Snapshot) (holdings []growth.Holding) {
 	return holdings
 }
 
-// holderIn is the innermost function of a stack whose name begins so, itself or by a function within it; "?" if there is none.
-func holderIn(stack *growth.Stack, prefix string) string {
+// siteIn is the innermost function of a stack whose name begins so, itself or by a function within it; "?" if there is none.
+func siteIn(stack *growth.Stack, prefix string) string {
 	for _, f := range stack.Frames {
 		if strings.HasPrefix(f.Function, prefix) {
 			name, _, _ := strings.Cut(f.Function, ".<locals>")
@@ -279,8 +279,8 @@ func holderIn(stack *growth.Stack, prefix string) string {
 	return "?"
 }
 
-// heldByCaller is what is alive by kind, GPU and the function that has called the driver.
-func heldByCaller(snapshot *growth.Snapshot) amounts {
+// heldBySite is what is alive by kind, GPU and the function that has called the driver.
+func heldBySite(snapshot *growth.Snapshot) amounts {
 	held := make(amounts)
 	for _, h := range onDevices(snapshot) {
 		caller := "?"
@@ -296,8 +296,8 @@ func callerOf(h growth.Holding, function string) string {
 	return strings.Join(strings.Fields(fmt.Sprint(h.Kind, " ", h.GPU, " ", function)), " ")
 }
 
-// allocatedByCaller is the same of what has been allocated.
-func allocatedByCaller(snapshot *growth.Snapshot) amounts {
+// allocatedBySite is the same of what has been allocated.
+func allocatedBySite(snapshot *growth.Snapshot) amounts {
 	held := make(amounts)
 	for _, h := range onDevices(snapshot) {
 		if len(h.Stack.Frames) > 1 {
@@ -323,7 +323,7 @@ func mustAmount(t testing.TB, what string, got, want amounts) {
 }
 
 // awaited waits a minute for what happens in the background.
-func awaited(t testing.TB, what string, holds func() bool) {
+func awaitEvent(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -335,7 +335,7 @@ func awaited(t testing.TB, what string, holds func() bool) {
 // awaitCUDA waits until the driver's functions are probed, and stacks lead through it.
 func awaitCUDA(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	awaited(t, "the driver is probed", func() bool {
+	awaitEvent(t, "the driver is probed", func() bool {
 		s.Sample()
 		driver, _ := tracer.Targets(s)[0].GPU.Active()
 		return driver
@@ -346,7 +346,7 @@ func awaitCUDA(t testing.TB, s *tracer.Session) {
 // awaitBlocks waits until blocks are followed.
 func awaitBlocks(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	awaited(t, "blocks are followed", func() bool {
+	awaitEvent(t, "blocks are followed", func() bool {
 		s.Sample()
 		_, blocks := tracer.Targets(s)[0].GPU.Active()
 		return blocks

@@ -139,8 +139,8 @@ func testKernelStacksStacksPythonNameEveryLine(t *testing.T) {
 	if calls != mappings {
 		t.Errorf("%d mappings by work(), want %d", calls, mappings)
 	}
-	if there, told := rereadCodes(s); there != told || told < 5 {
-		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there, told)
+	if there, reported := rereadCodes(s); there != reported || reported < 5 {
+		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there, reported)
 	}
 	mustLoseNothing(t, s)
 }
@@ -230,20 +230,20 @@ func testKernelBreakdownDoctorReportsHowPagesFound(t *testing.T) {
 
 // A ledger of each kind of reading: pages, the signatures in them, page faults and what a fork shares.
 func testKernelBreakdownRowsSumToRSS(t *testing.T) {
-	target := startLedger(t)
+	target := startBreakdown(t)
 	do(t, target, "map_beyond")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 	var facts []fact
 	for _, order := range []string{"map_beyond", "heap_small", "heap_fragment", "map_touched", "file_read " + dataFile(t, 8<<20), "hold_inherited"} {
 		facts = append(facts, do(t, target, order)...)
-		mustTell(t, balanced(t, s), target.PID(), facts)
+		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
 	child := startChild(t, target, "fork", "done")
 	awaitMember(t, s, child)
 	copied := do(t, target, "child write_inherited")
 	after := balanced(t, s)
-	mustTell(t, after, target.PID(), facts)
-	mustTell(t, after, child, copied)
+	mustReport(t, after, target.PID(), facts)
+	mustReport(t, after, child, copied)
 	mustBeCopiesByTheKernel(t, after, child)
 	var unmeasured int64
 	if runningKernel() < tellsZeroPages { // and so reads the page map

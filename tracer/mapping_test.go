@@ -48,7 +48,7 @@ func newSpace() space {
 }
 
 // told is the truth in the lines of a target.
-func told(t testing.TB, lines []string) space {
+func reported(t testing.TB, lines []string) space {
 	t.Helper()
 	truth := newSpace()
 	for _, line := range lines {
@@ -91,7 +91,7 @@ func told(t testing.TB, lines []string) space {
 func measured(snapshot *growth.Snapshot, program string) space {
 	got := newSpace()
 	for _, h := range snapshot.Holdings {
-		if h.Kind == growth.KindHeap && h.Stack.Root == unknownHolder {
+		if h.Kind == growth.KindHeap && h.Stack.Root == unknownSite {
 			got.heap += h.ResidentBytes
 		}
 		if h.Kind == growth.KindHeap || h.InuseObjects == 0 && h.InuseBytes == 0 && h.AllocBytes == 0 {
@@ -183,7 +183,7 @@ func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 				s := open(t, tracer.Options{PID: target.PID(), Interval: interval, Mode: mode})
 				mustBe(t, measured(snapshot(t, s), program), newSpace())
 				target.Say("go")
-				truth := told(t, target.Await("done"))
+				truth := reported(t, target.Await("done"))
 				if len(truth.holds) < 15 || len(truth.releases) < 3 {
 					t.Fatalf("the target tells %+v: the test is wrong", truth)
 				}
@@ -208,7 +208,7 @@ func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
@@ -220,7 +220,7 @@ func testKernelMappingsGrowthBetweenTwoSnapshots(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID()})
 	before := snapshot(t, s)
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	after := snapshot(t, s)
 	var grown int64
 	for _, h := range growth.Between(before, after) {

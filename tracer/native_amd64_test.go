@@ -201,7 +201,7 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	}
 	t.Logf("%d stacks of gdb's, %d of them different, %d frames on average; %d not among our %d", len(want), len(different), frames/len(want), len(missing), len(whole))
 	for _, stack := range missing[:min(len(missing), 3)] {
-		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", write(stack), write(closest(got, stack)))
+		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", write(stack), write(mostSimilar(got, stack)))
 	}
 	if len(missing)*100 > len(want) {
 		t.Errorf("%d of %d stacks of gdb's are not among ours", len(missing), len(want))
@@ -240,7 +240,7 @@ func write(frames []gdbFrame) string {
 
 // closest is our stack that has the most frames in common with gdb's from the innermost on, so that one sees where ours went
 // another way.
-func closest(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
+func mostSimilar(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
 	var best []gdbFrame
 	most := -1
 	for _, h := range got.Holdings {

@@ -37,8 +37,8 @@ func testOverheadQuietProgramProbedAllTime(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
 	awaitMode(t, s, overhead.HeapFull)
 	awaitOpen(t, s)
-	carryOut(target, "keep 1000 100", "churn 500 100", "drop 300")
-	mustStand(t, snapshot(t, s), "kept_here", 700, 100, 1)
+	runOrders(target, "keep 1000 100", "churn 500 100", "drop 300")
+	mustEstimate(t, snapshot(t, s), "kept_here", 700, 100, 1)
 	if prices, err := s.Costs(); err != nil || prices.Entry <= 0 {
 		t.Errorf("prices %+v, %v", prices, err)
 	}

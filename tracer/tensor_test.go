@@ -181,7 +181,7 @@ func testTensorsSourceTensorAloneLeavesHeapWithoutSites(t *testing.T) {
 	for _, holding := range taken.Holdings {
 		sum += holding.ResidentBytes
 		switch {
-		case holding.Kind == growth.KindHeap && holding.Stack.Root == unknownHolder:
+		case holding.Kind == growth.KindHeap && holding.Stack.Root == unknownSite:
 			unknown += holding.ResidentBytes
 		case holding.Kind == growth.KindHeap && passesThrough(holding.Stack, "c10::alloc_cpu"):
 			known += holding.ResidentBytes

@@ -177,8 +177,8 @@ func processorTime(t testing.TB) float64 {
 	return float64(now.Nano()) / 1e6
 }
 
-// The snapshots follow each other without a pause: what the budget leaves to the interval between them shows as the least
-// share. The first one is apart, because everything is scanned at for the first time.
+// BenchmarkSnapshotResident takes snapshots without a pause, so that the budget shows as the
+// smallest share. The first one is apart, because it scans everything for the first time.
 func BenchmarkSnapshotResident(b *testing.B) {
 	for _, shape := range shapes {
 		b.Run(shape.name, func(b *testing.B) {
@@ -206,8 +206,8 @@ func BenchmarkSnapshotResident(b *testing.B) {
 	}
 }
 
-// What a thread of the process that maps and unmaps all the time waits for, because the kernel holds the lock of the address
-// space for reading while pages are scanned at.
+// BenchmarkScanStall measures how long a thread waits that maps and unmaps all the time: the kernel
+// holds the lock of the address space for reading while pages are scanned.
 func BenchmarkScanStall(b *testing.B) {
 	const gib, snapshots = 6, 40
 	target := startScale(b, fmt.Sprintf("resident %d", gib<<10))
@@ -240,7 +240,7 @@ func BenchmarkScanStall(b *testing.B) {
 	}
 }
 
-// The command does it once a second.
+// BenchmarkFollowTree measures what the command does once a second.
 func BenchmarkFollowTree(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	target := tracertest.Start(b, tracertest.Build(b, "family.c"))
@@ -285,7 +285,7 @@ func BenchmarkSnapshotProcesses(b *testing.B) {
 	b.ReportMetric(median(took), "ms/snapshot")
 }
 
-// Ranks come and go while the trace goes on.
+// BenchmarkAttachDetach measures what a rank costs that comes or goes while the trace goes on.
 func BenchmarkAttachDetach(b *testing.B) {
 	root, target := startSteps(b), startSteps(b)
 	s := open(b, tracer.Options{PID: root.PID(), Interval: 1})
@@ -304,22 +304,23 @@ func BenchmarkAttachDetach(b *testing.B) {
 	b.ReportMetric(median(detach), "ms/detach")
 }
 
-// stretchSteps take a trainer about as long as passes between two snapshots of a trace of five minutes.
+// stretchSteps take a trainer about as long as passes between two snapshots of a trace of five
+// minutes.
 const stretchSteps = 120
 
 // A stretch of training.
 type stretch struct {
 	cpu, wall float64 // ms a step
-	scanned    float64 // ms of our own CPU that the snapshot took; 0: there was none
+	scanned   float64 // ms of our own CPU that the snapshot took; 0: there was none
 	handled   float64 // ms a step in the program on page faults, those of other processes included
 	faults    float64 // page faults a step
 	samples   float64 // of them, a step
 }
 
-// The loader is a trainer with DataLoader workers that leaks. A stretch has one snapshot where there are any. Each stands
-// between two of the cheap sources, and is compared with their mean, since a process that grows is never twice the same. What
-// this says of the cheap ones themselves is the noise. The parts of the price are measured apart from that, each by itself:
-// they hold on a busy machine too.
+// The target is a trainer with DataLoader workers that leaks. Each stretch with snapshots stands
+// between two of the cheap sources. It is compared with their mean, because a growing process is
+// never twice the same. Comparing cheap stretches with each other gives the noise. The parts of the
+// cost are measured separately, so that they hold on a busy machine too.
 func BenchmarkFaultsAndScans(b *testing.B) {
 	const warmup, rounds, workers = 100, 10, 2
 	tracertest.NeedsRoot(b)
@@ -371,8 +372,8 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	return took
 }
 
-// eventCost is what a page fault costs more for the event, in ms: that of a process that is not traced, with the program
-// called as often as otherwise.
+// eventCost is what a page fault costs more for the event, in ms: that of a process that is not
+// traced, with the program called as often as otherwise.
 func eventCost(b *testing.B) float64 {
 	target, _, _ := startFaults(b)
 	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
@@ -386,7 +387,8 @@ func eventCost(b *testing.B) float64 {
 	return median(more) / 1e6
 }
 
-// reportAmid compares stretches with the means of those before and after them: the median of the ratios, and their quartiles.
+// reportAmid compares stretches with the means of those before and after them: the median of the
+// ratios, and their quartiles.
 func reportAmid(b *testing.B, stretches, before, after []stretch) {
 	amid := func(number func(stretch) float64) (ratios []float64) {
 		for i, s := range stretches {
@@ -408,8 +410,8 @@ func reportAmid(b *testing.B, stretches, before, after []stretch) {
 	b.ReportMetric(wall[len(wall)*3/4], "x-wall-upper-quartile")
 }
 
-// reportParts gives what the price is made of, in percent of the trainer's CPU: the event on each fault, the program on some,
-// and our own CPU for looks.
+// reportParts reports the parts of the cost in percent of the trainer's CPU: the event on each
+// fault, the program on sampled ones, and the tracer's own CPU for scans.
 func reportParts(b *testing.B, stretches []stretch, event float64) {
 	percent := func(part func(stretch) float64) float64 {
 		return 100 * medianOf(stretches, func(s stretch) float64 { return part(s) / s.cpu })

@@ -51,14 +51,14 @@ func cpuTime(b *testing.B, pid int) time.Duration {
 
 const costRounds = 9
 
-// A way of tracing a process: start attaches and gives what detaches again.
+// A way of tracing a process: start attaches and returns what detaches again.
 type way struct {
 	name  string
 	start func(b *testing.B, pid int) (stop func())
 }
 
-// A price is what one way costs, round by round, what the same cost without it just before, and how many milliseconds it
-// took to begin and to end.
+// A cost is what one way takes, round by round: without it just before, with it, and the
+// milliseconds to attach and to detach.
 type cost struct{ native, traced, attach, detach []float64 }
 
 // compare takes the ways in turns, each right after a measurement without any.
@@ -83,7 +83,7 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 	return costs
 }
 
-// report gives one line of output per way, the peer's ratio included where it was measured.
+// report prints one line per way, with the peer's ratio where that was measured.
 func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
 	var native []float64
 	for _, p := range costs {
@@ -141,7 +141,8 @@ func opening(name string, options tracer.Options) way {
 	}}
 }
 
-// startPair starts the program that measures pairs of malloc and free, and gives what asks it for one measurement.
+// startPair starts the program that measures pairs of malloc and free. nsPerPair takes one
+// measurement.
 func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
 	tracertest.NeedsRoot(b)
 	target := tracertest.Start(b, tracertest.Build(b, "pair.c", flags...))
@@ -186,7 +187,8 @@ func hasSessions() bool {
 	return false
 }
 
-// findMemleak gives the way of libbpf-tools' memleak, which testdata/fetch-memleak.sh gets where the system has none.
+// findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
+// the system has none.
 func findMemleak() (way, error) {
 	var refusal strings.Builder
 	command := exec.Command(tracertest.Source("fetch-memleak.sh"))
@@ -208,7 +210,8 @@ func findMemleak() (way, error) {
 	}}, nil
 }
 
-// startTool starts a command and waits until it says that it is tracing; stop interrupts it and waits for its end.
+// startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
+// waits for its end.
 func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
 	if err := command.Start(); err != nil {
 		b.Fatal(err)
@@ -234,8 +237,8 @@ func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready stri
 	}
 }
 
-// sampling attaches source fault alone; a process that the session does not trace pays for the event, and for the look
-// whether it is traced.
+// sampling attaches source fault alone. A process that the session does not trace pays for the
+// event and for finding out that it is not traced.
 func sampling(name string, s *tracer.Session, interval uint64) way {
 	return way{name, func(b *testing.B, _ int) func() {
 		status, links := source.AttachFaults(tracer.Kernel(s), interval)
@@ -274,7 +277,8 @@ func BenchmarkPageFault(b *testing.B) {
 	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }), "ns/fault", "")
 }
 
-// following is the way of source cuda alone, which is watched by what it counts.
+// following is the way of source cuda alone. It fails where the counter shows that nothing was
+// seen.
 func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
@@ -297,7 +301,8 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 	}}
 }
 
-// What it costs to allocate and to free through a driver that does nothing else: a real one takes microseconds to milliseconds.
+// BenchmarkDriverCalls measures an allocation and its free through a driver that does nothing else.
+// A real one takes microseconds to milliseconds.
 func BenchmarkDriverCalls(b *testing.B) {
 	const pairs = 20_000
 	g := startCUDA(b, libcuda(b))
@@ -310,7 +315,8 @@ func BenchmarkDriverCalls(b *testing.B) {
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
 
-// What it costs to be told of a block and of its return, by a Python program, whose stacks are the longest to walk.
+// BenchmarkBlocks measures a block and its return in a Python program, whose stacks are the longest
+// to walk.
 func BenchmarkBlocks(b *testing.B) {
 	const pairs = 5_000
 	g := startBlocks(b, realLibC10(b))
@@ -327,12 +333,14 @@ func BenchmarkBlocks(b *testing.B) {
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
 
-// probesRun is how many probes have been run for sources heap and tensor, at entries and at returns.
+// probesRun is how many probes have been run for sources heap and tensor, at entries and at
+// returns.
 func probesRun(b *testing.B, s *tracer.Session) float64 {
 	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
 }
 
-// What source tensor costs a trainer, beside source heap, and how many probes each runs.
+// BenchmarkTensors compares source tensor of a trainer with source heap, by time and by probes that
+// run.
 func BenchmarkTensors(b *testing.B) {
 	const warmup, steps = 50, 20
 	trainer := startTrainer(b)
@@ -363,7 +371,8 @@ func BenchmarkTensors(b *testing.B) {
 	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
 }
 
-// runTime makes the kernel measure BPF programs and gives what reads it: time in ns, and runs.
+// runTime makes the kernel measure a BPF program. It returns what reads the measurement: time in
+// ns, and runs.
 func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
 	b.Helper()
 	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
@@ -381,7 +390,8 @@ func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
 	}
 }
 
-// The program on mmap and munmap does little besides taking the stack.
+// BenchmarkPythonStack measures the program on mmap and munmap, which does little besides taking
+// the stack.
 func BenchmarkPythonStack(b *testing.B) {
 	target := tracertest.Start(b, python, tracertest.Source("deep.py"))
 	target.Await("ready")
@@ -405,7 +415,8 @@ func BenchmarkPythonStack(b *testing.B) {
 	b.ReportMetric(frames/calls, "frames/stack")
 }
 
-// What following each allocation of a trainer costs in the kernel, beyond seeing it: the stack, and the live map twice.
+// BenchmarkTrackedAllocation measures in the kernel what a trainer's allocation costs beyond seeing
+// it: the stack, and the live map twice.
 func BenchmarkTrackedAllocation(b *testing.B) {
 	const steps = 10
 	target := startTrainer(b)
@@ -475,8 +486,9 @@ func BenchmarkVerifier(b *testing.B) {
 	}
 }
 
-// BenchmarkCalibration compares the price of an entry with what probing malloc and free of a program costs. The program
-// has a C library of its own: whoever else probes a shared one makes its probes dearer.
+// BenchmarkCalibration compares the calibrated cost of an entry with what probing malloc and free
+// of a program takes. The program is static: other traces of a shared C library would make its
+// probes more expensive.
 func BenchmarkCalibration(b *testing.B) {
 	pid, nsPerPair := startPair(b, "-static")
 	var ways []way

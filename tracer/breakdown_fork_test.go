@@ -13,7 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestBreakdownTree compares the RSS breakdowns of processes that share memory with what the kernel sums.
+// TestBreakdownTree compares the RSS breakdowns of processes that share memory with what the kernel
+// sums.
 func TestBreakdownTree(t *testing.T) {
 	t.Run("forked child has its copies", testBreakdownTreeForkedChildHasCopies)
 	t.Run("forked child without its parent", testBreakdownTreeForkedChildWithoutParent)
@@ -30,7 +31,7 @@ func TestBreakdownTree(t *testing.T) {
 	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryThatTwoProgramsShareCountsOnce)
 }
 
-// What it copied before anybody looked at it is known from its parent, of which that was known before.
+// The copies are known from the parent, which was scanned before.
 func testBreakdownTreeCopiesFromBeforeFirstScan(t *testing.T) {
 	target, s := startForks(t)
 	runForkOrders(t, target, "0 hold 64")
@@ -186,7 +187,7 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	}
 }
 
-// Whoever exits or executes while it is looked at is left out or adds up.
+// A process that exits or executes during its scan is left out, or its rows add up.
 func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
 	t.Parallel()
 	target := tracertest.Start(t, "/bin/bash", "-c", "echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
@@ -291,7 +292,8 @@ func proportional(t testing.TB, pids ...int) (sum int64) {
 	return sum
 }
 
-// mustBeCopiesByTheKernel: of what a forked process holds, what nobody maps besides was copied, and the rest is inherited.
+// mustBeCopiesByTheKernel compares a forked process with smaps_rollup: private dirty pages were
+// copied, shared dirty pages are inherited.
 func mustBeCopiesByTheKernel(t testing.TB, s *growth.Snapshot, pid int) {
 	t.Helper()
 	sums, rows := rollup(t, pid), rowsOf(s, pid)

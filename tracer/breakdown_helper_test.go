@@ -23,10 +23,11 @@ type fact struct {
 	bytes int64
 }
 
-// anonymous stands for any kind of memory that is not of a file.
+// anonymousMemory is any kind of memory that is not of a file.
 const anonymousMemory growth.Kind = "anonymous"
 
-// of reports whether a holding is one that the fact is about. Kinds that have no holder are compared as a whole.
+// of reports whether a holding is one that the fact is about. Kinds without allocation sites are
+// compared as a whole.
 func (f fact) of(h growth.Holding) bool {
 	switch f.kind {
 	case growth.KindRetained, growth.KindMetadata, growth.KindStack, growth.KindBefore, growth.KindCOW, growth.KindInherited:
@@ -44,7 +45,7 @@ func startBreakdown(t testing.TB) *tracertest.Target {
 	return target
 }
 
-// do gives an order, and the truth once it is done.
+// do gives an order and returns the truth once it is done.
 func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	t.Helper()
 	target.Say(order)
@@ -154,8 +155,9 @@ func kilobytes(t testing.TB, path string) map[string]int64 {
 	return sizes
 }
 
-// balanced takes a snapshot of all pages, in which every process adds up: its rows to the kernel's number, to the byte, and those that are
-// explained to the kernel's other number, which counts the pages; the processes hold still meanwhile.
+// balanced takes a snapshot of all pages, in which every process adds up: its rows to the kernel's
+// number, to the byte, and those that are explained to the kernel's other number, which counts the
+// pages; the processes hold still meanwhile.
 func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	t.Helper()
 	got, err := scanAll(s)
@@ -243,7 +245,8 @@ func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
 	})
 }
 
-// startChild has a program of ledger.c start one that obeys "child ORDER", and returns once it says the word.
+// startChild has a program of ledger.c start one that obeys "child ORDER". It returns once that
+// prints the word.
 func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid int) {
 	t.Helper()
 	parent.Say("start_child " + how)
@@ -268,7 +271,8 @@ func awaitMember(t testing.TB, s *tracer.Session, pid int) {
 	})
 }
 
-// addedUp are the rows of a process that does not hold still, by kind: they sum to what the kernel said.
+// addedUp are the rows of a process that does not hold still, by kind: they sum to what the kernel
+// said.
 func addedUp(t *testing.T, s *growth.Snapshot, pid int) map[growth.Kind]int64 {
 	t.Helper()
 	rows := rowsOf(s, pid)
@@ -316,7 +320,7 @@ func setScanShare(t testing.TB, s *tracer.Session, pid int, share float64) {
 	*tracer.Budget(s) = residency.Budget{PerByte: cost}
 }
 
-// scanShareOf looks at a share, and wants rows that sum to RSS.
+// scanShareOf takes a snapshot that scans a share of the pages. Its rows must sum to RSS.
 func scanShareOf(t *testing.T, s *tracer.Session, pid int, share float64) *growth.Snapshot {
 	t.Helper()
 	setScanShare(t, s, pid, share)
@@ -331,7 +335,7 @@ func scanShareOf(t *testing.T, s *tracer.Session, pid int, share float64) *growt
 	return got
 }
 
-// rowOf is what a snapshot says of a fact.
+// rowOf sums the rows that a fact is about.
 func rowOf(s *growth.Snapshot, pid int, f fact) (resident int64, variance float64) {
 	for _, h := range holdingsOf(s, pid) {
 		if f.of(h) {

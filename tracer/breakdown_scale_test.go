@@ -103,7 +103,7 @@ func testBreakdownScaleProcessThatEndsDuringSnapshot(t *testing.T) {
 	}
 }
 
-// What they inherited is not theirs alone, and the tree has it once.
+// The tree has inherited memory once.
 func testBreakdownScaleFiftyWorkersShareWhatTheyInherited(t *testing.T) {
 	const workers, inherited = 50, 64 << 20
 	target := startScale(t, "resident 64", "workers 50")
@@ -126,7 +126,7 @@ func testBreakdownScaleFiftyWorkersShareWhatTheyInherited(t *testing.T) {
 	}
 }
 
-// Rows are estimates then, and say how good they are. Over all looks they are wrong by no more than that, either way.
+// Rows are estimates then, each with its variance. All rows of all scans together are unbiased.
 func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 	t.Parallel()
 	var errors, of float64
@@ -157,7 +157,7 @@ func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 	}
 }
 
-// deviationsOff gives the difference of a row from that of the full look in standard deviations.
+// deviationsOff returns the difference of a row from that of the full scan in standard deviations.
 func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapshot, pid int) float64 {
 	t.Helper()
 	want, exact := rowOf(full, pid, f)
@@ -176,7 +176,7 @@ func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapsh
 	return float64(row-want) / deviation
 }
 
-// What was not looked at is not forgotten, and what was found gone is.
+// Memory that a scan left out is not forgotten, and memory that it found gone is.
 func testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans(t *testing.T) {
 	const size = 192 << 20
 	target := startLarge(t)
@@ -196,7 +196,7 @@ func testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans(t *tes
 	mustBeNear(t, "from before the attach", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
 }
 
-// Pages that were not looked at may be there all the same.
+// Pages that a scan left out may be there all the same.
 func testBreakdownScaleFirstToucherOutlivesSampledScan(t *testing.T) {
 	target := startLarge(t)
 	do(t, target, "reserve")
@@ -241,7 +241,7 @@ const page = 4096
 // pages is so many bytes in whole pages.
 func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 
-// The driver writes to what it pins, so that all of it is resident; the kernel counts the pages.
+// The driver writes to what it pins, so that all of it is resident. The kernel counts the pages.
 func testBreakdownPinnedPinnedMemoryRowByCaller(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
@@ -269,7 +269,8 @@ func testBreakdownPinnedPinnedMemoryRowByCaller(t *testing.T) {
 	}
 }
 
-// Others have allocated it: it is pinned as long as it is registered, and the heap's before and after.
+// The heap has allocated it. It is pinned as long as it is registered, and the heap's before and
+// after.
 func testBreakdownPinnedRegisteredMemoryLeavesHeap(t *testing.T) {
 	t.Parallel()
 	const size, objects = 300_000, 40
@@ -291,7 +292,8 @@ func testBreakdownPinnedRegisteredMemoryLeavesHeap(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// What two registrations share counts once, and what is registered no more is the heap's again.
+// Pages of two registrations count once, and pages that are no longer registered are the heap's
+// again.
 func testBreakdownPinnedOverlappingRegistrationsCountOnce(t *testing.T) {
 	t.Parallel()
 	const size = 8_000_001
@@ -310,7 +312,8 @@ func testBreakdownPinnedOverlappingRegistrationsCountOnce(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// Of large mappings a share is looked at, and of most of what is pinned there nothing: that it is pinned says that it is resident.
+// Most of the pinned memory is in large mappings, of which a share is scanned. Pinned pages are
+// resident, scanned or not.
 func testBreakdownPinnedSampledScanKeepsPinnedMemoryResident(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))

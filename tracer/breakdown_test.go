@@ -33,7 +33,7 @@ func TestBreakdown(t *testing.T) {
 	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithinTheirError)
 }
 
-// After each order the rows are what the program says.
+// After each order the rows are what the program reports.
 func testBreakdownRowsWhatProgramHolds(t *testing.T) {
 	for _, orders := range [][]string{
 		{"heap_small"},
@@ -59,7 +59,7 @@ func testBreakdownRowsWhatProgramHolds(t *testing.T) {
 	}
 }
 
-// whole sums what is told of arenas, which have a test of their own.
+// whole sums the facts of arenas, which have a case of their own.
 func whole(facts []fact) []fact {
 	var sums []fact
 	for _, f := range facts {
@@ -160,7 +160,7 @@ func testBreakdownStacksThreadsFromBeforeTracingStarted(t *testing.T) {
 	}
 }
 
-// What is there at the attach has no holder, until it is given back and touched again.
+// Memory from before tracing started has no allocation site until it is released and touched again.
 func testBreakdownMemoryFromBeforeTracingStarted(t *testing.T) {
 	target := startBreakdown(t)
 	facts := do(t, target, "before")
@@ -250,7 +250,7 @@ func testBreakdownSwappedMemoryKeepsAllocationSite(t *testing.T) {
 
 const unknownSite = "[heap: holder not known]"
 
-// Two runs of one program differ in who is known to hold, and in nothing else.
+// Two runs of one program differ in the known allocation sites, and in nothing else.
 func testBreakdownUntracedHeapSameSize(t *testing.T) {
 	with, without := startBreakdown(t), startBreakdown(t)
 	full := open(t, tracer.Options{PID: with.PID(), Interval: 1})
@@ -332,7 +332,7 @@ func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
 	}
 }
 
-// Rows are estimates then, and say how good they are; their sum is what it is.
+// Rows are estimates then, each with its variance. They sum to RSS all the same.
 func testBreakdownSampledRowsWithinTheirError(t *testing.T) {
 	t.Parallel()
 	for range 4 {

@@ -16,7 +16,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestBursts probes the heap in bursts. No case is parallel: a program that another test starts inherits the probes
+// TestBursts probes the heap in bursts. No case is parallel: a program that another test starts
+// inherits the probes of the last burst until it executes, and an allocation that two bursts probe
+// would count twice.
 func TestBursts(t *testing.T) {
 	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTimeSinceLast)
 	t.Run("frees between bursts are found from outside", testBurstsFreesBetweenBurstsFoundFromOutside)
@@ -62,7 +64,8 @@ func misplaceHeap(s *tracer.Session, pid int) {
 	}
 }
 
-// openTensorBurst begins a burst of tensors where source heap is off, as the overhead controller does.
+// openTensorBurst begins a burst of tensors where source heap is off, as the overhead controller
+// does.
 func openTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
@@ -79,9 +82,8 @@ func closeTensorBurst(t *testing.T, s *tracer.Session) {
 	}
 }
 
-// startBursts runs a program that allocates on command, and traces it in windows, of which none is open yet. Tests of windows are
-// not parallel: a program that another test starts inherits the probes of the last window until it is executed, and an allocation at
-// which two windows have probes seems to be two.
+// startBursts runs a program that allocates on command. It traces the program in bursts, of which
+// none is open yet.
 func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
@@ -92,7 +94,7 @@ func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	return target, s
 }
 
-// within carries out orders in one window.
+// inBurst gives orders during one burst.
 func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
 	t.Helper()
 	openBurst(t, s)
@@ -107,7 +109,8 @@ func runOrders(target *tracertest.Target, orders ...string) {
 	}
 }
 
-// mustEstimate fails unless what a function holds stands for so many objects of that size, each as often as the factor says.
+// mustEstimate wants the estimate for a function to be so many objects of that size, multiplied by
+// the factor.
 func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, size int64, factor float64) {
 	t.Helper()
 	got := held(s)[function]
@@ -186,7 +189,8 @@ func testBurstsYoungObjectsDoNotCountYet(t *testing.T) {
 	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
 }
 
-// What is alive, and too young to be told or born when nobody watched, is not what the allocator keeps.
+// Live objects that are too young, or were born while no probe was open, are not what the allocator
+// retains.
 func testBurstsUnclassifiedHeapNotFree(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
@@ -238,7 +242,7 @@ func testBurstsCallCutByEndBurst(t *testing.T) {
 func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
 	const reason = "addresses handed out again whose free was not seen"
 	for _, in := range []struct {
-		name        string
+		name            string
 		burst, reported bool
 	}{{"bursts", true, false}, {"all the time", false, true}} {
 		target, s := startBursts(t)
@@ -307,7 +311,7 @@ func startBurstsProgram(t *testing.T) *tracertest.Target {
 	return target
 }
 
-// heapOf is what is said of source heap of a process.
+// heapOf returns the status of source heap of a process.
 func heapOf(s *tracer.Session, pid int) source.Status {
 	for _, source := range s.Sources() {
 		if source.Name == "heap" && source.PID == pid {

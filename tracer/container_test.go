@@ -25,7 +25,8 @@ func TestContainer(t *testing.T) {
 	t.Run("NVML counts by the PID outside", testContainerNVMLCountsByPIDOutside)
 }
 
-// fillRoot makes a folder into which a program can change its root: the program and copies of the libraries that it needs.
+// fillRoot makes a folder into which a program can change its root: the program and copies of the
+// libraries that it needs.
 func fillRoot(t *testing.T, program string) (root, inside string) {
 	t.Helper()
 	root = t.TempDir()
@@ -60,7 +61,7 @@ func copyInto(t *testing.T, root, from, to string) {
 	}
 }
 
-// childOf gives the only child of a process, as we count.
+// childOf returns the only child of a process, as our PID namespace counts.
 func childOf(t *testing.T, pid int) int {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
@@ -84,7 +85,8 @@ func namespace(t *testing.T, process any, kind string) string {
 	return link
 }
 
-// startContained starts the leaking program in a root folder and namespaces of its own. --kill-child: it ends with the test.
+// startContained starts the leaking program in a root folder and namespaces of its own.
+// --kill-child: it ends with the test.
 func startContained(t *testing.T, program string, namespaces ...string) (target *tracertest.Target, pid int) {
 	t.Helper()
 	root, inside := fillRoot(t, program)
@@ -114,7 +116,7 @@ func testContainerTargetInContainer(t *testing.T) {
 	}
 }
 
-// Its file system is one that only the container has mounted: no path of ours leads to it.
+// Its file system is mounted in the container alone: no path of ours leads to it.
 func testContainerTargetOnFileSystemOwn(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread")
 	root, inside := fillRoot(t, program)
@@ -133,10 +135,11 @@ func testContainerTargetOnFileSystemOwn(t *testing.T) {
 // inContainer is set where the test binary runs again, as a container would run it.
 const inContainer = "ALLOCSCOPE_TEST_IN_CONTAINER"
 
-// outsidesProc is the /proc of the namespace in which a test was started, where it runs in one of its own.
+// outsidesProc is the /proc of the namespace in which a test was started. It is passed to the one
+// inside.
 const outsidesProc = "/proc/self/fd/3"
 
-// again runs the calling test once more in a PID namespace of its own, and fails unless it passes there.
+// runContained runs the calling case once more in a PID namespace of its own, where it must pass.
 func again(t *testing.T) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
@@ -221,7 +224,7 @@ func testContainerMappingsInsideContainer(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// From inside a container the kernel tells no PIDs of the processes of another one in it.
+// Inside a container, the kernel shows no PIDs of processes in another one.
 func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		again(t)
@@ -238,7 +241,8 @@ func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 	}
 }
 
-// NVML counts PIDs of the host. One of another process there may be the target's own in the container.
+// NVML counts PIDs of the host. One of another process there may equal the target's PID in the
+// container.
 func testContainerNVMLCountsByPIDOutside(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		again(t)

@@ -40,11 +40,11 @@ func TestFaults(t *testing.T) {
 }
 
 const (
-	faultPage = 4096
-	everyFault  = 1 // interval at which every page fault is taken
+	faultPage  = 4096
+	everyFault = 1 // interval at which every page fault is taken
 )
 
-// faulted is what faults.c says that one of its functions has touched.
+// faultTruth is what faults.c reports that one of its functions has touched.
 type faultTruth struct {
 	function      string
 	start         uint64
@@ -66,7 +66,7 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 	return truth
 }
 
-// startFaults starts testdata/faults.c with a file of its own, and tells the PID of its child.
+// startFaults starts testdata/faults.c with a file of its own. child is the PID of its child.
 func startFaults(t testing.TB) (target *tracertest.Target, program string, child int) {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "file")
@@ -135,8 +135,8 @@ func faultsSoFar(t testing.TB, pid int) int {
 	return minor + major
 }
 
-// mustFault compares the faults in what the target says it has touched, one by one. Elsewhere there are its code, its stack,
-// and the data of its libraries.
+// mustFault compares the faults one by one with what the target has touched. Faults of its code,
+// its stack and the data of its libraries are left out.
 func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault, truth []faultTruth) {
 	t.Helper()
 	if !slices.IsSortedFunc(faults, func(a, b source.Fault) int { return cmp.Compare(a.Page, b.Page) }) {
@@ -171,7 +171,7 @@ func stackByID(s *tracer.Session, id uint64) *growth.Stack {
 	return tracer.Targets(s)[0].Stacks.Get(id)
 }
 
-// touchedAt tells who was the last to touch a page.
+// touchedAt returns the last to touch a page.
 func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 	for i := range truth {
 		if f := &truth[i]; page-f.start < uint64(f.pages)*faultPage {
@@ -338,9 +338,9 @@ func testFaultsFaultsBeyondMapLoss(t *testing.T) {
 	}
 }
 
-// One fault in N on each CPU: of n faults that nothing else comes between, n/N are sampled, rounded up or down, for each
-// CPU that they are made on. What comes between makes it a random choice at most, which is no worse than n/N Poisson
-// samples: within 5 standard deviations, but for 6 of 10 million.
+// One fault in N is sampled on each CPU. Of n faults without others in between, n/N are sampled,
+// rounded up or down on each CPU. Others in between make it a random choice at most, no worse than
+// n/N Poisson samples: within 5 standard deviations, but for 6 of 10 million.
 func testFaultsSampledFaultsRepresentAll(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
 	target, program, _ := startFaults(t)

@@ -76,7 +76,7 @@ func testGPUAttachProgramWithoutGPUHasNoSourceCuda(t *testing.T) {
 	}
 }
 
-// What was there at the attach is not known, nor that it goes.
+// Neither memory from before tracing started nor its frees count.
 func testGPUAttachMemoryAllocatedBeforeTracingStartedDoesNotCount(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
@@ -148,7 +148,7 @@ func testGPUAttachOldDriverSMissingFunctionsNamed(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// A file of that name is not believed to be the driver for its name.
+// A file is not believed to be the driver for its name.
 func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	t.Parallel()
 	whole, err := os.ReadFile(libcuda(t))
@@ -188,7 +188,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	}
 }
 
-// slicesOf are what is left of a library that is not whole, by what has happened to it.
+// slicesOf returns damaged copies of a library, by what has happened to them.
 func slicesOf(whole []byte) map[string][]byte {
 	text := []byte(strings.Repeat("This is no library. ", 500))
 	scrambled := append([]byte(nil), whole...)
@@ -261,7 +261,7 @@ func testGPUAttachDetachLeavesNothingInKernel(t *testing.T) {
 	mustReportTotals(t, other, s, "of the other")
 }
 
-// nvmlAnswers is a file that steers testdata/nvml.c, from now on.
+// nvmlAnswers replaces the file that steers testdata/nvml.c.
 func nvmlAnswers(t *testing.T, file string, lines ...string) {
 	t.Helper()
 	part := file + ".part"
@@ -273,7 +273,7 @@ func nvmlAnswers(t *testing.T, file string, lines ...string) {
 	}
 }
 
-// sampleUntil samples until the process's sample is as it should be: NVML is opened beside.
+// sampleUntil samples until the moment is as wanted. NVML is opened in the background.
 func sampleUntil(t *testing.T, s *tracer.Session, what string, good func(growth.Moment) bool) growth.Moment {
 	t.Helper()
 	var moment growth.Moment
@@ -288,7 +288,7 @@ func usedIs(bytes int64) func(growth.Moment) bool {
 	return func(m growth.Moment) bool { return m.Processes[0].DeviceUsed == bytes }
 }
 
-// The library stays loaded in this program: its answers are steered by a file for all parts of the test.
+// The library stays loaded in this program: a file steers its answers in all parts of the case.
 func testNVMLDriverSCountInSamples(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "answers")
 	t.Setenv("NVML_STUB", file)
@@ -333,7 +333,8 @@ func testNVMLDriverSCountInSamples(t *testing.T) {
 	sampleUntil(t, s, "nothing once the driver has vanished", usedIs(growth.Unknown))
 }
 
-// mustBeUsed wants a snapshot to say what the driver counts for the only process, or why it does not.
+// mustBeUsed wants a snapshot to report what the driver counts for the only process, or why it does
+// not.
 func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
 	t.Helper()
 	snapshot, err := s.Snapshot()

@@ -43,7 +43,7 @@ func realLibC10(t testing.TB) string {
 	return found[0]
 }
 
-// startBlocks starts blocks.py with a libc10, the real one or one that stands for it, and without a driver.
+// startBlocks starts blocks.py with a libc10, the real one or a stand-in, and without a driver.
 func startBlocks(t testing.TB, c10 string) gpuProgram {
 	t.Helper()
 	return startPythonProgram(t, "blocks.py", c10)
@@ -59,7 +59,7 @@ func traceBlocks(t testing.TB, g gpuProgram, options tracer.Options) *tracer.Ses
 	return s
 }
 
-// A gpuTotal is what the allocator of one GPU says of itself: the order "totals" of blocks.py.
+// A gpuTotal is what the allocator of one GPU reports on the order "totals" of blocks.py.
 type gpuTotal struct {
 	GPU                                string
 	blocks, bytes, Allocated, Reserved int64
@@ -77,7 +77,7 @@ func (g gpuProgram) allocators() (all []gpuTotal) {
 	return all
 }
 
-// heldByBlocks are the blocks of a snapshot by GPU and by who holds them.
+// heldByBlocks are the blocks of a snapshot by GPU and allocation site.
 func heldByBlocks(snapshot *growth.Snapshot) amounts {
 	held := make(amounts)
 	for _, h := range snapshot.DeviceHoldings {
@@ -88,7 +88,8 @@ func heldByBlocks(snapshot *growth.Snapshot) amounts {
 	return held
 }
 
-// mustReportTotals wants those of a process to be what its allocators say, on each GPU and in sum.
+// mustReportTotals wants the totals of a process to be those of its allocators, on each GPU and in
+// sum.
 func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after string) {
 	t.Helper()
 	var allocated, reserved int64
@@ -110,7 +111,8 @@ func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	}
 }
 
-// blockOrders are orders of blocks.py and what they change: by GPU and holder, objects and bytes.
+// blockOrders are orders of blocks.py and their changes: objects and bytes by GPU and allocation
+// site.
 var blockOrders = []struct {
 	order   string
 	changes amounts
@@ -126,7 +128,7 @@ var blockOrders = []struct {
 	{"hold weights 1 700 0", amounts{"0 hold_weights": {1, 1024}}}, // and before it, the cache is emptied: that tells nothing by itself
 }
 
-// mustFollowBlocks gives all orders, and wants each block to be known with its holder.
+// mustFollowBlocks gives all orders and wants each block to be known with its allocation site.
 func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 	t.Helper()
 	want := make(amounts)
@@ -175,7 +177,8 @@ func testBlocksEveryBlockHasAllocationSite(t *testing.T) {
 	}
 }
 
-// The hook of each version that is known; that of PyTorch 2.6 stands for those whose totals have no sign.
+// The stand-ins have the hook of each known version. That of PyTorch 2.6 represents those with
+// unsigned totals.
 func testBlocksHookEachVersion(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-DREPORT", "-DREPORT_SIGNED"} {
@@ -190,7 +193,8 @@ func testBlocksHookEachVersion(t *testing.T) {
 	}
 }
 
-// PyTorch 2.6 is that of the Debian 13 that testdata/peers/debian.sh sets up, in the folder that it says.
+// testdata/peers/debian.sh sets up Debian 13 with PyTorch 2.6, in the folder that ALLOCSCOPE_PEERS
+// names.
 func testBlocksHookDebian13(t *testing.T) {
 	t.Parallel()
 	folder := os.Getenv("ALLOCSCOPE_PEERS")
@@ -216,7 +220,7 @@ func testBlocksHookDebian13(t *testing.T) {
 	mustFollowBlocks(t, g, s)
 }
 
-// Without a GPU torch reports the memory of the processor to the same function.
+// Without a GPU, PyTorch reports memory of the CPU to the same function.
 func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
@@ -243,7 +247,7 @@ func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// What the allocator tells contains what is older, from the first event on; what is older is freed.
+// From the first event on, the allocator's totals contain older blocks. Those are freed here.
 func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
@@ -263,7 +267,8 @@ func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// torch loads its libraries one after the other, and one for CUDA is as good a sign of a GPU as the driver.
+// PyTorch loads its libraries one after the other. One for CUDA shows a GPU as well as the driver
+// does.
 func testBlocksLibrariesInEitherOrder(t *testing.T) {
 	t.Parallel()
 	for _, way := range []struct {
@@ -313,7 +318,7 @@ func testBlocksHookWithoutTotalsRefused(t *testing.T) {
 	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
 }
 
-// A blockStorm has blocks.py do the same again and again, and other orders in between.
+// An orderLoop has blocks.py repeat one order, with other orders in between.
 type orderLoop struct {
 	program gpuProgram
 	orders  chan string // what is to be done once, or after "again " what is done again and again from then on; closed: it ends
@@ -357,7 +362,7 @@ func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
 	return interval
 }
 
-// until waits three minutes for what the governor takes its time for.
+// awaitController waits at most three minutes for a decision of the overhead controller.
 func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
@@ -367,7 +372,7 @@ func awaitController(t *testing.T, s *tracer.Session, what string, holds func() 
 	}
 }
 
-// Large blocks, each of which is sampled at first, and then small ones, which take too much without that.
+// Large blocks are all sampled at first. Then small ones follow, which cost too much.
 func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
@@ -417,7 +422,8 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 	}
 }
 
-// What is given up is not opened again by itself, nor for those that come later; the totals of both follow.
+// Blocks that were given up are not followed again, nor are those of later targets. The totals of
+// both go on.
 func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 	t.Parallel()
 	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
@@ -455,8 +461,8 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 	}
 }
 
-// Estimates of n blocks of s bytes, each taken with probability p, have the standard deviation s sqrt(n (1-p)/p). Six of them are
-// exceeded by chance once in 100 million times.
+// The estimate of n blocks of s bytes, each taken with probability p, has the standard deviation s
+// sqrt(n (1-p)/p). Chance exceeds six of them once in 100 million times.
 func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 	t.Parallel()
 	const interval, most = 512 << 10, 6.0

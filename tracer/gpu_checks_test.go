@@ -14,14 +14,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestGPUChecks runs the checks of `make test-gpu` with stand-ins for torch, CUDA's driver and NVML.
+// TestGPUChecks runs the checks of `make test-gpu` with stand-ins for torch, CUDA's driver and
+// NVML.
 func TestGPUChecks(t *testing.T) {
 	t.Run("checks pass with the stand-ins", testGPUChecksChecksPassWithStandIns)
 	t.Run("memory of all GPUs replaces that of the process", testGPUChecksMemoryAllGPUsReplacesThatProcess)
 	t.Run("wrong totals are found", testGPUChecksWrongTotalsFound)
 }
 
-// A gpuBench is where a trainer with a GPU runs: on one, or with what stands for it.
+// A gpuSetup is where a trainer runs: on a GPU, or with stand-ins.
 type gpuSetup struct {
 	libraries []string // by which its torch calls CUDA
 	nvml      string   // Options.NVML
@@ -34,7 +35,7 @@ type gpuTrace struct {
 	s *tracer.Session
 }
 
-// watch traces a trainer with what sees memory of GPUs, and libraries that are loaded later.
+// watch traces a trainer with the sources of GPU memory, and of libraries that are loaded later.
 func (b gpuSetup) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	t.Helper()
 	s := open(t, tracer.Options{PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"}, NVML: b.nvml})
@@ -46,7 +47,8 @@ func (b gpuSetup) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	return gpuTrace{b, trainer, s}
 }
 
-// makeContext lets it call CUDA for the first time, and waits until its driver is watched: it is loaded only then.
+// makeContext lets the trainer call CUDA for the first time, which loads the driver, and waits
+// until the driver is probed.
 func (g gpuTrace) makeContext(t *testing.T) {
 	t.Helper()
 	g.Do("context")
@@ -66,7 +68,8 @@ func (b gpuSetup) traceFromStart(t *testing.T, flags ...string) gpuTrace {
 	return g
 }
 
-// mustBeTorchs wants blocks and segments to be torch's own, to the byte, after each of these orders.
+// mustBeTorchs wants blocks and segments to be torch's own, to the byte, after each of these
+// orders.
 func (g gpuTrace) mustBeTorchs(t *testing.T, orders ...string) (f gpuFigures) {
 	t.Helper()
 	for _, order := range orders {
@@ -80,7 +83,7 @@ func (g gpuTrace) mustBeTorchs(t *testing.T, orders ...string) (f gpuFigures) {
 	return f
 }
 
-// outcome is what stands in the table: what has been found, unless it is not so.
+// outcome returns the text of the table unless the check has failed.
 func outcome(t *testing.T, found string) string {
 	if t.Failed() {
 		return "**no**"
@@ -98,7 +101,8 @@ func (b gpuSetup) checkFromStart(t *testing.T, segments string, flags ...string)
 	tracertest.MeasuredOnGPU(t, "segments equal `torch.cuda.memory_reserved()`, "+segments, "%s: %d MiB", yes, f.segments/mib)
 }
 
-// checkLateAttach compares the totals of a trainer that is older than its trace, and the blocks since.
+// checkLateAttach compares the totals of a trainer that is older than its trace, and the blocks
+// since.
 func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string) {
 	const kept, kib = 50, 300
 	trainer := tracertest.StartGPUTrainer(t, flags...)
@@ -193,7 +197,7 @@ func isOfPinMemory(f growth.Frame) bool {
 	return f.Python && path.Base(f.File) == "pin_memory.py"
 }
 
-// checkWithoutCache wants the driver's calls to tell what blocks would have told.
+// checkWithoutCache wants the driver's calls to show what blocks would have shown.
 func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	const kept, kib = 40, 300
 	g := b.traceFromStart(t, "--no-cache")
@@ -205,7 +209,7 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s", outcome(t, "yes, to the byte"))
 }
 
-// gpuFigures are what a snapshot says of the memory of its only process on GPUs, in bytes.
+// gpuFigures are what a snapshot reports of the GPU memory of its only process, in bytes.
 type gpuFigures struct {
 	allocated, reserved int64 // totals, as torch's allocator has told them
 	blocks              int64 // that are known by stack
@@ -215,7 +219,7 @@ type gpuFigures struct {
 	used                int64 // what the driver counts
 }
 
-// figuresOf takes for torch's what was called from libraries whose names begin so.
+// figuresOf counts as PyTorch's what was called from libraries whose names begin so.
 func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
 	if len(snapshot.Devices) != 1 {
 		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.Devices), snapshot.Devices)
@@ -242,7 +246,8 @@ func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
 	return f, nil
 }
 
-// isCalledFrom tells whether CUDA was called from one of these libraries: its driver, and mostly its runtime, are above them on the stack.
+// isCalledFrom reports whether CUDA was called from one of these libraries. CUDA's driver, and
+// mostly its runtime, are above them on the stack.
 func isCalledFrom(stack *growth.Stack, libraries []string) bool {
 	for _, f := range stack.Frames {
 		if f.Module == nil {
@@ -262,7 +267,7 @@ func isCalledFrom(stack *growth.Stack, libraries []string) bool {
 	return false
 }
 
-// misfits are the totals that are not torch's, each in words.
+// misfits are the totals that differ from PyTorch's, each in words.
 func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
 	for _, c := range []struct {
 		what      string
@@ -278,7 +283,8 @@ func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
 	return texts
 }
 
-// misfitsFromStart are those of a process that has been traced since before its first tensor: blocks and segments are known as well.
+// misfitsFromStart are those of a process that has been traced since before its first tensor. Its
+// blocks and segments are known as well.
 func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
 	texts := f.misfits(torch)
 	if f.blocks != torch.Allocated {
@@ -290,13 +296,14 @@ func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
 	return texts
 }
 
-// apart is how far what the driver has handed out and a context are from what it counts, as a share of that.
+// apart is how far what the driver has handed out and a context are from what it counts, as a share
+// of that.
 func (f gpuFigures) apart(context, used int64) float64 {
 	return math.Abs(float64(used-context-f.segments-f.others)) / float64(used)
 }
 
-// usedOnGPUs is what the driver counts for the only process. Where it does not list it, as in many containers, that is what all GPUs have more
-// than before it came, and by says so.
+// usedOnGPUs is what the driver counts for the only process. In many containers NVML does not list
+// it: then it is the growth of all GPUs since before the process came, and by names that.
 func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 	if len(now.Processes) == 1 && now.Processes[0].DeviceUsed != growth.Unknown {
 		return now.Processes[0].DeviceUsed, "the process", nil
@@ -313,7 +320,8 @@ func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 	return bytes, "all GPUs, what they had before taken off", nil
 }
 
-// heldThrough sums the device memory of a kind that a line of a program of testdata has allocated, called or brought about.
+// heldThrough sums the device memory of a kind that a line of a program of testdata has allocated,
+// called or brought about.
 func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
 	for _, h := range snapshot.DeviceHoldings {
 		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames, func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
@@ -323,7 +331,7 @@ func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line 
 	return bytes
 }
 
-// figuresFrom is what a snapshot of a session says.
+// figuresFrom returns the figures of a new snapshot.
 func figuresFrom(t *testing.T, s *tracer.Session, torch ...string) gpuFigures {
 	t.Helper()
 	f, err := figuresOf(snapshot(t, s), torch...)
@@ -404,7 +412,8 @@ func testGPUChecksMemoryAllGPUsReplacesThatProcess(t *testing.T) {
 	}
 }
 
-// startStandIns makes trainers run with what stands for torch and for CUDA's driver, and the tracer with what stands for NVML.
+// startStandIns makes trainers run with stand-ins for PyTorch and for CUDA's driver, and the tracer
+// with one for NVML.
 func startStandIns(t *testing.T) gpuSetup {
 	t.Helper()
 	answers := filepath.Join(t.TempDir(), "answers")

@@ -30,7 +30,8 @@ func TestGPU(t *testing.T) {
 
 const mib = 1 << 20
 
-// A gpuAPI is one of cuda.c: what an object of an order's size counts, in which kind of ours and in which of the library's.
+// A gpuAPI is one of cuda.c: what an object of an order's size counts, in which kind of the
+// tracer's and in which of the library's.
 type gpuAPI struct {
 	name    string
 	size    int64
@@ -62,12 +63,12 @@ func gpuAPINamed(name string) gpuAPI {
 	return gpuAPIs[slices.IndexFunc(gpuAPIs, func(a gpuAPI) bool { return a.name == name })]
 }
 
-// holder is the name under which its objects are held.
+// holder is the name of its allocation site.
 func (a gpuAPI) holder() string {
 	return callerOf(growth.Holding{Kind: a.kind, GPU: a.gpu}, "hold_"+a.name)
 }
 
-// A reckoning is what has to be held and to have been allocated, by the orders that were given.
+// An expectation is what must be held and have been allocated after the given orders.
 type expectation struct {
 	held, allocated, library amounts
 	device, pinned           int64 // bytes
@@ -91,10 +92,11 @@ func (r *expectation) add(a gpuAPI, objects, allocated int64) {
 	}
 }
 
-// libraryKinds are those of the library that are memory: what else it knows are addresses, and memory of others.
+// libraryKinds are those of the library that are memory: what else it knows are addresses, and
+// memory of others.
 var libraryKinds = []string{"device", "pitch", "managed", "async", "pool", "created", "created_host", "pinned", "registered"}
 
-// mustHoldExpected compares a snapshot, a sample and the library's own counts with what was reckoned.
+// mustHoldExpected compares a snapshot, a sample and the library's own counts with the expectation.
 func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after string, r *expectation) {
 	t.Helper()
 	reported := g.totals("totals")
@@ -112,8 +114,8 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	}
 }
 
-// Each call of CUDA's driver that allocates counts what the library says that there is, for whoever has called it; what fails
-// counts nothing, and changes nothing.
+// Each allocating call of CUDA's driver counts for its caller what the library counts. A failing
+// call counts nothing and changes nothing.
 func testKernelGPUEveryDriverCallCountsForCaller(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
@@ -150,7 +152,8 @@ func testKernelGPUEveryDriverCallCountsForCaller(t *testing.T) {
 	}
 }
 
-// retainHandles has memory live on for the handles that there are of it. Four segments are there before.
+// retainHandles has memory live on for the handles that there are of it. Four segments are there
+// before.
 func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, expected *expectation) {
 	t.Helper()
 	segment := gpuAPINamed("segment")
@@ -171,7 +174,7 @@ func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, expected *expe
 	}
 }
 
-// What is freed is handed out again at once, to others.
+// The library hands out freed addresses again at once, for other calls.
 func testGPUReusedAddressBelongsToNewAllocationSite(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
@@ -235,7 +238,7 @@ func testGPUOneUnmapManyMappings(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// libcudart asks the driver for its functions by cuGetProcAddress, and does not link to them.
+// libcudart asks the driver for its functions by cuGetProcAddress and does not link to them.
 func testGPUFunctionsFromCuGetProcAddress(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
@@ -253,7 +256,8 @@ func testGPUFunctionsFromCuGetProcAddress(t *testing.T) {
 // pythonAPIs are those of cuda.c that cuda.py has, too.
 var pythonAPIs = []string{"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc", "allochost"}
 
-// mustLeadThrough wants that a stack leads from the driver through the function one and its caller, which are Python's, to the program's start.
+// mustLeadThrough wants a stack to lead from the driver through the Python functions one and its
+// caller to the start of the program.
 func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 	t.Helper()
 	var python []string
@@ -322,7 +326,7 @@ func lossOf(t testing.TB, s *tracer.Session, reason string) (n uint64) {
 	return n
 }
 
-// A program may call whatever it likes by the driver's names, with whatever arguments.
+// A program may call any function of the driver's names with any arguments.
 func testGPUHostileArgumentsDoNoHarm(t *testing.T) {
 	t.Parallel()
 	target := tracertest.Start(t, tracertest.Build(t, "wild.c", "-DPROGRAM"), tracertest.BuildLibrary(t, "wild.c", "libcuda.so.1"))

@@ -21,7 +21,8 @@ func TestOnAGPU(t *testing.T) {
 	t.Run("compiled code is the component of its blocks", testOnAGPUCompiledCodeComponentBlocks)
 }
 
-// onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of pinned memory.
+// onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of
+// pinned memory.
 var onGPU = gpuSetup{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
 
 const segmentsOff, segmentsOn = "expandable segments off", "expandable segments on"

@@ -13,7 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestKernelHeap compares the live heap with what programs of known behaviour hold, on every kernel.
+// TestKernelHeap compares the live heap with what programs of known behaviour hold, on every
+// kernel.
 func TestKernelHeap(t *testing.T) {
 	t.Run("leak is exact beside a hundredfold churn", testKernelHeapLeakExactBesideHundredfoldChurn)
 	t.Run("every allocator function counts as its manual page says", testKernelHeapEveryAllocatorFunctionCountsAsManualPageSays)
@@ -81,7 +82,8 @@ func testKernelHeapLeakExactBesideHundredfoldChurn(t *testing.T) {
 	}
 }
 
-// The estimate of n objects of s bytes, each taken with probability p, has the standard deviation s sqrt(n (1-p)/p).
+// The estimate of n objects of s bytes, each taken with probability p, has the standard deviation s
+// sqrt(n (1-p)/p).
 func testHeapSampledLeakWithinConfidenceBound(t *testing.T) {
 	t.Parallel()
 	const objects, size, interval = 16384, 64 << 10, 512 << 10 // 1 GiB
@@ -126,7 +128,7 @@ var bare = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protec
 
 const leaks, leakSize, leakChurn = 5000, 100, 10
 
-// mustCountLeak traces a target built of testdata/leak.c that leaks in one thread.
+// mustCountLeak traces a target of testdata/leak.c that leaks in one thread.
 func mustCountLeak(t *testing.T, target *tracertest.Target, options tracer.Options) *tracer.Session {
 	t.Helper()
 	s := open(t, options)
@@ -163,7 +165,7 @@ func testKernelHeapPreloadedAllocatorReplacesCLibraryS(t *testing.T) {
 	}
 }
 
-// mustProbeIn fails unless the functions are probed in that file and in no other.
+// mustProbeIn wants the functions to be probed in that file and in no other.
 func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...string) {
 	t.Helper()
 	for _, function := range functions {
@@ -179,7 +181,8 @@ func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...stri
 	}
 }
 
-// The C library's own functions call the preloaded ones; what they are asked for counts, under their own names.
+// The C library's own functions call the preloaded ones. What they are asked for counts under their
+// own names.
 func testHeapCLibrarySFunctionsBesidePreloadedAllocator(t *testing.T) {
 	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
 	command.Env = append(os.Environ(), "LD_PRELOAD="+tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
@@ -230,7 +233,8 @@ func testHeapProgramWithoutMallocShowsMappingsAlone(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// Stripped: what malloc takes from the kernel is all that can be seen of it. It is known by what lies in it.
+// What malloc takes from the kernel is all that can be seen of a stripped program. The scan
+// recognises it by its content.
 func testHeapStrippedStaticProgramHasHeapUnknownSite(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
 	target := tracertest.Start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
@@ -281,7 +285,8 @@ func testHeap32BitProgramSMappingsComeFromProc(t *testing.T) {
 	}
 }
 
-// An allocator other than glibc's, as Debian packages it: libraries to link with or to preload.
+// An allocator is one other than glibc's, as Debian packages it: libraries to link with or to
+// preload.
 type allocator struct {
 	name, define, link, library string
 	static                      string // to link with instead; empty: there is none
@@ -375,7 +380,8 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	}
 }
 
-// mustLoseNoCall fails if anything was lost but frames above the program's own: Debian's musl has no unwind information.
+// mustLoseNoCall fails if anything was lost except frames above the program's own: Debian's musl
+// has no unwind information.
 func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	t.Helper()
 	events, losses, err := s.Counters()
@@ -390,8 +396,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	return events
 }
 
-// heldByCases is what the functions case_... hold, whatever lies between them and the probe, and how many objects all
-// stacks have allocated.
+// heldByCases returns what the functions case_... hold, whatever lies between them and the probe,
+// and how many objects all stacks have allocated.
 func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated float64) {
 	held = make(map[string][2]int64)
 	for _, h := range taken.Holdings {

@@ -57,7 +57,7 @@ func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	return snapshot
 }
 
-// held is what the callers of the allocator hold, by function: objects and bytes.
+// held returns what the callers of the allocator hold, by function: objects and bytes.
 func held(snapshot *growth.Snapshot) map[string][2]int64 {
 	sums := make(map[string][2]int64)
 	for _, h := range snapshot.Holdings {
@@ -74,7 +74,8 @@ func held(snapshot *growth.Snapshot) map[string][2]int64 {
 	return sums
 }
 
-// mustHold compares with what semantics.c says it holds: lines of NAME OBJECTS BYTES. Its other functions hold nothing.
+// mustHold compares with the lines NAME OBJECTS BYTES that the target reports. Its other functions
+// hold nothing.
 func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
 	t.Helper()
 	for _, line := range truth {
@@ -192,7 +193,7 @@ type gpuProgram struct {
 	t testing.TB
 }
 
-// libcuda is the library that stands for CUDA's driver.
+// libcuda builds the stand-in for CUDA's driver.
 func libcuda(t testing.TB, flags ...string) string {
 	t.Helper()
 	return tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1", flags...)
@@ -213,7 +214,7 @@ func startPythonProgram(t testing.TB, name string, arguments ...string) gpuProgr
 	return gpuProgram{target, t}
 }
 
-// do gives orders, and what the last of them printed.
+// do gives orders. It returns what the program printed of the last one.
 func (g gpuProgram) do(orders ...string) (printed []string) {
 	g.t.Helper()
 	for _, order := range orders {
@@ -223,7 +224,7 @@ func (g gpuProgram) do(orders ...string) (printed []string) {
 	return printed
 }
 
-// amounts are objects and bytes, by whatever they are told of; what there is nothing of is left out.
+// amounts are objects and bytes by name. Empty ones are left out.
 type amounts map[string][2]int64
 
 func (a amounts) add(name string, objects, bytes int64) {
@@ -242,7 +243,7 @@ func (a amounts) plus(b amounts) amounts {
 	return sum
 }
 
-// totals are what the library says that there is, by the order of that name.
+// totals returns what the library itself counts, on the order of that name.
 func (g gpuProgram) totals(order string) amounts {
 	g.t.Helper()
 	reported := make(amounts)
@@ -257,7 +258,7 @@ func (g gpuProgram) totals(order string) amounts {
 	return reported
 }
 
-// onDevices are kinds of memory on GPUs, and what the driver has taken of the host's.
+// onDevices returns the memory on GPUs, and the host memory that the driver has pinned.
 func onDevices(snapshot *growth.Snapshot) (holdings []growth.Holding) {
 	holdings = append(holdings, snapshot.DeviceHoldings...)
 	for _, h := range snapshot.Holdings {
@@ -268,7 +269,8 @@ func onDevices(snapshot *growth.Snapshot) (holdings []growth.Holding) {
 	return holdings
 }
 
-// siteIn is the innermost function of a stack whose name begins so, itself or by a function within it; "?" if there is none.
+// siteIn is the innermost function of a stack whose name begins so, itself or by a function within
+// it. "?" if there is none.
 func siteIn(stack *growth.Stack, prefix string) string {
 	for _, f := range stack.Frames {
 		if strings.HasPrefix(f.Function, prefix) {
@@ -307,7 +309,7 @@ func allocatedBySite(snapshot *growth.Snapshot) amounts {
 	return held
 }
 
-// mustAmount compares what is told with the truth.
+// mustAmount compares a result with the truth.
 func mustAmount(t testing.TB, what string, got, want amounts) {
 	t.Helper()
 	for name, of := range want {
@@ -322,7 +324,7 @@ func mustAmount(t testing.TB, what string, got, want amounts) {
 	}
 }
 
-// awaited waits a minute for what happens in the background.
+// awaitEvent waits at most a minute for something that happens in the background.
 func awaitEvent(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
@@ -354,7 +356,7 @@ func awaitBlocks(t testing.TB, s *tracer.Session) {
 	awaitTables(s)
 }
 
-// source gives what a session says of one of its sources.
+// sourceOf returns the status of one of the sources of a session.
 func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
 	t.Helper()
 	for _, source := range s.Sources() {
@@ -444,7 +446,7 @@ func lineWith(t *testing.T, comment string) int {
 	return strings.Count(before, "\n") + 1
 }
 
-// copied gives a copy of a library under another name.
+// copied returns the path of a copy of a library under another name.
 func copied(t *testing.T, library, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(library)
@@ -475,7 +477,7 @@ func startTrainer(t testing.TB, arguments ...string) trainer {
 	return trainer{target}
 }
 
-// train does so many steps, calls meanwhile while they are under way, and gives their losses.
+// train runs so many steps and calls meanwhile while they are under way. It returns their losses.
 func (g trainer) train(steps int, meanwhile func()) []string {
 	g.Say(strconv.Itoa(steps))
 	meanwhile()

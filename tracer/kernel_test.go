@@ -65,10 +65,12 @@ func testKernelStacksMoreStacksThanKernelSMapHolds(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// since has the first kernel with a mode, as KERNEL_VERSION of <linux/version.h> packs major and minor.
+// since has the first kernel with a mode, as KERNEL_VERSION of <linux/version.h> packs major and
+// minor.
 var since = map[probe.Mode]int{probe.Single: 5<<8 | 15, probe.Multi: 6<<8 | 6, probe.Session: 6<<8 | 13}
 
-// tellsZeroPages is the first kernel that tells pages which only read zeros from others, by PAGEMAP_SCAN.
+// tellsZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros from
+// others.
 const tellsZeroPages = 6<<8 | 7
 
 // The tests of every mode use those that this kernel has; the others are tried below.
@@ -121,7 +123,8 @@ func testKernelStacksStacksCComplete(t *testing.T) {
 	h.mustFollow(118)
 }
 
-// Python frames with their lines, between native ones: deep.py calls itself through reduce() and sorted().
+// Python frames with their lines, between native ones: deep.py calls itself through reduce() and
+// sorted().
 func testKernelStacksStacksPythonNameEveryLine(t *testing.T) {
 	const mappings = 20
 	target := tracertest.Start(t, python, tracertest.Source("deep.py"))
@@ -169,7 +172,7 @@ func ofPython(s *growth.Stack) []growth.Frame {
 	return slices.DeleteFunc(slices.Clone(s.Frames), func(f growth.Frame) bool { return !f.Python })
 }
 
-// mustBeDeep compares with what deep.py does, whose lines the text of the program tells.
+// mustBeDeep compares the frames with the lines of deep.py that make the calls.
 func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("deep.py"))
@@ -194,15 +197,16 @@ func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	}
 }
 
-// The first kernels that count what is resident for each CPU, not for each thread, and that add up what CPUs have counted
-// when they are asked.
+// The first kernels that count what is resident for each CPU, not for each thread, and that add up
+// what CPUs have counted when they are asked.
 const (
 	countsByCPU   = 6<<8 | 2
 	countsExactly = 6<<8 | 17
 )
 
-// countSlack bounds how far the kernel's count of a process's resident memory is off the pages, in bytes. It leaves out what
-// threads have counted in their last 64 page faults, of up to 16 pages each, or what CPUs have in batches.
+// countSlack bounds how far the kernel's count of a process's resident memory is off the pages, in
+// bytes. It leaves out what threads have counted in their last 64 page faults, of up to 16 pages
+// each, or what CPUs have in batches.
 func countSlack(r growth.Resident) int64 {
 	const page, counters = 4096, 3 // private, of files, shared
 	kernel, cpus := runningKernel(), int64(runtime.NumCPU())
@@ -228,7 +232,8 @@ func testKernelBreakdownDoctorReportsHowPagesFound(t *testing.T) {
 	t.Error("there is no check of the page map")
 }
 
-// A ledger of each kind of reading: pages, the signatures in them, page faults and what a fork shares.
+// Each order needs another reading: of pages, of the signatures in them, of page faults and of what
+// a fork shares.
 func testKernelBreakdownRowsSumToRSS(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "map_beyond")

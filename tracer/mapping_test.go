@@ -19,12 +19,13 @@ func TestKernelMappings(t *testing.T) {
 	t.Run("growth between two snapshots", testKernelMappingsGrowthBetweenTwoSnapshots)
 }
 
-// TestMappings tells direct mappings from the allocator's.
+// TestMappings separates direct mappings from the allocator's.
 func TestMappings(t *testing.T) {
 	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoesNotHideAllocatorSMappings)
 }
 
-// What a function of a target has mapped and has given back, as the target says (see testdata/mappings.c) or as we measure.
+// These are what a function of a target has mapped and released, as the target reports (see
+// testdata/mappings.c) or as we measure.
 type (
 	mapper struct {
 		function string
@@ -47,7 +48,7 @@ func newSpace() space {
 	return space{holds: make(map[mapper]mappedBy), releases: make(map[releaser]released)}
 }
 
-// told is the truth in the lines of a target.
+// reported is the truth in the lines of a target.
 func reported(t testing.TB, lines []string) space {
 	t.Helper()
 	truth := newSpace()
@@ -86,8 +87,8 @@ func reported(t testing.TB, lines []string) space {
 	return truth
 }
 
-// measured is what a snapshot says of the functions of a program. Rows of memory that is merely resident say nothing of
-// mappings.
+// measured is what a snapshot reports of the functions of a program. Rows of memory that is merely
+// resident are not about mappings.
 func measured(snapshot *growth.Snapshot, program string) space {
 	got := newSpace()
 	for _, h := range snapshot.Holdings {
@@ -136,7 +137,7 @@ func mustBe(t *testing.T, got, want space) {
 	}
 }
 
-// mustAddUp fails unless the totals are the sums of what the target tells.
+// mustAddUp wants the totals to be the sums of what the target reports.
 func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	t.Helper()
 	want := growth.MappingTotals{Reserved: truth.reserved + truth.allocator, Allocator: truth.allocator}
@@ -174,7 +175,8 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 	return target, program
 }
 
-// The largest interval leaves all calls of malloc to be followed cheaply: its mappings must be told apart all the same.
+// At the largest interval calls of malloc are not sampled. Its mappings must be told apart all the
+// same.
 func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 	for _, mode := range modes {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
@@ -200,7 +202,7 @@ func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 	}
 }
 
-// A return probe in the C library, whoever has set it and for whatever process, changes where malloc returns to.
+// A return probe in the C library changes where malloc returns to, in all processes.
 func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
 	other := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"))
 	other.Await("ready")
@@ -212,7 +214,7 @@ func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
-// What was touched after the snapshot before counts in the next, and what was mapped twice by one line counts twice.
+// Pages touched since the last snapshot count in the next, and a line that maps twice counts twice.
 func testKernelMappingsGrowthBetweenTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := tracertest.Start(t, program)

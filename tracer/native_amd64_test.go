@@ -32,8 +32,9 @@ func TestNative(t *testing.T) {
 	t.Run("cached rules of replaced mappings are not used", testNativeCachedRulesReplacedMappingsNotUsed)
 }
 
-// busyPython calls the allocator from below Python code and C extensions, with callbacks from C into Python and, through
-// ctypes, from machine code made at run time. It goes on until it is killed.
+// busyPython calls the allocator from below Python code and C extensions: with callbacks from C
+// into Python and, through ctypes, from machine code made at run time. It goes on until it is
+// killed.
 const busyPython = `
 import bz2, ctypes, decimal, functools, hashlib, json, pickle, re, sqlite3, threading, time, xml.parsers.expat, zlib
 
@@ -78,7 +79,7 @@ print("ready", flush=True)
 forever()
 `
 
-// Not one stack of gdb's in a hundred is missing from ours, and ours are whole.
+// Fewer than one in a hundred of gdb's stacks is missing from ours, and ours are complete.
 func testNativeStacksThoseGdb(t *testing.T) {
 	t.Parallel()
 	const stops = 250
@@ -126,7 +127,8 @@ func (f *gdbFrame) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&f.pc, &f.function})
 }
 
-// gdbStacks stops a process at so many random calls of malloc, with skip calls between two on average.
+// gdbStacks stops a process at so many random calls of malloc, with skip calls between two on
+// average.
 func gdbStacks(t *testing.T, pid, stops, skip int) [][]gdbFrame {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stops.json")
@@ -156,10 +158,11 @@ func gdbStacks(t *testing.T, pid, stops, skip int) [][]gdbFrame {
 	return stacks
 }
 
-// notReady is what cuts stacks in the first seconds, before gdb has come.
+// notReady truncates stacks in the first seconds, before gdb has come.
 const notReady = "unwind table not ready yet"
 
-// mustBeWhole asks that 99 % of the allocations have a stack that reaches the start of its thread, once the tables are there.
+// mustBeWhole wants 99% of the allocations to have a stack that reaches the start of its thread,
+// once the tables are there.
 func mustBeWhole(t *testing.T, got *growth.Snapshot) {
 	t.Helper()
 	var all, cut float64
@@ -180,7 +183,8 @@ func mustBeWhole(t *testing.T, got *growth.Snapshot) {
 	}
 }
 
-// mustAgree asks that 99 % of gdb's stacks are among ours, address for address from malloc's return address on.
+// mustAgree wants 99% of gdb's stacks to be among ours, address for address from malloc's return
+// address on.
 func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	t.Helper()
 	whole := make(map[string]bool)
@@ -238,8 +242,7 @@ func write(frames []gdbFrame) string {
 	return text.String()
 }
 
-// closest is our stack that has the most frames in common with gdb's from the innermost on, so that one sees where ours went
-// another way.
+// mostSimilar is our stack with the most frames in common with gdb's, from the innermost on.
 func mostSimilar(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
 	var best []gdbFrame
 	most := -1
@@ -256,7 +259,7 @@ func mostSimilar(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
 	return best
 }
 
-// trap.c allocates in a signal handler before every instruction that it steps through, and counts.
+// trap.c allocates and counts in a signal handler before every instruction that it steps through.
 func testNativeEveryInstructionThatSignalCanInterrupt(t *testing.T) {
 	for _, c := range []struct {
 		mode, in string
@@ -323,7 +326,7 @@ func testNativeGeneratedCodeThatKeepsFramePointer(t *testing.T) {
 	}
 }
 
-// trap runs trap.c, and gives what was seen and the number of allocations that it made.
+// trap runs trap.c. It returns what was seen and the number of allocations that the program made.
 func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	t.Helper()
 	target := tracertest.Start(t, program, mode)
@@ -346,14 +349,14 @@ func index(stack *growth.Stack, function string) int {
 	return slices.IndexFunc(stack.Frames, func(f growth.Frame) bool { return strings.TrimSuffix(f.Function, marked) == function })
 }
 
-// isWhole: main called the function, and _start is where the thread began.
+// isWhole reports whether main called the function and the thread began in _start.
 func isWhole(stack *growth.Stack, function string) bool {
 	at := index(stack, function)
 	return stack.Truncated == "" && at >= 0 && index(stack, "main") == at+1 && index(stack, "_start") == len(stack.Frames)-1
 }
 
-// isInResolver: below the dynamic linker's code that binds functions on their first call, whose frame hangs on a register
-// that is not followed up a stack (rbx).
+// isInResolver reports whether a stack is below the dynamic linker's code that binds functions on
+// their first call. Its frame hangs on rbx, which is not followed up a stack.
 func isInResolver(stack *growth.Stack) bool {
 	return slices.ContainsFunc(stack.Frames, func(f growth.Frame) bool { return strings.HasPrefix(f.Function, "_dl_runtime_resolve") })
 }
@@ -387,7 +390,8 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	return first.Bias
 }
 
-// What is remembered of an address is of one generation. Addresses that differ as two generations do were taken for each other.
+// A cached rule belongs to one generation of mappings. Addresses that differ as two generations do
+// were once taken for each other.
 func testNativeCachedRulesReplacedMappingsNotUsed(t *testing.T) {
 	const generations = 40
 	target := tracertest.Start(t, tracertest.Build(t, "generations.c"))

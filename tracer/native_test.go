@@ -58,8 +58,8 @@ func (h host) call(times int) {
 	h.Await("done")
 }
 
-// throughPlugin counts the allocations whose stacks are whole and lead through both functions of the library, and all that
-// the library made, by their size.
+// throughPlugin counts the library's allocations by their size: those with complete stacks through
+// both of its functions, and all.
 func (h host) throughPlugin(size int64) (whole, all int) {
 	h.t.Helper()
 	for _, held := range snapshot(h.t, h.session).Holdings {
@@ -75,8 +75,8 @@ func (h host) throughPlugin(size int64) (whole, all int) {
 	return whole, all
 }
 
-// mustFollow calls the library until the first stack through it is whole, and wants that all from then on are, and that
-// those before are counted.
+// mustFollow calls the library until the first stack through it is complete. All from then on must
+// be, and those before are counted as truncated.
 func (h host) mustFollow(size int64) {
 	h.t.Helper()
 	const attempts, calls = 500, 100
@@ -137,7 +137,7 @@ func testStacksLibrariesWithoutBuildIDHaveTablesTheirOwn(t *testing.T) {
 	}
 }
 
-// mustFollowAll calls all libraries once in each round until a round's stacks are all whole.
+// mustFollowAll calls all libraries once a round until the stacks of a round are all complete.
 func (h host) mustFollowAll(size int64, libraries int) {
 	h.t.Helper()
 	const attempts = 100
@@ -196,7 +196,8 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 	h.t.Errorf("no stack is as wanted; the last is %q, cut: %q", functions(last), last.Truncated)
 }
 
-// While the symbols of a large library are read, a program that has just started calls from thousands of places.
+// While the symbols of a large library are read, a program that has just started calls from
+// thousands of places.
 func testStacksMoreStacksThanRingBufferHolds(t *testing.T) {
 	const stacks = 1 << 14
 	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer", "-DDEPTH=14", "-DPAUSE_US=0"))
@@ -222,7 +223,7 @@ func testStacksMoreStacksThanRingBufferHolds(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// cutStacks gives how many stacks were taken, and how many of them are not whole.
+// cutStacks returns how many stacks were taken, and how many of them are truncated.
 func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	t.Helper()
 	events, losses, err := s.Counters()

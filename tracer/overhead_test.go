@@ -18,7 +18,7 @@ func TestOverhead(t *testing.T) {
 	t.Run("costs are known only under a limit", testOverheadCostsKnownOnlyUnderLimit)
 }
 
-// awaitMode waits until the heap is watched in a certain way.
+// awaitMode waits at most three minutes until the heap is probed in a certain way.
 func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead.Overhead {
 	t.Helper()
 	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
@@ -44,7 +44,7 @@ func testOverheadQuietProgramProbedAllTime(t *testing.T) {
 	}
 }
 
-// awaitOpen waits until the governor has attached the probes.
+// awaitOpen waits until the overhead controller has attached the probes.
 func awaitOpen(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	for deadline := time.Now().Add(time.Minute); !tracer.Probing(s).IsOpen(); time.Sleep(time.Millisecond) {
@@ -54,8 +54,8 @@ func awaitOpen(t *testing.T, s *tracer.Session) {
 	}
 }
 
-// Eight threads do nothing but allocate and free: probes on each call would make that a hundred times as slow. When they rest every call is
-// probed again.
+// Eight threads only allocate and free, so that probes on each call would slow them a hundredfold.
+// While they rest, every call is probed again.
 func testOverheadStormAllocationsLeftToBursts(t *testing.T) {
 	t.Parallel()
 	const limit = 0.03

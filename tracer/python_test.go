@@ -23,8 +23,8 @@ func TestPython(t *testing.T) {
 	t.Run("program that loads Python while it is traced", testPythonProgramThatLoadsPythonWhileItTraced)
 }
 
-// runArgument makes python3 -c run the program that is its first argument: an interpreter in a root folder of its own sees
-// no file of ours.
+// runArgument makes python3 -c run the program that is its first argument. An interpreter in a root
+// folder of its own sees no file of ours.
 const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))`
 
 // frames is the command that runs testdata/frames.py.
@@ -37,7 +37,8 @@ func frames(t *testing.T, python ...string) *exec.Cmd {
 	return exec.Command(python[0], append(python[1:], "-c", runArgument, string(source))...)
 }
 
-// interpreters gives the lines that testdata/interpreters.sh prints: name and command, or the reason why there is none.
+// interpreters returns the lines of testdata/interpreters.sh: name and command, or the reason why
+// there is none.
 func interpreters(t *testing.T) (lines [][2]string) {
 	t.Helper()
 	command := exec.Command(tracertest.Source("interpreters.sh"))
@@ -73,7 +74,7 @@ func testPythonFramesEveryInterpreter(t *testing.T) {
 	}
 }
 
-// newestLibrary gives the libpython of pyenv's newest version, and that version's folder.
+// newestLibrary returns the libpython of pyenv's newest version, and the folder of that version.
 func newestLibrary(t *testing.T) (library, home string) {
 	t.Helper()
 	for _, line := range interpreters(t) {
@@ -117,7 +118,7 @@ func testPythonProgramThatLoadsPythonWhileItTraced(t *testing.T) {
 	mustAgreeWithInterpreter(t, target, s)
 }
 
-// A pythonFrame is a frame as frames.py tells it.
+// A pythonFrame is a frame as frames.py reports it.
 type pythonFrame struct {
 	Function, File  string
 	Line, StartLine int
@@ -127,17 +128,19 @@ func (f pythonFrame) String() string {
 	return fmt.Sprintf("%s (%s:%d, from %d on)", f.Function, f.File, f.Line, f.StartLine)
 }
 
-// A pythonBlock is one that frames.py has allocated: by which case, how large, and where, leaf first.
+// A pythonBlock is a block of frames.py: of which case, how large, and where it was allocated, leaf
+// first.
 type pythonBlock struct {
 	Case   string
 	Size   int64
 	Frames []pythonFrame
 }
 
-// blockSpacing is the distance of the sizes of two cases. A block takes some bytes more than it says.
+// blockSpacing separates the sizes of two cases. A block takes some bytes more than was asked for.
 const blockSpacing = 16
 
-// pythonStacks counts blocks by their size, and by the Python frames at which they were allocated, as lines.
+// pythonStacks counts blocks by their size, and by the Python frames at which they were allocated,
+// as lines.
 type pythonStacks map[int64]map[string]int
 
 func (p pythonStacks) add(size int64, frames []pythonFrame, mark string, blocks int) {
@@ -152,7 +155,8 @@ func (p pythonStacks) add(size int64, frames []pythonFrame, mark string, blocks 
 	p[size][text.String()+mark] += blocks
 }
 
-// mustAgreeWithInterpreter runs the cases of frames.py and compares the Python frames of each with what it says itself.
+// mustAgreeWithInterpreter runs the cases of frames.py and compares the Python frames of each with
+// what the program reports.
 func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
 	settle(t, target, s)
@@ -200,7 +204,7 @@ func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	return counts
 }
 
-// settle returns when the tracer knows all the code that the cases run: when one run of all of them loses nothing.
+// settle returns once a run of all cases loses nothing: the tracer knows all their code.
 func settle(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
 	const most = 30
@@ -217,7 +221,8 @@ func settle(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Errorf("the %dth run of the cases still loses something: %v", most, before)
 }
 
-// tracedStacks gives the Python frames of what is held, by size. Stacks that are cut say so at their end.
+// tracedStacks returns the Python frames of live objects, by size. Truncated stacks end with the
+// reason.
 func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 	got := make(pythonStacks)
 	for _, h := range snapshot.Holdings {
@@ -269,7 +274,7 @@ func mustBeSameStacks(t *testing.T, got, want map[string]int, isSame func(got, w
 	}
 }
 
-// comparison gives how the stacks of a case are compared: whether what was traced is what the interpreter says.
+// comparison returns how the stacks of a case are compared with the interpreter's.
 func comparison(name string) func(got, want string) bool {
 	switch {
 	case name == "deep recursion":
@@ -280,8 +285,8 @@ func comparison(name string) func(got, want string) bool {
 	return func(got, want string) bool { return got == want }
 }
 
-// isSameButForDepth also takes a stack that is as deep as there is room for: where each call takes native frames, before
-// 3.11, that is less than the case has.
+// isSameButForDepth also accepts a stack that is as deep as there is room for. Before Python 3.11
+// each call takes native frames, so that there is room for fewer than the case has.
 func isSameButForDepth(got, want string) bool {
 	const least = 30 // frames that there is always room for
 	top, why, cut := strings.Cut(got, cutMark)
@@ -291,7 +296,7 @@ func isSameButForDepth(got, want string) bool {
 	return why == tooManyFrames && strings.Count(top, "\n") >= least && strings.HasPrefix(want, top)
 }
 
-// isSameButForTheGone also takes frames whose code had died before it could be read.
+// isSameButForTheGone also accepts frames whose code was gone before it could be read.
 func isSameButForTheGone(got, want string) bool {
 	frames, wanted := strings.Split(got, "\n"), strings.Split(want, "\n")
 	return slices.EqualFunc(frames, wanted, func(got, want string) bool {

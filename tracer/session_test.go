@@ -24,7 +24,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSession attaches to processes and detaches from them: nothing of one process is left to another.
+// TestSession attaches to processes and detaches from them: nothing of one process is left to
+// another.
 func TestSession(t *testing.T) {
 	t.Run("ended process keeps its rows until the next attach", testSessionEndedProcessKeepsRowsUntilNextAttach)
 	t.Run("Python process leaves nothing in the kernel", testSessionPythonProcessLeavesNothingInKernel)
@@ -40,8 +41,8 @@ func TestSession(t *testing.T) {
 	t.Run("concurrent flushes are all answered", testSessionConcurrentFlushesAllAnswered)
 }
 
-// A processMap is a BPF map with entries of processes: pidAt is where the PID stands in the key, or -1
-// where the value begins with it.
+// A processMap is a BPF map with entries of processes: pidAt is where the PID stands in the key, or
+// -1 where the value begins with it.
 type processMap struct {
 	name  string
 	m     *ebpf.Map
@@ -142,7 +143,8 @@ for line in sys.stdin:
 	}
 }
 
-// Without randomization, the functions of two programs lie at the same addresses: their stacks have the same IDs.
+// Without address randomization, the functions of both programs lie at the same addresses. Their
+// stacks have the same IDs.
 func testSessionStacksNamedAgainAfterExecution(t *testing.T) {
 	before := tracertest.Build(t, "steps.c", "-Dleak_here=leak_old")
 	after := tracertest.Build(t, "steps.c", "-Dleak_here=leak_new")
@@ -181,7 +183,8 @@ func stackOf(t testing.TB, snapshot *growth.Snapshot, function string) *growth.S
 	return nil
 }
 
-// followUntilTraced follows the tree until a process is traced, and its files have their unwind tables.
+// followUntilTraced follows the tree until a process is traced and its files have their unwind
+// tables.
 func followUntilTraced(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("PID %d is traced", pid), func() bool {
@@ -239,8 +242,8 @@ func mappingCalls(t testing.TB, s *tracer.Session) uint64 {
 	return events.MappingCalls
 }
 
-// startForkWithPID starts a process that has the PID, which must be free, and executes no program of its own. Told N, it
-// makes N allocations and N mappings.
+// startForkWithPID starts a process with a free PID, which executes no program of its own. On an
+// order N it makes N allocations and N mappings.
 func startForkWithPID(t testing.TB, pid int) *tracertest.Target {
 	t.Helper()
 	target := tracertest.StartCommand(t, exec.Command("python3", "-c", `import ctypes, os, sys
@@ -281,7 +284,7 @@ func testSessionReusedPIDNotAttachedTo(t *testing.T) {
 	}
 }
 
-// A process exits at some moment of an attach, a later one each time.
+// A process exits at some moment of an attach, later in each round.
 func testSessionExitDuringAttachLeavesNothing(t *testing.T) {
 	root := startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
@@ -312,7 +315,8 @@ func testSessionExitDuringAttachLeavesNothing(t *testing.T) {
 	}
 }
 
-// attachDying attaches to a process that is killed so long after the attach has begun, or at its end.
+// attachDying attaches to a process that is killed so long after the attach has begun, or at its
+// end.
 func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int, err error) {
 	t.Helper()
 	target := exec.Command(tracertest.Build(t, "steps.c"))
@@ -337,7 +341,7 @@ func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int,
 	return target.Process.Pid, err
 }
 
-// mustBeGone wants that an error is about the end of a process, or about its being too young.
+// mustBeGone wants an error about the end of a process, or about its being too young.
 func mustBeGone(t testing.TB, err error) {
 	t.Helper()
 	gone := []error{tracer.ErrExited, process.ErrNotFound, process.ErrZombie, process.ErrKernelThread}
@@ -375,7 +379,7 @@ func testSessionFiftyAttachesLeaveNothing(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// A process stops at the start of a program: its linker has not run yet.
+// The process is stopped at the start of its program, before its linker has run.
 func testSessionProcessThatBeingLoadedGetsHeapLater(t *testing.T) {
 	runtime.LockOSThread() // the tracer is this thread
 	defer runtime.UnlockOSThread()
@@ -437,7 +441,7 @@ func testSessionSessionSeveralProcessesLeavesNothing(t *testing.T) {
 	})
 }
 
-// Two flushes at a time wake the reader once: each has to get its answer.
+// Two flushes at a time wake the reader once. Each has to get its answer.
 func testSessionConcurrentFlushesAllAnswered(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")

@@ -226,7 +226,7 @@ func testStepsMissingStepFunctionReported(t *testing.T) {
 	}
 }
 
-// A counter is asked while the unwinder finds the library and the trace ends.
+// A counter is read while the unwinder finds the library and while the trace ends.
 func testStepsConcurrentUse(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})

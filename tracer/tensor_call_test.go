@@ -32,7 +32,7 @@ func TestTensorCalls(t *testing.T) {
 	t.Run("call under way at the end of a burst", testTensorCallsCallUnderWayAtEndBurst)
 }
 
-// An exception finds no way through a return probe: the program would be ended instead of being told.
+// An exception cannot pass a return probe: it would end the program instead of being caught.
 func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
@@ -47,7 +47,8 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	})
 }
 
-// The kernel follows the returns of all processes that come to a place where a session has a probe, and of two ranks of a job both do.
+// The kernel follows the returns of all processes that come to a place with a session's probe. Two
+// ranks of a job both do.
 func testTensorCallsExceptionReachesProgramBesideOtherTraces(t *testing.T) {
 	t.Parallel()
 	other := startTensors(t)
@@ -87,7 +88,8 @@ func testTensorCallsEveryAllocatorThatServesTensors(t *testing.T) {
 	}
 }
 
-// mustBeThroughAllocCPU wants stacks through alloc_cpu to hold so much, by kind, innermost function and line.
+// mustBeThroughAllocCPU wants stacks through alloc_cpu to hold so much, by kind, innermost function
+// and line.
 func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]int64) {
 	t.Helper()
 	if got := ofTensors(snapshot(t, s)); !maps.Equal(got, want) {
@@ -133,7 +135,7 @@ func testTensorCallsHeapHasTensorsThatDoNotCount(t *testing.T) {
 	}
 }
 
-// A window of the heap begins and ends: tensors do not notice. Not parallel, as all tests of windows.
+// The heap's probes come and go while tensors are exact. No case of bursts is parallel.
 func testTensorCallsHeapProbesOpenClose(t *testing.T) {
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
@@ -150,7 +152,7 @@ func testTensorCallsHeapProbesOpenClose(t *testing.T) {
 	})
 }
 
-// during does something again and again while the work goes on.
+// during calls do again and again until the work has ended.
 func during(work, do func()) {
 	var working sync.WaitGroup
 	var ended atomic.Bool
@@ -164,8 +166,8 @@ func during(work, do func()) {
 	working.Wait()
 }
 
-// While the probes on tensors come and go, what is kept belongs to the tensors or to the heap, never to both; a call that is under
-// way when they go may be lost.
+// While the probes on tensors come and go, a block belongs to the tensors or to the heap, never to
+// both. A call that is under way when they go may be lost.
 func testTensorCallsTensorProbesOpenClose(t *testing.T) {
 	const turns = 3
 	line := lineWith(t, "keeps")
@@ -221,7 +223,8 @@ func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
 	}
 }
 
-// The program is in the allocator when a window ends, and then makes a tensor: nobody waits any more for what it was in.
+// The program is in the allocator when a burst ends, and then makes a tensor. That call is no
+// longer waited for.
 func testTensorCallsCallUnderWayAtEndBurst(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {

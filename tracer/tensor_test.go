@@ -43,7 +43,7 @@ func startTensors(t *testing.T, arguments ...string) tensorHolder {
 	return tensorHolder{target, t}
 }
 
-// do gives orders, and what the last of them printed.
+// do gives orders. It returns what the program printed of the last one.
 func (h tensorHolder) do(orders ...string) (printed []string) {
 	h.t.Helper()
 	for _, order := range orders {
@@ -53,7 +53,7 @@ func (h tensorHolder) do(orders ...string) (printed []string) {
 	return printed
 }
 
-// alive is how many tensors of those made since the start the program itself says to hold, and their bytes.
+// alive returns how many tensors made since the start the program holds, and their bytes.
 func (h tensorHolder) alive() (count, bytes int64) {
 	h.t.Helper()
 	printed := h.do("alive")
@@ -68,7 +68,7 @@ func tensorsOf(s *tracer.Session) (count, bytes int64) {
 	return sample.Tensors, sample.TensorBytes
 }
 
-// mustHoldTensors wants the sample to say what the program itself does.
+// mustHoldTensors wants the sample to agree with the program.
 func mustHoldTensors(t *testing.T, s *tracer.Session, h tensorHolder) {
 	t.Helper()
 	wantCount, wantBytes := h.alive()
@@ -77,7 +77,7 @@ func mustHoldTensors(t *testing.T, s *tracer.Session, h tensorHolder) {
 	}
 }
 
-// A tensorWay is how tensors are watched.
+// A tensorWay is how tensors are probed.
 type tensorWay struct {
 	mode    probe.Mode
 	sources []string
@@ -87,7 +87,7 @@ var tensorWays = []tensorWay{
 	{probe.Session, nil}, {probe.Multi, nil}, {probe.Single, nil}, {probe.Session, []string{"tensor"}}, {probe.Single, []string{"tensor", "mapping"}},
 }
 
-// eachWay watches one program in all ways, one after the other. What it held before is old in each.
+// eachWay traces one program in all ways, one after the other. Tensors from before are old in each.
 func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Session)) {
 	t.Helper()
 	h := startTensors(t)
@@ -130,7 +130,8 @@ func passesThrough(stack *growth.Stack, function string) bool {
 	return false
 }
 
-// ofTensors sums what stacks through alloc_cpu hold, by kind, line of tensors.py and innermost function.
+// ofTensors sums what stacks through alloc_cpu hold, by kind, line of tensors.py and innermost
+// function.
 func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 	sums := make(map[string][2]int64)
 	for _, h := range snapshot.Holdings {
@@ -151,7 +152,8 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 	return sums
 }
 
-// What torch asks of malloc for a tensor, and malloc of the kernel, is the tensor's and nothing else.
+// Memory that PyTorch asks of malloc for a tensor, or malloc of the kernel, counts for the tensor
+// alone.
 func testTensorsTensorCountsOnceUnderPythonLine(t *testing.T) {
 	t.Parallel()
 	small, large := lineWith(t, "keeps"), lineWith(t, "fills")
@@ -171,7 +173,7 @@ func testTensorsTensorCountsOnceUnderPythonLine(t *testing.T) {
 	})
 }
 
-// Nothing but the holders of tensors is known of the heap then.
+// Only the allocation sites of tensors are known of the heap then.
 func testTensorsSourceTensorAloneLeavesHeapWithoutSites(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
@@ -222,7 +224,8 @@ func mustNotKnowTensors(t *testing.T, s *tracer.Session) {
 	}
 }
 
-// awaitTensors waits until the session knows of tensors: libraries that are loaded are found in the background.
+// awaitTensors waits until the session knows of tensors. It finds loaded libraries in the
+// background.
 func awaitTensors(s *tracer.Session) {
 	for count := int64(growth.Unknown); count == growth.Unknown; count, _ = tensorsOf(s) {
 		time.Sleep(10 * time.Millisecond)
@@ -245,7 +248,7 @@ func testTensorsProbesFollowImportTorch(t *testing.T) {
 	}
 }
 
-// What was freed while nobody looked is not known afterwards.
+// Frees while the probes are closed stay unknown.
 func testTensorsGapInProbingMakesTotalsUnknown(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})

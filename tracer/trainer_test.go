@@ -59,7 +59,7 @@ func firstDifference(a, b []string) int {
 	return min(len(a), len(b))
 }
 
-// children gives the processes that the main thread of a process has started.
+// children returns the processes that the main thread of a process has started.
 func children(t *testing.T, pid int) (pids []int) {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pid, pid))

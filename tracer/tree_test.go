@@ -122,7 +122,7 @@ func testTreeBirthsAddUpInTheirBins(t *testing.T) {
 	}
 }
 
-// birthsMustAddUp wants that births are all that is alive.
+// birthsMustAddUp wants the births to sum to what is alive.
 func birthsMustAddUp(t testing.TB, h growth.Holding) {
 	t.Helper()
 	if h.Kind != growth.KindHeap {
@@ -137,7 +137,8 @@ func birthsMustAddUp(t testing.TB, h growth.Holding) {
 	}
 }
 
-// An object of s bytes is sampled with p = 1 - exp(-s/interval), and then stands for w = s/p bytes with variance w(w - s).
+// An object of s bytes is sampled with p = 1 - exp(-s/interval). It then represents w = s/p bytes
+// with variance w(w - s).
 func testTreeVarianceThatSamples(t *testing.T) {
 	const objects, size, interval = 4000, 512, 4096
 	j := startJob(t, 2)
@@ -201,7 +202,7 @@ func testTreeTooManyProcessesRefused(t *testing.T) {
 	}
 }
 
-// mustLeaveNothing does something and wants that no descriptors and goroutines are left of it.
+// mustLeaveNothing wants no descriptors and goroutines to be left once do has returned.
 func mustLeaveNothing(t testing.TB, do func()) {
 	t.Helper()
 	fds, goroutines := descriptors(t), runtime.NumGoroutine()
@@ -212,7 +213,7 @@ func mustLeaveNothing(t testing.TB, do func()) {
 	}
 }
 
-// openEventually opens a session on a process that makes this fail now and then.
+// openEventually opens a session on a process whose behaviour makes that fail now and then.
 func openEventually(t testing.TB, options tracer.Options) (s *tracer.Session) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
@@ -224,7 +225,8 @@ func openEventually(t testing.TB, options tracer.Options) (s *tracer.Session) {
 	return s
 }
 
-// rounds does what the command does every second, and looks at the kernel's maps each time.
+// followRounds does what the command does every second, and checks the sizes of the kernel's maps
+// each time.
 func rounds(t testing.TB, s *tracer.Session, most int) {
 	t.Helper()
 	for range 15 {
@@ -243,7 +245,7 @@ func rounds(t testing.TB, s *tracer.Session, most int) {
 	}
 }
 
-// script starts a shell with a script that can name itself; it ends with the test.
+// startScript starts a shell with a script that can name itself. It ends with the test.
 func script(t testing.TB, text string) *tracertest.Target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
@@ -371,7 +373,7 @@ print(pid, flush=True)
 print("done", flush=True)
 sys.stdin.read()`
 
-// A child that has been forked has its parent's breakpoints, until they are taken away from all.
+// A forked child has its parent's breakpoints until the trace takes them away from all.
 func testTreeForkKeepsNoBreakpoints(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("python3", "-c", forks))
 	target.Await("ready")

@@ -336,7 +336,7 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 	}
 	target.Hangup()
 	event := eventCost(b)
-	b.Run("price", func(b *testing.B) { reportAmid(b, with, without[:rounds], without[1:]) })
+	b.Run("cost", func(b *testing.B) { reportAmid(b, with, without[:rounds], without[1:]) })
 	b.Run("noise", func(b *testing.B) { reportAmid(b, without[1:rounds], without[:rounds-1], without[2:]) })
 	b.Run("parts", func(b *testing.B) { reportParts(b, with, event) })
 }

@@ -200,7 +200,7 @@ func findMemleak() (way, error) {
 	path := strings.TrimSpace(string(out))
 	return way{"memleak", func(b *testing.B, pid int) func() {
 		const quiet = "3600" // seconds between its reports
-		// stdbuf, so that it says at once that it has attached.
+		// stdbuf, so that it reports at once that it has attached.
 		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
 		lines, err := command.StdoutPipe()
 		if err != nil {

@@ -161,7 +161,7 @@ func testBreakdownTreeReusedPIDStartsAgain(t *testing.T) {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
 	runForkOrders(t, target, "1 hold 8")
-	for range 2 { // one notices that there is another process, one looks at it
+	for range 2 { // the first finds another process, the second scans it
 		s.Follow()
 	}
 	got := balanced(t, s)
@@ -194,7 +194,7 @@ func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 	seen := make(map[int]bool)
-	looks, off := 0, 0
+	scans, off := 0, 0
 	for len(seen) < 15 {
 		s.Follow()
 		got := snapshot(t, s)
@@ -207,14 +207,14 @@ func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
 			if r.RSS <= 0 || sum != r.RSS {
 				t.Errorf("%+v: rows %v", r, rowsOf(got, r.PID))
 			}
-			looks++
+			scans++
 			if rowsOf(got, r.PID)[growth.KindUnexplained] < -r.RSS/2 { // it began to execute another program meanwhile
 				off++
 			}
 		}
 	}
-	if off > looks/20 {
-		t.Errorf("in %d of %d looks more was held than half as much again as is resident", off, looks)
+	if off > scans/20 {
+		t.Errorf("in %d of %d scans more was held than half as much again as is resident", off, scans)
 	}
 }
 

@@ -52,7 +52,7 @@ func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	for _, line := range target.Await("done") {
 		var f fact
 		if _, err := fmt.Sscanf(line, "truth %s %s %d", &f.name, &f.kind, &f.bytes); err != nil {
-			t.Fatalf("the target says %q of %q: %v", line, order, err)
+			t.Fatalf("the target reports %q of %q: %v", line, order, err)
 		}
 		facts = append(facts, f)
 	}
@@ -219,7 +219,7 @@ func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
 	target.Say(order)
 	lines := target.Await("done")
 	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
-		t.Fatalf("the target says %q: %v", lines, err)
+		t.Fatalf("the target reports %q: %v", lines, err)
 	}
 	return pid
 }
@@ -252,7 +252,7 @@ func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid 
 	parent.Say("start_child " + how)
 	lines := parent.Await(word)
 	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
-		t.Fatalf("the target says %q: %v", lines, err)
+		t.Fatalf("the target reports %q: %v", lines, err)
 	}
 	return pid
 }

@@ -52,7 +52,7 @@ func testBreakdownScaleTooManyRunsLargeMappingSampled(t *testing.T) {
 	for range 3 {
 		got := balanced(t, s)
 		if r := residentOf(t, got, target.PID()); r.Looked > 0.5 || r.Looked < 0.02 {
-			t.Errorf("%.3f of the pages were looked at, of which no more than a third can be kept", r.Looked)
+			t.Errorf("%.3f of the pages were scanned, of which no more than a third can be kept", r.Looked)
 		}
 		if row := rowsOf(got, target.PID())[growth.KindMmap]; math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
 			t.Errorf("mappings of %d bytes, want %d", row, pages*4096)
@@ -71,7 +71,7 @@ func testBreakdownScaleTooManyRunsSmallMappingsUnexplained(t *testing.T) {
 		t.Errorf("%d bytes unexplained, want at least %d", rest, (pages-limit)*4096)
 	}
 	if r := residentOf(t, got, target.PID()); r.Looked > 0.6 {
-		t.Errorf("%.3f of the pages are said to have been looked at", r.Looked)
+		t.Errorf("%.3f of the pages are reported as scanned", r.Looked)
 	}
 }
 
@@ -110,7 +110,7 @@ func testBreakdownScaleFiftyWorkersShareWhatTheyInherited(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Children: true})
 	followUntilTraced(t, s, target.PID())
 	var got *growth.Snapshot
-	eventually(t, "all have been looked at", func() bool {
+	eventually(t, "all have been scanned", func() bool {
 		s.Follow()
 		got = snapshot(t, s)
 		return len(got.Residents) == workers+1
@@ -137,12 +137,12 @@ func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 		full := scanShareOf(t, s, target.PID(), 1)
 		mustReport(t, full, target.PID(), facts)
 		if r := residentOf(t, full, target.PID()); r.Looked != 1 {
-			t.Errorf("%v of all pages were looked at", r.Looked)
+			t.Errorf("%v of all pages were scanned", r.Looked)
 		}
 		for _, share := range []float64{0.2, 0.3, 0.5} {
 			got := scanShareOf(t, s, target.PID(), share)
 			if r := residentOf(t, got, target.PID()); math.Abs(r.Looked-share) > 0.1 {
-				t.Errorf("%v of all pages were looked at, want %v", r.Looked, share)
+				t.Errorf("%v of all pages were scanned, want %v", r.Looked, share)
 			}
 			unexplained, _ := rowOf(got, target.PID(), fact{"", growth.KindUnexplained, 0})
 			mustBeNear(t, fmt.Sprintf("known at a share of %v", share), residentOf(t, got, target.PID()).RSS-unexplained, residentOf(t, got, target.PID()).RSS)
@@ -167,7 +167,7 @@ func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapsh
 		100*float64(row-want)/float64(want), 100*deviation/float64(want))
 	switch off := float64(row - want); {
 	case exact != 0:
-		t.Errorf("%s of %s: a variance of %v where all was looked at", f.kind, f.name, exact)
+		t.Errorf("%s of %s: a variance of %v where all was scanned", f.kind, f.name, exact)
 	case deviation < 0.01*float64(want) || deviation > 0.6*float64(want):
 		t.Errorf("%s of %s: a deviation of %.0f bytes of %d", f.kind, f.name, deviation, want)
 	case math.Abs(off) > 4.5*deviation:
@@ -187,13 +187,13 @@ func testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans(t *tes
 	for _, share := range []float64{0.3, 0.1, 0.5} {
 		got := rowsOf(scanShareOf(t, s, target.PID(), share), target.PID())
 		if math.Abs(float64(got[growth.KindBefore]-before)) > 0.02*float64(before) {
-			t.Errorf("at a share of %v %d bytes are from before the attach, want %d", share, got[growth.KindBefore], before)
+			t.Errorf("at a share of %v %d bytes are from before tracing started, want %d", share, got[growth.KindBefore], before)
 		}
 	}
-	mustBeNear(t, "from before the attach", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
+	mustBeNear(t, "from before tracing started", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
 	do(t, target, "discard")
 	scanShareOf(t, s, target.PID(), 0.3)
-	mustBeNear(t, "from before the attach", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
+	mustBeNear(t, "from before tracing started", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
 }
 
 // Pages that a scan left out may be there all the same.
@@ -206,7 +206,7 @@ func testBreakdownScaleFirstToucherOutlivesSampledScan(t *testing.T) {
 	before := len(faultsOf(t, s, target.PID()))
 	scanShareOf(t, s, target.PID(), 0.3)
 	if after := len(faultsOf(t, s, target.PID())); before < 192<<20/4096 || after < before {
-		t.Errorf("%d faults are known after a look, %d before", after, before)
+		t.Errorf("%d faults are known after a scan, %d before", after, before)
 	}
 	mustReport(t, scanShareOf(t, s, target.PID(), 1), target.PID(), facts)
 }
@@ -278,7 +278,7 @@ func testBreakdownPinnedRegisteredMemoryLeavesHeap(t *testing.T) {
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	g.do("hold register 40 300000")
 	before := pinnedBy(balanced(t, s), g.PID())["hold_register"][1]
-	if before > objects*2*page { // nobody has written to it, but malloc to its headers
+	if before > objects*2*page { // only malloc has written, to its headers
 		t.Errorf("%d bytes of memory that was not touched are resident", before)
 	}
 	g.do("touch register 40")
@@ -327,7 +327,7 @@ func testBreakdownPinnedSampledScanKeepsPinnedMemoryResident(t *testing.T) {
 		mustAmount(t, fmt.Sprint("a share of ", share), pinnedBy(got, g.PID()), want)
 		mustBeNear(t, "unexplained", rowsOf(got, g.PID())[growth.KindUnexplained], 0)
 		if r := residentOf(t, got, g.PID()); share < 1 && r.Looked > 0.5 {
-			t.Errorf("%.2f of all pages were looked at, asked for %.2f", r.Looked, share)
+			t.Errorf("%.2f of all pages were scanned, asked for %.2f", r.Looked, share)
 		}
 	}
 }

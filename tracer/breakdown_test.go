@@ -277,7 +277,7 @@ func mustBeTheSameHeap(t *testing.T, got *growth.Snapshot, without *tracertest.T
 	for _, h := range holdingsOf(got, without.PID()) {
 		for _, function := range functions(h.Stack) {
 			if h.ResidentBytes > 0 && h.Kind != growth.KindFile && strings.HasPrefix(function, "heap_") {
-				t.Errorf("%s is said to hold %d bytes, of %s", function, h.ResidentBytes, h.Kind)
+				t.Errorf("%s holds %d bytes, of %s", function, h.ResidentBytes, h.Kind)
 			}
 		}
 		if h.Kind == growth.KindHeap && h.Stack.Root != unknownSite {
@@ -304,7 +304,7 @@ func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
 		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
 	if totals := snapshot(t, s).Mappings; totals.Unmeasured != 0 {
-		t.Errorf("%d bytes are not looked at", totals.Unmeasured)
+		t.Errorf("%d bytes are not scanned", totals.Unmeasured)
 	}
 	mustLoseNothing(t, s)
 }
@@ -325,9 +325,9 @@ func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
 			mustBeNear(t, f.name, row, f.bytes)
 		}
 		mustBeNear(t, "unexplained", rows[growth.KindUnexplained], facts[0].bytes)
-		mustBeNear(t, "looked at", int64(r.Looked*float64(r.RSS)), r.RSS-facts[0].bytes)
+		mustBeNear(t, "scanned", int64(r.Looked*float64(r.RSS)), r.RSS-facts[0].bytes)
 		if got.Mappings.Unmeasured != 4<<40 || got.Mappings.Reserved < 4<<40 {
-			t.Errorf("%+v, want 4 TiB not looked at", got.Mappings)
+			t.Errorf("%+v, want 4 TiB not scanned", got.Mappings)
 		}
 	}
 }

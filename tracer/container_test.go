@@ -140,7 +140,7 @@ const inContainer = "ALLOCSCOPE_TEST_IN_CONTAINER"
 const outsidesProc = "/proc/self/fd/3"
 
 // runContained runs the calling case once more in a PID namespace of its own, where it must pass.
-func again(t *testing.T) {
+func runContained(t *testing.T) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	program, err := os.Executable()
@@ -195,7 +195,7 @@ func mustBeContained(t *testing.T) {
 func testContainerOtherProcessesInsideContainer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
 	mustBeContained(t)
@@ -212,7 +212,7 @@ func testContainerOtherProcessesInsideContainer(t *testing.T) {
 
 func testContainerMappingsInsideContainer(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
 	mustBeContained(t)
@@ -227,7 +227,7 @@ func testContainerMappingsInsideContainer(t *testing.T) {
 // Inside a container, the kernel shows no PIDs of processes in another one.
 func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
 	mustBeContained(t)
@@ -237,7 +237,7 @@ func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 		s.Close()
 	}
 	if err == nil || !strings.Contains(err.Error(), "PID namespace") || !strings.Contains(err.Error(), "host") {
-		t.Errorf("%v, want a refusal that says where to trace it from", err)
+		t.Errorf("%v, want a refusal that names where to trace it from", err)
 	}
 }
 
@@ -245,7 +245,7 @@ func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 // container.
 func testContainerNVMLCountsByPIDOutside(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
 	mustBeContained(t)

@@ -58,7 +58,7 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 		var f faultTruth
 		var copied int
 		if _, err := fmt.Sscanf(line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults, &copied); err != nil {
-			t.Fatalf("target says %q: %v", line, err)
+			t.Fatalf("the target reports %q: %v", line, err)
 		}
 		f.copied = copied == 1
 		truth = append(truth, f)
@@ -204,7 +204,7 @@ func testKernelFaultsFaultsHaveTheirPagesStacks(t *testing.T) {
 		}
 	}
 	if len(truth) != 8 {
-		t.Fatalf("the target tells %+v: the test is wrong", truth)
+		t.Fatalf("the target reports %+v: the test is wrong", truth)
 	}
 	mustFault(t, s, program, faultsOf(t, s, target.PID()), truth)
 	mustLoseNothing(t, s)
@@ -217,7 +217,7 @@ func testKernelFaultsCopiesSharedPagesMarked(t *testing.T) {
 	target.Say("child")
 	truth := reportedFaults(t, target.Await("done"))
 	if len(truth) != 2 || !truth[0].copied || truth[0].faults != truth[0].pages || truth[1].copied {
-		t.Fatalf("the target tells %+v: the test is wrong", truth)
+		t.Fatalf("the target reports %+v: the test is wrong", truth)
 	}
 	mustFault(t, s, program, faultsOf(t, s, child), truth)
 	mustLoseNothing(t, s)
@@ -352,7 +352,7 @@ func testFaultsSampledFaultsRepresentAll(t *testing.T) {
 	stand := 0.0
 	for _, f := range faultsOf(t, s, target.PID()) {
 		if f.Weight != period {
-			t.Fatalf("%+v stands for %v faults, want %v", f, f.Weight, period)
+			t.Fatalf("%+v represents %v faults, want %v", f, f.Weight, period)
 		}
 		if f.Page-truth.start >= uint64(truth.pages)*faultPage {
 			continue
@@ -363,7 +363,7 @@ func testFaultsSampledFaultsRepresentAll(t *testing.T) {
 		}
 	}
 	if bound := 5 * math.Sqrt(pages*period); truth.faults != pages || math.Abs(stand-pages) > bound {
-		t.Errorf("faults stand for %v, want %d (%d by the kernel's count), give or take %.0f", stand, pages, truth.faults, bound)
+		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f", stand, pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)
 }

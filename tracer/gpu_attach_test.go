@@ -164,14 +164,14 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 			t.Fatal(err)
 		}
 		g.do("map " + path)
-		awaitEvent(t, what+" is named", func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
+		eventually(t, what+" is named", func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
 		if said := sourceOf(t, s, "cuda"); said.Attached {
 			t.Errorf("%s: %+v", what, said)
 		}
 	}
 	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
 	g.do("map " + empty)
-	awaitEvent(t, "one without functions is named", func() bool {
+	eventually(t, "one without functions is named", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, "find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
 	})
 	g.do("load " + libcuda(t))

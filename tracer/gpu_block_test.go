@@ -125,7 +125,7 @@ var blockOrders = []struct {
 	{"elsewhere activations 50 0", amounts{"0 hold_activations": {-50, -50 * 3_000_320}}},
 	{"threads 8 50 2048 3", amounts{"3 hold_weights": {400, 400 * 2048}}},
 	{"free weights 1 0", amounts{"0 hold_weights": {-1, -1024}}},
-	{"hold weights 1 700 0", amounts{"0 hold_weights": {1, 1024}}}, // and before it, the cache is emptied: that tells nothing by itself
+	{"hold weights 1 700 0", amounts{"0 hold_weights": {1, 1024}}}, // after the cache is emptied, which shows nothing by itself
 }
 
 // mustFollowBlocks gives all orders and wants each block to be known with its allocation site.
@@ -146,7 +146,7 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 		held += of[0]
 		bytes += of[1]
 	}
-	for _, a := range g.allocators() { // which counts anew what it holds
+	for _, a := range g.allocators() { // which count their blocks again
 		held -= a.blocks
 		bytes -= a.bytes
 	}
@@ -281,12 +281,12 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		g := startPythonProgram(t, "blocks.py")
 		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: way.sources})
 		g.do(way.first)
-		awaitEvent(t, "the first is looked at", func() bool {
+		eventually(t, "the first is found", func() bool {
 			s.Sample()
 			return len(tracer.Targets(s)[0].GPU.Status().Details) > 0
 		})
 		if !tracer.Targets(s)[0].GPU.Pending() {
-			t.Errorf("%s: the other is not looked for", way.first)
+			t.Errorf("%s: the other is not waited for", way.first)
 		}
 		g.do(way.second)
 		awaitBlocks(t, s)
@@ -294,7 +294,7 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
 		mustReportTotals(t, g, s, way.first)
 		if tracer.Targets(s)[0].GPU.Pending() && len(way.sources) > 0 {
-			t.Error("both are looked for still")
+			t.Error("both are still waited for")
 		}
 	}
 }
@@ -407,7 +407,7 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 	})
 	taken := snapshot(t, s)
 	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {
-		t.Errorf("%d blocks are alive, whose frees nobody sees: %+v", got, taken.Devices)
+		t.Errorf("%d blocks are alive, whose frees are not seen: %+v", got, taken.Devices)
 	}
 
 	loop.orders <- "hold weights 10 3000000 0"
@@ -457,7 +457,7 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 		}
 	}
 	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
-		t.Errorf("%d blocks are alive, whose frees nobody sees", got)
+		t.Errorf("%d blocks are alive, whose frees are not seen", got)
 	}
 }
 
@@ -469,8 +469,8 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 	g := startBlocks(t, realLibC10(t))
 	s := traceBlocks(t, g, tracer.Options{Interval: interval})
 	type leak struct {
-		order, holder string
-		blocks, size  float64
+		order, site  string
+		blocks, size float64
 	}
 	leaks := []leak{
 		{"hold weights 12000 65536 0", "0 hold_weights", 12000, 65536},
@@ -493,19 +493,19 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 	for _, l := range leaks {
 		p := -math.Expm1(-l.size / interval)
 		deviation := l.size * math.Sqrt(l.blocks*(1-p)/p)
-		off := got[l.holder] - l.blocks*l.size
+		off := got[l.site] - l.blocks*l.size
 		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
-			t.Errorf("%s: off by %.1f standard deviations", l.holder, off/deviation)
+			t.Errorf("%s: off by %.1f standard deviations", l.site, off/deviation)
 		}
-		if reported := math.Sqrt(variance[l.holder]); reported < 0.8*deviation || reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
-			t.Errorf("%s: a deviation of %.0f is told, want %.0f; off by %.0f", l.holder, reported, deviation, off)
+		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation || reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
+			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site, reported, deviation, off)
 		}
-		if off := allocated[l.holder] - l.blocks*l.size; math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
-			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.holder, off/deviation)
+		if off := allocated[l.site] - l.blocks*l.size; math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
+			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.site, off/deviation)
 		}
 	}
 	for name, bytes := range got {
-		if bytes != 0 && name != leaks[0].holder && name != leaks[1].holder && name != leaks[2].holder {
+		if bytes != 0 && name != leaks[0].site && name != leaks[1].site && name != leaks[2].site {
 			t.Errorf("%s holds %.0f bytes, want nothing", name, bytes)
 		}
 	}

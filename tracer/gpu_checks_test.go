@@ -35,8 +35,8 @@ type gpuTrace struct {
 	s *tracer.Session
 }
 
-// watch traces a trainer with the sources of GPU memory, and of libraries that are loaded later.
-func (b gpuSetup) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
+// trace traces a trainer with the sources of GPU memory, and of libraries that are loaded later.
+func (b gpuSetup) trace(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	t.Helper()
 	s := open(t, tracer.Options{PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"}, NVML: b.nvml})
 	t.Cleanup(func() {
@@ -52,7 +52,7 @@ func (b gpuSetup) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 func (g gpuTrace) makeContext(t *testing.T) {
 	t.Helper()
 	g.Do("context")
-	awaitEvent(t, "CUDA's driver is watched", func() bool {
+	eventually(t, "CUDA's driver is probed", func() bool {
 		g.s.Sample()
 		driver, _ := tracer.Targets(g.s)[0].GPU.Active()
 		return driver
@@ -63,7 +63,7 @@ func (g gpuTrace) makeContext(t *testing.T) {
 // traceFromStart traces a trainer since before its first call of CUDA.
 func (b gpuSetup) traceFromStart(t *testing.T, flags ...string) gpuTrace {
 	t.Helper()
-	g := b.watch(t, tracertest.StartGPUTrainer(t, flags...))
+	g := b.trace(t, tracertest.StartGPUTrainer(t, flags...))
 	g.makeContext(t)
 	return g
 }
@@ -108,7 +108,7 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 	trainer := tracertest.StartGPUTrainer(t, flags...)
 	trainer.Do("context", "build", "train 1")
 	before := trainer.Totals()
-	g := b.watch(t, trainer)
+	g := b.trace(t, trainer)
 	awaitBlocks(t, g.s)
 	g.Do(fmt.Sprintf("keep %d %d", kept, kib))
 	torch, f := g.Totals(), figuresFrom(t, g.s, g.libraries...)
@@ -116,7 +116,7 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		t.Error(text)
 	}
 	if f.blocks != torch.Allocated-before.Allocated {
-		t.Errorf("blocks of %d bytes since the attach, torch says %d", f.blocks, torch.Allocated-before.Allocated)
+		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks, torch.Allocated-before.Allocated)
 	}
 	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t)); got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
@@ -131,9 +131,9 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 // checkNVML compares what the driver has handed out, and the context, with what NVML counts.
 func (b gpuSetup) checkNVML(t *testing.T) {
 	const largest = 0.02
-	g := b.watch(t, tracertest.StartGPUTrainer(t, "--eager"))
+	g := b.trace(t, tracertest.StartGPUTrainer(t, "--eager"))
 	var before growth.Moment
-	awaitEvent(t, "NVML tells of a GPU (see `allocscope doctor`)", func() bool {
+	eventually(t, "NVML reports a GPU (see `allocscope doctor`)", func() bool {
 		before = g.s.Sample()
 		return len(before.GPUs) > 0
 	})
@@ -146,7 +146,7 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 	f = figuresFrom(t, g.s, g.libraries...)
 	used, _ := g.used(t, before)
 	apart := f.apart(context, used)
-	t.Logf("context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA says %d", context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
+	t.Logf("context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA reports %d", context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
 	if apart > largest {
 		t.Errorf("%d bytes of context, %d of segments and %d of others: %.1f %% from the %d that NVML counts", context, f.segments, f.others, 100*apart, used)
 	}
@@ -173,11 +173,11 @@ func (b gpuSetup) checkPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	reported := "torch tells nothing to compare with"
+	reported := "PyTorch reports nothing to compare with"
 	if torch.Pinned != tracertest.NotTold {
 		reported = "equal to `torch.cuda.host_memory_stats()`"
 		if f.pinned != torch.Pinned {
-			t.Errorf("%d bytes are pinned, torch says %d", f.pinned, torch.Pinned)
+			t.Errorf("%d bytes are pinned, PyTorch reports %d", f.pinned, torch.Pinned)
 		}
 	}
 	var loader int64
@@ -211,7 +211,7 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 
 // gpuFigures are what a snapshot reports of the GPU memory of its only process, in bytes.
 type gpuFigures struct {
-	allocated, reserved int64 // totals, as torch's allocator has told them
+	allocated, reserved int64 // totals of PyTorch's allocator
 	blocks              int64 // that are known by stack
 	segments            int64 // what torch's allocator has from the driver
 	others              int64 // what anybody else has from it
@@ -277,7 +277,7 @@ func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
 		{"reserved", f.reserved, torch.Reserved},
 	} {
 		if c.got != c.want {
-			texts = append(texts, fmt.Sprintf("%s: %d bytes, torch says %d", c.what, c.got, c.want))
+			texts = append(texts, fmt.Sprintf("%s: %d bytes, PyTorch reports %d", c.what, c.got, c.want))
 		}
 	}
 	return texts
@@ -288,10 +288,10 @@ func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
 func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
 	texts := f.misfits(torch)
 	if f.blocks != torch.Allocated {
-		texts = append(texts, fmt.Sprintf("blocks: %d bytes, torch says %d", f.blocks, torch.Allocated))
+		texts = append(texts, fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks, torch.Allocated))
 	}
 	if f.segments != torch.Reserved {
-		texts = append(texts, fmt.Sprintf("segments: %d bytes from the driver besides %d of others, torch says %d", f.segments, f.others, torch.Reserved))
+		texts = append(texts, fmt.Sprintf("segments: %d bytes from the driver besides %d of others, PyTorch reports %d", f.segments, f.others, torch.Reserved))
 	}
 	return texts
 }
@@ -309,11 +309,11 @@ func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 		return now.Processes[0].DeviceUsed, "the process", nil
 	}
 	if len(now.GPUs) == 0 || len(before.GPUs) != len(now.GPUs) {
-		return 0, "", fmt.Errorf("NVML tells neither the process's memory nor that of GPUs: %d before, %d now", len(before.GPUs), len(now.GPUs))
+		return 0, "", fmt.Errorf("NVML reports neither the process's memory nor that of GPUs: %d before, %d now", len(before.GPUs), len(now.GPUs))
 	}
 	for i, g := range now.GPUs {
 		if g.Used == growth.Unknown || before.GPUs[i].Used == growth.Unknown {
-			return 0, "", fmt.Errorf("NVML does not tell the memory of GPU %d", g.Index)
+			return 0, "", fmt.Errorf("NVML does not report the memory of GPU %d", g.Index)
 		}
 		bytes += g.Used - before.GPUs[i].Used
 	}
@@ -407,7 +407,7 @@ func testGPUChecksMemoryAllGPUsReplacesThatProcess(t *testing.T) {
 	}
 	for _, now := range []growth.Moment{moment(growth.Unknown), moment(growth.Unknown, growth.Unknown), moment(growth.Unknown, 5, 6)} {
 		if got, by, err := usedOnGPUs(moment(growth.Unknown, 100), now); err == nil {
-			t.Errorf("%d bytes by %s are told of %+v", got, by, now.GPUs)
+			t.Errorf("%d bytes by %s are reported of %+v", got, by, now.GPUs)
 		}
 	}
 }

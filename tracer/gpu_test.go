@@ -36,7 +36,7 @@ type gpuAPI struct {
 	name    string
 	size    int64
 	counts  int64
-	kind    growth.Kind // empty: such memory is others', and in the ledger alone
+	kind    growth.Kind // empty: memory of others, in the breakdown alone
 	gpu     string
 	library string
 }
@@ -63,8 +63,8 @@ func gpuAPINamed(name string) gpuAPI {
 	return gpuAPIs[slices.IndexFunc(gpuAPIs, func(a gpuAPI) bool { return a.name == name })]
 }
 
-// holder is the name of its allocation site.
-func (a gpuAPI) holder() string {
+// site is the name of its allocation site.
+func (a gpuAPI) site() string {
 	return callerOf(growth.Holding{Kind: a.kind, GPU: a.gpu}, "hold_"+a.name)
 }
 
@@ -87,8 +87,8 @@ func (r *expectation) add(a gpuAPI, objects, allocated int64) {
 		r.pinned += objects * a.counts
 	}
 	if a.kind != "" {
-		r.held.add(a.holder(), objects, objects*a.counts)
-		r.allocated.add(a.holder(), allocated, allocated*a.counts)
+		r.held.add(a.site(), objects, objects*a.counts)
+		r.allocated.add(a.site(), allocated, allocated*a.counts)
 	}
 }
 
@@ -286,7 +286,7 @@ func testGPUPythonFramesBelowDriverS(t *testing.T) {
 			g.do(fmt.Sprintf(order, name, a.size))
 		}
 		g.do("free "+name+" 3", "fail "+name+" 5")
-		want.add(a.holder(), 104, 104*a.counts)
+		want.add(a.site(), 104, 104*a.counts)
 		all += 104 * a.counts
 	}
 	taken, got, bytes := snapshot(t, s), make(amounts), int64(0)
@@ -306,7 +306,7 @@ func testGPUPythonFramesBelowDriverS(t *testing.T) {
 		}
 	}
 	if bytes != all || reported != all {
-		t.Errorf("%d bytes in all, the library says %d, want %d", bytes, reported, all)
+		t.Errorf("%d bytes in all, the library counts %d, want %d", bytes, reported, all)
 	}
 	mustLoseNothing(t, s)
 }

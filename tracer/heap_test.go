@@ -193,7 +193,7 @@ func testHeapCLibrarySFunctionsBesidePreloadedAllocator(t *testing.T) {
 	truth := target.Await("done")
 	got := held(snapshot(t, s))
 	if len(truth) < 15 {
-		t.Fatalf("the target tells %q: the test is wrong", truth)
+		t.Fatalf("the target reports %q: the test is wrong", truth)
 	}
 	mustHold(t, got, truth)
 	mustLoseNothing(t, s)
@@ -269,7 +269,7 @@ func testHeap32BitProgramSMappingsComeFromProc(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID()})
 	for _, name := range []string{"heap", "mapping"} {
 		if said := sourceOf(t, s, name); !strings.Contains(said.Reason, "32-bit") {
-			t.Errorf("source %s does not say that the program is a 32-bit one: %+v", name, said)
+			t.Errorf("source %s does not name a 32-bit program: %+v", name, said)
 		}
 	}
 	target.Say("go")
@@ -366,7 +366,7 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	target.Say("go")
 	truth := target.Await("done")
 	if len(truth) < 10 {
-		t.Fatalf("the target tells %q: the test is wrong", truth)
+		t.Fatalf("the target reports %q: the test is wrong", truth)
 	}
 	calls := truth[len(truth)-1]
 	got, allocated := heldByCases(snapshot(t, s))

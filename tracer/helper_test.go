@@ -154,7 +154,7 @@ func fifo(t testing.TB, path string) *os.File {
 	if err := syscall.Mkfifo(path, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	f, err := os.OpenFile(path, os.O_RDWR, 0) // which waits for nobody
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for a writer
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -324,20 +324,10 @@ func mustAmount(t testing.TB, what string, got, want amounts) {
 	}
 }
 
-// awaitEvent waits at most a minute for something that happens in the background.
-func awaitEvent(t testing.TB, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in a minute: %s", what)
-		}
-	}
-}
-
 // awaitCUDA waits until the driver's functions are probed, and stacks lead through it.
 func awaitCUDA(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	awaitEvent(t, "the driver is probed", func() bool {
+	eventually(t, "the driver is probed", func() bool {
 		s.Sample()
 		driver, _ := tracer.Targets(s)[0].GPU.Active()
 		return driver
@@ -348,7 +338,7 @@ func awaitCUDA(t testing.TB, s *tracer.Session) {
 // awaitBlocks waits until blocks are followed.
 func awaitBlocks(t testing.TB, s *tracer.Session) {
 	t.Helper()
-	awaitEvent(t, "blocks are followed", func() bool {
+	eventually(t, "blocks are followed", func() bool {
 		s.Sample()
 		_, blocks := tracer.Targets(s)[0].GPU.Active()
 		return blocks
@@ -395,15 +385,14 @@ func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {
 	eventually(t, "the end is noticed", func() bool { return !s.IsTraced(target.PID()) })
 }
 
+// eventually waits at most a minute for something that happens in the background.
 func eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
-	for range 1000 {
-		if holds() {
-			return
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in a minute: %s", what)
 		}
-		time.Sleep(10 * time.Millisecond)
 	}
-	t.Fatalf("not in ten seconds: %s", what)
 }
 
 func descriptors(t testing.TB) int {

@@ -69,9 +69,9 @@ func testKernelStacksMoreStacksThanKernelSMapHolds(t *testing.T) {
 // minor.
 var since = map[probe.Mode]int{probe.Single: 5<<8 | 15, probe.Multi: 6<<8 | 6, probe.Session: 6<<8 | 13}
 
-// tellsZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros from
+// separatesZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros from
 // others.
-const tellsZeroPages = 6<<8 | 7
+const separatesZeroPages = 6<<8 | 7
 
 // The tests of every mode use those that this kernel has; the others are tried below.
 func init() {
@@ -224,7 +224,7 @@ func testKernelBreakdownDoctorReportsHowPagesFound(t *testing.T) {
 		if check.Name != "ledger" {
 			continue
 		}
-		if mayMiss := check.Remedy != ""; mayMiss != (runningKernel() < tellsZeroPages) {
+		if mayMiss := check.Remedy != ""; mayMiss != (runningKernel() < separatesZeroPages) {
 			t.Errorf("%+v", check)
 		}
 		return
@@ -251,11 +251,11 @@ func testKernelBreakdownRowsSumToRSS(t *testing.T) {
 	mustReport(t, after, child, copied)
 	mustBeCopiesByTheKernel(t, after, child)
 	var unmeasured int64
-	if runningKernel() < tellsZeroPages { // and so reads the page map
+	if runningKernel() < separatesZeroPages { // which therefore reads the page map
 		unmeasured = 128 << 30
 	}
 	if after.Mappings.Unmeasured != unmeasured {
-		t.Errorf("%d bytes have not been looked at, want %d", after.Mappings.Unmeasured, unmeasured)
+		t.Errorf("%d bytes have not been scanned, want %d", after.Mappings.Unmeasured, unmeasured)
 	}
 	for _, r := range after.Residents {
 		t.Logf("PID %d: RSS %d, by its pages %d, unexplained %d", r.PID, r.RSS, rollup(t, r.PID)["Rss"], rowsOf(after, r.PID)[growth.KindUnexplained])

@@ -40,7 +40,7 @@ type (
 		holds               map[mapper]mappedBy
 		releases            map[releaser]released
 		reserved, allocator int64
-		heap                int64 // resident, of no known holder
+		heap                int64 // resident, allocation site unknown
 	}
 )
 
@@ -63,7 +63,7 @@ func reported(t testing.TB, lines []string) space {
 		switch what {
 		case "holds":
 			_, err = fmt.Sscan(rest, &by.function, &by.kind, &held.objects, &held.touched, &held.mapped)
-			if by.function == "map_only_read" && runningKernel() < tellsZeroPages {
+			if by.function == "map_only_read" && runningKernel() < separatesZeroPages {
 				held.touched = held.mapped
 			}
 			truth.holds[by] = held
@@ -81,7 +81,7 @@ func reported(t testing.TB, lines []string) space {
 			err = fmt.Errorf("unknown word %q", what)
 		}
 		if err != nil {
-			t.Fatalf("target says %q: %v", line, err)
+			t.Fatalf("the target reports %q: %v", line, err)
 		}
 	}
 	return truth
@@ -175,7 +175,7 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 	return target, program
 }
 
-// At the largest interval calls of malloc are not sampled. Its mappings must be told apart all the
+// At the largest interval calls of malloc are not sampled. Its mappings must be separated all the
 // same.
 func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 	for _, mode := range modes {
@@ -187,9 +187,9 @@ func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 				target.Say("go")
 				truth := reported(t, target.Await("done"))
 				if len(truth.holds) < 15 || len(truth.releases) < 3 {
-					t.Fatalf("the target tells %+v: the test is wrong", truth)
+					t.Fatalf("the target reports %+v: the test is wrong", truth)
 				}
-				for range 2 { // looking changes nothing
+				for range 2 { // a snapshot changes nothing
 					taken := snapshot(t, s)
 					mustBe(t, measured(taken, program), truth)
 					mustAddUp(t, taken.Mappings, truth)

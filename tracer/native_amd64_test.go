@@ -190,14 +190,14 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	whole := make(map[string]bool)
 	for _, h := range got.Holdings {
 		if h.Stack.Truncated == "" && len(h.Stack.Frames) > 1 {
-			whole[returns(native(h.Stack.Frames[1:]))] = true
+			whole[addresses(nativeFrames(h.Stack.Frames[1:]))] = true
 		}
 	}
 	var missing [][]gdbFrame
 	frames, different := 0, make(map[string]bool)
 	for _, stack := range want {
 		frames += len(stack)
-		key := returns(stack[1:])
+		key := addresses(stack[1:])
 		different[key] = true
 		if !whole[key] {
 			missing = append(missing, stack)
@@ -205,7 +205,7 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	}
 	t.Logf("%d stacks of gdb's, %d of them different, %d frames on average; %d not among our %d", len(want), len(different), frames/len(want), len(missing), len(whole))
 	for _, stack := range missing[:min(len(missing), 3)] {
-		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", write(stack), write(mostSimilar(got, stack)))
+		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", formatFrames(stack), formatFrames(mostSimilar(got, stack)))
 	}
 	if len(missing)*100 > len(want) {
 		t.Errorf("%d of %d stacks of gdb's are not among ours", len(missing), len(want))
@@ -215,8 +215,8 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	}
 }
 
-// native frames of ours, without those of Python.
-func native(frames []growth.Frame) []gdbFrame {
+// nativeFrames leaves out those of Python.
+func nativeFrames(frames []growth.Frame) []gdbFrame {
 	var list []gdbFrame
 	for _, f := range frames {
 		if f.Module != nil {
@@ -226,7 +226,7 @@ func native(frames []growth.Frame) []gdbFrame {
 	return list
 }
 
-func returns(frames []gdbFrame) string {
+func addresses(frames []gdbFrame) string {
 	var text strings.Builder
 	for _, f := range frames {
 		fmt.Fprintf(&text, "%x ", f.pc)
@@ -234,7 +234,7 @@ func returns(frames []gdbFrame) string {
 	return text.String()
 }
 
-func write(frames []gdbFrame) string {
+func formatFrames(frames []gdbFrame) string {
 	var text strings.Builder
 	for i, f := range frames {
 		fmt.Fprintf(&text, "%4d %#x %s\n", i, f.pc, f.function)
@@ -247,7 +247,7 @@ func mostSimilar(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
 	var best []gdbFrame
 	most := -1
 	for _, h := range got.Holdings {
-		frames := native(h.Stack.Frames)
+		frames := nativeFrames(h.Stack.Frames)
 		common := 1
 		for common < min(len(frames), len(want)) && frames[common].pc == want[common].pc {
 			common++
@@ -280,7 +280,7 @@ func testNativeEveryInstructionThatSignalCanInterrupt(t *testing.T) {
 					continue
 				}
 				if !isWhole(h.Stack, "step_"+c.mode) && !isInResolver(h.Stack) {
-					t.Errorf("ends with %q:\n%s", h.Stack.Truncated, write(native(h.Stack.Frames)))
+					t.Errorf("ends with %q:\n%s", h.Stack.Truncated, formatFrames(nativeFrames(h.Stack.Frames)))
 					continue
 				}
 				right += h.AllocObjects
@@ -313,10 +313,10 @@ func testNativeGeneratedCodeThatKeepsFramePointer(t *testing.T) {
 				seen = true
 				frames := h.Stack.Frames
 				if len(frames) < at+2 || frames[at+1].Module.Path != "[anonymous]" || h.Stack.Truncated != truncated {
-					t.Fatalf("ends with %q, want %q:\n%s", h.Stack.Truncated, truncated, write(native(frames)))
+					t.Fatalf("ends with %q, want %q:\n%s", h.Stack.Truncated, truncated, formatFrames(nativeFrames(frames)))
 				}
 				if truncated == "" && (!isWhole(h.Stack, "call_generated") || !strings.HasSuffix(frames[at+2].Function, marked)) {
-					t.Errorf("is not whole, or %s is not marked:\n%s", frames[at+2].Function, write(native(frames)))
+					t.Errorf("is not whole, or %s is not marked:\n%s", frames[at+2].Function, formatFrames(nativeFrames(frames)))
 				}
 			}
 			if !seen {

@@ -96,7 +96,7 @@ func (h host) mustFollow(size int64) {
 		h.t.Errorf("%d of %d stacks are whole, want %d", after-before, all-allBefore, calls)
 	}
 	if _, cut := cutStacks(h.t, h.session); int(cut) != allBefore-before {
-		h.t.Errorf("%d stacks are counted as cut, but %d are", cut, allBefore-before)
+		h.t.Errorf("%d stacks are counted as truncated, but %d are", cut, allBefore-before)
 	}
 }
 
@@ -193,7 +193,7 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 			}
 		}
 	}
-	h.t.Errorf("no stack is as wanted; the last is %q, cut: %q", functions(last), last.Truncated)
+	h.t.Errorf("no stack is as wanted; the last is %q, truncated: %q", functions(last), last.Truncated)
 }
 
 // While the symbols of a large library are read, a program that has just started calls from

@@ -154,7 +154,7 @@ func testSessionStacksNamedAgainAfterExecution(t *testing.T) {
 	order(target, "leak 300 96")
 	old := snapshot(t, s)
 	mustHold(t, held(old), []string{"leak_old 300 28800"})
-	order(target, "leak 7 96") // told, and not asked for any more
+	order(target, "leak 7 96") // reported, and not asked for any more
 	target.Say("exec " + after)
 	target.Await("ready")
 	followUntilTraced(t, s, target.PID())
@@ -200,7 +200,7 @@ func testSessionAttachAfterExecutionLasts(t *testing.T) {
 	target.Say("exec " + target.Path)
 	target.Await("ready")
 	eventually(t, "the execution is noticed", func() bool { return !s.IsTraced(target.PID()) })
-	mustAttach(t, s, target.PID()) // before the tree has been looked at
+	mustAttach(t, s, target.PID()) // before the tree has been scanned
 	order(target, "leak 300 96")
 	s.Follow()
 	mustHold(t, held(snapshot(t, s)), []string{"leak_here 300 28800"})

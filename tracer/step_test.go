@@ -8,7 +8,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -185,9 +184,7 @@ func testStepsEachBackwardPassStep(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
-	for s.Sample().Processes[0].Steps == growth.Unknown { // the session's own counter reads libtorch's symbols first
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "a library is found", func() bool { return s.Sample().Processes[0].Steps != growth.Unknown }) // the session's own counter reads libtorch's symbols first
 	var want int64
 	for _, passes := range []int{0, 1, 7, 500} {
 		target.Say(strconv.Itoa(passes))
@@ -203,8 +200,8 @@ func testStepsMissingStepFunctionReported(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for symbol, want := range map[string]struct {
-		reason string
-		looked int // at files
+		reason   string
+		examined int // files
 	}{
 		"libpasses:no_such_step": {"find step function no_such_step in " + passes(t) + ": no such function", 1},
 		"libpasses:training_":    {"several functions match: training_step, training_stop (name one of them)", 1},
@@ -220,8 +217,8 @@ func testStepsMissingStepFunctionReported(t *testing.T) {
 		if status := c.Status(); status.Attached || !strings.Contains(status.Reason, want.reason) {
 			t.Errorf("%s: %+v, want %q", symbol, status, want.reason)
 		}
-		if len(c.Examined) != want.looked {
-			t.Errorf("%s: looked at %d files, want %d", symbol, len(c.Examined), want.looked)
+		if len(c.Examined) != want.examined {
+			t.Errorf("%s: examined %d files, want %d", symbol, len(c.Examined), want.examined)
 		}
 	}
 }

@@ -39,7 +39,7 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 		for range 3 {
 			printed := h.do("keep 20 3000", "fail 10")
 			if len(printed) == 0 || !strings.Contains(printed[0], "can't allocate memory: you tried to allocate 281474976710656 bytes") {
-				t.Errorf("the program says %q", printed)
+				t.Errorf("the program prints %q", printed)
 			}
 			h.do("churn 10 3000", "keep 20 3000")
 			mustHoldTensors(t, s, h)
@@ -204,9 +204,7 @@ func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 		h.do("library " + library + " 0 0")
-		for len(tensorLinks(s)) == 0 {
-			time.Sleep(10 * time.Millisecond)
-		}
+		eventually(t, "a library is found", func() bool { return len(tensorLinks(s)) > 0 })
 		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
 		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
 			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)

@@ -6,7 +6,6 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
@@ -195,7 +194,7 @@ func testTensorsSourceTensorAloneLeavesHeapWithoutSites(t *testing.T) {
 		rss += r.RSS
 	}
 	if known < 9_900_000 || unknown == 0 || sum != rss {
-		t.Errorf("%d bytes are tensors', %d of the heap have no holder, and %d of %d are told", known, unknown, sum, rss)
+		t.Errorf("%d bytes are tensors', %d of the heap have no allocation site, and %d of %d are in rows", known, unknown, sum, rss)
 	}
 }
 
@@ -226,10 +225,12 @@ func mustNotKnowTensors(t *testing.T, s *tracer.Session) {
 
 // awaitTensors waits until the session knows of tensors. It finds loaded libraries in the
 // background.
-func awaitTensors(s *tracer.Session) {
-	for count := int64(growth.Unknown); count == growth.Unknown; count, _ = tensorsOf(s) {
-		time.Sleep(10 * time.Millisecond)
-	}
+func awaitTensors(t testing.TB, s *tracer.Session) {
+	t.Helper()
+	eventually(t, "tensors are known", func() bool {
+		count, _ := tensorsOf(s)
+		return count != growth.Unknown
+	})
 }
 
 func testTensorsProbesFollowImportTorch(t *testing.T) {
@@ -240,7 +241,7 @@ func testTensorsProbesFollowImportTorch(t *testing.T) {
 		t.Errorf("before the import: %+v", said)
 	}
 	h.do("import")
-	awaitTensors(s)
+	awaitTensors(t, s)
 	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
 	mustHoldTensors(t, s, h)
 	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || !strings.Contains(said.Details[0], "c10::free_cpu in /") {
@@ -296,15 +297,15 @@ func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
 		return err
 	}
 	for _, step := range []struct {
-		name    string
-		do      func() error
-		watches bool
+		name   string
+		do     func() error
+		active bool
 	}{{"found", update, false}, {"opened", p.Open, true}, {"shut down", p.Shutdown, false}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
-		if p.Active() != step.watches || !p.Status().Attached {
-			t.Errorf("%s: it watches: %t; %+v", step.name, p.Active(), p.Status())
+		if p.Active() != step.active || !p.Status().Attached {
+			t.Errorf("%s: it is active: %t; %+v", step.name, p.Active(), p.Status())
 		}
 	}
 }
@@ -346,9 +347,9 @@ func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
 	h.Await("ready")
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
 	h.do("library " + without + " 5 100")
-	for !strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu") {
-		time.Sleep(10 * time.Millisecond)
-	}
+	eventually(t, "a library is found", func() bool {
+		return strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu")
+	})
 	if said := sourceOf(t, s, "tensor"); said.Attached {
 		t.Errorf("%+v", said)
 	}
@@ -356,9 +357,7 @@ func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
 	for _, library := range []string{usual, others, copied(t, usual, "libtorch_all.so"), copied(t, others, "libc10.so.2")} {
 		before := len(tensorLinks(s))
 		h.do("library " + library + " 0 0")
-		for len(tensorLinks(s)) == before {
-			time.Sleep(10 * time.Millisecond)
-		}
+		eventually(t, "a library is found", func() bool { return len(tensorLinks(s)) > before })
 		h.do("library " + library + " 100 5000")
 		want += 100
 		if count, bytes := tensorsOf(s); count != want || bytes != 5000*want {

@@ -23,18 +23,18 @@ func testTrainerLossesSameToLastBit(t *testing.T) {
 	want := alone.train(before+traced+after, nothing)
 	alone.Hangup()
 
-	watched := startTrainer(t)
-	got := watched.train(before, nothing)
-	s := open(t, tracer.Options{PID: watched.PID()})
+	another := startTrainer(t)
+	got := another.train(before, nothing)
+	s := open(t, tracer.Options{PID: another.PID()})
 	const snapshots = 8
 	for range snapshots {
-		got = append(got, watched.train(traced/snapshots, func() { snapshot(t, s) })...)
+		got = append(got, another.train(traced/snapshots, func() { snapshot(t, s) })...)
 	}
-	elapsed, events := s.Elapsed(), mustLoseNothing(t, s)
+	events := mustLoseNothing(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
-	got = append(got, watched.train(after, nothing)...)
+	got = append(got, another.train(after, nothing)...)
 
 	if len(want) != before+traced+after || !slices.Equal(got, want) {
 		t.Errorf("losses differ from step %d on:\nalone   %s\ntraced  %s", firstDifference(got, want), strings.Join(want, " "), strings.Join(got, " "))
@@ -42,10 +42,8 @@ func testTrainerLossesSameToLastBit(t *testing.T) {
 	if s.Err() != nil {
 		t.Errorf("the trace ended early: %v", s.Err())
 	}
-	pace := float64(events.Allocations) / elapsed.Seconds()
-	t.Logf("%d allocations in %s, %.0f a second, %d samples", events.Allocations, elapsed, pace, events.Samples)
-	if pace < 1000 {
-		t.Errorf("%.0f allocations a second, want more than 1000", pace)
+	if events.Allocations < traced || events.Samples == 0 {
+		t.Errorf("%+v: the trainer was hardly traced", events)
 	}
 }
 
@@ -104,8 +102,8 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 			t.Errorf("no stack of process %d of %d was taken: %v", i, len(pids), err)
 		}
 	}
-	t.Logf("%d of %d stacks are cut, besides %d before their tables were made", cut, stacks, before)
+	t.Logf("%d of %d stacks are truncated, besides %d before their tables were made", cut, stacks, before)
 	if stacks < least || cut*1000 > mostPerMille*stacks {
-		t.Errorf("%d of %d stacks are cut, want at most %d per mille of at least %d", cut, stacks, mostPerMille, least)
+		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut, stacks, mostPerMille, least)
 	}
 }

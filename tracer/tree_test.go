@@ -227,7 +227,7 @@ func openEventually(t testing.TB, options tracer.Options) (s *tracer.Session) {
 
 // followRounds does what the command does every second, and checks the sizes of the kernel's maps
 // each time.
-func rounds(t testing.TB, s *tracer.Session, most int) {
+func followRounds(t testing.TB, s *tracer.Session, most int) {
 	t.Helper()
 	for range 15 {
 		s.Follow()
@@ -246,7 +246,7 @@ func rounds(t testing.TB, s *tracer.Session, most int) {
 }
 
 // startScript starts a shell with a script that can name itself. It ends with the test.
-func script(t testing.TB, text string) *tracertest.Target {
+func startScript(t testing.TB, text string) *tracertest.Target {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "script")
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
@@ -260,10 +260,10 @@ func script(t testing.TB, text string) *tracertest.Target {
 func testTreeProcessThatExecutesItselfAllTime(t *testing.T) {
 	for _, children := range []bool{false, true} {
 		t.Run(fmt.Sprint("children ", children), func(t *testing.T) {
-			target := script(t, `[ "$1" ] || echo ready; exec /bin/sh "$0" again`)
+			target := startScript(t, `[ "$1" ] || echo ready; exec /bin/sh "$0" again`)
 			mustLeaveNothing(t, func() {
 				s := openEventually(t, tracer.Options{PID: target.PID(), Interval: 1, Children: children})
-				rounds(t, s, 1)
+				followRounds(t, s, 1)
 				if err := s.Close(); err != nil {
 					t.Error(err)
 				}
@@ -273,10 +273,10 @@ func testTreeProcessThatExecutesItselfAllTime(t *testing.T) {
 }
 
 func testTreeProcessThatForksAllTime(t *testing.T) {
-	target := script(t, `echo ready; while :; do (:) & (:); done`)
+	target := startScript(t, `echo ready; while :; do (:) & (:); done`)
 	mustLeaveNothing(t, func() {
 		s := openEventually(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
-		rounds(t, s, tree.MaxTraced)
+		followRounds(t, s, tree.MaxTraced)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
@@ -308,7 +308,7 @@ for name in itertools.cycle(names): libc.prctl(15, name, 0, 0, 0)`))
 
 func testTreeTreeDepthOneHundred(t *testing.T) {
 	const depth = 100
-	target := script(t, `n=${1:-0}; [ "$1" ] || exec 3<&0
+	target := startScript(t, `n=${1:-0}; [ "$1" ] || exec 3<&0
 if [ $n -lt 100 ]; then /bin/sh "$0" $((n+1)) & else echo ready; fi
 read line <&3`) // all of them end with the input
 	mustLeaveNothing(t, func() {
@@ -317,7 +317,7 @@ read line <&3`) // all of them end with the input
 			s.Follow()
 			return len(s.Sample().Members) == depth+1
 		})
-		rounds(t, s, tree.MaxTraced)
+		followRounds(t, s, tree.MaxTraced)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}

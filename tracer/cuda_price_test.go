@@ -12,7 +12,7 @@ import (
 func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
-		s, err := tracer.Open(options)
+		s, err := tracer.Open(b.Context(), options)
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -20,7 +21,7 @@ func MeasurePrices(mode probe.Mode, look func(maps map[string]*ebpf.Map)) (price
 		return prices, err
 	}
 	defer k.Close()
-	prices, err = overhead.MeasureCosts(k, source.FaultPeriod(kernel.DefaultInterval), time.Minute, func(links []link.Link) { probe.Close(links) })
+	prices, err = overhead.MeasureCosts(context.Background(), k, source.FaultPeriod(kernel.DefaultInterval), time.Minute, func(links []link.Link) { probe.Close(links) })
 	look(byName[*ebpf.Map](k.Maps))
 	return prices, err
 }
@@ -31,7 +32,7 @@ func MeetCalibration(meet func(pid int)) error {
 	if err != nil {
 		return err
 	}
-	_, err = calibrate.Measure(calibrate.Tracing{
+	_, err = calibrate.Measure(context.Background(), calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), Detach: func([]link.Link) {}, Timeout: time.Minute,
 		SetTraced: func(pid int, traced bool) error { meet(pid); return nil },
 	})

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"reflect"
 	"testing"
@@ -15,7 +16,7 @@ import (
 )
 
 // AwaitTables waits until the files that are mapped now have their unwind tables.
-func (s *Session) AwaitTables() { s.tables.Wait(time.Minute) }
+func (s *Session) AwaitTables() { s.tables.Wait(context.Background(), time.Minute) }
 
 // Tables says what the unwind tables hold.
 func (s *Session) Tables() unwind.Stats { return s.tables.Stats() }
@@ -68,11 +69,11 @@ func (s *Session) Attach(pid int) error {
 		return err
 	}
 	defer p.Close()
-	return s.attach(p)
+	return s.attach(s.ctx, p)
 }
 
 // AttachHeld is Attach for a process that the caller holds.
-func (s *Session) AttachHeld(p *process.Process) error { return s.attach(p) }
+func (s *Session) AttachHeld(p *process.Process) error { return s.attach(s.ctx, p) }
 
 // Targets is the number of targets, ended ones too.
 func (s *Session) Targets() int { return len(s.targets.list()) }
@@ -111,7 +112,7 @@ func (s *Session) AttachAround(pid int, meanwhile func()) error {
 		return err
 	}
 	meanwhile()
-	err = t.attach()
+	err = t.attach(s.ctx)
 	stopWorkers([]*target{t})
 	return errors.Join(err, t.retire(&s.retired))
 }

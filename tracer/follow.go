@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -41,7 +42,7 @@ type Change struct {
 }
 
 // open begins with the process asked for, or with those below it that matter.
-func (f *follower) open() error {
+func (f *follower) open(ctx context.Context) error {
 	if _, err := f.Scan(0); err != nil {
 		return err
 	}
@@ -52,7 +53,10 @@ func (f *follower) open() error {
 		decision = tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	}
 	for _, pid := range decision.Trace {
-		if err := f.attachMember(pid); err != nil {
+		if err := f.attachMember(ctx, pid); err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
 			if pid == f.session.Process.PID && !errors.Is(err, process.ErrExecuted) { // it is tried again then
 				return err
 			}
@@ -64,10 +68,10 @@ func (f *follower) open() error {
 }
 
 // attachMember attaches to a process of the tree.
-func (f *follower) attachMember(pid int) error {
+func (f *follower) attachMember(ctx context.Context, pid int) error {
 	for _, m := range f.Members() {
 		if m.Process.PID == pid {
-			return f.session.attach(m.Process)
+			return f.session.attach(ctx, m.Process)
 		}
 	}
 	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
@@ -139,7 +143,7 @@ func (f *follower) followProcess(pid int) {
 	if f.failed[pid].told {
 		return
 	}
-	if err := f.attachMember(pid); err != nil {
+	if err := f.attachMember(f.session.ctx, pid); err != nil {
 		f.attachFailed(pid, err)
 		return
 	}

@@ -101,7 +101,7 @@ func median(values []float64) float64 {
 func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
-		s, err := tracer.Open(options)
+		s, err := tracer.Open(b.Context(), options)
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}

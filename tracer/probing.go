@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -55,7 +56,7 @@ func newProbing(duration time.Duration) *probing {
 }
 
 // startWatch measures prices where there is a limit, and leaves it to the governor when to open; else everything is open from the start.
-func (s *Session) startProbing() error {
+func (s *Session) startProbing(ctx context.Context) error {
 	s.probing = newProbing(s.Options.Duration)
 	s.probing.kernel, s.probing.targets, s.probing.reading = s.kernel, &s.targets, &s.reading
 	s.probing.started = func() uint64 { return s.started }
@@ -65,8 +66,8 @@ func (s *Session) startProbing() error {
 	}
 	if s.Options.Overhead > 0 {
 		s.probing.interval = s.Options.Interval // until the governor decides
-		s.prices, s.unpriced = overhead.MeasureCosts(s.kernel, source.FaultPeriod(s.Options.faultInterval(s.asked)), calibrate.DefaultTimeout, s.detachBeside)
-		return nil
+		s.prices, s.unpriced = overhead.MeasureCosts(ctx, s.kernel, source.FaultPeriod(s.Options.faultInterval(s.asked)), calibrate.DefaultTimeout, s.detachBeside)
+		return ctx.Err()
 	}
 	s.probing.tensors, s.probing.tensorInterval = true, s.Options.intervalOf("tensor")
 	if err := s.probing.OpenHeap(false, s.Options.intervalOf("heap")); err != nil {

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -51,7 +52,8 @@ type Session struct {
 
 	targets targetSet
 
-	stop    chan struct{}
+	ctx     context.Context // of the session's goroutines: Close cancels it
+	cancel  context.CancelFunc
 	watcher sync.WaitGroup // of what goes on beside
 	// ended is closed when there is nothing more to trace; ending says why.
 	ended  chan struct{}
@@ -74,21 +76,28 @@ var ErrNoSource = errors.New("no source could be attached")
 
 // Open attaches to a process, or to those of its tree that matter. A source that cannot attach is named in Sources with
 // its reason, and the rest goes on; it is an error if none can. Nothing is stopped nor written to.
-func Open(options Options) (*Session, error) {
+//
+// If ctx ends before Open returns, everything is detached and the error wraps that of ctx. Later ctx means nothing: the
+// session ends with Close.
+func Open(ctx context.Context, options Options) (*Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	asked := options.Interval
 	options = options.withDefaults()
 	p, err := process.Open(options.PID)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{Process: p, Options: options, asked: asked, stop: make(chan struct{}), ended: make(chan struct{})}
-	if err := s.open(); err != nil {
+	s := &Session{Process: p, Options: options, asked: asked, ended: make(chan struct{})}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Session) open() error {
+func (s *Session) open(ctx context.Context) error {
 	if err := kernel.CheckReachable(s.Process.PID); err != nil {
 		return err
 	}
@@ -96,7 +105,10 @@ func (s *Session) open() error {
 	if s.kernel, err = kernel.Load(s.Options.kernel()); err != nil {
 		return err
 	}
-	if err := s.startProbing(); err != nil {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := s.startProbing(ctx); err != nil {
 		return err
 	}
 	debug.FreeOSMemory()
@@ -114,7 +126,7 @@ func (s *Session) open() error {
 	}
 	s.links = append(s.links, exec)
 	s.attachKernelSources()
-	if err := s.follower.open(); err != nil {
+	if err := s.follower.open(ctx); err != nil {
 		return err
 	}
 	s.begin()
@@ -134,16 +146,16 @@ func (s *Session) begin() {
 
 // attach makes a process a target. The caller holds the process; the target has a hold of its own. Of a process that
 // exits meanwhile the error says so, whatever that has made fail.
-func (s *Session) attach(held *process.Process) error {
+func (s *Session) attach(ctx context.Context, held *process.Process) error {
 	s.retireEnded()
-	err := s.add(held)
+	err := s.add(ctx, held)
 	if err != nil && held.IsExiting() {
 		return errGone(held)
 	}
 	return err
 }
 
-func (s *Session) add(held *process.Process) error {
+func (s *Session) add(ctx context.Context, held *process.Process) error {
 	if most := int(s.kernel.Targets.MaxEntries()); len(s.targets.list()) >= most {
 		return fmt.Errorf("pid %d: %w: %d", held.PID, errTooMany, most)
 	}
@@ -159,7 +171,7 @@ func (s *Session) add(held *process.Process) error {
 		return err
 	}
 	s.targets.add(t)
-	if err := t.attach(); err != nil {
+	if err := t.attach(ctx); err != nil {
 		stopWorkers([]*target{t})
 		s.targets.drop(t)
 		return errors.Join(err, t.retire(&s.retired))
@@ -179,10 +191,8 @@ func (s *Session) retireEnded() {
 }
 
 func (s *Session) awaitExit() {
-	<-s.Process.Exited(s.stop)
-	select {
-	case <-s.stop:
-	default:
+	<-s.Process.Exited(s.ctx.Done())
+	if s.ctx.Err() == nil {
 		s.endWhenDone()
 	}
 }
@@ -221,12 +231,10 @@ func (s *Session) Elapsed() time.Duration { return time.Duration(kernel.Monotoni
 
 // Close detaches everything. The processes go on.
 func (s *Session) Close() error {
-	select {
-	case <-s.stop:
+	if s.ctx.Err() != nil {
 		return nil
-	default:
-		close(s.stop)
 	}
+	s.cancel()
 	if s.controller != nil {
 		s.controller.Close()
 	}

@@ -83,7 +83,7 @@ func BenchmarkPreparingStacksOfATrainer(b *testing.B) {
 	var opened, ready, size, rows, files []float64
 	for range 5 {
 		began := time.Now()
-		s, err := tracer.Open(tracer.Options{PID: target.PID()})
+		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
 		if err != nil {
 			b.Fatal(err)
 		}

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
@@ -96,7 +97,7 @@ func (t *target) updateProbes(maps []process.Mapping) {
 }
 
 // attach attaches all sources while the target is still waiting, so that what they see begins at one moment.
-func (t *target) attach() error {
+func (t *target) attach(ctx context.Context) error {
 	maps, err := t.process.Maps()
 	if err != nil {
 		return err
@@ -115,7 +116,10 @@ func (t *target) attach() error {
 	if err := t.session.checkSources(t.heap.Status(), t.tensors.Status(), t.gpu.Status()); err != nil {
 		return err
 	}
-	t.session.tables.Wait(tablesWait)
+	t.session.tables.Wait(ctx, tablesWait)
+	if err := ctx.Err(); err != nil {
+		return err
+	}
 	return t.start()
 }
 

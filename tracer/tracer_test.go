@@ -22,7 +22,7 @@ func TestMain(m *testing.M) {
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	s, err := tracer.Open(options)
+	s, err := tracer.Open(t.Context(), options)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

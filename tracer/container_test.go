@@ -15,6 +15,16 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestContainer traces across PID and mount namespaces, from outside and from inside.
+func TestContainer(t *testing.T) {
+	t.Run("target in a container", testContainerTargetInContainer)
+	t.Run("target on a file system of its own", testContainerTargetOnFileSystemOwn)
+	t.Run("other processes inside the container", testContainerOtherProcessesInsideContainer)
+	t.Run("mappings inside the container", testContainerMappingsInsideContainer)
+	t.Run("target in another container is refused", testContainerTargetInAnotherContainerRefused)
+	t.Run("NVML counts by the PID outside", testContainerNVMLCountsByPIDOutside)
+}
+
 // fillRoot makes a folder into which a program can change its root: the program and copies of the libraries that it needs.
 func fillRoot(t *testing.T, program string) (root, inside string) {
 	t.Helper()
@@ -91,7 +101,7 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 	return target, pid
 }
 
-func TestATargetInAContainerIsCountedFromOutside(t *testing.T) {
+func testContainerTargetInContainer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -105,7 +115,7 @@ func TestATargetInAContainerIsCountedFromOutside(t *testing.T) {
 }
 
 // Its file system is one that only the container has mounted: no path of ours leads to it.
-func TestATargetOnAFileSystemOfItsOwnIsCountedFromOutside(t *testing.T) {
+func testContainerTargetOnFileSystemOwn(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread")
 	root, inside := fillRoot(t, program)
 	private := t.TempDir()
@@ -179,7 +189,7 @@ func mustBeContained(t *testing.T) {
 	}
 }
 
-func TestInAContainerItsOtherProcessesAreCounted(t *testing.T) {
+func testContainerOtherProcessesInsideContainer(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inContainer) == "" {
 		again(t)
@@ -197,7 +207,7 @@ func TestInAContainerItsOtherProcessesAreCounted(t *testing.T) {
 	}
 }
 
-func TestInAContainerMappingsAreMeasured(t *testing.T) {
+func testContainerMappingsInsideContainer(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		again(t)
 		return
@@ -206,20 +216,20 @@ func TestInAContainerMappingsAreMeasured(t *testing.T) {
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 	mustLoseNothing(t, s)
 }
 
 // From inside a container the kernel tells no PIDs of the processes of another one in it.
-func TestInAContainerATargetInAnotherIsRefused(t *testing.T) {
+func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		again(t)
 		return
 	}
 	mustBeContained(t)
 	_, pid := startContained(t, tracertest.Build(t, "leak.c", "-pthread"), "--mount", "--pid")
-	s, err := tracer.Open(t.Context(), tracer.Options{PID: pid})
+	s, err := tracer.Open(tracer.Options{PID: pid})
 	if err == nil {
 		s.Close()
 	}
@@ -229,7 +239,7 @@ func TestInAContainerATargetInAnotherIsRefused(t *testing.T) {
 }
 
 // NVML counts PIDs of the host. One of another process there may be the target's own in the container.
-func TestInAContainerNVMLIsAskedByThePIDOutside(t *testing.T) {
+func testContainerNVMLCountsByPIDOutside(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		again(t)
 		return

@@ -2,8 +2,6 @@
 
 package tracer_test
 
-// PyTorch on a real GPU: `make test-gpu`.
-
 import (
 	"slices"
 	"strings"
@@ -13,28 +11,38 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestOnAGPU compares PyTorch on a real GPU with its own figures: `make test-gpu`.
+func TestOnAGPU(t *testing.T) {
+	t.Run("blocks and segments are PyTorch's", testOnAGPUBlocksSegmentsPyTorchS)
+	t.Run("late attach knows PyTorch's totals", testOnAGPULateAttachKnowsPyTorchSTotals)
+	t.Run("driver and context are what NVML counts", testOnAGPUDriverContextWhatNVMLCounts)
+	t.Run("pinned memory is the loader's", testOnAGPUPinnedMemoryLoaderS)
+	t.Run("driver calls name the line without PyTorch's cache", testOnAGPUDriverCallsNameLineWithoutPyTorchSCache)
+	t.Run("compiled code is the component of its blocks", testOnAGPUCompiledCodeComponentBlocks)
+}
+
 // onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of pinned memory.
-var onGPU = gpuBench{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
+var onGPU = gpuSetup{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
 
 const segmentsOff, segmentsOn = "expandable segments off", "expandable segments on"
 
-func TestOnAGPUBlocksAndSegmentsAreTorchs(t *testing.T) {
+func testOnAGPUBlocksSegmentsPyTorchS(t *testing.T) {
 	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkFromStart(t, segmentsOff) })
 	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkFromStart(t, segmentsOn, "--expandable") })
 }
 
-func TestOnAGPUALateAttachKnowsTorchsTotals(t *testing.T) {
+func testOnAGPULateAttachKnowsPyTorchSTotals(t *testing.T) {
 	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOff) })
 	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOn, "--expandable") })
 }
 
-func TestOnAGPUTheDriverAndTheContextAreWhatNVMLCounts(t *testing.T) { onGPU.checkNVML(t) }
+func testOnAGPUDriverContextWhatNVMLCounts(t *testing.T) { onGPU.checkNVML(t) }
 
-func TestOnAGPUPinnedMemoryIsHeldByTheLoader(t *testing.T) { onGPU.checkPinned(t) }
+func testOnAGPUPinnedMemoryLoaderS(t *testing.T) { onGPU.checkPinned(t) }
 
-func TestOnAGPUWithoutTorchsCacheTheDriversCallsNameTheLine(t *testing.T) { onGPU.checkWithoutCache(t) }
+func testOnAGPUDriverCallsNameLineWithoutPyTorchSCache(t *testing.T) { onGPU.checkWithoutCache(t) }
 
-func TestOnAGPUCompiledCodeIsItsBlocksOwner(t *testing.T) {
+func testOnAGPUCompiledCodeComponentBlocks(t *testing.T) {
 	g := onGPU.traceFromStart(t, "--compile")
 	f := g.mustBeTorchs(t, "build", "train 2")
 	owners, bytes := growth.DefaultOwners(), make(map[string]int64)

@@ -13,6 +13,17 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestKernelMappings compares direct mappings with what the program reports, on every kernel.
+func TestKernelMappings(t *testing.T) {
+	t.Run("direct mappings are exact to the page", testKernelMappingsDirectMappingsExactToPage)
+	t.Run("growth between two snapshots", testKernelMappingsGrowthBetweenTwoSnapshots)
+}
+
+// TestMappings tells direct mappings from the allocator's.
+func TestMappings(t *testing.T) {
+	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoesNotHideAllocatorSMappings)
+}
+
 // What a function of a target has mapped and has given back, as the target says (see testdata/mappings.c) or as we measure.
 type (
 	mapper struct {
@@ -37,7 +48,7 @@ func newSpace() space {
 }
 
 // told is the truth in the lines of a target.
-func told(t testing.TB, lines []string) space {
+func reported(t testing.TB, lines []string) space {
 	t.Helper()
 	truth := newSpace()
 	for _, line := range lines {
@@ -75,25 +86,12 @@ func told(t testing.TB, lines []string) space {
 	return truth
 }
 
-// caller is the innermost function of a stack that is in the program itself.
-func caller(stack *growth.Stack, program string) string {
-	for _, f := range stack.Frames {
-		if f.Module != nil && filepath.Base(f.Module.Path) == filepath.Base(program) {
-			return f.Function
-		}
-	}
-	if len(stack.Frames) > 0 {
-		return stack.Frames[0].Function
-	}
-	return "?"
-}
-
 // measured is what a snapshot says of the functions of a program. Rows of memory that is merely resident say nothing of
 // mappings.
 func measured(snapshot *growth.Snapshot, program string) space {
 	got := newSpace()
 	for _, h := range snapshot.Holdings {
-		if h.Kind == growth.KindHeap && h.Stack.Root == unknownHolder {
+		if h.Kind == growth.KindHeap && h.Stack.Root == unknownSite {
 			got.heap += h.ResidentBytes
 		}
 		if h.Kind == growth.KindHeap || h.InuseObjects == 0 && h.InuseBytes == 0 && h.AllocBytes == 0 {
@@ -177,7 +175,7 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 }
 
 // The largest interval leaves all calls of malloc to be followed cheaply: its mappings must be told apart all the same.
-func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
+func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 	for _, mode := range modes {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			t.Run(fmt.Sprint(mode, " ", interval), func(t *testing.T) {
@@ -185,7 +183,7 @@ func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
 				s := open(t, tracer.Options{PID: target.PID(), Interval: interval, Mode: mode})
 				mustBe(t, measured(snapshot(t, s), program), newSpace())
 				target.Say("go")
-				truth := told(t, target.Await("done"))
+				truth := reported(t, target.Await("done"))
 				if len(truth.holds) < 15 || len(truth.releases) < 3 {
 					t.Fatalf("the target tells %+v: the test is wrong", truth)
 				}
@@ -203,26 +201,26 @@ func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
 }
 
 // A return probe in the C library, whoever has set it and for whatever process, changes where malloc returns to.
-func TestAnotherTraceDoesNotHideWhatTheAllocatorMaps(t *testing.T) {
+func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
 	other := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"))
 	other.Await("ready")
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
 // What was touched after the snapshot before counts in the next, and what was mapped twice by one line counts twice.
-func TestMappingsAreFollowedFromSnapshotToSnapshot(t *testing.T) {
+func testKernelMappingsGrowthBetweenTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := tracertest.Start(t, program)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
 	before := snapshot(t, s)
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	after := snapshot(t, s)
 	var grown int64
 	for _, h := range growth.Between(before, after) {

@@ -16,6 +16,13 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestPython compares Python frames with what the interpreter itself reports.
+func TestPython(t *testing.T) {
+	t.Run("frames of every interpreter", testPythonFramesEveryInterpreter)
+	t.Run("program that embeds Python", testPythonProgramThatEmbedsPython)
+	t.Run("program that loads Python while it is traced", testPythonProgramThatLoadsPythonWhileItTraced)
+}
+
 // runArgument makes python3 -c run the program that is its first argument: an interpreter in a root folder of its own sees
 // no file of ours.
 const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))`
@@ -52,7 +59,7 @@ func interpreters(t *testing.T) (lines [][2]string) {
 	return lines
 }
 
-func TestPythonFramesAreWhatTheInterpreterSaysTheyAre(t *testing.T) {
+func testPythonFramesEveryInterpreter(t *testing.T) {
 	t.Parallel()
 	for _, line := range interpreters(t) {
 		t.Run(line[0], func(t *testing.T) {
@@ -88,7 +95,7 @@ func newestLibrary(t *testing.T) (library, home string) {
 	return library, home
 }
 
-func TestPythonFramesInAProgramThatEmbedsPython(t *testing.T) {
+func testPythonProgramThatEmbedsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
 	command := frames(t, program)
@@ -98,7 +105,7 @@ func TestPythonFramesInAProgramThatEmbedsPython(t *testing.T) {
 	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
-func TestPythonFramesInAProgramThatLoadsPythonWhileItIsTraced(t *testing.T) {
+func testPythonProgramThatLoadsPythonWhileItTraced(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)

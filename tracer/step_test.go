@@ -12,8 +12,23 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// TestKernelSteps counts steps of training on every kernel.
+func TestKernelSteps(t *testing.T) {
+	t.Run("steps of all threads are exact", testKernelStepsStepsAllThreadsExact)
+}
+
+// TestSteps counts the calls of a step function.
+func TestSteps(t *testing.T) {
+	t.Run("library is loaded later", testStepsLibraryLoadedLater)
+	t.Run("another process is not probed", testStepsAnotherProcessNotProbed)
+	t.Run("each backward pass is a step", testStepsEachBackwardPassStep)
+	t.Run("missing step function is reported", testStepsMissingStepFunctionReported)
+	t.Run("concurrent use", testStepsConcurrentUse)
+}
 
 // passes is the library that testdata/stepper.c calls.
 func passes(t testing.TB) string {
@@ -35,10 +50,11 @@ func call(target *tracertest.Target, threads, times int) {
 	target.Await("done")
 }
 
-func countSteps(t *testing.T, s *tracer.Session, symbol string) tracer.StepCounter {
+// countSteps makes a counter beside the session's own and lets it find its library.
+func countSteps(t *testing.T, s *tracer.Session, symbol string) *source.Steps {
 	t.Helper()
-	c, err := tracer.CountSteps(s, symbol)
-	if err != nil {
+	c := source.NewSteps(tracer.Kernel(s), s.Process, symbol)
+	if err := updateSteps(s, c); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -49,14 +65,23 @@ func countSteps(t *testing.T, s *tracer.Session, symbol string) tracer.StepCount
 	return c
 }
 
-func mustCount(t *testing.T, c tracer.StepCounter, want int64) {
+// updateSteps shows a counter the mappings of the moment, as the unwinder does.
+func updateSteps(s *tracer.Session, c *source.Steps) error {
+	maps, err := s.Process.Maps()
+	if err == nil {
+		c.Update(maps)
+	}
+	return err
+}
+
+func mustCount(t *testing.T, c *source.Steps, want int64) {
 	t.Helper()
 	if got := c.Count(); got != want {
-		t.Errorf("%d steps, want %d; %+v", got, want, c.Source())
+		t.Errorf("%d steps, want %d; %+v", got, want, c.Status())
 	}
 }
 
-func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
+func testKernelStepsStepsAllThreadsExact(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			target := startStepper(t, linked(t)...)
@@ -73,7 +98,7 @@ func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
 	}
 }
 
-func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
+func testStepsLibraryLoadedLater(t *testing.T) {
 	target := startStepper(t)
 	s := open(t, tracer.Options{PID: target.PID()})
 	c := countSteps(t, s, "libpasses.so:training_step")
@@ -82,13 +107,13 @@ func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustCount(t, c, growth.Unknown)
-	if source := c.Source(); source.Attached || source.Name != "step" || !strings.Contains(source.Reason, "libpasses.so") {
-		t.Errorf("before the library is there: %+v", source)
+	if status := c.Status(); status.Attached || status.Name != "step" || !strings.Contains(status.Reason, "libpasses.so") {
+		t.Errorf("before the library is there: %+v", status)
 	}
 	target.Say("load " + passes(t))
 	target.Await("done")
-	for _, counter := range []tracer.StepCounter{closed, c} {
-		if err := counter.Update(); err != nil {
+	for _, counter := range []*source.Steps{closed, c} {
+		if err := updateSteps(s, counter); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -96,12 +121,12 @@ func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
 	mustCount(t, c, 0)
 	call(target, 4, 50)
 	mustCount(t, c, 200)
-	if source := c.Source(); !source.Attached || source.Reason != "" || !strings.Contains(source.Details[0], "training_step in "+passes(t)) {
-		t.Errorf("after the library is there: %+v", source)
+	if status := c.Status(); !status.Attached || status.Reason != "" || !strings.Contains(status.Details[0], "training_step in "+passes(t)) {
+		t.Errorf("after the library is there: %+v", status)
 	}
 }
 
-func TestStepsOfAnotherProcessAreNotCountedNorIsItProbed(t *testing.T) {
+func testStepsAnotherProcessNotProbed(t *testing.T) {
 	target, other := startStepper(t, linked(t)...), startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	before := codeOf(t, target.PID())
@@ -156,7 +181,7 @@ func codeOf(t *testing.T, pid int) []byte {
 	return nil
 }
 
-func TestEachBackwardPassIsAStep(t *testing.T) {
+func testStepsEachBackwardPassStep(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
@@ -174,7 +199,7 @@ func TestEachBackwardPassIsAStep(t *testing.T) {
 	}
 }
 
-func TestAStepFunctionThatIsNotThereIsSaidOnce(t *testing.T) {
+func testStepsMissingStepFunctionReported(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for symbol, want := range map[string]struct {
@@ -187,28 +212,28 @@ func TestAStepFunctionThatIsNotThereIsSaidOnce(t *testing.T) {
 		"lib\x1bx:step":          {"no library lib?x is mapped", 0},
 	} {
 		c := countSteps(t, s, symbol)
-		if err := c.Update(); err != nil {
+		if err := updateSteps(s, c); err != nil {
 			t.Fatal(err)
 		}
 		call(target, 1, 5)
 		mustCount(t, c, growth.Unknown)
-		if source := c.Source(); source.Attached || !strings.Contains(source.Reason, want.reason) {
-			t.Errorf("%s: %+v, want %q", symbol, source, want.reason)
+		if status := c.Status(); status.Attached || !strings.Contains(status.Reason, want.reason) {
+			t.Errorf("%s: %+v, want %q", symbol, status, want.reason)
 		}
-		if c.Looked() != want.looked {
-			t.Errorf("%s: looked at %d files, want %d", symbol, c.Looked(), want.looked)
+		if len(c.Examined) != want.looked {
+			t.Errorf("%s: looked at %d files, want %d", symbol, len(c.Examined), want.looked)
 		}
 	}
 }
 
 // A counter is asked while the unwinder finds the library and the trace ends.
-func TestAStepCounterMayBeUsedFromSeveralGoroutines(t *testing.T) {
+func testStepsConcurrentUse(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for range 10 {
 		c := countSteps(t, s, "libpasses:training_step")
 		var users sync.WaitGroup
-		for _, use := range []func(){func() { _ = c.Update() }, func() { c.Count() }, func() { c.Source() }, func() { _ = c.Close() }} {
+		for _, use := range []func(){func() { _ = updateSteps(s, c) }, func() { c.Count() }, func() { c.Status() }, func() { _ = c.Close() }} {
 			users.Add(1)
 			go func() {
 				defer users.Done()

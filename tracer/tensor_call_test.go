@@ -19,8 +19,21 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestTensorCalls separates the calls of PyTorch's CPU allocator from those of malloc.
+func TestTensorCalls(t *testing.T) {
+	t.Run("exception reaches the program", testTensorCallsExceptionReachesProgram)
+	t.Run("exception reaches the program beside other traces", testTensorCallsExceptionReachesProgramBesideOtherTraces)
+	t.Run("every allocator that serves tensors", testTensorCallsEveryAllocatorThatServesTensors)
+	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorNotHeapS)
+	t.Run("heap has tensors that do not count", testTensorCallsHeapHasTensorsThatDoNotCount)
+	t.Run("heap probes open and close", testTensorCallsHeapProbesOpenClose)
+	t.Run("tensor probes open and close", testTensorCallsTensorProbesOpenClose)
+	t.Run("failed tensor leaves nothing to the next call", testTensorCallsFailedTensorLeavesNothingToNextCall)
+	t.Run("call under way at the end of a burst", testTensorCallsCallUnderWayAtEndBurst)
+}
+
 // An exception finds no way through a return probe: the program would be ended instead of being told.
-func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
+func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for range 3 {
@@ -35,7 +48,7 @@ func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
 }
 
 // The kernel follows the returns of all processes that come to a place where a session has a probe, and of two ranks of a job both do.
-func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) {
+func testTensorCallsExceptionReachesProgramBesideOtherTraces(t *testing.T) {
 	t.Parallel()
 	other := startTensors(t)
 	for _, mode := range modes {
@@ -55,7 +68,7 @@ func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) 
 	}
 }
 
-func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
+func testTensorCallsEveryAllocatorThatServesTensors(t *testing.T) {
 	t.Parallel()
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))
@@ -82,7 +95,7 @@ func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]i
 	}
 }
 
-func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) {
+func testTensorCallsUnsampledTensorNotHeapS(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
@@ -97,7 +110,7 @@ func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) 
 	}
 }
 
-func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
+func testTensorCallsHeapHasTensorsThatDoNotCount(t *testing.T) {
 	t.Parallel()
 	line := lineWith(t, "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
@@ -106,12 +119,12 @@ func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		if err := s.SetIntervals(1, 0); err != nil {
+		if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 			t.Fatal(err)
 		}
 		h.do("keep 70 5000", "churn 10 5000")
 		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}})
-		if err := s.SetIntervals(1, 1); err != nil {
+		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
 			t.Fatal(err)
 		}
 		h.do("keep 30 5000", "churn 10 5000")
@@ -121,20 +134,16 @@ func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
 }
 
 // A window of the heap begins and ends: tensors do not notice. Not parallel, as all tests of windows.
-func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
+func testTensorCallsHeapProbesOpenClose(t *testing.T) {
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open
 		}
 		for range 3 {
-			if err := s.CloseHeap(); err != nil {
-				t.Fatal(err)
-			}
+			closeHeap(t, s)
 			h.do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
-			if err := s.OpenWindow(1); err != nil {
-				t.Fatal(err)
-			}
+			openBurst(t, s)
 			h.do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 		}
@@ -157,7 +166,7 @@ func during(work, do func()) {
 
 // While the probes on tensors come and go, what is kept belongs to the tensors or to the heap, never to both; a call that is under
 // way when they go may be lost.
-func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
+func testTensorCallsTensorProbesOpenClose(t *testing.T) {
 	const turns = 3
 	line := lineWith(t, "keeps")
 	h := startTensors(t)
@@ -167,7 +176,7 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 		var want, got int64
 		during(func() {
 			for turn := range 2 * turns {
-				if err := s.AttachTensors(turn%2 == 1); err != nil {
+				if err := tracer.Probing(s).AttachTensors(turn%2 == 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -186,14 +195,14 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 	}
 }
 
-func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
+func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
 	t.Parallel()
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
 		h.do("library " + library + " 0 0")
-		for len(s.TensorLinks()) == 0 {
+		for len(tensorLinks(s)) == 0 {
 			time.Sleep(10 * time.Millisecond)
 		}
 		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
@@ -213,7 +222,7 @@ func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
 }
 
 // The program is in the allocator when a window ends, and then makes a tensor: nobody waits any more for what it was in.
-func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
+func testTensorCallsCallUnderWayAtEndBurst(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.do("age", "forget")
@@ -221,12 +230,12 @@ func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
 		during(func() {
 			for range 10 {
 				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
-				if err := errors.Join(s.CloseHeap(), s.OpenWindow(1)); err != nil {
+				if err := errors.Join(tracer.Probing(s).CloseHeap(), tracer.Probing(s).OpenHeap(true, 1)); err != nil {
 					t.Error(err)
 				}
 			}
 		}, func() { h.do("clear 10 20000000") })
-		if n := s.Counted(bpf.DropMissedReturn); n > 0 {
+		if n := counted(t, s, bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
 		mustHoldTensors(t, s, h)

@@ -3,15 +3,32 @@ package tracer_test
 import (
 	"fmt"
 	"maps"
-	"os"
+	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf/link"
 )
+
+// TestTensors compares live tensors with those that a PyTorch program holds.
+func TestTensors(t *testing.T) {
+	t.Run("live tensors are those that the program holds", testTensorsLiveTensorsThoseThatProgramHolds)
+	t.Run("tensor counts once under its Python line", testTensorsTensorCountsOnceUnderPythonLine)
+	t.Run("source tensor alone leaves the heap without sites", testTensorsSourceTensorAloneLeavesHeapWithoutSites)
+	t.Run("probes follow the import of torch", testTensorsProbesFollowImportTorch)
+	t.Run("gap in probing makes totals unknown", testTensorsGapInProbingMakesTotalsUnknown)
+	t.Run("closed probe attaches when it is opened", testTensorsClosedProbeAttachesWhenItOpened)
+	t.Run("detach leaves nothing in the kernel", testTensorsDetachLeavesNothingInKernel)
+	t.Run("program without torch has no source tensor", testTensorsProgramWithoutTorchHasNoSourceTensor)
+	t.Run("functions in libraries of any name", testTensorsFunctionsInLibrariesAnyName)
+}
 
 // A tensorHolder runs testdata/tensors.py.
 type tensorHolder struct {
@@ -86,7 +103,7 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 	}
 }
 
-func TestLiveTensorsAreThoseThatTheProgramHolds(t *testing.T) {
+func testTensorsLiveTensorsThoseThatProgramHolds(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for _, orders := range [][]string{
@@ -101,20 +118,6 @@ func TestLiveTensorsAreThoseThatTheProgramHolds(t *testing.T) {
 			mustHoldTensors(t, s, h)
 		}
 	})
-}
-
-// lineWith is the number of the line of testdata/tensors.py that ends in a comment.
-func lineWith(t *testing.T, comment string) int {
-	t.Helper()
-	raw, err := os.ReadFile(tracertest.Source("tensors.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
-	if !ok {
-		t.Fatalf("no line ends in %q", comment)
-	}
-	return strings.Count(before, "\n") + 1
 }
 
 // passesThrough reports whether a stack goes through a function.
@@ -149,7 +152,7 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 }
 
 // What torch asks of malloc for a tensor, and malloc of the kernel, is the tensor's and nothing else.
-func TestATensorCountsOnceUnderThePythonLineThatMadeIt(t *testing.T) {
+func testTensorsTensorCountsOnceUnderPythonLine(t *testing.T) {
 	t.Parallel()
 	small, large := lineWith(t, "keeps"), lineWith(t, "fills")
 	want := map[string][2]int64{
@@ -169,7 +172,7 @@ func TestATensorCountsOnceUnderThePythonLineThatMadeIt(t *testing.T) {
 }
 
 // Nothing but the holders of tensors is known of the heap then.
-func TestWithSourceTensorAloneTheRestOfTheHeapHasNoHolder(t *testing.T) {
+func testTensorsSourceTensorAloneLeavesHeapWithoutSites(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	h.do("fill 100 100000", "train 1")
@@ -178,7 +181,7 @@ func TestWithSourceTensorAloneTheRestOfTheHeapHasNoHolder(t *testing.T) {
 	for _, holding := range taken.Holdings {
 		sum += holding.ResidentBytes
 		switch {
-		case holding.Kind == growth.KindHeap && holding.Stack.Root == unknownHolder:
+		case holding.Kind == growth.KindHeap && holding.Stack.Root == unknownSite:
 			unknown += holding.ResidentBytes
 		case holding.Kind == growth.KindHeap && passesThrough(holding.Stack, "c10::alloc_cpu"):
 			known += holding.ResidentBytes
@@ -202,4 +205,173 @@ func residentThrough(snapshot *growth.Snapshot, function string) (bytes int64) {
 		}
 	}
 	return bytes
+}
+
+// tensorLinks are those of the first target.
+func tensorLinks(s *tracer.Session) []link.Link {
+	tensors := tracer.Targets(s)[0].Tensors
+	tensors.Attaching.Lock()
+	defer tensors.Attaching.Unlock()
+	return tensors.Links
+}
+
+func mustNotKnowTensors(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	if count, bytes := tensorsOf(s); count != growth.Unknown || bytes != growth.Unknown {
+		t.Errorf("%d tensors of %d bytes, want them unknown", count, bytes)
+	}
+}
+
+// awaitTensors waits until the session knows of tensors: libraries that are loaded are found in the background.
+func awaitTensors(s *tracer.Session) {
+	for count := int64(growth.Unknown); count == growth.Unknown; count, _ = tensorsOf(s) {
+		time.Sleep(10 * time.Millisecond)
+	}
+}
+
+func testTensorsProbesFollowImportTorch(t *testing.T) {
+	h := startTensors(t, "late")
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	mustNotKnowTensors(t, s)
+	if said := sourceOf(t, s, "tensor"); said.Attached || !strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
+		t.Errorf("before the import: %+v", said)
+	}
+	h.do("import")
+	awaitTensors(s)
+	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
+	mustHoldTensors(t, s, h)
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || !strings.Contains(said.Details[0], "c10::free_cpu in /") {
+		t.Errorf("after the import: %+v", said)
+	}
+}
+
+// What was freed while nobody looked is not known afterwards.
+func testTensorsGapInProbingMakesTotalsUnknown(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h.do("keep 10 1000")
+	mustHoldTensors(t, s, h)
+	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil { // it is open
+		t.Fatal(err)
+	}
+	mustHoldTensors(t, s, h)
+	for range 2 {
+		if err := tracer.Targets(s)[0].Tensors.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if links := tensorLinks(s); len(links) > 0 {
+			t.Errorf("%d links are left", len(links))
+		}
+		mustNotKnowTensors(t, s)
+	}
+	before := counted(t, s, bpf.CountTensorEntries)
+	h.do("keep 10 1000")
+	if after := counted(t, s, bpf.CountTensorEntries); after != before {
+		t.Errorf("%d calls were seen by closed probes", after-before)
+	}
+	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil {
+		t.Fatal(err)
+	}
+	h.do("fill 20 1000")
+	mustNotKnowTensors(t, s)
+	if got := ofTensors(snapshot(t, s))[fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", lineWith(t, "fills"))]; got != [2]int64{20, 20_000} {
+		t.Errorf("after the second opening %d are held, want 20 of 20000 bytes", got)
+	}
+}
+
+// A program that waits for its baseline holds its probes back.
+func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
+	p := source.NewTensors(tracer.Kernel(s), s.Process)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+	update := func() error {
+		maps, err := s.Process.Maps()
+		p.Update(maps)
+		return err
+	}
+	for _, step := range []struct {
+		name    string
+		do      func() error
+		watches bool
+	}{{"found", update, false}, {"opened", p.Open, true}, {"shut down", p.Shutdown, false}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+		if p.Active() != step.watches || !p.Status().Attached {
+			t.Errorf("%s: it watches: %t; %+v", step.name, p.Active(), p.Status())
+		}
+	}
+}
+
+func testTensorsDetachLeavesNothingInKernel(t *testing.T) {
+	h, other := startTensors(t), startTensors(t)
+	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
+	mustAttach(t, s, h.PID())
+	h.do("keep 30 100")
+	other.do("keep 7 100")
+	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
+		t.Errorf("the kernel has %d tensors, want 30", n)
+	}
+	mustHoldTensors(t, s, other)
+	mustDetach(t, s, h.PID())
+	if left := entries(t, s, h.PID()); len(left) != 0 {
+		t.Errorf("the kernel still has %v", left)
+	}
+	mustHoldTensors(t, s, other)
+}
+
+func testTensorsProgramWithoutTorchHasNoSourceTensor(t *testing.T) {
+	target := startStepper(t)
+	s := open(t, tracer.Options{PID: target.PID()})
+	for _, said := range s.Sources() {
+		if said.Name == "tensor" {
+			t.Errorf("%+v", said)
+		}
+	}
+	mustNotKnowTensors(t, s)
+}
+
+func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
+	usual := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
+	others := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DPARAMETERS")
+	without := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DWITHOUT")
+	target := tracertest.StartCommand(t, exec.Command(python, tracertest.Source("tensors.py"), "late"))
+	h := tensorHolder{target, t}
+	h.Await("ready")
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+	h.do("library " + without + " 5 100")
+	for !strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu") {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if said := sourceOf(t, s, "tensor"); said.Attached {
+		t.Errorf("%+v", said)
+	}
+	var want int64
+	for _, library := range []string{usual, others, copied(t, usual, "libtorch_all.so"), copied(t, others, "libc10.so.2")} {
+		before := len(tensorLinks(s))
+		h.do("library " + library + " 0 0")
+		for len(tensorLinks(s)) == before {
+			time.Sleep(10 * time.Millisecond)
+		}
+		h.do("library " + library + " 100 5000")
+		want += 100
+		if count, bytes := tensorsOf(s); count != want || bytes != 5000*want {
+			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)
+		}
+	}
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || len(said.Details) != 8+2 {
+		t.Errorf("%+v", said)
+	}
+	_, losses, err := s.Counters()
+	for _, l := range losses {
+		if !strings.HasPrefix(l.Reason, "stacks cut") { // as they are in code that has just been loaded
+			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }

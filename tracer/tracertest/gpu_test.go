@@ -9,16 +9,26 @@ import (
 	"testing"
 )
 
-// startOnTheProcessor starts the trainer of the GPU where there is none: its orders are the same.
-func startOnTheProcessor(t *testing.T, flags ...string) GPUTrainer {
+// TestGPUTrainer drives testdata/gpu/trainer.py on the processor.
+func TestGPUTrainer(t *testing.T) {
+	t.Run("obeys its orders", testGPUTrainerOrders)
+	t.Run("totals are PyTorch's and the driver's", testGPUTrainerTotals)
+	t.Run("options set the environment", testGPUTrainerOptions)
+	t.Run("malformed totals are refused", testGPUTrainerMalformed)
+	t.Run("line that leaks is in keep()", testGPUTrainerLeakLine)
+	t.Run("rows are added to the table", testGPUTrainerTable)
+}
+
+// startOnCPU starts the trainer without a GPU. Its orders are the same.
+func startOnCPU(t *testing.T, flags ...string) GPUTrainer {
 	t.Helper()
 	t.Setenv("PYTHON", python)
 	small := []string{"--device", "cpu", "--width", "16", "--layers", "1", "--batch", "2", "--length", "8", "--batches", "4"}
 	return StartGPUTrainer(t, append(small, flags...)...)
 }
 
-func TestTheTrainerOfTheGPUObeysItsOrders(t *testing.T) {
-	g := startOnTheProcessor(t, "--leak", "4", "--workers", "1")
+func testGPUTrainerOrders(t *testing.T) {
+	g := startOnCPU(t, "--leak", "4", "--workers", "1")
 	g.Do("context", "build")
 	steps := g.Do("train 2")
 	if len(steps) != 8 || !strings.HasPrefix(steps[0], "step 1 ") || !strings.HasPrefix(steps[7], "step 8 ") {
@@ -41,8 +51,8 @@ func TestTheTrainerOfTheGPUObeysItsOrders(t *testing.T) {
 	}
 }
 
-// cudaOfPython stands for torch.cuda, whose figures it gives; the program prints what the trainer makes of them.
-const cudaOfPython = `
+// fakeTorchCUDA replaces torch.cuda. The program prints what the trainer makes of its figures.
+const fakeTorchCUDA = `
 import sys
 sys.path.insert(0, %q)
 import trainer
@@ -56,7 +66,7 @@ for name, value in trainer.cuda_totals(cuda, "cuda:0"):
     print(name, value)
 `
 
-func TestTheTotalsAreThoseThatTorchAndTheDriverTell(t *testing.T) {
+func testGPUTrainerTotals(t *testing.T) {
 	const host = "    host_memory_stats = staticmethod(lambda: {%s})\n"
 	for _, c := range []struct {
 		hostStats string
@@ -66,7 +76,7 @@ func TestTheTotalsAreThoseThatTorchAndTheDriverTell(t *testing.T) {
 		{fmt.Sprintf(host, `"allocated_bytes.current": 100, "reserved_bytes.current": 4096`), 4096},
 		{fmt.Sprintf(host, `"allocated_bytes.current": 8192, "active_bytes.current": 100`), 8192},
 	} {
-		program := fmt.Sprintf(cudaOfPython, filepath.Dir(GPUTrainerSource()), c.hostStats)
+		program := fmt.Sprintf(fakeTorchCUDA, filepath.Dir(GPUTrainerSource()), c.hostStats)
 		command := exec.Command(python, "-B", "-c", program)
 		command.Stderr = os.Stderr
 		out, err := command.Output()
@@ -80,7 +90,7 @@ func TestTheTotalsAreThoseThatTorchAndTheDriverTell(t *testing.T) {
 	}
 }
 
-func TestTheOptionsSetWhatTorchAndCUDARead(t *testing.T) {
+func testGPUTrainerOptions(t *testing.T) {
 	const program = `
 import os, sys
 sys.path.insert(0, %q)
@@ -104,7 +114,7 @@ print(*[name + "=" + os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_C
 	}
 }
 
-func TestTotalsOfAnotherFormAreRefused(t *testing.T) {
+func testGPUTrainerMalformed(t *testing.T) {
 	for _, lines := range [][]string{{"allocated"}, {"allocated x"}, {"allocated -1"}, {"lost 5"}, {"kept 1", "kept 1"}, {"kept 1 2"}, {""}} {
 		if totals, err := ParseTorchTotals(lines); err == nil {
 			t.Errorf("%q is read as %+v", lines, totals)
@@ -120,7 +130,7 @@ func TestTotalsOfAnotherFormAreRefused(t *testing.T) {
 	}
 }
 
-func TestTheLineThatLeaksIsThatOfKeep(t *testing.T) {
+func testGPUTrainerLeakLine(t *testing.T) {
 	text, err := os.ReadFile(GPUTrainerSource())
 	if err != nil {
 		t.Fatal(err)
@@ -131,7 +141,7 @@ func TestTheLineThatLeaksIsThatOfKeep(t *testing.T) {
 	}
 }
 
-func TestRowsAreAddedToTheTable(t *testing.T) {
+func testGPUTrainerTable(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "table")
 	t.Setenv("GPU_TABLE", table)
 	MeasuredOnGPU(t, "blocks", "%d bytes", 512)

@@ -9,11 +9,11 @@ import (
 	"testing"
 )
 
-// swapKeeper has the kernel swap to a file until the end of its input. All wait for each other: the kernel chooses the file to
-// which it swaps, and reads it back when its owner leaves.
+// swapKeeper has the kernel swap to a file until the end of its input. Keepers take turns (flock): the
+// kernel chooses the file to which it swaps, and swapoff reads it back.
 const swapKeeper = `exec 9</proc/swaps && flock 9 && mkswap "$0" >&2 && swapon "$0" && { echo on; cat >/dev/null; swapoff "$0"; }`
 
-// Swap has the kernel swap to a file until the end of the test, or of this program, however it ends.
+// Swap has the kernel swap to a file until the test or this program ends, even if it is killed.
 func Swap(t testing.TB) {
 	t.Helper()
 	NeedsRoot(t)
@@ -22,7 +22,7 @@ func Swap(t testing.TB) {
 		t.Fatal(err)
 	}
 	keeper := exec.Command("sh", "-c", swapKeeper, path)
-	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests is not for it
+	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
 	input, err := keeper.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -18,7 +18,8 @@ import (
 	"testing"
 )
 
-// NeedsRoot fails the test where BPF programs cannot be loaded: a test of the tracer that does not run proves nothing.
+// NeedsRoot fails the test where BPF programs cannot be loaded. A skipped test of the tracer would
+// prove nothing.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -32,7 +33,8 @@ func Source(name string) string {
 	return filepath.Join(filepath.Dir(here), "..", "..", "testdata", name)
 }
 
-// Kept names a folder where what Build makes stays and is found again, for machines without a compiler. Unset: there is none.
+// Kept is the variable that names a folder of built programs, for machines without a compiler. Build
+// finds them there and leaves new ones there. Unset: Build uses a temporary folder.
 const Kept = "ALLOCSCOPE_TARGETS"
 
 var builds struct {
@@ -40,7 +42,8 @@ var builds struct {
 	dir string
 }
 
-// Build compiles a C or C++ program of testdata with gcc and gives its path. The same flags build it once.
+// Build compiles a C or C++ program of testdata with gcc and returns its path. The same flags build
+// it once.
 func Build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	name := strings.TrimSuffix(source, filepath.Ext(source))
@@ -50,7 +53,8 @@ func Build(t testing.TB, source string, flags ...string) string {
 	return compile(t, source, name, flags)
 }
 
-// BuildLibrary is Build for a shared library that programs know by its name, such as libcuda.so.1; that is its file's name, too.
+// BuildLibrary is Build for a shared library whose soname programs know, such as libcuda.so.1. Its file
+// has that name, too.
 func BuildLibrary(t testing.TB, source, name string, flags ...string) string {
 	t.Helper()
 	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name}, flags...))
@@ -60,7 +64,7 @@ func compile(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	builds.Lock()
 	defer builds.Unlock()
-	path := place(t, source, name, flags)
+	path := pathOf(t, source, name, flags)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
@@ -75,8 +79,8 @@ func compile(t testing.TB, source, name string, flags []string) string {
 	return path
 }
 
-// place gives the path for what is built, which is the same for the same source and flags.
-func place(t testing.TB, source, name string, flags []string) string {
+// pathOf returns the path of what is built. It is the same for the same source and flags.
+func pathOf(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	parent := os.Getenv(Kept)
 	if parent == "" && builds.dir == "" {
@@ -94,7 +98,7 @@ func place(t testing.TB, source, name string, flags []string) string {
 	return filepath.Join(dir, name)
 }
 
-// Cleanup removes what Build has made, unless it is to be kept; TestMain calls it.
+// Cleanup removes what Build has made, except in the folder that Kept names. TestMain calls it.
 func Cleanup() {
 	if builds.dir != "" {
 		os.RemoveAll(builds.dir)
@@ -145,11 +149,11 @@ func (g *Target) PID() int { return g.Process.Pid }
 func (g *Target) Say(line string) {
 	g.t.Helper()
 	if _, err := io.WriteString(g.input, line+"\n"); err != nil {
-		g.t.Fatalf("tell target %q: %v", line, err)
+		g.t.Fatalf("send %q to the target: %v", line, err)
 	}
 }
 
-// Await reads lines up to and including the given one, and gives those before it.
+// Await reads lines up to and including the given one. It returns those before it.
 func (g *Target) Await(last string) []string {
 	g.t.Helper()
 	var before []string
@@ -159,11 +163,11 @@ func (g *Target) Await(last string) []string {
 		}
 		before = append(before, g.lines.Text())
 	}
-	g.t.Fatalf("target ended before it said %q; it said %q", last, before)
+	g.t.Fatalf("the target ended before it printed %q; it printed %q", last, before)
 	return nil
 }
 
-// Hangup closes the program's input, on which it exits, and waits for that.
+// Hangup closes the program's input and waits until it has exited.
 func (g *Target) Hangup() {
 	g.input.Close()
 	g.Wait()

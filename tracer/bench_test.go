@@ -1,0 +1,527 @@
+package tracer_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+func BenchmarkTrainer(b *testing.B) {
+	const warmup, steps = 50, 20
+	trainer := startTrainer(b)
+	trainer.train(warmup, nothing)
+	ways := []way{opening("interval=512KiB", tracer.Options{}), opening("interval=1", tracer.Options{Interval: 1})}
+	msPerStep := func() float64 {
+		began := cpuTime(b, trainer.PID())
+		trainer.train(steps, nothing)
+		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	}
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
+}
+
+// cpuTime of another process, user and kernel.
+func cpuTime(b *testing.B, pid int) time.Duration {
+	const cpuClockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|cpuClockSched), &now); err != nil {
+		b.Fatalf("read CPU time of %d: %v", pid, err)
+	}
+	return time.Duration(now.Nano())
+}
+
+const costRounds = 9
+
+// A way of tracing a process: start attaches and gives what detaches again.
+type way struct {
+	name  string
+	start func(b *testing.B, pid int) (stop func())
+}
+
+// A price is what one way costs, round by round, what the same cost without it just before, and how many milliseconds it
+// took to begin and to end.
+type cost struct{ native, traced, attach, detach []float64 }
+
+// compare takes the ways in turns, each right after a measurement without any.
+func compare(b *testing.B, ways []way, pid int, measure func() float64) map[string]*cost {
+	costs := make(map[string]*cost)
+	for _, w := range ways {
+		costs[w.name] = &cost{}
+	}
+	for range costRounds {
+		for _, w := range ways {
+			p := costs[w.name]
+			p.native = append(p.native, measure())
+			began := time.Now()
+			stop := w.start(b, pid)
+			p.attach = append(p.attach, milliseconds(began))
+			p.traced = append(p.traced, measure())
+			began = time.Now()
+			stop()
+			p.detach = append(p.detach, milliseconds(began))
+		}
+	}
+	return costs
+}
+
+// report gives one line of output per way, the peer's ratio included where it was measured.
+func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
+	var native []float64
+	for _, p := range costs {
+		native = append(native, p.native...)
+	}
+	b.Run("native", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op") // leaves it out
+		b.ReportMetric(median(native), unit)
+	})
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			p := costs[w.name]
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(p.traced), unit)
+			b.ReportMetric(median(ratios(p.traced, p.native)), "x-native")
+			b.ReportMetric(median(p.attach), "ms-to-attach")
+			b.ReportMetric(median(p.detach), "ms-to-detach")
+			if other := costs[peer]; other != nil && other != p {
+				b.ReportMetric(median(ratios(p.traced, other.traced)), "x-"+peer)
+			}
+		})
+	}
+}
+
+func ratios(a, b []float64) []float64 {
+	quotients := make([]float64, len(a))
+	for i := range a {
+		quotients[i] = a[i] / b[i]
+	}
+	return quotients
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// opening is the way of this tracer with the given options.
+func opening(name string, options tracer.Options) way {
+	return way{name, func(b *testing.B, pid int) func() {
+		options.PID = pid
+		s, err := tracer.Open(options)
+		if err != nil {
+			b.Fatalf("%+v", err)
+		}
+		awaitTables(s)
+		return func() {
+			if events := mustLoseNothing(b, s); events.Allocations == 0 {
+				b.Error("no allocation was seen")
+			}
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// startPair starts the program that measures pairs of malloc and free, and gives what asks it for one measurement.
+func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
+	tracertest.NeedsRoot(b)
+	target := tracertest.Start(b, tracertest.Build(b, "pair.c", flags...))
+	target.Await("ready")
+	return target.PID(), func() float64 {
+		target.Say("go")
+		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ns
+	}
+}
+
+func BenchmarkMallocFree(b *testing.B) {
+	pid, nsPerPair := startPair(b)
+	var ways []way
+	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			b.Logf("no uprobe sessions in this kernel")
+			continue
+		}
+		name := strings.ReplaceAll(mode.String(), " ", "-")
+		ways = append(ways,
+			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
+			opening(name+"/interval=1", tracer.Options{Mode: mode, Interval: 1}))
+	}
+	if memleak, err := findMemleak(); err != nil {
+		b.Logf("not compared with libbpf-tools' memleak: %v", err)
+	} else {
+		ways = append(ways, memleak)
+	}
+	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
+}
+
+func hasSessions() bool {
+	for _, check := range doctor.Check(0) {
+		if strings.Contains(check.Finding, probe.Session.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// findMemleak gives the way of libbpf-tools' memleak, which testdata/fetch-memleak.sh gets where the system has none.
+func findMemleak() (way, error) {
+	var refusal strings.Builder
+	command := exec.Command(tracertest.Source("fetch-memleak.sh"))
+	command.Stderr = &refusal
+	out, err := command.Output()
+	if err != nil {
+		return way{}, fmt.Errorf("%w: %s", err, refusal.String())
+	}
+	path := strings.TrimSpace(string(out))
+	return way{"memleak", func(b *testing.B, pid int) func() {
+		const quiet = "3600" // seconds between its reports
+		// stdbuf, so that it says at once that it has attached.
+		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
+		lines, err := command.StdoutPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
+	}}, nil
+}
+
+// startTool starts a command and waits until it says that it is tracing; stop interrupts it and waits for its end.
+func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
+	if err := command.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { command.Process.Kill() })
+	var said []string
+	for !strings.HasPrefix(lines.Text(), ready) {
+		if !lines.Scan() {
+			b.Fatalf("%s ended and said %q", command, said)
+		}
+		said = append(said, lines.Text())
+	}
+	return func() {
+		if err := command.Process.Signal(os.Interrupt); err != nil {
+			b.Fatal(err)
+		}
+		for lines.Scan() {
+			said = append(said, lines.Text())
+		}
+		if err := command.Wait(); err != nil {
+			b.Fatalf("%s: %v; it said %q", command, err, said)
+		}
+	}
+}
+
+// sampling attaches source fault alone; a process that the session does not trace pays for the event, and for the look
+// whether it is traced.
+func sampling(name string, s *tracer.Session, interval uint64) way {
+	return way{name, func(b *testing.B, _ int) func() {
+		status, links := source.AttachFaults(tracer.Kernel(s), interval)
+		if !status.Attached {
+			b.Fatal(status.Reason)
+		}
+		return func() {
+			if err := probe.Close(links); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// nsPerFault asks the program that faults for one measurement.
+func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
+	target.Say("price 1024")
+	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+func BenchmarkPageFault(b *testing.B) {
+	target, _, _ := startFaults(b)
+	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
+	other.Await("ready")
+	traced, untraced := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}}), open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
+	ways := []way{
+		sampling("traced/interval=512KiB", traced, 512<<10),
+		sampling("traced/interval=64KiB", traced, 64<<10),
+		sampling("traced/interval=1", traced, 1),
+		sampling("untraced/interval=512KiB", untraced, 512<<10),
+	}
+	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }), "ns/fault", "")
+}
+
+// following is the way of source cuda alone, which is watched by what it counts.
+func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
+	return way{name, func(b *testing.B, pid int) func() {
+		options.PID, options.Sources = pid, []string{"cuda"}
+		s, err := tracer.Open(options)
+		if err != nil {
+			b.Fatalf("%+v", err)
+		}
+		if awaitCUDA(b, s); blocks {
+			awaitBlocks(b, s)
+		}
+		return func() {
+			if counted(b, s, counts) == 0 {
+				b.Error("nothing was seen")
+			}
+			mustLoseNothing(b, s)
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// What it costs to allocate and to free through a driver that does nothing else: a real one takes microseconds to milliseconds.
+func BenchmarkDriverCalls(b *testing.B) {
+	const pairs = 20_000
+	g := startCUDA(b, libcuda(b))
+	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
+	nsPerPair := func() float64 {
+		began := cpuTime(b, g.PID())
+		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
+		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+	}
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+}
+
+// What it costs to be told of a block and of its return, by a Python program, whose stacks are the longest to walk.
+func BenchmarkBlocks(b *testing.B) {
+	const pairs = 5_000
+	g := startBlocks(b, realLibC10(b))
+	g.do("driver " + libcuda(b))
+	ways := []way{
+		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
+		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
+	}
+	nsPerPair := func() float64 {
+		began := cpuTime(b, g.PID())
+		g.do(fmt.Sprintf("churn %d 512 0", pairs))
+		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+	}
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+}
+
+// probesRun is how many probes have been run for sources heap and tensor, at entries and at returns.
+func probesRun(b *testing.B, s *tracer.Session) float64 {
+	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
+}
+
+// What source tensor costs a trainer, beside source heap, and how many probes each runs.
+func BenchmarkTensors(b *testing.B) {
+	const warmup, steps = 50, 20
+	trainer := startTrainer(b)
+	trainer.train(warmup, nothing)
+	perStep := make(map[string]float64)
+	var ways []way
+	for _, source := range []string{"tensor", "heap"} {
+		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
+		s := open(b, options)
+		before := probesRun(b, s)
+		trainer.train(steps, nothing)
+		perStep[source] = (probesRun(b, s) - before) / steps
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+		ways = append(ways, opening(source, options))
+	}
+	b.Run("probes", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op") // leaves it out
+		b.ReportMetric(perStep["tensor"], "tensor/step")
+		b.ReportMetric(perStep["heap"], "heap/step")
+	})
+	msPerStep := func() float64 {
+		began := cpuTime(b, trainer.PID())
+		trainer.train(steps, nothing)
+		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	}
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
+}
+
+// runTime makes the kernel measure BPF programs and gives what reads it: time in ns, and runs.
+func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
+	b.Helper()
+	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
+	stats, err := ebpf.EnableStats(statsRunTime)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { stats.Close() })
+	return func() (ns, runs float64) {
+		stats, err := program.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+		return float64(stats.Runtime.Nanoseconds()), float64(stats.RunCount)
+	}
+}
+
+// The program on mmap and munmap does little besides taking the stack.
+func BenchmarkPythonStack(b *testing.B) {
+	target := tracertest.Start(b, python, tracertest.Source("deep.py"))
+	target.Await("ready")
+	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
+	read := runTime(b, tracer.Kernel(s).EnterMapping)
+	var each []float64
+	for range 3 * costRounds {
+		before, runsBefore := read()
+		target.Say("300")
+		target.Await("done")
+		after, runs := read()
+		each = append(each, (after-before)/(runs-runsBefore))
+	}
+	frames, calls := 0.0, 0.0
+	for _, h := range snapshot(b, s).Holdings {
+		frames, calls = frames+float64(len(h.Stack.Frames))*h.AllocObjects, calls+h.AllocObjects
+	}
+	mustLoseNothing(b, s)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(each)/1000, "µs/stack")
+	b.ReportMetric(frames/calls, "frames/stack")
+}
+
+// What following each allocation of a trainer costs in the kernel, beyond seeing it: the stack, and the live map twice.
+func BenchmarkTrackedAllocation(b *testing.B) {
+	const steps = 10
+	target := startTrainer(b)
+	target.train(4*steps, nothing)
+	each := make(map[uint64][]float64)
+	for range costRounds {
+		for _, interval := range []uint64{1, kernel.MaxInterval} {
+			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
+			read := runTime(b, tracer.Kernel(s).HeapSession)
+			target.train(steps, nothing)
+			ns, _ := read()
+			events := mustLoseNothing(b, s)
+			each[interval] = append(each[interval], ns/float64(events.Allocations))
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric((median(each[1])-median(each[kernel.MaxInterval]))/1000, "µs/allocation")
+}
+
+func BenchmarkUnwindTables(b *testing.B) {
+	target := startTrainer(b)
+	var opened, ready, size, rows, files []float64
+	for range 5 {
+		began := time.Now()
+		s, err := tracer.Open(tracer.Options{PID: target.PID()})
+		if err != nil {
+			b.Fatal(err)
+		}
+		opened = append(opened, milliseconds(began))
+		awaitTables(s)
+		ready = append(ready, milliseconds(began))
+		tables := tracer.Tables(s).Stats()
+		size, rows, files = append(size, float64(tables.Bytes)/(1<<20)), append(rows, float64(tables.Rows)), append(files, float64(tables.Files))
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(opened), "ms-to-counting")
+	b.ReportMetric(median(ready), "ms-to-all-tables")
+	b.ReportMetric(median(size), "MiB-tables")
+	b.ReportMetric(median(rows), "rows")
+	b.ReportMetric(median(files), "files")
+}
+
+func BenchmarkVerifier(b *testing.B) {
+	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
+	target.Await("ready")
+	s := open(b, tracer.Options{PID: target.PID()})
+	programs := reflect.ValueOf(tracer.Kernel(s).Programs)
+	for i := range programs.NumField() {
+		name := programs.Type().Field(i).Tag.Get("ebpf")
+		program := programs.Field(i).Interface().(*ebpf.Program)
+		info, err := program.Info()
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n, ok := info.VerifiedInstructions(); ok {
+			b.Run(name, func(b *testing.B) {
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(n), "instructions")
+			})
+		}
+	}
+}
+
+// BenchmarkCalibration compares the price of an entry with what probing malloc and free of a program costs. The program
+// has a C library of its own: whoever else probes a shared one makes its probes dearer.
+func BenchmarkCalibration(b *testing.B) {
+	pid, nsPerPair := startPair(b, "-static")
+	var ways []way
+	calibrated := make(map[string][]float64)
+	for _, mode := range modes {
+		open := opening(mode.String(), tracer.Options{Mode: mode})
+		ways = append(ways, way{open.name, func(b *testing.B, pid int) func() {
+			costs := measureCosts(b, mode)
+			pair := 2 * costs.Entry
+			if mode != probe.Session {
+				pair += costs.Return // they cannot leave it out
+			}
+			calibrated[open.name] = append(calibrated[open.name], pair)
+			return open.start(b, pid)
+		}})
+	}
+	costs := compare(b, ways, pid, nsPerPair)
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			var observed []float64
+			for i, traced := range costs[w.name].traced {
+				observed = append(observed, traced-costs[w.name].native[i])
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(calibrated[w.name]), "ns/pair-calibrated")
+			b.ReportMetric(median(observed), "ns/pair-observed")
+			b.ReportMetric(median(ratios(observed, calibrated[w.name])), "observed/calibrated")
+		})
+	}
+}
+
+// measureCosts measures what probes cost on a kernel side of its own.
+func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
+	b.Helper()
+	k, err := kernel.Load(kernel.Config{
+		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks, MaxFaults: kernel.MaxFaults, Mode: mode,
+	})
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	defer k.Close()
+	period := source.FaultPeriod(kernel.DefaultInterval)
+	costs, err := overhead.MeasureCosts(k, period, time.Minute, func(links []link.Link) { probe.Close(links) })
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	return costs
+}

@@ -1,0 +1,509 @@
+package tracer_test
+
+import (
+	"fmt"
+	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestBlocks compares blocks of PyTorch's caching allocator with what the allocator reports.
+func TestBlocks(t *testing.T) {
+	t.Parallel()
+	t.Run("every block has its allocation site", testBlocksEveryBlockHasAllocationSite)
+	t.Run("hook of each version", testBlocksHookEachVersion)
+	t.Run("hook of Debian 13", testBlocksHookDebian13)
+	t.Run("hook is probed only beside a driver", testBlocksHookProbedOnlyBesideDriver)
+	t.Run("totals are exact from the first event", testBlocksTotalsExactFromFirstEvent)
+	t.Run("libraries in either order", testBlocksLibrariesInEitherOrder)
+	t.Run("hook without totals is refused", testBlocksHookWithoutTotalsRefused)
+	t.Run("sampled blocks are within their confidence bound", testBlocksSampledBlocksWithinTheirConfidenceBound)
+	t.Run("storm of blocks is left to its totals", testBlocksStormBlocksLeftToTotals)
+	t.Run("totals go on without blocks", testBlocksTotalsGoOnWithoutBlocks)
+}
+
+// realLibC10 is that of the distribution's torch.
+func realLibC10(t testing.TB) string {
+	t.Helper()
+	found, err := filepath.Glob("/usr/lib/*/libc10.so.*")
+	if err != nil || len(found) == 0 {
+		t.Fatalf("no libc10.so in /usr/lib (apt-get install python3-torch): %v", err)
+	}
+	return found[0]
+}
+
+// startBlocks starts blocks.py with a libc10, the real one or one that stands for it, and without a driver.
+func startBlocks(t testing.TB, c10 string) gpuProgram {
+	t.Helper()
+	return startPythonProgram(t, "blocks.py", c10)
+}
+
+// traceBlocks traces it once it has a driver.
+func traceBlocks(t testing.TB, g gpuProgram, options tracer.Options) *tracer.Session {
+	t.Helper()
+	g.do("driver " + libcuda(t))
+	options.PID = g.PID()
+	s := open(t, options)
+	awaitBlocks(t, s)
+	return s
+}
+
+// A gpuTotal is what the allocator of one GPU says of itself: the order "totals" of blocks.py.
+type gpuTotal struct {
+	GPU                                string
+	blocks, bytes, Allocated, Reserved int64
+}
+
+func (g gpuProgram) allocators() (all []gpuTotal) {
+	g.t.Helper()
+	for _, line := range g.do("totals") {
+		var a gpuTotal
+		if n, err := fmt.Sscan(line, &a.GPU, &a.blocks, &a.bytes, &a.Allocated, &a.Reserved); n != 5 {
+			g.t.Fatalf("%q: %v", line, err)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// heldByBlocks are the blocks of a snapshot by GPU and by who holds them.
+func heldByBlocks(snapshot *growth.Snapshot) amounts {
+	held := make(amounts)
+	for _, h := range snapshot.DeviceHoldings {
+		if h.Kind == growth.KindCudaBlock {
+			held.add(h.GPU+" "+siteIn(h.Stack, "hold_"), int64(h.InuseObjects), h.InuseBytes)
+		}
+	}
+	return held
+}
+
+// mustReportTotals wants those of a process to be what its allocators say, on each GPU and in sum.
+func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after string) {
+	t.Helper()
+	var allocated, reserved int64
+	var want []growth.GPUTotals
+	for _, a := range g.allocators() {
+		allocated, reserved = allocated+a.Allocated, reserved+a.Reserved
+		want = append(want, growth.GPUTotals{GPU: a.GPU, Allocated: a.Allocated, Reserved: a.Reserved})
+	}
+	if len(want) == 0 {
+		allocated, reserved = growth.Unknown, growth.Unknown
+	}
+	taken := snapshot(t, s)
+	if len(taken.Devices) != 1 || fmt.Sprint(taken.Devices[0].Totals) != fmt.Sprint(want) ||
+		taken.Devices[0].Allocated != allocated || taken.Devices[0].Reserved != reserved || taken.Devices[0].PID != g.PID() {
+		t.Errorf("%s: %+v, want %v", after, taken.Devices, want)
+	}
+	if sample := s.Sample().Processes[0]; sample.CudaAllocated != allocated || sample.CudaReserved != reserved {
+		t.Errorf("%s: allocated %d, reserved %d, want %d, %d", after, sample.CudaAllocated, sample.CudaReserved, allocated, reserved)
+	}
+}
+
+// blockOrders are orders of blocks.py and what they change: by GPU and holder, objects and bytes.
+var blockOrders = []struct {
+	order   string
+	changes amounts
+}{
+	{"hold weights 3 1000 0", amounts{"0 hold_weights": {3, 3072}}},
+	{"hold activations 200 3000000 0", amounts{"0 hold_activations": {200, 200 * 3_000_320}}},
+	{"churn 300 512 0", nil},
+	{"cpu 100 64", nil},
+	{"hold weights 2 10485761 3", amounts{"3 hold_weights": {2, 2 * 10_486_272}}},
+	{"elsewhere activations 50 0", amounts{"0 hold_activations": {-50, -50 * 3_000_320}}},
+	{"threads 8 50 2048 3", amounts{"3 hold_weights": {400, 400 * 2048}}},
+	{"free weights 1 0", amounts{"0 hold_weights": {-1, -1024}}},
+	{"hold weights 1 700 0", amounts{"0 hold_weights": {1, 1024}}}, // and before it, the cache is emptied: that tells nothing by itself
+}
+
+// mustFollowBlocks gives all orders, and wants each block to be known with its holder.
+func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
+	t.Helper()
+	want := make(amounts)
+	for i, o := range blockOrders {
+		if i == len(blockOrders)-1 {
+			g.do("empty 0")
+		}
+		g.do(o.order)
+		want = want.plus(o.changes)
+		mustAmount(t, o.order, heldByBlocks(snapshot(t, s)), want)
+		mustReportTotals(t, g, s, o.order)
+	}
+	var held, bytes int64
+	for _, of := range want {
+		held += of[0]
+		bytes += of[1]
+	}
+	for _, a := range g.allocators() { // which counts anew what it holds
+		held -= a.blocks
+		bytes -= a.bytes
+	}
+	if held != 0 || bytes != 0 {
+		t.Errorf("%d blocks of %d bytes more than the program holds: the test is wrong", held, bytes)
+	}
+	mustAmount(t, "segments", amounts{"": sumOfKind(snapshot(t, s), growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+	mustLoseNothing(t, s)
+}
+
+func sumOfKind(snapshot *growth.Snapshot, kind growth.Kind) (sum [2]int64) {
+	for _, h := range snapshot.DeviceHoldings {
+		if h.Kind == kind {
+			sum[0], sum[1] = sum[0]+int64(h.InuseObjects), sum[1]+h.InuseBytes
+		}
+	}
+	return sum
+}
+
+func testBlocksEveryBlockHasAllocationSite(t *testing.T) {
+	t.Parallel()
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			t.Parallel()
+			g := startBlocks(t, realLibC10(t))
+			mustFollowBlocks(t, g, traceBlocks(t, g, tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}))
+		})
+	}
+}
+
+// The hook of each version that is known; that of PyTorch 2.6 stands for those whose totals have no sign.
+func testBlocksHookEachVersion(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-DREPORT", "-DREPORT_SIGNED"} {
+		t.Run(flag, func(t *testing.T) {
+			g := startBlocks(t, tracertest.BuildLibrary(t, "c10.cc", "libc10.so", flag))
+			s := traceBlocks(t, g, tracer.Options{Interval: 1})
+			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
+				t.Errorf("%+v", said)
+			}
+			mustFollowBlocks(t, g, s)
+		})
+	}
+}
+
+// PyTorch 2.6 is that of the Debian 13 that testdata/peers/debian.sh sets up, in the folder that it says.
+func testBlocksHookDebian13(t *testing.T) {
+	t.Parallel()
+	folder := os.Getenv("ALLOCSCOPE_PEERS")
+	if folder == "" {
+		folder = "/var/cache/allocscope/peers"
+	}
+	folder = filepath.Join(folder, "trixie")
+	found, _ := filepath.Glob(filepath.Join(folder, "usr/lib/*/libc10.so.2.*"))
+	if len(found) == 0 {
+		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", folder)
+	}
+	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
+	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	target := tracertest.StartCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder, python, ours+blocks, strings.TrimPrefix(found[0], folder)))
+	target.Await("ready")
+	g := gpuProgram{target, t}
+	g.do("driver " + ours + libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	awaitBlocks(t, s)
+	mustFollowBlocks(t, g, s)
+}
+
+// Without a GPU torch reports the memory of the processor to the same function.
+func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
+	t.Parallel()
+	g := startBlocks(t, realLibC10(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	g.do("cpu 100 64", "hold weights 10 1000 0")
+	for range 3 {
+		s.Sample()
+		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks || counted(t, s, bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
+			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, counted(t, s, bpf.CountBlocks), tracer.Targets(s)[0].GPU.Status())
+		}
+	}
+	g.do("driver " + libcuda(t))
+	awaitBlocks(t, s)
+	if d := snapshot(t, s).Devices; len(d) != 1 || !d[0].DriverWatched || !d[0].BlocksWatched || d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
+		t.Errorf("before the first event: %+v", d)
+	}
+	g.do("cpu 10 64")
+	if sample := s.Sample().Processes[0]; sample.CudaAllocated != growth.Unknown || sample.CudaReserved != growth.Unknown {
+		t.Errorf("what the processor has is taken for the GPU's: %+v", sample)
+	}
+	g.do("hold weights 4 1000 0")
+	mustAmount(t, "from then on", heldByBlocks(snapshot(t, s)), amounts{"0 hold_weights": {4, 4096}})
+	mustReportTotals(t, g, s, "from then on")
+	mustLoseNothing(t, s)
+}
+
+// What the allocator tells contains what is older, from the first event on; what is older is freed.
+func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
+	t.Parallel()
+	g := startBlocks(t, realLibC10(t))
+	g.do("hold weights 100 5000 0", "hold activations 30 3000000 1")
+	s := traceBlocks(t, g, tracer.Options{Interval: 1})
+	g.do("free weights 1 0")
+	taken := snapshot(t, s)
+	if d := taken.Devices[0]; len(d.Totals) != 1 || d.Allocated != 99*5120 {
+		t.Errorf("after the first event: %+v", d)
+	}
+	g.do("free activations 10 1")
+	mustReportTotals(t, g, s, "frees of older blocks")
+	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{})
+	g.do("hold activations 5 3000000 1", "free activations 20 1", "free weights 99 0")
+	mustReportTotals(t, g, s, "frees of older blocks")
+	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{"1 hold_activations": {5, 5 * 3_000_320}})
+	mustLoseNothing(t, s)
+}
+
+// torch loads its libraries one after the other, and one for CUDA is as good a sign of a GPU as the driver.
+func testBlocksLibrariesInEitherOrder(t *testing.T) {
+	t.Parallel()
+	for _, way := range []struct {
+		sources       []string // with source mapping, or without it
+		first, second string
+	}{
+		{[]string{"cuda"}, "driver " + libcuda(t), "load " + realLibC10(t)},
+		{nil, "load " + realLibC10(t), "driver " + copied(t, libcuda(t), "libc10_cuda.so")},
+	} {
+		g := startPythonProgram(t, "blocks.py")
+		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: way.sources})
+		g.do(way.first)
+		awaitEvent(t, "the first is looked at", func() bool {
+			s.Sample()
+			return len(tracer.Targets(s)[0].GPU.Status().Details) > 0
+		})
+		if !tracer.Targets(s)[0].GPU.Pending() {
+			t.Errorf("%s: the other is not looked for", way.first)
+		}
+		g.do(way.second)
+		awaitBlocks(t, s)
+		g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
+		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
+		mustReportTotals(t, g, s, way.first)
+		if tracer.Targets(s)[0].GPU.Pending() && len(way.sources) > 0 {
+			t.Error("both are looked for still")
+		}
+	}
+}
+
+func testBlocksHookWithoutTotalsRefused(t *testing.T) {
+	t.Parallel()
+	c10 := tracertest.BuildLibrary(t, "c10.cc", "libc10.so", "-DREPORT_WITHOUT_TOTALS")
+	g := startBlocks(t, c10)
+	g.do("driver " + libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+	awaitCUDA(t, s)
+	g.do("hold weights 3 1000 0")
+	said := sourceOf(t, s, "cuda")
+	if want := "find c10::reportMemoryUsageToProfiler in " + c10 + ": its c10::reportMemoryUsageToProfiler tells no totals"; !said.Attached || !strings.HasPrefix(said.Reason, want) {
+		t.Errorf("%+v, want %s", said, want)
+	}
+	taken := snapshot(t, s)
+	if d := taken.Devices; len(d) != 1 || d[0].BlocksWatched || !d[0].DriverWatched || d[0].Allocated != growth.Unknown {
+		t.Errorf("%+v", d)
+	}
+	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+}
+
+// A blockStorm has blocks.py do the same again and again, and other orders in between.
+type orderLoop struct {
+	program gpuProgram
+	orders  chan string // what is to be done once, or after "again " what is done again and again from then on; closed: it ends
+	working sync.WaitGroup
+}
+
+func startLoop(g gpuProgram) *orderLoop {
+	b := &orderLoop{program: g, orders: make(chan string)}
+	b.working.Go(func() {
+		again := "cpu 1 64"
+		for {
+			select {
+			case order, ok := <-b.orders:
+				if !ok {
+					return
+				}
+				if loop, lasts := strings.CutPrefix(order, "again "); lasts {
+					again = loop
+					continue
+				}
+				g.do(order)
+			default:
+				g.do(again)
+			}
+		}
+	})
+	return b
+}
+
+func (b *orderLoop) end() {
+	close(b.orders)
+	b.working.Wait()
+}
+
+// blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
+func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
+	t.Helper()
+	if err := tracer.Kernel(s).BlockInterval.Get(&interval); err != nil {
+		t.Fatal(err)
+	}
+	return interval
+}
+
+// until waits three minutes for what the governor takes its time for.
+func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in three minutes: %s; %+v", what, s.Overhead())
+		}
+	}
+}
+
+// Large blocks, each of which is sampled at first, and then small ones, which take too much without that.
+func testBlocksStormBlocksLeftToTotals(t *testing.T) {
+	t.Parallel()
+	g := startBlocks(t, realLibC10(t))
+	g.do("hold weights 5 5000 0")
+	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
+	if interval := blockInterval(t, s); interval != kernel.DefaultInterval {
+		t.Fatalf("at first one block in %d bytes is sampled", interval)
+	}
+	loop := startLoop(g)
+	loop.orders <- "again churn 2000 1048576 0"
+	awaitController(t, s, "blocks are sampled more coarsely", func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
+	loop.orders <- "hold weights 60 100000000 0"
+	loop.orders <- "again churn 5000 512 0"
+	awaitController(t, s, "blocks are followed no more", func() bool { return blockInterval(t, s) == 0 })
+
+	var reported []string
+	for _, c := range s.Overhead().Changes {
+		reported = append(reported, c.Text)
+	}
+	all := strings.Join(reported, "\n")
+	if !strings.Contains(all, ": one sample in 2 MiB") || !strings.Contains(all, ": their totals alone are read from now on") {
+		t.Errorf("%q", reported)
+	}
+	want := "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
+	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
+		t.Errorf("%+v", said)
+	}
+	awaitController(t, s, "nothing is probed", func() bool {
+		before := counted(t, s, bpf.CountBlocks)
+		loop.orders <- "churn 1000 512 0"
+		return counted(t, s, bpf.CountBlocks) == before
+	})
+	taken := snapshot(t, s)
+	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {
+		t.Errorf("%d blocks are alive, whose frees nobody sees: %+v", got, taken.Devices)
+	}
+
+	loop.orders <- "hold weights 10 3000000 0"
+	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
+	awaitController(t, s, "the totals follow", func() bool {
+		allocated := s.Sample().Processes[0].CudaAllocated
+		return allocated == held || allocated == held+block
+	})
+	loop.end()
+	if a := g.allocators()[0]; a.Allocated != held {
+		t.Errorf("%+v: the test is wrong", a)
+	}
+}
+
+// What is given up is not opened again by itself, nor for those that come later; the totals of both follow.
+func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
+	t.Parallel()
+	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
+	s := traceBlocks(t, one, tracer.Options{Interval: 1})
+	one.do("hold weights 5 5000 0")
+	if err := tracer.Probing(s).FollowBlocks(false, 1); err != nil {
+		t.Fatal(err)
+	}
+	two.do("driver " + libcuda(t))
+	mustAttach(t, s, two.PID())
+	for _, g := range []gpuProgram{one, two} {
+		loop := startLoop(g)
+		loop.orders <- "again churn 1 512 1"
+		loop.orders <- "hold weights 3 3000000 1"
+		awaitController(t, s, "the totals follow", func() bool {
+			s.Sample()
+			for _, d := range snapshot(t, s).Devices {
+				for _, of := range d.Totals {
+					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 || of.Allocated == 3*3_000_320+512) {
+						return !d.BlocksWatched
+					}
+				}
+			}
+			return false
+		})
+		loop.end()
+	}
+	for _, said := range s.Sources() {
+		if said.Name == "cuda" && !strings.HasPrefix(said.Reason, "blocks of torch's allocator are not followed") {
+			t.Errorf("%+v", said)
+		}
+	}
+	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
+		t.Errorf("%d blocks are alive, whose frees nobody sees", got)
+	}
+}
+
+// Estimates of n blocks of s bytes, each taken with probability p, have the standard deviation s sqrt(n (1-p)/p). Six of them are
+// exceeded by chance once in 100 million times.
+func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
+	t.Parallel()
+	const interval, most = 512 << 10, 6.0
+	g := startBlocks(t, realLibC10(t))
+	s := traceBlocks(t, g, tracer.Options{Interval: interval})
+	type leak struct {
+		order, holder string
+		blocks, size  float64
+	}
+	leaks := []leak{
+		{"hold weights 12000 65536 0", "0 hold_weights", 12000, 65536},
+		{"hold activations 8000 131072 1", "1 hold_activations", 8000, 131072},
+		{"hold weights 500 8388608 2", "2 hold_weights", 500, 8388608},
+	}
+	for _, l := range leaks {
+		g.do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
+	}
+	taken := snapshot(t, s)
+	got, variance, allocated := make(map[string]float64), make(map[string]float64), make(map[string]float64)
+	for _, h := range taken.DeviceHoldings {
+		if h.Kind == growth.KindCudaBlock {
+			name := h.GPU + " " + siteIn(h.Stack, "hold_")
+			got[name] += float64(h.InuseBytes)
+			variance[name] += h.Variance
+			allocated[name] += h.AllocBytes
+		}
+	}
+	for _, l := range leaks {
+		p := -math.Expm1(-l.size / interval)
+		deviation := l.size * math.Sqrt(l.blocks*(1-p)/p)
+		off := got[l.holder] - l.blocks*l.size
+		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
+			t.Errorf("%s: off by %.1f standard deviations", l.holder, off/deviation)
+		}
+		if reported := math.Sqrt(variance[l.holder]); reported < 0.8*deviation || reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
+			t.Errorf("%s: a deviation of %.0f is told, want %.0f; off by %.0f", l.holder, reported, deviation, off)
+		}
+		if off := allocated[l.holder] - l.blocks*l.size; math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
+			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.holder, off/deviation)
+		}
+	}
+	for name, bytes := range got {
+		if bytes != 0 && name != leaks[0].holder && name != leaks[1].holder && name != leaks[2].holder {
+			t.Errorf("%s holds %.0f bytes, want nothing", name, bytes)
+		}
+	}
+	mustReportTotals(t, g, s, "sampled")
+	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+	mustLoseNothing(t, s)
+}

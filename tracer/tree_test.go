@@ -218,7 +218,7 @@ func openEventually(t testing.TB, options tracer.Options) (s *tracer.Session) {
 	tracertest.NeedsRoot(t)
 	eventually(t, "a session is opened", func() bool {
 		var err error
-		s, err = tracer.Open(options)
+		s, err = tracer.Open(t.Context(), options)
 		return err == nil
 	})
 	return s
@@ -334,7 +334,7 @@ func testTreeProcessThatExitsAtOnce(t *testing.T) {
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
 			}
-			s, err := tracer.Open(tracer.Options{PID: command.Process.Pid, Children: i%4 < 2})
+			s, err := tracer.Open(t.Context(), tracer.Options{PID: command.Process.Pid, Children: i%4 < 2})
 			if err != nil {
 				mustBeGone(t, err)
 				command.Wait()

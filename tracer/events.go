@@ -127,7 +127,7 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 	case bpf.EventExec:
 		t.end(process.ErrExecuted)
 	case bpf.EventStep:
-		t.session.stepTimes.add(event)
+		t.session.stepTimes.Add(event.Tgid, event.Time, event.Length)
 	case bpf.EventUnmapped:
 		t.unwinder.Refresh()
 	default:

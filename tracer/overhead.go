@@ -2,10 +2,7 @@ package tracer
 
 import (
 	"math/rand/v2"
-	"sync"
-	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
@@ -14,7 +11,7 @@ import (
 
 // startController starts the controller, which keeps the overhead within its limit.
 func (s *Session) startController() {
-	takeSteps := func() []controller.Step { return s.stepTimes.take(s.probing.overlaps) }
+	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
 	s.meter = overhead.NewMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, takeSteps)
 
 	costs := overhead.CostsOf(s.costs)
@@ -82,62 +79,3 @@ func (s *Session) overheadSample() growth.Price {
 // Costs returns the costs of the probes on this machine, as measured before tracing started. The error
 // is the reason why some are defaults. Zeros: the overhead has no limit, and nothing was measured.
 func (s *Session) Costs() (calibrate.Costs, error) { return s.costs, s.costsErr }
-
-// stepTimes collects the times of the training steps of all targets until the controller takes them.
-type stepTimes struct {
-	mu    sync.Mutex
-	last  map[uint32]stepCount // by PID
-	spans []stepSpan
-}
-
-// A stepCount is the number of steps that a process had made at a time in ns, CLOCK_MONOTONIC.
-type stepCount struct{ time, steps uint64 }
-
-// A stepSpan is a time, in ns, CLOCK_MONOTONIC, in which a process made some steps.
-type stepSpan struct{ from, to, steps uint64 }
-
-// maxStepSpans bounds what is kept if nothing takes it.
-const maxStepSpans = 4096
-
-// add adds an event of kind bpf.EventStep, whose Length is the number of steps so far.
-func (s *stepTimes) add(event bpf.Event) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	if s.last == nil {
-		s.last = make(map[uint32]stepCount)
-	}
-	before, ok := s.last[event.Tgid]
-	now := stepCount{event.Time, event.Length}
-	s.last[event.Tgid] = now
-	if !ok || now.time <= before.time || now.steps <= before.steps {
-		return
-	}
-	if len(s.spans) < maxStepSpans {
-		s.spans = append(s.spans, stepSpan{before.time, now.time, now.steps - before.steps})
-	}
-}
-
-// forget forgets a process: another one may get its PID.
-func (s *stepTimes) forget(pid uint32) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.last, pid)
-}
-
-// take returns the mean step times of the spans since the last call. overlaps reports whether probes
-// were open in a span.
-func (s *stepTimes) take(overlaps func(from, to uint64) bool) (steps []controller.Step) {
-	s.mu.Lock()
-	spans := s.spans
-	s.spans = nil
-	s.mu.Unlock()
-
-	for _, span := range spans {
-		steps = append(steps, controller.Step{
-			Duration: time.Duration((span.to - span.from) / span.steps),
-			Probed:   overlaps(span.from, span.to),
-		})
-	}
-	return steps
-}

@@ -96,31 +96,14 @@ func (p *probing) handOverTensors() error {
 	})
 }
 
-// moveObjects moves the objects of one of the kernel's maps to another and calls moved for each. If
-// the other is full, the rest is lost.
+// moveObjects moves the objects of one of the kernel's maps to another, and counts those that are
+// lost.
 func (p *probing) moveObjects(
 	from, to *ebpf.Map, moved func(bpf.Address, *bpf.Allocation),
 ) error {
-	var keys []bpf.Address
-	var values []bpf.Allocation
-	err := kernel.ReadMap(from, func(key *bpf.Address, a *bpf.Allocation) {
-		keys, values = append(keys, *key), append(values, *a)
-	})
-	if err != nil {
-		return fmt.Errorf("read map %v: %w", from, err)
-	}
-
-	kernel.DeleteKeys(from, keys)
-	for i, key := range keys {
-		if to.Put(key, values[i]) != nil {
-			p.untracked += uint64(len(keys) - i)
-			break
-		}
-		if moved != nil {
-			moved(key, &values[i])
-		}
-	}
-	return nil
+	lost, err := kernel.MoveObjects(from, to, moved)
+	p.untracked += uint64(lost)
+	return err
 }
 
 // readTallies sums the allocations since tracing started by stack. The caller holds mu.

@@ -1,11 +1,8 @@
 package tracer
 
 import (
-	"math"
-
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/estimate"
 )
 
 // Sample reads the state of all processes of the tree and of the memory of the system. What could not
@@ -15,7 +12,7 @@ func (s *Session) Sample() growth.Moment {
 	sample := s.follower.Sample(s.Elapsed())
 	sample.Price = s.overheadSample()
 
-	tensors, onGPUs := tensorTotals(s.kernel, s.targets.list()), s.gpus.sample()
+	tensors, onGPUs := s.tensorTotals(), s.gpus.sample()
 	for i, m := range s.follower.Members() {
 		ofProcess := &sample.Processes[i]
 		ofProcess.Steps = growth.Unknown
@@ -24,7 +21,7 @@ func (s *Session) Sample() growth.Moment {
 		if t := s.targets.find(uint32(m.Info.PID)); t != nil && t.err() == nil {
 			member.Traced, member.From = true, t.from
 			ofProcess.Steps = t.steps.Count()
-			setTensors(&ofProcess.Sample, tensors, m.Info.PID)
+			tensors.Set(&ofProcess.Sample, m.Info.PID)
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 
 			isPending := t.tensors.Pending() || t.gpu.Pending()
@@ -54,44 +51,13 @@ func (s *Session) Stopped(pid int) bool {
 	return err == nil && (status.State == 'T' || status.State == 't')
 }
 
-// tensorTotal is the estimated number of live CPU tensors of a process, and their bytes.
-type tensorTotal struct {
-	objects float64
-	bytes   int64
-}
-
-// tensorTotals returns those of each process whose tensors have been probed without a gap, by PID; nil:
-// there is none, or the kernel's map could not be read.
-func tensorTotals(k *kernel.Kernel, targets []*target) map[uint32]tensorTotal {
-	totals := make(map[uint32]tensorTotal)
-	for _, t := range targets {
+// tensorTotals reads the live tensors of the targets that have been probed for them without a gap.
+func (s *Session) tensorTotals() estimate.TensorTotals {
+	var pids []int
+	for _, t := range s.targets.list() {
 		if t.tensors.Complete() {
-			totals[uint32(t.process.PID)] = tensorTotal{}
+			pids = append(pids, t.process.PID)
 		}
 	}
-	if len(totals) == 0 {
-		return nil
-	}
-
-	err := kernel.ReadMap(k.Tensors, func(key *bpf.Address, a *bpf.Allocation) {
-		total, ok := totals[key.Tgid]
-		if !ok {
-			return
-		}
-		weight := growth.Weight(a.Size, uint64(a.Interval))
-		total.objects += weight
-		total.bytes += int64(math.Round(weight * float64(a.Size)))
-		totals[key.Tgid] = total
-	})
-	if err != nil {
-		return nil
-	}
-	return totals
-}
-
-// setTensors sets the tensors of a process's sample if they are known.
-func setTensors(sample *growth.Sample, totals map[uint32]tensorTotal, pid int) {
-	if total, ok := totals[uint32(pid)]; ok {
-		sample.Tensors, sample.TensorBytes = int64(math.Round(total.objects)), total.bytes
-	}
+	return estimate.ReadTensors(s.kernel, pids)
 }

@@ -38,7 +38,7 @@ type Session struct {
 	probing    *probing
 	controller *overhead.Controller // nil: the overhead has no limit
 	meter      *overhead.Meter      // the controller's
-	stepTimes  stepTimes
+	stepTimes  overhead.StepTimes
 
 	costs    calibrate.Costs // of the probes; zeros: the overhead has no limit
 	costsErr error           // the reason why some of them are defaults

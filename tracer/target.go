@@ -244,7 +244,7 @@ func (t *target) detach() error {
 func (t *target) retire(lost *losses) error {
 	errs := []error{t.forget()}
 	t.session.probing.forget(t)
-	t.session.stepTimes.forget(uint32(t.process.PID))
+	t.session.stepTimes.Forget(uint32(t.process.PID))
 	lost.add(t)
 	return errors.Join(append(errs, t.close())...)
 }
@@ -274,36 +274,8 @@ func (t *target) forget() error {
 	t.session.events.flush()
 	t.session.events.forget(pid)
 
-	ofObject := func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }
-	return errors.Join(append(errs,
-		kernel.DeleteWhere(k.Live, ofObject),
-		kernel.DeleteWhere(k.Tensors, ofObject),
-		kernel.DeleteWhere(k.GpuLive, func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool {
-			return key.Tgid == pid
-		}),
-		kernel.DeleteWhere(k.GpuMappings, func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool {
-			return key.Tgid == pid
-		}),
-		kernel.DeleteWhere(k.GpuTotals, func(key *bpf.GpuId, _ *bpf.GpuTotal) bool {
-			return key.Tgid == pid
-		}),
-		kernel.DeleteWhere(k.Faults, func(key *bpf.Address, _ *bpf.Fault) bool {
-			return key.Tgid == pid
-		}),
-		kernel.DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool {
-			return key.Tgid == pid
-		}),
-		kernel.DeleteWhere(k.ReportedStacks, func(_ *uint64, tgid *uint32) bool {
-			return *tgid == pid
-		}),
-		kernel.DeleteWhere(k.ReportedCodes, func(_ *codeID, tgid *uint32) bool {
-			return *tgid == pid
-		}),
-	)...)
+	return errors.Join(append(errs, k.DeleteProcess(pid))...)
 }
-
-// codeID is a key of the map of code objects that the BPF programs have reported, opaque here.
-type codeID [16]byte
 
 // close closes the process. The target's goroutines have been stopped.
 func (t *target) close() error {

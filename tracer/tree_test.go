@@ -182,7 +182,7 @@ func testTreeTooManyProcessesRefused(t *testing.T) {
 		mustAttach(t, s, targets[len(targets)-1].PID())
 	}
 	before := descriptors(t)
-	if err := attach(s, last.PID()); err == nil || !strings.Contains(err.Error(), "as many processes are traced as can be: 64") {
+	if err := attach(s, last.PID()); err == nil || !strings.Contains(err.Error(), "limit of traced processes reached (64)") {
 		t.Errorf("%v", err)
 	}
 	if more := descriptors(t) - before; more != 0 || len(entries(t, s, last.PID())) != 0 {

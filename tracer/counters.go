@@ -8,8 +8,8 @@ import (
 
 // Events counts what was seen since tracing started.
 type Events struct {
-	// Allocations are calls that ask the allocator for memory, without those that the allocator makes
-	// itself to serve them.
+	// Allocations are calls that ask the allocator for memory, without those that the allocator
+	// makes itself to serve them.
 	Allocations uint64
 	// Frees are calls of free with a pointer. FreesUntracked are those of memory that was allocated
 	// before tracing started, or was not sampled.
@@ -50,12 +50,12 @@ const (
 
 // lossTexts say what was lost: why, and how to avoid it.
 var lossTexts = [...]string{
-	LossLiveFull:        "allocations not tracked: the live map was full (raise --max-live or --interval)",
+	LossLiveFull:        "allocations not tracked: the live map was full (raise --max-live, --interval)",
 	LossFaultsFull:      "page faults not tracked: too many pages (raise --interval)",
-	LossTallyFull:       "allocations missing from alloc_objects and alloc_space: the tally map was full",
-	LossEvents:          "events lost: ring buffer full (mappings were corrected from /proc, without stacks)",
+	LossTallyFull:       "allocations missing from alloc_objects, alloc_space: the tally map was full",
+	LossEvents:          "events lost: ring buffer full (mappings come from /proc, without stacks)",
 	LossThreadState:     "calls not seen: no kernel memory for the state of a thread",
-	LossNoMemory:        "entries missing from alloc_objects and alloc_space: no kernel memory",
+	LossNoMemory:        "entries missing from alloc_objects, alloc_space: no kernel memory",
 	LossOutPointer:      "allocations not tracked: result not readable",
 	LossMissedReturn:    "allocations not tracked: return not seen",
 	LossMissedFree:      "frees not seen: the address was allocated again",
@@ -74,7 +74,8 @@ func (k LossKind) String() string { return lossTexts[k] }
 // A Loss is something that was not measured.
 type Loss struct {
 	Kind LossKind
-	// Reason is the text of the kind. For truncated stacks and missing Python frames, it has the cause.
+	// Reason is the text of the kind. For truncated stacks and missing Python frames, it has the
+	// cause.
 	Reason string
 	Count  uint64
 }

@@ -20,14 +20,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// maxQueuedEvents bounds the events that wait for the naming of stacks: 64 MiB if all of them were code
-// objects.
+// maxQueuedEvents bounds the events that wait for the naming of stacks: 64 MiB if all of them were
+// code objects.
 const maxQueuedEvents = 1 << 14
 
-// eventReader reads the ring buffer of the BPF programs. It names new stacks, keeps mapping calls for
-// the next snapshot, and has the unwinder read new code. One goroutine reads and another one
-// dispatches: to read the symbols of a large library takes long, and a process that has just started
-// would fill the ring buffer meanwhile.
+// eventReader reads the ring buffer of the BPF programs. It names new stacks, keeps mapping calls
+// for the next snapshot, and has the unwinder read new code. One goroutine reads and another one
+// dispatches: to read the symbols of a large library takes long, and a process that has just
+// started would fill the ring buffer meanwhile.
 type eventReader struct {
 	ring     *ringbuf.Reader
 	tables   *unwind.Tables
@@ -50,8 +50,9 @@ func startEvents(
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	r := &eventReader{
-		ring: ring, tables: tables, target: target, reported: stack.Reported{Seen: k.ReportedStacks},
-		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
+		ring: ring, tables: tables, target: target,
+		reported: stack.Reported{Seen: k.ReportedStacks},
+		queue:    make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
 		calls: make(map[uint32][]bpf.Event),
 	}
 	go r.read()
@@ -186,8 +187,8 @@ func (r *eventReader) close() error {
 	return nil
 }
 
-// applyCalls records mapping calls in the target's address space. maps show where the kernel's uprobe
-// trampoline is: a call that returns there was made by a probed function of the allocator.
+// applyCalls records mapping calls in the target's address space. maps show where the kernel's
+// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
 func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
 	heapTraced := t.heap.Status().Attached || t.tensors.Active()
 	for _, c := range calls {

@@ -28,8 +28,8 @@ type attachFailure struct {
 	reported bool
 }
 
-// settlingTime is how long after its start a process may be too young to be attached to: the dynamic
-// linker has not loaded the C library yet.
+// settlingTime is how long after its start a process may be too young to be attached to: the
+// dynamic linker has not loaded the C library yet.
 const settlingTime = 10 * time.Second
 
 // A Change is an event in the process tree.
@@ -42,7 +42,8 @@ type Change struct {
 	Sources []source.Status
 }
 
-// Follow scans the tree, attaches to processes that matter from now on, and returns what has changed.
+// Follow scans the tree, attaches to processes that matter from now on, and returns what has
+// changed.
 func (s *Session) Follow() []Change { return s.follower.follow(s.ctx) }
 
 // Changes returns the changes that Open has found.
@@ -52,9 +53,9 @@ func (s *Session) Changes() []Change { return s.follower.takeChanges() }
 // trace, largest first.
 func (s *Session) OtherProcesses() []growth.Outsider { return s.follower.otherProcesses() }
 
-// open attaches to the process of Options.PID, or to those of its tree that matter. It is an error if
-// the first cannot be attached to, except when it is executing another program: then follow tries
-// again.
+// open attaches to the process of Options.PID, or to those of its tree that matter. It is an error
+// if the first cannot be attached to, except when it is executing another program: then follow
+// tries again.
 func (f *follower) open(ctx context.Context) error {
 	if _, err := f.Scan(0); err != nil {
 		return err
@@ -109,7 +110,8 @@ func (f *follower) follow(ctx context.Context) []Change {
 		pid := m.Process.PID
 		delete(f.failed, pid)
 		if f.session.targets.find(uint32(pid)) != nil {
-			f.report("PID %d started a new program (%s); earlier data is dropped", pid, m.Info.Command)
+			f.report("PID %d started a new program (%s); earlier data is dropped",
+				pid, m.Info.Command)
 		}
 	}
 

@@ -19,9 +19,9 @@ type gpuState struct {
 	nvml    gpu.Monitor
 }
 
-// addTo adds GPU memory to a snapshot's device holdings, and host memory that the driver has allocated
-// to held. Host memory that the driver has only pinned has another allocation site: it is in the
-// breakdown alone.
+// addTo adds GPU memory to a snapshot's device holdings, and host memory that the driver has
+// allocated to held. Host memory that the driver has only pinned has another allocation site: it
+// is in the breakdown alone.
 func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {
 	onGPUs := make(estimate.Holdings)
 	for key, sum := range totals.ByStack {
@@ -43,8 +43,8 @@ func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held est
 	snapshot.Devices = g.processes()
 }
 
-// processes returns the state of each target that uses a GPU, by PID. A target that has ended is left
-// out unless totals of it remain.
+// processes returns the state of each target that uses a GPU, by PID. A target that has ended is
+// left out unless totals of it remain.
 func (g *gpuState) processes() []growth.Device {
 	totals := gpu.ReadTorchTotals(g.kernel)
 	var processes []growth.Device
@@ -89,8 +89,8 @@ func (g *gpuState) sampleTotals() {
 	}
 }
 
-// initialPIDs maps PIDs in the initial PID namespace, in which NVML counts, to those of the targets. It
-// has the known ones.
+// initialPIDs maps PIDs in the initial PID namespace, in which NVML counts, to those of the
+// targets. It has the known ones.
 func (g *gpuState) initialPIDs() map[int]int {
 	pids := make(map[int]int)
 	for _, t := range g.targets.list() {

@@ -12,16 +12,16 @@ import (
 type Options struct {
 	// PID of the process to trace, in our PID namespace.
 	PID int
-	// Children follows the tree of the process: all its processes are sampled, and those that matter
-	// are traced.
+	// Children follows the tree of the process: all its processes are sampled, and those that
+	// matter are traced.
 	Children bool
 	// StepSymbol is the function that runs once a training step, as LIB:SYMBOL. Empty: PyTorch's
 	// backward pass.
 	StepSymbol string
 	// Sources to attach, of source.Names; empty: all.
 	Sources []string
-	// Interval is the mean number of bytes between samples; 1 samples every allocation. 0: allocscope
-	// chooses it, beginning with 512 KiB.
+	// Interval is the mean number of bytes between samples; 1 samples every allocation. 0:
+	// allocscope chooses it, beginning with 512 KiB.
 	Interval uint64
 	// Overhead is the largest share of the traced processes' CPU time that tracing may take; 0: no
 	// limit.

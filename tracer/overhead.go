@@ -76,6 +76,7 @@ func (s *Session) overheadSample() growth.Price {
 	return s.controller.Cost()
 }
 
-// Costs returns the costs of the probes on this machine, as measured before tracing started. The error
-// is the reason why some are defaults. Zeros: the overhead has no limit, and nothing was measured.
+// Costs returns the costs of the probes on this machine, as measured before tracing started. The
+// error is the reason why some are defaults. Zeros: the overhead has no limit, and nothing was
+// measured.
 func (s *Session) Costs() (calibrate.Costs, error) { return s.costs, s.costsErr }

@@ -21,8 +21,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// probing opens and closes the probes on the allocators of all targets, which are open all the time,
-// in bursts, or not at all. The controller calls its exported methods (overhead.Probes).
+// probing opens and closes the probes on the allocators of all targets, which are open all the
+// time, in bursts, or not at all. The controller calls its exported methods (overhead.Probes).
 type probing struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
@@ -30,8 +30,8 @@ type probing struct {
 	reading *sync.Mutex   // the session's
 	started func() uint64 // start of the trace, ns, CLOCK_MONOTONIC
 
-	// progress reads the meter; costs are those of the events that it counts. nil: the overhead has no
-	// limit.
+	// progress reads the meter; costs are those of the events that it counts. nil: the overhead
+	// has no limit.
 	progress func() (controller.Reading, error)
 	costs    controller.Costs
 	recorded controller.Reading // by the last recordProgress
@@ -39,14 +39,14 @@ type probing struct {
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
 	schedule estimate.Schedule
 	tracker  liveness.Tracker
-	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors have
-	// been detached. The BPF programs ignore returns of calls of an earlier epoch.
+	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
+	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
-	// interval and tensorInterval are the bytes between samples of both sources. interval is kept while
-	// the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
+	// interval and tensorInterval are the bytes between samples of both sources. interval is kept
+	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
 	tensors                  bool   // the probes on tensors are attached
-	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: blocks are not sampled
+	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: none are
 	tensorsAlone             bool   // the heap is not wanted, and bursts are those of tensors
 	untracked                uint64 // tensors that handOverTensors has lost
 }
@@ -86,12 +86,14 @@ func (s *Session) startProbing(ctx context.Context) error {
 }
 
 func (s *Session) measureCosts(ctx context.Context) {
-	period := source.FaultPeriod(s.Options.faultInterval(s.askedInterval))
+	faultPeriod := source.FaultPeriod(s.Options.faultInterval(s.askedInterval))
 	detach := func(links []link.Link) {
-		// Nothing runs these probes any more. They may take as long to detach as all the rest of Open.
+		// Nothing runs these probes any more. They may take as long to detach as all the rest of
+		// Open.
 		s.watcher.Go(func() { _ = probe.Close(links) })
 	}
-	s.costs, s.costsErr = overhead.MeasureCosts(ctx, s.kernel, period, calibrate.DefaultTimeout, detach)
+	s.costs, s.costsErr = overhead.MeasureCosts(
+		ctx, s.kernel, faultPeriod, calibrate.DefaultTimeout, detach)
 }
 
 // OpenHeap attaches the probes of source heap in all targets, and starts a probe period. A target
@@ -184,11 +186,11 @@ func (p *probing) CloseHeap() error {
 	}
 
 	exposure := p.schedule.ExposureSeconds(period)
-	err = errors.Join(err, p.tracker.Observe(p.kernel.Live, period.From, period.To, exposure, probed))
+	observeErr := p.tracker.Observe(p.kernel.Live, period.From, period.To, exposure, probed)
 	if period.Burst {
 		p.fingerprintNew(period)
 	}
-	return errors.Join(err, p.foldTallies(p.extrapolation(ended)))
+	return errors.Join(err, observeErr, p.foldTallies(p.extrapolation(ended)))
 }
 
 // detachHeap detaches the probes of source heap, and returns the PIDs of the targets that had any.
@@ -204,13 +206,15 @@ func (p *probing) detachHeap() map[uint32]bool {
 	return probed
 }
 
-// extrapolation returns the factors by which the counts of a probe period are multiplied, by process.
+// extrapolation returns the factors by which the counts of a probe period are multiplied, by
+// process.
 func (p *probing) extrapolation(period int) func(tgid uint32) float64 {
 	since := tracedSince(p.targets.list())
 	return func(tgid uint32) float64 { return p.schedule.Extrapolation(period, since[tgid]) }
 }
 
-// tracedSince returns when tracing of each target started, in ns, by PID. The caller holds probing.mu.
+// tracedSince returns when tracing of each target started, in ns, by PID. The caller holds
+// probing.mu.
 func tracedSince(targets []*target) map[uint32]uint64 {
 	since := make(map[uint32]uint64, len(targets))
 	for _, t := range targets {
@@ -219,8 +223,8 @@ func tracedSince(targets []*target) map[uint32]uint64 {
 	return since
 }
 
-// startTarget records that tracing of a target starts now, and returns the time since the start of the
-// trace.
+// startTarget records that tracing of a target starts now, and returns the time since the start of
+// the trace.
 func (p *probing) startTarget(t *target) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -260,8 +264,8 @@ func (p *probing) forget(t *target) {
 	p.tracker.Forget(uint32(t.process.PID))
 }
 
-// SetIntervals changes the bytes between samples. A tensor interval of 0 samples tensors as objects of
-// the heap from now on.
+// SetIntervals changes the bytes between samples. A tensor interval of 0 samples tensors as
+// objects of the heap from now on.
 func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -304,8 +308,8 @@ func (p *probing) AttachTensors(attach bool) error {
 	return p.kernel.TensorEpoch.Set(p.tensorEpoch)
 }
 
-// FollowBlocks samples the blocks of PyTorch's CUDA caching allocator in all targets from now on, or
-// has only their totals read.
+// FollowBlocks samples the blocks of PyTorch's CUDA caching allocator in all targets from now on,
+// or has only their totals read.
 func (p *probing) FollowBlocks(follow bool, interval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -369,8 +373,8 @@ func (p *probing) lost() uint64 {
 	return p.untracked
 }
 
-// coversHeap reports whether allocation sites of a target's heap are known, and whether they are known
-// of every allocation since tracing started, because probing was continuous.
+// coversHeap reports whether allocation sites of a target's heap are known, and whether they are
+// known of every allocation since tracing started, because probing was continuous.
 func (p *probing) coversHeap(t *target) (some, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

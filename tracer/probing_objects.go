@@ -137,12 +137,14 @@ func (p *probing) readTallies(
 	return nil
 }
 
-// foldTallies moves the kernel's tallies to user space: before the map is full, and at the end of a
-// burst, whose counts are multiplied by the factor of the process. Counts that are added to an entry
-// while it is being removed are lost. The caller holds mu.
+// foldTallies moves the kernel's tallies to user space: before the map is full, and at the end of
+// a burst, whose counts are multiplied by the factor of the process. Counts that are added to an
+// entry while it is being removed are lost. The caller holds mu.
 func (p *probing) foldTallies(factor func(tgid uint32) float64) error {
 	onHost, onGPUs := make(map[stack.Key]*estimate.StackTotals), gpu.NewTotals()
-	totalsOf := func(key *bpf.TallyKey) *estimate.StackTotals { return onGPUs.ForTally(onHost, key) }
+	totalsOf := func(key *bpf.TallyKey) *estimate.StackTotals {
+		return onGPUs.ForTally(onHost, key)
+	}
 	factorOf := func(key *bpf.TallyKey) float64 {
 		if !estimate.IsSampledInBursts(key.Kind, p.tensorsAlone) {
 			return 1

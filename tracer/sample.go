@@ -3,16 +3,17 @@ package tracer
 import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// Sample reads the state of all processes of the tree and of the memory of the system. What could not
-// be read is growth.Unknown.
+// Sample reads the state of all processes of the tree and of the memory of the system. What could
+// not be read is growth.Unknown.
 func (s *Session) Sample() growth.Moment {
 	s.events.flush() // of events that are not urgent, and wake no reader
 	sample := s.follower.Sample(s.Elapsed())
 	sample.Price = s.overheadSample()
 
-	tensors, onGPUs := s.tensorTotals(), s.gpus.sample()
+	tensors, onGPUs := s.targets.tensorTotals(s.kernel), s.gpus.sample()
 	for i, m := range s.follower.Members() {
 		ofProcess := &sample.Processes[i]
 		ofProcess.Steps = growth.Unknown
@@ -25,7 +26,7 @@ func (s *Session) Sample() growth.Moment {
 			onGPUs.Set(&ofProcess.Sample, m.Info.PID)
 
 			isPending := t.tensors.Pending() || t.gpu.Pending()
-			if isPending && !s.sources.mapping.Attached { // no event reports a library that is loaded
+			if isPending && !s.sources.mapping.Attached { // no event reports new libraries
 				t.unwinder.Refresh()
 			}
 		}
@@ -52,12 +53,12 @@ func (s *Session) Stopped(pid int) bool {
 }
 
 // tensorTotals reads the live tensors of the targets that have been probed for them without a gap.
-func (s *Session) tensorTotals() estimate.TensorTotals {
+func (s *targetSet) tensorTotals(k *kernel.Kernel) estimate.TensorTotals {
 	var pids []int
-	for _, t := range s.targets.list() {
+	for _, t := range s.list() {
 		if t.tensors.Complete() {
 			pids = append(pids, t.process.PID)
 		}
 	}
-	return estimate.ReadTensors(s.kernel, pids)
+	return estimate.ReadTensors(k, pids)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
-// scanner scans the pages of all processes of the tree for a snapshot: those of the targets each time,
-// those of the others by turns.
+// scanner scans the pages of all processes of the tree for a snapshot: those of the targets each
+// time, those of the others by turns.
 type scanner struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
@@ -65,8 +65,8 @@ func (k *scanner) liveTarget(m *tree.Member) *target {
 	return nil
 }
 
-// begin finds the share of the targets' pages that the budget allows, and the other members whose turn
-// it is.
+// begin finds the share of the targets' pages that the budget allows, and the other members whose
+// turn it is.
 func (k *scanner) begin(members []*tree.Member) {
 	var resident int64
 	var others []*tree.Member

@@ -18,8 +18,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// A Session traces a process and, with Options.Children, those of its tree that matter, from Open to
-// Close. One goroutine at a time may call its methods.
+// A Session traces a process and, with Options.Children, those of its tree that matter, from Open
+// to Close. One goroutine at a time may call its methods.
 type Session struct {
 	// Process is that of Options.PID. It may only be the launcher of what is traced, see IsTraced.
 	Process *process.Process
@@ -47,8 +47,8 @@ type Session struct {
 	objects estimate.LiveObjects // of the last snapshot
 	retired losses               // of the targets that have been dropped
 
-	// reading is held while a goroutine other than the caller's reads a process, while heap probes come
-	// and go, and while a process is closed.
+	// reading is held while a goroutine other than the caller's reads a process, while heap probes
+	// come and go, and while a process is closed.
 	reading sync.Mutex
 
 	ctx     context.Context // of the session's goroutines; Close cancels it
@@ -69,8 +69,8 @@ var (
 	errTooManyTargets = errors.New("limit of traced processes reached")
 )
 
-// tablesTimeout bounds the wait for the unwind tables of a process before tracing starts. Those of a C
-// program are ready at once. Those of a large one are built while it is being traced.
+// tablesTimeout bounds the wait for the unwind tables of a process before tracing starts. Those of
+// a C program are ready at once. Those of a large one are built while it is being traced.
 const tablesTimeout = 200 * time.Millisecond
 
 // Open attaches to a process, or to those of its tree that matter. Sources names each source that
@@ -123,7 +123,8 @@ func (s *Session) open(ctx context.Context) error {
 	}
 	s.probing.events = s.events
 	s.follower = &follower{
-		Tree: tree.New(s.Process, s.Options.Children), session: s, failed: make(map[int]attachFailure),
+		Tree: tree.New(s.Process, s.Options.Children), session: s,
+		failed: make(map[int]attachFailure),
 	}
 	s.scanner = scanner{kernel: s.kernel, targets: &s.targets, members: s.follower.Members}
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
@@ -151,8 +152,8 @@ func (s *Session) start() {
 	}
 }
 
-// attach makes a process a target. The caller keeps held, and the target opens the process once more.
-// If the process exits meanwhile, the error is ErrExited, whatever has failed.
+// attach makes a process a target. The caller keeps held, and the target opens the process once
+// more. If the process exits meanwhile, the error is ErrExited, whatever has failed.
 func (s *Session) attach(ctx context.Context, held *process.Process) error {
 	s.retireEnded()
 
@@ -276,7 +277,8 @@ func (s *Session) Close() error {
 	return errors.Join(append(errs, s.Process.Close())...)
 }
 
-// detach detaches all probes at once, because the kernel waits for the end of those that are running.
+// detach detaches all probes at once, because the kernel waits for the end of those that are
+// running.
 func (s *Session) detach() error {
 	var closes []func() error
 	for _, t := range s.targets.list() {

@@ -16,13 +16,14 @@ import (
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
-// Snapshot reads what is alive in all targets, and the resident memory of all processes of the tree. A
-// target that has ended contributes what was alive at its end, without mappings. Live memory is split
-// by the time of its allocation at the given moments, in order, since the start of the trace.
+// Snapshot reads what is alive in all targets, and the resident memory of all processes of the
+// tree. A target that has ended contributes what was alive at its end, without mappings. Live
+// memory is split by the time of its allocation at the given moments, in order, since the start of
+// the trace.
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.probing.Interval()}
-	bins := s.bins(snapshot, born)
+	bins := setBins(snapshot, s.started, born)
 
 	onGPUs, err := gpu.ReadLive(s.kernel, bins)
 	if err != nil {
@@ -53,8 +54,8 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	return snapshot, nil
 }
 
-// readHeap reads the live map, and what has been allocated since tracing started, on GPUs too. It sets
-// the session's objects.
+// readHeap reads the live map, and what has been allocated since tracing started, on GPUs too. It
+// sets the session's objects.
 func (s *Session) readHeap(
 	snapshot *growth.Snapshot, sums map[stack.Key]*estimate.StackTotals, onGPUs *gpu.Totals,
 	bins estimate.BirthBins,
@@ -75,20 +76,22 @@ func (s *Session) readHeap(
 	return estimator, s.probing.readTallies(sums, onGPUs)
 }
 
-// bins sets the snapshot's bins, and returns their ends in ns, CLOCK_MONOTONIC.
-func (s *Session) bins(snapshot *growth.Snapshot, born []time.Duration) estimate.BirthBins {
+// setBins sets the snapshot's bins, and returns their ends in ns, CLOCK_MONOTONIC, as started is.
+func setBins(
+	snapshot *growth.Snapshot, started uint64, born []time.Duration,
+) estimate.BirthBins {
 	var ends estimate.BirthBins
 	for _, end := range append(slices.Clip(born), snapshot.Elapsed) {
 		if end <= snapshot.Elapsed {
 			snapshot.Bins = append(snapshot.Bins, end)
-			ends = append(ends, s.started+uint64(end))
+			ends = append(ends, started+uint64(end))
 		}
 	}
 	return ends
 }
 
-// reconcile updates the address space by calls, corrects it by the maps, and returns these; nil: they
-// could not be read. Maps correct nothing if a call was made while they were being read.
+// reconcile updates the address space by calls, corrects it by the maps, and returns these; nil:
+// they could not be read. Maps correct nothing if a call was made while they were being read.
 func (t *target) reconcile(calls []bpf.Event) []process.Mapping {
 	const attempts = 3
 	var maps []process.Mapping
@@ -107,8 +110,8 @@ func (t *target) reconcile(calls []bpf.Event) []process.Mapping {
 	return maps
 }
 
-// addMappings adds the touched bytes of what the program has mapped since tracing started. Mappings of
-// the allocator count nothing: the live map has their contents.
+// addMappings adds the touched bytes of what the program has mapped since tracing started.
+// Mappings of the allocator count nothing: the live map has their contents.
 func (t *target) addMappings(
 	held estimate.Holdings, scan *residency.Scan, totals *growth.MappingTotals,
 ) {

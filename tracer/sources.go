@@ -22,8 +22,8 @@ type kernelSources struct {
 	links          []link.Link // theirs, and that of execve
 }
 
-// attach attaches the sources that are wanted. A source that cannot be attached has its reason in its
-// status. Without execve nothing can be traced.
+// attach attaches the sources that are wanted. A source that cannot be attached has its reason in
+// its status. Without execve nothing can be traced.
 func (k *kernelSources) attach(loaded *kernel.Kernel, o Options, faultInterval uint64) error {
 	exec, err := source.AttachExec(loaded)
 	if err != nil {
@@ -98,8 +98,8 @@ func (t *target) sources() []source.Status {
 	}
 
 	if t.pagesErr != nil && t.isAlive() {
-		remedy := source.WithRemedy(residency.Remedy(t.pagesErr))
-		sources = append(sources, source.Status{Name: "ledger", Reason: t.pagesErr.Error() + remedy})
+		reason := t.pagesErr.Error() + source.WithRemedy(residency.Remedy(t.pagesErr))
+		sources = append(sources, source.Status{Name: "ledger", Reason: reason})
 	}
 	for i := range sources {
 		sources[i].PID = t.process.PID

@@ -45,8 +45,8 @@ type target struct {
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
 	vanished    int64         // bytes of the mappings that were gone without a call
 	released    []pages.Span  // by madvise since the last scan
-	// folded are the tallies that foldTallies has taken out of the kernel, by stack; foldedGPU are those
-	// of GPU memory.
+	// folded are the tallies that foldTallies has taken out of the kernel, by stack; foldedGPU are
+	// those of GPU memory.
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 
@@ -63,7 +63,8 @@ type target struct {
 func newTarget(s *Session, p *process.Process) (*target, error) {
 	t := &target{
 		process: p, kernel: s.kernel, session: s, stop: make(chan struct{}),
-		folded: make(map[uint64]*estimate.StackTotals), foldedGPU: make(map[gpu.Key]*estimate.StackTotals),
+		folded:    make(map[uint64]*estimate.StackTotals),
+		foldedGPU: make(map[gpu.Key]*estimate.StackTotals),
 	}
 	t.heap.Kernel, t.heap.Pid = s.kernel, p.PID
 
@@ -139,8 +140,8 @@ func (t *target) attach(ctx context.Context) error {
 	return t.start()
 }
 
-// start starts tracing. It reads the mappings afterwards: to replay a call that they contain already
-// changes nothing.
+// start starts tracing. It reads the mappings afterwards: to replay a call that they contain
+// already changes nothing.
 func (t *target) start() error {
 	t.session.start()
 	t.from = t.session.probing.startTarget(t)
@@ -164,8 +165,8 @@ func (t *target) start() error {
 	return nil
 }
 
-// check returns an error if the process has exited or executed another program since newTarget. Later
-// changes are noticed by the BPF programs.
+// check returns an error if the process has exited or executed another program since newTarget.
+// Later changes are noticed by the BPF programs.
 func (t *target) check() error {
 	stat, err := t.process.Stat()
 	if err != nil || t.process.IsExiting() {
@@ -210,7 +211,8 @@ func (t *target) err() error {
 // program.
 func (t *target) isAlive() bool { return t.err() == nil && t.process.Alive() }
 
-// missesHeap reports whether the process has an allocator now, and had none when it was attached to.
+// missesHeap reports whether the process has an allocator now, and had none when it was attached
+// to.
 func (t *target) missesHeap() bool {
 	if t.heap.Status().Err == nil {
 		return false
@@ -223,8 +225,8 @@ func (t *target) missesHeap() bool {
 	return err == nil
 }
 
-// noticeExecution ends the target if the BPF programs have seen an execve. Its event may still be in
-// the ring buffer, or lost.
+// noticeExecution ends the target if the BPF programs have seen an execve. Its event may still be
+// in the ring buffer, or lost.
 func (t *target) noticeExecution() {
 	var state bpf.TargetState
 	err := t.kernel.Targets.Lookup(uint32(t.process.PID), &state)
@@ -239,8 +241,8 @@ func (t *target) detach() error {
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
-// retire detaches from a process and deletes what the kernel knows of it, while the trace goes on. The
-// target's goroutines have been stopped, and it is no longer in the session's set.
+// retire detaches from a process and deletes what the kernel knows of it, while the trace goes on.
+// The target's goroutines have been stopped, and it is no longer in the session's set.
 func (t *target) retire(lost *losses) error {
 	errs := []error{t.forget()}
 	t.session.probing.forget(t)
@@ -249,8 +251,8 @@ func (t *target) retire(lost *losses) error {
 	return errors.Join(append(errs, t.close())...)
 }
 
-// stopWorkers stops the goroutines of all targets at once: each may take 0.1 s. The targets can still
-// be read.
+// stopWorkers stops the goroutines of all targets at once: each may take 0.1 s. The targets can
+// still be read.
 func stopWorkers(targets []*target) {
 	var stopping sync.WaitGroup
 	for _, t := range targets {
@@ -289,8 +291,8 @@ func (t *target) close() error {
 	return errors.Join(append(errs, t.process.Close())...)
 }
 
-// A targetSet is the targets of a session in the order in which they were attached to. Its methods may
-// be called concurrently.
+// A targetSet is the targets of a session in the order in which they were attached to. Its methods
+// may be called concurrently.
 type targetSet struct {
 	mu      sync.Mutex
 	targets []*target

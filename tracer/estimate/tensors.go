@@ -16,8 +16,8 @@ type tensorTotal struct {
 	bytes   int64
 }
 
-// ReadTensors sums the live tensors of some processes; nil: the map could not be read, or there are no
-// processes, and it was not read.
+// ReadTensors sums the live tensors of some processes; nil: the map could not be read, or
+// there are no processes.
 func ReadTensors(k *kernel.Kernel, pids []int) TensorTotals {
 	if len(pids) == 0 {
 		return nil

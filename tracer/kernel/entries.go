@@ -12,28 +12,34 @@ import (
 // codeID is a key of the map of code objects that the BPF programs have reported, opaque here.
 type codeID [16]byte
 
-// DeleteProcess deletes what the BPF programs have recorded of a process. Nothing of it is traced any
-// more.
+// DeleteProcess deletes what the BPF programs have recorded of a process. It must not be
+// traced any more.
 func (k *Kernel) DeleteProcess(pid uint32) error {
 	isObject := func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }
 	isReported := func(_ *uint64, tgid *uint32) bool { return *tgid == pid }
 	return errors.Join(
 		DeleteWhere(k.Live, isObject),
 		DeleteWhere(k.Tensors, isObject),
-		DeleteWhere(k.GpuLive, func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool { return key.Tgid == pid }),
+		DeleteWhere(k.GpuLive, func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool {
+			return key.Tgid == pid
+		}),
 		DeleteWhere(k.GpuMappings, func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool {
 			return key.Tgid == pid
 		}),
-		DeleteWhere(k.GpuTotals, func(key *bpf.GpuId, _ *bpf.GpuTotal) bool { return key.Tgid == pid }),
+		DeleteWhere(k.GpuTotals, func(key *bpf.GpuId, _ *bpf.GpuTotal) bool {
+			return key.Tgid == pid
+		}),
 		DeleteWhere(k.Faults, func(key *bpf.Address, _ *bpf.Fault) bool { return key.Tgid == pid }),
-		DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool { return key.Tgid == pid }),
+		DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool {
+			return key.Tgid == pid
+		}),
 		DeleteWhere(k.ReportedStacks, isReported),
 		DeleteWhere(k.ReportedCodes, func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
 	)
 }
 
-// MoveObjects moves the objects of a map to another and calls moved for each; nil: it calls nothing.
-// If the other is full, the rest is lost: it returns how many.
+// MoveObjects moves the objects of a map to another and calls moved for each, unless it
+// is nil. If the other is full, the rest is lost: it returns how many.
 func MoveObjects(
 	from, to *ebpf.Map, moved func(bpf.Address, *bpf.Allocation),
 ) (lost int, err error) {

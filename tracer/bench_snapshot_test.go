@@ -343,7 +343,7 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 
 // stretch trains under a trace with these sources.
 func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stretch) {
-	s, err := tracer.Open(tracer.Options{PID: g.PID(), Sources: sources})
+	s, err := tracer.Open(b.Context(), tracer.Options{PID: g.PID(), Sources: sources})
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -125,7 +125,7 @@ func median(values []float64) float64 {
 func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
-		s, err := tracer.Open(options)
+		s, err := tracer.Open(b.Context(), options)
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}
@@ -282,7 +282,7 @@ func BenchmarkPageFault(b *testing.B) {
 func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID, options.Sources = pid, []string{"cuda"}
-		s, err := tracer.Open(options)
+		s, err := tracer.Open(b.Context(), options)
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}
@@ -444,7 +444,7 @@ func BenchmarkUnwindTables(b *testing.B) {
 	var opened, ready, size, rows, files []float64
 	for range 5 {
 		began := time.Now()
-		s, err := tracer.Open(tracer.Options{PID: target.PID()})
+		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
 		if err != nil {
 			b.Fatal(err)
 		}
@@ -531,7 +531,7 @@ func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 	}
 	defer k.Close()
 	period := source.FaultPeriod(kernel.DefaultInterval)
-	costs, err := overhead.MeasureCosts(k, period, time.Minute, func(links []link.Link) { probe.Close(links) })
+	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute, func(links []link.Link) { probe.Close(links) })
 	if err != nil {
 		b.Fatalf("%+v", err)
 	}

@@ -230,7 +230,7 @@ func testBurstsCallCutByEndBurst(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, l := range losses {
-		if l.Reason == "allocations whose return was not seen" {
+		if l.Kind == tracer.LossMissedReturn {
 			t.Errorf("lost: %d %s", l.Count, l.Reason)
 		}
 	}
@@ -240,7 +240,6 @@ func testBurstsCallCutByEndBurst(t *testing.T) {
 }
 
 func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
-	const reason = "addresses handed out again whose free was not seen"
 	for _, in := range []struct {
 		name            string
 		burst, reported bool
@@ -258,7 +257,7 @@ func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reported := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Reason == reason })
+		reported := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
 		if reported != in.reported {
 			t.Errorf("%s: lost: %v", in.name, losses)
 		}

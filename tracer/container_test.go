@@ -232,7 +232,7 @@ func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 	}
 	mustBeContained(t)
 	_, pid := startContained(t, tracertest.Build(t, "leak.c", "-pthread"), "--mount", "--pid")
-	s, err := tracer.Open(tracer.Options{PID: pid})
+	s, err := tracer.Open(t.Context(), tracer.Options{PID: pid})
 	if err == nil {
 		s.Close()
 	}

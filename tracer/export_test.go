@@ -56,7 +56,7 @@ func Targets(s *Session) (all []components) {
 // is prepared and before it is attached; nil: nothing happens in between, as in production.
 func Attach(s *Session, held *process.Process, meanwhile func()) error {
 	if meanwhile == nil {
-		return s.attach(held)
+		return s.attach(s.ctx, held)
 	}
 
 	p, err := process.Open(held.PID)
@@ -69,7 +69,7 @@ func Attach(s *Session, held *process.Process, meanwhile func()) error {
 	}
 
 	meanwhile()
-	err = t.attach()
+	err = t.attach(s.ctx)
 
 	stopWorkers([]*target{t})
 	return errors.Join(err, t.retire(&s.retired))

@@ -333,7 +333,7 @@ func testFaultsFaultsBeyondMapLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(losses) != 1 || !strings.HasPrefix(losses[0].Reason, "page faults not followed") || int(losses[0].Count) != taken-kept {
+	if len(losses) != 1 || losses[0].Kind != tracer.LossFaultsFull || int(losses[0].Count) != taken-kept {
 		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)
 	}
 }

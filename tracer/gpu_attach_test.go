@@ -298,7 +298,7 @@ func testNVMLDriverSCountInSamples(t *testing.T) {
 		return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes)
 	}
 	nvmlAnswers(t, file, "count 2", "memory.0 5000 80000", "memory.1 700 90000", process("0", 4000), process("1", 600))
-	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: tracertest.BuildNVML(t)})
+	s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), NVML: tracertest.BuildNVML(t)})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -350,7 +350,7 @@ func testNVMLProcessWithoutGPUDoesNotLoadNVML(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "leak.c"))
 	target.Await("ready")
 	library := tracertest.BuildNVML(t, "-DNEVER_LOADED")
-	s, err := tracer.Open(tracer.Options{PID: target.PID(), NVML: library})
+	s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), NVML: library})
 	if err != nil {
 		t.Fatal(err)
 	}

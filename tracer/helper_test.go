@@ -2,6 +2,7 @@ package tracer_test
 
 import (
 	"bufio"
+	"context"
 	"fmt"
 	"maps"
 	"os"
@@ -35,7 +36,7 @@ func TestMain(m *testing.M) {
 func open(t testing.TB, options tracer.Options) *tracer.Session {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	s, err := tracer.Open(options)
+	s, err := tracer.Open(t.Context(), options)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}
@@ -476,7 +477,7 @@ func (g trainer) train(steps int, meanwhile func()) []string {
 func nothing() {}
 
 // awaitTables waits until the files that are mapped now have their unwind tables.
-func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(time.Minute) }
+func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background(), time.Minute) }
 
 // attach makes a process a target, whether it is in the tree or not.
 func attach(s *tracer.Session, pid int) error {

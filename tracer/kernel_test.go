@@ -105,7 +105,7 @@ func testKernelModesMissingModesRefused(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 	target.Await("ready")
 	for mode := range since {
-		s, err := tracer.Open(tracer.Options{PID: target.PID(), Mode: mode})
+		s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), Mode: mode})
 		attached := err == nil && sourceOf(t, s, "heap").Attached
 		if s != nil {
 			s.Close()

@@ -231,7 +231,7 @@ func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 		t.Fatal(err)
 	}
 	for _, l := range losses {
-		if strings.HasPrefix(l.Reason, "stacks ") {
+		if l.Kind == tracer.LossTruncatedStacks || l.Kind == tracer.LossPythonFrames {
 			cut += l.Count
 		}
 	}

@@ -183,7 +183,7 @@ func testTreeTooManyProcessesRefused(t *testing.T) {
 		mustAttach(t, s, targets[len(targets)-1].PID())
 	}
 	before := descriptors(t)
-	if err := attach(s, last.PID()); err == nil || !strings.Contains(err.Error(), "as many processes are traced as can be: 64") {
+	if err := attach(s, last.PID()); err == nil || !strings.Contains(err.Error(), "limit of traced processes reached (64)") {
 		t.Errorf("%v", err)
 	}
 	if more := descriptors(t) - before; more != 0 || len(entries(t, s, last.PID())) != 0 {
@@ -219,7 +219,7 @@ func openEventually(t testing.TB, options tracer.Options) (s *tracer.Session) {
 	tracertest.NeedsRoot(t)
 	eventually(t, "a session is opened", func() bool {
 		var err error
-		s, err = tracer.Open(options)
+		s, err = tracer.Open(t.Context(), options)
 		return err == nil
 	})
 	return s
@@ -336,7 +336,7 @@ func testTreeProcessThatExitsAtOnce(t *testing.T) {
 			if err := command.Start(); err != nil {
 				t.Fatal(err)
 			}
-			s, err := tracer.Open(tracer.Options{PID: command.Process.Pid, Children: i%4 < 2})
+			s, err := tracer.Open(t.Context(), tracer.Options{PID: command.Process.Pid, Children: i%4 < 2})
 			if err != nil {
 				mustBeGone(t, err)
 				command.Wait()

@@ -41,7 +41,7 @@ func (r *recorder) summarize(found judged, all []judged, span span, grown []grow
 		s.Marks = append(s.Marks, summary.Mark{AtS: summary.Seconds(m.At), Text: m.Text})
 	}
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss(l))
+		s.Losses = append(s.Losses, summary.Loss{Reason: l.Reason, Count: l.Count})
 	}
 	r.account(s, looked)
 	s.Sources = r.sources()

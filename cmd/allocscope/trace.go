@@ -170,7 +170,7 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 		return err
 	}
 	defer sparing()()
-	session, err := tracer.Open(flags.options())
+	session, err := tracer.Open(command.Context(), flags.options())
 	if err != nil {
 		return err
 	}

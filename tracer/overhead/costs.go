@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -11,12 +12,14 @@ import (
 )
 
 // MeasureCosts measures before there are targets, with a child in their place. Nothing is sampled meanwhile, and what the
-// child has counted is forgotten. period is that of page faults.
-func MeasureCosts(k *kernel.Kernel, period uint64, patience time.Duration, detach func([]link.Link)) (calibrate.Costs, error) {
+// child has counted is forgotten. period is that of page faults. ctx ends the measurement early.
+func MeasureCosts(
+	ctx context.Context, k *kernel.Kernel, period uint64, patience time.Duration, detach func([]link.Link),
+) (calibrate.Costs, error) {
 	if err := k.SetIntervals(1<<30, 0); err != nil {
 		return calibrate.DefaultCosts, err
 	}
-	prices, err := calibrate.Measure(calibrate.Tracing{
+	prices, err := calibrate.Measure(ctx, calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), SetTraced: k.SetTraced, Detach: detach,
 		OnFault: k.OnFault, FaultPeriod: period,
 		Timeout: patience,

@@ -1,6 +1,7 @@
 package overhead_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -40,7 +41,7 @@ func hang() error {
 	if err != nil {
 		return err
 	}
-	_, err = calibrate.Measure(calibrate.Tracing{
+	_, err = calibrate.Measure(context.Background(), calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), Detach: func([]link.Link) {}, Timeout: time.Minute,
 		SetTraced: func(pid int, traced bool) error {
 			fmt.Printf("%d\nready\n", pid)
@@ -78,7 +79,7 @@ func testMeasured(t *testing.T, mode probe.Mode) {
 
 	period := source.FaultPeriod(kernel.DefaultInterval)
 	detach := func(links []link.Link) { probe.Close(links) }
-	costs, err := overhead.MeasureCosts(k, period, time.Minute, detach)
+	costs, err := overhead.MeasureCosts(t.Context(), k, period, time.Minute, detach)
 	if err != nil {
 		t.Fatalf("%+v", err)
 	}

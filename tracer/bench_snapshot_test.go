@@ -23,7 +23,8 @@ const manyObjects = 100_000
 
 func startLeak(b *testing.B) *tracertest.Target {
 	tracertest.NeedsRoot(b)
-	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", strconv.Itoa(manyObjects), "64", "0")
+	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1",
+		strconv.Itoa(manyObjects), "64", "0")
 	target.Await("ready")
 	return target
 }
@@ -48,7 +49,8 @@ func BenchmarkSnapshotLiveObjects(b *testing.B) {
 
 func BenchmarkCommand(b *testing.B) {
 	command := filepath.Join(b.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command, "../cmd/allocscope").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", command,
+		"../cmd/allocscope").CombinedOutput(); err != nil {
 		b.Fatalf("go build: %v\n%s", err, out)
 	}
 	metrics := make(map[string][]float64)
@@ -68,7 +70,8 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 	target := startLeak(b)
 	defer target.Hangup()
 	folder := filepath.Join(b.TempDir(), "trace")
-	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1", "--overhead", "off", "--output", folder)
+	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1",
+		"--overhead", "off", "--output", folder)
 	lines, err := command.StderrPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -90,7 +93,9 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 	return metrics
 }
 
-func milliseconds(since time.Time) float64 { return float64(time.Since(since).Microseconds()) / 1000 }
+func milliseconds(since time.Time) float64 {
+	return float64(time.Since(since).Microseconds()) / 1000
+}
 
 // awaitSnapshots waits until the trace has written so many more.
 func awaitSnapshots(b *testing.B, folder string, more int) {
@@ -215,7 +220,8 @@ func BenchmarkScanStall(b *testing.B) {
 		order(target, "storm")
 		during()
 		target.Say("calm")
-		if _, err := fmt.Sscanf(target.Await("done")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2], &ns[3], &ns[4]); err != nil {
+		if _, err := fmt.Sscanf(target.Await("done")[0], "ns %f %f %f %f %f", &ns[0], &ns[1], &ns[2],
+			&ns[3], &ns[4]); err != nil {
 			b.Fatal(err)
 		}
 		return ns
@@ -224,7 +230,10 @@ func BenchmarkScanStall(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		look func()
-	}{{"without", func() {}}, {"whole", func() { scanAll(s) }}, {"budget", func() { snapshot(b, s) }}} {
+	}{{"without", func() {}}, {"whole", func() { scanAll(s) }}, {
+		"budget",
+		func() { snapshot(b, s) },
+	}} {
 		b.Run(c.name, func(b *testing.B) {
 			ns := stalls(func() {
 				for range snapshots {
@@ -324,7 +333,8 @@ type stretch struct {
 func BenchmarkFaultsAndScans(b *testing.B) {
 	const warmup, rounds, workers = 100, 10, 2
 	tracertest.NeedsRoot(b)
-	target := trainer{tracertest.Start(b, python, tracertest.Source("loader.py"), strconv.Itoa(workers))}
+	target := trainer{tracertest.Start(b, python, tracertest.Source("loader.py"),
+		strconv.Itoa(workers))}
 	target.Await("ready")
 	target.train(warmup, nothing)
 	cheap, full := []string{"mapping", "step"}, []string{"mapping", "step", "fault"}
@@ -337,7 +347,8 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 	target.Hangup()
 	event := eventCost(b)
 	b.Run("cost", func(b *testing.B) { reportAmid(b, with, without[:rounds], without[1:]) })
-	b.Run("noise", func(b *testing.B) { reportAmid(b, without[1:rounds], without[:rounds-1], without[2:]) })
+	b.Run("noise",
+		func(b *testing.B) { reportAmid(b, without[1:rounds], without[:rounds-1], without[2:]) })
 	b.Run("parts", func(b *testing.B) { reportParts(b, with, event) })
 }
 
@@ -353,7 +364,8 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 		read := runTime(b, tracer.Kernel(s).OnFault)
 		handled = func() float64 { ns, _ := read(); return ns }
 	}
-	began, cpu, faults, inProgram := time.Now(), cpuTime(b, g.PID()), faultsSoFar(b, g.PID()), handled()
+	began, cpu, faults, inProgram := time.Now(), cpuTime(b, g.PID()), faultsSoFar(b,
+		g.PID()), handled()
 	g.train(stretchSteps, func() {
 		if scans {
 			time.Sleep(2 * time.Second) // in the midst of it
@@ -378,8 +390,10 @@ func eventCost(b *testing.B) float64 {
 	target, _, _ := startFaults(b)
 	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
 	other.Await("ready")
-	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}), kernel.DefaultInterval)
-	cost := compare(b, []way{untraced}, target.PID(), func() float64 { return nsPerFault(b, target) })[""]
+	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}),
+		kernel.DefaultInterval)
+	cost := compare(b, []way{untraced}, target.PID(),
+		func() float64 { return nsPerFault(b, target) })[""]
 	var more []float64
 	for i, ns := range cost.traced {
 		more = append(more, ns-cost.native[i])
@@ -419,7 +433,8 @@ func reportParts(b *testing.B, stretches []stretch, event float64) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(medianOf(stretches, func(s stretch) float64 { return s.faults }), "faults/step")
 	b.ReportMetric(1e6*event, "ns-event/fault")
-	b.ReportMetric(1e3*medianOf(stretches, func(s stretch) float64 { return s.handled / s.samples }), "µs-program/sample")
+	b.ReportMetric(1e3*medianOf(stretches, func(s stretch) float64 { return s.handled / s.samples }),
+		"µs-program/sample")
 	b.ReportMetric(percent(func(s stretch) float64 { return s.faults * event }), "%-events")
 	b.ReportMetric(percent(func(s stretch) float64 { return s.handled }), "%-program")
 	b.ReportMetric(percent(func(s stretch) float64 { return s.scanned / stretchSteps }), "%-scans")

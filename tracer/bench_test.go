@@ -30,7 +30,10 @@ func BenchmarkTrainer(b *testing.B) {
 	const warmup, steps = 50, 20
 	trainer := startTrainer(b)
 	trainer.train(warmup, nothing)
-	ways := []way{opening("interval=512KiB", tracer.Options{}), opening("interval=1", tracer.Options{Interval: 1})}
+	ways := []way{
+		opening("interval=512KiB", tracer.Options{}),
+		opening("interval=1", tracer.Options{Interval: 1}),
+	}
 	msPerStep := func() float64 {
 		began := cpuTime(b, trainer.PID())
 		trainer.train(steps, nothing)
@@ -267,14 +270,19 @@ func BenchmarkPageFault(b *testing.B) {
 	target, _, _ := startFaults(b)
 	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
 	other.Await("ready")
-	traced, untraced := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}}), open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
+	traced, untraced := open(b, tracer.Options{
+		PID:     target.PID(),
+		Sources: []string{"mapping"},
+	}), open(b,
+		tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
 	ways := []way{
 		sampling("traced/interval=512KiB", traced, 512<<10),
 		sampling("traced/interval=64KiB", traced, 64<<10),
 		sampling("traced/interval=1", traced, 1),
 		sampling("untraced/interval=512KiB", untraced, 512<<10),
 	}
-	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }), "ns/fault", "")
+	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
+		"ns/fault", "")
 }
 
 // following is the way of source cuda alone. It fails where the counter shows that nothing was
@@ -452,7 +460,8 @@ func BenchmarkUnwindTables(b *testing.B) {
 		awaitTables(s)
 		ready = append(ready, milliseconds(began))
 		tables := tracer.Tables(s).Stats()
-		size, rows, files = append(size, float64(tables.Bytes)/(1<<20)), append(rows, float64(tables.Rows)), append(files, float64(tables.Files))
+		size, rows, files = append(size, float64(tables.Bytes)/(1<<20)), append(rows,
+			float64(tables.Rows)), append(files, float64(tables.Files))
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
@@ -524,14 +533,16 @@ func BenchmarkCalibration(b *testing.B) {
 func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 	b.Helper()
 	k, err := kernel.Load(kernel.Config{
-		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks, MaxFaults: kernel.MaxFaults, Mode: mode,
+		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
+		MaxFaults: kernel.MaxFaults, Mode: mode,
 	})
 	if err != nil {
 		b.Fatalf("%+v", err)
 	}
 	defer k.Close()
 	period := source.FaultPeriod(kernel.DefaultInterval)
-	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute, func(links []link.Link) { probe.Close(links) })
+	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute,
+		func(links []link.Link) { probe.Close(links) })
 	if err != nil {
 		b.Fatalf("%+v", err)
 	}

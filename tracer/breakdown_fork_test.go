@@ -16,23 +16,23 @@ import (
 // TestBreakdownTree compares the RSS breakdowns of processes that share memory with what the kernel
 // sums.
 func TestBreakdownTree(t *testing.T) {
-	t.Run("forked child has its copies", testBreakdownTreeForkedChildHasCopies)
-	t.Run("forked child without its parent", testBreakdownTreeForkedChildWithoutParent)
-	t.Run("copies from before the first scan", testBreakdownTreeCopiesFromBeforeFirstScan)
-	t.Run("exit of the parent makes no copies", testBreakdownTreeExitParentMakesNoCopies)
-	t.Run("released and touched again is no copy", testBreakdownTreeReleasedTouchedAgainNoCopy)
-	t.Run("memory shared with own children", testBreakdownTreeMemorySharedWithOwnChildren)
+	t.Run("forked child has its copies", testBreakdownTreeForkedChildCopies)
+	t.Run("forked child without its parent", testBreakdownTreeForkedChildWithout)
+	t.Run("copies from before the first scan", testBreakdownTreeCopiesFirstScan)
+	t.Run("exit of the parent makes no copies", testBreakdownTreeExitParentMakes)
+	t.Run("released and touched again is no copy", testBreakdownTreeReleasedTouchedAgain)
+	t.Run("memory shared with own children", testBreakdownTreeMemorySharedOwn)
 	t.Run("execution forgets the rows", testBreakdownTreeExecutionForgetsRows)
-	t.Run("reused PID starts again", testBreakdownTreeReusedPIDStartsAgain)
+	t.Run("reused PID starts again", testBreakdownTreeReusedPIDStarts)
 	t.Run("stopped processes", testBreakdownTreeStoppedProcesses)
-	t.Run("processes that come and go", testBreakdownTreeProcessesThatComeGo)
-	t.Run("parts of a file count once", testBreakdownTreePartsFileCountOnce)
-	t.Run("memory that a fork shares counts once", testBreakdownTreeMemoryThatForkSharesCountsOnce)
-	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryThatTwoProgramsShareCountsOnce)
+	t.Run("processes that come and go", testBreakdownTreeProcessesComeGo)
+	t.Run("parts of a file count once", testBreakdownTreePartsFileCount)
+	t.Run("memory that a fork shares counts once", testBreakdownTreeMemoryForkShares)
+	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryTwoPrograms)
 }
 
 // The copies are known from the parent, which was scanned before.
-func testBreakdownTreeCopiesFromBeforeFirstScan(t *testing.T) {
+func testBreakdownTreeCopiesFirstScan(t *testing.T) {
 	target, s := startForks(t)
 	runForkOrders(t, target, "0 hold 64")
 	balanced(t, s)
@@ -47,7 +47,7 @@ func testBreakdownTreeCopiesFromBeforeFirstScan(t *testing.T) {
 	mustBeNear(t, "its own", rows[growth.KindMmap], 8<<20)
 }
 
-func testBreakdownTreeExitParentMakesNoCopies(t *testing.T) {
+func testBreakdownTreeExitParentMakes(t *testing.T) {
 	target, s := startForks(t)
 	middle := fork(t, target, "0 fork")
 	runForkOrders(t, target, "1 hold 64")
@@ -59,7 +59,8 @@ func testBreakdownTreeExitParentMakesNoCopies(t *testing.T) {
 	runForkOrders(t, target, "1 leave")
 	awaitNoMember(t, s, middle)
 	got = balanced(t, s)
-	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 || rows[growth.KindMmap] < 64<<20 {
+	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 ||
+		rows[growth.KindMmap] < 64<<20 {
 		t.Errorf("%v of a child without a parent", rows)
 	}
 }
@@ -74,7 +75,7 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 	return sum
 }
 
-func testBreakdownTreeReleasedTouchedAgainNoCopy(t *testing.T) {
+func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 	target, s := startForks(t)
 	runForkOrders(t, target, "0 hold 64")
 	child := fork(t, target, "0 fork")
@@ -84,10 +85,11 @@ func testBreakdownTreeReleasedTouchedAgainNoCopy(t *testing.T) {
 	runForkOrders(t, target, "1 write 32")
 	after := balanced(t, s)
 	mustBeNear(t, "copies", copies(after, child), copies(before, child))
-	mustBeNear(t, "its own", rowsOf(after, child)[growth.KindMmap]-rowsOf(before, child)[growth.KindMmap], 32<<20)
+	mustBeNear(t, "its own", rowsOf(after, child)[growth.KindMmap]-rowsOf(before,
+		child)[growth.KindMmap], 32<<20)
 }
 
-func testBreakdownTreeMemorySharedWithOwnChildren(t *testing.T) {
+func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 	target, s := startForks(t)
 	runForkOrders(t, target, "0 hold 64")
 	middle := fork(t, target, "0 fork")
@@ -99,11 +101,14 @@ func testBreakdownTreeMemorySharedWithOwnChildren(t *testing.T) {
 	awaitMember(t, s, worker)
 	after := balanced(t, s)
 	for _, kind := range []growth.Kind{growth.KindMmap, growth.KindInherited, growth.KindCOW} {
-		mustBeNear(t, fmt.Sprintf("%s after it has forked", kind), rowsOf(after, middle)[kind], rowsOf(before, middle)[kind])
+		mustBeNear(t, fmt.Sprintf("%s after it has forked", kind), rowsOf(after, middle)[kind],
+			rowsOf(before, middle)[kind])
 	}
 	mustBeNear(t, "its own", rowsOf(after, middle)[growth.KindMmap], 32<<20)
-	mustBeNear(t, "inherited by a worker", rowsOf(after, worker)[growth.KindInherited], rollup(t, worker)["Shared_Dirty"])
-	if kinds := rowsOf(after, target.PID()); kinds[growth.KindInherited] != 0 || kinds[growth.KindCOW] != 0 {
+	mustBeNear(t, "inherited by a worker", rowsOf(after, worker)[growth.KindInherited],
+		rollup(t, worker)["Shared_Dirty"])
+	if kinds := rowsOf(after, target.PID()); kinds[growth.KindInherited] != 0 ||
+		kinds[growth.KindCOW] != 0 {
 		t.Errorf("%v of a root that has forked", kinds)
 	}
 	mustShareAsTheKernelDoes(t, after)
@@ -151,7 +156,7 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	}
 }
 
-func testBreakdownTreeReusedPIDStartsAgain(t *testing.T) {
+func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
@@ -166,7 +171,8 @@ func testBreakdownTreeReusedPIDStartsAgain(t *testing.T) {
 	}
 	got := balanced(t, s)
 	mustBeNear(t, "its own", rowsOf(got, child)[growth.KindMmap], 8<<20)
-	mustBeNear(t, "inherited", rowsOf(got, child)[growth.KindInherited], rollup(t, child)["Shared_Dirty"])
+	mustBeNear(t, "inherited", rowsOf(got, child)[growth.KindInherited],
+		rollup(t, child)["Shared_Dirty"])
 }
 
 func testBreakdownTreeStoppedProcesses(t *testing.T) {
@@ -188,9 +194,10 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 }
 
 // A process that exits or executes during its scan is left out, or its rows add up.
-func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
+func testBreakdownTreeProcessesComeGo(t *testing.T) {
 	t.Parallel()
-	target := tracertest.Start(t, "/bin/bash", "-c", "echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
+	target := tracertest.Start(t, "/bin/bash", "-c",
+		"echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 	seen := make(map[int]bool)
@@ -208,7 +215,8 @@ func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
 				t.Errorf("%+v: rows %v", r, rowsOf(got, r.PID))
 			}
 			scans++
-			if rowsOf(got, r.PID)[growth.KindUnexplained] < -r.RSS/2 { // it began to execute another program meanwhile
+			// it began to execute another program meanwhile
+			if rowsOf(got, r.PID)[growth.KindUnexplained] < -r.RSS/2 {
 				off++
 			}
 		}
@@ -221,7 +229,8 @@ func testBreakdownTreeProcessesThatComeGo(t *testing.T) {
 // sharedFile makes a file of 32 MiB in memory or on disk.
 func sharedFile(t testing.TB, folder string) string {
 	t.Helper()
-	path := filepath.Join(folder, fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(), filepath.Base(t.TempDir())))
+	path := filepath.Join(folder, fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(),
+		filepath.Base(t.TempDir())))
 	t.Cleanup(func() { os.Remove(path) })
 	if err := os.WriteFile(path, make([]byte, 32<<20), 0o600); err != nil {
 		t.Fatal(err)
@@ -230,8 +239,11 @@ func sharedFile(t testing.TB, folder string) string {
 }
 
 // Of 32 MiB one has the first 16, the other those from 8 to 32, and a third the last 8.
-func testBreakdownTreePartsFileCountOnce(t *testing.T) {
-	for folder, kind := range map[string]growth.Kind{"/dev/shm": growth.KindShmem, t.TempDir(): growth.KindFile} {
+func testBreakdownTreePartsFileCount(t *testing.T) {
+	for folder, kind := range map[string]growth.Kind{
+		"/dev/shm":  growth.KindShmem,
+		t.TempDir(): growth.KindFile,
+	} {
 		path := sharedFile(t, folder)
 		target, s := startForks(t)
 		awaitMember(t, s, fork(t, target, "0 fork"))
@@ -255,7 +267,7 @@ func testBreakdownTreePartsFileCountOnce(t *testing.T) {
 }
 
 // What the kernel sums of the pages of both, as proportional set size, grows as the tree does.
-func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
+func testBreakdownTreeForkedChildCopies(t *testing.T) {
 	for _, traced := range []bool{false, true} {
 		t.Run(fmt.Sprint("traced ", traced), func(t *testing.T) {
 			parent := startBreakdown(t)
@@ -268,7 +280,10 @@ func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
 			}
 			before, pss := balanced(t, s), proportional(t, parent.PID(), child)
 			mustReport(t, before, parent.PID(), held)
-			mustReport(t, before, child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
+			mustReport(t, before, child, []fact{
+				{"", growth.KindCOW, 0},
+				{"", growth.KindInherited, 64 << 20},
+			})
 			copied := do(t, parent, "child write_inherited")
 			after := balanced(t, s)
 			mustReport(t, after, parent.PID(), held)
@@ -277,7 +292,8 @@ func testBreakdownTreeForkedChildHasCopies(t *testing.T) {
 			grown := treeTotal(after) - treeTotal(before)
 			mustBeNear(t, "growth of the tree", grown, copied[0].bytes)
 			mustBeNear(t, "growth of the tree by its PSS", grown, proportional(t, parent.PID(), child)-pss)
-			if r := residentOf(t, after, child); r.Traced != traced || !r.Forked || r.Parent != parent.PID() {
+			if r := residentOf(t, after, child); r.Traced != traced || !r.Forked ||
+				r.Parent != parent.PID() {
 				t.Errorf("%+v of a child that was forked by %d", r, parent.PID())
 			}
 		})
@@ -302,12 +318,15 @@ func mustBeCopiesByTheKernel(t testing.TB, s *growth.Snapshot, pid int) {
 }
 
 // Nothing is known of the parent.
-func testBreakdownTreeForkedChildWithoutParent(t *testing.T) {
+func testBreakdownTreeForkedChildWithout(t *testing.T) {
 	parent := startBreakdown(t)
 	do(t, parent, "hold_inherited")
 	child := startChild(t, parent, "fork", "done")
 	s := open(t, tracer.Options{PID: child, Interval: 1})
-	mustReport(t, balanced(t, s), child, []fact{{"", growth.KindCOW, 0}, {"", growth.KindInherited, 64 << 20}})
+	mustReport(t, balanced(t, s), child, []fact{
+		{"", growth.KindCOW, 0},
+		{"", growth.KindInherited, 64 << 20},
+	})
 	copied := do(t, parent, "child write_inherited")
 	after := balanced(t, s)
 	mustReport(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))
@@ -335,7 +354,7 @@ func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
 	mustBeNear(t, "shared memory of the tree", once, want[0].bytes)
 }
 
-func testBreakdownTreeMemoryThatForkSharesCountsOnce(t *testing.T) {
+func testBreakdownTreeMemoryForkShares(t *testing.T) {
 	parent := startBreakdown(t)
 	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
 	do(t, parent, "share_memfd")
@@ -345,7 +364,7 @@ func testBreakdownTreeMemoryThatForkSharesCountsOnce(t *testing.T) {
 	sharedOnce(t, balanced(t, s), "ledger", parent.PID(), child)
 }
 
-func testBreakdownTreeMemoryThatTwoProgramsShareCountsOnce(t *testing.T) {
+func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
 	parent := startBreakdown(t)
 	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
 	child := startChild(t, parent, "run", "ready")

@@ -30,7 +30,8 @@ const anonymousMemory growth.Kind = "anonymous"
 // compared as a whole.
 func (f fact) of(h growth.Holding) bool {
 	switch f.kind {
-	case growth.KindRetained, growth.KindMetadata, growth.KindStack, growth.KindBefore, growth.KindCOW, growth.KindInherited:
+	case growth.KindRetained, growth.KindMetadata, growth.KindStack,
+		growth.KindBefore, growth.KindCOW, growth.KindInherited:
 		return h.Kind == f.kind
 	case anonymousMemory:
 		return h.Kind != growth.KindFile && isNamed(h.Stack, f.name)
@@ -40,7 +41,8 @@ func (f fact) of(h growth.Holding) bool {
 
 func startBreakdown(t testing.TB) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer", "-pthread"))
+	target := tracertest.Start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer",
+		"-pthread"))
 	target.Await("ready")
 	return target
 }
@@ -119,11 +121,13 @@ func mustReport(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
 func breakdownText(s *growth.Snapshot, pid int) string {
 	var text strings.Builder
 	holdings := holdingsOf(s, pid)
-	slices.SortFunc(holdings, func(a, b growth.Holding) int { return int(b.ResidentBytes - a.ResidentBytes) })
+	slices.SortFunc(holdings,
+		func(a, b growth.Holding) int { return int(b.ResidentBytes - a.ResidentBytes) })
 	for _, h := range holdings {
 		if max(h.ResidentBytes, -h.ResidentBytes, h.SwappedBytes) >= 64<<10 {
 			names := functions(h.Stack)
-			fmt.Fprintf(&text, "\n%12d resident %12d shared %12d swapped  %-13s %s %s", h.ResidentBytes, h.SharedBytes, h.SwappedBytes,
+			fmt.Fprintf(&text, "\n%12d resident %12d shared %12d swapped  %-13s %s %s", h.ResidentBytes,
+				h.SharedBytes, h.SwappedBytes,
 				h.Kind, h.Stack.Root, strings.Join(names[:min(len(names), 4)], " < "))
 		}
 	}
@@ -171,18 +175,22 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 		var sum int64
 		for _, h := range holdingsOf(got, r.PID) {
 			sum += h.ResidentBytes
-			if h.SharedBytes < 0 || h.SharedBytes > max(h.ResidentBytes, 0) || h.ResidentBytes < 0 && h.Kind != growth.KindUnexplained {
-				t.Errorf("%s of %v %s: %d bytes resident, %d of them shared", h.Kind, functions(h.Stack), h.Stack.Root, h.ResidentBytes, h.SharedBytes)
+			if h.SharedBytes < 0 || h.SharedBytes > max(h.ResidentBytes, 0) || h.ResidentBytes < 0 &&
+				h.Kind != growth.KindUnexplained {
+				t.Errorf("%s of %v %s: %d bytes resident, %d of them shared", h.Kind, functions(h.Stack),
+					h.Stack.Root, h.ResidentBytes, h.SharedBytes)
 			}
 		}
 		if sum != r.RSS {
-			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS, breakdownText(got, r.PID))
+			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS,
+				breakdownText(got, r.PID))
 		}
 		rss, slack := rollup(t, r.PID)["Rss"], countSlack(r)
 		if rss < r.RSS-slack || rss > r.RSS+slack {
 			t.Errorf("PID %d: RSS of %d bytes, by its pages %d", r.PID, r.RSS, rss)
 		}
-		mustBeNear(t, fmt.Sprintf("what is explained of PID %d, whose RSS is %d", r.PID, r.RSS), r.RSS-rowsOf(got, r.PID)[growth.KindUnexplained], rss)
+		mustBeNear(t, fmt.Sprintf("what is explained of PID %d, whose RSS is %d", r.PID, r.RSS),
+			r.RSS-rowsOf(got, r.PID)[growth.KindUnexplained], rss)
 	}
 	return got
 }

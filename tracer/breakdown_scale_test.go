@@ -13,23 +13,24 @@ import (
 // TestBreakdownScale breaks down large, awkward and restless processes.
 func TestBreakdownScale(t *testing.T) {
 	t.Run("sixty thousand mappings", testBreakdownScaleSixtyThousandMappings)
-	t.Run("too many runs of a large mapping are sampled", testBreakdownScaleTooManyRunsLargeMappingSampled)
-	t.Run("too many runs of small mappings are unexplained", testBreakdownScaleTooManyRunsSmallMappingsUnexplained)
-	t.Run("process that maps and unmaps all the time", testBreakdownScaleProcessThatMapsUnmapsAllTime)
-	t.Run("process that ends during the snapshot", testBreakdownScaleProcessThatEndsDuringSnapshot)
-	t.Run("fifty workers share what they inherited", testBreakdownScaleFiftyWorkersShareWhatTheyInherited)
-	t.Run("rows of a sampled scan are within their error", testBreakdownScaleRowsSampledScanWithinTheirError)
-	t.Run("memory from before tracing started outlives sampled scans", testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans)
-	t.Run("first toucher outlives a sampled scan", testBreakdownScaleFirstToucherOutlivesSampledScan)
+	t.Run("too many runs of a large mapping are sampled", testBreakdownScaleTooManyRuns)
+	t.Run("too many runs of small mappings are unexplained", testBreakdownScaleTooManyRunsSmall)
+	t.Run("process that maps and unmaps all the time", testBreakdownScaleProcessMapsUnmaps)
+	t.Run("process that ends during the snapshot", testBreakdownScaleProcessEndsDuring)
+	t.Run("fifty workers share what they inherited", testBreakdownScaleFiftyWorkersShare)
+	t.Run("rows of a sampled scan are within their error", testBreakdownScaleRowsSampledScan)
+	t.Run("memory from before tracing started outlives sampled scans",
+		testBreakdownScaleMemoryTracingStarted)
+	t.Run("first toucher outlives a sampled scan", testBreakdownScaleFirstToucherOutlives)
 }
 
 // TestBreakdownPinned compares the pinned rows with what a driver that counts itself has pinned.
 func TestBreakdownPinned(t *testing.T) {
 	t.Parallel()
-	t.Run("pinned memory is a row by its caller", testBreakdownPinnedPinnedMemoryRowByCaller)
-	t.Run("registered memory leaves the heap", testBreakdownPinnedRegisteredMemoryLeavesHeap)
-	t.Run("overlapping registrations count once", testBreakdownPinnedOverlappingRegistrationsCountOnce)
-	t.Run("sampled scan keeps pinned memory resident", testBreakdownPinnedSampledScanKeepsPinnedMemoryResident)
+	t.Run("pinned memory is a row by its caller", testBreakdownPinnedPinnedMemoryRow)
+	t.Run("registered memory leaves the heap", testBreakdownPinnedRegisteredMemoryLeaves)
+	t.Run("overlapping registrations count once", testBreakdownPinnedOverlappingRegistrationsCount)
+	t.Run("sampled scan keeps pinned memory resident", testBreakdownPinnedSampledScanKeeps)
 }
 
 func testBreakdownScaleSixtyThousandMappings(t *testing.T) {
@@ -45,7 +46,7 @@ func limitRuns(t testing.TB, most int) {
 	t.Cleanup(func() { residency.MaxRuns = before })
 }
 
-func testBreakdownScaleTooManyRunsLargeMappingSampled(t *testing.T) {
+func testBreakdownScaleTooManyRuns(t *testing.T) {
 	const pages, limit = 60_000, 20_000
 	limitRuns(t, limit)
 	s, target := scaleOf(t, "stripes 60000")
@@ -54,14 +55,15 @@ func testBreakdownScaleTooManyRunsLargeMappingSampled(t *testing.T) {
 		if r := residentOf(t, got, target.PID()); r.Looked > 0.5 || r.Looked < 0.02 {
 			t.Errorf("%.3f of the pages were scanned, of which no more than a third can be kept", r.Looked)
 		}
-		if row := rowsOf(got, target.PID())[growth.KindMmap]; math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
+		if row := rowsOf(got,
+			target.PID())[growth.KindMmap]; math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
 			t.Errorf("mappings of %d bytes, want %d", row, pages*4096)
 		}
 	}
 }
 
 // Small mappings are not sampled.
-func testBreakdownScaleTooManyRunsSmallMappingsUnexplained(t *testing.T) {
+func testBreakdownScaleTooManyRunsSmall(t *testing.T) {
 	const pages, limit = 7_000, 2_000
 	limitRuns(t, limit)
 	s, target := scaleOf(t, "stripes 7000")
@@ -75,7 +77,7 @@ func testBreakdownScaleTooManyRunsSmallMappingsUnexplained(t *testing.T) {
 	}
 }
 
-func testBreakdownScaleProcessThatMapsUnmapsAllTime(t *testing.T) {
+func testBreakdownScaleProcessMapsUnmaps(t *testing.T) {
 	s, target := scaleOf(t, "resident 64", "storm")
 	for range 30 {
 		rows := addedUp(t, snapshot(t, s), target.PID())
@@ -86,7 +88,7 @@ func testBreakdownScaleProcessThatMapsUnmapsAllTime(t *testing.T) {
 	order(target, "calm")
 }
 
-func testBreakdownScaleProcessThatEndsDuringSnapshot(t *testing.T) {
+func testBreakdownScaleProcessEndsDuring(t *testing.T) {
 	t.Parallel()
 	for range 3 {
 		target := startScale(t, "mappings 20000", "workers 5")
@@ -104,7 +106,7 @@ func testBreakdownScaleProcessThatEndsDuringSnapshot(t *testing.T) {
 }
 
 // The tree has inherited memory once.
-func testBreakdownScaleFiftyWorkersShareWhatTheyInherited(t *testing.T) {
+func testBreakdownScaleFiftyWorkersShare(t *testing.T) {
 	const workers, inherited = 50, 64 << 20
 	target := startScale(t, "resident 64", "workers 50")
 	s := open(t, tracer.Options{PID: target.PID(), Children: true})
@@ -127,7 +129,7 @@ func testBreakdownScaleFiftyWorkersShareWhatTheyInherited(t *testing.T) {
 }
 
 // Rows are estimates then, each with its variance. All rows of all scans together are unbiased.
-func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
+func testBreakdownScaleRowsSampledScan(t *testing.T) {
 	t.Parallel()
 	var errors, of float64
 	for range 3 {
@@ -145,7 +147,8 @@ func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 				t.Errorf("%v of all pages were scanned, want %v", r.Looked, share)
 			}
 			unexplained, _ := rowOf(got, target.PID(), fact{"", growth.KindUnexplained, 0})
-			mustBeNear(t, fmt.Sprintf("known at a share of %v", share), residentOf(t, got, target.PID()).RSS-unexplained, residentOf(t, got, target.PID()).RSS)
+			mustBeNear(t, fmt.Sprintf("known at a share of %v", share),
+				residentOf(t, got, target.PID()).RSS-unexplained, residentOf(t, got, target.PID()).RSS)
 			for _, f := range facts {
 				errors += deviationsOff(t, share, f, got, full, target.PID())
 				of++
@@ -158,12 +161,15 @@ func testBreakdownScaleRowsSampledScanWithinTheirError(t *testing.T) {
 }
 
 // deviationsOff returns the difference of a row from that of the full scan in standard deviations.
-func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapshot, pid int) float64 {
+func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapshot,
+	pid int,
+) float64 {
 	t.Helper()
 	want, exact := rowOf(full, pid, f)
 	row, variance := rowOf(got, pid, f)
 	deviation := math.Sqrt(variance)
-	t.Logf("at a share of %v %s of %s: %+.2f %%, a standard deviation is %.2f %%", share, f.kind, f.name,
+	t.Logf("at a share of %v %s of %s: %+.2f %%, a standard deviation is %.2f %%", share, f.kind,
+		f.name,
 		100*float64(row-want)/float64(want), 100*deviation/float64(want))
 	switch off := float64(row - want); {
 	case exact != 0:
@@ -171,13 +177,14 @@ func deviationsOff(t *testing.T, share float64, f fact, got, full *growth.Snapsh
 	case deviation < 0.01*float64(want) || deviation > 0.6*float64(want):
 		t.Errorf("%s of %s: a deviation of %.0f bytes of %d", f.kind, f.name, deviation, want)
 	case math.Abs(off) > 4.5*deviation:
-		t.Errorf("at a share of %v %s of %s: %d ± %.0f bytes, want %d", share, f.kind, f.name, row, deviation, want)
+		t.Errorf("at a share of %v %s of %s: %d ± %.0f bytes, want %d", share, f.kind, f.name, row,
+			deviation, want)
 	}
 	return float64(row-want) / deviation
 }
 
 // Memory that a scan left out is not forgotten, and memory that it found gone is.
-func testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans(t *testing.T) {
+func testBreakdownScaleMemoryTracingStarted(t *testing.T) {
 	const size = 192 << 20
 	target := startLarge(t)
 	do(t, target, "dense")
@@ -187,17 +194,20 @@ func testBreakdownScaleMemoryFromBeforeTracingStartedOutlivesSampledScans(t *tes
 	for _, share := range []float64{0.3, 0.1, 0.5} {
 		got := rowsOf(scanShareOf(t, s, target.PID(), share), target.PID())
 		if math.Abs(float64(got[growth.KindBefore]-before)) > 0.02*float64(before) {
-			t.Errorf("at a share of %v %d bytes are from before tracing started, want %d", share, got[growth.KindBefore], before)
+			t.Errorf("at a share of %v %d bytes are from before tracing started, want %d", share,
+				got[growth.KindBefore], before)
 		}
 	}
-	mustBeNear(t, "from before tracing started", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
+	mustBeNear(t, "from before tracing started",
+		rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
 	do(t, target, "discard")
 	scanShareOf(t, s, target.PID(), 0.3)
-	mustBeNear(t, "from before tracing started", rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
+	mustBeNear(t, "from before tracing started",
+		rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before-size/2)
 }
 
 // Pages that a scan left out may be there all the same.
-func testBreakdownScaleFirstToucherOutlivesSampledScan(t *testing.T) {
+func testBreakdownScaleFirstToucherOutlives(t *testing.T) {
 	target := startLarge(t)
 	do(t, target, "reserve")
 	do(t, target, "all")
@@ -242,15 +252,19 @@ const page = 4096
 func pages(bytes int64) int64 { return (bytes + page - 1) / page * page }
 
 // The driver writes to what it pins, so that all of it is resident. The kernel counts the pages.
-func testBreakdownPinnedPinnedMemoryRowByCaller(t *testing.T) {
+func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	t.Parallel()
 	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
 		g := startCUDA(t, libcuda(t))
 		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
 		before := rollup(t, g.PID())["Anonymous"]
 		rows := rowsOf(balanced(t, s), g.PID())
-		g.do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000", "free hostalloc 1")
-		want := amounts{"hold_hostalloc": {0, 2*pages(20_000_000) + 100*pages(5000)}, "hold_allochost": {0, 2 * pages(10_000_001)}}
+		g.do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000",
+			"free hostalloc 1")
+		want := amounts{
+			"hold_hostalloc": {0, 2*pages(20_000_000) + 100*pages(5000)},
+			"hold_allochost": {0, 2 * pages(10_000_001)},
+		}
 		taken := balanced(t, s)
 		mustAmount(t, "resident", pinnedBy(taken, g.PID()), want)
 		all := want["hold_hostalloc"][1] + want["hold_allochost"][1]
@@ -260,7 +274,10 @@ func testBreakdownPinnedPinnedMemoryRowByCaller(t *testing.T) {
 				t.Errorf("%v: %s has grown by %d bytes\n%s", sources, kind, more, breakdownText(taken, g.PID()))
 			}
 		}
-		if reported := g.totals("totals")["pinned"]; reported != [2]int64{104, 2*20_000_000 + 2*10_000_001 + 100*5000} {
+		if reported := g.totals("totals")["pinned"]; reported != [2]int64{
+			104,
+			2*20_000_000 + 2*10_000_001 + 100*5000,
+		} {
 			t.Errorf("%d: the test is wrong", reported)
 		}
 		g.do("free hostalloc 102", "free allochost 2")
@@ -271,7 +288,7 @@ func testBreakdownPinnedPinnedMemoryRowByCaller(t *testing.T) {
 
 // The heap has allocated it. It is pinned as long as it is registered, and the heap's before and
 // after.
-func testBreakdownPinnedRegisteredMemoryLeavesHeap(t *testing.T) {
+func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	t.Parallel()
 	const size, objects = 300_000, 40
 	g := startCUDA(t, libcuda(t))
@@ -283,18 +300,20 @@ func testBreakdownPinnedRegisteredMemoryLeavesHeap(t *testing.T) {
 	}
 	g.do("touch register 40")
 	taken := balanced(t, s)
-	mustAmount(t, "resident", pinnedBy(taken, g.PID()), amounts{"hold_register": {0, objects * pages(size)}})
+	mustAmount(t, "resident", pinnedBy(taken, g.PID()),
+		amounts{"hold_register": {0, objects * pages(size)}})
 	if heap := residentHeapOf(taken, "hold_register"); heap > objects*page {
 		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
 	g.do("free register 10")
-	mustAmount(t, "after ten have gone", pinnedBy(balanced(t, s), g.PID()), amounts{"hold_register": {0, (objects - 10) * pages(size)}})
+	mustAmount(t, "after ten have gone", pinnedBy(balanced(t, s), g.PID()),
+		amounts{"hold_register": {0, (objects - 10) * pages(size)}})
 	mustLoseNothing(t, s)
 }
 
 // Pages of two registrations count once, and pages that are no longer registered are the heap's
 // again.
-func testBreakdownPinnedOverlappingRegistrationsCountOnce(t *testing.T) {
+func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 	t.Parallel()
 	const size = 8_000_001
 	g := startCUDA(t, libcuda(t))
@@ -314,13 +333,17 @@ func testBreakdownPinnedOverlappingRegistrationsCountOnce(t *testing.T) {
 
 // Most of the pinned memory is in large mappings, of which a share is scanned. Pinned pages are
 // resident, scanned or not.
-func testBreakdownPinnedSampledScanKeepsPinnedMemoryResident(t *testing.T) {
+func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20", "hold allochost 3 20000000")
+	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
+		"hold allochost 3 20000000")
 	want := amounts{
-		"hold_hostalloc": {0, pages(560_000_000)}, "hold_register": {0, 20 * pages(3_000_000)}, "hold_allochost": {0, 3 * pages(20_000_000)},
+		"hold_hostalloc": {0, pages(560_000_000)}, "hold_register": {
+			0,
+			20 * pages(3_000_000),
+		}, "hold_allochost": {0, 3 * pages(20_000_000)},
 	}
 	for _, share := range []float64{1, 0.3, 0.1, 0.03} {
 		got := scanShareOf(t, s, g.PID(), share)

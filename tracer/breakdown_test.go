@@ -17,24 +17,24 @@ import (
 
 // TestBreakdown compares the RSS breakdown of one process with a program that knows what it holds.
 func TestBreakdown(t *testing.T) {
-	t.Run("rows are what the program holds", testBreakdownRowsWhatProgramHolds)
-	t.Run("untouched reservations are no growth", testBreakdownUntouchedReservationsNoGrowth)
-	t.Run("each arena has its row", testBreakdownEachArenaHasRow)
-	t.Run("stacks of threads from before tracing started", testBreakdownStacksThreadsFromBeforeTracingStarted)
-	t.Run("memory from before tracing started", testBreakdownMemoryFromBeforeTracingStarted)
-	t.Run("memory mapped again at the same place", testBreakdownMemoryMappedAgainAtSamePlace)
-	t.Run("older mapping belongs to its first toucher", testBreakdownOlderMappingBelongsToFirstToucher)
-	t.Run("files are rows by their paths", testBreakdownFilesRowsByTheirPaths)
-	t.Run("Python's small objects and buffers", testBreakdownPythonSSmallObjectsBuffers)
-	t.Run("swapped memory keeps its allocation site", testBreakdownSwappedMemoryKeepsAllocationSite)
-	t.Run("untraced heap is of the same size", testBreakdownUntracedHeapSameSize)
-	t.Run("rows are the same without PAGEMAP_SCAN", testBreakdownRowsSameWithoutPAGEMAPSCAN)
-	t.Run("terabytes are left out without PAGEMAP_SCAN", testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN)
-	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithinTheirError)
+	t.Run("rows are what the program holds", testBreakdownRowsProgramHolds)
+	t.Run("untouched reservations are no growth", testBreakdownUntouchedReservationsGrowth)
+	t.Run("each arena has its row", testBreakdownEachArenaRow)
+	t.Run("stacks of threads from before tracing started", testBreakdownStacksThreadsTracing)
+	t.Run("memory from before tracing started", testBreakdownMemoryTracingStarted)
+	t.Run("memory mapped again at the same place", testBreakdownMemoryMappedAgain)
+	t.Run("older mapping belongs to its first toucher", testBreakdownOlderMappingBelongs)
+	t.Run("files are rows by their paths", testBreakdownFilesRowsPaths)
+	t.Run("Python's small objects and buffers", testBreakdownPythonSmallObjects)
+	t.Run("swapped memory keeps its allocation site", testBreakdownSwappedMemoryKeeps)
+	t.Run("untraced heap is of the same size", testBreakdownUntracedHeapSame)
+	t.Run("rows are the same without PAGEMAP_SCAN", testBreakdownRowsSameWithout)
+	t.Run("terabytes are left out without PAGEMAP_SCAN", testBreakdownTerabytesLeftOut)
+	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithin)
 }
 
 // After each order the rows are what the program reports.
-func testBreakdownRowsWhatProgramHolds(t *testing.T) {
+func testBreakdownRowsProgramHolds(t *testing.T) {
 	for _, orders := range [][]string{
 		{"heap_small"},
 		{"heap_large"},
@@ -63,7 +63,10 @@ func testBreakdownRowsWhatProgramHolds(t *testing.T) {
 func whole(facts []fact) []fact {
 	var sums []fact
 	for _, f := range facts {
-		i := slices.IndexFunc(sums, func(sum fact) bool { return sum.name == f.name && sum.kind == f.kind })
+		i := slices.IndexFunc(sums, func(sum fact) bool {
+			return sum.name == f.name &&
+				sum.kind == f.kind
+		})
 		if i < 0 {
 			sums = append(sums, f)
 		} else {
@@ -73,7 +76,7 @@ func whole(facts []fact) []fact {
 	return sums
 }
 
-func testBreakdownUntouchedReservationsNoGrowth(t *testing.T) {
+func testBreakdownUntouchedReservationsGrowth(t *testing.T) {
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	before := balanced(t, s)
@@ -81,8 +84,10 @@ func testBreakdownUntouchedReservationsNoGrowth(t *testing.T) {
 	do(t, target, "map_reserve")
 	after := balanced(t, s)
 	for _, h := range growth.Between(before, after) {
-		if h.Kind != growth.KindFile && h.ResidentBytes > 64<<10 { // code that runs for the first time is touched
-			t.Errorf("%s of %v %s has grown by %d resident bytes", h.Kind, functions(h.Stack), h.Stack.Root, h.ResidentBytes)
+		// code that runs for the first time is touched
+		if h.Kind != growth.KindFile && h.ResidentBytes > 64<<10 {
+			t.Errorf("%s of %v %s has grown by %d resident bytes", h.Kind, functions(h.Stack), h.Stack.Root,
+				h.ResidentBytes)
 		}
 	}
 }
@@ -111,7 +116,7 @@ func (m mallocInfo) free() (sizes []int64) {
 }
 
 // The oracle counts the end of each arena too, of which up to 132 KiB have never been touched.
-func testBreakdownEachArenaHasRow(t *testing.T) {
+func testBreakdownEachArenaRow(t *testing.T) {
 	const slack = 256 << 10
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -144,12 +149,13 @@ func testBreakdownEachArenaHasRow(t *testing.T) {
 			t.Errorf("an arena keeps %d bytes, want %d: rows %v", got, want, rows)
 		}
 	}
-	if r := residentOf(t, got, target.PID()); r.Arenas != 9 || r.Threads != 9 || !r.Traced || !r.HeapTraced {
+	if r := residentOf(t, got, target.PID()); r.Arenas != 9 || r.Threads != 9 || !r.Traced ||
+		!r.HeapTraced {
 		t.Errorf("%+v, want 9 arenas and 9 threads", r)
 	}
 }
 
-func testBreakdownStacksThreadsFromBeforeTracingStarted(t *testing.T) {
+func testBreakdownStacksThreadsTracing(t *testing.T) {
 	target := startBreakdown(t)
 	facts := do(t, target, "stacks")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -161,7 +167,7 @@ func testBreakdownStacksThreadsFromBeforeTracingStarted(t *testing.T) {
 }
 
 // Memory from before tracing started has no allocation site until it is released and touched again.
-func testBreakdownMemoryFromBeforeTracingStarted(t *testing.T) {
+func testBreakdownMemoryTracingStarted(t *testing.T) {
 	target := startBreakdown(t)
 	facts := do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -176,7 +182,7 @@ func testBreakdownMemoryFromBeforeTracingStarted(t *testing.T) {
 	mustReport(t, balanced(t, s), target.PID(), facts)
 }
 
-func testBreakdownMemoryMappedAgainAtSamePlace(t *testing.T) {
+func testBreakdownMemoryMappedAgain(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -186,7 +192,7 @@ func testBreakdownMemoryMappedAgainAtSamePlace(t *testing.T) {
 	}
 }
 
-func testBreakdownOlderMappingBelongsToFirstToucher(t *testing.T) {
+func testBreakdownOlderMappingBelongs(t *testing.T) {
 	target := startBreakdown(t)
 	facts := do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -195,7 +201,7 @@ func testBreakdownOlderMappingBelongsToFirstToucher(t *testing.T) {
 }
 
 // Each kind of mapping of a file of 8 MiB.
-func testBreakdownFilesRowsByTheirPaths(t *testing.T) {
+func testBreakdownFilesRowsPaths(t *testing.T) {
 	t.Parallel()
 	for _, order := range []string{"file_read", "file_shared", "file_written"} {
 		t.Run(order, func(t *testing.T) {
@@ -206,7 +212,8 @@ func testBreakdownFilesRowsByTheirPaths(t *testing.T) {
 			got := balanced(t, s)
 			mustReport(t, got, target.PID(), facts)
 			for _, h := range holdingsOf(got, target.PID()) {
-				if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) && order != "file_written" {
+				if strings.Contains(h.Stack.Root, path) && h.Stack.Root != fmt.Sprintf("[file: %s]", path) &&
+					order != "file_written" {
 					t.Errorf("a row of %s", h.Stack.Root)
 				}
 			}
@@ -214,7 +221,7 @@ func testBreakdownFilesRowsByTheirPaths(t *testing.T) {
 	}
 }
 
-func testBreakdownPythonSSmallObjectsBuffers(t *testing.T) {
+func testBreakdownPythonSmallObjects(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("ledger.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -224,7 +231,7 @@ func testBreakdownPythonSSmallObjectsBuffers(t *testing.T) {
 	mustReport(t, balanced(t, s), target.PID(), facts)
 }
 
-func testBreakdownSwappedMemoryKeepsAllocationSite(t *testing.T) {
+func testBreakdownSwappedMemoryKeeps(t *testing.T) {
 	tracertest.Swap(t)
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -251,10 +258,13 @@ func testBreakdownSwappedMemoryKeepsAllocationSite(t *testing.T) {
 const unknownSite = "[heap: holder not known]"
 
 // Two runs of one program differ in the known allocation sites, and in nothing else.
-func testBreakdownUntracedHeapSameSize(t *testing.T) {
+func testBreakdownUntracedHeapSame(t *testing.T) {
 	with, without := startBreakdown(t), startBreakdown(t)
 	full := open(t, tracer.Options{PID: with.PID(), Interval: 1})
-	bare := open(t, tracer.Options{PID: without.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
+	bare := open(t, tracer.Options{
+		PID: without.PID(), Interval: 1,
+		Sources: []string{"mapping", "fault"},
+	})
 	for _, order := range []string{"heap_small", "heap_large", "heap_fragment", "map_touched"} {
 		do(t, with, order)
 		do(t, without, order)
@@ -266,10 +276,13 @@ func testBreakdownUntracedHeapSameSize(t *testing.T) {
 	}
 }
 
-func mustBeTheSameHeap(t *testing.T, got *growth.Snapshot, without *tracertest.Target, want *growth.Snapshot, with *tracertest.Target) {
+func mustBeTheSameHeap(t *testing.T, got *growth.Snapshot, without *tracertest.Target,
+	want *growth.Snapshot, with *tracertest.Target,
+) {
 	t.Helper()
 	known, unknown := rowsOf(want, with.PID()), rowsOf(got, without.PID())
-	mustBeNear(t, unknownSite, unknown[growth.KindHeap], known[growth.KindHeap]+known[growth.KindRetained]+known[growth.KindMetadata])
+	mustBeNear(t, unknownSite, unknown[growth.KindHeap],
+		known[growth.KindHeap]+known[growth.KindRetained]+known[growth.KindMetadata])
 	if unknown[growth.KindRetained] != 0 || unknown[growth.KindMetadata] != 0 {
 		t.Errorf("rows %v of a heap that is not traced", unknown)
 	}
@@ -294,12 +307,15 @@ func readPagemap(s *tracer.Session) {
 	}
 }
 
-func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
+func testBreakdownRowsSameWithout(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	readPagemap(s)
-	for _, order := range []string{"heap_small", "heap_partly", "heap_fragment", "map_touched", "stacks", "file_written " + dataFile(t, 8<<20), "share_memfd"} {
+	for _, order := range []string{
+		"heap_small", "heap_partly", "heap_fragment", "map_touched",
+		"stacks", "file_written " + dataFile(t, 8<<20), "share_memfd",
+	} {
 		facts := whole(do(t, target, order))
 		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
@@ -309,7 +325,7 @@ func testBreakdownRowsSameWithoutPAGEMAPSCAN(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
+func testBreakdownTerabytesLeftOut(t *testing.T) {
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	readPagemap(s)
@@ -333,7 +349,7 @@ func testBreakdownTerabytesLeftOutWithoutPAGEMAPSCAN(t *testing.T) {
 }
 
 // Rows are estimates then, each with its variance. They sum to RSS all the same.
-func testBreakdownSampledRowsWithinTheirError(t *testing.T) {
+func testBreakdownSampledRowsWithin(t *testing.T) {
 	t.Parallel()
 	for range 4 {
 		target := startBreakdown(t)
@@ -366,7 +382,8 @@ func mustBeWithinItsError(t *testing.T, s *growth.Snapshot, pid int, f fact) {
 		t.Errorf("%s of %s: %d ± %.0f bytes, want %d", f.kind, f.name, row, deviation, f.bytes)
 	}
 	if f.name == "heap_small" && f.kind == growth.KindHeap && deviation < 0.03*float64(f.bytes) {
-		t.Errorf("%s of %s: a deviation of %.0f bytes, which so few samples cannot have", f.kind, f.name, deviation)
+		t.Errorf("%s of %s: a deviation of %.0f bytes, which so few samples cannot have", f.kind, f.name,
+			deviation)
 	}
 }
 

@@ -20,23 +20,23 @@ import (
 // inherits the probes of the last burst until it executes, and an allocation that two bursts probe
 // would count twice.
 func TestBursts(t *testing.T) {
-	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTimeSinceLast)
-	t.Run("frees between bursts are found from outside", testBurstsFreesBetweenBurstsFoundFromOutside)
-	t.Run("young objects do not count yet", testBurstsYoungObjectsDoNotCountYet)
-	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapNotFree)
-	t.Run("call cut by the end of a burst", testBurstsCallCutByEndBurst)
-	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLossOutsideBursts)
-	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplacedObjects)
-	t.Run("equal fingerprints prove nothing", testBurstsEqualFingerprintsProveNothing)
-	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeavesOthers)
-	t.Run("ended target keeps its objects", testBurstsEndedTargetKeepsObjects)
-	t.Run("new target counts from its own start", testBurstsNewTargetCountsFromOwnStart)
-	t.Run("snapshot within a burst leaves its tallies", testBurstsSnapshotWithinBurstLeavesTallies)
-	t.Run("deaths while every call is probed", testBurstsDeathsWhileEveryCallProbed)
-	t.Run("detach forgets what was learnt", testBurstsDetachForgetsWhatWasLearnt)
-	t.Run("tensors become tracked objects", testBurstsTensorsBecomeTrackedObjects)
-	t.Run("tensors without room are a loss", testBurstsTensorsWithoutRoomLoss)
-	t.Run("tensors alone in bursts", testBurstsTensorsAloneInBursts)
+	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTime)
+	t.Run("frees between bursts are found from outside", testBurstsFreesBurstsFound)
+	t.Run("young objects do not count yet", testBurstsYoungObjectsDo)
+	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
+	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
+	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
+	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
+	t.Run("equal fingerprints prove nothing", testBurstsEqualFingerprintsProve)
+	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeaves)
+	t.Run("ended target keeps its objects", testBurstsEndedTargetKeeps)
+	t.Run("new target counts from its own start", testBurstsNewTargetCounts)
+	t.Run("snapshot within a burst leaves its tallies", testBurstsSnapshotWithinBurst)
+	t.Run("deaths while every call is probed", testBurstsDeathsCallProbed)
+	t.Run("detach forgets what was learnt", testBurstsDetachForgetsLearnt)
+	t.Run("tensors become tracked objects", testBurstsTensorsBecomeTracked)
+	t.Run("tensors without room are a loss", testBurstsTensorsWithoutRoom)
+	t.Run("tensors alone in bursts", testBurstsTensorsAloneBursts)
 }
 
 // checkLiveness checks all tracked objects now.
@@ -69,7 +69,8 @@ func misplaceHeap(s *tracer.Session, pid int) {
 func openTensorBurst(t *testing.T, s *tracer.Session) {
 	t.Helper()
 	p := tracer.Probing(s)
-	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1), p.OpenHeap(true, 1)); err != nil {
+	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
+		p.OpenHeap(true, 1)); err != nil {
 		t.Fatal(err)
 	}
 }
@@ -111,16 +112,20 @@ func runOrders(target *tracertest.Target, orders ...string) {
 
 // mustEstimate wants the estimate for a function to be so many objects of that size, multiplied by
 // the factor.
-func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, size int64, factor float64) {
+func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, size int64,
+	factor float64,
+) {
 	t.Helper()
 	got := held(s)[function]
 	want := factor * float64(objects)
-	if math.Abs(float64(got[0])-want) > 2 || math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
-		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0], got[1], want, size)
+	if math.Abs(float64(got[0])-want) > 2 ||
+		math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
+		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0], got[1],
+			want, size)
 	}
 }
 
-func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
+func testBurstsBurstRepresentsTime(t *testing.T) {
 	target, s := startBursts(t)
 	runOrders(target, "keep 700 100") // no probe is open
 	time.Sleep(300 * time.Millisecond)
@@ -135,7 +140,8 @@ func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
 		t.Errorf("churn_here holds %d, want nothing", churn)
 	}
 	for _, h := range taken.Holdings {
-		if h.Kind == growth.KindHeap && h.Stack.Frames[1].Function == "churn_here" && math.Abs(h.AllocObjects-5000*factor) > 2 {
+		if h.Kind == growth.KindHeap && h.Stack.Frames[1].Function == "churn_here" &&
+			math.Abs(h.AllocObjects-5000*factor) > 2 {
 			t.Errorf("churn_here has allocated %.1f objects, want %.1f", h.AllocObjects, 5000*factor)
 		}
 	}
@@ -144,7 +150,7 @@ func testBurstsBurstRepresentsTimeSinceLast(t *testing.T) {
 	}
 }
 
-func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
+func testBurstsFreesBurstsFound(t *testing.T) {
 	for _, size := range []string{"24", "100", "1000", "20000", "300000"} {
 		t.Run(size, func(t *testing.T) {
 			target, s := startBursts(t)
@@ -166,7 +172,8 @@ func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 			for _, h := range snapshot(t, s).Holdings {
 				if h.Sighting != nil {
 					sightings++
-					if fate := h.Sighting.Hazard.Mature(0); h.Sighting.Windows != 1 || fate.Deaths != 100 || fate.Exposure <= 0 {
+					if fate := h.Sighting.Hazard.Mature(0); h.Sighting.Windows != 1 || fate.Deaths != 100 ||
+						fate.Exposure <= 0 {
 						t.Errorf("%+v, want 1 burst and 100 deaths", *h.Sighting)
 					}
 				}
@@ -178,7 +185,7 @@ func testBurstsFreesBetweenBurstsFoundFromOutside(t *testing.T) {
 	}
 }
 
-func testBurstsYoungObjectsDoNotCountYet(t *testing.T) {
+func testBurstsYoungObjectsDo(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
 	inBurst(t, target, s, "keep 1000 100")
@@ -191,7 +198,7 @@ func testBurstsYoungObjectsDoNotCountYet(t *testing.T) {
 
 // Live objects that are too young, or were born while no probe was open, are not what the allocator
 // retains.
-func testBurstsUnclassifiedHeapNotFree(t *testing.T) {
+func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	target, s := startBursts(t)
 	tracer.Schedule(s).Lag = time.Hour
 	inBurst(t, target, s, "keep 2000 10000")
@@ -212,8 +219,9 @@ func allocations(t *testing.T, s *tracer.Session) uint64 {
 	return events.Allocations
 }
 
-func testBurstsCallCutByEndBurst(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64", "2000")
+func testBurstsCallCutEnd(t *testing.T) {
+	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
+		"2000")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
@@ -239,7 +247,7 @@ func testBurstsCallCutByEndBurst(t *testing.T) {
 	}
 }
 
-func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
+func testBurstsReusedAddressLoss(t *testing.T) {
 	for _, in := range []struct {
 		name            string
 		burst, reported bool
@@ -257,7 +265,8 @@ func testBurstsReusedAddressLossOutsideBursts(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		reported := slices.ContainsFunc(losses, func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
+		reported := slices.ContainsFunc(losses,
+			func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
 		if reported != in.reported {
 			t.Errorf("%s: lost: %v", in.name, losses)
 		}
@@ -276,26 +285,30 @@ func evidenceOf(t *testing.T, s *tracer.Session, function string) growth.Sightin
 	return growth.Sighting{}
 }
 
-func testBurstsFingerprintsFindReplacedObjects(t *testing.T) {
+func testBurstsFingerprintsFindReplaced(t *testing.T) {
 	for _, size := range []string{"40", "1000", "20000"} {
 		t.Run(size, func(t *testing.T) {
 			target, s := startBursts(t)
 			inBurst(t, target, s, "keep 400 "+size)
 			checkLiveness(s)
-			if got := evidenceOf(t, s, "kept_here"); got.Printed != 400 || got.Same != 400 || got.Differ < 0.99 {
-				t.Errorf("%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99", got.Same, got.Printed, got.Differ)
+			if got := evidenceOf(t, s, "kept_here"); got.Printed != 400 || got.Same != 400 ||
+				got.Differ < 0.99 {
+				t.Errorf(
+					"%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99",
+					got.Same, got.Printed, got.Differ)
 			}
 			runOrders(target, "drop 150", "other 150 "+size)
 			checkLiveness(s)
 			got := evidenceOf(t, s, "kept_here")
 			if got.Same != 250 || got.Printed < 300 { // some are found dead
-				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Same, got.Printed)
+				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Same,
+					got.Printed)
 			}
 		})
 	}
 }
 
-func testBurstsEqualFingerprintsProveNothing(t *testing.T) {
+func testBurstsEqualFingerprintsProve(t *testing.T) {
 	target, s := startBursts(t)
 	inBurst(t, target, s, "other 400 1000")
 	if got := evidenceOf(t, s, "other_here"); got.Printed != 400 || got.Differ != 0 {
@@ -320,19 +333,20 @@ func heapOf(s *tracer.Session, pid int) source.Status {
 	return source.Status{}
 }
 
-func testBurstsUnprobedTargetLeavesOthers(t *testing.T) {
+func testBurstsUnprobedTargetLeaves(t *testing.T) {
 	target, s := startBursts(t)
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
 	misplaceHeap(s, other.PID())
 	inBurst(t, target, s, "keep 1000 100")
 	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
-	if source := heapOf(s, other.PID()); source.Attached || !strings.Contains(source.Reason, "no such file") {
+	if source := heapOf(s, other.PID()); source.Attached ||
+		!strings.Contains(source.Reason, "no such file") {
 		t.Errorf("%+v", source)
 	}
 }
 
-func testBurstsEndedTargetKeepsObjects(t *testing.T) {
+func testBurstsEndedTargetKeeps(t *testing.T) {
 	target, s := startBursts(t)
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
@@ -351,7 +365,7 @@ func testBurstsEndedTargetKeepsObjects(t *testing.T) {
 	}
 }
 
-func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
+func testBurstsNewTargetCounts(t *testing.T) {
 	target, s := startBursts(t)
 	inBurst(t, target, s)
 	time.Sleep(500 * time.Millisecond)
@@ -365,19 +379,22 @@ func testBurstsNewTargetCountsFromOwnStart(t *testing.T) {
 	mustEstimate(t, taken, "kept_here", 1000, 100, lastFactor(s))
 	mustEstimate(t, taken, "other_here", 1000, 100, 1)
 	for _, h := range taken.Holdings {
-		if h.Kind == growth.KindHeap && h.Stack.PID == other.PID() && h.Stack.Frames[1].Function == "churn_here" && h.AllocObjects != 100 {
+		if h.Kind == growth.KindHeap && h.Stack.PID == other.PID() &&
+			h.Stack.Frames[1].Function == "churn_here" && h.AllocObjects != 100 {
 			t.Errorf("churn_here has allocated %.1f objects, want 100", h.AllocObjects)
 		}
 	}
 }
 
-func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
+func testBurstsSnapshotWithinBurst(t *testing.T) {
 	target := startBurstsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
 	openBurst(t, s)
-	runOrders(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600", "keep 10 3200") // 6 of 8 tallies
+	// 6 of 8 tallies
+	runOrders(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600",
+		"keep 10 3200")
 	snapshot(t, s)
 	closeHeap(t, s)
 	objects := 0.0
@@ -391,7 +408,7 @@ func testBurstsSnapshotWithinBurstLeavesTallies(t *testing.T) {
 	}
 }
 
-func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
+func testBurstsDeathsCallProbed(t *testing.T) {
 	target, s := startBursts(t)
 	inBurst(t, target, s, "keep 400 100")
 	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
@@ -409,7 +426,7 @@ func testBurstsDeathsWhileEveryCallProbed(t *testing.T) {
 	}
 }
 
-func testBurstsDetachForgetsWhatWasLearnt(t *testing.T) {
+func testBurstsDetachForgetsLearnt(t *testing.T) {
 	target, s := startBursts(t)
 	other := startBurstsProgram(t)
 	mustAttach(t, s, other.PID())
@@ -419,12 +436,15 @@ func testBurstsDetachForgetsWhatWasLearnt(t *testing.T) {
 	closeHeap(t, s)
 	checkLiveness(s)
 	tracker := tracer.Tracker(s)
-	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 2 || allocators != 2 {
+	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 2 ||
+		allocators != 2 {
 		t.Errorf("%d hazard rates and %d allocators are known, want 2 and 2", hazards, allocators)
 	}
 	mustDetach(t, s, other.PID())
-	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 || allocators != 1 || trackedObjects(s) != 10 {
-		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10", hazards, allocators, trackedObjects(s))
+	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 ||
+		allocators != 1 || trackedObjects(s) != 10 {
+		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10", hazards,
+			allocators, trackedObjects(s))
 	}
 }
 
@@ -440,18 +460,20 @@ func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
 	}
 }
 
-func testBurstsTensorsBecomeTrackedObjects(t *testing.T) {
+func testBurstsTensorsBecomeTracked(t *testing.T) {
 	target, s := startBursts(t)
 	heldTensors(t, s, target.PID(), 7)
 	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 		t.Fatal(err)
 	}
-	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t, tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
-		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive, trackedObjects(s))
+	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t,
+		tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
+		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive,
+			trackedObjects(s))
 	}
 }
 
-func testBurstsTensorsWithoutRoomLoss(t *testing.T) {
+func testBurstsTensorsWithoutRoom(t *testing.T) {
 	target := startBurstsProgram(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
 	runOrders(target, "keep 8 100")
@@ -461,12 +483,13 @@ func testBurstsTensorsWithoutRoomLoss(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, losses, err := s.Counters()
-	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) || trackedObjects(s) >= 13 {
+	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) ||
+		trackedObjects(s) >= 13 {
 		t.Errorf("%+v, %v; %d are tracked", losses, err, trackedObjects(s))
 	}
 }
 
-func testBurstsTensorsAloneInBursts(t *testing.T) {
+func testBurstsTensorsAloneBursts(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	tracer.Schedule(s).Lag = time.Nanosecond
@@ -479,7 +502,8 @@ func testBurstsTensorsAloneInBursts(t *testing.T) {
 	for _, h := range taken.Holdings {
 		bytes += h.InuseBytes
 	}
-	if want := lastFactor(s) * 100 * 5000; taken.Watch.Windows != 1 || lastFactor(s) < 1.001 || math.Abs(float64(bytes)-want) > 0.1*want {
+	if want := lastFactor(s) * 100 * 5000; taken.Watch.Windows != 1 || lastFactor(s) < 1.001 ||
+		math.Abs(float64(bytes)-want) > 0.1*want {
 		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Watch)
 	}
 	openTensorBurst(t, s)

@@ -17,12 +17,12 @@ import (
 
 // TestContainer traces across PID and mount namespaces, from outside and from inside.
 func TestContainer(t *testing.T) {
-	t.Run("target in a container", testContainerTargetInContainer)
-	t.Run("target on a file system of its own", testContainerTargetOnFileSystemOwn)
-	t.Run("other processes inside the container", testContainerOtherProcessesInsideContainer)
+	t.Run("target in a container", testContainerTargetContainer)
+	t.Run("target on a file system of its own", testContainerTargetFileSystem)
+	t.Run("other processes inside the container", testContainerOtherProcessesInside)
 	t.Run("mappings inside the container", testContainerMappingsInsideContainer)
-	t.Run("target in another container is refused", testContainerTargetInAnotherContainerRefused)
-	t.Run("NVML counts by the PID outside", testContainerNVMLCountsByPIDOutside)
+	t.Run("target in another container is refused", testContainerTargetAnotherContainer)
+	t.Run("NVML counts by the PID outside", testContainerNVMLCountsPID)
 }
 
 // fillRoot makes a folder into which a program can change its root: the program and copies of the
@@ -87,7 +87,9 @@ func namespace(t *testing.T, process any, kind string) string {
 
 // startContained starts the leaking program in a root folder and namespaces of its own.
 // --kill-child: it ends with the test.
-func startContained(t *testing.T, program string, namespaces ...string) (target *tracertest.Target, pid int) {
+func startContained(t *testing.T, program string, namespaces ...string) (target *tracertest.Target,
+	pid int,
+) {
 	t.Helper()
 	root, inside := fillRoot(t, program)
 	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside,
@@ -103,7 +105,7 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 	return target, pid
 }
 
-func testContainerTargetInContainer(t *testing.T) {
+func testContainerTargetContainer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -117,13 +119,15 @@ func testContainerTargetInContainer(t *testing.T) {
 }
 
 // Its file system is mounted in the container alone: no path of ours leads to it.
-func testContainerTargetOnFileSystemOwn(t *testing.T) {
+func testContainerTargetFileSystem(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread")
 	root, inside := fillRoot(t, program)
 	private := t.TempDir()
-	script := fmt.Sprintf("mount -t tmpfs none %[1]s && cp -r %[2]s/. %[1]s && exec chroot %[1]s %[3]s 1 %[4]d %[5]d %[6]d",
+	script := fmt.Sprintf(
+		"mount -t tmpfs none %[1]s && cp -r %[2]s/. %[1]s && exec chroot %[1]s %[3]s 1 %[4]d %[5]d %[6]d",
 		private, root, inside, leaks, leakSize, leakChurn)
-	target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script))
+	target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork",
+		"--kill-child", "sh", "-c", script))
 	target.Await("ready")
 	if entries, err := os.ReadDir(private); err != nil || len(entries) != 0 {
 		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
@@ -147,7 +151,8 @@ func runContained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program,
+		"-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -176,7 +181,8 @@ func pidOutside(t *testing.T, pid int) int {
 		}
 		link, _ := os.Readlink(filepath.Join(outsidesProc, e.Name(), "ns/pid"))
 		status, _ := os.ReadFile(filepath.Join(outsidesProc, e.Name(), "status"))
-		if link == ours && strings.Contains(string(status), fmt.Sprintf("\nNSpid:\t%d\t%d\n", outside, pid)) {
+		if link == ours && strings.Contains(string(status),
+			fmt.Sprintf("\nNSpid:\t%d\t%d\n", outside, pid)) {
 			return outside
 		}
 	}
@@ -192,7 +198,7 @@ func mustBeContained(t *testing.T) {
 	}
 }
 
-func testContainerOtherProcessesInsideContainer(t *testing.T) {
+func testContainerOtherProcessesInside(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inContainer) == "" {
 		runContained(t)
@@ -200,7 +206,8 @@ func testContainerOtherProcessesInsideContainer(t *testing.T) {
 	}
 	mustBeContained(t)
 	for _, mode := range modes {
-		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
+			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
 		target.Await("ready")
 		if target.PID() > 100 {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
@@ -225,7 +232,7 @@ func testContainerMappingsInsideContainer(t *testing.T) {
 }
 
 // Inside a container, the kernel shows no PIDs of processes in another one.
-func testContainerTargetInAnotherContainerRefused(t *testing.T) {
+func testContainerTargetAnotherContainer(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		runContained(t)
 		return
@@ -236,14 +243,15 @@ func testContainerTargetInAnotherContainerRefused(t *testing.T) {
 	if err == nil {
 		s.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "PID namespace") || !strings.Contains(err.Error(), "host") {
+	if err == nil || !strings.Contains(err.Error(), "PID namespace") ||
+		!strings.Contains(err.Error(), "host") {
 		t.Errorf("%v, want a refusal that names where to trace it from", err)
 	}
 }
 
 // NVML counts PIDs of the host. One of another process there may equal the target's PID in the
 // container.
-func testContainerNVMLCountsByPIDOutside(t *testing.T) {
+func testContainerNVMLCountsPID(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
 		runContained(t)
 		return
@@ -252,7 +260,8 @@ func testContainerNVMLCountsByPIDOutside(t *testing.T) {
 	g := startCUDA(t, libcuda(t))
 	file := filepath.Join(t.TempDir(), "answers")
 	t.Setenv("NVML_STUB", file)
-	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000",
+		fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
 	s := open(t, tracer.Options{PID: g.PID(), NVML: tracertest.BuildNVML(t)})
 	sampleUntil(t, s, "NVML is read", func(m growth.Moment) bool { return len(m.GPUs) == 1 })
 	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")

@@ -24,12 +24,16 @@ func (c *countedContext) Err() error {
 	return c.Context.Err()
 }
 
-// TestOpen cancels the context at each check of Open, one after the other, until Open makes none any
+// TestOpen cancels the context at each check of Open, one after the other, until Open makes none
+// any
 // more.
 func TestOpen(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := startSteps(t)
-	for name, limit := range map[string]float64{"cancelled": 0, "cancelled with an overhead limit": 0.05} {
+	for name, limit := range map[string]float64{
+		"cancelled":                        0,
+		"cancelled with an overhead limit": 0.05,
+	} {
 		t.Run(name, func(t *testing.T) {
 			options := tracer.Options{PID: target.PID(), Overhead: limit}
 			const mostChecks = 50
@@ -43,7 +47,8 @@ func TestOpen(t *testing.T) {
 	}
 }
 
-// openCancelled cancels Open at one of its checks. It reports whether Open has succeeded, with fewer
+// openCancelled cancels Open at one of its checks. It reports whether Open has succeeded, with
+// fewer
 // checks.
 func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 	t.Helper()

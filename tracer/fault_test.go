@@ -23,20 +23,20 @@ import (
 
 // TestKernelFaults compares sampled page faults with the kernel's own count, on every kernel.
 func TestKernelFaults(t *testing.T) {
-	t.Run("faults have their pages and stacks", testKernelFaultsFaultsHaveTheirPagesStacks)
-	t.Run("copies of shared pages are marked", testKernelFaultsCopiesSharedPagesMarked)
+	t.Run("faults have their pages and stacks", testKernelFaultsFaultsPagesStacks)
+	t.Run("copies of shared pages are marked", testKernelFaultsCopiesSharedPages)
 }
 
 // TestFaults samples page faults of traced processes alone.
 func TestFaults(t *testing.T) {
-	t.Run("huge page is one fault", testFaultsHugePageOneFault)
-	t.Run("other processes are left out", testFaultsOtherProcessesLeftOut)
-	t.Run("faults end with their links", testFaultsFaultsEndWithTheirLinks)
-	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenByPageWithTheirProcess)
-	t.Run("faults beyond the map are a loss", testFaultsFaultsBeyondMapLoss)
-	t.Run("sampled faults represent all", testFaultsSampledFaultsRepresentAll)
+	t.Run("huge page is one fault", testFaultsHugePageOne)
+	t.Run("other processes are left out", testFaultsOtherProcessesLeft)
+	t.Run("faults end with their links", testFaultsFaultsEndLinks)
+	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
+	t.Run("faults beyond the map are a loss", testFaultsFaultsBeyondMap)
+	t.Run("sampled faults represent all", testFaultsSampledFaultsRepresent)
 	t.Run("missing privileges are named", testFaultsMissingPrivilegesNamed)
-	t.Run("every CPU", testFaultsEveryCPU)
+	t.Run("every CPU", testFaultsCPU)
 }
 
 const (
@@ -57,7 +57,8 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 	for _, line := range lines {
 		var f faultTruth
 		var copied int
-		if _, err := fmt.Sscanf(line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults, &copied); err != nil {
+		if _, err := fmt.Sscanf(line, "faults %s %d %d %d %d", &f.function, &f.start, &f.pages, &f.faults,
+			&copied); err != nil {
 			t.Fatalf("the target reports %q: %v", line, err)
 		}
 		f.copied = copied == 1
@@ -82,7 +83,8 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 	}
 	program = tracertest.Build(t, "faults.c", "-fomit-frame-pointer")
 	target = tracertest.Start(t, program, path)
-	if _, err := fmt.Sscanf(strings.Join(target.Await("ready"), "\n"), "child %d", &child); err != nil {
+	if _, err := fmt.Sscanf(strings.Join(target.Await("ready"), "\n"), "child %d",
+		&child); err != nil {
 		t.Fatal(err)
 	}
 	return target, program, child
@@ -129,7 +131,8 @@ func faultsSoFar(t testing.TB, pid int) int {
 	_, fields, _ := strings.Cut(string(text), ") ")
 	var skip string
 	var minor, children, major int
-	if _, err := fmt.Sscan(fields, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &minor, &children, &major); err != nil {
+	if _, err := fmt.Sscan(fields, &skip, &skip, &skip, &skip, &skip, &skip, &skip, &minor, &children,
+		&major); err != nil {
 		t.Fatal(err)
 	}
 	return minor + major
@@ -137,9 +140,12 @@ func faultsSoFar(t testing.TB, pid int) int {
 
 // mustFault compares the faults one by one with what the target has touched. Faults of its code,
 // its stack and the data of its libraries are left out.
-func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault, truth []faultTruth) {
+func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.Fault,
+	truth []faultTruth,
+) {
 	t.Helper()
-	if !slices.IsSortedFunc(faults, func(a, b source.Fault) int { return cmp.Compare(a.Page, b.Page) }) {
+	if !slices.IsSortedFunc(faults,
+		func(a, b source.Fault) int { return cmp.Compare(a.Page, b.Page) }) {
 		t.Error("faults are not in the order of pages")
 	}
 	found := make(map[string]int)
@@ -151,8 +157,10 @@ func mustFault(t *testing.T, s *tracer.Session, program string, faults []source.
 		found[want.function]++
 		stack := stackByID(s, f.Stack)
 		names := functions(stack)
-		if got := caller(stack, program); got != want.function || stack.Truncated != "" || names[len(names)-1] != "_start" {
-			t.Errorf("the fault at %#x is that of %q, which %q cuts, want %s", f.Page, names, stack.Truncated, want.function)
+		if got := caller(stack, program); got != want.function || stack.Truncated != "" ||
+			names[len(names)-1] != "_start" {
+			t.Errorf("the fault at %#x is that of %q, which %q cuts, want %s", f.Page, names,
+				stack.Truncated, want.function)
 		}
 		if f.Copied != want.copied || f.Weight != 1 || f.Page%faultPage != 0 {
 			t.Errorf("%s: %+v, want that of one page, copied: %t", want.function, f, want.copied)
@@ -181,7 +189,7 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 	return by
 }
 
-func testKernelFaultsFaultsHaveTheirPagesStacks(t *testing.T) {
+func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 	target, program, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyFault)
@@ -199,7 +207,8 @@ func testKernelFaultsFaultsHaveTheirPagesStacks(t *testing.T) {
 			f.faults -= 10 // which write_over_zeros has replaced
 		default:
 			if f.faults != f.pages {
-				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong", f.faults, f.function, f.pages)
+				t.Errorf("the kernel counts %d faults of %s in %d pages: the test is wrong", f.faults,
+					f.function, f.pages)
 			}
 		}
 	}
@@ -210,7 +219,7 @@ func testKernelFaultsFaultsHaveTheirPagesStacks(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func testKernelFaultsCopiesSharedPagesMarked(t *testing.T) {
+func testKernelFaultsCopiesSharedPages(t *testing.T) {
 	target, program, child := startFaults(t)
 	s := open(t, tracer.Options{PID: child, Sources: []string{"mapping"}})
 	takeFaults(t, s, everyFault)
@@ -223,7 +232,7 @@ func testKernelFaultsCopiesSharedPagesMarked(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func testFaultsHugePageOneFault(t *testing.T) {
+func testFaultsHugePageOne(t *testing.T) {
 	setting, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
 	if err != nil || strings.Contains(string(setting), "[never]") {
 		t.Fatalf("this kernel makes no huge pages: %s %v", setting, err)
@@ -248,7 +257,7 @@ func testFaultsHugePageOneFault(t *testing.T) {
 	}
 }
 
-func testFaultsOtherProcessesLeftOut(t *testing.T) {
+func testFaultsOtherProcessesLeft(t *testing.T) {
 	traced, _, child := startFaults(t)
 	other, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: traced.PID(), Sources: []string{"mapping"}})
@@ -264,11 +273,12 @@ func testFaultsOtherProcessesLeftOut(t *testing.T) {
 		}
 	}
 	if own := len(faultsOf(t, s, traced.PID())); sampledFaults(t, s)-before > own {
-		t.Errorf("%d faults counted, want those of the traced process: %d", sampledFaults(t, s)-before, own)
+		t.Errorf("%d faults counted, want those of the traced process: %d", sampledFaults(t, s)-before,
+			own)
 	}
 }
 
-func testFaultsFaultsEndWithTheirLinks(t *testing.T) {
+func testFaultsFaultsEndLinks(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	detach := takeFaults(t, s, everyFault)
@@ -285,7 +295,7 @@ func testFaultsFaultsEndWithTheirLinks(t *testing.T) {
 	}
 }
 
-func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
+func testFaultsFaultsForgottenPage(t *testing.T) {
 	target, _, child := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	mustAttach(t, s, child)
@@ -319,7 +329,7 @@ func testFaultsFaultsForgottenByPageWithTheirProcess(t *testing.T) {
 	}
 }
 
-func testFaultsFaultsBeyondMapLoss(t *testing.T) {
+func testFaultsFaultsBeyondMap(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 	takeFaults(t, s, everyFault)
@@ -333,7 +343,8 @@ func testFaultsFaultsBeyondMapLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(losses) != 1 || losses[0].Kind != tracer.LossFaultsFull || int(losses[0].Count) != taken-kept {
+	if len(losses) != 1 || losses[0].Kind != tracer.LossFaultsFull ||
+		int(losses[0].Count) != taken-kept {
 		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)
 	}
 }
@@ -341,7 +352,7 @@ func testFaultsFaultsBeyondMapLoss(t *testing.T) {
 // One fault in N is sampled on each CPU. Of n faults without others in between, n/N are sampled,
 // rounded up or down on each CPU. Others in between make it a random choice at most, no worse than
 // n/N Poisson samples: within 5 standard deviations, but for 6 of 10 million.
-func testFaultsSampledFaultsRepresentAll(t *testing.T) {
+func testFaultsSampledFaultsRepresent(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
 	target, program, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
@@ -363,7 +374,8 @@ func testFaultsSampledFaultsRepresentAll(t *testing.T) {
 		}
 	}
 	if bound := 5 * math.Sqrt(pages*period); truth.faults != pages || math.Abs(stand-pages) > bound {
-		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f", stand, pages, truth.faults, bound)
+		t.Errorf("faults represent %v, want %d (%d by the kernel's count), give or take %.0f", stand,
+			pages, truth.faults, bound)
 	}
 	mustLoseNothing(t, s)
 }
@@ -382,7 +394,8 @@ func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	status, links := source.AttachFaults(tracer.Kernel(s), everyFault)
 	restore()
 	defer probe.Close(links)
-	if status.Attached == mustBeRefused || mustBeRefused && !strings.Contains(status.Reason, "grant CAP_PERFMON") {
+	if status.Attached == mustBeRefused || mustBeRefused &&
+		!strings.Contains(status.Reason, "grant CAP_PERFMON") {
 		t.Errorf("without capabilities: %+v", status)
 	}
 }
@@ -408,7 +421,7 @@ func dropCapabilities(t *testing.T) (restore func()) {
 	}
 }
 
-func testFaultsEveryCPU(t *testing.T) {
+func testFaultsCPU(t *testing.T) {
 	const pages = 10
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})

@@ -21,16 +21,16 @@ import (
 // TestBlocks compares blocks of PyTorch's caching allocator with what the allocator reports.
 func TestBlocks(t *testing.T) {
 	t.Parallel()
-	t.Run("every block has its allocation site", testBlocksEveryBlockHasAllocationSite)
+	t.Run("every block has its allocation site", testBlocksBlockAllocationSite)
 	t.Run("hook of each version", testBlocksHookEachVersion)
 	t.Run("hook of Debian 13", testBlocksHookDebian13)
-	t.Run("hook is probed only beside a driver", testBlocksHookProbedOnlyBesideDriver)
-	t.Run("totals are exact from the first event", testBlocksTotalsExactFromFirstEvent)
-	t.Run("libraries in either order", testBlocksLibrariesInEitherOrder)
-	t.Run("hook without totals is refused", testBlocksHookWithoutTotalsRefused)
-	t.Run("sampled blocks are within their confidence bound", testBlocksSampledBlocksWithinTheirConfidenceBound)
-	t.Run("storm of blocks is left to its totals", testBlocksStormBlocksLeftToTotals)
-	t.Run("totals go on without blocks", testBlocksTotalsGoOnWithoutBlocks)
+	t.Run("hook is probed only beside a driver", testBlocksHookProbedOnly)
+	t.Run("totals are exact from the first event", testBlocksTotalsExactFirst)
+	t.Run("libraries in either order", testBlocksLibrariesEitherOrder)
+	t.Run("hook without totals is refused", testBlocksHookWithoutTotals)
+	t.Run("sampled blocks are within their confidence bound", testBlocksSampledBlocksWithin)
+	t.Run("storm of blocks is left to its totals", testBlocksStormBlocksLeft)
+	t.Run("totals go on without blocks", testBlocksTotalsGoWithout)
 }
 
 // realLibC10 is that of the distribution's torch.
@@ -103,11 +103,14 @@ func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	}
 	taken := snapshot(t, s)
 	if len(taken.Devices) != 1 || fmt.Sprint(taken.Devices[0].Totals) != fmt.Sprint(want) ||
-		taken.Devices[0].Allocated != allocated || taken.Devices[0].Reserved != reserved || taken.Devices[0].PID != g.PID() {
+		taken.Devices[0].Allocated != allocated || taken.Devices[0].Reserved != reserved ||
+		taken.Devices[0].PID != g.PID() {
 		t.Errorf("%s: %+v, want %v", after, taken.Devices, want)
 	}
-	if sample := s.Sample().Processes[0]; sample.CudaAllocated != allocated || sample.CudaReserved != reserved {
-		t.Errorf("%s: allocated %d, reserved %d, want %d, %d", after, sample.CudaAllocated, sample.CudaReserved, allocated, reserved)
+	if sample := s.Sample().Processes[0]; sample.CudaAllocated != allocated ||
+		sample.CudaReserved != reserved {
+		t.Errorf("%s: allocated %d, reserved %d, want %d, %d", after, sample.CudaAllocated,
+			sample.CudaReserved, allocated, reserved)
 	}
 }
 
@@ -125,7 +128,8 @@ var blockOrders = []struct {
 	{"elsewhere activations 50 0", amounts{"0 hold_activations": {-50, -50 * 3_000_320}}},
 	{"threads 8 50 2048 3", amounts{"3 hold_weights": {400, 400 * 2048}}},
 	{"free weights 1 0", amounts{"0 hold_weights": {-1, -1024}}},
-	{"hold weights 1 700 0", amounts{"0 hold_weights": {1, 1024}}}, // after the cache is emptied, which shows nothing by itself
+	// after the cache is emptied, which shows nothing by itself
+	{"hold weights 1 700 0", amounts{"0 hold_weights": {1, 1024}}},
 }
 
 // mustFollowBlocks gives all orders and wants each block to be known with its allocation site.
@@ -153,7 +157,8 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 	if held != 0 || bytes != 0 {
 		t.Errorf("%d blocks of %d bytes more than the program holds: the test is wrong", held, bytes)
 	}
-	mustAmount(t, "segments", amounts{"": sumOfKind(snapshot(t, s), growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+	mustAmount(t, "segments", amounts{"": sumOfKind(snapshot(t, s), growth.KindCudaSegment)},
+		amounts{"": g.totals("driver_totals")["device"]})
 	mustLoseNothing(t, s)
 }
 
@@ -166,13 +171,14 @@ func sumOfKind(snapshot *growth.Snapshot, kind growth.Kind) (sum [2]int64) {
 	return sum
 }
 
-func testBlocksEveryBlockHasAllocationSite(t *testing.T) {
+func testBlocksBlockAllocationSite(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			g := startBlocks(t, realLibC10(t))
-			mustFollowBlocks(t, g, traceBlocks(t, g, tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}))
+			mustFollowBlocks(t, g, traceBlocks(t, g,
+				tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}))
 		})
 	}
 }
@@ -185,7 +191,8 @@ func testBlocksHookEachVersion(t *testing.T) {
 		t.Run(flag, func(t *testing.T) {
 			g := startBlocks(t, tracertest.BuildLibrary(t, "c10.cc", "libc10.so", flag))
 			s := traceBlocks(t, g, tracer.Options{Interval: 1})
-			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" || !strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
+			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" ||
+				!strings.Contains(strings.Join(said.Details, "\n"), "c10::reportMemoryUsageToProfiler in /") {
 				t.Errorf("%+v", said)
 			}
 			mustFollowBlocks(t, g, s)
@@ -211,7 +218,8 @@ func testBlocksHookDebian13(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	target := tracertest.StartCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder, python, ours+blocks, strings.TrimPrefix(found[0], folder)))
+	target := tracertest.StartCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
+		python, ours+blocks, strings.TrimPrefix(found[0], folder)))
 	target.Await("ready")
 	g := gpuProgram{target, t}
 	g.do("driver " + ours + libcuda(t))
@@ -221,24 +229,28 @@ func testBlocksHookDebian13(t *testing.T) {
 }
 
 // Without a GPU, PyTorch reports memory of the CPU to the same function.
-func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
+func testBlocksHookProbedOnly(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	g.do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {
 		s.Sample()
-		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks || counted(t, s, bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
-			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, counted(t, s, bpf.CountBlocks), tracer.Targets(s)[0].GPU.Status())
+		if driver, blocks := tracer.Targets(s)[0].GPU.Active(); driver || blocks ||
+			counted(t, s, bpf.CountBlocks) != 0 || len(snapshot(t, s).Devices) > 0 {
+			t.Errorf("driver %t, blocks %t, %d events: %+v", driver, blocks, counted(t, s, bpf.CountBlocks),
+				tracer.Targets(s)[0].GPU.Status())
 		}
 	}
 	g.do("driver " + libcuda(t))
 	awaitBlocks(t, s)
-	if d := snapshot(t, s).Devices; len(d) != 1 || !d[0].DriverWatched || !d[0].BlocksWatched || d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
+	if d := snapshot(t, s).Devices; len(d) != 1 || !d[0].DriverWatched || !d[0].BlocksWatched ||
+		d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
 		t.Errorf("before the first event: %+v", d)
 	}
 	g.do("cpu 10 64")
-	if sample := s.Sample().Processes[0]; sample.CudaAllocated != growth.Unknown || sample.CudaReserved != growth.Unknown {
+	if sample := s.Sample().Processes[0]; sample.CudaAllocated != growth.Unknown ||
+		sample.CudaReserved != growth.Unknown {
 		t.Errorf("what the processor has is taken for the GPU's: %+v", sample)
 	}
 	g.do("hold weights 4 1000 0")
@@ -248,7 +260,7 @@ func testBlocksHookProbedOnlyBesideDriver(t *testing.T) {
 }
 
 // From the first event on, the allocator's totals contain older blocks. Those are freed here.
-func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
+func testBlocksTotalsExactFirst(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	g.do("hold weights 100 5000 0", "hold activations 30 3000000 1")
@@ -263,13 +275,14 @@ func testBlocksTotalsExactFromFirstEvent(t *testing.T) {
 	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{})
 	g.do("hold activations 5 3000000 1", "free activations 20 1", "free weights 99 0")
 	mustReportTotals(t, g, s, "frees of older blocks")
-	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{"1 hold_activations": {5, 5 * 3_000_320}})
+	mustAmount(t, "held", heldByBlocks(snapshot(t, s)),
+		amounts{"1 hold_activations": {5, 5 * 3_000_320}})
 	mustLoseNothing(t, s)
 }
 
 // PyTorch loads its libraries one after the other. One for CUDA shows a GPU as well as the driver
 // does.
-func testBlocksLibrariesInEitherOrder(t *testing.T) {
+func testBlocksLibrariesEitherOrder(t *testing.T) {
 	t.Parallel()
 	for _, way := range []struct {
 		sources       []string // with source mapping, or without it
@@ -291,7 +304,8 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 		g.do(way.second)
 		awaitBlocks(t, s)
 		g.do("hold weights 4 1000 2", "hold activations 2 1000 2", "free weights 1 2")
-		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)), amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
+		mustAmount(t, way.first, heldByBlocks(snapshot(t, s)),
+			amounts{"2 hold_weights": {3, 3072}, "2 hold_activations": {2, 2048}})
 		mustReportTotals(t, g, s, way.first)
 		if tracer.Targets(s)[0].GPU.Pending() && len(way.sources) > 0 {
 			t.Error("both are still waited for")
@@ -299,7 +313,7 @@ func testBlocksLibrariesInEitherOrder(t *testing.T) {
 	}
 }
 
-func testBlocksHookWithoutTotalsRefused(t *testing.T) {
+func testBlocksHookWithoutTotals(t *testing.T) {
 	t.Parallel()
 	c10 := tracertest.BuildLibrary(t, "c10.cc", "libc10.so", "-DREPORT_WITHOUT_TOTALS")
 	g := startBlocks(t, c10)
@@ -308,20 +322,25 @@ func testBlocksHookWithoutTotalsRefused(t *testing.T) {
 	awaitCUDA(t, s)
 	g.do("hold weights 3 1000 0")
 	said := sourceOf(t, s, "cuda")
-	if want := "find c10::reportMemoryUsageToProfiler in " + c10 + ": its c10::reportMemoryUsageToProfiler tells no totals"; !said.Attached || !strings.HasPrefix(said.Reason, want) {
+	if want := "find c10::reportMemoryUsageToProfiler in " + c10 +
+		": its c10::reportMemoryUsageToProfiler tells no totals"; !said.Attached ||
+		!strings.HasPrefix(said.Reason, want) {
 		t.Errorf("%+v, want %s", said, want)
 	}
 	taken := snapshot(t, s)
-	if d := taken.Devices; len(d) != 1 || d[0].BlocksWatched || !d[0].DriverWatched || d[0].Allocated != growth.Unknown {
+	if d := taken.Devices; len(d) != 1 || d[0].BlocksWatched || !d[0].DriverWatched ||
+		d[0].Allocated != growth.Unknown {
 		t.Errorf("%+v", d)
 	}
-	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)},
+		amounts{"": g.totals("driver_totals")["device"]})
 }
 
 // An orderLoop has blocks.py repeat one order, with other orders in between.
 type orderLoop struct {
 	program gpuProgram
-	orders  chan string // what is to be done once, or after "again " what is done again and again from then on; closed: it ends
+	// orders are done once; "again ORDER" repeats ORDER from then on. The loop ends when it is closed.
+	orders  chan string
 	working sync.WaitGroup
 }
 
@@ -373,7 +392,7 @@ func awaitController(t *testing.T, s *tracer.Session, what string, holds func() 
 }
 
 // Large blocks are all sampled at first. Then small ones follow, which cost too much.
-func testBlocksStormBlocksLeftToTotals(t *testing.T) {
+func testBlocksStormBlocksLeft(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	g.do("hold weights 5 5000 0")
@@ -383,20 +402,24 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 	}
 	loop := startLoop(g)
 	loop.orders <- "again churn 2000 1048576 0"
-	awaitController(t, s, "blocks are sampled more coarsely", func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
+	awaitController(t, s, "blocks are sampled more coarsely",
+		func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
 	loop.orders <- "hold weights 60 100000000 0"
 	loop.orders <- "again churn 5000 512 0"
-	awaitController(t, s, "blocks are followed no more", func() bool { return blockInterval(t, s) == 0 })
+	awaitController(t, s, "blocks are followed no more",
+		func() bool { return blockInterval(t, s) == 0 })
 
 	var reported []string
 	for _, c := range s.Overhead().Changes {
 		reported = append(reported, c.Text)
 	}
 	all := strings.Join(reported, "\n")
-	if !strings.Contains(all, ": one sample in 2 MiB") || !strings.Contains(all, ": their totals alone are read from now on") {
+	if !strings.Contains(all, ": one sample in 2 MiB") ||
+		!strings.Contains(all, ": their totals alone are read from now on") {
 		t.Errorf("%q", reported)
 	}
-	want := "blocks of torch's allocator are not followed: that takes too much; their totals are read now and then"
+	want := "blocks of torch's allocator are not followed: that takes too much; " +
+		"their totals are read now and then"
 	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
 		t.Errorf("%+v", said)
 	}
@@ -406,7 +429,8 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 		return counted(t, s, bpf.CountBlocks) == before
 	})
 	taken := snapshot(t, s)
-	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} || taken.Devices[0].BlocksWatched {
+	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} ||
+		taken.Devices[0].BlocksWatched {
 		t.Errorf("%d blocks are alive, whose frees are not seen: %+v", got, taken.Devices)
 	}
 
@@ -424,7 +448,7 @@ func testBlocksStormBlocksLeftToTotals(t *testing.T) {
 
 // Blocks that were given up are not followed again, nor are those of later targets. The totals of
 // both go on.
-func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
+func testBlocksTotalsGoWithout(t *testing.T) {
 	t.Parallel()
 	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
 	s := traceBlocks(t, one, tracer.Options{Interval: 1})
@@ -442,7 +466,8 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 			s.Sample()
 			for _, d := range snapshot(t, s).Devices {
 				for _, of := range d.Totals {
-					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 || of.Allocated == 3*3_000_320+512) {
+					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 ||
+						of.Allocated == 3*3_000_320+512) {
 						return !d.BlocksWatched
 					}
 				}
@@ -452,7 +477,8 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 		loop.end()
 	}
 	for _, said := range s.Sources() {
-		if said.Name == "cuda" && !strings.HasPrefix(said.Reason, "blocks of torch's allocator are not followed") {
+		if said.Name == "cuda" && !strings.HasPrefix(said.Reason,
+			"blocks of torch's allocator are not followed") {
 			t.Errorf("%+v", said)
 		}
 	}
@@ -463,7 +489,7 @@ func testBlocksTotalsGoOnWithoutBlocks(t *testing.T) {
 
 // The estimate of n blocks of s bytes, each taken with probability p, has the standard deviation s
 // sqrt(n (1-p)/p). Chance exceeds six of them once in 100 million times.
-func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
+func testBlocksSampledBlocksWithin(t *testing.T) {
 	t.Parallel()
 	const interval, most = 512 << 10, 6.0
 	g := startBlocks(t, realLibC10(t))
@@ -481,7 +507,8 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 		g.do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
 	}
 	taken := snapshot(t, s)
-	got, variance, allocated := make(map[string]float64), make(map[string]float64), make(map[string]float64)
+	got, variance := make(map[string]float64), make(map[string]float64)
+	allocated := make(map[string]float64)
 	for _, h := range taken.DeviceHoldings {
 		if h.Kind == growth.KindCudaBlock {
 			name := h.GPU + " " + siteIn(h.Stack, "hold_")
@@ -497,10 +524,13 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
 			t.Errorf("%s: off by %.1f standard deviations", l.site, off/deviation)
 		}
-		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation || reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
-			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site, reported, deviation, off)
+		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation ||
+			reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
+			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site, reported,
+				deviation, off)
 		}
-		if off := allocated[l.site] - l.blocks*l.size; math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
+		off = allocated[l.site] - l.blocks*l.size
+		if math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
 			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.site, off/deviation)
 		}
 	}
@@ -510,6 +540,7 @@ func testBlocksSampledBlocksWithinTheirConfidenceBound(t *testing.T) {
 		}
 	}
 	mustReportTotals(t, g, s, "sampled")
-	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)}, amounts{"": g.totals("driver_totals")["device"]})
+	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)},
+		amounts{"": g.totals("driver_totals")["device"]})
 	mustLoseNothing(t, s)
 }

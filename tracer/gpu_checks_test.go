@@ -17,8 +17,8 @@ import (
 // TestGPUChecks runs the checks of `make test-gpu` with stand-ins for torch, CUDA's driver and
 // NVML.
 func TestGPUChecks(t *testing.T) {
-	t.Run("checks pass with the stand-ins", testGPUChecksChecksPassWithStandIns)
-	t.Run("memory of all GPUs replaces that of the process", testGPUChecksMemoryAllGPUsReplacesThatProcess)
+	t.Run("checks pass with the stand-ins", testGPUChecksChecksPassStand)
+	t.Run("memory of all GPUs replaces that of the process", testGPUChecksMemoryGPUsReplaces)
 	t.Run("wrong totals are found", testGPUChecksWrongTotalsFound)
 }
 
@@ -38,7 +38,10 @@ type gpuTrace struct {
 // trace traces a trainer with the sources of GPU memory, and of libraries that are loaded later.
 func (b gpuSetup) trace(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	t.Helper()
-	s := open(t, tracer.Options{PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"}, NVML: b.nvml})
+	s := open(t, tracer.Options{
+		PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"},
+		NVML: b.nvml,
+	})
 	t.Cleanup(func() {
 		if _, losses, err := s.Counters(); err == nil && len(losses) > 0 {
 			t.Logf("lost: %+v", losses)
@@ -97,8 +100,10 @@ func (b gpuSetup) checkFromStart(t *testing.T, segments string, flags ...string)
 	f := g.mustBeTorchs(t, "build", "train 2", "validate 1", "keep 20 300", "train 1")
 	g.mustBeTorchs(t, "empty")
 	yes := outcome(t, "yes, to the byte")
-	tracertest.MeasuredOnGPU(t, "blocks equal `torch.cuda.memory_allocated()`, "+segments, "%s: %d MiB", yes, f.blocks/mib)
-	tracertest.MeasuredOnGPU(t, "segments equal `torch.cuda.memory_reserved()`, "+segments, "%s: %d MiB", yes, f.segments/mib)
+	tracertest.MeasuredOnGPU(t, "blocks equal `torch.cuda.memory_allocated()`, "+segments,
+		"%s: %d MiB", yes, f.blocks/mib)
+	tracertest.MeasuredOnGPU(t, "segments equal `torch.cuda.memory_reserved()`, "+segments,
+		"%s: %d MiB", yes, f.segments/mib)
 }
 
 // checkLateAttach compares the totals of a trainer that is older than its trace, and the blocks
@@ -116,16 +121,19 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		t.Error(text)
 	}
 	if f.blocks != torch.Allocated-before.Allocated {
-		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks, torch.Allocated-before.Allocated)
+		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks,
+			torch.Allocated-before.Allocated)
 	}
-	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t)); got != kept*kib<<10 {
+	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(),
+		tracertest.GPULeakLine(t)); got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
 	g.Do("train 2") // frees blocks that are older than the attach
 	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
 		t.Errorf("after training: %s", text)
 	}
-	tracertest.MeasuredOnGPU(t, "totals after a late attach equal torch's, "+segments, "%s", outcome(t, "yes, to the byte"))
+	tracertest.MeasuredOnGPU(t, "totals after a late attach equal torch's, "+segments, "%s",
+		outcome(t, "yes, to the byte"))
 }
 
 // checkNVML compares what the driver has handed out, and the context, with what NVML counts.
@@ -146,11 +154,16 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 	f = figuresFrom(t, g.s, g.libraries...)
 	used, _ := g.used(t, before)
 	apart := f.apart(context, used)
-	t.Logf("context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA reports %d", context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
+	t.Logf(
+		"context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA reports %d",
+		context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
 	if apart > largest {
-		t.Errorf("%d bytes of context, %d of segments and %d of others: %.1f %% from the %d that NVML counts", context, f.segments, f.others, 100*apart, used)
+		t.Errorf(
+			"%d bytes of context, %d of segments and %d of others: %.1f %% from the %d that NVML counts",
+			context, f.segments, f.others, 100*apart, used)
 	}
-	tracertest.MeasuredOnGPU(t, "driver and context equal NVML within 2 %", "%s, %.2f %% apart: context %d MiB, segments %d, others %d; NVML %d MiB (%s)",
+	tracertest.MeasuredOnGPU(t, "driver and context equal NVML within 2 %",
+		"%s, %.2f %% apart: context %d MiB, segments %d, others %d; NVML %d MiB (%s)",
 		outcome(t, "yes"), 100*apart, context/mib, f.segments/mib, f.others/mib, used/mib, by)
 }
 
@@ -166,7 +179,8 @@ func (g gpuTrace) used(t *testing.T, before growth.Moment) (bytes int64, by stri
 
 // checkPinned compares what is pinned, and wants most of it to be the loader's.
 func (b gpuSetup) checkPinned(t *testing.T) {
-	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64", "--layers", "1")
+	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64",
+		"--layers", "1")
 	g.Do("build", "train 2")
 	torch, now := g.Totals(), snapshot(t, g.s)
 	f, err := figuresOf(now, g.libraries...)
@@ -189,7 +203,8 @@ func (b gpuSetup) checkPinned(t *testing.T) {
 	if loader == 0 || loader < f.pinned/2 {
 		t.Errorf("the loader's thread holds %d of the %d bytes that are pinned", loader, f.pinned)
 	}
-	tracertest.MeasuredOnGPU(t, "pinned memory of a loader", "%s: %d KiB, %d by the loader's thread, %d counted in RSS",
+	tracertest.MeasuredOnGPU(t, "pinned memory of a loader",
+		"%s: %d KiB, %d by the loader's thread, %d counted in RSS",
 		outcome(t, reported), f.pinned>>10, loader>>10, f.pinnedRAM>>10)
 }
 
@@ -202,11 +217,13 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	const kept, kib = 40, 300
 	g := b.traceFromStart(t, "--no-cache")
 	g.Do("build", "train 1", fmt.Sprintf("keep %d %d", kept, kib))
-	got := heldThrough(snapshot(t, g.s), growth.KindCudaSegment, tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t))
+	got := heldThrough(snapshot(t, g.s), growth.KindCudaSegment, tracertest.GPUTrainerSource(),
+		tracertest.GPULeakLine(t))
 	if got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
-	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s", outcome(t, "yes, to the byte"))
+	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s",
+		outcome(t, "yes, to the byte"))
 }
 
 // gpuFigures are what a snapshot reports of the GPU memory of its only process, in bytes.
@@ -222,7 +239,8 @@ type gpuFigures struct {
 // figuresOf counts as PyTorch's what was called from libraries whose names begin so.
 func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
 	if len(snapshot.Devices) != 1 {
-		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.Devices), snapshot.Devices)
+		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.Devices),
+			snapshot.Devices)
 	}
 	d := snapshot.Devices[0]
 	f := gpuFigures{allocated: d.Allocated, reserved: d.Reserved, used: d.Used}
@@ -288,10 +306,13 @@ func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
 func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
 	texts := f.misfits(torch)
 	if f.blocks != torch.Allocated {
-		texts = append(texts, fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks, torch.Allocated))
+		texts = append(texts, fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks,
+			torch.Allocated))
 	}
 	if f.segments != torch.Reserved {
-		texts = append(texts, fmt.Sprintf("segments: %d bytes from the driver besides %d of others, PyTorch reports %d", f.segments, f.others, torch.Reserved))
+		texts = append(texts,
+			fmt.Sprintf("segments: %d bytes from the driver besides %d of others, PyTorch reports %d",
+				f.segments, f.others, torch.Reserved))
 	}
 	return texts
 }
@@ -309,7 +330,9 @@ func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 		return now.Processes[0].DeviceUsed, "the process", nil
 	}
 	if len(now.GPUs) == 0 || len(before.GPUs) != len(now.GPUs) {
-		return 0, "", fmt.Errorf("NVML reports neither the process's memory nor that of GPUs: %d before, %d now", len(before.GPUs), len(now.GPUs))
+		return 0, "", fmt.Errorf(
+			"NVML reports neither the process's memory nor that of GPUs: %d before, %d now",
+			len(before.GPUs), len(now.GPUs))
 	}
 	for i, g := range now.GPUs {
 		if g.Used == growth.Unknown || before.GPUs[i].Used == growth.Unknown {
@@ -324,7 +347,8 @@ func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 // called or brought about.
 func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
 	for _, h := range snapshot.DeviceHoldings {
-		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames, func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
+		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames,
+			func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
 			bytes += h.InuseBytes
 		}
 	}
@@ -348,7 +372,10 @@ func blocksTotals(t *testing.T, g gpuProgram) tracertest.TorchTotals {
 	if len(all) != 1 {
 		t.Fatalf("totals of blocks.py: %+v, want those of one GPU", all)
 	}
-	return tracertest.TorchTotals{Allocated: all[0].Allocated, Reserved: all[0].Reserved, Pinned: tracertest.NotTold}
+	return tracertest.TorchTotals{
+		Allocated: all[0].Allocated, Reserved: all[0].Reserved,
+		Pinned: tracertest.NotTold,
+	}
 }
 
 // startTorchsBlocks starts blocks.py with the distribution's libc10, and with a driver.
@@ -365,7 +392,10 @@ func testGPUChecksWrongTotalsFound(t *testing.T) {
 	target := startTorchsBlocks(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	awaitBlocks(t, s)
-	for _, orders := range []string{"hold weights 30 1000 0", "hold activations 7 3000000 0", "free weights 11 0", "churn 50 70000 0", "hold weights 1 30000000 0"} {
+	for _, orders := range []string{
+		"hold weights 30 1000 0", "hold activations 7 3000000 0",
+		"free weights 11 0", "churn 50 70000 0", "hold weights 1 30000000 0",
+	} {
 		target.do(orders)
 		torch := blocksTotals(t, target)
 		f := figuresFrom(t, s, callsForTorch)
@@ -379,11 +409,12 @@ func testGPUChecksWrongTotalsFound(t *testing.T) {
 		}
 	}
 	if f := figuresFrom(t, s, "libc10_cuda"); f.segments != 0 || f.others == 0 {
-		t.Errorf("%d bytes of segments are those of a library that has none, %d of others", f.segments, f.others)
+		t.Errorf("%d bytes of segments are those of a library that has none, %d of others", f.segments,
+			f.others)
 	}
 }
 
-func testGPUChecksMemoryAllGPUsReplacesThatProcess(t *testing.T) {
+func testGPUChecksMemoryGPUsReplaces(t *testing.T) {
 	moment := func(process int64, gpus ...int64) growth.Moment {
 		sample := growth.UnknownSample()
 		sample.DeviceUsed = process
@@ -401,11 +432,15 @@ func testGPUChecksMemoryAllGPUsReplacesThatProcess(t *testing.T) {
 		{moment(growth.Unknown, 100), moment(4000, 5000), 4000, "the process"},
 		{moment(growth.Unknown, 100, 7), moment(growth.Unknown, 5000, 7), 4900, "all GPUs"},
 	} {
-		if got, by, err := usedOnGPUs(c.before, c.now); err != nil || got != c.want || !strings.HasPrefix(by, c.by) {
+		if got, by, err := usedOnGPUs(c.before, c.now); err != nil || got != c.want ||
+			!strings.HasPrefix(by, c.by) {
 			t.Errorf("%d by %s, %v, want %d by %s", got, by, err, c.want, c.by)
 		}
 	}
-	for _, now := range []growth.Moment{moment(growth.Unknown), moment(growth.Unknown, growth.Unknown), moment(growth.Unknown, 5, 6)} {
+	for _, now := range []growth.Moment{
+		moment(growth.Unknown), moment(growth.Unknown, growth.Unknown),
+		moment(growth.Unknown, 5, 6),
+	} {
 		if got, by, err := usedOnGPUs(moment(growth.Unknown, 100), now); err == nil {
 			t.Errorf("%d bytes by %s are reported of %+v", got, by, now.GPUs)
 		}
@@ -430,7 +465,7 @@ func startStandIns(t *testing.T) gpuSetup {
 	return gpuSetup{libraries: []string{callsForTorch}, nvml: tracertest.BuildNVML(t)}
 }
 
-func testGPUChecksChecksPassWithStandIns(t *testing.T) {
+func testGPUChecksChecksPassStand(t *testing.T) {
 	for name, check := range map[string]func(gpuSetup, *testing.T){
 		"from the start":      func(b gpuSetup, t *testing.T) { b.checkFromStart(t, "of the stand-in") },
 		"late":                func(b gpuSetup, t *testing.T) { b.checkLateAttach(t, "of the stand-in") },

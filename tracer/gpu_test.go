@@ -14,18 +14,18 @@ import (
 // TestKernelGPU counts the calls of CUDA's driver on every kernel.
 func TestKernelGPU(t *testing.T) {
 	t.Parallel()
-	t.Run("every driver call counts for its caller", testKernelGPUEveryDriverCallCountsForCaller)
+	t.Run("every driver call counts for its caller", testKernelGPUDriverCallCounts)
 }
 
 // TestGPU compares memory on GPUs with what a driver that counts itself reports.
 func TestGPU(t *testing.T) {
 	t.Parallel()
-	t.Run("reused address belongs to its new allocation site", testGPUReusedAddressBelongsToNewAllocationSite)
-	t.Run("created memory is on the GPU of its properties", testGPUCreatedMemoryOnGPUProperties)
-	t.Run("one unmap of many mappings", testGPUOneUnmapManyMappings)
-	t.Run("functions from cuGetProcAddress", testGPUFunctionsFromCuGetProcAddress)
-	t.Run("Python frames below the driver's", testGPUPythonFramesBelowDriverS)
-	t.Run("hostile arguments do no harm", testGPUHostileArgumentsDoNoHarm)
+	t.Run("reused address belongs to its new allocation site", testGPUReusedAddressBelongs)
+	t.Run("created memory is on the GPU of its properties", testGPUCreatedMemoryGPU)
+	t.Run("one unmap of many mappings", testGPUOneUnmapMany)
+	t.Run("functions from cuGetProcAddress", testGPUFunctionsCuGetProcAddress)
+	t.Run("Python frames below the driver's", testGPUPythonFramesBelow)
+	t.Run("hostile arguments do no harm", testGPUHostileArgumentsDo)
 }
 
 const mib = 1 << 20
@@ -94,7 +94,10 @@ func (r *expectation) add(a gpuAPI, objects, allocated int64) {
 
 // libraryKinds are those of the library that are memory: what else it knows are addresses, and
 // memory of others.
-var libraryKinds = []string{"device", "pitch", "managed", "async", "pool", "created", "created_host", "pinned", "registered"}
+var libraryKinds = []string{
+	"device", "pitch", "managed", "async", "pool", "created",
+	"created_host", "pinned", "registered",
+}
 
 // mustHoldExpected compares a snapshot, a sample and the library's own counts with the expectation.
 func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after string, r *expectation) {
@@ -110,19 +113,23 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	mustAmount(t, after+": held", heldBySite(taken), r.held)
 	mustAmount(t, after+": allocated", allocatedBySite(taken), r.allocated)
 	if sample := s.Sample().Processes[0]; sample.CudaDriver != r.device || sample.Pinned != r.pinned {
-		t.Errorf("%s: %d bytes on GPUs, %d pinned, want %d and %d", after, sample.CudaDriver, sample.Pinned, r.device, r.pinned)
+		t.Errorf("%s: %d bytes on GPUs, %d pinned, want %d and %d", after, sample.CudaDriver,
+			sample.Pinned, r.device, r.pinned)
 	}
 }
 
 // Each allocating call of CUDA's driver counts for its caller what the library counts. A failing
 // call counts nothing and changes nothing.
-func testKernelGPUEveryDriverCallCountsForCaller(t *testing.T) {
+func testKernelGPUDriverCallCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			g := startCUDA(t, libcuda(t))
-			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}})
+			s := open(t, tracer.Options{
+				PID: g.PID(), Interval: 1, Mode: mode,
+				Sources: []string{"cuda", "mapping"},
+			})
 			expected := newExpectation()
 			for _, turn := range []struct {
 				order              string // %s is the API, %d the size
@@ -175,16 +182,23 @@ func retainHandles(t *testing.T, g gpuProgram, s *tracer.Session, expected *expe
 }
 
 // The library hands out freed addresses again at once, for other calls.
-func testGPUReusedAddressBelongsToNewAllocationSite(t *testing.T) {
+func testGPUReusedAddressBelongs(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 	expected := newExpectation()
-	for _, pair := range [][2]string{{"malloc", "malloc"}, {"malloc", "async"}, {"async", "managed"}, {"managed", "pool_ptsz"}, {"create", "segment"}} {
+	for _, pair := range [][2]string{
+		{"malloc", "malloc"},
+		{"malloc", "async"},
+		{"async", "managed"},
+		{"managed", "pool_ptsz"},
+		{"create", "segment"},
+	} {
 		from, to := gpuAPINamed(pair[0]), gpuAPINamed(pair[1])
 		from.size, from.counts, to.counts = 4*mib, 4*mib, 4*mib
 		g.do(fmt.Sprintf("hold %s 9 %d", from.name, from.size))
-		if said := g.do(fmt.Sprintf("reuse %s %s 9", from.name, to.name)); from.name != "create" && said[0] != "reused 9" {
+		if said := g.do(fmt.Sprintf("reuse %s %s 9", from.name, to.name)); from.name != "create" &&
+			said[0] != "reused 9" {
 			t.Fatalf("%q: the test is wrong", said)
 		}
 		expected.add(from, 0, 9)
@@ -194,11 +208,12 @@ func testGPUReusedAddressBelongsToNewAllocationSite(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func testGPUCreatedMemoryOnGPUProperties(t *testing.T) {
+func testGPUCreatedMemoryGPU(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	g.do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152", "device 7", "hold lent 1 2097152", "free create 1")
+	g.do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152",
+		"device 7", "hold lent 1 2097152", "free create 1")
 	want := make(amounts)
 	for _, line := range g.do("devices") {
 		var gpu string
@@ -216,7 +231,7 @@ func testGPUCreatedMemoryOnGPUProperties(t *testing.T) {
 }
 
 // One call may undo many mappings, each of which is all that keeps its memory.
-func testGPUOneUnmapManyMappings(t *testing.T) {
+func testGPUOneUnmapMany(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -239,7 +254,7 @@ func testGPUOneUnmapManyMappings(t *testing.T) {
 }
 
 // libcudart asks the driver for its functions by cuGetProcAddress and does not link to them.
-func testGPUFunctionsFromCuGetProcAddress(t *testing.T) {
+func testGPUFunctionsCuGetProcAddress(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -254,7 +269,10 @@ func testGPUFunctionsFromCuGetProcAddress(t *testing.T) {
 }
 
 // pythonAPIs are those of cuda.c that cuda.py has, too.
-var pythonAPIs = []string{"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc", "allochost"}
+var pythonAPIs = []string{
+	"malloc", "pitch", "managed", "async", "pool", "create", "hostalloc",
+	"allochost",
+}
 
 // mustLeadThrough wants a stack to lead from the driver through the Python functions one and its
 // caller to the start of the program.
@@ -275,7 +293,7 @@ func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 	}
 }
 
-func testGPUPythonFramesBelowDriverS(t *testing.T) {
+func testGPUPythonFramesBelow(t *testing.T) {
 	t.Parallel()
 	g := startPythonProgram(t, "cuda.py", libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
@@ -327,13 +345,15 @@ func lossOf(t testing.TB, s *tracer.Session, kind tracer.LossKind) (n uint64) {
 }
 
 // A program may call any function of the driver's names with any arguments.
-func testGPUHostileArgumentsDoNoHarm(t *testing.T) {
+func testGPUHostileArgumentsDo(t *testing.T) {
 	t.Parallel()
-	target := tracertest.Start(t, tracertest.Build(t, "wild.c", "-DPROGRAM"), tracertest.BuildLibrary(t, "wild.c", "libcuda.so.1"))
+	target := tracertest.Start(t, tracertest.Build(t, "wild.c", "-DPROGRAM"),
+		tracertest.BuildLibrary(t, "wild.c", "libcuda.so.1"))
 	target.Await("ready")
 	g := gpuProgram{target, t}
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-	if said := sourceOf(t, s, "cuda"); !said.Attached || !strings.Contains(strings.Join(said.Details, "\n"), "cuMemAllocAsync is not in this driver") {
+	if said := sourceOf(t, s, "cuda"); !said.Attached ||
+		!strings.Contains(strings.Join(said.Details, "\n"), "cuMemAllocAsync is not in this driver") {
 		t.Errorf("%+v", said)
 	}
 
@@ -347,14 +367,16 @@ func testGPUHostileArgumentsDoNoHarm(t *testing.T) {
 		t.Errorf("%d are held, want 3 on a GPU that is not known", got)
 	}
 	g.do("twice 4")
-	if got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s, tracer.LossMissedFree); got != [2]int64{4, 3*2*mib + 100} || n != 3 {
+	if got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s,
+		tracer.LossMissedFree); got != [2]int64{4, 3*2*mib + 100} || n != 3 {
 		t.Errorf("%d are held, and %d handed out twice, want 4 and 3", got, n)
 	}
 	for _, orders := range []string{"huge 1", "map 50", "huge 20"} {
 		g.do(orders)
 		for _, h := range onDevices(balanced(t, s)) {
 			if h.InuseBytes < 0 || h.AllocBytes < 0 || h.InuseObjects < 0 || h.Variance < 0 {
-				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"), h.InuseBytes, h.AllocBytes)
+				t.Errorf("%s: %s holds %d bytes, has allocated %g", orders, siteIn(h.Stack, "h"), h.InuseBytes,
+					h.AllocBytes)
 			}
 		}
 		if sample := s.Sample().Processes[0]; sample.CudaDriver <= 0 || sample.Pinned <= 0 {

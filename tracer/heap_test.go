@@ -16,25 +16,26 @@ import (
 // TestKernelHeap compares the live heap with what programs of known behaviour hold, on every
 // kernel.
 func TestKernelHeap(t *testing.T) {
-	t.Run("leak is exact beside a hundredfold churn", testKernelHeapLeakExactBesideHundredfoldChurn)
-	t.Run("every allocator function counts as its manual page says", testKernelHeapEveryAllocatorFunctionCountsAsManualPageSays)
-	t.Run("preloaded allocator replaces the C library's", testKernelHeapPreloadedAllocatorReplacesCLibraryS)
+	t.Run("leak is exact beside a hundredfold churn", testKernelHeapLeakExactHundredfold)
+	t.Run("every allocator function counts as its manual page says",
+		testKernelHeapAllocatorFunctionCounts)
+	t.Run("preloaded allocator replaces the C library's", testKernelHeapPreloadedAllocatorReplaces)
 	t.Run("static program", testKernelHeapStaticProgram)
 }
 
 // TestHeap compares the live heap with what programs of known behaviour hold.
 func TestHeap(t *testing.T) {
-	t.Run("sampled leak is within its confidence bound", testHeapSampledLeakWithinConfidenceBound)
-	t.Run("the C library's functions beside a preloaded allocator", testHeapCLibrarySFunctionsBesidePreloadedAllocator)
-	t.Run("every function of a linked allocator counts once", testHeapEveryFunctionLinkedAllocatorCountsOnce)
-	t.Run("every function of a preloaded allocator counts once", testHeapEveryFunctionPreloadedAllocatorCountsOnce)
-	t.Run("operator new throws through the probes", testHeapOperatorNewThrowsThroughProbes)
-	t.Run("program without malloc shows mappings alone", testHeapProgramWithoutMallocShowsMappingsAlone)
-	t.Run("stripped static program has a heap of unknown site", testHeapStrippedStaticProgramHasHeapUnknownSite)
-	t.Run("32-bit program's mappings come from /proc", testHeap32BitProgramSMappingsComeFromProc)
+	t.Run("sampled leak is within its confidence bound", testHeapSampledLeakWithin)
+	t.Run("the C library's functions beside a preloaded allocator", testHeapCLibraryFunctions)
+	t.Run("every function of a linked allocator counts once", testHeapFunctionLinkedAllocator)
+	t.Run("every function of a preloaded allocator counts once", testHeapFunctionPreloadedAllocator)
+	t.Run("operator new throws through the probes", testHeapOperatorNewThrows)
+	t.Run("program without malloc shows mappings alone", testHeapProgramWithoutMalloc)
+	t.Run("stripped static program has a heap of unknown site", testHeapStrippedStaticProgram)
+	t.Run("32-bit program's mappings come from /proc", testHeap32BitProgram)
 }
 
-func testKernelHeapEveryAllocatorFunctionCountsAsManualPageSays(t *testing.T) {
+func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -53,22 +54,29 @@ func testKernelHeapEveryAllocatorFunctionCountsAsManualPageSays(t *testing.T) {
 	}
 }
 
-func testKernelHeapLeakExactBesideHundredfoldChurn(t *testing.T) {
+func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	t.Parallel()
 	perThread, size := 10000, 96
 	if testing.Short() { // emulated, say
 		perThread = 200
 	}
-	for _, flags := range [][]string{{"-pthread", "-fno-omit-frame-pointer"}, {"-pthread", "-fomit-frame-pointer"}} {
+	for _, flags := range [][]string{
+		{"-pthread", "-fno-omit-frame-pointer"},
+		{"-pthread", "-fomit-frame-pointer"},
+	} {
 		for _, threads := range []int{1, 8} {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
-				target := tracertest.Start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads), fmt.Sprint(perThread), fmt.Sprint(size), "100")
+				target := tracertest.Start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
+					fmt.Sprint(perThread), fmt.Sprint(size), "100")
 				target.Await("ready")
 				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 				target.Say("go")
 				target.Await("done")
 				got := held(snapshot(t, s))
-				if want := [2]int64{int64(threads * perThread), int64(threads * perThread * size)}; got["leak_here"] != want {
+				if want := [2]int64{
+					int64(threads * perThread),
+					int64(threads * perThread * size),
+				}; got["leak_here"] != want {
 					t.Errorf("leak_here holds %d, want %d (objects, bytes)", got["leak_here"], want)
 				}
 				if churn, ok := got["churn_here"]; ok {
@@ -84,7 +92,7 @@ func testKernelHeapLeakExactBesideHundredfoldChurn(t *testing.T) {
 
 // The estimate of n objects of s bytes, each taken with probability p, has the standard deviation s
 // sqrt(n (1-p)/p).
-func testHeapSampledLeakWithinConfidenceBound(t *testing.T) {
+func testHeapSampledLeakWithin(t *testing.T) {
 	t.Parallel()
 	const objects, size, interval = 16384, 64 << 10, 512 << 10 // 1 GiB
 	p := 1 - math.Exp(-float64(size)/interval)
@@ -92,7 +100,8 @@ func testHeapSampledLeakWithinConfidenceBound(t *testing.T) {
 	var inside99, rounds int
 	var mean float64
 	for range 4 {
-		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects), fmt.Sprint(size), "0")
+		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects),
+			fmt.Sprint(size), "0")
 		target.Await("ready")
 		s := open(t, tracer.Options{PID: target.PID(), Interval: interval})
 		var before int64
@@ -114,22 +123,29 @@ func testHeapSampledLeakWithinConfidenceBound(t *testing.T) {
 		mustLoseNothing(t, s)
 		target.Hangup()
 	}
-	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round", inside99, rounds, mean/float64(rounds))
+	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
+		inside99, rounds, mean/float64(rounds))
 	if inside99 < rounds-3 { // by chance once in 30,000 runs of this test
 		t.Errorf("%d of %d rounds inside the 99 %% bound", inside99, rounds)
 	}
 	if math.Abs(mean/math.Sqrt(float64(rounds))) > 4.5 {
-		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds), rounds)
+		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds),
+			rounds)
 	}
 }
 
 // bare builds a program without a C library.
-var bare = []string{"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer"}
+var bare = []string{
+	"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector",
+	"-fno-omit-frame-pointer",
+}
 
 const leaks, leakSize, leakChurn = 5000, 100, 10
 
 // mustCountLeak traces a target of testdata/leak.c that leaks in one thread.
-func mustCountLeak(t *testing.T, target *tracertest.Target, options tracer.Options) *tracer.Session {
+func mustCountLeak(t *testing.T, target *tracertest.Target,
+	options tracer.Options,
+) *tracer.Session {
 	t.Helper()
 	s := open(t, options)
 	target.Say("go")
@@ -144,12 +160,13 @@ func mustCountLeak(t *testing.T, target *tracertest.Target, options tracer.Optio
 	return s
 }
 
-func testKernelHeapPreloadedAllocatorReplacesCLibraryS(t *testing.T) {
+func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
 	t.Parallel()
 	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
+				fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
 			command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
 			target := tracertest.StartCommand(t, command)
 			target.Await("ready")
@@ -183,9 +200,10 @@ func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...stri
 
 // The C library's own functions call the preloaded ones. What they are asked for counts under their
 // own names.
-func testHeapCLibrarySFunctionsBesidePreloadedAllocator(t *testing.T) {
+func testHeapCLibraryFunctions(t *testing.T) {
 	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+tracertest.Build(t, "preload.c", "-shared", "-fPIC"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+tracertest.Build(t, "preload.c", "-shared",
+		"-fPIC"))
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -204,7 +222,8 @@ func testKernelHeapStaticProgram(t *testing.T) {
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread", flag)
-			target := tracertest.Start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+			target := tracertest.Start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize),
+				fmt.Sprint(leakChurn))
 			target.Await("ready")
 			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
 			mustProbeIn(t, s, program, "malloc", "free")
@@ -213,7 +232,7 @@ func testKernelHeapStaticProgram(t *testing.T) {
 	}
 }
 
-func testHeapProgramWithoutMallocShowsMappingsAlone(t *testing.T) {
+func testHeapProgramWithoutMalloc(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := tracertest.Start(t, program)
 	target.Await("ready")
@@ -235,18 +254,20 @@ func testHeapProgramWithoutMallocShowsMappingsAlone(t *testing.T) {
 
 // What malloc takes from the kernel is all that can be seen of a stripped program. The scan
 // recognises it by its content.
-func testHeapStrippedStaticProgramHasHeapUnknownSite(t *testing.T) {
+func testHeapStrippedStaticProgram(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
 	target := tracertest.Start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	if heap := sourceOf(t, s, "heap"); heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+	if heap := sourceOf(t, s, "heap"); heap.Attached ||
+		!strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)
 	}
 	target.Say("go")
 	target.Await("done")
 	taken := snapshot(t, s)
-	if totals := taken.Mappings; totals.Unknown != 0 || totals.Allocator < 20*(1<<20+4096) { // a page more for each object
+	// a page more for each object
+	if totals := taken.Mappings; totals.Unknown != 0 || totals.Allocator < 20*(1<<20+4096) {
 		t.Errorf("%+v, want at least 20 MiB of the allocator's", totals)
 	}
 	var heap int64
@@ -263,7 +284,7 @@ func testHeapStrippedStaticProgramHasHeapUnknownSite(t *testing.T) {
 	}
 }
 
-func testHeap32BitProgramSMappingsComeFromProc(t *testing.T) {
+func testHeap32BitProgram(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
@@ -277,10 +298,14 @@ func testHeap32BitProgramSMappingsComeFromProc(t *testing.T) {
 	taken := snapshot(t, s)
 	const unseen = "[mapped without a system call being seen]"
 	got, held := measured(taken, unseen), truth.holds[mapper{"map_here", growth.KindMmap}]
-	want := space{holds: map[mapper]mappedBy{{unseen, growth.KindMmap}: {1, held.touched, 0}}, reserved: truth.reserved}
+	want := space{
+		holds:    map[mapper]mappedBy{{unseen, growth.KindMmap}: {1, held.touched, 0}},
+		reserved: truth.reserved,
+	}
 	want.allocator, want.heap = truth.allocator, truth.heap
 	mustBe(t, got, want)
-	if all := truth.reserved + truth.allocator; taken.Mappings.Unknown != all || taken.Mappings.Reserved != all {
+	if all := truth.reserved + truth.allocator; taken.Mappings.Unknown != all ||
+		taken.Mappings.Reserved != all {
 		t.Errorf("%+v; want %d bytes without a call", taken.Mappings, all)
 	}
 }
@@ -294,11 +319,14 @@ type allocator struct {
 
 var allocators = []allocator{
 	{"jemalloc", "-DJEMALLOC", "-ljemalloc", "libjemalloc.so.2", "-l:libjemalloc.a"},
-	{"tcmalloc", "-DTCMALLOC", "-ltcmalloc_minimal", "libtcmalloc_minimal.so.4", "-l:libtcmalloc_minimal.a"},
+	{
+		"tcmalloc", "-DTCMALLOC", "-ltcmalloc_minimal", "libtcmalloc_minimal.so.4",
+		"-l:libtcmalloc_minimal.a",
+	},
 	{"mimalloc", "-DMIMALLOC", "-lmimalloc", "libmimalloc.so.2", ""},
 }
 
-func testHeapEveryFunctionLinkedAllocatorCountsOnce(t *testing.T) {
+func testHeapFunctionLinkedAllocator(t *testing.T) {
 	t.Parallel()
 	programs := map[string][]string{
 		"glibc":       {"allocators.c"},
@@ -309,18 +337,22 @@ func testHeapEveryFunctionLinkedAllocatorCountsOnce(t *testing.T) {
 	for _, a := range allocators {
 		programs[a.name] = []string{"allocators.c", a.define, a.link}
 		if a.static != "" {
-			programs[a.name+" linked in"] = []string{"allocators.c", a.define, a.static, "-lstdc++", "-lm", "-pthread"}
+			programs[a.name+" linked in"] = []string{
+				"allocators.c", a.define, a.static, "-lstdc++", "-lm",
+				"-pthread",
+			}
 			programs[a.name+" linked in, operators"] = []string{"operators.cc", a.static, "-lm", "-pthread"}
 		}
 	}
 	for name, build := range programs {
 		t.Run(name, func(t *testing.T) {
-			mustCountAllocators(t, exec.Command(buildAllocators(t, build[0], build[1:]...)), tracer.Options{})
+			mustCountAllocators(t, exec.Command(buildAllocators(t, build[0], build[1:]...)),
+				tracer.Options{})
 		})
 	}
 }
 
-func testHeapEveryFunctionPreloadedAllocatorCountsOnce(t *testing.T) {
+func testHeapFunctionPreloadedAllocator(t *testing.T) {
 	t.Parallel()
 	for _, a := range allocators {
 		for _, source := range []string{"allocators.c", "operators.cc"} {
@@ -333,10 +365,11 @@ func testHeapEveryFunctionPreloadedAllocatorCountsOnce(t *testing.T) {
 	}
 }
 
-func testHeapOperatorNewThrowsThroughProbes(t *testing.T) {
+func testHeapOperatorNewThrows(t *testing.T) {
 	t.Parallel()
 	program := buildAllocators(t, "operators.cc")
-	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} { // mimalloc ends the process itself
+	// mimalloc ends the process itself
+	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} {
 		for _, mode := range modes {
 			t.Run(library+" "+mode.String(), func(t *testing.T) {
 				command := exec.Command(program, "throw")
@@ -372,10 +405,12 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	got, allocated := heldByCases(snapshot(t, s))
 	mustHold(t, got, truth[:len(truth)-1])
 	events := mustLoseNoCall(t, s)
-	if said := fmt.Sprintf("calls %d %d", events.Allocations, events.Frees); said != calls || events.FreesUntracked != 0 {
+	if said := fmt.Sprintf("calls %d %d", events.Allocations, events.Frees); said != calls ||
+		events.FreesUntracked != 0 {
 		t.Errorf("%s, and %d frees untracked; the target made %s", said, events.FreesUntracked, calls)
 	}
-	if seen := fmt.Sprintf("calls %.0f", allocated+float64(events.Failed)); !strings.HasPrefix(calls, seen+" ") {
+	if seen := fmt.Sprintf("calls %.0f", allocated+float64(events.Failed)); !strings.HasPrefix(calls,
+		seen+" ") {
 		t.Errorf("%s are in the profile or have failed; the target made %s", seen, calls)
 	}
 }

@@ -134,9 +134,11 @@ func startJob(t testing.TB, ranks int) *job {
 	for i := range ranks {
 		in, out := fmt.Sprintf("%s/in%d", dir, i), fmt.Sprintf("%s/out%d", dir, i)
 		pipes = append(pipes, [2]*os.File{fifo(t, in), fifo(t, out)})
-		script += fmt.Sprintf("RANK=%d LOCAL_RANK=%[1]d WORLD_SIZE=%d $program <%s >%s & echo $!\n", i, ranks, in, out)
+		script += fmt.Sprintf("RANK=%d LOCAL_RANK=%[1]d WORLD_SIZE=%d $program <%s >%s & echo $!\n", i,
+			ranks, in, out)
 	}
-	j := &job{Target: tracertest.StartCommand(t, exec.Command("/bin/sh", "-c", script+"echo ready; read line; wait"))}
+	j := &job{Target: tracertest.StartCommand(t,
+		exec.Command("/bin/sh", "-c", script+"echo ready; read line; wait"))}
 	for i, line := range j.Await("ready") {
 		pid, err := strconv.Atoi(line)
 		if err != nil {
@@ -406,7 +408,8 @@ func descriptors(t testing.TB) int {
 }
 
 func isAttached(s *tracer.Session, name string) bool {
-	return slices.ContainsFunc(s.Sources(), func(source source.Status) bool { return source.Name == name && source.Attached })
+	return slices.ContainsFunc(s.Sources(),
+		func(source source.Status) bool { return source.Name == name && source.Attached })
 }
 
 // caller is the innermost function of a stack that is in the program itself.
@@ -462,7 +465,8 @@ func startTrainer(t testing.TB, arguments ...string) trainer {
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
 	}
-	target := tracertest.Start(t, python, append([]string{tracertest.Source("train.py")}, arguments...)...)
+	target := tracertest.Start(t, python, append([]string{tracertest.Source("train.py")},
+		arguments...)...)
 	target.Await("ready")
 	return trainer{target}
 }

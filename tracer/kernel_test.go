@@ -26,17 +26,17 @@ func TestKernelModes(t *testing.T) {
 // TestKernelStacks checks that stacks are complete on every kernel.
 func TestKernelStacks(t *testing.T) {
 	t.Run("stacks of C are complete", testKernelStacksStacksCComplete)
-	t.Run("stacks of Python name every line", testKernelStacksStacksPythonNameEveryLine)
-	t.Run("more stacks than the kernel's map holds", testKernelStacksMoreStacksThanKernelSMapHolds)
+	t.Run("stacks of Python name every line", testKernelStacksStacksPythonName)
+	t.Run("more stacks than the kernel's map holds", testKernelStacksMoreStacksKernel)
 }
 
 // TestKernelBreakdown checks the RSS breakdown on every kernel.
 func TestKernelBreakdown(t *testing.T) {
-	t.Run("rows sum to RSS", testKernelBreakdownRowsSumToRSS)
-	t.Run("doctor reports how pages are found", testKernelBreakdownDoctorReportsHowPagesFound)
+	t.Run("rows sum to RSS", testKernelBreakdownRowsSumRSS)
+	t.Run("doctor reports how pages are found", testKernelBreakdownDoctorReportsHow)
 }
 
-func testKernelStacksMoreStacksThanKernelSMapHolds(t *testing.T) {
+func testKernelStacksMoreStacksKernel(t *testing.T) {
 	const stacks, rounds = 1024, 3
 	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer"))
 	target.Await("ready")
@@ -53,10 +53,12 @@ func testKernelStacksMoreStacksThanKernelSMapHolds(t *testing.T) {
 		}
 		seen++
 		if h.InuseObjects != rounds || h.InuseBytes != 100*rounds {
-			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects, h.InuseBytes, rounds, 100*rounds)
+			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects, h.InuseBytes,
+				rounds, 100*rounds)
 		}
 		if h.AllocObjects != rounds || h.AllocBytes != 100*rounds {
-			t.Errorf("a stack has allocated %.0f objects, %.0f bytes, want %d, %d", h.AllocObjects, h.AllocBytes, rounds, 100*rounds)
+			t.Errorf("a stack has allocated %.0f objects, %.0f bytes, want %d, %d", h.AllocObjects,
+				h.AllocBytes, rounds, 100*rounds)
 		}
 	}
 	if seen != stacks {
@@ -67,9 +69,13 @@ func testKernelStacksMoreStacksThanKernelSMapHolds(t *testing.T) {
 
 // since has the first kernel with a mode, as KERNEL_VERSION of <linux/version.h> packs major and
 // minor.
-var since = map[probe.Mode]int{probe.Single: 5<<8 | 15, probe.Multi: 6<<8 | 6, probe.Session: 6<<8 | 13}
+var since = map[probe.Mode]int{
+	probe.Single: 5<<8 | 15, probe.Multi: 6<<8 | 6,
+	probe.Session: 6<<8 | 13,
+}
 
-// separatesZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros from
+// separatesZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros
+// from
 // others.
 const separatesZeroPages = 6<<8 | 7
 
@@ -85,7 +91,8 @@ func runningKernel() int {
 		panic(err)
 	}
 	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major,
+		&minor); err != nil {
 		panic(err)
 	}
 	return major<<8 | minor
@@ -119,13 +126,14 @@ func testKernelModesMissingModesRefused(t *testing.T) {
 // Native frames, by unwind tables: this program keeps no frame pointers.
 func testKernelStacksStacksCComplete(t *testing.T) {
 	h := startHost(t)
-	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=118"), "kernel.so")
+	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=118"),
+		"kernel.so")
 	h.mustFollow(118)
 }
 
 // Python frames with their lines, between native ones: deep.py calls itself through reduce() and
 // sorted().
-func testKernelStacksStacksPythonNameEveryLine(t *testing.T) {
+func testKernelStacksStacksPythonName(t *testing.T) {
 	const mappings = 20
 	target := tracertest.Start(t, python, tracertest.Source("deep.py"))
 	target.Await("ready")
@@ -143,7 +151,8 @@ func testKernelStacksStacksPythonNameEveryLine(t *testing.T) {
 		t.Errorf("%d mappings by work(), want %d", calls, mappings)
 	}
 	if there, reported := rereadCodes(s); there != reported || reported < 5 {
-		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there, reported)
+		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there,
+			reported)
 	}
 	mustLoseNothing(t, s)
 }
@@ -219,7 +228,7 @@ func countSlack(r growth.Resident) int64 {
 	return 32 * page // of the kernel's own for it
 }
 
-func testKernelBreakdownDoctorReportsHowPagesFound(t *testing.T) {
+func testKernelBreakdownDoctorReportsHow(t *testing.T) {
 	for _, check := range doctor.Check(0) {
 		if check.Name != "ledger" {
 			continue
@@ -234,12 +243,15 @@ func testKernelBreakdownDoctorReportsHowPagesFound(t *testing.T) {
 
 // Each order needs another reading: of pages, of the signatures in them, of page faults and of what
 // a fork shares.
-func testKernelBreakdownRowsSumToRSS(t *testing.T) {
+func testKernelBreakdownRowsSumRSS(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "map_beyond")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 	var facts []fact
-	for _, order := range []string{"map_beyond", "heap_small", "heap_fragment", "map_touched", "file_read " + dataFile(t, 8<<20), "hold_inherited"} {
+	for _, order := range []string{
+		"map_beyond", "heap_small", "heap_fragment", "map_touched",
+		"file_read " + dataFile(t, 8<<20), "hold_inherited",
+	} {
 		facts = append(facts, do(t, target, order)...)
 		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
@@ -258,6 +270,7 @@ func testKernelBreakdownRowsSumToRSS(t *testing.T) {
 		t.Errorf("%d bytes have not been scanned, want %d", after.Mappings.Unmeasured, unmeasured)
 	}
 	for _, r := range after.Residents {
-		t.Logf("PID %d: RSS %d, by its pages %d, unexplained %d", r.PID, r.RSS, rollup(t, r.PID)["Rss"], rowsOf(after, r.PID)[growth.KindUnexplained])
+		t.Logf("PID %d: RSS %d, by its pages %d, unexplained %d", r.PID, r.RSS, rollup(t, r.PID)["Rss"],
+			rowsOf(after, r.PID)[growth.KindUnexplained])
 	}
 }

@@ -15,13 +15,13 @@ import (
 
 // TestKernelMappings compares direct mappings with what the program reports, on every kernel.
 func TestKernelMappings(t *testing.T) {
-	t.Run("direct mappings are exact to the page", testKernelMappingsDirectMappingsExactToPage)
-	t.Run("growth between two snapshots", testKernelMappingsGrowthBetweenTwoSnapshots)
+	t.Run("direct mappings are exact to the page", testKernelMappingsDirectMappingsExact)
+	t.Run("growth between two snapshots", testKernelMappingsGrowthTwoSnapshots)
 }
 
 // TestMappings separates direct mappings from the allocator's.
 func TestMappings(t *testing.T) {
-	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoesNotHideAllocatorSMappings)
+	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoes)
 }
 
 // These are what a function of a target has mapped and released, as the target reports (see
@@ -100,14 +100,18 @@ func measured(snapshot *growth.Snapshot, program string) space {
 		}
 		by := mapper{caller(h.Stack, program), h.Kind}
 		sum := got.holds[by]
-		got.holds[by] = mappedBy{sum.objects + int64(h.InuseObjects), sum.touched + h.InuseBytes, sum.mapped + int64(h.AllocBytes)}
+		got.holds[by] = mappedBy{
+			sum.objects + int64(h.InuseObjects), sum.touched + h.InuseBytes,
+			sum.mapped + int64(h.AllocBytes),
+		}
 	}
 	for _, r := range snapshot.Releases {
 		by := releaser{caller(r.Stack, program), r.Call}
 		sum := got.releases[by]
 		got.releases[by] = released{sum.calls + r.Calls, sum.bytes + r.Bytes}
 	}
-	got.reserved, got.allocator = snapshot.Mappings.Reserved-snapshot.Mappings.Allocator, snapshot.Mappings.Allocator
+	totals := snapshot.Mappings
+	got.reserved, got.allocator = totals.Reserved-totals.Allocator, totals.Allocator
 	return got
 }
 
@@ -133,14 +137,18 @@ func mustBe(t *testing.T, got, want space) {
 		t.Errorf("%d bytes of heap are resident, want %d", got.heap, want.heap)
 	}
 	if got.reserved != want.reserved || got.allocator != want.allocator {
-		t.Errorf("%d bytes mapped directly and %d by the allocator, want %d and %d", got.reserved, got.allocator, want.reserved, want.allocator)
+		t.Errorf("%d bytes mapped directly and %d by the allocator, want %d and %d", got.reserved,
+			got.allocator, want.reserved, want.allocator)
 	}
 }
 
 // mustAddUp wants the totals to be the sums of what the target reports.
 func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	t.Helper()
-	want := growth.MappingTotals{Reserved: truth.reserved + truth.allocator, Allocator: truth.allocator}
+	want := growth.MappingTotals{
+		Reserved:  truth.reserved + truth.allocator,
+		Allocator: truth.allocator,
+	}
 	for _, h := range truth.holds {
 		want.Touched += h.touched
 	}
@@ -164,7 +172,8 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for range 16 { // one at a time: of pages that were written together the kernel maps all when one is touched
+	// one at a time: of pages that were written together the kernel maps all when one is touched
+	for range 16 {
 		if _, err := file.Write(make([]byte, 4096)); err != nil {
 			t.Fatal(err)
 		}
@@ -177,7 +186,7 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 
 // At the largest interval calls of malloc are not sampled. Its mappings must be separated all the
 // same.
-func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
+func testKernelMappingsDirectMappingsExact(t *testing.T) {
 	for _, mode := range modes {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			t.Run(fmt.Sprint(mode, " ", interval), func(t *testing.T) {
@@ -203,7 +212,7 @@ func testKernelMappingsDirectMappingsExactToPage(t *testing.T) {
 }
 
 // A return probe in the C library changes where malloc returns to, in all processes.
-func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
+func testMappingsAnotherTraceDoes(t *testing.T) {
 	other := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"))
 	other.Await("ready")
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
@@ -215,7 +224,7 @@ func testMappingsAnotherTraceDoesNotHideAllocatorSMappings(t *testing.T) {
 }
 
 // Pages touched since the last snapshot count in the next, and a line that maps twice counts twice.
-func testKernelMappingsGrowthBetweenTwoSnapshots(t *testing.T) {
+func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := tracertest.Start(t, program)
 	target.Await("ready")

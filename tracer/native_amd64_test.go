@@ -27,9 +27,9 @@ import (
 // TestNative holds native stacks against gdb's, and against programs that know where they are.
 func TestNative(t *testing.T) {
 	t.Run("stacks are those of gdb", testNativeStacksThoseGdb)
-	t.Run("every instruction that a signal can interrupt", testNativeEveryInstructionThatSignalCanInterrupt)
-	t.Run("generated code that keeps a frame pointer", testNativeGeneratedCodeThatKeepsFramePointer)
-	t.Run("cached rules of replaced mappings are not used", testNativeCachedRulesReplacedMappingsNotUsed)
+	t.Run("every instruction that a signal can interrupt", testNativeInstructionSignalCan)
+	t.Run("generated code that keeps a frame pointer", testNativeGeneratedCodeKeeps)
+	t.Run("cached rules of replaced mappings are not used", testNativeCachedRulesReplaced)
 }
 
 // busyPython calls the allocator from below Python code and C extensions: with callbacks from C
@@ -89,7 +89,8 @@ func testNativeStacksThoseGdb(t *testing.T) {
 		start func(testing.TB) int
 	}{
 		{"a C++ program", 60, func(t testing.TB) int {
-			target := tracertest.Start(t, tracertest.Build(t, "native.cc", "-pthread", "-s", "-fomit-frame-pointer"))
+			target := tracertest.Start(t, tracertest.Build(t, "native.cc", "-pthread", "-s",
+				"-fomit-frame-pointer"))
 			target.Await("ready")
 			return target.PID()
 		}},
@@ -133,9 +134,11 @@ func gdbStacks(t *testing.T, pid, stops, skip int) [][]gdbFrame {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "stops.json")
 	order := fmt.Sprintf("python (stops, skip, path) = (%d, %d, %q)", stops, skip, path)
-	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // two were too few beside eight busy loops
+	// two were too few beside eight busy loops
+	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute)
 	defer cancel()
-	gdb := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", fmt.Sprint(pid), "-ex", order, "-x", tracertest.Source("stops.py"))
+	gdb := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p",
+		fmt.Sprint(pid), "-ex", order, "-x", tracertest.Source("stops.py"))
 	said, err := gdb.CombinedOutput()
 	if err != nil {
 		t.Fatalf("gdb (apt-get install gdb): %v\n%s", err, said)
@@ -203,9 +206,11 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 			missing = append(missing, stack)
 		}
 	}
-	t.Logf("%d stacks of gdb's, %d of them different, %d frames on average; %d not among our %d", len(want), len(different), frames/len(want), len(missing), len(whole))
+	t.Logf("%d stacks of gdb's, %d of them different, %d frames on average; %d not among our %d",
+		len(want), len(different), frames/len(want), len(missing), len(whole))
 	for _, stack := range missing[:min(len(missing), 3)] {
-		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", formatFrames(stack), formatFrames(mostSimilar(got, stack)))
+		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", formatFrames(stack),
+			formatFrames(mostSimilar(got, stack)))
 	}
 	if len(missing)*100 > len(want) {
 		t.Errorf("%d of %d stacks of gdb's are not among ours", len(missing), len(want))
@@ -260,7 +265,7 @@ func mostSimilar(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
 }
 
 // trap.c allocates and counts in a signal handler before every instruction that it steps through.
-func testNativeEveryInstructionThatSignalCanInterrupt(t *testing.T) {
+func testNativeInstructionSignalCan(t *testing.T) {
 	for _, c := range []struct {
 		mode, in string
 		places   int // at which the handler has interrupted that code, at least
@@ -286,7 +291,8 @@ func testNativeEveryInstructionThatSignalCanInterrupt(t *testing.T) {
 				right += h.AllocObjects
 				f := h.Stack.Frames[at+2] // behind the signal's return code
 				offset := f.Address - f.Module.Start + f.Module.Offset
-				if f.Module.Path == c.in || f.Module.Path == program && offset-plt.Offset < plt.Size && c.in == plt.Name {
+				if f.Module.Path == c.in || f.Module.Path == program && offset-plt.Offset < plt.Size &&
+					c.in == plt.Name {
 					places[f.Address] = true
 				}
 			}
@@ -294,13 +300,14 @@ func testNativeEveryInstructionThatSignalCanInterrupt(t *testing.T) {
 				t.Errorf("%.0f stacks are right, want %.0f", right, want)
 			}
 			if len(places) < c.places {
-				t.Errorf("%d instructions of %s were interrupted, want %d at least", len(places), c.in, c.places)
+				t.Errorf("%d instructions of %s were interrupted, want %d at least", len(places), c.in,
+					c.places)
 			}
 		})
 	}
 }
 
-func testNativeGeneratedCodeThatKeepsFramePointer(t *testing.T) {
+func testNativeGeneratedCodeKeeps(t *testing.T) {
 	for mode, truncated := range map[string]string{"jit": "", "jit-bare": "no frame pointer"} {
 		t.Run(mode, func(t *testing.T) {
 			got, _ := trap(t, tracertest.Build(t, "trap.c", "-Wl,-z,lazy"), mode)
@@ -312,11 +319,15 @@ func testNativeGeneratedCodeThatKeepsFramePointer(t *testing.T) {
 				}
 				seen = true
 				frames := h.Stack.Frames
-				if len(frames) < at+2 || frames[at+1].Module.Path != "[anonymous]" || h.Stack.Truncated != truncated {
-					t.Fatalf("ends with %q, want %q:\n%s", h.Stack.Truncated, truncated, formatFrames(nativeFrames(frames)))
+				if len(frames) < at+2 || frames[at+1].Module.Path != "[anonymous]" ||
+					h.Stack.Truncated != truncated {
+					t.Fatalf("ends with %q, want %q:\n%s", h.Stack.Truncated, truncated,
+						formatFrames(nativeFrames(frames)))
 				}
-				if truncated == "" && (!isWhole(h.Stack, "call_generated") || !strings.HasSuffix(frames[at+2].Function, marked)) {
-					t.Errorf("is not whole, or %s is not marked:\n%s", frames[at+2].Function, formatFrames(nativeFrames(frames)))
+				if truncated == "" && (!isWhole(h.Stack, "call_generated") ||
+					!strings.HasSuffix(frames[at+2].Function, marked)) {
+					t.Errorf("is not whole, or %s is not marked:\n%s", frames[at+2].Function,
+						formatFrames(nativeFrames(frames)))
 				}
 			}
 			if !seen {
@@ -346,19 +357,22 @@ const marked = " [by frame pointer]"
 
 // index of the frame of a function; -1 if there is none.
 func index(stack *growth.Stack, function string) int {
-	return slices.IndexFunc(stack.Frames, func(f growth.Frame) bool { return strings.TrimSuffix(f.Function, marked) == function })
+	return slices.IndexFunc(stack.Frames,
+		func(f growth.Frame) bool { return strings.TrimSuffix(f.Function, marked) == function })
 }
 
 // isWhole reports whether main called the function and the thread began in _start.
 func isWhole(stack *growth.Stack, function string) bool {
 	at := index(stack, function)
-	return stack.Truncated == "" && at >= 0 && index(stack, "main") == at+1 && index(stack, "_start") == len(stack.Frames)-1
+	return stack.Truncated == "" && at >= 0 && index(stack, "main") == at+1 &&
+		index(stack, "_start") == len(stack.Frames)-1
 }
 
 // isInResolver reports whether a stack is below the dynamic linker's code that binds functions on
 // their first call. Its frame hangs on rbx, which is not followed up a stack.
 func isInResolver(stack *growth.Stack) bool {
-	return slices.ContainsFunc(stack.Frames, func(f growth.Frame) bool { return strings.HasPrefix(f.Function, "_dl_runtime_resolve") })
+	return slices.ContainsFunc(stack.Frames,
+		func(f growth.Frame) bool { return strings.HasPrefix(f.Function, "_dl_runtime_resolve") })
 }
 
 func section(t *testing.T, program, name string) *elf.Section {
@@ -392,7 +406,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 
 // A cached rule belongs to one generation of mappings. Addresses that differ as two generations do
 // were once taken for each other.
-func testNativeCachedRulesReplacedMappingsNotUsed(t *testing.T) {
+func testNativeCachedRulesReplaced(t *testing.T) {
 	const generations = 40
 	target := tracertest.Start(t, tracertest.Build(t, "generations.c"))
 	target.Await("ready")
@@ -402,7 +416,8 @@ func testNativeCachedRulesReplacedMappingsNotUsed(t *testing.T) {
 		before := generation(t, s, target.PID())
 		target.Say("map")
 		target.Await("done")
-		for deadline := time.Now().Add(time.Minute); generation(t, s, target.PID()) <= before; time.Sleep(time.Millisecond) {
+		for deadline := time.Now().Add(time.Minute); generation(t, s,
+			target.PID()) <= before; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
 				t.Fatal("the code that was mapped is not known after a minute")
 			}

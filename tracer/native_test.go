@@ -15,12 +15,12 @@ import (
 
 // TestStacks follows native stacks through code that is loaded while it is traced.
 func TestStacks(t *testing.T) {
-	t.Run("library that was deleted after loading", testStacksLibraryThatWasDeletedAfterLoading)
-	t.Run("library with .debug_frame alone", testStacksLibraryWithDebugFrameAlone)
-	t.Run("libraries of one build ID share a table", testStacksLibrariesOneBuildIDShareTable)
-	t.Run("libraries without build ID have tables of their own", testStacksLibrariesWithoutBuildIDHaveTablesTheirOwn)
-	t.Run("library without unwind information", testStacksLibraryWithoutUnwindInformation)
-	t.Run("more stacks than the ring buffer holds", testStacksMoreStacksThanRingBufferHolds)
+	t.Run("library that was deleted after loading", testStacksLibraryDeletedLoading)
+	t.Run("library with .debug_frame alone", testStacksLibraryDebugFrame)
+	t.Run("libraries of one build ID share a table", testStacksLibrariesOneBuild)
+	t.Run("libraries without build ID have tables of their own", testStacksLibrariesWithoutBuild)
+	t.Run("library without unwind information", testStacksLibraryWithoutUnwind)
+	t.Run("more stacks than the ring buffer holds", testStacksMoreStacksRing)
 }
 
 // host is testdata/plugins.c under trace.
@@ -63,11 +63,13 @@ func (h host) call(times int) {
 func (h host) throughPlugin(size int64) (whole, all int) {
 	h.t.Helper()
 	for _, held := range snapshot(h.t, h.session).Holdings {
-		if held.Kind != growth.KindHeap || held.InuseObjects == 0 || held.InuseBytes != size*int64(held.InuseObjects) {
+		if held.Kind != growth.KindHeap || held.InuseObjects == 0 ||
+			held.InuseBytes != size*int64(held.InuseObjects) {
 			continue
 		}
 		all += int(held.InuseObjects)
-		if names := functions(held.Stack); held.Stack.Truncated == "" && slices.Contains(names, "plugin_inner") &&
+		if names := functions(held.Stack); held.Stack.Truncated == "" &&
+			slices.Contains(names, "plugin_inner") &&
 			slices.Contains(names, "plugin_outer") && slices.Contains(names, "main") {
 			whole += int(held.InuseObjects)
 		}
@@ -100,19 +102,21 @@ func (h host) mustFollow(size int64) {
 	}
 }
 
-func testStacksLibraryThatWasDeletedAfterLoading(t *testing.T) {
+func testStacksLibraryDeletedLoading(t *testing.T) {
 	h := startHost(t)
-	path := h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=112"), "gone.so")
+	path := h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer",
+		"-DSIZE=112"), "gone.so")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
 	h.mustFollow(112)
 }
 
-func testStacksLibrariesOneBuildIDShareTable(t *testing.T) {
+func testStacksLibrariesOneBuild(t *testing.T) {
 	const libraries = 300
 	h := startHost(t)
-	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=113")
+	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer",
+		"-DSIZE=113")
 	before := tracer.Tables(h.session).Stats().Files
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
@@ -123,10 +127,11 @@ func testStacksLibrariesOneBuildIDShareTable(t *testing.T) {
 	}
 }
 
-func testStacksLibrariesWithoutBuildIDHaveTablesTheirOwn(t *testing.T) {
+func testStacksLibrariesWithoutBuild(t *testing.T) {
 	const libraries = 5
 	h := startHost(t)
-	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=114", "-Wl,--build-id=none")
+	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer",
+		"-DSIZE=114", "-Wl,--build-id=none")
 	before := tracer.Tables(h.session).Stats().Files
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
@@ -152,25 +157,32 @@ func (h host) mustFollowAll(size int64, libraries int) {
 	h.t.Errorf("the stacks through %d libraries never are all whole", libraries)
 }
 
-func testStacksLibraryWithDebugFrameAlone(t *testing.T) {
+func testStacksLibraryDebugFrame(t *testing.T) {
 	h := startHost(t)
-	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=117", "-g",
+	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=117",
+		"-g",
 		"-fno-asynchronous-unwind-tables", "-fno-unwind-tables"), "debug.so")
 	h.mustFollow(117)
 }
 
-func testStacksLibraryWithoutUnwindInformation(t *testing.T) {
-	bare := []string{"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-g0"}
+func testStacksLibraryWithoutUnwind(t *testing.T) {
+	bare := []string{
+		"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables",
+		"-g0",
+	}
 	t.Run("with frame pointers", func(t *testing.T) {
 		h := startHost(t)
-		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...), "bare.so")
+		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...),
+			"bare.so")
 		h.mustEventually(115, func(s *growth.Stack) bool {
-			return s.Truncated == "" && len(s.Frames) > 2 && strings.HasSuffix(functions(s)[2], "[by frame pointer]")
+			return s.Truncated == "" && len(s.Frames) > 2 &&
+				strings.HasSuffix(functions(s)[2], "[by frame pointer]")
 		})
 	})
 	t.Run("without", func(t *testing.T) {
 		h := startHost(t)
-		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...), "blind.so")
+		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...),
+			"blind.so")
 		h.mustEventually(116, func(s *growth.Stack) bool {
 			return s.Truncated != "" && functions(s)[1] == "plugin_inner"
 		})
@@ -186,7 +198,8 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 		h.call(1)
 		awaitTables(h.session)
 		for _, held := range snapshot(h.t, h.session).Holdings {
-			if held.InuseObjects > 0 && held.InuseBytes == size*int64(held.InuseObjects) && len(held.Stack.Frames) > 1 {
+			if held.InuseObjects > 0 && held.InuseBytes == size*int64(held.InuseObjects) &&
+				len(held.Stack.Frames) > 1 {
 				if last = held.Stack; wanted(last) {
 					return
 				}
@@ -198,9 +211,10 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 
 // While the symbols of a large library are read, a program that has just started calls from
 // thousands of places.
-func testStacksMoreStacksThanRingBufferHolds(t *testing.T) {
+func testStacksMoreStacksRing(t *testing.T) {
 	const stacks = 1 << 14
-	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer", "-DDEPTH=14", "-DPAUSE_US=0"))
+	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer",
+		"-DDEPTH=14", "-DPAUSE_US=0"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	awaitTables(s)

@@ -13,9 +13,9 @@ import (
 
 // TestOverhead runs sessions under a limit, with the overhead controller.
 func TestOverhead(t *testing.T) {
-	t.Run("quiet program is probed all the time", testOverheadQuietProgramProbedAllTime)
-	t.Run("storm of allocations is left to bursts", testOverheadStormAllocationsLeftToBursts)
-	t.Run("costs are known only under a limit", testOverheadCostsKnownOnlyUnderLimit)
+	t.Run("quiet program is probed all the time", testOverheadQuietProgramProbed)
+	t.Run("storm of allocations is left to bursts", testOverheadStormAllocationsLeft)
+	t.Run("costs are known only under a limit", testOverheadCostsKnownOnly)
 }
 
 // awaitMode waits at most three minutes until the heap is probed in a certain way.
@@ -31,7 +31,7 @@ func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead
 	}
 }
 
-func testOverheadQuietProgramProbedAllTime(t *testing.T) {
+func testOverheadQuietProgramProbed(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
@@ -46,9 +46,10 @@ func testOverheadQuietProgramProbedAllTime(t *testing.T) {
 
 // Eight threads only allocate and free, so that probes on each call would slow them a hundredfold.
 // While they rest, every call is probed again.
-func testOverheadStormAllocationsLeftToBursts(t *testing.T) {
+func testOverheadStormAllocationsLeft(t *testing.T) {
 	t.Parallel()
-	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64", "2000000000")
+	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64",
+		"2000000000")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
 	awaitMode(t, s, overhead.HeapFull)
@@ -69,11 +70,13 @@ func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
 	}
 }
 
-func testOverheadCostsKnownOnlyUnderLimit(t *testing.T) {
+func testOverheadCostsKnownOnly(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "pair.c"))
 	target.Await("ready")
-	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t, tracer.Options{PID: target.PID()})
-	if costs, _ := limited.Costs(); costs.Entry <= 0 || costs.Stepped <= 0 || costs.Return <= 0 || costs.Fault <= 0 {
+	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t,
+		tracer.Options{PID: target.PID()})
+	if costs, _ := limited.Costs(); costs.Entry <= 0 || costs.Stepped <= 0 || costs.Return <= 0 ||
+		costs.Fault <= 0 {
 		t.Errorf("%+v", costs)
 	}
 	if costs, err := free.Costs(); costs != (calibrate.Costs{}) || err != nil {

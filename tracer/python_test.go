@@ -18,9 +18,9 @@ import (
 
 // TestPython compares Python frames with what the interpreter itself reports.
 func TestPython(t *testing.T) {
-	t.Run("frames of every interpreter", testPythonFramesEveryInterpreter)
-	t.Run("program that embeds Python", testPythonProgramThatEmbedsPython)
-	t.Run("program that loads Python while it is traced", testPythonProgramThatLoadsPythonWhileItTraced)
+	t.Run("frames of every interpreter", testPythonFramesInterpreter)
+	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
+	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
 
 // runArgument makes python3 -c run the program that is its first argument. An interpreter in a root
@@ -60,7 +60,7 @@ func interpreters(t *testing.T) (lines [][2]string) {
 	return lines
 }
 
-func testPythonFramesEveryInterpreter(t *testing.T) {
+func testPythonFramesInterpreter(t *testing.T) {
 	t.Parallel()
 	for _, line := range interpreters(t) {
 		t.Run(line[0], func(t *testing.T) {
@@ -96,7 +96,7 @@ func newestLibrary(t *testing.T) (library, home string) {
 	return library, home
 }
 
-func testPythonProgramThatEmbedsPython(t *testing.T) {
+func testPythonProgramEmbedsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
 	command := frames(t, program)
@@ -106,7 +106,7 @@ func testPythonProgramThatEmbedsPython(t *testing.T) {
 	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
-func testPythonProgramThatLoadsPythonWhileItTraced(t *testing.T) {
+func testPythonProgramLoadsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
@@ -240,7 +240,9 @@ func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 			mark = cutMark + h.Stack.Truncated
 		}
 		if len(frames) == 0 && mark == "" {
-			continue // what the C library or the linker holds may have such a size, too; if it is a case's, that one lacks it
+			// what the C library or the linker holds may have such a size, too; if it is a case's, that one
+			// lacks it
+			continue
 		}
 		got.add(h.InuseBytes/int64(h.InuseObjects), frames, mark, int(h.InuseObjects))
 	}

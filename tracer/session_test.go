@@ -27,18 +27,18 @@ import (
 // TestSession attaches to processes and detaches from them: nothing of one process is left to
 // another.
 func TestSession(t *testing.T) {
-	t.Run("ended process keeps its rows until the next attach", testSessionEndedProcessKeepsRowsUntilNextAttach)
-	t.Run("Python process leaves nothing in the kernel", testSessionPythonProcessLeavesNothingInKernel)
-	t.Run("stacks are named again after an execution", testSessionStacksNamedAgainAfterExecution)
-	t.Run("attach after an execution lasts", testSessionAttachAfterExecutionLasts)
-	t.Run("reused PID is not the ended target", testSessionReusedPIDNotEndedTarget)
-	t.Run("reused PID is not attached to", testSessionReusedPIDNotAttachedTo)
-	t.Run("exit during the attach leaves nothing", testSessionExitDuringAttachLeavesNothing)
-	t.Run("fifty attaches leave nothing", testSessionFiftyAttachesLeaveNothing)
-	t.Run("process that is being loaded gets its heap later", testSessionProcessThatBeingLoadedGetsHeapLater)
-	t.Run("execution during the attach is refused", testSessionExecutionDuringAttachRefused)
-	t.Run("session of several processes leaves nothing", testSessionSessionSeveralProcessesLeavesNothing)
-	t.Run("concurrent flushes are all answered", testSessionConcurrentFlushesAllAnswered)
+	t.Run("ended process keeps its rows until the next attach", testSessionEndedProcessKeeps)
+	t.Run("Python process leaves nothing in the kernel", testSessionPythonProcessLeaves)
+	t.Run("stacks are named again after an execution", testSessionStacksNamedAgain)
+	t.Run("attach after an execution lasts", testSessionAttachExecutionLasts)
+	t.Run("reused PID is not the ended target", testSessionReusedPIDEnded)
+	t.Run("reused PID is not attached to", testSessionReusedPIDAttached)
+	t.Run("exit during the attach leaves nothing", testSessionExitDuringAttach)
+	t.Run("fifty attaches leave nothing", testSessionFiftyAttachesLeave)
+	t.Run("process that is being loaded gets its heap later", testSessionProcessBeingLoaded)
+	t.Run("execution during the attach is refused", testSessionExecutionDuringAttach)
+	t.Run("session of several processes leaves nothing", testSessionSessionSeveralProcesses)
+	t.Run("concurrent flushes are all answered", testSessionConcurrentFlushesAnswered)
 }
 
 // A processMap is a BPF map with entries of processes: pidAt is where the PID stands in the key, or
@@ -94,7 +94,7 @@ func entries(t testing.TB, s *tracer.Session, pid int) map[string]int {
 	return found
 }
 
-func testSessionEndedProcessKeepsRowsUntilNextAttach(t *testing.T) {
+func testSessionEndedProcessKeeps(t *testing.T) {
 	dies, lives, late := startSteps(t), startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: lives.PID(), Interval: 1})
 	mustAttach(t, s, dies.PID())
@@ -108,7 +108,8 @@ func testSessionEndedProcessKeepsRowsUntilNextAttach(t *testing.T) {
 	if len(after.Alive) != 1 || after.Alive[0] != lives.PID() {
 		t.Errorf("alive are %v, want %d alone", after.Alive, lives.PID())
 	}
-	if left := entries(t, s, dies.PID()); left[bpf.MapLive] != 300 || left[bpf.MapReportedStacks] == 0 || left[bpf.MapMappings] != 1 {
+	if left := entries(t, s, dies.PID()); left[bpf.MapLive] != 300 ||
+		left[bpf.MapReportedStacks] == 0 || left[bpf.MapMappings] != 1 {
 		t.Errorf("before the next attach the kernel has %v", left) // and the check below proves something
 	}
 	mustAttach(t, s, late.PID())
@@ -123,7 +124,7 @@ func testSessionEndedProcessKeepsRowsUntilNextAttach(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-func testSessionPythonProcessLeavesNothingInKernel(t *testing.T) {
+func testSessionPythonProcessLeaves(t *testing.T) {
 	script := `import sys
 print("ready", flush=True)
 for line in sys.stdin:
@@ -133,7 +134,8 @@ for line in sys.stdin:
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	order(target, "go")
-	if had := entries(t, s, target.PID()); had[bpf.MapReportedCodes] < 20 || had[bpf.MapPythons] != 1 || had[bpf.MapTallies] == 0 {
+	if had := entries(t, s, target.PID()); had[bpf.MapReportedCodes] < 20 ||
+		had[bpf.MapPythons] != 1 || had[bpf.MapTallies] == 0 {
 		t.Fatalf("while it is traced the kernel has %v: the test is wrong", had)
 	}
 	end(t, s, target)
@@ -145,7 +147,7 @@ for line in sys.stdin:
 
 // Without address randomization, the functions of both programs lie at the same addresses. Their
 // stacks have the same IDs.
-func testSessionStacksNamedAgainAfterExecution(t *testing.T) {
+func testSessionStacksNamedAgain(t *testing.T) {
 	before := tracertest.Build(t, "steps.c", "-Dleak_here=leak_old")
 	after := tracertest.Build(t, "steps.c", "-Dleak_here=leak_new")
 	target := tracertest.StartCommand(t, exec.Command("setarch", "-R", before))
@@ -194,7 +196,7 @@ func followUntilTraced(t testing.TB, s *tracer.Session, pid int) {
 	awaitTables(s)
 }
 
-func testSessionAttachAfterExecutionLasts(t *testing.T) {
+func testSessionAttachExecutionLasts(t *testing.T) {
 	target := startSteps(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	target.Say("exec " + target.Path)
@@ -206,7 +208,7 @@ func testSessionAttachAfterExecutionLasts(t *testing.T) {
 	mustHold(t, held(snapshot(t, s)), []string{"leak_here 300 28800"})
 }
 
-func testSessionReusedPIDNotEndedTarget(t *testing.T) {
+func testSessionReusedPIDEnded(t *testing.T) {
 	root, dies := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1, Children: true})
 	mustAttach(t, s, dies.PID())
@@ -265,7 +267,7 @@ for line in sys.stdin:
 	return target
 }
 
-func testSessionReusedPIDNotAttachedTo(t *testing.T) {
+func testSessionReusedPIDAttached(t *testing.T) {
 	root, dies := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 	held, err := process.Open(dies.PID())
@@ -280,12 +282,13 @@ func testSessionReusedPIDNotAttachedTo(t *testing.T) {
 		t.Errorf("%v, want that it has exited", err)
 	}
 	if len(tracer.Targets(s)) != 1 || descriptors(t) != before || len(entries(t, s, dies.PID())) != 0 {
-		t.Errorf("%d targets, %d descriptors more, kernel has %v", len(tracer.Targets(s)), descriptors(t)-before, entries(t, s, dies.PID()))
+		t.Errorf("%d targets, %d descriptors more, kernel has %v", len(tracer.Targets(s)),
+			descriptors(t)-before, entries(t, s, dies.PID()))
 	}
 }
 
 // A process exits at some moment of an attach, later in each round.
-func testSessionExitDuringAttachLeavesNothing(t *testing.T) {
+func testSessionExitDuringAttach(t *testing.T) {
 	root := startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 	mustAttach(t, s, startSteps(t).PID()) // what is made once
@@ -345,13 +348,14 @@ func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int,
 func mustBeGone(t testing.TB, err error) {
 	t.Helper()
 	gone := []error{tracer.ErrExited, process.ErrNotFound, process.ErrZombie, process.ErrKernelThread}
-	if !slices.ContainsFunc(gone, func(known error) bool { return errors.Is(err, known) }) && !errors.Is(err, tracer.ErrNoSource) &&
+	if !slices.ContainsFunc(gone, func(known error) bool { return errors.Is(err, known) }) &&
+		!errors.Is(err, tracer.ErrNoSource) &&
 		!strings.Contains(err.Error(), "executed another program") {
 		t.Errorf("%v", err)
 	}
 }
 
-func testSessionFiftyAttachesLeaveNothing(t *testing.T) {
+func testSessionFiftyAttachesLeave(t *testing.T) {
 	root, target := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 	round := func() {
@@ -380,7 +384,7 @@ func testSessionFiftyAttachesLeaveNothing(t *testing.T) {
 }
 
 // The process is stopped at the start of its program, before its linker has run.
-func testSessionProcessThatBeingLoadedGetsHeapLater(t *testing.T) {
+func testSessionProcessBeingLoaded(t *testing.T) {
 	runtime.LockOSThread() // the tracer is this thread
 	defer runtime.UnlockOSThread()
 	command := exec.Command(tracertest.Build(t, "steps.c"))
@@ -405,7 +409,7 @@ func testSessionProcessThatBeingLoadedGetsHeapLater(t *testing.T) {
 	mustHold(t, held(snapshot(t, s)), []string{"leak_here 300 28800"})
 }
 
-func testSessionExecutionDuringAttachRefused(t *testing.T) {
+func testSessionExecutionDuringAttach(t *testing.T) {
 	root, target := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 	held, err := process.Open(target.PID())
@@ -426,7 +430,7 @@ func testSessionExecutionDuringAttachRefused(t *testing.T) {
 	}
 }
 
-func testSessionSessionSeveralProcessesLeavesNothing(t *testing.T) {
+func testSessionSessionSeveralProcesses(t *testing.T) {
 	j := startJob(t, 3)
 	mustLeaveNothing(t, func() {
 		s := openEventually(t, tracer.Options{PID: j.PID(), Interval: 1, Children: true})
@@ -442,7 +446,7 @@ func testSessionSessionSeveralProcessesLeavesNothing(t *testing.T) {
 }
 
 // Two flushes at a time wake the reader once. Each has to get its answer.
-func testSessionConcurrentFlushesAllAnswered(t *testing.T) {
+func testSessionConcurrentFlushesAnswered(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})

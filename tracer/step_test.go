@@ -17,15 +17,15 @@ import (
 
 // TestKernelSteps counts steps of training on every kernel.
 func TestKernelSteps(t *testing.T) {
-	t.Run("steps of all threads are exact", testKernelStepsStepsAllThreadsExact)
+	t.Run("steps of all threads are exact", testKernelStepsStepsThreadsExact)
 }
 
 // TestSteps counts the calls of a step function.
 func TestSteps(t *testing.T) {
 	t.Run("library is loaded later", testStepsLibraryLoadedLater)
-	t.Run("another process is not probed", testStepsAnotherProcessNotProbed)
-	t.Run("each backward pass is a step", testStepsEachBackwardPassStep)
-	t.Run("missing step function is reported", testStepsMissingStepFunctionReported)
+	t.Run("another process is not probed", testStepsAnotherProcessProbed)
+	t.Run("each backward pass is a step", testStepsEachBackwardPass)
+	t.Run("missing step function is reported", testStepsMissingStepFunction)
 	t.Run("concurrent use", testStepsConcurrentUse)
 }
 
@@ -37,7 +37,8 @@ func passes(t testing.TB) string {
 // startStepper starts a program that has the library from its start, or that can load it.
 func startStepper(t *testing.T, flags ...string) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "stepper.c", append([]string{"-pthread"}, flags...)...))
+	target := tracertest.Start(t, tracertest.Build(t, "stepper.c",
+		append([]string{"-pthread"}, flags...)...))
 	target.Await("ready")
 	return target
 }
@@ -80,7 +81,7 @@ func mustCount(t *testing.T, c *source.Steps, want int64) {
 	}
 }
 
-func testKernelStepsStepsAllThreadsExact(t *testing.T) {
+func testKernelStepsStepsThreadsExact(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			target := startStepper(t, linked(t)...)
@@ -106,7 +107,8 @@ func testStepsLibraryLoadedLater(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustCount(t, c, growth.Unknown)
-	if status := c.Status(); status.Attached || status.Name != "step" || !strings.Contains(status.Reason, "libpasses.so") {
+	if status := c.Status(); status.Attached || status.Name != "step" ||
+		!strings.Contains(status.Reason, "libpasses.so") {
 		t.Errorf("before the library is there: %+v", status)
 	}
 	target.Say("load " + passes(t))
@@ -120,12 +122,13 @@ func testStepsLibraryLoadedLater(t *testing.T) {
 	mustCount(t, c, 0)
 	call(target, 4, 50)
 	mustCount(t, c, 200)
-	if status := c.Status(); !status.Attached || status.Reason != "" || !strings.Contains(status.Details[0], "training_step in "+passes(t)) {
+	if status := c.Status(); !status.Attached || status.Reason != "" ||
+		!strings.Contains(status.Details[0], "training_step in "+passes(t)) {
 		t.Errorf("after the library is there: %+v", status)
 	}
 }
 
-func testStepsAnotherProcessNotProbed(t *testing.T) {
+func testStepsAnotherProcessProbed(t *testing.T) {
 	target, other := startStepper(t, linked(t)...), startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	before := codeOf(t, target.PID())
@@ -180,11 +183,13 @@ func codeOf(t *testing.T, pid int) []byte {
 	return nil
 }
 
-func testStepsEachBackwardPassStep(t *testing.T) {
+func testStepsEachBackwardPass(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
-	eventually(t, "a library is found", func() bool { return s.Sample().Processes[0].Steps != growth.Unknown }) // the session's own counter reads libtorch's symbols first
+	// the session's own counter reads libtorch's symbols first
+	eventually(t, "a library is found",
+		func() bool { return s.Sample().Processes[0].Steps != growth.Unknown })
 	var want int64
 	for _, passes := range []int{0, 1, 7, 500} {
 		target.Say(strconv.Itoa(passes))
@@ -196,17 +201,20 @@ func testStepsEachBackwardPassStep(t *testing.T) {
 	}
 }
 
-func testStepsMissingStepFunctionReported(t *testing.T) {
+func testStepsMissingStepFunction(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for symbol, want := range map[string]struct {
 		reason   string
 		examined int // files
 	}{
-		"libpasses:no_such_step": {"find step function no_such_step in " + passes(t) + ": no such function", 1},
-		"libpasses:training_":    {"several functions match: training_step, training_stop (name one of them)", 1},
-		"libpasses":              {`parse step function "libpasses": not of the form LIB:SYMBOL`, 0},
-		"lib\x1bx:step":          {"no library lib?x is mapped", 0},
+		"libpasses:no_such_step": {"find step function no_such_step in " + passes(t) +
+			": no such function", 1},
+		"libpasses:training_": {
+			"several functions match: training_step, training_stop (name one of them)", 1,
+		},
+		"libpasses":     {`parse step function "libpasses": not of the form LIB:SYMBOL`, 0},
+		"lib\x1bx:step": {"no library lib?x is mapped", 0},
 	} {
 		c := countSteps(t, s, symbol)
 		if err := updateSteps(s, c); err != nil {
@@ -230,7 +238,10 @@ func testStepsConcurrentUse(t *testing.T) {
 	for range 10 {
 		c := countSteps(t, s, "libpasses:training_step")
 		var users sync.WaitGroup
-		for _, use := range []func(){func() { _ = updateSteps(s, c) }, func() { c.Count() }, func() { c.Status() }, func() { _ = c.Close() }} {
+		for _, use := range []func(){
+			func() { _ = updateSteps(s, c) }, func() { c.Count() },
+			func() { c.Status() }, func() { _ = c.Close() },
+		} {
 			users.Add(1)
 			go func() {
 				defer users.Done()

@@ -22,14 +22,15 @@ import (
 // TestTensorCalls separates the calls of PyTorch's CPU allocator from those of malloc.
 func TestTensorCalls(t *testing.T) {
 	t.Run("exception reaches the program", testTensorCallsExceptionReachesProgram)
-	t.Run("exception reaches the program beside other traces", testTensorCallsExceptionReachesProgramBesideOtherTraces)
-	t.Run("every allocator that serves tensors", testTensorCallsEveryAllocatorThatServesTensors)
-	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorNotHeapS)
-	t.Run("heap has tensors that do not count", testTensorCallsHeapHasTensorsThatDoNotCount)
-	t.Run("heap probes open and close", testTensorCallsHeapProbesOpenClose)
-	t.Run("tensor probes open and close", testTensorCallsTensorProbesOpenClose)
-	t.Run("failed tensor leaves nothing to the next call", testTensorCallsFailedTensorLeavesNothingToNextCall)
-	t.Run("call under way at the end of a burst", testTensorCallsCallUnderWayAtEndBurst)
+	t.Run("exception reaches the program beside other traces",
+		testTensorCallsExceptionReachesProgramOther)
+	t.Run("every allocator that serves tensors", testTensorCallsAllocatorServesTensors)
+	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorHeap)
+	t.Run("heap has tensors that do not count", testTensorCallsHeapTensorsDo)
+	t.Run("heap probes open and close", testTensorCallsHeapProbesOpen)
+	t.Run("tensor probes open and close", testTensorCallsTensorProbesOpen)
+	t.Run("failed tensor leaves nothing to the next call", testTensorCallsFailedTensorLeaves)
+	t.Run("call under way at the end of a burst", testTensorCallsCallWayEnd)
 }
 
 // An exception cannot pass a return probe: it would end the program instead of being caught.
@@ -38,7 +39,8 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for range 3 {
 			printed := h.do("keep 20 3000", "fail 10")
-			if len(printed) == 0 || !strings.Contains(printed[0], "can't allocate memory: you tried to allocate 281474976710656 bytes") {
+			if len(printed) == 0 || !strings.Contains(printed[0],
+				"can't allocate memory: you tried to allocate 281474976710656 bytes") {
 				t.Errorf("the program prints %q", printed)
 			}
 			h.do("churn 10 3000", "keep 20 3000")
@@ -49,7 +51,7 @@ func testTensorCallsExceptionReachesProgram(t *testing.T) {
 
 // The kernel follows the returns of all processes that come to a place with a session's probe. Two
 // ranks of a job both do.
-func testTensorCallsExceptionReachesProgramBesideOtherTraces(t *testing.T) {
+func testTensorCallsExceptionReachesProgramOther(t *testing.T) {
 	t.Parallel()
 	other := startTensors(t)
 	for _, mode := range modes {
@@ -69,7 +71,7 @@ func testTensorCallsExceptionReachesProgramBesideOtherTraces(t *testing.T) {
 	}
 }
 
-func testTensorCallsEveryAllocatorThatServesTensors(t *testing.T) {
+func testTensorCallsAllocatorServesTensors(t *testing.T) {
 	t.Parallel()
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))
@@ -81,7 +83,8 @@ func testTensorCallsEveryAllocatorThatServesTensors(t *testing.T) {
 				h.t = t
 				h.do("age")
 				s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
-				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2", "keep 100 70000", "train 2")
+				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2",
+					"keep 100 70000", "train 2")
 				mustHoldTensors(t, s, h)
 			})
 		}
@@ -97,7 +100,7 @@ func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]i
 	}
 }
 
-func testTensorCallsUnsampledTensorNotHeapS(t *testing.T) {
+func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
@@ -107,12 +110,14 @@ func testTensorCallsUnsampledTensorNotHeapS(t *testing.T) {
 		held := ofTensors(snapshot(t, s))
 		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
 		if len(held) != 1 || kept < 3200 || kept > 4800 { // eight standard deviations
-			t.Errorf("%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else", mode, held)
+			t.Errorf(
+				"%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else",
+				mode, held)
 		}
 	}
 }
 
-func testTensorCallsHeapHasTensorsThatDoNotCount(t *testing.T) {
+func testTensorCallsHeapTensorsDo(t *testing.T) {
 	t.Parallel()
 	line := lineWith(t, "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
@@ -130,13 +135,16 @@ func testTensorCallsHeapHasTensorsThatDoNotCount(t *testing.T) {
 			t.Fatal(err)
 		}
 		h.do("keep 30 5000", "churn 10 5000")
-		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
+		mustBeThroughAllocCPU(t, s, map[string][2]int64{
+			ofHeap:   {70, 70 * 5000},
+			ofTensor: {30, 30 * 5000},
+		})
 		mustLoseNothing(t, s)
 	}
 }
 
 // The heap's probes come and go while tensors are exact. No case of bursts is parallel.
-func testTensorCallsHeapProbesOpenClose(t *testing.T) {
+func testTensorCallsHeapProbesOpen(t *testing.T) {
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open
@@ -168,7 +176,7 @@ func during(work, do func()) {
 
 // While the probes on tensors come and go, a block belongs to the tensors or to the heap, never to
 // both. A call that is under way when they go may be lost.
-func testTensorCallsTensorProbesOpenClose(t *testing.T) {
+func testTensorCallsTensorProbesOpen(t *testing.T) {
 	const turns = 3
 	line := lineWith(t, "keeps")
 	h := startTensors(t)
@@ -197,7 +205,7 @@ func testTensorCallsTensorProbesOpenClose(t *testing.T) {
 	}
 }
 
-func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
+func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	t.Parallel()
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
@@ -223,7 +231,7 @@ func testTensorCallsFailedTensorLeavesNothingToNextCall(t *testing.T) {
 
 // The program is in the allocator when a burst ends, and then makes a tensor. That call is no
 // longer waited for.
-func testTensorCallsCallUnderWayAtEndBurst(t *testing.T) {
+func testTensorCallsCallWayEnd(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.do("age", "forget")
@@ -231,7 +239,8 @@ func testTensorCallsCallUnderWayAtEndBurst(t *testing.T) {
 		during(func() {
 			for range 10 {
 				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
-				if err := errors.Join(tracer.Probing(s).CloseHeap(), tracer.Probing(s).OpenHeap(true, 1)); err != nil {
+				if err := errors.Join(tracer.Probing(s).CloseHeap(),
+					tracer.Probing(s).OpenHeap(true, 1)); err != nil {
 					t.Error(err)
 				}
 			}

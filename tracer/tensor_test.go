@@ -18,15 +18,15 @@ import (
 
 // TestTensors compares live tensors with those that a PyTorch program holds.
 func TestTensors(t *testing.T) {
-	t.Run("live tensors are those that the program holds", testTensorsLiveTensorsThoseThatProgramHolds)
-	t.Run("tensor counts once under its Python line", testTensorsTensorCountsOnceUnderPythonLine)
-	t.Run("source tensor alone leaves the heap without sites", testTensorsSourceTensorAloneLeavesHeapWithoutSites)
-	t.Run("probes follow the import of torch", testTensorsProbesFollowImportTorch)
-	t.Run("gap in probing makes totals unknown", testTensorsGapInProbingMakesTotalsUnknown)
-	t.Run("closed probe attaches when it is opened", testTensorsClosedProbeAttachesWhenItOpened)
-	t.Run("detach leaves nothing in the kernel", testTensorsDetachLeavesNothingInKernel)
-	t.Run("program without torch has no source tensor", testTensorsProgramWithoutTorchHasNoSourceTensor)
-	t.Run("functions in libraries of any name", testTensorsFunctionsInLibrariesAnyName)
+	t.Run("live tensors are those that the program holds", testTensorsLiveTensorsThose)
+	t.Run("tensor counts once under its Python line", testTensorsTensorCountsOnce)
+	t.Run("source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone)
+	t.Run("probes follow the import of torch", testTensorsProbesFollowImport)
+	t.Run("gap in probing makes totals unknown", testTensorsGapProbingMakes)
+	t.Run("closed probe attaches when it is opened", testTensorsClosedProbeAttaches)
+	t.Run("detach leaves nothing in the kernel", testTensorsDetachLeavesNothing)
+	t.Run("program without torch has no source tensor", testTensorsProgramWithoutTorch)
+	t.Run("functions in libraries of any name", testTensorsFunctionsLibrariesAny)
 }
 
 // A tensorHolder runs testdata/tensors.py.
@@ -37,7 +37,8 @@ type tensorHolder struct {
 
 func startTensors(t *testing.T, arguments ...string) tensorHolder {
 	t.Helper()
-	target := tracertest.Start(t, python, append([]string{tracertest.Source("tensors.py")}, arguments...)...)
+	target := tracertest.Start(t, python, append([]string{tracertest.Source("tensors.py")},
+		arguments...)...)
 	target.Await("ready")
 	return tensorHolder{target, t}
 }
@@ -83,7 +84,10 @@ type tensorWay struct {
 }
 
 var tensorWays = []tensorWay{
-	{probe.Session, nil}, {probe.Multi, nil}, {probe.Single, nil}, {probe.Session, []string{"tensor"}}, {probe.Single, []string{"tensor", "mapping"}},
+	{probe.Session, nil}, {probe.Multi, nil}, {probe.Single, nil}, {
+		probe.Session,
+		[]string{"tensor"},
+	}, {probe.Single, []string{"tensor", "mapping"}},
 }
 
 // eachWay traces one program in all ways, one after the other. Tensors from before are old in each.
@@ -102,7 +106,7 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 	}
 }
 
-func testTensorsLiveTensorsThoseThatProgramHolds(t *testing.T) {
+func testTensorsLiveTensorsThose(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for _, orders := range [][]string{
@@ -153,7 +157,7 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 
 // Memory that PyTorch asks of malloc for a tensor, or malloc of the kernel, counts for the tensor
 // alone.
-func testTensorsTensorCountsOnceUnderPythonLine(t *testing.T) {
+func testTensorsTensorCountsOnce(t *testing.T) {
 	t.Parallel()
 	small, large := lineWith(t, "keeps"), lineWith(t, "fills")
 	want := map[string][2]int64{
@@ -161,19 +165,21 @@ func testTensorsTensorCountsOnceUnderPythonLine(t *testing.T) {
 		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", large): {2, 2 * 40_000_000},
 	}
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		h.do("forget", "churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000") // the large ones are mapped always
+		// the large ones are mapped always
+		h.do("forget", "churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
 		taken := snapshot(t, s)
 		if got := ofTensors(taken); !maps.Equal(got, want) {
 			t.Errorf("stacks through alloc_cpu hold %v, want %v (objects, bytes)", got, want)
 		}
-		if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 || bytes > 80_100_000 {
+		if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 ||
+			bytes > 80_100_000 {
 			t.Errorf("%d bytes of the tensors that were written are resident, want 80,000,000", bytes)
 		}
 	})
 }
 
 // Only the allocation sites of tensors are known of the heap then.
-func testTensorsSourceTensorAloneLeavesHeapWithoutSites(t *testing.T) {
+func testTensorsSourceTensorAlone(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	h.do("fill 100 100000", "train 1")
@@ -194,7 +200,9 @@ func testTensorsSourceTensorAloneLeavesHeapWithoutSites(t *testing.T) {
 		rss += r.RSS
 	}
 	if known < 9_900_000 || unknown == 0 || sum != rss {
-		t.Errorf("%d bytes are tensors', %d of the heap have no allocation site, and %d of %d are in rows", known, unknown, sum, rss)
+		t.Errorf(
+			"%d bytes are tensors', %d of the heap have no allocation site, and %d of %d are in rows",
+			known, unknown, sum, rss)
 	}
 }
 
@@ -233,24 +241,26 @@ func awaitTensors(t testing.TB, s *tracer.Session) {
 	})
 }
 
-func testTensorsProbesFollowImportTorch(t *testing.T) {
+func testTensorsProbesFollowImport(t *testing.T) {
 	h := startTensors(t, "late")
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 	mustNotKnowTensors(t, s)
-	if said := sourceOf(t, s, "tensor"); said.Attached || !strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
+	if said := sourceOf(t, s, "tensor"); said.Attached ||
+		!strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
 		t.Errorf("before the import: %+v", said)
 	}
 	h.do("import")
 	awaitTensors(t, s)
 	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
 	mustHoldTensors(t, s, h)
-	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || !strings.Contains(said.Details[0], "c10::free_cpu in /") {
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
+		!strings.Contains(said.Details[0], "c10::free_cpu in /") {
 		t.Errorf("after the import: %+v", said)
 	}
 }
 
 // Frees while the probes are closed stay unknown.
-func testTensorsGapInProbingMakesTotalsUnknown(t *testing.T) {
+func testTensorsGapProbingMakes(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
 	h.do("keep 10 1000")
@@ -278,13 +288,14 @@ func testTensorsGapInProbingMakesTotalsUnknown(t *testing.T) {
 	}
 	h.do("fill 20 1000")
 	mustNotKnowTensors(t, s)
-	if got := ofTensors(snapshot(t, s))[fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", lineWith(t, "fills"))]; got != [2]int64{20, 20_000} {
+	if got := ofTensors(snapshot(t, s))[fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d",
+		lineWith(t, "fills"))]; got != [2]int64{20, 20_000} {
 		t.Errorf("after the second opening %d are held, want 20 of 20000 bytes", got)
 	}
 }
 
 // A program that waits for its baseline holds its probes back.
-func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
+func testTensorsClosedProbeAttaches(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
 	p := source.NewTensors(tracer.Kernel(s), s.Process)
@@ -300,7 +311,10 @@ func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
 		name   string
 		do     func() error
 		active bool
-	}{{"found", update, false}, {"opened", p.Open, true}, {"shut down", p.Shutdown, false}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
+	}{{"found", update, false}, {"opened", p.Open, true}, {
+		"shut down", p.Shutdown,
+		false,
+	}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +324,7 @@ func testTensorsClosedProbeAttachesWhenItOpened(t *testing.T) {
 	}
 }
 
-func testTensorsDetachLeavesNothingInKernel(t *testing.T) {
+func testTensorsDetachLeavesNothing(t *testing.T) {
 	h, other := startTensors(t), startTensors(t)
 	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
 	mustAttach(t, s, h.PID())
@@ -327,7 +341,7 @@ func testTensorsDetachLeavesNothingInKernel(t *testing.T) {
 	mustHoldTensors(t, s, other)
 }
 
-func testTensorsProgramWithoutTorchHasNoSourceTensor(t *testing.T) {
+func testTensorsProgramWithoutTorch(t *testing.T) {
 	target := startStepper(t)
 	s := open(t, tracer.Options{PID: target.PID()})
 	for _, said := range s.Sources() {
@@ -338,7 +352,7 @@ func testTensorsProgramWithoutTorchHasNoSourceTensor(t *testing.T) {
 	mustNotKnowTensors(t, s)
 }
 
-func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
+func testTensorsFunctionsLibrariesAny(t *testing.T) {
 	usual := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	others := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DPARAMETERS")
 	without := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DWITHOUT")
@@ -348,13 +362,17 @@ func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
 	h.do("library " + without + " 5 100")
 	eventually(t, "a library is found", func() bool {
-		return strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason, "find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu")
+		return strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason,
+			"find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu")
 	})
 	if said := sourceOf(t, s, "tensor"); said.Attached {
 		t.Errorf("%+v", said)
 	}
 	var want int64
-	for _, library := range []string{usual, others, copied(t, usual, "libtorch_all.so"), copied(t, others, "libc10.so.2")} {
+	for _, library := range []string{
+		usual, others, copied(t, usual, "libtorch_all.so"),
+		copied(t, others, "libc10.so.2"),
+	} {
 		before := len(tensorLinks(s))
 		h.do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorLinks(s)) > before })
@@ -364,7 +382,8 @@ func testTensorsFunctionsInLibrariesAnyName(t *testing.T) {
 			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)
 		}
 	}
-	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" || len(said.Details) != 8+2 {
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
+		len(said.Details) != 8+2 {
 		t.Errorf("%+v", said)
 	}
 	_, losses, err := s.Counters()

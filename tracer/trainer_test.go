@@ -13,11 +13,11 @@ import (
 
 // TestTrainer traces a real PyTorch trainer.
 func TestTrainer(t *testing.T) {
-	t.Run("losses are the same to the last bit", testTrainerLossesSameToLastBit)
+	t.Run("losses are the same to the last bit", testTrainerLossesSameLast)
 	t.Run("hardly a stack is truncated", testTrainerHardlyStackTruncated)
 }
 
-func testTrainerLossesSameToLastBit(t *testing.T) {
+func testTrainerLossesSameLast(t *testing.T) {
 	const before, traced, after = 40, 160, 40
 	alone := startTrainer(t)
 	want := alone.train(before+traced+after, nothing)
@@ -37,7 +37,8 @@ func testTrainerLossesSameToLastBit(t *testing.T) {
 	got = append(got, another.train(after, nothing)...)
 
 	if len(want) != before+traced+after || !slices.Equal(got, want) {
-		t.Errorf("losses differ from step %d on:\nalone   %s\ntraced  %s", firstDifference(got, want), strings.Join(want, " "), strings.Join(got, " "))
+		t.Errorf("losses differ from step %d on:\nalone   %s\ntraced  %s", firstDifference(got, want),
+			strings.Join(want, " "), strings.Join(got, " "))
 	}
 	if s.Err() != nil {
 		t.Errorf("the trace ended early: %v", s.Err())
@@ -102,8 +103,10 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 			t.Errorf("no stack of process %d of %d was taken: %v", i, len(pids), err)
 		}
 	}
-	t.Logf("%d of %d stacks are truncated, besides %d before their tables were made", cut, stacks, before)
+	t.Logf("%d of %d stacks are truncated, besides %d before their tables were made", cut, stacks,
+		before)
 	if stacks < least || cut*1000 > mostPerMille*stacks {
-		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut, stacks, mostPerMille, least)
+		t.Errorf("%d of %d stacks are truncated, want at most %d per mille of at least %d", cut, stacks,
+			mostPerMille, least)
 	}
 }

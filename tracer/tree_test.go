@@ -26,17 +26,17 @@ import (
 
 // TestTree traces several processes of a tree in one session.
 func TestTree(t *testing.T) {
-	t.Run("processes of one program are counted apart", testTreeProcessesOneProgramCountedApart)
-	t.Run("births add up in their bins", testTreeBirthsAddUpInTheirBins)
-	t.Run("variance is that of the samples", testTreeVarianceThatSamples)
-	t.Run("too many processes are refused", testTreeTooManyProcessesRefused)
-	t.Run("process that executes itself all the time", testTreeProcessThatExecutesItselfAllTime)
-	t.Run("process that forks all the time", testTreeProcessThatForksAllTime)
-	t.Run("process that renames itself all the time", testTreeProcessThatRenamesItselfAllTime)
-	t.Run("tree of depth one hundred", testTreeTreeDepthOneHundred)
-	t.Run("process that exits at once", testTreeProcessThatExitsAtOnce)
-	t.Run("fork keeps no breakpoints", testTreeForkKeepsNoBreakpoints)
-	t.Run("job keeps no breakpoints after an interrupt or a kill", testTreeJobKeepsNoBreakpointsAfterInterruptOrKill)
+	t.Run("processes of one program are counted apart", testTreeProcessesOneProgram)
+	t.Run("births add up in their bins", testTreeBirthsAddUp)
+	t.Run("variance is that of the samples", testTreeVarianceSamples)
+	t.Run("too many processes are refused", testTreeTooManyProcesses)
+	t.Run("process that executes itself all the time", testTreeProcessExecutesItself)
+	t.Run("process that forks all the time", testTreeProcessForksTime)
+	t.Run("process that renames itself all the time", testTreeProcessRenamesItself)
+	t.Run("tree of depth one hundred", testTreeTreeDepthOne)
+	t.Run("process that exits at once", testTreeProcessExitsOnce)
+	t.Run("fork keeps no breakpoints", testTreeForkKeepsBreakpoints)
+	t.Run("job keeps no breakpoints after an interrupt or a kill", testTreeJobKeepsBreakpoints)
 }
 
 // mapped is what the mappings of a function hold that have been touched.
@@ -49,7 +49,7 @@ func mapped(snapshot *growth.Snapshot, function string) (bytes int64) {
 	return bytes
 }
 
-func testTreeProcessesOneProgramCountedApart(t *testing.T) {
+func testTreeProcessesOneProgram(t *testing.T) {
 	for _, ranks := range []int{2, 5} {
 		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
 			j := startJob(t, ranks)
@@ -71,7 +71,8 @@ func testTreeProcessesOneProgramCountedApart(t *testing.T) {
 			for i, r := range j.ranks {
 				part := got.Of(r.pid)
 				mustHold(t, held(part), []string{
-					fmt.Sprint("leak_here ", 300*(i+1), 300*(i+1)*(64+16*i)), fmt.Sprint("hold_here ", 7+i, (7+i)*48),
+					fmt.Sprint("leak_here ", 300*(i+1), 300*(i+1)*(64+16*i)), fmt.Sprint("hold_here ", 7+i,
+						(7+i)*48),
 				})
 				if bytes, want := mapped(part, "map_here"), int64(4096*(i+1)); bytes != want {
 					t.Errorf("map_here of rank %d holds %d bytes, want %d", i, bytes, want)
@@ -85,7 +86,7 @@ func testTreeProcessesOneProgramCountedApart(t *testing.T) {
 	}
 }
 
-func testTreeBirthsAddUpInTheirBins(t *testing.T) {
+func testTreeBirthsAddUp(t *testing.T) {
 	j := startJob(t, 2)
 	s := traceJob(t, j, 1)
 	var moments []time.Duration
@@ -133,13 +134,14 @@ func birthsMustAddUp(t testing.TB, h growth.Holding) {
 		bytes, variance = bytes+b.InuseBytes, variance+b.Variance
 	}
 	if bytes != float64(h.InuseBytes) || math.Abs(variance-h.Variance) > 1e-9*h.Variance {
-		t.Errorf("%v: births of %.0f bytes, variance %g, of %d, %g", functions(h.Stack), bytes, variance, h.InuseBytes, h.Variance)
+		t.Errorf("%v: births of %.0f bytes, variance %g, of %d, %g", functions(h.Stack), bytes, variance,
+			h.InuseBytes, h.Variance)
 	}
 }
 
 // An object of s bytes is sampled with p = 1 - exp(-s/interval). It then represents w = s/p bytes
 // with variance w(w - s).
-func testTreeVarianceThatSamples(t *testing.T) {
+func testTreeVarianceSamples(t *testing.T) {
 	const objects, size, interval = 4000, 512, 4096
 	j := startJob(t, 2)
 	s := traceJob(t, j, interval)
@@ -166,14 +168,15 @@ func testTreeVarianceThatSamples(t *testing.T) {
 			if off := float64(h.Samples) - 2*objects*p; math.Abs(off) > 5*deviation {
 				t.Errorf("%d samples, want %.0f ± %.0f", h.Samples, 2*objects*p, deviation)
 			}
-			if want := float64(h.Samples) * w * (w - size); math.Abs(h.Variance-want) > 1e-9*want || len(h.Births) != 2 {
+			if want := float64(h.Samples) * w * (w - size); math.Abs(h.Variance-want) > 1e-9*want ||
+				len(h.Births) != 2 {
 				t.Errorf("variance %g, want %g; births %v", h.Variance, want, h.Births)
 			}
 		}
 	}
 }
 
-func testTreeTooManyProcessesRefused(t *testing.T) {
+func testTreeTooManyProcesses(t *testing.T) {
 	const room = 64
 	s := open(t, tracer.Options{PID: startSteps(t).PID(), Interval: 1})
 	last := startSteps(t)
@@ -183,7 +186,8 @@ func testTreeTooManyProcessesRefused(t *testing.T) {
 		mustAttach(t, s, targets[len(targets)-1].PID())
 	}
 	before := descriptors(t)
-	if err := attach(s, last.PID()); err == nil || !strings.Contains(err.Error(), "limit of traced processes reached (64)") {
+	if err := attach(s, last.PID()); err == nil ||
+		!strings.Contains(err.Error(), "limit of traced processes reached (64)") {
 		t.Errorf("%v", err)
 	}
 	if more := descriptors(t) - before; more != 0 || len(entries(t, s, last.PID())) != 0 {
@@ -257,7 +261,7 @@ func startScript(t testing.TB, text string) *tracertest.Target {
 	return target
 }
 
-func testTreeProcessThatExecutesItselfAllTime(t *testing.T) {
+func testTreeProcessExecutesItself(t *testing.T) {
 	for _, children := range []bool{false, true} {
 		t.Run(fmt.Sprint("children ", children), func(t *testing.T) {
 			target := startScript(t, `[ "$1" ] || echo ready; exec /bin/sh "$0" again`)
@@ -272,7 +276,7 @@ func testTreeProcessThatExecutesItselfAllTime(t *testing.T) {
 	}
 }
 
-func testTreeProcessThatForksAllTime(t *testing.T) {
+func testTreeProcessForksTime(t *testing.T) {
 	target := startScript(t, `echo ready; while :; do (:) & (:); done`)
 	mustLeaveNothing(t, func() {
 		s := openEventually(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
@@ -283,7 +287,7 @@ func testTreeProcessThatForksAllTime(t *testing.T) {
 	})
 }
 
-func testTreeProcessThatRenamesItselfAllTime(t *testing.T) {
+func testTreeProcessRenamesItself(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("python3", "-c", `import ctypes, itertools
 libc = ctypes.CDLL(None)
 print("ready", flush=True)
@@ -306,7 +310,7 @@ for name in itertools.cycle(names): libc.prctl(15, name, 0, 0, 0)`))
 	}
 }
 
-func testTreeTreeDepthOneHundred(t *testing.T) {
+func testTreeTreeDepthOne(t *testing.T) {
 	const depth = 100
 	target := startScript(t, `n=${1:-0}; [ "$1" ] || exec 3<&0
 if [ $n -lt 100 ]; then /bin/sh "$0" $((n+1)) & else echo ready; fi
@@ -324,7 +328,7 @@ read line <&3`) // all of them end with the input
 	})
 }
 
-func testTreeProcessThatExitsAtOnce(t *testing.T) {
+func testTreeProcessExitsOnce(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	program := tracertest.Build(t, "steps.c")
 	mustLeaveNothing(t, func() {
@@ -374,7 +378,7 @@ print("done", flush=True)
 sys.stdin.read()`
 
 // A forked child has its parent's breakpoints until the trace takes them away from all.
-func testTreeForkKeepsNoBreakpoints(t *testing.T) {
+func testTreeForkKeepsBreakpoints(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("python3", "-c", forks))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
@@ -386,7 +390,8 @@ func testTreeForkKeepsNoBreakpoints(t *testing.T) {
 	sizes := map[int64]float64{777: 0, 778: 50}
 	got := snapshot(t, s)
 	for _, h := range got.Holdings {
-		if each := h.InuseBytes / max(1, int64(h.InuseObjects)); h.Kind == growth.KindHeap && (each == 777 || each == 778) {
+		if each := h.InuseBytes / max(1, int64(h.InuseObjects)); h.Kind == growth.KindHeap &&
+			(each == 777 || each == 778) {
 			sizes[each] -= h.InuseObjects
 		}
 	}
@@ -458,15 +463,17 @@ func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 	return content
 }
 
-func testTreeJobKeepsNoBreakpointsAfterInterruptOrKill(t *testing.T) {
+func testTreeJobKeepsBreakpoints(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	command := filepath.Join(t.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command, "../cmd/allocscope").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", command,
+		"../cmd/allocscope").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
 	j := startJob(t, 4)
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
-		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1", "--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
+		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
+			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
 		var said bytes.Buffer
 		trace.Stdout, trace.Stderr = io.Discard, &said
 		if err := trace.Start(); err != nil {

@@ -6,7 +6,8 @@ import (
 	"testing"
 )
 
-// TestBlocks checks what c10::reportMemoryUsageToProfiler is called with, by the real library and by
+// TestBlocks checks what c10::reportMemoryUsageToProfiler is called with, by the real library and
+// by
 // the stand-ins for other versions.
 func TestBlocks(t *testing.T) {
 	t.Run("signature of the real library", testBlocksSignature)
@@ -56,7 +57,8 @@ func testBlocksHookArguments(t *testing.T) {
 			{"free activations 1 5", "9 3003392 ", " 1 5"},
 			{"cpu 3 64", "13 3003392 ", " 0 -1"},
 		} {
-			if got, want := do(g, step.order, "told"), step.before+totals[i]+step.after; len(got) != 1 || got[0] != want {
+			if got, want := do(g, step.order, "told"), step.before+totals[i]+step.after; len(got) != 1 ||
+				got[0] != want {
 				t.Errorf("%s: after %q: %q, want %q", flag, step.order, got, want)
 			}
 		}

@@ -31,11 +31,13 @@ func GPULeakLine(t testing.TB) int {
 	return 0
 }
 
-// StartGPUTrainer starts it with the interpreter that the variable PYTHON names. It waits until torch
+// StartGPUTrainer starts it with the interpreter that the variable PYTHON names. It waits until
+// torch
 // is loaded; CUDA has not been called yet.
 func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	t.Helper()
-	g := GPUTrainer{Start(t, cmp.Or(os.Getenv("PYTHON"), "python3"), append([]string{GPUTrainerSource()}, flags...)...)}
+	g := GPUTrainer{Start(t, cmp.Or(os.Getenv("PYTHON"), "python3"),
+		append([]string{GPUTrainerSource()}, flags...)...)}
 	g.Await("ready")
 	return g
 }
@@ -88,7 +90,8 @@ type TorchTotals struct {
 func ParseTorchTotals(lines []string) (TorchTotals, error) {
 	totals := TorchTotals{NotTold, NotTold, NotTold, NotTold, NotTold, NotTold, NotTold}
 	fields := map[string]*int64{
-		"allocated": &totals.Allocated, "reserved": &totals.Reserved, "segments": &totals.Segments, "free": &totals.Free,
+		"allocated": &totals.Allocated, "reserved": &totals.Reserved, "segments": &totals.Segments,
+		"free":  &totals.Free,
 		"total": &totals.Total, "pinned": &totals.Pinned, "kept": &totals.Kept,
 	}
 	for _, line := range lines {
@@ -107,18 +110,21 @@ func ParseTorchTotals(lines []string) (TorchTotals, error) {
 func ParseStepTime(lines []string) (float64, error) {
 	var steps, seconds float64
 	if len(lines) == 1 {
-		if _, err := fmt.Sscanf(lines[0], "steps %f seconds %f", &steps, &seconds); err == nil && steps > 0 && seconds > 0 {
+		if _, err := fmt.Sscanf(lines[0], "steps %f seconds %f", &steps, &seconds); err == nil &&
+			steps > 0 && seconds > 0 {
 			return 1000 * seconds / steps, nil
 		}
 	}
 	return 0, fmt.Errorf("read the trainer's time: %q, want \"steps NUMBER seconds WALL\"", lines)
 }
 
-// MeasuredOnGPU logs a row of the table of docs/gpu.md. It adds the row to the file that the variable
+// MeasuredOnGPU logs a row of the table of docs/gpu.md. It adds the row to the file that the
+// variable
 // GPU_TABLE names, if any.
 func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 	t.Helper()
-	row := fmt.Sprintf("| %s | %s |", what, strings.ReplaceAll(fmt.Sprintf(format, arguments...), "|", "\\|"))
+	row := fmt.Sprintf("| %s | %s |", what, strings.ReplaceAll(fmt.Sprintf(format, arguments...), "|",
+		"\\|"))
 	t.Log(row)
 	path := os.Getenv("GPU_TABLE")
 	if path == "" {

@@ -23,7 +23,10 @@ func TestGPUTrainer(t *testing.T) {
 func startOnCPU(t *testing.T, flags ...string) GPUTrainer {
 	t.Helper()
 	t.Setenv("PYTHON", python)
-	small := []string{"--device", "cpu", "--width", "16", "--layers", "1", "--batch", "2", "--length", "8", "--batches", "4"}
+	small := []string{
+		"--device", "cpu", "--width", "16", "--layers", "1", "--batch", "2", "--length",
+		"8", "--batches", "4",
+	}
 	return StartGPUTrainer(t, append(small, flags...)...)
 }
 
@@ -31,7 +34,8 @@ func testGPUTrainerOrders(t *testing.T) {
 	g := startOnCPU(t, "--leak", "4", "--workers", "1")
 	g.Do("context", "build")
 	steps := g.Do("train 2")
-	if len(steps) != 8 || !strings.HasPrefix(steps[0], "step 1 ") || !strings.HasPrefix(steps[7], "step 8 ") {
+	if len(steps) != 8 || !strings.HasPrefix(steps[0], "step 1 ") ||
+		!strings.HasPrefix(steps[7], "step 8 ") {
 		t.Errorf("two epochs of four batches: %q", steps)
 	}
 	g.Do("validate 1", "keep 3 16", "hold 1", "empty")
@@ -43,7 +47,8 @@ func testGPUTrainerOrders(t *testing.T) {
 		t.Errorf("a step takes %g ms", ms)
 	}
 	if got := g.Totals(); got.Kept <= want.Kept || (got.Kept-want.Kept)%(4*4096) != 0 {
-		t.Errorf("%d bytes are kept after whole epochs of four steps, before them %d", got.Kept, want.Kept)
+		t.Errorf("%d bytes are kept after whole epochs of four steps, before them %d", got.Kept,
+			want.Kept)
 	}
 	g.Hangup()
 	if !g.ProcessState.Success() {
@@ -84,7 +89,8 @@ func testGPUTrainerTotals(t *testing.T) {
 			t.Fatal(err)
 		}
 		got, err := ParseTorchTotals(strings.Split(strings.TrimSpace(string(out)), "\n"))
-		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotTold}); err != nil || got != want {
+		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotTold}); err != nil ||
+			got != want {
 			t.Errorf("%q: totals %+v, %v, want %+v", c.hostStats, got, err, want)
 		}
 	}
@@ -105,7 +111,8 @@ print(*[name + "=" + os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_C
 		"--no-cache":   "PYTORCH_CUDA_ALLOC_CONF= PYTORCH_NO_CUDA_MEMORY_CACHING=1 CUDA_MODULE_LOADING=",
 		"--eager":      "PYTORCH_CUDA_ALLOC_CONF= PYTORCH_NO_CUDA_MEMORY_CACHING= CUDA_MODULE_LOADING=EAGER",
 	} {
-		command := exec.Command(python, "-B", "-c", fmt.Sprintf(program, filepath.Dir(GPUTrainerSource())), flag)
+		command := exec.Command(python, "-B", "-c",
+			fmt.Sprintf(program, filepath.Dir(GPUTrainerSource())), flag)
 		command.Env = []string{"PATH=" + os.Getenv("PATH")}
 		out, err := command.CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
@@ -115,12 +122,26 @@ print(*[name + "=" + os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_C
 }
 
 func testGPUTrainerMalformed(t *testing.T) {
-	for _, lines := range [][]string{{"allocated"}, {"allocated x"}, {"allocated -1"}, {"lost 5"}, {"kept 1", "kept 1"}, {"kept 1 2"}, {""}} {
+	for _, lines := range [][]string{
+		{"allocated"},
+		{"allocated x"},
+		{"allocated -1"},
+		{"lost 5"},
+		{"kept 1", "kept 1"},
+		{"kept 1 2"},
+		{""},
+	} {
 		if totals, err := ParseTorchTotals(lines); err == nil {
 			t.Errorf("%q is read as %+v", lines, totals)
 		}
 	}
-	for _, lines := range [][]string{nil, {"steps 0 seconds 1"}, {"steps 3 seconds 0"}, {"steps 3"}, {"steps 3 seconds 1", "done"}} {
+	for _, lines := range [][]string{
+		nil,
+		{"steps 0 seconds 1"},
+		{"steps 3 seconds 0"},
+		{"steps 3"},
+		{"steps 3 seconds 1", "done"},
+	} {
 		if ms, err := ParseStepTime(lines); err == nil {
 			t.Errorf("%q is read as %g ms", lines, ms)
 		}
@@ -136,7 +157,8 @@ func testGPUTrainerLeakLine(t *testing.T) {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(text), "\n")
-	if n := GPULeakLine(t); !strings.HasPrefix(lines[n-2], "    def keep(") || strings.Count(string(text), "# LEAK") != 1 {
+	if n := GPULeakLine(t); !strings.HasPrefix(lines[n-2], "    def keep(") ||
+		strings.Count(string(text), "# LEAK") != 1 {
 		t.Errorf("line %d is below %q", n, lines[n-2])
 	}
 }

@@ -60,26 +60,32 @@ func exported(t *testing.T, path string) (names []string) {
 // newer are the functions that came with CUDA 10.2 to 12; oldDriver are those of before.
 var (
 	newer = []string{
-		"cuGetProcAddress_v2", "cuMemAddressFree", "cuMemAddressReserve", "cuMemAllocAsync", "cuMemAllocAsync_ptsz",
-		"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", "cuMemCreate", "cuMemExportToShareableHandle", "cuMemFreeAsync",
-		"cuMemFreeAsync_ptsz", "cuMemImportFromShareableHandle", "cuMemMap", "cuMemRelease", "cuMemRetainAllocationHandle",
+		"cuGetProcAddress_v2", "cuMemAddressFree", "cuMemAddressReserve", "cuMemAllocAsync",
+		"cuMemAllocAsync_ptsz",
+		"cuMemAllocFromPoolAsync", "cuMemAllocFromPoolAsync_ptsz", "cuMemCreate",
+		"cuMemExportToShareableHandle", "cuMemFreeAsync",
+		"cuMemFreeAsync_ptsz", "cuMemImportFromShareableHandle", "cuMemMap", "cuMemRelease",
+		"cuMemRetainAllocationHandle",
 		"cuMemSetAccess", "cuMemUnmap",
 	}
 	oldDriver = []string{
-		"cuDriverGetVersion", "cuInit", "cuMemAllocHost_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2", "cuMemAlloc_v2", "cuMemFreeHost",
+		"cuDriverGetVersion", "cuInit", "cuMemAllocHost_v2", "cuMemAllocManaged", "cuMemAllocPitch_v2",
+		"cuMemAlloc_v2", "cuMemFreeHost",
 		"cuMemFree_v2", "cuMemHostAlloc", "cuMemHostRegister_v2", "cuMemHostUnregister",
 	}
 )
 
 func testLibcudaOldDriver(t *testing.T) {
-	today, old := BuildLibrary(t, "libcuda.c", "libcuda.so.1"), BuildLibrary(t, "libcuda.c", "libcuda.so.1", "-DOLD")
+	today, old := BuildLibrary(t, "libcuda.c", "libcuda.so.1"), BuildLibrary(t, "libcuda.c",
+		"libcuda.so.1", "-DOLD")
 	if filepath.Base(today) != "libcuda.so.1" || filepath.Base(old) != "libcuda.so.1" || today == old {
 		t.Errorf("%s, %s", today, old)
 	}
 	if got := exported(t, old); !slices.Equal(got, oldDriver) {
 		t.Errorf("the old one has %q, want %q", got, oldDriver)
 	}
-	if got, want := exported(t, today), slices.Sorted(slices.Values(append(newer, oldDriver...))); !slices.Equal(got, want) {
+	if got, want := exported(t,
+		today), slices.Sorted(slices.Values(append(newer, oldDriver...))); !slices.Equal(got, want) {
 		t.Errorf("today's has %q, want %q", got, want)
 	}
 
@@ -104,7 +110,8 @@ func testLibcudaNestedCalls(t *testing.T) {
 		{"cuMemAllocFromPoolAsync_ptsz", "(jmp|b)", "cuMemAllocFromPoolAsync"},
 		{"cuMemFreeAsync_ptsz", "(jmp|b)", "cuMemFreeAsync"},
 	} {
-		out, err := exec.Command("objdump", "-d", "--no-show-raw-insn", "--disassemble="+c.function, library).Output()
+		out, err := exec.Command("objdump", "-d", "--no-show-raw-insn", "--disassemble="+c.function,
+			library).Output()
 		if err != nil {
 			t.Fatalf("objdump: %v (apt-get install binutils)", err)
 		}
@@ -118,7 +125,8 @@ func testLibcudaLateLoad(t *testing.T) {
 	g := startCUDA(t)
 	library := BuildLibrary(t, "libcuda.c", "libcuda.so.1")
 	loaded := func() bool {
-		return slices.ContainsFunc(mappings(t, g.PID()), func(line string) bool { return strings.HasSuffix(line, library) })
+		return slices.ContainsFunc(mappings(t, g.PID()),
+			func(line string) bool { return strings.HasSuffix(line, library) })
 	}
 	if loaded() {
 		t.Error("it is mapped at the start")
@@ -138,7 +146,8 @@ const firstDeviceAddress, lastDeviceAddress = 0x0a0000000000, 0x500000000000
 
 func testLibcudaDeviceAddresses(t *testing.T) {
 	g := startCUDA(t)
-	do(g, "load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100", "hold managed 5 70000000000", "hold segment 3 20971520")
+	do(g, "load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
+		"hold managed 5 70000000000", "hold segment 3 20971520")
 	for _, line := range mappings(t, g.PID()) {
 		var start, end uint64
 		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
@@ -152,7 +161,8 @@ func testLibcudaDeviceAddresses(t *testing.T) {
 
 func testLibcudaChildFreesItsOwn(t *testing.T) {
 	g := startCUDA(t)
-	said := do(g, "load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100", "hold allochost 2 100", "fork")
+	said := do(g, "load "+BuildLibrary(t, "libcuda.c", "libcuda.so.1"), "hold malloc 5 100",
+		"hold allochost 2 100", "fork")
 	var pid int
 	if len(said) != 1 {
 		t.Fatalf("%q", said)

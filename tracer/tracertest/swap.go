@@ -9,7 +9,8 @@ import (
 	"testing"
 )
 
-// swapKeeper has the kernel swap to a file until the end of its input. Keepers take turns (flock): the
+// swapKeeper has the kernel swap to a file until the end of its input. Keepers take turns (flock):
+// the
 // kernel chooses the file to which it swaps, and swapoff reads it back.
 const swapKeeper = `exec 9</proc/swaps && flock 9 && mkswap "$0" >&2 && swapon "$0" && { echo on; cat >/dev/null; swapoff "$0"; }`
 
@@ -41,6 +42,7 @@ func Swap(t testing.TB) {
 		}
 	})
 	if line, _ := bufio.NewReader(output).ReadString('\n'); line != "on\n" {
-		t.Fatalf("the kernel takes no swap file in %s (set TMPDIR to a folder on a disk)", filepath.Dir(path))
+		t.Fatalf("the kernel takes no swap file in %s (set TMPDIR to a folder on a disk)",
+			filepath.Dir(path))
 	}
 }

@@ -33,7 +33,8 @@ func Source(name string) string {
 	return filepath.Join(filepath.Dir(here), "..", "..", "testdata", name)
 }
 
-// Kept is the variable that names a folder of built programs, for machines without a compiler. Build
+// Kept is the variable that names a folder of built programs, for machines without a compiler.
+// Build
 // finds them there and leaves new ones there. Unset: Build uses a temporary folder.
 const Kept = "ALLOCSCOPE_TARGETS"
 
@@ -53,11 +54,13 @@ func Build(t testing.TB, source string, flags ...string) string {
 	return compile(t, source, name, flags)
 }
 
-// BuildLibrary is Build for a shared library whose soname programs know, such as libcuda.so.1. Its file
+// BuildLibrary is Build for a shared library whose soname programs know, such as libcuda.so.1. Its
+// file
 // has that name, too.
 func BuildLibrary(t testing.TB, source, name string, flags ...string) string {
 	t.Helper()
-	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name}, flags...))
+	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name},
+		flags...))
 }
 
 func compile(t testing.TB, source, name string, flags []string) string {
@@ -74,7 +77,8 @@ func compile(t testing.TB, source, name string, flags []string) string {
 	}
 	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
 	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler, strings.Join(arguments, " "), err, out)
+		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler,
+			strings.Join(arguments, " "), err, out)
 	}
 	return path
 }

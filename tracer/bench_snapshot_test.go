@@ -32,6 +32,7 @@ func startLeak(b *testing.B) *tracertest.Target {
 func BenchmarkSnapshotLiveObjects(b *testing.B) {
 	target := startLeak(b)
 	s := open(b, tracer.Options{PID: target.PID(), Interval: 1})
+
 	target.Say("go")
 	target.Await("done")
 	var took []float64
@@ -40,6 +41,7 @@ func BenchmarkSnapshotLiveObjects(b *testing.B) {
 		if live := snapshot(b, s).LiveObjects; live < manyObjects {
 			b.Fatalf("%d live samples", live)
 		}
+
 		took = append(took, milliseconds(began))
 	}
 	mustLoseNothing(b, s)
@@ -53,12 +55,14 @@ func BenchmarkCommand(b *testing.B) {
 		"../cmd/allocscope").CombinedOutput(); err != nil {
 		b.Fatalf("go build: %v\n%s", err, out)
 	}
+
 	metrics := make(map[string][]float64)
 	for range 3 {
 		for unit, value := range measureCommand(b, command) {
 			metrics[unit] = append(metrics[unit], value)
 		}
 	}
+
 	for unit, values := range metrics {
 		b.ReportMetric(median(values), unit)
 	}
@@ -76,6 +80,7 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	metrics := make(map[string]float64)
 	began := time.Now()
 	stop := startTool(b, command, bufio.NewScanner(lines), "tracing")
@@ -119,12 +124,14 @@ func mapsMiB(b *testing.B, pid int) (total float64) {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	counted := make(map[string]bool)
 	for _, file := range files {
 		info, err := os.ReadFile(file)
 		if err != nil {
 			continue // closed meanwhile
 		}
+
 		_, after, isMap := strings.Cut(string(info), "map_id:")
 		id, _, _ := strings.Cut(after, "\n")
 		if isMap && !counted[id] {
@@ -141,11 +148,13 @@ func number(b *testing.B, file, field string) float64 {
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	_, after, found := strings.Cut(string(content), field)
 	words := strings.Fields(after)
 	if !found || len(words) == 0 {
 		b.Fatalf("%s has no %s", file, field)
 	}
+
 	value, err := strconv.ParseFloat(words[0], 64)
 	if err != nil {
 		b.Fatal(err)
@@ -224,9 +233,11 @@ func BenchmarkScanStall(b *testing.B) {
 			&ns[3], &ns[4]); err != nil {
 			b.Fatal(err)
 		}
+
 		return ns
 	}
 	s := open(b, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	for _, c := range []struct {
 		name string
 		look func()
@@ -257,6 +268,7 @@ func BenchmarkFollowTree(b *testing.B) {
 	order(target, "grow 8")
 	order(target, "fork 30")
 	s := open(b, tracer.Options{PID: target.PID(), Children: true})
+
 	followUntilTraced(b, s, target.PID())
 	var took []float64
 	for range 10 * costRounds {
@@ -265,9 +277,11 @@ func BenchmarkFollowTree(b *testing.B) {
 		if n := len(s.Sample().Members); n != 31 {
 			b.Fatalf("%d members", n)
 		}
+
 		took = append(took, milliseconds(began))
 		time.Sleep(100 * time.Millisecond) // a budget for rollups gathers by time
 	}
+
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(took), "ms/second")
 	b.ReportMetric(median(took)/10, "%-of-a-second")
@@ -278,15 +292,18 @@ func BenchmarkSnapshotProcesses(b *testing.B) {
 	tracertest.NeedsRoot(b)
 	j := startJob(b, processes)
 	s := traceJob(b, j, 1)
+
 	for _, r := range j.ranks {
 		r.order("leak %d 64", objects)
 	}
+
 	var took []float64
 	for range 3 * costRounds {
 		began := time.Now()
 		if live := snapshot(b, s).LiveObjects; live < processes*objects {
 			b.Fatalf("%d live samples", live)
 		}
+
 		took = append(took, milliseconds(began))
 	}
 	mustLoseNothing(b, s)
@@ -298,6 +315,7 @@ func BenchmarkSnapshotProcesses(b *testing.B) {
 func BenchmarkAttachDetach(b *testing.B) {
 	root, target := startSteps(b), startSteps(b)
 	s := open(b, tracer.Options{PID: root.PID(), Interval: 1})
+
 	var attach, detach []float64
 	for range costRounds {
 		began := time.Now()
@@ -308,6 +326,7 @@ func BenchmarkAttachDetach(b *testing.B) {
 		mustDetach(b, s, target.PID())
 		detach = append(detach, milliseconds(began))
 	}
+
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(attach), "ms/attach")
 	b.ReportMetric(median(detach), "ms/detach")
@@ -344,6 +363,7 @@ func BenchmarkFaultsAndScans(b *testing.B) {
 		with = append(with, target.stretch(b, full, true))
 		without = append(without, target.stretch(b, cheap, false))
 	}
+
 	target.Hangup()
 	event := eventCost(b)
 	b.Run("cost", func(b *testing.B) { reportAmid(b, with, without[:rounds], without[1:]) })
@@ -358,12 +378,14 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	if err != nil {
 		b.Fatal(err)
 	}
+
 	awaitTables(s)
 	handled := func() (ns float64) { return 0 }
 	if scans {
 		read := runTime(b, tracer.Kernel(s).OnFault)
 		handled = func() float64 { ns, _ := read(); return ns }
 	}
+
 	began, cpu, faults, inProgram := time.Now(), cpuTime(b, g.PID()), faultsSoFar(b,
 		g.PID()), handled()
 	g.train(stretchSteps, func() {
@@ -372,6 +394,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 			took.scanned = float64(process.MeasureCPUTime(func() { snapshot(b, s) }).Microseconds()) / 1000
 		}
 	})
+
 	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps
 	took.wall = milliseconds(began) / stretchSteps
 	took.faults = float64(faultsSoFar(b, g.PID())-faults) / stretchSteps
@@ -411,6 +434,7 @@ func reportAmid(b *testing.B, stretches, before, after []stretch) {
 		slices.Sort(ratios)
 		return ratios
 	}
+
 	cpu := amid(func(s stretch) float64 { return s.cpu })
 	wall := amid(func(s stretch) float64 { return s.wall })
 	b.ReportMetric(0, "ns/op")
@@ -430,6 +454,7 @@ func reportParts(b *testing.B, stretches []stretch, event float64) {
 	percent := func(part func(stretch) float64) float64 {
 		return 100 * medianOf(stretches, func(s stretch) float64 { return part(s) / s.cpu })
 	}
+
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(medianOf(stretches, func(s stretch) float64 { return s.faults }), "faults/step")
 	b.ReportMetric(1e6*event, "ns-event/fault")

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"os"
 	"os/exec"
-	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,7 +20,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
-	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
@@ -34,6 +32,7 @@ func BenchmarkTrainer(b *testing.B) {
 		opening("interval=512KiB", tracer.Options{}),
 		opening("interval=1", tracer.Options{Interval: 1}),
 	}
+
 	msPerStep := func() float64 {
 		began := cpuTime(b, trainer.PID())
 		trainer.train(steps, nothing)
@@ -70,6 +69,7 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 	for _, w := range ways {
 		costs[w.name] = &cost{}
 	}
+
 	for range costRounds {
 		for _, w := range ways {
 			p := costs[w.name]
@@ -92,10 +92,12 @@ func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string)
 	for _, p := range costs {
 		native = append(native, p.native...)
 	}
+
 	b.Run("native", func(b *testing.B) {
 		b.ReportMetric(0, "ns/op") // leaves it out
 		b.ReportMetric(median(native), unit)
 	})
+
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {
 			p := costs[w.name]
@@ -132,6 +134,7 @@ func opening(name string, options tracer.Options) way {
 		if err != nil {
 			b.Fatalf("%+v", err)
 		}
+
 		awaitTables(s)
 		return func() {
 			if events := mustLoseNothing(b, s); events.Allocations == 0 {
@@ -156,6 +159,7 @@ func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		return ns
 	}
 }
@@ -168,6 +172,7 @@ func BenchmarkMallocFree(b *testing.B) {
 			b.Logf("no uprobe sessions in this kernel")
 			continue
 		}
+
 		name := strings.ReplaceAll(mode.String(), " ", "-")
 		ways = append(ways,
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
@@ -200,6 +205,7 @@ func findMemleak() (way, error) {
 	if err != nil {
 		return way{}, fmt.Errorf("%w: %s", err, refusal.String())
 	}
+
 	path := strings.TrimSpace(string(out))
 	return way{"memleak", func(b *testing.B, pid int) func() {
 		const quiet = "3600" // seconds between its reports
@@ -209,6 +215,7 @@ func findMemleak() (way, error) {
 		if err != nil {
 			b.Fatal(err)
 		}
+
 		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
 	}}, nil
 }
@@ -225,12 +232,14 @@ func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready stri
 		if !lines.Scan() {
 			b.Fatalf("%s ended and said %q", command, said)
 		}
+
 		said = append(said, lines.Text())
 	}
 	return func() {
 		if err := command.Process.Signal(os.Interrupt); err != nil {
 			b.Fatal(err)
 		}
+
 		for lines.Scan() {
 			said = append(said, lines.Text())
 		}
@@ -248,6 +257,7 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 		if !status.Attached {
 			b.Fatal(status.Reason)
 		}
+
 		return func() {
 			if err := probe.Close(links); err != nil {
 				b.Fatal(err)
@@ -281,6 +291,7 @@ func BenchmarkPageFault(b *testing.B) {
 		sampling("traced/interval=1", traced, 1),
 		sampling("untraced/interval=512KiB", untraced, 512<<10),
 	}
+
 	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
 		"ns/fault", "")
 }
@@ -297,6 +308,7 @@ func following(name string, options tracer.Options, counts bpf.Counter, blocks b
 		if awaitCUDA(b, s); blocks {
 			awaitBlocks(b, s)
 		}
+
 		return func() {
 			if counted(b, s, counts) == 0 {
 				b.Error("nothing was seen")
@@ -333,6 +345,7 @@ func BenchmarkBlocks(b *testing.B) {
 		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
 		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
 	}
+
 	nsPerPair := func() float64 {
 		began := cpuTime(b, g.PID())
 		g.do(fmt.Sprintf("churn %d 512 0", pairs))
@@ -358,12 +371,14 @@ func BenchmarkTensors(b *testing.B) {
 	for _, source := range []string{"tensor", "heap"} {
 		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
 		s := open(b, options)
+
 		before := probesRun(b, s)
 		trainer.train(steps, nothing)
 		perStep[source] = (probesRun(b, s) - before) / steps
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
+
 		ways = append(ways, opening(source, options))
 	}
 	b.Run("probes", func(b *testing.B) {
@@ -371,128 +386,13 @@ func BenchmarkTensors(b *testing.B) {
 		b.ReportMetric(perStep["tensor"], "tensor/step")
 		b.ReportMetric(perStep["heap"], "heap/step")
 	})
+
 	msPerStep := func() float64 {
 		began := cpuTime(b, trainer.PID())
 		trainer.train(steps, nothing)
 		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
 	}
 	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
-}
-
-// runTime makes the kernel measure a BPF program. It returns what reads the measurement: time in
-// ns, and runs.
-func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
-	b.Helper()
-	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
-	stats, err := ebpf.EnableStats(statsRunTime)
-	if err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { stats.Close() })
-	return func() (ns, runs float64) {
-		stats, err := program.Stats()
-		if err != nil {
-			b.Fatal(err)
-		}
-		return float64(stats.Runtime.Nanoseconds()), float64(stats.RunCount)
-	}
-}
-
-// BenchmarkPythonStack measures the program on mmap and munmap, which does little besides taking
-// the stack.
-func BenchmarkPythonStack(b *testing.B) {
-	target := tracertest.Start(b, python, tracertest.Source("deep.py"))
-	target.Await("ready")
-	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
-	read := runTime(b, tracer.Kernel(s).EnterMapping)
-	var each []float64
-	for range 3 * costRounds {
-		before, runsBefore := read()
-		target.Say("300")
-		target.Await("done")
-		after, runs := read()
-		each = append(each, (after-before)/(runs-runsBefore))
-	}
-	frames, calls := 0.0, 0.0
-	for _, h := range snapshot(b, s).Holdings {
-		frames, calls = frames+float64(len(h.Stack.Frames))*h.AllocObjects, calls+h.AllocObjects
-	}
-	mustLoseNothing(b, s)
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(each)/1000, "µs/stack")
-	b.ReportMetric(frames/calls, "frames/stack")
-}
-
-// BenchmarkTrackedAllocation measures in the kernel what a trainer's allocation costs beyond seeing
-// it: the stack, and the live map twice.
-func BenchmarkTrackedAllocation(b *testing.B) {
-	const steps = 10
-	target := startTrainer(b)
-	target.train(4*steps, nothing)
-	each := make(map[uint64][]float64)
-	for range costRounds {
-		for _, interval := range []uint64{1, kernel.MaxInterval} {
-			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
-			read := runTime(b, tracer.Kernel(s).HeapSession)
-			target.train(steps, nothing)
-			ns, _ := read()
-			events := mustLoseNothing(b, s)
-			each[interval] = append(each[interval], ns/float64(events.Allocations))
-			if err := s.Close(); err != nil {
-				b.Fatal(err)
-			}
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric((median(each[1])-median(each[kernel.MaxInterval]))/1000, "µs/allocation")
-}
-
-func BenchmarkUnwindTables(b *testing.B) {
-	target := startTrainer(b)
-	var opened, ready, size, rows, files []float64
-	for range 5 {
-		began := time.Now()
-		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
-		if err != nil {
-			b.Fatal(err)
-		}
-		opened = append(opened, milliseconds(began))
-		awaitTables(s)
-		ready = append(ready, milliseconds(began))
-		tables := tracer.Tables(s).Stats()
-		size, rows, files = append(size, float64(tables.Bytes)/(1<<20)), append(rows,
-			float64(tables.Rows)), append(files, float64(tables.Files))
-		if err := s.Close(); err != nil {
-			b.Fatal(err)
-		}
-	}
-	b.ReportMetric(0, "ns/op")
-	b.ReportMetric(median(opened), "ms-to-counting")
-	b.ReportMetric(median(ready), "ms-to-all-tables")
-	b.ReportMetric(median(size), "MiB-tables")
-	b.ReportMetric(median(rows), "rows")
-	b.ReportMetric(median(files), "files")
-}
-
-func BenchmarkVerifier(b *testing.B) {
-	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
-	target.Await("ready")
-	s := open(b, tracer.Options{PID: target.PID()})
-	programs := reflect.ValueOf(tracer.Kernel(s).Programs)
-	for i := range programs.NumField() {
-		name := programs.Type().Field(i).Tag.Get("ebpf")
-		program := programs.Field(i).Interface().(*ebpf.Program)
-		info, err := program.Info()
-		if err != nil {
-			b.Fatal(err)
-		}
-		if n, ok := info.VerifiedInstructions(); ok {
-			b.Run(name, func(b *testing.B) {
-				b.ReportMetric(0, "ns/op")
-				b.ReportMetric(float64(n), "instructions")
-			})
-		}
-	}
 }
 
 // BenchmarkCalibration compares the calibrated cost of an entry with what probing malloc and free
@@ -514,6 +414,7 @@ func BenchmarkCalibration(b *testing.B) {
 			return open.start(b, pid)
 		}})
 	}
+
 	costs := compare(b, ways, pid, nsPerPair)
 	for _, w := range ways {
 		b.Run(w.name, func(b *testing.B) {

@@ -104,6 +104,7 @@ func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 		mustBeNear(t, fmt.Sprintf("%s after it has forked", kind), rowsOf(after, middle)[kind],
 			rowsOf(before, middle)[kind])
 	}
+
 	mustBeNear(t, "its own", rowsOf(after, middle)[growth.KindMmap], 32<<20)
 	mustBeNear(t, "inherited by a worker", rowsOf(after, worker)[growth.KindInherited],
 		rollup(t, worker)["Shared_Dirty"])
@@ -145,6 +146,7 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	if r := residentOf(t, balanced(t, s), child); !r.Forked {
 		t.Errorf("%+v of a fork", r)
 	}
+
 	runForkOrders(t, target, "1 execute")
 	for range 2 { // known already at the first, without the tree having been scanned
 		got := balanced(t, s)
@@ -152,6 +154,7 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 		if r.Forked || r.RSS > 32<<20 || copies(got, child) != 0 || rows[growth.KindInherited] != 0 {
 			t.Errorf("%+v, %v of a program that holds nothing", r, rows)
 		}
+
 		s.Follow()
 	}
 }
@@ -165,10 +168,12 @@ func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	if pid := fork(t, target, fmt.Sprintf("0 replace %d", child)); pid != child {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
+
 	runForkOrders(t, target, "1 hold 8")
 	for range 2 { // the first finds another process, the second scans it
 		s.Follow()
 	}
+
 	got := balanced(t, s)
 	mustBeNear(t, "its own", rowsOf(got, child)[growth.KindMmap], 8<<20)
 	mustBeNear(t, "inherited", rowsOf(got, child)[growth.KindInherited],
@@ -186,6 +191,7 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 		}
 		t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
 	}
+
 	eventually(t, "it is stopped", func() bool { return s.Stopped(target.PID()) })
 	got := balanced(t, s)
 	for _, pid := range []int{child, target.PID()} {
@@ -200,6 +206,7 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 		"echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
+
 	seen := make(map[int]bool)
 	scans, off := 0, 0
 	for len(seen) < 15 {
@@ -221,6 +228,7 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 			}
 		}
 	}
+
 	if off > scans/20 {
 		t.Errorf("in %d of %d scans more was held than half as much again as is resident", off, scans)
 	}
@@ -260,6 +268,7 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 				}
 			}
 		}
+
 		mustBeNear(t, "the file in all processes", whole, 48<<20)
 		mustBeNear(t, "the file in the tree", once, 32<<20)
 		mustBeNear(t, "growth of the tree", treeTotal(got)-before, 32<<20)
@@ -323,10 +332,12 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 	do(t, parent, "hold_inherited")
 	child := startChild(t, parent, "fork", "done")
 	s := open(t, tracer.Options{PID: child, Interval: 1})
+
 	mustReport(t, balanced(t, s), child, []fact{
 		{"", growth.KindCOW, 0},
 		{"", growth.KindInherited, 64 << 20},
 	})
+
 	copied := do(t, parent, "child write_inherited")
 	after := balanced(t, s)
 	mustReport(t, after, child, append(copied, fact{"", growth.KindInherited, 48 << 20}))

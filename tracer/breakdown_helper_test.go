@@ -56,6 +56,7 @@ func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 		if _, err := fmt.Sscanf(line, "truth %s %s %d", &f.name, &f.kind, &f.bytes); err != nil {
 			t.Fatalf("the target reports %q of %q: %v", line, order, err)
 		}
+
 		facts = append(facts, f)
 	}
 	return facts
@@ -110,6 +111,7 @@ func mustReport(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
 				row += h.ResidentBytes
 			}
 		}
+
 		mustBeNear(t, fmt.Sprintf("%s of %s", f.kind, f.name), row, f.bytes)
 	}
 	if t.Failed() && !before {
@@ -171,6 +173,7 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 	if len(got.Residents) == 0 {
 		t.Fatal("a snapshot without processes")
 	}
+
 	for _, r := range got.Residents {
 		var sum int64
 		for _, h := range holdingsOf(got, r.PID) {
@@ -181,6 +184,7 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 					h.Stack.Root, h.ResidentBytes, h.SharedBytes)
 			}
 		}
+
 		if sum != r.RSS {
 			t.Errorf("the rows of PID %d sum to %d bytes, its RSS is %d\n%s", r.PID, sum, r.RSS,
 				breakdownText(got, r.PID))
@@ -189,6 +193,7 @@ func balanced(t testing.TB, s *tracer.Session) *growth.Snapshot {
 		if rss < r.RSS-slack || rss > r.RSS+slack {
 			t.Errorf("PID %d: RSS of %d bytes, by its pages %d", r.PID, r.RSS, rss)
 		}
+
 		mustBeNear(t, fmt.Sprintf("what is explained of PID %d, whose RSS is %d", r.PID, r.RSS),
 			r.RSS-rowsOf(got, r.PID)[growth.KindUnexplained], rss)
 	}
@@ -249,6 +254,7 @@ func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
 				return false
 			}
 		}
+
 		return true
 	})
 }
@@ -275,6 +281,7 @@ func awaitMember(t testing.TB, s *tracer.Session, pid int) {
 				return true
 			}
 		}
+
 		return false
 	})
 }

@@ -50,6 +50,7 @@ func testBreakdownScaleTooManyRuns(t *testing.T) {
 	const pages, limit = 60_000, 20_000
 	limitRuns(t, limit)
 	s, target := scaleOf(t, "stripes 60000")
+
 	for range 3 {
 		got := balanced(t, s)
 		if r := residentOf(t, got, target.PID()); r.Looked > 0.5 || r.Looked < 0.02 {
@@ -67,6 +68,7 @@ func testBreakdownScaleTooManyRunsSmall(t *testing.T) {
 	const pages, limit = 7_000, 2_000
 	limitRuns(t, limit)
 	s, target := scaleOf(t, "stripes 7000")
+
 	got := snapshot(t, s)
 	rows := addedUp(t, got, target.PID())
 	if rest := rows[growth.KindUnexplained]; rest < (pages-limit)*4096 {
@@ -93,6 +95,7 @@ func testBreakdownScaleProcessEndsDuring(t *testing.T) {
 	for range 3 {
 		target := startScale(t, "mappings 20000", "workers 5")
 		s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1})
+
 		followUntilTraced(t, s, target.PID())
 		snapshot(t, s)
 		go target.Process.Kill()
@@ -110,6 +113,7 @@ func testBreakdownScaleFiftyWorkersShare(t *testing.T) {
 	const workers, inherited = 50, 64 << 20
 	target := startScale(t, "resident 64", "workers 50")
 	s := open(t, tracer.Options{PID: target.PID(), Children: true})
+
 	followUntilTraced(t, s, target.PID())
 	var got *growth.Snapshot
 	eventually(t, "all have been scanned", func() bool {
@@ -117,6 +121,7 @@ func testBreakdownScaleFiftyWorkersShare(t *testing.T) {
 		got = snapshot(t, s)
 		return len(got.Residents) == workers+1
 	})
+
 	for _, r := range got.Residents {
 		rows := addedUp(t, got, r.PID)
 		if r.PID != target.PID() {
@@ -135,12 +140,14 @@ func testBreakdownScaleRowsSampledScan(t *testing.T) {
 	for range 3 {
 		target := startLarge(t)
 		s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 		facts := do(t, target, "all")
 		full := scanShareOf(t, s, target.PID(), 1)
 		mustReport(t, full, target.PID(), facts)
 		if r := residentOf(t, full, target.PID()); r.Looked != 1 {
 			t.Errorf("%v of all pages were scanned", r.Looked)
 		}
+
 		for _, share := range []float64{0.2, 0.3, 0.5} {
 			got := scanShareOf(t, s, target.PID(), share)
 			if r := residentOf(t, got, target.PID()); math.Abs(r.Looked-share) > 0.1 {
@@ -155,6 +162,7 @@ func testBreakdownScaleRowsSampledScan(t *testing.T) {
 			}
 		}
 	}
+
 	if mean := errors / math.Sqrt(of); math.Abs(mean) > 4.5 {
 		t.Errorf("all rows together are off by %.1f standard deviations", mean)
 	}
@@ -190,6 +198,7 @@ func testBreakdownScaleMemoryTracingStarted(t *testing.T) {
 	do(t, target, "dense")
 	do(t, target, "all")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	before := rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore]
 	for _, share := range []float64{0.3, 0.1, 0.5} {
 		got := rowsOf(scanShareOf(t, s, target.PID(), share), target.PID())
@@ -198,6 +207,7 @@ func testBreakdownScaleMemoryTracingStarted(t *testing.T) {
 				got[growth.KindBefore], before)
 		}
 	}
+
 	mustBeNear(t, "from before tracing started",
 		rowsOf(scanShareOf(t, s, target.PID(), 1), target.PID())[growth.KindBefore], before)
 	do(t, target, "discard")
@@ -212,6 +222,7 @@ func testBreakdownScaleFirstToucherOutlives(t *testing.T) {
 	do(t, target, "reserve")
 	do(t, target, "all")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	facts := do(t, target, "first")
 	before := len(faultsOf(t, s, target.PID()))
 	scanShareOf(t, s, target.PID(), 0.3)
@@ -257,6 +268,7 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 	for _, sources := range [][]string{nil, {"cuda"}, {"cuda", "mapping"}} {
 		g := startCUDA(t, libcuda(t))
 		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
+
 		before := rollup(t, g.PID())["Anonymous"]
 		rows := rowsOf(balanced(t, s), g.PID())
 		g.do("hold hostalloc 3 20000000", "hold allochost 2 10000001", "hold hostalloc 100 5000",
@@ -265,6 +277,7 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 			"hold_hostalloc": {0, 2*pages(20_000_000) + 100*pages(5000)},
 			"hold_allochost": {0, 2 * pages(10_000_001)},
 		}
+
 		taken := balanced(t, s)
 		mustAmount(t, "resident", pinnedBy(taken, g.PID()), want)
 		all := want["hold_hostalloc"][1] + want["hold_allochost"][1]
@@ -274,12 +287,14 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 				t.Errorf("%v: %s has grown by %d bytes\n%s", sources, kind, more, breakdownText(taken, g.PID()))
 			}
 		}
+
 		if reported := g.totals("totals")["pinned"]; reported != [2]int64{
 			104,
 			2*20_000_000 + 2*10_000_001 + 100*5000,
 		} {
 			t.Errorf("%d: the test is wrong", reported)
 		}
+
 		g.do("free hostalloc 102", "free allochost 2")
 		mustAmount(t, "after all is freed", pinnedBy(balanced(t, s), g.PID()), amounts{})
 		mustLoseNothing(t, s)
@@ -293,11 +308,13 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	const size, objects = 300_000, 40
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("hold register 40 300000")
 	before := pinnedBy(balanced(t, s), g.PID())["hold_register"][1]
 	if before > objects*2*page { // only malloc has written, to its headers
 		t.Errorf("%d bytes of memory that was not touched are resident", before)
 	}
+
 	g.do("touch register 40")
 	taken := balanced(t, s)
 	mustAmount(t, "resident", pinnedBy(taken, g.PID()),
@@ -305,6 +322,7 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	if heap := residentHeapOf(taken, "hold_register"); heap > objects*page {
 		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
+
 	g.do("free register 10")
 	mustAmount(t, "after ten have gone", pinnedBy(balanced(t, s), g.PID()),
 		amounts{"hold_register": {0, (objects - 10) * pages(size)}})
@@ -318,14 +336,17 @@ func testBreakdownPinnedOverlappingRegistrationsCount(t *testing.T) {
 	const size = 8_000_001
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("overlap 8000001")
 	taken := balanced(t, s)
 	if row := pinnedBy(taken, g.PID())["overlap_here"][1]; row < size || row > size+2*page {
 		t.Errorf("%d bytes are pinned, want %d\n%s", row, size, breakdownText(taken, g.PID()))
 	}
+
 	if sample := s.Sample().Processes[0]; sample.Pinned != size/4*3+size-size/4 {
 		t.Errorf("%d bytes are registered", sample.Pinned)
 	}
+
 	g.do("overlap")
 	mustAmount(t, "after it is given back", pinnedBy(balanced(t, s), g.PID()), amounts{})
 	mustLoseNothing(t, s)
@@ -337,6 +358,7 @@ func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
 		"hold allochost 3 20000000")
 	want := amounts{
@@ -345,6 +367,7 @@ func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 			20 * pages(3_000_000),
 		}, "hold_allochost": {0, 3 * pages(20_000_000)},
 	}
+
 	for _, share := range []float64{1, 0.3, 0.1, 0.03} {
 		got := scanShareOf(t, s, g.PID(), share)
 		mustAmount(t, fmt.Sprint("a share of ", share), pinnedBy(got, g.PID()), want)

@@ -79,6 +79,7 @@ func whole(facts []fact) []fact {
 func testBreakdownUntouchedReservationsGrowth(t *testing.T) {
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	before := balanced(t, s)
 	do(t, target, "heap_reserve")
 	do(t, target, "map_reserve")
@@ -120,6 +121,7 @@ func testBreakdownEachArenaRow(t *testing.T) {
 	const slack = 256 << 10
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	do(t, target, "arenas")
 	got := balanced(t, s)
 	target.Say("info")
@@ -127,6 +129,7 @@ func testBreakdownEachArenaRow(t *testing.T) {
 	if err := xml.Unmarshal([]byte(strings.Join(target.Await("done"), "\n")), &info); err != nil {
 		t.Fatal(err)
 	}
+
 	want := info.free()
 	rows := make(map[string]int64)
 	for _, h := range holdingsOf(got, target.PID()) {
@@ -134,16 +137,19 @@ func testBreakdownEachArenaRow(t *testing.T) {
 			rows[h.Stack.Frames[0].Function] += h.ResidentBytes
 		}
 	}
+
 	var sizes []int64
 	for name, bytes := range rows {
 		if name == "main heap" || strings.HasPrefix(name, "arena 0x") {
 			sizes = append(sizes, bytes)
 		}
 	}
+
 	slices.Sort(sizes)
 	if len(want) != 9 || len(sizes) < 8 || len(sizes) > 9 {
 		t.Fatalf("rows %v, want %d", rows, want)
 	}
+
 	for i, got := range sizes {
 		if want := want[len(want)-len(sizes)+i]; got < want-slack || got > want+slack {
 			t.Errorf("an arena keeps %d bytes, want %d: rows %v", got, want, rows)
@@ -171,9 +177,11 @@ func testBreakdownMemoryTracingStarted(t *testing.T) {
 	target := startBreakdown(t)
 	facts := do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	for range 2 { // untouched since
 		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
+
 	facts = do(t, target, "free_before")
 	mustReport(t, balanced(t, s), target.PID(), facts)
 	left := facts[0].bytes
@@ -235,6 +243,7 @@ func testBreakdownSwappedMemoryKeeps(t *testing.T) {
 	tracertest.Swap(t)
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	facts := do(t, target, "map_touched")
 	mustReport(t, balanced(t, s), target.PID(), facts)
 	facts = do(t, target, "page_out")
@@ -248,6 +257,7 @@ func testBreakdownSwappedMemoryKeeps(t *testing.T) {
 			here += h.SwappedBytes
 		}
 	}
+
 	mustBeNear(t, "swapped out", all, want)
 	mustBeNear(t, "swapped out of the mapping", here, 32<<20-facts[0].bytes)
 	if r := residentOf(t, got, target.PID()); r.Swap != want {
@@ -265,6 +275,7 @@ func testBreakdownUntracedHeapSame(t *testing.T) {
 		PID: without.PID(), Interval: 1,
 		Sources: []string{"mapping", "fault"},
 	})
+
 	for _, order := range []string{"heap_small", "heap_large", "heap_fragment", "map_touched"} {
 		do(t, with, order)
 		do(t, without, order)
@@ -311,6 +322,7 @@ func testBreakdownRowsSameWithout(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "before")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	readPagemap(s)
 	for _, order := range []string{
 		"heap_small", "heap_partly", "heap_fragment", "map_touched",
@@ -319,6 +331,7 @@ func testBreakdownRowsSameWithout(t *testing.T) {
 		facts := whole(do(t, target, order))
 		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
+
 	if totals := snapshot(t, s).Mappings; totals.Unmeasured != 0 {
 		t.Errorf("%d bytes are not scanned", totals.Unmeasured)
 	}
@@ -328,11 +341,13 @@ func testBreakdownRowsSameWithout(t *testing.T) {
 func testBreakdownTerabytesLeftOut(t *testing.T) {
 	target := startBreakdown(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	readPagemap(s)
 	facts := do(t, target, "map_vast")
 	for _, order := range []string{"map_touched", "heap_small"} {
 		facts = append(facts, do(t, target, order)...)
 	}
+
 	for range 2 {
 		got := snapshot(t, s)
 		rows, r := rowsOf(got, target.PID()), residentOf(t, got, target.PID())
@@ -340,6 +355,7 @@ func testBreakdownTerabytesLeftOut(t *testing.T) {
 			row, _ := rowOf(got, target.PID(), f)
 			mustBeNear(t, f.name, row, f.bytes)
 		}
+
 		mustBeNear(t, "unexplained", rows[growth.KindUnexplained], facts[0].bytes)
 		mustBeNear(t, "scanned", int64(r.Looked*float64(r.RSS)), r.RSS-facts[0].bytes)
 		if got.Mappings.Unmeasured != 4<<40 || got.Mappings.Reserved < 4<<40 {
@@ -354,6 +370,7 @@ func testBreakdownSampledRowsWithin(t *testing.T) {
 	for range 4 {
 		target := startBreakdown(t)
 		s := open(t, tracer.Options{PID: target.PID()})
+
 		facts := do(t, target, "heap_small")
 		facts = append(facts, do(t, target, "heap_fragment")...)
 		facts = append(facts, do(t, target, "heap_large")...)
@@ -361,6 +378,7 @@ func testBreakdownSampledRowsWithin(t *testing.T) {
 		for _, f := range facts {
 			mustBeWithinItsError(t, got, target.PID(), f)
 		}
+
 		if t.Failed() {
 			t.Log(breakdownText(got, target.PID()))
 		}
@@ -377,6 +395,7 @@ func mustBeWithinItsError(t *testing.T, s *growth.Snapshot, pid int, f fact) {
 			row, variance = row+h.ResidentBytes, variance+h.ResidentVariance
 		}
 	}
+
 	off, deviation := float64(row-f.bytes), math.Sqrt(variance)
 	if math.Abs(off) > 4.5*deviation+max(1<<20, 0.02*float64(f.bytes)) {
 		t.Errorf("%s of %s: %d ± %.0f bytes, want %d", f.kind, f.name, row, deviation, f.bytes)

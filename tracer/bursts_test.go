@@ -1,7 +1,6 @@
 package tracer_test
 
 import (
-	"errors"
 	"math"
 	"runtime"
 	"slices"
@@ -9,7 +8,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -34,9 +32,6 @@ func TestBursts(t *testing.T) {
 	t.Run("snapshot within a burst leaves its tallies", testBurstsSnapshotWithinBurst)
 	t.Run("deaths while every call is probed", testBurstsDeathsCallProbed)
 	t.Run("detach forgets what was learnt", testBurstsDetachForgetsLearnt)
-	t.Run("tensors become tracked objects", testBurstsTensorsBecomeTracked)
-	t.Run("tensors without room are a loss", testBurstsTensorsWithoutRoom)
-	t.Run("tensors alone in bursts", testBurstsTensorsAloneBursts)
 }
 
 // checkLiveness checks all tracked objects now.
@@ -61,25 +56,6 @@ func misplaceHeap(s *tracer.Session, pid int) {
 				target.Heap.Functions[i].Path = "/nonexistent"
 			}
 		}
-	}
-}
-
-// openTensorBurst begins a burst of tensors where source heap is off, as the overhead controller
-// does.
-func openTensorBurst(t *testing.T, s *tracer.Session) {
-	t.Helper()
-	p := tracer.Probing(s)
-	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
-		p.OpenHeap(true, 1)); err != nil {
-		t.Fatal(err)
-	}
-}
-
-func closeTensorBurst(t *testing.T, s *tracer.Session) {
-	t.Helper()
-	p := tracer.Probing(s)
-	if err := errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)); err != nil {
-		t.Fatal(err)
 	}
 }
 
@@ -134,11 +110,13 @@ func testBurstsBurstRepresentsTime(t *testing.T) {
 	if factor < 1.001 {
 		t.Fatalf("the burst represents %.2f times its length", factor)
 	}
+
 	taken := snapshot(t, s)
 	mustEstimate(t, taken, "kept_here", 1000, 100, factor)
 	if churn, ok := held(taken)["churn_here"]; ok {
 		t.Errorf("churn_here holds %d, want nothing", churn)
 	}
+
 	for _, h := range taken.Holdings {
 		if h.Kind == growth.KindHeap && h.Stack.Frames[1].Function == "churn_here" &&
 			math.Abs(h.AllocObjects-5000*factor) > 2 {
@@ -233,10 +211,12 @@ func testBurstsCallCutEnd(t *testing.T) {
 			runtime.Gosched()
 		}
 	}
+
 	_, losses, err := s.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, l := range losses {
 		if l.Kind == tracer.LossMissedReturn {
 			t.Errorf("lost: %d %s", l.Count, l.Reason)
@@ -261,6 +241,7 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 			closeHeap(t, s)
 			runOrders(target, "drop 300")
 		}
+
 		_, losses, err := s.Counters()
 		if err != nil {
 			t.Fatal(err)
@@ -360,6 +341,7 @@ func testBurstsEndedTargetKeeps(t *testing.T) {
 	if source := heapOf(s, pid); !source.Attached {
 		t.Errorf("%+v", source)
 	}
+
 	if n := trackedObjects(s); n != 300 {
 		t.Errorf("%d objects are tracked, want 300", n)
 	}
@@ -403,6 +385,7 @@ func testBurstsSnapshotWithinBurst(t *testing.T) {
 			objects += h.AllocObjects
 		}
 	}
+
 	if want := 60 * lastFactor(s); math.Abs(objects-want) > 0.01 || lastFactor(s) < 1.001 {
 		t.Errorf("%.2f objects were allocated, want %.2f", objects, want)
 	}
@@ -414,11 +397,13 @@ func testBurstsDeathsCallProbed(t *testing.T) {
 	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
 		t.Fatal(err)
 	}
+
 	runOrders(target, "drop 150")
 	closeHeap(t, s)
 	if n := trackedObjects(s); n != 250 {
 		t.Errorf("%d objects are tracked, want 250", n)
 	}
+
 	for _, h := range snapshot(t, s).Holdings {
 		if h.Sighting != nil && (h.Sighting.Hazard != (growth.Hazard{})) {
 			t.Errorf("%+v", *h.Sighting)
@@ -440,76 +425,11 @@ func testBurstsDetachForgetsLearnt(t *testing.T) {
 		allocators != 2 {
 		t.Errorf("%d hazard rates and %d allocators are known, want 2 and 2", hazards, allocators)
 	}
+
 	mustDetach(t, s, other.PID())
 	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 ||
 		allocators != 1 || trackedObjects(s) != 10 {
 		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10", hazards,
 			allocators, trackedObjects(s))
-	}
-}
-
-// heldTensors fills the kernel's map of tensors.
-func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
-	t.Helper()
-	for i := range n {
-		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
-		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
-		if err := tracer.Kernel(s).Tensors.Put(key, value); err != nil {
-			t.Fatal(err)
-		}
-	}
-}
-
-func testBurstsTensorsBecomeTracked(t *testing.T) {
-	target, s := startBursts(t)
-	heldTensors(t, s, target.PID(), 7)
-	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-		t.Fatal(err)
-	}
-	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t,
-		tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
-		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive,
-			trackedObjects(s))
-	}
-}
-
-func testBurstsTensorsWithoutRoom(t *testing.T) {
-	target := startBurstsProgram(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
-	runOrders(target, "keep 8 100")
-	closeHeap(t, s)
-	heldTensors(t, s, target.PID(), 5)
-	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
-		t.Fatal(err)
-	}
-	_, losses, err := s.Counters()
-	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) ||
-		trackedObjects(s) >= 13 {
-		t.Errorf("%+v, %v; %d are tracked", losses, err, trackedObjects(s))
-	}
-}
-
-func testBurstsTensorsAloneBursts(t *testing.T) {
-	h := startTensors(t)
-	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
-	tracer.Schedule(s).Lag = time.Nanosecond
-	closeTensorBurst(t, s)
-	h.do("keep 20 5000") // no probe is open
-	openTensorBurst(t, s)
-	h.do("keep 100 5000")
-	closeTensorBurst(t, s)
-	taken, bytes := snapshot(t, s), int64(0)
-	for _, h := range taken.Holdings {
-		bytes += h.InuseBytes
-	}
-	if want := lastFactor(s) * 100 * 5000; taken.Watch.Windows != 1 || lastFactor(s) < 1.001 ||
-		math.Abs(float64(bytes)-want) > 0.1*want {
-		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Watch)
-	}
-	openTensorBurst(t, s)
-	h.do("drop 120") // all that were kept
-	closeTensorBurst(t, s)
-	if n := trackedObjects(s); n != 0 {
-		t.Errorf("%d objects are tracked after the release of all", n)
 	}
 }

@@ -36,6 +36,7 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 	if err != nil {
 		t.Fatalf("ldd %s: %v (apt-get install libc-bin)", program, err)
 	}
+
 	for line := range strings.Lines(string(out)) {
 		for _, word := range strings.Fields(line) {
 			if strings.HasPrefix(word, "/") {
@@ -52,6 +53,7 @@ func copyInto(t *testing.T, root, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	to = filepath.Join(root, to)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		t.Fatal(err)
@@ -68,6 +70,7 @@ func childOf(t *testing.T, pid int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	child, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
 		t.Fatalf("children of %d: %q", pid, raw)
@@ -132,6 +135,7 @@ func testContainerTargetFileSystem(t *testing.T) {
 	if entries, err := os.ReadDir(private); err != nil || len(entries) != 0 {
 		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
 	}
+
 	s := mustCountLeak(t, target, tracer.Options{PID: childOf(t, target.PID()), Interval: 1})
 	mustLoseNothing(t, s)
 }
@@ -151,6 +155,7 @@ func runContained(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program,
 		"-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
@@ -173,12 +178,14 @@ func pidOutside(t *testing.T, pid int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ours := namespace(t, "self", "pid")
 	for _, e := range entries {
 		outside, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
+
 		link, _ := os.Readlink(filepath.Join(outsidesProc, e.Name(), "ns/pid"))
 		status, _ := os.ReadFile(filepath.Join(outsidesProc, e.Name(), "status"))
 		if link == ours && strings.Contains(string(status),
@@ -186,6 +193,7 @@ func pidOutside(t *testing.T, pid int) int {
 			return outside
 		}
 	}
+
 	t.Fatalf("pid %d is in no /proc outside", pid)
 	return 0
 }
@@ -204,6 +212,7 @@ func testContainerOtherProcessesInside(t *testing.T) {
 		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	for _, mode := range modes {
 		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
@@ -212,6 +221,7 @@ func testContainerOtherProcessesInside(t *testing.T) {
 		if target.PID() > 100 {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
 		}
+
 		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 		mustLoseNothing(t, s)
 	}
@@ -222,9 +232,11 @@ func testContainerMappingsInsideContainer(t *testing.T) {
 		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
@@ -237,6 +249,7 @@ func testContainerTargetAnotherContainer(t *testing.T) {
 		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	_, pid := startContained(t, tracertest.Build(t, "leak.c", "-pthread"), "--mount", "--pid")
 	s, err := tracer.Open(t.Context(), tracer.Options{PID: pid})
@@ -256,6 +269,7 @@ func testContainerNVMLCountsPID(t *testing.T) {
 		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	g := startCUDA(t, libcuda(t))
 	file := filepath.Join(t.TempDir(), "answers")
@@ -263,6 +277,7 @@ func testContainerNVMLCountsPID(t *testing.T) {
 	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000",
 		fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
 	s := open(t, tracer.Options{PID: g.PID(), NVML: tracertest.BuildNVML(t)})
+
 	sampleUntil(t, s, "NVML is read", func(m growth.Moment) bool { return len(m.GPUs) == 1 })
 	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
 	g.do("hold malloc 1 1000")

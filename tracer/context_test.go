@@ -66,6 +66,7 @@ func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+
 		return true
 	}
 

@@ -61,6 +61,7 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 			&copied); err != nil {
 			t.Fatalf("the target reports %q: %v", line, err)
 		}
+
 		f.copied = copied == 1
 		truth = append(truth, f)
 	}
@@ -81,6 +82,7 @@ func startFaults(t testing.TB) (target *tracertest.Target, program string, child
 			t.Fatal(err)
 		}
 	}
+
 	program = tracertest.Build(t, "faults.c", "-fomit-frame-pointer")
 	target = tracertest.Start(t, program, path)
 	if _, err := fmt.Sscanf(strings.Join(target.Await("ready"), "\n"), "child %d",
@@ -97,6 +99,7 @@ func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()
 	if !status.Attached {
 		t.Fatalf("source fault is not attached: %s", status.Reason)
 	}
+
 	detach = func() {
 		if err := probe.Close(links); err != nil {
 			t.Errorf("detach: %v", err)
@@ -128,6 +131,7 @@ func faultsSoFar(t testing.TB, pid int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	_, fields, _ := strings.Cut(string(text), ") ")
 	var skip string
 	var minor, children, major int
@@ -192,6 +196,7 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 	target, program, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	takeFaults(t, s, everyFault)
 	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
 	target.Say("go")
@@ -200,6 +205,7 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 	if taken != counted {
 		t.Errorf("%d faults taken, and the kernel counts %d", taken, counted)
 	}
+
 	for i := range truth {
 		switch f := &truth[i]; f.function {
 		case "read_file", "touch_huge": // several pages by a fault, where the kernel can
@@ -212,9 +218,11 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 			}
 		}
 	}
+
 	if len(truth) != 8 {
 		t.Fatalf("the target reports %+v: the test is wrong", truth)
 	}
+
 	mustFault(t, s, program, faultsOf(t, s, target.PID()), truth)
 	mustLoseNothing(t, s)
 }
@@ -222,12 +230,14 @@ func testKernelFaultsFaultsPagesStacks(t *testing.T) {
 func testKernelFaultsCopiesSharedPages(t *testing.T) {
 	target, program, child := startFaults(t)
 	s := open(t, tracer.Options{PID: child, Sources: []string{"mapping"}})
+
 	takeFaults(t, s, everyFault)
 	target.Say("child")
 	truth := reportedFaults(t, target.Await("done"))
 	if len(truth) != 2 || !truth[0].copied || truth[0].faults != truth[0].pages || truth[1].copied {
 		t.Fatalf("the target reports %+v: the test is wrong", truth)
 	}
+
 	mustFault(t, s, program, faultsOf(t, s, child), truth)
 	mustLoseNothing(t, s)
 }
@@ -237,14 +247,17 @@ func testFaultsHugePageOne(t *testing.T) {
 	if err != nil || strings.Contains(string(setting), "[never]") {
 		t.Fatalf("this kernel makes no huge pages: %s %v", setting, err)
 	}
+
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	takeFaults(t, s, everyFault)
 	target.Say("go")
 	for _, f := range reportedFaults(t, target.Await("done")) {
 		if f.function != "touch_huge" {
 			continue
 		}
+
 		var pages []uint64
 		for _, fault := range faultsOf(t, s, target.PID()) {
 			if fault.Page-f.start < uint64(f.pages)*faultPage {
@@ -261,6 +274,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 	traced, _, child := startFaults(t)
 	other, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: traced.PID(), Sources: []string{"mapping"}})
+
 	takeFaults(t, s, everyFault)
 	other.Say("go")
 	other.Await("done")
@@ -272,6 +286,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 			t.Errorf("%d faults of pid %d, which is not traced", n, pid)
 		}
 	}
+
 	if own := len(faultsOf(t, s, traced.PID())); sampledFaults(t, s)-before > own {
 		t.Errorf("%d faults counted, want those of the traced process: %d", sampledFaults(t, s)-before,
 			own)
@@ -281,6 +296,7 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 func testFaultsFaultsEndLinks(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	detach := takeFaults(t, s, everyFault)
 	target.Say("many 100")
 	target.Await("done")
@@ -298,6 +314,7 @@ func testFaultsFaultsEndLinks(t *testing.T) {
 func testFaultsFaultsForgottenPage(t *testing.T) {
 	target, _, child := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	mustAttach(t, s, child)
 	takeFaults(t, s, everyFault)
 	target.Say("many 100")
@@ -309,6 +326,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 	for i := range 60 {
 		pages = append(pages, many.start+uint64(i)*faultPage)
 	}
+
 	source.ForgetFaults(tracer.Kernel(s), uint32(child), pages)
 	source.ForgetFaults(tracer.Kernel(s), uint32(target.PID()), append(pages, 4095))
 	left := faultsOf(t, s, target.PID())
@@ -320,6 +338,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 	if len(left) != before-60 {
 		t.Errorf("%d faults of %d left after 60 were forgotten", len(left), before)
 	}
+
 	mustDetach(t, s, target.PID())
 	if n := len(faultsOf(t, s, target.PID())); n > 0 {
 		t.Errorf("%d faults left of a process that has been given up", n)
@@ -332,6 +351,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 func testFaultsFaultsBeyondMap(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	takeFaults(t, s, everyFault)
 	target.Say(fmt.Sprint("many ", kernel.MaxFaults+500))
 	target.Await("done")
@@ -339,6 +359,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 	if kept != kernel.MaxFaults {
 		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
 	}
+
 	_, losses, err := s.Counters()
 	if err != nil {
 		t.Fatal(err)
@@ -356,6 +377,7 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
 	target, program, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	takeFaults(t, s, interval)
 	target.Say(fmt.Sprint("many ", pages))
 	truth := reportedFaults(t, target.Await("done"))[0]
@@ -365,6 +387,7 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 		if f.Weight != period {
 			t.Fatalf("%+v represents %v faults, want %v", f, f.Weight, period)
 		}
+
 		if f.Page-truth.start >= uint64(truth.pages)*faultPage {
 			continue
 		}
@@ -384,10 +407,12 @@ func testFaultsSampledFaultsRepresent(t *testing.T) {
 func testFaultsMissingPrivilegesNamed(t *testing.T) {
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	mustBeRefused := true
 	if level, err := os.ReadFile("/proc/sys/kernel/perf_event_paranoid"); err == nil {
 		mustBeRefused = strings.Trim(string(level), "\n") > "0"
 	}
+
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	restore := dropCapabilities(t)
@@ -408,12 +433,14 @@ func dropCapabilities(t *testing.T) (restore func()) {
 	if err := unix.Capget(&header, &had[0]); err != nil {
 		t.Fatal(err)
 	}
+
 	for i := range had {
 		none[i].Permitted = had[i].Permitted
 	}
 	if err := unix.Capset(&header, &none[0]); err != nil {
 		t.Fatal(err)
 	}
+
 	return func() {
 		if err := unix.Capset(&header, &had[0]); err != nil {
 			t.Fatal(err)
@@ -425,11 +452,13 @@ func testFaultsCPU(t *testing.T) {
 	const pages = 10
 	target, _, _ := startFaults(t)
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+
 	takeFaults(t, s, everyFault)
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {
 		t.Fatal(err)
 	}
+
 	for cpu := range len(all) * 64 {
 		if !all.IsSet(cpu) {
 			continue
@@ -439,6 +468,7 @@ func testFaultsCPU(t *testing.T) {
 		if err := unix.SchedSetaffinity(target.PID(), &one); err != nil {
 			t.Fatal(err)
 		}
+
 		before := sampledFaults(t, s)
 		target.Say(fmt.Sprint("many ", pages))
 		target.Await("done")

@@ -70,6 +70,7 @@ func testGPUAttachProgramWithoutGPU(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t)
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	for _, said := range s.Sources() {
 		if said.Name == "cuda" {
 			t.Errorf("%+v", said)
@@ -87,19 +88,23 @@ func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
 	for _, a := range gpuAPIs {
 		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size))
 	}
+
 	g.do("retain 3", "free segment 1")
 	before := g.totals("totals")
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	expected := newExpectation()
 	for _, a := range gpuAPIs {
 		held := int64(5)
 		if a.name == "segment" { // one of them has been freed, and its handle is held
 			held = 4
 		}
+
 		g.do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name),
 			fmt.Sprintf("hold %s 7 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 		expected.add(a, 7, 7)
 	}
+
 	g.do("release 3")
 	taken := snapshot(t, s)
 	mustAmount(t, "held", heldBySite(taken), expected.held)
@@ -117,6 +122,7 @@ func testGPUAttachChildMemoryParent(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	expected := newExpectation()
 	g.do("hold malloc 9 1000", "hold allochost 9 4096")
 	expected.add(gpuAPINamed("malloc"), 9, 9)
@@ -135,6 +141,7 @@ func testGPUAttachOldDriverMissing(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t, "-DOLD"))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	said := sourceOf(t, s, "cuda")
 	for _, name := range []string{
 		"cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync",
@@ -146,16 +153,19 @@ func testGPUAttachOldDriverMissing(t *testing.T) {
 			t.Errorf("%s is not named in %q", name, said.Details)
 		}
 	}
+
 	if !said.Attached || said.Reason != "" || strings.Count(strings.Join(said.Details, " "),
 		"is not in this driver") != 11 {
 		t.Errorf("%+v", said)
 	}
+
 	expected := newExpectation()
 	for _, name := range []string{"malloc", "pitch", "managed", "hostalloc", "allochost", "register"} {
 		a := gpuAPINamed(name)
 		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 		expected.add(a, 3, 5)
 	}
+
 	mustHoldExpected(t, g, s, "an old driver", expected)
 	mustLoseNothing(t, s)
 }
@@ -167,14 +177,17 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	wrong := slicesOf(whole)
 	g := startCUDA(t)
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	for what, content := range wrong {
 		path := filepath.Join(t.TempDir(), "libcuda.so.1")
 		if err := os.WriteFile(path, content, 0o700); err != nil {
 			t.Fatal(err)
 		}
+
 		g.do("map " + path)
 		eventually(t, what+" is named",
 			func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
@@ -182,12 +195,14 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 			t.Errorf("%s: %+v", what, said)
 		}
 	}
+
 	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
 	g.do("map " + empty)
 	eventually(t, "one without functions is named", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason,
 			"find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
 	})
+
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)
 	g.do("hold malloc 5 1000")
@@ -198,6 +213,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 		strings.Count(said.Reason, ";") != len(wrong) {
 		t.Errorf("%+v", said)
 	}
+
 	if !isAttached(s, "heap") {
 		t.Errorf("%+v", s.Sources())
 	}
@@ -210,6 +226,7 @@ func slicesOf(whole []byte) map[string][]byte {
 	for i := 64; i < len(scrambled); i++ {
 		scrambled[i] ^= 0xa5
 	}
+
 	return map[string][]byte{
 		"a text": text, "a file of nothing but zeros": make([]byte,
 			8192), "one that ends in its header": whole[:40],
@@ -222,11 +239,13 @@ func testGPUAttachExitedProgramKeeps(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	expected := newExpectation()
 	for _, a := range gpuAPIs {
 		g.do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
 		expected.add(a, 3, 3)
 	}
+
 	end(t, s, g.Target)
 	mustAmount(t, "held at the end", heldBySite(snapshot(t, s)), expected.held)
 	s.Sample()
@@ -236,11 +255,13 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 37 || had[bpf.MapGpuMappings] != 2 ||
 		had[bpf.MapGpuUsers] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
+
 	g.Say("exec " + g.Path)
 	g.Await("ready")
 	followUntilTraced(t, s, g.PID())
@@ -252,6 +273,7 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	if taken := snapshot(t, s); len(taken.Devices)+len(taken.DeviceHoldings) > 0 {
 		t.Errorf("%+v, %+v", taken.Devices, taken.DeviceHoldings)
 	}
+
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)
 	g.do("hold malloc 7 1000")
@@ -264,6 +286,7 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 	c10 := realLibC10(t)
 	g, other := startBlocks(t, c10), startBlocks(t, c10)
 	s := traceBlocks(t, other, tracer.Options{Interval: 1})
+
 	g.do("driver " + libcuda(t))
 	mustAttach(t, s, g.PID())
 	g.do("hold weights 30 1000 1")
@@ -271,11 +294,13 @@ func testGPUAttachDetachLeavesNothing(t *testing.T) {
 	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
 		t.Errorf("the kernel has %v: the test is wrong", had)
 	}
+
 	mustDetach(t, s, g.PID())
 	g.do("hold weights 3 1000 1")
 	if left := entries(t, s, g.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
+
 	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)),
 		amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
 	mustReportTotals(t, other, s, "of the other")
@@ -320,6 +345,7 @@ func testNVMLDriverCountSamples(t *testing.T) {
 	process := func(gpu string, bytes int64) string {
 		return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes)
 	}
+
 	nvmlAnswers(t, file, "count 2", "memory.0 5000 80000", "memory.1 700 90000", process("0", 4000),
 		process("1", 600))
 	s, err := tracer.Open(t.Context(), tracer.Options{
@@ -334,12 +360,14 @@ func testNVMLDriverCountSamples(t *testing.T) {
 			t.Error(err)
 		}
 	})
+
 	moment := sampleUntil(t, s, "4600 bytes of two GPUs", usedIs(4600))
 	if len(moment.GPUs) != 2 || moment.GPUs[0].Used != 5000 || moment.GPUs[1].Total != 90000 ||
 		moment.GPUs[1].Instance != -1 ||
 		!slices.Equal(moment.GPUs[1].Users, []int{target.PID()}) {
 		t.Errorf("GPUs %+v", moment.GPUs)
 	}
+
 	mustBeUsed(t, s, 4600, "")
 
 	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", process("0", 8000))
@@ -352,12 +380,14 @@ func testNVMLDriverCountSamples(t *testing.T) {
 		snapshot, err := s.Snapshot()
 		return err == nil && strings.Contains(snapshot.Devices[0].Reason, "permission")
 	})
+
 	nvmlAnswers(t, file, "count 1", "mig.0 1", "memory.0.0 3000 40000", "memory.0.2 10 40000",
 		process("0.0", 2500))
 	moment = sampleUntil(t, s, "2500 bytes on an instance", usedIs(2500))
 	if len(moment.GPUs) != 2 || moment.GPUs[0].Instance != 0 || moment.GPUs[0].Used != 3000 {
 		t.Errorf("instances %+v", moment.GPUs)
 	}
+
 	nvmlAnswers(t, file, "all 9") // the driver is not loaded any more
 	sampleUntil(t, s, "nothing once the driver has vanished", usedIs(growth.Unknown))
 }
@@ -390,6 +420,7 @@ func testNVMLProcessWithoutGPU(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown ||
 		snapshot.Devices != nil || isMapped(t, library) {
 		t.Errorf("GPUs %+v, devices %+v, sample %+v", moment.GPUs, snapshot.Devices,

@@ -2,19 +2,15 @@ package tracer_test
 
 import (
 	"fmt"
-	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -28,9 +24,6 @@ func TestBlocks(t *testing.T) {
 	t.Run("totals are exact from the first event", testBlocksTotalsExactFirst)
 	t.Run("libraries in either order", testBlocksLibrariesEitherOrder)
 	t.Run("hook without totals is refused", testBlocksHookWithoutTotals)
-	t.Run("sampled blocks are within their confidence bound", testBlocksSampledBlocksWithin)
-	t.Run("storm of blocks is left to its totals", testBlocksStormBlocksLeft)
-	t.Run("totals go on without blocks", testBlocksTotalsGoWithout)
 }
 
 // realLibC10 is that of the distribution's torch.
@@ -101,6 +94,7 @@ func mustReportTotals(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 	if len(want) == 0 {
 		allocated, reserved = growth.Unknown, growth.Unknown
 	}
+
 	taken := snapshot(t, s)
 	if len(taken.Devices) != 1 || fmt.Sprint(taken.Devices[0].Totals) != fmt.Sprint(want) ||
 		taken.Devices[0].Allocated != allocated || taken.Devices[0].Reserved != reserved ||
@@ -140,16 +134,19 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 		if i == len(blockOrders)-1 {
 			g.do("empty 0")
 		}
+
 		g.do(o.order)
 		want = want.plus(o.changes)
 		mustAmount(t, o.order, heldByBlocks(snapshot(t, s)), want)
 		mustReportTotals(t, g, s, o.order)
 	}
+
 	var held, bytes int64
 	for _, of := range want {
 		held += of[0]
 		bytes += of[1]
 	}
+
 	for _, a := range g.allocators() { // which count their blocks again
 		held -= a.blocks
 		bytes -= a.bytes
@@ -157,6 +154,7 @@ func mustFollowBlocks(t *testing.T, g gpuProgram, s *tracer.Session) {
 	if held != 0 || bytes != 0 {
 		t.Errorf("%d blocks of %d bytes more than the program holds: the test is wrong", held, bytes)
 	}
+
 	mustAmount(t, "segments", amounts{"": sumOfKind(snapshot(t, s), growth.KindCudaSegment)},
 		amounts{"": g.totals("driver_totals")["device"]})
 	mustLoseNothing(t, s)
@@ -208,22 +206,26 @@ func testBlocksHookDebian13(t *testing.T) {
 	if folder == "" {
 		folder = "/var/cache/allocscope/peers"
 	}
+
 	folder = filepath.Join(folder, "trixie")
 	found, _ := filepath.Glob(filepath.Join(folder, "usr/lib/*/libc10.so.2.*"))
 	if len(found) == 0 {
 		t.Skipf("there is no Debian 13 in %s: testdata/peers/debian.sh sets it up", folder)
 	}
+
 	ours := fmt.Sprintf("/proc/%d/root", os.Getpid()) // where that Debian sees our files
 	blocks, err := filepath.Abs(tracertest.Source("blocks.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	target := tracertest.StartCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
 		python, ours+blocks, strings.TrimPrefix(found[0], folder)))
 	target.Await("ready")
 	g := gpuProgram{target, t}
 	g.do("driver " + ours + libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	awaitBlocks(t, s)
 	mustFollowBlocks(t, g, s)
 }
@@ -233,6 +235,7 @@ func testBlocksHookProbedOnly(t *testing.T) {
 	t.Parallel()
 	g := startBlocks(t, realLibC10(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("cpu 100 64", "hold weights 10 1000 0")
 	for range 3 {
 		s.Sample()
@@ -242,17 +245,20 @@ func testBlocksHookProbedOnly(t *testing.T) {
 				tracer.Targets(s)[0].GPU.Status())
 		}
 	}
+
 	g.do("driver " + libcuda(t))
 	awaitBlocks(t, s)
 	if d := snapshot(t, s).Devices; len(d) != 1 || !d[0].DriverWatched || !d[0].BlocksWatched ||
 		d[0].Allocated != growth.Unknown || d[0].Reserved != growth.Unknown {
 		t.Errorf("before the first event: %+v", d)
 	}
+
 	g.do("cpu 10 64")
 	if sample := s.Sample().Processes[0]; sample.CudaAllocated != growth.Unknown ||
 		sample.CudaReserved != growth.Unknown {
 		t.Errorf("what the processor has is taken for the GPU's: %+v", sample)
 	}
+
 	g.do("hold weights 4 1000 0")
 	mustAmount(t, "from then on", heldByBlocks(snapshot(t, s)), amounts{"0 hold_weights": {4, 4096}})
 	mustReportTotals(t, g, s, "from then on")
@@ -265,11 +271,13 @@ func testBlocksTotalsExactFirst(t *testing.T) {
 	g := startBlocks(t, realLibC10(t))
 	g.do("hold weights 100 5000 0", "hold activations 30 3000000 1")
 	s := traceBlocks(t, g, tracer.Options{Interval: 1})
+
 	g.do("free weights 1 0")
 	taken := snapshot(t, s)
 	if d := taken.Devices[0]; len(d.Totals) != 1 || d.Allocated != 99*5120 {
 		t.Errorf("after the first event: %+v", d)
 	}
+
 	g.do("free activations 10 1")
 	mustReportTotals(t, g, s, "frees of older blocks")
 	mustAmount(t, "held", heldByBlocks(snapshot(t, s)), amounts{})
@@ -293,11 +301,13 @@ func testBlocksLibrariesEitherOrder(t *testing.T) {
 	} {
 		g := startPythonProgram(t, "blocks.py")
 		s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: way.sources})
+
 		g.do(way.first)
 		eventually(t, "the first is found", func() bool {
 			s.Sample()
 			return len(tracer.Targets(s)[0].GPU.Status().Details) > 0
 		})
+
 		if !tracer.Targets(s)[0].GPU.Pending() {
 			t.Errorf("%s: the other is not waited for", way.first)
 		}
@@ -319,6 +329,7 @@ func testBlocksHookWithoutTotals(t *testing.T) {
 	g := startBlocks(t, c10)
 	g.do("driver " + libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	awaitCUDA(t, s)
 	g.do("hold weights 3 1000 0")
 	said := sourceOf(t, s, "cuda")
@@ -327,220 +338,13 @@ func testBlocksHookWithoutTotals(t *testing.T) {
 		!strings.HasPrefix(said.Reason, want) {
 		t.Errorf("%+v, want %s", said, want)
 	}
+
 	taken := snapshot(t, s)
 	if d := taken.Devices; len(d) != 1 || d[0].BlocksWatched || !d[0].DriverWatched ||
 		d[0].Allocated != growth.Unknown {
 		t.Errorf("%+v", d)
 	}
+
 	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)},
 		amounts{"": g.totals("driver_totals")["device"]})
-}
-
-// An orderLoop has blocks.py repeat one order, with other orders in between.
-type orderLoop struct {
-	program gpuProgram
-	// orders are done once; "again ORDER" repeats ORDER from then on. The loop ends when it is closed.
-	orders  chan string
-	working sync.WaitGroup
-}
-
-func startLoop(g gpuProgram) *orderLoop {
-	b := &orderLoop{program: g, orders: make(chan string)}
-	b.working.Go(func() {
-		again := "cpu 1 64"
-		for {
-			select {
-			case order, ok := <-b.orders:
-				if !ok {
-					return
-				}
-				if loop, lasts := strings.CutPrefix(order, "again "); lasts {
-					again = loop
-					continue
-				}
-				g.do(order)
-			default:
-				g.do(again)
-			}
-		}
-	})
-	return b
-}
-
-func (b *orderLoop) end() {
-	close(b.orders)
-	b.working.Wait()
-}
-
-// blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
-func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
-	t.Helper()
-	if err := tracer.Kernel(s).BlockInterval.Get(&interval); err != nil {
-		t.Fatal(err)
-	}
-	return interval
-}
-
-// awaitController waits at most three minutes for a decision of the overhead controller.
-func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("not in three minutes: %s; %+v", what, s.Overhead())
-		}
-	}
-}
-
-// Large blocks are all sampled at first. Then small ones follow, which cost too much.
-func testBlocksStormBlocksLeft(t *testing.T) {
-	t.Parallel()
-	g := startBlocks(t, realLibC10(t))
-	g.do("hold weights 5 5000 0")
-	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
-	if interval := blockInterval(t, s); interval != kernel.DefaultInterval {
-		t.Fatalf("at first one block in %d bytes is sampled", interval)
-	}
-	loop := startLoop(g)
-	loop.orders <- "again churn 2000 1048576 0"
-	awaitController(t, s, "blocks are sampled more coarsely",
-		func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
-	loop.orders <- "hold weights 60 100000000 0"
-	loop.orders <- "again churn 5000 512 0"
-	awaitController(t, s, "blocks are followed no more",
-		func() bool { return blockInterval(t, s) == 0 })
-
-	var reported []string
-	for _, c := range s.Overhead().Changes {
-		reported = append(reported, c.Text)
-	}
-	all := strings.Join(reported, "\n")
-	if !strings.Contains(all, ": one sample in 2 MiB") ||
-		!strings.Contains(all, ": their totals alone are read from now on") {
-		t.Errorf("%q", reported)
-	}
-	want := "blocks of torch's allocator are not followed: that takes too much; " +
-		"their totals are read now and then"
-	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
-		t.Errorf("%+v", said)
-	}
-	awaitController(t, s, "nothing is probed", func() bool {
-		before := counted(t, s, bpf.CountBlocks)
-		loop.orders <- "churn 1000 512 0"
-		return counted(t, s, bpf.CountBlocks) == before
-	})
-	taken := snapshot(t, s)
-	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} ||
-		taken.Devices[0].BlocksWatched {
-		t.Errorf("%d blocks are alive, whose frees are not seen: %+v", got, taken.Devices)
-	}
-
-	loop.orders <- "hold weights 10 3000000 0"
-	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
-	awaitController(t, s, "the totals follow", func() bool {
-		allocated := s.Sample().Processes[0].CudaAllocated
-		return allocated == held || allocated == held+block
-	})
-	loop.end()
-	if a := g.allocators()[0]; a.Allocated != held {
-		t.Errorf("%+v: the test is wrong", a)
-	}
-}
-
-// Blocks that were given up are not followed again, nor are those of later targets. The totals of
-// both go on.
-func testBlocksTotalsGoWithout(t *testing.T) {
-	t.Parallel()
-	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
-	s := traceBlocks(t, one, tracer.Options{Interval: 1})
-	one.do("hold weights 5 5000 0")
-	if err := tracer.Probing(s).FollowBlocks(false, 1); err != nil {
-		t.Fatal(err)
-	}
-	two.do("driver " + libcuda(t))
-	mustAttach(t, s, two.PID())
-	for _, g := range []gpuProgram{one, two} {
-		loop := startLoop(g)
-		loop.orders <- "again churn 1 512 1"
-		loop.orders <- "hold weights 3 3000000 1"
-		awaitController(t, s, "the totals follow", func() bool {
-			s.Sample()
-			for _, d := range snapshot(t, s).Devices {
-				for _, of := range d.Totals {
-					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 ||
-						of.Allocated == 3*3_000_320+512) {
-						return !d.BlocksWatched
-					}
-				}
-			}
-			return false
-		})
-		loop.end()
-	}
-	for _, said := range s.Sources() {
-		if said.Name == "cuda" && !strings.HasPrefix(said.Reason,
-			"blocks of torch's allocator are not followed") {
-			t.Errorf("%+v", said)
-		}
-	}
-	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
-		t.Errorf("%d blocks are alive, whose frees are not seen", got)
-	}
-}
-
-// The estimate of n blocks of s bytes, each taken with probability p, has the standard deviation s
-// sqrt(n (1-p)/p). Chance exceeds six of them once in 100 million times.
-func testBlocksSampledBlocksWithin(t *testing.T) {
-	t.Parallel()
-	const interval, most = 512 << 10, 6.0
-	g := startBlocks(t, realLibC10(t))
-	s := traceBlocks(t, g, tracer.Options{Interval: interval})
-	type leak struct {
-		order, site  string
-		blocks, size float64
-	}
-	leaks := []leak{
-		{"hold weights 12000 65536 0", "0 hold_weights", 12000, 65536},
-		{"hold activations 8000 131072 1", "1 hold_activations", 8000, 131072},
-		{"hold weights 500 8388608 2", "2 hold_weights", 500, 8388608},
-	}
-	for _, l := range leaks {
-		g.do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
-	}
-	taken := snapshot(t, s)
-	got, variance := make(map[string]float64), make(map[string]float64)
-	allocated := make(map[string]float64)
-	for _, h := range taken.DeviceHoldings {
-		if h.Kind == growth.KindCudaBlock {
-			name := h.GPU + " " + siteIn(h.Stack, "hold_")
-			got[name] += float64(h.InuseBytes)
-			variance[name] += h.Variance
-			allocated[name] += h.AllocBytes
-		}
-	}
-	for _, l := range leaks {
-		p := -math.Expm1(-l.size / interval)
-		deviation := l.size * math.Sqrt(l.blocks*(1-p)/p)
-		off := got[l.site] - l.blocks*l.size
-		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
-			t.Errorf("%s: off by %.1f standard deviations", l.site, off/deviation)
-		}
-		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation ||
-			reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
-			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site, reported,
-				deviation, off)
-		}
-		off = allocated[l.site] - l.blocks*l.size
-		if math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
-			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.site, off/deviation)
-		}
-	}
-	for name, bytes := range got {
-		if bytes != 0 && name != leaks[0].site && name != leaks[1].site && name != leaks[2].site {
-			t.Errorf("%s holds %.0f bytes, want nothing", name, bytes)
-		}
-	}
-	mustReportTotals(t, g, s, "sampled")
-	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)},
-		amounts{"": g.totals("driver_totals")["device"]})
-	mustLoseNothing(t, s)
 }

@@ -120,6 +120,7 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 	for _, text := range f.misfits(torch) {
 		t.Error(text)
 	}
+
 	if f.blocks != torch.Allocated-before.Allocated {
 		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks,
 			torch.Allocated-before.Allocated)
@@ -128,10 +129,12 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		tracertest.GPULeakLine(t)); got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
+
 	g.Do("train 2") // frees blocks that are older than the attach
 	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
 		t.Errorf("after training: %s", text)
 	}
+
 	tracertest.MeasuredOnGPU(t, "totals after a late attach equal torch's, "+segments, "%s",
 		outcome(t, "yes, to the byte"))
 }
@@ -145,6 +148,7 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 		before = g.s.Sample()
 		return len(before.GPUs) > 0
 	})
+
 	g.makeContext(t)
 	f := figuresFrom(t, g.s, g.libraries...)
 	context, by := g.used(t, before)
@@ -162,6 +166,7 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 			"%d bytes of context, %d of segments and %d of others: %.1f %% from the %d that NVML counts",
 			context, f.segments, f.others, 100*apart, used)
 	}
+
 	tracertest.MeasuredOnGPU(t, "driver and context equal NVML within 2 %",
 		"%s, %.2f %% apart: context %d MiB, segments %d, others %d; NVML %d MiB (%s)",
 		outcome(t, "yes"), 100*apart, context/mib, f.segments/mib, f.others/mib, used/mib, by)
@@ -187,6 +192,7 @@ func (b gpuSetup) checkPinned(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	reported := "PyTorch reports nothing to compare with"
 	if torch.Pinned != tracertest.NotTold {
 		reported = "equal to `torch.cuda.host_memory_stats()`"
@@ -194,6 +200,7 @@ func (b gpuSetup) checkPinned(t *testing.T) {
 			t.Errorf("%d bytes are pinned, PyTorch reports %d", f.pinned, torch.Pinned)
 		}
 	}
+
 	var loader int64
 	for _, h := range now.Holdings {
 		if h.Kind == growth.KindPinned && slices.ContainsFunc(h.Stack.Frames, isOfPinMemory) {
@@ -203,6 +210,7 @@ func (b gpuSetup) checkPinned(t *testing.T) {
 	if loader == 0 || loader < f.pinned/2 {
 		t.Errorf("the loader's thread holds %d of the %d bytes that are pinned", loader, f.pinned)
 	}
+
 	tracertest.MeasuredOnGPU(t, "pinned memory of a loader",
 		"%s: %d KiB, %d by the loader's thread, %d counted in RSS",
 		outcome(t, reported), f.pinned>>10, loader>>10, f.pinnedRAM>>10)
@@ -222,6 +230,7 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	if got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
+
 	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s",
 		outcome(t, "yes, to the byte"))
 }
@@ -242,6 +251,7 @@ func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
 		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.Devices),
 			snapshot.Devices)
 	}
+
 	d := snapshot.Devices[0]
 	f := gpuFigures{allocated: d.Allocated, reserved: d.Reserved, used: d.Used}
 	for _, h := range snapshot.DeviceHoldings {
@@ -255,6 +265,7 @@ func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
 			f.others += h.InuseBytes
 		}
 	}
+
 	for _, h := range snapshot.Holdings {
 		if h.Kind == growth.KindPinned && isCalledFrom(h.Stack, torch) {
 			f.pinned += h.InuseBytes
@@ -275,11 +286,13 @@ func isCalledFrom(stack *growth.Stack, libraries []string) bool {
 		if strings.HasPrefix(name, "libcuda.so") || strings.HasPrefix(name, "libcudart") {
 			continue
 		}
+
 		for _, library := range libraries {
 			if strings.HasPrefix(name, library) {
 				return true
 			}
 		}
+
 		return false
 	}
 	return false
@@ -334,6 +347,7 @@ func usedOnGPUs(before, now growth.Moment) (bytes int64, by string, err error) {
 			"NVML reports neither the process's memory nor that of GPUs: %d before, %d now",
 			len(before.GPUs), len(now.GPUs))
 	}
+
 	for i, g := range now.GPUs {
 		if g.Used == growth.Unknown || before.GPUs[i].Used == growth.Unknown {
 			return 0, "", fmt.Errorf("NVML does not report the memory of GPU %d", g.Index)
@@ -391,6 +405,7 @@ const callsForTorch = "libffi.so" // by which Python's ctypes calls CUDA's drive
 func testGPUChecksWrongTotalsFound(t *testing.T) {
 	target := startTorchsBlocks(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	awaitBlocks(t, s)
 	for _, orders := range []string{
 		"hold weights 30 1000 0", "hold activations 7 3000000 0",
@@ -402,6 +417,7 @@ func testGPUChecksWrongTotalsFound(t *testing.T) {
 		if texts := f.misfitsFromStart(torch); len(texts) > 0 || f.others != 0 || f.pinned != 0 {
 			t.Errorf("after %q: %q, %+v", orders, texts, f)
 		}
+
 		torch.Allocated++
 		torch.Reserved++
 		if texts := f.misfitsFromStart(torch); len(texts) != 4 {
@@ -422,6 +438,7 @@ func testGPUChecksMemoryGPUsReplaces(t *testing.T) {
 		for i, used := range gpus {
 			m.GPUs = append(m.GPUs, growth.GPUSample{Index: i, Instance: -1, Used: used, Total: 80000})
 		}
+
 		return m
 	}
 	for _, c := range []struct {
@@ -437,6 +454,7 @@ func testGPUChecksMemoryGPUsReplaces(t *testing.T) {
 			t.Errorf("%d by %s, %v, want %d by %s", got, by, err, c.want, c.by)
 		}
 	}
+
 	for _, now := range []growth.Moment{
 		moment(growth.Unknown), moment(growth.Unknown, growth.Unknown),
 		moment(growth.Unknown, 5, 6),
@@ -456,6 +474,7 @@ func startStandIns(t *testing.T) gpuSetup {
 	libraries := []string{
 		realLibC10(t), libcuda(t), tracertest.BuildLibrary(t, "c10.cc", "libc10_cuda.so"),
 	}
+
 	for name, value := range map[string]string{
 		"PYTHON": python, "PYTHONPATH": tracertest.Source("gpu/standin"), "PYTHONDONTWRITEBYTECODE": "1",
 		"STANDIN": strings.Join(libraries, ":"), "NVML_STUB": answers,

@@ -108,6 +108,7 @@ func mustHoldExpected(t *testing.T, g gpuProgram, s *tracer.Session, after strin
 			delete(reported, kind)
 		}
 	}
+
 	mustAmount(t, after+": the library itself", reported, r.library)
 	taken := snapshot(t, s)
 	mustAmount(t, after+": held", heldBySite(taken), r.held)
@@ -186,6 +187,7 @@ func testGPUReusedAddressBelongs(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	expected := newExpectation()
 	for _, pair := range [][2]string{
 		{"malloc", "malloc"},
@@ -201,6 +203,7 @@ func testGPUReusedAddressBelongs(t *testing.T) {
 			said[0] != "reused 9" {
 			t.Fatalf("%q: the test is wrong", said)
 		}
+
 		expected.add(from, 0, 9)
 		expected.add(to, 9, 9)
 		mustHoldExpected(t, g, s, fmt.Sprint(pair), expected)
@@ -212,6 +215,7 @@ func testGPUCreatedMemoryGPU(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("hold create 1 2097152", "device 3", "hold segment 2 4194304", "hold create_host 1 2097152",
 		"device 7", "hold lent 1 2097152", "free create 1")
 	want := make(amounts)
@@ -221,6 +225,7 @@ func testGPUCreatedMemoryGPU(t *testing.T) {
 		if _, err := fmt.Sscan(line, &gpu, &bytes); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
+
 		want.add(gpu, 0, bytes)
 	}
 	got := make(amounts)
@@ -235,6 +240,7 @@ func testGPUOneUnmapMany(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("hold lent 3 2097152", "span 9 4194304")
 	for _, turn := range []struct {
 		order string
@@ -245,6 +251,7 @@ func testGPUOneUnmapMany(t *testing.T) {
 		if turn.left > 0 {
 			want.add("cuda_segment 0 span_here", turn.left, turn.left*4*mib)
 		}
+
 		mustAmount(t, turn.order, heldBySite(snapshot(t, s)), want)
 	}
 	if reported := g.totals("totals"); reported["created"] != (amounts{"": {3, 6 * mib}})[""] {
@@ -258,12 +265,14 @@ func testGPUFunctionsCuGetProcAddress(t *testing.T) {
 	t.Parallel()
 	g := startCUDA(t, libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	g.do("resolve")
 	expected := newExpectation()
 	for _, a := range gpuAPIs {
 		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
 		expected.add(a, 3, 5)
 	}
+
 	mustHoldExpected(t, g, s, "resolve", expected)
 	mustLoseNothing(t, s)
 }
@@ -284,6 +293,7 @@ func mustLeadThrough(t *testing.T, h growth.Holding, caller string) {
 			python = append(python, f.Function[strings.LastIndexByte(f.Function, '.')+1:])
 		}
 	}
+
 	whole := strings.Join(python, " ")
 	if !strings.HasPrefix(whole, "one "+caller+" order_hold ") || h.Stack.Truncated != "" {
 		t.Errorf("%s: the stack of what is held is %v %s", caller, functions(h.Stack), h.Stack.Truncated)
@@ -297,16 +307,19 @@ func testGPUPythonFramesBelow(t *testing.T) {
 	t.Parallel()
 	g := startPythonProgram(t, "cuda.py", libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	want, all := make(amounts), int64(0)
 	for _, name := range pythonAPIs {
 		a := gpuAPINamed(name)
 		for _, order := range []string{"hold %s 7 %d", "churn %s 20 %d", "threads 4 %s 25 %d"} {
 			g.do(fmt.Sprintf(order, name, a.size))
 		}
+
 		g.do("free "+name+" 3", "fail "+name+" 5")
 		want.add(a.site(), 104, 104*a.counts)
 		all += 104 * a.counts
 	}
+
 	taken, got, bytes := snapshot(t, s), make(amounts), int64(0)
 	for _, h := range onDevices(taken) {
 		bytes += h.InuseBytes
@@ -316,6 +329,7 @@ func testGPUPythonFramesBelow(t *testing.T) {
 			mustLeadThrough(t, h, caller)
 		}
 	}
+
 	mustAmount(t, "held", got, want)
 	var reported int64
 	for kind, of := range g.totals("totals") {
@@ -336,6 +350,7 @@ func lossOf(t testing.TB, s *tracer.Session, kind tracer.LossKind) (n uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, l := range losses {
 		if l.Kind == kind {
 			n += l.Count
@@ -352,6 +367,7 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 	target.Await("ready")
 	g := gpuProgram{target, t}
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
 	if said := sourceOf(t, s, "cuda"); !said.Attached ||
 		!strings.Contains(strings.Join(said.Details, "\n"), "cuMemAllocAsync is not in this driver") {
 		t.Errorf("%+v", said)
@@ -362,15 +378,18 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 	if n := lossOf(t, s, tracer.LossOutPointer); n != 5 {
 		t.Errorf("%d results could not be read, want 5", n)
 	}
+
 	g.do("properties 3")
 	if got := sumOfKind(snapshot(t, s), growth.KindCudaSegment); got != [2]int64{3, 3 * 2 * mib} {
 		t.Errorf("%d are held, want 3 on a GPU that is not known", got)
 	}
+
 	g.do("twice 4")
 	if got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s,
 		tracer.LossMissedFree); got != [2]int64{4, 3*2*mib + 100} || n != 3 {
 		t.Errorf("%d are held, and %d handed out twice, want 4 and 3", got, n)
 	}
+
 	for _, orders := range []string{"huge 1", "map 50", "huge 20"} {
 		g.do(orders)
 		for _, h := range onDevices(balanced(t, s)) {

@@ -55,6 +55,7 @@ func testOnAGPUCompiledCodeComponent(t *testing.T) {
 	if bytes["inductor-run"] == 0 {
 		t.Errorf("generated code owns no block; bytes by owner: %v", bytes)
 	}
+
 	t.Logf("bytes by owner: %v", bytes)
 	tracertest.MeasuredOnGPU(t, "`torch.compile` with Inductor", "%s: %d MiB of blocks, owners %s",
 		outcome(t, "blocks and segments equal torch's"), f.blocks/mib, strings.Join(largestFirst(bytes),

@@ -60,6 +60,7 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	if testing.Short() { // emulated, say
 		perThread = 200
 	}
+
 	for _, flags := range [][]string{
 		{"-pthread", "-fno-omit-frame-pointer"},
 		{"-pthread", "-fomit-frame-pointer"},
@@ -104,6 +105,7 @@ func testHeapSampledLeakWithin(t *testing.T) {
 			fmt.Sprint(size), "0")
 		target.Await("ready")
 		s := open(t, tracer.Options{PID: target.PID(), Interval: interval})
+
 		var before int64
 		for range 5 {
 			target.Say("go")
@@ -120,9 +122,11 @@ func testHeapSampledLeakWithin(t *testing.T) {
 				t.Errorf("round %d: off by %.1f standard deviations", rounds, error)
 			}
 		}
+
 		mustLoseNothing(t, s)
 		target.Hangup()
 	}
+
 	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
 		inside99, rounds, mean/float64(rounds))
 	if inside99 < rounds-3 { // by chance once in 30,000 runs of this test
@@ -207,12 +211,14 @@ func testHeapCLibraryFunctions(t *testing.T) {
 	target := tracertest.StartCommand(t, command)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	target.Say("go")
 	truth := target.Await("done")
 	got := held(snapshot(t, s))
 	if len(truth) < 15 {
 		t.Fatalf("the target reports %q: the test is wrong", truth)
 	}
+
 	mustHold(t, got, truth)
 	mustLoseNothing(t, s)
 }
@@ -237,6 +243,7 @@ func testHeapProgramWithoutMalloc(t *testing.T) {
 	target := tracertest.Start(t, program)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	heap, mappings := sourceOf(t, s, "heap"), sourceOf(t, s, "mapping")
 	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)
@@ -244,6 +251,7 @@ func testHeapProgramWithoutMalloc(t *testing.T) {
 	if !mappings.Attached || mappings.Reason != "" {
 		t.Errorf("mapping: %+v", mappings)
 	}
+
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
 	taken := snapshot(t, s)
@@ -259,10 +267,12 @@ func testHeapStrippedStaticProgram(t *testing.T) {
 	target := tracertest.Start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	if heap := sourceOf(t, s, "heap"); heap.Attached ||
 		!strings.Contains(heap.Reason, "no malloc symbol") {
 		t.Errorf("heap: %+v", heap)
 	}
+
 	target.Say("go")
 	target.Await("done")
 	taken := snapshot(t, s)
@@ -270,6 +280,7 @@ func testHeapStrippedStaticProgram(t *testing.T) {
 	if totals := taken.Mappings; totals.Unknown != 0 || totals.Allocator < 20*(1<<20+4096) {
 		t.Errorf("%+v, want at least 20 MiB of the allocator's", totals)
 	}
+
 	var heap int64
 	for _, h := range taken.Holdings {
 		switch {
@@ -279,6 +290,7 @@ func testHeapStrippedStaticProgram(t *testing.T) {
 			t.Errorf("%s holds %d bytes of heap", caller(h.Stack, program), h.ResidentBytes)
 		}
 	}
+
 	if heap < 20*4096 { // one page of each is written
 		t.Errorf("%d bytes of heap are resident, want at least 20 pages", heap)
 	}
@@ -288,11 +300,13 @@ func testHeap32BitProgram(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	for _, name := range []string{"heap", "mapping"} {
 		if said := sourceOf(t, s, name); !strings.Contains(said.Reason, "32-bit") {
 			t.Errorf("source %s does not name a 32-bit program: %+v", name, said)
 		}
 	}
+
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
 	taken := snapshot(t, s)
@@ -302,6 +316,7 @@ func testHeap32BitProgram(t *testing.T) {
 		holds:    map[mapper]mappedBy{{unseen, growth.KindMmap}: {1, held.touched, 0}},
 		reserved: truth.reserved,
 	}
+
 	want.allocator, want.heap = truth.allocator, truth.heap
 	mustBe(t, got, want)
 	if all := truth.reserved + truth.allocator; taken.Mappings.Unknown != all ||
@@ -334,6 +349,7 @@ func testHeapFunctionLinkedAllocator(t *testing.T) {
 		"musl static": {"allocators.c", musl, "-static"},
 		"static":      {"operators.cc", "-static"},
 	}
+
 	for _, a := range allocators {
 		programs[a.name] = []string{"allocators.c", a.define, a.link}
 		if a.static != "" {
@@ -344,6 +360,7 @@ func testHeapFunctionLinkedAllocator(t *testing.T) {
 			programs[a.name+" linked in, operators"] = []string{"operators.cc", a.static, "-lm", "-pthread"}
 		}
 	}
+
 	for name, build := range programs {
 		t.Run(name, func(t *testing.T) {
 			mustCountAllocators(t, exec.Command(buildAllocators(t, build[0], build[1:]...)),
@@ -396,11 +413,13 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 	target.Await("ready")
 	options.PID, options.Interval = target.PID(), 1
 	s := open(t, options)
+
 	target.Say("go")
 	truth := target.Await("done")
 	if len(truth) < 10 {
 		t.Fatalf("the target reports %q: the test is wrong", truth)
 	}
+
 	calls := truth[len(truth)-1]
 	got, allocated := heldByCases(snapshot(t, s))
 	mustHold(t, got, truth[:len(truth)-1])
@@ -423,6 +442,7 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, l := range losses {
 		if !strings.Contains(l.Reason, "without unwind information") {
 			t.Errorf("lost: %d %s", l.Count, l.Reason)
@@ -439,6 +459,7 @@ func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated fl
 		if h.Kind != growth.KindHeap {
 			continue
 		}
+
 		allocated += h.AllocObjects
 		for _, f := range h.Stack.Frames {
 			if strings.HasPrefix(f.Function, "case_") && h.InuseObjects > 0 {

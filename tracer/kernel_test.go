@@ -41,16 +41,19 @@ func testKernelStacksMoreStacksKernel(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 600})
+
 	for range rounds {
 		target.Say("go")
 		target.Await("done")
 		snapshot(t, s)
 	}
+
 	seen := 0
 	for _, h := range snapshot(t, s).Holdings {
 		if len(h.Stack.Frames) < 12 || h.Stack.Truncated != "" {
 			continue // of the C library
 		}
+
 		seen++
 		if h.InuseObjects != rounds || h.InuseBytes != 100*rounds {
 			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects, h.InuseBytes,
@@ -61,6 +64,7 @@ func testKernelStacksMoreStacksKernel(t *testing.T) {
 				h.AllocBytes, rounds, 100*rounds)
 		}
 	}
+
 	if seen != stacks {
 		t.Errorf("%d distinct stacks, want %d", seen, stacks)
 	}
@@ -90,6 +94,7 @@ func runningKernel() int {
 	if err := unix.Uname(&name); err != nil {
 		panic(err)
 	}
+
 	var major, minor int
 	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major,
 		&minor); err != nil {
@@ -138,6 +143,7 @@ func testKernelStacksStacksPythonName(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("deep.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	target.Say(strconv.Itoa(mappings))
 	target.Await("done")
 	calls := 0
@@ -147,6 +153,7 @@ func testKernelStacksStacksPythonName(t *testing.T) {
 			mustBeDeep(t, frames)
 		}
 	}
+
 	if calls != mappings {
 		t.Errorf("%d mappings by work(), want %d", calls, mappings)
 	}
@@ -169,6 +176,7 @@ func rereadCodes(s *tracer.Session) (there, reported int) {
 		if code == nil {
 			continue
 		}
+
 		reported++
 		if again := codes.Read(key); again != nil && again.Function == code.Function {
 			there++
@@ -188,17 +196,20 @@ func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	lines := strings.Split(string(source), "\n")
 	want := []string{"mmap.mmap(", "work(times)"}
 	for level := 1; level <= 3; level++ {
 		call := []string{"functools.reduce(", "sorted("}[1-level%2]
 		want = append(want, call, call) // the lambda, and the function that it is in
 	}
+
 	want = append(want, "descend(LEVELS, ", "main()")
 	if len(frames) != len(want) {
 		t.Errorf("%d frames, want %d: %v", len(frames), len(want), frames)
 		return
 	}
+
 	for i, f := range frames {
 		if f.Line < 1 || f.Line > len(lines) || !strings.Contains(lines[f.Line-1], want[i]) {
 			t.Errorf("frame %d is %s in line %d, want the line with %q", i, f.Function, f.Line, want[i])
@@ -236,6 +247,7 @@ func testKernelBreakdownDoctorReportsHow(t *testing.T) {
 		if mayMiss := check.Remedy != ""; mayMiss != (runningKernel() < separatesZeroPages) {
 			t.Errorf("%+v", check)
 		}
+
 		return
 	}
 	t.Error("there is no check of the page map")
@@ -247,6 +259,7 @@ func testKernelBreakdownRowsSumRSS(t *testing.T) {
 	target := startBreakdown(t)
 	do(t, target, "map_beyond")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
+
 	var facts []fact
 	for _, order := range []string{
 		"map_beyond", "heap_small", "heap_fragment", "map_touched",
@@ -255,6 +268,7 @@ func testKernelBreakdownRowsSumRSS(t *testing.T) {
 		facts = append(facts, do(t, target, order)...)
 		mustReport(t, balanced(t, s), target.PID(), facts)
 	}
+
 	child := startChild(t, target, "fork", "done")
 	awaitMember(t, s, child)
 	copied := do(t, target, "child write_inherited")
@@ -266,9 +280,11 @@ func testKernelBreakdownRowsSumRSS(t *testing.T) {
 	if runningKernel() < separatesZeroPages { // which therefore reads the page map
 		unmeasured = 128 << 30
 	}
+
 	if after.Mappings.Unmeasured != unmeasured {
 		t.Errorf("%d bytes have not been scanned, want %d", after.Mappings.Unmeasured, unmeasured)
 	}
+
 	for _, r := range after.Residents {
 		t.Logf("PID %d: RSS %d, by its pages %d, unexplained %d", r.PID, r.RSS, rollup(t, r.PID)["Rss"],
 			rowsOf(after, r.PID)[growth.KindUnexplained])

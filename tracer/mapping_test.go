@@ -80,6 +80,7 @@ func reported(t testing.TB, lines []string) space {
 		default:
 			err = fmt.Errorf("unknown word %q", what)
 		}
+
 		if err != nil {
 			t.Fatalf("the target reports %q: %v", line, err)
 		}
@@ -98,6 +99,7 @@ func measured(snapshot *growth.Snapshot, program string) space {
 		if h.Kind == growth.KindHeap || h.InuseObjects == 0 && h.InuseBytes == 0 && h.AllocBytes == 0 {
 			continue
 		}
+
 		by := mapper{caller(h.Stack, program), h.Kind}
 		sum := got.holds[by]
 		got.holds[by] = mappedBy{
@@ -105,11 +107,13 @@ func measured(snapshot *growth.Snapshot, program string) space {
 			sum.mapped + int64(h.AllocBytes),
 		}
 	}
+
 	for _, r := range snapshot.Releases {
 		by := releaser{caller(r.Stack, program), r.Call}
 		sum := got.releases[by]
 		got.releases[by] = released{sum.calls + r.Calls, sum.bytes + r.Bytes}
 	}
+
 	totals := snapshot.Mappings
 	got.reserved, got.allocator = totals.Reserved-totals.Allocator, totals.Allocator
 	return got
@@ -122,6 +126,7 @@ func mustEqual[K, V comparable](t *testing.T, what string, got, want map[K]V) {
 			t.Errorf("%s of %v: %v, want %v", what, by, g, w)
 		}
 	}
+
 	for by, g := range got {
 		if _, ok := want[by]; !ok {
 			t.Errorf("%s of %v: %v, want nothing", what, by, g)
@@ -149,9 +154,11 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 		Reserved:  truth.reserved + truth.allocator,
 		Allocator: truth.allocator,
 	}
+
 	for _, h := range truth.holds {
 		want.Touched += h.touched
 	}
+
 	for by, r := range truth.releases {
 		if by.call == "madvise" {
 			want.Released += r.bytes
@@ -178,6 +185,7 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 			t.Fatal(err)
 		}
 	}
+
 	program = tracertest.Build(t, "mappings.c", "-fno-omit-frame-pointer")
 	target = tracertest.Start(t, program, file.Name())
 	target.Await("ready")
@@ -229,6 +237,7 @@ func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	target := tracertest.Start(t, program)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	before := snapshot(t, s)
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
@@ -240,6 +249,7 @@ func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 			t.Errorf("%s has grown without having been mapped: %+v", caller(h.Stack, program), h)
 		}
 	}
+
 	var want int64
 	for _, h := range truth.holds {
 		want += h.touched

@@ -143,16 +143,19 @@ func gdbStacks(t *testing.T, pid, stops, skip int) [][]gdbFrame {
 	if err != nil {
 		t.Fatalf("gdb (apt-get install gdb): %v\n%s", err, said)
 	}
+
 	text, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatalf("gdb wrote no stacks: %v\n%s", err, said)
 	}
+
 	var stacks [][]gdbFrame
 	for line := range bytes.Lines(text) {
 		var stack []gdbFrame
 		if err := json.Unmarshal(line, &stack); err != nil {
 			t.Fatalf("%s: %v", line, err)
 		}
+
 		stacks = append(stacks, stack)
 	}
 	if len(stacks) != stops {
@@ -174,12 +177,14 @@ func mustBeWhole(t *testing.T, got *growth.Snapshot) {
 		if h.Kind != growth.KindHeap || h.Stack.Truncated == notReady {
 			continue
 		}
+
 		all += h.AllocObjects
 		if h.Stack.Truncated != "" || h.Stack.ID == 0 {
 			cut += h.AllocObjects
 			why[h.Stack.Truncated] += h.AllocObjects
 		}
 	}
+
 	t.Logf("%.0f of %.0f allocations with a cut stack: %v", cut, all, why)
 	if cut > all/100 {
 		t.Errorf("%.0f of %.0f allocations have a cut stack, want less than 1 %%: %v", cut, all, why)
@@ -196,6 +201,7 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 			whole[addresses(nativeFrames(h.Stack.Frames[1:]))] = true
 		}
 	}
+
 	var missing [][]gdbFrame
 	frames, different := 0, make(map[string]bool)
 	for _, stack := range want {
@@ -206,6 +212,7 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 			missing = append(missing, stack)
 		}
 	}
+
 	t.Logf("%d stacks of gdb's, %d of them different, %d frames on average; %d not among our %d",
 		len(want), len(different), frames/len(want), len(missing), len(whole))
 	for _, stack := range missing[:min(len(missing), 3)] {
@@ -215,6 +222,7 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	if len(missing)*100 > len(want) {
 		t.Errorf("%d of %d stacks of gdb's are not among ours", len(missing), len(want))
 	}
+
 	if len(different)*10 < len(want) {
 		t.Errorf("gdb stopped in %d different stacks, want %d at least", len(different), len(want)/10)
 	}
@@ -343,6 +351,7 @@ func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	target := tracertest.Start(t, program, mode)
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, NativeFrames: true})
+
 	target.Say("go")
 	truth := target.Await("done")
 	n, err := strconv.ParseFloat(strings.Join(truth, " "), 64)
@@ -392,6 +401,7 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 	if err := tracer.Kernel(s).Mappings.Lookup(uint32(pid), &id); err != nil {
 		t.Fatal(err)
 	}
+
 	mappings, err := ebpf.NewMapFromID(id)
 	if err != nil {
 		return 0 // replaced meanwhile
@@ -422,9 +432,11 @@ func testNativeCachedRulesReplaced(t *testing.T) {
 				t.Fatal("the code that was mapped is not known after a minute")
 			}
 		}
+
 		target.Say("call")
 		target.Await("done")
 	}
+
 	calls := make(map[string]float64)
 	for _, h := range snapshot(t, s).Holdings {
 		if len(h.Stack.Frames) > 2 && h.Stack.Frames[2].Function == "main" {

@@ -44,10 +44,12 @@ func (h host) load(library, name string) (path string) {
 	if err != nil {
 		h.t.Fatal(err)
 	}
+
 	path = filepath.Join(h.t.TempDir(), name)
 	if err := os.WriteFile(path, content, 0o755); err != nil {
 		h.t.Fatal(err)
 	}
+
 	h.Say("load " + path)
 	h.Await("done")
 	return path
@@ -67,6 +69,7 @@ func (h host) throughPlugin(size int64) (whole, all int) {
 			held.InuseBytes != size*int64(held.InuseObjects) {
 			continue
 		}
+
 		all += int(held.InuseObjects)
 		if names := functions(held.Stack); held.Stack.Truncated == "" &&
 			slices.Contains(names, "plugin_inner") &&
@@ -87,10 +90,12 @@ func (h host) mustFollow(size int64) {
 		if early == attempts {
 			h.t.Fatal("no stack through the library is whole")
 		}
+
 		h.call(1)
 		awaitTables(h.session)
 		whole, _ = h.throughPlugin(size)
 	}
+
 	before, allBefore := h.throughPlugin(size)
 	h.call(calls)
 	after, all := h.throughPlugin(size)
@@ -121,6 +126,7 @@ func testStacksLibrariesOneBuild(t *testing.T) {
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
 	}
+
 	h.mustFollowAll(113, libraries)
 	if more := tracer.Tables(h.session).Stats().Files - before; more != 1 {
 		t.Errorf("%d tables for copies of one library, want 1", more)
@@ -136,6 +142,7 @@ func testStacksLibrariesWithoutBuild(t *testing.T) {
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
 	}
+
 	h.mustFollowAll(114, libraries)
 	if more := tracer.Tables(h.session).Stats().Files - before; more != libraries {
 		t.Errorf("%d tables, want %d", more, libraries)
@@ -170,6 +177,7 @@ func testStacksLibraryWithoutUnwind(t *testing.T) {
 		"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables",
 		"-g0",
 	}
+
 	t.Run("with frame pointers", func(t *testing.T) {
 		h := startHost(t)
 		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...),
@@ -179,6 +187,7 @@ func testStacksLibraryWithoutUnwind(t *testing.T) {
 				strings.HasSuffix(functions(s)[2], "[by frame pointer]")
 		})
 	})
+
 	t.Run("without", func(t *testing.T) {
 		h := startHost(t)
 		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...),
@@ -244,6 +253,7 @@ func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, l := range losses {
 		if l.Kind == tracer.LossTruncatedStacks || l.Kind == tracer.LossPythonFrames {
 			cut += l.Count

@@ -52,11 +52,13 @@ func testOverheadStormAllocationsLeft(t *testing.T) {
 		"2000000000")
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
+
 	awaitMode(t, s, overhead.HeapFull)
 	target.Say("go")
 	if after := awaitMode(t, s, overhead.HeapBursts); len(after.Changes) < 2 {
 		t.Errorf("%+v", after)
 	}
+
 	signal(t, target, syscall.SIGSTOP)
 	awaitMode(t, s, overhead.HeapFull)
 	signal(t, target, syscall.SIGCONT)

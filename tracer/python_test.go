@@ -47,11 +47,13 @@ func interpreters(t *testing.T) (lines [][2]string) {
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
 	}
+
 	for line := range strings.Lines(string(out)) {
 		name, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		if !ok {
 			t.Fatalf("%s: %q has no tab", command, line)
 		}
+
 		lines = append(lines, [2]string{name, rest})
 	}
 	if len(lines) == 0 {
@@ -81,6 +83,7 @@ func newestLibrary(t *testing.T) (library, home string) {
 		if !strings.HasPrefix(line[0], "pyenv-") {
 			continue
 		}
+
 		folder := filepath.Dir(filepath.Dir(line[1]))
 		found, err := filepath.Glob(filepath.Join(folder, "lib", "libpython3.*.so.1.0"))
 		if err != nil {
@@ -90,6 +93,7 @@ func newestLibrary(t *testing.T) (library, home string) {
 			library, home = found[0], folder // sorted by version
 		}
 	}
+
 	if library == "" {
 		t.Skip("no pyenv version that was built with --enable-shared: no libpython to embed")
 	}
@@ -168,17 +172,20 @@ func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer
 		if err := json.Unmarshal([]byte(line), &b); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
+
 		want.add(b.Size, b.Frames, "", 1)
 		names[b.Size] = b.Case
 	}
 	if len(names) < 200 {
 		t.Fatalf("%d cases: the test is wrong", len(names))
 	}
+
 	got := tracedStacks(snapshot(t, s))
 	for _, size := range slices.Sorted(maps.Keys(names)) {
 		name := names[size]
 		t.Run(name, func(t *testing.T) { mustBeSameStacks(t, got[size], want[size], comparison(name)) })
 	}
+
 	for reason, n := range losses(t, s) {
 		if n > before[reason] {
 			t.Errorf("lost: %d %s", n-before[reason], reason)
@@ -195,6 +202,7 @@ func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	counts := make(map[string]uint64)
 	for _, l := range list {
 		if !strings.Contains(l.Reason, tooManyFrames) {
@@ -216,6 +224,7 @@ func settle(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 		if fmt.Sprint(now) == fmt.Sprint(before) {
 			return
 		}
+
 		before = now
 	}
 	t.Errorf("the %dth run of the cases still loses something: %v", most, before)
@@ -229,12 +238,14 @@ func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 		if h.Kind != growth.KindHeap || h.InuseObjects == 0 {
 			continue
 		}
+
 		var frames []pythonFrame
 		for _, f := range h.Stack.Frames {
 			if f.Python {
 				frames = append(frames, pythonFrame{f.Function, f.File, f.Line, f.StartLine})
 			}
 		}
+
 		mark := ""
 		if h.Stack.Truncated != "" {
 			mark = cutMark + h.Stack.Truncated
@@ -244,6 +255,7 @@ func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 			// lacks it
 			continue
 		}
+
 		got.add(h.InuseBytes/int64(h.InuseObjects), frames, mark, int(h.InuseObjects))
 	}
 	return got
@@ -262,6 +274,7 @@ func mustBeSameStacks(t *testing.T, got, want map[string]int, isSame func(got, w
 				break
 			}
 		}
+
 		sums[stack] += blocks
 	}
 	for stack, blocks := range sums {
@@ -269,6 +282,7 @@ func mustBeSameStacks(t *testing.T, got, want map[string]int, isSame func(got, w
 			t.Errorf("%d blocks, want %d, at\n%s", blocks, want[stack], stack)
 		}
 	}
+
 	for stack, blocks := range want {
 		if sums[stack] == 0 {
 			t.Errorf("no blocks, want %d, at\n%s", blocks, stack)

@@ -97,6 +97,7 @@ func entries(t testing.TB, s *tracer.Session, pid int) map[string]int {
 func testSessionEndedProcessKeeps(t *testing.T) {
 	dies, lives, late := startSteps(t), startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: lives.PID(), Interval: 1})
+
 	mustAttach(t, s, dies.PID())
 	order(dies, "leak 300 96")
 	order(dies, "map 3 8192 8192")
@@ -108,18 +109,22 @@ func testSessionEndedProcessKeeps(t *testing.T) {
 	if len(after.Alive) != 1 || after.Alive[0] != lives.PID() {
 		t.Errorf("alive are %v, want %d alone", after.Alive, lives.PID())
 	}
+
 	if left := entries(t, s, dies.PID()); left[bpf.MapLive] != 300 ||
 		left[bpf.MapReportedStacks] == 0 || left[bpf.MapMappings] != 1 {
 		t.Errorf("before the next attach the kernel has %v", left) // and the check below proves something
 	}
+
 	mustAttach(t, s, late.PID())
 	if left := entries(t, s, dies.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
+
 	last := snapshot(t, s)
 	if n := len(last.Of(dies.PID()).Holdings); n != 0 {
 		t.Errorf("%d holdings of a process that was given up", n)
 	}
+
 	mustHold(t, held(last.Of(lives.PID())), []string{"leak_here 200 12800"})
 	mustLoseNothing(t, s)
 }
@@ -133,11 +138,13 @@ for line in sys.stdin:
 	target := tracertest.StartCommand(t, exec.Command("python3", "-c", script))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	order(target, "go")
 	if had := entries(t, s, target.PID()); had[bpf.MapReportedCodes] < 20 ||
 		had[bpf.MapPythons] != 1 || had[bpf.MapTallies] == 0 {
 		t.Fatalf("while it is traced the kernel has %v: the test is wrong", had)
 	}
+
 	end(t, s, target)
 	_ = tracer.Detach(s, target.PID()) // what cannot be detached has gone with its process
 	if left := entries(t, s, target.PID()); len(left) != 0 {
@@ -153,6 +160,7 @@ func testSessionStacksNamedAgain(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("setarch", "-R", before))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	order(target, "leak 300 96")
 	old := snapshot(t, s)
 	mustHold(t, held(old), []string{"leak_old 300 28800"})
@@ -167,6 +175,7 @@ func testSessionStacksNamedAgain(t *testing.T) {
 	if _, ok := got["leak_old"]; ok {
 		t.Errorf("of the old program it holds %v", got["leak_old"])
 	}
+
 	if a, b := stackOf(t, old, "leak_old"), stackOf(t, now, "leak_new"); a.ID != b.ID {
 		t.Errorf("stacks %#x and %#x: addresses differ, the test is wrong", a.ID, b.ID)
 	}
@@ -211,6 +220,7 @@ func testSessionAttachExecutionLasts(t *testing.T) {
 func testSessionReusedPIDEnded(t *testing.T) {
 	root, dies := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1, Children: true})
+
 	mustAttach(t, s, dies.PID())
 	order(dies, "leak 300 96")
 	end(t, s, dies)
@@ -220,6 +230,7 @@ func testSessionReusedPIDEnded(t *testing.T) {
 	if more := mappingCalls(t, s) - before; more > 0 { // the root makes none
 		t.Errorf("%d mapping calls are counted", more)
 	}
+
 	s.Follow()
 	s.Sample()
 	got := snapshot(t, s)
@@ -229,6 +240,7 @@ func testSessionReusedPIDEnded(t *testing.T) {
 			t.Errorf("%v holds %d bytes of mappings", functions(h.Stack), h.InuseBytes)
 		}
 	}
+
 	_ = tracer.Detach(s, dies.PID())
 	if left := entries(t, s, dies.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
@@ -270,6 +282,7 @@ for line in sys.stdin:
 func testSessionReusedPIDAttached(t *testing.T) {
 	root, dies := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
+
 	held, err := process.Open(dies.PID())
 	if err != nil {
 		t.Fatal(err)
@@ -281,6 +294,7 @@ func testSessionReusedPIDAttached(t *testing.T) {
 	if err := tracer.Attach(s, held, nil); err == nil || !strings.Contains(err.Error(), "exited") {
 		t.Errorf("%v, want that it has exited", err)
 	}
+
 	if len(tracer.Targets(s)) != 1 || descriptors(t) != before || len(entries(t, s, dies.PID())) != 0 {
 		t.Errorf("%d targets, %d descriptors more, kernel has %v", len(tracer.Targets(s)),
 			descriptors(t)-before, entries(t, s, dies.PID()))
@@ -291,6 +305,7 @@ func testSessionReusedPIDAttached(t *testing.T) {
 func testSessionExitDuringAttach(t *testing.T) {
 	root := startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
+
 	mustAttach(t, s, startSteps(t).PID()) // what is made once
 	awaitTables(s)
 	const rounds, step = 30, 3 * time.Millisecond
@@ -301,6 +316,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 			failed++
 			mustBeGone(t, err)
 		}
+
 		eventually(t, "the end is noticed", func() bool { return !s.IsTraced(pid) })
 		_ = tracer.Detach(s, pid)
 		if left := entries(t, s, pid); len(left) != 0 {
@@ -310,6 +326,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 	if failed == 0 {
 		t.Error("no attach has failed: the test is wrong")
 	}
+
 	if more := descriptors(t) - before; more > 0 {
 		t.Errorf("%d descriptors are left", more)
 	}
@@ -330,10 +347,12 @@ func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int,
 	if err := target.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	held, err := process.Open(target.Process.Pid)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	killer := time.AfterFunc(after, func() { target.Process.Kill() })
 	err = tracer.Attach(s, held, nil)
 	killer.Stop()
@@ -358,12 +377,14 @@ func mustBeGone(t testing.TB, err error) {
 func testSessionFiftyAttachesLeave(t *testing.T) {
 	root, target := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
+
 	round := func() {
 		mustAttach(t, s, target.PID())
 		order(target, "hold 100 64")
 		order(target, "drop")
 		mustDetach(t, s, target.PID())
 	}
+
 	round()
 	awaitTables(s)
 	fds, goroutines := descriptors(t), runtime.NumGoroutine()
@@ -373,12 +394,14 @@ func testSessionFiftyAttachesLeave(t *testing.T) {
 	if more := descriptors(t) - fds; more > 0 {
 		t.Errorf("%d descriptors are left", more)
 	}
+
 	if more := runtime.NumGoroutine() - goroutines; more > 0 {
 		t.Errorf("%d goroutines are left", more)
 	}
 	if left := entries(t, s, target.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
+
 	order(target, "hold 100 64") // it works as before
 	mustLoseNothing(t, s)
 }
@@ -393,18 +416,22 @@ func testSessionProcessBeingLoaded(t *testing.T) {
 	if _, err := unix.Wait4(target.PID(), nil, 0, nil); err != nil {
 		t.Fatal(err)
 	}
+
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	if isAttached(s, "heap") {
 		t.Fatal("there is an allocator already: the test is wrong")
 	}
 	if err := unix.PtraceDetach(target.PID()); err != nil {
 		t.Fatal(err)
 	}
+
 	target.Await("ready")
 	s.Follow()
 	if !isAttached(s, "heap") {
 		t.Errorf("%+v", s.Sources())
 	}
+
 	order(target, "leak 300 96")
 	mustHold(t, held(snapshot(t, s)), []string{"leak_here 300 28800"})
 }
@@ -412,6 +439,7 @@ func testSessionProcessBeingLoaded(t *testing.T) {
 func testSessionExecutionDuringAttach(t *testing.T) {
 	root, target := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
+
 	held, err := process.Open(target.PID())
 	if err != nil {
 		t.Fatal(err)
@@ -438,6 +466,7 @@ func testSessionSessionSeveralProcesses(t *testing.T) {
 			followUntilTraced(t, s, r.pid)
 			r.order("leak 100 64")
 		}
+
 		snapshot(t, s)
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -450,6 +479,7 @@ func testSessionConcurrentFlushesAnswered(t *testing.T) {
 	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	done := make(chan struct{})
 	var flushing sync.WaitGroup
 	for range 8 {
@@ -459,6 +489,7 @@ func testSessionConcurrentFlushesAnswered(t *testing.T) {
 			}
 		})
 	}
+
 	go func() { flushing.Wait(); close(done) }()
 	select {
 	case <-done:

@@ -101,16 +101,19 @@ func testKernelStepsStepsThreadsExact(t *testing.T) {
 func testStepsLibraryLoadedLater(t *testing.T) {
 	target := startStepper(t)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	c := countSteps(t, s, "libpasses.so:training_step")
 	closed := countSteps(t, s, "libpasses.so:training_step")
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	mustCount(t, c, growth.Unknown)
 	if status := c.Status(); status.Attached || status.Name != "step" ||
 		!strings.Contains(status.Reason, "libpasses.so") {
 		t.Errorf("before the library is there: %+v", status)
 	}
+
 	target.Say("load " + passes(t))
 	target.Await("done")
 	for _, counter := range []*source.Steps{closed, c} {
@@ -118,6 +121,7 @@ func testStepsLibraryLoadedLater(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+
 	mustCount(t, closed, growth.Unknown)
 	mustCount(t, c, 0)
 	call(target, 4, 50)
@@ -131,6 +135,7 @@ func testStepsLibraryLoadedLater(t *testing.T) {
 func testStepsAnotherProcessProbed(t *testing.T) {
 	target, other := startStepper(t, linked(t)...), startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	before := codeOf(t, target.PID())
 	c := countSteps(t, s, "libpasses:training_step")
 	call(other, 2, 500)
@@ -140,12 +145,14 @@ func testStepsAnotherProcessProbed(t *testing.T) {
 	if bytes.Equal(codeOf(t, target.PID()), before) {
 		t.Error("the library's code in the traced process is unchanged: the test is wrong")
 	}
+
 	if !bytes.Equal(codeOf(t, other.PID()), before) {
 		t.Error("the library is probed in a process that is not traced")
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
+
 	call(target, 1, 10)
 	mustCount(t, c, growth.Unknown)
 	if !bytes.Equal(codeOf(t, target.PID()), before) {
@@ -160,6 +167,7 @@ func codeOf(t *testing.T, pid int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(string(maps)) {
 		var start, end int64
 		if !strings.Contains(line, " r-xp ") || !strings.HasSuffix(line, "libpasses.so\n") {
@@ -168,6 +176,7 @@ func codeOf(t *testing.T, pid int) []byte {
 		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
 			t.Fatal(err)
 		}
+
 		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 		if err != nil {
 			t.Fatal(err)
@@ -177,6 +186,7 @@ func codeOf(t *testing.T, pid int) []byte {
 		if _, err := memory.ReadAt(code, start); err != nil {
 			t.Fatal(err)
 		}
+
 		return code
 	}
 	t.Fatalf("pid %d has no code of libpasses.so", pid)
@@ -187,6 +197,7 @@ func testStepsEachBackwardPass(t *testing.T) {
 	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	// the session's own counter reads libtorch's symbols first
 	eventually(t, "a library is found",
 		func() bool { return s.Sample().Processes[0].Steps != growth.Unknown })
@@ -204,6 +215,7 @@ func testStepsEachBackwardPass(t *testing.T) {
 func testStepsMissingStepFunction(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	for symbol, want := range map[string]struct {
 		reason   string
 		examined int // files
@@ -220,6 +232,7 @@ func testStepsMissingStepFunction(t *testing.T) {
 		if err := updateSteps(s, c); err != nil {
 			t.Fatal(err)
 		}
+
 		call(target, 1, 5)
 		mustCount(t, c, growth.Unknown)
 		if status := c.Status(); status.Attached || !strings.Contains(status.Reason, want.reason) {
@@ -235,6 +248,7 @@ func testStepsMissingStepFunction(t *testing.T) {
 func testStepsConcurrentUse(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	for range 10 {
 		c := countSteps(t, s, "libpasses:training_step")
 		var users sync.WaitGroup
@@ -250,6 +264,7 @@ func testStepsConcurrentUse(t *testing.T) {
 				}
 			}()
 		}
+
 		users.Wait()
 		mustCount(t, c, growth.Unknown)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -65,6 +66,7 @@ func testTensorCallsExceptionReachesProgramOther(t *testing.T) {
 				t.Error(err)
 			}
 		}
+
 		if err := beside.Close(); err != nil {
 			t.Error(err)
 		}
@@ -106,6 +108,7 @@ func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 	for _, mode := range modes {
 		h.do("forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
+
 		h.do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
 		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
@@ -126,19 +129,23 @@ func testTensorCallsHeapTensorsDo(t *testing.T) {
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 			t.Fatal(err)
 		}
+
 		h.do("keep 70 5000", "churn 10 5000")
 		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}})
 		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
 			t.Fatal(err)
 		}
+
 		h.do("keep 30 5000", "churn 10 5000")
 		mustBeThroughAllocCPU(t, s, map[string][2]int64{
 			ofHeap:   {70, 70 * 5000},
 			ofTensor: {30, 30 * 5000},
 		})
+
 		mustLoseNothing(t, s)
 	}
 }
@@ -168,6 +175,7 @@ func during(work, do func()) {
 		defer ended.Store(true)
 		work()
 	})
+
 	for !ended.Load() {
 		do()
 	}
@@ -183,6 +191,7 @@ func testTensorCallsTensorProbesOpen(t *testing.T) {
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		var want, got int64
 		during(func() {
 			for turn := range 2 * turns {
@@ -194,6 +203,7 @@ func testTensorCallsTensorProbesOpen(t *testing.T) {
 			h.do("keep 500 3000", "fail 1")
 			want += 500
 		})
+
 		for name, held := range ofTensors(snapshot(t, s)) {
 			if strings.HasSuffix(name, fmt.Sprintf(" Holder.order_keep:%d", line)) {
 				got += held[0]
@@ -211,12 +221,14 @@ func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	h := startTensors(t, "late")
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		h.do("library " + library + " 0 0")
 		eventually(t, "a library is found", func() bool { return len(tensorLinks(s)) > 0 })
 		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
 		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
 			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)
 		}
+
 		var others int64
 		for _, held := range snapshot(t, s).Holdings {
 			if passesThrough(held.Stack, "others") {
@@ -236,6 +248,7 @@ func testTensorCallsCallWayEnd(t *testing.T) {
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		during(func() {
 			for range 10 {
 				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
@@ -248,9 +261,106 @@ func testTensorCallsCallWayEnd(t *testing.T) {
 		if n := counted(t, s, bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
+
 		mustHoldTensors(t, s, h)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTensorBursts probes tensors in bursts.
+func TestTensorBursts(t *testing.T) {
+	t.Run("tensors become tracked objects", testTensorBurstsBecomeTracked)
+	t.Run("tensors without room are a loss", testTensorBurstsWithoutRoom)
+	t.Run("tensors alone in bursts", testTensorBurstsAloneBursts)
+}
+
+// openTensorBurst begins a burst of tensors where source heap is off, as the overhead controller
+// does.
+func openTensorBurst(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	p := tracer.Probing(s)
+	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
+		p.OpenHeap(true, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeTensorBurst(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	p := tracer.Probing(s)
+	if err := errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heldTensors fills the kernel's map of tensors.
+func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
+	t.Helper()
+	for i := range n {
+		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
+		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
+		if err := tracer.Kernel(s).Tensors.Put(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func testTensorBurstsBecomeTracked(t *testing.T) {
+	target, s := startBursts(t)
+	heldTensors(t, s, target.PID(), 7)
+	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t,
+		tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
+		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive,
+			trackedObjects(s))
+	}
+}
+
+func testTensorBurstsWithoutRoom(t *testing.T) {
+	target := startBurstsProgram(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
+
+	runOrders(target, "keep 8 100")
+	closeHeap(t, s)
+	heldTensors(t, s, target.PID(), 5)
+	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
+		t.Fatal(err)
+	}
+
+	_, losses, err := s.Counters()
+	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) ||
+		trackedObjects(s) >= 13 {
+		t.Errorf("%+v, %v; %d are tracked", losses, err, trackedObjects(s))
+	}
+}
+
+func testTensorBurstsAloneBursts(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeTensorBurst(t, s)
+	h.do("keep 20 5000") // no probe is open
+	openTensorBurst(t, s)
+	h.do("keep 100 5000")
+	closeTensorBurst(t, s)
+	taken, bytes := snapshot(t, s), int64(0)
+	for _, h := range taken.Holdings {
+		bytes += h.InuseBytes
+	}
+
+	if want := lastFactor(s) * 100 * 5000; taken.Watch.Windows != 1 || lastFactor(s) < 1.001 ||
+		math.Abs(float64(bytes)-want) > 0.1*want {
+		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Watch)
+	}
+
+	openTensorBurst(t, s)
+	h.do("drop 120") // all that were kept
+	closeTensorBurst(t, s)
+	if n := trackedObjects(s); n != 0 {
+		t.Errorf("%d objects are tracked after the release of all", n)
 	}
 }

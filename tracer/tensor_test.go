@@ -142,6 +142,7 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 		if h.InuseObjects == 0 && !isMapping || !passesThrough(h.Stack, "c10::alloc_cpu") {
 			continue
 		}
+
 		name := fmt.Sprint(h.Kind, " ", h.Stack.Frames[0].Function)
 		for _, f := range h.Stack.Frames {
 			if f.Python {
@@ -149,6 +150,7 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 				break
 			}
 		}
+
 		sum := sums[name]
 		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
 	}
@@ -164,6 +166,7 @@ func testTensorsTensorCountsOnce(t *testing.T) {
 		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", small): {500, 500 * 3000},
 		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", large): {2, 2 * 40_000_000},
 	}
+
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		// the large ones are mapped always
 		h.do("forget", "churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
@@ -182,6 +185,7 @@ func testTensorsTensorCountsOnce(t *testing.T) {
 func testTensorsSourceTensorAlone(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+
 	h.do("fill 100 100000", "train 1")
 	var known, unknown, rss, sum int64
 	taken := snapshot(t, s)
@@ -196,6 +200,7 @@ func testTensorsSourceTensorAlone(t *testing.T) {
 			t.Errorf("%s: %d bytes of %s", holding.Stack.Root, holding.ResidentBytes, holding.Kind)
 		}
 	}
+
 	for _, r := range taken.Residents {
 		rss += r.RSS
 	}
@@ -244,11 +249,13 @@ func awaitTensors(t testing.TB, s *tracer.Session) {
 func testTensorsProbesFollowImport(t *testing.T) {
 	h := startTensors(t, "late")
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+
 	mustNotKnowTensors(t, s)
 	if said := sourceOf(t, s, "tensor"); said.Attached ||
 		!strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
 		t.Errorf("before the import: %+v", said)
 	}
+
 	h.do("import")
 	awaitTensors(t, s)
 	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
@@ -263,11 +270,13 @@ func testTensorsProbesFollowImport(t *testing.T) {
 func testTensorsGapProbingMakes(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+
 	h.do("keep 10 1000")
 	mustHoldTensors(t, s, h)
 	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil { // it is open
 		t.Fatal(err)
 	}
+
 	mustHoldTensors(t, s, h)
 	for range 2 {
 		if err := tracer.Targets(s)[0].Tensors.Close(); err != nil {
@@ -276,6 +285,7 @@ func testTensorsGapProbingMakes(t *testing.T) {
 		if links := tensorLinks(s); len(links) > 0 {
 			t.Errorf("%d links are left", len(links))
 		}
+
 		mustNotKnowTensors(t, s)
 	}
 	before := counted(t, s, bpf.CountTensorEntries)
@@ -286,6 +296,7 @@ func testTensorsGapProbingMakes(t *testing.T) {
 	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil {
 		t.Fatal(err)
 	}
+
 	h.do("fill 20 1000")
 	mustNotKnowTensors(t, s)
 	if got := ofTensors(snapshot(t, s))[fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d",
@@ -298,15 +309,18 @@ func testTensorsGapProbingMakes(t *testing.T) {
 func testTensorsClosedProbeAttaches(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
+
 	p := source.NewTensors(tracer.Kernel(s), s.Process)
 	if err := p.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	update := func() error {
 		maps, err := s.Process.Maps()
 		p.Update(maps)
 		return err
 	}
+
 	for _, step := range []struct {
 		name   string
 		do     func() error
@@ -318,6 +332,7 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 		if err := step.do(); err != nil {
 			t.Fatal(err)
 		}
+
 		if p.Active() != step.active || !p.Status().Attached {
 			t.Errorf("%s: it is active: %t; %+v", step.name, p.Active(), p.Status())
 		}
@@ -327,12 +342,14 @@ func testTensorsClosedProbeAttaches(t *testing.T) {
 func testTensorsDetachLeavesNothing(t *testing.T) {
 	h, other := startTensors(t), startTensors(t)
 	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
+
 	mustAttach(t, s, h.PID())
 	h.do("keep 30 100")
 	other.do("keep 7 100")
 	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
 		t.Errorf("the kernel has %d tensors, want 30", n)
 	}
+
 	mustHoldTensors(t, s, other)
 	mustDetach(t, s, h.PID())
 	if left := entries(t, s, h.PID()); len(left) != 0 {
@@ -360,14 +377,17 @@ func testTensorsFunctionsLibrariesAny(t *testing.T) {
 	h := tensorHolder{target, t}
 	h.Await("ready")
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+
 	h.do("library " + without + " 5 100")
 	eventually(t, "a library is found", func() bool {
 		return strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason,
 			"find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu")
 	})
+
 	if said := sourceOf(t, s, "tensor"); said.Attached {
 		t.Errorf("%+v", said)
 	}
+
 	var want int64
 	for _, library := range []string{
 		usual, others, copied(t, usual, "libtorch_all.so"),
@@ -382,10 +402,12 @@ func testTensorsFunctionsLibrariesAny(t *testing.T) {
 			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)
 		}
 	}
+
 	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
 		len(said.Details) != 8+2 {
 		t.Errorf("%+v", said)
 	}
+
 	_, losses, err := s.Counters()
 	for _, l := range losses {
 		if l.Kind != tracer.LossTruncatedStacks { // as they are in code that has just been loaded

@@ -26,14 +26,17 @@ func testTrainerLossesSameLast(t *testing.T) {
 	another := startTrainer(t)
 	got := another.train(before, nothing)
 	s := open(t, tracer.Options{PID: another.PID()})
+
 	const snapshots = 8
 	for range snapshots {
 		got = append(got, another.train(traced/snapshots, func() { snapshot(t, s) })...)
 	}
+
 	events := mustLoseNothing(t, s)
 	if err := s.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	got = append(got, another.train(after, nothing)...)
 
 	if len(want) != before+traced+after || !slices.Equal(got, want) {
@@ -65,11 +68,13 @@ func children(t *testing.T, pid int) (pids []int) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, field := range strings.Fields(string(raw)) {
 		child, err := strconv.Atoi(field)
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		pids = append(pids, child)
 	}
 	return pids
@@ -83,10 +88,12 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 	if len(pids) != workers+1 {
 		t.Fatalf("%d workers, want %d", len(pids)-1, workers)
 	}
+
 	var sessions []*tracer.Session
 	for _, pid := range pids {
 		sessions = append(sessions, open(t, tracer.Options{PID: pid, Interval: 1}))
 	}
+
 	var before, stacks, cut uint64
 	for _, s := range sessions {
 		n, bad := cutStacks(t, s)
@@ -94,6 +101,7 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 		stacks -= n
 		cut -= bad
 	}
+
 	target.train(60, nothing)
 	for i, s := range sessions {
 		n, bad := cutStacks(t, s)
@@ -103,6 +111,7 @@ func testTrainerHardlyStackTruncated(t *testing.T) {
 			t.Errorf("no stack of process %d of %d was taken: %v", i, len(pids), err)
 		}
 	}
+
 	t.Logf("%d of %d stacks are truncated, besides %d before their tables were made", cut, stacks,
 		before)
 	if stacks < least || cut*1000 > mostPerMille*stacks {

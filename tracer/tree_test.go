@@ -1,18 +1,14 @@
 package tracer_test
 
 import (
-	"bytes"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,8 +31,6 @@ func TestTree(t *testing.T) {
 	t.Run("process that renames itself all the time", testTreeProcessRenamesItself)
 	t.Run("tree of depth one hundred", testTreeTreeDepthOne)
 	t.Run("process that exits at once", testTreeProcessExitsOnce)
-	t.Run("fork keeps no breakpoints", testTreeForkKeepsBreakpoints)
-	t.Run("job keeps no breakpoints after an interrupt or a kill", testTreeJobKeepsBreakpoints)
 }
 
 // mapped is what the mappings of a function hold that have been touched.
@@ -89,6 +83,7 @@ func testTreeProcessesOneProgram(t *testing.T) {
 func testTreeBirthsAddUp(t *testing.T) {
 	j := startJob(t, 2)
 	s := traceJob(t, j, 1)
+
 	var moments []time.Duration
 	for round := range 4 {
 		for i, r := range j.ranks {
@@ -98,6 +93,7 @@ func testTreeBirthsAddUp(t *testing.T) {
 			moments = append(moments, snapshot(t, s).Elapsed)
 		}
 	}
+
 	last, err := s.Snapshot(moments...)
 	if err != nil {
 		t.Fatal(err)
@@ -105,6 +101,7 @@ func testTreeBirthsAddUp(t *testing.T) {
 	if want := append(slices.Clip(moments), last.Elapsed); !slices.Equal(last.Bins, want) {
 		t.Errorf("bins end at %v, want %v", last.Bins, want)
 	}
+
 	for i, r := range j.ranks {
 		var births [4]float64
 		for _, h := range last.Of(r.pid).Holdings {
@@ -115,6 +112,7 @@ func testTreeBirthsAddUp(t *testing.T) {
 				}
 			}
 		}
+
 		for round, bytes := range births {
 			if want := float64(100 * (10*(round+1) + i)); bytes != want {
 				t.Errorf("rank %d, bin %d: %.0f bytes, want %.0f", i, round, bytes, want)
@@ -129,6 +127,7 @@ func birthsMustAddUp(t testing.TB, h growth.Holding) {
 	if h.Kind != growth.KindHeap {
 		return
 	}
+
 	var bytes, variance float64
 	for _, b := range h.Births {
 		bytes, variance = bytes+b.InuseBytes, variance+b.Variance
@@ -145,17 +144,21 @@ func testTreeVarianceSamples(t *testing.T) {
 	const objects, size, interval = 4000, 512, 4096
 	j := startJob(t, 2)
 	s := traceJob(t, j, interval)
+
 	for _, r := range j.ranks {
 		r.order("leak %d %d", objects, size)
 	}
+
 	middle := snapshot(t, s).Elapsed
 	for _, r := range j.ranks {
 		r.order("leak %d %d", objects, size)
 	}
+
 	got, err := s.Snapshot(middle)
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	p := 1 - math.Exp(-float64(size)/interval)
 	w := math.Round(size / p)
 	for _, r := range j.ranks {
@@ -179,12 +182,14 @@ func testTreeVarianceSamples(t *testing.T) {
 func testTreeTooManyProcesses(t *testing.T) {
 	const room = 64
 	s := open(t, tracer.Options{PID: startSteps(t).PID(), Interval: 1})
+
 	last := startSteps(t)
 	var targets []*tracertest.Target
 	for range room - 1 {
 		targets = append(targets, startSteps(t))
 		mustAttach(t, s, targets[len(targets)-1].PID())
 	}
+
 	before := descriptors(t)
 	if err := attach(s, last.PID()); err == nil ||
 		!strings.Contains(err.Error(), "limit of traced processes reached (64)") {
@@ -193,13 +198,16 @@ func testTreeTooManyProcesses(t *testing.T) {
 	if more := descriptors(t) - before; more != 0 || len(entries(t, s, last.PID())) != 0 {
 		t.Errorf("%d descriptors and %v are left of the one too many", more, entries(t, s, last.PID()))
 	}
+
 	for i, target := range targets {
 		order(target, "leak %d 64", i+1)
 	}
+
 	got := snapshot(t, s)
 	for i, target := range targets {
 		mustHold(t, held(got.Of(target.PID())), []string{fmt.Sprint("leak_here ", i+1, 64*(i+1))})
 	}
+
 	end(t, s, targets[0])
 	if err := attach(s, last.PID()); err != nil {
 		t.Errorf("where one has ended: %v", err)
@@ -240,6 +248,7 @@ func followRounds(t testing.TB, s *tracer.Session, most int) {
 		if n := len(tracer.Targets(s)); n > most {
 			t.Errorf("%d targets", n)
 		}
+
 		k := tracer.Kernel(s)
 		for _, m := range []*ebpf.Map{k.Targets, k.Mappings, k.Pythons} {
 			if n := entriesOf(t, m); n > most {
@@ -295,11 +304,13 @@ names = [b") Z 1 2 3 (", b"\x1b]0;x\x07\n", b"x\xff) R 0", b""]
 for name in itertools.cycle(names): libc.prctl(15, name, 0, 0, 0)`))
 	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Children: true})
+
 	followUntilTraced(t, s, target.PID())
 	for range 100 {
 		if changes := s.Follow(); len(changes) > 0 {
 			t.Fatalf("%+v", changes)
 		}
+
 		moment := s.Sample()
 		if len(moment.Processes) != 1 || moment.Processes[0].RSS <= 0 || !moment.Members[0].Traced {
 			t.Fatalf("%+v", moment)
@@ -321,6 +332,7 @@ read line <&3`) // all of them end with the input
 			s.Follow()
 			return len(s.Sample().Members) == depth+1
 		})
+
 		followRounds(t, s, tree.MaxTraced)
 		if err := s.Close(); err != nil {
 			t.Error(err)
@@ -356,142 +368,4 @@ func testTreeProcessExitsOnce(t *testing.T) {
 			}
 		}
 	})
-}
-
-// forks allocates objects of 777 bytes in a child and then of 778 itself.
-const forks = `import os, sys, ctypes
-libc = ctypes.CDLL(None)
-libc.malloc.restype = ctypes.c_void_p
-print("ready", flush=True)
-r, w = os.pipe()
-sys.stdin.readline()
-pid = os.fork()
-if pid == 0:
-    for i in range(3000): libc.malloc(777)
-    os.write(w, b"x")
-    sys.stdin.read()
-    os._exit(0)
-os.read(r, 1)
-for i in range(50): libc.malloc(778)
-print(pid, flush=True)
-print("done", flush=True)
-sys.stdin.read()`
-
-// A forked child has its parent's breakpoints until the trace takes them away from all.
-func testTreeForkKeepsBreakpoints(t *testing.T) {
-	target := tracertest.StartCommand(t, exec.Command("python3", "-c", forks))
-	target.Await("ready")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	target.Say("go")
-	child, err := strconv.Atoi(target.Await("done")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	sizes := map[int64]float64{777: 0, 778: 50}
-	got := snapshot(t, s)
-	for _, h := range got.Holdings {
-		if each := h.InuseBytes / max(1, int64(h.InuseObjects)); h.Kind == growth.KindHeap &&
-			(each == 777 || each == 778) {
-			sizes[each] -= h.InuseObjects
-		}
-	}
-	if sizes[777] != 0 || sizes[778] != 0 {
-		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777], sizes[778])
-	}
-	if len(breakpoints(t, child)) == 0 {
-		t.Error("the child has not inherited breakpoints: the test is wrong")
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, pid := range []int{target.PID(), child} {
-		if left := breakpoints(t, pid); len(left) != 0 {
-			t.Errorf("PID %d has breakpoints left: %v", pid, left)
-		}
-	}
-	if err := syscall.Kill(child, 0); err != nil {
-		t.Errorf("the child: %v", err)
-	}
-}
-
-// breakpoints are where the code of a process differs from the files that it was mapped from.
-func breakpoints(t testing.TB, pid int) (at []uint64) {
-	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer p.Close()
-	maps, err := p.Maps()
-	if err != nil {
-		t.Fatal(err)
-	}
-	compared := 0
-	for _, m := range maps {
-		if !m.Execute || !m.IsFile() {
-			continue
-		}
-		file, memory := readMapped(t, p, m), make([]byte, m.Len())
-		if err := p.ReadMemory(m.Start, memory); err != nil {
-			t.Fatal(err)
-		}
-		compared++
-		for i := range file {
-			if file[i] != memory[i] {
-				at = append(at, m.Start+uint64(i))
-			}
-		}
-	}
-	if compared < 3 { // the program, the C library, the dynamic linker
-		t.Fatalf("PID %d maps only %d files with code", pid, compared)
-	}
-	return at
-}
-
-// readMapped reads the file behind a mapping. What lies behind its end is zero, as in the mapping.
-func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
-	t.Helper()
-	f, err := p.OpenMapped(m)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	content := make([]byte, m.Len())
-	if n, err := f.ReadAt(content, int64(m.Offset)); n == 0 {
-		t.Fatal(err)
-	}
-	return content
-}
-
-func testTreeJobKeepsBreakpoints(t *testing.T) {
-	tracertest.NeedsRoot(t)
-	command := filepath.Join(t.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command,
-		"../cmd/allocscope").CombinedOutput(); err != nil {
-		t.Fatalf("go build: %v\n%s", err, out)
-	}
-	j := startJob(t, 4)
-	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
-		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
-			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
-		var said bytes.Buffer
-		trace.Stdout, trace.Stderr = io.Discard, &said
-		if err := trace.Start(); err != nil {
-			t.Fatal(err)
-		}
-		for _, r := range j.ranks {
-			eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })
-			r.order("leak 100 64")
-		}
-		trace.Process.Signal(signal)
-		if err := trace.Wait(); err != nil && signal == os.Interrupt {
-			t.Errorf("%v: %s", err, said.String())
-		}
-		for _, r := range j.ranks {
-			if left := breakpoints(t, r.pid); len(left) != 0 {
-				t.Errorf("after %v, PID %d has breakpoints left: %v", signal, r.pid, left)
-			}
-			r.order("leak 100 64")
-		}
-	}
 }

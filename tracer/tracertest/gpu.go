@@ -22,11 +22,13 @@ func GPULeakLine(t testing.TB) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, line := range strings.Split(string(text), "\n") {
 		if strings.HasSuffix(line, "# LEAK") {
 			return i + 1
 		}
 	}
+
 	t.Fatalf("%s has no line that ends with # LEAK", GPUTrainerSource())
 	return 0
 }
@@ -94,6 +96,7 @@ func ParseTorchTotals(lines []string) (TorchTotals, error) {
 		"free":  &totals.Free,
 		"total": &totals.Total, "pinned": &totals.Pinned, "kept": &totals.Kept,
 	}
+
 	for _, line := range lines {
 		name, text, _ := strings.Cut(line, " ")
 		value, err := strconv.ParseUint(text, 10, 63)
@@ -101,6 +104,7 @@ func ParseTorchTotals(lines []string) (TorchTotals, error) {
 		if err != nil || field == nil || *field != NotTold {
 			return totals, fmt.Errorf("read the trainer's totals: %q in %q", line, lines)
 		}
+
 		*field = int64(value)
 	}
 	return totals, nil
@@ -130,6 +134,7 @@ func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 	if path == "" {
 		return
 	}
+
 	table, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err == nil {
 		_, err = fmt.Fprintln(table, row)

@@ -38,6 +38,7 @@ func testGPUTrainerOrders(t *testing.T) {
 		!strings.HasPrefix(steps[7], "step 8 ") {
 		t.Errorf("two epochs of four batches: %q", steps)
 	}
+
 	g.Do("validate 1", "keep 3 16", "hold 1", "empty")
 	want := TorchTotals{NotTold, NotTold, NotTold, NotTold, NotTold, NotTold, 8*4096 + 3*16384 + 512}
 	if got := g.Totals(); got != want {
@@ -50,6 +51,7 @@ func testGPUTrainerOrders(t *testing.T) {
 		t.Errorf("%d bytes are kept after whole epochs of four steps, before them %d", got.Kept,
 			want.Kept)
 	}
+
 	g.Hangup()
 	if !g.ProcessState.Success() {
 		t.Errorf("the trainer ends with %s", g.ProcessState)
@@ -88,6 +90,7 @@ func testGPUTrainerTotals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := ParseTorchTotals(strings.Split(strings.TrimSpace(string(out)), "\n"))
 		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotTold}); err != nil ||
 			got != want {
@@ -135,6 +138,7 @@ func testGPUTrainerMalformed(t *testing.T) {
 			t.Errorf("%q is read as %+v", lines, totals)
 		}
 	}
+
 	for _, lines := range [][]string{
 		nil,
 		{"steps 0 seconds 1"},
@@ -146,6 +150,7 @@ func testGPUTrainerMalformed(t *testing.T) {
 			t.Errorf("%q is read as %g ms", lines, ms)
 		}
 	}
+
 	if ms, err := ParseStepTime([]string{"steps 4 seconds 0.1"}); err != nil || ms != 25 {
 		t.Errorf("four steps in 0.1 s take %g ms each, %v", ms, err)
 	}

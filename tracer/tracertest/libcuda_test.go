@@ -48,11 +48,13 @@ func exported(t *testing.T, path string) (names []string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for _, s := range symbols {
 		if s.Section != elf.SHN_UNDEF && strings.HasPrefix(s.Name, "cu") {
 			names = append(names, s.Name)
 		}
 	}
+
 	slices.Sort(names)
 	return names
 }
@@ -97,6 +99,7 @@ func testLibcudaOldDriver(t *testing.T) {
 	if got := do(g, "load "+old); !slices.Equal(slices.Sorted(slices.Values(got)), missing) {
 		t.Errorf("the program printed %q, want %q", got, missing)
 	}
+
 	do(g, "hold malloc 2 1000", "hold allochost 1 50", "wrong 1", "fail pitch 2")
 	mustCount(t, g, "hold", map[string]amount{"device": {2, 2000}, "pinned": {1, 50}})
 }
@@ -115,6 +118,7 @@ func testLibcudaNestedCalls(t *testing.T) {
 		if err != nil {
 			t.Fatalf("objdump: %v (apt-get install binutils)", err)
 		}
+
 		if !regexp.MustCompile(`(?m)\s` + c.how + `\s.*<` + c.callee + `@plt>$`).Match(out) {
 			t.Errorf("%s does not %s %s by its exported name:\n%s", c.function, c.how, c.callee, out)
 		}
@@ -131,6 +135,7 @@ func testLibcudaLateLoad(t *testing.T) {
 	if loaded() {
 		t.Error("it is mapped at the start")
 	}
+
 	if do(g, "load "+library); !loaded() {
 		t.Error("it is not mapped when it is loaded")
 	}
@@ -170,6 +175,7 @@ func testLibcudaChildFreesItsOwn(t *testing.T) {
 	if _, err := fmt.Sscanf(said[0], "child %d", &pid); err != nil || pid == g.PID() {
 		t.Fatalf("%q", said)
 	}
+
 	do(g, "child free malloc 4", "child hold async 3 10")
 	want := map[string]amount{"device": {1, 100}, "pinned": {2, 200}, "async": {3, 30}}
 	if got := totals(t, do(g, "child totals")); !maps.Equal(got, want) {

@@ -22,12 +22,14 @@ func Swap(t testing.TB) {
 	if err := os.WriteFile(path, make([]byte, 64<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	keeper := exec.Command("sh", "-c", swapKeeper, path)
 	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
 	input, err := keeper.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	output, err := keeper.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -41,6 +43,7 @@ func Swap(t testing.TB) {
 			t.Errorf("swapoff: %v", err)
 		}
 	})
+
 	if line, _ := bufio.NewReader(output).ReadString('\n'); line != "on\n" {
 		t.Fatalf("the kernel takes no swap file in %s (set TMPDIR to a folder on a disk)",
 			filepath.Dir(path))

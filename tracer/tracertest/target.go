@@ -71,10 +71,12 @@ func compile(t testing.TB, source, name string, flags []string) string {
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
+
 	compiler := "gcc"
 	if filepath.Ext(source) == ".cc" {
 		compiler = "g++"
 	}
+
 	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
 	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
 		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler,
@@ -92,6 +94,7 @@ func pathOf(t testing.TB, source, name string, flags []string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		builds.dir = dir
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", source, flags))
@@ -130,14 +133,17 @@ func StartCommand(t testing.TB, command *exec.Cmd) *Target {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	output, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	command.Stderr = os.Stderr
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	target := &Target{Cmd: command, t: t, input: input, lines: bufio.NewScanner(output)}
 	t.Cleanup(func() {
 		command.Process.Kill()
@@ -165,6 +171,7 @@ func (g *Target) Await(last string) []string {
 		if g.lines.Text() == last {
 			return before
 		}
+
 		before = append(before, g.lines.Text())
 	}
 	g.t.Fatalf("the target ended before it printed %q; it printed %q", last, before)

@@ -1,0 +1,171 @@
+package tracer_test
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"syscall"
+	"testing"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestBreakpoints checks that no process keeps breakpoints of a trace that has ended.
+func TestBreakpoints(t *testing.T) {
+	t.Run("fork keeps no breakpoints", testBreakpointsFork)
+	t.Run("job keeps no breakpoints after an interrupt or a kill", testBreakpointsJob)
+}
+
+// forks allocates objects of 777 bytes in a child and then of 778 itself.
+const forks = `import os, sys, ctypes
+libc = ctypes.CDLL(None)
+libc.malloc.restype = ctypes.c_void_p
+print("ready", flush=True)
+r, w = os.pipe()
+sys.stdin.readline()
+pid = os.fork()
+if pid == 0:
+    for i in range(3000): libc.malloc(777)
+    os.write(w, b"x")
+    sys.stdin.read()
+    os._exit(0)
+os.read(r, 1)
+for i in range(50): libc.malloc(778)
+print(pid, flush=True)
+print("done", flush=True)
+sys.stdin.read()`
+
+// breakpoints are where the code of a process differs from the files that it was mapped from.
+func breakpoints(t testing.TB, pid int) (at []uint64) {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	compared := 0
+	for _, m := range maps {
+		if !m.Execute || !m.IsFile() {
+			continue
+		}
+
+		file, memory := readMapped(t, p, m), make([]byte, m.Len())
+		if err := p.ReadMemory(m.Start, memory); err != nil {
+			t.Fatal(err)
+		}
+		compared++
+		for i := range file {
+			if file[i] != memory[i] {
+				at = append(at, m.Start+uint64(i))
+			}
+		}
+	}
+
+	if compared < 3 { // the program, the C library, the dynamic linker
+		t.Fatalf("PID %d maps only %d files with code", pid, compared)
+	}
+	return at
+}
+
+// readMapped reads the file behind a mapping. What lies behind its end is zero, as in the mapping.
+func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
+	t.Helper()
+	f, err := p.OpenMapped(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	content := make([]byte, m.Len())
+	if n, err := f.ReadAt(content, int64(m.Offset)); n == 0 {
+		t.Fatal(err)
+	}
+	return content
+}
+
+// A forked child has its parent's breakpoints until the trace takes them away from all.
+func testBreakpointsFork(t *testing.T) {
+	target := tracertest.StartCommand(t, exec.Command("python3", "-c", forks))
+	target.Await("ready")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	target.Say("go")
+	child, err := strconv.Atoi(target.Await("done")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	sizes := map[int64]float64{777: 0, 778: 50}
+	got := snapshot(t, s)
+	for _, h := range got.Holdings {
+		if each := h.InuseBytes / max(1, int64(h.InuseObjects)); h.Kind == growth.KindHeap &&
+			(each == 777 || each == 778) {
+			sizes[each] -= h.InuseObjects
+		}
+	}
+	if sizes[777] != 0 || sizes[778] != 0 {
+		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777], sizes[778])
+	}
+
+	if len(breakpoints(t, child)) == 0 {
+		t.Error("the child has not inherited breakpoints: the test is wrong")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+
+	for _, pid := range []int{target.PID(), child} {
+		if left := breakpoints(t, pid); len(left) != 0 {
+			t.Errorf("PID %d has breakpoints left: %v", pid, left)
+		}
+	}
+	if err := syscall.Kill(child, 0); err != nil {
+		t.Errorf("the child: %v", err)
+	}
+}
+
+func testBreakpointsJob(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	command := filepath.Join(t.TempDir(), "allocscope")
+	if out, err := exec.Command("go", "build", "-o", command,
+		"../cmd/allocscope").CombinedOutput(); err != nil {
+		t.Fatalf("go build: %v\n%s", err, out)
+	}
+
+	j := startJob(t, 4)
+	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
+		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
+			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
+		var said bytes.Buffer
+		trace.Stdout, trace.Stderr = io.Discard, &said
+		if err := trace.Start(); err != nil {
+			t.Fatal(err)
+		}
+
+		for _, r := range j.ranks {
+			eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })
+			r.order("leak 100 64")
+		}
+		trace.Process.Signal(signal)
+		if err := trace.Wait(); err != nil && signal == os.Interrupt {
+			t.Errorf("%v: %s", err, said.String())
+		}
+
+		for _, r := range j.ranks {
+			if left := breakpoints(t, r.pid); len(left) != 0 {
+				t.Errorf("after %v, PID %d has breakpoints left: %v", signal, r.pid, left)
+			}
+			r.order("leak 100 64")
+		}
+	}
+}

@@ -23,18 +23,15 @@ const manyObjects = 100_000
 
 func startLeak(b *testing.B) *tracertest.Target {
 	tracertest.NeedsRoot(b)
-	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1",
+	return start(b, tracertest.Build(b, "leak.c", "-pthread"), "1",
 		strconv.Itoa(manyObjects), "64", "0")
-	target.Await("ready")
-	return target
 }
 
 func BenchmarkSnapshotLiveObjects(b *testing.B) {
 	target := startLeak(b)
 	s := open(b, tracer.Options{PID: target.PID(), Interval: 1})
 
-	target.Say("go")
-	target.Await("done")
+	order(target, "go")
 	var took []float64
 	for range 3 * costRounds {
 		began := time.Now()
@@ -85,8 +82,7 @@ func measureCommand(b *testing.B, path string) map[string]float64 {
 	began := time.Now()
 	stop := startTool(b, command, bufio.NewScanner(lines), "tracing")
 	metrics["ms-to-start"] = milliseconds(began)
-	target.Say("go")
-	target.Await("done")
+	order(target, "go")
 	awaitSnapshots(b, folder, 3)
 	metrics["MiB-RSS"] = statusMiB(b, command.Process.Pid, "VmRSS:")
 	metrics["MiB-RSS-peak"] = statusMiB(b, command.Process.Pid, "VmHWM:")
@@ -263,8 +259,7 @@ func BenchmarkScanStall(b *testing.B) {
 // BenchmarkFollowTree measures what the command does once a second.
 func BenchmarkFollowTree(b *testing.B) {
 	tracertest.NeedsRoot(b)
-	target := tracertest.Start(b, tracertest.Build(b, "family.c"))
-	target.Await("ready")
+	target := start(b, tracertest.Build(b, "family.c"))
 	order(target, "grow 8")
 	order(target, "fork 30")
 	s := open(b, tracer.Options{PID: target.PID(), Children: true})
@@ -411,8 +406,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 // traced, with the program called as often as otherwise.
 func eventCost(b *testing.B) float64 {
 	target, _, _ := startFaults(b)
-	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
-	other.Await("ready")
+	other := start(b, tracertest.Build(b, "pair.c"))
 	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}),
 		kernel.DefaultInterval)
 	cost := compare(b, []way{untraced}, target.PID(),

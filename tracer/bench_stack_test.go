@@ -34,16 +34,14 @@ func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
 // BenchmarkPythonStack measures the program on mmap and munmap, which does little besides taking
 // the stack.
 func BenchmarkPythonStack(b *testing.B) {
-	target := tracertest.Start(b, python, tracertest.Source("deep.py"))
-	target.Await("ready")
+	target := start(b, python, tracertest.Source("deep.py"))
 	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
 
 	read := runTime(b, tracer.Kernel(s).EnterMapping)
 	var each []float64
 	for range 3 * costRounds {
 		before, runsBefore := read()
-		target.Say("300")
-		target.Await("done")
+		order(target, "300")
 		after, runs := read()
 		each = append(each, (after-before)/(runs-runsBefore))
 	}
@@ -114,8 +112,7 @@ func BenchmarkUnwindTables(b *testing.B) {
 }
 
 func BenchmarkVerifier(b *testing.B) {
-	target := tracertest.Start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
-	target.Await("ready")
+	target := start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
 	s := open(b, tracer.Options{PID: target.PID()})
 
 	programs := reflect.ValueOf(tracer.Kernel(s).Programs)

@@ -151,8 +151,7 @@ func opening(name string, options tracer.Options) way {
 // measurement.
 func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
 	tracertest.NeedsRoot(b)
-	target := tracertest.Start(b, tracertest.Build(b, "pair.c", flags...))
-	target.Await("ready")
+	target := start(b, tracertest.Build(b, "pair.c", flags...))
 	return target.PID(), func() float64 {
 		target.Say("go")
 		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
@@ -278,8 +277,7 @@ func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
 
 func BenchmarkPageFault(b *testing.B) {
 	target, _, _ := startFaults(b)
-	other := tracertest.Start(b, tracertest.Build(b, "pair.c"))
-	other.Await("ready")
+	other := start(b, tracertest.Build(b, "pair.c"))
 	traced, untraced := open(b, tracer.Options{
 		PID:     target.PID(),
 		Sources: []string{"mapping"},

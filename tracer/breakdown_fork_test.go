@@ -9,7 +9,6 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/tracertest"
 	"golang.org/x/sys/unix"
 )
 
@@ -34,11 +33,11 @@ func TestBreakdownTree(t *testing.T) {
 // The copies are known from the parent, which was scanned before.
 func testBreakdownTreeCopiesFirstScan(t *testing.T) {
 	target, s := startForks(t)
-	runForkOrders(t, target, "0 hold 64")
+	runOrders(target, "0 hold 64")
 	balanced(t, s)
 	balanced(t, s)
 	child := fork(t, target, "0 fork")
-	runForkOrders(t, target, "1 write 16", "1 hold 8", "0 hold 8") // those of both lie at one address
+	runOrders(target, "1 write 16", "1 hold 8", "0 hold 8") // those of both lie at one address
 	awaitMember(t, s, child)
 	got := balanced(t, s)
 	rows, sums := rowsOf(got, child), rollup(t, child)
@@ -50,13 +49,13 @@ func testBreakdownTreeCopiesFirstScan(t *testing.T) {
 func testBreakdownTreeExitParentMakes(t *testing.T) {
 	target, s := startForks(t)
 	middle := fork(t, target, "0 fork")
-	runForkOrders(t, target, "1 hold 64")
+	runOrders(target, "1 hold 64")
 	child := fork(t, target, "1 fork")
 	awaitMember(t, s, child)
-	runForkOrders(t, target, "2 write 16")
+	runOrders(target, "2 write 16")
 	got := balanced(t, s)
 	mustBeNear(t, "copies", rowsOf(got, child)[growth.KindCOW], rollup(t, child)["Private_Dirty"])
-	runForkOrders(t, target, "1 leave")
+	runOrders(target, "1 leave")
 	awaitNoMember(t, s, middle)
 	got = balanced(t, s)
 	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 ||
@@ -77,12 +76,12 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 
 func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 	target, s := startForks(t)
-	runForkOrders(t, target, "0 hold 64")
+	runOrders(target, "0 hold 64")
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	runForkOrders(t, target, "1 discard 32")
+	runOrders(target, "1 discard 32")
 	before := balanced(t, s)
-	runForkOrders(t, target, "1 write 32")
+	runOrders(target, "1 write 32")
 	after := balanced(t, s)
 	mustBeNear(t, "copies", copies(after, child), copies(before, child))
 	mustBeNear(t, "its own", rowsOf(after, child)[growth.KindMmap]-rowsOf(before,
@@ -91,10 +90,10 @@ func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 
 func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 	target, s := startForks(t)
-	runForkOrders(t, target, "0 hold 64")
+	runOrders(target, "0 hold 64")
 	middle := fork(t, target, "0 fork")
 	awaitMember(t, s, middle)
-	runForkOrders(t, target, "1 hold 32")
+	runOrders(target, "1 hold 32")
 	before := balanced(t, s)
 	fork(t, target, "1 fork")
 	worker := fork(t, target, "1 fork")
@@ -139,15 +138,15 @@ func processes(s *growth.Snapshot) (pids []int) {
 
 func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	target, s := startForks(t)
-	runForkOrders(t, target, "0 hold 64")
+	runOrders(target, "0 hold 64")
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	runForkOrders(t, target, "1 write 16")
+	runOrders(target, "1 write 16")
 	if r := residentOf(t, balanced(t, s), child); !r.Forked {
 		t.Errorf("%+v of a fork", r)
 	}
 
-	runForkOrders(t, target, "1 execute")
+	runOrders(target, "1 execute")
 	for range 2 { // known already at the first, without the tree having been scanned
 		got := balanced(t, s)
 		r, rows := residentOf(t, got, child), rowsOf(got, child)
@@ -163,13 +162,13 @@ func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	runForkOrders(t, target, "1 hold 64")
+	runOrders(target, "1 hold 64")
 	balanced(t, s)
 	if pid := fork(t, target, fmt.Sprintf("0 replace %d", child)); pid != child {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
 
-	runForkOrders(t, target, "1 hold 8")
+	runOrders(target, "1 hold 8")
 	for range 2 { // the first finds another process, the second scans it
 		s.Follow()
 	}
@@ -184,7 +183,7 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	target, s := startForks(t)
 	child := fork(t, target, "0 fork")
 	awaitMember(t, s, child)
-	runForkOrders(t, target, "1 hold 16", "0 hold 16")
+	runOrders(target, "1 hold 16", "0 hold 16")
 	for _, pid := range []int{child, target.PID()} {
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
 			t.Fatal(err)
@@ -202,9 +201,8 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 // A process that exits or executes during its scan is left out, or its rows add up.
 func testBreakdownTreeProcessesComeGo(t *testing.T) {
 	t.Parallel()
-	target := tracertest.Start(t, "/bin/bash", "-c",
+	target := start(t, "/bin/bash", "-c",
 		"echo ready; while :; do for i in 1 2 3; do /bin/true | ( exec /bin/true ) & done; wait; done")
-	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 
 	seen := make(map[int]bool)
@@ -258,7 +256,7 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 		third := fork(t, target, "1 fork")
 		awaitMember(t, s, third)
 		before := treeTotal(balanced(t, s))
-		runForkOrders(t, target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
+		runOrders(target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
 		got := balanced(t, s)
 		var whole, once int64
 		for _, pid := range processes(got) {

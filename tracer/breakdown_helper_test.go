@@ -41,10 +41,8 @@ func (f fact) of(h growth.Holding) bool {
 
 func startBreakdown(t testing.TB) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer",
+	return start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer",
 		"-pthread"))
-	target.Await("ready")
-	return target
 }
 
 // do gives an order and returns the truth once it is done.
@@ -221,8 +219,7 @@ func dataFile(t testing.TB, bytes int) string {
 // startForks starts testdata/forks.py, and traces its root alone.
 func startForks(t testing.TB) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	target := tracertest.Start(t, python, tracertest.Source("forks.py"))
-	target.Await("ready")
+	target := start(t, python, tracertest.Source("forks.py"))
 	return target, open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 }
 
@@ -235,14 +232,6 @@ func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
 		t.Fatalf("the target reports %q: %v", lines, err)
 	}
 	return pid
-}
-
-func runForkOrders(t testing.TB, target *tracertest.Target, orders ...string) {
-	t.Helper()
-	for _, order := range orders {
-		target.Say(order)
-		target.Await("done")
-	}
 }
 
 func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
@@ -313,9 +302,7 @@ func scaleOf(t *testing.T, orders ...string) (*tracer.Session, *tracertest.Targe
 
 func startLarge(t testing.TB) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "large.c", "-fno-omit-frame-pointer"))
-	target.Await("ready")
-	return target
+	return start(t, tracertest.Build(t, "large.c", "-fno-omit-frame-pointer"))
 }
 
 // scanAll takes a snapshot as if the budget of its scans had no bound.
@@ -362,8 +349,7 @@ func rowOf(s *growth.Snapshot, pid int, f fact) (resident int64, variance float6
 
 func startScale(t testing.TB, orders ...string) *tracertest.Target {
 	tracertest.NeedsRoot(t)
-	target := tracertest.Start(t, tracertest.Build(t, "scale.c", "-pthread"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "scale.c", "-pthread"))
 	for _, o := range orders {
 		order(target, "%s", o)
 	}

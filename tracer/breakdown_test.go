@@ -230,8 +230,7 @@ func testBreakdownFilesRowsPaths(t *testing.T) {
 }
 
 func testBreakdownPythonSmallObjects(t *testing.T) {
-	target := tracertest.Start(t, python, tracertest.Source("ledger.py"))
-	target.Await("ready")
+	target := start(t, python, tracertest.Source("ledger.py"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts := do(t, target, "small")
 	mustReport(t, balanced(t, s), target.PID(), facts)

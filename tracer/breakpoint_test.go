@@ -95,8 +95,7 @@ func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 
 // A forked child has its parent's breakpoints until the trace takes them away from all.
 func testBreakpointsFork(t *testing.T) {
-	target := tracertest.StartCommand(t, exec.Command("python3", "-c", forks))
-	target.Await("ready")
+	target := startCommand(t, exec.Command("python3", "-c", forks))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	target.Say("go")

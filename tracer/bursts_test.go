@@ -63,8 +63,7 @@ func misplaceHeap(s *tracer.Session, pid int) {
 // none is open yet.
 func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "windows.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
@@ -198,9 +197,8 @@ func allocations(t *testing.T, s *tracer.Session) uint64 {
 }
 
 func testBurstsCallCutEnd(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
 		"2000")
-	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	target.Say("go")
@@ -299,9 +297,7 @@ func testBurstsEqualFingerprintsProve(t *testing.T) {
 
 func startBurstsProgram(t *testing.T) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
-	target.Await("ready")
-	return target
+	return start(t, tracertest.Build(t, "windows.c"))
 }
 
 // heapOf returns the status of source heap of a process.

@@ -129,9 +129,8 @@ func testContainerTargetFileSystem(t *testing.T) {
 	script := fmt.Sprintf(
 		"mount -t tmpfs none %[1]s && cp -r %[2]s/. %[1]s && exec chroot %[1]s %[3]s 1 %[4]d %[5]d %[6]d",
 		private, root, inside, leaks, leakSize, leakChurn)
-	target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork",
+	target := startCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork",
 		"--kill-child", "sh", "-c", script))
-	target.Await("ready")
 	if entries, err := os.ReadDir(private); err != nil || len(entries) != 0 {
 		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
 	}
@@ -215,9 +214,8 @@ func testContainerOtherProcessesInside(t *testing.T) {
 
 	mustBeContained(t)
 	for _, mode := range modes {
-		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
+		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
 			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-		target.Await("ready")
 		if target.PID() > 100 {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
 		}

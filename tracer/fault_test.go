@@ -276,11 +276,9 @@ func testFaultsOtherProcessesLeft(t *testing.T) {
 	s := open(t, tracer.Options{PID: traced.PID(), Sources: []string{"mapping"}})
 
 	takeFaults(t, s, everyFault)
-	other.Say("go")
-	other.Await("done")
+	order(other, "go")
 	before := sampledFaults(t, s)
-	traced.Say("child")
-	traced.Await("done")
+	order(traced, "child")
 	for _, pid := range []int{other.PID(), child} {
 		if n := len(faultsOf(t, s, pid)); n > 0 {
 			t.Errorf("%d faults of pid %d, which is not traced", n, pid)
@@ -298,14 +296,12 @@ func testFaultsFaultsEndLinks(t *testing.T) {
 	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
 
 	detach := takeFaults(t, s, everyFault)
-	target.Say("many 100")
-	target.Await("done")
+	order(target, "many 100")
 	detach()
 	target.Say("many 1") // a fault may have been under way, behind what the target had said
 	target.Await("done")
 	before := sampledFaults(t, s)
-	target.Say("many 100")
-	target.Await("done")
+	order(target, "many 100")
 	if after := sampledFaults(t, s); before < 100 || after != before {
 		t.Errorf("%d faults before detaching and %d more after", before, after-before)
 	}
@@ -319,8 +315,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 	takeFaults(t, s, everyFault)
 	target.Say("many 100")
 	many := reportedFaults(t, target.Await("done"))[0]
-	target.Say("child")
-	target.Await("done")
+	order(target, "child")
 	before := len(faultsOf(t, s, target.PID()))
 	var pages []uint64
 	for i := range 60 {

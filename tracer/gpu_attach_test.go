@@ -339,9 +339,8 @@ func usedIs(bytes int64) func(growth.Moment) bool {
 func testNVMLDriverCountSamples(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "answers")
 	t.Setenv("NVML_STUB", file)
-	target := tracertest.Start(t, tracertest.Build(t, "cuda.c", "-pthread"),
+	target := start(t, tracertest.Build(t, "cuda.c", "-pthread"),
 		tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1"))
-	target.Await("ready")
 	process := func(gpu string, bytes int64) string {
 		return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes)
 	}
@@ -407,8 +406,7 @@ func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
 }
 
 func testNVMLProcessWithoutGPU(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "leak.c"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "leak.c"))
 	library := tracertest.BuildNVML(t, "-DNEVER_LOADED")
 	s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), NVML: library})
 	if err != nil {

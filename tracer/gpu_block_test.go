@@ -219,9 +219,8 @@ func testBlocksHookDebian13(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	target := tracertest.StartCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
+	target := startCommand(t, exec.Command(tracertest.Source("peers/inside.sh"), folder,
 		python, ours+blocks, strings.TrimPrefix(found[0], folder)))
-	target.Await("ready")
 	g := gpuProgram{target, t}
 	g.do("driver " + ours + libcuda(t))
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})

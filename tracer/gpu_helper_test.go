@@ -26,16 +26,12 @@ func libcuda(t testing.TB, flags ...string) string {
 // startCUDA starts cuda.c with a driver, or without one where there is no argument.
 func startCUDA(t testing.TB, arguments ...string) gpuProgram {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "cuda.c", "-pthread"), arguments...)
-	target.Await("ready")
-	return gpuProgram{target, t}
+	return gpuProgram{start(t, tracertest.Build(t, "cuda.c", "-pthread"), arguments...), t}
 }
 
 func startPythonProgram(t testing.TB, name string, arguments ...string) gpuProgram {
 	t.Helper()
-	target := tracertest.Start(t, python, append([]string{tracertest.Source(name)}, arguments...)...)
-	target.Await("ready")
-	return gpuProgram{target, t}
+	return gpuProgram{start(t, python, append([]string{tracertest.Source(name)}, arguments...)...), t}
 }
 
 // do gives orders. It returns what the program printed of the last one.

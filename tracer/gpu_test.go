@@ -362,9 +362,8 @@ func lossOf(t testing.TB, s *tracer.Session, kind tracer.LossKind) (n uint64) {
 // A program may call any function of the driver's names with any arguments.
 func testGPUHostileArgumentsDo(t *testing.T) {
 	t.Parallel()
-	target := tracertest.Start(t, tracertest.Build(t, "wild.c", "-DPROGRAM"),
+	target := start(t, tracertest.Build(t, "wild.c", "-DPROGRAM"),
 		tracertest.BuildLibrary(t, "wild.c", "libcuda.so.1"))
-	target.Await("ready")
 	g := gpuProgram{target, t}
 	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
 

@@ -39,8 +39,7 @@ func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-			target.Await("ready")
+			target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 			target.Say("go")
 			truth := target.Await("done")
@@ -67,12 +66,10 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	} {
 		for _, threads := range []int{1, 8} {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
-				target := tracertest.Start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
+				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
 					fmt.Sprint(perThread), fmt.Sprint(size), "100")
-				target.Await("ready")
 				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				target.Say("go")
-				target.Await("done")
+				order(target, "go")
 				got := held(snapshot(t, s))
 				if want := [2]int64{
 					int64(threads * perThread),
@@ -101,15 +98,13 @@ func testHeapSampledLeakWithin(t *testing.T) {
 	var inside99, rounds int
 	var mean float64
 	for range 4 {
-		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects),
+		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects),
 			fmt.Sprint(size), "0")
-		target.Await("ready")
 		s := open(t, tracer.Options{PID: target.PID(), Interval: interval})
 
 		var before int64
 		for range 5 {
-			target.Say("go")
-			target.Await("done")
+			order(target, "go")
 			now := held(snapshot(t, s))["leak_here"][1]
 			error := (float64(now-before) - objects*size) / deviation
 			before = now
@@ -152,8 +147,7 @@ func mustCountLeak(t *testing.T, target *tracertest.Target,
 ) *tracer.Session {
 	t.Helper()
 	s := open(t, options)
-	target.Say("go")
-	target.Await("done")
+	order(target, "go")
 	got := held(snapshot(t, s))
 	if want := [2]int64{leaks, leaks * leakSize}; got["leak_here"] != want {
 		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
@@ -172,8 +166,7 @@ func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
 				fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
 			command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-			target := tracertest.StartCommand(t, command)
-			target.Await("ready")
+			target := startCommand(t, command)
 			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 			const calls = leaks * (1 + leakChurn)
 			// The C library allocates a little for the thread.
@@ -208,8 +201,7 @@ func testHeapCLibraryFunctions(t *testing.T) {
 	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
 	command.Env = append(os.Environ(), "LD_PRELOAD="+tracertest.Build(t, "preload.c", "-shared",
 		"-fPIC"))
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	target.Say("go")
@@ -228,9 +220,8 @@ func testKernelHeapStaticProgram(t *testing.T) {
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "leak.c", "-pthread", flag)
-			target := tracertest.Start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize),
+			target := start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize),
 				fmt.Sprint(leakChurn))
-			target.Await("ready")
 			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
 			mustProbeIn(t, s, program, "malloc", "free")
 			mustLoseNothing(t, s)
@@ -240,8 +231,7 @@ func testKernelHeapStaticProgram(t *testing.T) {
 
 func testHeapProgramWithoutMalloc(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
-	target := tracertest.Start(t, program)
-	target.Await("ready")
+	target := start(t, program)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	heap, mappings := sourceOf(t, s, "heap"), sourceOf(t, s, "mapping")
@@ -264,8 +254,7 @@ func testHeapProgramWithoutMalloc(t *testing.T) {
 // recognises it by its content.
 func testHeapStrippedStaticProgram(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
-	target := tracertest.Start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
-	target.Await("ready")
+	target := start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	if heap := sourceOf(t, s, "heap"); heap.Attached ||
@@ -273,8 +262,7 @@ func testHeapStrippedStaticProgram(t *testing.T) {
 		t.Errorf("heap: %+v", heap)
 	}
 
-	target.Say("go")
-	target.Await("done")
+	order(target, "go")
 	taken := snapshot(t, s)
 	// a page more for each object
 	if totals := taken.Mappings; totals.Unknown != 0 || totals.Allocator < 20*(1<<20+4096) {
@@ -297,8 +285,7 @@ func testHeapStrippedStaticProgram(t *testing.T) {
 }
 
 func testHeap32BitProgram(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
 	s := open(t, tracer.Options{PID: target.PID()})
 
 	for _, name := range []string{"heap", "mapping"} {
@@ -409,8 +396,7 @@ func buildAllocators(t *testing.T, source string, flags ...string) string {
 // mustCountAllocators runs a program made of allocators.h and compares.
 func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options) {
 	t.Helper()
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, command)
 	options.PID, options.Interval = target.PID(), 1
 	s := open(t, options)
 

@@ -194,6 +194,19 @@ func traceJob(t testing.TB, j *job, interval uint64) *tracer.Session {
 	return s
 }
 
+// start starts a program and waits until it is ready.
+func start(t testing.TB, path string, arguments ...string) *tracertest.Target {
+	t.Helper()
+	return startCommand(t, exec.Command(path, arguments...))
+}
+
+func startCommand(t testing.TB, command *exec.Cmd) *tracertest.Target {
+	t.Helper()
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+	return target
+}
+
 // sourceOf returns the status of one of the sources of a session.
 func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
 	t.Helper()
@@ -216,9 +229,7 @@ func functions(s *growth.Stack) []string {
 
 func startSteps(t testing.TB, flags ...string) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "steps.c", flags...))
-	target.Await("ready")
-	return target
+	return start(t, tracertest.Build(t, "steps.c", flags...))
 }
 
 func order(target *tracertest.Target, format string, arguments ...any) {
@@ -312,9 +323,8 @@ func startTrainer(t testing.TB, arguments ...string) trainer {
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
 	}
-	target := tracertest.Start(t, python, append([]string{tracertest.Source("train.py")},
+	target := start(t, python, append([]string{tracertest.Source("train.py")},
 		arguments...)...)
-	target.Await("ready")
 	return trainer{target}
 }
 

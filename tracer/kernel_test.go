@@ -38,13 +38,11 @@ func TestKernelBreakdown(t *testing.T) {
 
 func testKernelStacksMoreStacksKernel(t *testing.T) {
 	const stacks, rounds = 1024, 3
-	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 600})
 
 	for range rounds {
-		target.Say("go")
-		target.Await("done")
+		order(target, "go")
 		snapshot(t, s)
 	}
 
@@ -104,8 +102,7 @@ func runningKernel() int {
 }
 
 func testKernelModesBestModeChosen(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 	s := open(t, tracer.Options{PID: target.PID()})
 	want := "attached by " + slices.Max(modes).String()
 	if details := sourceOf(t, s, "heap").Details; !slices.Contains(details, want) {
@@ -114,8 +111,7 @@ func testKernelModesBestModeChosen(t *testing.T) {
 }
 
 func testKernelModesMissingModesRefused(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 	for mode := range since {
 		s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), Mode: mode})
 		attached := err == nil && sourceOf(t, s, "heap").Attached
@@ -140,8 +136,7 @@ func testKernelStacksStacksCComplete(t *testing.T) {
 // sorted().
 func testKernelStacksStacksPythonName(t *testing.T) {
 	const mappings = 20
-	target := tracertest.Start(t, python, tracertest.Source("deep.py"))
-	target.Await("ready")
+	target := start(t, python, tracertest.Source("deep.py"))
 	s := open(t, tracer.Options{PID: target.PID()})
 
 	target.Say(strconv.Itoa(mappings))

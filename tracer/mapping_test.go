@@ -221,8 +221,7 @@ func testKernelMappingsDirectMappingsExact(t *testing.T) {
 
 // A return probe in the C library changes where malloc returns to, in all processes.
 func testMappingsAnotherTraceDoes(t *testing.T) {
-	other := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"))
-	other.Await("ready")
+	other := start(t, tracertest.Build(t, "leak.c", "-pthread"))
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
@@ -234,8 +233,7 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 // Pages touched since the last snapshot count in the next, and a line that maps twice counts twice.
 func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
-	target := tracertest.Start(t, program)
-	target.Await("ready")
+	target := start(t, program)
 	s := open(t, tracer.Options{PID: target.PID()})
 
 	before := snapshot(t, s)

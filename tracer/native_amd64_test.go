@@ -89,14 +89,12 @@ func testNativeStacksThoseGdb(t *testing.T) {
 		start func(testing.TB) int
 	}{
 		{"a C++ program", 60, func(t testing.TB) int {
-			target := tracertest.Start(t, tracertest.Build(t, "native.cc", "-pthread", "-s",
+			target := start(t, tracertest.Build(t, "native.cc", "-pthread", "-s",
 				"-fomit-frame-pointer"))
-			target.Await("ready")
 			return target.PID()
 		}},
 		{"python", 40, func(t testing.TB) int {
-			target := tracertest.Start(t, python, "-c", busyPython)
-			target.Await("ready")
+			target := start(t, python, "-c", busyPython)
 			return target.PID()
 		}},
 		{"a torch trainer", 100, func(t testing.TB) int {
@@ -348,8 +346,7 @@ func testNativeGeneratedCodeKeeps(t *testing.T) {
 // trap runs trap.c. It returns what was seen and the number of allocations that the program made.
 func trap(t *testing.T, program, mode string) (*growth.Snapshot, float64) {
 	t.Helper()
-	target := tracertest.Start(t, program, mode)
-	target.Await("ready")
+	target := start(t, program, mode)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, NativeFrames: true})
 
 	target.Say("go")
@@ -418,14 +415,12 @@ func generation(t *testing.T, s *tracer.Session, pid int) uint64 {
 // were once taken for each other.
 func testNativeCachedRulesReplaced(t *testing.T) {
 	const generations = 40
-	target := tracertest.Start(t, tracertest.Build(t, "generations.c"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "generations.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	awaitTables(s)
 	for range generations {
 		before := generation(t, s, target.PID())
-		target.Say("map")
-		target.Await("done")
+		order(target, "map")
 		for deadline := time.Now().Add(time.Minute); generation(t, s,
 			target.PID()) <= before; time.Sleep(time.Millisecond) {
 			if time.Now().After(deadline) {
@@ -433,8 +428,7 @@ func testNativeCachedRulesReplaced(t *testing.T) {
 			}
 		}
 
-		target.Say("call")
-		target.Await("done")
+		order(target, "call")
 	}
 
 	calls := make(map[string]float64)

@@ -32,8 +32,7 @@ type host struct {
 
 func startHost(t *testing.T) host {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "plugins.c", "-fomit-frame-pointer", "-ldl"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "plugins.c", "-fomit-frame-pointer", "-ldl"))
 	return host{target, open(t, tracer.Options{PID: target.PID(), Interval: 1}), t}
 }
 
@@ -222,16 +221,14 @@ func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
 // thousands of places.
 func testStacksMoreStacksRing(t *testing.T) {
 	const stacks = 1 << 14
-	target := tracertest.Start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer",
+	target := start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer",
 		"-DDEPTH=14", "-DPAUSE_US=0"))
-	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	awaitTables(s)
 
 	table := tracer.Targets(s)[0].Stacks
 	table.Mu.Lock() // stacks cannot be named meanwhile
-	target.Say("go")
-	target.Await("done")
+	order(target, "go")
 	table.Mu.Unlock()
 
 	seen := 0

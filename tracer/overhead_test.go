@@ -32,8 +32,7 @@ func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead
 }
 
 func testOverheadQuietProgramProbed(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "windows.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
 	awaitMode(t, s, overhead.HeapFull)
 	eventually(t, "the probes are open", tracer.Probing(s).IsOpen)
@@ -48,9 +47,8 @@ func testOverheadQuietProgramProbed(t *testing.T) {
 // While they rest, every call is probed again.
 func testOverheadStormAllocationsLeft(t *testing.T) {
 	t.Parallel()
-	target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64",
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64",
 		"2000000000")
-	target.Await("ready")
 	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
 
 	awaitMode(t, s, overhead.HeapFull)
@@ -73,8 +71,7 @@ func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
 }
 
 func testOverheadCostsKnownOnly(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "pair.c"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "pair.c"))
 	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t,
 		tracer.Options{PID: target.PID()})
 	if costs, _ := limited.Costs(); costs.Entry <= 0 || costs.Stepped <= 0 || costs.Return <= 0 ||

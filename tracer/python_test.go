@@ -69,8 +69,7 @@ func testPythonFramesInterpreter(t *testing.T) {
 			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
 				t.Skip(reason)
 			}
-			target := tracertest.StartCommand(t, frames(t, strings.Fields(line[1])...))
-			target.Await("ready")
+			target := startCommand(t, frames(t, strings.Fields(line[1])...))
 			mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 		})
 	}
@@ -105,8 +104,7 @@ func testPythonProgramEmbedsPython(t *testing.T) {
 	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
 	command := frames(t, program)
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, command)
 	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
@@ -114,8 +112,7 @@ func testPythonProgramLoadsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	target.Say("load")
 	target.Await("ready")

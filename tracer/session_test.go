@@ -135,8 +135,7 @@ print("ready", flush=True)
 for line in sys.stdin:
     for i in range(20): exec(compile(f"def f{i}(): return bytearray(5000)\nf{i}()", f"made{i}", "exec"))
     print("done", flush=True)`
-	target := tracertest.StartCommand(t, exec.Command("python3", "-c", script))
-	target.Await("ready")
+	target := startCommand(t, exec.Command("python3", "-c", script))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	order(target, "go")
@@ -157,8 +156,7 @@ for line in sys.stdin:
 func testSessionStacksNamedAgain(t *testing.T) {
 	before := tracertest.Build(t, "steps.c", "-Dleak_here=leak_old")
 	after := tracertest.Build(t, "steps.c", "-Dleak_here=leak_new")
-	target := tracertest.StartCommand(t, exec.Command("setarch", "-R", before))
-	target.Await("ready")
+	target := startCommand(t, exec.Command("setarch", "-R", before))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	order(target, "leak 300 96")
@@ -476,8 +474,7 @@ func testSessionSessionSeveralProcesses(t *testing.T) {
 
 // Two flushes at a time wake the reader once. Each has to get its answer.
 func testSessionConcurrentFlushesAnswered(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "windows.c"))
-	target.Await("ready")
+	target := start(t, tracertest.Build(t, "windows.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	done := make(chan struct{})

@@ -37,17 +37,14 @@ func passes(t testing.TB) string {
 // startStepper starts a program that has the library from its start, or that can load it.
 func startStepper(t *testing.T, flags ...string) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "stepper.c",
+	return start(t, tracertest.Build(t, "stepper.c",
 		append([]string{"-pthread"}, flags...)...))
-	target.Await("ready")
-	return target
 }
 
 func linked(t *testing.T) []string { return []string{"-Wl,--no-as-needed", passes(t)} }
 
 func call(target *tracertest.Target, threads, times int) {
-	target.Say(fmt.Sprintf("call %d %d", threads, times))
-	target.Await("done")
+	order(target, "call %d %d", threads, times)
 }
 
 // countSteps makes a counter beside the session's own and lets it find its library.
@@ -194,8 +191,7 @@ func codeOf(t *testing.T, pid int) []byte {
 }
 
 func testStepsEachBackwardPass(t *testing.T) {
-	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
-	target.Await("ready")
+	target := start(t, python, tracertest.Source("backward.py"))
 	s := open(t, tracer.Options{PID: target.PID()})
 
 	// the session's own counter reads libtorch's symbols first

@@ -37,9 +37,8 @@ type tensorHolder struct {
 
 func startTensors(t *testing.T, arguments ...string) tensorHolder {
 	t.Helper()
-	target := tracertest.Start(t, python, append([]string{tracertest.Source("tensors.py")},
+	target := start(t, python, append([]string{tracertest.Source("tensors.py")},
 		arguments...)...)
-	target.Await("ready")
 	return tensorHolder{target, t}
 }
 

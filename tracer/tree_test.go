@@ -265,9 +265,7 @@ func startScript(t testing.TB, text string) *tracertest.Target {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	target := tracertest.StartCommand(t, exec.Command("/bin/sh", path))
-	target.Await("ready")
-	return target
+	return startCommand(t, exec.Command("/bin/sh", path))
 }
 
 func testTreeProcessExecutesItself(t *testing.T) {

@@ -381,8 +381,8 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 		handled = func() float64 { ns, _ := read(); return ns }
 	}
 
-	began, cpu, faults, inProgram := time.Now(), cpuTime(b, g.PID()), faultsSoFar(b,
-		g.PID()), handled()
+	began, cpu := time.Now(), cpuTime(b, g.PID())
+	faults, inProgram := faultsSoFar(b, g.PID()), handled()
 	g.train(stretchSteps, func() {
 		if scans {
 			time.Sleep(2 * time.Second) // in the midst of it

@@ -96,8 +96,9 @@ func BenchmarkUnwindTables(b *testing.B) {
 		awaitTables(s)
 		ready = append(ready, milliseconds(began))
 		tables := tracer.Tables(s).Stats()
-		size, rows, files = append(size, float64(tables.Bytes)/(1<<20)), append(rows,
-			float64(tables.Rows)), append(files, float64(tables.Files))
+		size = append(size, float64(tables.Bytes)/(1<<20))
+		rows = append(rows, float64(tables.Rows))
+		files = append(files, float64(tables.Files))
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}

@@ -84,8 +84,8 @@ func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 	runOrders(target, "1 write 32")
 	after := balanced(t, s)
 	mustBeNear(t, "copies", copies(after, child), copies(before, child))
-	mustBeNear(t, "its own", rowsOf(after, child)[growth.KindMmap]-rowsOf(before,
-		child)[growth.KindMmap], 32<<20)
+	grown := rowsOf(after, child)[growth.KindMmap] - rowsOf(before, child)[growth.KindMmap]
+	mustBeNear(t, "its own", grown, 32<<20)
 }
 
 func testBreakdownTreeMemorySharedOwn(t *testing.T) {
@@ -235,8 +235,8 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 // sharedFile makes a file of 32 MiB in memory or on disk.
 func sharedFile(t testing.TB, folder string) string {
 	t.Helper()
-	path := filepath.Join(folder, fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(),
-		filepath.Base(t.TempDir())))
+	name := fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
+	path := filepath.Join(folder, name)
 	t.Cleanup(func() { os.Remove(path) })
 	if err := os.WriteFile(path, make([]byte, 32<<20), 0o600); err != nil {
 		t.Fatal(err)

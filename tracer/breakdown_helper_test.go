@@ -41,8 +41,8 @@ func (f fact) of(h growth.Holding) bool {
 
 func startBreakdown(t testing.TB) *tracertest.Target {
 	t.Helper()
-	return start(t, tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer",
-		"-pthread"))
+	program := tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer", "-pthread")
+	return start(t, program)
 }
 
 // do gives an order and returns the truth once it is done.

@@ -56,8 +56,8 @@ func testBreakdownScaleTooManyRuns(t *testing.T) {
 		if r := residentOf(t, got, target.PID()); r.Looked > 0.5 || r.Looked < 0.02 {
 			t.Errorf("%.3f of the pages were scanned, of which no more than a third can be kept", r.Looked)
 		}
-		if row := rowsOf(got,
-			target.PID())[growth.KindMmap]; math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
+		row := rowsOf(got, target.PID())[growth.KindMmap]
+		if math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
 			t.Errorf("mappings of %d bytes, want %d", row, pages*4096)
 		}
 	}

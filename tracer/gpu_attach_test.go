@@ -228,10 +228,12 @@ func slicesOf(whole []byte) map[string][]byte {
 	}
 
 	return map[string][]byte{
-		"a text": text, "a file of nothing but zeros": make([]byte,
-			8192), "one that ends in its header": whole[:40],
+		"a text":                          text,
+		"a file of zeros":                 make([]byte, 8192),
+		"one that ends in its header":     whole[:40],
 		"one that ends in its first page": whole[:4000],
-		"one that ends in the middle":     whole[:len(whole)/2], "one that is scrambled": scrambled,
+		"one that ends in the middle":     whole[:len(whole)/2],
+		"one that is scrambled":           scrambled,
 	}
 }
 

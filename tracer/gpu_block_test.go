@@ -175,8 +175,8 @@ func testBlocksBlockAllocationSite(t *testing.T) {
 		t.Run(mode.String(), func(t *testing.T) {
 			t.Parallel()
 			g := startBlocks(t, realLibC10(t))
-			mustFollowBlocks(t, g, traceBlocks(t, g,
-				tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}))
+			options := tracer.Options{Interval: 1, Mode: mode, Sources: []string{"cuda", "mapping"}}
+			mustFollowBlocks(t, g, traceBlocks(t, g, options))
 		})
 	}
 }

@@ -319,8 +319,8 @@ func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
 func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
 	texts := f.misfits(torch)
 	if f.blocks != torch.Allocated {
-		texts = append(texts, fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks,
-			torch.Allocated))
+		texts = append(texts,
+			fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks, torch.Allocated))
 	}
 	if f.segments != torch.Reserved {
 		texts = append(texts,

@@ -384,8 +384,8 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 	}
 
 	g.do("twice 4")
-	if got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s,
-		tracer.LossMissedFree); got != [2]int64{4, 3*2*mib + 100} || n != 3 {
+	got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s, tracer.LossMissedFree)
+	if got != [2]int64{4, 3*2*mib + 100} || n != 3 {
 		t.Errorf("%d are held, and %d handed out twice, want 4 and 3", got, n)
 	}
 

@@ -199,8 +199,8 @@ func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...stri
 // own names.
 func testHeapCLibraryFunctions(t *testing.T) {
 	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-	command.Env = append(os.Environ(), "LD_PRELOAD="+tracertest.Build(t, "preload.c", "-shared",
-		"-fPIC"))
+	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
 	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 

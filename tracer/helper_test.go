@@ -323,8 +323,8 @@ func startTrainer(t testing.TB, arguments ...string) trainer {
 	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
 		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
 	}
-	target := start(t, python, append([]string{tracertest.Source("train.py")},
-		arguments...)...)
+	arguments = append([]string{tracertest.Source("train.py")}, arguments...)
+	target := start(t, python, arguments...)
 	return trainer{target}
 }
 

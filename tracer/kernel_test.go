@@ -127,8 +127,7 @@ func testKernelModesMissingModesRefused(t *testing.T) {
 // Native frames, by unwind tables: this program keeps no frame pointers.
 func testKernelStacksStacksCComplete(t *testing.T) {
 	h := startHost(t)
-	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=118"),
-		"kernel.so")
+	h.load(buildPlugin(t, 118), "kernel.so")
 	h.mustFollow(118)
 }
 

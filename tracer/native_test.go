@@ -54,6 +54,15 @@ func (h host) load(library, name string) (path string) {
 	return path
 }
 
+// buildPlugin builds a library whose allocations are of that size.
+func buildPlugin(t testing.TB, size int, flags ...string) string {
+	t.Helper()
+	flags = append([]string{
+		"-shared", "-fPIC", "-fomit-frame-pointer", fmt.Sprint("-DSIZE=", size),
+	}, flags...)
+	return tracertest.Build(t, "plugin.c", flags...)
+}
+
 func (h host) call(times int) {
 	h.Say(fmt.Sprintf("call %d", times))
 	h.Await("done")
@@ -108,8 +117,7 @@ func (h host) mustFollow(size int64) {
 
 func testStacksLibraryDeletedLoading(t *testing.T) {
 	h := startHost(t)
-	path := h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer",
-		"-DSIZE=112"), "gone.so")
+	path := h.load(buildPlugin(t, 112), "gone.so")
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
@@ -119,8 +127,7 @@ func testStacksLibraryDeletedLoading(t *testing.T) {
 func testStacksLibrariesOneBuild(t *testing.T) {
 	const libraries = 300
 	h := startHost(t)
-	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer",
-		"-DSIZE=113")
+	library := buildPlugin(t, 113)
 	before := tracer.Tables(h.session).Stats().Files
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
@@ -135,8 +142,7 @@ func testStacksLibrariesOneBuild(t *testing.T) {
 func testStacksLibrariesWithoutBuild(t *testing.T) {
 	const libraries = 5
 	h := startHost(t)
-	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer",
-		"-DSIZE=114", "-Wl,--build-id=none")
+	library := buildPlugin(t, 114, "-Wl,--build-id=none")
 	before := tracer.Tables(h.session).Stats().Files
 	for i := range libraries {
 		h.load(library, fmt.Sprintf("plugin%d.so", i))
@@ -165,9 +171,8 @@ func (h host) mustFollowAll(size int64, libraries int) {
 
 func testStacksLibraryDebugFrame(t *testing.T) {
 	h := startHost(t)
-	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=117",
-		"-g",
-		"-fno-asynchronous-unwind-tables", "-fno-unwind-tables"), "debug.so")
+	h.load(buildPlugin(t, 117, "-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
+		"debug.so")
 	h.mustFollow(117)
 }
 

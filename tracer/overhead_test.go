@@ -72,8 +72,8 @@ func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
 
 func testOverheadCostsKnownOnly(t *testing.T) {
 	target := start(t, tracertest.Build(t, "pair.c"))
-	limited, free := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03}), open(t,
-		tracer.Options{PID: target.PID()})
+	limited := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03})
+	free := open(t, tracer.Options{PID: target.PID()})
 	if costs, _ := limited.Costs(); costs.Entry <= 0 || costs.Stepped <= 0 || costs.Return <= 0 ||
 		costs.Fault <= 0 {
 		t.Errorf("%+v", costs)

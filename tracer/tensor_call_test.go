@@ -313,8 +313,9 @@ func testTensorBurstsBecomeTracked(t *testing.T) {
 	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 		t.Fatal(err)
 	}
-	if inTensors, inLive := entriesOf(t, tracer.Kernel(s).Tensors), entriesOf(t,
-		tracer.Kernel(s).Live); inTensors != 0 || inLive != 7 || trackedObjects(s) != 7 {
+	k := tracer.Kernel(s)
+	if inTensors, inLive := entriesOf(t, k.Tensors), entriesOf(t, k.Live); inTensors != 0 ||
+		inLive != 7 || trackedObjects(s) != 7 {
 		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive,
 			trackedObjects(s))
 	}

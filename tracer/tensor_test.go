@@ -37,8 +37,8 @@ type tensorHolder struct {
 
 func startTensors(t *testing.T, arguments ...string) tensorHolder {
 	t.Helper()
-	target := start(t, python, append([]string{tracertest.Source("tensors.py")},
-		arguments...)...)
+	arguments = append([]string{tracertest.Source("tensors.py")}, arguments...)
+	target := start(t, python, arguments...)
 	return tensorHolder{target, t}
 }
 

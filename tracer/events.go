@@ -151,6 +151,7 @@ func (r *eventReader) keepCall(t *target, call bpf.Event) {
 func (r *eventReader) flush() {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
+
 	if r.ring.Flush() == nil {
 		<-r.flushed
 	}
@@ -162,6 +163,7 @@ func (r *eventReader) takeCalls(pid int) []bpf.Event {
 
 	r.mu.Lock()
 	defer r.mu.Unlock()
+
 	calls := r.calls[uint32(pid)]
 	delete(r.calls, uint32(pid))
 	slices.SortStableFunc(calls, func(a, b bpf.Event) int {

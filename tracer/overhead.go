@@ -12,11 +12,12 @@ import (
 // startController starts the controller, which keeps the overhead within its limit.
 func (s *Session) startController() {
 	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
-	s.meter = overhead.NewMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, takeSteps)
+	meter := overhead.NewMeter(
+		s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, takeSteps)
 
 	costs := overhead.CostsOf(s.costs)
 	s.probing.mu.Lock()
-	s.probing.progress, s.probing.costs = s.meter.Count, costs
+	s.probing.progress, s.probing.costs = meter.Count, costs
 	s.probing.mu.Unlock()
 
 	o := s.Options
@@ -25,7 +26,7 @@ func (s *Session) startController() {
 		Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Blocks: o.wants("cuda"),
 		Steps: s.targets.countSteps(),
-	}, s.probing, s.meter, s.Elapsed)
+	}, s.probing, meter, s.Elapsed)
 }
 
 // usage returns what each target's process has used since its start, by target.

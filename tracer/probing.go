@@ -228,6 +228,7 @@ func tracedSince(targets []*target) map[uint32]uint64 {
 func (p *probing) startTarget(t *target) time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	t.tracedSince = kernel.Monotonic()
 	return time.Duration(t.tracedSince - p.started())
 }
@@ -269,6 +270,7 @@ func (p *probing) forget(t *target) {
 func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.interval == interval && p.tensorInterval == tensorInterval {
 		return nil
 	}
@@ -286,6 +288,7 @@ func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
 func (p *probing) AttachTensors(attach bool) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.tensors == attach {
 		return nil
 	}
@@ -313,6 +316,7 @@ func (p *probing) AttachTensors(attach bool) error {
 func (p *probing) FollowBlocks(follow bool, interval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if !follow {
 		interval = 0
 	}
@@ -378,6 +382,7 @@ func (p *probing) lost() uint64 {
 func (p *probing) coversHeap(t *target) (some, all bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	some = len(p.schedule.Periods) > 0 && t.heap.Status().Attached
 	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
 }

@@ -36,6 +36,7 @@ func (p *probing) CheckLiveness() {
 func (p *probing) checkObjects(tgid uint32, objects []liveness.Object) {
 	p.reading.Lock()
 	defer p.reading.Unlock()
+
 	t := p.targets.find(tgid)
 	if t == nil || !t.isAlive() {
 		return
@@ -48,6 +49,7 @@ func (p *probing) checkObjects(tgid uint32, objects []liveness.Object) {
 
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if p.targets.find(tgid) == t {
 		kernel.DeleteKeys(p.kernel.Live, p.tracker.Apply(tgid, checked))
 	}
@@ -66,6 +68,7 @@ func (p *probing) allocatorOf(t *target) liveness.ProcessAllocator {
 	found := liveness.AllocatorOf(t.process)
 	p.mu.Lock()
 	defer p.mu.Unlock()
+
 	if t.check() == nil && p.targets.find(pid) == t { // else it may be another program's
 		p.tracker.Allocators[pid] = found
 	}

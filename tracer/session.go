@@ -37,7 +37,6 @@ type Session struct {
 	gpus       gpuState
 	probing    *probing
 	controller *overhead.Controller // nil: the overhead has no limit
-	meter      *overhead.Meter      // the controller's
 	stepTimes  overhead.StepTimes
 
 	costs    calibrate.Costs // of the probes; zeros: the overhead has no limit

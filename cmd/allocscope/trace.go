@@ -171,6 +171,10 @@ func runTrace(command *cobra.Command, flags traceFlags) (err error) {
 	}
 	defer sparing()()
 	session, err := tracer.Open(command.Context(), flags.options())
+	if errors.Is(err, context.Canceled) {
+		slog.Warn("interrupted before tracing started: nothing is written")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

@@ -32,8 +32,8 @@ var expectations = map[string]expectation{
 // minimum is what allocscope says where it declines.
 const minimum = "allocscope needs Linux 5.15"
 
-// suites are the programs of tests that run on every kernel, each with the tests that must pass besides those whose names begin
-// with TestKernel.
+// suites are the programs of tests that run on every kernel. All tests must pass whose names begin with
+// TestKernel, and those named here.
 var suites = []struct {
 	program string
 	tests   []string

@@ -1,7 +1,5 @@
 package tracer_test
 
-// Breakpoints in processes of a family go when the trace ends.
-
 import (
 	"bytes"
 	"io"
@@ -17,6 +15,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// TestBreakpoints checks that no process keeps breakpoints of a trace that has ended.
+func TestBreakpoints(t *testing.T) {
+	t.Run("fork keeps no breakpoints", testBreakpointsFork)
+	t.Run("job keeps no breakpoints after an interrupt or a kill", testBreakpointsJob)
+}
 
 // forks allocates objects of 777 bytes in a child and then of 778 itself.
 const forks = `import os, sys, ctypes
@@ -37,42 +41,6 @@ print(pid, flush=True)
 print("done", flush=True)
 sys.stdin.read()`
 
-// A child that has been forked has its parent's breakpoints, until they are taken away from all.
-func TestAForkOfATracedProcessIsNotCountedAndKeepsNoBreakpoints(t *testing.T) {
-	target := tracertest.StartCommand(t, exec.Command("python3", "-c", forks))
-	target.Await("ready")
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-	target.Say("go")
-	child, err := strconv.Atoi(target.Await("done")[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	sizes := map[int64]float64{777: 0, 778: 50}
-	got := snapshot(t, s)
-	for _, h := range got.Holdings {
-		if each := h.InuseBytes / max(1, int64(h.InuseObjects)); h.Kind == growth.KindHeap && (each == 777 || each == 778) {
-			sizes[each] -= h.InuseObjects
-		}
-	}
-	if sizes[777] != 0 || sizes[778] != 0 {
-		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777], sizes[778])
-	}
-	if len(breakpoints(t, child)) == 0 {
-		t.Error("the child has not inherited breakpoints: the test is wrong")
-	}
-	if err := s.Close(); err != nil {
-		t.Error(err)
-	}
-	for _, pid := range []int{target.PID(), child} {
-		if left := breakpoints(t, pid); len(left) != 0 {
-			t.Errorf("PID %d has breakpoints left: %v", pid, left)
-		}
-	}
-	if err := syscall.Kill(child, 0); err != nil {
-		t.Errorf("the child: %v", err)
-	}
-}
-
 // breakpoints are where the code of a process differs from the files that it was mapped from.
 func breakpoints(t testing.TB, pid int) (at []uint64) {
 	t.Helper()
@@ -85,11 +53,13 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	compared := 0
 	for _, m := range maps {
 		if !m.Execute || !m.IsFile() {
 			continue
 		}
+
 		file, memory := readMapped(t, p, m), make([]byte, m.Len())
 		if err := p.ReadMemory(m.Start, memory); err != nil {
 			t.Fatal(err)
@@ -101,6 +71,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 			}
 		}
 	}
+
 	if compared < 3 { // the program, the C library, the dynamic linker
 		t.Fatalf("PID %d maps only %d files with code", pid, compared)
 	}
@@ -122,20 +93,64 @@ func readMapped(t testing.TB, p *process.Process, m process.Mapping) []byte {
 	return content
 }
 
-func TestNoProcessOfAJobKeepsBreakpointsAfterAnInterruptOrAKill(t *testing.T) {
+// A forked child has its parent's breakpoints until the trace takes them away from all.
+func testBreakpointsFork(t *testing.T) {
+	target := startCommand(t, exec.Command("python3", "-c", forks))
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	target.Say("go")
+	child, err := strconv.Atoi(target.Await("done")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	sizes := map[int64]float64{777: 0, 778: 50}
+	got := snapshot(t, s)
+	for _, h := range got.Holdings {
+		if each := h.InuseBytes / max(1, int64(h.InuseObjects)); h.Kind == growth.KindHeap &&
+			(each == 777 || each == 778) {
+			sizes[each] -= h.InuseObjects
+		}
+	}
+	if sizes[777] != 0 || sizes[778] != 0 {
+		t.Errorf("of the child %v objects too few are counted, of the parent %v", sizes[777], sizes[778])
+	}
+
+	if len(breakpoints(t, child)) == 0 {
+		t.Error("the child has not inherited breakpoints: the test is wrong")
+	}
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+
+	for _, pid := range []int{target.PID(), child} {
+		if left := breakpoints(t, pid); len(left) != 0 {
+			t.Errorf("PID %d has breakpoints left: %v", pid, left)
+		}
+	}
+	if err := syscall.Kill(child, 0); err != nil {
+		t.Errorf("the child: %v", err)
+	}
+}
+
+func testBreakpointsJob(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	command := filepath.Join(t.TempDir(), "allocscope")
-	if out, err := exec.Command("go", "build", "-o", command, "../cmd/allocscope").CombinedOutput(); err != nil {
+	if out, err := exec.Command("go", "build", "-o", command,
+		"../cmd/allocscope").CombinedOutput(); err != nil {
 		t.Fatalf("go build: %v\n%s", err, out)
 	}
+
 	j := startJob(t, 4)
 	for _, signal := range []os.Signal{os.Interrupt, os.Kill} {
-		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1", "--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
+		trace := exec.Command(command, "trace", "--pid", strconv.Itoa(j.PID()), "--interval", "1",
+			"--overhead", "off", "--output", filepath.Join(t.TempDir(), "trace"))
 		var said bytes.Buffer
 		trace.Stdout, trace.Stderr = io.Discard, &said
 		if err := trace.Start(); err != nil {
 			t.Fatal(err)
 		}
+
 		for _, r := range j.ranks {
 			eventually(t, "breakpoints are there", func() bool { return len(breakpoints(t, r.pid)) > 5 })
 			r.order("leak 100 64")
@@ -144,6 +159,7 @@ func TestNoProcessOfAJobKeepsBreakpointsAfterAnInterruptOrAKill(t *testing.T) {
 		if err := trace.Wait(); err != nil && signal == os.Interrupt {
 			t.Errorf("%v: %s", err, said.String())
 		}
+
 		for _, r := range j.ranks {
 			if left := breakpoints(t, r.pid); len(left) != 0 {
 				t.Errorf("after %v, PID %d has breakpoints left: %v", signal, r.pid, left)

@@ -15,7 +15,18 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// fillRoot makes a folder into which a program can change its root: the program and copies of the libraries that it needs.
+// TestContainer traces across PID and mount namespaces, from outside and from inside.
+func TestContainer(t *testing.T) {
+	t.Run("target in a container", testContainerTargetContainer)
+	t.Run("target on a file system of its own", testContainerTargetFileSystem)
+	t.Run("other processes inside the container", testContainerOtherProcessesInside)
+	t.Run("mappings inside the container", testContainerMappingsInsideContainer)
+	t.Run("target in another container is refused", testContainerTargetAnotherContainer)
+	t.Run("NVML counts by the PID outside", testContainerNVMLCountsPID)
+}
+
+// fillRoot makes a folder into which a program can change its root: the program and copies of the
+// libraries that it needs.
 func fillRoot(t *testing.T, program string) (root, inside string) {
 	t.Helper()
 	root = t.TempDir()
@@ -25,6 +36,7 @@ func fillRoot(t *testing.T, program string) (root, inside string) {
 	if err != nil {
 		t.Fatalf("ldd %s: %v (apt-get install libc-bin)", program, err)
 	}
+
 	for line := range strings.Lines(string(out)) {
 		for _, word := range strings.Fields(line) {
 			if strings.HasPrefix(word, "/") {
@@ -41,6 +53,7 @@ func copyInto(t *testing.T, root, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	to = filepath.Join(root, to)
 	if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
 		t.Fatal(err)
@@ -50,13 +63,14 @@ func copyInto(t *testing.T, root, from, to string) {
 	}
 }
 
-// childOf gives the only child of a process, as we count.
+// childOf returns the only child of a process, as our PID namespace counts.
 func childOf(t *testing.T, pid int) int {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%[1]d/children", pid))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	child, err := strconv.Atoi(strings.TrimSpace(string(raw)))
 	if err != nil {
 		t.Fatalf("children of %d: %q", pid, raw)
@@ -74,8 +88,11 @@ func namespace(t *testing.T, process any, kind string) string {
 	return link
 }
 
-// startContained starts the leaking program in a root folder and namespaces of its own. --kill-child: it ends with the test.
-func startContained(t *testing.T, program string, namespaces ...string) (target *tracertest.Target, pid int) {
+// startContained starts the leaking program in a root folder and namespaces of its own.
+// --kill-child: it ends with the test.
+func startContained(t *testing.T, program string, namespaces ...string) (target *tracertest.Target,
+	pid int,
+) {
 	t.Helper()
 	root, inside := fillRoot(t, program)
 	arguments := append(namespaces, "--fork", "--kill-child", "chroot", root, inside,
@@ -91,7 +108,7 @@ func startContained(t *testing.T, program string, namespaces ...string) (target 
 	return target, pid
 }
 
-func TestATargetInAContainerIsCountedFromOutside(t *testing.T) {
+func testContainerTargetContainer(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
@@ -104,18 +121,20 @@ func TestATargetInAContainerIsCountedFromOutside(t *testing.T) {
 	}
 }
 
-// Its file system is one that only the container has mounted: no path of ours leads to it.
-func TestATargetOnAFileSystemOfItsOwnIsCountedFromOutside(t *testing.T) {
+// Its file system is mounted in the container alone: no path of ours leads to it.
+func testContainerTargetFileSystem(t *testing.T) {
 	program := tracertest.Build(t, "leak.c", "-pthread")
 	root, inside := fillRoot(t, program)
 	private := t.TempDir()
-	script := fmt.Sprintf("mount -t tmpfs none %[1]s && cp -r %[2]s/. %[1]s && exec chroot %[1]s %[3]s 1 %[4]d %[5]d %[6]d",
+	script := fmt.Sprintf(
+		"mount -t tmpfs none %[1]s && cp -r %[2]s/. %[1]s && exec chroot %[1]s %[3]s 1 %[4]d %[5]d %[6]d",
 		private, root, inside, leaks, leakSize, leakChurn)
-	target := tracertest.StartCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork", "--kill-child", "sh", "-c", script))
-	target.Await("ready")
+	target := startCommand(t, exec.Command("unshare", "--mount", "--pid", "--fork",
+		"--kill-child", "sh", "-c", script))
 	if entries, err := os.ReadDir(private); err != nil || len(entries) != 0 {
 		t.Fatalf("we see %v, %v in the target's file system: the test is wrong", entries, err)
 	}
+
 	s := mustCountLeak(t, target, tracer.Options{PID: childOf(t, target.PID()), Interval: 1})
 	mustLoseNothing(t, s)
 }
@@ -123,18 +142,21 @@ func TestATargetOnAFileSystemOfItsOwnIsCountedFromOutside(t *testing.T) {
 // inContainer is set where the test binary runs again, as a container would run it.
 const inContainer = "ALLOCSCOPE_TEST_IN_CONTAINER"
 
-// outsidesProc is the /proc of the namespace in which a test was started, where it runs in one of its own.
+// outsidesProc is the /proc of the namespace in which a test was started. It is passed to the one
+// inside.
 const outsidesProc = "/proc/self/fd/3"
 
-// again runs the calling test once more in a PID namespace of its own, and fails unless it passes there.
-func again(t *testing.T) {
+// runContained runs the calling case once more in a PID namespace of its own, where it must pass.
+func runContained(t *testing.T) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
-	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program, "-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
+
+	command := exec.Command("unshare", "--pid", "--fork", "--kill-child", "--mount-proc", program,
+		"-test.run=^"+t.Name()+"$", "-test.v", "-test.count=1")
 	command.Env = append(os.Environ(), inContainer+"="+namespace(t, "self", "pid"))
 	proc, err := os.Open("/proc")
 	if err != nil {
@@ -155,18 +177,22 @@ func pidOutside(t *testing.T, pid int) int {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	ours := namespace(t, "self", "pid")
 	for _, e := range entries {
 		outside, err := strconv.Atoi(e.Name())
 		if err != nil {
 			continue
 		}
+
 		link, _ := os.Readlink(filepath.Join(outsidesProc, e.Name(), "ns/pid"))
 		status, _ := os.ReadFile(filepath.Join(outsidesProc, e.Name(), "status"))
-		if link == ours && strings.Contains(string(status), fmt.Sprintf("\nNSpid:\t%d\t%d\n", outside, pid)) {
+		if link == ours && strings.Contains(string(status),
+			fmt.Sprintf("\nNSpid:\t%d\t%d\n", outside, pid)) {
 			return outside
 		}
 	}
+
 	t.Fatalf("pid %d is in no /proc outside", pid)
 	return 0
 }
@@ -179,67 +205,77 @@ func mustBeContained(t *testing.T) {
 	}
 }
 
-func TestInAContainerItsOtherProcessesAreCounted(t *testing.T) {
+func testContainerOtherProcessesInside(t *testing.T) {
 	t.Parallel()
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	for _, mode := range modes {
-		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks), fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
-		target.Await("ready")
+		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
+			fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
 		if target.PID() > 100 {
 			t.Fatalf("the target's PID is %d: the test is wrong", target.PID())
 		}
+
 		s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 		mustLoseNothing(t, s)
 	}
 }
 
-func TestInAContainerMappingsAreMeasured(t *testing.T) {
+func testContainerMappingsInsideContainer(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 	mustLoseNothing(t, s)
 }
 
-// From inside a container the kernel tells no PIDs of the processes of another one in it.
-func TestInAContainerATargetInAnotherIsRefused(t *testing.T) {
+// Inside a container, the kernel shows no PIDs of processes in another one.
+func testContainerTargetAnotherContainer(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	_, pid := startContained(t, tracertest.Build(t, "leak.c", "-pthread"), "--mount", "--pid")
-	s, err := tracer.Open(tracer.Options{PID: pid})
+	s, err := tracer.Open(t.Context(), tracer.Options{PID: pid})
 	if err == nil {
 		s.Close()
 	}
-	if err == nil || !strings.Contains(err.Error(), "PID namespace") || !strings.Contains(err.Error(), "host") {
-		t.Errorf("%v, want a refusal that says where to trace it from", err)
+	if err == nil || !strings.Contains(err.Error(), "PID namespace") ||
+		!strings.Contains(err.Error(), "host") {
+		t.Errorf("%v, want a refusal that names where to trace it from", err)
 	}
 }
 
-// NVML counts PIDs of the host. One of another process there may be the target's own in the container.
-func TestInAContainerNVMLIsAskedByThePIDOutside(t *testing.T) {
+// NVML counts PIDs of the host. One of another process there may equal the target's PID in the
+// container.
+func testContainerNVMLCountsPID(t *testing.T) {
 	if os.Getenv(inContainer) == "" {
-		again(t)
+		runContained(t)
 		return
 	}
+
 	mustBeContained(t)
 	g := startCUDA(t, libcuda(t))
 	file := filepath.Join(t.TempDir(), "answers")
 	t.Setenv("NVML_STUB", file)
-	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000",
+		fmt.Sprintf("compute.0 %d:4000 %d:77", pidOutside(t, g.PID()), g.PID()))
 	s := open(t, tracer.Options{PID: g.PID(), NVML: tracertest.BuildNVML(t)})
+
 	sampleUntil(t, s, "NVML is read", func(m growth.TreeSample) bool { return len(m.GPUs) == 1 })
 	mustBeUsed(t, s, growth.Unknown, "is not known before its first call of CUDA")
 	g.do("hold malloc 1 1000")

@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
@@ -19,171 +20,184 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// maxQueuedEvents bounds what waits for the naming of stacks: 64 MiB, if all of it were code objects.
+// maxQueuedEvents bounds the events that wait for the naming of stacks: 64 MiB if all of them were
+// code objects.
 const maxQueuedEvents = 1 << 14
 
-// eventReader reads the ring buffer: new stacks are named at once, mapping calls are kept for the next snapshot, and the
-// unwinder is told of new code. Reading does not wait for naming: while the symbols of a large library are read, a process that has
-// just started fills the ring buffer.
+// eventReader reads the ring buffer of the BPF programs. It names new stacks, keeps mapping calls
+// for the next snapshot, and has the unwinder read new code. One goroutine reads and another one
+// dispatches: to read the symbols of a large library takes long, and a process that has just
+// started would fill the ring buffer meanwhile.
 type eventReader struct {
 	ring     *ringbuf.Reader
 	tables   *unwind.Tables
-	target   func(pid uint32) *target // nil: it is none
+	target   func(pid uint32) *target // nil: not a target
 	reported stack.Reported
-	queue    chan []byte   // notices as they come; nil: flushed up to here
-	flushed  chan struct{} // one value for each flush; closed when all has been dispatched
+	queue    chan []byte   // raw events in their order; nil: a flush
+	flushed  chan struct{} // one value for each flush; closed when all events have been dispatched
 
-	flushing sync.Mutex // two flushes at a time would be told once
+	flushing sync.Mutex // ringbuf reports two concurrent flushes once
 
 	mu    sync.Mutex
 	calls map[uint32][]bpf.Event // by PID
 }
 
-func startEvents(k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target) (*eventReader, error) {
-	reader, err := ringbuf.NewReader(k.Events)
+func startEvents(
+	k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target,
+) (*eventReader, error) {
+	ring, err := ringbuf.NewReader(k.Events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
-	n := &eventReader{
-		ring: reader, tables: tables, target: target, reported: stack.Reported{Seen: k.ReportedStacks},
-		queue: make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}), calls: make(map[uint32][]bpf.Event),
+	r := &eventReader{
+		ring: ring, tables: tables, target: target,
+		reported: stack.Reported{Seen: k.ReportedStacks},
+		queue:    make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
+		calls: make(map[uint32][]bpf.Event),
 	}
-	go n.read()
-	go n.dispatchAll()
-	return n, nil
+	go r.read()
+	go r.dispatchAll()
+	return r, nil
 }
 
-func (n *eventReader) read() {
-	defer close(n.queue)
+// read reads events until close.
+func (r *eventReader) read() {
+	defer close(r.queue)
 	for {
-		record, err := n.ring.Read()
+		record, err := r.ring.Read()
 		switch {
 		case errors.Is(err, ringbuf.ErrFlushed):
-			n.queue <- nil
+			r.queue <- nil
 		case errors.Is(err, os.ErrClosed):
 			return
 		case err == nil:
-			n.queue <- record.RawSample
+			r.queue <- record.RawSample
 		}
 	}
 }
 
-func (n *eventReader) dispatchAll() {
-	defer close(n.flushed)
-	for raw := range n.queue {
+func (r *eventReader) dispatchAll() {
+	defer close(r.flushed)
+	for raw := range r.queue {
 		if raw == nil {
-			n.flushed <- struct{}{}
+			r.flushed <- struct{}{}
 			continue
 		}
-		n.dispatch(raw)
+		r.dispatch(raw)
 	}
 }
 
-func (n *eventReader) dispatch(raw []byte) {
+func (r *eventReader) dispatch(raw []byte) {
 	if len(raw) < 4 {
-		return // cannot happen, as below
+		return // the BPF programs send none of them
 	}
+
 	switch bpf.EventKind(binary.NativeEndian.Uint32(raw)) {
 	case bpf.EventStack:
-		if stack, ok := stack.DecodeStack(raw); ok {
-			if t := n.target(stack.TGID); t != nil {
-				t.stacks.Add(stack)
+		if reported, ok := stack.DecodeStack(raw); ok {
+			if t := r.target(reported.TGID); t != nil {
+				t.stacks.Add(reported)
 			}
-			n.reported.Add(stack.ID)
+			r.reported.Add(reported.ID)
 		}
 	case bpf.EventCode:
 		if code, ok := stack.DecodeCode(raw); ok {
-			if t := n.target(code.TGID); t != nil {
+			if t := r.target(code.TGID); t != nil {
 				t.stacks.AddCode(code)
 			}
 		}
 	default:
-		n.dispatchNotice(raw)
+		var event bpf.Event
+		if _, err := binary.Decode(raw, binary.NativeEndian, &event); err == nil {
+			r.dispatchEvent(event)
+		}
 	}
 }
 
-func (n *eventReader) dispatchNotice(raw []byte) {
-	var notice bpf.Event
-	if _, err := binary.Decode(raw, binary.NativeEndian, &notice); err != nil {
-		return // not of the size that the kernel side sends: cannot happen
-	}
-	if notice.Kind == bpf.EventTableNeeded {
-		n.tables.Prioritize(uint32(notice.Start))
+func (r *eventReader) dispatchEvent(event bpf.Event) {
+	if event.Kind == bpf.EventTableNeeded {
+		r.tables.Prioritize(uint32(event.Start))
 		return
 	}
-	t := n.target(notice.Tgid)
-	if t == nil || t.err() != nil { // or nobody would take the calls
+	t := r.target(event.Tgid)
+	if t == nil || t.err() != nil { // no snapshot would take its calls
 		return
 	}
-	switch notice.Kind {
+
+	switch event.Kind {
 	case bpf.EventExec:
 		t.end(process.ErrExecuted)
 	case bpf.EventStep:
-		t.session.stepTimes.add(notice)
+		t.session.stepTimes.Add(event.Tgid, event.Time, event.Length)
 	case bpf.EventUnmapped:
 		t.unwinder.Refresh()
 	default:
-		n.keep(t, notice)
+		r.keepCall(t, event)
 	}
 }
 
-// keep keeps a mapping call for the next snapshot.
-func (n *eventReader) keep(t *target, notice bpf.Event) {
-	n.mu.Lock()
-	n.calls[notice.Tgid] = append(n.calls[notice.Tgid], notice)
-	n.mu.Unlock()
-	const protExec = 4
-	if notice.Kind == bpf.EventMmap && notice.Protection&protExec != 0 {
+// keepCall keeps a mapping call for the next snapshot.
+func (r *eventReader) keepCall(t *target, call bpf.Event) {
+	r.mu.Lock()
+	r.calls[call.Tgid] = append(r.calls[call.Tgid], call)
+	r.mu.Unlock()
+
+	if call.Kind == bpf.EventMmap && call.Protection&unix.PROT_EXEC != 0 {
 		t.unwinder.Refresh()
 	}
 }
 
-// flush waits until everything now in the ring buffer has been dispatched.
-func (n *eventReader) flush() {
-	n.flushing.Lock()
-	defer n.flushing.Unlock()
-	if n.ring.Flush() == nil {
-		<-n.flushed
+// flush waits until all events that are in the ring buffer now have been dispatched.
+func (r *eventReader) flush() {
+	r.flushing.Lock()
+	defer r.flushing.Unlock()
+
+	if r.ring.Flush() == nil {
+		<-r.flushed
 	}
 }
 
-// take dispatches everything now in the ring buffer, and gives the mapping calls of a process in the order of time.
-func (n *eventReader) takeCalls(pid int) []bpf.Event {
-	n.flush()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	calls := n.calls[uint32(pid)]
-	delete(n.calls, uint32(pid))
+// takeCalls flushes and returns the mapping calls of a process since the last time, in order.
+func (r *eventReader) takeCalls(pid int) []bpf.Event {
+	r.flush()
+
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	calls := r.calls[uint32(pid)]
+	delete(r.calls, uint32(pid))
 	slices.SortStableFunc(calls, func(a, b bpf.Event) int {
 		return int(int64(a.Time) - int64(b.Time))
 	})
 	return calls
 }
 
-// forget drops the calls of a process that is traced no more.
-func (n *eventReader) forget(pid uint32) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.calls, pid)
+// forget deletes the calls of a process that is no longer traced.
+func (r *eventReader) forget(pid uint32) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	delete(r.calls, pid)
 }
 
-// close stops reading. No target is told anything afterwards.
-func (n *eventReader) close() error {
-	if err := n.ring.Close(); err != nil {
+// close stops both goroutines. Afterwards nothing is dispatched.
+func (r *eventReader) close() error {
+	if err := r.ring.Close(); err != nil {
 		return err
 	}
-	for range n.flushed { // until it is closed
+	for range r.flushed { // until it is closed
 	}
 	return nil
 }
 
-// apply records mapping calls in the set. The maps tell where the kernel's return trampoline is.
-func (t *target) apply(calls []bpf.Event, maps []process.Mapping) {
+// applyCalls records mapping calls in the target's address space. maps show where the kernel's
+// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
+func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
 	heapTraced := t.heap.Status().Attached || t.tensors.Active()
 	for _, c := range calls {
 		at, _ := process.FindMapping(maps, c.MallocSlot)
 		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
 		call := addrspace.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
+
 		switch c.Kind {
 		case bpf.EventMmap:
 			t.space.Mmap(call, c.Start, c.Length, c.Flags, c.Descriptor)
@@ -192,7 +206,7 @@ func (t *target) apply(calls []bpf.Event, maps []process.Mapping) {
 		case bpf.EventMremap:
 			t.space.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.EventBrk:
-			call.ByAllocator = true // nothing but the allocator moves the break
+			call.ByAllocator = true // only the allocator moves the break
 			t.space.Brk(call, c.Start)
 		case bpf.EventMadvise:
 			t.space.Madvise(call, c.Length)

@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"time"
@@ -11,28 +12,29 @@ import (
 	"github.com/allocscope/allocscope/tracer/tree"
 )
 
-// family follows the tree of the process asked for, and decides which of it are traced.
+// follower follows the process tree and decides which of its processes are traced.
 type follower struct {
 	*tree.Tree
-	session *Session
-	pending []Change              // not told yet
-	failed  map[int]attachFailure // processes that could not be attached to, by PID
-	census  tree.ProcessTable     // of all processes, at the start
-	reason  string                // last told
+	session  *Session
+	failed   map[int]attachFailure // processes that could not be attached to, by PID
+	atStart  tree.ProcessTable     // all processes at the start of the trace; nil: unknown
+	pending  []Change              // not reported yet
+	decision string                // the reason that was reported last
 }
 
-// attachFailure is when a process could not be attached to for the first time; it is told once.
+// An attachFailure is the moment of the first failure to attach to a process.
 type attachFailure struct {
-	at   time.Time
-	told bool
+	at       time.Time
+	reported bool
 }
 
-// settling is how long a process may be too young to be attached to: its linker has not loaded the C library yet.
+// settlingTime is how long after its start a process may be too young to be attached to: the
+// dynamic linker has not loaded the C library yet.
 const settlingTime = 10 * time.Second
 
-// A Change is something that happened in the tree.
+// A Change is an event in the process tree.
 type Change struct {
-	// Text says what, for people.
+	// Text describes it to people.
 	Text string
 	// Err is why it was not possible; nil: it was.
 	Err error
@@ -40,22 +42,41 @@ type Change struct {
 	Sources []source.Status
 }
 
-// open begins with the process asked for, or with those below it that matter.
-func (f *follower) open() error {
+// Follow scans the tree, attaches to processes that matter from now on, and returns what has
+// changed.
+func (s *Session) Follow() []Change { return s.follower.follow(s.ctx) }
+
+// Changes returns the changes that Open has found.
+func (s *Session) Changes() []Change { return s.follower.takeChanges() }
+
+// OtherProcesses returns the processes outside the tree that have grown most since the start of the
+// trace, largest first.
+func (s *Session) OtherProcesses() []growth.OtherProcess { return s.follower.otherProcesses() }
+
+// open attaches to the process of Options.PID, or to those of its tree that matter. It is an error
+// if the first cannot be attached to, except when it is executing another program: then follow
+// tries again.
+func (f *follower) open(ctx context.Context) error {
 	if _, err := f.Scan(0); err != nil {
 		return err
 	}
-	f.Sample(0)                           // what Focus goes by
-	f.census, _ = tree.ReadProcessTable() // without it, nothing is said of others
-	decision := tree.Decision{Trace: []int{f.session.Process.PID}}
+	f.Sample(0)                            // which SelectTraced needs
+	f.atStart, _ = tree.ReadProcessTable() // without it otherProcesses returns none
+
+	root := f.session.Process.PID
+	decision := tree.Decision{Trace: []int{root}}
 	if f.session.Options.Children {
 		decision = tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	}
 	for _, pid := range decision.Trace {
-		if err := f.attachMember(pid); err != nil {
-			if pid == f.session.Process.PID && !errors.Is(err, process.ErrExecuted) { // it is tried again then
-				return err
-			}
+		err := f.attachMember(ctx, pid)
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if err != nil && pid == root && !errors.Is(err, process.ErrExecuted) {
+			return err
+		}
+		if err != nil {
 			f.attachFailed(pid, err)
 		}
 	}
@@ -63,126 +84,141 @@ func (f *follower) open() error {
 	return nil
 }
 
-// attachMember attaches to a process of the tree.
-func (f *follower) attachMember(pid int) error {
+func (f *follower) attachMember(ctx context.Context, pid int) error {
 	for _, m := range f.Members() {
 		if m.Process.PID == pid {
-			return f.session.attach(m.Process)
+			return f.session.attach(ctx, m.Process)
 		}
 	}
 	return fmt.Errorf("pid %d: %w", pid, process.ErrNotFound)
 }
 
-// explain tells why something is traced, or not yet; once.
-func (f *follower) explain(d tree.Decision) {
-	if d.Reason != "" && d.Reason != f.reason {
-		f.report(d.Reason)
-	}
-	f.reason = d.Reason
-}
-
-// follow looks what has become of the tree, attaches to processes that matter from now on, and tells what has changed.
-func (f *follower) follow() []Change {
+func (f *follower) follow(ctx context.Context) []Change {
 	changes, err := f.Scan(f.session.Elapsed())
 	if err != nil {
 		f.pending = append(f.pending, Change{Text: "children are not followed", Err: err})
 	}
+
 	for _, m := range changes.Exited {
-		delete(f.failed, m.Process.PID)
-		if f.session.targets.find(uint32(m.Process.PID)) != nil && len(f.Members()) > 0 {
-			f.report(fmt.Sprintf("PID %d (%s) exited", m.Process.PID, m.Info.Command))
+		pid := m.Process.PID
+		delete(f.failed, pid)
+		if f.session.targets.find(uint32(pid)) != nil && len(f.Members()) > 0 {
+			f.report("PID %d (%s) exited", pid, m.Info.Command)
 		}
 	}
 	for _, m := range changes.Executed {
-		delete(f.failed, m.Process.PID)
-		if f.session.targets.find(uint32(m.Process.PID)) != nil { // perhaps attached to since
-			f.report(fmt.Sprintf("PID %d executed %s: what it was before is gone", m.Process.PID, m.Info.Command))
+		pid := m.Process.PID
+		delete(f.failed, pid)
+		if f.session.targets.find(uint32(pid)) != nil {
+			f.report("PID %d started a new program (%s); earlier data is dropped",
+				pid, m.Info.Command)
 		}
 	}
+
 	for _, t := range f.session.targets.list() {
 		t.noticeExecution()
 	}
-	f.attachAgain()
-	f.focus()
-	return f.changes()
+	f.reattach(ctx)
+	f.attachSelected(ctx)
+	return f.takeChanges()
 }
 
-// attachAgain gives up what was attached to before the linker had loaded the C library, and attaches anew.
-func (f *follower) attachAgain() {
+// reattach attaches again to targets that were attached to before their C library was loaded.
+func (f *follower) reattach(ctx context.Context) {
 	for _, t := range f.session.targets.list() {
-		if t.isAlive() && f.session.Elapsed()-t.from < settlingTime && t.missesHeap() {
+		isYoung := f.session.Elapsed()-t.from < settlingTime
+		if isYoung && t.isAlive() && t.missesHeap() {
 			t.end(errAllocatorNotLoaded)
-			f.followProcess(t.process.PID)
+			f.attachTo(ctx, t.process.PID)
 		}
 	}
 }
 
-func (f *follower) report(text string) { f.pending = append(f.pending, Change{Text: text}) }
-
-// focus attaches to what has come to matter.
-func (f *follower) focus() {
+// attachSelected attaches to the processes that matter now.
+func (f *follower) attachSelected(ctx context.Context) {
 	if !f.session.Options.Children {
-		if !f.session.IsTraced(f.session.Process.PID) && f.session.Process.Alive() {
-			f.followProcess(f.session.Process.PID) // it has executed another program
+		root := f.session.Process
+		if !f.session.IsTraced(root.PID) && root.Alive() { // it executes another program
+			f.attachTo(ctx, root.PID)
 		}
 		return
 	}
+
 	decision := tree.SelectTraced(f.Candidates(f.session.IsTraced))
 	f.explain(decision)
 	for _, pid := range decision.Trace {
-		f.followProcess(pid)
+		f.attachTo(ctx, pid)
 	}
 }
 
-// followProcess attaches to a process while the trace goes on.
-func (f *follower) followProcess(pid int) {
-	if f.failed[pid].told {
+// attachTo attaches to a process and reports that or the failure.
+func (f *follower) attachTo(ctx context.Context, pid int) {
+	if f.failed[pid].reported {
 		return
 	}
-	if err := f.attachMember(pid); err != nil {
+	if err := f.attachMember(ctx, pid); err != nil {
 		f.attachFailed(pid, err)
 		return
 	}
+
 	delete(f.failed, pid)
 	t := f.session.targets.find(uint32(pid))
-	f.pending = append(f.pending, Change{Text: fmt.Sprintf("tracing PID %d (%s)", pid, t.process.Command()), Sources: t.sources()})
+	text := fmt.Sprintf("tracing PID %d (%s)", pid, t.process.Command())
+	f.pending = append(f.pending, Change{Text: text, Sources: t.sources()})
 }
 
-// attachFailed tells that a process cannot be traced, once it has had time to settle. It is tried again until then.
+// attachFailed reports once that a process cannot be traced, after it has had time to settle. Until
+// then follow tries again.
 func (f *follower) attachFailed(pid int, err error) {
-	first := f.failed[pid]
-	if first.at.IsZero() {
-		first.at = time.Now()
+	failure := f.failed[pid]
+	if failure.at.IsZero() {
+		failure.at = time.Now()
 	}
-	gone := errors.Is(err, ErrExited) || errors.Is(err, process.ErrNotFound) || errors.Is(err, process.ErrZombie)
-	if !first.told && !gone && time.Since(first.at) > settlingTime {
-		first.told = true
-		f.pending = append(f.pending, Change{Text: fmt.Sprintf("PID %d is not traced", pid), Err: err})
+
+	isGone := errors.Is(err, ErrExited) || errors.Is(err, process.ErrNotFound) ||
+		errors.Is(err, process.ErrZombie)
+	if !failure.reported && !isGone && time.Since(failure.at) > settlingTime {
+		failure.reported = true
+		text := fmt.Sprintf("PID %d is not traced", pid)
+		f.pending = append(f.pending, Change{Text: text, Err: err})
 	}
-	f.failed[pid] = first
+	f.failed[pid] = failure
 }
 
-// outsiders are the processes outside the tree that grew most since the start of the trace, largest first.
+// explain reports why processes are traced, or are not yet, if the reason is a new one.
+func (f *follower) explain(d tree.Decision) {
+	if d.Reason != "" && d.Reason != f.decision {
+		f.report("%s", d.Reason)
+	}
+	f.decision = d.Reason
+}
+
+func (f *follower) report(format string, arguments ...any) {
+	f.pending = append(f.pending, Change{Text: fmt.Sprintf(format, arguments...)})
+}
+
+// takeChanges returns the changes since the last call.
+func (f *follower) takeChanges() []Change {
+	changes := f.pending
+	f.pending = nil
+	return changes
+}
+
 func (f *follower) otherProcesses() []growth.OtherProcess {
-	const most = 3
+	const maxOthers = 3
 	now, err := tree.ReadProcessTable()
-	if err != nil || f.census == nil {
+	if err != nil || f.atStart == nil {
 		return nil
 	}
-	inside := make(map[int]bool)
-	for _, m := range f.Members() {
-		inside[m.Process.PID] = true
-	}
-	var outsiders []growth.OtherProcess
-	for _, o := range f.census.TopGrowers(now, func(pid int) bool { return inside[pid] }, most) {
-		outsiders = append(outsiders, growth.OtherProcess(o))
-	}
-	return outsiders
-}
 
-// changes are what Open has found, told once.
-func (f *follower) changes() []Change {
-	told := f.pending
-	f.pending = nil
-	return told
+	inTree := make(map[int]bool)
+	for _, m := range f.Members() {
+		inTree[m.Process.PID] = true
+	}
+	isInTree := func(pid int) bool { return inTree[pid] }
+	var others []growth.OtherProcess
+	for _, o := range f.atStart.TopGrowers(now, isInTree, maxOthers) {
+		others = append(others, growth.OtherProcess(o))
+	}
+	return others
 }

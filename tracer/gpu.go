@@ -7,78 +7,81 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
-	nvml "github.com/allocscope/allocscope/tracer/gpu"
+	"github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/kernel"
 )
 
-// gpuState reads what the targets have on GPUs.
+// gpuState reads the GPU memory of the targets.
 type gpuState struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
-	library string // path of libnvidia-ml.so.1; empty: where the dynamic linker finds it
-	nvml    nvml.Monitor
+	library string // path of libnvidia-ml.so.1; empty: the dynamic linker finds it
+	nvml    gpu.Monitor
 }
 
-// addTo adds them to a snapshot: what is on GPUs to its device holdings, and what the driver has allocated of the host's memory to held. Memory
-// that it has merely pinned has been allocated by others; it is in the ledger alone.
-func (g *gpuState) addTo(b *nvml.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {
-	devices := make(estimate.Holdings)
-	for from, sum := range b.ByStack {
-		t := g.targets.find(from.TGID)
+// addTo adds GPU memory to a snapshot's device holdings, and host memory that the driver has
+// allocated to held. Host memory that the driver has only pinned has another allocation site: it
+// is in the breakdown alone.
+func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {
+	onGPUs := make(estimate.Holdings)
+	for key, sum := range totals.ByStack {
+		t := g.targets.find(key.TGID)
 		if t == nil {
 			continue
 		}
-		stack := t.stacks.Get(from.ID)
-		switch from.Kind {
+		stack := t.stacks.Get(key.ID)
+		switch key.Kind {
 		case bpf.KindBlock:
-			devices.Add(stack, growth.KindCudaBlock, nvml.Name(from.GPU), sum)
+			onGPUs.Add(stack, growth.KindCudaBlock, gpu.Name(key.GPU), sum)
 		case bpf.KindSegment:
-			devices.Add(stack, growth.KindCudaSegment, nvml.Name(from.GPU), sum)
+			onGPUs.Add(stack, growth.KindCudaSegment, gpu.Name(key.GPU), sum)
 		case bpf.KindPinned:
 			held.Add(stack, growth.KindPinned, "", sum)
 		}
 	}
-	snapshot.GPUHoldings = devices.List()
-	snapshot.GPUMemory = g.devices()
+	snapshot.GPUHoldings = onGPUs.List()
+	snapshot.GPUMemory = g.processes()
 }
 
-// devices tells what is known of each target that uses a GPU, by PID.
-func (g *gpuState) devices() []growth.ProcessGPUMemory {
-	totals := nvml.ReadTorchTotals(g.kernel)
-	var devices []growth.ProcessGPUMemory
+// processes returns the state of each target that uses a GPU, by PID. A target that has ended is
+// left out unless totals of it remain.
+func (g *gpuState) processes() []growth.ProcessGPUMemory {
+	totals := gpu.ReadTorchTotals(g.kernel)
+	var processes []growth.ProcessGPUMemory
 	for _, t := range g.targets.list() {
-		if t.err() != nil && len(totals[uint32(t.process.PID)]) == 0 || !t.gpu.UsesGPU() {
+		pid := t.process.PID
+		own := totals[uint32(pid)]
+		if t.err() != nil && len(own) == 0 || !t.gpu.UsesGPU() {
 			continue
 		}
-		d := growth.ProcessGPUMemory{PID: t.process.PID, Allocated: growth.Unknown, Reserved: growth.Unknown, Totals: totals[uint32(t.process.PID)]}
+
+		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.gpu.Active()
-		d.Allocated, d.Reserved = nvml.SumTotals(d.Totals)
-		d.Used, d.Reason = g.nvml.Used(g.initialPID(t.process.PID))
-		devices = append(devices, d)
+		d.Allocated, d.Reserved = gpu.SumTotals(own)
+		d.Used, d.Reason = g.nvml.Used(g.initialPID(pid))
+		processes = append(processes, d)
 	}
-	slices.SortFunc(devices, func(a, b growth.ProcessGPUMemory) int { return cmp.Compare(a.PID, b.PID) })
-	return devices
+	slices.SortFunc(processes, func(a, b growth.ProcessGPUMemory) int { return cmp.Compare(a.PID, b.PID) })
+	return processes
 }
 
-// sampleDevices sums what processes have on GPUs; nothing where none uses one.
-func (g *gpuState) sample() nvml.Sample {
+// sample sums GPU memory by process; nothing if no target uses a GPU.
+func (g *gpuState) sample() gpu.Sample {
 	if !g.isUsed() {
-		return nvml.Sample{}
+		return gpu.Sample{}
 	}
 	g.nvml.Read(g.library)
-	g.glimpseTotals()
-	sums := nvml.Sample{Processes: g.devices()}
-	sums.Driver = nvml.ReadDriverTotals(g.kernel)
-	return sums
+	g.sampleTotals()
+	return gpu.Sample{Processes: g.processes(), Driver: gpu.ReadDriverTotals(g.kernel)}
 }
 
-// usesGPU tells whether any target has a library of those that use a GPU.
+// isUsed reports whether any target has loaded a library of those that use a GPU.
 func (g *gpuState) isUsed() bool {
 	return slices.ContainsFunc(g.targets.list(), func(t *target) bool { return t.gpu.UsesGPU() })
 }
 
-// glimpseTotals reads the totals of those whose blocks are not followed any more, for a moment, beside what goes on.
-func (g *gpuState) glimpseTotals() {
+// sampleTotals starts totals samples of the targets whose blocks are not sampled any more.
+func (g *gpuState) sampleTotals() {
 	for _, t := range g.targets.list() {
 		if t.err() == nil {
 			t.watcher.Go(func() { t.gpu.SampleTotals(t.stop) })
@@ -86,7 +89,8 @@ func (g *gpuState) glimpseTotals() {
 	}
 }
 
-// initialPIDs are the PIDs of targets by those in the initial namespace, as far as they are known.
+// initialPIDs maps PIDs in the initial PID namespace, in which NVML counts, to those of the
+// targets. It has the known ones.
 func (g *gpuState) initialPIDs() map[int]int {
 	pids := make(map[int]int)
 	for _, t := range g.targets.list() {
@@ -97,7 +101,7 @@ func (g *gpuState) initialPIDs() map[int]int {
 	return pids
 }
 
-// initialPID is a process's PID in the initial namespace; 0: it is not known.
+// initialPID returns the PID of a process in the initial namespace; 0: unknown.
 func (g *gpuState) initialPID(pid int) int {
 	if _, inode, err := kernel.PIDNamespace(); err == nil && inode == 0 {
 		return pid

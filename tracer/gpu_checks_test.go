@@ -1,11 +1,12 @@
 package tracer_test
 
-// The checks of `make test-gpu`. The suite runs them with what stands for torch, CUDA's driver and NVML.
-
 import (
 	"fmt"
+	"math"
 	"path"
+	"path/filepath"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -13,23 +14,34 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// A gpuBench is where a trainer with a GPU runs: on one, or with what stands for it.
-type gpuBench struct {
+// TestGPUChecks runs the checks of `make test-gpu` with stand-ins for torch, CUDA's driver and
+// NVML.
+func TestGPUChecks(t *testing.T) {
+	t.Run("checks pass with the stand-ins", testGPUChecksChecksPassStand)
+	t.Run("memory of all GPUs replaces that of the process", testGPUChecksMemoryGPUsReplaces)
+	t.Run("wrong totals are found", testGPUChecksWrongTotalsFound)
+}
+
+// A gpuSetup is where a trainer runs: on a GPU, or with stand-ins.
+type gpuSetup struct {
 	libraries []string // by which its torch calls CUDA
 	nvml      string   // Options.NVML
 }
 
 // A gpuTrace is a trainer and its trace, in which every block counts.
 type gpuTrace struct {
-	gpuBench
+	gpuSetup
 	tracertest.GPUTrainer
 	s *tracer.Session
 }
 
-// watch traces a trainer with what sees memory of GPUs, and libraries that are loaded later.
-func (b gpuBench) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
+// trace traces a trainer with the sources of GPU memory, and of libraries that are loaded later.
+func (b gpuSetup) trace(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	t.Helper()
-	s := open(t, tracer.Options{PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"}, NVML: b.nvml})
+	s := open(t, tracer.Options{
+		PID: trainer.PID(), Interval: 1, Sources: []string{"cuda", "mapping"},
+		NVML: b.nvml,
+	})
 	t.Cleanup(func() {
 		if _, losses, err := s.Counters(); err == nil && len(losses) > 0 {
 			t.Logf("lost: %+v", losses)
@@ -38,33 +50,35 @@ func (b gpuBench) watch(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 	return gpuTrace{b, trainer, s}
 }
 
-// makeContext lets it call CUDA for the first time, and waits until its driver is watched: it is loaded only then.
+// makeContext lets the trainer call CUDA for the first time, which loads the driver, and waits
+// until the driver is probed.
 func (g gpuTrace) makeContext(t *testing.T) {
 	t.Helper()
 	g.Do("context")
-	awaited(t, "CUDA's driver is watched", func() bool {
+	eventually(t, "CUDA's driver is probed", func() bool {
 		g.s.Sample()
-		driver, _ := g.s.WatchesCUDA()
+		driver, _ := tracer.Targets(g.s)[0].GPU.Active()
 		return driver
 	})
 	awaitBlocks(t, g.s)
 }
 
 // traceFromStart traces a trainer since before its first call of CUDA.
-func (b gpuBench) traceFromStart(t *testing.T, flags ...string) gpuTrace {
+func (b gpuSetup) traceFromStart(t *testing.T, flags ...string) gpuTrace {
 	t.Helper()
-	g := b.watch(t, tracertest.StartGPUTrainer(t, flags...))
+	g := b.trace(t, tracertest.StartGPUTrainer(t, flags...))
 	g.makeContext(t)
 	return g
 }
 
-// mustBeTorchs wants blocks and segments to be torch's own, to the byte, after each of these orders.
+// mustBeTorchs wants blocks and segments to be torch's own, to the byte, after each of these
+// orders.
 func (g gpuTrace) mustBeTorchs(t *testing.T, orders ...string) (f gpuFigures) {
 	t.Helper()
 	for _, order := range orders {
 		g.Do(order)
 		torch := g.Totals()
-		f = mustFigure(t, g.s, g.libraries...)
+		f = figuresFrom(t, g.s, g.libraries...)
 		for _, text := range f.misfitsFromStart(torch) {
 			t.Errorf("after %q: %s", order, text)
 		}
@@ -72,7 +86,7 @@ func (g gpuTrace) mustBeTorchs(t *testing.T, orders ...string) (f gpuFigures) {
 	return f
 }
 
-// outcome is what stands in the table: what has been found, unless it is not so.
+// outcome returns the text of the table unless the check has failed.
 func outcome(t *testing.T, found string) string {
 	if t.Failed() {
 		return "**no**"
@@ -81,64 +95,80 @@ func outcome(t *testing.T, found string) string {
 }
 
 // checkFromStart compares blocks and segments with torch's own, from before the first tensor on.
-func (b gpuBench) checkFromStart(t *testing.T, segments string, flags ...string) {
+func (b gpuSetup) checkFromStart(t *testing.T, segments string, flags ...string) {
 	g := b.traceFromStart(t, flags...)
 	f := g.mustBeTorchs(t, "build", "train 2", "validate 1", "keep 20 300", "train 1")
 	g.mustBeTorchs(t, "empty")
 	yes := outcome(t, "yes, to the byte")
-	tracertest.MeasuredOnGPU(t, "blocks equal `torch.cuda.memory_allocated()`, "+segments, "%s: %d MiB", yes, f.blocks/mib)
-	tracertest.MeasuredOnGPU(t, "segments equal `torch.cuda.memory_reserved()`, "+segments, "%s: %d MiB", yes, f.segments/mib)
+	tracertest.MeasuredOnGPU(t, "blocks equal `torch.cuda.memory_allocated()`, "+segments,
+		"%s: %d MiB", yes, f.blocks/mib)
+	tracertest.MeasuredOnGPU(t, "segments equal `torch.cuda.memory_reserved()`, "+segments,
+		"%s: %d MiB", yes, f.segments/mib)
 }
 
-// checkLateAttach compares the totals of a trainer that is older than its trace, and the blocks since.
-func (b gpuBench) checkLateAttach(t *testing.T, segments string, flags ...string) {
+// checkLateAttach compares the totals of a trainer that is older than its trace, and the blocks
+// since.
+func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string) {
 	const kept, kib = 50, 300
 	trainer := tracertest.StartGPUTrainer(t, flags...)
 	trainer.Do("context", "build", "train 1")
 	before := trainer.Totals()
-	g := b.watch(t, trainer)
+	g := b.trace(t, trainer)
 	awaitBlocks(t, g.s)
 	g.Do(fmt.Sprintf("keep %d %d", kept, kib))
-	torch, f := g.Totals(), mustFigure(t, g.s, g.libraries...)
+	torch, f := g.Totals(), figuresFrom(t, g.s, g.libraries...)
 	for _, text := range f.misfits(torch) {
 		t.Error(text)
 	}
+
 	if f.blocks != torch.Allocated-before.Allocated {
-		t.Errorf("blocks of %d bytes since the attach, torch says %d", f.blocks, torch.Allocated-before.Allocated)
+		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks,
+			torch.Allocated-before.Allocated)
 	}
-	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t)); got != kept*kib<<10 {
+	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(),
+		tracertest.GPULeakLine(t)); got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
+
 	g.Do("train 2") // frees blocks that are older than the attach
-	for _, text := range mustFigure(t, g.s, g.libraries...).misfits(g.Totals()) {
+	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
 		t.Errorf("after training: %s", text)
 	}
-	tracertest.MeasuredOnGPU(t, "totals after a late attach equal torch's, "+segments, "%s", outcome(t, "yes, to the byte"))
+
+	tracertest.MeasuredOnGPU(t, "totals after a late attach equal torch's, "+segments, "%s",
+		outcome(t, "yes, to the byte"))
 }
 
 // checkNVML compares what the driver has handed out, and the context, with what NVML counts.
-func (b gpuBench) checkNVML(t *testing.T) {
+func (b gpuSetup) checkNVML(t *testing.T) {
 	const largest = 0.02
-	g := b.watch(t, tracertest.StartGPUTrainer(t, "--eager"))
+	g := b.trace(t, tracertest.StartGPUTrainer(t, "--eager"))
 	var before growth.TreeSample
-	awaited(t, "NVML tells of a GPU (see `allocscope doctor`)", func() bool {
+	eventually(t, "NVML reports a GPU (see `allocscope doctor`)", func() bool {
 		before = g.s.Sample()
 		return len(before.GPUs) > 0
 	})
+
 	g.makeContext(t)
-	f := mustFigure(t, g.s, g.libraries...)
+	f := figuresFrom(t, g.s, g.libraries...)
 	context, by := g.used(t, before)
 	context -= f.segments + f.others
 	g.Do("build", "train 2", "hold 4096")
 	torch := g.Totals()
-	f = mustFigure(t, g.s, g.libraries...)
+	f = figuresFrom(t, g.s, g.libraries...)
 	used, _ := g.used(t, before)
 	apart := f.apart(context, used)
-	t.Logf("context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA says %d", context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
+	t.Logf(
+		"context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA reports %d",
+		context, f.segments, torch.Reserved, f.others, used, by, torch.Total-torch.Free)
 	if apart > largest {
-		t.Errorf("%d bytes of context, %d of segments and %d of others: %.1f %% from the %d that NVML counts", context, f.segments, f.others, 100*apart, used)
+		t.Errorf(
+			"%d bytes of context, %d of segments and %d of others: %.1f %% from the %d that NVML counts",
+			context, f.segments, f.others, 100*apart, used)
 	}
-	tracertest.MeasuredOnGPU(t, "driver and context equal NVML within 2 %", "%s, %.2f %% apart: context %d MiB, segments %d, others %d; NVML %d MiB (%s)",
+
+	tracertest.MeasuredOnGPU(t, "driver and context equal NVML within 2 %",
+		"%s, %.2f %% apart: context %d MiB, segments %d, others %d; NVML %d MiB (%s)",
 		outcome(t, "yes"), 100*apart, context/mib, f.segments/mib, f.others/mib, used/mib, by)
 }
 
@@ -153,21 +183,24 @@ func (g gpuTrace) used(t *testing.T, before growth.TreeSample) (bytes int64, by 
 }
 
 // checkPinned compares what is pinned, and wants most of it to be the loader's.
-func (b gpuBench) checkPinned(t *testing.T) {
-	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64", "--layers", "1")
+func (b gpuSetup) checkPinned(t *testing.T) {
+	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64",
+		"--layers", "1")
 	g.Do("build", "train 2")
 	torch, now := g.Totals(), snapshot(t, g.s)
 	f, err := figuresOf(now, g.libraries...)
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := "torch tells nothing to compare with"
+
+	reported := "PyTorch reports nothing to compare with"
 	if torch.Pinned != tracertest.NotTold {
-		told = "equal to `torch.cuda.host_memory_stats()`"
+		reported = "equal to `torch.cuda.host_memory_stats()`"
 		if f.pinned != torch.Pinned {
-			t.Errorf("%d bytes are pinned, torch says %d", f.pinned, torch.Pinned)
+			t.Errorf("%d bytes are pinned, PyTorch reports %d", f.pinned, torch.Pinned)
 		}
 	}
+
 	var loader int64
 	for _, h := range now.Holdings {
 		if h.Kind == growth.KindPinned && slices.ContainsFunc(h.Stack.Frames, isOfPinMemory) {
@@ -177,22 +210,288 @@ func (b gpuBench) checkPinned(t *testing.T) {
 	if loader == 0 || loader < f.pinned/2 {
 		t.Errorf("the loader's thread holds %d of the %d bytes that are pinned", loader, f.pinned)
 	}
-	tracertest.MeasuredOnGPU(t, "pinned memory of a loader", "%s: %d KiB, %d by the loader's thread, %d counted in RSS",
-		outcome(t, told), f.pinned>>10, loader>>10, f.pinnedRAM>>10)
+
+	tracertest.MeasuredOnGPU(t, "pinned memory of a loader",
+		"%s: %d KiB, %d by the loader's thread, %d counted in RSS",
+		outcome(t, reported), f.pinned>>10, loader>>10, f.pinnedRAM>>10)
 }
 
 func isOfPinMemory(f growth.Frame) bool {
 	return f.Python && path.Base(f.File) == "pin_memory.py"
 }
 
-// checkWithoutCache wants the driver's calls to tell what blocks would have told.
-func (b gpuBench) checkWithoutCache(t *testing.T) {
+// checkWithoutCache wants the driver's calls to show what blocks would have shown.
+func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	const kept, kib = 40, 300
 	g := b.traceFromStart(t, "--no-cache")
 	g.Do("build", "train 1", fmt.Sprintf("keep %d %d", kept, kib))
-	got := heldThrough(snapshot(t, g.s), growth.KindCudaSegment, tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t))
+	got := heldThrough(snapshot(t, g.s), growth.KindCudaSegment, tracertest.GPUTrainerSource(),
+		tracertest.GPULeakLine(t))
 	if got != kept*kib<<10 {
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
-	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s", outcome(t, "yes, to the byte"))
+
+	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s",
+		outcome(t, "yes, to the byte"))
+}
+
+// gpuFigures are what a snapshot reports of the GPU memory of its only process, in bytes.
+type gpuFigures struct {
+	allocated, reserved int64 // totals of PyTorch's allocator
+	blocks              int64 // that are known by stack
+	segments            int64 // what torch's allocator has from the driver
+	others              int64 // what anybody else has from it
+	pinned, pinnedRAM   int64 // of the host's memory, by torch: asked for, and resident
+	used                int64 // what the driver counts
+}
+
+// figuresOf counts as PyTorch's what was called from libraries whose names begin so.
+func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
+	if len(snapshot.GPUMemory) != 1 {
+		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.GPUMemory),
+			snapshot.GPUMemory)
+	}
+
+	d := snapshot.GPUMemory[0]
+	f := gpuFigures{allocated: d.Allocated, reserved: d.Reserved, used: d.Used}
+	for _, h := range snapshot.GPUHoldings {
+		switch {
+		case h.Kind == growth.KindCudaBlock:
+			f.blocks += h.InuseBytes
+		case h.Kind != growth.KindCudaSegment:
+		case isCalledFrom(h.Stack, torch):
+			f.segments += h.InuseBytes
+		default:
+			f.others += h.InuseBytes
+		}
+	}
+
+	for _, h := range snapshot.Holdings {
+		if h.Kind == growth.KindPinned && isCalledFrom(h.Stack, torch) {
+			f.pinned += h.InuseBytes
+			f.pinnedRAM += h.ResidentBytes
+		}
+	}
+	return f, nil
+}
+
+// isCalledFrom reports whether CUDA was called from one of these libraries. CUDA's driver, and
+// mostly its runtime, are above them on the stack.
+func isCalledFrom(stack *growth.Stack, libraries []string) bool {
+	for _, f := range stack.Frames {
+		if f.Module == nil {
+			return false
+		}
+		name := path.Base(f.Module.Path)
+		if strings.HasPrefix(name, "libcuda.so") || strings.HasPrefix(name, "libcudart") {
+			continue
+		}
+
+		for _, library := range libraries {
+			if strings.HasPrefix(name, library) {
+				return true
+			}
+		}
+
+		return false
+	}
+	return false
+}
+
+// misfits are the totals that differ from PyTorch's, each in words.
+func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
+	for _, c := range []struct {
+		what      string
+		got, want int64
+	}{
+		{"allocated", f.allocated, torch.Allocated},
+		{"reserved", f.reserved, torch.Reserved},
+	} {
+		if c.got != c.want {
+			texts = append(texts, fmt.Sprintf("%s: %d bytes, PyTorch reports %d", c.what, c.got, c.want))
+		}
+	}
+	return texts
+}
+
+// misfitsFromStart are those of a process that has been traced since before its first tensor. Its
+// blocks and segments are known as well.
+func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
+	texts := f.misfits(torch)
+	if f.blocks != torch.Allocated {
+		texts = append(texts,
+			fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks, torch.Allocated))
+	}
+	if f.segments != torch.Reserved {
+		texts = append(texts,
+			fmt.Sprintf("segments: %d bytes from the driver besides %d of others, PyTorch reports %d",
+				f.segments, f.others, torch.Reserved))
+	}
+	return texts
+}
+
+// apart is how far what the driver has handed out and a context are from what it counts, as a share
+// of that.
+func (f gpuFigures) apart(context, used int64) float64 {
+	return math.Abs(float64(used-context-f.segments-f.others)) / float64(used)
+}
+
+// usedOnGPUs is what the driver counts for the only process. In many containers NVML does not list
+// it: then it is the growth of all GPUs since before the process came, and by names that.
+func usedOnGPUs(before, now growth.TreeSample) (bytes int64, by string, err error) {
+	if len(now.Processes) == 1 && now.Processes[0].GPUUsed != growth.Unknown {
+		return now.Processes[0].GPUUsed, "the process", nil
+	}
+	if len(now.GPUs) == 0 || len(before.GPUs) != len(now.GPUs) {
+		return 0, "", fmt.Errorf(
+			"NVML reports neither the process's memory nor that of GPUs: %d before, %d now",
+			len(before.GPUs), len(now.GPUs))
+	}
+
+	for i, g := range now.GPUs {
+		if g.Used == growth.Unknown || before.GPUs[i].Used == growth.Unknown {
+			return 0, "", fmt.Errorf("NVML does not report the memory of GPU %d", g.Index)
+		}
+		bytes += g.Used - before.GPUs[i].Used
+	}
+	return bytes, "all GPUs, what they had before taken off", nil
+}
+
+// heldThrough sums the device memory of a kind that a line of a program of testdata has allocated,
+// called or brought about.
+func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
+	for _, h := range snapshot.GPUHoldings {
+		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames,
+			func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
+			bytes += h.InuseBytes
+		}
+	}
+	return bytes
+}
+
+// figuresFrom returns the figures of a new snapshot.
+func figuresFrom(t *testing.T, s *tracer.Session, torch ...string) gpuFigures {
+	t.Helper()
+	f, err := figuresOf(snapshot(t, s), torch...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return f
+}
+
+// blocksTotals are the totals of blocks.py on its only device, as those of torch.
+func blocksTotals(t *testing.T, g gpuProgram) tracertest.TorchTotals {
+	t.Helper()
+	all := g.allocators()
+	if len(all) != 1 {
+		t.Fatalf("totals of blocks.py: %+v, want those of one GPU", all)
+	}
+	return tracertest.TorchTotals{
+		Allocated: all[0].Allocated, Reserved: all[0].Reserved,
+		Pinned: tracertest.NotTold,
+	}
+}
+
+// startTorchsBlocks starts blocks.py with the distribution's libc10, and with a driver.
+func startTorchsBlocks(t *testing.T) gpuProgram {
+	t.Helper()
+	g := startBlocks(t, realLibC10(t))
+	g.do("driver " + libcuda(t))
+	return g
+}
+
+const callsForTorch = "libffi.so" // by which Python's ctypes calls CUDA's driver
+
+func testGPUChecksWrongTotalsFound(t *testing.T) {
+	target := startTorchsBlocks(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	awaitBlocks(t, s)
+	for _, orders := range []string{
+		"hold weights 30 1000 0", "hold activations 7 3000000 0",
+		"free weights 11 0", "churn 50 70000 0", "hold weights 1 30000000 0",
+	} {
+		target.do(orders)
+		torch := blocksTotals(t, target)
+		f := figuresFrom(t, s, callsForTorch)
+		if texts := f.misfitsFromStart(torch); len(texts) > 0 || f.others != 0 || f.pinned != 0 {
+			t.Errorf("after %q: %q, %+v", orders, texts, f)
+		}
+
+		torch.Allocated++
+		torch.Reserved++
+		if texts := f.misfitsFromStart(torch); len(texts) != 4 {
+			t.Errorf("of totals that are not torch's these are found: %q", texts)
+		}
+	}
+	if f := figuresFrom(t, s, "libc10_cuda"); f.segments != 0 || f.others == 0 {
+		t.Errorf("%d bytes of segments are those of a library that has none, %d of others", f.segments,
+			f.others)
+	}
+}
+
+func testGPUChecksMemoryGPUsReplaces(t *testing.T) {
+	moment := func(process int64, gpus ...int64) growth.TreeSample {
+		sample := growth.UnknownSample()
+		sample.GPUUsed = process
+		m := growth.TreeSample{Processes: []growth.ProcessSample{{PID: 1, Sample: sample}}}
+		for i, used := range gpus {
+			m.GPUs = append(m.GPUs, growth.GPUSample{Index: i, Instance: -1, Used: used, Total: 80000})
+		}
+
+		return m
+	}
+	for _, c := range []struct {
+		before, now growth.TreeSample
+		want        int64
+		by          string
+	}{
+		{moment(growth.Unknown, 100), moment(4000, 5000), 4000, "the process"},
+		{moment(growth.Unknown, 100, 7), moment(growth.Unknown, 5000, 7), 4900, "all GPUs"},
+	} {
+		if got, by, err := usedOnGPUs(c.before, c.now); err != nil || got != c.want ||
+			!strings.HasPrefix(by, c.by) {
+			t.Errorf("%d by %s, %v, want %d by %s", got, by, err, c.want, c.by)
+		}
+	}
+
+	for _, now := range []growth.TreeSample{
+		moment(growth.Unknown), moment(growth.Unknown, growth.Unknown),
+		moment(growth.Unknown, 5, 6),
+	} {
+		if got, by, err := usedOnGPUs(moment(growth.Unknown, 100), now); err == nil {
+			t.Errorf("%d bytes by %s are reported of %+v", got, by, now.GPUs)
+		}
+	}
+}
+
+// startStandIns makes trainers run with stand-ins for PyTorch and for CUDA's driver, and the tracer
+// with one for NVML.
+func startStandIns(t *testing.T) gpuSetup {
+	t.Helper()
+	answers := filepath.Join(t.TempDir(), "answers")
+	nvmlAnswers(t, answers, "count 1", "memory.0 5000 80000", "compute.0 1:77")
+	libraries := []string{
+		realLibC10(t), libcuda(t), tracertest.BuildLibrary(t, "c10.cc", "libc10_cuda.so"),
+	}
+
+	for name, value := range map[string]string{
+		"PYTHON": python, "PYTHONPATH": tracertest.Source("gpu/standin"), "PYTHONDONTWRITEBYTECODE": "1",
+		"STANDIN": strings.Join(libraries, ":"), "NVML_STUB": answers,
+	} {
+		t.Setenv(name, value)
+	}
+	return gpuSetup{libraries: []string{callsForTorch}, nvml: tracertest.BuildNVML(t)}
+}
+
+func testGPUChecksChecksPassStand(t *testing.T) {
+	for name, check := range map[string]func(gpuSetup, *testing.T){
+		"from the start":      func(b gpuSetup, t *testing.T) { b.checkFromStart(t, "of the stand-in") },
+		"late":                func(b gpuSetup, t *testing.T) { b.checkLateAttach(t, "of the stand-in") },
+		"NVML":                gpuSetup.checkNVML,
+		"pinned":              gpuSetup.checkPinned,
+		"without torch's own": gpuSetup.checkWithoutCache,
+	} {
+		t.Run(name, func(t *testing.T) { check(startStandIns(t), t) })
+	}
 }

@@ -2,40 +2,50 @@
 
 package tracer_test
 
-// PyTorch on a real GPU: `make test-gpu`.
-
 import (
 	"slices"
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
+
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of pinned memory.
-var onGPU = gpuBench{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
+// TestOnAGPU compares PyTorch on a real GPU with its own figures: `make test-gpu`.
+func TestOnAGPU(t *testing.T) {
+	t.Run("blocks and segments are PyTorch's", testOnAGPUBlocksSegmentsPyTorch)
+	t.Run("late attach knows PyTorch's totals", testOnAGPULateAttachKnows)
+	t.Run("driver and context are what NVML counts", testOnAGPUDriverContextNVML)
+	t.Run("pinned memory is the loader's", testOnAGPUPinnedMemoryLoader)
+	t.Run("driver calls name the line without PyTorch's cache", testOnAGPUDriverCallsName)
+	t.Run("compiled code is the component of its blocks", testOnAGPUCompiledCodeComponent)
+}
+
+// onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of
+// pinned memory.
+var onGPU = gpuSetup{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
 
 const segmentsOff, segmentsOn = "expandable segments off", "expandable segments on"
 
-func TestOnAGPUBlocksAndSegmentsAreTorchs(t *testing.T) {
+func testOnAGPUBlocksSegmentsPyTorch(t *testing.T) {
 	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkFromStart(t, segmentsOff) })
 	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkFromStart(t, segmentsOn, "--expandable") })
 }
 
-func TestOnAGPUALateAttachKnowsTorchsTotals(t *testing.T) {
+func testOnAGPULateAttachKnows(t *testing.T) {
 	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOff) })
 	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOn, "--expandable") })
 }
 
-func TestOnAGPUTheDriverAndTheContextAreWhatNVMLCounts(t *testing.T) { onGPU.checkNVML(t) }
+func testOnAGPUDriverContextNVML(t *testing.T) { onGPU.checkNVML(t) }
 
-func TestOnAGPUPinnedMemoryIsHeldByTheLoader(t *testing.T) { onGPU.checkPinned(t) }
+func testOnAGPUPinnedMemoryLoader(t *testing.T) { onGPU.checkPinned(t) }
 
-func TestOnAGPUWithoutTorchsCacheTheDriversCallsNameTheLine(t *testing.T) { onGPU.checkWithoutCache(t) }
+func testOnAGPUDriverCallsName(t *testing.T) { onGPU.checkWithoutCache(t) }
 
-func TestOnAGPUCompiledCodeIsItsBlocksOwner(t *testing.T) {
+func testOnAGPUCompiledCodeComponent(t *testing.T) {
 	g := onGPU.traceFromStart(t, "--compile")
 	f := g.mustBeTorchs(t, "build", "train 2")
 	owners, bytes := component.DefaultRules(), make(map[string]int64)
@@ -47,9 +57,11 @@ func TestOnAGPUCompiledCodeIsItsBlocksOwner(t *testing.T) {
 	if bytes["inductor-run"] == 0 {
 		t.Errorf("generated code owns no block; bytes by owner: %v", bytes)
 	}
+
 	t.Logf("bytes by owner: %v", bytes)
 	tracertest.MeasuredOnGPU(t, "`torch.compile` with Inductor", "%s: %d MiB of blocks, owners %s",
-		outcome(t, "blocks and segments equal torch's"), f.blocks/mib, strings.Join(largestFirst(bytes), ", "))
+		outcome(t, "blocks and segments equal torch's"), f.blocks/mib, strings.Join(largestFirst(bytes),
+			", "))
 }
 
 // largestFirst are names by what they have.

@@ -3,18 +3,43 @@ package tracer_test
 import (
 	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-func TestEveryAllocatorFunctionIsCountedAsItsManualSays(t *testing.T) {
+// TestKernelHeap compares the live heap with what programs of known behaviour hold, on every
+// kernel.
+func TestKernelHeap(t *testing.T) {
+	t.Run("leak is exact beside a hundredfold churn", testKernelHeapLeakExactHundredfold)
+	t.Run("every allocator function counts as its manual page says",
+		testKernelHeapAllocatorFunctionCounts)
+	t.Run("preloaded allocator replaces the C library's", testKernelHeapPreloadedAllocatorReplaces)
+	t.Run("static program", testKernelHeapStaticProgram)
+}
+
+// TestHeap compares the live heap with what programs of known behaviour hold.
+func TestHeap(t *testing.T) {
+	t.Run("sampled leak is within its confidence bound", testHeapSampledLeakWithin)
+	t.Run("the C library's functions beside a preloaded allocator", testHeapCLibraryFunctions)
+	t.Run("every function of a linked allocator counts once", testHeapFunctionLinkedAllocator)
+	t.Run("every function of a preloaded allocator counts once", testHeapFunctionPreloadedAllocator)
+	t.Run("operator new throws through the probes", testHeapOperatorNewThrows)
+	t.Run("program without malloc shows mappings alone", testHeapProgramWithoutMalloc)
+	t.Run("stripped static program has a heap of unknown site", testHeapStrippedStaticProgram)
+	t.Run("32-bit program's mappings come from /proc", testHeap32BitProgram)
+}
+
+func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-			target.Await("ready")
+			target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
 			target.Say("go")
 			truth := target.Await("done")
@@ -28,22 +53,28 @@ func TestEveryAllocatorFunctionIsCountedAsItsManualSays(t *testing.T) {
 	}
 }
 
-func TestALeakIsCountedExactlyBesideAHundredfoldChurn(t *testing.T) {
+func testKernelHeapLeakExactHundredfold(t *testing.T) {
 	t.Parallel()
 	perThread, size := 10000, 96
 	if testing.Short() { // emulated, say
 		perThread = 200
 	}
-	for _, flags := range [][]string{{"-pthread", "-fno-omit-frame-pointer"}, {"-pthread", "-fomit-frame-pointer"}} {
+
+	for _, flags := range [][]string{
+		{"-pthread", "-fno-omit-frame-pointer"},
+		{"-pthread", "-fomit-frame-pointer"},
+	} {
 		for _, threads := range []int{1, 8} {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
-				target := tracertest.Start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads), fmt.Sprint(perThread), fmt.Sprint(size), "100")
-				target.Await("ready")
+				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
+					fmt.Sprint(perThread), fmt.Sprint(size), "100")
 				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				target.Say("go")
-				target.Await("done")
+				order(target, "go")
 				got := held(snapshot(t, s))
-				if want := [2]int64{int64(threads * perThread), int64(threads * perThread * size)}; got["leak_here"] != want {
+				if want := [2]int64{
+					int64(threads * perThread),
+					int64(threads * perThread * size),
+				}; got["leak_here"] != want {
 					t.Errorf("leak_here holds %d, want %d (objects, bytes)", got["leak_here"], want)
 				}
 				if churn, ok := got["churn_here"]; ok {
@@ -57,8 +88,9 @@ func TestALeakIsCountedExactlyBesideAHundredfoldChurn(t *testing.T) {
 	}
 }
 
-// The estimate of n objects of s bytes, each taken with probability p, has the standard deviation s sqrt(n (1-p)/p).
-func TestTheEstimateOfASampledLeakIsInsideItsBound(t *testing.T) {
+// The estimate of n objects of s bytes, each taken with probability p, has the standard deviation s
+// sqrt(n (1-p)/p).
+func testHeapSampledLeakWithin(t *testing.T) {
 	t.Parallel()
 	const objects, size, interval = 16384, 64 << 10, 512 << 10 // 1 GiB
 	p := 1 - math.Exp(-float64(size)/interval)
@@ -66,13 +98,13 @@ func TestTheEstimateOfASampledLeakIsInsideItsBound(t *testing.T) {
 	var inside99, rounds int
 	var mean float64
 	for range 4 {
-		target := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects), fmt.Sprint(size), "0")
-		target.Await("ready")
+		target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(objects),
+			fmt.Sprint(size), "0")
 		s := open(t, tracer.Options{PID: target.PID(), Interval: interval})
+
 		var before int64
 		for range 5 {
-			target.Say("go")
-			target.Await("done")
+			order(target, "go")
 			now := held(snapshot(t, s))["leak_here"][1]
 			error := (float64(now-before) - objects*size) / deviation
 			before = now
@@ -85,14 +117,343 @@ func TestTheEstimateOfASampledLeakIsInsideItsBound(t *testing.T) {
 				t.Errorf("round %d: off by %.1f standard deviations", rounds, error)
 			}
 		}
+
 		mustLoseNothing(t, s)
 		target.Hangup()
 	}
-	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round", inside99, rounds, mean/float64(rounds))
+
+	t.Logf("%d of %d rounds inside the 99 %% bound; mean error %.2f standard deviations of one round",
+		inside99, rounds, mean/float64(rounds))
 	if inside99 < rounds-3 { // by chance once in 30,000 runs of this test
 		t.Errorf("%d of %d rounds inside the 99 %% bound", inside99, rounds)
 	}
 	if math.Abs(mean/math.Sqrt(float64(rounds))) > 4.5 {
-		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds), rounds)
+		t.Errorf("biased: mean error %.2f standard deviations over %d rounds", mean/float64(rounds),
+			rounds)
 	}
+}
+
+// bare builds a program without a C library.
+var bare = []string{
+	"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector",
+	"-fno-omit-frame-pointer",
+}
+
+const leaks, leakSize, leakChurn = 5000, 100, 10
+
+// mustCountLeak traces a target of testdata/leak.c that leaks in one thread.
+func mustCountLeak(t *testing.T, target *tracertest.Target,
+	options tracer.Options,
+) *tracer.Session {
+	t.Helper()
+	s := open(t, options)
+	order(target, "go")
+	got := held(snapshot(t, s))
+	if want := [2]int64{leaks, leaks * leakSize}; got["leak_here"] != want {
+		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
+	}
+	if churn, ok := got["churn_here"]; ok {
+		t.Errorf("churn_here holds %d, want nothing", churn)
+	}
+	return s
+}
+
+func testKernelHeapPreloadedAllocatorReplaces(t *testing.T) {
+	t.Parallel()
+	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+	for _, mode := range modes {
+		t.Run(mode.String(), func(t *testing.T) {
+			command := exec.Command(tracertest.Build(t, "leak.c", "-pthread"), "1", fmt.Sprint(leaks),
+				fmt.Sprint(leakSize), fmt.Sprint(leakChurn))
+			command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+			target := startCommand(t, command)
+			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+			const calls = leaks * (1 + leakChurn)
+			// The C library allocates a little for the thread.
+			if n := mustLoseNothing(t, s).Allocations; n < calls || n > calls+10 {
+				t.Errorf("%d allocations seen, want %d: each once", n, calls)
+			}
+			mustProbeIn(t, s, preload, "malloc", "calloc", "realloc", "free")
+			mustProbeIn(t, s, "libc.so.6", "posix_memalign", "reallocarray", "aligned_alloc")
+		})
+	}
+}
+
+// mustProbeIn wants the functions to be probed in that file and in no other.
+func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...string) {
+	t.Helper()
+	for _, function := range functions {
+		var places []string
+		for _, detail := range sourceOf(t, s, "heap").Details {
+			if place, ok := strings.CutPrefix(detail, function+" in "); ok {
+				places = append(places, place)
+			}
+		}
+		if len(places) != 1 || !strings.Contains(places[0], file+" at file offset ") {
+			t.Errorf("%s is probed in %q, want %s alone", function, places, file)
+		}
+	}
+}
+
+// The C library's own functions call the preloaded ones. What they are asked for counts under their
+// own names.
+func testHeapCLibraryFunctions(t *testing.T) {
+	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
+	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+	target := startCommand(t, command)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	target.Say("go")
+	truth := target.Await("done")
+	got := held(snapshot(t, s))
+	if len(truth) < 15 {
+		t.Fatalf("the target reports %q: the test is wrong", truth)
+	}
+
+	mustHold(t, got, truth)
+	mustLoseNothing(t, s)
+}
+
+func testKernelHeapStaticProgram(t *testing.T) {
+	t.Parallel()
+	for _, flag := range []string{"-static", "-static-pie"} {
+		t.Run(flag, func(t *testing.T) {
+			program := tracertest.Build(t, "leak.c", "-pthread", flag)
+			target := start(t, program, "1", fmt.Sprint(leaks), fmt.Sprint(leakSize),
+				fmt.Sprint(leakChurn))
+			s := mustCountLeak(t, target, tracer.Options{PID: target.PID(), Interval: 1})
+			mustProbeIn(t, s, program, "malloc", "free")
+			mustLoseNothing(t, s)
+		})
+	}
+}
+
+func testHeapProgramWithoutMalloc(t *testing.T) {
+	program := tracertest.Build(t, "bare.c", bare...)
+	target := start(t, program)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	heap, mappings := sourceOf(t, s, "heap"), sourceOf(t, s, "mapping")
+	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+		t.Errorf("heap: %+v", heap)
+	}
+	if !mappings.Attached || mappings.Reason != "" {
+		t.Errorf("mapping: %+v", mappings)
+	}
+
+	target.Say("go")
+	truth := reported(t, target.Await("done"))
+	taken := snapshot(t, s)
+	mustBe(t, measured(taken, program), truth)
+	mustAddUp(t, taken.Mappings, truth)
+	mustLoseNothing(t, s)
+}
+
+// What malloc takes from the kernel is all that can be seen of a stripped program. The scan
+// recognises it by its content.
+func testHeapStrippedStaticProgram(t *testing.T) {
+	program := tracertest.Build(t, "leak.c", "-pthread", "-static", "-Wl,--strip-all")
+	target := start(t, program, "1", "20", fmt.Sprint(1<<20), "0")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+
+	if heap := sourceOf(t, s, "heap"); heap.Attached ||
+		!strings.Contains(heap.Reason, "no malloc symbol") {
+		t.Errorf("heap: %+v", heap)
+	}
+
+	order(target, "go")
+	taken := snapshot(t, s)
+	// a page more for each object
+	if totals := taken.Mappings; totals.Unknown != 0 || totals.Allocator < 20*(1<<20+4096) {
+		t.Errorf("%+v, want at least 20 MiB of the allocator's", totals)
+	}
+
+	var heap int64
+	for _, h := range taken.Holdings {
+		switch {
+		case h.Kind == growth.KindHeap && h.Stack.Root == unknownSite:
+			heap += h.ResidentBytes
+		case h.Kind == growth.KindHeap:
+			t.Errorf("%s holds %d bytes of heap", caller(h.Stack, program), h.ResidentBytes)
+		}
+	}
+
+	if heap < 20*4096 { // one page of each is written
+		t.Errorf("%d bytes of heap are resident, want at least 20 pages", heap)
+	}
+}
+
+func testHeap32BitProgram(t *testing.T) {
+	target := start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
+	s := open(t, tracer.Options{PID: target.PID()})
+
+	for _, name := range []string{"heap", "mapping"} {
+		if said := sourceOf(t, s, name); !strings.Contains(said.Reason, "32-bit") {
+			t.Errorf("source %s does not name a 32-bit program: %+v", name, said)
+		}
+	}
+
+	target.Say("go")
+	truth := reported(t, target.Await("done"))
+	taken := snapshot(t, s)
+	const unseen = "[mapped without a system call being seen]"
+	got, held := measured(taken, unseen), truth.holds[mapper{"map_here", growth.KindMmap}]
+	want := space{
+		holds:    map[mapper]mappedBy{{unseen, growth.KindMmap}: {1, held.touched, 0}},
+		reserved: truth.reserved,
+	}
+
+	want.allocator, want.heap = truth.allocator, truth.heap
+	mustBe(t, got, want)
+	if all := truth.reserved + truth.allocator; taken.Mappings.Unknown != all ||
+		taken.Mappings.Reserved != all {
+		t.Errorf("%+v; want %d bytes without a call", taken.Mappings, all)
+	}
+}
+
+// An allocator is one other than glibc's, as Debian packages it: libraries to link with or to
+// preload.
+type allocator struct {
+	name, define, link, library string
+	static                      string // to link with instead; empty: there is none
+}
+
+var allocators = []allocator{
+	{"jemalloc", "-DJEMALLOC", "-ljemalloc", "libjemalloc.so.2", "-l:libjemalloc.a"},
+	{
+		"tcmalloc", "-DTCMALLOC", "-ltcmalloc_minimal", "libtcmalloc_minimal.so.4",
+		"-l:libtcmalloc_minimal.a",
+	},
+	{"mimalloc", "-DMIMALLOC", "-lmimalloc", "libmimalloc.so.2", ""},
+}
+
+func testHeapFunctionLinkedAllocator(t *testing.T) {
+	t.Parallel()
+	programs := map[string][]string{
+		"glibc":       {"allocators.c"},
+		"musl":        {"allocators.c", musl},
+		"musl static": {"allocators.c", musl, "-static"},
+		"static":      {"operators.cc", "-static"},
+	}
+
+	for _, a := range allocators {
+		programs[a.name] = []string{"allocators.c", a.define, a.link}
+		if a.static != "" {
+			programs[a.name+" linked in"] = []string{
+				"allocators.c", a.define, a.static, "-lstdc++", "-lm",
+				"-pthread",
+			}
+			programs[a.name+" linked in, operators"] = []string{"operators.cc", a.static, "-lm", "-pthread"}
+		}
+	}
+
+	for name, build := range programs {
+		t.Run(name, func(t *testing.T) {
+			mustCountAllocators(t, exec.Command(buildAllocators(t, build[0], build[1:]...)),
+				tracer.Options{})
+		})
+	}
+}
+
+func testHeapFunctionPreloadedAllocator(t *testing.T) {
+	t.Parallel()
+	for _, a := range allocators {
+		for _, source := range []string{"allocators.c", "operators.cc"} {
+			t.Run(a.name+" "+source, func(t *testing.T) {
+				command := exec.Command(buildAllocators(t, source))
+				command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+				mustCountAllocators(t, command, tracer.Options{})
+			})
+		}
+	}
+}
+
+func testHeapOperatorNewThrows(t *testing.T) {
+	t.Parallel()
+	program := buildAllocators(t, "operators.cc")
+	// mimalloc ends the process itself
+	for _, library := range []string{"", "libjemalloc.so.2", "libtcmalloc_minimal.so.4"} {
+		for _, mode := range modes {
+			t.Run(library+" "+mode.String(), func(t *testing.T) {
+				command := exec.Command(program, "throw")
+				command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+				mustCountAllocators(t, command, tracer.Options{Mode: mode})
+			})
+		}
+	}
+}
+
+// musl is gcc for programs with that C library.
+const musl = "-specs=/usr/lib/x86_64-linux-musl/musl-gcc.specs"
+
+// buildAllocators keeps the compiler from leaving calls of the allocator out.
+func buildAllocators(t *testing.T, source string, flags ...string) string {
+	t.Helper()
+	return tracertest.Build(t, source, append([]string{"-fno-builtin"}, flags...)...)
+}
+
+// mustCountAllocators runs a program made of allocators.h and compares.
+func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options) {
+	t.Helper()
+	target := startCommand(t, command)
+	options.PID, options.Interval = target.PID(), 1
+	s := open(t, options)
+
+	target.Say("go")
+	truth := target.Await("done")
+	if len(truth) < 10 {
+		t.Fatalf("the target reports %q: the test is wrong", truth)
+	}
+
+	calls := truth[len(truth)-1]
+	got, allocated := heldByCases(snapshot(t, s))
+	mustHold(t, got, truth[:len(truth)-1])
+	events := mustLoseNoCall(t, s)
+	if said := fmt.Sprintf("calls %d %d", events.Allocations, events.Frees); said != calls ||
+		events.FreesUntracked != 0 {
+		t.Errorf("%s, and %d frees untracked; the target made %s", said, events.FreesUntracked, calls)
+	}
+	if seen := fmt.Sprintf("calls %.0f", allocated+float64(events.Failed)); !strings.HasPrefix(calls,
+		seen+" ") {
+		t.Errorf("%s are in the profile or have failed; the target made %s", seen, calls)
+	}
+}
+
+// mustLoseNoCall fails if anything was lost except frames above the program's own: Debian's musl
+// has no unwind information.
+func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
+	t.Helper()
+	events, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, l := range losses {
+		if !strings.Contains(l.Reason, "without unwind information") {
+			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		}
+	}
+	return events
+}
+
+// heldByCases returns what the functions case_... hold, whatever lies between them and the probe,
+// and how many objects all stacks have allocated.
+func heldByCases(taken *growth.Snapshot) (held map[string][2]int64, allocated float64) {
+	held = make(map[string][2]int64)
+	for _, h := range taken.Holdings {
+		if h.Kind != growth.KindHeap {
+			continue
+		}
+
+		allocated += h.AllocObjects
+		for _, f := range h.Stack.Frames {
+			if strings.HasPrefix(f.Function, "case_") && h.InuseObjects > 0 {
+				sum := held[f.Function]
+				held[f.Function] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+				break
+			}
+		}
+	}
+	return held, allocated
 }

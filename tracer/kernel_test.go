@@ -3,24 +3,83 @@ package tracer_test
 import (
 	"fmt"
 	"os"
+	"runtime"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"golang.org/x/sys/unix"
 )
 
-// since has the first kernel with a mode, as KERNEL_VERSION of <linux/version.h> packs major and minor.
-var since = map[probe.Mode]int{probe.Single: 5<<8 | 15, probe.Multi: 6<<8 | 6, probe.Session: 6<<8 | 13}
+// TestKernelModes checks in which modes this kernel probes functions.
+func TestKernelModes(t *testing.T) {
+	t.Run("best mode is chosen", testKernelModesBestModeChosen)
+	t.Run("missing modes are refused", testKernelModesMissingModesRefused)
+}
 
-// tellsZeroPages is the first kernel that tells pages which only read zeros from others, by PAGEMAP_SCAN.
-const tellsZeroPages = 6<<8 | 7
+// TestKernelStacks checks that stacks are complete on every kernel.
+func TestKernelStacks(t *testing.T) {
+	t.Run("stacks of C are complete", testKernelStacksStacksCComplete)
+	t.Run("stacks of Python name every line", testKernelStacksStacksPythonName)
+	t.Run("more stacks than the kernel's map holds", testKernelStacksMoreStacksKernel)
+}
+
+// TestKernelBreakdown checks the RSS breakdown on every kernel.
+func TestKernelBreakdown(t *testing.T) {
+	t.Run("rows sum to RSS", testKernelBreakdownRowsSumRSS)
+	t.Run("doctor reports how pages are found", testKernelBreakdownDoctorReportsHow)
+}
+
+func testKernelStacksMoreStacksKernel(t *testing.T) {
+	const stacks, rounds = 1024, 3
+	target := start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer"))
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 600})
+
+	for range rounds {
+		order(target, "go")
+		snapshot(t, s)
+	}
+
+	seen := 0
+	for _, h := range snapshot(t, s).Holdings {
+		if len(h.Stack.Frames) < 12 || h.Stack.Truncated != "" {
+			continue // of the C library
+		}
+
+		seen++
+		if h.InuseObjects != rounds || h.InuseBytes != 100*rounds {
+			t.Errorf("a stack holds %.0f objects, %d bytes, want %d, %d", h.InuseObjects, h.InuseBytes,
+				rounds, 100*rounds)
+		}
+		if h.AllocObjects != rounds || h.AllocBytes != 100*rounds {
+			t.Errorf("a stack has allocated %.0f objects, %.0f bytes, want %d, %d", h.AllocObjects,
+				h.AllocBytes, rounds, 100*rounds)
+		}
+	}
+
+	if seen != stacks {
+		t.Errorf("%d distinct stacks, want %d", seen, stacks)
+	}
+	mustLoseNothing(t, s)
+}
+
+// since has the first kernel with a mode, as KERNEL_VERSION of <linux/version.h> packs major and
+// minor.
+var since = map[probe.Mode]int{
+	probe.Single: 5<<8 | 15, probe.Multi: 6<<8 | 6,
+	probe.Session: 6<<8 | 13,
+}
+
+// separatesZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros
+// from
+// others.
+const separatesZeroPages = 6<<8 | 7
 
 // The tests of every mode use those that this kernel has; the others are tried below.
 func init() {
@@ -33,16 +92,17 @@ func runningKernel() int {
 	if err := unix.Uname(&name); err != nil {
 		panic(err)
 	}
+
 	var major, minor int
-	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major, &minor); err != nil {
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(name.Release[:]), "%d.%d", &major,
+		&minor); err != nil {
 		panic(err)
 	}
 	return major<<8 | minor
 }
 
-func TestKernelChoosesItsBestMode(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-	target.Await("ready")
+func testKernelModesBestModeChosen(t *testing.T) {
+	target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 	s := open(t, tracer.Options{PID: target.PID()})
 	want := "attached by " + slices.Max(modes).String()
 	if details := sourceOf(t, s, "heap").Details; !slices.Contains(details, want) {
@@ -50,11 +110,10 @@ func TestKernelChoosesItsBestMode(t *testing.T) {
 	}
 }
 
-func TestKernelRefusesTheModesThatItLacks(t *testing.T) {
-	target := tracertest.Start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-	target.Await("ready")
+func testKernelModesMissingModesRefused(t *testing.T) {
+	target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
 	for mode := range since {
-		s, err := tracer.Open(tracer.Options{PID: target.PID(), Mode: mode})
+		s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), Mode: mode})
 		attached := err == nil && sourceOf(t, s, "heap").Attached
 		if s != nil {
 			s.Close()
@@ -66,18 +125,19 @@ func TestKernelRefusesTheModesThatItLacks(t *testing.T) {
 }
 
 // Native frames, by unwind tables: this program keeps no frame pointers.
-func TestKernelStacksOfCAreWhole(t *testing.T) {
+func testKernelStacksStacksCComplete(t *testing.T) {
 	h := startHost(t)
-	h.load(tracertest.Build(t, "plugin.c", "-shared", "-fPIC", "-fomit-frame-pointer", "-DSIZE=118"), "kernel.so")
+	h.load(buildPlugin(t, 118), "kernel.so")
 	h.mustFollow(118)
 }
 
-// Python frames with their lines, between native ones: deep.py calls itself through reduce() and sorted().
-func TestKernelStacksOfPythonNameEveryLine(t *testing.T) {
+// Python frames with their lines, between native ones: deep.py calls itself through reduce() and
+// sorted().
+func testKernelStacksStacksPythonName(t *testing.T) {
 	const mappings = 20
-	target := tracertest.Start(t, python, tracertest.Source("deep.py"))
-	target.Await("ready")
+	target := start(t, python, tracertest.Source("deep.py"))
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	target.Say(strconv.Itoa(mappings))
 	target.Await("done")
 	calls := 0
@@ -87,40 +147,140 @@ func TestKernelStacksOfPythonNameEveryLine(t *testing.T) {
 			mustBeDeep(t, frames)
 		}
 	}
+
 	if calls != mappings {
 		t.Errorf("%d mappings by work(), want %d", calls, mappings)
 	}
-	if there, told := s.RereadCodes(); there != told || told < 5 {
-		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there, told)
+	if there, reported := rereadCodes(s); there != reported || reported < 5 {
+		t.Errorf("%d of %d code objects have the fingerprint that the kernel side gave them", there,
+			reported)
 	}
 	mustLoseNothing(t, s)
+}
+
+// rereadCodes reads the code objects that the kernel side has reported once more from the process.
+// It returns how many there are, and how many still have their fingerprints.
+func rereadCodes(s *tracer.Session) (there, reported int) {
+	stacks := tracer.Targets(s)[0].Stacks
+	stacks.Mu.Lock()
+	defer stacks.Mu.Unlock()
+
+	codes := stacks.Namer.Codes
+	for key, code := range codes.Known {
+		if code == nil {
+			continue
+		}
+
+		reported++
+		if again := codes.Read(key); again != nil && again.Function == code.Function {
+			there++
+		}
+	}
+	return there, reported
 }
 
 func ofPython(s *growth.Stack) []growth.Frame {
 	return slices.DeleteFunc(slices.Clone(s.Frames), func(f growth.Frame) bool { return !f.Python })
 }
 
-// mustBeDeep compares with what deep.py does, whose lines the text of the program tells.
+// mustBeDeep compares the frames with the lines of deep.py that make the calls.
 func mustBeDeep(t *testing.T, frames []growth.Frame) {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("deep.py"))
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	lines := strings.Split(string(source), "\n")
 	want := []string{"mmap.mmap(", "work(times)"}
 	for level := 1; level <= 3; level++ {
 		call := []string{"functools.reduce(", "sorted("}[1-level%2]
 		want = append(want, call, call) // the lambda, and the function that it is in
 	}
+
 	want = append(want, "descend(LEVELS, ", "main()")
 	if len(frames) != len(want) {
 		t.Errorf("%d frames, want %d: %v", len(frames), len(want), frames)
 		return
 	}
+
 	for i, f := range frames {
 		if f.Line < 1 || f.Line > len(lines) || !strings.Contains(lines[f.Line-1], want[i]) {
 			t.Errorf("frame %d is %s in line %d, want the line with %q", i, f.Function, f.Line, want[i])
 		}
+	}
+}
+
+// The first kernels that count what is resident for each CPU, not for each thread, and that add up
+// what CPUs have counted when they are asked.
+const (
+	countsByCPU   = 6<<8 | 2
+	countsExactly = 6<<8 | 17
+)
+
+// countSlack bounds how far the kernel's count of a process's resident memory is off the pages, in
+// bytes. It leaves out what threads have counted in their last 64 page faults, of up to 16 pages
+// each, or what CPUs have in batches.
+func countSlack(r growth.Resident) int64 {
+	const page, counters = 4096, 3 // private, of files, shared
+	kernel, cpus := runningKernel(), int64(runtime.NumCPU())
+	switch {
+	case kernel < countsByCPU:
+		return r.Threads * 64 * 16 * page
+	case kernel < countsExactly:
+		return counters * cpus * max(32, 2*cpus) * page
+	}
+	return 32 * page // of the kernel's own for it
+}
+
+func testKernelBreakdownDoctorReportsHow(t *testing.T) {
+	for _, check := range doctor.Check(0) {
+		if check.Name != "ledger" {
+			continue
+		}
+		if mayMiss := check.Remedy != ""; mayMiss != (runningKernel() < separatesZeroPages) {
+			t.Errorf("%+v", check)
+		}
+
+		return
+	}
+	t.Error("there is no check of the page map")
+}
+
+// Each order needs another reading: of pages, of the signatures in them, of page faults and of what
+// a fork shares.
+func testKernelBreakdownRowsSumRSS(t *testing.T) {
+	target := startBreakdown(t)
+	do(t, target, "map_beyond")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
+
+	var facts []fact
+	for _, order := range []string{
+		"map_beyond", "heap_small", "heap_fragment", "map_touched",
+		"file_read " + dataFile(t, 8<<20), "hold_inherited",
+	} {
+		facts = append(facts, do(t, target, order)...)
+		mustReport(t, balanced(t, s), target.PID(), facts)
+	}
+
+	child := startChild(t, target, "fork", "done")
+	awaitMember(t, s, child)
+	copied := do(t, target, "child write_inherited")
+	after := balanced(t, s)
+	mustReport(t, after, target.PID(), facts)
+	mustReport(t, after, child, copied)
+	mustBeCopiesByTheKernel(t, after, child)
+	var unmeasured int64
+	if runningKernel() < separatesZeroPages { // which therefore reads the page map
+		unmeasured = 128 << 30
+	}
+
+	if after.Mappings.Unmeasured != unmeasured {
+		t.Errorf("%d bytes have not been scanned, want %d", after.Mappings.Unmeasured, unmeasured)
+	}
+
+	for _, r := range after.Residents {
+		t.Logf("PID %d: RSS %d, by its pages %d, unexplained %d", r.PID, r.RSS, rollup(t, r.PID)["Rss"],
+			rowsOf(after, r.PID)[growth.KindUnexplained])
 	}
 }

@@ -13,7 +13,19 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// What a function of a target has mapped and has given back, as the target says (see testdata/mappings.c) or as we measure.
+// TestKernelMappings compares direct mappings with what the program reports, on every kernel.
+func TestKernelMappings(t *testing.T) {
+	t.Run("direct mappings are exact to the page", testKernelMappingsDirectMappingsExact)
+	t.Run("growth between two snapshots", testKernelMappingsGrowthTwoSnapshots)
+}
+
+// TestMappings separates direct mappings from the allocator's.
+func TestMappings(t *testing.T) {
+	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoes)
+}
+
+// These are what a function of a target has mapped and released, as the target reports (see
+// testdata/mappings.c) or as we measure.
 type (
 	mapper struct {
 		function string
@@ -28,7 +40,7 @@ type (
 		holds               map[mapper]mappedBy
 		releases            map[releaser]released
 		reserved, allocator int64
-		heap                int64 // resident, of no known holder
+		heap                int64 // resident, allocation site unknown
 	}
 )
 
@@ -36,8 +48,8 @@ func newSpace() space {
 	return space{holds: make(map[mapper]mappedBy), releases: make(map[releaser]released)}
 }
 
-// told is the truth in the lines of a target.
-func told(t testing.TB, lines []string) space {
+// reported is the truth in the lines of a target.
+func reported(t testing.TB, lines []string) space {
 	t.Helper()
 	truth := newSpace()
 	for _, line := range lines {
@@ -51,7 +63,7 @@ func told(t testing.TB, lines []string) space {
 		switch what {
 		case "holds":
 			_, err = fmt.Sscan(rest, &by.function, &by.kind, &held.objects, &held.touched, &held.mapped)
-			if by.function == "map_only_read" && runningKernel() < tellsZeroPages {
+			if by.function == "map_only_read" && runningKernel() < separatesZeroPages {
 				held.touched = held.mapped
 			}
 			truth.holds[by] = held
@@ -68,47 +80,42 @@ func told(t testing.TB, lines []string) space {
 		default:
 			err = fmt.Errorf("unknown word %q", what)
 		}
+
 		if err != nil {
-			t.Fatalf("target says %q: %v", line, err)
+			t.Fatalf("the target reports %q: %v", line, err)
 		}
 	}
 	return truth
 }
 
-// caller is the innermost function of a stack that is in the program itself.
-func caller(stack *growth.Stack, program string) string {
-	for _, f := range stack.Frames {
-		if f.Module != nil && filepath.Base(f.Module.Path) == filepath.Base(program) {
-			return f.Function
-		}
-	}
-	if len(stack.Frames) > 0 {
-		return stack.Frames[0].Function
-	}
-	return "?"
-}
-
-// measured is what a snapshot says of the functions of a program. Rows of memory that is merely resident say nothing of
-// mappings.
+// measured is what a snapshot reports of the functions of a program. Rows of memory that is merely
+// resident are not about mappings.
 func measured(snapshot *growth.Snapshot, program string) space {
 	got := newSpace()
 	for _, h := range snapshot.Holdings {
-		if h.Kind == growth.KindHeap && h.Stack.Root == unknownHolder {
+		if h.Kind == growth.KindHeap && h.Stack.Root == unknownSite {
 			got.heap += h.ResidentBytes
 		}
 		if h.Kind == growth.KindHeap || h.InuseObjects == 0 && h.InuseBytes == 0 && h.AllocBytes == 0 {
 			continue
 		}
+
 		by := mapper{caller(h.Stack, program), h.Kind}
 		sum := got.holds[by]
-		got.holds[by] = mappedBy{sum.objects + int64(h.InuseObjects), sum.touched + h.InuseBytes, sum.mapped + int64(h.AllocBytes)}
+		got.holds[by] = mappedBy{
+			sum.objects + int64(h.InuseObjects), sum.touched + h.InuseBytes,
+			sum.mapped + int64(h.AllocBytes),
+		}
 	}
+
 	for _, r := range snapshot.Releases {
 		by := releaser{caller(r.Stack, program), r.Call}
 		sum := got.releases[by]
 		got.releases[by] = released{sum.calls + r.Calls, sum.bytes + r.Bytes}
 	}
-	got.reserved, got.allocator = snapshot.Mappings.Reserved-snapshot.Mappings.Allocator, snapshot.Mappings.Allocator
+
+	totals := snapshot.Mappings
+	got.reserved, got.allocator = totals.Reserved-totals.Allocator, totals.Allocator
 	return got
 }
 
@@ -119,6 +126,7 @@ func mustEqual[K, V comparable](t *testing.T, what string, got, want map[K]V) {
 			t.Errorf("%s of %v: %v, want %v", what, by, g, w)
 		}
 	}
+
 	for by, g := range got {
 		if _, ok := want[by]; !ok {
 			t.Errorf("%s of %v: %v, want nothing", what, by, g)
@@ -134,17 +142,23 @@ func mustBe(t *testing.T, got, want space) {
 		t.Errorf("%d bytes of heap are resident, want %d", got.heap, want.heap)
 	}
 	if got.reserved != want.reserved || got.allocator != want.allocator {
-		t.Errorf("%d bytes mapped directly and %d by the allocator, want %d and %d", got.reserved, got.allocator, want.reserved, want.allocator)
+		t.Errorf("%d bytes mapped directly and %d by the allocator, want %d and %d", got.reserved,
+			got.allocator, want.reserved, want.allocator)
 	}
 }
 
-// mustAddUp fails unless the totals are the sums of what the target tells.
+// mustAddUp wants the totals to be the sums of what the target reports.
 func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	t.Helper()
-	want := growth.MappingTotals{Reserved: truth.reserved + truth.allocator, Allocator: truth.allocator}
+	want := growth.MappingTotals{
+		Reserved:  truth.reserved + truth.allocator,
+		Allocator: truth.allocator,
+	}
+
 	for _, h := range truth.holds {
 		want.Touched += h.touched
 	}
+
 	for by, r := range truth.releases {
 		if by.call == "madvise" {
 			want.Released += r.bytes
@@ -165,19 +179,22 @@ func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 		t.Fatal(err)
 	}
 	defer file.Close()
-	for range 16 { // one at a time: of pages that were written together the kernel maps all when one is touched
+	// one at a time: of pages that were written together the kernel maps all when one is touched
+	for range 16 {
 		if _, err := file.Write(make([]byte, 4096)); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	program = tracertest.Build(t, "mappings.c", "-fno-omit-frame-pointer")
 	target = tracertest.Start(t, program, file.Name())
 	target.Await("ready")
 	return target, program
 }
 
-// The largest interval leaves all calls of malloc to be followed cheaply: its mappings must be told apart all the same.
-func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
+// At the largest interval calls of malloc are not sampled. Its mappings must be separated all the
+// same.
+func testKernelMappingsDirectMappingsExact(t *testing.T) {
 	for _, mode := range modes {
 		for _, interval := range []uint64{1, kernel.MaxInterval} {
 			t.Run(fmt.Sprint(mode, " ", interval), func(t *testing.T) {
@@ -185,11 +202,11 @@ func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
 				s := open(t, tracer.Options{PID: target.PID(), Interval: interval, Mode: mode})
 				mustBe(t, measured(snapshot(t, s), program), newSpace())
 				target.Say("go")
-				truth := told(t, target.Await("done"))
+				truth := reported(t, target.Await("done"))
 				if len(truth.holds) < 15 || len(truth.releases) < 3 {
-					t.Fatalf("the target tells %+v: the test is wrong", truth)
+					t.Fatalf("the target reports %+v: the test is wrong", truth)
 				}
-				for range 2 { // looking changes nothing
+				for range 2 { // a snapshot changes nothing
 					taken := snapshot(t, s)
 					mustBe(t, measured(taken, program), truth)
 					mustAddUp(t, taken.Mappings, truth)
@@ -202,27 +219,26 @@ func TestDirectMappingsAreMeasuredByThePage(t *testing.T) {
 	}
 }
 
-// A return probe in the C library, whoever has set it and for whatever process, changes where malloc returns to.
-func TestAnotherTraceDoesNotHideWhatTheAllocatorMaps(t *testing.T) {
-	other := tracertest.Start(t, tracertest.Build(t, "leak.c", "-pthread"))
-	other.Await("ready")
+// A return probe in the C library changes where malloc returns to, in all processes.
+func testMappingsAnotherTraceDoes(t *testing.T) {
+	other := start(t, tracertest.Build(t, "leak.c", "-pthread"))
 	open(t, tracer.Options{PID: other.PID(), Interval: 1})
 	target, program := startMappings(t)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
 }
 
-// What was touched after the snapshot before counts in the next, and what was mapped twice by one line counts twice.
-func TestMappingsAreFollowedFromSnapshotToSnapshot(t *testing.T) {
+// Pages touched since the last snapshot count in the next, and a line that maps twice counts twice.
+func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
-	target := tracertest.Start(t, program)
-	target.Await("ready")
+	target := start(t, program)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	before := snapshot(t, s)
 	target.Say("go")
-	truth := told(t, target.Await("done"))
+	truth := reported(t, target.Await("done"))
 	after := snapshot(t, s)
 	var grown int64
 	for _, h := range growth.Between(before, after) {
@@ -231,6 +247,7 @@ func TestMappingsAreFollowedFromSnapshotToSnapshot(t *testing.T) {
 			t.Errorf("%s has grown without having been mapped: %+v", caller(h.Stack, program), h)
 		}
 	}
+
 	var want int64
 	for _, h := range truth.holds {
 		want += h.touched

@@ -1,244 +1,265 @@
-//go:build amd64
-
 package tracer_test
 
 import (
-	"bytes"
-	"context"
-	"encoding/json"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// busyPython calls the allocator from below Python code and C extensions, with callbacks from C into Python and, through
-// ctypes, from machine code made at run time. It goes on until it is killed.
-const busyPython = `
-import bz2, ctypes, decimal, functools, hashlib, json, pickle, re, sqlite3, threading, time, xml.parsers.expat, zlib
-
-class Item:
-    def __init__(self, key): self.key, self.text = key, "x" * (600 + key)
-    def __lt__(self, other): return bytes(700) and self.key < other.key
-    def __reduce__(self): return Item, (len(bytearray(800)),)
-
-COMPARE = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.POINTER(ctypes.c_int), ctypes.POINTER(ctypes.c_int))
-qsort = ctypes.CDLL(None).qsort
-
-def callbacks(n):
-    array = (ctypes.c_int * 8)(*[(i * n) % 11 for i in range(8)])
-    qsort(array, 8, 4, COMPARE(lambda a, b: len(bytes(900)) and a[0] - b[0]))
-    sorted([Item(i * n % 7) for i in range(8)], key=lambda item: bytes(1000) and item)
-    functools.reduce(lambda a, b: a + b, ["y" * 700] * 5)
-    re.sub(r"\d+", lambda match: "z" * 900, "1 22 333 " * 20)
-
-def generate(depth):
-    yield bytes(2000)
-    if depth: yield from generate(depth - 1)
-
-def extensions(n):
-    zlib.decompress(zlib.compress(b"a" * 5000 * n)); bz2.compress(b"b" * 9000); hashlib.sha256(b"c" * 4000).copy()
-    json.loads(json.dumps([{"k": "v" * 600}] * n)); pickle.loads(pickle.dumps([Item(i) for i in range(n)]))
-    decimal.Context(prec=900).divide(decimal.Decimal(1), decimal.Decimal(7))
-    parser = xml.parsers.expat.ParserCreate()
-    parser.StartElementHandler = lambda name, attributes: bytes(1500)
-    parser.Parse("<a><b c='d'/></a>", True)
-    database = sqlite3.connect(":memory:")
-    database.create_function("f", 1, lambda x: "q" * 700)
-    database.execute("create table t(x)"); database.executemany("insert into t values (f(?))", [(i,) for i in range(n)])
-    database.execute("select * from t order by x").fetchall()
-
-def forever():
-    while True:
-        for n in range(1, 9):
-            callbacks(n); extensions(n); list(generate(n)); time.sleep(0.001)
-
-threading.Thread(target=forever, daemon=True).start()
-print("ready", flush=True)
-forever()
-`
-
-// Not one stack of gdb's in a hundred is missing from ours, and ours are whole.
-func TestNativeStacksAreThoseOfGdb(t *testing.T) {
-	t.Parallel()
-	const stops = 250
-	for _, c := range []struct {
-		of    string
-		skip  int
-		start func(testing.TB) int
-	}{
-		{"a C++ program", 60, func(t testing.TB) int {
-			target := tracertest.Start(t, tracertest.Build(t, "native.cc", "-pthread", "-s", "-fomit-frame-pointer"))
-			target.Await("ready")
-			return target.PID()
-		}},
-		{"python", 40, func(t testing.TB) int {
-			target := tracertest.Start(t, python, "-c", busyPython)
-			target.Await("ready")
-			return target.PID()
-		}},
-		{"a torch trainer", 100, func(t testing.TB) int {
-			trainer := startTrainer(t)
-			trainer.train(20, nothing)
-			trainer.Say("1000000")
-			return trainer.PID()
-		}},
-	} {
-		t.Run("of "+c.of, func(t *testing.T) {
-			pid := c.start(t)
-			s := open(t, tracer.Options{PID: pid, Interval: 1, NativeFrames: true})
-			want := gdbStacks(t, pid, stops, c.skip)
-			got := snapshot(t, s)
-			mustBeWhole(t, got)
-			mustAgree(t, got, want)
-		})
-	}
+// TestStacks follows native stacks through code that is loaded while it is traced.
+func TestStacks(t *testing.T) {
+	t.Run("library that was deleted after loading", testStacksLibraryDeletedLoading)
+	t.Run("library with .debug_frame alone", testStacksLibraryDebugFrame)
+	t.Run("libraries of one build ID share a table", testStacksLibrariesOneBuild)
+	t.Run("libraries without build ID have tables of their own", testStacksLibrariesWithoutBuild)
+	t.Run("library without unwind information", testStacksLibraryWithoutUnwind)
+	t.Run("more stacks than the ring buffer holds", testStacksMoreStacksRing)
 }
 
-// A gdbFrame is what stops.py writes: the program counter and the function.
-type gdbFrame struct {
-	pc       uint64
-	function string
+// host is testdata/plugins.c under trace.
+type host struct {
+	*tracertest.Target
+	session *tracer.Session
+	t       *testing.T
 }
 
-// UnmarshalJSON reads [pc, function].
-func (f *gdbFrame) UnmarshalJSON(text []byte) error {
-	return json.Unmarshal(text, &[]any{&f.pc, &f.function})
-}
-
-// gdbStacks stops a process at so many random calls of malloc, with skip calls between two on average.
-func gdbStacks(t *testing.T, pid, stops, skip int) [][]gdbFrame {
+func startHost(t *testing.T) host {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "stops.json")
-	order := fmt.Sprintf("python (stops, skip, path) = (%d, %d, %q)", stops, skip, path)
-	ctx, cancel := context.WithTimeout(context.Background(), 6*time.Minute) // two were too few beside eight busy loops
-	defer cancel()
-	gdb := exec.CommandContext(ctx, "gdb", "-nx", "-batch", "-iex", "set debuginfod enabled off", "-p", fmt.Sprint(pid), "-ex", order, "-x", tracertest.Source("stops.py"))
-	said, err := gdb.CombinedOutput()
-	if err != nil {
-		t.Fatalf("gdb (apt-get install gdb): %v\n%s", err, said)
-	}
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatalf("gdb wrote no stacks: %v\n%s", err, said)
-	}
-	var stacks [][]gdbFrame
-	for line := range bytes.Lines(text) {
-		var stack []gdbFrame
-		if err := json.Unmarshal(line, &stack); err != nil {
-			t.Fatalf("%s: %v", line, err)
-		}
-		stacks = append(stacks, stack)
-	}
-	if len(stacks) != stops {
-		t.Fatalf("gdb stopped %d times, want %d:\n%s", len(stacks), stops, said)
-	}
-	return stacks
+	target := start(t, tracertest.Build(t, "plugins.c", "-fomit-frame-pointer", "-ldl"))
+	return host{target, open(t, tracer.Options{PID: target.PID(), Interval: 1}), t}
 }
 
-// notReady is what cuts stacks in the first seconds, before gdb has come.
-const notReady = "unwind table not ready yet"
+// load makes the program load a copy of a library of its own name.
+func (h host) load(library, name string) (path string) {
+	h.t.Helper()
+	content, err := os.ReadFile(library)
+	if err != nil {
+		h.t.Fatal(err)
+	}
 
-// mustBeWhole asks that 99 % of the allocations have a stack that reaches the start of its thread, once the tables are there.
-func mustBeWhole(t *testing.T, got *growth.Snapshot) {
+	path = filepath.Join(h.t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o755); err != nil {
+		h.t.Fatal(err)
+	}
+
+	h.Say("load " + path)
+	h.Await("done")
+	return path
+}
+
+// buildPlugin builds a library whose allocations are of that size.
+func buildPlugin(t testing.TB, size int, flags ...string) string {
 	t.Helper()
-	var all, cut float64
-	why := make(map[string]float64)
-	for _, h := range got.Holdings {
-		if h.Kind != growth.KindHeap || h.Stack.Truncated == notReady {
+	flags = append([]string{
+		"-shared", "-fPIC", "-fomit-frame-pointer", fmt.Sprint("-DSIZE=", size),
+	}, flags...)
+	return tracertest.Build(t, "plugin.c", flags...)
+}
+
+func (h host) call(times int) {
+	h.Say(fmt.Sprintf("call %d", times))
+	h.Await("done")
+}
+
+// throughPlugin counts the library's allocations by their size: those with complete stacks through
+// both of its functions, and all.
+func (h host) throughPlugin(size int64) (whole, all int) {
+	h.t.Helper()
+	for _, held := range snapshot(h.t, h.session).Holdings {
+		if held.Kind != growth.KindHeap || held.InuseObjects == 0 ||
+			held.InuseBytes != size*int64(held.InuseObjects) {
 			continue
 		}
-		all += h.AllocObjects
-		if h.Stack.Truncated != "" || h.Stack.ID == 0 {
-			cut += h.AllocObjects
-			why[h.Stack.Truncated] += h.AllocObjects
+
+		all += int(held.InuseObjects)
+		if names := functions(held.Stack); held.Stack.Truncated == "" &&
+			slices.Contains(names, "plugin_inner") &&
+			slices.Contains(names, "plugin_outer") && slices.Contains(names, "main") {
+			whole += int(held.InuseObjects)
 		}
 	}
-	t.Logf("%.0f of %.0f allocations with a cut stack: %v", cut, all, why)
-	if cut > all/100 {
-		t.Errorf("%.0f of %.0f allocations have a cut stack, want less than 1 %%: %v", cut, all, why)
+	return whole, all
+}
+
+// mustFollow calls the library until the first stack through it is complete. All from then on must
+// be, and those before are counted as truncated.
+func (h host) mustFollow(size int64) {
+	h.t.Helper()
+	const attempts, calls = 500, 100
+	early := 0
+	for whole := 0; whole == 0; early++ {
+		if early == attempts {
+			h.t.Fatal("no stack through the library is whole")
+		}
+
+		h.call(1)
+		awaitTables(h.session)
+		whole, _ = h.throughPlugin(size)
+	}
+
+	before, allBefore := h.throughPlugin(size)
+	h.call(calls)
+	after, all := h.throughPlugin(size)
+	if after-before != calls || all-allBefore != calls {
+		h.t.Errorf("%d of %d stacks are whole, want %d", after-before, all-allBefore, calls)
+	}
+	if _, cut := cutStacks(h.t, h.session); int(cut) != allBefore-before {
+		h.t.Errorf("%d stacks are counted as truncated, but %d are", cut, allBefore-before)
 	}
 }
 
-// mustAgree asks that 99 % of gdb's stacks are among ours, address for address from malloc's return address on.
-func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
+func testStacksLibraryDeletedLoading(t *testing.T) {
+	h := startHost(t)
+	path := h.load(buildPlugin(t, 112), "gone.so")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	h.mustFollow(112)
+}
+
+func testStacksLibrariesOneBuild(t *testing.T) {
+	const libraries = 300
+	h := startHost(t)
+	library := buildPlugin(t, 113)
+	before := tracer.Tables(h.session).Stats().Files
+	for i := range libraries {
+		h.load(library, fmt.Sprintf("plugin%d.so", i))
+	}
+
+	h.mustFollowAll(113, libraries)
+	if more := tracer.Tables(h.session).Stats().Files - before; more != 1 {
+		t.Errorf("%d tables for copies of one library, want 1", more)
+	}
+}
+
+func testStacksLibrariesWithoutBuild(t *testing.T) {
+	const libraries = 5
+	h := startHost(t)
+	library := buildPlugin(t, 114, "-Wl,--build-id=none")
+	before := tracer.Tables(h.session).Stats().Files
+	for i := range libraries {
+		h.load(library, fmt.Sprintf("plugin%d.so", i))
+	}
+
+	h.mustFollowAll(114, libraries)
+	if more := tracer.Tables(h.session).Stats().Files - before; more != libraries {
+		t.Errorf("%d tables, want %d", more, libraries)
+	}
+}
+
+// mustFollowAll calls all libraries once a round until the stacks of a round are all complete.
+func (h host) mustFollowAll(size int64, libraries int) {
+	h.t.Helper()
+	const attempts = 100
+	for range attempts {
+		before, _ := h.throughPlugin(size)
+		h.call(1)
+		awaitTables(h.session)
+		if after, _ := h.throughPlugin(size); after-before == libraries {
+			return
+		}
+	}
+	h.t.Errorf("the stacks through %d libraries never are all whole", libraries)
+}
+
+func testStacksLibraryDebugFrame(t *testing.T) {
+	h := startHost(t)
+	h.load(buildPlugin(t, 117, "-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
+		"debug.so")
+	h.mustFollow(117)
+}
+
+func testStacksLibraryWithoutUnwind(t *testing.T) {
+	bare := []string{
+		"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables",
+		"-g0",
+	}
+
+	t.Run("with frame pointers", func(t *testing.T) {
+		h := startHost(t)
+		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...),
+			"bare.so")
+		h.mustEventually(115, func(s *growth.Stack) bool {
+			return s.Truncated == "" && len(s.Frames) > 2 &&
+				strings.HasSuffix(functions(s)[2], "[by frame pointer]")
+		})
+	})
+
+	t.Run("without", func(t *testing.T) {
+		h := startHost(t)
+		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...),
+			"blind.so")
+		h.mustEventually(116, func(s *growth.Stack) bool {
+			return s.Truncated != "" && functions(s)[1] == "plugin_inner"
+		})
+	})
+}
+
+// mustEventually calls the libraries until a stack of such an allocation is as wanted.
+func (h host) mustEventually(size int64, wanted func(*growth.Stack) bool) {
+	h.t.Helper()
+	const attempts = 100
+	var last *growth.Stack
+	for range attempts {
+		h.call(1)
+		awaitTables(h.session)
+		for _, held := range snapshot(h.t, h.session).Holdings {
+			if held.InuseObjects > 0 && held.InuseBytes == size*int64(held.InuseObjects) &&
+				len(held.Stack.Frames) > 1 {
+				if last = held.Stack; wanted(last) {
+					return
+				}
+			}
+		}
+	}
+	h.t.Errorf("no stack is as wanted; the last is %q, truncated: %q", functions(last), last.Truncated)
+}
+
+// While the symbols of a large library are read, a program that has just started calls from
+// thousands of places.
+func testStacksMoreStacksRing(t *testing.T) {
+	const stacks = 1 << 14
+	target := start(t, tracertest.Build(t, "stacks.c", "-fno-omit-frame-pointer",
+		"-DDEPTH=14", "-DPAUSE_US=0"))
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	awaitTables(s)
+
+	table := tracer.Targets(s)[0].Stacks
+	table.Mu.Lock() // stacks cannot be named meanwhile
+	order(target, "go")
+	table.Mu.Unlock()
+
+	seen := 0
+	for _, h := range snapshot(t, s).Holdings {
+		if len(h.Stack.Frames) >= 16 && h.Stack.Truncated == "" && h.InuseObjects == 1 {
+			seen++
+		}
+	}
+	if seen != stacks {
+		t.Errorf("%d distinct stacks, want %d", seen, stacks)
+	}
+	mustLoseNothing(t, s)
+}
+
+// cutStacks returns how many stacks were taken, and how many of them are truncated.
+func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	t.Helper()
-	whole := make(map[string]bool)
-	for _, h := range got.Holdings {
-		if h.Stack.Truncated == "" && len(h.Stack.Frames) > 1 {
-			whole[returns(native(h.Stack.Frames[1:]))] = true
-		}
+	events, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
 	}
-	var missing [][]gdbFrame
-	frames, different := 0, make(map[string]bool)
-	for _, stack := range want {
-		frames += len(stack)
-		key := returns(stack[1:])
-		different[key] = true
-		if !whole[key] {
-			missing = append(missing, stack)
-		}
-	}
-	t.Logf("%d stacks of gdb's, %d of them different, %d frames on average; %d not among our %d", len(want), len(different), frames/len(want), len(missing), len(whole))
-	for _, stack := range missing[:min(len(missing), 3)] {
-		t.Logf("gdb's:\n%s\nours that is most like it:\n%s", write(stack), write(closest(got, stack)))
-	}
-	if len(missing)*100 > len(want) {
-		t.Errorf("%d of %d stacks of gdb's are not among ours", len(missing), len(want))
-	}
-	if len(different)*10 < len(want) {
-		t.Errorf("gdb stopped in %d different stacks, want %d at least", len(different), len(want)/10)
-	}
-}
 
-// native frames of ours, without those of Python.
-func native(frames []growth.Frame) []gdbFrame {
-	var list []gdbFrame
-	for _, f := range frames {
-		if f.Module != nil {
-			list = append(list, gdbFrame{f.Address, f.Function})
+	for _, l := range losses {
+		if l.Kind == tracer.LossTruncatedStacks || l.Kind == tracer.LossPythonFrames {
+			cut += l.Count
 		}
 	}
-	return list
-}
-
-func returns(frames []gdbFrame) string {
-	var text strings.Builder
-	for _, f := range frames {
-		fmt.Fprintf(&text, "%x ", f.pc)
-	}
-	return text.String()
-}
-
-func write(frames []gdbFrame) string {
-	var text strings.Builder
-	for i, f := range frames {
-		fmt.Fprintf(&text, "%4d %#x %s\n", i, f.pc, f.function)
-	}
-	return text.String()
-}
-
-// closest is our stack that has the most frames in common with gdb's from the innermost on, so that one sees where ours went
-// another way.
-func closest(got *growth.Snapshot, want []gdbFrame) []gdbFrame {
-	var best []gdbFrame
-	most := -1
-	for _, h := range got.Holdings {
-		frames := native(h.Stack.Frames)
-		common := 1
-		for common < min(len(frames), len(want)) && frames[common].pc == want[common].pc {
-			common++
-		}
-		if common > most {
-			most, best = common, append(frames, gdbFrame{0, h.Stack.Truncated})
-		}
-	}
-	return best
+	return events.Stacks, cut
 }

@@ -1,6 +1,3 @@
-// Package tracer attaches to a running process, or to those of its tree that matter, and tells what they hold: Open,
-// Follow, Sample, Snapshot, Close. The maps in the kernel are the state; a snapshot is one reading of them. It knows neither
-// files nor statistics.
 package tracer
 
 import (
@@ -11,52 +8,58 @@ import (
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
-// Options of a trace. Zero values stand for the defaults.
+// Options of a trace. Each zero value means the default.
 type Options struct {
-	// PID of the process to trace, as our PID namespace counts.
+	// PID of the process to trace, in our PID namespace.
 	PID int
-	// Children follows the process's tree: what is traced is the processes of it that matter, and all are sampled.
+	// Children follows the tree of the process: all its processes are sampled, and those that
+	// matter are traced.
 	Children bool
-	// StepSymbol is the function that runs once a step of training, as LIB:SYMBOL; empty: that of PyTorch's backward pass.
+	// StepSymbol is the function that runs once a training step, as LIB:SYMBOL. Empty: PyTorch's
+	// backward pass.
 	StepSymbol string
-	// Sources to attach, of Names; empty: all.
+	// Sources to attach, of source.Names; empty: all.
 	Sources []string
-	// Interval is the mean number of bytes between samples; 1 takes every allocation. 0: chosen by what is seen, at first 512 KiB.
+	// Interval is the mean number of bytes between samples; 1 samples every allocation. 0:
+	// allocscope chooses it, beginning with 512 KiB.
 	Interval uint64
-	// Overhead is the largest share of the traced processes' CPU time that tracing may take; 0: whatever it takes.
+	// Overhead is the largest share of the traced processes' CPU time that tracing may take; 0: no
+	// limit.
 	Overhead float64
-	// Duration of the trace, as far as it is known; 0: it is not.
+	// Duration of the trace; 0: unknown.
 	Duration time.Duration
-	// MaxLive bounds the sampled allocations that are followed at a time. Default 262,144, about 100 bytes of kernel
-	// memory each, used or not.
+	// MaxLive bounds the sampled objects that are tracked at a time. Default 262,144, each some 100
+	// bytes of kernel memory, used or not.
 	MaxLive int
-	// MaxStacks is the number of different stacks that the kernel side remembers to have announced. Default 65,536, about 64
-	// bytes of kernel memory each when in use.
+	// MaxStacks is the number of different stacks that the BPF programs remember to have reported.
+	// Default 65,536, each some 64 bytes of kernel memory once it is in use.
 	MaxStacks int
-	// NativeFrames keeps the native frames of the Python interpreter; else Python frames stand for them.
+	// NativeFrames keeps the native frames of the Python interpreter, which Python frames replace
+	// otherwise.
 	NativeFrames bool
-	// NVML is the path of libnvidia-ml.so.1; empty: where the dynamic linker finds it.
+	// NVML is the path of libnvidia-ml.so.1. Empty: the dynamic linker finds it.
 	NVML string
-	// Mode in which functions are probed; the best that the kernel has by default.
+	// Mode in which functions are probed. Default: the best that the kernel has.
 	Mode probe.Mode
 }
 
-// wants tells whether a source is to be attached.
+// wants reports whether a source is to be attached.
 func (o Options) wants(source string) bool {
 	return len(o.Sources) == 0 || slices.Contains(o.Sources, source)
 }
 
-// faultInterval is the mean number of bytes of the page faults of which one is sampled. Where the interval is ours to choose it is
-// coarser than that of the heap: a trainer has a hundred thousand page faults a second, and what matters holds many.
+// faultInterval returns the mean number of bytes between sampled page faults. If allocscope may
+// choose, it is longer than that of the heap: a trainer has 100,000 page faults a second, and the
+// memory that matters has many of them.
 func (o Options) faultInterval(asked uint64) uint64 {
-	const coarse = 2 << 20
+	const limitedInterval = 2 << 20
 	if o.Overhead > 0 && asked == 0 {
-		return coarse
+		return limitedInterval
 	}
 	return o.Interval
 }
 
-// intervalOf is the mean number of bytes between samples of a source; 0: it is not to be attached.
+// intervalOf returns the mean number of bytes between samples of a source; 0: it is not wanted.
 func (o Options) intervalOf(source string) uint64 {
 	if !o.wants(source) {
 		return 0
@@ -64,9 +67,11 @@ func (o Options) intervalOf(source string) uint64 {
 	return o.Interval
 }
 
-// kernel is what the BPF object is configured with.
+// kernel returns the configuration of the BPF object.
 func (o Options) kernel() kernel.Config {
-	return kernel.Config{MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: kernel.MaxFaults, Mode: o.Mode}
+	return kernel.Config{
+		MaxLive: o.MaxLive, MaxStacks: o.MaxStacks, MaxFaults: kernel.MaxFaults, Mode: o.Mode,
+	}
 }
 
 func (o Options) withDefaults() Options {
@@ -74,6 +79,7 @@ func (o Options) withDefaults() Options {
 		o.Interval = kernel.DefaultInterval
 	}
 	o.Interval = min(o.Interval, kernel.MaxInterval)
+
 	if o.MaxLive <= 0 {
 		o.MaxLive = kernel.DefaultMaxLive
 	}

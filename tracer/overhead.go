@@ -7,25 +7,29 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
-	"github.com/allocscope/allocscope/tracer/probe"
-	"github.com/cilium/ebpf/link"
 )
 
-// govern begins to keep what tracing costs within bounds.
-func (s *Session) govern() {
-	o := s.Options
-	costs := overhead.CostsOf(s.prices)
-	s.meter = overhead.NewMeter(s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, func() []controller.Step { return s.stepTimes.take(s.probing.overlaps) })
+// startController starts the controller, which keeps the overhead within its limit.
+func (s *Session) startController() {
+	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
+	meter := overhead.NewMeter(
+		s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, takeSteps)
+
+	costs := overhead.CostsOf(s.costs)
 	s.probing.mu.Lock()
-	s.probing.progress, s.probing.costs = s.meter.Count, costs
+	s.probing.progress, s.probing.costs = meter.Count, costs
 	s.probing.mu.Unlock()
+
+	o := s.Options
 	s.controller = overhead.Start(controller.Options{
-		Limit: o.Overhead, Costs: costs, Interval: s.asked, Duration: o.Duration, Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
-		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Steps: s.countsSteps(), Blocks: o.wants("cuda"),
-	}, s.probing, s.meter, s.Elapsed)
+		Limit: o.Overhead, Costs: costs, Interval: s.askedInterval, Duration: o.Duration,
+		Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
+		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Blocks: o.wants("cuda"),
+		Steps: s.targets.countSteps(),
+	}, s.probing, meter, s.Elapsed)
 }
 
-// usage is what each target has used so far, by the target.
+// usage returns what each target's process has used since its start, by target.
 func (s *Session) usage() map[any]overhead.Usage {
 	used := make(map[any]overhead.Usage)
 	for _, t := range s.targets.list() {
@@ -34,14 +38,16 @@ func (s *Session) usage() map[any]overhead.Usage {
 		if err != nil || statErr != nil {
 			continue // it has ended
 		}
-		used[t] = overhead.Usage{cpu, stat.MinorFaults + stat.MajorFaults, max(0, t.steps.Count())}
+		used[t] = overhead.Usage{
+			CPU: cpu, Faults: stat.MinorFaults + stat.MajorFaults, Steps: max(0, t.steps.Count()),
+		}
 	}
 	return used
 }
 
-// countsSteps tells whether steps of training are seen.
-func (s *Session) countsSteps() bool {
-	for _, t := range s.targets.list() {
+// countSteps reports whether training steps of any target are counted.
+func (s *targetSet) countSteps() bool {
+	for _, t := range s.list() {
 		if t.steps.Count() != growth.Unknown {
 			return true
 		}
@@ -49,31 +55,29 @@ func (s *Session) countsSteps() bool {
 	return false
 }
 
-// Overhead is what tracing has cost so far. Without a limit that is not measured.
+// Overhead returns what tracing has cost so far. Without a limit, the costs are not measured.
 func (s *Session) Overhead() overhead.Overhead {
 	if s.controller != nil {
 		return s.controller.Overhead()
 	}
-	o := overhead.Overhead{Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.Elapsed()}
+	o := overhead.Overhead{
+		Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.Elapsed(),
+	}
 	if s.Options.wants("heap") {
 		o.Mode = overhead.HeapFull
 	}
 	return o
 }
 
-// price is what has been spent since it was asked for last.
-func (s *Session) price() growth.OverheadSample {
+// overheadSample returns the costs since the last call.
+func (s *Session) overheadSample() growth.OverheadSample {
 	if s.controller == nil {
 		return growth.OverheadSample{CPUShare: growth.Unknown, ProbedShare: growth.Unknown}
 	}
 	return s.controller.Cost()
 }
 
-// Prices of what probes do on this machine, as measured before counting began; an error says why some are defaults. Zeros:
-// the overhead has no limit, and nothing was measured.
-func (s *Session) Costs() (calibrate.Costs, error) { return s.prices, s.unpriced }
-
-// detachBeside closes links whose probes nobody meets any more, while the session goes on.
-func (s *Session) detachBeside(links []link.Link) {
-	s.watcher.Go(func() { _ = probe.Close(links) }) // what cannot be detached goes with our end
-}
+// Costs returns the costs of the probes on this machine, as measured before tracing started. The
+// error is the reason why some are defaults. Zeros: the overhead has no limit, and nothing was
+// measured.
+func (s *Session) Costs() (calibrate.Costs, error) { return s.costs, s.costsErr }

@@ -1,11 +1,15 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"sync"
 	"time"
 
+	"github.com/cilium/ebpf/link"
+
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -17,33 +21,34 @@ import (
 	"github.com/allocscope/allocscope/tracer/source"
 )
 
-// A watch is how the allocators of all targets are watched: all the time, in windows, or not at all. All open and close
-// together.
+// probing opens and closes the probes on the allocators of all targets, which are open all the
+// time, in bursts, or not at all. The controller calls its exported methods (overhead.Probes).
 type probing struct {
 	kernel  *kernel.Kernel
 	targets *targetSet
 	events  *eventReader
-	reading *sync.Mutex   // held while a process is examined
-	started func() uint64 // when counting began, ns, CLOCK_MONOTONIC
-	// progress reads the meter, and costs are those of what it counts; nil where the overhead has no limit
+	reading *sync.Mutex   // the session's
+	started func() uint64 // start of the trace, ns, CLOCK_MONOTONIC
+
+	// progress reads the meter; costs are those of the events that it counts. nil: the overhead
+	// has no limit.
 	progress func() (controller.Reading, error)
 	costs    controller.Costs
-	worked   controller.Reading // the last reading for which progress was recorded
+	recorded controller.Reading // by the last recordProgress
 
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
 	schedule estimate.Schedule
 	tracker  liveness.Tracker
-	// epoch counts up when the heap opens and when it closes, and tensorEpoch when the probes of tensors have been detached: nobody
-	// waits for the return of a call that began before
+	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
+	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
-	// interval and tensorInterval are the bytes between samples of both sources, also while that of the heap is closed; 0: what
-	// happens to tensors does not count for them, but for the heap.
+	// interval and tensorInterval are the bytes between samples of both sources. interval is kept
+	// while the heap is closed. tensorInterval 0: tensors are sampled as objects of the heap.
 	interval, tensorInterval uint64
-	tensors                  bool   // their probes are attached
-	blockInterval            uint64 // of blocks on GPUs, the bytes between samples; 0: they are not followed
-	// tensorsAlone: source heap is not wanted, and the spells are those of tensors.
-	tensorsAlone bool
-	untracked    uint64 // tensors for which there was no room among the survivors
+	tensors                  bool   // the probes on tensors are attached
+	blockInterval            uint64 // bytes between sampled blocks of GPUs; 0: none are
+	tensorsAlone             bool   // the heap is not wanted, and bursts are those of tensors
+	untracked                uint64 // tensors that handOverTensors has lost
 }
 
 func newProbing(duration time.Duration) *probing {
@@ -54,58 +59,70 @@ func newProbing(duration time.Duration) *probing {
 	}
 }
 
-// startWatch measures prices where there is a limit, and leaves it to the governor when to open; else everything is open from the start.
-func (s *Session) startProbing() error {
-	s.probing = newProbing(s.Options.Duration)
-	s.probing.kernel, s.probing.targets, s.probing.reading = s.kernel, &s.targets, &s.reading
-	s.probing.started = func() uint64 { return s.started }
-	s.probing.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
-	if err := s.probing.FollowBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil { // what is missed of them cannot be made up for
-		return fmt.Errorf("follow blocks on GPUs: %w", err)
+// startProbing opens all probes. If the overhead has a limit, it measures the costs of the probes
+// instead, and the controller opens them later.
+func (s *Session) startProbing(ctx context.Context) error {
+	p := newProbing(s.Options.Duration)
+	p.kernel, p.targets, p.reading = s.kernel, &s.targets, &s.reading
+	p.started = func() uint64 { return s.started }
+	p.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
+	s.probing = p
+
+	// Blocks are sampled from the start: those that are missed now would be missed for good.
+	if err := p.FollowBlocks(s.Options.wants("cuda"), s.Options.Interval); err != nil {
+		return fmt.Errorf("sample blocks of GPUs: %w", err)
 	}
+
 	if s.Options.Overhead > 0 {
-		s.probing.interval = s.Options.Interval // until the governor decides
-		s.prices, s.unpriced = overhead.MeasureCosts(s.kernel, source.FaultPeriod(s.Options.faultInterval(s.asked)), calibrate.DefaultTimeout, s.detachBeside)
-		return nil
+		p.interval = s.Options.Interval // until the controller changes it
+		s.measureCosts(ctx)
+		return ctx.Err()
 	}
-	s.probing.tensors, s.probing.tensorInterval = true, s.Options.intervalOf("tensor")
-	if err := s.probing.OpenHeap(false, s.Options.intervalOf("heap")); err != nil {
-		return fmt.Errorf("watch the heap: %w", err)
+	p.tensors, p.tensorInterval = true, s.Options.intervalOf("tensor")
+	if err := p.OpenHeap(false, s.Options.intervalOf("heap")); err != nil {
+		return fmt.Errorf("probe the heap: %w", err)
 	}
 	return nil
 }
 
-// openHeap attaches the probes of source heap in all targets, and then begins to count. In a target where that fails the heap
-// is given up, and its source says why.
-func (w *probing) OpenHeap(window bool, interval uint64) error {
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, t := range w.targets.list() {
+func (s *Session) measureCosts(ctx context.Context) {
+	faultPeriod := source.FaultPeriod(s.Options.faultInterval(s.askedInterval))
+	detach := func(links []link.Link) {
+		// Nothing runs these probes any more. They may take as long to detach as all the rest of
+		// Open.
+		s.watcher.Go(func() { _ = probe.Close(links) })
+	}
+	s.costs, s.costsErr = overhead.MeasureCosts(
+		ctx, s.kernel, faultPeriod, calibrate.DefaultTimeout, detach)
+}
+
+// OpenHeap attaches the probes of source heap in all targets, and starts a probe period. A target
+// where that fails gives up its heap, and the source's status has the reason.
+func (p *probing) OpenHeap(burst bool, interval uint64) error {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	for _, t := range p.targets.list() {
 		t.openHeap()
 	}
-	if err := w.nextEpoch(); err != nil {
-		return fmt.Errorf("begin to count: %w", err)
+	if err := p.nextEpoch(); err != nil {
+		return fmt.Errorf("start a probe period: %w", err)
 	}
-	if w.tensorsAlone { // their frees are seen again
-		if err := w.moveObjects(w.kernel.Live, w.kernel.Tensors, nil); err != nil {
+	if p.tensorsAlone { // their frees are seen again
+		if err := p.moveObjects(p.kernel.Live, p.kernel.Tensors, nil); err != nil {
 			return err
 		}
 	}
-	w.schedule.Open(kernel.Monotonic(), window)
-	w.recordProgress(&w.schedule.Outside)
-	w.interval = interval
-	return w.kernel.SetIntervals(w.activeIntervals())
+
+	p.schedule.Open(kernel.Monotonic(), burst)
+	p.recordProgress(&p.schedule.Outside)
+	p.interval = interval
+	return p.kernel.SetIntervals(p.activeIntervals())
 }
 
-// nextEpoch makes the kernel side forget the calls of the heap that are under way.
-func (w *probing) nextEpoch() error {
-	w.epoch++
-	return w.kernel.Epoch.Set(w.epoch)
-}
-
-// openHeap attaches the probes. Of a process that is ending nothing is given up: what is known of it stays.
+// openHeap attaches the probes of source heap. A process that is exiting keeps what is known of it.
 func (t *target) openHeap() {
 	if t.err() != nil {
 		return
@@ -115,159 +132,272 @@ func (t *target) openHeap() {
 	}
 }
 
-// inForce are the intervals that the kernel side goes by now.
-func (w *probing) activeIntervals() (interval, tensorInterval uint64) {
-	switch isOpen := w.schedule.IsOpen(); {
-	case isOpen && !w.tensorsAlone:
-		return w.interval, w.tensorInterval
-	case !isOpen && w.tensorsAlone:
+// nextEpoch makes the BPF programs forget the calls of the heap that are running.
+func (p *probing) nextEpoch() error {
+	p.epoch++
+	return p.kernel.Epoch.Set(p.epoch)
+}
+
+// activeIntervals returns the intervals that the BPF programs use now.
+func (p *probing) activeIntervals() (interval, tensorInterval uint64) {
+	switch isOpen := p.schedule.IsOpen(); {
+	case isOpen && !p.tensorsAlone:
+		return p.interval, p.tensorInterval
+	case !isOpen && p.tensorsAlone:
 		return 0, 0
 	}
-	return 0, w.tensorInterval
+	return 0, p.tensorInterval
 }
 
-// closeHeap ends counting, detaches the probes, and takes stock.
-func (w *probing) CloseHeap() error {
-	w.reading.Lock()
-	defer w.reading.Unlock()
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	ended := w.schedule.Close(kernel.Monotonic())
-	err := errors.Join(w.kernel.SetIntervals(w.activeIntervals()), w.nextEpoch())
-	w.schedule.Close(kernel.Monotonic()) // nothing counts from now on
-	if w.schedule.Periods[ended].Burst {
-		w.recordProgress(&w.schedule.Inside)
-	} else { // it is neither
-		w.recordProgress(&estimate.Progress{})
+// recordProgress adds what was done since the last call.
+func (p *probing) recordProgress(to *estimate.Progress) {
+	if p.progress == nil {
+		return
 	}
+	now, err := p.progress()
+	if err != nil {
+		return // the next call adds it
+	}
+	to.Add(p.costs, p.recorded, now)
+	p.recorded = now
+}
+
+// CloseHeap ends the probe period and detaches its probes. Then it updates the tracked objects and
+// takes the tallies out of the kernel.
+func (p *probing) CloseHeap() error {
+	p.reading.Lock()
+	defer p.reading.Unlock()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	ended := p.schedule.Close(kernel.Monotonic())
+	err := errors.Join(p.kernel.SetIntervals(p.activeIntervals()), p.nextEpoch())
+	p.schedule.Close(kernel.Monotonic()) // events were counted until now
+	period := p.schedule.Periods[ended]
+	if period.Burst {
+		p.recordProgress(&p.schedule.Inside)
+	} else { // continuous probing is neither inside nor outside of bursts
+		p.recordProgress(&estimate.Progress{})
+	}
+
+	probed := p.detachHeap()
+	if p.tensorsAlone {
+		err = errors.Join(err, p.moveObjects(p.kernel.Tensors, p.kernel.Live, nil))
+	}
+
+	exposure := p.schedule.ExposureSeconds(period)
+	observeErr := p.tracker.Observe(p.kernel.Live, period.From, period.To, exposure, probed)
+	if period.Burst {
+		p.fingerprintNew(period)
+	}
+	return errors.Join(err, observeErr, p.foldTallies(p.extrapolation(ended)))
+}
+
+// detachHeap detaches the probes of source heap, and returns the PIDs of the targets that had any.
+func (p *probing) detachHeap() map[uint32]bool {
 	probed := make(map[uint32]bool)
 	var closes []func() error
-	for _, t := range w.targets.list() {
-		probed[uint32(t.process.PID)] = t.err() == nil && (len(t.heap.Links) > 0 || w.tensorsAlone && t.tensors.Active())
+	for _, t := range p.targets.list() {
+		hadProbes := len(t.heap.Links) > 0 || p.tensorsAlone && t.tensors.Active()
+		probed[uint32(t.process.PID)] = t.err() == nil && hadProbes
 		closes = append(closes, t.heap.Close)
 	}
-	_ = parallel(closes) // what cannot be detached goes with our end
-	if w.tensorsAlone {
-		err = errors.Join(err, w.moveObjects(w.kernel.Tensors, w.kernel.Live, nil))
-	}
-	err = errors.Join(err, w.tracker.Observe(w.kernel.Live, w.schedule.Periods[ended].From, w.schedule.Periods[ended].To, w.schedule.ExposureSeconds(w.schedule.Periods[ended]), probed))
-	if w.schedule.Periods[ended].Burst {
-		w.fingerprintNew(w.schedule.Periods[ended])
-	}
-	return errors.Join(err, w.foldTallies(w.factors(w.targets.list(), ended)))
+	_ = parallel(closes) // the kernel detaches what remains when allocscope exits
+	return probed
 }
 
-// factors tell how much time a spell stands for in each of the targets, in parts of its length.
-func (w *probing) factors(targets []*target, spell int) func(tgid uint32) float64 {
-	from := tracedSince(targets)
-	return func(tgid uint32) float64 { return w.schedule.Extrapolation(spell, from[tgid]) }
+// extrapolation returns the factors by which the counts of a probe period are multiplied, by
+// process.
+func (p *probing) extrapolation(period int) func(tgid uint32) float64 {
+	since := tracedSince(p.targets.list())
+	return func(tgid uint32) float64 { return p.schedule.Extrapolation(period, since[tgid]) }
 }
 
-// joined is when counting began in each of the targets, in ns, by PID.
+// tracedSince returns when tracing of each target started, in ns, by PID. The caller holds
+// probing.mu.
 func tracedSince(targets []*target) map[uint32]uint64 {
-	from := make(map[uint32]uint64, len(targets))
+	since := make(map[uint32]uint64, len(targets))
 	for _, t := range targets {
-		from[uint32(t.process.PID)] = t.tracedSince
+		since[uint32(t.process.PID)] = t.tracedSince
 	}
-	return from
+	return since
 }
 
-// countsFrom notes that a target counts from now on, and gives that as time since the start of the trace.
-func (w *probing) countsFrom(t *target) time.Duration {
-	w.mu.Lock()
-	defer w.mu.Unlock()
+// startTarget records that tracing of a target starts now, and returns the time since the start of
+// the trace.
+func (p *probing) startTarget(t *target) time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
 	t.tracedSince = kernel.Monotonic()
-	return time.Duration(t.tracedSince - w.started())
+	return time.Duration(t.tracedSince - p.started())
 }
 
-// books opens those of a snapshot.
-func (w *probing) estimator(joined map[uint32]uint64) *estimate.Estimator {
-	return estimate.NewEstimator(&w.schedule, &w.tracker, w.tensorsAlone, kernel.Monotonic(), joined)
-}
+// join attaches the probes in a new target that are open in the others. functions are those of its
+// allocator.
+func (p *probing) join(t *target, functions []probe.Target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
 
-// TensorsAlone tells whether windows are those of tensors.
-func (w *probing) TensorsAlone() bool { return w.tensorsAlone }
-
-// overlaps tells whether calls were watched at any moment between two.
-func (w *probing) overlaps(from, to uint64) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.schedule.Overlaps(from, to)
-}
-
-// lost is how many tensors could not be followed.
-func (w *probing) lost() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.untracked
-}
-
-// hadWindows tells whether the heap was watched in windows, between which nobody sees what is freed.
-func (w *probing) hadBursts() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.schedule.HadBursts()
-}
-
-// isOpen tells whether calls are watched now.
-func (w *probing) IsOpen() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.schedule.IsOpen()
-}
-
-// currentInterval is the mean number of bytes between samples.
-func (w *probing) Interval() uint64 {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.interval
-}
-
-// watchesHeap tells whether holders of a target's heap are known, be it from windows, and whether all are: it is watched all
-// the time.
-func (w *probing) coversHeap(t *target) (some, all bool) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	log := &w.schedule
-	some = len(log.Periods) > 0 && t.heap.Status().Attached
-	return some, some && log.IsOpen() && !log.HadBursts()
-}
-
-// describe it for a snapshot.
-func (w *probing) describe(started uint64) growth.HeapCoverage {
-	told := w.schedule.Coverage(started)
-	if told.Bursts > 0 {
-		told.Untrackable = w.tracker.UntrackableReason()
-	}
-	return told
-}
-
-// join attaches the probes in a new target where others are watched now. functions are those of its allocator.
-func (w *probing) join(t *target, functions []probe.Target) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
 	t.heap.Functions = functions
-	if w.schedule.IsOpen() {
+	if p.schedule.IsOpen() {
 		t.openHeap()
 	}
-	if w.tensors {
-		_ = t.tensors.Open() // the source tells
+	if p.tensors {
+		_ = t.tensors.Open() // its status has the error, here and below
 	}
-	_ = t.gpu.FollowBlocks(w.blockInterval != 0) // likewise
+	_ = t.gpu.FollowBlocks(p.blockInterval != 0)
 }
 
-// leaveHeap detaches the probes of a target for good.
-func (w *probing) leaveHeap(t *target) error {
-	w.mu.Lock()
+// leaveHeap detaches the heap's probes of a target for good.
+func (p *probing) leaveHeap(t *target) error {
+	p.mu.Lock()
 	links := t.heap.Links
 	t.heap.Links, t.heap.Functions = nil, nil
-	w.mu.Unlock()
+	p.mu.Unlock()
 	return probe.Close(links)
 }
 
-// forget what was learnt of a target, once the kernel side has nothing of it any more.
-func (w *probing) forget(t *target) {
-	w.mu.Lock()
-	w.tracker.Forget(uint32(t.process.PID))
-	w.mu.Unlock()
+// forget deletes what the tracker knows of a target. The kernel has no objects of it any more.
+func (p *probing) forget(t *target) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.tracker.Forget(uint32(t.process.PID))
+}
+
+// SetIntervals changes the bytes between samples. A tensor interval of 0 samples tensors as
+// objects of the heap from now on.
+func (p *probing) SetIntervals(interval, tensorInterval uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.interval == interval && p.tensorInterval == tensorInterval {
+		return nil
+	}
+
+	tensorsEnd := p.tensorInterval != 0 && tensorInterval == 0
+	p.interval, p.tensorInterval = interval, tensorInterval
+	if err := p.kernel.SetIntervals(p.activeIntervals()); err != nil || !tensorsEnd {
+		return err
+	}
+	return p.handOverTensors()
+}
+
+// AttachTensors attaches the probes on tensors in all targets, or detaches them. The status of a
+// target's source has the reason why they could not be attached.
+func (p *probing) AttachTensors(attach bool) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.tensors == attach {
+		return nil
+	}
+
+	p.tensors = attach
+	var calls []func() error
+	for _, t := range p.targets.list() {
+		if attach {
+			calls = append(calls, t.tensors.Open)
+		} else {
+			calls = append(calls, t.tensors.Close)
+		}
+	}
+	_ = parallel(calls)
+	if attach {
+		return nil
+	}
+
+	p.tensorEpoch++
+	return p.kernel.TensorEpoch.Set(p.tensorEpoch)
+}
+
+// FollowBlocks samples the blocks of PyTorch's CUDA caching allocator in all targets from now on,
+// or has only their totals read.
+func (p *probing) FollowBlocks(follow bool, interval uint64) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if !follow {
+		interval = 0
+	}
+	if p.blockInterval == interval {
+		return nil
+	}
+
+	if err := p.kernel.BlockInterval.Set(uint32(interval)); err != nil {
+		return err
+	}
+	p.blockInterval = interval
+	for _, t := range p.targets.list() {
+		_ = t.gpu.FollowBlocks(follow) // its status has the error
+	}
+	if follow {
+		return nil
+	}
+	return kernel.DeleteWhere(p.kernel.GpuLive, func(_ *bpf.GpuAddress, m *bpf.GpuMemory) bool {
+		return m.Kind == bpf.KindBlock
+	})
+}
+
+// TensorsAlone reports whether the heap is not wanted, so that bursts are those of tensors.
+func (p *probing) TensorsAlone() bool { return p.tensorsAlone }
+
+// IsOpen reports whether a probe period is going on.
+func (p *probing) IsOpen() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.schedule.IsOpen()
+}
+
+// Interval returns the mean number of bytes between samples of the heap.
+func (p *probing) Interval() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.interval
+}
+
+// overlaps reports whether probes were open at any time between two moments.
+func (p *probing) overlaps(from, to uint64) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.schedule.Overlaps(from, to)
+}
+
+// hadBursts reports whether the heap was sampled in bursts. Frees between them are not seen.
+func (p *probing) hadBursts() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.schedule.HadBursts()
+}
+
+// lost counts the tensors that could not be tracked.
+func (p *probing) lost() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.untracked
+}
+
+// coversHeap reports whether allocation sites of a target's heap are known, and whether they are
+// known of every allocation since tracing started, because probing was continuous.
+func (p *probing) coversHeap(t *target) (some, all bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	some = len(p.schedule.Periods) > 0 && t.heap.Status().Attached
+	return some, some && p.schedule.IsOpen() && !p.schedule.HadBursts()
+}
+
+// describe returns how the heap was probed. The caller holds mu.
+func (p *probing) describe(started uint64) growth.HeapCoverage {
+	coverage := p.schedule.Coverage(started)
+	if coverage.Bursts > 0 {
+		coverage.Untrackable = p.tracker.UntrackableReason()
+	}
+	return coverage
+}
+
+// estimator returns that of a snapshot. The caller holds mu for as long as it is used.
+func (p *probing) estimator(since map[uint32]uint64) *estimate.Estimator {
+	now := kernel.Monotonic()
+	return estimate.NewEstimator(&p.schedule, &p.tracker, p.tensorsAlone, now, since)
 }

@@ -16,8 +16,15 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// runArgument makes python3 -c run the program that is its first argument: an interpreter in a root folder of its own sees
-// no file of ours.
+// TestPython compares Python frames with what the interpreter itself reports.
+func TestPython(t *testing.T) {
+	t.Run("frames of every interpreter", testPythonFramesInterpreter)
+	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
+	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
+}
+
+// runArgument makes python3 -c run the program that is its first argument. An interpreter in a root
+// folder of its own sees no file of ours.
 const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))`
 
 // frames is the command that runs testdata/frames.py.
@@ -30,7 +37,8 @@ func frames(t *testing.T, python ...string) *exec.Cmd {
 	return exec.Command(python[0], append(python[1:], "-c", runArgument, string(source))...)
 }
 
-// interpreters gives the lines that testdata/interpreters.sh prints: name and command, or the reason why there is none.
+// interpreters returns the lines of testdata/interpreters.sh: name and command, or the reason why
+// there is none.
 func interpreters(t *testing.T) (lines [][2]string) {
 	t.Helper()
 	command := exec.Command(tracertest.Source("interpreters.sh"))
@@ -39,11 +47,13 @@ func interpreters(t *testing.T) (lines [][2]string) {
 	if err != nil {
 		t.Fatalf("%s: %v", command, err)
 	}
+
 	for line := range strings.Lines(string(out)) {
 		name, rest, ok := strings.Cut(strings.TrimSuffix(line, "\n"), "\t")
 		if !ok {
 			t.Fatalf("%s: %q has no tab", command, line)
 		}
+
 		lines = append(lines, [2]string{name, rest})
 	}
 	if len(lines) == 0 {
@@ -52,27 +62,27 @@ func interpreters(t *testing.T) (lines [][2]string) {
 	return lines
 }
 
-func TestPythonFramesAreWhatTheInterpreterSaysTheyAre(t *testing.T) {
+func testPythonFramesInterpreter(t *testing.T) {
 	t.Parallel()
 	for _, line := range interpreters(t) {
 		t.Run(line[0], func(t *testing.T) {
 			if reason, missing := strings.CutPrefix(line[1], "missing: "); missing {
 				t.Skip(reason)
 			}
-			target := tracertest.StartCommand(t, frames(t, strings.Fields(line[1])...))
-			target.Await("ready")
+			target := startCommand(t, frames(t, strings.Fields(line[1])...))
 			mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 		})
 	}
 }
 
-// newestLibrary gives the libpython of pyenv's newest version, and that version's folder.
+// newestLibrary returns the libpython of pyenv's newest version, and the folder of that version.
 func newestLibrary(t *testing.T) (library, home string) {
 	t.Helper()
 	for _, line := range interpreters(t) {
 		if !strings.HasPrefix(line[0], "pyenv-") {
 			continue
 		}
+
 		folder := filepath.Dir(filepath.Dir(line[1]))
 		found, err := filepath.Glob(filepath.Join(folder, "lib", "libpython3.*.so.1.0"))
 		if err != nil {
@@ -82,35 +92,34 @@ func newestLibrary(t *testing.T) (library, home string) {
 			library, home = found[0], folder // sorted by version
 		}
 	}
+
 	if library == "" {
 		t.Skip("no pyenv version that was built with --enable-shared: no libpython to embed")
 	}
 	return library, home
 }
 
-func TestPythonFramesInAProgramThatEmbedsPython(t *testing.T) {
+func testPythonProgramEmbedsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
 	command := frames(t, program)
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, command)
 	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
-func TestPythonFramesInAProgramThatLoadsPythonWhileItIsTraced(t *testing.T) {
+func testPythonProgramLoadsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
 	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := tracertest.StartCommand(t, command)
-	target.Await("ready")
+	target := startCommand(t, command)
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	target.Say("load")
 	target.Await("ready")
 	mustAgreeWithInterpreter(t, target, s)
 }
 
-// A pythonFrame is a frame as frames.py tells it.
+// A pythonFrame is a frame as frames.py reports it.
 type pythonFrame struct {
 	Function, File  string
 	Line, StartLine int
@@ -120,17 +129,19 @@ func (f pythonFrame) String() string {
 	return fmt.Sprintf("%s (%s:%d, from %d on)", f.Function, f.File, f.Line, f.StartLine)
 }
 
-// A pythonBlock is one that frames.py has allocated: by which case, how large, and where, leaf first.
+// A pythonBlock is a block of frames.py: of which case, how large, and where it was allocated, leaf
+// first.
 type pythonBlock struct {
 	Case   string
 	Size   int64
 	Frames []pythonFrame
 }
 
-// blockSpacing is the distance of the sizes of two cases. A block takes some bytes more than it says.
+// blockSpacing separates the sizes of two cases. A block takes some bytes more than was asked for.
 const blockSpacing = 16
 
-// pythonStacks counts blocks by their size, and by the Python frames at which they were allocated, as lines.
+// pythonStacks counts blocks by their size, and by the Python frames at which they were allocated,
+// as lines.
 type pythonStacks map[int64]map[string]int
 
 func (p pythonStacks) add(size int64, frames []pythonFrame, mark string, blocks int) {
@@ -145,7 +156,8 @@ func (p pythonStacks) add(size int64, frames []pythonFrame, mark string, blocks 
 	p[size][text.String()+mark] += blocks
 }
 
-// mustAgreeWithInterpreter runs the cases of frames.py and compares the Python frames of each with what it says itself.
+// mustAgreeWithInterpreter runs the cases of frames.py and compares the Python frames of each with
+// what the program reports.
 func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
 	settle(t, target, s)
@@ -157,17 +169,20 @@ func mustAgreeWithInterpreter(t *testing.T, target *tracertest.Target, s *tracer
 		if err := json.Unmarshal([]byte(line), &b); err != nil {
 			t.Fatalf("%q: %v", line, err)
 		}
+
 		want.add(b.Size, b.Frames, "", 1)
 		names[b.Size] = b.Case
 	}
 	if len(names) < 200 {
 		t.Fatalf("%d cases: the test is wrong", len(names))
 	}
+
 	got := tracedStacks(snapshot(t, s))
 	for _, size := range slices.Sorted(maps.Keys(names)) {
 		name := names[size]
 		t.Run(name, func(t *testing.T) { mustBeSameStacks(t, got[size], want[size], comparison(name)) })
 	}
+
 	for reason, n := range losses(t, s) {
 		if n > before[reason] {
 			t.Errorf("lost: %d %s", n-before[reason], reason)
@@ -184,6 +199,7 @@ func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	counts := make(map[string]uint64)
 	for _, l := range list {
 		if !strings.Contains(l.Reason, tooManyFrames) {
@@ -193,7 +209,7 @@ func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	return counts
 }
 
-// settle returns when the tracer knows all the code that the cases run: when one run of all of them loses nothing.
+// settle returns once a run of all cases loses nothing: the tracer knows all their code.
 func settle(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 	t.Helper()
 	const most = 30
@@ -205,31 +221,38 @@ func settle(t *testing.T, target *tracertest.Target, s *tracer.Session) {
 		if fmt.Sprint(now) == fmt.Sprint(before) {
 			return
 		}
+
 		before = now
 	}
 	t.Errorf("the %dth run of the cases still loses something: %v", most, before)
 }
 
-// tracedStacks gives the Python frames of what is held, by size. Stacks that are cut say so at their end.
+// tracedStacks returns the Python frames of live objects, by size. Truncated stacks end with the
+// reason.
 func tracedStacks(snapshot *growth.Snapshot) pythonStacks {
 	got := make(pythonStacks)
 	for _, h := range snapshot.Holdings {
 		if h.Kind != growth.KindHeap || h.InuseObjects == 0 {
 			continue
 		}
+
 		var frames []pythonFrame
 		for _, f := range h.Stack.Frames {
 			if f.Python {
 				frames = append(frames, pythonFrame{f.Function, f.File, f.Line, f.StartLine})
 			}
 		}
+
 		mark := ""
 		if h.Stack.Truncated != "" {
 			mark = cutMark + h.Stack.Truncated
 		}
 		if len(frames) == 0 && mark == "" {
-			continue // what the C library or the linker holds may have such a size, too; if it is a case's, that one lacks it
+			// what the C library or the linker holds may have such a size, too; if it is a case's, that one
+			// lacks it
+			continue
 		}
+
 		got.add(h.InuseBytes/int64(h.InuseObjects), frames, mark, int(h.InuseObjects))
 	}
 	return got
@@ -248,6 +271,7 @@ func mustBeSameStacks(t *testing.T, got, want map[string]int, isSame func(got, w
 				break
 			}
 		}
+
 		sums[stack] += blocks
 	}
 	for stack, blocks := range sums {
@@ -255,6 +279,7 @@ func mustBeSameStacks(t *testing.T, got, want map[string]int, isSame func(got, w
 			t.Errorf("%d blocks, want %d, at\n%s", blocks, want[stack], stack)
 		}
 	}
+
 	for stack, blocks := range want {
 		if sums[stack] == 0 {
 			t.Errorf("no blocks, want %d, at\n%s", blocks, stack)
@@ -262,7 +287,7 @@ func mustBeSameStacks(t *testing.T, got, want map[string]int, isSame func(got, w
 	}
 }
 
-// comparison gives how the stacks of a case are compared: whether what was traced is what the interpreter says.
+// comparison returns how the stacks of a case are compared with the interpreter's.
 func comparison(name string) func(got, want string) bool {
 	switch {
 	case name == "deep recursion":
@@ -273,8 +298,8 @@ func comparison(name string) func(got, want string) bool {
 	return func(got, want string) bool { return got == want }
 }
 
-// isSameButForDepth also takes a stack that is as deep as there is room for: where each call takes native frames, before
-// 3.11, that is less than the case has.
+// isSameButForDepth also accepts a stack that is as deep as there is room for. Before Python 3.11
+// each call takes native frames, so that there is room for fewer than the case has.
 func isSameButForDepth(got, want string) bool {
 	const least = 30 // frames that there is always room for
 	top, why, cut := strings.Cut(got, cutMark)
@@ -284,7 +309,7 @@ func isSameButForDepth(got, want string) bool {
 	return why == tooManyFrames && strings.Count(top, "\n") >= least && strings.HasPrefix(want, top)
 }
 
-// isSameButForTheGone also takes frames whose code had died before it could be read.
+// isSameButForTheGone also accepts frames whose code was gone before it could be read.
 func isSameButForTheGone(got, want string) bool {
 	frames, wanted := strings.Split(got, "\n"), strings.Split(want, "\n")
 	return slices.EqualFunc(frames, wanted, func(got, want string) bool {

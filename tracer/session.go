@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"runtime/debug"
@@ -8,87 +9,97 @@ import (
 	"sync"
 	"time"
 
-	"github.com/cilium/ebpf/link"
-
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tree"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// A Session traces a process and, where asked for, those of its tree that matter, from Open to Close. Its methods may be
-// called from one goroutine at a time.
+// A Session traces a process and, with Options.Children, those of its tree that matter, from Open
+// to Close. One goroutine at a time may call its methods.
 type Session struct {
-	// Process that was asked for. It may be one that only launched what is traced: see Traced.
+	// Process is that of Options.PID. It may only be the launcher of what is traced, see IsTraced.
 	Process *process.Process
 	Options Options
+	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
+	askedInterval uint64
 
-	kernel *kernel.Kernel
-	tables *unwind.Tables
-	events *eventReader
-	links  []link.Link
-	// sources of all processes: the kernel's own events
-	mapping, fault source.Status
-	started        uint64 // ns, CLOCK_MONOTONIC; 0: not yet
-	follower       *follower
-	scanner        scanner
-	gpus           gpuState
-	objects        estimate.LiveObjects // of the last snapshot
-	probing        *probing
-	controller     *overhead.Controller // nil: without a limit
-	meter          *overhead.Meter      // of the governor
-	prices         calibrate.Costs      // of what probes do; zeros where the overhead has no limit
-	unpriced       error                // why some of them are defaults
-	asked          uint64               // bytes between samples that the user wants; 0: as is fit
-	stepTimes      stepTimes
-	retired        losses // of targets that are no more
-	// reading is held while others than the session's caller look at a process, and while one is let go.
+	kernel     *kernel.Kernel
+	tables     *unwind.Tables
+	events     *eventReader
+	sources    kernelSources
+	targets    targetSet
+	follower   *follower
+	scanner    scanner
+	gpus       gpuState
+	probing    *probing
+	controller *overhead.Controller // nil: the overhead has no limit
+	stepTimes  overhead.StepTimes
+
+	costs    calibrate.Costs // of the probes; zeros: the overhead has no limit
+	costsErr error           // the reason why some of them are defaults
+
+	started uint64               // ns, CLOCK_MONOTONIC; 0: tracing has not started
+	objects estimate.LiveObjects // of the last snapshot
+	retired losses               // of the targets that have been dropped
+
+	// reading is held while a goroutine other than the caller's reads a process, while heap probes
+	// come and go, and while a process is closed.
 	reading sync.Mutex
 
-	targets targetSet
-
-	stop    chan struct{}
-	watcher sync.WaitGroup // of what goes on beside
-	// ended is closed when there is nothing more to trace; ending says why.
+	ctx     context.Context // of the session's goroutines; Close cancels it
+	cancel  context.CancelFunc
+	watcher sync.WaitGroup // the session's goroutines
+	// ended is closed when there is nothing more to trace. ending is the reason.
 	ended  chan struct{}
 	ending error
 	once   sync.Once
 }
 
-// Why a trace ends by itself.
-var ErrExited = errors.New("target exited")
+var (
+	// ErrExited means that a process has exited.
+	ErrExited = errors.New("target exited")
+	// ErrNoSource means that no source could be attached.
+	ErrNoSource = errors.New("no source could be attached")
 
-// tablesWait is how long counting waits for unwind tables. Those of a C program are there at once; those of a large one
-// are made while counting goes on.
-const tablesWait = 200 * time.Millisecond
+	errTooManyTargets = errors.New("limit of traced processes reached")
+)
 
-// errTooMany means that there is no room for another target.
-var errTooMany = errors.New("as many processes are traced as can be")
+// tablesTimeout bounds the wait for the unwind tables of a process before tracing starts. Those of
+// a C program are ready at once. Those of a large one are built while it is being traced.
+const tablesTimeout = 200 * time.Millisecond
 
-// ErrNoSource means that nothing could be attached.
-var ErrNoSource = errors.New("no source could be attached")
+// Open attaches to a process, or to those of its tree that matter. Sources names each source that
+// could not be attached with its reason; the others are attached. It is an error if none could be.
+//
+// If ctx ends before Open returns, Open detaches and closes everything, and its error wraps that of
+// ctx. Afterwards ctx has no effect: the session lasts until Close.
+func Open(ctx context.Context, options Options) (*Session, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 
-// Open attaches to a process, or to those of its tree that matter. A source that cannot attach is named in Sources with
-// its reason, and the rest goes on; it is an error if none can. Nothing is stopped nor written to.
-func Open(options Options) (*Session, error) {
-	asked := options.Interval
-	options = options.withDefaults()
 	p, err := process.Open(options.PID)
 	if err != nil {
 		return nil, err
 	}
-	s := &Session{Process: p, Options: options, asked: asked, stop: make(chan struct{}), ended: make(chan struct{})}
-	if err := s.open(); err != nil {
+	s := &Session{
+		Process: p, Options: options.withDefaults(), askedInterval: options.Interval,
+		ended: make(chan struct{}),
+	}
+	s.ctx, s.cancel = context.WithCancel(context.WithoutCancel(ctx))
+
+	if err := s.open(ctx); err != nil {
 		return nil, errors.Join(err, s.Close())
 	}
 	return s, nil
 }
 
-func (s *Session) open() error {
+// open checks ctx after each step that takes long.
+func (s *Session) open(ctx context.Context) error {
 	if err := kernel.CheckReachable(s.Process.PID); err != nil {
 		return err
 	}
@@ -96,70 +107,81 @@ func (s *Session) open() error {
 	if s.kernel, err = kernel.Load(s.Options.kernel()); err != nil {
 		return err
 	}
-	if err := s.startProbing(); err != nil {
+	if err := ctx.Err(); err != nil {
 		return err
 	}
-	debug.FreeOSMemory()
+
+	if err := s.startProbing(ctx); err != nil {
+		return err
+	}
+	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
+
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
 	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find); err != nil {
 		return err
 	}
 	s.probing.events = s.events
-	s.follower = &follower{Tree: tree.New(s.Process, s.Options.Children), session: s, failed: make(map[int]attachFailure)}
-	s.scanner.kernel, s.scanner.targets, s.scanner.members = s.kernel, &s.targets, s.follower.Members
+	s.follower = &follower{
+		Tree: tree.New(s.Process, s.Options.Children), session: s,
+		failed: make(map[int]attachFailure),
+	}
+	s.scanner = scanner{kernel: s.kernel, targets: &s.targets, members: s.follower.Members}
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
-	exec, err := source.AttachExec(s.kernel)
+
+	err = s.sources.attach(s.kernel, s.Options, s.Options.faultInterval(s.askedInterval))
 	if err != nil {
 		return err
 	}
-	s.links = append(s.links, exec)
-	s.attachKernelSources()
-	if err := s.follower.open(); err != nil {
+	if err := s.follower.open(ctx); err != nil {
 		return err
 	}
-	s.begin()
+
+	s.start()
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
-		s.govern()
+		s.startController()
 	}
 	return nil
 }
 
-// begin starts the clock.
-func (s *Session) begin() {
+// start starts the clock with the first target, or without one.
+func (s *Session) start() {
 	if s.started == 0 {
 		s.started = kernel.Monotonic()
 	}
 }
 
-// attach makes a process a target. The caller holds the process; the target has a hold of its own. Of a process that
-// exits meanwhile the error says so, whatever that has made fail.
-func (s *Session) attach(held *process.Process) error {
+// attach makes a process a target. The caller keeps held, and the target opens the process once
+// more. If the process exits meanwhile, the error is ErrExited, whatever has failed.
+func (s *Session) attach(ctx context.Context, held *process.Process) error {
 	s.retireEnded()
-	err := s.add(held)
+
+	err := s.addTarget(ctx, held)
 	if err != nil && held.IsExiting() {
-		return errGone(held)
+		return exitedError(held)
 	}
 	return err
 }
 
-func (s *Session) add(held *process.Process) error {
-	if most := int(s.kernel.Targets.MaxEntries()); len(s.targets.list()) >= most {
-		return fmt.Errorf("pid %d: %w: %d", held.PID, errTooMany, most)
+func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
+	if limit := int(s.kernel.Targets.MaxEntries()); len(s.targets.list()) >= limit {
+		return fmt.Errorf("pid %d: %w (%d)", held.PID, errTooManyTargets, limit)
 	}
+
 	p, err := process.Open(held.PID)
 	if err != nil {
 		return err
 	}
-	if !held.Alive() { // and the PID may be another's
-		return errors.Join(errGone(held), p.Close())
+	if !held.Alive() { // and another process may have its PID
+		return errors.Join(exitedError(held), p.Close())
 	}
+
 	t, err := newTarget(s, p)
 	if err != nil {
 		return err
 	}
 	s.targets.add(t)
-	if err := t.attach(); err != nil {
+	if err := t.attach(ctx); err != nil {
 		stopWorkers([]*target{t})
 		s.targets.drop(t)
 		return errors.Join(err, t.retire(&s.retired))
@@ -167,27 +189,28 @@ func (s *Session) add(held *process.Process) error {
 	return nil
 }
 
-// retireEnded forgets the targets that have ended, once another takes their place: until then they can be looked at.
+func exitedError(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
+
+// retireEnded drops the targets that have ended, to make room. Until then snapshots include them.
 func (s *Session) retireEnded() {
-	lives := func(t *target) bool { return t.err() == nil }
-	ended := slices.DeleteFunc(s.targets.list(), lives)
+	isTraced := func(t *target) bool { return t.err() == nil }
+	ended := slices.DeleteFunc(s.targets.list(), isTraced)
+
 	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
-		_ = t.retire(&s.retired) // what cannot be detached has gone with its process
+		_ = t.retire(&s.retired) // probes that cannot be detached have gone with their process
 	}
 }
 
 func (s *Session) awaitExit() {
-	<-s.Process.Exited(s.stop)
-	select {
-	case <-s.stop:
-	default:
+	<-s.Process.Exited(s.ctx.Done())
+	if s.ctx.Err() == nil {
 		s.endWhenDone()
 	}
 }
 
-// endWhenDone ends the trace if the process asked for and all targets have ended.
+// endWhenDone ends the trace if the process of Options.PID and all targets have ended.
 func (s *Session) endWhenDone() {
 	for _, t := range s.targets.list() {
 		if t.err() == nil {
@@ -197,16 +220,17 @@ func (s *Session) endWhenDone() {
 	if s.Process.Alive() {
 		return
 	}
+
 	s.once.Do(func() {
 		s.ending = ErrExited
 		close(s.ended)
 	})
 }
 
-// Done is closed when there is nothing more to trace.
+// Done returns a channel that is closed when there is nothing more to trace.
 func (s *Session) Done() <-chan struct{} { return s.ended }
 
-// Err says why Done is closed: ErrExited.
+// Err returns ErrExited once Done is closed, and nil before.
 func (s *Session) Err() error {
 	select {
 	case <-s.ended:
@@ -216,23 +240,23 @@ func (s *Session) Err() error {
 	}
 }
 
-// Elapsed since counting began.
+// Elapsed returns the time since tracing started.
 func (s *Session) Elapsed() time.Duration { return time.Duration(kernel.Monotonic() - s.started) }
 
 // Close detaches everything. The processes go on.
 func (s *Session) Close() error {
-	select {
-	case <-s.stop:
+	if s.ctx.Err() != nil {
 		return nil
-	default:
-		close(s.stop)
 	}
+	s.cancel()
 	if s.controller != nil {
 		s.controller.Close()
 	}
+
 	errs := []error{s.detach()}
 	stopWorkers(s.targets.list())
 	s.watcher.Wait()
+
 	if s.events != nil {
 		errs = append(errs, s.events.close())
 	}
@@ -252,5 +276,26 @@ func (s *Session) Close() error {
 	return errors.Join(append(errs, s.Process.Close())...)
 }
 
-// errGone says that a process is gone.
-func errGone(p *process.Process) error { return fmt.Errorf("pid %d: %w", p.PID, ErrExited) }
+// detach detaches all probes at once, because the kernel waits for the end of those that are
+// running.
+func (s *Session) detach() error {
+	var closes []func() error
+	for _, t := range s.targets.list() {
+		closes = append(closes, t.detach)
+	}
+	for _, l := range s.sources.links {
+		closes = append(closes, l.Close)
+	}
+	return parallel(closes)
+}
+
+// parallel calls all functions at once and joins their errors.
+func parallel(calls []func() error) error {
+	errs := make([]error, len(calls))
+	var running sync.WaitGroup
+	for i, call := range calls {
+		running.Go(func() { errs[i] = call() })
+	}
+	running.Wait()
+	return errors.Join(errs...)
+}

@@ -8,12 +8,26 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
+
+// TestKernelSteps counts steps of training on every kernel.
+func TestKernelSteps(t *testing.T) {
+	t.Run("steps of all threads are exact", testKernelStepsStepsThreadsExact)
+}
+
+// TestSteps counts the calls of a step function.
+func TestSteps(t *testing.T) {
+	t.Run("library is loaded later", testStepsLibraryLoadedLater)
+	t.Run("another process is not probed", testStepsAnotherProcessProbed)
+	t.Run("each backward pass is a step", testStepsEachBackwardPass)
+	t.Run("missing step function is reported", testStepsMissingStepFunction)
+	t.Run("concurrent use", testStepsConcurrentUse)
+}
 
 // passes is the library that testdata/stepper.c calls.
 func passes(t testing.TB) string {
@@ -23,22 +37,21 @@ func passes(t testing.TB) string {
 // startStepper starts a program that has the library from its start, or that can load it.
 func startStepper(t *testing.T, flags ...string) *tracertest.Target {
 	t.Helper()
-	target := tracertest.Start(t, tracertest.Build(t, "stepper.c", append([]string{"-pthread"}, flags...)...))
-	target.Await("ready")
-	return target
+	return start(t, tracertest.Build(t, "stepper.c",
+		append([]string{"-pthread"}, flags...)...))
 }
 
 func linked(t *testing.T) []string { return []string{"-Wl,--no-as-needed", passes(t)} }
 
 func call(target *tracertest.Target, threads, times int) {
-	target.Say(fmt.Sprintf("call %d %d", threads, times))
-	target.Await("done")
+	order(target, "call %d %d", threads, times)
 }
 
-func countSteps(t *testing.T, s *tracer.Session, symbol string) tracer.StepCounter {
+// countSteps makes a counter beside the session's own and lets it find its library.
+func countSteps(t *testing.T, s *tracer.Session, symbol string) *source.Steps {
 	t.Helper()
-	c, err := tracer.CountSteps(s, symbol)
-	if err != nil {
+	c := source.NewSteps(tracer.Kernel(s), s.Process, symbol)
+	if err := updateSteps(s, c); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
@@ -49,14 +62,23 @@ func countSteps(t *testing.T, s *tracer.Session, symbol string) tracer.StepCount
 	return c
 }
 
-func mustCount(t *testing.T, c tracer.StepCounter, want int64) {
+// updateSteps shows a counter the mappings of the moment, as the unwinder does.
+func updateSteps(s *tracer.Session, c *source.Steps) error {
+	maps, err := s.Process.Maps()
+	if err == nil {
+		c.Update(maps)
+	}
+	return err
+}
+
+func mustCount(t *testing.T, c *source.Steps, want int64) {
 	t.Helper()
 	if got := c.Count(); got != want {
-		t.Errorf("%d steps, want %d; %+v", got, want, c.Source())
+		t.Errorf("%d steps, want %d; %+v", got, want, c.Status())
 	}
 }
 
-func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
+func testKernelStepsStepsThreadsExact(t *testing.T) {
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
 			target := startStepper(t, linked(t)...)
@@ -73,37 +95,44 @@ func TestKernelStepsOfAllThreadsAreCountedExactly(t *testing.T) {
 	}
 }
 
-func TestStepsAreCountedFromWhenTheirLibraryIsLoaded(t *testing.T) {
+func testStepsLibraryLoadedLater(t *testing.T) {
 	target := startStepper(t)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	c := countSteps(t, s, "libpasses.so:training_step")
 	closed := countSteps(t, s, "libpasses.so:training_step")
 	if err := closed.Close(); err != nil {
 		t.Fatal(err)
 	}
+
 	mustCount(t, c, growth.Unknown)
-	if source := c.Source(); source.Attached || source.Name != "step" || !strings.Contains(source.Reason, "libpasses.so") {
-		t.Errorf("before the library is there: %+v", source)
+	if status := c.Status(); status.Attached || status.Name != "step" ||
+		!strings.Contains(status.Reason, "libpasses.so") {
+		t.Errorf("before the library is there: %+v", status)
 	}
+
 	target.Say("load " + passes(t))
 	target.Await("done")
-	for _, counter := range []tracer.StepCounter{closed, c} {
-		if err := counter.Update(); err != nil {
+	for _, counter := range []*source.Steps{closed, c} {
+		if err := updateSteps(s, counter); err != nil {
 			t.Fatal(err)
 		}
 	}
+
 	mustCount(t, closed, growth.Unknown)
 	mustCount(t, c, 0)
 	call(target, 4, 50)
 	mustCount(t, c, 200)
-	if source := c.Source(); !source.Attached || source.Reason != "" || !strings.Contains(source.Details[0], "training_step in "+passes(t)) {
-		t.Errorf("after the library is there: %+v", source)
+	if status := c.Status(); !status.Attached || status.Reason != "" ||
+		!strings.Contains(status.Details[0], "training_step in "+passes(t)) {
+		t.Errorf("after the library is there: %+v", status)
 	}
 }
 
-func TestStepsOfAnotherProcessAreNotCountedNorIsItProbed(t *testing.T) {
+func testStepsAnotherProcessProbed(t *testing.T) {
 	target, other := startStepper(t, linked(t)...), startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	before := codeOf(t, target.PID())
 	c := countSteps(t, s, "libpasses:training_step")
 	call(other, 2, 500)
@@ -113,12 +142,14 @@ func TestStepsOfAnotherProcessAreNotCountedNorIsItProbed(t *testing.T) {
 	if bytes.Equal(codeOf(t, target.PID()), before) {
 		t.Error("the library's code in the traced process is unchanged: the test is wrong")
 	}
+
 	if !bytes.Equal(codeOf(t, other.PID()), before) {
 		t.Error("the library is probed in a process that is not traced")
 	}
 	if err := c.Close(); err != nil {
 		t.Error(err)
 	}
+
 	call(target, 1, 10)
 	mustCount(t, c, growth.Unknown)
 	if !bytes.Equal(codeOf(t, target.PID()), before) {
@@ -133,6 +164,7 @@ func codeOf(t *testing.T, pid int) []byte {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for line := range strings.Lines(string(maps)) {
 		var start, end int64
 		if !strings.Contains(line, " r-xp ") || !strings.HasSuffix(line, "libpasses.so\n") {
@@ -141,6 +173,7 @@ func codeOf(t *testing.T, pid int) []byte {
 		if _, err := fmt.Sscanf(line, "%x-%x", &start, &end); err != nil {
 			t.Fatal(err)
 		}
+
 		memory, err := os.Open(fmt.Sprintf("/proc/%d/mem", pid))
 		if err != nil {
 			t.Fatal(err)
@@ -150,19 +183,20 @@ func codeOf(t *testing.T, pid int) []byte {
 		if _, err := memory.ReadAt(code, start); err != nil {
 			t.Fatal(err)
 		}
+
 		return code
 	}
 	t.Fatalf("pid %d has no code of libpasses.so", pid)
 	return nil
 }
 
-func TestEachBackwardPassIsAStep(t *testing.T) {
-	target := tracertest.Start(t, python, tracertest.Source("backward.py"))
-	target.Await("ready")
+func testStepsEachBackwardPass(t *testing.T) {
+	target := start(t, python, tracertest.Source("backward.py"))
 	s := open(t, tracer.Options{PID: target.PID()})
-	for s.Sample().Processes[0].Steps == growth.Unknown { // the session's own counter reads libtorch's symbols first
-		time.Sleep(10 * time.Millisecond)
-	}
+
+	// the session's own counter reads libtorch's symbols first
+	eventually(t, "a library is found",
+		func() bool { return s.Sample().Processes[0].Steps != growth.Unknown })
 	var want int64
 	for _, passes := range []int{0, 1, 7, 500} {
 		target.Say(strconv.Itoa(passes))
@@ -174,41 +208,50 @@ func TestEachBackwardPassIsAStep(t *testing.T) {
 	}
 }
 
-func TestAStepFunctionThatIsNotThereIsSaidOnce(t *testing.T) {
+func testStepsMissingStepFunction(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	for symbol, want := range map[string]struct {
-		reason string
-		looked int // at files
+		reason   string
+		examined int // files
 	}{
-		"libpasses:no_such_step": {"find step function no_such_step in " + passes(t) + ": no such function", 1},
-		"libpasses:training_":    {"several functions match: training_step, training_stop (name one of them)", 1},
-		"libpasses":              {`parse step function "libpasses": not of the form LIB:SYMBOL`, 0},
-		"lib\x1bx:step":          {"no library lib?x is mapped", 0},
+		"libpasses:no_such_step": {"find step function no_such_step in " + passes(t) +
+			": no such function", 1},
+		"libpasses:training_": {
+			"several functions match: training_step, training_stop (name one of them)", 1,
+		},
+		"libpasses":     {`parse step function "libpasses": not of the form LIB:SYMBOL`, 0},
+		"lib\x1bx:step": {"no library lib?x is mapped", 0},
 	} {
 		c := countSteps(t, s, symbol)
-		if err := c.Update(); err != nil {
+		if err := updateSteps(s, c); err != nil {
 			t.Fatal(err)
 		}
+
 		call(target, 1, 5)
 		mustCount(t, c, growth.Unknown)
-		if source := c.Source(); source.Attached || !strings.Contains(source.Reason, want.reason) {
-			t.Errorf("%s: %+v, want %q", symbol, source, want.reason)
+		if status := c.Status(); status.Attached || !strings.Contains(status.Reason, want.reason) {
+			t.Errorf("%s: %+v, want %q", symbol, status, want.reason)
 		}
-		if c.Looked() != want.looked {
-			t.Errorf("%s: looked at %d files, want %d", symbol, c.Looked(), want.looked)
+		if len(c.Examined) != want.examined {
+			t.Errorf("%s: examined %d files, want %d", symbol, len(c.Examined), want.examined)
 		}
 	}
 }
 
-// A counter is asked while the unwinder finds the library and the trace ends.
-func TestAStepCounterMayBeUsedFromSeveralGoroutines(t *testing.T) {
+// A counter is read while the unwinder finds the library and while the trace ends.
+func testStepsConcurrentUse(t *testing.T) {
 	target := startStepper(t, linked(t)...)
 	s := open(t, tracer.Options{PID: target.PID()})
+
 	for range 10 {
 		c := countSteps(t, s, "libpasses:training_step")
 		var users sync.WaitGroup
-		for _, use := range []func(){func() { _ = c.Update() }, func() { c.Count() }, func() { c.Source() }, func() { _ = c.Close() }} {
+		for _, use := range []func(){
+			func() { _ = updateSteps(s, c) }, func() { c.Count() },
+			func() { c.Status() }, func() { _ = c.Close() },
+		} {
 			users.Add(1)
 			go func() {
 				defer users.Done()
@@ -217,6 +260,7 @@ func TestAStepCounterMayBeUsedFromSeveralGoroutines(t *testing.T) {
 				}
 			}()
 		}
+
 		users.Wait()
 		mustCount(t, c, growth.Unknown)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"math"
 	"os"
 	"os/exec"
 	"slices"
@@ -19,14 +20,29 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// An exception finds no way through a return probe: the program would be ended instead of being told.
-func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
+// TestTensorCalls separates the calls of PyTorch's CPU allocator from those of malloc.
+func TestTensorCalls(t *testing.T) {
+	t.Run("exception reaches the program", testTensorCallsExceptionReachesProgram)
+	t.Run("exception reaches the program beside other traces",
+		testTensorCallsExceptionReachesProgramOther)
+	t.Run("every allocator that serves tensors", testTensorCallsAllocatorServesTensors)
+	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorHeap)
+	t.Run("heap has tensors that do not count", testTensorCallsHeapTensorsDo)
+	t.Run("heap probes open and close", testTensorCallsHeapProbesOpen)
+	t.Run("tensor probes open and close", testTensorCallsTensorProbesOpen)
+	t.Run("failed tensor leaves nothing to the next call", testTensorCallsFailedTensorLeaves)
+	t.Run("call under way at the end of a burst", testTensorCallsCallWayEnd)
+}
+
+// An exception cannot pass a return probe: it would end the program instead of being caught.
+func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for range 3 {
 			printed := h.do("keep 20 3000", "fail 10")
-			if len(printed) == 0 || !strings.Contains(printed[0], "can't allocate memory: you tried to allocate 281474976710656 bytes") {
-				t.Errorf("the program says %q", printed)
+			if len(printed) == 0 || !strings.Contains(printed[0],
+				"can't allocate memory: you tried to allocate 281474976710656 bytes") {
+				t.Errorf("the program prints %q", printed)
 			}
 			h.do("churn 10 3000", "keep 20 3000")
 			mustHoldTensors(t, s, h)
@@ -34,8 +50,9 @@ func TestATensorForWhichThereIsNoMemoryIsTheProgramsToHandle(t *testing.T) {
 	})
 }
 
-// The kernel follows the returns of all processes that come to a place where a session has a probe, and of two ranks of a job both do.
-func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) {
+// The kernel follows the returns of all processes that come to a place with a session's probe. Two
+// ranks of a job both do.
+func testTensorCallsExceptionReachesProgramOther(t *testing.T) {
 	t.Parallel()
 	other := startTensors(t)
 	for _, mode := range modes {
@@ -49,13 +66,14 @@ func TestATensorForWhichThereIsNoMemoryIsHandledBesideOtherTraces(t *testing.T) 
 				t.Error(err)
 			}
 		}
+
 		if err := beside.Close(); err != nil {
 			t.Error(err)
 		}
 	}
 }
 
-func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
+func testTensorCallsAllocatorServesTensors(t *testing.T) {
 	t.Parallel()
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))
@@ -67,14 +85,16 @@ func TestTensorsAreFollowedInWhicheverAllocatorServesThem(t *testing.T) {
 				h.t = t
 				h.do("age")
 				s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: way.mode, Sources: way.sources})
-				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2", "keep 100 70000", "train 2")
+				h.do("keep 300 777", "churn 1000 777", "fill 2 10000000", "drop 100", "fail 2",
+					"keep 100 70000", "train 2")
 				mustHoldTensors(t, s, h)
 			})
 		}
 	}
 }
 
-// mustBeThroughAllocCPU wants stacks through alloc_cpu to hold so much, by kind, innermost function and line.
+// mustBeThroughAllocCPU wants stacks through alloc_cpu to hold so much, by kind, innermost function
+// and line.
 func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]int64) {
 	t.Helper()
 	if got := ofTensors(snapshot(t, s)); !maps.Equal(got, want) {
@@ -82,22 +102,25 @@ func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]i
 	}
 }
 
-func TestWhatIsAskedForATensorThatIsNotSampledIsNotTheHeapsEither(t *testing.T) {
+func testTensorCallsUnsampledTensorHeap(t *testing.T) {
 	t.Parallel()
 	h := startTensors(t)
 	for _, mode := range modes {
 		h.do("forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 9000, Mode: mode})
+
 		h.do("age", "keep 4000 3000")
 		held := ofTensors(snapshot(t, s))
 		kept := held[fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", lineWith(t, "keeps"))][0]
 		if len(held) != 1 || kept < 3200 || kept > 4800 { // eight standard deviations
-			t.Errorf("%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else", mode, held)
+			t.Errorf(
+				"%s: stacks through alloc_cpu hold %v (objects, bytes), want the 4000 tensors and nothing else",
+				mode, held)
 		}
 	}
 }
 
-func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
+func testTensorCallsHeapTensorsDo(t *testing.T) {
 	t.Parallel()
 	line := lineWith(t, "keeps")
 	ofHeap := fmt.Sprintf("heap posix_memalign Holder.order_keep:%d", line)
@@ -106,42 +129,45 @@ func TestWhereTensorsDoNotCountTheHeapHasThem(t *testing.T) {
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
-		if err := s.SetIntervals(1, 0); err != nil {
+
+		if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
 			t.Fatal(err)
 		}
+
 		h.do("keep 70 5000", "churn 10 5000")
 		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}})
-		if err := s.SetIntervals(1, 1); err != nil {
+		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
 			t.Fatal(err)
 		}
+
 		h.do("keep 30 5000", "churn 10 5000")
-		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
+		mustBeThroughAllocCPU(t, s, map[string][2]int64{
+			ofHeap:   {70, 70 * 5000},
+			ofTensor: {30, 30 * 5000},
+		})
+
 		mustLoseNothing(t, s)
 	}
 }
 
-// A window of the heap begins and ends: tensors do not notice. Not parallel, as all tests of windows.
-func TestTensorsAreExactWhileTheHeapOpensAndCloses(t *testing.T) {
+// The heap's probes come and go while tensors are exact. No case of bursts is parallel.
+func testTensorCallsHeapProbesOpen(t *testing.T) {
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		if wanted := s.Options.Sources; len(wanted) > 0 && !slices.Contains(wanted, "heap") {
 			return // there is nothing to open
 		}
 		for range 3 {
-			if err := s.CloseHeap(); err != nil {
-				t.Fatal(err)
-			}
+			closeHeap(t, s)
 			h.do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
-			if err := s.OpenWindow(1); err != nil {
-				t.Fatal(err)
-			}
+			openBurst(t, s)
 			h.do("keep 100 3000", "churn 100 3000")
 			mustHoldTensors(t, s, h)
 		}
 	})
 }
 
-// during does something again and again while the work goes on.
+// during calls do again and again until the work has ended.
 func during(work, do func()) {
 	var working sync.WaitGroup
 	var ended atomic.Bool
@@ -149,25 +175,27 @@ func during(work, do func()) {
 		defer ended.Store(true)
 		work()
 	})
+
 	for !ended.Load() {
 		do()
 	}
 	working.Wait()
 }
 
-// While the probes on tensors come and go, what is kept belongs to the tensors or to the heap, never to both; a call that is under
-// way when they go may be lost.
-func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
+// While the probes on tensors come and go, a block belongs to the tensors or to the heap, never to
+// both. A call that is under way when they go may be lost.
+func testTensorCallsTensorProbesOpen(t *testing.T) {
 	const turns = 3
 	line := lineWith(t, "keeps")
 	h := startTensors(t)
 	for _, mode := range modes {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		var want, got int64
 		during(func() {
 			for turn := range 2 * turns {
-				if err := s.AttachTensors(turn%2 == 1); err != nil {
+				if err := tracer.Probing(s).AttachTensors(turn%2 == 1); err != nil {
 					t.Error(err)
 				}
 			}
@@ -175,6 +203,7 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 			h.do("keep 500 3000", "fail 1")
 			want += 500
 		})
+
 		for name, held := range ofTensors(snapshot(t, s)) {
 			if strings.HasSuffix(name, fmt.Sprintf(" Holder.order_keep:%d", line)) {
 				got += held[0]
@@ -186,20 +215,20 @@ func TestTensorsComeAndGoWhileTheProgramAllocates(t *testing.T) {
 	}
 }
 
-func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
+func testTensorCallsFailedTensorLeaves(t *testing.T) {
 	t.Parallel()
 	library := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
 	h := startTensors(t, "late")
 	for _, mode := range []probe.Mode{probe.Session, probe.Single} {
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		h.do("library " + library + " 0 0")
-		for len(s.TensorLinks()) == 0 {
-			time.Sleep(10 * time.Millisecond)
-		}
+		eventually(t, "a library is found", func() bool { return len(tensorLinks(s)) > 0 })
 		h.do("library "+library+" 40 5000", "library "+library+" 70 5000 others")
 		if count, bytes := tensorsOf(s); count != 40 || bytes != 40*5000 {
 			t.Errorf("%s: %d tensors of %d bytes, want 40 of 5000", mode, count, bytes)
 		}
+
 		var others int64
 		for _, held := range snapshot(t, s).Holdings {
 			if passesThrough(held.Stack, "others") {
@@ -212,26 +241,127 @@ func TestATensorWithoutMemoryLeavesNothingToTheNextCall(t *testing.T) {
 	}
 }
 
-// The program is in the allocator when a window ends, and then makes a tensor: nobody waits any more for what it was in.
-func TestACallThatIsUnderWayWhenAWindowEndsIsNotLost(t *testing.T) {
+// The program is in the allocator when a burst ends, and then makes a tensor. That call is no
+// longer waited for.
+func testTensorCallsCallWayEnd(t *testing.T) {
 	h := startTensors(t)
 	for _, mode := range []probe.Mode{probe.Session, probe.Multi} {
 		h.do("age", "forget")
 		s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Mode: mode})
+
 		during(func() {
 			for range 10 {
 				time.Sleep(20 * time.Millisecond) // until it is in a call that counts
-				if err := errors.Join(s.CloseHeap(), s.OpenWindow(1)); err != nil {
+				if err := errors.Join(tracer.Probing(s).CloseHeap(),
+					tracer.Probing(s).OpenHeap(true, 1)); err != nil {
 					t.Error(err)
 				}
 			}
 		}, func() { h.do("clear 10 20000000") })
-		if n := s.Counted(bpf.DropMissedReturn); n > 0 {
+		if n := counted(t, s, bpf.DropMissedReturn); n > 0 {
 			t.Errorf("%s: %d allocations are lost", mode, n)
 		}
+
 		mustHoldTensors(t, s, h)
 		if err := s.Close(); err != nil {
 			t.Error(err)
 		}
+	}
+}
+
+// TestTensorBursts probes tensors in bursts.
+func TestTensorBursts(t *testing.T) {
+	t.Run("tensors become tracked objects", testTensorBurstsBecomeTracked)
+	t.Run("tensors without room are a loss", testTensorBurstsWithoutRoom)
+	t.Run("tensors alone in bursts", testTensorBurstsAloneBursts)
+}
+
+// openTensorBurst begins a burst of tensors where source heap is off, as the overhead controller
+// does.
+func openTensorBurst(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	p := tracer.Probing(s)
+	if err := errors.Join(p.AttachTensors(true), p.SetIntervals(1, 1),
+		p.OpenHeap(true, 1)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeTensorBurst(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	p := tracer.Probing(s)
+	if err := errors.Join(p.CloseHeap(), p.AttachTensors(false), p.SetIntervals(1, 0)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// heldTensors fills the kernel's map of tensors.
+func heldTensors(t *testing.T, s *tracer.Session, pid, n int) {
+	t.Helper()
+	for i := range n {
+		key := bpf.Address{Address: 4096 * uint64(i+1), Tgid: uint32(pid)}
+		value := bpf.Allocation{Size: 100, Born: 1, Interval: 1, Kind: bpf.KindTensor}
+		if err := tracer.Kernel(s).Tensors.Put(key, value); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func testTensorBurstsBecomeTracked(t *testing.T) {
+	target, s := startBursts(t)
+	heldTensors(t, s, target.PID(), 7)
+	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
+		t.Fatal(err)
+	}
+	k := tracer.Kernel(s)
+	if inTensors, inLive := entriesOf(t, k.Tensors), entriesOf(t, k.Live); inTensors != 0 ||
+		inLive != 7 || trackedObjects(s) != 7 {
+		t.Errorf("%d in tensors, %d in live, %d tracked; want 0, 7 and 7", inTensors, inLive,
+			trackedObjects(s))
+	}
+}
+
+func testTensorBurstsWithoutRoom(t *testing.T) {
+	target := startBurstsProgram(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxLive: 8})
+
+	runOrders(target, "keep 8 100")
+	closeHeap(t, s)
+	heldTensors(t, s, target.PID(), 5)
+	if err := tracer.Probing(s).SetIntervals(1, 0); err != nil {
+		t.Fatal(err)
+	}
+
+	_, losses, err := s.Counters()
+	if err != nil || len(losses) != 1 || losses[0].Count != uint64(5+8-trackedObjects(s)) ||
+		trackedObjects(s) >= 13 {
+		t.Errorf("%+v, %v; %d are tracked", losses, err, trackedObjects(s))
+	}
+}
+
+func testTensorBurstsAloneBursts(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeTensorBurst(t, s)
+	h.do("keep 20 5000") // no probe is open
+	openTensorBurst(t, s)
+	h.do("keep 100 5000")
+	closeTensorBurst(t, s)
+	taken, bytes := snapshot(t, s), int64(0)
+	for _, h := range taken.Holdings {
+		bytes += h.InuseBytes
+	}
+
+	if want := lastFactor(s) * 100 * 5000; taken.Heap.Bursts != 1 || lastFactor(s) < 1.001 ||
+		math.Abs(float64(bytes)-want) > 0.1*want {
+		t.Errorf("%d bytes are held, want about %.0f; %+v", bytes, want, taken.Heap)
+	}
+
+	openTensorBurst(t, s)
+	h.do("drop 120") // all that were kept
+	closeTensorBurst(t, s)
+	if n := trackedObjects(s); n != 0 {
+		t.Errorf("%d objects are tracked after the release of all", n)
 	}
 }

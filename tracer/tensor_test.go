@@ -3,15 +3,31 @@ package tracer_test
 import (
 	"fmt"
 	"maps"
-	"os"
+	"os/exec"
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf/link"
 )
+
+// TestTensors compares live tensors with those that a PyTorch program holds.
+func TestTensors(t *testing.T) {
+	t.Run("live tensors are those that the program holds", testTensorsLiveTensorsThose)
+	t.Run("tensor counts once under its Python line", testTensorsTensorCountsOnce)
+	t.Run("source tensor alone leaves the heap without sites", testTensorsSourceTensorAlone)
+	t.Run("probes follow the import of torch", testTensorsProbesFollowImport)
+	t.Run("gap in probing makes totals unknown", testTensorsGapProbingMakes)
+	t.Run("closed probe attaches when it is opened", testTensorsClosedProbeAttaches)
+	t.Run("detach leaves nothing in the kernel", testTensorsDetachLeavesNothing)
+	t.Run("program without torch has no source tensor", testTensorsProgramWithoutTorch)
+	t.Run("functions in libraries of any name", testTensorsFunctionsLibrariesAny)
+}
 
 // A tensorHolder runs testdata/tensors.py.
 type tensorHolder struct {
@@ -21,12 +37,12 @@ type tensorHolder struct {
 
 func startTensors(t *testing.T, arguments ...string) tensorHolder {
 	t.Helper()
-	target := tracertest.Start(t, python, append([]string{tracertest.Source("tensors.py")}, arguments...)...)
-	target.Await("ready")
+	arguments = append([]string{tracertest.Source("tensors.py")}, arguments...)
+	target := start(t, python, arguments...)
 	return tensorHolder{target, t}
 }
 
-// do gives orders, and what the last of them printed.
+// do gives orders. It returns what the program printed of the last one.
 func (h tensorHolder) do(orders ...string) (printed []string) {
 	h.t.Helper()
 	for _, order := range orders {
@@ -36,7 +52,7 @@ func (h tensorHolder) do(orders ...string) (printed []string) {
 	return printed
 }
 
-// alive is how many tensors of those made since the start the program itself says to hold, and their bytes.
+// alive returns how many tensors made since the start the program holds, and their bytes.
 func (h tensorHolder) alive() (count, bytes int64) {
 	h.t.Helper()
 	printed := h.do("alive")
@@ -51,7 +67,7 @@ func tensorsOf(s *tracer.Session) (count, bytes int64) {
 	return sample.Tensors, sample.TensorBytes
 }
 
-// mustHoldTensors wants the sample to say what the program itself does.
+// mustHoldTensors wants the sample to agree with the program.
 func mustHoldTensors(t *testing.T, s *tracer.Session, h tensorHolder) {
 	t.Helper()
 	wantCount, wantBytes := h.alive()
@@ -60,17 +76,20 @@ func mustHoldTensors(t *testing.T, s *tracer.Session, h tensorHolder) {
 	}
 }
 
-// A tensorWay is how tensors are watched.
+// A tensorWay is how tensors are probed.
 type tensorWay struct {
 	mode    probe.Mode
 	sources []string
 }
 
 var tensorWays = []tensorWay{
-	{probe.Session, nil}, {probe.Multi, nil}, {probe.Single, nil}, {probe.Session, []string{"tensor"}}, {probe.Single, []string{"tensor", "mapping"}},
+	{probe.Session, nil}, {probe.Multi, nil}, {probe.Single, nil}, {
+		probe.Session,
+		[]string{"tensor"},
+	}, {probe.Single, []string{"tensor", "mapping"}},
 }
 
-// eachWay watches one program in all ways, one after the other. What it held before is old in each.
+// eachWay traces one program in all ways, one after the other. Tensors from before are old in each.
 func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Session)) {
 	t.Helper()
 	h := startTensors(t)
@@ -86,7 +105,7 @@ func eachWay(t *testing.T, check func(t *testing.T, h tensorHolder, s *tracer.Se
 	}
 }
 
-func TestLiveTensorsAreThoseThatTheProgramHolds(t *testing.T) {
+func testTensorsLiveTensorsThose(t *testing.T) {
 	t.Parallel()
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
 		for _, orders := range [][]string{
@@ -103,20 +122,6 @@ func TestLiveTensorsAreThoseThatTheProgramHolds(t *testing.T) {
 	})
 }
 
-// lineWith is the number of the line of testdata/tensors.py that ends in a comment.
-func lineWith(t *testing.T, comment string) int {
-	t.Helper()
-	raw, err := os.ReadFile(tracertest.Source("tensors.py"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
-	if !ok {
-		t.Fatalf("no line ends in %q", comment)
-	}
-	return strings.Count(before, "\n") + 1
-}
-
 // passesThrough reports whether a stack goes through a function.
 func passesThrough(stack *growth.Stack, function string) bool {
 	for _, f := range stack.Frames {
@@ -127,7 +132,8 @@ func passesThrough(stack *growth.Stack, function string) bool {
 	return false
 }
 
-// ofTensors sums what stacks through alloc_cpu hold, by kind, line of tensors.py and innermost function.
+// ofTensors sums what stacks through alloc_cpu hold, by kind, line of tensors.py and innermost
+// function.
 func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 	sums := make(map[string][2]int64)
 	for _, h := range snapshot.Holdings {
@@ -135,6 +141,7 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 		if h.InuseObjects == 0 && !isMapping || !passesThrough(h.Stack, "c10::alloc_cpu") {
 			continue
 		}
+
 		name := fmt.Sprint(h.Kind, " ", h.Stack.Frames[0].Function)
 		for _, f := range h.Stack.Frames {
 			if f.Python {
@@ -142,43 +149,49 @@ func ofTensors(snapshot *growth.Snapshot) map[string][2]int64 {
 				break
 			}
 		}
+
 		sum := sums[name]
 		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
 	}
 	return sums
 }
 
-// What torch asks of malloc for a tensor, and malloc of the kernel, is the tensor's and nothing else.
-func TestATensorCountsOnceUnderThePythonLineThatMadeIt(t *testing.T) {
+// Memory that PyTorch asks of malloc for a tensor, or malloc of the kernel, counts for the tensor
+// alone.
+func testTensorsTensorCountsOnce(t *testing.T) {
 	t.Parallel()
 	small, large := lineWith(t, "keeps"), lineWith(t, "fills")
 	want := map[string][2]int64{
 		fmt.Sprintf("heap c10::alloc_cpu Holder.order_keep:%d", small): {500, 500 * 3000},
 		fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d", large): {2, 2 * 40_000_000},
 	}
+
 	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		h.do("forget", "churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000") // the large ones are mapped always
+		// the large ones are mapped always
+		h.do("forget", "churn 100 3000", "keep 500 3000", "fill 2 40000000", "churn 5 40000000")
 		taken := snapshot(t, s)
 		if got := ofTensors(taken); !maps.Equal(got, want) {
 			t.Errorf("stacks through alloc_cpu hold %v, want %v (objects, bytes)", got, want)
 		}
-		if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 || bytes > 80_100_000 {
+		if bytes := residentThrough(taken, "Holder.order_fill"); bytes < 79_900_000 ||
+			bytes > 80_100_000 {
 			t.Errorf("%d bytes of the tensors that were written are resident, want 80,000,000", bytes)
 		}
 	})
 }
 
-// Nothing but the holders of tensors is known of the heap then.
-func TestWithSourceTensorAloneTheRestOfTheHeapHasNoHolder(t *testing.T) {
+// Only the allocation sites of tensors are known of the heap then.
+func testTensorsSourceTensorAlone(t *testing.T) {
 	h := startTensors(t)
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+
 	h.do("fill 100 100000", "train 1")
 	var known, unknown, rss, sum int64
 	taken := snapshot(t, s)
 	for _, holding := range taken.Holdings {
 		sum += holding.ResidentBytes
 		switch {
-		case holding.Kind == growth.KindHeap && holding.Stack.Root == unknownHolder:
+		case holding.Kind == growth.KindHeap && holding.Stack.Root == unknownSite:
 			unknown += holding.ResidentBytes
 		case holding.Kind == growth.KindHeap && passesThrough(holding.Stack, "c10::alloc_cpu"):
 			known += holding.ResidentBytes
@@ -186,11 +199,14 @@ func TestWithSourceTensorAloneTheRestOfTheHeapHasNoHolder(t *testing.T) {
 			t.Errorf("%s: %d bytes of %s", holding.Stack.Root, holding.ResidentBytes, holding.Kind)
 		}
 	}
+
 	for _, r := range taken.Residents {
 		rss += r.RSS
 	}
 	if known < 9_900_000 || unknown == 0 || sum != rss {
-		t.Errorf("%d bytes are tensors', %d of the heap have no holder, and %d of %d are told", known, unknown, sum, rss)
+		t.Errorf(
+			"%d bytes are tensors', %d of the heap have no allocation site, and %d of %d are in rows",
+			known, unknown, sum, rss)
 	}
 }
 
@@ -202,4 +218,202 @@ func residentThrough(snapshot *growth.Snapshot, function string) (bytes int64) {
 		}
 	}
 	return bytes
+}
+
+// tensorLinks are those of the first target.
+func tensorLinks(s *tracer.Session) []link.Link {
+	tensors := tracer.Targets(s)[0].Tensors
+	tensors.Attaching.Lock()
+	defer tensors.Attaching.Unlock()
+	return tensors.Links
+}
+
+func mustNotKnowTensors(t *testing.T, s *tracer.Session) {
+	t.Helper()
+	if count, bytes := tensorsOf(s); count != growth.Unknown || bytes != growth.Unknown {
+		t.Errorf("%d tensors of %d bytes, want them unknown", count, bytes)
+	}
+}
+
+// awaitTensors waits until the session knows of tensors. It finds loaded libraries in the
+// background.
+func awaitTensors(t testing.TB, s *tracer.Session) {
+	t.Helper()
+	eventually(t, "tensors are known", func() bool {
+		count, _ := tensorsOf(s)
+		return count != growth.Unknown
+	})
+}
+
+func testTensorsProbesFollowImport(t *testing.T) {
+	h := startTensors(t, "late")
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
+
+	mustNotKnowTensors(t, s)
+	if said := sourceOf(t, s, "tensor"); said.Attached ||
+		!strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
+		t.Errorf("before the import: %+v", said)
+	}
+
+	h.do("import")
+	awaitTensors(t, s)
+	h.do("age", "keep 300 1234", "churn 10 1234", "forget")
+	mustHoldTensors(t, s, h)
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
+		!strings.Contains(said.Details[0], "c10::free_cpu in /") {
+		t.Errorf("after the import: %+v", said)
+	}
+}
+
+// Frees while the probes are closed stay unknown.
+func testTensorsGapProbingMakes(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+
+	h.do("keep 10 1000")
+	mustHoldTensors(t, s, h)
+	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil { // it is open
+		t.Fatal(err)
+	}
+
+	mustHoldTensors(t, s, h)
+	for range 2 {
+		if err := tracer.Targets(s)[0].Tensors.Close(); err != nil {
+			t.Fatal(err)
+		}
+		if links := tensorLinks(s); len(links) > 0 {
+			t.Errorf("%d links are left", len(links))
+		}
+
+		mustNotKnowTensors(t, s)
+	}
+	before := counted(t, s, bpf.CountTensorEntries)
+	h.do("keep 10 1000")
+	if after := counted(t, s, bpf.CountTensorEntries); after != before {
+		t.Errorf("%d calls were seen by closed probes", after-before)
+	}
+	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil {
+		t.Fatal(err)
+	}
+
+	h.do("fill 20 1000")
+	mustNotKnowTensors(t, s)
+	if got := ofTensors(snapshot(t, s))[fmt.Sprintf("heap c10::alloc_cpu Holder.order_fill:%d",
+		lineWith(t, "fills"))]; got != [2]int64{20, 20_000} {
+		t.Errorf("after the second opening %d are held, want 20 of 20000 bytes", got)
+	}
+}
+
+// A program that waits for its baseline holds its probes back.
+func testTensorsClosedProbeAttaches(t *testing.T) {
+	h := startTensors(t)
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"mapping", "fault"}})
+
+	p := source.NewTensors(tracer.Kernel(s), s.Process)
+	if err := p.Close(); err != nil {
+		t.Fatal(err)
+	}
+
+	update := func() error {
+		maps, err := s.Process.Maps()
+		p.Update(maps)
+		return err
+	}
+
+	for _, step := range []struct {
+		name   string
+		do     func() error
+		active bool
+	}{{"found", update, false}, {"opened", p.Open, true}, {
+		"shut down", p.Shutdown,
+		false,
+	}, {"opened again", p.Open, false}, {"shut down again", p.Shutdown, false}} {
+		if err := step.do(); err != nil {
+			t.Fatal(err)
+		}
+
+		if p.Active() != step.active || !p.Status().Attached {
+			t.Errorf("%s: it is active: %t; %+v", step.name, p.Active(), p.Status())
+		}
+	}
+}
+
+func testTensorsDetachLeavesNothing(t *testing.T) {
+	h, other := startTensors(t), startTensors(t)
+	s := open(t, tracer.Options{PID: other.PID(), Interval: 1, Sources: []string{"tensor"}})
+
+	mustAttach(t, s, h.PID())
+	h.do("keep 30 100")
+	other.do("keep 7 100")
+	if n := entries(t, s, h.PID())["tensors"]; n != 30 {
+		t.Errorf("the kernel has %d tensors, want 30", n)
+	}
+
+	mustHoldTensors(t, s, other)
+	mustDetach(t, s, h.PID())
+	if left := entries(t, s, h.PID()); len(left) != 0 {
+		t.Errorf("the kernel still has %v", left)
+	}
+	mustHoldTensors(t, s, other)
+}
+
+func testTensorsProgramWithoutTorch(t *testing.T) {
+	target := startStepper(t)
+	s := open(t, tracer.Options{PID: target.PID()})
+	for _, said := range s.Sources() {
+		if said.Name == "tensor" {
+			t.Errorf("%+v", said)
+		}
+	}
+	mustNotKnowTensors(t, s)
+}
+
+func testTensorsFunctionsLibrariesAny(t *testing.T) {
+	usual := tracertest.Build(t, "c10.cc", "-shared", "-fPIC")
+	others := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DPARAMETERS")
+	without := tracertest.Build(t, "c10.cc", "-shared", "-fPIC", "-DWITHOUT")
+	target := tracertest.StartCommand(t, exec.Command(python, tracertest.Source("tensors.py"), "late"))
+	h := tensorHolder{target, t}
+	h.Await("ready")
+	s := open(t, tracer.Options{PID: h.PID(), Interval: 1})
+
+	h.do("library " + without + " 5 100")
+	eventually(t, "a library is found", func() bool {
+		return strings.Contains(tracer.Targets(s)[0].Tensors.Status().Reason,
+			"find c10::free_cpu in "+without+": it exports no c10::alloc_cpu and c10::free_cpu")
+	})
+
+	if said := sourceOf(t, s, "tensor"); said.Attached {
+		t.Errorf("%+v", said)
+	}
+
+	var want int64
+	for _, library := range []string{
+		usual, others, copied(t, usual, "libtorch_all.so"),
+		copied(t, others, "libc10.so.2"),
+	} {
+		before := len(tensorLinks(s))
+		h.do("library " + library + " 0 0")
+		eventually(t, "a library is found", func() bool { return len(tensorLinks(s)) > before })
+		h.do("library " + library + " 100 5000")
+		want += 100
+		if count, bytes := tensorsOf(s); count != want || bytes != 5000*want {
+			t.Errorf("%s: %d tensors of %d bytes, want %d of 5000", library, count, bytes, want)
+		}
+	}
+
+	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
+		len(said.Details) != 8+2 {
+		t.Errorf("%+v", said)
+	}
+
+	_, losses, err := s.Counters()
+	for _, l := range losses {
+		if l.Kind != tracer.LossTruncatedStacks { // as they are in code that has just been loaded
+			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		}
+	}
+	if err != nil {
+		t.Error(err)
+	}
 }

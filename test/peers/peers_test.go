@@ -8,6 +8,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/allocscope/allocscope/growth/verdict"
+
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 )
@@ -160,7 +162,7 @@ func TestReadAllocscope(t *testing.T) {
 				},
 			},
 		}
-		s.Class = growth.ClassSuspected
+		s.Class = verdict.ClassSuspected
 		text, err := json.Marshal(s)
 		if err != nil {
 			t.Fatal(err)
@@ -174,7 +176,7 @@ func TestReadAllocscope(t *testing.T) {
 		if r.rate != 60 || r.low != 50 || r.top != 70 {
 			t.Errorf("%+v, want the leak's rates", r)
 		}
-		if want := string(growth.ClassSuspected); r.verdict != want {
+		if want := string(verdict.ClassSuspected); r.verdict != want {
 			t.Errorf("verdict %q, want %q", r.verdict, want)
 		}
 		if r.cache != isLeak {

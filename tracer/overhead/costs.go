@@ -1,6 +1,7 @@
 package overhead
 
 import (
+	"context"
 	"errors"
 	"time"
 
@@ -17,16 +18,16 @@ const mappingCostNS = 1500
 
 // MeasureCosts measures the costs of probes with a child process, before anything is traced. It
 // samples nothing, and resets the counters in the end. faultPeriod is the number of page faults
-// per sample.
+// per sample. ctx ends the measurement early.
 func MeasureCosts(
-	k *kernel.Kernel, faultPeriod uint64, timeout time.Duration, detach func([]link.Link),
+	ctx context.Context, k *kernel.Kernel, faultPeriod uint64, timeout time.Duration, detach func([]link.Link),
 ) (calibrate.Costs, error) {
 	const tooLong = 1 << 30 // bytes between samples; the child allocates less
 	if err := k.SetIntervals(tooLong, 0); err != nil {
 		return calibrate.DefaultCosts, err
 	}
 
-	costs, err := calibrate.Measure(calibrate.Tracing{
+	costs, err := calibrate.Measure(ctx, calibrate.Tracing{
 		Mode: k.Mode, Programs: k.HeapPrograms(), SetTraced: k.SetTraced, Detach: detach,
 		OnFault: k.OnFault, FaultPeriod: faultPeriod,
 		Timeout: timeout,

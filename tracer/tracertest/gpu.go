@@ -15,41 +15,46 @@ type GPUTrainer struct{ *Target }
 // GPUTrainerSource is the path of that program.
 func GPUTrainerSource() string { return Source("gpu/trainer.py") }
 
-// GPULeakLine is the number of its line that keeps tensors, which is in keep().
+// GPULeakLine is the number of its line that keeps tensors. It is in keep().
 func GPULeakLine(t testing.TB) int {
 	t.Helper()
 	text, err := os.ReadFile(GPUTrainerSource())
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	for i, line := range strings.Split(string(text), "\n") {
 		if strings.HasSuffix(line, "# LEAK") {
 			return i + 1
 		}
 	}
+
 	t.Fatalf("%s has no line that ends with # LEAK", GPUTrainerSource())
 	return 0
 }
 
-// StartGPUTrainer starts it, by the Python that the variable PYTHON names, and waits until torch is loaded. CUDA has not been called yet.
+// StartGPUTrainer starts it with the interpreter that the variable PYTHON names. It waits until
+// torch
+// is loaded; CUDA has not been called yet.
 func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	t.Helper()
-	g := GPUTrainer{Start(t, cmp.Or(os.Getenv("PYTHON"), "python3"), append([]string{GPUTrainerSource()}, flags...)...)}
+	g := GPUTrainer{Start(t, cmp.Or(os.Getenv("PYTHON"), "python3"),
+		append([]string{GPUTrainerSource()}, flags...)...)}
 	g.Await("ready")
 	return g
 }
 
-// Do gives orders one after another, each when the one before is done, and gives what the last one printed.
-func (g GPUTrainer) Do(orders ...string) (said []string) {
+// Do gives orders one after another. It returns what the trainer printed of the last one.
+func (g GPUTrainer) Do(orders ...string) (printed []string) {
 	g.t.Helper()
 	for _, order := range orders {
 		g.Say(order)
-		said = g.Await("done")
+		printed = g.Await("done")
 	}
-	return said
+	return printed
 }
 
-// Totals are torch's at this moment. The trainer holds still until its next order.
+// Totals are PyTorch's at this moment. The trainer holds still until its next order.
 func (g GPUTrainer) Totals() TorchTotals {
 	g.t.Helper()
 	totals, err := ParseTorchTotals(g.Do("totals"))
@@ -59,7 +64,7 @@ func (g GPUTrainer) Totals() TorchTotals {
 	return totals
 }
 
-// Work lets it train for so many seconds, and gives how long a step has taken, in milliseconds.
+// Work lets it train for so many seconds. It returns the mean duration of a step in milliseconds.
 func (g GPUTrainer) Work(seconds int) float64 {
 	g.t.Helper()
 	ms, err := ParseStepTime(g.Do("work " + strconv.Itoa(seconds)))
@@ -69,58 +74,67 @@ func (g GPUTrainer) Work(seconds int) float64 {
 	return ms
 }
 
-// NotTold stands for a total that this version of torch does not tell.
+// NotTold replaces a total that this version of PyTorch does not report.
 const NotTold = -1
 
-// TorchTotals are what torch and CUDA's driver count, in bytes, but for Segments; NotTold where they do not.
+// TorchTotals are what PyTorch and CUDA's driver count, in bytes except Segments. A total that they
+// do not count is NotTold.
 type TorchTotals struct {
 	Allocated, Reserved int64 // of the caching allocator
-	Segments            int64 // how many it has
+	Segments            int64 // number of them
 	Free, Total         int64 // of the GPU, by all processes
 	Pinned              int64 // of the host's memory, by torch
 	Kept                int64 // by the trainer's keep()
 }
 
-// ParseTorchTotals reads what the trainer prints of them: "NAME VALUE". A line of another form, a name that there is not and one that is
-// there twice are errors.
+// ParseTorchTotals reads lines "NAME VALUE" of the trainer. Malformed lines, unknown names and
+// repeated names are errors.
 func ParseTorchTotals(lines []string) (TorchTotals, error) {
 	totals := TorchTotals{NotTold, NotTold, NotTold, NotTold, NotTold, NotTold, NotTold}
-	places := map[string]*int64{
-		"allocated": &totals.Allocated, "reserved": &totals.Reserved, "segments": &totals.Segments, "free": &totals.Free,
+	fields := map[string]*int64{
+		"allocated": &totals.Allocated, "reserved": &totals.Reserved, "segments": &totals.Segments,
+		"free":  &totals.Free,
 		"total": &totals.Total, "pinned": &totals.Pinned, "kept": &totals.Kept,
 	}
+
 	for _, line := range lines {
 		name, text, _ := strings.Cut(line, " ")
 		value, err := strconv.ParseUint(text, 10, 63)
-		place := places[name]
-		if err != nil || place == nil || *place != NotTold {
+		field := fields[name]
+		if err != nil || field == nil || *field != NotTold {
 			return totals, fmt.Errorf("read the trainer's totals: %q in %q", line, lines)
 		}
-		*place = int64(value)
+
+		*field = int64(value)
 	}
 	return totals, nil
 }
 
-// ParseStepTime reads what the trainer prints after it has worked, "steps NUMBER seconds WALL", as milliseconds a step.
+// ParseStepTime reads the line "steps NUMBER seconds WALL" of the trainer as milliseconds a step.
 func ParseStepTime(lines []string) (float64, error) {
 	var steps, seconds float64
 	if len(lines) == 1 {
-		if _, err := fmt.Sscanf(lines[0], "steps %f seconds %f", &steps, &seconds); err == nil && steps > 0 && seconds > 0 {
+		if _, err := fmt.Sscanf(lines[0], "steps %f seconds %f", &steps, &seconds); err == nil &&
+			steps > 0 && seconds > 0 {
 			return 1000 * seconds / steps, nil
 		}
 	}
 	return 0, fmt.Errorf("read the trainer's time: %q, want \"steps NUMBER seconds WALL\"", lines)
 }
 
-// MeasuredOnGPU adds a row to the table of docs/gpu.md, in the file that the variable GPU_TABLE names, and logs it.
+// MeasuredOnGPU logs a row of the table of docs/gpu.md. It adds the row to the file that the
+// variable
+// GPU_TABLE names, if any.
 func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 	t.Helper()
-	row := fmt.Sprintf("| %s | %s |", what, strings.ReplaceAll(fmt.Sprintf(format, arguments...), "|", "\\|"))
+	row := fmt.Sprintf("| %s | %s |", what, strings.ReplaceAll(fmt.Sprintf(format, arguments...), "|",
+		"\\|"))
 	t.Log(row)
 	path := os.Getenv("GPU_TABLE")
 	if path == "" {
 		return
 	}
+
 	table, err := os.OpenFile(path, os.O_WRONLY|os.O_APPEND|os.O_CREATE, 0o644)
 	if err == nil {
 		_, err = fmt.Fprintln(table, row)

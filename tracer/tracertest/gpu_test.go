@@ -9,21 +9,36 @@ import (
 	"testing"
 )
 
-// startOnTheProcessor starts the trainer of the GPU where there is none: its orders are the same.
-func startOnTheProcessor(t *testing.T, flags ...string) GPUTrainer {
+// TestGPUTrainer drives testdata/gpu/trainer.py on the processor.
+func TestGPUTrainer(t *testing.T) {
+	t.Run("obeys its orders", testGPUTrainerOrders)
+	t.Run("totals are PyTorch's and the driver's", testGPUTrainerTotals)
+	t.Run("options set the environment", testGPUTrainerOptions)
+	t.Run("malformed totals are refused", testGPUTrainerMalformed)
+	t.Run("line that leaks is in keep()", testGPUTrainerLeakLine)
+	t.Run("rows are added to the table", testGPUTrainerTable)
+}
+
+// startOnCPU starts the trainer without a GPU. Its orders are the same.
+func startOnCPU(t *testing.T, flags ...string) GPUTrainer {
 	t.Helper()
 	t.Setenv("PYTHON", python)
-	small := []string{"--device", "cpu", "--width", "16", "--layers", "1", "--batch", "2", "--length", "8", "--batches", "4"}
+	small := []string{
+		"--device", "cpu", "--width", "16", "--layers", "1", "--batch", "2", "--length",
+		"8", "--batches", "4",
+	}
 	return StartGPUTrainer(t, append(small, flags...)...)
 }
 
-func TestTheTrainerOfTheGPUObeysItsOrders(t *testing.T) {
-	g := startOnTheProcessor(t, "--leak", "4", "--workers", "1")
+func testGPUTrainerOrders(t *testing.T) {
+	g := startOnCPU(t, "--leak", "4", "--workers", "1")
 	g.Do("context", "build")
 	steps := g.Do("train 2")
-	if len(steps) != 8 || !strings.HasPrefix(steps[0], "step 1 ") || !strings.HasPrefix(steps[7], "step 8 ") {
+	if len(steps) != 8 || !strings.HasPrefix(steps[0], "step 1 ") ||
+		!strings.HasPrefix(steps[7], "step 8 ") {
 		t.Errorf("two epochs of four batches: %q", steps)
 	}
+
 	g.Do("validate 1", "keep 3 16", "hold 1", "empty")
 	want := TorchTotals{NotTold, NotTold, NotTold, NotTold, NotTold, NotTold, 8*4096 + 3*16384 + 512}
 	if got := g.Totals(); got != want {
@@ -33,16 +48,18 @@ func TestTheTrainerOfTheGPUObeysItsOrders(t *testing.T) {
 		t.Errorf("a step takes %g ms", ms)
 	}
 	if got := g.Totals(); got.Kept <= want.Kept || (got.Kept-want.Kept)%(4*4096) != 0 {
-		t.Errorf("%d bytes are kept after whole epochs of four steps, before them %d", got.Kept, want.Kept)
+		t.Errorf("%d bytes are kept after whole epochs of four steps, before them %d", got.Kept,
+			want.Kept)
 	}
+
 	g.Hangup()
 	if !g.ProcessState.Success() {
 		t.Errorf("the trainer ends with %s", g.ProcessState)
 	}
 }
 
-// cudaOfPython stands for torch.cuda, whose figures it gives; the program prints what the trainer makes of them.
-const cudaOfPython = `
+// fakeTorchCUDA replaces torch.cuda. The program prints what the trainer makes of its figures.
+const fakeTorchCUDA = `
 import sys
 sys.path.insert(0, %q)
 import trainer
@@ -56,7 +73,7 @@ for name, value in trainer.cuda_totals(cuda, "cuda:0"):
     print(name, value)
 `
 
-func TestTheTotalsAreThoseThatTorchAndTheDriverTell(t *testing.T) {
+func testGPUTrainerTotals(t *testing.T) {
 	const host = "    host_memory_stats = staticmethod(lambda: {%s})\n"
 	for _, c := range []struct {
 		hostStats string
@@ -66,21 +83,23 @@ func TestTheTotalsAreThoseThatTorchAndTheDriverTell(t *testing.T) {
 		{fmt.Sprintf(host, `"allocated_bytes.current": 100, "reserved_bytes.current": 4096`), 4096},
 		{fmt.Sprintf(host, `"allocated_bytes.current": 8192, "active_bytes.current": 100`), 8192},
 	} {
-		program := fmt.Sprintf(cudaOfPython, filepath.Dir(GPUTrainerSource()), c.hostStats)
+		program := fmt.Sprintf(fakeTorchCUDA, filepath.Dir(GPUTrainerSource()), c.hostStats)
 		command := exec.Command(python, "-B", "-c", program)
 		command.Stderr = os.Stderr
 		out, err := command.Output()
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		got, err := ParseTorchTotals(strings.Split(strings.TrimSpace(string(out)), "\n"))
-		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotTold}); err != nil || got != want {
+		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotTold}); err != nil ||
+			got != want {
 			t.Errorf("%q: totals %+v, %v, want %+v", c.hostStats, got, err, want)
 		}
 	}
 }
 
-func TestTheOptionsSetWhatTorchAndCUDARead(t *testing.T) {
+func testGPUTrainerOptions(t *testing.T) {
 	const program = `
 import os, sys
 sys.path.insert(0, %q)
@@ -95,7 +114,8 @@ print(*[name + "=" + os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_C
 		"--no-cache":   "PYTORCH_CUDA_ALLOC_CONF= PYTORCH_NO_CUDA_MEMORY_CACHING=1 CUDA_MODULE_LOADING=",
 		"--eager":      "PYTORCH_CUDA_ALLOC_CONF= PYTORCH_NO_CUDA_MEMORY_CACHING= CUDA_MODULE_LOADING=EAGER",
 	} {
-		command := exec.Command(python, "-B", "-c", fmt.Sprintf(program, filepath.Dir(GPUTrainerSource())), flag)
+		command := exec.Command(python, "-B", "-c",
+			fmt.Sprintf(program, filepath.Dir(GPUTrainerSource())), flag)
 		command.Env = []string{"PATH=" + os.Getenv("PATH")}
 		out, err := command.CombinedOutput()
 		if got := strings.TrimSpace(string(out)); err != nil || got != want {
@@ -104,34 +124,51 @@ print(*[name + "=" + os.environ.get(name, "") for name in ("PYTORCH_CUDA_ALLOC_C
 	}
 }
 
-func TestTotalsOfAnotherFormAreRefused(t *testing.T) {
-	for _, lines := range [][]string{{"allocated"}, {"allocated x"}, {"allocated -1"}, {"lost 5"}, {"kept 1", "kept 1"}, {"kept 1 2"}, {""}} {
+func testGPUTrainerMalformed(t *testing.T) {
+	for _, lines := range [][]string{
+		{"allocated"},
+		{"allocated x"},
+		{"allocated -1"},
+		{"lost 5"},
+		{"kept 1", "kept 1"},
+		{"kept 1 2"},
+		{""},
+	} {
 		if totals, err := ParseTorchTotals(lines); err == nil {
 			t.Errorf("%q is read as %+v", lines, totals)
 		}
 	}
-	for _, lines := range [][]string{nil, {"steps 0 seconds 1"}, {"steps 3 seconds 0"}, {"steps 3"}, {"steps 3 seconds 1", "done"}} {
+
+	for _, lines := range [][]string{
+		nil,
+		{"steps 0 seconds 1"},
+		{"steps 3 seconds 0"},
+		{"steps 3"},
+		{"steps 3 seconds 1", "done"},
+	} {
 		if ms, err := ParseStepTime(lines); err == nil {
 			t.Errorf("%q is read as %g ms", lines, ms)
 		}
 	}
+
 	if ms, err := ParseStepTime([]string{"steps 4 seconds 0.1"}); err != nil || ms != 25 {
 		t.Errorf("four steps in 0.1 s take %g ms each, %v", ms, err)
 	}
 }
 
-func TestTheLineThatLeaksIsThatOfKeep(t *testing.T) {
+func testGPUTrainerLeakLine(t *testing.T) {
 	text, err := os.ReadFile(GPUTrainerSource())
 	if err != nil {
 		t.Fatal(err)
 	}
 	lines := strings.Split(string(text), "\n")
-	if n := GPULeakLine(t); !strings.HasPrefix(lines[n-2], "    def keep(") || strings.Count(string(text), "# LEAK") != 1 {
+	if n := GPULeakLine(t); !strings.HasPrefix(lines[n-2], "    def keep(") ||
+		strings.Count(string(text), "# LEAK") != 1 {
 		t.Errorf("line %d is below %q", n, lines[n-2])
 	}
 }
 
-func TestRowsAreAddedToTheTable(t *testing.T) {
+func testGPUTrainerTable(t *testing.T) {
 	table := filepath.Join(t.TempDir(), "table")
 	t.Setenv("GPU_TABLE", table)
 	MeasuredOnGPU(t, "blocks", "%d bytes", 512)

@@ -16,20 +16,21 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// do gives orders one after another, each when the one before is done, and gives what the last one printed.
-func do(t *Target, orders ...string) (said []string) {
+// do gives orders one after another. It returns what the program printed of the last one.
+func do(t *Target, orders ...string) (printed []string) {
 	t.t.Helper()
 	for _, order := range orders {
 		t.Say(order)
-		said = t.Await("done")
+		printed = t.Await("done")
 	}
-	return said
+	return printed
 }
 
 // An amount of memory.
 type amount struct{ objects, bytes int64 }
 
-// totals reads what cuda.c and cuda.py print for the order of that name: what the library itself counts, kinds that it has none of left out.
+// totals reads what cuda.c and cuda.py print for the order of that name: what the library itself
+// counts by kind. Kinds of which there is nothing are left out.
 func totals(t *testing.T, lines []string) map[string]amount {
 	t.Helper()
 	read := map[string]amount{}
@@ -46,7 +47,7 @@ func totals(t *testing.T, lines []string) map[string]amount {
 	return read
 }
 
-// mappings gives the mappings of a process, one a line.
+// mappings returns the lines of /proc/PID/maps.
 func mappings(t *testing.T, pid int) []string {
 	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))

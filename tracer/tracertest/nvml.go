@@ -7,11 +7,13 @@ import (
 	"testing"
 )
 
-// BuildNVML compiles the stand-in for libnvidia-ml.so.1, testdata/nvml.c, against NVIDIA's header, and gives its path. A
-// program that loads it finds the path of its answers in NVML_STUB.
+// BuildNVML compiles testdata/nvml.c, the stand-in for libnvidia-ml.so.1, against NVIDIA's header.
+// It
+// returns the path. The variable NVML_STUB names the file of its answers.
 func BuildNVML(t testing.TB, flags ...string) string {
 	t.Helper()
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}", "github.com/NVIDIA/go-nvml").Output()
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",
+		"github.com/NVIDIA/go-nvml").Output()
 	if err != nil {
 		t.Fatalf("go list: %v", err)
 	}

@@ -9,11 +9,12 @@ import (
 	"testing"
 )
 
-// swapKeeper has the kernel swap to a file until the end of its input. All wait for each other: the kernel chooses the file to
-// which it swaps, and reads it back when its owner leaves.
+// swapKeeper has the kernel swap to a file until the end of its input. Keepers take turns (flock):
+// the
+// kernel chooses the file to which it swaps, and swapoff reads it back.
 const swapKeeper = `exec 9</proc/swaps && flock 9 && mkswap "$0" >&2 && swapon "$0" && { echo on; cat >/dev/null; swapoff "$0"; }`
 
-// Swap has the kernel swap to a file until the end of the test, or of this program, however it ends.
+// Swap has the kernel swap to a file until the test or this program ends, even if it is killed.
 func Swap(t testing.TB) {
 	t.Helper()
 	NeedsRoot(t)
@@ -21,12 +22,14 @@ func Swap(t testing.TB) {
 	if err := os.WriteFile(path, make([]byte, 64<<20), 0o600); err != nil {
 		t.Fatal(err)
 	}
+
 	keeper := exec.Command("sh", "-c", swapKeeper, path)
-	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // an interrupt of the tests is not for it
+	keeper.SysProcAttr = &syscall.SysProcAttr{Setpgid: true} // Ctrl-C does not reach it
 	input, err := keeper.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	output, err := keeper.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -40,7 +43,9 @@ func Swap(t testing.TB) {
 			t.Errorf("swapoff: %v", err)
 		}
 	})
+
 	if line, _ := bufio.NewReader(output).ReadString('\n'); line != "on\n" {
-		t.Fatalf("the kernel takes no swap file in %s (set TMPDIR to a folder on a disk)", filepath.Dir(path))
+		t.Fatalf("the kernel takes no swap file in %s (set TMPDIR to a folder on a disk)",
+			filepath.Dir(path))
 	}
 }

@@ -18,7 +18,8 @@ import (
 	"testing"
 )
 
-// NeedsRoot fails the test where BPF programs cannot be loaded: a test of the tracer that does not run proves nothing.
+// NeedsRoot fails the test where BPF programs cannot be loaded. A skipped test of the tracer would
+// prove nothing.
 func NeedsRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
@@ -32,7 +33,9 @@ func Source(name string) string {
 	return filepath.Join(filepath.Dir(here), "..", "..", "testdata", name)
 }
 
-// Kept names a folder where what Build makes stays and is found again, for machines without a compiler. Unset: there is none.
+// Kept is the variable that names a folder of built programs, for machines without a compiler.
+// Build
+// finds them there and leaves new ones there. Unset: Build uses a temporary folder.
 const Kept = "ALLOCSCOPE_TARGETS"
 
 var builds struct {
@@ -40,7 +43,8 @@ var builds struct {
 	dir string
 }
 
-// Build compiles a C or C++ program of testdata with gcc and gives its path. The same flags build it once.
+// Build compiles a C or C++ program of testdata with gcc and returns its path. The same flags build
+// it once.
 func Build(t testing.TB, source string, flags ...string) string {
 	t.Helper()
 	name := strings.TrimSuffix(source, filepath.Ext(source))
@@ -50,33 +54,39 @@ func Build(t testing.TB, source string, flags ...string) string {
 	return compile(t, source, name, flags)
 }
 
-// BuildLibrary is Build for a shared library that programs know by its name, such as libcuda.so.1; that is its file's name, too.
+// BuildLibrary is Build for a shared library whose soname programs know, such as libcuda.so.1. Its
+// file
+// has that name, too.
 func BuildLibrary(t testing.TB, source, name string, flags ...string) string {
 	t.Helper()
-	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name}, flags...))
+	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name},
+		flags...))
 }
 
 func compile(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	builds.Lock()
 	defer builds.Unlock()
-	path := place(t, source, name, flags)
+	path := pathOf(t, source, name, flags)
 	if _, err := os.Stat(path); err == nil {
 		return path
 	}
+
 	compiler := "gcc"
 	if filepath.Ext(source) == ".cc" {
 		compiler = "g++"
 	}
+
 	arguments := append([]string{"-O2", "-g", "-Wall", "-o", path, Source(source)}, flags...)
 	if out, err := exec.Command(compiler, arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler, strings.Join(arguments, " "), err, out)
+		t.Fatalf("%s %s: %v\n%s(apt-get install gcc g++ libc6-dev)", compiler,
+			strings.Join(arguments, " "), err, out)
 	}
 	return path
 }
 
-// place gives the path for what is built, which is the same for the same source and flags.
-func place(t testing.TB, source, name string, flags []string) string {
+// pathOf returns the path of what is built. It is the same for the same source and flags.
+func pathOf(t testing.TB, source, name string, flags []string) string {
 	t.Helper()
 	parent := os.Getenv(Kept)
 	if parent == "" && builds.dir == "" {
@@ -84,6 +94,7 @@ func place(t testing.TB, source, name string, flags []string) string {
 		if err != nil {
 			t.Fatal(err)
 		}
+
 		builds.dir = dir
 	}
 	key := sha256.Sum256(fmt.Appendf(nil, "%q %q", source, flags))
@@ -94,7 +105,7 @@ func place(t testing.TB, source, name string, flags []string) string {
 	return filepath.Join(dir, name)
 }
 
-// Cleanup removes what Build has made, unless it is to be kept; TestMain calls it.
+// Cleanup removes what Build has made, except in the folder that Kept names. TestMain calls it.
 func Cleanup() {
 	if builds.dir != "" {
 		os.RemoveAll(builds.dir)
@@ -122,14 +133,17 @@ func StartCommand(t testing.TB, command *exec.Cmd) *Target {
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	output, err := command.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	command.Stderr = os.Stderr
 	if err := command.Start(); err != nil {
 		t.Fatal(err)
 	}
+
 	target := &Target{Cmd: command, t: t, input: input, lines: bufio.NewScanner(output)}
 	t.Cleanup(func() {
 		command.Process.Kill()
@@ -145,11 +159,11 @@ func (g *Target) PID() int { return g.Process.Pid }
 func (g *Target) Say(line string) {
 	g.t.Helper()
 	if _, err := io.WriteString(g.input, line+"\n"); err != nil {
-		g.t.Fatalf("tell target %q: %v", line, err)
+		g.t.Fatalf("send %q to the target: %v", line, err)
 	}
 }
 
-// Await reads lines up to and including the given one, and gives those before it.
+// Await reads lines up to and including the given one. It returns those before it.
 func (g *Target) Await(last string) []string {
 	g.t.Helper()
 	var before []string
@@ -157,13 +171,14 @@ func (g *Target) Await(last string) []string {
 		if g.lines.Text() == last {
 			return before
 		}
+
 		before = append(before, g.lines.Text())
 	}
-	g.t.Fatalf("target ended before it said %q; it said %q", last, before)
+	g.t.Fatalf("the target ended before it printed %q; it printed %q", last, before)
 	return nil
 }
 
-// Hangup closes the program's input, on which it exits, and waits for that.
+// Hangup closes the program's input and waits until it has exited.
 func (g *Target) Hangup() {
 	g.input.Close()
 	g.Wait()

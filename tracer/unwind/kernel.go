@@ -2,6 +2,7 @@ package unwind
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -270,20 +271,22 @@ func wordBytes(words []uint64) []byte {
 	return unsafe.Slice((*byte)(unsafe.Pointer(unsafe.SliceData(words))), 8*len(words))
 }
 
-// Wait returns when every file added before has its table, after the timeout, or at Close.
-func (t *Tables) Wait(timeout time.Duration) {
-	deadline := time.Now().Add(timeout)
-	timer := time.AfterFunc(timeout, func() {
+// Wait returns when every file added before has its table, when ctx ends, after the timeout, or at
+// Close.
+func (t *Tables) Wait(ctx context.Context, timeout time.Duration) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+
+	stop := context.AfterFunc(ctx, func() {
 		t.mu.Lock()
 		defer t.mu.Unlock()
 		t.changed.Broadcast()
 	})
-
-	defer timer.Stop()
+	defer stop()
 
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	for !t.closed && (len(t.queue) > 0 || t.working > 0) && time.Now().Before(deadline) {
+	for !t.closed && (len(t.queue) > 0 || t.working > 0) && ctx.Err() == nil {
 		t.changed.Wait()
 	}
 }

@@ -112,7 +112,7 @@ func TestTablesAdd(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	tables.Wait(time.Minute)
+	tables.Wait(t.Context(), time.Minute)
 	want, err := Build(bytes.NewReader(raw), int64(len(raw)), "/bin/true")
 	if err != nil {
 		t.Fatal(err)
@@ -145,7 +145,7 @@ func TestTablesUnreadableFile(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	tables.Wait(time.Minute)
+	tables.Wait(t.Context(), time.Minute)
 	if words := readTable(t, maps.tables, index); words[0] != 0 {
 		t.Errorf("the table begins with %#x", words[0])
 	}
@@ -212,7 +212,7 @@ func TestAddressSpace(t *testing.T) {
 			t.Fatalf("process %d: %v", i, err)
 		}
 
-		tables.Wait(time.Minute)
+		tables.Wait(t.Context(), time.Minute)
 		if i == 0 {
 			files = tables.Stats().Files
 		}

@@ -227,7 +227,11 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 	}
 	defer limitHeapAtStartup()()
 
-	session, err := tracer.Open(options.sessionOptions())
+	session, err := tracer.Open(ctx, options.sessionOptions())
+	if errors.Is(err, context.Canceled) {
+		slog.Warn("interrupted before tracing started: nothing is written")
+		return nil
+	}
 	if err != nil {
 		return err
 	}

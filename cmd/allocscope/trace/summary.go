@@ -65,7 +65,7 @@ func (r *Recorder) summarize(
 	}
 
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss(l))
+		s.Losses = append(s.Losses, summary.Loss{Reason: l.Reason, Count: l.Count})
 	}
 
 	r.addBreakdown(s, scanned)

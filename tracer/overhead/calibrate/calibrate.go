@@ -4,6 +4,7 @@ package calibrate
 
 import (
 	"cmp"
+	"context"
 	"errors"
 	"fmt"
 	"os"
@@ -65,26 +66,29 @@ type Tracing struct {
 
 // Measure starts a child, measures the costs, and ends the child. Costs that it could not measure
 // have their defaults, and the error is the reason. Afterwards the programs' counters include the
-// child's events, while their other maps have nothing of it.
-func Measure(t Tracing) (Costs, error) {
+// child's events, while their other maps have nothing of it. If ctx ends first, the error wraps its
+// error.
+func Measure(ctx context.Context, t Tracing) (Costs, error) {
 	runtime.LockOSThread() // the child does not outlive the thread
 	defer runtime.UnlockOSThread()
 
 	costs := DefaultCosts
-	if err := t.measure(&costs); err != nil {
+	if err := t.measure(ctx, &costs); err != nil {
 		return costs, fmt.Errorf("measure costs of probes: %w", err)
 	}
 	return costs, nil
 }
 
-func (t Tracing) measure(costs *Costs) error {
+func (t Tracing) measure(ctx context.Context, costs *Costs) error {
 	c, err := startChild(cmp.Or(t.Timeout, DefaultTimeout))
 	if err != nil {
 		return err
 	}
 
+	stop := context.AfterFunc(ctx, c.stopAnswers)
 	links, err := t.measureTraps(c, costs)
-	err = errors.Join(err, t.measureFaults(c, costs))
+	err = errors.Join(err, t.measureFaults(c, costs), ctx.Err())
+	stop()
 	c.end()
 	t.Detach(links)
 	return err

@@ -104,7 +104,7 @@ func TestMeasure(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			runtime.LockOSThread()
 			detached := 0
-			costs, err := Measure(Tracing{
+			costs, err := Measure(t.Context(), Tracing{
 				Timeout:   c.timeout,
 				SetTraced: func(int, bool) error { return refused },
 				Detach:    func([]link.Link) { detached++ },

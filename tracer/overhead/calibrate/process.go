@@ -62,6 +62,9 @@ func (c *childProcess) end() {
 	_ = c.answers.Close()
 }
 
+// stopAnswers ends the reads of answers, those under way included.
+func (c *childProcess) stopAnswers() { _ = c.answers.SetReadDeadline(time.Unix(1, 0)) }
+
 // ask sends an order and reads the answer to it.
 func (c *childProcess) ask(order byte, answer any) error {
 	if _, err := c.orders.Write([]byte{order}); err != nil {

@@ -1,0 +1,135 @@
+package tracer_test
+
+import (
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf"
+)
+
+// runTime makes the kernel measure a BPF program. It returns what reads the measurement: time in
+// ns, and runs.
+func runTime(b *testing.B, program *ebpf.Program) func() (ns, runs float64) {
+	b.Helper()
+	const statsRunTime = 0 // BPF_STATS_RUN_TIME, include/uapi/linux/bpf.h
+	stats, err := ebpf.EnableStats(statsRunTime)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { stats.Close() })
+	return func() (ns, runs float64) {
+		stats, err := program.Stats()
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		return float64(stats.Runtime.Nanoseconds()), float64(stats.RunCount)
+	}
+}
+
+// BenchmarkPythonStack measures the program on mmap and munmap, which does little besides taking
+// the stack.
+func BenchmarkPythonStack(b *testing.B) {
+	target := start(b, python, tracertest.Source("deep.py"))
+	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
+
+	read := runTime(b, tracer.Kernel(s).EnterMapping)
+	var each []float64
+	for range 3 * costRounds {
+		before, runsBefore := read()
+		order(target, "300")
+		after, runs := read()
+		each = append(each, (after-before)/(runs-runsBefore))
+	}
+
+	frames, calls := 0.0, 0.0
+	for _, h := range snapshot(b, s).Holdings {
+		frames, calls = frames+float64(len(h.Stack.Frames))*h.AllocObjects, calls+h.AllocObjects
+	}
+
+	mustLoseNothing(b, s)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(each)/1000, "µs/stack")
+	b.ReportMetric(frames/calls, "frames/stack")
+}
+
+// BenchmarkTrackedAllocation measures in the kernel what a trainer's allocation costs beyond seeing
+// it: the stack, and the live map twice.
+func BenchmarkTrackedAllocation(b *testing.B) {
+	const steps = 10
+	target := startTrainer(b)
+	target.train(4*steps, nothing)
+	each := make(map[uint64][]float64)
+	for range costRounds {
+		for _, interval := range []uint64{1, kernel.MaxInterval} {
+			s := open(b, tracer.Options{PID: target.PID(), Interval: interval})
+			read := runTime(b, tracer.Kernel(s).HeapSession)
+			target.train(steps, nothing)
+			ns, _ := read()
+			events := mustLoseNothing(b, s)
+			each[interval] = append(each[interval], ns/float64(events.Allocations))
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}
+
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric((median(each[1])-median(each[kernel.MaxInterval]))/1000, "µs/allocation")
+}
+
+func BenchmarkUnwindTables(b *testing.B) {
+	target := startTrainer(b)
+	var opened, ready, size, rows, files []float64
+	for range 5 {
+		began := time.Now()
+		s, err := tracer.Open(b.Context(), tracer.Options{PID: target.PID()})
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		opened = append(opened, milliseconds(began))
+		awaitTables(s)
+		ready = append(ready, milliseconds(began))
+		tables := tracer.Tables(s).Stats()
+		size = append(size, float64(tables.Bytes)/(1<<20))
+		rows = append(rows, float64(tables.Rows))
+		files = append(files, float64(tables.Files))
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+	}
+
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(opened), "ms-to-counting")
+	b.ReportMetric(median(ready), "ms-to-all-tables")
+	b.ReportMetric(median(size), "MiB-tables")
+	b.ReportMetric(median(rows), "rows")
+	b.ReportMetric(median(files), "files")
+}
+
+func BenchmarkVerifier(b *testing.B) {
+	target := start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", "1", "64", "0")
+	s := open(b, tracer.Options{PID: target.PID()})
+
+	programs := reflect.ValueOf(tracer.Kernel(s).Programs)
+	for i := range programs.NumField() {
+		name := programs.Type().Field(i).Tag.Get("ebpf")
+		program := programs.Field(i).Interface().(*ebpf.Program)
+		info, err := program.Info()
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		if n, ok := info.VerifiedInstructions(); ok {
+			b.Run(name, func(b *testing.B) {
+				b.ReportMetric(0, "ns/op")
+				b.ReportMetric(float64(n), "instructions")
+			})
+		}
+	}
+}

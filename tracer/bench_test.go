@@ -1,0 +1,449 @@
+package tracer_test
+
+import (
+	"bufio"
+	"fmt"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+)
+
+func BenchmarkTrainer(b *testing.B) {
+	const warmup, steps = 50, 20
+	trainer := startTrainer(b)
+	trainer.train(warmup, nothing)
+	ways := []way{
+		opening("interval=512KiB", tracer.Options{}),
+		opening("interval=1", tracer.Options{Interval: 1}),
+	}
+
+	msPerStep := func() float64 {
+		began := cpuTime(b, trainer.PID())
+		trainer.train(steps, nothing)
+		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	}
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
+}
+
+// cpuTime of another process, user and kernel.
+func cpuTime(b *testing.B, pid int) time.Duration {
+	const cpuClockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
+	var now unix.Timespec
+	if err := unix.ClockGettime(int32(^pid<<3|cpuClockSched), &now); err != nil {
+		b.Fatalf("read CPU time of %d: %v", pid, err)
+	}
+	return time.Duration(now.Nano())
+}
+
+const costRounds = 9
+
+// A way of tracing a process: start attaches and returns what detaches again.
+type way struct {
+	name  string
+	start func(b *testing.B, pid int) (stop func())
+}
+
+// A cost is what one way takes, round by round: without it just before, with it, and the
+// milliseconds to attach and to detach.
+type cost struct{ native, traced, attach, detach []float64 }
+
+// compare takes the ways in turns, each right after a measurement without any.
+func compare(b *testing.B, ways []way, pid int, measure func() float64) map[string]*cost {
+	costs := make(map[string]*cost)
+	for _, w := range ways {
+		costs[w.name] = &cost{}
+	}
+
+	for range costRounds {
+		for _, w := range ways {
+			p := costs[w.name]
+			p.native = append(p.native, measure())
+			began := time.Now()
+			stop := w.start(b, pid)
+			p.attach = append(p.attach, milliseconds(began))
+			p.traced = append(p.traced, measure())
+			began = time.Now()
+			stop()
+			p.detach = append(p.detach, milliseconds(began))
+		}
+	}
+	return costs
+}
+
+// report prints one line per way, with the peer's ratio where that was measured.
+func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
+	var native []float64
+	for _, p := range costs {
+		native = append(native, p.native...)
+	}
+
+	b.Run("native", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op") // leaves it out
+		b.ReportMetric(median(native), unit)
+	})
+
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			p := costs[w.name]
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(p.traced), unit)
+			b.ReportMetric(median(ratios(p.traced, p.native)), "x-native")
+			b.ReportMetric(median(p.attach), "ms-to-attach")
+			b.ReportMetric(median(p.detach), "ms-to-detach")
+			if other := costs[peer]; other != nil && other != p {
+				b.ReportMetric(median(ratios(p.traced, other.traced)), "x-"+peer)
+			}
+		})
+	}
+}
+
+func ratios(a, b []float64) []float64 {
+	quotients := make([]float64, len(a))
+	for i := range a {
+		quotients[i] = a[i] / b[i]
+	}
+	return quotients
+}
+
+func median(values []float64) float64 {
+	sorted := slices.Sorted(slices.Values(values))
+	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
+}
+
+// opening is the way of this tracer with the given options.
+func opening(name string, options tracer.Options) way {
+	return way{name, func(b *testing.B, pid int) func() {
+		options.PID = pid
+		s, err := tracer.Open(b.Context(), options)
+		if err != nil {
+			b.Fatalf("%+v", err)
+		}
+
+		awaitTables(s)
+		return func() {
+			if events := mustLoseNothing(b, s); events.Allocations == 0 {
+				b.Error("no allocation was seen")
+			}
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// startPair starts the program that measures pairs of malloc and free. nsPerPair takes one
+// measurement.
+func startPair(b *testing.B, flags ...string) (pid int, nsPerPair func() float64) {
+	tracertest.NeedsRoot(b)
+	target := start(b, tracertest.Build(b, "pair.c", flags...))
+	return target.PID(), func() float64 {
+		target.Say("go")
+		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		return ns
+	}
+}
+
+func BenchmarkMallocFree(b *testing.B) {
+	pid, nsPerPair := startPair(b)
+	var ways []way
+	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			b.Logf("no uprobe sessions in this kernel")
+			continue
+		}
+
+		name := strings.ReplaceAll(mode.String(), " ", "-")
+		ways = append(ways,
+			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
+			opening(name+"/interval=1", tracer.Options{Mode: mode, Interval: 1}))
+	}
+	if memleak, err := findMemleak(); err != nil {
+		b.Logf("not compared with libbpf-tools' memleak: %v", err)
+	} else {
+		ways = append(ways, memleak)
+	}
+	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
+}
+
+func hasSessions() bool {
+	for _, check := range doctor.Check(0) {
+		if strings.Contains(check.Finding, probe.Session.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
+// the system has none.
+func findMemleak() (way, error) {
+	var refusal strings.Builder
+	command := exec.Command(tracertest.Source("fetch-memleak.sh"))
+	command.Stderr = &refusal
+	out, err := command.Output()
+	if err != nil {
+		return way{}, fmt.Errorf("%w: %s", err, refusal.String())
+	}
+
+	path := strings.TrimSpace(string(out))
+	return way{"memleak", func(b *testing.B, pid int) func() {
+		const quiet = "3600" // seconds between its reports
+		// stdbuf, so that it reports at once that it has attached.
+		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
+		lines, err := command.StdoutPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
+	}}, nil
+}
+
+// startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
+// waits for its end.
+func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
+	if err := command.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { command.Process.Kill() })
+	var said []string
+	for !strings.HasPrefix(lines.Text(), ready) {
+		if !lines.Scan() {
+			b.Fatalf("%s ended and said %q", command, said)
+		}
+
+		said = append(said, lines.Text())
+	}
+	return func() {
+		if err := command.Process.Signal(os.Interrupt); err != nil {
+			b.Fatal(err)
+		}
+
+		for lines.Scan() {
+			said = append(said, lines.Text())
+		}
+		if err := command.Wait(); err != nil {
+			b.Fatalf("%s: %v; it said %q", command, err, said)
+		}
+	}
+}
+
+// sampling attaches source fault alone. A process that the session does not trace pays for the
+// event and for finding out that it is not traced.
+func sampling(name string, s *tracer.Session, interval uint64) way {
+	return way{name, func(b *testing.B, _ int) func() {
+		status, links := source.AttachFaults(tracer.Kernel(s), interval)
+		if !status.Attached {
+			b.Fatal(status.Reason)
+		}
+
+		return func() {
+			if err := probe.Close(links); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// nsPerFault asks the program that faults for one measurement.
+func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
+	target.Say("price 1024")
+	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return ns
+}
+
+func BenchmarkPageFault(b *testing.B) {
+	target, _, _ := startFaults(b)
+	other := start(b, tracertest.Build(b, "pair.c"))
+	traced, untraced := open(b, tracer.Options{
+		PID:     target.PID(),
+		Sources: []string{"mapping"},
+	}), open(b,
+		tracer.Options{PID: other.PID(), Sources: []string{"mapping"}})
+	ways := []way{
+		sampling("traced/interval=512KiB", traced, 512<<10),
+		sampling("traced/interval=64KiB", traced, 64<<10),
+		sampling("traced/interval=1", traced, 1),
+		sampling("untraced/interval=512KiB", untraced, 512<<10),
+	}
+
+	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
+		"ns/fault", "")
+}
+
+// following is the way of source cuda alone. It fails where the counter shows that nothing was
+// seen.
+func following(name string, options tracer.Options, counts bpf.Counter, blocks bool) way {
+	return way{name, func(b *testing.B, pid int) func() {
+		options.PID, options.Sources = pid, []string{"cuda"}
+		s, err := tracer.Open(b.Context(), options)
+		if err != nil {
+			b.Fatalf("%+v", err)
+		}
+		if awaitCUDA(b, s); blocks {
+			awaitBlocks(b, s)
+		}
+
+		return func() {
+			if counted(b, s, counts) == 0 {
+				b.Error("nothing was seen")
+			}
+			mustLoseNothing(b, s)
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}
+}
+
+// BenchmarkDriverCalls measures an allocation and its free through a driver that does nothing else.
+// A real one takes microseconds to milliseconds.
+func BenchmarkDriverCalls(b *testing.B) {
+	const pairs = 20_000
+	g := startCUDA(b, libcuda(b))
+	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
+	nsPerPair := func() float64 {
+		began := cpuTime(b, g.PID())
+		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
+		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+	}
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+}
+
+// BenchmarkBlocks measures a block and its return in a Python program, whose stacks are the longest
+// to walk.
+func BenchmarkBlocks(b *testing.B) {
+	const pairs = 5_000
+	g := startBlocks(b, realLibC10(b))
+	g.do("driver " + libcuda(b))
+	ways := []way{
+		following("interval=1", tracer.Options{Interval: 1}, bpf.CountBlocks, true),
+		following("interval=512KiB", tracer.Options{}, bpf.CountBlocks, true),
+	}
+
+	nsPerPair := func() float64 {
+		began := cpuTime(b, g.PID())
+		g.do(fmt.Sprintf("churn %d 512 0", pairs))
+		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+	}
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+}
+
+// probesRun is how many probes have been run for sources heap and tensor, at entries and at
+// returns.
+func probesRun(b *testing.B, s *tracer.Session) float64 {
+	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
+}
+
+// BenchmarkTensors compares source tensor of a trainer with source heap, by time and by probes that
+// run.
+func BenchmarkTensors(b *testing.B) {
+	const warmup, steps = 50, 20
+	trainer := startTrainer(b)
+	trainer.train(warmup, nothing)
+	perStep := make(map[string]float64)
+	var ways []way
+	for _, source := range []string{"tensor", "heap"} {
+		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
+		s := open(b, options)
+
+		before := probesRun(b, s)
+		trainer.train(steps, nothing)
+		perStep[source] = (probesRun(b, s) - before) / steps
+		if err := s.Close(); err != nil {
+			b.Fatal(err)
+		}
+
+		ways = append(ways, opening(source, options))
+	}
+	b.Run("probes", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op") // leaves it out
+		b.ReportMetric(perStep["tensor"], "tensor/step")
+		b.ReportMetric(perStep["heap"], "heap/step")
+	})
+
+	msPerStep := func() float64 {
+		began := cpuTime(b, trainer.PID())
+		trainer.train(steps, nothing)
+		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	}
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
+}
+
+// BenchmarkCalibration compares the calibrated cost of an entry with what probing malloc and free
+// of a program takes. The program is static: other traces of a shared C library would make its
+// probes more expensive.
+func BenchmarkCalibration(b *testing.B) {
+	pid, nsPerPair := startPair(b, "-static")
+	var ways []way
+	calibrated := make(map[string][]float64)
+	for _, mode := range modes {
+		open := opening(mode.String(), tracer.Options{Mode: mode})
+		ways = append(ways, way{open.name, func(b *testing.B, pid int) func() {
+			costs := measureCosts(b, mode)
+			pair := 2 * costs.Entry
+			if mode != probe.Session {
+				pair += costs.Return // they cannot leave it out
+			}
+			calibrated[open.name] = append(calibrated[open.name], pair)
+			return open.start(b, pid)
+		}})
+	}
+
+	costs := compare(b, ways, pid, nsPerPair)
+	for _, w := range ways {
+		b.Run(w.name, func(b *testing.B) {
+			var observed []float64
+			for i, traced := range costs[w.name].traced {
+				observed = append(observed, traced-costs[w.name].native[i])
+			}
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(calibrated[w.name]), "ns/pair-calibrated")
+			b.ReportMetric(median(observed), "ns/pair-observed")
+			b.ReportMetric(median(ratios(observed, calibrated[w.name])), "observed/calibrated")
+		})
+	}
+}
+
+// measureCosts measures what probes cost on a kernel side of its own.
+func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
+	b.Helper()
+	k, err := kernel.Load(kernel.Config{
+		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
+		MaxFaults: kernel.MaxFaults, Mode: mode,
+	})
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	defer k.Close()
+	period := source.FaultPeriod(kernel.DefaultInterval)
+	costs, err := overhead.MeasureCosts(b.Context(), k, period, time.Minute,
+		func(links []link.Link) { probe.Close(links) })
+	if err != nil {
+		b.Fatalf("%+v", err)
+	}
+	return costs
+}

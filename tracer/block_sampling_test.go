@@ -1,0 +1,249 @@
+package tracer_test
+
+import (
+	"math"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+)
+
+// TestBlockSampling samples blocks of PyTorch's caching allocator, and gives them up.
+func TestBlockSampling(t *testing.T) {
+	t.Parallel()
+	t.Run("sampled blocks are within their confidence bound", testBlockSamplingSampledBlocksWithin)
+	t.Run("storm of blocks is left to its totals", testBlockSamplingStormBlocksLeft)
+	t.Run("totals go on without blocks", testBlockSamplingTotalsGoWithout)
+}
+
+// An orderLoop has blocks.py repeat one order, with other orders in between.
+type orderLoop struct {
+	program gpuProgram
+	// orders are done once; "again ORDER" repeats ORDER from then on. The loop ends when it is closed.
+	orders  chan string
+	working sync.WaitGroup
+}
+
+func startLoop(g gpuProgram) *orderLoop {
+	b := &orderLoop{program: g, orders: make(chan string)}
+	b.working.Go(func() {
+		again := "cpu 1 64"
+		for {
+			select {
+			case order, ok := <-b.orders:
+				if !ok {
+					return
+				}
+				if loop, lasts := strings.CutPrefix(order, "again "); lasts {
+					again = loop
+					continue
+				}
+				g.do(order)
+			default:
+				g.do(again)
+			}
+		}
+	})
+	return b
+}
+
+func (b *orderLoop) end() {
+	close(b.orders)
+	b.working.Wait()
+}
+
+// blockInterval is the mean number of bytes between sampled blocks; 0: blocks are not followed.
+func blockInterval(t testing.TB, s *tracer.Session) (interval uint32) {
+	t.Helper()
+	if err := tracer.Kernel(s).BlockInterval.Get(&interval); err != nil {
+		t.Fatal(err)
+	}
+	return interval
+}
+
+// awaitController waits at most three minutes for a decision of the overhead controller.
+func awaitController(t *testing.T, s *tracer.Session, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); !holds(); time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in three minutes: %s; %+v", what, s.Overhead())
+		}
+	}
+}
+
+// The estimate of n blocks of s bytes, each taken with probability p, has the standard deviation s
+// sqrt(n (1-p)/p). Chance exceeds six of them once in 100 million times.
+func testBlockSamplingSampledBlocksWithin(t *testing.T) {
+	t.Parallel()
+	const interval, most = 512 << 10, 6.0
+	g := startBlocks(t, realLibC10(t))
+	s := traceBlocks(t, g, tracer.Options{Interval: interval})
+
+	type leak struct {
+		order, site  string
+		blocks, size float64
+	}
+
+	leaks := []leak{
+		{"hold weights 12000 65536 0", "0 hold_weights", 12000, 65536},
+		{"hold activations 8000 131072 1", "1 hold_activations", 8000, 131072},
+		{"hold weights 500 8388608 2", "2 hold_weights", 500, 8388608},
+	}
+
+	for _, l := range leaks {
+		g.do(l.order, "churn 2000 65536 0", "churn 2000 131072 1")
+	}
+
+	taken := snapshot(t, s)
+	got, variance := make(map[string]float64), make(map[string]float64)
+	allocated := make(map[string]float64)
+	for _, h := range taken.GPUHoldings {
+		if h.Kind == growth.KindCudaBlock {
+			name := h.GPU + " " + siteIn(h.Stack, "hold_")
+			got[name] += float64(h.InuseBytes)
+			variance[name] += h.Variance
+			allocated[name] += h.AllocBytes
+		}
+	}
+
+	for _, l := range leaks {
+		p := -math.Expm1(-l.size / interval)
+		deviation := l.size * math.Sqrt(l.blocks*(1-p)/p)
+		off := got[l.site] - l.blocks*l.size
+		if math.Abs(off) > most*deviation+l.blocks { // each weight is rounded
+			t.Errorf("%s: off by %.1f standard deviations", l.site, off/deviation)
+		}
+		if reported := math.Sqrt(variance[l.site]); reported < 0.8*deviation ||
+			reported > 1.25*deviation+1 || math.Abs(off) > most*1.25*reported+l.blocks {
+			t.Errorf("%s: a deviation of %.0f is reported, want %.0f; off by %.0f", l.site, reported,
+				deviation, off)
+		}
+
+		off = allocated[l.site] - l.blocks*l.size
+		if math.Abs(off) > most*deviation+0.001*l.blocks*l.size {
+			t.Errorf("%s: what was allocated is off by %.1f standard deviations", l.site, off/deviation)
+		}
+	}
+
+	for name, bytes := range got {
+		if bytes != 0 && name != leaks[0].site && name != leaks[1].site && name != leaks[2].site {
+			t.Errorf("%s holds %.0f bytes, want nothing", name, bytes)
+		}
+	}
+
+	mustReportTotals(t, g, s, "sampled")
+	mustAmount(t, "segments", amounts{"": sumOfKind(taken, growth.KindCudaSegment)},
+		amounts{"": g.totals("driver_totals")["device"]})
+	mustLoseNothing(t, s)
+}
+
+// Large blocks are all sampled at first. Then small ones follow, which cost too much.
+func testBlockSamplingStormBlocksLeft(t *testing.T) {
+	t.Parallel()
+	g := startBlocks(t, realLibC10(t))
+	g.do("hold weights 5 5000 0")
+	s := traceBlocks(t, g, tracer.Options{Overhead: 0.01, Sources: []string{"cuda", "mapping"}})
+
+	if interval := blockInterval(t, s); interval != kernel.DefaultInterval {
+		t.Fatalf("at first one block in %d bytes is sampled", interval)
+	}
+
+	loop := startLoop(g)
+	loop.orders <- "again churn 2000 1048576 0"
+	awaitController(t, s, "blocks are sampled more coarsely",
+		func() bool { return blockInterval(t, s) > kernel.DefaultInterval })
+	loop.orders <- "hold weights 60 100000000 0"
+	loop.orders <- "again churn 5000 512 0"
+	awaitController(t, s, "blocks are followed no more",
+		func() bool { return blockInterval(t, s) == 0 })
+
+	var reported []string
+	for _, c := range s.Overhead().Changes {
+		reported = append(reported, c.Text)
+	}
+
+	all := strings.Join(reported, "\n")
+	if !strings.Contains(all, ": one sample in 2 MiB") ||
+		!strings.Contains(all, ": their totals alone are read from now on") {
+		t.Errorf("%q", reported)
+	}
+
+	want := "blocks of torch's allocator are not followed: that takes too much; " +
+		"their totals are read now and then"
+	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
+		t.Errorf("%+v", said)
+	}
+
+	awaitController(t, s, "nothing is probed", func() bool {
+		before := counted(t, s, bpf.CountBlocks)
+		loop.orders <- "churn 1000 512 0"
+		return counted(t, s, bpf.CountBlocks) == before
+	})
+
+	taken := snapshot(t, s)
+	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} ||
+		taken.GPUMemory[0].BlocksProbed {
+		t.Errorf("%d blocks are alive, whose frees are not seen: %+v", got, taken.GPUMemory)
+	}
+
+	loop.orders <- "hold weights 10 3000000 0"
+	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
+	awaitController(t, s, "the totals follow", func() bool {
+		allocated := s.Sample().Processes[0].CudaAllocated
+		return allocated == held || allocated == held+block
+	})
+
+	loop.end()
+	if a := g.allocators()[0]; a.Allocated != held {
+		t.Errorf("%+v: the test is wrong", a)
+	}
+}
+
+// Blocks that were given up are not followed again, nor are those of later targets. The totals of
+// both go on.
+func testBlockSamplingTotalsGoWithout(t *testing.T) {
+	t.Parallel()
+	one, two := startBlocks(t, realLibC10(t)), startBlocks(t, realLibC10(t))
+	s := traceBlocks(t, one, tracer.Options{Interval: 1})
+
+	one.do("hold weights 5 5000 0")
+	if err := tracer.Probing(s).FollowBlocks(false, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	two.do("driver " + libcuda(t))
+	mustAttach(t, s, two.PID())
+	for _, g := range []gpuProgram{one, two} {
+		loop := startLoop(g)
+		loop.orders <- "again churn 1 512 1"
+		loop.orders <- "hold weights 3 3000000 1"
+		awaitController(t, s, "the totals follow", func() bool {
+			s.Sample()
+			for _, d := range snapshot(t, s).GPUMemory {
+				for _, of := range d.Totals {
+					if d.PID == g.PID() && of.GPU == "1" && (of.Allocated == 3*3_000_320 ||
+						of.Allocated == 3*3_000_320+512) {
+						return !d.BlocksProbed
+					}
+				}
+			}
+			return false
+		})
+
+		loop.end()
+	}
+	for _, said := range s.Sources() {
+		if said.Name == "cuda" && !strings.HasPrefix(said.Reason,
+			"blocks of torch's allocator are not followed") {
+			t.Errorf("%+v", said)
+		}
+	}
+	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
+		t.Errorf("%d blocks are alive, whose frees are not seen", got)
+	}
+}

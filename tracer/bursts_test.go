@@ -1,0 +1,431 @@
+package tracer_test
+
+import (
+	"math"
+	"runtime"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestBursts probes the heap in bursts. No case is parallel: a program that another test starts
+// inherits the probes of the last burst until it executes, and an allocation that two bursts probe
+// would count twice.
+func TestBursts(t *testing.T) {
+	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTime)
+	t.Run("frees between bursts are found from outside", testBurstsFreesBurstsFound)
+	t.Run("young objects do not count yet", testBurstsYoungObjectsDo)
+	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
+	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
+	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
+	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
+	t.Run("equal fingerprints prove nothing", testBurstsEqualFingerprintsProve)
+	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeaves)
+	t.Run("ended target keeps its objects", testBurstsEndedTargetKeeps)
+	t.Run("new target counts from its own start", testBurstsNewTargetCounts)
+	t.Run("snapshot within a burst leaves its tallies", testBurstsSnapshotWithinBurst)
+	t.Run("deaths while every call is probed", testBurstsDeathsCallProbed)
+	t.Run("detach forgets what was learnt", testBurstsDetachForgetsLearnt)
+}
+
+// checkLiveness checks all tracked objects now.
+func checkLiveness(s *tracer.Session) {
+	tracer.Tracker(s).CheckedAt = time.Time{}
+	tracer.Probing(s).CheckLiveness()
+}
+
+func trackedObjects(s *tracer.Session) int { return len(tracer.Tracker(s).Objects) }
+
+// lastFactor is how many times its own length the last probe period represents.
+func lastFactor(s *tracer.Session) float64 {
+	schedule := tracer.Schedule(s)
+	return schedule.Extrapolation(len(schedule.Periods)-1, 0)
+}
+
+// misplaceHeap makes it impossible to attach to the allocator of a target.
+func misplaceHeap(s *tracer.Session, pid int) {
+	for _, target := range tracer.Targets(s) {
+		for i := range target.Heap.Functions {
+			if target.PID == pid {
+				target.Heap.Functions[i].Path = "/nonexistent"
+			}
+		}
+	}
+}
+
+// startBursts runs a program that allocates on command. It traces the program in bursts, of which
+// none is open yet.
+func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
+	t.Helper()
+	target := start(t, tracertest.Build(t, "windows.c"))
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeHeap(t, s)
+	return target, s
+}
+
+// inBurst gives orders during one burst.
+func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
+	t.Helper()
+	openBurst(t, s)
+	runOrders(target, orders...)
+	closeHeap(t, s)
+}
+
+func runOrders(target *tracertest.Target, orders ...string) {
+	for _, order := range orders {
+		target.Say(order)
+		target.Await("done")
+	}
+}
+
+// mustEstimate wants the estimate for a function to be so many objects of that size, multiplied by
+// the factor.
+func mustEstimate(t *testing.T, s *growth.Snapshot, function string, objects, size int64,
+	factor float64,
+) {
+	t.Helper()
+	got := held(s)[function]
+	want := factor * float64(objects)
+	if math.Abs(float64(got[0])-want) > 2 ||
+		math.Abs(float64(got[1])-want*float64(size)) > 0.5*float64(objects)+1 {
+		t.Errorf("%s holds %d objects of %d bytes in all, want %.1f of %d each", function, got[0], got[1],
+			want, size)
+	}
+}
+
+func testBurstsBurstRepresentsTime(t *testing.T) {
+	target, s := startBursts(t)
+	runOrders(target, "keep 700 100") // no probe is open
+	time.Sleep(300 * time.Millisecond)
+	inBurst(t, target, s, "keep 1000 100", "churn 5000 100")
+	factor := lastFactor(s)
+	if factor < 1.001 {
+		t.Fatalf("the burst represents %.2f times its length", factor)
+	}
+
+	taken := snapshot(t, s)
+	mustEstimate(t, taken, "kept_here", 1000, 100, factor)
+	if churn, ok := held(taken)["churn_here"]; ok {
+		t.Errorf("churn_here holds %d, want nothing", churn)
+	}
+
+	for _, h := range taken.Holdings {
+		if h.Kind == growth.KindHeap && h.Stack.Frames[1].Function == "churn_here" &&
+			math.Abs(h.AllocObjects-5000*factor) > 2 {
+			t.Errorf("churn_here has allocated %.1f objects, want %.1f", h.AllocObjects, 5000*factor)
+		}
+	}
+	if taken.Heap.Bursts != 1 || math.Abs(taken.Heap.Extrapolation-factor) > 1e-9 {
+		t.Errorf("%+v, factor %.2f", taken.Heap, factor)
+	}
+}
+
+func testBurstsFreesBurstsFound(t *testing.T) {
+	for _, size := range []string{"24", "100", "1000", "20000", "300000"} {
+		t.Run(size, func(t *testing.T) {
+			target, s := startBursts(t)
+			inBurst(t, target, s, "keep 400 "+size)
+			checkLiveness(s)
+			if n := trackedObjects(s); n != 400 {
+				t.Errorf("%d objects are tracked, want 400", n)
+			}
+			runOrders(target, "drop 150")
+			checkLiveness(s)
+			if n := trackedObjects(s); n != 250 {
+				t.Errorf("%d objects are tracked after the release of 150 of 400, want 250", n)
+			}
+			inBurst(t, target, s, "drop 100") // seen by the probe
+			if n := trackedObjects(s); n != 150 {
+				t.Errorf("%d objects are tracked after the release of 100 of 250, want 150", n)
+			}
+			sightings := 0
+			for _, h := range snapshot(t, s).Holdings {
+				if h.Evidence != nil {
+					sightings++
+					if fate := h.Evidence.Hazard.Mature(0); h.Evidence.Bursts != 1 || fate.Deaths != 100 ||
+						fate.ExposureSeconds <= 0 {
+						t.Errorf("%+v, want 1 burst and 100 deaths", *h.Evidence)
+					}
+				}
+			}
+			if sightings != 1 {
+				t.Errorf("%d stacks were seen in bursts, want 1", sightings)
+			}
+		})
+	}
+}
+
+func testBurstsYoungObjectsDo(t *testing.T) {
+	target, s := startBursts(t)
+	tracer.Schedule(s).Lag = time.Hour
+	inBurst(t, target, s, "keep 1000 100")
+	if got := held(snapshot(t, s)); len(got) != 0 {
+		t.Errorf("%v, want nothing", got)
+	}
+	tracer.Schedule(s).Lag = time.Nanosecond
+	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
+}
+
+// Live objects that are too young, or were born while no probe was open, are not what the allocator
+// retains.
+func testBurstsUnclassifiedHeapFree(t *testing.T) {
+	target, s := startBursts(t)
+	tracer.Schedule(s).Lag = time.Hour
+	inBurst(t, target, s, "keep 2000 10000")
+	runOrders(target, "keep 2000 10000")
+	rows := rowsOf(balanced(t, s), target.PID())
+	if rows[growth.KindRetained] != 0 {
+		t.Errorf("%d bytes are retained, of rows %v", rows[growth.KindRetained], rows)
+	}
+	mustBeNear(t, "unclassified", rows[growth.KindUnclassified], 2*2000*10000)
+}
+
+func allocations(t *testing.T, s *tracer.Session) uint64 {
+	t.Helper()
+	events, _, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return events.Allocations
+}
+
+func testBurstsCallCutEnd(t *testing.T) {
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
+		"2000")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	tracer.Schedule(s).Lag = time.Nanosecond
+	target.Say("go")
+	for range 20 { // while calls are under way
+		closeHeap(t, s)
+		openBurst(t, s)
+		for before := allocations(t, s); allocations(t, s) < before+10_000; {
+			runtime.Gosched()
+		}
+	}
+
+	_, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, l := range losses {
+		if l.Kind == tracer.LossMissedReturn {
+			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		}
+	}
+	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
+		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
+	}
+}
+
+func testBurstsReusedAddressLoss(t *testing.T) {
+	for _, in := range []struct {
+		name            string
+		burst, reported bool
+	}{{"bursts", true, false}, {"all the time", false, true}} {
+		target, s := startBursts(t)
+		for range 2 {
+			if err := tracer.Probing(s).OpenHeap(in.burst, 1); err != nil {
+				t.Fatal(err)
+			}
+			runOrders(target, "keep 300 1000")
+			closeHeap(t, s)
+			runOrders(target, "drop 300")
+		}
+
+		_, losses, err := s.Counters()
+		if err != nil {
+			t.Fatal(err)
+		}
+		reported := slices.ContainsFunc(losses,
+			func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
+		if reported != in.reported {
+			t.Errorf("%s: lost: %v", in.name, losses)
+		}
+	}
+}
+
+// evidenceOf is the evidence for what a function holds.
+func evidenceOf(t *testing.T, s *tracer.Session, function string) growth.BurstEvidence {
+	t.Helper()
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Evidence != nil && h.Stack.Frames[1].Function == function {
+			return *h.Evidence
+		}
+	}
+	t.Fatalf("nothing of %s was seen in bursts", function)
+	return growth.BurstEvidence{}
+}
+
+func testBurstsFingerprintsFindReplaced(t *testing.T) {
+	for _, size := range []string{"40", "1000", "20000"} {
+		t.Run(size, func(t *testing.T) {
+			target, s := startBursts(t)
+			inBurst(t, target, s, "keep 400 "+size)
+			checkLiveness(s)
+			if got := evidenceOf(t, s, "kept_here"); got.Fingerprinted != 400 || got.Unchanged != 400 ||
+				got.Diversity < 0.99 {
+				t.Errorf(
+					"%d of %d objects are as they were, and two differ with %.3f; want all of 400, and 0.99",
+					got.Unchanged, got.Fingerprinted, got.Diversity)
+			}
+			runOrders(target, "drop 150", "other 150 "+size)
+			checkLiveness(s)
+			got := evidenceOf(t, s, "kept_here")
+			if got.Unchanged != 250 || got.Fingerprinted < 300 { // some are found dead
+				t.Errorf("%d of %d objects are as they were after 150 of 400 were replaced", got.Unchanged,
+					got.Fingerprinted)
+			}
+		})
+	}
+}
+
+func testBurstsEqualFingerprintsProve(t *testing.T) {
+	target, s := startBursts(t)
+	inBurst(t, target, s, "other 400 1000")
+	if got := evidenceOf(t, s, "other_here"); got.Fingerprinted != 400 || got.Diversity != 0 {
+		t.Errorf("of %d objects two differ with %.3f, want 400 and 0", got.Fingerprinted, got.Diversity)
+	}
+}
+
+func startBurstsProgram(t *testing.T) *tracertest.Target {
+	t.Helper()
+	return start(t, tracertest.Build(t, "windows.c"))
+}
+
+// heapOf returns the status of source heap of a process.
+func heapOf(s *tracer.Session, pid int) source.Status {
+	for _, source := range s.Sources() {
+		if source.Name == "heap" && source.PID == pid {
+			return source
+		}
+	}
+	return source.Status{}
+}
+
+func testBurstsUnprobedTargetLeaves(t *testing.T) {
+	target, s := startBursts(t)
+	other := startBurstsProgram(t)
+	mustAttach(t, s, other.PID())
+	misplaceHeap(s, other.PID())
+	inBurst(t, target, s, "keep 1000 100")
+	mustEstimate(t, snapshot(t, s), "kept_here", 1000, 100, lastFactor(s))
+	if source := heapOf(s, other.PID()); source.Attached ||
+		!strings.Contains(source.Reason, "no such file") {
+		t.Errorf("%+v", source)
+	}
+}
+
+func testBurstsEndedTargetKeeps(t *testing.T) {
+	target, s := startBursts(t)
+	other := startBurstsProgram(t)
+	mustAttach(t, s, other.PID())
+	openBurst(t, s)
+	runOrders(other, "keep 300 100")
+	closeHeap(t, s)
+	pid := other.PID()
+	misplaceHeap(s, pid) // the error of an attach to an ending process depends on the moment
+	other.Hangup()       // the session may have noticed the end or not
+	inBurst(t, target, s)
+	if source := heapOf(s, pid); !source.Attached {
+		t.Errorf("%+v", source)
+	}
+
+	if n := trackedObjects(s); n != 300 {
+		t.Errorf("%d objects are tracked, want 300", n)
+	}
+}
+
+func testBurstsNewTargetCounts(t *testing.T) {
+	target, s := startBursts(t)
+	inBurst(t, target, s)
+	time.Sleep(500 * time.Millisecond)
+	other := startBurstsProgram(t)
+	openBurst(t, s)
+	mustAttach(t, s, other.PID()) // while it is open
+	runOrders(target, "keep 1000 100")
+	runOrders(other, "other 1000 100", "churn 100 100")
+	closeHeap(t, s)
+	taken := snapshot(t, s)
+	mustEstimate(t, taken, "kept_here", 1000, 100, lastFactor(s))
+	mustEstimate(t, taken, "other_here", 1000, 100, 1)
+	for _, h := range taken.Holdings {
+		if h.Kind == growth.KindHeap && h.Stack.PID == other.PID() &&
+			h.Stack.Frames[1].Function == "churn_here" && h.AllocObjects != 100 {
+			t.Errorf("churn_here has allocated %.1f objects, want 100", h.AllocObjects)
+		}
+	}
+}
+
+func testBurstsSnapshotWithinBurst(t *testing.T) {
+	target := startBurstsProgram(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, MaxStacks: 4})
+	tracer.Schedule(s).Lag = time.Nanosecond
+	closeHeap(t, s)
+	openBurst(t, s)
+	// 6 of 8 tallies
+	runOrders(target, "keep 10 100", "keep 10 200", "keep 10 400", "keep 10 800", "keep 10 1600",
+		"keep 10 3200")
+	snapshot(t, s)
+	closeHeap(t, s)
+	objects := 0.0
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Kind == growth.KindHeap {
+			objects += h.AllocObjects
+		}
+	}
+
+	if want := 60 * lastFactor(s); math.Abs(objects-want) > 0.01 || lastFactor(s) < 1.001 {
+		t.Errorf("%.2f objects were allocated, want %.2f", objects, want)
+	}
+}
+
+func testBurstsDeathsCallProbed(t *testing.T) {
+	target, s := startBursts(t)
+	inBurst(t, target, s, "keep 400 100")
+	if err := tracer.Probing(s).OpenHeap(false, 1); err != nil {
+		t.Fatal(err)
+	}
+
+	runOrders(target, "drop 150")
+	closeHeap(t, s)
+	if n := trackedObjects(s); n != 250 {
+		t.Errorf("%d objects are tracked, want 250", n)
+	}
+
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Evidence != nil && (h.Evidence.Hazard != (growth.HazardRate{})) {
+			t.Errorf("%+v", *h.Evidence)
+		}
+	}
+}
+
+func testBurstsDetachForgetsLearnt(t *testing.T) {
+	target, s := startBursts(t)
+	other := startBurstsProgram(t)
+	mustAttach(t, s, other.PID())
+	inBurst(t, target, s, "keep 10 100")
+	openBurst(t, s)
+	runOrders(other, "keep 300 100")
+	closeHeap(t, s)
+	checkLiveness(s)
+	tracker := tracer.Tracker(s)
+	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 2 ||
+		allocators != 2 {
+		t.Errorf("%d hazard rates and %d allocators are known, want 2 and 2", hazards, allocators)
+	}
+
+	mustDetach(t, s, other.PID())
+	if hazards, allocators := len(tracker.HazardRates), len(tracker.Allocators); hazards != 1 ||
+		allocators != 1 || trackedObjects(s) != 10 {
+		t.Errorf("%d hazard rates, %d allocators and %d objects are known, want 1, 1 and 10", hazards,
+			allocators, trackedObjects(s))
+	}
+}

@@ -1,0 +1,439 @@
+package tracer_test
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestGPUAttach probes CUDA's driver when it is loaded, and leaves nothing behind.
+func TestGPUAttach(t *testing.T) {
+	t.Parallel()
+	t.Run("driver is probed when it is loaded", testGPUAttachDriverProbedWhen)
+	t.Run("program without a GPU has no source cuda", testGPUAttachProgramWithoutGPU)
+	t.Run("memory allocated before tracing started does not count",
+		testGPUAttachMemoryAllocatedTracing)
+	t.Run("child's memory is not its parent's", testGPUAttachChildMemoryParent)
+	t.Run("old driver's missing functions are named", testGPUAttachOldDriverMissing)
+	t.Run("damaged driver is named", testGPUAttachDamagedDriverNamed)
+	t.Run("exited program keeps its rows", testGPUAttachExitedProgramKeeps)
+	t.Run("execution leaves nothing in the kernel", testGPUAttachExecutionLeavesNothing)
+	t.Run("detach leaves nothing in the kernel", testGPUAttachDetachLeavesNothing)
+}
+
+// TestNVML reads what the driver counts for a process, from a library whose answers a file sets.
+func TestNVML(t *testing.T) {
+	t.Run("driver's count is in the samples", testNVMLDriverCountSamples)
+	t.Run("process without a GPU does not load NVML", testNVMLProcessWithoutGPU)
+}
+
+func testGPUAttachDriverProbedWhen(t *testing.T) {
+	t.Parallel()
+	for _, sources := range [][]string{nil, {"cuda", "mapping"}, {"cuda"}} {
+		t.Run(fmt.Sprint(sources), func(t *testing.T) {
+			g := startCUDA(t)
+			s := open(t, tracer.Options{PID: g.PID(), Interval: 1, Sources: sources})
+			if said := tracer.Targets(s)[0].GPU.Status(); said.Attached ||
+				said.Reason != "CUDA's driver (libcuda.so.1) is not mapped" || len(said.Details) > 0 {
+				t.Errorf("before it is loaded: %+v", said)
+			}
+			if sample := s.Sample().Processes[0]; sample.CudaDriver != growth.Unknown ||
+				sample.Pinned != growth.Unknown || sample.CudaAllocated != growth.Unknown {
+				t.Errorf("before it is loaded: %+v", sample)
+			}
+			g.do("load " + libcuda(t))
+			awaitCUDA(t, s)
+			if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != "" ||
+				!strings.HasPrefix(said.Details[0], "cuMemFree_v2 in /") {
+				t.Errorf("after it is loaded: %+v", said)
+			}
+			expected := newExpectation()
+			for _, a := range gpuAPIs {
+				g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
+				expected.add(a, 3, 5)
+			}
+			mustHoldExpected(t, g, s, "load", expected)
+			mustLoseNothing(t, s)
+		})
+	}
+}
+
+func testGPUAttachProgramWithoutGPU(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t)
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	for _, said := range s.Sources() {
+		if said.Name == "cuda" {
+			t.Errorf("%+v", said)
+		}
+	}
+	if taken := snapshot(t, s); len(taken.GPUMemory) > 0 || len(taken.GPUHoldings) > 0 {
+		t.Errorf("%+v, %+v", taken.GPUMemory, taken.GPUHoldings)
+	}
+}
+
+// Neither memory from before tracing started nor its frees count.
+func testGPUAttachMemoryAllocatedTracing(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	for _, a := range gpuAPIs {
+		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size))
+	}
+
+	g.do("retain 3", "free segment 1")
+	before := g.totals("totals")
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	expected := newExpectation()
+	for _, a := range gpuAPIs {
+		held := int64(5)
+		if a.name == "segment" { // one of them has been freed, and its handle is held
+			held = 4
+		}
+
+		g.do(fmt.Sprintf("free %s %d", a.name, held-2), fmt.Sprintf("keep %s 2", a.name),
+			fmt.Sprintf("hold %s 7 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
+		expected.add(a, 7, 7)
+	}
+
+	g.do("release 3")
+	taken := snapshot(t, s)
+	mustAmount(t, "held", heldBySite(taken), expected.held)
+	mustAmount(t, "allocated", allocatedBySite(taken), expected.allocated)
+	if after := g.totals("totals"); after["device"] != [2]int64{
+		before["device"][0] + 2,
+		before["device"][1] + 2000,
+	} {
+		t.Errorf("%v, before %v: the test is wrong", after, before)
+	}
+	mustLoseNothing(t, s)
+}
+
+func testGPUAttachChildMemoryParent(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	expected := newExpectation()
+	g.do("hold malloc 9 1000", "hold allochost 9 4096")
+	expected.add(gpuAPINamed("malloc"), 9, 9)
+	expected.add(gpuAPINamed("allochost"), 9, 9)
+	g.do("fork", "child free malloc 5", "child hold async 3 10", "child hold malloc 20 512",
+		"child free allochost 9", "child wrong 2")
+	mustHoldExpected(t, g, s, "what the child did", expected)
+	g.do("free malloc 4", "hold managed 2 70000")
+	expected.add(gpuAPINamed("malloc"), -4, 0)
+	expected.add(gpuAPINamed("managed"), 2, 2)
+	mustHoldExpected(t, g, s, "what the parent did", expected)
+	mustLoseNothing(t, s)
+}
+
+func testGPUAttachOldDriverMissing(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t, "-DOLD"))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	said := sourceOf(t, s, "cuda")
+	for _, name := range []string{
+		"cuMemAllocAsync", "cuMemAllocAsync_ptsz", "cuMemAllocFromPoolAsync",
+		"cuMemAllocFromPoolAsync_ptsz", "cuMemCreate", "cuMemFreeAsync",
+		"cuMemFreeAsync_ptsz", "cuMemMap", "cuMemRelease", "cuMemRetainAllocationHandle", "cuMemUnmap",
+	} {
+		if !strings.Contains(strings.Join(said.Details, "\n")+"\n",
+			": "+name+" is not in this driver\n") {
+			t.Errorf("%s is not named in %q", name, said.Details)
+		}
+	}
+
+	if !said.Attached || said.Reason != "" || strings.Count(strings.Join(said.Details, " "),
+		"is not in this driver") != 11 {
+		t.Errorf("%+v", said)
+	}
+
+	expected := newExpectation()
+	for _, name := range []string{"malloc", "pitch", "managed", "hostalloc", "allochost", "register"} {
+		a := gpuAPINamed(name)
+		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
+		expected.add(a, 3, 5)
+	}
+
+	mustHoldExpected(t, g, s, "an old driver", expected)
+	mustLoseNothing(t, s)
+}
+
+// A file is not believed to be the driver for its name.
+func testGPUAttachDamagedDriverNamed(t *testing.T) {
+	t.Parallel()
+	whole, err := os.ReadFile(libcuda(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	wrong := slicesOf(whole)
+	g := startCUDA(t)
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	for what, content := range wrong {
+		path := filepath.Join(t.TempDir(), "libcuda.so.1")
+		if err := os.WriteFile(path, content, 0o700); err != nil {
+			t.Fatal(err)
+		}
+
+		g.do("map " + path)
+		eventually(t, what+" is named",
+			func() bool { return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason, path) })
+		if said := sourceOf(t, s, "cuda"); said.Attached {
+			t.Errorf("%s: %+v", what, said)
+		}
+	}
+
+	empty := tracertest.BuildLibrary(t, "c10.cc", "libcuda.so.1")
+	g.do("map " + empty)
+	eventually(t, "one without functions is named", func() bool {
+		return strings.Contains(tracer.Targets(s)[0].GPU.Status().Reason,
+			"find CUDA's driver in "+empty+": it exports no cuMemAlloc_v2 and cuMemFree_v2")
+	})
+
+	g.do("load " + libcuda(t))
+	awaitCUDA(t, s)
+	g.do("hold malloc 5 1000")
+	if got := heldBySite(snapshot(t, s))["cuda_segment hold_malloc"]; got != [2]int64{5, 5000} {
+		t.Errorf("the good one's caller holds %d", got)
+	}
+	if said := sourceOf(t, s, "cuda"); !said.Attached ||
+		strings.Count(said.Reason, ";") != len(wrong) {
+		t.Errorf("%+v", said)
+	}
+
+	if !isAttached(s, "heap") {
+		t.Errorf("%+v", s.Sources())
+	}
+}
+
+// slicesOf returns damaged copies of a library, by what has happened to them.
+func slicesOf(whole []byte) map[string][]byte {
+	text := []byte(strings.Repeat("This is no library. ", 500))
+	scrambled := append([]byte(nil), whole...)
+	for i := 64; i < len(scrambled); i++ {
+		scrambled[i] ^= 0xa5
+	}
+
+	return map[string][]byte{
+		"a text":                          text,
+		"a file of zeros":                 make([]byte, 8192),
+		"one that ends in its header":     whole[:40],
+		"one that ends in its first page": whole[:4000],
+		"one that ends in the middle":     whole[:len(whole)/2],
+		"one that is scrambled":           scrambled,
+	}
+}
+
+func testGPUAttachExitedProgramKeeps(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	expected := newExpectation()
+	for _, a := range gpuAPIs {
+		g.do(fmt.Sprintf("hold %s 3 %d", a.name, a.size))
+		expected.add(a, 3, 3)
+	}
+
+	end(t, s, g.Target)
+	mustAmount(t, "held at the end", heldBySite(snapshot(t, s)), expected.held)
+	s.Sample()
+}
+
+func testGPUAttachExecutionLeavesNothing(t *testing.T) {
+	t.Parallel()
+	g := startCUDA(t, libcuda(t))
+	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
+
+	g.do("hold malloc 30 1000", "hold create 3 2097152", "hold lent 2 2097152", "hold register 2 9000")
+	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 37 || had[bpf.MapGpuMappings] != 2 ||
+		had[bpf.MapGpuUsers] != 1 {
+		t.Errorf("the kernel has %v: the test is wrong", had)
+	}
+
+	g.Say("exec " + g.Path)
+	g.Await("ready")
+	followUntilTraced(t, s, g.PID())
+	for _, name := range []string{bpf.MapGpuLive, bpf.MapGpuMappings, bpf.MapGpuUsers} {
+		if n := entries(t, s, g.PID())[name]; n != 0 {
+			t.Errorf("%s still has %d entries", name, n)
+		}
+	}
+	if taken := snapshot(t, s); len(taken.GPUMemory)+len(taken.GPUHoldings) > 0 {
+		t.Errorf("%+v, %+v", taken.GPUMemory, taken.GPUHoldings)
+	}
+
+	g.do("load " + libcuda(t))
+	awaitCUDA(t, s)
+	g.do("hold malloc 7 1000")
+	mustAmount(t, "of the new program", heldBySite(snapshot(t, s)),
+		amounts{"cuda_segment hold_malloc": {7, 7000}})
+}
+
+func testGPUAttachDetachLeavesNothing(t *testing.T) {
+	t.Parallel()
+	c10 := realLibC10(t)
+	g, other := startBlocks(t, c10), startBlocks(t, c10)
+	s := traceBlocks(t, other, tracer.Options{Interval: 1})
+
+	g.do("driver " + libcuda(t))
+	mustAttach(t, s, g.PID())
+	g.do("hold weights 30 1000 1")
+	other.do("hold weights 7 1000 1", "hold weights 1 1000 2")
+	if had := entries(t, s, g.PID()); had[bpf.MapGpuLive] != 31 || had[bpf.MapGpuTotals] != 1 {
+		t.Errorf("the kernel has %v: the test is wrong", had)
+	}
+
+	mustDetach(t, s, g.PID())
+	g.do("hold weights 3 1000 1")
+	if left := entries(t, s, g.PID()); len(left) != 0 {
+		t.Errorf("the kernel still has %v", left)
+	}
+
+	mustAmount(t, "of the other", heldByBlocks(snapshot(t, s)),
+		amounts{"1 hold_weights": {7, 7168}, "2 hold_weights": {1, 1024}})
+	mustReportTotals(t, other, s, "of the other")
+}
+
+// nvmlAnswers replaces the file that steers testdata/nvml.c.
+func nvmlAnswers(t *testing.T, file string, lines ...string) {
+	t.Helper()
+	part := file + ".part"
+	if err := os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(part, file); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// sampleUntil samples until the moment is as wanted. NVML is opened in the background.
+func sampleUntil(t *testing.T, s *tracer.Session, what string,
+	good func(growth.TreeSample) bool,
+) growth.TreeSample {
+	t.Helper()
+	var moment growth.TreeSample
+	eventually(t, what, func() bool {
+		moment = s.Sample()
+		return len(moment.Processes) == 1 && good(moment)
+	})
+	return moment
+}
+
+func usedIs(bytes int64) func(growth.TreeSample) bool {
+	return func(m growth.TreeSample) bool { return m.Processes[0].GPUUsed == bytes }
+}
+
+// The library stays loaded in this program: a file steers its answers in all parts of the case.
+func testNVMLDriverCountSamples(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "answers")
+	t.Setenv("NVML_STUB", file)
+	target := start(t, tracertest.Build(t, "cuda.c", "-pthread"),
+		tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1"))
+	process := func(gpu string, bytes int64) string {
+		return fmt.Sprintf("compute.%s 1:77 %d:%d", gpu, target.PID(), bytes)
+	}
+
+	nvmlAnswers(t, file, "count 2", "memory.0 5000 80000", "memory.1 700 90000", process("0", 4000),
+		process("1", 600))
+	s, err := tracer.Open(t.Context(), tracer.Options{
+		PID:  target.PID(),
+		NVML: tracertest.BuildNVML(t),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+
+	moment := sampleUntil(t, s, "4600 bytes of two GPUs", usedIs(4600))
+	if len(moment.GPUs) != 2 || moment.GPUs[0].Used != 5000 || moment.GPUs[1].Total != 90000 ||
+		moment.GPUs[1].Instance != -1 ||
+		!slices.Equal(moment.GPUs[1].Users, []int{target.PID()}) {
+		t.Errorf("GPUs %+v", moment.GPUs)
+	}
+
+	mustBeUsed(t, s, 4600, "")
+
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", process("0", 8000))
+	sampleUntil(t, s, "growth to 8000 bytes", usedIs(8000))
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 1:77")
+	sampleUntil(t, s, "nothing of a process that is not listed", usedIs(growth.Unknown))
+	mustBeUsed(t, s, growth.Unknown, "does not list")
+	nvmlAnswers(t, file, "count 1", "memory.0 9000 80000", "compute.0 !4")
+	sampleUntil(t, s, "nothing without permission", func(growth.TreeSample) bool {
+		snapshot, err := s.Snapshot()
+		return err == nil && strings.Contains(snapshot.GPUMemory[0].Reason, "permission")
+	})
+
+	nvmlAnswers(t, file, "count 1", "mig.0 1", "memory.0.0 3000 40000", "memory.0.2 10 40000",
+		process("0.0", 2500))
+	moment = sampleUntil(t, s, "2500 bytes on an instance", usedIs(2500))
+	if len(moment.GPUs) != 2 || moment.GPUs[0].Instance != 0 || moment.GPUs[0].Used != 3000 {
+		t.Errorf("instances %+v", moment.GPUs)
+	}
+
+	nvmlAnswers(t, file, "all 9") // the driver is not loaded any more
+	sampleUntil(t, s, "nothing once the driver has vanished", usedIs(growth.Unknown))
+}
+
+// mustBeUsed wants a snapshot to report what the driver counts for the only process, or why it does
+// not.
+func mustBeUsed(t *testing.T, s *tracer.Session, bytes int64, reason string) {
+	t.Helper()
+	snapshot, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(snapshot.GPUMemory) != 1 || snapshot.GPUMemory[0].Used != bytes ||
+		!strings.Contains(snapshot.GPUMemory[0].Reason, reason) {
+		t.Errorf("devices %+v, want %d bytes, %q", snapshot.GPUMemory, bytes, reason)
+	}
+}
+
+func testNVMLProcessWithoutGPU(t *testing.T) {
+	target := start(t, tracertest.Build(t, "leak.c"))
+	library := tracertest.BuildNVML(t, "-DNEVER_LOADED")
+	s, err := tracer.Open(t.Context(), tracer.Options{PID: target.PID(), NVML: library})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	moment := s.Sample()
+	snapshot, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if moment.GPUs != nil || moment.Processes[0].CudaDriver != growth.Unknown ||
+		snapshot.GPUMemory != nil || isMapped(t, library) {
+		t.Errorf("GPUs %+v, devices %+v, sample %+v", moment.GPUs, snapshot.GPUMemory,
+			moment.Processes[0].Sample)
+	}
+}
+
+// isMapped reports whether this program has loaded a library.
+func isMapped(t *testing.T, library string) bool {
+	t.Helper()
+	maps, err := os.ReadFile("/proc/self/maps")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.Contains(string(maps), library)
+}

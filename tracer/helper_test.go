@@ -1,0 +1,400 @@
+package tracer_test
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+	"github.com/cilium/ebpf"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	tracertest.Cleanup()
+	os.Exit(code)
+}
+
+// open starts a trace that ends with the test. Stacks are whole from the start.
+func open(t testing.TB, options tracer.Options) *tracer.Session {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	s, err := tracer.Open(t.Context(), options)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+
+	awaitTables(s)
+	return s
+}
+
+func snapshot(t testing.TB, s *tracer.Session) *growth.Snapshot {
+	t.Helper()
+	snapshot, err := s.Snapshot()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return snapshot
+}
+
+// held returns what the callers of the allocator hold, by function: objects and bytes.
+func held(snapshot *growth.Snapshot) map[string][2]int64 {
+	sums := make(map[string][2]int64)
+	for _, h := range snapshot.Holdings {
+		if h.Kind != growth.KindHeap || h.InuseObjects == 0 {
+			continue
+		}
+
+		name := "?"
+		if len(h.Stack.Frames) > 1 {
+			name = h.Stack.Frames[1].Function
+		}
+		sum := sums[name]
+		sums[name] = [2]int64{sum[0] + int64(h.InuseObjects), sum[1] + h.InuseBytes}
+	}
+	return sums
+}
+
+// mustHold compares with the lines NAME OBJECTS BYTES that the target reports. Its other functions
+// hold nothing.
+func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
+	t.Helper()
+	for _, line := range truth {
+		var name string
+		var want [2]int64
+		if _, err := fmt.Sscan(line, &name, &want[0], &want[1]); err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		if got[name] != want {
+			t.Errorf("%s holds %d, want %d (objects, bytes)", name, got[name], want)
+		}
+
+		delete(got, name)
+	}
+	for name, holds := range got {
+		if strings.HasPrefix(name, "case_") || strings.HasPrefix(name, "base_") {
+			t.Errorf("%s holds %d, want nothing", name, holds)
+		}
+	}
+}
+
+// mustLoseNothing fails if the trace has lost anything.
+func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
+	t.Helper()
+	events, losses, err := s.Counters()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, l := range losses {
+		t.Errorf("lost: %d %s", l.Count, l.Reason)
+	}
+	return events
+}
+
+var modes = []probe.Mode{probe.Session, probe.Multi, probe.Single}
+
+// A job is a shell that has started ranks, each the program of steps.c.
+type job struct {
+	*tracertest.Target
+	ranks []*rank
+}
+
+// A rank takes its orders through a pipe in the file system.
+type rank struct {
+	t     testing.TB
+	pid   int
+	input *os.File
+	lines *bufio.Scanner
+}
+
+func startJob(t testing.TB, ranks int) *job {
+	t.Helper()
+	dir := t.TempDir()
+	script := "program=" + tracertest.Build(t, "steps.c") + "\n"
+	var pipes [][2]*os.File
+	for i := range ranks {
+		in, out := fmt.Sprintf("%s/in%d", dir, i), fmt.Sprintf("%s/out%d", dir, i)
+		pipes = append(pipes, [2]*os.File{fifo(t, in), fifo(t, out)})
+		script += fmt.Sprintf("RANK=%d LOCAL_RANK=%[1]d WORLD_SIZE=%d $program <%s >%s & echo $!\n", i,
+			ranks, in, out)
+	}
+
+	j := &job{Target: tracertest.StartCommand(t,
+		exec.Command("/bin/sh", "-c", script+"echo ready; read line; wait"))}
+	for i, line := range j.Await("ready") {
+		pid, err := strconv.Atoi(line)
+		if err != nil {
+			t.Fatalf("%q is no PID", line)
+		}
+		t.Cleanup(func() { _ = syscall.Kill(pid, syscall.SIGKILL) })
+		r := &rank{t, pid, pipes[i][0], bufio.NewScanner(pipes[i][1])}
+		r.await("ready")
+		j.ranks = append(j.ranks, r)
+	}
+	return j
+}
+
+func fifo(t testing.TB, path string) *os.File {
+	t.Helper()
+	if err := syscall.Mkfifo(path, 0o600); err != nil {
+		t.Fatal(err)
+	}
+
+	f, err := os.OpenFile(path, os.O_RDWR, 0) // which does not wait for a writer
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+func (r *rank) await(word string) {
+	r.t.Helper()
+	if !r.lines.Scan() || r.lines.Text() != word {
+		r.t.Fatalf("PID %d said %q, want %q", r.pid, r.lines.Text(), word)
+	}
+}
+
+func (r *rank) order(format string, arguments ...any) {
+	r.t.Helper()
+	if _, err := fmt.Fprintf(r.input, format+"\n", arguments...); err != nil {
+		r.t.Fatal(err)
+	}
+	r.await("done")
+}
+
+// traceJob traces all ranks of a job.
+func traceJob(t testing.TB, j *job, interval uint64) *tracer.Session {
+	t.Helper()
+	s := open(t, tracer.Options{PID: j.PID(), Interval: interval, Children: true})
+	for _, r := range j.ranks {
+		followUntilTraced(t, s, r.pid)
+	}
+	return s
+}
+
+// start starts a program and waits until it is ready.
+func start(t testing.TB, path string, arguments ...string) *tracertest.Target {
+	t.Helper()
+	return startCommand(t, exec.Command(path, arguments...))
+}
+
+func startCommand(t testing.TB, command *exec.Cmd) *tracertest.Target {
+	t.Helper()
+	target := tracertest.StartCommand(t, command)
+	target.Await("ready")
+	return target
+}
+
+// sourceOf returns the status of one of the sources of a session.
+func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
+	t.Helper()
+	for _, source := range s.Sources() {
+		if source.Name == name {
+			return source
+		}
+	}
+	t.Fatalf("no source %s in %+v", name, s.Sources())
+	return source.Status{}
+}
+
+func functions(s *growth.Stack) []string {
+	names := make([]string, len(s.Frames))
+	for i, f := range s.Frames {
+		names[i] = f.Function
+	}
+	return names
+}
+
+func startSteps(t testing.TB, flags ...string) *tracertest.Target {
+	t.Helper()
+	return start(t, tracertest.Build(t, "steps.c", flags...))
+}
+
+func order(target *tracertest.Target, format string, arguments ...any) {
+	target.Say(fmt.Sprintf(format, arguments...))
+	target.Await("done")
+}
+
+// end makes a target exit, and waits for it.
+func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {
+	t.Helper()
+	target.Hangup()
+	eventually(t, "the end is noticed", func() bool { return !s.IsTraced(target.PID()) })
+}
+
+// eventually waits at most a minute for something that happens in the background.
+func eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(time.Minute); !holds(); time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not in a minute: %s", what)
+		}
+	}
+}
+
+func descriptors(t testing.TB) int {
+	t.Helper()
+	names, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
+}
+
+func isAttached(s *tracer.Session, name string) bool {
+	return slices.ContainsFunc(s.Sources(),
+		func(source source.Status) bool { return source.Name == name && source.Attached })
+}
+
+// caller is the innermost function of a stack that is in the program itself.
+func caller(stack *growth.Stack, program string) string {
+	for _, f := range stack.Frames {
+		if f.Module != nil && filepath.Base(f.Module.Path) == filepath.Base(program) {
+			return f.Function
+		}
+	}
+	if len(stack.Frames) > 0 {
+		return stack.Frames[0].Function
+	}
+	return "?"
+}
+
+// lineWith is the number of the line of testdata/tensors.py that ends in a comment.
+func lineWith(t *testing.T, comment string) int {
+	t.Helper()
+	raw, err := os.ReadFile(tracertest.Source("tensors.py"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	before, _, ok := strings.Cut(string(raw), "# "+comment+"\n")
+	if !ok {
+		t.Fatalf("no line ends in %q", comment)
+	}
+	return strings.Count(before, "\n") + 1
+}
+
+// copied returns the path of a copy of a library under another name.
+func copied(t *testing.T, library, name string) string {
+	t.Helper()
+	content, err := os.ReadFile(library)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	path := filepath.Join(t.TempDir(), name)
+	if err := os.WriteFile(path, content, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// python is the distribution's, for which apt has torch.
+const python = "/usr/bin/python3"
+
+// A trainer is a real one: testdata/train.py with torch.
+type trainer struct{ *tracertest.Target }
+
+func startTrainer(t testing.TB, arguments ...string) trainer {
+	t.Helper()
+	tracertest.NeedsRoot(t)
+	if out, err := exec.Command(python, "-c", "import torch").CombinedOutput(); err != nil {
+		t.Fatalf("%s has no torch (apt-get install python3-torch): %v\n%s", python, err, out)
+	}
+	arguments = append([]string{tracertest.Source("train.py")}, arguments...)
+	target := start(t, python, arguments...)
+	return trainer{target}
+}
+
+// train runs so many steps and calls meanwhile while they are under way. It returns their losses.
+func (g trainer) train(steps int, meanwhile func()) []string {
+	g.Say(strconv.Itoa(steps))
+	meanwhile()
+	return g.Await("done")
+}
+
+func nothing() {}
+
+// awaitTables waits until the files that are mapped now have their unwind tables.
+func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background(), time.Minute) }
+
+// attach makes a process a target, whether it is in the tree or not.
+func attach(s *tracer.Session, pid int) error {
+	p, err := process.Open(pid)
+	if err != nil {
+		return err
+	}
+	defer p.Close()
+	return tracer.Attach(s, p, nil)
+}
+
+func mustAttach(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	if err := attach(s, pid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func mustDetach(t testing.TB, s *tracer.Session, pid int) {
+	t.Helper()
+	if err := tracer.Detach(s, pid); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func openBurst(t testing.TB, s *tracer.Session) {
+	t.Helper()
+	if err := tracer.Probing(s).OpenHeap(true, 1); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func closeHeap(t testing.TB, s *tracer.Session) {
+	t.Helper()
+	if err := tracer.Probing(s).CloseHeap(); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// counted is what the BPF programs have counted since tracing started.
+func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
+	t.Helper()
+	values, err := kernel.ReadCounters(tracer.Kernel(s).Counters)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return values[what]
+}
+
+// entriesOf returns the number of entries in a BPF map.
+func entriesOf(t testing.TB, m *ebpf.Map) (n int) {
+	t.Helper()
+	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())
+	all := m.Iterate()
+	for all.Next(&key, &value) {
+		n++
+	}
+	return n
+}

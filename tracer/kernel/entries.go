@@ -1,0 +1,65 @@
+package kernel
+
+import (
+	"errors"
+	"fmt"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/allocscope/allocscope/bpf"
+)
+
+// codeID is a key of the map of code objects that the BPF programs have reported, opaque here.
+type codeID [16]byte
+
+// DeleteProcess deletes what the BPF programs have recorded of a process. It must not be
+// traced any more.
+func (k *Kernel) DeleteProcess(pid uint32) error {
+	isObject := func(key *bpf.Address, _ *bpf.Allocation) bool { return key.Tgid == pid }
+	isReported := func(_ *uint64, tgid *uint32) bool { return *tgid == pid }
+	return errors.Join(
+		DeleteWhere(k.Live, isObject),
+		DeleteWhere(k.Tensors, isObject),
+		DeleteWhere(k.GpuLive, func(key *bpf.GpuAddress, _ *bpf.GpuMemory) bool {
+			return key.Tgid == pid
+		}),
+		DeleteWhere(k.GpuMappings, func(key *bpf.GpuAddress, _ *bpf.GpuMapping) bool {
+			return key.Tgid == pid
+		}),
+		DeleteWhere(k.GpuTotals, func(key *bpf.GpuId, _ *bpf.GpuTotal) bool {
+			return key.Tgid == pid
+		}),
+		DeleteWhere(k.Faults, func(key *bpf.Address, _ *bpf.Fault) bool { return key.Tgid == pid }),
+		DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool {
+			return key.Tgid == pid
+		}),
+		DeleteWhere(k.ReportedStacks, isReported),
+		DeleteWhere(k.ReportedCodes, func(_ *codeID, tgid *uint32) bool { return *tgid == pid }),
+	)
+}
+
+// MoveObjects moves the objects of a map to another and calls moved for each, unless it
+// is nil. If the other is full, the rest is lost: it returns how many.
+func MoveObjects(
+	from, to *ebpf.Map, moved func(bpf.Address, *bpf.Allocation),
+) (lost int, err error) {
+	var keys []bpf.Address
+	var values []bpf.Allocation
+	err = ReadMap(from, func(key *bpf.Address, a *bpf.Allocation) {
+		keys, values = append(keys, *key), append(values, *a)
+	})
+	if err != nil {
+		return 0, fmt.Errorf("read map %v: %w", from, err)
+	}
+
+	DeleteKeys(from, keys)
+	for i, key := range keys {
+		if to.Put(key, values[i]) != nil {
+			return len(keys) - i, nil
+		}
+		if moved != nil {
+			moved(key, &values[i])
+		}
+	}
+	return 0, nil
+}

@@ -1,0 +1,200 @@
+package overhead_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"runtime"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/features"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/source"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// hangs makes the test binary a program that hangs in the middle of measuring costs.
+const hangs = "ALLOCSCOPE_TEST_HANGS_WHILE_MEASURING"
+
+func init() {
+	if os.Getenv(hangs) == "" {
+		return
+	}
+	fmt.Println(hang())
+	os.Exit(1)
+}
+
+// hang prints the PID of the calibrated child once its functions are probed, and waits for ever.
+func hang() error {
+	k, err := load(probe.Automatic)
+	if err != nil {
+		return err
+	}
+	_, err = calibrate.Measure(context.Background(), calibrate.Tracing{
+		Mode: k.Mode, Programs: k.HeapPrograms(), Detach: func([]link.Link) {}, Timeout: time.Minute,
+		SetTraced: func(pid int, traced bool) error {
+			fmt.Printf("%d\nready\n", pid)
+			select {}
+		},
+	})
+	return err
+}
+
+func load(mode probe.Mode) (*kernel.Kernel, error) {
+	return kernel.Load(kernel.Config{
+		MaxLive: kernel.DefaultMaxLive, MaxStacks: kernel.DefaultMaxStacks,
+		MaxFaults: kernel.MaxFaults, Mode: mode,
+	})
+}
+
+func TestCosts(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	for _, mode := range []probe.Mode{probe.Session, probe.Multi, probe.Single} {
+		t.Run("measured by "+mode.String(), func(t *testing.T) { testMeasured(t, mode) })
+	}
+	t.Run("killed calibration leaves no child and no probe", testKilled)
+}
+
+// testMeasured measures on a kernel side of its own, in which nothing may be left of that.
+func testMeasured(t *testing.T, mode probe.Mode) {
+	k, err := load(mode)
+	if mode != probe.Single && errors.Is(err, ebpf.ErrNotSupported) {
+		t.Skipf("this kernel does not probe by %s: %v", mode, err)
+	}
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer k.Close()
+
+	period := source.FaultPeriod(kernel.DefaultInterval)
+	detach := func(links []link.Link) { probe.Close(links) }
+	costs, err := overhead.MeasureCosts(t.Context(), k, period, time.Minute, detach)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+
+	t.Logf("%+v", costs)
+	defaults := calibrate.DefaultCosts
+	if costs.Entry == defaults.Entry || costs.Return == defaults.Return || costs.Fault == defaults.Fault {
+		t.Errorf("%+v has defaults", costs)
+	}
+	for _, cost := range []float64{costs.Entry, costs.Stepped, costs.Return} {
+		if cost <= calibrate.MinTrapCost || cost >= calibrate.MaxTrapCost {
+			t.Errorf("%+v has a bound of what is believed", costs)
+		}
+	}
+	mustBeEmpty(t, k)
+}
+
+// mustBeEmpty fails if the maps of the kernel side have counted or kept anything.
+func mustBeEmpty(t *testing.T, k *kernel.Kernel) {
+	t.Helper()
+	for _, m := range []*ebpf.Map{k.Counters, k.StackEnds, k.PythonErrors} {
+		values, err := kernel.ReadCounters(m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for i, n := range values {
+			if n > 0 {
+				t.Errorf("%v has counted %d at %d", m, n, i)
+			}
+		}
+	}
+
+	for _, m := range []*ebpf.Map{k.Targets, k.Live, k.Tensors, k.Tallies, k.ReportedStacks, k.Faults} {
+		var key []byte
+		if m.NextKey(nil, &key) == nil {
+			t.Errorf("%v has an entry: %x", m, key)
+		}
+	}
+}
+
+func testKilled(t *testing.T) {
+	command := exec.Command("/proc/self/exe")
+	command.Env = append(os.Environ(), hangs+"=1")
+	target := tracertest.StartCommand(t, command)
+	pid, err := strconv.Atoi(target.Await("ready")[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	child, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(child)
+	links := linksOf(t, pid)
+	if len(links) == 0 && features.HaveBPFLinkUprobeMulti() == nil { // single uprobes do not show whose they are
+		t.Error("the child's functions are not probed")
+	}
+
+	if err := command.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	awaitExit(t, child)
+	for _, id := range links {
+		awaitNoLink(t, id)
+	}
+}
+
+// linksOf returns the IDs of the links that probe a process.
+func linksOf(t *testing.T, pid int) (ids []link.ID) {
+	t.Helper()
+	links := new(link.Iterator)
+	defer links.Close()
+	for links.Next() {
+		info, err := links.Link.Info()
+		if err != nil || info.UprobeMulti() == nil {
+			continue // another's that is gone, or of another kind
+		}
+		if of, ok := info.UprobeMulti().Pid(); ok && of == uint32(pid) {
+			ids = append(ids, info.ID)
+		}
+	}
+	if err := links.Err(); err != nil {
+		t.Fatal(err)
+	}
+	return ids
+}
+
+// awaitExit waits for the end of a process.
+func awaitExit(t *testing.T, pidfd int) {
+	t.Helper()
+	for {
+		_, err := unix.Poll([]unix.PollFd{{Fd: int32(pidfd), Events: unix.POLLIN}}, -1)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+}
+
+// awaitNoLink waits until the kernel has taken a link away.
+func awaitNoLink(t *testing.T, id link.ID) {
+	t.Helper()
+	for {
+		l, err := link.NewFromID(id)
+		if errors.Is(err, os.ErrNotExist) {
+			return
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		l.Close()
+		runtime.Gosched()
+	}
+}

@@ -1,0 +1,84 @@
+package tracer_test
+
+import (
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// TestOverhead runs sessions under a limit, with the overhead controller.
+func TestOverhead(t *testing.T) {
+	t.Run("quiet program is probed all the time", testOverheadQuietProgramProbed)
+	t.Run("storm of allocations is left to bursts", testOverheadStormAllocationsLeft)
+	t.Run("costs are known only under a limit", testOverheadCostsKnownOnly)
+}
+
+// awaitMode waits at most three minutes until the heap is probed in a certain way.
+func awaitMode(t *testing.T, s *tracer.Session, want overhead.HeapMode) overhead.Overhead {
+	t.Helper()
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(10 * time.Millisecond) {
+		switch o := s.Overhead(); {
+		case o.Mode == want:
+			return o
+		case time.Now().After(deadline):
+			t.Fatalf("the heap is not probed as %q: %+v", want, o)
+		}
+	}
+}
+
+func testOverheadQuietProgramProbed(t *testing.T) {
+	target := start(t, tracertest.Build(t, "windows.c"))
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Overhead: 0.03})
+	awaitMode(t, s, overhead.HeapFull)
+	eventually(t, "the probes are open", tracer.Probing(s).IsOpen)
+	runOrders(target, "keep 1000 100", "churn 500 100", "drop 300")
+	mustEstimate(t, snapshot(t, s), "kept_here", 700, 100, 1)
+	if costs, err := s.Costs(); err != nil || costs.Entry <= 0 {
+		t.Errorf("costs %+v, %v", costs, err)
+	}
+}
+
+// Eight threads only allocate and free, so that probes on each call would slow them a hundredfold.
+// While they rest, every call is probed again.
+func testOverheadStormAllocationsLeft(t *testing.T) {
+	t.Parallel()
+	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "8", "1", "64",
+		"2000000000")
+	s := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03, Sources: []string{"heap"}})
+
+	awaitMode(t, s, overhead.HeapFull)
+	target.Say("go")
+	if after := awaitMode(t, s, overhead.HeapBursts); len(after.Changes) == 0 {
+		t.Errorf("%+v", after)
+	}
+
+	signal(t, target, syscall.SIGSTOP)
+	awaitMode(t, s, overhead.HeapFull)
+	signal(t, target, syscall.SIGCONT)
+	awaitMode(t, s, overhead.HeapBursts)
+}
+
+func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
+	t.Helper()
+	if err := syscall.Kill(target.PID(), s); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func testOverheadCostsKnownOnly(t *testing.T) {
+	target := start(t, tracertest.Build(t, "pair.c"))
+	limited := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03})
+	free := open(t, tracer.Options{PID: target.PID()})
+	if costs, _ := limited.Costs(); costs.Entry <= 0 || costs.Stepped <= 0 || costs.Return <= 0 ||
+		costs.Fault <= 0 {
+		t.Errorf("%+v", costs)
+	}
+	if costs, err := free.Costs(); costs != (calibrate.Costs{}) || err != nil {
+		t.Errorf("%+v, %v", costs, err)
+	}
+}

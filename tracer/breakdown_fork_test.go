@@ -191,7 +191,7 @@ func testBreakdownTreeStoppedProcesses(t *testing.T) {
 		t.Cleanup(func() { _ = unix.Kill(pid, unix.SIGCONT) })
 	}
 
-	eventually(t, "it is stopped", func() bool { return s.Stopped(target.PID()) })
+	eventually(t, "it is stopped", func() bool { return s.IsStopped(target.PID()) })
 	got := balanced(t, s)
 	for _, pid := range []int{child, target.PID()} {
 		mustBeNear(t, "mapped", rowsOf(got, pid)[growth.KindMmap], 16<<20)

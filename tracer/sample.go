@@ -43,7 +43,7 @@ func (s *Session) IsTraced(pid int) bool {
 }
 
 // Stopped reports whether a target's process is stopped by a signal or a debugger.
-func (s *Session) Stopped(pid int) bool {
+func (s *Session) IsStopped(pid int) bool {
 	t := s.targets.find(uint32(pid))
 	if t == nil {
 		return false

@@ -234,7 +234,7 @@ func (r *Recorder) warnings(s *summary.Summary) []string {
 				s.Ended, s.DurationS),
 		)
 	}
-	if r.session.Stopped(s.Process.PID) {
+	if r.session.IsStopped(s.Process.PID) {
 		warnings = append(warnings, "the target is stopped")
 	}
 

@@ -235,7 +235,7 @@ func countSlack(r growth.Resident) int64 {
 
 func testKernelBreakdownDoctorReportsHow(t *testing.T) {
 	for _, check := range doctor.Check(0) {
-		if check.Name != "ledger" {
+		if check.Name != "breakdown" {
 			continue
 		}
 		if mayMiss := check.Remedy != ""; mayMiss != (runningKernel() < separatesZeroPages) {

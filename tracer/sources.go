@@ -99,7 +99,7 @@ func (t *target) sources() []source.Status {
 
 	if t.pagesErr != nil && t.isAlive() {
 		reason := t.pagesErr.Error() + source.WithRemedy(residency.Remedy(t.pagesErr))
-		sources = append(sources, source.Status{Name: "ledger", Reason: reason})
+		sources = append(sources, source.Status{Name: "breakdown", Reason: reason})
 	}
 	for i := range sources {
 		sources[i].PID = t.process.PID

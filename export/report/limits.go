@@ -74,11 +74,11 @@ var sourceLimits = map[string]string{
 	"mapping": "mappings have the stacks that touched them, not those that made them",
 	"fault": "memory mapped before tracing started, and copies of inherited memory, have " +
 		"no stacks",
-	"python": "stacks have no Python frames",
-	"tensor": "tensors are not counted",
-	"step":   "training steps are not counted",
-	"ledger": "RSS has no breakdown",
-	"cuda":   "GPU memory has no stacks",
+	"python":    "stacks have no Python frames",
+	"tensor":    "tensors are not counted",
+	"step":      "training steps are not counted",
+	"breakdown": "RSS has no breakdown",
+	"cuda":      "GPU memory has no stacks",
 }
 
 func pidNote(pid int) string {

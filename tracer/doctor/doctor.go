@@ -174,7 +174,7 @@ func checkOwnPages() Result {
 }
 
 // breakdownSource is the name of the source that reads page maps.
-const breakdownSource = "ledger"
+const breakdownSource = "breakdown"
 
 // checkPages checks the page map of a process, which the RSS breakdown is made of.
 func checkPages(p *process.Process) Result {

@@ -62,7 +62,7 @@ func ReadLive(
 	}
 	for _, m := range []*ebpf.Map{k.Live, k.Tensors} {
 		if err := kernel.ReadMap(m, add); err != nil {
-			return nil, fmt.Errorf("read map %v: %w", m, err)
+			return nil, fmt.Errorf("read live allocations: %w", err)
 		}
 	}
 

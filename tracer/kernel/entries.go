@@ -49,7 +49,7 @@ func MoveObjects(
 		keys, values = append(keys, *key), append(values, *a)
 	})
 	if err != nil {
-		return 0, fmt.Errorf("read map %v: %w", from, err)
+		return 0, fmt.Errorf("read the entries to move: %w", err)
 	}
 
 	DeleteKeys(from, keys)

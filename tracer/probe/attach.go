@@ -68,6 +68,9 @@ func AttachEntry(mode Mode, target Target, entry *ebpf.Program, pid int) (link.L
 	if err != nil {
 		return nil, err
 	}
+	if len(links) == 0 {
+		return nil, fmt.Errorf("attach to %s: no site", target.File.Path)
+	}
 	return links[0], nil
 }
 

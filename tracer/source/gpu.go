@@ -23,7 +23,8 @@ type GPU struct {
 
 	// mu guards reads. Attaching is held too for writes, so its holders may read without mu.
 	blockTargets []probe.Target // functions to which blocks are reported
-	hadGap       bool           // blocks were paused, so that some are not known
+	following    bool           // blocks are wanted, also where the kernel refused their probes
+	hadGap       bool           // blocks were not followed for a time, so that some are not known
 	usesGPU      bool           // the process has mapped a library of those that use a GPU
 }
 
@@ -151,10 +152,12 @@ func (g *GPU) FollowBlocks(follow bool) error {
 		return nil
 	}
 
+	g.mu.Lock()
+	g.following = follow
+	g.hadGap = g.hadGap || !follow
+	g.mu.Unlock()
+
 	if !follow {
-		g.mu.Lock()
-		g.hadGap = true
-		g.mu.Unlock()
 		return g.detachBlocks(paused)
 	}
 
@@ -193,11 +196,7 @@ func (g *GPU) Shutdown() error {
 	g.Attaching.Lock()
 	defer g.Attaching.Unlock()
 
-	next := waiting
-	if g.blocks.is(paused) {
-		next = paused // which the status still reports
-	}
-	err := errors.Join(g.detachBlocks(next), probe.Close(g.driverLinks))
+	err := errors.Join(g.detachBlocks(closed), probe.Close(g.driverLinks))
 	g.driverLinks = nil
 	return err
 }
@@ -227,7 +226,7 @@ func (g *GPU) Status() Status {
 	case s.Reason != "":
 	case !g.usesGPU:
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
-	case len(g.blockTargets) > 0 && g.blocks.is(paused):
+	case len(g.blockTargets) > 0 && !g.following:
 		s.Reason = "blocks of torch's allocator are not followed: that takes too much; " +
 			"their totals are read now and then"
 	}
@@ -260,20 +259,28 @@ func (g *GPU) Active() (driver, blocks bool) {
 	return g.status.Attached, g.blocks.is(attached) && !g.hadGap
 }
 
+// wantsTotals reports whether the process may have blocks that are not followed.
+func (g *GPU) wantsTotals() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	return g.usesGPU && !g.following && !g.hasEnded()
+}
+
 // totalsSampleTime is how long SampleTotals is attached. A training program reports the totals of
 // PyTorch's allocator hundreds of times a second.
 const totalsSampleTime = 20 * time.Millisecond
 
-// SampleTotals attaches to a function to which blocks are reported for a short time, while they are
-// paused: each report has the totals of PyTorch's allocator. It does nothing if another call is
+// SampleTotals attaches to a function to which blocks are reported for a short time, while blocks
+// are not followed: each report has the totals of PyTorch's allocator. It does nothing if another call is
 // under way, and ends early when stop is closed.
 func (g *GPU) SampleTotals(stop <-chan struct{}) {
-	if !g.blocksAre(paused) || !g.Attaching.TryLock() {
+	if !g.wantsTotals() || !g.Attaching.TryLock() {
 		return
 	}
 	defer g.Attaching.Unlock()
 
-	if !g.blocksAre(paused) || len(g.blockTargets) == 0 {
+	if !g.wantsTotals() || len(g.blockTargets) == 0 {
 		return
 	}
 

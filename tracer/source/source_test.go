@@ -154,6 +154,12 @@ func TestGPUStatus(t *testing.T) {
 	if s := g.Status(); s.Attached || s.Reason != "first; second" || s.Err == nil {
 		t.Errorf("refused: %+v", s)
 	}
+	if err := g.FollowBlocks(false); err != nil {
+		t.Fatal(err)
+	}
+	if !g.wantsTotals() {
+		t.Error("refused, then not followed: the totals of blocks are not sampled")
+	}
 
 	if err := g.Shutdown(); err != nil {
 		t.Fatal(err)

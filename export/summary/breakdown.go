@@ -31,7 +31,7 @@ type BreakdownRow struct {
 	ErrorBytes int64 `json:"error_bytes"`
 }
 
-// BreakdownOf names the rows of growth.Ledger, and sums those with the same name. A name is the
+// BreakdownOf names the rows of breakdown.RSS, and sums those with the same name. A name is the
 // allocation site, the caller of the allocator with its nearest Python callers. Memory without a
 // stack has the name of its file or of its root, and what is below it: "free but resident: main
 // heap".

@@ -28,7 +28,7 @@ type GPUMemory struct {
 	BaselineS float64 `json:"baseline_s"`
 	// Judged is one of the constants GPU….
 	Judged string `json:"judged"`
-	// Diagnosis is one of growth.Diagnosis…, and Advice explains it in a sentence.
+	// Diagnosis is one of gpu.Diagnosis…, and Advice explains it in a sentence.
 	Diagnosis string `json:"diagnosis"`
 	Advice    string `json:"advice"`
 	// Curves at the baseline and the end, those that are known.
@@ -127,7 +127,7 @@ type GPUInput struct {
 	Start, End *growth.Snapshot
 	// Snapshots of the trace, in order.
 	Snapshots []*growth.Snapshot
-	// Headroom as growth.Case.DeviceRoom.
+	// Headroom as judge.Case.GPUHeadroom.
 	Headroom   int64
 	Components *component.Rules
 	// Rows of each kind, Suspects and Stacks are limits.
@@ -195,7 +195,7 @@ func (c GPUInput) curves() []GPUCurve {
 	return curves
 }
 
-// GPUBreakdownOf names the rows of growth.DeviceLedger, which are of one process, and sums those
+// GPUBreakdownOf names the rows of breakdown.GPU, which are of one process, and sums those
 // that have the same name on the same GPU. It limits the rows of each kind as BreakdownOf does; the
 // row of the others has no component. The largest change comes first, then the largest EndBytes.
 func GPUBreakdownOf(rows []breakdown.Row, components *component.Rules,

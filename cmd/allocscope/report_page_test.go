@@ -38,6 +38,7 @@ func TestReportPage(t *testing.T) {
 		{"fits a phone", checkPhone},
 		{"is accessible", checkAccessible},
 		{"shows the values under the mouse", checkHover},
+		{"has a flame graph as wide as pprof counts", checkFlameWidths},
 		{"finds functions in the flame graph", checkFlameSearch},
 		{"has a flame graph that the keyboard moves in", checkFlameKeys},
 		{"has rows that open", checkRows},

@@ -155,7 +155,7 @@ func checkPrint(t *testing.T, report readable) {
 
 	r = report.open(t, pagetest.View{Width: 700, Dark: true, Print: true})
 	for _, selector := range []string{
-		"#verdict h1", "#timeline-chart canvas", "table.ledger",
+		"#verdict h1", "#timeline-chart canvas", "table.breakdown",
 		"table.rows tbody tr", "#flame-chart svg g", "#reproduce pre",
 	} {
 		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
@@ -189,7 +189,7 @@ func checkNoScript(t *testing.T, report readable) {
 	}
 
 	for _, selector := range []string{
-		"#verdict h1", "table.ledger", "table.rows tbody tr",
+		"#verdict h1", "table.breakdown", "table.rows tbody tr",
 		"table.rows ol.stack li", "noscript p",
 	} {
 		if box := r.box(selector); box.Width < 40 || box.Height < 10 {

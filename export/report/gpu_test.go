@@ -66,7 +66,7 @@ func TestGPUSection(t *testing.T) {
 			"All at the end, as far as is known")
 		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") ||
 			strings.Contains(shown, "Headroom") {
-			t.Errorf("tells what nobody knows: %s", shown)
+			t.Errorf("shows what is unknown: %s", shown)
 		}
 		mustSay(t, page, "timeline", "GPU memory (reserved by torch) over 5 min")
 	})

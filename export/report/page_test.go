@@ -13,8 +13,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// notShown are texts with another form in the page: a class is a colour, a code has its sentence, the path of a suspect is in
-// the stacks, losses are in the warnings, and advice explains a diagnosis.
+// notShown are texts with another form in the page: a class is a colour, a code has its sentence,
+// the path of a suspect is in the stacks, losses are in the warnings, and advice explains a diagnosis.
 var notShown = regexp.MustCompile(`Schema|Class|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestPage(t *testing.T) {

@@ -236,23 +236,21 @@ func GPUBreakdownOf(rows []breakdown.Row, components *component.Rules,
 	breakdown := []GPUBreakdownRow{}
 	for _, kind := range kinds {
 		breakdown = append(breakdown,
-			limitRows(ofKind[kind], limit, byGPUChange, byGPUEnd, otherGPURows)...)
+			limitRows(ofKind[kind], limit, otherGPURows)...)
 	}
 
-	slices.SortStableFunc(breakdown, byGPUChange)
+	slices.SortStableFunc(breakdown, byChange)
 	return breakdown
 }
 
 // DeltaBytes is the change.
-func (r *GPUBreakdownRow) DeltaBytes() int64 { return r.EndBytes - r.StartBytes }
+func (r GPUBreakdownRow) DeltaBytes() int64 { return r.EndBytes - r.StartBytes }
 
-func byGPUChange(a, b GPUBreakdownRow) int {
-	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes()), magnitude(a.DeltaBytes())), byGPUEnd(a, b))
-}
+func (r GPUBreakdownRow) sizes() (delta, end int64) { return r.DeltaBytes(), r.EndBytes }
 
-func byGPUEnd(a, b GPUBreakdownRow) int {
-	return cmp.Or(cmp.Compare(b.EndBytes, a.EndBytes), cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Function, b.Function))
+func (r GPUBreakdownRow) compareName(other GPUBreakdownRow) int {
+	return cmp.Or(cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.GPU, other.GPU),
+		cmp.Compare(r.Function, other.Function))
 }
 
 func otherGPURows(rows []GPUBreakdownRow) GPUBreakdownRow {

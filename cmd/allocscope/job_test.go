@@ -29,11 +29,13 @@ import (
 )
 
 // Jobs live faster than real trainers, and the criteria of the judgement are scaled. A growing
-// process beside a plateau is taken for the wrong process, so that tests of a plateau are not
-// parallel.
+// process beside a plateau is taken for the wrong process, so that tests of plateaus are parallel
+// only to each other.
 func TestJob(t *testing.T) {
-	t.Run("warm-up and plateau", testPlateau)
-	t.Run("plateau under spikes", testSpikyPlateau)
+	t.Run("plateau", func(t *testing.T) {
+		t.Run("after warm-up", testPlateau)
+		t.Run("under spikes", testSpikyPlateau)
+	})
 	t.Run("alarm of rechecks", testAlarm)
 	t.Run("leak under a warm-up", testLeakUnderWarmUp)
 	t.Run("leak under spikes", testLeakUnderSpikes)
@@ -164,6 +166,7 @@ const (
 )
 
 func testPlateau(t *testing.T) {
+	t.Parallel()
 	job := startJob(t, warmUp, filling, steps, "wait=1")
 	options := fastTrace(t, job.PID(), jobSpeed, longTrace)
 	options.FailOn = "suspected"
@@ -181,6 +184,7 @@ func testPlateau(t *testing.T) {
 }
 
 func testSpikyPlateau(t *testing.T) {
+	t.Parallel()
 	job := startJob(t, filling, steps, spikes, often)
 	v := judgeUntilEnd(t, fastTrace(t, job.PID(), jobSpeed, longTrace))
 	v.mustBe(t, verdict.ClassSpikyPlateau)

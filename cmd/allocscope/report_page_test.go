@@ -203,7 +203,7 @@ func checkNoScript(t *testing.T, report readable) {
 	}
 }
 
-// checkServed looks at the report, the page that leads to it, and one of pprof's, as view serves
+// checkServed opens the report, the page that leads to it, and one of pprof's, as view serves
 // them: its policies are stricter.
 func checkServed(t *testing.T, report readable) {
 	_, url := viewing(t, allocscope(t, "view", report.folder))

@@ -11,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -114,7 +115,7 @@ func TestBreakdown(t *testing.T) {
 	other := readSummary(t, otherFolder)
 	for _, r := range other.Breakdown {
 		isHeapDetail := r.Kind == growth.KindRetained || r.Kind == growth.KindMetadata
-		if isHeapDetail || strings.Contains(r.Name, "loader.py") {
+		if isHeapDetail || strings.Contains(r.Name, "(loader.py:") {
 			t.Errorf("without source heap: %+v", r)
 		}
 	}
@@ -130,6 +131,64 @@ func TestBreakdown(t *testing.T) {
 		}
 		mustBePart(t, "unexplained", unexplained, 0, grown)
 	}
+}
+
+// TestBreakdownCopies checks what DataLoader workers grow by: copies of the pages of labels, in
+// which they count references. The ground truth is the kernel's count of private memory.
+func TestBreakdownCopies(t *testing.T) {
+	t.Parallel()
+	const minGrowth = 64 << 20 // bytes
+	l := startLoader(t, 4_000_000, 0)
+	workers := childrenOf(t, l.PID())
+	l.train(10)
+
+	c, dir := tracing(t, l.Target, "--sources", "mapping,fault,step", "--warmup", loaderWarmup)
+	c.awaitFile(dir, baselineFile)
+	grown := -privateOf(t, workers)
+	l.train(100)
+	grown += privateOf(t, workers)
+	if grown < minGrowth {
+		t.Fatalf("the workers grew by %d private bytes: the test is wrong", grown)
+	}
+	c.interrupt()
+
+	s := readSummary(t, dir)
+	var copied int64
+	for _, row := range s.Breakdown {
+		if slices.Contains(workers, row.Process) && row.Kind == growth.KindCOW {
+			copied += row.DeltaBytes
+		}
+	}
+	mustBePart(t, "copies", copied, grown, grown)
+
+	isAboutCopies := func(a summary.Advice) bool { return a.About == advice.AboutCopies }
+	if !slices.ContainsFunc(s.Advice, isAboutCopies) {
+		t.Errorf("advice %+v, want one about copies", s.Advice)
+	}
+}
+
+// privateOf is the private memory of processes, as the kernel counts it, in bytes.
+func privateOf(t *testing.T, pids []int) (bytes int64) {
+	t.Helper()
+	for _, pid := range pids {
+		text, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps_rollup", pid))
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		for line := range strings.Lines(string(text)) {
+			var kib int64
+			_, value, found := strings.Cut(line, ":")
+			if !found || !strings.HasPrefix(line, "Private_") {
+				continue
+			}
+			if _, err := fmt.Sscanf(value, "%d kB", &kib); err != nil {
+				t.Fatalf("%q: %v", line, err)
+			}
+			bytes += kib << 10
+		}
+	}
+	return bytes
 }
 
 // rowsOf returns the rows of a process, the largest growth first.

@@ -188,7 +188,7 @@ func testDiffRefusals(t *testing.T) {
 		"sample type":       {[]string{pp, pp, "--sample", "cpu"}, `"cpu"`},
 		"profiles by step": {
 			[]string{pp, pp, "--per", "step"},
-			"profiles have no pace",
+			"profiles have no rate",
 		},
 		"unit": {
 			[]string{pp, pp, "--per", "hour"},

@@ -153,7 +153,7 @@ func readFile(t *testing.T, dir, name string) string {
 }
 
 // readSummary decodes summary.json, in which nothing may stand that is not declared, and whose
-// ledger must balance.
+// breakdown must balance.
 func readSummary(t *testing.T, dir string) summary.Summary {
 	t.Helper()
 	decoder := json.NewDecoder(strings.NewReader(readFile(t, dir, folder.SummaryFile)))

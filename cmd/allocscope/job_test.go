@@ -29,12 +29,16 @@ import (
 )
 
 // Jobs live faster than real trainers, and the criteria of the judgement are scaled. A growing
-// process beside a plateau is taken for the wrong process, so that tests of a plateau are not
-// parallel.
+// process beside a plateau is taken for the wrong process, so that tests of plateaus are parallel
+// only to each other.
 func TestJob(t *testing.T) {
-	t.Run("warm-up and plateau", testPlateau)
+	t.Run("plateau", func(t *testing.T) {
+		t.Run("after warm-up", testPlateau)
+		t.Run("under spikes", testSpikyPlateau)
+	})
 	t.Run("alarm of rechecks", testAlarm)
 	t.Run("leak under a warm-up", testLeakUnderWarmUp)
+	t.Run("leak under spikes", testLeakUnderSpikes)
 	t.Run("wrapper", testWrapper)
 	t.Run("leak of tensors", testTensorLeak)
 }
@@ -157,9 +161,12 @@ const (
 	filling = "fill=200"
 	steps   = "steps=5"
 	leak    = "leak=1024" // KiB a step: 5 MiB a minute of the job's life
+	spikes  = "spike=50"  // MiB: ten times as much as leaks in a minute
+	often   = "every=3"
 )
 
 func testPlateau(t *testing.T) {
+	t.Parallel()
 	job := startJob(t, warmUp, filling, steps, "wait=1")
 	options := fastTrace(t, job.PID(), jobSpeed, longTrace)
 	options.FailOn = "suspected"
@@ -174,6 +181,24 @@ func testPlateau(t *testing.T) {
 	if v.BoundBytesPerMin == nil || *v.BoundBytesPerMin*minute.Minutes() > 1<<20 {
 		t.Errorf("bound %v, want less than 1 MiB a minute", v.BoundBytesPerMin)
 	}
+}
+
+func testSpikyPlateau(t *testing.T) {
+	t.Parallel()
+	job := startJob(t, filling, steps, spikes, often)
+	v := judgeUntilEnd(t, fastTrace(t, job.PID(), jobSpeed, longTrace))
+	v.mustBe(t, verdict.ClassSpikyPlateau)
+	if v.Spikes == nil || v.Spikes.HeightBytes < 40<<20 || v.Spikes.HeightBytes > 60<<20 {
+		t.Errorf("spikes %+v, want 50 MiB", v.Spikes)
+	}
+}
+
+func testLeakUnderSpikes(t *testing.T) {
+	t.Parallel()
+	job := startJob(t, filling, steps, spikes, often, leak)
+	v := judgeUntilEnd(t, fastTrace(t, job.PID(), jobSpeed, longTrace))
+	v.mustBe(t, verdict.ClassLeak)
+	mustSuspect(t, v.Suspects, "job.py")
 }
 
 func testLeakUnderWarmUp(t *testing.T) {

@@ -2,13 +2,17 @@ package main
 
 import (
 	"errors"
+	"fmt"
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
 
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
@@ -24,6 +28,7 @@ func TestTraceEnd(t *testing.T) {
 	t.Run("signal", testSignal)
 	t.Run("second interrupt", testSecondInterrupt)
 	t.Run("killed", testKilled)
+	t.Run("killed with probes on a GPU's driver", testKilledOnGPU)
 	t.Run("log that blocks", testBlockedLog)
 	t.Run("disk fills up", testDiskFillsUp)
 }
@@ -216,14 +221,19 @@ func fullPipe(t *testing.T) *os.File {
 	return writer
 }
 
-// A killed trace leaves its snapshots and its timeline, and no probe. The next trace is complete.
+// A killed trace leaves its snapshots and its timeline, and nothing in the kernel. The next trace is
+// complete.
 func testKilled(t *testing.T) {
 	target := startSteps(t)
 	c, dir := tracing(t, target, "--snapshot-every", "100ms")
 	do(target, "leak 1000 96")
 	c.awaitSnapshots(dir, 3)
-	c.signal(syscall.SIGKILL)
-	c.wait()
+
+	held := heldBy(t, c.Process.Pid)
+	if n := held.linksOf("on_fault"); n < runtime.NumCPU() || len(held.programs) < 5 {
+		t.Fatalf("%d events of page faults, of %+v: the test is wrong", n, held)
+	}
+	held.mustVanish(t, c)
 
 	files := snapshotFiles(t, dir)
 	latest := parseProfile(t, files[len(files)-1])
@@ -246,6 +256,130 @@ func testKilled(t *testing.T) {
 
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
 		objects(1000, 96))
+}
+
+// The probes are in a library that the program has loaded, and in its PyTorch's allocator.
+func testKilledOnGPU(t *testing.T) {
+	target := ready(tracertest.Start(t, tracertest.Build(t, "cuda.c", "-pthread"),
+		tracertest.BuildLibrary(t, "libcuda.c", "libcuda.so.1")))
+	do(target, "map %s", tracertest.BuildLibrary(t, "c10.cc", "libc10_cuda.so", "-DREPORT"))
+
+	c, _ := tracing(t, target)
+	held := heldBy(t, c.Process.Pid)
+	for _, program := range []string{"cuda_on_entry", "cuda_on_return", "on_block"} {
+		if held.linksOf(program) == 0 {
+			t.Fatalf("no link of %s in %+v: the test is wrong", program, held)
+		}
+	}
+	held.mustVanish(t, c)
+
+	again, dir := tracing(t, target)
+	again.interrupt()
+	if state := states(readSummary(t, dir))["cuda"]; state != summary.SourceAttached {
+		t.Errorf("source cuda of the next trace is %s", state)
+	}
+}
+
+// kernelObjects are the BPF programs and links that a process has open, by ID. A link has the name
+// of its program. Perf events have no ID; they go with their links.
+type kernelObjects struct {
+	programs map[ebpf.ProgramID]string
+	links    map[link.ID]string
+}
+
+// heldBy reads from /proc what a process has open.
+func heldBy(t *testing.T, pid int) kernelObjects {
+	t.Helper()
+	held := kernelObjects{make(map[ebpf.ProgramID]string), make(map[link.ID]string)}
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+
+		var program ebpf.ProgramID
+		var linkID link.ID
+		isLink := false
+		for line := range strings.Lines(string(text)) {
+			if n, _ := fmt.Sscanf(line, "link_id: %d", &linkID); n == 1 {
+				isLink = true
+			}
+			_, _ = fmt.Sscanf(line, "prog_id: %d", &program)
+		}
+
+		switch {
+		case isLink:
+			held.links[linkID] = programName(t, program)
+		case program != 0:
+			held.programs[program] = programName(t, program)
+		}
+	}
+	return held
+}
+
+// programName returns the name of a BPF program; empty for one that is gone.
+func programName(t *testing.T, id ebpf.ProgramID) string {
+	t.Helper()
+	program, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return ""
+	}
+	defer program.Close()
+
+	info, err := program.Info()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Name
+}
+
+// linksOf counts the links of a program.
+func (h kernelObjects) linksOf(program string) (n int) {
+	for _, name := range h.links {
+		if name == program {
+			n++
+		}
+	}
+	return n
+}
+
+// left counts what the kernel still has.
+func (h kernelObjects) left() (n int) {
+	for id := range h.programs {
+		program, err := ebpf.NewProgramFromID(id)
+		program.Close()
+		if !errors.Is(err, os.ErrNotExist) {
+			n++
+		}
+	}
+
+	for id := range h.links {
+		l, err := link.NewFromID(id)
+		if err == nil {
+			l.Close()
+		}
+		if !errors.Is(err, os.ErrNotExist) {
+			n++
+		}
+	}
+	return n
+}
+
+// mustVanish kills the process that holds the objects, and waits until the kernel has none of them.
+func (h kernelObjects) mustVanish(t *testing.T, c *command) {
+	t.Helper()
+	if n := h.left(); n != len(h.programs)+len(h.links) {
+		t.Fatalf("%d objects before the kill, of %+v: the test is wrong", n, h)
+	}
+
+	c.signal(syscall.SIGKILL)
+	c.wait()
+	eventually(t, "the kernel has let go of all", func() bool { return h.left() == 0 })
 }
 
 func testBlockedLog(t *testing.T) {

@@ -2,11 +2,18 @@ package main
 
 import (
 	"encoding/csv"
+	"errors"
+	"fmt"
 	"math"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
@@ -202,6 +209,124 @@ func (r reader) frames() []frame {
 	})
 
 	return frames
+}
+
+// A cumulatedRow is a row of `go tool pprof -top -cum`.
+type cumulatedRow struct {
+	function string
+	bytes    float64
+}
+
+// visibleGrowth is growth.pb.gz without stacks that shrank, which a flame graph cannot show. Stacks
+// that differ in addresses alone are one.
+func visibleGrowth(t *testing.T, dir string) (p *profile.Profile, total float64) {
+	t.Helper()
+	p = readProfile(t, dir, folder.GrowthFile)
+	for _, s := range p.Sample {
+		s.Label, s.NumLabel = map[string][]string{"pid": s.Label["pid"]}, nil
+	}
+
+	err := p.RemoveUninteresting()
+	if err == nil {
+		p, err = profile.Merge([]*profile.Profile{p})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	isResident := func(v *profile.ValueType) bool { return v.Type == "resident_space" }
+	index := slices.IndexFunc(p.SampleType, isResident)
+	sums := make(map[string]int64)
+	for _, s := range p.Sample {
+		sums[linesOf(s)] += s.Value[index]
+	}
+
+	p.Sample = slices.DeleteFunc(p.Sample,
+		func(s *profile.Sample) bool { return sums[linesOf(s)] < 0 })
+	for _, s := range p.Sample {
+		total += float64(s.Value[index])
+	}
+	return p, total
+}
+
+// linesOf is the process, functions and lines of a sample.
+func linesOf(s *profile.Sample) string {
+	text := strings.Join(s.Label["pid"], ",")
+	for _, l := range s.Location {
+		for _, line := range l.Line {
+			text += fmt.Sprintf("\n%s %s:%d", line.Function.Name, line.Function.Filename, line.Line)
+		}
+	}
+	return text
+}
+
+// pprofCumulated returns pprof's functions with most resident bytes, and the sum of all.
+func pprofCumulated(t *testing.T, dir string) (top []cumulatedRow, total float64) {
+	t.Helper()
+	p, total := visibleGrowth(t, dir)
+	path := filepath.Join(t.TempDir(), folder.GrowthFile)
+	file, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(p.Write(file), file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	out, err := exec.Command("go", "tool", "pprof", "-top", "-cum", "-unit=B", "-nodecount=60",
+		"-sample_index=resident_space", path).Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	_, table, _ := strings.Cut(string(out), "cum%\n")
+	for line := range strings.Lines(table) {
+		fields := strings.Fields(line)
+		bytes, err := strconv.ParseFloat(strings.TrimSuffix(fields[3], "B"), 64)
+		if err != nil {
+			t.Fatalf("%q: %v", line, err)
+		}
+		function := strings.TrimSuffix(strings.Join(fields[5:], " "), " (inline)")
+		top = append(top, cumulatedRow{function, bytes})
+	}
+
+	if len(top) < 5 {
+		t.Fatalf("pprof prints\n%s", out)
+	}
+	return top, total
+}
+
+// outermost returns the frames of a function that do not stand below another one of it.
+func outermost(frames []frame, function string) (found []frame) {
+	for _, f := range frames {
+		isAbove := func(a frame) bool {
+			return a.Y < f.Y && f.X > a.X-1 && f.X+f.Width < a.X+a.Width+1
+		}
+		if f.function() == function && !slices.ContainsFunc(found, isAbove) {
+			found = append(found, f)
+		}
+	}
+	return found
+}
+
+// checkFlameWidths compares the widths with pprof's sums, but for what is too small to be drawn.
+func checkFlameWidths(t *testing.T, report readable) {
+	r := report.open(t, pagetest.View{})
+	frames := r.frames()
+	top, total := pprofCumulated(t, report.folder)
+	whole := frames[0].Width
+
+	for _, row := range top {
+		width := 0.0
+		for _, f := range outermost(frames, row.function) {
+			width += f.Width
+		}
+		if want := row.bytes / total * whole; math.Abs(width-want) > 0.01*whole {
+			t.Errorf("%s is %.1f of %.1f px wide, want %.1f: %.0f of %.0f bytes", row.function,
+				width, whole, want, row.bytes, total)
+		}
+	}
+	r.mustBeSound()
 }
 
 const searchField = "#flame-chart input[type=search]"

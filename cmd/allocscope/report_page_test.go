@@ -38,6 +38,7 @@ func TestReportPage(t *testing.T) {
 		{"fits a phone", checkPhone},
 		{"is accessible", checkAccessible},
 		{"shows the values under the mouse", checkHover},
+		{"has a flame graph as wide as pprof counts", checkFlameWidths},
 		{"finds functions in the flame graph", checkFlameSearch},
 		{"has a flame graph that the keyboard moves in", checkFlameKeys},
 		{"has rows that open", checkRows},
@@ -154,7 +155,7 @@ func checkPrint(t *testing.T, report readable) {
 
 	r = report.open(t, pagetest.View{Width: 700, Dark: true, Print: true})
 	for _, selector := range []string{
-		"#verdict h1", "#timeline-chart canvas", "table.ledger",
+		"#verdict h1", "#timeline-chart canvas", "table.breakdown",
 		"table.rows tbody tr", "#flame-chart svg g", "#reproduce pre",
 	} {
 		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
@@ -188,7 +189,7 @@ func checkNoScript(t *testing.T, report readable) {
 	}
 
 	for _, selector := range []string{
-		"#verdict h1", "table.ledger", "table.rows tbody tr",
+		"#verdict h1", "table.breakdown", "table.rows tbody tr",
 		"table.rows ol.stack li", "noscript p",
 	} {
 		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
@@ -202,7 +203,7 @@ func checkNoScript(t *testing.T, report readable) {
 	}
 }
 
-// checkServed looks at the report, the page that leads to it, and one of pprof's, as view serves
+// checkServed opens the report, the page that leads to it, and one of pprof's, as view serves
 // them: its policies are stricter.
 func checkServed(t *testing.T, report readable) {
 	_, url := viewing(t, allocscope(t, "view", report.folder))

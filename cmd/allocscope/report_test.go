@@ -100,7 +100,7 @@ func testReportRefusals(t *testing.T) {
 		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory",
 		foreign: "it holds no summary.json and no timeline.csv of allocscope",
 		killed:  "the trace still runs, or was killed before its end",
-		damaged: "read summary.json: it is cut short",
+		damaged: "read summary.json: the file is truncated",
 	} {
 		c := call(t, "report", path)
 		c.mustEnd(1)

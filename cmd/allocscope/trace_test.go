@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/google/pprof/profile"
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/rows"
@@ -31,6 +32,10 @@ func TestTrace(t *testing.T) {
 	t.Run("overhead limit", testOverheadLimit)
 	t.Run("component rules", testComponentRules)
 	t.Run("full live map", testFullLiveMap)
+	t.Run("full ring buffer", testFullRing)
+	t.Run("program replaced on disk", testReplacedProgram)
+	t.Run("folder of an earlier trace", testForce)
+	t.Run("marks by command and pipe", testMarks)
 }
 
 const (
@@ -410,4 +415,145 @@ func testFullLiveMap(t *testing.T) {
 	}
 
 	mustHold(t, "leak_here", flat(grown, "leak_here"), values{leaked, leaked * 96, most, most * 96})
+}
+
+// Package tracer cannot stop its reader, so a full ring buffer takes the whole program. The ring
+// buffer of 4 MiB takes 52428 events of 80 bytes; the first 2*pieces calls may have been read before
+// allocscope sleeps.
+func testFullRing(t *testing.T) {
+	const (
+		cycles, ring = 80000, 4 << 20 / 80
+		page         = 4096
+		pieces, size = 16, 1 << 20
+	)
+
+	target := startSteps(t)
+	c, dir := tracing(t, target)
+	do(target, "map %d %d %d", pieces, size, 3*page)
+	do(target, "map %d %d %d", pieces, size, 5*page)
+
+	c.signal(syscall.SIGSTOP)
+	awaitState(t, c.Process.Pid, "T")
+	do(target, "cycle %d", cycles)
+	do(target, "unmap")
+	do(target, "map %d %d %d", pieces, 2*size, 7*page) // where pieces were unmapped, and beyond
+	c.signal(syscall.SIGCONT)
+	c.interrupt()
+
+	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
+	grown := readProfile(t, dir, folder.GrowthFile)
+	const calls = 2*cycles + 4*pieces
+	lost := mustCount(t, c, s, grown, "ring buffer")
+	if lost < calls-ring-2*pieces || lost > calls || s.Events.MappingCalls != calls {
+		t.Errorf("%d of %d calls lost, want %d calls of which about %d are lost", lost,
+			s.Events.MappingCalls, calls, calls-ring)
+	}
+
+	const want = pieces * (3 + 7) * page
+	if s.Mappings.TouchedBytes != want || s.Live.Bytes[growth.KindMmap] != want ||
+		s.Mappings.ReservedBytes != 3*pieces*size {
+		t.Errorf("%+v, %v live; want %d touched of %d", s.Mappings, s.Live.Bytes, want,
+			3*pieces*size)
+	}
+	if _, bytes := total(grown, growth.KindMmap); bytes != want {
+		t.Errorf("%d bytes mapped in growth.pb.gz, want %d", bytes, want)
+	}
+}
+
+// An upgrade removes the program's file; the kernel still has it.
+func testReplacedProgram(t *testing.T) {
+	text, err := os.ReadFile(tracertest.Build(t, "steps.c"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	program := filepath.Join(t.TempDir(), "upgraded")
+	if err := os.WriteFile(program, text, 0o755); err != nil {
+		t.Fatal(err)
+	}
+
+	target := ready(tracertest.Start(t, program))
+	if err := os.Remove(program); err != nil {
+		t.Fatal(err)
+	}
+
+	c, dir := tracing(t, target)
+	do(target, "leak 1000 96")
+	c.interrupt()
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
+		objects(1000, 96))
+}
+
+// Package folder proves what is replaced, and what is refused, in every case.
+func testForce(t *testing.T) {
+	target := startSteps(t)
+	first, dir := tracing(t, target)
+	do(target, "leak 10 100")
+	first.interrupt()
+	notes := filepath.Join(dir, "notes.txt")
+	if err := os.WriteFile(notes, []byte("precious"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+
+	refused := call(t, traceArguments(target.PID(), dir)...)
+	refused.mustEnd(1)
+	mustSay(t, "stderr", refused.stderr.String(), "error: create "+dir, "--force")
+	if got := flat(readProfile(t, dir, folder.GrowthFile), "leak_here"); got != objects(10, 100) {
+		t.Errorf("without --force: %+v", got)
+	}
+
+	second := begin(t, allocscope(t, traceArguments(target.PID(), dir, "--force", "--debug")...))
+	second.awaitLine("debug: snapshot at ")
+	do(target, "leak 20 50")
+	second.interrupt()
+	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.GrowthFile), "leak_here"),
+		objects(20, 50))
+	if got := readFile(t, dir, "notes.txt"); got != "precious" {
+		t.Errorf("notes.txt holds %q", got)
+	}
+}
+
+// Package mark proves who may mark, and which lines are marks.
+func testMarks(t *testing.T) {
+	target, dir := startSteps(t), newFolder(t)
+	cmd := allocscope(t, traceArguments(target.PID(), dir, "--marks", "-",
+		"--snapshot-every", "200ms")...)
+	reader, writer, err := os.Pipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer writer.Close()
+	defer reader.Close()
+	cmd.Stdin = reader
+
+	c := begin(t, cmd)
+	c.awaitFile(dir, "snapshots/000.pb.gz")
+	moments := []time.Time{time.Now()} // before and after each mark
+	const lines = "loss=0.3\nallocscope: epoch 1\nmy-allocscope: no mark\n"
+	if _, err := writer.WriteString(lines); err != nil {
+		t.Fatal(err)
+	}
+	c.await("the pipe is read", func() bool {
+		waiting, err := unix.IoctlGetInt(int(reader.Fd()), unix.TIOCINQ)
+		return err == nil && waiting == 0
+	})
+	c.awaitSnapshots(dir, 2)
+	moments = append(moments, time.Now())
+
+	call(t, "mark", "--pid", itoa(target.PID()), "two words\x1b[31m").mustEnd(0)
+	moments = append(moments, time.Now())
+	c.interrupt()
+
+	s := readSummary(t, dir)
+	if len(s.Marks) != 2 || s.Marks[0].Text != "epoch 1" || s.Marks[1].Text != "two words?[31m" {
+		t.Fatalf("marks %+v, want the two that were set, printable", s.Marks)
+	}
+	for i, m := range s.Marks {
+		const slack = time.Second // between the start of a trace and its first sample
+		at := s.Started.Add(time.Duration(m.AtS * float64(time.Second)))
+		if at.Before(moments[i].Add(-slack)) || at.After(moments[i+1].Add(slack)) {
+			t.Errorf("%q at %s, want between %s and %s", m.Text, at, moments[i], moments[i+1])
+		}
+	}
+
+	call(t, "mark", "--pid", itoa(target.PID()), "late").mustEnd(1)
 }

@@ -88,7 +88,7 @@ func testVerdictLeak(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95 %: ",
+	mustSay(t, "stdout", out, "LEAK: grows by 57", " MiB/min (95% CI ",
 		"the limit of 104800MB is reached in ", " min\n")
 }
 

@@ -124,7 +124,7 @@ func listen(ctx context.Context, host, port string) (net.Listener, error) {
 	return new(net.ListenConfig).Listen(ctx, network, net.JoinHostPort(host, port))
 }
 
-// urlOf is the URL of an address: with the name of the machine if it stands for every address.
+// urlOf is the URL of an address: with the name of the machine if it covers every address.
 func urlOf(at *net.TCPAddr) string {
 	address := at.String()
 	if name, err := os.Hostname(); err == nil && at.IP.IsUnspecified() {

@@ -51,7 +51,7 @@ func heap(s *growth.Stack, n, size int64) growth.Holding {
 	}
 }
 
-// rest is memory without a holder.
+// rest is memory without an allocation site.
 func rest(kind growth.Kind, root string, bytes int64) growth.Holding {
 	return growth.Holding{Stack: growth.NamedStack(1, root), Kind: kind, ResidentBytes: bytes}
 }

@@ -18,7 +18,7 @@ type population struct {
 	random *rand.Rand
 	size   float64
 	alive  []thing
-	// allocated since the attach, by the samples.
+	// allocated since tracing started, by the samples.
 	objects, bytes float64
 }
 
@@ -196,7 +196,7 @@ func TestInterval(t *testing.T) {
 					heap(stack(1, "leak", "main"), test.objects, test.size)))
 			if s := rowOf(t, r,
 				"leak"); s.State != test.want || r.Components[0].State != test.want {
-				t.Errorf("%d objects of %d bytes: %+v, want %s; owner %+v", test.objects, test.size,
+				t.Errorf("%d objects of %d bytes: %+v, want %s; component %+v", test.objects, test.size,
 					s.Difference, test.want, r.Components[0])
 			}
 			if half := rowOf(t, r, "leak").Change.half(); test.size > 4*interval &&
@@ -275,7 +275,7 @@ func TestInterval(t *testing.T) {
 	})
 }
 
-// A life is what a simulated program does after its boundary.
+// A life is what a simulated program does after its baseline.
 type life struct{ held, born, freed, churned int }
 
 // trace simulates a trace of a minute, and gives its true growth.

@@ -186,24 +186,24 @@ func TestJudge(t *testing.T) {
 
 func TestNotes(t *testing.T) {
 	t.Run("heap modes", func(t *testing.T) {
-		windows := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
+		bursts := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
 		for name, test := range map[string]struct {
 			before, after *summary.Overhead
 			note          string
 		}{
-			"full and windows": {
-				&summary.Overhead{Mode: summary.HeapFull}, windows,
+			"full and bursts": {
+				&summary.Overhead{Mode: summary.HeapFull}, bursts,
 				"heap probed all the time before, heap sampled in bursts after: ",
 			},
-			"old and windows": {
-				nil, windows, "heap probed all the time before, heap sampled in bursts after: ",
+			"old and bursts": {
+				nil, bursts, "heap probed all the time before, heap sampled in bursts after: ",
 			},
-			"windows and off": {
-				windows, &summary.Overhead{Mode: summary.HeapOff},
+			"bursts and off": {
+				bursts, &summary.Overhead{Mode: summary.HeapOff},
 				"heap sampled in bursts before, heap not probed after: ",
 			},
-			"windows twice": {
-				windows, &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}, "",
+			"bursts twice": {
+				bursts, &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}, "",
 			},
 			"old and full": {nil, &summary.Overhead{Mode: summary.HeapFull}, ""},
 		} {

@@ -61,7 +61,7 @@ func TestSampleType(t *testing.T) {
 		if _, err = Profiles(Profile{"a", memory}, Profile{"b", memory},
 			Options{PerStep: true}); err ==
 			nil {
-			t.Error("profiles have a pace by step")
+			t.Error("profiles have a rate by step")
 		}
 	})
 }

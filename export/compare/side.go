@@ -156,7 +156,8 @@ func (s *side) addBreakdownErrors(errors map[string]float64, weight func(*site) 
 
 func isRemainder(kind string) bool {
 	switch growth.Kind(kind) {
-	case growth.KindRetained, growth.KindUnclassified, growth.KindBeforeTracing, growth.KindCudaBeforeTracing,
+	case growth.KindRetained, growth.KindUnclassified, growth.KindBeforeTracing,
+		growth.KindCudaBeforeTracing,
 		growth.KindNotAttributed:
 		return true
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// GPU returns in a sentence what the diagnosis of GPU memory means and what to try, with the numbers
-// that show it. It is never empty.
+// GPU returns in a sentence what the diagnosis of GPU memory means and what to try, with the
+// numbers that show it. It is never empty.
 func GPU(j *gpu.Judgement) string {
 	switch j.Diagnosis {
 	case gpu.DiagnosisTensors:

@@ -17,7 +17,7 @@ import (
 	"github.com/allocscope/allocscope/export/units"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 // written is a page as a browser gets it.
 func written(t *testing.T, p page.Page) string {

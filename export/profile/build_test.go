@@ -184,7 +184,7 @@ func TestBuild(t *testing.T) {
 		for _, h := range holdings() {
 			rss += h.ResidentBytes
 		}
-		// 10 and 7 blocks, and 12 of NCCL's; torch's segments are in no ledger.
+		// 10 and 7 blocks, and 12 of NCCL's; torch's segments are in no breakdown.
 		if want := [3]int64{29, 10_000, 7200}; sums[4] != rss || [3]int64(sums[5:]) != want {
 			t.Errorf("sums %v, want %d and %v", sums, rss, want)
 		}

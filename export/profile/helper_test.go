@@ -13,7 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth/gpu"
 )
 
-var update = flag.Bool("update", false, "write the golden files anew")
+var update = flag.Bool("update", false, "write the golden files")
 
 func golden(t *testing.T, name string, got []byte) {
 	t.Helper()
@@ -28,7 +28,7 @@ func golden(t *testing.T, name string, got []byte) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(got, want) {
-		t.Errorf("differs from %s (write it anew with -update):\ngot:\n%s\nwant:\n%s", path, got,
+		t.Errorf("differs from %s (write it with -update):\ngot:\n%s\nwant:\n%s", path, got,
 			want)
 	}
 }

@@ -16,16 +16,16 @@ import (
 // breakdownsOf returns the breakdown of the process, and that of its tree where there are other
 // processes.
 func breakdownsOf(s *summary.Summary) []breakdownView {
-	var books []breakdownView
+	var views []breakdownView
 	own, p := words.BreakdownOf(s.Breakdown, s.Process.PID), words.ResidentOf(s)
 	if len(own.Kinds) > 0 {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
-		book := breakdownOf(s, own, title, "RSS", p)
+		view := breakdownOf(s, own, title, "RSS", p)
 		if !p.HeapTraced {
-			book.Note = strings.TrimSpace(book.Note +
+			view.Note = strings.TrimSpace(view.Note +
 				" The allocation sites of the heap are unknown: source heap was not attached.")
 		}
-		books = append(books, book)
+		views = append(views, view)
 	}
 
 	if others := words.OtherProcesses(s); others > 0 {
@@ -33,11 +33,11 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 		title := fmt.Sprintf("Its tree, with %s, shared pages once: %s",
 			units.Plural(others, "other process", "other processes"),
 			units.Signed(tree.Sum().Delta))
-		books = append(books,
+		views = append(views,
 			breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
 	}
 
-	return books
+	return views
 }
 
 // breakdownOf is a waterfall from the total at the baseline, over all kinds, to that at the end.
@@ -170,8 +170,8 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 		counted = "as far as is known"
 	}
 
-	book := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
-	book.add(gpuLine{
+	view := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
+	view.add(gpuLine{
 		Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline),
 		Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start()),
 	})
@@ -192,20 +192,20 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 			out.Bar.Class = "shrunk"
 		}
 
-		book.add(out)
+		view.add(out)
 		at += line.Delta
 	}
 
-	book.add(gpuLine{
+	view.add(gpuLine{
 		Class: "total", Label: "All at the end, " + counted, End: units.Bytes(sum.End),
 		Change: units.Signed(sum.Delta), Bar: scale.bar("total", scale.from, sum.End),
 	})
 
 	if scale.from > 0 {
-		book.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
+		view.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
 	}
 
-	return book
+	return view
 }
 
 func (b *gpuBreakdown) add(line gpuLine) { b.Lines = append(b.Lines, line) }

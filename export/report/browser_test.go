@@ -67,7 +67,7 @@ func BenchmarkOpenReport(b *testing.B) {
 	b.ReportMetric(total/float64(b.N), "ms/drawn")
 }
 
-// openGPU opens the report of a trace with device memory.
+// openGPU opens the report of a trace with GPU memory.
 func openGPU(t *testing.T, trace *Trace, view pagetest.View) *pagetest.Page {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "report.html")
@@ -141,7 +141,7 @@ func TestFlameGraphInBrowser(t *testing.T) {
 }
 
 func TestTimelineInBrowser(t *testing.T) {
-	// The axis of device memory is there where the host's would not show it, and the legend says which curve is which.
+	// The axis of GPU memory is there where the host's would not show it, and the legend says which curve is which.
 	t.Run("host and GPU memory", func(t *testing.T) {
 		t.Parallel()
 		for name, c := range map[string]struct {

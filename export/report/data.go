@@ -53,7 +53,7 @@ type span struct {
 
 type phaseBand struct {
 	span
-	// Kind is one of growth.Phase….
+	// Kind is one of verdict.Phase….
 	Kind  string `json:"kind"`
 	Label string `json:"label"`
 }

@@ -39,7 +39,7 @@ func TestGPUSection(t *testing.T) {
 		"train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB",
 		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
 		"All at the end, as the driver counts",
-		"cuda_block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
+		"cuda-block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	mustSay(t, page, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
 	mustSay(t, page, "timeline", "LEAK: grows by 60 MiB/min",
 		"GPU memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
@@ -66,7 +66,7 @@ func TestGPUSection(t *testing.T) {
 			"All at the end, as far as is known")
 		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") ||
 			strings.Contains(shown, "Headroom") {
-			t.Errorf("tells what nobody knows: %s", shown)
+			t.Errorf("shows what is unknown: %s", shown)
 		}
 		mustSay(t, page, "timeline", "GPU memory (reserved by torch) over 5 min")
 	})

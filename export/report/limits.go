@@ -65,7 +65,7 @@ func limitsOf(s *summary.Summary) []string {
 	return limits
 }
 
-// minConclusiveSeconds is the length of a trace that tells a leak from most other growth.
+// minConclusiveSeconds is the length of a trace that separates a leak from most other growth.
 const minConclusiveSeconds = 30 * 60
 
 // sourceLimits is what is unknown without a source.

@@ -13,9 +13,9 @@ import (
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
-// notShown are texts with another form in the page: a class is a colour, the path of a suspect is in
-// the stacks, losses are in the warnings, and advice explains a diagnosis.
-var notShown = regexp.MustCompile(`Schema|Class|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
+// notShown are texts with another form in the page: a class is a colour, a code has its sentence,
+// the path of a suspect is in the stacks, losses are in the warnings, and advice explains a diagnosis.
+var notShown = regexp.MustCompile(`Schema|Class|WhyCode|Suspects\[\d+\]\.(Path|Trend)|Accumulating\[\d+\]\.UndecidedReason|Groups\[\d+\]\.Verdict|Breakdown\[\d+\]\.Name|Losses|Process\.Command|Residents\[\d+\]\.Role|Overhead\..*Mode|Advice\[\d+\]\.About|GPUMemory\[\d+\]\.(Diagnosis|Judged|Command)`)
 
 func TestPage(t *testing.T) {
 	t.Run("all texts of the summary", func(t *testing.T) {
@@ -73,7 +73,7 @@ func TestPage(t *testing.T) {
 			"timeline": {
 				"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.",
 				"warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike",
-				"20.0 sprobes: heap probes would take 41%: watched in windows",
+				"20.0 sprobes: heap probes would take 41%: sampled in bursts",
 				"90.0 sprobes: sampling interval 128 KiB",
 			},
 			"breakdown": {
@@ -160,7 +160,7 @@ func TestPage(t *testing.T) {
 		trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
 		shown := text(show(t, trace).root)
 		for _, not := range []string{
-			"from bursts", "traced CPU time", "probes: ", "Holders of heap memory are known",
+			"from bursts", "traced CPU time", "probes: ", "Heap memory is known from",
 		} {
 			if strings.Contains(shown, not) {
 				t.Errorf("says %q", not)

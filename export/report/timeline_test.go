@@ -59,7 +59,7 @@ func TestTimeline(t *testing.T) {
 		}
 	})
 
-	// The line goes through the level where that is, 10 s before the middle of the last regime.
+	// The line goes through the level where that is, 10 s before the middle of the last segment.
 	t.Run("slope", func(t *testing.T) {
 		s := leakingSummary()
 		want := slope{
@@ -114,7 +114,7 @@ func TestTimeline(t *testing.T) {
 		}{
 			"nothing is known": {nil, []phaseBand{}},
 			"all the time":     {&summary.Overhead{Mode: summary.HeapFull}, []phaseBand{}},
-			"windows from the beginning": {
+			"bursts from the beginning": {
 				&summary.Overhead{Mode: summary.HeapBursts},
 				[]phaseBand{band(0, 300, "bursts", "heap sampled in bursts")},
 			},

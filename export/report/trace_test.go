@@ -101,7 +101,7 @@ func leakingSummary() summary.Summary {
 				"augment (/src/train.py:47)", "[truncated: more than 127 frames]",
 			},
 		}},
-		Breakdown: ledger(),
+		Breakdown: sampleBreakdown(),
 		Residents: []summary.Resident{
 			{
 				Process: 42, Traced: true, HeapTraced: true, StartBytes: pointer[int64](380 * mib),
@@ -122,7 +122,7 @@ func leakingSummary() summary.Summary {
 			StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{
 				{
 					AtS: 20, Mode: summary.HeapBursts,
-					Text: "heap probes would take 41%: watched in windows",
+					Text: "heap probes would take 41%: sampled in bursts",
 				},
 				{AtS: 90, Mode: summary.HeapBursts, Text: "sampling interval 128 KiB"},
 			},
@@ -132,8 +132,8 @@ func leakingSummary() summary.Summary {
 	return s
 }
 
-// ledger of a process that gains 240 MiB from 380, and of its tree.
-func ledger() []summary.BreakdownRow {
+// sampleBreakdown is of a process that gains 240 MiB from 380, and of its tree.
+func sampleBreakdown() []summary.BreakdownRow {
 	var rows []summary.BreakdownRow
 	row := func(process int, kind growth.Kind, start, end, err int64) {
 		rows = append(rows, summary.BreakdownRow{
@@ -315,7 +315,7 @@ func fillTexts(v reflect.Value, path string, with func(path string) string) {
 
 const gib = 1 << 30
 
-// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML tells what the driver counts.
+// gpuTrace is leakingTrace on a GPU, where tensors are retained: NVML reports what the driver counts.
 func gpuTrace(t testing.TB) *Trace {
 	t.Helper()
 	trace := leakingTrace(t)
@@ -396,7 +396,7 @@ func gpuSummary() summary.GPUMemory {
 	}
 }
 
-// onGPU gives a profile the sample types of device memory, and a stack that has gained there and nowhere else.
+// onGPU gives a profile the sample types of GPU memory, and a stack that has gained there and nowhere else.
 func onGPU(p *pprof.Profile) {
 	p.SampleType = append(p.SampleType, &pprof.ValueType{Type: "device_space", Unit: "bytes"},
 		&pprof.ValueType{Type: "device_objects", Unit: "count"},
@@ -405,17 +405,17 @@ func onGPU(p *pprof.Profile) {
 		s.Value = append(s.Value, 0, 0, 0)
 	}
 	like := p.Sample[0]
-	held := func(owner string, values ...int64) {
+	held := func(component string, values ...int64) {
 		p.Sample = append(p.Sample, &pprof.Sample{
 			Location: like.Location, Value: append(make([]int64, 5), values...),
-			Label: map[string][]string{"component": {owner}, "pid": {"42"}, "process": {"python3"}},
+			Label: map[string][]string{"component": {component}, "pid": {"42"}, "process": {"python3"}},
 		})
 	}
 	held("train.py", 480*mib, 240, 0)
 	held("torch", 0, 0, 500*mib)
 }
 
-// withoutNVML is gpuTrace where NVML does not tell.
+// withoutNVML is gpuTrace where NVML reports nothing.
 func withoutNVML(t testing.TB) *Trace {
 	t.Helper()
 	trace := gpuTrace(t)
@@ -428,7 +428,7 @@ func withoutNVML(t testing.TB) *Trace {
 	return trace
 }
 
-// gpuRows are samples of a process with device memory.
+// gpuRows are samples of a process with GPU memory.
 func gpuRows(seconds int, of func(i int, s *growth.Sample)) []growth.Row {
 	var list []growth.Row
 	for i := range seconds + 1 {

@@ -40,7 +40,7 @@ type Options struct {
 	Every float64
 }
 
-// A File is a series and what its file says about it.
+// A File is a series and what its file states about it.
 type File struct {
 	// Series in bytes, with X sorted, in seconds or steps. Dates and times of day count from the
 	// first sample; other times are as in the file. Samples at the same X are all kept, in the

@@ -144,7 +144,8 @@ func quote(cell string) string {
 	return strconv.QuoteToASCII(cell)
 }
 
-// xNames and yNames are the usual names of times and sizes, without units, the preferred ones first.
+// xNames and yNames are the usual names of times and sizes, without units, the preferred ones
+// first.
 var (
 	timeNames = strings.Fields("time elapsed elapsed_time timestamp ts t date datetime uptime " +
 		"wall_time relative_time")

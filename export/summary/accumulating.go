@@ -84,20 +84,14 @@ func (a *Accumulation) setUndecided(h growth.Holding, end *growth.Snapshot) {
 	}
 }
 
-// A site is one stack in one kind of memory.
-type site struct {
-	stack uint64
-	pid   int
-	kind  growth.Kind
-}
+// keyOf is the key of a stack's memory of one kind on all GPUs.
+func keyOf(h *growth.Holding) growth.Key { return growth.KeyOf(h.Stack, h.Kind, "") }
 
-func siteOf(h *growth.Holding) site { return site{h.Stack.ID, h.Stack.PID, h.Kind} }
-
-// mergedHoldings has one holding for all stacks with the same text, and maps the site of each stack
+// mergedHoldings has one holding for all stacks with the same text, and maps the key of each stack
 // to that of its merged holding, which is the first one.
 type mergedHoldings struct {
 	holdings []growth.Holding
-	members  map[site]site
+	members  map[growth.Key]growth.Key
 }
 
 // mergeAlike sums holdings whose stacks have the same text. These differ only in addresses within
@@ -108,7 +102,7 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 		text string
 	}
 	at := make(map[stackText]int)
-	merged := mergedHoldings{members: make(map[site]site)}
+	merged := mergedHoldings{members: make(map[growth.Key]growth.Key)}
 	for _, h := range holdings {
 		key := stackText{h.Kind, strings.Join(profile.StackText(h.Stack), "\n")}
 		i, ok := at[key]
@@ -122,7 +116,7 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 			merged.holdings[i].Variance += h.Variance
 		}
 
-		merged.members[siteOf(&h)] = siteOf(&merged.holdings[i])
+		merged.members[keyOf(&h)] = keyOf(&merged.holdings[i])
 	}
 
 	return merged
@@ -131,16 +125,16 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 // addHistory sets what the entries held at each snapshot, and how old they are at the end. The
 // entries are the first of the holdings.
 func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
-	members map[site]site,
+	members map[growth.Key]growth.Key,
 ) {
-	at := make(map[site]int, len(entries))
+	at := make(map[growth.Key]int, len(entries))
 	for i := range entries {
-		at[siteOf(&holdings[i])] = i
+		at[keyOf(&holdings[i])] = i
 	}
 
 	for k, s := range c.Snapshots {
 		for i := range s.Holdings {
-			if e, ok := at[members[siteOf(&s.Holdings[i])]]; ok {
+			if e, ok := at[members[keyOf(&s.Holdings[i])]]; ok {
 				entries[e].HistoryBytes[k] += s.Holdings[i].InuseBytes
 			}
 		}
@@ -153,7 +147,7 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 	ages := make([]growth.Age, len(entries))
 	for i := range c.End.Holdings {
 		h := &c.End.Holdings[i]
-		if e, ok := at[members[siteOf(h)]]; ok {
+		if e, ok := at[members[keyOf(h)]]; ok {
 			ages[e].Add(c.End, h)
 		}
 	}

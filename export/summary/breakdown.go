@@ -31,7 +31,7 @@ type BreakdownRow struct {
 	ErrorBytes int64 `json:"error_bytes"`
 }
 
-// BreakdownOf names the rows of growth.Ledger, and sums those with the same name. A name is the
+// BreakdownOf names the rows of breakdown.RSS, and sums those with the same name. A name is the
 // allocation site, the caller of the allocator with its nearest Python callers. Memory without a
 // stack has the name of its file or of its root, and what is below it: "free but resident: main
 // heap".
@@ -52,29 +52,41 @@ func BreakdownOf(rows []breakdown.Row, limit int) []BreakdownRow {
 
 	breakdown := []BreakdownRow{}
 	for _, rows := range parts {
-		breakdown = append(breakdown, limitRows(rows, limit, byChange, byEnd, otherRows)...)
+		breakdown = append(breakdown, limitRows(rows, limit, otherRows)...)
 	}
 
-	slices.SortFunc(breakdown,
-		func(a, b BreakdownRow) int {
-			return cmp.Or(cmp.Compare(a.Process, b.Process),
-				byChange(a, b))
-		})
+	slices.SortFunc(breakdown, func(a, b BreakdownRow) int {
+		return cmp.Or(cmp.Compare(a.Process, b.Process), byChange(a, b))
+	})
 
 	return breakdown
 }
 
-func byChange(a, b BreakdownRow) int {
-	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes), magnitude(a.DeltaBytes)),
-		cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+// A rankedRow is a row of a breakdown of RSS or of GPU memory.
+type rankedRow[T any] interface {
+	// sizes returns the change and the end, in bytes.
+	sizes() (delta, end int64)
+	compareName(other T) int
 }
 
-func byEnd(a, b BreakdownRow) int {
-	return cmp.Or(cmp.Compare(b.EndBytes, a.EndBytes), byName(a, b))
+// byChange orders rows by their change, up or down, the largest first.
+func byChange[T rankedRow[T]](a, b T) int {
+	deltaA, _ := a.sizes()
+	deltaB, _ := b.sizes()
+	return cmp.Or(cmp.Compare(magnitude(deltaB), magnitude(deltaA)), byEnd(a, b))
 }
 
-func byName(a, b BreakdownRow) int {
-	return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Name, b.Name))
+// byEnd orders rows by what they hold at the end, the largest first.
+func byEnd[T rankedRow[T]](a, b T) int {
+	_, endA := a.sizes()
+	_, endB := b.sizes()
+	return cmp.Or(cmp.Compare(endB, endA), a.compareName(b))
+}
+
+func (r BreakdownRow) sizes() (delta, end int64) { return r.DeltaBytes, r.EndBytes }
+
+func (r BreakdownRow) compareName(other BreakdownRow) int {
+	return cmp.Or(cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.Name, other.Name))
 }
 
 func magnitude(bytes int64) int64 { return max(bytes, -bytes) }
@@ -113,16 +125,16 @@ func (r *BreakdownRow) add(more BreakdownRow) {
 	r.ErrorBytes = units.Round(math.Hypot(float64(r.ErrorBytes), float64(more.ErrorBytes)))
 }
 
-// limitRows keeps half of the limit for the rows that changed most, and the rest for those that hold
-// most at the end. sum makes one row of all others.
-func limitRows[T any](rows []T, limit int, byChange, byEnd func(a, b T) int, sum func([]T) T) []T {
+// limitRows keeps half of the limit for the rows that changed most, and the rest for those that
+// hold most at the end. sum makes one row of all others.
+func limitRows[T rankedRow[T]](rows []T, limit int, sum func([]T) T) []T {
 	if len(rows) <= limit {
 		return rows
 	}
 
 	changed := (limit + 1) / 2
-	slices.SortFunc(rows, byChange)
-	slices.SortFunc(rows[changed:], byEnd)
+	slices.SortFunc(rows, byChange[T])
+	slices.SortFunc(rows[changed:], byEnd[T])
 
 	return append(rows[:limit:limit], sum(rows[limit:]))
 }

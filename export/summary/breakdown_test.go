@@ -73,8 +73,8 @@ func TestBreakdownOf(t *testing.T) {
 				"free but resident: main heap",
 			},
 			{growth.NamedStack(1, "[heap: allocator metadata]"), "allocator metadata"},
-			{growth.NamedStack(1, "[heap: holder not known]"), "holder not known"},
-			{growth.NamedStack(1, "[before attach]", "heap"), "before attach: heap"},
+			{growth.NamedStack(1, "[heap: allocation site unknown]"), "allocation site unknown"},
+			{growth.NamedStack(1, "[before tracing]", "heap"), "before tracing: heap"},
 			{growth.NamedStack(1, "[file: /data/a: [b].bin]"), "/data/a: [b].bin"},
 			{growth.NamedStack(1, "[shared memory: /dev/shm/torch_1]"), "/dev/shm/torch_1"},
 			{growth.NamedStack(1, "[python arenas]"), "python arenas"},
@@ -117,32 +117,32 @@ func TestBreakdownOf(t *testing.T) {
 		random := rand.New(rand.NewPCG(1, 7))
 		for range 300 {
 			rows := randomRows(random)
-			want := make(map[ledgerPart][2]int64)
+			want := make(map[breakdownPart][2]int64)
 			for _, r := range rows {
-				sum := want[ledgerPart{r.PID, r.Kind}]
-				want[ledgerPart{r.PID, r.Kind}] = [2]int64{sum[0] + r.Start, sum[1] + r.End}
+				sum := want[breakdownPart{r.PID, r.Kind}]
+				want[breakdownPart{r.PID, r.Kind}] = [2]int64{sum[0] + r.Start, sum[1] + r.End}
 			}
 			limit := random.IntN(20)
-			got, count := make(map[ledgerPart][2]int64), make(map[ledgerPart]int)
-			ledger := BreakdownOf(rows, limit)
-			for i, r := range ledger {
-				key := ledgerPart{r.Process, r.Kind}
+			got, count := make(map[breakdownPart][2]int64), make(map[breakdownPart]int)
+			breakdown := BreakdownOf(rows, limit)
+			for i, r := range breakdown {
+				key := breakdownPart{r.Process, r.Kind}
 				got[key] = [2]int64{got[key][0] + r.StartBytes, got[key][1] + r.EndBytes}
 				if count[key]++; count[key] > limit+1 || r.DeltaBytes != r.EndBytes-r.StartBytes {
 					t.Fatalf("row %+v, the %dth of its kind", r, count[key])
 				}
 				if i > 0 &&
-					(ledger[i-1].Process > r.Process ||
-						ledger[i-1].Process == r.Process &&
-							magnitude(ledger[i-1].DeltaBytes) < magnitude(r.DeltaBytes)) {
-					t.Fatalf("%+v before %+v", ledger[i-1], r)
+					(breakdown[i-1].Process > r.Process ||
+						breakdown[i-1].Process == r.Process &&
+							magnitude(breakdown[i-1].DeltaBytes) < magnitude(r.DeltaBytes)) {
+					t.Fatalf("%+v before %+v", breakdown[i-1], r)
 				}
 			}
 			if !reflect.DeepEqual(got, want) {
 				t.Fatalf("sums %v, want %v", got, want)
 			}
 			slices.Reverse(rows)
-			if again := BreakdownOf(rows, limit); !slices.EqualFunc(again, ledger,
+			if again := BreakdownOf(rows, limit); !slices.EqualFunc(again, breakdown,
 				func(a, b BreakdownRow) bool {
 					a.ErrorBytes, b.ErrorBytes = 0, 0 // rounded in the order of the sum
 					return a == b
@@ -213,7 +213,7 @@ func randomRows(random *rand.Rand) []breakdown.Row {
 	return rows
 }
 
-type ledgerPart struct {
+type breakdownPart struct {
 	process int
 	kind    growth.Kind
 }
@@ -235,7 +235,7 @@ func TestResidentsOf(t *testing.T) {
 	}
 }
 
-// What no source has seen allocated is in the profile and the ledger, and accumulates nothing.
+// What no source has seen allocated is in the profile and the breakdown, and accumulates nothing.
 func TestAccumulatingResident(t *testing.T) {
 	for _, a := range Accumulating(holdings(), Period{}, 100) {
 		if a.Kind == growth.KindRetained || a.Kind == growth.KindFile {

@@ -28,7 +28,7 @@ type GPUMemory struct {
 	BaselineS float64 `json:"baseline_s"`
 	// Judged is one of the constants GPU….
 	Judged string `json:"judged"`
-	// Diagnosis is one of growth.Diagnosis…, and Advice explains it in a sentence.
+	// Diagnosis is one of gpu.Diagnosis…, and Advice explains it in a sentence.
 	Diagnosis string `json:"diagnosis"`
 	Advice    string `json:"advice"`
 	// Curves at the baseline and the end, those that are known.
@@ -127,7 +127,7 @@ type GPUInput struct {
 	Start, End *growth.Snapshot
 	// Snapshots of the trace, in order.
 	Snapshots []*growth.Snapshot
-	// Headroom as growth.Case.DeviceRoom.
+	// Headroom as judge.Case.GPUHeadroom.
 	Headroom   int64
 	Components *component.Rules
 	// Rows of each kind, Suspects and Stacks are limits.
@@ -195,7 +195,7 @@ func (c GPUInput) curves() []GPUCurve {
 	return curves
 }
 
-// GPUBreakdownOf names the rows of growth.DeviceLedger, which are of one process, and sums those
+// GPUBreakdownOf names the rows of breakdown.GPU, which are of one process, and sums those
 // that have the same name on the same GPU. It limits the rows of each kind as BreakdownOf does; the
 // row of the others has no component. The largest change comes first, then the largest EndBytes.
 func GPUBreakdownOf(rows []breakdown.Row, components *component.Rules,
@@ -236,23 +236,21 @@ func GPUBreakdownOf(rows []breakdown.Row, components *component.Rules,
 	breakdown := []GPUBreakdownRow{}
 	for _, kind := range kinds {
 		breakdown = append(breakdown,
-			limitRows(ofKind[kind], limit, byGPUChange, byGPUEnd, otherGPURows)...)
+			limitRows(ofKind[kind], limit, otherGPURows)...)
 	}
 
-	slices.SortStableFunc(breakdown, byGPUChange)
+	slices.SortStableFunc(breakdown, byChange)
 	return breakdown
 }
 
 // DeltaBytes is the change.
-func (r *GPUBreakdownRow) DeltaBytes() int64 { return r.EndBytes - r.StartBytes }
+func (r GPUBreakdownRow) DeltaBytes() int64 { return r.EndBytes - r.StartBytes }
 
-func byGPUChange(a, b GPUBreakdownRow) int {
-	return cmp.Or(cmp.Compare(magnitude(b.DeltaBytes()), magnitude(a.DeltaBytes())), byGPUEnd(a, b))
-}
+func (r GPUBreakdownRow) sizes() (delta, end int64) { return r.DeltaBytes(), r.EndBytes }
 
-func byGPUEnd(a, b GPUBreakdownRow) int {
-	return cmp.Or(cmp.Compare(b.EndBytes, a.EndBytes), cmp.Compare(a.Kind, b.Kind),
-		cmp.Compare(a.GPU, b.GPU), cmp.Compare(a.Function, b.Function))
+func (r GPUBreakdownRow) compareName(other GPUBreakdownRow) int {
+	return cmp.Or(cmp.Compare(r.Kind, other.Kind), cmp.Compare(r.GPU, other.GPU),
+		cmp.Compare(r.Function, other.Function))
 }
 
 func otherGPURows(rows []GPUBreakdownRow) GPUBreakdownRow {

@@ -110,7 +110,7 @@ func TestGPUMemoryOf(t *testing.T) {
 		},
 	}
 	if !reflect.DeepEqual(d.Breakdown, want) {
-		t.Errorf("ledger\n%+v, want\n%+v", d.Breakdown, want)
+		t.Errorf("breakdown\n%+v, want\n%+v", d.Breakdown, want)
 	}
 
 	t.Run("unknown rate", func(t *testing.T) {

@@ -192,7 +192,7 @@ type Accumulation struct {
 	Share float64 `json:"share"`
 	// Trend is one of growth.Trend…; absent if it was not judged.
 	Trend growth.Trend `json:"trend,omitempty"`
-	// UndecidedReason is why Trend is undecided, one of growth.Doubt…. LongerS is about how many
+	// UndecidedReason is why Trend is undecided, one of growth.Undecided…. LongerS is about how many
 	// seconds more would decide it; absent where more time does not help. Untrackable is why
 	// objects cannot be tracked, where that is the reason.
 	UndecidedReason growth.UndecidedReason `json:"undecided_reason,omitempty"`

@@ -53,7 +53,7 @@ func summary() Summary {
 			Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](1 << 20),
 		},
 		Marks:         []Mark{{AtS: 61.5, Text: "epoch 1"}},
-		Suspects:      []Suspect{SuspectOf(culprit())},
+		Suspects:      []Suspect{SuspectOf(sampleSuspect())},
 		Kernel:        "6.8.0",
 		Architecture:  "amd64",
 		IntervalBytes: 512 << 10,
@@ -98,7 +98,7 @@ func summary() Summary {
 			Changes: []OverheadChange{
 				{
 					AtS: 2.5, Mode: HeapBursts,
-					Text: "heap probes would take 41%: watched in windows",
+					Text: "heap probes would take 41%: sampled in bursts",
 				},
 			},
 		},
@@ -122,7 +122,7 @@ func judgement() verdict.Verdict {
 	}
 }
 
-func culprit() trend.Suspect {
+func sampleSuspect() trend.Suspect {
 	leak := growth.Frame{Function: "remember", File: "/src/train.py", Line: 7, Python: true}
 	return trend.Suspect{
 		Component: "train.py", Frame: leak, Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3,
@@ -134,7 +134,7 @@ func culprit() trend.Suspect {
 
 // Where nothing resident grew there is no share of it.
 func TestSuspectOf(t *testing.T) {
-	c := culprit()
+	c := sampleSuspect()
 	c.Share = math.NaN()
 	if got := SuspectOf(c); got.Share != nil || got.Bytes != 2e8 || got.BytesPerMin != 6e7 {
 		t.Errorf("%+v", got)
@@ -285,7 +285,7 @@ func TestAccumulating(t *testing.T) {
 		r := rows[0] // (300 ± 1.96 * 50 * sqrt(2)) / 2; (300 * 150 s + 100 * 30 s) / 400
 		if *r.BytesPerMin != 150 || *r.RateLow != 81 || *r.RateHigh != 220 || r.AgeS == nil ||
 			*r.AgeS != 120 || r.Component == "" {
-			t.Errorf("%d (%d to %d) bytes a minute, age %v, owner %q", *r.BytesPerMin, *r.RateLow,
+			t.Errorf("%d (%d to %d) bytes a minute, age %v, component %q", *r.BytesPerMin, *r.RateLow,
 				*r.RateHigh, r.AgeS, r.Component)
 		}
 		if !reflect.DeepEqual(r.HistoryBytes, []int64{100, 230, 400}) {

@@ -22,9 +22,12 @@ const (
 // A series in steps has the keys that end in _step or _steps, any other those with _min and _s.
 // Unknown and infinite values are absent. Rates are whole bytes.
 type Verdict struct {
-	// Class is one of growth.Class, and Why explains it in a few words.
+	// Class is one of verdict.Class….
 	Class verdict.Class `json:"verdict"`
-	Why   string        `json:"why"`
+	// Why explains the class in a few words, and WhyCode is one of verdict.Reason…. WhyCode is
+	// absent where something else than the series decides.
+	Why     string         `json:"why"`
+	WhyCode verdict.Reason `json:"why_code,omitempty"`
 	// RateBytesPerMin, or by step, of the last segment. RateLow and RateHigh are its 95% interval
 	// in the same unit.
 	RateBytesPerMin  *float64 `json:"rate_bytes_per_min,omitempty"`
@@ -67,7 +70,7 @@ type Verdict struct {
 	Spikes *Spikes `json:"spikes,omitempty"`
 }
 
-// A VerdictPhase is a growth.Phase: a span with one behaviour.
+// A VerdictPhase is a verdict.Phase: a span with one behaviour.
 type VerdictPhase struct {
 	Kind             verdict.PhaseKind `json:"kind"`
 	FromS            *float64          `json:"from_s,omitempty"`
@@ -104,7 +107,7 @@ func VerdictOf(v verdict.Verdict, axis Axis) Verdict {
 	}
 
 	out := Verdict{
-		Class: v.Class, Why: explain.Reason(v),
+		Class: v.Class, Why: explain.Reason(v), WhyCode: v.Reason,
 		RateBytesPerMin: whole(v.Rate * perMin), RateBytesPerStep: whole(v.Rate * perStep),
 		RateLow: whole(v.RateLow * perX), RateHigh: whole(v.RateHigh * perX),
 		BoundBytesPerMin: whole(v.Bound * perMin), BoundBytesPerStep: whole(v.Bound * perStep),

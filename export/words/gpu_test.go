@@ -64,7 +64,7 @@ func gpuRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdown
 
 func TestGPULines(t *testing.T) {
 	rate, low, high, room := 5.0*(1<<20), 4.9*(1<<20), 5.1*(1<<20), 3600.0
-	start, end, pace := int64(8<<30), int64(9<<30), int64(5<<20)
+	start, end, perMin := int64(8<<30), int64(9<<30), int64(5<<20)
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
 			Class:           verdict.ClassLeak,
@@ -82,7 +82,7 @@ func TestGPULines(t *testing.T) {
 				Name:        "allocated",
 				StartBytes:  &start,
 				EndBytes:    &end,
-				BytesPerMin: &pace,
+				BytesPerMin: &perMin,
 				Class:       verdict.ClassSpikyPlateau,
 			},
 		},

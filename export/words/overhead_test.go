@@ -159,7 +159,7 @@ func TestFromBursts(t *testing.T) {
 		t.Errorf("says %q of a heap that was probed all the time", got)
 	}
 
-	// Where heap was watched in windows, that nobody is named is not said as if nobody held anything.
+	// Where the heap was sampled in bursts, no component is no proof that nothing is held.
 	t.Run("nothing accumulated", func(t *testing.T) {
 		o := inBursts()
 		for want, s := range map[string]*summary.Summary{

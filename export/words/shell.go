@@ -5,7 +5,8 @@ import (
 	"strings"
 )
 
-// unquotedWord matches words that no shell expands. "a=b" is an assignment unless it follows a dash.
+// unquotedWord matches words that no shell expands. "a=b" is an assignment unless it follows a
+// dash.
 var unquotedWord = regexp.MustCompile(`^[0-9A-Za-z/._+:,@-]+$|^-[0-9A-Za-z/._+:,@=-]+$`)
 
 // ShellQuote quotes a word where a shell would expand it.

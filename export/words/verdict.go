@@ -19,9 +19,6 @@ const (
 	// AtThisRate follows the time to the limit where the verdict does not prove the growth.
 	AtThisRate = "at this rate"
 
-	// whyTooShort is the reason of a verdict that adds nothing to its class.
-	whyTooShort = "too short"
-
 	bytesPerMiB = 1 << 20
 )
 
@@ -60,7 +57,7 @@ func Headline(v summary.Verdict) string {
 		return "WRONG PROCESS? " + v.Why
 	}
 
-	if v.Why == whyTooShort {
+	if v.WhyCode == verdict.ReasonTooShort {
 		return "TOO SHORT to tell"
 	}
 

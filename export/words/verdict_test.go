@@ -10,25 +10,25 @@ import (
 )
 
 // unknownVerdict knows nothing but its class.
-func unknownVerdict(class verdict.Class, why string) verdict.Verdict {
+func unknownVerdict(class verdict.Class, reason verdict.Reason) verdict.Verdict {
 	nan := math.NaN()
 	return verdict.Verdict{
-		Class: class, Reason: verdict.Reason(why), Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan,
+		Class: class, Reason: reason, Rate: nan, RateLow: nan, RateHigh: nan, Bound: nan, Level: nan,
 		LevelAt: nan, From: nan, Length: nan, Start: nan, ExpectedLevel: nan,
 		ToLimit: nan, ToLimitLow: nan, ToLimitHigh: nan,
 	}
 }
 
 // with gives a verdict a rate in MiB per X, with its interval and bound.
-func with(class verdict.Class, why string, rate, low, high, bound float64) verdict.Verdict {
-	v := unknownVerdict(class, why)
+func with(class verdict.Class, reason verdict.Reason, rate, low, high, bound float64) verdict.Verdict {
+	v := unknownVerdict(class, reason)
 	v.Rate, v.RateLow, v.RateHigh, v.Bound = rate*bytesPerMiB, low*bytesPerMiB, high*bytesPerMiB,
 		bound*bytesPerMiB
 	return v
 }
 
 func TestVerdictLines(t *testing.T) {
-	leak := with(verdict.ClassLeak, "steady growth after warm-up", 9.5367, 9.4628, 9.6106, 9.59)
+	leak := with(verdict.ClassLeak, verdict.ReasonAfterWarmup, 9.5367, 9.4628, 9.6106, 9.59)
 	leak.ToLimit, leak.ToLimitLow, leak.ToLimitHigh, leak.From = 1770, 1690, 1855, 4900
 	leak.Spikes = &verdict.Spikes{Share: 0.067, Height: 4.19 * 1024 * bytesPerMiB}
 	endless := leak
@@ -38,24 +38,24 @@ func TestVerdictLines(t *testing.T) {
 		math.NaN()
 	suspected := with(
 		verdict.ClassSuspected,
-		"2 stacks explain 80% of the growth",
+		verdict.ReasonStacksAccumulate,
 		1,
 		0.9,
 		1.1,
 		1.05,
 	)
 	suspected.ToLimit, suspected.Longer = 7300, 1201
-	growing := with(verdict.ClassGrowing, "still growing", 161.66, 157.94, 165.43, 164.6)
+	growing := with(verdict.ClassGrowing, verdict.ReasonStillGrowing, 161.66, 157.94, 165.43, 164.6)
 	growing.ToLimit, growing.Longer = 119.6, 30
-	saturating := with(verdict.ClassSaturating, "grows, but slows down", 0.5, 0.4, 0.6, 0.58)
+	saturating := with(verdict.ClassSaturating, verdict.ReasonSlowsDown, 0.5, 0.4, 0.6, 0.58)
 	saturating.ExpectedLevel, saturating.Longer, saturating.From = 12.3*1024*bytesPerMiB, 5*24*3600, 60
-	plateau := with(verdict.ClassPlateau, "no growth", -0.0001, -0.23, 0.23, 0.193)
+	plateau := with(verdict.ClassPlateau, verdict.ReasonNoGrowth, -0.0001, -0.23, 0.23, 0.193)
 	plateau.From, plateau.Longer, plateau.Start, plateau.Restarted = 300, 91, 120, true
-	falling := with(verdict.ClassPlateau, "no growth", -4.851, -5.97, -3.73, 0)
+	falling := with(verdict.ClassPlateau, verdict.ReasonNoGrowth, -4.851, -5.97, -3.73, 0)
 	falling.Start, falling.Restarted = 40, true
 	residual := with(
 		verdict.ClassSpikyPlateau,
-		"residual growth, not proven",
+		verdict.ReasonNotProven,
 		2.13,
 		0.714,
 		3.546,
@@ -65,10 +65,14 @@ func TestVerdictLines(t *testing.T) {
 		Share:  0.25,
 		Height: 512 * bytesPerMiB,
 	}
-	short := unknownVerdict(verdict.ClassTooShort, "too short")
+	short := unknownVerdict(verdict.ClassTooShort, verdict.ReasonTooShort)
 	short.Longer = 90
-	noisy := with(verdict.ClassTooShort, "too noisy to tell yet", 76, 0.25, 150, 138)
+	noisy := with(verdict.ClassTooShort, verdict.ReasonTooNoisy, 76, 0.25, 150, 138)
 	noisy.From, noisy.Longer = 10, 3600.5
+	wrong := unknownVerdict(verdict.ClassWrongProcess, verdict.ReasonOtherProcess)
+	wrong.Other = &verdict.OtherGrowth{
+		PID: 7, Command: "python", Growth: 30 * bytesPerMiB, TreeGrowth: bytesPerMiB,
+	}
 	for _, test := range []struct {
 		name    string
 		verdict verdict.Verdict
@@ -94,7 +98,7 @@ out of memory now`,
 		},
 		{
 			"suspected", suspected, summary.AxisSeconds,
-			`LEAK SUSPECTED: grows by 60 MiB/min (95% CI 54-66), 2 stacks explain 80% of the growth
+			`LEAK SUSPECTED: grows by 60 MiB/min (95% CI 54-66), steady growth, explained by stacks that accumulate
 out of memory in 2 h at this rate
 watch at least 21 min more to confirm it`,
 		},
@@ -139,10 +143,9 @@ watch at least 328 steps more to exclude a smaller one`,
 		},
 		{
 			"wrong process",
-			unknownVerdict(verdict.ClassWrongProcess,
-				"it explains 3% of the growth; python (PID 7) grows"),
-			summary.AxisSeconds,
-			"WRONG PROCESS? it explains 3% of the growth; python (PID 7) grows",
+			wrong, summary.AxisSeconds,
+			"WRONG PROCESS? PID 7 (python) outside the traced tree grew by 30 MiB, the tree by 1 MiB " +
+				"(trace that one: --pid 7)",
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

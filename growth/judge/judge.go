@@ -140,7 +140,7 @@ func (c Case) StackWindow(v verdict.Verdict, snapshots []*growth.Snapshot) trend
 	return w
 }
 
-// IsSuspected is true where growth is not long enough for a leak, and yet it was watched for a
+// IsSuspected is true where growth is not long enough for a leak, and yet it was traced for a
 // while past its warm-up and half of it lies in stacks that accumulate. at returns the judged size
 // at an X, in bytes.
 func (c Case) IsSuspected(

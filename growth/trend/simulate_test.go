@@ -89,10 +89,10 @@ func TestSimulatedStacks(t *testing.T) {
 					}
 				}
 			}
-			t.Logf("%s: of %.0f windows, %.2f %% inside, %.2f %% below, %.2f %% above", interval,
+			t.Logf("%s: of %.0f periods, %.2f %% inside, %.2f %% below, %.2f %% above", interval,
 				all, 100*(1-(below+above)/all), 100*below/all, 100*above/all)
 			if all < 2000 || below/all > 0.035 || above/all > 0.035 {
-				t.Errorf("%s: of %.0f windows, the truth lies below %.0f intervals and above %.0f",
+				t.Errorf("%s: of %.0f periods, the truth lies below %.0f intervals and above %.0f",
 					interval, all, below, above)
 			}
 		}

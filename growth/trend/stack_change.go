@@ -52,8 +52,9 @@ func (r *snapshotRange) judge(h *stackSeries, risk float64) StackTrend {
 	c := r.changeOf(h)
 	t := StackTrend{
 		Stack: h.stack, Kind: h.kind, GPU: h.gpu,
-		Growth: c.growth(), Low: c.low(growth.SignificanceLevel / 2), High: c.high(growth.SignificanceLevel / 2),
-		Age: c.age(), Rate: c.growth() / r.seconds(), evidence: h.evidence(),
+		Growth: c.growth(), Low: c.low(growth.SignificanceLevel / 2),
+		High: c.high(growth.SignificanceLevel / 2),
+		Age:  c.age(), Rate: c.growth() / r.seconds(), evidence: h.evidence(),
 	}
 	proven := max(0, c.low(risk))
 	t.Score = proven / r.seconds() * t.Age * c.persistence()

@@ -139,7 +139,7 @@ func TestBurstInterval(t *testing.T) {
 
 	t.Run("the ends of the window are off by part of a burst's time", func(t *testing.T) {
 		short, long := burstTrace(0, 100, 100, 100, 100), burstTrace(0, 100, 100, 100, 100)
-		long[4].Heap.Open *= 40 // 2 s for each window of the 4 s that are judged
+		long[4].Heap.Open *= 40 // 2 s for each burst of the 4 s that are judged
 		if a, b := trendOfFirst(t, short), trendOfFirst(t, long); b.High-b.Growth < 2*(a.High-a.Growth) {
 			t.Errorf("%+v\n%+v", a, b)
 		}

@@ -15,7 +15,7 @@ type Criteria struct {
 	MatureAge float64
 	// MinPlateauLength is the shortest last segment of a plateau.
 	MinPlateauLength float64
-	// FastRate is growth that looks like filling. TargetRate is what a plateau's bound should
+	// FastRate is growth that looks like saturation. TargetRate is what a plateau's bound should
 	// exclude.
 	FastRate, TargetRate float64
 	// MinOutsideGrowth is the growth of the memory around the process, in bytes, from which another

@@ -7,7 +7,7 @@ import (
 )
 
 func TestEnvelope(t *testing.T) {
-	// The base of 8 GB under spikes that take up to three quarters of every block, and all of some.
+	// the envelope of 8 GB under spikes that take up to three quarters of every bucket, and all of some.
 	t.Run("without spikes", func(t *testing.T) {
 		for name, c := range map[string]struct {
 			n     int
@@ -53,7 +53,7 @@ func TestEnvelope(t *testing.T) {
 	t.Run("a ramp is no spike", func(t *testing.T) {
 		b := envelopeOf(simulated(0, 1e9, 20_000, 11e9))
 		if len(b.x) < 85 || b.spikes.Share != 0 {
-			t.Errorf("%d of 96 blocks are left, spikes: %+v", len(b.x), b.spikes)
+			t.Errorf("%d of 96 buckets are left, spikes: %+v", len(b.x), b.spikes)
 		}
 		for i := range b.x {
 			if want := 1e9 + 5e5*b.x[i]; !near(b.y[i], want, 2e6) {

@@ -650,7 +650,7 @@ func TestExpectedLevel(t *testing.T) {
 			}
 			v := Judge(s, Setting{}, InSeconds())
 			if v.Class != ClassSaturating || !near(v.ExpectedLevel, want, 0.05*want) {
-				t.Errorf("with a time constant of %v s: %s, heads for %v, want %v", constant,
+				t.Errorf("with a time constant of %v s: %s, levels off near %v, want %v", constant,
 					v.Class, v.ExpectedLevel, want)
 			}
 		}
@@ -659,7 +659,7 @@ func TestExpectedLevel(t *testing.T) {
 	t.Run("of a logarithm", func(t *testing.T) {
 		v := Judge(seriesIn(t, "vectors/v13_log_4h_0.csv"), Setting{}, InSeconds())
 		if v.Class != ClassSaturating || !math.IsNaN(v.ExpectedLevel) {
-			t.Errorf("%s, heads for %v, want saturating and no level", v.Class, v.ExpectedLevel)
+			t.Errorf("%s, levels off near %v, want saturating and no level", v.Class, v.ExpectedLevel)
 		}
 	})
 }

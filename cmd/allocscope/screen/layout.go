@@ -24,7 +24,7 @@ type UIState struct {
 	// Writing: a mark is typed, and Draft is its text so far.
 	Writing bool
 	Draft   string
-	// Leaving: the trace was told to end.
+	// Leaving: the trace was asked to end.
 	Leaving bool
 	// Log has the latest lines of the log, oldest first.
 	Log []string

@@ -108,7 +108,7 @@ func testNVMLStops(t *testing.T) {
 		}
 
 		if got.Used != want || (got.Curve.Max == 500) != (want == 500) {
-			t.Errorf("after %d samples: used %d, want %d, the course goes up to %d", n, got.Used,
+			t.Errorf("after %d samples: used %d, want %d, the curve goes up to %d", n, got.Used,
 				want, got.Curve.Max)
 		}
 	}

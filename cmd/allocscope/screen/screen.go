@@ -24,7 +24,7 @@ type Screen struct {
 	ended   chan struct{} // closed when the program has ended
 	err     error         // why the program ended by itself
 	closing sync.Once
-	stuck   bool // the program did not end when it was told to
+	stuck   bool // the program did not end when it was asked to
 
 	mu      sync.Mutex
 	state   *State   // to be shown

@@ -78,7 +78,7 @@ func (r *Recorder) ScannedPair(process *growth.ProcessHistory, p SnapshotPair) S
 	return p
 }
 
-// snapshotsOf returns the snapshots in which a process was traced; nil stands for every process.
+// snapshotsOf returns the snapshots in which a process was traced; nil means every process.
 func (r *Recorder) snapshotsOf(process *growth.ProcessHistory) []*growth.Snapshot {
 	var own []*growth.Snapshot
 	for _, s := range r.snapshots {

@@ -32,11 +32,11 @@ func TestGPUMemory(t *testing.T) {
 
 // gpuSummary is a trainer that keeps tensors, traced without NVML.
 func gpuSummary() *summary.Summary {
-	pace := int64(5 << 20)
+	perMin := int64(5 << 20)
 	share := 0.98
 	block := summary.Accumulation{
 		Function: "keep", Kind: growth.KindCudaBlock, Objects: 40,
-		Bytes: 50 << 20, BytesPerMin: &pace, Share: 1, Trend: growth.TrendAccumulating,
+		Bytes: 50 << 20, BytesPerMin: &perMin, Share: 1, Trend: growth.TrendAccumulating,
 		Stack: []string{"keep (/job/train.py:9)"},
 	}
 
@@ -58,7 +58,7 @@ func gpuSummary() *summary.Summary {
 			},
 			Suspects: []summary.Suspect{{
 				Component: "train.py", Function: "keep (/job/train.py:9)",
-				BytesPerMin: pace, Share: &share, Explains: 1, Stacks: 1,
+				BytesPerMin: perMin, Share: &share, Explains: 1, Stacks: 1,
 			}},
 			Accumulating: []summary.Accumulation{block},
 		}},

@@ -231,8 +231,9 @@ func (r *Recorder) gpuCase(v gpuVerdict) summary.GPUInput {
 	c := summary.GPUInput{
 		Track: v.process, Judgement: v.Judgement,
 		Start: pair.Start.Of(v.process.PID), End: pair.End.Of(v.process.PID),
-		Headroom: growth.GPUHeadroom(r.history.GPUs, v.process.PID), Components: r.options.Components.Rules,
-		Rows: MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
+		Headroom:   growth.GPUHeadroom(r.history.GPUs, v.process.PID),
+		Components: r.options.Components.Rules,
+		Rows:       MaxRowsPerKind, Suspects: maxTableRows, Stacks: maxSummaryStacks,
 	}
 
 	for _, s := range r.snapshots {

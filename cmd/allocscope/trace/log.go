@@ -107,12 +107,19 @@ func logOverheadChanges(changes []overhead.Change, logged int) int {
 	return len(changes)
 }
 
+// heapModes are the modes of source heap as the summary names them.
+var heapModes = map[overhead.HeapMode]string{
+	overhead.HeapFull:   summary.HeapFull,
+	overhead.HeapBursts: summary.HeapBursts,
+	overhead.HeapOff:    summary.HeapOff,
+}
+
 // overheadSummary is the overhead in the form of the summary. Without a limit the cost of a probe
 // is not measured, so that the share is unknown.
 func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	out := &summary.Overhead{
 		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
-		Mode: string(o.Mode), Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
+		Mode: heapModes[o.Mode], Bursts: o.Bursts, OpenS: summary.Seconds(o.Open),
 		IntervalBytes: o.Interval, StepBeforeS: knownSeconds(o.StepBefore),
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
 	}
@@ -124,7 +131,7 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 
 	for _, c := range o.Changes {
 		out.Changes = append(out.Changes, summary.OverheadChange{
-			AtS: summary.Seconds(c.At), Mode: string(c.Mode), Text: c.Text,
+			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode], Text: c.Text,
 		})
 	}
 

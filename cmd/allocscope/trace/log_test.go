@@ -19,7 +19,6 @@ import (
 func TestOverhead(t *testing.T) {
 	t.Run("summary", testOverheadSummary)
 	t.Run("no limit", testOverheadNoLimit)
-	t.Run("modes", testModes)
 	t.Run("changes are logged once", testChanges)
 	t.Run("interval of a profile", testInterval)
 	t.Run("comments", testComments)
@@ -75,17 +74,6 @@ func testOverheadNoLimit(t *testing.T) {
 	}
 }
 
-func testModes(t *testing.T) {
-	for tracers, exports := range map[overhead.HeapMode]string{
-		overhead.HeapFull: summary.HeapFull, overhead.HeapBursts: summary.HeapBursts,
-		overhead.HeapOff: summary.HeapOff,
-	} {
-		if string(tracers) != exports {
-			t.Errorf("%s is %s in the summary", tracers, exports)
-		}
-	}
-}
-
 func testChanges(t *testing.T) {
 	var out bytes.Buffer
 	before := slog.Default()
@@ -120,9 +108,9 @@ func testInterval(t *testing.T) {
 }
 
 func testComments(t *testing.T) {
-	watch := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
-	got := overheadComments(withLag(overheadSummary(inStorm()), watch), watch)
-	o := withLag(overheadSummary(inStorm()), watch)
+	coverage := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
+	got := overheadComments(withLag(overheadSummary(inStorm()), coverage), coverage)
+	o := withLag(overheadSummary(inStorm()), coverage)
 
 	want := []string{
 		words.HeapMode(o.Mode), "allocation sites of heap memory are from " + words.FromBursts(o),

@@ -121,7 +121,7 @@ func (r *Recorder) sources() []summary.Source {
 	return sources
 }
 
-// ProcessOf returns a process in the form of the summary; nil stands for the process of --pid.
+// ProcessOf returns a process in the form of the summary; nil means the process of --pid.
 func (r *Recorder) ProcessOf(process *growth.ProcessHistory) summary.Process {
 	if process == nil {
 		p := r.session.Process

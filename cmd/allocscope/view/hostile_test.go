@@ -109,7 +109,7 @@ func testEndless(t *testing.T) {
 	path, dir := trace(t)
 	replace(t, filepath.Join(path, folder.GrowthFile), written(strings.Repeat(piece.String(), 129)))
 	if _, err := readProfile(dir, folder.GrowthFile); err == nil ||
-		!strings.Contains(err.Error(), "it has more than 33554432 bytes") {
+		!strings.Contains(err.Error(), "larger than 33554432 bytes") {
 		t.Errorf("error %v", err)
 	}
 }

@@ -104,7 +104,7 @@ func (ref profileRef) text() string {
 	return ref.Title + ": " + ref.About
 }
 
-// open reads the files of a profile and makes its pages. Without source, the source page says why
+// open reads the files of a profile and makes its pages. Without source, the source page shows why
 // it is off.
 func (ref profileRef) open(dir *folder.Folder, source bool) (pages, error) {
 	p, err := readProfile(dir, ref.File)

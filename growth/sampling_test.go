@@ -89,7 +89,7 @@ func poissonUpTo(n int, mean float64) float64 {
 }
 
 func TestWeightedSum(t *testing.T) {
-	// Objects that are small against the interval stand for an interval each: their counts are
+	// Objects that are small against the interval represent an interval each: their counts are
 	// Poisson, with exact limits.
 	t.Run("limits of Poisson counts", func(t *testing.T) {
 		const interval = 512 << 10

@@ -18,7 +18,7 @@ empty DEVICE             gives segments that hold no block back, as torch.cuda.e
 totals                   "DEVICE BLOCKS BYTES ALLOCATED RESERVED" for each device that had blocks: how many are held and their
                          bytes, which are counted again, and what the allocator has allocated and reserved
 driver_totals            "KIND OBJECTS BYTES" for each kind that libcuda.so.1, if built from libcuda.c, knows, as it counts
-told                     "CALLS BYTES SIZE ALLOCATED RESERVED TYPE INDEX" as a library built from c10.cc saw it: how often its hook
+reported                 "CALLS BYTES SIZE ALLOCATED RESERVED TYPE INDEX" as a library built from c10.cc saw it: how often its hook
                          was called, the bytes of all CUDA devices together, and what the last call said
 
 As there, a block is a multiple of 512 bytes; segments are 2 MiB for blocks up to 1 MiB, 20 MiB for those under 10 MiB, and
@@ -231,7 +231,7 @@ def order_driver_totals():
         kind += 1
 
 
-def order_told():
+def order_reported():
     print(*received)
 
 

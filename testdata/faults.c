@@ -6,7 +6,7 @@
  *     go                    does all kinds but copy_on_write
  *     child                 the child does copy_on_write and touch_anonymous
  *     many PAGES            touch_many() writes to so many pages that are fresh
- *     price PAGES           touch_many() often; prints the nanoseconds for each page, in the fastest round
+ *     cost PAGES            touch_many() often; prints the nanoseconds for each page, in the fastest round
  *
  *     faults NAME START PAGES FAULTS COPIED    NAME has touched PAGES from START on, in so many faults (getrusage);
  *                                              COPIED is 1 where the pages were there and were written to
@@ -170,7 +170,7 @@ static void many(long pages)
 	tell("touch_many", p, pages, 0);
 }
 
-static void price(long pages)
+static void cost(long pages)
 {
 	char *p = map(pages, ANONYMOUS, -1);
 	struct timespec from, to;
@@ -252,8 +252,8 @@ int main(int argc, char **argv)
 			check(write(order, &c, 1) == 1 && read(answer, &c, 1) == 1, "child");
 		else if (!strncmp(line, "many ", 5))
 			many(atol(line + 5));
-		else if (!strncmp(line, "price ", 6))
-			price(atol(line + 6));
+		else if (!strncmp(line, "cost ", 5))
+			cost(atol(line + 5));
 		say("done");
 	}
 }

@@ -393,7 +393,7 @@ func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stret
 	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps
 	took.wall = milliseconds(began) / stretchSteps
 	took.faults = float64(faultsSoFar(b, g.PID())-faults) / stretchSteps
-	took.samples = float64(sampledFaults(b, s)) / stretchSteps // nearly: it counts since the attach
+	took.samples = float64(sampledFaults(b, s)) / stretchSteps // nearly: it counts since tracing started
 	took.handled = (handled() - inProgram) / 1e6 / stretchSteps
 	mustLoseNothing(b, s)
 	if err := s.Close(); err != nil {

@@ -267,7 +267,7 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 
 // nsPerFault asks the program that faults for one measurement.
 func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
-	target.Say("price 1024")
+	target.Say("cost 1024")
 	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
 	if err != nil {
 		b.Fatal(err)

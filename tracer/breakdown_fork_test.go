@@ -370,7 +370,7 @@ func testBreakdownTreeMemoryForkShares(t *testing.T) {
 	child := startChild(t, parent, "fork", "done")
 	awaitMember(t, s, child)
 	do(t, parent, "child touch_shared")
-	sharedOnce(t, balanced(t, s), "ledger", parent.PID(), child)
+	sharedOnce(t, balanced(t, s), "breakdown", parent.PID(), child)
 }
 
 func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {

@@ -41,7 +41,7 @@ func (f fact) of(h growth.Holding) bool {
 
 func startBreakdown(t testing.TB) *tracertest.Target {
 	t.Helper()
-	program := tracertest.Build(t, "ledger.c", "-fno-omit-frame-pointer", "-pthread")
+	program := tracertest.Build(t, "breakdown.c", "-fno-omit-frame-pointer", "-pthread")
 	return start(t, program)
 }
 
@@ -248,7 +248,7 @@ func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
 	})
 }
 
-// startChild has a program of ledger.c start one that obeys "child ORDER". It returns once that
+// startChild has a program of breakdown.c start one that obeys "child ORDER". It returns once that
 // prints the word.
 func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid int) {
 	t.Helper()

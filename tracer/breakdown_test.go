@@ -230,7 +230,7 @@ func testBreakdownFilesRowsPaths(t *testing.T) {
 }
 
 func testBreakdownPythonSmallObjects(t *testing.T) {
-	target := start(t, python, tracertest.Source("ledger.py"))
+	target := start(t, python, tracertest.Source("breakdown.py"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	facts := do(t, target, "small")
 	mustReport(t, balanced(t, s), target.PID(), facts)
@@ -264,7 +264,7 @@ func testBreakdownSwappedMemoryKeeps(t *testing.T) {
 	}
 }
 
-const unknownSite = "[heap: holder not known]"
+const unknownSite = "[heap: allocation site unknown]"
 
 // Two runs of one program differ in the known allocation sites, and in nothing else.
 func testBreakdownUntracedHeapSame(t *testing.T) {

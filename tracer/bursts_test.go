@@ -145,18 +145,18 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 			if n := trackedObjects(s); n != 150 {
 				t.Errorf("%d objects are tracked after the release of 100 of 250, want 150", n)
 			}
-			sightings := 0
+			seen := 0
 			for _, h := range snapshot(t, s).Holdings {
 				if h.Evidence != nil {
-					sightings++
-					if fate := h.Evidence.Hazard.Mature(0); h.Evidence.Bursts != 1 || fate.Deaths != 100 ||
-						fate.ExposureSeconds <= 0 {
+					seen++
+					if counts := h.Evidence.Hazard.Mature(0); h.Evidence.Bursts != 1 || counts.Deaths != 100 ||
+						counts.ExposureSeconds <= 0 {
 						t.Errorf("%+v, want 1 burst and 100 deaths", *h.Evidence)
 					}
 				}
 			}
-			if sightings != 1 {
-				t.Errorf("%d stacks were seen in bursts, want 1", sightings)
+			if seen != 1 {
+				t.Errorf("%d stacks were seen in bursts, want 1", seen)
 			}
 		})
 	}

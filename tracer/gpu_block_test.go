@@ -333,7 +333,7 @@ func testBlocksHookWithoutTotals(t *testing.T) {
 	g.do("hold weights 3 1000 0")
 	said := sourceOf(t, s, "cuda")
 	if want := "find c10::reportMemoryUsageToProfiler in " + c10 +
-		": its c10::reportMemoryUsageToProfiler tells no totals"; !said.Attached ||
+		": its c10::reportMemoryUsageToProfiler reports no totals"; !said.Attached ||
 		!strings.HasPrefix(said.Reason, want) {
 		t.Errorf("%+v, want %s", said, want)
 	}

@@ -130,7 +130,7 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
 	}
 
-	g.Do("train 2") // frees blocks that are older than the attach
+	g.Do("train 2") // frees blocks that are older than the trace
 	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
 		t.Errorf("after training: %s", text)
 	}
@@ -194,7 +194,7 @@ func (b gpuSetup) checkPinned(t *testing.T) {
 	}
 
 	reported := "PyTorch reports nothing to compare with"
-	if torch.Pinned != tracertest.NotTold {
+	if torch.Pinned != tracertest.NotReported {
 		reported = "equal to `torch.cuda.host_memory_stats()`"
 		if f.pinned != torch.Pinned {
 			t.Errorf("%d bytes are pinned, PyTorch reports %d", f.pinned, torch.Pinned)
@@ -357,7 +357,7 @@ func usedOnGPUs(before, now growth.TreeSample) (bytes int64, by string, err erro
 	return bytes, "all GPUs, what they had before taken off", nil
 }
 
-// heldThrough sums the device memory of a kind that a line of a program of testdata has allocated,
+// heldThrough sums the GPU memory of a kind that a line of a program of testdata has allocated,
 // called or brought about.
 func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
 	for _, h := range snapshot.GPUHoldings {
@@ -388,7 +388,7 @@ func blocksTotals(t *testing.T, g gpuProgram) tracertest.TorchTotals {
 	}
 	return tracertest.TorchTotals{
 		Allocated: all[0].Allocated, Reserved: all[0].Reserved,
-		Pinned: tracertest.NotTold,
+		Pinned: tracertest.NotReported,
 	}
 }
 

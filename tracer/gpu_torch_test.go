@@ -23,7 +23,7 @@ func TestOnAGPU(t *testing.T) {
 	t.Run("compiled code is the component of its blocks", testOnAGPUCompiledCodeComponent)
 }
 
-// onGPU is PyTorch's own: it calls CUDA from its allocator of device memory, and from that of
+// onGPU is PyTorch's own: it calls CUDA from its allocator of GPU memory, and from that of
 // pinned memory.
 var onGPU = gpuSetup{libraries: []string{"libc10_cuda", "libtorch_cuda"}}
 

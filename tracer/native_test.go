@@ -195,7 +195,7 @@ func testStacksLibraryWithoutUnwind(t *testing.T) {
 	t.Run("without", func(t *testing.T) {
 		h := startHost(t)
 		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...),
-			"blind.so")
+			"bare.so")
 		h.mustEventually(116, func(s *growth.Stack) bool {
 			return s.Truncated != "" && functions(s)[1] == "plugin_inner"
 		})

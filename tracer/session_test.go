@@ -33,10 +33,10 @@ func TestSession(t *testing.T) {
 	t.Run("attach after an execution lasts", testSessionAttachExecutionLasts)
 	t.Run("reused PID is not the ended target", testSessionReusedPIDEnded)
 	t.Run("reused PID is not attached to", testSessionReusedPIDAttached)
-	t.Run("exit during the attach leaves nothing", testSessionExitDuringAttach)
+	t.Run("exit while attaching leaves nothing", testSessionExitDuringAttach)
 	t.Run("fifty attaches leave nothing", testSessionFiftyAttachesLeave)
 	t.Run("process that is being loaded gets its heap later", testSessionProcessBeingLoaded)
-	t.Run("execution during the attach is refused", testSessionExecutionDuringAttach)
+	t.Run("execution while attaching is refused", testSessionExecutionDuringAttach)
 	t.Run("session of several processes leaves nothing", testSessionSessionSeveralProcesses)
 	t.Run("concurrent flushes are all answered", testSessionConcurrentFlushesAnswered)
 }
@@ -333,7 +333,7 @@ func testSessionExitDuringAttach(t *testing.T) {
 	}
 }
 
-// attachDying attaches to a process that is killed so long after the attach has begun, or at its
+// attachDying attaches to a process that is killed so long after attaching began, or at its
 // end.
 func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int, err error) {
 	t.Helper()

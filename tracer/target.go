@@ -50,7 +50,7 @@ type target struct {
 	folded    map[uint64]*estimate.StackTotals
 	foldedGPU map[gpu.Key]*estimate.StackTotals
 
-	image   process.Image  // the program at the first look-up
+	image   process.Image  // the program when it was first read
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines
 	watcher sync.WaitGroup // awaitExit, and samples of GPU totals

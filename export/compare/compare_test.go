@@ -353,7 +353,7 @@ func TestGPUMemory(t *testing.T) {
 		}
 	})
 
-	// Blocks are sampled as the heap is: the error of 100 that stand for themselves with p = 1 - 1/e is 1.96 sqrt(100 (1-p)/p) blocks.
+	// Blocks are sampled as the heap is: the error of 100 that represent themselves with p = 1 - 1/e is 1.96 sqrt(100 (1-p)/p) blocks.
 	t.Run("sampled blocks", func(t *testing.T) {
 		before, after := profileOf(t, interval),
 			profileOf(t, interval, blocks(stack(1, "step:9"), 100, interval))

@@ -122,8 +122,8 @@ func TestInterval(t *testing.T) {
 
 	t.Run("of runs", func(t *testing.T) {
 		for name, lives := range map[string][2]life{
-			"a leak that is mended": {{held: 500, born: 300}, {held: 500}},
-			"a leak that grows":     {{held: 500, born: 200}, {held: 500, born: 300}},
+			"a leak that is fixed": {{held: 500, born: 300}, {held: 500}},
+			"a leak that grows":    {{held: 500, born: 200}, {held: 500, born: 300}},
 			"caches": {
 				{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100},
 			},

@@ -38,11 +38,11 @@ func TestJudge(t *testing.T) {
 		outcome       Outcome
 		says          string
 	}{
-		"mended": {
+		"fixed": {
 			leak, verdictOf(verdict.ClassPlateau, -0.3, -2, 1), OutcomeGone,
 			"461.5 MiB/min (95% CI 460.0-463.0) before, -0.3 MiB/min (95% CI -2.0 to 1.0) after",
 		},
-		"mended, with a rest": {
+		"fixed, with a rest": {
 			leak, verdictOf(verdict.ClassPlateau, 3, 1, 5), OutcomeGone,
 			"3.0 MiB/min (95% CI 1.0-5.0) after",
 		},
@@ -228,7 +228,7 @@ func TestNotes(t *testing.T) {
 		b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
 		b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
 		b.Summary.Losses = []summary.Loss{
-			{Reason: "stacks cut", Count: 3},
+			{Reason: "truncated stacks", Count: 3},
 			{Reason: "a\x1b", Count: 9},
 			{Reason: "b", Count: 1},
 			{Reason: "c", Count: 2},
@@ -244,7 +244,7 @@ func TestNotes(t *testing.T) {
 		notes := strings.Join(r.Notes, "\n")
 		for _, word := range []string{
 			"other?[31m after", "after, 12% of the pages",
-			"lost after: 9 a?, 3 stacks cut, 2 c, 1 more in summary.json",
+			"lost after: 9 a?, 3 truncated stacks, 2 c, 1 more in summary.json",
 			"after, source heap was not attached",
 		} {
 			if !strings.Contains(notes, word) {

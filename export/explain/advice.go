@@ -14,7 +14,7 @@ func Advice(a advice.Advice) string {
 		return retainedText(a)
 	case advice.AboutCopies:
 		return fmt.Sprintf(
-			"%s grew by %d MiB of copies of inherited memory, of %d MiB of the tree: "+
+			"%s grew by %d MiB of copy-on-write copies, of %d MiB of the tree: "+
 				"a worker that reads a Python object counts a reference, which copies its page "+
 				"(pytorch#13246). Keep data sets in numpy or Arrow arrays rather than in lists of "+
 				"objects, or start workers by spawn or forkserver",

@@ -95,13 +95,13 @@ func TestFolder(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "out")
 	f := newFolder(t, path, current(), false)
 	fill(t, f)
-	do(t, f.WriteFile(GrowthFile, writes("anew")))
+	do(t, f.WriteFile(GrowthFile, writes("new")))
 	if got, want := tree(t, path),
 		"growth.pb.gz snapshots/ snapshots/003.pb.gz snapshots/1000.pb.gz timeline.csv"; got !=
 		want {
 		t.Errorf("holds %s, want %s", got, want)
 	}
-	if content(t, path, GrowthFile) != "anew" || content(t, path, SnapshotFile(3)) != "three" ||
+	if content(t, path, GrowthFile) != "new" || content(t, path, SnapshotFile(3)) != "three" ||
 		content(t, path, TimelineFile) != "time_s,rss_bytes,pss_bytes\n1.000,1,2\n" {
 		t.Error("other content than was written")
 	}

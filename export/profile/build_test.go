@@ -280,7 +280,7 @@ func flats(out []byte) map[string]string {
 }
 
 func TestPprof(t *testing.T) {
-	// The callers of the allocator stand for what they allocated; what has no caller stands for itself. Without a sample type, it is
+	// The callers of the allocator represent what they allocated; what has no caller represents itself. Without a sample type, it is
 	// what is resident.
 	t.Run("top", func(t *testing.T) {
 		path := profileFile(t, holdings())

@@ -7,7 +7,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// Frames returns the frames of a stack, leaf first, and then its root. A frame in brackets stands
+// Frames returns the frames of a stack, leaf first, and then its root. A frame in brackets represents
 // for the missing part of a truncated or unknown stack.
 func Frames(s *growth.Stack) []growth.Frame {
 	frames := slices.Clip(s.Frames)

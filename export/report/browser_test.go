@@ -55,7 +55,7 @@ func startBrowser(t testing.TB) *pagetest.Browser {
 	return browser
 }
 
-// BenchmarkOpenReport tells how long Chromium takes for the report of a large trace until both charts are drawn.
+// BenchmarkOpenReport reports how long Chromium takes for the report of a large trace until both charts are drawn.
 func BenchmarkOpenReport(b *testing.B) {
 	browser, path := startBrowser(b), largeFile(b)
 	total := 0.0

@@ -72,7 +72,7 @@ const minConclusiveSeconds = 30 * 60
 var sourceLimits = map[string]string{
 	"heap":    "the allocation sites of the heap are unknown",
 	"mapping": "mappings have the stacks that touched them, not those that made them",
-	"fault": "memory mapped before tracing started, and copies of inherited memory, have " +
+	"fault": "memory mapped before tracing started, and copy-on-write copies, have " +
 		"no stacks",
 	"python":    "stacks have no Python frames",
 	"tensor":    "tensors are not counted",

@@ -198,7 +198,7 @@ func TestPage(t *testing.T) {
 	})
 }
 
-// Bars begin where the one before ends, from what was at the baseline to what is at the end, and are as long as what they stand for.
+// Bars begin where the one before ends, from what was at the baseline to what is at the end, and are as long as what they represent.
 func TestBreakdown(t *testing.T) {
 	for name, start := range map[string]int64{"from zero": 0, "cut": 100_000 * mib} {
 		s := leakingSummary()

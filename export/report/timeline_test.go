@@ -149,7 +149,7 @@ func TestTimeline(t *testing.T) {
 			}
 			s.Sources = []summary.Source{{Name: "heap", State: summary.SourceOff}}
 			if got := probingOf(&s); len(got) != 0 {
-				t.Errorf("%s, where nobody asked for heap: %+v", name, got)
+				t.Errorf("%s, where heap was not asked for: %+v", name, got)
 			}
 		}
 	})

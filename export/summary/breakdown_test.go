@@ -21,8 +21,8 @@ func residentProcess(rss int64) growth.Resident {
 	}
 }
 
-// ledgerRows is one row of each holding, which had half of it before.
-func ledgerRows() []breakdown.Row {
+// breakdownRows is one row of each holding, which had half of it before.
+func breakdownRows() []breakdown.Row {
 	var rows []breakdown.Row
 	for _, h := range holdings() {
 		if h.ResidentBytes != 0 {

@@ -73,7 +73,7 @@ func summary() Summary {
 		}),
 		SnapshotsS:   []float64{0.5, 60.25},
 		Accumulating: Accumulating(holdings(), Period{Elapsed: 4 * time.Minute}, 4),
-		Breakdown:    BreakdownOf(ledgerRows(), 10),
+		Breakdown:    BreakdownOf(breakdownRows(), 10),
 		Residents: ResidentsOf([]growth.Resident{residentProcess(1 << 30)},
 			[]growth.Resident{residentProcess(2 << 30)}),
 		Advice: AdviceOf([]advice.Advice{
@@ -178,7 +178,7 @@ func TestSummary(t *testing.T) {
 		}
 	})
 
-	// Without a limit nobody has measured what probes cost; the list of changes is there.
+	// Without a limit the cost of probes is not measured; the list of changes is there.
 	t.Run("overhead that was not measured", func(t *testing.T) {
 		var buf bytes.Buffer
 		if err := (&Summary{

@@ -90,7 +90,7 @@ func TestOverheadLines(t *testing.T) {
 		}
 	}
 
-	// Where nobody asked for source heap nothing is said of it.
+	// Where source heap was not asked for nothing is said of it.
 	t.Run("without source heap", func(t *testing.T) {
 		o := inBursts()
 		o.Mode, o.Bursts, o.StepBeforeS, o.StepBetweenS = summary.HeapOff, 0, nil, nil

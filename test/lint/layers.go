@@ -22,7 +22,7 @@ var layers = [][]string{
 
 	{"growth/verdict"},
 	{"growth"},
-	{"growth/component"},
+	{"growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
 	{"growth/trend"},
 	{"growth/advice", "growth/judge"},
@@ -30,7 +30,7 @@ var layers = [][]string{
 
 	{"export/folder", "export/page", "export/page/pagetest", "export/rows", "export/series"},
 	{"export/units"},
-	{"export/profile"},
+	{"export/explain", "export/profile"},
 	{"export/summary"},
 	{"export/words"},
 	{"export/compare", "export/report"},

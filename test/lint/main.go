@@ -63,7 +63,7 @@ type source struct{ path, text string }
 // unread matches files that the checks skip: generated ones, copies of others' work, recordings,
 // and the lists of retired words.
 var unread = regexp.MustCompile(`(^|/)(LICENSE[^/]*|(go|tools)\.(mod|sum)|package-lock\.json)$|` +
-	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|/testdata/|\.(png|svg|gz|o)$|` +
+	`_bpfel(_test)?\.(go|o)$|^bpf/headers/|^export/page/assets/|(^|/)testdata/series/|/testdata/|\.(png|svg|gz|o)$|` +
 	`^docs/(GLOSSARY\.md|retired-words\.txt)$|^test/lint/.*_test\.go$`)
 
 // generated is the line that Go tools put above generated code (go.dev/s/generatedcode).

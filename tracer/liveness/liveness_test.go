@@ -23,10 +23,10 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// slot is a slot of testdata/survivors.c: a block, and its turn, which is odd while it is alive.
+// slot is a slot of testdata/liveness.c: a block, and its turn, which is odd while it is alive.
 type slot struct{ turn, address, size, _ uint64 }
 
-// program is testdata/survivors.c while it runs.
+// program is testdata/liveness.c while it runs.
 type program struct {
 	*tracertest.Target
 	t         testing.TB
@@ -38,7 +38,7 @@ type program struct {
 
 func startProgram(t testing.TB, threads int, mode string) *program {
 	t.Helper()
-	return startBuild(t, tracertest.Build(t, "survivors.c", "-pthread"), threads, mode)
+	return startBuild(t, tracertest.Build(t, "liveness.c", "-pthread"), threads, mode)
 }
 
 // startBuild starts a build of the program, and maps the table that it keeps of its blocks.
@@ -231,7 +231,7 @@ func TestCheck(t *testing.T) {
 	}
 
 	t.Run("static program", func(t *testing.T) {
-		path := tracertest.Build(t, "survivors.c", "-pthread", "-static")
+		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
 		startBuild(t, path, 4, "mixed").mustCheck()
 	})
 
@@ -247,7 +247,7 @@ func TestCheck(t *testing.T) {
 		t.Run("glibc of "+filepath.Base(release), func(t *testing.T) {
 			libraries := release + "/usr/lib/x86_64-linux-gnu/"
 			linker := libraries + "ld-linux-x86-64.so.2"
-			path := tracertest.Build(t, "survivors.c", "-nodefaultlibs",
+			path := tracertest.Build(t, "liveness.c", "-nodefaultlibs",
 				libraries+"libc.so.6", libraries+"libpthread.so.0", linker, "-lgcc",
 				"-Wl,--dynamic-linker="+linker, "-Wl,-rpath="+libraries)
 			startBuild(t, path, 8, "mixed").mustCheck()

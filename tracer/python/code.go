@@ -276,7 +276,7 @@ type unicodeState struct {
 }
 
 // parseUnicodeState takes the bit fields apart. `interned` comes first: 2 bits, also in 3.14.8,
-// but 16 in newer headers. `kind` tells which, because it is never 0 and `interned` at most 3.
+// but 16 in newer headers. `kind` says which, because it is never 0 and `interned` at most 3.
 // The bits behind the fields may have any value.
 // https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h
 func parseUnicodeState(state uint32, minor int) unicodeState {

@@ -147,7 +147,7 @@ func (m *image) debugLink() (name string, sum uint32, err error) {
 	return name, binary.LittleEndian.Uint32(buf[at:]), nil
 }
 
-// checksum tells whether the CRC-32 of r, of size bytes, is sum.
+// checksum reports whether the CRC-32 of r, of size bytes, is sum.
 func checksum(r io.ReaderAt, size int64, sum uint32) error {
 	if size > maxLinkedFile {
 		return fmt.Errorf("%d bytes exceed the limit of %d", size, maxLinkedFile)

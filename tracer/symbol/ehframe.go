@@ -189,7 +189,7 @@ func parseCIE(cie []byte) (addressSize int, instructions []byte, ok bool) {
 // bytes.
 type cfaRule struct{ register, offset uint64 }
 
-// registerExpression stands for the register if a DWARF expression gives the CFA.
+// registerExpression is the register if a DWARF expression gives the CFA.
 const registerExpression = ^uint64(0)
 
 // Call frame instructions, DW_CFA_* (DWARF 5, section 7.24): those that set the CFA, and those

@@ -141,7 +141,7 @@ func (m *image) bytes(s span, limit uint64) ([]byte, error) {
 	return buf, nil
 }
 
-// check tells whether s lies in the file and has at most limit bytes.
+// check reports whether s lies in the file and has at most limit bytes.
 func (m *image) check(s span, limit uint64) error {
 	if s.off > m.size || s.size > m.size-s.off {
 		return fmt.Errorf("%d bytes at offset %d lie outside the file of %d bytes", s.size, s.off,

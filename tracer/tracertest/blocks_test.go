@@ -57,7 +57,7 @@ func testBlocksHookArguments(t *testing.T) {
 			{"free activations 1 5", "9 3003392 ", " 1 5"},
 			{"cpu 3 64", "13 3003392 ", " 0 -1"},
 		} {
-			if got, want := do(g, step.order, "told"), step.before+totals[i]+step.after; len(got) != 1 ||
+			if got, want := do(g, step.order, "reported"), step.before+totals[i]+step.after; len(got) != 1 ||
 				got[0] != want {
 				t.Errorf("%s: after %q: %q, want %q", flag, step.order, got, want)
 			}

@@ -74,11 +74,11 @@ func (g GPUTrainer) Work(seconds int) float64 {
 	return ms
 }
 
-// NotTold replaces a total that this version of PyTorch does not report.
-const NotTold = -1
+// NotReported replaces a total that this version of PyTorch does not report.
+const NotReported = -1
 
 // TorchTotals are what PyTorch and CUDA's driver count, in bytes except Segments. A total that they
-// do not count is NotTold.
+// do not count is NotReported.
 type TorchTotals struct {
 	Allocated, Reserved int64 // of the caching allocator
 	Segments            int64 // number of them
@@ -90,7 +90,7 @@ type TorchTotals struct {
 // ParseTorchTotals reads lines "NAME VALUE" of the trainer. Malformed lines, unknown names and
 // repeated names are errors.
 func ParseTorchTotals(lines []string) (TorchTotals, error) {
-	totals := TorchTotals{NotTold, NotTold, NotTold, NotTold, NotTold, NotTold, NotTold}
+	totals := TorchTotals{NotReported, NotReported, NotReported, NotReported, NotReported, NotReported, NotReported}
 	fields := map[string]*int64{
 		"allocated": &totals.Allocated, "reserved": &totals.Reserved, "segments": &totals.Segments,
 		"free":  &totals.Free,
@@ -101,7 +101,7 @@ func ParseTorchTotals(lines []string) (TorchTotals, error) {
 		name, text, _ := strings.Cut(line, " ")
 		value, err := strconv.ParseUint(text, 10, 63)
 		field := fields[name]
-		if err != nil || field == nil || *field != NotTold {
+		if err != nil || field == nil || *field != NotReported {
 			return totals, fmt.Errorf("read the trainer's totals: %q in %q", line, lines)
 		}
 

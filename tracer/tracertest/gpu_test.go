@@ -40,7 +40,7 @@ func testGPUTrainerOrders(t *testing.T) {
 	}
 
 	g.Do("validate 1", "keep 3 16", "hold 1", "empty")
-	want := TorchTotals{NotTold, NotTold, NotTold, NotTold, NotTold, NotTold, 8*4096 + 3*16384 + 512}
+	want := TorchTotals{NotReported, NotReported, NotReported, NotReported, NotReported, NotReported, 8*4096 + 3*16384 + 512}
 	if got := g.Totals(); got != want {
 		t.Errorf("totals %+v, want %+v", got, want)
 	}
@@ -79,7 +79,7 @@ func testGPUTrainerTotals(t *testing.T) {
 		hostStats string
 		pinned    int64
 	}{
-		{"", NotTold}, // before torch 2.6
+		{"", NotReported}, // before torch 2.6
 		{fmt.Sprintf(host, `"allocated_bytes.current": 100, "reserved_bytes.current": 4096`), 4096},
 		{fmt.Sprintf(host, `"allocated_bytes.current": 8192, "active_bytes.current": 100`), 8192},
 	} {
@@ -92,7 +92,7 @@ func testGPUTrainerTotals(t *testing.T) {
 		}
 
 		got, err := ParseTorchTotals(strings.Split(strings.TrimSpace(string(out)), "\n"))
-		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotTold}); err != nil ||
+		if want := (TorchTotals{1024, 2097152, 1, 5000, 80000, c.pinned, NotReported}); err != nil ||
 			got != want {
 			t.Errorf("%q: totals %+v, %v, want %+v", c.hostStats, got, err, want)
 		}

@@ -54,7 +54,7 @@ test("interpolation goes through the points and is level outside", () => {
 	);
 });
 
-test("the reading nearest to a row stands for it where readings are rare", () => {
+test("the reading nearest to a row represents it where readings are rare", () => {
 	const values = [null, 1, null, null, null, 2, null];
 	assert.equal(isSparse(values), true);
 	assert.equal(isSparse([1, null, 2]), false);
@@ -65,7 +65,7 @@ test("the reading nearest to a row stands for it where readings are rare", () =>
 	assert.equal(nearest([null, null], 0), -1);
 });
 
-test("a reading does not stand for what was never read again", () => {
+test("a reading does not represent what was never read again", () => {
 	const once = [null, 0, null, null];
 	assert.deepEqual(
 		[0, 1, 2, 3].map((row) => nearest(once, row)),

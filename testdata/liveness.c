@@ -1,6 +1,6 @@
 /* Blocks of all sizes that threads allocate and free, with a table that always has the truth about them.
  *
- *     survivors TABLE THREADS SLOTS MODE
+ *     tracked objects TABLE THREADS SLOTS MODE
  *
  * TABLE is a file that is mapped: a struct slot for each of SLOTS blocks, then as many for those freed last. A slot's
  * turn is odd while its block is alive: it becomes even before the block is freed, and odd after one was allocated. Of

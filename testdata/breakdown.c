@@ -436,18 +436,18 @@ CASE write_inherited(void)
 
 CASE share_memfd(void)
 {
-	int fd = memfd_create("ledger", 0);
+	int fd = memfd_create("breakdown", 0);
 
 	check(fd >= 0 && !ftruncate(fd, 16 * MIB), "memfd_create");
 	shared = map(16 * MIB, WRITABLE, MAP_SHARED, fd);
 	touch(shared, 16 * MIB);
-	truth("ledger", "shmem", 16 * MIB);
+	truth("breakdown", "shmem", 16 * MIB);
 }
 
 CASE touch_shared(void)
 {
 	touch(shared, 16 * MIB);
-	truth("ledger", "shmem", 16 * MIB);
+	truth("breakdown", "shmem", 16 * MIB);
 }
 
 CASE share_file(const char *path)
@@ -483,7 +483,7 @@ CASE start_child(const char *how)
 	printf("child %d\n", getpid());
 	fflush(stdout);
 	if (!strcmp(how, "run"))
-		check(!execl("/proc/self/exe", "ledger", NULL), "exec");
+		check(!execl("/proc/self/exe", "breakdown", NULL), "exec");
 }
 
 CASE child(const char *order)

@@ -20,8 +20,7 @@ func newReportCommand() *cobra.Command {
 		Use:   "report DIR",
 		Short: "Regenerate the report of a trace: one HTML file that needs no network",
 		Long: `Report makes report.html of the files in the folder of a trace, as trace does at its end,
-and prints its path. Use it for folders of an earlier version, and for traces whose files
-were moved or truncated. The report names the files that cannot be read; only summary.json
+and prints its path. Use it for traces whose files were moved or truncated. The report names the files that cannot be read; only summary.json
 is required.`,
 		Example: `  allocscope report allocscope-4242-20261121-224502`,
 		Args:    cobra.ExactArgs(1),

@@ -332,13 +332,6 @@ func (r reader) tabTo(selector string) {
 	r.t.Fatalf("%s has no focus after %d presses of Tab", selector, most)
 }
 
-// drawing is what a canvas or an SVG shows.
-func (r reader) drawing(selector string) string {
-	r.t.Helper()
-	return eval[string](r,
-		`(e => e.toDataURL ? e.toDataURL() : e.outerHTML)(document.querySelector(%q))`, selector)
-}
-
 // views are those in which the report must be readable: two themes, a desk and a phone.
 func views() []pagetest.View {
 	return []pagetest.View{

@@ -283,7 +283,10 @@ func (t *table) times() *axis { return t.axis }
 // row parses one sample. Empty lines, comments and repeated headers have none.
 func (t *table) row(line string) (x, y float64, ok bool, err error) {
 	text := strings.TrimSpace(line)
-	if text == "" || isComment(text) || text == t.header || !strings.HasPrefix(line, t.prefix) {
+	if text == "" || isComment(text) || text == t.header {
+		return 0, 0, false, nil
+	}
+	if isNumber := line[0] >= '0' && line[0] <= '9'; !isNumber && !strings.HasPrefix(line, t.prefix) {
 		return 0, 0, false, nil
 	}
 

@@ -308,11 +308,11 @@ func TestRead(t *testing.T) {
 
 	t.Run("errors", func(t *testing.T) {
 		for content, want := range map[string]string{
-			"": "the file is truncated", `{"schema": "allocscope/1", "dur`: "the file is truncated",
-			`{"schema": "allocscope/2"}`:    `schema is "allocscope/2"`,
-			`{"schema": "allocscope/1"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			"": "the file is truncated", `{"schema": "allocscope/2", "dur`: "the file is truncated",
+			`{"schema": "allocscope/1"}`:    `schema is "allocscope/1"`,
+			`{"schema": "allocscope/2"} {}`: "data after its end", `{"schema": 1}`: "schema",
 			"\x00": "invalid character",
-			`{"schema": "allocscope/1"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+			`{"schema": "allocscope/2"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))

@@ -111,7 +111,7 @@ func HeapProbed(s *summary.Summary) string {
 	case o == nil || !HeapKnown(s):
 		return ""
 	case o.Bursts == 0 && o.Mode == summary.HeapOff:
-		return "not at all in the end"
+		return "at first, not in the end"
 	case o.Bursts == 0 && o.Mode == summary.HeapBursts:
 		return "for " + units.ShortSeconds(o.OpenS) + ", without a burst since"
 	case o.Bursts == 0:

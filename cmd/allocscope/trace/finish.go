@@ -231,7 +231,7 @@ func (r *Recorder) warnings(s *summary.Summary) []string {
 		warnings = append(
 			warnings,
 			fmt.Sprintf("%s after %.1f s: the files hold what was alive until then",
-				s.Ended, s.DurationS),
+				words.End(s.Ended), s.DurationS),
 		)
 	}
 	if r.session.IsStopped(s.Process.PID) {

@@ -150,7 +150,7 @@ func (r *Recorder) requireStreak(all []ProcessVerdict) {
 	for i := range all {
 		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
 			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
-			v.Verdict.Streak = verdict.Streak{Found: agree, Needed: of}
+			v.Streak = verdict.Streak{Found: agree, Needed: of}
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (r *Recorder) requireGPUStreak(all []gpuVerdict) {
 	for i := range all {
 		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
 			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
-			v.Verdict.Streak = verdict.Streak{Found: agree, Needed: of}
+			v.Streak = verdict.Streak{Found: agree, Needed: of}
 		}
 	}
 }

@@ -103,7 +103,7 @@ func testTargetExecutes(t *testing.T) {
 		mustHaveEnded(t, dir, summary.EndedInterrupt)
 		mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
 			objects(500, 640))
-		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" executed steps")
+		mustSay(t, "stderr", c.stderr.String(), "PID "+itoa(target.PID())+" started a new program (steps)")
 		checkDetached(t, target)
 	}
 }

@@ -61,7 +61,7 @@ test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo f
 	@.ci/packages $(TEST_PACKAGES)
 	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 &
 	npm --prefix $(WEB) test
-	$(ROOT_GO) $(GO) test -count=1 -p 2 -parallel 12 -timeout 20m $(TESTED)
+	$(ROOT_GO) $(GO) test -count=1 -p 2 -parallel 12 -timeout 30m $(TESTED)
 
 .PHONY: fuzz
 fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each

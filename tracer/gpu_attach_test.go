@@ -206,7 +206,7 @@ func testGPUAttachDamagedDriverNamed(t *testing.T) {
 	g.do("load " + libcuda(t))
 	awaitCUDA(t, s)
 	g.do("hold malloc 5 1000")
-	if got := heldBySite(snapshot(t, s))["cuda_segment hold_malloc"]; got != [2]int64{5, 5000} {
+	if got := heldBySite(snapshot(t, s))["cuda-segment hold_malloc"]; got != [2]int64{5, 5000} {
 		t.Errorf("the good one's caller holds %d", got)
 	}
 	if said := sourceOf(t, s, "cuda"); !said.Attached ||
@@ -280,7 +280,7 @@ func testGPUAttachExecutionLeavesNothing(t *testing.T) {
 	awaitCUDA(t, s)
 	g.do("hold malloc 7 1000")
 	mustAmount(t, "of the new program", heldBySite(snapshot(t, s)),
-		amounts{"cuda_segment hold_malloc": {7, 7000}})
+		amounts{"cuda-segment hold_malloc": {7, 7000}})
 }
 
 func testGPUAttachDetachLeavesNothing(t *testing.T) {

@@ -247,9 +247,9 @@ func testGPUOneUnmapMany(t *testing.T) {
 		left  int64
 	}{{"unspan 0 4194304", 8}, {"unspan 20971520 16777216", 4}, {"unspan 4194304 16777216", 0}} {
 		g.do(turn.order)
-		want := amounts{"cuda_segment 0 hold_lent": {3, 6 * mib}}
+		want := amounts{"cuda-segment 0 hold_lent": {3, 6 * mib}}
 		if turn.left > 0 {
-			want.add("cuda_segment 0 span_here", turn.left, turn.left*4*mib)
+			want.add("cuda-segment 0 span_here", turn.left, turn.left*4*mib)
 		}
 
 		mustAmount(t, turn.order, heldBySite(snapshot(t, s)), want)

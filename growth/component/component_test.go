@@ -210,6 +210,7 @@ loader    any   root ^\[file:.*\.parquet
 			"- any file a":            `component "-" is for leaf rules`,
 			long + " any file a":      "component of more than 64 bytes",
 			"x\x1b[2J any file a":     `component "x\x1b[2J" is not printable`,
+
 			strings.Repeat("x any file a\n", maxRules+1): "my.rules:1001: more than 1000 rules",
 			strings.Repeat("#", MaxRulesBytes+1):         "my.rules: longer than 1048576 bytes",
 		} {

@@ -41,8 +41,8 @@ type File struct {
 
 // New reads the headers of f, a 64-bit little-endian ELF executable or shared
 // object, and opens its debug file, so that Name works after the process is
-// gone; symbols are read by the first call to Name.
-// f stays the caller's and has to stay open for as long as the File is used.
+// gone; symbols are read by the first call to Name. f stays the caller's and
+// has to stay open for as long as the File is used.
 //
 // path is where the process sees the file; with a .gnu_debuglink it leads to
 // the debug file. root is the process's root directory, usually /proc/PID/root;

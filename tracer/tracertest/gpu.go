@@ -34,8 +34,7 @@ func GPULeakLine(t testing.TB) int {
 }
 
 // StartGPUTrainer starts it with the interpreter that the variable PYTHON names. It waits until
-// torch
-// is loaded; CUDA has not been called yet.
+// torch is loaded; CUDA has not been called yet.
 func StartGPUTrainer(t testing.TB, flags ...string) GPUTrainer {
 	t.Helper()
 	g := GPUTrainer{Start(t, cmp.Or(os.Getenv("PYTHON"), "python3"),
@@ -123,8 +122,7 @@ func ParseStepTime(lines []string) (float64, error) {
 }
 
 // MeasuredOnGPU logs a row of the table of docs/gpu.md. It adds the row to the file that the
-// variable
-// GPU_TABLE names, if any.
+// variable GPU_TABLE names, if any.
 func MeasuredOnGPU(t testing.TB, what, format string, arguments ...any) {
 	t.Helper()
 	row := fmt.Sprintf("| %s | %s |", what, strings.ReplaceAll(fmt.Sprintf(format, arguments...), "|",

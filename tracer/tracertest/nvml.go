@@ -8,8 +8,7 @@ import (
 )
 
 // BuildNVML compiles testdata/nvml.c, the stand-in for libnvidia-ml.so.1, against NVIDIA's header.
-// It
-// returns the path. The variable NVML_STUB names the file of its answers.
+// It returns the path. The variable NVML_STUB names the file of its answers.
 func BuildNVML(t testing.TB, flags ...string) string {
 	t.Helper()
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}",

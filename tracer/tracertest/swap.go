@@ -10,8 +10,7 @@ import (
 )
 
 // swapKeeper has the kernel swap to a file until the end of its input. Keepers take turns (flock):
-// the
-// kernel chooses the file to which it swaps, and swapoff reads it back.
+// the kernel chooses the file to which it swaps, and swapoff reads it back.
 const swapKeeper = `exec 9</proc/swaps && flock 9 && mkswap "$0" >&2 && swapon "$0" && { echo on; cat >/dev/null; swapoff "$0"; }`
 
 // Swap has the kernel swap to a file until the test or this program ends, even if it is killed.

@@ -34,8 +34,7 @@ func Source(name string) string {
 }
 
 // Kept is the variable that names a folder of built programs, for machines without a compiler.
-// Build
-// finds them there and leaves new ones there. Unset: Build uses a temporary folder.
+// Build finds them there and leaves new ones there. Unset: Build uses a temporary folder.
 const Kept = "ALLOCSCOPE_TARGETS"
 
 var builds struct {
@@ -55,8 +54,7 @@ func Build(t testing.TB, source string, flags ...string) string {
 }
 
 // BuildLibrary is Build for a shared library whose soname programs know, such as libcuda.so.1. Its
-// file
-// has that name, too.
+// file has that name, too.
 func BuildLibrary(t testing.TB, source, name string, flags ...string) string {
 	t.Helper()
 	return compile(t, source, name, append([]string{"-shared", "-fPIC", "-Wl,-soname," + name},

@@ -216,8 +216,8 @@ func testBurstsCallCutEnd(t *testing.T) {
 	}
 
 	for _, l := range losses {
-		if l.Kind == tracer.LossMissedReturn {
-			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		if l.Kind == growth.LossMissedReturn {
+			t.Errorf("lost: %+v", l)
 		}
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
@@ -245,7 +245,7 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 			t.Fatal(err)
 		}
 		reported := slices.ContainsFunc(losses,
-			func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
+			func(l growth.Loss) bool { return l.Kind == growth.LossMissedFree })
 		if reported != in.reported {
 			t.Errorf("%s: lost: %v", in.name, losses)
 		}

@@ -359,7 +359,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(losses) != 1 || losses[0].Kind != tracer.LossFaultsFull ||
+	if len(losses) != 1 || losses[0].Kind != growth.LossFaultsFull ||
 		int(losses[0].Count) != taken-kept {
 		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)
 	}

@@ -430,8 +430,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	}
 
 	for _, l := range losses {
-		if !strings.Contains(l.Reason, "without unwind information") {
-			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		if !strings.Contains(l.Cause, "without unwind information") {
+			t.Errorf("lost: %+v", l)
 		}
 	}
 	return events

@@ -107,7 +107,7 @@ func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
 		t.Fatal(err)
 	}
 	for _, l := range losses {
-		t.Errorf("lost: %d %s", l.Count, l.Reason)
+		t.Errorf("lost: %+v", l)
 	}
 	return events
 }

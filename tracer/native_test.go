@@ -257,7 +257,7 @@ func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	}
 
 	for _, l := range losses {
-		if l.Kind == tracer.LossTruncatedStacks || l.Kind == tracer.LossPythonFrames {
+		if l.Kind == growth.LossTruncatedStacks || l.Kind == growth.LossPythonFrames {
 			cut += l.Count
 		}
 	}

@@ -203,7 +203,7 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 
 	if _, losses, err := r.session.Counters(); err == nil {
 		for _, l := range losses {
-			comments = append(comments, fmt.Sprintf("lost %d: %s", l.Count, l.Reason))
+			comments = append(comments, fmt.Sprintf("lost %d: %s", l.Count, words.Loss(l)))
 		}
 	}
 

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
@@ -65,7 +66,7 @@ func (r *Recorder) summarize(
 	}
 
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{Reason: l.Reason, Count: l.Count})
+		s.Losses = append(s.Losses, summary.Loss{Reason: words.Loss(l), Count: l.Count})
 	}
 
 	r.addBreakdown(s, scanned)

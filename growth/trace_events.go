@@ -1,5 +1,7 @@
 package growth
 
+import "time"
+
 // A LossKind is what was not measured. export/words has the sentences.
 type LossKind string
 
@@ -29,4 +31,44 @@ type Loss struct {
 	// Cause of LossTruncatedStacks and LossPythonFrames, as Stack.Truncated names it; else empty.
 	Cause string
 	Count uint64
+}
+
+// An OverheadReason is why the overhead controller opened or closed probes, or changed an interval.
+type OverheadReason string
+
+// The reasons. Coarser and finer are of the sampling interval, which is then Interval.
+const (
+	OverheadStarted     OverheadReason = "started"      // Steps are timed: the probes open
+	OverheadCalm        OverheadReason = "calm"         // probes would take little: they open
+	OverheadExpensive   OverheadReason = "expensive"    // they would take much: bursts begin
+	OverheadNoBurst     OverheadReason = "no-burst"     // even bursts would: the probes close
+	OverheadWalks       OverheadReason = "walks"        // stack walks take CPUShare: coarser
+	OverheadFewWalks    OverheadReason = "few-walks"    // stack walks take little: finer
+	OverheadFewTensors  OverheadReason = "few-tensors"  // tensor probes take little: they stay open
+	OverheadManyTensors OverheadReason = "many-tensors" // they take CPUShare: in bursts alone
+	OverheadBlockWalks  OverheadReason = "block-walks"  // GPU blocks take CPUShare: coarser
+	OverheadManyBlocks  OverheadReason = "many-blocks"  // they take CPUShare: closed for good
+	OverheadSlowSteps   OverheadReason = "slow-steps"   // slower by Slowdown: half the budget
+	OverheadFastSteps   OverheadReason = "fast-steps"   // no longer so: twice the budget
+	OverheadFailed      OverheadReason = "failed"       // Err of a probe: all close for good
+)
+
+// An OverheadChange is why the probes were changed, with the numbers that its reason has. All
+// others are 0.
+type OverheadChange struct {
+	Reason OverheadReason
+	// Source whose probes open or close: "heap" or "tensor".
+	Source string
+	// CPUShare is a share of the CPU time of the traced processes. Slowdown and Limit are shares of
+	// the time of a step.
+	CPUShare, Slowdown, Limit float64
+	// Calls that are probed, each second.
+	Calls float64
+	// Interval is the mean number of bytes between samples from now on.
+	Interval uint64
+	// Length of a burst, and Spacing, the mean time from one to the next.
+	Length, Spacing time.Duration
+	// Steps of training.
+	Steps int
+	Err   error
 }

@@ -2,7 +2,6 @@ package overhead
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -165,8 +164,10 @@ func (c *Controller) giveUp(cause error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.gaveUp = true
-	text := fmt.Sprintf("heap probes disabled: %v", cause)
-	c.changes = append(c.changes, Change{At: c.elapsed(), Mode: HeapOff, Text: text})
+	c.changes = append(c.changes, Change{
+		At: c.elapsed(), Mode: HeapOff,
+		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Err: cause},
+	})
 }
 
 // Overhead returns what tracing has cost so far.

@@ -102,7 +102,7 @@ func (r *Recorder) overhead() *summary.Overhead {
 // logOverheadChanges logs the changes after the logged ones. It returns how many are logged now.
 func logOverheadChanges(changes []overhead.Change, logged int) int {
 	for _, change := range changes[min(logged, len(changes)):] {
-		slog.Info(change.Text)
+		slog.Info(words.OverheadChange(change.OverheadChange))
 	}
 	return len(changes)
 }
@@ -131,7 +131,8 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 
 	for _, c := range o.Changes {
 		out.Changes = append(out.Changes, summary.OverheadChange{
-			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode], Text: c.Text,
+			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode],
+			Text: words.OverheadChange(c.OverheadChange),
 		})
 	}
 

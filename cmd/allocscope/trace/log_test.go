@@ -34,7 +34,7 @@ func inStorm() overhead.Overhead {
 		StepSince: 183900 * time.Microsecond,
 		Changes: []overhead.Change{{
 			At: 2500 * time.Millisecond, Mode: overhead.HeapBursts,
-			Text: "heap is sampled in bursts",
+			OverheadChange: growth.OverheadChange{Reason: growth.OverheadFewTensors},
 		}},
 	}
 }
@@ -47,7 +47,7 @@ func testOverheadSummary(t *testing.T) {
 		StepBeforeS: &before, StepSinceS: &since,
 		Changes: []summary.OverheadChange{{
 			AtS: 2.5, Mode: summary.HeapBursts,
-			Text: "heap is sampled in bursts",
+			Text: "tensor probes take less than half of the budget: open all the time",
 		}},
 	}
 
@@ -79,7 +79,10 @@ func testChanges(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(console.New(&out).Logger(false))
 	defer slog.SetDefault(before)
-	changes := []overhead.Change{{Text: "one"}, {Text: "two"}, {Text: "three"}}
+	changes := make([]overhead.Change, 3)
+	for i := range changes {
+		changes[i].Reason = growth.OverheadReason([]string{"one", "two", "three"}[i])
+	}
 	said := 0
 
 	for _, there := range []int{0, 1, 1, 3, 3} {

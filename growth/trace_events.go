@@ -72,3 +72,55 @@ type OverheadChange struct {
 	Steps int
 	Err   error
 }
+
+// A SelectionReason is why processes of a tree are traced, or are not yet.
+type SelectionReason string
+
+// The reasons.
+const (
+	SelectionTraced   SelectionReason = "traced"   // the first Processes are traced
+	SelectionAdded    SelectionReason = "added"    // more Processes are traced
+	SelectionTrainers SelectionReason = "trainers" // several could be the trainer: which one grows?
+	SelectionLarger   SelectionReason = "larger"   // a larger process may matter: which one grows?
+	SelectionWaiting  SelectionReason = "waiting"  // a launcher has not started its program yet
+	SelectionNone     SelectionReason = "none"     // the root has exited, and left nothing to trace
+)
+
+// A Selection is why processes of a tree are traced, or are not yet. The zero value needs no
+// explanation: the process that the user has named is traced, or nothing has changed.
+type Selection struct {
+	Reason SelectionReason
+	// Root is the PID of the process that the user has named, and Command its command line. 0: it
+	// has exited.
+	Root    int
+	Command string
+	// Processes are traced from now on. LeftOut is the number of others, which are too many.
+	Processes, LeftOut int
+	// PID, Parent, Role and Rank are those of the first process, as in Process. Private is the
+	// private memory of all, in bytes.
+	PID, Parent int
+	Role        Role
+	Rank        int
+	Private     int64
+}
+
+// A TreeEvent is what happened to the process tree, or to one process of it.
+type TreeEvent string
+
+// The events.
+const (
+	TreeSelected    TreeEvent = "selected"     // processes are traced or not, as Selection explains
+	TreeTraced      TreeEvent = "traced"       // the process is traced from now on
+	TreeNotTraced   TreeEvent = "not-traced"   // the process cannot be traced
+	TreeNotFollowed TreeEvent = "not-followed" // the tree cannot be read
+	TreeExecuted    TreeEvent = "executed"     // the traced process has executed Command
+	TreeExited      TreeEvent = "exited"       // the traced process has exited
+)
+
+// A TreeChange is an event in the process tree.
+type TreeChange struct {
+	Event     TreeEvent
+	PID       int    // 0 for events of the tree
+	Command   string // short name of the program; empty for events of the tree
+	Selection Selection
+}

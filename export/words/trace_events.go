@@ -104,3 +104,95 @@ func boundedPercent(share float64) string {
 	}
 	return units.Percent(share)
 }
+
+// TreeChange is what happened to the process tree. A reason may follow: "PID 7 is not traced".
+func TreeChange(c growth.TreeChange) string {
+	switch c.Event {
+	case growth.TreeSelected:
+		return Selection(c.Selection)
+	case growth.TreeTraced:
+		return fmt.Sprintf("tracing PID %d (%s)", c.PID, c.Command)
+	case growth.TreeNotTraced:
+		return fmt.Sprintf("PID %d is not traced", c.PID)
+	case growth.TreeNotFollowed:
+		return "children are not followed"
+	case growth.TreeExecuted:
+		return fmt.Sprintf("PID %d started a new program (%s); earlier data is dropped",
+			c.PID, c.Command)
+	case growth.TreeExited:
+		return fmt.Sprintf("PID %d (%s) exited", c.PID, c.Command)
+	}
+	return string(c.Event)
+}
+
+// Selection is why processes are traced, or are not yet. It is empty where that needs no reason.
+func Selection(s growth.Selection) string {
+	switch s.Reason {
+	case growth.SelectionTraced:
+		return rootText(s) + "tracing " + selectedText(s)
+	case growth.SelectionAdded:
+		return "also tracing " + selectedText(s)
+	case growth.SelectionTrainers:
+		return rootText(s) +
+			"several processes under it could be the trainer; checking which of them grows"
+	case growth.SelectionLarger:
+		return rootText(s) + "a process under it holds more; checking which of them grows"
+	case growth.SelectionWaiting:
+		return rootText(s) + "waiting for the program that it starts"
+	case growth.SelectionNone:
+		return "the process has exited, and nothing under it could be traced"
+	}
+	return string(s.Reason)
+}
+
+// maxCommandRunes bounds how much of a command line is quoted.
+const maxCommandRunes = 60
+
+// rootText begins a sentence with the process that the user has named. It is empty where that has
+// exited.
+func rootText(s growth.Selection) string {
+	if s.Root == 0 {
+		return ""
+	}
+
+	command := s.Command
+	if runes := []rune(command); len(runes) > maxCommandRunes {
+		command = string(runes[:maxCommandRunes-1]) + "…"
+	}
+	return fmt.Sprintf("PID %d is `%s`; ", s.Root, command)
+}
+
+// selectedText names the processes and their memory.
+func selectedText(s growth.Selection) string {
+	size := units.Bytes(float64(s.Private))
+	text := fmt.Sprintf("%d %ss, which hold %s together", s.Processes, s.Role, size)
+	if s.Processes == 1 {
+		text = fmt.Sprintf("%s %d%s, which holds %s", relationText(s), s.PID, roleText(s), size)
+	}
+
+	if s.LeftOut > 0 {
+		text += fmt.Sprintf(" (%d more are left out)", s.LeftOut)
+	}
+	return text
+}
+
+func relationText(s growth.Selection) string {
+	switch s.Root {
+	case 0:
+		return "PID"
+	case s.Parent:
+		return "its child"
+	}
+	return "its descendant"
+}
+
+// roleText is the role of the process, unless it is a trainer.
+func roleText(s growth.Selection) string {
+	switch s.Role {
+	case growth.RoleRank:
+		return fmt.Sprintf(" (rank %d)", s.Rank)
+	case growth.RoleTrainer:
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", s.Role)
+}

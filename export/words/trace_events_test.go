@@ -82,3 +82,73 @@ func TestOverheadChange(t *testing.T) {
 		}
 	}
 }
+
+func TestTreeChange(t *testing.T) {
+	for want, change := range map[string]growth.TreeChange{
+		"tracing PID 7 (python3)":   {Event: growth.TreeTraced, PID: 7, Command: "python3"},
+		"PID 7 is not traced":       {Event: growth.TreeNotTraced, PID: 7},
+		"children are not followed": {Event: growth.TreeNotFollowed},
+		"PID 7 (python3) exited":    {Event: growth.TreeExited, PID: 7, Command: "python3"},
+		"PID 7 started a new program (python3); earlier data is dropped": {
+			Event: growth.TreeExecuted, PID: 7, Command: "python3",
+		},
+		"the process has exited, and nothing under it could be traced": {
+			Event: growth.TreeSelected, Selection: growth.Selection{Reason: growth.SelectionNone},
+		},
+	} {
+		if got := TreeChange(change); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestSelection(t *testing.T) {
+	const mib = 1 << 20
+	of := func(reason growth.SelectionReason, change func(*growth.Selection)) growth.Selection {
+		s := growth.Selection{
+			Reason: reason, Root: 10, Command: "sh train.sh", Processes: 1, PID: 12, Parent: 10,
+			Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 51 * mib,
+		}
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+
+	for want, s := range map[string]growth.Selection{
+		"": {},
+		"PID 10 is `sh train.sh`; tracing its child 12, which holds 51.0 MiB": of(
+			growth.SelectionTraced, nil),
+		"PID 10 is `sh train.sh`; tracing its descendant 12 (compile worker), which holds 400 MiB": of(
+			growth.SelectionTraced, func(s *growth.Selection) {
+				s.Role, s.Parent, s.Private = growth.RoleCompileWorker, 11, 400*mib
+			}),
+		"also tracing its child 12 (rank 1), which holds 51.0 MiB": of(
+			growth.SelectionAdded, func(s *growth.Selection) { s.Role, s.Rank = growth.RoleRank, 1 }),
+		"tracing PID 12, which holds 51.0 MiB": of(
+			growth.SelectionTraced, func(s *growth.Selection) { s.Root = 0 }),
+		"PID 10 is `sh train.sh`; tracing 16 ranks, which hold 6.20 GiB together " +
+			"(4 more are left out)": of(growth.SelectionTraced, func(s *growth.Selection) {
+			s.Role, s.Processes, s.LeftOut, s.Private = growth.RoleRank, 16, 4, 6349*mib
+		}),
+		"also tracing 2 DataLoader workers, which hold 51.0 MiB together": of(
+			growth.SelectionAdded, func(s *growth.Selection) {
+				s.Role, s.Processes = growth.RoleLoaderWorker, 2
+			}),
+		"PID 10 is `sh train.sh`; several processes under it could be the trainer; " +
+			"checking which of them grows": of(growth.SelectionTrainers, nil),
+		"PID 10 is `sh train.sh`; a process under it holds more; " +
+			"checking which of them grows": of(growth.SelectionLarger, nil),
+		"PID 10 is `sh train.sh`; waiting for the program that it starts": of(
+			growth.SelectionWaiting, nil),
+		"PID 10 is `bash " + strings.Repeat("é", maxCommandRunes-6) +
+			"…`; waiting for the program that it starts": of(
+			growth.SelectionWaiting, func(s *growth.Selection) {
+				s.Command = "bash " + strings.Repeat("é", 1000)
+			}),
+	} {
+		if got := Selection(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"fmt"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -89,19 +88,16 @@ func TestCandidates(t *testing.T) {
 
 		d := SelectTraced(j.Candidates(nothingTraced))
 		mustBe(t, "traced", d.Trace, child)
-		for _, want := range []string{
-			fmt.Sprintf("PID %d is `/bin/sh -c ", j.PID()),
-			fmt.Sprintf("tracing its child %d, which holds 20.", child),
-		} {
-			if !strings.Contains(d.Reason, want) {
-				t.Errorf("%q does not contain %q", d.Reason, want)
-			}
+		why := d.Selection
+		if why.Reason != growth.SelectionTraced || why.Root != j.PID() || why.PID != child ||
+			!strings.HasPrefix(why.Command, "/bin/sh -c ") || why.Private>>20 != 20 {
+			t.Errorf("%+v", why)
 		}
 
 		j.order("grow", 20)
 		j.Sample(time.Second)
 		d = SelectTraced(j.Candidates(func(pid int) bool { return pid == child }))
-		if len(d.Trace) != 0 || d.Reason != "" {
+		if len(d.Trace) != 0 || d.Selection.Reason != "" {
 			t.Errorf("then %+v", d)
 		}
 		c := j.Candidates(nothingTraced)

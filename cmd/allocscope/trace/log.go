@@ -58,12 +58,13 @@ func (o *Options) logBudget() {
 
 // logChange logs a change of the process tree.
 func logChange(c tracer.Change) {
+	text := words.TreeChange(c.TreeChange)
 	if c.Err != nil {
-		slog.Warn(fmt.Sprintf("%s: %v", c.Text, c.Err))
+		slog.Warn(fmt.Sprintf("%s: %v", text, c.Err))
 		return
 	}
 
-	slog.Info(c.Text)
+	slog.Info(text)
 	for _, source := range c.Sources {
 		logSource(source)
 	}

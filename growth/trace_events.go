@@ -33,6 +33,15 @@ type Loss struct {
 	Count uint64
 }
 
+// A SourceGap is what an attached source does not see.
+type SourceGap string
+
+// The gaps.
+const (
+	Gap32BitCalls SourceGap = "32-bit-calls" // source mapping: system calls of a 32-bit program
+	GapBlocks     SourceGap = "blocks"       // source cuda: blocks that take too much, but for totals
+)
+
 // An OverheadReason is why the overhead controller opened or closed probes, or changed an interval.
 type OverheadReason string
 

@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -288,10 +290,11 @@ func testHeap32BitProgram(t *testing.T) {
 	target := start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
 	s := open(t, tracer.Options{PID: target.PID()})
 
-	for _, name := range []string{"heap", "mapping"} {
-		if said := sourceOf(t, s, name); !strings.Contains(said.Reason, "32-bit") {
-			t.Errorf("source %s does not name a 32-bit program: %+v", name, said)
-		}
+	if heap := sourceOf(t, s, "heap"); !errors.Is(heap.Err, probe.Err32Bit) {
+		t.Errorf("%+v", heap)
+	}
+	if mapping := sourceOf(t, s, "mapping"); mapping.Gap != growth.Gap32BitCalls {
+		t.Errorf("%+v", mapping)
 	}
 
 	target.Say("go")

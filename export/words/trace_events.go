@@ -40,6 +40,19 @@ func Loss(l growth.Loss) string {
 	return text
 }
 
+// SourceGap is what a source misses. It is empty where that is nothing.
+func SourceGap(gap growth.SourceGap) string {
+	switch gap {
+	case growth.Gap32BitCalls:
+		return "system calls of a 32-bit program are not traced: " +
+			"its mappings come from /proc, without stacks"
+	case growth.GapBlocks:
+		return "blocks of torch's allocator are not followed: that takes too much; " +
+			"their totals are read now and then"
+	}
+	return string(gap)
+}
+
 // OverheadChange is why the overhead controller changed something, and what it has changed.
 func OverheadChange(c growth.OverheadChange) string {
 	switch c.Reason {

@@ -28,6 +28,20 @@ func TestLoss(t *testing.T) {
 	}
 }
 
+func TestSourceGap(t *testing.T) {
+	for gap, want := range map[growth.SourceGap]string{
+		"": "",
+		growth.Gap32BitCalls: "system calls of a 32-bit program are not traced: " +
+			"its mappings come from /proc, without stacks",
+		growth.GapBlocks: "blocks of torch's allocator are not followed: that takes too much; " +
+			"their totals are read now and then",
+	} {
+		if got := SourceGap(gap); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
 func TestOverheadChange(t *testing.T) {
 	for want, change := range map[string]growth.OverheadChange{
 		"every call is probed":                 {Reason: growth.OverheadStarted},

@@ -194,8 +194,8 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 			line = sourceText(s) + ": not attached"
 		}
 
-		if s.Reason != "" {
-			line += ": " + s.Reason
+		if reason := sourceReason(s); reason != "" {
+			line += ": " + reason
 		}
 
 		comments = append(comments, line)

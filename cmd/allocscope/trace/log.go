@@ -1,6 +1,7 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
@@ -75,9 +76,9 @@ func logSource(source source.Status) {
 	case source.Off:
 		slog.Debug(sourceText(source) + ": off")
 	case !source.Attached:
-		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), source.Reason))
-	case source.Reason != "":
-		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), source.Reason))
+		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), sourceReason(source)))
+	case sourceReason(source) != "":
+		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), sourceReason(source)))
 	}
 
 	for _, detail := range source.Details {
@@ -92,6 +93,10 @@ func sourceText(source source.Status) string {
 	}
 	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
 }
+
+// sourceReason is why a source is not attached, or what it misses; empty where there is nothing to
+// report.
+func sourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap), s.Reason) }
 
 // overhead returns what tracing has cost, and logs the changes since the last call.
 func (r *Recorder) overhead() *summary.Overhead {

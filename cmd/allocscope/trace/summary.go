@@ -116,7 +116,7 @@ func (r *Recorder) sources() []summary.Source {
 		}
 		sources = append(sources, summary.Source{
 			Name: s.Name, PID: s.PID, State: state,
-			Reason: s.Reason,
+			Reason: sourceReason(s),
 		})
 	}
 	return sources

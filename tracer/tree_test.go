@@ -12,12 +12,12 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
+
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"github.com/allocscope/allocscope/tracer/tree"
-	"github.com/cilium/ebpf"
 )
 
 // TestTree traces several processes of a tree in one session.
@@ -313,7 +313,7 @@ for name in itertools.cycle(names): libc.prctl(15, name, 0, 0, 0)`))
 		if len(moment.Processes) != 1 || moment.Processes[0].RSS <= 0 || !moment.Members[0].Traced {
 			t.Fatalf("%+v", moment)
 		}
-		if name := moment.Members[0].Command; name != process.Printable(name) {
+		if name := moment.Members[0].Command; name != growth.Printable(name) {
 			t.Fatalf("%q is not printable", name)
 		}
 	}

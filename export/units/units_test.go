@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 )
 
 func TestBytes(t *testing.T) {
@@ -100,16 +99,13 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
+func TestName(t *testing.T) {
 	for name, want := range map[string]string{
 		"train.py": "train.py", "a\x1b[31mb\n": "a?[31mb?", "a\xffb": "a?b", "\u202eexe": "?exe",
 		strings.Repeat("ä", 151): strings.Repeat("ä", 150) + "…",
 	} {
-		if got := Printable(name); got != want {
+		if got := Name(name); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-	}
-	if got := Truncate("a\u20ac", 2); got != "a…" || !utf8.ValidString(got) {
-		t.Errorf("cut within a character: %q", got)
 	}
 }

@@ -12,6 +12,8 @@ import (
 	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 func TestParseMaps(t *testing.T) {
@@ -130,7 +132,7 @@ func mustFindProgram(t *testing.T, p *Process) {
 	t.Helper()
 	maps := must(p.Maps())
 	i := slices.IndexFunc(maps, func(m Mapping) bool { return m.Path == p.Executable && m.IsFile() })
-	if i < 0 || p.Executable != Printable(p.Executable) {
+	if i < 0 || p.Executable != growth.Printable(p.Executable) {
 		t.Fatalf("%q is in none of %+v, or not printable", p.Executable, maps)
 	}
 

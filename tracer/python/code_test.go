@@ -13,7 +13,7 @@ import (
 	"testing"
 	"unicode/utf8"
 
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -253,7 +253,7 @@ func mustReadCode(t *testing.T, m Memory, layout CodeLayout, want shownCode) {
 func printable(points []rune) string {
 	var text strings.Builder
 	for _, r := range points {
-		shown := process.Printable(string(r))
+		shown := growth.Printable(string(r))
 		if r >= 0xd800 && r < 0xe000 {
 			shown = "?"
 		}
@@ -494,7 +494,7 @@ func FuzzReadCode(f *testing.F) {
 
 			for _, text := range []string{code.Function, code.File} {
 				if len(text) > maxTextBytes+len("…") || !utf8.ValidString(text) ||
-					process.Printable(text) != text {
+					growth.Printable(text) != text {
 					t.Errorf("a text is %q", text)
 				}
 			}

@@ -257,7 +257,7 @@ func TestHostileCommandLine(t *testing.T) {
 	var size int
 	for _, argument := range info.Arguments {
 		size += len(argument) + 1
-		if argument != process.Printable(argument) {
+		if argument != growth.Printable(argument) {
 			t.Errorf("%.50q is not printable", argument)
 		}
 	}

@@ -176,7 +176,6 @@ func TestGPUBlocks(t *testing.T) {
 		complete bool
 	}{
 		{"followed from the start", []bool{true}, true},
-		{"followed twice", []bool{true, true}, true},
 		{"never followed", nil, false},
 		{"given up", []bool{true, false}, false},
 		{"followed again", []bool{true, false, true}, false},

@@ -81,7 +81,6 @@ func TestMmapKinds(t *testing.T) {
 	}{
 		{private, noFile, growth.KindMmap},
 		{private, 0, growth.KindMmap}, // the descriptor of anonymous memory is ignored
-		{private | unix.MAP_NORESERVE, noFile, growth.KindMmap},
 		{private | unix.MAP_STACK, noFile, growth.KindStack},
 		{unix.MAP_SHARED | unix.MAP_ANONYMOUS, noFile, growth.KindShmem},
 		{unix.MAP_SHARED_VALIDATE | unix.MAP_ANONYMOUS, noFile, growth.KindShmem},
@@ -99,13 +98,6 @@ func TestMmapKinds(t *testing.T) {
 
 // Lengths that are no multiple of the page size, and calls that the model of TestCalls lacks.
 func TestIntervalSet(t *testing.T) {
-	t.Run("adjacent calls stay two", func(t *testing.T) {
-		s := fourPages()
-		s.Mmap(by(1), at(4), page, private, noFile)
-		mustHold(t, s, mapped(0, 4, 1), mapped(4, 5, 1))
-		mustHaveMapped(t, s, 1, growth.KindMmap, total(2, 5))
-	})
-
 	t.Run("lengths are rounded up", func(t *testing.T) {
 		s := &IntervalSet{}
 		s.Mmap(by(1), at(0), 3*page+1, private, noFile)

@@ -19,13 +19,10 @@ const (
 
 var page = process.PageSize
 
-// at is the address of a page.
 func at(pages uint64) uint64 { return base + pages*page }
 
-// total is the total of some calls and pages.
 func total(calls int64, pages uint64) Total { return Total{calls, int64(pages * page)} }
 
-// by is a call of the stack with that ID.
 func by(stack uint64) Call { return Call{Stack: stack} }
 
 // mapped is an interval from one page to another that a stack has mapped.
@@ -33,13 +30,11 @@ func mapped(from, to, stack uint64) Interval {
 	return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindMmap}
 }
 
-// of returns the interval with another kind.
 func (i Interval) of(kind growth.Kind) Interval {
 	i.Kind = kind
 	return i
 }
 
-// from returns the interval with another origin.
 func (i Interval) from(origin Origin) Interval {
 	i.Origin = origin
 	return i

@@ -73,20 +73,11 @@ func TestExtrapolation(t *testing.T) {
 
 func TestPeriodIndex(t *testing.T) {
 	s := threeBursts()
-	for _, c := range []struct {
-		born uint64 // ms
-		want int
-	}{
-		{0, -1},
-		{9_999, -1},
-		{10_000, 0},
-		{20_050, 0},
-		{30_000, 1},
-		{30_501, 1},
-		{1e9, 3},
+	for ms, want := range map[uint64]int{
+		0: -1, 9_999: -1, 10_000: 0, 20_050: 0, 30_000: 1, 30_501: 1, 1e9: 3,
 	} {
-		if got := s.index(c.born * 1e6); got != c.want {
-			t.Errorf("an object born at %d ms: period %d, want %d", c.born, got, c.want)
+		if got := s.index(ms * 1e6); got != want {
+			t.Errorf("an object born at %d ms: period %d, want %d", ms, got, want)
 		}
 	}
 }

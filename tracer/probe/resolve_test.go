@@ -168,7 +168,6 @@ func TestResolve(t *testing.T) {
 	})
 }
 
-// copyProgram builds semantics.c into a file of its own.
 func copyProgram(t *testing.T, path string, flags ...string) {
 	t.Helper()
 	code, err := os.ReadFile(tracertest.Build(t, "semantics.c", append(flags, "-pthread")...))

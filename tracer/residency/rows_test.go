@@ -20,7 +20,6 @@ var allClasses = []region.Class{
 	region.Anonymous, region.DeviceFile, region.Hugetlb,
 }
 
-// lastPage is the address of the highest page of an address space.
 var lastPage = ^uint64(0) &^ (process.PageSize - 1)
 
 // randomScan returns segments up to the highest page, and runs that are independent of them.
@@ -80,7 +79,6 @@ func randomAddress(r *rand.Rand) uint64 {
 	return ^uint64(0) - r.Uint64N(700*process.PageSize)
 }
 
-// randomPage returns the address of a page.
 func randomPage(r *rand.Rand) uint64 { return randomAddress(r) &^ (process.PageSize - 1) }
 
 func randomSamples(r *rand.Rand) (samples Samples) {

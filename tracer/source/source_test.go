@@ -13,7 +13,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// executables returns an executable mapping of each file.
 func executables(paths ...string) (maps []process.Mapping) {
 	for i, path := range paths {
 		maps = append(maps, process.Mapping{Path: path, Execute: true, Inode: uint64(i + 1)})

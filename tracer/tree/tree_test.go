@@ -46,21 +46,6 @@ func TestScan(t *testing.T) {
 		mustBe(t, "members", pidsOf(j.scan(0).New), j.PID())
 	})
 
-	t.Run("chain of processes", func(t *testing.T) {
-		j := startJob(t)
-		chain := j.order("deep", 32)
-		changes := j.scan(0)
-		got, want := pidsOf(changes.New), append([]int{j.PID()}, chain...)
-		if !slices.Equal(got, want) {
-			t.Errorf("%v, want %v: parents before children", got, want)
-		}
-		for i, m := range changes.New[1:] {
-			if want := changes.New[i].Process.PID; m.Info.Parent != want {
-				t.Errorf("the parent of %d is %d, want %d", m.Info.PID, m.Info.Parent, want)
-			}
-		}
-	})
-
 	t.Run("orphan", func(t *testing.T) {
 		j := startJob(t)
 		chain := j.order("deep", 3)

@@ -58,7 +58,6 @@ func TestRegionOf(t *testing.T) {
 	}
 }
 
-// nothing is memory of which no page is resident.
 type nothing struct{}
 
 func (nothing) Resident(uint64) bool { return false }

@@ -91,19 +91,8 @@ func TestMmapKinds(t *testing.T) {
 	}
 }
 
-// Lengths that are no multiple of the page size, and calls that the model of TestCalls lacks.
+// Calls that the model of TestCalls lacks.
 func TestIntervalSet(t *testing.T) {
-	t.Run("lengths are rounded up", func(t *testing.T) {
-		s := &IntervalSet{}
-		s.Mmap(by(1), at(0), 3*page+1, private, noFile)
-		mustHold(t, s, mapped(0, 4, 1))
-		s.Munmap(by(1), at(0), 1)
-		s.Mremap(by(2), at(1), 3*page-1, at(1), 1, 0)
-		mustHold(t, s, mapped(1, 2, 1))
-		s.Madvise(by(3), 1)
-		mustHaveReleased(t, s, 3, "madvise", total(1, 1))
-	})
-
 	t.Run("the break moves by bytes and takes pages", func(t *testing.T) {
 		s := &IntervalSet{}
 		s.Brk(by(1), at(0)+100)

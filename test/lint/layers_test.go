@@ -35,4 +35,12 @@ func TestLayers(t *testing.T) {
 				test.pkg, test.imported, faults, test.because)
 		}
 	}
+
+	for _, file := range []string{"growth/judge/file.go", "growth/verdict/file_test.go"} {
+		imports := make(importsOf)
+		text := fmt.Sprintf("package p\n\nimport %q\n", module+"growth/verdict")
+		if err := imports.add(source{file, text}); err != nil || len(imports.faults()) > 0 {
+			t.Errorf("%s: faults %q, %v, want none", file, imports.faults(), err)
+		}
+	}
 }

@@ -37,7 +37,8 @@ func TestNVMLFinding(t *testing.T) {
 		remedy  string // begins with it
 	}{
 		"GPUs and MIG devices": {
-			nvml.Reading{Driver: "575.57", GPUs: gpus}, "driver 575.57, GPUs: 2, MIG devices: 2", "",
+			nvml.Reading{Driver: "575.57", GPUs: gpus},
+			"driver 575.57, GPUs: 2, MIG devices: 2", "",
 		},
 		"parts are missing": {
 			nvml.Reading{Driver: "575.57", GPUs: gpus[:1], Reason: "no permission"},

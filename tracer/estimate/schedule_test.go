@@ -29,7 +29,7 @@ func TestExtrapolation(t *testing.T) {
 	check := func(t *testing.T, s *Schedule, period int, since uint64, want float64) {
 		t.Helper()
 		if got := s.Extrapolation(period, since); math.Abs(got-want) > 1e-9 {
-			t.Errorf("period %d, traced since %d: %v times itself, want %v", period, since, got, want)
+			t.Errorf("period %d, traced since %d: %v, want %v", period, since, got, want)
 		}
 	}
 
@@ -64,7 +64,8 @@ func TestExtrapolation(t *testing.T) {
 	t.Run("only since the process is traced", func(t *testing.T) {
 		s := threeBursts()
 		for since, want := range map[uint64]float64{ // ms
-			5_000: 30.5, 30_400: 20.1 / 0.6, 30_500: 20 / 0.5, 40_500: 10 / 0.5, 50_000: 1, 60_000: 1,
+			5_000: 30.5, 30_400: 20.1 / 0.6, 30_500: 20 / 0.5, 40_500: 10 / 0.5,
+			50_000: 1, 60_000: 1,
 		} {
 			check(t, s, 2, since*1e6, want)
 		}
@@ -164,7 +165,7 @@ func TestSlowdown(t *testing.T) {
 		"waits for other processes": {progress(0, second, 500_000), progress(0, half, 0), 1},
 		"faster inside":             {progress(100, 0, 0), progress(50, 0, 0), 1},
 		"idle":                      {progress(0, 0, 0), progress(0, 0, 0), 1},
-		"only probes inside":        {progress(0, second, 1e6), progress(0, second, 0), maxSlowdown},
+		"probes alone":              {progress(0, second, 1e6), progress(0, second, 0), maxSlowdown},
 		"no bursts":                 {controller.Reading{}, progress(100, second, 0), 1},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -40,7 +40,7 @@ func TestParseMaps(t *testing.T) {
 			`/tmp/line\012break`:                `/tmp/line\012break`,
 			"/tmp/1-2 rw-p 0 00:00 5 /etc/evil": "/tmp/1-2 rw-p 0 00:00 5 /etc/evil",
 			"/tmp/caf\xc3\xa9":                  "/tmp/café",
-			"/tmp/\xff\xfebytes":                "/tmp/?bytes",
+			"/tmp/\xff\xfebytes":                "/tmp/??bytes",
 			"/tmp/\x1b[31mred\x07":              "/tmp/?[31mred?",
 			"/tmp/\u202eright to left":          "/tmp/?right to left",
 		} {

@@ -8,7 +8,6 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -17,30 +16,16 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// eachPython runs a test on pyenv's interpreters, one of each minor version.
+// eachPython runs a test on pyenv's interpreters.
 func eachPython(t *testing.T, test func(t *testing.T, command string, minor int)) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	tested := 0
-	for minor := 8; minor <= 13; minor++ {
-		t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
-			pattern := filepath.Join(home,
-				fmt.Sprintf(".pyenv/versions/3.%d.*/bin/python3.%d", minor, minor))
-			commands, err := filepath.Glob(pattern)
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			if len(commands) == 0 {
-				t.Skipf("there is no %s (pyenv install 3.%d)", pattern, minor)
-			}
-
+	for name, command := range interpreterCommands(t) {
+		var minor int
+		if n, _ := fmt.Sscanf(name, "pyenv-3.%d.", &minor); n == 1 {
 			tested++
-			test(t, commands[0], minor)
-		})
+
+			t.Run(name, func(t *testing.T) { test(t, command[0], minor) })
+		}
 	}
 
 	if tested == 0 {

@@ -27,7 +27,7 @@ func TestLayouts(t *testing.T) {
 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, _ := startFrames(t, command[0], "-c")
+			p, _ := startReady(t, command[0], "-c", waitPy)
 			found := mustFind(t, p)
 			l, ok := staticLayouts[found.CodeLayout.Minor]
 

@@ -123,41 +123,33 @@ int main(void) { puts("ready"); fflush(stdout); return getchar(); }
 `
 
 func TestFindRefuses(t *testing.T) {
-	// debugOffsets sets the start of _PyRuntime to a struct _Py_DebugOffsets.
-	debugOffsets := func(version, freeThreaded uint64, flags ...string) []string {
+	// offsets sets the start of _PyRuntime to a struct _Py_DebugOffsets.
+	offsets := func(version, freeThreaded uint64, flags ...string) []string {
 		return append(flags, fmt.Sprintf(`-DRUNTIME="xdebugpy",{%#x,%d}`, version, freeThreaded))
 	}
 
 	const supported = " (CPython 3.8 to 3.14 are supported)"
+	const debugBuild = "a debug build of CPython (run a release build)"
 	for name, c := range map[string]struct {
 		flags []string
 		want  string
 	}{
-		"newer version": {debugOffsets(0x030f00f0, 0), "CPython 3.15" + supported},
-		"no version": {
-			debugOffsets(0x7fffffffffffffff, 0),
-			"CPython of version 0x7fffffffffffffff" + supported,
+		"newer version": {offsets(0x030f00f0, 0), "CPython 3.15" + supported},
+		"old version":   {offsets(0x030c00f0, 0), "CPython 3.12" + supported}, // had none
+		"no version":    {offsets(1<<63-1, 0), "CPython of version 0x7fffffffffffffff" + supported},
+		"pre-release":   {offsets(0x030e00b2, 0), "a preview of CPython 3.14 (run a release)"},
+		"Py_REF_DEBUG":  {offsets(0x030d00f0, 0, "-DEXPORT=_Py_NegativeRefcount"), debugBuild},
+		"Py_TRACE_REFS": {
+			offsets(0x030d00f0, 0, "-DEXPORT=PyModule_Create2TraceRefs"), debugBuild,
 		},
-		"pre-release": {debugOffsets(0x030e00b2, 0), "a preview of CPython 3.14 (run a release)"},
 		"free-threaded": {
-			debugOffsets(0x030d00f0, 1),
+			offsets(0x030d00f0, 1),
 			"a free-threaded build of CPython 3.13, whose objects lie in an allocator of its own that " +
 				"source heap does not see: mapping and fault measure them (run one with the GIL)",
 		},
-		"older version with debug offsets": {
-			debugOffsets(0x030c00f0, 0), "CPython 3.12" + supported,
-		},
 		"debug offsets of zeroes": {
-			debugOffsets(0x030e00f0, 0), "CPython 3.14 with unknown structures: " +
+			offsets(0x030e00f0, 0), "CPython 3.14 with unknown structures: " +
 				"names and line table of code objects are not in a row (a modified build?)",
-		},
-		"Py_REF_DEBUG": {
-			debugOffsets(0x030d00f0, 0, "-DEXPORT=_Py_NegativeRefcount"),
-			"a debug build of CPython (run a release build)",
-		},
-		"Py_TRACE_REFS": {
-			debugOffsets(0x030d00f0, 0, "-DEXPORT=PyModule_Create2TraceRefs"),
-			"a debug build of CPython (run a release build)",
 		},
 		"newer version without debug offsets": {
 			[]string{"-DRUNTIME=0", "-DVERSION=0x030d00f0"},

@@ -17,19 +17,6 @@ import (
 )
 
 func TestParseMaps(t *testing.T) {
-	t.Run("all fields", func(t *testing.T) {
-		const line = "7f12c0e28000-7f12c0f7d000 r-xs 00028000 103:0a 1835021    /usr/lib/libc.so.6\n"
-		want := Mapping{
-			Start: 0x7f12c0e28000, End: 0x7f12c0f7d000, Offset: 0x28000,
-			Device: unix.Mkdev(0x103, 0xa), Inode: 1835021,
-			Path: "/usr/lib/libc.so.6", Read: true, Execute: true, Shared: true,
-		}
-		maps := must(ParseMaps([]byte(line)))
-		if len(maps) != 1 || maps[0] != want || !maps[0].IsFile() || maps[0].Len() != 0x155000 {
-			t.Errorf("%+v, want %+v", maps, want)
-		}
-	})
-
 	t.Run("paths", func(t *testing.T) {
 		for text, want := range map[string]string{
 			"":                                  "",
@@ -47,15 +34,6 @@ func TestParseMaps(t *testing.T) {
 			maps, err := ParseMaps([]byte("1000-2000 rw-p 00000000 00:00 5 " + text + "\n"))
 			if err != nil || len(maps) != 1 || maps[0].Path != want {
 				t.Errorf("%q: %+v, %v; want %q", text, maps, err, want)
-			}
-		}
-	})
-
-	t.Run("no path", func(t *testing.T) {
-		for _, end := range []string{"", " ", "      "} {
-			maps, err := ParseMaps([]byte("1000-2000 ---p 00000000 00:00 0" + end + "\n"))
-			if err != nil || len(maps) != 1 || maps[0] != (Mapping{Start: 0x1000, End: 0x2000}) {
-				t.Errorf("end %q: %+v, %v", end, maps, err)
 			}
 		}
 	})

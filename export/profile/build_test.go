@@ -234,7 +234,8 @@ func TestMeanSize(t *testing.T) {
 		{"fewer objects, more bytes", growth.Holding{InuseObjects: -1, InuseBytes: 100}, 0},
 		{
 			"what cancelling left over",
-			growth.Holding{InuseObjects: 1e-12, InuseBytes: 1, AllocObjects: 2, AllocBytes: 50}, 25,
+			growth.Holding{InuseObjects: 1e-12, InuseBytes: 1, AllocObjects: 2, AllocBytes: 50},
+			25,
 		},
 	} {
 		if got := meanSize(test.holding); got != test.want {

@@ -26,7 +26,8 @@ func TestWhere(t *testing.T) {
 			heap, "", []string{"a (/x)", "b (/x/y)", "c", "d", "e"}, "a < b < c < d",
 		},
 		"Python near": {
-			heap, "", []string{"a (/x)", "b (/x/y)", "f (/d/f.py:7)", "c", "g (/g.py:1)"},
+			heap, "",
+			[]string{"a (/x)", "b (/x/y)", "f (/d/f.py:7)", "c", "g (/g.py:1)"},
 			"a < b < f (f.py:7) < c < g (g.py:1)",
 		},
 		"Python far": {

@@ -22,20 +22,20 @@ type population struct {
 	objects, bytes float64
 }
 
+// A thing that was sampled has a weight.
 type thing struct {
-	size    int64
-	sampled bool
+	size   int64
+	weight float64
 }
 
 func (p *population) allocate(n int) {
 	for range n {
 		o := thing{size: int64(p.size * (0.5 + p.random.Float64()))}
-		o.sampled = p.random.Float64() < -math.Expm1(-float64(o.size)/interval)
-		if o.sampled {
-			weight := growth.Weight(uint64(o.size), interval)
-			p.objects += weight
-			p.bytes += weight * float64(o.size)
+		if p.random.Float64() < -math.Expm1(-float64(o.size)/interval) {
+			o.weight = growth.Weight(uint64(o.size), interval)
 		}
+		p.objects += o.weight
+		p.bytes += o.weight * float64(o.size)
 		p.alive = append(p.alive, o)
 	}
 }
@@ -62,34 +62,42 @@ func (p *population) holding() growth.Holding {
 	}
 	var bytes float64
 	for _, o := range p.alive {
-		if o.sampled {
-			weight := growth.Weight(uint64(o.size), interval)
-			h.InuseObjects += weight
-			bytes += weight * float64(o.size)
-		}
+		h.InuseObjects += o.weight
+		bytes += o.weight * float64(o.size)
 	}
 	h.InuseBytes = int64(math.Round(bytes))
 	h.ResidentBytes = h.InuseBytes
 	return h
 }
 
+// comparisons are changes as they are estimated, and as they are.
+type comparisons struct {
+	changes []Estimate
+	truths  []float64
+}
+
+func (c *comparisons) add(change Estimate, truth float64) {
+	c.changes, c.truths = append(c.changes, change), append(c.truths, truth)
+}
+
 // mustCover wants that 90% of the intervals hold the truth, and that they are no wider than the estimates scatter.
-func mustCover(t *testing.T, name string, changes []Estimate, truths []float64) {
+func (c *comparisons) mustCover(t *testing.T, name string) {
 	t.Helper()
 	var held int
 	var halves, errors []float64
-	for i, c := range changes {
-		if c.holds(truths[i]) {
+	for i, change := range c.changes {
+		if change.holds(c.truths[i]) {
 			held++
 		}
-		halves, errors = append(halves, c.half()), append(errors, float64(c.Bytes)-truths[i])
+		halves = append(halves, change.half())
+		errors = append(errors, float64(change.Bytes)-c.truths[i])
 	}
 	half, _ := spread(halves)
 	_, deviation := spread(errors)
-	t.Logf("%s: %d of %d, half width %.1f standard deviations", name, held, len(changes),
+	t.Logf("%s: %d of %d, half width %.1f standard deviations", name, held, len(errors),
 		half/deviation)
-	if 10*held < 9*len(changes) {
-		t.Errorf("%s: %d of %d intervals hold the truth", name, held, len(changes))
+	if 10*held < 9*len(errors) {
+		t.Errorf("%s: %d of %d intervals hold the truth", name, held, len(errors))
 	}
 	if half > 4*deviation {
 		t.Errorf("%s: half width %.0f, and the estimates scatter by %.0f", name, half, deviation)
@@ -104,8 +112,7 @@ func TestInterval(t *testing.T) {
 		for size, counts := range map[float64][2]int{
 			1 << 10: {20_000, 24_000}, 64 << 10: {300, 330}, 1 << 20: {40, 60},
 		} {
-			var changes []Estimate
-			var truths []float64
+			var all comparisons
 			for range pairs {
 				a := population{random: random, size: size}
 				a.allocate(counts[0])
@@ -113,10 +120,9 @@ func TestInterval(t *testing.T) {
 				b.allocate(counts[1])
 				r := profiles(t, profileOf(t, interval, a.holding()),
 					profileOf(t, interval, b.holding()))
-				changes = append(changes, rowOf(t, r, "leak").Change)
-				truths = append(truths, b.truth()-a.truth())
+				all.add(rowOf(t, r, "leak").Change, b.truth()-a.truth())
 			}
-			mustCover(t, fmt.Sprintf("size %.0f", size), changes, truths)
+			all.mustCover(t, fmt.Sprintf("size %.0f", size))
 		}
 	})
 
@@ -124,38 +130,33 @@ func TestInterval(t *testing.T) {
 		for name, lives := range map[string][2]life{
 			"a leak that is fixed": {{held: 500, born: 300}, {held: 500}},
 			"a leak that grows":    {{held: 500, born: 200}, {held: 500, born: 300}},
-			"caches": {
-				{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100},
-			},
+			"caches": {{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100}},
 			"churn beside a leak": {
 				{held: 100, born: 200, churned: 400}, {held: 100, born: 100, churned: 400},
 			},
 			"few samples": {{born: 12}, {born: 3}},
 		} {
 			random := rand.New(rand.NewPCG(3, 4))
-			var changes []Estimate
-			var truths []float64
+			var all comparisons
 			for range pairs {
 				a, before := lives[0].trace(t, random, 64<<10)
 				b, after := lives[1].trace(t, random, 64<<10)
 				r := traces(t, a, b, Options{})
 				for _, s := range r.Stacks {
-					changes, truths = append(changes, s.Change), append(truths, after-before)
+					all.add(s.Change, after-before)
 				}
 				if len(r.Stacks) == 0 { // no sample was taken: nothing is said
-					changes = append(changes, Estimate{Low: -2 * interval, High: 2 * interval})
-					truths = append(truths, after-before)
+					all.add(Estimate{Low: -2 * interval, High: 2 * interval}, after-before)
 				}
 			}
-			mustCover(t, name, changes, truths)
+			all.mustCover(t, name)
 		}
 	})
 
 	// Of one trace, what is alive at both moments cancels: it is what most of the memory is.
 	t.Run("of snapshots of one trace", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(5, 6))
-		var changes []Estimate
-		var truths []float64
+		var all comparisons
 		for range pairs {
 			p := population{random: random, size: 64 << 10}
 			p.allocate(3000)
@@ -163,10 +164,9 @@ func TestInterval(t *testing.T) {
 			p.allocate(100)
 			r := compared(t, Options{}, profileAt(t, began, time.Minute, interval, held),
 				profileAt(t, began, 2*time.Minute, interval, p.holding()))
-			changes = append(changes, rowOf(t, r, "leak").Change)
-			truths = append(truths, p.truth()-before)
+			all.add(rowOf(t, r, "leak").Change, p.truth()-before)
 		}
-		mustCover(t, "a leak", changes, truths)
+		all.mustCover(t, "a leak")
 	})
 
 	t.Run("few samples", func(t *testing.T) {

@@ -95,10 +95,7 @@ func TestGPUCurves(t *testing.T) {
 		of          func(i int, s *growth.Sample)
 		shown, keys string
 	}{
-		"all": {
-			all, "rss gpu_used",
-			"rss gpu_used gpu_reserved gpu_driver gpu_allocated pinned",
-		},
+		"all": {all, "rss gpu_used", "rss gpu_used gpu_reserved gpu_driver gpu_allocated pinned"},
 		"no NVML": {
 			func(i int, s *growth.Sample) { all(i, s); s.GPUUsed = growth.Unknown },
 			"rss gpu_reserved", "rss gpu_reserved gpu_driver gpu_allocated pinned",

@@ -76,9 +76,7 @@ func TestPage(t *testing.T) {
 				"pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00",
 				"55.00-59.00", "97%", "230 MiB", "1956", "accumulating", "61 s",
 			},
-			"flame": {
-				"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline.",
-			},
+			"flame": {"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline."},
 			"processes": {
 				"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB",
 				"4 DataLoader workers: 90.0 MiB RSS each, growing",

@@ -82,9 +82,7 @@ func TestRead(t *testing.T) {
 			flame   bool
 			says    string
 		}{
-			"no timeline": {
-				folder.TimelineFile, nil, 0, true, "read timeline.csv: no such file",
-			},
+			"no timeline": {folder.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
 			"cut timeline": {
 				folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10,
 				true,

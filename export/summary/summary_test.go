@@ -50,9 +50,7 @@ func summary() Summary {
 			},
 		},
 		Limit: &Limit{Of: "cgroup", HeadroomBytes: 7 << 30},
-		Steps: &Steps{
-			Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](1 << 20),
-		},
+		Steps: &Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](1 << 20)},
 		Marks:         []Mark{{AtS: 61.5, Text: "epoch 1"}},
 		Suspects:      []Suspect{SuspectOf(sampleSuspect())},
 		Kernel:        "6.8.0",
@@ -99,10 +97,7 @@ func summary() Summary {
 			Mode: HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
 			Changes: []OverheadChange{
-				{
-					AtS: 2.5, Mode: HeapBursts,
-					Text: "heap probes would take 41%: sampled in bursts",
-				},
+				{AtS: 2.5, Mode: HeapBursts, Text: "heap probes would take 41%: sampled in bursts"},
 			},
 		},
 		Losses:   []Loss{{Reason: "stack map full", Count: 3}},

@@ -47,9 +47,7 @@ func TestOverheadLines(t *testing.T) {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.OpenS, o.StepSinceS = summary.HeapFull, 1, 0.12, nil
 			},
-			[]string{
-				share + ": heap probed in 1 burst, 0.12 s of 300 s, all the time in the end",
-			},
+			[]string{share + ": heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
 		},
 		"too few between": {
 			func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, nil }, []string{full},
@@ -59,9 +57,7 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"off": {
 			func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil },
-			[]string{
-				share + ": heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end",
-			},
+			[]string{share + ": heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
 			func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }, nil,

@@ -22,9 +22,7 @@ func TestWhere(t *testing.T) {
 		},
 		"without name": {heap, "/usr/lib/libx.so.1", []string{"libx.so.1+0x12"}, "libx.so.1+0x12"},
 		"other kind":   {growth.KindMmap, "", []string{"pool"}, "[mmap] pool"},
-		"three callers": {
-			heap, "", []string{"a (/x)", "b (/x/y)", "c", "d", "e"}, "a < b < c < d",
-		},
+		"three callers": {heap, "", []string{"a (/x)", "b (/x/y)", "c", "d", "e"}, "a < b < c < d"},
 		"Python near": {
 			heap, "",
 			[]string{"a (/x)", "b (/x/y)", "f (/d/f.py:7)", "c", "g (/g.py:1)"},

@@ -63,27 +63,6 @@ func TestSampleType(t *testing.T) {
 	})
 }
 
-func TestParseProfile(t *testing.T) {
-	var whole bytes.Buffer
-	if err := profileOf(t, 1, heap(stack(1, "leak", "main"), 10, 100)).Write(&whole); err != nil {
-		t.Fatal(err)
-	}
-	for says, data := range map[string][]byte{
-		"the file is empty":   nil,
-		"not a pprof profile": []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"),
-		"unexpected EOF":      whole.Bytes()[:whole.Len()/2],
-		"decompress":          whole.Bytes()[:whole.Len()-1],
-	} {
-		if _, err := ParseProfile(bytes.NewReader(data)); err == nil ||
-			!strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
-		}
-	}
-	if _, err := ParseProfile(&whole); err != nil {
-		t.Errorf("whole: %v", err)
-	}
-}
-
 // hostile is a profile whose names are meant to do harm.
 func hostile(t testing.TB) *pprof.Profile {
 	s := stack(1, "</script><script>alert(1)</script>\x1b[31m:7", "\u202eevil\u2066",

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -73,8 +74,8 @@ func TestRead(t *testing.T) {
 
 	t.Run("missing or damaged files", func(t *testing.T) {
 		whole := written(t, leakingTrace(t))
-		timeline, grown := whole[folder.TimelineFile], whole[folder.GrowthFile]
-		lines := bytes.SplitAfter(timeline, []byte("\n"))
+		grown := whole[folder.GrowthFile]
+		lines := bytes.SplitAfter(whole[folder.TimelineFile], []byte("\n"))
 		for name, test := range map[string]struct {
 			file    string
 			content []byte
@@ -85,12 +86,11 @@ func TestRead(t *testing.T) {
 			"no timeline": {folder.TimelineFile, nil, 0, true, "read timeline.csv: no such file"},
 			"cut timeline": {
 				folder.TimelineFile, bytes.Join(append(lines[:11:11], []byte("10.0")), nil), 10,
-				true,
-				"line 12: cut short: no newline at its end (the rows before are shown)",
+				true, "line 12: cut short: no newline at its end (the rows before are shown)",
 			},
 			"no profile": {folder.GrowthFile, nil, 301, false, "read growth.pb.gz: no such file"},
 			"cut profile": {
-				folder.GrowthFile, grown[:len(grown)/2], 301, false,
+				folder.GrowthFile, grown[:len(grown)-1], 301, false,
 				"read growth.pb.gz: decompress: unexpected EOF",
 			},
 			"bomb": {
@@ -99,10 +99,7 @@ func TestRead(t *testing.T) {
 			},
 		} {
 			t.Run(name, func(t *testing.T) {
-				files := map[string][]byte{
-					folder.SummaryFile: whole[folder.SummaryFile], folder.TimelineFile: timeline,
-					folder.GrowthFile: grown,
-				}
+				files := maps.Clone(whole)
 				files[test.file] = test.content
 				trace, err := Read(folderOf(t, files))
 				if err != nil {

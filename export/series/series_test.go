@@ -54,12 +54,6 @@ func TestRead(t *testing.T) {
 			[]float64{0, 1},
 			[]float64{1e6, 2e6},
 		},
-		{
-			"tabs", "step\trss (KiB)\n10\t100\n20\t200\n",
-			true,
-			[]float64{10, 20},
-			[]float64{102400, 204800},
-		},
 		{"semicolons", "t;uss_gb\n0;1.5\n2;3\n", false, []float64{0, 2}, []float64{1.5e9, 3e9}},
 		{
 			"blanks and a unit apart", "step rss (KiB)\n 1   2\n 2   3\n",
@@ -124,12 +118,6 @@ func TestRead(t *testing.T) {
 			[]float64{mib, 2 * mib},
 		},
 		{
-			"minutes", "elapsed_min,rss_mib\n1,1\n2,2\n",
-			false,
-			[]float64{60, 120},
-			[]float64{mib, 2 * mib},
-		},
-		{
 			"comments and empty lines", "# by hand\n\ntime_s,rss_mb\n0,1\n\n# lunch\n1,2\n",
 			false,
 			[]float64{0, 1},
@@ -179,13 +167,6 @@ func TestRead(t *testing.T) {
 			true,
 			[]float64{40, 50},
 			[]float64{9432.5e6, 9500e6},
-		},
-		{
-			"live monitor",
-			"Epoch 1 | it 10 | heap size 25.3MB\nEpoch 1 | it 20 | heap size 26.3MB\n",
-			true,
-			[]float64{10, 20},
-			[]float64{25.3e6, 26.3e6},
 		},
 	} {
 		t.Run(test.name, func(t *testing.T) {

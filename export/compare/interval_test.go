@@ -130,7 +130,9 @@ func TestInterval(t *testing.T) {
 		for name, lives := range map[string][2]life{
 			"a leak that is fixed": {{held: 500, born: 300}, {held: 500}},
 			"a leak that grows":    {{held: 500, born: 200}, {held: 500, born: 300}},
-			"caches": {{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100}},
+			"caches": {
+				{held: 500, born: 200, freed: 200}, {held: 500, born: 150, freed: 100},
+			},
 			"churn beside a leak": {
 				{held: 100, born: 200, churned: 400}, {held: 100, born: 100, churned: 400},
 			},
@@ -194,7 +196,8 @@ func TestInterval(t *testing.T) {
 			}
 			back := rowOf(t, profiles(t, with, without), "leak")
 			if (back.State == StateSame) != (test.want == StateSame) {
-				t.Errorf("%d objects of %d bytes, gone: %+v", test.objects, test.size, back.Difference)
+				t.Errorf("%d objects of %d bytes, gone: %+v", test.objects, test.size,
+					back.Difference)
 			}
 		}
 	})
@@ -279,7 +282,8 @@ func traceOfHoldings(t testing.TB, start, end growth.Holding) *Trace {
 	grown.AllocObjects -= start.AllocObjects
 	grown.AllocBytes -= start.AllocBytes
 	return &Trace{
-		Name: "trace", Summary: &summary.Summary{Schema: summary.Schema, IntervalBytes: interval}, Growth: profileOf(t, interval, grown),
+		Name: "trace", Growth: profileOf(t, interval, grown),
+		Summary: &summary.Summary{Schema: summary.Schema, IntervalBytes: interval},
 		Warmup: profileOf(t, interval, start), Plateau: profileOf(t, interval, end),
 	}
 }

@@ -168,7 +168,8 @@ func TestNotes(t *testing.T) {
 
 	t.Run("heap modes", func(t *testing.T) {
 		bursts := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
-		full, off := &summary.Overhead{Mode: summary.HeapFull}, &summary.Overhead{Mode: summary.HeapOff}
+		full := &summary.Overhead{Mode: summary.HeapFull}
+		off := &summary.Overhead{Mode: summary.HeapOff}
 		many := &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}
 		for name, test := range map[string]struct {
 			before, after *summary.Overhead
@@ -233,7 +234,9 @@ func TestNotes(t *testing.T) {
 	t.Run("same trace and other program", func(t *testing.T) {
 		a := traceWith(t, leak, 0)
 		a.Summary.Started = time.Unix(1, 0)
-		a.Summary.Process = summary.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
+		a.Summary.Process = summary.Process{
+			PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3",
+		}
 		b, other := *a, *a.Summary
 		b.Summary = &other
 		want := []string{"both are the same trace"}

@@ -159,11 +159,13 @@ func TestBuild(t *testing.T) {
 	})
 
 	t.Run("GPU memory", func(t *testing.T) {
-		onGPU := func(kind growth.Kind, gpu, function string, bytes, attributed int64) growth.Holding {
+		onGPU := func(
+			kind growth.Kind, gpu, function string, bytes, attributed int64,
+		) growth.Holding {
 			return growth.Holding{
 				Stack: growth.NamedStack(4242, "", "cuMemAlloc_v2", function, "main"), Kind: kind,
-				GPU: gpu, InuseObjects: float64(bytes / 100), InuseBytes: bytes, GPUBytes: attributed,
-				AllocObjects: 9, AllocBytes: 9000,
+				GPU: gpu, InuseObjects: float64(bytes / 100), InuseBytes: bytes,
+				GPUBytes: attributed, AllocObjects: 9, AllocBytes: 9000,
 			}
 		}
 		onGPUs := []growth.Holding{
@@ -324,15 +326,15 @@ func TestStackText(t *testing.T) {
 		truncated string
 		want      []string
 	}{
-		"source":            {[]growth.Frame{mallocF, mainFn}, "", []string{"main (/src/trainer.c:40)"}},
-		"file without line": {[]growth.Frame{{Function: "f", File: "a.c"}}, "", []string{"f (a.c)"}},
-		"module":            {in(trainer, "f"), "", []string{"f (/opt/job/trainer)"}},
-		"name":              {in(nil, "f"), "", []string{"f"}},
-		"allocator alone":   {in(nil, "mmap", "malloc"), "", []string{"mmap", "malloc"}},
+		"source":              {[]growth.Frame{mallocF, mainFn}, "", []string{"main (/src/trainer.c:40)"}},
+		"file without line":   {[]growth.Frame{{Function: "f", File: "a.c"}}, "", []string{"f (a.c)"}},
+		"module":              {in(trainer, "f"), "", []string{"f (/opt/job/trainer)"}},
+		"name":                {in(nil, "f"), "", []string{"f"}},
+		"allocator alone":     {in(nil, "mmap", "malloc"), "", []string{"mmap", "malloc"}},
 		"allocator's insides": {in(nil, "mmap", "sysmalloc", "malloc", "f"), "", []string{"f"}},
-		"cut":     {in(nil, "malloc"), "why", []string{"[truncated: why]"}},
-		"lost":    {nil, "stack map full", []string{"[stack not kept: stack map full]"}},
-		"unknown": {nil, "", []string{"[stack unknown]"}},
+		"cut":                 {in(nil, "malloc"), "why", []string{"[truncated: why]"}},
+		"lost":                {nil, "stack map full", []string{"[stack not kept: stack map full]"}},
+		"unknown":             {nil, "", []string{"[stack unknown]"}},
 	} {
 		stack := growth.Stack{Frames: test.frames, Truncated: test.truncated}
 		if got := StackText(&stack); !reflect.DeepEqual(got, test.want) {

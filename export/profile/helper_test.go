@@ -74,7 +74,9 @@ func holdings() []growth.Holding {
 	cut.Truncated = "more than 127 frames"
 	lost := &growth.Stack{Truncated: "stack map full"}
 
-	alive := func(s *growth.Stack, kind growth.Kind, objects float64, bytes, resident int64) growth.Holding {
+	alive := func(
+		s *growth.Stack, kind growth.Kind, objects float64, bytes, resident int64,
+	) growth.Holding {
 		return growth.Holding{
 			Stack: s, Kind: kind, InuseObjects: objects, InuseBytes: bytes, ResidentBytes: resident,
 		}

@@ -55,7 +55,8 @@ func openTrace(t *testing.T, trace *Trace, view pagetest.View) *pagetest.Page {
 	return open(t, startBrowser(t), reportFile(t, trace), view)
 }
 
-// BenchmarkOpenReport reports how long Chromium takes for the report of a large trace, from the navigation until both charts are drawn.
+// BenchmarkOpenReport reports how long Chromium takes for the report of a large trace, from the
+// navigation until both charts are drawn.
 func BenchmarkOpenReport(b *testing.B) {
 	browser, path := startBrowser(b), reportFile(b, largeTrace(b))
 	total := 0.0

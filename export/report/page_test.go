@@ -182,7 +182,8 @@ func TestBreakdown(t *testing.T) {
 				}
 			}
 			mustFall(t, name, bars)
-			if gained := (bars[len(bars)-1].Width - bars[0].Width) / unit; gained < 239 || gained > 241 {
+			gained := (bars[len(bars)-1].Width - bars[0].Width) / unit
+			if gained < 239 || gained > 241 {
 				t.Errorf("%s: the bars gain %g MiB, want 240", name, gained)
 			}
 		}

@@ -125,7 +125,8 @@ func TestRead(t *testing.T) {
 				strings.Repeat("{}, ", 200_000) + "{}]}"),
 		} {
 			files[folder.SummaryFile] = content
-			if _, err := Read(folderOf(t, files)); err == nil || !strings.Contains(err.Error(), want) {
+			_, err := Read(folderOf(t, files))
+			if err == nil || !strings.Contains(err.Error(), want) {
 				t.Errorf("%v, want %q", err, want)
 			}
 		}
@@ -167,7 +168,7 @@ func TestRead(t *testing.T) {
 			}
 			traced := growth.ProcessSample{PID: 42, Sample: row.Sample}
 			other := growth.ProcessSample{PID: 50, Sample: row.Sample}
-			other.Sample.RSS = 1000 * mib
+			other.RSS = 1000 * mib
 			sums[i].RSS += 1000 * mib
 			if err := w.Write(other, traced); err != nil {
 				t.Fatal(err)

@@ -175,10 +175,13 @@ func holdings() []growth.Holding {
 	malloc, leak := native("malloc", 0x1100), native("leak", 0x1200)
 	step := growthtest.PythonFrame("step", "/src/train.py", 40)
 	main := growthtest.PythonFrame("main", "/src/train.py", 7)
-	held := func(pid int, objects float64, bytes, resident int64, frames ...growth.Frame) growth.Holding {
+	held := func(
+		pid int, objects float64, bytes, resident int64, frames ...growth.Frame,
+	) growth.Holding {
 		return growth.Holding{
 			Stack: &growth.Stack{PID: pid, Frames: append([]growth.Frame{malloc}, frames...)},
-			Kind:  growth.KindHeap, InuseObjects: objects, InuseBytes: bytes, ResidentBytes: resident,
+			Kind:  growth.KindHeap, InuseObjects: objects, InuseBytes: bytes,
+			ResidentBytes: resident,
 		}
 	}
 	return []growth.Holding{
@@ -359,7 +362,9 @@ func gpuSummary() summary.GPUMemory {
 			Class: class, BytesPerMin: pointer[int64](120 * mib),
 		}
 	}
-	row := func(kind growth.Kind, component, function string, start, end int64) summary.GPUBreakdownRow {
+	row := func(
+		kind growth.Kind, component, function string, start, end int64,
+	) summary.GPUBreakdownRow {
 		return summary.GPUBreakdownRow{
 			Kind: kind, GPU: "0", Function: function, Component: component,
 			StartBytes: start * mib, EndBytes: end * mib,

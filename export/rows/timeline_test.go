@@ -33,8 +33,8 @@ var timeline = []growth.Row{
 			Threads: 9, MinorFaults: 10, MajorFaults: 11, Steps: 12, Tensors: 13, TensorBytes: 14,
 			GPUUsed: 15, CudaAllocated: 16, CudaReserved: 17, CudaDriver: 18, Pinned: 19,
 		},
-		Tree: growth.Tree{Processes: 20, RSS: 21, PSS: 22, Private: 23},
-		System: growth.SystemMemory{Available: 24, SwapFree: 25, CgroupUsed: 26, CgroupLimit: 27},
+		Tree:     growth.Tree{Processes: 20, RSS: 21, PSS: 22, Private: 23},
+		System:   growth.SystemMemory{Available: 24, SwapFree: 25, CgroupUsed: 26, CgroupLimit: 27},
 		Overhead: growth.OverheadSample{CPUShare: 28, ProbedShare: 29},
 	},
 	{
@@ -116,22 +116,22 @@ func TestTimeline(t *testing.T) {
 		const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29"
 		header, row := timelineHeader, "1.000,1"+rest+"\n"
 		for want, text := range map[string]string{
-			"line 1: no header: the file is empty":             "",
-			`line 1: header is "time,rss"`:                     "time,rss\n",
-			"line 1: cut short":                                header[:20],
-			"line 3: 2 fields, not 30":                         header + row + "2.000,1\n",
-			"line 2: 31 fields, not 30":                        header + "2.000,1" + rest + ",30\n",
-			"line 2: 1 fields, not 30":                         header + "\n",
-			`line 2: rss_bytes: "x" is not a whole number`:     header + "1.000,x" + rest + "\n",
-			`line 2: threads: "-1" is not a whole number`:      header + strings.Replace(row, ",9,", ",-1,", 1),
+			"line 1: no header: the file is empty":              "",
+			`line 1: header is "time,rss"`:                      "time,rss\n",
+			"line 1: cut short":                                 header[:20],
+			"line 3: 2 fields, not 30":                          header + row + "2.000,1\n",
+			"line 2: 31 fields, not 30":                         header + "2.000,1" + rest + ",30\n",
+			"line 2: 1 fields, not 30":                          header + "\n",
+			`line 2: rss_bytes: "x" is not a whole number`:      header + "1.000,x" + rest + "\n",
+			`line 2: threads: "-1" is not a whole number`:       header + strings.Replace(row, ",9,", ",-1,", 1),
 			"line 2: rss_bytes: \"9223372036854775808\" is not": header + "1.000,9223372036854775808" + rest + "\n",
-			`line 2: time_s: "" is not seconds`:                header + ",1" + rest + "\n",
-			`line 2: time_s: "1.00" is not seconds`:            header + "1.00,1" + rest + "\n",
-			`line 2: time_s: "9223372036.000" is not`:          header + "9223372036.000,1" + rest + "\n",
-			"line 3: time_s is before":                         header + row + "0.999,1" + rest + "\n",
-			"line 2: heap_probed_permille":                     header + "1.000,1" + rest + "\r\n",
-			"line 3: cut short: no newline":                    header + row + "2.000,1" + rest,
-			"line 2: longer than 4096 bytes":                   header + strings.Repeat("1", 5000) + "\n",
+			`line 2: time_s: "" is not seconds`:                 header + ",1" + rest + "\n",
+			`line 2: time_s: "1.00" is not seconds`:             header + "1.00,1" + rest + "\n",
+			`line 2: time_s: "9223372036.000" is not`:           header + "9223372036.000,1" + rest + "\n",
+			"line 3: time_s is before":                          header + row + "0.999,1" + rest + "\n",
+			"line 2: heap_probed_permille":                      header + "1.000,1" + rest + "\r\n",
+			"line 3: cut short: no newline":                     header + row + "2.000,1" + rest,
+			"line 2: longer than 4096 bytes":                    header + strings.Repeat("1", 5000) + "\n",
 		} {
 			_, err := ReadTimeline(strings.NewReader(text))
 			wantError(t, err, "read timeline: ", want)

@@ -259,7 +259,8 @@ MEM 3.5 1700000001.25
 
 	t.Run("timeline of a trace", func(t *testing.T) {
 		const text = "time_s,rss_bytes,tensor_bytes,gpu_used_bytes,gpu_allocated_bytes,gpu_reserved_bytes,gpu_driver_bytes,pinned_bytes\n1,10,20,30,40,50,60,70\n2,11,21,31,41,51,61,71\n"
-		for column, want := range map[string]float64{"": 10, "gpu_used_bytes": 30, "pinned_bytes": 70} {
+		columns := map[string]float64{"": 10, "gpu_used_bytes": 30, "pinned_bytes": 70}
+		for column, want := range columns {
 			mustBe(t, read(t, text, Options{Y: column}), []float64{1, 2}, []float64{want, want + 1})
 		}
 	})
@@ -303,7 +304,10 @@ func TestOptions(t *testing.T) {
 
 func TestReadErrors(t *testing.T) {
 	const head = "time_s,rss_mb\n0,1\n"
-	const sizeUnit, timeUnit = "the unit of the sizes is unknown (say --unit", "the unit of the times is unknown (say --x-unit"
+	const (
+		sizeUnit = "the unit of the sizes is unknown (say --unit"
+		timeUnit = "the unit of the times is unknown (say --x-unit"
+	)
 	for want, text := range map[string]string{
 		"read lines: the file is empty":         " \n\n",
 		"read lines: the file is binary":        "time_s,rss_mb\n\x00\x01",

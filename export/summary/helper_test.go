@@ -56,7 +56,9 @@ func frame(function string, line int) growth.Frame {
 
 // holdings is one holding of each sort that a summary must show.
 func holdings() []growth.Holding {
-	alive := func(kind growth.Kind, objects float64, bytes, resident int64, frames ...growth.Frame) growth.Holding {
+	alive := func(
+		kind growth.Kind, objects float64, bytes, resident int64, frames ...growth.Frame,
+	) growth.Holding {
 		return growth.Holding{
 			Stack: &growth.Stack{PID: 4242, Frames: append([]growth.Frame{mallocF}, frames...)},
 			Kind:  kind, InuseObjects: objects, InuseBytes: bytes, ResidentBytes: resident,

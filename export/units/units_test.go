@@ -42,7 +42,7 @@ func TestNumbers(t *testing.T) {
 		"1 arena": Plural(1, "arena", "arenas"), "12 arenas": Plural(12, "arena", "arenas"),
 		"1208 MiB": WholeMiB(1208<<20 + 9), "512KiB": ExactBytes(512 << 10),
 		"1000": ExactBytes(1000),
-		"0 B": Signed(0), "+1.00 MiB": Signed(1 << 20), "-1.00 MiB": Signed(-1 << 20),
+		"0 B":  Signed(0), "+1.00 MiB": Signed(1 << 20), "-1.00 MiB": Signed(-1 << 20),
 		"2.50": MiBPerMinute(&rate), "-": MiBPerMinute(nil),
 		"0.0%": Percent(0), "1.2%": Percent(0.012), "10%": Percent(0.0996), "150%": Percent(1.5),
 		"0.25%": ExactPercent(0.0025), "3%": ExactPercent(0.03),

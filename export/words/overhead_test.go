@@ -12,7 +12,8 @@ func known[T any](value T) *T { return &value }
 
 func inBursts() summary.Overhead {
 	return summary.Overhead{
-		Limit: 0.03, Share: known(0.019), Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
+		Limit: 0.03, Share: known(0.019),
+		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 		StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839),
 	}
 }
@@ -30,7 +31,8 @@ func TestOverheadLines(t *testing.T) {
 		"bursts": {
 			func(*summary.Overhead) {},
 			[]string{
-				share + ": heap probed in 11 bursts, 5.4 s of 300 s", step + " (182.1 ms before them)",
+				share + ": heap probed in 11 bursts, 5.4 s of 300 s",
+				step + " (182.1 ms before them)",
 			},
 		},
 		"full": {

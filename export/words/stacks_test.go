@@ -20,8 +20,8 @@ func TestWhere(t *testing.T) {
 		"with module": {
 			heap, "/usr/lib/libx.so.1", []string{"leak (/usr/lib/libx.so.1)"}, "leak (libx.so.1)",
 		},
-		"without name": {heap, "/usr/lib/libx.so.1", []string{"libx.so.1+0x12"}, "libx.so.1+0x12"},
-		"other kind":   {growth.KindMmap, "", []string{"pool"}, "[mmap] pool"},
+		"without name":  {heap, "/usr/lib/libx.so.1", []string{"libx.so.1+0x12"}, "libx.so.1+0x12"},
+		"other kind":    {growth.KindMmap, "", []string{"pool"}, "[mmap] pool"},
 		"three callers": {heap, "", []string{"a (/x)", "b (/x/y)", "c", "d", "e"}, "a < b < c < d"},
 		"Python near": {
 			heap, "",

@@ -9,7 +9,9 @@ import (
 )
 
 func TestUndecided(t *testing.T) {
-	undecided := func(reason growth.UndecidedReason, why string, longerS *float64) summary.Accumulation {
+	undecided := func(
+		reason growth.UndecidedReason, why string, longerS *float64,
+	) summary.Accumulation {
 		return summary.Accumulation{
 			Function: "f", Kind: growth.KindHeap, Bytes: 12 << 20, Trend: growth.TrendUndecided,
 			UndecidedReason: reason, Untrackable: why, LongerS: longerS,

@@ -297,14 +297,4 @@ func TestSortRows(t *testing.T) {
 	if r.Stacks[0].Function != "map" || r.Stacks[1].State != StateSame {
 		t.Errorf("%+v", r.Stacks)
 	}
-
-	t.Run("less than a byte", func(t *testing.T) {
-		for value, want := range map[float64]bool{
-			0: true, 0.4: true, -0.4: true, 0.6: false, -0.6: false,
-		} {
-			if got := exact(value).isZero(); got != want {
-				t.Errorf("%g: %t", value, got)
-			}
-		}
-	})
 }

@@ -156,22 +156,6 @@ func TestBreakdownOf(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
-
-	t.Run("other rows", func(t *testing.T) {
-		for kind, want := range map[growth.Kind]string{
-			growth.KindFile: "other files", growth.KindRetained: "other arenas",
-			growth.KindHeap: "other stacks",
-		} {
-			one, other := growth.NamedStack(1, "", "one"), growth.NamedStack(1, "", "other")
-			rows := []breakdown.Row{
-				{Kind: kind, Stack: one, End: 1}, {Kind: kind, Stack: other, End: 2},
-			}
-			got := BreakdownOf(rows, 0)
-			if len(got) != 1 || got[0].Name != want || got[0].EndBytes != 3 {
-				t.Errorf("%s: %+v, want %q", kind, got, want)
-			}
-		}
-	})
 }
 
 // randomRows are of a few processes, kinds and names, some of which read alike.

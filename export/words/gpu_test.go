@@ -34,13 +34,6 @@ func TestGPURow(t *testing.T) {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
-
-	t.Run("unknown curve keeps its name", func(t *testing.T) {
-		if got := CurveText(summary.GPUReserved) + ", " + CurveText("spilled"); got !=
-			"reserved by torch, spilled" {
-			t.Error(got)
-		}
-	})
 }
 
 func gpuRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdownRow {

@@ -284,7 +284,7 @@ func traceOfHoldings(t testing.TB, start, end growth.Holding) *Trace {
 	return &Trace{
 		Name: "trace", Growth: profileOf(t, interval, grown),
 		Summary: &summary.Summary{Schema: summary.Schema, IntervalBytes: interval},
-		Warmup: profileOf(t, interval, start), Plateau: profileOf(t, interval, end),
+		Warmup:  profileOf(t, interval, start), Plateau: profileOf(t, interval, end),
 	}
 }
 

@@ -300,18 +300,6 @@ func TestPprof(t *testing.T) {
 			t.Errorf("-comments: %q", out)
 		}
 	})
-
-	// Any two snapshots of a trace can be compared.
-	t.Run("diff_base", func(t *testing.T) {
-		start := holdings()
-		end := holdings()
-		end[1].ResidentBytes += 1000
-		out := string(pprofText(t, "-top", "-unit=B", "-nodefraction=0",
-			"-diff_base="+profileFile(t, start), profileFile(t, end)))
-		if !strings.Contains(out, "File: trainer") || !strings.Contains(out, " 1000B") {
-			t.Errorf("-diff_base:\n%s", out)
-		}
-	})
 }
 
 func TestStackText(t *testing.T) {

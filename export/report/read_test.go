@@ -117,12 +117,9 @@ func TestRead(t *testing.T) {
 
 	t.Run("bad summary", func(t *testing.T) {
 		files := written(t, leakingTrace(t))
-		whole := files[folder.SummaryFile]
 		for want, content := range map[string][]byte{
 			"read summary.json: no such file or directory": nil,
-			"read summary.json: the file is truncated":     whole[:len(whole)/2],
-			"more than 200000 objects": []byte(`{"schema": "allocscope/2", "accumulating": [` +
-				strings.Repeat("{}, ", 200_000) + "{}]}"),
+			"read summary.json: the file is truncated":     files[folder.SummaryFile][:1000],
 		} {
 			files[folder.SummaryFile] = content
 			_, err := Read(folderOf(t, files))

@@ -281,6 +281,8 @@ func TestRead(t *testing.T) {
 			`{"schema": "allocscope/1"}`:    `schema is "allocscope/1"`,
 			`{"schema": "allocscope/2"} {}`: "data after its end", `{"schema": 1}`: "schema",
 			"\x00": "invalid character",
+			`{"schema": "allocscope/2", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
+				"{}]}": "more than 200000 objects",
 			`{"schema": "allocscope/2"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
 				"}": "larger than 33554432 bytes",
 		} {

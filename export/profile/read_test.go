@@ -82,6 +82,7 @@ func TestRead(t *testing.T) {
 		long := append(key, locations(maxProfileParts)[1:]...)
 		for says, data := range map[string][]byte{
 			"the file is empty": {}, "larger than 33554432 bytes": make([]byte, maxProfileBytes+1),
+			"not a pprof profile":     []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"),
 			"or damaged":              []byte("\xff\xff\xff"),
 			"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)),
 			"1500000 parts":           forged(t, 1, bytes.Repeat(message(2), maxProfileParts)),

@@ -193,6 +193,13 @@ func TestFlame(t *testing.T) {
 		}
 	})
 
+	t.Run("process without a name", func(t *testing.T) {
+		s := &pprof.Sample{Label: map[string][]string{"pid": {"7"}}}
+		if got := processText(s); got != "PID 7" {
+			t.Error(got)
+		}
+	})
+
 	// However many functions a profile has, what they hold is all there.
 	t.Run("full tree keeps its sums", func(t *testing.T) {
 		g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), 3}

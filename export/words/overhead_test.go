@@ -47,7 +47,8 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"full again": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.OpenS, o.StepSinceS = summary.HeapFull, 1, 0.12, nil
+				o.Mode, o.Bursts, o.OpenS = summary.HeapFull, 1, 0.12
+				o.StepBeforeS, o.StepBetweenS = nil, nil
 			},
 			[]string{share + ": heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
 		},

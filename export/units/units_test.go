@@ -18,13 +18,6 @@ func TestBytes(t *testing.T) {
 			t.Errorf("%f is written %q, want %q", bytes, got, want)
 		}
 	}
-	for bytes, want := range map[float64]string{
-		0: "0 B", 1 << 20: "+1.00 MiB", -1 << 20: "-1.00 MiB",
-	} {
-		if got := Signed(bytes); got != want {
-			t.Errorf("%f is written %q, want %q", bytes, got, want)
-		}
-	}
 
 	t.Run("three digits are right", func(t *testing.T) {
 		units := map[string]float64{
@@ -48,6 +41,7 @@ func TestNumbers(t *testing.T) {
 		"1 arena": Plural(1, "arena", "arenas"), "12 arenas": Plural(12, "arena", "arenas"),
 		"1208 MiB": WholeMiB(1208<<20 + 9), "512KiB": ExactBytes(512 << 10),
 		"1000": ExactBytes(1000),
+		"0 B":  Signed(0), "+1.00 MiB": Signed(1 << 20), "-1.00 MiB": Signed(-1 << 20),
 		"2.50": MiBPerMinute(&rate), "-": MiBPerMinute(nil),
 		"0.0%": Percent(0), "1.2%": Percent(0.012), "10%": Percent(0.0996), "150%": Percent(1.5),
 		"0.25%": ExactPercent(0.0025), "3%": ExactPercent(0.03),

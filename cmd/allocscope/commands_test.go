@@ -53,9 +53,7 @@ func testCompletion(t *testing.T) {
 	c := call(t, "completion", "bash")
 	c.mustEnd(0)
 	script := filepath.Join(t.TempDir(), "allocscope.bash")
-	if err := os.WriteFile(script, []byte(c.stdout.String()), 0o600); err != nil {
-		t.Fatal(err)
-	}
+	writeFile(t, script, c.stdout.String(), 0o600)
 
 	// What bash-completion would provide, for a shell without it.
 	const helper = `_get_comp_words_by_ref() { words=("${COMP_WORDS[@]}"); cword=$COMP_CWORD; cur=${words[cword]}; prev=${words[cword-1]}; }

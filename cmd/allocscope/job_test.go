@@ -323,7 +323,8 @@ func testTensorLeak(t *testing.T) {
 func mustMatchBreakdown(t *testing.T, v verdictOn, d summary.GPUMemory) {
 	t.Helper()
 	const segment = 20 << 20
-	var breakdown, profiled, since int64
+	var breakdown, profiled int64
+	since := int64(-1)
 	for _, row := range d.Breakdown {
 		breakdown += row.EndBytes
 	}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -167,12 +168,13 @@ func checkFlameWidths(t *testing.T, report readable) {
 	}
 
 	for _, row := range top[:min(len(top), 60)] {
-		var flat, bytes float64
-		if _, err := fmt.Sscanf(row, "%fB %fB", &flat, &bytes); err != nil {
+		columns := strings.SplitN(row, " ", 3) // flat, cum, name
+		bytes, err := strconv.ParseFloat(strings.TrimSuffix(columns[1], "B"), 64)
+		if err != nil {
 			t.Fatalf("%q: %v", row, err)
 		}
 
-		function := strings.TrimSuffix(strings.SplitN(row, " ", 3)[2], " (inline)")
+		function := strings.TrimSuffix(columns[2], " (inline)")
 		width := 0.0
 		for _, f := range outermost(frames, function) {
 			width += f.Width

@@ -1,12 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -23,24 +23,13 @@ func TestReport(t *testing.T) {
 // summaryFolder is what a trace without profiles has left, for one that only reads it.
 func summaryFolder(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "a trace")
-	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()},
-		false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-
+	short := verdict.Verdict{Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort}
 	s := summary.Summary{
-		Started: time.Unix(0, 0), DurationS: 60, Process: summary.Process{PID: 42, Command: "job"},
-		Verdict: summary.VerdictOf(verdict.Verdict{Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort},
-			summary.AxisSeconds),
+		Process: summary.Process{PID: 42, Command: "job"},
+		Verdict: summary.VerdictOf(short, summary.AxisSeconds),
 	}
-
-	if err := dir.WriteFile(folder.SummaryFile, s.Write); err != nil {
-		t.Fatal(err)
-	}
-
+	path := filepath.Join(t.TempDir(), "a trace")
+	writeFolder(t, path, 0, map[string]func(io.Writer) error{folder.SummaryFile: s.Write})
 	return path
 }
 

@@ -64,11 +64,7 @@ func startTmux(t *testing.T, width, height int, script string) *tmux {
 	})
 
 	file := filepath.Join(dir, "script")
-	if err := os.WriteFile(file, []byte(script+"\necho the shell goes on; stty -a; read end\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	writeFile(t, file, script+"\necho the shell goes on; stty -a; read end\n", 0o600)
 	m.do("new-session", "-d", "-x", itoa(width), "-y", itoa(height), "/bin/sh "+file)
 	return m
 }

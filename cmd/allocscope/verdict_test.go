@@ -5,7 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -156,10 +155,7 @@ func testVerdictRefusals(t *testing.T) {
 
 func testVerdictStatus(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "leak.csv")
-	if err := os.WriteFile(path, []byte(recorded(growingSteadily)), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	writeFile(t, path, recorded(growingSteadily), 0o600)
 	c := call(t, "verdict", path)
 	c.mustEnd(0)
 	c = call(t, "verdict", path, "--fail-on", "suspected")

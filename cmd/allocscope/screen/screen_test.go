@@ -46,26 +46,18 @@ func openPTY(t *testing.T) (person, program *os.File) {
 	}
 
 	if err == nil {
-		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{
-			Row: 24,
-			Col: 80,
-		})
+		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	return person, openEnd(t, number)
-}
-
-func openEnd(t *testing.T, number int) *os.File {
-	t.Helper()
-	end, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { end.Close() })
-	return end
+	t.Cleanup(func() { program.Close() })
+	return person, program
 }
 
 // again opens a file once more, since a Screen closes its keys.
@@ -159,7 +151,6 @@ func testRestored(t *testing.T) {
 	screen.Log("late")
 }
 
-// A connection that hangs must not keep the trace from writing its files.
 // A screen is wanted on a terminal, unless the user or the environment asks for plain lines.
 func TestWantsScreen(t *testing.T) {
 	_, terminal := openPTY(t)
@@ -189,6 +180,7 @@ func TestWantsScreen(t *testing.T) {
 	}
 }
 
+// A connection that hangs must not keep the trace from writing its files.
 func testBlocked(t *testing.T) {
 	_, program := openPTY(t)
 	before := settings(t, program)

@@ -148,6 +148,14 @@ func mustGet(t *testing.T, url string, words ...string) string {
 	return body
 }
 
+// put writes a text to a file.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustSay(t *testing.T, where, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -192,21 +200,14 @@ func testNoSummary(t *testing.T) {
 }
 
 func TestServedReport(t *testing.T) {
-	_, dir := trace(t)
+	path, dir := trace(t)
 	server := serve(t, dir, true)
 	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
 		t.Errorf("without a report: status %d: %s", status, body)
 	}
 
 	const report = "<!doctype html><p>the report"
-	err := dir.WriteFile(folder.ReportFile, func(w io.Writer) error {
-		_, err := io.WriteString(w, report)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	put(t, filepath.Join(path, folder.ReportFile), report)
 	status, body, header := get(t, server.URL+"/report")
 	if status != http.StatusOK || body != report ||
 		header.Get("Content-Type") != "text/html; charset=utf-8" {
@@ -227,13 +228,8 @@ func testSettings(t *testing.T) {
 				if err := os.MkdirAll(filepath.Join(dir, "pprof"), 0o700); err != nil {
 					t.Fatal(err)
 				}
-
-				settings := filepath.Join(dir, "pprof", "settings.json")
-				if err := os.WriteFile(settings,
-					[]byte(`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`),
-					0o600); err != nil {
-					t.Fatal(err)
-				}
+				put(t, filepath.Join(dir, "pprof", "settings.json"),
+					`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`)
 			}
 
 			unset(t, "XDG_CONFIG_HOME")

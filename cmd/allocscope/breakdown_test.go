@@ -134,6 +134,10 @@ func TestBreakdownCopies(t *testing.T) {
 	c.interrupt()
 
 	s := readSummary(t, dir)
+	if state := states(s)["heap"]; state != summary.SourceOff {
+		t.Errorf("source heap is %s", state)
+	}
+
 	var copied int64
 	for _, row := range s.Breakdown {
 		if slices.Contains(workers, row.Process) && row.Kind == growth.KindCOW {

@@ -8,8 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/tracer/source"
-
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/export/folder"
@@ -18,14 +16,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestSources traces with the sources that could be had.
 func TestSources(t *testing.T) {
-	t.Run("one source alone", testOneSource)
 	t.Run("two capabilities", testTwoCapabilities)
 	t.Run("no page map", testNoPageMap)
 	t.Run("no perf events", testNoPerfEvents)
 }
-
-// Traces with some sources alone: those that were asked for, and those that could be had.
 
 // states are those of the sources by their names.
 func states(s summary.Summary) map[string]string {
@@ -92,38 +88,6 @@ const (
 func allocate(target *tracertest.Target) {
 	do(target, "leak %d %d", leakedObjects, leakedSize)
 	do(target, "map %d %d %[2]d", pieces, pieceSize)
-}
-
-// Allocation sites are known by the sources; resident memory is known in any case.
-func testOneSource(t *testing.T) {
-	const heap, mapped = leakedObjects * leakedSize, pieces * pieceSize
-	for only, sites := range map[string]struct{ heap, mapped string }{ // empty: unknown
-		"heap":    {heap: "leak_here"},
-		"mapping": {mapped: "map_here"},
-		"fault":   {mapped: "main (steps)"},
-	} {
-		t.Run(only, func(t *testing.T) {
-			target := startSteps(t)
-			c, dir := tracing(t, target, "--sources", only)
-			allocate(target)
-			rss := rssOf(t, target.PID())
-			c.interrupt()
-			states := states(readSummary(t, dir))
-
-			for _, name := range source.Names() {
-				if want := map[bool]string{
-					true:  summary.SourceAttached,
-					false: summary.SourceOff,
-				}[name == only]; states[name] != want {
-					t.Errorf("source %s is %q, want %q", name, states[name], want)
-				}
-			}
-
-			rows := mustSum(t, dir, target.PID(), rss)
-			mustRow(t, rows, growth.KindHeap, heap, sites.heap)
-			mustRow(t, rows, growth.KindMmap, mapped, sites.mapped)
-		})
-	}
 }
 
 // privileged makes a command that of a user who may do no more than load programs and count events.

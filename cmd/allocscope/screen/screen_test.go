@@ -25,7 +25,6 @@ func TestModel(t *testing.T) {
 	t.Run("mark", testMark)
 	t.Run("long mark", testLongMark)
 	t.Run("quit", testQuit)
-	t.Run("resize", testResize)
 	t.Run("scroll", testScroll)
 	t.Run("help", testHelp)
 	t.Run("log", testLog)
@@ -286,18 +285,6 @@ func testQuit(t *testing.T) {
 	mustShow(t, m.View().Content, "ending the trace")
 	if pressed(m, "ctrl+c", "m", "ctrl+c"); *s.interrupts != 3 {
 		t.Errorf("%d interrupts", *s.interrupts)
-	}
-}
-
-func testResize(t *testing.T) {
-	m := watched().model
-	for _, ui := range sizes {
-		next, _ := m.Update(tea.WindowSizeMsg{Width: ui.Width, Height: ui.Height})
-		m = next.(model)
-		mustFit(t, m.View().Content, ui)
-		if lines := strings.Count(m.View().Content, "\n") + 1; lines != ui.Height {
-			t.Errorf("%d lines on %d", lines, ui.Height)
-		}
 	}
 }
 

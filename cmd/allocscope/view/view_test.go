@@ -339,23 +339,18 @@ func testNumbers(t *testing.T) {
 	server := serve(t, dir, true)
 	file := func(name string) string { return filepath.Join(path, name) }
 
+	growth, warmup, plateau := file(folder.GrowthFile), file(folder.WarmupFile), file(folder.PlateauFile)
+	base := "-diff_base=" + warmup
 	for page, arguments := range map[string][]string{
-		"/growth/top":  {file("growth.pb.gz")},
-		"/warmup/top":  {file("warmup.pb.gz")},
-		"/plateau/top": {file("plateau.pb.gz")},
-		"/diff/top": {
-			"-diff_base=" + file("warmup.pb.gz"),
-			file("plateau.pb.gz"),
-		},
-		"/snapshots/7/top":            {file("snapshots/007.pb.gz")},
-		"/plateau/top?si=alloc_space": {"-sample_index=alloc_space", file("plateau.pb.gz")},
-		"/plateau/top?f=both&g=lines": {"-focus=both", "-lines", file("plateau.pb.gz")},
-		"/diff/top?si=inuse_objects": {"-sample_index=inuse_objects", "-diff_base=" +
-			file("warmup.pb.gz"), file("plateau.pb.gz")},
-		"/growth/top?tf=kind:heap&sf=_b": {
-			"-tagfocus=kind:heap", "-show_from=_b",
-			file("growth.pb.gz"),
-		},
+		"/growth/top":                    {growth},
+		"/warmup/top":                    {warmup},
+		"/plateau/top":                   {plateau},
+		"/diff/top":                      {base, plateau},
+		"/snapshots/7/top":               {file(folder.SnapshotFile(7))},
+		"/plateau/top?si=alloc_space":    {"-sample_index=alloc_space", plateau},
+		"/plateau/top?f=both&g=lines":    {"-focus=both", "-lines", plateau},
+		"/diff/top?si=inuse_objects":     {"-sample_index=inuse_objects", base, plateau},
+		"/growth/top?tf=kind:heap&sf=_b": {"-tagfocus=kind:heap", "-show_from=_b", growth},
 	} {
 		got, want := pageTop(t, server.URL+page), pprofTop(t, arguments...)
 		if len(want) == 0 || !slices.Equal(got, want) {

@@ -157,7 +157,7 @@ func testDiffRefusals(t *testing.T) {
 		"not a regular file":                   {pp, pipe},
 		"neither min nor step":                 {pp, pp, "--per", "hour"},
 		"negative":                             {pp, pp, "--limit", "-1"},
-		"write page":                           {pp, pp, "--html", pipe},
+		"there already":                        {pp, pp, "--html", pipe},
 	} {
 		if _, err := diffOf(arguments...); err == nil || !strings.Contains(err.Error(), says) {
 			t.Errorf("%q: %v, want %q", arguments, err, says)

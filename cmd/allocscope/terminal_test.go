@@ -29,13 +29,13 @@ func TestTerminal(t *testing.T) {
 func testStatusLine(t *testing.T) {
 	t.Parallel()
 	target, dir := startSteps(t), newFolder(t)
-	m := startTmux(t, 40, 20, "trap : INT; "+screenCommand(target.PID(), dir, "--no-tui"))
+	m := startTmux(t, 40, 20, screenCommand(target.PID(), dir, "--no-tui"))
 	m.until("2s  RSS ")
 	if shown := m.shows(false); strings.Count(shown, "s  RSS ") > 1 {
 		t.Errorf("the status wraps, or is not rewritten:\n%s", shown)
 	}
 
-	m.press("C-c")
+	m.signal(unix.SIGINT)
 	m.mustBeGivenBack(words.End(summary.EndedInterrupt), "go tool pprof -top ")
 	if all := m.shows(true); strings.Contains(all, "s  RSS ") {
 		t.Errorf("the status line is left:\n%s", all)
@@ -126,14 +126,16 @@ func (m *tmux) wait(what string, isTrue func() bool) {
 	}
 }
 
-// shell is the PID of the shell in the terminal.
-func (m *tmux) shell() int {
+// signal sends a signal to what the shell runs.
+func (m *tmux) signal(s unix.Signal) {
 	m.t.Helper()
-	pid, err := strconv.Atoi(strings.TrimSpace(m.do("display-message", "-p", "#{pane_pid}")))
+	shell, err := strconv.Atoi(strings.TrimSpace(m.do("display-message", "-p", "#{pane_pid}")))
+	if err == nil {
+		err = unix.Kill(childOf(m.t, shell), s)
+	}
 	if err != nil {
 		m.t.Fatal(err)
 	}
-	return pid
 }
 
 // isAlternate reports whether the terminal is on its other screen.
@@ -236,10 +238,7 @@ func testSignalOnScreen(t *testing.T) {
 	m := startTmux(t, 80, 24, screenCommand(target.PID(), newFolder(t))+"; echo status $?")
 	m.until("q quit and write", "events/s")
 	do(target, "leak 2000 4096")
-	if err := unix.Kill(childOf(t, m.shell()), unix.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-
+	m.signal(unix.SIGTERM)
 	m.mustBeGivenBack("status 0", words.End(summary.EndedInterrupt), "leak_here (steps)",
 		"Files are in ")
 }

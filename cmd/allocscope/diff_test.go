@@ -143,7 +143,7 @@ func testDiffHostile(t *testing.T) {
 
 // Package compare proves which profiles and traces cannot be compared.
 func testDiffRefusals(t *testing.T) {
-	pp, dir := diffProfile(t, "a", "f", 1), t.TempDir()
+	pp, dir, unfinished := diffProfile(t, "a", "f", 1), t.TempDir(), summaryFolder(t)
 	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
@@ -152,6 +152,7 @@ func testDiffRefusals(t *testing.T) {
 	for says, arguments := range map[string][]string{
 		"no such file":                         {pp, "/nowhere"},
 		"one is a folder and the other a file": {dir, pp},
+		"growth.pb.gz":                         {unfinished, unfinished},
 		"no summary.json":                      {dir, dir},
 		"damaged":                              {pp, "/bin/true"},
 		"not a regular file":                   {pp, pipe},

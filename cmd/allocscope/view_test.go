@@ -179,10 +179,11 @@ func testViewRefusals(t *testing.T) {
 	defer taken.Close()
 
 	for words, arguments := range map[string][]string{
-		"there is no such folder": {missing},
-		"holds no summary.json":   {t.TempDir()},
-		"address already in use":  {dir, "--http", taken.Addr().String()},
-		`"8080" is not HOST:PORT`: {dir, "--http", "8080"},
+		"there is no such folder":    {missing},
+		"growth.pb.gz: no such file": {summaryFolder(t)},
+		"holds no summary.json":      {t.TempDir()},
+		"address already in use":     {dir, "--http", taken.Addr().String()},
+		`"8080" is not HOST:PORT`:    {dir, "--http", "8080"},
 	} {
 		mustRefuse(t, allocscope(t, append([]string{"view"}, arguments...)...), missing, words)
 	}

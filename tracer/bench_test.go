@@ -13,7 +13,6 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
@@ -24,21 +23,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-func BenchmarkTrainer(b *testing.B) {
-	const warmup, steps = 50, 20
-	trainer := startTrainer(b)
-	trainer.train(warmup, nothing)
-	ways := []way{
-		opening("interval=512KiB", tracer.Options{}),
-		opening("interval=1", tracer.Options{Interval: 1}),
-	}
-
-	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
-	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
+// cpuEach is the CPU time of another process while it does so many things, in ns for each.
+func cpuEach(b *testing.B, pid, times int, do func()) float64 {
+	b.Helper()
+	began := cpuTime(b, pid)
+	do()
+	return float64((cpuTime(b, pid) - began).Nanoseconds()) / float64(times)
 }
 
 // cpuTime of another process, user and kernel.
@@ -167,11 +157,6 @@ func BenchmarkMallocFree(b *testing.B) {
 	pid, nsPerPair := startPair(b)
 	var ways []way
 	for _, mode := range modes {
-		if mode == probe.Session && !hasSessions() {
-			b.Logf("no uprobe sessions in this kernel")
-			continue
-		}
-
 		name := strings.ReplaceAll(mode.String(), " ", "-")
 		ways = append(ways,
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
@@ -183,15 +168,6 @@ func BenchmarkMallocFree(b *testing.B) {
 		ways = append(ways, memleak)
 	}
 	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
-}
-
-func hasSessions() bool {
-	for _, check := range doctor.Check(0) {
-		if strings.Contains(check.Finding, probe.Session.String()) {
-			return true
-		}
-	}
-	return false
 }
 
 // findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
@@ -326,9 +302,7 @@ func BenchmarkDriverCalls(b *testing.B) {
 	g := startCUDA(b, libcuda(b))
 	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
 	nsPerPair := func() float64 {
-		began := cpuTime(b, g.PID())
-		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
-		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+		return cpuEach(b, g.PID(), pairs, func() { g.do(fmt.Sprintf("churn malloc %d 1000", pairs)) })
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
@@ -345,9 +319,7 @@ func BenchmarkBlocks(b *testing.B) {
 	}
 
 	nsPerPair := func() float64 {
-		began := cpuTime(b, g.PID())
-		g.do(fmt.Sprintf("churn %d 512 0", pairs))
-		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
+		return cpuEach(b, g.PID(), pairs, func() { g.do(fmt.Sprintf("churn %d 512 0", pairs)) })
 	}
 	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
@@ -358,37 +330,34 @@ func probesRun(b *testing.B, s *tracer.Session) float64 {
 	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
 }
 
-// BenchmarkTensors compares source tensor of a trainer with source heap, by time and by probes that
+// BenchmarkTrainer compares source tensor of a trainer with source heap, by time and by probes that
 // run.
-func BenchmarkTensors(b *testing.B) {
+func BenchmarkTrainer(b *testing.B) {
 	const warmup, steps = 50, 20
 	trainer := startTrainer(b)
 	trainer.train(warmup, nothing)
-	perStep := make(map[string]float64)
+
 	var ways []way
 	for _, source := range []string{"tensor", "heap"} {
 		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
 		s := open(b, options)
-
 		before := probesRun(b, s)
 		trainer.train(steps, nothing)
-		perStep[source] = (probesRun(b, s) - before) / steps
+		perStep := (probesRun(b, s) - before) / steps
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
 
+		b.Run("probes of "+source, func(b *testing.B) {
+			b.ReportMetric(0, "ns/op") // leaves it out
+			b.ReportMetric(perStep, "probes/step")
+		})
 		ways = append(ways, opening(source, options))
 	}
-	b.Run("probes", func(b *testing.B) {
-		b.ReportMetric(0, "ns/op") // leaves it out
-		b.ReportMetric(perStep["tensor"], "tensor/step")
-		b.ReportMetric(perStep["heap"], "heap/step")
-	})
+	ways = append(ways, opening("interval=1", tracer.Options{Interval: 1}))
 
 	msPerStep := func() float64 {
-		began := cpuTime(b, trainer.PID())
-		trainer.train(steps, nothing)
-		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+		return cpuEach(b, trainer.PID(), steps, func() { trainer.train(steps, nothing) }) / 1e6
 	}
 	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
 }

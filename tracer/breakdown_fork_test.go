@@ -26,7 +26,6 @@ func TestBreakdownTree(t *testing.T) {
 	t.Run("stopped processes", testBreakdownTreeStoppedProcesses)
 	t.Run("processes that come and go", testBreakdownTreeProcessesComeGo)
 	t.Run("parts of a file count once", testBreakdownTreePartsFileCount)
-	t.Run("memory that a fork shares counts once", testBreakdownTreeMemoryForkShares)
 	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryTwoPrograms)
 }
 
@@ -56,7 +55,7 @@ func testBreakdownTreeExitParentMakes(t *testing.T) {
 	got := balanced(t, s)
 	mustBeNear(t, "copies", rowsOf(got, child)[growth.KindCOW], rollup(t, child)["Private_Dirty"])
 	runOrders(target, "1 leave")
-	awaitNoMember(t, s, middle)
+	eventually(t, "it is no member", func() bool { return !isMember(t, s, middle) })
 	got = balanced(t, s)
 	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 ||
 		rows[growth.KindMmap] < 64<<20 {
@@ -361,16 +360,6 @@ func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
 		}
 	}
 	mustBeNear(t, "shared memory of the tree", once, want[0].bytes)
-}
-
-func testBreakdownTreeMemoryForkShares(t *testing.T) {
-	parent := startBreakdown(t)
-	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
-	do(t, parent, "share_memfd")
-	child := startChild(t, parent, "fork", "done")
-	awaitMember(t, s, child)
-	do(t, parent, "child touch_shared")
-	sharedOnce(t, balanced(t, s), "breakdown", parent.PID(), child)
 }
 
 func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {

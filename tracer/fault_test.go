@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,7 +28,6 @@ func TestKernelFaults(t *testing.T) {
 
 // TestFaults samples page faults of traced processes alone.
 func TestFaults(t *testing.T) {
-	t.Run("huge page is one fault", testFaultsHugePageOne)
 	t.Run("other processes are left out", testFaultsOtherProcessesLeft)
 	t.Run("faults end with their links", testFaultsFaultsEndLinks)
 	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
@@ -71,25 +69,9 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 // startFaults starts testdata/faults.c with a file of its own. child is the PID of its child.
 func startFaults(t testing.TB) (target *tracertest.Target, program string, child int) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for range 16 { // one at a time, which mappings.c explains
-		if _, err := file.Write(make([]byte, faultPage)); err != nil {
-			t.Fatal(err)
-		}
-	}
-
 	program = tracertest.Build(t, "faults.c", "-fomit-frame-pointer")
-	target = tracertest.Start(t, program, path)
-	if _, err := fmt.Sscanf(strings.Join(target.Await("ready"), "\n"), "child %d",
-		&child); err != nil {
-		t.Fatal(err)
-	}
-	return target, program, child
+	target = tracertest.Start(t, program, pagedFile(t))
+	return target, program, awaitChild(t, target, "ready")
 }
 
 // takeFaults attaches the source until the test ends, or until detach is called.
@@ -240,34 +222,6 @@ func testKernelFaultsCopiesSharedPages(t *testing.T) {
 
 	mustFault(t, s, program, faultsOf(t, s, child), truth)
 	mustLoseNothing(t, s)
-}
-
-func testFaultsHugePageOne(t *testing.T) {
-	setting, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
-	if err != nil || strings.Contains(string(setting), "[never]") {
-		t.Fatalf("this kernel makes no huge pages: %s %v", setting, err)
-	}
-
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
-	target.Say("go")
-	for _, f := range reportedFaults(t, target.Await("done")) {
-		if f.function != "touch_huge" {
-			continue
-		}
-
-		var pages []uint64
-		for _, fault := range faultsOf(t, s, target.PID()) {
-			if fault.Page-f.start < uint64(f.pages)*faultPage {
-				pages = append(pages, fault.Page)
-			}
-		}
-		if len(pages) != 1 || pages[0] != f.start {
-			t.Errorf("faults at %#x, want one at %#x", pages, f.start)
-		}
-	}
 }
 
 func testFaultsOtherProcessesLeft(t *testing.T) {

@@ -171,25 +171,29 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	}
 }
 
-// startMappings starts testdata/mappings.c with a file of its own.
-func startMappings(t *testing.T) (target *tracertest.Target, program string) {
+// pagedFile makes a file of 16 pages.
+func pagedFile(t testing.TB) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+
 	// one at a time: of pages that were written together the kernel maps all when one is touched
 	for range 16 {
 		if _, err := file.Write(make([]byte, 4096)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return file.Name()
+}
 
+// startMappings starts testdata/mappings.c with a file of its own.
+func startMappings(t *testing.T) (target *tracertest.Target, program string) {
+	t.Helper()
 	program = tracertest.Build(t, "mappings.c", "-fno-omit-frame-pointer")
-	target = tracertest.Start(t, program, file.Name())
-	target.Await("ready")
-	return target, program
+	return start(t, program, pagedFile(t)), program
 }
 
 // At the largest interval calls of malloc are not sampled. Its mappings must be separated all the

@@ -37,7 +37,6 @@ func TestSession(t *testing.T) {
 	t.Run("fifty attaches leave nothing", testSessionFiftyAttachesLeave)
 	t.Run("process that is being loaded gets its heap later", testSessionProcessBeingLoaded)
 	t.Run("execution while attaching is refused", testSessionExecutionDuringAttach)
-	t.Run("session of several processes leaves nothing", testSessionSessionSeveralProcesses)
 	t.Run("concurrent flushes are all answered", testSessionConcurrentFlushesAnswered)
 }
 
@@ -454,22 +453,6 @@ func testSessionExecutionDuringAttach(t *testing.T) {
 	if left := entries(t, s, target.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
-}
-
-func testSessionSessionSeveralProcesses(t *testing.T) {
-	j := startJob(t, 3)
-	mustLeaveNothing(t, func() {
-		s := openEventually(t, tracer.Options{PID: j.PID(), Interval: 1, Children: true})
-		for _, r := range j.ranks {
-			followUntilTraced(t, s, r.pid)
-			r.order("leak 100 64")
-		}
-
-		snapshot(t, s)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
 }
 
 // Two flushes at a time wake the reader once. Each has to get its answer.

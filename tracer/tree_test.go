@@ -24,7 +24,6 @@ import (
 func TestTree(t *testing.T) {
 	t.Run("processes of one program are counted apart", testTreeProcessesOneProgram)
 	t.Run("births add up in their bins", testTreeBirthsAddUp)
-	t.Run("variance is that of the samples", testTreeVarianceSamples)
 	t.Run("too many processes are refused", testTreeTooManyProcesses)
 	t.Run("process that executes itself all the time", testTreeProcessExecutesItself)
 	t.Run("process that forks all the time", testTreeProcessForksTime)
@@ -135,47 +134,6 @@ func birthsMustAddUp(t testing.TB, h growth.Holding) {
 	if bytes != float64(h.InuseBytes) || math.Abs(variance-h.Variance) > 1e-9*h.Variance {
 		t.Errorf("%v: births of %.0f bytes, variance %g, of %d, %g", functions(h.Stack), bytes, variance,
 			h.InuseBytes, h.Variance)
-	}
-}
-
-// An object of s bytes is sampled with p = 1 - exp(-s/interval). It then represents w = s/p bytes
-// with variance w(w - s).
-func testTreeVarianceSamples(t *testing.T) {
-	const objects, size, interval = 4000, 512, 4096
-	j := startJob(t, 2)
-	s := traceJob(t, j, interval)
-
-	for _, r := range j.ranks {
-		r.order("leak %d %d", objects, size)
-	}
-
-	middle := snapshot(t, s).Elapsed
-	for _, r := range j.ranks {
-		r.order("leak %d %d", objects, size)
-	}
-
-	got, err := s.Snapshot(middle)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	p := 1 - math.Exp(-float64(size)/interval)
-	w := math.Round(size / p)
-	for _, r := range j.ranks {
-		for _, h := range got.Of(r.pid).Holdings {
-			birthsMustAddUp(t, h)
-			if h.Kind != growth.KindHeap || functions(h.Stack)[1] != "leak_here" {
-				continue
-			}
-			deviation := math.Sqrt(2 * objects * p * (1 - p))
-			if off := float64(h.Samples) - 2*objects*p; math.Abs(off) > 5*deviation {
-				t.Errorf("%d samples, want %.0f ± %.0f", h.Samples, 2*objects*p, deviation)
-			}
-			if want := float64(h.Samples) * w * (w - size); math.Abs(h.Variance-want) > 1e-9*want ||
-				len(h.Births) != 2 {
-				t.Errorf("variance %g, want %g; births %v", h.Variance, want, h.Births)
-			}
-		}
 	}
 }
 

@@ -17,7 +17,6 @@ import (
 func TestBreakdownTree(t *testing.T) {
 	t.Run("forked child has its copies", testBreakdownTreeForkedChildCopies)
 	t.Run("forked child without its parent", testBreakdownTreeForkedChildWithout)
-	t.Run("copies from before the first scan", testBreakdownTreeCopiesFirstScan)
 	t.Run("exit of the parent makes no copies", testBreakdownTreeExitParentMakes)
 	t.Run("released and touched again is no copy", testBreakdownTreeReleasedTouchedAgain)
 	t.Run("memory shared with own children", testBreakdownTreeMemorySharedOwn)
@@ -27,22 +26,6 @@ func TestBreakdownTree(t *testing.T) {
 	t.Run("processes that come and go", testBreakdownTreeProcessesComeGo)
 	t.Run("parts of a file count once", testBreakdownTreePartsFileCount)
 	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryTwoPrograms)
-}
-
-// The copies are known from the parent, which was scanned before.
-func testBreakdownTreeCopiesFirstScan(t *testing.T) {
-	target, s := startForks(t)
-	runOrders(target, "0 hold 64")
-	balanced(t, s)
-	balanced(t, s)
-	child := fork(t, target, "0 fork")
-	runOrders(target, "1 write 16", "1 hold 8", "0 hold 8") // those of both lie at one address
-	awaitMember(t, s, child)
-	got := balanced(t, s)
-	rows, sums := rowsOf(got, child), rollup(t, child)
-	mustBeNear(t, "copies, and 8 MiB of its own", rows[growth.KindCOW]+8<<20, sums["Private_Dirty"])
-	mustBeNear(t, "inherited", rows[growth.KindInherited], sums["Shared_Dirty"])
-	mustBeNear(t, "its own", rows[growth.KindMmap], 8<<20)
 }
 
 func testBreakdownTreeExitParentMakes(t *testing.T) {

@@ -2,7 +2,6 @@ package tracer_test
 
 import (
 	"math"
-	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -174,15 +173,6 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	mustBeNear(t, "unclassified", rows[growth.KindUnclassified], 2*2000*10000)
 }
 
-func allocations(t *testing.T, s *tracer.Session) uint64 {
-	t.Helper()
-	events, _, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return events.Allocations
-}
-
 func testBurstsCallCutEnd(t *testing.T) {
 	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
 		"2000")
@@ -192,16 +182,14 @@ func testBurstsCallCutEnd(t *testing.T) {
 	for range 20 { // while calls are under way
 		closeHeap(t, s)
 		openBurst(t, s)
-		for before := allocations(t, s); allocations(t, s) < before+10_000; {
-			runtime.Gosched()
-		}
+		before, _ := counters(t, s)
+		eventually(t, "calls are seen", func() bool {
+			now, _ := counters(t, s)
+			return now.Allocations >= before.Allocations+10_000
+		})
 	}
 
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	_, losses := counters(t, s)
 	for _, l := range losses {
 		if l.Kind == tracer.LossMissedReturn {
 			t.Errorf("lost: %d %s", l.Count, l.Reason)
@@ -227,10 +215,7 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 			runOrders(target, "drop 300")
 		}
 
-		_, losses, err := s.Counters()
-		if err != nil {
-			t.Fatal(err)
-		}
+		_, losses := counters(t, s)
 		reported := slices.ContainsFunc(losses,
 			func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
 		if reported != in.reported {

@@ -309,10 +309,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
 	}
 
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, losses := counters(t, s)
 	if len(losses) != 1 || losses[0].Kind != tracer.LossFaultsFull ||
 		int(losses[0].Count) != taken-kept {
 		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)

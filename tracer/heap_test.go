@@ -424,11 +424,7 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 // has no unwind information.
 func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	t.Helper()
-	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	events, losses := counters(t, s)
 	for _, l := range losses {
 		if !strings.Contains(l.Reason, "without unwind information") {
 			t.Errorf("lost: %d %s", l.Count, l.Reason)

@@ -99,13 +99,19 @@ func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
 	}
 }
 
-// mustLoseNothing fails if the trace has lost anything.
-func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
+func counters(t testing.TB, s *tracer.Session) (tracer.Events, []tracer.Loss) {
 	t.Helper()
 	events, losses, err := s.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return events, losses
+}
+
+// mustLoseNothing fails if the trace has lost anything.
+func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
+	t.Helper()
+	events, losses := counters(t, s)
 	for _, l := range losses {
 		t.Errorf("lost: %d %s", l.Count, l.Reason)
 	}
@@ -339,6 +345,17 @@ func nothing() {}
 
 // awaitTables waits until the files that are mapped now have their unwind tables.
 func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background(), time.Minute) }
+
+// openProcess opens a process until the end of the test.
+func openProcess(t testing.TB, pid int) *process.Process {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
 
 // attach makes a process a target, whether it is in the tree or not.
 func attach(s *tracer.Session, pid int) error {

@@ -186,11 +186,7 @@ func testStacksMoreStacksRing(t *testing.T) {
 // cutStacks returns how many stacks were taken, and how many of them are truncated.
 func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	t.Helper()
-	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	events, losses := counters(t, s)
 	for _, l := range losses {
 		if l.Kind == tracer.LossTruncatedStacks || l.Kind == tracer.LossPythonFrames {
 			cut += l.Count

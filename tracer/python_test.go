@@ -19,7 +19,6 @@ import (
 // TestPython compares Python frames with what the interpreter itself reports.
 func TestPython(t *testing.T) {
 	t.Run("frames of every interpreter", testPythonFramesInterpreter)
-	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
 	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
 
@@ -97,15 +96,6 @@ func newestLibrary(t *testing.T) (library, home string) {
 		t.Skip("no pyenv version that was built with --enable-shared: no libpython to embed")
 	}
 	return library, home
-}
-
-func testPythonProgramEmbedsPython(t *testing.T) {
-	library, home := newestLibrary(t)
-	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
-	command := frames(t, program)
-	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := startCommand(t, command)
-	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
 func testPythonProgramLoadsPython(t *testing.T) {
@@ -195,11 +185,7 @@ const tooManyFrames = "too many frames"
 // losses by reason, but for stacks that are too long.
 func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	t.Helper()
-	_, list, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	_, list := counters(t, s)
 	counts := make(map[string]uint64)
 	for _, l := range list {
 		if !strings.Contains(l.Reason, tooManyFrames) {

@@ -222,9 +222,10 @@ func testSessionReusedPIDEnded(t *testing.T) {
 	order(dies, "leak 300 96")
 	end(t, s, dies)
 	impostor := startForkWithPID(t, dies.PID())
-	before := mappingCalls(t, s)
+	before, _ := counters(t, s)
 	order(impostor, "500")
-	if more := mappingCalls(t, s) - before; more > 0 { // the root makes none
+	after, _ := counters(t, s)
+	if more := after.MappingCalls - before.MappingCalls; more > 0 { // the root makes none
 		t.Errorf("%d mapping calls are counted", more)
 	}
 
@@ -242,15 +243,6 @@ func testSessionReusedPIDEnded(t *testing.T) {
 	if left := entries(t, s, dies.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}
-}
-
-func mappingCalls(t testing.TB, s *tracer.Session) uint64 {
-	t.Helper()
-	events, _, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-	return events.MappingCalls
 }
 
 // startForkWithPID starts a process with a free PID, which executes no program of its own. On an
@@ -280,11 +272,7 @@ func testSessionReusedPIDAttached(t *testing.T) {
 	root, dies := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 
-	held, err := process.Open(dies.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
+	held := openProcess(t, dies.PID())
 	dies.Hangup()
 	startForkWithPID(t, dies.PID())
 	before := descriptors(t)
@@ -345,11 +333,7 @@ func attachDying(t testing.TB, s *tracer.Session, after time.Duration) (pid int,
 		t.Fatal(err)
 	}
 
-	held, err := process.Open(target.Process.Pid)
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	held := openProcess(t, target.Process.Pid)
 	killer := time.AfterFunc(after, func() { target.Process.Kill() })
 	err = tracer.Attach(s, held, nil)
 	killer.Stop()
@@ -437,13 +421,7 @@ func testSessionExecutionDuringAttach(t *testing.T) {
 	root, target := startSteps(t), startSteps(t)
 	s := open(t, tracer.Options{PID: root.PID(), Interval: 1})
 
-	held, err := process.Open(target.PID())
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer held.Close()
-
-	err = tracer.Attach(s, held, func() {
+	err := tracer.Attach(s, openProcess(t, target.PID()), func() {
 		target.Say("exec " + target.Path)
 		target.Await("ready")
 	})

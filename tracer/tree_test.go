@@ -43,40 +43,38 @@ func mapped(snapshot *growth.Snapshot, function string) (bytes int64) {
 }
 
 func testTreeProcessesOneProgram(t *testing.T) {
-	for _, ranks := range []int{2, 5} {
-		t.Run(fmt.Sprint(ranks), func(t *testing.T) {
-			j := startJob(t, ranks)
-			s := traceJob(t, j, 1)
-			for round := range 3 { // in turns
-				for i, r := range j.ranks {
-					r.order("leak %d %d", 100*(i+1), 64+16*i)
-					r.order("hold %d 200", 10*(round+1))
-					r.order("drop")
-				}
-			}
-			var alive []int
-			for i, r := range j.ranks {
-				r.order("hold %d 48", 7+i)
-				r.order("map %d 8192 4096", i+1)
-				alive = append(alive, r.pid)
-			}
-			got := snapshot(t, s)
-			for i, r := range j.ranks {
-				part := got.Of(r.pid)
-				mustHold(t, held(part), []string{
-					fmt.Sprint("leak_here ", 300*(i+1), 300*(i+1)*(64+16*i)), fmt.Sprint("hold_here ", 7+i,
-						(7+i)*48),
-				})
-				if bytes, want := mapped(part, "map_here"), int64(4096*(i+1)); bytes != want {
-					t.Errorf("map_here of rank %d holds %d bytes, want %d", i, bytes, want)
-				}
-			}
-			if slices.Sort(got.Alive); !slices.Equal(got.Alive, slices.Sorted(slices.Values(alive))) {
-				t.Errorf("alive are %v, want %v", got.Alive, alive)
-			}
-			mustLoseNothing(t, s)
-		})
+	j := startJob(t, 5)
+	s := traceJob(t, j, 1)
+	for round := range 3 { // in turns
+		for i, r := range j.ranks {
+			r.order("leak %d %d", 100*(i+1), 64+16*i)
+			r.order("hold %d 200", 10*(round+1))
+			r.order("drop")
+		}
 	}
+
+	var alive []int
+	for i, r := range j.ranks {
+		r.order("hold %d 48", 7+i)
+		r.order("map %d 8192 4096", i+1)
+		alive = append(alive, r.pid)
+	}
+
+	got := snapshot(t, s)
+	for i, r := range j.ranks {
+		part := got.Of(r.pid)
+		mustHold(t, held(part), []string{
+			fmt.Sprint("leak_here ", 300*(i+1), 300*(i+1)*(64+16*i)), fmt.Sprint("hold_here ", 7+i,
+				(7+i)*48),
+		})
+		if bytes, want := mapped(part, "map_here"), int64(4096*(i+1)); bytes != want {
+			t.Errorf("map_here of rank %d holds %d bytes, want %d", i, bytes, want)
+		}
+	}
+	if slices.Sort(got.Alive); !slices.Equal(got.Alive, slices.Sorted(slices.Values(alive))) {
+		t.Errorf("alive are %v, want %v", got.Alive, alive)
+	}
+	mustLoseNothing(t, s)
 }
 
 func testTreeBirthsAddUp(t *testing.T) {
@@ -183,16 +181,23 @@ func mustLeaveNothing(t testing.TB, do func()) {
 	}
 }
 
-// openEventually opens a session on a process whose behaviour makes that fail now and then.
-func openEventually(t testing.TB, options tracer.Options) (s *tracer.Session) {
+// mustTraceAndLeave opens a session on a process whose behaviour makes that fail now and then, and
+// closes it once do has returned.
+func mustTraceAndLeave(t testing.TB, options tracer.Options, do func(*tracer.Session)) {
 	t.Helper()
 	tracertest.NeedsRoot(t)
-	eventually(t, "a session is opened", func() bool {
-		var err error
-		s, err = tracer.Open(t.Context(), options)
-		return err == nil
+	mustLeaveNothing(t, func() {
+		var s *tracer.Session
+		eventually(t, "a session is opened", func() bool {
+			var err error
+			s, err = tracer.Open(t.Context(), options)
+			return err == nil
+		})
+		do(s)
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
 	})
-	return s
 }
 
 // followRounds does what the command does every second, and checks the sizes of the kernel's maps
@@ -230,26 +235,16 @@ func testTreeProcessExecutesItself(t *testing.T) {
 	for _, children := range []bool{false, true} {
 		t.Run(fmt.Sprint("children ", children), func(t *testing.T) {
 			target := startScript(t, `[ "$1" ] || echo ready; exec /bin/sh "$0" again`)
-			mustLeaveNothing(t, func() {
-				s := openEventually(t, tracer.Options{PID: target.PID(), Interval: 1, Children: children})
-				followRounds(t, s, 1)
-				if err := s.Close(); err != nil {
-					t.Error(err)
-				}
-			})
+			options := tracer.Options{PID: target.PID(), Interval: 1, Children: children}
+			mustTraceAndLeave(t, options, func(s *tracer.Session) { followRounds(t, s, 1) })
 		})
 	}
 }
 
 func testTreeProcessForksTime(t *testing.T) {
 	target := startScript(t, `echo ready; while :; do (:) & (:); done`)
-	mustLeaveNothing(t, func() {
-		s := openEventually(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
-		followRounds(t, s, tree.MaxTraced)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	options := tracer.Options{PID: target.PID(), Interval: 1, Children: true}
+	mustTraceAndLeave(t, options, func(s *tracer.Session) { followRounds(t, s, tree.MaxTraced) })
 }
 
 func testTreeProcessRenamesItself(t *testing.T) {
@@ -282,17 +277,14 @@ func testTreeTreeDepthOne(t *testing.T) {
 	target := startScript(t, `n=${1:-0}; [ "$1" ] || exec 3<&0
 if [ $n -lt 100 ]; then /bin/sh "$0" $((n+1)) & else echo ready; fi
 read line <&3`) // all of them end with the input
-	mustLeaveNothing(t, func() {
-		s := openEventually(t, tracer.Options{PID: target.PID(), Children: true})
+	options := tracer.Options{PID: target.PID(), Children: true}
+	mustTraceAndLeave(t, options, func(s *tracer.Session) {
 		eventually(t, "all are followed", func() bool {
 			s.Follow()
 			return len(s.Sample().Members) == depth+1
 		})
 
 		followRounds(t, s, tree.MaxTraced)
-		if err := s.Close(); err != nil {
-			t.Error(err)
-		}
 	})
 }
 

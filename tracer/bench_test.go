@@ -1,10 +1,7 @@
 package tracer_test
 
 import (
-	"bufio"
 	"fmt"
-	"os"
-	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -162,66 +159,7 @@ func BenchmarkMallocFree(b *testing.B) {
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
 			opening(name+"/interval=1", tracer.Options{Mode: mode, Interval: 1}))
 	}
-	if memleak, err := findMemleak(); err != nil {
-		b.Logf("not compared with libbpf-tools' memleak: %v", err)
-	} else {
-		ways = append(ways, memleak)
-	}
-	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
-}
-
-// findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
-// the system has none.
-func findMemleak() (way, error) {
-	var refusal strings.Builder
-	command := exec.Command(tracertest.Source("fetch-memleak.sh"))
-	command.Stderr = &refusal
-	out, err := command.Output()
-	if err != nil {
-		return way{}, fmt.Errorf("%w: %s", err, refusal.String())
-	}
-
-	path := strings.TrimSpace(string(out))
-	return way{"memleak", func(b *testing.B, pid int) func() {
-		const quiet = "3600" // seconds between its reports
-		// stdbuf, so that it reports at once that it has attached.
-		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
-		lines, err := command.StdoutPipe()
-		if err != nil {
-			b.Fatal(err)
-		}
-
-		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
-	}}, nil
-}
-
-// startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
-// waits for its end.
-func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
-	if err := command.Start(); err != nil {
-		b.Fatal(err)
-	}
-	b.Cleanup(func() { command.Process.Kill() })
-	var said []string
-	for !strings.HasPrefix(lines.Text(), ready) {
-		if !lines.Scan() {
-			b.Fatalf("%s ended and said %q", command, said)
-		}
-
-		said = append(said, lines.Text())
-	}
-	return func() {
-		if err := command.Process.Signal(os.Interrupt); err != nil {
-			b.Fatal(err)
-		}
-
-		for lines.Scan() {
-			said = append(said, lines.Text())
-		}
-		if err := command.Wait(); err != nil {
-			b.Fatalf("%s: %v; it said %q", command, err, said)
-		}
-	}
+	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "")
 }
 
 // sampling attaches source fault alone. A process that the session does not trace pays for the

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -30,10 +29,9 @@ func TestBreakdownTree(t *testing.T) {
 
 func testBreakdownTreeExitParentMakes(t *testing.T) {
 	target, s := startForks(t)
-	middle := fork(t, target, "0 fork")
+	middle := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 64")
-	child := fork(t, target, "1 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "1 fork")
 	runOrders(target, "2 write 16")
 	got := balanced(t, s)
 	mustBeNear(t, "copies", rowsOf(got, child)[growth.KindCOW], rollup(t, child)["Private_Dirty"])
@@ -59,8 +57,7 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 	target, s := startForks(t)
 	runOrders(target, "0 hold 64")
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 discard 32")
 	before := balanced(t, s)
 	runOrders(target, "1 write 32")
@@ -73,13 +70,11 @@ func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 	target, s := startForks(t)
 	runOrders(target, "0 hold 64")
-	middle := fork(t, target, "0 fork")
-	awaitMember(t, s, middle)
+	middle := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 32")
 	before := balanced(t, s)
-	fork(t, target, "1 fork")
-	worker := fork(t, target, "1 fork")
-	awaitMember(t, s, worker)
+	fork(t, s, target, "1 fork")
+	worker := fork(t, s, target, "1 fork")
 	after := balanced(t, s)
 	for _, kind := range []growth.Kind{growth.KindMmap, growth.KindInherited, growth.KindCOW} {
 		mustBeNear(t, fmt.Sprintf("%s after it has forked", kind), rowsOf(after, middle)[kind],
@@ -121,8 +116,7 @@ func processes(s *growth.Snapshot) (pids []int) {
 func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	target, s := startForks(t)
 	runOrders(target, "0 hold 64")
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 write 16")
 	if r := residentOf(t, balanced(t, s), child); !r.Forked {
 		t.Errorf("%+v of a fork", r)
@@ -142,11 +136,11 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 
 func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	target, s := startForks(t)
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 64")
 	balanced(t, s)
-	if pid := fork(t, target, fmt.Sprintf("0 replace %d", child)); pid != child {
+	target.Say(fmt.Sprintf("0 replace %d", child))
+	if pid := awaitChild(t, target, "done"); pid != child {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
 
@@ -163,8 +157,7 @@ func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 
 func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	target, s := startForks(t)
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 16", "0 hold 16")
 	for _, pid := range []int{child, target.PID()} {
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -226,6 +219,18 @@ func sharedFile(t testing.TB, folder string) string {
 	return path
 }
 
+// sharedBetween sums what a fact is about, as all processes and as the tree holds it.
+func sharedBetween(s *growth.Snapshot, f fact) (whole, once int64) {
+	for _, pid := range processes(s) {
+		for _, h := range holdingsOf(s, pid) {
+			if f.of(h) {
+				whole, once = whole+h.ResidentBytes, once+h.ResidentBytes-h.SharedBytes
+			}
+		}
+	}
+	return whole, once
+}
+
 // Of 32 MiB one has the first 16, the other those from 8 to 32, and a third the last 8.
 func testBreakdownTreePartsFileCount(t *testing.T) {
 	for folder, kind := range map[string]growth.Kind{
@@ -234,21 +239,12 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 	} {
 		path := sharedFile(t, folder)
 		target, s := startForks(t)
-		awaitMember(t, s, fork(t, target, "0 fork"))
-		third := fork(t, target, "1 fork")
-		awaitMember(t, s, third)
+		fork(t, s, target, "0 fork")
+		fork(t, s, target, "1 fork")
 		before := treeTotal(balanced(t, s))
 		runOrders(target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
 		got := balanced(t, s)
-		var whole, once int64
-		for _, pid := range processes(got) {
-			for _, h := range holdingsOf(got, pid) {
-				if h.Kind == kind && strings.Contains(h.Stack.Root, "allocscope-forks") {
-					whole, once = whole+h.ResidentBytes, once+h.ResidentBytes-h.SharedBytes
-				}
-			}
-		}
-
+		whole, once := sharedBetween(got, fact{"allocscope-forks", kind, 0})
 		mustBeNear(t, "the file in all processes", whole, 48<<20)
 		mustBeNear(t, "the file in the tree", once, 32<<20)
 		mustBeNear(t, "growth of the tree", treeTotal(got)-before, 32<<20)
@@ -329,22 +325,6 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 	}
 }
 
-// sharedOnce wants that each process holds shared memory whole and that the tree holds it once.
-func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
-	t.Helper()
-	want := []fact{{name, growth.KindShmem, 16 << 20}}
-	var once int64
-	for _, pid := range pids {
-		mustReport(t, s, pid, want)
-		for _, h := range holdingsOf(s, pid) {
-			if want[0].of(h) {
-				once += h.ResidentBytes - h.SharedBytes
-			}
-		}
-	}
-	mustBeNear(t, "shared memory of the tree", once, want[0].bytes)
-}
-
 func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
 	parent := startBreakdown(t)
 	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
@@ -355,5 +335,10 @@ func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
 	do(t, parent, "share_file "+path)
 	do(t, parent, "child share_file "+path)
 	// Numbers in the name are left out: loaders make thousands of such files.
-	sharedOnce(t, balanced(t, s), "allocscope-test-*", parent.PID(), child)
+	want := fact{"allocscope-test-*", growth.KindShmem, 16 << 20}
+	got := balanced(t, s)
+	mustReport(t, got, parent.PID(), []fact{want})
+	mustReport(t, got, child, []fact{want})
+	_, once := sharedBetween(got, want)
+	mustBeNear(t, "shared memory of the tree", once, want.bytes)
 }

@@ -217,11 +217,13 @@ func startForks(t testing.TB) (*tracertest.Target, *tracer.Session) {
 	return target, open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 }
 
-// fork has a process start a child.
-func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
+// fork has a process start a child, which becomes a member of the tree.
+func fork(t testing.TB, s *tracer.Session, target *tracertest.Target, order string) (pid int) {
 	t.Helper()
 	target.Say(order)
-	return awaitChild(t, target, "done")
+	pid = awaitChild(t, target, "done")
+	awaitMember(t, s, pid)
+	return pid
 }
 
 // awaitChild returns the PID of the child that a target reports before the word.

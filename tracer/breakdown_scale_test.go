@@ -178,16 +178,6 @@ func pinnedBy(snapshot *growth.Snapshot, pid int) amounts {
 	return rows
 }
 
-// residentHeapOf is what the heap has in memory of what a function has allocated.
-func residentHeapOf(snapshot *growth.Snapshot, function string) (bytes int64) {
-	for _, h := range snapshot.Holdings {
-		if h.Kind == growth.KindHeap && isNamed(h.Stack, function) {
-			bytes += h.ResidentBytes
-		}
-	}
-	return bytes
-}
-
 const page = 4096
 
 // pages is so many bytes in whole pages.
@@ -219,10 +209,8 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 			}
 		}
 
-		if reported := g.totals("totals")["pinned"]; reported != [2]int64{
-			104,
-			2*20_000_000 + 2*10_000_001 + 100*5000,
-		} {
+		reported := g.totals("totals")["pinned"]
+		if reported != [2]int64{104, 2*20_000_000 + 2*10_000_001 + 100*5000} {
 			t.Errorf("%d: the test is wrong", reported)
 		}
 
@@ -250,7 +238,7 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	taken := balanced(t, s)
 	mustAmount(t, "resident", pinnedBy(taken, g.PID()),
 		amounts{"hold_register": {0, objects * pages(size)}})
-	if heap := residentHeapOf(taken, "hold_register"); heap > objects*page {
+	if heap, _ := rowOf(taken, g.PID(), fact{"hold_register", growth.KindHeap, 0}); heap > objects*page {
 		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
 
@@ -293,10 +281,9 @@ func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
 		"hold allochost 3 20000000")
 	want := amounts{
-		"hold_hostalloc": {0, pages(560_000_000)}, "hold_register": {
-			0,
-			20 * pages(3_000_000),
-		}, "hold_allochost": {0, 3 * pages(20_000_000)},
+		"hold_hostalloc": {0, pages(560_000_000)},
+		"hold_register":  {0, 20 * pages(3_000_000)},
+		"hold_allochost": {0, 3 * pages(20_000_000)},
 	}
 
 	for _, share := range []float64{1, 0.3, 0.1, 0.03} {

@@ -142,18 +142,11 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 			if n := trackedObjects(s); n != 150 {
 				t.Errorf("%d objects are tracked after the release of 100 of 250, want 150", n)
 			}
-			seen := 0
-			for _, h := range snapshot(t, s).Holdings {
-				if h.Evidence != nil {
-					seen++
-					if counts := h.Evidence.Hazard.Mature(0); h.Evidence.Bursts != 1 || counts.Deaths != 100 ||
-						counts.ExposureSeconds <= 0 {
-						t.Errorf("%+v, want 1 burst and 100 deaths", *h.Evidence)
-					}
-				}
-			}
-			if seen != 1 {
-				t.Errorf("%d stacks were seen in bursts, want 1", seen)
+
+			got := evidenceOf(t, s, "kept_here")
+			if counts := got.Hazard.Mature(0); got.Bursts != 1 || counts.Deaths != 100 ||
+				counts.ExposureSeconds <= 0 {
+				t.Errorf("%+v, want 1 burst and 100 deaths", got)
 			}
 		})
 	}
@@ -364,10 +357,8 @@ func testBurstsDeathsCallProbed(t *testing.T) {
 		t.Errorf("%d objects are tracked, want 250", n)
 	}
 
-	for _, h := range snapshot(t, s).Holdings {
-		if h.Evidence != nil && (h.Evidence.Hazard != (growth.HazardRate{})) {
-			t.Errorf("%+v", *h.Evidence)
-		}
+	if got := evidenceOf(t, s, "kept_here"); got.Hazard != (growth.HazardRate{}) {
+		t.Errorf("%+v", got)
 	}
 }
 

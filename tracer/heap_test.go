@@ -68,18 +68,8 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
 				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
 					fmt.Sprint(perThread), fmt.Sprint(size), "100")
-				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				order(target, "go")
-				got := held(snapshot(t, s))
-				if want := [2]int64{
-					int64(threads * perThread),
-					int64(threads * perThread * size),
-				}; got["leak_here"] != want {
-					t.Errorf("leak_here holds %d, want %d (objects, bytes)", got["leak_here"], want)
-				}
-				if churn, ok := got["churn_here"]; ok {
-					t.Errorf("churn_here holds %d, want nothing", churn)
-				}
+				options := tracer.Options{PID: target.PID(), Interval: 1}
+				s := mustLeak(t, target, options, int64(threads*perThread), int64(size))
 				if events := mustLoseNothing(t, s); events.Allocations < uint64(threads*perThread*101) {
 					t.Errorf("%d allocations seen of %d", events.Allocations, threads*perThread*101)
 				}
@@ -146,10 +136,18 @@ func mustCountLeak(t *testing.T, target *tracertest.Target,
 	options tracer.Options,
 ) *tracer.Session {
 	t.Helper()
+	return mustLeak(t, target, options, leaks, leakSize)
+}
+
+// mustLeak traces a target of testdata/leak.c. It wants exactly its leak, and nothing of its churn.
+func mustLeak(t *testing.T, target *tracertest.Target, options tracer.Options,
+	objects, size int64,
+) *tracer.Session {
+	t.Helper()
 	s := open(t, options)
 	order(target, "go")
 	got := held(snapshot(t, s))
-	if want := [2]int64{leaks, leaks * leakSize}; got["leak_here"] != want {
+	if want := [2]int64{objects, objects * size}; got["leak_here"] != want {
 		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
 	}
 	if churn, ok := got["churn_here"]; ok {

@@ -368,17 +368,12 @@ func testSessionFiftyAttachesLeave(t *testing.T) {
 
 	round()
 	awaitTables(s)
-	fds, goroutines := descriptors(t), runtime.NumGoroutine()
-	for range 50 {
-		round()
-	}
-	if more := descriptors(t) - fds; more > 0 {
-		t.Errorf("%d descriptors are left", more)
-	}
+	mustLeaveNothing(t, func() {
+		for range 50 {
+			round()
+		}
+	})
 
-	if more := runtime.NumGoroutine() - goroutines; more > 0 {
-		t.Errorf("%d goroutines are left", more)
-	}
 	if left := entries(t, s, target.PID()); len(left) != 0 {
 		t.Errorf("the kernel still has %v", left)
 	}

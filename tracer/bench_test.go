@@ -73,8 +73,8 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 	return costs
 }
 
-// report prints one line per way, with the peer's ratio where that was measured.
-func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
+// report prints one line per way.
+func report(b *testing.B, ways []way, costs map[string]*cost, unit string) {
 	var native []float64
 	for _, p := range costs {
 		native = append(native, p.native...)
@@ -93,9 +93,6 @@ func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string)
 			b.ReportMetric(median(ratios(p.traced, p.native)), "x-native")
 			b.ReportMetric(median(p.attach), "ms-to-attach")
 			b.ReportMetric(median(p.detach), "ms-to-detach")
-			if other := costs[peer]; other != nil && other != p {
-				b.ReportMetric(median(ratios(p.traced, other.traced)), "x-"+peer)
-			}
 		})
 	}
 }
@@ -159,7 +156,7 @@ func BenchmarkMallocFree(b *testing.B) {
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
 			opening(name+"/interval=1", tracer.Options{Mode: mode, Interval: 1}))
 	}
-	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "")
+	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair")
 }
 
 // sampling attaches source fault alone. A process that the session does not trace pays for the
@@ -205,7 +202,7 @@ func BenchmarkPageFault(b *testing.B) {
 	}
 
 	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
-		"ns/fault", "")
+		"ns/fault")
 }
 
 // following is the way of source cuda alone. It fails where the counter shows that nothing was
@@ -242,7 +239,7 @@ func BenchmarkDriverCalls(b *testing.B) {
 	nsPerPair := func() float64 {
 		return cpuEach(b, g.PID(), pairs, func() { g.do(fmt.Sprintf("churn malloc %d 1000", pairs)) })
 	}
-	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair")
 }
 
 // BenchmarkBlocks measures a block and its return in a Python program, whose stacks are the longest
@@ -259,7 +256,7 @@ func BenchmarkBlocks(b *testing.B) {
 	nsPerPair := func() float64 {
 		return cpuEach(b, g.PID(), pairs, func() { g.do(fmt.Sprintf("churn %d 512 0", pairs)) })
 	}
-	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair")
 }
 
 // probesRun is how many probes have been run for sources heap and tensor, at entries and at
@@ -297,7 +294,7 @@ func BenchmarkTrainer(b *testing.B) {
 	msPerStep := func() float64 {
 		return cpuEach(b, trainer.PID(), steps, func() { trainer.train(steps, nothing) }) / 1e6
 	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step")
 }
 
 // BenchmarkCalibration compares the calibrated cost of an entry with what probing malloc and free

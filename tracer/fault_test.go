@@ -92,6 +92,17 @@ func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()
 	return detach
 }
 
+// traceFaults starts testdata/faults.c and takes its faults, beside its mappings alone.
+func traceFaults(t testing.TB, interval uint64) (target *tracertest.Target, program string,
+	s *tracer.Session,
+) {
+	t.Helper()
+	target, program, _ = startFaults(t)
+	s = open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	takeFaults(t, s, interval)
+	return target, program, s
+}
+
 func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
 	t.Helper()
 	faults, err := source.ReadFaults(tracer.Kernel(s))
@@ -176,10 +187,7 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 }
 
 func testKernelFaultsFaultsPagesStacks(t *testing.T) {
-	target, program, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
+	target, program, s := traceFaults(t, everyFault)
 	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
 	target.Say("go")
 	truth := reportedFaults(t, target.Await("done"))
@@ -298,10 +306,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 }
 
 func testFaultsFaultsBeyondMap(t *testing.T) {
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
+	target, _, s := traceFaults(t, everyFault)
 	target.Say(fmt.Sprint("many ", kernel.MaxFaults+500))
 	target.Await("done")
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
@@ -321,10 +326,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 // n/N Poisson samples: within 5 standard deviations, but for 6 of 10 million.
 func testFaultsSampledFaultsRepresent(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
-	target, program, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, interval)
+	target, program, s := traceFaults(t, interval)
 	target.Say(fmt.Sprint("many ", pages))
 	truth := reportedFaults(t, target.Await("done"))[0]
 	period := float64(source.FaultPeriod(interval))
@@ -396,10 +398,7 @@ func dropCapabilities(t *testing.T) (restore func()) {
 
 func testFaultsCPU(t *testing.T) {
 	const pages = 10
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
+	target, _, s := traceFaults(t, everyFault)
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -30,7 +31,6 @@ func TestHeap(t *testing.T) {
 	t.Run("every function of a linked allocator counts once", testHeapFunctionLinkedAllocator)
 	t.Run("every function of a preloaded allocator counts once", testHeapFunctionPreloadedAllocator)
 	t.Run("operator new throws through the probes", testHeapOperatorNewThrows)
-	t.Run("program without malloc shows mappings alone", testHeapProgramWithoutMalloc)
 	t.Run("stripped static program has a heap of unknown site", testHeapStrippedStaticProgram)
 	t.Run("32-bit program's mappings come from /proc", testHeap32BitProgram)
 }
@@ -39,18 +39,37 @@ func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			target.Say("go")
-			truth := target.Await("done")
-			got := held(snapshot(t, s))
-			mustHold(t, got, truth)
 			// 1000 by the program; the C library frees its caches of a thread that ends.
-			if n := mustLoseNothing(t, s).FreesUntracked; n < 1000 || n > 1010 {
+			if n := mustCountSemantics(t, "", mode).FreesUntracked; n < 1000 || n > 1010 {
 				t.Errorf("%d frees of older memory, want 1000", n)
 			}
 		})
 	}
+}
+
+// The C library's own functions call the preloaded ones. What they are asked for counts under their
+// own names.
+func testHeapCLibraryFunctions(t *testing.T) {
+	mustCountSemantics(t, tracertest.Build(t, "preload.c", "-shared", "-fPIC"), probe.Automatic)
+}
+
+// mustCountSemantics compares with what testdata/semantics.c holds, which calls every function.
+func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Events {
+	t.Helper()
+	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+	target := startCommand(t, command)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+
+	target.Say("go")
+	truth := target.Await("done")
+	got := held(snapshot(t, s))
+	if len(truth) < 15 {
+		t.Fatalf("the target reports %q: the test is wrong", truth)
+	}
+
+	mustHold(t, got, truth)
+	return mustLoseNothing(t, s)
 }
 
 func testKernelHeapLeakExactHundredfold(t *testing.T) {
@@ -193,26 +212,6 @@ func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...stri
 	}
 }
 
-// The C library's own functions call the preloaded ones. What they are asked for counts under their
-// own names.
-func testHeapCLibraryFunctions(t *testing.T) {
-	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-
-	target.Say("go")
-	truth := target.Await("done")
-	got := held(snapshot(t, s))
-	if len(truth) < 15 {
-		t.Fatalf("the target reports %q: the test is wrong", truth)
-	}
-
-	mustHold(t, got, truth)
-	mustLoseNothing(t, s)
-}
-
 func testKernelHeapStaticProgram(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-static", "-static-pie"} {
@@ -225,27 +224,6 @@ func testKernelHeapStaticProgram(t *testing.T) {
 			mustLoseNothing(t, s)
 		})
 	}
-}
-
-func testHeapProgramWithoutMalloc(t *testing.T) {
-	program := tracertest.Build(t, "bare.c", bare...)
-	target := start(t, program)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-
-	heap, mappings := sourceOf(t, s, "heap"), sourceOf(t, s, "mapping")
-	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
-		t.Errorf("heap: %+v", heap)
-	}
-	if !mappings.Attached || mappings.Reason != "" {
-		t.Errorf("mapping: %+v", mappings)
-	}
-
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
-	taken := snapshot(t, s)
-	mustBe(t, measured(taken, program), truth)
-	mustAddUp(t, taken.Mappings, truth)
-	mustLoseNothing(t, s)
 }
 
 // What malloc takes from the kernel is all that can be seen of a stripped program. The scan

@@ -235,15 +235,23 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 }
 
 // Pages touched since the last snapshot count in the next, and a line that maps twice counts twice.
+// The program has no malloc.
 func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := start(t, program)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	heap := sourceOf(t, s, "heap")
+	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+		t.Errorf("heap: %+v", heap)
+	}
 
 	before := snapshot(t, s)
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
 	after := snapshot(t, s)
+	mustBe(t, measured(after, program), truth)
+	mustAddUp(t, after.Mappings, truth)
+
 	var grown int64
 	for _, h := range growth.Between(before, after) {
 		grown += h.InuseBytes
@@ -259,4 +267,5 @@ func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	if grown != want {
 		t.Errorf("grown by %d bytes, want %d", grown, want)
 	}
+	mustLoseNothing(t, s)
 }

@@ -112,29 +112,24 @@ func testStacksLibraryDeletedLoading(t *testing.T) {
 }
 
 func testStacksLibraryWithoutUnwind(t *testing.T) {
-	bare := []string{
-		"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables",
-		"-g0",
-	}
-
-	t.Run("with frame pointers", func(t *testing.T) {
-		h := startHost(t)
-		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...),
-			"bare.so")
-		h.mustEventually(115, func(s *growth.Stack) bool {
+	const size = 115
+	for flag, wanted := range map[string]func(*growth.Stack) bool{
+		"-fno-omit-frame-pointer": func(s *growth.Stack) bool {
 			return s.Truncated == "" && len(s.Frames) > 2 &&
 				strings.HasSuffix(functions(s)[2], "[by frame pointer]")
-		})
-	})
-
-	t.Run("without", func(t *testing.T) {
-		h := startHost(t)
-		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...),
-			"bare.so")
-		h.mustEventually(116, func(s *growth.Stack) bool {
+		},
+		"-fomit-frame-pointer": func(s *growth.Stack) bool {
 			return s.Truncated != "" && functions(s)[1] == "plugin_inner"
+		},
+	} {
+		t.Run(flag, func(t *testing.T) {
+			h := startHost(t)
+			library := buildPlugin(t, size, "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-g0",
+				flag)
+			h.load(library, "bare.so")
+			h.mustEventually(size, wanted)
 		})
-	})
+	}
 }
 
 // mustEventually calls the libraries until a stack of such an allocation is as wanted.

@@ -36,7 +36,6 @@ func milliseconds(since time.Time) float64 {
 	return float64(time.Since(since).Microseconds()) / 1000
 }
 
-// shapes are what a process has done to its address space.
 var shapes = []struct {
 	name   string
 	orders []string
@@ -51,7 +50,6 @@ var shapes = []struct {
 	{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}},
 }
 
-// processorTime of this process, in milliseconds.
 func processorTime(t testing.TB) float64 {
 	t.Helper()
 	var now unix.Timespec

@@ -28,7 +28,6 @@ func cpuEach(b *testing.B, pid, times int, do func()) float64 {
 	return float64((cpuTime(b, pid) - began).Nanoseconds()) / float64(times)
 }
 
-// cpuTime of another process, user and kernel.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	const cpuClockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
 	var now unix.Timespec
@@ -73,7 +72,6 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 	return costs
 }
 
-// report prints one line per way.
 func report(b *testing.B, ways []way, costs map[string]*cost, unit string) {
 	var native []float64
 	for _, p := range costs {
@@ -110,7 +108,6 @@ func median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
-// opening is the way of this tracer with the given options.
 func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
@@ -176,7 +173,6 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 	}}
 }
 
-// nsPerFault asks the program that faults for one measurement.
 func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
 	target.Say("cost 1024")
 	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
@@ -332,7 +328,6 @@ func BenchmarkCalibration(b *testing.B) {
 	}
 }
 
-// measureCosts measures what probes cost on a kernel side of its own.
 func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 	b.Helper()
 	k, err := kernel.Load(kernel.Config{

@@ -207,7 +207,6 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 	}
 }
 
-// sharedFile makes a file of 32 MiB in memory or on disk.
 func sharedFile(t testing.TB, folder string) string {
 	t.Helper()
 	name := fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))

@@ -45,7 +45,6 @@ func startBreakdown(t testing.TB) *tracertest.Target {
 	return start(t, program)
 }
 
-// do gives an order and returns the truth once it is done.
 func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	t.Helper()
 	target.Say(order)
@@ -98,7 +97,6 @@ func mustBeNear(t testing.TB, what string, got, want int64) {
 	}
 }
 
-// mustReport compares the rows of a process with the truth.
 func mustReport(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
 	t.Helper()
 	before := t.Failed()
@@ -200,7 +198,6 @@ func treeTotal(s *growth.Snapshot) (sum int64) {
 	return sum
 }
 
-// dataFile makes a file of so many bytes.
 func dataFile(t testing.TB, bytes int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data.bin")
@@ -244,7 +241,6 @@ func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid 
 	return awaitChild(t, parent, word)
 }
 
-// awaitMember returns when a process is a member of the tree.
 func awaitMember(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("PID %d is a member", pid), func() bool { return isMember(t, s, pid) })
@@ -315,7 +311,6 @@ func scanShareOf(t *testing.T, s *tracer.Session, pid int, share float64) *growt
 	return got
 }
 
-// rowOf sums the rows that a fact is about.
 func rowOf(s *growth.Snapshot, pid int, f fact) (resident int64, variance float64) {
 	for _, h := range holdingsOf(s, pid) {
 		if f.of(h) {

@@ -26,8 +26,7 @@ func TestBreakdown(t *testing.T) {
 	t.Run("sampled rows are within their error", testBreakdownSampledRowsWithin)
 }
 
-// After each order the rows are what the program reports. It gets the first one, if any, before it is
-// traced.
+// After each order the rows are what the program reports. Before it is traced, too, it may get one.
 func testBreakdownRowsProgramHolds(t *testing.T) {
 	for _, c := range []struct {
 		before string
@@ -80,7 +79,6 @@ func whole(facts []fact) []fact {
 	return sums
 }
 
-// mallocInfo is what malloc_info() writes.
 type mallocInfo struct {
 	Heaps []struct {
 		Totals []struct {

@@ -31,7 +31,6 @@ func TestBursts(t *testing.T) {
 	t.Run("detach forgets what was learnt", testBurstsDetachForgetsLearnt)
 }
 
-// checkLiveness checks all tracked objects now.
 func checkLiveness(s *tracer.Session) {
 	tracer.Tracker(s).CheckedAt = time.Time{}
 	tracer.Probing(s).CheckLiveness()
@@ -67,7 +66,6 @@ func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	return target, s
 }
 
-// inBurst gives orders during one burst.
 func inBurst(t *testing.T, target *tracertest.Target, s *tracer.Session, orders ...string) {
 	t.Helper()
 	openBurst(t, s)
@@ -217,7 +215,6 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 	}
 }
 
-// evidenceOf is the evidence for what a function holds.
 func evidenceOf(t *testing.T, s *tracer.Session, function string) growth.BurstEvidence {
 	t.Helper()
 	for _, h := range snapshot(t, s).Holdings {
@@ -257,7 +254,6 @@ func startBurstsProgram(t *testing.T) *tracertest.Target {
 	return start(t, tracertest.Build(t, "windows.c"))
 }
 
-// heapOf returns the status of source heap of a process.
 func heapOf(s *tracer.Session, pid int) source.Status {
 	for _, source := range s.Sources() {
 		if source.Name == "heap" && source.PID == pid {

@@ -77,7 +77,6 @@ func childOf(t *testing.T, pid int) int {
 	return child
 }
 
-// namespace identifies a process's namespace of that kind.
 func namespace(t *testing.T, process any, kind string) string {
 	t.Helper()
 	link, err := os.Readlink(fmt.Sprintf("/proc/%v/ns/%s", process, kind))

@@ -150,7 +150,6 @@ var bare = []string{
 
 const leaks, leakSize, leakChurn = 5000, 100, 10
 
-// mustCountLeak traces a target of testdata/leak.c that leaks in one thread.
 func mustCountLeak(t *testing.T, target *tracertest.Target,
 	options tracer.Options,
 ) *tracer.Session {

@@ -48,7 +48,6 @@ func newSpace() space {
 	return space{holds: make(map[mapper]mappedBy), releases: make(map[releaser]released)}
 }
 
-// reported is the truth in the lines of a target.
 func reported(t testing.TB, lines []string) space {
 	t.Helper()
 	truth := newSpace()
@@ -147,7 +146,6 @@ func mustBe(t *testing.T, got, want space) {
 	}
 }
 
-// mustAddUp wants the totals to be the sums of what the target reports.
 func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	t.Helper()
 	want := growth.MappingTotals{
@@ -171,7 +169,6 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	}
 }
 
-// pagedFile makes a file of 16 pages.
 func pagedFile(t testing.TB) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
@@ -189,7 +186,6 @@ func pagedFile(t testing.TB) string {
 	return file.Name()
 }
 
-// startMappings starts testdata/mappings.c with a file of its own.
 func startMappings(t *testing.T) (target *tracertest.Target, program string) {
 	t.Helper()
 	program = tracertest.Build(t, "mappings.c", "-fno-omit-frame-pointer")

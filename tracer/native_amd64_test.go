@@ -121,7 +121,6 @@ type gdbFrame struct {
 	function string
 }
 
-// UnmarshalJSON reads [pc, function].
 func (f *gdbFrame) UnmarshalJSON(text []byte) error {
 	return json.Unmarshal(text, &[]any{&f.pc, &f.function})
 }
@@ -225,7 +224,6 @@ func mustAgree(t *testing.T, got *growth.Snapshot, want [][]gdbFrame) {
 	}
 }
 
-// nativeFrames leaves out those of Python.
 func nativeFrames(frames []growth.Frame) []gdbFrame {
 	var list []gdbFrame
 	for _, f := range frames {

@@ -26,7 +26,6 @@ func TestPython(t *testing.T) {
 // folder of its own sees no file of ours.
 const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))`
 
-// frames is the command that runs testdata/frames.py.
 func frames(t *testing.T, python ...string) *exec.Cmd {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("frames.py"))
@@ -109,7 +108,6 @@ func testPythonProgramLoadsPython(t *testing.T) {
 	mustAgreeWithInterpreter(t, target, s)
 }
 
-// A pythonFrame is a frame as frames.py reports it.
 type pythonFrame struct {
 	Function, File  string
 	Line, StartLine int

@@ -179,7 +179,6 @@ func testSessionStacksNamedAgain(t *testing.T) {
 	mustLoseNothing(t, s)
 }
 
-// stackOf is the stack of the allocations that a function has made.
 func stackOf(t testing.TB, snapshot *growth.Snapshot, function string) *growth.Stack {
 	t.Helper()
 	for _, h := range snapshot.Holdings {

@@ -46,7 +46,7 @@ func testBreakdownRowsProgramHolds(t *testing.T) {
 		{"stacks", nil},
 		{"before", []string{"map_anew", "map_anew"}},
 	} {
-		t.Run(strings.TrimSpace(c.before+" "+strings.Join(c.orders, " ")), func(t *testing.T) {
+		t.Run(fmt.Sprintf("%s before, %v", c.before, c.orders), func(t *testing.T) {
 			target := startBreakdown(t)
 			var facts []fact
 			if c.before != "" {

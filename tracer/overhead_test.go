@@ -7,7 +7,6 @@ import (
 
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/overhead"
-	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -15,7 +14,6 @@ import (
 func TestOverhead(t *testing.T) {
 	t.Run("quiet program is probed all the time", testOverheadQuietProgramProbed)
 	t.Run("storm of allocations is left to bursts", testOverheadStormAllocationsLeft)
-	t.Run("costs are known only under a limit", testOverheadCostsKnownOnly)
 }
 
 // awaitMode waits at most three minutes until the heap is probed in a certain way.
@@ -67,18 +65,5 @@ func signal(t *testing.T, target *tracertest.Target, s syscall.Signal) {
 	t.Helper()
 	if err := syscall.Kill(target.PID(), s); err != nil {
 		t.Fatal(err)
-	}
-}
-
-func testOverheadCostsKnownOnly(t *testing.T) {
-	target := start(t, tracertest.Build(t, "pair.c"))
-	limited := open(t, tracer.Options{PID: target.PID(), Overhead: 0.03})
-	free := open(t, tracer.Options{PID: target.PID()})
-	if costs, _ := limited.Costs(); costs.Entry <= 0 || costs.Stepped <= 0 || costs.Return <= 0 ||
-		costs.Fault <= 0 {
-		t.Errorf("%+v", costs)
-	}
-	if costs, err := free.Costs(); costs != (calibrate.Costs{}) || err != nil {
-		t.Errorf("%+v, %v", costs, err)
 	}
 }

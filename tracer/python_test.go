@@ -19,7 +19,6 @@ import (
 // TestPython compares Python frames with what the interpreter itself reports.
 func TestPython(t *testing.T) {
 	t.Run("frames of every interpreter", testPythonFramesInterpreter)
-	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
 	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
 
@@ -27,7 +26,6 @@ func TestPython(t *testing.T) {
 // folder of its own sees no file of ours.
 const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))`
 
-// frames is the command that runs testdata/frames.py.
 func frames(t *testing.T, python ...string) *exec.Cmd {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("frames.py"))
@@ -99,15 +97,6 @@ func newestLibrary(t *testing.T) (library, home string) {
 	return library, home
 }
 
-func testPythonProgramEmbedsPython(t *testing.T) {
-	library, home := newestLibrary(t)
-	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
-	command := frames(t, program)
-	command.Env = append(os.Environ(), "PYTHONHOME="+home)
-	target := startCommand(t, command)
-	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
-}
-
 func testPythonProgramLoadsPython(t *testing.T) {
 	library, home := newestLibrary(t)
 	command := frames(t, tracertest.Build(t, "embed.c", fmt.Sprintf("-DLIBRARY=%q", library)))
@@ -119,7 +108,6 @@ func testPythonProgramLoadsPython(t *testing.T) {
 	mustAgreeWithInterpreter(t, target, s)
 }
 
-// A pythonFrame is a frame as frames.py reports it.
 type pythonFrame struct {
 	Function, File  string
 	Line, StartLine int
@@ -195,11 +183,7 @@ const tooManyFrames = "too many frames"
 // losses by reason, but for stacks that are too long.
 func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	t.Helper()
-	_, list, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	_, list := counters(t, s)
 	counts := make(map[string]uint64)
 	for _, l := range list {
 		if !strings.Contains(l.Reason, tooManyFrames) {

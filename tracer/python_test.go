@@ -19,6 +19,7 @@ import (
 // TestPython compares Python frames with what the interpreter itself reports.
 func TestPython(t *testing.T) {
 	t.Run("frames of every interpreter", testPythonFramesInterpreter)
+	t.Run("program that embeds Python", testPythonProgramEmbedsPython)
 	t.Run("program that loads Python while it is traced", testPythonProgramLoadsPython)
 }
 
@@ -95,6 +96,15 @@ func newestLibrary(t *testing.T) (library, home string) {
 		t.Skip("no pyenv version that was built with --enable-shared: no libpython to embed")
 	}
 	return library, home
+}
+
+func testPythonProgramEmbedsPython(t *testing.T) {
+	library, home := newestLibrary(t)
+	program := tracertest.Build(t, "embed.c", library, "-Wl,-rpath,"+filepath.Dir(library))
+	command := frames(t, program)
+	command.Env = append(os.Environ(), "PYTHONHOME="+home)
+	target := startCommand(t, command)
+	mustAgreeWithInterpreter(t, target, open(t, tracer.Options{PID: target.PID(), Interval: 1}))
 }
 
 func testPythonProgramLoadsPython(t *testing.T) {

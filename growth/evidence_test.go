@@ -56,9 +56,8 @@ func TestDispersion(t *testing.T) {
 			t.Errorf("of a rate that rises, %v", got)
 		}
 		sums[50].Error = 3e6
-		if got, want := Dispersion(sums, factors), 1+9e12/(4000*4950.); math.Abs(
-			got/want-1,
-		) > 1e-9 {
+		want := 1 + 9e12/(4000*4950.)
+		if got := Dispersion(sums, factors); math.Abs(got/want-1) > 1e-9 {
 			t.Errorf("with a common error %v, want %v", got, want)
 		}
 	})
@@ -100,13 +99,6 @@ func TestSurvival(t *testing.T) {
 				t.Errorf("%+v: of age %v s %.4f are alive, want %.4f", c, age, got, want)
 			}
 		}
-	}
-}
-
-func BenchmarkSurvival(b *testing.B) {
-	h := hazardOf(0.01, 0.004)
-	for b.Loop() {
-		h.Survival()
 	}
 }
 

@@ -28,6 +28,8 @@ func seen(second int, samples map[int]Sample, roles map[int]Role) TreeSample {
 	return m
 }
 
+func unread(rss int64) Sample { return Sample{RSS: rss, PSS: Unknown, Private: Unknown} }
+
 func TestHistoryAdd(t *testing.T) {
 	t.Run("sums of the traced processes and the tree", func(t *testing.T) {
 		var h History
@@ -44,10 +46,9 @@ func TestHistoryAdd(t *testing.T) {
 		if want := (Tree{Processes: 3, RSS: 35, PSS: Unknown, Private: Unknown}); row.Tree != want {
 			t.Errorf("tree %+v, want %+v", row.Tree, want)
 		}
+
 		row = h.Add(seen(2, map[int]Sample{
-			1: {
-				RSS: 10, PSS: Unknown, Private: Unknown,
-			}, 2: {RSS: 20, PSS: 16, Private: 12}, 3: {RSS: 5, PSS: Unknown, Private: Unknown},
+			1: unread(10), 2: {RSS: 20, PSS: 16, Private: 12}, 3: unread(5),
 		}, roles))
 		if want := (Tree{Processes: 3, RSS: 35, PSS: 25, Private: 19}); row.Tree != want {
 			t.Errorf("tree %+v, want %+v: the latest reading of each", row.Tree, want)
@@ -72,9 +73,8 @@ func TestHistoryAdd(t *testing.T) {
 			h.Main() != h.Processes[1] {
 			t.Fatalf("%d processes, want two, the second of them the main one", len(h.Processes))
 		}
-		between, after := &Snapshot{Elapsed: 1500 * time.Millisecond, Alive: []int{1}}, &Snapshot{
-			Elapsed: 3 * time.Second, Alive: []int{1},
-		}
+		between := &Snapshot{Elapsed: 1500 * time.Millisecond, Alive: []int{1}}
+		after := &Snapshot{Elapsed: 3 * time.Second, Alive: []int{1}}
 		if old := h.Processes[0]; !old.IsIn(between) || old.IsIn(after) {
 			t.Error("what the new program holds is taken for the old one's")
 		}
@@ -86,9 +86,9 @@ func TestHistoryAdd(t *testing.T) {
 		for second := range 10 * maxHistories {
 			command := seen(second+1, map[int]Sample{2: {RSS: 5}, 3: {RSS: 7}},
 				map[int]Role{3: RoleOther})
-			command.Members[0].Born, command.Members[1].Born = time.Duration(second), time.Duration(
-				second,
-			)
+			for i := range command.Members {
+				command.Members[i].Born = time.Duration(second)
+			}
 			h.Add(command)
 		}
 		if len(h.Processes) != maxHistories || h.Processes[0].PID != 1 || h.Main().PID != 1 {
@@ -103,21 +103,10 @@ func TestHistoryAdd(t *testing.T) {
 
 	t.Run("GPUs by their latest sample", func(t *testing.T) {
 		var h History
-		h.Add(
-			TreeSample{
-				GPUs: []GPUSample{
-					{Index: 0, Instance: -1, Used: 5}, {Index: 1, Instance: 2, Used: 6},
-				},
-			},
-		)
-		h.Add(
-			TreeSample{
-				Elapsed: time.Second,
-				GPUs: []GPUSample{
-					{Index: 1, Instance: 2, Used: 9}, {Index: 1, Instance: 3, Used: 1},
-				},
-			},
-		)
+		first := []GPUSample{{Index: 0, Instance: -1, Used: 5}, {Index: 1, Instance: 2, Used: 6}}
+		second := []GPUSample{{Index: 1, Instance: 2, Used: 9}, {Index: 1, Instance: 3, Used: 1}}
+		h.Add(TreeSample{GPUs: first})
+		h.Add(TreeSample{Elapsed: time.Second, GPUs: second})
 		if len(h.GPUs) != 3 || h.GPUs[0].Used != 5 || h.GPUs[1].Used != 9 ||
 			h.GPUs[2].Instance != 3 {
 			t.Errorf("%+v", h.GPUs)
@@ -164,17 +153,6 @@ func TestIsShortLived(t *testing.T) {
 		if got, want := h.IsShortLived(track), track.PID == 2 || track.PID == 4; got != want {
 			t.Errorf("process %d: %v, want %v", track.PID, got, want)
 		}
-	}
-}
-
-func TestTimelineSeries(t *testing.T) {
-	s := Timeline{
-		{Elapsed: time.Second, RSS: 7},
-		{Elapsed: 2 * time.Second, RSS: Unknown},
-		{Elapsed: 3 * time.Second, RSS: 9},
-	}.Series()
-	if len(s.X) != 2 || s.X[1] != 3 || s.Y[1] != 9 {
-		t.Errorf("series %+v", s)
 	}
 }
 
@@ -226,33 +204,26 @@ func TestGroups(t *testing.T) {
 		1: RoleTrainer, 2: RoleCompileWorker, 3: RoleCompileWorker, 4: RoleCompileWorker,
 		5: RoleOther,
 	}
-	unread := func(rss int64) Sample { return Sample{RSS: rss, PSS: Unknown, Private: Unknown} }
 	h.Add(seen(1, map[int]Sample{
-		1: {
-			RSS: 900, PSS: 900, Private: 900,
-		}, 2: {RSS: 400, PSS: 60, Private: 50}, 3: unread(410), 4: unread(420), 5: {RSS: 9, PSS: 8, Private: 7},
+		1: unread(900), 2: {RSS: 400, PSS: 60, Private: 50}, 3: unread(410), 4: unread(420),
+		5: {RSS: 9, PSS: 8, Private: 7},
 	}, roles))
-	want := []Group{
-		{Role: RoleOther, Count: 1, RSS: 9, PSS: 8, Private: 7},
-		{Role: RoleCompileWorker, Count: 3, RSS: 410, PSS: Unknown, Private: Unknown},
-	}
-	mustGroup(t, &h, want)
+	other := Group{Role: RoleOther, Count: 1, RSS: 9, PSS: 8, Private: 7}
+	compiling := Group{Role: RoleCompileWorker, Count: 3, RSS: 410, PSS: Unknown, Private: Unknown}
+	mustGroup(t, &h, []Group{other, compiling})
+
 	h.Add(seen(2, map[int]Sample{
-		1: unread(
-			900,
-		), 2: unread(400), 3: {RSS: 410, PSS: 61, Private: 51}, 4: {RSS: 420, PSS: 62, Private: 52}, 5: unread(9),
+		1: unread(900), 2: unread(400), 3: {RSS: 410, PSS: 61, Private: 51},
+		4: {RSS: 420, PSS: 62, Private: 52}, 5: unread(9),
 	}, roles))
-	want = []Group{
-		{Role: RoleCompileWorker, Count: 3, RSS: 410, PSS: 183, Private: 153},
-		{Role: RoleOther, Count: 1, RSS: 9, PSS: 8, Private: 7},
-	}
-	mustGroup(t, &h, want)
+	compiling.PSS, compiling.Private = 183, 153
+	mustGroup(t, &h, []Group{compiling, other})
+
 	h.Add(seen(3, map[int]Sample{1: unread(900), 2: {RSS: 400, PSS: 70, Private: 60}}, roles))
 	mustGroup(t, &h, []Group{{Role: RoleCompileWorker, Count: 1, RSS: 400, PSS: 70, Private: 60}})
-	if got := h.Groups()[0].History; !reflect.DeepEqual(
-		got,
-		verdict.Series{X: []float64{2, 3}, Y: []float64{153, 60}},
-	) {
+
+	want := verdict.Series{X: []float64{2, 3}, Y: []float64{153, 60}}
+	if got := h.Groups()[0].History; !reflect.DeepEqual(got, want) {
 		t.Errorf("history %+v, want the sums of the moments at which all had been read", got)
 	}
 }

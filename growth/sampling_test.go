@@ -8,30 +8,24 @@ import (
 )
 
 func TestWeight(t *testing.T) {
-	t.Run("an interval of one", func(t *testing.T) {
-		for _, interval := range []uint64{0, 1} {
-			for _, size := range []uint64{0, 1, 4096, 1 << 40, math.MaxUint64} {
-				if w := Weight(size, interval); w != 1 {
-					t.Errorf("Weight(%d, %d) = %v, want 1", size, interval, w)
-				}
+	t.Run("known values", func(t *testing.T) {
+		for _, c := range []struct {
+			size, interval uint64
+			want           float64
+		}{
+			{0, 0, 1},
+			{4096, 0, 1},
+			{0, 1, 1},
+			{4096, 1, 1},
+			{math.MaxUint64, 1, 1},
+			{64 << 20, 512 << 10, 1},
+			{math.MaxUint64, 512 << 10, 1},
+			{2, 2, math.E / (math.E - 1)},
+			{512 << 10, 512 << 10, math.E / (math.E - 1)},
+		} {
+			if w := Weight(c.size, c.interval); math.Abs(w-c.want) > 1e-12 {
+				t.Errorf("Weight(%d, %d) = %v, want %v", c.size, c.interval, w, c.want)
 			}
-		}
-	})
-
-	t.Run("far larger than the interval", func(t *testing.T) {
-		for _, size := range []uint64{64 << 20, 1 << 40, math.MaxUint64} {
-			if w := Weight(size, 512<<10); w != 1 {
-				t.Errorf("Weight(%d, 512 KiB) = %v, want 1", size, w)
-			}
-		}
-	})
-
-	t.Run("of the interval", func(t *testing.T) {
-		if w := Weight(2, 2); math.Abs(w-math.E/(math.E-1)) > 1e-12 {
-			t.Errorf("Weight(2, 2) = %v, want e/(e-1)", w)
-		}
-		if w := Weight(512<<10, 512<<10); math.Abs(w-math.E/(math.E-1)) > 1e-12 {
-			t.Errorf("Weight(512 KiB, 512 KiB) = %v, want e/(e-1)", w)
 		}
 	})
 
@@ -69,10 +63,8 @@ func TestWeight(t *testing.T) {
 				}
 			}
 			if off := math.Abs(estimate-objects) / math.Sqrt(variance); off > 4 {
-				t.Errorf(
-					"%d objects of %d bytes are estimated at %.0f: off by %.1f standard deviations",
-					objects, size, estimate, off,
-				)
+				t.Errorf("%d objects of %d bytes are estimated at %.0f: off by %.1f σ", objects,
+					size, estimate, off)
 			}
 		}
 	})
@@ -100,16 +92,10 @@ func TestWeightedSum(t *testing.T) {
 			for _, risk := range []float64{0.025, 0.001, 0.05 / 2000} {
 				low, high := amount.Low(risk)/interval, amount.High(risk, interval)/interval
 				if got := 1 - poissonUpTo(n-1, low); math.Abs(got/risk-1) > 1e-3 {
-					t.Errorf(
-						"of %d counts, the low limit %.4f is passed with probability %.3g, want %.3g",
-						n, low, got, risk,
-					)
+					t.Errorf("%d counts: %.4f is passed at %.3g, want %.3g", n, low, got, risk)
 				}
 				if got := poissonUpTo(n, high); math.Abs(got/risk-1) > 1e-3 {
-					t.Errorf(
-						"of %d counts, the high limit %.4f is passed with probability %.3g, want %.3g",
-						n, high, got, risk,
-					)
+					t.Errorf("%d counts: %.4f is passed at %.3g, want %.3g", n, high, got, risk)
 				}
 			}
 		}
@@ -117,11 +103,9 @@ func TestWeightedSum(t *testing.T) {
 
 	t.Run("without samples", func(t *testing.T) {
 		for _, risk := range []float64{0.5, 0.025, 1e-6} {
-			if got, want := (WeightedSum{}).High(risk, 64<<10), -math.Log(risk)*(64<<10); math.Abs(
-				got/want-1,
-			) > 1e-9 {
-				t.Errorf("at risk %g up to %.0f bytes may have been missed, want %.0f", risk, got,
-					want)
+			got, want := (WeightedSum{}).High(risk, 64<<10), -math.Log(risk)*(64<<10)
+			if math.Abs(got/want-1) > 1e-9 {
+				t.Errorf("at risk %g %.0f bytes may have been missed, want %.0f", risk, got, want)
 			}
 			if got := (WeightedSum{}).Low(risk); got != 0 {
 				t.Errorf("at least %.0f bytes of nothing", got)
@@ -143,16 +127,17 @@ func TestWeightedSum(t *testing.T) {
 	})
 
 	t.Run("rounding errors", func(t *testing.T) {
-		for _, rest := range []WeightedSum{{0.7, 3}, {-0.4, 1000}, {math.NaN(), 1}, {0, -5}} {
-			if got := rest.Clamp(); got != (WeightedSum{}) {
-				t.Errorf("%+v is taken for %+v", rest, got)
+		for _, c := range []struct{ rest, want WeightedSum }{
+			{WeightedSum{0.7, 3}, WeightedSum{}},
+			{WeightedSum{-0.4, 1000}, WeightedSum{}},
+			{WeightedSum{math.NaN(), 1}, WeightedSum{}},
+			{WeightedSum{0, -5}, WeightedSum{}},
+			{WeightedSum{100, -0.1}, WeightedSum{Bytes: 100}},
+			{WeightedSum{10, 1e6}, WeightedSum{10, 100}}, // more than one sample can have
+		} {
+			if got := c.rest.Clamp(); got != c.want {
+				t.Errorf("%+v is taken for %+v, want %+v", c.rest, got, c.want)
 			}
-		}
-		if got, want := (WeightedSum{100, -0.1}).Clamp(), (WeightedSum{Bytes: 100}); got != want {
-			t.Errorf("a variance below 0 is taken for %+v", got)
-		}
-		if got, want := (WeightedSum{10, 1e6}).Clamp(), (WeightedSum{10, 100}); got != want {
-			t.Errorf("a variance above what one sample can have is taken for %+v", got)
 		}
 	})
 }

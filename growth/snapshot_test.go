@@ -7,16 +7,16 @@ import (
 )
 
 func held(
-	stack *Stack,
-	kind Kind,
-	objects float64,
-	bytes int64,
-	allocObjects, allocBytes float64,
+	stack *Stack, kind Kind, objects float64, bytes int64, allocObjects, allocBytes float64,
 ) Holding {
 	return Holding{
 		Stack: stack, Kind: kind, InuseObjects: objects, InuseBytes: bytes,
 		AllocObjects: allocObjects, AllocBytes: allocBytes, Samples: int64(objects),
 	}
+}
+
+func onGPU(gpu string, bytes int64) Holding {
+	return Holding{Stack: first, Kind: KindCudaBlock, GPU: gpu, InuseBytes: bytes, GPUBytes: bytes}
 }
 
 func between(start, end []Holding) []Holding {
@@ -50,70 +50,50 @@ func TestBetween(t *testing.T) {
 		}
 	})
 
-	t.Run("turnover is allocated and not held", func(t *testing.T) {
-		start := []Holding{held(first, KindHeap, 10, 1000, 10, 1000)}
-		end := []Holding{held(first, KindHeap, 10, 1000, 510, 51000)}
-		want := []Holding{held(first, KindHeap, 0, 0, 500, 50000)}
-		if got := between(start, end); !reflect.DeepEqual(got, want) {
-			t.Errorf("a cache that turns over has grown by %+v, want %+v", got, want)
-		}
-	})
-
-	t.Run("negative growth", func(t *testing.T) {
-		start := []Holding{
-			held(first, KindHeap, 10, 1000, 10, 1000), held(second, KindHeap, 3, 300, 3, 300),
-		}
-		end := []Holding{held(first, KindHeap, 4, 400, 11, 1100)}
-		want := []Holding{
-			held(second, KindHeap, -3, -300, -3, -300), held(first, KindHeap, -6, -600, 1, 100),
-		}
-		if got := between(start, end); !reflect.DeepEqual(got, want) {
-			t.Errorf("grown by %+v, want %+v", got, want)
-		}
-	})
-
-	t.Run("a new stack", func(t *testing.T) {
-		end := []Holding{held(first, KindMmap, 2, 8192, 2, 16384)}
-		if got := between(nil, end); !reflect.DeepEqual(got, end) {
-			t.Errorf("grown by %+v, want %+v", got, end)
-		}
-	})
-
-	t.Run("kinds of one stack", func(t *testing.T) {
-		start := []Holding{
-			held(first, KindHeap, 1, 100, 1, 100), held(first, KindMmap, 1, 4096, 1, 4096),
-		}
-		end := []Holding{
-			held(first, KindMmap, 2, 8192, 2, 8192), held(first, KindHeap, 3, 300, 3, 300),
-		}
-		want := []Holding{
-			held(first, KindMmap, 1, 4096, 1, 4096), held(first, KindHeap, 2, 200, 2, 200),
-		}
-		if got := between(start, end); !reflect.DeepEqual(got, want) {
-			t.Errorf("grown by %+v, want %+v", got, want)
-		}
-	})
-
-	t.Run("lost stacks of two processes", func(t *testing.T) {
-		one, other := &Stack{PID: 1}, &Stack{PID: 2}
-		start := []Holding{
-			held(one, KindHeap, 1, 100, 1, 100), held(other, KindHeap, 5, 500, 5, 500),
-		}
-		end := []Holding{held(one, KindHeap, 3, 300, 3, 300), held(other, KindHeap, 6, 600, 6, 600)}
-		want := []Holding{
-			held(one, KindHeap, 2, 200, 2, 200), held(other, KindHeap, 1, 100, 1, 100),
-		}
-		if got := between(start, end); !reflect.DeepEqual(got, want) {
-			t.Errorf("grown by %+v, want %+v", got, want)
-		}
-	})
+	one, other := &Stack{PID: 1}, &Stack{PID: 2} // lost stacks of two processes
+	for name, c := range map[string]struct{ start, end, want []Holding }{
+		"turnover is allocated and not held": {
+			[]Holding{held(first, KindHeap, 10, 1000, 10, 1000)},
+			[]Holding{held(first, KindHeap, 10, 1000, 510, 51000)},
+			[]Holding{held(first, KindHeap, 0, 0, 500, 50000)},
+		},
+		"negative growth, and a stack that is gone": {
+			[]Holding{held(first, KindHeap, 10, 1000, 10, 1000), held(second, KindHeap, 3, 300, 3, 300)},
+			[]Holding{held(first, KindHeap, 4, 400, 11, 1100)},
+			[]Holding{held(second, KindHeap, -3, -300, -3, -300), held(first, KindHeap, -6, -600, 1, 100)},
+		},
+		"kinds of one stack": {
+			[]Holding{held(first, KindHeap, 1, 100, 1, 100), held(first, KindMmap, 1, 4096, 1, 4096)},
+			[]Holding{held(first, KindMmap, 2, 8192, 2, 8192), held(first, KindHeap, 3, 300, 3, 300)},
+			[]Holding{held(first, KindMmap, 1, 4096, 1, 4096), held(first, KindHeap, 2, 200, 2, 200)},
+		},
+		"a stack on two GPUs": {
+			[]Holding{onGPU("0", 100), onGPU("1", 40)},
+			[]Holding{onGPU("0", 100), onGPU("1", 70)},
+			[]Holding{onGPU("1", 30)},
+		},
+		"lost stacks of two processes": {
+			[]Holding{held(one, KindHeap, 1, 100, 1, 100), held(other, KindHeap, 5, 500, 5, 500)},
+			[]Holding{held(one, KindHeap, 3, 300, 3, 300), held(other, KindHeap, 6, 600, 6, 600)},
+			[]Holding{held(one, KindHeap, 2, 200, 2, 200), held(other, KindHeap, 1, 100, 1, 100)},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			startBefore, endBefore := slices.Clone(c.start), slices.Clone(c.end)
+			if got := between(c.start, c.end); !reflect.DeepEqual(got, c.want) {
+				t.Errorf("grown by %+v, want %+v", got, c.want)
+			}
+			if !reflect.DeepEqual(c.start, startBefore) || !reflect.DeepEqual(c.end, endBefore) {
+				t.Errorf("the snapshots are changed to %+v and %+v", c.start, c.end)
+			}
+		})
+	}
 
 	t.Run("order", func(t *testing.T) {
 		end := []Holding{
-			held(
-				third, KindHeap, 1, 50, 1, 50,
-			), held(second, KindMmap, 1, 70, 1, 70), held(second, KindHeap, 1, 70, 1, 70),
-			held(first, KindHeap, 1, 70, 1, 70), held(first, KindFile, 1, 900, 1, 900),
+			held(third, KindHeap, 1, 50, 1, 50), held(second, KindMmap, 1, 70, 1, 70),
+			held(second, KindHeap, 1, 70, 1, 70), held(first, KindHeap, 1, 70, 1, 70),
+			held(first, KindFile, 1, 900, 1, 900),
 		}
 		start := []Holding{held(third, KindShmem, 1, 5000, 1, 5000)}
 		want := []Holding{
@@ -125,38 +105,14 @@ func TestBetween(t *testing.T) {
 			}
 		}
 	})
-
-	t.Run("the snapshots are not changed", func(t *testing.T) {
-		start := []Holding{held(second, KindHeap, 1, 100, 1, 100)}
-		end := []Holding{
-			held(first, KindHeap, 1, 100, 1, 100), held(second, KindHeap, 5, 500, 5, 500),
-		}
-		startBefore, endBefore := slices.Clone(start), slices.Clone(end)
-		between(start, end)
-		if !reflect.DeepEqual(start, startBefore) || !reflect.DeepEqual(end, endBefore) {
-			t.Errorf("changed to %+v and %+v", start, end)
-		}
-	})
 }
 
 func TestSnapshotTotal(t *testing.T) {
 	s := &Snapshot{Holdings: []Holding{
-		{Stack: first, Kind: KindHeap, InuseBytes: 1},
-		{Stack: second, Kind: KindHeap, InuseBytes: 10},
-		{Stack: first, Kind: KindMmap, InuseBytes: 100},
-		{Stack: first, Kind: KindFile, InuseBytes: 1000},
+		held(first, KindHeap, 1, 1, 1, 1), held(second, KindHeap, 1, 10, 1, 10),
+		held(first, KindMmap, 1, 100, 1, 100), held(first, KindFile, 1, 1000, 1, 1000),
 	}}
-	for _, c := range []struct {
-		kinds []Kind
-		want  int64
-	}{
-		{nil, 1111},
-		{[]Kind{KindHeap}, 11},
-		{[]Kind{KindHeap, KindFile}, 1011},
-		{[]Kind{KindDeviceFile}, 0},
-	} {
-		if got := s.Total(c.kinds...); got != c.want {
-			t.Errorf("Total(%v) = %d, want %d", c.kinds, got, c.want)
-		}
+	if all, some := s.Total(), s.Total(KindHeap, KindFile); all != 1111 || some != 1011 {
+		t.Errorf("in all %d, of heap and files %d; want 1111 and 1011", all, some)
 	}
 }

@@ -6,36 +6,11 @@ import (
 )
 
 func TestRSSAt(t *testing.T) {
-	t.Run("the last sample up to the moment", func(t *testing.T) {
-		timeline := Timeline{
-			{Elapsed: time.Second, RSS: 10},
-			{Elapsed: 2 * time.Second, RSS: 0},
-			{Elapsed: 4 * time.Second, RSS: 40},
-		}
-		for _, c := range []struct {
-			at   time.Duration
-			want int64
-		}{
-			{0, 10}, // there is none before: the first
-			{time.Second, 10},
-			{2*time.Second - 1, 10},
-			{2 * time.Second, 0},
-			{3 * time.Second, 0},
-			{4 * time.Second, 40},
-			{time.Hour, 40},
-		} {
-			if got := timeline.RSSAt(c.at); got != c.want {
-				t.Errorf("RSSAt(%v) = %d, want %d", c.at, got, c.want)
-			}
-		}
-	})
-
 	t.Run("without samples", func(t *testing.T) {
-		if got := Timeline(nil).RSSAt(time.Second); got != Unknown {
-			t.Errorf("RSSAt = %d, want Unknown", got)
-		}
-		if got := (Timeline{{RSS: Unknown}}).RSSAt(time.Second); got != Unknown {
-			t.Errorf("RSSAt = %d, want Unknown", got)
+		for _, timeline := range []Timeline{nil, {{RSS: Unknown}}} {
+			if got := timeline.RSSAt(time.Second); got != Unknown {
+				t.Errorf("RSSAt of %v = %d, want Unknown", timeline, got)
+			}
 		}
 	})
 
@@ -45,10 +20,12 @@ func TestRSSAt(t *testing.T) {
 			{Elapsed: 0, RSS: Unknown},
 			{Elapsed: 1, RSS: 10},
 			{Elapsed: 2, RSS: Unknown},
+			{Elapsed: 3, RSS: 0},
 			{Elapsed: 9, RSS: 90},
 			{Elapsed: 10, RSS: Unknown},
 		}
-		for at, want := range []int64{10, 10, 10, 10, 10, 10, 10, 10, 10, 90, 90, 90} {
+		// Before the first known sample it is that, then the last sample up to the moment.
+		for at, want := range []int64{10, 10, 10, 0, 0, 0, 0, 0, 0, 90, 90, 90} {
 			if got := timeline.RSSAt(time.Duration(at)); got != want {
 				t.Errorf("RSSAt(%d) = %d, want %d", at, got, want)
 			}
@@ -66,12 +43,12 @@ func TestSumSamples(t *testing.T) {
 		RSS: 1000, GPUUsed: 7, CudaAllocated: Unknown, CudaReserved: Unknown, CudaDriver: 4,
 		Pinned: 3,
 	}
-	for _, samples := range [][]Sample{{worker, trainer, second}, {second, worker, trainer}, {trainer, second, worker}} {
+	for _, samples := range [][]Sample{
+		{worker, trainer, second}, {second, worker, trainer}, {trainer, second, worker},
+	} {
 		sum := sumSamples(samples)
 		if sum.RSS != 2100 || sum.GPUUsed != 77 || sum.CudaAllocated != Unknown ||
-			sum.CudaReserved != 50 ||
-			sum.CudaDriver != 4 ||
-			sum.Pinned != 6 {
+			sum.CudaReserved != 50 || sum.CudaDriver != 4 || sum.Pinned != 6 {
 			t.Errorf("%+v", sum)
 		}
 		if sum.PSS != Unknown {

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
@@ -17,7 +16,6 @@ import (
 func TestBreakdownTree(t *testing.T) {
 	t.Run("forked child has its copies", testBreakdownTreeForkedChildCopies)
 	t.Run("forked child without its parent", testBreakdownTreeForkedChildWithout)
-	t.Run("copies from before the first scan", testBreakdownTreeCopiesFirstScan)
 	t.Run("exit of the parent makes no copies", testBreakdownTreeExitParentMakes)
 	t.Run("released and touched again is no copy", testBreakdownTreeReleasedTouchedAgain)
 	t.Run("memory shared with own children", testBreakdownTreeMemorySharedOwn)
@@ -26,37 +24,19 @@ func TestBreakdownTree(t *testing.T) {
 	t.Run("stopped processes", testBreakdownTreeStoppedProcesses)
 	t.Run("processes that come and go", testBreakdownTreeProcessesComeGo)
 	t.Run("parts of a file count once", testBreakdownTreePartsFileCount)
-	t.Run("memory that a fork shares counts once", testBreakdownTreeMemoryForkShares)
 	t.Run("memory that two programs share counts once", testBreakdownTreeMemoryTwoPrograms)
-}
-
-// The copies are known from the parent, which was scanned before.
-func testBreakdownTreeCopiesFirstScan(t *testing.T) {
-	target, s := startForks(t)
-	runOrders(target, "0 hold 64")
-	balanced(t, s)
-	balanced(t, s)
-	child := fork(t, target, "0 fork")
-	runOrders(target, "1 write 16", "1 hold 8", "0 hold 8") // those of both lie at one address
-	awaitMember(t, s, child)
-	got := balanced(t, s)
-	rows, sums := rowsOf(got, child), rollup(t, child)
-	mustBeNear(t, "copies, and 8 MiB of its own", rows[growth.KindCOW]+8<<20, sums["Private_Dirty"])
-	mustBeNear(t, "inherited", rows[growth.KindInherited], sums["Shared_Dirty"])
-	mustBeNear(t, "its own", rows[growth.KindMmap], 8<<20)
 }
 
 func testBreakdownTreeExitParentMakes(t *testing.T) {
 	target, s := startForks(t)
-	middle := fork(t, target, "0 fork")
+	middle := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 64")
-	child := fork(t, target, "1 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "1 fork")
 	runOrders(target, "2 write 16")
 	got := balanced(t, s)
 	mustBeNear(t, "copies", rowsOf(got, child)[growth.KindCOW], rollup(t, child)["Private_Dirty"])
 	runOrders(target, "1 leave")
-	awaitNoMember(t, s, middle)
+	eventually(t, "it is no member", func() bool { return !isMember(t, s, middle) })
 	got = balanced(t, s)
 	if rows := rowsOf(got, child); copies(got, child) != 0 || rows[growth.KindInherited] != 0 ||
 		rows[growth.KindMmap] < 64<<20 {
@@ -77,8 +57,7 @@ func copies(s *growth.Snapshot, pid int) (sum int64) {
 func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 	target, s := startForks(t)
 	runOrders(target, "0 hold 64")
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 discard 32")
 	before := balanced(t, s)
 	runOrders(target, "1 write 32")
@@ -91,13 +70,11 @@ func testBreakdownTreeReleasedTouchedAgain(t *testing.T) {
 func testBreakdownTreeMemorySharedOwn(t *testing.T) {
 	target, s := startForks(t)
 	runOrders(target, "0 hold 64")
-	middle := fork(t, target, "0 fork")
-	awaitMember(t, s, middle)
+	middle := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 32")
 	before := balanced(t, s)
-	fork(t, target, "1 fork")
-	worker := fork(t, target, "1 fork")
-	awaitMember(t, s, worker)
+	fork(t, s, target, "1 fork")
+	worker := fork(t, s, target, "1 fork")
 	after := balanced(t, s)
 	for _, kind := range []growth.Kind{growth.KindMmap, growth.KindInherited, growth.KindCOW} {
 		mustBeNear(t, fmt.Sprintf("%s after it has forked", kind), rowsOf(after, middle)[kind],
@@ -139,8 +116,7 @@ func processes(s *growth.Snapshot) (pids []int) {
 func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 	target, s := startForks(t)
 	runOrders(target, "0 hold 64")
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 write 16")
 	if r := residentOf(t, balanced(t, s), child); !r.Forked {
 		t.Errorf("%+v of a fork", r)
@@ -160,11 +136,11 @@ func testBreakdownTreeExecutionForgetsRows(t *testing.T) {
 
 func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 	target, s := startForks(t)
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 64")
 	balanced(t, s)
-	if pid := fork(t, target, fmt.Sprintf("0 replace %d", child)); pid != child {
+	target.Say(fmt.Sprintf("0 replace %d", child))
+	if pid := awaitChild(t, target, "done"); pid != child {
 		t.Fatalf("PID %d, want %d: the test is wrong", pid, child)
 	}
 
@@ -181,8 +157,7 @@ func testBreakdownTreeReusedPIDStarts(t *testing.T) {
 
 func testBreakdownTreeStoppedProcesses(t *testing.T) {
 	target, s := startForks(t)
-	child := fork(t, target, "0 fork")
-	awaitMember(t, s, child)
+	child := fork(t, s, target, "0 fork")
 	runOrders(target, "1 hold 16", "0 hold 16")
 	for _, pid := range []int{child, target.PID()} {
 		if err := unix.Kill(pid, unix.SIGSTOP); err != nil {
@@ -232,7 +207,6 @@ func testBreakdownTreeProcessesComeGo(t *testing.T) {
 	}
 }
 
-// sharedFile makes a file of 32 MiB in memory or on disk.
 func sharedFile(t testing.TB, folder string) string {
 	t.Helper()
 	name := fmt.Sprintf("allocscope-forks-%d-%s", os.Getpid(), filepath.Base(t.TempDir()))
@@ -244,6 +218,18 @@ func sharedFile(t testing.TB, folder string) string {
 	return path
 }
 
+// sharedBetween sums what a fact is about, as all processes and as the tree holds it.
+func sharedBetween(s *growth.Snapshot, f fact) (whole, once int64) {
+	for _, pid := range processes(s) {
+		for _, h := range holdingsOf(s, pid) {
+			if f.of(h) {
+				whole, once = whole+h.ResidentBytes, once+h.ResidentBytes-h.SharedBytes
+			}
+		}
+	}
+	return whole, once
+}
+
 // Of 32 MiB one has the first 16, the other those from 8 to 32, and a third the last 8.
 func testBreakdownTreePartsFileCount(t *testing.T) {
 	for folder, kind := range map[string]growth.Kind{
@@ -252,21 +238,12 @@ func testBreakdownTreePartsFileCount(t *testing.T) {
 	} {
 		path := sharedFile(t, folder)
 		target, s := startForks(t)
-		awaitMember(t, s, fork(t, target, "0 fork"))
-		third := fork(t, target, "1 fork")
-		awaitMember(t, s, third)
+		fork(t, s, target, "0 fork")
+		fork(t, s, target, "1 fork")
 		before := treeTotal(balanced(t, s))
 		runOrders(target, "0 map "+path+" 0 16", "1 map "+path+" 8 24", "2 map "+path+" 24 8")
 		got := balanced(t, s)
-		var whole, once int64
-		for _, pid := range processes(got) {
-			for _, h := range holdingsOf(got, pid) {
-				if h.Kind == kind && strings.Contains(h.Stack.Root, "allocscope-forks") {
-					whole, once = whole+h.ResidentBytes, once+h.ResidentBytes-h.SharedBytes
-				}
-			}
-		}
-
+		whole, once := sharedBetween(got, fact{"allocscope-forks", kind, 0})
 		mustBeNear(t, "the file in all processes", whole, 48<<20)
 		mustBeNear(t, "the file in the tree", once, 32<<20)
 		mustBeNear(t, "growth of the tree", treeTotal(got)-before, 32<<20)
@@ -347,32 +324,6 @@ func testBreakdownTreeForkedChildWithout(t *testing.T) {
 	}
 }
 
-// sharedOnce wants that each process holds shared memory whole and that the tree holds it once.
-func sharedOnce(t *testing.T, s *growth.Snapshot, name string, pids ...int) {
-	t.Helper()
-	want := []fact{{name, growth.KindShmem, 16 << 20}}
-	var once int64
-	for _, pid := range pids {
-		mustReport(t, s, pid, want)
-		for _, h := range holdingsOf(s, pid) {
-			if want[0].of(h) {
-				once += h.ResidentBytes - h.SharedBytes
-			}
-		}
-	}
-	mustBeNear(t, "shared memory of the tree", once, want[0].bytes)
-}
-
-func testBreakdownTreeMemoryForkShares(t *testing.T) {
-	parent := startBreakdown(t)
-	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
-	do(t, parent, "share_memfd")
-	child := startChild(t, parent, "fork", "done")
-	awaitMember(t, s, child)
-	do(t, parent, "child touch_shared")
-	sharedOnce(t, balanced(t, s), "breakdown", parent.PID(), child)
-}
-
 func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
 	parent := startBreakdown(t)
 	s := open(t, tracer.Options{PID: parent.PID(), Interval: 1, Children: true})
@@ -383,5 +334,10 @@ func testBreakdownTreeMemoryTwoPrograms(t *testing.T) {
 	do(t, parent, "share_file "+path)
 	do(t, parent, "child share_file "+path)
 	// Numbers in the name are left out: loaders make thousands of such files.
-	sharedOnce(t, balanced(t, s), "allocscope-test-*", parent.PID(), child)
+	want := fact{"allocscope-test-*", growth.KindShmem, 16 << 20}
+	got := balanced(t, s)
+	mustReport(t, got, parent.PID(), []fact{want})
+	mustReport(t, got, child, []fact{want})
+	_, once := sharedBetween(got, want)
+	mustBeNear(t, "shared memory of the tree", once, want.bytes)
 }

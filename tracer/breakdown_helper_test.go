@@ -45,7 +45,6 @@ func startBreakdown(t testing.TB) *tracertest.Target {
 	return start(t, program)
 }
 
-// do gives an order and returns the truth once it is done.
 func do(t testing.TB, target *tracertest.Target, order string) (facts []fact) {
 	t.Helper()
 	target.Say(order)
@@ -98,18 +97,11 @@ func mustBeNear(t testing.TB, what string, got, want int64) {
 	}
 }
 
-// mustReport compares the rows of a process with the truth.
 func mustReport(t testing.TB, s *growth.Snapshot, pid int, facts []fact) {
 	t.Helper()
 	before := t.Failed()
 	for _, f := range facts {
-		var row int64
-		for _, h := range holdingsOf(s, pid) {
-			if f.of(h) {
-				row += h.ResidentBytes
-			}
-		}
-
+		row, _ := rowOf(s, pid, f)
 		mustBeNear(t, fmt.Sprintf("%s of %s", f.kind, f.name), row, f.bytes)
 	}
 	if t.Failed() && !before {
@@ -206,7 +198,6 @@ func treeTotal(s *growth.Snapshot) (sum int64) {
 	return sum
 }
 
-// dataFile makes a file of so many bytes.
 func dataFile(t testing.TB, bytes int) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "data.bin")
@@ -223,29 +214,23 @@ func startForks(t testing.TB) (*tracertest.Target, *tracer.Session) {
 	return target, open(t, tracer.Options{PID: target.PID(), Interval: 1, Children: true})
 }
 
-// fork has a process start a child.
-func fork(t testing.TB, target *tracertest.Target, order string) (pid int) {
+// fork has a process start a child, which becomes a member of the tree.
+func fork(t testing.TB, s *tracer.Session, target *tracertest.Target, order string) (pid int) {
 	t.Helper()
 	target.Say(order)
-	lines := target.Await("done")
+	pid = awaitChild(t, target, "done")
+	awaitMember(t, s, pid)
+	return pid
+}
+
+// awaitChild returns the PID of the child that a target reports before the word.
+func awaitChild(t testing.TB, target *tracertest.Target, word string) (pid int) {
+	t.Helper()
+	lines := target.Await(word)
 	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
 		t.Fatalf("the target reports %q: %v", lines, err)
 	}
 	return pid
-}
-
-func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
-	t.Helper()
-	eventually(t, fmt.Sprintf("PID %d is no member", pid), func() bool {
-		s.Follow()
-		for _, r := range snapshot(t, s).Residents {
-			if r.PID == pid {
-				return false
-			}
-		}
-
-		return true
-	})
 }
 
 // startChild has a program of breakdown.c start one that obeys "child ORDER". It returns once that
@@ -253,26 +238,18 @@ func awaitNoMember(t testing.TB, s *tracer.Session, pid int) {
 func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid int) {
 	t.Helper()
 	parent.Say("start_child " + how)
-	lines := parent.Await(word)
-	if _, err := fmt.Sscanf(strings.Join(lines, "\n"), "child %d", &pid); err != nil {
-		t.Fatalf("the target reports %q: %v", lines, err)
-	}
-	return pid
+	return awaitChild(t, parent, word)
 }
 
-// awaitMember returns when a process is a member of the tree.
 func awaitMember(t testing.TB, s *tracer.Session, pid int) {
 	t.Helper()
-	eventually(t, fmt.Sprintf("PID %d is a member", pid), func() bool {
-		s.Follow()
-		for _, r := range snapshot(t, s).Residents {
-			if r.PID == pid {
-				return true
-			}
-		}
+	eventually(t, fmt.Sprintf("PID %d is a member", pid), func() bool { return isMember(t, s, pid) })
+}
 
-		return false
-	})
+func isMember(t testing.TB, s *tracer.Session, pid int) bool {
+	t.Helper()
+	s.Follow()
+	return slices.Contains(processes(snapshot(t, s)), pid)
 }
 
 // addedUp are the rows of a process that does not hold still, by kind: they sum to what the kernel
@@ -327,17 +304,13 @@ func scanShareOf(t *testing.T, s *tracer.Session, pid int, share float64) *growt
 	t.Helper()
 	setScanShare(t, s, pid, share)
 	got := snapshot(t, s)
-	var sum int64
-	for _, h := range got.Holdings {
-		sum += h.ResidentBytes
-	}
-	if r := residentOf(t, got, pid); sum != r.RSS || r.RSS < 512<<20 {
-		t.Errorf("at a share of %v the rows sum to %d bytes, RSS is %d", share, sum, r.RSS)
+	addedUp(t, got, pid)
+	if r := residentOf(t, got, pid); r.RSS < 512<<20 {
+		t.Errorf("RSS is %d bytes: the test is wrong", r.RSS)
 	}
 	return got
 }
 
-// rowOf sums the rows that a fact is about.
 func rowOf(s *growth.Snapshot, pid int, f fact) (resident int64, variance float64) {
 	for _, h := range holdingsOf(s, pid) {
 		if f.of(h) {

@@ -7,17 +7,13 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
-	"github.com/allocscope/allocscope/tracer/residency"
 )
 
 // TestBreakdownScale breaks down large, awkward and restless processes.
 func TestBreakdownScale(t *testing.T) {
 	t.Run("sixty thousand mappings", testBreakdownScaleSixtyThousandMappings)
-	t.Run("too many runs of a large mapping are sampled", testBreakdownScaleTooManyRuns)
-	t.Run("too many runs of small mappings are unexplained", testBreakdownScaleTooManyRunsSmall)
 	t.Run("process that maps and unmaps all the time", testBreakdownScaleProcessMapsUnmaps)
 	t.Run("process that ends during the snapshot", testBreakdownScaleProcessEndsDuring)
-	t.Run("fifty workers share what they inherited", testBreakdownScaleFiftyWorkersShare)
 	t.Run("rows of a sampled scan are within their error", testBreakdownScaleRowsSampledScan)
 	t.Run("memory from before tracing started outlives sampled scans",
 		testBreakdownScaleMemoryTracingStarted)
@@ -37,46 +33,6 @@ func testBreakdownScaleSixtyThousandMappings(t *testing.T) {
 	s, target := scaleOf(t, "mappings 60000", "top", "reserve 1000")
 	rows := rowsOf(balanced(t, s), target.PID())
 	mustBeNear(t, "mappings", rows[growth.KindMmap], 60_001*4096)
-}
-
-// limitRuns lowers the number of page runs that are kept of a process, until the end of the test.
-func limitRuns(t testing.TB, most int) {
-	before := residency.MaxRuns
-	residency.MaxRuns = most
-	t.Cleanup(func() { residency.MaxRuns = before })
-}
-
-func testBreakdownScaleTooManyRuns(t *testing.T) {
-	const pages, limit = 60_000, 20_000
-	limitRuns(t, limit)
-	s, target := scaleOf(t, "stripes 60000")
-
-	for range 3 {
-		got := balanced(t, s)
-		if r := residentOf(t, got, target.PID()); r.Scanned > 0.5 || r.Scanned < 0.02 {
-			t.Errorf("%.3f of the pages were scanned, of which no more than a third can be kept", r.Scanned)
-		}
-		row := rowsOf(got, target.PID())[growth.KindMmap]
-		if math.Abs(float64(row)-pages*4096) > 0.1*pages*4096 {
-			t.Errorf("mappings of %d bytes, want %d", row, pages*4096)
-		}
-	}
-}
-
-// Small mappings are not sampled.
-func testBreakdownScaleTooManyRunsSmall(t *testing.T) {
-	const pages, limit = 7_000, 2_000
-	limitRuns(t, limit)
-	s, target := scaleOf(t, "stripes 7000")
-
-	got := snapshot(t, s)
-	rows := addedUp(t, got, target.PID())
-	if rest := rows[growth.KindUnexplained]; rest < (pages-limit)*4096 {
-		t.Errorf("%d bytes unexplained, want at least %d", rest, (pages-limit)*4096)
-	}
-	if r := residentOf(t, got, target.PID()); r.Scanned > 0.6 {
-		t.Errorf("%.3f of the pages are reported as scanned", r.Scanned)
-	}
 }
 
 func testBreakdownScaleProcessMapsUnmaps(t *testing.T) {
@@ -105,31 +61,6 @@ func testBreakdownScaleProcessEndsDuring(t *testing.T) {
 				addedUp(t, got, r.PID)
 			}
 		}
-	}
-}
-
-// The tree has inherited memory once.
-func testBreakdownScaleFiftyWorkersShare(t *testing.T) {
-	const workers, inherited = 50, 64 << 20
-	target := startScale(t, "resident 64", "workers 50")
-	s := open(t, tracer.Options{PID: target.PID(), Children: true})
-
-	followUntilTraced(t, s, target.PID())
-	var got *growth.Snapshot
-	eventually(t, "all have been scanned", func() bool {
-		s.Follow()
-		got = snapshot(t, s)
-		return len(got.Residents) == workers+1
-	})
-
-	for _, r := range got.Residents {
-		rows := addedUp(t, got, r.PID)
-		if r.PID != target.PID() {
-			mustBeNear(t, "inherited", rows[growth.KindInherited], inherited)
-		}
-	}
-	if sum := treeTotal(got); sum < inherited || sum > 2*inherited {
-		t.Errorf("the tree holds %d bytes, want some more than %d", sum, inherited)
 	}
 }
 
@@ -247,16 +178,6 @@ func pinnedBy(snapshot *growth.Snapshot, pid int) amounts {
 	return rows
 }
 
-// residentHeapOf is what the heap has in memory of what a function has allocated.
-func residentHeapOf(snapshot *growth.Snapshot, function string) (bytes int64) {
-	for _, h := range snapshot.Holdings {
-		if h.Kind == growth.KindHeap && isNamed(h.Stack, function) {
-			bytes += h.ResidentBytes
-		}
-	}
-	return bytes
-}
-
 const page = 4096
 
 // pages is so many bytes in whole pages.
@@ -288,10 +209,8 @@ func testBreakdownPinnedPinnedMemoryRow(t *testing.T) {
 			}
 		}
 
-		if reported := g.totals("totals")["pinned"]; reported != [2]int64{
-			104,
-			2*20_000_000 + 2*10_000_001 + 100*5000,
-		} {
+		reported := g.totals("totals")["pinned"]
+		if reported != [2]int64{104, 2*20_000_000 + 2*10_000_001 + 100*5000} {
 			t.Errorf("%d: the test is wrong", reported)
 		}
 
@@ -319,7 +238,7 @@ func testBreakdownPinnedRegisteredMemoryLeaves(t *testing.T) {
 	taken := balanced(t, s)
 	mustAmount(t, "resident", pinnedBy(taken, g.PID()),
 		amounts{"hold_register": {0, objects * pages(size)}})
-	if heap := residentHeapOf(taken, "hold_register"); heap > objects*page {
+	if heap, _ := rowOf(taken, g.PID(), fact{"hold_register", growth.KindHeap, 0}); heap > objects*page {
 		t.Errorf("%d bytes of it are still the heap's\n%s", heap, breakdownText(taken, g.PID()))
 	}
 
@@ -362,10 +281,9 @@ func testBreakdownPinnedSampledScanKeeps(t *testing.T) {
 	g.do("hold hostalloc 1 560000000", "hold register 20 3000000", "touch register 20",
 		"hold allochost 3 20000000")
 	want := amounts{
-		"hold_hostalloc": {0, pages(560_000_000)}, "hold_register": {
-			0,
-			20 * pages(3_000_000),
-		}, "hold_allochost": {0, 3 * pages(20_000_000)},
+		"hold_hostalloc": {0, pages(560_000_000)},
+		"hold_register":  {0, 20 * pages(3_000_000)},
+		"hold_allochost": {0, 3 * pages(20_000_000)},
 	}
 
 	for _, share := range []float64{1, 0.3, 0.1, 0.03} {

@@ -44,10 +44,7 @@ sys.stdin.read()`
 // breakpoints are where the code of a process differs from the files that it was mapped from.
 func breakpoints(t testing.TB, pid int) (at []uint64) {
 	t.Helper()
-	p, err := process.Open(pid)
-	if err != nil {
-		t.Fatal(err)
-	}
+	p := openProcess(t, pid)
 	defer p.Close()
 	maps, err := p.Maps()
 	if err != nil {

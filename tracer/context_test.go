@@ -25,8 +25,7 @@ func (c *countedContext) Err() error {
 }
 
 // TestOpen cancels the context at each check of Open, one after the other, until Open makes none
-// any
-// more.
+// any more.
 func TestOpen(t *testing.T) {
 	tracertest.NeedsRoot(t)
 	target := startSteps(t)
@@ -48,8 +47,7 @@ func TestOpen(t *testing.T) {
 }
 
 // openCancelled cancels Open at one of its checks. It reports whether Open has succeeded, with
-// fewer
-// checks.
+// fewer checks.
 func openCancelled(t *testing.T, options tracer.Options, check int32) bool {
 	t.Helper()
 	before := descriptors(t)

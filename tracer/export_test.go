@@ -13,10 +13,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
 
-// Kernel returns the loaded BPF object: its maps, programs and variables.
 func Kernel(s *Session) *kernel.Kernel { return s.kernel }
 
-// Tables returns the unwind tables of all mapped files.
 func Tables(s *Session) *unwind.Tables { return s.tables }
 
 // Probing returns what opens and closes probes, as the overhead controller does.

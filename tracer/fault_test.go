@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"math"
 	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
@@ -29,7 +28,6 @@ func TestKernelFaults(t *testing.T) {
 
 // TestFaults samples page faults of traced processes alone.
 func TestFaults(t *testing.T) {
-	t.Run("huge page is one fault", testFaultsHugePageOne)
 	t.Run("other processes are left out", testFaultsOtherProcessesLeft)
 	t.Run("faults end with their links", testFaultsFaultsEndLinks)
 	t.Run("faults are forgotten by page and with their process", testFaultsFaultsForgottenPage)
@@ -71,25 +69,9 @@ func reportedFaults(t testing.TB, lines []string) (truth []faultTruth) {
 // startFaults starts testdata/faults.c with a file of its own. child is the PID of its child.
 func startFaults(t testing.TB) (target *tracertest.Target, program string, child int) {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "file")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	for range 16 { // one at a time, which mappings.c explains
-		if _, err := file.Write(make([]byte, faultPage)); err != nil {
-			t.Fatal(err)
-		}
-	}
-
 	program = tracertest.Build(t, "faults.c", "-fomit-frame-pointer")
-	target = tracertest.Start(t, program, path)
-	if _, err := fmt.Sscanf(strings.Join(target.Await("ready"), "\n"), "child %d",
-		&child); err != nil {
-		t.Fatal(err)
-	}
-	return target, program, child
+	target = tracertest.Start(t, program, pagedFile(t))
+	return target, program, awaitChild(t, target, "ready")
 }
 
 // takeFaults attaches the source until the test ends, or until detach is called.
@@ -108,6 +90,17 @@ func takeFaults(t testing.TB, s *tracer.Session, interval uint64) (detach func()
 	}
 	t.Cleanup(detach)
 	return detach
+}
+
+// traceFaults starts testdata/faults.c and takes its faults, beside its mappings alone.
+func traceFaults(t testing.TB, interval uint64) (target *tracertest.Target, program string,
+	s *tracer.Session,
+) {
+	t.Helper()
+	target, program, _ = startFaults(t)
+	s = open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	takeFaults(t, s, interval)
+	return target, program, s
 }
 
 func faultsOf(t testing.TB, s *tracer.Session, pid int) []source.Fault {
@@ -194,10 +187,7 @@ func touchedAt(truth []faultTruth, page uint64) (by *faultTruth) {
 }
 
 func testKernelFaultsFaultsPagesStacks(t *testing.T) {
-	target, program, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
+	target, program, s := traceFaults(t, everyFault)
 	counted, taken := faultsSoFar(t, target.PID()), sampledFaults(t, s)
 	target.Say("go")
 	truth := reportedFaults(t, target.Await("done"))
@@ -240,34 +230,6 @@ func testKernelFaultsCopiesSharedPages(t *testing.T) {
 
 	mustFault(t, s, program, faultsOf(t, s, child), truth)
 	mustLoseNothing(t, s)
-}
-
-func testFaultsHugePageOne(t *testing.T) {
-	setting, err := os.ReadFile("/sys/kernel/mm/transparent_hugepage/enabled")
-	if err != nil || strings.Contains(string(setting), "[never]") {
-		t.Fatalf("this kernel makes no huge pages: %s %v", setting, err)
-	}
-
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
-	target.Say("go")
-	for _, f := range reportedFaults(t, target.Await("done")) {
-		if f.function != "touch_huge" {
-			continue
-		}
-
-		var pages []uint64
-		for _, fault := range faultsOf(t, s, target.PID()) {
-			if fault.Page-f.start < uint64(f.pages)*faultPage {
-				pages = append(pages, fault.Page)
-			}
-		}
-		if len(pages) != 1 || pages[0] != f.start {
-			t.Errorf("faults at %#x, want one at %#x", pages, f.start)
-		}
-	}
 }
 
 func testFaultsOtherProcessesLeft(t *testing.T) {
@@ -344,10 +306,7 @@ func testFaultsFaultsForgottenPage(t *testing.T) {
 }
 
 func testFaultsFaultsBeyondMap(t *testing.T) {
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
+	target, _, s := traceFaults(t, everyFault)
 	target.Say(fmt.Sprint("many ", kernel.MaxFaults+500))
 	target.Await("done")
 	kept, taken := len(faultsOf(t, s, target.PID())), sampledFaults(t, s)
@@ -355,10 +314,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 		t.Errorf("%d faults kept, want %d", kept, kernel.MaxFaults)
 	}
 
-	_, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
+	_, losses := counters(t, s)
 	if len(losses) != 1 || losses[0].Kind != growth.LossFaultsFull ||
 		int(losses[0].Count) != taken-kept {
 		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)
@@ -370,10 +326,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 // n/N Poisson samples: within 5 standard deviations, but for 6 of 10 million.
 func testFaultsSampledFaultsRepresent(t *testing.T) {
 	const pages, interval = 32_768, 64 << 10
-	target, program, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, interval)
+	target, program, s := traceFaults(t, interval)
 	target.Say(fmt.Sprint("many ", pages))
 	truth := reportedFaults(t, target.Await("done"))[0]
 	period := float64(source.FaultPeriod(interval))
@@ -445,10 +398,7 @@ func dropCapabilities(t *testing.T) (restore func()) {
 
 func testFaultsCPU(t *testing.T) {
 	const pages = 10
-	target, _, _ := startFaults(t)
-	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
-
-	takeFaults(t, s, everyFault)
+	target, _, s := traceFaults(t, everyFault)
 	var all unix.CPUSet
 	if err := unix.SchedGetaffinity(target.PID(), &all); err != nil {
 		t.Fatal(err)

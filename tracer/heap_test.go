@@ -32,7 +32,6 @@ func TestHeap(t *testing.T) {
 	t.Run("every function of a linked allocator counts once", testHeapFunctionLinkedAllocator)
 	t.Run("every function of a preloaded allocator counts once", testHeapFunctionPreloadedAllocator)
 	t.Run("operator new throws through the probes", testHeapOperatorNewThrows)
-	t.Run("program without malloc shows mappings alone", testHeapProgramWithoutMalloc)
 	t.Run("stripped static program has a heap of unknown site", testHeapStrippedStaticProgram)
 	t.Run("32-bit program's mappings come from /proc", testHeap32BitProgram)
 }
@@ -41,18 +40,37 @@ func testKernelHeapAllocatorFunctionCounts(t *testing.T) {
 	t.Parallel()
 	for _, mode := range modes {
 		t.Run(mode.String(), func(t *testing.T) {
-			target := start(t, tracertest.Build(t, "semantics.c", "-pthread"))
-			s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
-			target.Say("go")
-			truth := target.Await("done")
-			got := held(snapshot(t, s))
-			mustHold(t, got, truth)
 			// 1000 by the program; the C library frees its caches of a thread that ends.
-			if n := mustLoseNothing(t, s).FreesUntracked; n < 1000 || n > 1010 {
+			if n := mustCountSemantics(t, "", mode).FreesUntracked; n < 1000 || n > 1010 {
 				t.Errorf("%d frees of older memory, want 1000", n)
 			}
 		})
 	}
+}
+
+// The C library's own functions call the preloaded ones. What they are asked for counts under their
+// own names.
+func testHeapCLibraryFunctions(t *testing.T) {
+	mustCountSemantics(t, tracertest.Build(t, "preload.c", "-shared", "-fPIC"), probe.Automatic)
+}
+
+// mustCountSemantics compares with what testdata/semantics.c holds, which calls every function.
+func mustCountSemantics(t *testing.T, preload string, mode probe.Mode) tracer.Events {
+	t.Helper()
+	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
+	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
+	target := startCommand(t, command)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Mode: mode})
+
+	target.Say("go")
+	truth := target.Await("done")
+	got := held(snapshot(t, s))
+	if len(truth) < 15 {
+		t.Fatalf("the target reports %q: the test is wrong", truth)
+	}
+
+	mustHold(t, got, truth)
+	return mustLoseNothing(t, s)
 }
 
 func testKernelHeapLeakExactHundredfold(t *testing.T) {
@@ -70,18 +88,8 @@ func testKernelHeapLeakExactHundredfold(t *testing.T) {
 			t.Run(fmt.Sprint(flags[1], " ", threads), func(t *testing.T) {
 				target := start(t, tracertest.Build(t, "leak.c", flags...), fmt.Sprint(threads),
 					fmt.Sprint(perThread), fmt.Sprint(size), "100")
-				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-				order(target, "go")
-				got := held(snapshot(t, s))
-				if want := [2]int64{
-					int64(threads * perThread),
-					int64(threads * perThread * size),
-				}; got["leak_here"] != want {
-					t.Errorf("leak_here holds %d, want %d (objects, bytes)", got["leak_here"], want)
-				}
-				if churn, ok := got["churn_here"]; ok {
-					t.Errorf("churn_here holds %d, want nothing", churn)
-				}
+				options := tracer.Options{PID: target.PID(), Interval: 1}
+				s := mustLeak(t, target, options, int64(threads*perThread), int64(size))
 				if events := mustLoseNothing(t, s); events.Allocations < uint64(threads*perThread*101) {
 					t.Errorf("%d allocations seen of %d", events.Allocations, threads*perThread*101)
 				}
@@ -143,15 +151,22 @@ var bare = []string{
 
 const leaks, leakSize, leakChurn = 5000, 100, 10
 
-// mustCountLeak traces a target of testdata/leak.c that leaks in one thread.
 func mustCountLeak(t *testing.T, target *tracertest.Target,
 	options tracer.Options,
+) *tracer.Session {
+	t.Helper()
+	return mustLeak(t, target, options, leaks, leakSize)
+}
+
+// mustLeak traces a target of testdata/leak.c. It wants exactly its leak, and nothing of its churn.
+func mustLeak(t *testing.T, target *tracertest.Target, options tracer.Options,
+	objects, size int64,
 ) *tracer.Session {
 	t.Helper()
 	s := open(t, options)
 	order(target, "go")
 	got := held(snapshot(t, s))
-	if want := [2]int64{leaks, leaks * leakSize}; got["leak_here"] != want {
+	if want := [2]int64{objects, objects * size}; got["leak_here"] != want {
 		t.Errorf("leak_here holds %d, want %d (objects, bytes); all: %v", got["leak_here"], want, got)
 	}
 	if churn, ok := got["churn_here"]; ok {
@@ -197,26 +212,6 @@ func mustProbeIn(t *testing.T, s *tracer.Session, file string, functions ...stri
 	}
 }
 
-// The C library's own functions call the preloaded ones. What they are asked for counts under their
-// own names.
-func testHeapCLibraryFunctions(t *testing.T) {
-	command := exec.Command(tracertest.Build(t, "semantics.c", "-pthread"))
-	preload := tracertest.Build(t, "preload.c", "-shared", "-fPIC")
-	command.Env = append(os.Environ(), "LD_PRELOAD="+preload)
-	target := startCommand(t, command)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-
-	target.Say("go")
-	truth := target.Await("done")
-	got := held(snapshot(t, s))
-	if len(truth) < 15 {
-		t.Fatalf("the target reports %q: the test is wrong", truth)
-	}
-
-	mustHold(t, got, truth)
-	mustLoseNothing(t, s)
-}
-
 func testKernelHeapStaticProgram(t *testing.T) {
 	t.Parallel()
 	for _, flag := range []string{"-static", "-static-pie"} {
@@ -229,27 +224,6 @@ func testKernelHeapStaticProgram(t *testing.T) {
 			mustLoseNothing(t, s)
 		})
 	}
-}
-
-func testHeapProgramWithoutMalloc(t *testing.T) {
-	program := tracertest.Build(t, "bare.c", bare...)
-	target := start(t, program)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-
-	heap, mappings := sourceOf(t, s, "heap"), sourceOf(t, s, "mapping")
-	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
-		t.Errorf("heap: %+v", heap)
-	}
-	if !mappings.Attached || mappings.Reason != "" {
-		t.Errorf("mapping: %+v", mappings)
-	}
-
-	target.Say("go")
-	truth := reported(t, target.Await("done"))
-	taken := snapshot(t, s)
-	mustBe(t, measured(taken, program), truth)
-	mustAddUp(t, taken.Mappings, truth)
-	mustLoseNothing(t, s)
 }
 
 // What malloc takes from the kernel is all that can be seen of a stripped program. The scan
@@ -427,11 +401,7 @@ func mustCountAllocators(t *testing.T, command *exec.Cmd, options tracer.Options
 // has no unwind information.
 func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	t.Helper()
-	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	events, losses := counters(t, s)
 	for _, l := range losses {
 		if !strings.Contains(l.Cause, "without unwind information") {
 			t.Errorf("lost: %+v", l)

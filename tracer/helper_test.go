@@ -99,13 +99,18 @@ func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
 	}
 }
 
-// mustLoseNothing fails if the trace has lost anything.
-func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
+func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
 	t.Helper()
 	events, losses, err := s.Counters()
 	if err != nil {
 		t.Fatal(err)
 	}
+	return events, losses
+}
+
+func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
+	t.Helper()
+	events, losses := counters(t, s)
 	for _, l := range losses {
 		t.Errorf("lost: %+v", l)
 	}
@@ -184,7 +189,6 @@ func (r *rank) order(format string, arguments ...any) {
 	r.await("done")
 }
 
-// traceJob traces all ranks of a job.
 func traceJob(t testing.TB, j *job, interval uint64) *tracer.Session {
 	t.Helper()
 	s := open(t, tracer.Options{PID: j.PID(), Interval: interval, Children: true})
@@ -194,7 +198,6 @@ func traceJob(t testing.TB, j *job, interval uint64) *tracer.Session {
 	return s
 }
 
-// start starts a program and waits until it is ready.
 func start(t testing.TB, path string, arguments ...string) *tracertest.Target {
 	t.Helper()
 	return startCommand(t, exec.Command(path, arguments...))
@@ -207,7 +210,6 @@ func startCommand(t testing.TB, command *exec.Cmd) *tracertest.Target {
 	return target
 }
 
-// sourceOf returns the status of one of the sources of a session.
 func sourceOf(t testing.TB, s *tracer.Session, name string) source.Status {
 	t.Helper()
 	for _, source := range s.Sources() {
@@ -237,7 +239,6 @@ func order(target *tracertest.Target, format string, arguments ...any) {
 	target.Await("done")
 }
 
-// end makes a target exit, and waits for it.
 func end(t testing.TB, s *tracer.Session, target *tracertest.Target) {
 	t.Helper()
 	target.Hangup()
@@ -296,7 +297,6 @@ func lineWith(t *testing.T, comment string) int {
 	return strings.Count(before, "\n") + 1
 }
 
-// copied returns the path of a copy of a library under another name.
 func copied(t *testing.T, library, name string) string {
 	t.Helper()
 	content, err := os.ReadFile(library)
@@ -340,7 +340,16 @@ func nothing() {}
 // awaitTables waits until the files that are mapped now have their unwind tables.
 func awaitTables(s *tracer.Session) { tracer.Tables(s).Wait(context.Background(), time.Minute) }
 
-// attach makes a process a target, whether it is in the tree or not.
+func openProcess(t testing.TB, pid int) *process.Process {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	return p
+}
+
 func attach(s *tracer.Session, pid int) error {
 	p, err := process.Open(pid)
 	if err != nil {
@@ -388,7 +397,6 @@ func counted(t testing.TB, s *tracer.Session, what bpf.Counter) uint64 {
 	return values[what]
 }
 
-// entriesOf returns the number of entries in a BPF map.
 func entriesOf(t testing.TB, m *ebpf.Map) (n int) {
 	t.Helper()
 	key, value := make([]byte, m.KeySize()), make([]byte, m.ValueSize())

@@ -77,8 +77,7 @@ var since = map[probe.Mode]int{
 }
 
 // separatesZeroPages is the first kernel whose PAGEMAP_SCAN separates pages that only read zeros
-// from
-// others.
+// from others.
 const separatesZeroPages = 6<<8 | 7
 
 // The tests of every mode use those that this kernel has; the others are tried below.

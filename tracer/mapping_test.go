@@ -48,7 +48,6 @@ func newSpace() space {
 	return space{holds: make(map[mapper]mappedBy), releases: make(map[releaser]released)}
 }
 
-// reported is the truth in the lines of a target.
 func reported(t testing.TB, lines []string) space {
 	t.Helper()
 	truth := newSpace()
@@ -147,7 +146,6 @@ func mustBe(t *testing.T, got, want space) {
 	}
 }
 
-// mustAddUp wants the totals to be the sums of what the target reports.
 func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	t.Helper()
 	want := growth.MappingTotals{
@@ -171,25 +169,27 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	}
 }
 
-// startMappings starts testdata/mappings.c with a file of its own.
-func startMappings(t *testing.T) (target *tracertest.Target, program string) {
+func pagedFile(t testing.TB) string {
 	t.Helper()
 	file, err := os.Create(filepath.Join(t.TempDir(), "file"))
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer file.Close()
+
 	// one at a time: of pages that were written together the kernel maps all when one is touched
 	for range 16 {
 		if _, err := file.Write(make([]byte, 4096)); err != nil {
 			t.Fatal(err)
 		}
 	}
+	return file.Name()
+}
 
+func startMappings(t *testing.T) (target *tracertest.Target, program string) {
+	t.Helper()
 	program = tracertest.Build(t, "mappings.c", "-fno-omit-frame-pointer")
-	target = tracertest.Start(t, program, file.Name())
-	target.Await("ready")
-	return target, program
+	return start(t, program, pagedFile(t)), program
 }
 
 // At the largest interval calls of malloc are not sampled. Its mappings must be separated all the
@@ -231,15 +231,23 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 }
 
 // Pages touched since the last snapshot count in the next, and a line that maps twice counts twice.
+// The program has no malloc.
 func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	program := tracertest.Build(t, "bare.c", bare...)
 	target := start(t, program)
-	s := open(t, tracer.Options{PID: target.PID()})
+	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+	heap := sourceOf(t, s, "heap")
+	if heap.Attached || !strings.Contains(heap.Reason, "no malloc symbol") {
+		t.Errorf("heap: %+v", heap)
+	}
 
 	before := snapshot(t, s)
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
 	after := snapshot(t, s)
+	mustBe(t, measured(after, program), truth)
+	mustAddUp(t, after.Mappings, truth)
+
 	var grown int64
 	for _, h := range growth.Between(before, after) {
 		grown += h.InuseBytes
@@ -255,4 +263,5 @@ func testKernelMappingsGrowthTwoSnapshots(t *testing.T) {
 	if grown != want {
 		t.Errorf("grown by %d bytes, want %d", grown, want)
 	}
+	mustLoseNothing(t, s)
 }

@@ -3,7 +3,6 @@ package tracer_test
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -16,9 +15,6 @@ import (
 // TestStacks follows native stacks through code that is loaded while it is traced.
 func TestStacks(t *testing.T) {
 	t.Run("library that was deleted after loading", testStacksLibraryDeletedLoading)
-	t.Run("library with .debug_frame alone", testStacksLibraryDebugFrame)
-	t.Run("libraries of one build ID share a table", testStacksLibrariesOneBuild)
-	t.Run("libraries without build ID have tables of their own", testStacksLibrariesWithoutBuild)
 	t.Run("library without unwind information", testStacksLibraryWithoutUnwind)
 	t.Run("more stacks than the ring buffer holds", testStacksMoreStacksRing)
 }
@@ -39,16 +35,7 @@ func startHost(t *testing.T) host {
 // load makes the program load a copy of a library of its own name.
 func (h host) load(library, name string) (path string) {
 	h.t.Helper()
-	content, err := os.ReadFile(library)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-
-	path = filepath.Join(h.t.TempDir(), name)
-	if err := os.WriteFile(path, content, 0o755); err != nil {
-		h.t.Fatal(err)
-	}
-
+	path = copied(h.t, library, name)
 	h.Say("load " + path)
 	h.Await("done")
 	return path
@@ -124,82 +111,25 @@ func testStacksLibraryDeletedLoading(t *testing.T) {
 	h.mustFollow(112)
 }
 
-func testStacksLibrariesOneBuild(t *testing.T) {
-	const libraries = 300
-	h := startHost(t)
-	library := buildPlugin(t, 113)
-	before := tracer.Tables(h.session).Stats().Files
-	for i := range libraries {
-		h.load(library, fmt.Sprintf("plugin%d.so", i))
-	}
-
-	h.mustFollowAll(113, libraries)
-	if more := tracer.Tables(h.session).Stats().Files - before; more != 1 {
-		t.Errorf("%d tables for copies of one library, want 1", more)
-	}
-}
-
-func testStacksLibrariesWithoutBuild(t *testing.T) {
-	const libraries = 5
-	h := startHost(t)
-	library := buildPlugin(t, 114, "-Wl,--build-id=none")
-	before := tracer.Tables(h.session).Stats().Files
-	for i := range libraries {
-		h.load(library, fmt.Sprintf("plugin%d.so", i))
-	}
-
-	h.mustFollowAll(114, libraries)
-	if more := tracer.Tables(h.session).Stats().Files - before; more != libraries {
-		t.Errorf("%d tables, want %d", more, libraries)
-	}
-}
-
-// mustFollowAll calls all libraries once a round until the stacks of a round are all complete.
-func (h host) mustFollowAll(size int64, libraries int) {
-	h.t.Helper()
-	const attempts = 100
-	for range attempts {
-		before, _ := h.throughPlugin(size)
-		h.call(1)
-		awaitTables(h.session)
-		if after, _ := h.throughPlugin(size); after-before == libraries {
-			return
-		}
-	}
-	h.t.Errorf("the stacks through %d libraries never are all whole", libraries)
-}
-
-func testStacksLibraryDebugFrame(t *testing.T) {
-	h := startHost(t)
-	h.load(buildPlugin(t, 117, "-g", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables"),
-		"debug.so")
-	h.mustFollow(117)
-}
-
 func testStacksLibraryWithoutUnwind(t *testing.T) {
-	bare := []string{
-		"-shared", "-fPIC", "-fno-asynchronous-unwind-tables", "-fno-unwind-tables",
-		"-g0",
-	}
-
-	t.Run("with frame pointers", func(t *testing.T) {
-		h := startHost(t)
-		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=115", "-fno-omit-frame-pointer")...),
-			"bare.so")
-		h.mustEventually(115, func(s *growth.Stack) bool {
+	const size = 115
+	for flag, wanted := range map[string]func(*growth.Stack) bool{
+		"-fno-omit-frame-pointer": func(s *growth.Stack) bool {
 			return s.Truncated == "" && len(s.Frames) > 2 &&
 				strings.HasSuffix(functions(s)[2], "[by frame pointer]")
-		})
-	})
-
-	t.Run("without", func(t *testing.T) {
-		h := startHost(t)
-		h.load(tracertest.Build(t, "plugin.c", append(bare, "-DSIZE=116", "-fomit-frame-pointer")...),
-			"bare.so")
-		h.mustEventually(116, func(s *growth.Stack) bool {
+		},
+		"-fomit-frame-pointer": func(s *growth.Stack) bool {
 			return s.Truncated != "" && functions(s)[1] == "plugin_inner"
+		},
+	} {
+		t.Run(flag, func(t *testing.T) {
+			h := startHost(t)
+			library := buildPlugin(t, size, "-fno-asynchronous-unwind-tables", "-fno-unwind-tables", "-g0",
+				flag)
+			h.load(library, "bare.so")
+			h.mustEventually(size, wanted)
 		})
-	})
+	}
 }
 
 // mustEventually calls the libraries until a stack of such an allocation is as wanted.
@@ -251,11 +181,7 @@ func testStacksMoreStacksRing(t *testing.T) {
 // cutStacks returns how many stacks were taken, and how many of them are truncated.
 func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	t.Helper()
-	events, losses, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	events, losses := counters(t, s)
 	for _, l := range losses {
 		if l.Kind == growth.LossTruncatedStacks || l.Kind == growth.LossPythonFrames {
 			cut += l.Count

@@ -27,7 +27,6 @@ func TestPython(t *testing.T) {
 // folder of its own sees no file of ours.
 const runArgument = `import sys; exec(compile(sys.argv[1], "frames.py", "exec"))`
 
-// frames is the command that runs testdata/frames.py.
 func frames(t *testing.T, python ...string) *exec.Cmd {
 	t.Helper()
 	source, err := os.ReadFile(tracertest.Source("frames.py"))
@@ -119,7 +118,6 @@ func testPythonProgramLoadsPython(t *testing.T) {
 	mustAgreeWithInterpreter(t, target, s)
 }
 
-// A pythonFrame is a frame as frames.py reports it.
 type pythonFrame struct {
 	Function, File  string
 	Line, StartLine int
@@ -195,11 +193,7 @@ const tooManyFrames = "too many frames"
 // losses by reason, but for stacks that are too long.
 func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	t.Helper()
-	_, list, err := s.Counters()
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	_, list := counters(t, s)
 	counts := make(map[string]uint64)
 	for _, l := range list {
 		if !strings.Contains(l.Cause, tooManyFrames) {

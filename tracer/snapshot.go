@@ -44,13 +44,14 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 			held.Add(t.stacks.Get(key.ID), growth.KindHeap, "", sum)
 		}
 	}
+	held.AddEvidence(estimator)
+
 	if err := s.scanner.addTo(snapshot, held, s.objects, onGPUs.Pins); err != nil {
 		return nil, err
 	}
 
 	s.gpus.addTo(onGPUs, snapshot, held)
 	attribution.Attribute(snapshot)
-	held.AddEvidence(estimator)
 	snapshot.Holdings = held.List()
 	snapshot.Took = time.Since(began)
 	return snapshot, nil

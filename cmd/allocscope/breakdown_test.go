@@ -61,75 +61,56 @@ func (l loader) train(steps int) (leaked int64) {
 	return leaked
 }
 
-// leakLine is the line that leaks, as the text of a frame ends.
-func leakLine(t *testing.T) string {
+// leakLine is the line of a program that leaks, as the text of a frame ends.
+func leakLine(t *testing.T, program string) string {
 	t.Helper()
-	text, err := os.ReadFile(tracertest.Source("loader.py"))
+	text, err := os.ReadFile(tracertest.Source(program))
 	if err != nil {
 		t.Fatal(err)
 	}
 
 	before, _, found := strings.Cut(string(text), "# LEAK")
 	if !found {
-		t.Fatal("loader.py has no line that is marked as # LEAK")
+		t.Fatalf("%s has no line that is marked as # LEAK", program)
 	}
-	return fmt.Sprintf("loader.py:%d)", strings.Count(before, "\n")+1)
+	return fmt.Sprintf("%s:%d)", program, strings.Count(before, "\n")+1)
 }
 
-// TestBreakdown traces a real trainer with workers, with source heap and without. readSummary
-// checks that all rows sum to the RSS of the kernel.
+// TestBreakdown traces a real trainer with workers. readSummary checks that all rows sum to the RSS
+// of the kernel.
 func TestBreakdown(t *testing.T) {
 	t.Parallel()
 	l := startLoader(t, 0, 0)
 	before := l.train(10)
-	withHeap, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
-	withoutHeap, otherFolder := tracing(t, l.Target, "--sources", "mapping,fault,step", "--warmup",
-		loaderWarmup)
-	withHeap.awaitFile(dir, baselineFile)
-	withoutHeap.awaitFile(otherFolder, baselineFile)
-
+	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--warmup", loaderWarmup)
+	c.awaitFile(dir, baselineFile)
 	leaked := l.train(100) - before
-	withHeap.interrupt()
-	withoutHeap.interrupt()
-	t.Logf("%s\n%s", withHeap.stdout.String(), withoutHeap.stdout.String())
+	c.interrupt()
 
 	s := readSummary(t, dir)
 	grown := *s.RSS.EndBytes - *s.RSS.BaselineBytes
 	rows := rowsOf(&s, l.PID())
-	if line := leakLine(t); rows[0].Kind != growth.KindHeap || !strings.Contains(rows[0].Name,
+	if line := leakLine(t, "loader.py"); rows[0].Kind != growth.KindHeap || !strings.Contains(rows[0].Name,
 		line) {
 		t.Errorf("the first row is %+v, want heap of %s", rows[0], line)
 	}
 
+	var unexplained int64
+	for _, r := range rows {
+		if r.Kind == growth.KindUnexplained {
+			unexplained += r.DeltaBytes
+		}
+	}
 	mustBePart(t, "the leak", rows[0].DeltaBytes, leaked, grown)
+	mustBePart(t, "unexplained", unexplained, 0, grown)
+
 	for _, pid := range childrenOf(t, l.PID()) {
 		isWorker := func(p summary.Resident) bool {
-			return p.Process == pid &&
-				p.Role == growth.RoleLoaderWorker
+			return p.Process == pid && p.Role == growth.RoleLoaderWorker
 		}
 		if !slices.ContainsFunc(s.Residents, isWorker) {
 			t.Errorf("worker %d is not among %+v", pid, s.Residents)
 		}
-	}
-
-	other := readSummary(t, otherFolder)
-	for _, r := range other.Breakdown {
-		isHeapDetail := r.Kind == growth.KindRetained || r.Kind == growth.KindMetadata
-		if isHeapDetail || strings.Contains(r.Name, "(loader.py:") {
-			t.Errorf("without source heap: %+v", r)
-		}
-	}
-
-	mustSay(t, "stdout", withoutHeap.stdout.String(), "Allocation sites of heap memory are unknown")
-
-	for _, s := range []*summary.Summary{&s, &other} {
-		var unexplained int64
-		for _, r := range rowsOf(s, l.PID()) {
-			if r.Kind == growth.KindUnexplained {
-				unexplained += r.DeltaBytes
-			}
-		}
-		mustBePart(t, "unexplained", unexplained, 0, grown)
 	}
 }
 
@@ -153,6 +134,10 @@ func TestBreakdownCopies(t *testing.T) {
 	c.interrupt()
 
 	s := readSummary(t, dir)
+	if state := states(s)["heap"]; state != summary.SourceOff {
+		t.Errorf("source heap is %s", state)
+	}
+
 	var copied int64
 	for _, row := range s.Breakdown {
 		if slices.Contains(workers, row.Process) && row.Kind == growth.KindCOW {

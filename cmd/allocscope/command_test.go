@@ -174,10 +174,10 @@ func (c *command) await(what string, isTrue func() bool) {
 	}
 }
 
-// awaitTracing waits until allocscope counts.
-func (c *command) awaitTracing() {
+// awaitLine waits until allocscope has said something on standard error.
+func (c *command) awaitLine(words string) {
 	c.t.Helper()
-	c.await("it traces", func() bool { return strings.Contains(c.stderr.String(), "tracing ") })
+	c.await("it says "+words, func() bool { return strings.Contains(c.stderr.String(), words) })
 }
 
 // awaitFile waits until a file of a folder has been written.
@@ -200,6 +200,13 @@ func eventually(t *testing.T, what string, isTrue func() bool) {
 		if time.Now().After(deadline) {
 			t.Fatalf("waited in vain until %s", what)
 		}
+	}
+}
+
+func writeFile(t *testing.T, path, text string, mode os.FileMode) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), mode); err != nil {
+		t.Fatal(err)
 	}
 }
 
@@ -276,47 +283,32 @@ func mustSay(t *testing.T, where, text string, words ...string) {
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// readStatus is a line of /proc/PID/status, in the kernel's words.
-func readStatus(pid int, name string) (string, error) {
+// statusOf is a line of /proc/PID/status, in the kernel's words.
+func statusOf(t *testing.T, pid int, name string) string {
+	t.Helper()
 	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	if err != nil {
-		return "", err
+		t.Fatal(err)
 	}
 
 	for line := range strings.Lines(string(raw)) {
 		if value, ok := strings.CutPrefix(line, name+":"); ok {
-			return strings.TrimSpace(value), nil
+			return strings.TrimSpace(value)
 		}
 	}
-	return "", fmt.Errorf("/proc/%d/status has no %s", pid, name)
+
+	t.Fatalf("/proc/%d/status has no %s", pid, name)
+	return ""
 }
 
-func statusOf(t *testing.T, pid int, name string) string {
-	t.Helper()
-	value, err := readStatus(pid, name)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return value
-}
-
-// readRSS is the resident memory of a process in bytes.
-func readRSS(pid int) (int64, error) {
-	text, err := readStatus(pid, "VmRSS")
-	if err != nil {
-		return 0, err
-	}
-	kib, err := strconv.ParseInt(strings.TrimSuffix(text, " kB"), 10, 64)
-	return kib << 10, err
-}
-
+// rssOf is the resident memory of a process in bytes.
 func rssOf(t *testing.T, pid int) int64 {
 	t.Helper()
-	rss, err := readRSS(pid)
+	kib, err := strconv.ParseInt(strings.TrimSuffix(statusOf(t, pid, "VmRSS"), " kB"), 10, 64)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return rss
+	return kib << 10
 }
 
 // awaitState waits until a process is in a state as ps names it.
@@ -325,23 +317,4 @@ func awaitState(t *testing.T, pid int, state string) {
 	eventually(t, fmt.Sprintf("process %d is in state %s", pid, state), func() bool {
 		return strings.HasPrefix(statusOf(t, pid, "State"), state)
 	})
-}
-
-// libcOf is the path of the C library that a process maps.
-func libcOf(t *testing.T, pid int) string {
-	t.Helper()
-	raw, err := os.ReadFile(fmt.Sprintf("/proc/%d/maps", pid))
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	for line := range strings.Lines(string(raw)) {
-		if fields := strings.Fields(line); len(fields) == 6 && strings.Contains(fields[5],
-			"/libc.so.6") {
-			return fields[5]
-		}
-	}
-
-	t.Fatalf("process %d maps no libc.so.6", pid)
-	return ""
 }

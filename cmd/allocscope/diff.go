@@ -66,8 +66,8 @@ func runDiff(out io.Writer, flags diffFlags, before, after string) error {
 
 	result, err := compareFiles(flags, before, after)
 	if err != nil {
-		return fmt.Errorf("compare %s with %s: %w", units.Printable(before),
-			units.Printable(after), err)
+		return fmt.Errorf("compare %s with %s: %w", units.Name(before),
+			units.Name(after), err)
 	}
 
 	if flags.html != "" {

@@ -3,7 +3,6 @@ package main
 import (
 	"bytes"
 	"encoding/json"
-	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -13,9 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/cmd/allocscope/console"
 	"github.com/allocscope/allocscope/export/compare"
-	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/profile"
-	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -96,11 +93,9 @@ func diffOf(arguments ...string) (string, error) {
 // diffProfile writes a profile of objects of 1000 bytes in one function, and returns its path.
 func diffProfile(t *testing.T, name, function string, objects int64) string {
 	t.Helper()
+	frame := growth.Frame{Function: function, File: "/src/x.py", Line: 7, Python: true}
 	held := growth.Holding{
-		Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{
-			Function: function, File: "/src/x.py",
-			Line: 7, Python: true,
-		}}}, Kind: growth.KindHeap,
+		Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{frame}}, Kind: growth.KindHeap,
 		InuseObjects: float64(objects), InuseBytes: 1000 * objects, ResidentBytes: 1000 * objects,
 	}
 
@@ -111,10 +106,7 @@ func diffProfile(t *testing.T, name, function string, objects int64) string {
 	}
 
 	path := filepath.Join(t.TempDir(), name)
-	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	writeFile(t, path, file.String(), 0o600)
 	return path
 }
 
@@ -149,63 +141,27 @@ func testDiffHostile(t *testing.T) {
 	}
 }
 
+// Package compare proves which profiles and traces cannot be compared.
 func testDiffRefusals(t *testing.T) {
-	pp, dir, damaged := diffProfile(t, "a", "f", 1), t.TempDir(), filepath.Join(t.TempDir(),
-		"damaged")
-	if err := os.WriteFile(damaged, []byte("no profile"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
-	incomplete := t.TempDir()
-	var sum bytes.Buffer
-	if err := (&summary.Summary{}).Write(&sum); err != nil {
-		t.Fatal(err)
-	}
-
-	if err := os.WriteFile(filepath.Join(incomplete, folder.SummaryFile), sum.Bytes(),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-
-	pipe := filepath.Join(t.TempDir(), "pipe")
+	pp, dir, unfinished := diffProfile(t, "a", "f", 1), t.TempDir(), summaryFolder(t)
+	pipe := filepath.Join(dir, "pipe")
 	if err := unix.Mkfifo(pipe, 0o600); err != nil {
 		t.Fatal(err)
 	}
 
-	for name, test := range map[string]struct {
-		arguments []string
-		says      string
-	}{
-		"nothing there": {[]string{pp, "/nowhere"}, "no such file"},
-		"folder and profile": {
-			[]string{dir, pp},
-			"one is a folder and the other a file",
-		},
-		"no trace's folder": {[]string{dir, dir}, "no summary.json"},
-		"a file is missing": {[]string{incomplete, incomplete}, "growth.pb.gz"},
-		"damaged":           {[]string{pp, damaged}, "damaged"},
-		"not a file":        {[]string{pp, pipe}, "not a regular file"},
-		"sample type":       {[]string{pp, pp, "--sample", "cpu"}, `"cpu"`},
-		"profiles by step": {
-			[]string{pp, pp, "--per", "step"},
-			"profiles have no rate",
-		},
-		"unit": {
-			[]string{pp, pp, "--per", "hour"},
-			"neither min nor step",
-		},
-		"limit":                {[]string{pp, pp, "--limit", "-1"}, "negative"},
-		"page where a pipe is": {[]string{pp, pp, "--html", pipe}, "not a regular file"},
-		"page without a folder": {
-			[]string{pp, pp, "--html", "/nowhere/x.html"},
-			"/nowhere",
-		},
+	for says, arguments := range map[string][]string{
+		"no such file":                         {pp, "/nowhere"},
+		"one is a folder and the other a file": {dir, pp},
+		"growth.pb.gz":                         {unfinished, unfinished},
+		"no summary.json":                      {dir, dir},
+		"damaged":                              {pp, "/bin/true"},
+		"not a regular file":                   {pp, pipe},
+		"neither min nor step":                 {pp, pp, "--per", "hour"},
+		"negative":                             {pp, pp, "--limit", "-1"},
+		"there already":                        {pp, pp, "--html", pipe},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if _, err := diffOf(test.arguments...); err == nil || !strings.Contains(err.Error(),
-				test.says) {
-				t.Errorf("%v, want %q", err, test.says)
-			}
-		})
+		if _, err := diffOf(arguments...); err == nil || !strings.Contains(err.Error(), says) {
+			t.Errorf("%q: %v, want %q", arguments, err, says)
+		}
 	}
 }

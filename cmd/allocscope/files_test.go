@@ -2,7 +2,7 @@ package main
 
 import (
 	"encoding/json"
-	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -50,12 +50,9 @@ func readProfile(t *testing.T, dir, name string) *profile.Profile {
 // values of a sample, by the types that allocscope writes, without what is resident.
 type values struct{ allocObjects, allocSpace, inuseObjects, inuseSpace int64 }
 
-// sampleValues are those of all types.
-type sampleValues [5]int64
-
 // flat sums the samples whose leaf is the function.
 func flat(p *profile.Profile, function string) values {
-	var sum sampleValues
+	var sum [5]int64
 	for _, s := range p.Sample {
 		if s.Location[0].Line[0].Function.Name == function {
 			for i, v := range s.Value {
@@ -75,27 +72,6 @@ func total(p *profile.Profile, kind growth.Kind) (inuseObjects, inuseSpace int64
 		}
 	}
 	return inuseObjects, inuseSpace
-}
-
-// byStack sums the samples by kind and stack.
-func byStack(p *profile.Profile) map[string]sampleValues {
-	sums := make(map[string]sampleValues)
-	for _, s := range p.Sample {
-		key := s.Label["kind"][0]
-		for _, l := range s.Location {
-			key += fmt.Sprintf(" %#x %s", l.Address,
-				l.Line[0].Function.Name) // an unknown site has no address
-		}
-
-		sum := sums[key]
-		for i, v := range s.Value {
-			sum[i] += v
-		}
-
-		sums[key] = sum
-	}
-
-	return sums
 }
 
 func mustHold(t *testing.T, what string, got, want values) {
@@ -180,66 +156,36 @@ func mustHaveEnded(t *testing.T, dir, why string) summary.Summary {
 	return s
 }
 
-// account is what the rows of one process sum to, in bytes.
-type account struct {
-	start, end  int64
-	unexplained int // rows of that kind
-}
-
 // mustBalance checks for the rows of each process to sum to its RSS, as the kernel counts, to the
 // byte, and those of the tree to no more than all of them together.
 func mustBalance(t *testing.T, s *summary.Summary) {
 	t.Helper()
-	sums, all := accountsOf(t, s), account{}
+	type rss struct{ start, end int64 }
+	want, all := make(map[int]rss), rss{}
 	for _, r := range s.Residents {
 		start, end := bytesOf(r.StartBytes), bytesOf(r.EndBytes)
-		if sum := sums[r.Process]; sum != (account{start, end, 1}) {
-			t.Errorf("the rows of PID %d sum to %+v, want %d, %d and one row unexplained",
-				r.Process, sum, start, end)
-		}
-
-		all.start, all.end = all.start+start, all.end+end
-		if r.Process == s.Process.PID {
-			mustBeAt(t, "at the baseline", s.RSS.BaselineBytes, start)
-			mustBeAt(t, "at the end", s.RSS.EndBytes, end)
+		want[r.Process] = rss{start, end}
+		all = rss{all.start + start, all.end + end}
+		if known := (rss{bytesOf(s.RSS.BaselineBytes), bytesOf(s.RSS.EndBytes)}); known !=
+			want[r.Process] && r.Process == s.Process.PID {
+			t.Errorf("RSS %+v, in the breakdown %+v", known, want[r.Process])
 		}
 	}
 
-	if tree := sums[0]; tree.start > all.start || tree.end > all.end {
-		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree,
-			all)
-	}
-
-	for pid := range sums {
-		if pid != 0 && !slices.ContainsFunc(s.Residents,
-			func(r summary.Resident) bool { return r.Process == pid }) {
-			t.Errorf("rows of PID %d, which is none of %+v", pid, s.Residents)
-		}
-	}
-}
-
-// accountsOf sums the rows of each process; the tree's are those of PID 0.
-func accountsOf(t *testing.T, s *summary.Summary) map[int]account {
-	t.Helper()
-	sums := make(map[int]account)
+	got := make(map[int]rss)
 	for _, row := range s.Breakdown {
-		if row.DeltaBytes != row.EndBytes-row.StartBytes {
-			t.Errorf("%+v does not add up", row)
+		if row.Kind != growth.KindSwapped {
+			sum := got[row.Process]
+			got[row.Process] = rss{sum.start + row.StartBytes, sum.end + row.EndBytes}
 		}
-		if row.Kind == growth.KindSwapped {
-			continue
-		}
-
-		sum := sums[row.Process]
-		sum.start, sum.end = sum.start+row.StartBytes, sum.end+row.EndBytes
-		if row.Kind == growth.KindUnexplained {
-			sum.unexplained++
-		}
-
-		sums[row.Process] = sum
 	}
 
-	return sums
+	if tree := got[0]; tree.start > all.start || tree.end > all.end {
+		t.Errorf("the rows of the tree sum to %+v, more than those of its processes, %+v", tree, all)
+	}
+	if delete(got, 0); !maps.Equal(got, want) {
+		t.Errorf("the rows sum to %+v by process, and RSS is %+v", got, want)
+	}
 }
 
 // bytesOf is a size of the summary; 0: there was nothing.
@@ -248,14 +194,6 @@ func bytesOf(size *int64) int64 {
 		return 0
 	}
 	return *size
-}
-
-// mustBeAt checks for the summary's RSS to be that of the breakdown.
-func mustBeAt(t *testing.T, when string, rss *int64, want int64) {
-	t.Helper()
-	if rss == nil || *rss != want {
-		t.Errorf("RSS of %d bytes %s, in the breakdown %d", bytesOf(rss), when, want)
-	}
 }
 
 // checkBreakdown checks for the kernel's numbers in the summary and, to the byte, in the profiles.

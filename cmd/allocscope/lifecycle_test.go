@@ -272,12 +272,6 @@ func testKilledOnGPU(t *testing.T) {
 		}
 	}
 	held.mustVanish(t, c)
-
-	again, dir := tracing(t, target)
-	again.interrupt()
-	if state := states(readSummary(t, dir))["cuda"]; state != summary.SourceAttached {
-		t.Errorf("source cuda of the next trace is %s", state)
-	}
 }
 
 // kernelObjects are the BPF programs and links that a process has open, by ID. A link has the name

@@ -51,18 +51,14 @@ func testFlags(t *testing.T) {
 	pid, sources := itoa(startSteps(t).PID()), strings.Join(source.Names(), ", ")
 	for flags, words := range map[string][]string{
 		"":                             {"pid"},
-		"--pid many":                   {`"many"`, "--pid"},
 		"--pid 0":                      {"pid 0", "no such process"},
 		"--pid 2147483647":             {"pid 2147483647", "no such process"},
 		"--pid 2":                      {"pid 2", "kernel thread"},
-		"--interval 0":                 {`"0"`, "--interval", "between 1 byte and 1 GiB"},
-		"--overhead 101%":              {`"101%"`, "--overhead", "at most 100%"},
 		"--duration long":              {`"long"`, "--duration", "5m"},
 		"--duration 5s --warmup 5s":    {"--warmup 5s", "end of the trace", "5s"},
 		"--duration 1m --warmup 2m":    {"--warmup 2m", "end of the trace", "1m"},
 		"--snapshot-every 99ms":        {"--snapshot-every", "99ms", "100ms"},
 		"--max-live 0":                 {"--max-live 0", "1"},
-		"--max-live 2000000000":        {"--max-live", "1073741824"},
 		"--native some":                {"--native", "outside", "all"},
 		"--tolerable 5MB/step":         {"--tolerable", "no steps"},
 		"--step-symbol libpasses":      {"--step-symbol", "LIB:SYMBOL"},
@@ -75,8 +71,7 @@ func testFlags(t *testing.T) {
 			"no source could be attached", "heap: ", "mapping: ",
 			"fault: ",
 		},
-		"--sampling 5": {"--sampling"},
-		"4242":         {"4242"},
+		"4242": {"4242"},
 	} {
 		t.Run(flags, func(t *testing.T) {
 			dir := newFolder(t)

@@ -1,12 +1,10 @@
 package main
 
 import (
-	"encoding/csv"
 	"errors"
 	"fmt"
 	"math"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -18,152 +16,37 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/page/pagetest"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
 )
 
-// timeline is the columns of timeline.csv, by name; NaN where a field is empty.
-type timeline map[string][]float64
-
-func readTimelineFile(t *testing.T, dir string) timeline {
-	t.Helper()
-	records, err := csv.NewReader(strings.NewReader(readFile(t, dir,
-		folder.TimelineFile))).ReadAll()
-	if err != nil || len(records) < 10 {
-		t.Fatalf("%d rows of %s: %v", len(records), folder.TimelineFile, err)
-	}
-
-	columns := make(timeline)
-	for column, name := range records[0] {
-		for _, record := range records[1:] {
-			value, err := strconv.ParseFloat(record[column], 64)
-			if err != nil {
-				value = math.NaN()
-			}
-			columns[name] = append(columns[name], value)
-		}
-	}
-
-	return columns
-}
-
-// plot is the timeline of a page, which shows a stretch of an axis.
-type plot struct {
-	reader
-	timeline
-	axis     string // the column along the axis
-	from, to float64
-}
-
-const (
-	plotArea  = "#timeline-chart .u-over"
-	shownAt   = "#timeline-chart .moment"
-	slider    = "#timeline-chart [role=slider]"
-	shownRSS  = `#timeline-chart .legend label:has([data-curve="rss"]) .value`
-	curveRSS  = `#timeline-chart .legend label:has([data-curve="rss"]) input`
-	stepsAxis = `#timeline-chart input[value="step"]`
-)
-
-func (report readable) plot(t *testing.T, view pagetest.View) *plot {
-	t.Helper()
-	p := &plot{reader: report.open(t, view), timeline: readTimelineFile(t, report.folder)}
-	p.along("time_s")
-	return p
-}
-
-// along says that the plot shows the whole of an axis.
-func (p *plot) along(axis string) {
-	p.axis = axis
-	p.from, p.to = slices.Min(known(p.timeline[axis])), slices.Max(known(p.timeline[axis]))
-}
-
-func known(values []float64) []float64 {
-	return slices.DeleteFunc(slices.Clone(values), math.IsNaN)
-}
-
-// point moves the mouse to a place from 0, the left end of the plot, to 1.
-func (p *plot) point(part float64) {
-	p.t.Helper()
-	p.must(p.Move(p.box(plotArea).At(part, 0.4)))
-}
-
-// at is the row that lies nearest to a place of the plot, of those that it shows.
-func (p *plot) at(part float64) int {
-	place, nearest, least := p.from+part*(p.to-p.from), -1, math.Inf(1)
-	for row, value := range p.timeline[p.axis] {
-		if value < p.from || value > p.to {
-			continue
-		}
-		if distance := math.Abs(value - place); distance < least {
-			nearest, least = row, distance
-		}
-	}
-	return nearest
-}
-
-// mustShow checks for the values of a row, as the CSV has them, in the legend.
-func (p *plot) mustShow(row int) {
-	p.t.Helper()
-	second := int(math.Round(p.timeline["time_s"][row]))
-	want := units.Bytes(p.timeline["rss_bytes"][row])
-	if got := p.text(shownRSS); got != want {
-		p.t.Errorf("RSS of row %d (%.3f s) is shown as %q, want %q", row, p.timeline["time_s"][row],
-			got, want)
-	}
-
-	wanted := []string{"0:" + strconv.Itoa(100 + second)[1:]}
-	if steps := p.timeline["steps"][row]; !math.IsNaN(steps) {
-		wanted = append(wanted, "step "+strconv.FormatFloat(steps, 'f', 0, 64))
-	}
-
-	for _, text := range wanted {
-		if got := p.text(shownAt); !strings.Contains(got, text) {
-			p.t.Errorf("the moment of row %d is shown as %q, want %q in it", row, got, text)
-		}
-	}
-}
-
-// place is where a row lies, from 0 to 1, and whether no other row lies so near that the mouse
-// cannot tell them apart.
-func (p *plot) place(row int) (part float64, alone bool) {
-	const apart = 4 // px
-	pixels := p.box(plotArea).Width / (p.to - p.from)
-	value := p.timeline[p.axis][row]
-	near := 0
-
-	for _, other := range p.timeline[p.axis] {
-		if math.Abs(other-value)*pixels < apart {
-			near++
-		}
-	}
-	return (value - p.from) / (p.to - p.from), near == 1
-}
-
-// mustSpan points at rows along the plot, and checks for those that lie there between these values
-// of the axis.
-func (p *plot) mustSpan(from, to float64) {
-	p.t.Helper()
-	p.from, p.to = from, to
-	shown := 0
-
-	for _, part := range []float64{0.02, 0.2, 0.41, 0.6, 0.83, 0.98} {
-		row := p.at(part)
-		if place, alone := p.place(row); alone {
-			p.point(min(max(place, 0.001), 0.999))
-			p.mustShow(row)
-			shown++
-		}
-	}
-
-	if shown < 4 {
-		p.t.Errorf("%d rows between %g and %g can be told apart: the test is wrong", shown, from,
-			to)
-	}
-}
-
+// checkHover compares the values under the mouse with the rows of timeline.csv.
 func checkHover(t *testing.T, report readable) {
+	const (
+		plot     = "#timeline-chart .u-over"
+		moment   = "#timeline-chart .moment"
+		shownRSS = `#timeline-chart .legend label:has([data-curve="rss"]) .value`
+	)
+
+	rows := readTimeline(t, report.folder)
+	first, last := rows[0].Elapsed, rows[len(rows)-1].Elapsed
 	for _, view := range views() {
-		p := report.plot(t, view)
-		p.mustSpan(p.from, p.to)
-		p.mustBeSound()
+		r := report.open(t, view)
+		for _, part := range []float64{0, 0.2, 0.4, 0.6, 0.8, 0.9} {
+			row := rows[int(part*float64(len(rows)))]
+			at := float64(row.Elapsed-first) / float64(last-first)
+			r.must(r.Move(r.box(plot).At(max(at, 0.001), 0.4)))
+			if got, want := r.text(shownRSS), units.Bytes(float64(row.RSS)); got != want {
+				t.Errorf("RSS at %s is shown as %q, want %q", row.Elapsed, got, want)
+			}
+
+			second := int(math.Round(row.Elapsed.Seconds()))
+			want := fmt.Sprintf("%d:%02d", second/60, second%60)
+			if got := r.text(moment); !strings.Contains(got, want) || row.Steps != growth.Unknown &&
+				!strings.Contains(got, fmt.Sprint("step ", row.Steps)) {
+				t.Errorf("%s is shown as %q, want %s and step %d", row.Elapsed, got, want, row.Steps)
+			}
+		}
+		r.mustBeSound()
 	}
 }
 
@@ -211,25 +94,16 @@ func (r reader) frames() []frame {
 	return frames
 }
 
-// A cumulatedRow is a row of `go tool pprof -top -cum`.
-type cumulatedRow struct {
-	function string
-	bytes    float64
-}
-
-// visibleGrowth is growth.pb.gz without stacks that shrank, which a flame graph cannot show. Stacks
-// that differ in addresses alone are one.
-func visibleGrowth(t *testing.T, dir string) (p *profile.Profile, total float64) {
+// visibleGrowth writes growth.pb.gz without stacks that shrank, which a flame graph cannot show, and
+// sums the rest. Stacks that differ in addresses alone are one.
+func visibleGrowth(t *testing.T, dir string) (path string, total float64) {
 	t.Helper()
-	p = readProfile(t, dir, folder.GrowthFile)
+	p := readProfile(t, dir, folder.GrowthFile)
 	for _, s := range p.Sample {
 		s.Label, s.NumLabel = map[string][]string{"pid": s.Label["pid"]}, nil
 	}
 
-	err := p.RemoveUninteresting()
-	if err == nil {
-		p, err = profile.Merge([]*profile.Profile{p})
-	}
+	p, err := profile.Merge([]*profile.Profile{p})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +120,16 @@ func visibleGrowth(t *testing.T, dir string) (p *profile.Profile, total float64)
 	for _, s := range p.Sample {
 		total += float64(s.Value[index])
 	}
-	return p, total
+
+	path = filepath.Join(t.TempDir(), folder.GrowthFile)
+	file, err := os.Create(path)
+	if err == nil {
+		err = errors.Join(p.Write(file), file.Close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path, total
 }
 
 // linesOf is the process, functions and lines of a sample.
@@ -258,42 +141,6 @@ func linesOf(s *profile.Sample) string {
 		}
 	}
 	return text
-}
-
-// pprofCumulated returns pprof's functions with most resident bytes, and the sum of all.
-func pprofCumulated(t *testing.T, dir string) (top []cumulatedRow, total float64) {
-	t.Helper()
-	p, total := visibleGrowth(t, dir)
-	path := filepath.Join(t.TempDir(), folder.GrowthFile)
-	file, err := os.Create(path)
-	if err == nil {
-		err = errors.Join(p.Write(file), file.Close())
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	out, err := exec.Command("go", "tool", "pprof", "-top", "-cum", "-unit=B", "-nodecount=60",
-		"-sample_index=resident_space", path).Output()
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	_, table, _ := strings.Cut(string(out), "cum%\n")
-	for line := range strings.Lines(table) {
-		fields := strings.Fields(line)
-		bytes, err := strconv.ParseFloat(strings.TrimSuffix(fields[3], "B"), 64)
-		if err != nil {
-			t.Fatalf("%q: %v", line, err)
-		}
-		function := strings.TrimSuffix(strings.Join(fields[5:], " "), " (inline)")
-		top = append(top, cumulatedRow{function, bytes})
-	}
-
-	if len(top) < 5 {
-		t.Fatalf("pprof prints\n%s", out)
-	}
-	return top, total
 }
 
 // outermost returns the frames of a function that do not stand below another one of it.
@@ -313,17 +160,28 @@ func outermost(frames []frame, function string) (found []frame) {
 func checkFlameWidths(t *testing.T, report readable) {
 	r := report.open(t, pagetest.View{})
 	frames := r.frames()
-	top, total := pprofCumulated(t, report.folder)
 	whole := frames[0].Width
+	path, total := visibleGrowth(t, report.folder)
+	top := pprofTop(t, "-cum", "-unit=B", "-sample_index=resident_space", path)
+	if len(top) < 5 {
+		t.Fatalf("pprof prints %q", top)
+	}
 
-	for _, row := range top {
+	for _, row := range top[:min(len(top), 60)] {
+		columns := strings.SplitN(row, " ", 3) // flat, cum, name
+		bytes, err := strconv.ParseFloat(strings.TrimSuffix(columns[1], "B"), 64)
+		if err != nil {
+			t.Fatalf("%q: %v", row, err)
+		}
+
+		function := strings.TrimSuffix(columns[2], " (inline)")
 		width := 0.0
-		for _, f := range outermost(frames, row.function) {
+		for _, f := range outermost(frames, function) {
 			width += f.Width
 		}
-		if want := row.bytes / total * whole; math.Abs(width-want) > 0.01*whole {
-			t.Errorf("%s is %.1f of %.1f px wide, want %.1f: %.0f of %.0f bytes", row.function,
-				width, whole, want, row.bytes, total)
+		if want := bytes / total * whole; math.Abs(width-want) > 0.01*whole {
+			t.Errorf("%s is %.1f of %.1f px wide, want %.1f: %.0f of %.0f bytes", function, width,
+				whole, want, bytes, total)
 		}
 	}
 	r.mustBeSound()

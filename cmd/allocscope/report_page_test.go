@@ -34,9 +34,7 @@ func TestReportPage(t *testing.T) {
 		name  string
 		check func(t *testing.T, report readable)
 	}{
-		{"opens without a word in the console, a request or a breach of its policy", checkOpening},
-		{"fits a phone", checkPhone},
-		{"is accessible", checkAccessible},
+		{"is sound, accessible and no wider than the window in every view", checkViews},
 		{"shows the values under the mouse", checkHover},
 		{"has a flame graph as wide as pprof counts", checkFlameWidths},
 		{"finds functions in the flame graph", checkFlameSearch},
@@ -53,31 +51,23 @@ func TestReportPage(t *testing.T) {
 	}
 }
 
-// traceForReport traces a trainer with workers that leaks by two lines, makes steps, rests for a
-// while, and marks an epoch and a validation.
+// traceForReport traces a trainer with workers that leaks by two lines.
 func traceForReport(t *testing.T) string {
 	t.Helper()
 	l := startLoader(t, 0, 128<<10)
 	c, dir := tracing(t, l.Target, "--interval", "64KiB", "--snapshot-every", "1s")
-	rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") - 1 }
-
-	train := func(more int) {
-		for wanted := rows() + more; rows() < wanted; {
+	train := func(seconds int) {
+		rows := func() int { return strings.Count(readFile(t, dir, folder.TimelineFile), "\n") }
+		for wanted := rows() + seconds; rows() < wanted; {
 			l.train(10)
 		}
 	}
 
-	mark := func(text string) { call(t, "mark", "--pid", itoa(l.PID()), text).mustEnd(0) }
 	for !hasFunction(t, dir, "Album.keep") { // stacks are cut while the unwind tables are made
 		train(1)
 	}
 
-	train(6)
-	mark("epoch 1")
-	resting := rows()
-	c.await("it has rested", func() bool { return rows() >= resting+5 })
-	mark("validation")
-	train(8)
+	train(20)
 	c.interrupt()
 	if len(readSummary(t, dir).Accumulating) < 2 {
 		t.Fatal("fewer than two stacks accumulate: the test is wrong")
@@ -97,50 +87,33 @@ func hasFunction(t *testing.T, dir, name string) bool {
 		func(f *profile.Function) bool { return f.Name == name })
 }
 
-func checkOpening(t *testing.T, report readable) {
+// chartsDrawn is true in a page whose scripts have run.
+const chartsDrawn = "document.querySelector('#timeline-chart canvas') && " +
+	"document.querySelector('#flame-chart svg g')"
+
+func checkViews(t *testing.T, report readable) {
+	class := string(readSummary(t, report.folder).Class)
 	for _, view := range views() {
 		t.Run(view.String(), func(t *testing.T) {
 			r := report.open(t, view)
-			r.must(r.Await("document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
-			if got, want := r.text("#verdict h1"),
-				string(readSummary(t, report.folder).Class); !strings.HasPrefix(
-				strings.ToLower(got), strings.SplitN(want, "-", 2)[0]) {
-				t.Errorf("the headline %q does not begin with the verdict %s", got, want)
+			r.must(r.Await(chartsDrawn))
+			if got := r.text("#verdict h1"); !strings.HasPrefix(strings.ToLower(got),
+				strings.SplitN(class, "-", 2)[0]) {
+				t.Errorf("the headline %q does not begin with the verdict %s", got, class)
 			}
 
+			r.openDetails()
+			r.must(r.Settle())
+			if width := eval[int64](r, "document.scrollingElement.scrollWidth"); width > view.Width {
+				t.Errorf("the page is %d px wide", width)
+			}
+			if width := eval[int64](r, "innerWidth"); width > view.Width {
+				t.Errorf("the window is zoomed out to %d px to hold the page", width)
+			}
+
+			r.mustBeAccessible()
 			r.must(r.View(pagetest.View{Width: view.Width, Height: view.Height, Dark: !view.Dark}))
 			r.mustBeSound()
-		})
-	}
-}
-
-func checkPhone(t *testing.T, report readable) {
-	r := report.open(t, pagetest.View{Width: 400, Height: 800})
-	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
-	r.must(r.Settle())
-	if width := eval[int](r, "document.scrollingElement.scrollWidth"); width > 400 {
-		wide := eval[[]string](r, `[...document.querySelectorAll("body *")].filter(e => e.getBoundingClientRect().right > 400 &&
-			!e.parentElement.closest(".scroll, svg")).map(e => e.tagName + "." + e.className).slice(0, 10)`)
-		t.Errorf("the page is %d px wide, by %v", width, wide)
-	}
-
-	if width := eval[int](r, "innerWidth"); width != 400 {
-		t.Errorf("the window is zoomed out to %d px to hold the page", width)
-	}
-}
-
-func checkAccessible(t *testing.T, report readable) {
-	axe := axeScript(t)
-	for _, view := range views() {
-		t.Run(view.String(), func(t *testing.T) {
-			r := report.open(t, view)
-			r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)",
-				nil))
-			violations, err := r.Violations(axe)
-			r.must(err)
-			for _, v := range violations {
-				t.Error(v)
-			}
 		})
 	}
 }
@@ -154,15 +127,8 @@ func checkPrint(t *testing.T, report readable) {
 	}
 
 	r = report.open(t, pagetest.View{Width: 700, Dark: true, Print: true})
-	for _, selector := range []string{
-		"#verdict h1", "#timeline-chart canvas", "table.breakdown",
-		"table.rows tbody tr", "#flame-chart svg g", "#reproduce pre",
-	} {
-		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
-			t.Errorf("%s is %+v on paper", selector, box)
-		}
-	}
-
+	r.mustShow("#verdict h1", "#timeline-chart canvas", "table.breakdown", "table.rows tbody tr",
+		"#flame-chart svg g", "#reproduce pre")
 	if tools := eval[[]string](r,
 		"[...document.querySelectorAll('.toolbar button, .toolbar input')].filter(e => e.checkVisibility()).map(e => e.outerHTML)"); len(tools) > 0 {
 		t.Errorf("on paper there are %q", tools)
@@ -178,25 +144,12 @@ func checkNoScript(t *testing.T, report readable) {
 		t.Fatalf("scripts have made %d elements: the test is wrong", n)
 	}
 
-	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
-	for _, text := range []string{
-		s.Accumulating[0].Component, s.Accumulating[0].Stack[0],
-		s.CommandLine[0],
-	} {
-		if said := eval[string](r, "document.body.innerText"); !strings.Contains(said, text) {
-			t.Errorf("the page does not say %q", text)
-		}
-	}
+	r.openDetails()
+	mustSay(t, "the page", eval[string](r, "document.body.innerText"), s.Accumulating[0].Component,
+		s.Accumulating[0].Stack[0], s.CommandLine[0])
 
-	for _, selector := range []string{
-		"#verdict h1", "table.breakdown", "table.rows tbody tr",
-		"table.rows ol.stack li", "noscript p",
-	} {
-		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
-			t.Errorf("%s is %+v", selector, box)
-		}
-	}
-
+	r.mustShow("#verdict h1", "table.breakdown", "table.rows tbody tr", "table.rows ol.stack li",
+		"noscript p")
 	if eval[bool](r,
 		"document.querySelector('#timeline-chart').checkVisibility() && document.querySelector('#timeline-chart').getBoundingClientRect().height > 100") {
 		t.Error("there is the empty place of a chart")
@@ -208,31 +161,10 @@ func checkNoScript(t *testing.T, report readable) {
 func checkServed(t *testing.T, report readable) {
 	_, url := viewing(t, allocscope(t, "view", report.folder))
 	index := openPage(t, report.browser, url, pagetest.View{})
-	hrefs := eval[[]string](index,
-		"[...document.querySelectorAll('main a')].map(a => a.getAttribute('href'))")
-
-	for _, want := range []string{
-		"report", "growth/flamegraph", "warmup/flamegraph",
-		"plateau/flamegraph", "diff/flamegraph",
-	} {
-		if !slices.ContainsFunc(hrefs, func(href string) bool {
-			return strings.TrimLeft(href,
-				"./") == want
-		}) {
-			t.Errorf("the index leads to %q, not to %s", hrefs, want)
-		}
-	}
-
-	violations, err := index.Violations(axeScript(t))
-	index.must(err)
-	for _, v := range violations {
-		t.Error(v)
-	}
-
+	index.mustBeAccessible()
 	index.mustBeSound()
 	served := openPage(t, report.browser, url+"report", pagetest.View{})
-	served.must(served.Await(
-		"document.querySelector('#timeline-chart canvas') && document.querySelector('#flame-chart svg g')"))
+	served.must(served.Await(chartsDrawn))
 	served.must(served.Click(searchField))
 	served.must(served.Press("Album.keep"))
 	if !slices.ContainsFunc(served.frames(), func(f frame) bool { return f.Lit }) {
@@ -318,6 +250,38 @@ func (r reader) box(selector string) pagetest.Box {
 	return box
 }
 
+// mustShow checks that elements are large enough to be seen.
+func (r reader) mustShow(selectors ...string) {
+	r.t.Helper()
+	for _, selector := range selectors {
+		if box := r.box(selector); box.Width < 40 || box.Height < 10 {
+			r.t.Errorf("%s is %+v", selector, box)
+		}
+	}
+}
+
+// openDetails opens all that can be opened.
+func (r reader) openDetails() {
+	r.t.Helper()
+	r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+}
+
+// mustBeAccessible asks axe-core, which knows what a page must have for readers who do not see or
+// use no mouse.
+func (r reader) mustBeAccessible() {
+	r.t.Helper()
+	script, err := os.ReadFile("../../export/page/web/node_modules/axe-core/axe.min.js")
+	if err != nil {
+		r.t.Fatalf("%v (run `make test`, or `npm ci` in export/page/web)", err)
+	}
+
+	violations, err := r.Violations(string(script))
+	r.must(err)
+	for _, v := range violations {
+		r.t.Error(v)
+	}
+}
+
 // tabTo presses Tab until what is selected has the focus.
 func (r reader) tabTo(selector string) {
 	r.t.Helper()
@@ -342,54 +306,33 @@ func views() []pagetest.View {
 	}
 }
 
-// axePath is where npm puts the script of axe-core.
-const axePath = "../../export/page/web/node_modules/axe-core/axe.min.js"
-
-// axeScript is axe-core, which knows what a page must have for readers who do not see or use no
-// mouse.
-func axeScript(t *testing.T) string {
-	t.Helper()
-	script, err := os.ReadFile(axePath)
-	if err != nil {
-		t.Fatalf("%v (run `make test`, or `npm ci` in export/page/web)", err)
-	}
-	return string(script)
-}
-
 // reportPath is the report in the folder of a trace.
 func reportPath(dir string) string { return filepath.Join(dir, "report.html") }
 
 func checkRows(t *testing.T, report readable) {
-	rows := readSummary(t, report.folder).Accumulating
-	for _, width := range []int64{1280, 400} {
-		r := report.open(t, pagetest.View{Width: width})
-		for i, row := range rows {
-			at := fmt.Sprintf("table.rows tbody tr:nth-child(%d)", i+1)
-			if got := eval[string](r, "document.querySelector(%q).innerText", at+
-				" ol.stack"); got != "" {
-				t.Errorf("the stack of row %d is open: %q", i, got)
-			}
-
-			if i%2 == 0 {
-				r.must(r.Click(at + " summary"))
-			} else {
-				r.must(r.Evaluate(fmt.Sprintf("document.querySelector(%q).focus()", at+" summary"),
-					nil))
-				r.must(r.Press([]string{"\r", " "}[i/2%2]))
-			}
-
-			visible := eval[[]string](r,
-				"[...document.querySelectorAll(%q)].filter(e => e.checkVisibility()).map(e => e.textContent)", at+" ol.stack li")
-			if !slices.Equal(visible, row.Stack) {
-				t.Errorf("row %d shows %q, want %q", i, visible, row.Stack)
-			}
+	r := report.open(t, pagetest.View{})
+	for i, row := range readSummary(t, report.folder).Accumulating {
+		at := fmt.Sprintf("table.rows tbody tr:nth-child(%d)", i+1)
+		if got := eval[string](r, "document.querySelector(%q).innerText", at+" ol.stack"); got != "" {
+			t.Errorf("the stack of row %d is open: %q", i, got)
 		}
 
-		r.must(r.Evaluate(
-			"document.activeElement.blur(); document.body.tabIndex = -1; document.body.focus()",
-			nil))
+		if i%2 == 0 {
+			r.must(r.Click(at + " summary"))
+		} else {
+			r.must(r.Evaluate(fmt.Sprintf("document.querySelector(%q).focus()", at+" summary"), nil))
+			r.must(r.Press([]string{"\r", " "}[i/2%2]))
+		}
 
-		r.tabTo("table.rows summary")
-		r.mustBeSound()
+		visible := eval[[]string](r, "[...document.querySelectorAll(%q)]"+
+			".filter(e => e.checkVisibility()).map(e => e.textContent)", at+" ol.stack li")
+		if !slices.Equal(visible, row.Stack) {
+			t.Errorf("row %d shows %q, want %q", i, visible, row.Stack)
+		}
 	}
+
+	r.must(r.Evaluate("document.activeElement.blur(); document.body.tabIndex = -1;"+
+		"document.body.focus()", nil))
+	r.tabTo("table.rows summary")
+	r.mustBeSound()
 }

@@ -1,13 +1,12 @@
 package main
 
 import (
+	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
@@ -17,7 +16,6 @@ import (
 
 func TestReport(t *testing.T) {
 	t.Run("page of a folder", testReportFolder)
-	t.Run("user behind sudo", testReportSudoUser)
 	t.Run("refusals", testReportRefusals)
 	t.Run("hostile names", testReportHostile)
 }
@@ -25,89 +23,56 @@ func TestReport(t *testing.T) {
 // summaryFolder is what a trace without profiles has left, for one that only reads it.
 func summaryFolder(t *testing.T) string {
 	t.Helper()
-	path := filepath.Join(t.TempDir(), "a trace")
-	dir, err := folder.Create(path, folder.Owner{UID: os.Geteuid(), GID: os.Getegid()},
-		false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer dir.Close()
-
+	short := verdict.Verdict{Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort}
 	s := summary.Summary{
-		Started: time.Unix(0, 0), DurationS: 60, Process: summary.Process{PID: 42, Command: "job"},
-		Verdict: summary.VerdictOf(verdict.Verdict{Class: verdict.ClassTooShort, Reason: verdict.ReasonTooShort},
-			summary.AxisSeconds),
+		Process: summary.Process{PID: 42, Command: "job"},
+		Verdict: summary.VerdictOf(short, summary.AxisSeconds),
 	}
-
-	if err := dir.WriteFile(folder.SummaryFile, s.Write); err != nil {
-		t.Fatal(err)
-	}
-
+	path := filepath.Join(t.TempDir(), "a trace")
+	writeFolder(t, path, 0, map[string]func(io.Writer) error{folder.SummaryFile: s.Write})
 	return path
 }
 
+// testReportFolder makes the report again, in the folder and elsewhere, for the user behind sudo.
 func testReportFolder(t *testing.T) {
 	dir := summaryFolder(t)
-	for range 2 { // the second takes the place of the first
-		c := call(t, "report", dir)
-		c.mustEnd(0)
-		if want := filepath.Join(dir, "report.html") + "\n"; c.stdout.String() != want {
-			t.Errorf("says %q, want %q", c.stdout.String(), want)
+	inside, elsewhere := filepath.Join(dir, "report.html"), filepath.Join(t.TempDir(), "page.html")
+	for path, arguments := range map[string][]string{
+		inside: {"report", dir}, elsewhere: {"report", "-o", elsewhere, dir},
+	} {
+		for range 2 { // the second takes the place of the first
+			cmd := allocscope(t, arguments...)
+			cmd.Env = append(cmd.Env, "SUDO_UID=65534", "SUDO_GID=65533")
+			c := begin(t, cmd)
+			c.mustEnd(0)
+			if c.stdout.String() != path+"\n" {
+				t.Errorf("says %q, want %q", c.stdout.String(), path)
+			}
 		}
-		mustSay(t, "the report", readFile(t, dir, folder.ReportFile), "<!doctype html>",
-			"TOO SHORT", "PID 42", "read timeline.csv: no such file")
+
+		mustBelongTo(t, path, 0o600, 65534, 65533)
+		mustSay(t, "the report", readFile(t, filepath.Dir(path), filepath.Base(path)),
+			"<!doctype html>", "TOO SHORT", "PID 42", "read timeline.csv: no such file")
 	}
 }
 
-func testReportSudoUser(t *testing.T) {
-	dir := summaryFolder(t)
-	elsewhere := filepath.Join(t.TempDir(), "page.html")
-	for path, arguments := range map[string][]string{filepath.Join(dir,
-		"report.html"): {"report", dir}, elsewhere: {"report", "-o", elsewhere, dir}} {
-		cmd := allocscope(t, arguments...)
-		cmd.Env = append(cmd.Env, "SUDO_UID=65534", "SUDO_GID=65533")
-		begin(t, cmd).mustEnd(0)
-		info, err := os.Stat(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-
-		if owner := info.Sys().(*syscall.Stat_t); info.Mode() != 0o600 || owner.Uid != 65534 ||
-			owner.Gid != 65533 {
-			t.Errorf("%s: mode %s, UID %d, GID %d", path, info.Mode(), owner.Uid, owner.Gid)
-		}
-	}
-}
-
+// Package report proves which folders have no report.
 func testReportRefusals(t *testing.T) {
-	file, foreign, killed, damaged := filepath.Join(t.TempDir(), "file"), t.TempDir(),
-		summaryFolder(t), summaryFolder(t)
-	put := func(path, content string) {
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
+	c := call(t, "report", "/nowhere")
+	c.mustEnd(1)
+	mustSay(t, "stderr", c.stderr.String(), "open /nowhere: there is no such folder")
 
-	put(file, "")
-	if err := os.Rename(filepath.Join(killed, folder.SummaryFile), filepath.Join(foreign,
-		"other.json")); err != nil {
+	killed := summaryFolder(t)
+	writeFile(t, filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,", 0o600)
+	if err := os.Remove(filepath.Join(killed, folder.SummaryFile)); err != nil {
 		t.Fatal(err)
 	}
 
-	put(filepath.Join(killed, folder.TimelineFile), "time_s,rss_bytes,")
-	put(filepath.Join(damaged, folder.SummaryFile), readFile(t, damaged, folder.SummaryFile)[:100])
-	for path, want := range map[string]string{
-		"/nowhere": "open /nowhere: there is no such folder", file: "not a directory",
-		foreign: "it holds no summary.json and no timeline.csv of allocscope",
-		killed:  "the trace still runs, or was killed before its end",
-		damaged: "read summary.json: the file is truncated",
-	} {
-		c := call(t, "report", path)
-		c.mustEnd(1)
-		mustSay(t, "stderr", c.stderr.String(), want)
-		if exists(filepath.Join(path, folder.ReportFile)) {
-			t.Errorf("%s: there is a report", want)
-		}
+	c = call(t, "report", killed)
+	c.mustEnd(1)
+	mustSay(t, "stderr", c.stderr.String(), "the trace still runs, or was killed before its end")
+	if exists(filepath.Join(killed, folder.ReportFile)) {
+		t.Error("there is a report")
 	}
 }
 
@@ -199,7 +164,7 @@ func testReportHostile(t *testing.T) {
 	browser := startBrowser(t)
 	for _, view := range views() {
 		r := openPage(t, browser, reportPath(dir), view)
-		r.must(r.Evaluate("document.querySelectorAll('details').forEach(d => d.open = true)", nil))
+		r.openDetails()
 		mustBeText(r, s)
 	}
 }

@@ -1,15 +1,12 @@
 package main
 
 import (
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
-
-	"github.com/allocscope/allocscope/tracer/source"
 
 	"golang.org/x/sys/unix"
 
@@ -19,15 +16,12 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
+// TestSources traces with the sources that could be had.
 func TestSources(t *testing.T) {
-	t.Run("one source alone", testOneSource)
 	t.Run("two capabilities", testTwoCapabilities)
 	t.Run("no page map", testNoPageMap)
 	t.Run("no perf events", testNoPerfEvents)
-	t.Run("marks in a file", testMarksInFile)
 }
-
-// Traces with some sources alone: those that were asked for, and those that could be had.
 
 // states are those of the sources by their names.
 func states(s summary.Summary) map[string]string {
@@ -94,38 +88,6 @@ const (
 func allocate(target *tracertest.Target) {
 	do(target, "leak %d %d", leakedObjects, leakedSize)
 	do(target, "map %d %d %[2]d", pieces, pieceSize)
-}
-
-// Allocation sites are known by the sources; resident memory is known in any case.
-func testOneSource(t *testing.T) {
-	const heap, mapped = leakedObjects * leakedSize, pieces * pieceSize
-	for only, sites := range map[string]struct{ heap, mapped string }{ // empty: unknown
-		"heap":    {heap: "leak_here"},
-		"mapping": {mapped: "map_here"},
-		"fault":   {mapped: "main (steps)"},
-	} {
-		t.Run(only, func(t *testing.T) {
-			target := startSteps(t)
-			c, dir := tracing(t, target, "--sources", only)
-			allocate(target)
-			rss := rssOf(t, target.PID())
-			c.interrupt()
-			states := states(readSummary(t, dir))
-
-			for _, name := range source.Names() {
-				if want := map[bool]string{
-					true:  summary.SourceAttached,
-					false: summary.SourceOff,
-				}[name == only]; states[name] != want {
-					t.Errorf("source %s is %q, want %q", name, states[name], want)
-				}
-			}
-
-			rows := mustSum(t, dir, target.PID(), rss)
-			mustRow(t, rows, growth.KindHeap, heap, sites.heap)
-			mustRow(t, rows, growth.KindMmap, mapped, sites.mapped)
-		})
-	}
 }
 
 // privileged makes a command that of a user who may do no more than load programs and count events.
@@ -212,48 +174,4 @@ func testNoPerfEvents(t *testing.T) {
 		objects(leakedObjects, leakedSize))
 	mustRow(t, mustSum(t, dir, target.PID(), rss), growth.KindHeap, leakedObjects*leakedSize,
 		"leak_here")
-}
-
-// epochsIn counts the epochs that a job has printed to a file.
-func epochsIn(t *testing.T, path string) int {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return strings.Count(string(text), "allocscope: epoch")
-}
-
-func testMarksInFile(t *testing.T) {
-	log := filepath.Join(t.TempDir(), "train.log")
-	job := tracertest.Start(t, "/bin/sh", "-c",
-		fmt.Sprintf("exec /usr/bin/python3 %s epoch=0.2 >%s", tracertest.Source("job.py"), log))
-	t.Cleanup(job.Hangup)
-
-	eventually(t, "the job has printed epochs", func() bool {
-		return exists(log) &&
-			epochsIn(t, log) >= 2
-	})
-
-	c, dir := tracing(t, job, "--interval", "64KiB", "--marks", log)
-	began := epochsIn(t, log)
-	c.await("more epochs", func() bool { return epochsIn(t, log) >= began+10 })
-	c.interrupt()
-	printed := epochsIn(t, log)
-	s := readSummary(t, dir)
-	if n := len(s.Marks); n < 8 || n > printed-2 {
-		t.Fatalf("%d marks of %d epochs, want those since the start of the trace", n, printed)
-	}
-
-	var first int
-	if _, err := fmt.Sscanf(s.Marks[0].Text, "epoch %d", &first); err != nil || first < 3 {
-		t.Errorf("the first mark is %q, want none from before the trace", s.Marks[0].Text)
-	}
-
-	for i, m := range s.Marks {
-		if want := fmt.Sprintf("epoch %d", first+i); m.Text != want || m.AtS < 0 ||
-			m.AtS > s.DurationS || i > 0 && m.AtS < s.Marks[i-1].AtS {
-			t.Errorf("mark %d: %+v, want %s in the order of time", i, m, want)
-		}
-	}
 }

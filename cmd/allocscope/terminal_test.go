@@ -9,8 +9,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -26,103 +24,21 @@ func TestTerminal(t *testing.T) {
 	t.Run("status line", testStatusLine)
 	t.Run("screen", testScreen)
 	t.Run("signal", testSignalOnScreen)
-	t.Run("terminal that hangs", testHangingTerminal)
 }
-
-// terminal is a pseudo-terminal and what was written to it.
-type terminal struct {
-	end *os.File // for the program
-
-	mu     sync.Mutex
-	raw    strings.Builder
-	closed chan struct{}
-}
-
-// openTerminal opens a terminal of that width.
-func openTerminal(t *testing.T, columns int) *terminal {
-	t.Helper()
-	master, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(func() { master.Close() })
-
-	fd := int(master.Fd())
-	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
-	if err == nil {
-		err = unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)
-	}
-
-	if err == nil {
-		err = unix.IoctlSetWinsize(fd, unix.TIOCSWINSZ, &unix.Winsize{
-			Row: 50,
-			Col: uint16(columns),
-		})
-	}
-	if err != nil {
-		t.Fatalf("set up terminal: %v", err)
-	}
-
-	end, err := os.OpenFile("/dev/pts/"+itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	t.Cleanup(func() { end.Close() })
-	terminal := &terminal{end: end, closed: make(chan struct{})}
-	go terminal.read(master)
-	return terminal
-}
-
-// read keeps what is written until the program's end is closed.
-func (s *terminal) read(master *os.File) {
-	defer close(s.closed)
-	for buffer := make([]byte, 4096); ; {
-		n, err := master.Read(buffer)
-		s.mu.Lock()
-		s.raw.Write(buffer[:n])
-		s.mu.Unlock()
-		if err != nil {
-			return
-		}
-	}
-}
-
-func (s *terminal) text() string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.raw.String()
-}
-
-const eraseLine = "\r\x1b[K"
 
 func testStatusLine(t *testing.T) {
-	const columns = 40
-	target, dir, screen := startSteps(t), newFolder(t), openTerminal(t, columns)
-	cmd := allocscope(t, traceArguments(target.PID(), dir, "--no-tui")...)
-	cmd.Stdout, cmd.Stderr = screen.end, screen.end
-	c := begin(t, cmd)
-	screen.end.Close()
-
-	c.await("the status was rewritten", func() bool {
-		return strings.Contains(screen.text(), eraseLine+"2s  RSS ")
-	})
-
-	c.interrupt()
-	<-screen.closed
-
-	lines := strings.Split(screen.text(), eraseLine)
-	for _, line := range lines[1 : len(lines)-1] {
-		if strings.Contains(line, "RSS") && len(line) >= columns {
-			t.Errorf("the status wraps: %q", line)
-		}
+	t.Parallel()
+	target, dir := startSteps(t), newFolder(t)
+	m := startTmux(t, 40, 20, screenCommand(target.PID(), dir, "--no-tui"))
+	m.until("2s  RSS ")
+	if shown := m.shows(false); strings.Count(shown, "s  RSS ") > 1 {
+		t.Errorf("the status wraps, or is not rewritten:\n%s", shown)
 	}
 
-	result := lines[len(lines)-1]
-	mustSay(t, "the terminal", result, words.End(summary.EndedInterrupt), "go tool pprof -top ")
-	if strings.Contains(result, "events/s") {
-		t.Errorf("the status line is left:\n%s", result)
+	m.signal(unix.SIGINT)
+	m.mustBeGivenBack(words.End(summary.EndedInterrupt), "go tool pprof -top ")
+	if all := m.shows(true); strings.Contains(all, "s  RSS ") {
+		t.Errorf("the status line is left:\n%s", all)
 	}
 }
 
@@ -148,11 +64,7 @@ func startTmux(t *testing.T, width, height int, script string) *tmux {
 	})
 
 	file := filepath.Join(dir, "script")
-	if err := os.WriteFile(file, []byte(script+"\necho the shell goes on; stty -a; read end\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	writeFile(t, file, script+"\necho the shell goes on; stty -a; read end\n", 0o600)
 	m.do("new-session", "-d", "-x", itoa(width), "-y", itoa(height), "/bin/sh "+file)
 	return m
 }
@@ -211,6 +123,18 @@ func (m *tmux) wait(what string, isTrue func() bool) {
 		if time.Now().After(deadline) {
 			m.t.Fatalf("waited in vain until %s; the terminal shows\n%s", what, m.shows(true))
 		}
+	}
+}
+
+// signal sends a signal to what the shell runs.
+func (m *tmux) signal(s unix.Signal) {
+	m.t.Helper()
+	shell, err := strconv.Atoi(strings.TrimSpace(m.do("display-message", "-p", "#{pane_pid}")))
+	if err == nil {
+		err = unix.Kill(childOf(m.t, shell), s)
+	}
+	if err != nil {
+		m.t.Fatal(err)
 	}
 }
 
@@ -304,92 +228,17 @@ func testScreen(t *testing.T) {
 		t.Errorf("marks %+v, ended by %s", sum.Marks, sum.Ended)
 	}
 
-	readProfile(t, dir, folder.GrowthFile)
 	mustHold(t, "leak_here", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
 		objects(2000, 4096))
 }
 
-// onScreen is a trace whose screen is up, and its PID.
-func onScreen(t *testing.T) (m *tmux, pid int) {
-	t.Helper()
-	target, dir := startSteps(t), newFolder(t)
-	file := filepath.Join(t.TempDir(), "pid")
-	m = startTmux(t, 80, 24, fmt.Sprintf("sh -c 'echo $$ > %s; exec %s'; echo status $?", file,
-		screenCommand(target.PID(), dir, "--duration", "1h")))
+func testSignalOnScreen(t *testing.T) {
+	t.Parallel()
+	target := startSteps(t)
+	m := startTmux(t, 80, 24, screenCommand(target.PID(), newFolder(t))+"; echo status $?")
 	m.until("q quit and write", "events/s")
 	do(target, "leak 2000 4096")
-	text, err := os.ReadFile(file)
-	if err == nil {
-		pid, err = strconv.Atoi(strings.TrimSpace(string(text)))
-	}
-
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	return m, pid
-}
-
-func testSignalOnScreen(t *testing.T) {
-	for _, signal := range []unix.Signal{unix.SIGTERM, unix.SIGINT} {
-		t.Run(signal.String(), func(t *testing.T) {
-			t.Parallel()
-			m, pid := onScreen(t)
-			if err := unix.Kill(pid, signal); err != nil {
-				t.Fatal(err)
-			}
-			m.mustBeGivenBack("status 0", words.End(summary.EndedInterrupt), "leak_here (steps)",
-				"Files are in ")
-		})
-	}
-}
-
-// hung is a trace whose screen is on a terminal that takes nothing more, until it goes on.
-func hung(t *testing.T) (c *command, dir string, terminal *terminal, goOn func()) {
-	t.Helper()
-	target := startSteps(t)
-	dir, terminal = newFolder(t), openTerminal(t, 80)
-	cmd := allocscope(t, traceArguments(target.PID(), dir)...)
-	cmd.Env = append(cmd.Env, "TERM=xterm-256color")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = terminal.end, terminal.end, terminal.end
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true, Setctty: true}
-	c = begin(t, cmd)
-
-	c.await("the screen is up", func() bool {
-		return strings.Contains(terminal.text(), "\x1b[?1049h") && strings.Contains(terminal.text(),
-			"events/s")
-	})
-
-	const off, on = 0, 1 // TCOOFF, TCOON of tcflow(3)
-	flow := func(how int) {
-		if err := unix.IoctlSetInt(int(terminal.end.Fd()), unix.TCXONC, how); err != nil {
-			t.Error(err)
-		}
-	}
-
-	flow(off)
-	return c, dir, terminal, func() { flow(on) }
-}
-
-// mustBeCooked checks for a terminal that is not raw.
-func (s *terminal) mustBeCooked(t *testing.T) {
-	t.Helper()
-	now, err := unix.IoctlGetTermios(int(s.end.Fd()), unix.TCGETS)
-	if err != nil {
-		t.Fatal(err)
-	}
-	if want := uint32(unix.ICANON | unix.ECHO | unix.ISIG); now.Lflag&want != want {
-		t.Errorf("the terminal is still raw: %#x", now.Lflag)
-	}
-}
-
-// A connection hangs, and writes to it block.
-func testHangingTerminal(t *testing.T) {
-	t.Parallel()
-	c, dir, terminal, goOn := hung(t)
-	c.signal(syscall.SIGTERM)
-	c.awaitFile(dir, folder.SummaryFile)
-	goOn()
-	c.mustEnd(0)
-	terminal.mustBeCooked(t)
+	m.signal(unix.SIGTERM)
+	m.mustBeGivenBack("status 0", words.End(summary.EndedInterrupt), "leak_here (steps)",
+		"Files are in ")
 }

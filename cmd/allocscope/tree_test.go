@@ -20,7 +20,6 @@ import (
 
 func TestProcessTree(t *testing.T) {
 	t.Run("second trainer of a launcher", testSecondTrainer)
-	t.Run("workers", testWorkers)
 	t.Run("ranks", testRanks)
 }
 
@@ -62,12 +61,6 @@ func childOf(t *testing.T, pid int) int {
 		t.Fatalf("process %d has the children %v, want one", pid, children)
 	}
 	return children[0]
-}
-
-// awaitLine waits until allocscope has said something on standard error.
-func (c *command) awaitLine(words string) {
-	c.t.Helper()
-	c.await("it says "+words, func() bool { return strings.Contains(c.stderr.String(), words) })
 }
 
 // inTree finds a process in the summary.
@@ -124,21 +117,6 @@ func testSecondTrainer(t *testing.T) {
 
 	mustHold(t, "the second trainer", flat(readProfile(t, dir, folder.PlateauFile), "leak_here"),
 		objects(1000, 96))
-}
-
-func testWorkers(t *testing.T) {
-	job := startJob(t, "workers=4", "fill=20")
-	c, dir := tracing(t, job, "--interval", "64KiB")
-	c.interrupt()
-	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
-	mustBeAbout(t, s, job.PID(), 0)
-	if len(s.Processes) != 1 || len(s.Groups) != 1 || s.Groups[0].Role != growth.RoleLoaderWorker ||
-		s.Groups[0].Processes != 4 {
-		t.Errorf("processes %+v, groups %+v; want one, and one of four workers", s.Processes,
-			s.Groups)
-	}
-
-	mustAddUp(t, dir, append(childrenOf(t, job.PID()), job.PID()), []int{job.PID()})
 }
 
 // descriptors is how many files a process has open.
@@ -227,11 +205,17 @@ func testRanks(t *testing.T) {
 // mustAddUp checks for a row of each process at each moment, whose sums are those of the timeline.
 func mustAddUp(t *testing.T, dir string, tree, traced []int) {
 	t.Helper()
-	rows := readProcesses(t, dir)
-	for _, moment := range readTimelineRows(t, dir) {
+	samples, err := rows.ReadProcesses(strings.NewReader(readFile(t, dir,
+		folder.ProcessesFile)), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	slices.Sort(tree)
+	for _, moment := range readTimeline(t, dir) {
 		var ofTree, ofTraced int64
 		var found []int
-		for _, p := range rows {
+		for _, p := range samples {
 			if p.Elapsed != moment.Elapsed {
 				continue
 			}
@@ -242,31 +226,10 @@ func mustAddUp(t *testing.T, dir string, tree, traced []int) {
 			}
 		}
 
-		slices.Sort(found)
-		if slices.Sort(tree); !slices.Equal(found, tree) || ofTree != moment.Tree.RSS ||
+		if slices.Sort(found); !slices.Equal(found, tree) || ofTree != moment.Tree.RSS ||
 			ofTraced != moment.RSS {
 			t.Errorf("at %s: processes %v of %d bytes, the traced ones of %d; want %v, %d, %d",
-				moment.Elapsed, found, ofTree, ofTraced,
-				tree, moment.Tree.RSS, moment.RSS)
+				moment.Elapsed, found, ofTree, ofTraced, tree, moment.Tree.RSS, moment.RSS)
 		}
 	}
-}
-
-func readTimelineRows(t *testing.T, dir string) []growth.Row {
-	t.Helper()
-	rows, err := rows.ReadTimeline(strings.NewReader(readFile(t, dir, folder.TimelineFile)))
-	if err != nil || len(rows) == 0 {
-		t.Fatalf("%d rows: %v", len(rows), err)
-	}
-	return rows
-}
-
-func readProcesses(t *testing.T, dir string) []growth.ProcessSample {
-	t.Helper()
-	samples, err := rows.ReadProcesses(strings.NewReader(readFile(t, dir,
-		folder.ProcessesFile)), nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return samples
 }

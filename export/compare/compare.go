@@ -101,7 +101,7 @@ func (c *comparison) fill(out *Result) {
 
 	for _, r := range components {
 		out.Components = append(out.Components, ComponentRow{
-			Component: units.Printable(r.site.component), Difference: r.difference(),
+			Component: units.Name(r.site.component), Difference: r.difference(),
 		})
 	}
 
@@ -194,12 +194,12 @@ func (r row) state() State {
 func (r row) stackRow() StackRow {
 	h := r.site
 	out := StackRow{
-		Component: units.Printable(h.component), Kind: units.Printable(h.kind),
+		Component: units.Name(h.component), Kind: units.Name(h.kind),
 		Function: "[stack unknown]", Stack: []string{}, Difference: r.difference(),
 	}
 	for _, f := range stackOf(h.sample) {
 		if len(out.Stack) == 0 {
-			out.Function, out.Module = units.Printable(f.Function), units.Printable(f.Module)
+			out.Function, out.Module = units.Name(f.Function), units.Name(f.Module)
 		}
 		out.Stack = append(out.Stack, f.text())
 	}

@@ -3,6 +3,7 @@ package compare
 import (
 	"bytes"
 	"fmt"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -55,7 +56,7 @@ func TestStates(t *testing.T) {
 	t.Run("same profile", func(t *testing.T) {
 		for _, every := range []uint64{1, interval} {
 			p, _ := mixed(t, every)
-			for _, r := range []*Result{profiles(t, p, p.Copy()), itself(t, p)} {
+			for _, r := range []*Result{profiles(t, p, p.Copy()), compared(t, Options{}, p, p)} {
 				if r.Outcome != OutcomeSame || r.Total.Change.Bytes != 0 || len(r.Stacks) < 10 {
 					t.Errorf("%s %+v, %d stacks", r.Outcome, r.Total, len(r.Stacks))
 				}
@@ -73,7 +74,7 @@ func TestStates(t *testing.T) {
 		later := b.Copy()
 		later.DurationNanos *= 2
 		for what, ways := range map[string][2]*Result{
-			"independent":  {profiles(t, a, b), mustSwap(t, a, b)},
+			"independent":  {profiles(t, a, b), profiles(t, b, a)},
 			"of one trace": {ofOne(t, a, later), ofOne(t, later, a)},
 		} {
 			there, back := ways[0], ways[1]
@@ -99,7 +100,6 @@ func TestStates(t *testing.T) {
 	})
 
 	t.Run("small changes between runs", func(t *testing.T) {
-		exact := func(value float64) estimate { return estimate{value, value, value} }
 		for _, test := range []struct {
 			before, after, slack float64
 			want                 State
@@ -126,6 +126,8 @@ func TestStates(t *testing.T) {
 	})
 }
 
+func exact(value float64) estimate { return estimate{value, value, value} }
+
 func TestSites(t *testing.T) {
 	t.Run("same functions and files", func(t *testing.T) {
 		before := profileOf(t, 1, heap(stack(1, "load:10", "main:40"), 10, 1000))
@@ -136,11 +138,9 @@ func TestSites(t *testing.T) {
 		if len(r.Stacks) != 1 || r.Stacks[0].Change != exactly(21_000) {
 			t.Fatalf("%+v", r.Stacks)
 		}
-		if want := []string{
-			"load (/job/2/train.py:12)", "main (/job/2/train.py:45)",
-		}; !slices.Equal(r.Stacks[0].Stack,
-			want) {
-			t.Errorf("stack %q, want that of the side that holds more, %q", r.Stacks[0].Stack, want)
+		want := []string{"load (/job/2/train.py:12)", "main (/job/2/train.py:45)"}
+		if got := r.Stacks[0].Stack; !slices.Equal(got, want) {
+			t.Errorf("stack %q, want that of the side that holds more, %q", got, want)
 		}
 	})
 
@@ -180,18 +180,7 @@ func mixed(t testing.TB, every uint64) (before, after *pprof.Profile) {
 	return profileOf(t, every, a...), profileOf(t, every, b...)
 }
 
-// itself compares a profile with itself, as two moments of one trace.
-func itself(t testing.TB, p *pprof.Profile) *Result {
-	t.Helper()
-	r, err := Profiles(Profile{"a", p}, Profile{"a", p}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
-}
-
-func mustSwap(t testing.TB, a, b *pprof.Profile) *Result { return profiles(t, b, a) }
-
+// ofOne compares two moments of one trace.
 func ofOne(t testing.TB, a, b *pprof.Profile) *Result {
 	t.Helper()
 	for _, p := range []*pprof.Profile{a, b} {
@@ -199,11 +188,7 @@ func ofOne(t testing.TB, a, b *pprof.Profile) *Result {
 			s.Label["pid"] = []string{"1"}
 		}
 	}
-	r, err := Profiles(Profile{"a", a}, Profile{"b", b}, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return r
+	return compared(t, Options{}, a, b)
 }
 
 var topRow = regexp.MustCompile(`(?m)^ *(-?\d+)B? +\S+ +\S+ +-?\d+B? +\S+ +(.*)$`)
@@ -214,10 +199,11 @@ func TestSums(t *testing.T) {
 		dir := t.TempDir()
 		for name, p := range map[string]*pprof.Profile{"a": a, "b": b} {
 			var file bytes.Buffer
-			if err := p.Write(&file); err != nil {
-				t.Fatal(err)
+			err := p.Write(&file)
+			if err == nil {
+				err = os.WriteFile(filepath.Join(dir, name), file.Bytes(), 0o600)
 			}
-			if err := os.WriteFile(filepath.Join(dir, name), file.Bytes(), 0o600); err != nil {
+			if err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -235,17 +221,13 @@ func TestSums(t *testing.T) {
 					want[string(row[2])] = bytes
 				}
 			}
-			r, err := Profiles(Profile{"a", a}, Profile{"b", b}, Options{Sample: sample})
-			if err != nil {
-				t.Fatal(err)
-			}
 			got := make(map[string]int64)
-			for _, s := range r.Stacks {
+			for _, s := range compared(t, Options{Sample: sample}, a, b).Stacks {
 				if got[s.Function] += s.Change.Bytes; got[s.Function] == 0 {
 					delete(got, s.Function)
 				}
 			}
-			if len(got) < 8 || !equal(got, want) {
+			if len(got) < 8 || !maps.Equal(got, want) {
 				t.Errorf("%s: %v, by go tool pprof -diff_base %v", sample, got, want)
 			}
 		}
@@ -281,15 +263,6 @@ func TestSums(t *testing.T) {
 	})
 }
 
-func equal(a, b map[string]int64) bool {
-	for name := range a {
-		if a[name] != b[name] {
-			return false
-		}
-	}
-	return len(a) == len(b)
-}
-
 // blocks holds n blocks of a size on GPU 0.
 func blocks(s *growth.Stack, n, size int64) growth.Holding {
 	return growth.Holding{
@@ -307,22 +280,16 @@ func attributed(bytes int64) growth.Holding {
 
 func TestGPUMemory(t *testing.T) {
 	t.Run("profiles", func(t *testing.T) {
-		const mebi = 1 << 20
 		before := profileOf(t, 1, heap(stack(1, "load:3"), 10, 4096),
-			blocks(stack(1, "step:9"), 2, mebi), attributed(5*mebi))
+			blocks(stack(1, "step:9"), 2, mib), attributed(5*mib))
 		after := profileOf(t, 1, heap(stack(1, "load:3"), 90, 4096),
-			blocks(stack(1, "step:9"), 5, mebi), attributed(5*mebi))
-		after.TimeNanos++
-		r, err := Profiles(Profile{"a", before}, Profile{"b", after},
-			Options{Sample: "device_space"})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r.Total.Before != exactly(7*mebi) || r.Total.Change != exactly(3*mebi) ||
+			blocks(stack(1, "step:9"), 5, mib), attributed(5*mib))
+		r := bySample(t, "device_space", before, after)
+		if r.Total.Before != exactly(7*mib) || r.Total.Change != exactly(3*mib) ||
 			r.Outcome != OutcomeMore {
 			t.Errorf("%+v: %s", r.Total, r.Sentence)
 		}
-		if row := rowOf(t, r, "step"); row.Change != exactly(3*mebi) || row.Kind != "cuda-block" {
+		if row := rowOf(t, r, "step"); row.Change != exactly(3*mib) || row.Kind != "cuda-block" {
 			t.Errorf("%+v", row)
 		}
 		for _, row := range r.Stacks {
@@ -330,23 +297,19 @@ func TestGPUMemory(t *testing.T) {
 				t.Errorf("memory of the host is compared: %+v", row)
 			}
 		}
-		if r, err = Profiles(Profile{"a", before}, Profile{"b", after}, Options{}); err != nil ||
-			r.SampleType != residentSpace || r.Total.Change != exactly(80*4096) {
-			t.Errorf("by default: %+v, %v", r, err)
+		r = profiles(t, before, after)
+		if r.SampleType != residentSpace || r.Total.Change != exactly(80*4096) {
+			t.Errorf("by default: %+v", r)
 		}
 	})
 
 	t.Run("only in one profile", func(t *testing.T) {
-		without, with := profileOf(t, 1, heap(stack(1, "load:3"), 10, 4096)),
-			profileOf(t, 1, blocks(stack(1, "step:9"), 2, 512))
-		with.TimeNanos++
-		r, err := Profiles(Profile{"a", without}, Profile{"b", with},
-			Options{Sample: "device_space"})
-		if err != nil || rowOf(t, r, "step").State != StateAppeared ||
-			r.Total.Before != exactly(0) {
-			t.Errorf("%+v, %v", r, err)
+		r := bySample(t, "device_space", profileOf(t, 1, heap(stack(1, "load:3"), 10, 4096)),
+			profileOf(t, 1, blocks(stack(1, "step:9"), 2, 512)))
+		if rowOf(t, r, "step").State != StateAppeared || r.Total.Before != exactly(0) {
+			t.Errorf("%+v", r)
 		}
-		_, err = Profiles(Profile{"a", profileOf(t, 1)}, Profile{"b", profileOf(t, 1)},
+		_, err := Profiles(Profile{"a", profileOf(t, 1)}, Profile{"b", profileOf(t, 1)},
 			Options{Sample: "device_space"})
 		if err == nil || !strings.Contains(err.Error(), "device_space") {
 			t.Errorf("neither has it: %v", err)
@@ -355,14 +318,8 @@ func TestGPUMemory(t *testing.T) {
 
 	// Blocks are sampled as the heap is: the error of 100 that represent themselves with p = 1 - 1/e is 1.96 sqrt(100 (1-p)/p) blocks.
 	t.Run("sampled blocks", func(t *testing.T) {
-		before, after := profileOf(t, interval),
-			profileOf(t, interval, blocks(stack(1, "step:9"), 100, interval))
-		after.TimeNanos++
-		r, err := Profiles(Profile{"a", before}, Profile{"b", after},
-			Options{Sample: "device_space"})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := bySample(t, "device_space", profileOf(t, interval),
+			profileOf(t, interval, blocks(stack(1, "step:9"), 100, interval)))
 		change := rowOf(t, r, "step").Change
 		const want = 1.96 * 7.629 * interval // sqrt(100/(e-1)) = 7.629
 		if half := change.half(); half < want || half > 1.5*want || !change.ordered() {
@@ -371,13 +328,9 @@ func TestGPUMemory(t *testing.T) {
 	})
 
 	t.Run("folders", func(t *testing.T) {
-		of := func(rate float64, class verdict.Class) *Trace {
+		of := func(v summary.Verdict) *Trace {
 			grown := profileAt(t, began, 10*time.Minute, 1, heap(stack(1, "load:3"), 10, 4096),
-				blocks(stack(1, "step:9"), int64(rate), 10))
-			low, high := rate-1, rate+1
-			v := summary.Verdict{
-				Class: class, RateBytesPerMin: &rate, RateLow: &low, RateHigh: &high,
-			}
+				blocks(stack(1, "step:9"), 1000, 10))
 			return &Trace{
 				Name: "t", Growth: grown, Warmup: profileOf(t, 1), Plateau: profileOf(t, 1),
 				Summary: &summary.Summary{
@@ -387,19 +340,17 @@ func TestGPUMemory(t *testing.T) {
 				},
 			}
 		}
-		r, err := Traces(of(1000, verdict.ClassLeak), of(0, verdict.ClassPlateau),
-			Options{Sample: "device_space"})
-		if err != nil || r.Outcome != OutcomeGone || r.Name != "THE LEAK IS GONE" ||
+		leaking := of(verdictOf(verdict.ClassLeak, 1000, 999, 1001))
+		flat := of(verdictOf(verdict.ClassPlateau, 0, -1, 1))
+		r := traces(t, leaking, flat, Options{Sample: "device_space"})
+		if r.Outcome != OutcomeGone || r.Name != "THE LEAK IS GONE" ||
 			r.Before.Verdict != "leak" || r.Total.Before != exactly(1000) {
-			t.Errorf("%+v, %v", r, err)
+			t.Errorf("%+v", r)
 		}
-		none := of(0, verdict.ClassPlateau)
-		none.Summary.GPUMemory = nil
-		if r, err = Traces(of(1000, verdict.ClassLeak), none,
-			Options{Sample: "device_space"}); err !=
-			nil ||
-			r.Outcome != OutcomeUnknown || !strings.Contains(r.Sentence, "GPU memory") {
-			t.Errorf("%+v, %v", r, err)
+		flat.Summary.GPUMemory = nil
+		r = traces(t, leaking, flat, Options{Sample: "device_space"})
+		if r.Outcome != OutcomeUnknown || !strings.Contains(r.Sentence, "GPU memory") {
+			t.Errorf("%+v", r)
 		}
 	})
 }

@@ -20,18 +20,13 @@ var began = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
 
 // stack of Python functions in train.py, leaf first, written "function:line".
 func stack(pid int, functions ...string) *growth.Stack {
+	start := 4096 * uint64(pid+1)
 	s := &growth.Stack{
 		PID: pid,
-		Frames: []growth.Frame{
-			{
-				Function: "malloc",
-				Module: &growth.Module{
-					Path: "/lib/libc.so.6", Start: 4096 * uint64(pid+1),
-					Limit: 8192 * uint64(pid+1),
-				},
-				Address: 4096*uint64(pid+1) + 8,
-			},
-		},
+		Frames: []growth.Frame{{
+			Function: "malloc", Address: start + 8,
+			Module: &growth.Module{Path: "/lib/libc.so.6", Start: start, Limit: 2 * start},
+		}},
 	}
 	for i, text := range functions {
 		name, number, _ := strings.Cut(text, ":")
@@ -79,9 +74,29 @@ func profileAt(t testing.TB, at time.Time, lasting time.Duration, every uint64,
 // profiles compares two that began at different times, so that they are independent.
 func profiles(t testing.TB, before, after *pprof.Profile) *Result {
 	t.Helper()
+	return bySample(t, "", before, after)
+}
+
+func bySample(t testing.TB, sample string, before, after *pprof.Profile) *Result {
+	t.Helper()
 	after.TimeNanos++
-	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, Options{})
-	after.TimeNanos--
+	defer func() { after.TimeNanos-- }()
+	return compared(t, Options{Sample: sample}, before, after)
+}
+
+// compared compares profiles as they are: those of equal times are of one trace.
+func compared(t testing.TB, o Options, before, after *pprof.Profile) *Result {
+	t.Helper()
+	r, err := Profiles(Profile{"a", before}, Profile{"b", after}, o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func traces(t testing.TB, before, after *Trace, o Options) *Result {
+	t.Helper()
+	r, err := Traces(before, after, o)
 	if err != nil {
 		t.Fatal(err)
 	}

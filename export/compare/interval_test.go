@@ -22,20 +22,20 @@ type population struct {
 	objects, bytes float64
 }
 
+// A thing that was sampled has a weight.
 type thing struct {
-	size    int64
-	sampled bool
+	size   int64
+	weight float64
 }
 
 func (p *population) allocate(n int) {
 	for range n {
 		o := thing{size: int64(p.size * (0.5 + p.random.Float64()))}
-		o.sampled = p.random.Float64() < -math.Expm1(-float64(o.size)/interval)
-		if o.sampled {
-			weight := growth.Weight(uint64(o.size), interval)
-			p.objects += weight
-			p.bytes += weight * float64(o.size)
+		if p.random.Float64() < -math.Expm1(-float64(o.size)/interval) {
+			o.weight = growth.Weight(uint64(o.size), interval)
 		}
+		p.objects += o.weight
+		p.bytes += o.weight * float64(o.size)
 		p.alive = append(p.alive, o)
 	}
 }
@@ -62,34 +62,42 @@ func (p *population) holding() growth.Holding {
 	}
 	var bytes float64
 	for _, o := range p.alive {
-		if o.sampled {
-			weight := growth.Weight(uint64(o.size), interval)
-			h.InuseObjects += weight
-			bytes += weight * float64(o.size)
-		}
+		h.InuseObjects += o.weight
+		bytes += o.weight * float64(o.size)
 	}
 	h.InuseBytes = int64(math.Round(bytes))
 	h.ResidentBytes = h.InuseBytes
 	return h
 }
 
+// comparisons are changes as they are estimated, and as they are.
+type comparisons struct {
+	changes []Estimate
+	truths  []float64
+}
+
+func (c *comparisons) add(change Estimate, truth float64) {
+	c.changes, c.truths = append(c.changes, change), append(c.truths, truth)
+}
+
 // mustCover wants that 90% of the intervals hold the truth, and that they are no wider than the estimates scatter.
-func mustCover(t *testing.T, name string, changes []Estimate, truths []float64) {
+func (c *comparisons) mustCover(t *testing.T, name string) {
 	t.Helper()
 	var held int
 	var halves, errors []float64
-	for i, c := range changes {
-		if c.holds(truths[i]) {
+	for i, change := range c.changes {
+		if change.holds(c.truths[i]) {
 			held++
 		}
-		halves, errors = append(halves, c.half()), append(errors, float64(c.Bytes)-truths[i])
+		halves = append(halves, change.half())
+		errors = append(errors, float64(change.Bytes)-c.truths[i])
 	}
 	half, _ := spread(halves)
 	_, deviation := spread(errors)
-	t.Logf("%s: %d of %d, half width %.1f standard deviations", name, held, len(changes),
+	t.Logf("%s: %d of %d, half width %.1f standard deviations", name, held, len(errors),
 		half/deviation)
-	if 10*held < 9*len(changes) {
-		t.Errorf("%s: %d of %d intervals hold the truth", name, held, len(changes))
+	if 10*held < 9*len(errors) {
+		t.Errorf("%s: %d of %d intervals hold the truth", name, held, len(errors))
 	}
 	if half > 4*deviation {
 		t.Errorf("%s: half width %.0f, and the estimates scatter by %.0f", name, half, deviation)
@@ -104,19 +112,17 @@ func TestInterval(t *testing.T) {
 		for size, counts := range map[float64][2]int{
 			1 << 10: {20_000, 24_000}, 64 << 10: {300, 330}, 1 << 20: {40, 60},
 		} {
-			var changes []Estimate
-			var truths []float64
+			var all comparisons
 			for range pairs {
-				a, b := population{random: random, size: size},
-					population{random: random, size: size}
+				a := population{random: random, size: size}
 				a.allocate(counts[0])
+				b := population{random: random, size: size}
 				b.allocate(counts[1])
 				r := profiles(t, profileOf(t, interval, a.holding()),
 					profileOf(t, interval, b.holding()))
-				changes, truths = append(changes, rowOf(t, r, "leak").Change),
-					append(truths, b.truth()-a.truth())
+				all.add(rowOf(t, r, "leak").Change, b.truth()-a.truth())
 			}
-			mustCover(t, fmt.Sprintf("size %.0f", size), changes, truths)
+			all.mustCover(t, fmt.Sprintf("size %.0f", size))
 		}
 	})
 
@@ -133,51 +139,36 @@ func TestInterval(t *testing.T) {
 			"few samples": {{born: 12}, {born: 3}},
 		} {
 			random := rand.New(rand.NewPCG(3, 4))
-			var changes []Estimate
-			var truths []float64
+			var all comparisons
 			for range pairs {
 				a, before := lives[0].trace(t, random, 64<<10)
 				b, after := lives[1].trace(t, random, 64<<10)
-				r, err := Traces(a, b, Options{})
-				if err != nil {
-					t.Fatal(err)
-				}
+				r := traces(t, a, b, Options{})
 				for _, s := range r.Stacks {
-					changes, truths = append(changes, s.Change), append(truths, after-before)
+					all.add(s.Change, after-before)
 				}
 				if len(r.Stacks) == 0 { // no sample was taken: nothing is said
-					changes, truths = append(changes, Estimate{
-						Low: -2 * interval, High: 2 * interval,
-					}),
-						append(truths, after-before)
+					all.add(Estimate{Low: -2 * interval, High: 2 * interval}, after-before)
 				}
 			}
-			mustCover(t, name, changes, truths)
+			all.mustCover(t, name)
 		}
 	})
 
 	// Of one trace, what is alive at both moments cancels: it is what most of the memory is.
 	t.Run("of snapshots of one trace", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(5, 6))
-		var changes []Estimate
-		var truths []float64
+		var all comparisons
 		for range pairs {
 			p := population{random: random, size: 64 << 10}
 			p.allocate(3000)
 			before, held := p.truth(), p.holding()
 			p.allocate(100)
-			moment := func(h growth.Holding, lasting time.Duration) *pprof.Profile {
-				return profileAt(t, began, lasting, interval, h)
-			}
-			r, err := Profiles(Profile{"a", moment(held, time.Minute)},
-				Profile{"b", moment(p.holding(), 2*time.Minute)}, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			changes, truths = append(changes, rowOf(t, r, "leak").Change),
-				append(truths, p.truth()-before)
+			r := compared(t, Options{}, profileAt(t, began, time.Minute, interval, held),
+				profileAt(t, began, 2*time.Minute, interval, p.holding()))
+			all.add(rowOf(t, r, "leak").Change, p.truth()-before)
 		}
-		mustCover(t, "a leak", changes, truths)
+		all.mustCover(t, "a leak")
 	})
 
 	t.Run("few samples", func(t *testing.T) {
@@ -191,23 +182,22 @@ func TestInterval(t *testing.T) {
 			{50 * interval / small, small, StateAppeared},
 			{1, 16 * interval, StateAppeared},
 		} {
-			r := profiles(t, profileOf(t, interval, nothing),
-				profileOf(t, interval, nothing,
-					heap(stack(1, "leak", "main"), test.objects, test.size)))
-			if s := rowOf(t, r,
-				"leak"); s.State != test.want || r.Components[0].State != test.want {
+			without := profileOf(t, interval, nothing)
+			with := profileOf(t, interval, nothing,
+				heap(stack(1, "leak", "main"), test.objects, test.size))
+			r := profiles(t, without, with)
+			s := rowOf(t, r, "leak")
+			if s.State != test.want || r.Components[0].State != test.want {
 				t.Errorf("%d objects of %d bytes: %+v, want %s; component %+v", test.objects, test.size,
 					s.Difference, test.want, r.Components[0])
 			}
-			if half := rowOf(t, r, "leak").Change.half(); test.size > 4*interval &&
-				half > float64(test.size)/100 {
+			if half := s.Change.half(); test.size > 4*interval && half > float64(test.size)/100 {
 				t.Errorf("objects that cannot be missed: ± %.0f", half)
 			}
-			back := profiles(t,
-				profileOf(t, interval, heap(stack(1, "leak", "main"), test.objects, test.size)),
-				profileOf(t, interval, nothing))
-			if s := rowOf(t, back, "leak"); (s.State == StateSame) != (test.want == StateSame) {
-				t.Errorf("%d objects of %d bytes, gone: %+v", test.objects, test.size, s.Difference)
+			back := rowOf(t, profiles(t, with, without), "leak")
+			if (back.State == StateSame) != (test.want == StateSame) {
+				t.Errorf("%d objects of %d bytes, gone: %+v", test.objects, test.size,
+					back.Difference)
 			}
 		}
 	})
@@ -215,12 +205,11 @@ func TestInterval(t *testing.T) {
 	t.Run("Poisson sampling", func(t *testing.T) {
 		for _, size := range []int64{1 << 10, 256 << 10, 1 << 20, 2 << 20} {
 			held := heap(stack(1, "leak", "main"), 40*interval*100/size, size)
-			p := -math.Expm1(-float64(size) /
-				interval) // an object counts 1/p times with probability p: a variance of (1-p)/p
+			// An object counts 1/p times with probability p: a variance of (1-p)/p.
+			p := -math.Expm1(-float64(size) / interval)
 			want := normal95 * math.Sqrt(2*float64(held.InuseBytes)*float64(size)*(1-p)/p)
-			if got := rowOf(t,
-				profiles(t, profileOf(t, interval, held), profileOf(t, interval, held)),
-				"leak").Change.half(); got < 0.98*want || got > 1.05*want {
+			r := profiles(t, profileOf(t, interval, held), profileOf(t, interval, held))
+			if got := rowOf(t, r, "leak").Change.half(); got < 0.98*want || got > 1.05*want {
 				t.Errorf("size %d: ± %.0f, want %.0f", size, got, want)
 			}
 		}
@@ -228,11 +217,9 @@ func TestInterval(t *testing.T) {
 
 	t.Run("exact values", func(t *testing.T) {
 		mapped := func(bytes int64) growth.Holding {
-			return growth.Holding{
-				Stack: stack(1, "map", "main"), Kind: growth.KindMmap, InuseObjects: 1,
-				InuseBytes: bytes, ResidentBytes: bytes, AllocObjects: 1,
-				AllocBytes: float64(bytes),
-			}
+			h := heap(stack(1, "map", "main"), 1, bytes)
+			h.Kind = growth.KindMmap
+			return h
 		}
 		r := profiles(t, profileOf(t, interval, mapped(1000)), profileOf(t, interval, mapped(1001)))
 		if s := rowOf(t, r, "map"); s.Change != exactly(1) || s.State != StateGrew {
@@ -265,10 +252,7 @@ func TestInterval(t *testing.T) {
 			{Process: 0, Kind: growth.KindHeap, ErrorBytes: 9 * known},
 			{Process: 1, Kind: growth.KindFile, ErrorBytes: known},
 		}
-		r, err := Traces(trace, trace, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		r := traces(t, trace, trace, Options{})
 		if half := rowOf(t, r, "leak").Before.half(); half < 0.99*known || half > 1.02*known {
 			t.Errorf("± %.0f, want %d", half, known)
 		}
@@ -298,17 +282,10 @@ func traceOfHoldings(t testing.TB, start, end growth.Holding) *Trace {
 	grown.AllocObjects -= start.AllocObjects
 	grown.AllocBytes -= start.AllocBytes
 	return &Trace{
-		Name: "trace", Summary: summaryOf(nil), Growth: profileOf(t, interval, grown),
-		Warmup: profileOf(t, interval, start), Plateau: profileOf(t, interval, end),
+		Name: "trace", Growth: profileOf(t, interval, grown),
+		Summary: &summary.Summary{Schema: summary.Schema, IntervalBytes: interval},
+		Warmup:  profileOf(t, interval, start), Plateau: profileOf(t, interval, end),
 	}
-}
-
-func summaryOf(edit func(*summary.Summary)) *summary.Summary {
-	s := &summary.Summary{Schema: summary.Schema, IntervalBytes: interval}
-	if edit != nil {
-		edit(s)
-	}
-	return s
 }
 
 func TestSortRows(t *testing.T) {
@@ -320,14 +297,4 @@ func TestSortRows(t *testing.T) {
 	if r.Stacks[0].Function != "map" || r.Stacks[1].State != StateSame {
 		t.Errorf("%+v", r.Stacks)
 	}
-
-	t.Run("less than a byte", func(t *testing.T) {
-		for value, want := range map[float64]bool{
-			0: true, 0.4: true, -0.4: true, 0.6: false, -0.6: false,
-		} {
-			if got := (estimate{value, value, value}).isZero(); got != want {
-				t.Errorf("%g: %t", value, got)
-			}
-		}
-	})
 }

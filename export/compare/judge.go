@@ -166,7 +166,7 @@ func (p rate) reasonText() string {
 	if p.reason == "" {
 		return "no rate"
 	}
-	return units.Printable(p.reason)
+	return units.Name(p.reason)
 }
 
 var outcomeNames = map[Outcome]string{

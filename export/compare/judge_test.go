@@ -33,6 +33,7 @@ func traceWith(t testing.TB, v summary.Verdict, stepsPerMin float64) *Trace {
 func TestJudge(t *testing.T) {
 	leak := verdictOf(verdict.ClassLeak, 461.5, 460, 463)
 	unknown := summary.Verdict{Class: verdict.ClassTooShort, Why: "too short"}
+	flat := verdictOf(verdict.ClassPlateau, 0, -1, 1)
 	for name, test := range map[string]struct {
 		before, after summary.Verdict
 		outcome       Outcome
@@ -69,22 +70,14 @@ func TestJudge(t *testing.T) {
 			leak, verdictOf(verdict.ClassLeak, 455, 454.5, 455.5), OutcomeAsBefore,
 			"a change of -6.5 MiB/min",
 		},
-		"more": {
-			leak, verdictOf(verdict.ClassLeak, 700, 690, 710), OutcomeFaster, " after",
-		},
-		"a new leak": {
-			verdictOf(verdict.ClassPlateau, 0, -1, 1), leak, OutcomeNew, " after",
-		},
+		"more":       {leak, verdictOf(verdict.ClassLeak, 700, 690, 710), OutcomeFaster, " after"},
+		"a new leak": {flat, leak, OutcomeNew, " after"},
 		"none": {
-			verdictOf(verdict.ClassPlateau, 0, -1, 1),
-			verdictOf(verdict.ClassSpikyPlateau, 0.2, -1, 1.4), OutcomeNoGrowth, " after",
+			flat, verdictOf(verdict.ClassSpikyPlateau, 0.2, -1, 1.4), OutcomeNoGrowth, " after",
 		},
 		"none, one of them short": {
-			verdictOf(verdict.ClassPlateau, 0, -1, 1), verdictOf(verdict.ClassTooShort, 0, -1, 1),
-			OutcomeUnknown, "after is not conclusive (for a test)",
-		},
-		"nothing known after": {
-			leak, unknown, OutcomeUnknown, "after is not conclusive (too short)",
+			flat, verdictOf(verdict.ClassTooShort, 0, -1, 1), OutcomeUnknown,
+			"after is not conclusive (for a test)",
 		},
 		"nothing known": {
 			unknown, unknown, OutcomeUnknown,
@@ -111,10 +104,7 @@ func TestJudge(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			r, err := Traces(traceWith(t, test.before, 0), traceWith(t, test.after, 0), Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
+			r := traces(t, traceWith(t, test.before, 0), traceWith(t, test.after, 0), Options{})
 			if r.Outcome != test.outcome || r.Name == "" ||
 				!strings.Contains(r.Sentence, test.says) {
 				t.Errorf("%s, %s: %s; want %s, %q", r.Outcome, r.Name, r.Sentence, test.outcome,
@@ -128,48 +118,37 @@ func TestJudge(t *testing.T) {
 	}
 
 	t.Run("growth that was no leak", func(t *testing.T) {
-		flat := verdictOf(verdict.ClassPlateau, 0, -1, 1)
 		for class, want := range map[verdict.Class]string{
 			verdict.ClassLeak: "THE LEAK IS GONE", verdict.ClassSuspected: "THE LEAK IS GONE",
 			verdict.ClassGrowing: "THE GROWTH IS GONE",
 		} {
-			r, err := Traces(traceWith(t, verdictOf(class, 461.5, 460, 463), 0),
-				traceWith(t, flat, 0),
-				Options{})
-			if err != nil || r.Name != want {
-				t.Errorf("%s: %q, %v; want %q", class, r.Name, err, want)
+			growing := traceWith(t, verdictOf(class, 461.5, 460, 463), 0)
+			if r := traces(t, growing, traceWith(t, flat, 0), Options{}); r.Name != want {
+				t.Errorf("%s: %q, want %q", class, r.Name, want)
 			}
 		}
 	})
 
 	t.Run("by step", func(t *testing.T) {
-		slow, fast := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 10),
-			traceWith(t, verdictOf(verdict.ClassLeak, 200, 196, 204), 20)
-		r, err := Traces(slow, fast, Options{PerStep: true})
-		if err != nil {
-			t.Fatal(err)
-		}
+		slow := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 10)
+		fast := traceWith(t, verdictOf(verdict.ClassLeak, 200, 196, 204), 20)
+		r := traces(t, slow, fast, Options{PerStep: true})
 		if r.Outcome != OutcomeAsBefore || r.Unit != UnitPerStep || r.RSS.Before.Bytes != 10*mib ||
 			r.RSS.After.Bytes != 10*mib || !strings.Contains(r.Sentence, "10.00 MiB/step") {
 			t.Errorf("%s, %s, %+v", r.Outcome, r.Sentence, r.RSS)
 		}
-		if leak := rowOf(t, r,
-			"leak"); leak.Before.Bytes != 655360 ||
-			leak.After.Bytes != 327680 { // 100 objects of 64 KiB in 10 and in 20 steps
+		// 100 objects of 64 KiB in 10 and in 20 steps.
+		leak := rowOf(t, r, "leak")
+		if leak.Before.Bytes != 655360 || leak.After.Bytes != 327680 {
 			t.Errorf("%+v", leak.Difference)
 		}
-		byTime, err := Traces(slow, fast, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		byTime := traces(t, slow, fast, Options{})
 		if byTime.Outcome != OutcomeFaster || len(byTime.Notes) == 0 ||
 			!strings.Contains(byTime.Notes[0], "--per step") {
 			t.Errorf("by time %s, notes %q", byTime.Outcome, byTime.Notes)
 		}
-		if _, err = Traces(slow, traceWith(t, slow.Summary.Verdict, 0),
-			Options{PerStep: true}); err ==
-			nil ||
-			!strings.Contains(err.Error(), "no training steps") {
+		_, err := Traces(slow, traceWith(t, slow.Summary.Verdict, 0), Options{PerStep: true})
+		if err == nil || !strings.Contains(err.Error(), "no training steps") {
 			t.Errorf("without steps: %v", err)
 		}
 	})
@@ -185,36 +164,32 @@ func TestJudge(t *testing.T) {
 }
 
 func TestNotes(t *testing.T) {
+	leak := verdictOf(verdict.ClassLeak, 100, 98, 102)
+
 	t.Run("heap modes", func(t *testing.T) {
 		bursts := &summary.Overhead{Mode: summary.HeapFull, Bursts: 3} // and full again at last
+		full := &summary.Overhead{Mode: summary.HeapFull}
+		off := &summary.Overhead{Mode: summary.HeapOff}
+		many := &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}
 		for name, test := range map[string]struct {
 			before, after *summary.Overhead
 			note          string
 		}{
 			"full and bursts": {
-				&summary.Overhead{Mode: summary.HeapFull}, bursts,
-				"heap probed all the time before, heap sampled in bursts after: ",
+				full, bursts, "heap probed all the time before, heap sampled in bursts after: ",
 			},
 			"old and bursts": {
 				nil, bursts, "heap probed all the time before, heap sampled in bursts after: ",
 			},
 			"bursts and off": {
-				bursts, &summary.Overhead{Mode: summary.HeapOff},
-				"heap sampled in bursts before, heap not probed after: ",
+				bursts, off, "heap sampled in bursts before, heap not probed after: ",
 			},
-			"bursts twice": {
-				bursts, &summary.Overhead{Mode: summary.HeapBursts, Bursts: 900}, "",
-			},
-			"old and full": {nil, &summary.Overhead{Mode: summary.HeapFull}, ""},
+			"bursts twice": {bursts, many, ""},
+			"old and full": {nil, full, ""},
 		} {
-			a, b := traceWith(t, verdictOf(verdict.ClassLeak, 10, 9, 11), 0),
-				traceWith(t, verdictOf(verdict.ClassLeak, 10, 9, 11), 0)
+			a, b := traceWith(t, leak, 0), traceWith(t, leak, 0)
 			a.Summary.Overhead, b.Summary.Overhead = test.before, test.after
-			r, err := Traces(a, b, Options{})
-			if err != nil {
-				t.Fatal(err)
-			}
-			notes := strings.Join(r.Notes, "\n")
+			notes := strings.Join(traces(t, a, b, Options{}).Notes, "\n")
 			if strings.Contains(notes, "heap ") != (test.note != "") ||
 				!strings.Contains(notes, test.note) {
 				t.Errorf("%s: notes %q, want %q", name, notes, test.note)
@@ -223,8 +198,7 @@ func TestNotes(t *testing.T) {
 	})
 
 	t.Run("hard to compare", func(t *testing.T) {
-		a, b := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 0),
-			traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 0)
+		a, b := traceWith(t, leak, 0), traceWith(t, leak, 0)
 		b.Summary.Process = summary.Process{PID: 7, Executable: "/usr/bin/other\x1b[31m"}
 		b.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.12}}
 		b.Summary.Losses = []summary.Loss{
@@ -237,11 +211,7 @@ func TestNotes(t *testing.T) {
 			{Name: "heap", State: summary.SourceOff},
 			{Name: "fault", State: summary.SourceAttached},
 		}
-		r, err := Traces(a, b, Options{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		notes := strings.Join(r.Notes, "\n")
+		notes := strings.Join(traces(t, a, b, Options{}).Notes, "\n")
 		for _, word := range []string{
 			"other?[31m after", "after, 12% of the pages",
 			"lost after: 9 a?, 3 truncated stacks, 2 c, 1 more in summary.json",
@@ -255,25 +225,27 @@ func TestNotes(t *testing.T) {
 			strings.Contains(notes, "same trace") {
 			t.Errorf("notes say %s", notes)
 		}
-		if r, err = Traces(a, b, Options{Sample: "inuse_space"}); err != nil ||
-			strings.Contains(strings.Join(r.Notes, ""), "pages") {
-			t.Errorf("notes of what is alive: %q, %v", r.Notes, err)
+		alive := traces(t, a, b, Options{Sample: "inuse_space"}).Notes
+		if strings.Contains(strings.Join(alive, ""), "pages") {
+			t.Errorf("notes of what is alive: %q", alive)
 		}
 	})
 
 	t.Run("same trace and other program", func(t *testing.T) {
-		a := traceWith(t, verdictOf(verdict.ClassLeak, 100, 98, 102), 0)
-		a.Summary.Started, a.Summary.Process = time.Unix(1, 0),
-			summary.Process{PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3"}
-		b, summary := *a, *a.Summary
-		b.Summary = &summary
-		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes,
-			[]string{"both are the same trace"}) {
+		a := traceWith(t, leak, 0)
+		a.Summary.Started = time.Unix(1, 0)
+		a.Summary.Process = summary.Process{
+			PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3",
+		}
+		b, other := *a, *a.Summary
+		b.Summary = &other
+		want := []string{"both are the same trace"}
+		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, want) {
 			t.Errorf("of itself: %q", notes)
 		}
-		summary.Started, summary.Process.Command = time.Unix(2, 0), "python3 b.py"
-		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes,
-			[]string{"the programs differ: python3 a.py before, python3 b.py after"}) {
+		other.Started, other.Process.Command = time.Unix(2, 0), "python3 b.py"
+		want = []string{"the programs differ: python3 a.py before, python3 b.py after"}
+		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, want) {
 			t.Errorf("of another script: %q", notes)
 		}
 	})

@@ -57,7 +57,7 @@ func Profiles(before, after Profile, o Options) (*Result, error) {
 }
 
 func (p Profile) side() Side {
-	side := Side{Name: units.Printable(p.Name), DurationS: float64(p.DurationNanos) / 1e9}
+	side := Side{Name: units.Name(p.Name), DurationS: float64(p.DurationNanos) / 1e9}
 	if p.PeriodType != nil && p.PeriodType.Unit == "bytes" && p.Period > 0 {
 		side.IntervalBytes = p.Period
 	}

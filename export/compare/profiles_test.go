@@ -24,15 +24,13 @@ func TestSampleType(t *testing.T) {
 		for asked, want := range map[string]string{
 			"": "resident_space", "inuse_space": "inuse_space", "alloc_space": "alloc_space",
 		} {
-			r, err := Profiles(Profile{"a", a}, Profile{"b", b}, Options{Sample: asked})
-			if err != nil || r.SampleType != want {
-				t.Errorf("%q: %v, %v", asked, r, err)
+			if r := compared(t, Options{Sample: asked}, a, b); r.SampleType != want {
+				t.Errorf("%q: %v", asked, r)
 			}
 		}
 		for _, asked := range []string{"inuse_objects", "cpu", "\x1b"} {
-			if _, err := Profiles(Profile{"a", a}, Profile{"b", b},
-				Options{Sample: asked}); err == nil ||
-				!strings.Contains(err.Error(), "--sample") {
+			_, err := Profiles(Profile{"a", a}, Profile{"b", b}, Options{Sample: asked})
+			if err == nil || !strings.Contains(err.Error(), "--sample") {
 				t.Errorf("%q: %v", asked, err)
 			}
 		}
@@ -42,8 +40,8 @@ func TestSampleType(t *testing.T) {
 		held := heap(stack(1, "leak", "main"), 10, 100)
 		held.ResidentBytes = 0
 		p := profileOf(t, 1, held)
-		if r := profiles(t, p,
-			p.Copy()); r.SampleType != "inuse_space" || r.Total.Before.Bytes != 1000 {
+		r := profiles(t, p, p.Copy())
+		if r.SampleType != "inuse_space" || r.Total.Before.Bytes != 1000 {
 			t.Errorf("%s %+v", r.SampleType, r.Total)
 		}
 	})
@@ -58,33 +56,11 @@ func TestSampleType(t *testing.T) {
 			!strings.Contains(err.Error(), "inuse_space/bytes") {
 			t.Errorf("%v", err)
 		}
-		if _, err = Profiles(Profile{"a", memory}, Profile{"b", memory},
-			Options{PerStep: true}); err ==
-			nil {
+		same := Profile{"a", memory}
+		if _, err = Profiles(same, same, Options{PerStep: true}); err == nil {
 			t.Error("profiles have a rate by step")
 		}
 	})
-}
-
-func TestParseProfile(t *testing.T) {
-	var whole bytes.Buffer
-	if err := profileOf(t, 1, heap(stack(1, "leak", "main"), 10, 100)).Write(&whole); err != nil {
-		t.Fatal(err)
-	}
-	for says, data := range map[string][]byte{
-		"the file is empty":   nil,
-		"not a pprof profile": []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"),
-		"unexpected EOF":      whole.Bytes()[:whole.Len()/2],
-		"decompress":          whole.Bytes()[:whole.Len()-1],
-	} {
-		if _, err := ParseProfile(bytes.NewReader(data)); err == nil ||
-			!strings.Contains(err.Error(), says) {
-			t.Errorf("%v, want %q", err, says)
-		}
-	}
-	if _, err := ParseProfile(&whole); err != nil {
-		t.Errorf("whole: %v", err)
-	}
 }
 
 // hostile is a profile whose names are meant to do harm.
@@ -119,10 +95,10 @@ func mustBeSafe(t testing.TB, r *Result) {
 		s := &r.Stacks[i]
 		mustBeOrdered(t, s.Where()+s.Component+s.Kind+strings.Join(s.Stack, ""), s.Difference)
 	}
-	if page := html.String(); strings.Contains(page, "<script>alert") ||
-		strings.Contains(page, "<img") || strings.Contains(page, "<b ") ||
-		strings.Contains(page, " style=") {
-		t.Errorf("the page holds %s", page)
+	for _, harm := range []string{"<script>alert", "<img", "<b ", " style="} {
+		if strings.Contains(html.String(), harm) {
+			t.Errorf("the page holds %s", html.String())
+		}
 	}
 }
 
@@ -185,12 +161,9 @@ func TestWriteJSON(t *testing.T) {
 	p := hostile(t)
 	p.TimeNanos = 1
 	trace := traceWith(t, verdictOf(verdict.ClassLeak, 1, 0, 2), 3)
-	trace.Summary.Process.PID, trace.Summary.Process.Command, trace.Summary.DurationS, trace.Summary.Started = 1,
-		"x", 60, began
-	r, err := Traces(trace, trace, Options{})
-	if err != nil {
-		t.Fatal(err)
-	}
+	trace.Summary.Process = summary.Process{PID: 1, Command: "x"}
+	trace.Summary.DurationS, trace.Summary.Started = 60, began
+	r := traces(t, trace, trace, Options{})
 	r.Stacks = append(r.Stacks, profiles(t, p, p.Copy()).Stacks...)
 	r.Stacks[0].Module = "x"
 	var text bytes.Buffer
@@ -234,7 +207,8 @@ func FuzzProfilesOfAnyFormAreComparedSafely(f *testing.F) {
 		if r, err := Profiles(Profile{"a", p}, Profile{"b", q}, Options{}); err == nil {
 			mustBeSafe(t, r)
 		}
-		trace := &Trace{Name: "t", Summary: summaryOf(nil), Growth: p, Warmup: q, Plateau: p}
+		s := &summary.Summary{Schema: summary.Schema, IntervalBytes: interval}
+		trace := &Trace{Name: "t", Summary: s, Growth: p, Warmup: q, Plateau: p}
 		if r, err := Traces(trace, trace, Options{}); err == nil {
 			mustBeSafe(t, r)
 		}
@@ -246,8 +220,8 @@ func FuzzSummariesOfAnyFormAreComparedSafely(f *testing.F) {
 	trace.Summary.Breakdown = []summary.BreakdownRow{
 		{Process: 1, Kind: growth.KindHeap, ErrorBytes: 1000},
 	}
-	trace.Summary.Process, trace.Summary.Residents = summary.Process{PID: 7, Command: "\x1b\u202e"},
-		[]summary.Resident{{Process: 7, Scanned: 0.5}}
+	trace.Summary.Process = summary.Process{PID: 7, Command: "\x1b\u202e"}
+	trace.Summary.Residents = []summary.Resident{{Process: 7, Scanned: 0.5}}
 	var text bytes.Buffer
 	if err := trace.Summary.Write(&text); err != nil {
 		f.Fatal(err)

@@ -256,14 +256,14 @@ func framesOf(l *pprof.Location) []frame {
 
 // text writes a frame as profile.FrameText does.
 func (f frame) text() string {
-	name, file := units.Printable(f.Function), units.Printable(f.File)
+	name, file := units.Name(f.Function), units.Name(f.File)
 	switch {
 	case f.File != "" && f.Line > 0:
 		return name + " (" + file + ":" + strconv.FormatInt(f.Line, 10) + ")"
 	case f.File != "":
 		return fmt.Sprintf("%s (%s)", name, file)
 	case f.Module != "":
-		return fmt.Sprintf("%s (%s)", name, units.Printable(f.Module))
+		return fmt.Sprintf("%s (%s)", name, units.Name(f.Module))
 	}
 
 	return name
@@ -389,7 +389,7 @@ func addType(p *pprof.Profile, v *pprof.ValueType) {
 func typeList(p *pprof.Profile) string {
 	var types []string
 	for _, v := range p.SampleType {
-		types = append(types, units.Printable(v.Type+"/"+v.Unit))
+		types = append(types, units.Name(v.Type+"/"+v.Unit))
 	}
 	return strings.Join(types, ", ")
 }

@@ -152,10 +152,10 @@ func (t *Trace) verdict(sample string) summary.Verdict {
 func (t *Trace) side(sample string) Side {
 	s, v := t.Summary, t.verdict(sample)
 	side := Side{
-		Name: units.Printable(t.Name), DurationS: s.DurationS,
+		Name: units.Name(t.Name), DurationS: s.DurationS,
 		IntervalBytes: int64(min(s.IntervalBytes, 1<<53)), GrowthS: t.minutes() * 60,
-		PID: s.Process.PID, Command: units.Printable(s.Process.Command),
-		Verdict: units.Printable(string(v.Class)), Why: units.Printable(v.Why),
+		PID: s.Process.PID, Command: units.Name(s.Process.Command),
+		Verdict: units.Name(string(v.Class)), Why: units.Name(v.Why),
 		StepsPerMin: t.stepsPerMin(),
 	}
 
@@ -243,7 +243,7 @@ func (t *Trace) losses() string {
 		func(a, b summary.Loss) int { return cmp.Compare(b.Count, a.Count) })
 	var texts []string
 	for _, l := range losses[:min(most, len(losses))] {
-		texts = append(texts, fmt.Sprintf("%d %s", l.Count, units.Printable(l.Reason)))
+		texts = append(texts, fmt.Sprintf("%d %s", l.Count, units.Name(l.Reason)))
 	}
 
 	if more := len(losses) - most; more > 0 {
@@ -261,7 +261,7 @@ func isSameTrace(before, after *Trace) bool {
 // program is what ran: its command, or the name of its file.
 func program(t *Trace) string {
 	p := t.Summary.Process
-	return units.Printable(cmp.Or(p.Command, path.Base(p.Executable)))
+	return units.Name(cmp.Or(p.Command, path.Base(p.Executable)))
 }
 
 func profileNotes(before, after Profile) []string {

@@ -75,13 +75,14 @@ func TestAttack(t *testing.T) {
 					do(t, plant(secret, filepath.Join(path, planted)))
 				}
 				do(t, f.WriteFile(GrowthFile, writes("growth")))
-				if info, err := os.Lstat(filepath.Join(path, GrowthFile)); err != nil ||
-					!info.Mode().IsRegular() || content(t, path, GrowthFile) != "growth" {
-					t.Errorf("the file was not replaced: %v %v", info, err)
+				info, err := os.Lstat(filepath.Join(path, GrowthFile))
+				do(t, err)
+				if !info.Mode().IsRegular() || content(t, path, GrowthFile) != "growth" {
+					t.Errorf("the file was not replaced: %v", info)
 				}
 				wantError(t, f.WriteFile(SummaryFile, writes("x")),
 					"write summary.json: file exists")
-				_, err := f.Append(TimelineFile)
+				_, err = f.Append(TimelineFile)
 				wantError(t, err, "create timeline.csv: file exists")
 				unharmed(t, victim)
 			})

@@ -24,9 +24,7 @@ func writes(content string) func(io.Writer) error {
 func newFolder(t *testing.T, path string, owner Owner, force bool) *Folder {
 	t.Helper()
 	f, err := Create(path, owner, force)
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	t.Cleanup(func() { f.Close() })
 	return f
 }
@@ -34,21 +32,15 @@ func newFolder(t *testing.T, path string, owner Owner, force bool) *Folder {
 func content(t *testing.T, path ...string) string {
 	t.Helper()
 	data, err := os.ReadFile(filepath.Join(path...))
-	if err != nil {
-		t.Fatal(err)
-	}
+	do(t, err)
 	return string(data)
 }
 
 func put(t *testing.T, text string, path ...string) string {
 	t.Helper()
 	name := filepath.Join(path...)
-	if err := os.MkdirAll(filepath.Dir(name), 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.WriteFile(name, []byte(text), 0o644); err != nil {
-		t.Fatal(err)
-	}
+	do(t, os.MkdirAll(filepath.Dir(name), 0o755))
+	do(t, os.WriteFile(name, []byte(text), 0o644))
 	return name
 }
 
@@ -56,6 +48,21 @@ func do(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
 		t.Fatal(err)
+	}
+}
+
+// out is a new folder of the user who runs the test.
+func out(t *testing.T) (f *Folder, path string) {
+	t.Helper()
+	path = filepath.Join(t.TempDir(), "out")
+	return newFolder(t, path, current(), false), path
+}
+
+// mustHold wants these files in a directory, directories with a slash.
+func mustHold(t *testing.T, dir, want string) {
+	t.Helper()
+	if got := tree(t, dir); got != want {
+		t.Errorf("%s holds %s, want %s", dir, got, want)
 	}
 }
 
@@ -92,15 +99,11 @@ func fill(t *testing.T, f *Folder) {
 }
 
 func TestFolder(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	f := newFolder(t, path, current(), false)
+	f, path := out(t)
 	fill(t, f)
 	do(t, f.WriteFile(GrowthFile, writes("new")))
-	if got, want := tree(t, path),
-		"growth.pb.gz snapshots/ snapshots/003.pb.gz snapshots/1000.pb.gz timeline.csv"; got !=
-		want {
-		t.Errorf("holds %s, want %s", got, want)
-	}
+	mustHold(t, path,
+		"growth.pb.gz snapshots/ snapshots/003.pb.gz snapshots/1000.pb.gz timeline.csv")
 	if content(t, path, GrowthFile) != "new" || content(t, path, SnapshotFile(3)) != "three" ||
 		content(t, path, TimelineFile) != "time_s,rss_bytes,pss_bytes\n1.000,1,2\n" {
 		t.Error("other content than was written")
@@ -117,9 +120,7 @@ func TestFolder(t *testing.T) {
 		dir := t.TempDir()
 		t.Chdir(dir)
 		do(t, newFolder(t, "out/", current(), false).WriteFile(SummaryFile, writes("{}")))
-		if got := tree(t, dir); got != "out/ out/summary.json" {
-			t.Errorf("holds %s", got)
-		}
+		mustHold(t, dir, "out/ out/summary.json")
 	})
 
 	t.Run("owner and modes", func(t *testing.T) {
@@ -139,8 +140,7 @@ func TestFolder(t *testing.T) {
 			stat := info.Sys().(*syscall.Stat_t)
 			if stat.Uid != 65534 || stat.Gid != 65533 || info.Mode().Perm() != mode {
 				t.Errorf("%s belongs to %d:%d with mode %v, want 65534:65533 and %v", path,
-					stat.Uid,
-					stat.Gid, info.Mode(), mode)
+					stat.Uid, stat.Gid, info.Mode(), mode)
 			}
 			seen++
 			return nil
@@ -151,7 +151,7 @@ func TestFolder(t *testing.T) {
 	})
 
 	t.Run("other names", func(t *testing.T) {
-		f := newFolder(t, filepath.Join(t.TempDir(), "out"), current(), false)
+		f, _ := out(t)
 		for _, name := range []string{
 			"", ".", "..", "../x", "/etc/passwd", "notes.txt", "snapshots", "snapshots/",
 			"snapshots/../x", "snapshots/1.pb.gz", "x/growth.pb.gz",
@@ -161,8 +161,7 @@ func TestFolder(t *testing.T) {
 	})
 
 	t.Run("failing write", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "out")
-		f := newFolder(t, path, current(), false)
+		f, path := out(t)
 		do(t, f.WriteFile(SummaryFile, writes("before")))
 		sentinel := errors.New("no such number")
 		err := f.WriteFile(SummaryFile, func(w io.Writer) error {
@@ -172,8 +171,9 @@ func TestFolder(t *testing.T) {
 		if !errors.Is(err, sentinel) || err.Error() != "write summary.json: no such number" {
 			t.Errorf("error %v", err)
 		}
-		if tree(t, path) != "summary.json" || content(t, path, SummaryFile) != "before" {
-			t.Errorf("after the error: %s", tree(t, path))
+		mustHold(t, path, "summary.json")
+		if got := content(t, path, SummaryFile); got != "before" {
+			t.Errorf("after the error: %s", got)
 		}
 	})
 
@@ -259,9 +259,7 @@ func TestCreate(t *testing.T) {
 		_, err := Create(path, current(), test.force)
 		wantError(t, err, "create "+path+test.want)
 	}
-	if after := tree(t, dir); after != before {
-		t.Errorf("held %s, holds %s", before, after)
-	}
+	mustHold(t, dir, before)
 	if content(t, dir, "foreign", "notes.txt") != "mine" || content(t, dir, "file") != "mine" {
 		t.Error("files of others have changed")
 	}
@@ -279,9 +277,7 @@ func TestCreate(t *testing.T) {
 		do(t, os.Mkdir(filepath.Join(dir, "real"), 0o755))
 		do(t, os.Symlink("real", filepath.Join(dir, "link")))
 		newFolder(t, filepath.Join(dir, "link", "out"), current(), false)
-		if got := tree(t, dir); got != "link real/ real/out/" {
-			t.Errorf("holds %s", got)
-		}
+		mustHold(t, dir, "link real/ real/out/")
 	})
 }
 
@@ -299,8 +295,7 @@ func TestCreateWithForce(t *testing.T) {
 
 	// Ours are removed, finished or not; nothing else is.
 	t.Run("replaces", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "out")
-		first := newFolder(t, path, current(), false)
+		first, path := out(t)
 		fill(t, first)
 		do(t, first.WriteFile(ReportFile, writes("report")))
 		put(t, "half", path, temporaryName(SummaryFile))
@@ -310,23 +305,17 @@ func TestCreateWithForce(t *testing.T) {
 		put(t, "mine", path, ".growth.pb.gz")
 		put(t, "mine", path, snapshotDir, "mine.pb.gz")
 		newFolder(t, path, current(), true)
-		if got, want := tree(t, path),
-			".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp"; got !=
-			want {
-			t.Errorf("holds %s, want %s", got, want)
-		}
+		mustHold(t, path,
+			".growth.pb.gz notes.txt snapshots/ snapshots/mine.pb.gz summary.json.tmp")
 	})
 
 	// A folder is known by its summary alone, too, and what remains of it is nothing.
 	t.Run("summary alone", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "out")
-		first := newFolder(t, path, current(), false)
+		first, path := out(t)
 		do(t, first.WriteFile(SummaryFile, writes(signatures[SummaryFile]+"1\"\n}\n")))
 		do(t, first.WriteFile(SnapshotFile(1), writes("one")))
 		newFolder(t, path, current(), true)
-		if got := tree(t, path); got != "" {
-			t.Errorf("holds %s, want nothing", got)
-		}
+		mustHold(t, path, "")
 	})
 
 	t.Run("other owner", func(t *testing.T) {

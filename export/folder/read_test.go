@@ -31,8 +31,7 @@ func TestOpen(t *testing.T) {
 }
 
 func TestReadFile(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	f := newFolder(t, path, current(), false)
+	f, path := out(t)
 	all := func(io.Reader) error { t.Error("it is read"); return nil }
 	if err := f.ReadFile(GrowthFile, all); !errors.Is(err, fs.ErrNotExist) {
 		t.Errorf("a file that is not there: %v", err)
@@ -48,42 +47,25 @@ func TestReadFile(t *testing.T) {
 }
 
 func TestSnapshots(t *testing.T) {
-	path := filepath.Join(t.TempDir(), "out")
-	folder, err := Create(path, current(), false)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer folder.Close()
-	if got, err := folder.Snapshots(); err != nil || len(got) != 0 {
+	f, path := out(t)
+	if got, err := f.Snapshots(); err != nil || len(got) != 0 {
 		t.Errorf("of a folder without any: %v, %v", got, err)
-	}
-	if err := os.Mkdir(filepath.Join(path, "snapshots"), 0o700); err != nil {
-		t.Fatal(err)
 	}
 	for _, name := range []string{
 		"1000.pb.gz", "010.pb.gz", "002.pb.gz", // and these are none:
 		"0010.pb.gz", "3.pb.gz", "-04.pb.gz", "005.pb", ".006.pb.gz.tmp", "x07.pb.gz",
 		"00000000000000000000000.pb.gz", "99999999999999999999.pb.gz",
 	} {
-		if err := os.WriteFile(filepath.Join(path, "snapshots", name), nil, 0o600); err != nil {
-			t.Fatal(err)
-		}
+		put(t, "", path, snapshotDir, name)
 	}
-	if got, err := folder.Snapshots(); err != nil || !slices.Equal(got, []int{2, 10, 1000}) {
+	if got, err := f.Snapshots(); err != nil || !slices.Equal(got, []int{2, 10, 1000}) {
 		t.Errorf("%v, %v", got, err)
 	}
 
 	t.Run("link", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "out")
-		folder, err := Create(path, current(), false)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer folder.Close()
-		if err := os.Symlink("/tmp", filepath.Join(path, "snapshots")); err != nil {
-			t.Fatal(err)
-		}
-		_, err = folder.Snapshots()
+		f, path := out(t)
+		do(t, os.Symlink("/tmp", filepath.Join(path, snapshotDir)))
+		_, err := f.Snapshots()
 		wantError(t, err, "list snapshots", "symbolic link")
 	})
 }

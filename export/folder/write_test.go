@@ -22,8 +22,8 @@ func TestWriteFile(t *testing.T) {
 	}
 	wantError(t, WriteFile(path, current(), func(io.Writer) error { return errors.New("no more") }),
 		"write "+path+": no more")
-	if got := tree(t,
-		dir); content(t, dir, "page.html") != "page" || strings.Contains(got, ".tmp") {
+	mustHold(t, dir, "page.html")
+	if got := content(t, dir, "page.html"); got != "page" {
 		t.Errorf("after an error there is %s", got)
 	}
 	wantError(t, WriteFile(filepath.Join(dir, "no", "page.html"), current(), writes("")),
@@ -31,10 +31,9 @@ func TestWriteFile(t *testing.T) {
 
 	// One who was killed while writing leaves a temporary file.
 	t.Run("killed writer", func(t *testing.T) {
-		path := filepath.Join(t.TempDir(), "out")
-		fill(t, newFolder(t, path, current(), false))
-		do(t, os.WriteFile(filepath.Join(path, TimelineFile), []byte("time_s,rss_bytes,"), 0o600))
-		do(t, os.WriteFile(filepath.Join(path, temporaryName(ReportFile)), []byte("half"), 0o600))
+		first, path := out(t)
+		fill(t, first)
+		put(t, "half", path, temporaryName(ReportFile))
 		f, err := Open(path, current())
 		do(t, err)
 		defer f.Close()

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/gpu"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -70,53 +69,36 @@ func holdings() []growth.Holding {
 		growth.Frame{
 			Function: "std::vector<int>::reserve(unsigned long)", Module: trainer,
 			Address: 0x401400,
-		},
-		mainFn)
+		}, mainFn)
 	cut := stack(6, mallocF, frame("deep", 50, 0x401450))
 	cut.Truncated = "more than 127 frames"
 	lost := &growth.Stack{Truncated: "stack map full"}
-	bare := stack(7, mallocF)
+
+	alive := func(
+		s *growth.Stack, kind growth.Kind, objects float64, bytes, resident int64,
+	) growth.Holding {
+		return growth.Holding{
+			Stack: s, Kind: kind, InuseObjects: objects, InuseBytes: bytes, ResidentBytes: resident,
+		}
+	}
+	allocated := func(objects, bytes float64, h growth.Holding) growth.Holding {
+		h.AllocObjects, h.AllocBytes = objects, bytes
+		return h
+	}
 	retained := growth.NamedStack(4242, "[heap: free but resident]", "main heap")
 	data := growth.NamedStack(4242, "[file: /data/train.bin]")
 	return []growth.Holding{
-		{
-			Stack: bare, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 512,
-			ResidentBytes: 4096, AllocObjects: 1, AllocBytes: 512, Samples: 1,
-		},
-		{
-			Stack: leak, Kind: growth.KindHeap, InuseObjects: 1000, InuseBytes: 1572864,
-			ResidentBytes: 1576960, AllocObjects: 1000.4, AllocBytes: 1573493.6, Samples: 3,
-		},
-		{
-			Stack: python, Kind: growth.KindHeap, InuseObjects: 7.6, InuseBytes: 262144,
-			ResidentBytes: 200704, AllocObjects: 8, AllocBytes: 275000, Samples: 2,
-		},
-		{
-			Stack: mapped, Kind: growth.KindMmap, InuseObjects: 2, InuseBytes: 524288,
-			ResidentBytes: 520192, AllocObjects: 2, AllocBytes: 1048576, Samples: 2,
-		},
-		{
-			Stack: shrunk, Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -40960,
-			ResidentBytes: -45056, Samples: -1,
-		},
-		{
-			Stack: created, Kind: growth.KindHeap, AllocObjects: 4, AllocBytes: 400,
-			InuseObjects: 4, InuseBytes: 400, Samples: 4,
-		},
-		{
-			Stack: cut, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 4096,
-			ResidentBytes: 8192, AllocObjects: 1, AllocBytes: 4096, Samples: 1,
-		},
-		{
-			Stack: lost, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 2048, AllocObjects: 1,
-			AllocBytes: 2048, Samples: 1,
-		},
-		{Stack: leak, Kind: growth.KindMmap, AllocObjects: 2, AllocBytes: 300},
-		{Stack: retained, Kind: growth.KindRetained, ResidentBytes: 319488},
-		{
-			Stack: data, Kind: growth.KindFile, ResidentBytes: 987136, SharedBytes: 4096,
-			SwappedBytes: 4096,
-		},
+		allocated(1, 512, alive(stack(7, mallocF), growth.KindHeap, 1, 512, 4096)),
+		allocated(1000.4, 1573493.6, alive(leak, growth.KindHeap, 1000, 1572864, 1576960)),
+		allocated(8, 275000, alive(python, growth.KindHeap, 7.6, 262144, 200704)),
+		allocated(2, 1048576, alive(mapped, growth.KindMmap, 2, 524288, 520192)),
+		alive(shrunk, growth.KindHeap, -10, -40960, -45056),
+		allocated(4, 400, alive(created, growth.KindHeap, 4, 400, 0)),
+		allocated(1, 4096, alive(cut, growth.KindHeap, 1, 4096, 8192)),
+		allocated(1, 2048, alive(lost, growth.KindHeap, 1, 2048, 0)),
+		allocated(2, 300, alive(leak, growth.KindMmap, 0, 0, 0)),
+		alive(retained, growth.KindRetained, 0, 0, 319488),
+		alive(data, growth.KindFile, 0, 0, 987136),
 	}
 }
 
@@ -129,31 +111,4 @@ func info() Info {
 		Processes:  map[int]string{4242: "trainer"},
 		Comments:   []string{"lost: 3 stacks (stack map full)", "kernel: 6.8.0"},
 	}
-}
-
-// onGPU is what a function of train.py holds on a GPU, in bytes.
-func onGPU(function string, kind growth.Kind, gpu string, bytes int64) growth.Holding {
-	stack := growth.NamedStack(4242, "", "cuMemAlloc_v2", function, "main")
-	return growth.Holding{
-		Stack: stack, Kind: kind, GPU: gpu, InuseBytes: bytes, InuseObjects: float64(bytes / 100),
-		AllocObjects: 9, AllocBytes: 9000,
-	}
-}
-
-// gpuSnapshot is a snapshot in which the driver counts 10,000 bytes: a leak in blocks, a cache, NCCL, and a rest.
-func gpuSnapshot(at time.Duration, leak int64) *growth.Snapshot {
-	s := &growth.Snapshot{
-		Elapsed: at, Alive: []int{4242},
-		GPUMemory: []growth.ProcessGPUMemory{
-			{PID: 4242, Used: 10_000, Reserved: 6000, Allocated: 5000, BlocksProbed: true},
-		},
-		GPUHoldings: []growth.Holding{
-			onGPU("keep", growth.KindCudaBlock, "0", leak),
-			onGPU("batch", growth.KindCudaBlock, "1", 700),
-			onGPU("c10::cuda::CUDACachingAllocator::raw_alloc", growth.KindCudaSegment, "0", 6000),
-			onGPU("ncclInit", growth.KindCudaSegment, "0", 1200),
-		},
-	}
-	gpu.Attribute(s)
-	return s
 }

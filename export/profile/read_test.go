@@ -54,13 +54,7 @@ func forged(t testing.TB, functions int, samples ...[]byte) []byte {
 }
 
 func TestRead(t *testing.T) {
-	p, err := Build([]growth.Holding{
-		{
-			Stack: &growth.Stack{PID: 1, Frames: []growth.Frame{{Function: "leak"}}},
-			Kind:  growth.KindHeap, InuseBytes: 100,
-		},
-	},
-		Info{Comments: []string{"x"}})
+	p, err := Build(holdings(), info())
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -81,23 +75,20 @@ func TestRead(t *testing.T) {
 		value, sample := message(2, []byte{1}),
 			message(2, message(1, []byte{1}), message(2, []byte{1}))
 		locations := func(n int) []byte {
-			return message(2, message(1, bytes.Repeat([]byte{1}, n)),
-				value)
+			return message(2, message(1, bytes.Repeat([]byte{1}, n)), value)
 		}
-		long := append([]byte{
-			2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e,
-		},
-			locations(maxProfileParts)[1:]...) // a key of more than 64 bits
+		// A key of more than 64 bits.
+		key := []byte{2<<3 | 2 | 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x80, 0x7e}
+		long := append(key, locations(maxProfileParts)[1:]...)
 		for says, data := range map[string][]byte{
 			"the file is empty": {}, "larger than 33554432 bytes": make([]byte, maxProfileBytes+1),
+			"not a pprof profile":     []byte("heap profile: 1: 2 [3: 4] @ heap/1\n"),
 			"or damaged":              []byte("\xff\xff\xff"),
 			"more than 1500000 parts": forged(t, 1, locations(maxProfileParts)),
-			"1500000 parts": forged(t, 1,
-				bytes.Repeat(message(2), maxProfileParts)),
-			"00000 parts": forged(t, 1,
-				message(4, bytes.Repeat(message(4), maxProfileParts))),
-			"0 parts": message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
-			"parts":   append(forged(t, 1), long...),
+			"1500000 parts":           forged(t, 1, bytes.Repeat(message(2), maxProfileParts)),
+			"00000 parts":             forged(t, 1, message(4, bytes.Repeat(message(4), maxProfileParts))),
+			"0 parts":                 message(13, bytes.Repeat([]byte{1}, maxProfileParts)),
+			"parts":                   append(forged(t, 1), long...),
 			"more than 2000000 frames in its stacks": forged(t, 1000,
 				bytes.Repeat(sample, maxStackFrames/1000+1)),
 		} {
@@ -161,12 +152,11 @@ func TestDropFrames(t *testing.T) {
 		out.Sample = []*profile.Sample{{Location: out.Location}}
 		return out
 	}
-	if dropped, kept := p("mal+oc", "", "malloc"),
-		p("mal+oc", "malloc", "malloc"); DropFrames(dropped) !=
-		nil ||
-		DropFrames(kept) != nil ||
-		len(dropped.Sample[0].Location) != 1 || len(kept.Sample[0].Location) != 2 {
-		t.Errorf("left: %v, %v", dropped.Sample[0].Location, kept.Sample[0].Location)
+	for keep, want := range map[string]int{"": 1, "malloc": 2} {
+		dropped := p("mal+oc", keep, "malloc")
+		if err := DropFrames(dropped); err != nil || len(dropped.Sample[0].Location) != want {
+			t.Errorf("left: %v, %v", dropped.Sample[0].Location, err)
+		}
 	}
 	long := strings.Repeat("x", 10<<20)
 	for says, bad := range map[string]*profile.Profile{

@@ -1,6 +1,8 @@
 package report
 
 import (
+	"bytes"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -8,42 +10,6 @@ import (
 
 	"github.com/allocscope/allocscope/export/page/pagetest"
 )
-
-// largeFile is the report of the large trace, on disk.
-func largeFile(t testing.TB) string {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "report.html")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := Write(file, largeTrace(t)); err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
-// open opens it, and gives the milliseconds from the navigation to when both charts had been drawn.
-func open(t testing.TB, browser *pagetest.Browser,
-	path string,
-) (page *pagetest.Page, milliseconds float64) {
-	t.Helper()
-	page, err := browser.Open(path, pagetest.View{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(page.Close)
-	if err := page.Await(`document.querySelector("#timeline-chart canvas") && document.querySelector("#flame-chart svg g")`); err !=
-		nil {
-		t.Fatal(err)
-	}
-	if err := page.Evaluate(`new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))`,
-		&milliseconds); err != nil {
-		t.Fatal(err)
-	}
-	return page, milliseconds
-}
 
 func startBrowser(t testing.TB) *pagetest.Browser {
 	t.Helper()
@@ -55,49 +21,64 @@ func startBrowser(t testing.TB) *pagetest.Browser {
 	return browser
 }
 
-// BenchmarkOpenReport reports how long Chromium takes for the report of a large trace until both charts are drawn.
+// reportFile is the report of a trace, on disk.
+func reportFile(t testing.TB, trace *Trace) string {
+	t.Helper()
+	var page bytes.Buffer
+	if err := Write(&page, trace); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "report.html")
+	if err := os.WriteFile(path, page.Bytes(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// open opens a report, and waits until both charts have been drawn.
+func open(t testing.TB, browser *pagetest.Browser, path string, view pagetest.View) *pagetest.Page {
+	t.Helper()
+	page, err := browser.Open(path, view)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(page.Close)
+	const drawn = `document.querySelector("#timeline-chart canvas") && document.querySelector("#flame-chart svg g")`
+	if err := page.Await(drawn); err != nil {
+		t.Fatal(err)
+	}
+	return page
+}
+
+func openTrace(t *testing.T, trace *Trace, view pagetest.View) *pagetest.Page {
+	t.Helper()
+	return open(t, startBrowser(t), reportFile(t, trace), view)
+}
+
+// BenchmarkOpenReport reports how long Chromium takes for the report of a large trace, from the
+// navigation until both charts are drawn.
 func BenchmarkOpenReport(b *testing.B) {
-	browser, path := startBrowser(b), largeFile(b)
+	browser, path := startBrowser(b), reportFile(b, largeTrace(b))
 	total := 0.0
 	for b.Loop() {
-		page, milliseconds := open(b, browser, path)
+		page := open(b, browser, path, pagetest.View{})
+		var milliseconds float64
+		const now = `new Promise(done => requestAnimationFrame(() => setTimeout(() => done(performance.now()))))`
+		if err := page.Evaluate(now, &milliseconds); err != nil {
+			b.Fatal(err)
+		}
 		page.Close()
 		total += milliseconds
 	}
 	b.ReportMetric(total/float64(b.N), "ms/drawn")
 }
 
-// openGPU opens the report of a trace with GPU memory.
-func openGPU(t *testing.T, trace *Trace, view pagetest.View) *pagetest.Page {
-	t.Helper()
-	path := filepath.Join(t.TempDir(), "report.html")
-	file, err := os.Create(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	if err := Write(file, trace); err != nil {
-		t.Fatal(err)
-	}
-	page, err := startBrowser(t).Open(path, view)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(page.Close)
-	if err := page.Await(`document.querySelector("#timeline-chart canvas") && document.querySelector("#flame-chart svg g")`); err !=
-		nil {
-		t.Fatal(err)
-	}
-	return page
-}
-
 // mustBeSound wants no fault of the page, and nothing that is wider than the window.
 func mustBeSound(t *testing.T, page *pagetest.Page) {
 	t.Helper()
 	var beyond int
-	if err := page.Evaluate("document.documentElement.scrollWidth - innerWidth", &beyond); err !=
-		nil ||
-		beyond > 0 {
+	err := page.Evaluate("document.documentElement.scrollWidth - innerWidth", &beyond)
+	if err != nil || beyond > 0 {
 		t.Errorf("the page is %d px wider than the window: %v", beyond, err)
 	}
 	if faults, err := page.Faults(); err != nil || len(faults) > 0 {
@@ -117,16 +98,14 @@ func TestFlameGraphInBrowser(t *testing.T) {
 	t.Run("chosen memory", func(t *testing.T) {
 		t.Parallel()
 		for _, view := range []pagetest.View{{}, {Width: 390, Height: 800, Dark: true}} {
-			page := openGPU(t, gpuTrace(t), view)
+			page := openTrace(t, gpuTrace(t), view)
 			for i, want := range []string{
 				"what grew since the baseline",
 				"what grew on GPUs since the baseline: 480 MiB, 240 objects",
 				"what was reserved on GPUs since the baseline: 500 MiB",
 			} {
-				if err := page.Click([]string{
-					`input[name="memory"][value="0"]`, `input[name="memory"][value="1"]`,
-					`input[name="memory"][value="2"]`,
-				}[i]); err != nil {
+				button := fmt.Sprintf(`input[name="memory"][value="%d"]`, i)
+				if err := page.Click(button); err != nil {
 					t.Fatal(err)
 				}
 				got := evaluated(t, page,
@@ -140,6 +119,8 @@ func TestFlameGraphInBrowser(t *testing.T) {
 	})
 }
 
+const legendText = `document.querySelector("#timeline-chart .legend").textContent`
+
 func TestTimelineInBrowser(t *testing.T) {
 	// The axis of GPU memory is there where the host's would not show it, and the legend says which curve is which.
 	t.Run("host and GPU memory", func(t *testing.T) {
@@ -152,14 +133,13 @@ func TestTimelineInBrowser(t *testing.T) {
 			for i := range trace.Rows {
 				trace.Rows[i].GPUUsed *= c.factor
 			}
-			page := openGPU(t, trace, pagetest.View{})
-			if got := evaluated(t, page,
-				`document.querySelectorAll("#timeline-chart .u-axis").length + ""`); got != c.axes {
+			page := openTrace(t, trace, pagetest.View{})
+			const axes = `document.querySelectorAll("#timeline-chart .u-axis").length + ""`
+			if got := evaluated(t, page, axes); got != c.axes {
 				t.Errorf("%s: there are %s axes, that of the time and that of the counts among them",
 					name, got)
 			}
-			legend := evaluated(t, page,
-				`document.querySelector("#timeline-chart .legend").textContent`)
+			legend := evaluated(t, page, legendText)
 			for _, want := range []string{
 				"RSS ", "GPU memory (as the driver counts) ", "growth · GPU: growth",
 				"fitted to RSS",
@@ -177,31 +157,12 @@ func TestTimelineInBrowser(t *testing.T) {
 
 	t.Run("ribbon of bursts", func(t *testing.T) {
 		t.Parallel()
-		path := filepath.Join(t.TempDir(), "report.html")
-		file, err := os.Create(path)
-		if err != nil {
-			t.Fatal(err)
-		}
-		defer file.Close()
-		if err := Write(file, leakingTrace(t)); err != nil {
-			t.Fatal(err)
-		}
-		page, _ := open(t, startBrowser(t), path)
-		var legend string
-		if err := page.Evaluate("document.querySelector('#timeline-chart .legend').textContent",
-			&legend); err != nil {
-			t.Fatal(err)
-		}
-		for _, want := range []string{
-			"· growth · heap sampled in bursts", "heap sampled in bursts",
-		} {
-			if !strings.Contains(legend, want) {
-				t.Errorf("the legend does not say %q: %q", want, legend)
-			}
-		}
-		if got := strings.Count(legend,
-			"heap sampled in bursts"); got != 2 { // at the cursor, and beside the ribbon
-			t.Errorf("%d times in %q", got, legend)
+		page := openTrace(t, leakingTrace(t), pagetest.View{})
+		legend := evaluated(t, page, legendText)
+		// At the cursor, and beside the ribbon.
+		if !strings.Contains(legend, "· growth · heap sampled in bursts") ||
+			strings.Count(legend, "heap sampled in bursts") != 2 {
+			t.Errorf("the legend says %q", legend)
 		}
 	})
 }
@@ -217,7 +178,7 @@ func TestReportInBrowser(t *testing.T) {
 			t.Fatalf("%v (npm --prefix export/page/web ci gets it)", err)
 		}
 		for _, view := range []pagetest.View{{}, {Dark: true}, {Width: 390, Height: 800}} {
-			page := openGPU(t, withoutNVML(t), view)
+			page := openTrace(t, withoutNVML(t), view)
 			violations, err := page.Violations(string(axe))
 			if err != nil {
 				t.Fatal(err)
@@ -231,20 +192,12 @@ func TestReportInBrowser(t *testing.T) {
 
 	t.Run("large trace", func(t *testing.T) {
 		t.Parallel()
-		page, _ := open(t, startBrowser(t), largeFile(t))
-		answer := func(selector string) (text string) {
-			for _, act := range []func() error{
-				func() error { return page.Still(selector) },
-				func() error {
-					return page.Evaluate("document.querySelector('"+selector+"').textContent",
-						&text)
-				},
-			} {
-				if err := act(); err != nil {
-					t.Fatal(err)
-				}
+		page := openTrace(t, largeTrace(t), pagetest.View{})
+		answer := func(selector string) string {
+			if err := page.Still(selector); err != nil {
+				t.Fatal(err)
 			}
-			return text
+			return evaluated(t, page, "document.querySelector('"+selector+"').textContent")
 		}
 		for _, c := range []struct{ over, says string }{
 			{"#timeline-chart .u-over", "#timeline-chart .legend"},

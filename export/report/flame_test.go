@@ -1,11 +1,13 @@
 package report
 
 import (
+	"bytes"
 	"fmt"
 	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -13,8 +15,8 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/folder"
-	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/growthtest"
 )
 
 // flameSum is what a function holds: itself, and with all that it calls.
@@ -48,14 +50,11 @@ func functionSums(f *flameData) map[string]flameSum {
 func pprofSums(t *testing.T, p *pprof.Profile) map[string]flameSum {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), folder.GrowthFile)
-	file, err := os.Create(path)
-	if err != nil {
+	var file bytes.Buffer
+	if err := p.Write(&file); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.Write(file); err != nil {
-		t.Fatal(err)
-	}
-	if err := file.Close(); err != nil {
+	if err := os.WriteFile(path, file.Bytes(), 0o600); err != nil {
 		t.Fatal(err)
 	}
 	out, err := exec.Command("go", "tool", "pprof", "-top", "-unit=B", "-nodefraction=0",
@@ -86,23 +85,20 @@ func hostFlame(p *pprof.Profile) (*flameData, error) {
 	return d.Flame, err
 }
 
-func growing(t *testing.T) *pprof.Profile {
+// drawn is the flame graph of what holdings have resident.
+func drawn(t *testing.T, held ...growth.Holding) *flameData {
 	t.Helper()
-	grown := holdings()
-	p, err := profile.Build(append(grown[:1:1], grown[2:]...), profile.Info{})
+	f, err := hostFlame(built(t, held...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	return p
+	return f
 }
 
 func TestFlame(t *testing.T) {
 	t.Run("numbers of pprof", func(t *testing.T) {
-		want := pprofSums(t, growing(t))
-		f, err := hostFlame(growing(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		held := slices.Delete(holdings(), 1, 2)
+		want, f := pprofSums(t, built(t, held...)), drawn(t, held...)
 		got := functionSums(f)
 		for function, sum := range want {
 			if got[function] != sum {
@@ -116,10 +112,7 @@ func TestFlame(t *testing.T) {
 	})
 
 	t.Run("order of frames", func(t *testing.T) {
-		f, err := hostFlame(grownProfile(t))
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := drawn(t, holdings()...)
 		var paths []string
 		var walk func(n *flameNode, path string)
 		walk = func(n *flameNode, path string) {
@@ -144,9 +137,6 @@ func TestFlame(t *testing.T) {
 				t.Errorf("there is no %q in\n%s", want, all)
 			}
 		}
-		if f.Root.Resident != 4096+12288+1000+20480 || f.Root.Objects != 108 {
-			t.Errorf("all is %d bytes in %d objects", f.Root.Resident, f.Root.Objects)
-		}
 		if strings.Contains(all, "malloc") || strings.Contains(all, "cache") || len(paths) != 4 {
 			t.Errorf("%d stacks:\n%s", len(paths), all)
 		}
@@ -154,41 +144,25 @@ func TestFlame(t *testing.T) {
 
 	// What grew at one address and shrank at another of the same function is one.
 	t.Run("samples of one stack", func(t *testing.T) {
-		f := growth.Frame{Function: "f", File: "a.py", Line: 1, Python: true}
 		held := func(address uint64, bytes int64) growth.Holding {
-			frame := f
+			frame := growthtest.PythonFrame("f", "a.py", 1)
 			frame.Address = address
 			return growth.Holding{
 				Stack: &growth.Stack{ID: address, Frames: []growth.Frame{frame}},
 				Kind:  growth.KindHeap, ResidentBytes: bytes,
 			}
 		}
-		p, err := profile.Build([]growth.Holding{held(1, 100), held(2, -70)}, profile.Info{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		if got, err := hostFlame(p); err != nil || got.Root.Resident != 30 || got.Note != "" {
-			t.Errorf("%+v, %v", got, err)
+		if got := drawn(t, held(1, 100), held(2, -70)); got.Root.Resident != 30 || got.Note != "" {
+			t.Errorf("%+v", got)
 		}
 	})
 
 	t.Run("small nodes", func(t *testing.T) {
-		held := []growth.Holding{
-			{Stack: stackOf(0, 2), Kind: growth.KindHeap, ResidentBytes: 1_000_000},
-		}
+		held := []growth.Holding{{Stack: stackOf(0, 2), ResidentBytes: 1_000_000}}
 		for i := range 50 {
-			held = append(held, growth.Holding{
-				Stack: stackOf(i+1, 2), Kind: growth.KindHeap, ResidentBytes: 10,
-			})
+			held = append(held, growth.Holding{Stack: stackOf(i+1, 2), ResidentBytes: 10})
 		}
-		p, err := profile.Build(held, profile.Info{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := hostFlame(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := drawn(t, held...)
 		small := functionSums(f)[smallName]
 		if len(f.Root.Children) != 2 || small.cum != 500 || f.Root.Resident != 1_000_500 ||
 			f.Note != "100 functions are too small to be drawn: see (small)." {
@@ -197,15 +171,7 @@ func TestFlame(t *testing.T) {
 	})
 
 	t.Run("deep stacks", func(t *testing.T) {
-		p, err := profile.Build([]growth.Holding{{Stack: stackOf(1, 3000), ResidentBytes: 4096}},
-			profile.Info{})
-		if err != nil {
-			t.Fatal(err)
-		}
-		f, err := hostFlame(p)
-		if err != nil {
-			t.Fatal(err)
-		}
+		f := drawn(t, growth.Holding{Stack: stackOf(1, 3000), ResidentBytes: 4096})
 		depth, n := 0, &f.Root
 		for ; len(n.Children) > 0; n = &n.Children[0] {
 			depth++
@@ -218,31 +184,27 @@ func TestFlame(t *testing.T) {
 
 	t.Run("missing sample types", func(t *testing.T) {
 		p := &pprof.Profile{SampleType: []*pprof.ValueType{{Type: "cpu", Unit: "ns"}}}
-		shown := text(show(t, &Trace{Growth: p}).byID(t, "losses"))
-		if !strings.Contains(shown,
-			"The flame graph is left out: growth.pb.gz has no sample types") {
-			t.Errorf("shows %s", shown)
-		}
-		if bad := grownProfile(t); func() bool {
-			bad.DropFrames = "("
-			_, err := hostFlame(bad)
-			return err ==
-				nil
-		}() {
+		show(t, &Trace{Growth: p}).mustSay(t, "losses",
+			"The flame graph is left out: growth.pb.gz has no sample types")
+		bad := grownProfile(t)
+		bad.DropFrames = "("
+		if _, err := hostFlame(bad); err == nil {
 			t.Error("a broken expression is no error")
+		}
+	})
+
+	t.Run("process without a name", func(t *testing.T) {
+		s := &pprof.Sample{Label: map[string][]string{"pid": {"7"}}}
+		if got := processText(s); got != "PID 7" {
+			t.Error(got)
 		}
 	})
 
 	// However many functions a profile has, what they hold is all there.
 	t.Run("full tree keeps its sums", func(t *testing.T) {
 		g := flameCollector{make(map[call]*flameTree), make(map[*pprof.Location][]string), 3}
-		p, err := profile.Build([]growth.Holding{
-			{Stack: stackOf(1, 2), ResidentBytes: 10}, {Stack: stackOf(2, 2), ResidentBytes: 100},
-		},
-			profile.Info{})
-		if err != nil {
-			t.Fatal(err)
-		}
+		p := built(t, growth.Holding{Stack: stackOf(1, 2), ResidentBytes: 10},
+			growth.Holding{Stack: stackOf(2, 2), ResidentBytes: 100})
 		root := &flameTree{}
 		for _, s := range p.Sample {
 			g.add(root, s, float64(s.Value[4]), 0)
@@ -275,10 +237,8 @@ func TestFlame(t *testing.T) {
 func stackOf(id, depth int) *growth.Stack {
 	s := &growth.Stack{ID: uint64(id), PID: 42}
 	for d := range depth {
-		s.Frames = append(s.Frames, growth.Frame{
-			Function: fmt.Sprintf("function_%d_%d", id, d),
-			File:     fmt.Sprintf("/src/module_%d.py", d), Line: 1 + id, Python: true,
-		})
+		s.Frames = append(s.Frames, growthtest.PythonFrame(fmt.Sprintf("function_%d_%d", id, d),
+			fmt.Sprintf("/src/module_%d.py", d), 1+id))
 	}
 	return s
 }

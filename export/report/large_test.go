@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/export/folder"
-	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -38,11 +37,7 @@ func largeTrace(t testing.TB) *Trace {
 		list[i].RSS += random.Int64N(mib)
 		list[i].Tree.RSS += random.Int64N(mib)
 	}
-	p, err := profile.Build(manyHoldings(random), profile.Info{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	return &Trace{Summary: s, Rows: list, Growth: p}
+	return &Trace{Summary: s, Rows: list, Growth: built(t, manyHoldings(random)...)}
 }
 
 func manyHoldings(random *rand.Rand) []growth.Holding {
@@ -52,8 +47,8 @@ func manyHoldings(random *rand.Rand) []growth.Holding {
 	}
 	for id := 1; id < stacks; id++ {
 		own := stackOf(id, depth)
-		leaves := random.IntN(depth) +
-			1 // frames of its own; it shares the outer ones with an earlier stack
+		// Frames of its own; it shares the outer ones with an earlier stack.
+		leaves := random.IntN(depth) + 1
 		copy(own.Frames[leaves:], held[random.IntN(id)].Stack.Frames[leaves:])
 		held = append(held, growth.Holding{
 			Stack: own, Kind: growth.KindHeap, InuseObjects: float64(random.IntN(1000)),
@@ -68,8 +63,8 @@ func TestReportSize(t *testing.T) {
 	if err := Write(&out, largeTrace(t)); err != nil {
 		t.Fatal(err)
 	}
-	if out.Len() > 4_500_000 ||
-		out.Len() < 500_000 { // what is left is for the script and the style
+	// What is left is for the script and the style.
+	if out.Len() > 4_500_000 || out.Len() < 500_000 {
 		t.Errorf("it has %d bytes", out.Len())
 	}
 }

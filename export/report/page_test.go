@@ -3,6 +3,7 @@ package report
 import (
 	"reflect"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -21,9 +22,9 @@ func TestPage(t *testing.T) {
 	t.Run("all texts of the summary", func(t *testing.T) {
 		trace := gpuTrace(t)
 		texts := make(map[string]string)
-		trace.Summary.GPUMemory[0].Reason, trace.Summary.GPUMemory[0].Accumulating[0].Module = "why",
-			"/lib/x.so"
-		trace.Summary.GPUMemory[0].Breakdown[0].GPU = "1" // a single GPU has no number
+		onGPU := &trace.Summary.GPUMemory[0]
+		onGPU.Reason, onGPU.Accumulating[0].Module = "why", "/lib/x.so"
+		onGPU.Breakdown[0].GPU = "1" // a single GPU has no number
 		fillTexts(reflect.ValueOf(&trace.Summary), "", func(path string) string {
 			if strings.HasPrefix(path, ".Breakdown") {
 				return "kind" // rows of a kind are summed
@@ -45,36 +46,25 @@ func TestPage(t *testing.T) {
 
 	t.Run("order of sections", func(t *testing.T) {
 		page := show(t, leakingTrace(t))
-		var ids, links []string
+		var ids []string
 		each(page.root, "section", func(n *html.Node) { ids = append(ids, attribute(n, "id")) })
-		each(page.root, "nav", func(n *html.Node) {
-			each(n, "a",
-				func(a *html.Node) {
-					links = append(links,
-						strings.TrimPrefix(attribute(a, "href"), "#"))
-				})
-		})
 		const want = "verdict timeline breakdown accumulating flame processes losses reproduce"
-		if strings.Join(ids, " ") != want || strings.Join(links, " ") != want {
-			t.Errorf("sections %q, links %q", ids, links)
+		if got := strings.Join(ids, " "); got != want || page.links() != want {
+			t.Errorf("sections %q, links %q", got, page.links())
 		}
 		for id, wants := range map[string][]string{
 			"verdict": {
-				"98% of the growth",
-				"LEAK grows by 60 MiB/min (95% CI 54-66), steady growth after warm-up",
-				"out of memory in 28-32 min", "in 28-32 min 1.76 GiB of headroom in the cgroup",
-				"80.0 MiB", "after 60.0 s",
+				"98% of the growth", "LEAK grows by 60 MiB/min", "out of memory in 28-32 min",
+				"in 28-32 min 1.76 GiB of headroom in the cgroup", "80.0 MiB", "after 60.0 s",
 				"380 MiB", "620 MiB", "+60.0 MiB/min since the baseline", "2400",
-				"600/min, +102 KiB a step",
-				"1.9% of the traced CPU time, limit 3%; heap probed in 11 bursts, 5.4 s of 300 s; step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9% (182.1 ms before them)",
-				"98%", "resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
+				"600/min, +102 KiB a step", "1.9% of the traced CPU time, limit 3%; heap probed in",
+				"resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
 				"PID 50: fewer arenas",
 			},
 			"timeline": {
 				"RSS over 5 min: 80.0 MiB at first, 380 MiB at last, at most 380 MiB after 5 min.",
 				"warm-up", "+300 MiB/min", "mark: epoch 1", "61.5 s", "100.0 s110.0 sspike",
 				"20.0 sprobes: heap probes would take 41%: sampled in bursts",
-				"90.0 sprobes: sampling interval 128 KiB",
 			},
 			"breakdown": {
 				"PID 42: +240 MiB", "RSS at the baseline, after 60.0 s: 380 MiB",
@@ -82,14 +72,11 @@ func TestPage(t *testing.T) {
 				"Its tree, with 1 other process",
 			},
 			"accumulating": {
-				"What accumulates, from bursts",
-				"Heap memory is known from 11 bursts of 0.49 s, without objects younger than 60 s. Each row",
+				"What accumulates, from bursts", "Heap memory is known from 11 bursts of 0.49 s",
 				"pil", "mmap memory_get_block (_imaging.so) < resize (Image.py:2192)", "57.00",
 				"55.00-59.00", "97%", "230 MiB", "1956", "accumulating", "61 s",
 			},
-			"flame": {
-				"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline.",
-			},
+			"flame": {"1 stack that has shrunk is left out: 8.00 KiB less than at the baseline."},
 			"processes": {
 				"launcher", "rank 3", "0.0 s to 300.0 s", "9.00 MiB",
 				"4 DataLoader workers: 90.0 MiB RSS each, growing",
@@ -99,19 +86,13 @@ func TestPage(t *testing.T) {
 				"58.0 MiB of PID 42 were allocated before tracing started",
 				"7.00 MiB of PID 42 are swapped out", "5 processes of the tree are not traced",
 				"50% of the pages", "Without source fault memory mapped before tracing started",
-				"Allocation sites of the heap are known from 11 bursts of 0.49 s",
 			},
 			"reproduce": {
 				"allocscope trace --pid 42 -o 'my folder'", "v1.2.3", "6.12.0", "amd64", "512 KiB",
 				"limit 3%", "2026-03-01 12:00:00 UTC", "go tool pprof -http=: growth.pb.gz",
 			},
 		} {
-			shown := strings.Join(strings.Fields(text(page.byID(t, id))), " ")
-			for _, want := range wants {
-				if !strings.Contains(shown, want) {
-					t.Errorf("%s does not say %q:\n%s", id, want, shown)
-				}
-			}
+			page.mustSay(t, id, wants...)
 		}
 	})
 
@@ -121,27 +102,13 @@ func TestPage(t *testing.T) {
 		if page.data.Timeline != nil || page.data.Flame != nil || strings.Contains(shown, "NaN") {
 			t.Errorf("shows %s", shown)
 		}
-		for _, want := range []string{
-			"TOO SHORT", "Nothing that was traced accumulated", "timeline.csv is not there",
-		} {
-			if !strings.Contains(shown, want) {
-				t.Errorf("does not say %q", want)
-			}
-		}
+		page.mustSay(t, "main", "TOO SHORT", "Nothing that was traced accumulated",
+			"timeline.csv is not there")
 		each(page.root, "div", func(n *html.Node) {
 			if attribute(n, "class") == "chart" {
 				t.Errorf("there is a chart %s", attribute(n, "id"))
 			}
 		})
-	})
-
-	t.Run("advice for another process", func(t *testing.T) {
-		s := leakingSummary()
-		if got := adviceOf(&s); !reflect.DeepEqual(got, []string{
-			"try malloc_trim(0)", "PID 50: fewer arenas",
-		}) {
-			t.Errorf("%q", got)
-		}
 	})
 
 	// A limit is said only where it applies.
@@ -159,9 +126,7 @@ func TestPage(t *testing.T) {
 		trace := leakingTrace(t)
 		trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
 		shown := text(show(t, trace).root)
-		for _, not := range []string{
-			"from bursts", "traced CPU time", "probes: ", "Heap memory is known from",
-		} {
+		for _, not := range []string{"from bursts", "traced CPU time", "probes: ", "is known from"} {
 			if strings.Contains(shown, not) {
 				t.Errorf("says %q", not)
 			}
@@ -180,19 +145,17 @@ func TestPage(t *testing.T) {
 		if got := strings.Join(classes, " "); got != "native python python root" {
 			t.Errorf("frames are %s", got)
 		}
-		if !reflect.DeepEqual(frames, leakingSummary().Accumulating[0].Stack) {
+		if !slices.Equal(frames, leakingSummary().Accumulating[0].Stack) {
 			t.Errorf("frames are %q", frames)
 		}
 	})
 
 	t.Run("groups of unknown rate", func(t *testing.T) {
-		s := summary.Summary{
-			Groups: []summary.Group{
-				{Role: growth.RoleOther, Processes: 2, Verdict: verdict.ClassLeak},
-			},
-		}
-		if got := viewOf(&s, pageData{}).Groups; !reflect.DeepEqual(got,
-			[]string{"2 other processes, LEAKING"}) {
+		s := summary.Summary{Groups: []summary.Group{
+			{Role: growth.RoleOther, Processes: 2, Verdict: verdict.ClassLeak},
+		}}
+		want := []string{"2 other processes, LEAKING"}
+		if got := viewOf(&s, pageData{}).Groups; !slices.Equal(got, want) {
 			t.Errorf("%q", got)
 		}
 	})
@@ -209,7 +172,20 @@ func TestBreakdown(t *testing.T) {
 			}
 		}
 		for _, breakdown := range breakdownsOf(&s) {
-			checkFall(t, name, breakdown)
+			name := name + ", " + breakdown.Title
+			var bars []bar
+			unit := 0.0
+			for _, line := range breakdown.Lines {
+				bars = append(bars, line.Bar)
+				if line.Label == "heap, allocated and not freed" {
+					unit = line.Bar.Width / 300
+				}
+			}
+			mustFall(t, name, bars)
+			gained := (bars[len(bars)-1].Width - bars[0].Width) / unit
+			if gained < 239 || gained > 241 {
+				t.Errorf("%s: the bars gain %g MiB, want 240", name, gained)
+			}
 		}
 	}
 
@@ -232,30 +208,22 @@ func TestBreakdown(t *testing.T) {
 	})
 }
 
-func checkFall(t *testing.T, name string, breakdown breakdownView) {
+// mustFall wants bars that begin where the one before ends, the last one from 0 to there.
+func mustFall(t *testing.T, name string, bars []bar) {
 	t.Helper()
-	first, last := breakdown.Lines[0].Bar, breakdown.Lines[len(breakdown.Lines)-1].Bar
-	at, unit := first.From+first.Width, 0.0
-	for _, line := range breakdown.Lines[1 : len(breakdown.Lines)-1] {
-		from, to := line.Bar.From, line.Bar.From+line.Bar.Width
-		if line.Bar.Class == "shrunk" {
+	at := bars[0].From + bars[0].Width
+	for i, b := range bars[1:] {
+		from, to := b.From, b.From+b.Width
+		if b.Class == "shrunk" {
 			from, to = to, from
 		}
+		if i == len(bars)-2 {
+			from = to
+		}
 		if from < at-0.2 || from > at+0.2 {
-			t.Errorf("%s, %s: the bar of %s begins at %g, and the one before ends at %g", name,
-				breakdown.Title, line.Label, from, at)
+			t.Errorf("%s: bar %d is at %g, and the one before ends at %g", name, i+1, from, at)
 		}
 		at = to
-		if line.Label == "heap, allocated and not freed" { // 300 MiB
-			unit = line.Bar.Width / 300
-		}
-	}
-	if end := last.From + last.Width; end < at-0.2 || end > at+0.2 {
-		t.Errorf("%s, %s: the last bar ends at %g, and the one before at %g", name, breakdown.Title, end,
-			at)
-	}
-	if gained := (last.Width - first.Width) / unit; gained < 239 || gained > 241 {
-		t.Errorf("%s, %s: the bars gain %g MiB, want 240", name, breakdown.Title, gained)
 	}
 }
 
@@ -279,13 +247,11 @@ func TestSpark(t *testing.T) {
 		{[]float64{0, 1}, []int64{7}, ""},
 		{[]float64{5, 5}, []int64{1, 2}, ""},
 		{nil, []int64{1, 2}, ""},
+		{[]float64{}, nil, ""},
 	} {
 		if got := sparkOf(test.times, test.history); got != test.want {
 			t.Errorf("%v over %v is %q, want %q", test.history, test.times, got, test.want)
 		}
-	}
-	if got := sparkOf(make([]float64, 0), nil); got != "" {
-		t.Error(got)
 	}
 	times, history := make([]float64, 14_400), make([]int64, 14_400)
 	for i := range times {

@@ -37,7 +37,7 @@ func TestTimeline(t *testing.T) {
 			t.Errorf("tensors are %d, %d and %d", values[19], values[20], values[300])
 		}
 		if curveOf(t, d, "private")[1] != nil || d.TimeS[300] != 300 || *d.Steps[300] != 3000 ||
-			*d.BaselineS != 60 || d.Marks[0].Text != "epoch 1" || d.Spikes[0] != (span{100, 110}) {
+			*d.BaselineS != 60 || d.Spikes[0] != (span{100, 110}) {
 			t.Errorf("%+v", d)
 		}
 		if d.Phases[1] != (phaseBand{span{60, 300}, "growth", "growth"}) {
@@ -46,15 +46,9 @@ func TestTimeline(t *testing.T) {
 	})
 
 	t.Run("process without a tree", func(t *testing.T) {
-		alone := timelineRows(10)
-		for i := range alone {
-			alone[i].Tree = growth.Tree{Processes: 1, RSS: alone[i].RSS}
-			alone[i].Private, alone[i].PSS, alone[i].Steps = growth.Unknown, growth.Unknown,
-				growth.Unknown
-			alone[i].Tensors, alone[i].TensorBytes = growth.Unknown, growth.Unknown
-		}
 		s := leakingSummary()
-		if d := timelineOf(&s, alone); len(d.Series) != 1 || d.Steps != nil {
+		d := timelineOf(&s, gpuRows(10, func(int, *growth.Sample) {}))
+		if len(d.Series) != 1 || d.Steps != nil {
 			t.Errorf("%+v", d)
 		}
 	})
@@ -71,16 +65,14 @@ func TestTimeline(t *testing.T) {
 		if *got != want {
 			t.Errorf("%+v, want %+v", *got, want)
 		}
-		steps := leakingSummary()
-		steps.WatchLongerSteps = pointer(0.0)
-		late := leakingSummary()
-		late.PlateauFromS = pointer(300.0)
-		unsure := leakingSummary()
-		unsure.RateLow = nil
-		for name, s := range map[string]*summary.Summary{
-			"steps": &steps, "late": &late, "unsure": &unsure,
+		for name, edit := range map[string]func(*summary.Summary){
+			"steps":  func(s *summary.Summary) { s.WatchLongerSteps = pointer(0.0) },
+			"late":   func(s *summary.Summary) { s.PlateauFromS = pointer(300.0) },
+			"unsure": func(s *summary.Summary) { s.RateLow = nil },
 		} {
-			if got := timelineOf(s, timelineRows(300)).Slope; got != nil {
+			s := leakingSummary()
+			edit(&s)
+			if got := timelineOf(&s, timelineRows(300)).Slope; got != nil {
 				t.Errorf("%s: %+v", name, *got)
 			}
 		}
@@ -103,10 +95,14 @@ func TestTimeline(t *testing.T) {
 	})
 
 	t.Run("probing", func(t *testing.T) {
-		band := func(from, to float64, kind, label string) phaseBand {
-			return phaseBand{
-				span{from, to}, kind, label,
-			}
+		bursts := func(from, to float64) phaseBand {
+			return phaseBand{span{from, to}, "bursts", "heap sampled in bursts"}
+		}
+		off := func(from, to float64) phaseBand {
+			return phaseBand{span{from, to}, "off", "heap not probed"}
+		}
+		at := func(seconds float64, mode string) summary.OverheadChange {
+			return summary.OverheadChange{AtS: seconds, Mode: mode}
 		}
 		for name, test := range map[string]struct {
 			overhead *summary.Overhead
@@ -115,32 +111,15 @@ func TestTimeline(t *testing.T) {
 			"nothing is known": {nil, []phaseBand{}},
 			"all the time":     {&summary.Overhead{Mode: summary.HeapFull}, []phaseBand{}},
 			"bursts from the beginning": {
-				&summary.Overhead{Mode: summary.HeapBursts},
-				[]phaseBand{band(0, 300, "bursts", "heap sampled in bursts")},
+				&summary.Overhead{Mode: summary.HeapBursts}, []phaseBand{bursts(0, 300)},
 			},
 			"a storm": {
-				changes(summary.OverheadChange{AtS: 60, Mode: summary.HeapBursts},
-					summary.OverheadChange{AtS: 70, Mode: summary.HeapBursts},
-					summary.OverheadChange{AtS: 80, Mode: summary.HeapOff}, summary.OverheadChange{
-						AtS: 90, Mode: summary.HeapFull,
-					}),
-				[]phaseBand{
-					band(60, 80, "bursts", "heap sampled in bursts"),
-					band(80, 90, "off", "heap not probed"),
-				},
+				changes(at(60, summary.HeapBursts), at(70, summary.HeapBursts),
+					at(80, summary.HeapOff), at(90, summary.HeapFull)),
+				[]phaseBand{bursts(60, 80), off(80, 90)},
 			},
-			"until the end": {
-				changes(summary.OverheadChange{AtS: 250, Mode: summary.HeapOff}),
-				[]phaseBand{band(250, 300, "off", "heap not probed")},
-			},
-			"forged": {
-				changes(summary.OverheadChange{
-					AtS: 90, Mode: summary.HeapOff,
-				}, summary.OverheadChange{
-					AtS: 10, Mode: "<mode>",
-				}),
-				[]phaseBand{},
-			},
+			"until the end": {changes(at(250, summary.HeapOff)), []phaseBand{off(250, 300)}},
+			"forged":        {changes(at(90, summary.HeapOff), at(10, "<mode>")), []phaseBand{}},
 		} {
 			s := leakingSummary()
 			s.Overhead = test.overhead
@@ -157,13 +136,11 @@ func TestTimeline(t *testing.T) {
 	t.Run("changes of the probes", func(t *testing.T) {
 		s := leakingSummary()
 		d := timelineOf(&s, timelineRows(300))
-		if want := []markLine{
-			{20, "heap sampled in bursts"}, {90, "sampling interval 128 KiB"},
-		}; !reflect.DeepEqual(d.Changes,
-			want) {
+		want := []markLine{{20, "heap sampled in bursts"}, {90, "sampling interval 128 KiB"}}
+		if !slices.Equal(d.Changes, want) {
 			t.Errorf("%+v, want %+v", d.Changes, want)
 		}
-		if want := []markLine{{61.5, "epoch 1"}}; !reflect.DeepEqual(d.Marks, want) {
+		if want := []markLine{{61.5, "epoch 1"}}; !slices.Equal(d.Marks, want) {
 			t.Errorf("marks %+v, want %+v", d.Marks, want)
 		}
 	})
@@ -174,13 +151,18 @@ func TestThinned(t *testing.T) {
 	long := timelineRows(100_000)
 	for i := range long {
 		long[i].RSS, long[i].Tree.RSS, long[i].Private = 100, 200, growth.Unknown
+		long[i].GPUUsed, long[i].CudaReserved = 300, 50
 	}
-	long[31_007].RSS, long[62_345].RSS, long[77_777].RSS, long[80_003].Tree.RSS, long[50_001].Private = 900,
-		3, growth.Unknown, 7777, 55
+	long[31_007].RSS, long[62_345].RSS, long[77_777].RSS = 900, 3, growth.Unknown
+	long[80_003].Tree.RSS, long[50_001].Private = 7777, 55
+	long[41_007].GPUUsed, long[72_345].GPUUsed = 9000, 4
+
 	few := thinned(long)
 	seen := make(map[int64]bool)
 	for i, r := range few {
-		seen[r.RSS], seen[r.Tree.RSS], seen[r.Private] = true, true, true
+		for _, value := range []int64{r.RSS, r.Tree.RSS, r.Private, r.GPUUsed} {
+			seen[value] = true
+		}
 		if i > 0 && r.Elapsed <= few[i-1].Elapsed {
 			t.Errorf("%s follows %s", r.Elapsed, few[i-1].Elapsed)
 		}
@@ -188,7 +170,7 @@ func TestThinned(t *testing.T) {
 	if !slices.ContainsFunc(few, func(r growth.Row) bool { return r.RSS == growth.Unknown }) {
 		t.Error("the gap is lost")
 	}
-	for _, value := range []int64{900, 3, 7777, 55} {
+	for _, value := range []int64{900, 3, 7777, 55, 9000, 4} {
 		if !seen[value] {
 			t.Errorf("%d is lost", value)
 		}

@@ -16,6 +16,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -60,25 +61,19 @@ func leakingSummary() summary.Summary {
 				Verdict: verdict.ClassLeak,
 			},
 		},
-		Groups: []summary.Group{
-			{
-				Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),
-				Verdict: verdict.ClassGrowing,
-			},
-		},
+		Groups: []summary.Group{{
+			Role: growth.RoleLoaderWorker, Processes: 4, EachBytes: pointer[int64](90 * mib),
+			Verdict: verdict.ClassGrowing,
+		}},
 		Limit: &summary.Limit{Of: "cgroup", HeadroomBytes: 1800 * mib},
 		Steps: &summary.Steps{Count: 2400, PerMin: 600, GrowthBytesPerStep: pointer[int64](104858)},
 		Marks: []summary.Mark{{AtS: 61.5, Text: "epoch 1"}},
-		Suspects: []summary.Suspect{
-			{
-				Component: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib,
-				BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3,
-				Callers: []string{"augment (/src/train.py:47)"},
-			},
-		},
-		Kernel:        "6.12.0",
-		Architecture:  "amd64",
-		IntervalBytes: 512 << 10,
+		Suspects: []summary.Suspect{{
+			Component: "pil", Function: "resize (/src/Image.py:2192)", Bytes: 240 * mib,
+			BytesPerMin: 60 * mib, Share: pointer(0.98), Explains: 1, Stacks: 3,
+			Callers: []string{"augment (/src/train.py:47)"},
+		}},
+		Kernel: "6.12.0", Architecture: "amd64", IntervalBytes: 512 << 10,
 		Sources: []summary.Source{
 			{Name: "heap", PID: 42, State: summary.SourceAttached},
 			{Name: "fault", State: summary.SourceFailed, Reason: "permission denied"},
@@ -173,36 +168,27 @@ func timelineRows(seconds int) []growth.Row {
 
 // holdings that grew, of two processes, and one that shrank.
 func holdings() []growth.Holding {
-	library, python := &growth.Module{Path: "/lib/libx.so", Start: 0x1000, Limit: 0x9000},
-		"/src/train.py"
-	malloc := growth.Frame{Function: "malloc", Module: library, Address: 0x1100}
-	main := growth.Frame{Function: "main", File: python, Line: 7, Python: true}
-	stack := func(pid int, frames ...growth.Frame) *growth.Stack {
-		return &growth.Stack{
-			PID: pid, Frames: frames,
+	library := &growth.Module{Path: "/lib/libx.so", Start: 0x1000, Limit: 0x9000}
+	native := func(function string, address uint64) growth.Frame {
+		return growth.Frame{Function: function, Module: library, Address: address}
+	}
+	malloc, leak := native("malloc", 0x1100), native("leak", 0x1200)
+	step := growthtest.PythonFrame("step", "/src/train.py", 40)
+	main := growthtest.PythonFrame("main", "/src/train.py", 7)
+	held := func(
+		pid int, objects float64, bytes, resident int64, frames ...growth.Frame,
+	) growth.Holding {
+		return growth.Holding{
+			Stack: &growth.Stack{PID: pid, Frames: append([]growth.Frame{malloc}, frames...)},
+			Kind:  growth.KindHeap, InuseObjects: objects, InuseBytes: bytes,
+			ResidentBytes: resident,
 		}
 	}
-	leak := growth.Frame{Function: "leak", Module: library, Address: 0x1200}
 	return []growth.Holding{
-		{
-			Stack: stack(42, malloc, leak,
-				growth.Frame{Function: "step", File: python, Line: 40, Python: true}, main),
-			Kind: growth.KindHeap, InuseObjects: 100, InuseBytes: 5000, ResidentBytes: 4096,
-		},
-		{
-			Stack: stack(42, malloc,
-				growth.Frame{Function: "cache", Module: library, Address: 0x1300}, main),
-			Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -9000, ResidentBytes: -8192,
-		},
-		{
-			Stack: stack(42, malloc,
-				growth.Frame{Function: "other", Module: library, Address: 0x1400}, main),
-			Kind: growth.KindHeap, InuseObjects: 7, InuseBytes: 100, ResidentBytes: 12288,
-		},
-		{
-			Stack: stack(50, malloc, leak, main), Kind: growth.KindHeap, InuseObjects: 1,
-			InuseBytes: 100, ResidentBytes: 1000,
-		},
+		held(42, 100, 5000, 4096, leak, step, main),
+		held(42, -10, -9000, -8192, native("cache", 0x1300), main),
+		held(42, 7, 100, 12288, native("other", 0x1400), main),
+		held(50, 1, 100, 1000, leak, main),
 		{
 			Stack: growth.NamedStack(42, "[heap: free but resident]", "main heap"),
 			Kind:  growth.KindRetained, ResidentBytes: 20480,
@@ -212,7 +198,12 @@ func holdings() []growth.Holding {
 
 func grownProfile(t testing.TB) *pprof.Profile {
 	t.Helper()
-	p, err := profile.Build(holdings(),
+	return built(t, holdings()...)
+}
+
+func built(t testing.TB, held ...growth.Holding) *pprof.Profile {
+	t.Helper()
+	p, err := profile.Build(held,
 		profile.Info{Processes: map[int]string{42: "python3", 50: "worker"}})
 	if err != nil {
 		t.Fatal(err)
@@ -271,15 +262,34 @@ func attribute(n *html.Node, key string) string {
 // text of an element, without markup.
 func text(n *html.Node) string {
 	var b strings.Builder
-	if n.Type == html.TextNode {
-		b.WriteString(n.Data)
-	}
 	for d := range n.Descendants() {
 		if d.Type == html.TextNode {
 			b.WriteString(d.Data)
 		}
 	}
 	return b.String()
+}
+
+// mustSay wants words in the element of an ID.
+func (p shownPage) mustSay(t *testing.T, id string, wants ...string) {
+	t.Helper()
+	shown := strings.Join(strings.Fields(text(p.byID(t, id))), " ")
+	for _, want := range wants {
+		if !strings.Contains(shown, want) {
+			t.Errorf("%s does not say %q:\n%s", id, want, shown)
+		}
+	}
+}
+
+// links are the IDs that the navigation leads to.
+func (p shownPage) links() string {
+	var ids []string
+	each(p.root, "nav", func(nav *html.Node) {
+		each(nav, "a", func(a *html.Node) {
+			ids = append(ids, strings.TrimPrefix(attribute(a, "href"), "#"))
+		})
+	})
+	return strings.Join(ids, " ")
 }
 
 // each calls back for all elements below a node of that name.
@@ -352,14 +362,13 @@ func gpuSummary() summary.GPUMemory {
 			Class: class, BytesPerMin: pointer[int64](120 * mib),
 		}
 	}
-	row := func(kind growth.Kind, function string, start, end int64) summary.GPUBreakdownRow {
-		r := summary.GPUBreakdownRow{
-			Kind: kind, GPU: "0", Function: function, StartBytes: start * mib, EndBytes: end * mib,
+	row := func(
+		kind growth.Kind, component, function string, start, end int64,
+	) summary.GPUBreakdownRow {
+		return summary.GPUBreakdownRow{
+			Kind: kind, GPU: "0", Function: function, Component: component,
+			StartBytes: start * mib, EndBytes: end * mib,
 		}
-		if function != "" {
-			r.Component = "train.py"
-		}
-		return r
 	}
 	return summary.GPUMemory{
 		Process: 42, Command: "python3", Verdict: summary.VerdictOf(v, summary.AxisSeconds),
@@ -373,18 +382,17 @@ func gpuSummary() summary.GPUMemory {
 		},
 		HeadroomBytes: pointer[int64](78 * gib),
 		Breakdown: []summary.GPUBreakdownRow{
-			row(growth.KindCudaBlock, "forward (/src/model.py:31)", 900, 900),
-			row(growth.KindCudaBlock, "remember (/src/train.py:19)", 120, 600),
-			row(growth.KindCudaBeforeTracing, "", 100, 100), row(growth.KindCudaCached, "", 150, 150),
-			row(growth.KindNotAttributed, "", 520, 520),
+			row(growth.KindCudaBlock, "train.py", "forward (/src/model.py:31)", 900, 900),
+			row(growth.KindCudaBlock, "train.py", "remember (/src/train.py:19)", 120, 600),
+			row(growth.KindCudaBeforeTracing, "", "", 100, 100),
+			row(growth.KindCudaCached, "", "", 150, 150),
+			row(growth.KindNotAttributed, "", "", 520, 520),
 		},
-		Suspects: []summary.Suspect{
-			{
-				Component: "train.py", Function: "remember (/src/train.py:19)", Bytes: 480 * mib,
-				BytesPerMin: 120 * mib, Share: pointer(0.99), Explains: 1, Stacks: 1,
-				Callers: []string{"main (/src/train.py:40)"},
-			},
-		},
+		Suspects: []summary.Suspect{{
+			Component: "train.py", Function: "remember (/src/train.py:19)", Bytes: 480 * mib,
+			BytesPerMin: 120 * mib, Share: pointer(0.99), Explains: 1, Stacks: 1,
+			Callers: []string{"main (/src/train.py:40)"},
+		}},
 		Accumulating: []summary.Accumulation{{
 			Rank: 1, Function: "remember", Kind: growth.KindCudaBlock, Objects: 240,
 			Bytes: 480 * mib, BytesPerMin: pointer[int64](120 * mib), Share: 1,

@@ -167,7 +167,7 @@ func rowName(s *growth.Stack, kind growth.Kind) string {
 		name += ": " + placeText(s)
 	}
 
-	return units.Printable(cmp.Or(name, string(kind)))
+	return units.Name(cmp.Or(name, string(kind)))
 }
 
 // rootText is a root without its brackets and the kind before the colon: "free but resident" for

@@ -12,14 +12,8 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/growthtest"
 )
-
-func residentProcess(rss int64) growth.Resident {
-	return growth.Resident{
-		PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer, RSS: rss,
-		Threads: 17, Arenas: 12, Scanned: 1,
-	}
-}
 
 // breakdownRows is one row of each holding, which had half of it before.
 func breakdownRows() []breakdown.Row {
@@ -35,52 +29,37 @@ func breakdownRows() []breakdown.Row {
 	return rows
 }
 
-func pythonFrame(function, file string, line int) growth.Frame {
-	return growth.Frame{Function: function, File: file, Line: line, Python: true}
-}
-
 func TestBreakdownOf(t *testing.T) {
 	t.Run("names", func(t *testing.T) {
-		pil := &growth.Module{Path: "/usr/lib/_imaging.so"}
-		resize, augment, loop := pythonFrame("Image.resize", "/usr/lib/PIL/Image.py", 2192),
-			pythonFrame("augment", "/job/train.py", 47), pythonFrame("loop", "/job/train.py", 9)
-		native, unnamed := growth.Frame{Function: "ImagingNew", Module: pil},
-			growth.Frame{Function: "_imaging.so+0x12", Module: pil}
+		resize := growthtest.PythonFrame("Image.resize", "/usr/lib/PIL/Image.py", 2192)
+		augment := growthtest.PythonFrame("augment", "/job/train.py", 47)
+		native := growthtest.NativeFrame("ImagingNew", "/usr/lib/_imaging.so")
+		unnamed := growthtest.NativeFrame("_imaging.so+0x12", "/usr/lib/_imaging.so")
+		of := func(frames ...growth.Frame) *growth.Stack { return &growth.Stack{Frames: frames} }
 		for _, c := range []struct {
 			stack *growth.Stack
 			want  string
 		}{
 			{
-				&growth.Stack{Frames: []growth.Frame{mallocF, resize, augment}},
-				"Image.resize (Image.py:2192) < augment (train.py:47)",
-			},
-			{
-				&growth.Stack{
-					Frames: []growth.Frame{mallocF, native, native, resize, native, augment, loop},
-				},
+				of(mallocF, native, native, resize, native, augment, mainFn),
 				"ImagingNew (_imaging.so) < Image.resize (Image.py:2192) < augment (train.py:47)",
 			},
 			{
-				&growth.Stack{Frames: []growth.Frame{unnamed, native, mainFn, native}},
+				of(unnamed, native, mainFn, native),
 				"_imaging.so+0x12 < ImagingNew (_imaging.so) < main (trainer.c:40)",
 			},
-			{&growth.Stack{Frames: []growth.Frame{mallocF}}, "malloc (libc.so.6)"},
-			{&growth.Stack{Frames: []growth.Frame{mallocF}, Truncated: "why"}, "[truncated: why]"},
-			{&growth.Stack{}, "[stack unknown]"},
+			{of(mallocF), "malloc (libc.so.6)"},
 			{&growth.Stack{Truncated: "stack map full"}, "[stack not kept: stack map full]"},
 			{
 				growth.NamedStack(1, "[heap: free but resident]", "main heap"),
 				"free but resident: main heap",
 			},
 			{growth.NamedStack(1, "[heap: allocator metadata]"), "allocator metadata"},
-			{growth.NamedStack(1, "[heap: allocation site unknown]"), "allocation site unknown"},
 			{growth.NamedStack(1, "[before tracing]", "heap"), "before tracing: heap"},
 			{growth.NamedStack(1, "[file: /data/a: [b].bin]"), "/data/a: [b].bin"},
-			{growth.NamedStack(1, "[shared memory: /dev/shm/torch_1]"), "/dev/shm/torch_1"},
-			{growth.NamedStack(1, "[python arenas]"), "python arenas"},
 			{growth.NamedStack(1, "[unexplained]"), "unexplained"},
 			{
-				(&growth.Stack{Frames: []growth.Frame{resize, augment}}).Under("[copy-on-write]"),
+				of(resize, augment).Under("[copy-on-write]"),
 				"copy-on-write: Image.resize (Image.py:2192) < augment (train.py:47)",
 			},
 			{growth.NamedStack(1, "[]"), "heap"},
@@ -100,7 +79,7 @@ func TestBreakdownOf(t *testing.T) {
 			for _, stack := range []*growth.Stack{
 				growth.NamedStack(1, "[file: "+hostile+"]"), growth.NamedStack(1, "", hostile),
 				growth.NamedStack(1, hostile, hostile),
-				{Frames: []growth.Frame{pythonFrame(hostile, hostile, 1)}},
+				{Frames: []growth.Frame{growthtest.PythonFrame(hostile, hostile, 1)}},
 			} {
 				name := BreakdownOf([]breakdown.Row{{Kind: growth.KindFile, Stack: stack}},
 					1)[0].Name
@@ -131,11 +110,10 @@ func TestBreakdownOf(t *testing.T) {
 				if count[key]++; count[key] > limit+1 || r.DeltaBytes != r.EndBytes-r.StartBytes {
 					t.Fatalf("row %+v, the %dth of its kind", r, count[key])
 				}
-				if i > 0 &&
-					(breakdown[i-1].Process > r.Process ||
-						breakdown[i-1].Process == r.Process &&
-							magnitude(breakdown[i-1].DeltaBytes) < magnitude(r.DeltaBytes)) {
-					t.Fatalf("%+v before %+v", breakdown[i-1], r)
+				before := breakdown[max(i-1, 0)]
+				if before.Process > r.Process || before.Process == r.Process &&
+					magnitude(before.DeltaBytes) < magnitude(r.DeltaBytes) {
+					t.Fatalf("%+v before %+v", before, r)
 				}
 			}
 			if !reflect.DeepEqual(got, want) {
@@ -178,22 +156,6 @@ func TestBreakdownOf(t *testing.T) {
 			t.Errorf("%+v, want %+v", got, want)
 		}
 	})
-
-	t.Run("other rows", func(t *testing.T) {
-		for kind, want := range map[growth.Kind]string{
-			growth.KindFile: "other files", growth.KindRetained: "other arenas",
-			growth.KindHeap: "other stacks",
-		} {
-			one, other := growth.NamedStack(1, "", "one"), growth.NamedStack(1, "", "other")
-			got := BreakdownOf([]breakdown.Row{
-				{Kind: kind, Stack: one, End: 1}, {Kind: kind, Stack: other, End: 2},
-			},
-				0)
-			if len(got) != 1 || got[0].Name != want || got[0].EndBytes != 3 {
-				t.Errorf("%s: %+v, want %q", kind, got, want)
-			}
-		}
-	})
 }
 
 // randomRows are of a few processes, kinds and names, some of which read alike.
@@ -232,18 +194,5 @@ func TestResidentsOf(t *testing.T) {
 	}
 	if got := ResidentsOf(start, end); !reflect.DeepEqual(got, want) {
 		t.Errorf("%+v, want %+v", got, want)
-	}
-}
-
-// What no source has seen allocated is in the profile and the breakdown, and accumulates nothing.
-func TestAccumulatingResident(t *testing.T) {
-	for _, a := range Accumulating(holdings(), Period{}, 100) {
-		if a.Kind == growth.KindRetained || a.Kind == growth.KindFile {
-			t.Errorf("accumulates: %+v", a)
-		}
-	}
-	if live := LiveOf(holdings()); live.Bytes[growth.KindRetained] != 0 ||
-		live.Bytes[growth.KindFile] != 0 {
-		t.Errorf("alive: %v", live.Bytes)
 	}
 }

@@ -95,7 +95,7 @@ func GPUsOf(samples []growth.GPUSample) []GPU {
 	gpus := []GPU{}
 	for _, s := range samples {
 		g := GPU{
-			Index: s.Index, UUID: units.Printable(s.UUID), Name: units.Printable(s.Name),
+			Index: s.Index, UUID: units.Name(s.UUID), Name: units.Name(s.Name),
 			UsedBytes: Known(s.Used), TotalBytes: Known(s.Total),
 		}
 		if s.Instance >= 0 {
@@ -140,14 +140,14 @@ func GPUMemoryOf(c GPUInput) GPUMemory {
 	d := GPUMemory{
 		Process: c.Track.PID, Command: c.Track.Command, Verdict: VerdictOf(j.Verdict, AxisSeconds),
 		BaselineS: Seconds(c.Start.Elapsed), Judged: string(j.Judged),
-		Diagnosis: string(j.Diagnosis), Advice: units.Printable(explain.GPU(&j)), Curves: c.curves(),
+		Diagnosis: string(j.Diagnosis), Advice: units.Name(explain.GPU(&j)), Curves: c.curves(),
 		HeadroomBytes: Known(c.Headroom),
 		Breakdown:     GPUBreakdownOf(breakdown.GPU(c.Start, c.End), c.Components, c.Rows),
 		Suspects:      []Suspect{},
 	}
 
 	for _, state := range c.End.GPUMemory {
-		d.Reason = units.Printable(state.Reason)
+		d.Reason = units.Name(state.Reason)
 	}
 
 	for _, suspect := range j.Suspects[:min(c.Suspects, len(j.Suspects))] {
@@ -212,7 +212,7 @@ func GPUBreakdownOf(rows []breakdown.Row, components *component.Rules,
 	for _, r := range rows {
 		key := rowKey{kind: r.Kind, gpu: r.GPU}
 		if r.Stack.Root == "" {
-			key.function, key.component = units.Printable(placeText(r.Stack)), components.Of(r.Stack)
+			key.function, key.component = units.Name(placeText(r.Stack)), components.Of(r.Stack)
 		}
 
 		i, ok := at[key]

@@ -4,9 +4,6 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
-	"reflect"
-	"slices"
-	"strings"
 	"testing"
 	"time"
 
@@ -71,56 +68,14 @@ func gpuInput() GPUInput {
 	}
 }
 
+// What is known of a process is in the golden summary.
 func TestGPUMemoryOf(t *testing.T) {
-	d := GPUMemoryOf(gpuInput())
-	if d.Process != 4242 || d.Command != "trainer" ||
-		d.Diagnosis != string(gpu.DiagnosisTensors) || d.Judged != GPUAllocated ||
-		*d.HeadroomBytes != 1<<30 {
-		t.Errorf("%+v", d)
+	c := gpuInput()
+	c.Judgement.Curves[0].Rate = math.NaN()
+	curves := GPUMemoryOf(c).Curves
+	if curves[0].BytesPerMin != nil || curves[1].BytesPerMin == nil {
+		t.Errorf("an unknown rate: %+v", curves)
 	}
-	if !strings.Contains(d.Advice, "keep") {
-		t.Errorf("advice %q", d.Advice)
-	}
-	if len(d.Curves) != 2 || d.Curves[1].Name != GPUAllocated || *d.Curves[1].StartBytes > 4100 ||
-		*d.Curves[1].EndBytes < 4900 {
-		t.Errorf("curves %+v", d.Curves)
-	}
-	if len(d.Suspects) != 1 || d.Suspects[0].Bytes != 1000 || len(d.Accumulating) != 1 {
-		t.Fatalf("%+v, %+v", d.Suspects, d.Accumulating)
-	}
-	if a := d.Accumulating[0]; a.Function != "keep" || a.Bytes != 1000 || *a.BytesPerMin != 1000 ||
-		!slices.Equal(a.HistoryBytes, []int64{1000, 1500, 2000}) {
-		t.Errorf("%+v", a)
-	}
-	want := []GPUBreakdownRow{
-		{Kind: growth.KindCudaBeforeTracing, StartBytes: 3300, EndBytes: 2300},
-		{
-			Kind: growth.KindCudaBlock, GPU: "0", Function: "keep < main", Component: "other",
-			StartBytes: 1000, EndBytes: 2000,
-		},
-		{Kind: growth.KindNotAttributed, StartBytes: 2800, EndBytes: 2800},
-		{
-			Kind: growth.KindCudaSegment, GPU: "0", Function: "ncclInit < main",
-			Component: "other", StartBytes: 1200, EndBytes: 1200,
-		},
-		{Kind: growth.KindCudaCached, StartBytes: 1000, EndBytes: 1000},
-		{
-			Kind: growth.KindCudaBlock, GPU: "1", Function: "batch < main", Component: "other",
-			StartBytes: 700, EndBytes: 700,
-		},
-	}
-	if !reflect.DeepEqual(d.Breakdown, want) {
-		t.Errorf("breakdown\n%+v, want\n%+v", d.Breakdown, want)
-	}
-
-	t.Run("unknown rate", func(t *testing.T) {
-		c := gpuInput()
-		c.Judgement.Curves[0].Rate = math.NaN()
-		if curves := GPUMemoryOf(c).Curves; curves[0].BytesPerMin != nil ||
-			curves[1].BytesPerMin == nil {
-			t.Errorf("%+v", curves)
-		}
-	})
 }
 
 func TestGPUBreakdownOf(t *testing.T) {

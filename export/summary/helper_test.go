@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/growthtest"
 )
 
 var update = flag.Bool("update", false, "write the golden files")
@@ -44,89 +45,42 @@ func wantError(t *testing.T, err error, words ...string) {
 }
 
 var (
-	trainer = &growth.Module{
-		Path: "/opt/job/trainer", BuildID: "c0ffee", Start: 0x400000, Limit: 0x500000,
-	}
-	libc = &growth.Module{
-		Path: "/usr/lib/x86_64-linux-gnu/libc.so.6", BuildID: "beef", Start: 0x7f0000000000,
-		Limit: 0x7f0000200000, Offset: 0x28000,
-	}
-	mainFn = growth.Frame{
-		Function: "main", File: "/src/trainer.c", Line: 40, Module: trainer, Address: 0x401500,
-	}
-	mallocF = growth.Frame{Function: "malloc", Module: libc, Address: 0x7f0000090000}
+	trainer = &growth.Module{Path: "/opt/job/trainer"}
+	mallocF = growthtest.NativeFrame("malloc", "/usr/lib/x86_64-linux-gnu/libc.so.6")
+	mainFn  = frame("main", 40)
 )
 
-func frame(function string, line int, address uint64) growth.Frame {
-	return growth.Frame{
-		Function: function, File: "/src/trainer.c", Line: line, Module: trainer, Address: address,
-	}
+func frame(function string, line int) growth.Frame {
+	return growth.Frame{Function: function, File: "/src/trainer.c", Line: line, Module: trainer}
 }
 
-// holdings is one holding of each sort that a profile must show.
+// holdings is one holding of each sort that a summary must show.
 func holdings() []growth.Holding {
-	stack := func(id uint64, frames ...growth.Frame) *growth.Stack {
-		return &growth.Stack{ID: id, PID: 4242, Frames: frames}
+	alive := func(
+		kind growth.Kind, objects float64, bytes, resident int64, frames ...growth.Frame,
+	) growth.Holding {
+		return growth.Holding{
+			Stack: &growth.Stack{PID: 4242, Frames: append([]growth.Frame{mallocF}, frames...)},
+			Kind:  kind, InuseObjects: objects, InuseBytes: bytes, ResidentBytes: resident,
+		}
 	}
-	leak := stack(1, mallocF, frame("leak_block", 12, 0x401100), mainFn)
-	python := stack(2,
-		growth.Frame{Function: "__libc_calloc", Module: libc, Address: 0x7f0000091000},
-		growth.Frame{Function: "<module>", File: "/src/train.py", Line: 7}, mainFn)
-	mapped := stack(3,
-		growth.Frame{Function: "__GI___mmap64", Module: libc, Address: 0x7f0000092000},
-		frame("map_arena", 21, 0x401200), mainFn)
-	shrunk := stack(4, mallocF, frame("cache_trim", 33, 0x401300), mainFn)
-	created := stack(5, mallocF,
-		growth.Frame{Function: "operator new(unsigned long)", Address: 0x7f1100000000},
-		growth.Frame{
-			Function: "std::vector<int>::reserve(unsigned long)", Module: trainer,
-			Address: 0x401400,
-		},
-		mainFn)
-	cut := stack(6, mallocF, frame("deep", 50, 0x401450))
-	cut.Truncated = "more than 127 frames"
-	lost := &growth.Stack{Truncated: "stack map full"}
-	bare := stack(7, mallocF)
-	retained := growth.NamedStack(4242, "[heap: free but resident]", "main heap")
-	data := growth.NamedStack(4242, "[file: /data/train.bin]")
 	return []growth.Holding{
+		alive(growth.KindHeap, 1000, 1572864, 1576960, frame("leak_block", 12), mainFn),
+		alive(growth.KindHeap, 7.6, 262144, 200704,
+			growthtest.PythonFrame("<module>", "/src/train.py", 7), mainFn),
+		alive(growth.KindMmap, 2, 524288, 520192, frame("map_arena", 21), mainFn),
+		alive(growth.KindHeap, -10, -40960, -45056, frame("cache_trim", 33), mainFn),
 		{
-			Stack: bare, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 512,
-			ResidentBytes: 4096, AllocObjects: 1, AllocBytes: 512, Samples: 1,
+			Stack: &growth.Stack{Truncated: "stack map full"}, Kind: growth.KindHeap,
+			InuseObjects: 1, InuseBytes: 2048,
 		},
 		{
-			Stack: leak, Kind: growth.KindHeap, InuseObjects: 1000, InuseBytes: 1572864,
-			ResidentBytes: 1576960, AllocObjects: 1000.4, AllocBytes: 1573493.6, Samples: 3,
+			Stack: growth.NamedStack(4242, "[heap: free but resident]", "main heap"),
+			Kind:  growth.KindRetained, ResidentBytes: 319488,
 		},
 		{
-			Stack: python, Kind: growth.KindHeap, InuseObjects: 7.6, InuseBytes: 262144,
-			ResidentBytes: 200704, AllocObjects: 8, AllocBytes: 275000, Samples: 2,
-		},
-		{
-			Stack: mapped, Kind: growth.KindMmap, InuseObjects: 2, InuseBytes: 524288,
-			ResidentBytes: 520192, AllocObjects: 2, AllocBytes: 1048576, Samples: 2,
-		},
-		{
-			Stack: shrunk, Kind: growth.KindHeap, InuseObjects: -10, InuseBytes: -40960,
-			ResidentBytes: -45056, Samples: -1,
-		},
-		{
-			Stack: created, Kind: growth.KindHeap, AllocObjects: 4, AllocBytes: 400,
-			InuseObjects: 4, InuseBytes: 400, Samples: 4,
-		},
-		{
-			Stack: cut, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 4096,
-			ResidentBytes: 8192, AllocObjects: 1, AllocBytes: 4096, Samples: 1,
-		},
-		{
-			Stack: lost, Kind: growth.KindHeap, InuseObjects: 1, InuseBytes: 2048, AllocObjects: 1,
-			AllocBytes: 2048, Samples: 1,
-		},
-		{Stack: leak, Kind: growth.KindMmap, AllocObjects: 2, AllocBytes: 300},
-		{Stack: retained, Kind: growth.KindRetained, ResidentBytes: 319488},
-		{
-			Stack: data, Kind: growth.KindFile, ResidentBytes: 987136, SharedBytes: 4096,
-			SwappedBytes: 4096,
+			Stack: growth.NamedStack(4242, "[file: /data/train.bin]"), Kind: growth.KindFile,
+			ResidentBytes: 987136,
 		},
 	}
 }

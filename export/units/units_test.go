@@ -6,7 +6,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unicode/utf8"
 )
 
 func TestBytes(t *testing.T) {
@@ -16,13 +15,6 @@ func TestBytes(t *testing.T) {
 		-5: "-5 B", 1 << 40: "1.00 TiB", 1 << 52: "4096 TiB",
 	} {
 		if got := Bytes(bytes); got != want {
-			t.Errorf("%f is written %q, want %q", bytes, got, want)
-		}
-	}
-	for bytes, want := range map[float64]string{
-		0: "0 B", 1 << 20: "+1.00 MiB", -1 << 20: "-1.00 MiB",
-	} {
-		if got := Signed(bytes); got != want {
 			t.Errorf("%f is written %q, want %q", bytes, got, want)
 		}
 	}
@@ -49,6 +41,7 @@ func TestNumbers(t *testing.T) {
 		"1 arena": Plural(1, "arena", "arenas"), "12 arenas": Plural(12, "arena", "arenas"),
 		"1208 MiB": WholeMiB(1208<<20 + 9), "512KiB": ExactBytes(512 << 10),
 		"1000": ExactBytes(1000),
+		"0 B":  Signed(0), "+1.00 MiB": Signed(1 << 20), "-1.00 MiB": Signed(-1 << 20),
 		"2.50": MiBPerMinute(&rate), "-": MiBPerMinute(nil),
 		"0.0%": Percent(0), "1.2%": Percent(0.012), "10%": Percent(0.0996), "150%": Percent(1.5),
 		"0.25%": ExactPercent(0.0025), "3%": ExactPercent(0.03),
@@ -100,16 +93,13 @@ func TestTimes(t *testing.T) {
 	}
 }
 
-func TestPrintable(t *testing.T) {
+func TestName(t *testing.T) {
 	for name, want := range map[string]string{
 		"train.py": "train.py", "a\x1b[31mb\n": "a?[31mb?", "a\xffb": "a?b", "\u202eexe": "?exe",
 		strings.Repeat("ä", 151): strings.Repeat("ä", 150) + "…",
 	} {
-		if got := Printable(name); got != want {
+		if got := Name(name); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
-	}
-	if got := Truncate("a\u20ac", 2); got != "a…" || !utf8.ValidString(got) {
-		t.Errorf("cut within a character: %q", got)
 	}
 }

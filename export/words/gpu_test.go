@@ -12,78 +12,51 @@ import (
 )
 
 func TestGPURow(t *testing.T) {
-	row := func(kind growth.Kind, gpu, function string) summary.GPUBreakdownRow {
-		return summary.GPUBreakdownRow{Kind: kind, GPU: gpu, Function: function}
-	}
+	const forward, nccl = "forward (/src/model.py:31)", "ncclMemAlloc (/lib/libnccl.so.2)"
 	for _, test := range []struct {
-		row     summary.GPUBreakdownRow
-		several bool
-		want    string
+		kind          growth.Kind
+		gpu, function string
+		several       bool
+		want          string
 	}{
+		{growth.KindCudaBlock, "0", forward, false, "torch's blocks: forward (model.py:31)"},
+		{growth.KindCudaBlock, "1", forward, true, "torch's blocks: forward (model.py:31), GPU 1"},
+		{growth.KindCudaBlock, "1", "", true, "torch's blocks, allocation site unknown, GPU 1"},
 		{
-			row(growth.KindCudaBlock, "0", "forward (/src/model.py:31)"), false,
-			"torch's blocks: forward (model.py:31)",
-		},
-		{
-			row(growth.KindCudaBlock, "1", "forward (/src/model.py:31)"), true,
-			"torch's blocks: forward (model.py:31), GPU 1",
-		},
-		{
-			row(growth.KindCudaBlock, "1", ""), true,
-			"torch's blocks, allocation site unknown, GPU 1",
-		},
-		{
-			row(growth.KindCudaSegment, "", "ncclMemAlloc (/lib/libnccl.so.2)"), true,
+			growth.KindCudaSegment, "", nccl, true,
 			"other allocations of the driver API: ncclMemAlloc",
 		},
-		{row(growth.KindCudaCached, "", ""), true, "cached by torch, in no block"},
-		{row("of a later version", "", ""), false, "of a later version"},
+		{growth.KindCudaCached, "", "", true, "cached by torch, in no block"},
+		{"of a later version", "", "", false, "of a later version"},
 	} {
-		if got := GPURow(test.row, test.several); got != test.want {
+		row := summary.GPUBreakdownRow{Kind: test.kind, GPU: test.gpu, Function: test.function}
+		if got := GPURow(row, test.several); got != test.want {
 			t.Errorf("%q, want %q", got, test.want)
 		}
 	}
-
-	t.Run("unknown curve keeps its name", func(t *testing.T) {
-		if got := CurveText(summary.GPUReserved) + ", " + CurveText("spilled"); got !=
-			"reserved by torch, spilled" {
-			t.Error(got)
-		}
-	})
 }
 
 func gpuRow(kind growth.Kind, gpu string, start, end int64) summary.GPUBreakdownRow {
 	return summary.GPUBreakdownRow{
-		Kind:       kind,
-		GPU:        gpu,
-		Function:   "f",
-		StartBytes: start,
-		EndBytes:   end,
+		Kind: kind, GPU: gpu, Function: "f", StartBytes: start, EndBytes: end,
 	}
 }
 
 func TestGPULines(t *testing.T) {
-	rate, low, high, room := 5.0*(1<<20), 4.9*(1<<20), 5.1*(1<<20), 3600.0
-	start, end, perMin := int64(8<<30), int64(9<<30), int64(5<<20)
+	start, end := int64(8<<30), int64(9<<30)
 	d := summary.GPUMemory{
 		Verdict: summary.Verdict{
-			Class:           verdict.ClassLeak,
-			Why:             "steady growth after warm-up",
-			RateBytesPerMin: &rate,
-			RateLow:         &low,
-			RateHigh:        &high,
-			SecondsToLimit:  &room,
+			Class: verdict.ClassLeak, Why: "steady growth after warm-up",
+			RateBytesPerMin: known(5.0 * (1 << 20)), RateLow: known(4.9 * (1 << 20)),
+			RateHigh: known(5.1 * (1 << 20)), SecondsToLimit: known(3600.0),
 		},
 		Judged: summary.GPUAllocated, Diagnosis: "retained-tensors", Advice: "tensors are kept",
 		Reason: "libnvidia-ml.so.1 is not there",
 		Curves: []summary.GPUCurve{
 			{Name: "reserved", EndBytes: &end},
 			{
-				Name:        "allocated",
-				StartBytes:  &start,
-				EndBytes:    &end,
-				BytesPerMin: &perMin,
-				Class:       verdict.ClassSpikyPlateau,
+				Name: "allocated", StartBytes: &start, EndBytes: &end,
+				BytesPerMin: known[int64](5 << 20), Class: verdict.ClassSpikyPlateau,
 			},
 		},
 	}
@@ -105,12 +78,8 @@ func TestGPULines(t *testing.T) {
 
 func TestGPUSums(t *testing.T) {
 	d := summary.GPUMemory{Breakdown: []summary.GPUBreakdownRow{
-		gpuRow(
-			growth.KindNotAttributed,
-			"",
-			0,
-			900,
-		), gpuRow(growth.KindCudaBlock, "0", 10, 30), gpuRow(growth.KindCudaBlock, "0", 1, 2),
+		gpuRow(growth.KindNotAttributed, "", 0, 900),
+		gpuRow(growth.KindCudaBlock, "0", 10, 30), gpuRow(growth.KindCudaBlock, "0", 1, 2),
 		gpuRow(growth.KindCudaCached, "", 50, 20),
 	}}
 	sums, all := GPUSums(d)
@@ -130,23 +99,16 @@ func TestGPUSums(t *testing.T) {
 
 	t.Run("nothing is lost", func(t *testing.T) {
 		kinds := []growth.Kind{
-			growth.KindCudaBlock,
-			growth.KindCudaSegment,
-			growth.KindCudaBeforeTracing,
-			growth.KindNotAttributed,
-			"kind of a later version",
+			growth.KindCudaBlock, growth.KindCudaSegment, growth.KindCudaBeforeTracing,
+			growth.KindNotAttributed, "kind of a later version",
 		}
 		for seed := range uint64(200) {
 			random := rand.New(rand.NewPCG(seed, 3))
 			var d summary.GPUMemory
 			var start, end int64
 			for range random.IntN(30) {
-				r := gpuRow(
-					kinds[random.IntN(len(kinds))],
-					[]string{"", "0", "1"}[random.IntN(3)],
-					random.Int64N(1<<40),
-					random.Int64N(1<<40)-1<<39,
-				)
+				r := gpuRow(kinds[random.IntN(len(kinds))], []string{"", "0", "1"}[random.IntN(3)],
+					random.Int64N(1<<40), random.Int64N(1<<40)-1<<39)
 				d.Breakdown = append(d.Breakdown, r)
 				start, end = start+r.StartBytes, end+r.EndBytes
 			}
@@ -164,18 +126,13 @@ func TestGPUSums(t *testing.T) {
 	})
 
 	t.Run("label of the total", func(t *testing.T) {
-		if got := GPUTotalLabel(summary.GPUMemory{
-			Curves: []summary.GPUCurve{{Name: summary.GPUUsed}},
-		}); !strings.Contains(
-			got,
-			"driver counts",
-		) {
-			t.Error(got)
-		}
-		if got := GPUTotalLabel(summary.GPUMemory{
-			Curves: []summary.GPUCurve{{Name: summary.GPUReserved}},
-		}); got != "all that is known" {
-			t.Error(got)
+		for curve, want := range map[string]string{
+			summary.GPUUsed: "used, as the driver counts", summary.GPUReserved: "all that is known",
+		} {
+			d := summary.GPUMemory{Curves: []summary.GPUCurve{{Name: curve}}}
+			if got := GPUTotalLabel(d); got != want {
+				t.Errorf("of %s: %q, want %q", curve, got, want)
+			}
 		}
 	})
 }

@@ -12,96 +12,81 @@ func known[T any](value T) *T { return &value }
 
 func inBursts() summary.Overhead {
 	return summary.Overhead{
-		Limit:        0.03,
-		Share:        known(0.019),
-		Mode:         summary.HeapBursts,
-		Bursts:       11,
-		OpenS:        5.4,
-		LagS:         60,
-		StepBeforeS:  known(0.1821),
-		StepBetweenS: known(0.1823),
-		StepSinceS:   known(0.1839),
+		Limit: 0.03, Share: known(0.019),
+		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
+		StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839),
 	}
 }
 
 func TestOverheadLines(t *testing.T) {
-	with := func(change func(*summary.Overhead)) *summary.Overhead {
-		o := inBursts()
-		change(&o)
-		return &o
-	}
-	const step = "step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9% (182.1 ms before them)"
+	const (
+		share = "overhead 1.9% of the traced CPU time (limit 3%)"
+		step  = "step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9%"
+		full  = "step 182.1 ms before, 183.9 ms with heap probes: +1.0%"
+	)
 	for name, test := range map[string]struct {
-		overhead *summary.Overhead
-		want     []string
+		change func(*summary.Overhead)
+		want   []string
 	}{
 		"bursts": {
-			with(func(*summary.Overhead) {}),
+			func(*summary.Overhead) {},
 			[]string{
-				"overhead 1.9% of the traced CPU time (limit 3%): heap probed in 11 bursts, 5.4 s of 300 s",
-				step,
+				share + ": heap probed in 11 bursts, 5.4 s of 300 s",
+				step + " (182.1 ms before them)",
 			},
 		},
 		"full": {
-			with(func(o *summary.Overhead) {
+			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.Limit, o.OwnS, o.TracedS = summary.HeapFull, 0, 0.0025, 5.4, 141
-			}),
+			},
 			[]string{
 				"overhead 1.9% of the traced CPU time (limit 0.25%): heap probed all the time",
 				"above the limit: allocscope itself used 0.018 of a core, the traced processes 0.47",
-				"step 182.1 ms before, 183.9 ms with heap probes: +1.0%",
+				full,
 			},
 		},
 		"full again": {
-			with(func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.OpenS, o.StepBeforeS, o.StepBetweenS = summary.HeapFull, 1,
-					0.12, nil, nil
-			}),
-			[]string{
-				"overhead 1.9% of the traced CPU time (limit 3%): heap probed in 1 burst, 0.12 s of 300 s, all the time in the end",
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.OpenS = summary.HeapFull, 1, 0.12
+				o.StepBeforeS, o.StepBetweenS = nil, nil
 			},
+			[]string{share + ": heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
 		},
 		"too few between": {
-			with(func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, nil }),
-			[]string{"step 182.1 ms before, 183.9 ms with heap probes: +1.0%"},
+			func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, nil }, []string{full},
 		},
 		"none before": {
-			with(func(o *summary.Overhead) { o.Share, o.StepBeforeS = nil, nil }),
-			[]string{"step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9%"},
+			func(o *summary.Overhead) { o.Share, o.StepBeforeS = nil, nil }, []string{step},
 		},
 		"off": {
-			with(func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil }),
-			[]string{
-				"overhead 1.9% of the traced CPU time (limit 3%): heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end",
-			},
+			func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil },
+			[]string{share + ": heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
-			with(func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }), nil,
+			func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }, nil,
 		},
-		"not asked": {nil, nil},
 	} {
-		if got := OverheadLines(&summary.Summary{
-			DurationS: 300, Overhead: test.overhead,
-		}); !slices.Equal(
-			got,
-			test.want,
-		) {
+		o := inBursts()
+		test.change(&o)
+		s := summary.Summary{DurationS: 300, Overhead: &o}
+		if got := OverheadLines(&s); !slices.Equal(got, test.want) {
 			t.Errorf("%s: %q, want %q", name, got, test.want)
 		}
 	}
 
 	// Where source heap was not asked for nothing is said of it.
 	t.Run("without source heap", func(t *testing.T) {
-		o := inBursts()
-		o.Mode, o.Bursts, o.StepBeforeS, o.StepBetweenS = summary.HeapOff, 0, nil, nil
 		s := summary.Summary{
-			Overhead: &o,
+			Overhead: &summary.Overhead{Limit: 0.03, Share: known(0.019), Mode: summary.HeapOff},
 			Sources:  []summary.Source{{Name: "heap", State: summary.SourceOff}},
 		}
-		if got := OverheadLines(&s); !slices.Equal(
-			got,
-			[]string{"overhead 1.9% of the traced CPU time (limit 3%)"},
-		) {
+		if got := OverheadLines(&s); !slices.Equal(got, []string{share}) {
+			t.Errorf("%q", got)
+		}
+	})
+
+	t.Run("not asked", func(t *testing.T) {
+		if got := OverheadLines(&summary.Summary{DurationS: 300}); got != nil {
 			t.Errorf("%q", got)
 		}
 	})
@@ -114,8 +99,8 @@ func TestStepLine(t *testing.T) {
 		"step 12.0 s before, 12.0 s with heap probes: +0.0%":     {12, 11.999},
 		"step 0.00 ms before, 0.00 ms with heap probes: +100.0%": {1e-9, 2e-9},
 	} {
-		if got := StepLine(&summary.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}); got !=
-			want {
+		o := summary.Overhead{StepBeforeS: &times[0], StepSinceS: &times[1]}
+		if got := StepLine(&o); got != want {
 			t.Errorf("%q, want %q", got, want)
 		}
 	}
@@ -148,29 +133,26 @@ func TestOverheadShort(t *testing.T) {
 }
 
 func TestFromBursts(t *testing.T) {
+	const bursts = "11 bursts of 0.49 s, without objects younger than 60 s"
 	o := inBursts()
-	if got, want := FromBursts(&o), "11 bursts of 0.49 s, without objects younger than 60 s"; got !=
-		want {
-		t.Errorf("%q, want %q", got, want)
+	if got := FromBursts(&o); got != bursts {
+		t.Errorf("%q, want %q", got, bursts)
 	}
-	if got := FromBursts(nil) +
-		FromBursts(&summary.Overhead{Mode: summary.HeapFull, LagS: 60}); got !=
-		"" {
+	full := summary.Overhead{Mode: summary.HeapFull, LagS: 60}
+	if got := FromBursts(nil) + FromBursts(&full); got != "" {
 		t.Errorf("says %q of a heap that was probed all the time", got)
 	}
 
 	// Where the heap was sampled in bursts, no component is no proof that nothing is held.
 	t.Run("nothing accumulated", func(t *testing.T) {
-		o := inBursts()
-		for want, s := range map[string]*summary.Summary{
-			"Nothing that was traced accumulated since the baseline.": {},
-			"Nothing that was traced accumulated since the baseline. Heap memory is known from 11 bursts of 0.49 s, without objects younger than 60 s: a longer trace may find its allocation sites.": {
-				Overhead: &o,
-			},
-		} {
-			if got := NothingAccumulated(s); got != want {
-				t.Errorf("%q, want %q", got, want)
-			}
+		const nothing = "Nothing that was traced accumulated since the baseline."
+		if got := NothingAccumulated(&summary.Summary{}); got != nothing {
+			t.Errorf("%q", got)
+		}
+		const want = nothing + " Heap memory is known from " + bursts +
+			": a longer trace may find its allocation sites."
+		if got := NothingAccumulated(&summary.Summary{Overhead: &o}); got != want {
+			t.Errorf("%q, want %q", got, want)
 		}
 	})
 }

@@ -13,13 +13,8 @@ func TestShellQuote(t *testing.T) {
 	} {
 		out, err := exec.Command("sh", "-c", "printf %s. "+ShellQuote(path)).Output()
 		if err != nil || string(out) != path+"." {
-			t.Errorf(
-				"%q is quoted as %s, which the shell reads as %q, %v",
-				path,
-				ShellQuote(path),
-				out,
-				err,
-			)
+			t.Errorf("%q is quoted as %s, which the shell reads as %q, %v", path, ShellQuote(path),
+				out, err)
 		}
 	}
 

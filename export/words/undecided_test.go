@@ -9,72 +9,29 @@ import (
 )
 
 func TestUndecided(t *testing.T) {
-	longer := func(seconds float64) *float64 { return &seconds }
+	undecided := func(
+		reason growth.UndecidedReason, why string, longerS *float64,
+	) summary.Accumulation {
+		return summary.Accumulation{
+			Function: "f", Kind: growth.KindHeap, Bytes: 12 << 20, Trend: growth.TrendUndecided,
+			UndecidedReason: reason, Untrackable: why, LongerS: longerS,
+		}
+	}
 	all := []summary.Accumulation{
-		{
-			Function:        "a",
-			Kind:            growth.KindHeap,
-			Bytes:           12 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedFewSamples,
-			LongerS:         longer(230),
-		},
+		undecided(growth.UndecidedFewSamples, "", known(230.0)),
 		{Function: "leak", Kind: growth.KindHeap, Bytes: 11 << 20, Trend: growth.TrendAccumulating},
-		{
-			Function:        "b",
-			Kind:            growth.KindHeap,
-			Bytes:           10 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedUntrackable,
-			Untrackable:     "the allocator is jemalloc",
-		},
-		{
-			Function:        "c",
-			Kind:            growth.KindHeap,
-			Bytes:           9 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedUnseenDeaths,
-			LongerS:         longer(2),
-		},
-		{
-			Function:        "d",
-			Kind:            growth.KindHeap,
-			Bytes:           8 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedHeapGrowth,
-		},
-		{
-			Function:        "e",
-			Kind:            growth.KindHeap,
-			Bytes:           7 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedSizeClass,
-		},
-		{
-			Function:        "f",
-			Kind:            growth.KindHeap,
-			Bytes:           6 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedFewBursts,
-			LongerS:         longer(7000),
-		},
-		{
-			Function:        "g",
-			Kind:            growth.KindHeap,
-			Bytes:           5 << 20,
-			Trend:           growth.TrendUndecided,
-			UndecidedReason: growth.UndecidedUntrackable,
-		},
+		undecided(growth.UndecidedUntrackable, "the allocator is jemalloc", nil),
+		undecided(growth.UndecidedUnseenDeaths, "", known(2.0)),
+		undecided(growth.UndecidedUntrackable, "", nil),
 	}
+	const begin = "cache or leak, undecided: f +12.0 MiB: "
 	want := []string{
-		"cache or leak, undecided: a +12.0 MiB: too few of its objects were seen; trace 3.9 min more, or with a larger --overhead; full tracing (--overhead off) decides it",
-		"cache or leak, undecided: b +10.0 MiB: the allocator is jemalloc; only full tracing (--overhead off) decides it",
-		"cache or leak, undecided: c +9.00 MiB: most of it may have been freed unseen; trace 60 s more, or with a larger --overhead; full tracing (--overhead off) decides it",
-		"cache or leak, undecided: d +8.00 MiB: the heap has not grown by as much; only full tracing (--overhead off) decides it",
-		"cache or leak, undecided: e +7.00 MiB: other growing objects of the same size may have taken their place; only full tracing (--overhead off) decides it",
-		"cache or leak, undecided: f +6.00 MiB: all objects that were seen come from one or two bursts; trace 117 min more, or with a larger --overhead; full tracing (--overhead off) decides it",
-		"cache or leak, undecided: g +5.00 MiB: whether its objects are alive cannot be seen from outside; only full tracing (--overhead off) decides it",
+		begin + "too few of its objects were seen; trace 3.9 min more, or with a larger --overhead; full tracing (--overhead off) decides it",
+		begin + "the allocator is jemalloc; only full tracing (--overhead off) decides it",
+		begin + "most of it may have been freed unseen; trace 60 s more, or with a larger --overhead; full tracing (--overhead off) decides it",
+		begin + "whether its objects are alive cannot be seen from outside; only full tracing (--overhead off) decides it",
 	}
+
 	if got := Undecided(all, 10); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
 	}

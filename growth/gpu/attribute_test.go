@@ -9,7 +9,6 @@ import (
 	"github.com/allocscope/allocscope/growth/component"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/breakdown"
 )
 
 const gpuPID = 21
@@ -78,21 +77,10 @@ func TestAttribute(t *testing.T) {
 	t.Run("NVML's count is blocks, cache, others and a rest", func(t *testing.T) {
 		got := rowsOf(device(1000, 500, 400), block("step", 300), segment(torchsCache, 450),
 			segment("ncclInit", 200))
-		mustHaveRows(
-			t,
-			got,
-			map[string]int64{
-				"step": 300, beforeTracingRoot: 100, cachedRoot: 100,
-				"ncclInit": 200, notAttributedRoot: 300,
-			},
-		)
-	})
-
-	t.Run("without NVML", func(t *testing.T) {
-		got := rowsOf(device(growth.Unknown, 500, 400), block("step", 300),
-			segment(torchsCache, 450), segment("ncclInit", 200))
-		mustHaveRows(t, got,
-			map[string]int64{"step": 300, beforeTracingRoot: 100, cachedRoot: 100, "ncclInit": 200})
+		mustHaveRows(t, got, map[string]int64{
+			"step": 300, beforeTracingRoot: 100, cachedRoot: 100, "ncclInit": 200,
+			notAttributedRoot: 300,
+		})
 	})
 
 	t.Run("overestimated blocks", func(t *testing.T) {
@@ -111,26 +99,11 @@ func TestAttribute(t *testing.T) {
 	})
 
 	t.Run("segments without PyTorch's totals", func(t *testing.T) {
-		mustHaveRows(
-			t,
-			rowsOf(device(1000, growth.Unknown, growth.Unknown), segment(torchsCache, 450),
-				segment("ncclInit", 200)),
-			map[string]int64{torchsCache: 450, "ncclInit": 200, notAttributedRoot: 350},
-		)
-		mustHaveRows(
-			t,
-			rowsOf(
-				device(growth.Unknown, growth.Unknown, growth.Unknown), segment(torchsCache, 450),
-			),
-			map[string]int64{torchsCache: 450},
-		)
+		got := rowsOf(device(1000, growth.Unknown, growth.Unknown), segment(torchsCache, 450),
+			segment("ncclInit", 200))
+		mustHaveRows(t, got,
+			map[string]int64{torchsCache: 450, "ncclInit": 200, notAttributedRoot: 350})
 		mustHaveRows(t, rowsOf(device(growth.Unknown, growth.Unknown, growth.Unknown)), nil)
-	})
-
-	t.Run("shared memory", func(t *testing.T) {
-		mustHaveRows(t,
-			rowsOf(device(100, growth.Unknown, growth.Unknown), segment("managed", 300)),
-			map[string]int64{"managed": 300, notAttributedRoot: -200})
 	})
 
 	t.Run("by GPU", func(t *testing.T) {
@@ -141,7 +114,8 @@ func TestAttribute(t *testing.T) {
 		second := block("other", 40)
 		second.GPU = "1"
 		mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
-			"step": 250, "other": 40, beforeTracingRoot + "0": 50, beforeTracingRoot + "1": 60, cachedRoot + "1": 100, notAttributedRoot: 500,
+			"step": 250, "other": 40, beforeTracingRoot + "0": 50, beforeTracingRoot + "1": 60,
+			cachedRoot + "1": 100, notAttributedRoot: 500,
 		})
 		d.Totals[0].Allocated = 299 // not those of the process: read while an event came
 		mustHaveRows(t, rowsOf(d, block("step", 250), second), map[string]int64{
@@ -152,12 +126,10 @@ func TestAttribute(t *testing.T) {
 
 func TestIsOfTorch(t *testing.T) {
 	in := func(library, function string, python bool) *growth.Stack {
-		return &growth.Stack{
-			Frames: []growth.Frame{
-				{Function: "cudaMalloc"},
-				{Function: function, Python: python, Module: &growth.Module{Path: library}},
-			},
+		caller := growth.Frame{
+			Function: function, Python: python, Module: &growth.Module{Path: library},
 		}
+		return &growth.Stack{Frames: []growth.Frame{{Function: "cudaMalloc"}, caller}}
 	}
 	for name, c := range map[string]struct {
 		*growth.Stack
@@ -193,13 +165,10 @@ func randomDevices(random *rand.Rand) *growth.Snapshot {
 			BlocksProbed: random.IntN(3) > 0,
 		}
 		for gpu := range random.IntN(3) {
-			d.Totals = append(
-				d.Totals,
-				growth.GPUTotals{
-					GPU: string(rune('0' + gpu)), Allocated: random.Int64N(1 << 30),
-					Reserved: random.Int64N(1 << 30),
-				},
-			)
+			d.Totals = append(d.Totals, growth.GPUTotals{
+				GPU: string(rune('0' + gpu)), Allocated: random.Int64N(1 << 30),
+				Reserved: random.Int64N(1 << 30),
+			})
 		}
 		if random.IntN(2) == 0 && len(d.Totals) > 0 {
 			d.Allocated, d.Reserved = 0, 0
@@ -210,23 +179,16 @@ func randomDevices(random *rand.Rand) *growth.Snapshot {
 		}
 		s.GPUMemory = append(s.GPUMemory, d)
 		for range random.IntN(12) {
-			h := block([]string{"a", "b", torchsCache}[random.IntN(3)], random.Int64N(1<<33)-1<<30)
-			h.Stack, h.Kind, h.GPU = growth.NamedStack(
-				pid, "", h.Stack.Frames[0].Function,
-			), []growth.Kind{growth.KindCudaBlock, growth.KindCudaSegment}[random.IntN(2)], []string{"", "0", "7"}[random.IntN(3)]
+			h := growth.Holding{
+				Stack: growth.NamedStack(pid, "", []string{"a", "b", torchsCache}[random.IntN(3)]),
+				Kind:  []growth.Kind{growth.KindCudaBlock, growth.KindCudaSegment}[random.IntN(2)],
+				GPU:   []string{"", "0", "7"}[random.IntN(3)],
+			}
+			h.InuseBytes = random.Int64N(1<<33) - 1<<30
 			s.GPUHoldings = append(s.GPUHoldings, h)
 		}
 	}
 	return s
-}
-
-func deviceSum(holdings []growth.Holding, pid int, kinds ...growth.Kind) (sum int64) {
-	for _, h := range holdings {
-		if h.Stack.PID == pid && (len(kinds) == 0 || slices.Contains(kinds, h.Kind)) {
-			sum += h.GPUBytes
-		}
-	}
-	return sum
 }
 
 func TestAttributeRandom(t *testing.T) {
@@ -236,22 +198,25 @@ func TestAttributeRandom(t *testing.T) {
 		Attribute(s)
 		once := slices.Clone(s.GPUHoldings)
 		Attribute(s)
-		if !slices.EqualFunc(
-			once,
-			s.GPUHoldings,
-			func(a, b growth.Holding) bool { return a.GPUBytes == b.GPUBytes && a.Stack.ID == b.Stack.ID },
-		) {
+		isEqual := func(a, b growth.Holding) bool {
+			return a.GPUBytes == b.GPUBytes && a.Stack.ID == b.Stack.ID
+		}
+		if !slices.EqualFunc(once, s.GPUHoldings, isEqual) {
 			t.Fatalf("seed %d: filled twice it is %v, not %v", seed, s.GPUHoldings, once)
 		}
 		for _, d := range s.GPUMemory {
-			others := int64(0)
+			var others, sum int64
 			for _, h := range s.GPUHoldings {
-				if h.Stack.PID == d.PID && h.Kind == growth.KindCudaSegment &&
-					(d.Reserved == growth.Unknown || h.Stack.Frames[0].Function != torchsCache) {
+				if h.Stack.PID != d.PID {
+					continue
+				}
+				sum += h.GPUBytes
+				isTorchs := h.Stack.Root == "" && h.Stack.Frames[0].Function == torchsCache
+				if h.Kind == growth.KindCudaSegment && (d.Reserved == growth.Unknown || !isTorchs) {
 					others += h.InuseBytes
 				}
 			}
-			want := deviceSum(s.GPUHoldings, d.PID)
+			want := sum
 			switch {
 			case d.Used != growth.Unknown:
 				want = d.Used
@@ -260,8 +225,8 @@ func TestAttributeRandom(t *testing.T) {
 			case d.Allocated != growth.Unknown:
 				want = d.Allocated + others
 			}
-			if got := deviceSum(s.GPUHoldings, d.PID); got != want {
-				t.Fatalf("seed %d, PID %d: rows sum to %d, not %d", seed, d.PID, got, want)
+			if sum != want {
+				t.Fatalf("seed %d, PID %d: rows sum to %d, not %d", seed, d.PID, sum, want)
 			}
 		}
 		for _, h := range s.GPUHoldings[held:] {
@@ -271,59 +236,6 @@ func TestAttributeRandom(t *testing.T) {
 				t.Fatalf("seed %d: added %+v", seed, h)
 			}
 		}
-	}
-}
-
-func TestBreakdownOfGPUs(t *testing.T) {
-	for seed := range uint64(500) {
-		start, end := randomDevices(rand.New(rand.NewPCG(seed, 2))), randomDevices(
-			rand.New(rand.NewPCG(seed, 3)),
-		)
-		Attribute(start)
-		Attribute(end)
-		rows := breakdown.GPU(start, end)
-		for pid := range 3 {
-			var first, last int64
-			for _, r := range rows {
-				if r.PID == pid {
-					first, last = first+r.Start, last+r.End
-				}
-				if r.Start == 0 && r.End == 0 {
-					t.Fatalf("seed %d: a row of nothing: %+v", seed, r)
-				}
-			}
-			if first != deviceSum(start.GPUHoldings, pid) ||
-				last != deviceSum(end.GPUHoldings, pid) {
-				t.Fatalf("seed %d, PID %d: rows sum to %d and %d", seed, pid, first, last)
-			}
-		}
-	}
-}
-
-func TestBetweenOnGPUs(t *testing.T) {
-	start := &growth.Snapshot{
-		GPUHoldings: []growth.Holding{block("step", 100), segment("ncclInit", 50)},
-		GPUMemory:   []growth.ProcessGPUMemory{device(1000, 500, 400)},
-	}
-	end := &growth.Snapshot{
-		GPUHoldings: []growth.Holding{block("step", 170), segment("ncclInit", 50)},
-		GPUMemory:   []growth.ProcessGPUMemory{device(1100, 570, 470)},
-		Holdings: []growth.Holding{
-			{Stack: growth.NamedStack(gpuPID, "", "host"), Kind: growth.KindHeap, ResidentBytes: 1},
-		},
-	}
-	Attribute(start)
-	Attribute(end)
-	grown := growth.Between(start.OnGPUs(), end.OnGPUs())
-	if len(grown) != 2 || grown[0].InuseBytes != 70 || grown[0].GPUBytes != 70 ||
-		grown[1].Kind != growth.KindNotAttributed ||
-		grown[1].GPUBytes != 30 {
-		t.Fatalf("%+v", grown)
-	}
-	if only := end.OnGPUs(growth.KindCudaSegment).Holdings; len(only) != 1 ||
-		only[0].Kind != growth.KindCudaSegment ||
-		len(end.GPUHoldings) < 4 {
-		t.Fatalf("%+v", only)
 	}
 }
 

@@ -20,13 +20,10 @@ type traced struct{ judge.Case }
 // second and a snapshot every five.
 func tracedFor(age, seconds int) traced {
 	process := &growth.ProcessHistory{
-		Member: growth.Member{
-			Process: growth.Process{
-				PID: gpuPID, Born: -time.Duration(age) * time.Second,
-			}, Traced: true,
-		},
-		Last: time.Duration(seconds) * time.Second,
+		Member: growth.Member{Process: growth.Process{PID: gpuPID}, Traced: true},
+		Last:   time.Duration(seconds) * time.Second,
 	}
+	process.Born = -time.Duration(age) * time.Second
 	c := traced{judge.Case{
 		Process: process, Headroom: growth.Unknown, GPUHeadroom: growth.Unknown,
 		Criteria: verdict.InSeconds(),
@@ -90,31 +87,25 @@ func TestDiagnosis(t *testing.T) {
 		judged CurveName
 		class  verdict.Class
 	}{
-		"tensors, and segments for them":        {curvesOf(from(12, 1), from(10, 1), from(8, 1), from(2, 1)), DiagnosisTensors, CurveUsed, verdict.ClassLeak},
-		"tensors in what was cached":            {curvesOf(from(12, 0), from(10, 0), from(8, 1), from(2, 0)), DiagnosisTensors, CurveAllocated, verdict.ClassLeak},
-		"tensors, known by torch alone":         {curvesOf(nil, from(10, 1), from(8, 1), nil), DiagnosisTensors, CurveReserved, verdict.ClassLeak},
-		"segments alone":                        {curvesOf(from(12, 1), from(10, 1), flat, from(2, 1)), DiagnosisFragmentation, CurveUsed, verdict.ClassLeak},
-		"segments more than blocks":             {curvesOf(from(12, 3), from(10, 3), from(8, 1), nil), DiagnosisFragmentation, CurveUsed, verdict.ClassLeak},
-		"blocks more than the rest of segments": {curvesOf(from(12, 3), from(10, 3), from(8, 2), nil), DiagnosisTensors, CurveUsed, verdict.ClassLeak},
-		"driver alone":                          {curvesOf(from(12, 1), flat, flat, from(2, 1)), DiagnosisDriver, CurveUsed, verdict.ClassLeak},
-		"driver more than segments":             {curvesOf(from(12, 5), from(10, 1), from(8, 1), from(2, 5)), DiagnosisDriver, CurveUsed, verdict.ClassLeak},
-		"used alone":                            {curvesOf(from(12, 1), flat, flat, from(2, 0)), DiagnosisContext, CurveUsed, verdict.ClassLeak},
-		"used, and nothing else is known":       {curvesOf(from(12, 1), nil, nil, nil), DiagnosisContext, CurveUsed, verdict.ClassLeak},
-		"nothing":                               {curvesOf(flat, flat, flat, flat), DiagnosisNone, CurveUsed, verdict.ClassPlateau},
-		"what slows down":                       {curvesOf(slowing, slowing, flat, nil), DiagnosisWarmup, CurveUsed, verdict.ClassSaturating},
+		"tensors in what was cached":      {curvesOf(from(12, 0), from(10, 0), from(8, 1), from(2, 0)), DiagnosisTensors, CurveAllocated, verdict.ClassLeak},
+		"tensors, known by torch alone":   {curvesOf(nil, from(10, 1), from(8, 1), nil), DiagnosisTensors, CurveReserved, verdict.ClassLeak},
+		"segments more than blocks":       {curvesOf(from(12, 3), from(10, 3), from(8, 1), nil), DiagnosisFragmentation, CurveUsed, verdict.ClassLeak},
+		"driver more than segments":       {curvesOf(from(12, 5), from(10, 1), from(8, 1), from(2, 5)), DiagnosisDriver, CurveUsed, verdict.ClassLeak},
+		"used alone":                      {curvesOf(from(12, 1), flat, flat, from(2, 0)), DiagnosisContext, CurveUsed, verdict.ClassLeak},
+		"used, and nothing else is known": {curvesOf(from(12, 1), nil, nil, nil), DiagnosisContext, CurveUsed, verdict.ClassLeak},
+		"nothing":                         {curvesOf(flat, flat, flat, flat), DiagnosisNone, CurveUsed, verdict.ClassPlateau},
+		"what slows down":                 {curvesOf(slowing, slowing, flat, nil), DiagnosisWarmup, CurveUsed, verdict.ClassSaturating},
 	} {
 		j, known := Judge(c.Case)
 		if !known || j.Diagnosis != c.want || j.Class != c.class || j.Judged != c.judged {
 			t.Errorf("%s: %s, %s of %s, known %t", name, j.Diagnosis, j.Class, j.Judged, known)
 		}
 	}
-	if j, known := Judge(curvesOf(nil, nil, nil, nil).Case); known ||
-		j.Class != verdict.ClassTooShort {
-		t.Errorf("nothing known: %v", j)
-	}
 	none := from(0, 0)
-	if _, known := Judge(curvesOf(none, none, none, none).Case); known {
-		t.Error("a process that never had anything on a GPU is judged")
+	for _, c := range []traced{curvesOf(nil, nil, nil, nil), curvesOf(none, none, none, none)} {
+		if j, known := Judge(c.Case); known || j.Class != verdict.ClassTooShort {
+			t.Errorf("nothing on a GPU: %s, known %t", j.Class, known)
+		}
 	}
 }
 
@@ -129,31 +120,26 @@ func TestJudge(t *testing.T) {
 	})
 
 	t.Run("suspects hold blocks or segments", func(t *testing.T) {
-		c := curvesOf(
-			from(12, 1), from(10, 1), from(8, 1), from(2, 1),
-		).holding("keep", growth.KindCudaBlock, from(1, 1)).
-			holding(torchsCache, growth.KindCudaSegment, from(2, 1))
-		j, _ := Judge(c.Case)
-		if len(j.Suspects) != 1 || j.Suspects[0].Frame.Function != "keep" ||
-			math.Abs(j.Suspects[0].Share-1) > 0.01 {
-			t.Errorf("tensors: %+v", j.Suspects)
-		}
-		c = curvesOf(
-			from(12, 1), from(10, 0), from(8, 0), from(2, 1),
-		).holding("steady", growth.KindCudaBlock, from(1, 0)).
-			holding("ncclInit", growth.KindCudaSegment, from(2, 1))
-		j, _ = Judge(c.Case)
-		if len(j.Suspects) != 1 || j.Suspects[0].Frame.Function != "ncclInit" ||
-			math.Abs(j.Suspects[0].Share-1) > 0.01 {
-			t.Errorf("driver: %+v", j.Suspects)
+		for name, c := range map[string]traced{
+			"keep": curvesOf(from(12, 1), from(10, 1), from(8, 1), from(2, 1)).
+				holding("keep", growth.KindCudaBlock, from(1, 1)).
+				holding(torchsCache, growth.KindCudaSegment, from(2, 1)),
+			"ncclInit": curvesOf(from(12, 1), from(10, 0), from(8, 0), from(2, 1)).
+				holding("steady", growth.KindCudaBlock, from(1, 0)).
+				holding("ncclInit", growth.KindCudaSegment, from(2, 1)),
+		} {
+			j, _ := Judge(c.Case)
+			if len(j.Suspects) != 1 || j.Suspects[0].Frame.Function != name ||
+				math.Abs(j.Suspects[0].Share-1) > 0.01 {
+				t.Errorf("%s: %+v", name, j.Suspects)
+			}
 		}
 	})
 
 	t.Run("suspected where stacks explain half", func(t *testing.T) {
 		for share, want := range map[float64]verdict.Class{0.6: verdict.ClassSuspected, 0.4: verdict.ClassGrowing} {
-			c := curvesOf(
-				nil, from(10, 0), from(8, 1), nil,
-			).holding("keep", growth.KindCudaBlock, from(1, share))
+			c := curvesOf(nil, from(10, 0), from(8, 1), nil).
+				holding("keep", growth.KindCudaBlock, from(1, share))
 			c.Process.Timeline, c.Process.Last = c.Process.Timeline[:301], 300*time.Second
 			c.Snapshots = slices.DeleteFunc(c.Snapshots,
 				func(s *growth.Snapshot) bool { return s.Elapsed > 300*time.Second })

@@ -64,29 +64,25 @@ func blocksOf(s verdict.Series, age float64) judge.Case {
 	return c
 }
 
-// verdictsOnLoops counts the verdicts on so many loops.
-func verdictsOnLoops(
-	n int,
-	duration, leak float64,
-	of func(verdict.Series, float64) verdict.Verdict,
-) map[verdict.Class]int {
-	counts := make(map[verdict.Class]int)
-	for seed := range n {
-		counts[of(loopOf(rand.New(rand.NewPCG(uint64(seed), 4711)), duration, leak)).Class]++
-	}
-	return counts
-}
-
 func onTroughs(s verdict.Series, age float64) verdict.Verdict {
 	j, _ := Judge(blocksOf(s, age))
 	return j.Verdict
+}
+
+// verdictsOnLoops counts the verdicts on 100 loops.
+func verdictsOnLoops(duration, leak float64) map[verdict.Class]int {
+	counts := make(map[verdict.Class]int)
+	for seed := range uint64(100) {
+		counts[onTroughs(loopOf(rand.New(rand.NewPCG(seed, 4711)), duration, leak)).Class]++
+	}
+	return counts
 }
 
 func TestSimulatedLoops(t *testing.T) {
 	// Of 900 loops without a leak none was called one, nor growing.
 	t.Run("without a leak", func(t *testing.T) {
 		for _, duration := range durations {
-			verdicts := verdictsOnLoops(100, duration, 0, onTroughs)
+			verdicts := verdictsOnLoops(duration, 0)
 			flat := verdicts[verdict.ClassPlateau] + verdicts[verdict.ClassSpikyPlateau]
 			if alarms := 100 - flat - verdicts[verdict.ClassTooShort]; alarms > 1 || flat < 85 {
 				t.Errorf("in %g s: %v", duration, verdicts)
@@ -102,9 +98,12 @@ func TestSimulatedLoops(t *testing.T) {
 			class          verdict.Class
 			least          int // of 100
 		}{
-			{fiveMinutes, 50e6 / 60, verdict.ClassGrowing, 90}, {halfAnHour, 5e6 / 60, verdict.ClassLeak, 93}, {halfAnHour, 50e6 / 60, verdict.ClassLeak, 93}, {fourHours, 5e6 / 60, verdict.ClassLeak, 97},
+			{fiveMinutes, 50e6 / 60, verdict.ClassGrowing, 90},
+			{halfAnHour, 5e6 / 60, verdict.ClassLeak, 93},
+			{halfAnHour, 50e6 / 60, verdict.ClassLeak, 93},
+			{fourHours, 5e6 / 60, verdict.ClassLeak, 97},
 		} {
-			if verdicts := verdictsOnLoops(100, c.duration, c.leak, onTroughs); verdicts[c.class] < c.least {
+			if verdicts := verdictsOnLoops(c.duration, c.leak); verdicts[c.class] < c.least {
 				t.Errorf("in %g s by %g bytes/s: %v", c.duration, c.leak, verdicts)
 			}
 		}

@@ -1,6 +1,7 @@
 package trend
 
 import (
+	"fmt"
 	"math"
 	"math/rand/v2"
 	"slices"
@@ -36,7 +37,6 @@ type burstScene struct {
 // maturity is a fifth of a short trace.
 func (s burstScene) maturity() float64 { return min(60, max(10, s.until/5)) }
 
-// every is the time between snapshots, in seconds.
 func (s burstScene) every() float64 { return s.until / 40 }
 
 // from is the start of the window, in seconds.
@@ -116,9 +116,7 @@ func trackedOf(random *rand.Rand, site simulatedSite, bursts []burst) []trackedO
 
 // goneAt follows one chunk, which objects of the site reuse, until one is found dead.
 func (s *simulatedSite) goneAt(
-	random *rand.Rand,
-	birth float64,
-	bursts []burst,
+	random *rand.Rand, birth float64, bursts []burst,
 ) (gone float64, inBurst bool, changed float64) {
 	at, changed := birth, math.Inf(1)
 	for {
@@ -201,11 +199,10 @@ func (s burstScene) snapshots(random *rand.Rand, sites []simulatedSite) []*growt
 			for _, site := range sites {
 				held += site.held(at)
 			}
-			free := growth.Holding{
+			trace[i].Holdings = append(trace[i].Holdings, growth.Holding{
 				Stack: growth.NamedStack(1, "[heap: unclassified]"), Kind: growth.KindUnclassified,
 				ResidentBytes: int64(held),
-			}
-			trace[i].Holdings = append(trace[i].Holdings, free)
+			})
 		}
 	}
 	for i, site := range sites {
@@ -227,7 +224,6 @@ func (s burstScene) snapshots(random *rand.Rand, sites []simulatedSite) []*growt
 	return trace
 }
 
-// emptySnapshots have no holdings.
 func (s burstScene) emptySnapshots(bursts []burst) (moments []float64, trace []*growth.Snapshot) {
 	var bins []time.Duration
 	var extrapolations float64
@@ -277,19 +273,19 @@ func (b *estimator) holding(k, bursts int) growth.Holding {
 		h.Evidence.Unchanged += one(s.changed > at)
 		bytes += s.bytes * alive
 		bin, _ := slices.BinarySearch(b.moments, mature)
-		h.AddBirth(
-			growth.Birth{Bin: bin, InuseBytes: s.bytes * alive, Variance: s.extra * alive * alive},
-		)
+		birth := growth.Birth{Bin: bin, InuseBytes: s.bytes * alive, Variance: s.extra * alive * alive}
+		h.AddBirth(birth)
 		if len(sums) == 0 || sums[len(sums)-1].Burst != s.index {
 			sums = append(sums, growth.BurstSum{Burst: s.index})
 		}
-		sums[len(sums)-1].Bytes += s.bytes * alive
-		sums[len(sums)-1].Variance += s.extra * alive * alive
-		sums[len(sums)-1].Error += s.bytes * unsure
+		sum := &sums[len(sums)-1]
+		sum.Bytes += birth.InuseBytes
+		sum.Variance += birth.Variance
+		sum.Error += s.bytes * unsure
 	}
 	h.Evidence.Fingerprinted, h.Evidence.Diversity = int(h.Samples), 1-float64(one(b.alike))
-	h.Evidence.Bursts, h.Evidence.Dispersion = len(sums), growth.Dispersion(sums,
-		b.extrapolations[:bursts])
+	h.Evidence.Bursts = len(sums)
+	h.Evidence.Dispersion = growth.Dispersion(sums, b.extrapolations[:bursts])
 	h.InuseBytes = int64(math.Round(bytes))
 	for i := range h.Births {
 		h.Births[i].Variance *= h.Evidence.Dispersion
@@ -349,27 +345,21 @@ func leakingSites(random *rand.Rand, rate float64) []simulatedSite {
 func steadySites(random *rand.Rand, rate float64) []simulatedSite {
 	var sites []simulatedSite
 	add := func(name string, size float64, life func(*rand.Rand, float64) float64, reused float64) {
-		sites = append(
-			sites,
-			simulatedSite{
-				name: name, size: size, rate: constantly(rate), life: life, reused: reused,
-				held: constantly(0),
-			},
-		)
+		sites = append(sites, simulatedSite{
+			name: name, size: size, rate: constantly(rate), life: life, reused: reused,
+			held: constantly(0),
+		})
 	}
 	size := func() float64 { return growthtest.LogUniform(random, 200, 64<<10) }
 	add("transient", size(), exponential(growthtest.LogUniform(random, 1, 100)), 0.25)
-	for _, life := range []float64{120, 300, 600, 1800} {
-		kept := life
-		add(
-			"cache of "+(map[float64]string{120: "2", 300: "5", 600: "10", 1800: "30"})[life]+" min",
-			size(), func(*rand.Rand, float64) float64 { return kept }, 0.25,
-		)
+	for _, minutes := range []float64{2, 5, 10, 30} {
+		kept := 60 * minutes
+		add(fmt.Sprintf("cache of %v min", minutes), size(),
+			func(*rand.Rand, float64) float64 { return kept }, 0.25)
 	}
 	// The worst case: one size, each chunk reused at once.
 	for _, life := range []float64{10, 60, 300} {
-		add("LRU of one size, "+(map[float64]string{10: "10 s", 60: "1 min", 300: "5 min"})[life],
-			size(), exponential(life), 1)
+		add(fmt.Sprintf("LRU of one size, %v s", life), size(), exponential(life), 1)
 	}
 	epoch, phase := growthtest.LogUniform(random, 100, 1000), random.Float64()
 	add("refilled each epoch", size(), func(_ *rand.Rand, birth float64) float64 {
@@ -382,13 +372,10 @@ func steadySites(random *rand.Rand, rate float64) []simulatedSite {
 		}
 		return 0
 	}
-	return append(
-		sites,
-		simulatedSite{
-			name: "cache that fills", size: size(), rate: fills, life: forever,
-			held: func(at float64) float64 { return rate * min(at, full) },
-		},
-	)
+	return append(sites, simulatedSite{
+		name: "cache that fills", size: size(), rate: fills, life: forever,
+		held: func(at float64) float64 { return rate * min(at, full) },
+	})
 }
 
 // A judgedSite is one simulated site: its true growth in bytes, and its judgement.
@@ -398,7 +385,6 @@ type judgedSite struct {
 	StackTrend
 }
 
-// judged judges the sites as one process.
 func (s burstScene) judged(random *rand.Rand, sites []simulatedSite) []judgedSite {
 	var judged []judgedSite
 	for _, t := range JudgeStacks(s.snapshots(random, sites), Window{seconds(s.from()), seconds(s.until)}, math.NaN()) {
@@ -415,7 +401,6 @@ func (s burstScene) judged(random *rand.Rand, sites []simulatedSite) []judgedSit
 	return judged
 }
 
-// leaksIn are so many runs of all leaking sites.
 func (s burstScene) leaksIn(random *rand.Rand, runs int, rate float64) (judged []judgedSite) {
 	for range runs {
 		judged = append(judged, s.judged(random, leakingSites(random, rate))...)
@@ -437,18 +422,13 @@ func TestSimulatedBursts(t *testing.T) {
 		var all []judgedSite
 		for i, duty := range []float64{0.01, 0.02, 0.05} {
 			random := rand.New(rand.NewPCG(21, uint64(i)))
-			all = append(
-				all,
-				burstScene{duty: duty, until: 1200}.leaksIn(random, 30,
-					growthtest.LogUniform(random, 50e3, 1e6))...)
+			rate := growthtest.LogUniform(random, 50e3, 1e6)
+			all = append(all, burstScene{duty: duty, until: 1200}.leaksIn(random, 30, rate)...)
 		}
 		above, below := misses(all)
-		t.Logf("of %d intervals, %.1f %% lie above the truth, %.1f %% below", len(all), 100*above,
-			100*below)
+		t.Logf("of %d intervals, %.3f lie above the truth, %.3f below", len(all), above, below)
 		if len(all) < 300 || above+below > 0.09 {
-			t.Errorf(
-				"of %d intervals, %.3f lie above the truth, %.3f below", len(all), above, below,
-			)
+			t.Error("too many do not hold the truth")
 		}
 	})
 
@@ -465,10 +445,7 @@ func TestSimulatedBursts(t *testing.T) {
 		}
 		t.Logf("of %d leaks %d are found, %d are off by more than a quarter", all, found, far)
 		if all != 60 || found < 56 || far > 6 {
-			t.Errorf(
-				"of %d leaks of 1 MB/s %d are found in ten minutes at 5 %%, %d are off by more than a quarter",
-				all, found, far,
-			)
+			t.Error("too few leaks of 1 MB/s are found in ten minutes at 5 %, or measured well")
 		}
 	})
 

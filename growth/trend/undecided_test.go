@@ -21,17 +21,12 @@ func burstTrace(births ...float64) []*growth.Snapshot {
 		s.Holdings[0].Evidence = &growth.BurstEvidence{
 			Bursts: 20, Hazard: deathless(1e6), SizeClass: 48,
 		}
-		for j := range s.Holdings {
-			s.Holdings[j].Samples = int64(s.Holdings[j].InuseBytes / 1000)
-		}
+		s.Holdings[0].Samples = s.Holdings[0].InuseBytes / 1000
 		resident += births[i] * 1000
-		s.Holdings = append(
-			s.Holdings,
-			growth.Holding{
-				Stack: growth.NamedStack(1, "[heap]"), Kind: growth.KindRetained,
-				ResidentBytes: 1e9 + int64(resident),
-			},
-		)
+		s.Holdings = append(s.Holdings, growth.Holding{
+			Stack: growth.NamedStack(1, "[heap]"), Kind: growth.KindRetained,
+			ResidentBytes: 1e9 + int64(resident),
+		})
 	}
 	return trace
 }
@@ -44,7 +39,6 @@ func deathless(exposure float64) (h growth.HazardRate) {
 	return h
 }
 
-// trendOfFirst is that of the first stack.
 func trendOfFirst(t *testing.T, trace []*growth.Snapshot) StackTrend {
 	t.Helper()
 	for _, trend := range JudgeStacks(trace, lasting(0, len(trace)-1), math.NaN()) {
@@ -56,47 +50,55 @@ func trendOfFirst(t *testing.T, trace []*growth.Snapshot) StackTrend {
 	return StackTrend{}
 }
 
+// addSecond adds the second stack, which holds so many times what the first does.
+func addSecond(end *growth.Snapshot, times float64, evidence growth.BurstEvidence) {
+	other := end.Holdings[0]
+	other.Stack, other.Births, other.Evidence = second, nil, &evidence
+	for _, b := range end.Holdings[0].Births {
+		other.AddBirth(growth.Birth{
+			Bin: b.Bin, InuseBytes: times * b.InuseBytes, Variance: times * b.Variance,
+		})
+	}
+	end.Holdings = append(end.Holdings, other)
+}
+
+// fingerprinted has so many unchanged of 40, and no exposure.
+func fingerprinted(unchanged int, diversity float64) growth.BurstEvidence {
+	return growth.BurstEvidence{
+		Bursts: 20, Fingerprinted: 40, Unchanged: unchanged, Diversity: diversity, SizeClass: 48,
+	}
+}
+
 func TestUndecided(t *testing.T) {
-	last := func(trace []*growth.Snapshot) *growth.Snapshot { return trace[len(trace)-1] }
+	few := fingerprinted(4, 1)
+	few.Fingerprinted = 4
+	evidence := func(e growth.BurstEvidence) func(end *growth.Snapshot) {
+		return func(end *growth.Snapshot) { *end.Holdings[0].Evidence = e }
+	}
 	for name, c := range map[string]struct {
-		change func(s []*growth.Snapshot)
+		change func(end *growth.Snapshot)
 		want   growth.UndecidedReason
 		longer bool
 	}{
-		"all of it":           {func([]*growth.Snapshot) {}, "", false},
-		"probed all the time": {func(s []*growth.Snapshot) { last(s).Holdings[0].Evidence, s[0].Holdings[0].Evidence = nil, nil }, "", false},
-		"untrackable":         {func(s []*growth.Snapshot) { last(s).Heap.Untrackable = "the allocator is jemalloc" }, growth.UndecidedUntrackable, false},
-		"19 samples":          {func(s []*growth.Snapshot) { last(s).Holdings[0].Samples = 19 }, growth.UndecidedFewSamples, true},
-		"no samples":          {func(s []*growth.Snapshot) { last(s).Holdings[0].Samples = 0 }, growth.UndecidedFewSamples, true},
-		"two bursts":          {func(s []*growth.Snapshot) { last(s).Holdings[0].Evidence.Bursts = 2 }, growth.UndecidedFewBursts, true},
-		"no exposure":         {func(s []*growth.Snapshot) { last(s).Holdings[0].Evidence.Hazard = growth.HazardRate{} }, growth.UndecidedUnseenDeaths, true},
-		"what is in them stays": {func(s []*growth.Snapshot) {
-			*last(s).Holdings[0].Evidence = growth.BurstEvidence{Bursts: 20, Fingerprinted: 40, Unchanged: 38, Diversity: 0.9, SizeClass: 48}
-		}, "", false},
-		"what is in them changes": {func(s []*growth.Snapshot) {
-			*last(s).Holdings[0].Evidence = growth.BurstEvidence{Bursts: 20, Fingerprinted: 40, Unchanged: 30, Diversity: 0.9, SizeClass: 48}
-		}, growth.UndecidedUnseenDeaths, true},
-		"all have one fingerprint": {func(s []*growth.Snapshot) {
-			*last(s).Holdings[0].Evidence = growth.BurstEvidence{Bursts: 20, Fingerprinted: 40, Unchanged: 40, Diversity: 0.1, SizeClass: 48}
-		}, growth.UndecidedUnseenDeaths, true},
-		"few fingerprints": {func(s []*growth.Snapshot) {
-			*last(s).Holdings[0].Evidence = growth.BurstEvidence{Bursts: 20, Fingerprinted: 4, Unchanged: 4, Diversity: 1, SizeClass: 48}
-		}, growth.UndecidedUnseenDeaths, true},
-		"none when they were young": {func(s []*growth.Snapshot) { *last(s).Holdings[0].Evidence.Hazard.At(0) = growth.DeathCounts{} }, growth.UndecidedUnseenDeaths, true},
-		"little exposure":           {func(s []*growth.Snapshot) { last(s).Holdings[0].Evidence.Hazard = deathless(0.5) }, growth.UndecidedUnseenDeaths, true},
-		"the heap is flat":          {func(s []*growth.Snapshot) { last(s).Holdings[1].ResidentBytes = 1e9 }, growth.UndecidedHeapGrowth, false},
-		"a larger one": {func(s []*growth.Snapshot) {
-			other := last(s).Holdings[0]
-			other.Stack, other.InuseBytes, other.Births = second, 2*other.InuseBytes, nil
-			for _, b := range last(s).Holdings[0].Births {
-				other.Births = append(other.Births, growth.Birth{Bin: b.Bin, InuseBytes: 2 * b.InuseBytes, Variance: 2 * b.Variance})
-			}
-			last(s).Holdings = append(last(s).Holdings, other)
-			last(s).Holdings[1].ResidentBytes *= 2
-		}, growth.UndecidedSizeClass, false},
+		"all of it":   {func(*growth.Snapshot) {}, "", false},
+		"untrackable": {func(end *growth.Snapshot) { end.Heap.Untrackable = "jemalloc" }, growth.UndecidedUntrackable, false},
+		"19 samples":  {func(end *growth.Snapshot) { end.Holdings[0].Samples = 19 }, growth.UndecidedFewSamples, true},
+		"no samples":  {func(end *growth.Snapshot) { end.Holdings[0].Samples = 0 }, growth.UndecidedFewSamples, true},
+		"two bursts":  {func(end *growth.Snapshot) { end.Holdings[0].Evidence.Bursts = 2 }, growth.UndecidedFewBursts, true},
+		"no exposure": {evidence(growth.BurstEvidence{Bursts: 20}), growth.UndecidedUnseenDeaths, true},
+		"none when they were young": {
+			func(end *growth.Snapshot) { *end.Holdings[0].Evidence.Hazard.At(0) = growth.DeathCounts{} },
+			growth.UndecidedUnseenDeaths, true,
+		},
+		"little exposure":          {evidence(growth.BurstEvidence{Bursts: 20, Hazard: deathless(0.5)}), growth.UndecidedUnseenDeaths, true},
+		"what is in them stays":    {evidence(fingerprinted(38, 0.9)), "", false},
+		"what is in them changes":  {evidence(fingerprinted(30, 0.9)), growth.UndecidedUnseenDeaths, true},
+		"all have one fingerprint": {evidence(fingerprinted(40, 0.1)), growth.UndecidedUnseenDeaths, true},
+		"few fingerprints":         {evidence(few), growth.UndecidedUnseenDeaths, true},
+		"the heap is flat":         {func(end *growth.Snapshot) { end.Holdings[1].ResidentBytes = 1e9 }, growth.UndecidedHeapGrowth, false},
 	} {
 		trace := burstTrace(0, 100, 100, 100, 100)
-		c.change(trace)
+		c.change(trace[4])
 		got, trend := trendOfFirst(t, trace), growth.TrendAccumulating
 		if c.want != "" {
 			trend = growth.TrendUndecided
@@ -163,43 +165,10 @@ func TestBurstInterval(t *testing.T) {
 	})
 }
 
-func TestLabelUndecided(t *testing.T) {
-	trends := []StackTrend{
-		{
-			Stack: first, Kind: growth.KindHeap, Growth: 5, Trend: growth.TrendUndecided,
-			Undecided: growth.UndecidedHeapGrowth, Longer: time.Minute,
-		},
-	}
-	grown := []growth.Holding{
-		{Stack: first, Kind: growth.KindHeap},
-		{
-			Stack: second, Kind: growth.KindHeap, Trend: growth.TrendTransient,
-			Undecided: growth.UndecidedHeapGrowth,
-		},
-	}
-	Label(grown, trends)
-	if h := grown[0]; h.Trend != growth.TrendUndecided ||
-		h.Undecided != growth.UndecidedHeapGrowth ||
-		h.Longer != time.Minute {
-		t.Errorf("%+v", h)
-	}
-	if h := grown[1]; h.Trend != "" || h.Undecided != "" {
-		t.Errorf("what was not judged: %+v", h)
-	}
-	if got := Suspects(trends, nil); len(got) != 0 {
-		t.Errorf("suspects: %+v", got)
-	}
-}
-
 func TestCrossCheck(t *testing.T) {
 	t.Run("fingerprints decide within a size class", func(t *testing.T) {
-		proven := growth.BurstEvidence{
-			Bursts: 20, Fingerprinted: 40, Unchanged: 40, Diversity: 1, SizeClass: 48,
-		}
-		probed := growth.BurstEvidence{
-			Bursts: 20, Hazard: deathless(1e6), Fingerprinted: 40, Unchanged: 2, Diversity: 1,
-			SizeClass: 48,
-		}
+		proven, probed := fingerprinted(40, 1), fingerprinted(2, 1)
+		probed.Hazard = deathless(1e6)
 		for name, c := range map[string]struct {
 			smaller, larger         growth.BurstEvidence
 			wantSmaller, wantLarger growth.UndecidedReason
@@ -210,20 +179,9 @@ func TestCrossCheck(t *testing.T) {
 			"neither is":            {probed, probed, growth.UndecidedSizeClass, ""},
 		} {
 			trace := burstTrace(0, 100, 100, 100, 100)
-			end := trace[4]
-			*end.Holdings[0].Evidence = c.smaller
-			other := end.Holdings[0]
-			other.Stack, other.Births, other.Evidence = second, nil, &c.larger
-			for _, b := range end.Holdings[0].Births {
-				other.Births = append(
-					other.Births,
-					growth.Birth{
-						Bin: b.Bin, InuseBytes: b.InuseBytes * 1.2, Variance: b.Variance * 1.2,
-					},
-				)
-			}
-			end.Holdings[1].ResidentBytes += 1e6 // there is room for both
-			end.Holdings = append(end.Holdings, other)
+			*trace[4].Holdings[0].Evidence = c.smaller
+			addSecond(trace[4], 1.2, c.larger)
+			trace[4].Holdings[1].ResidentBytes += 1e6 // there is room for both
 			for _, trend := range JudgeStacks(trace, lasting(0, 4), math.NaN()) {
 				want, which := c.wantSmaller, "smaller"
 				if trend.Stack == second {
@@ -239,19 +197,8 @@ func TestCrossCheck(t *testing.T) {
 
 	t.Run("the growth of the heap goes to the best evidence first", func(t *testing.T) {
 		trace := burstTrace(0, 100, 100, 100, 100)
-		end := trace[4]
-		other := end.Holdings[0]
-		other.Stack, other.Births = second, nil
-		other.Evidence = &growth.BurstEvidence{Bursts: 20, Hazard: deathless(1e6), SizeClass: 64}
-		for _, b := range end.Holdings[0].Births {
-			other.Births = append(
-				other.Births,
-				growth.Birth{
-					Bin: b.Bin, InuseBytes: b.InuseBytes * 0.8, Variance: b.Variance * 0.8,
-				},
-			)
-		}
-		end.Holdings = append(end.Holdings, other)
+		addSecond(trace[4], 0.8,
+			growth.BurstEvidence{Bursts: 20, Hazard: deathless(1e6), SizeClass: 64})
 		for _, trend := range JudgeStacks(trace, lasting(0, 4), math.NaN()) {
 			want := growth.TrendAccumulating
 			if trend.Stack == second {

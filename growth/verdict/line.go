@@ -91,8 +91,8 @@ func noiseFloor(y []float64) float64 {
 }
 
 // quantile is the value below which a share of the values lies, linear between neighbours (type 7
-// of Hyndman and Fan, The American Statistician 50 (1996) 361). It sorts the values, of which there
-// must be at least one.
+// of Hyndman and Fan, The American Statistician 50 (1996) 361; gonum's stat.Quantile has types 1 and
+// 4). It sorts the values, of which there must be at least one.
 func quantile(values []float64, share float64) float64 {
 	slices.Sort(values)
 	k, part := math.Modf(share * float64(len(values)-1))

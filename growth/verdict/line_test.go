@@ -3,27 +3,8 @@ package verdict
 import (
 	"math"
 	"math/rand/v2"
-	"slices"
 	"testing"
 )
-
-func TestQuantile(t *testing.T) {
-	for _, c := range []struct {
-		values      []float64
-		share, want float64
-	}{
-		{[]float64{7}, 0.5, 7},
-		{[]float64{4, 1}, 0.5, 2.5},
-		{[]float64{4, 1}, 0.25, 1.75},
-		{[]float64{3, 1, 2}, 0.5, 2},
-		{[]float64{5, 4, 3, 2, 1}, 0.95, 4.8},
-		{[]float64{5, 4, 3, 2, 1}, 1, 5},
-	} {
-		if got := quantile(slices.Clone(c.values), c.share); !near(got, c.want, 1e-12) {
-			t.Errorf("the %v quantile of %v is %v, want %v", c.share, c.values, got, c.want)
-		}
-	}
-}
 
 // correlated are errors of deviation 1 that remember a share of the one before.
 func correlated(random *rand.Rand, n int, memory float64) []float64 {
@@ -84,34 +65,6 @@ func TestSlope(t *testing.T) {
 		if !near(s.rate, sum/steps, 1e-9) || !near(s.err, math.Sqrt(variance/steps), 1e-9) ||
 			s.freedom != n-2 {
 			t.Errorf("%+v, want %v with an error of %v", s, sum/steps, math.Sqrt(variance/steps))
-		}
-	})
-
-	t.Run("unseen drift widens the interval", func(t *testing.T) {
-		s := simulated(0, 4e9, 10_000, 4e9)
-		for i := range s.Y {
-			s.Y[i] = 4e9 + 1.0/3 // which rounding does not leave alone
-		}
-		v := Judge(s, Setting{}, InSeconds())
-		want := 0.0025 * 4e9 / (s.end() - s.X[0]) * 1.986 // a constant has no other error, and 92 degrees of freedom
-		if !near(v.Rate, 0, 1e-9) || !near(v.RateHigh, want, 0.02*want) ||
-			!near(v.RateLow, -v.RateHigh, 1e-9) {
-			t.Errorf("%v, %v, %v, want 0 +- %v", v.RateLow, v.Rate, v.RateHigh, want)
-		}
-	})
-
-	// Quantiles of Student's t from the tables of any textbook.
-	t.Run("margins are Student's t", func(t *testing.T) {
-		for _, c := range []struct{ freedom, probability, want float64 }{
-			{3, .975, 3.182}, {3, .995, 5.841}, {4, .95, 2.132}, {10, .975, 2.228}, {94, .995, 2.629},
-		} {
-			if got := (slope{err: 2, freedom: c.freedom}).margin(c.probability); !near(
-				got,
-				2*c.want,
-				2e-3,
-			) {
-				t.Errorf("t(%v, %v) = %v, want %v", c.probability, c.freedom, got/2, c.want)
-			}
 		}
 	})
 }

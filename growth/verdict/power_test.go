@@ -62,7 +62,6 @@ func (t tally) report(
 	}
 }
 
-// judgedLeak says what one judgement at the end finds.
 func (h history) judgedLeak() bool {
 	return Judge(h.series, h.setting, InSeconds()).Class == ClassLeak
 }

@@ -60,73 +60,55 @@ func sameVerdict(t *testing.T, got, want Verdict, factor, shift float64) {
 }
 
 func TestJudgeProperties(t *testing.T) {
-	t.Run("twice the size is twice the rate", func(t *testing.T) {
-		for name, s := range examples(t) {
-			t.Run(name, func(t *testing.T) {
-				double := Series{X: s.X, Y: slices.Clone(s.Y)}
-				for i := range double.Y {
-					double.Y[i] *= 2
-				}
-				sameVerdict(t, Judge(double, Setting{}, InSeconds()),
-					Judge(s, Setting{}, InSeconds()), 2, 0)
-			})
-		}
-	})
+	random := rand.New(rand.NewPCG(5, 6))
+	for name, s := range examples(t) {
+		want := Judge(s, Setting{}, InSeconds())
 
-	t.Run("the clock's zero changes nothing", func(t *testing.T) {
-		const shift = 1 << 30 // such as seconds since 1970
-		for name, s := range examples(t) {
-			t.Run(name, func(t *testing.T) {
-				later := Series{X: slices.Clone(s.X), Y: s.Y}
-				for i := range later.X {
-					later.X[i] += shift
-				}
-				setting, laterSetting := Setting{EpochEnd: known(1000)}, Setting{
-					EpochEnd: known(1000 + shift),
-				}
-				sameVerdict(t, Judge(later, laterSetting, InSeconds()),
-					Judge(s, setting, InSeconds()), 1, shift)
-			})
-		}
-	})
+		t.Run("twice the size is twice the rate/"+name, func(t *testing.T) {
+			double := Series{X: s.X, Y: slices.Clone(s.Y)}
+			for i := range double.Y {
+				double.Y[i] *= 2
+			}
+			sameVerdict(t, Judge(double, Setting{}, InSeconds()), want, 2, 0)
+		})
 
-	t.Run("the order of samples and gaps change nothing", func(t *testing.T) {
-		random := rand.New(rand.NewPCG(5, 6))
-		for name, s := range examples(t) {
-			t.Run(name, func(t *testing.T) {
-				var mixed Series
-				for _, i := range random.Perm(len(s.X)) {
-					mixed.X, mixed.Y = append(mixed.X, s.X[i], s.X[i], math.NaN()), append(mixed.Y,
-						s.Y[i], -1, s.Y[i])
-				}
-				before := slices.Clone(mixed.Y)
-				sameVerdict(t, Judge(mixed, Setting{}, InSeconds()),
-					Judge(s, Setting{}, InSeconds()), 1, 0)
-				if !slices.Equal(mixed.Y, before) {
-					t.Error("the series itself was changed")
-				}
-			})
-		}
-	})
+		t.Run("the clock's zero changes nothing/"+name, func(t *testing.T) {
+			const shift = 1 << 30 // such as seconds since 1970
+			later := Series{X: slices.Clone(s.X), Y: s.Y}
+			for i := range later.X {
+				later.X[i] += shift
+			}
+			got := Judge(later, Setting{EpochEnd: known(1000 + shift)}, InSeconds())
+			sameVerdict(t, got, Judge(s, Setting{EpochEnd: known(1000)}, InSeconds()), 1, shift)
+		})
 
-	// A second of one is a minute of the other, and so are the criteria.
-	t.Run("a faster process is judged sooner", func(t *testing.T) {
-		for name, s := range examples(t) {
-			t.Run(name, func(t *testing.T) {
-				fast := Series{X: slices.Clone(s.X), Y: s.Y}
-				for i := range fast.X {
-					fast.X[i] /= 64
-				}
-				got, want := Judge(fast, Setting{}, InSeconds().Faster(64)), Judge(s, Setting{},
-					InSeconds())
-				if got.Class != want.Class || got.Reason != want.Reason ||
-					!near(got.Rate, want.Rate*64, 1e-4*64*(want.RateHigh-want.RateLow)) {
-					t.Errorf("%s (%s) at %v, want %s (%s) at %v", got.Class, got.Reason, got.Rate,
-						want.Class, want.Reason, want.Rate*64)
-				}
-			})
-		}
-	})
+		t.Run("the order of samples and gaps change nothing/"+name, func(t *testing.T) {
+			var mixed Series
+			for _, i := range random.Perm(len(s.X)) {
+				mixed.X = append(mixed.X, s.X[i], s.X[i], math.NaN())
+				mixed.Y = append(mixed.Y, s.Y[i], -1, s.Y[i])
+			}
+			before := slices.Clone(mixed.Y)
+			sameVerdict(t, Judge(mixed, Setting{}, InSeconds()), want, 1, 0)
+			if !slices.Equal(mixed.Y, before) {
+				t.Error("the series itself was changed")
+			}
+		})
+
+		// A second of one is a minute of the other, and so are the criteria.
+		t.Run("a faster process is judged sooner/"+name, func(t *testing.T) {
+			fast := Series{X: slices.Clone(s.X), Y: s.Y}
+			for i := range fast.X {
+				fast.X[i] /= 64
+			}
+			got := Judge(fast, Setting{}, InSeconds().Faster(64))
+			if got.Class != want.Class || got.Reason != want.Reason ||
+				!near(got.Rate, want.Rate*64, 1e-4*64*(want.RateHigh-want.RateLow)) {
+				t.Errorf("%s (%s) at %v, want %s (%s) at %v", got.Class, got.Reason, got.Rate,
+					want.Class, want.Reason, want.Rate*64)
+			}
+		})
+	}
 }
 
 // FuzzJudge takes any numbers for a series: two of 8 bytes are a sample.

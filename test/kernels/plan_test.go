@@ -32,7 +32,6 @@ func TestSuites(t *testing.T) {
 	}
 }
 
-// testsOf returns the names of the tests of a package.
 func testsOf(t *testing.T, folder string) map[string]bool {
 	t.Helper()
 	files, err := filepath.Glob(filepath.Join(folder, "*_test.go"))

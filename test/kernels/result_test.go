@@ -20,6 +20,7 @@ func TestCheck(t *testing.T) {
 	)
 
 	passes := doctor + tests + finishedMark
+	runs, refused := expectation{}, expectation{refused: true}
 	for name, test := range map[string]struct {
 		log      string
 		expected expectation
@@ -27,33 +28,25 @@ func TestCheck(t *testing.T) {
 		fault    string // part of the only one; empty for none
 	}{
 		"passed":     {passes, expectation{mode: "single uprobes"}, nil, ""},
-		"died":       {doctor + tests, expectation{}, nil, "before all jobs had run"},
-		"no boot":    {passes, expectation{}, errors.New("no qemu"), "no qemu"},
+		"died":       {doctor + tests, runs, nil, "before all jobs had run"},
+		"no boot":    {passes, runs, errors.New("no qemu"), "no qemu"},
 		"other mode": {passes, expectation{mode: "uprobe_multi"}, nil, "want uprobe_multi"},
 		"failed job": {
 			doctor + tests + failureMark + "exit status 2" + finishedMark,
-			expectation{},
-			nil,
-			"tracer.test: exit status 2",
+			runs, nil, "tracer.test: exit status 2",
 		},
 		"missing": {
 			strings.ReplaceAll(passes, "TestA", "TestB"),
-			expectation{},
-			nil,
-			"did not run to its end: TestA",
+			runs, nil, "did not run to its end: TestA",
 		},
 		"skipped": {
 			strings.Replace(passes, "\n--- PASS", "\n--- SKIP", 1),
-			expectation{},
-			nil,
-			"SKIP: TestA",
+			runs, nil, "SKIP: TestA",
 		},
-		"refused": {refuse + finishedMark, expectation{refused: true}, nil, ""},
+		"refused": {refuse + finishedMark, refused, nil, ""},
 		"other refusal": {
 			strings.Replace(refuse, refusal, "x", 1) + finishedMark,
-			expectation{refused: true},
-			nil,
-			"want one line",
+			refused, nil, "want one line",
 		},
 	} {
 		log := filepath.Join(t.TempDir(), "log")

@@ -89,12 +89,8 @@ func TestCollapsed(t *testing.T) {
 	if got := r.entries[0].shown(leak); got != "keep ("+leak.line+")" {
 		t.Errorf("shown: %q", got)
 	}
-}
-
-func TestPlaceIs(t *testing.T) {
-	p := place{line: "dispatch.py:5"}
-	if p.is("keep (/tmp/dispatch.py:52)") || !p.is("keep (/tmp/dispatch.py:5)") {
-		t.Error("line 5 matches line 52, or does not match itself")
+	if p := (place{line: "dispatch.py:5"}); p.is("keep (/tmp/dispatch.py:52)") {
+		t.Error("line 5 matches line 52")
 	}
 }
 
@@ -140,28 +136,30 @@ done
 
 // The summary is written by its own types, so that its keys are those of allocscope.
 func TestReadAllocscope(t *testing.T) {
-	rate := func(n int64) *int64 { return &n }
-	for trend, isLeak := range map[growth.Trend]bool{
-		growth.TrendAccumulating: true, growth.TrendNoGrowth: false,
+	number := func(n int64) *int64 { return &n }
+	share := 0.9
+	suspects := []summary.Suspect{{
+		Share: &share, Path: []string{"keep_block (/tmp/loop)", "leaf (/lib/c)"},
+		Callers: []string{"main (/tmp/loop)"},
+	}}
+
+	for _, c := range []struct {
+		suspects   []summary.Suspect
+		cacheTrend growth.Trend
+		entries    int
+	}{
+		{suspects, growth.TrendAccumulating, 1},
+		{suspects, growth.TrendNoGrowth, 1},
+		{nil, growth.TrendNoGrowth, 2},
 	} {
-		share := 0.9
-		s := summary.Summary{
-			Suspects: []summary.Suspect{{
-				Share: &share, Path: []string{"keep_block (/tmp/loop)", "leaf (/lib/c)"},
-				Callers: []string{"main (/tmp/loop)"},
-			}},
-			Accumulating: []summary.Accumulation{
-				{
-					Share: 0.9, Stack: []string{"leaf (/lib/c)", "keep_block (/tmp/loop)"},
-					Trend:       growth.TrendAccumulating,
-					BytesPerMin: rate(60), RateLow: rate(50), RateHigh: rate(70),
-				},
-				{
-					Share: 0.1, Stack: []string{"remember_block (/tmp/loop)"}, Trend: trend,
-					BytesPerMin: rate(6), RateLow: rate(5), RateHigh: rate(7),
-				},
+		s := summary.Summary{Suspects: c.suspects, Accumulating: []summary.Accumulation{
+			{
+				Share: 0.9, Stack: []string{"leaf (/lib/c)", "keep_block (/tmp/loop)"},
+				Trend:       growth.TrendAccumulating,
+				BytesPerMin: number(60), RateLow: number(50), RateHigh: number(70),
 			},
-		}
+			{Share: 0.1, Stack: []string{"remember_block (/tmp/loop)"}, Trend: c.cacheTrend},
+		}}
 		s.Class = verdict.ClassSuspected
 		text, err := json.Marshal(s)
 		if err != nil {
@@ -170,26 +168,15 @@ func TestReadAllocscope(t *testing.T) {
 
 		file := filepath.Join(traceFolder, "summary.json")
 		r, leak := readFrom(t, file, string(text), readAllocscope)
-		if at, share := r.named(leak); at != 1 || share != 0.9 {
-			t.Errorf("the leak is number %d with %v, want 1 with 0.9", at, share)
+		if at, share := r.named(leak); at != 1 || share != 0.9 || len(r.entries) != c.entries {
+			t.Errorf("the leak is number %d of %d with %v, want 1 of %d with 0.9",
+				at, len(r.entries), share, c.entries)
 		}
-		if r.rate != 60 || r.low != 50 || r.top != 70 {
-			t.Errorf("%+v, want the leak's rates", r)
+		if r.rate != 60 || r.low != 50 || r.top != 70 || r.verdict != string(s.Class) {
+			t.Errorf("%+v, want the leak's rates and %s", r, s.Class)
 		}
-		if want := string(verdict.ClassSuspected); r.verdict != want {
-			t.Errorf("verdict %q, want %q", r.verdict, want)
-		}
-		if r.cache != isLeak {
-			t.Errorf("a cache that is %s is called a leak: %v", trend, r.cache)
-		}
-
-		s.Suspects = nil
-		if text, err = json.Marshal(s); err != nil {
-			t.Fatal(err)
-		}
-		r, leak = readFrom(t, file, string(text), readAllocscope)
-		if at, share := r.named(leak); at != 1 || share != 0.9 || len(r.entries) != 2 {
-			t.Errorf("without suspects: number %d of %d with %v", at, len(r.entries), share)
+		if isLeak := c.cacheTrend == growth.TrendAccumulating; r.cache != isLeak {
+			t.Errorf("a cache that is %s is called a leak: %v", c.cacheTrend, r.cache)
 		}
 	}
 }

@@ -94,7 +94,6 @@ var kindOfPath = map[string]growth.Kind{
 	"anonymous": growth.KindMmap, "/lib/a": growth.KindFile, "/dev/shm/b": growth.KindShmem,
 }
 
-// reconcile corrects the model page by page.
 func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
 	for i, path := range paths {
 		state := &m.pages[i]
@@ -140,7 +139,6 @@ func (p *pair) pages() (from, pages uint64) {
 	return from, 1 + p.Uint64N(min(12, modelPages-from))
 }
 
-// step makes a random call.
 func (p *pair) step(t *testing.T) {
 	from, pages := p.pages()
 	switch p.IntN(12) {

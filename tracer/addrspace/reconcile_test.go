@@ -51,6 +51,7 @@ func TestKindOf(t *testing.T) {
 		"":                              growth.KindMmap,
 		"[heap]":                        growth.KindHeap,
 		"[stack]":                       growth.KindStack,
+		"[vdso]":                        growth.KindMmap,
 		"[anon: glibc: malloc]":         growth.KindMmap,
 		"[anon_shmem:buffer]":           growth.KindShmem,
 		"/usr/lib/libc.so.6":            growth.KindFile,
@@ -98,13 +99,6 @@ func TestReconcileBoundaries(t *testing.T) {
 }
 
 func TestReconcileKinds(t *testing.T) {
-	t.Run("anonymous memory keeps the kind of its call", func(t *testing.T) {
-		s := &IntervalSet{}
-		s.Mmap(by(1), at(0), page, private|unix.MAP_STACK, noFile)
-		mustReconcile(t, s, 0, line(0, 1, ""))
-		mustHold(t, s, mapped(0, 1, 1).of(growth.KindStack))
-	})
-
 	t.Run("files get the kind of their path", func(t *testing.T) {
 		s := &IntervalSet{}
 		s.Mmap(by(1), at(0), 4*page, unix.MAP_SHARED, 3)

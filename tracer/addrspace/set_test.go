@@ -19,13 +19,10 @@ const (
 
 var page = process.PageSize
 
-// at is the address of a page.
 func at(pages uint64) uint64 { return base + pages*page }
 
-// total is the total of some calls and pages.
 func total(calls int64, pages uint64) Total { return Total{calls, int64(pages * page)} }
 
-// by is a call of the stack with that ID.
 func by(stack uint64) Call { return Call{Stack: stack} }
 
 // mapped is an interval from one page to another that a stack has mapped.
@@ -33,13 +30,11 @@ func mapped(from, to, stack uint64) Interval {
 	return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindMmap}
 }
 
-// of returns the interval with another kind.
 func (i Interval) of(kind growth.Kind) Interval {
 	i.Kind = kind
 	return i
 }
 
-// from returns the interval with another origin.
 func (i Interval) from(origin Origin) Interval {
 	i.Origin = origin
 	return i
@@ -81,7 +76,6 @@ func TestMmapKinds(t *testing.T) {
 	}{
 		{private, noFile, growth.KindMmap},
 		{private, 0, growth.KindMmap}, // the descriptor of anonymous memory is ignored
-		{private | unix.MAP_NORESERVE, noFile, growth.KindMmap},
 		{private | unix.MAP_STACK, noFile, growth.KindStack},
 		{unix.MAP_SHARED | unix.MAP_ANONYMOUS, noFile, growth.KindShmem},
 		{unix.MAP_SHARED_VALIDATE | unix.MAP_ANONYMOUS, noFile, growth.KindShmem},
@@ -97,26 +91,8 @@ func TestMmapKinds(t *testing.T) {
 	}
 }
 
-// Lengths that are no multiple of the page size, and calls that the model of TestCalls lacks.
+// Calls that the model of TestCalls lacks.
 func TestIntervalSet(t *testing.T) {
-	t.Run("adjacent calls stay two", func(t *testing.T) {
-		s := fourPages()
-		s.Mmap(by(1), at(4), page, private, noFile)
-		mustHold(t, s, mapped(0, 4, 1), mapped(4, 5, 1))
-		mustHaveMapped(t, s, 1, growth.KindMmap, total(2, 5))
-	})
-
-	t.Run("lengths are rounded up", func(t *testing.T) {
-		s := &IntervalSet{}
-		s.Mmap(by(1), at(0), 3*page+1, private, noFile)
-		mustHold(t, s, mapped(0, 4, 1))
-		s.Munmap(by(1), at(0), 1)
-		s.Mremap(by(2), at(1), 3*page-1, at(1), 1, 0)
-		mustHold(t, s, mapped(1, 2, 1))
-		s.Madvise(by(3), 1)
-		mustHaveReleased(t, s, 3, "madvise", total(1, 1))
-	})
-
 	t.Run("the break moves by bytes and takes pages", func(t *testing.T) {
 		s := &IntervalSet{}
 		s.Brk(by(1), at(0)+100)

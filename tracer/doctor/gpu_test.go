@@ -14,15 +14,11 @@ func TestNVMLUnavailable(t *testing.T) {
 		err             error
 		finding, remedy string
 	}{
-		"with remedy": {
-			err:     &nvml.UnavailableError{Err: cause, Remedy: "remedy"},
-			finding: "cause", remedy: "remedy",
-		},
+		"with remedy": {&nvml.UnavailableError{Err: cause, Remedy: "remedy"}, "cause", "remedy"},
 		"no GPU": {
-			err:     &nvml.UnavailableError{Err: cause},
-			finding: "cause; not needed for the memory of processes",
+			&nvml.UnavailableError{Err: cause}, "cause; not needed for the memory of processes", "",
 		},
-		"other error": {err: cause, finding: "cause", remedy: "check the output of nvidia-smi"},
+		"other error": {cause, "cause", "check the output of nvidia-smi"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			want := Result{Name: "NVML", Finding: c.finding, Remedy: c.remedy}
@@ -41,19 +37,14 @@ func TestNVMLFinding(t *testing.T) {
 		remedy  string // begins with it
 	}{
 		"GPUs and MIG devices": {
-			reading: nvml.Reading{Driver: "575.57", GPUs: gpus},
-			finding: "driver 575.57, GPUs: 2, MIG devices: 2",
+			nvml.Reading{Driver: "575.57", GPUs: gpus},
+			"driver 575.57, GPUs: 2, MIG devices: 2", "",
 		},
 		"parts are missing": {
-			reading: nvml.Reading{Driver: "575.57", GPUs: gpus[:1], Reason: "no permission"},
-			finding: "driver 575.57, GPUs: 1; no permission",
-			remedy:  "trace goes on",
+			nvml.Reading{Driver: "575.57", GPUs: gpus[:1], Reason: "no permission"},
+			"driver 575.57, GPUs: 1; no permission", "trace goes on",
 		},
-		"no answer": {
-			reading: nvml.Reading{Reason: "NVML has not answered"},
-			finding: "NVML has not answered",
-			remedy:  "check nvidia-smi and dmesg",
-		},
+		"no answer": {nvml.Reading{Reason: "silent"}, "silent", "check nvidia-smi and dmesg"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got := nvmlFinding(c.reading)

@@ -26,91 +26,59 @@ func threeBursts() *Schedule {
 }
 
 func TestExtrapolation(t *testing.T) {
-	check := func(t *testing.T, s *Schedule, period int, want float64) {
+	check := func(t *testing.T, s *Schedule, period int, since uint64, want float64) {
 		t.Helper()
-		if got := s.Extrapolation(period, 0); math.Abs(got-want) > 1e-9 {
-			t.Errorf("period %d represents %v times itself, want %v", period, got, want)
+		if got := s.Extrapolation(period, since); math.Abs(got-want) > 1e-9 {
+			t.Errorf("period %d, traced since %d: %v, want %v", period, since, got, want)
 		}
 	}
 
 	t.Run("last bursts share their pauses", func(t *testing.T) {
 		s := threeBursts()
 		for period, want := range []float64{1, 10.5 / 0.5, 30.5, 1} {
-			check(t, s, period, want)
+			check(t, s, period, 0, want)
 		}
 		s.Close(90*second + second/10) // a short burst after a long pause
-		check(t, s, 3, (10.5+20+39.6)/1.1)
+		check(t, s, 3, 0, (10.5+20+39.6)/1.1)
 
 		for range averagedBursts - 1 { // then the first burst is too long ago
 			last := s.Periods[len(s.Periods)-1]
 			s.Open(last.To+10*second, true)
 			s.Close(last.To + 11*second)
 		}
-		check(t, s, 6, (39.6+3*11)/3.1)
+		check(t, s, 6, 0, (39.6+3*11)/3.1)
 	})
 	t.Run("first period represents itself", func(t *testing.T) {
 		var s Schedule
 		s.Open(second, true)
 		s.Close(2 * second)
-		check(t, &s, 0, 1)
+		check(t, &s, 0, 0, 1)
 	})
 	t.Run("slower program", func(t *testing.T) {
-		s := withProgress(
-			controller.Reading{At: time.Second, Steps: 100},
-			controller.Reading{At: time.Second, Steps: 400},
-		)
-		check(t, s, 1, 1+4*10/0.5)
+		s := withProgress(progress(100, 0, 0), progress(400, 0, 0))
+		check(t, s, 1, 0, 1+4*10/0.5)
+		if got, want := s.ExposureSeconds(s.Periods[1]), 0.125; got != want {
+			t.Errorf("half a second at a quarter of the speed: exposed %v s, want %v", got, want)
+		}
 	})
 	t.Run("only since the process is traced", func(t *testing.T) {
 		s := threeBursts()
-		for _, c := range []struct {
-			since uint64 // ms
-			want  float64
-		}{
-			{5_000, 30.5},
-			{30_400, 20.1 / 0.6},
-			{30_500, 20 / 0.5},
-			{40_500, 10 / 0.5},
-			{50_000, 1},
-			{50_250, 1},
-			{60_000, 1},
+		for since, want := range map[uint64]float64{ // ms
+			5_000: 30.5, 30_400: 20.1 / 0.6, 30_500: 20 / 0.5, 40_500: 10 / 0.5,
+			50_000: 1, 60_000: 1,
 		} {
-			if got := s.Extrapolation(2, c.since*1e6); math.Abs(got-c.want) > 1e-9 {
-				t.Errorf("traced since %d ms: %v, want %v", c.since, got, c.want)
-			}
+			check(t, s, 2, since*1e6, want)
 		}
 	})
 }
 
-func TestExposureSeconds(t *testing.T) {
-	s := withProgress(
-		controller.Reading{At: time.Second, Steps: 100},
-		controller.Reading{At: time.Second, Steps: 400},
-	)
-	if got, want := s.ExposureSeconds(s.Periods[1]), 0.125; got != want {
-		t.Errorf("half a second at a quarter of the speed is %v s of exposure, want %v", got, want)
-	}
-}
-
 func TestPeriodIndex(t *testing.T) {
 	s := threeBursts()
-	for _, c := range []struct {
-		born uint64 // ms
-		want int
-	}{
-		{0, -1},
-		{9_999, -1},
-		{10_000, 0},
-		{19_999, 0},
-		{20_050, 0},
-		{30_000, 1},
-		{30_501, 1},
-		{50_000, 2},
-		{90_000, 3},
-		{1e9, 3},
+	for ms, want := range map[uint64]int{
+		0: -1, 9_999: -1, 10_000: 0, 20_050: 0, 30_000: 1, 30_501: 1, 1e9: 3,
 	} {
-		if got := s.index(c.born * 1e6); got != c.want {
-			t.Errorf("an object born at %d ms: period %d, want %d", c.born, got, c.want)
+		if got := s.index(ms * 1e6); got != want {
+			t.Errorf("an object born at %d ms: period %d, want %d", ms, got, want)
 		}
 	}
 }
@@ -133,15 +101,11 @@ func TestOverlaps(t *testing.T) {
 	}{
 		{0, 10_000, false},
 		{0, 10_001, true},
-		{12_000, 13_000, true},
 		{19_999, 25_000, true},
 		{20_000, 30_000, false},
-		{20_000, 30_001, true},
 		{30_100, 30_200, true},
-		{30_500, 50_000, false},
 		{25_000, 80_000, true},
 		{51_000, 90_000, false},
-		{89_000, 91_000, true},
 		{95_000, 96_000, true},
 	} {
 		if got := s.Overlaps(c.from*1e6, c.to*1e6); got != c.want {
@@ -172,6 +136,11 @@ func TestCoverage(t *testing.T) {
 	})
 }
 
+// progress is a reading after a second.
+func progress(steps int, traced time.Duration, entries uint64) controller.Reading {
+	return controller.Reading{At: time.Second, Steps: steps, Traced: traced, Entries: entries}
+}
+
 // withProgress returns a schedule whose processes did ten times as much inside and outside bursts
 // as the readings show. A trap costs 1 us.
 func withProgress(inside, outside controller.Reading) *Schedule {
@@ -190,45 +159,14 @@ func TestSlowdown(t *testing.T) {
 		inside, outside controller.Reading
 		want            float64
 	}{
-		"five times fewer steps": {
-			inside:  controller.Reading{At: second, Steps: 100, Traced: second},
-			outside: controller.Reading{At: second, Steps: 500, Traced: second},
-			want:    5,
-		},
-		"too few steps": {
-			inside:  controller.Reading{At: second, Steps: 2, Traced: second, Entries: 750_000},
-			outside: controller.Reading{At: second, Steps: 8, Traced: second},
-			want:    4,
-		},
-		"no steps": {
-			inside:  controller.Reading{At: second, Traced: second, Entries: 500_000},
-			outside: controller.Reading{At: second, Traced: second},
-			want:    2,
-		},
-		"waits for other processes": {
-			inside:  controller.Reading{At: second, Traced: second, Entries: 500_000},
-			outside: controller.Reading{At: second, Traced: half},
-			want:    1,
-		},
-		"faster inside": {
-			inside:  controller.Reading{At: second, Steps: 100},
-			outside: controller.Reading{At: second, Steps: 50},
-			want:    1,
-		},
-		"idle": {
-			inside:  controller.Reading{At: second},
-			outside: controller.Reading{At: second},
-			want:    1,
-		},
-		"only probes inside": {
-			inside:  controller.Reading{At: second, Traced: second, Entries: 1_000_000},
-			outside: controller.Reading{At: second, Traced: second},
-			want:    maxSlowdown,
-		},
-		"no bursts": {
-			outside: controller.Reading{At: second, Steps: 100, Traced: second},
-			want:    1,
-		},
+		"five times fewer steps":    {progress(100, second, 0), progress(500, second, 0), 5},
+		"too few steps":             {progress(2, second, 750_000), progress(8, second, 0), 4},
+		"no steps":                  {progress(0, second, 500_000), progress(0, second, 0), 2},
+		"waits for other processes": {progress(0, second, 500_000), progress(0, half, 0), 1},
+		"faster inside":             {progress(100, 0, 0), progress(50, 0, 0), 1},
+		"idle":                      {progress(0, 0, 0), progress(0, 0, 0), 1},
+		"probes alone":              {progress(0, second, 1e6), progress(0, second, 0), maxSlowdown},
+		"no bursts":                 {controller.Reading{}, progress(100, second, 0), 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			got, relError := withProgress(c.inside, c.outside).slowdown()

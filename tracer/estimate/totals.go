@@ -149,7 +149,7 @@ func (h Holdings) Add(stack *growth.Stack, kind growth.Kind, gpu string, totals 
 }
 
 // AddEvidence sets the evidence of each holding with objects that were born in bursts, and widens
-// its variances by their overdispersion. It is called once, after all of Add.
+// its variances by their overdispersion. It is called once, after all heap memory was added.
 func (h Holdings) AddEvidence(estimator *Estimator) {
 	for _, entry := range h {
 		if entry.evidence.bursts != nil {

@@ -3,7 +3,6 @@ package kernel
 
 import (
 	"fmt"
-	"os"
 	"syscall"
 
 	"github.com/cilium/ebpf"
@@ -13,6 +12,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Defaults and limits of what a user can set.
@@ -184,7 +184,7 @@ func configure(specs *bpf.Specs, config Config) error {
 	specs.Tallies.MaxEntries = uint32(2 * config.MaxStacks)
 	specs.Faults.MaxEntries = uint32(config.MaxFaults)
 
-	if err := specs.PageSize.Set(uint64(os.Getpagesize())); err != nil {
+	if err := specs.PageSize.Set(process.PageSize); err != nil {
 		return err
 	}
 

@@ -1,6 +1,7 @@
 package kernel
 
 import (
+	"maps"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -30,58 +31,49 @@ func newMap(t *testing.T, n uint32) *ebpf.Map {
 	return m
 }
 
-func readAll(t *testing.T, m *ebpf.Map) map[uint32]uint64 {
+// mustHold fails unless a map that newMap has made has exactly the keys below n that are kept.
+func mustHold(t *testing.T, m *ebpf.Map, n uint32, kept func(key uint32) bool) {
 	t.Helper()
-	all := make(map[uint32]uint64)
+	got, want := make(map[uint32]uint64), make(map[uint32]uint64)
 	err := ReadMap(m, func(key *uint32, value *uint64) {
-		if _, ok := all[*key]; ok {
+		if _, ok := got[*key]; ok {
 			t.Errorf("key %d is read twice", *key)
 		}
-		all[*key] = *value
+		got[*key] = *value
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	return all
+
+	for key := range n {
+		if kept(key) {
+			want[key] = uint64(key) * uint64(key)
+		}
+	}
+	if !maps.Equal(got, want) {
+		t.Errorf("%d entries, want %d: %v", len(got), len(want), got)
+	}
 }
 
+const several = 2*BatchEntries + 100 // batches
+
 func TestReadMap(t *testing.T) {
-	const n = 2*BatchEntries + 100 // several batches
-	all := readAll(t, newMap(t, n))
-	if len(all) != n || all[n-1] != (n-1)*(n-1) {
-		t.Errorf("%d entries, the last is %d", len(all), all[n-1])
-	}
+	mustHold(t, newMap(t, several), several, func(uint32) bool { return true })
 }
 
 func TestDeleteKeys(t *testing.T) {
 	m := newMap(t, 100)
 	DeleteKeys(m, []uint32{1000, 3, 3, 1001, 5, 7, 1002})
-	all := readAll(t, m)
-	for _, key := range []uint32{3, 5, 7} {
-		if _, ok := all[key]; ok {
-			t.Errorf("key %d is left", key)
-		}
-	}
-	if len(all) != 97 {
-		t.Errorf("%d entries are left, want 97", len(all))
-	}
+	mustHold(t, m, 100, func(key uint32) bool { return key != 3 && key != 5 && key != 7 })
 }
 
 func TestDeleteWhere(t *testing.T) {
-	m := newMap(t, BatchEntries+100)
+	m := newMap(t, several)
 	err := DeleteWhere(m, func(key *uint32, value *uint64) bool {
 		return *key >= 10 && *value%2 == 0
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
-	all := readAll(t, m)
-	for key := range all {
-		if key >= 10 && key%2 == 0 {
-			t.Errorf("key %d is left", key)
-		}
-	}
-	if want := 10 + (BatchEntries+100-10)/2; len(all) != want {
-		t.Errorf("%d entries are left, want %d", len(all), want)
-	}
+	mustHold(t, m, several, func(key uint32) bool { return key < 10 || key%2 == 1 })
 }

@@ -8,7 +8,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// recordedMemory can be read everywhere, and records what is read.
 type recordedMemory struct{ read []uint64 }
 
 func (r *recordedMemory) Peek(addresses []uint64, size int) ([][]byte, error) {

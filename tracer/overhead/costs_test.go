@@ -148,7 +148,6 @@ func testKilled(t *testing.T) {
 	}
 }
 
-// linksOf returns the IDs of the links that probe a process.
 func linksOf(t *testing.T, pid int) (ids []link.ID) {
 	t.Helper()
 	links := new(link.Iterator)
@@ -168,7 +167,6 @@ func linksOf(t *testing.T, pid int) (ids []link.ID) {
 	return ids
 }
 
-// awaitExit waits for the end of a process.
 func awaitExit(t *testing.T, pidfd int) {
 	t.Helper()
 	for {
@@ -183,7 +181,6 @@ func awaitExit(t *testing.T, pidfd int) {
 	}
 }
 
-// awaitNoLink waits until the kernel has taken a link away.
 func awaitNoLink(t *testing.T, id link.ID) {
 	t.Helper()
 	for {

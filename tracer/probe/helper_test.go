@@ -30,7 +30,6 @@ func start(t *testing.T, command *exec.Cmd) (*process.Process, []process.Mapping
 	return open(t, target.PID())
 }
 
-// open opens a process and reads its mappings.
 func open(t *testing.T, pid int) (*process.Process, []process.Mapping) {
 	t.Helper()
 	p, err := process.Open(pid)
@@ -55,7 +54,6 @@ func output(t testing.TB, debian, tool string, arguments ...string) string {
 	return string(out)
 }
 
-// assemble returns the machine code of x86-64 assembly.
 func assemble(t testing.TB, text string) []byte {
 	t.Helper()
 	dir := t.TempDir()
@@ -82,7 +80,6 @@ type line struct {
 	mnemonic, operands string
 }
 
-// disassemble returns objdump's listing of a file, in the order of addresses.
 func disassemble(t testing.TB, path string) (listing []line) {
 	t.Helper()
 	for text := range strings.Lines(output(t, "binutils", "objdump", "-d", "--no-show-raw-insn",
@@ -102,7 +99,6 @@ func disassemble(t testing.TB, path string) (listing []line) {
 	return listing
 }
 
-// find returns the index of the line at an address.
 func find(listing []line, address uint64) (int, bool) {
 	i := sort.Search(len(listing), func(i int) bool { return listing[i].address >= address })
 	return i, i < len(listing) && listing[i].address == address
@@ -127,7 +123,6 @@ func openBoth(t testing.TB, path string) (*elf.File, *symbol.File) {
 	return file, image
 }
 
-// fileOffset returns the offset in a file of an address.
 func fileOffset(t testing.TB, file *elf.File, address uint64) uint64 {
 	t.Helper()
 	for _, p := range file.Progs {
@@ -139,7 +134,6 @@ func fileOffset(t testing.TB, file *elf.File, address uint64) uint64 {
 	return 0
 }
 
-// addresses returns the functions of a file by nm.
 func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
 	t.Helper()
 	found := make(map[string]uint64)
@@ -155,7 +149,6 @@ func addresses(t testing.TB, path string, flags ...string) map[string]uint64 {
 	return found
 }
 
-// cLibrary returns the path of this machine's C library.
 func cLibrary(t testing.TB) string {
 	t.Helper()
 	for text := range strings.Lines(output(t, "libc-bin", "ldd", "/bin/cat")) {

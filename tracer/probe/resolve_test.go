@@ -168,7 +168,6 @@ func TestResolve(t *testing.T) {
 	})
 }
 
-// copyProgram builds semantics.c into a file of its own.
 func copyProgram(t *testing.T, path string, flags ...string) {
 	t.Helper()
 	code, err := os.ReadFile(tracertest.Build(t, "semantics.c", append(flags, "-pthread")...))
@@ -181,29 +180,18 @@ func copyProgram(t *testing.T, path string, flags ...string) {
 }
 
 func TestResolveErrors(t *testing.T) {
-	bare := []string{
-		"-nostdlib", "-static", "-ffreestanding", "-fno-stack-protector", "-fno-omit-frame-pointer",
-	}
+	const bare = "-nostdlib -static -ffreestanding -fno-stack-protector -fno-omit-frame-pointer"
 	for name, c := range map[string]struct {
-		source string
-		flags  []string
-		want   error
+		source, flags string
+		want          error
 	}{
-		"stripped": {
-			"semantics.c",
-			[]string{"-pthread", "-static", "-Wl,--strip-all"},
-			ErrNoAllocator,
-		},
-		"stripped PIE": {
-			"semantics.c",
-			[]string{"-pthread", "-static-pie", "-Wl,--strip-all"},
-			ErrNoAllocator,
-		},
-		"no malloc": {"bare.c", bare, ErrNoAllocator},
-		"32-bit":    {"bare.c", append(bare, "-m32"), Err32Bit},
+		"stripped":     {"semantics.c", "-pthread -static -Wl,--strip-all", ErrNoAllocator},
+		"stripped PIE": {"semantics.c", "-pthread -static-pie -Wl,--strip-all", ErrNoAllocator},
+		"no malloc":    {"bare.c", bare, ErrNoAllocator},
+		"32-bit":       {"bare.c", bare + " -m32", Err32Bit},
 	} {
 		t.Run(name, func(t *testing.T) {
-			program := tracertest.Build(t, c.source, c.flags...)
+			program := tracertest.Build(t, c.source, strings.Fields(c.flags)...)
 			if targets, err := Resolve(start(t, exec.Command(program))); !errors.Is(err, c.want) {
 				t.Errorf("%+v, %v; want %v", targets, err, c.want)
 			}

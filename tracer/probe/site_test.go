@@ -247,7 +247,6 @@ func hasAnyPrefix(text string, prefixes ...string) bool {
 	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(text, p) })
 }
 
-// writes reports whether an instruction writes one of the registers.
 func writes(l line, registers []string) bool {
 	if hasAnyPrefix(l.mnemonic, "test", "cmp", "nop") {
 		return false

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
@@ -49,7 +50,7 @@ func (f StepFunction) Resolve(p *process.Process, mapping process.Mapping) (Targ
 	return resolveFile(p, mapping, func(file *symbol.File) ([]definition, error) {
 		found, err := f.find(file)
 		if err != nil {
-			name := process.Printable(f.Symbol)
+			name := growth.Printable(f.Symbol)
 			return nil, fmt.Errorf("find step function %s in %s: %w", name, mapping.Path, err)
 		}
 		return []definition{{function: Function{Name: found.name}, address: found.address}}, nil
@@ -131,7 +132,7 @@ func (c *candidates) add(name string, address uint64) {
 		c.isMore = true
 		return
 	}
-	name = process.Printable(name[:min(len(name), maxName)])
+	name = growth.Printable(name[:min(len(name), maxName)])
 	c.list = append(c.list, namedFunction{name, address})
 }
 

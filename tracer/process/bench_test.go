@@ -13,20 +13,6 @@ const (
 	benchRounds = 9
 )
 
-func BenchmarkSystemMemory(b *testing.B) {
-	r, p := NewSystemMemoryReader(), openSelf(b)
-	for b.Loop() {
-		r.Read(p)
-	}
-}
-
-func BenchmarkSample(b *testing.B) {
-	p := openSelf(b)
-	for b.Loop() {
-		must(p.Sample())
-	}
-}
-
 // BenchmarkPagemap reports milliseconds of CPU time for each resident GiB, and the ratio to reading
 // smaps_rollup. The ways alternate in one run.
 func BenchmarkPagemap(b *testing.B) {

@@ -38,7 +38,7 @@ func (p *Process) Status() (Status, error) {
 
 	fields := parseFields(raw)
 	status := Status{
-		Name:      Printable(fields["Name"]),
+		Name:      growth.Printable(fields["Name"]),
 		TGID:      int(number(fields["Tgid"])),
 		Parent:    int(number(fields["PPid"])),
 		Virtual:   kibibytes(fields, "VmSize"),

@@ -10,6 +10,8 @@ import (
 	"strings"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A Mapping is one VMA: a line of /proc/PID/maps.
@@ -99,7 +101,7 @@ func parseMapping(line string) (Mapping, error) {
 	return Mapping{
 		Start: numbers[0], End: numbers[1], Offset: numbers[2],
 		Device: unix.Mkdev(uint32(numbers[3]), uint32(numbers[4])), Inode: numbers[5],
-		Path: Printable(strings.TrimLeft(rest, " ")),
+		Path: growth.Printable(strings.TrimLeft(rest, " ")),
 		Read: permissions[0] == 'r', Write: permissions[1] == 'w',
 		Execute: permissions[2] == 'x', Shared: permissions[3] == 's',
 	}, nil

@@ -84,11 +84,9 @@ func TestReadMemory(t *testing.T) {
 		"kernel address":   {^uint64(0) - 7, 8, unix.EINVAL},
 		"not canonical":    {1 << 62, 8, unix.EIO},
 	} {
-		t.Run(name, func(t *testing.T) {
-			if err := p.ReadMemory(c.address, make([]byte, c.size)); !errors.Is(err, c.want) {
-				t.Errorf("%v, want %v", err, c.want)
-			}
-		})
+		if err := p.ReadMemory(c.address, make([]byte, c.size)); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", name, err, c.want)
+		}
 	}
 }
 
@@ -130,21 +128,7 @@ func TestPeek(t *testing.T) {
 	})
 
 	t.Run("unreadable addresses", func(t *testing.T) {
-		memory := mapWithGaps(t, 6)
-		good, bad, across := 8, 2*pageBytes+8, 2*pageBytes-8
-		for _, offsets := range [][]int{
-			{bad},
-			{across},
-			{bad, good},
-			{good, bad},
-			{good, across},
-			{across, good},
-			{bad, bad, good, bad, bad},
-			{good, across, across, good},
-		} {
-			mustPeek(t, memory, offsets, 48)
-		}
-
+		memory := mapWithGaps(t, 1)
 		addresses := []uint64{0, ^uint64(0), 1 << 63, addressOf(memory), 1<<47 - 4}
 		got := must(openSelf(t).Peek(addresses, 8))
 		for i, data := range got {

@@ -32,48 +32,6 @@ func (v vma) isCounted() bool {
 	return v.end <= 1<<63 && !slices.Contains(strings.Fields(v.fields["VmFlags"]), "pf")
 }
 
-func TestRunsOfATrainer(t *testing.T) {
-	target := tracertest.StartCommand(t, exec.Command(python, "-c", `
-import mmap, os, torch
-layer = torch.nn.Linear(2000, 2000)
-layer(torch.ones(8, 2000)).sum().backward()
-shared = mmap.mmap(-1, 1 << 20); shared.write(bytes(1 << 19))
-huge, zeros = (mmap.mmap(-1, 16 << 20, flags=mmap.MAP_PRIVATE) for _ in range(2))
-huge.madvise(mmap.MADV_HUGEPAGE); huge.write(bytes(9 << 20))
-zeros.madvise(mmap.MADV_NOHUGEPAGE); sum(zeros[:4 << 20])
-print("ready", flush=True)
-input()
-`))
-	target.Await("ready")
-	awaitRead(t, target.PID())
-
-	pagemap, rss := openPagemap(t, open(t, target.PID())), uint64(0)
-	for _, v := range readSmaps(t, target.PID()) {
-		if !v.isCounted() {
-			continue
-		}
-		found := runs(t, pagemap, true, v.start, v.end)
-		inHuge := v.bytes("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped")
-		isPrivate := func(r PageRun) bool { return isPresent(r) && !r.File }
-		for name, c := range map[string][2]uint64{
-			"in memory":     {sumRuns(found, isPresent), v.bytes("Rss")},
-			"in huge pages": {sumRuns(found, isHuge), inHuge},
-			"anonymous":     {sumRuns(found, isPrivate), v.bytes("Anonymous")},
-			"swapped":       {sumRuns(found, isSwapped), v.bytes("Swap")},
-		} {
-			if c[0] != c[1] {
-				t.Errorf("%x-%x: %d bytes %s, smaps shows %d", v.start, v.end, c[0], name, c[1])
-			}
-		}
-		rss += sumRuns(found, isPresent)
-	}
-
-	rollup := parseFields(readFile(t, fmt.Sprintf("/proc/%d/smaps_rollup", target.PID())))
-	if want := uint64(kibibytes(rollup, "Rss")); rss != want || rss < 100<<20 {
-		t.Errorf("%d bytes in memory, smaps_rollup shows %d", rss, want)
-	}
-}
-
 // forkScript is a process with 4000 private and 10 shared pages, and a child that writes to the
 // private pages from 1000 on.
 const forkScript = `
@@ -86,6 +44,8 @@ def memory(pages, flags):
     return m
 huge = mmap.mmap(-1, 6 << 20, flags=mmap.MAP_PRIVATE)
 huge.madvise(mmap.MADV_HUGEPAGE); huge.write(bytes(6 << 20))
+zeros = mmap.mmap(-1, 4 << 20, flags=mmap.MAP_PRIVATE)
+zeros.madvise(mmap.MADV_NOHUGEPAGE); sum(zeros[:])
 private, shared = memory(4000, mmap.MAP_PRIVATE), memory(10, mmap.MAP_SHARED)
 def write(first, last, step):
     for i in range(first, last, step): private[i * page] = 2
@@ -111,6 +71,24 @@ while True:
     print("done", flush=True)
 `
 
+// mustRunAsSmaps compares what was found in a mapping.
+func mustRunAsSmaps(t *testing.T, v vma, found []PageRun) {
+	t.Helper()
+	isPrivate := func(r PageRun) bool { return isPresent(r) && !r.File }
+	for name, c := range map[string][2]uint64{
+		"in memory": {sumRuns(found, isPresent), v.bytes("Rss")},
+		"in huge pages": {
+			sumRuns(found, isHuge), v.bytes("AnonHugePages", "ShmemPmdMapped", "FilePmdMapped"),
+		},
+		"anonymous": {sumRuns(found, isPrivate), v.bytes("Anonymous")},
+		"swapped":   {sumRuns(found, isSwapped), v.bytes("Swap")},
+	} {
+		if c[0] != c[1] {
+			t.Errorf("%x-%x: %d bytes %s, smaps shows %d", v.start, v.end, c[0], name, c[1])
+		}
+	}
+}
+
 // mustShareAsSmaps compares the anonymous memory, which only parent and child share, in both ways.
 // It returns the shared bytes.
 func mustShareAsSmaps(t *testing.T, pid int) (shared uint64) {
@@ -118,9 +96,13 @@ func mustShareAsSmaps(t *testing.T, pid int) (shared uint64) {
 	awaitRead(t, pid)
 	pagemap := openPagemap(t, open(t, pid))
 	for _, v := range readSmaps(t, pid) {
-		isLibrary := v.inode != 0 && v.bytes("Anonymous") != v.bytes("Rss") // shared with any process
-		if !v.isCounted() || isLibrary {
+		if !v.isCounted() {
 			continue
+		}
+
+		mustRunAsSmaps(t, v, runs(t, pagemap, true, v.start, v.end))
+		if v.inode != 0 && v.bytes("Anonymous") != v.bytes("Rss") {
+			continue // a library, shared with any process
 		}
 
 		for way, scan := range ways {

@@ -286,37 +286,28 @@ func TestRuns(t *testing.T) {
 }
 
 func TestPagemapRanges(t *testing.T) {
-	t.Run("empty", func(t *testing.T) {
-		memory := mapPages(t, 2)
-		memory[0], memory[pageBytes] = 1, 1
-		start := addressOf(memory)
-		for _, c := range [][2]uint64{
+	memory := mapPages(t, 2)
+	memory[0], memory[pageBytes] = 1, 1
+	start := addressOf(memory)
+	for beyond, ranges := range map[bool][][2]uint64{ // beyond the address space, or empty
+		true: {{1 << 63, 1<<63 + 4096}, {^uint64(0) - 1<<20, ^uint64(0)}, {1 << 56, 1<<56 + 1}},
+		false: {
 			{start, start},
 			{start + 9, start + 9},
 			{start + PageSize, start},
 			{^uint64(0), 0},
 			{1 << 63, 1 << 62},
-		} {
-			eachQuery(openPagemap(t, openSelf(t)), c[0], c[1], func(query string, n int, err error) {
-				if n != 0 || err != nil {
-					t.Errorf("%s of %#x to %#x: %d, %v", query, c[0], c[1], n, err)
-				}
-			})
-		}
-	})
-
-	t.Run("beyond the address space", func(t *testing.T) {
+		},
+	} {
 		pagemap := openPagemap(t, openSelf(t))
-		for _, c := range [][2]uint64{
-			{1 << 63, 1<<63 + 4096}, {^uint64(0) - 1<<20, ^uint64(0)}, {1 << 56, 1<<56 + 1},
-		} {
+		for _, c := range ranges {
 			eachQuery(pagemap, c[0], c[1], func(query string, n int, err error) {
-				if n != 0 || err == nil || errors.Is(err, os.ErrNotExist) {
+				if n != 0 || (err != nil) != beyond || errors.Is(err, os.ErrNotExist) {
 					t.Errorf("%s of %#x to %#x: %d, %v", query, c[0], c[1], n, err)
 				}
 			})
 		}
-	})
+	}
 
 	t.Run("reservation of terabytes", func(t *testing.T) {
 		const size = 4 << 40
@@ -351,7 +342,7 @@ func TestPagemapRanges(t *testing.T) {
 	})
 }
 
-func TestPagemapOfAProgramThatIsGone(t *testing.T) {
+func TestExecution(t *testing.T) {
 	mustBeGone := func(pagemap *Pagemap) {
 		t.Helper()
 		eachQuery(pagemap, 0x10000, 1<<30, func(query string, n int, err error) {
@@ -363,11 +354,19 @@ func TestPagemapOfAProgramThatIsGone(t *testing.T) {
 	target := tracertest.StartCommand(t, exec.Command("sh", "-c", "echo ready; read line; exec cat"))
 	target.Await("ready")
 	p := open(t, target.PID())
-	beforeExec := openPagemap(t, p)
+	beforeExec, before := openPagemap(t, p), must(p.Stat())
 	target.Say("go")
 	target.Say("executed")
 	target.Await("executed")
 	mustBeGone(beforeExec)
+
+	if after := must(p.Stat()); after.Image == before.Image || after.Start != before.Start {
+		t.Errorf("%+v before execve, %+v after it", before, after)
+	}
+	executable := must(os.Readlink(p.path("exe")))
+	if err := p.Refresh(); err != nil || p.Command() != "cat" || p.Executable != executable {
+		t.Errorf("%+v, %v", p, err)
+	}
 
 	afterExec := openPagemap(t, p)
 	target.Hangup()

@@ -17,6 +17,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A Process is a running process. A pidfd holds it, so that a reused PID is never mistaken for it.
@@ -129,7 +131,7 @@ func (p *Process) readDescription() {
 	p.Arguments = p.readArguments()
 
 	p.Executable, _ = os.Readlink(p.path("exe"))
-	p.Executable = Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in maps
+	p.Executable = growth.Printable(strings.ReplaceAll(p.Executable, "\n", `\012`)) // as in maps
 }
 
 // Refresh reads Name, Arguments and Executable again, which change when the process executes
@@ -258,7 +260,7 @@ func (p *Process) Environment(names ...string) map[string]string {
 	for entry := range bytes.SplitSeq(raw, []byte{0}) {
 		name, value, ok := strings.Cut(string(entry), "=")
 		if ok && slices.Contains(names, name) {
-			values[name] = Printable(value)
+			values[name] = growth.Printable(value)
 		}
 	}
 	return values
@@ -273,7 +275,7 @@ func (p *Process) readArguments() []string {
 	fields := bytes.Split(bytes.TrimRight(raw, "\x00"), []byte{0})
 	arguments := make([]string, len(fields))
 	for i, f := range fields {
-		arguments[i] = Printable(string(f))
+		arguments[i] = growth.Printable(string(f))
 	}
 	return arguments
 }
@@ -297,15 +299,4 @@ func (p *Process) Command() string {
 		}
 	}
 	return program
-}
-
-// Printable replaces what could confuse a terminal or a file format by question marks: control
-// characters and invalid UTF-8.
-func Printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if !strconv.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, strings.ToValidUTF8(s, "?"))
 }

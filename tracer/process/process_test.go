@@ -11,8 +11,6 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 func mustRefuse(t *testing.T, pid int, want error, message string) {
@@ -166,28 +164,4 @@ func TestExited(t *testing.T) {
 		close(stop)
 		<-done
 	})
-}
-
-func TestImage(t *testing.T) {
-	command := exec.Command("/bin/sh", "-c", "echo shell; read line; exec cat")
-	target := tracertest.StartCommand(t, command)
-	target.Await("shell")
-	p := open(t, target.PID())
-	before := must(p.Stat())
-	if again := must(p.Stat()); before != again {
-		t.Errorf("%+v, then %+v: nothing has happened", before, again)
-	}
-
-	target.Say("go")
-	target.Say("ready")
-	target.Await("ready")
-	if after := must(p.Stat()); after.Image == before.Image || after.Start != before.Start {
-		t.Errorf("%+v before execve, %+v after it", before, after)
-	}
-	if err := p.Refresh(); err != nil || p.Name != "cat" || fmt.Sprint(p.Arguments) != "[cat]" {
-		t.Errorf("%+v, %v", p, err)
-	}
-	if want := must(os.Readlink(fmt.Sprintf("/proc/%d/exe", p.PID))); p.Executable != want {
-		t.Errorf("executable %q, want %q", p.Executable, want)
-	}
 }

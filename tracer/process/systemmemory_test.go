@@ -161,7 +161,6 @@ func TestCgroupCache(t *testing.T) {
 		want         int64
 	}{
 		{mountV2, "anon 1\nfile 900\nshmem 200\ninactive_file 30\n", 700},
-		{mountV2, "file 900\nshmem 0\n", 900},
 		{mountV2, "file 900\n", Unknown},
 		{mountV2, "shmem 900\n", Unknown},
 		{mountV2, "file 100\nshmem 900\n", Unknown},

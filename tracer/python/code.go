@@ -7,7 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/growth"
 )
 
 const (
@@ -265,7 +265,7 @@ func readText(m Memory, address uint64, layout CodeLayout) (string, error) {
 		return "", fmt.Errorf("read characters of str at %#x: %w", address, err)
 	}
 
-	text := process.Printable(decodeText(data, state.kind))
+	text := growth.Printable(decodeText(data, state.kind))
 	return truncateText(text, length > maxTextBytes), nil
 }
 

@@ -8,39 +8,24 @@ import (
 	"math"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 	"unicode/utf8"
 
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// eachPython runs a test on pyenv's interpreters, one of each minor version.
+// eachPython runs a test on pyenv's interpreters.
 func eachPython(t *testing.T, test func(t *testing.T, command string, minor int)) {
-	home, err := os.UserHomeDir()
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	tested := 0
-	for minor := 8; minor <= 13; minor++ {
-		t.Run(fmt.Sprintf("3.%d", minor), func(t *testing.T) {
-			pattern := filepath.Join(home,
-				fmt.Sprintf(".pyenv/versions/3.%d.*/bin/python3.%d", minor, minor))
-			commands, err := filepath.Glob(pattern)
-			if err != nil {
-				t.Fatal(err)
-			}
-
-			if len(commands) == 0 {
-				t.Skipf("there is no %s (pyenv install 3.%d)", pattern, minor)
-			}
-
+	for name, command := range interpreterCommands(t) {
+		var minor int
+		if n, _ := fmt.Sscanf(name, "pyenv-3.%d.", &minor); n == 1 {
 			tested++
-			test(t, commands[0], minor)
-		})
+
+			t.Run(name, func(t *testing.T) { test(t, command[0], minor) })
+		}
 	}
 
 	if tested == 0 {
@@ -253,7 +238,7 @@ func mustReadCode(t *testing.T, m Memory, layout CodeLayout, want shownCode) {
 func printable(points []rune) string {
 	var text strings.Builder
 	for _, r := range points {
-		shown := process.Printable(string(r))
+		shown := growth.Printable(string(r))
 		if r >= 0xd800 && r < 0xe000 {
 			shown = "?"
 		}
@@ -309,24 +294,18 @@ func TestReadCodeDamaged(t *testing.T) {
 		t.Fatalf("undamaged, the code object is %+v, %v", code, err)
 	}
 
+	const inCode = " of code object at 0x1000: "
 	for _, c := range []struct {
-		name    string
-		address uint64
-		value   uint64
-		want    string
+		name           string
+		address, value uint64
+		want           string
 	}{
 		{
-			"name at NULL", codeAddress + 128, 0,
-			"read function name of code object at 0x1000: read str at 0x0: no memory",
+			"no name", codeAddress + 128, 0,
+			"read function name" + inCode + "read str at 0x0: no memory",
 		},
-		{
-			"unmapped file name", codeAddress + 112, 1 << 50,
-			"read file name of code object at 0x1000: read str",
-		},
-		{
-			"name at the end of the address space", codeAddress + 128, 1<<64 - 1,
-			"read str at 0xffffffffffffffff: no memory",
-		},
+		{"unmapped file name", codeAddress + 112, 1 << 50, "read file name" + inCode + "read str"},
+		{"the end", codeAddress + 128, 1<<64 - 1, "read str at 0xffffffffffffffff: no memory"},
 		{"name of negative length", nameAddress + 16, 1<<64 - 1, "not a compact string"},
 		{"endless name", nameAddress + 16, 1 << 62, "read characters of str at 0x1100: no memory"},
 		{"name that is not compact", nameAddress + 32, 1<<2 | 1<<6, "not a compact string"},
@@ -334,17 +313,14 @@ func TestReadCodeDamaged(t *testing.T) {
 		{"kind 3", nameAddress + 32, 3<<2 | 1<<5, "not a compact string"},
 		{"ASCII of kind 2", nameAddress + 32, 2<<2 | 1<<5 | 1<<6, "not a compact string"},
 		{
-			"line table at NULL", codeAddress + 136, 0,
-			"read line table of code object at 0x1000: read bytes at 0x0: no memory",
+			"no table", codeAddress + 136, 0,
+			"read line table" + inCode + "read bytes at 0x0: no memory",
 		},
 		{
-			"line table of negative length", tableAddress + 16, 1 << 63,
+			"table of negative length", tableAddress + 16, 1 << 63,
 			"read bytes at 0x1300: size -9223372036854775808",
 		},
-		{
-			"line table beyond the memory", tableAddress + 16, maxLinetableBytes,
-			"read bytes at 0x1300: no memory",
-		},
+		{"long table", tableAddress + 16, maxLinetableBytes, "read bytes at 0x1300: no memory"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			m := codeObject()
@@ -494,7 +470,7 @@ func FuzzReadCode(f *testing.F) {
 
 			for _, text := range []string{code.Function, code.File} {
 				if len(text) > maxTextBytes+len("…") || !utf8.ValidString(text) ||
-					process.Printable(text) != text {
+					growth.Printable(text) != text {
 					t.Errorf("a text is %q", text)
 				}
 			}

@@ -27,7 +27,7 @@ func TestLayouts(t *testing.T) {
 
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p, _ := startFrames(t, command[0], "-c")
+			p, _ := startReady(t, command[0], "-c", waitPy)
 			found := mustFind(t, p)
 			l, ok := staticLayouts[found.CodeLayout.Minor]
 
@@ -173,30 +173,22 @@ func startedInterpreter(l layout) (fakeMemory, bpf.Python) {
 
 func TestLayoutCheck(t *testing.T) {
 	for minor, l := range staticLayouts {
+		_, k := startedInterpreter(l)
+		thread, interp := 0x1000+uint64(k.InterpreterThreads), 0x2000+uint64(l.interp)
 		for name, c := range map[string]struct {
-			change func(m fakeMemory, k bpf.Python)
-			ok     bool
+			address, value uint64
+			ok             bool
 		}{
-			"started": {func(fakeMemory, bpf.Python) {}, true},
-			"no interpreter": {
-				func(m fakeMemory, k bpf.Python) { m.put(k.Interpreters, 0) }, true,
-			},
-			"no thread": {func(m fakeMemory, k bpf.Python) {
-				m.put(0x1000+uint64(k.InterpreterThreads), 0)
-			}, true},
-			"thread of something else": {func(m fakeMemory, _ bpf.Python) {
-				m.put(0x2000+uint64(l.interp), 0x1008)
-			}, false},
-			"unmapped thread": {func(m fakeMemory, k bpf.Python) {
-				m.put(0x1000+uint64(k.InterpreterThreads), 1<<63)
-			}, false},
-			"unmapped interpreter": {func(m fakeMemory, k bpf.Python) {
-				m.put(k.Interpreters, 1<<64-8)
-			}, false},
+			"started":                  {interp, 0x1000, true},
+			"no interpreter":           {k.Interpreters, 0, true},
+			"no thread":                {thread, 0, true},
+			"thread of something else": {interp, 0x1008, false},
+			"unmapped thread":          {thread, 1 << 63, false},
+			"unmapped interpreter":     {k.Interpreters, 1<<64 - 8, false},
 		} {
 			t.Run(fmt.Sprintf("3.%d %s", minor, name), func(t *testing.T) {
 				m, k := startedInterpreter(l)
-				c.change(m, k)
+				m.put(c.address, c.value)
 				if err := l.check(m, k); (err == nil) != c.ok ||
 					err != nil && !errors.Is(err, ErrUnsupported) {
 					t.Errorf("%v", err)

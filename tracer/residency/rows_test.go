@@ -20,7 +20,6 @@ var allClasses = []region.Class{
 	region.Anonymous, region.DeviceFile, region.Hugetlb,
 }
 
-// lastPage is the address of the highest page of an address space.
 var lastPage = ^uint64(0) &^ (process.PageSize - 1)
 
 // randomScan returns segments up to the highest page, and runs that are independent of them.
@@ -80,7 +79,6 @@ func randomAddress(r *rand.Rand) uint64 {
 	return ^uint64(0) - r.Uint64N(700*process.PageSize)
 }
 
-// randomPage returns the address of a page.
 func randomPage(r *rand.Rand) uint64 { return randomAddress(r) &^ (process.PageSize - 1) }
 
 func randomSamples(r *rand.Rand) (samples Samples) {
@@ -170,60 +168,38 @@ func checkRows(t *testing.T, seed uint64, rows *Rows) {
 }
 
 func TestFirstTouchRowAt(t *testing.T) {
-	segment := func(startMiB, endMiB uint64, class region.Class, heap bool) Segment {
-		return Segment{
-			Region: region.Region{Start: startMiB << 20, End: endMiB << 20, Class: class},
-			Heap:   heap,
-		}
-	}
-	run := func(startMiB uint64, properties pages.Run) pages.Run {
-		properties.Span = pages.Span{Start: startMiB << 20, End: (startMiB + 1) << 20}
-		return properties
-	}
-	rows := &Rows{Scan: &Scan{
-		Segments: []Segment{
-			segment(0, 10, region.Anonymous, false),
-			segment(10, 20, region.File, false),
-			segment(20, 30, region.Anonymous, true),
-		},
-		runs: pages.Runs{
-			run(0, pages.Run{Huge: true}),
-			run(2, pages.Run{}),
-			run(3, pages.Run{Origin: pages.BeforeTracing}),
-			run(4, pages.Run{Origin: pages.Inherited}),
-			run(5, pages.Run{Origin: pages.CopiedOnWrite}),
-			run(6, pages.Run{Swapped: true}),
-			run(10, pages.Run{File: true}),
-			run(20, pages.Run{}),
-			run(21, pages.Run{Origin: pages.CopiedOnWrite}),
-			run(40, pages.Run{}),
-		},
-	}}
+	memory := Segment{Region: region.Region{End: 10 * mib, Class: region.Anonymous}}
+	file := Segment{Region: region.Region{End: 10 * mib, Class: region.File}}
+	heap := Segment{Region: memory.Region, Heap: true}
+	copiedRun := pages.Run{Origin: pages.CopiedOnWrite}
+	touched, copied := source.Fault{}, source.Fault{Copied: true}
 
 	for _, c := range []struct {
-		name   string
-		mib    uint64
-		copied bool
-		want   float64 // bytes; 0: no row
+		name    string
+		segment Segment
+		run     pages.Run // the first MiB of the segment
+		fault   source.Fault
+		want    float64 // bytes; 0: no row
 	}{
-		{name: "huge page", mib: 0, want: 2 << 20},
-		{name: "page", mib: 2, want: 4096},
-		{name: "before tracing", mib: 3},
-		{name: "inherited", mib: 4},
-		{name: "copied on write, by another fault", mib: 5},
-		{name: "copied on write", mib: 5, copied: true, want: 4096},
-		{name: "swapped out", mib: 6},
-		{name: "not in memory", mib: 8},
-		{name: "file", mib: 10, want: 4096},
-		{name: "file, not in memory", mib: 12},
-		{name: "heap", mib: 20},
-		{name: "heap, copied on write, by another fault", mib: 21},
-		{name: "heap, copied on write", mib: 21, copied: true, want: 4096},
-		{name: "outside of segments", mib: 40},
+		{"huge page", memory, pages.Run{Huge: true}, touched, 2 << 20},
+		{"page", memory, pages.Run{}, touched, 4096},
+		{"before tracing", memory, pages.Run{Origin: pages.BeforeTracing}, touched, 0},
+		{"inherited", memory, pages.Run{Origin: pages.Inherited}, touched, 0},
+		{"copied on write, by another fault", memory, copiedRun, touched, 0},
+		{"copied on write", memory, copiedRun, copied, 4096},
+		{"swapped out", memory, pages.Run{Swapped: true}, touched, 0},
+		{"not in memory", memory, pages.Run{}, source.Fault{Page: 5 * mib}, 0},
+		{"file", file, pages.Run{File: true}, touched, 4096},
+		{"file, not in memory", file, pages.Run{File: true}, source.Fault{Page: 5 * mib}, 0},
+		{"heap", heap, pages.Run{}, touched, 0},
+		{"heap, copied on write, by another fault", heap, copiedRun, touched, 0},
+		{"heap, copied on write", heap, copiedRun, copied, 4096},
+		{"outside of segments", Segment{}, pages.Run{}, touched, 0},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			fault := source.Fault{Page: c.mib << 20, Copied: c.copied}
-			_, bytes, ok := rows.firstTouchRowAt(fault)
+			c.run.Span = pages.Span{End: mib}
+			rows := &Rows{Scan: &Scan{Segments: []Segment{c.segment}, runs: pages.Runs{c.run}}}
+			_, bytes, ok := rows.firstTouchRowAt(c.fault)
 			if ok != (c.want != 0) || ok && bytes != c.want {
 				t.Errorf("%v bytes (%v), want %v", bytes, ok, c.want)
 			}

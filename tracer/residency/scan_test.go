@@ -20,7 +20,6 @@ import (
 
 const mib, gib = 1 << 20, 1 << 30
 
-// ownTracker returns a Tracker of the test itself.
 func ownTracker(t *testing.T) *Tracker {
 	t.Helper()
 	p, err := process.Open(os.Getpid())
@@ -37,7 +36,6 @@ func ownTracker(t *testing.T) *Tracker {
 	return tracker
 }
 
-// disablePagemapScan makes a page map believe that the kernel has no PAGEMAP_SCAN.
 func disablePagemapScan(pagemap *process.Pagemap) {
 	field := reflect.ValueOf(pagemap).Elem().FieldByName("canScan")
 	*(*bool)(unsafe.Pointer(field.UnsafeAddr())) = false

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"math/big"
-	"os"
 	"slices"
 	"unsafe"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // AttachFaults attaches source fault, which samples the page faults of all traced processes. The
@@ -38,7 +38,7 @@ func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 // in interval bytes, or the next prime: programs often fault in patterns of a power of two, and a
 // period with a common factor would sample the same place of the pattern again and again.
 func FaultPeriod(interval uint64) uint64 {
-	period := max(1, interval/uint64(os.Getpagesize()))
+	period := max(1, interval/process.PageSize)
 	for period > 1 && !new(big.Int).SetUint64(period).ProbablyPrime(0) {
 		period++
 	}

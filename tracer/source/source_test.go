@@ -13,7 +13,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
-// executables returns an executable mapping of each file.
 func executables(paths ...string) (maps []process.Mapping) {
 	for i, path := range paths {
 		maps = append(maps, process.Mapping{Path: path, Execute: true, Inode: uint64(i + 1)})
@@ -176,7 +175,6 @@ func TestGPUBlocks(t *testing.T) {
 		complete bool
 	}{
 		{"followed from the start", []bool{true}, true},
-		{"followed twice", []bool{true, true}, true},
 		{"never followed", nil, false},
 		{"given up", []bool{true, false}, false},
 		{"followed again", []bool{true, false, true}, false},

@@ -29,7 +29,7 @@ const maxStepFiles = 16
 // PyTorch. Status has the error of probe.ParseStepFunction, with which nothing is counted.
 func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 	function, err := probe.ParseStepFunction(symbol)
-	reason := "no library " + process.Printable(function.Library) + " is mapped"
+	reason := "no library " + growth.Printable(function.Library) + " is mapped"
 	s := &Steps{library: newLibrary(k, p, "step", reason, maxStepFiles), function: function}
 	if err != nil {
 		s.state, s.status.Reason, s.status.Err = refused, err.Error(), err

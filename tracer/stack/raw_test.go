@@ -19,7 +19,6 @@ func encode(t testing.TB, value any) []byte {
 	return encoded
 }
 
-// wordOf returns a word of a stack.
 func wordOf(kind bpf.WordKind, address uint64) uint64 {
 	return uint64(kind)<<bpf.WordKindShift | address
 }

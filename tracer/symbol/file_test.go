@@ -1,7 +1,6 @@
 package symbol
 
 import (
-	"bufio"
 	"bytes"
 	"debug/elf"
 	"encoding/binary"
@@ -23,9 +22,7 @@ func TestName(t *testing.T) {
 		nm                 []string
 	}{
 		{"C", "gcc", sourceC, nil, false, nil},
-		{"C no PIE", "gcc", sourceC, []string{"-no-pie"}, false, nil},
 		{"C static", "gcc", sourceC, []string{"-static"}, false, nil},
-		{"C joined segments", "gcc", sourceC, []string{"-Wl,-z,noseparate-code"}, false, nil},
 		{"C exported", "gcc", sourceC, []string{"-rdynamic"}, true, []string{"-D"}},
 		{"C++", "g++", sourceCpp, nil, false, nil},
 		{"C++ exported", "g++", sourceCpp, []string{"-rdynamic"}, true, []string{"-D"}},
@@ -42,19 +39,6 @@ func TestName(t *testing.T) {
 			newOracle(t, nmFunctions(t, path, test.nm...)).checkAll(t, openSound(t, path, ""))
 		})
 	}
-
-	t.Run("stripped", func(t *testing.T) {
-		path := compile(t, "gcc", sourceC)
-		functions := nmFunctions(t, path)
-		run(t, "", "strip", path)
-		f := openSound(t, path, "")
-
-		for _, fn := range functions {
-			if got, ok := f.Name(fn.value); ok {
-				t.Errorf("Name(%#x) = %q in a file without symbols", fn.value, got)
-			}
-		}
-	})
 
 	// One function around three hundred others, and symbols of size 0.
 	t.Run("nested functions", func(t *testing.T) {
@@ -101,18 +85,6 @@ func TestName(t *testing.T) {
 			t.Errorf("Name(0) = %q", name)
 		}
 	})
-
-	t.Run("symbol version", func(t *testing.T) {
-		f := openSound(t,
-			assemble(t, labels("plain")+".symver plain,other@V1\n.symver plain,pl@@@V2\n"), "")
-		f.load()
-
-		for _, s := range f.symbols.symbols {
-			if name, ok := f.Name(s.value); !ok || name != "pl" {
-				t.Errorf("Name(%#x) = %q, %v, want pl", s.value, name, ok)
-			}
-		}
-	})
 }
 
 // Every byte of the functions of a system library, and those between them.
@@ -144,75 +116,12 @@ func TestNameEverywhere(t *testing.T) {
 	}
 }
 
-// The Go toolchain makes the arm64 file: no cross compiler is needed.
-func TestNameARM64(t *testing.T) {
-	dir := t.TempDir()
-	path, source := filepath.Join(dir, "program"), filepath.Join(dir, "main.go")
-	write(t, source, []byte("package main\n\nfunc main() { println(len(make([]byte, 9))) }\n"))
-	t.Setenv("GOARCH", "arm64")
-	t.Setenv("CGO_ENABLED", "0")
-	run(t, "", "go", "build", "-o", path, source)
-	if machine := run(t, "", "readelf", "-hW", path); !strings.Contains(machine, "AArch64") {
-		t.Fatalf("not an arm64 file:\n%s", machine)
-	}
-
-	f := openSound(t, path, "")
-	o := newOracle(t, nmFunctions(t, path))
-	for _, fn := range o.functions {
-		o.check(t, f, fn.value)
-		o.check(t, f, fn.value+max(fn.size, 1)-1)
-	}
-}
-
 func TestNameOfAliases(t *testing.T) {
-	path := compile(t, "gcc", sourceC)
-	f := openSound(t, path, "")
-	fromLibc := withoutDebug(t, libc)
-	full := openSound(t, libc, "")
-	id := fromLibc.BuildID()
-	debug := debugDir + "/.build-id/" + id[:2] + "/" + id[2:] + ".debug"
-	if full.debug == nil {
-		t.Fatalf("no debug file %s (apt-get install libc6-dbg)", debug)
-	}
-
-	tests := []struct {
-		file      *File
-		functions []function
-		name      string // one of the aliases
-		want      string
-	}{
-		{f, nmFunctions(t, path), "__alias_target", "alias_name"},
-		{fromLibc, nmFunctions(t, libc, "-D"), "__libc_malloc", "malloc"},
-		{full, nmFunctions(t, debug), "__GI___libc_malloc", "malloc"},
-		{full, nmFunctions(t, debug), "__write", "write"},
-		{full, nmFunctions(t, debug), "__libc_free", "free"},
-		{full, nmFunctions(t, debug), "_int_malloc", "_int_malloc"},
-		{full, nmFunctions(t, debug), "__restore_rt", "__restore_rt"}, // of size 0
-	}
-
-	for _, test := range tests {
-		found := false
-		for _, fn := range test.functions {
-			if fn.name != test.name {
-				continue
-			}
-
-			found = true
-			if got, _ := test.file.Name(fn.value); got != test.want {
-				t.Errorf("Name at %s = %q, want %q", test.name, got, test.want)
-			}
-		}
-
-		if !found {
-			t.Errorf("nm lists no %s", test.name)
-		}
-	}
-}
-
-func TestNameOfAliasesByBinding(t *testing.T) {
 	for _, test := range []struct{ names, want string }{
 		{"l:local g:global_one", "global_one"},
 		{"l:local w:weak_one", "weak_one"},
+		{"g:__alias_target g:alias_name w:weak_alias_name_longer", "alias_name"},
+		{"l:__GI___libc_malloc g:__libc_malloc g:malloc", "malloc"},
 		{"g:_a g:longer", "longer"},
 		{"g:_a l:b", "_a"},
 		{"g:longer g:short", "short"},
@@ -299,11 +208,8 @@ func TestAddress(t *testing.T) {
 					continue
 				}
 
-				offset, vaddr, size := hexadecimal(t, field[1]), hexadecimal(
-					t,
-					field[2],
-				), hexadecimal(t, field[4])
-
+				offset, vaddr := hexadecimal(t, field[1]), hexadecimal(t, field[2])
+				size := hexadecimal(t, field[4])
 				for _, at := range []uint64{0, size / 2, size - 1} {
 					if got, ok := f.Address(offset + at); !ok || got != vaddr+at {
 						t.Errorf("%s: Address(%#x) = %#x, %v, want %#x", path, offset+at, got, ok,
@@ -323,37 +229,6 @@ func TestAddress(t *testing.T) {
 					t.Errorf("%s: Address(%#x) = %#x behind the segments, which end at %#x", path,
 						offset, got, end)
 				}
-			}
-		}
-	})
-
-	// The program prints its mappings and the address of outer.
-	t.Run("process", func(t *testing.T) {
-		for _, flags := range [][]string{nil, {"-no-pie"}, {"-Wl,-z,noseparate-code"}} {
-			path := compile(t, "gcc", sourceC, flags...)
-			lines := bufio.NewScanner(strings.NewReader(run(t, "", path)))
-			lines.Scan()
-			addr := hexadecimal(t, lines.Text())
-			f := openSound(t, path, "")
-			found := false
-
-			for lines.Scan() {
-				var start, end, offset uint64
-				n, _ := fmt.Sscanf(lines.Text(), "%x-%x r-xp %x", &start, &end, &offset)
-				if n < 3 || addr < start || addr >= end {
-					continue
-				}
-
-				found = true
-				vaddr, ok := f.Address(addr - start + offset)
-				if name, _ := f.Name(vaddr); !ok || name != "outer" {
-					t.Errorf("%q: address %#x is %#x, %v: %q, want outer", flags, addr, vaddr, ok,
-						name)
-				}
-			}
-
-			if !found {
-				t.Errorf("%q: no mapping of %#x", flags, addr)
 			}
 		}
 	})
@@ -409,10 +284,10 @@ func TestBuildID(t *testing.T) {
 	// Notes are padded to 4 bytes, or to 8 where the section is aligned so.
 	t.Run("behind another note", func(t *testing.T) {
 		for _, align := range []string{"4", "8"} {
-			note := ".balign " + align + "\n.long 4,%s\n.ascii \"GNU\\0\"\n.balign " + align + "\n%s\n.balign " + align + "\n"
+			pad := ".balign " + align + "\n"
+			note := pad + ".long 4,20,%d\n.ascii \"GNU\\0\"\n" + pad + ".fill 20,1,%#x\n" + pad
 			path := assemble(t, labels("f")+".section .note.test,\"a\",@note\n"+
-				fmt.Sprintf(note, "20,9",
-					".fill 20,1,0x55")+fmt.Sprintf(note, "20,3", ".fill 20,1,0x66"))
+				fmt.Sprintf(note, 9, 0x55)+fmt.Sprintf(note, 3, 0x66))
 
 			run(t, "", "objcopy", "--remove-section=.note.gnu.build-id", path)
 			want := strings.Repeat("66", 20)
@@ -427,70 +302,30 @@ func TestBuildID(t *testing.T) {
 	})
 }
 
-func TestCode(t *testing.T) {
-	m := &File{image: &image{r: bytes.NewReader(make([]byte, 100)), loads: []elf.Prog64{
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_R), Vaddr: 0x1000, Filesz: 100},
-		{
-			Type:   uint32(elf.PT_LOAD),
-			Flags:  uint32(elf.PF_R | elf.PF_X),
-			Off:    10,
-			Vaddr:  0x2000,
-			Filesz: 50,
-		},
-		{Type: uint32(elf.PT_LOAD), Flags: uint32(elf.PF_X), Off: 50, Vaddr: 0x3000, Filesz: 1000},
-		{
-			Type:   uint32(elf.PT_LOAD),
-			Flags:  uint32(elf.PF_X),
-			Off:    1 << 63,
-			Vaddr:  0x5000,
-			Filesz: 1 << 63,
-		},
-	}}}
-
-	for address, want := range map[uint64][2]uint64{
-		0x1000: {}, 0x1fff: {}, 0x2000: {50, 10}, 0x2031: {1, 59}, 0x2032: {}, 0x3000: {50, 50},
-		0x3031: {1, 99}, 0x3032: {}, 0x5000: {}, 1<<64 - 1: {},
-	} {
-		code, offset, err := m.Code(address, 64)
-		if got := [2]uint64{uint64(len(code)), offset}; got != want ||
-			(err == nil) != (len(code) > 0) {
-			t.Errorf("%#x: %d bytes at %d, %v; want %d", address, len(code), offset, err, want)
-		}
-	}
-}
-
 // The error says why a file is refused.
 func TestNewRefuses(t *testing.T) {
 	dir := t.TempDir()
-	text := filepath.Join(dir, "text")
-	write(t, text, []byte(strings.Repeat("no ELF file ", 20)))
-	empty := filepath.Join(dir, "empty")
-	write(t, empty, nil)
-	big := filepath.Join(dir, "big-endian")
-	data := read(t, libc)
-	data[5] = 2 // EI_DATA: ELFDATA2MSB
-	write(t, big, data)
-	segments := filepath.Join(dir, "segments")
-	data = read(t, libc)
-	binary.LittleEndian.PutUint64(data[0x20:], 1<<63) // e_phoff
-	write(t, segments, data)
+	file := func(name string, data []byte) string {
+		path := filepath.Join(dir, name)
+		write(t, path, data)
+		return path
+	}
 
-	entries := filepath.Join(dir, "entries")
-	data = read(t, libc)
-	data[54] = 32 // e_phentsize
-	write(t, entries, data)
+	changed := func(name string, offset int, value byte) string {
+		data := read(t, libc)
+		data[offset] = value
+		return file(name, data)
+	}
 
+	const m32 = "int f(void) { return 1; }"
 	tests := []struct{ path, want string }{
-		{text, "not an ELF file"},
-		{empty, "64 bytes at offset 0 lie outside the file of 0 bytes"},
-		{big, "ELFCLASS64 ELFDATA2MSB is not supported"},
-		{
-			compile(t, "gcc", "int f(void) { return 1; }", "-m32", "-nostdlib", "-shared"),
-			"a 32-bit program",
-		},
+		{file("text", bytes.Repeat([]byte("no ELF file "), 20)), "not an ELF file"},
+		{file("empty", nil), "64 bytes at offset 0 lie outside the file of 0 bytes"},
+		{changed("EI_DATA", 5, 2), "ELFCLASS64 ELFDATA2MSB is not supported"},
+		{compile(t, "gcc", m32, "-m32", "-nostdlib", "-shared"), "a 32-bit program"},
 		{compile(t, "gcc", sourceC, "-c"), "ET_REL is neither"},
-		{segments, "read program headers: "},
-		{entries, "entries of 32 bytes are not supported"},
+		{changed("e_phoff", 0x27, 1<<7), "read program headers: "},
+		{changed("e_phentsize", 54, 32), "entries of 32 bytes are not supported"},
 		{dir, "not a regular file"},
 		{"/dev/null", "not a regular file"},
 	}
@@ -549,76 +384,33 @@ var damage = []struct {
 	{"section headers outside", "read sections: ", false, func(_ *testing.T, data []byte) {
 		binary.LittleEndian.PutUint64(data[0x28:], 1<<62)
 	}},
-	{
-		"section names outside",
-		"section names: in section 61440",
-		true,
-		func(_ *testing.T, data []byte) {
-			binary.LittleEndian.PutUint16(data[0x3e:], 0xf000)
-		},
-	},
-	{
-		"symbols outside",
-		"read symbols: ",
-		true,
-		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Off = 1<<64 - 8 }),
-	},
-	{
-		"too many symbols",
-		"read symbols: ",
-		true,
-		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Size = 1 << 60 }),
-	},
-	{
-		"names in no section",
-		"names in section 9999 of",
-		true,
-		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Link = 9999 }),
-	},
-	{
-		"names outside",
-		"read symbol names: ",
-		false,
-		patch(elf.SHT_STRTAB, func(s *elf.Section64) { s.Off = 1 << 40 }),
-	},
-	{
-		"names elsewhere",
-		"names in a section of type",
-		true,
-		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Link = 0 }),
-	},
-	{
-		"short entries",
-		"entries of 1 bytes",
-		true,
-		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Entsize = 1 }),
-	},
-	{
-		"compressed",
-		"compressed",
-		true,
-		patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Flags |= uint64(elf.SHF_COMPRESSED) }),
-	},
-	{
-		"no names",
-		"read symbol name",
-		false,
-		patch(elf.SHT_STRTAB, func(s *elf.Section64) { s.Size = 1 }),
-	},
+	{"section names outside", "names: in section 61440", true, func(_ *testing.T, data []byte) {
+		binary.LittleEndian.PutUint16(data[0x3e:], 0xf000)
+	}},
+	{"symbols outside", "read symbols: ", true, symtab(func(s *section) { s.Off = 1<<64 - 8 })},
+	{"too many symbols", "read symbols: ", true, symtab(func(s *section) { s.Size = 1 << 60 })},
+	{"no section", "names in section 9999 of", true, symtab(func(s *section) { s.Link = 9999 })},
+	{"names outside", "read symbol names: ", false, strtab(func(s *section) { s.Off = 1 << 40 })},
+	{"elsewhere", "names in a section of type", true, symtab(func(s *section) { s.Link = 0 })},
+	{"short entries", "entries of 1 bytes", true, symtab(func(s *section) { s.Entsize = 1 })},
+	{"compressed", "compressed", true, symtab(func(s *section) {
+		s.Flags |= uint64(elf.SHF_COMPRESSED)
+	})},
+	{"no names", "read symbol name", false, strtab(func(s *section) { s.Size = 1 })},
 }
 
 // A sparse file of a terabyte costs no memory: the limits hold where the size of the file does not
 // bound anything.
 func TestSparseFile(t *testing.T) {
 	for name, damage := range map[string]func(*testing.T, []byte){
-		"symbols": patch(elf.SHT_SYMTAB, func(s *elf.Section64) { s.Size = 24 * (maxSymbols + 1) }),
-		"names":   patch(elf.SHT_STRTAB, func(s *elf.Section64) { s.Size = maxNames + 1 }),
+		"symbols": symtab(func(s *section) { s.Size = 24 * (maxSymbols + 1) }),
+		"names":   strtab(func(s *section) { s.Size = maxNames + 1 }),
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := filepath.Join(t.TempDir(), "sparse")
 			data := read(t, assemble(t, labels("victim")))
 			damage(t, data)
-			patch(elf.SHT_NOTE, func(s *elf.Section64) { s.Size = 1 << 39 })(t, data)
+			patch(elf.SHT_NOTE, func(s *section) { s.Size = 1 << 39 })(t, data)
 			write(t, path, data)
 			if err := os.Truncate(path, 1<<40); err != nil {
 				t.Fatal(err)
@@ -741,39 +533,5 @@ func exercise(t *testing.T, data []byte) {
 	_ = file.Err()
 	if err := file.Close(); err != nil {
 		t.Error(err)
-	}
-}
-
-func BenchmarkNameLibtorch(b *testing.B) {
-	paths, err := filepath.Glob("/usr/lib/*/libtorch_cpu.so*")
-	if err != nil || len(paths) == 0 {
-		b.Skip("no libtorch_cpu.so (apt-get install python3-torch)")
-	}
-
-	var before, after runtime.MemStats
-	var held []*File
-	runtime.GC()
-	runtime.ReadMemStats(&before)
-
-	for b.Loop() {
-		f := withoutDebug(b, paths[0])
-		f.load()
-		held = append(held, f)
-	}
-
-	runtime.GC()
-	runtime.ReadMemStats(&after)
-	b.ReportMetric(float64(after.HeapAlloc-before.HeapAlloc)/float64(len(held)), "held-B/file")
-	b.ReportMetric(float64(len(held[0].symbols.symbols)), "symbols")
-}
-
-func BenchmarkNameFind(b *testing.B) {
-	f := withoutDebug(b, libc)
-	f.load()
-	symbols := f.symbols.symbols
-
-	for i := 0; b.Loop(); i++ {
-		s := symbols[i%len(symbols)]
-		f.Name(s.value + s.size())
 	}
 }

@@ -10,10 +10,10 @@ import (
 	"slices"
 	"sort"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/ianlancetaylor/demangle"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A table is the function symbols of one symbol section, sorted. The names stay
@@ -226,12 +226,7 @@ func Demangle(name string) string { return printed(name) }
 // printed returns name as people read it: demangled, of printable characters.
 // It is empty only if name is.
 func printed(name string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, demangled(name))
+	return growth.Printable(demangled(name))
 }
 
 // demangled demangles a C++ or Rust name with pprof's default options: no

@@ -28,7 +28,6 @@ type job struct {
 	t testing.TB
 }
 
-// start starts a command that is ready once it prints so.
 func start(t testing.TB, command *exec.Cmd) *job {
 	t.Helper()
 	target := tracertest.StartCommand(t, command)
@@ -38,7 +37,6 @@ func start(t testing.TB, command *exec.Cmd) *job {
 
 func startJob(t testing.TB) *job { return start(t, exec.Command(program(t))) }
 
-// startWrapped starts the program below a shell.
 func startWrapped(t testing.TB) *job {
 	return start(t, exec.Command("/bin/sh", "-c", program(t)+"; :"))
 }
@@ -84,7 +82,6 @@ func (j *job) scan(elapsed time.Duration) Changes {
 	return changes
 }
 
-// await scans until a condition holds.
 func (j *job) await(what string, holds func(Changes) bool) {
 	j.t.Helper()
 	for range 1000 {
@@ -123,5 +120,4 @@ func mustBe(t *testing.T, what string, got []int, want ...int) {
 	}
 }
 
-// nothingTraced reports that no process is traced.
 func nothingTraced(int) bool { return false }

@@ -83,11 +83,3 @@ func TestTopGrowers(t *testing.T) {
 		}
 	})
 }
-
-func BenchmarkProcessTable(b *testing.B) {
-	for b.Loop() {
-		if _, err := ReadProcessTable(); err != nil {
-			b.Fatal(err)
-		}
-	}
-}

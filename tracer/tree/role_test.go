@@ -13,18 +13,10 @@ import (
 func TestRoleOfCommand(t *testing.T) {
 	for role, commands := range map[string][]string{
 		"launcher": {
-			"uv run train.py", "/home/u/.local/bin/uv run --with torch train.py", "uvx tool",
-			"poetry run python train.py", "PY|/usr/bin/poetry|run|python|train.py",
-			"conda run -n env python train.py", "PY|/opt/conda/bin/conda|run|x", "pipenv run x",
-			"sh -c python train.py", "/bin/bash run.sh", "-bash", "-zsh", "dash -c x",
-			"env A=1 python train.py", "nohup python x", "timeout 5 python x", "nice -n 5 python x",
-			"sudo -E python x", "strace -f python x", "tini -- python train.py",
-			"torchrun --nproc-per-node 8 train.py", "PY|/usr/bin/torchrun|train.py",
-			"PY|-m|torch.distributed.run|train.py", "PY|-u|-m|torch.distributed.launch|train.py",
+			"uvx tool", "/home/u/.local/bin/uv run --with torch train.py", "sh -c python train.py",
+			"-bash", "PY|/usr/bin/torchrun|train.py", "PY|-m|torch.distributed.run|train.py",
 			"PY|/usr/lib/python3/dist-packages/torch/distributed/run.py|train.py",
-			"accelerate launch train.py", "PY|-m|accelerate.commands.launch|train.py",
-			"deepspeed train.py", "PY|-u|-m|deepspeed.launcher.launch|--world_info=x|train.py",
-			"mpirun -np 4 python train.py", "srun python train.py",
+			"PY|-u|-m|deepspeed.launcher.launch|--world_info=x|train.py",
 		},
 		"compiler": {
 			"PY|/usr/lib/python3/dist-packages/torch/_inductor/compile_worker/__main__.py|--x",
@@ -37,8 +29,7 @@ func TestRoleOfCommand(t *testing.T) {
 			"PY|-c|from multiprocessing.resource_tracker import main;main(5)",
 			"PY|-s|-c|from multiprocessing.semaphore_tracker import main;main(5)",
 			"PY|-c|from multiprocessing.forkserver import main; main(5, 6, [])",
-			"nvidia-smi -l 1", "wandb-core --port-filename x", "PY|-m|wandb|service",
-			"PY|/usr/bin/wandb|service", "tee log", "PY|/usr/bin/tensorboard|--logdir|x",
+			"tee log", "PY|-m|wandb|service", "PY|/usr/bin/tensorboard|--logdir|x",
 			"/usr/lib/gcc/x86_64-linux-gnu/12/cc1plus -quiet x.cpp",
 		},
 		"trainer": {

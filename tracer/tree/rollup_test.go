@@ -28,7 +28,6 @@ func (s *simulation) add(cost time.Duration, resident int64) *simulated {
 	return p
 }
 
-// tick lets one second pass.
 func (s *simulation) tick() {
 	accounts := make([]*account, len(s.processes))
 	for i, p := range s.processes {

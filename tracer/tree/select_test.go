@@ -97,8 +97,7 @@ func TestSelectTraced(t *testing.T) {
 				"14<10 rank#0 1024+0, 15<10 trainer 9000+90",
 			"14 13 12", growth.SelectionTraced,
 		},
-		"first rank":        {"10 launcher 9+0, 13<10 rank#0 20+0", "13", growth.SelectionTraced},
-		"restarted trainer": {"10 launcher 2+0, 14<10 trainer 3?", "14", growth.SelectionTraced},
+		"first rank": {"10 launcher 9+0, 13<10 rank#0 20+0", "13", growth.SelectionTraced},
 		"trainers: one is new": {
 			"10 launcher 9+0, 11<10 trainer 100+9, 12<10 trainer 10?",
 			undecided, growth.SelectionTrainers,

@@ -46,21 +46,6 @@ func TestScan(t *testing.T) {
 		mustBe(t, "members", pidsOf(j.scan(0).New), j.PID())
 	})
 
-	t.Run("chain of processes", func(t *testing.T) {
-		j := startJob(t)
-		chain := j.order("deep", 32)
-		changes := j.scan(0)
-		got, want := pidsOf(changes.New), append([]int{j.PID()}, chain...)
-		if !slices.Equal(got, want) {
-			t.Errorf("%v, want %v: parents before children", got, want)
-		}
-		for i, m := range changes.New[1:] {
-			if want := changes.New[i].Process.PID; m.Info.Parent != want {
-				t.Errorf("the parent of %d is %d, want %d", m.Info.PID, m.Info.Parent, want)
-			}
-		}
-	})
-
 	t.Run("orphan", func(t *testing.T) {
 		j := startJob(t)
 		chain := j.order("deep", 3)
@@ -89,20 +74,6 @@ func TestScan(t *testing.T) {
 		startJob(t).order("fork", 2)
 		j.scan(0)
 		mustBe(t, "members", pidsOf(j.Members()), j.PID())
-	})
-
-	t.Run("restarted child", func(t *testing.T) {
-		j := startJob(t)
-		first := j.order("run cat")[0]
-		j.await("the first one", func(Changes) bool { return j.role(first) == growth.RoleOther })
-		j.order("end", first)
-		second := j.order("run cat")[0]
-		changes := j.scan(7 * time.Second)
-		mustBe(t, "exited", pidsOf(changes.Exited), first)
-		mustBe(t, "new", pidsOf(changes.New), second)
-		if born := changes.New[0].Info.Born; born > 7*time.Second || born < 0 {
-			t.Errorf("born at %v", born)
-		}
 	})
 
 	t.Run("zombie", func(t *testing.T) {
@@ -257,7 +228,7 @@ func TestHostileCommandLine(t *testing.T) {
 	var size int
 	for _, argument := range info.Arguments {
 		size += len(argument) + 1
-		if argument != process.Printable(argument) {
+		if argument != growth.Printable(argument) {
 			t.Errorf("%.50q is not printable", argument)
 		}
 	}

@@ -6,8 +6,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
-	"os"
-	"os/exec"
 	"runtime"
 	"slices"
 	"strings"
@@ -28,8 +26,7 @@ func fp(offset int32) bpf.Rule {
 }
 
 func register(r bpf.LeafRegister, offset int32) bpf.Rule {
-	return extra(bpf.Rule{Kind: uint8(bpf.RuleRegister), CfaOffset: offset},
-		uint8(r))
+	return extra(bpf.Rule{Kind: uint8(bpf.RuleRegister), CfaOffset: offset}, uint8(r))
 }
 
 func kind(k bpf.RuleKind) bpf.Rule { return bpf.Rule{Kind: uint8(k)} }
@@ -57,23 +54,6 @@ const (
 )
 
 var craftedX86 = []crafted{
-	{
-		"frame", "", `
-		0:
-		push %rbp
-		.cfi_def_cfa_offset 16
-		.cfi_offset %rbp, -16
-		1:
-		mov %rsp, %rbp
-		.cfi_def_cfa_register %rbp
-		2:
-		sub %rdi, %rsp
-		pop %rbp
-		.cfi_def_cfa %rsp, 8
-		3:
-		ret`,
-		[]bpf.Rule{sp(8), with(sp(16), atCFA, -16), with(fp(16), atCFA, -16), sp(8)},
-	},
 	{
 		"remember", "", `
 		sub $24, %rsp
@@ -108,11 +88,7 @@ var craftedX86 = []crafted{
 		.cfi_offset %rbp, -70008
 		2:
 		ret`,
-		[]bpf.Rule{
-			sp(70008),
-			with(sp(70008), atCFA, -16),
-			kind(bpf.RuleUnsupported),
-		},
+		[]bpf.Rule{sp(70008), with(sp(70008), atCFA, -16), kind(bpf.RuleUnsupported)},
 	},
 	{
 		"realigned", "", `
@@ -129,8 +105,7 @@ var craftedX86 = []crafted{
 		2:
 		ret`,
 		[]bpf.Rule{
-			with(bpf.Rule{Kind: uint8(bpf.RuleFpDeref), CfaOffset: -8}, atFP,
-				0),
+			with(bpf.Rule{Kind: uint8(bpf.RuleFpDeref), CfaOffset: -8}, atFP, 0),
 			extra(bpf.Rule{Kind: uint8(bpf.RuleSpDeref), CfaOffset: 16}, 1),
 			extra(bpf.Rule{Kind: uint8(bpf.RuleSpDeref), CfaOffset: 128}, 4),
 		},
@@ -160,7 +135,7 @@ var craftedX86 = []crafted{
 		"start", "", `
 		.cfi_undefined %rip
 		0:
-		call frame`,
+		call start`,
 		[]bpf.Rule{kind(bpf.RuleStop)},
 	},
 	{
@@ -170,30 +145,6 @@ var craftedX86 = []crafted{
 		0:
 		nop`,
 		[]bpf.Rule{kind(bpf.RuleUnsupported)},
-	},
-}
-
-// Only in libraries that are known for it, code keeps the CFA or the return address in a register.
-var craftedLibcrypto = []crafted{
-	{
-		"register", "", `
-			mov %rsp, %r11
-			.cfi_def_cfa %r11, 16
-			0:
-			nop`,
-		[]bpf.Rule{register(bpf.LeafR11, 16)},
-	},
-	{
-		"vfork", "", `
-			pop %rdi
-			.cfi_def_cfa_offset 0
-			.cfi_register %rip, %rdi
-			0:
-			syscall`,
-		[]bpf.Rule{
-			extra(bpf.Rule{Kind: uint8(bpf.RuleReturnRegister)},
-				uint8(bpf.LeafRdi)),
-		},
 	},
 }
 
@@ -226,20 +177,12 @@ var craftedARM = []crafted{
 			.cfi_def_cfa 12, 0
 			2:
 			nop`,
-		[]bpf.Rule{
-			with(sp(16), atCFA, -16),
-			kind(bpf.RuleStop),
-			kind(bpf.RuleUnsupported),
-		},
+		[]bpf.Rule{with(sp(16), atCFA, -16), kind(bpf.RuleStop), kind(bpf.RuleUnsupported)},
 	},
 }
 
 func TestBuildRules(t *testing.T) {
 	t.Run("x86-64", func(t *testing.T) { checkCrafted(t, elf.EM_X86_64, craftedX86) })
-	t.Run("libcrypto", func(t *testing.T) {
-		checkCrafted(t, elf.EM_X86_64, craftedLibcrypto, "-Wl,-soname,libcrypto.so.9")
-	})
-
 	// The numbers of arm64 registers are valid on x86-64 too, so the assembler of this machine
 	// serves.
 	t.Run("arm64", func(t *testing.T) { checkCrafted(t, elf.EM_AARCH64, craftedARM) })
@@ -249,14 +192,14 @@ func TestBuildRules(t *testing.T) {
 const machineOffset = 18
 
 // checkCrafted assembles functions as a file of a machine, and checks the rules at their labels.
-func checkCrafted(t *testing.T, machine elf.Machine, functions []crafted, flags ...string) {
+func checkCrafted(t *testing.T, machine elf.Machine, functions []crafted) {
 	t.Helper()
 	var source strings.Builder
 	for _, f := range functions {
 		source.WriteString(function(f.name, f.options, f.body))
 	}
 
-	data := contents(t, compile(t, ".s", source.String(), flags...))
+	data := contents(t, compile(t, ".s", source.String()))
 	labels := symbols(t, data)
 	data[machineOffset] = byte(machine)
 
@@ -481,11 +424,7 @@ func TestBuildLimitsReading(t *testing.T) {
 
 	included := write(t, "frames", frames.String())
 	path := compile(t, ".s", ".nop\n.section .frames, \"a\"\n.incbin \""+included+"\"\n")
-	rename := exec.Command("objcopy", "--rename-section", ".frames=.eh_frame", path)
-	if message, err := rename.CombinedOutput(); err != nil {
-		t.Fatalf("objcopy: %v\n%s", err, message)
-	}
-
+	runTool(t, "objcopy", "--rename-section", ".frames=.eh_frame", path)
 	data := contents(t, path)
 	if _, err := Build(bytes.NewReader(data), int64(len(data)), "file"); !errors.Is(err,
 		errTooMuch) {
@@ -494,28 +433,16 @@ func TestBuildLimitsReading(t *testing.T) {
 }
 
 func TestRecoverPanics(t *testing.T) {
-	for _, c := range []struct {
-		parse func() error
-		want  string
-	}{
-		{func() error { panic("index out of range") }, "damaged file: index out of range"},
-		{func() error { panic(errTooMuch) }, "damaged file: " + errTooMuch.Error()},
-		{func() error { return os.ErrClosed }, os.ErrClosed.Error()},
-	} {
-		if err := recoverPanics(c.parse); err == nil || err.Error() != c.want {
-			t.Errorf("error %v, want %s", err, c.want)
-		}
+	err := recoverPanics(func() error { panic("index out of range") })
+	if err == nil || err.Error() != "damaged file: index out of range" {
+		t.Errorf("error %v", err)
 	}
 }
 
 // The name of a debug file comes from the file, and the tracer is root.
 func TestDebugLinkIsNotFollowed(t *testing.T) {
 	path := compile(t, ".s", function("short", "", "ret"))
-	message, err := exec.Command("objcopy", "--add-gnu-debuglink="+path, path).CombinedOutput()
-	if err != nil {
-		t.Fatalf("objcopy: %v\n%s", err, message)
-	}
-
+	runTool(t, "objcopy", "--add-gnu-debuglink="+path, path)
 	data := contents(t, path)
 	if section(t, data, ".gnu_debuglink").Size == 0 {
 		t.Fatal("no link")
@@ -539,9 +466,8 @@ func TestDebugLinkIsNotFollowed(t *testing.T) {
 
 func TestSelectSections(t *testing.T) {
 	header := func(name string, offset, size uint64) pfelf.Section {
-		return pfelf.Section{
-			SectionHeader: elf.SectionHeader{Name: name, Offset: offset, Size: size},
-		}
+		h := elf.SectionHeader{Name: name, Offset: offset, Size: size}
+		return pfelf.Section{SectionHeader: h}
 	}
 
 	img := &image{file: &pfelf.File{Sections: []pfelf.Section{
@@ -555,24 +481,16 @@ func TestSelectSections(t *testing.T) {
 
 	img.selectSections(1 << 30)
 	if len(img.ehFrame) != 2 || img.ehFrame[0].Size != 1 || img.ehFrame[1].Offset != 1 ||
-		len(img.debug) != 1 ||
-		img.debug[0].Offset != 2 ||
-		!img.isGo {
+		len(img.debug) != 1 || img.debug[0].Offset != 2 || !img.isGo {
 		t.Errorf("kept %+v and %+v, Go: %v", img.ehFrame, img.debug, img.isGo)
 	}
 }
 
 func TestClampSegments(t *testing.T) {
 	load := func(flags elf.ProgFlag, vaddr, offset, size uint64) pfelf.Prog {
-		return pfelf.Prog{
-			ProgHeader: elf.ProgHeader{
-				Type:   elf.PT_LOAD,
-				Flags:  flags,
-				Vaddr:  vaddr,
-				Off:    offset,
-				Filesz: size,
-			},
-		}
+		return pfelf.Prog{ProgHeader: elf.ProgHeader{
+			Type: elf.PT_LOAD, Flags: flags, Vaddr: vaddr, Off: offset, Filesz: size,
+		}}
 	}
 
 	const code = elf.PF_R | elf.PF_X

@@ -45,15 +45,16 @@ func contents(t testing.TB, path string) []byte {
 func compile(t testing.TB, suffix, source string, flags ...string) string {
 	t.Helper()
 	in, out := write(t, "source"+suffix, source), filepath.Join(t.TempDir(), "object.so")
-	arguments := append(
-		[]string{"-shared", "-nostdlib", "-Wl,--build-id=none", "-o", out, in},
-		flags...)
-
-	if message, err := exec.Command("gcc", arguments...).CombinedOutput(); err != nil {
-		t.Fatalf("gcc: %v\n%s", err, message)
-	}
-
+	arguments := []string{"-shared", "-nostdlib", "-Wl,--build-id=none", "-o", out, in}
+	runTool(t, "gcc", append(arguments, flags...)...)
 	return out
+}
+
+func runTool(t testing.TB, tool string, arguments ...string) {
+	t.Helper()
+	if message, err := exec.Command(tool, arguments...).CombinedOutput(); err != nil {
+		t.Fatalf("%s: %v\n%s", tool, err, message)
+	}
 }
 
 // write makes a file and returns its path.

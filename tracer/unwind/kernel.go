@@ -237,7 +237,7 @@ func (t *Tables) count(table *Table, err error) {
 }
 
 func roundToPage(bytes int) int {
-	page := os.Getpagesize()
+	page := int(process.PageSize)
 	return (bytes + page - 1) / page * page
 }
 

@@ -3,8 +3,6 @@ package unwind
 import (
 	"bytes"
 	"errors"
-	"os"
-	"os/exec"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -99,58 +97,37 @@ func readTable(t *testing.T, outer *ebpf.Map, index uint32) []uint64 {
 func TestTablesAdd(t *testing.T) {
 	maps := newKernelMaps(t, 16)
 	tables := newTables(t, maps)
-	raw, err := os.ReadFile("/bin/true")
-	if err != nil {
-		t.Fatal(err)
-	}
-
 	closed := new(atomic.Int32)
-	id := Identity{BuildID: "a", Size: int64(len(raw))}
-	index, err := tables.Add(id, "/bin/true", false,
-		func() (Source, error) { return content{bytes.NewReader(raw), closed}, nil })
-	if err != nil {
-		t.Fatal(err)
+	add := func(id Identity, data []byte) uint32 {
+		index, err := tables.Add(id, "test", false,
+			func() (Source, error) { return content{bytes.NewReader(data), closed}, nil })
+		if err != nil {
+			t.Fatal(err)
+		}
+
+		tables.Wait(t.Context(), time.Minute)
+		return index
 	}
 
-	tables.Wait(t.Context(), time.Minute)
-	want, err := Build(bytes.NewReader(raw), int64(len(raw)), "/bin/true")
-	if err != nil {
-		t.Fatal(err)
-	}
-
-	got := readTable(t, maps.tables, index)
-	if !slices.Equal(got, want.Words) {
+	raw := contents(t, "/bin/true")
+	want, id := buildBytes(t, raw), Identity{BuildID: "a", Size: int64(len(raw))}
+	index := add(id, raw)
+	if got := readTable(t, maps.tables, index); !slices.Equal(got, want.Words) {
 		t.Errorf("the kernel holds %d words that are not the table's %d", len(got), len(want.Words))
 	}
 
-	if again, err := tables.Add(id, "/bin/true", false, never); err != nil || again != index {
+	if again, err := tables.Add(id, "test", false, never); err != nil || again != index {
 		t.Errorf("the same file has table %d, %v, want %d", again, err, index)
 	}
 
-	if stats := tables.Stats(); stats.Files != 1 || stats.Rows != want.Rows || stats.Queued != 0 ||
-		closed.Load() != 1 {
-		t.Errorf("%+v, closed %d times", stats, closed.Load())
-	}
-}
-
-func TestTablesUnreadableFile(t *testing.T) {
-	maps := newKernelMaps(t, 16)
-	tables := newTables(t, maps)
-	closed := new(atomic.Int32)
-
-	index, err := tables.Add(Identity{Inode: 1}, "noise", false, func() (Source, error) {
-		return content{bytes.NewReader([]byte("no ELF file")), closed}, nil
-	})
-	if err != nil {
-		t.Fatal(err)
+	unreadable := add(Identity{Inode: 1}, []byte("no ELF file"))
+	if words := readTable(t, maps.tables, unreadable); words[0] != 0 {
+		t.Errorf("the table of an unreadable file begins with %#x", words[0])
 	}
 
-	tables.Wait(t.Context(), time.Minute)
-	if words := readTable(t, maps.tables, index); words[0] != 0 {
-		t.Errorf("the table begins with %#x", words[0])
-	}
-
-	if stats := tables.Stats(); stats.WithoutInfo != 1 || stats.Files != 0 || closed.Load() != 1 {
+	stats := tables.Stats()
+	if stats.Files != 1 || stats.Rows != want.Rows || stats.Queued != 0 || stats.WithoutInfo != 1 ||
+		closed.Load() != 2 {
 		t.Errorf("%+v, closed %d times", stats, closed.Load())
 	}
 }
@@ -241,32 +218,11 @@ func notUrgent(process.Mapping) bool { return false }
 
 func startCat(t *testing.T) *process.Process {
 	t.Helper()
-	command := exec.Command("cat")
-	input, err := command.StdinPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
+	target := tracertest.Start(t, "cat")
+	target.Say("ready")
+	target.Await("ready") // by now it is loaded
 
-	output, err := command.StdoutPipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := command.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		command.Process.Kill()
-		command.Wait()
-	})
-
-	if _, err := input.Write([]byte("x")); err != nil {
-		t.Fatal(err)
-	}
-	if _, err := output.Read(make([]byte, 1)); err != nil { // by now it is loaded
-		t.Fatal(err)
-	}
-
-	p, err := process.Open(command.Process.Pid)
+	p, err := process.Open(target.PID())
 	if err != nil {
 		t.Fatal(err)
 	}

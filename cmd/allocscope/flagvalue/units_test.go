@@ -45,8 +45,8 @@ func testIntervalParse(t *testing.T) {
 
 func testIntervalRefuse(t *testing.T) {
 	for _, text := range []string{
-		"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "5GiB",
-		"1TiB", "many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
+		"", " ", "0", "-1", "Auto", "auto ", "off", "0KiB", "1.5", "0.3KiB", "1073741825", "1TiB",
+		"many", "KiB", "1 2", "1XiB", "NaN", "Inf", "-Inf", "1e300", "0x10", "1KiBKiB",
 	} {
 		size := Interval(7)
 		if err := size.Set(text); err == nil || size != 7 || !strings.Contains(err.Error(), text) {

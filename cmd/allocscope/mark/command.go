@@ -12,6 +12,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
 
@@ -127,7 +128,7 @@ func sendTo(pid int, text string) error {
 		return fmt.Errorf("mark pid %d: %w", pid, errors.Join(written, err))
 	}
 
-	if reply := process.Printable(string(answer[:n])); reply != answerOK {
+	if reply := growth.Printable(string(answer[:n])); reply != answerOK {
 		return fmt.Errorf("mark pid %d: %w: %s", pid, errRefused, reply)
 	}
 

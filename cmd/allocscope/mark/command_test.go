@@ -7,7 +7,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -92,37 +91,23 @@ func testSendErrors(t *testing.T) {
 	}
 
 	pid := itoa(sleeper(t, 0))
-	for name, c := range map[string]struct {
-		arguments []string
-		words     []string
-	}{
-		"no trace": {[]string{"--pid", pid, "epoch"}, []string{
-			"mark pid " + pid,
-			"no trace of it or of an ancestor", "allocscope trace --pid " + pid,
-		}},
-		"no process": {
-			[]string{"--pid", itoa(gone.Process.Pid), "epoch"},
-			[]string{"no such process"},
-		},
-		"no PID":  {[]string{"--pid", "0", "epoch"}, []string{"pid 0", "no trace"}},
-		"no flag": {[]string{"epoch"}, []string{"pid"}},
-		"no text": {[]string{"--pid", pid}, []string{"at least 1 arg"}},
-		"a long text": {
-			[]string{"--pid", pid, strings.Repeat("x", 201)},
-			[]string{"201 bytes", "longer than 200"},
-		},
+	for words, arguments := range map[string][]string{
+		"no trace of it or of an ancestor": {"--pid", pid, "epoch"},
+		"no such process":                  {"--pid", itoa(gone.Process.Pid), "epoch"},
+		"pid 0":                            {"--pid", "0", "epoch"},
+		`"pid" not set`:                    {"epoch"},
+		"at least 1 arg":                   {"--pid", pid},
+		"201 bytes is longer than 200":     {"--pid", pid, strings.Repeat("x", 201)},
 	} {
-		err := markCommand(c.arguments...)
-		for _, word := range c.words {
-			if err == nil || !strings.Contains(err.Error(), word) {
-				t.Errorf("%s: %v does not say %q", name, err, word)
-			}
+		if err := markCommand(arguments...); err == nil || !strings.Contains(err.Error(), words) {
+			t.Errorf("%q: %v does not say %q", arguments, err, words)
 		}
 	}
 }
 
-// Somebody else listens where the trace would, and would like to read the marks and to be believed.
-func testForeignUser(t *testing.T) {
+// An impostor listens where a trace would, as a user. It prints what it receives, and answers.
+func startImpostor(t *testing.T, uid uint32, pid int, answer string) *tracertest.Target {
+	t.Helper()
 	const server = `
 import socket, sys
 s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
@@ -132,18 +117,20 @@ print("ready", flush=True)
 for _ in range(2):
     peer, _ = s.accept()
     print(repr(peer.recv(4096)), flush=True)
+    if sys.argv[2]: peer.send(sys.argv[2].encode())
     peer.close()
 `
-	first, last := descendant(t)
-	command := exec.Command("/usr/bin/python3", "-c", server, itoa(last))
-
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
-		Uid: nobody,
-		Gid: nobody,
-	}}
-
+	command := exec.Command("/usr/bin/python3", "-c", server, itoa(pid), answer)
+	command.SysProcAttr = as(uid)
 	impostor := tracertest.StartCommand(t, command)
 	impostor.Await("ready")
+	return impostor
+}
+
+// Somebody else would like to read the marks and to be believed.
+func testForeignUser(t *testing.T) {
+	first, last := descendant(t)
+	impostor := startImpostor(t, nobody, last, "")
 	if err := send(last, "secret"); !errors.Is(err, errForeignTrace) ||
 		!strings.Contains(err.Error(), "user 65534") {
 		t.Errorf("%v", err)
@@ -161,18 +148,8 @@ for _ in range(2):
 }
 
 func testHostileRefusal(t *testing.T) {
-	const server = `
-import socket, sys
-s = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-s.bind("\0allocscope/" + sys.argv[1])
-s.listen()
-print("ready", flush=True)
-peer, _ = s.accept()
-peer.recv(4096)
-peer.send(b"\x1b[31mno")
-`
 	pid := os.Getpid()
-	tracertest.Start(t, "/usr/bin/python3", "-c", server, itoa(pid)).Await("ready")
+	startImpostor(t, 0, pid, "\x1b[31mno")
 	if err := send(pid, "epoch"); !errors.Is(err, errRefused) || !strings.HasSuffix(err.Error(),
 		"the trace refuses the mark: ?[31mno") {
 		t.Errorf("%v", err)

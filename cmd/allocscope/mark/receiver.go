@@ -17,7 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/growth"
 )
 
 // Mark is a line of text at a moment.
@@ -97,7 +97,7 @@ func (m *Receiver) Close() {
 // Text returns the text of a mark: printable, one line, at most maxBytes. It is empty for a blank
 // line.
 func Text(raw string) string {
-	text := strings.TrimSpace(process.Printable(strings.TrimSpace(raw)))
+	text := strings.TrimSpace(growth.Printable(strings.TrimSpace(raw)))
 	if len(text) <= maxBytes {
 		return text
 	}

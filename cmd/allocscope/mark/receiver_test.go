@@ -127,11 +127,13 @@ func markerOf(uid uint32, pid int, text string) *exec.Cmd {
 		command.Args[4] = text
 	}
 
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
-		Uid: uid,
-		Gid: nobody,
-	}}
+	command.SysProcAttr = as(uid)
 	return command
+}
+
+// as makes a command that of a user.
+func as(uid uint32) *syscall.SysProcAttr {
+	return &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: nobody}}
 }
 
 // markAs sends a mark as a user and returns the answer.
@@ -148,10 +150,7 @@ func markAs(t *testing.T, uid uint32, pid int, text string) string {
 func sleeper(t *testing.T, uid uint32) int {
 	t.Helper()
 	command := exec.Command("sleep", "1000")
-	command.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{
-		Uid: uid,
-		Gid: nobody,
-	}}
+	command.SysProcAttr = as(uid)
 	return tracertest.StartCommand(t, command).PID()
 }
 

@@ -21,6 +21,7 @@ import (
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // NewDisplay returns the screen where there is a terminal for it, and the status line elsewhere.
@@ -308,5 +309,5 @@ func ownRSS() int64 {
 		return 0
 	}
 
-	return pages * int64(os.Getpagesize())
+	return pages * int64(process.PageSize)
 }

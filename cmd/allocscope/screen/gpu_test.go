@@ -93,7 +93,6 @@ func testGPUKey(t *testing.T) {
 
 	mustShow(t, pressed(m, "end").View().Content, "remember6", "of 7")
 	mustShow(t, pressed(m, "g").View().Content, "Stacks by rate", "resize0", "g GPU")
-	mustShow(t, pressed(m, "?").View().Content, "g           show the stacks of GPU memory")
 	next, _ = m.Update(stateMsg{leaking()}) // another process, which has none
 	mustShow(t, next.(model).View().Content, "Stacks by rate", "resize0")
 }
@@ -118,27 +117,22 @@ func testNoGPU(t *testing.T) {
 }
 
 func testUnknownSizes(t *testing.T) {
-	nothing := GPU{Used: -1, Reserved: -1, Allocated: -1, DriverAPI: -1, Total: -1, Headroom: -1}
-	for want, edit := range map[string]func(*GPU){
-		"GPU memory unknown":        func(*GPU) {},
-		"CUDA driver API 3.00 GiB ": func(d *GPU) { d.DriverAPI = 3 * gib },
-		"GPU memory reserved 2.00 GiB ": func(d *GPU) {
-			d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib
-		},
-		" allocated 1.00 GiB · CUDA driver API": func(d *GPU) {
-			d.Reserved, d.Allocated, d.DriverAPI = 2*gib, gib, 3*gib
-		},
-		"used 4.00 GiB of 8.00 GiB ": func(d *GPU) {
-			d.Used, d.Reserved, d.Total = 4*gib,
-				2*gib, 8*gib
-		},
+	const no = -1
+	for want, sizes := range map[string][5]int64{ // used, reserved, allocated, by the driver API, total
+		"GPU memory unknown":                    {no, no, no, no, no},
+		"CUDA driver API 3.00 GiB ":             {no, no, no, 3 * gib, no},
+		"GPU memory reserved 2.00 GiB ":         {no, 2 * gib, gib, 3 * gib, no},
+		" allocated 1.00 GiB · CUDA driver API": {no, 2 * gib, gib, 3 * gib, no},
+		"used 4.00 GiB of 8.00 GiB ":            {4 * gib, 2 * gib, no, no, 8 * gib},
 	} {
-		d := nothing
-		edit(&d)
 		s := leaking()
-		s.GPU = &d
-		text := Render(s, sizes[0])
-		mustFit(t, text, sizes[0])
+		s.GPU = &GPU{
+			Used: sizes[0], Reserved: sizes[1], Allocated: sizes[2], DriverAPI: sizes[3],
+			Total: sizes[4], Headroom: no,
+		}
+		ui := UIState{Width: 80, Height: 24}
+		text := Render(s, ui)
+		mustFit(t, text, ui)
 		mustShow(t, text, want)
 		if strings.Contains(text, "-1 B") || strings.Contains(text, "GPU so far") {
 			t.Errorf("says unknown sizes:\n%s", ansi.Strip(text))

@@ -22,7 +22,6 @@ import (
 func TestRender(t *testing.T) {
 	t.Run("all facts", testAllFacts)
 	t.Run("overhead", testOverhead)
-	t.Run("small terminal", testSmall)
 	t.Run("every size", testEverySize)
 	t.Run("nothing known", testNothingKnown)
 	t.Run("hostile texts", testHostile)
@@ -80,15 +79,12 @@ func leaking() *State {
 	}
 
 	s.Breakdown = words.BreakdownOf([]summary.BreakdownRow{
-		{
-			Process: 1, Kind: growth.KindHeap, EndBytes: 900 << 20, DeltaBytes: 600 << 20,
-			ErrorBytes: 9 << 20,
-		},
-		{Process: 1, Kind: growth.KindRetained, EndBytes: 50 << 20, DeltaBytes: -20 << 20},
-		{Process: 1, Kind: growth.KindFile, EndBytes: 70 << 20},
-		{Process: 1, Kind: growth.KindStack, EndBytes: 4 << 20, DeltaBytes: 1 << 20},
-		{Process: 1, Kind: growth.KindUnexplained, EndBytes: 1 << 20, DeltaBytes: 1 << 10},
-	}, 1)
+		{Kind: growth.KindHeap, EndBytes: 900 << 20, DeltaBytes: 600 << 20, ErrorBytes: 9 << 20},
+		{Kind: growth.KindRetained, EndBytes: 50 << 20, DeltaBytes: -20 << 20},
+		{Kind: growth.KindFile, EndBytes: 70 << 20},
+		{Kind: growth.KindStack, EndBytes: 4 << 20, DeltaBytes: 1 << 20},
+		{Kind: growth.KindUnexplained, EndBytes: 1 << 20, DeltaBytes: 1 << 10},
+	}, 0)
 
 	return s
 }
@@ -136,6 +132,8 @@ func testAllFacts(t *testing.T) {
 			"2 marks", "1m40s epoch 2", "source step is not attached", "q quit", "m mark",
 			"s sort: rate", "? help", "█")
 	}
+	mustShow(t, Render(leaking(), sizes[2]), "3m20s of 5m", "RSS 1.00 GiB", "So far: LEAK", "100.00",
+		"12.3 k events/s", "q quit")
 	mustShow(t, Render(leaking(), sizes[1]), "most by pil: resize (Image.py:2192)",
 		"8.00 GiB until the limit (cgroup)", "stacks not kept", "resize8", "objects", "1000")
 }
@@ -153,11 +151,8 @@ func testOverhead(t *testing.T) {
 	} {
 		state := leaking()
 		share := 0.019
-		state.Command, state.Overhead = c.command, &summary.Overhead{
-			Share: &share,
-			Mode:  summary.HeapBursts, Bursts: 3,
-		}
-
+		state.Command = c.command
+		state.Overhead = &summary.Overhead{Share: &share, Mode: summary.HeapBursts, Bursts: 3}
 		text := ansi.Strip(Render(state, UIState{Width: c.width, Height: 50}))
 		mustShow(t, text, c.command+"  PID 4242", words.OverheadShort(state.Overhead),
 			"3m20s of 5m", "at 40s, sampled in bursts")
@@ -166,13 +161,6 @@ func testOverhead(t *testing.T) {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
-}
-
-func testSmall(t *testing.T) {
-	text := Render(leaking(), sizes[2])
-	mustFit(t, text, sizes[2])
-	mustShow(t, text, "3m20s of 5m", "RSS 1.00 GiB", "So far: LEAK", "100.00", "12.3 k events/s",
-		"q quit")
 }
 
 func testEverySize(t *testing.T) {
@@ -259,17 +247,13 @@ func mustBeHarmless(t *testing.T, drawn string) {
 
 func testOrder(t *testing.T) {
 	state := leaking()
-	for order, first := range map[Order]string{
-		ByRate: "resize0", ByBytes: "resize8",
-		ByObjects: "resize2",
+	for order, want := range map[Order]struct{ first, column string }{
+		ByRate: {"resize0", "MiB/min"}, ByBytes: {"resize8", "bytes"}, ByObjects: {"resize2", "objects"},
 	} {
 		text := ansi.Strip(Render(state, UIState{Width: 80, Height: 24, Order: order}))
-		mustShow(t, text, "Stacks by "+order.String(), "▾"+map[Order]string{
-			ByRate:  "MiB/min",
-			ByBytes: "bytes", ByObjects: "objects",
-		}[order])
-		if got := regexp.MustCompile(`resize\d`).FindString(text); got != first {
-			t.Errorf("by %s the first is %q, want %s", order, got, first)
+		mustShow(t, text, "Stacks by "+order.String(), "▾"+want.column)
+		if got := regexp.MustCompile(`resize\d`).FindString(text); got != want.first {
+			t.Errorf("by %s the first is %q, want %s", order, got, want.first)
 		}
 	}
 
@@ -280,8 +264,6 @@ func testOrder(t *testing.T) {
 	}
 }
 
-// A colour that is readable on both has a contrast of 3 at least to each (WCAG 2.2, 1.4.11), and
-// 4.5 is more than both can have.
 func testSameFrame(t *testing.T) {
 	state := leaking()
 	state.Stacks = nil
@@ -301,6 +283,8 @@ func testSameFrame(t *testing.T) {
 		"leaky_trainer.py  Buffer.__init__:35 < decode:48")
 }
 
+// A colour that is readable on both has a contrast of 3 at least to each (WCAG 2.2, 1.4.11), and
+// 4.5 is more than both can have.
 func testContrast(t *testing.T) {
 	for _, color := range []ansi.IndexedColor{red, amber, green, blue, grey} {
 		r, g, b, _ := color.RGBA()

@@ -1,17 +1,13 @@
 package screen
 
 import (
-	"fmt"
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/cmd/allocscope/flagvalue"
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
-	"github.com/allocscope/allocscope/tracer"
 )
 
 func TestGPUPreview(t *testing.T) {
@@ -115,50 +111,36 @@ func testNVMLStops(t *testing.T) {
 }
 
 func testGPUStacks(t *testing.T) {
-	frames := func(function string) []growth.Frame {
-		return []growth.Frame{{Function: function, File: "/srv/train.py", Line: 7, Python: true}}
+	stack := func(pid int, function string) *growth.Stack {
+		frame := growth.Frame{Function: function, File: "/srv/train.py", Line: 7, Python: true}
+		return &growth.Stack{PID: pid, Frames: []growth.Frame{frame}}
 	}
+	block, other := stack(1, "remember"), stack(2, "other")
+	cached := growth.NamedStack(1, "[cuda: cached by torch]")
 
-	block := &growth.Stack{ID: 1, PID: 1, Frames: frames("remember")}
-	segment := &growth.Stack{ID: 2, PID: 1, Frames: frames("malloc")}
-	other := &growth.Stack{ID: 3, PID: 2, Frames: frames("other")}
-
-	at := func(seconds int, bytes int64) *growth.Snapshot {
-		return &growth.Snapshot{
-			Elapsed: time.Duration(seconds) * time.Second,
-			Holdings: []growth.Holding{{
-				Stack: segment, Kind: growth.KindHeap,
-				InuseBytes: 1 << 40,
-			}},
-			GPUHoldings: []growth.Holding{
-				{
-					Stack: block, GPU: "0", Kind: growth.KindCudaBlock, InuseBytes: bytes,
-					GPUBytes: bytes, InuseObjects: 3,
-				},
-				{
-					Stack: block, GPU: "1", Kind: growth.KindCudaBlock, InuseBytes: 1 << 20,
-					GPUBytes: 1 << 20,
-				},
-				{Stack: segment, Kind: growth.KindCudaSegment, InuseBytes: 1 << 30},
-				{
-					Stack: other, Kind: growth.KindCudaBlock, InuseBytes: 1 << 30,
-					GPUBytes: 1 << 30,
-				},
-				{
-					Stack: growth.NamedStack(1, "[cuda: cached by torch]"),
-					Kind:  growth.KindCudaCached, GPUBytes: 1 << 30,
-				},
-			},
+	held := func(stack *growth.Stack, gpu string, kind growth.Kind, bytes int64) growth.Holding {
+		return growth.Holding{
+			Stack: stack, GPU: gpu, Kind: kind, InuseBytes: bytes, GPUBytes: bytes, InuseObjects: 2,
 		}
 	}
+	at := func(seconds int, bytes int64) *growth.Snapshot {
+		s := &growth.Snapshot{
+			Elapsed:  time.Duration(seconds) * time.Second,
+			Holdings: []growth.Holding{held(block, "", growth.KindHeap, 1<<40)},
+			GPUHoldings: []growth.Holding{
+				held(block, "0", growth.KindCudaBlock, bytes),
+				held(block, "1", growth.KindCudaBlock, 1<<20),
+				held(other, "0", growth.KindCudaBlock, 1<<30),
+				{Stack: stack(1, "malloc"), Kind: growth.KindCudaSegment, InuseBytes: 1 << 30},
+				{Stack: cached, Kind: growth.KindCudaCached, GPUBytes: 1 << 30},
+			},
+		}
+		return gpuHoldings(s, 1)
+	}
 
-	stacks := stacksOf(trace.SnapshotPair{
-		Start: gpuHoldings(at(0, 1<<20), 1),
-		End:   gpuHoldings(at(60, 61<<20), 1),
-	}, nil)
-
+	stacks := stacksOf(trace.SnapshotPair{Start: at(0, 1<<20), End: at(60, 61<<20)}, nil)
 	if len(stacks) != 1 || stacks[0].Bytes != 62<<20 || *stacks[0].BytesPerMin != 60<<20 ||
-		stacks[0].Objects != 3 || stacks[0].Where[0] != "["+string(growth.KindCudaBlock)+
+		stacks[0].Objects != 4 || stacks[0].Where[0] != "["+string(growth.KindCudaBlock)+
 		"] remember (train.py:7)" {
 		t.Errorf("%+v", stacks)
 	}
@@ -196,91 +178,5 @@ func testGPUVerdict(t *testing.T) {
 	if got := d.gpu(track); got.Verdict.Class != verdict.ClassLeak ||
 		got.Diagnosis != "tensors are kept" || got.Suspect != "train.py: remember (train.py:7)" {
 		t.Errorf("%+v", got)
-	}
-}
-
-// longTrace is a recorder with so many samples of a leaking process, and snapshots with so many
-// stacks.
-func longTrace(samples, snapshots, stacks int) *trace.Recorder {
-	var history growth.History
-	for i := range samples {
-		s := growth.UnknownSample()
-		s.Elapsed, s.RSS = time.Duration(i)*time.Second, int64(1<<30+i<<20)
-		history.Add(oneProcess(s))
-	}
-
-	all := make([]*growth.Stack, stacks)
-	for i := range all {
-		all[i] = &growth.Stack{ID: uint64(i + 1), PID: 1}
-		for depth := range 40 {
-			all[i].Frames = append(all[i].Frames, growth.Frame{
-				Function: fmt.Sprintf("f%d_%d", i, depth), File: "/srv/train.py", Line: depth,
-				Python: depth > 5,
-			})
-		}
-	}
-
-	every := time.Duration(samples) * time.Second / time.Duration(snapshots)
-	var taken []*growth.Snapshot
-	for n := range snapshots {
-		s := &growth.Snapshot{
-			Elapsed: time.Duration(n) * every, Alive: []int{1}, Interval: 1 << 19,
-			Residents: []growth.Resident{{PID: 1, RSS: 1 << 30, HeapTraced: true, Traced: true}},
-		}
-
-		for i := range n {
-			s.Bins = append(s.Bins, time.Duration(i+1)*every)
-		}
-
-		for i, stack := range all {
-			bytes := int64((n + 1) * (i + 1) << 12)
-			variance := float64(bytes) * (1 << 19)
-			h := growth.Holding{
-				Stack: stack, Kind: growth.KindHeap, InuseObjects: float64(n), InuseBytes: bytes,
-				ResidentBytes: bytes, Samples: int64(n), Variance: variance,
-			}
-
-			if n == snapshots-1 {
-				for bin := range s.Bins {
-					h.AddBirth(growth.Birth{
-						Bin: bin, InuseBytes: float64(bytes) / float64(n),
-						Variance: variance / float64(n),
-					})
-				}
-			}
-
-			s.Holdings = append(s.Holdings, h)
-		}
-
-		taken = append(taken, s)
-	}
-
-	session := &tracer.Session{Options: tracer.Options{Interval: 1 << 19}}
-	options := trace.Options{Speed: 1, Duration: flagvalue.Duration(4 * time.Hour)}
-	return trace.Replay(session, options, history, taken...)
-}
-
-// BenchmarkPreview measures a judgement and a comparison of a trace of four hours with 2,000
-// stacks.
-func BenchmarkPreview(b *testing.B) {
-	r := longTrace(4*3600, 60, 2000)
-	for b.Loop() {
-		p := newPreview(r)
-		main := r.History().Main()
-		start := time.Now()
-
-		p.judged = trace.ProcessVerdict{
-			Process:   main,
-			Judgement: judge.Process(r.CaseOf(main)),
-		}
-
-		judge := time.Since(start)
-
-		start = time.Now()
-		p.compare()
-		compare := time.Since(start)
-		b.ReportMetric(judge.Seconds()*1000, "judge-ms")
-		b.ReportMetric(compare.Seconds()*1000, "compare-ms")
-		b.ReportMetric(compare.Seconds()/judge.Seconds(), "compare/judge")
 	}
 }

@@ -25,7 +25,6 @@ func TestModel(t *testing.T) {
 	t.Run("mark", testMark)
 	t.Run("long mark", testLongMark)
 	t.Run("quit", testQuit)
-	t.Run("resize", testResize)
 	t.Run("scroll", testScroll)
 	t.Run("help", testHelp)
 	t.Run("log", testLog)
@@ -46,26 +45,18 @@ func openPTY(t *testing.T) (person, program *os.File) {
 	}
 
 	if err == nil {
-		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{
-			Row: 24,
-			Col: 80,
-		})
+		err = unix.IoctlSetWinsize(int(person.Fd()), unix.TIOCSWINSZ, &unix.Winsize{Row: 24, Col: 80})
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	return person, openEnd(t, number)
-}
-
-func openEnd(t *testing.T, number int) *os.File {
-	t.Helper()
-	end, err := os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
+	program, err = os.OpenFile("/dev/pts/"+strconv.Itoa(number), os.O_RDWR|unix.O_NOCTTY, 0)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { end.Close() })
-	return end
+	t.Cleanup(func() { program.Close() })
+	return person, program
 }
 
 // again opens a file once more, since a Screen closes its keys.
@@ -159,7 +150,6 @@ func testRestored(t *testing.T) {
 	screen.Log("late")
 }
 
-// A connection that hangs must not keep the trace from writing its files.
 // A screen is wanted on a terminal, unless the user or the environment asks for plain lines.
 func TestWantsScreen(t *testing.T) {
 	_, terminal := openPTY(t)
@@ -189,6 +179,7 @@ func TestWantsScreen(t *testing.T) {
 	}
 }
 
+// A connection that hangs must not keep the trace from writing its files.
 func testBlocked(t *testing.T) {
 	_, program := openPTY(t)
 	before := settings(t, program)
@@ -294,18 +285,6 @@ func testQuit(t *testing.T) {
 	mustShow(t, m.View().Content, "ending the trace")
 	if pressed(m, "ctrl+c", "m", "ctrl+c"); *s.interrupts != 3 {
 		t.Errorf("%d interrupts", *s.interrupts)
-	}
-}
-
-func testResize(t *testing.T) {
-	m := watched().model
-	for _, ui := range sizes {
-		next, _ := m.Update(tea.WindowSizeMsg{Width: ui.Width, Height: ui.Height})
-		m = next.(model)
-		mustFit(t, m.View().Content, ui)
-		if lines := strings.Count(m.View().Content, "\n") + 1; lines != ui.Height {
-			t.Errorf("%d lines on %d", lines, ui.Height)
-		}
 	}
 }
 

@@ -7,8 +7,8 @@ import (
 
 	"github.com/charmbracelet/x/ansi"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
-	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // Colours of the 256 that have about the same contrast to white as to black.
@@ -67,7 +67,7 @@ func safe(text string) string {
 			return '?'
 		}
 		return r
-	}, process.Printable(text))
+	}, growth.Printable(text))
 }
 
 // isRightToLeft reports whether the default direction of a character's block is right to left

@@ -48,13 +48,8 @@ func gpuSummary() *summary.Summary {
 			Diagnosis: "retained-tensors", Advice: "tensors are kept",
 			Reason: "libnvidia-ml.so.1 is not there",
 			Breakdown: []summary.GPUBreakdownRow{
-				{
-					Kind: growth.KindCudaBlock, GPU: "0", Function: "keep", StartBytes: 100 << 20,
-					EndBytes: 150 << 20,
-				}, {
-					Kind: growth.KindCudaCached, StartBytes: 80 << 20,
-					EndBytes: 30 << 20,
-				},
+				{Kind: growth.KindCudaBlock, GPU: "0", StartBytes: 100 << 20, EndBytes: 150 << 20},
+				{Kind: growth.KindCudaCached, StartBytes: 80 << 20, EndBytes: 30 << 20},
 			},
 			Suspects: []summary.Suspect{{
 				Component: "train.py", Function: "keep (/job/train.py:9)",
@@ -268,23 +263,19 @@ func testGPUFile(t *testing.T) {
 		t.Fatal("there is a file of no GPU")
 	}
 
-	write(growth.TreeSample{Elapsed: time.Second, GPUs: []growth.GPUSample{{
-		Instance: -1, Used: 5,
-		Total: 9,
-	}}})
-
-	write(growth.TreeSample{Elapsed: 2 * time.Second, GPUs: []growth.GPUSample{{
-		Instance: -1, Used: 6,
-		Total: 9,
-	}}})
+	for second := range int64(2) {
+		gpu := growth.GPUSample{Instance: -1, Used: 5 + second, Total: 9}
+		write(growth.TreeSample{
+			Elapsed: time.Duration(1+second) * time.Second, GPUs: []growth.GPUSample{gpu},
+		})
+	}
 
 	if err := rows.close(); err != nil {
 		t.Fatal(err)
 	}
 
-	text, err := os.ReadFile(filepath.Join(path, folder.GPUsFile))
-	if err != nil ||
-		string(text) != "time_s,gpu,instance,used_bytes,total_bytes\n1.000,0,,5,9\n2.000,0,,6,9\n" {
-		t.Errorf("%v\n%s", err, text)
+	if got, want := readFile(t, path, folder.GPUsFile), "time_s,gpu,instance,used_bytes,total_bytes\n"+
+		"1.000,0,,5,9\n2.000,0,,6,9\n"; got != want {
+		t.Errorf("got\n%swant\n%s", got, want)
 	}
 }

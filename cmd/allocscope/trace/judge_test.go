@@ -72,12 +72,11 @@ func mustLog(t *testing.T, checks ...check) {
 func testStreakAlarm(t *testing.T) {
 	never := math.NaN()
 	const alarm = "LEAK: grows by 60 MiB/min, steady growth after warm-up\n"
-	mustLog(t, check{verdict.ClassGrowing, never, ""}, check{verdict.ClassLeak, never, ""},
-		check{verdict.ClassLeak, never, ""}, check{verdict.ClassSuspected, never, ""},
-		check{verdict.ClassLeak, never, ""}, check{verdict.ClassLeak, never, ""},
-		check{verdict.ClassLeak, never, alarm}, check{verdict.ClassLeak, never, ""},
-		check{verdict.ClassPlateau, never, ""}, check{verdict.ClassLeak, never, ""},
-		check{verdict.ClassLeak, never, ""}, check{verdict.ClassLeak, never, ""})
+	leak := check{verdict.ClassLeak, never, ""}
+	mustLog(t, check{verdict.ClassGrowing, never, ""}, leak, leak,
+		check{verdict.ClassSuspected, never, ""}, leak, leak,
+		check{verdict.ClassLeak, never, alarm}, leak,
+		check{verdict.ClassPlateau, never, ""}, leak, leak, leak)
 }
 
 // A process that fills the memory within the hour need not be a leak to be warned of.
@@ -99,34 +98,18 @@ func testNearLimit(t *testing.T) {
 }
 
 func testStreakRequired(t *testing.T) {
+	const leak, growing, plateau = verdict.ClassLeak, verdict.ClassGrowing, verdict.ClassPlateau
 	for _, c := range []struct {
-		before []verdict.Class
-		last   verdict.Class
-		want   verdict.Class
-		why    string
+		before     []verdict.Class
+		last, want verdict.Class
+		why        string
 	}{
-		{nil, verdict.ClassLeak, verdict.ClassSuspected, "in 1 of 3 checks in a row"},
-		{
-			[]verdict.Class{verdict.ClassLeak},
-			verdict.ClassLeak, verdict.ClassSuspected,
-			"in 2 of 3 checks in a row",
-		},
-		{
-			[]verdict.Class{verdict.ClassLeak, verdict.ClassLeak},
-			verdict.ClassLeak, verdict.ClassLeak,
-			"steady growth after warm-up",
-		},
-		{
-			[]verdict.Class{verdict.ClassLeak, verdict.ClassLeak, verdict.ClassGrowing},
-			verdict.ClassLeak,
-			verdict.ClassSuspected, "in 1 of 3",
-		},
-		{nil, verdict.ClassPlateau, verdict.ClassPlateau, "steady growth after warm-up"},
-		{
-			[]verdict.Class{verdict.ClassLeak, verdict.ClassLeak, verdict.ClassLeak},
-			verdict.ClassGrowing,
-			verdict.ClassGrowing, "steady growth after warm-up",
-		},
+		{nil, leak, verdict.ClassSuspected, "in 1 of 3 checks in a row"},
+		{[]verdict.Class{leak}, leak, verdict.ClassSuspected, "in 2 of 3 checks in a row"},
+		{[]verdict.Class{leak, leak}, leak, leak, "after warm-up"},
+		{[]verdict.Class{leak, leak, growing}, leak, verdict.ClassSuspected, "in 1 of 3"},
+		{nil, plateau, plateau, "after warm-up"},
+		{[]verdict.Class{leak, leak, leak}, growing, growing, "after warm-up"},
 	} {
 		logged(t)
 		r := openEndedRecorder()
@@ -134,15 +117,12 @@ func testStreakRequired(t *testing.T) {
 			r.raiseAlarm(found(class, math.NaN()))
 		}
 
-		all := []ProcessVerdict{found(verdict.ClassPlateau, math.NaN()), found(c.last, math.NaN())}
+		all := []ProcessVerdict{found(plateau, math.NaN()), found(c.last, math.NaN())}
 		r.requireStreak(all)
-		if all[0].Class != verdict.ClassPlateau {
-			t.Errorf("%v, then %s: the plateau beside it is %s", c.before, c.last, all[0].Class)
-		}
-
-		if got := all[1]; got.Class != c.want || !strings.Contains(explain.Reason(got.Verdict), c.why) {
-			t.Errorf("%v, then %s: %s (%s), want %s (%s)", c.before, c.last, got.Class, explain.Reason(got.Verdict),
-				c.want, c.why)
+		why := explain.Reason(all[1].Verdict)
+		if all[0].Class != plateau || all[1].Class != c.want || !strings.Contains(why, c.why) {
+			t.Errorf("%v, then %s: %s and %s (%s), want %s (%s)", c.before, c.last, all[0].Class,
+				all[1].Class, why, c.want, c.why)
 		}
 	}
 }

@@ -2,7 +2,6 @@ package trace
 
 import (
 	"bytes"
-	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -15,11 +14,7 @@ import (
 func TestResult(t *testing.T) {
 	t.Run("nothing accumulated", testNothingAccumulated)
 	t.Run("breakdown", testBreakdown)
-	t.Run("other kinds", testOtherKinds)
-	t.Run("no source heap", testNoHeap)
-	t.Run("tree", testTree)
-	t.Run("advice", testAdvice)
-	t.Run("no breakdown", testNoBreakdown)
+	t.Run("parts of the breakdown", testParts)
 }
 
 func testNothingAccumulated(t *testing.T) {
@@ -61,17 +56,16 @@ func breakdownSummary() *summary.Summary {
 	return &summary.Summary{
 		Process: summary.Process{PID: 42},
 		Breakdown: []summary.BreakdownRow{
-			breakdownRow(42, growth.KindHeap, 100, 300, 3), breakdownRow(42, growth.KindHeap, 0,
-				200, 4), breakdownRow(42, growth.KindRetained, 10, 41, 4),
-			breakdownRow(42, growth.KindPython, 5, 25, 0), breakdownRow(42, growth.KindFile, 90, 80,
-				0), breakdownRow(42, growth.KindStack, 1, 6, 0),
+			breakdownRow(42, growth.KindHeap, 100, 300, 3), breakdownRow(42, growth.KindHeap, 0, 200, 4),
+			breakdownRow(42, growth.KindRetained, 10, 41, 4), breakdownRow(42, growth.KindPython, 5, 25, 0),
+			breakdownRow(42, growth.KindFile, 90, 80, 0), breakdownRow(42, growth.KindStack, 1, 6, 0),
 			breakdownRow(42, growth.KindMmap, 0, 4, 0), breakdownRow(42, growth.KindJIT, 0, 2, 0),
 			breakdownRow(42, growth.KindShmem, 7, 8, 0),
 			breakdownRow(42, growth.KindBeforeTracing, 500, 500, 0),
 			breakdownRow(42, growth.KindUnexplained, 1, 0.5, 0),
 			breakdownRow(42, growth.KindSwapped, 0, 700, 0),
-			breakdownRow(0, growth.KindHeap, 100, 900, 0), breakdownRow(0, growth.KindUnexplained,
-				0, 1, 0),
+			breakdownRow(0, growth.KindHeap, 100, 900, 0),
+			breakdownRow(0, growth.KindUnexplained, 0, 1, 0),
 		},
 		Residents: []summary.Resident{{
 			Process: 42, HeapTraced: true, Threads: &threads, Arenas: 12,
@@ -123,73 +117,51 @@ func testBreakdown(t *testing.T) {
 	}
 }
 
-func testOtherKinds(t *testing.T) {
-	s := breakdownSummary()
-	s.Breakdown = append(s.Breakdown[:8:8], s.Breakdown[10])
-	if text := breakdownText(t, s); strings.Contains(text, "other kinds") {
-		t.Errorf("printed:\n%s", text)
+func testParts(t *testing.T) {
+	const tree = "\nIts tree, with 1 other process, shared pages once (+801 MiB):\n"
+	with := func(others ...summary.Resident) func(*summary.Summary) {
+		return func(s *summary.Summary) { s.Residents = append(s.Residents, others...) }
 	}
-
-	s.Breakdown = append(s.Breakdown, breakdownRow(42, growth.KindShmem, 0, 1, 0))
-	if text := breakdownText(t, s); !strings.Contains(text, "2 other kinds") {
-		t.Errorf("printed:\n%s", text)
+	kinds := func(more ...summary.BreakdownRow) func(*summary.Summary) {
+		return func(s *summary.Summary) { s.Breakdown = append(s.Breakdown[:8:8], more...) }
 	}
-}
+	shmem, unexplained := growth.KindShmem, growth.KindUnexplained
 
-func testNoHeap(t *testing.T) {
-	s := breakdownSummary()
-	if text := breakdownText(t, s); strings.Contains(text, "are unknown") {
-		t.Errorf("the heap was traced:\n%s", text)
-	}
-	s.Residents[0].HeapTraced = false
-	mustSay(t, "the breakdown", breakdownText(t, s), "source heap was not attached to PID 42.")
-}
-
-func testTree(t *testing.T) {
-	s := breakdownSummary()
-	if text := breakdownText(t, s); strings.Contains(text, "tree") {
-		t.Errorf("one process alone:\n%s", text)
-	}
-
-	s.Residents = append(s.Residents, summary.Resident{Process: 43, StartBytes: bytesAt(9)},
-		summary.Resident{Process: 44, EndBytes: bytesAt(0)})
-	if text := breakdownText(t, s); strings.Contains(text, "tree") {
-		t.Errorf("others that hold nothing at the end:\n%s", text)
-	}
-
-	s.Residents = append(s.Residents, summary.Resident{Process: 45, EndBytes: bytesAt(8)})
-	if text := breakdownText(t, s); strings.Contains(text, "tree") {
-		t.Errorf("another that holds next to nothing:\n%s", text)
-	}
-
-	s.Residents[len(s.Residents)-1].EndBytes = bytesAt(80)
-	text := breakdownText(t, s)
-	mustSay(t, "the breakdown", text,
-		"\nIts tree, with 1 other process, shared pages once (+801 MiB):\n")
-	if !regexp.MustCompile(
-		`\+800 MiB +900 MiB +heap.*\n.*unexplained\n +\+801 MiB +901 MiB +all\n$`).MatchString(
-		text) {
-		t.Errorf("printed:\n%s", text)
-	}
-}
-
-func testAdvice(t *testing.T) {
-	s := breakdownSummary()
-	s.Advice = []summary.Advice{
-		{Process: 42, Text: "trim"},
-		{Process: 43, Text: "trim too"},
-		{Text: "spawn"},
-	}
-
-	if text := breakdownText(t, s); !strings.HasSuffix(text,
-		"\n\nadvice: trim\nadvice: PID 43: trim too\nadvice: spawn\n") {
-		t.Errorf("printed:\n%s", text)
-	}
-}
-
-func testNoBreakdown(t *testing.T) {
-	if text := breakdownText(t, &summary.Summary{Process: summary.Process{PID: 42}}); text != "" {
-		t.Errorf("printed:\n%s", text)
+	for name, c := range map[string]struct {
+		edit      func(*summary.Summary)
+		says, not string
+	}{
+		"as many kinds as lines": {kinds(breakdownRow(42, unexplained, 1, 1, 0)), "", "other kinds"},
+		"two kinds more": {
+			kinds(breakdownRow(42, shmem, 7, 8, 0), breakdownRow(42, unexplained, 1, 1, 0),
+				breakdownRow(42, growth.KindJIT, 0, 1, 0)),
+			"2 other kinds", "",
+		},
+		"source heap": {with(), "", "are unknown"},
+		"no source heap": {
+			func(s *summary.Summary) { s.Residents[0].HeapTraced = false },
+			"source heap was not attached to PID 42.", "",
+		},
+		"one process": {with(), "", "tree"},
+		"others that hold next to nothing": {
+			with(summary.Resident{Process: 43, StartBytes: bytesAt(9)},
+				summary.Resident{Process: 45, EndBytes: bytesAt(8)}), "", "tree",
+		},
+		"another": {with(summary.Resident{Process: 45, EndBytes: bytesAt(80)}), tree, ""},
+		"advice": {
+			func(s *summary.Summary) {
+				s.Advice = []summary.Advice{{Process: 42, Text: "trim"}, {Process: 43, Text: "trim too"}}
+			},
+			"\n\nadvice: trim\nadvice: PID 43: trim too\n", "",
+		},
+		"no breakdown": {func(s *summary.Summary) { s.Breakdown = nil }, "", "\n"},
+	} {
+		s := breakdownSummary()
+		c.edit(s)
+		text := breakdownText(t, s)
+		if !strings.Contains(text, c.says) || c.not != "" && strings.Contains(text, c.not) {
+			t.Errorf("%s: want %q, not %q:\n%s", name, c.says, c.not, text)
+		}
 	}
 }
 
@@ -214,39 +186,30 @@ func TestScannedPair(t *testing.T) {
 	}} // before, another program
 
 	nothing := &growth.Snapshot{}
-	for name, c := range map[string]struct {
-		SnapshotPair SnapshotPair
-		from, to     int
-	}{
-		"both were": {
-			SnapshotPair{r.snapshots[3].Snapshot, r.snapshots[4].Snapshot},
-			3, 4,
-		},
-		"before the first": {SnapshotPair{nothing, r.snapshots[4].Snapshot}, 2, 4},
-		"of another process": {
-			SnapshotPair{r.snapshots[1].Snapshot, r.snapshots[4].Snapshot},
-			2, 4,
-		},
-		"after its death": {SnapshotPair{r.snapshots[3].Snapshot, nothing}, 3, 4},
-		"neither":         {SnapshotPair{nothing, nothing}, 2, 4},
-		"while another lives on": {
-			SnapshotPair{r.snapshots[2].Snapshot, r.snapshots[5].Snapshot},
-			2, 4,
-		},
-		"one snapshot is no span": {
-			SnapshotPair{r.snapshots[2].Snapshot, r.snapshots[2].Snapshot},
-			2, 2,
-		},
+	number := func(i int) *growth.Snapshot {
+		if i < 0 {
+			return nothing
+		}
+		return r.snapshots[i].Snapshot
+	}
+
+	for name, c := range map[string]struct{ start, end, wantStart, wantEnd int }{
+		"both were":               {3, 4, 3, 4},
+		"before the first":        {-1, 4, 2, 4},
+		"of another process":      {1, 4, 2, 4},
+		"after its death":         {3, -1, 3, 4},
+		"neither":                 {-1, -1, 2, 4},
+		"while another lives on":  {2, 5, 2, 4},
+		"one snapshot is no span": {2, 2, 2, 2},
 	} {
-		got := r.ScannedPair(track, c.SnapshotPair)
-		if got.Start.Elapsed != time.Duration(c.from)*time.Second ||
-			got.End.Elapsed != time.Duration(c.to)*time.Second {
-			t.Errorf("%s: from %s to %s, want %d s to %d s", name, got.Start.Elapsed,
-				got.End.Elapsed, c.from, c.to)
+		got := r.ScannedPair(track, SnapshotPair{number(c.start), number(c.end)})
+		if want := (SnapshotPair{number(c.wantStart), number(c.wantEnd)}); got != want {
+			t.Errorf("%s: from %s to %s", name, got.Start.Elapsed, got.End.Elapsed)
 		}
 	}
 
-	if got := r.ScannedPair(&growth.ProcessHistory{}, SnapshotPair{nothing, nothing}); got != (SnapshotPair{nothing, nothing}) {
+	none := SnapshotPair{nothing, nothing}
+	if got := r.ScannedPair(&growth.ProcessHistory{}, none); got != none {
 		t.Errorf("of no process: %+v", got)
 	}
 }

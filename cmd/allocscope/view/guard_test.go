@@ -19,24 +19,33 @@ func TestGuard(t *testing.T) {
 	t.Run("slow readers", testSlowReaders)
 }
 
-// asked asks the guard of an address for a page under a host, and returns the status.
-func asked(t *testing.T, at, given, method, host string) *httptest.ResponseRecorder {
+var thePage = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+	_, _ = w.Write([]byte("the page"))
+})
+
+// asked asks the guard of an address for a page.
+func asked(t *testing.T, at, given string, request *http.Request) *httptest.ResponseRecorder {
 	t.Helper()
 	address, err := net.ResolveTCPAddr("tcp", at)
 	if err != nil {
 		t.Fatal(err)
 	}
 
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("the page"))
-	})
-
-	request := httptest.NewRequest(method, "http://"+"x/", nil)
-	request.Host = host
 	answer := httptest.NewRecorder()
-	Guard(page, HostsOf(address, given)).ServeHTTP(answer, request)
-
+	Guard(thePage, HostsOf(address, given)).ServeHTTP(answer, request)
 	return answer
+}
+
+// askedLocally asks that of a loopback address, under its name.
+func askedLocally(t *testing.T, request *http.Request) *httptest.ResponseRecorder {
+	t.Helper()
+	return asked(t, "127.0.0.1:1", "127.0.0.1", request)
+}
+
+func requestOf(method, host, query string) *http.Request {
+	request := httptest.NewRequest(method, "http://x/"+query, nil)
+	request.Host = host
+	return request
 }
 
 func testHosts(t *testing.T) {
@@ -71,7 +80,8 @@ func testHosts(t *testing.T) {
 		{"0.0.0.0:8080", "0.0.0.0", "localhost:8080", yes},
 		{"0.0.0.0:8080", "0.0.0.0", "evil.example:8080", no},
 	} {
-		if got := asked(t, test.at, test.given, http.MethodGet, test.host).Code; got != test.want {
+		request := requestOf(http.MethodGet, test.host, "")
+		if got := asked(t, test.at, test.given, request).Code; got != test.want {
 			t.Errorf("at %s (%s), asked for %q: %d, want %d", test.at, test.given, test.host, got,
 				test.want)
 		}
@@ -83,7 +93,7 @@ func testMethods(t *testing.T) {
 		http.MethodGet: 200, http.MethodHead: 200, http.MethodPost: 405, http.MethodDelete: 405,
 		http.MethodPut: 405, http.MethodOptions: 405,
 	} {
-		if got := asked(t, "127.0.0.1:1", "127.0.0.1", method, "localhost").Code; got != want {
+		if got := askedLocally(t, requestOf(method, "localhost", "")).Code; got != want {
 			t.Errorf("%s: %d, want %d", method, got, want)
 		}
 	}
@@ -91,7 +101,7 @@ func testMethods(t *testing.T) {
 
 func testHeaders(t *testing.T) {
 	for _, host := range []string{"localhost", "evil.example"} {
-		header := asked(t, "127.0.0.1:1", "127.0.0.1", http.MethodGet, host).Header()
+		header := askedLocally(t, requestOf(http.MethodGet, host, "")).Header()
 		for name, want := range map[string]string{
 			"X-Content-Type-Options": "nosniff", "X-Frame-Options": "DENY",
 			"Referrer-Policy": "no-referrer", "Cache-Control": "no-store",
@@ -118,15 +128,12 @@ func testOtherSites(t *testing.T) {
 		{"cross-site", "navigate", "iframe", http.StatusForbidden},
 		{"same-site", "cors", "empty", http.StatusForbidden}, // another port of this machine
 	} {
-		request := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+		request := requestOf(http.MethodGet, "localhost", "")
 		request.Header.Set("Sec-Fetch-Site", test.site)
 		request.Header.Set("Sec-Fetch-Mode", test.mode)
 		request.Header.Set("Sec-Fetch-Dest", test.dest)
-		answer := httptest.NewRecorder()
-		made := false
-		page := http.HandlerFunc(func(http.ResponseWriter, *http.Request) { made = true })
-		Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, "")).ServeHTTP(answer,
-			request)
+		answer := askedLocally(t, request)
+		made := answer.Body.String() == "the page"
 		if answer.Code != test.want || made != (test.want == http.StatusOK) {
 			t.Errorf("%+v: status %d, made: %t", test, answer.Code, made)
 		}
@@ -134,19 +141,13 @@ func testOtherSites(t *testing.T) {
 }
 
 func testLongQuery(t *testing.T) {
-	for length, want := range map[int]int{8 << 10: http.StatusOK, 8<<10 +
-		1: http.StatusRequestURITooLong} {
-		request := httptest.NewRequest(http.MethodGet, "http://localhost/?"+
-			strings.Repeat("f", length), nil)
-		answer := httptest.NewRecorder()
-		Guard(http.NotFoundHandler(), HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)},
-			"")).ServeHTTP(answer, request)
-		if want == http.StatusOK {
-			want = http.StatusNotFound // by the page
-		}
-
-		if answer.Code != want {
-			t.Errorf("%d bytes: status %d, want %d", length, answer.Code, want)
+	const most = 8 << 10
+	for length, want := range map[int]int{
+		most: http.StatusOK, most + 1: http.StatusRequestURITooLong,
+	} {
+		request := requestOf(http.MethodGet, "localhost", "?"+strings.Repeat("f", length))
+		if got := askedLocally(t, request).Code; got != want {
+			t.Errorf("%d bytes: status %d, want %d", length, got, want)
 		}
 	}
 }
@@ -165,12 +166,8 @@ func (u unread) Write(data []byte) (int, error) {
 }
 
 func testSlowReaders(t *testing.T) {
-	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
-		_, _ = w.Write([]byte("the page"))
-	})
-
-	guard := Guard(page, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, ""))
-	request := httptest.NewRequest(http.MethodGet, "http://localhost/", nil)
+	guard := Guard(thePage, HostsOf(&net.TCPAddr{IP: net.IPv4(127, 0, 0, 1)}, ""))
+	request := requestOf(http.MethodGet, "localhost", "")
 	asked, taken := make(chan struct{}), make(chan struct{})
 	var readers sync.WaitGroup
 

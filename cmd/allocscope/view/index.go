@@ -15,7 +15,7 @@ import (
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
-	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/growth"
 )
 
 //go:embed index.html
@@ -125,7 +125,7 @@ func traceOf(s *summary.Summary) *traceView {
 	lines := words.VerdictLines(s.Verdict, words.AtLimit)
 	name, sentence := words.SplitHeadline(lines[0])
 	return &traceView{
-		Command: process.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID),
+		Command: growth.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID),
 		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
 		Started: s.Started.Format(time.DateTime), StartedISO: s.Started.Format(time.RFC3339),
 		Class: string(s.Class), Name: name, Sentence: sentence, Lines: lines[1:],

@@ -13,12 +13,12 @@ import (
 	"time"
 
 	exported "github.com/allocscope/allocscope/export/profile"
+	"github.com/allocscope/allocscope/growth"
 
 	"github.com/google/pprof/driver"
 	"github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/folder"
-	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // driverMu guards pprof's driver, which keeps its flags in globals. The handlers that it makes only
@@ -177,7 +177,7 @@ func readable(text string) string {
 	if len(text) > maxNameBytes {
 		text = text[:maxNameBytes] + "..."
 	}
-	return process.Printable(text)
+	return growth.Printable(text)
 }
 
 var quotes = strings.NewReplacer(`"`, `'`, `\`, `/`)

@@ -41,10 +41,7 @@ func named(t *testing.T, dir *folder.Folder, file string) {
 func testAllowed(t *testing.T) {
 	_, dir := trace(t)
 	file := filepath.Join(t.TempDir(), "train.py")
-	if err := os.WriteFile(file, []byte("import torch\nleak = make <it>()\n"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	put(t, file, "import torch\nleak = make <it>()\n")
 	named(t, dir, file)
 	allowed, refused := serve(t, dir, true), serve(t, dir, false)
 	mustGet(t, allowed.URL+"/growth/source?f=leak", "leak = make &lt;it&gt;()")
@@ -77,9 +74,7 @@ func testBlockingFiles(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := os.WriteFile(large, nil, 0o600); err != nil {
-		t.Fatal(err)
-	}
+	put(t, large, "")
 	if err := os.Truncate(large, maxSourceBytes+1); err != nil {
 		t.Fatal(err)
 	}
@@ -111,11 +106,7 @@ func testRelativePaths(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	if err := os.WriteFile(filepath.Join(dir, "train.py"), []byte("import torch\nleak = make()\n"),
-		0o600); err != nil {
-		t.Fatal(err)
-	}
-
+	put(t, filepath.Join(dir, "train.py"), "import torch\nleak = make()\n")
 	t.Chdir(filepath.Join(dir, "a/b"))
 	for _, file := range []string{"train.py", "./train.py", processDirectory + "train.py"} {
 		named(t, traced, file)

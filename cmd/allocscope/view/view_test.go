@@ -148,6 +148,14 @@ func mustGet(t *testing.T, url string, words ...string) string {
 	return body
 }
 
+// put writes a text to a file.
+func put(t *testing.T, path, text string) {
+	t.Helper()
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}
+
 func mustSay(t *testing.T, where, text string, words ...string) {
 	t.Helper()
 	for _, word := range words {
@@ -192,21 +200,14 @@ func testNoSummary(t *testing.T) {
 }
 
 func TestServedReport(t *testing.T) {
-	_, dir := trace(t)
+	path, dir := trace(t)
 	server := serve(t, dir, true)
 	if status, body, _ := get(t, server.URL+"/report"); status != http.StatusNotFound {
 		t.Errorf("without a report: status %d: %s", status, body)
 	}
 
 	const report = "<!doctype html><p>the report"
-	err := dir.WriteFile(folder.ReportFile, func(w io.Writer) error {
-		_, err := io.WriteString(w, report)
-		return err
-	})
-	if err != nil {
-		t.Fatal(err)
-	}
-
+	put(t, filepath.Join(path, folder.ReportFile), report)
 	status, body, header := get(t, server.URL+"/report")
 	if status != http.StatusOK || body != report ||
 		header.Get("Content-Type") != "text/html; charset=utf-8" {
@@ -227,13 +228,8 @@ func testSettings(t *testing.T) {
 				if err := os.MkdirAll(filepath.Join(dir, "pprof"), 0o700); err != nil {
 					t.Fatal(err)
 				}
-
-				settings := filepath.Join(dir, "pprof", "settings.json")
-				if err := os.WriteFile(settings,
-					[]byte(`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`),
-					0o600); err != nil {
-					t.Fatal(err)
-				}
+				put(t, filepath.Join(dir, "pprof", "settings.json"),
+					`{"configs": [{"name": "somebodys-own", "call_tree": true}]}`)
 			}
 
 			unset(t, "XDG_CONFIG_HOME")
@@ -343,23 +339,18 @@ func testNumbers(t *testing.T) {
 	server := serve(t, dir, true)
 	file := func(name string) string { return filepath.Join(path, name) }
 
+	growth, warmup, plateau := file(folder.GrowthFile), file(folder.WarmupFile), file(folder.PlateauFile)
+	base := "-diff_base=" + warmup
 	for page, arguments := range map[string][]string{
-		"/growth/top":  {file("growth.pb.gz")},
-		"/warmup/top":  {file("warmup.pb.gz")},
-		"/plateau/top": {file("plateau.pb.gz")},
-		"/diff/top": {
-			"-diff_base=" + file("warmup.pb.gz"),
-			file("plateau.pb.gz"),
-		},
-		"/snapshots/7/top":            {file("snapshots/007.pb.gz")},
-		"/plateau/top?si=alloc_space": {"-sample_index=alloc_space", file("plateau.pb.gz")},
-		"/plateau/top?f=both&g=lines": {"-focus=both", "-lines", file("plateau.pb.gz")},
-		"/diff/top?si=inuse_objects": {"-sample_index=inuse_objects", "-diff_base=" +
-			file("warmup.pb.gz"), file("plateau.pb.gz")},
-		"/growth/top?tf=kind:heap&sf=_b": {
-			"-tagfocus=kind:heap", "-show_from=_b",
-			file("growth.pb.gz"),
-		},
+		"/growth/top":                    {growth},
+		"/warmup/top":                    {warmup},
+		"/plateau/top":                   {plateau},
+		"/diff/top":                      {base, plateau},
+		"/snapshots/7/top":               {file(folder.SnapshotFile(7))},
+		"/plateau/top?si=alloc_space":    {"-sample_index=alloc_space", plateau},
+		"/plateau/top?f=both&g=lines":    {"-focus=both", "-lines", plateau},
+		"/diff/top?si=inuse_objects":     {"-sample_index=inuse_objects", base, plateau},
+		"/growth/top?tf=kind:heap&sf=_b": {"-tagfocus=kind:heap", "-show_from=_b", growth},
 	} {
 		got, want := pageTop(t, server.URL+page), pprofTop(t, arguments...)
 		if len(want) == 0 || !slices.Equal(got, want) {

@@ -49,29 +49,6 @@ func (p *Page) Click(selector string) error {
 	return p.ClickAt(box.At(0.5, 0.5))
 }
 
-// Drag presses the left button at a point and releases it at another.
-func (p *Page) Drag(from, to Point) error {
-	const parts = 8
-	button := func(kind input.MouseType, at Point) chromedp.Action {
-		return input.DispatchMouseEvent(kind, at.X,
-			at.Y).WithButton(input.Left).WithButtons(1).WithClickCount(1)
-	}
-	actions := []chromedp.Action{
-		input.DispatchMouseEvent(input.MouseMoved, from.X, from.Y),
-		button(input.MousePressed, from),
-	}
-	for i := range parts {
-		part := float64(i+1) / parts
-		actions = append(actions,
-			button(input.MouseMoved, Point{
-				from.X + part*(to.X-from.X), from.Y + part*(to.Y-from.Y),
-			}))
-	}
-
-	return p.act(fmt.Sprintf("drag from %v to %v", from, to),
-		append(actions, button(input.MouseReleased, to))...)
-}
-
 // Press presses keys one after another: text, or characters of package kb.
 func (p *Page) Press(keys string) error {
 	return p.act(fmt.Sprintf("press %q", keys), chromedp.KeyEvent(keys))

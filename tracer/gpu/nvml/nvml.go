@@ -18,6 +18,8 @@ import (
 	"unsafe"
 
 	"github.com/NVIDIA/go-nvml/pkg/nvml"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // defaultLibrary is the name by which the dynamic linker finds NVML.
@@ -41,7 +43,7 @@ func loadSharedObject(path string) (*sharedObject, error) {
 		if strings.Contains(text, "cannot open shared object file: No such file") {
 			return nil, ErrNoLibrary
 		}
-		return nil, fmt.Errorf("%w: %s", ErrLibrary, printable(text, 2*maxNameBytes))
+		return nil, fmt.Errorf("%w: %s", ErrLibrary, growth.Truncate(growth.Printable(text), 2*maxNameBytes))
 	}
 
 	C.bind_nvml(handle)
@@ -93,7 +95,7 @@ func (l *library) load() error {
 	}
 	if loaded.path != l.path {
 		return fmt.Errorf("%w: %s is loaded already", ErrLibrary,
-			printable(loaded.path, maxNameBytes))
+			growth.Truncate(growth.Printable(loaded.path), maxNameBytes))
 	}
 
 	object, known := loaded.object, make(map[string]bool)

@@ -7,7 +7,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"unicode"
 
 	"github.com/allocscope/allocscope/growth"
 )
@@ -41,7 +40,7 @@ func (r *reader) start() (err error) {
 
 	r.version = "unknown"
 	if version, err := r.driver.version(); err == nil && version != "" {
-		r.version = printable(version, maxNameBytes)
+		r.version = growth.Truncate(growth.Printable(version), maxNameBytes)
 	}
 	return nil
 }
@@ -89,7 +88,7 @@ func (r *reader) failed(err error) Reading {
 // panicError is the error for a panic of go-nvml, which trusts the driver's answers.
 func panicError(panicked any) error {
 	return fmt.Errorf("the driver's answer makes no sense: %s",
-		printable(fmt.Sprint(panicked), maxNameBytes))
+		growth.Truncate(growth.Printable(fmt.Sprint(panicked)), maxNameBytes))
 }
 
 // readGPUs reads every GPU. An error means that none can be read.
@@ -188,7 +187,7 @@ func readText(read func() (string, error), last string) string {
 	if err != nil {
 		return last
 	}
-	return printable(text, maxNameBytes)
+	return growth.Truncate(growth.Printable(text), maxNameBytes)
 }
 
 // lastOfDevice returns a device of the last reading; the zero value: it was not in it.
@@ -347,22 +346,6 @@ func (m *missingParts) String() string {
 		texts = append(slices.Clip(texts), "and more")
 	}
 	return strings.Join(texts, "; ")
-}
-
-// printable returns a driver's text up to limit bytes, each unprintable character replaced by a
-// question mark.
-func printable(text string, limit int) string {
-	var b strings.Builder
-	for _, r := range text {
-		if !unicode.IsPrint(r) || r == unicode.ReplacementChar {
-			r = '?'
-		}
-		if b.Len()+len(string(r)) > limit {
-			break
-		}
-		b.WriteRune(r)
-	}
-	return b.String()
 }
 
 // deviceName names a device in a Reason.

@@ -22,7 +22,6 @@ type load struct {
 	blocks, blockBytes float64 // events of GPU blocks, and the bytes of each
 }
 
-// constant is a load that never changes.
 func constant(l load) func(float64) load { return func(float64) load { return l } }
 
 // trainer is bound by dispatching small operations: half a million calls a second, steps of 9 ms.
@@ -33,13 +32,11 @@ func trainer() load {
 	}
 }
 
-// caller does nothing but so many calls a second.
 func caller(calls float64) load { return load{cores: 1, isBound: true, calls: calls} }
 
 // storm of malloc and free on eight threads.
 func storm() load { return load{cores: 8, isBound: true, calls: 200e6, bytes: 6e9} }
 
-// sleeper hardly runs.
 func sleeper() load { return load{cores: 0.002, calls: 50_000, bytes: 10e6, faults: 10_000} }
 
 // stormBetween is calm but for a storm from one second to another.
@@ -113,7 +110,6 @@ func simulate(o Options, l func(at float64) load) *simulation {
 	}
 }
 
-// run simulates so many seconds more.
 func (s *simulation) run(t *testing.T, seconds float64) *simulation {
 	t.Helper()
 	due := s.now
@@ -264,7 +260,6 @@ func (s *simulation) mustHaveBursts(t *testing.T, from, to float64) {
 	}
 }
 
-// mustBeIn asserts the mode.
 func (s *simulation) mustBeIn(t *testing.T, mode Mode) {
 	t.Helper()
 	if got := s.controller.Mode(); got != mode {
@@ -289,12 +284,10 @@ func (s *simulation) openShare(from, to float64) float64 {
 	return n * tick / (to - from)
 }
 
-// openingsSince are the times at which heap probes opened after so many seconds.
 func (s *simulation) openingsSince(from float64) []float64 {
 	return slices.DeleteFunc(slices.Clone(s.openings), func(at float64) bool { return at < from })
 }
 
-// spacings of the bursts since so many seconds, in seconds.
 func (s *simulation) spacings(from float64) []float64 {
 	var spacings []float64
 	openings := s.openingsSince(from)
@@ -304,14 +297,12 @@ func (s *simulation) spacings(from float64) []float64 {
 	return spacings
 }
 
-// changesBetween are the changes in these seconds.
 func (s *simulation) changesBetween(from, to float64) []Change {
 	return slices.DeleteFunc(slices.Clone(s.changes), func(c Change) bool {
 		return c.At.Seconds() < from || c.At.Seconds() >= to
 	})
 }
 
-// changesFor are the changes for these reasons.
 func (s *simulation) changesFor(reasons ...growth.OverheadReason) []Change {
 	return slices.DeleteFunc(slices.Clone(s.changes), func(c Change) bool {
 		return !slices.Contains(reasons, c.Reason)

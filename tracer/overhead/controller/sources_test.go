@@ -133,7 +133,6 @@ func TestInterval(t *testing.T) {
 	})
 }
 
-// onGPU are options for a program with GPU blocks.
 func onGPU(seed uint64) Options {
 	o := all(seed)
 	o.Blocks = true

@@ -1,7 +1,6 @@
 package pages
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"testing"
 )
@@ -129,22 +128,5 @@ func TestPrefixSums(t *testing.T) {
 				t.Fatalf("%d runs from %d to %d: %+v, want %+v", len(runs), from, to, got, want)
 			}
 		}
-	}
-}
-
-// BenchmarkPrefixSums shows that the sum of a long range does not cost more for many runs.
-func BenchmarkPrefixSums(b *testing.B) {
-	for _, count := range []int{100, 1_000_000} {
-		runs := make(Runs, count)
-		for i := range runs {
-			runs[i] = Run{Span: Span{uint64(2 * i), uint64(2*i + 1)}}
-		}
-		sums := runs.PrefixSums()
-
-		b.Run(fmt.Sprint(count), func(b *testing.B) {
-			for b.Loop() {
-				sums.BytesIn(1, uint64(2*count-1))
-			}
-		})
 	}
 }

@@ -32,17 +32,14 @@ func (m *forgery) Peek(addresses []uint64, size int) [][]byte {
 }
 
 // endlessChunks is memory in which every page begins as an mmapped chunk does.
-type endlessChunks struct {
-	size  uint64
-	peeks int
-}
+type endlessChunks struct{ peeks int }
 
 func (m *endlessChunks) Resident(uint64) bool { return true }
 
 func (m *endlessChunks) Peek(addresses []uint64, size int) [][]byte {
 	m.peeks += len(addresses)
 	content := make([]byte, size)
-	binary.LittleEndian.PutUint64(content[8:], m.size|isMmapped)
+	binary.LittleEndian.PutUint64(content[8:], pageSize|isMmapped)
 	return slices.Repeat([][]byte{content}, len(addresses))
 }
 
@@ -257,7 +254,7 @@ func TestThreadStacks(t *testing.T) {
 }
 
 func TestMaxPeeks(t *testing.T) {
-	m := &endlessChunks{size: pageSize}
+	m := &endlessChunks{}
 	regions := Classify([]process.Mapping{anonymous(somewhere, somewhere+16<<40)}, nil, m)
 	if m.peeks > maxPeeks || len(regions) > maxPeeks+1 {
 		t.Errorf("%d headers read for %d regions", m.peeks, len(regions))

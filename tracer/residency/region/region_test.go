@@ -28,8 +28,6 @@ type target struct {
 	t       testing.TB
 	pagemap *os.File
 	entries map[uint64][]byte // of the page map, by the first page of entriesPerRead
-	peeks   int
-	calls   int
 }
 
 const entriesPerRead = 512
@@ -62,8 +60,6 @@ func (g *target) Resident(address uint64) bool {
 }
 
 func (g *target) Peek(addresses []uint64, size int) [][]byte {
-	g.calls++
-	g.peeks += len(addresses)
 	for _, address := range addresses {
 		if !g.Resident(address) || address%pageSize+uint64(size) > pageSize {
 			g.t.Fatalf("read of %d bytes at %#x, not resident or not within a page", size, address)
@@ -347,58 +343,4 @@ func TestPymallocArenas(t *testing.T) {
 			}
 		})
 	}
-}
-
-const trainer = `
-import sys, torch
-model = torch.nn.Sequential(*[torch.nn.Linear(2048, 2048) for _ in range(8)])
-optimizer = torch.optim.AdamW(model.parameters())
-for _ in range(2):
-    model(torch.randn(64, 2048)).sum().backward()
-    optimizer.step()
-kept = [torch.randn(300_000) for _ in range(100)]
-kept += [[object() for _ in range(1000)] for _ in range(1000)]
-print("ready", flush=True)
-sys.stdin.readline()
-`
-
-// BenchmarkClassify measures a process that trains, and memory all of which is resident, full of
-// headers that lead nowhere, and read at no cost: in many mappings, and much of it in one.
-func BenchmarkClassify(b *testing.B) {
-	b.Run("torch", func(b *testing.B) {
-		running := tracertest.Start(b, "/usr/bin/python3", "-c", trainer)
-		running.Await("ready")
-		target := openTarget(b, running.PID())
-		maps := target.maps()
-		Classify(maps, nil, target)
-
-		target.peeks, target.calls = 0, 0
-		for b.Loop() {
-			Classify(maps, nil, target)
-		}
-		b.ReportMetric(float64(target.peeks)/float64(b.N), "peeks/op")
-		b.ReportMetric(float64(target.calls)/float64(b.N), "reads/op")
-	})
-
-	for name, maps := range map[string][]process.Mapping{
-		"60000 mappings": separateMappings(60_000, 1<<20),
-		"50 GB":          separateMappings(1, 50<<30),
-	} {
-		b.Run(name, func(b *testing.B) {
-			memory := &endlessChunks{size: 1 << 20}
-			for b.Loop() {
-				Classify(maps, nil, memory)
-			}
-			b.ReportMetric(float64(memory.peeks)/float64(b.N), "peeks/op")
-		})
-	}
-}
-
-// separateMappings are anonymous mappings with gaps between them.
-func separateMappings(count, size uint64) (maps []process.Mapping) {
-	for i := range count {
-		start := 1<<40 + 2*i*size
-		maps = append(maps, anonymous(start, start+size))
-	}
-	return maps
 }

@@ -1,7 +1,7 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import type { TimelineData } from "../src/data";
-import { firstNotBelow, interpolate, isSparse, nearest, slopePoints, stepAxis, timeAxis } from "../src/timeline/axis";
+import { firstNotBelow, interpolate, isSparse, nearest, slopePoints, stepAxis } from "../src/timeline/axis";
 
 const data = (time_s: number[], steps?: (number | null)[]): TimelineData => ({
 	time_s,
@@ -22,19 +22,11 @@ test("the step axis has the rows whose step is known, and moments lie between th
 	assert.deepEqual([0, 1, 2, 2.5, 3, 3.5, 9].map(axis.at), [10, 10, 20, 25, 30, 30, 30]);
 });
 
-test("without two steps there is no step axis", () => {
+test("without two steps there is no step axis, and steps beyond the rows are left out", () => {
 	for (const steps of [undefined, [], [null, null], [null, 5], [5, 5]]) {
 		assert.equal(stepAxis(data([0, 1], steps)), undefined);
 	}
-});
-
-test("steps beyond the rows are left out", () => {
 	assert.deepEqual(stepAxis(data([0, 1], [1, 2, 3, 4]))?.x, [1, 2]);
-});
-
-test("the time axis is the time", () => {
-	const axis = timeAxis(data([0, 2, 4]));
-	assert.deepEqual([axis.x, axis.rows, axis.at(3)], [[0, 2, 4], [0, 1, 2], 3]);
 });
 
 test("the first that is not below is found as by looking at all", () => {

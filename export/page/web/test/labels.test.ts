@@ -16,11 +16,8 @@ function overlaps(lines: { length: number }[], places: (Place | undefined)[]): n
 	return n;
 }
 
-test("a text stands at the left of its line, at the bottom", () => {
+test("a text stands at the bottom left of its line, at the left end of the room at the right", () => {
 	assert.deepEqual(placeLabels([{ x: 100, length: 50 }], room), [{ left: 90, from: 0 }]);
-});
-
-test("at the left end of the room a text stands at the right of its line", () => {
 	assert.deepEqual(placeLabels([{ x: 4, length: 50 }], room), [{ left: 4, from: 0 }]);
 });
 

@@ -85,7 +85,10 @@ func TestMonitorLateReading(t *testing.T) {
 			r.GPUs[0].UUID != "GPU-a" {
 			t.Fatalf("%+v", r)
 		}
-		if known := r.GPUs[0].Used != growth.Unknown; known != (n < maxStaleReadings) {
+
+		known := r.GPUs[0].Used != growth.Unknown
+		if known != (n < maxStaleReadings) ||
+			known != strings.Contains(r.Reason, "figures of the reading before") {
 			t.Errorf("reading %d: %+v", n, r)
 		}
 	}
@@ -115,5 +118,21 @@ func TestMonitorClose(t *testing.T) {
 	}
 	if r := m.Read(); d.stops != 1 || r.Reason == "" {
 		t.Errorf("%d stops, %+v", d.stops, r)
+	}
+}
+
+func TestMonitorCloseWhileDriverHangs(t *testing.T) {
+	t.Parallel()
+	g := gate{open: make(chan struct{})}
+	defer close(g.open)
+	m, err := open(&fakeDriver{onCount: g.enter}, longTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	m.timeout = time.Millisecond
+	m.Read()
+	if err := m.Close(); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("%v, want an error for a driver that hangs", err)
 	}
 }

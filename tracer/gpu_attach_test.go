@@ -21,7 +21,6 @@ func TestGPUAttach(t *testing.T) {
 	t.Run("memory allocated before tracing started does not count",
 		testGPUAttachMemoryAllocatedTracing)
 	t.Run("child's memory is not its parent's", testGPUAttachChildMemoryParent)
-	t.Run("old driver's missing functions are named", testGPUAttachOldDriverMissing)
 	t.Run("damaged driver is named", testGPUAttachDamagedDriverNamed)
 	t.Run("exited program keeps its rows", testGPUAttachExitedProgramKeeps)
 	t.Run("execution leaves nothing in the kernel", testGPUAttachExecutionLeavesNothing)
@@ -119,28 +118,6 @@ func testGPUAttachChildMemoryParent(t *testing.T) {
 	expected.add(gpuAPINamed("malloc"), -4, 0)
 	expected.add(gpuAPINamed("managed"), 2, 2)
 	mustHoldExpected(t, g, s, "what the parent did", expected)
-	mustLoseNothing(t, s)
-}
-
-func testGPUAttachOldDriverMissing(t *testing.T) {
-	t.Parallel()
-	g := startCUDA(t, libcuda(t, "-DOLD"))
-	s := open(t, tracer.Options{PID: g.PID(), Interval: 1})
-
-	said := sourceOf(t, s, "cuda")
-	if !said.Attached || said.Reason != "" || strings.Count(strings.Join(said.Details, " "),
-		"is not in this driver") != 11 {
-		t.Errorf("%+v", said)
-	}
-
-	expected := newExpectation()
-	for _, name := range []string{"malloc", "pitch", "managed", "hostalloc", "allochost", "register"} {
-		a := gpuAPINamed(name)
-		g.do(fmt.Sprintf("hold %s 5 %d", a.name, a.size), fmt.Sprintf("free %s 2", a.name))
-		expected.add(a, 3, 5)
-	}
-
-	mustHoldExpected(t, g, s, "an old driver", expected)
 	mustLoseNothing(t, s)
 }
 

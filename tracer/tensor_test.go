@@ -7,7 +7,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/probe"
@@ -259,27 +258,14 @@ func testTensorsGapProbingMakes(t *testing.T) {
 
 	h.do("keep 10 1000")
 	mustHoldTensors(t, s, h)
-	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil { // it is open
-		t.Fatal(err)
+	tensors := tracer.Targets(s)[0].Tensors
+	if err := tensors.Close(); err != nil || len(tensorLinks(s)) > 0 {
+		t.Errorf("%v, %d links are left", err, len(tensorLinks(s)))
 	}
 
-	mustHoldTensors(t, s, h)
-	for range 2 {
-		if err := tracer.Targets(s)[0].Tensors.Close(); err != nil {
-			t.Fatal(err)
-		}
-		if links := tensorLinks(s); len(links) > 0 {
-			t.Errorf("%d links are left", len(links))
-		}
-
-		mustNotKnowTensors(t, s)
-	}
-	before := counted(t, s, bpf.CountTensorEntries)
+	mustNotKnowTensors(t, s)
 	h.do("keep 10 1000")
-	if after := counted(t, s, bpf.CountTensorEntries); after != before {
-		t.Errorf("%d calls were seen by closed probes", after-before)
-	}
-	if err := tracer.Targets(s)[0].Tensors.Open(); err != nil {
+	if err := tensors.Open(); err != nil {
 		t.Fatal(err)
 	}
 
@@ -378,15 +364,5 @@ func testTensorsFunctionsLibrariesAny(t *testing.T) {
 	if said := sourceOf(t, s, "tensor"); !said.Attached || said.Reason != "" ||
 		len(said.Details) != 8+2 {
 		t.Errorf("%+v", said)
-	}
-
-	_, losses, err := s.Counters()
-	for _, l := range losses {
-		if l.Kind != tracer.LossTruncatedStacks { // as they are in code that has just been loaded
-			t.Errorf("lost: %d %s", l.Count, l.Reason)
-		}
-	}
-	if err != nil {
-		t.Error(err)
 	}
 }

@@ -4,7 +4,6 @@ package nvml
 
 import (
 	"debug/elf"
-	"errors"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -33,24 +32,18 @@ func TestLibraryRead(t *testing.T) {
 		want    []GPU
 	}{
 		{
-			name: "several GPUs",
+			name: "several GPUs, and a process in several lists",
 			answers: []string{
-				"count 3", "memory.0 1 9", "memory.1 2 9", "memory.2 3 9",
-				"compute.0 7:1", "compute.2 7:2 8:1",
+				"count 4", "memory.0 50 90", "memory.1 2 9", "memory.2 3 9", "handle.3 16",
+				"compute.0 7:10 8:5", "graphics.0 7:10 3:2", "mps.0 8:5 9:1", "compute.2 7:2 8:1",
 			},
+			reason: "GPU 3: " + errReset.Error(),
 			want: []GPU{
-				gpu(0, 1, 9, []Process{{7, 1}}),
+				gpu(0, 50, 90, []Process{{3, 2}, {7, 10}, {8, 5}, {9, 1}}),
 				gpu(1, 2, 9, []Process{}),
 				gpu(2, 3, 9, []Process{{7, 2}, {8, 1}}),
+				GPU{Index: 3, Instance: wholeGPU}.withoutFigures(),
 			},
-		},
-		{
-			name: "process in several lists",
-			answers: []string{
-				"count 1", "memory.0 50 90",
-				"compute.0 7:10 8:5", "graphics.0 7:10 3:2", "mps.0 8:5 9:1",
-			},
-			want: []GPU{gpu(0, 50, 90, []Process{{3, 2}, {7, 10}, {8, 5}, {9, 1}})},
 		},
 		{
 			name: "GPU in MIG mode",
@@ -166,26 +159,6 @@ func TestMemoryFirstVersion(t *testing.T) {
 
 	if used, total, err := d.memory(); used != 6 || total != 10 || err != nil {
 		t.Errorf("%d of %d, %v", used, total, err)
-	}
-}
-
-func TestResultError(t *testing.T) {
-	t.Parallel()
-	for result, want := range map[nvml.Return]error{
-		nvml.SUCCESS:             nil,
-		nvml.ERROR_UNINITIALIZED: errDriverGone, nvml.ERROR_DRIVER_NOT_LOADED: errDriverGone,
-		nvml.ERROR_LIB_RM_VERSION_MISMATCH: ErrMismatch, nvml.ERROR_LIBRARY_NOT_FOUND: ErrNoLibrary,
-		nvml.ERROR_NO_PERMISSION: ErrNoPermission, nvml.ERROR_NOT_SUPPORTED: errNotSupported,
-		nvml.ERROR_FUNCTION_NOT_FOUND: errNoFunction, nvml.ERROR_NOT_FOUND: errNotFound,
-		nvml.ERROR_GPU_IS_LOST: errLost, nvml.ERROR_RESET_REQUIRED: errReset,
-	} {
-		if got := resultError(result); !errors.Is(got, want) {
-			t.Errorf("%d: %v, want %v", int32(result), got, want)
-		}
-	}
-	if got := resultError(nvml.ERROR_UNKNOWN); got == nil ||
-		got.Error() != "NVML's error 999 (its number in nvml.h)" {
-		t.Errorf("%v", got)
 	}
 }
 

@@ -120,10 +120,7 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks,
 			torch.Allocated-before.Allocated)
 	}
-	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(),
-		tracertest.GPULeakLine(t)); got != kept*kib<<10 {
-		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
-	}
+	g.mustKeep(t, growth.KindCudaBlock, kept*kib<<10)
 
 	g.Do("train 2") // frees blocks that are older than the trace
 	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
@@ -207,12 +204,7 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	const kept, kib = 40, 300
 	g := b.traceFromStart(t, "--no-cache")
 	g.Do("build", "train 1", fmt.Sprintf("keep %d %d", kept, kib))
-	got := heldThrough(snapshot(t, g.s), growth.KindCudaSegment, tracertest.GPUTrainerSource(),
-		tracertest.GPULeakLine(t))
-	if got != kept*kib<<10 {
-		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
-	}
-
+	g.mustKeep(t, growth.KindCudaSegment, kept*kib<<10)
 	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s",
 		outcome(t, "yes, to the byte"))
 }
@@ -323,16 +315,19 @@ func usedOnGPUs(t *testing.T, before, now growth.TreeSample) (bytes int64, by st
 	return bytes, "all GPUs, what they had before taken off"
 }
 
-// heldThrough sums the GPU memory of a kind that a line of a program of testdata has allocated,
-// called or brought about.
-func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
-	for _, h := range snapshot.GPUHoldings {
-		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames,
-			func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
-			bytes += h.InuseBytes
+// mustKeep wants the line that keeps tensors to hold so many bytes of a kind.
+func (g gpuTrace) mustKeep(t *testing.T, kind growth.Kind, want int64) {
+	t.Helper()
+	file, line, got := tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t), int64(0)
+	isKeep := func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }
+	for _, h := range snapshot(t, g.s).GPUHoldings {
+		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames, isKeep) {
+			got += h.InuseBytes
 		}
 	}
-	return bytes
+	if got != want {
+		t.Errorf("keep() holds %d bytes, want %d", got, want)
+	}
 }
 
 // figuresFrom returns the figures of a new snapshot.

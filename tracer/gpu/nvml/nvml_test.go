@@ -3,7 +3,6 @@
 package nvml
 
 import (
-	"debug/elf"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -170,25 +169,10 @@ func TestNVMLSymbols(t *testing.T) {
 		t.Fatal(err)
 	}
 
-	file, err := elf.Open(program)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer file.Close()
-	symbols, err := file.ImportedSymbols()
-	if err != nil || len(symbols) == 0 {
-		t.Fatalf("%v, %v: the test is wrong", symbols, err)
-	}
-	for _, symbol := range symbols {
-		if strings.HasPrefix(symbol.Name, "nvml") {
-			t.Errorf("%s is undefined: go generate ./tracer/gpu", symbol.Name)
-		}
-	}
-
 	command := exec.Command(program, "-test.list", "^"+t.Name()+"$")
 	command.Env = append(os.Environ(), "LD_BIND_NOW=1")
 	if out, err := command.CombinedOutput(); err != nil ||
 		strings.TrimSpace(string(out)) != t.Name() {
-		t.Errorf("with immediate binding: %v: %s", err, out)
+		t.Errorf("with immediate binding: %v: %s (go generate ./tracer/gpu)", err, out)
 	}
 }

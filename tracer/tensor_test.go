@@ -236,11 +236,6 @@ func testTensorsProbesFollowImport(t *testing.T) {
 	s := open(t, tracer.Options{PID: h.PID(), Interval: 1, Sources: []string{"tensor"}})
 
 	mustNotKnowTensors(t, s)
-	if said := sourceOf(t, s, "tensor"); said.Attached ||
-		!strings.Contains(said.Reason, "no library that exports c10::alloc_cpu") {
-		t.Errorf("before the import: %+v", said)
-	}
-
 	h.do("import")
 	awaitTensors(t, s)
 	h.do("age", "keep 300 1234", "churn 10 1234", "forget")

@@ -18,6 +18,7 @@ import (
 // NVML.
 func TestGPUChecks(t *testing.T) {
 	t.Run("checks pass with the stand-ins", testGPUChecksChecksPassStand)
+	t.Run("memory of all GPUs replaces that of the process", testGPUChecksMemoryGPUsReplaces)
 	t.Run("wrong totals are found", testGPUChecksWrongTotalsFound)
 }
 
@@ -349,6 +350,16 @@ func testGPUChecksWrongTotalsFound(t *testing.T) {
 	torch.Reserved++
 	if texts := f.misfitsFromStart(torch); len(texts) != 4 {
 		t.Errorf("of totals that are not torch's these are found: %q", texts)
+	}
+}
+
+func testGPUChecksMemoryGPUsReplaces(t *testing.T) {
+	moment := func(used int64) growth.TreeSample {
+		return growth.TreeSample{GPUs: []growth.GPUSample{{Used: used}, {Index: 1, Used: 7}}}
+	}
+	used, by := usedOnGPUs(t, moment(100), moment(5000))
+	if used != 4900 || !strings.HasPrefix(by, "all GPUs") {
+		t.Errorf("%d by %s, want 4900 by all GPUs", used, by)
 	}
 }
 

@@ -444,12 +444,6 @@ CASE share_memfd(void)
 	truth("breakdown", "shmem", 16 * MIB);
 }
 
-CASE touch_shared(void)
-{
-	touch(shared, 16 * MIB);
-	truth("breakdown", "shmem", 16 * MIB);
-}
-
 CASE share_file(const char *path)
 {
 	int fd = open_file(path, O_RDWR | O_CREAT);
@@ -521,7 +515,6 @@ static const struct {
 	{ "hold_inherited", hold_inherited },
 	{ "write_inherited", write_inherited },
 	{ "share_memfd", share_memfd },
-	{ "touch_shared", touch_shared },
 };
 
 static const struct {

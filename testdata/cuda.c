@@ -26,7 +26,6 @@
  *     overlap SIZE          overlap_here() gets memory of SIZE bytes from malloc(), writes to it, and registers its
  *                           first three quarters and its last three quarters; "overlap" without a size undoes it
  *     totals                "KIND OBJECTS BYTES" for each kind that the library knows, as the library counts
- *     devices               "DEVICE BYTES" of cuMemCreate() as the library counts, for each that has some
  *     fork                  starts a child that has inherited everything; the child prints "child PID", and "done"
  *     child ORDER           the child obeys, and prints "done"; "child fork" is no order
  *     exec PROGRAM          executes another program, without arguments
@@ -595,15 +594,6 @@ static void totals(void)
 		printf("%s %ld %lu\n", kind(i), objects(i), bytes(i));
 }
 
-static void devices(void)
-{
-	unsigned long (*bytes)(int) = stub("stub_device_bytes");
-
-	for (int i = 0; i < 8; i++)
-		if (bytes(i))
-			printf("%d %lu\n", i, bytes(i));
-}
-
 /* ---- orders */
 
 static int orders_of_child; /* where it gets its orders */
@@ -674,8 +664,6 @@ static int obey_word(const char *line)
 		resolve();
 	else if (!strcmp(line, "totals"))
 		totals();
-	else if (!strcmp(line, "devices"))
-		devices();
 	else if (!strcmp(line, "fork"))
 		start_child();
 	else if (!strcmp(line, "overlap"))

@@ -420,7 +420,7 @@ CASE touch_first(void)
 	truth(__func__, "mmap", 32 * MIB);
 }
 
-static char *inherited, *shared;
+static char *inherited;
 
 CASE hold_inherited(void)
 {
@@ -439,8 +439,7 @@ CASE share_memfd(void)
 	int fd = memfd_create("breakdown", 0);
 
 	check(fd >= 0 && !ftruncate(fd, 16 * MIB), "memfd_create");
-	shared = map(16 * MIB, WRITABLE, MAP_SHARED, fd);
-	touch(shared, 16 * MIB);
+	touch(map(16 * MIB, WRITABLE, MAP_SHARED, fd), 16 * MIB);
 	truth("breakdown", "shmem", 16 * MIB);
 }
 

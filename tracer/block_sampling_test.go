@@ -2,7 +2,6 @@ package tracer_test
 
 import (
 	"math"
-	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -163,15 +162,6 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	awaitController(t, s, "blocks are followed no more",
 		func() bool { return blockInterval(t, s) == 0 })
 
-	intervals := make(map[growth.OverheadReason]uint64) // the first of each reason
-	for _, c := range slices.Backward(s.Overhead().Changes) {
-		intervals[c.Reason] = c.Interval
-	}
-	_, closed := intervals[growth.OverheadManyBlocks]
-	if !closed || intervals[growth.OverheadBlockWalks] != 2<<20 {
-		t.Errorf("%+v", s.Overhead().Changes)
-	}
-
 	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Gap != growth.GapBlocks {
 		t.Errorf("%+v", said)
 	}
@@ -182,22 +172,9 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 		return counted(t, s, bpf.CountBlocks) == before
 	})
 
-	taken := snapshot(t, s)
-	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} ||
-		taken.GPUMemory[0].BlocksProbed {
-		t.Errorf("%d blocks are alive, whose frees are not seen: %+v", got, taken.GPUMemory)
-	}
-
-	loop.orders <- "hold weights 10 3000000 0"
-	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
-	awaitController(t, s, "the totals follow", func() bool {
-		allocated := s.Sample().Processes[0].CudaAllocated
-		return allocated == held || allocated == held+block
-	})
-
 	loop.end()
-	if a := g.allocators()[0]; a.Allocated != held {
-		t.Errorf("%+v: the test is wrong", a)
+	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
+		t.Errorf("%d blocks are alive, whose frees are not seen", got)
 	}
 }
 

@@ -59,7 +59,7 @@ func misplaceHeap(s *tracer.Session, pid int) {
 // none is open yet.
 func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	target := start(t, tracertest.Build(t, "windows.c"))
+	target := start(t, tracertest.Build(t, "bursts.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
@@ -251,7 +251,7 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 
 func startBurstsProgram(t *testing.T) *tracertest.Target {
 	t.Helper()
-	return start(t, tracertest.Build(t, "windows.c"))
+	return start(t, tracertest.Build(t, "bursts.c"))
 }
 
 func heapOf(s *tracer.Session, pid int) source.Status {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -142,24 +141,4 @@ sys.stdin.read()
 		}
 	}
 	j.Hangup()
-}
-
-// BenchmarkTree reports the CPU time of one second of a tree of thirty processes.
-func BenchmarkTree(b *testing.B) {
-	j := start(b, exec.Command(program(b)))
-	j.order("grow", 100)
-	j.order("fork", 29)
-	j.scan(0)
-
-	var scans, samples time.Duration
-	var second int
-	for b.Loop() {
-		second++
-		elapsed := time.Duration(second) * time.Second
-		scans += process.MeasureCPUTime(func() { j.scan(elapsed) })
-		samples += process.MeasureCPUTime(func() { j.Sample(elapsed) })
-	}
-	for unit, cost := range map[string]time.Duration{"ms/scan": scans, "ms/sample": samples} {
-		b.ReportMetric(float64(cost.Microseconds())/1000/float64(second), unit)
-	}
 }

@@ -23,7 +23,7 @@ func Probing(s *Session) *probing { return s.probing }
 // Schedule returns the periods in which the probes of the heap were open.
 func Schedule(s *Session) *estimate.Schedule { return &s.probing.schedule }
 
-// Tracker returns the objects of bursts that are examined from outside.
+// Tracker returns the objects of bursts that are checked from outside.
 func Tracker(s *Session) *liveness.Tracker { return &s.probing.tracker }
 
 // Budget returns what bounds the scans of pages.

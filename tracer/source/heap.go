@@ -20,7 +20,7 @@ type Heap struct {
 	Functions []probe.Target
 	Links     []link.Link // empty while the source is closed
 
-	lifecycle // for its status alone
+	guardedStatus
 }
 
 // Find returns the allocator's functions. It returns nil if there are none, and sets the status in

@@ -17,9 +17,11 @@ type Tensors struct {
 	library
 	targets []probe.Target // found so far
 	aligned []probe.Target // functions of the C allocator that the targets call for memory
-	Links   []link.Link    // on all of these, empty while nothing is attached
+	links   []link.Link    // on all of these, empty while nothing is attached
 
-	hadGap bool // mu guards it: frees were missed since the first probes were attached
+	// hadGap is set once frees were missed since the first probes were attached. It stays set in
+	// all states: probes that are attached again do not know what was freed. mu guards it.
+	hadGap bool
 }
 
 const (
@@ -35,10 +37,10 @@ func NewTensors(k *kernel.Kernel, p *process.Process) *Tensors {
 
 // Update finds the functions in the files that are mapped, and attaches to them.
 func (t *Tensors) Update(maps []process.Mapping) {
-	t.Attaching.Lock()
-	defer t.Attaching.Unlock()
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
 
-	t.examine(maps, func(m process.Mapping) bool {
+	t.check(maps, func(m process.Mapping) bool {
 		return len(t.targets) < maxTensorTargets && t.find(m, maps)
 	})
 }
@@ -76,7 +78,7 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 // aligned functions before, so that no call inside alloc_cpu is missed.
 func (t *Tensors) attach(target probe.Target) error {
 	targets := []probe.Target{target}
-	if len(t.Links) == 0 {
+	if len(t.links) == 0 {
 		targets = append(slices.Clone(t.aligned), target)
 	}
 
@@ -89,7 +91,7 @@ func (t *Tensors) attach(target probe.Target) error {
 		links = append(links, l...)
 	}
 
-	t.Links = append(t.Links, links...)
+	t.links = append(t.links, links...)
 	t.enter(attached)
 	return nil
 }
@@ -108,8 +110,8 @@ func (t *Tensors) report(err error) {
 
 // Open attaches to the functions that were found, and lets Update attach to those it finds later.
 func (t *Tensors) Open() error {
-	t.Attaching.Lock()
-	defer t.Attaching.Unlock()
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
 
 	if !t.is(paused) {
 		return nil
@@ -130,22 +132,22 @@ func (t *Tensors) Open() error {
 // Close detaches until Open is called. Sampled tensors stay in the kernel's map, which misses
 // their frees from now on.
 func (t *Tensors) Close() error {
-	t.Attaching.Lock()
-	defer t.Attaching.Unlock()
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
 	t.mu.Lock()
 	t.hadGap = t.hadGap || t.state == attached
 	t.mu.Unlock()
 	t.enter(paused)
 
-	err := probe.Close(t.Links)
-	t.Links = nil
+	err := probe.Close(t.links)
+	t.links = nil
 	return err
 }
 
 // Shutdown detaches for good. It may be called more than once, but not after the BPF object is
 // closed.
 func (t *Tensors) Shutdown() error {
-	t.enter(closed) // before it waits for Attaching: Update stops at the next file
+	t.enter(closed) // before it waits for attaching: Update stops at the next file
 	return t.Close()
 }
 

@@ -162,17 +162,6 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	awaitController(t, s, "blocks are followed no more",
 		func() bool { return blockInterval(t, s) == 0 })
 
-	var reported []string
-	for _, c := range s.Overhead().Changes {
-		reported = append(reported, c.Text)
-	}
-
-	all := strings.Join(reported, "\n")
-	if !strings.Contains(all, ": one sample in 2 MiB") ||
-		!strings.Contains(all, ": their totals alone are read from now on") {
-		t.Errorf("%q", reported)
-	}
-
 	want := "blocks of torch's allocator are not followed: that takes too much; " +
 		"their totals are read now and then"
 	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
@@ -185,22 +174,9 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 		return counted(t, s, bpf.CountBlocks) == before
 	})
 
-	taken := snapshot(t, s)
-	if got := sumOfKind(taken, growth.KindCudaBlock); got != [2]int64{} ||
-		taken.GPUMemory[0].BlocksProbed {
-		t.Errorf("%d blocks are alive, whose frees are not seen: %+v", got, taken.GPUMemory)
-	}
-
-	loop.orders <- "hold weights 10 3000000 0"
-	const block, held = 512, 5*5120 + 60*100_000_256 + 10*3_000_320
-	awaitController(t, s, "the totals follow", func() bool {
-		allocated := s.Sample().Processes[0].CudaAllocated
-		return allocated == held || allocated == held+block
-	})
-
 	loop.end()
-	if a := g.allocators()[0]; a.Allocated != held {
-		t.Errorf("%+v: the test is wrong", a)
+	if got := sumOfKind(snapshot(t, s), growth.KindCudaBlock); got != [2]int64{} {
+		t.Errorf("%d blocks are alive, whose frees are not seen", got)
 	}
 }
 

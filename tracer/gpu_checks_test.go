@@ -55,11 +55,7 @@ func (b gpuSetup) trace(t *testing.T, trainer tracertest.GPUTrainer) gpuTrace {
 func (g gpuTrace) makeContext(t *testing.T) {
 	t.Helper()
 	g.Do("context")
-	eventually(t, "CUDA's driver is probed", func() bool {
-		g.s.Sample()
-		driver, _ := tracer.Targets(g.s)[0].GPU.Active()
-		return driver
-	})
+	awaitCUDA(t, g.s)
 	awaitBlocks(t, g.s)
 }
 
@@ -125,10 +121,7 @@ func (b gpuSetup) checkLateAttach(t *testing.T, segments string, flags ...string
 		t.Errorf("blocks of %d bytes since tracing started, PyTorch reports %d", f.blocks,
 			torch.Allocated-before.Allocated)
 	}
-	if got := heldThrough(snapshot(t, g.s), growth.KindCudaBlock, tracertest.GPUTrainerSource(),
-		tracertest.GPULeakLine(t)); got != kept*kib<<10 {
-		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
-	}
+	g.mustKeep(t, growth.KindCudaBlock, kept*kib<<10)
 
 	g.Do("train 2") // frees blocks that are older than the trace
 	for _, text := range figuresFrom(t, g.s, g.libraries...).misfits(g.Totals()) {
@@ -151,12 +144,12 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 
 	g.makeContext(t)
 	f := figuresFrom(t, g.s, g.libraries...)
-	context, by := g.used(t, before)
+	context, by := usedOnGPUs(t, before, g.s.Sample())
 	context -= f.segments + f.others
 	g.Do("build", "train 2", "hold 4096")
 	torch := g.Totals()
 	f = figuresFrom(t, g.s, g.libraries...)
-	used, _ := g.used(t, before)
+	used, _ := usedOnGPUs(t, before, g.s.Sample())
 	apart := f.apart(context, used)
 	t.Logf(
 		"context %d, segments %d (torch: %d), others %d; used %d by %s; of the whole GPU CUDA reports %d",
@@ -172,26 +165,13 @@ func (b gpuSetup) checkNVML(t *testing.T) {
 		outcome(t, "yes"), 100*apart, context/mib, f.segments/mib, f.others/mib, used/mib, by)
 }
 
-// used is what NVML counts now.
-func (g gpuTrace) used(t *testing.T, before growth.TreeSample) (bytes int64, by string) {
-	t.Helper()
-	bytes, by, err := usedOnGPUs(before, g.s.Sample())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return bytes, by
-}
-
 // checkPinned compares what is pinned, and wants most of it to be the loader's.
 func (b gpuSetup) checkPinned(t *testing.T) {
 	g := b.traceFromStart(t, "--batch", "64", "--length", "512", "--batches", "4", "--width", "64",
 		"--layers", "1")
 	g.Do("build", "train 2")
 	torch, now := g.Totals(), snapshot(t, g.s)
-	f, err := figuresOf(now, g.libraries...)
-	if err != nil {
-		t.Fatal(err)
-	}
+	f := figuresOf(t, now, g.libraries...)
 
 	reported := "PyTorch reports nothing to compare with"
 	if torch.Pinned != tracertest.NotReported {
@@ -225,12 +205,7 @@ func (b gpuSetup) checkWithoutCache(t *testing.T) {
 	const kept, kib = 40, 300
 	g := b.traceFromStart(t, "--no-cache")
 	g.Do("build", "train 1", fmt.Sprintf("keep %d %d", kept, kib))
-	got := heldThrough(snapshot(t, g.s), growth.KindCudaSegment, tracertest.GPUTrainerSource(),
-		tracertest.GPULeakLine(t))
-	if got != kept*kib<<10 {
-		t.Errorf("keep() holds %d bytes, want %d", got, kept*kib<<10)
-	}
-
+	g.mustKeep(t, growth.KindCudaSegment, kept*kib<<10)
 	tracertest.MeasuredOnGPU(t, "without torch's cache the driver's calls name the line", "%s",
 		outcome(t, "yes, to the byte"))
 }
@@ -242,18 +217,17 @@ type gpuFigures struct {
 	segments            int64 // what torch's allocator has from the driver
 	others              int64 // what anybody else has from it
 	pinned, pinnedRAM   int64 // of the host's memory, by torch: asked for, and resident
-	used                int64 // what the driver counts
 }
 
 // figuresOf counts as PyTorch's what was called from libraries whose names begin so.
-func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
+func figuresOf(t *testing.T, snapshot *growth.Snapshot, torch ...string) gpuFigures {
+	t.Helper()
 	if len(snapshot.GPUMemory) != 1 {
-		return gpuFigures{}, fmt.Errorf("%d processes use a GPU, want one: %+v", len(snapshot.GPUMemory),
-			snapshot.GPUMemory)
+		t.Fatalf("%d processes use a GPU, want one: %+v", len(snapshot.GPUMemory), snapshot.GPUMemory)
 	}
 
 	d := snapshot.GPUMemory[0]
-	f := gpuFigures{allocated: d.Allocated, reserved: d.Reserved, used: d.Used}
+	f := gpuFigures{allocated: d.Allocated, reserved: d.Reserved}
 	for _, h := range snapshot.GPUHoldings {
 		switch {
 		case h.Kind == growth.KindCudaBlock:
@@ -272,7 +246,7 @@ func figuresOf(snapshot *growth.Snapshot, torch ...string) (gpuFigures, error) {
 			f.pinnedRAM += h.ResidentBytes
 		}
 	}
-	return f, nil
+	return f
 }
 
 // isCalledFrom reports whether CUDA was called from one of these libraries. CUDA's driver, and
@@ -287,47 +261,32 @@ func isCalledFrom(stack *growth.Stack, libraries []string) bool {
 			continue
 		}
 
-		for _, library := range libraries {
-			if strings.HasPrefix(name, library) {
-				return true
-			}
-		}
-
-		return false
+		return slices.ContainsFunc(libraries,
+			func(library string) bool { return strings.HasPrefix(name, library) })
 	}
 	return false
 }
 
-// misfits are the totals that differ from PyTorch's, each in words.
-func (f gpuFigures) misfits(torch tracertest.TorchTotals) (texts []string) {
-	for _, c := range []struct {
-		what      string
-		got, want int64
-	}{
-		{"allocated", f.allocated, torch.Allocated},
-		{"reserved", f.reserved, torch.Reserved},
-	} {
-		if c.got != c.want {
-			texts = append(texts, fmt.Sprintf("%s: %d bytes, PyTorch reports %d", c.what, c.got, c.want))
-		}
+// misfit is in words how a figure differs from PyTorch's, if it does.
+func misfit(what string, got, want int64) (texts []string) {
+	if got != want {
+		texts = append(texts, fmt.Sprintf("%s: %d bytes, PyTorch reports %d", what, got, want))
 	}
 	return texts
+}
+
+// misfits are the totals that differ.
+func (f gpuFigures) misfits(torch tracertest.TorchTotals) []string {
+	return append(misfit("allocated", f.allocated, torch.Allocated),
+		misfit("reserved", f.reserved, torch.Reserved)...)
 }
 
 // misfitsFromStart are those of a process that has been traced since before its first tensor. Its
 // blocks and segments are known as well.
 func (f gpuFigures) misfitsFromStart(torch tracertest.TorchTotals) []string {
-	texts := f.misfits(torch)
-	if f.blocks != torch.Allocated {
-		texts = append(texts,
-			fmt.Sprintf("blocks: %d bytes, PyTorch reports %d", f.blocks, torch.Allocated))
-	}
-	if f.segments != torch.Reserved {
-		texts = append(texts,
-			fmt.Sprintf("segments: %d bytes from the driver besides %d of others, PyTorch reports %d",
-				f.segments, f.others, torch.Reserved))
-	}
-	return texts
+	besides := fmt.Sprintf("segments, besides %d bytes of others", f.others)
+	return slices.Concat(f.misfits(torch), misfit("blocks", f.blocks, torch.Allocated),
+		misfit(besides, f.segments, torch.Reserved))
 }
 
 // apart is how far what the driver has handed out and a context are from what it counts, as a share
@@ -338,130 +297,69 @@ func (f gpuFigures) apart(context, used int64) float64 {
 
 // usedOnGPUs is what the driver counts for the only process. In many containers NVML does not list
 // it: then it is the growth of all GPUs since before the process came, and by names that.
-func usedOnGPUs(before, now growth.TreeSample) (bytes int64, by string, err error) {
+func usedOnGPUs(t *testing.T, before, now growth.TreeSample) (bytes int64, by string) {
+	t.Helper()
 	if len(now.Processes) == 1 && now.Processes[0].GPUUsed != growth.Unknown {
-		return now.Processes[0].GPUUsed, "the process", nil
+		return now.Processes[0].GPUUsed, "the process"
 	}
 	if len(now.GPUs) == 0 || len(before.GPUs) != len(now.GPUs) {
-		return 0, "", fmt.Errorf(
-			"NVML reports neither the process's memory nor that of GPUs: %d before, %d now",
+		t.Fatalf("NVML reports neither the process's memory nor that of GPUs: %d before, %d now",
 			len(before.GPUs), len(now.GPUs))
 	}
 
 	for i, g := range now.GPUs {
 		if g.Used == growth.Unknown || before.GPUs[i].Used == growth.Unknown {
-			return 0, "", fmt.Errorf("NVML does not report the memory of GPU %d", g.Index)
+			t.Fatalf("NVML does not report the memory of GPU %d", g.Index)
 		}
 		bytes += g.Used - before.GPUs[i].Used
 	}
-	return bytes, "all GPUs, what they had before taken off", nil
+	return bytes, "all GPUs, what they had before taken off"
 }
 
-// heldThrough sums the GPU memory of a kind that a line of a program of testdata has allocated,
-// called or brought about.
-func heldThrough(snapshot *growth.Snapshot, kind growth.Kind, file string, line int) (bytes int64) {
-	for _, h := range snapshot.GPUHoldings {
-		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames,
-			func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }) {
-			bytes += h.InuseBytes
+// mustKeep wants the line that keeps tensors to hold so many bytes of a kind.
+func (g gpuTrace) mustKeep(t *testing.T, kind growth.Kind, want int64) {
+	t.Helper()
+	file, line, got := tracertest.GPUTrainerSource(), tracertest.GPULeakLine(t), int64(0)
+	isKeep := func(f growth.Frame) bool { return f.Python && f.File == file && f.Line == line }
+	for _, h := range snapshot(t, g.s).GPUHoldings {
+		if h.Kind == kind && slices.ContainsFunc(h.Stack.Frames, isKeep) {
+			got += h.InuseBytes
 		}
 	}
-	return bytes
+	if got != want {
+		t.Errorf("keep() holds %d bytes, want %d", got, want)
+	}
 }
 
 // figuresFrom returns the figures of a new snapshot.
 func figuresFrom(t *testing.T, s *tracer.Session, torch ...string) gpuFigures {
 	t.Helper()
-	f, err := figuresOf(snapshot(t, s), torch...)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return f
-}
-
-// blocksTotals are the totals of blocks.py on its only device, as those of torch.
-func blocksTotals(t *testing.T, g gpuProgram) tracertest.TorchTotals {
-	t.Helper()
-	all := g.allocators()
-	if len(all) != 1 {
-		t.Fatalf("totals of blocks.py: %+v, want those of one GPU", all)
-	}
-	return tracertest.TorchTotals{
-		Allocated: all[0].Allocated, Reserved: all[0].Reserved,
-		Pinned: tracertest.NotReported,
-	}
-}
-
-// startTorchsBlocks starts blocks.py with the distribution's libc10, and with a driver.
-func startTorchsBlocks(t *testing.T) gpuProgram {
-	t.Helper()
-	g := startBlocks(t, realLibC10(t))
-	g.do("driver " + libcuda(t))
-	return g
+	return figuresOf(t, snapshot(t, s), torch...)
 }
 
 const callsForTorch = "libffi.so" // by which Python's ctypes calls CUDA's driver
 
 func testGPUChecksWrongTotalsFound(t *testing.T) {
-	target := startTorchsBlocks(t)
-	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
-
-	awaitBlocks(t, s)
-	for _, orders := range []string{
-		"hold weights 30 1000 0", "hold activations 7 3000000 0",
-		"free weights 11 0", "churn 50 70000 0", "hold weights 1 30000000 0",
-	} {
-		target.do(orders)
-		torch := blocksTotals(t, target)
-		f := figuresFrom(t, s, callsForTorch)
-		if texts := f.misfitsFromStart(torch); len(texts) > 0 || f.others != 0 || f.pinned != 0 {
-			t.Errorf("after %q: %q, %+v", orders, texts, f)
-		}
-
-		torch.Allocated++
-		torch.Reserved++
-		if texts := f.misfitsFromStart(torch); len(texts) != 4 {
-			t.Errorf("of totals that are not torch's these are found: %q", texts)
-		}
+	f := gpuFigures{allocated: 512, blocks: 512, reserved: 2 * mib, segments: 2 * mib}
+	torch := tracertest.TorchTotals{Allocated: 512, Reserved: 2 * mib}
+	if texts := f.misfitsFromStart(torch); len(texts) > 0 {
+		t.Errorf("of torch's own totals these are found: %q", texts)
 	}
-	if f := figuresFrom(t, s, "libc10_cuda"); f.segments != 0 || f.others == 0 {
-		t.Errorf("%d bytes of segments are those of a library that has none, %d of others", f.segments,
-			f.others)
+
+	torch.Allocated++
+	torch.Reserved++
+	if texts := f.misfitsFromStart(torch); len(texts) != 4 {
+		t.Errorf("of totals that are not torch's these are found: %q", texts)
 	}
 }
 
 func testGPUChecksMemoryGPUsReplaces(t *testing.T) {
-	moment := func(process int64, gpus ...int64) growth.TreeSample {
-		sample := growth.UnknownSample()
-		sample.GPUUsed = process
-		m := growth.TreeSample{Processes: []growth.ProcessSample{{PID: 1, Sample: sample}}}
-		for i, used := range gpus {
-			m.GPUs = append(m.GPUs, growth.GPUSample{Index: i, Instance: -1, Used: used, Total: 80000})
-		}
-
-		return m
+	moment := func(used int64) growth.TreeSample {
+		return growth.TreeSample{GPUs: []growth.GPUSample{{Used: used}, {Index: 1, Used: 7}}}
 	}
-	for _, c := range []struct {
-		before, now growth.TreeSample
-		want        int64
-		by          string
-	}{
-		{moment(growth.Unknown, 100), moment(4000, 5000), 4000, "the process"},
-		{moment(growth.Unknown, 100, 7), moment(growth.Unknown, 5000, 7), 4900, "all GPUs"},
-	} {
-		if got, by, err := usedOnGPUs(c.before, c.now); err != nil || got != c.want ||
-			!strings.HasPrefix(by, c.by) {
-			t.Errorf("%d by %s, %v, want %d by %s", got, by, err, c.want, c.by)
-		}
-	}
-
-	for _, now := range []growth.TreeSample{
-		moment(growth.Unknown), moment(growth.Unknown, growth.Unknown),
-		moment(growth.Unknown, 5, 6),
-	} {
-		if got, by, err := usedOnGPUs(moment(growth.Unknown, 100), now); err == nil {
-			t.Errorf("%d bytes by %s are reported of %+v", got, by, now.GPUs)
-		}
+	used, by := usedOnGPUs(t, moment(100), moment(5000))
+	if used != 4900 || !strings.HasPrefix(by, "all GPUs") {
+		t.Errorf("%d by %s, want 4900 by all GPUs", used, by)
 	}
 }
 

@@ -102,32 +102,29 @@ func siteIn(stack *growth.Stack, prefix string) string {
 	return "?"
 }
 
-// heldBySite is what is alive by kind, GPU and the function that has called the driver.
-func heldBySite(snapshot *growth.Snapshot) amounts {
-	held := make(amounts)
+// bySite is what is alive and what has been allocated, by kind, GPU and the function that has called
+// the driver.
+func bySite(snapshot *growth.Snapshot) (held, allocated amounts) {
+	held, allocated = make(amounts), make(amounts)
 	for _, h := range onDevices(snapshot) {
 		caller := "?"
 		if len(h.Stack.Frames) > 1 {
 			caller = h.Stack.Frames[1].Function
 		}
+
 		held.add(callerOf(h, caller), int64(h.InuseObjects), h.InuseBytes)
+		allocated.add(callerOf(h, caller), int64(h.AllocObjects), int64(h.AllocBytes))
 	}
+	return held, allocated
+}
+
+func heldBySite(snapshot *growth.Snapshot) amounts {
+	held, _ := bySite(snapshot)
 	return held
 }
 
 func callerOf(h growth.Holding, function string) string {
 	return strings.Join(strings.Fields(fmt.Sprint(h.Kind, " ", h.GPU, " ", function)), " ")
-}
-
-// allocatedBySite is the same of what has been allocated.
-func allocatedBySite(snapshot *growth.Snapshot) amounts {
-	held := make(amounts)
-	for _, h := range onDevices(snapshot) {
-		if len(h.Stack.Frames) > 1 {
-			held.add(callerOf(h, h.Stack.Frames[1].Function), int64(h.AllocObjects), int64(h.AllocBytes))
-		}
-	}
-	return held
 }
 
 // mustAmount compares a result with the truth.

@@ -3,6 +3,7 @@
 package tracer_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -17,9 +18,9 @@ import (
 func TestOnAGPU(t *testing.T) {
 	t.Run("blocks and segments are PyTorch's", testOnAGPUBlocksSegmentsPyTorch)
 	t.Run("late attach knows PyTorch's totals", testOnAGPULateAttachKnows)
-	t.Run("driver and context are what NVML counts", testOnAGPUDriverContextNVML)
-	t.Run("pinned memory is the loader's", testOnAGPUPinnedMemoryLoader)
-	t.Run("driver calls name the line without PyTorch's cache", testOnAGPUDriverCallsName)
+	t.Run("driver and context are what NVML counts", onGPU.checkNVML)
+	t.Run("pinned memory is the loader's", onGPU.checkPinned)
+	t.Run("driver calls name the line without PyTorch's cache", onGPU.checkWithoutCache)
 	t.Run("compiled code is the component of its blocks", testOnAGPUCompiledCodeComponent)
 }
 
@@ -38,12 +39,6 @@ func testOnAGPULateAttachKnows(t *testing.T) {
 	t.Run(segmentsOff, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOff) })
 	t.Run(segmentsOn, func(t *testing.T) { onGPU.checkLateAttach(t, segmentsOn, "--expandable") })
 }
-
-func testOnAGPUDriverContextNVML(t *testing.T) { onGPU.checkNVML(t) }
-
-func testOnAGPUPinnedMemoryLoader(t *testing.T) { onGPU.checkPinned(t) }
-
-func testOnAGPUDriverCallsName(t *testing.T) { onGPU.checkWithoutCache(t) }
 
 func testOnAGPUCompiledCodeComponent(t *testing.T) {
 	g := onGPU.traceFromStart(t, "--compile")
@@ -66,10 +61,6 @@ func testOnAGPUCompiledCodeComponent(t *testing.T) {
 
 // largestFirst are names by what they have.
 func largestFirst(bytes map[string]int64) []string {
-	var names []string
-	for name := range bytes {
-		names = append(names, name)
-	}
-	slices.SortFunc(names, func(a, b string) int { return int(bytes[b]/mib - bytes[a]/mib) })
-	return names
+	return slices.SortedFunc(maps.Keys(bytes),
+		func(a, b string) int { return int(bytes[b]/mib - bytes[a]/mib) })
 }

@@ -3,7 +3,6 @@ package tracer_test
 import (
 	"errors"
 	"fmt"
-	"maps"
 	"math"
 	"os"
 	"os/exec"
@@ -22,9 +21,8 @@ import (
 
 // TestTensorCalls separates the calls of PyTorch's CPU allocator from those of malloc.
 func TestTensorCalls(t *testing.T) {
-	t.Run("exception reaches the program", testTensorCallsExceptionReachesProgram)
 	t.Run("exception reaches the program beside other traces",
-		testTensorCallsExceptionReachesProgramOther)
+		testTensorCallsExceptionReachesProgram)
 	t.Run("every allocator that serves tensors", testTensorCallsAllocatorServesTensors)
 	t.Run("unsampled tensor is not the heap's", testTensorCallsUnsampledTensorHeap)
 	t.Run("heap has tensors that do not count", testTensorCallsHeapTensorsDo)
@@ -34,25 +32,9 @@ func TestTensorCalls(t *testing.T) {
 	t.Run("call under way at the end of a burst", testTensorCallsCallWayEnd)
 }
 
-// An exception cannot pass a return probe: it would end the program instead of being caught.
-func testTensorCallsExceptionReachesProgram(t *testing.T) {
-	t.Parallel()
-	eachWay(t, func(t *testing.T, h tensorHolder, s *tracer.Session) {
-		for range 3 {
-			printed := h.do("keep 20 3000", "fail 10")
-			if len(printed) == 0 || !strings.Contains(printed[0],
-				"can't allocate memory: you tried to allocate 281474976710656 bytes") {
-				t.Errorf("the program prints %q", printed)
-			}
-			h.do("churn 10 3000", "keep 20 3000")
-			mustHoldTensors(t, s, h)
-		}
-	})
-}
-
 // The kernel follows the returns of all processes that come to a place with a session's probe. Two
 // ranks of a job both do.
-func testTensorCallsExceptionReachesProgramOther(t *testing.T) {
+func testTensorCallsExceptionReachesProgram(t *testing.T) {
 	t.Parallel()
 	other := startTensors(t)
 	for _, mode := range modes {
@@ -78,8 +60,7 @@ func testTensorCallsAllocatorServesTensors(t *testing.T) {
 	for _, a := range allocators {
 		command := exec.Command(python, tracertest.Source("tensors.py"))
 		command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
-		h := tensorHolder{tracertest.StartCommand(t, command), t}
-		h.Await("ready")
+		h := tensorHolder{gpuProgram{startCommand(t, command), t}}
 		for _, way := range tensorWays {
 			t.Run(fmt.Sprint(a.name, way), func(t *testing.T) {
 				h.t = t
@@ -90,15 +71,6 @@ func testTensorCallsAllocatorServesTensors(t *testing.T) {
 				mustHoldTensors(t, s, h)
 			})
 		}
-	}
-}
-
-// mustBeThroughAllocCPU wants stacks through alloc_cpu to hold so much, by kind, innermost function
-// and line.
-func mustBeThroughAllocCPU(t *testing.T, s *tracer.Session, want map[string][2]int64) {
-	t.Helper()
-	if got := ofTensors(snapshot(t, s)); !maps.Equal(got, want) {
-		t.Errorf("stacks through alloc_cpu hold %v, want %v (objects, bytes)", got, want)
 	}
 }
 
@@ -135,17 +107,14 @@ func testTensorCallsHeapTensorsDo(t *testing.T) {
 		}
 
 		h.do("keep 70 5000", "churn 10 5000")
-		mustBeThroughAllocCPU(t, s, map[string][2]int64{ofHeap: {70, 70 * 5000}})
+		mustAmount(t, "without tensors", ofTensors(snapshot(t, s)), amounts{ofHeap: {70, 70 * 5000}})
 		if err := tracer.Probing(s).SetIntervals(1, 1); err != nil {
 			t.Fatal(err)
 		}
 
 		h.do("keep 30 5000", "churn 10 5000")
-		mustBeThroughAllocCPU(t, s, map[string][2]int64{
-			ofHeap:   {70, 70 * 5000},
-			ofTensor: {30, 30 * 5000},
-		})
-
+		mustAmount(t, "with tensors", ofTensors(snapshot(t, s)),
+			amounts{ofHeap: {70, 70 * 5000}, ofTensor: {30, 30 * 5000}})
 		mustLoseNothing(t, s)
 	}
 }

@@ -40,8 +40,7 @@ func testTrainerLossesSameLast(t *testing.T) {
 	got = append(got, another.train(after, nothing)...)
 
 	if len(want) != before+traced+after || !slices.Equal(got, want) {
-		t.Errorf("losses differ from step %d on:\nalone   %s\ntraced  %s", firstDifference(got, want),
-			strings.Join(want, " "), strings.Join(got, " "))
+		t.Errorf("losses differ:\nalone   %q\ntraced  %q", want, got)
 	}
 	if s.Err() != nil {
 		t.Errorf("the trace ended early: %v", s.Err())
@@ -49,16 +48,6 @@ func testTrainerLossesSameLast(t *testing.T) {
 	if events.Allocations < traced || events.Samples == 0 {
 		t.Errorf("%+v: the trainer was hardly traced", events)
 	}
-}
-
-// firstDifference is the first index at which two lists differ.
-func firstDifference(a, b []string) int {
-	for i := range min(len(a), len(b)) {
-		if a[i] != b[i] {
-			return i
-		}
-	}
-	return min(len(a), len(b))
 }
 
 // children returns the processes that the main thread of a process has started.

@@ -7,9 +7,11 @@ import (
 	"os/signal"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
@@ -26,6 +28,7 @@ func TestTraceEnd(t *testing.T) {
 	t.Run("target executes a program", testTargetExecutes)
 	t.Run("target is stopped", testTargetStopped)
 	t.Run("signal", testSignal)
+	t.Run("interrupt while it starts", testInterruptWhileStarting)
 	t.Run("second interrupt", testSecondInterrupt)
 	t.Run("killed", testKilled)
 	t.Run("killed with probes on a GPU's driver", testKilledOnGPU)
@@ -169,6 +172,37 @@ func checkDetached(t *testing.T, target *tracertest.Target) {
 }
 
 // The second Ctrl-C comes while allocscope waits for the reader of its output.
+// testInterruptWhileStarting interrupts traces in the first second, while BPF programs are loaded
+// and probes attached. On a fast machine tracing may have started by then.
+func testInterruptWhileStarting(t *testing.T) {
+	target := startSteps(t)
+	for _, after := range []time.Duration{0, 200 * time.Millisecond, 500 * time.Millisecond} {
+		dir := newFolder(t)
+		c := begin(t, allocscope(t, traceArguments(target.PID(), dir)...))
+		c.await("it uses BPF", c.usesBPF)
+		time.Sleep(after)
+		c.signal(syscall.SIGINT)
+		c.mustEnd(0)
+
+		if _, err := os.Stat(dir); err == nil {
+			mustHaveEnded(t, dir, summary.EndedInterrupt)
+		} else {
+			mustSay(t, "stderr", c.stderr.String(),
+				"interrupted before tracing started: nothing is written")
+		}
+		checkDetached(t, target)
+	}
+}
+
+// usesBPF is true once the command has a BPF map or program.
+func (c *command) usesBPF() bool {
+	files, _ := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", c.Process.Pid))
+	return slices.ContainsFunc(files, func(file string) bool {
+		name, _ := os.Readlink(file)
+		return strings.HasPrefix(name, "anon_inode:bpf")
+	})
+}
+
 func testSecondInterrupt(t *testing.T) {
 	if signal.Ignored(os.Interrupt) {
 		// in the background of a script; what we begin would ignore it, too

@@ -134,12 +134,7 @@ func torch(cuda, available string) string {
 	return strings.NewReplacer("CUDA", cuda, "AVAILABLE", available).Replace(withTorch)
 }
 
-func TestCheck(t *testing.T) {
-	t.Run("missing", testMissing)
-	t.Run("device file without nvidia-smi", testDeviceFile)
-}
-
-func testMissing(t *testing.T) {
+func TestCheckMissing(t *testing.T) {
 	m := newMachine(t)
 	m.mustLack(t, "python3", "no NVIDIA GPU", m.devices+"/nvidia0", "nvidia-smi")
 	add(t, m.programs, "nvidia-smi", "#!/bin/sh\n"+
@@ -165,7 +160,7 @@ func testMissing(t *testing.T) {
 	}
 }
 
-func testDeviceFile(t *testing.T) {
+func TestCheckDeviceFile(t *testing.T) {
 	m := newMachine(t)
 	add(t, m.devices, "nvidiactl", "")
 	m.mustLack(t, "python3", "no NVIDIA GPU")

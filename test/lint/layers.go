@@ -51,6 +51,14 @@ var layers = [][]string{
 	{"tracer/estimate"},
 	{"tracer/gpu", "tracer/residency"},
 	{"tracer", "tracer/doctor"},
+
+	{
+		"cmd/allocscope/console", "cmd/allocscope/flagvalue", "cmd/allocscope/mark",
+		"cmd/allocscope/view",
+	},
+	{"cmd/allocscope/trace"},
+	{"cmd/allocscope/screen"},
+	{"cmd/allocscope"},
 }
 
 // uses has the areas whose packages those of an area import. Areas that are not here are free.
@@ -59,6 +67,7 @@ var uses = map[string][]string{
 	"growth": {"growth"},
 	"export": {"export", "growth"},
 	"tracer": {"tracer", "growth", "bpf"},
+	"cmd":    {"cmd", "tracer", "export", "growth"},
 }
 
 // A denial is a package that some packages must not import, with those below it.

@@ -21,6 +21,7 @@ func TestLayers(t *testing.T) {
 		{"tracer/overhead/controller", "github.com/google/pprof/profile", "pprof"},
 		{"tracer/kernel", module + "tracer/source", "not below"},
 		{"cmd/allocscope/trace", "github.com/NVIDIA/go-nvml/pkg/nvml", "NVML"},
+		{"cmd/allocscope/console", module + "cmd/allocscope/trace", "not below"},
 		{"bpf", module + "tracer", "bpf uses only bpf"},
 		{"tracer/new/room", "fmt", "in no layer"},
 	} {

@@ -1,10 +1,8 @@
 package nvml
 
 import (
-	"bufio"
 	"encoding/json"
 	"errors"
-	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,12 +17,9 @@ import (
 // longTimeout is one that no call of a test reaches on a busy machine.
 const longTimeout = 10 * time.Minute
 
-// A program can load only one NVML, so each test that loads one starts a child, which is the test
-// binary again. These variables name the child's library and its timeout.
-const (
-	childLibrary = "ALLOCSCOPE_TEST_NVML"
-	childTimeout = "ALLOCSCOPE_TEST_NVML_TIMEOUT"
-)
+// A program can load only one NVML. A test that needs another one starts a child, which is the test
+// binary again. This variable names its library.
+const childLibrary = "ALLOCSCOPE_TEST_NVML"
 
 func TestMain(m *testing.M) {
 	if library := os.Getenv(childLibrary); library != "" {
@@ -130,114 +125,55 @@ func mustBeUnavailable(t *testing.T, err, reason error) *UnavailableError {
 	return u
 }
 
-// childAnswer is what a child answers to an order.
+// childAnswer is a child's reading, or the error of opening its library.
 type childAnswer struct {
-	Reading Reading
 	Error   string
+	Reading Reading
 }
 
-// runChild opens NVML and executes orders from standard input, answering each with a line of JSON.
+// runChild prints the answer as JSON.
 func runChild(library string) {
-	timeout, err := time.ParseDuration(os.Getenv(childTimeout))
+	var answer childAnswer
+	monitor, err := open(newDriver(library), longTimeout)
 	if err != nil {
+		answer.Error = err.Error()
+	} else {
+		answer.Reading = monitor.Read()
+	}
+
+	if err := json.NewEncoder(os.Stdout).Encode(answer); err != nil {
 		panic(err)
 	}
-	answer := func(a childAnswer, err error) {
-		if err != nil {
-			a.Error = err.Error()
-		}
-		text, err := json.Marshal(a)
-		if err != nil {
-			panic(err)
-		}
-		fmt.Printf("%s\ndone\n", text)
-	}
-
-	monitor, err := open(newDriver(library), timeout)
-	answer(childAnswer{}, err)
-
-	orders := bufio.NewScanner(os.Stdin)
-	for orders.Scan() {
-		switch orders.Text() {
-		case "read":
-			answer(childAnswer{Reading: monitor.Read()}, nil)
-		case "close":
-			answer(childAnswer{}, monitor.Close())
-		case "open another":
-			_, err := open(newDriver(library+".other"), timeout)
-			answer(childAnswer{}, err)
-		}
-	}
 }
 
-// A child has loaded a stand-in for NVML, which answers from a file.
-type child struct {
-	t         *testing.T
-	file      string
-	target    *tracertest.Target
-	openError string
-}
-
-func startChild(t *testing.T, timeout time.Duration, library string, answers ...string) *child {
+// readInChild reads a library once, in a child.
+func readInChild(t *testing.T, library string) (answer childAnswer) {
 	t.Helper()
-	c := &child{t: t, file: filepath.Join(t.TempDir(), "answers")}
-	c.setAnswers(answers...)
-
 	program, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
 	}
+
 	command := exec.Command(program)
-	command.Env = append(os.Environ(), "NVML_STUB="+c.file, childLibrary+"="+library,
-		childTimeout+"="+timeout.String())
-	c.target = tracertest.StartCommand(t, command)
-
-	c.openError = c.await().Error
-	return c
-}
-
-// setAnswers replaces the stand-in's answers.
-func (c *child) setAnswers(lines ...string) {
-	c.t.Helper()
-	part := c.file + ".part"
-	if err := os.WriteFile(part, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
-		c.t.Fatal(err)
+	command.Env = append(os.Environ(), childLibrary+"="+library)
+	command.Stderr = os.Stderr
+	out, err := command.Output()
+	if err != nil {
+		t.Fatal(err)
 	}
-	if err := os.Rename(part, c.file); err != nil {
-		c.t.Fatal(err)
-	}
-}
 
-func (c *child) await() (answer childAnswer) {
-	c.t.Helper()
-	lines := c.target.Await("done")
-	if err := json.Unmarshal([]byte(strings.Join(lines, "")), &answer); err != nil {
-		c.t.Fatalf("%q: %v", lines, err)
+	if err := json.Unmarshal(out, &answer); err != nil {
+		t.Fatalf("%q: %v", out, err)
 	}
 	return answer
 }
 
-func (c *child) order(what string) childAnswer {
-	c.t.Helper()
-	c.target.Say(what)
-	return c.await()
-}
-
-func (c *child) read() Reading {
-	c.t.Helper()
-	return c.order("read").Reading
-}
-
-// readUntil reads until a reading is as expected; the machine may be busy.
-func (c *child) readUntil(what string, expected func(Reading) bool) Reading {
-	c.t.Helper()
-	var r Reading
-	for range 10000 {
-		if r = c.read(); expected(r) {
-			return r
-		}
-		time.Sleep(time.Millisecond)
+// setAnswers sets what the stand-in for NVML answers.
+func setAnswers(t *testing.T, lines ...string) {
+	t.Helper()
+	file := filepath.Join(t.TempDir(), "answers")
+	if err := os.WriteFile(file, []byte(strings.Join(lines, "\n")+"\n"), 0o600); err != nil {
+		t.Fatal(err)
 	}
-	c.t.Fatalf("%+v, want it %s in the end", r, what)
-	return r
+	t.Setenv("NVML_STUB", file)
 }

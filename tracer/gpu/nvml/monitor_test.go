@@ -39,33 +39,25 @@ func (s *slowDriver) start() error {
 	return s.fakeDriver.start()
 }
 
-func TestOpen(t *testing.T) {
-	t.Run("driver that does not start", func(t *testing.T) {
-		t.Parallel()
-		_, err := open(&fakeDriver{startError: ErrMismatch}, longTimeout)
-		mustBeUnavailable(t, err, ErrMismatch)
-	})
+func TestOpenSlowDriver(t *testing.T) {
+	t.Parallel()
+	d := &slowDriver{gate: gate{open: make(chan struct{})}}
+	m, err := open(d, time.Millisecond)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r := m.Read(); !strings.Contains(r.Reason, "has not answered") || r.Driver != "" {
+		t.Errorf("%+v", r)
+	}
 
-	t.Run("driver that is slow to start", func(t *testing.T) {
-		t.Parallel()
-		d := &slowDriver{gate: gate{open: make(chan struct{})}}
-		m, err := open(d, time.Millisecond)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if r := m.Read(); !strings.Contains(r.Reason, "has not answered") || r.Driver != "" {
-			t.Errorf("%+v", r)
-		}
-
-		close(d.gate.open)
-		awaitIdle(m)
-		if r := m.Read(); r.Reason != "" || r.Driver != "570.1" {
-			t.Errorf("%+v", r)
-		}
-		if err := m.Close(); err != nil || d.stops != 1 {
-			t.Errorf("%v, %d stops", err, d.stops)
-		}
-	})
+	close(d.gate.open)
+	awaitIdle(m)
+	if r := m.Read(); r.Reason != "" || r.Driver != "570.1" {
+		t.Errorf("%+v", r)
+	}
+	if err := m.Close(); err != nil || d.stops != 1 {
+		t.Errorf("%v, %d stops", err, d.stops)
+	}
 }
 
 func TestMonitorLateReading(t *testing.T) {
@@ -85,7 +77,10 @@ func TestMonitorLateReading(t *testing.T) {
 			r.GPUs[0].UUID != "GPU-a" {
 			t.Fatalf("%+v", r)
 		}
-		if known := r.GPUs[0].Used != growth.Unknown; known != (n < maxStaleReadings) {
+
+		known := r.GPUs[0].Used != growth.Unknown
+		if known != (n < maxStaleReadings) ||
+			known != strings.Contains(r.Reason, "figures of the reading before") {
 			t.Errorf("reading %d: %+v", n, r)
 		}
 	}
@@ -115,5 +110,21 @@ func TestMonitorClose(t *testing.T) {
 	}
 	if r := m.Read(); d.stops != 1 || r.Reason == "" {
 		t.Errorf("%d stops, %+v", d.stops, r)
+	}
+}
+
+func TestMonitorCloseWhileDriverHangs(t *testing.T) {
+	t.Parallel()
+	g := gate{open: make(chan struct{})}
+	defer close(g.open)
+	m, err := open(&fakeDriver{onCount: g.enter}, longTimeout)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	m.timeout = time.Millisecond
+	m.Read()
+	if err := m.Close(); err == nil || !strings.Contains(err.Error(), "no answer") {
+		t.Errorf("%v, want an error for a driver that hangs", err)
 	}
 }

@@ -94,6 +94,18 @@ func TestReaderRead(t *testing.T) {
 	})
 }
 
+func TestReaderLostGPU(t *testing.T) {
+	t.Parallel()
+	gpu := &fakeDevice{id: "GPU-a", title: "name", used: 4, total: 9}
+	m := mustOpen(t, fake(gpu, &fakeDevice{used: 5, total: 9}))
+	m.Read()
+
+	gpu.handleError = errLost
+	lost := GPU{Instance: wholeGPU, UUID: "GPU-a", Name: "name"}.withoutFigures()
+	checkReading(t, m.Read(), "GPU 0: "+errLost.Error(), lost,
+		GPU{1, wholeGPU, "", "", 5, 9, []Process{}})
+}
+
 func TestReaderLimits(t *testing.T) {
 	t.Run("GPUs, MIG devices and processes", func(t *testing.T) {
 		t.Parallel()

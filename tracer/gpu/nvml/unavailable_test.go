@@ -3,37 +3,22 @@ package nvml
 import (
 	"fmt"
 	"os"
-	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 )
-
-// writeFiles creates a file system with these files, their content by path.
-func writeFiles(t *testing.T, files map[string]string) string {
-	t.Helper()
-	root := t.TempDir()
-	for path, content := range files {
-		path = filepath.Join(root, path)
-		if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return root
-}
 
 func TestUnavailable(t *testing.T) {
 	t.Parallel()
 	const bus = "sys/bus/pci/devices/0000:01:00.0/"
-	gpu := map[string]string{bus + "vendor": "0x10de\n", bus + "class": "0x030200\n"}
-	audio := map[string]string{bus + "vendor": "0x10de\n", bus + "class": "0x040300\n"}
-	driver := map[string]string{"proc/driver/nvidia/version": "NVRM version\n"}
+	file := func(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+	gpu := fstest.MapFS{bus + "vendor": file("0x10de\n"), bus + "class": file("0x030200\n")}
+	audio := fstest.MapFS{bus + "vendor": file("0x10de\n"), bus + "class": file("0x040300\n")}
+	driver := fstest.MapFS{"proc/driver/nvidia/version": file("NVRM version\n")}
 
 	for _, c := range []struct {
 		err    error
-		files  map[string]string
+		files  fstest.MapFS
 		remedy string // empty: none
 	}{
 		{ErrNoLibrary, nil, ""},
@@ -47,7 +32,12 @@ func TestUnavailable(t *testing.T) {
 		{ErrNotBuilt, nil, "CGO_ENABLED=1"},
 		{fmt.Errorf("%w: odd", ErrLibrary), nil, "nvidia-smi"},
 	} {
-		got := mustBeUnavailable(t, unavailable(c.err, writeFiles(t, c.files)), c.err)
+		root := t.TempDir()
+		if err := os.CopyFS(root, c.files); err != nil {
+			t.Fatal(err)
+		}
+
+		got := mustBeUnavailable(t, unavailable(c.err, root), c.err)
 		if (got.Remedy == "") != (c.remedy == "") || !strings.Contains(got.Error(), c.remedy) {
 			t.Errorf("%v: remedy %q, want %q", got, got.Remedy, c.remedy)
 		}

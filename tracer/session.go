@@ -117,7 +117,7 @@ func (s *Session) open(ctx context.Context) error {
 	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
-	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find); err != nil {
+	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find, &s.stepTimes); err != nil {
 		return err
 	}
 	s.probing.events = s.events
@@ -125,7 +125,10 @@ func (s *Session) open(ctx context.Context) error {
 		Tree: tree.New(s.Process, s.Options.Children), session: s,
 		failed: make(map[int]attachFailure),
 	}
-	s.scanner = scanner{kernel: s.kernel, targets: &s.targets, members: s.follower.Members}
+	s.scanner = scanner{
+		kernel: s.kernel, events: s.events, probing: s.probing,
+		targets: &s.targets, members: s.follower.Members,
+	}
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 
 	err = s.sources.attach(s.kernel, s.Options, s.Options.faultInterval(s.askedInterval))
@@ -176,15 +179,15 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 		return errors.Join(exitedError(held), p.Close())
 	}
 
-	t, err := newTarget(s, p)
+	t, err := s.newTarget(p)
 	if err != nil {
 		return err
 	}
 	s.targets.add(t)
-	if err := t.attach(ctx); err != nil {
+	if err := s.attachTarget(ctx, t); err != nil {
 		stopWorkers([]*target{t})
 		s.targets.drop(t)
-		return errors.Join(err, t.retire(&s.retired))
+		return errors.Join(err, s.retire(t))
 	}
 	return nil
 }
@@ -199,7 +202,7 @@ func (s *Session) retireEnded() {
 	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
-		_ = t.retire(&s.retired) // probes that cannot be detached have gone with their process
+		_ = s.retire(t) // probes that cannot be detached have gone with their process
 	}
 }
 
@@ -261,7 +264,7 @@ func (s *Session) Close() error {
 		errs = append(errs, s.events.close())
 	}
 	for _, t := range s.targets.list() {
-		errs = append(errs, t.close())
+		errs = append(errs, s.closeTarget(t))
 	}
 	if s.tables != nil {
 		errs = append(errs, s.tables.Close())
@@ -281,7 +284,7 @@ func (s *Session) Close() error {
 func (s *Session) detach() error {
 	var closes []func() error
 	for _, t := range s.targets.list() {
-		closes = append(closes, t.detach)
+		closes = append(closes, func() error { return s.detachTarget(t) })
 	}
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)

@@ -3,6 +3,7 @@ package addrspace
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -11,6 +12,24 @@ import (
 type Call struct {
 	Stack       uint64 // ID of the caller's stack; 0: unknown
 	ByAllocator bool   // made by malloc or one of its relatives
+}
+
+// Apply records the call of an event.
+func (s *IntervalSet) Apply(e *bpf.Event, byAllocator bool) {
+	call := Call{Stack: e.Stack, ByAllocator: byAllocator}
+	switch e.Kind {
+	case bpf.EventMmap:
+		s.Mmap(call, e.Start, e.Length, e.Flags, e.Descriptor)
+	case bpf.EventMunmap:
+		s.Munmap(call, e.Start, e.Length)
+	case bpf.EventMremap:
+		s.Mremap(call, e.OldStart, e.OldLength, e.Start, e.Length, e.Flags)
+	case bpf.EventBrk:
+		call.ByAllocator = true // only the allocator moves the break
+		s.Brk(call, e.Start)
+	case bpf.EventMadvise:
+		s.Madvise(call, e.Length)
+	}
 }
 
 // Mmap records an mmap(2) of length bytes that returned start. descriptor is negative for memory

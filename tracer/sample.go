@@ -42,7 +42,7 @@ func (s *Session) IsTraced(pid int) bool {
 	return t != nil && t.err() == nil
 }
 
-// Stopped reports whether a target's process is stopped by a signal or a debugger.
+// IsStopped reports whether a target's process is stopped by a signal or a debugger.
 func (s *Session) IsStopped(pid int) bool {
 	t := s.targets.find(uint32(pid))
 	if t == nil {

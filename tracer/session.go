@@ -53,10 +53,8 @@ type Session struct {
 	ctx     context.Context // of the session's goroutines; Close cancels it
 	cancel  context.CancelFunc
 	watcher sync.WaitGroup // the session's goroutines
-	// ended is closed when there is nothing more to trace. ending is the reason.
-	ended  chan struct{}
-	ending error
-	once   sync.Once
+	ended   chan struct{}  // closed when there is nothing more to trace
+	endOnce sync.Once
 }
 
 var (
@@ -224,10 +222,7 @@ func (s *Session) endWhenDone() {
 		return
 	}
 
-	s.once.Do(func() {
-		s.ending = ErrExited
-		close(s.ended)
-	})
+	s.endOnce.Do(func() { close(s.ended) })
 }
 
 // Done returns a channel that is closed when there is nothing more to trace.
@@ -237,7 +232,7 @@ func (s *Session) Done() <-chan struct{} { return s.ended }
 func (s *Session) Err() error {
 	select {
 	case <-s.ended:
-		return s.ending
+		return ErrExited
 	default:
 		return nil
 	}

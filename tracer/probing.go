@@ -230,7 +230,7 @@ func (p *probing) startTarget(t *target) time.Duration {
 
 // join attaches the probes in a new target that are open in the others. functions are those of its
 // allocator.
-func (p *probing) join(t *target, functions []probe.Target) {
+func (p *probing) join(t *target, functions []probe.FileSites) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 

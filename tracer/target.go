@@ -119,7 +119,7 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	}
 
 	t.heap.SetStatus(source.Status{Name: "heap", Off: true})
-	var functions []probe.Target
+	var functions []probe.FileSites
 	if s.Options.wants("heap") {
 		functions = t.heap.Find(t.process, maps)
 	}

@@ -18,11 +18,11 @@ type GPU struct {
 	library                 // status.Attached means that the driver is probed
 	drivers     int         // libraries whose functions are probed
 	driverLinks []link.Link // on these
-	blockLinks  []link.Link // on the first of blockTargets
+	blockLinks  []link.Link // on the first of blockFiles
 
 	// mu guards reads. attaching is held too for writes, so its holders may read without mu.
-	blockTargets []probe.Target // functions to which blocks are reported
-	blocks       state          // of the probes on these, beside that of the library
+	blockFiles []probe.FileSites // functions to which blocks are reported
+	blocks     state             // of the probes on these, beside that of the library
 
 	// usesGPU is set once the process has mapped a library of those that use a GPU, in all states:
 	// the library may be one without functions to probe.
@@ -30,9 +30,9 @@ type GPU struct {
 }
 
 const (
-	maxGPUFiles     = 4096
-	maxDrivers      = 4 // a process may map copies of the libraries
-	maxBlockTargets = 4
+	maxGPUFiles   = 4096
+	maxDrivers    = 4 // a process may map copies of the libraries
+	maxBlockFiles = 4
 )
 
 // NewGPU returns a source that attaches to the driver as soon as Update finds it. It does not
@@ -67,17 +67,17 @@ func (g *GPU) find(m process.Mapping) {
 	switch {
 	case probe.IsCUDADriver(m.Path) && g.drivers < maxDrivers:
 		g.findDriver(m)
-	case len(g.blockTargets) < maxBlockTargets:
-		g.findBlockTarget(m)
+	case len(g.blockFiles) < maxBlockFiles:
+		g.findBlocks(m)
 	}
 }
 
 // findDriver attaches to the CUDA driver API in a mapped file.
 func (g *GPU) findDriver(m process.Mapping) {
-	target, err := probe.ResolveCUDADriver(g.process, m)
+	file, err := probe.ResolveCUDADriver(g.process, m)
 	if err == nil {
 		var links []link.Link
-		links, err = probe.AttachCUDADriver(g.kernel.Mode, target,
+		links, err = probe.AttachCUDADriver(g.kernel.Mode, file,
 			g.kernel.CudaOnEntry, g.kernel.CudaOnReturn, g.process.PID)
 		g.driverLinks = append(g.driverLinks, links...)
 	}
@@ -93,13 +93,13 @@ func (g *GPU) findDriver(m process.Mapping) {
 	defer g.mu.Unlock()
 
 	g.status.Attached = true
-	g.status.Details = append(g.status.Details, details(target)...)
+	g.status.Details = append(g.status.Details, details(file)...)
 }
 
-// findBlockTarget looks for the function to which blocks are reported. A file that lacks it is
+// findBlocks looks for the function to which blocks are reported. A file that lacks it is
 // reported only if its name is that of PyTorch's library.
-func (g *GPU) findBlockTarget(m process.Mapping) {
-	target, err := probe.ResolveBlocks(g.process, m)
+func (g *GPU) findBlocks(m process.Mapping) {
+	file, err := probe.ResolveBlocks(g.process, m)
 	if err != nil {
 		if probe.IsTensorLibrary(m.Path) {
 			g.reportError(err)
@@ -110,8 +110,8 @@ func (g *GPU) findBlockTarget(m process.Mapping) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	g.blockTargets = append(g.blockTargets, target)
-	g.status.Details = append(g.status.Details, details(target)...)
+	g.blockFiles = append(g.blockFiles, file)
+	g.status.Details = append(g.status.Details, details(file)...)
 }
 
 // attachBlocks attaches to all functions to which blocks are reported, or to none. It waits for a
@@ -122,8 +122,8 @@ func (g *GPU) attachBlocks() {
 		return
 	}
 
-	for _, target := range g.blockTargets[len(g.blockLinks):] {
-		l, err := probe.AttachEntry(g.kernel.Mode, target, g.kernel.OnBlock, g.process.PID)
+	for _, file := range g.blockFiles[len(g.blockLinks):] {
+		l, err := probe.AttachEntry(g.kernel.Mode, file, g.kernel.OnBlock, g.process.PID)
 		if err != nil {
 			g.reportError(errors.Join(err, g.detachBlocks(refused)))
 			return
@@ -222,7 +222,7 @@ func (g *GPU) Status() Status {
 	case s.Reason != "":
 	case !g.usesGPU:
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
-	case len(g.blockTargets) > 0 && g.needsTotals():
+	case len(g.blockFiles) > 0 && g.needsTotals():
 		s.Reason = "blocks of torch's allocator are not followed: that takes too much; " +
 			"their totals are read now and then"
 	}
@@ -243,7 +243,7 @@ func (g *GPU) Pending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return !g.hasEnded() && (!g.status.Attached || len(g.blockTargets) == 0)
+	return !g.hasEnded() && (!g.status.Attached || len(g.blockFiles) == 0)
 }
 
 // Active reports whether the driver is probed, and whether all blocks were seen since they could
@@ -281,11 +281,11 @@ func (g *GPU) SampleTotals(stop <-chan struct{}) {
 	}
 	defer g.attaching.Unlock()
 
-	if !g.wantsTotals() || len(g.blockTargets) == 0 {
+	if !g.wantsTotals() || len(g.blockFiles) == 0 {
 		return
 	}
 
-	l, err := probe.AttachEntry(g.kernel.Mode, g.blockTargets[0], g.kernel.OnBlock, g.process.PID)
+	l, err := probe.AttachEntry(g.kernel.Mode, g.blockFiles[0], g.kernel.OnBlock, g.process.PID)
 	if err != nil {
 		return
 	}

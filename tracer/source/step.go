@@ -58,7 +58,7 @@ func (s *Steps) Settled() bool { return !s.is(unchecked) }
 
 // attach attaches to the function in a mapped file, or reports why it cannot.
 func (s *Steps) attach(m process.Mapping) {
-	l, target, err := s.tryAttach(m)
+	l, file, err := s.tryAttach(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -68,21 +68,21 @@ func (s *Steps) attach(m process.Mapping) {
 	}
 
 	s.link, s.state = l, attached
-	s.status = Status{Name: "step", Attached: true, Details: details(target)}
+	s.status = Status{Name: "step", Attached: true, Details: details(file)}
 }
 
-func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.Target, error) {
-	target, err := s.function.Resolve(s.process, m)
+func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.FileSites, error) {
+	file, err := s.function.Resolve(s.process, m)
 	if err != nil {
-		return nil, target, err
+		return nil, file, err
 	}
 
 	if err := s.kernel.Steps.Put(uint32(s.process.PID), bpf.StepCount{}); err != nil {
-		return nil, target, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
+		return nil, file, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
 	}
 
-	l, err := probe.AttachStep(target, s.kernel.OnStep, s.process.PID)
-	return l, target, err
+	l, err := probe.AttachStep(file, s.kernel.OnStep, s.process.PID)
+	return l, file, err
 }
 
 // Count returns the calls since the probe was attached. It is growth.Unknown before that and after

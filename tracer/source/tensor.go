@@ -15,9 +15,9 @@ import (
 // tensors with. Its methods may be called by several goroutines.
 type Tensors struct {
 	library
-	targets []probe.Target // found so far
-	aligned []probe.Target // functions of the C allocator that the targets call for memory
-	links   []link.Link    // on all of these, empty while nothing is attached
+	libraries []probe.FileSites // found so far
+	aligned   []probe.FileSites // functions of the C allocator that these call for memory
+	links     []link.Link       // on all of these, empty while nothing is attached
 
 	// hadGap is set once frees were missed since the first probes were attached. It stays set in
 	// all states: probes that are attached again do not know what was freed. mu guards it.
@@ -25,8 +25,8 @@ type Tensors struct {
 }
 
 const (
-	maxTensorFiles   = 4096
-	maxTensorTargets = 4 // a process may map copies of the library
+	maxTensorFiles     = 4096
+	maxTensorLibraries = 4 // a process may map copies of the library
 )
 
 // NewTensors returns a source that attaches as soon as Update finds the functions.
@@ -41,7 +41,7 @@ func (t *Tensors) Update(maps []process.Mapping) {
 	defer t.attaching.Unlock()
 
 	t.check(maps, func(m process.Mapping) bool {
-		return len(t.targets) < maxTensorTargets && t.find(m, maps)
+		return len(t.libraries) < maxTensorLibraries && t.find(m, maps)
 	})
 }
 
@@ -49,7 +49,7 @@ func (t *Tensors) Update(maps []process.Mapping) {
 // name is that of PyTorch's library. While a program is being loaded its allocator may be unknown.
 // Then the file is not done.
 func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
-	target, err := probe.ResolveTensors(t.process, m)
+	file, err := probe.ResolveTensors(t.process, m)
 	hasFunctions := err == nil
 	if hasFunctions && len(t.aligned) == 0 {
 		t.aligned, err = probe.ResolveAligned(t.process, maps)
@@ -63,12 +63,12 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 		t.SetStatus(Status{Name: "tensor", Reason: err.Error()})
 		return false
 	case err == nil:
-		t.targets = append(t.targets, target)
+		t.libraries = append(t.libraries, file)
 		if t.is(waiting, attached) {
-			err = t.attach(target)
+			err = t.attach(file)
 		}
 		t.report(err)
-	case len(t.targets) == 0 && (hasFunctions || probe.IsTensorLibrary(m.Path)):
+	case len(t.libraries) == 0 && (hasFunctions || probe.IsTensorLibrary(m.Path)):
 		t.report(err)
 	}
 	return true
@@ -76,15 +76,15 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 
 // attach attaches to the functions of one file, all or none. The first time it attaches to the
 // aligned functions before, so that no call inside alloc_cpu is missed.
-func (t *Tensors) attach(target probe.Target) error {
-	targets := []probe.Target{target}
+func (t *Tensors) attach(file probe.FileSites) error {
+	files := []probe.FileSites{file}
 	if len(t.links) == 0 {
-		targets = append(slices.Clone(t.aligned), target)
+		files = append(slices.Clone(t.aligned), file)
 	}
 
 	var links []link.Link
-	for _, target := range targets {
-		l, err := probe.Attach(t.kernel.Mode, target, t.kernel.HeapPrograms(), t.process.PID)
+	for _, file := range files {
+		l, err := probe.Attach(t.kernel.Mode, file, t.kernel.HeapPrograms(), t.process.PID)
 		if err != nil {
 			return errors.Join(err, probe.Close(links))
 		}
@@ -100,7 +100,7 @@ func (t *Tensors) attach(target probe.Target) error {
 func (t *Tensors) report(err error) {
 	s := Status{
 		Name: "tensor", Attached: err == nil, Err: err,
-		Details: append(details(t.targets...), details(t.aligned...)...),
+		Details: append(details(t.libraries...), details(t.aligned...)...),
 	}
 	if err != nil {
 		s.Reason = err.Error()
@@ -119,11 +119,11 @@ func (t *Tensors) Open() error {
 	t.enter(waiting)
 
 	var errs []error
-	for _, target := range t.targets {
-		errs = append(errs, t.attach(target))
+	for _, file := range t.libraries {
+		errs = append(errs, t.attach(file))
 	}
 	err := errors.Join(errs...)
-	if len(t.targets) > 0 {
+	if len(t.libraries) > 0 {
 		t.report(err)
 	}
 	return err

@@ -143,7 +143,7 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 			}
 
 			got := evidenceOf(t, s, "kept_here")
-			if counts := got.Hazard.Mature(0); got.Bursts != 1 || counts.Deaths != 100 ||
+			if counts := got.HazardRate.Mature(0); got.Bursts != 1 || counts.Deaths != 100 ||
 				counts.ExposureSeconds <= 0 {
 				t.Errorf("%+v, want 1 burst and 100 deaths", got)
 			}
@@ -354,7 +354,7 @@ func testBurstsDeathsCallProbed(t *testing.T) {
 		t.Errorf("%d objects are tracked, want 250", n)
 	}
 
-	if got := evidenceOf(t, s, "kept_here"); got.Hazard != (growth.HazardRate{}) {
+	if got := evidenceOf(t, s, "kept_here"); got.HazardRate != (growth.HazardRate{}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -19,7 +19,7 @@ type gpuState struct {
 	nvml    gpu.Monitor
 }
 
-// addTo adds GPU memory to a snapshot's device holdings, and host memory that the driver has
+// addTo adds GPU memory to a snapshot's GPU holdings, and host memory that the driver has
 // allocated to held. Host memory that the driver has only pinned has another allocation site: it
 // is in the breakdown alone.
 func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {

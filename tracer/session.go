@@ -27,17 +27,17 @@ type Session struct {
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
 
-	kernel     *kernel.Kernel
-	tables     *unwind.Tables
-	events     *eventReader
-	sources    kernelSources
-	targets    targetSet
-	follower   *follower
-	scanner    scanner
-	gpus       gpuState
-	probing    *probing
-	controller *overhead.Controller // nil: the overhead has no limit
-	stepTimes  overhead.StepTimes
+	kernel    *kernel.Kernel
+	tables    *unwind.Tables
+	events    *eventReader
+	sources   kernelSources
+	targets   targetSet
+	follower  *follower
+	scanner   scanner
+	gpus      gpuState
+	probing   *probing
+	runner    *overhead.Runner // nil: the overhead has no limit
+	stepTimes overhead.StepTimes
 
 	costs    calibrate.Costs // of the probes; zeros: the overhead has no limit
 	costsErr error           // the reason why some of them are defaults
@@ -140,7 +140,7 @@ func (s *Session) open(ctx context.Context) error {
 	s.start()
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
-		s.startController()
+		s.startRunner()
 	}
 	return nil
 }
@@ -247,8 +247,8 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.cancel()
-	if s.controller != nil {
-		s.controller.Close()
+	if s.runner != nil {
+		s.runner.Close()
 	}
 
 	errs := []error{s.detach()}

@@ -58,7 +58,7 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.gpu.Active()
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
-		d.Used, d.Reason = g.nvml.Used(g.initialPID(pid))
+		d.Used, d.Reason = g.nvml.Used(g.kernel.InitialPID(pid))
 		processes = append(processes, d)
 	}
 	slices.SortFunc(processes, func(a, b growth.ProcessGPUMemory) int { return cmp.Compare(a.PID, b.PID) })
@@ -94,21 +94,9 @@ func (g *gpuState) sampleTotals() {
 func (g *gpuState) initialPIDs() map[int]int {
 	pids := make(map[int]int)
 	for _, t := range g.targets.list() {
-		if initial := g.initialPID(t.process.PID); initial != 0 {
+		if initial := g.kernel.InitialPID(t.process.PID); initial != 0 {
 			pids[initial] = t.process.PID
 		}
 	}
 	return pids
-}
-
-// initialPID returns the PID of a process in the initial namespace; 0: unknown.
-func (g *gpuState) initialPID(pid int) int {
-	if _, inode, err := kernel.PIDNamespace(); err == nil && inode == 0 {
-		return pid
-	}
-	var initial uint32
-	if err := g.kernel.GpuUsers.Lookup(uint32(pid), &initial); err != nil {
-		return 0
-	}
-	return int(initial)
 }

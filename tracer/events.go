@@ -15,7 +15,6 @@ import (
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -189,18 +188,4 @@ func (r *eventReader) close() error {
 	for range r.flushed { // until it is closed
 	}
 	return nil
-}
-
-// applyCalls records mapping calls in the target's address space. maps show where the kernel's
-// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
-	heapTraced := t.heap.Status().Attached || t.tensors.Active()
-	for _, c := range calls {
-		at, _ := process.FindMapping(maps, c.MallocSlot)
-		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
-		t.space.Apply(&c, heapTraced && byAllocator)
-		if c.Kind == bpf.EventMadvise {
-			t.released = append(t.released, pages.Span{Start: c.Start, End: c.Start + c.Length})
-		}
-	}
 }

@@ -46,7 +46,7 @@ func (k *scanner) addTo(
 	k.begin(members)
 
 	for _, m := range members {
-		t := k.liveTarget(m)
+		t := k.targets.traced(m.Process.PID)
 		if t == nil {
 			k.others.AddTo(snapshot, m, k.files, k.trackerOf)
 			continue
@@ -59,21 +59,13 @@ func (k *scanner) addTo(
 	return nil
 }
 
-// liveTarget returns the target that traces a member; nil: there is none, or it has ended.
-func (k *scanner) liveTarget(m *tree.Member) *target {
-	if t := k.targets.find(uint32(m.Process.PID)); t != nil && t.err() == nil {
-		return t
-	}
-	return nil
-}
-
 // begin finds the share of the targets' pages that the budget allows, and the other members whose
 // turn it is.
 func (k *scanner) begin(members []*tree.Member) {
 	var resident int64
 	var others []*tree.Member
 	for _, m := range members {
-		if k.liveTarget(m) == nil {
+		if k.targets.traced(m.Process.PID) == nil {
 			others = append(others, m)
 		} else if status, err := m.Process.Status(); err == nil {
 			resident += max(0, status.RSS)

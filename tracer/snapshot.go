@@ -5,6 +5,7 @@ import (
 
 	attribution "github.com/allocscope/allocscope/growth/gpu"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
@@ -91,4 +92,9 @@ func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 	}
 	t.applyCalls(calls, nil)
 	return maps
+}
+
+func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
+	heapTraced := t.heap.Status().Attached || t.tensors.Active()
+	t.released = append(t.released, t.space.Apply(calls, maps, heapTraced)...)
 }

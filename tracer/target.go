@@ -313,6 +313,14 @@ func (s *targetSet) find(pid uint32) *target {
 	return nil
 }
 
+// traced returns the target that traces a process; nil: there is none, or it has ended.
+func (s *targetSet) traced(pid int) *target {
+	if t := s.find(uint32(pid)); t != nil && t.err() == nil {
+		return t
+	}
+	return nil
+}
+
 // list returns a copy.
 func (s *targetSet) list() []*target {
 	s.mu.Lock()

@@ -75,7 +75,8 @@ func (s *Session) readHeap(
 }
 
 // reconcile updates the address space by the calls that were kept, corrects it by the maps, and
-// returns these; nil: they could not be read. Maps correct nothing if a call was made while they were being read.
+// returns these; nil: they could not be read. Maps correct nothing if a call was made while they
+// were being read.
 func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 	const attempts = 3
 	calls := events.takeCalls(t.process.PID)

@@ -15,9 +15,9 @@ type Call struct {
 	ByAllocator bool   // made by malloc or one of its relatives
 }
 
-// Apply records calls, and returns what madvise(2) has released. maps show where the kernel's uprobe
-// trampoline is: a call that returns there was made by a probed function of the allocator. heapTraced
-// is set if there are such functions.
+// Apply records calls, and returns what madvise(2) has released. maps show where the kernel's
+// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
+// heapTraced is set if there are such functions.
 func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, heapTraced bool,
 ) (released []pages.Span) {

@@ -89,9 +89,9 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 	}
 }
 
-// addFirstToucher adds the share p of a row that n sampled page faults assign to a stack. Its variance
-// is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a row of B
-// bytes of which b are in sampled pages.
+// addFirstToucher adds the share p of a row that n sampled page faults assign to a stack. Its
+// variance is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a
+// row of B bytes of which b are in sampled pages.
 func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSample) {
 	memory, ok := r.firstTouch[site.firstTouchRow]
 	if !ok {

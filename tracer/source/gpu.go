@@ -273,8 +273,8 @@ func (g *GPU) needsTotals() bool {
 const totalsSampleTime = 20 * time.Millisecond
 
 // SampleTotals attaches to a function to which blocks are reported for a short time, while blocks
-// are not followed: each report has the totals of PyTorch's allocator. It does nothing if another call is
-// under way, and ends early when stop is closed.
+// are not followed: each report has the totals of PyTorch's allocator. It does nothing if another
+// call is under way, and ends early when stop is closed.
 func (g *GPU) SampleTotals(stop <-chan struct{}) {
 	if !g.wantsTotals() || !g.attaching.TryLock() {
 		return

@@ -33,8 +33,8 @@ func (w *HeapCoverage) Settled() time.Duration {
 type BurstEvidence struct {
 	// Bursts with births of what is alive.
 	Bursts int
-	// Hazard rate of the stack's objects.
-	Hazard HazardRate
+	// HazardRate of the stack's objects.
+	HazardRate HazardRate
 	// Fingerprinted objects had their contents hashed when their burst ended. Unchanged of these
 	// hash the same now. Diversity is the probability that two of them hash differently.
 	Fingerprinted, Unchanged int

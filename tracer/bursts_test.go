@@ -32,7 +32,8 @@ func TestBursts(t *testing.T) {
 }
 
 func checkLiveness(s *tracer.Session) {
-	tracer.Tracker(s).CheckedAt = time.Time{}
+	limiter := &tracer.Tracker(s).Limiter
+	limiter.Spend(limiter.Credit()) // repays the debt of the last check
 	tracer.Probing(s).CheckLiveness()
 }
 
@@ -142,7 +143,7 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 			}
 
 			got := evidenceOf(t, s, "kept_here")
-			if counts := got.Hazard.Mature(0); got.Bursts != 1 || counts.Deaths != 100 ||
+			if counts := got.HazardRate.Mature(0); got.Bursts != 1 || counts.Deaths != 100 ||
 				counts.ExposureSeconds <= 0 {
 				t.Errorf("%+v, want 1 burst and 100 deaths", got)
 			}
@@ -353,7 +354,7 @@ func testBurstsDeathsCallProbed(t *testing.T) {
 		t.Errorf("%d objects are tracked, want 250", n)
 	}
 
-	if got := evidenceOf(t, s, "kept_here"); got.Hazard != (growth.HazardRate{}) {
+	if got := evidenceOf(t, s, "kept_here"); got.HazardRate != (growth.HazardRate{}) {
 		t.Errorf("%+v", got)
 	}
 }

@@ -12,10 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
-	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -32,6 +31,7 @@ type eventReader struct {
 	ring     *ringbuf.Reader
 	tables   *unwind.Tables
 	target   func(pid uint32) *target // nil: not a target
+	steps    *overhead.StepTimes
 	reported stack.Reported
 	queue    chan []byte   // raw events in their order; nil: a flush
 	flushed  chan struct{} // one value for each flush; closed when all events have been dispatched
@@ -44,13 +44,14 @@ type eventReader struct {
 
 func startEvents(
 	k *kernel.Kernel, tables *unwind.Tables, target func(pid uint32) *target,
+	steps *overhead.StepTimes,
 ) (*eventReader, error) {
 	ring, err := ringbuf.NewReader(k.Events)
 	if err != nil {
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	r := &eventReader{
-		ring: ring, tables: tables, target: target,
+		ring: ring, tables: tables, target: target, steps: steps,
 		reported: stack.Reported{Seen: k.ReportedStacks},
 		queue:    make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
 		calls: make(map[uint32][]bpf.Event),
@@ -128,7 +129,7 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 	case bpf.EventExec:
 		t.end(process.ErrExecuted)
 	case bpf.EventStep:
-		t.session.stepTimes.Add(event.Tgid, event.Time, event.Length)
+		r.steps.Add(event.Tgid, event.Time, event.Length)
 	case bpf.EventUnmapped:
 		t.unwinder.Refresh()
 	default:
@@ -187,30 +188,4 @@ func (r *eventReader) close() error {
 	for range r.flushed { // until it is closed
 	}
 	return nil
-}
-
-// applyCalls records mapping calls in the target's address space. maps show where the kernel's
-// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
-	heapTraced := t.heap.Status().Attached || t.tensors.Active()
-	for _, c := range calls {
-		at, _ := process.FindMapping(maps, c.MallocSlot)
-		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
-		call := addrspace.Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
-
-		switch c.Kind {
-		case bpf.EventMmap:
-			t.space.Mmap(call, c.Start, c.Length, c.Flags, c.Descriptor)
-		case bpf.EventMunmap:
-			t.space.Munmap(call, c.Start, c.Length)
-		case bpf.EventMremap:
-			t.space.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
-		case bpf.EventBrk:
-			call.ByAllocator = true // only the allocator moves the break
-			t.space.Brk(call, c.Start)
-		case bpf.EventMadvise:
-			t.space.Madvise(call, c.Length)
-			t.released = append(t.released, pages.Span{Start: c.Start, End: c.Start + c.Length})
-		}
-	}
 }

@@ -61,16 +61,16 @@ func Attach(s *Session, held *process.Process, meanwhile func()) error {
 	if err != nil {
 		return err
 	}
-	t, err := newTarget(s, p)
+	t, err := s.newTarget(p)
 	if err != nil {
 		return err
 	}
 
 	meanwhile()
-	err = t.attach(s.ctx)
+	err = s.attachTarget(s.ctx, t)
 
 	stopWorkers([]*target{t})
-	return errors.Join(err, t.retire(&s.retired))
+	return errors.Join(err, s.retire(t))
 }
 
 // Detach gives a target up, as the next attach does with a target that has ended.
@@ -82,7 +82,7 @@ func Detach(s *Session, pid int) error {
 
 	stopWorkers([]*target{t})
 	s.targets.drop(t)
-	return t.retire(&s.retired)
+	return s.retire(t)
 }
 
 // Flush waits until all events in the ring buffer have been dispatched.

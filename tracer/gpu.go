@@ -19,7 +19,7 @@ type gpuState struct {
 	nvml    gpu.Monitor
 }
 
-// addTo adds GPU memory to a snapshot's device holdings, and host memory that the driver has
+// addTo adds GPU memory to a snapshot's GPU holdings, and host memory that the driver has
 // allocated to held. Host memory that the driver has only pinned has another allocation site: it
 // is in the breakdown alone.
 func (g *gpuState) addTo(totals *gpu.Totals, snapshot *growth.Snapshot, held estimate.Holdings) {
@@ -58,7 +58,7 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.gpu.Active()
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
-		used, err := g.nvml.Used(g.initialPID(pid))
+		used, err := g.nvml.Used(g.kernel.InitialPID(pid))
 		if d.Used = used; err != nil {
 			d.Reason = err.Error()
 		}
@@ -97,21 +97,9 @@ func (g *gpuState) sampleTotals() {
 func (g *gpuState) initialPIDs() map[int]int {
 	pids := make(map[int]int)
 	for _, t := range g.targets.list() {
-		if initial := g.initialPID(t.process.PID); initial != 0 {
+		if initial := g.kernel.InitialPID(t.process.PID); initial != 0 {
 			pids[initial] = t.process.PID
 		}
 	}
 	return pids
-}
-
-// initialPID returns the PID of a process in the initial namespace; 0: unknown.
-func (g *gpuState) initialPID(pid int) int {
-	if _, inode, err := kernel.PIDNamespace(); err == nil && inode == 0 {
-		return pid
-	}
-	var initial uint32
-	if err := g.kernel.GpuUsers.Lookup(uint32(pid), &initial); err != nil {
-		return 0
-	}
-	return int(initial)
 }

@@ -8,8 +8,8 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
-// startController starts the controller, which keeps the overhead within its limit.
-func (s *Session) startController() {
+// startRunner starts the overhead controller, which keeps the overhead within its limit.
+func (s *Session) startRunner() {
 	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
 	meter := overhead.NewMeter(
 		s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, takeSteps)
@@ -20,7 +20,7 @@ func (s *Session) startController() {
 	s.probing.mu.Unlock()
 
 	o := s.Options
-	s.controller = overhead.Start(controller.Options{
+	s.runner = overhead.Start(controller.Options{
 		Limit: o.Overhead, Costs: costs, Interval: s.askedInterval, Duration: o.Duration,
 		Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Blocks: o.wants("cuda"),
@@ -56,8 +56,8 @@ func (s *targetSet) countSteps() bool {
 
 // Overhead returns what tracing has cost so far. Without a limit, the costs are not measured.
 func (s *Session) Overhead() overhead.Overhead {
-	if s.controller != nil {
-		return s.controller.Overhead()
+	if s.runner != nil {
+		return s.runner.Overhead()
 	}
 	o := overhead.Overhead{
 		Mode: overhead.HeapOff, Interval: s.probing.Interval(), Elapsed: s.Elapsed(),
@@ -70,8 +70,8 @@ func (s *Session) Overhead() overhead.Overhead {
 
 // overheadSample returns the costs since the last call.
 func (s *Session) overheadSample() growth.OverheadSample {
-	if s.controller == nil {
+	if s.runner == nil {
 		return growth.OverheadSample{CPUShare: growth.Unknown, ProbedShare: growth.Unknown}
 	}
-	return s.controller.Cost()
+	return s.runner.Cost()
 }

@@ -51,21 +51,16 @@ type probing struct {
 	untracked                uint64 // tensors that handOverTensors has lost
 }
 
-func newProbing(duration time.Duration) *probing {
-	return &probing{
-		targets: &targetSet{}, reading: &sync.Mutex{},
-		schedule: estimate.Schedule{Lag: estimate.Maturity(duration)},
-		tracker:  liveness.NewTracker(),
-	}
-}
-
 // startProbing opens all probes. If the overhead has a limit, it measures the costs of the probes
 // instead, and the controller opens them later.
 func (s *Session) startProbing(ctx context.Context) error {
-	p := newProbing(s.Options.Duration)
-	p.kernel, p.targets, p.reading = s.kernel, &s.targets, &s.reading
-	p.started = func() uint64 { return s.started }
-	p.tensorsAlone = !s.Options.wants("heap") && s.Options.wants("tensor")
+	p := &probing{
+		kernel: s.kernel, targets: &s.targets, reading: &s.reading,
+		started:      func() uint64 { return s.started },
+		schedule:     estimate.Schedule{Lag: estimate.Maturity(s.Options.Duration)},
+		tracker:      liveness.NewTracker(),
+		tensorsAlone: !s.Options.wants("heap") && s.Options.wants("tensor"),
+	}
 	s.probing = p
 
 	// Blocks are sampled from the start: those that are missed now would be missed for good.
@@ -235,7 +230,7 @@ func (p *probing) startTarget(t *target) time.Duration {
 
 // join attaches the probes in a new target that are open in the others. functions are those of its
 // allocator.
-func (p *probing) join(t *target, functions []probe.Target) {
+func (p *probing) join(t *target, functions []probe.FileSites) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 

@@ -25,11 +25,11 @@ func (p *probing) CheckLiveness() {
 		return
 	}
 
-	p.tracker.CheckCost = process.MeasureCPUTime(func() {
+	p.tracker.SpendOnCheck(process.MeasureCPUTime(func() {
 		for tgid, objects := range byProcess {
 			p.checkObjects(tgid, objects)
 		}
-	})
+	}))
 }
 
 // checkObjects checks the objects of a process if it still executes the traced program.

@@ -19,7 +19,7 @@ func (s *Session) Sample() growth.TreeSample {
 		ofProcess.Steps = growth.Unknown
 		member := growth.Member{Process: m.Info}
 
-		if t := s.targets.find(uint32(m.Info.PID)); t != nil && t.err() == nil {
+		if t := s.targets.traced(m.Info.PID); t != nil {
 			member.Traced, member.From = true, t.from
 			ofProcess.Steps = t.steps.Count()
 			tensors.Set(&ofProcess.Sample, m.Info.PID)
@@ -37,12 +37,9 @@ func (s *Session) Sample() growth.TreeSample {
 }
 
 // IsTraced reports whether a process is traced now.
-func (s *Session) IsTraced(pid int) bool {
-	t := s.targets.find(uint32(pid))
-	return t != nil && t.err() == nil
-}
+func (s *Session) IsTraced(pid int) bool { return s.targets.traced(pid) != nil }
 
-// Stopped reports whether a target's process is stopped by a signal or a debugger.
+// IsStopped reports whether a target's process is stopped by a signal or a debugger.
 func (s *Session) IsStopped(pid int) bool {
 	t := s.targets.find(uint32(pid))
 	if t == nil {

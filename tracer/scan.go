@@ -18,6 +18,8 @@ import (
 // time, those of the others by turns.
 type scanner struct {
 	kernel  *kernel.Kernel
+	events  *eventReader
+	probing *probing
 	targets *targetSet
 	members func() []*tree.Member
 	budget  residency.Budget
@@ -44,24 +46,16 @@ func (k *scanner) addTo(
 	k.begin(members)
 
 	for _, m := range members {
-		t := k.liveTarget(m)
+		t := k.targets.traced(m.Process.PID)
 		if t == nil {
 			k.others.AddTo(snapshot, m, k.files, k.trackerOf)
 			continue
 		}
 		pid := uint32(m.Process.PID)
 		known := residency.Samples{Objects: objects[pid], Faults: faults[pid], Pins: pins[pid]}
-		k.cpuTime += process.MeasureCPUTime(func() { t.addTo(snapshot, held, m.Info, known) })
+		k.cpuTime += process.MeasureCPUTime(func() { k.addTarget(t, snapshot, held, m.Info, known) })
 	}
 	k.budget.Learn(k.resident, k.scanTime, k.cpuTime-k.scanTime)
-	return nil
-}
-
-// liveTarget returns the target that traces a member; nil: there is none, or it has ended.
-func (k *scanner) liveTarget(m *tree.Member) *target {
-	if t := k.targets.find(uint32(m.Process.PID)); t != nil && t.err() == nil {
-		return t
-	}
 	return nil
 }
 
@@ -71,7 +65,7 @@ func (k *scanner) begin(members []*tree.Member) {
 	var resident int64
 	var others []*tree.Member
 	for _, m := range members {
-		if k.liveTarget(m) == nil {
+		if k.targets.traced(m.Process.PID) == nil {
 			others = append(others, m)
 		} else if status, err := m.Process.Status(); err == nil {
 			resident += max(0, status.RSS)
@@ -108,40 +102,41 @@ func (k *scanner) scan(
 	return scan
 }
 
-// addTo adds the mappings and the resident memory of a target that is alive.
-func (t *target) addTo(
-	snapshot *growth.Snapshot, held estimate.Holdings, info growth.Process, known residency.Samples,
+// addTarget adds the mappings and the resident memory of a target that is alive.
+func (k *scanner) addTarget(
+	t *target, snapshot *growth.Snapshot, held estimate.Holdings, info growth.Process,
+	known residency.Samples,
 ) {
 	var maps []process.Mapping
 	if t.isAlive() {
-		maps = t.reconcile(t.session.events.takeCalls(t.process.PID))
+		maps = t.reconcile(k.events)
 	}
 	if !t.isAlive() { // it may have ended meanwhile
 		return
 	}
 
 	snapshot.Alive = append(snapshot.Alive, t.process.PID)
-	t.addReleases(snapshot)
+	residency.AddReleases(snapshot, t.space, t.stacks.Get)
 	snapshot.Mappings.Vanished += t.vanished
 	if t.pages == nil || maps == nil {
-		t.addTallies(held, nil)
+		residency.AddTallies(held, t.space, t.stacks.Get, nil)
 		return
 	}
 
 	t.pages.Forget(pages.MergeSpans(t.released))
 	t.released = t.released[:0]
-	k := &t.session.scanner
 	scan := k.scan(t.pages, maps, t.space.Intervals())
 	if scan == nil {
 		return
 	}
 
 	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
-	rows.HeapTraced, rows.HeapComplete = t.session.probing.coversHeap(t)
+	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
 	rows.ParentInSnapshot = residency.HasParent(snapshot, t.pages)
 	rows.Fill(known)
 	source.ForgetFaults(t.kernel, uint32(t.process.PID), rows.StaleFaults)
-	t.addMappings(held, scan, &snapshot.Mappings)
+	kinds := rows.AddMappings(&snapshot.Mappings)
+	residency.AddTallies(held, t.space, t.stacks.Get, kinds)
 
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked

@@ -27,17 +27,17 @@ type Session struct {
 	// askedInterval is Options.Interval as given; 0: allocscope chooses it.
 	askedInterval uint64
 
-	kernel     *kernel.Kernel
-	tables     *unwind.Tables
-	events     *eventReader
-	sources    kernelSources
-	targets    targetSet
-	follower   *follower
-	scanner    scanner
-	gpus       gpuState
-	probing    *probing
-	controller *overhead.Controller // nil: the overhead has no limit
-	stepTimes  overhead.StepTimes
+	kernel    *kernel.Kernel
+	tables    *unwind.Tables
+	events    *eventReader
+	sources   kernelSources
+	targets   targetSet
+	follower  *follower
+	scanner   scanner
+	gpus      gpuState
+	probing   *probing
+	runner    *overhead.Runner // nil: the overhead has no limit
+	stepTimes overhead.StepTimes
 
 	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
 
@@ -52,10 +52,8 @@ type Session struct {
 	ctx     context.Context // of the session's goroutines; Close cancels it
 	cancel  context.CancelFunc
 	watcher sync.WaitGroup // the session's goroutines
-	// ended is closed when there is nothing more to trace. ending is the reason.
-	ended  chan struct{}
-	ending error
-	once   sync.Once
+	ended   chan struct{}  // closed when there is nothing more to trace
+	endOnce sync.Once
 }
 
 var (
@@ -116,7 +114,7 @@ func (s *Session) open(ctx context.Context) error {
 	debug.FreeOSMemory() // loading the BPF object takes a lot for a moment
 
 	s.tables = unwind.NewTables(s.kernel.UnwindTables, s.kernel.TableSpec)
-	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find); err != nil {
+	if s.events, err = startEvents(s.kernel, s.tables, s.targets.find, &s.stepTimes); err != nil {
 		return err
 	}
 	s.probing.events = s.events
@@ -124,7 +122,10 @@ func (s *Session) open(ctx context.Context) error {
 		Tree: tree.New(s.Process, s.Options.Children), session: s,
 		failed: make(map[int]attachFailure),
 	}
-	s.scanner = scanner{kernel: s.kernel, targets: &s.targets, members: s.follower.Members}
+	s.scanner = scanner{
+		kernel: s.kernel, events: s.events, probing: s.probing,
+		targets: &s.targets, members: s.follower.Members,
+	}
 	s.gpus = gpuState{kernel: s.kernel, targets: &s.targets, library: s.Options.NVML}
 
 	err = s.sources.attach(s.kernel, s.Options, s.Options.faultInterval(s.askedInterval))
@@ -138,7 +139,7 @@ func (s *Session) open(ctx context.Context) error {
 	s.start()
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
-		s.startController()
+		s.startRunner()
 	}
 	return nil
 }
@@ -175,15 +176,15 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 		return errors.Join(exitedError(held), p.Close())
 	}
 
-	t, err := newTarget(s, p)
+	t, err := s.newTarget(p)
 	if err != nil {
 		return err
 	}
 	s.targets.add(t)
-	if err := t.attach(ctx); err != nil {
+	if err := s.attachTarget(ctx, t); err != nil {
 		stopWorkers([]*target{t})
 		s.targets.drop(t)
-		return errors.Join(err, t.retire(&s.retired))
+		return errors.Join(err, s.retire(t))
 	}
 	return nil
 }
@@ -198,7 +199,7 @@ func (s *Session) retireEnded() {
 	stopWorkers(ended)
 	for _, t := range ended {
 		s.targets.drop(t)
-		_ = t.retire(&s.retired) // probes that cannot be detached have gone with their process
+		_ = s.retire(t) // probes that cannot be detached have gone with their process
 	}
 }
 
@@ -220,10 +221,7 @@ func (s *Session) endWhenDone() {
 		return
 	}
 
-	s.once.Do(func() {
-		s.ending = ErrExited
-		close(s.ended)
-	})
+	s.endOnce.Do(func() { close(s.ended) })
 }
 
 // Done returns a channel that is closed when there is nothing more to trace.
@@ -233,7 +231,7 @@ func (s *Session) Done() <-chan struct{} { return s.ended }
 func (s *Session) Err() error {
 	select {
 	case <-s.ended:
-		return s.ending
+		return ErrExited
 	default:
 		return nil
 	}
@@ -248,8 +246,8 @@ func (s *Session) Close() error {
 		return nil
 	}
 	s.cancel()
-	if s.controller != nil {
-		s.controller.Close()
+	if s.runner != nil {
+		s.runner.Close()
 	}
 
 	errs := []error{s.detach()}
@@ -260,7 +258,7 @@ func (s *Session) Close() error {
 		errs = append(errs, s.events.close())
 	}
 	for _, t := range s.targets.list() {
-		errs = append(errs, t.close())
+		errs = append(errs, s.closeTarget(t))
 	}
 	if s.tables != nil {
 		errs = append(errs, s.tables.Close())
@@ -280,7 +278,7 @@ func (s *Session) Close() error {
 func (s *Session) detach() error {
 	var closes []func() error
 	for _, t := range s.targets.list() {
-		closes = append(closes, t.detach)
+		closes = append(closes, func() error { return s.detachTarget(t) })
 	}
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)

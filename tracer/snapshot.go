@@ -1,20 +1,15 @@
 package tracer
 
 import (
-	"cmp"
-	"slices"
 	"time"
 
 	attribution "github.com/allocscope/allocscope/growth/gpu"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/process"
-	"github.com/allocscope/allocscope/tracer/residency"
-	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -25,7 +20,7 @@ import (
 func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	began := time.Now()
 	snapshot := &growth.Snapshot{Elapsed: s.Elapsed(), Interval: s.probing.Interval()}
-	bins := setBins(snapshot, s.started, born)
+	bins := estimate.SetBins(snapshot, s.started, born)
 
 	onGPUs, err := gpu.ReadLive(s.kernel, bins)
 	if err != nil {
@@ -79,32 +74,19 @@ func (s *Session) readHeap(
 	return estimator, s.probing.readTallies(sums, onGPUs)
 }
 
-// setBins sets the snapshot's bins, and returns their ends in ns, CLOCK_MONOTONIC, as started is.
-func setBins(
-	snapshot *growth.Snapshot, started uint64, born []time.Duration,
-) estimate.BirthBins {
-	var ends estimate.BirthBins
-	for _, end := range append(slices.Clip(born), snapshot.Elapsed) {
-		if end <= snapshot.Elapsed {
-			snapshot.Bins = append(snapshot.Bins, end)
-			ends = append(ends, started+uint64(end))
-		}
-	}
-	return ends
-}
-
-// reconcile updates the address space by calls, corrects it by the maps, and returns these; nil:
-// they could not be read. Maps correct nothing if a call was made while they were being read.
-func (t *target) reconcile(calls []bpf.Event) []process.Mapping {
+// reconcile updates the address space by the calls that were kept, corrects it by the maps, and
+// returns these; nil: they could not be read. Maps correct nothing if a call was made while they
+// were being read.
+func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 	const attempts = 3
-	var maps []process.Mapping
+	calls := events.takeCalls(t.process.PID)
 	for range attempts {
 		var err error
 		if maps, err = t.process.Maps(); err != nil {
 			break
 		}
 		t.applyCalls(calls, maps)
-		if calls = t.session.events.takeCalls(t.process.PID); len(calls) == 0 {
+		if calls = events.takeCalls(t.process.PID); len(calls) == 0 {
 			t.vanished += t.space.Reconcile(maps).Vanished
 			return maps
 		}
@@ -113,68 +95,7 @@ func (t *target) reconcile(calls []bpf.Event) []process.Mapping {
 	return maps
 }
 
-// addMappings adds the touched bytes of what the program has mapped since tracing started.
-// Mappings of the allocator count nothing: the live map has their contents.
-func (t *target) addMappings(
-	held estimate.Holdings, scan *residency.Scan, totals *growth.MappingTotals,
-) {
-	kinds := make(map[addrspace.Key]growth.Kind)
-	lastInterval := uint64(0)
-	for i := range scan.Segments {
-		segment := &scan.Segments[i]
-		if !segment.HasInterval || segment.Origin == addrspace.BeforeTracing {
-			continue
-		}
-
-		length := int64(segment.Span().Len())
-		totals.Reserved += length
-		totals.Unmeasured += int64(scan.Unread.Intersect(pages.Spans{segment.Span()}).Len())
-		if segment.Origin == addrspace.Unobserved {
-			totals.Unknown += length
-			segment.Stack = stack.UnobservedID
-		}
-		if segment.Heap {
-			totals.Allocator += length
-			continue
-		}
-
-		bytes := scan.Bytes(segment)
-		touched := bytes.InMemory() + bytes.Swapped
-		totals.Touched += touched
-		kind := segment.MappedKind()
-		kinds[addrspace.Key{Stack: segment.Stack, Kind: segment.Kind}] = kind
-
-		h := held.Get(segment.StackUnderName(t.stacks.Get(segment.Stack)), kind)
-		if segment.Interval.Start != lastInterval { // an interval may have several segments
-			h.InuseObjects++
-			h.Samples++
-		}
-		lastInterval = segment.Interval.Start
-		h.InuseBytes += touched
-	}
-	t.addTallies(held, kinds)
-}
-
-// addTallies adds what has been mapped since tracing started, whether it still is or not. kinds are
-// those of what still is.
-func (t *target) addTallies(held estimate.Holdings, kinds map[addrspace.Key]growth.Kind) {
-	for key, tally := range t.space.Mapped() {
-		h := held.Get(t.stacks.Get(key.Stack), cmp.Or(kinds[key], key.Kind))
-		h.AllocObjects += float64(tally.Calls)
-		h.AllocBytes += float64(tally.Bytes)
-	}
-}
-
-// addReleases adds what the process has given back to the kernel.
-func (t *target) addReleases(snapshot *growth.Snapshot) {
-	for key, tally := range t.space.Released() {
-		snapshot.Releases = append(snapshot.Releases, growth.Release{
-			Stack: t.stacks.Get(key.Stack), Call: key.Call, Calls: tally.Calls, Bytes: tally.Bytes,
-		})
-		if key.Call == "madvise" {
-			snapshot.Mappings.Released += tally.Bytes
-		} else {
-			snapshot.Mappings.Unmapped += tally.Bytes
-		}
-	}
+func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
+	heapTraced := t.heap.Status().Attached || t.tensors.Active()
+	t.released = append(t.released, t.space.Apply(calls, maps, heapTraced)...)
 }

@@ -53,14 +53,14 @@ type target struct {
 	image   process.Image  // the program when it was first read
 	parent  int            // the parent's PID then
 	stop    chan struct{}  // closed to stop the target's goroutines
-	watcher sync.WaitGroup // awaitExit, and samples of GPU totals
+	watcher sync.WaitGroup // awaitTargetExit, and samples of GPU totals
 
 	mu     sync.Mutex // guards ending
 	ending error      // the reason of the end; nil: the target is traced
 }
 
 // newTarget prepares the walking and the naming of stacks. It takes over p, also with an error.
-func newTarget(s *Session, p *process.Process) (*target, error) {
+func (s *Session) newTarget(p *process.Process) (*target, error) {
 	t := &target{
 		process: p, kernel: s.kernel, session: s, stop: make(chan struct{}),
 		folded:    make(map[uint64]*estimate.StackTotals),
@@ -95,7 +95,7 @@ func newTarget(s *Session, p *process.Process) (*target, error) {
 
 	t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes)
 	if err != nil {
-		return nil, errors.Join(err, t.forget(), t.stacks.Close(), p.Close())
+		return nil, errors.Join(err, s.forget(t), t.stacks.Close(), p.Close())
 	}
 	return t, nil
 }
@@ -107,8 +107,9 @@ func (t *target) updateProbes(maps []process.Mapping) {
 	t.steps.Update(maps)
 }
 
-// attach attaches all sources while the target is still waiting, so that all of them start at once.
-func (t *target) attach(ctx context.Context) error {
+// attachTarget attaches all sources while the target is still waiting, so that all of them start at
+// once.
+func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	maps, err := t.process.Maps()
 	if err != nil {
 		return err
@@ -118,8 +119,8 @@ func (t *target) attach(ctx context.Context) error {
 	}
 
 	t.heap.SetStatus(source.Status{Name: "heap", Off: true})
-	var functions []probe.Target
-	if t.session.Options.wants("heap") {
+	var functions []probe.FileSites
+	if s.Options.wants("heap") {
 		functions = t.heap.Find(t.process, maps)
 	}
 	t.gpu.Update(maps)
@@ -127,24 +128,24 @@ func (t *target) attach(ctx context.Context) error {
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	t.session.probing.join(t, functions)
+	s.probing.join(t, functions)
 
-	err = t.session.sources.check(t.heap.Status(), t.tensors.Status(), t.gpu.Status())
+	err = s.sources.check(t.heap.Status(), t.tensors.Status(), t.gpu.Status())
 	if err != nil {
 		return err
 	}
-	t.session.tables.Wait(ctx, tablesTimeout)
+	s.tables.Wait(ctx, tablesTimeout)
 	if err := ctx.Err(); err != nil {
 		return err
 	}
-	return t.start()
+	return s.startTarget(t)
 }
 
-// start starts tracing. It reads the mappings afterwards: to replay a call that they contain
+// startTarget starts tracing. It reads the mappings afterwards: to replay a call that they contain
 // already changes nothing.
-func (t *target) start() error {
-	t.session.start()
-	t.from = t.session.probing.startTarget(t)
+func (s *Session) startTarget(t *target) error {
+	s.start()
+	t.from = s.probing.startTarget(t)
 	if err := t.kernel.SetTarget(t.process.PID, bpf.TargetTraced); err != nil {
 		return err
 	}
@@ -157,11 +158,11 @@ func (t *target) start() error {
 		return err
 	}
 	t.space = addrspace.New(maps, t.process.StartBrk())
-	parentPages := t.session.scanner.trackerOf(t.parent)
+	parentPages := s.scanner.trackerOf(t.parent)
 	t.pages, t.pagesErr = residency.Start(t.process, maps, parentPages)
 
 	exited := t.process.Exited(t.stop)
-	t.watcher.Go(func() { t.awaitExit(exited) })
+	t.watcher.Go(func() { s.awaitTargetExit(t, exited) })
 	return nil
 }
 
@@ -178,15 +179,16 @@ func (t *target) check() error {
 	return nil
 }
 
-// awaitExit ends the target with its process, so that the next process with its PID is not traced.
-func (t *target) awaitExit(exited <-chan struct{}) {
+// awaitTargetExit ends the target with its process, so that the next process with its PID is not
+// traced.
+func (s *Session) awaitTargetExit(t *target, exited <-chan struct{}) {
 	<-exited
 	select {
 	case <-t.stop:
 	default:
 		_ = t.kernel.SetTarget(t.process.PID, bpf.TargetGone) // the entry is there
 		t.end(ErrExited)
-		t.session.endWhenDone()
+		s.endWhenDone()
 	}
 }
 
@@ -235,20 +237,20 @@ func (t *target) noticeExecution() {
 	}
 }
 
-// detach detaches the target's probes.
-func (t *target) detach() error {
-	leaveHeap := func() error { return t.session.probing.leaveHeap(t) }
+// detachTarget detaches the target's probes.
+func (s *Session) detachTarget(t *target) error {
+	leaveHeap := func() error { return s.probing.leaveHeap(t) }
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
 // retire detaches from a process and deletes what the kernel knows of it, while the trace goes on.
 // The target's goroutines have been stopped, and it is no longer in the session's set.
-func (t *target) retire(lost *losses) error {
-	errs := []error{t.forget()}
-	t.session.probing.forget(t)
-	t.session.stepTimes.Forget(uint32(t.process.PID))
-	lost.add(t)
-	return errors.Join(append(errs, t.close())...)
+func (s *Session) retire(t *target) error {
+	errs := []error{s.forget(t)}
+	s.probing.forget(t)
+	s.stepTimes.Forget(uint32(t.process.PID))
+	s.retired.add(t)
+	return errors.Join(append(errs, s.closeTarget(t))...)
 }
 
 // stopWorkers stops the goroutines of all targets at once: each may take 0.1 s. The targets can
@@ -265,24 +267,24 @@ func stopWorkers(targets []*target) {
 
 // forget detaches from the process and deletes its entries in the kernel's maps. It waits for the
 // events of the process, so that a later target with its PID gets none of them.
-func (t *target) forget() error {
+func (s *Session) forget(t *target) error {
 	pid, k := uint32(t.process.PID), t.kernel
 	_ = k.Targets.Delete(pid) // it may have no entry, here and below
-	errs := []error{t.detach()}
+	errs := []error{s.detachTarget(t)}
 	for _, m := range []*ebpf.Map{k.Pythons, k.Mappings, k.Requests, k.GpuUsers} {
 		_ = m.Delete(pid) // Mappings waits for programs that are running
 	}
 
-	t.session.events.flush()
-	t.session.events.forget(pid)
+	s.events.flush()
+	s.events.forget(pid)
 
 	return errors.Join(append(errs, k.DeleteProcess(pid))...)
 }
 
-// close closes the process. The target's goroutines have been stopped.
-func (t *target) close() error {
-	t.session.reading.Lock()
-	defer t.session.reading.Unlock()
+// closeTarget closes the process. The target's goroutines have been stopped.
+func (s *Session) closeTarget(t *target) error {
+	s.reading.Lock()
+	defer s.reading.Unlock()
 
 	errs := []error{t.stacks.Close()}
 	if t.pages != nil {
@@ -307,6 +309,14 @@ func (s *targetSet) find(pid uint32) *target {
 		if uint32(t.process.PID) == pid {
 			return t
 		}
+	}
+	return nil
+}
+
+// traced returns the target that traces a process; nil: there is none, or it has ended.
+func (s *targetSet) traced(pid int) *target {
+	if t := s.find(uint32(pid)); t != nil && t.err() == nil {
+		return t
 	}
 	return nil
 }

@@ -204,7 +204,7 @@ static __always_inline void count_entry(enum probe_cookie cookie)
 		count(COUNT_STEPPED);
 }
 
-/* Handles an entry probe, as its cookie says. */
+/* Handles an entry probe, as its cookie shows. */
 static __always_inline int heap_entry(struct pt_regs *regs)
 {
 	enum probe_cookie cookie = bpf_get_attach_cookie(regs);

@@ -5,7 +5,8 @@
 
 #include "unwind/walk.h"
 
-#define PAGE_SIZE 4096
+/* Every page size is a multiple, so that a read that ends here never crosses a page. */
+#define MIN_PAGE_SIZE 4096
 #define FINGERPRINT_MAX_AGE 50 /* 2^10 ns */
 
 /* Returns a hash that distinguishes the code object from others at its address, before or after. It
@@ -57,7 +58,7 @@ static __always_inline __u32 recent_fingerprint(struct walk *walk, __u64 code)
 /* Reads memory, or only up to the next page if that is unreadable. Returns the bytes read. */
 static __always_inline __u64 read_piece(void *to, __u32 size, __u64 address)
 {
-	__u32 first = PAGE_SIZE - (address & (PAGE_SIZE - 1));
+	__u32 first = MIN_PAGE_SIZE - (address & (MIN_PAGE_SIZE - 1));
 
 	if (read_user(to, size, address))
 		return size;

@@ -259,7 +259,7 @@ type estimator struct {
 func (b *estimator) holding(k, bursts int) growth.Holding {
 	at, survival := b.moments[k], b.hazards[k].Survival()
 	h := growth.Holding{
-		Kind: growth.KindHeap, Evidence: &growth.BurstEvidence{Hazard: b.hazards[k]},
+		Kind: growth.KindHeap, Evidence: &growth.BurstEvidence{HazardRate: b.hazards[k]},
 	}
 	var sums []growth.BurstSum
 	var bytes float64

@@ -49,7 +49,7 @@ func (r *snapshotRange) undecided(
 	}
 
 	// The more bursts, the more exposure of each age.
-	margin := evidence.Hazard.UnseenDeathsMargin(c.bornAgeSeconds, growth.SignificanceLevel)
+	margin := evidence.HazardRate.UnseenDeathsMargin(c.bornAgeSeconds, growth.SignificanceLevel)
 	if most := -math.Log(minAliveShare); margin > most {
 		return growth.UndecidedUnseenDeaths, more(min(margin, 10*most), most)
 	}

@@ -19,7 +19,7 @@ func burstTrace(births ...float64) []*growth.Snapshot {
 			Extrapolation: 20,
 		}
 		s.Holdings[0].Evidence = &growth.BurstEvidence{
-			Bursts: 20, Hazard: deathless(1e6), SizeClass: 48,
+			Bursts: 20, HazardRate: deathless(1e6), SizeClass: 48,
 		}
 		s.Holdings[0].Samples = s.Holdings[0].InuseBytes / 1000
 		resident += births[i] * 1000
@@ -87,10 +87,10 @@ func TestUndecided(t *testing.T) {
 		"two bursts":  {func(end *growth.Snapshot) { end.Holdings[0].Evidence.Bursts = 2 }, growth.UndecidedFewBursts, true},
 		"no exposure": {evidence(growth.BurstEvidence{Bursts: 20}), growth.UndecidedUnseenDeaths, true},
 		"none when they were young": {
-			func(end *growth.Snapshot) { *end.Holdings[0].Evidence.Hazard.At(0) = growth.DeathCounts{} },
+			func(end *growth.Snapshot) { *end.Holdings[0].Evidence.HazardRate.At(0) = growth.DeathCounts{} },
 			growth.UndecidedUnseenDeaths, true,
 		},
-		"little exposure":          {evidence(growth.BurstEvidence{Bursts: 20, Hazard: deathless(0.5)}), growth.UndecidedUnseenDeaths, true},
+		"little exposure":          {evidence(growth.BurstEvidence{Bursts: 20, HazardRate: deathless(0.5)}), growth.UndecidedUnseenDeaths, true},
 		"what is in them stays":    {evidence(fingerprinted(38, 0.9)), "", false},
 		"what is in them changes":  {evidence(fingerprinted(30, 0.9)), growth.UndecidedUnseenDeaths, true},
 		"all have one fingerprint": {evidence(fingerprinted(40, 0.1)), growth.UndecidedUnseenDeaths, true},
@@ -168,7 +168,7 @@ func TestBurstInterval(t *testing.T) {
 func TestCrossCheck(t *testing.T) {
 	t.Run("fingerprints decide within a size class", func(t *testing.T) {
 		proven, probed := fingerprinted(40, 1), fingerprinted(2, 1)
-		probed.Hazard = deathless(1e6)
+		probed.HazardRate = deathless(1e6)
 		for name, c := range map[string]struct {
 			smaller, larger         growth.BurstEvidence
 			wantSmaller, wantLarger growth.UndecidedReason
@@ -198,7 +198,7 @@ func TestCrossCheck(t *testing.T) {
 	t.Run("the growth of the heap goes to the best evidence first", func(t *testing.T) {
 		trace := burstTrace(0, 100, 100, 100, 100)
 		addSecond(trace[4], 0.8,
-			growth.BurstEvidence{Bursts: 20, Hazard: deathless(1e6), SizeClass: 64})
+			growth.BurstEvidence{Bursts: 20, HazardRate: deathless(1e6), SizeClass: 64})
 		for _, trend := range JudgeStacks(trace, lasting(0, 4), math.NaN()) {
 			want := growth.TrendAccumulating
 			if trend.Stack == second {

@@ -19,21 +19,21 @@ type envelope struct {
 	spikes Spikes
 }
 
-// envelopeOf returns the lower envelope of a series of at least one sample. The floor of each
-// bucket is a low percentile, smoothed by a morphological opening. The envelope has the median of
-// the samples near the floor, if they are at least a tenth of the bucket.
+// envelopeOf returns the lower envelope of a series of at least one sample. A first one is a low
+// percentile of each bucket, smoothed by a morphological opening. The envelope has the median of
+// the samples near the first one, if they are at least a tenth of the bucket.
 func envelopeOf(s Series) envelope {
 	bounds := bucketBounds(s.X)
 	scratch := slices.Clone(s.Y)
 	level := quantile(scratch, 0.5)
-	floor := opening(bucketLows(s, bounds, scratch), (len(bounds)-1)/12)
+	first := opening(bucketLows(s, bounds, scratch), (len(bounds)-1)/12)
 
-	above := heightsAbove(s, bounds, floor)
+	above := heightsAbove(s, bounds, first)
 	copy(scratch, above)
 	cut := max(5*quantile(scratch, 0.25), minSpikeHeight*level)
 
 	var e envelope
-	for k := range floor {
+	for k := range first {
 		from, to := bounds[k], bounds[k+1]
 		near, x := scratch[:0], 0.0
 		for i := from; i < to; i++ {
@@ -120,20 +120,20 @@ func opening(low []float64, half int) []float64 {
 	return opened
 }
 
-// heightsAbove returns the height of each sample above the floor of its bucket.
-func heightsAbove(s Series, bounds []int, floor []float64) []float64 {
+// heightsAbove returns the height of each sample above a first lower envelope.
+func heightsAbove(s Series, bounds []int, first []float64) []float64 {
 	above := make([]float64, len(s.Y))
-	for k := range floor {
+	for k := range first {
 		for i := bounds[k]; i < bounds[k+1]; i++ {
-			above[i] = s.Y[i] - floor[k]
+			above[i] = s.Y[i] - first[k]
 		}
 	}
 	return above
 }
 
-// spikesOf returns the excursions higher than cut above the floor, and higher than half of it above
-// the line through the envelope: the floor lags behind a ramp, in each bucket and at the end. It
-// overwrites above.
+// spikesOf returns the excursions higher than cut above the first lower envelope, and higher than
+// half of it above the line through the envelope: the first one lags behind a ramp, in each bucket
+// and at the end. It overwrites above.
 func (e envelope) spikesOf(s Series, above []float64, cut float64) Spikes {
 	spikes := above[:0]
 	var spans []Span

@@ -62,7 +62,7 @@ func TestEnvelope(t *testing.T) {
 		}
 	})
 
-	t.Run("a bucket with few samples near the floor is left out", func(t *testing.T) {
+	t.Run("a bucket with few samples near the envelope is left out", func(t *testing.T) {
 		s := simulated(0, 8e9, 96_000, 8e9) // 100 samples a block
 		for i := 1000; i < 1095; i++ {
 			s.Y[i] += 3e9

@@ -330,8 +330,8 @@ func TestJudge(t *testing.T) {
 		}
 	})
 
-	// The base leaves out samples at the ends of a ramp, under whose floor it lags: its median does
-	// not lie in the middle.
+	// The lower envelope leaves out samples at the ends of a ramp, behind which it lags: its median
+	// does not lie in the middle.
 	t.Run("the fitted line runs through a ramp", func(t *testing.T) {
 		for _, n := range []int{75, 300, 3000} {
 			s := simulated(0, 1e9, float64(10*n), 3e9)

@@ -3,14 +3,45 @@ package addrspace
 import (
 	"golang.org/x/sys/unix"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A Call is what all calls that change the address space have in common.
 type Call struct {
 	Stack       uint64 // ID of the caller's stack; 0: unknown
 	ByAllocator bool   // made by malloc or one of its relatives
+}
+
+// Apply records calls, and returns what madvise(2) has released. maps show where the kernel's
+// uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
+// heapTraced is set if there are such functions.
+func (s *IntervalSet) Apply(
+	calls []bpf.Event, maps []process.Mapping, heapTraced bool,
+) (released []pages.Span) {
+	for _, c := range calls {
+		at, _ := process.FindMapping(maps, c.MallocSlot)
+		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
+		call := Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
+
+		switch c.Kind {
+		case bpf.EventMmap:
+			s.Mmap(call, c.Start, c.Length, c.Flags, c.Descriptor)
+		case bpf.EventMunmap:
+			s.Munmap(call, c.Start, c.Length)
+		case bpf.EventMremap:
+			s.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
+		case bpf.EventBrk:
+			call.ByAllocator = true // only the allocator moves the break
+			s.Brk(call, c.Start)
+		case bpf.EventMadvise:
+			s.Madvise(call, c.Length)
+			released = append(released, pages.Span{Start: c.Start, End: c.Start + c.Length})
+		}
+	}
+	return released
 }
 
 // Mmap records an mmap(2) of length bytes that returned start. descriptor is negative for memory

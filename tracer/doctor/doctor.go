@@ -237,7 +237,7 @@ func checkPython(p *process.Process, maps []process.Mapping) []Result {
 // checkAllocator returns the allocator functions that would be probed.
 func checkAllocator(p *process.Process, maps []process.Mapping) []Result {
 	const name = "source heap"
-	targets, err := probe.Resolve(p, maps)
+	files, err := probe.Resolve(p, maps)
 	if err != nil {
 		r := Result{Name: name, Finding: err.Error(), Remedy: "trace without it: --sources mapping"}
 		if errors.Is(err, probe.ErrNoAllocator) {
@@ -247,8 +247,8 @@ func checkAllocator(p *process.Process, maps []process.Mapping) []Result {
 	}
 
 	var results []Result
-	for _, t := range targets {
-		finding := strings.Join(t.Functions(), ", ") + " in " + t.File.Path
+	for _, file := range files {
+		finding := strings.Join(file.Functions(), ", ") + " in " + file.Mapping.Path
 		results = append(results, Result{Name: name, Finding: finding})
 	}
 	return results

@@ -64,7 +64,7 @@ func chunkSize(request uint64) uint64 {
 // apply sets the evidence of a holding, and multiplies its variances by the overdispersion of the
 // bursts. burstSeconds is the time that each burst represents.
 func (e *burstEvidence) apply(h *growth.Holding, burstSeconds []float64) {
-	evidence := &growth.BurstEvidence{Bursts: len(e.bursts), Hazard: e.hazardRate}
+	evidence := &growth.BurstEvidence{Bursts: len(e.bursts), HazardRate: e.hazardRate}
 	e.fingerprints.summarize(evidence)
 
 	var sums []growth.BurstSum

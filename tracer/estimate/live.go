@@ -3,10 +3,12 @@ package estimate
 import (
 	"fmt"
 	"slices"
+	"time"
 
 	"github.com/cilium/ebpf"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/stack"
@@ -14,6 +16,18 @@ import (
 
 // BirthBins has the ends of time bins, in order, in ns, CLOCK_MONOTONIC. The last one is now.
 type BirthBins []uint64
+
+// SetBins sets the bins of a snapshot, which end at moments since the start of the trace and at the
+// snapshot, and returns them. started is in ns, CLOCK_MONOTONIC.
+func SetBins(snapshot *growth.Snapshot, started uint64, ends []time.Duration) (bins BirthBins) {
+	for _, end := range append(slices.Clip(ends), snapshot.Elapsed) {
+		if end <= snapshot.Elapsed {
+			snapshot.Bins = append(snapshot.Bins, end)
+			bins = append(bins, started+uint64(end))
+		}
+	}
+	return bins
+}
 
 // Index returns the bin of a moment; false: the moment is after the last bin.
 func (b BirthBins) Index(moment uint64) (bin int, ok bool) {

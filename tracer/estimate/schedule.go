@@ -82,7 +82,7 @@ func (s *Schedule) Overlaps(from, to uint64) bool {
 }
 
 // averagedBursts is the number of bursts that share the pauses between them. Pauses are random, so
-// that a single one says little.
+// that a single one shows little.
 const averagedBursts = 4
 
 // Extrapolation returns the factor by which allocations seen in period i are multiplied to cover

@@ -70,6 +70,18 @@ func PIDNamespace() (device, inode uint64, err error) {
 	return stat.Dev, stat.Ino, nil
 }
 
+// InitialPID returns the PID in the initial namespace of a process that uses a GPU; 0: unknown.
+func (k *Kernel) InitialPID(pid int) int {
+	if _, inode, err := PIDNamespace(); err == nil && inode == 0 {
+		return pid
+	}
+	var initial uint32
+	if err := k.GpuUsers.Lookup(uint32(pid), &initial); err != nil {
+		return 0
+	}
+	return int(initial)
+}
+
 // ErrPIDNamespace means that the BPF programs cannot see a process's PID. They see PIDs of this
 // process's namespace alone, unless that is the initial one.
 var ErrPIDNamespace = errors.New("nested PID namespace (run allocscope on the host)")

@@ -65,14 +65,14 @@ const tunablesVariable = "GLIBC_TUNABLES"
 
 // mallocLibrary returns the mapping of the file whose malloc the process uses.
 func mallocLibrary(p *process.Process, maps []process.Mapping) (process.Mapping, error) {
-	targets, err := probe.Resolve(p, maps)
+	files, err := probe.Resolve(p, maps)
 	if err != nil {
 		return process.Mapping{}, err
 	}
-	for _, t := range targets {
-		for _, s := range t.Sites {
+	for _, file := range files {
+		for _, s := range file.Sites {
 			if s.Function.Name == "malloc" {
-				return t.File, nil
+				return file.Mapping, nil
 			}
 		}
 	}

@@ -8,7 +8,7 @@
 //
 //   - the mchunk_size of its chunk,
 //   - where the next chunk begins,
-//   - the flag PREV_INUSE of the next chunk, which says that this one is in use.
+//   - the flag PREV_INUSE of the next chunk, which shows that this one is in use.
 //
 // One read that contradicts the invariant proves that the object is dead. Evidence that takes
 // several words of the same moment must be seen in two passes.
@@ -189,7 +189,7 @@ func (p *pass) stateOfUnreadable(chunk uint64) State {
 	return Dead
 }
 
-// checkNextChunks sets the states by the chunks after the objects. Their PREV_INUSE says whether
+// checkNextChunks sets the states by the chunks after the objects. Their PREV_INUSE shows whether
 // the chunk before is in use.
 func (p *pass) checkNextChunks() error {
 	var addresses []uint64

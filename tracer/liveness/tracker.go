@@ -9,15 +9,17 @@ import (
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
 const (
-	// checkInterval is the least time between two checks of the tracked objects.
-	checkInterval = 10 * time.Second
-	// checkCPUShare is the share of a core that the checks may take.
+	// checkCPUShare is the share of a core that the checks of the tracked objects may take.
 	checkCPUShare = 0.005
+	// minCheckCost is what a check spends at least: what accrues in ten seconds, the least time
+	// between two checks.
+	minCheckCost = time.Duration(checkCPUShare * 10e9)
 )
 
 // Tracker follows the objects of the live map that outlived the probe period of their birth. No
@@ -29,8 +31,7 @@ type Tracker struct {
 	Objects     map[bpf.Address]TrackedObject
 	HazardRates map[stack.Key]*growth.HazardRate
 	Allocators  map[uint32]ProcessAllocator // by PID
-	CheckedAt   time.Time                   // when Due last returned objects
-	CheckCost   time.Duration               // CPU time of the last check
+	Limiter     duty.Limiter                // of the checks
 }
 
 // NewTracker returns a tracker without objects.
@@ -39,6 +40,7 @@ func NewTracker() Tracker {
 		Objects:     make(map[bpf.Address]TrackedObject),
 		HazardRates: make(map[stack.Key]*growth.HazardRate),
 		Allocators:  make(map[uint32]ProcessAllocator),
+		Limiter:     duty.Limiter{Share: checkCPUShare},
 	}
 }
 
@@ -58,14 +60,14 @@ func (o *TrackedObject) ageAt(moment uint64) time.Duration {
 // Due returns the objects to check, by PID. It returns nil if no check is due yet, or if probes
 // are open: they see each free themselves.
 func (t *Tracker) Due(now time.Time, isOpen bool) map[uint32][]Object {
-	interval := max(checkInterval, time.Duration(float64(t.CheckCost)/checkCPUShare))
-	if isOpen || len(t.Objects) == 0 || now.Sub(t.CheckedAt) < interval {
+	if isOpen || len(t.Objects) == 0 || !t.Limiter.Allowed(now) {
 		return nil
 	}
-
-	t.CheckedAt = now
 	return t.NewSince(0)
 }
+
+// SpendOnCheck records the CPU time of the check of the objects that Due has returned.
+func (t *Tracker) SpendOnCheck(cost time.Duration) { t.Limiter.Spend(max(cost, minCheckCost)) }
 
 // NewSince returns the objects that were born at a moment or later, by PID.
 func (t *Tracker) NewSince(from uint64) map[uint32][]Object {

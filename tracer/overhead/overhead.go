@@ -1,5 +1,5 @@
 // Package overhead measures the CPU time that tracing takes, and keeps it within a limit. Meter
-// reads the counters, package controller decides, and Controller opens and closes the probes.
+// reads the counters, package controller decides, and Runner opens and closes the probes.
 package overhead
 
 import (

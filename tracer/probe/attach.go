@@ -41,53 +41,53 @@ type Programs struct {
 }
 
 // Attach attaches the programs to all sites of a file in a process. It attaches all or nothing.
-func Attach(mode Mode, target Target, programs Programs, pid int) ([]link.Link, error) {
+func Attach(mode Mode, file FileSites, programs Programs, pid int) ([]link.Link, error) {
 	if mode == Session {
-		return attachAll(target,
-			func() ([]link.Link, error) { return attachSession(target, programs, pid) })
+		return attachAll(file,
+			func() ([]link.Link, error) { return attachSession(file, programs, pid) })
 	}
-	return attachAll(target,
-		func() ([]link.Link, error) { return attachEntries(mode, target, programs.Entry, pid) },
+	return attachAll(file,
+		func() ([]link.Link, error) { return attachEntries(mode, file, programs.Entry, pid) },
 		func() ([]link.Link, error) {
-			return attachReturns(mode, target.only(Function.returns), programs.Return, pid)
+			return attachReturns(mode, file.only(Function.returns), programs.Return, pid)
 		})
 }
 
 // AttachCUDADriver attaches to the functions of the CUDA driver API in a process, all or none.
 // Return probes come first: where the entry of a call has been seen, its return will be, too.
-func AttachCUDADriver(mode Mode, target Target, entry, exit *ebpf.Program, pid int) ([]link.Link, error) {
-	return attachAll(target,
-		func() ([]link.Link, error) { return attachReturns(mode, target, exit, pid) },
-		func() ([]link.Link, error) { return attachEntries(mode, target, entry, pid) })
+func AttachCUDADriver(mode Mode, file FileSites, entry, exit *ebpf.Program, pid int) ([]link.Link, error) {
+	return attachAll(file,
+		func() ([]link.Link, error) { return attachReturns(mode, file, exit, pid) },
+		func() ([]link.Link, error) { return attachEntries(mode, file, entry, pid) })
 }
 
-// AttachEntry attaches a program to the one site of a target in a process, without a return probe.
-func AttachEntry(mode Mode, target Target, entry *ebpf.Program, pid int) (link.Link, error) {
-	links, err := attachAll(target,
-		func() ([]link.Link, error) { return attachEntries(mode, target, entry, pid) })
+// AttachEntry attaches a program to the one site of a file in a process, without a return probe.
+func AttachEntry(mode Mode, file FileSites, entry *ebpf.Program, pid int) (link.Link, error) {
+	links, err := attachAll(file,
+		func() ([]link.Link, error) { return attachEntries(mode, file, entry, pid) })
 	if err != nil {
 		return nil, err
 	}
 	if len(links) == 0 {
-		return nil, fmt.Errorf("attach to %s: no site", target.File.Path)
+		return nil, fmt.Errorf("attach to %s: no site", file.Mapping.Path)
 	}
 	return links[0], nil
 }
 
 // AttachStep attaches a program to the one site of a step function in a process. It uses a perf
 // event in all modes: a single probe that fires a few times a second need not be cheap.
-func AttachStep(target Target, program *ebpf.Program, pid int) (link.Link, error) {
-	return AttachEntry(Single, target, program, pid)
+func AttachStep(file FileSites, program *ebpf.Program, pid int) (link.Link, error) {
+	return AttachEntry(Single, file, program, pid)
 }
 
 // attachAll runs steps that return links. If one fails, it closes the links of all.
-func attachAll(target Target, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
+func attachAll(file FileSites, steps ...func() ([]link.Link, error)) ([]link.Link, error) {
 	var all []link.Link
 	for _, attach := range steps {
 		links, err := attach()
 		all = append(all, links...)
 		if err != nil {
-			return nil, errors.Join(fmt.Errorf("attach to %s: %w", target.File.Path, err), Close(all))
+			return nil, errors.Join(fmt.Errorf("attach to %s: %w", file.Mapping.Path, err), Close(all))
 		}
 	}
 	return all, nil
@@ -102,34 +102,34 @@ func Close(links []link.Link) error {
 	return errors.Join(errs...)
 }
 
-// attachEntries attaches a program to the entries of the functions of a target. With an error it
+// attachEntries attaches a program to the entries of the functions of a file. With an error it
 // returns the links that it has made.
-func attachEntries(mode Mode, target Target, program *ebpf.Program, pid int) ([]link.Link, error) {
-	return attachUprobes(mode, target, program, pid, "uprobe")
+func attachEntries(mode Mode, file FileSites, program *ebpf.Program, pid int) ([]link.Link, error) {
+	return attachUprobes(mode, file, program, pid, "uprobe")
 }
 
 // attachReturns attaches a program to their returns, like attachEntries.
-func attachReturns(mode Mode, target Target, program *ebpf.Program, pid int) ([]link.Link, error) {
-	return attachUprobes(mode, target, program, pid, "uretprobe")
+func attachReturns(mode Mode, file FileSites, program *ebpf.Program, pid int) ([]link.Link, error) {
+	return attachUprobes(mode, file, program, pid, "uretprobe")
 }
 
 func attachUprobes(
-	mode Mode, target Target, program *ebpf.Program, pid int, kind string,
+	mode Mode, file FileSites, program *ebpf.Program, pid int, kind string,
 ) ([]link.Link, error) {
-	if len(target.Sites) == 0 {
+	if len(file.Sites) == 0 {
 		return nil, nil
 	}
-	file, err := link.OpenExecutable(target.Path)
+	executable, err := link.OpenExecutable(file.Path)
 	if err != nil {
 		return nil, err
 	}
-	attachOne, attachMany := file.Uprobe, file.UprobeMulti
+	attachOne, attachMany := executable.Uprobe, executable.UprobeMulti
 	if kind == "uretprobe" {
-		attachOne, attachMany = file.Uretprobe, file.UretprobeMulti
+		attachOne, attachMany = executable.Uretprobe, executable.UretprobeMulti
 	}
 
 	if mode != Single {
-		offsets, cookies := target.offsetsAndCookies()
+		offsets, cookies := file.offsetsAndCookies()
 		options := &link.UprobeMultiOptions{Addresses: offsets, Cookies: cookies, PID: uint32(pid)}
 		l, err := attachMany(nil, program, options)
 		if err != nil {
@@ -139,7 +139,7 @@ func attachUprobes(
 	}
 
 	var links []link.Link
-	for _, s := range target.Sites {
+	for _, s := range file.Sites {
 		options := &link.UprobeOptions{Address: s.Offset, PID: pid, Cookie: s.cookie()}
 		l, err := attachOne("", program, options)
 		if err != nil {
@@ -150,15 +150,15 @@ func attachUprobes(
 	return links, nil
 }
 
-// only returns the target with those sites whose function is wanted.
-func (t Target) only(isWanted func(Function) bool) Target {
-	t.Sites = slices.Clone(t.Sites)
-	t.Sites = slices.DeleteFunc(t.Sites, func(s Site) bool { return !isWanted(s.Function) })
-	return t
+// only returns the file with those sites whose function is wanted.
+func (f FileSites) only(isWanted func(Function) bool) FileSites {
+	f.Sites = slices.Clone(f.Sites)
+	f.Sites = slices.DeleteFunc(f.Sites, func(s Site) bool { return !isWanted(s.Function) })
+	return f
 }
 
-func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
-	for _, s := range t.Sites {
+func (f FileSites) offsetsAndCookies() (offsets, cookies []uint64) {
+	for _, s := range f.Sites {
 		offsets = append(offsets, s.Offset)
 		cookies = append(cookies, s.cookie())
 	}
@@ -168,13 +168,13 @@ func (t Target) offsetsAndCookies() (offsets, cookies []uint64) {
 // attachSession attaches one session for all functions whose returns can be probed. Functions that
 // may throw are no part of it. If another tool probes the same instruction, the kernel does not ask
 // our program whether to probe the return, and no exception can pass a return probe.
-func attachSession(target Target, programs Programs, pid int) ([]link.Link, error) {
-	hasReturns := slices.ContainsFunc(target.Sites, func(s Site) bool { return s.Function.returns() })
+func attachSession(file FileSites, programs Programs, pid int) ([]link.Link, error) {
+	hasReturns := slices.ContainsFunc(file.Sites, func(s Site) bool { return s.Function.returns() })
 	isInSession := func(f Function) bool {
 		return hasReturns && !f.Throws && f.Form != bpf.CallExit
 	}
-	inSession := target.only(isInSession)
-	others := target.only(func(f Function) bool { return !isInSession(f) })
+	inSession := file.only(isInSession)
+	others := file.only(func(f Function) bool { return !isInSession(f) })
 
 	var links []link.Link
 	if len(inSession.Sites) > 0 {
@@ -190,12 +190,12 @@ func attachSession(target Target, programs Programs, pid int) ([]link.Link, erro
 
 // createSession makes the system call bpf(2) itself: cilium/ebpf 0.22 can parse such a link, but
 // not create it.
-func createSession(target Target, program *ebpf.Program, pid int) (link.Link, error) {
-	path, err := unix.BytePtrFromString(target.Path)
+func createSession(file FileSites, program *ebpf.Program, pid int) (link.Link, error) {
+	path, err := unix.BytePtrFromString(file.Path)
 	if err != nil {
 		return nil, err
 	}
-	offsets, cookies := target.offsetsAndCookies()
+	offsets, cookies := file.offsetsAndCookies()
 
 	var pins runtime.Pinner
 	defer pins.Unpin()

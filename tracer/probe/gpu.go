@@ -58,9 +58,9 @@ func UsesGPU(file string) bool {
 // ResolveCUDADriver finds the functions of the CUDA driver API in a mapped file, and their sites.
 // Functions that this driver lacks are in Unprobed. The error wraps ErrNoCUDADriver if the file
 // lacks what every driver has.
-func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (Target, error) {
+func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (FileSites, error) {
 	var unprobed []string
-	target, err := resolveFile(p, mapping, func(file *symbol.File) (found []definition, err error) {
+	result, err := resolveFile(p, mapping, func(file *symbol.File) (found []definition, err error) {
 		for _, f := range cudaFunctions {
 			exported, ok := file.Export(f.Name)
 			switch {
@@ -75,14 +75,14 @@ func ResolveCUDADriver(p *process.Process, mapping process.Mapping) (Target, err
 		return found, nil
 	})
 	if err != nil {
-		return Target{}, err
+		return FileSites{}, err
 	}
 
-	target.Unprobed = unprobed
-	for i := range target.Sites {
-		target.Sites[i].number = i + 1
+	result.Unprobed = unprobed
+	for i := range result.Sites {
+		result.Sites[i].number = i + 1
 	}
-	return target, nil
+	return result, nil
 }
 
 // PyTorch's caching allocator reports each block that it hands out or takes back to this function:
@@ -105,7 +105,7 @@ var (
 // ResolveBlocks finds the function that PyTorch's caching allocator reports its blocks to in a
 // mapped file. The error wraps ErrNoBlocks if the file has none, and ErrUnknownBlocks if its
 // parameters are unknown.
-func ResolveBlocks(p *process.Process, mapping process.Mapping) (Target, error) {
+func ResolveBlocks(p *process.Process, mapping process.Mapping) (FileSites, error) {
 	return resolveFile(p, mapping, func(file *symbol.File) ([]definition, error) {
 		address, err := blockAddress(file, IsTensorLibrary(mapping.Path))
 		if err != nil {

@@ -12,10 +12,10 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// A Target is one file of a process and the sites in it.
-type Target struct {
-	// File is the mapping through which the file is opened.
-	File process.Mapping
+// FileSites is one file of a process and the sites in it.
+type FileSites struct {
+	// Mapping is the one through which the file is opened.
+	Mapping process.Mapping
 	// Path is where the kernel finds the file.
 	Path  string
 	Sites []Site
@@ -24,9 +24,9 @@ type Target struct {
 }
 
 // Functions returns the names of the probed functions.
-func (t Target) Functions() []string {
+func (f FileSites) Functions() []string {
 	var names []string
-	for _, s := range t.Sites {
+	for _, s := range f.Sites {
 		if s.Function.Form != bpf.CallExit {
 			names = append(names, s.Function.Name)
 		}
@@ -44,7 +44,7 @@ var (
 // takes for each name the first file in search order that defines it (symbol interposition,
 // ld.so(8)). For malloc and its relatives the search ends at the C library, which defines all of
 // them. Functions that only call others of the allocator are not probed; the others are.
-func Resolve(p *process.Process, maps []process.Mapping) ([]Target, error) {
+func Resolve(p *process.Process, maps []process.Mapping) ([]FileSites, error) {
 	order, err := searchOrder(p, maps)
 	if err != nil {
 		return nil, err
@@ -64,7 +64,7 @@ func Resolve(p *process.Process, maps []process.Mapping) ([]Target, error) {
 	if err := found.dropForwardingOperators(); err != nil {
 		return nil, err
 	}
-	return found.targets()
+	return found.sites()
 }
 
 // searchOrder returns the files in the dynamic linker's search order. Of a static program that is
@@ -113,27 +113,27 @@ func openFile(p *process.Process, mapping process.Mapping) (*os.File, *symbol.Fi
 // resolveFile finds functions in one mapped file, and their sites.
 func resolveFile(
 	p *process.Process, mapping process.Mapping, find func(*symbol.File) ([]definition, error),
-) (Target, error) {
+) (FileSites, error) {
 	opened, file, err := openFile(p, mapping)
 	if err != nil {
-		return Target{}, err
+		return FileSites{}, err
 	}
 	defer opened.Close()
 
 	found, err := find(file)
 	if err != nil {
-		return Target{}, err
+		return FileSites{}, err
 	}
 
-	target := Target{File: mapping, Path: p.MappedPath(mapping)}
+	result := FileSites{Mapping: mapping, Path: p.MappedPath(mapping)}
 	for _, f := range found {
 		site, err := siteAt(file, f.function, f.address)
 		if err != nil {
-			return Target{}, fmt.Errorf("probe %s in %s: %w", f.function.Name, mapping.Path, err)
+			return FileSites{}, fmt.Errorf("probe %s in %s: %w", f.function.Name, mapping.Path, err)
 		}
-		target.Sites = append(target.Sites, site)
+		result.Sites = append(result.Sites, site)
 	}
-	return target, nil
+	return result, nil
 }
 
 // definitions are the allocator functions by the files that define them, in search order.
@@ -327,45 +327,45 @@ func (d *definitions) dropForwardingOperators() error {
 	return nil
 }
 
-// targets chooses the sites in each file, and numbers them.
-func (d *definitions) targets() ([]Target, error) {
+// sites chooses the sites in each file, and numbers them.
+func (d *definitions) sites() ([]FileSites, error) {
 	allocators := make(map[string]bool)
 	for name := range d.fileOf {
 		allocators[name] = true
 	}
 
-	var targets []Target
+	var results []FileSites
 	called := make(map[string]bool)
 	for _, file := range d.files {
-		target, err := d.target(file, allocators, called)
+		result, err := d.sitesIn(file, allocators, called)
 		if err != nil {
 			return nil, err
 		}
-		if len(target.Sites)+len(target.Unprobed) > 0 {
-			targets = append(targets, target)
+		if len(result.Sites)+len(result.Unprobed) > 0 {
+			results = append(results, result)
 		}
 	}
 
 	number := 0
-	for _, target := range targets {
-		for i := range target.Sites {
+	for _, result := range results {
+		for i := range result.Sites {
 			number++
-			site := &target.Sites[i]
+			site := &result.Sites[i]
 			site.number = number
 			site.called = slices.ContainsFunc(site.names, func(name string) bool { return called[name] })
 		}
 	}
-	return targets, nil
+	return results, nil
 }
 
-// target chooses the sites in one file. It adds the names of functions that others call to called.
-func (d *definitions) target(
+// sitesIn chooses the sites in one file. It adds the names of functions that others call to called.
+func (d *definitions) sitesIn(
 	file *definingFile, allocators, called map[string]bool,
-) (Target, error) {
-	target := Target{File: file.mapping, Path: d.process.MappedPath(file.mapping)}
+) (FileSites, error) {
+	result := FileSites{Mapping: file.mapping, Path: d.process.MappedPath(file.mapping)}
 	imports, err := file.image.Imports(func(string) bool { return true })
 	if err != nil {
-		return target, fmt.Errorf("read imports of %s: %w", file.mapping.Path, err)
+		return result, fmt.Errorf("read imports of %s: %w", file.mapping.Path, err)
 	}
 
 	code := &analyzer{
@@ -376,11 +376,11 @@ func (d *definitions) target(
 		code.addresses[f.address], names[f.address] = true, f.names[0]
 	}
 
-	chosen := siteCollector{code: code, taken: make(map[uint64]bool), target: &target}
+	chosen := siteCollector{code: code, taken: make(map[uint64]bool), into: &result}
 	for _, f := range file.defined {
 		flow, err := chosen.add(f)
 		if err != nil {
-			return target, fmt.Errorf("probe %s in %s: %w", f.function.Name, file.mapping.Path, err)
+			return result, fmt.Errorf("probe %s in %s: %w", f.function.Name, file.mapping.Path, err)
 		}
 		if flow == nil {
 			continue
@@ -390,14 +390,14 @@ func (d *definitions) target(
 			called[names[address]] = true
 		}
 	}
-	return target, nil
+	return result, nil
 }
 
 // A siteCollector collects the sites of one file.
 type siteCollector struct {
-	code   *analyzer
-	taken  map[uint64]bool // by offset in the file
-	target *Target
+	code  *analyzer
+	taken map[uint64]bool // by offset in the file
+	into  *FileSites
 }
 
 // add adds the site of a function, and those of its returns if it may throw, and returns its
@@ -409,7 +409,7 @@ func (s *siteCollector) add(f definition) (*controlFlow, error) {
 
 	flow := s.code.controlFlow(f.address)
 	if f.function.Throws && (len(flow.returns) == 0 || len(flow.returns) > maxReturns) {
-		s.target.Unprobed = append(s.target.Unprobed, f.function.Name+": where it returns is not known")
+		s.into.Unprobed = append(s.into.Unprobed, f.function.Name+": where it returns is not known")
 		return nil, nil
 	}
 	if f.function.Form == bpf.CallMalloc && flow.callsAny() {
@@ -446,6 +446,6 @@ func (s *siteCollector) addReturns(function Function, flow *controlFlow) error {
 func (s *siteCollector) take(site Site) {
 	if !s.taken[site.Offset] {
 		s.taken[site.Offset] = true
-		s.target.Sites = append(s.target.Sites, site)
+		s.into.Sites = append(s.into.Sites, site)
 	}
 }

@@ -51,7 +51,7 @@ func bindings(t *testing.T, program string, environment []string) map[string]str
 
 // mustProbe asserts that a function is probed in a file, at most a few instructions after its
 // address by nm. Names of one address are one function, which is probed under one of them.
-func mustProbe(t *testing.T, targets []Target, name, path string, defined map[string]uint64) {
+func mustProbe(t *testing.T, files []FileSites, name, path string, defined map[string]uint64) {
 	t.Helper()
 	file, err := elf.Open(path)
 	if err != nil {
@@ -63,14 +63,14 @@ func mustProbe(t *testing.T, targets []Target, name, path string, defined map[st
 	}
 
 	offset := fileOffset(t, file, defined[name])
-	for _, target := range targets {
-		for _, s := range target.Sites {
-			isSame := target.File.Path == path && defined[s.Function.Name] == defined[name]
+	for _, file := range files {
+		for _, s := range file.Sites {
+			isSame := file.Mapping.Path == path && defined[s.Function.Name] == defined[name]
 			if isSame && s.Offset >= offset && s.Offset < offset+64 {
 				return
 			}
 			if s.Function.Name == name {
-				t.Errorf("%s is probed in %s at %#x", name, target.File.Path, s.Offset)
+				t.Errorf("%s is probed in %s at %#x", name, file.Mapping.Path, s.Offset)
 			}
 		}
 	}
@@ -79,22 +79,22 @@ func mustProbe(t *testing.T, targets []Target, name, path string, defined map[st
 
 // mustProbeOnce asserts that no function and no instruction of a file has two probes, that all sites
 // have different numbers, and that the kernel finds the files.
-func mustProbeOnce(t *testing.T, targets []Target) {
+func mustProbeOnce(t *testing.T, files []FileSites) {
 	t.Helper()
 	numbers, names := make(map[int]bool), make(map[string]bool)
-	for _, target := range targets {
-		byPath, err := os.Stat(target.File.Path)
-		byLink, err2 := os.Stat(target.Path)
+	for _, file := range files {
+		byPath, err := os.Stat(file.Mapping.Path)
+		byLink, err2 := os.Stat(file.Path)
 		if err != nil || err2 != nil || !os.SameFile(byPath, byLink) {
-			t.Errorf("%s is not %s: %v, %v", target.Path, target.File.Path, err, err2)
+			t.Errorf("%s is not %s: %v, %v", file.Path, file.Mapping.Path, err, err2)
 		}
 
 		offsets := make(map[uint64]bool)
-		for _, s := range target.Sites {
+		for _, s := range file.Sites {
 			name := s.Function.Name
 			if offsets[s.Offset] || numbers[s.number] || names[name] {
 				t.Errorf("%s in %s at %#x is probed twice, or has the number %d of another",
-					name, target.File.Path, s.Offset, s.number)
+					name, file.Mapping.Path, s.Offset, s.number)
 			}
 			offsets[s.Offset], numbers[s.number] = true, true
 			names[name] = s.Function.Form != bpf.CallExit
@@ -114,7 +114,7 @@ func TestResolve(t *testing.T) {
 			want := bindings(t, program, environment)
 			command := exec.Command(program)
 			command.Env = environment
-			targets, err := Resolve(start(t, command))
+			files, err := Resolve(start(t, command))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -125,7 +125,7 @@ func TestResolve(t *testing.T) {
 				if !ok {
 					t.Fatalf("the dynamic linker binds no %s: the test is wrong", f.Name)
 				}
-				mustProbe(t, targets, f.Name, path, addresses(t, path, "-D", "--defined-only"))
+				mustProbe(t, files, f.Name, path, addresses(t, path, "-D", "--defined-only"))
 				if path == preload {
 					preloaded++
 				}
@@ -133,22 +133,22 @@ func TestResolve(t *testing.T) {
 			if preloaded != c.preloaded {
 				t.Errorf("%d functions are preloaded, want %d", preloaded, c.preloaded)
 			}
-			mustProbeOnce(t, targets)
+			mustProbeOnce(t, files)
 		})
 	}
 
 	for _, flag := range []string{"-static", "-static-pie"} {
 		t.Run(flag, func(t *testing.T) {
 			program := tracertest.Build(t, "semantics.c", "-pthread", flag)
-			targets, err := Resolve(start(t, exec.Command(program)))
+			files, err := Resolve(start(t, exec.Command(program)))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defined := addresses(t, program)
 			for _, f := range Functions {
-				mustProbe(t, targets, f.Name, program, defined)
+				mustProbe(t, files, f.Name, program, defined)
 			}
-			mustProbeOnce(t, targets)
+			mustProbeOnce(t, files)
 		})
 	}
 
@@ -160,10 +160,10 @@ func TestResolve(t *testing.T) {
 		if err := os.Remove(program); err != nil {
 			t.Fatal(err)
 		}
-		targets, err := Resolve(open(t, target.PID()))
-		hasMalloc := func(t Target) bool { return slices.Contains(t.Functions(), "malloc") }
-		if err != nil || !slices.ContainsFunc(targets, hasMalloc) {
-			t.Errorf("%+v, %v", targets, err)
+		files, err := Resolve(open(t, target.PID()))
+		hasMalloc := func(f FileSites) bool { return slices.Contains(f.Functions(), "malloc") }
+		if err != nil || !slices.ContainsFunc(files, hasMalloc) {
+			t.Errorf("%+v, %v", files, err)
 		}
 	})
 }
@@ -192,8 +192,8 @@ func TestResolveErrors(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			program := tracertest.Build(t, c.source, strings.Fields(c.flags)...)
-			if targets, err := Resolve(start(t, exec.Command(program))); !errors.Is(err, c.want) {
-				t.Errorf("%+v, %v; want %v", targets, err, c.want)
+			if files, err := Resolve(start(t, exec.Command(program))); !errors.Is(err, c.want) {
+				t.Errorf("%+v, %v; want %v", files, err, c.want)
 			}
 		})
 	}
@@ -268,29 +268,29 @@ func TestResolveAllocators(t *testing.T) {
 		t.Run(library, func(t *testing.T) {
 			command := exec.Command(tracertest.Build(t, "operators.cc"))
 			command.Env = []string{"LD_PRELOAD=" + library}
-			targets, err := Resolve(start(t, command))
+			files, err := Resolve(start(t, command))
 			if err != nil {
 				t.Fatal(err)
 			}
-			mustProbeOnce(t, targets)
+			mustProbeOnce(t, files)
 
 			hasOperators := false
-			for _, target := range targets {
-				path := target.File.Path
+			for _, file := range files {
+				path := file.Mapping.Path
 				for _, name := range names {
-					if slices.Contains(target.Functions(), name) {
+					if slices.Contains(file.Functions(), name) {
 						t.Errorf("%s in %s is probed", name, path)
 					}
 				}
 
 				returns, text := returnsOf(t, path)
-				for _, s := range target.Sites {
+				for _, s := range file.Sites {
 					hasOperators = hasOperators || s.Function.Name == "return of _Znwm"
 					isThrowing := func(other Site) bool {
 						return s.Function.Throws &&
 							other.Function == s.Function
 					}
-					if slices.ContainsFunc(target.only(Function.returns).Sites, isThrowing) {
+					if slices.ContainsFunc(file.only(Function.returns).Sites, isThrowing) {
 						t.Errorf("%s in %s has a return probe", s.Function.Name, path)
 					}
 					isExit := s.Function.Form == bpf.CallExit

@@ -46,7 +46,7 @@ func (f StepFunction) IsIn(file string) bool {
 }
 
 // Resolve finds the function in a mapped file, and its site.
-func (f StepFunction) Resolve(p *process.Process, mapping process.Mapping) (Target, error) {
+func (f StepFunction) Resolve(p *process.Process, mapping process.Mapping) (FileSites, error) {
 	return resolveFile(p, mapping, func(file *symbol.File) ([]definition, error) {
 		found, err := f.find(file)
 		if err != nil {

@@ -78,13 +78,13 @@ func TestStepFunctionResolve(t *testing.T) {
 		"_ZN7trainer6Engine8evaluateEl":        "_ZN7trainer6Engine8evaluateEl",
 		"_ZN7trainer6Engine14execute_slowlyEi": "_ZN7trainer6Engine14execute_slowlyEi",
 	} {
-		target, err := StepFunction{"libpasses", name}.Resolve(p, m)
-		if err != nil || len(target.Sites) != 1 || defined[want] == 0 {
-			t.Errorf("%s: %v, %+v; by nm it is at %#x", name, err, target.Sites, defined[want])
+		found, err := StepFunction{"libpasses", name}.Resolve(p, m)
+		if err != nil || len(found.Sites) != 1 || defined[want] == 0 {
+			t.Errorf("%s: %v, %+v; by nm it is at %#x", name, err, found.Sites, defined[want])
 			continue
 		}
 		entry := fileOffset(t, file, defined[want])
-		if at := target.Sites[0].Offset; at < entry || at >= entry+16 {
+		if at := found.Sites[0].Offset; at < entry || at >= entry+16 {
 			t.Errorf("%s is probed at %#x, but %s begins at %#x", name, at, want, entry)
 		}
 	}
@@ -98,9 +98,9 @@ func TestStepFunctionResolve(t *testing.T) {
 		"execute":        {"no such function"},
 		"training_step2": {"no such function"},
 	} {
-		target, err := StepFunction{"libpasses", name}.Resolve(p, m)
+		found, err := StepFunction{"libpasses", name}.Resolve(p, m)
 		if err == nil {
-			t.Errorf("%s: %+v", name, target)
+			t.Errorf("%s: %+v", name, found)
 			continue
 		}
 		for _, reason := range reasons {

@@ -52,7 +52,7 @@ func IsTensorLibrary(file string) bool { return tensorLibrary.IsIn(file) }
 
 // ResolveTensors finds the functions for the memory of tensors in a mapped file, and their sites.
 // The error wraps ErrNoTensors if the file lacks either of them.
-func ResolveTensors(p *process.Process, mapping process.Mapping) (Target, error) {
+func ResolveTensors(p *process.Process, mapping process.Mapping) (FileSites, error) {
 	return resolveFile(p, mapping, func(file *symbol.File) (found []definition, err error) {
 		for _, f := range tensorFunctions {
 			addresses, err := f.addresses(file, IsTensorLibrary(mapping.Path))
@@ -91,23 +91,23 @@ func (f tensorFunction) addresses(file *symbol.File, all bool) (addresses []uint
 
 // ResolveAligned finds the functions of the process's allocator that alloc_cpu may call: all that
 // return aligned memory. They are probed for source tensor.
-func ResolveAligned(p *process.Process, maps []process.Mapping) (targets []Target, err error) {
+func ResolveAligned(p *process.Process, maps []process.Mapping) (aligned []FileSites, err error) {
 	resolved, err := Resolve(p, maps)
 	if err != nil {
 		return nil, fmt.Errorf("find posix_memalign: %w", err)
 	}
 
-	for _, target := range resolved {
-		target = target.only(Function.aligns)
-		for i := range target.Sites {
-			target.Sites[i].Function.Tensor = true
+	for _, file := range resolved {
+		file = file.only(Function.aligns)
+		for i := range file.Sites {
+			file.Sites[i].Function.Tensor = true
 		}
-		if len(target.Sites) > 0 {
-			targets = append(targets, target)
+		if len(file.Sites) > 0 {
+			aligned = append(aligned, file)
 		}
 	}
-	if len(targets) == 0 {
+	if len(aligned) == 0 {
 		return nil, ErrNotAligned
 	}
-	return targets, nil
+	return aligned, nil
 }

@@ -40,7 +40,7 @@ type CodeLayout struct {
 	CompactData   uint16 // sizeof(PyCompactUnicodeObject), behind which its characters lie
 }
 
-// A Code is what a PyCodeObject says about its function.
+// A Code is what a PyCodeObject reports about its function.
 type Code struct {
 	Function  string // co_qualname, before 3.11 co_name; printable, valid UTF-8
 	File      string // co_filename, which is not always a path; printable, valid UTF-8
@@ -276,7 +276,7 @@ type unicodeState struct {
 }
 
 // parseUnicodeState takes the bit fields apart. `interned` comes first: 2 bits, also in 3.14.8,
-// but 16 in newer headers. `kind` says which, because it is never 0 and `interned` at most 3.
+// but 16 in newer headers. `kind` shows which, because it is never 0 and `interned` at most 3.
 // The bits behind the fields may have any value.
 // https://github.com/python/cpython/blob/v3.14.0/Include/cpython/unicodeobject.h
 func parseUnicodeState(state uint32, minor int) unicodeState {
@@ -370,7 +370,7 @@ const (
 )
 
 // ReadFingerprint returns a hash that tells a code object apart from others that were or will be
-// at its address, as the BPF programs compute it (fingerprint in bpf/python.h). Content of the
+// at its address, as the BPF programs compute it (fingerprint in bpf/unwind/code.h). Content of the
 // line table or the file name that cannot be read counts as zeros.
 func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error) {
 	pointers, err := readWords(m, address+uint64(layout.Filename), fingerprintPointers)
@@ -399,7 +399,7 @@ func ReadFingerprint(m Memory, address uint64, layout CodeLayout) (uint32, error
 	return uint32(hash >> 32), nil
 }
 
-// mix is that of bpf/walk.h.
+// mix is that of bpf/unwind/walk.h.
 func mix(hash, value uint64) uint64 {
 	hash = (hash ^ value) * 0x9E3779B97F4A7C15
 	return hash ^ hash>>29

@@ -157,7 +157,7 @@ const (
 	debugTableSize  = 648        // bytes of the longest version that are used
 )
 
-// debugOffsets says where in struct _Py_DebugOffsets each offset lies, in bytes. The fields have
+// debugOffsets shows where in struct _Py_DebugOffsets each offset lies, in bytes. The fields have
 // the names of its members.
 type debugOffsets struct {
 	interpretersHead                                 int // runtime_state

@@ -15,7 +15,7 @@ const hugePageBytes = 2 << 20
 type firstTouchRow struct {
 	kind  growth.Kind
 	root  string
-	class string // of the memory; "" if the root says it
+	class string // of the memory; "" if the root shows it
 }
 
 // firstTouchMemory is the memory of a firstTouchRow.
@@ -74,8 +74,8 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 		samples[row] = sample
 	}
 
-	for toucher, weight := range weights {
-		r.addToucher(toucher, weight, samples[toucher.firstTouchRow])
+	for site, weight := range weights {
+		r.addFirstToucher(site, weight, samples[site.firstTouchRow])
 	}
 	for row, memory := range r.firstTouch {
 		if samples[row].weight == 0 {
@@ -89,11 +89,11 @@ func (r *Rows) addFirstTouch(faults []source.Fault) {
 	}
 }
 
-// addToucher adds the share p of a row that n sampled page faults assign to a stack. Its variance
-// is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a row of B
-// bytes of which b are in sampled pages.
-func (r *Rows) addToucher(toucher firstToucher, weight float64, sample faultSample) {
-	memory, ok := r.firstTouch[toucher.firstTouchRow]
+// addFirstToucher adds the share p of a row that n sampled page faults assign to a stack. Its
+// variance is that of a proportion with finite population correction, B²·(1−b/B)·p·(1−p)/n, for a
+// row of B bytes of which b are in sampled pages.
+func (r *Rows) addFirstToucher(site firstToucher, weight float64, sample faultSample) {
+	memory, ok := r.firstTouch[site.firstTouchRow]
 	if !ok {
 		return
 	}
@@ -103,8 +103,8 @@ func (r *Rows) addToucher(toucher firstToucher, weight float64, sample faultSamp
 	proportion := share * (1 - share) / float64(sample.faults)
 	variance := bytes*max(0, bytes-sample.bytes)*proportion + memory.variance*share
 
-	stack := r.stacks(toucher.stack).Under(toucher.root)
-	row := r.add(stack, toucher.kind, round(share*bytes), 0, variance)
+	stack := r.stacks(site.stack).Under(site.root)
+	row := r.add(stack, site.kind, round(share*bytes), 0, variance)
 	row.SharedBytes += round(share * float64(memory.shared))
 }
 

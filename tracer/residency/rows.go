@@ -252,17 +252,9 @@ func (s *Segment) privateRowKind() rowKind {
 	return s.rowKind()
 }
 
-// MappedKind returns the kind of a mapping that the program has made, as its contents show it.
-func (s *Segment) MappedKind() growth.Kind {
-	if s.Kind == growth.KindMmap {
-		return s.rowKind().kind
-	}
-	return s.Kind
-}
-
-// StackUnderName returns the stack of a mapping as it is shown: below the name of the file or of
+// stackUnderName returns the stack of a mapping as it is shown: below the name of the file or of
 // the shared memory, if there is one.
-func (s *Segment) StackUnderName(stack *growth.Stack) *growth.Stack {
+func (s *Segment) stackUnderName(stack *growth.Stack) *growth.Stack {
 	if s.Class == region.File || s.Class == region.Shmem {
 		return stack.Under(s.rowKind().root)
 	}

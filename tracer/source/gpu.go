@@ -19,20 +19,21 @@ type GPU struct {
 	library                 // status.Attached means that the driver is probed
 	drivers     int         // libraries whose functions are probed
 	driverLinks []link.Link // on these
-	blocks      lifecycle   // of the probes on blockTargets; its status is not used
-	blockLinks  []link.Link // on the first of blockTargets
+	blockLinks  []link.Link // on the first of blockFiles
 
-	// mu guards reads. Attaching is held too for writes, so its holders may read without mu.
-	blockTargets []probe.Target // functions to which blocks are reported
-	following    bool           // blocks are wanted, also where the kernel refused their probes
-	hadGap       bool           // blocks were not followed for a time, so that some are not known
-	usesGPU      bool           // the process has mapped a library of those that use a GPU
+	// mu guards reads. attaching is held too for writes, so its holders may read without mu.
+	blockFiles []probe.FileSites // functions to which blocks are reported
+	blocks     state             // of the probes on these, beside that of the library
+
+	// usesGPU is set once the process has mapped a library of those that use a GPU, in all states:
+	// the library may be one without functions to probe.
+	usesGPU bool
 }
 
 const (
-	maxGPUFiles     = 4096
-	maxDrivers      = 4 // a process may map copies of the libraries
-	maxBlockTargets = 4
+	maxGPUFiles   = 4096
+	maxDrivers    = 4 // a process may map copies of the libraries
+	maxBlockFiles = 4
 )
 
 // NewGPU returns a source that attaches to the driver as soon as Update finds it. It does not
@@ -40,16 +41,16 @@ const (
 func NewGPU(k *kernel.Kernel, p *process.Process) *GPU {
 	return &GPU{
 		library: newLibrary(k, p, "cuda", "", maxGPUFiles),
-		blocks:  lifecycle{state: paused},
+		blocks:  paused,
 	}
 }
 
 // Update finds the functions in the files that are mapped, and attaches to them.
 func (g *GPU) Update(maps []process.Mapping) {
-	g.Attaching.Lock()
-	defer g.Attaching.Unlock()
+	g.attaching.Lock()
+	defer g.attaching.Unlock()
 
-	g.examine(maps, func(m process.Mapping) bool {
+	g.check(maps, func(m process.Mapping) bool {
 		g.find(m)
 		return true
 	})
@@ -67,17 +68,17 @@ func (g *GPU) find(m process.Mapping) {
 	switch {
 	case probe.IsCUDADriver(m.Path) && g.drivers < maxDrivers:
 		g.findDriver(m)
-	case len(g.blockTargets) < maxBlockTargets:
-		g.findBlockTarget(m)
+	case len(g.blockFiles) < maxBlockFiles:
+		g.findBlocks(m)
 	}
 }
 
 // findDriver attaches to the CUDA driver API in a mapped file.
 func (g *GPU) findDriver(m process.Mapping) {
-	target, err := probe.ResolveCUDADriver(g.process, m)
+	file, err := probe.ResolveCUDADriver(g.process, m)
 	if err == nil {
 		var links []link.Link
-		links, err = probe.AttachCUDADriver(g.kernel.Mode, target,
+		links, err = probe.AttachCUDADriver(g.kernel.Mode, file,
 			g.kernel.CudaOnEntry, g.kernel.CudaOnReturn, g.process.PID)
 		g.driverLinks = append(g.driverLinks, links...)
 	}
@@ -93,13 +94,13 @@ func (g *GPU) findDriver(m process.Mapping) {
 	defer g.mu.Unlock()
 
 	g.status.Attached = true
-	g.status.Details = append(g.status.Details, details(target)...)
+	g.status.Details = append(g.status.Details, details(file)...)
 }
 
-// findBlockTarget looks for the function to which blocks are reported. A file that lacks it is
+// findBlocks looks for the function to which blocks are reported. A file that lacks it is
 // reported only if its name is that of PyTorch's library.
-func (g *GPU) findBlockTarget(m process.Mapping) {
-	target, err := probe.ResolveBlocks(g.process, m)
+func (g *GPU) findBlocks(m process.Mapping) {
+	file, err := probe.ResolveBlocks(g.process, m)
 	if err != nil {
 		if probe.IsTensorLibrary(m.Path) {
 			g.reportError(err)
@@ -110,19 +111,20 @@ func (g *GPU) findBlockTarget(m process.Mapping) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	g.blockTargets = append(g.blockTargets, target)
-	g.status.Details = append(g.status.Details, details(target)...)
+	g.blockFiles = append(g.blockFiles, file)
+	g.status.Details = append(g.status.Details, details(file)...)
 }
 
 // attachBlocks attaches to all functions to which blocks are reported, or to none. It waits for a
 // library that uses a GPU: without one, the functions report the memory of the CPU.
 func (g *GPU) attachBlocks() {
-	if !g.blocksAre(waiting, attached) {
+	isWanted := g.blocks == waiting || g.blocks == attached
+	if !isWanted || !g.usesGPU || g.is(off, closed) {
 		return
 	}
 
-	for _, target := range g.blockTargets[len(g.blockLinks):] {
-		l, err := probe.AttachEntry(g.kernel.Mode, target, g.kernel.OnBlock, g.process.PID)
+	for _, file := range g.blockFiles[len(g.blockLinks):] {
+		l, err := probe.AttachEntry(g.kernel.Mode, file, g.kernel.OnBlock, g.process.PID)
 		if err != nil {
 			g.reportError(errors.Join(err, g.detachBlocks(refused)))
 			return
@@ -131,50 +133,44 @@ func (g *GPU) attachBlocks() {
 	}
 
 	if len(g.blockLinks) > 0 {
-		g.blocks.enter(attached)
+		g.enterBlocks(attached)
 	}
+}
+
+func (g *GPU) enterBlocks(next state) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+
+	g.blocks = next
 }
 
 // detachBlocks detaches from the functions to which blocks are reported.
 func (g *GPU) detachBlocks(next state) error {
+	g.enterBlocks(next) // before links are closed, which may take long: blocks are missed from now on
 	err := probe.Close(g.blockLinks)
 	g.blockLinks = nil
-	g.blocks.enter(next)
 	return err
 }
 
 // FollowBlocks attaches to the functions to which blocks are reported, which were found or will
-// be. Without follow it detaches, and blocks are incomplete from then on.
+// be. Without follow it detaches for good: some blocks would not be known.
 func (g *GPU) FollowBlocks(follow bool) error {
-	g.Attaching.Lock()
-	defer g.Attaching.Unlock()
+	g.attaching.Lock()
+	defer g.attaching.Unlock()
 
-	if g.isFinal() {
+	if g.is(off, closed) {
 		return nil
 	}
 
-	g.mu.Lock()
-	g.following = follow
-	g.hadGap = g.hadGap || !follow
-	g.mu.Unlock()
-
 	if !follow {
-		return g.detachBlocks(paused)
+		return g.detachBlocks(closed)
 	}
 
-	if g.blocks.is(paused) {
-		g.blocks.enter(waiting)
+	if g.blocks == paused {
+		g.enterBlocks(waiting)
 	}
 	g.attachBlocks()
 	return nil
-}
-
-// blocksAre reports whether the process may have blocks, and their probes are in one of the states.
-func (g *GPU) blocksAre(states ...state) bool {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-
-	return g.usesGPU && !g.hasEnded() && g.blocks.is(states...)
 }
 
 // reportError adds a reason why something is not attached.
@@ -193,9 +189,9 @@ func (g *GPU) reportError(err error) {
 // Shutdown detaches for good. It may be called more than once, but not after the BPF object is
 // closed.
 func (g *GPU) Shutdown() error {
-	g.enter(closed) // before it waits for Attaching: Update stops at the next file
-	g.Attaching.Lock()
-	defer g.Attaching.Unlock()
+	g.enter(closed) // before it waits for attaching: Update stops at the next file
+	g.attaching.Lock()
+	defer g.attaching.Unlock()
 
 	err := errors.Join(g.detachBlocks(closed), probe.Close(g.driverLinks))
 	g.driverLinks = nil
@@ -221,13 +217,13 @@ func (g *GPU) Status() Status {
 		return Status{Name: "cuda", Off: true}
 	}
 
-	s.Attached = s.Attached || g.blocks.is(attached)
+	s.Attached = s.Attached || g.blocks == attached
 	s.Details = slices.Clone(s.Details)
 	switch {
 	case s.Reason != "":
 	case !g.usesGPU:
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
-	case len(g.blockTargets) > 0 && !g.following:
+	case len(g.blockFiles) > 0 && g.needsTotals():
 		s.Gap = growth.GapBlocks
 	}
 	return s
@@ -247,7 +243,7 @@ func (g *GPU) Pending() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return !g.hasEnded() && (!g.status.Attached || len(g.blockTargets) == 0)
+	return !g.hasEnded() && (!g.status.Attached || len(g.blockFiles) == 0)
 }
 
 // Active reports whether the driver is probed, and whether all blocks were seen since they could
@@ -256,7 +252,7 @@ func (g *GPU) Active() (driver, blocks bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.status.Attached, g.blocks.is(attached) && !g.hadGap
+	return g.status.Attached, g.blocks == attached
 }
 
 // wantsTotals reports whether the process may have blocks that are not followed.
@@ -264,7 +260,12 @@ func (g *GPU) wantsTotals() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 
-	return g.usesGPU && !g.following && !g.hasEnded()
+	return g.needsTotals()
+}
+
+// needsTotals is wantsTotals for callers that hold mu.
+func (g *GPU) needsTotals() bool {
+	return g.usesGPU && !g.hasEnded() && (g.blocks == paused || g.blocks == closed)
 }
 
 // totalsSampleTime is how long SampleTotals is attached. A training program reports the totals of
@@ -272,19 +273,19 @@ func (g *GPU) wantsTotals() bool {
 const totalsSampleTime = 20 * time.Millisecond
 
 // SampleTotals attaches to a function to which blocks are reported for a short time, while blocks
-// are not followed: each report has the totals of PyTorch's allocator. It does nothing if another call is
-// under way, and ends early when stop is closed.
+// are not followed: each report has the totals of PyTorch's allocator. It does nothing if another
+// call is under way, and ends early when stop is closed.
 func (g *GPU) SampleTotals(stop <-chan struct{}) {
-	if !g.wantsTotals() || !g.Attaching.TryLock() {
+	if !g.wantsTotals() || !g.attaching.TryLock() {
 		return
 	}
-	defer g.Attaching.Unlock()
+	defer g.attaching.Unlock()
 
-	if !g.wantsTotals() || len(g.blockTargets) == 0 {
+	if !g.wantsTotals() || len(g.blockFiles) == 0 {
 		return
 	}
 
-	l, err := probe.AttachEntry(g.kernel.Mode, g.blockTargets[0], g.kernel.OnBlock, g.process.PID)
+	l, err := probe.AttachEntry(g.kernel.Mode, g.blockFiles[0], g.kernel.OnBlock, g.process.PID)
 	if err != nil {
 		return
 	}

@@ -17,15 +17,15 @@ type Heap struct {
 	Kernel *kernel.Kernel
 	PID    int
 	// Functions are probed while the source is open. The session guards them and Links.
-	Functions []probe.Target
+	Functions []probe.FileSites
 	Links     []link.Link // empty while the source is closed
 
-	lifecycle // for its status alone
+	guardedStatus
 }
 
 // Find returns the allocator's functions. It returns nil if there are none, and sets the status in
 // either case.
-func (h *Heap) Find(p *process.Process, maps []process.Mapping) []probe.Target {
+func (h *Heap) Find(p *process.Process, maps []process.Mapping) []probe.FileSites {
 	functions, err := probe.Resolve(p, maps)
 	if err != nil {
 		h.SetStatus(Status{Name: "heap", Reason: err.Error(), Err: err})
@@ -48,8 +48,8 @@ func (h *Heap) Open() error {
 		return nil
 	}
 
-	for _, target := range h.Functions {
-		links, err := probe.Attach(h.Kernel.Mode, target, h.Kernel.HeapPrograms(), h.PID)
+	for _, file := range h.Functions {
+		links, err := probe.Attach(h.Kernel.Mode, file, h.Kernel.HeapPrograms(), h.PID)
 		if err != nil {
 			return errors.Join(err, h.Close())
 		}

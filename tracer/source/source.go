@@ -39,16 +39,16 @@ type Status struct {
 	Details []string
 }
 
-// details returns a line for each function of the targets, probed or not.
-func details(targets ...probe.Target) (lines []string) {
-	for _, target := range targets {
-		file := target.File.Path
-		for _, s := range target.Sites {
+// details returns a line for each function in the files, probed or not.
+func details(files ...probe.FileSites) (lines []string) {
+	for _, file := range files {
+		path := file.Mapping.Path
+		for _, s := range file.Sites {
 			lines = append(lines, fmt.Sprintf("%s in %s at file offset %#x: %s",
-				s.Function.Name, file, s.Offset, s.Reason))
+				s.Function.Name, path, s.Offset, s.Reason))
 		}
-		for _, function := range target.Unprobed {
-			lines = append(lines, fmt.Sprintf("not probed in %s: %s", file, function))
+		for _, function := range file.Unprobed {
+			lines = append(lines, fmt.Sprintf("not probed in %s: %s", path, function))
 		}
 	}
 	return lines

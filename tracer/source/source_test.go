@@ -20,13 +20,13 @@ func executables(paths ...string) (maps []process.Mapping) {
 	return maps
 }
 
-func TestLibraryExamine(t *testing.T) {
+func TestLibraryCheck(t *testing.T) {
 	const maxFiles = 3
 	var found []string
 	l := newLibrary(nil, nil, "test", "no library", maxFiles)
-	examine := func(maps []process.Mapping, done bool) []string {
+	check := func(maps []process.Mapping, done bool) []string {
 		found = nil
-		l.examine(maps, func(m process.Mapping) bool {
+		l.check(maps, func(m process.Mapping) bool {
 			found = append(found, m.Path)
 			return done
 		})
@@ -49,14 +49,14 @@ func TestLibraryExamine(t *testing.T) {
 		{"new file", files[:3], true, []string{"/c"}},
 		{"too many files", files, true, nil},
 	} {
-		if got := examine(step.maps, step.done); !slices.Equal(got, step.want) {
+		if got := check(step.maps, step.done); !slices.Equal(got, step.want) {
 			t.Errorf("%s: %q, want %q", step.name, got, step.want)
 		}
 	}
 
-	clear(l.Examined)
+	clear(l.checked)
 	l.enter(closed)
-	if got := examine(files, true); len(got) > 0 {
+	if got := check(files, true); len(got) > 0 {
 		t.Errorf("closed: %q", got)
 	}
 }
@@ -141,15 +141,15 @@ func TestGPUStatus(t *testing.T) {
 	}
 
 	g.usesGPU = true
-	g.blocks.enter(attached)
+	g.enterBlocks(attached)
 	if s := g.Status(); !s.Attached || s.Reason != "" || !g.ShouldReport(false) {
 		t.Errorf("blocks attached: %+v", s)
 	}
 	for _, reason := range []string{"first", "second"} {
 		g.reportError(errors.New(reason))
 	}
-	g.blocks.enter(refused)
-	g.blocks.enter(attached)
+	g.enterBlocks(refused)
+	g.attachBlocks()
 	if s := g.Status(); s.Attached || s.Reason != "first; second" || s.Err == nil {
 		t.Errorf("refused: %+v", s)
 	}
@@ -185,8 +185,8 @@ func TestGPUBlocks(t *testing.T) {
 				if err := g.FollowBlocks(follow); err != nil {
 					t.Fatal(err)
 				}
-				if follow {
-					g.blocks.enter(attached) // as Update does once it has found a function
+				if g.blocks == waiting {
+					g.enterBlocks(attached) // as Update does once it has found a function
 				}
 			}
 			if _, complete := g.Active(); complete != c.complete {
@@ -204,7 +204,7 @@ func TestStepsStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewSteps(nil, nil, c.symbol)
-			if s.Settled() {
+			if s.Settled() && s.Status().Err == nil {
 				t.Error("settled before Update")
 			}
 			s.Update(executables("/lib/libc.so.6"))
@@ -212,8 +212,8 @@ func TestStepsStatus(t *testing.T) {
 			if got.Attached || !strings.Contains(got.Reason, c.reason) || !s.Settled() {
 				t.Errorf("%+v, want %q", got, c.reason)
 			}
-			if len(s.Examined) > 0 || s.Count() != growth.Unknown {
-				t.Errorf("%d files are examined, %d steps counted", len(s.Examined), s.Count())
+			if len(s.checked) > 0 || s.Count() != growth.Unknown {
+				t.Errorf("%d files are checked, %d steps counted", len(s.checked), s.Count())
 			}
 		})
 	}

@@ -18,8 +18,6 @@ type Steps struct {
 	library
 	function probe.StepFunction
 	link     link.Link // nil while not attached
-
-	settled bool // mu guards it: Update has run
 }
 
 // maxStepFiles bounds the files of the library's name.
@@ -31,6 +29,7 @@ func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 	function, err := probe.ParseStepFunction(symbol)
 	reason := "no library " + growth.Printable(function.Library) + " is mapped"
 	s := &Steps{library: newLibrary(k, p, "step", reason, maxStepFiles), function: function}
+	s.state = unchecked
 	if err != nil {
 		s.state, s.status.Reason, s.status.Err = refused, err.Error(), err
 	}
@@ -39,34 +38,27 @@ func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 
 // Update attaches to the function once its library is mapped.
 func (s *Steps) Update(maps []process.Mapping) {
-	s.Attaching.Lock()
-	defer s.Attaching.Unlock()
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
 
-	s.examine(maps, func(m process.Mapping) bool {
+	s.check(maps, func(m process.Mapping) bool {
 		if s.link != nil || !s.function.IsIn(m.Path) {
 			return false
 		}
 		s.attach(m)
 		return true
 	})
-
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	s.settled = true
+	if s.is(unchecked) {
+		s.enter(waiting)
+	}
 }
 
-// Settled reports whether Update has run, so that the status is more than an initial one.
-func (s *Steps) Settled() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-
-	return s.settled
-}
+// Settled reports whether the status is more than an initial one.
+func (s *Steps) Settled() bool { return !s.is(unchecked) }
 
 // attach attaches to the function in a mapped file, or reports why it cannot.
 func (s *Steps) attach(m process.Mapping) {
-	l, target, err := s.tryAttach(m)
+	l, file, err := s.tryAttach(m)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 
@@ -76,21 +68,21 @@ func (s *Steps) attach(m process.Mapping) {
 	}
 
 	s.link, s.state = l, attached
-	s.status = Status{Name: "step", Attached: true, Details: details(target)}
+	s.status = Status{Name: "step", Attached: true, Details: details(file)}
 }
 
-func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.Target, error) {
-	target, err := s.function.Resolve(s.process, m)
+func (s *Steps) tryAttach(m process.Mapping) (link.Link, probe.FileSites, error) {
+	file, err := s.function.Resolve(s.process, m)
 	if err != nil {
-		return nil, target, err
+		return nil, file, err
 	}
 
 	if err := s.kernel.Steps.Put(uint32(s.process.PID), bpf.StepCount{}); err != nil {
-		return nil, target, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
+		return nil, file, fmt.Errorf("count steps of pid %d: %w", s.process.PID, err)
 	}
 
-	l, err := probe.AttachStep(target, s.kernel.OnStep, s.process.PID)
-	return l, target, err
+	l, err := probe.AttachStep(file, s.kernel.OnStep, s.process.PID)
+	return l, file, err
 }
 
 // Count returns the calls since the probe was attached. It is growth.Unknown before that and after
@@ -108,8 +100,8 @@ func (s *Steps) Count() int64 {
 
 // Close detaches for good. It may be called more than once, but not after the BPF object is closed.
 func (s *Steps) Close() error {
-	s.Attaching.Lock()
-	defer s.Attaching.Unlock()
+	s.attaching.Lock()
+	defer s.attaching.Unlock()
 
 	s.enter(closed)
 	_ = s.kernel.Steps.Delete(uint32(s.process.PID)) // fails if nothing was attached

@@ -15,16 +15,18 @@ import (
 // tensors with. Its methods may be called by several goroutines.
 type Tensors struct {
 	library
-	targets []probe.Target // found so far
-	aligned []probe.Target // functions of the C allocator that the targets call for memory
-	Links   []link.Link    // on all of these, empty while nothing is attached
+	libraries []probe.FileSites // found so far
+	aligned   []probe.FileSites // functions of the C allocator that these call for memory
+	links     []link.Link       // on all of these, empty while nothing is attached
 
-	hadGap bool // mu guards it: frees were missed since the first probes were attached
+	// hadGap is set once frees were missed since the first probes were attached. It stays set in
+	// all states: probes that are attached again do not know what was freed. mu guards it.
+	hadGap bool
 }
 
 const (
-	maxTensorFiles   = 4096
-	maxTensorTargets = 4 // a process may map copies of the library
+	maxTensorFiles     = 4096
+	maxTensorLibraries = 4 // a process may map copies of the library
 )
 
 // NewTensors returns a source that attaches as soon as Update finds the functions.
@@ -35,11 +37,11 @@ func NewTensors(k *kernel.Kernel, p *process.Process) *Tensors {
 
 // Update finds the functions in the files that are mapped, and attaches to them.
 func (t *Tensors) Update(maps []process.Mapping) {
-	t.Attaching.Lock()
-	defer t.Attaching.Unlock()
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
 
-	t.examine(maps, func(m process.Mapping) bool {
-		return len(t.targets) < maxTensorTargets && t.find(m, maps)
+	t.check(maps, func(m process.Mapping) bool {
+		return len(t.libraries) < maxTensorLibraries && t.find(m, maps)
 	})
 }
 
@@ -47,7 +49,7 @@ func (t *Tensors) Update(maps []process.Mapping) {
 // name is that of PyTorch's library. While a program is being loaded its allocator may be unknown.
 // Then the file is not done.
 func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
-	target, err := probe.ResolveTensors(t.process, m)
+	file, err := probe.ResolveTensors(t.process, m)
 	hasFunctions := err == nil
 	if hasFunctions && len(t.aligned) == 0 {
 		t.aligned, err = probe.ResolveAligned(t.process, maps)
@@ -61,12 +63,12 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 		t.SetStatus(Status{Name: "tensor", Reason: err.Error()})
 		return false
 	case err == nil:
-		t.targets = append(t.targets, target)
+		t.libraries = append(t.libraries, file)
 		if t.is(waiting, attached) {
-			err = t.attach(target)
+			err = t.attach(file)
 		}
 		t.report(err)
-	case len(t.targets) == 0 && (hasFunctions || probe.IsTensorLibrary(m.Path)):
+	case len(t.libraries) == 0 && (hasFunctions || probe.IsTensorLibrary(m.Path)):
 		t.report(err)
 	}
 	return true
@@ -74,22 +76,22 @@ func (t *Tensors) find(m process.Mapping, maps []process.Mapping) (done bool) {
 
 // attach attaches to the functions of one file, all or none. The first time it attaches to the
 // aligned functions before, so that no call inside alloc_cpu is missed.
-func (t *Tensors) attach(target probe.Target) error {
-	targets := []probe.Target{target}
-	if len(t.Links) == 0 {
-		targets = append(slices.Clone(t.aligned), target)
+func (t *Tensors) attach(file probe.FileSites) error {
+	files := []probe.FileSites{file}
+	if len(t.links) == 0 {
+		files = append(slices.Clone(t.aligned), file)
 	}
 
 	var links []link.Link
-	for _, target := range targets {
-		l, err := probe.Attach(t.kernel.Mode, target, t.kernel.HeapPrograms(), t.process.PID)
+	for _, file := range files {
+		l, err := probe.Attach(t.kernel.Mode, file, t.kernel.HeapPrograms(), t.process.PID)
 		if err != nil {
 			return errors.Join(err, probe.Close(links))
 		}
 		links = append(links, l...)
 	}
 
-	t.Links = append(t.Links, links...)
+	t.links = append(t.links, links...)
 	t.enter(attached)
 	return nil
 }
@@ -98,7 +100,7 @@ func (t *Tensors) attach(target probe.Target) error {
 func (t *Tensors) report(err error) {
 	s := Status{
 		Name: "tensor", Attached: err == nil, Err: err,
-		Details: append(details(t.targets...), details(t.aligned...)...),
+		Details: append(details(t.libraries...), details(t.aligned...)...),
 	}
 	if err != nil {
 		s.Reason = err.Error()
@@ -108,8 +110,8 @@ func (t *Tensors) report(err error) {
 
 // Open attaches to the functions that were found, and lets Update attach to those it finds later.
 func (t *Tensors) Open() error {
-	t.Attaching.Lock()
-	defer t.Attaching.Unlock()
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
 
 	if !t.is(paused) {
 		return nil
@@ -117,11 +119,11 @@ func (t *Tensors) Open() error {
 	t.enter(waiting)
 
 	var errs []error
-	for _, target := range t.targets {
-		errs = append(errs, t.attach(target))
+	for _, file := range t.libraries {
+		errs = append(errs, t.attach(file))
 	}
 	err := errors.Join(errs...)
-	if len(t.targets) > 0 {
+	if len(t.libraries) > 0 {
 		t.report(err)
 	}
 	return err
@@ -130,22 +132,22 @@ func (t *Tensors) Open() error {
 // Close detaches until Open is called. Sampled tensors stay in the kernel's map, which misses
 // their frees from now on.
 func (t *Tensors) Close() error {
-	t.Attaching.Lock()
-	defer t.Attaching.Unlock()
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
 	t.mu.Lock()
 	t.hadGap = t.hadGap || t.state == attached
 	t.mu.Unlock()
 	t.enter(paused)
 
-	err := probe.Close(t.Links)
-	t.Links = nil
+	err := probe.Close(t.links)
+	t.links = nil
 	return err
 }
 
 // Shutdown detaches for good. It may be called more than once, but not after the BPF object is
 // closed.
 func (t *Tensors) Shutdown() error {
-	t.enter(closed) // before it waits for Attaching: Update stops at the next file
+	t.enter(closed) // before it waits for attaching: Update stops at the next file
 	return t.Close()
 }
 

@@ -3,6 +3,8 @@ package tree
 import (
 	"math"
 	"time"
+
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 const (
@@ -30,8 +32,7 @@ type account struct {
 // if process i gets the share wᵢ of the CPU time, its interval is cᵢ/wᵢ, and Σcᵢ/wᵢ under Σwᵢ = 1
 // is least for wᵢ ∝ √cᵢ. Large processes are read rarely and small ones often; none starves.
 type rollupBudget struct {
-	lastShare time.Duration // since tracing started
-	started   bool
+	limiter duty.Limiter
 
 	// Sums over all reads: the cost of a byte on this machine.
 	readCost  time.Duration
@@ -51,8 +52,8 @@ func (b *rollupBudget) estimateCost(a *account, resident int64) {
 // share divides the CPU time that has accrued since the last call. The first process can be read at
 // once, so that there is a value when tracing starts.
 func (b *rollupBudget) share(accounts []*account, elapsed time.Duration) {
-	accrued := rollupCPUShare * float64(elapsed-b.lastShare)
-	b.lastShare = elapsed
+	b.limiter.Share = rollupCPUShare
+	accrued := float64(b.limiter.Accrue(time.Time{}.Add(elapsed)))
 
 	var sum float64
 	for _, a := range accounts {
@@ -62,8 +63,7 @@ func (b *rollupBudget) share(accounts []*account, elapsed time.Duration) {
 		a.credit += time.Duration(accrued * a.weight() / sum)
 	}
 
-	if !b.started && len(accounts) > 0 {
-		b.started = true
+	if b.readCost == 0 && len(accounts) > 0 {
 		accounts[0].credit = accounts[0].cost
 	}
 }

@@ -219,7 +219,7 @@ func (j job) build() (*Table, error) {
 	return table, nil
 }
 
-// count adds a table to the statistics. err says why the kernel did not take it.
+// count adds a table to the statistics. err is why the kernel did not take it.
 func (t *Tables) count(table *Table, err error) {
 	switch {
 	case err != nil:

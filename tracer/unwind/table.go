@@ -28,8 +28,9 @@ const (
 
 var errRows = errors.New("more unwind rows than any real file has")
 
-// A Table says how to unwind the code of one file: struct table_header of bpf/stack_types.h and
-// what follows it. A row holds an address and the index of the rule that holds from there on.
+// A Table shows how to unwind the code of one file: struct table_header of
+// bpf/include/stack_types.h and what follows it. A row holds an address and the index of the rule
+// that holds from there on.
 type Table struct {
 	Base  uint64   // ELF virtual address of the table's address 0, a multiple of 1 << bpf.PageBits
 	Words []uint64 // as the BPF programs read them: header, page index, rows, rules

@@ -18,27 +18,26 @@ import (
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 const (
 	firstJudgement = 10 * time.Second // elapsed when a trace is judged first
 
-	// restFactor is how many times as long as it took a judgement rests: it may use a fiftieth of a
-	// core.
-	restFactor = 50
+	previewCPUShare = 0.02 // share of a core that judgements and comparisons may take
 )
 
 // preview judges a trace that has not ended, for the screen. The verdict at the end and the alarm
 // do not depend on it.
 type preview struct {
-	recorder  *trace.Recorder
-	rechecks  *verdict.Rechecks
-	notBefore time.Time // end of the rest
-	judged    trace.ProcessVerdict
-	judgedAt  time.Duration // when the first judgement is due, before it
-	verdict   *summary.Verdict
-	suspect   string
-	gpu       gpuPreview
+	recorder *trace.Recorder
+	rechecks *verdict.Rechecks
+	limiter  duty.Limiter
+	judged   trace.ProcessVerdict
+	judgedAt time.Duration // when the first judgement is due, before it
+	verdict  *summary.Verdict
+	suspect  string
+	gpu      gpuPreview
 
 	latest   *growth.Snapshot // of the comparison
 	compared comparison
@@ -57,7 +56,7 @@ type comparison struct {
 func newPreview(r *trace.Recorder) *preview {
 	first := time.Duration(float64(firstJudgement) / r.Options().Speed)
 	return &preview{
-		recorder: r, judgedAt: first,
+		recorder: r, judgedAt: first, limiter: duty.Limiter{Share: previewCPUShare},
 		rechecks: verdict.NewRechecks(verdict.Criteria{MinPlateauLength: first.Seconds()}),
 	}
 }
@@ -65,7 +64,7 @@ func newPreview(r *trace.Recorder) *preview {
 // judge judges the main process where that is due.
 func (p *preview) judge() {
 	main := p.recorder.History().Main()
-	if main == nil || time.Now().Before(p.notBefore) {
+	if main == nil || !p.limiter.Allowed(time.Now()) {
 		return
 	}
 
@@ -91,13 +90,13 @@ func (p *preview) judge() {
 	}
 
 	p.latest = nil
-	p.notBefore = time.Now().Add(restFactor * time.Since(start))
+	p.limiter.Spend(time.Since(start))
 }
 
 // compare compares the latest snapshot with the baseline, unless it has done so.
 func (p *preview) compare() {
 	latest := p.recorder.Latest()
-	if latest == nil || latest == p.latest || time.Now().Before(p.notBefore) {
+	if latest == nil || latest == p.latest || !p.limiter.Allowed(time.Now()) {
 		return
 	}
 
@@ -129,7 +128,7 @@ func (p *preview) compare() {
 		}),
 	}
 
-	p.notBefore = time.Now().Add(restFactor * time.Since(start))
+	p.limiter.Spend(time.Since(start))
 }
 
 // isWarm reports whether the baseline is the end of a warm-up that was seen.

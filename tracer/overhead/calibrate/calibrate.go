@@ -131,7 +131,7 @@ func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
 	malloc := probe.Function{Name: "malloc", Form: bpf.CallMalloc, Throws: true}
 	free := probe.Function{Name: "free", Form: bpf.CallFree}
 	calloc := probe.Function{Name: "calloc", Form: bpf.CallCalloc}
-	target := probe.Target{File: process.Mapping{Path: self}, Path: self, Sites: []probe.Site{
+	file := probe.FileSites{Mapping: process.Mapping{Path: self}, Path: self, Sites: []probe.Site{
 		{Function: malloc, Offset: c.functions.Malloc, Emulated: true},
 		{Function: free, Offset: c.functions.Free, Emulated: true},
 		{Function: calloc, Offset: c.functions.Calloc, Emulated: true},
@@ -142,12 +142,12 @@ func (t Tracing) attach(c *childProcess) ([]link.Link, error) {
 	if err != nil {
 		return nil, err
 	}
-	for i := range target.Sites {
-		if target.Sites[i].Offset, err = fileOffset(maps, target.Sites[i].Offset); err != nil {
+	for i := range file.Sites {
+		if file.Sites[i].Offset, err = fileOffset(maps, file.Sites[i].Offset); err != nil {
 			return nil, err
 		}
 	}
-	return probe.Attach(t.Mode, target, t.Programs, c.pid())
+	return probe.Attach(t.Mode, file, t.Programs, c.pid())
 }
 
 // fileOffset returns the offset in the executable's file of an address of the child.

@@ -59,12 +59,3 @@ func (l *Limiter) Allowed(now time.Time) bool {
 	l.Accrue(now)
 	return l.credit >= 0
 }
-
-// Next accrues credit and returns the earliest time at which a run may start: now, or the time at
-// which the debt is repaid.
-func (l *Limiter) Next(now time.Time) time.Time {
-	if l.Allowed(now) {
-		return now
-	}
-	return l.last.Add(time.Duration(math.Ceil(-l.credit / l.Share)))
-}

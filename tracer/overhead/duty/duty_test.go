@@ -35,20 +35,16 @@ func TestLimiter(t *testing.T) {
 
 	t.Run("rests for cost divided by share without burst", func(t *testing.T) {
 		l := Limiter{Share: 0.03}
-		if next := l.Next(start); next != start {
-			t.Errorf("first run after %s, want at once", next.Sub(start))
+		if !l.Allowed(start) {
+			t.Error("first run not allowed at once")
 		}
 
 		l.Spend(10 * time.Millisecond)
-		next := l.Next(start)
-		if rest := next.Sub(start); rest < 333*time.Millisecond || rest > 334*time.Millisecond {
-			t.Errorf("rests for %s, want 333.3 ms", rest)
-		}
-		if l.Allowed(next.Add(-time.Millisecond)) || !l.Allowed(next) {
-			t.Error("Allowed and Next disagree")
+		if l.Allowed(start.Add(333*time.Millisecond)) || !l.Allowed(start.Add(334*time.Millisecond)) {
+			t.Error("does not rest for 333.3 ms")
 		}
 
-		next = next.Add(time.Hour) // leaves no credit
+		next := start.Add(time.Hour) // leaves no credit
 		l.Accrue(next)
 		l.Spend(time.Millisecond)
 		if l.Allowed(next) {
@@ -77,8 +73,9 @@ func TestLimiter(t *testing.T) {
 	t.Run("cost before the first accrual counts", func(t *testing.T) {
 		l := Limiter{Share: 0.5}
 		l.Spend(time.Second)
-		if next := l.Next(start); next != start.Add(2*time.Second) {
-			t.Errorf("next run after %s, want 2s", next.Sub(start))
+		if l.Allowed(start) || l.Allowed(start.Add(1999*time.Millisecond)) ||
+			!l.Allowed(start.Add(2*time.Second)) {
+			t.Error("does not rest for 2s")
 		}
 	})
 

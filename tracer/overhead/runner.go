@@ -34,9 +34,9 @@ type Probes interface {
 	CheckLiveness()
 }
 
-// Controller keeps the cost of tracing within a limit. It takes readings, and opens and closes the
+// A Runner keeps the cost of tracing within a limit. It takes readings, and opens and closes the
 // allocator probes as package controller decides.
-type Controller struct {
+type Runner struct {
 	probes  Probes
 	meter   *Meter
 	limit   float64 // share of the traced processes' CPU time
@@ -58,11 +58,11 @@ type Controller struct {
 // processes, how long probes were open, and the time itself.
 type costTotals struct{ cost, traced, open, at time.Duration }
 
-// Start starts a controller, which runs until it is closed.
+// Start starts a Runner, which runs until it is closed.
 func Start(
 	options controller.Options, probes Probes, m *Meter, elapsed func() time.Duration,
-) *Controller {
-	c := &Controller{
+) *Runner {
+	r := &Runner{
 		probes:     probes,
 		meter:      m,
 		limit:      options.Limit,
@@ -70,29 +70,29 @@ func Start(
 		stop:       make(chan struct{}),
 		controller: controller.New(options),
 	}
-	c.done.Go(c.run)
-	return c
+	r.done.Go(r.run)
+	return r
 }
 
-// Close stops the controller. The probes stay as they are.
-func (c *Controller) Close() {
-	close(c.stop)
-	c.done.Wait()
+// Close stops the Runner. The probes stay as they are.
+func (r *Runner) Close() {
+	close(r.stop)
+	r.done.Wait()
 }
 
 // run applies decisions until it is stopped, or until probes cannot be opened or closed.
-func (c *Controller) run() {
+func (r *Runner) run() {
 	for {
-		decision := c.decide()
-		if err := c.apply(decision); err != nil {
-			c.giveUp(err)
+		decision := r.decide()
+		if err := r.apply(decision); err != nil {
+			r.giveUp(err)
 			return
 		}
-		c.probes.CheckLiveness()
+		r.probes.CheckLiveness()
 
 		wait := time.NewTimer(decision.Wait)
 		select {
-		case <-c.stop:
+		case <-r.stop:
 			wait.Stop()
 			return
 		case <-wait.C:
@@ -101,23 +101,23 @@ func (c *Controller) run() {
 }
 
 // decide takes a reading and returns what to do. If the reading fails, it decides by the last one.
-func (c *Controller) decide() controller.Decision {
-	reading, err := c.meter.Read()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *Runner) decide() controller.Decision {
+	reading, err := r.meter.Read()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 	if err == nil {
-		c.last = reading
+		r.last = reading
 	}
 
-	decision := c.controller.Decide(c.last)
-	c.changes = append(c.changes, c.controller.Changes()...)
+	decision := r.controller.Decide(r.last)
+	r.changes = append(r.changes, r.controller.Changes()...)
 	return decision
 }
 
 // apply opens and closes probes as decided.
-func (c *Controller) apply(d controller.Decision) error {
-	p := c.probes
-	burst := c.controller.Mode() != controller.Full
+func (r *Runner) apply(d controller.Decision) error {
+	p := r.probes
+	burst := r.controller.Mode() != controller.Full
 	isOpen := p.IsOpen()
 	if p.TensorsAlone() {
 		d.Heap = d.Tensor
@@ -134,12 +134,12 @@ func (c *Controller) apply(d controller.Decision) error {
 
 	// In a heap burst the tensor interval stays: it is set only while tensors count for themselves.
 	if !d.Heap || !burst || p.TensorsAlone() {
-		c.tensorInterval = 0
+		r.tensorInterval = 0
 		if d.Tensor {
-			c.tensorInterval = d.TensorInterval
+			r.tensorInterval = d.TensorInterval
 		}
 	}
-	if err := p.SetIntervals(d.Interval, c.tensorInterval); err != nil {
+	if err := p.SetIntervals(d.Interval, r.tensorInterval); err != nil {
 		return err
 	}
 	if err := p.FollowBlocks(d.Blocks, d.BlockInterval); err != nil {
@@ -153,40 +153,40 @@ func (c *Controller) apply(d controller.Decision) error {
 }
 
 // giveUp closes the probes for good, as far as that is possible.
-func (c *Controller) giveUp(cause error) {
-	p := c.probes
+func (r *Runner) giveUp(cause error) {
+	p := r.probes
 	if p.IsOpen() {
 		cause = errors.Join(cause, p.CloseHeap())
 	}
 	cause = errors.Join(cause,
 		p.AttachTensors(false), p.SetIntervals(p.Interval(), 0), p.FollowBlocks(false, 0))
 
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.gaveUp = true
-	c.changes = append(c.changes, Change{
-		At: c.elapsed(), Mode: HeapOff,
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.gaveUp = true
+	r.changes = append(r.changes, Change{
+		At: r.elapsed(), Mode: HeapOff,
 		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Err: cause},
 	})
 }
 
 // Overhead returns what tracing has cost so far.
-func (c *Controller) Overhead() Overhead {
-	interval, elapsed := c.probes.Interval(), c.elapsed()
-	c.mu.Lock()
-	defer c.mu.Unlock()
+func (r *Runner) Overhead() Overhead {
+	interval, elapsed := r.probes.Interval(), r.elapsed()
+	r.mu.Lock()
+	defer r.mu.Unlock()
 
-	mode := c.controller.Mode()
-	if c.gaveUp {
+	mode := r.controller.Mode()
+	if r.gaveUp {
 		mode = HeapOff
 	}
-	totals := c.controller.Totals()
+	totals := r.controller.Totals()
 	return Overhead{
-		Limit:       c.limit,
+		Limit:       r.limit,
 		Elapsed:     elapsed,
-		Traced:      max(0, c.last.Traced-totals.InProbes),
+		Traced:      max(0, r.last.Traced-totals.InProbes),
 		InProbes:    totals.InProbes,
-		Own:         c.last.Own,
+		Own:         r.last.Own,
 		Mode:        mode,
 		Interval:    interval,
 		Bursts:      totals.Bursts,
@@ -194,18 +194,18 @@ func (c *Controller) Overhead() Overhead {
 		StepBefore:  totals.StepBefore,
 		StepSince:   totals.StepSince,
 		StepBetween: totals.StepBetween,
-		Changes:     slices.Clone(c.changes),
+		Changes:     slices.Clone(r.changes),
 	}
 }
 
 // Cost returns the cost since it was called last. It is not safe for concurrent use.
-func (c *Controller) Cost() growth.OverheadSample {
-	o := c.Overhead()
-	before := c.reported
+func (r *Runner) Cost() growth.OverheadSample {
+	o := r.Overhead()
+	before := r.reported
 	now := costTotals{
-		cost: o.InProbes + o.Own, traced: o.Traced, open: o.Open, at: c.elapsed(),
+		cost: o.InProbes + o.Own, traced: o.Traced, open: o.Open, at: r.elapsed(),
 	}
-	c.reported = now
+	r.reported = now
 	return growth.OverheadSample{
 		CPUShare:    ratio(now.cost-before.cost, now.traced-before.traced, 1e6),
 		ProbedShare: ratio(now.open-before.open, now.at-before.at, 1e3),

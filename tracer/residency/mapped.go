@@ -1,0 +1,89 @@
+package residency
+
+import (
+	"cmp"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/estimate"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/stack"
+)
+
+// AddMappings adds the touched bytes of what the program has mapped since tracing started, and
+// returns the kind of each, for AddTallies. Mappings of the allocator count nothing: the live map
+// has their contents.
+func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growth.Kind {
+	kinds := make(map[addrspace.Key]growth.Kind)
+	lastInterval := uint64(0)
+	for i := range r.Segments {
+		segment := &r.Segments[i]
+		if !segment.HasInterval || segment.Origin == addrspace.BeforeTracing {
+			continue
+		}
+
+		length := int64(segment.Span().Len())
+		totals.Reserved += length
+		totals.Unmeasured += int64(r.Unread.Intersect(pages.Spans{segment.Span()}).Len())
+		if segment.Origin == addrspace.Unobserved {
+			totals.Unknown += length
+			segment.Stack = stack.UnobservedID
+		}
+		if segment.Heap {
+			totals.Allocator += length
+			continue
+		}
+
+		bytes := r.Bytes(segment)
+		touched := bytes.InMemory() + bytes.Swapped
+		totals.Touched += touched
+		kind := segment.mappedKind()
+		kinds[addrspace.Key{Stack: segment.Stack, Kind: segment.Kind}] = kind
+
+		h := r.holdings.Get(segment.stackUnderName(r.stacks(segment.Stack)), kind)
+		if segment.Interval.Start != lastInterval { // an interval may have several segments
+			h.InuseObjects++
+			h.Samples++
+		}
+		lastInterval = segment.Interval.Start
+		h.InuseBytes += touched
+	}
+	return kinds
+}
+
+// mappedKind returns the kind of a mapping that the program has made, as its contents show it.
+func (s *Segment) mappedKind() growth.Kind {
+	if s.Kind == growth.KindMmap {
+		return s.rowKind().kind
+	}
+	return s.Kind
+}
+
+// AddTallies adds what has been mapped since tracing started, whether it still is or not. kinds are
+// those of what still is.
+func AddTallies(
+	held estimate.Holdings, space *addrspace.IntervalSet, stacks func(id uint64) *growth.Stack,
+	kinds map[addrspace.Key]growth.Kind,
+) {
+	for key, tally := range space.Mapped() {
+		h := held.Get(stacks(key.Stack), cmp.Or(kinds[key], key.Kind))
+		h.AllocObjects += float64(tally.Calls)
+		h.AllocBytes += float64(tally.Bytes)
+	}
+}
+
+// AddReleases adds what the process has given back to the kernel.
+func AddReleases(
+	snapshot *growth.Snapshot, space *addrspace.IntervalSet, stacks func(id uint64) *growth.Stack,
+) {
+	for key, tally := range space.Released() {
+		snapshot.Releases = append(snapshot.Releases, growth.Release{
+			Stack: stacks(key.Stack), Call: key.Call, Calls: tally.Calls, Bytes: tally.Bytes,
+		})
+		if key.Call == "madvise" {
+			snapshot.Mappings.Released += tally.Bytes
+		} else {
+			snapshot.Mappings.Unmapped += tally.Bytes
+		}
+	}
+}

@@ -65,13 +65,11 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 // gpuFacts are the numbers that people look for first.
 func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
 	var facts []fact
-	if rate := words.Rate(d.Verdict); d.RateBytesPerMin != nil || d.RateBytesPerStep != nil {
-		value, interval, _ := strings.Cut(rate, " (")
-		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
+	if rate, interval := words.RateParts(d.Verdict); rate != "" {
+		facts = append(facts, fact{"Rate", rate, interval})
 	}
 
-	if when := words.TimeToLimit(d.Verdict); when != "" {
-		when, condition := splitCondition(when)
+	if when, condition := words.TimeToLimit(d.Verdict); when != "" {
 		facts = append(facts, fact{"Out of GPU memory", when, condition})
 	}
 

@@ -202,12 +202,13 @@ var classes = []verdict.Class{
 }
 
 func verdictOf(judged summary.Verdict, limit string) verdictView {
-	lines := words.VerdictLines(judged, limit)
-	v := verdictView{Class: string(verdict.ClassTooShort), Lines: lines[1:]}
+	v := verdictView{
+		Class: string(verdict.ClassTooShort), Lines: words.VerdictLines(judged, limit)[1:],
+	}
 	if slices.Contains(classes, judged.Class) {
 		v.Class = string(judged.Class)
 	}
-	v.Name, v.Sentence = words.SplitHeadline(lines[0])
+	v.Name, v.Sentence = words.HeadlineParts(judged)
 	return v
 }
 
@@ -239,13 +240,11 @@ func adviceOf(s *summary.Summary) []string {
 // factsOf are the numbers that people look for first.
 func factsOf(s *summary.Summary) []fact {
 	var facts []fact
-	if rate := words.Rate(s.Verdict); s.RateBytesPerMin != nil || s.RateBytesPerStep != nil {
-		value, interval, _ := strings.Cut(rate, " (")
-		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
+	if rate, interval := words.RateParts(s.Verdict); rate != "" {
+		facts = append(facts, fact{"Rate", rate, interval})
 	}
 
-	if when := words.TimeToLimit(s.Verdict); when != "" {
-		when, condition := splitCondition(when)
+	if when, condition := words.TimeToLimit(s.Verdict); when != "" {
 		facts = append(facts, fact{"Out of memory", when, limitNote(s, condition)})
 	}
 
@@ -281,14 +280,6 @@ func factsOf(s *summary.Summary) []fact {
 	}
 
 	return append(facts, overheadFacts(s)...)
-}
-
-// splitCondition splits a time to the limit from its condition, words.AtThisRate.
-func splitCondition(when string) (before, condition string) {
-	if before, ok := strings.CutSuffix(when, " "+words.AtThisRate); ok {
-		return before, words.AtThisRate
-	}
-	return when, ""
 }
 
 func secondsNote(before string, seconds *float64) string {

@@ -302,7 +302,7 @@ func testScroll(t *testing.T) {
 func testHelp(t *testing.T) {
 	m := pressed(watched().model, "?")
 	mustShow(t, m.View().Content, "PgUp", "provisional", "--no-tui")
-	for _, line := range helpLines {
+	for _, line := range helpOf(&State{GPU: &GPU{}}) {
 		if ansi.StringWidth(line) > 80 {
 			t.Errorf("cut on the usual terminal: %q", line)
 		}

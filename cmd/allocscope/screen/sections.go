@@ -357,23 +357,22 @@ func key(name, does string) string { return bold(name) + " " + dim(does) + "   "
 
 // helpOf is the help, with the key for GPU memory where there is any.
 func helpOf(s *State) []string {
-	if s.GPU == nil {
-		return helpLines
+	var gpu []string
+	if s.GPU != nil {
+		gpu = []string{"  g           show the stacks of GPU memory, or those of the host"}
 	}
-	after := slices.IndexFunc(helpLines, func(line string) bool {
-		return strings.HasPrefix(line, "  s  ")
-	}) + 1
-	return slices.Insert(slices.Clone(helpLines), after, gpuHelp)
+	return slices.Concat(keyHelp, gpu, scrollHelp)
 }
 
-const gpuHelp = "  g           show the stacks of GPU memory, or those of the host"
-
-var helpLines = []string{
+var keyHelp = []string{
 	"",
 	"  q, Ctrl-C   end the trace, write the files and print the result;",
 	"              Ctrl-C again quits without the files",
 	"  m           mark this moment: type a text, Enter adds the mark, Esc cancels",
 	"  s           sort the stacks by rate, by bytes or by objects",
+}
+
+var scrollHelp = []string{
 	"  ↑ ↓ k j     scroll the stacks by one; PgUp, PgDn by five; Home, End",
 	"  ?           this help",
 	"",

@@ -128,14 +128,14 @@ func visibleRows(rows [][]string, scroll, room int) (from, until int) {
 }
 
 func stackTitle(s *State, ui UIState) string {
-	title := "Stacks by " + ui.Order.String() + ", " + sinceText(s)
-	if s.showsGPU(ui) {
-		return "GPU " + strings.ToLower(title[:1]) + title[1:]
+	by := " by " + ui.Order.String() + ", " + sinceText(s)
+	switch {
+	case s.showsGPU(ui):
+		return "GPU stacks" + by
+	case s.Overhead.InBursts():
+		return "Stacks" + by + ", sampled in bursts"
 	}
-	if s.Overhead.InBursts() {
-		title += ", sampled in bursts"
-	}
-	return title
+	return "Stacks" + by
 }
 
 // sinceText is the baseline in words.

@@ -24,7 +24,7 @@ func Advice(a advice.Advice) string {
 		)
 	case advice.AboutRecompiles:
 		return fmt.Sprintf("compiled code and its guards grew by %d MiB while %s became %d: "+
-			"something is recompiled again and again. Mark shapes that change as dynamic "+
+			"something is recompiled repeatedly. Mark shapes that change as dynamic "+
 			"(torch._dynamo.mark_dynamic), see TORCH_LOGS=recompiles, and set a limit by "+
 			"torch._dynamo.config.cache_size_limit (recompile_limit)",
 			wholeMiB(a.Growth), counted(a.ModulesBefore, "compiled module"), a.ModulesAfter)

@@ -54,7 +54,7 @@ func contextText(j *gpu.Judgement) string {
 			"modules: trace with source cuda", rateText(j, gpu.CurveUsed))
 	}
 	return fmt.Sprintf("NVML's count grows%s, faster than the driver's traced allocations: its "+
-		"context, modules of kernels that are loaded or compiled again and again, memory for "+
+		"context, modules of kernels that are loaded or compiled repeatedly, memory for "+
 		"printf and local variables, or memory that another process allocates in its name",
 		rateText(j, gpu.CurveUsed))
 }

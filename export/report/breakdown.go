@@ -165,7 +165,7 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 
 	scale := scaleOf(sum, bars)
 
-	counted := "as the driver counts"
+	counted := "as NVML counts"
 	if d.Reason != "" {
 		counted = "as far as is known"
 	}

@@ -21,16 +21,16 @@ func TestGPUSection(t *testing.T) {
 		"At the baseline1.09 GiB allocated by torch, after 60.0 s",
 		"At the end1.56 GiB allocated by torch",
 		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
-		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak",
-		"allocated by torch judged by this", "through the driver API----leak suspected",
+		"as NVML counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak",
+		"allocated by torch judged by this", "CUDA driver API----leak suspected",
 		"Where it is: +480 MiB",
 		"train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB",
 		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
-		"All at the end, as the driver counts",
+		"All at the end, as NVML counts",
 		"cuda-block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	page.mustSay(t, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
 	page.mustSay(t, "timeline", "LEAK: grows by 60 MiB/min",
-		"GPU memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
+		"GPU memory (as NVML counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
 		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
 	page.mustSay(t, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
 	const links = "verdict timeline breakdown accumulating gpu flame processes losses reproduce"
@@ -43,7 +43,7 @@ func TestGPUSection(t *testing.T) {
 		page.mustSay(t, "gpu",
 			"The driver's count is unknown: there is no libnvidia-ml.so.1.",
 			"All at the end, as far as is known")
-		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") ||
+		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as NVML counts") ||
 			strings.Contains(shown, "Headroom") {
 			t.Errorf("shows what is unknown: %s", shown)
 		}

@@ -150,7 +150,7 @@ var kindTexts = map[growth.Kind]string{
 	growth.KindHeap:          "heap, allocated and not freed",
 	growth.KindRetained:      "heap, free but resident",
 	growth.KindUnclassified:  "heap, unclassified",
-	growth.KindMetadata:      "allocator overhead",
+	growth.KindMetadata:      "heap metadata",
 	growth.KindMmap:          "mapped memory",
 	growth.KindPython:        "Python's arenas",
 	growth.KindStack:         "thread stacks",

@@ -45,10 +45,10 @@ func GPUHeadline(g summary.GPUMemory) string {
 }
 
 var curveTexts = map[string]string{
-	summary.GPUUsed:      "as the driver counts",
+	summary.GPUUsed:      "as NVML counts",
 	summary.GPUReserved:  "reserved by torch",
 	summary.GPUAllocated: "allocated by torch",
-	summary.GPUDriver:    "through the driver API",
+	summary.GPUDriver:    "CUDA driver API",
 }
 
 // CurveText describes a curve of GPU memory, by one of the constants summary.GPU….
@@ -80,7 +80,7 @@ func ClassText(class verdict.Class) string { return strings.ReplaceAll(string(cl
 var gpuKindTexts = map[growth.Kind]string{
 	growth.KindCudaBlock:         "torch's blocks",
 	growth.KindCudaBeforeTracing: "torch's blocks from before tracing started",
-	growth.KindCudaCached:        "cached by torch, in no block",
+	growth.KindCudaCached:        "reserved by PyTorch, not allocated",
 	growth.KindCudaSegment:       "other allocations of the driver API",
 	growth.KindNotAttributed:     "not attributed: CUDA context, modules, unseen allocations",
 }
@@ -182,7 +182,7 @@ func HasSeveralGPUs(rows []summary.GPUBreakdownRow) bool {
 func GPUTotalLabel(g summary.GPUMemory) string {
 	isUsed := func(c summary.GPUCurve) bool { return c.Name == summary.GPUUsed }
 	if slices.ContainsFunc(g.Curves, isUsed) {
-		return "used, as the driver counts"
+		return "used, as NVML counts"
 	}
 	return "all that is known"
 }

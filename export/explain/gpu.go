@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -65,7 +66,7 @@ func rateText(j *gpu.Judgement, name gpu.CurveName) string {
 	if curve == nil || math.IsNaN(curve.Rate) {
 		return ""
 	}
-	return fmt.Sprintf(" by %.1f MiB/min", curve.Rate*60/(1<<20))
+	return " by " + units.Bytes(60*curve.Rate) + "/min"
 }
 
 func blocksText(j *gpu.Judgement) string {

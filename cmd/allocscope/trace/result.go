@@ -185,7 +185,7 @@ func printSuspects(out io.Writer, suspects []summary.Suspect, title, of string) 
 	for _, s := range suspects {
 		share := "-"
 		if s.Share != nil {
-			share = fmt.Sprintf("%.0f%%", 100**s.Share)
+			share = units.WholePercent(*s.Share)
 		}
 		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&s.BytesPerMin), share, s.Stacks,
 			s.Component, words.Suspect(s))
@@ -214,9 +214,9 @@ func printAccumulating(out io.Writer, stacks []summary.Accumulation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
 	for _, a := range stacks {
-		fmt.Fprintf(w, "%s\t%.0f%%\t%s\t%s\t%s\t  %s\n", units.MiBPerMinute(a.BytesPerMin),
-			100*a.Share, units.Bytes(float64(a.Bytes)), units.Count(float64(a.Objects)),
-			cmp.Or(string(a.Trend), "-"), words.Where(a))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.MiBPerMinute(a.BytesPerMin),
+			units.WholePercent(a.Share), units.Bytes(float64(a.Bytes)),
+			units.Count(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}
 	return w.Flush()
 }

@@ -22,17 +22,14 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
 		view := breakdownOf(s, own, title, "RSS", p)
 		if !p.HeapTraced {
-			view.Note = strings.TrimSpace(view.Note +
-				" The allocation sites of the heap are unknown: source heap was not attached.")
+			view.Note = strings.TrimSpace(view.Note + " " + words.HeapNotAttached(s.Process.PID))
 		}
 		views = append(views, view)
 	}
 
 	if others := words.OtherProcesses(s); others > 0 {
 		tree := words.BreakdownOf(s.Breakdown, 0)
-		title := fmt.Sprintf("Its tree, with %s, shared pages once: %s",
-			units.Plural(others, "other process", "other processes"),
-			units.Signed(tree.Sum().Delta))
+		title := words.Tree(others) + ": " + units.Signed(tree.Sum().Delta)
 		views = append(views,
 			breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
 	}
@@ -46,7 +43,7 @@ func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string,
 ) breakdownView {
 	lines, sum := b.Lines(len(b.Kinds), p), b.Sum()
 	scale := scaleOf(sum, lines)
-	out := breakdownView{Title: title}
+	out := breakdownView{Title: title, Note: words.BarsBegin(scale.from)}
 	out.add(breakdownLine{
 		Class: "total",
 		Label: all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " +
@@ -65,10 +62,6 @@ func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string,
 		Growth: units.Signed(sum.Delta), End: units.Bytes(sum.End),
 		Bar: scale.bar("total", scale.from, sum.End),
 	})
-
-	if scale.from > 0 {
-		out.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
-	}
 
 	return out
 }
@@ -165,14 +158,12 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 
 	scale := scaleOf(sum, bars)
 
-	counted := "as NVML counts"
-	if d.Reason != "" {
-		counted = "as far as is known"
+	view := gpuBreakdown{
+		Title: "What GPU memory is made of: " + units.Signed(sum.Delta),
+		Note:  words.BarsBegin(scale.from),
 	}
-
-	view := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
 	view.add(gpuLine{
-		Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline),
+		Class: "total", Label: "At the baseline" + secondsNote(", after ", baseline),
 		Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start()),
 	})
 
@@ -197,13 +188,10 @@ func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
 	}
 
 	view.add(gpuLine{
-		Class: "total", Label: "All at the end, " + counted, End: units.Bytes(sum.End),
-		Change: units.Signed(sum.Delta), Bar: scale.bar("total", scale.from, sum.End),
+		Class: "total", Label: "At the end: " + words.GPUTotalLabel(*d),
+		End: units.Bytes(sum.End), Change: units.Signed(sum.Delta),
+		Bar: scale.bar("total", scale.from, sum.End),
 	})
-
-	if scale.from > 0 {
-		view.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
-	}
 
 	return view
 }
@@ -219,9 +207,7 @@ type componentLine struct {
 // gpuLines are the rows for people and their sum: the largest changes, one row for the others, and
 // at last what is not attributed.
 func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.KindSum) {
-	several := slices.ContainsFunc(rows, func(r summary.GPUBreakdownRow) bool {
-		return r.GPU != rows[0].GPU && r.GPU != "" && rows[0].GPU != ""
-	})
+	several := words.HasSeveralGPUs(rows)
 	rest := componentLine{}
 	withStack, without, others := 0, 0, 0
 	for _, row := range bySize(rows) {

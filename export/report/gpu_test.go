@@ -23,10 +23,10 @@ func TestGPUSection(t *testing.T) {
 		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
 		"as NVML counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak",
 		"allocated by torch judged by this", "CUDA driver API----leak suspected",
-		"Where it is: +480 MiB",
+		"What GPU memory is made of: +480 MiB",
 		"train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB",
 		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
-		"All at the end, as NVML counts",
+		"At the end: used, as NVML counts",
 		"cuda-block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	page.mustSay(t, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
 	page.mustSay(t, "timeline", "LEAK: grows by 60 MiB/min",
@@ -41,8 +41,8 @@ func TestGPUSection(t *testing.T) {
 	t.Run("unknown driver count", func(t *testing.T) {
 		page := show(t, withoutNVML(t))
 		page.mustSay(t, "gpu",
-			"The driver's count is unknown: there is no libnvidia-ml.so.1.",
-			"All at the end, as far as is known")
+			"NVML's count is unknown: there is no libnvidia-ml.so.1",
+			"At the end: all that is known")
 		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as NVML counts") ||
 			strings.Contains(shown, "Headroom") {
 			t.Errorf("shows what is unknown: %s", shown)
@@ -189,26 +189,6 @@ func TestGPUBreakdown(t *testing.T) {
 			t.Errorf("of several GPUs %q does not say which", breakdown.Lines[1].Label)
 		}
 	})
-}
-
-func TestGPULimits(t *testing.T) {
-	s := leakingSummary()
-	s.Sources = append(s.Sources, summary.Source{Name: "cuda", State: summary.SourceOff})
-	s.Breakdown = append(s.Breakdown, summary.BreakdownRow{
-		Process: 42, Kind: growth.KindDeviceFile, EndBytes: mib,
-	})
-	isSaid := func(what string) bool {
-		return slices.ContainsFunc(limitsOf(&s),
-			func(limit string) bool { return strings.Contains(limit, what) })
-	}
-	if isSaid("source cuda") || !isSaid("GPU memory is not traced") {
-		t.Errorf("without a GPU: %q", limitsOf(&s))
-	}
-	s.GPUMemory = []summary.GPUMemory{gpuSummary()}
-	if !isSaid("Without source cuda GPU memory has no stacks.") ||
-		isSaid("GPU memory is not traced") {
-		t.Errorf("with a GPU: %q", limitsOf(&s))
-	}
 }
 
 func TestGPUFlames(t *testing.T) {

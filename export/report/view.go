@@ -124,10 +124,10 @@ func viewOf(s *summary.Summary, data pageData) *view {
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
 		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
-		Suspects: suspectsOf(s.Suspects), Advice: adviceOf(s),
+		Suspects: suspectsOf(s.Suspects), Advice: words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
-		RowsNote: rowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
-		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s),
+		RowsNote: words.RowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
+		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),
 		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
 	}
@@ -223,18 +223,6 @@ func suspectsOf(all []summary.Suspect) []suspectView {
 	}
 
 	return suspects
-}
-
-func adviceOf(s *summary.Summary) []string {
-	var advice []string
-	for _, a := range s.Advice {
-		if a.Process != 0 && a.Process != s.Process.PID {
-			a.Text = pidText(a.Process) + ": " + a.Text
-		}
-		advice = append(advice, a.Text)
-	}
-
-	return advice
 }
 
 // factsOf are the numbers that people look for first.

@@ -18,7 +18,7 @@ import (
 const AtGPULimit = "out of GPU memory"
 
 // GPULines describes a verdict on GPU memory: its headline, what follows from it, the curves, the
-// advice, and the reason why the driver's count is unknown, if it is.
+// advice, and the reason why NVML's count is unknown, if it is.
 func GPULines(g summary.GPUMemory) []string {
 	lines := VerdictLines(g.Verdict, AtGPULimit)
 	lines[0] = GPUHeadline(g)
@@ -28,11 +28,19 @@ func GPULines(g summary.GPUMemory) []string {
 	}
 
 	lines = append(lines, g.Advice)
-	if g.Reason != "" {
-		lines = append(lines, "the driver's count is unknown: "+g.Reason)
+	if unknown := GPUCountUnknown(g); unknown != "" {
+		lines = append(lines, unknown)
 	}
 
 	return lines
+}
+
+// GPUCountUnknown is why NVML's count is unknown. It is empty where the count is known.
+func GPUCountUnknown(g summary.GPUMemory) string {
+	if g.Reason == "" {
+		return ""
+	}
+	return "NVML's count is unknown: " + g.Reason
 }
 
 // GPUHeadline is the verdict in one sentence, and the curve that it judges.

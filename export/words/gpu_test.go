@@ -65,7 +65,7 @@ func TestGPULines(t *testing.T) {
 		"out of GPU memory in 60 min",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
 		"tensors are kept",
-		"the driver's count is unknown: libnvidia-ml.so.1 is not there",
+		"NVML's count is unknown: libnvidia-ml.so.1 is not there",
 	}
 	if got := GPULines(d); !slices.Equal(got, want) {
 		t.Errorf("%q", got)

@@ -119,20 +119,13 @@ func printBreakdown(out io.Writer, s *summary.Summary) error {
 		}
 
 		if !resident.HeapTraced {
-			fmt.Fprintf(
-				out,
-				"Allocation sites of heap memory are unknown: source heap was not attached to "+
-					"PID %d. A trace with it names the code.\n",
-				s.Process.PID,
-			)
+			fmt.Fprintln(out, words.HeapNotAttached(s.Process.PID))
 		}
 	}
 
 	if others := words.OtherProcesses(s); others > 0 {
 		tree := words.BreakdownOf(s.Breakdown, 0)
-		fmt.Fprintf(out, "\nIts tree, with %s, shared pages once (%s):\n\n",
-			units.Plural(others, "other process", "other processes"),
-			units.Signed(tree.Sum().Delta))
+		fmt.Fprintf(out, "\n%s (%s):\n\n", words.Tree(others), units.Signed(tree.Sum().Delta))
 		ofTree := summary.Resident{HeapTraced: resident.HeapTraced}
 		if err := printKinds(out, tree, maxTreeKindLines, "all", ofTree); err != nil {
 			return err
@@ -163,11 +156,8 @@ func printAdvice(out io.Writer, s *summary.Summary) {
 	if len(s.Advice) > 0 {
 		fmt.Fprintln(out)
 	}
-	for _, a := range s.Advice {
-		if a.Process != 0 && a.Process != s.Process.PID {
-			a.Text = fmt.Sprintf("PID %d: %s", a.Process, a.Text)
-		}
-		fmt.Fprintf(out, "advice: %s\n", a.Text)
+	for _, line := range words.Advice(s) {
+		fmt.Fprintf(out, "advice: %s\n", line)
 	}
 }
 

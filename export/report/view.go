@@ -248,11 +248,9 @@ func factsOf(s *summary.Summary) []fact {
 	}
 
 	if r := s.RSS; r.EndBytes != nil {
-		f := fact{"RSS at the end", units.Bytes(float64(*r.EndBytes)), ""}
-		if r.GrowthBytesPerMin != nil {
-			f.Note = units.Signed(float64(*r.GrowthBytesPerMin)) + "/min since the baseline"
-		}
-		facts = append(facts, f)
+		facts = append(facts, fact{
+			"RSS at the end", units.Bytes(float64(*r.EndBytes)), words.RSSGrowth(s),
+		})
 	}
 
 	if s.Steps != nil {
@@ -285,8 +283,7 @@ func limitNote(s *summary.Summary, condition string) string {
 	}
 
 	if s.Limit != nil {
-		notes = append(notes,
-			units.Bytes(float64(s.Limit.HeadroomBytes))+" of headroom in the "+s.Limit.Of)
+		notes = append(notes, words.Headroom(*s.Limit))
 	}
 
 	return strings.Join(notes, "; ")

@@ -152,8 +152,7 @@ func suspectText(suspects []trend.Suspect) string {
 	if len(suspects) == 0 {
 		return ""
 	}
-	s := summary.SuspectOf(suspects[0])
-	return s.Component + ": " + words.Suspect(s)
+	return words.MostBy(summary.SuspectOf(suspects[0]))
 }
 
 // gpuMeasures are sizes on GPUs, in the order of GPU.measures: the most complete one first.

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/export/units"
-
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
 )
 
 // Order is the order of the stacks.
@@ -92,7 +93,7 @@ func stackRows(s *State, ui UIState, width int) (t table, rows [][]string, each 
 	}
 
 	if len(rows) == 0 {
-		rows = [][]string{{dim("  nothing that was allocated since tracing started is alive yet")}}
+		rows = [][]string{{dim("  " + words.NothingAlive)}}
 	}
 	return t, rows, each
 }
@@ -128,7 +129,7 @@ func visibleRows(rows [][]string, scroll, room int) (from, until int) {
 }
 
 func stackTitle(s *State, ui UIState) string {
-	by := " by " + ui.Order.String() + ", " + sinceText(s)
+	by := " by " + ui.Order.String() + ", " + words.Since(s.Since, s.Warm)
 	switch {
 	case s.showsGPU(ui):
 		return "GPU stacks" + by
@@ -136,17 +137,6 @@ func stackTitle(s *State, ui UIState) string {
 		return "Stacks" + by + ", sampled in bursts"
 	}
 	return "Stacks" + by
-}
-
-// sinceText is the baseline in words.
-func sinceText(s *State) string {
-	switch {
-	case s.Warm:
-		return "since the end of the warm-up at " + units.Duration(s.Since)
-	case s.Since > 0:
-		return "since " + units.Duration(s.Since)
-	}
-	return "since tracing started"
 }
 
 // table has columns as wide as its terminal allows.

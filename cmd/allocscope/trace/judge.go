@@ -135,8 +135,7 @@ func suspectText(suspects []trend.Suspect) string {
 	if len(suspects) == 0 {
 		return ""
 	}
-	s := summary.SuspectOf(suspects[0])
-	return fmt.Sprintf("; most of it by %s: %s", s.Component, words.Suspect(s))
+	return "; " + words.MostBy(summary.SuspectOf(suspects[0]))
 }
 
 // requireStreak turns a leak of the last check into a suspected one, unless enough checks agree.
@@ -194,8 +193,8 @@ func (r *Recorder) recheckGPUs(all []ProcessVerdict) {
 
 // headline is the verdict in a sentence.
 func (v *gpuVerdict) headline() string {
-	return fmt.Sprintf("GPU memory of PID %d: %s", v.process.PID,
-		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds)))
+	return words.GPUMemoryOf(v.process.PID) + ": " +
+		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
 }
 
 // requireGPUStreak does for GPU memory what requireStreak does for RSS.
@@ -290,8 +289,7 @@ func outcomesOf(rss verdict.Class, gpus []gpuVerdict) []flagvalue.Outcome {
 	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
 	for _, v := range gpus {
 		all = append(all, flagvalue.Outcome{
-			What:  fmt.Sprintf("the verdict on the GPU memory of PID %d", v.process.PID),
-			Class: v.Class,
+			What: "the verdict on the " + words.GPUMemoryOf(v.process.PID), Class: v.Class,
 		})
 	}
 	return all

@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
-
-	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -29,9 +30,8 @@ func printResult(out io.Writer, s *summary.Summary, dir string) error {
 		fmt.Fprintln(out, line)
 	}
 
-	printSizes(out, s)
-	for _, line := range words.OverheadLines(s) {
-		fmt.Fprintln(out, line)
+	if lines := slices.Concat(words.Sizes(s), words.OverheadLines(s)); len(lines) > 0 {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
 	}
 
 	if err := printBreakdown(out, s); err != nil {
@@ -70,40 +70,6 @@ func printNext(out io.Writer, dir string) error {
 		"    allocscope view %s\n    go tool pprof -top %s\n", dir, folder.ReportFile,
 		words.ShellQuote(dir), words.ShellQuote(filepath.Join(dir, folder.GrowthFile)))
 	return err
-}
-
-// printSizes prints the sizes of the process, its steps, and the sizes of the others of its tree.
-func printSizes(out io.Writer, s *summary.Summary) {
-	rss := s.RSS
-	if rss.EndBytes != nil && rss.StartBytes != nil && rss.BaselineBytes != nil {
-		fmt.Fprintf(out, "\nRSS %s at the start, %s at the baseline (%s), %s at the end",
-			units.Bytes(float64(*rss.StartBytes)), units.Bytes(float64(*rss.BaselineBytes)),
-			units.Seconds(*s.BaselineS), units.Bytes(float64(*rss.EndBytes)))
-		if rss.GrowthBytesPerMin != nil {
-			fmt.Fprintf(out, ": %s/min since the baseline",
-				units.Signed(float64(*rss.GrowthBytesPerMin)))
-		}
-		fmt.Fprintln(out)
-	}
-
-	if s.Steps != nil {
-		fmt.Fprintf(out, "%s training steps since the baseline, %s/min",
-			units.Count(float64(s.Steps.Count)), units.Count(s.Steps.PerMin))
-		if s.Steps.GrowthBytesPerStep != nil {
-			fmt.Fprintf(out, ": %s a step", units.Signed(float64(*s.Steps.GrowthBytesPerStep)))
-		}
-		fmt.Fprintln(out)
-	}
-
-	for _, p := range s.Processes {
-		if p.PID != s.Process.PID && p.EndBytes != nil {
-			fmt.Fprintln(out, words.Process(p))
-		}
-	}
-
-	for _, g := range s.Groups {
-		fmt.Fprintln(out, words.Group(g))
-	}
 }
 
 // printBreakdown prints what the growth of RSS is made of, of the process and of its tree, and the

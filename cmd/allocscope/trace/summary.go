@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
@@ -69,7 +70,7 @@ func (r *Recorder) summarize(
 	}
 
 	r.addBreakdown(s, scanned)
-	s.Warnings = r.warnings(s)
+	s.Warnings = words.Warnings(s, r.marks.Dropped(), r.session.IsStopped(s.Process.PID))
 	return s, nil
 }
 

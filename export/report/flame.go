@@ -95,11 +95,9 @@ func label(s *pprof.Sample, name string) string {
 }
 
 func severalProcesses(p *pprof.Profile) bool {
-	return slices.ContainsFunc(p.Sample,
-		func(s *pprof.Sample) bool {
-			return !slices.Equal(s.Label["pid"],
-				p.Sample[0].Label["pid"])
-		})
+	return slices.ContainsFunc(p.Sample, func(s *pprof.Sample) bool {
+		return !slices.Equal(s.Label["pid"], p.Sample[0].Label["pid"])
+	})
 }
 
 func processText(s *pprof.Sample) string {
@@ -236,7 +234,7 @@ type flameCollector struct {
 	nodes map[call]*flameTree
 	texts map[*pprof.Location][]string
 	// limit is the number of nodes in the tree. Whatever they call beyond it counts as their own.
-	limit int // functions in the tree: what they call beyond that counts as their own
+	limit int
 }
 
 // A call leads from one function to the next.

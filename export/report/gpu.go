@@ -19,7 +19,7 @@ type gpuView struct {
 	// Advice explains the diagnosis. Reason is why NVML's count is unknown; empty: it is known.
 	Advice, Reason string
 	Curves         []curveView
-	Breakdown      gpuBreakdown
+	Breakdown      breakdownView
 	Rows           []rowView
 	RowsNote       string
 }
@@ -40,7 +40,8 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
 			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
 			Advice: d.Advice, Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
-			Breakdown: gpuBreakdownOf(d, s.BaselineS), Rows: rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),
+			Breakdown: gpuBreakdownOf(d, s.BaselineS),
+			Rows:      rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),
 		}
 
 		if i > 0 {
@@ -59,15 +60,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 
 // gpuFacts are the numbers that people look for first.
 func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
-	var facts []fact
-	if rate, interval := words.RateParts(d.Verdict); rate != "" {
-		facts = append(facts, fact{"Rate", rate, interval})
-	}
-
-	if when, condition := words.TimeToLimit(d.Verdict); when != "" {
-		facts = append(facts, fact{"Out of GPU memory", when, condition})
-	}
-
+	facts := verdictFacts(d.Verdict, "Out of GPU memory", nil)
 	if d.HeadroomBytes != nil {
 		facts = append(facts, fact{
 			"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least",

@@ -178,11 +178,11 @@ func TestGPUBreakdown(t *testing.T) {
 		breakdown := gpuBreakdownOf(&d, nil)
 		first, last := breakdown.Lines[0], breakdown.Lines[len(breakdown.Lines)-1]
 		if len(breakdown.Lines) > maxStackRows+maxOtherRows+3 || first.Start != "1.76 GiB" ||
-			last.End != "2.25 GiB" || last.Change != "+500 MiB" {
+			last.End != "2.25 GiB" || last.Growth != "+500 MiB" {
 			t.Errorf("%d lines, %+v, %+v", len(breakdown.Lines), first, last)
 		}
 		if !slices.ContainsFunc(breakdown.Lines,
-			func(l gpuLine) bool { return l.Label == "9969 others" && l.Change == "+19.5 MiB" }) {
+			func(l breakdownLine) bool { return l.Label == "9969 others" && l.Growth == "+19.5 MiB" }) {
 			t.Errorf("%+v", breakdown.Lines)
 		}
 		if !strings.Contains(breakdown.Lines[1].Label, ", GPU 0") {

@@ -71,8 +71,8 @@ type breakdownView struct {
 
 type breakdownLine struct {
 	// Class is "total" of the first and the last line, "unexplained", or empty.
-	Class, Label, Growth, Error, End string
-	Bar                              bar
+	Class, Label, Component, Start, Growth, Error, End string
+	Bar                                                bar
 }
 
 // A bar lies in 1000 by 20 units.
@@ -227,15 +227,7 @@ func suspectsOf(all []summary.Suspect) []suspectView {
 
 // factsOf are the numbers that people look for first.
 func factsOf(s *summary.Summary) []fact {
-	var facts []fact
-	if rate, interval := words.RateParts(s.Verdict); rate != "" {
-		facts = append(facts, fact{"Rate", rate, interval})
-	}
-
-	if when, condition := words.TimeToLimit(s.Verdict); when != "" {
-		facts = append(facts, fact{"Out of memory", when, limitNote(s, condition)})
-	}
-
+	facts := verdictFacts(s.Verdict, "Out of memory", s.Limit)
 	if r := s.RSS; r.StartBytes != nil {
 		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
 	}
@@ -275,18 +267,26 @@ func secondsNote(before string, seconds *float64) string {
 	return before + units.Seconds(*seconds)
 }
 
-// limitNote is the condition of the time to the limit, and the headroom at the end.
-func limitNote(s *summary.Summary, condition string) string {
-	var notes []string
-	if condition != "" {
-		notes = append(notes, condition)
+// verdictFacts are the rate and the time to a limit, with its condition and the headroom.
+func verdictFacts(v summary.Verdict, name string, limit *summary.Limit) []fact {
+	var facts []fact
+	if rate, interval := words.RateParts(v); rate != "" {
+		facts = append(facts, fact{"Rate", rate, interval})
 	}
 
-	if s.Limit != nil {
-		notes = append(notes, words.Headroom(*s.Limit))
+	when, note := words.TimeToLimit(v)
+	if limit != nil && note != "" {
+		note += "; "
+	}
+	if limit != nil {
+		note += words.Headroom(*limit)
 	}
 
-	return strings.Join(notes, "; ")
+	if when != "" {
+		facts = append(facts, fact{name, when, note})
+	}
+
+	return facts
 }
 
 // timelineText describes the chart in two sentences, and in two more the GPU memory.

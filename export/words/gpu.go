@@ -157,7 +157,7 @@ func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
 
 	slices.SortStableFunc(sums, func(a, b GPUSum) int {
 		return cmp.Or(
-			isRemainder(a)-isRemainder(b),
+			RemainderLast(a.Kind, b.Kind),
 			cmp.Compare(math.Abs(b.Delta()), math.Abs(a.Delta())),
 			cmp.Compare(b.End, a.End),
 		)
@@ -166,9 +166,13 @@ func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
 	return sums, all
 }
 
-func isRemainder(s GPUSum) int {
-	if s.Kind == growth.KindNotAttributed {
+// RemainderLast compares two kinds: what is not attributed comes after all others.
+func RemainderLast(a, b growth.Kind) int {
+	switch rest := growth.KindNotAttributed; {
+	case a == rest && b != rest:
 		return 1
+	case a != rest && b == rest:
+		return -1
 	}
 	return 0
 }

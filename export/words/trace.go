@@ -5,11 +5,11 @@ import (
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/trend"
 )
 
-// Started is which process a trace is of, and how it samples: "tracing 16464 (python3), one sample
-// every 512 KiB, overhead up to 3%". A process that is not traced itself is a launcher. A limit of 0
-// is none.
+// Started is the process of a trace, and how it samples: "tracing 16464 (python3), one sample every
+// 512 KiB, overhead up to 3%". A launcher is not traced, but followed. A limit of 0 is none.
 func Started(pid int, command string, isTraced bool, interval uint64, limit float64) string {
 	verb := "following"
 	if isTraced {
@@ -121,5 +121,12 @@ func HeapComments(o *summary.Overhead, untrackable string) []string {
 // GPUMemoryOf names the GPU memory of a process.
 func GPUMemoryOf(pid int) string { return fmt.Sprintf("GPU memory of PID %d", pid) }
 
-// MostBy names the code with most of the growth: "most by pil: resize (Image.py:2192)".
-func MostBy(s summary.Suspect) string { return "most by " + s.Component + ": " + Suspect(s) }
+// MostBy names the code with most of the growth: "most by pil: resize (Image.py:2192)". It is empty
+// where that is unknown.
+func MostBy(suspects []trend.Suspect) string {
+	if len(suspects) == 0 {
+		return ""
+	}
+	s := summary.SuspectOf(suspects[0])
+	return "most by " + s.Component + ": " + Suspect(s)
+}

@@ -178,7 +178,8 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 		fmt.Sprintf("sampling interval %d bytes", max(s.Interval, 1)),
 	}
 
-	comments = append(comments, words.HeapComments(withLag(r.overhead(), s.Heap), s.Heap.Untrackable)...)
+	o := withLag(r.overhead(), s.Heap)
+	comments = append(comments, words.HeapComments(o, s.Heap.Untrackable)...)
 	if r.headline != "" {
 		comments = append(comments, "verdict "+r.headline)
 	}

@@ -122,7 +122,7 @@ func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 
 	switch {
 	case raised:
-		slog.Warn(line + suspectText(v.Suspects))
+		slog.Warn(withSuspect(line, v.Suspects))
 	case nearLimit != "" && nearLimit != r.warnedClass:
 		slog.Warn(line + "; " + words.LimitLine(found, words.AtLimit))
 	}
@@ -130,12 +130,12 @@ func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 	r.warnedClass = nearLimit
 }
 
-// suspectText names the code that accumulates most; empty: unknown.
-func suspectText(suspects []trend.Suspect) string {
-	if len(suspects) == 0 {
-		return ""
+// withSuspect adds the code that accumulates most to a line, if it is known.
+func withSuspect(line string, suspects []trend.Suspect) string {
+	if most := words.MostBy(suspects); most != "" {
+		return line + "; " + most
 	}
-	return "; " + words.MostBy(summary.SuspectOf(suspects[0]))
+	return line
 }
 
 // requireStreak turns a leak of the last check into a suspected one, unless enough checks agree.
@@ -188,7 +188,7 @@ func (r *Recorder) recheckGPUs(all []ProcessVerdict) {
 	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
 		return
 	}
-	slog.Warn(worst.headline() + suspectText(worst.Suspects))
+	slog.Warn(withSuspect(worst.headline(), worst.Suspects))
 }
 
 // headline is the verdict in a sentence.

@@ -107,7 +107,8 @@ func printBreakdown(out io.Writer, s *summary.Summary) error {
 func printKinds(out io.Writer, b words.Breakdown, kinds int, all string, p summary.Resident) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "growth\t± 95%\tat the end\t  what\n")
-	for _, line := range append(b.Lines(kinds, p), words.BreakdownLine{Label: all, KindSum: b.Sum()}) {
+	sum := words.BreakdownLine{Label: all, KindSum: b.Sum()}
+	for _, line := range append(b.Lines(kinds, p), sum) {
 		margin := ""
 		if line.Error > 0 {
 			margin = units.Bytes(line.Error)
@@ -143,8 +144,8 @@ func printSuspects(out io.Writer, suspects []summary.Suspect, title, of string) 
 		if s.Share != nil {
 			share = units.WholePercent(*s.Share)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&s.BytesPerMin), share, s.Stacks,
-			s.Component, words.Suspect(s))
+		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&s.BytesPerMin), share,
+			s.Stacks, s.Component, words.Suspect(s))
 	}
 
 	return w.Flush()

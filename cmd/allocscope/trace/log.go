@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -18,21 +17,9 @@ import (
 
 // logSession logs what is traced and how, and which sources are not attached and why.
 func logSession(s *tracer.Session) {
-	sampled := "every allocation"
-	if interval := s.Overhead().Interval; interval > 1 {
-		sampled = "one sample every " + units.Bytes(float64(interval))
-	}
-
-	if limit := s.Options.Overhead; limit > 0 {
-		sampled += ", overhead up to " + units.ExactPercent(limit)
-	}
-
-	verb := "following" // a launcher
-	if s.IsTraced(s.Process.PID) {
-		verb = "tracing"
-	}
-
-	slog.Info(fmt.Sprintf("%s %d (%s), %s", verb, s.Process.PID, s.Process.Command(), sampled))
+	pid := s.Process.PID
+	slog.Info(words.Started(pid, s.Process.Command(), s.IsTraced(pid), s.Overhead().Interval,
+		s.Options.Overhead))
 
 	for _, change := range s.Changes() {
 		logChange(change)
@@ -46,14 +33,7 @@ func logSession(s *tracer.Session) {
 // logBudget logs what the CPU budget can do to a trace that is meant to be exact.
 func (o *Options) logBudget() {
 	if o.Interval == 1 && o.Overhead != 0 && slices.Contains(o.Sources, "heap") {
-		slog.Info(
-			fmt.Sprintf(
-				"every allocation is recorded while heap is probed; heap is probed in bursts "+
-					"where it would cost more than %s of the CPU time: --overhead off probes "+
-					"every call",
-				units.ExactPercent(o.Overhead.Share()),
-			),
-		)
+		slog.Info(words.ExactInBursts(o.Overhead.Share()))
 	}
 }
 
@@ -151,18 +131,6 @@ func withLag(o *summary.Overhead, coverage growth.HeapCoverage) *summary.Overhea
 		o.LagS = summary.Seconds(coverage.Lag)
 	}
 	return o
-}
-
-// overheadComments are the comments of a profile on how heap memory was sampled.
-func overheadComments(o *summary.Overhead, coverage growth.HeapCoverage) []string {
-	comments := []string{words.HeapMode(o.Mode)}
-	if bursts := words.FromBursts(o); bursts != "" {
-		comments = append(comments, "allocation sites of heap memory are from "+bursts)
-	}
-	if coverage.Untrackable != "" {
-		comments = append(comments, "objects of the heap cannot be tracked: "+coverage.Untrackable)
-	}
-	return comments
 }
 
 // knownSeconds returns a time in seconds, exactly; nil for 0.

@@ -112,7 +112,7 @@ func testInterval(t *testing.T) {
 
 func testComments(t *testing.T) {
 	coverage := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
-	got := overheadComments(withLag(overheadSummary(inStorm()), coverage), coverage)
+	got := words.HeapComments(withLag(overheadSummary(inStorm()), coverage), coverage.Untrackable)
 	o := withLag(overheadSummary(inStorm()), coverage)
 
 	want := []string{
@@ -124,8 +124,8 @@ func testComments(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 
-	if got := overheadComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
-		growth.HeapCoverage{}); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
+	if got := words.HeapComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
+		""); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
 		t.Errorf("%q", got)
 	}
 }

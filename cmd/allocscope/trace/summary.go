@@ -70,7 +70,8 @@ func (r *Recorder) summarize(
 	}
 
 	r.addBreakdown(s, scanned)
-	s.Warnings = r.warnings(s)
+	isStopped := r.session.IsStopped(s.Process.PID)
+	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
 	return s, nil
 }
 

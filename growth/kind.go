@@ -31,7 +31,7 @@ const (
 const (
 	KindCudaBlock         Kind = "cuda-block"          // of PyTorch's caching allocator, not freed
 	KindCudaSegment       Kind = "cuda-segment"        // allocated by the driver, for it or others
-	KindCudaCached        Kind = "cuda-cached"         // in segments and in no block; in breakdowns
+	KindCudaCached        Kind = "cuda-cached"         // in segments, not allocated; in breakdowns
 	KindCudaBeforeTracing Kind = "cuda-before-tracing" // blocks older than the trace; in breakdowns
 	KindNotAttributed     Kind = "not-attributed"      // what NVML counts less all above; in breakdowns
 )

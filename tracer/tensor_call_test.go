@@ -136,7 +136,7 @@ func testTensorCallsHeapProbesOpen(t *testing.T) {
 	})
 }
 
-// during calls do again and again until the work has ended.
+// during calls do repeatedly until the work has ended.
 func during(work, do func()) {
 	var working sync.WaitGroup
 	var ended atomic.Bool

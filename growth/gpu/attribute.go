@@ -110,7 +110,7 @@ func (a *attribution) areBlocksOn(totals []growth.GPUTotals) bool {
 	return true
 }
 
-// addCached adds the part of PyTorch's segments that is in no block.
+// addCached adds the part of PyTorch's segments that is not allocated.
 func (a *attribution) addCached() {
 	if m := a.memory; m.Reserved != growth.Unknown && m.Allocated != growth.Unknown {
 		a.addByGPU(growth.KindCudaCached, cachedRoot, m.Reserved-m.Allocated,

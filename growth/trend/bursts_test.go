@@ -470,18 +470,18 @@ func TestSimulatedBursts(t *testing.T) {
 
 	t.Run("growth beyond that of the heap is undecided", func(t *testing.T) {
 		random := rand.New(rand.NewPCG(24, 1))
-		doubts := make(map[growth.UndecidedReason]int)
+		reasons := make(map[growth.UndecidedReason]int)
 		for range 10 {
 			long := steadySites(random, 1e6)[4]
 			for _, s := range (burstScene{duty: 0.05, until: 3600, pages: true}).judged(random, []simulatedSite{long}) {
-				doubts[s.Undecided]++
+				reasons[s.Undecided]++
 				if s.Trend == growth.TrendAccumulating {
 					t.Errorf("%s: %+v", s.name, s.StackTrend)
 				}
 			}
 		}
-		if doubts[growth.UndecidedHeapGrowth] == 0 {
-			t.Errorf("no growth was doubted because the heap has not grown: %v", doubts)
+		if reasons[growth.UndecidedHeapGrowth] == 0 {
+			t.Errorf("no growth was undecided because the heap has not grown: %v", reasons)
 		}
 	})
 
@@ -507,7 +507,7 @@ func TestSimulatedBursts(t *testing.T) {
 			}
 		}
 		if ghosts == 0 {
-			t.Error("nothing was doubted because of its size class")
+			t.Error("nothing was undecided because of its size class")
 		}
 	})
 }

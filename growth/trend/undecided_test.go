@@ -104,7 +104,7 @@ func TestUndecided(t *testing.T) {
 			trend = growth.TrendUndecided
 		}
 		if got.Trend != trend || got.Undecided != c.want || (got.Longer > 0) != c.longer {
-			t.Errorf("%s: %s, doubt %q, longer %v; want doubt %q", name, got.Trend, got.Undecided,
+			t.Errorf("%s: %s, undecided %q, longer %v; want %q", name, got.Trend, got.Undecided,
 				got.Longer, c.want)
 		}
 	}
@@ -188,7 +188,7 @@ func TestCrossCheck(t *testing.T) {
 					want, which = c.wantLarger, "larger"
 				}
 				if trend.Kind == growth.KindHeap && trend.Undecided != want {
-					t.Errorf("%s: of the %s the doubt is %q, want %q", name, which, trend.Undecided,
+					t.Errorf("%s: of the %s the reason is %q, want %q", name, which, trend.Undecided,
 						want)
 				}
 			}

@@ -43,7 +43,7 @@ func InSteps() Criteria {
 	}
 }
 
-// Repeated returns the criteria for judging a process again and again, which meets long warm-ups
+// Repeated returns the criteria for judging a process repeatedly, which meets long warm-ups
 // more often.
 func (c Criteria) Repeated() Criteria {
 	c.WarmupAge, c.MinUnconfirmedLength = c.MatureAge, c.MatureAge

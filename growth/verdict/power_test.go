@@ -135,7 +135,7 @@ func TestPower(t *testing.T) {
 	})
 }
 
-// alarmed says whether a monitor that looks again and again while a history goes on raises the
+// alarmed says whether a monitor that checks repeatedly while a history goes on raises the
 // alarm.
 func (h history) alarmed() bool {
 	criteria := InSeconds().Repeated()

@@ -27,7 +27,7 @@ empty          torch.cuda.empty_cache(), and keep() keeps 512 bytes: the allocat
 totals         waits for the GPU, then "NAME VALUE" of what torch and CUDA's driver count, in bytes:
                allocated, reserved  torch.cuda.memory_allocated() and memory_reserved()
                segments             how many the caching allocator has
-               free, total          of the whole GPU, as the driver counts (torch.cuda.mem_get_info)
+               free, total          of the whole GPU, as CUDA counts (torch.cuda.mem_get_info)
                pinned               host memory that torch has pinned; not printed by a torch that does not report it
                kept                 by keep(), by the program's own count
 """

@@ -36,7 +36,7 @@ func AttachFaults(k *kernel.Kernel, interval uint64) (Status, []link.Link) {
 
 // FaultPeriod returns the number of page faults of which one is sampled. It is the number of pages
 // in interval bytes, or the next prime: programs often fault in patterns of a power of two, and a
-// period with a common factor would sample the same place of the pattern again and again.
+// period with a common factor would sample the same place of the pattern each time.
 func FaultPeriod(interval uint64) uint64 {
 	period := max(1, interval/process.PageSize)
 	for period > 1 && !new(big.Int).SetUint64(period).ProbablyPrime(0) {

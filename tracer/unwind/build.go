@@ -107,7 +107,7 @@ func open(r io.ReaderAt, size int64) (*image, error) {
 }
 
 // A limitedReader limits how much of a file is read. The parser reads entries that others refer
-// to again and again, and does not notice the end of a file that is shorter than its headers say:
+// to repeatedly, and does not notice the end of a file that is shorter than its headers say:
 // the limit stops both.
 type limitedReader struct {
 	r    io.ReaderAt

@@ -144,7 +144,7 @@ func (t *table) hasColumn(text string) bool {
 var psPattern = regexp.MustCompile(`^(?:(?:PID|PPID|USER|UID|RSS|RSZ|VSZ|%MEM|%CPU|C|ELAPSED|` +
 	`TIME|STIME|START|STARTED|TT|TTY|STAT|S|NI|PRI|NLWP|LWP|CMD|COMMAND)(?:\s+|$))+$`)
 
-// formatPS is the output of ps, called again and again. Sizes are in KiB, and commands have blanks.
+// formatPS is the output of ps, called repeatedly. Sizes are in KiB, and commands have blanks.
 // TIME is CPU time, and no axis.
 func (t *table) formatPS(o Options) (*format, error) {
 	t.isLoose = true

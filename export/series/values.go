@@ -104,8 +104,8 @@ func parseSize(cell string, unit float64) (float64, error) {
 
 	switch bytes := value * unit; {
 	case unit == 0:
-		return 0, errors.New("the unit of the sizes is unknown (say --unit bytes, KiB, MB, MiB, GB " +
-			"or GiB)")
+		return 0, errors.New("the unit of the sizes is unknown (say --unit bytes, KiB, MB, MiB, " +
+			"GB or GiB)")
 	case bytes > maxSize:
 		return 0, fmt.Errorf("%s is too large for a size", quote(cell))
 	default:

@@ -77,6 +77,14 @@ func NamedStack(pid int, root string, names ...string) *Stack {
 	return s
 }
 
+// LostFrame is the only frame of a stack that was lost. It names the reason, in brackets.
+func (s *Stack) LostFrame() Frame {
+	if s.Truncated != "" {
+		return Frame{Function: "[stack not kept: " + s.Truncated + "]"}
+	}
+	return Frame{Function: "[stack unknown]"}
+}
+
 // Under returns a copy of the stack below a root.
 func (s *Stack) Under(root string) *Stack {
 	hash := fnv.New64a()

@@ -2,7 +2,7 @@
 """Calls libc10's c10::reportMemoryUsageToProfiler() as PyTorch's native CUDA allocator does, without a GPU: for each block that
 it gives and takes back, with what is allocated and reserved of the device after it. Of torch it needs libc10.so alone.
 
-It prints "ready", obeys one order a line, prints what the order asks for, then "done", and exits at the end of its input. With the
+It prints "ready", executes one order a line, prints what the order asks for, then "done", and exits at the end of its input. With the
 path of libc10.so as its argument it loads that before.
 
 load PATH                loads libc10.so; prints "hook NAME", the mangled name that it found

@@ -1,7 +1,7 @@
-/* Memory of every kind, each by a function of its own, on command. It speaks by lines: prints "ready", obeys one order
- * a line, prints the truth, then "done", and exits at the end of its input. An order is the name of a function (CASE),
- * with a path where it is about a file; "info" prints malloc_info(); "start_child fork" and "start_child run" start
- * one, which prints "child PID", and obeys what follows "child".
+/* Memory of every kind, each by a function of its own, on command. It speaks by lines: prints "ready", executes one
+ * order a line, prints the truth, then "done", and exits at the end of its input. An order is the name of a function
+ * (CASE), with a path where it is about a file; "info" prints malloc_info(); "start_child fork" and "start_child run"
+ * start one, which prints "child PID", and executes what follows "child".
  *
  *     truth NAME KIND BYTES                 what function NAME holds that is resident, or what the file NAME does
  *
@@ -420,7 +420,7 @@ CASE touch_first(void)
 	truth(__func__, "mmap", 32 * MIB);
 }
 
-static char *inherited, *shared;
+static char *inherited;
 
 CASE hold_inherited(void)
 {
@@ -439,14 +439,7 @@ CASE share_memfd(void)
 	int fd = memfd_create("breakdown", 0);
 
 	check(fd >= 0 && !ftruncate(fd, 16 * MIB), "memfd_create");
-	shared = map(16 * MIB, WRITABLE, MAP_SHARED, fd);
-	touch(shared, 16 * MIB);
-	truth("breakdown", "shmem", 16 * MIB);
-}
-
-CASE touch_shared(void)
-{
-	touch(shared, 16 * MIB);
+	touch(map(16 * MIB, WRITABLE, MAP_SHARED, fd), 16 * MIB);
 	truth("breakdown", "shmem", 16 * MIB);
 }
 
@@ -462,7 +455,7 @@ CASE share_file(const char *path)
 static int orders_of_child = -1; /* where it gets its orders */
 static int passed_on;            /* the child reports that the order is done */
 
-/* Starts a child that obeys as its parent does, in a program of its own if ordered "run". The child prints who it
+/* Starts a child that executes as its parent does, in a program of its own if ordered "run". The child prints who it
  * is, and that the order is done, or as a program "ready". */
 CASE start_child(const char *how)
 {
@@ -521,7 +514,6 @@ static const struct {
 	{ "hold_inherited", hold_inherited },
 	{ "write_inherited", write_inherited },
 	{ "share_memfd", share_memfd },
-	{ "touch_shared", touch_shared },
 };
 
 static const struct {
@@ -532,7 +524,7 @@ static const struct {
 	{ "share_file", share_file }, { "start_child", start_child }, { "child", child },
 };
 
-static void obey(const char *order, const char *word)
+static void execute(const char *order, const char *word)
 {
 	for (size_t i = 0; i < sizeof(cases) / sizeof(*cases); i++)
 		if (!strcmp(order, cases[i].name))
@@ -558,7 +550,7 @@ int main(void)
 		if (space)
 			*space = 0;
 		passed_on = 0;
-		obey(line, space ? space + 1 : "");
+		execute(line, space ? space + 1 : "");
 		if (!passed_on)
 			puts("done");
 		fflush(stdout);

@@ -1,4 +1,4 @@
-"""Memory of Python, on command: prints "ready", obeys one order a line, prints the truth, then "done".
+"""Memory of Python, on command: prints "ready", executes one order a line, prints the truth, then "done".
 
 small   keeps 1,200,000 objects that the allocator of small objects serves
 bytes   keeps 32 bytearrays of 1 MiB, which malloc serves

@@ -1,6 +1,6 @@
 /* Allocates through libcuda.so.1 on command, so that it is known at every moment what there is. It prints "ready",
- * obeys one order a line, prints what the order asks for, then "done", and exits at the end of its input. With a path
- * as its argument it loads that library before. What does not go as it has to ends it with a line on stderr.
+ * executes one order a line, prints what the order asks for, then "done", and exits at the end of its input. With a
+ * path as its argument it loads that library before. What does not go as it has to ends it with a line on stderr.
  *
  *     load PATH             dlopens libcuda.so.1; "missing NAME" for each function that it lacks
  *     map PATH              maps a file as code, whatever it is
@@ -26,9 +26,8 @@
  *     overlap SIZE          overlap_here() gets memory of SIZE bytes from malloc(), writes to it, and registers its
  *                           first three quarters and its last three quarters; "overlap" without a size undoes it
  *     totals                "KIND OBJECTS BYTES" for each kind that the library knows, as the library counts
- *     devices               "DEVICE BYTES" of cuMemCreate() as the library counts, for each that has some
  *     fork                  starts a child that has inherited everything; the child prints "child PID", and "done"
- *     child ORDER           the child obeys, and prints "done"; "child fork" is no order
+ *     child ORDER           the child executes, and prints "done"; "child fork" is no order
  *     exec PROGRAM          executes another program, without arguments
  *
  * APIs, each with what the library counts for an object of SIZE bytes:
@@ -595,15 +594,6 @@ static void totals(void)
 		printf("%s %ld %lu\n", kind(i), objects(i), bytes(i));
 }
 
-static void devices(void)
-{
-	unsigned long (*bytes)(int) = stub("stub_device_bytes");
-
-	for (int i = 0; i < 8; i++)
-		if (bytes(i))
-			printf("%d %lu\n", i, bytes(i));
-}
-
 /* ---- orders */
 
 static int orders_of_child; /* where it gets its orders */
@@ -643,8 +633,8 @@ static struct api *named(const char *name)
 	return NULL;
 }
 
-/* Obeys an order that begins with an API. */
-static int obey_for(const char *verb, struct api *api, long n, size_t size)
+/* Executes an order that begins with an API. */
+static int execute_for(const char *verb, struct api *api, long n, size_t size)
 {
 	if (!strcmp(verb, "hold"))
 		hold(api, n, size);
@@ -667,15 +657,13 @@ static int obey_for(const char *verb, struct api *api, long n, size_t size)
 	return 1;
 }
 
-/* Obeys an order that is a word alone. */
-static int obey_word(const char *line)
+/* Executes an order that is a word alone. */
+static int execute_word(const char *line)
 {
 	if (!strcmp(line, "resolve"))
 		resolve();
 	else if (!strcmp(line, "totals"))
 		totals();
-	else if (!strcmp(line, "devices"))
-		devices();
 	else if (!strcmp(line, "fork"))
 		start_child();
 	else if (!strcmp(line, "overlap"))
@@ -685,7 +673,7 @@ static int obey_word(const char *line)
 	return 1;
 }
 
-static void obey(const char *line)
+static void execute(const char *line)
 {
 	char verb[LINE], word[LINE], other[LINE];
 	long n = 0;
@@ -694,7 +682,7 @@ static void obey(const char *line)
 
 	if (!strncmp(line, "child ", 6))
 		pass_on(line + 6);
-	else if (obey_word(line))
+	else if (execute_word(line))
 		return;
 	else if (sscanf(line, "load %s", word) == 1)
 		load(word);
@@ -721,7 +709,8 @@ static void obey(const char *line)
 	else if (sscanf(line, "reuse %s %s %ld", word, other, &n) == 3)
 		reuse(named(word), named(other), n);
 	else
-		check(sscanf(line, "%s %s %ld %zu", verb, word, &n, &size) >= 3 && obey_for(verb, named(word), n, size),
+		check(sscanf(line, "%s %s %ld %zu", verb, word, &n, &size) >= 3 &&
+			      execute_for(verb, named(word), n, size),
 		      line);
 }
 
@@ -736,7 +725,7 @@ int main(int argc, char **argv)
 	while (fgets(line, sizeof(line), stdin)) {
 		line[strcspn(line, "\n")] = 0;
 		passed_on = 0;
-		obey(line);
+		execute(line);
 		if (!passed_on)
 			puts("done");
 		fflush(stdout);

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Allocates through libcuda.so.1 from Python, on command: prints "ready", obeys one order a line, prints what the order asks for,
+"""Allocates through libcuda.so.1 from Python, on command: prints "ready", executes one order a line, prints what the order asks for,
 then "done", and exits at the end of its input. With a path as its argument it loads that library before.
 
 load PATH            loads libcuda.so.1

@@ -1,4 +1,4 @@
-"""A tree of forks, on command: prints "ready", obeys one order a line, then prints "done". An order begins with the generation
+"""A tree of forks, on command: prints "ready", executes one order a line, then prints "done". An order begins with the generation
 that it is for: 0 is the root, 1 its newest child, 2 the newest child of that. All end when the root does.
 
 N hold MIB              maps private memory and writes all of it

@@ -478,7 +478,7 @@ def deaths():
 @case
 def automatic_collection():
     before, dead = gc.get_threshold(), []
-    gc.set_threshold(0)  # one that comes before it is garbage would make it old, and the old are rarely examined
+    gc.set_threshold(0)  # one that comes before it is garbage would make it old, and the old are rarely checked
     cycle = Mortal("__del__ in a collection by itself")
     reference = weakref.ref(cycle, dead.append)
     cycle.itself = cycle

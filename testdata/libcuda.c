@@ -10,8 +10,7 @@
  * would, and the _ptsz functions jump to those without. Where the outer one fails, the inner one has succeeded before.
  *
  * What is refused is more than LARGEST bytes, and the next N calls after stub_fail_next(N); every second time something
- * that is no address is left in the caller's variable. stub_objects(), stub_bytes() and stub_device_bytes() say what
- * there is.
+ * that is no address is left in the caller's variable. stub_objects() and stub_bytes() report what is there.
  *
  * -DOLD leaves out the names that a driver of CUDA 10.1 lacks. */
 #define _GNU_SOURCE
@@ -98,7 +97,7 @@ struct object {
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER;
 static void *objects; /* a tree of search.h */
 static long counts[KINDS];
-static unsigned long bytes[KINDS], device_bytes[DEVICES];
+static unsigned long bytes[KINDS];
 static int failures; /* that are to come */
 static __thread int nested;
 
@@ -125,8 +124,6 @@ static void count(const struct object *o, int sign)
 {
 	counts[o->kind] += sign;
 	bytes[o->kind] += sign * o->size;
-	if (o->kind == CREATED)
-		device_bytes[o->device] += sign * o->size;
 }
 
 /* An address of 0 is that of the object itself. */
@@ -715,17 +712,6 @@ unsigned long stub_bytes(int kind)
 
 	pthread_mutex_lock(&mutex);
 	n = bytes[kind];
-	pthread_mutex_unlock(&mutex);
-	return n;
-}
-
-/* Gives the bytes that cuMemCreate() has made on a device, and 0 past the last one. */
-unsigned long stub_device_bytes(int device)
-{
-	unsigned long n;
-
-	pthread_mutex_lock(&mutex);
-	n = device >= 0 && device < DEVICES ? device_bytes[device] : 0;
 	pthread_mutex_unlock(&mutex);
 	return n;
 }

@@ -164,7 +164,7 @@ static void *replace(void *seed)
 	return NULL;
 }
 
-static void obey(void)
+static void execute(void)
 {
 	char order[16];
 
@@ -202,6 +202,6 @@ int main(int argc, char **argv)
 	pthread_rwlock_init(&running, &kind);
 	for (long i = 1; i <= atol(argv[2]); i++)
 		check(!pthread_create(&thread, NULL, replace, (void *)i), "pthread_create");
-	obey();
+	execute();
 	return 0;
 }

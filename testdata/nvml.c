@@ -11,7 +11,6 @@
        mig.GPU 1                    the GPU is in MIG mode; its instances are 0 and 2
        memory.GPU used total        bytes; `memory.GPU !15`: the call returns 15
        compute.GPU 7:4096 8:-1      processes with their bytes; graphics and mps alike, and `!4` as above
-       block compute.GPU            this call does not return while the line is there
 
    The header is NVIDIA's own. OLD: without the calls that came after the first version of NVML. WITHOUT_PROCESSES,
    WITHOUT_INIT: without those. */
@@ -20,7 +19,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <unistd.h>
 
 #define GPUS 80
 #define SLOTS 9
@@ -57,18 +55,14 @@ static long number(const char *key, long otherwise)
 	return lookup(key, value, sizeof value) ? atol(value) : otherwise;
 }
 
-/* key is a name with a device, and waits as long as the call is to block. */
+/* key is a name with a device. */
 static const char *key(const char *name, nvmlDevice_t device, char *text, size_t size)
 {
-	char blocked[128], value[64];
 	struct nvmlDevice_st *d = device.handle;
 	if (d->slot < 0)
 		snprintf(text, size, "%s.%d", name, d->gpu);
 	else
 		snprintf(text, size, "%s.%d.%d", name, d->gpu, d->slot);
-	snprintf(blocked, sizeof blocked, "block %s", text);
-	while (lookup(blocked, value, sizeof value))
-		usleep(1000);
 	return text;
 }
 

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Holds tensors and knows which. Prints "ready", then obeys one order a line, prints "done", and exits at the end of its input.
+"""Holds tensors and knows which. Prints "ready", then executes one order a line, prints "done", and exits at the end of its input.
 
 With the argument "late", torch is imported by the order "import". What is held becomes old by the order "age"; "forget" frees
 that. "alive" prints how many storages there are of tensors that are not old, and their bytes."""

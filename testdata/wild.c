@@ -1,6 +1,6 @@
 /* Serves as a libcuda.so.1 that grants everything and does nothing, and with -DPROGRAM for a program that calls it
- * with arguments of which nothing is true. It gets the library's path, prints "ready", obeys one order a line, prints
- * "done", and exits at the end of its input.
+ * with arguments of which nothing is true. It gets the library's path, prints "ready", executes one order a line,
+ * prints "done", and exits at the end of its input.
  *
  *     unreadable N   N times, wants the address where it has no memory
  *     properties N   N times, creates 2 MiB with properties where it has no memory
@@ -92,7 +92,7 @@ static void map(void)
 	function("cuMemRelease")(NOWHERE, 0, 0, 0, 0);
 }
 
-static void obey(const char *verb)
+static void execute(const char *verb)
 {
 	if (!strcmp(verb, "unreadable"))
 		function("cuMemAlloc_v2")(NOWHERE, 1000, 0, 0, 0);
@@ -120,7 +120,7 @@ int main(int argc, char **argv)
 	fflush(stdout);
 	while (scanf("%15s %d", verb, &n) == 2) {
 		while (n-- > 0)
-			obey(verb);
+			execute(verb);
 		puts("done");
 		fflush(stdout);
 	}

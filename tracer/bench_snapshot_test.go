@@ -1,20 +1,34 @@
 package tracer_test
 
 import (
+	"bufio"
 	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 	"golang.org/x/sys/unix"
 )
 
+const manyObjects = 100_000
+
+func startLeak(b *testing.B) *tracertest.Target {
+	tracertest.NeedsRoot(b)
+	return start(b, tracertest.Build(b, "leak.c", "-pthread"), "1",
+		strconv.Itoa(manyObjects), "64", "0")
+}
+
 func BenchmarkSnapshotLiveObjects(b *testing.B) {
-	const manyObjects = 100_000
-	target := start(b, tracertest.Build(b, "leak.c", "-pthread"), "1", strconv.Itoa(manyObjects), "64",
-		"0")
+	target := startLeak(b)
 	s := open(b, tracer.Options{PID: target.PID(), Interval: 1})
 
 	order(target, "go")
@@ -32,24 +46,138 @@ func BenchmarkSnapshotLiveObjects(b *testing.B) {
 	b.ReportMetric(median(took), "ms/snapshot")
 }
 
+func BenchmarkCommand(b *testing.B) {
+	command := filepath.Join(b.TempDir(), "allocscope")
+	if out, err := exec.Command("go", "build", "-o", command,
+		"../cmd/allocscope").CombinedOutput(); err != nil {
+		b.Fatalf("go build: %v\n%s", err, out)
+	}
+
+	metrics := make(map[string][]float64)
+	for range 3 {
+		for unit, value := range measureCommand(b, command) {
+			metrics[unit] = append(metrics[unit], value)
+		}
+	}
+
+	for unit, values := range metrics {
+		b.ReportMetric(median(values), unit)
+	}
+	b.ReportMetric(0, "ns/op")
+}
+
+// measureCommand traces a program that leaks 100,000 objects, all of them sampled.
+func measureCommand(b *testing.B, path string) map[string]float64 {
+	target := startLeak(b)
+	defer target.Hangup()
+	folder := filepath.Join(b.TempDir(), "trace")
+	command := exec.Command(path, "trace", "--pid", strconv.Itoa(target.PID()), "--interval", "1",
+		"--overhead", "off", "--output", folder)
+	lines, err := command.StderrPipe()
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	metrics := make(map[string]float64)
+	began := time.Now()
+	stop := startTool(b, command, bufio.NewScanner(lines), "tracing")
+	metrics["ms-to-start"] = milliseconds(began)
+	order(target, "go")
+	awaitSnapshots(b, folder, 3)
+	metrics["MiB-RSS"] = statusMiB(b, command.Process.Pid, "VmRSS:")
+	metrics["MiB-RSS-peak"] = statusMiB(b, command.Process.Pid, "VmHWM:")
+	metrics["MiB-kernel-maps"] = mapsMiB(b, command.Process.Pid)
+	began = time.Now()
+	stop()
+	metrics["ms-to-stop"] = milliseconds(began)
+	metrics["s-CPU"] = (command.ProcessState.UserTime() + command.ProcessState.SystemTime()).Seconds()
+	return metrics
+}
+
 func milliseconds(since time.Time) float64 {
 	return float64(time.Since(since).Microseconds()) / 1000
 }
 
-var shapes = []struct {
-	name   string
-	orders []string
-}{
-	{"nothing", nil},
-	{"resident=1GiB", []string{"resident 1024"}},
-	{"resident=4GiB", []string{"resident 4096"}},
-	{"huge=4GiB", []string{"huge 4096"}},
-	{"reserved=50GiB", []string{"reserve 50"}},
-	{"mappings=60000", []string{"mappings 60000"}},
-	{"stripes=500000", []string{"stripes 500000"}},
-	{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}},
+// awaitSnapshots waits until the trace has written so many more.
+func awaitSnapshots(b *testing.B, folder string, more int) {
+	written := func() int {
+		files, _ := filepath.Glob(filepath.Join(folder, "snapshots", "*.pb.gz"))
+		return len(files)
+	}
+	for want := written() + more; written() < want; {
+		time.Sleep(50 * time.Millisecond)
+	}
 }
 
+// statusMiB reads a size in /proc/PID/status.
+func statusMiB(b *testing.B, pid int, field string) float64 {
+	return number(b, fmt.Sprintf("/proc/%d/status", pid), field) / 1024
+}
+
+// mapsMiB is the kernel memory of the BPF maps that a process holds.
+func mapsMiB(b *testing.B, pid int) (total float64) {
+	files, err := filepath.Glob(fmt.Sprintf("/proc/%d/fdinfo/*", pid))
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	counted := make(map[string]bool)
+	for _, file := range files {
+		info, err := os.ReadFile(file)
+		if err != nil {
+			continue // closed meanwhile
+		}
+
+		_, after, isMap := strings.Cut(string(info), "map_id:")
+		id, _, _ := strings.Cut(after, "\n")
+		if isMap && !counted[id] {
+			counted[id] = true
+			total += number(b, file, "memlock:") / (1 << 20) // here it is bytes
+		}
+	}
+	return total
+}
+
+// number reads what follows a field's name.
+func number(b *testing.B, file, field string) float64 {
+	content, err := os.ReadFile(file)
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	_, after, found := strings.Cut(string(content), field)
+	words := strings.Fields(after)
+	if !found || len(words) == 0 {
+		b.Fatalf("%s has no %s", file, field)
+	}
+
+	value, err := strconv.ParseFloat(words[0], 64)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return value
+}
+
+// A shape is what a process has done to its address space.
+type shape struct {
+	name   string
+	orders []string
+	// gib resident, of one process or of all
+	gib float64
+}
+
+var shapes = []shape{
+	{"nothing", nil, 0},
+	{"resident=1GiB", []string{"resident 1024"}, 1},
+	{"resident=4GiB", []string{"resident 4096"}, 4},
+	{"huge=4GiB", []string{"huge 4096"}, 4},
+	{"reserved=50GiB", []string{"reserve 50"}, 0},
+	{"mappings=60000", []string{"mappings 60000"}, 0},
+	{"stripes=500000", []string{"stripes 500000"}, 2},
+	{"workers=50x0.25GiB", []string{"resident 256", "workers 50"}, 12.75},
+}
+
+// processorTime of this process, in milliseconds.
 func processorTime(t testing.TB) float64 {
 	t.Helper()
 	var now unix.Timespec
@@ -109,11 +237,10 @@ func BenchmarkScanStall(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		look func()
-	}{
-		{"without", func() {}},
-		{"whole", func() { scanAll(s) }},
-		{"budget", func() { snapshot(b, s) }},
-	} {
+	}{{"without", func() {}}, {"whole", func() { scanAll(s) }}, {
+		"budget",
+		func() { snapshot(b, s) },
+	}} {
 		b.Run(c.name, func(b *testing.B) {
 			ns := stalls(func() {
 				for range snapshots {
@@ -127,6 +254,56 @@ func BenchmarkScanStall(b *testing.B) {
 			}
 		})
 	}
+}
+
+// BenchmarkFollowTree measures what the command does once a second.
+func BenchmarkFollowTree(b *testing.B) {
+	tracertest.NeedsRoot(b)
+	target := start(b, tracertest.Build(b, "tree.c"))
+	order(target, "grow 8")
+	order(target, "fork 30")
+	s := open(b, tracer.Options{PID: target.PID(), Children: true})
+
+	followUntilTraced(b, s, target.PID())
+	var took []float64
+	for range 10 * costRounds {
+		began := time.Now()
+		s.Follow()
+		if n := len(s.Sample().Members); n != 31 {
+			b.Fatalf("%d members", n)
+		}
+
+		took = append(took, milliseconds(began))
+		time.Sleep(100 * time.Millisecond) // a budget for rollups gathers by time
+	}
+
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(took), "ms/second")
+	b.ReportMetric(median(took)/10, "%-of-a-second")
+}
+
+func BenchmarkSnapshotProcesses(b *testing.B) {
+	const objects, processes = 10_000, 8
+	tracertest.NeedsRoot(b)
+	j := startJob(b, processes)
+	s := traceJob(b, j, 1)
+
+	for _, r := range j.ranks {
+		r.order("leak %d 64", objects)
+	}
+
+	var took []float64
+	for range 3 * costRounds {
+		began := time.Now()
+		if live := snapshot(b, s).LiveObjects; live < processes*objects {
+			b.Fatalf("%d live samples", live)
+		}
+
+		took = append(took, milliseconds(began))
+	}
+	mustLoseNothing(b, s)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(median(took), "ms/snapshot")
 }
 
 // BenchmarkAttachDetach measures what a rank costs that comes or goes while the trace goes on.
@@ -148,4 +325,145 @@ func BenchmarkAttachDetach(b *testing.B) {
 	b.ReportMetric(0, "ns/op")
 	b.ReportMetric(median(attach), "ms/attach")
 	b.ReportMetric(median(detach), "ms/detach")
+}
+
+// stretchSteps take a trainer about as long as passes between two snapshots of a trace of five
+// minutes.
+const stretchSteps = 120
+
+// A stretch of training.
+type stretch struct {
+	cpu, wall float64 // ms a step
+	scanned   float64 // ms of our own CPU that the snapshot took; 0: there was none
+	handled   float64 // ms a step in the program on page faults, those of other processes included
+	faults    float64 // page faults a step
+	samples   float64 // of them, a step
+}
+
+// The target is a trainer with DataLoader workers that leaks. Each stretch with snapshots stands
+// between two of the cheap sources. It is compared with their mean, because a growing process is
+// never twice the same. Comparing cheap stretches with each other gives the noise. The parts of the
+// cost are measured separately, so that they hold on a busy machine too.
+func BenchmarkFaultsAndScans(b *testing.B) {
+	const warmup, rounds, workers = 100, 10, 2
+	tracertest.NeedsRoot(b)
+	target := trainer{tracertest.Start(b, python, tracertest.Source("loader.py"),
+		strconv.Itoa(workers))}
+	target.Await("ready")
+	target.train(warmup, nothing)
+	cheap, full := []string{"mapping", "step"}, []string{"mapping", "step", "fault"}
+	without := []stretch{target.stretch(b, cheap, false)}
+	var with []stretch
+	for range rounds {
+		with = append(with, target.stretch(b, full, true))
+		without = append(without, target.stretch(b, cheap, false))
+	}
+
+	target.Hangup()
+	event := eventCost(b)
+	b.Run("cost", func(b *testing.B) { reportAmid(b, with, without[:rounds], without[1:]) })
+	b.Run("noise",
+		func(b *testing.B) { reportAmid(b, without[1:rounds], without[:rounds-1], without[2:]) })
+	b.Run("parts", func(b *testing.B) { reportParts(b, with, event) })
+}
+
+// stretch trains under a trace with these sources.
+func (g trainer) stretch(b *testing.B, sources []string, scans bool) (took stretch) {
+	s, err := tracer.Open(b.Context(), tracer.Options{PID: g.PID(), Sources: sources})
+	if err != nil {
+		b.Fatal(err)
+	}
+
+	awaitTables(s)
+	handled := func() (ns float64) { return 0 }
+	if scans {
+		read := runTime(b, tracer.Kernel(s).OnFault)
+		handled = func() float64 { ns, _ := read(); return ns }
+	}
+
+	began, cpu := time.Now(), cpuTime(b, g.PID())
+	faults, inProgram := faultsSoFar(b, g.PID()), handled()
+	g.train(stretchSteps, func() {
+		if scans {
+			time.Sleep(2 * time.Second) // in the midst of it
+			took.scanned = float64(process.MeasureCPUTime(func() { snapshot(b, s) }).Microseconds()) / 1000
+		}
+	})
+
+	took.cpu = float64((cpuTime(b, g.PID()) - cpu).Microseconds()) / 1000 / stretchSteps
+	took.wall = milliseconds(began) / stretchSteps
+	took.faults = float64(faultsSoFar(b, g.PID())-faults) / stretchSteps
+	took.samples = float64(sampledFaults(b, s)) / stretchSteps // nearly: it counts since tracing started
+	took.handled = (handled() - inProgram) / 1e6 / stretchSteps
+	mustLoseNothing(b, s)
+	if err := s.Close(); err != nil {
+		b.Fatal(err)
+	}
+	return took
+}
+
+// eventCost is what a page fault costs more for the event, in ms: that of a process that is not
+// traced, with the program called as often as otherwise.
+func eventCost(b *testing.B) float64 {
+	target, _, _ := startFaults(b)
+	other := start(b, tracertest.Build(b, "pair.c"))
+	untraced := sampling("", open(b, tracer.Options{PID: other.PID(), Sources: []string{"mapping"}}),
+		kernel.DefaultInterval)
+	cost := compare(b, []way{untraced}, target.PID(),
+		func() float64 { return nsPerFault(b, target) })[""]
+	var more []float64
+	for i, ns := range cost.traced {
+		more = append(more, ns-cost.native[i])
+	}
+	return median(more) / 1e6
+}
+
+// reportAmid compares stretches with the means of those before and after them: the median of the
+// ratios, and their quartiles.
+func reportAmid(b *testing.B, stretches, before, after []stretch) {
+	amid := func(number func(stretch) float64) (ratios []float64) {
+		for i, s := range stretches {
+			ratios = append(ratios, 2*number(s)/(number(before[i])+number(after[i])))
+		}
+		slices.Sort(ratios)
+		return ratios
+	}
+
+	cpu := amid(func(s stretch) float64 { return s.cpu })
+	wall := amid(func(s stretch) float64 { return s.wall })
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(medianOf(before, func(s stretch) float64 { return s.cpu }), "ms-CPU/step")
+	b.ReportMetric(medianOf(before, func(s stretch) float64 { return s.wall }), "ms/step")
+	b.ReportMetric(median(cpu), "x-CPU")
+	b.ReportMetric(cpu[len(cpu)/4], "x-CPU-lower-quartile")
+	b.ReportMetric(cpu[len(cpu)*3/4], "x-CPU-upper-quartile")
+	b.ReportMetric(median(wall), "x-wall")
+	b.ReportMetric(wall[len(wall)/4], "x-wall-lower-quartile")
+	b.ReportMetric(wall[len(wall)*3/4], "x-wall-upper-quartile")
+}
+
+// reportParts reports the parts of the cost in percent of the trainer's CPU: the event on each
+// fault, the program on sampled ones, and the tracer's own CPU for scans.
+func reportParts(b *testing.B, stretches []stretch, event float64) {
+	percent := func(part func(stretch) float64) float64 {
+		return 100 * medianOf(stretches, func(s stretch) float64 { return part(s) / s.cpu })
+	}
+
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(medianOf(stretches, func(s stretch) float64 { return s.faults }), "faults/step")
+	b.ReportMetric(1e6*event, "ns-event/fault")
+	b.ReportMetric(1e3*medianOf(stretches, func(s stretch) float64 { return s.handled / s.samples }),
+		"µs-program/sample")
+	b.ReportMetric(percent(func(s stretch) float64 { return s.faults * event }), "%-events")
+	b.ReportMetric(percent(func(s stretch) float64 { return s.handled }), "%-program")
+	b.ReportMetric(percent(func(s stretch) float64 { return s.scanned / stretchSteps }), "%-scans")
+	b.ReportMetric(medianOf(stretches, func(s stretch) float64 { return s.scanned }), "ms-CPU/scan")
+}
+
+func medianOf(stretches []stretch, number func(stretch) float64) float64 {
+	var numbers []float64
+	for _, s := range stretches {
+		numbers = append(numbers, number(s))
+	}
+	return median(numbers)
 }

@@ -1,7 +1,10 @@
 package tracer_test
 
 import (
+	"bufio"
 	"fmt"
+	"os"
+	"os/exec"
 	"slices"
 	"strconv"
 	"strings"
@@ -10,6 +13,7 @@ import (
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/doctor"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
@@ -20,14 +24,24 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpuEach is the CPU time of another process while it does so many things, in ns for each.
-func cpuEach(b *testing.B, pid, times int, do func()) float64 {
-	b.Helper()
-	began := cpuTime(b, pid)
-	do()
-	return float64((cpuTime(b, pid) - began).Nanoseconds()) / float64(times)
+func BenchmarkTrainer(b *testing.B) {
+	const warmup, steps = 50, 20
+	trainer := startTrainer(b)
+	trainer.train(warmup, nothing)
+	ways := []way{
+		opening("interval=512KiB", tracer.Options{}),
+		opening("interval=1", tracer.Options{Interval: 1}),
+	}
+
+	msPerStep := func() float64 {
+		began := cpuTime(b, trainer.PID())
+		trainer.train(steps, nothing)
+		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
+	}
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "")
 }
 
+// cpuTime of another process, user and kernel.
 func cpuTime(b *testing.B, pid int) time.Duration {
 	const cpuClockSched = 2 // CPUCLOCK_SCHED, include/linux/posix-timers_types.h
 	var now unix.Timespec
@@ -72,7 +86,8 @@ func compare(b *testing.B, ways []way, pid int, measure func() float64) map[stri
 	return costs
 }
 
-func report(b *testing.B, ways []way, costs map[string]*cost, unit string) {
+// report prints one line per way, with the peer's ratio where that was measured.
+func report(b *testing.B, ways []way, costs map[string]*cost, unit, peer string) {
 	var native []float64
 	for _, p := range costs {
 		native = append(native, p.native...)
@@ -91,6 +106,9 @@ func report(b *testing.B, ways []way, costs map[string]*cost, unit string) {
 			b.ReportMetric(median(ratios(p.traced, p.native)), "x-native")
 			b.ReportMetric(median(p.attach), "ms-to-attach")
 			b.ReportMetric(median(p.detach), "ms-to-detach")
+			if other := costs[peer]; other != nil && other != p {
+				b.ReportMetric(median(ratios(p.traced, other.traced)), "x-"+peer)
+			}
 		})
 	}
 }
@@ -108,6 +126,7 @@ func median(values []float64) float64 {
 	return (sorted[(len(sorted)-1)/2] + sorted[len(sorted)/2]) / 2
 }
 
+// opening is the way of this tracer with the given options.
 func opening(name string, options tracer.Options) way {
 	return way{name, func(b *testing.B, pid int) func() {
 		options.PID = pid
@@ -148,12 +167,85 @@ func BenchmarkMallocFree(b *testing.B) {
 	pid, nsPerPair := startPair(b)
 	var ways []way
 	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			b.Logf("no uprobe sessions in this kernel")
+			continue
+		}
+
 		name := strings.ReplaceAll(mode.String(), " ", "-")
 		ways = append(ways,
 			opening(name+"/interval=512KiB", tracer.Options{Mode: mode}),
 			opening(name+"/interval=1", tracer.Options{Mode: mode, Interval: 1}))
 	}
-	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair")
+	if memleak, err := findMemleak(); err != nil {
+		b.Logf("not compared with libbpf-tools' memleak: %v", err)
+	} else {
+		ways = append(ways, memleak)
+	}
+	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
+}
+
+func hasSessions() bool {
+	for _, check := range doctor.Check(0) {
+		if strings.Contains(check.Finding, probe.Session.String()) {
+			return true
+		}
+	}
+	return false
+}
+
+// findMemleak returns the way of libbpf-tools' memleak. testdata/fetch-memleak.sh fetches it where
+// the system has none.
+func findMemleak() (way, error) {
+	var refusal strings.Builder
+	command := exec.Command(tracertest.Source("fetch-memleak.sh"))
+	command.Stderr = &refusal
+	out, err := command.Output()
+	if err != nil {
+		return way{}, fmt.Errorf("%w: %s", err, refusal.String())
+	}
+
+	path := strings.TrimSpace(string(out))
+	return way{"memleak", func(b *testing.B, pid int) func() {
+		const quiet = "3600" // seconds between its reports
+		// stdbuf, so that it reports at once that it has attached.
+		command := exec.Command("stdbuf", "-oL", path, "-p", strconv.Itoa(pid), quiet)
+		lines, err := command.StdoutPipe()
+		if err != nil {
+			b.Fatal(err)
+		}
+
+		return startTool(b, command, bufio.NewScanner(lines), "Tracing")
+	}}, nil
+}
+
+// startTool starts a command and waits until it prints that it is tracing. stop interrupts it and
+// waits for its end.
+func startTool(b *testing.B, command *exec.Cmd, lines *bufio.Scanner, ready string) (stop func()) {
+	if err := command.Start(); err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { command.Process.Kill() })
+	var said []string
+	for !strings.HasPrefix(lines.Text(), ready) {
+		if !lines.Scan() {
+			b.Fatalf("%s ended and said %q", command, said)
+		}
+
+		said = append(said, lines.Text())
+	}
+	return func() {
+		if err := command.Process.Signal(os.Interrupt); err != nil {
+			b.Fatal(err)
+		}
+
+		for lines.Scan() {
+			said = append(said, lines.Text())
+		}
+		if err := command.Wait(); err != nil {
+			b.Fatalf("%s: %v; it said %q", command, err, said)
+		}
+	}
 }
 
 // sampling attaches source fault alone. A process that the session does not trace pays for the
@@ -173,6 +265,7 @@ func sampling(name string, s *tracer.Session, interval uint64) way {
 	}}
 }
 
+// nsPerFault asks the program that faults for one measurement.
 func nsPerFault(b *testing.B, target *tracertest.Target) float64 {
 	target.Say("cost 1024")
 	ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
@@ -198,7 +291,7 @@ func BenchmarkPageFault(b *testing.B) {
 	}
 
 	report(b, ways, compare(b, ways, target.PID(), func() float64 { return nsPerFault(b, target) }),
-		"ns/fault")
+		"ns/fault", "")
 }
 
 // following is the way of source cuda alone. It fails where the counter shows that nothing was
@@ -233,9 +326,11 @@ func BenchmarkDriverCalls(b *testing.B) {
 	g := startCUDA(b, libcuda(b))
 	ways := []way{following("traced", tracer.Options{}, bpf.CountGpuCalls, false)}
 	nsPerPair := func() float64 {
-		return cpuEach(b, g.PID(), pairs, func() { g.do(fmt.Sprintf("churn malloc %d 1000", pairs)) })
+		began := cpuTime(b, g.PID())
+		g.do(fmt.Sprintf("churn malloc %d 1000", pairs))
+		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
 	}
-	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair")
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
 
 // BenchmarkBlocks measures a block and its return in a Python program, whose stacks are the longest
@@ -250,9 +345,11 @@ func BenchmarkBlocks(b *testing.B) {
 	}
 
 	nsPerPair := func() float64 {
-		return cpuEach(b, g.PID(), pairs, func() { g.do(fmt.Sprintf("churn %d 512 0", pairs)) })
+		began := cpuTime(b, g.PID())
+		g.do(fmt.Sprintf("churn %d 512 0", pairs))
+		return float64((cpuTime(b, g.PID()) - began).Nanoseconds()) / pairs
 	}
-	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair")
+	report(b, ways, compare(b, ways, g.PID(), nsPerPair), "ns-CPU/pair", "")
 }
 
 // probesRun is how many probes have been run for sources heap and tensor, at entries and at
@@ -261,36 +358,39 @@ func probesRun(b *testing.B, s *tracer.Session) float64 {
 	return float64(counted(b, s, bpf.CountEntries) + counted(b, s, bpf.CountReturns))
 }
 
-// BenchmarkTrainer compares source tensor of a trainer with source heap, by time and by probes that
+// BenchmarkTensors compares source tensor of a trainer with source heap, by time and by probes that
 // run.
-func BenchmarkTrainer(b *testing.B) {
+func BenchmarkTensors(b *testing.B) {
 	const warmup, steps = 50, 20
 	trainer := startTrainer(b)
 	trainer.train(warmup, nothing)
-
+	perStep := make(map[string]float64)
 	var ways []way
 	for _, source := range []string{"tensor", "heap"} {
 		options := tracer.Options{PID: trainer.PID(), Sources: []string{source}}
 		s := open(b, options)
+
 		before := probesRun(b, s)
 		trainer.train(steps, nothing)
-		perStep := (probesRun(b, s) - before) / steps
+		perStep[source] = (probesRun(b, s) - before) / steps
 		if err := s.Close(); err != nil {
 			b.Fatal(err)
 		}
 
-		b.Run("probes of "+source, func(b *testing.B) {
-			b.ReportMetric(0, "ns/op") // leaves it out
-			b.ReportMetric(perStep, "probes/step")
-		})
 		ways = append(ways, opening(source, options))
 	}
-	ways = append(ways, opening("interval=1", tracer.Options{Interval: 1}))
+	b.Run("probes", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op") // leaves it out
+		b.ReportMetric(perStep["tensor"], "tensor/step")
+		b.ReportMetric(perStep["heap"], "heap/step")
+	})
 
 	msPerStep := func() float64 {
-		return cpuEach(b, trainer.PID(), steps, func() { trainer.train(steps, nothing) }) / 1e6
+		began := cpuTime(b, trainer.PID())
+		trainer.train(steps, nothing)
+		return float64((cpuTime(b, trainer.PID()) - began).Microseconds()) / 1000 / steps
 	}
-	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step")
+	report(b, ways, compare(b, ways, trainer.PID(), msPerStep), "ms-CPU/step", "heap")
 }
 
 // BenchmarkCalibration compares the calibrated cost of an entry with what probing malloc and free
@@ -328,6 +428,7 @@ func BenchmarkCalibration(b *testing.B) {
 	}
 }
 
+// measureCosts measures what probes cost on a kernel side of its own.
 func measureCosts(b *testing.B, mode probe.Mode) calibrate.Costs {
 	b.Helper()
 	k, err := kernel.Load(kernel.Config{

@@ -162,9 +162,7 @@ func testBlockSamplingStormBlocksLeft(t *testing.T) {
 	awaitController(t, s, "blocks are followed no more",
 		func() bool { return blockInterval(t, s) == 0 })
 
-	want := "blocks of torch's allocator are not followed: that takes too much; " +
-		"their totals are read now and then"
-	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Reason != want {
+	if said := sourceOf(t, s, "cuda"); !said.Attached || said.Gap != growth.GapBlocks {
 		t.Errorf("%+v", said)
 	}
 
@@ -214,8 +212,7 @@ func testBlockSamplingTotalsGoWithout(t *testing.T) {
 		loop.end()
 	}
 	for _, said := range s.Sources() {
-		if said.Name == "cuda" && !strings.HasPrefix(said.Reason,
-			"blocks of torch's allocator are not followed") {
+		if said.Name == "cuda" && said.Gap != growth.GapBlocks {
 			t.Errorf("%+v", said)
 		}
 	}

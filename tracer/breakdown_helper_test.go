@@ -233,7 +233,7 @@ func awaitChild(t testing.TB, target *tracertest.Target, word string) (pid int) 
 	return pid
 }
 
-// startChild has a program of breakdown.c start one that obeys "child ORDER". It returns once that
+// startChild has a program of breakdown.c start one that executes "child ORDER". It returns once that
 // prints the word.
 func startChild(t testing.TB, parent *tracertest.Target, how, word string) (pid int) {
 	t.Helper()

@@ -60,7 +60,7 @@ func misplaceHeap(s *tracer.Session, pid int) {
 // none is open yet.
 func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	target := start(t, tracertest.Build(t, "windows.c"))
+	target := start(t, tracertest.Build(t, "bursts.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
@@ -183,8 +183,8 @@ func testBurstsCallCutEnd(t *testing.T) {
 
 	_, losses := counters(t, s)
 	for _, l := range losses {
-		if l.Kind == tracer.LossMissedReturn {
-			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		if l.Kind == growth.LossMissedReturn {
+			t.Errorf("lost: %+v", l)
 		}
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
@@ -209,7 +209,7 @@ func testBurstsReusedAddressLoss(t *testing.T) {
 
 		_, losses := counters(t, s)
 		reported := slices.ContainsFunc(losses,
-			func(l tracer.Loss) bool { return l.Kind == tracer.LossMissedFree })
+			func(l growth.Loss) bool { return l.Kind == growth.LossMissedFree })
 		if reported != in.reported {
 			t.Errorf("%s: lost: %v", in.name, losses)
 		}
@@ -252,7 +252,7 @@ func testBurstsFingerprintsFindReplaced(t *testing.T) {
 
 func startBurstsProgram(t *testing.T) *tracertest.Target {
 	t.Helper()
-	return start(t, tracertest.Build(t, "windows.c"))
+	return start(t, tracertest.Build(t, "bursts.c"))
 }
 
 func heapOf(s *tracer.Session, pid int) source.Status {

@@ -2,6 +2,7 @@ package tracer
 
 import (
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
@@ -25,95 +26,35 @@ type Events struct {
 // Total returns the number of calls.
 func (e Events) Total() uint64 { return e.Allocations + e.Frees + e.MappingCalls }
 
-// A LossKind is what was not measured.
-type LossKind int
-
-// The losses, in the order in which Counters returns them.
-const (
-	LossLiveFull LossKind = iota
-	LossFaultsFull
-	LossTallyFull
-	LossEvents
-	LossThreadState
-	LossNoMemory
-	LossOutPointer
-	LossMissedReturn
-	LossMissedFree
-	LossGPUFull
-	LossTruncatedStacks
-	LossPythonFrames
-	LossUnknownStacks
-	LossUnwindTables
-	LossUnwindMappings
-	LossProcesses
-)
-
-// lossTexts say what was lost: why, and how to avoid it.
-var lossTexts = [...]string{
-	LossLiveFull:        "allocations not tracked: the live map was full (raise --max-live, --interval)",
-	LossFaultsFull:      "page faults not tracked: too many pages (raise --interval)",
-	LossTallyFull:       "allocations missing from alloc_objects, alloc_space: the tally map was full",
-	LossEvents:          "events lost: ring buffer full (mappings come from /proc, without stacks)",
-	LossThreadState:     "calls not seen: no kernel memory for the state of a thread",
-	LossNoMemory:        "entries missing from alloc_objects, alloc_space: no kernel memory",
-	LossOutPointer:      "allocations not tracked: result not readable",
-	LossMissedReturn:    "allocations not tracked: return not seen",
-	LossMissedFree:      "frees not seen: the address was allocated again",
-	LossGPUFull:         "GPU allocations not tracked: too many (raise --interval)",
-	LossTruncatedStacks: "truncated stacks",
-	LossPythonFrames:    "stacks without some Python frames",
-	LossUnknownStacks:   "unknown stacks (ring buffer or stack table full)",
-	LossUnwindTables:    "files that stacks cannot be walked through: too many unwind tables",
-	LossUnwindMappings:  "mappings that stacks cannot be walked through: too many",
-	LossProcesses:       "processes of the tree not followed: too many, or not readable",
-}
-
-// String returns the text for people.
-func (k LossKind) String() string { return lossTexts[k] }
-
-// A Loss is something that was not measured.
-type Loss struct {
-	Kind LossKind
-	// Reason is the text of the kind. For truncated stacks and missing Python frames, it has the
-	// cause.
-	Reason string
-	Count  uint64
-}
-
 // lossCounters are the kinds that the BPF programs count.
 var lossCounters = []struct {
-	kind    LossKind
+	kind    growth.LossKind
 	counter bpf.Counter
 }{
-	{LossLiveFull, bpf.DropLiveFull},
-	{LossFaultsFull, bpf.DropFaultsFull},
-	{LossTallyFull, bpf.DropTallyFull},
-	{LossEvents, bpf.DropEvents},
-	{LossThreadState, bpf.DropThreadState},
-	{LossNoMemory, bpf.DropNoMemory},
-	{LossOutPointer, bpf.DropOutPointer},
-	{LossMissedReturn, bpf.DropMissedReturn},
-	{LossMissedFree, bpf.DropMissedFree},
-	{LossGPUFull, bpf.DropGpuFull},
+	{growth.LossLiveFull, bpf.DropLiveFull},
+	{growth.LossFaultsFull, bpf.DropFaultsFull},
+	{growth.LossTallyFull, bpf.DropTallyFull},
+	{growth.LossEvents, bpf.DropEvents},
+	{growth.LossThreadState, bpf.DropThreadState},
+	{growth.LossNoMemory, bpf.DropNoMemory},
+	{growth.LossOutPointer, bpf.DropOutPointer},
+	{growth.LossMissedReturn, bpf.DropMissedReturn},
+	{growth.LossMissedFree, bpf.DropMissedFree},
+	{growth.LossGPUFull, bpf.DropGpuFull},
 }
 
 // lossList collects the losses that have occurred.
-type lossList []Loss
+type lossList []growth.Loss
 
 // add adds a loss with its cause, which may be empty.
-func (l *lossList) add(kind LossKind, cause string, count uint64) {
-	if count == 0 {
-		return
+func (l *lossList) add(kind growth.LossKind, cause string, count uint64) {
+	if count > 0 {
+		*l = append(*l, growth.Loss{Kind: kind, Cause: cause, Count: count})
 	}
-	reason := kind.String()
-	if cause != "" {
-		reason += ": " + cause
-	}
-	*l = append(*l, Loss{Kind: kind, Reason: reason, Count: count})
 }
 
 // Counters reads what was seen and what was lost. It returns only losses that have occurred.
-func (s *Session) Counters() (Events, []Loss, error) {
+func (s *Session) Counters() (Events, []growth.Loss, error) {
 	values, err := kernel.ReadCounters(s.kernel.Counters)
 	if err != nil {
 		return Events{}, nil, err
@@ -136,10 +77,10 @@ func (s *Session) Counters() (Events, []Loss, error) {
 	for _, t := range s.targets.list() {
 		sum.add(t)
 	}
-	lost.add(LossUnknownStacks, "", sum.stacks)
-	lost.add(LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
-	lost.add(LossUnwindMappings, "", sum.mappings)
-	lost.add(LossProcesses, "", uint64(s.follower.LeftOut()))
+	lost.add(growth.LossUnknownStacks, "", sum.stacks)
+	lost.add(growth.LossUnwindTables, "", uint64(s.tables.Stats().Dropped))
+	lost.add(growth.LossUnwindMappings, "", sum.mappings)
+	lost.add(growth.LossProcesses, "", uint64(s.follower.LeftOut()))
 
 	return Events{
 		Allocations:    values[bpf.CountAllocations],
@@ -166,12 +107,12 @@ func (l *lossList) addStacks(k *kernel.Kernel) (total uint64, err error) {
 	for end, count := range ends {
 		total += count
 		if cause := stack.EndReasons[bpf.StackEnd(end)]; cause != "" {
-			l.add(LossTruncatedStacks, cause, count)
+			l.add(growth.LossTruncatedStacks, cause, count)
 		}
 	}
 	for e, count := range pythons {
 		if cause := stack.PythonErrors[bpf.PythonError(e)]; cause != "" {
-			l.add(LossPythonFrames, cause, count)
+			l.add(growth.LossPythonFrames, cause, count)
 		}
 	}
 	return total, nil

@@ -315,7 +315,7 @@ func testFaultsFaultsBeyondMap(t *testing.T) {
 	}
 
 	_, losses := counters(t, s)
-	if len(losses) != 1 || losses[0].Kind != tracer.LossFaultsFull ||
+	if len(losses) != 1 || losses[0].Kind != growth.LossFaultsFull ||
 		int(losses[0].Count) != taken-kept {
 		t.Errorf("lost %+v, want %d page faults", losses, taken-kept)
 	}

@@ -19,7 +19,7 @@ type follower struct {
 	failed   map[int]attachFailure // processes that could not be attached to, by PID
 	atStart  tree.ProcessTable     // all processes at the start of the trace; nil: unknown
 	pending  []Change              // not reported yet
-	decision string                // the reason that was reported last
+	selected growth.Selection      // the last one, but for its size
 }
 
 // An attachFailure is the moment of the first failure to attach to a process.
@@ -34,8 +34,7 @@ const settlingTime = 10 * time.Second
 
 // A Change is an event in the process tree.
 type Change struct {
-	// Text describes it to people.
-	Text string
+	growth.TreeChange
 	// Err is why it was not possible; nil: it was.
 	Err error
 	// Sources of a process that is traced from now on.
@@ -80,7 +79,7 @@ func (f *follower) open(ctx context.Context) error {
 			f.attachFailed(pid, err)
 		}
 	}
-	f.explain(decision)
+	f.explain(decision.Selection)
 	return nil
 }
 
@@ -96,22 +95,21 @@ func (f *follower) attachMember(ctx context.Context, pid int) error {
 func (f *follower) follow(ctx context.Context) []Change {
 	changes, err := f.Scan(f.session.Elapsed())
 	if err != nil {
-		f.pending = append(f.pending, Change{Text: "children are not followed", Err: err})
+		f.report(Change{TreeChange: growth.TreeChange{Event: growth.TreeNotFollowed}, Err: err})
 	}
 
 	for _, m := range changes.Exited {
 		pid := m.Process.PID
 		delete(f.failed, pid)
 		if f.session.targets.find(uint32(pid)) != nil && len(f.Members()) > 0 {
-			f.report("PID %d (%s) exited", pid, m.Info.Command)
+			f.report(changeOf(growth.TreeExited, pid, m.Info.Command))
 		}
 	}
 	for _, m := range changes.Executed {
 		pid := m.Process.PID
 		delete(f.failed, pid)
 		if f.session.targets.find(uint32(pid)) != nil {
-			f.report("PID %d started a new program (%s); earlier data is dropped",
-				pid, m.Info.Command)
+			f.report(changeOf(growth.TreeExecuted, pid, m.Info.Command))
 		}
 	}
 
@@ -145,7 +143,7 @@ func (f *follower) attachSelected(ctx context.Context) {
 	}
 
 	decision := tree.SelectTraced(f.Candidates(f.session.IsTraced))
-	f.explain(decision)
+	f.explain(decision.Selection)
 	for _, pid := range decision.Trace {
 		f.attachTo(ctx, pid)
 	}
@@ -163,8 +161,9 @@ func (f *follower) attachTo(ctx context.Context, pid int) {
 
 	delete(f.failed, pid)
 	t := f.session.targets.find(uint32(pid))
-	text := fmt.Sprintf("tracing PID %d (%s)", pid, t.process.Command())
-	f.pending = append(f.pending, Change{Text: text, Sources: t.sources()})
+	change := changeOf(growth.TreeTraced, pid, t.process.Command())
+	change.Sources = t.sources()
+	f.report(change)
 }
 
 // attachFailed reports once that a process cannot be traced, after it has had time to settle. Until
@@ -179,23 +178,29 @@ func (f *follower) attachFailed(pid int, err error) {
 		errors.Is(err, process.ErrZombie)
 	if !failure.reported && !isGone && time.Since(failure.at) > settlingTime {
 		failure.reported = true
-		text := fmt.Sprintf("PID %d is not traced", pid)
-		f.pending = append(f.pending, Change{Text: text, Err: err})
+		change := changeOf(growth.TreeNotTraced, pid, "")
+		change.Err = err
+		f.report(change)
 	}
 	f.failed[pid] = failure
 }
 
-// explain reports why processes are traced, or are not yet, if the reason is a new one.
-func (f *follower) explain(d tree.Decision) {
-	if d.Reason != "" && d.Reason != f.decision {
-		f.report("%s", d.Reason)
+// explain reports why processes are traced, or are not yet, if the reason is a new one. A process
+// that grows while it cannot be attached to is no news.
+func (f *follower) explain(s growth.Selection) {
+	unsized := s
+	unsized.Private = 0
+	if s.Reason != "" && unsized != f.selected {
+		f.report(Change{TreeChange: growth.TreeChange{Event: growth.TreeSelected, Selection: s}})
 	}
-	f.decision = d.Reason
+	f.selected = unsized
 }
 
-func (f *follower) report(format string, arguments ...any) {
-	f.pending = append(f.pending, Change{Text: fmt.Sprintf(format, arguments...)})
+func changeOf(event growth.TreeEvent, pid int, command string) Change {
+	return Change{TreeChange: growth.TreeChange{Event: event, PID: pid, Command: command}}
 }
+
+func (f *follower) report(c Change) { f.pending = append(f.pending, c) }
 
 // takeChanges returns the changes since the last call.
 func (f *follower) takeChanges() []Change {

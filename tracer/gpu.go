@@ -58,7 +58,10 @@ func (g *gpuState) processes() []growth.ProcessGPUMemory {
 		d := growth.ProcessGPUMemory{PID: pid, Totals: own}
 		d.DriverProbed, d.BlocksProbed = t.gpu.Active()
 		d.Allocated, d.Reserved = gpu.SumTotals(own)
-		d.Used, d.Reason = g.nvml.Used(g.kernel.InitialPID(pid))
+		used, err := g.nvml.Used(g.kernel.InitialPID(pid))
+		if d.Used = used; err != nil {
+			d.Reason = err.Error()
+		}
 		processes = append(processes, d)
 	}
 	slices.SortFunc(processes, func(a, b growth.ProcessGPUMemory) int { return cmp.Compare(a.PID, b.PID) })

@@ -288,7 +288,7 @@ func testGPUPythonFramesBelow(t *testing.T) {
 }
 
 // lossOf returns the count of the losses of a kind.
-func lossOf(t testing.TB, s *tracer.Session, kind tracer.LossKind) (n uint64) {
+func lossOf(t testing.TB, s *tracer.Session, kind growth.LossKind) (n uint64) {
 	t.Helper()
 	_, losses, err := s.Counters()
 	if err != nil {
@@ -318,7 +318,7 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 
 	g.do("unreadable 5")
 	mustAmount(t, "held", heldBySite(snapshot(t, s)), amounts{})
-	if n := lossOf(t, s, tracer.LossOutPointer); n != 5 {
+	if n := lossOf(t, s, growth.LossOutPointer); n != 5 {
 		t.Errorf("%d results could not be read, want 5", n)
 	}
 
@@ -328,7 +328,7 @@ func testGPUHostileArgumentsDo(t *testing.T) {
 	}
 
 	g.do("twice 4")
-	got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s, tracer.LossMissedFree)
+	got, n := sumOfKind(snapshot(t, s), growth.KindCudaSegment), lossOf(t, s, growth.LossMissedFree)
 	if got != [2]int64{4, 3*2*mib + 100} || n != 3 {
 		t.Errorf("%d are held, and %d handed out twice, want 4 and 3", got, n)
 	}

@@ -1,6 +1,7 @@
 package tracer_test
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"os"
@@ -263,10 +264,11 @@ func testHeap32BitProgram(t *testing.T) {
 	target := start(t, tracertest.Build(t, "bare.c", append(bare, "-m32")...))
 	s := open(t, tracer.Options{PID: target.PID()})
 
-	for _, name := range []string{"heap", "mapping"} {
-		if said := sourceOf(t, s, name); !strings.Contains(said.Reason, "32-bit") {
-			t.Errorf("source %s does not name a 32-bit program: %+v", name, said)
-		}
+	if heap := sourceOf(t, s, "heap"); !errors.Is(heap.Err, probe.Err32Bit) {
+		t.Errorf("%+v", heap)
+	}
+	if mapping := sourceOf(t, s, "mapping"); mapping.Gap != growth.Gap32BitCalls {
+		t.Errorf("%+v", mapping)
 	}
 
 	target.Say("go")
@@ -401,8 +403,8 @@ func mustLoseNoCall(t *testing.T, s *tracer.Session) tracer.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
-		if !strings.Contains(l.Reason, "without unwind information") {
-			t.Errorf("lost: %d %s", l.Count, l.Reason)
+		if !strings.Contains(l.Cause, "without unwind information") {
+			t.Errorf("lost: %+v", l)
 		}
 	}
 	return events

@@ -99,7 +99,7 @@ func mustHold(t testing.TB, got map[string][2]int64, truth []string) {
 	}
 }
 
-func counters(t testing.TB, s *tracer.Session) (tracer.Events, []tracer.Loss) {
+func counters(t testing.TB, s *tracer.Session) (tracer.Events, []growth.Loss) {
 	t.Helper()
 	events, losses, err := s.Counters()
 	if err != nil {
@@ -112,7 +112,7 @@ func mustLoseNothing(t testing.TB, s *tracer.Session) tracer.Events {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
-		t.Errorf("lost: %d %s", l.Count, l.Reason)
+		t.Errorf("lost: %+v", l)
 	}
 	return events
 }

@@ -183,7 +183,7 @@ func cutStacks(t *testing.T, s *tracer.Session) (all, cut uint64) {
 	t.Helper()
 	events, losses := counters(t, s)
 	for _, l := range losses {
-		if l.Kind == tracer.LossTruncatedStacks || l.Kind == tracer.LossPythonFrames {
+		if l.Kind == growth.LossTruncatedStacks || l.Kind == growth.LossPythonFrames {
 			cut += l.Count
 		}
 	}

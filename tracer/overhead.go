@@ -5,7 +5,6 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
-	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
 
@@ -76,8 +75,3 @@ func (s *Session) overheadSample() growth.OverheadSample {
 	}
 	return s.runner.Cost()
 }
-
-// Costs returns the costs of the probes on this machine, as measured before tracing started. The
-// error is the reason why some are defaults. Zeros: the overhead has no limit, and nothing was
-// measured.
-func (s *Session) Costs() (calibrate.Costs, error) { return s.costs, s.costsErr }

@@ -196,8 +196,8 @@ func losses(t *testing.T, s *tracer.Session) map[string]uint64 {
 	_, list := counters(t, s)
 	counts := make(map[string]uint64)
 	for _, l := range list {
-		if !strings.Contains(l.Reason, tooManyFrames) {
-			counts[l.Reason] += l.Count
+		if !strings.Contains(l.Cause, tooManyFrames) {
+			counts[string(l.Kind)+" "+l.Cause] += l.Count
 		}
 	}
 	return counts

@@ -39,8 +39,7 @@ type Session struct {
 	runner    *overhead.Runner // nil: the overhead has no limit
 	stepTimes overhead.StepTimes
 
-	costs    calibrate.Costs // of the probes; zeros: the overhead has no limit
-	costsErr error           // the reason why some of them are defaults
+	costs calibrate.Costs // of the probes; zeros: the overhead has no limit
 
 	started uint64               // ns, CLOCK_MONOTONIC; 0: tracing has not started
 	objects estimate.LiveObjects // of the last snapshot

@@ -429,7 +429,7 @@ func testSessionExecutionDuringAttach(t *testing.T) {
 
 // Two flushes at a time wake the reader once. Each has to get its answer.
 func testSessionConcurrentFlushesAnswered(t *testing.T) {
-	target := start(t, tracertest.Build(t, "windows.c"))
+	target := start(t, tracertest.Build(t, "bursts.c"))
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 
 	done := make(chan struct{})

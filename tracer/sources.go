@@ -9,6 +9,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/residency"
@@ -59,7 +60,7 @@ func (k *kernelSources) check(heap, tensor, gpu source.Status) error {
 		if s.Attached {
 			return nil
 		}
-		reasons = append(reasons, s.Name+": "+cmp.Or(s.Reason, "not asked for"))
+		reasons = append(reasons, s.Name+": "+cmp.Or(s.Reason, string(s.Gap), "not asked for"))
 	}
 	return fmt.Errorf("%w: %s", ErrNoSource, strings.Join(reasons, "; "))
 }
@@ -70,8 +71,7 @@ func (s *Session) Sources() []source.Status {
 	mapping := s.sources.mapping
 	for _, t := range s.targets.list() {
 		if errors.Is(t.heap.Status().Err, probe.Err32Bit) {
-			mapping.Reason = "system calls of a 32-bit program are not traced: " +
-				"its mappings come from /proc, without stacks"
+			mapping.Gap = growth.Gap32BitCalls
 		}
 		sources = append(sources, t.sources()...)
 	}

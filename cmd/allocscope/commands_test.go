@@ -100,6 +100,6 @@ func testDoctorNoCgo(t *testing.T) {
 	c.mustEnd(0)
 
 	mustSay(t, "stdout", c.stdout.String(),
-		"part  NVML                   built without cgo: NVML is off\n",
+		"warn  NVML                   built without cgo: NVML is off\n",
 		"-> install gcc and build with CGO_ENABLED=1")
 }

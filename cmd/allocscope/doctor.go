@@ -23,7 +23,7 @@ func newDoctorCommand() *cobra.Command {
 					mark = "FAIL"
 					failed++
 				case check.Remedy != "":
-					mark = "part"
+					mark = "warn"
 				}
 
 				fmt.Fprintf(command.OutOrStdout(), "%s  %-22s %s\n", mark, check.Name,

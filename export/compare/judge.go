@@ -1,7 +1,7 @@
 package compare
 
 import (
-	"fmt"
+	"cmp"
 	"math"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -51,7 +51,7 @@ func (t *Trace) rate(sample string, step bool) rate {
 	p.estimate, p.known = estimate{*v.RateBytesPerMin, *v.RateLow, *v.RateHigh}, true
 
 	if step {
-		p.estimate = p.times(1 / t.stepsPerMin())
+		p.estimate = p.times(1 / t.Summary.StepsPerMin())
 	}
 
 	return p
@@ -91,8 +91,9 @@ const (
 
 // judge compares the growth rates.
 func (r *Result) judge(before, after rate) {
+	unknown := words.Inconclusive(before.inconclusive(), after.inconclusive())
 	if !before.known || !after.known {
-		r.setOutcome(OutcomeUnknown, unknownText(before, after))
+		r.setOutcome(OutcomeUnknown, unknown)
 		return
 	}
 
@@ -101,17 +102,16 @@ func (r *Result) judge(before, after rate) {
 	r.RSS = &difference
 
 	outcome := outcomeOf(before, after, d.change)
-	text := fmt.Sprintf("%s before, %s after", before.text(), after.text())
+	text := words.BeforeAfter(before.text(), after.text())
 	switch {
 	case outcome == OutcomeUnknown && (before.isShort() || after.isShort()):
-		text = unknownText(before, after) + ": " + text
+		text = unknown + ": " + text
 	case outcome == OutcomeUnknown:
-		text = "the intervals are too wide, watch longer: " + text
+		text = words.TooWide + ": " + text
 	case outcome == OutcomeSlower && after.isShort():
-		text += ", too short to exclude a rest"
+		text += ", " + words.RestUnknown
 	case outcome == OutcomeSlower && !after.grows():
-		text += fmt.Sprintf(": up to %s/%s may be left", units.Bytes(after.high),
-			r.Unit[len("bytes/"):])
+		text += ": " + words.Rest(after.high, r.Per())
 	case outcome == OutcomeAsBefore:
 		change := rate{estimate: d.change, steps: before.steps}
 		text += ", a change of " + change.text()
@@ -150,23 +150,12 @@ func outcomeOf(before, after rate, change estimate) Outcome {
 	return OutcomeNew
 }
 
-func unknownText(before, after rate) string {
-	switch {
-	case before.isShort() && after.isShort():
-		return fmt.Sprintf("before (%s) and after (%s) are not conclusive", before.reasonText(),
-			after.reasonText())
-	case before.isShort():
-		return "before is not conclusive (" + before.reasonText() + ")"
+// inconclusive is why the rate is not conclusive; empty: it is.
+func (p rate) inconclusive() string {
+	if !p.isShort() {
+		return ""
 	}
-
-	return "after is not conclusive (" + after.reasonText() + ")"
-}
-
-func (p rate) reasonText() string {
-	if p.reason == "" {
-		return "no rate"
-	}
-	return units.Name(p.reason)
+	return cmp.Or(units.Name(p.reason), "no rate")
 }
 
 var outcomeNames = map[Outcome]string{
@@ -191,8 +180,8 @@ func (r *Result) judgeAmounts() {
 	}
 
 	change := r.Total.Change
-	text := fmt.Sprintf("%s before, %s after: %s", units.Bytes(float64(r.Total.Before.Bytes)),
-		units.Bytes(float64(r.Total.After.Bytes)), units.Signed(float64(change.Bytes)))
+	text := words.BeforeAfter(units.Bytes(float64(r.Total.Before.Bytes)),
+		units.Bytes(float64(r.Total.After.Bytes))) + ": " + units.Signed(float64(change.Bytes))
 	if change.Low < change.High {
 		text += " (95% CI " + change.Interval() + ")"
 	}

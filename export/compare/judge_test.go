@@ -1,10 +1,8 @@
 package compare
 
 import (
-	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -228,25 +226,6 @@ func TestNotes(t *testing.T) {
 		alive := traces(t, a, b, Options{Sample: "inuse_space"}).Notes
 		if strings.Contains(strings.Join(alive, ""), "pages") {
 			t.Errorf("notes of what is alive: %q", alive)
-		}
-	})
-
-	t.Run("same trace and other program", func(t *testing.T) {
-		a := traceWith(t, leak, 0)
-		a.Summary.Started = time.Unix(1, 0)
-		a.Summary.Process = summary.Process{
-			PID: 7, Command: "python3 a.py", Executable: "/usr/bin/python3",
-		}
-		b, other := *a, *a.Summary
-		b.Summary = &other
-		want := []string{"both are the same trace"}
-		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, want) {
-			t.Errorf("of itself: %q", notes)
-		}
-		other.Started, other.Process.Command = time.Unix(2, 0), "python3 b.py"
-		want = []string{"the programs differ: python3 a.py before, python3 b.py after"}
-		if notes := traceNotes(a, &b, Options{}, true); !slices.Equal(notes, want) {
-			t.Errorf("of another script: %q", notes)
 		}
 	})
 }

@@ -2,8 +2,8 @@ package explain
 
 import (
 	"fmt"
-	"math"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/advice"
 )
 
@@ -14,43 +14,46 @@ func Advice(a advice.Advice) string {
 		return retainedText(a)
 	case advice.AboutCopies:
 		return fmt.Sprintf(
-			"%s grew by %d MiB of copy-on-write copies, of %d MiB of the tree: "+
+			"%s grew by %s of copy-on-write copies, of %s of the tree: "+
 				"a worker that reads a Python object counts a reference, which copies its page "+
 				"(pytorch#13246). Keep data sets in numpy or Arrow arrays rather than in lists of "+
 				"objects, or start workers by spawn or forkserver",
-			counted(a.Workers, "forked worker"),
-			wholeMiB(a.Growth),
-			wholeMiB(a.Of),
+			units.Plural(a.Workers, "forked worker", "forked workers"),
+			units.WholeMiB(a.Growth),
+			units.WholeMiB(a.Of),
 		)
 	case advice.AboutRecompiles:
-		return fmt.Sprintf("compiled code and its guards grew by %d MiB while %s became %d: "+
-			"something is recompiled again and again. Mark shapes that change as dynamic "+
+		return fmt.Sprintf("compiled code and its guards grew by %s while %s became %d: "+
+			"something is recompiled repeatedly. Mark shapes that change as dynamic "+
 			"(torch._dynamo.mark_dynamic), see TORCH_LOGS=recompiles, and set a limit by "+
 			"torch._dynamo.config.cache_size_limit (recompile_limit)",
-			wholeMiB(a.Growth), counted(a.ModulesBefore, "compiled module"), a.ModulesAfter)
+			units.WholeMiB(a.Growth),
+			units.Plural(a.ModulesBefore, "compiled module", "compiled modules"),
+			a.ModulesAfter)
 	case advice.AboutPinned:
-		return fmt.Sprintf("pinned host memory grew by %d MiB of %d MiB of RSS growth, to %d MiB: "+
+		return fmt.Sprintf("pinned host memory grew by %s of %s of RSS growth, to %s: "+
 			"its pool keeps every size that was ever requested. Pin batches of few sizes, lower "+
 			"prefetch_factor, or leave pin_memory off",
-			wholeMiB(a.Growth), wholeMiB(a.Of), wholeMiB(a.Bytes))
+			units.WholeMiB(a.Growth), units.WholeMiB(a.Of), units.WholeMiB(a.Bytes))
 	case advice.AboutCache:
-		return fmt.Sprintf("the container's page cache grew by %d MiB, the tree without files by "+
-			"%d MiB: the kernel reclaims page cache before it kills. Look at the working set "+
-			"(usage less inactive_file), not at usage", wholeMiB(a.Growth), wholeMiB(a.Of))
+		return fmt.Sprintf("the container's page cache grew by %s, the tree without files by "+
+			"%s: the kernel reclaims page cache before it kills. Look at the working set "+
+			"(usage less inactive_file), not at usage",
+			units.WholeMiB(a.Growth), units.WholeMiB(a.Of))
 	}
 	return ""
 }
 
 func retainedText(a advice.Advice) string {
-	text := fmt.Sprintf("%d MiB of heap are free but resident in %s",
-		wholeMiB(a.Bytes), counted(a.Arenas, "arena"))
+	text := fmt.Sprintf("%s of heap are free but resident in %s",
+		units.WholeMiB(a.Bytes), units.Plural(a.Arenas, "arena", "arenas"))
 	if a.Threads > 0 {
-		text += " of " + counted(a.Threads, "thread")
+		text += " of " + units.Plural(a.Threads, "thread", "threads")
 	}
-	text += fmt.Sprintf(", %.0f%% of RSS", 100*a.RSSShare)
+	text += ", " + units.WholePercent(a.RSSShare) + " of RSS"
 	if a.Growth > 0 {
-		text += fmt.Sprintf("; they grew by %d MiB of %d MiB of RSS growth",
-			wholeMiB(a.Growth), wholeMiB(a.Of))
+		text += fmt.Sprintf("; they grew by %s of %s of RSS growth",
+			units.WholeMiB(a.Growth), units.WholeMiB(a.Of))
 	}
 
 	remedy := "malloc_trim(0) now and then, or jemalloc by LD_PRELOAD"
@@ -58,14 +61,4 @@ func retainedText(a advice.Advice) string {
 		remedy = "MALLOC_ARENA_MAX=2 to 4, " + remedy
 	}
 	return text + ": try " + remedy
-}
-
-func wholeMiB(bytes int64) int64 { return int64(math.Round(float64(bytes) / (1 << 20))) }
-
-// counted is "1 arena", "12 arenas".
-func counted(n int, noun string) string {
-	if n == 1 {
-		return "1 " + noun
-	}
-	return fmt.Sprintf("%d %ss", n, noun)
 }

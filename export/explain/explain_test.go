@@ -81,10 +81,10 @@ func TestGPU(t *testing.T) {
 		}},
 	}
 	for diagnosis, words := range map[gpu.Diagnosis][]string{
-		gpu.DiagnosisTensors:       {"by 3.0 MiB/min", "most by train.py: keep (train.py:7)", ".item()"},
-		gpu.DiagnosisFragmentation: {"by 5.0 MiB/min", "blocks less, by 3.0", "expandable_segments"},
+		gpu.DiagnosisTensors:       {"by 3.00 MiB/min", "most by train.py: keep (train.py:7)", ".item()"},
+		gpu.DiagnosisFragmentation: {"by 5.00 MiB/min", "blocks less, by 3.00", "expandable_segments"},
 		gpu.DiagnosisDriver:        {"most by train.py", "NCCL"},
-		gpu.DiagnosisContext:       {"by 9.0 MiB/min", "source cuda"},
+		gpu.DiagnosisContext:       {"by 9.00 MiB/min", "source cuda"},
 		gpu.DiagnosisWarmup:        {"slows down"},
 		gpu.DiagnosisNone:          {"nothing"},
 		gpu.DiagnosisUnknown:       {"too early"},

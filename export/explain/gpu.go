@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -54,7 +55,7 @@ func contextText(j *gpu.Judgement) string {
 			"modules: trace with source cuda", rateText(j, gpu.CurveUsed))
 	}
 	return fmt.Sprintf("NVML's count grows%s, faster than the driver's traced allocations: its "+
-		"context, modules of kernels that are loaded or compiled again and again, memory for "+
+		"context, modules of kernels that are loaded or compiled repeatedly, memory for "+
 		"printf and local variables, or memory that another process allocates in its name",
 		rateText(j, gpu.CurveUsed))
 }
@@ -65,7 +66,7 @@ func rateText(j *gpu.Judgement, name gpu.CurveName) string {
 	if curve == nil || math.IsNaN(curve.Rate) {
 		return ""
 	}
-	return fmt.Sprintf(" by %.1f MiB/min", curve.Rate*60/(1<<20))
+	return " by " + units.Bytes(60*curve.Rate) + "/min"
 }
 
 func blocksText(j *gpu.Judgement) string {

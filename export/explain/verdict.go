@@ -5,6 +5,7 @@ package explain
 import (
 	"fmt"
 
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -39,9 +40,9 @@ func Reason(v verdict.Verdict) string {
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		return fmt.Sprintf(
-			"PID %d (%s) outside the traced tree grew by %d MiB, the tree by %d MiB "+
+			"PID %d (%s) outside the traced tree grew by %s, the tree by %s "+
 				"(trace that one: --pid %d)",
-			o.PID, o.Command, o.Growth>>20, o.TreeGrowth>>20, o.PID,
+			o.PID, o.Command, units.WholeMiB(o.Growth), units.WholeMiB(o.TreeGrowth), o.PID,
 		)
 	}
 	return string(v.Reason)

@@ -8,17 +8,14 @@ import (
 )
 
 // Frames returns the frames of a stack, leaf first, and then its root. A frame in brackets represents
-// for the missing part of a truncated or unknown stack.
+// the missing part of a truncated or unknown stack.
 func Frames(s *growth.Stack) []growth.Frame {
 	frames := slices.Clip(s.Frames)
 	switch {
 	case s.Truncated != "" && len(frames) > 0:
 		frames = append(frames, growth.Frame{Function: fmt.Sprintf("[truncated: %s]", s.Truncated)})
-	case s.Truncated != "":
-		frames = append(frames,
-			growth.Frame{Function: fmt.Sprintf("[stack not kept: %s]", s.Truncated)})
-	case s.Root == "" && len(frames) == 0:
-		frames = append(frames, growth.Frame{Function: "[stack unknown]"})
+	case s.Truncated != "", s.Root == "" && len(frames) == 0:
+		frames = append(frames, s.LostFrame())
 	}
 
 	if s.Root != "" {

@@ -22,17 +22,14 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 		title := fmt.Sprintf("%s: %s", pidText(s.Process.PID), units.Signed(own.Sum().Delta))
 		view := breakdownOf(s, own, title, "RSS", p)
 		if !p.HeapTraced {
-			view.Note = strings.TrimSpace(view.Note +
-				" The allocation sites of the heap are unknown: source heap was not attached.")
+			view.Note = strings.TrimSpace(view.Note + " " + words.HeapNotAttached(s.Process.PID))
 		}
 		views = append(views, view)
 	}
 
 	if others := words.OtherProcesses(s); others > 0 {
 		tree := words.BreakdownOf(s.Breakdown, 0)
-		title := fmt.Sprintf("Its tree, with %s, shared pages once: %s",
-			units.Plural(others, "other process", "other processes"),
-			units.Signed(tree.Sum().Delta))
+		title := words.Tree(others) + ": " + units.Signed(tree.Sum().Delta)
 		views = append(views,
 			breakdownOf(s, tree, title, "All", summary.Resident{HeapTraced: p.HeapTraced}))
 	}
@@ -40,48 +37,49 @@ func breakdownsOf(s *summary.Summary) []breakdownView {
 	return views
 }
 
-// breakdownOf is a waterfall from the total at the baseline, over all kinds, to that at the end.
+// breakdownOf is the breakdown of RSS. all names the total.
 func breakdownOf(s *summary.Summary, b words.Breakdown, title, all string,
 	p summary.Resident,
 ) breakdownView {
-	lines, sum := b.Lines(len(b.Kinds), p), b.Sum()
+	sum := b.Sum()
+	first := all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " +
+		units.Bytes(sum.Start())
+	last := all + " at the end, as the kernel counts"
+	return waterfallOf(title, first, last, b.Lines(len(b.Kinds), p), sum)
+}
+
+// waterfallOf goes from the total at the baseline, over all lines, to that at the end.
+func waterfallOf(title, first, last string, lines []words.BreakdownLine, sum words.KindSum,
+) breakdownView {
 	scale := scaleOf(sum, lines)
-	out := breakdownView{Title: title}
-	out.add(breakdownLine{
-		Class: "total",
-		Label: all + " at the baseline" + secondsNote(", after ", s.BaselineS) + ": " +
-			units.Bytes(sum.Start()),
+	out := breakdownView{Title: title, Note: words.BarsBegin(scale.from)}
+	out.Lines = append(out.Lines, breakdownLine{
+		Class: "total", Label: first, Start: units.Bytes(sum.Start()),
 		Bar: scale.bar("total", scale.from, sum.Start()),
 	})
 
 	at := sum.Start()
 	for _, line := range lines {
-		out.add(kindLine(scale, line, at))
+		out.Lines = append(out.Lines, kindLine(scale, line, at))
 		at += line.Delta
 	}
 
-	out.add(breakdownLine{
-		Class: "total", Label: all + " at the end, as the kernel counts",
-		Growth: units.Signed(sum.Delta), End: units.Bytes(sum.End),
+	out.Lines = append(out.Lines, breakdownLine{
+		Class: "total", Label: last, Growth: units.Signed(sum.Delta), End: units.Bytes(sum.End),
 		Bar: scale.bar("total", scale.from, sum.End),
 	})
-
-	if scale.from > 0 {
-		out.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
-	}
 
 	return out
 }
 
-func (b *breakdownView) add(line breakdownLine) { b.Lines = append(b.Lines, line) }
-
 // kindLine is the change of one kind.
 func kindLine(scale barScale, line words.BreakdownLine, at float64) breakdownLine {
 	out := breakdownLine{
-		Label: line.Label, Growth: units.Signed(line.Delta), End: units.Bytes(line.End),
+		Label: line.Label, Component: line.Component, Start: units.Bytes(line.Start()),
+		Growth: units.Signed(line.Delta), End: units.Bytes(line.End),
 		Bar: scale.bar("grown", at, at+line.Delta),
 	}
-	if line.Kind == growth.KindUnexplained {
+	if line.Kind == growth.KindUnexplained || line.Kind == growth.KindNotAttributed {
 		out.Class = "unexplained"
 	}
 
@@ -134,95 +132,27 @@ func (s barScale) whisker(low, high float64) string {
 	return fmt.Sprintf("M%g 10H%gM%g 5V15M%g 5V15", from, to, from, to)
 }
 
-// A gpuBreakdown is a breakdown of GPU memory as a waterfall.
-type gpuBreakdown struct {
-	Title string
-	Lines []gpuLine
-	Note  string
-}
-
-type gpuLine struct {
-	// Class is "total" of the first and the last line, "unexplained", or empty.
-	Class, Label, Component, Start, End, Change string
-	Bar                                         bar
-}
-
 // maxStackRows and maxOtherRows are the numbers of rows with and without a stack that are shown one
 // by one.
 const maxStackRows, maxOtherRows = 12, 24
 
-// gpuBreakdownOf is the breakdown of a process, the largest change first.
-func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) gpuBreakdown {
+// gpuBreakdownOf is the breakdown of the GPU memory of a process, the largest change first.
+func gpuBreakdownOf(d *summary.GPUMemory, baseline *float64) breakdownView {
 	if len(d.Breakdown) == 0 {
-		return gpuBreakdown{}
+		return breakdownView{}
 	}
 
 	lines, sum := gpuLines(d.Breakdown)
-	var bars []words.BreakdownLine
-	for _, line := range lines {
-		bars = append(bars, line.BreakdownLine)
-	}
-
-	scale := scaleOf(sum, bars)
-
-	counted := "as the driver counts"
-	if d.Reason != "" {
-		counted = "as far as is known"
-	}
-
-	view := gpuBreakdown{Title: "Where it is: " + units.Signed(sum.Delta)}
-	view.add(gpuLine{
-		Class: "total", Label: "All at the baseline" + secondsNote(", after ", baseline),
-		Start: units.Bytes(sum.Start()), Bar: scale.bar("total", scale.from, sum.Start()),
-	})
-
-	at := sum.Start()
-	for _, line := range lines {
-		out := gpuLine{
-			Label: line.Label, Component: line.component, Start: units.Bytes(line.Start()),
-			End: units.Bytes(line.End), Change: units.Signed(line.Delta),
-			Bar: scale.bar("grown", at, at+line.Delta),
-		}
-
-		if line.Kind == growth.KindNotAttributed {
-			out.Class = "unexplained"
-		}
-
-		if line.Delta < 0 {
-			out.Bar.Class = "shrunk"
-		}
-
-		view.add(out)
-		at += line.Delta
-	}
-
-	view.add(gpuLine{
-		Class: "total", Label: "All at the end, " + counted, End: units.Bytes(sum.End),
-		Change: units.Signed(sum.Delta), Bar: scale.bar("total", scale.from, sum.End),
-	})
-
-	if scale.from > 0 {
-		view.Note = "The bars begin at " + units.Bytes(scale.from) + ", not at zero."
-	}
-
-	return view
-}
-
-func (b *gpuBreakdown) add(line gpuLine) { b.Lines = append(b.Lines, line) }
-
-// A componentLine is a row for people, and its component.
-type componentLine struct {
-	words.BreakdownLine
-	component string
+	return waterfallOf("What GPU memory is made of: "+units.Signed(sum.Delta),
+		"At the baseline"+secondsNote(", after ", baseline),
+		"At the end: "+words.GPUTotalLabel(*d), lines, sum)
 }
 
 // gpuLines are the rows for people and their sum: the largest changes, one row for the others, and
 // at last what is not attributed.
-func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.KindSum) {
-	several := slices.ContainsFunc(rows, func(r summary.GPUBreakdownRow) bool {
-		return r.GPU != rows[0].GPU && r.GPU != "" && rows[0].GPU != ""
-	})
-	rest := componentLine{}
+func gpuLines(rows []summary.GPUBreakdownRow) (lines []words.BreakdownLine, sum words.KindSum) {
+	several := words.HasSeveralGPUs(rows)
+	rest := words.BreakdownLine{}
 	withStack, without, others := 0, 0, 0
 	for _, row := range bySize(rows) {
 		held := words.KindSum{
@@ -246,8 +176,8 @@ func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.
 			continue
 		}
 
-		lines = append(lines, componentLine{
-			words.BreakdownLine{Label: words.GPURow(row, several), KindSum: held}, row.Component,
+		lines = append(lines, words.BreakdownLine{
+			Label: words.GPURow(row, several), Component: row.Component, KindSum: held,
 		})
 	}
 
@@ -256,28 +186,17 @@ func gpuLines(rows []summary.GPUBreakdownRow) (lines []componentLine, sum words.
 		lines = append(lines, rest)
 	}
 
-	slices.SortStableFunc(lines,
-		func(a, b componentLine) int {
-			return cmp.Compare(remainderLast(a.Kind),
-				remainderLast(b.Kind))
-		})
+	slices.SortStableFunc(lines, func(a, b words.BreakdownLine) int {
+		return words.RemainderLast(a.Kind, b.Kind)
+	})
 
 	return lines, sum
-}
-
-// remainderLast sorts what is not attributed behind all else.
-func remainderLast(kind growth.Kind) int {
-	if kind == growth.KindNotAttributed {
-		return 1
-	}
-	return 0
 }
 
 // bySize sorts the rows, the largest change first.
 func bySize(rows []summary.GPUBreakdownRow) []summary.GPUBreakdownRow {
 	change := func(r summary.GPUBreakdownRow) float64 {
-		return math.Abs(float64(r.EndBytes) -
-			float64(r.StartBytes))
+		return math.Abs(float64(r.EndBytes) - float64(r.StartBytes))
 	}
 	return slices.SortedStableFunc(slices.Values(rows), func(a, b summary.GPUBreakdownRow) int {
 		return cmp.Or(cmp.Compare(change(b), change(a)), cmp.Compare(b.EndBytes, a.EndBytes),

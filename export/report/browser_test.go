@@ -141,7 +141,7 @@ func TestTimelineInBrowser(t *testing.T) {
 			}
 			legend := evaluated(t, page, legendText)
 			for _, want := range []string{
-				"RSS ", "GPU memory (as the driver counts) ", "growth · GPU: growth",
+				"RSS ", "GPU memory (as NVML counts) ", "growth · GPU: growth",
 				"fitted to RSS",
 			} {
 				if !strings.Contains(legend, want) {

@@ -13,7 +13,7 @@ import (
 	pprof "github.com/google/pprof/profile"
 
 	"github.com/allocscope/allocscope/export/profile"
-	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
 )
 
 // Bounds of the flame graph.
@@ -95,11 +95,9 @@ func label(s *pprof.Sample, name string) string {
 }
 
 func severalProcesses(p *pprof.Profile) bool {
-	return slices.ContainsFunc(p.Sample,
-		func(s *pprof.Sample) bool {
-			return !slices.Equal(s.Label["pid"],
-				p.Sample[0].Label["pid"])
-		})
+	return slices.ContainsFunc(p.Sample, func(s *pprof.Sample) bool {
+		return !slices.Equal(s.Label["pid"], p.Sample[0].Label["pid"])
+	})
 }
 
 func processText(s *pprof.Sample) string {
@@ -157,23 +155,10 @@ func (t *flameTree) data(shrunk shrinkage) *flameData {
 	shown := t.largest(maxDrawnNodes)
 	b := flameEncoder{shown: shown, names: make(map[string]int), components: make(map[string]int)}
 	root := b.node(t)
-	d := &flameData{Names: ordered(b.names), Components: ordered(b.components), Root: root}
-
-	var notes []string
-	if b.hidden > 0 {
-		notes = append(notes, fmt.Sprintf("%s too small to be drawn: see %s.",
-			units.Plural(b.hidden, "function is", "functions are"), smallName))
+	return &flameData{
+		Names: ordered(b.names), Components: ordered(b.components), Root: root,
+		Note: words.NotDrawn(b.hidden, smallName, shrunk.stacks, -shrunk.bytes),
 	}
-
-	if shrunk.stacks > 0 {
-		notes = append(notes, fmt.Sprintf("%s left out: %s less than at the baseline.",
-			units.Plural(shrunk.stacks, "stack that has shrunk is",
-				"stacks that have shrunk are"),
-			units.Bytes(-shrunk.bytes)))
-	}
-
-	d.Note = strings.Join(notes, " ")
-	return d
 }
 
 // ordered returns the keys by their numbers.
@@ -249,7 +234,7 @@ type flameCollector struct {
 	nodes map[call]*flameTree
 	texts map[*pprof.Location][]string
 	// limit is the number of nodes in the tree. Whatever they call beyond it counts as their own.
-	limit int // functions in the tree: what they call beyond that counts as their own
+	limit int
 }
 
 // A call leads from one function to the next.

@@ -16,11 +16,10 @@ type gpuView struct {
 	Verdict   verdictView
 	Facts     []fact
 	Suspects  []suspectView
-	// Advice explains the diagnosis. Reason is why the driver's count is unknown; empty: it is
-	// known.
+	// Advice explains the diagnosis. Reason is why NVML's count is unknown; empty: it is known.
 	Advice, Reason string
 	Curves         []curveView
-	Breakdown      gpuBreakdown
+	Breakdown      breakdownView
 	Rows           []rowView
 	RowsNote       string
 }
@@ -40,8 +39,9 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 		v := gpuView{
 			ID: "gpu", Title: "GPU memory", Verdict: verdictOf(d.Verdict, words.AtGPULimit),
 			Facts: gpuFacts(d, s.BaselineS), Suspects: suspectsOf(d.Suspects),
-			Advice: d.Advice, Curves: curveViews(d), Breakdown: gpuBreakdownOf(d, s.BaselineS),
-			Rows: rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: gpuRowsNote(d),
+			Advice: d.Advice, Reason: words.GPUCountUnknown(*d), Curves: curveViews(d),
+			Breakdown: gpuBreakdownOf(d, s.BaselineS),
+			Rows:      rowsOf(d.Accumulating, s.SnapshotsS), RowsNote: words.GPURowsNote(*d),
 		}
 
 		if i > 0 {
@@ -52,10 +52,6 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 			v.Title += " of " + strings.TrimSpace(d.Command+" ("+pidText(d.Process)+")")
 		}
 
-		if d.Reason != "" {
-			v.Reason = "The driver's count is unknown: " + d.Reason + "."
-		}
-
 		views = append(views, v)
 	}
 
@@ -64,17 +60,7 @@ func gpuViewsOf(s *summary.Summary) []gpuView {
 
 // gpuFacts are the numbers that people look for first.
 func gpuFacts(d *summary.GPUMemory, baseline *float64) []fact {
-	var facts []fact
-	if rate := words.Rate(d.Verdict); d.RateBytesPerMin != nil || d.RateBytesPerStep != nil {
-		value, interval, _ := strings.Cut(rate, " (")
-		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
-	}
-
-	if when := words.TimeToLimit(d.Verdict); when != "" {
-		when, condition := splitCondition(when)
-		facts = append(facts, fact{"Out of GPU memory", when, condition})
-	}
-
+	facts := verdictFacts(d.Verdict, "Out of GPU memory", nil)
 	if d.HeadroomBytes != nil {
 		facts = append(facts, fact{
 			"Headroom", units.Bytes(float64(*d.HeadroomBytes)), "on the GPU with the least",
@@ -110,7 +96,7 @@ func curveViews(d *summary.GPUMemory) []curveView {
 		v := curveView{
 			Name: words.CurveText(c.Name), Start: sizeText(c.StartBytes), End: sizeText(c.EndBytes),
 			Change: "-", Rate: "-",
-			Verdict: strings.ReplaceAll(string(c.Class), "-", " "), Judged: c.Name == d.Judged,
+			Verdict: words.ClassText(c.Class), Judged: c.Name == d.Judged,
 		}
 
 		if c.StartBytes != nil && c.EndBytes != nil {
@@ -125,12 +111,4 @@ func curveViews(d *summary.GPUMemory) []curveView {
 	}
 
 	return views
-}
-
-// gpuRowsNote explains the rows, or why there are none.
-func gpuRowsNote(d *summary.GPUMemory) string {
-	if len(d.Accumulating) == 0 {
-		return "Nothing that was traced on GPUs accumulated since the baseline."
-	}
-	return "Each row is what a stack holds on GPUs at the end, less what it held at the baseline."
 }

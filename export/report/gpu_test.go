@@ -21,16 +21,16 @@ func TestGPUSection(t *testing.T) {
 		"At the baseline1.09 GiB allocated by torch, after 60.0 s",
 		"At the end1.56 GiB allocated by torch",
 		"99% of the growth train.py remember (train.py:19) < main (train.py:40)",
-		"as the driver counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak",
-		"allocated by torch judged by this", "through the driver API----leak suspected",
-		"Where it is: +480 MiB",
+		"as NVML counts1.75 GiB2.22 GiB+480 MiB+120 MiB/minleak",
+		"allocated by torch judged by this", "CUDA driver API----leak suspected",
+		"What GPU memory is made of: +480 MiB",
 		"train.py torch's blocks: remember (train.py:19)120 MiB600 MiB+480 MiB",
 		"not attributed: CUDA context, modules, unseen allocations520 MiB520 MiB0 B",
-		"All at the end, as the driver counts",
+		"At the end: used, as NVML counts",
 		"cuda-block remember (train.py:19) < main (train.py:40)", "480 MiB", "240")
 	page.mustSay(t, "verdict", "GPU memory: LEAK grows by 120 MiB/min")
 	page.mustSay(t, "timeline", "LEAK: grows by 60 MiB/min",
-		"GPU memory (as the driver counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
+		"GPU memory (as NVML counts) over 5 min: 500 MiB at first, 2.22 GiB at last",
 		"LEAK: grows by 120 MiB/min", "40.0 s300.0 sGPU: growth+120 MiB/min")
 	page.mustSay(t, "reproduce", "go tool pprof -top -sample_index=device_space growth.pb.gz")
 	const links = "verdict timeline breakdown accumulating gpu flame processes losses reproduce"
@@ -41,9 +41,9 @@ func TestGPUSection(t *testing.T) {
 	t.Run("unknown driver count", func(t *testing.T) {
 		page := show(t, withoutNVML(t))
 		page.mustSay(t, "gpu",
-			"The driver's count is unknown: there is no libnvidia-ml.so.1.",
-			"All at the end, as far as is known")
-		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as the driver counts") ||
+			"NVML's count is unknown: there is no libnvidia-ml.so.1",
+			"At the end: all that is known")
+		if shown := text(page.byID(t, "gpu")); strings.Contains(shown, "as NVML counts") ||
 			strings.Contains(shown, "Headroom") {
 			t.Errorf("shows what is unknown: %s", shown)
 		}
@@ -178,37 +178,17 @@ func TestGPUBreakdown(t *testing.T) {
 		breakdown := gpuBreakdownOf(&d, nil)
 		first, last := breakdown.Lines[0], breakdown.Lines[len(breakdown.Lines)-1]
 		if len(breakdown.Lines) > maxStackRows+maxOtherRows+3 || first.Start != "1.76 GiB" ||
-			last.End != "2.25 GiB" || last.Change != "+500 MiB" {
+			last.End != "2.25 GiB" || last.Growth != "+500 MiB" {
 			t.Errorf("%d lines, %+v, %+v", len(breakdown.Lines), first, last)
 		}
 		if !slices.ContainsFunc(breakdown.Lines,
-			func(l gpuLine) bool { return l.Label == "9969 others" && l.Change == "+19.5 MiB" }) {
+			func(l breakdownLine) bool { return l.Label == "9969 others" && l.Growth == "+19.5 MiB" }) {
 			t.Errorf("%+v", breakdown.Lines)
 		}
 		if !strings.Contains(breakdown.Lines[1].Label, ", GPU 0") {
 			t.Errorf("of several GPUs %q does not say which", breakdown.Lines[1].Label)
 		}
 	})
-}
-
-func TestGPULimits(t *testing.T) {
-	s := leakingSummary()
-	s.Sources = append(s.Sources, summary.Source{Name: "cuda", State: summary.SourceOff})
-	s.Breakdown = append(s.Breakdown, summary.BreakdownRow{
-		Process: 42, Kind: growth.KindDeviceFile, EndBytes: mib,
-	})
-	isSaid := func(what string) bool {
-		return slices.ContainsFunc(limitsOf(&s),
-			func(limit string) bool { return strings.Contains(limit, what) })
-	}
-	if isSaid("source cuda") || !isSaid("GPU memory is not traced") {
-		t.Errorf("without a GPU: %q", limitsOf(&s))
-	}
-	s.GPUMemory = []summary.GPUMemory{gpuSummary()}
-	if !isSaid("Without source cuda GPU memory has no stacks.") ||
-		isSaid("GPU memory is not traced") {
-		t.Errorf("with a GPU: %q", limitsOf(&s))
-	}
 }
 
 func TestGPUFlames(t *testing.T) {

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/net/html"
 
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -57,7 +58,7 @@ func TestPage(t *testing.T) {
 				"98% of the growth", "LEAK grows by 60 MiB/min", "out of memory in 28-32 min",
 				"in 28-32 min 1.76 GiB of headroom in the cgroup", "80.0 MiB", "after 60.0 s",
 				"380 MiB", "620 MiB", "+60.0 MiB/min since the baseline", "2400",
-				"600/min, +102 KiB a step", "1.9% of the traced CPU time, limit 3%; heap probed in",
+				"600/min, +102 KiB a step", "1.9% of the traced CPU time (limit 3%)",
 				"resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
 				"PID 50: fewer arenas",
 			},
@@ -117,7 +118,7 @@ func TestPage(t *testing.T) {
 		s.IntervalBytes, s.Breakdown, s.Groups, s.Processes, s.Residents, s.Sources = 1, nil, nil,
 			s.Processes[1:], nil, s.Sources[:1]
 		s.Overhead = nil
-		if limits := limitsOf(&s); len(limits) != 0 {
+		if limits := words.Limits(&s); len(limits) != 0 {
 			t.Errorf("says %q", limits)
 		}
 	})
@@ -259,5 +260,15 @@ func TestSpark(t *testing.T) {
 	}
 	if n := strings.Count(sparkOf(times, history), "L"); n != maxSparkPoints-1 {
 		t.Errorf("%d points", n+1)
+	}
+}
+
+func TestRowsOf(t *testing.T) {
+	s := leakingSummary()
+	a := &s.Accumulating[0]
+	a.RateHigh, a.Objects = a.RateLow, 0
+	if row := rowsOf(s.Accumulating, s.SnapshotsS)[0]; row.Interval != "exact" ||
+		row.Objects != "-" {
+		t.Errorf("%s, %s objects", row.Interval, row.Objects)
 	}
 }

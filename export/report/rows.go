@@ -3,7 +3,6 @@ package report
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 
 	"github.com/allocscope/allocscope/export/summary"
@@ -66,32 +65,6 @@ func objectsText(a summary.Accumulation) string {
 	return units.Count(float64(a.Objects))
 }
 
-// rowsNote explains the rows, or why there are none.
-func rowsNote(s *summary.Summary) string {
-	switch {
-	case len(s.Accumulating) == 0 && !words.HeapKnown(s):
-		return words.NothingAccumulated(s) +
-			" Source heap was not attached, so the allocation sites of the heap are unknown."
-	case len(s.Accumulating) == 0:
-		return words.NothingAccumulated(s)
-	}
-
-	note := ""
-	if from := words.FromBursts(s.Overhead); from != "" {
-		note = "Heap memory is known from " + from + ". "
-	}
-
-	note += "Each row is what a stack holds at the end, less what it held at the baseline. " +
-		"Shares are of all stacks that grew."
-	unproven := func(a summary.Accumulation) bool { return a.RateLow != nil && *a.RateLow <= 0 }
-	if !slices.ContainsFunc(s.Accumulating,
-		func(a summary.Accumulation) bool { return !unproven(a) }) {
-		note += " None of it is proven: all intervals contain 0."
-	}
-
-	return note
-}
-
 // maxSparkPoints is the number of points that a reader can distinguish.
 const maxSparkPoints = 100
 
@@ -125,14 +98,10 @@ func processesOf(s *summary.Summary) []processView {
 	var processes []processView
 	for _, p := range s.Processes {
 		row := processView{
-			PID: fmt.Sprint(p.PID), Role: string(p.Role), Command: p.Command, Traced: "no",
+			PID: fmt.Sprint(p.PID), Role: words.Role(p), Command: p.Command, Traced: "no",
 			Seen:  units.Seconds(p.FirstS) + " to " + units.Seconds(p.LastS),
 			Start: sizeText(p.StartBytes), End: sizeText(p.EndBytes),
-			Verdict: strings.ReplaceAll(string(p.Verdict), "-", " "),
-		}
-
-		if p.Rank != nil {
-			row.Role = fmt.Sprintf("rank %d", *p.Rank)
+			Verdict: words.ClassText(p.Verdict),
 		}
 
 		if p.Traced {

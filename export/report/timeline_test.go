@@ -3,6 +3,7 @@ package report
 import (
 	"reflect"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -185,4 +186,15 @@ func TestThinned(t *testing.T) {
 
 func changes(list ...summary.OverheadChange) *summary.Overhead {
 	return &summary.Overhead{Mode: list[len(list)-1].Mode, Changes: list}
+}
+
+func TestCurveText(t *testing.T) {
+	s, flat := leakingSummary(), timelineRows(60)
+	for i := range flat {
+		flat[i].RSS = 112*mib + int64(i%2)
+	}
+	if got := timelineText(&s, timelineOf(&s, flat)); !strings.HasPrefix(got,
+		"RSS over 60 s: never more than 112 MiB. LEAK") {
+		t.Error(got)
+	}
 }

@@ -71,8 +71,8 @@ type breakdownView struct {
 
 type breakdownLine struct {
 	// Class is "total" of the first and the last line, "unexplained", or empty.
-	Class, Label, Growth, Error, End string
-	Bar                              bar
+	Class, Label, Component, Start, Growth, Error, End string
+	Bar                                                bar
 }
 
 // A bar lies in 1000 by 20 units.
@@ -124,10 +124,10 @@ func viewOf(s *summary.Summary, data pageData) *view {
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
 		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
-		Suspects: suspectsOf(s.Suspects), Advice: adviceOf(s),
+		Suspects: suspectsOf(s.Suspects), Advice: words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
-		RowsNote: rowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
-		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: limitsOf(s),
+		RowsNote: words.RowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
+		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),
 		CommandLine: words.CommandLine(s.CommandLine), Setup: setupOf(s),
 		PprofCommands: strings.Join(pprofCommandsOf(data), "\n"), GPUMemory: gpuViewsOf(s),
 	}
@@ -202,12 +202,13 @@ var classes = []verdict.Class{
 }
 
 func verdictOf(judged summary.Verdict, limit string) verdictView {
-	lines := words.VerdictLines(judged, limit)
-	v := verdictView{Class: string(verdict.ClassTooShort), Lines: lines[1:]}
+	v := verdictView{
+		Class: string(verdict.ClassTooShort), Lines: words.VerdictLines(judged, limit)[1:],
+	}
 	if slices.Contains(classes, judged.Class) {
 		v.Class = string(judged.Class)
 	}
-	v.Name, v.Sentence = words.SplitHeadline(lines[0])
+	v.Name, v.Sentence = words.HeadlineParts(judged)
 	return v
 }
 
@@ -224,31 +225,9 @@ func suspectsOf(all []summary.Suspect) []suspectView {
 	return suspects
 }
 
-func adviceOf(s *summary.Summary) []string {
-	var advice []string
-	for _, a := range s.Advice {
-		if a.Process != 0 && a.Process != s.Process.PID {
-			a.Text = pidText(a.Process) + ": " + a.Text
-		}
-		advice = append(advice, a.Text)
-	}
-
-	return advice
-}
-
 // factsOf are the numbers that people look for first.
 func factsOf(s *summary.Summary) []fact {
-	var facts []fact
-	if rate := words.Rate(s.Verdict); s.RateBytesPerMin != nil || s.RateBytesPerStep != nil {
-		value, interval, _ := strings.Cut(rate, " (")
-		facts = append(facts, fact{"Rate", value, strings.TrimSuffix(interval, ")")})
-	}
-
-	if when := words.TimeToLimit(s.Verdict); when != "" {
-		when, condition := splitCondition(when)
-		facts = append(facts, fact{"Out of memory", when, limitNote(s, condition)})
-	}
-
+	facts := verdictFacts(s.Verdict, "Out of memory", s.Limit)
 	if r := s.RSS; r.StartBytes != nil {
 		facts = append(facts, fact{"RSS at the start", units.Bytes(float64(*r.StartBytes)), ""})
 	}
@@ -261,11 +240,9 @@ func factsOf(s *summary.Summary) []fact {
 	}
 
 	if r := s.RSS; r.EndBytes != nil {
-		f := fact{"RSS at the end", units.Bytes(float64(*r.EndBytes)), ""}
-		if r.GrowthBytesPerMin != nil {
-			f.Note = units.Signed(float64(*r.GrowthBytesPerMin)) + "/min since the baseline"
-		}
-		facts = append(facts, f)
+		facts = append(facts, fact{
+			"RSS at the end", units.Bytes(float64(*r.EndBytes)), words.RSSGrowth(s),
+		})
 	}
 
 	if s.Steps != nil {
@@ -283,14 +260,6 @@ func factsOf(s *summary.Summary) []fact {
 	return append(facts, overheadFacts(s)...)
 }
 
-// splitCondition splits a time to the limit from its condition, words.AtThisRate.
-func splitCondition(when string) (before, condition string) {
-	if before, ok := strings.CutSuffix(when, " "+words.AtThisRate); ok {
-		return before, words.AtThisRate
-	}
-	return when, ""
-}
-
 func secondsNote(before string, seconds *float64) string {
 	if seconds == nil {
 		return ""
@@ -298,19 +267,26 @@ func secondsNote(before string, seconds *float64) string {
 	return before + units.Seconds(*seconds)
 }
 
-// limitNote is the condition of the time to the limit, and the headroom at the end.
-func limitNote(s *summary.Summary, condition string) string {
-	var notes []string
-	if condition != "" {
-		notes = append(notes, condition)
+// verdictFacts are the rate and the time to a limit, with its condition and the headroom.
+func verdictFacts(v summary.Verdict, name string, limit *summary.Limit) []fact {
+	var facts []fact
+	if rate, interval := words.RateParts(v); rate != "" {
+		facts = append(facts, fact{"Rate", rate, interval})
 	}
 
-	if s.Limit != nil {
-		notes = append(notes,
-			units.Bytes(float64(s.Limit.HeadroomBytes))+" of headroom in the "+s.Limit.Of)
+	when, note := words.TimeToLimit(v)
+	if limit != nil && note != "" {
+		note += "; "
+	}
+	if limit != nil {
+		note += words.Headroom(*limit)
 	}
 
-	return strings.Join(notes, "; ")
+	if when != "" {
+		facts = append(facts, fact{name, when, note})
+	}
+
+	return facts
 }
 
 // timelineText describes the chart in two sentences, and in two more the GPU memory.

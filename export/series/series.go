@@ -1,6 +1,9 @@
 // Package series reads a size over time from whatever wrote it: tables, the logs of samplers, and
 // the logs of training runs.
 //
+// The first lines decide on the format of the file. A format finds the two cells of a sample in a
+// line, and parses them.
+//
 // The text may come from anyone. Lines, samples and numbers are bounded, and errors escape what
 // they quote. Nothing is guessed where two readings are plausible: the error then names the option
 // that decides.
@@ -9,12 +12,11 @@ package series
 import (
 	"bufio"
 	"bytes"
-	"cmp"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"slices"
+	"sort"
 	"strings"
 
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -54,15 +56,6 @@ type File struct {
 	Gaps int
 }
 
-// A layout parses the lines of a file.
-type layout interface {
-	// row parses a line. ok is false if it has no sample. A size of NaN is a gap. The error names
-	// the field.
-	row(line string) (x, y float64, ok bool, err error)
-	// times is how X was parsed; nil if the file has no times.
-	times() *axis
-}
-
 // Read reads a series. Errors name the line and the field, and the option that chooses a unit or
 // a column. A file without samples is an error. Memory is bounded by 16 bytes for each of up to
 // 64 Mi samples, and 64 KiB for a line.
@@ -78,28 +71,27 @@ func Read(r io.Reader, o Options) (*File, error) {
 		return nil, err
 	}
 
-	form, err := recognise(head, o)
+	format, err := recognise(head, o)
 	if err != nil {
 		return nil, err
 	}
 
 	f := new(File)
-	if err := f.fill(lines, form, o.Every); err != nil {
+	if err := f.fill(lines, format, o.Every); err != nil {
 		return nil, err
 	}
 
-	f.finish(form.times(), o.Every)
+	f.finish(format.axis)
 	return f, nil
 }
 
 func (o Options) check() error {
-	if _, ok := sizeUnits[strings.ToLower(o.Unit)]; o.Unit != "" && !ok {
+	if _, ok := unitOf(o.Unit, sizeUnits); !ok {
 		return fmt.Errorf("read unit: %.40q is not a unit of size (write bytes, KiB, MB, MiB, GB "+
-			"or GiB)",
-			o.Unit)
+			"or GiB)", o.Unit)
 	}
 
-	if _, ok := timeUnits[o.XUnit]; o.XUnit != "" && !ok {
+	if _, ok := unitOf(o.XUnit, timeUnits); !ok {
 		return fmt.Errorf("read unit: %.40q is not a unit of time (write s, ms, min, h or steps)",
 			o.XUnit)
 	}
@@ -140,64 +132,54 @@ func peekLines(r *bufio.Reader) ([]string, error) {
 
 // fill reads all rows. A last line without a newline may be half a row: it is left out if it cannot
 // be parsed.
-func (f *File) fill(lines *bufio.Reader, form layout, every float64) error {
-	rows := 0
+func (f *File) fill(lines *bufio.Reader, format *format, every float64) error {
 	for number := 1; ; number++ {
 		line, err := lines.ReadSlice('\n')
-		isCut := errors.Is(err, io.EOF) && len(line) > 0
+		isEnd := errors.Is(err, io.EOF)
 		switch {
-		case isCut:
-		case errors.Is(err, io.EOF) && len(f.X) == 0:
+		case isEnd && len(line) == 0 && len(f.X) == 0:
 			return fmt.Errorf("find samples: none in %d lines", number-1)
-		case errors.Is(err, io.EOF):
+		case isEnd && len(line) == 0:
 			return nil
 		case errors.Is(err, bufio.ErrBufferFull):
 			return fmt.Errorf("line %d: longer than %d bytes", number, maxLineBytes)
-		case err != nil:
+		case err != nil && !isEnd:
 			return fmt.Errorf("line %d: %w", number, err)
 		}
 
-		x, y, ok, err := form.row(strings.TrimRight(string(line), "\r\n"))
+		x, y, ok, err := format.sample(strings.TrimRight(string(line), "\r\n"))
+		if every > 0 {
+			x = float64(len(f.X)+f.Gaps) * every
+		}
+
 		switch {
-		case err != nil && isCut && len(f.X) > 0:
+		case err != nil && isEnd && len(f.X) > 0:
 			return nil
 		case err != nil:
 			return fmt.Errorf("line %d: %w", number, err)
 		case !ok:
-			continue
-		}
-
-		if every > 0 {
-			x = float64(rows) * every
-		}
-
-		rows++
-
-		switch {
 		case math.IsNaN(y):
 			f.Gaps++
-			continue
 		case len(f.X) == maxSamples:
 			return fmt.Errorf("line %d: more than %d samples (thin the file out)", number,
 				maxSamples)
+		default:
+			f.X, f.Y = append(f.X, x), append(f.Y, y)
 		}
-
-		f.X, f.Y = append(f.X, x), append(f.Y, y)
 	}
 }
 
 // finish sorts the samples, and lets dates count from the first one.
-func (f *File) finish(times *axis, every float64) {
-	if !slices.IsSorted(f.X) {
-		f.sort()
+func (f *File) finish(times *axis) {
+	if samples := byTime(f.Series); !sort.IsSorted(samples) {
+		sort.Stable(samples)
 	}
 
-	if every > 0 || times == nil {
+	if times == nil {
 		return
 	}
 
 	f.Steps = times.steps
-
 	if times.isAge {
 		f.Age = f.X[0]
 	}
@@ -209,16 +191,13 @@ func (f *File) finish(times *axis, every float64) {
 	}
 }
 
-func (f *File) sort() {
-	type sample struct{ x, y float64 }
-	samples := make([]sample, len(f.X))
-	for i := range samples {
-		samples[i] = sample{f.X[i], f.Y[i]}
-	}
+// byTime sorts a series in place.
+type byTime verdict.Series
 
-	slices.SortStableFunc(samples, func(a, b sample) int { return cmp.Compare(a.x, b.x) })
+func (s byTime) Len() int           { return len(s.X) }
+func (s byTime) Less(i, j int) bool { return s.X[i] < s.X[j] }
 
-	for i, s := range samples {
-		f.X[i], f.Y[i] = s.x, s.y
-	}
+func (s byTime) Swap(i, j int) {
+	s.X[i], s.X[j] = s.X[j], s.X[i]
+	s.Y[i], s.Y[j] = s.Y[j], s.Y[i]
 }

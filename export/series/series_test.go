@@ -156,6 +156,12 @@ func TestRead(t *testing.T) {
 			[]float64{9728 * mib, 9984 * mib},
 		},
 		{
+			"log with a size behind a comma", "2026-01-02 10:00:00,9.5GB of train.py\n",
+			false,
+			[]float64{0},
+			[]float64{9.5e9},
+		},
+		{
 			"log with seconds since 1970",
 			"1700000000.5 VmRSS:   2048 kB\n1700000003.5 VmRSS:   4096 kB\n",
 			false,

@@ -1,419 +1,308 @@
 package series
 
 import (
+	"cmp"
 	"encoding/csv"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
 )
 
-// blanks is the delimiter of columns between any number of spaces and tabs.
-const blanks = ' '
-
-var delimiters = []rune{'\t', ';', ',', blanks}
-
 const remedyX = "choose one with --x, or give the time between rows with --every"
+
+// separators are what lies between the cells of a line, in the order in which they are tried.
+var separators = []separator{
+	{comma: '\t'},
+	{comma: ';'},
+	{comma: ','},
+	{names: regexp.MustCompile(`\S+(?: \S+)*`)},       // names contain single blanks
+	{names: regexp.MustCompile(`\S+(?:\s+\(\S*\))?`)}, // a unit in parentheses belongs to the name
+}
+
+// A separator is a character, or any number of blanks.
+type separator struct {
+	comma rune           // 0: blanks
+	names *regexp.Regexp // of columns between blanks
+}
+
+// splitter returns the function that splits the lines of a file into cells.
+func (s separator) splitter() func(line string) []string {
+	if s.comma == 0 {
+		return splitBlanks
+	}
+
+	source := strings.NewReader("")
+	r := csv.NewReader(source)
+	r.Comma, r.LazyQuotes, r.TrimLeadingSpace = s.comma, true, s.comma != '\t'
+	r.FieldsPerRecord = -1
+
+	return func(line string) []string {
+		source.Reset(line)
+		cells, _ := r.Read() // with lazy quotes any line can be read
+		for i, cell := range cells {
+			cells[i] = strings.TrimSpace(cell)
+		}
+		return cells
+	}
+}
+
+// splitBlanks splits a line between blanks. A date and its time of day are one cell.
+func splitBlanks(line string) (cells []string) {
+	for _, field := range strings.Fields(line) {
+		last := len(cells) - 1
+		isDay := last >= 0 && len(cells[last]) == 10 && startsWithDate(cells[last])
+		if isDay && len(field) > 2 && field[2] == ':' {
+			cells[last] += " " + field
+			continue
+		}
+		cells = append(cells, field)
+	}
+	return cells
+}
 
 // A table is a file with one sample per line, in columns.
 type table struct {
-	delimiter rune
-	prefix    string   // of lines with samples
-	header    string   // which may be repeated; empty: there is none
-	columns   []string // names, or numbers from 1
-	x, y      int      // columns, from 0; -1: there is none
-	same      []int    // columns that must not change: the PID, or the GPU and its instance
-	first     []string // the values of these in the first row
-	loose     bool     // lines may have more cells, and fewer where these are not needed
-	axis      *axis
-	unit      float64 // bytes, of sizes without a unit; 0: unknown
+	split   func(line string) []string
+	prefix  string   // of lines with samples
+	header  string   // which may be repeated; empty: there is none
+	columns []name   // named by numbers from 1 if there is no header
+	isLoose bool     // lines may have more cells than columns
+	x, y    int      // columns, from 0; x is -1 without times
+	same    []int    // columns that must not change: the PID, or the GPU and its instance
+	first   []string // cells of the first row
 }
 
-// recognise finds out the layout of a file from its first lines.
-func recognise(head []string, o Options) (layout, error) {
-	isBlank := func(line string) bool { return strings.TrimSpace(line) == "" }
-	rows := slices.DeleteFunc(head, isBlank)
-	if slices.ContainsFunc(rows, isMprof) {
-		return newMprof(o), nil
+// mprofPattern matches memory_profiler's lines with sizes in MiB.
+var mprofPattern = regexp.MustCompile(`^MEM [0-9.]+ [0-9.]+\s*$`)
+
+// newMprof recognises the log of mprof. Its other lines are of functions and child processes.
+func newMprof(rows []string, o Options) (*format, error) {
+	if !slices.ContainsFunc(rows, mprofPattern.MatchString) {
+		return nil, nil
 	}
 
-	if t, err := newHeaded(rows, o); t != nil || err != nil {
-		return t, err
-	}
-
-	if t, err := newHeadless(rows, o); t != nil || err != nil {
-		return t, err
-	}
-
-	return newLog(rows, o)
+	columns := namesOf([]string{"kind", "memory (MiB)", "time"})
+	t := &table{split: splitBlanks, prefix: "MEM ", columns: columns}
+	return t.format(o)
 }
 
-// isMprof recognises memory_profiler's lines with sizes in MiB: "MEM 12.3 1700000000.1".
-func isMprof(line string) bool {
-	cells := strings.Fields(line)
-	return len(cells) == 3 && cells[0] == "MEM" && isValue(cells[1]) && isValue(cells[2])
-}
-
-func newMprof(o Options) *table {
-	t := &table{
-		delimiter: blanks, prefix: "MEM ", columns: []string{"MEM", "memory", "time"}, x: 2, y: 1,
-		axis: newAxis("time", Options{}), unit: sizeUnits["mib"],
-	}
-	if o.Every > 0 {
-		t.axis, t.x = nil, -1
-	}
-
-	return t
-}
-
-func isComment(row string) bool { return row[0] == '#' }
-
-func isData(row string) bool { return !isComment(row) }
-
-// newHeaded recognises a table whose columns are named by its first line, or by a comment above
-// that; nil if there is none.
-func newHeaded(rows []string, o Options) (*table, error) {
+// newHeaded recognises a table whose columns are named by its first line, or by the comment above
+// that.
+func newHeaded(rows []string, o Options) (*format, error) {
 	first := slices.IndexFunc(rows, isData)
-	if first < 0 {
-		return nil, nil
-	}
+	for _, s := range separators {
+		split := s.splitter()
+		for _, header := range rows[max(first-1, 0) : first+1] {
+			isBelow := func(row string) bool { return isData(row) && row != header }
+			below := slices.IndexFunc(rows[first:], isBelow)
+			if below < 0 {
+				continue
+			}
 
-	for _, comment := range rows[:first] {
-		if t, err := newUnder(comment, rows[first], o); t != nil || err != nil {
-			return t, err
-		}
-	}
+			t := &table{split: split, header: strings.TrimSpace(header)}
+			text := strings.TrimLeft(t.header, "# ")
+			switch {
+			case s.comma == 0:
+				t.columns = namesOf(s.names.FindAllString(text, -1))
+			case strings.ContainsRune(text, s.comma):
+				t.columns = namesOf(split(text))
+			}
 
-	isNext := func(row string) bool { return isData(row) && row != rows[first] }
-
-	next := slices.IndexFunc(rows[first:], isNext)
-	if next < 0 {
-		return nil, nil
-	}
-
-	return newUnder(rows[first], rows[first+next], o)
-}
-
-// newUnder makes the table that has a line as its header and a row below it; nil if they do not
-// match.
-func newUnder(line, row string, o Options) (*table, error) {
-	header := strings.TrimSpace(strings.TrimLeft(line, "# "))
-	for _, delimiter := range delimiters {
-		if delimiter != blanks && !strings.ContainsRune(header, delimiter) {
-			continue
-		}
-
-		cells := split(row, delimiter)
-		columns := splitHeader(header, delimiter, len(cells))
-
-		var t *table
-		var err error
-		if delimiter == blanks && isPS(columns) {
-			t, err = newPS(columns, o)
-		} else if isHeader(columns, cells, o) {
-			t, err = newTable(delimiter, columns, o)
-		}
-
-		if err != nil {
-			return nil, err
-		}
-
-		if t != nil {
-			t.header = strings.TrimSpace(line)
-			return t, nil
+			switch cells := split(rows[first+below]); {
+			case s.comma == 0 && psPattern.MatchString(text) && t.hasColumn("RSS"):
+				return t.formatPS(o)
+			case t.isNamed(cells, o):
+				return t.format(o)
+			}
 		}
 	}
 
 	return nil, nil
 }
 
-// isHeader reports whether names are those of the cells below. Rows with free text need a usual or
-// wanted name of sizes.
-func isHeader(columns, cells []string, o Options) bool {
-	if len(columns) != len(cells) || slices.ContainsFunc(columns, isValue) {
+func isData(row string) bool { return row[0] != '#' }
+
+// isNamed reports whether the columns are those of the cells below. Rows with free text need a
+// usual or wanted name of sizes.
+func (t *table) isNamed(cells []string, o Options) bool {
+	isNumber := func(column name) bool { return isValue(column.text) }
+	if len(t.columns) != len(cells) || slices.ContainsFunc(t.columns, isNumber) {
 		return false
 	}
-	y, err := findColumn(columns, o.Y, yNames)
-	return !slices.ContainsFunc(cells, isText) || err == nil && y >= 0
+	_, err := t.column("sizes", o.Y, yNames, "")
+	return err == nil || !slices.ContainsFunc(cells, isText)
 }
 
-// psHeadings are those of ps(1). The sizes are in KiB.
-const psHeadings = " PID PPID USER UID RSS RSZ VSZ %MEM %CPU C ELAPSED TIME STIME START STARTED " +
-	"TT TTY STAT S NI PRI NLWP LWP CMD COMMAND "
-
-func isPS(columns []string) bool {
-	isOther := func(c string) bool { return !strings.Contains(psHeadings, " "+c+" ") }
-	return slices.Contains(columns, "RSS") && !slices.ContainsFunc(columns, isOther)
+func (t *table) hasColumn(text string) bool {
+	return slices.ContainsFunc(t.columns, func(c name) bool { return c.text == text })
 }
 
-// newPS is the output of ps, called again and again. TIME is CPU time, and no axis.
-func newPS(columns []string, o Options) (*table, error) {
-	if o.Y == "" {
-		o.Y = "RSS"
+// psPattern matches the headings of ps(1).
+var psPattern = regexp.MustCompile(`^(?:(?:PID|PPID|USER|UID|RSS|RSZ|VSZ|%MEM|%CPU|C|ELAPSED|` +
+	`TIME|STIME|START|STARTED|TT|TTY|STAT|S|NI|PRI|NLWP|LWP|CMD|COMMAND)(?:\s+|$))+$`)
+
+// formatPS is the output of ps, called again and again. Sizes are in KiB, and commands have blanks.
+// TIME is CPU time, and no axis.
+func (t *table) formatPS(o Options) (*format, error) {
+	t.isLoose = true
+	o.Unit = cmp.Or(o.Unit, "KiB")
+	if o.X == "" && o.Every == 0 && !t.hasColumn("ELAPSED") {
+		return nil, errors.New("find times: ps wrote none (call it with -o etimes,rss, or give " +
+			"the time between its calls with --every)")
 	}
 
-	if o.Unit == "" {
-		o.Unit = "KiB"
+	o.X = cmp.Or(o.X, "ELAPSED")
+	f, err := t.format(o)
+	if err == nil && f.axis != nil {
+		f.axis.isAge = t.columns[t.x].text == "ELAPSED"
 	}
 
-	if o.X == "" && o.Every == 0 {
-		if !slices.Contains(columns, "ELAPSED") {
-			return nil,
-				errors.New("find times: ps wrote none (call it with -o etimes,rss, or give the " +
-					"time between its calls with --every)")
-		}
-		o.X = "ELAPSED"
-	}
-
-	t, err := newTable(blanks, columns, o)
-	if err != nil {
-		return nil, err
-	}
-
-	t.loose = true
-
-	if t.axis != nil && columns[t.x] == "ELAPSED" {
-		t.axis.isAge = true
-	}
-
-	return t, nil
+	return f, err
 }
 
-// newHeadless recognises a table without names by its first row; nil if it is none. The columns
-// are the sizes, or times and sizes, unless the user names others.
-func newHeadless(rows []string, o Options) (*table, error) {
+// newHeadless recognises a table without names by its first row. The columns are the sizes, or
+// times and sizes, unless the user chooses others.
+func newHeadless(rows []string, o Options) (*format, error) {
 	first := slices.IndexFunc(rows, isData)
 	if first < 0 {
 		return nil, nil
 	}
 
-	for _, delimiter := range delimiters {
-		cells := split(rows[first], delimiter)
-		if delimiter != blanks && len(cells) < 2 || slices.ContainsFunc(cells, isText) {
+	for _, s := range separators {
+		t := &table{split: s.splitter()}
+		cells := t.split(rows[first])
+		if s.comma != 0 && len(cells) < 2 || slices.ContainsFunc(cells, isText) {
 			continue
 		}
 
-		columns := make([]string, len(cells))
-		for i := range columns {
-			columns[i] = strconv.Itoa(i + 1)
+		if len(cells) > 2 && o.Y == "" {
+			return nil, errors.New("find sizes: the columns have no names (choose one by its " +
+				"number with --y, and one with --x)")
 		}
 
-		if o.Y == "" && len(columns) > 2 {
-			return nil,
-				errors.New("find sizes: the columns have no names (choose one by its number with " +
-					"--y, and one with --x)")
+		for i := range cells {
+			t.columns = append(t.columns, name{text: strconv.Itoa(i + 1)})
 		}
 
-		if o.Y == "" {
-			o.Y = strconv.Itoa(len(columns))
+		if len(cells) <= 2 {
+			t.columns[0].base, t.columns[len(cells)-1].base = "elapsed", "memory"
 		}
 
-		if o.X == "" && len(columns) == 2 && o.Every == 0 && o.Y == "2" {
-			o.X = "1"
-		}
-
-		return newTable(delimiter, columns, o)
+		return t.format(o)
 	}
 
 	return nil, nil
 }
 
-// newTable finds the columns. The error names those that it cannot find.
-func newTable(delimiter rune, columns []string, o Options) (t *table, err error) {
-	t = &table{
-		delimiter: delimiter, columns: columns, x: -1, unit: sizeUnits[strings.ToLower(o.Unit)],
-	}
-	if t.y, err = findColumn(columns, o.Y, yNames); err != nil {
+// format chooses the columns. The error names those that it cannot find.
+func (t *table) format(o Options) (f *format, err error) {
+	if t.y, err = t.column("sizes", o.Y, yNames, "choose one with --y"); err != nil {
 		return nil, err
 	}
 
-	if t.y < 0 {
-		return nil,
-			fmt.Errorf("find sizes: none of the columns %s has a usual name (choose one with --y)",
-				columnList(columns))
+	f = &format{cells: t.cells, size: t.field(t.y)}
+	f.unit = cmp.Or(sizeUnits[strings.ToLower(o.Unit)], t.columns[t.y].size)
+
+	isGPUs := t.hasColumn("gpu") && t.hasColumn("instance") // gpus.csv of a trace
+	for i, c := range t.columns {
+		if c.base == "pid" || isGPUs && (c.text == "gpu" || c.text == "instance") {
+			t.same = append(t.same, i)
+		}
 	}
 
-	if o.Unit == "" {
-		t.unit = nameOf(columns[t.y]).sizeUnit()
-	}
-
-	if pid, _ := findColumn(columns, "", []string{"pid"}); pid >= 0 {
-		t.same = append(t.same, pid)
-	}
-
-	if gpu, instance := slices.Index(columns, "gpu"), slices.Index(columns, "instance"); gpu >= 0 &&
-		instance >= 0 {
-		t.same = append(t.same, gpu, instance) // gpus.csv of a trace
-	}
-
+	t.x = -1
 	if o.Every > 0 {
-		return t, nil
+		return f, nil
 	}
 
-	if t.x, err = findColumn(columns, o.X, xNames); err != nil {
+	if t.x, err = t.column("times", o.X, xNames, remedyX); err != nil {
 		return nil, err
 	}
 
-	if t.x < 0 && len(columns) == 2 && mentionsX(columns[1-t.y]) {
-		t.x = 1 - t.y
-	}
-
-	switch {
-	case t.x < 0:
-		return nil, fmt.Errorf("find times: none of the columns %s has a usual name (%s)",
-			columnList(columns), remedyX)
-	case t.x == t.y:
+	if t.x == t.y {
 		return nil, fmt.Errorf("find times: column %s cannot be time and size",
-			columnList(columns[t.x:t.x+1]))
+			quote(t.columns[t.x].text))
 	}
 
-	t.axis = newAxis(columns[t.x], o)
-	return t, nil
+	f.time, f.axis = t.field(t.x), newAxis(t.columns[t.x], o)
+	return f, nil
 }
 
-// mentionsX reports whether a word of a name is a usual name of times, as in "step_or_seconds".
-func mentionsX(column string) bool {
-	isX := func(word string) bool { return slices.Contains(xNames, word) }
-	return slices.ContainsFunc(strings.Split(nameOf(column).base, "_"), isX)
+// column returns the column that the user wants, by its name or its number, or else the one with
+// the most usual name. what, and how to choose another one, are for the error.
+func (t *table) column(what, want string, usual []string, remedy string) (int, error) {
+	if i := find(t.columns, want, usual); i >= 0 {
+		return i, nil
+	}
+
+	if n, err := strconv.Atoi(want); err == nil && n >= 1 && n <= len(t.columns) {
+		return n - 1, nil
+	}
+
+	const limit = 12
+	var quoted []string
+	for _, c := range t.columns[:min(limit, len(t.columns))] {
+		quoted = append(quoted, quote(c.text))
+	}
+
+	list := strings.Join(quoted, ", ")
+	if more := len(t.columns) - limit; more > 0 {
+		list += fmt.Sprintf(", %d more", more)
+	}
+
+	if want != "" {
+		return -1, fmt.Errorf("find column %.40q: there are %s", want, list)
+	}
+	return -1, fmt.Errorf("find %s: none of the columns %s has a usual name (%s)", what, list,
+		remedy)
 }
 
-func (t *table) times() *axis { return t.axis }
+func (t *table) field(column int) string { return "field " + quote(t.columns[column].text) }
 
-// row parses one sample. Empty lines, comments and repeated headers have none.
-func (t *table) row(line string) (x, y float64, ok bool, err error) {
+// cells returns those of one sample. Empty lines, comments and repeated headers have none.
+func (t *table) cells(line string) (size, time string, ok bool, err error) {
 	text := strings.TrimSpace(line)
-	if text == "" || isComment(text) || text == t.header {
-		return 0, 0, false, nil
-	}
-	if isNumber := line[0] >= '0' && line[0] <= '9'; !isNumber && !strings.HasPrefix(line, t.prefix) {
-		return 0, 0, false, nil
+	if text == "" || !isData(text) || text == t.header || !strings.HasPrefix(text, t.prefix) {
+		return "", "", false, nil
 	}
 
-	cells := split(line, t.delimiter)
-	last := slices.Max(append([]int{t.x, t.y}, t.same...))
-	if n := len(cells); n != len(t.columns) && (!t.loose || n <= last) {
-		return 0, 0, false, fmt.Errorf("%d fields, not %d", n, len(t.columns))
+	cells := t.split(line)
+	if n := len(cells); n < len(t.columns) || n > len(t.columns) && !t.isLoose {
+		return "", "", false, fmt.Errorf("%d fields, not %d", n, len(t.columns))
 	}
 
 	if err := t.checkSame(cells); err != nil {
-		return 0, 0, false, err
+		return "", "", false, err
 	}
 
-	if y, err = parseSize(cells[t.y], t.unit); err != nil {
-		return 0, 0, false, t.inField(t.y, err)
+	if t.x >= 0 {
+		time = cells[t.x]
 	}
 
-	if t.axis == nil {
-		return 0, y, true, nil
-	}
-
-	if x, err = t.axis.parse(cells[t.x]); err != nil {
-		return 0, 0, false, t.inField(t.x, err)
-	}
-
-	return x, y, true, nil
-}
-
-func (t *table) inField(column int, err error) error {
-	return fmt.Errorf("field %s: %w", quote(t.columns[column]), err)
+	return cells[t.y], time, true, nil
 }
 
 // checkSame refuses a table of several processes or GPUs, which is no series.
 func (t *table) checkSame(cells []string) error {
-	isFirst := t.first == nil
-	for i, column := range t.same {
-		cell := cells[column]
+	if t.first == nil {
+		t.first = cells
+	}
+
+	for _, column := range t.same {
+		cell, first := cells[column], t.first[column]
 		switch {
-		case isFirst:
-			t.first = append(t.first, strings.Clone(cell))
-		case cell == t.first[i]:
-		case len(t.same) == 1:
-			return t.inField(column,
-				fmt.Errorf("%s is another process than %s (keep the lines of one)", quote(cell),
-					quote(t.first[i])))
+		case cell == first:
+		case t.columns[column].base == "pid":
+			return fmt.Errorf("%s: %s is another process than %s (keep the lines of one)",
+				t.field(column), quote(cell), quote(first))
 		default:
-			return t.inField(t.same[0],
-				errors.New("the row is of another GPU, or instance, than the first one (keep the "+
-					"lines of one)"))
+			return fmt.Errorf("%s: the row is of another GPU, or instance, than the first one "+
+				"(keep the lines of one)", t.field(column))
 		}
 	}
 
 	return nil
-}
-
-// split returns the cells of a line, without the spaces and quotation marks around them. Between
-// blanks, a date and its time of day are one cell.
-func split(line string, delimiter rune) (cells []string) {
-	switch {
-	case delimiter == blanks:
-		for _, field := range strings.Fields(line) {
-			last := len(cells) - 1
-			if last >= 0 && len(cells[last]) == 10 && startsWithDate(cells[last]) &&
-				len(field) > 2 && field[2] == ':' {
-				cells[last] += " " + field
-				continue
-			}
-			cells = append(cells, field)
-		}
-
-		return cells
-	case !strings.Contains(line, `"`):
-		cells = strings.Split(line, string(delimiter))
-	default:
-		r := csv.NewReader(strings.NewReader(line))
-		r.Comma, r.LazyQuotes, r.TrimLeadingSpace = delimiter, true, delimiter != '\t'
-		cells, _ = r.Read() // with lazy quotes any line can be read
-	}
-
-	for i, cell := range cells {
-		cells[i] = strings.TrimSpace(cell)
-	}
-
-	return cells
-}
-
-// splitHeader returns the names in a header, count of them if possible. Between blanks, names may
-// contain single spaces, and a unit in parentheses belongs to the name before it.
-func splitHeader(header string, delimiter rune, count int) (names []string) {
-	if delimiter != blanks {
-		return split(header, delimiter)
-	}
-
-	for part := range strings.SplitSeq(header, "  ") {
-		if part = strings.TrimSpace(part); part != "" {
-			names = append(names, part)
-		}
-	}
-
-	if len(names) == count {
-		return names
-	}
-
-	names = nil
-	for _, word := range strings.Fields(header) {
-		if len(names) > 0 && word[0] == '(' {
-			names[len(names)-1] += " " + word
-			continue
-		}
-		names = append(names, word)
-	}
-
-	return names
-}
-
-// isValue reports whether a cell is a number, with or without a unit, a date or a time of day.
-func isValue(cell string) bool {
-	_, n := number(cell)
-	if n == 0 {
-		return false
-	}
-	_, isSize := unitOf(cell[n:], sizeUnits)
-	_, isTime := unitOf(cell[n:], timeUnits)
-	return isSize || isTime || strings.Trim(cell, "0123456789:.,+-/TZ ") == ""
-}
-
-func isText(cell string) bool {
-	_, err := parseGap(cell, "")
-	return err != nil && !isValue(cell)
 }

@@ -56,6 +56,14 @@ type Steps struct {
 	GrowthBytesPerStep *int64 `json:"growth_bytes_per_step,omitempty"`
 }
 
+// StepsPerMin is the rate of training steps; 0: unknown, or forged.
+func (s *Summary) StepsPerMin() float64 {
+	if s.Steps != nil && s.Steps.PerMin > 1e-6 && s.Steps.PerMin < 1e9 {
+		return s.Steps.PerMin
+	}
+	return 0
+}
+
 // A Mark is a time that the program or its user has named.
 type Mark struct {
 	AtS  float64 `json:"at_s"`

@@ -117,7 +117,8 @@ func (b *Breakdown) Sum() KindSum {
 
 // A BreakdownLine is a row of a Breakdown for people.
 type BreakdownLine struct {
-	Label string
+	// Component is empty where the line is not about one.
+	Label, Component string
 	KindSum
 }
 
@@ -132,7 +133,7 @@ func (b *Breakdown) Lines(kinds int, p summary.Resident) []BreakdownLine {
 
 	var lines []BreakdownLine
 	for _, s := range b.Kinds[:kinds] {
-		lines = append(lines, BreakdownLine{Kind(s.Kind, p), s})
+		lines = append(lines, BreakdownLine{Label: Kind(s.Kind, p), KindSum: s})
 	}
 
 	if others := b.Kinds[kinds:]; len(others) > 0 {
@@ -143,14 +144,16 @@ func (b *Breakdown) Lines(kinds int, p summary.Resident) []BreakdownLine {
 		lines = append(lines, sum)
 	}
 
-	return append(lines, BreakdownLine{Kind(growth.KindUnexplained, p), b.Unexplained})
+	return append(lines, BreakdownLine{
+		Label: Kind(growth.KindUnexplained, p), KindSum: b.Unexplained,
+	})
 }
 
 var kindTexts = map[growth.Kind]string{
 	growth.KindHeap:          "heap, allocated and not freed",
 	growth.KindRetained:      "heap, free but resident",
 	growth.KindUnclassified:  "heap, unclassified",
-	growth.KindMetadata:      "allocator overhead",
+	growth.KindMetadata:      "heap metadata",
 	growth.KindMmap:          "mapped memory",
 	growth.KindPython:        "Python's arenas",
 	growth.KindStack:         "thread stacks",

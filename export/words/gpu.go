@@ -18,7 +18,7 @@ import (
 const AtGPULimit = "out of GPU memory"
 
 // GPULines describes a verdict on GPU memory: its headline, what follows from it, the curves, the
-// advice, and the reason why the driver's count is unknown, if it is.
+// advice, and the reason why NVML's count is unknown, if it is.
 func GPULines(g summary.GPUMemory) []string {
 	lines := VerdictLines(g.Verdict, AtGPULimit)
 	lines[0] = GPUHeadline(g)
@@ -28,11 +28,19 @@ func GPULines(g summary.GPUMemory) []string {
 	}
 
 	lines = append(lines, g.Advice)
-	if g.Reason != "" {
-		lines = append(lines, "the driver's count is unknown: "+g.Reason)
+	if unknown := GPUCountUnknown(g); unknown != "" {
+		lines = append(lines, unknown)
 	}
 
 	return lines
+}
+
+// GPUCountUnknown is why NVML's count is unknown. It is empty where the count is known.
+func GPUCountUnknown(g summary.GPUMemory) string {
+	if g.Reason == "" {
+		return ""
+	}
+	return "NVML's count is unknown: " + g.Reason
 }
 
 // GPUHeadline is the verdict in one sentence, and the curve that it judges.
@@ -45,10 +53,10 @@ func GPUHeadline(g summary.GPUMemory) string {
 }
 
 var curveTexts = map[string]string{
-	summary.GPUUsed:      "as the driver counts",
+	summary.GPUUsed:      "as NVML counts",
 	summary.GPUReserved:  "reserved by torch",
 	summary.GPUAllocated: "allocated by torch",
-	summary.GPUDriver:    "through the driver API",
+	summary.GPUDriver:    "CUDA driver API",
 }
 
 // CurveText describes a curve of GPU memory, by one of the constants summary.GPU….
@@ -80,7 +88,7 @@ func ClassText(class verdict.Class) string { return strings.ReplaceAll(string(cl
 var gpuKindTexts = map[growth.Kind]string{
 	growth.KindCudaBlock:         "torch's blocks",
 	growth.KindCudaBeforeTracing: "torch's blocks from before tracing started",
-	growth.KindCudaCached:        "cached by torch, in no block",
+	growth.KindCudaCached:        "reserved by PyTorch, not allocated",
 	growth.KindCudaSegment:       "other allocations of the driver API",
 	growth.KindNotAttributed:     "not attributed: CUDA context, modules, unseen allocations",
 }
@@ -149,7 +157,7 @@ func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
 
 	slices.SortStableFunc(sums, func(a, b GPUSum) int {
 		return cmp.Or(
-			isRemainder(a)-isRemainder(b),
+			RemainderLast(a.Kind, b.Kind),
 			cmp.Compare(math.Abs(b.Delta()), math.Abs(a.Delta())),
 			cmp.Compare(b.End, a.End),
 		)
@@ -158,9 +166,13 @@ func GPUSums(g summary.GPUMemory) (sums []GPUSum, all GPUSum) {
 	return sums, all
 }
 
-func isRemainder(s GPUSum) int {
-	if s.Kind == growth.KindNotAttributed {
+// RemainderLast compares two kinds: what is not attributed comes after all others.
+func RemainderLast(a, b growth.Kind) int {
+	switch rest := growth.KindNotAttributed; {
+	case a == rest && b != rest:
 		return 1
+	case a != rest && b == rest:
+		return -1
 	}
 	return 0
 }
@@ -182,7 +194,7 @@ func HasSeveralGPUs(rows []summary.GPUBreakdownRow) bool {
 func GPUTotalLabel(g summary.GPUMemory) string {
 	isUsed := func(c summary.GPUCurve) bool { return c.Name == summary.GPUUsed }
 	if slices.ContainsFunc(g.Curves, isUsed) {
-		return "used, as the driver counts"
+		return "used, as NVML counts"
 	}
 	return "all that is known"
 }

@@ -26,7 +26,7 @@ func TestGPURow(t *testing.T) {
 			growth.KindCudaSegment, "", nccl, true,
 			"other allocations of the driver API: ncclMemAlloc",
 		},
-		{growth.KindCudaCached, "", "", true, "cached by torch, in no block"},
+		{growth.KindCudaCached, "", "", true, "reserved by PyTorch, not allocated"},
 		{"of a later version", "", "", false, "of a later version"},
 	} {
 		row := summary.GPUBreakdownRow{Kind: test.kind, GPU: test.gpu, Function: test.function}
@@ -65,7 +65,7 @@ func TestGPULines(t *testing.T) {
 		"out of GPU memory in 60 min",
 		"allocated 8.00 GiB → 9.00 GiB (+5.00 MiB/min, spiky plateau)",
 		"tensors are kept",
-		"the driver's count is unknown: libnvidia-ml.so.1 is not there",
+		"NVML's count is unknown: libnvidia-ml.so.1 is not there",
 	}
 	if got := GPULines(d); !slices.Equal(got, want) {
 		t.Errorf("%q", got)
@@ -127,7 +127,7 @@ func TestGPUSums(t *testing.T) {
 
 	t.Run("label of the total", func(t *testing.T) {
 		for curve, want := range map[string]string{
-			summary.GPUUsed: "used, as the driver counts", summary.GPUReserved: "all that is known",
+			summary.GPUUsed: "used, as NVML counts", summary.GPUReserved: "all that is known",
 		} {
 			d := summary.GPUMemory{Curves: []summary.GPUCurve{{Name: curve}}}
 			if got := GPUTotalLabel(d); got != want {

@@ -14,13 +14,8 @@ import (
 // empty where neither was measured.
 func OverheadLines(s *summary.Summary) []string {
 	var lines []string
-	if o := s.Overhead; o != nil && o.Share != nil {
-		line := fmt.Sprintf("overhead %s of the traced CPU time (%s)%s",
-			units.Percent(*o.Share), OverheadLimit(o), inProbes(o))
-		if heap := HeapProbed(s); heap != "" {
-			line += ": heap probed " + heap
-		}
-		lines = append(lines, line)
+	if share, note := OverheadParts(s); share != "" {
+		lines = append(lines, "overhead "+share+" "+note)
 	}
 
 	for _, line := range []string{aboveLimit(s), StepLine(s.Overhead)} {
@@ -30,6 +25,23 @@ func OverheadLines(s *summary.Summary) []string {
 	}
 
 	return lines
+}
+
+// OverheadParts are the overhead as a share, and what it is a share of: "5.5%" and "of the traced
+// CPU time (limit 3%)", with the part in the probes and the bursts. They are empty where the
+// overhead was not measured.
+func OverheadParts(s *summary.Summary) (share, note string) {
+	o := s.Overhead
+	if o == nil || o.Share == nil {
+		return "", ""
+	}
+
+	note = "of the traced CPU time (" + OverheadLimit(o) + ")" + inProbes(o)
+	if heap := HeapProbed(s); heap != "" {
+		note += ": heap probed " + heap
+	}
+
+	return units.Percent(*o.Share), note
 }
 
 // maxExcess is the factor by which the overhead may exceed its limit without an explanation.
@@ -81,6 +93,14 @@ func OverheadLimit(o *summary.Overhead) string {
 		return "no limit"
 	}
 	return "limit " + units.ExactPercent(o.Limit)
+}
+
+// Sampling is how allocations are sampled: "one sample every 512 KiB", "every allocation".
+func Sampling(interval uint64) string {
+	if interval <= 1 {
+		return "every allocation"
+	}
+	return "one sample every " + units.Bytes(float64(interval))
 }
 
 // HeapMode describes a mode of source heap, one of the constants summary.Heap….
@@ -143,16 +163,6 @@ func FromBursts(o *summary.Overhead) string {
 		text += ", without objects younger than " + units.ShortSeconds(o.LagS)
 	}
 
-	return text
-}
-
-// NothingAccumulated reports that no allocation site accumulates.
-func NothingAccumulated(s *summary.Summary) string {
-	text := "Nothing that was traced accumulated since the baseline."
-	if from := FromBursts(s.Overhead); from != "" {
-		text += " Heap memory is known from " + from +
-			": a longer trace may find its allocation sites."
-	}
 	return text
 }
 

@@ -16,18 +16,21 @@ import (
 
 // Process is one line about a process of the tree, whose EndBytes are known.
 func Process(p summary.TreeProcess) string {
-	role := string(p.Role)
-	if p.Rank != nil {
-		role = fmt.Sprintf("rank %d", *p.Rank)
-	}
-
-	text := fmt.Sprintf("PID %d, %s (%s): %s", p.PID, role, p.Command,
+	text := fmt.Sprintf("PID %d, %s (%s): %s", p.PID, Role(p), p.Command,
 		units.Bytes(float64(*p.EndBytes)))
 	if p.Verdict != "" {
 		text += ", " + ClassText(p.Verdict)
 	}
 
 	return text
+}
+
+// Role is the role of a process, with its rank if it has one.
+func Role(p summary.TreeProcess) string {
+	if p.Rank != nil {
+		return fmt.Sprintf("rank %d", *p.Rank)
+	}
+	return string(p.Role)
 }
 
 // Group is one line about the workers of one role: "20 compile workers: 400 MiB RSS each, 1.10 GiB

@@ -6,7 +6,6 @@ package words
 import (
 	"fmt"
 	"math"
-	"regexp"
 
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/export/units"
@@ -16,8 +15,6 @@ import (
 const (
 	// AtLimit is what happens to a running process at its memory limit.
 	AtLimit = "out of memory"
-	// AtThisRate follows the time to the limit where the verdict does not prove the growth.
-	AtThisRate = "at this rate"
 
 	bytesPerMiB = 1 << 20
 )
@@ -40,40 +37,38 @@ func VerdictLines(v summary.Verdict, limit string) []string {
 
 // Headline is the verdict in one sentence.
 func Headline(v summary.Verdict) string {
+	name, sentence := HeadlineParts(v)
+	if v.Class == verdict.ClassWrongProcess || v.WhyCode == verdict.ReasonTooShort {
+		return name + " " + sentence
+	}
+	return name + ": " + sentence
+}
+
+// HeadlineParts are the name of the verdict and the rest of its Headline: "LEAK" and
+// "grows by ...".
+func HeadlineParts(v summary.Verdict) (name, sentence string) {
 	switch v.Class {
 	case verdict.ClassLeak:
-		return "LEAK: grows by " + Rate(v) + ", " + v.Why
+		return "LEAK", "grows by " + Rate(v) + ", " + v.Why
 	case verdict.ClassSuspected:
-		return "LEAK SUSPECTED: grows by " + Rate(v) + ", " + v.Why
+		return "LEAK SUSPECTED", "grows by " + Rate(v) + ", " + v.Why
 	case verdict.ClassGrowing:
-		return "GROWING, too early to tell: by " + Rate(v)
+		return "GROWING, too early to tell", "by " + Rate(v)
 	case verdict.ClassSaturating:
-		return "SATURATING: grows by " + Rate(v) + ", and slows down"
+		return "SATURATING", "grows by " + Rate(v) + ", and slows down"
 	case verdict.ClassPlateau:
-		return "NO LEAK (plateau): " + plateauText(v)
+		return "NO LEAK (plateau)", plateauText(v)
 	case verdict.ClassSpikyPlateau:
-		return "NO LEAK (spiky plateau): " + plateauText(v)
+		return "NO LEAK (spiky plateau)", plateauText(v)
 	case verdict.ClassWrongProcess:
-		return "WRONG PROCESS? " + v.Why
+		return "WRONG PROCESS?", v.Why
 	}
 
 	if v.WhyCode == verdict.ReasonTooShort {
-		return "TOO SHORT to tell"
+		return "TOO SHORT", "to tell"
 	}
 
-	return "TOO SHORT: " + v.Why
-}
-
-var headlineParts = regexp.MustCompile(
-	`^([A-Z]+(?: [A-Z]+)*\??(?: \([a-z ]+\)|, too early to tell)?):? ?(.*)$`)
-
-// SplitHeadline splits a Headline into the name of the verdict and the rest: "LEAK" and
-// "grows by ...".
-func SplitHeadline(headline string) (name, sentence string) {
-	if m := headlineParts.FindStringSubmatch(headline); m != nil {
-		return m[1], m[2]
-	}
-	return headline, ""
+	return "TOO SHORT", v.Why
 }
 
 func plateauText(v summary.Verdict) string {
@@ -104,33 +99,38 @@ func boundLine(v summary.Verdict) string {
 // LimitLine is when the memory limit will be met: "out of memory in 46 min at this rate". It is
 // empty where no limit is known, or nothing grows.
 func LimitLine(v summary.Verdict, limit string) string {
-	if when := TimeToLimit(v); when != "" {
+	when, condition := TimeToLimit(v)
+	switch {
+	case when == "":
+		return ""
+	case condition == "":
 		return limit + " " + when
 	}
-	return ""
+	return limit + " " + when + " " + condition
 }
 
-// TimeToLimit is the time until the memory limit is met: "now", "in 28-31 min", "in 46 min at this
-// rate". It is empty where no limit is known, or nothing grows.
-func TimeToLimit(v summary.Verdict) string {
+// TimeToLimit is the time until the memory limit is met: "now", "in 28-31 min". It is empty where
+// no limit is known, or nothing grows. The condition is "at this rate" where the verdict does not
+// prove the growth, else empty.
+func TimeToLimit(v summary.Verdict) (when, condition string) {
 	to := firstKnown(v.SecondsToLimit, v.StepsToLimit)
 	low := firstKnown(v.SecondsToLimitLow, v.StepsToLimitLow)
 	high := firstKnown(v.SecondsToLimitHigh, v.StepsToLimitHigh)
 
 	switch {
 	case to == nil:
-		return ""
+		return "", ""
 	case *to == 0:
-		return "now"
+		return "now", ""
 	case v.Class != verdict.ClassLeak:
-		return "in " + units.Span(*to, v.InSteps(), math.Round) + " " + AtThisRate
+		condition = "at this rate"
 	case low != nil && high != nil:
-		return "in " + units.SpanRange(*low, *high, v.InSteps())
+		return "in " + units.SpanRange(*low, *high, v.InSteps()), ""
 	case low != nil:
-		return "in " + units.Span(*low, v.InSteps(), math.Floor) + " at the earliest"
+		return "in " + units.Span(*low, v.InSteps(), math.Floor) + " at the earliest", ""
 	}
 
-	return "in " + units.Span(*to, v.InSteps(), math.Round)
+	return "in " + units.Span(*to, v.InSteps(), math.Round), condition
 }
 
 func levelsOffLine(v summary.Verdict) string {
@@ -154,7 +154,7 @@ func sinceLine(v summary.Verdict) string {
 		v.PlateauFromS, v.PlateauFromStep = nil, nil
 	}
 
-	what := "at this rate since "
+	what := "growing at this rate since "
 	if isPlateau(v) {
 		what = "the plateau began at "
 	}
@@ -192,16 +192,28 @@ func longerLine(v summary.Verdict) string {
 	return line
 }
 
-// Rate is the rate with its interval, with as many decimals as the width of the interval warrants:
-// "572.2 MiB/min (95% CI 567.8-576.6)".
+// Rate is the rate with its interval: "572.2 MiB/min (95% CI 567.8-576.6)".
 func Rate(v summary.Verdict) string {
-	rate := firstKnown(v.RateBytesPerMin, v.RateBytesPerStep)
-	if rate == nil {
+	rate, interval := RateParts(v)
+	switch {
+	case rate == "":
 		return "an unknown rate"
+	case interval == "":
+		return rate
+	}
+	return rate + " (" + interval + ")"
+}
+
+// RateParts are the rate and its interval, with as many decimals as the width of the interval
+// warrants: "572.2 MiB/min" and "95% CI 567.8-576.6". They are empty where they are unknown.
+func RateParts(v summary.Verdict) (rate, interval string) {
+	value := firstKnown(v.RateBytesPerMin, v.RateBytesPerStep)
+	if value == nil {
+		return "", ""
 	}
 
 	if v.RateLow == nil || v.RateHigh == nil {
-		return fmt.Sprintf("%.3g", *rate/bytesPerMiB) + rateUnit(v)
+		return fmt.Sprintf("%.3g", *value/bytesPerMiB) + rateUnit(v), ""
 	}
 
 	low, high := *v.RateLow/bytesPerMiB, *v.RateHigh/bytesPerMiB
@@ -210,8 +222,8 @@ func Rate(v summary.Verdict) string {
 		decimals = min(max(1-int(math.Floor(math.Log10(width))), 0), 4)
 	}
 
-	interval := units.Interval(units.Fixed(low, decimals), units.Fixed(high, decimals))
-	return units.Fixed(*rate/bytesPerMiB, decimals) + rateUnit(v) + " (95% CI " + interval + ")"
+	interval = units.Interval(units.Fixed(low, decimals), units.Fixed(high, decimals))
+	return units.Fixed(*value/bytesPerMiB, decimals) + rateUnit(v), "95% CI " + interval
 }
 
 func rateUnit(v summary.Verdict) string {

@@ -68,7 +68,7 @@ func TestVerdictLines(t *testing.T) {
 			`LEAK: grows by 572.2 MiB/min (95% CI 567.8-576.6), steady growth after warm-up
 out of memory in 28-31 min
 spikes of 4.19 GiB on top, in 6.7% of the samples
-at this rate since 82 min`,
+growing at this rate since 82 min`,
 		},
 		{
 			"leak without a last moment", endless, summary.AxisSeconds,
@@ -96,7 +96,7 @@ watch at least 30 steps more`,
 			"saturating", saturating, summary.AxisSeconds,
 			`SATURATING: grows by 30 MiB/min (95% CI 24-36), and slows down
 expected to level off near 12.3 GiB
-at this rate since 60 s
+growing at this rate since 60 s
 watch at least 5 days more`,
 		},
 		{
@@ -163,17 +163,33 @@ watch at least 328 steps more to exclude a smaller one`,
 	})
 }
 
-func TestSplitHeadline(t *testing.T) {
-	for headline, want := range map[string][2]string{
-		"LEAK: grows by 1 MiB/min, steadily":      {"LEAK", "grows by 1 MiB/min, steadily"},
-		"GROWING, too early to tell: by 1 MiB":    {"GROWING, too early to tell", "by 1 MiB"},
-		"NO LEAK (spiky plateau): none is seen":   {"NO LEAK (spiky plateau)", "none is seen"},
-		"WRONG PROCESS? it has 3%; other (PID 7)": {"WRONG PROCESS?", "it has 3%; other (PID 7)"},
-		"TOO SHORT to tell":                       {"TOO SHORT", "to tell"},
-		"something else":                          {"something else", ""},
+func TestHeadlineParts(t *testing.T) {
+	for _, test := range []struct {
+		verdict                  summary.Verdict
+		name, sentence, headline string
+	}{
+		{
+			summary.Verdict{Class: verdict.ClassGrowing},
+			"GROWING, too early to tell", "by an unknown rate",
+			"GROWING, too early to tell: by an unknown rate",
+		},
+		{
+			summary.Verdict{Class: verdict.ClassWrongProcess, Why: "PID 7 grew"},
+			"WRONG PROCESS?", "PID 7 grew", "WRONG PROCESS? PID 7 grew",
+		},
+		{
+			summary.Verdict{Class: verdict.ClassTooShort, WhyCode: verdict.ReasonTooShort},
+			"TOO SHORT", "to tell", "TOO SHORT to tell",
+		},
+		{
+			summary.Verdict{Class: verdict.ClassTooShort, Why: "too noisy"},
+			"TOO SHORT", "too noisy", "TOO SHORT: too noisy",
+		},
 	} {
-		if name, sentence := SplitHeadline(headline); name != want[0] || sentence != want[1] {
-			t.Errorf("%q is %q and %q", headline, name, sentence)
+		name, sentence := HeadlineParts(test.verdict)
+		headline := Headline(test.verdict)
+		if name != test.name || sentence != test.sentence || headline != test.headline {
+			t.Errorf("%q and %q, as %q", name, sentence, headline)
 		}
 	}
 }

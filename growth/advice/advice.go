@@ -19,7 +19,7 @@ type Cause string
 const (
 	AboutRetained   Cause = "fragmentation" // the allocator keeps freed memory
 	AboutCopies     Cause = "copy-on-write" // forked workers write to inherited pages
-	AboutRecompiles Cause = "recompilation" // graphs are compiled again and again
+	AboutRecompiles Cause = "recompilation" // graphs are compiled repeatedly
 	AboutPinned     Cause = "pinned-memory" // the pool of page-locked memory grows
 	AboutCache      Cause = "page-cache"    // the container is charged for more page cache
 )

@@ -1,8 +1,6 @@
 package trend
 
 import (
-	"fmt"
-
 	"github.com/allocscope/allocscope/growth"
 )
 
@@ -64,10 +62,8 @@ func namedFrames(s *growth.Stack) []growth.Frame {
 		return growth.WithoutAllocator(s.Frames)
 	case s.Root != "":
 		return []growth.Frame{{Function: s.Root}}
-	case s.Truncated != "":
-		return []growth.Frame{{Function: fmt.Sprintf("[stack not kept: %s]", s.Truncated)}}
 	}
-	return []growth.Frame{{Function: "[stack unknown]"}}
+	return []growth.Frame{s.LostFrame()}
 }
 
 // each calls f for every frame that may be a suspect's, leaf first, until it returns false. With

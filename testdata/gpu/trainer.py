@@ -13,7 +13,7 @@ Options:
 --width N, --layers N, --batch N, --length N, --batches N
                of the transformer, in sequences and tokens, and the number of batches of an epoch
 
-It prints "ready" when torch is loaded and before any call of CUDA, obeys one order a line, prints what the order asks for, then "done",
+It prints "ready" when torch is loaded and before any call of CUDA, executes one order a line, prints what the order asks for, then "done",
 and exits at the end of its input. Between the orders it holds still: no batch is under way.
 
 context        makes the context of CUDA; no tensor yet

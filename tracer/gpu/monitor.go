@@ -1,7 +1,7 @@
 package gpu
 
 import (
-	"cmp"
+	"errors"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/gpu/nvml"
@@ -13,7 +13,7 @@ type Monitor struct {
 	Started bool            // NVML is being opened, or has been
 	opening chan openedNVML // nil: NVML is not being opened
 	monitor *nvml.Monitor   // nil: not opened, or not available
-	reason  string          // why NVML is not available; empty: it is, or this is not known yet
+	err     error           // why NVML is not available; nil: it is, or this is not known yet
 	last    nvml.Reading
 }
 
@@ -47,10 +47,7 @@ func (m *Monitor) Read(library string) {
 
 // setOpened takes the result of nvml.Open.
 func (m *Monitor) setOpened(opened openedNVML) {
-	m.opening, m.monitor = nil, opened.monitor
-	if opened.err != nil {
-		m.monitor, m.reason = nil, opened.err.Error()
-	}
+	m.opening, m.monitor, m.err = nil, opened.monitor, opened.err
 }
 
 // Close closes NVML, after it has been opened.
@@ -64,15 +61,23 @@ func (m *Monitor) Close() error {
 	return m.monitor.Close()
 }
 
-// Used returns the memory of a process on all GPUs, in bytes, or growth.Unknown with the reason.
-// pid is the process's PID in the initial PID namespace, as NVML counts; 0: it is not known.
-func (m *Monitor) Used(pid int) (bytes int64, reason string) {
+// Errors of Used, where NVML has not reported one of its own.
+var (
+	errUnknownPID = errors.New("NVML lists PIDs of the host, and this process's is not known " +
+		"before its first call of CUDA since tracing started")
+	errWithoutMemory = errors.New("NVML lists the process without its memory")
+	errNotListed     = errors.New("NVML does not list the process")
+)
+
+// Used returns the memory of a process on all GPUs, in bytes, or growth.Unknown. The error is why
+// it is unknown; nil: NVML is being opened. pid is the process's PID in the initial PID namespace,
+// as NVML counts; 0: it is not known.
+func (m *Monitor) Used(pid int) (bytes int64, err error) {
 	if m.monitor == nil {
-		return growth.Unknown, m.reason
+		return growth.Unknown, m.err
 	}
 	if pid == 0 {
-		return growth.Unknown, "NVML lists PIDs of the host, and this process's " +
-			"is not known before its first call of CUDA since tracing started"
+		return growth.Unknown, errUnknownPID
 	}
 
 	isListed := false
@@ -81,8 +86,7 @@ func (m *Monitor) Used(pid int) (bytes int64, reason string) {
 			switch {
 			case p.PID != pid:
 			case p.Used == growth.Unknown:
-				return growth.Unknown,
-					cmp.Or(m.last.Reason, "NVML lists the process without its memory")
+				return growth.Unknown, m.readError(errWithoutMemory)
 			default:
 				bytes += p.Used
 				isListed = true
@@ -90,9 +94,17 @@ func (m *Monitor) Used(pid int) (bytes int64, reason string) {
 		}
 	}
 	if !isListed {
-		return growth.Unknown, cmp.Or(m.last.Reason, "NVML does not list the process")
+		return growth.Unknown, m.readError(errNotListed)
 	}
-	return bytes, ""
+	return bytes, nil
+}
+
+// readError returns why parts of the last reading are missing, or else the given error.
+func (m *Monitor) readError(otherwise error) error {
+	if m.last.Reason != "" {
+		return errors.New(m.last.Reason)
+	}
+	return otherwise
 }
 
 // Samples returns the memory of each GPU, and its traced users. traced maps PIDs in the initial

@@ -2,7 +2,6 @@ package overhead
 
 import (
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -165,8 +164,10 @@ func (r *Runner) giveUp(cause error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.gaveUp = true
-	text := fmt.Sprintf("heap probes disabled: %v", cause)
-	r.changes = append(r.changes, Change{At: r.elapsed(), Mode: HeapOff, Text: text})
+	r.changes = append(r.changes, Change{
+		At: r.elapsed(), Mode: HeapOff,
+		OverheadChange: growth.OverheadChange{Reason: growth.OverheadFailed, Err: cause},
+	})
 }
 
 // Overhead returns what tracing has cost so far.

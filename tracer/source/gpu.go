@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -223,8 +224,7 @@ func (g *GPU) Status() Status {
 	case !g.usesGPU:
 		s.Reason = "CUDA's driver (libcuda.so.1) is not mapped"
 	case len(g.blockFiles) > 0 && g.needsTotals():
-		s.Reason = "blocks of torch's allocator are not followed: that takes too much; " +
-			"their totals are read now and then"
+		s.Gap = growth.GapBlocks
 	}
 	return s
 }

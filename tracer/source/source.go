@@ -6,6 +6,7 @@ package source
 import (
 	"fmt"
 
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
 
@@ -23,9 +24,11 @@ type Status struct {
 	Name string
 	// PID is the process that the source probes, 0 for all.
 	PID int
-	// Reason is why the source is not attached, or what it misses. It is empty if there is nothing
-	// to report.
+	// Reason is why the source is not attached, or not to all its functions. It is empty if there is
+	// nothing to report.
 	Reason string
+	// Gap is what the source does not see; empty: nothing.
+	Gap growth.SourceGap
 	// Attached is set once probes were attached, and stays set while they are closed for a time.
 	Attached bool
 	// Off is set if the user did not ask for the source.

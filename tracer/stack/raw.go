@@ -66,7 +66,8 @@ func (r Raw) lastNative() int {
 	return last
 }
 
-// EndReasons are the reasons for which a stack ends before the start of its thread.
+// EndReasons name the causes for which a stack ends before the start of its thread. They are shown
+// as its last frame.
 var EndReasons = map[bpf.StackEnd]string{
 	bpf.EndLimit:        "too many frames",
 	bpf.EndNotReady:     "unwind table not ready yet",
@@ -77,7 +78,7 @@ var EndReasons = map[bpf.StackEnd]string{
 	bpf.EndFramePointer: "no frame pointer",
 }
 
-// PythonErrors are the reasons for which a stack lacks Python frames.
+// PythonErrors name the causes for which a stack lacks Python frames.
 var PythonErrors = map[bpf.PythonError]string{
 	bpf.PythonNoThread: "Python thread not found",
 	bpf.PythonMemory:   "Python frames not readable",

@@ -11,7 +11,7 @@ import (
 
 // TestGPUTrainer drives testdata/gpu/trainer.py on the processor.
 func TestGPUTrainer(t *testing.T) {
-	t.Run("obeys its orders", testGPUTrainerOrders)
+	t.Run("executes its orders", testGPUTrainerOrders)
 	t.Run("totals are PyTorch's and the driver's", testGPUTrainerTotals)
 	t.Run("malformed totals are refused", testGPUTrainerMalformed)
 	t.Run("line that leaks is in keep()", testGPUTrainerLeakLine)

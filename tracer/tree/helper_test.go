@@ -21,7 +21,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// A job is the program family.c, perhaps under a wrapper, and the tree of what was started.
+// A job is the program tree.c, perhaps under a wrapper, and the tree of what was started.
 type job struct {
 	*tracertest.Target
 	*Tree
@@ -41,7 +41,7 @@ func startWrapped(t testing.TB) *job {
 	return start(t, exec.Command("/bin/sh", "-c", program(t)+"; :"))
 }
 
-func program(t testing.TB) string { return tracertest.Build(t, "family.c") }
+func program(t testing.TB) string { return tracertest.Build(t, "tree.c") }
 
 func newTree(t testing.TB, pid int) *Tree {
 	t.Helper()

@@ -1,7 +1,6 @@
 package tree
 
 import (
-	"fmt"
 	"os/exec"
 	"slices"
 	"strconv"
@@ -10,7 +9,6 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
-	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -89,19 +87,16 @@ func TestCandidates(t *testing.T) {
 
 		d := SelectTraced(j.Candidates(nothingTraced))
 		mustBe(t, "traced", d.Trace, child)
-		for _, want := range []string{
-			fmt.Sprintf("PID %d is `/bin/sh -c ", j.PID()),
-			fmt.Sprintf("tracing its child %d, which holds 20.", child),
-		} {
-			if !strings.Contains(d.Reason, want) {
-				t.Errorf("%q does not contain %q", d.Reason, want)
-			}
+		why := d.Selection
+		if why.Reason != growth.SelectionTraced || why.Root != j.PID() || why.PID != child ||
+			!strings.HasPrefix(why.Command, "/bin/sh -c ") || why.Private>>20 != 20 {
+			t.Errorf("%+v", why)
 		}
 
 		j.order("grow", 20)
 		j.Sample(time.Second)
 		d = SelectTraced(j.Candidates(func(pid int) bool { return pid == child }))
-		if len(d.Trace) != 0 || d.Reason != "" {
+		if len(d.Trace) != 0 || d.Selection.Reason != "" {
 			t.Errorf("then %+v", d)
 		}
 		c := j.Candidates(nothingTraced)
@@ -146,24 +141,4 @@ sys.stdin.read()
 		}
 	}
 	j.Hangup()
-}
-
-// BenchmarkTree reports the CPU time of one second of a tree of thirty processes.
-func BenchmarkTree(b *testing.B) {
-	j := start(b, exec.Command(program(b)))
-	j.order("grow", 100)
-	j.order("fork", 29)
-	j.scan(0)
-
-	var scans, samples time.Duration
-	var second int
-	for b.Loop() {
-		second++
-		elapsed := time.Duration(second) * time.Second
-		scans += process.MeasureCPUTime(func() { j.scan(elapsed) })
-		samples += process.MeasureCPUTime(func() { j.Sample(elapsed) })
-	}
-	for unit, cost := range map[string]time.Duration{"ms/scan": scans, "ms/sample": samples} {
-		b.ReportMetric(float64(cost.Microseconds())/1000/float64(second), unit)
-	}
 }

@@ -53,11 +53,11 @@ func TestTopGrowers(t *testing.T) {
 			return grown[i]
 		}
 		o := find(old.PID())
-		if o.Growth < 200<<20 || o.Growth > 201<<20 || o.Command != "family" {
+		if o.Growth < 200<<20 || o.Growth > 201<<20 || o.Command != "tree" {
 			t.Errorf("%+v", grown)
 		}
 		o = find(young.PID())
-		if o.Growth < 100<<20 || o.Growth > 102<<20 || o.Command != "family young" {
+		if o.Growth < 100<<20 || o.Growth > 102<<20 || o.Command != "tree young" {
 			t.Errorf("%+v", grown)
 		}
 		for _, pid := range []int{member.PID(), os.Getpid()} {

@@ -2,7 +2,6 @@ package tree
 
 import (
 	"cmp"
-	"fmt"
 	"slices"
 	"strings"
 
@@ -54,8 +53,8 @@ type Decision struct {
 	// Trace holds the PIDs. It is empty if there is nothing to trace for the moment.
 	Trace []int
 
-	// Reason is a sentence for the user; empty where there is nothing to explain.
-	Reason string
+	// Selection explains the decision.
+	Selection growth.Selection
 }
 
 // SelectTraced decides which processes of a tree to trace in full: the root, with two exceptions. A
@@ -101,28 +100,26 @@ func (s selection) initial() Decision {
 
 		trainer, undecided := s.trainer()
 		if undecided {
-			return Decision{Reason: s.subject() +
-				"several processes under it could be the trainer; checking which of them grows"}
+			return s.because(growth.SelectionTrainers)
 		}
 		if trainer != nil {
 			main = trainer
 		} // else the launcher has started nothing yet, and may have to be traced itself
 	}
 	if main == nil {
-		return Decision{Reason: "the process has exited, and nothing under it could be traced"}
+		return s.because(growth.SelectionNone)
 	}
 
 	larger, undecided := s.outgrowing(*main, outgrowFactor)
 	switch {
 	case undecided:
-		return Decision{Reason: s.subject() +
-			"a process under it holds more; checking which of them grows"}
+		return s.because(growth.SelectionLarger)
 	case len(larger) > 0 && larger[0].Role == growth.RoleRank:
 		return s.trace(s.ranks())
 	case len(larger) > 0:
 		return s.trace(larger)
 	case main.Role == growth.RoleLauncher && main.grown() < minGrowthBytes:
-		return Decision{Reason: s.subject() + "waiting for the program that it starts"}
+		return s.because(growth.SelectionWaiting)
 	}
 	return s.trace([]Candidate{*main})
 }
@@ -243,85 +240,36 @@ func (c Candidate) rankOrder() int {
 // trace decides to trace as many of the processes as MaxTraced allows.
 func (s selection) trace(chosen []Candidate) Decision {
 	kept := chosen[:min(len(chosen), max(0, MaxTraced-len(s.traced)))]
-	d := Decision{Reason: s.reason(kept, len(chosen)-len(kept))}
+	if len(kept) == 0 {
+		return Decision{}
+	}
+
+	first, d := kept[0], s.because(growth.SelectionTraced)
+	if len(s.traced) > 0 {
+		d.Selection.Reason = growth.SelectionAdded
+	}
+	d.Selection.Processes, d.Selection.LeftOut = len(kept), len(chosen)-len(kept)
+	d.Selection.PID, d.Selection.Parent = first.PID, first.Parent
+	d.Selection.Role, d.Selection.Rank = first.Role, first.Rank
 	for _, c := range kept {
 		d.Trace = append(d.Trace, c.PID)
+		d.Selection.Private += c.Private
+	}
+
+	if len(kept) == 1 && first.Root { // as requested
+		d.Selection = growth.Selection{}
 	}
 	return d
 }
 
-// maxCommandRunes bounds how much of a command line is quoted.
-const maxCommandRunes = 60
-
-// subject begins a sentence with the process that the user has named.
-func (s selection) subject() string {
-	if s.root == nil {
-		return ""
-	}
-	return fmt.Sprintf("PID %d is `%s`; ", s.root.PID, quoteCommand(*s.root))
-}
-
-// reason explains why processes are traced. A root that is traced as requested needs no reason.
-func (s selection) reason(kept []Candidate, excess int) string {
-	if len(kept) == 0 || len(kept) == 1 && kept[0].Root {
-		return ""
-	}
-
-	suffix := ""
-	if excess > 0 {
-		suffix = fmt.Sprintf(" (%d more are left out)", excess)
-	}
-	if len(s.traced) > 0 {
-		return "also tracing " + s.describe(kept) + suffix
-	}
-	return s.subject() + "tracing " + s.describe(kept) + suffix
-}
-
-// describe names processes and their memory.
-func (s selection) describe(chosen []Candidate) string {
-	if len(chosen) > 1 {
-		var sum int64
-		for _, c := range chosen {
-			sum += c.Private
+// because makes a decision that traces nothing yet, with the reason and the root.
+func (s selection) because(reason growth.SelectionReason) Decision {
+	why := growth.Selection{Reason: reason}
+	if s.root != nil {
+		why.Root, why.Command = s.root.PID, s.root.Command
+		if len(s.root.Arguments) > 0 {
+			why.Command = strings.Join(s.root.Arguments, " ")
 		}
-		return fmt.Sprintf("%d %ss, which hold %s together",
-			len(chosen), chosen[0].Role, formatSize(sum))
 	}
-
-	c, role := chosen[0], ""
-	switch {
-	case c.Role == growth.RoleRank:
-		role = fmt.Sprintf(" (rank %d)", c.Rank)
-	case !c.isTraining():
-		role = fmt.Sprintf(" (%s)", c.Role)
-	}
-
-	relation := "its descendant"
-	switch {
-	case s.root == nil || c.Root:
-		relation = "PID"
-	case c.Parent == s.root.PID:
-		relation = "its child"
-	}
-	return fmt.Sprintf("%s %d%s, which holds %s", relation, c.PID, role, formatSize(c.Private))
-}
-
-// quoteCommand returns the beginning of a command line.
-func quoteCommand(c Candidate) string {
-	command := c.Command
-	if len(c.Arguments) > 0 {
-		command = strings.Join(c.Arguments, " ")
-	}
-	if runes := []rune(command); len(runes) > maxCommandRunes {
-		command = string(runes[:maxCommandRunes-1]) + "…"
-	}
-	return command
-}
-
-// formatSize formats bytes for people.
-func formatSize(bytes int64) string {
-	if bytes >= 1<<30 {
-		return fmt.Sprintf("%.1f GiB", float64(bytes)/(1<<30))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(bytes)/(1<<20))
+	return Decision{Selection: why}
 }

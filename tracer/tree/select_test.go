@@ -71,9 +71,9 @@ func TestSelectTraced(t *testing.T) {
 	for name, c := range map[string]struct {
 		candidates string
 		trace      string // PIDs
-		reason     string // a part of it; empty: none
+		reason     growth.SelectionReason
 	}{
-		"no process":      {"", undecided, "has exited"},
+		"no process":      {"", undecided, growth.SelectionNone},
 		"plain program":   {"10 trainer 5?", "10", ""},
 		"unreadable root": {"10 trainer ?", "10", ""},
 		"trainer with workers": {
@@ -81,64 +81,64 @@ func TestSelectTraced(t *testing.T) {
 			"10", "",
 		},
 		"worker as root":        {"10 loader 50+0, 11<10 other 5+1", "10", ""},
-		"launcher alone":        {"10 launcher 5+0", undecided, "`command of 10`; waiting"},
+		"launcher alone":        {"10 launcher 5+0", undecided, growth.SelectionWaiting},
 		"launcher that grows":   {"10 launcher 50+2", "10", ""},
-		"launcher with helpers": {"10 launcher 5+0, 11<10 other 9+0", undecided, "waiting"},
+		"launcher with helpers": {"10 launcher 5+0, 11<10 other 9+0", undecided, growth.SelectionWaiting},
 		"launcher with a new child": {
 			"10 launcher 9?, 11<10 trainer 1?",
-			"11", "PID 10 is `command of 10`; tracing its child 11, which holds 1.0 MiB",
+			"11", growth.SelectionTraced,
 		},
 		"launcher in a launcher": {
 			"10 launcher 9+0, 11<10 launcher 9+0, 12<11 trainer 6349+9",
-			"12", "tracing its descendant 12, which holds 6.2 GiB",
+			"12", growth.SelectionTraced,
 		},
 		"ranks": {
 			"10 launcher 9+0, 13<10 rank#1 2048+0, 12<10 rank#2 2048+0, " +
 				"14<10 rank#0 1024+0, 15<10 trainer 9000+90",
-			"14 13 12", "tracing 3 ranks, which hold 5.0 GiB together",
+			"14 13 12", growth.SelectionTraced,
 		},
-		"first rank": {"10 launcher 9+0, 13<10 rank#0 20+0", "13", "its child 13 (rank 0)"},
+		"first rank": {"10 launcher 9+0, 13<10 rank#0 20+0", "13", growth.SelectionTraced},
 		"trainers: one is new": {
 			"10 launcher 9+0, 11<10 trainer 100+9, 12<10 trainer 10?",
-			undecided, "several processes",
+			undecided, growth.SelectionTrainers,
 		},
 		"trainers: one grows most": {
 			"10 launcher 9+0, 11<10 trainer 900+2, 12<10 trainer 10+8",
-			"12", "its child 12",
+			"12", growth.SelectionTraced,
 		},
 		"trainers: none grows": {"10 launcher 9+0, 11<10 trainer 90+0, 12<10 trainer 900+0, " +
-			"13<10 trainer 10+0", "12", "its child 12"},
-		"child: large and growing": {"10 trainer 20+0, 11<10 trainer 80+1", "11", "its child 11"},
+			"13<10 trainer 10+0", "12", growth.SelectionTraced},
+		"child: large and growing": {"10 trainer 20+0, 11<10 trainer 80+1", "11", growth.SelectionTraced},
 		"child: of several, most": {"10 trainer 20+0, 11<10 trainer 800+1, 12<10 trainer 90+5, " +
-			"13<10 loader 9000+50", "12", "its child 12"},
+			"13<10 loader 9000+50", "12", growth.SelectionTraced},
 		"child: not large enough": {"10 trainer 20+0, 11<10 trainer 79+9", "10", ""},
 		"child: steady":           {"10 trainer 20+0, 11<10 trainer 800+0", "10", ""},
 		"child: root grows too":   {"10 trainer 20+2, 11<10 trainer 800+7", "10", ""},
 		"child: growth unknown": {
 			"10 trainer 20?, 11<10 trainer 800?",
-			undecided, "checking which of them grows",
+			undecided, growth.SelectionLarger,
 		},
 		"children are ranks": {"10 trainer 20+0, 12<10 rank#1 800+0, 11<10 rank#0 800+2, " +
-			"15<10 trainer 9000+50", "11 12", "2 ranks"},
+			"15<10 trainer 9000+50", "11 12", growth.SelectionTraced},
 		"workers outgrow everything": {"10 trainer 20+0, 11<10 loader 800+5, 12<10 loader 700+5, " +
-			"13<11 loader 800+5, 14<10 loader 100+5", "11 12", "2 DataLoader workers"},
+			"13<11 loader 800+5, 14<10 loader 100+5", "11 12", growth.SelectionTraced},
 		"worker outgrows the trainer": {"10 launcher 2+0, 11<10 trainer 100+1, " +
-			"12<11 compiler 400+4", "12", "its descendant 12 (compile worker), which holds 400"},
+			"12<11 compiler 400+4", "12", growth.SelectionTraced},
 		"worker grows too little": {
 			"10 launcher 2+0, 11<10 trainer 100+1, 12<11 compiler 400+3",
-			"11", "its child 11",
+			"11", growth.SelectionTraced,
 		},
-		"root has exited": {"11<10 trainer 100+1", "11", "tracing PID 11, which holds 100.0 MiB"},
+		"root has exited": {"11<10 trainer 100+1", "11", growth.SelectionTraced},
 		"traced: nothing to add": {"10 trainer 500+0 traced, 11<10 loader 500+9, " +
 			"12<10 trainer 400+90", "", ""},
 		"traced: new rank": {
 			"10 launcher 2+0, 11<10 rank#0 500+0 traced, 12<10 rank#1 5+0",
-			"12", "also tracing its child 12 (rank 1), which holds 5.0 MiB",
+			"12", growth.SelectionAdded,
 		},
 		"traced: a trainer outgrows": {"10 launcher 2+0, 11<10 trainer 500+1 traced, " +
-			"12<10 trainer 501+4, 13<10 trainer 501+3", "12", "also tracing its child 12"},
+			"12<10 trainer 501+4, 13<10 trainer 501+3", "12", growth.SelectionAdded},
 		"traced: a worker outgrows": {"10 trainer 100+0 traced, 12<10 loader 399+9, " +
-			"13<10 loader 400+1", "13", "also tracing its child 13 (DataLoader worker)"},
+			"13<10 loader 400+1", "13", growth.SelectionAdded},
 		"traced: growth unknown": {"10 trainer 100? traced, 13<10 loader 4000+9", "", ""},
 		"traced: one of them grows too": {"10 trainer 100+0 traced, 12<10 trainer 90+9 traced, " +
 			"13<10 trainer 4000+30", "", ""},
@@ -152,12 +152,41 @@ func TestSelectTraced(t *testing.T) {
 				if fmt.Sprint(got.Trace) != fmt.Sprint(want) {
 					t.Errorf("%+v, want %v", got, want)
 				}
-				isSilent := got.Reason == ""
-				if !strings.Contains(got.Reason, c.reason) || (c.reason == "") != isSilent {
-					t.Errorf("reason %q, want %q", got.Reason, c.reason)
+				if got.Selection.Reason != c.reason {
+					t.Errorf("%+v, want %q", got.Selection, c.reason)
 				}
 			}
 		})
+	}
+}
+
+func TestSelection(t *testing.T) {
+	for text, want := range map[string]growth.Selection{
+		"10 launcher 9?, 11<10 trainer 3?": {
+			Reason: growth.SelectionTraced, Root: 10, Command: "command of 10", Processes: 1,
+			PID: 11, Parent: 10, Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 3 * mib,
+		},
+		"10 launcher 9+0, 13<10 rank#1 20+0, 12<10 rank#0 10+0": {
+			Reason: growth.SelectionTraced, Root: 10, Command: "command of 10", Processes: 2,
+			PID: 12, Parent: 10, Role: growth.RoleRank, Rank: 0, Private: 30 * mib,
+		},
+		"11<10 trainer 100+1": {
+			Reason: growth.SelectionTraced, Processes: 1,
+			PID: 11, Parent: 10, Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 100 * mib,
+		},
+		"10 launcher 5+0": {
+			Reason: growth.SelectionWaiting, Root: 10, Command: "command of 10",
+		},
+	} {
+		if got := SelectTraced(parseCandidates(t, text)).Selection; got != want {
+			t.Errorf("%s: %+v, want %+v", text, got, want)
+		}
+	}
+
+	root := parseCandidates(t, "10 launcher 2+0")[0]
+	root.Arguments = []string{"bash", "-c", "train"}
+	if got := SelectTraced([]Candidate{root}).Selection.Command; got != "bash -c train" {
+		t.Errorf("the command line is %q", got)
 	}
 }
 
@@ -168,29 +197,19 @@ func TestMaxTraced(t *testing.T) {
 	}
 	candidates := parseCandidates(t, text)
 	first := SelectTraced(candidates)
-	want := "16 ranks, which hold 1.0 GiB together (4 more are left out)"
-	if len(first.Trace) != MaxTraced || !strings.Contains(first.Reason, want) {
+	if got := first.Selection; len(first.Trace) != MaxTraced || got.Processes != MaxTraced ||
+		got.LeftOut != 4 || got.Private != 64*MaxTraced*mib {
 		t.Errorf("%+v", first)
 	}
 
 	for i := range candidates {
 		candidates[i].Traced = slices.Contains(first.Trace, candidates[i].PID)
 	}
-	if more := SelectTraced(candidates); len(more.Trace) != 0 || more.Reason != "" {
+	if more := SelectTraced(candidates); len(more.Trace) != 0 || more.Selection.Reason != "" {
 		t.Errorf("then %+v", more)
 	}
 	candidates[1].Traced = false
 	if more := SelectTraced(candidates); !slices.Equal(more.Trace, []int{100}) {
 		t.Errorf("then %+v", more)
-	}
-}
-
-func TestLongCommandIsCut(t *testing.T) {
-	root := parseCandidates(t, "10 launcher 2+0")[0]
-	root.Arguments = []string{"bash", strings.Repeat("é", 1000)}
-	got := SelectTraced([]Candidate{root}).Reason
-	want := "PID 10 is `bash " + strings.Repeat("é", maxCommandRunes-6) + "…`; "
-	if !strings.HasPrefix(got, want) {
-		t.Errorf("%q, want %q", got, want)
 	}
 }

@@ -183,7 +183,7 @@ func TestExecuted(t *testing.T) {
 		j.Await("ready")
 		mustBe(t, "executed", pidsOf(j.scan(9*time.Second).Executed), j.PID())
 		after := member.Info
-		isTrainer := after.Role == growth.RoleTrainer && after.Command == "family"
+		isTrainer := after.Role == growth.RoleTrainer && after.Command == "tree"
 		if !isTrainer || after.Born != 9*time.Second {
 			t.Errorf("%+v after", after)
 		}

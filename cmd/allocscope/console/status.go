@@ -21,20 +21,20 @@ type Progress struct {
 	Sample   growth.Sample
 	Latest   *growth.Snapshot // nil: none was taken yet
 	Events   tracer.Events
-	Losses   []tracer.Loss
+	Losses   []growth.Loss
 	Overhead *summary.Overhead // nil: unknown
 }
 
-// TotalLosses returns the sum of all losses, and the most frequent reason.
-func (p *Progress) TotalLosses() (sum uint64, reason string) {
-	var largest uint64
+// TotalLosses returns the sum of all losses, and what the largest of them is; "" without any.
+func (p *Progress) TotalLosses() (sum uint64, largest string) {
+	var most growth.Loss
 	for _, l := range p.Losses {
 		sum += l.Count
-		if l.Count > largest {
-			largest, reason = l.Count, l.Reason
+		if l.Count > most.Count {
+			most = l
 		}
 	}
-	return sum, reason
+	return sum, words.Loss(most)
 }
 
 // EventRate counts events a second. The zero value is before the first moment.

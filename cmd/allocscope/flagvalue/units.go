@@ -33,13 +33,7 @@ func (b *Interval) String() string {
 	if *b == 0 {
 		return autoInterval
 	}
-
-	for i, unit := range []string{"GiB", "MiB", "KiB"} {
-		if size := uint64(1) << (30 - 10*i); uint64(*b) >= size && uint64(*b)%size == 0 {
-			return strconv.FormatUint(uint64(*b)/size, 10) + unit
-		}
-	}
-	return strconv.FormatUint(uint64(*b), 10)
+	return units.ExactBytes(uint64(*b))
 }
 
 // Set implements pflag.Value.

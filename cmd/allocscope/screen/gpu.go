@@ -130,7 +130,7 @@ func gpuVerdictLines(g *GPU, width int) []string {
 	lines := wrapText("GPU so far: "+boldIn(colorOf(g.Verdict.Class), safe(verdict[0])), width)
 	rest := verdict[1:]
 	if g.Suspect != "" {
-		rest = append([]string{"most by " + safe(g.Suspect)}, rest...)
+		rest = append([]string{safe(g.Suspect)}, rest...)
 	}
 
 	lines = append(lines, joinParts(rest, width)...)

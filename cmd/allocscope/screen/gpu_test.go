@@ -30,7 +30,7 @@ func onGPU() *State {
 		Used: 31 * gib, Reserved: 29 * gib, Allocated: 27 * gib, DriverAPI: 30 * gib,
 		Total: 80 * gib, Headroom: 49 * gib,
 		Diagnosis: "allocated and reserved grow together: tensors are retained",
-		Suspect:   "train.py: remember (train.py:19)",
+		Suspect:   "most by train.py: remember (train.py:19)",
 		Verdict: &summary.Verdict{
 			Class: verdict.ClassLeak, Why: "steady growth after warm-up",
 			RateBytesPerMin: known(3072.0 * (1 << 20)), RateLow: known(3050.0 * (1 << 20)),

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 	"strings"
+
+	"github.com/allocscope/allocscope/export/words"
 )
 
 // Sizes in cells: a smaller terminal is drawn as if it had these, and cut.
@@ -122,7 +124,7 @@ func sectionsOf(s *State, ui UIState, width int) []section {
 	}}
 
 	if ui.Help {
-		lines := helpOf(s)
+		lines := words.ScreenHelp(s.GPU != nil)
 		return []section{
 			header,
 			{1, len(lines), 2, 0, func(int, int) []string { return lines }},

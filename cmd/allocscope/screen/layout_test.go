@@ -45,7 +45,7 @@ func leaking() *State {
 		Duration: 5 * time.Minute,
 		RSS:      1 << 30, Headroom: 8 << 30, Limit: "cgroup", JudgedAt: 190 * time.Second,
 		Since: 40 * time.Second, Warm: true,
-		Suspect: "pil: resize (Image.py:2192)", Steps: 40, Events: 12345, CPU: 0.034,
+		Suspect: "most by pil: resize (Image.py:2192)", Steps: 40, Events: 12345, CPU: 0.034,
 		OwnRSS: 85 << 20, Drops: 7, DropReason: "stacks not kept",
 		Marks: []summary.Mark{{AtS: 50, Text: "epoch 1"}, {AtS: 100, Text: "epoch 2"}}, MarkCount: 2,
 		Resident: summary.Resident{HeapTraced: true},
@@ -135,7 +135,7 @@ func testAllFacts(t *testing.T) {
 	mustShow(t, Render(leaking(), sizes[2]), "3m20s of 5m", "RSS 1.00 GiB", "So far: LEAK", "100.00",
 		"12.3 k events/s", "q quit")
 	mustShow(t, Render(leaking(), sizes[1]), "most by pil: resize (Image.py:2192)",
-		"8.00 GiB until the limit (cgroup)", "stacks not kept", "resize8", "objects", "1000")
+		"8.00 GiB of headroom in the cgroup", "stacks not kept", "resize8", "objects", "1000")
 }
 
 // What tracing costs is in the header as far as nothing else has to be cut for it, and else among

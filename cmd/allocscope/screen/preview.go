@@ -83,7 +83,7 @@ func (p *preview) judge() {
 	verdict := p.judged.Verdict
 	verdict.Class = p.recorder.Unconfirmed(verdict.Class)
 	v := summary.VerdictOf(verdict, summary.AxisSeconds)
-	p.verdict, p.suspect = &v, suspectText(p.judged.Suspects)
+	p.verdict, p.suspect = &v, words.MostBy(p.judged.Suspects)
 
 	if j, known := gpu.Judge(p.recorder.CaseOf(main)); known {
 		p.gpu.set(j.Verdict, explain.GPU(&j), j.Suspects)
@@ -143,16 +143,7 @@ type gpuPreview struct {
 
 func (g *gpuPreview) set(judged verdict.Verdict, advice string, suspects []trend.Suspect) {
 	v := summary.VerdictOf(judged, summary.AxisSeconds)
-	*g = gpuPreview{verdict: &v, advice: advice, suspect: suspectText(suspects)}
-}
-
-// suspectText names the code that accumulates most; empty: unknown.
-func suspectText(suspects []trend.Suspect) string {
-	if len(suspects) == 0 {
-		return ""
-	}
-	s := summary.SuspectOf(suspects[0])
-	return s.Component + ": " + words.Suspect(s)
+	*g = gpuPreview{verdict: &v, advice: advice, suspect: words.MostBy(suspects)}
 }
 
 // gpuMeasures are sizes on GPUs, in the order of GPU.measures: the most complete one first.

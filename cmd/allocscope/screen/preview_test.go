@@ -176,7 +176,7 @@ func testGPUVerdict(t *testing.T) {
 	d.preview.gpu.set(verdict.Verdict{Class: verdict.ClassLeak}, "tensors are kept",
 		[]trend.Suspect{{Component: "train.py", Frame: leak, Inclusive: 1}})
 	if got := d.gpu(track); got.Verdict.Class != verdict.ClassLeak ||
-		got.Diagnosis != "tensors are kept" || got.Suspect != "train.py: remember (train.py:7)" {
+		got.Diagnosis != "tensors are kept" || got.Suspect != "most by train.py: remember (train.py:7)" {
 		t.Errorf("%+v", got)
 	}
 }

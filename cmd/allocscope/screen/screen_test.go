@@ -14,6 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/cmd/allocscope/trace"
+	"github.com/allocscope/allocscope/export/words"
 )
 
 func TestScreen(t *testing.T) {
@@ -302,7 +303,7 @@ func testScroll(t *testing.T) {
 func testHelp(t *testing.T) {
 	m := pressed(watched().model, "?")
 	mustShow(t, m.View().Content, "PgUp", "provisional", "--no-tui")
-	for _, line := range helpLines {
+	for _, line := range words.ScreenHelp(true) {
 		if ansi.StringWidth(line) > 80 {
 			t.Errorf("cut on the usual terminal: %q", line)
 		}

@@ -171,19 +171,18 @@ const maxVerdictLines = 6
 
 func verdictLines(s *State) (headline string, rest []string) {
 	if s.Verdict == nil {
-		headline = dim("No verdict yet: the first check is at " + units.Duration(s.JudgedAt))
+		headline = dim(words.NoVerdictYet(s.JudgedAt))
 	} else {
 		lines := words.VerdictLines(*s.Verdict, words.AtLimit)
 		headline = "So far: " + boldIn(colorOf(s.Verdict.Class), safe(lines[0]))
-		rest = append(lines[1:], "judged at "+units.Duration(s.JudgedAt))
+		rest = append(lines[1:], words.JudgedAt(s.JudgedAt))
 	}
 
 	if s.Suspect != "" {
-		rest = slices.Insert(rest, min(1, len(rest)), "most by "+safe(s.Suspect))
+		rest = slices.Insert(rest, min(1, len(rest)), safe(s.Suspect))
 	}
 	if s.Limit != "" {
-		rest = append(rest, fmt.Sprintf("%s until the limit (%s)", units.Bytes(float64(s.Headroom)),
-			s.Limit))
+		rest = append(rest, words.Headroom(summary.Limit{Of: s.Limit, HeadroomBytes: s.Headroom}))
 	}
 
 	return headline, rest
@@ -197,7 +196,7 @@ func breakdownSection(s *State) section {
 	return section{5, 11, 6, 4, func(width, height int) []string {
 		title := "What the growth of RSS is made of"
 		if sum := s.Breakdown.Sum(); len(s.Breakdown.Kinds) > 0 {
-			title += ": " + units.Signed(sum.Delta) + " " + sinceText(s)
+			title += ": " + units.Signed(sum.Delta) + " " + words.Since(s.Since, s.Warm)
 		}
 
 		lines := []string{rule(title, "", width)}
@@ -354,32 +353,3 @@ func footerLine(s *State, ui UIState, width int) string {
 }
 
 func key(name, does string) string { return bold(name) + " " + dim(does) + "   " }
-
-// helpOf is the help, with the key for GPU memory where there is any.
-func helpOf(s *State) []string {
-	if s.GPU == nil {
-		return helpLines
-	}
-	after := slices.IndexFunc(helpLines, func(line string) bool {
-		return strings.HasPrefix(line, "  s  ")
-	}) + 1
-	return slices.Insert(slices.Clone(helpLines), after, gpuHelp)
-}
-
-const gpuHelp = "  g           show the stacks of GPU memory, or those of the host"
-
-var helpLines = []string{
-	"",
-	"  q, Ctrl-C   end the trace, write the files and print the result;",
-	"              Ctrl-C again quits without the files",
-	"  m           mark this moment: type a text, Enter adds the mark, Esc cancels",
-	"  s           sort the stacks by rate, by bytes or by objects",
-	"  ↑ ↓ k j     scroll the stacks by one; PgUp, PgDn by five; Home, End",
-	"  ?           this help",
-	"",
-	"  The verdict is provisional until the trace ends.",
-	"  The chart is RSS so far; below it are the judged phases, ▲ is a mark.",
-	"  Stacks: their growth a minute, and what is alive.",
-	"  Bars: the growth of each kind of memory; at the right is its size.",
-	"  `allocscope trace --no-tui` prints plain lines instead.",
-}

@@ -6,9 +6,10 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/allocscope/allocscope/export/units"
-
 	"github.com/charmbracelet/x/ansi"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/export/words"
 )
 
 // Order is the order of the stacks.
@@ -92,7 +93,7 @@ func stackRows(s *State, ui UIState, width int) (t table, rows [][]string, each 
 	}
 
 	if len(rows) == 0 {
-		rows = [][]string{{dim("  nothing that was allocated since tracing started is alive yet")}}
+		rows = [][]string{{dim("  " + words.NothingAlive)}}
 	}
 	return t, rows, each
 }
@@ -128,25 +129,14 @@ func visibleRows(rows [][]string, scroll, room int) (from, until int) {
 }
 
 func stackTitle(s *State, ui UIState) string {
-	title := "Stacks by " + ui.Order.String() + ", " + sinceText(s)
-	if s.showsGPU(ui) {
-		return "GPU " + strings.ToLower(title[:1]) + title[1:]
-	}
-	if s.Overhead.InBursts() {
-		title += ", sampled in bursts"
-	}
-	return title
-}
-
-// sinceText is the baseline in words.
-func sinceText(s *State) string {
+	by := " by " + ui.Order.String() + ", " + words.Since(s.Since, s.Warm)
 	switch {
-	case s.Warm:
-		return "since the end of the warm-up at " + units.Duration(s.Since)
-	case s.Since > 0:
-		return "since " + units.Duration(s.Since)
+	case s.showsGPU(ui):
+		return "GPU stacks" + by
+	case s.Overhead.InBursts():
+		return "Stacks" + by + ", sampled in bursts"
 	}
-	return "since tracing started"
+	return "Stacks" + by
 }
 
 // table has columns as wide as its terminal allows.

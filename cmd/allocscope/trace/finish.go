@@ -178,7 +178,8 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 		fmt.Sprintf("sampling interval %d bytes", max(s.Interval, 1)),
 	}
 
-	comments = append(comments, overheadComments(withLag(r.overhead(), s.Heap), s.Heap)...)
+	o := withLag(r.overhead(), s.Heap)
+	comments = append(comments, words.HeapComments(o, s.Heap.Untrackable)...)
 	if r.headline != "" {
 		comments = append(comments, "verdict "+r.headline)
 	}
@@ -194,8 +195,8 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 			line = sourceText(s) + ": not attached"
 		}
 
-		if s.Reason != "" {
-			line += ": " + s.Reason
+		if reason := sourceReason(s); reason != "" {
+			line += ": " + reason
 		}
 
 		comments = append(comments, line)
@@ -203,42 +204,11 @@ func (r *Recorder) comments(s *growth.Snapshot) []string {
 
 	if _, losses, err := r.session.Counters(); err == nil {
 		for _, l := range losses {
-			comments = append(comments, fmt.Sprintf("lost %d: %s", l.Count, l.Reason))
+			comments = append(comments, fmt.Sprintf("lost %d: %s", l.Count, words.Loss(l)))
 		}
 	}
 
 	return comments
-}
-
-// warnings limit what the numbers of a summary mean.
-func (r *Recorder) warnings(s *summary.Summary) []string {
-	var warnings []string
-	for _, source := range s.Sources {
-		if source.Reason != "" {
-			warnings = append(warnings, fmt.Sprintf("source %s: %s", source.Name, source.Reason))
-		}
-	}
-
-	for _, l := range s.Losses {
-		warnings = append(warnings, fmt.Sprintf("%d %s", l.Count, l.Reason))
-	}
-
-	if n := r.marks.Dropped(); n > 0 {
-		warnings = append(warnings, fmt.Sprintf("%d marks were dropped: there were too many", n))
-	}
-
-	if s.Ended == summary.EndedExit {
-		warnings = append(
-			warnings,
-			fmt.Sprintf("%s after %.1f s: the files hold what was alive until then",
-				words.End(s.Ended), s.DurationS),
-		)
-	}
-	if r.session.IsStopped(s.Process.PID) {
-		warnings = append(warnings, "the target is stopped")
-	}
-
-	return warnings
 }
 
 func kernelRelease() string {

@@ -122,7 +122,7 @@ func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 
 	switch {
 	case raised:
-		slog.Warn(line + suspectText(v.Suspects))
+		slog.Warn(withSuspect(line, v.Suspects))
 	case nearLimit != "" && nearLimit != r.warnedClass:
 		slog.Warn(line + "; " + words.LimitLine(found, words.AtLimit))
 	}
@@ -130,13 +130,12 @@ func (r *Recorder) raiseAlarm(v ProcessVerdict) {
 	r.warnedClass = nearLimit
 }
 
-// suspectText names the code that accumulates most; empty: unknown.
-func suspectText(suspects []trend.Suspect) string {
-	if len(suspects) == 0 {
-		return ""
+// withSuspect adds the code that accumulates most to a line, if it is known.
+func withSuspect(line string, suspects []trend.Suspect) string {
+	if most := words.MostBy(suspects); most != "" {
+		return line + "; " + most
 	}
-	s := summary.SuspectOf(suspects[0])
-	return fmt.Sprintf("; most of it by %s: %s", s.Component, words.Suspect(s))
+	return line
 }
 
 // requireStreak turns a leak of the last check into a suspected one, unless enough checks agree.
@@ -189,13 +188,13 @@ func (r *Recorder) recheckGPUs(all []ProcessVerdict) {
 	if worst == nil || !r.gpuRechecks.Add(worst.Verdict) {
 		return
 	}
-	slog.Warn(worst.headline() + suspectText(worst.Suspects))
+	slog.Warn(withSuspect(worst.headline(), worst.Suspects))
 }
 
 // headline is the verdict in a sentence.
 func (v *gpuVerdict) headline() string {
-	return fmt.Sprintf("GPU memory of PID %d: %s", v.process.PID,
-		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds)))
+	return words.GPUMemoryOf(v.process.PID) + ": " +
+		words.Headline(summary.VerdictOf(v.Verdict, summary.AxisSeconds))
 }
 
 // requireGPUStreak does for GPU memory what requireStreak does for RSS.
@@ -290,8 +289,7 @@ func outcomesOf(rss verdict.Class, gpus []gpuVerdict) []flagvalue.Outcome {
 	all := []flagvalue.Outcome{{What: "the verdict", Class: rss}}
 	for _, v := range gpus {
 		all = append(all, flagvalue.Outcome{
-			What:  fmt.Sprintf("the verdict on the GPU memory of PID %d", v.process.PID),
-			Class: v.Class,
+			What: "the verdict on the " + words.GPUMemoryOf(v.process.PID), Class: v.Class,
 		})
 	}
 	return all

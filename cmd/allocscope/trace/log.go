@@ -1,13 +1,13 @@
 package trace
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/export/summary"
-	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
@@ -17,21 +17,9 @@ import (
 
 // logSession logs what is traced and how, and which sources are not attached and why.
 func logSession(s *tracer.Session) {
-	sampled := "every allocation"
-	if interval := s.Overhead().Interval; interval > 1 {
-		sampled = "one sample every " + units.Bytes(float64(interval))
-	}
-
-	if limit := s.Options.Overhead; limit > 0 {
-		sampled += ", overhead up to " + units.ExactPercent(limit)
-	}
-
-	verb := "following" // a launcher
-	if s.IsTraced(s.Process.PID) {
-		verb = "tracing"
-	}
-
-	slog.Info(fmt.Sprintf("%s %d (%s), %s", verb, s.Process.PID, s.Process.Command(), sampled))
+	pid := s.Process.PID
+	slog.Info(words.Started(pid, s.Process.Command(), s.IsTraced(pid), s.Overhead().Interval,
+		s.Options.Overhead))
 
 	for _, change := range s.Changes() {
 		logChange(change)
@@ -45,25 +33,19 @@ func logSession(s *tracer.Session) {
 // logBudget logs what the CPU budget can do to a trace that is meant to be exact.
 func (o *Options) logBudget() {
 	if o.Interval == 1 && o.Overhead != 0 && slices.Contains(o.Sources, "heap") {
-		slog.Info(
-			fmt.Sprintf(
-				"every allocation is recorded while heap is probed; heap is probed in bursts "+
-					"where it would cost more than %s of the CPU time: --overhead off probes "+
-					"every call",
-				units.ExactPercent(o.Overhead.Share()),
-			),
-		)
+		slog.Info(words.ExactInBursts(o.Overhead.Share()))
 	}
 }
 
 // logChange logs a change of the process tree.
 func logChange(c tracer.Change) {
+	text := words.TreeChange(c.TreeChange)
 	if c.Err != nil {
-		slog.Warn(fmt.Sprintf("%s: %v", c.Text, c.Err))
+		slog.Warn(fmt.Sprintf("%s: %v", text, c.Err))
 		return
 	}
 
-	slog.Info(c.Text)
+	slog.Info(text)
 	for _, source := range c.Sources {
 		logSource(source)
 	}
@@ -74,9 +56,9 @@ func logSource(source source.Status) {
 	case source.Off:
 		slog.Debug(sourceText(source) + ": off")
 	case !source.Attached:
-		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), source.Reason))
-	case source.Reason != "":
-		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), source.Reason))
+		slog.Warn(fmt.Sprintf("%s is not attached: %s", sourceText(source), sourceReason(source)))
+	case sourceReason(source) != "":
+		slog.Warn(fmt.Sprintf("%s: %s", sourceText(source), sourceReason(source)))
 	}
 
 	for _, detail := range source.Details {
@@ -92,6 +74,10 @@ func sourceText(source source.Status) string {
 	return fmt.Sprintf("source %s of PID %d", source.Name, source.PID)
 }
 
+// sourceReason is why a source is not attached, or what it misses; empty where there is nothing to
+// report.
+func sourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap), s.Reason) }
+
 // overhead returns what tracing has cost, and logs the changes since the last call.
 func (r *Recorder) overhead() *summary.Overhead {
 	o := r.session.Overhead()
@@ -102,7 +88,7 @@ func (r *Recorder) overhead() *summary.Overhead {
 // logOverheadChanges logs the changes after the logged ones. It returns how many are logged now.
 func logOverheadChanges(changes []overhead.Change, logged int) int {
 	for _, change := range changes[min(logged, len(changes)):] {
-		slog.Info(change.Text)
+		slog.Info(words.OverheadChange(change.OverheadChange))
 	}
 	return len(changes)
 }
@@ -131,7 +117,8 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 
 	for _, c := range o.Changes {
 		out.Changes = append(out.Changes, summary.OverheadChange{
-			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode], Text: c.Text,
+			AtS: summary.Seconds(c.At), Mode: heapModes[c.Mode],
+			Text: words.OverheadChange(c.OverheadChange),
 		})
 	}
 
@@ -144,18 +131,6 @@ func withLag(o *summary.Overhead, coverage growth.HeapCoverage) *summary.Overhea
 		o.LagS = summary.Seconds(coverage.Lag)
 	}
 	return o
-}
-
-// overheadComments are the comments of a profile on how heap memory was sampled.
-func overheadComments(o *summary.Overhead, coverage growth.HeapCoverage) []string {
-	comments := []string{words.HeapMode(o.Mode)}
-	if bursts := words.FromBursts(o); bursts != "" {
-		comments = append(comments, "allocation sites of heap memory are from "+bursts)
-	}
-	if coverage.Untrackable != "" {
-		comments = append(comments, "objects of the heap cannot be tracked: "+coverage.Untrackable)
-	}
-	return comments
 }
 
 // knownSeconds returns a time in seconds, exactly; nil for 0.

@@ -34,7 +34,7 @@ func inStorm() overhead.Overhead {
 		StepSince: 183900 * time.Microsecond,
 		Changes: []overhead.Change{{
 			At: 2500 * time.Millisecond, Mode: overhead.HeapBursts,
-			Text: "heap is sampled in bursts",
+			OverheadChange: growth.OverheadChange{Reason: growth.OverheadFewTensors},
 		}},
 	}
 }
@@ -47,7 +47,7 @@ func testOverheadSummary(t *testing.T) {
 		StepBeforeS: &before, StepSinceS: &since,
 		Changes: []summary.OverheadChange{{
 			AtS: 2.5, Mode: summary.HeapBursts,
-			Text: "heap is sampled in bursts",
+			Text: "tensor probes take less than half of the budget: open all the time",
 		}},
 	}
 
@@ -79,7 +79,10 @@ func testChanges(t *testing.T) {
 	before := slog.Default()
 	slog.SetDefault(console.New(&out).Logger(false))
 	defer slog.SetDefault(before)
-	changes := []overhead.Change{{Text: "one"}, {Text: "two"}, {Text: "three"}}
+	changes := make([]overhead.Change, 3)
+	for i := range changes {
+		changes[i].Reason = growth.OverheadReason([]string{"one", "two", "three"}[i])
+	}
 	said := 0
 
 	for _, there := range []int{0, 1, 1, 3, 3} {
@@ -109,7 +112,7 @@ func testInterval(t *testing.T) {
 
 func testComments(t *testing.T) {
 	coverage := growth.HeapCoverage{Bursts: 11, Lag: time.Minute, Untrackable: "the allocator is jemalloc"}
-	got := overheadComments(withLag(overheadSummary(inStorm()), coverage), coverage)
+	got := words.HeapComments(withLag(overheadSummary(inStorm()), coverage), coverage.Untrackable)
 	o := withLag(overheadSummary(inStorm()), coverage)
 
 	want := []string{
@@ -121,8 +124,8 @@ func testComments(t *testing.T) {
 		t.Errorf("%q, want %q", got, want)
 	}
 
-	if got := overheadComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
-		growth.HeapCoverage{}); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
+	if got := words.HeapComments(overheadSummary(overhead.Overhead{Mode: overhead.HeapFull}),
+		""); !slices.Equal(got, []string{words.HeapMode(summary.HeapFull)}) {
 		t.Errorf("%q", got)
 	}
 }

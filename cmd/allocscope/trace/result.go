@@ -5,12 +5,13 @@ import (
 	"fmt"
 	"io"
 	"path/filepath"
+	"slices"
+	"strings"
 	"text/tabwriter"
-
-	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
 	"github.com/allocscope/allocscope/export/words"
 )
 
@@ -29,9 +30,8 @@ func printResult(out io.Writer, s *summary.Summary, dir string) error {
 		fmt.Fprintln(out, line)
 	}
 
-	printSizes(out, s)
-	for _, line := range words.OverheadLines(s) {
-		fmt.Fprintln(out, line)
+	if lines := slices.Concat(words.Sizes(s), words.OverheadLines(s)); len(lines) > 0 {
+		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))
 	}
 
 	if err := printBreakdown(out, s); err != nil {
@@ -72,40 +72,6 @@ func printNext(out io.Writer, dir string) error {
 	return err
 }
 
-// printSizes prints the sizes of the process, its steps, and the sizes of the others of its tree.
-func printSizes(out io.Writer, s *summary.Summary) {
-	rss := s.RSS
-	if rss.EndBytes != nil && rss.StartBytes != nil && rss.BaselineBytes != nil {
-		fmt.Fprintf(out, "\nRSS %s at the start, %s at the baseline (%s), %s at the end",
-			units.Bytes(float64(*rss.StartBytes)), units.Bytes(float64(*rss.BaselineBytes)),
-			units.Seconds(*s.BaselineS), units.Bytes(float64(*rss.EndBytes)))
-		if rss.GrowthBytesPerMin != nil {
-			fmt.Fprintf(out, ": %s/min since the baseline",
-				units.Signed(float64(*rss.GrowthBytesPerMin)))
-		}
-		fmt.Fprintln(out)
-	}
-
-	if s.Steps != nil {
-		fmt.Fprintf(out, "%s training steps since the baseline, %s/min",
-			units.Count(float64(s.Steps.Count)), units.Count(s.Steps.PerMin))
-		if s.Steps.GrowthBytesPerStep != nil {
-			fmt.Fprintf(out, ": %s a step", units.Signed(float64(*s.Steps.GrowthBytesPerStep)))
-		}
-		fmt.Fprintln(out)
-	}
-
-	for _, p := range s.Processes {
-		if p.PID != s.Process.PID && p.EndBytes != nil {
-			fmt.Fprintln(out, words.Process(p))
-		}
-	}
-
-	for _, g := range s.Groups {
-		fmt.Fprintln(out, words.Group(g))
-	}
-}
-
 // printBreakdown prints what the growth of RSS is made of, of the process and of its tree, and the
 // advice.
 func printBreakdown(out io.Writer, s *summary.Summary) error {
@@ -119,20 +85,13 @@ func printBreakdown(out io.Writer, s *summary.Summary) error {
 		}
 
 		if !resident.HeapTraced {
-			fmt.Fprintf(
-				out,
-				"Allocation sites of heap memory are unknown: source heap was not attached to "+
-					"PID %d. A trace with it names the code.\n",
-				s.Process.PID,
-			)
+			fmt.Fprintln(out, words.HeapNotAttached(s.Process.PID))
 		}
 	}
 
 	if others := words.OtherProcesses(s); others > 0 {
 		tree := words.BreakdownOf(s.Breakdown, 0)
-		fmt.Fprintf(out, "\nIts tree, with %s, shared pages once (%s):\n\n",
-			units.Plural(others, "other process", "other processes"),
-			units.Signed(tree.Sum().Delta))
+		fmt.Fprintf(out, "\n%s (%s):\n\n", words.Tree(others), units.Signed(tree.Sum().Delta))
 		ofTree := summary.Resident{HeapTraced: resident.HeapTraced}
 		if err := printKinds(out, tree, maxTreeKindLines, "all", ofTree); err != nil {
 			return err
@@ -148,7 +107,8 @@ func printBreakdown(out io.Writer, s *summary.Summary) error {
 func printKinds(out io.Writer, b words.Breakdown, kinds int, all string, p summary.Resident) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "growth\t± 95%\tat the end\t  what\n")
-	for _, line := range append(b.Lines(kinds, p), words.BreakdownLine{Label: all, KindSum: b.Sum()}) {
+	sum := words.BreakdownLine{Label: all, KindSum: b.Sum()}
+	for _, line := range append(b.Lines(kinds, p), sum) {
 		margin := ""
 		if line.Error > 0 {
 			margin = units.Bytes(line.Error)
@@ -163,11 +123,8 @@ func printAdvice(out io.Writer, s *summary.Summary) {
 	if len(s.Advice) > 0 {
 		fmt.Fprintln(out)
 	}
-	for _, a := range s.Advice {
-		if a.Process != 0 && a.Process != s.Process.PID {
-			a.Text = fmt.Sprintf("PID %d: %s", a.Process, a.Text)
-		}
-		fmt.Fprintf(out, "advice: %s\n", a.Text)
+	for _, line := range words.Advice(s) {
+		fmt.Fprintf(out, "advice: %s\n", line)
 	}
 }
 
@@ -185,10 +142,10 @@ func printSuspects(out io.Writer, suspects []summary.Suspect, title, of string) 
 	for _, s := range suspects {
 		share := "-"
 		if s.Share != nil {
-			share = fmt.Sprintf("%.0f%%", 100**s.Share)
+			share = units.WholePercent(*s.Share)
 		}
-		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&s.BytesPerMin), share, s.Stacks,
-			s.Component, words.Suspect(s))
+		fmt.Fprintf(w, "%s\t%s\t%d\t  %s: %s\n", units.MiBPerMinute(&s.BytesPerMin), share,
+			s.Stacks, s.Component, words.Suspect(s))
 	}
 
 	return w.Flush()
@@ -214,9 +171,9 @@ func printAccumulating(out io.Writer, stacks []summary.Accumulation) error {
 	w := tabwriter.NewWriter(out, 0, 0, 2, ' ', tabwriter.AlignRight)
 	fmt.Fprint(w, "MiB/min\tshare\tbytes\tobjects\ttrend\t  where\n")
 	for _, a := range stacks {
-		fmt.Fprintf(w, "%s\t%.0f%%\t%s\t%s\t%s\t  %s\n", units.MiBPerMinute(a.BytesPerMin),
-			100*a.Share, units.Bytes(float64(a.Bytes)), units.Count(float64(a.Objects)),
-			cmp.Or(string(a.Trend), "-"), words.Where(a))
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\t  %s\n", units.MiBPerMinute(a.BytesPerMin),
+			units.WholePercent(a.Share), units.Bytes(float64(a.Bytes)),
+			units.Count(float64(a.Objects)), cmp.Or(string(a.Trend), "-"), words.Where(a))
 	}
 	return w.Flush()
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/words"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
@@ -65,11 +66,12 @@ func (r *Recorder) summarize(
 	}
 
 	for _, l := range losses {
-		s.Losses = append(s.Losses, summary.Loss{Reason: l.Reason, Count: l.Count})
+		s.Losses = append(s.Losses, summary.Loss{Reason: words.Loss(l), Count: l.Count})
 	}
 
 	r.addBreakdown(s, scanned)
-	s.Warnings = r.warnings(s)
+	isStopped := r.session.IsStopped(s.Process.PID)
+	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
 	return s, nil
 }
 
@@ -115,7 +117,7 @@ func (r *Recorder) sources() []summary.Source {
 		}
 		sources = append(sources, summary.Source{
 			Name: s.Name, PID: s.PID, State: state,
-			Reason: s.Reason,
+			Reason: sourceReason(s),
 		})
 	}
 	return sources

@@ -122,13 +122,13 @@ func (i *index) view() indexView {
 }
 
 func traceOf(s *summary.Summary) *traceView {
-	lines := words.VerdictLines(s.Verdict, words.AtLimit)
-	name, sentence := words.SplitHeadline(lines[0])
+	name, sentence := words.HeadlineParts(s.Verdict)
 	return &traceView{
 		Command: growth.Printable(s.Process.Command), PID: strconv.Itoa(s.Process.PID),
 		Duration: units.Seconds(s.DurationS), Ended: words.End(s.Ended),
 		Started: s.Started.Format(time.DateTime), StartedISO: s.Started.Format(time.RFC3339),
-		Class: string(s.Class), Name: name, Sentence: sentence, Lines: lines[1:],
+		Class: string(s.Class), Name: name, Sentence: sentence,
+		Lines: words.VerdictLines(s.Verdict, words.AtLimit)[1:],
 	}
 }
 

@@ -1,6 +1,10 @@
 package controller
 
-import "math"
+import (
+	"math"
+
+	"github.com/allocscope/allocscope/growth"
+)
 
 // A burst is a short time in which the probes are open. Times are in seconds.
 type burst struct {
@@ -115,7 +119,8 @@ func (c *Controller) finishBurst() {
 
 	if c.full.observe(b.calm) {
 		c.full.opened(c.now)
-		c.enterFull("%s: every call is probed again", c.costText(b.use))
+		c.enterFull()
+		c.changeForCost(growth.OverheadChange{Reason: growth.OverheadCalm}, b.use)
 		return
 	}
 	c.scheduleNext(b)

@@ -32,6 +32,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A Mode is how the allocator is probed.
@@ -106,8 +108,11 @@ type Decision struct {
 type Change struct {
 	At   time.Duration
 	Mode Mode
-	Text string
+	growth.OverheadChange
 }
+
+// maxChanges bounds the changes that are kept until Changes is called.
+const maxChanges = 256
 
 // Totals since counting began.
 type Totals struct {
@@ -244,6 +249,22 @@ func (c *Controller) wait() float64 {
 
 // Mode returns the mode in force.
 func (c *Controller) Mode() Mode { return c.mode }
+
+// change notes a change of the mode in force.
+func (c *Controller) change(why growth.OverheadChange) {
+	c.changes = append(c.changes, Change{At: duration(c.now), Mode: c.mode, OverheadChange: why})
+	c.changes = c.changes[max(0, len(c.changes)-maxChanges):]
+}
+
+// changeForCost notes a change for what the probes would take if they were always open.
+func (c *Controller) changeForCost(why growth.OverheadChange, u cpuUse) {
+	why.Source = "heap"
+	if !c.options.Heap {
+		why.Source = "tensor"
+	}
+	why.CPUShare, why.Calls = u.share(), u.entries/max(u.elapsed, 1e-3)
+	c.change(why)
+}
 
 // Changes returns the changes since its last call, in the order of time.
 func (c *Controller) Changes() []Change {

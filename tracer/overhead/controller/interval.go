@@ -1,5 +1,7 @@
 package controller
 
+import "github.com/allocscope/allocscope/growth"
+
 // The sampling intervals that the controller chooses, in bytes: powers of two.
 const (
 	defaultInterval    = 512 << 10
@@ -41,11 +43,11 @@ func (c *Controller) tuneFullInterval() {
 	switch {
 	case u.walking > maxFullWalkShare*allowed && c.fullInterval < coarsestInterval:
 		c.setFullInterval(2 * c.fullInterval)
-		c.changeForWalks(u)
+		c.changeForWalks(growth.OverheadWalks, u)
 	case u.walking < minFullWalkShare*allowed && c.fullInterval > defaultInterval &&
 		c.now-c.fullIntervalAt >= refineSeconds:
 		c.setFullInterval(c.fullInterval / 2)
-		c.change("walking stacks takes little: one sample in %s", sizeText(c.fullInterval))
+		c.changeForWalks(growth.OverheadFewWalks, u)
 	}
 }
 
@@ -60,7 +62,7 @@ func (c *Controller) coarsen() bool {
 
 	c.setFullInterval(coarsestInterval)
 	c.budget.credit = creditSeconds * c.budget.rate() / 2
-	c.changeForWalks(u)
+	c.changeForWalks(growth.OverheadWalks, u)
 	return true
 }
 
@@ -68,9 +70,10 @@ func (c *Controller) setFullInterval(bytes uint64) {
 	c.fullInterval, c.fullIntervalAt = bytes, c.now
 }
 
-func (c *Controller) changeForWalks(u cpuUse) {
-	c.change("walking stacks takes %s of the traced CPU time: one sample in %s",
-		percentText(u.walking/max(u.work, 1e-9)), sizeText(c.fullInterval))
+func (c *Controller) changeForWalks(reason growth.OverheadReason, u cpuUse) {
+	c.change(growth.OverheadChange{
+		Reason: reason, CPUShare: u.walking / max(u.work, 1e-9), Interval: c.fullInterval,
+	})
 }
 
 // tuneBurstInterval chooses the interval of the next burst by what the last one took.

@@ -1,5 +1,7 @@
 package controller
 
+import "github.com/allocscope/allocscope/growth"
+
 // The first steps are timed before probes open: until there are minStepsForSlowdown of them, for
 // this time, or for this share of the trace. Without a step by firstStepSeconds, there are none.
 const (
@@ -36,20 +38,16 @@ func (c *Controller) start() {
 	}
 
 	c.started, c.stepCheckAt = true, c.now+throttlePause
-	if n > 0 {
-		c.enterFull("%s timed: every call is probed", plural(n, "step"))
-	} else {
-		c.enterFull("every call is probed")
-	}
+	c.enterFull()
+	c.change(growth.OverheadChange{Reason: growth.OverheadStarted, Steps: n})
 }
 
 // enterFull begins to probe every call, with at least half of the credit.
-func (c *Controller) enterFull(format string, arguments ...any) {
+func (c *Controller) enterFull() {
 	c.mode, c.burst = Full, burst{}
 	c.budget.credit = max(c.budget.credit, creditSeconds*c.budget.rate()/2)
 	c.fullAt = c.now
 	c.tensor.alwaysOpen = false
-	c.change(format, arguments...)
 }
 
 // checkFull closes the probes when their credit is spent.
@@ -88,22 +86,18 @@ func (c *Controller) recentUse() cpuUse {
 
 // reduce enters mode bursts, or off where no burst fits.
 func (c *Controller) reduce(p burstPlan, recent cpuUse) {
-	to := Bursts
+	to, reason := Bursts, growth.OverheadExpensive
 	if !p.fits {
-		to = Off
+		to, reason = Off, growth.OverheadNoBurst
 	}
 	if c.mode == to {
 		return
 	}
 
 	c.mode = to
-	if to == Off {
-		c.change("%s: closed, and checked again for %s each minute or later", c.costText(recent),
-			secondsText(p.length))
-		return
-	}
-	c.change("%s: sampled in bursts of %s every %s", c.costText(recent), secondsText(p.length),
-		secondsText(p.spacing))
+	c.changeForCost(growth.OverheadChange{
+		Reason: reason, Length: duration(p.length), Spacing: duration(p.spacing),
+	}, recent)
 }
 
 // A backoff counts calm bursts until probes may stay open. The number needed doubles whenever they

@@ -4,9 +4,10 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // A load is what a program does. All rates are by second of CPU time that it would take untraced.
@@ -302,11 +303,8 @@ func (s *simulation) changesBetween(from, to float64) []Change {
 	})
 }
 
-func (s *simulation) changesWith(text string) (texts []string) {
-	for _, c := range s.changes {
-		if strings.Contains(c.Text, text) {
-			texts = append(texts, c.Text)
-		}
-	}
-	return texts
+func (s *simulation) changesFor(reasons ...growth.OverheadReason) []Change {
+	return slices.DeleteFunc(slices.Clone(s.changes), func(c Change) bool {
+		return !slices.Contains(reasons, c.Reason)
+	})
 }

@@ -1,5 +1,7 @@
 package controller
 
+import "github.com/allocscope/allocscope/growth"
+
 // tensor has the state of source tensor beside source heap. Its probes stay open between bursts
 // while they take no more than half of the budget. Otherwise they open with those of heap.
 type tensor struct {
@@ -33,7 +35,7 @@ func (t *tensor) finishBurst(c *Controller, u cpuUse) {
 	}
 	t.alwaysOpen, t.from = true, c.now
 	t.opened(c.now)
-	c.change("tensor probes take less than half of the budget: open all the time")
+	c.change(growth.OverheadChange{Reason: growth.OverheadFewTensors})
 }
 
 // checkTensor makes the interval of tensors coarser, or closes their probes between bursts, where
@@ -58,9 +60,11 @@ func (c *Controller) checkTensor() {
 	}
 	t.alwaysOpen = false
 	t.closed(c.now)
-	c.change("tensor probes take %s of the traced CPU time (%s): open in the bursts of heap alone",
-		percentText(recent.idle/max(recent.work, 1e-9)),
-		callsText(recent.tensors/max(recent.elapsed, 1e-3)))
+	c.change(growth.OverheadChange{
+		Reason:   growth.OverheadManyTensors,
+		CPUShare: recent.idle / max(recent.work, 1e-9),
+		Calls:    recent.tensors / max(recent.elapsed, 1e-3),
+	})
 }
 
 // blocks has the state of GPU blocks of PyTorch's caching allocator. Each block is probed when it
@@ -103,17 +107,19 @@ func (c *Controller) checkBlocks(u cpuUse) {
 	}
 
 	b.excess.add(recent)
-	took := percentText(recent.blocks / max(recent.work, 1e-9))
+	share := recent.blocks / max(recent.work, 1e-9)
 	switch {
 	case c.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
 		b.excess = cpuUse{}
 		b.interval = min(4*b.interval, coarsestBlockInterval)
-		c.change("blocks on GPUs take %s of the traced CPU time: one sample in %s", took,
-			sizeText(b.interval))
+		c.change(growth.OverheadChange{
+			Reason: growth.OverheadBlockWalks, CPUShare: share, Interval: b.interval,
+		})
 	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*c.options.Limit*b.excess.work:
 		b.isOpen = false
-		c.change("blocks on GPUs take %s of the traced CPU time (%s): "+
-			"their totals alone are read from now on",
-			took, callsText(recent.blockEvents/max(recent.elapsed, 1e-3)))
+		c.change(growth.OverheadChange{
+			Reason: growth.OverheadManyBlocks, CPUShare: share,
+			Calls: recent.blockEvents / max(recent.elapsed, 1e-3),
+		})
 	}
 }

@@ -2,8 +2,9 @@ package controller
 
 import (
 	"math"
-	"strings"
 	"testing"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 func TestTensors(t *testing.T) {
@@ -45,7 +46,7 @@ func TestTensors(t *testing.T) {
 		s := simulate(o, constant(trainer())).run(t, 300)
 		s.mustKeepToLimit(t, 0, 300)
 		s.mustBeIn(t, Bursts)
-		if s.wanted.Heap || len(s.changes) != 2 || !strings.HasPrefix(s.changes[1].Text, "tensor") {
+		if s.wanted.Heap || len(s.changes) != 2 || s.changes[1].Source != "tensor" {
 			t.Errorf("heap open: %v, changes %v", s.wanted.Heap, s.changes)
 		}
 	})
@@ -147,9 +148,9 @@ func withBlocks(events, bytes float64) load {
 }
 
 // mustSampleBlocks asserts whether blocks are sampled, and returns the changes of that.
-func (s *simulation) mustSampleBlocks(t *testing.T, want bool) []string {
+func (s *simulation) mustSampleBlocks(t *testing.T, want bool) []Change {
 	t.Helper()
-	changes := s.changesWith("blocks on GPUs take ")
+	changes := s.changesFor(growth.OverheadBlockWalks, growth.OverheadManyBlocks)
 	if s.wanted.Blocks != want {
 		t.Errorf("after %.0f s: %+v, changes %v", s.now, s.wanted, s.changes)
 	}
@@ -166,7 +167,7 @@ func TestBlocks(t *testing.T) {
 		}).run(t, 900)
 		if changes := s.mustSampleBlocks(t, true); len(changes) != 0 ||
 			s.wanted.BlockInterval != defaultInterval {
-			t.Errorf("one in %d bytes; %q", s.wanted.BlockInterval, changes)
+			t.Errorf("one in %d bytes; %+v", s.wanted.BlockInterval, changes)
 		}
 	})
 
@@ -187,12 +188,11 @@ func TestBlocks(t *testing.T) {
 			})
 			s.run(t, from).mustSampleBlocks(t, true)
 			changes := s.run(t, storm.within+2).mustSampleBlocks(t, false)
-			if len(changes) != 1 || !strings.HasSuffix(changes[0],
-				"their totals alone are read from now on") {
-				t.Errorf("%q", changes)
+			if len(changes) != 1 || changes[0].Reason != growth.OverheadManyBlocks {
+				t.Errorf("%+v", changes)
 			}
 			if changes := s.run(t, 400).mustSampleBlocks(t, false); len(changes) != 1 {
-				t.Errorf("%q", changes)
+				t.Errorf("%+v", changes)
 			}
 			s.mustKeepToLimit(t, from+storm.within+2, 460)
 		}
@@ -201,8 +201,8 @@ func TestBlocks(t *testing.T) {
 	t.Run("have a coarser interval where walks are what costs", func(t *testing.T) {
 		s := simulate(onGPU(4), constant(withBlocks(10_000, 4<<20))).run(t, 300)
 		changes := s.mustSampleBlocks(t, true)
-		if len(changes) == 0 || len(changes) != len(s.changesWith("one sample in ")) {
-			t.Errorf("%q", changes)
+		if len(changes) == 0 || len(changes) != len(s.changesFor(growth.OverheadBlockWalks)) {
+			t.Errorf("%+v", changes)
 		}
 		if interval := s.wanted.BlockInterval; interval <= defaultInterval ||
 			interval > coarsestBlockInterval {

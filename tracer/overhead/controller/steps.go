@@ -4,6 +4,8 @@ import (
 	"math"
 	"math/rand/v2"
 	"slices"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 // When steps are checked, how long the budget stays as it is after a change by them, and how long
@@ -27,11 +29,12 @@ func (c *Controller) checkSteps() {
 	switch {
 	case ok && slowdown-margin > c.options.Limit && c.budget.throttle > minThrottle:
 		c.setThrottle(c.budget.throttle / 2)
-		c.change("steps are %s slower by the probes, more than %s: half the budget for these",
-			percentText(slowdown), percentText(c.options.Limit))
+		c.change(growth.OverheadChange{
+			Reason: growth.OverheadSlowSteps, Slowdown: slowdown, Limit: c.options.Limit,
+		})
 	case c.budget.throttle < 1 && c.now-c.throttledAt >= throttleSeconds:
 		c.setThrottle(min(1, 2*c.budget.throttle))
-		c.change("steps have not been too slow for ten minutes: twice the budget for probes")
+		c.change(growth.OverheadChange{Reason: growth.OverheadFastSteps})
 	}
 }
 

@@ -4,6 +4,8 @@ import (
 	"math"
 	"testing"
 	"time"
+
+	"github.com/allocscope/allocscope/growth"
 )
 
 func TestStepTiming(t *testing.T) {
@@ -79,7 +81,7 @@ func TestThrottle(t *testing.T) {
 		if share := s.costShare(300, 600); share > 1.1*0.03 {
 			t.Errorf("after five minutes probes really take %.2f%%", 100*share)
 		}
-		if len(s.changesWith("half the budget")) == 0 {
+		if len(s.changesFor(growth.OverheadSlowSteps)) == 0 {
 			t.Errorf("changes %v", s.changes)
 		}
 		s.mustHaveBursts(t, 1, 600)
@@ -103,7 +105,7 @@ func TestThrottle(t *testing.T) {
 			return l
 		})
 		s.noise = 0.2
-		if s.run(t, 600); len(s.changesWith("half the budget")) != 0 {
+		if s.run(t, 600); len(s.changesFor(growth.OverheadSlowSteps)) != 0 {
 			t.Errorf("changes %v", s.changes)
 		}
 	})

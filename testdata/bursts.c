@@ -42,7 +42,7 @@ __attribute__((noinline)) void churn_here(size_t size)
 	free(p);
 }
 
-static void obey(const char *verb, long n, size_t size)
+static void execute(const char *verb, long n, size_t size)
 {
 	for (long i = 0; i < n; i++) {
 		if (!strcmp(verb, "drop"))
@@ -66,7 +66,7 @@ int main(void)
 		size = 0;
 		if (sscanf(line, "%15s %ld %zu", verb, &n, &size) < 2 || last + n > MOST)
 			return 1;
-		obey(verb, n, size);
+		execute(verb, n, size);
 	}
 	return 0;
 }

@@ -1,6 +1,6 @@
 /* A program that starts a tree of processes on command.
  *
- * It speaks by lines: prints "ready", obeys one order a line, prints "done" after each, and exits at the end of its
+ * It speaks by lines: prints "ready", executes one order a line, prints "done" after each, and exits at the end of its
  * input; what it has started exits then too.
  *
  *     grow N      allocates N MiB and touches them

@@ -1,0 +1,132 @@
+package words
+
+import (
+	"fmt"
+
+	"github.com/allocscope/allocscope/export/summary"
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/trend"
+)
+
+// Started is the process of a trace, and how it samples: "tracing 16464 (python3), one sample every
+// 512 KiB, overhead up to 3%". A launcher is not traced, but followed. A limit of 0 is none.
+func Started(pid int, command string, isTraced bool, interval uint64, limit float64) string {
+	verb := "following"
+	if isTraced {
+		verb = "tracing"
+	}
+
+	text := fmt.Sprintf("%s %d (%s), %s", verb, pid, command, Sampling(interval))
+	if limit > 0 {
+		text += ", overhead up to " + units.ExactPercent(limit)
+	}
+	return text
+}
+
+// ExactInBursts is what a limit of the overhead means for a trace of every allocation.
+func ExactInBursts(limit float64) string {
+	return "every allocation is recorded while heap is probed; heap is probed in bursts where it " +
+		"would cost more than " + units.ExactPercent(limit) + " of the CPU time: --overhead off " +
+		"probes every call"
+}
+
+// Sizes are lines about the RSS of a trace, its training steps, and the rest of its tree.
+func Sizes(s *summary.Summary) []string {
+	var lines []string
+	rss := s.RSS
+	if rss.EndBytes != nil && rss.StartBytes != nil && rss.BaselineBytes != nil {
+		line := fmt.Sprintf("RSS %s at the start, %s at the baseline (%s), %s at the end",
+			units.Bytes(float64(*rss.StartBytes)), units.Bytes(float64(*rss.BaselineBytes)),
+			units.Seconds(*s.BaselineS), units.Bytes(float64(*rss.EndBytes)))
+		if growth := RSSGrowth(s); growth != "" {
+			line += ": " + growth
+		}
+		lines = append(lines, line)
+	}
+
+	if s.Steps != nil {
+		line := fmt.Sprintf("%s training steps since the baseline, %s/min",
+			units.Count(float64(s.Steps.Count)), units.Count(s.Steps.PerMin))
+		if s.Steps.GrowthBytesPerStep != nil {
+			line += ": " + units.Signed(float64(*s.Steps.GrowthBytesPerStep)) + " a step"
+		}
+		lines = append(lines, line)
+	}
+
+	for _, p := range s.Processes {
+		if p.PID != s.Process.PID && p.EndBytes != nil {
+			lines = append(lines, Process(p))
+		}
+	}
+
+	for _, g := range s.Groups {
+		lines = append(lines, Group(g))
+	}
+
+	return lines
+}
+
+// RSSGrowth is how fast RSS grew: "+462 MiB/min since the baseline". It is empty where that is
+// unknown.
+func RSSGrowth(s *summary.Summary) string {
+	if s.RSS.GrowthBytesPerMin == nil {
+		return ""
+	}
+	return units.Signed(float64(*s.RSS.GrowthBytesPerMin)) + "/min since the baseline"
+}
+
+// Warnings limit what the numbers of a trace mean, a line each.
+func Warnings(s *summary.Summary, droppedMarks int, isStopped bool) []string {
+	var lines []string
+	for _, source := range s.Sources {
+		if source.Reason != "" {
+			lines = append(lines, fmt.Sprintf("source %s: %s", source.Name, source.Reason))
+		}
+	}
+
+	for _, l := range s.Losses {
+		lines = append(lines, fmt.Sprintf("%d %s", l.Count, l.Reason))
+	}
+
+	if droppedMarks > 0 {
+		lines = append(lines, units.Plural(droppedMarks, "mark was", "marks were")+
+			" dropped: there were too many")
+	}
+
+	if s.Ended == summary.EndedExit {
+		lines = append(lines, End(s.Ended)+" after "+units.Seconds(s.DurationS)+
+			": the files hold what was alive until then")
+	}
+
+	if isStopped {
+		lines = append(lines, "the target is stopped")
+	}
+
+	return lines
+}
+
+// HeapComments are the comments of a profile on how heap memory was sampled. untrackable is why
+// objects cannot be tracked; empty: they can.
+func HeapComments(o *summary.Overhead, untrackable string) []string {
+	comments := []string{HeapMode(o.Mode)}
+	if bursts := FromBursts(o); bursts != "" {
+		comments = append(comments, "allocation sites of heap memory are from "+bursts)
+	}
+	if untrackable != "" {
+		comments = append(comments, "objects of the heap cannot be tracked: "+untrackable)
+	}
+	return comments
+}
+
+// GPUMemoryOf names the GPU memory of a process.
+func GPUMemoryOf(pid int) string { return fmt.Sprintf("GPU memory of PID %d", pid) }
+
+// MostBy names the code with most of the growth: "most by pil: resize (Image.py:2192)". It is empty
+// where that is unknown.
+func MostBy(suspects []trend.Suspect) string {
+	if len(suspects) == 0 {
+		return ""
+	}
+	s := summary.SuspectOf(suspects[0])
+	return "most by " + s.Component + ": " + Suspect(s)
+}

@@ -1,0 +1,211 @@
+package words
+
+import (
+	"cmp"
+	"fmt"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth"
+)
+
+var lossTexts = map[growth.LossKind]string{
+	growth.LossLiveFull: "allocations not tracked: the live map was full " +
+		"(raise --max-live, --interval)",
+	growth.LossFaultsFull: "page faults not tracked: too many pages (raise --interval)",
+	growth.LossTallyFull: "allocations missing from alloc_objects, alloc_space: " +
+		"the tally map was full",
+	growth.LossEvents: "events lost: ring buffer full " +
+		"(mappings come from /proc, without stacks)",
+	growth.LossThreadState:     "calls not seen: no kernel memory for the state of a thread",
+	growth.LossNoMemory:        "entries missing from alloc_objects, alloc_space: no kernel memory",
+	growth.LossOutPointer:      "allocations not tracked: result not readable",
+	growth.LossMissedReturn:    "allocations not tracked: return not seen",
+	growth.LossMissedFree:      "frees not seen: the address was allocated again",
+	growth.LossGPUFull:         "GPU allocations not tracked: too many (raise --interval)",
+	growth.LossTruncatedStacks: "truncated stacks",
+	growth.LossPythonFrames:    "stacks without some Python frames",
+	growth.LossUnknownStacks:   "unknown stacks (ring buffer or stack table full)",
+	growth.LossUnwindTables: "files that stacks cannot be walked through: " +
+		"too many unwind tables",
+	growth.LossUnwindMappings: "mappings that stacks cannot be walked through: too many",
+	growth.LossProcesses:      "processes of the tree not followed: too many, or not readable",
+}
+
+// Loss is what was lost, why, and how to avoid it, to follow the count: "frees not seen: ...".
+func Loss(l growth.Loss) string {
+	text := cmp.Or(lossTexts[l.Kind], string(l.Kind))
+	if l.Cause != "" {
+		text += ": " + l.Cause
+	}
+	return text
+}
+
+// SourceGap is what a source misses. It is empty where that is nothing.
+func SourceGap(gap growth.SourceGap) string {
+	switch gap {
+	case growth.Gap32BitCalls:
+		return "system calls of a 32-bit program are not traced: " +
+			"its mappings come from /proc, without stacks"
+	case growth.GapBlocks:
+		return "blocks of torch's allocator are not followed: that takes too much; " +
+			"their totals are read now and then"
+	}
+	return string(gap)
+}
+
+// OverheadChange is why the overhead controller changed something, and what it has changed.
+func OverheadChange(c growth.OverheadChange) string {
+	switch c.Reason {
+	case growth.OverheadStarted:
+		if c.Steps > 0 {
+			return units.Plural(c.Steps, "step", "steps") + " timed: every call is probed"
+		}
+		return "every call is probed"
+	case growth.OverheadCalm:
+		return openCost(c) + ": every call is probed again"
+	case growth.OverheadExpensive:
+		return fmt.Sprintf("%s: sampled in bursts of %s every %s", openCost(c),
+			units.ShortSeconds(c.Length.Seconds()), units.ShortSeconds(c.Spacing.Seconds()))
+	case growth.OverheadNoBurst:
+		return fmt.Sprintf("%s: closed, and checked again for %s each minute or later", openCost(c),
+			units.ShortSeconds(c.Length.Seconds()))
+	case growth.OverheadWalks:
+		return "walking stacks takes " + tracedShare(c) + sampledIn(c)
+	case growth.OverheadFewWalks:
+		return "walking stacks takes little" + sampledIn(c)
+	case growth.OverheadFewTensors:
+		return "tensor probes take less than half of the budget: open all the time"
+	case growth.OverheadManyTensors:
+		return "tensor probes take " + callCost(c) + ": open in the bursts of heap alone"
+	case growth.OverheadBlockWalks:
+		return "blocks on GPUs take " + tracedShare(c) + sampledIn(c)
+	case growth.OverheadManyBlocks:
+		return "blocks on GPUs take " + callCost(c) + ": their totals alone are read from now on"
+	case growth.OverheadSlowSteps:
+		return fmt.Sprintf("steps are %s slower by the probes, more than %s: "+
+			"half the budget for these",
+			boundedPercent(c.Slowdown), units.Percent(c.Limit))
+	case growth.OverheadFastSteps:
+		return "steps have not been too slow for ten minutes: twice the budget for probes"
+	case growth.OverheadFailed:
+		return fmt.Sprintf("heap probes disabled: %v", c.Err)
+	}
+	return string(c.Reason)
+}
+
+// openCost is what the probes of a source would take if they were always open.
+func openCost(c growth.OverheadChange) string {
+	return c.Source + " probes would take " + callCost(c)
+}
+
+func callCost(c growth.OverheadChange) string {
+	return tracedShare(c) + " (" + units.PerSecond(c.Calls, "calls") + ")"
+}
+
+func tracedShare(c growth.OverheadChange) string {
+	return boundedPercent(c.CPUShare) + " of the traced CPU time"
+}
+
+func sampledIn(c growth.OverheadChange) string {
+	return ": one sample in " + units.Bytes(float64(c.Interval))
+}
+
+// boundedPercent is a share of 1. Shares above 10 are all the same to a reader.
+func boundedPercent(share float64) string {
+	if share > 10 {
+		return "more than 1000%"
+	}
+	return units.Percent(share)
+}
+
+// TreeChange is what happened to the process tree. A reason may follow: "PID 7 is not traced".
+func TreeChange(c growth.TreeChange) string {
+	switch c.Event {
+	case growth.TreeSelected:
+		return Selection(c.Selection)
+	case growth.TreeTraced:
+		return fmt.Sprintf("tracing PID %d (%s)", c.PID, c.Command)
+	case growth.TreeNotTraced:
+		return fmt.Sprintf("PID %d is not traced", c.PID)
+	case growth.TreeNotFollowed:
+		return "children are not followed"
+	case growth.TreeExecuted:
+		return fmt.Sprintf("PID %d started a new program (%s); earlier data is dropped",
+			c.PID, c.Command)
+	case growth.TreeExited:
+		return fmt.Sprintf("PID %d (%s) exited", c.PID, c.Command)
+	}
+	return string(c.Event)
+}
+
+// Selection is why processes are traced, or are not yet. It is empty where that needs no reason.
+func Selection(s growth.Selection) string {
+	switch s.Reason {
+	case growth.SelectionTraced:
+		return rootText(s) + "tracing " + selectedText(s)
+	case growth.SelectionAdded:
+		return "also tracing " + selectedText(s)
+	case growth.SelectionTrainers:
+		return rootText(s) +
+			"several processes under it could be the trainer; checking which of them grows"
+	case growth.SelectionLarger:
+		return rootText(s) + "a process under it holds more; checking which of them grows"
+	case growth.SelectionWaiting:
+		return rootText(s) + "waiting for the program that it starts"
+	case growth.SelectionNone:
+		return "the process has exited, and nothing under it could be traced"
+	}
+	return string(s.Reason)
+}
+
+// maxCommandRunes bounds how much of a command line is quoted.
+const maxCommandRunes = 60
+
+// rootText begins a sentence with the process that the user has named. It is empty where that has
+// exited.
+func rootText(s growth.Selection) string {
+	if s.Root == 0 {
+		return ""
+	}
+
+	command := s.Command
+	if runes := []rune(command); len(runes) > maxCommandRunes {
+		command = string(runes[:maxCommandRunes-1]) + "…"
+	}
+	return fmt.Sprintf("PID %d is `%s`; ", s.Root, command)
+}
+
+// selectedText names the processes and their memory.
+func selectedText(s growth.Selection) string {
+	size := units.Bytes(float64(s.Private))
+	text := fmt.Sprintf("%d %ss, which hold %s together", s.Processes, s.Role, size)
+	if s.Processes == 1 {
+		text = fmt.Sprintf("%s %d%s, which holds %s", relationText(s), s.PID, roleText(s), size)
+	}
+
+	if s.LeftOut > 0 {
+		text += fmt.Sprintf(" (%d more are left out)", s.LeftOut)
+	}
+	return text
+}
+
+func relationText(s growth.Selection) string {
+	switch s.Root {
+	case 0:
+		return "PID"
+	case s.Parent:
+		return "its child"
+	}
+	return "its descendant"
+}
+
+// roleText is the role of the process, unless it is a trainer.
+func roleText(s growth.Selection) string {
+	switch s.Role {
+	case growth.RoleRank:
+		return fmt.Sprintf(" (rank %d)", s.Rank)
+	case growth.RoleTrainer:
+		return ""
+	}
+	return fmt.Sprintf(" (%s)", s.Role)
+}

@@ -1,0 +1,168 @@
+package words
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+func TestLoss(t *testing.T) {
+	for want, loss := range map[string]growth.Loss{
+		"frees not seen: the address was allocated again": {Kind: growth.LossMissedFree, Count: 2},
+		"truncated stacks: too many frames": {
+			Kind: growth.LossTruncatedStacks, Cause: "too many frames",
+		},
+		"a kind of a later version": {Kind: "a kind of a later version"},
+	} {
+		if got := Loss(loss); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+	for kind, text := range lossTexts {
+		if !strings.Contains(text, " ") {
+			t.Errorf("%s: %q", kind, text)
+		}
+	}
+}
+
+func TestSourceGap(t *testing.T) {
+	for gap, want := range map[growth.SourceGap]string{
+		"": "",
+		growth.Gap32BitCalls: "system calls of a 32-bit program are not traced: " +
+			"its mappings come from /proc, without stacks",
+		growth.GapBlocks: "blocks of torch's allocator are not followed: that takes too much; " +
+			"their totals are read now and then",
+	} {
+		if got := SourceGap(gap); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestOverheadChange(t *testing.T) {
+	for want, change := range map[string]growth.OverheadChange{
+		"every call is probed":                 {Reason: growth.OverheadStarted},
+		"1 step timed: every call is probed":   {Reason: growth.OverheadStarted, Steps: 1},
+		"30 steps timed: every call is probed": {Reason: growth.OverheadStarted, Steps: 30},
+		"walking stacks takes little: one sample in 512 KiB": {
+			Reason: growth.OverheadFewWalks, Interval: 512 << 10,
+		},
+		"heap probes would take 1.2% of the traced CPU time (12 calls/s): " +
+			"every call is probed again": {
+			Reason: growth.OverheadCalm, Source: "heap", CPUShare: 0.0123, Calls: 12,
+		},
+		"tensor probes would take 41% of the traced CPU time (450.1 k calls/s): " +
+			"sampled in bursts of 0.5 s every 28.4 s": {
+			Reason: growth.OverheadExpensive, Source: "tensor", CPUShare: 0.414, Calls: 450_123,
+			Length: 500 * time.Millisecond, Spacing: 28_400 * time.Millisecond,
+		},
+		"heap probes would take more than 1000% of the traced CPU time (1.2 M calls/s): " +
+			"closed, and checked again for 0.1 s each minute or later": {
+			Reason: growth.OverheadNoBurst, Source: "heap", CPUShare: 999, Calls: 1.25e6,
+			Length: 100 * time.Millisecond, Spacing: time.Minute,
+		},
+		"walking stacks takes 10% of the traced CPU time: one sample in 4.00 MiB": {
+			Reason: growth.OverheadWalks, CPUShare: 0.0996, Interval: 4 << 20,
+		},
+		"tensor probes take less than half of the budget: open all the time": {
+			Reason: growth.OverheadFewTensors,
+		},
+		"tensor probes take 3.0% of the traced CPU time (2840 calls/s): " +
+			"open in the bursts of heap alone": {
+			Reason: growth.OverheadManyTensors, CPUShare: 0.03, Calls: 2840,
+		},
+		"blocks on GPUs take 3.0% of the traced CPU time: one sample in 2.00 MiB": {
+			Reason: growth.OverheadBlockWalks, CPUShare: 0.03, Interval: 2 << 20,
+		},
+		"blocks on GPUs take 3.0% of the traced CPU time (20.0 k calls/s): " +
+			"their totals alone are read from now on": {
+			Reason: growth.OverheadManyBlocks, CPUShare: 0.03, Calls: 20_000,
+		},
+		"steps are 5.0% slower by the probes, more than 3.0%: half the budget for these": {
+			Reason: growth.OverheadSlowSteps, Slowdown: 0.05, Limit: 0.03,
+		},
+		"steps have not been too slow for ten minutes: twice the budget for probes": {
+			Reason: growth.OverheadFastSteps,
+		},
+		"heap probes disabled: refused": {
+			Reason: growth.OverheadFailed, Err: errors.New("refused"),
+		},
+	} {
+		if got := OverheadChange(change); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestTreeChange(t *testing.T) {
+	for want, change := range map[string]growth.TreeChange{
+		"tracing PID 7 (python3)":   {Event: growth.TreeTraced, PID: 7, Command: "python3"},
+		"PID 7 is not traced":       {Event: growth.TreeNotTraced, PID: 7},
+		"children are not followed": {Event: growth.TreeNotFollowed},
+		"PID 7 (python3) exited":    {Event: growth.TreeExited, PID: 7, Command: "python3"},
+		"PID 7 started a new program (python3); earlier data is dropped": {
+			Event: growth.TreeExecuted, PID: 7, Command: "python3",
+		},
+		"the process has exited, and nothing under it could be traced": {
+			Event: growth.TreeSelected, Selection: growth.Selection{Reason: growth.SelectionNone},
+		},
+	} {
+		if got := TreeChange(change); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}
+
+func TestSelection(t *testing.T) {
+	const mib = 1 << 20
+	of := func(reason growth.SelectionReason, change func(*growth.Selection)) growth.Selection {
+		s := growth.Selection{
+			Reason: reason, Root: 10, Command: "sh train.sh", Processes: 1, PID: 12, Parent: 10,
+			Role: growth.RoleTrainer, Rank: growth.Unknown, Private: 51 * mib,
+		}
+		if change != nil {
+			change(&s)
+		}
+		return s
+	}
+
+	for want, s := range map[string]growth.Selection{
+		"": {},
+		"PID 10 is `sh train.sh`; tracing its child 12, which holds 51.0 MiB": of(
+			growth.SelectionTraced, nil),
+		"PID 10 is `sh train.sh`; tracing its descendant 12 (compile worker), which holds 400 MiB": of(
+			growth.SelectionTraced, func(s *growth.Selection) {
+				s.Role, s.Parent, s.Private = growth.RoleCompileWorker, 11, 400*mib
+			}),
+		"also tracing its child 12 (rank 1), which holds 51.0 MiB": of(
+			growth.SelectionAdded, func(s *growth.Selection) { s.Role, s.Rank = growth.RoleRank, 1 }),
+		"tracing PID 12, which holds 51.0 MiB": of(
+			growth.SelectionTraced, func(s *growth.Selection) { s.Root = 0 }),
+		"PID 10 is `sh train.sh`; tracing 16 ranks, which hold 6.20 GiB together " +
+			"(4 more are left out)": of(growth.SelectionTraced, func(s *growth.Selection) {
+			s.Role, s.Processes, s.LeftOut, s.Private = growth.RoleRank, 16, 4, 6349*mib
+		}),
+		"also tracing 2 DataLoader workers, which hold 51.0 MiB together": of(
+			growth.SelectionAdded, func(s *growth.Selection) {
+				s.Role, s.Processes = growth.RoleLoaderWorker, 2
+			}),
+		"PID 10 is `sh train.sh`; several processes under it could be the trainer; " +
+			"checking which of them grows": of(growth.SelectionTrainers, nil),
+		"PID 10 is `sh train.sh`; a process under it holds more; " +
+			"checking which of them grows": of(growth.SelectionLarger, nil),
+		"PID 10 is `sh train.sh`; waiting for the program that it starts": of(
+			growth.SelectionWaiting, nil),
+		"PID 10 is `bash " + strings.Repeat("é", maxCommandRunes-6) +
+			"…`; waiting for the program that it starts": of(
+			growth.SelectionWaiting, func(s *growth.Selection) {
+				s.Command = "bash " + strings.Repeat("é", 1000)
+			}),
+	} {
+		if got := Selection(s); got != want {
+			t.Errorf("%q, want %q", got, want)
+		}
+	}
+}

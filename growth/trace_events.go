@@ -1,0 +1,135 @@
+package growth
+
+import "time"
+
+// A LossKind is what was not measured. export/words has the sentences.
+type LossKind string
+
+// The losses, in the order in which tracer.Session.Counters returns them.
+const (
+	LossLiveFull        LossKind = "live-full"        // allocations: the live map was full
+	LossFaultsFull      LossKind = "faults-full"      // page faults: their map was full
+	LossTallyFull       LossKind = "tally-full"       // calls in tallies: their map was full
+	LossEvents          LossKind = "events"           // events: the ring buffer was full
+	LossThreadState     LossKind = "thread-state"     // calls: no kernel memory for a thread
+	LossNoMemory        LossKind = "no-memory"        // calls in tallies: no kernel memory
+	LossOutPointer      LossKind = "out-pointer"      // allocations: the result was not readable
+	LossMissedReturn    LossKind = "missed-return"    // allocations: their return was not seen
+	LossMissedFree      LossKind = "missed-free"      // frees: the address was allocated again
+	LossGPUFull         LossKind = "gpu-full"         // GPU allocations: their map was full
+	LossTruncatedStacks LossKind = "truncated-stacks" // stacks that are truncated, by cause
+	LossPythonFrames    LossKind = "python-frames"    // stacks that lack Python frames, by cause
+	LossUnknownStacks   LossKind = "unknown-stacks"   // stacks that were not reported or not kept
+	LossUnwindTables    LossKind = "unwind-tables"    // files: too many unwind tables
+	LossUnwindMappings  LossKind = "unwind-mappings"  // mappings: too many for stack walks
+	LossProcesses       LossKind = "processes"        // processes: too many, or not readable
+)
+
+// A Loss is something that was not measured.
+type Loss struct {
+	Kind LossKind
+	// Cause of LossTruncatedStacks and LossPythonFrames, as Stack.Truncated names it; else empty.
+	Cause string
+	Count uint64
+}
+
+// A SourceGap is what an attached source does not see.
+type SourceGap string
+
+// The gaps.
+const (
+	Gap32BitCalls SourceGap = "32-bit-calls" // source mapping: system calls of a 32-bit program
+	GapBlocks     SourceGap = "blocks"       // source cuda: blocks that take too much, but for totals
+)
+
+// An OverheadReason is why the overhead controller opened or closed probes, or changed an interval.
+type OverheadReason string
+
+// The reasons. Coarser and finer are of the sampling interval, which is then Interval.
+const (
+	OverheadStarted     OverheadReason = "started"      // Steps are timed: the probes open
+	OverheadCalm        OverheadReason = "calm"         // probes would take little: they open
+	OverheadExpensive   OverheadReason = "expensive"    // they would take much: bursts begin
+	OverheadNoBurst     OverheadReason = "no-burst"     // even bursts would: the probes close
+	OverheadWalks       OverheadReason = "walks"        // stack walks take CPUShare: coarser
+	OverheadFewWalks    OverheadReason = "few-walks"    // stack walks take little: finer
+	OverheadFewTensors  OverheadReason = "few-tensors"  // tensor probes take little: they stay open
+	OverheadManyTensors OverheadReason = "many-tensors" // they take CPUShare: in bursts alone
+	OverheadBlockWalks  OverheadReason = "block-walks"  // GPU blocks take CPUShare: coarser
+	OverheadManyBlocks  OverheadReason = "many-blocks"  // they take CPUShare: closed for good
+	OverheadSlowSteps   OverheadReason = "slow-steps"   // slower by Slowdown: half the budget
+	OverheadFastSteps   OverheadReason = "fast-steps"   // no longer so: twice the budget
+	OverheadFailed      OverheadReason = "failed"       // Err of a probe: all close for good
+)
+
+// An OverheadChange is why the probes were changed, with the numbers that its reason has. All
+// others are 0.
+type OverheadChange struct {
+	Reason OverheadReason
+	// Source whose probes open or close: "heap" or "tensor".
+	Source string
+	// CPUShare is a share of the CPU time of the traced processes. Slowdown and Limit are shares of
+	// the time of a step.
+	CPUShare, Slowdown, Limit float64
+	// Calls that are probed, each second.
+	Calls float64
+	// Interval is the mean number of bytes between samples from now on.
+	Interval uint64
+	// Length of a burst, and Spacing, the mean time from one to the next.
+	Length, Spacing time.Duration
+	// Steps of training.
+	Steps int
+	Err   error
+}
+
+// A SelectionReason is why processes of a tree are traced, or are not yet.
+type SelectionReason string
+
+// The reasons.
+const (
+	SelectionTraced   SelectionReason = "traced"   // the first Processes are traced
+	SelectionAdded    SelectionReason = "added"    // more Processes are traced
+	SelectionTrainers SelectionReason = "trainers" // several could be the trainer: which one grows?
+	SelectionLarger   SelectionReason = "larger"   // a larger process may matter: which one grows?
+	SelectionWaiting  SelectionReason = "waiting"  // a launcher has not started its program yet
+	SelectionNone     SelectionReason = "none"     // the root has exited, and left nothing to trace
+)
+
+// A Selection is why processes of a tree are traced, or are not yet. The zero value needs no
+// explanation: the process that the user has named is traced, or nothing has changed.
+type Selection struct {
+	Reason SelectionReason
+	// Root is the PID of the process that the user has named, and Command its command line. 0: it
+	// has exited.
+	Root    int
+	Command string
+	// Processes are traced from now on. LeftOut is the number of others, which are too many.
+	Processes, LeftOut int
+	// PID, Parent, Role and Rank are those of the first process, as in Process. Private is the
+	// private memory of all, in bytes.
+	PID, Parent int
+	Role        Role
+	Rank        int
+	Private     int64
+}
+
+// A TreeEvent is what happened to the process tree, or to one process of it.
+type TreeEvent string
+
+// The events.
+const (
+	TreeSelected    TreeEvent = "selected"     // processes are traced or not, as Selection explains
+	TreeTraced      TreeEvent = "traced"       // the process is traced from now on
+	TreeNotTraced   TreeEvent = "not-traced"   // the process cannot be traced
+	TreeNotFollowed TreeEvent = "not-followed" // the tree cannot be read
+	TreeExecuted    TreeEvent = "executed"     // the traced process has executed Command
+	TreeExited      TreeEvent = "exited"       // the traced process has exited
+)
+
+// A TreeChange is an event in the process tree.
+type TreeChange struct {
+	Event     TreeEvent
+	PID       int    // 0 for events of the tree
+	Command   string // short name of the program; empty for events of the tree
+	Selection Selection
+}

@@ -84,10 +84,8 @@ func (t *target) sources() []source.Status {
 	heap := t.heap.Status()
 	sources := append([]source.Status{heap}, t.unwinder.Status()...)
 
-	step := t.steps.Status()
-	isStepMissing := t.session.Options.StepSymbol != "" && t.steps.Settled()
-	if step.Attached || step.Off || isStepMissing {
-		sources = append(sources, step)
+	if t.steps.ShouldReport() {
+		sources = append(sources, t.steps.Status())
 	}
 	tensor := t.tensors.Status()
 	if tensor.Attached || tensor.Off || tensor.Err != nil || heap.Off {

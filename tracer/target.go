@@ -30,7 +30,6 @@ var errAllocatorNotLoaded = errors.New("attached to before its C library was loa
 type target struct {
 	process  *process.Process
 	kernel   *kernel.Kernel
-	session  *Session
 	heap     source.Heap
 	steps    *source.Steps
 	tensors  *source.Tensors
@@ -62,7 +61,7 @@ type target struct {
 // newTarget prepares the walking and the naming of stacks. It takes over p, also with an error.
 func (s *Session) newTarget(p *process.Process) (*target, error) {
 	t := &target{
-		process: p, kernel: s.kernel, session: s, stop: make(chan struct{}),
+		process: p, kernel: s.kernel, stop: make(chan struct{}),
 		folded:    make(map[uint64]*estimate.StackTotals),
 		foldedGPU: make(map[gpu.Key]*estimate.StackTotals),
 	}

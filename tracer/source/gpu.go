@@ -146,7 +146,7 @@ func (g *GPU) enterBlocks(next state) {
 
 // detachBlocks detaches from the functions to which blocks are reported.
 func (g *GPU) detachBlocks(next state) error {
-	g.enterBlocks(next) // before links are closed, which may take long: blocks are missed from now on
+	g.enterBlocks(next) // first: to close links may take long, and blocks are missed meanwhile
 	err := probe.Close(g.blockLinks)
 	g.blockLinks = nil
 	return err

@@ -204,12 +204,13 @@ func TestStepsStatus(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			s := NewSteps(nil, nil, c.symbol)
-			if s.Settled() && s.Status().Err == nil {
-				t.Error("settled before Update")
+			if s.ShouldReport() && s.Status().Err == nil {
+				t.Error("reported before Update")
 			}
 			s.Update(executables("/lib/libc.so.6"))
 			got := s.Status()
-			if got.Attached || !strings.Contains(got.Reason, c.reason) || !s.Settled() {
+			if got.Attached || !strings.Contains(got.Reason, c.reason) ||
+				s.ShouldReport() != (c.symbol != "") {
 				t.Errorf("%+v, want %q", got, c.reason)
 			}
 			if len(s.checked) > 0 || s.Count() != growth.Unknown {

@@ -18,6 +18,7 @@ type Steps struct {
 	library
 	function probe.StepFunction
 	link     link.Link // nil while not attached
+	named    bool      // the user has named the function
 }
 
 // maxStepFiles bounds the files of the library's name.
@@ -28,7 +29,10 @@ const maxStepFiles = 16
 func NewSteps(k *kernel.Kernel, p *process.Process, symbol string) *Steps {
 	function, err := probe.ParseStepFunction(symbol)
 	reason := "no library " + growth.Printable(function.Library) + " is mapped"
-	s := &Steps{library: newLibrary(k, p, "step", reason, maxStepFiles), function: function}
+	s := &Steps{
+		library:  newLibrary(k, p, "step", reason, maxStepFiles),
+		function: function, named: symbol != "",
+	}
 	s.state = unchecked
 	if err != nil {
 		s.state, s.status.Reason, s.status.Err = refused, err.Error(), err
@@ -53,8 +57,11 @@ func (s *Steps) Update(maps []process.Mapping) {
 	}
 }
 
-// Settled reports whether the status is more than an initial one.
-func (s *Steps) Settled() bool { return !s.is(unchecked) }
+// ShouldReport reports whether people should see the status. A program without steps does not need
+// source step, unless the user has named the function.
+func (s *Steps) ShouldReport() bool {
+	return s.Status().Attached || s.is(off) || s.named && !s.is(unchecked)
+}
 
 // attach attaches to the function in a mapped file, or reports why it cannot.
 func (s *Steps) attach(m process.Mapping) {

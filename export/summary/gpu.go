@@ -37,7 +37,7 @@ type GPUMemory struct {
 	HeadroomBytes *int64 `json:"headroom_bytes,omitempty"`
 	// Reason why the driver's count is unknown; absent if it is known.
 	Reason string `json:"reason,omitempty"`
-	// Breakdown of what the driver counts, or of what is known where it does not report it. Its
+	// Breakdown of what NVML counts, or of what is known where it does not report it. Its
 	// rows sum to that, at the baseline and the end.
 	Breakdown []GPUBreakdownRow `json:"breakdown"`
 	// Suspects are the components that accumulate on the GPU, and Accumulating the stacks that hold
@@ -48,7 +48,7 @@ type GPUMemory struct {
 
 // Curves of GPU memory.
 const (
-	GPUUsed      = string(gpu.CurveUsed)      // what the driver counts (NVML)
+	GPUUsed      = string(gpu.CurveUsed)      // what NVML counts
 	GPUReserved  = string(gpu.CurveReserved)  // segments of PyTorch's caching allocator
 	GPUAllocated = string(gpu.CurveAllocated) // its blocks
 	GPUDriver    = string(gpu.CurveDriver)    // CUDA driver API, since tracing started

@@ -61,7 +61,7 @@ func Attach(s *Session, held *process.Process, meanwhile func()) error {
 	if err != nil {
 		return err
 	}
-	t, err := s.newTarget(p)
+	t, err := newTarget(s, p)
 	if err != nil {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 func (s *Session) startRunner() {
 	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
 	meter := overhead.NewMeter(
-		s.kernel, &s.reading, s.Elapsed, s.usage, s.tables.Busy, takeSteps)
+		s.kernel, &s.reading, s.Elapsed, s.targets.usage, s.tables.Busy, takeSteps)
 
 	costs := overhead.CostsOf(s.costs)
 	s.probing.mu.Lock()
@@ -29,9 +29,9 @@ func (s *Session) startRunner() {
 }
 
 // usage returns what each target's process has used since its start, by target.
-func (s *Session) usage() map[any]overhead.Usage {
+func (s *targetSet) usage() map[any]overhead.Usage {
 	used := make(map[any]overhead.Usage)
-	for _, t := range s.targets.list() {
+	for _, t := range s.list() {
 		cpu, err := t.process.CPUTime()
 		stat, statErr := t.process.Stat()
 		if err != nil || statErr != nil {

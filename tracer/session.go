@@ -176,7 +176,7 @@ func (s *Session) addTarget(ctx context.Context, held *process.Process) error {
 		return errors.Join(exitedError(held), p.Close())
 	}
 
-	t, err := s.newTarget(p)
+	t, err := newTarget(s, p)
 	if err != nil {
 		return err
 	}
@@ -258,7 +258,7 @@ func (s *Session) Close() error {
 		errs = append(errs, s.events.close())
 	}
 	for _, t := range s.targets.list() {
-		errs = append(errs, s.closeTarget(t))
+		errs = append(errs, t.close(&s.reading))
 	}
 	if s.tables != nil {
 		errs = append(errs, s.tables.Close())
@@ -278,7 +278,7 @@ func (s *Session) Close() error {
 func (s *Session) detach() error {
 	var closes []func() error
 	for _, t := range s.targets.list() {
-		closes = append(closes, func() error { return s.detachTarget(t) })
+		closes = append(closes, func() error { return t.detach(s.probing) })
 	}
 	for _, l := range s.sources.links {
 		closes = append(closes, l.Close)

@@ -59,7 +59,7 @@ type target struct {
 }
 
 // newTarget prepares the walking and the naming of stacks. It takes over p, also with an error.
-func (s *Session) newTarget(p *process.Process) (*target, error) {
+func newTarget(s *Session, p *process.Process) (*target, error) {
 	t := &target{
 		process: p, kernel: s.kernel, stop: make(chan struct{}),
 		folded:    make(map[uint64]*estimate.StackTotals),
@@ -94,7 +94,7 @@ func (s *Session) newTarget(p *process.Process) (*target, error) {
 
 	t.unwinder, err = stack.StartUnwinder(s.kernel, s.tables, p, maps, t.stacks, t.updateProbes)
 	if err != nil {
-		return nil, errors.Join(err, s.forget(t), t.stacks.Close(), p.Close())
+		return nil, errors.Join(err, t.forget(s.probing, s.events), t.stacks.Close(), p.Close())
 	}
 	return t, nil
 }
@@ -161,7 +161,7 @@ func (s *Session) startTarget(t *target) error {
 	t.pages, t.pagesErr = residency.Start(t.process, maps, parentPages)
 
 	exited := t.process.Exited(t.stop)
-	t.watcher.Go(func() { s.awaitTargetExit(t, exited) })
+	t.watcher.Go(func() { t.awaitExit(exited, s.endWhenDone) })
 	return nil
 }
 
@@ -178,16 +178,15 @@ func (t *target) check() error {
 	return nil
 }
 
-// awaitTargetExit ends the target with its process, so that the next process with its PID is not
-// traced.
-func (s *Session) awaitTargetExit(t *target, exited <-chan struct{}) {
+// awaitExit ends the target with its process, so that the next process with its PID is not traced.
+func (t *target) awaitExit(exited <-chan struct{}, ended func()) {
 	<-exited
 	select {
 	case <-t.stop:
 	default:
 		_ = t.kernel.SetTarget(t.process.PID, bpf.TargetGone) // the entry is there
 		t.end(ErrExited)
-		s.endWhenDone()
+		ended()
 	}
 }
 
@@ -236,20 +235,20 @@ func (t *target) noticeExecution() {
 	}
 }
 
-// detachTarget detaches the target's probes.
-func (s *Session) detachTarget(t *target) error {
-	leaveHeap := func() error { return s.probing.leaveHeap(t) }
+// detach detaches the target's probes.
+func (t *target) detach(p *probing) error {
+	leaveHeap := func() error { return p.leaveHeap(t) }
 	return parallel([]func() error{leaveHeap, t.steps.Close, t.tensors.Shutdown, t.gpu.Shutdown})
 }
 
 // retire detaches from a process and deletes what the kernel knows of it, while the trace goes on.
 // The target's goroutines have been stopped, and it is no longer in the session's set.
 func (s *Session) retire(t *target) error {
-	errs := []error{s.forget(t)}
+	errs := []error{t.forget(s.probing, s.events)}
 	s.probing.forget(t)
 	s.stepTimes.Forget(uint32(t.process.PID))
 	s.retired.add(t)
-	return errors.Join(append(errs, s.closeTarget(t))...)
+	return errors.Join(append(errs, t.close(&s.reading))...)
 }
 
 // stopWorkers stops the goroutines of all targets at once: each may take 0.1 s. The targets can
@@ -266,24 +265,25 @@ func stopWorkers(targets []*target) {
 
 // forget detaches from the process and deletes its entries in the kernel's maps. It waits for the
 // events of the process, so that a later target with its PID gets none of them.
-func (s *Session) forget(t *target) error {
+func (t *target) forget(p *probing, events *eventReader) error {
 	pid, k := uint32(t.process.PID), t.kernel
 	_ = k.Targets.Delete(pid) // it may have no entry, here and below
-	errs := []error{s.detachTarget(t)}
+	errs := []error{t.detach(p)}
 	for _, m := range []*ebpf.Map{k.Pythons, k.Mappings, k.Requests, k.GpuUsers} {
 		_ = m.Delete(pid) // Mappings waits for programs that are running
 	}
 
-	s.events.flush()
-	s.events.forget(pid)
+	events.flush()
+	events.forget(pid)
 
 	return errors.Join(append(errs, k.DeleteProcess(pid))...)
 }
 
-// closeTarget closes the process. The target's goroutines have been stopped.
-func (s *Session) closeTarget(t *target) error {
-	s.reading.Lock()
-	defer s.reading.Unlock()
+// close closes the process, which others read under the lock. The target's goroutines have been
+// stopped.
+func (t *target) close(reading *sync.Mutex) error {
+	reading.Lock()
+	defer reading.Unlock()
 
 	errs := []error{t.stacks.Close()}
 	if t.pages != nil {

@@ -51,9 +51,10 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 	npm --prefix $(WEB) ci --no-audit --no-fund
 	@touch $@
 
-# The packages that take longest come first, so that none of them runs alone at the end. Tests wait
-# for programs most of the time, so that more of them run than there are cores.
-TESTED := ./cmd/allocscope ./tracer ./...
+# Tests wait for programs most of the time, so that more of them run than there are cores. Those of
+# package tracer take longest, one after the other: they run as two halves.
+GO_TEST := $(ROOT_GO) $(GO) test -count=1 -parallel 12 -timeout 30m
+TRACER_HALF := ^Test[A-K]
 
 # Setting up interpreters takes minutes, once. A test that needs one waits for it.
 .PHONY: test
@@ -61,7 +62,17 @@ test: $(WEB)/node_modules ## Run all tests; installs what they need, asks sudo f
 	@.ci/packages $(TEST_PACKAGES)
 	@$(SUDO) testdata/interpreters.sh >/dev/null 2>&1 &
 	npm --prefix $(WEB) test
-	$(ROOT_GO) $(GO) test -count=1 -p 2 -parallel 12 -timeout 30m $(TESTED)
+	@$(MAKE) --no-print-directory -k -j3 -O test-tracer-half test-tracer-rest test-others
+
+.PHONY: test-tracer-half test-tracer-rest test-others
+test-tracer-half:
+	$(GO_TEST) -run '$(TRACER_HALF)' ./tracer
+
+test-tracer-rest:
+	$(GO_TEST) -skip '$(TRACER_HALF)' ./tracer
+
+test-others:
+	$(GO_TEST) -p 2 $$($(GO) list ./... | grep -v '/tracer$$')
 
 .PHONY: fuzz
 fuzz: ## Fuzz all that reads what a process can forge, FUZZ_TIME (60s) each

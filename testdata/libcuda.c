@@ -89,7 +89,6 @@ struct object {
 	uint64_t address;
 	size_t size; /* bytes */
 	enum kind kind;
-	int device;
 	int handles, mappings;  /* of a HANDLE */
 	struct object *backing; /* of a MAPPING */
 };
@@ -127,14 +126,13 @@ static void count(const struct object *o, int sign)
 }
 
 /* An address of 0 is that of the object itself. */
-static struct object *add(enum space space, enum kind kind, uint64_t address, size_t size, int device)
+static struct object *add(enum space space, enum kind kind, uint64_t address, size_t size)
 {
 	struct object *o = calloc(1, sizeof(*o));
 
 	if (!o)
 		abort();
 	*o = (struct object){ .space = space, .kind = kind, .address = address ? address : (uintptr_t)o, .size = size };
-	o->device = device;
 	if (!tsearch(o, &objects, compare))
 		abort();
 	count(o, 1);
@@ -274,7 +272,7 @@ static CUresult allocate(CUdeviceptr *out, size_t size, enum kind kind)
 	pthread_mutex_lock(&mutex);
 	if (fails() || size > LARGEST || !(address = take_address(size)))
 		return unlocked(refuse(out));
-	add(ON_DEVICE, kind, address, size, 0);
+	add(ON_DEVICE, kind, address, size);
 	*out = address;
 	return unlocked(CUDA_SUCCESS);
 }
@@ -378,7 +376,7 @@ CUresult cuMemCreate(CUmemGenericAllocationHandle *out, size_t size, const CUmem
 	pthread_mutex_lock(&mutex);
 	if (fails() || size > LARGEST)
 		return unlocked(refuse(out));
-	o = add(HANDLE, prop->location.type == 1 ? CREATED : CREATED_HOST, 0, size, prop->location.id);
+	o = add(HANDLE, prop->location.type == 1 ? CREATED : CREATED_HOST, 0, size);
 	o->handles = 1;
 	*out = o->address;
 	return unlocked(CUDA_SUCCESS);
@@ -452,7 +450,7 @@ CUresult cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *out, void 
 	pthread_mutex_lock(&mutex);
 	if (fails())
 		return unlocked(refuse(out));
-	o = add(HANDLE, IMPORTED, 0, size, 0);
+	o = add(HANDLE, IMPORTED, 0, size);
 	o->handles = 1;
 	*out = o->address;
 	return unlocked(CUDA_SUCCESS);
@@ -468,7 +466,7 @@ CUresult cuMemAddressReserve(CUdeviceptr *out, size_t size, size_t alignment, CU
 	pthread_mutex_lock(&mutex);
 	if (fails() || size > LARGEST || !(address = take_address(size)))
 		return unlocked(refuse(out));
-	add(RESERVATION, RESERVED, address, size, 0);
+	add(RESERVATION, RESERVED, address, size);
 	*out = address;
 	return unlocked(CUDA_SUCCESS);
 }
@@ -495,7 +493,7 @@ CUresult cuMemMap(CUdeviceptr address, size_t size, size_t offset, CUmemGenericA
 	o = held(handle);
 	if (!o || !address || offset || size != o->size || flags || find(MAPPING, address) || fails())
 		return unlocked(CUDA_ERROR_INVALID_VALUE);
-	mapping = add(MAPPING, MAPPED, address, size, 0);
+	mapping = add(MAPPING, MAPPED, address, size);
 	mapping->backing = o;
 	o->mappings++;
 	return unlocked(CUDA_SUCCESS);
@@ -558,7 +556,7 @@ CUresult cuMemHostAlloc(void **out, size_t size, unsigned int flags)
 	if (p == MAP_FAILED)
 		return unlocked(refuse(out));
 	memset(p, 1, pages(size));
-	add(ON_HOST, PINNED, (uintptr_t)p, size, 0);
+	add(ON_HOST, PINNED, (uintptr_t)p, size);
 	*out = p;
 	return unlocked(CUDA_SUCCESS);
 }
@@ -606,7 +604,7 @@ CUresult cuMemHostRegister_v2(void *p, size_t size, unsigned int flags)
 		return unlocked(CUDA_ERROR_OUT_OF_MEMORY);
 	if (find(REGISTRATION, (uintptr_t)p))
 		return unlocked(CUDA_ERROR_HOST_MEMORY_ALREADY_REGISTERED);
-	add(REGISTRATION, REGISTERED, (uintptr_t)p, size, 0);
+	add(REGISTRATION, REGISTERED, (uintptr_t)p, size);
 	return unlocked(CUDA_SUCCESS);
 }
 

@@ -282,6 +282,17 @@ const (
 	CookieFunction ProbeCookie = 4294901760
 )
 
+type ProbeCosts struct {
+	_          structs.HostLayout
+	Entry      uint32
+	Stepped    uint32
+	Follow     uint32
+	Sample     uint32
+	Fault      uint32
+	Mapping    uint32
+	DriverCall uint32
+}
+
 type Python struct {
 	_                   structs.HostLayout
 	Interpreters        uint64
@@ -468,6 +479,9 @@ const (
 	ProgOnFault         = "on_fault"
 	ProgOnStep          = "on_step"
 	VarBlockInterval    = "block_interval"
+	VarBusiest          = "busiest"
+	VarChargeWindow     = "charge_window"
+	VarCosts            = "costs"
 	VarEmitted          = "emitted"
 	VarEpoch            = "epoch"
 	VarInterval         = "interval"
@@ -572,6 +586,9 @@ type MapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
 	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
+	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
+	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
+	Costs          *ebpf.VariableSpec `ebpf:"costs"`
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
@@ -669,6 +686,9 @@ func (m *Maps) Close() error {
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
 	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
+	Busiest        *ebpf.Variable `ebpf:"busiest"`
+	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
+	Costs          *ebpf.Variable `ebpf:"costs"`
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`

@@ -5,7 +5,7 @@ cd "$(dirname "$0")"
 
 # The C types that Go sees.
 types="
-	call_form probe_cookie target_state counter allocation_kind
+	call_form probe_cookie probe_costs target_state counter allocation_kind
 	address allocation fault
 	gpu_space gpu_address gpu_memory gpu_mapping gpu_id gpu_total
 	tally_key tally

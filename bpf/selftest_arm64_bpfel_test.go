@@ -51,6 +51,9 @@ const (
 	selftestProgRunNegativeLog  = "run_negative_log"
 	selftestProgRunProduct      = "run_product"
 	selftestProgRunSizeClass    = "run_size_class"
+	selftestVarBusiest          = "busiest"
+	selftestVarChargeWindow     = "charge_window"
+	selftestVarCosts            = "costs"
 	selftestVarEmitted          = "emitted"
 	selftestVarEpoch            = "epoch"
 	selftestVarInterval         = "interval"
@@ -142,6 +145,9 @@ type selftestMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type selftestVariableSpecs struct {
+	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
+	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
+	Costs          *ebpf.VariableSpec `ebpf:"costs"`
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
@@ -223,6 +229,9 @@ func (m *selftestMaps) Close() error {
 //
 // It can be passed to loadSelftestObjects or ebpf.CollectionSpec.LoadAndAssign.
 type selftestVariables struct {
+	Busiest        *ebpf.Variable `ebpf:"busiest"`
+	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
+	Costs          *ebpf.Variable `ebpf:"costs"`
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`

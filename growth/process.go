@@ -104,8 +104,11 @@ func (m SystemMemory) Headroom() (bytes int64, limit string) {
 // An OverheadSample is the cost of tracing since the sample before; Unknown where it is not
 // measured.
 type OverheadSample struct {
-	// Overhead is the share of the traced processes' CPU time, in millionths.
-	CPUShare int64
+	// Slowdown is the time that the probes took from the thread that they slow down most, in
+	// millionths of the elapsed time.
+	Slowdown int64
+	// Own is the CPU time of allocscope, in millionths of one core.
+	Own int64
 	// Probed is the share of the time in which the allocator was probed, in thousandths.
 	ProbedShare int64
 }

@@ -51,12 +51,12 @@ const (
 	OverheadCalm        OverheadReason = "calm"         // probes would take little: they open
 	OverheadExpensive   OverheadReason = "expensive"    // they would take much: bursts begin
 	OverheadNoBurst     OverheadReason = "no-burst"     // even bursts would: the probes close
-	OverheadWalks       OverheadReason = "walks"        // stack walks take CPUShare: coarser
+	OverheadWalks       OverheadReason = "walks"        // stack walks take Share: coarser
 	OverheadFewWalks    OverheadReason = "few-walks"    // stack walks take little: finer
 	OverheadFewTensors  OverheadReason = "few-tensors"  // tensor probes take little: they stay open
-	OverheadManyTensors OverheadReason = "many-tensors" // they take CPUShare: in bursts alone
-	OverheadBlockWalks  OverheadReason = "block-walks"  // GPU blocks take CPUShare: coarser
-	OverheadManyBlocks  OverheadReason = "many-blocks"  // they take CPUShare: closed for good
+	OverheadManyTensors OverheadReason = "many-tensors" // they take Share: in bursts alone
+	OverheadBlockWalks  OverheadReason = "block-walks"  // GPU blocks take Share: coarser
+	OverheadManyBlocks  OverheadReason = "many-blocks"  // they take Share: closed for good
 	OverheadSlowSteps   OverheadReason = "slow-steps"   // slower by Slowdown: half the budget
 	OverheadFastSteps   OverheadReason = "fast-steps"   // no longer so: twice the budget
 	OverheadFailed      OverheadReason = "failed"       // Err of a probe: all close for good
@@ -68,9 +68,8 @@ type OverheadChange struct {
 	Reason OverheadReason
 	// Source whose probes open or close: "heap" or "tensor".
 	Source string
-	// CPUShare is a share of the CPU time of the traced processes. Slowdown and Limit are shares of
-	// the time of a step.
-	CPUShare, Slowdown, Limit float64
+	// Share of the time of the busiest thread. Slowdown and Limit are shares of the time of a step.
+	Share, Slowdown, Limit float64
 	// Calls that are probed, each second.
 	Calls float64
 	// Interval is the mean number of bytes between samples from now on.

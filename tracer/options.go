@@ -23,9 +23,11 @@ type Options struct {
 	// Interval is the mean number of bytes between samples; 1 samples every allocation. 0:
 	// allocscope chooses it, beginning with 512 KiB.
 	Interval uint64
-	// Overhead is the largest share of the traced processes' CPU time that tracing may take; 0: no
-	// limit.
+	// Overhead is the largest share of the elapsed time that the probes may take from any thread,
+	// and of the traced processes' CPU time that allocscope may take; 0: no limit.
 	Overhead float64
+	// OwnFloor is the share of one core that allocscope may take however little they use.
+	OwnFloor float64
 	// Duration of the trace; 0: unknown.
 	Duration time.Duration
 	// MaxLive bounds the sampled objects that are tracked at a time. Default 262,144, each some 100

@@ -9,23 +9,31 @@ import (
 )
 
 // startRunner starts the overhead controller, which keeps the overhead within its limit.
-func (s *Session) startRunner() {
+func (s *Session) startRunner() error {
 	takeSteps := func() []controller.Step { return s.stepTimes.Take(s.probing.overlaps) }
+	liveShare := func() float64 {
+		return float64(s.liveObjects.Load()) / float64(s.kernel.Live.MaxEntries())
+	}
 	meter := overhead.NewMeter(
-		s.kernel, &s.reading, s.Elapsed, s.targets.usage, s.tables.Busy, takeSteps)
+		s.kernel, &s.reading, s.Elapsed, s.targets.usage, s.tables.Busy, liveShare, takeSteps)
 
 	costs := overhead.CostsOf(s.costs)
+	if err := s.kernel.SetCosts(overhead.Charges(costs)); err != nil {
+		return err
+	}
 	s.probing.mu.Lock()
 	s.probing.progress, s.probing.costs = meter.Count, costs
 	s.probing.mu.Unlock()
 
 	o := s.Options
-	s.runner = overhead.Start(controller.Options{
-		Limit: o.Overhead, Costs: costs, Interval: s.askedInterval, Duration: o.Duration,
+	limits := overhead.Limits{Limit: o.Overhead, OwnFloor: o.OwnFloor}
+	s.runner = overhead.Start(limits, controller.Options{
+		Costs: costs, Interval: s.askedInterval, Duration: o.Duration,
 		Maturity: s.probing.schedule.Lag, Seed: rand.Uint64(),
 		Heap: o.wants("heap"), Tensor: o.wants("tensor"), Blocks: o.wants("cuda"),
 		Steps: s.targets.countSteps(),
 	}, s.probing, meter, s.Elapsed)
+	return nil
 }
 
 // usage returns what each target's process has used since its start, by target.
@@ -71,7 +79,9 @@ func (s *Session) Overhead() overhead.Overhead {
 // overheadSample returns the costs since the last call.
 func (s *Session) overheadSample() growth.OverheadSample {
 	if s.runner == nil {
-		return growth.OverheadSample{CPUShare: growth.Unknown, ProbedShare: growth.Unknown}
+		return growth.OverheadSample{
+			Slowdown: growth.Unknown, Own: growth.Unknown, ProbedShare: growth.Unknown,
+		}
 	}
 	return s.runner.Cost()
 }

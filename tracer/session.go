@@ -7,6 +7,7 @@ import (
 	"runtime/debug"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/estimate"
@@ -43,7 +44,9 @@ type Session struct {
 
 	started uint64               // ns, CLOCK_MONOTONIC; 0: tracing has not started
 	objects estimate.LiveObjects // of the last snapshot
-	retired losses               // of the targets that have been dropped
+	// liveObjects is their number.
+	liveObjects atomic.Int64
+	retired     losses // of the targets that have been dropped
 
 	// reading is held while a goroutine other than the caller's reads a process, while heap probes
 	// come and go, and while a process is closed.
@@ -139,7 +142,7 @@ func (s *Session) open(ctx context.Context) error {
 	s.start()
 	s.watcher.Go(s.awaitExit)
 	if s.Options.Overhead > 0 {
-		s.startRunner()
+		return s.startRunner()
 	}
 	return nil
 }

@@ -71,6 +71,7 @@ func (s *Session) readHeap(
 	for _, ofProcess := range objects {
 		snapshot.LiveObjects += len(ofProcess)
 	}
+	s.liveObjects.Store(int64(snapshot.LiveObjects))
 	return estimator, s.probing.readTallies(sums, onGPUs)
 }
 

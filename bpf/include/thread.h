@@ -33,7 +33,14 @@ struct tensor {
 	__u32 epoch;    /* tensor_epoch at the entry */
 };
 
+/* Time that probes have taken from a thread. */
+struct charge {
+	__u64 ns;
+	__u32 window; /* in which they were taken */
+};
+
 struct thread {
+	struct charge charge;
 	struct sampler sampler, tensor_sampler;
 	struct tensor tensor;
 	struct call call;
@@ -52,6 +59,32 @@ struct {
 	__type(value, struct thread);
 } threads SEC(".maps");
 
+volatile struct probe_costs costs = {};
+
+/* What slows a program down is the probes in one thread, not their sum over all threads. User space
+ * increments charge_window, and then reads the charge of the thread that had the most in the window
+ * before: windows take turns in `busiest`. A store of two threads at a time may lose the larger
+ * one, until the next event of that thread. */
+volatile __u32 charge_window = 0;
+volatile __u64 busiest[2] = {}; /* ns */
+
+#define BUSIEST_STEP 1024 /* ns; not every event need write what all CPUs share */
+
+/* Adds time that probes have taken from a thread. */
+static __always_inline void charge(struct thread *thread, __u64 ns)
+{
+	__u32 window = charge_window;
+
+	if (thread->charge.window != window) {
+		thread->charge.window = window;
+		thread->charge.ns = 0;
+	}
+
+	thread->charge.ns += ns;
+	if (thread->charge.ns >= busiest[window & 1] + BUSIEST_STEP)
+		busiest[window & 1] = thread->charge.ns;
+}
+
 /* Returns the state of the current thread, allocated on first use; NULL: out of memory. */
 static __always_inline struct thread *current_thread(void)
 {
@@ -61,4 +94,13 @@ static __always_inline struct thread *current_thread(void)
 	if (!thread)
 		count(DROP_THREAD_STATE);
 	return thread;
+}
+
+/* Adds time that probes have taken from the current thread. */
+static __always_inline void charge_current(__u64 ns)
+{
+	struct thread *thread = current_thread();
+
+	if (thread)
+		charge(thread, ns);
 }

@@ -88,6 +88,18 @@ enum probe_cookie {
 							    * its allocator */
 };
 
+/* CPU time that one event of a kind takes from the thread that meets it, in ns: what user space has
+ * calibrated. */
+struct probe_costs {
+	__u32 entry;       /* of an allocator function, where the kernel emulates the instruction */
+	__u32 stepped;     /* the same where it single-steps */
+	__u32 follow;      /* a return that is probed, beside the entry */
+	__u32 sample;      /* a sampled allocation, beside its walk */
+	__u32 fault;       /* a page fault, sampled or not */
+	__u32 mapping;     /* a call that changes the address space, without a walk */
+	__u32 driver_call; /* a call of the CUDA driver API, without a walk */
+};
+
 /* State of a process. A process without an entry in `targets` is not traced. */
 enum target_state {
 	TARGET_WAITING, /* probes are being attached: their events do not count yet */

@@ -74,7 +74,7 @@ static __always_inline void block_event(struct pt_regs *regs, __u32 tgid)
 SEC("uprobe")
 int on_block(struct pt_regs *ctx)
 {
-	__u64 start = bpf_ktime_get_ns();
+	__u64 start = bpf_ktime_get_ns(), ns;
 	__u32 tgid = current_tgid();
 
 	keep_task_stack(ctx, &no_programs);
@@ -85,6 +85,8 @@ int on_block(struct pt_regs *ctx)
 	if ((REGS_ARG5(ctx) & 0xff) == DEVICE_TYPE_CUDA)
 		block_event(ctx, tgid);
 
-	count_many(COUNT_BLOCK_NS, bpf_ktime_get_ns() - start);
+	ns = bpf_ktime_get_ns() - start;
+	count_many(COUNT_BLOCK_NS, ns);
+	charge_current(costs.entry + ns);
 	return 0;
 }

@@ -110,6 +110,7 @@ static __always_inline void gpu_call_entry(struct pt_regs *regs, __u32 tgid,
 		return;
 
 	count(COUNT_GPU_CALLS);
+	charge_current(costs.driver_call);
 	record_gpu_user(tgid);
 
 	__builtin_memset(call, 0, sizeof(*call));

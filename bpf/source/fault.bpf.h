@@ -61,6 +61,7 @@ int on_fault(struct bpf_perf_event_data *ctx)
 	walk = walk_stack((struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf()), tgid,
 			  false, COUNT_KERNEL_WALK_NS);
 	fault.stack = walk ? walk->stack.id : 0;
+	charge_current(ctx->sample_period * costs.fault);
 
 	if (bpf_map_update_elem(&faults, &page, &fault, BPF_ANY))
 		count(DROP_FAULTS_FULL);

@@ -13,24 +13,22 @@
 
 /* Returns whether a pending call frees its own old object, which stash_old_object() has removed
  * from the live map already. */
-static __always_inline bool is_own_free(struct pt_regs *regs, __u64 pointer)
+static __always_inline bool is_own_free(const struct thread *thread, struct pt_regs *regs,
+					__u64 pointer)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
-	struct call *call;
+	const struct call *call = &thread->call;
 
-	if (!thread)
-		return false;
-	call = &thread->call;
 	return is_under_way(call) && call->old_address.address == pointer &&
 	       is_nested(call, REGS_SP(regs), COOKIE_NONE);
 }
 
 /* Handles the entry of free(). */
-static __always_inline int heap_free(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie)
+static __always_inline int heap_free(const struct thread *thread, struct pt_regs *regs, __u32 tgid,
+				     enum probe_cookie cookie)
 {
 	struct address key = make_address(tgid, REGS_ARG1(regs));
 
-	if (!key.address || ((cookie & COOKIE_CALLED) && is_own_free(regs, key.address)))
+	if (!key.address || ((cookie & COOKIE_CALLED) && is_own_free(thread, regs, key.address)))
 		return SKIP_RETURN;
 
 	count(COUNT_FREES);
@@ -78,16 +76,13 @@ static __always_inline void sample_call(struct thread *thread, struct tensor *te
 }
 
 /* Handles the entry of a function that allocates. */
-static __always_inline int heap_allocate(struct pt_regs *regs, __u32 tgid, enum probe_cookie cookie)
+static __always_inline int heap_allocate(struct thread *thread, struct pt_regs *regs, __u32 tgid,
+					 enum probe_cookie cookie)
 {
-	struct thread *thread = current_thread();
+	struct call *call = &thread->call;
 	struct tensor *tensor = NULL;
 	__u64 old_pointer = 0;
-	struct call *call;
 
-	if (!thread)
-		return SKIP_RETURN;
-	call = &thread->call;
 	if (is_inner_call(call, REGS_SP(regs), cookie))
 		return SKIP_RETURN;
 
@@ -134,6 +129,7 @@ static __always_inline void add_allocation(const struct call *call, __u32 tgid, 
 	};
 
 	count(COUNT_SAMPLES);
+	charge_current(costs.sample);
 	if (allocation.kind == KIND_TENSOR)
 		live_add(&tensors, &key, &allocation);
 	else
@@ -170,6 +166,7 @@ static __always_inline int heap_return(struct pt_regs *regs)
 		return 0;
 
 	count(COUNT_RETURNS);
+	charge(thread, costs.follow);
 	call = &thread->call;
 	if (is_under_way(call) && REGS_SP(regs) - RETURN_SLOT == call->sp)
 		heap_call_return(call, tgid, REGS_RESULT(regs));
@@ -177,14 +174,10 @@ static __always_inline int heap_return(struct pt_regs *regs)
 }
 
 /* Handles a probe at a return instruction, where the stack pointer is as at the entry. */
-static __always_inline int heap_exit(struct pt_regs *regs, __u32 tgid)
+static __always_inline int heap_exit(struct thread *thread, struct pt_regs *regs, __u32 tgid)
 {
-	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
-	struct call *call;
+	struct call *call = &thread->call;
 
-	if (!thread)
-		return SKIP_RETURN;
-	call = &thread->call;
 	if (is_under_way(call) && call->cookie & COOKIE_THROWS && REGS_SP(regs) == call->sp)
 		heap_call_return(call, tgid, REGS_RESULT(regs));
 	return SKIP_RETURN;
@@ -192,16 +185,18 @@ static __always_inline int heap_exit(struct pt_regs *regs, __u32 tgid)
 
 /* Counts an entry probe. Source heap, while open, probes functions that return aligned memory as
  * well: both probes share a trap, which counts once. */
-static __always_inline void count_entry(enum probe_cookie cookie)
+static __always_inline void count_entry(struct thread *thread, enum probe_cookie cookie)
 {
 	if (cookie & COOKIE_TENSOR) {
 		count(COUNT_TENSOR_ENTRIES);
 		if (cookie & COOKIE_ALIGNED && interval)
 			return;
 	}
+
 	count(COUNT_ENTRIES);
 	if (cookie & COOKIE_STEPPED)
 		count(COUNT_STEPPED);
+	charge(thread, cookie & COOKIE_STEPPED ? costs.stepped : costs.entry);
 }
 
 /* Handles an entry probe, as its cookie shows. */
@@ -211,21 +206,27 @@ static __always_inline int heap_entry(struct pt_regs *regs)
 	enum call_form form = cookie & COOKIE_FORM;
 	bool is_tensor = cookie & COOKIE_TENSOR;
 	__u32 tgid = current_tgid();
+	struct thread *thread;
 
 	if (!is_traced(tgid))
 		return SKIP_RETURN;
-	count_entry(cookie);
+	thread = current_thread();
+	if (!thread)
+		return SKIP_RETURN;
+	count_entry(thread, cookie);
 
 	if (!(is_tensor ? tensor_interval : interval))
 		return SKIP_RETURN;
 
 	if (form == CALL_EXIT)
-		return heap_exit(regs, tgid);
+		return heap_exit(thread, regs, tgid);
 	if (form == CALL_ALLOC_CPU)
-		return tensor_begin(regs, tgid);
+		return tensor_begin(thread, regs, tgid);
+	if (form == CALL_FREE && is_tensor)
+		return tensor_free(regs, tgid);
 	if (form == CALL_FREE)
-		return is_tensor ? tensor_free(regs, tgid) : heap_free(regs, tgid, cookie);
-	return heap_allocate(regs, tgid, cookie);
+		return heap_free(thread, regs, tgid, cookie);
+	return heap_allocate(thread, regs, tgid, cookie);
 }
 
 SEC("uprobe")

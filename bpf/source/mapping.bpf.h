@@ -98,6 +98,7 @@ static __always_inline void mapping_enter(enum event_kind kind, struct pt_regs *
 	if (!thread)
 		return;
 
+	charge(thread, costs.mapping);
 	pending = &thread->pending;
 	__builtin_memset(pending, 0, sizeof(*pending));
 	pending->kind = kind;

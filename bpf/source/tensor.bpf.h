@@ -15,18 +15,14 @@
 
 /* Handles the entry of alloc_cpu. No allocator calls it, so a pending call has missed its return.
  * alloc_cpu calls no allocator for a size <= 0. */
-static __always_inline int tensor_begin(struct pt_regs *regs, __u32 tgid)
+static __always_inline int tensor_begin(struct thread *thread, struct pt_regs *regs, __u32 tgid)
 {
-	struct thread *thread = current_thread();
+	struct tensor *tensor = &thread->tensor;
 	__u32 mean = tensor_interval;
-	struct tensor *tensor;
 
-	if (!thread)
-		return SKIP_RETURN;
 	if (is_under_way(&thread->call))
 		abandon_call(&thread->call);
 
-	tensor = &thread->tensor;
 	tensor->sp = 0;
 	tensor->size = REGS_ARG1(regs);
 	if ((__s64)tensor->size <= 0)

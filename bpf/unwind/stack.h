@@ -2,6 +2,8 @@
 /* capture_stack() and walk_stack(): the ways to a stack ID. */
 #pragma once
 
+#include "thread.h"
+
 #include "unwind/unwind.h"
 
 /* Finds the rule for walk->pc or, where that is a return address, for the call before it. Returns
@@ -138,7 +140,7 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 {
 	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,
 						 BPF_LOCAL_STORAGE_GET_F_CREATE);
-	__u64 start;
+	__u64 start, ns;
 
 	if (!walk) {
 		count(DROP_THREAD_STATE);
@@ -153,7 +155,10 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 	run_walk(walk);
 	report_stack(walk);
 
-	count_many(cost, bpf_ktime_get_ns() - start);
+	ns = bpf_ktime_get_ns() - start;
+	count_many(cost, ns);
+	if (cost != COUNT_BLOCK_WALK_NS) /* on_block() charges all of its time */
+		charge_current(ns);
 	return walk;
 }
 

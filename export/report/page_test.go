@@ -58,7 +58,7 @@ func TestPage(t *testing.T) {
 				"98% of the growth", "LEAK grows by 60 MiB/min", "out of memory in 28-32 min",
 				"in 28-32 min 1.76 GiB of headroom in the cgroup", "80.0 MiB", "after 60.0 s",
 				"380 MiB", "620 MiB", "+60.0 MiB/min since the baseline", "2400",
-				"600/min, +102 KiB a step", "1.9% of the traced CPU time (limit 3%)",
+				"600/min, +102 KiB a step", "1.9% (limit 3%)",
 				"resize (Image.py:2192) < augment (train.py:47)", "try malloc_trim(0)",
 				"PID 50: fewer arenas",
 			},
@@ -127,7 +127,7 @@ func TestPage(t *testing.T) {
 		trace := leakingTrace(t)
 		trace.Summary.Overhead = &summary.Overhead{Mode: summary.HeapFull}
 		shown := text(show(t, trace).root)
-		for _, not := range []string{"from bursts", "traced CPU time", "probes: ", "is known from"} {
+		for _, not := range []string{"from bursts", "of a core", "probes: ", "is known from"} {
 			if strings.Contains(shown, not) {
 				t.Errorf("says %q", not)
 			}

@@ -118,8 +118,8 @@ func changesIn(s *summary.Summary) []summary.OverheadChange {
 
 // overheadFacts is the overhead, if it was measured.
 func overheadFacts(s *summary.Summary) []fact {
-	share, note := words.OverheadParts(s)
-	if share == "" {
+	slowdown, note := words.OverheadParts(s)
+	if slowdown == "" {
 		return nil
 	}
 
@@ -127,5 +127,5 @@ func overheadFacts(s *summary.Summary) []fact {
 		note += "; " + step
 	}
 
-	return []fact{{"Overhead", share, note}}
+	return []fact{{"Slow-down", slowdown, note}}
 }

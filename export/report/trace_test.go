@@ -111,7 +111,7 @@ func leakingSummary() summary.Summary {
 		},
 		Warnings: []string{"3 stack map full"},
 		Overhead: &summary.Overhead{
-			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
+			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
 			Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60, IntervalBytes: 64 << 10,
 			StepBeforeS: pointer(0.1821), StepBetweenS: pointer(0.1823),
 			StepSinceS: pointer(0.1839), Changes: []summary.OverheadChange{

@@ -53,7 +53,8 @@ var timelineLayout = layout[growth.Row]{
 			name:  "cgroup_limit_bytes",
 			value: func(r *growth.Row) *int64 { return &r.System.CgroupLimit },
 		},
-		{name: "overhead_ppm", value: func(r *growth.Row) *int64 { return &r.Overhead.CPUShare }},
+		{name: "slowdown_ppm", value: func(r *growth.Row) *int64 { return &r.Overhead.Slowdown }},
+		{name: "own_core_ppm", value: func(r *growth.Row) *int64 { return &r.Overhead.Own }},
 		{
 			name:  "heap_probed_permille",
 			value: func(r *growth.Row) *int64 { return &r.Overhead.ProbedShare },

@@ -35,7 +35,7 @@ var timeline = []growth.Row{
 		},
 		Tree:     growth.Tree{Processes: 20, RSS: 21, PSS: 22, Private: 23},
 		System:   growth.SystemMemory{Available: 24, SwapFree: 25, CgroupUsed: 26, CgroupLimit: 27},
-		Overhead: growth.OverheadSample{CPUShare: 28, ProbedShare: 29},
+		Overhead: growth.OverheadSample{Slowdown: 28, Own: 29, ProbedShare: 30},
 	},
 	{
 		Sample: unknownSample(),
@@ -44,7 +44,7 @@ var timeline = []growth.Row{
 			Available: growth.Unknown, SwapFree: growth.Unknown, CgroupUsed: growth.Unknown,
 			CgroupLimit: growth.Unknown,
 		},
-		Overhead: growth.OverheadSample{CPUShare: growth.Unknown, ProbedShare: growth.Unknown},
+		Overhead: growth.OverheadSample{Slowdown: growth.Unknown, Own: growth.Unknown, ProbedShare: growth.Unknown},
 	},
 	{Sample: growth.Sample{Elapsed: 1234 * time.Millisecond}},
 }
@@ -58,13 +58,13 @@ func unknownSample() growth.Sample {
 const timelineHeader = `time_s,rss_bytes,anonymous_bytes,file_bytes,shared_bytes,pss_bytes,private_bytes,swap_bytes,virtual_bytes,threads,` +
 	`minor_faults,major_faults,steps,tensors,tensor_bytes,gpu_used_bytes,gpu_allocated_bytes,gpu_reserved_bytes,gpu_driver_bytes,pinned_bytes,` +
 	`tree_processes,tree_rss_bytes,tree_pss_bytes,tree_private_bytes,available_bytes,swap_free_bytes,` +
-	`cgroup_used_bytes,cgroup_limit_bytes,overhead_ppm,heap_probed_permille
+	`cgroup_used_bytes,cgroup_limit_bytes,slowdown_ppm,own_core_ppm,heap_probed_permille
 `
 
 const timelineText = timelineHeader +
-	`0.000,1,2,3,4,5,6,7,1099511627776,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29
-1.234,,,,,,,,,,,,,,,,,,,,1,5,,,,,,,,
-1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
+	`0.000,1,2,3,4,5,6,7,1099511627776,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30
+1.234,,,,,,,,,,,,,,,,,,,,1,5,,,,,,,,,
+1.234,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0,0
 `
 
 func TestTimeline(t *testing.T) {
@@ -113,15 +113,15 @@ func TestTimeline(t *testing.T) {
 	})
 
 	t.Run("read errors", func(t *testing.T) {
-		const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29"
+		const rest = ",2,3,4,5,6,7,8,9,10,11,12,13,14,15,16,17,18,19,20,21,22,23,24,25,26,27,28,29,30"
 		header, row := timelineHeader, "1.000,1"+rest+"\n"
 		for want, text := range map[string]string{
 			"line 1: no header: the file is empty":              "",
 			`line 1: header is "time,rss"`:                      "time,rss\n",
 			"line 1: cut short":                                 header[:20],
-			"line 3: 2 fields, not 30":                          header + row + "2.000,1\n",
-			"line 2: 31 fields, not 30":                         header + "2.000,1" + rest + ",30\n",
-			"line 2: 1 fields, not 30":                          header + "\n",
+			"line 3: 2 fields, not 31":                          header + row + "2.000,1\n",
+			"line 2: 32 fields, not 31":                         header + "2.000,1" + rest + ",31\n",
+			"line 2: 1 fields, not 31":                          header + "\n",
 			`line 2: rss_bytes: "x" is not a whole number`:      header + "1.000,x" + rest + "\n",
 			`line 2: threads: "-1" is not a whole number`:       header + strings.Replace(row, ",9,", ",-1,", 1),
 			"line 2: rss_bytes: \"9223372036854775808\" is not": header + "1.000,9223372036854775808" + rest + "\n",

@@ -2,18 +2,20 @@ package summary
 
 // Overhead is the cost of tracing, and what was done to keep it within its limit.
 type Overhead struct {
-	// Limit is the largest share of the traced processes' CPU time that tracing may cost, 0.03
+	// Limit is the largest share of the elapsed time that the probes may take from any thread, 0.03
 	// being 3%; absent: there is none.
 	Limit float64 `json:"limit,omitempty"`
-	// Share that it cost: InProbesS and OwnS of TracedS; absent: not measured.
-	Share *float64 `json:"share,omitempty"`
-	// InProbesS is the CPU time of the probes in the traced processes, by calibrated costs; absent:
+	// Slowdown is the share that they took from the thread that they slow down most; absent: not
+	// measured.
+	Slowdown *float64 `json:"slowdown,omitempty"`
+	// InProbesS is the CPU time of the probes in all traced processes, by calibrated costs; absent:
 	// not measured.
 	InProbesS *float64 `json:"in_probes_s,omitempty"`
-	// OwnS is the CPU time of allocscope itself after its start, and TracedS that of the traced
-	// processes without the probes. Absent: not measured.
-	OwnS    float64 `json:"own_s,omitempty"`
-	TracedS float64 `json:"traced_s,omitempty"`
+	// OwnS is the CPU time of allocscope itself after its start, OwnLimitS what it may have been,
+	// and TracedS that of the traced processes without the probes. Absent: not measured.
+	OwnS      float64 `json:"own_s,omitempty"`
+	OwnLimitS float64 `json:"own_limit_s,omitempty"`
+	TracedS   float64 `json:"traced_s,omitempty"`
 	// Mode of source heap at the end, one of the constants Heap….
 	Mode string `json:"mode"`
 	// Bursts in which the allocator was probed, and OpenS, their total length.

@@ -93,7 +93,7 @@ func summary() Summary {
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},
 		Overhead: &Overhead{
-			Limit: 0.03, Share: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
+			Limit: 0.03, Slowdown: pointer(0.019), InProbesS: pointer(4.2), OwnS: 1.5, TracedS: 300,
 			Mode: HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 			IntervalBytes: 64 << 10, StepBeforeS: pointer(0.1821), StepSinceS: pointer(0.1839),
 			Changes: []OverheadChange{
@@ -277,13 +277,13 @@ func TestRead(t *testing.T) {
 
 	t.Run("errors", func(t *testing.T) {
 		for content, want := range map[string]string{
-			"": "the file is truncated", `{"schema": "allocscope/2", "dur`: "the file is truncated",
+			"": "the file is truncated", `{"schema": "allocscope/3", "dur`: "the file is truncated",
 			`{"schema": "allocscope/1"}`:    `schema is "allocscope/1"`,
-			`{"schema": "allocscope/2"} {}`: "data after its end", `{"schema": 1}`: "schema",
+			`{"schema": "allocscope/3"} {}`: "data after its end", `{"schema": 1}`: "schema",
 			"\x00": "invalid character",
-			`{"schema": "allocscope/2", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
+			`{"schema": "allocscope/3", "accumulating": [` + strings.Repeat("{}, ", 200_000) +
 				"{}]}": "more than 200000 objects",
-			`{"schema": "allocscope/2"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
+			`{"schema": "allocscope/3"` + string(bytes.Repeat([]byte(" "), maxSummaryBytes)) +
 				"}": "larger than 33554432 bytes",
 		} {
 			_, err := Read(bytes.NewReader([]byte(content)))

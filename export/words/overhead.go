@@ -14,61 +14,50 @@ import (
 // empty where neither was measured.
 func OverheadLines(s *summary.Summary) []string {
 	var lines []string
-	if share, note := OverheadParts(s); share != "" {
-		lines = append(lines, "overhead "+share+" "+note)
+	if slowdown, note := OverheadParts(s); slowdown != "" {
+		lines = append(lines, "slows the job by "+slowdown+" "+note)
 	}
-
-	for _, line := range []string{aboveLimit(s), StepLine(s.Overhead)} {
-		if line != "" {
-			lines = append(lines, line)
-		}
+	if line := StepLine(s.Overhead); line != "" {
+		lines = append(lines, line)
 	}
-
 	return lines
 }
 
-// OverheadParts are the overhead as a share, and what it is a share of: "5.5%" and "of the traced
-// CPU time (limit 3%)", with the part in the probes and the bursts. They are empty where the
+// OverheadParts are by how much the probes slow the job down, and what belongs to that: "0.9%" and
+// "(limit 3%); allocscope itself uses 0.014 of a core", with the bursts. They are empty where the
 // overhead was not measured.
-func OverheadParts(s *summary.Summary) (share, note string) {
+func OverheadParts(s *summary.Summary) (slowdown, note string) {
 	o := s.Overhead
-	if o == nil || o.Share == nil {
+	if o == nil || o.Slowdown == nil {
 		return "", ""
 	}
 
-	note = "of the traced CPU time (" + OverheadLimit(o) + ")" + inProbes(o)
+	note = "(" + OverheadLimit(o) + ")" + ownCPU(s)
 	if heap := HeapProbed(s); heap != "" {
 		note += ": heap probed " + heap
 	}
 
-	return units.Percent(*o.Share), note
+	return units.Percent(*o.Slowdown), note
 }
 
-// maxExcess is the factor by which the overhead may exceed its limit without an explanation.
+// maxExcess is the factor by which allocscope's own CPU time may exceed its limit without a word.
 const maxExcess = 1.1
 
-// aboveLimit explains an overhead that exceeds its limit: the part of allocscope that is always on
-// does not shrink with what it traces. It is empty where the overhead is within the limit.
-func aboveLimit(s *summary.Summary) string {
+// ownCPU is the CPU time of allocscope itself.
+func ownCPU(s *summary.Summary) string {
 	o := s.Overhead
-	if o == nil || o.Share == nil || o.Limit <= 0 || *o.Share <= maxExcess*o.Limit ||
-		!(s.DurationS > 0) {
+	if !(s.DurationS > 0) {
 		return ""
 	}
-	return fmt.Sprintf("above the limit: allocscope itself used %.3f of a core, the traced "+
-		"processes %.2f",
-		o.OwnS/s.DurationS, o.TracedS/s.DurationS)
-}
 
-// inProbes is the part of the overhead that slows the traced processes down.
-func inProbes(o *summary.Overhead) string {
-	if o.InProbesS == nil || !(o.TracedS > 0) {
-		return ""
+	text := fmt.Sprintf("; allocscope itself uses %.3f of a core", o.OwnS/s.DurationS)
+	if o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS {
+		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/s.DurationS)
 	}
-	return ", " + units.Percent(*o.InProbesS/o.TracedS) + " in the probes"
+	return text
 }
 
-// OverheadShort is the overhead in a few words: "overhead 1.9%, heap sampled in bursts". It is
+// OverheadShort is the overhead in a few words: "slows the job by 1.9%, heap sampled in bursts". It is
 // empty where the overhead was not measured and the heap is probed all the time.
 func OverheadShort(o *summary.Overhead) string {
 	if o == nil {
@@ -76,8 +65,8 @@ func OverheadShort(o *summary.Overhead) string {
 	}
 
 	var parts []string
-	if o.Share != nil {
-		parts = append(parts, "overhead "+units.Percent(*o.Share))
+	if o.Slowdown != nil {
+		parts = append(parts, "slows the job by "+units.Percent(*o.Slowdown))
 	}
 
 	if o.Mode == summary.HeapBursts || o.Mode == summary.HeapOff {

@@ -12,7 +12,7 @@ func known[T any](value T) *T { return &value }
 
 func inBursts() summary.Overhead {
 	return summary.Overhead{
-		Limit: 0.03, Share: known(0.019),
+		Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, OwnLimitS: 6,
 		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.4, LagS: 60,
 		StepBeforeS: known(0.1821), StepBetweenS: known(0.1823), StepSinceS: known(0.1839),
 	}
@@ -20,7 +20,7 @@ func inBursts() summary.Overhead {
 
 func TestOverheadLines(t *testing.T) {
 	const (
-		share = "overhead 1.9% of the traced CPU time (limit 3%)"
+		share = "slows the job by 1.9% (limit 3%); allocscope itself uses 0.014 of a core"
 		step  = "step 182.3 ms between bursts of the heap probes, 183.9 ms in all: +0.9%"
 		full  = "step 182.1 ms before, 183.9 ms with heap probes: +1.0%"
 	)
@@ -37,11 +37,11 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"full": {
 			func(o *summary.Overhead) {
-				o.Mode, o.Bursts, o.Limit, o.OwnS, o.TracedS = summary.HeapFull, 0, 0.0025, 5.4, 141
+				o.Mode, o.Bursts, o.Limit, o.OwnLimitS = summary.HeapFull, 0, 0.0025, 3
 			},
 			[]string{
-				"overhead 1.9% of the traced CPU time (limit 0.25%): heap probed all the time",
-				"above the limit: allocscope itself used 0.018 of a core, the traced processes 0.47",
+				"slows the job by 1.9% (limit 0.25%); allocscope itself uses 0.014 of a core " +
+					"(above its limit of 0.010): heap probed all the time",
 				full,
 			},
 		},
@@ -53,17 +53,17 @@ func TestOverheadLines(t *testing.T) {
 			[]string{share + ": heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
 		},
 		"too few between": {
-			func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, nil }, []string{full},
+			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, nil }, []string{full},
 		},
 		"none before": {
-			func(o *summary.Overhead) { o.Share, o.StepBeforeS = nil, nil }, []string{step},
+			func(o *summary.Overhead) { o.Slowdown, o.StepBeforeS = nil, nil }, []string{step},
 		},
 		"off": {
 			func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil },
 			[]string{share + ": heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
-			func(o *summary.Overhead) { o.Share, o.StepBetweenS = nil, known(0.0) }, nil,
+			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, known(0.0) }, nil,
 		},
 	} {
 		o := inBursts()
@@ -77,7 +77,10 @@ func TestOverheadLines(t *testing.T) {
 	// Where source heap was not asked for nothing is said of it.
 	t.Run("without source heap", func(t *testing.T) {
 		s := summary.Summary{
-			Overhead: &summary.Overhead{Limit: 0.03, Share: known(0.019), Mode: summary.HeapOff},
+			DurationS: 300,
+			Overhead: &summary.Overhead{
+				Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, Mode: summary.HeapOff,
+			},
 			Sources:  []summary.Source{{Name: "heap", State: summary.SourceOff}},
 		}
 		if got := OverheadLines(&s); !slices.Equal(got, []string{share}) {
@@ -120,7 +123,7 @@ func TestOverheadShort(t *testing.T) {
 	full, free := o, summary.Overhead{Mode: summary.HeapFull}
 	full.Mode = summary.HeapFull
 	for want, o := range map[string]*summary.Overhead{
-		"overhead 1.9%, heap sampled in bursts": &o, "overhead 1.9%": &full,
+		"slows the job by 1.9%, heap sampled in bursts": &o, "slows the job by 1.9%": &full,
 		"heap not probed": {Mode: summary.HeapOff},
 	} {
 		if got := OverheadShort(o); got != want {

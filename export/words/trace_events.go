@@ -70,7 +70,7 @@ func OverheadChange(c growth.OverheadChange) string {
 		return fmt.Sprintf("%s: closed, and checked again for %s each minute or later", openCost(c),
 			units.ShortSeconds(c.Length.Seconds()))
 	case growth.OverheadWalks:
-		return "walking stacks takes " + tracedShare(c) + sampledIn(c)
+		return "walking stacks takes " + threadShare(c) + sampledIn(c)
 	case growth.OverheadFewWalks:
 		return "walking stacks takes little" + sampledIn(c)
 	case growth.OverheadFewTensors:
@@ -78,7 +78,7 @@ func OverheadChange(c growth.OverheadChange) string {
 	case growth.OverheadManyTensors:
 		return "tensor probes take " + callCost(c) + ": open in the bursts of heap alone"
 	case growth.OverheadBlockWalks:
-		return "blocks on GPUs take " + tracedShare(c) + sampledIn(c)
+		return "blocks on GPUs take " + threadShare(c) + sampledIn(c)
 	case growth.OverheadManyBlocks:
 		return "blocks on GPUs take " + callCost(c) + ": their totals alone are read from now on"
 	case growth.OverheadSlowSteps:
@@ -99,11 +99,11 @@ func openCost(c growth.OverheadChange) string {
 }
 
 func callCost(c growth.OverheadChange) string {
-	return tracedShare(c) + " (" + units.PerSecond(c.Calls, "calls") + ")"
+	return threadShare(c) + " (" + units.PerSecond(c.Calls, "calls") + ")"
 }
 
-func tracedShare(c growth.OverheadChange) string {
-	return boundedPercent(c.CPUShare) + " of the traced CPU time"
+func threadShare(c growth.OverheadChange) string {
+	return boundedPercent(c.Share) + " of a thread's time"
 }
 
 func sampledIn(c growth.OverheadChange) string {

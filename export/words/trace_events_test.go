@@ -50,36 +50,36 @@ func TestOverheadChange(t *testing.T) {
 		"walking stacks takes little: one sample in 512 KiB": {
 			Reason: growth.OverheadFewWalks, Interval: 512 << 10,
 		},
-		"heap probes would take 1.2% of the traced CPU time (12 calls/s): " +
+		"heap probes would take 1.2% of a thread's time (12 calls/s): " +
 			"every call is probed again": {
-			Reason: growth.OverheadCalm, Source: "heap", CPUShare: 0.0123, Calls: 12,
+			Reason: growth.OverheadCalm, Source: "heap", Share: 0.0123, Calls: 12,
 		},
-		"tensor probes would take 41% of the traced CPU time (450.1 k calls/s): " +
+		"tensor probes would take 41% of a thread's time (450.1 k calls/s): " +
 			"sampled in bursts of 0.5 s every 28.4 s": {
-			Reason: growth.OverheadExpensive, Source: "tensor", CPUShare: 0.414, Calls: 450_123,
+			Reason: growth.OverheadExpensive, Source: "tensor", Share: 0.414, Calls: 450_123,
 			Length: 500 * time.Millisecond, Spacing: 28_400 * time.Millisecond,
 		},
-		"heap probes would take more than 1000% of the traced CPU time (1.2 M calls/s): " +
+		"heap probes would take more than 1000% of a thread's time (1.2 M calls/s): " +
 			"closed, and checked again for 0.1 s each minute or later": {
-			Reason: growth.OverheadNoBurst, Source: "heap", CPUShare: 999, Calls: 1.25e6,
+			Reason: growth.OverheadNoBurst, Source: "heap", Share: 999, Calls: 1.25e6,
 			Length: 100 * time.Millisecond, Spacing: time.Minute,
 		},
-		"walking stacks takes 10% of the traced CPU time: one sample in 4.00 MiB": {
-			Reason: growth.OverheadWalks, CPUShare: 0.0996, Interval: 4 << 20,
+		"walking stacks takes 10% of a thread's time: one sample in 4.00 MiB": {
+			Reason: growth.OverheadWalks, Share: 0.0996, Interval: 4 << 20,
 		},
 		"tensor probes take less than half of the budget: open all the time": {
 			Reason: growth.OverheadFewTensors,
 		},
-		"tensor probes take 3.0% of the traced CPU time (2840 calls/s): " +
+		"tensor probes take 3.0% of a thread's time (2840 calls/s): " +
 			"open in the bursts of heap alone": {
-			Reason: growth.OverheadManyTensors, CPUShare: 0.03, Calls: 2840,
+			Reason: growth.OverheadManyTensors, Share: 0.03, Calls: 2840,
 		},
-		"blocks on GPUs take 3.0% of the traced CPU time: one sample in 2.00 MiB": {
-			Reason: growth.OverheadBlockWalks, CPUShare: 0.03, Interval: 2 << 20,
+		"blocks on GPUs take 3.0% of a thread's time: one sample in 2.00 MiB": {
+			Reason: growth.OverheadBlockWalks, Share: 0.03, Interval: 2 << 20,
 		},
-		"blocks on GPUs take 3.0% of the traced CPU time (20.0 k calls/s): " +
+		"blocks on GPUs take 3.0% of a thread's time (20.0 k calls/s): " +
 			"their totals alone are read from now on": {
-			Reason: growth.OverheadManyBlocks, CPUShare: 0.03, Calls: 20_000,
+			Reason: growth.OverheadManyBlocks, Share: 0.03, Calls: 20_000,
 		},
 		"steps are 5.0% slower by the probes, more than 3.0%: half the budget for these": {
 			Reason: growth.OverheadSlowSteps, Slowdown: 0.05, Limit: 0.03,

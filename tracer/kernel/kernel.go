@@ -4,6 +4,7 @@ package kernel
 import (
 	"fmt"
 	"syscall"
+	"time"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/btf"
@@ -209,6 +210,42 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 		return fmt.Errorf("set the sampling interval of tensors: %w", err)
 	}
 	return nil
+}
+
+// SetCosts sets what the BPF programs charge for their events.
+func (k *Kernel) SetCosts(costs bpf.ProbeCosts) error {
+	if err := k.Costs.Set(costs); err != nil {
+		return fmt.Errorf("set the costs of probes: %w", err)
+	}
+	return nil
+}
+
+// TakeBusiest returns the time that probes have taken, since the last call, in the thread in which
+// they took most. Callers must not run concurrently.
+func (k *Kernel) TakeBusiest() (time.Duration, error) {
+	var window uint32
+	var busiest [2]uint64
+	err := k.ChargeWindow.Get(&window)
+	if err == nil {
+		err = k.Busiest.Get(&busiest)
+	}
+
+	// The other slot may have the last stores of threads that were late for the window before.
+	ended := window & 1
+	busiest[1-ended] = 0
+	if err == nil {
+		err = k.Busiest.Set(busiest)
+	}
+	if err == nil {
+		err = k.ChargeWindow.Set(window + 1)
+	}
+	if err == nil {
+		err = k.Busiest.Get(&busiest)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read the time in probes: %w", err)
+	}
+	return time.Duration(busiest[ended]), nil
 }
 
 // HeapPrograms returns the programs that probe.Attach needs for the allocator's functions.

@@ -7,6 +7,7 @@ import (
 
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
@@ -33,6 +34,19 @@ func MeasureCosts(
 		Timeout: timeout,
 	})
 	return costs, errors.Join(err, k.SetIntervals(0, 0), k.ResetCounters())
+}
+
+// Charges returns the costs as the BPF programs charge them.
+func Charges(c controller.Costs) bpf.ProbeCosts {
+	return bpf.ProbeCosts{
+		Entry:      uint32(c.Entry),
+		Stepped:    uint32(c.Stepped),
+		Follow:     uint32(c.Return),
+		Sample:     controller.SampleCost,
+		Fault:      uint32(c.Fault),
+		Mapping:    uint32(c.Mapping),
+		DriverCall: uint32(c.DriverCall),
+	}
 }
 
 // CostsOf returns the costs of one event of each kind. Where the kernel lacks uprobe sessions, a

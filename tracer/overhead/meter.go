@@ -24,10 +24,11 @@ type Meter struct {
 	elapsed func() time.Duration
 	usage   func() map[any]Usage // by target
 	busy    func() bool          // unwind tables are being made
+	live    func() float64       // how full the live map is
 	steps   func() []controller.Step
 
 	counted controller.Reading // by the counters before the meter was made
-	sum     controller.Reading // of what is read by process: Traced, Faults, Own, Steps
+	sum     controller.Reading // of what is read by process, and of Own and Busiest
 	Targets map[any]Usage      // at the last reading
 	own     time.Duration      // CPU time at the last reading
 	started bool               // allocscope has started up
@@ -36,10 +37,11 @@ type Meter struct {
 // NewMeter returns a meter that counts from now on. Count needs reading to be held.
 func NewMeter(
 	k *kernel.Kernel, reading *sync.Mutex, elapsed func() time.Duration,
-	usage func() map[any]Usage, busy func() bool, steps func() []controller.Step,
+	usage func() map[any]Usage, busy func() bool, live func() float64,
+	steps func() []controller.Step,
 ) *Meter {
 	m := &Meter{
-		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, steps: steps,
+		kernel: k, reading: reading, elapsed: elapsed, usage: usage, busy: busy, live: live, steps: steps,
 		Targets: make(map[any]Usage), own: process.OwnCPUTime(),
 	}
 	m.counted, _ = readCounters(k) // without it the calibration counts too, which is little
@@ -80,8 +82,14 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.At = m.elapsed()
 	m.readTargets()
 	m.readOwn()
+	busiest, err := m.kernel.TakeBusiest()
+	if err != nil {
+		return now, err
+	}
+	m.sum.Busiest += busiest
 	now.Traced, now.Faults = m.sum.Traced, m.sum.Faults
-	now.Own, now.Steps = m.sum.Own, m.sum.Steps
+	now.Own, now.Steps, now.Busiest = m.sum.Own, m.sum.Steps, m.sum.Busiest
+	now.LiveShare = m.live()
 	return now, nil
 }
 

@@ -24,7 +24,7 @@ func TestMeter(t *testing.T) {
 	m := overhead.NewMeter(
 		k, &reading, func() time.Duration { return 0 },
 		func() map[any]overhead.Usage { return used },
-		func() bool { return false }, func() []controller.Step { return nil },
+		func() bool { return false }, func() float64 { return 0 }, func() []controller.Step { return nil },
 	)
 	for _, step := range []struct {
 		name   string

@@ -18,18 +18,24 @@ const (
 	HeapOff    = controller.Off    // even bursts cost too much, or source heap is off
 )
 
+// Limits of the overhead.
+type Limits struct {
+	// Limit is the largest share of the elapsed time that the probes may take from any thread; 0:
+	// there is none. allocscope itself may take this share of the CPU time of the traced processes,
+	// or OwnFloor, a share of one core, if that is more.
+	Limit, OwnFloor float64
+}
+
 // Overhead is what tracing costs, and how it was kept within the limit.
 type Overhead struct {
-	// Limit is the largest share of the traced processes' CPU time that tracing may take; 0:
-	// there is none.
-	Limit float64
+	Limits
 	// Elapsed is the time since counting began.
 	Elapsed time.Duration
 	// Traced is the CPU time of the traced processes since counting began, without the probes.
-	// InProbes is that of the probes, by their calibrated costs. Own is that of allocscope since
-	// it has started up.
-	Traced, InProbes, Own time.Duration
-	Mode                  HeapMode
+	// InProbes is that of the probes, by their calibrated costs, and Busiest the part of it in the
+	// thread in which they took most. Own is the CPU time of allocscope since it has started up.
+	Traced, InProbes, Busiest, Own time.Duration
+	Mode                           HeapMode
 	// Interval is the sampling interval in force, in bytes.
 	Interval uint64
 	// Bursts is the number of bursts, and Open how long probes were open in all modes.
@@ -45,14 +51,15 @@ type Overhead struct {
 	Changes []Change
 }
 
-// Share returns the share of the traced processes' CPU time that tracing took, allocscope
-// included. The processes count as using at least controller.MinTracedCores.
-func (o Overhead) Share() float64 {
-	work := max(float64(o.Traced), controller.MinTracedCores*float64(o.Elapsed))
-	if work <= 0 {
-		return 0
-	}
-	return float64(o.InProbes+o.Own) / work
+// Slowdown returns the share of the elapsed time that the probes took from the thread that they slow
+// down most. It adds up spans of time, in each of which that may be another thread.
+func (o Overhead) Slowdown() float64 {
+	return float64(o.Busiest) / float64(max(1, o.Elapsed))
+}
+
+// OwnLimit returns the CPU time that allocscope itself may have taken so far; 0: there is no limit.
+func (o Overhead) OwnLimit() time.Duration {
+	return time.Duration(max(o.Limit*float64(o.Traced), o.OwnFloor*float64(o.Elapsed)))
 }
 
 // Change is a change of the mode or of a sampling interval.

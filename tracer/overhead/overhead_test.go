@@ -7,26 +7,32 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-func TestShare(t *testing.T) {
+func TestOverhead(t *testing.T) {
 	for name, c := range map[string]struct {
-		o    Overhead
-		want float64
+		o        Overhead
+		slowdown float64
+		limit    time.Duration
 	}{
 		"busy": {
 			o: Overhead{
-				Elapsed: time.Minute, Traced: 100 * time.Second,
-				InProbes: time.Second, Own: time.Second,
+				Limits: Limits{0.03, 0.02}, Elapsed: time.Minute, Traced: 100 * time.Second,
+				Busiest: 600 * time.Millisecond,
 			},
-			want: 0.02,
+			slowdown: 0.01, limit: 3 * time.Second,
 		},
-		"idle counts as a fifth of a core": {
-			o:    Overhead{Elapsed: 10 * time.Second, InProbes: 100 * time.Millisecond},
-			want: 0.05,
+		"idle": {
+			o: Overhead{
+				Limits: Limits{0.03, 0.02}, Elapsed: 10 * time.Second,
+				Busiest: 100 * time.Millisecond,
+			},
+			slowdown: 0.01, limit: 200 * time.Millisecond,
 		},
+		"no limit":    {o: Overhead{Elapsed: time.Second}},
 		"nothing yet": {},
 	} {
-		if got := c.o.Share(); got != c.want {
-			t.Errorf("%s: %v, want %v", name, got, c.want)
+		if c.o.Slowdown() != c.slowdown || c.o.OwnLimit() != c.limit {
+			t.Errorf("%s: %v and %v, want %v and %v",
+				name, c.o.Slowdown(), c.o.OwnLimit(), c.slowdown, c.limit)
 		}
 	}
 }

@@ -39,7 +39,7 @@ type Probes interface {
 type Runner struct {
 	probes  Probes
 	meter   *Meter
-	limit   float64 // share of the traced processes' CPU time
+	limits  Limits
 	elapsed func() time.Duration
 	stop    chan struct{}
 	done    sync.WaitGroup
@@ -54,18 +54,19 @@ type Runner struct {
 	reported   costTotals // when Cost was called last
 }
 
-// costTotals are totals since tracing started: the CPU time of tracing and of the traced
-// processes, how long probes were open, and the time itself.
-type costTotals struct{ cost, traced, open, at time.Duration }
+// costTotals are totals since tracing started: the time of probes in the busiest thread, the CPU
+// time of allocscope, how long probes were open, and the time itself.
+type costTotals struct{ busiest, own, open, at time.Duration }
 
-// Start starts a Runner, which runs until it is closed.
+// Start starts a Runner, which runs until it is closed. It sets the limit of the options.
 func Start(
-	options controller.Options, probes Probes, m *Meter, elapsed func() time.Duration,
+	limits Limits, options controller.Options, probes Probes, m *Meter, elapsed func() time.Duration,
 ) *Runner {
+	options.Limit = limits.Limit
 	r := &Runner{
 		probes:     probes,
 		meter:      m,
-		limit:      options.Limit,
+		limits:     limits,
 		elapsed:    elapsed,
 		stop:       make(chan struct{}),
 		controller: controller.New(options),
@@ -182,10 +183,11 @@ func (r *Runner) Overhead() Overhead {
 	}
 	totals := r.controller.Totals()
 	return Overhead{
-		Limit:       r.limit,
+		Limits:      r.limits,
 		Elapsed:     elapsed,
 		Traced:      max(0, r.last.Traced-totals.InProbes),
 		InProbes:    totals.InProbes,
+		Busiest:     totals.Busiest,
 		Own:         r.last.Own,
 		Mode:        mode,
 		Interval:    interval,
@@ -202,13 +204,14 @@ func (r *Runner) Overhead() Overhead {
 func (r *Runner) Cost() growth.OverheadSample {
 	o := r.Overhead()
 	before := r.reported
-	now := costTotals{
-		cost: o.InProbes + o.Own, traced: o.Traced, open: o.Open, at: r.elapsed(),
-	}
+	now := costTotals{busiest: o.Busiest, own: o.Own, open: o.Open, at: r.elapsed()}
 	r.reported = now
+
+	elapsed := now.at - before.at
 	return growth.OverheadSample{
-		CPUShare:    ratio(now.cost-before.cost, now.traced-before.traced, 1e6),
-		ProbedShare: ratio(now.open-before.open, now.at-before.at, 1e3),
+		Slowdown:    ratio(now.busiest-before.busiest, elapsed, 1e6),
+		Own:         ratio(now.own-before.own, elapsed, 1e6),
+		ProbedShare: ratio(now.open-before.open, elapsed, 1e3),
 	}
 }
 

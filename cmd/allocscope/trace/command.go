@@ -47,6 +47,7 @@ type Options struct {
 	Sources       []string
 	SnapshotEvery flagvalue.Duration // 0: by the duration
 	Overhead      flagvalue.Overhead // 0: no limit
+	OwnFloor      float64            // as tracer.Options.OwnFloor
 	Interval      flagvalue.Interval // 0: chosen by the allocation rate
 	MaxLive       int
 	Native        string
@@ -60,8 +61,12 @@ type Options struct {
 	Speed float64
 }
 
-// defaultOverheadPercent is the share of the traced CPU time that tracing may use.
-const defaultOverheadPercent = 3
+// The default limit of the overhead, in percent, and the share of a core that allocscope itself may
+// use with it, however little the traced processes use. A limit of the user is kept to the letter.
+const (
+	defaultOverheadPercent = 3
+	defaultOwnFloor        = 0.02
+)
 
 // Values of --native.
 const (
@@ -94,6 +99,9 @@ Ctrl-C ends the trace and writes the files. A second Ctrl-C quits without them.`
   sudo allocscope trace --pid 4242 --marks train.log`,
 		Args: cobra.NoArgs,
 		RunE: func(command *cobra.Command, _ []string) error {
+			if !command.Flags().Changed("overhead") {
+				options.OwnFloor = defaultOwnFloor
+			}
 			return Run(command.Context(), options, environment(command))
 		},
 	}
@@ -138,7 +146,8 @@ func (o *Options) addSourceFlags(command *cobra.Command) {
 			"duration; under two minutes a thirtieth, at least 1s)",
 	)
 	set.Var(&o.Overhead, "overhead",
-		"CPU budget, share of the traced CPU time: 3%, 0.5%, off (every call is probed)")
+		"limit of the slow-down of any thread, and of allocscope's own CPU as a share of the "+
+			"job's: 3%, 0.5%, off (every call is probed)")
 	set.Var(
 		&o.Interval,
 		"interval",
@@ -214,6 +223,7 @@ func (o *Options) sessionOptions() tracer.Options {
 	return tracer.Options{
 		PID: o.PID, Children: !o.NoChildren, StepSymbol: o.StepSymbol, Sources: o.Sources,
 		Interval: uint64(o.Interval), Overhead: o.Overhead.Share(),
+		OwnFloor: o.OwnFloor,
 		Duration: time.Duration(o.Duration), MaxLive: o.MaxLive,
 		NativeFrames: o.Native == NativeAll,
 	}

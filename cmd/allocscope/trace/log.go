@@ -101,7 +101,7 @@ var heapModes = map[overhead.HeapMode]string{
 }
 
 // overheadSummary is the overhead in the form of the summary. Without a limit the cost of a probe
-// is not measured, so that the share is unknown.
+// is not measured, so that the slow-down is unknown.
 func overheadSummary(o overhead.Overhead) *summary.Overhead {
 	out := &summary.Overhead{
 		Limit: o.Limit, OwnS: summary.Seconds(o.Own), TracedS: summary.Seconds(o.Traced),
@@ -110,9 +110,10 @@ func overheadSummary(o overhead.Overhead) *summary.Overhead {
 		StepBetweenS: knownSeconds(o.StepBetween), StepSinceS: knownSeconds(o.StepSince),
 	}
 
-	if o.Limit > 0 && o.Traced > 0 {
-		share, inProbes := o.Share(), summary.Seconds(o.InProbes)
-		out.Share, out.InProbesS = &share, &inProbes
+	if o.Limit > 0 && o.Elapsed > 0 {
+		slowdown, inProbes := o.Slowdown(), summary.Seconds(o.InProbes)
+		out.Slowdown, out.InProbesS = &slowdown, &inProbes
+		out.OwnLimitS = summary.Seconds(o.OwnLimit())
 	}
 
 	for _, c := range o.Changes {

@@ -28,7 +28,8 @@ func TestOverhead(t *testing.T) {
 // inStorm is the overhead of a session whose heap is sampled in bursts.
 func inStorm() overhead.Overhead {
 	return overhead.Overhead{
-		Limit: 0.03, Traced: 100 * time.Second, InProbes: 1500 * time.Millisecond,
+		Limits: overhead.Limits{Limit: 0.03, OwnFloor: 0.02}, Elapsed: 100 * time.Second, Traced: 50 * time.Second,
+		InProbes: 2500 * time.Millisecond, Busiest: 1900 * time.Millisecond,
 		Own: 400 * time.Millisecond, Mode: overhead.HeapBursts, Interval: 64 << 10,
 		Bursts: 11, Open: 5500 * time.Millisecond, StepBefore: 182100 * time.Microsecond,
 		StepSince: 183900 * time.Microsecond,
@@ -40,9 +41,10 @@ func inStorm() overhead.Overhead {
 }
 
 func testOverheadSummary(t *testing.T) {
-	share, inProbes, before, since := 0.019, 1.5, 0.1821, 0.1839
+	slowdown, inProbes, before, since := 0.019, 2.5, 0.1821, 0.1839
 	want := &summary.Overhead{
-		Limit: 0.03, Share: &share, InProbesS: &inProbes, OwnS: 0.4, TracedS: 100,
+		Limit: 0.03, Slowdown: &slowdown, InProbesS: &inProbes,
+		OwnS: 0.4, OwnLimitS: 2, TracedS: 50,
 		Mode: summary.HeapBursts, Bursts: 11, OpenS: 5.5, LagS: 60, IntervalBytes: 64 << 10,
 		StepBeforeS: &before, StepSinceS: &since,
 		Changes: []summary.OverheadChange{{
@@ -61,10 +63,10 @@ func testOverheadSummary(t *testing.T) {
 
 func testOverheadNoLimit(t *testing.T) {
 	free, idle := inStorm(), inStorm()
-	free.Limit, idle.Traced = 0, 0
+	free.Limit, idle.Elapsed = 0, 0
 	for _, o := range []overhead.Overhead{free, idle, {Mode: overhead.HeapFull, Interval: 1}} {
-		if got := overheadSummary(o); got.Share != nil || got.InProbesS != nil {
-			t.Errorf("%+v has the share %v", o, *got.Share)
+		if got := overheadSummary(o); got.Slowdown != nil || got.InProbesS != nil {
+			t.Errorf("%+v has the slow-down %v", o, *got.Slowdown)
 		}
 	}
 

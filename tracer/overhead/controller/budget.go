@@ -1,6 +1,7 @@
 package controller
 
-// A budget is the CPU time that the probes of heap and tensor may take. Two rules hold at a time:
+// A budget is the time that the probes of heap and tensor may take from the thread that they slow
+// down most. Its income is the limit's share of the elapsed time. Two rules hold at a time:
 //
 //   - Over any minute the probes take no more than that minute allows. A burst waits for headroom.
 //   - While every call is probed, they may at once take what six seconds allow, a tenth of a
@@ -8,25 +9,24 @@ package controller
 type budget struct {
 	limit    float64
 	throttle float64 // in (0, 1]; less than 1 where steps are slower than the costs explain
-	debt     float64 // CPU seconds that others have taken and the budget has not yet paid for
-	credit   float64 // CPU seconds; negative where the probes took more than allowed
+	debt     float64 // seconds that others have taken and the budget has not yet paid for
+	credit   float64 // seconds; negative where the probes took more than allowed
 	spent    spent
-	total    cpuUse // of the last minute
+	total    timeUse // of the last minute
 }
 
 const (
-	// reservedShare is the share of the budget that others cannot take. Sampling /proc, building
-	// unwind tables and reading page faults go on in every mode. Without this share they would close
-	// the probes of a program that hardly runs, and save nothing.
+	// reservedShare is the share of the budget that other sources cannot take. They have limits of
+	// their own, and go on in every mode.
 	reservedShare = 1. / 3
 	// creditSeconds is the size of the token bucket, in seconds of its income.
 	creditSeconds = 6
 )
 
 // account adds what was used since the last reading.
-func (b *budget) account(u cpuUse) {
-	income := b.limit * u.work
-	b.debt += u.kernel + u.own
+func (b *budget) account(u timeUse) {
+	income := b.limit * u.elapsed
+	b.debt += u.kernel
 	paid := min(b.debt, (1-reservedShare)*income)
 	b.debt -= paid
 	u.allowed = b.throttle * (income - paid)
@@ -35,32 +35,22 @@ func (b *budget) account(u cpuUse) {
 	b.total = b.spent.sum(60)
 
 	rate := b.rate()
-	b.debt = min(b.debt, 60*b.limit*b.total.workRate()) // older debt is forgiven
+	b.debt = min(b.debt, 60*b.limit) // older debt is forgiven
 	b.credit = min(max(b.credit+u.allowed-u.probes, -creditSeconds*rate), creditSeconds*rate)
 }
 
-// rate returns the CPU seconds that the probes may take each second, on average over the last
-// minute.
+// rate returns the share of the time that the probes may take, on average over the last minute.
 func (b *budget) rate() float64 {
 	u := b.total
-	return max(u.allowed/max(u.elapsed, 0.01), b.throttle*b.limit*reservedShare*MinTracedCores/2)
+	return max(u.allowed/max(u.elapsed, 0.01), b.throttle*b.limit*reservedShare)
 }
 
-// headroom returns the CPU seconds that this minute still allows.
+// headroom returns the seconds that this minute still allows.
 func (b *budget) headroom() float64 {
 	return b.total.allowed - b.total.probes
 }
 
-// share returns the part of the traced processes' CPU time that the probes may take.
-func (b *budget) share() float64 {
-	return b.rate() * b.total.elapsed / max(b.total.work, MinTracedCores/2*b.total.elapsed, 1e-9)
-}
-
-func (u cpuUse) workRate() float64 {
-	return max(u.work/max(u.elapsed, 0.01), MinTracedCores/2)
-}
-
-// spent keeps the CPU time used in the last minute, in slots of a quarter of a second.
+// spent keeps the time used in the last minute, in slots of a quarter of a second.
 type spent struct {
 	slots []slot
 	now   float64
@@ -68,12 +58,12 @@ type spent struct {
 
 type slot struct {
 	from float64
-	cpuUse
+	timeUse
 }
 
 const slotSeconds = 0.25
 
-func (s *spent) add(u cpuUse) {
+func (s *spent) add(u timeUse) {
 	from := s.now
 	s.now += u.elapsed
 	if n := len(s.slots); n > 0 && s.now-s.slots[n-1].from < slotSeconds {
@@ -90,14 +80,14 @@ func (s *spent) add(u cpuUse) {
 }
 
 // sum returns the use of the last seconds, including all of the slot in which they begin.
-func (s *spent) sum(seconds float64) cpuUse {
-	var sum cpuUse
+func (s *spent) sum(seconds float64) timeUse {
+	var sum timeUse
 	for i := len(s.slots) - 1; i >= 0; i-- {
 		slot := s.slots[i]
 		if slot.from+slot.elapsed <= s.now-seconds && i < len(s.slots)-1 {
 			break
 		}
-		sum.add(slot.cpuUse)
+		sum.add(slot.timeUse)
 	}
 	return sum
 }

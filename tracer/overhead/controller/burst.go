@@ -11,8 +11,8 @@ type burst struct {
 	phase   burstPhase
 	from    float64
 	length  float64 // planned, and the true one once its end is decided
-	planned float64 // CPU time that it may take
-	use     cpuUse
+	planned float64 // seconds that its probes may take
+	use     timeUse
 	calm    bool
 }
 
@@ -29,7 +29,7 @@ const (
 	minBurst = 0.1 // s
 	// minSpacing is the shortest mean time from one burst to the next, in seconds.
 	minSpacing = 5
-	// maxBurstCredit bounds the CPU time of a burst that is longer than minBurst, in seconds of the
+	// maxBurstCredit bounds the time in probes of a burst that is longer than minBurst, in seconds of the
 	// budget's rate: a quarter of what a minute allows.
 	maxBurstCredit = 15
 	// retrySpacing and maxRetrySpacing bound the time between bursts in mode off, in seconds.
@@ -49,7 +49,7 @@ func (c *Controller) isBetweenBursts() bool { return c.mode != Full && c.burst.p
 
 // advanceBurst opens and closes bursts. It ends a burst early where that took twice its plan, all
 // of the credit, or what is left of the minute.
-func (c *Controller) advanceBurst(u cpuUse) {
+func (c *Controller) advanceBurst(u timeUse) {
 	b := &c.burst
 	switch b.phase {
 	case burstClosed:
@@ -60,7 +60,7 @@ func (c *Controller) advanceBurst(u cpuUse) {
 		if isOver || b.use.probes > max(2*b.planned, creditSeconds*c.budget.rate()) ||
 			c.budget.headroom() < 0 {
 			b.phase, b.length = burstDetaching, max(c.now-b.from, 1e-3)
-			b.calm = b.use.share() < calmBudgetShare*c.budget.share()
+			b.calm = b.use.rate() < calmBudgetShare*c.budget.rate()
 			c.open += b.length
 		}
 	case burstDetaching:
@@ -132,7 +132,7 @@ func (c *Controller) finishBurst() {
 // A burstPlan is the length of bursts and the mean time from one to the next, in seconds.
 type burstPlan struct {
 	length, spacing float64
-	rate            float64 // CPU seconds that a second of a burst is expected to take
+	rate            float64 // share of a burst that its probes are expected to take
 	fits            bool    // false: even the shortest burst is too expensive
 }
 
@@ -169,17 +169,17 @@ func (c *Controller) plan() burstPlan {
 type costForecast struct{ bursts []burstCost }
 
 type burstCost struct {
-	rate  float64 // CPU seconds for each second that the burst was open
-	share float64 // of the program's own CPU time
+	rate  float64 // share of the time that the burst was open
+	share float64 // of the program's own CPU time; 0: the program hardly ran
 }
 
 // add adds a burst that was open for so many seconds.
-func (f *costForecast) add(u cpuUse, open float64) {
-	f.bursts = append(f.bursts, burstCost{min(u.probes/open, 1e6), u.share()})
+func (f *costForecast) add(u timeUse, open float64) {
+	f.bursts = append(f.bursts, burstCost{min(u.probes/open, 1e6), u.probes / max(u.native, u.probes/1000, 1e-9)})
 	f.bursts = f.bursts[max(0, len(f.bursts)-3):]
 }
 
-// rate returns the expected CPU seconds for each second of a burst, for a program that keeps so
+// rate returns the share of a burst that its probes are expected to take, for a program that keeps so
 // many cores busy now. It is the median of three bursts, which follows neither a storm that is
 // over nor a moment of rest; of fewer bursts it is the last one's.
 func (f *costForecast) rate(cores float64) float64 {

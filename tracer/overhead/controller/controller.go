@@ -4,7 +4,8 @@
 //
 // # State machine
 //
-// A [Mode] is one of full, bursts and off. Coarser is mode full with a larger sampling interval.
+// A [Mode] is one of full, bursts and off. Coarser is mode full with a larger sampling interval: of
+// the powers of two from 4 KiB to 4 MiB, the finest that the budget pays for.
 //
 //		            (1)            (2)
 //		     off --------> full <-------> coarser
@@ -15,9 +16,11 @@
 //		                             (6)
 //
 //	 1. The first steps of training have been timed without probes, or there are none.
-//	 2. Stack walks take more than a third of the budget: the sampling interval doubles. Where they
-//	    are what spends the credit, it becomes the largest at once.
-//	 3. Stack walks have taken little of the budget for ten minutes: the interval halves.
+//	 2. Stack walks take more than a third of the budget, or allocscope itself takes more CPU time
+//	    than it may: the sampling interval doubles. Where walks are what spends the credit, it grows
+//	    at once by what it takes.
+//	 3. Stack walks take less than an eighth of the budget: the interval shrinks, within a second
+//	    of the start, and one to ten minutes after (2).
 //	 4. The probes have spent their credit, which is what six seconds allow, and not by walks alone.
 //	 5. Three bursts in a row were calm: they took less than 0.6 of the budget. The number doubles
 //	    each time that full mode then lasts for less than ten minutes (exponential backoff).
@@ -48,10 +51,11 @@ const (
 
 // Options of a controller.
 type Options struct {
-	// Limit is the largest share of the traced processes' CPU time that tracing may take, in
-	// (0, 1]. Any other value means 0.03.
+	// Limit is the largest share of the elapsed time that the probes may take from any thread, in
+	// (0, 1]. Any other value means 0.03. allocscope itself may take this share of the CPU time of
+	// the traced processes.
 	Limit float64
-	Costs Costs
+	Costs    Costs
 	// Interval is the mean number of bytes between samples; 0: the controller chooses it.
 	Interval uint64
 	// Duration of the trace; 0: unknown.
@@ -116,8 +120,9 @@ const maxChanges = 256
 
 // Totals since counting began.
 type Totals struct {
-	// InProbes is the CPU time of the traced processes that all probes took, by their costs.
-	InProbes time.Duration
+	// InProbes is the CPU time that all probes took from the traced processes, by their costs, and
+	// Busiest the part of it in the thread in which they took most.
+	InProbes, Busiest time.Duration
 	// StepBefore is the median time of a step before the heap was probed. StepSince is the mean
 	// over all later steps, where those with and without probes count by their medians. 0: there
 	// were too few steps.
@@ -153,16 +158,18 @@ type Controller struct {
 	scheduleFrom float64 // when the last burst ended
 	pauseFactor  float64 // the next pause as a multiple of the planned one
 
-	// fullInterval and burstInterval are the sampling intervals in these modes, and
-	// fullIntervalAt is when fullInterval was changed.
+	// fullInterval and burstInterval are the sampling intervals in these modes. fullIntervalAt is
+	// when fullInterval was changed. From refineFrom on it may become finer, which was refinePause
+	// after it had become coarser.
 	fullInterval, burstInterval uint64
 	fullIntervalAt              float64
+	refineFrom, refinePause     float64
 	// throttledAt is when the steps last changed the budget, and stepCheckAt when they are
 	// checked next.
 	throttledAt, stepCheckAt float64
 
-	inProbes, open float64
-	bursts         int
+	inProbes, busiest, open float64
+	bursts                  int
 }
 
 // New makes a controller. The probes are closed until its first decision.
@@ -193,7 +200,8 @@ func (c *Controller) Decide(r Reading) Decision {
 	u := c.options.Costs.between(c.last, r)
 	c.last = r
 	c.now += u.elapsed
-	c.inProbes += u.inside()
+	c.inProbes += u.all
+	c.busiest += u.inside()
 	if c.isBetweenBursts() {
 		u.idle = u.probes
 	}
@@ -257,12 +265,12 @@ func (c *Controller) change(why growth.OverheadChange) {
 }
 
 // changeForCost notes a change for what the probes would take if they were always open.
-func (c *Controller) changeForCost(why growth.OverheadChange, u cpuUse) {
+func (c *Controller) changeForCost(why growth.OverheadChange, u timeUse) {
 	why.Source = "heap"
 	if !c.options.Heap {
 		why.Source = "tensor"
 	}
-	why.CPUShare, why.Calls = u.share(), u.entries/max(u.elapsed, 1e-3)
+	why.Share, why.Calls = u.rate(), u.entries/max(u.elapsed, 1e-3)
 	c.change(why)
 }
 
@@ -285,6 +293,7 @@ func (c *Controller) Totals() Totals {
 
 	return Totals{
 		InProbes:    duration(c.inProbes),
+		Busiest:     duration(c.busiest),
 		StepBefore:  duration(c.steps.medianBefore()),
 		StepSince:   duration(c.steps.meanSince()),
 		StepBetween: duration(c.steps.medianBetween()),

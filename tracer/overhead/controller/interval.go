@@ -1,6 +1,10 @@
 package controller
 
-import "github.com/allocscope/allocscope/growth"
+import (
+	"math/bits"
+
+	"github.com/allocscope/allocscope/growth"
+)
 
 // The sampling intervals that the controller chooses, in bytes: powers of two.
 const (
@@ -10,16 +14,32 @@ const (
 	finestInterval     = 4 << 10
 )
 
-// The bounds of what stack walks take. Above the larger one the interval doubles, below the
-// smaller one it halves. In mode full they are shares of the budget, in a burst multiples of what
-// the traps take.
+// The bounds of what stack walks take. Above the larger one the interval grows, below the smaller
+// one it shrinks. In mode full they are shares of the budget, in a burst multiples of what the traps
+// take.
 const (
-	maxFullWalkShare, minFullWalkShare   = 1.0 / 3, 1.0 / 24
+	maxFullWalkShare, minFullWalkShare   = 1.0 / 3, 1.0 / 8
 	maxBurstWalkRatio, minBurstWalkRatio = 1.0 / 4, 1.0 / 10
-
-	tuneSeconds   = 10
-	refineSeconds = 600 // the least time before a finer interval
 )
+
+// In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.
+// Each time it becomes finer by maxRefinement at most. After it had to become coarser it stays so
+// for minRefineSeconds, and each further time for twice as long (exponential backoff).
+const (
+	firstTuneSeconds = 0.25
+	tuneSeconds      = 1.0
+	tuneMemory       = 10
+	maxRefinement    = 16
+	minRefineSeconds = 60
+	maxRefineSeconds = 600
+)
+
+// usualOwnShare is the share of a core that allocscope takes whatever it samples.
+const usualOwnShare = 0.02
+
+// liveStep is the part of the live map for whose every filling the finest interval doubles. So the
+// map is never full: it holds the samples of a terabyte.
+const liveStep = 1.0 / 16
 
 // isAuto reports whether the controller chooses the intervals.
 func (c *Controller) isAuto() bool { return c.options.Interval == 0 }
@@ -32,37 +52,84 @@ func (c *Controller) interval() uint64 {
 	return c.fullInterval
 }
 
-// tuneFullInterval chooses the interval of mode full.
+// tuneFullInterval chooses the interval of mode full: the finest one that the budget pays for. A
+// change costs no accuracy, since each sample keeps the interval with which it was taken.
 func (c *Controller) tuneFullInterval() {
-	if !c.isAuto() || c.now-max(c.fullAt, c.fullIntervalAt) < tuneSeconds {
+	since, pause := c.now-max(c.fullAt, c.fullIntervalAt), tuneSeconds
+	if c.fullIntervalAt < c.fullAt {
+		pause = firstTuneSeconds
+	}
+	if !c.isAuto() || since < pause {
 		return
 	}
 
-	u := c.budget.spent.sum(tuneSeconds)
-	allowed := c.budget.rate() * u.elapsed
+	u := c.budget.spent.sum(min(since, tuneMemory))
+	allowed, finest := c.budget.rate()*u.elapsed, c.finestFullInterval()
 	switch {
-	case u.walking > maxFullWalkShare*allowed && c.fullInterval < coarsestInterval:
+	case c.fullInterval < finest:
 		c.setFullInterval(2 * c.fullInterval)
-		c.changeForWalks(growth.OverheadWalks, u)
-	case u.walking < minFullWalkShare*allowed && c.fullInterval > defaultInterval &&
-		c.now-c.fullIntervalAt >= refineSeconds:
-		c.setFullInterval(c.fullInterval / 2)
+	case c.fullInterval < coarsestInterval &&
+		(u.walking > maxFullWalkShare*allowed || c.ownExceeds()):
+		c.coarsen(u)
+	case c.fullInterval > finest && u.walking < minFullWalkShare*allowed &&
+		c.now >= c.refineFrom && !c.ownExceeds():
+		c.refine(finest, u, minFullWalkShare*allowed)
+	}
+}
+
+// coarsen doubles the interval until walks fit, but at least once.
+func (c *Controller) coarsen(u timeUse) {
+	interval, walking := 2*c.fullInterval, u.walking/2
+	for interval < coarsestInterval && walking > maxFullWalkShare*c.budget.rate()*u.elapsed {
+		interval *= 2
+		walking /= 2
+	}
+
+	c.setFullInterval(interval)
+	c.refinePause = min(max(minRefineSeconds, 2*c.refinePause), maxRefineSeconds)
+	c.refineFrom = c.now + c.refinePause
+	c.changeForWalks(growth.OverheadWalks, u)
+}
+
+// refine makes the interval as fine as the walks may take that long, in seconds.
+func (c *Controller) refine(finest uint64, u timeUse, longest float64) {
+	interval, walking := c.fullInterval, u.walking
+	for c.fullInterval < maxRefinement*interval && interval > finest && walking <= longest {
+		interval /= 2
+		walking *= 2
+	}
+
+	wasCoarse := c.fullInterval > defaultInterval
+	c.setFullInterval(interval)
+	if wasCoarse {
 		c.changeForWalks(growth.OverheadFewWalks, u)
 	}
 }
 
-// coarsen takes the largest interval instead of closing the probes, where stack walks are what
+// finestFullInterval returns the finest interval for which the live map has room, in bytes.
+func (c *Controller) finestFullInterval() uint64 {
+	steps := int(min(max(c.last.LiveShare, 0), 1) / liveStep)
+	return uint64(finestInterval) << min(steps, bits.Len64(coarsestInterval/finestInterval)-1)
+}
+
+// ownExceeds reports whether allocscope itself took more than it may: of its work, what grows with
+// the number of samples is the reading of the live map and the naming of stacks.
+func (c *Controller) ownExceeds() bool {
+	u := c.budget.spent.sum(tuneMemory)
+	return u.elapsed >= tuneMemory/2 && u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
+}
+
+// coarsenInstead coarsens the interval instead of closing the probes, where stack walks are what
 // costs too much. It reports whether it did.
-func (c *Controller) coarsen() bool {
+func (c *Controller) coarsenInstead() bool {
 	u := c.recentUse()
 	isTraps := u.probes-u.walking > (1-maxFullWalkShare)*c.budget.rate()*u.elapsed
 	if !c.isAuto() || c.fullInterval >= coarsestInterval || isTraps {
 		return false
 	}
 
-	c.setFullInterval(coarsestInterval)
+	c.coarsen(u)
 	c.budget.credit = creditSeconds * c.budget.rate() / 2
-	c.changeForWalks(growth.OverheadWalks, u)
 	return true
 }
 
@@ -70,14 +137,18 @@ func (c *Controller) setFullInterval(bytes uint64) {
 	c.fullInterval, c.fullIntervalAt = bytes, c.now
 }
 
-func (c *Controller) changeForWalks(reason growth.OverheadReason, u cpuUse) {
+// changeForWalks notes a change of an interval that is, or was, coarser than usual.
+func (c *Controller) changeForWalks(reason growth.OverheadReason, u timeUse) {
+	if reason == growth.OverheadWalks && c.fullInterval <= defaultInterval {
+		return
+	}
 	c.change(growth.OverheadChange{
-		Reason: reason, CPUShare: u.walking / max(u.work, 1e-9), Interval: c.fullInterval,
+		Reason: reason, Share: u.walking / max(u.elapsed, 1e-9), Interval: c.fullInterval,
 	})
 }
 
 // tuneBurstInterval chooses the interval of the next burst by what the last one took.
-func (c *Controller) tuneBurstInterval(u cpuUse) {
+func (c *Controller) tuneBurstInterval(u timeUse) {
 	traps := u.probes - u.walking
 	if !c.isAuto() || traps <= 0 {
 		return

@@ -11,7 +11,7 @@ const (
 )
 
 // adjustMode applies the transitions of the state machine.
-func (c *Controller) adjustMode(u cpuUse) {
+func (c *Controller) adjustMode(u timeUse) {
 	switch {
 	case !c.options.Heap && !c.options.Tensor:
 	case !c.started:
@@ -53,7 +53,7 @@ func (c *Controller) enterFull() {
 // checkFull closes the probes when their credit is spent.
 func (c *Controller) checkFull() {
 	c.tuneFullInterval()
-	if c.budget.credit >= 0 || c.coarsen() {
+	if c.budget.credit >= 0 || c.coarsenInstead() {
 		return
 	}
 
@@ -76,7 +76,7 @@ func (c *Controller) checkFull() {
 
 // recentUse returns the more expensive of the last second and the last reading: a storm may just
 // have begun, while other calls come and go within a second.
-func (c *Controller) recentUse() cpuUse {
+func (c *Controller) recentUse() timeUse {
 	second, reading := c.budget.spent.sum(min(1, c.now-c.fullAt)), c.budget.spent.sum(0)
 	if reading.probes*second.elapsed > second.probes*reading.elapsed {
 		return reading
@@ -85,7 +85,7 @@ func (c *Controller) recentUse() cpuUse {
 }
 
 // reduce enters mode bursts, or off where no burst fits.
-func (c *Controller) reduce(p burstPlan, recent cpuUse) {
+func (c *Controller) reduce(p burstPlan, recent timeUse) {
 	to, reason := Bursts, growth.OverheadExpensive
 	if !p.fits {
 		to, reason = Off, growth.OverheadNoBurst

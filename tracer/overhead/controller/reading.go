@@ -2,7 +2,7 @@ package controller
 
 import "time"
 
-// Costs of one event of each kind, in ns of CPU time of the traced processes. A value that is not
+// Costs of one event of each kind, in ns of the thread that meets it. A value that is not
 // a cost, such as NaN, means 0.
 type Costs struct {
 	Entry      float64 // of an allocator function, at an instruction that the kernel emulates
@@ -13,9 +13,9 @@ type Costs struct {
 	DriverCall float64 // of a call of the CUDA driver API, beside its own
 }
 
-// sampleCost is what a sample costs beside its stack walk, in ns: the entries of the live map and
+// SampleCost is what a sample costs beside its stack walk, in ns: the entries of the live map and
 // the tally.
-const sampleCost = 1000
+const SampleCost = 1000
 
 // A Reading has the counters since counting began.
 type Reading struct {
@@ -34,10 +34,15 @@ type Reading struct {
 	// allocator, BlockTime is their time in the kernel, and BlockWalk the part for stack walks.
 	DriverCalls, Blocks  uint64
 	BlockTime, BlockWalk time.Duration
+	// Busiest is the time of all probes in the thread in which they took most. It adds up spans of
+	// time, in each of which that may be another thread.
+	Busiest time.Duration
 	// Traced is the CPU time of the traced processes, user and system, including the probes.
 	Traced time.Duration
 	// Own is the CPU time of allocscope itself.
 	Own time.Duration
+	// LiveShare is how full the live map is, in [0, 1].
+	LiveShare float64
 	// Steps is the number of steps of training.
 	Steps int
 	// Timed are the steps that ended since the last reading.
@@ -51,44 +56,49 @@ type Step struct {
 	Probed bool
 }
 
-// A cpuUse is the CPU time used in a span of time. All but the counts are in seconds.
-type cpuUse struct {
+// A timeUse is what the probes took from the thread that they slow down most, in a span of time. All
+// but the counts are in seconds. That thread counts as having all kinds of events in the proportion
+// in which all threads together had them.
+type timeUse struct {
 	elapsed float64
-	native  float64 // of the traced processes, without the probes
-	work    float64 // native, but at least MinTracedCores
+	native  float64 // CPU time of all traced processes, without the probes
+	all     float64 // CPU time of the probes in all traced processes
+	own     float64 // CPU time of allocscope
 
-	probes  float64 // of the probes of heap and tensor
-	walking float64 // part of probes: stack walks and samples
-	idle    float64 // part of probes: between bursts
-	allowed float64 // what the budget allowed the probes
+	probes     float64 // of the probes of heap and tensor
+	walking    float64 // part of probes: stack walks and samples
+	idle       float64 // part of probes: between bursts
+	tensorTrap float64 // part of probes: the traps of source tensor, at most
+	allowed    float64 // what the budget allowed the probes
 
 	kernel      float64 // of the other probes: page faults, mapping calls, CUDA driver, blocks
 	blocks      float64 // part of kernel: GPU blocks
 	blockWalks  float64 // part of blocks: stack walks
 	blockEvents float64
-	own         float64 // of allocscope
 
-	entries, tensors, returns float64
+	entries, tensors float64
 }
-
-// MinTracedCores is the number of cores that the traced processes count as using when they use
-// less. A limit of 3 % then allows 6 ms of CPU time a second. Without it a program that sleeps
-// would have no budget for the few calls that it makes.
-const MinTracedCores = 0.2
 
 // maxGapSeconds bounds the time between two readings, and with it the harm of a broken clock.
 const maxGapSeconds = 3600
 
-// between returns the CPU time used from one reading to the next. A counter that went backwards
-// counts as unchanged.
-func (p Costs) between(a, b Reading) cpuUse {
-	u := cpuUse{
+// between returns the time used from one reading to the next.
+func (p Costs) between(a, b Reading) timeUse {
+	u := p.ofAllThreads(a, b)
+	if busiest := seconds(a.Busiest, b.Busiest); busiest < u.inside() {
+		u.scale(busiest / u.inside())
+	}
+	return u
+}
+
+// ofAllThreads returns the sum over all threads. A counter that went backwards counts as unchanged.
+func (p Costs) ofAllThreads(a, b Reading) timeUse {
+	u := timeUse{
 		elapsed: min(seconds(a.At, b.At), maxGapSeconds),
-		walking: seconds(a.Walk, b.Walk) + sampleCost*1e-9*delta(a.Samples, b.Samples),
+		walking: seconds(a.Walk, b.Walk) + SampleCost*1e-9*delta(a.Samples, b.Samples),
 		own:     seconds(a.Own, b.Own),
 		entries: delta(a.Entries, b.Entries),
 		tensors: delta(a.TensorEntries, b.TensorEntries),
-		returns: delta(a.Returns, b.Returns),
 	}
 
 	u.blockEvents, u.blockWalks = delta(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
@@ -97,50 +107,54 @@ func (p Costs) between(a, b Reading) cpuUse {
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)
 
-	stepped := min(delta(a.Stepped, b.Stepped), u.entries)
-	traps := p.Entry*(u.entries-stepped) + p.Stepped*stepped + p.Return*u.returns
+	stepped, returns := min(delta(a.Stepped, b.Stepped), u.entries), delta(a.Returns, b.Returns)
+	traps := p.Entry*(u.entries-stepped) + p.Stepped*stepped + p.Return*returns
 	u.probes = u.walking + 1e-9*traps
+	u.tensorTrap = 1e-9 * (u.tensors*p.Entry + min(u.tensors/3, returns)*p.Return)
 
-	u.native = max(seconds(a.Traced, b.Traced)-u.inside(), 0)
-	u.work = max(u.native, MinTracedCores*u.elapsed)
+	u.all = u.inside()
+	u.native = max(seconds(a.Traced, b.Traced)-u.all, 0)
 	return u
 }
 
-// Native returns the CPU time that the traced processes used from one reading to the next: native
-// is their own, inside that of the probes.
-func (p Costs) Native(a, b Reading) (native, inside time.Duration) {
-	u := p.between(a, b)
-	return duration(u.native), duration(u.inside())
-}
-
-// inside returns the CPU time of the traced processes that probes took.
-func (u cpuUse) inside() float64 { return u.probes + u.kernel }
-
-// share returns the CPU time of the heap and tensor probes as a share of the program's own; at
-// most 1000.
-func (u cpuUse) share() float64 {
-	if u.probes <= 0 {
-		return 0
+// scale leaves a part of the time of all threads.
+func (u *timeUse) scale(part float64) {
+	for _, seconds := range []*float64{
+		&u.probes, &u.walking, &u.tensorTrap, &u.kernel, &u.blocks, &u.blockWalks,
+	} {
+		*seconds *= part
 	}
-	return u.probes / max(u.work, u.probes/1000)
 }
 
-func (u *cpuUse) add(o cpuUse) {
+// Native returns the CPU time that all threads of the traced processes used from one reading to the
+// next: native is their own, inside that of the probes.
+func (p Costs) Native(a, b Reading) (native, inside time.Duration) {
+	u := p.ofAllThreads(a, b)
+	return duration(u.native), duration(u.all)
+}
+
+// inside returns the time that all probes took.
+func (u timeUse) inside() float64 { return u.probes + u.kernel }
+
+// rate returns what the probes of heap and tensor took, as a share of the elapsed time.
+func (u timeUse) rate() float64 { return u.probes / max(u.elapsed, 1e-3) }
+
+func (u *timeUse) add(o timeUse) {
 	u.elapsed += o.elapsed
 	u.native += o.native
-	u.work += o.work
+	u.all += o.all
+	u.own += o.own
 	u.probes += o.probes
 	u.walking += o.walking
 	u.idle += o.idle
+	u.tensorTrap += o.tensorTrap
 	u.allowed += o.allowed
 	u.kernel += o.kernel
 	u.blocks += o.blocks
 	u.blockWalks += o.blockWalks
 	u.blockEvents += o.blockEvents
-	u.own += o.own
 	u.entries += o.entries
 	u.tensors += o.tensors
-	u.returns += o.returns
 }
 
 func delta(a, b uint64) float64 {

@@ -22,14 +22,13 @@ func (c *Controller) hasHeapAndTensor() bool { return c.options.Heap && c.option
 // tensorFits reports whether the traps of tensor probes would take at most this part of their
 // share. One of three tensor calls may have its return probed. Their stack walks are not counted
 // apart from those of heap: if they take too much, checkTensor sees it later.
-func (c *Controller) tensorFits(u cpuUse, part float64) bool {
-	p := c.options.Costs
-	traps := 1e-9 * (u.tensors*p.Entry + min(u.tensors/3, u.returns)*p.Return)
-	return c.hasHeapAndTensor() && traps <= part*tensorBudgetShare*c.budget.share()*u.work
+func (c *Controller) tensorFits(u timeUse, part float64) bool {
+	allowed := tensorBudgetShare * c.budget.rate() * u.elapsed
+	return c.hasHeapAndTensor() && u.tensorTrap <= part*allowed
 }
 
 // finishBurst opens the tensor probes for all of the time after enough bursts in which they fit.
-func (t *tensor) finishBurst(c *Controller, u cpuUse) {
+func (t *tensor) finishBurst(c *Controller, u timeUse) {
 	if t.alwaysOpen || !t.observe(c.tensorFits(u, calmBudgetShare)) {
 		return
 	}
@@ -61,9 +60,9 @@ func (c *Controller) checkTensor() {
 	t.alwaysOpen = false
 	t.closed(c.now)
 	c.change(growth.OverheadChange{
-		Reason:   growth.OverheadManyTensors,
-		CPUShare: recent.idle / max(recent.work, 1e-9),
-		Calls:    recent.tensors / max(recent.elapsed, 1e-3),
+		Reason: growth.OverheadManyTensors,
+		Share:  recent.idle / max(recent.elapsed, 1e-9),
+		Calls:  recent.tensors / max(recent.elapsed, 1e-3),
 	})
 }
 
@@ -73,8 +72,8 @@ func (c *Controller) checkTensor() {
 type blocks struct {
 	isOpen   bool
 	interval uint64
-	recent   cpuUse // in this check
-	excess   cpuUse // in the checks before it, as long as each of them took too much
+	recent   timeUse // in this check
+	excess   timeUse // in the checks before it, as long as each of them took too much
 }
 
 const (
@@ -89,7 +88,7 @@ const (
 
 // checkBlocks makes the interval of blocks coarser, or closes their probes, where they take too
 // much.
-func (c *Controller) checkBlocks(u cpuUse) {
+func (c *Controller) checkBlocks(u timeUse) {
 	b := &c.blocks
 	if !b.isOpen {
 		return
@@ -100,25 +99,25 @@ func (c *Controller) checkBlocks(u cpuUse) {
 	}
 
 	recent := b.recent
-	b.recent = cpuUse{}
-	if recent.blocks <= blockLimitShare*c.options.Limit*recent.work {
-		b.excess = cpuUse{}
+	b.recent = timeUse{}
+	if recent.blocks <= blockLimitShare*c.options.Limit*recent.elapsed {
+		b.excess = timeUse{}
 		return
 	}
 
 	b.excess.add(recent)
-	share := recent.blocks / max(recent.work, 1e-9)
+	share := recent.blocks / max(recent.elapsed, 1e-9)
 	switch {
 	case c.isAuto() && b.interval < coarsestBlockInterval && recent.blockWalks > recent.blocks/3:
-		b.excess = cpuUse{}
+		b.excess = timeUse{}
 		b.interval = min(4*b.interval, coarsestBlockInterval)
 		c.change(growth.OverheadChange{
-			Reason: growth.OverheadBlockWalks, CPUShare: share, Interval: b.interval,
+			Reason: growth.OverheadBlockWalks, Share: share, Interval: b.interval,
 		})
-	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*c.options.Limit*b.excess.work:
+	case b.excess.blocks*b.excess.elapsed > blockExcessSeconds*c.options.Limit*b.excess.elapsed:
 		b.isOpen = false
 		c.change(growth.OverheadChange{
-			Reason: growth.OverheadManyBlocks, CPUShare: share,
+			Reason: growth.OverheadManyBlocks, Share: share,
 			Calls: recent.blockEvents / max(recent.elapsed, 1e-3),
 		})
 	}

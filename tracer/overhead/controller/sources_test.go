@@ -89,7 +89,7 @@ func TestInterval(t *testing.T) {
 			interval := s.wanted.Interval
 			traps := 1e-9 * usual.Entry * l.calls
 			walking := func(interval uint64) float64 {
-				return bytes / float64(interval) * (walkCost + sampleCost*1e-9)
+				return bytes / float64(interval) * (walkCost + SampleCost*1e-9)
 			}
 			if walking(interval) > maxBurstWalkRatio*traps && interval < defaultInterval {
 				t.Errorf("%.0f MB/s: walks take %.2f of what traps take at %d bytes", bytes/1e6,
@@ -112,9 +112,41 @@ func TestInterval(t *testing.T) {
 
 		l.bytes = 1e6
 		s.load = constant(l)
-		if s.run(t, 3600); s.wanted.Interval != defaultInterval || len(s.changes) > 10 {
+		if s.run(t, 3600); s.wanted.Interval != finestInterval || len(s.changes) > 10 {
 			t.Errorf("interval %d an hour after the bytes became few, changes %v", s.wanted.Interval,
 				s.changes)
+		}
+	})
+
+	t.Run("is the finest that the budget pays for, within seconds of the start", func(t *testing.T) {
+		for bytes, finest := range map[float64]uint64{1e5: 4 << 10, 10e6: 32 << 10, 300e6: 1 << 20} {
+			s := simulate(all(1), constant(load{
+				cores: 0.1, calls: 50_000, bytes: 10 * bytes, // by second of CPU time
+			})).run(t, 8)
+			s.mustBeIn(t, Full)
+			if got := s.wanted.Interval; got > finest || got < finest/4 {
+				t.Errorf("%.1f MB/s: one sample in %d bytes, want %d", bytes/1e6, got, finest)
+			}
+			s.mustKeepToLimit(t, 0, 8)
+		}
+	})
+
+	t.Run("is coarser the fuller the live map is", func(t *testing.T) {
+		s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))
+		for share, want := range map[float64]uint64{0: 4 << 10, 0.13: 16 << 10, 0.5: 1 << 20, 1: 4 << 20} {
+			s.reading.LiveShare = share
+			if s.run(t, 30); s.wanted.Interval != want {
+				t.Errorf("the map is %.0f%% full: one sample in %d bytes, want %d",
+					100*share, s.wanted.Interval, want)
+			}
+		}
+	})
+
+	t.Run("is coarser where allocscope itself takes too much", func(t *testing.T) {
+		s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))
+		s.own = 0.05
+		if s.run(t, 60); s.wanted.Interval != coarsestInterval {
+			t.Errorf("interval %d, changes %v", s.wanted.Interval, s.changes)
 		}
 	})
 
@@ -127,7 +159,7 @@ func TestInterval(t *testing.T) {
 			return l
 		}).run(t, 3600)
 		s.mustBeIn(t, Full)
-		if n := len(s.changes); n > 13 {
+		if n := len(s.changes); n > 22 {
 			t.Errorf("%d changes in an hour", n)
 		}
 	})

@@ -34,7 +34,9 @@ func TestStepTiming(t *testing.T) {
 
 func TestStepTimes(t *testing.T) {
 	t.Run("are those of the program", func(t *testing.T) {
-		s := simulate(all(1), constant(load{
+		o := all(1)
+		o.Interval = defaultInterval
+		s := simulate(o, constant(load{
 			cores: 1, isBound: true, calls: 10_000, bytes: 1e6,
 			step: 0.02,
 		})).run(t, 60)

@@ -19,8 +19,8 @@ type follower struct {
 	failed   map[int]attachFailure // processes that could not be attached to, by PID
 	atStart  tree.ProcessTable     // all processes at the start of the trace; nil: unknown
 	job      tree.Job
-	pending  []Change              // not reported yet
-	selected growth.Selection      // the last one, but for its size
+	pending  []Change         // not reported yet
+	selected growth.Selection // the last one, but for its size
 }
 
 // An attachFailure is the moment of the first failure to attach to a process.

@@ -54,7 +54,7 @@ func Process(c Case) Judgement {
 	snapshots := c.OwnSnapshots()
 	j.Window = c.StackWindow(j.Verdict, snapshots)
 	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Rate)
-	j.Suspects = trend.Suspects(j.Trends, c.Components)
+	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
 	rssAt := func(x float64) int64 {
@@ -109,6 +109,39 @@ func (c Case) OwnSnapshots() []*growth.Snapshot {
 		}
 	}
 	return own
+}
+
+// Suspects are the suspects of the trends, with the code that the process mapped newly in the
+// window.
+func (c Case) Suspects(
+	trends []trend.StackTrend, snapshots []*growth.Snapshot, w trend.Window,
+) []trend.Suspect {
+	suspects := trend.Suspects(trends, c.Components)
+	for i := range suspects {
+		if s := &suspects[i]; s.ThroughCompiler() {
+			s.NewCode = newCode(c.Process.PID, snapshots, w)
+		}
+	}
+	return suspects
+}
+
+// newCode is how many executable files a process maps newly in a window, per second.
+func newCode(pid int, snapshots []*growth.Snapshot, w trend.Window) float64 {
+	var files []int64
+	var at []time.Duration
+	for _, s := range snapshots {
+		i := slices.IndexFunc(s.Residents, func(r growth.Resident) bool { return r.PID == pid })
+		if i < 0 || s.Elapsed < w.From || s.Elapsed > w.To {
+			continue
+		}
+		files, at = append(files, s.Residents[i].CodeFiles), append(at, s.Elapsed)
+	}
+	if len(files) < 2 {
+		return 0
+	}
+
+	last := len(files) - 1
+	return float64(files[last]-files[0]) / (at[last] - at[0]).Seconds()
 }
 
 // StackWindow is the window over which stacks are judged. It begins with the last segment of a

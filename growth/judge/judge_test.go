@@ -222,6 +222,43 @@ func TestProcessWindow(t *testing.T) {
 }
 
 // A process of ten minutes grows: where its warm-up is said to have ended in time, that is a leak.
+// The process maps a file of code every 5 s, and 100 before the window begins.
+func TestProcessNewCode(t *testing.T) {
+	compiler := growth.Frame{
+		Function: "_fn", File: "/x/site-packages/torch/_dynamo/eval_frame.py", Python: true,
+	}
+	main := growth.Frame{Function: "main", File: "/src/train.py", Line: 7, Python: true}
+	for name, c := range map[string]struct {
+		frames []growth.Frame
+		want   float64 // per second
+	}{
+		"below the compiler": {[]growth.Frame{compiler, main}, 0.2},
+		"no compiler":        {[]growth.Frame{main}, 0},
+	} {
+		process := watched(2*time.Hour, 300, mebibytes)
+		stack := &growth.Stack{ID: 7, PID: judgedPID, Frames: c.frames}
+		for _, s := range process.Snapshots {
+			s.Holdings[0].Stack = stack
+			files := int64(s.Elapsed / (5 * time.Second))
+			if s.Elapsed > 20*time.Second {
+				files += 100
+			}
+			s.Residents = []growth.Resident{
+				{PID: otherPID, CodeFiles: 9 * files}, {PID: judgedPID, CodeFiles: files},
+			}
+		}
+		got := Process(process)
+		if len(got.Suspects) != 1 || math.Abs(got.Suspects[0].NewCode-c.want) > 0.01 {
+			t.Errorf("%s: %+v, want %v", name, got.Suspects, c.want)
+		}
+	}
+
+	alone := watched(2*time.Hour, 300, mebibytes).Snapshots[:1]
+	if got := newCode(judgedPID, alone, trend.Window{To: time.Hour}); got != 0 {
+		t.Errorf("%v by one snapshot", got)
+	}
+}
+
 func TestProcessWarmup(t *testing.T) {
 	for _, c := range []struct {
 		warmup time.Duration

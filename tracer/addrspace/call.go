@@ -17,14 +17,17 @@ type Call struct {
 
 // Apply records calls, and returns what madvise(2) has released. maps show where the kernel's
 // uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-// heapTraced is set if there are such functions.
+// isAllocator reports whether the code that made a call is an allocator's, by the call's stack. It
+// is nil if no allocator is traced.
 func (s *IntervalSet) Apply(
-	calls []bpf.Event, maps []process.Mapping, heapTraced bool,
+	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []pages.Span) {
 	for _, c := range calls {
-		at, _ := process.FindMapping(maps, c.MallocSlot)
-		byAllocator := c.ByAllocator != 0 || at.Path == "[uprobes]"
-		call := Call{Stack: c.Stack, ByAllocator: heapTraced && byAllocator}
+		call := Call{Stack: c.Stack}
+		if isAllocator != nil {
+			at, _ := process.FindMapping(maps, c.MallocSlot)
+			call.ByAllocator = c.ByAllocator != 0 || at.Path == "[uprobes]" || isAllocator(c.Stack)
+		}
 
 		switch c.Kind {
 		case bpf.EventMmap:

@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	maxTableRows     = 10 // of the tables, and of suspects and releases in the summary
+	maxTableRows     = 10 // of the tables, and of suspects in the summary
 	maxSummaryStacks = 50 // of what accumulates
 )
 

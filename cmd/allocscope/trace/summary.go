@@ -47,7 +47,6 @@ func (r *Recorder) summarize(
 		Accumulating: summary.Accumulating(grown, r.accumulationContext(pair), maxSummaryStacks),
 		Live:         summary.LiveOf(pair.End.Holdings),
 		Mappings:     summary.MappingsOf(pair.End.Mappings),
-		Released:     summary.Releases(pair.End.Releases, maxTableRows),
 		GPUs:         summary.GPUsOf(r.history.GPUs),
 
 		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: summary.Events(events),

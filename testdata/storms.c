@@ -3,8 +3,13 @@
  *     storms STORM ROUNDS LEAK PLUGIN
  *
  * STORM is one of those in `storms` below, ROUNDS how many it may do a second (0: as many as it can), LEAK the bytes
- * that keep_block() keeps a second, and PLUGIN a shared library that the storm dlopen opens. Its protocol is that of
- * peers/peer.py; a step is one round, and the CPU time includes children that have ended.
+ * that keep_block() keeps a second, and PLUGIN a shared library that the storm dlopen opens.
+ *
+ * It prints "ready". For each line with a number it storms for so many seconds and prints two lines, the second "done":
+ *
+ *     rounds NUMBER seconds WALL cpu CPU leaked BYTES
+ *
+ * CPU is the user and system time of its threads, and of its children that have ended.
  */
 #define _GNU_SOURCE
 #include <dlfcn.h>
@@ -36,7 +41,7 @@
 static const char *plugin;
 static double leak; /* bytes a second */
 static void **last;
-static long planted; /* bytes */
+static long kept; /* bytes */
 
 static void check(int truth, const char *what)
 {
@@ -167,7 +172,7 @@ static __attribute__((noinline)) void keep_block(void)
 	memset(block, 1, KEPT);
 	*block = last;
 	last = block;
-	planted += KEPT;
+	kept += KEPT;
 }
 
 static double now(void)
@@ -194,10 +199,10 @@ static double cpu(void)
 static void stretch(const struct storm *storm, double limit, double seconds)
 {
 	double began = now(), spent = cpu();
-	long rounds = 0, before = planted;
+	long rounds = 0, before = kept;
 
 	for (double passed = 0; passed < seconds; passed = now() - began) {
-		while (planted - before < passed * leak)
+		while (kept - before < passed * leak)
 			keep_block();
 		if (limit > 0 && rounds > passed * limit) {
 			usleep(PAUSE);
@@ -208,17 +213,19 @@ static void stretch(const struct storm *storm, double limit, double seconds)
 	}
 	join_threads();
 	end_child();
-	printf("steps %ld seconds %.6f cpu %.6f planted %ld\n", rounds, now() - began, cpu() - spent, planted);
+	printf("rounds %ld seconds %.6f cpu %.6f leaked %ld\n", rounds, now() - began, cpu() - spent, kept - before);
 }
 
 int main(int argc, char **argv)
 {
+	const struct storm *storm;
 	char line[64];
 
 	if (argc < 5) {
 		fprintf(stderr, "usage: %s STORM ROUNDS LEAK PLUGIN\n", argv[0]);
 		return 2;
 	}
+	storm = storm_named(argv[1]);
 	leak = atof(argv[3]);
 	plugin = argv[4];
 
@@ -229,11 +236,8 @@ int main(int argc, char **argv)
 	check(inherited != MAP_FAILED, "mmap");
 	memset(inherited, 1, INHERITED * PAGE);
 
-	printf("ready %d planted %ld\n", getpid(), planted);
-	fflush(stdout);
-	while (fgets(line, sizeof(line), stdin) && strcmp(line, "exit\n") != 0) {
-		stretch(storm_named(argv[1]), atof(argv[2]), atof(line));
-		fflush(stdout);
-	}
+	setvbuf(stdout, NULL, _IOLBF, 0);
+	for (puts("ready"); fgets(line, sizeof(line), stdin); puts("done"))
+		stretch(storm, atof(argv[2]), atof(line));
 	return 0;
 }

@@ -99,8 +99,12 @@ func (r result) rates() string {
 	injected := float64(r.last.leaked) / r.last.seconds / 1e6
 	reported := megabytesPerSecond(r.report.rate)
 
-	off, cache := "not named", "no"
-	if reported > 0 {
+	off, cache := "", "no"
+	switch {
+	case injected == 0: // how fast its leak is, is not known
+	case reported == 0:
+		off = "not named"
+	default:
 		off = fmt.Sprintf("%+.0f%%", math.Round((reported/injected-1)*100))
 	}
 	if r.report.cache {
@@ -110,6 +114,25 @@ func (r result) rates() string {
 	low, top := megabytesPerSecond(r.report.low), megabytesPerSecond(r.report.top)
 	return fmt.Sprintf("| %s, %s | %.2f | %.2f (%.2f-%.2f) | %s | %s | %s |\n",
 		r.workload.name, r.way.name, injected, reported, low, top, off, r.report.verdict, cache)
+}
+
+// exceeds is an error where steps take more than bound times the native CPU time, and by more than
+// the native stretches differ. A bound of 0 is none.
+func (r result) exceeds(bound float64) error {
+	if bound == 0 || r.err != nil {
+		return r.err
+	}
+
+	median := spreadOf(paired(r.native, r.traced, cpuOfStep)).median
+	unrest := spreadOf(noise(r.native, cpuOfStep))
+	if !math.IsNaN(unrest.median) {
+		bound += unrest.high - unrest.low
+	}
+	if median > bound {
+		return fmt.Errorf("%s, %s: a step takes %.3f times the native CPU time, more than %.3f",
+			r.workload.name, r.way.name, median, bound)
+	}
+	return nil
 }
 
 // cellText escapes a text for a cell of a Markdown table.

@@ -30,7 +30,7 @@ WEB := export/page/web
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/allocscope
@@ -130,6 +130,12 @@ bench-default: build ## Compare the defaults with no tracing, three trainers at 
 bench-recompile: build ## Bound the cost where torch.compile compiles all the time, 10 minutes
 	@.ci/packages $(PEERS_PACKAGES)
 	$(PEERS) -workloads recompile -ways default -rounds 5 -long 60 -bound 1.03 $(PEERS_FLAGS)
+
+# CASES chooses: names of test/cases/plan.go, default all.
+.PHONY: cases
+cases: build ## Check what is said of programs that users have reported, 35 minutes; CASES chooses
+	@.ci/packages $(PEERS_PACKAGES)
+	$(ROOT_GO) test/cases/run -cases "$(CASES)" $(CASES_FLAGS)
 
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks

@@ -63,7 +63,7 @@ func (r result) row() string {
 	clock := spreadOf(paired(r.native, r.traced, wallOfStep)).median
 	return fmt.Sprintf("| %s | %s | %.2f | %+.0f, %.0f, %.0f | %.3f | %s |",
 		r.way.label, cpu, clock,
-		r.added()/mib, float64(r.load.rss)/mib, float64(r.load.kernel)/mib, r.load.cores,
+		r.added()/mib, float64(r.load.RSS)/mib, float64(r.load.Kernel)/mib, r.load.Cores,
 		cellText(r.finding()))
 }
 

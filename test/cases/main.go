@@ -109,6 +109,9 @@ func (c *campaign) prepare() error {
 		}
 	}
 	fmt.Fprintln(os.Stderr, "results:", c.output)
+	if err := os.MkdirAll(c.output, 0o700); err != nil {
+		return err
+	}
 	return os.CopyFS(folder, os.DirFS(filepath.Join(c.testdata, "cases")))
 }
 

@@ -8,6 +8,7 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"math"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -123,6 +124,8 @@ type outcome struct {
 	own, job  meter.Load
 	faults    []string
 	firstName string
+	factor    float64 // of the leak's rate, to the true one; 0: unknown
+	slowdown  float64 // by allocscope's own figure; 0: unknown
 }
 
 // A result is what is read of summary.json.
@@ -148,9 +151,10 @@ func (c *campaign) measure(ctx context.Context, one testCase) outcome {
 
 	argv := []string{
 		filepath.Join(c.testdata, "peers", "inside.sh"), c.root, "env", "--chdir", c.work,
-		"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1",
+		"OMP_NUM_THREADS=1", "OPENBLAS_NUM_THREADS=1", "LD_PRELOAD=" + one.preload,
+		"python3", one.source,
 	}
-	program := c.command(ctx, one.name, append(argv, one.command...)...)
+	program := c.command(ctx, one.name, argv...)
 	pid, err := startProgram(program)
 	if err == nil {
 		defer program.Wait()
@@ -229,11 +233,10 @@ func (c *campaign) trace(ctx context.Context, pid int, o *outcome) error {
 
 // line returns the place of the line that is marked, as frames have it; empty: there is none.
 func (c *campaign) line(one testCase) string {
-	file := one.command[1]
-	text, _ := os.ReadFile(filepath.Join(c.testdata, "cases", file))
+	text, _ := os.ReadFile(filepath.Join(c.testdata, "cases", one.source))
 	for number, line := range strings.Split(string(text), "\n") {
 		if strings.HasSuffix(line, "# NAMED") {
-			return fmt.Sprintf("%s:%d)", file, number+1)
+			return fmt.Sprintf("%s:%d)", one.source, number+1)
 		}
 	}
 	return ""
@@ -249,9 +252,16 @@ func (o *outcome) check(line string) {
 		fault("verdict %s", o.result.Class)
 	}
 
-	grown := o.grown()
-	if len(grown) == 0 || !slices.Contains(o.rows, grown[0].Kind) {
+	grown, held := o.grown()
+	if o.alarm && (len(grown) == 0 || !slices.Contains(o.rows, grown[0].Kind)) {
 		fault("grows most: want %s", joined(o.rows))
+	}
+	if !o.alarm && held < minRowBytes {
+		fault("%s: %.1f MiB", joined(o.rows), float64(held)/mib)
+	}
+	if o.advice != "" && !slices.ContainsFunc(o.result.Advice,
+		func(a summary.Advice) bool { return a.About == o.advice }) {
+		fault("no advice about %s", o.advice)
 	}
 	for _, row := range grown[:min(2, len(grown))] {
 		o.grew = append(o.grew, fmt.Sprintf("%s %+.1f MiB", row.Kind, float64(row.DeltaBytes)/mib))
@@ -271,19 +281,46 @@ func (o *outcome) check(line string) {
 		fault("the first suspect is not at %s", strings.TrimSuffix(line, ")"))
 	}
 
-	if share := o.own.Cores / o.job.Cores; o.bounded && share > maxShareOfJob {
-		fault("allocscope uses %.1f%% of the job's CPU time", 100*share)
+	if o.rate > 0 {
+		if o.factor = o.rateOf(line) / o.rate; math.Abs(o.factor-1) > maxRateError {
+			fault("its rate is %.2f times the true one", o.factor)
+		}
 	}
-	if o.bounded && o.own.RSS > maxOwnBytes {
+
+	if bound := max(maxCores, o.job.Cores*maxShareOfJob); o.own.Cores > bound {
+		fault("allocscope uses %.3f of a core, more than %.3f", o.own.Cores, bound)
+	}
+	if o.own.RSS > maxOwnBytes {
 		fault("allocscope uses %.0f MiB", float64(o.own.RSS)/mib)
 	}
+	if cost := o.result.Overhead; cost != nil && cost.Slowdown != nil {
+		if o.slowdown = *cost.Slowdown; o.slowdown > maxSlowdown {
+			fault("the job is slowed by %.1f%%", 100*o.slowdown)
+		}
+	}
+}
+
+// rateOf returns how fast the stacks with a line grow, in bytes a minute.
+func (o *outcome) rateOf(line string) (rate float64) {
+	for _, a := range o.result.Accumulating {
+		if a.BytesPerMin != nil && contains(a.Stack, line) {
+			rate += float64(*a.BytesPerMin)
+		}
+	}
+	return rate
+}
+
+func contains(frames []string, line string) bool {
+	return slices.ContainsFunc(frames,
+		func(frame string) bool { return strings.HasSuffix(frame, line) })
 }
 
 // location is what a frame has besides the function and the file's own name.
 var location = regexp.MustCompile(`/[^ )]*/`)
 
-// grown returns the growth of each kind of memory, the largest first.
-func (o *outcome) grown() (kinds []summary.BreakdownRow) {
+// grown returns the growth of each kind of memory, the largest first, and the bytes that the kinds
+// of the case hold at the end.
+func (o *outcome) grown() (kinds []summary.BreakdownRow, held int64) {
 	process := o.result.Process.PID
 	if o.tree {
 		process = 0
@@ -299,11 +336,14 @@ func (o *outcome) grown() (kinds []summary.BreakdownRow) {
 			kinds = append(kinds, summary.BreakdownRow{Kind: row.Kind})
 		}
 		kinds[at].DeltaBytes += row.DeltaBytes
+		if slices.Contains(o.rows, row.Kind) {
+			held += row.EndBytes
+		}
 	}
 
 	slices.SortFunc(kinds,
 		func(a, b summary.BreakdownRow) int { return int(b.DeltaBytes - a.DeltaBytes) })
-	return kinds
+	return kinds, held
 }
 
 func (o *outcome) isNamed(line string) bool {
@@ -311,14 +351,14 @@ func (o *outcome) isNamed(line string) bool {
 		return false
 	}
 	first := o.result.Suspects[0]
-	return slices.ContainsFunc(slices.Concat(first.Path, first.Callers, []string{first.Function}),
-		func(frame string) bool { return strings.HasSuffix(frame, line) })
+	return contains(slices.Concat(first.Path, first.Callers, []string{first.Function}), line)
 }
 
 const (
 	mib    = 1 << 20
-	header = "| case | verdict | diagnosis | grows most | first suspect " +
-		"| CPU of allocscope, of the job | RSS of allocscope | |\n|---|---|---|---|---|---|---|---|\n"
+	header = "| case | verdict | diagnosis | grows most | first suspect | rate, samples " +
+		"| cores: allocscope, job | slow-down | RSS of allocscope | |\n" +
+		"|---|---|---|---|---|---|---|---|---|---|\n"
 )
 
 func (o *outcome) row() string {
@@ -330,9 +370,10 @@ func (o *outcome) row() string {
 	if len(o.faults) > 0 {
 		state = "**" + strings.Join(o.faults, "; ") + "**"
 	}
-	return fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s | %.3f of %.2f cores | %.0f MiB | %s |\n",
-		o.name, o.about, o.result.Class, strings.Join(causes, ", "), strings.Join(o.grew, ", "),
-		o.firstName, o.own.Cores, o.job.Cores, float64(o.own.RSS)/mib, state)
+	return fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s | %.2f, %d | %.3f, %.2f | %.1f%% | %.0f MiB "+
+		"| %s |\n", o.name, o.about, o.result.Class, strings.Join(causes, ", "),
+		strings.Join(o.grew, ", "), o.firstName, o.factor, o.result.Events.Samples,
+		o.own.Cores, o.job.Cores, 100*o.slowdown, float64(o.own.RSS)/mib, state)
 }
 
 func joined[T ~string](words []T) string {

@@ -1,13 +1,12 @@
 """A launcher of ranks, each with forked workers, all of which allocate and compute a little. The first rank leaks."""
 
 import os
-import sys
 import time
 
 import case
 
-WORKERS = 4
-OBJECTS = 5_000
+RANKS, WORKERS = 8, 4
+OBJECTS = 20_000
 LEAKED = 20_000  # bytes
 
 kept = []
@@ -35,7 +34,7 @@ def rank(number):
 
 
 def main():
-    for number in range(int(sys.argv[1])):
+    for number in range(RANKS):
         if os.fork() == 0:
             os.environ["RANK"] = str(number)
             rank(number)

@@ -28,7 +28,7 @@ type bench struct {
 	seconds, last  int // of a stretch, and of the stretch for the report
 	long, longLast int // the same, for allocscope with its defaults
 	together       bool
-	bound          float64 // of the CPU time of a step, times native; 0: none
+	bound          float64 // of the time of a step, times native; 0: none
 	cpus           int
 }
 
@@ -46,7 +46,7 @@ func main() {
 	flag.BoolVar(&b.together, "together", false,
 		"run the workloads at the same time, each on a processor of its own")
 	flag.Float64Var(&b.bound, "bound", 0,
-		"fail where a step takes more than this times the native CPU time, beyond the noise")
+		"fail where a step takes more than this times the native time, beyond the noise")
 	names := flag.String("workloads", "", "which, with spaces between them (default all)")
 	wayNames := flag.String("ways", "", "which, with spaces between them (default all)")
 	flag.Parse()

@@ -81,7 +81,7 @@ func TestOverheadLines(t *testing.T) {
 			Overhead: &summary.Overhead{
 				Limit: 0.03, Slowdown: known(0.019), OwnS: 4.2, Mode: summary.HeapOff,
 			},
-			Sources:  []summary.Source{{Name: "heap", State: summary.SourceOff}},
+			Sources: []summary.Source{{Name: "heap", State: summary.SourceOff}},
 		}
 		if got := OverheadLines(&s); !slices.Equal(got, []string{share}) {
 			t.Errorf("%q", got)

@@ -55,7 +55,7 @@ type Options struct {
 	// (0, 1]. Any other value means 0.03. allocscope itself may take this share of the CPU time of
 	// the traced processes.
 	Limit float64
-	Costs    Costs
+	Costs Costs
 	// Interval is the mean number of bytes between samples; 0: the controller chooses it.
 	Interval uint64
 	// Duration of the trace; 0: unknown.

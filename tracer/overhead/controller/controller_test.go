@@ -347,7 +347,7 @@ func FuzzDecide(f *testing.F) {
 				Samples: in.number(), Traced: in.time(), Own: in.time(), DriverCalls: in.number(),
 				Blocks: in.number(), BlockTime: in.time(), BlockWalk: in.time(), Busiest: in.time(),
 				LiveShare: in.cost(),
-				Steps: int(in.number()), Timed: []Step{{in.time(), n%2 == 0}},
+				Steps:     int(in.number()), Timed: []Step{{in.time(), n%2 == 0}},
 			}))
 		}
 	})

@@ -34,8 +34,12 @@ const (
 	maxRefineSeconds = 600
 )
 
-// usualOwnShare is the share of a core that allocscope takes whatever it samples.
-const usualOwnShare = 0.02
+const (
+	// usualOwnShare is the share of a core that allocscope takes whatever it samples.
+	usualOwnShare = 0.02
+	// ownSampleCost is what a sample costs allocscope at most, in seconds: its stack is new.
+	ownSampleCost = 100e-6
+)
 
 // liveStep is the part of the live map for whose every filling the finest interval doubles. So the
 // map is never full: it holds the samples of a terabyte.
@@ -112,11 +116,12 @@ func (c *Controller) finestFullInterval() uint64 {
 	return uint64(finestInterval) << min(steps, bits.Len64(coarsestInterval/finestInterval)-1)
 }
 
-// ownExceeds reports whether allocscope itself took more than it may: of its work, what grows with
-// the number of samples is the reading of the live map and the naming of stacks.
+// ownExceeds reports whether allocscope itself took more than it may, and samples can be the reason:
+// of its work, the naming of stacks and the reading of the live map grow with their number.
 func (c *Controller) ownExceeds() bool {
 	u := c.budget.spent.sum(tuneMemory)
-	return u.elapsed >= tuneMemory/2 && u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
+	return u.elapsed >= tuneMemory/2 && ownSampleCost*u.samples > u.own/2 &&
+		u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
 }
 
 // coarsenInstead coarsens the interval instead of closing the probes, where stack walks are what

@@ -76,7 +76,7 @@ type timeUse struct {
 	blockWalks  float64 // part of blocks: stack walks
 	blockEvents float64
 
-	entries, tensors float64
+	entries, tensors, samples float64
 }
 
 // maxGapSeconds bounds the time between two readings, and with it the harm of a broken clock.
@@ -99,6 +99,7 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 		own:     seconds(a.Own, b.Own),
 		entries: delta(a.Entries, b.Entries),
 		tensors: delta(a.TensorEntries, b.TensorEntries),
+		samples: delta(a.Samples, b.Samples),
 	}
 
 	u.blockEvents, u.blockWalks = delta(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
@@ -155,6 +156,7 @@ func (u *timeUse) add(o timeUse) {
 	u.blockEvents += o.blockEvents
 	u.entries += o.entries
 	u.tensors += o.tensors
+	u.samples += o.samples
 }
 
 func delta(a, b uint64) float64 {

@@ -143,9 +143,10 @@ func TestInterval(t *testing.T) {
 	})
 
 	t.Run("is coarser where allocscope itself takes too much", func(t *testing.T) {
-		s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))
+		s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 100e6}))
 		s.own = 0.05
-		if s.run(t, 60); s.wanted.Interval != coarsestInterval {
+		// Samples explain half of it from 250 a second on.
+		if s.run(t, 60); s.wanted.Interval < 32<<10 || s.wanted.Interval > 256<<10 {
 			t.Errorf("interval %d, changes %v", s.wanted.Interval, s.changes)
 		}
 	})

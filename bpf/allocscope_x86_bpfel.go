@@ -505,8 +505,6 @@ const (
 	VarEmitted          = "emitted"
 	VarEpoch            = "epoch"
 	VarInterval         = "interval"
-	VarKernelWalkBudget = "kernel_walk_budget"
-	VarKernelWalksDue   = "kernel_walks_due"
 	VarMappingCuts      = "mapping_cuts"
 	VarNever            = "never"
 	VarPageSize         = "page_size"
@@ -514,6 +512,8 @@ const (
 	VarPidnsInode       = "pidns_inode"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
+	VarWalkBudget       = "walk_budget"
+	VarWalksDue         = "walks_due"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -618,8 +618,6 @@ type VariableSpecs struct {
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
-	WalkBudget     *ebpf.VariableSpec `ebpf:"kernel_walk_budget"`
-	WalksDue       *ebpf.VariableSpec `ebpf:"kernel_walks_due"`
 	MappingCuts    *ebpf.VariableSpec `ebpf:"mapping_cuts"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
@@ -627,6 +625,8 @@ type VariableSpecs struct {
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
+	WalkBudget     *ebpf.VariableSpec `ebpf:"walk_budget"`
+	WalksDue       *ebpf.VariableSpec `ebpf:"walks_due"`
 }
 
 // Objects contains all objects after they have been loaded into the kernel.
@@ -727,8 +727,6 @@ type Variables struct {
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
-	WalkBudget     *ebpf.Variable `ebpf:"kernel_walk_budget"`
-	WalksDue       *ebpf.Variable `ebpf:"kernel_walks_due"`
 	MappingCuts    *ebpf.Variable `ebpf:"mapping_cuts"`
 	Never          *ebpf.Variable `ebpf:"never"`
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
@@ -736,6 +734,8 @@ type Variables struct {
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
+	WalkBudget     *ebpf.Variable `ebpf:"walk_budget"`
+	WalksDue       *ebpf.Variable `ebpf:"walks_due"`
 }
 
 // Programs contains all programs after they have been loaded into the kernel.

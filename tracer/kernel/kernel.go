@@ -225,7 +225,7 @@ func (k *Kernel) SetCosts(costs bpf.ProbeCosts) error {
 // over all processes. Beyond it a mapping call takes the stack of an earlier one of its site, or none;
 // page faults are left to the next sampled one.
 func (k *Kernel) LimitWalks(share float64) error {
-	if err := k.KernelWalkBudget.Set(uint64(share * float64(time.Second))); err != nil {
+	if err := k.WalkBudget.Set(uint64(share * float64(time.Second))); err != nil {
 		return fmt.Errorf("set the budget of stack walks: %w", err)
 	}
 	return nil

@@ -82,9 +82,10 @@ type Summary struct {
 	// first, as many as the user asked for.
 	Accumulating []Accumulation `json:"accumulating"`
 	// Breakdown of the RSS of each process at the baseline and the end, Residents with the kernel's
-	// own counts, and the Advice that follows.
+	// own counts, the Diagnoses of the growth, and the Advice that follows.
 	Breakdown []BreakdownRow `json:"breakdown"`
 	Residents []Resident     `json:"residents"`
+	Diagnoses []Diagnosis    `json:"diagnoses"`
 	Advice    []Advice       `json:"advice"`
 	// GPUMemory is the memory on GPUs of each traced process that has any.
 	GPUMemory []GPUMemory `json:"gpu_memory"`
@@ -248,6 +249,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Accumulating = list(out.Accumulating)
 	out.Breakdown = list(out.Breakdown)
 	out.Residents = list(out.Residents)
+	out.Diagnoses = list(out.Diagnoses)
 	out.Advice = list(out.Advice)
 	out.GPUMemory = withLists(out.GPUMemory)
 	out.GPUs = list(out.GPUs)

@@ -99,6 +99,8 @@ type CodeRange struct {
 
 const (
 	MaxWords            = 320
+	HeadWords           = 160
+	MaxLeftOut          = 1024
 	MaxMappings         = 4096
 	MaxTables           = 16384
 	PageBits            = 10
@@ -117,29 +119,31 @@ const (
 	CountFreesUntracked Counter = 2
 	CountSamples        Counter = 3
 	CountFailed         Counter = 4
-	CountMappingCalls   Counter = 5
-	CountFaults         Counter = 6
-	CountEntries        Counter = 7
-	CountStepped        Counter = 8
-	CountTensorEntries  Counter = 9
-	CountReturns        Counter = 10
-	CountWalkNs         Counter = 11
-	CountKernelWalkNs   Counter = 12
-	CountGpuCalls       Counter = 13
-	CountBlocks         Counter = 14
-	CountBlockNs        Counter = 15
-	CountBlockWalkNs    Counter = 16
-	DropLiveFull        Counter = 17
-	DropFaultsFull      Counter = 18
-	DropTallyFull       Counter = 19
-	DropEvents          Counter = 20
-	DropThreadState     Counter = 21
-	DropNoMemory        Counter = 22
-	DropOutPointer      Counter = 23
-	DropMissedReturn    Counter = 24
-	DropMissedFree      Counter = 25
-	DropGpuFull         Counter = 26
-	NumCounters         Counter = 27
+	CountShortened      Counter = 5
+	CountLeftOut        Counter = 6
+	CountMappingCalls   Counter = 7
+	CountFaults         Counter = 8
+	CountEntries        Counter = 9
+	CountStepped        Counter = 10
+	CountTensorEntries  Counter = 11
+	CountReturns        Counter = 12
+	CountWalkNs         Counter = 13
+	CountKernelWalkNs   Counter = 14
+	CountGpuCalls       Counter = 15
+	CountBlocks         Counter = 16
+	CountBlockNs        Counter = 17
+	CountBlockWalkNs    Counter = 18
+	DropLiveFull        Counter = 19
+	DropFaultsFull      Counter = 20
+	DropTallyFull       Counter = 21
+	DropEvents          Counter = 22
+	DropThreadState     Counter = 23
+	DropNoMemory        Counter = 24
+	DropOutPointer      Counter = 25
+	DropMissedReturn    Counter = 26
+	DropMissedFree      Counter = 27
+	DropGpuFull         Counter = 28
+	NumCounters         Counter = 29
 )
 
 type Event struct {
@@ -364,15 +368,17 @@ const (
 )
 
 type Stack struct {
-	_        structs.HostLayout
-	Kind     EventKind
-	Tgid     uint32
-	Id       uint64
-	Length   uint32
-	End      StackEnd
-	Python   PythonError
-	Reserved uint32
-	Words    [320]uint64
+	_       structs.HostLayout
+	Kind    EventKind
+	Tgid    uint32
+	Id      uint64
+	Length  uint32
+	End     StackEnd
+	Python  PythonError
+	LeftOut uint32
+	Tail    uint32
+	Oldest  uint32
+	Words   [320]uint64
 }
 
 type StackEnd uint32

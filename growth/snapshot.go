@@ -101,17 +101,8 @@ type MappingTotals struct {
 	// 6.7). Its resident pages are in holdings of KindUnexplained alone.
 	Unmeasured int64
 	// Released was returned since tracing started by madvise (DONTNEED, FREE, REMOVE); Unmapped by
-	// munmap.
+	// munmap and brk.
 	Released, Unmapped int64
-}
-
-// A Release is memory that one stack returned to the kernel since tracing started.
-type Release struct {
-	Stack *Stack
-	// Call by which it was returned: "munmap", "brk" or "madvise".
-	Call string
-	// Calls made and Bytes returned.
-	Calls, Bytes int64
 }
 
 // A Snapshot is the memory that was alive at one moment.
@@ -141,8 +132,6 @@ type Snapshot struct {
 	// GPUs and no part of Holdings.
 	GPUMemory   []ProcessGPUMemory
 	GPUHoldings []Holding
-	// Releases, in no order.
-	Releases []Release
 	// Took is how long the snapshot took to read.
 	Took time.Duration
 }

@@ -21,7 +21,7 @@ type Events struct {
 	Stacks uint64
 	// StacksShortened lack their middle, of which FramesLeftOut is the sum.
 	StacksShortened, FramesLeftOut uint64
-	// MappingCalls are mmap, munmap, mremap, brk and madvise.
+	// MappingCalls are mmap, munmap, mremap and madvise.
 	MappingCalls uint64
 }
 
@@ -43,6 +43,7 @@ var lossCounters = []struct {
 	{growth.LossMissedReturn, bpf.DropMissedReturn},
 	{growth.LossMissedFree, bpf.DropMissedFree},
 	{growth.LossGPUFull, bpf.DropGpuFull},
+	{growth.LossMappingStacks, bpf.DropMappingWalks},
 }
 
 // lossList collects the losses that have occurred.

@@ -116,7 +116,7 @@ func (k *scanner) addTarget(
 	}
 
 	snapshot.Alive = append(snapshot.Alive, t.process.PID)
-	residency.AddReleases(snapshot, t.space, t.stacks.Get)
+	residency.AddReleases(&snapshot.Mappings, t.space)
 	snapshot.Mappings.Vanished += t.vanished
 	if t.pages == nil || maps == nil {
 		residency.AddTallies(held, t.space, t.stacks.Get, nil)

@@ -86,9 +86,6 @@ func summary() Summary {
 			{Index: 0, Instance: -1, UUID: "GPU-1", Name: "H100", Used: 10_000, Total: 1 << 30},
 			{Index: 1, Instance: 2, Used: growth.Unknown, Total: 1 << 29},
 		}),
-		Released: []Release{
-			{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}},
-		},
 		Events: Events{
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},

@@ -228,14 +228,9 @@ func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
 	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
 }
 
-// minTreeShare is the share of the growth around a tree that the tree, or one other process, must
-// explain.
-const minTreeShare = 0.5
-
 // CheckTree checks that the traced tree is what grows. The verdict becomes ClassWrongProcess where
-// the memory around the tree grows and the tree does not, and one other process explains most of
-// that and grew by more than the tree holds. (Beside a trainer that holds more, it is a neighbour.)
-// others are sorted by growth. A trace shorter than the criteria's MinPlateauLength is not checked.
+// the tree does not grow and another process of its job does. others are those, sorted by growth. A
+// trace shorter than the criteria's MinPlateauLength is not checked.
 func CheckTree(
 	v verdict.Verdict, h *growth.History, others []growth.OtherProcess, c verdict.Criteria,
 ) verdict.Verdict {
@@ -244,16 +239,14 @@ func CheckTree(
 	default:
 		return v // the traced process grows
 	}
-	around, tree, ok := growthAround(h)
+	tree, ok := growthOf(h, func(r growth.Row) int64 { return r.Tree.RSS })
 	if !ok || len(others) == 0 {
 		return v
 	}
 
-	last := &h.Rows[len(h.Rows)-1]
-	other := others[0]
-	if last.Elapsed.Seconds() < c.MinPlateauLength || other.Growth < last.Tree.RSS ||
-		float64(around) < c.MinOutsideGrowth || float64(tree) >= minTreeShare*float64(around) ||
-		float64(other.Growth) < minTreeShare*float64(around) {
+	elapsed, other := h.Rows[len(h.Rows)-1].Elapsed, others[0]
+	if elapsed.Seconds() < c.MinPlateauLength || float64(other.Growth) < c.MinOutsideGrowth ||
+		tree >= other.Growth {
 		return v
 	}
 
@@ -263,23 +256,6 @@ func CheckTree(
 	}
 
 	return v
-}
-
-// growthAround is the growth of the memory around the tree, and of the tree: that of the cgroup
-// where one has a limit, else the machine's.
-func growthAround(h *growth.History) (around, tree int64, ok bool) {
-	used := func(r growth.Row) int64 {
-		switch {
-		case r.System.CgroupUsed != growth.Unknown:
-			return r.System.CgroupUsed
-		case r.System.Available != growth.Unknown:
-			return -r.System.Available
-		}
-		return growth.Unknown
-	}
-	around, isAroundKnown := growthOf(h, used)
-	tree, isTreeKnown := growthOf(h, func(r growth.Row) int64 { return r.Tree.RSS })
-	return around, tree, isAroundKnown && isTreeKnown
 }
 
 // growthOf is the median of the last rows less that of the first; false for too few rows.

@@ -13,9 +13,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
-// TestDeepStacks walks stacks of hundreds of frames. The innermost and the outermost frames must be
+// TestKernelDeepStacks walks stacks of hundreds of frames. The innermost and the outermost frames must be
 // the program's own, and the number of frames between them exact.
-func TestDeepStacks(t *testing.T) {
+func TestKernelDeepStacks(t *testing.T) {
 	for _, calls := range []int{100, 500, 1000} {
 		t.Run(fmt.Sprintf("native, %d calls", calls), func(t *testing.T) {
 			testDeepNative(t, calls)

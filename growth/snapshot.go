@@ -149,6 +149,8 @@ type Resident struct {
 	RSS, Swap, Threads int64
 	// Arenas of glibc's malloc, the main arena included; 0 where they are unknown.
 	Arenas int
+	// CodeFiles are the executable files that were mapped at any time of the trace. 0: not traced.
+	CodeFiles int64
 	// Scanned is the share of its pages that was scanned, 0 to 1. The rest is extrapolated, or
 	// unexplained where none of a VMA was scanned (MappingTotals.Unmeasured).
 	Scanned float64

@@ -3,6 +3,7 @@ package tracer_test
 import (
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -26,6 +27,7 @@ func TestKernelMappings(t *testing.T) {
 // TestMappings separates direct mappings from the allocator's.
 func TestMappings(t *testing.T) {
 	t.Run("another trace does not hide the allocator's mappings", testMappingsAnotherTraceDoes)
+	t.Run("of other allocators", testMappingsOfOtherAllocators)
 }
 
 // TestMappingStorm maps and unmaps as fast as it goes. Most of these calls reach user space as counts
@@ -234,6 +236,41 @@ func testMappingsAnotherTraceDoes(t *testing.T) {
 	target.Say("go")
 	truth := reported(t, target.Await("done"))
 	mustBe(t, measured(snapshot(t, s), program), truth)
+}
+
+// What other allocators map is none of the program's mappings, whether they are preloaded or linked
+// in. The probes of the heap are closed, as between two bursts.
+func testMappingsOfOtherAllocators(t *testing.T) {
+	for _, a := range allocators {
+		linked := map[string][]string{"preloaded": nil, "linked": {"-no-pie", a.link}}
+		if a.static != "" {
+			linked["linked in"] = []string{a.static, "-lstdc++", "-lm", "-pthread"}
+		}
+		for how, flags := range linked {
+			t.Run(a.name+" "+how, func(t *testing.T) {
+				flags = append([]string{"-fno-omit-frame-pointer", "-fno-builtin"}, flags...)
+				program := tracertest.Build(t, "mappings.c", flags...)
+				command := exec.Command(program, pagedFile(t))
+				if how == "preloaded" {
+					command.Env = append(os.Environ(), "LD_PRELOAD="+a.library)
+				}
+				target := startCommand(t, command)
+				s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
+				if err := tracer.Probing(s).CloseHeap(); err != nil {
+					t.Fatal(err)
+				}
+
+				target.Say("go")
+				truth := reported(t, target.Await("done"))
+				got := measured(snapshot(t, s), program)
+				mustEqual(t, "holdings (objects, bytes touched, bytes mapped)", got.holds, truth.holds)
+				if got.reserved != truth.reserved || got.allocator == 0 {
+					t.Errorf("%d bytes mapped directly, want %d; %d by the allocator", got.reserved,
+						truth.reserved, got.allocator)
+				}
+			})
+		}
+	}
 }
 
 // sampleWhile takes a sample every few milliseconds until the target has carried out its order, and

@@ -21,7 +21,7 @@ type Options struct {
 	// Sources to attach, of source.Names; empty: all.
 	Sources []string
 	// Interval is the mean number of bytes between samples; 1 samples every allocation. 0:
-	// allocscope chooses it, beginning with 512 KiB.
+	// allocscope chooses the finest that the budget pays for.
 	Interval uint64
 	// Overhead is the largest share of the elapsed time that the probes may take from any thread,
 	// and of the traced processes' CPU time that allocscope may take; 0: no limit.

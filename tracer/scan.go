@@ -140,5 +140,6 @@ func (k *scanner) addTarget(
 
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked
+	resident.CodeFiles = t.unwinder.Space.CodeFiles()
 	snapshot.Residents = append(snapshot.Residents, resident)
 }

@@ -106,7 +106,13 @@ func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 func (t *target) applyCalls(
 	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
 ) {
-	heapTraced := t.heap.Status().Attached || t.tensors.Active()
-	t.released = append(t.released, t.space.Apply(calls, maps, heapTraced)...)
-	t.space.CountPairs(pairs, maps, heapTraced)
+	var isAllocator func(id uint64) bool
+	if t.heap.Status().Attached || t.tensors.Active() {
+		isAllocator = func(id uint64) bool {
+			s, ok := t.stacks.Find(id)
+			return ok && t.allocators.HasCalled(s)
+		}
+	}
+	t.released = append(t.released, t.space.Apply(calls, maps, isAllocator)...)
+	t.space.CountPairs(pairs, maps, isAllocator)
 }

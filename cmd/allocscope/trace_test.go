@@ -312,7 +312,7 @@ func testOverheadLimit(t *testing.T) {
 		t.Errorf("--overhead 2.5%%: %+v", o)
 	}
 
-	mustSay(t, "stderr", c.stderr.String(), "overhead up to 2.5%",
+	mustSay(t, "stderr", c.stderr.String(), "slowing it by 2.5% at most",
 		"every allocation is recorded while heap is probed")
 	mustSay(t, "the comments", strings.Join(readProfile(t, dir, folder.GrowthFile).Comments, "\n"),
 		"heap ")

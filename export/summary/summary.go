@@ -49,6 +49,9 @@ type Summary struct {
 	// Groups, by role.
 	Processes []TreeProcess `json:"processes"`
 	Groups    []Group       `json:"groups"`
+	// Related are processes of the same job outside the tree that grew much, the largest growth
+	// first; absent if there are none.
+	Related []Related `json:"related,omitempty"`
 	// Limit that will be met first; absent if none is known.
 	Limit *Limit `json:"limit,omitempty"`
 	// Steps of training since the baseline; absent where none were seen.

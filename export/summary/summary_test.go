@@ -106,6 +106,7 @@ func summary() Summary {
 func sampleSuspect() trend.Suspect {
 	return trend.Suspect{
 		Component: "train.py", Frame: growthtest.PythonFrame("remember", "/src/train.py", 7),
+		Lines: []trend.LineShare{{Line: 7, Share: 0.6}, {Line: 9, Share: 0.4}}, NewCode: 0.2,
 		Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3, Inclusive: 0.99,
 		Trend: growth.TrendAccumulating,
 		Path:  []growth.Frame{growthtest.NativeFrame("resize", "/lib/pil.so")},

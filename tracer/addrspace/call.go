@@ -17,15 +17,16 @@ type Call struct {
 
 // Apply records calls, and returns what madvise(2) has released. maps show where the kernel's
 // uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-// They also show the program break, as brk(2) is not traced. heapTraced is set if there are probed
-// functions.
+// They also show the program break, as brk(2) is not traced. isAllocator reports whether the code
+// that made a call is an allocator's, by the call's stack. It is nil if no allocator is traced.
 func (s *IntervalSet) Apply(
-	calls []bpf.Event, maps []process.Mapping, heapTraced bool,
+	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []pages.Span) {
 	for _, c := range calls {
-		call := Call{
-			Stack:       c.Stack,
-			ByAllocator: heapTraced && isByAllocator(c.ByAllocator, c.MallocSlot, maps),
+		call := Call{Stack: c.Stack}
+		if isAllocator != nil {
+			call.ByAllocator = returnsToAllocator(c.ByAllocator, c.MallocSlot, maps) ||
+				isAllocator(c.Stack)
 		}
 
 		switch c.Kind {
@@ -47,8 +48,8 @@ func (s *IntervalSet) Apply(
 	return released
 }
 
-// isByAllocator reports whether malloc or one of its relatives has made a call.
-func isByAllocator(byAllocator uint32, mallocSlot uint64, maps []process.Mapping) bool {
+// returnsToAllocator reports whether a call was made by a probed function of the allocator.
+func returnsToAllocator(byAllocator uint32, mallocSlot uint64, maps []process.Mapping) bool {
 	at, _ := process.FindMapping(maps, mallocSlot)
 	return byAllocator != 0 || at.Path == "[uprobes]"
 }
@@ -61,12 +62,15 @@ type Pair struct {
 
 // CountPairs sets the mappings since tracing started that came and went between two readings. Only
 // totals include them.
-func (s *IntervalSet) CountPairs(pairs []Pair, maps []process.Mapping, heapTraced bool) {
+func (s *IntervalSet) CountPairs(
+	pairs []Pair, maps []process.Mapping, isAllocator func(stack uint64) bool,
+) {
 	s.short, s.shortAll = make(map[Key]Total), Total{}
 	for _, p := range pairs {
 		sum := Total{int64(p.Objects), int64(p.Bytes)}
 		s.shortAll = s.shortAll.plus(sum)
-		if !heapTraced || !isByAllocator(p.ByAllocator, p.MallocSlot, maps) {
+		if isAllocator == nil ||
+			!returnsToAllocator(p.ByAllocator, p.MallocSlot, maps) && !isAllocator(p.Stack) {
 			key := Key{p.Stack, kindOfFlags(p.Flags, p.Descriptor)}
 			s.short[key] = s.short[key].plus(sum)
 		}

@@ -38,6 +38,7 @@ func (r *Recorder) summarize(
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
+		Related: r.related,
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: sizesOf(main.Process, scanned),

@@ -44,6 +44,7 @@ var lossCounters = []struct {
 	{growth.LossMissedFree, bpf.DropMissedFree},
 	{growth.LossGPUFull, bpf.DropGpuFull},
 	{growth.LossMappingStacks, bpf.DropMappingWalks},
+	{growth.LossSiteStacks, bpf.CountSiteStacks},
 }
 
 // lossList collects the losses that have occurred.

@@ -157,8 +157,10 @@ func (c *campaign) measure(ctx context.Context, one testCase) outcome {
 	program := c.command(ctx, one.name, argv...)
 	pid, err := startProgram(program)
 	if err == nil {
-		defer program.Wait()
-		defer program.Cancel()
+		defer func() {
+			_ = program.Cancel()
+			_ = program.Wait() // it was killed
+		}()
 		err = c.trace(ctx, pid, &o)
 	}
 	if err != nil {

@@ -118,28 +118,30 @@ const (
 	CountSamples        Counter = 3
 	CountFailed         Counter = 4
 	CountMappingCalls   Counter = 5
-	CountFaults         Counter = 6
-	CountEntries        Counter = 7
-	CountStepped        Counter = 8
-	CountTensorEntries  Counter = 9
-	CountReturns        Counter = 10
-	CountWalkNs         Counter = 11
-	CountKernelWalkNs   Counter = 12
-	CountGpuCalls       Counter = 13
-	CountBlocks         Counter = 14
-	CountBlockNs        Counter = 15
-	CountBlockWalkNs    Counter = 16
-	DropLiveFull        Counter = 17
-	DropFaultsFull      Counter = 18
-	DropTallyFull       Counter = 19
-	DropEvents          Counter = 20
-	DropThreadState     Counter = 21
-	DropNoMemory        Counter = 22
-	DropOutPointer      Counter = 23
-	DropMissedReturn    Counter = 24
-	DropMissedFree      Counter = 25
-	DropGpuFull         Counter = 26
-	NumCounters         Counter = 27
+	CountSiteStacks     Counter = 6
+	CountFaults         Counter = 7
+	CountEntries        Counter = 8
+	CountStepped        Counter = 9
+	CountTensorEntries  Counter = 10
+	CountReturns        Counter = 11
+	CountWalkNs         Counter = 12
+	CountKernelWalkNs   Counter = 13
+	CountGpuCalls       Counter = 14
+	CountBlocks         Counter = 15
+	CountBlockNs        Counter = 16
+	CountBlockWalkNs    Counter = 17
+	DropLiveFull        Counter = 18
+	DropFaultsFull      Counter = 19
+	DropTallyFull       Counter = 20
+	DropEvents          Counter = 21
+	DropThreadState     Counter = 22
+	DropNoMemory        Counter = 23
+	DropOutPointer      Counter = 24
+	DropMissedReturn    Counter = 25
+	DropMissedFree      Counter = 26
+	DropGpuFull         Counter = 27
+	DropMappingWalks    Counter = 28
+	NumCounters         Counter = 29
 )
 
 type Event struct {
@@ -167,12 +169,11 @@ const (
 	EventMmap        EventKind = 2
 	EventMunmap      EventKind = 3
 	EventMremap      EventKind = 4
-	EventBrk         EventKind = 5
-	EventMadvise     EventKind = 6
-	EventExec        EventKind = 7
-	EventUnmapped    EventKind = 8
-	EventStep        EventKind = 9
-	EventTableNeeded EventKind = 10
+	EventMadvise     EventKind = 5
+	EventExec        EventKind = 6
+	EventUnmapped    EventKind = 7
+	EventStep        EventKind = 8
+	EventTableNeeded EventKind = 9
 )
 
 type Fault struct {
@@ -269,6 +270,16 @@ const (
 	MappingAnonymous   MappingKind = 2
 )
 
+type MappingPair struct {
+	_           structs.HostLayout
+	Stack       uint64
+	MallocSlot  uint64
+	Tgid        uint32
+	Flags       uint32
+	Descriptor  int32
+	ByAllocator uint32
+}
+
 type ProbeCookie uint32
 
 const (
@@ -335,6 +346,12 @@ const (
 	PythonEntryFlag  PythonStyle = 1
 	PythonEntryFrame PythonStyle = 2
 )
+
+type RecentMapping struct {
+	_     structs.HostLayout
+	Event Event
+	Cuts  uint64
+}
 
 type Rule struct {
 	_         structs.HostLayout
@@ -440,57 +457,63 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	MapCounters         = "counters"
-	MapEvents           = "events"
-	MapFaults           = "faults"
-	MapFingerprintCache = "fingerprint_cache"
-	MapGpuLive          = "gpu_live"
-	MapGpuMappings      = "gpu_mappings"
-	MapGpuThreads       = "gpu_threads"
-	MapGpuTotals        = "gpu_totals"
-	MapGpuUsers         = "gpu_users"
-	MapLive             = "live"
-	MapMappings         = "mappings"
-	MapNoPrograms       = "no_programs"
-	MapNoSessions       = "no_sessions"
-	MapPythonErrors     = "python_errors"
-	MapPythons          = "pythons"
-	MapReportedCodes    = "reported_codes"
-	MapReportedStacks   = "reported_stacks"
-	MapRequests         = "requests"
-	MapRuleCache        = "rule_cache"
-	MapStackEnds        = "stack_ends"
-	MapSteps            = "steps"
-	MapTallies          = "tallies"
-	MapTargets          = "targets"
-	MapTensors          = "tensors"
-	MapThreads          = "threads"
-	MapUnwindTables     = "unwind_tables"
-	MapWalks            = "walks"
-	ProgCudaOnEntry     = "cuda_on_entry"
-	ProgCudaOnReturn    = "cuda_on_return"
-	ProgEnterMapping    = "enter_mapping"
-	ProgExitMapping     = "exit_mapping"
-	ProgHeapOnEntry     = "heap_on_entry"
-	ProgHeapOnReturn    = "heap_on_return"
-	ProgHeapSession     = "heap_session"
-	ProgOnBlock         = "on_block"
-	ProgOnExec          = "on_exec"
-	ProgOnFault         = "on_fault"
-	ProgOnStep          = "on_step"
-	VarBlockInterval    = "block_interval"
-	VarBusiest          = "busiest"
-	VarChargeWindow     = "charge_window"
-	VarCosts            = "costs"
-	VarEmitted          = "emitted"
-	VarEpoch            = "epoch"
-	VarInterval         = "interval"
-	VarNever            = "never"
-	VarPageSize         = "page_size"
-	VarPidnsDevice      = "pidns_device"
-	VarPidnsInode       = "pidns_inode"
-	VarTensorEpoch      = "tensor_epoch"
-	VarTensorInterval   = "tensor_interval"
+	MapCallSites         = "call_sites"
+	MapCounters          = "counters"
+	MapEvents            = "events"
+	MapFaults            = "faults"
+	MapFingerprintCache  = "fingerprint_cache"
+	MapGpuLive           = "gpu_live"
+	MapGpuMappings       = "gpu_mappings"
+	MapGpuThreads        = "gpu_threads"
+	MapGpuTotals         = "gpu_totals"
+	MapGpuUsers          = "gpu_users"
+	MapLive              = "live"
+	MapMappingPairs      = "mapping_pairs"
+	MapMappings          = "mappings"
+	MapNoPrograms        = "no_programs"
+	MapNoSessions        = "no_sessions"
+	MapPythonErrors      = "python_errors"
+	MapPythons           = "pythons"
+	MapRecentMappings    = "recent_mappings"
+	MapReportedCodes     = "reported_codes"
+	MapReportedStacks    = "reported_stacks"
+	MapRequests          = "requests"
+	MapRuleCache         = "rule_cache"
+	MapStackEnds         = "stack_ends"
+	MapSteps             = "steps"
+	MapTallies           = "tallies"
+	MapTargets           = "targets"
+	MapTensors           = "tensors"
+	MapThreads           = "threads"
+	MapUnwindTables      = "unwind_tables"
+	MapWalks             = "walks"
+	ProgCudaOnEntry      = "cuda_on_entry"
+	ProgCudaOnReturn     = "cuda_on_return"
+	ProgEnterMunmap      = "enter_munmap"
+	ProgExitMapping      = "exit_mapping"
+	ProgHeapOnEntry      = "heap_on_entry"
+	ProgHeapOnReturn     = "heap_on_return"
+	ProgHeapSession      = "heap_session"
+	ProgOnBlock          = "on_block"
+	ProgOnExec           = "on_exec"
+	ProgOnFault          = "on_fault"
+	ProgOnStep           = "on_step"
+	VarBlockInterval     = "block_interval"
+	VarBusiest           = "busiest"
+	VarChargeWindow      = "charge_window"
+	VarCosts             = "costs"
+	VarEmitted           = "emitted"
+	VarEpoch             = "epoch"
+	VarInterval          = "interval"
+	VarMappingCuts       = "mapping_cuts"
+	VarMappingWalkBudget = "mapping_walk_budget"
+	VarMappingWalksDue   = "mapping_walks_due"
+	VarNever             = "never"
+	VarPageSize          = "page_size"
+	VarPidnsDevice       = "pidns_device"
+	VarPidnsInode        = "pidns_inode"
+	VarTensorEpoch       = "tensor_epoch"
+	VarTensorInterval    = "tensor_interval"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -537,7 +560,7 @@ type Specs struct {
 type ProgramSpecs struct {
 	CudaOnEntry  *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
 	CudaOnReturn *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
-	EnterMapping *ebpf.ProgramSpec `ebpf:"enter_mapping"`
+	EnterMunmap  *ebpf.ProgramSpec `ebpf:"enter_munmap"`
 	ExitMapping  *ebpf.ProgramSpec `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
@@ -552,6 +575,7 @@ type ProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MapSpecs struct {
+	CallSites        *ebpf.MapSpec `ebpf:"call_sites"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
@@ -562,11 +586,13 @@ type MapSpecs struct {
 	GpuTotals        *ebpf.MapSpec `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.MapSpec `ebpf:"gpu_users"`
 	Live             *ebpf.MapSpec `ebpf:"live"`
+	MappingPairs     *ebpf.MapSpec `ebpf:"mapping_pairs"`
 	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
 	NoSessions       *ebpf.MapSpec `ebpf:"no_sessions"`
 	PythonErrors     *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons          *ebpf.MapSpec `ebpf:"pythons"`
+	RecentMappings   *ebpf.MapSpec `ebpf:"recent_mappings"`
 	ReportedCodes    *ebpf.MapSpec `ebpf:"reported_codes"`
 	ReportedStacks   *ebpf.MapSpec `ebpf:"reported_stacks"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
@@ -585,19 +611,22 @@ type MapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type VariableSpecs struct {
-	BlockInterval  *ebpf.VariableSpec `ebpf:"block_interval"`
-	Busiest        *ebpf.VariableSpec `ebpf:"busiest"`
-	ChargeWindow   *ebpf.VariableSpec `ebpf:"charge_window"`
-	Costs          *ebpf.VariableSpec `ebpf:"costs"`
-	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
-	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
-	Interval       *ebpf.VariableSpec `ebpf:"interval"`
-	Never          *ebpf.VariableSpec `ebpf:"never"`
-	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
-	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
-	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
-	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
-	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
+	BlockInterval     *ebpf.VariableSpec `ebpf:"block_interval"`
+	Busiest           *ebpf.VariableSpec `ebpf:"busiest"`
+	ChargeWindow      *ebpf.VariableSpec `ebpf:"charge_window"`
+	Costs             *ebpf.VariableSpec `ebpf:"costs"`
+	Emitted           *ebpf.VariableSpec `ebpf:"emitted"`
+	Epoch             *ebpf.VariableSpec `ebpf:"epoch"`
+	Interval          *ebpf.VariableSpec `ebpf:"interval"`
+	MappingCuts       *ebpf.VariableSpec `ebpf:"mapping_cuts"`
+	MappingWalkBudget *ebpf.VariableSpec `ebpf:"mapping_walk_budget"`
+	MappingWalksDue   *ebpf.VariableSpec `ebpf:"mapping_walks_due"`
+	Never             *ebpf.VariableSpec `ebpf:"never"`
+	PageSize          *ebpf.VariableSpec `ebpf:"page_size"`
+	PidnsDevice       *ebpf.VariableSpec `ebpf:"pidns_device"`
+	PidnsInode        *ebpf.VariableSpec `ebpf:"pidns_inode"`
+	TensorEpoch       *ebpf.VariableSpec `ebpf:"tensor_epoch"`
+	TensorInterval    *ebpf.VariableSpec `ebpf:"tensor_interval"`
 }
 
 // Objects contains all objects after they have been loaded into the kernel.
@@ -620,6 +649,7 @@ func (o *Objects) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Maps struct {
+	CallSites        *ebpf.Map `ebpf:"call_sites"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
@@ -630,11 +660,13 @@ type Maps struct {
 	GpuTotals        *ebpf.Map `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.Map `ebpf:"gpu_users"`
 	Live             *ebpf.Map `ebpf:"live"`
+	MappingPairs     *ebpf.Map `ebpf:"mapping_pairs"`
 	Mappings         *ebpf.Map `ebpf:"mappings"`
 	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
 	NoSessions       *ebpf.Map `ebpf:"no_sessions"`
 	PythonErrors     *ebpf.Map `ebpf:"python_errors"`
 	Pythons          *ebpf.Map `ebpf:"pythons"`
+	RecentMappings   *ebpf.Map `ebpf:"recent_mappings"`
 	ReportedCodes    *ebpf.Map `ebpf:"reported_codes"`
 	ReportedStacks   *ebpf.Map `ebpf:"reported_stacks"`
 	Requests         *ebpf.Map `ebpf:"requests"`
@@ -651,6 +683,7 @@ type Maps struct {
 
 func (m *Maps) Close() error {
 	return _KernelClose(
+		m.CallSites,
 		m.Counters,
 		m.Events,
 		m.Faults,
@@ -661,11 +694,13 @@ func (m *Maps) Close() error {
 		m.GpuTotals,
 		m.GpuUsers,
 		m.Live,
+		m.MappingPairs,
 		m.Mappings,
 		m.NoPrograms,
 		m.NoSessions,
 		m.PythonErrors,
 		m.Pythons,
+		m.RecentMappings,
 		m.ReportedCodes,
 		m.ReportedStacks,
 		m.Requests,
@@ -685,19 +720,22 @@ func (m *Maps) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Variables struct {
-	BlockInterval  *ebpf.Variable `ebpf:"block_interval"`
-	Busiest        *ebpf.Variable `ebpf:"busiest"`
-	ChargeWindow   *ebpf.Variable `ebpf:"charge_window"`
-	Costs          *ebpf.Variable `ebpf:"costs"`
-	Emitted        *ebpf.Variable `ebpf:"emitted"`
-	Epoch          *ebpf.Variable `ebpf:"epoch"`
-	Interval       *ebpf.Variable `ebpf:"interval"`
-	Never          *ebpf.Variable `ebpf:"never"`
-	PageSize       *ebpf.Variable `ebpf:"page_size"`
-	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
-	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
-	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
-	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
+	BlockInterval     *ebpf.Variable `ebpf:"block_interval"`
+	Busiest           *ebpf.Variable `ebpf:"busiest"`
+	ChargeWindow      *ebpf.Variable `ebpf:"charge_window"`
+	Costs             *ebpf.Variable `ebpf:"costs"`
+	Emitted           *ebpf.Variable `ebpf:"emitted"`
+	Epoch             *ebpf.Variable `ebpf:"epoch"`
+	Interval          *ebpf.Variable `ebpf:"interval"`
+	MappingCuts       *ebpf.Variable `ebpf:"mapping_cuts"`
+	MappingWalkBudget *ebpf.Variable `ebpf:"mapping_walk_budget"`
+	MappingWalksDue   *ebpf.Variable `ebpf:"mapping_walks_due"`
+	Never             *ebpf.Variable `ebpf:"never"`
+	PageSize          *ebpf.Variable `ebpf:"page_size"`
+	PidnsDevice       *ebpf.Variable `ebpf:"pidns_device"`
+	PidnsInode        *ebpf.Variable `ebpf:"pidns_inode"`
+	TensorEpoch       *ebpf.Variable `ebpf:"tensor_epoch"`
+	TensorInterval    *ebpf.Variable `ebpf:"tensor_interval"`
 }
 
 // Programs contains all programs after they have been loaded into the kernel.
@@ -706,7 +744,7 @@ type Variables struct {
 type Programs struct {
 	CudaOnEntry  *ebpf.Program `ebpf:"cuda_on_entry"`
 	CudaOnReturn *ebpf.Program `ebpf:"cuda_on_return"`
-	EnterMapping *ebpf.Program `ebpf:"enter_mapping"`
+	EnterMunmap  *ebpf.Program `ebpf:"enter_munmap"`
 	ExitMapping  *ebpf.Program `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
@@ -721,7 +759,7 @@ func (p *Programs) Close() error {
 	return _KernelClose(
 		p.CudaOnEntry,
 		p.CudaOnReturn,
-		p.EnterMapping,
+		p.EnterMunmap,
 		p.ExitMapping,
 		p.HeapOnEntry,
 		p.HeapOnReturn,

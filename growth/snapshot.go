@@ -101,17 +101,8 @@ type MappingTotals struct {
 	// 6.7). Its resident pages are in holdings of KindUnexplained alone.
 	Unmeasured int64
 	// Released was returned since tracing started by madvise (DONTNEED, FREE, REMOVE); Unmapped by
-	// munmap.
+	// munmap and brk.
 	Released, Unmapped int64
-}
-
-// A Release is memory that one stack returned to the kernel since tracing started.
-type Release struct {
-	Stack *Stack
-	// Call by which it was returned: "munmap", "brk" or "madvise".
-	Call string
-	// Calls made and Bytes returned.
-	Calls, Bytes int64
 }
 
 // A Snapshot is the memory that was alive at one moment.
@@ -141,8 +132,6 @@ type Snapshot struct {
 	// GPUs and no part of Holdings.
 	GPUMemory   []ProcessGPUMemory
 	GPUHoldings []Holding
-	// Releases, in no order.
-	Releases []Release
 	// Took is how long the snapshot took to read.
 	Took time.Duration
 }
@@ -160,6 +149,8 @@ type Resident struct {
 	RSS, Swap, Threads int64
 	// Arenas of glibc's malloc, the main arena included; 0 where they are unknown.
 	Arenas int
+	// CodeFiles are the executable files that were mapped at any time of the trace. 0: not traced.
+	CodeFiles int64
 	// Scanned is the share of its pages that was scanned, 0 to 1. The rest is extrapolated, or
 	// unexplained where none of a VMA was scanned (MappingTotals.Unmeasured).
 	Scanned float64

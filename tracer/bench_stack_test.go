@@ -37,7 +37,7 @@ func BenchmarkPythonStack(b *testing.B) {
 	target := start(b, python, tracertest.Source("deep.py"))
 	s := open(b, tracer.Options{PID: target.PID(), NativeFrames: true})
 
-	read := runTime(b, tracer.Kernel(s).EnterMapping)
+	read := runTime(b, tracer.Kernel(s).ExitMapping)
 	var each []float64
 	for range 3 * costRounds {
 		before, runsBefore := read()

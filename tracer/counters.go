@@ -19,7 +19,7 @@ type Events struct {
 	Samples, Failed uint64
 	// Stacks were walked. The losses count those that were truncated.
 	Stacks uint64
-	// MappingCalls are mmap, munmap, mremap, brk and madvise.
+	// MappingCalls are mmap, munmap, mremap and madvise.
 	MappingCalls uint64
 }
 
@@ -41,6 +41,7 @@ var lossCounters = []struct {
 	{growth.LossMissedReturn, bpf.DropMissedReturn},
 	{growth.LossMissedFree, bpf.DropMissedFree},
 	{growth.LossGPUFull, bpf.DropGpuFull},
+	{growth.LossMappingStacks, bpf.DropMappingWalks},
 }
 
 // lossList collects the losses that have occurred.

@@ -272,7 +272,8 @@ func isAttached(s *tracer.Session, name string) bool {
 // caller is the innermost function of a stack that is in the program itself.
 func caller(stack *growth.Stack, program string) string {
 	for _, f := range stack.Frames {
-		if f.Module != nil && filepath.Base(f.Module.Path) == filepath.Base(program) {
+		isReplaced := f.Function == "mmap" // by tcmalloc that is linked in
+		if f.Module != nil && filepath.Base(f.Module.Path) == filepath.Base(program) && !isReplaced {
 			return f.Function
 		}
 	}

@@ -28,17 +28,18 @@ var errAllocatorNotLoaded = errors.New("attached to before its C library was loa
 
 // A target is a traced process with its sources.
 type target struct {
-	process  *process.Process
-	kernel   *kernel.Kernel
-	heap     source.Heap
-	steps    *source.Steps
-	tensors  *source.Tensors
-	gpu      *source.GPU
-	stacks   *stack.Table
-	unwinder *stack.Unwinder
-	space    *addrspace.IntervalSet
-	pages    *residency.Tracker // nil: the page map cannot be read, for the reason pagesErr
-	pagesErr error
+	process    *process.Process
+	kernel     *kernel.Kernel
+	heap       source.Heap
+	allocators probe.AllocatorCode
+	steps      *source.Steps
+	tensors    *source.Tensors
+	gpu        *source.GPU
+	stacks     *stack.Table
+	unwinder   *stack.Unwinder
+	space      *addrspace.IntervalSet
+	pages      *residency.Tracker // nil: the page map cannot be read, for the reason pagesErr
+	pagesErr   error
 
 	from        time.Duration // between the start of the trace and that of this target
 	tracedSince uint64        // the same moment, ns, CLOCK_MONOTONIC; probing.mu guards it
@@ -121,6 +122,7 @@ func (s *Session) attachTarget(ctx context.Context, t *target) error {
 	var functions []probe.FileSites
 	if s.Options.wants("heap") {
 		functions = t.heap.Find(t.process, maps)
+		t.allocators = probe.CodeOf(functions)
 	}
 	t.gpu.Update(maps)
 	t.tensors.Update(maps)
@@ -274,7 +276,7 @@ func (t *target) forget(p *probing, events *eventReader) error {
 	}
 
 	events.flush()
-	events.forget(pid)
+	events.journal.Forget(pid)
 
 	return errors.Join(append(errs, k.DeleteProcess(pid))...)
 }

@@ -47,7 +47,7 @@ struct thread {
 	__u64 malloc_sp; /* stack pointer and return address of the last malloc whose return is not
 			  * probed */
 	__u64 malloc_return;
-	struct event pending; /* mapping call that the thread is in */
+	struct recent_mapping mapping; /* scratch of source mapping */
 };
 
 /* Scratch space is per task: a uprobe program can be preempted and migrate between two helper

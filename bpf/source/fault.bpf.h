@@ -16,8 +16,6 @@ struct bpf_perf_event_data { /* include/uapi/linux/bpf_perf_event.h */
 	__u64 addr;
 };
 
-const volatile __u64 page_size = 4096; /* bytes */
-
 /* Latest sampled fault of each page. User space sets the size before it loads the map. It is
  * preallocated, as are all hash maps that a walk uses: Linux 5.15 allows perf_event programs no
  * others. */

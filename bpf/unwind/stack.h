@@ -64,11 +64,9 @@ __attribute__((noinline)) int step_frame(struct walk *walk)
 	return stopped;
 }
 
-/* Walks the stack of the current thread from the registers in the walk, and computes its ID. */
-__attribute__((noinline)) int run_walk(struct walk *walk)
+/* Prepares a walk from the registers in it. */
+static __always_inline void begin_walk(struct walk *walk)
 {
-	if (!walk)
-		return 0;
 	walk->hash = mix(0, walk->stack.tgid);
 	walk->generation = read_generation(walk->stack.tgid);
 	walk->stack.length = 0;
@@ -84,7 +82,15 @@ __attribute__((noinline)) int run_walk(struct walk *walk)
 	walk->now = bpf_ktime_get_ns() >> 10;
 	walk->stack_buffer_start = 0;
 	walk->frame = 0;
+}
 
+/* Walks the stack of the current thread from the registers in the walk, and computes its ID. */
+__attribute__((noinline)) int run_walk(struct walk *walk)
+{
+	if (!walk)
+		return 0;
+
+	begin_walk(walk);
 	for (int i = 0; i < MAX_WORDS; i++)
 		if (step_frame(walk))
 			break;

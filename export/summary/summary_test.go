@@ -86,9 +86,6 @@ func summary() Summary {
 			{Index: 0, Instance: -1, UUID: "GPU-1", Name: "H100", Used: 10_000, Total: 1 << 30},
 			{Index: 1, Instance: 2, Used: growth.Unknown, Total: 1 << 29},
 		}),
-		Released: []Release{
-			{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}},
-		},
 		Events: Events{
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},
@@ -109,6 +106,7 @@ func summary() Summary {
 func sampleSuspect() trend.Suspect {
 	return trend.Suspect{
 		Component: "train.py", Frame: growthtest.PythonFrame("remember", "/src/train.py", 7),
+		Lines: []trend.LineShare{{Line: 7, Share: 0.6}, {Line: 9, Share: 0.4}}, NewCode: 0.2,
 		Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3, Inclusive: 0.99,
 		Trend: growth.TrendAccumulating,
 		Path:  []growth.Frame{growthtest.NativeFrame("resize", "/lib/pil.so")},

@@ -67,6 +67,11 @@ func Sizes(s *summary.Summary) []string {
 		lines = append(lines, Group(g))
 	}
 
+	for _, o := range s.Related {
+		lines = append(lines, fmt.Sprintf("PID %d (%s) of the same job, outside the traced tree, grew by %s",
+			o.PID, o.Command, units.Bytes(float64(o.GrowthBytes))))
+	}
+
 	return lines
 }
 

@@ -22,6 +22,7 @@ var lossTexts = map[growth.LossKind]string{
 	growth.LossMissedReturn:    "allocations not tracked: return not seen",
 	growth.LossMissedFree:      "frees not seen: the address was allocated again",
 	growth.LossGPUFull:         "GPU allocations not tracked: too many (raise --interval)",
+	growth.LossMappingStacks:   "mappings without a stack: walking all stacks would have taken too much",
 	growth.LossTruncatedStacks: "truncated stacks",
 	growth.LossPythonFrames:    "stacks without some Python frames",
 	growth.LossUnknownStacks:   "unknown stacks (ring buffer or stack table full)",

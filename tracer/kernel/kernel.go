@@ -183,6 +183,7 @@ func configure(specs *bpf.Specs, config Config) error {
 	specs.Tensors.MaxEntries = uint32(min(config.MaxLive, maxTensors))
 	specs.ReportedStacks.MaxEntries = uint32(config.MaxStacks)
 	specs.Tallies.MaxEntries = uint32(2 * config.MaxStacks)
+	specs.MappingPairs.MaxEntries = uint32(config.MaxStacks)
 	specs.Faults.MaxEntries = uint32(config.MaxFaults)
 
 	if err := specs.PageSize.Set(process.PageSize); err != nil {
@@ -208,6 +209,15 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 
 	if err := k.TensorInterval.Set(uint32(tensorInterval)); err != nil {
 		return fmt.Errorf("set the sampling interval of tensors: %w", err)
+	}
+	return nil
+}
+
+// SetMappingWalks sets the share of the time that walking the stacks of mapping calls may take, over
+// all processes. Calls beyond it take the stack of an earlier call of their site, or none.
+func (k *Kernel) SetMappingWalks(share float64) error {
+	if err := k.MappingWalkBudget.Set(uint64(share * float64(time.Second))); err != nil {
+		return fmt.Errorf("set the budget of stack walks: %w", err)
 	}
 	return nil
 }

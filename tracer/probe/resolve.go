@@ -21,6 +21,9 @@ type FileSites struct {
 	Sites []Site
 	// Unprobed are functions that cannot be probed, each with its reason, for people.
 	Unprobed []string
+
+	isLibc      bool // the C library, or a static program
+	isAllocator bool // a library, not the C library, that defines malloc
 }
 
 // Functions returns the names of the probed functions.
@@ -151,6 +154,7 @@ type definingFile struct {
 	opened  *os.File
 	image   *symbol.File
 	defined []definition
+	isLibc  bool
 }
 
 // A definition is one function of a file.
@@ -229,6 +233,7 @@ func (d *definitions) addMalloc(file *definingFile) error {
 	}
 	d.add(file, operators, symbols)
 	_, d.afterLibc = symbols[libcStart]
+	file.isLibc = d.afterLibc
 	return nil
 }
 
@@ -336,11 +341,14 @@ func (d *definitions) sites() ([]FileSites, error) {
 
 	var results []FileSites
 	called := make(map[string]bool)
-	for _, file := range d.files {
+	for i, file := range d.files {
 		result, err := d.sitesIn(file, allocators, called)
 		if err != nil {
 			return nil, err
 		}
+		isProgram := file.mapping.Path == d.process.Executable
+		result.isLibc = file.isLibc
+		result.isAllocator = d.fileOf["malloc"] == i && !file.isLibc && !isProgram
 		if len(result.Sites)+len(result.Unprobed) > 0 {
 			results = append(results, result)
 		}

@@ -116,6 +116,15 @@ func framesKey(s *growth.Stack) string {
 	return string(append(key, s.Truncated...))
 }
 
+// Find returns the stack with an ID; false: the table has none.
+func (t *Table) Find(id uint64) (*growth.Stack, bool) {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	s, ok := t.stacks[id]
+	return s, ok
+}
+
 // Get returns the stack with an ID. If the table has no such stack, Get returns one without frames
 // and counts it as lost.
 func (t *Table) Get(id uint64) *growth.Stack {

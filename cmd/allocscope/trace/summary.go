@@ -38,6 +38,7 @@ func (r *Recorder) summarize(
 		DurationS: summary.Seconds(r.session.Elapsed()), Ended: ended,
 		Kernel: kernelRelease(), Architecture: runtime.GOARCH,
 		Process: r.ProcessOf(main.Process), Processes: r.processes(all), Groups: r.groups(),
+		Related: r.related,
 
 		Verdict:   summary.VerdictOf(main.Verdict, summary.AxisSeconds),
 		BaselineS: &baseline, RSS: sizesOf(main.Process, scanned),
@@ -46,7 +47,6 @@ func (r *Recorder) summarize(
 		Accumulating: summary.Accumulating(grown, r.accumulationContext(pair), maxSummaryStacks),
 		Live:         summary.LiveOf(pair.End.Holdings),
 		Mappings:     summary.MappingsOf(pair.End.Mappings),
-		Released:     summary.Releases(pair.End.Releases, maxTableRows),
 		GPUs:         summary.GPUsOf(r.history.GPUs),
 
 		IntervalBytes: overhead.IntervalBytes, Overhead: overhead, Events: summary.Events(events),

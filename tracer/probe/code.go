@@ -1,0 +1,78 @@
+package probe
+
+import (
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/allocscope/allocscope/growth"
+)
+
+// AllocatorCode tells the code of a process's allocators from the program's own, by the frames of a
+// stack. The zero value knows none.
+type AllocatorCode struct {
+	libraries map[string]bool // paths of files without other code
+	linkedIn  map[string]bool // paths of files with other code, too
+}
+
+// CodeOf returns the code of the allocators whose functions are probed.
+func CodeOf(files []FileSites) AllocatorCode {
+	code := AllocatorCode{libraries: make(map[string]bool), linkedIn: make(map[string]bool)}
+	for _, f := range files {
+		switch {
+		case f.isLibc: // the kernel side and the contents of memory tell its malloc from the rest
+		case f.isAllocator || isAllocatorName(f.Mapping.Path):
+			code.libraries[f.Mapping.Path] = true
+		default:
+			code.linkedIn[f.Mapping.Path] = true
+		}
+	}
+	return code
+}
+
+// isAllocatorName reports whether a file is a known allocator by its name.
+func isAllocatorName(path string) bool {
+	return hasPrefix(filepath.Base(path), "libjemalloc", "libtcmalloc", "libmimalloc")
+}
+
+// HasCalled reports whether code of an allocator made the system call at the top of a stack.
+func (c AllocatorCode) HasCalled(s *growth.Stack) bool {
+	for _, frame := range s.Frames {
+		if slices.Contains(systemCalls, frame.Function) {
+			continue
+		}
+		if frame.Module == nil {
+			return false
+		}
+		path := frame.Module.Path
+		return c.libraries[path] || c.linkedIn[path] && isInternal(frame.Function)
+	}
+	return false
+}
+
+// systemCalls are the functions of the C library that make the calls of source mapping. tcmalloc
+// replaces them, so that all calls of the program lead through its file.
+var systemCalls = []string{
+	"mmap", "mmap64", "munmap", "mremap", "madvise", "brk", "sbrk", "syscall",
+	"__mmap", "__mmap64", "__munmap", "__mremap", "__madvise", "__brk", "__sbrk",
+}
+
+// isInternal reports whether a function that maps memory is an allocator's, by its demangled name
+// in a symbol table:
+//   - jemalloc: src/pages.c; functions have a prefix (JEMALLOC_PRIVATE_NAMESPACE), static ones none
+//   - mimalloc: src/os.c and src/prim/
+//   - tcmalloc: src/system-alloc.cc
+func isInternal(function string) bool {
+	switch {
+	case hasPrefix(function, "os_pages_", "je_pages_", "_rjem_je_pages_"),
+		hasPrefix(function, "_mi_", "mi_", "unix_mmap"),
+		hasPrefix(function, "tcmalloc::", "TCMalloc_System"):
+		return true
+	}
+	class, _, isMethod := strings.Cut(function, "::")
+	return isMethod && strings.HasSuffix(class, "SysAllocator")
+}
+
+func hasPrefix(name string, prefixes ...string) bool {
+	return slices.ContainsFunc(prefixes, func(p string) bool { return strings.HasPrefix(name, p) })
+}

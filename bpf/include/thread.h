@@ -41,6 +41,7 @@ struct charge {
 
 struct thread {
 	struct charge charge;
+	__u32 skipped_faults; /* page faults that the next sampled one represents, too */
 	struct sampler sampler, tensor_sampler;
 	struct tensor tensor;
 	struct call call;

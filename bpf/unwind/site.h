@@ -24,11 +24,11 @@ struct {
 	__type(value, struct call_site);
 } call_sites SEC(".maps");
 
-/* Time that walks of mapping calls may take, in ns per second, over all sites; 0: none. User space
- * sets it. */
-volatile __u64 mapping_walk_budget = 1000000000;
+/* Time that walks of mapping calls and page faults may take, in ns per second, over all sites; 0:
+ * none. User space sets it. */
+volatile __u64 walk_budget = 1000000000;
 /* ns, CLOCK_MONOTONIC: what the walks so far have used up. */
-volatile __u64 mapping_walks_due = 0;
+volatile __u64 walks_due = 0;
 
 /* Adds the function and the line that Python executes to walk->hash. */
 __attribute__((noinline)) int hash_python_line(struct walk *walk)
@@ -83,19 +83,19 @@ __attribute__((noinline)) int hash_site(struct walk *walk)
 /* Returns whether the budget of all sites allows a walk now. */
 static __always_inline bool is_walk_allowed(__u64 now)
 {
-	return mapping_walk_budget && mapping_walks_due <= now;
+	return walk_budget && walks_due <= now;
 }
 
 /* Takes the time of a walk out of the budget of all sites. */
 static __always_inline void use_budget(__u64 now, __u64 ns)
 {
-	__u64 budget = mapping_walk_budget, earliest = now - BUDGET_SECONDS * 1000000000ULL;
+	__u64 budget = walk_budget, earliest = now - BUDGET_SECONDS * 1000000000ULL;
 
 	if (!budget)
 		return;
-	if (mapping_walks_due < earliest)
-		mapping_walks_due = earliest;
-	__sync_fetch_and_add(&mapping_walks_due, ns * 1000000000 / budget);
+	if (walks_due < earliest)
+		walks_due = earliest;
+	__sync_fetch_and_add(&walks_due, ns * 1000000000 / budget);
 }
 
 /* Returns the stack ID of a mapping call of the current thread, walked or that of an earlier call

@@ -146,7 +146,7 @@ func TestReconcileKinds(t *testing.T) {
 // brk(2) is not traced: the maps that are read together with the calls show the break.
 func TestApplyBreak(t *testing.T) {
 	apply := func(s *IntervalSet, maps ...process.Mapping) {
-		s.Apply(nil, maps, true)
+		s.Apply(nil, maps, nil)
 		mustReconcile(t, s, 0, maps...)
 	}
 
@@ -178,7 +178,7 @@ func TestApplyBreak(t *testing.T) {
 
 	t.Run("maps that could not be read", func(t *testing.T) {
 		s := New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
-		s.Apply(nil, nil, true)
+		s.Apply(nil, nil, nil)
 		mustHaveReleased(t, s, "brk", Total{})
 	})
 }

@@ -213,19 +213,20 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 	return nil
 }
 
-// SetMappingWalks sets the share of the time that walking the stacks of mapping calls may take, over
-// all processes. Calls beyond it take the stack of an earlier call of their site, or none.
-func (k *Kernel) SetMappingWalks(share float64) error {
-	if err := k.MappingWalkBudget.Set(uint64(share * float64(time.Second))); err != nil {
-		return fmt.Errorf("set the budget of stack walks: %w", err)
-	}
-	return nil
-}
-
 // SetCosts sets what the BPF programs charge for their events.
 func (k *Kernel) SetCosts(costs bpf.ProbeCosts) error {
 	if err := k.Costs.Set(costs); err != nil {
 		return fmt.Errorf("set the costs of probes: %w", err)
+	}
+	return nil
+}
+
+// LimitWalks sets the share of the time that stack walks for mapping calls and page faults may take,
+// over all processes. Beyond it a mapping call takes the stack of an earlier one of its site, or none;
+// page faults are left to the next sampled one.
+func (k *Kernel) LimitWalks(share float64) error {
+	if err := k.WalkBudget.Set(uint64(share * float64(time.Second))); err != nil {
+		return fmt.Errorf("set the budget of stack walks: %w", err)
 	}
 	return nil
 }

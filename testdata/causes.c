@@ -60,7 +60,7 @@ static const char *map_file(const char *path, long *size)
 }
 
 /* Returns 0 at the end of the input. */
-static int obey(void)
+static int carry_out(void)
 {
 	static char line[64];
 	struct mallinfo2 info;
@@ -94,7 +94,7 @@ int main(int argc, char **argv)
 			read_on(pages, size, tick);
 		else if (argc < 4 || tick < atol(argv[3]))
 			batch(tick);
-		if (poll(&input, 1, 0) > 0 && !obey())
+		if (poll(&input, 1, 0) > 0 && !carry_out())
 			return 0;
 		usleep(pause);
 	}

@@ -135,15 +135,16 @@ func testBreakpointsFork(t *testing.T) {
 }
 
 // A worker that is forked during a trace loses its breakpoints while the trace goes on, and its
-// parent keeps its own. The program is linked statically: where another tracer probes the same file,
-// that may remove or keep breakpoints, too.
+// parent keeps its own. The program is linked statically: another tracer that probes the same file
+// may remove or keep breakpoints, too.
 func testBreakpointsWorker(t *testing.T) {
 	for _, mode := range modes {
 		if mode == probe.Session && !hasSessions() {
 			continue
 		}
 		t.Run(mode.String(), func(t *testing.T) {
-			target := startCommand(t, exec.Command(tracertest.Build(t, "pair.c", "-static"), "1000", "64"))
+			program := tracertest.Build(t, "pair.c", "-static")
+			target := startCommand(t, exec.Command(program, "1000", "64"))
 			s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
 			probed := breakpoints(t, target.PID())
 

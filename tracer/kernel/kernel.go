@@ -269,8 +269,7 @@ func (k *Kernel) HeapPrograms() probe.Programs {
 	}
 }
 
-// Sweep removes the breakpoints at the sites of files from the processes that have inherited them
-// by fork(2), with probe.Sweep. The program never runs for this: we are no target.
+// Sweep calls probe.Sweep for files, with a program that counts nothing in our own process.
 func (k *Kernel) Sweep(files []probe.FileSites) error {
 	var errs []error
 	for _, file := range files {

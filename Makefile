@@ -30,7 +30,7 @@ WEB := export/page/web
 
 .PHONY: help
 help: ## List the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "  %-15s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 .PHONY: build
 build: ## Build bin/allocscope
@@ -101,11 +101,14 @@ lint: $(WEB)/node_modules ## Run the linters
 	$(LINT) golangci-lint run --build-tags gpu ./...
 	$(GO) run ./test/lint
 
+# BENCH is a pattern of benchmarks. ALLOCSCOPE is the program that the storms are measured with.
+BENCH ?= .
 .PHONY: bench
-bench: ## Measure the cost of tracing, as ratios in one run
+bench: build ## Measure the cost of tracing, as ratios in one run; BENCH=Storms: of storms of calls
 	@.ci/packages $(TEST_PACKAGES)
-	$(ROOT_GO) $(GO) test -p 1 -run '^$$' -bench . -benchtime 1x -timeout 30m \
-		./growth/... ./tracer/...
+	$(ROOT_GO) "ALLOCSCOPE=$(abspath $(or $(ALLOCSCOPE),bin/allocscope))" $(GO) test -p 1 \
+		-run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m \
+		./growth/... ./tracer/... ./test/storms
 
 # PEERS_WORKLOADS and PEERS_WAYS choose what is compared: names of test/peers/plan.go, default all.
 PEERS_ROUNDS ?= 5
@@ -122,6 +125,17 @@ bench-default: build ## Compare the defaults with no tracing, three trainers at 
 	@.ci/packages $(PEERS_PACKAGES)
 	$(PEERS) -together -workloads "dispatch images compile" -ways default \
 		-rounds 10 $(PEERS_FLAGS)
+
+.PHONY: bench-recompile
+bench-recompile: build ## Bound the cost where torch.compile compiles all the time, 10 minutes
+	@.ci/packages $(PEERS_PACKAGES)
+	$(PEERS) -workloads recompile -ways default -rounds 5 -long 60 -bound 1.03 $(PEERS_FLAGS)
+
+# CASES chooses: names of test/cases/plan.go, default all.
+.PHONY: cases
+cases: build ## Check what is said of programs that users have reported, 35 minutes; CASES chooses
+	@.ci/packages $(PEERS_PACKAGES)
+	$(ROOT_GO) test/cases/run -cases "$(CASES)" $(CASES_FLAGS)
 
 .PHONY: demo
 demo: build ## Trace a leaking Python trainer for 20 seconds and print what leaks

@@ -99,6 +99,8 @@ type CodeRange struct {
 
 const (
 	MaxWords            = 320
+	HeadWords           = 160
+	MaxLeftOut          = 1024
 	MaxMappings         = 4096
 	MaxTables           = 16384
 	PageBits            = 10
@@ -117,29 +119,33 @@ const (
 	CountFreesUntracked Counter = 2
 	CountSamples        Counter = 3
 	CountFailed         Counter = 4
-	CountMappingCalls   Counter = 5
-	CountFaults         Counter = 6
-	CountEntries        Counter = 7
-	CountStepped        Counter = 8
-	CountTensorEntries  Counter = 9
-	CountReturns        Counter = 10
-	CountWalkNs         Counter = 11
-	CountKernelWalkNs   Counter = 12
-	CountGpuCalls       Counter = 13
-	CountBlocks         Counter = 14
-	CountBlockNs        Counter = 15
-	CountBlockWalkNs    Counter = 16
-	DropLiveFull        Counter = 17
-	DropFaultsFull      Counter = 18
-	DropTallyFull       Counter = 19
-	DropEvents          Counter = 20
-	DropThreadState     Counter = 21
-	DropNoMemory        Counter = 22
-	DropOutPointer      Counter = 23
-	DropMissedReturn    Counter = 24
-	DropMissedFree      Counter = 25
-	DropGpuFull         Counter = 26
-	NumCounters         Counter = 27
+	CountShortened      Counter = 5
+	CountLeftOut        Counter = 6
+	CountMappingCalls   Counter = 7
+	CountSiteStacks     Counter = 8
+	CountFaults         Counter = 9
+	CountEntries        Counter = 10
+	CountStepped        Counter = 11
+	CountTensorEntries  Counter = 12
+	CountReturns        Counter = 13
+	CountWalkNs         Counter = 14
+	CountKernelWalkNs   Counter = 15
+	CountGpuCalls       Counter = 16
+	CountBlocks         Counter = 17
+	CountBlockNs        Counter = 18
+	CountBlockWalkNs    Counter = 19
+	DropLiveFull        Counter = 20
+	DropFaultsFull      Counter = 21
+	DropTallyFull       Counter = 22
+	DropEvents          Counter = 23
+	DropThreadState     Counter = 24
+	DropNoMemory        Counter = 25
+	DropOutPointer      Counter = 26
+	DropMissedReturn    Counter = 27
+	DropMissedFree      Counter = 28
+	DropGpuFull         Counter = 29
+	DropMappingWalks    Counter = 30
+	NumCounters         Counter = 31
 )
 
 type Event struct {
@@ -167,12 +173,11 @@ const (
 	EventMmap        EventKind = 2
 	EventMunmap      EventKind = 3
 	EventMremap      EventKind = 4
-	EventBrk         EventKind = 5
-	EventMadvise     EventKind = 6
-	EventExec        EventKind = 7
-	EventUnmapped    EventKind = 8
-	EventStep        EventKind = 9
-	EventTableNeeded EventKind = 10
+	EventMadvise     EventKind = 5
+	EventExec        EventKind = 6
+	EventUnmapped    EventKind = 7
+	EventStep        EventKind = 8
+	EventTableNeeded EventKind = 9
 )
 
 type Fault struct {
@@ -269,6 +274,16 @@ const (
 	MappingAnonymous   MappingKind = 2
 )
 
+type MappingPair struct {
+	_           structs.HostLayout
+	Stack       uint64
+	MallocSlot  uint64
+	Tgid        uint32
+	Flags       uint32
+	Descriptor  int32
+	ByAllocator uint32
+}
+
 type ProbeCookie uint32
 
 const (
@@ -336,6 +351,12 @@ const (
 	PythonEntryFrame PythonStyle = 2
 )
 
+type RecentMapping struct {
+	_     structs.HostLayout
+	Event Event
+	Cuts  uint64
+}
+
 type Rule struct {
 	_         structs.HostLayout
 	Kind      uint8
@@ -364,15 +385,17 @@ const (
 )
 
 type Stack struct {
-	_        structs.HostLayout
-	Kind     EventKind
-	Tgid     uint32
-	Id       uint64
-	Length   uint32
-	End      StackEnd
-	Python   PythonError
-	Reserved uint32
-	Words    [320]uint64
+	_       structs.HostLayout
+	Kind    EventKind
+	Tgid    uint32
+	Id      uint64
+	Length  uint32
+	End     StackEnd
+	Python  PythonError
+	LeftOut uint32
+	Tail    uint32
+	Oldest  uint32
+	Words   [320]uint64
 }
 
 type StackEnd uint32
@@ -440,6 +463,7 @@ const (
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
+	MapCallSites        = "call_sites"
 	MapCounters         = "counters"
 	MapEvents           = "events"
 	MapFaults           = "faults"
@@ -450,11 +474,13 @@ const (
 	MapGpuTotals        = "gpu_totals"
 	MapGpuUsers         = "gpu_users"
 	MapLive             = "live"
+	MapMappingPairs     = "mapping_pairs"
 	MapMappings         = "mappings"
 	MapNoPrograms       = "no_programs"
 	MapNoSessions       = "no_sessions"
 	MapPythonErrors     = "python_errors"
 	MapPythons          = "pythons"
+	MapRecentMappings   = "recent_mappings"
 	MapReportedCodes    = "reported_codes"
 	MapReportedStacks   = "reported_stacks"
 	MapRequests         = "requests"
@@ -469,7 +495,7 @@ const (
 	MapWalks            = "walks"
 	ProgCudaOnEntry     = "cuda_on_entry"
 	ProgCudaOnReturn    = "cuda_on_return"
-	ProgEnterMapping    = "enter_mapping"
+	ProgEnterMunmap     = "enter_munmap"
 	ProgExitMapping     = "exit_mapping"
 	ProgHeapOnEntry     = "heap_on_entry"
 	ProgHeapOnReturn    = "heap_on_return"
@@ -485,12 +511,15 @@ const (
 	VarEmitted          = "emitted"
 	VarEpoch            = "epoch"
 	VarInterval         = "interval"
+	VarMappingCuts      = "mapping_cuts"
 	VarNever            = "never"
 	VarPageSize         = "page_size"
 	VarPidnsDevice      = "pidns_device"
 	VarPidnsInode       = "pidns_inode"
 	VarTensorEpoch      = "tensor_epoch"
 	VarTensorInterval   = "tensor_interval"
+	VarWalkBudget       = "walk_budget"
+	VarWalksDue         = "walks_due"
 )
 
 // LoadKernel returns the embedded CollectionSpec for Kernel.
@@ -537,7 +566,7 @@ type Specs struct {
 type ProgramSpecs struct {
 	CudaOnEntry  *ebpf.ProgramSpec `ebpf:"cuda_on_entry"`
 	CudaOnReturn *ebpf.ProgramSpec `ebpf:"cuda_on_return"`
-	EnterMapping *ebpf.ProgramSpec `ebpf:"enter_mapping"`
+	EnterMunmap  *ebpf.ProgramSpec `ebpf:"enter_munmap"`
 	ExitMapping  *ebpf.ProgramSpec `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.ProgramSpec `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.ProgramSpec `ebpf:"heap_on_return"`
@@ -552,6 +581,7 @@ type ProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type MapSpecs struct {
+	CallSites        *ebpf.MapSpec `ebpf:"call_sites"`
 	Counters         *ebpf.MapSpec `ebpf:"counters"`
 	Events           *ebpf.MapSpec `ebpf:"events"`
 	Faults           *ebpf.MapSpec `ebpf:"faults"`
@@ -562,11 +592,13 @@ type MapSpecs struct {
 	GpuTotals        *ebpf.MapSpec `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.MapSpec `ebpf:"gpu_users"`
 	Live             *ebpf.MapSpec `ebpf:"live"`
+	MappingPairs     *ebpf.MapSpec `ebpf:"mapping_pairs"`
 	Mappings         *ebpf.MapSpec `ebpf:"mappings"`
 	NoPrograms       *ebpf.MapSpec `ebpf:"no_programs"`
 	NoSessions       *ebpf.MapSpec `ebpf:"no_sessions"`
 	PythonErrors     *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons          *ebpf.MapSpec `ebpf:"pythons"`
+	RecentMappings   *ebpf.MapSpec `ebpf:"recent_mappings"`
 	ReportedCodes    *ebpf.MapSpec `ebpf:"reported_codes"`
 	ReportedStacks   *ebpf.MapSpec `ebpf:"reported_stacks"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
@@ -592,12 +624,15 @@ type VariableSpecs struct {
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
+	MappingCuts    *ebpf.VariableSpec `ebpf:"mapping_cuts"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.VariableSpec `ebpf:"tensor_interval"`
+	WalkBudget     *ebpf.VariableSpec `ebpf:"walk_budget"`
+	WalksDue       *ebpf.VariableSpec `ebpf:"walks_due"`
 }
 
 // Objects contains all objects after they have been loaded into the kernel.
@@ -620,6 +655,7 @@ func (o *Objects) Close() error {
 //
 // It can be passed to LoadKernelObjects or ebpf.CollectionSpec.LoadAndAssign.
 type Maps struct {
+	CallSites        *ebpf.Map `ebpf:"call_sites"`
 	Counters         *ebpf.Map `ebpf:"counters"`
 	Events           *ebpf.Map `ebpf:"events"`
 	Faults           *ebpf.Map `ebpf:"faults"`
@@ -630,11 +666,13 @@ type Maps struct {
 	GpuTotals        *ebpf.Map `ebpf:"gpu_totals"`
 	GpuUsers         *ebpf.Map `ebpf:"gpu_users"`
 	Live             *ebpf.Map `ebpf:"live"`
+	MappingPairs     *ebpf.Map `ebpf:"mapping_pairs"`
 	Mappings         *ebpf.Map `ebpf:"mappings"`
 	NoPrograms       *ebpf.Map `ebpf:"no_programs"`
 	NoSessions       *ebpf.Map `ebpf:"no_sessions"`
 	PythonErrors     *ebpf.Map `ebpf:"python_errors"`
 	Pythons          *ebpf.Map `ebpf:"pythons"`
+	RecentMappings   *ebpf.Map `ebpf:"recent_mappings"`
 	ReportedCodes    *ebpf.Map `ebpf:"reported_codes"`
 	ReportedStacks   *ebpf.Map `ebpf:"reported_stacks"`
 	Requests         *ebpf.Map `ebpf:"requests"`
@@ -651,6 +689,7 @@ type Maps struct {
 
 func (m *Maps) Close() error {
 	return _KernelClose(
+		m.CallSites,
 		m.Counters,
 		m.Events,
 		m.Faults,
@@ -661,11 +700,13 @@ func (m *Maps) Close() error {
 		m.GpuTotals,
 		m.GpuUsers,
 		m.Live,
+		m.MappingPairs,
 		m.Mappings,
 		m.NoPrograms,
 		m.NoSessions,
 		m.PythonErrors,
 		m.Pythons,
+		m.RecentMappings,
 		m.ReportedCodes,
 		m.ReportedStacks,
 		m.Requests,
@@ -692,12 +733,15 @@ type Variables struct {
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
+	MappingCuts    *ebpf.Variable `ebpf:"mapping_cuts"`
 	Never          *ebpf.Variable `ebpf:"never"`
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`
 	TensorInterval *ebpf.Variable `ebpf:"tensor_interval"`
+	WalkBudget     *ebpf.Variable `ebpf:"walk_budget"`
+	WalksDue       *ebpf.Variable `ebpf:"walks_due"`
 }
 
 // Programs contains all programs after they have been loaded into the kernel.
@@ -706,7 +750,7 @@ type Variables struct {
 type Programs struct {
 	CudaOnEntry  *ebpf.Program `ebpf:"cuda_on_entry"`
 	CudaOnReturn *ebpf.Program `ebpf:"cuda_on_return"`
-	EnterMapping *ebpf.Program `ebpf:"enter_mapping"`
+	EnterMunmap  *ebpf.Program `ebpf:"enter_munmap"`
 	ExitMapping  *ebpf.Program `ebpf:"exit_mapping"`
 	HeapOnEntry  *ebpf.Program `ebpf:"heap_on_entry"`
 	HeapOnReturn *ebpf.Program `ebpf:"heap_on_return"`
@@ -721,7 +765,7 @@ func (p *Programs) Close() error {
 	return _KernelClose(
 		p.CudaOnEntry,
 		p.CudaOnReturn,
-		p.EnterMapping,
+		p.EnterMunmap,
 		p.ExitMapping,
 		p.HeapOnEntry,
 		p.HeapOnReturn,

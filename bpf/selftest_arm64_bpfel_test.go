@@ -58,6 +58,7 @@ const (
 	selftestVarEpoch            = "epoch"
 	selftestVarInterval         = "interval"
 	selftestVarNever            = "never"
+	selftestVarPageSize         = "page_size"
 	selftestVarPidnsDevice      = "pidns_device"
 	selftestVarPidnsInode       = "pidns_inode"
 	selftestVarTensorEpoch      = "tensor_epoch"
@@ -152,6 +153,7 @@ type selftestVariableSpecs struct {
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
+	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.VariableSpec `ebpf:"pidns_inode"`
 	TensorEpoch    *ebpf.VariableSpec `ebpf:"tensor_epoch"`
@@ -236,6 +238,7 @@ type selftestVariables struct {
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
 	Never          *ebpf.Variable `ebpf:"never"`
+	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`
 	PidnsInode     *ebpf.Variable `ebpf:"pidns_inode"`
 	TensorEpoch    *ebpf.Variable `ebpf:"tensor_epoch"`

@@ -37,7 +37,8 @@ type Process struct {
 	Rank int
 }
 
-// An OtherProcess is a process outside the traced tree, and its growth over the trace in bytes.
+// An OtherProcess is a process of the same job outside the traced tree, and the growth of its
+// private memory over the trace in bytes.
 type OtherProcess struct {
 	PID     int
 	Command string

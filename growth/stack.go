@@ -42,6 +42,37 @@ type Frame struct {
 	Address uint64
 }
 
+// rootFunction matches the functions that a thread or a program starts in, by the last part of their
+// names. Of threading.Thread and multiprocessing.Process, run starts one.
+var rootFunction = regexp.MustCompile(`^(<module>|main|_main|_start|clone3?|start_thread|` +
+	`thread_start|execute_native_thread_routine|__libc_start_(main|call_main|main_impl)|` +
+	`Py_(Bytes|Run)?[Mm]ain|pymain_run_python|([^.]+\.)*(_bootstrap|_bootstrap_inner)|` +
+	`(Thread|Process|BaseProcess)\.run)$`)
+
+// IsRoot reports whether a thread or a program starts in the function: all of its stacks have it.
+func (f *Frame) IsRoot() bool {
+	name, _, _ := strings.Cut(f.Function, "(")
+	return rootFunction.MatchString(name)
+}
+
+// IsUserCode reports whether the frame is Python code that is neither installed nor generated.
+func (f *Frame) IsUserCode() bool { return f.Python && IsUserFile(f.File) }
+
+// notUserFile matches source files of installed packages, of the standard library, of console
+// scripts such as bin/torchrun, code that exists in memory alone, such as <string>, and code that
+// Inductor generates. Its cache has a folder of two characters of the file's name, which is the
+// letter c and 51 characters of a hash (torch/_inductor/codecache.py).
+var notUserFile = regexp.MustCompile(`^$|^<|/(site|dist)-packages/|/lib(64)?/python[0-9][^/]*/|` +
+	`/bin/[^/.]+$|/torchinductor_[^/]*/|/[a-z2-7]{2}/c[a-z2-7]{51}\.py$`)
+
+// IsUserFile reports whether the user of a Python program can change a source file: it is neither
+// installed nor generated.
+func IsUserFile(path string) bool { return !notUserFile.MatchString(path) }
+
+// FramesLeftOut is the function of the frame that takes the place of frames in the middle of a long
+// stack. Their number is not part of it, so that stacks that differ in depth alone are one.
+const FramesLeftOut = "[frames left out]"
+
 // A Stack is the call stack of an allocation, leaf first.
 type Stack struct {
 	// ID is unique within a trace. 0 is the stack of allocations whose stack was lost.

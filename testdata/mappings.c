@@ -4,7 +4,7 @@
  *     mappings FILE                                   a file of 16 pages or more to map
  *
  *     holds NAME KIND OBJECTS TOUCHED MAPPED          what was mapped there: pieces, bytes touched, bytes ever mapped
- *     releases NAME CALL CALLS BYTES                  what was given back there
+ *     releases CALL BYTES                             what was given back
  *     reserved BYTES                                  all that is mapped now, but for what malloc mapped
  *     allocator BYTES                                 what malloc and sbrk have mapped
  */
@@ -38,9 +38,9 @@ static void holds(const char *name, const char *kind, int objects, long touched,
 	printf("holds %s %s %d %ld %ld\n", name, kind, objects, touched * PAGE, mapped * PAGE);
 }
 
-static void releases(const char *name, const char *call, long calls, long bytes)
+static void releases(const char *call, long bytes)
 {
-	printf("releases %s %s %ld %ld\n", name, call, calls, bytes);
+	printf("releases %s %ld\n", call, bytes);
 }
 
 /* Inlined, so that the caller of mmap is the function under test. */
@@ -184,7 +184,7 @@ CASE map_and_unmap(void)
 	munmap(p, 2000 * PAGE);
 	reserved -= 2000 * PAGE;
 	holds(__func__, "mmap", 0, 0, 2000);
-	releases(__func__, "munmap", 1, 2000 * PAGE);
+	releases("munmap", 2000 * PAGE);
 }
 
 __attribute__((noinline)) char *map_for_thirds(void)
@@ -200,7 +200,7 @@ CASE unmap_middle_third(void)
 {
 	munmap(map_for_thirds() + 10 * PAGE, 10 * PAGE);
 	reserved -= 10 * PAGE;
-	releases(__func__, "munmap", 1, 10 * PAGE);
+	releases("munmap", 10 * PAGE);
 }
 
 __attribute__((noinline)) char *map_for_growth(void)
@@ -236,7 +236,7 @@ __attribute__((noinline)) char *map_for_discard(void)
 CASE discard_by_madvise(void)
 {
 	check(!madvise(map_for_discard() + 10 * PAGE, 20 * PAGE, MADV_DONTNEED), "madvise");
-	releases(__func__, "madvise", 1, 20 * PAGE);
+	releases("madvise", 20 * PAGE);
 }
 
 static void *kept(void *p)

@@ -6,7 +6,7 @@
  *     drop
  *     map N SIZE TOUCHED    map_here() maps N pieces of SIZE bytes and writes to the first TOUCHED bytes of each
  *     unmap                 the pieces of the last "map"
- *     cycle N               maps and unmaps a page N times
+ *     cycle N               maps a page, N times another one over it, and unmaps that
  *     exec PROGRAM ARG      executes another program
  *     exit                  with status 0 */
 #define _GNU_SOURCE
@@ -76,6 +76,16 @@ __attribute__((noinline)) char *map_here(long size)
 	return piece;
 }
 
+static void cycle(long times)
+{
+	char *page = map_here(1);
+
+	while (times-- > 0)
+		if (mmap(page, 1, PROT_READ, MAP_PRIVATE | MAP_ANONYMOUS | MAP_FIXED, -1, 0) != page)
+			die("no address space\n");
+	munmap(page, 1);
+}
+
 /* The next word of the line as a number. */
 static long number(void)
 {
@@ -127,8 +137,7 @@ static void step(char *line)
 	else if (!strcmp(word, "unmap"))
 		unmap();
 	else if (!strcmp(word, "cycle"))
-		for (long n = number(); n > 0; n--)
-			munmap(map_here(1), 1);
+		cycle(number());
 	else if (!strcmp(word, "exec"))
 		execute();
 	else if (!strcmp(word, "exit"))

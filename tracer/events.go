@@ -5,16 +5,17 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"sync"
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 	"github.com/allocscope/allocscope/tracer/unwind"
 )
@@ -28,6 +29,7 @@ const maxQueuedEvents = 1 << 14
 // dispatches: to read the symbols of a large library takes long, and a process that has just
 // started would fill the ring buffer meanwhile.
 type eventReader struct {
+	kernel   *kernel.Kernel
 	ring     *ringbuf.Reader
 	tables   *unwind.Tables
 	target   func(pid uint32) *target // nil: not a target
@@ -37,9 +39,7 @@ type eventReader struct {
 	flushed  chan struct{} // one value for each flush; closed when all events have been dispatched
 
 	flushing sync.Mutex // ringbuf reports two concurrent flushes once
-
-	mu    sync.Mutex
-	calls map[uint32][]bpf.Event // by PID
+	journal  addrspace.Journal
 }
 
 func startEvents(
@@ -51,10 +51,9 @@ func startEvents(
 		return nil, fmt.Errorf("open ring buffer: %w", err)
 	}
 	r := &eventReader{
-		ring: ring, tables: tables, target: target, steps: steps,
+		kernel: k, ring: ring, tables: tables, target: target, steps: steps,
 		reported: stack.Reported{Seen: k.ReportedStacks},
 		queue:    make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
-		calls: make(map[uint32][]bpf.Event),
 	}
 	go r.read()
 	go r.dispatchAll()
@@ -139,10 +138,7 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 
 // keepCall keeps a mapping call for the next snapshot.
 func (r *eventReader) keepCall(t *target, call bpf.Event) {
-	r.mu.Lock()
-	r.calls[call.Tgid] = append(r.calls[call.Tgid], call)
-	r.mu.Unlock()
-
+	r.journal.Add(call)
 	if call.Kind == bpf.EventMmap && call.Protection&unix.PROT_EXEC != 0 {
 		t.unwinder.Refresh()
 	}
@@ -158,26 +154,18 @@ func (r *eventReader) flush() {
 	}
 }
 
-// takeCalls flushes and returns the mapping calls of a process since the last time, in order.
-func (r *eventReader) takeCalls(pid int) []bpf.Event {
+// collect takes recent mappings out of the kernel, and flushes: what leaves their map before is an
+// event, unless it is gone.
+func (r *eventReader) collect() {
+	source.TakeRecentMappings(r.kernel, r.dispatchEvent)
 	r.flush()
-
-	r.mu.Lock()
-	defer r.mu.Unlock()
-
-	calls := r.calls[uint32(pid)]
-	delete(r.calls, uint32(pid))
-	slices.SortStableFunc(calls, func(a, b bpf.Event) int {
-		return int(int64(a.Time) - int64(b.Time))
-	})
-	return calls
 }
 
-// forget deletes the calls of a process that is no longer traced.
-func (r *eventReader) forget(pid uint32) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	delete(r.calls, pid)
+// takeCalls collects, and returns the mapping calls of a process since the last time, in order.
+func (r *eventReader) takeCalls(pid int) []bpf.Event {
+	until := kernel.Monotonic()
+	r.collect()
+	return r.journal.Take(uint32(pid), until)
 }
 
 // close stops both goroutines. Afterwards nothing is dispatched.

@@ -18,8 +18,9 @@ type follower struct {
 	session  *Session
 	failed   map[int]attachFailure // processes that could not be attached to, by PID
 	atStart  tree.ProcessTable     // all processes at the start of the trace; nil: unknown
-	pending  []Change              // not reported yet
-	selected growth.Selection      // the last one, but for its size
+	job      tree.Job
+	pending  []Change         // not reported yet
+	selected growth.Selection // the last one, but for its size
 }
 
 // An attachFailure is the moment of the first failure to attach to a process.
@@ -48,8 +49,8 @@ func (s *Session) Follow() []Change { return s.follower.follow(s.ctx) }
 // Changes returns the changes that Open has found.
 func (s *Session) Changes() []Change { return s.follower.takeChanges() }
 
-// OtherProcesses returns the processes outside the tree that have grown most since the start of the
-// trace, largest first.
+// OtherProcesses returns the processes of the same job outside the tree that have grown most since
+// the start of the trace, largest first.
 func (s *Session) OtherProcesses() []growth.OtherProcess { return s.follower.otherProcesses() }
 
 // open attaches to the process of Options.PID, or to those of its tree that matter. It is an error
@@ -61,6 +62,7 @@ func (f *follower) open(ctx context.Context) error {
 	}
 	f.Sample(0)                            // which SelectTraced needs
 	f.atStart, _ = tree.ReadProcessTable() // without it otherProcesses returns none
+	f.job = tree.JobOf(f.session.Process)
 
 	root := f.session.Process.PID
 	decision := tree.Decision{Trace: []int{root}}
@@ -220,9 +222,9 @@ func (f *follower) otherProcesses() []growth.OtherProcess {
 	for _, m := range f.Members() {
 		inTree[m.Process.PID] = true
 	}
-	isInTree := func(pid int) bool { return inTree[pid] }
+	isRelated := func(pid int) bool { return !inTree[pid] && f.job.Has(pid, now) }
 	var others []growth.OtherProcess
-	for _, o := range f.atStart.TopGrowers(now, isInTree, maxOthers) {
+	for _, o := range f.atStart.TopGrowers(now, isRelated, maxOthers) {
 		others = append(others, growth.OtherProcess(o))
 	}
 	return others

@@ -5,12 +5,16 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
@@ -26,6 +30,15 @@ func TestMappings(t *testing.T) {
 	t.Run("of other allocators", testMappingsOfOtherAllocators)
 }
 
+// TestMappingStorm maps and unmaps as fast as it goes. Most of these calls reach user space as counts
+// alone. The program's own numbers and /proc/PID/maps must agree with what is left.
+func TestMappingStorm(t *testing.T) {
+	t.Run("kept mappings under a storm are exact", testMappingStormKeptExact)
+	t.Run("random calls of threads that pass mappings on", testMappingStormRandomCalls)
+	t.Run("a library that comes and goes", testMappingStormLibraries)
+	t.Run("two lines of Python at one depth", testMappingStormPythonLines)
+}
+
 // These are what a function of a target has mapped and released, as the target reports (see
 // testdata/mappings.c) or as we measure.
 type (
@@ -36,18 +49,16 @@ type (
 	mappedBy struct {
 		objects, touched, mapped int64
 	}
-	releaser struct{ function, call string }
-	released struct{ calls, bytes int64 }
-	space    struct {
+	space struct {
 		holds               map[mapper]mappedBy
-		releases            map[releaser]released
+		released, unmapped  int64 // by madvise; by munmap
 		reserved, allocator int64
 		heap                int64 // resident, allocation site unknown
 	}
 )
 
 func newSpace() space {
-	return space{holds: make(map[mapper]mappedBy), releases: make(map[releaser]released)}
+	return space{holds: make(map[mapper]mappedBy)}
 }
 
 func reported(t testing.TB, lines []string) space {
@@ -57,8 +68,6 @@ func reported(t testing.TB, lines []string) space {
 		what, rest, _ := strings.Cut(line, " ")
 		var by mapper
 		var held mappedBy
-		var from releaser
-		var gone released
 		var bytes int64
 		var err error
 		switch what {
@@ -69,8 +78,12 @@ func reported(t testing.TB, lines []string) space {
 			}
 			truth.holds[by] = held
 		case "releases":
-			_, err = fmt.Sscan(rest, &from.function, &from.call, &gone.calls, &gone.bytes)
-			truth.releases[from] = gone
+			var call string
+			if _, err = fmt.Sscan(rest, &call, &bytes); call == "madvise" {
+				truth.released += bytes
+			} else {
+				truth.unmapped += bytes
+			}
 		case "heap":
 			_, err = fmt.Sscan(rest, &truth.heap)
 		case "reserved":
@@ -109,13 +122,8 @@ func measured(snapshot *growth.Snapshot, program string) space {
 		}
 	}
 
-	for _, r := range snapshot.Releases {
-		by := releaser{caller(r.Stack, program), r.Call}
-		sum := got.releases[by]
-		got.releases[by] = released{sum.calls + r.Calls, sum.bytes + r.Bytes}
-	}
-
 	totals := snapshot.Mappings
+	got.released, got.unmapped = totals.Released, totals.Unmapped
 	got.reserved, got.allocator = totals.Reserved-totals.Allocator, totals.Allocator
 	return got
 }
@@ -138,7 +146,10 @@ func mustEqual[K, V comparable](t *testing.T, what string, got, want map[K]V) {
 func mustBe(t *testing.T, got, want space) {
 	t.Helper()
 	mustEqual(t, "holdings (objects, bytes touched, bytes mapped)", got.holds, want.holds)
-	mustEqual(t, "releases (calls, bytes)", got.releases, want.releases)
+	if got.released != want.released || got.unmapped != want.unmapped {
+		t.Errorf("%d bytes were released by madvise and %d by munmap, want %d and %d", got.released,
+			got.unmapped, want.released, want.unmapped)
+	}
 	if got.heap != want.heap {
 		t.Errorf("%d bytes of heap are resident, want %d", got.heap, want.heap)
 	}
@@ -153,19 +164,14 @@ func mustAddUp(t *testing.T, totals growth.MappingTotals, truth space) {
 	want := growth.MappingTotals{
 		Reserved:  truth.reserved + truth.allocator,
 		Allocator: truth.allocator,
+		Released:  truth.released,
+		Unmapped:  truth.unmapped,
 	}
 
 	for _, h := range truth.holds {
 		want.Touched += h.touched
 	}
 
-	for by, r := range truth.releases {
-		if by.call == "madvise" {
-			want.Released += r.bytes
-		} else {
-			want.Unmapped += r.bytes
-		}
-	}
 	if totals != want {
 		t.Errorf("totals %+v, want %+v", totals, want)
 	}
@@ -205,7 +211,7 @@ func testKernelMappingsDirectMappingsExact(t *testing.T) {
 				mustBe(t, measured(snapshot(t, s), program), newSpace())
 				target.Say("go")
 				truth := reported(t, target.Await("done"))
-				if len(truth.holds) < 15 || len(truth.releases) < 3 {
+				if len(truth.holds) < 15 || truth.released == 0 || truth.unmapped == 0 {
 					t.Fatalf("the target reports %+v: the test is wrong", truth)
 				}
 				for range 2 { // a snapshot changes nothing
@@ -264,6 +270,130 @@ func testMappingsOfOtherAllocators(t *testing.T) {
 				}
 			})
 		}
+	}
+}
+
+// sampleWhile takes a sample every few milliseconds until the target has carried out its order, and
+// returns what it reports.
+func sampleWhile(t *testing.T, s *tracer.Session, target *tracertest.Target, order string) []string {
+	t.Helper()
+	target.Say(order)
+	done := make(chan []string)
+	go func() { done <- target.Await("done") }()
+	for {
+		select {
+		case lines := <-done:
+			return lines
+		case <-time.After(5 * time.Millisecond):
+			s.Sample()
+		}
+	}
+}
+
+func startStorm(t testing.TB) (*tracertest.Target, string) {
+	program := tracertest.Build(t, "mapstorm.c", "-fno-omit-frame-pointer", "-pthread", "-ldl")
+	return start(t, program), program
+}
+
+// mustMatchMaps fails if /proc/PID/maps has shown anything that the calls had not.
+func mustMatchMaps(t *testing.T, totals growth.MappingTotals) {
+	t.Helper()
+	if totals.Unknown != 0 || totals.Vanished != 0 {
+		t.Errorf("of the maps, %d bytes are not known from calls, and %d bytes of calls are not there",
+			totals.Unknown, totals.Vanished)
+	}
+}
+
+// mappedBytes are all bytes that a process has mapped, but for its heap and the kernel's page for
+// probes.
+func mappedBytes(t *testing.T, pid int) (sum int64) {
+	t.Helper()
+	p, err := process.Open(pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer p.Close()
+	maps, err := p.Maps()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range maps {
+		if m.Path != "[heap]" && m.Path != "[uprobes]" {
+			sum += int64(m.End - m.Start)
+		}
+	}
+	return sum
+}
+
+func testMappingStormKeptExact(t *testing.T) {
+	target, program := startStorm(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
+	truth := reported(t, sampleWhile(t, s, target, "keep 300"))
+	got := balanced(t, s)
+	mustBe(t, measured(got, program), truth)
+	mustMatchMaps(t, got.Mappings)
+
+	if counted(t, s, bpf.CountSiteStacks) == 0 {
+		t.Error("each stack was walked: there was no storm")
+	}
+	mustLoseNothing(t, s)
+}
+
+func testMappingStormRandomCalls(t *testing.T) {
+	target, program := startStorm(t)
+	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
+	for range 3 {
+		truth := reported(t, sampleWhile(t, s, target, "random 20000"))
+		got := balanced(t, s)
+		mustMatchMaps(t, got.Mappings)
+		all := measured(got, program)
+		if all.reserved != truth.reserved {
+			t.Errorf("%d bytes are mapped, want %d", all.reserved, truth.reserved)
+		}
+		if by := all.holds[mapper{"change", growth.KindMmap}]; by.touched != truth.reserved {
+			t.Errorf("%d bytes are touched, want %d", by.touched, truth.reserved)
+		}
+	}
+	mustLoseNothing(t, s)
+}
+
+func testMappingStormLibraries(t *testing.T) {
+	target, _ := startStorm(t)
+	library := tracertest.Build(t, "plugin.c", "-shared", "-fPIC")
+	s := open(t, tracer.Options{PID: target.PID(), Interval: kernel.MaxInterval})
+	before := mappedBytes(t, target.PID())
+	sampleWhile(t, s, target, "libraries 1000 "+library)
+	got := balanced(t, s)
+	mustMatchMaps(t, got.Mappings)
+
+	more := mappedBytes(t, target.PID()) - before
+	if all := got.Mappings.Reserved - got.Mappings.Allocator; more == 0 || all != more {
+		t.Errorf("%d bytes are mapped, want %d", all, more)
+	}
+	mustLoseNothing(t, s)
+}
+
+// Both lines map pieces of one size at one place of the machine's stack.
+func testMappingStormPythonLines(t *testing.T) {
+	target := start(t, python, tracertest.Source("maplines.py"))
+	s := open(t, tracer.Options{PID: target.PID(), Sources: []string{"mapping"}})
+	sampleWhile(t, s, target, "20000 100")
+
+	var kept, stormed [2]float64
+	for _, h := range snapshot(t, s).Holdings {
+		if h.Kind != growth.KindShmem {
+			continue
+		}
+		sum := [2]float64{h.InuseObjects, h.AllocObjects}
+		if slices.Contains(functions(h.Stack), "keep") {
+			kept[0], kept[1] = kept[0]+sum[0], kept[1]+sum[1]
+		} else if slices.Contains(functions(h.Stack), "storm") {
+			stormed[0], stormed[1] = stormed[0]+sum[0], stormed[1]+sum[1]
+		}
+	}
+	if kept != [2]float64{100, 100} || stormed != [2]float64{0, 20000} {
+		t.Errorf("mapped now and ever: %v by keep, %v by storm; want 100 of 100, and 0 of 20000", kept,
+			stormed)
 	}
 }
 

@@ -1,12 +1,17 @@
 package tracer
 
 import (
+	"errors"
 	"math/rand/v2"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/controller"
 )
+
+// kernelWalkShare is the part of the limit that stack walks for mapping calls and page faults may
+// take.
+const kernelWalkShare = 0.4
 
 // startRunner starts the overhead controller, which keeps the overhead within its limit.
 func (s *Session) startRunner() error {
@@ -18,7 +23,9 @@ func (s *Session) startRunner() error {
 		s.kernel, &s.reading, s.Elapsed, s.targets.usage, s.tables.Busy, liveShare, takeSteps)
 
 	costs := overhead.CostsOf(s.costs)
-	if err := s.kernel.SetCosts(overhead.Charges(costs)); err != nil {
+	err := errors.Join(s.kernel.SetCosts(overhead.Charges(costs)),
+		s.kernel.LimitWalks(kernelWalkShare*s.Options.Overhead))
+	if err != nil {
 		return err
 	}
 	s.probing.mu.Lock()

@@ -9,7 +9,7 @@ import (
 // Sample reads the state of all processes of the tree and of the memory of the system. What could
 // not be read is growth.Unknown.
 func (s *Session) Sample() growth.TreeSample {
-	s.events.flush() // of events that are not urgent, and wake no reader
+	s.events.collect() // what is not urgent, and wakes no reader
 	sample := s.follower.Sample(s.Elapsed())
 	sample.Overhead = s.overheadSample()
 

@@ -116,7 +116,7 @@ func (k *scanner) addTarget(
 	}
 
 	snapshot.Alive = append(snapshot.Alive, t.process.PID)
-	residency.AddReleases(snapshot, t.space, t.stacks.Get)
+	residency.AddReleases(&snapshot.Mappings, t.space)
 	snapshot.Mappings.Vanished += t.vanished
 	if t.pages == nil || maps == nil {
 		residency.AddTallies(held, t.space, t.stacks.Get, nil)
@@ -140,5 +140,6 @@ func (k *scanner) addTarget(
 
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked
+	resident.CodeFiles = t.unwinder.Space.CodeFiles()
 	snapshot.Residents = append(snapshot.Residents, resident)
 }

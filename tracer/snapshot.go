@@ -1,15 +1,18 @@
 package tracer
 
 import (
+	"slices"
 	"time"
 
 	attribution "github.com/allocscope/allocscope/growth/gpu"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/gpu"
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -81,22 +84,28 @@ func (s *Session) readHeap(
 func (t *target) reconcile(events *eventReader) (maps []process.Mapping) {
 	const attempts = 3
 	calls := events.takeCalls(t.process.PID)
+	pairs := source.ReadMappingPairs(t.kernel, t.process.PID)
 	for range attempts {
 		var err error
 		if maps, err = t.process.Maps(); err != nil {
 			break
 		}
-		t.applyCalls(calls, maps)
-		if calls = events.takeCalls(t.process.PID); len(calls) == 0 {
+		t.applyCalls(calls, pairs, maps)
+		before := pairs
+		calls = events.takeCalls(t.process.PID)
+		pairs = source.ReadMappingPairs(t.kernel, t.process.PID)
+		if len(calls) == 0 && slices.Equal(before, pairs) {
 			t.vanished += t.space.Reconcile(maps).Vanished
 			return maps
 		}
 	}
-	t.applyCalls(calls, nil)
+	t.applyCalls(calls, pairs, maps)
 	return maps
 }
 
-func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
+func (t *target) applyCalls(
+	calls []bpf.Event, pairs []addrspace.Pair, maps []process.Mapping,
+) {
 	var isAllocator func(id uint64) bool
 	if t.heap.Status().Attached || t.tensors.Active() {
 		isAllocator = func(id uint64) bool {
@@ -105,4 +114,5 @@ func (t *target) applyCalls(calls []bpf.Event, maps []process.Mapping) {
 		}
 	}
 	t.released = append(t.released, t.space.Apply(calls, maps, isAllocator)...)
+	t.space.CountPairs(pairs, maps, isAllocator)
 }

@@ -276,7 +276,7 @@ func (t *target) forget(p *probing, events *eventReader) error {
 	}
 
 	events.flush()
-	events.forget(pid)
+	events.journal.Forget(pid)
 
 	return errors.Join(append(errs, k.DeleteProcess(pid))...)
 }

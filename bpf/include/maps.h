@@ -84,6 +84,8 @@ volatile __u32 epoch = 0;
  * allocator may have been missed since. */
 volatile __u32 tensor_epoch = 0;
 
+const volatile __u64 page_size = 4096; /* bytes */
+
 /* PID namespace of user space; inode 0: the initial one. */
 const volatile __u64 pidns_device = 0;
 const volatile __u64 pidns_inode = 0;

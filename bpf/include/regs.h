@@ -30,8 +30,6 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 #define SYSCALL_ARG5(regs) ((regs)->r8)
 /* arch/x86/entry/syscalls/syscall_64.tbl */
 #define SYSCALL_MMAP 9
-#define SYSCALL_MUNMAP 11
-#define SYSCALL_BRK 12
 #define SYSCALL_MREMAP 25
 #define SYSCALL_MADVISE 28
 /* Bytes that `ret` pops: the stack pointer at the entry of a call is this much below the one after
@@ -40,8 +38,8 @@ struct pt_regs { /* arch/x86/include/uapi/asm/ptrace.h */
 
 #elif defined(__TARGET_ARCH_arm64)
 
-struct pt_regs { /* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
-	unsigned long regs[31], sp, pc, pstate;
+struct pt_regs { /* arch/arm64/include/asm/ptrace.h */
+	unsigned long regs[31], sp, pc, pstate, orig_x0;
 };
 
 #define REGS_ARG1(r) ((r)->regs[0])
@@ -54,14 +52,12 @@ struct pt_regs { /* struct user_pt_regs, arch/arm64/include/uapi/asm/ptrace.h */
 #define REGS_SP(r) ((r)->sp)
 #define REGS_FP(r) ((r)->regs[29])
 #define REGS_LR(r) ((r)->regs[30])
-#define SYSCALL_ARG1(r) ((r)->regs[0])
+#define SYSCALL_ARG1(r) ((r)->orig_x0) /* also at the exit */
 #define SYSCALL_ARG2(r) ((r)->regs[1])
 #define SYSCALL_ARG3(r) ((r)->regs[2])
 #define SYSCALL_ARG4(r) ((r)->regs[3])
 #define SYSCALL_ARG5(r) ((r)->regs[4])
 /* include/uapi/asm-generic/unistd.h */
-#define SYSCALL_BRK 214
-#define SYSCALL_MUNMAP 215
 #define SYSCALL_MREMAP 216
 #define SYSCALL_MMAP 222
 #define SYSCALL_MADVISE 233

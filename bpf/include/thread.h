@@ -41,13 +41,14 @@ struct charge {
 
 struct thread {
 	struct charge charge;
+	__u32 skipped_faults; /* page faults that the next sampled one represents, too */
 	struct sampler sampler, tensor_sampler;
 	struct tensor tensor;
 	struct call call;
 	__u64 malloc_sp; /* stack pointer and return address of the last malloc whose return is not
 			  * probed */
 	__u64 malloc_return;
-	struct event pending; /* mapping call that the thread is in */
+	struct recent_mapping mapping; /* scratch of source mapping */
 };
 
 /* Scratch space is per task: a uprobe program can be preempted and migrate between two helper

@@ -22,6 +22,8 @@ typedef _Bool bool;
 /* Limits and bit positions. Go sees them as untyped constants. */
 enum constant {
 	MAX_WORDS = 320,      /* words of a stack: a native frame is one, a Python frame two */
+	HEAD_WORDS = 160,     /* of these, words of the innermost frames of a longer stack */
+	MAX_LEFT_OUT = 1024,  /* frames of its middle that may be left out */
 	MAX_MAPPINGS = 4096,  /* executable mappings per process */
 	MAX_TABLES = 16384,   /* files with unwind tables */
 	PAGE_BITS = 10,       /* address bits within a page of an unwind table's index */
@@ -115,7 +117,11 @@ enum counter {
 				* sampled */
 	COUNT_SAMPLES,         /* allocations added to the live map */
 	COUNT_FAILED,          /* sampled calls that returned no memory */
-	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, brk, madvise that took effect */
+	COUNT_SHORTENED,       /* walked stacks whose middle was left out */
+	COUNT_LEFT_OUT,        /* frames of these that were left out */
+	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, madvise that took effect */
+	COUNT_SITE_STACKS,     /* mapping calls that took the stack of an earlier call of their
+				* site, to save a walk */
 	COUNT_FAULTS,          /* sampled page faults */
 	COUNT_ENTRIES,         /* entry probes of sources heap and tensor that ran, ignored ones
 				* included */
@@ -140,6 +146,7 @@ enum counter {
 	DROP_MISSED_RETURN,    /* calls whose return was never seen */
 	DROP_MISSED_FREE,      /* addresses returned again while still in the live map */
 	DROP_GPU_FULL,         /* GPU memory not tracked: the map was full */
+	DROP_MAPPING_WALKS,    /* mapping calls without a stack: the budget of walks was spent */
 	NUM_COUNTERS,
 };
 
@@ -253,7 +260,6 @@ enum event_kind {
 	EVENT_MMAP,
 	EVENT_MUNMAP,
 	EVENT_MREMAP,
-	EVENT_BRK,
 	EVENT_MADVISE,
 	EVENT_EXEC,         /* the process called execve */
 	EVENT_UNMAPPED,     /* a walk met code outside all known mappings */
@@ -268,7 +274,7 @@ struct event {
 	__u32 tgid;
 	__u64 time;         /* ns, CLOCK_MONOTONIC */
 	__u64 stack;        /* stack ID */
-	__u64 start;        /* address that the call worked on; brk: the new break */
+	__u64 start;        /* address that the call worked on */
 	__u64 length;       /* bytes; EVENT_STEP: steps */
 	__u64 old_start;    /* mremap */
 	__u64 old_length;   /* mremap, bytes */
@@ -277,5 +283,23 @@ struct event {
 	__s32 descriptor;   /* mmap: file descriptor; -1: anonymous memory */
 	__u32 by_allocator; /* 1: called from within a probed allocator function */
 	__u64 malloc_slot;  /* word in the stack slot of the last malloc's return address, while the
-			     * stack still extends below it */
+			     * stack still extends below it; 0: it cannot be the kernel's trampoline
+			     */
+};
+
+/* Value of `recent_mappings`: an mmap that user space has not read yet. */
+struct recent_mapping {
+	struct event event;
+	__u64 cuts; /* `mapping_cuts` when it was made */
+};
+
+/* Key of `mapping_pairs`: what user space needs to know about mappings that were gone before it
+ * read them. The members are those of struct event. */
+struct mapping_pair {
+	__u64 stack;
+	__u64 malloc_slot;
+	__u32 tgid;
+	__u32 flags;
+	__s32 descriptor; /* 0: any file; -1: anonymous memory */
+	__u32 by_allocator;
 };

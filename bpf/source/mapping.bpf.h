@@ -1,26 +1,55 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR BSD-2-Clause) */
-/* Source `mapping`: the system calls that change the address space. Each call that took effect
- * becomes one event; user space keeps the intervals. Calls that unmap are stamped at the entry and
- * calls that map at the exit, so that they sort right when another thread is given the address in
- * between. */
+/* Source `mapping`: the system calls that change the address space. User space keeps the intervals.
+ * Calls that unmap are stamped at the entry and calls that map at the exit, so that they sort right
+ * when another thread is given the address in between.
+ *
+ * A mapping waits in `recent_mappings` until user space reads it. If a munmap of exactly its range
+ * comes first, both calls are counted in `mapping_pairs` and reach user space no other way. All
+ * other calls are events. */
 #pragma once
 
 #include "call.h"
+#include "live.h"
 #include "regs.h"
 #include "thread.h"
 
-#include "unwind/stack.h"
+#include "unwind/site.h"
 
 /* include/uapi/asm-generic/mman-common.h */
 
 #define PROT_EXEC 4
+#define MAP_FIXED 0x10
 #define MADV_DONTNEED 4
 #define MADV_FREE 8
 #define MADV_REMOVE 9
 #define MADV_DONTNEED_LOCKED 24
 
+#define ADDRESS_BITS 56 /* of user space, at most */
+
 /* Stack between the entry of malloc and the mmap that it calls, in bytes. */
 #define ALLOCATOR_STACK_BYTES 4096
+
+/* Mappings that user space has not read yet, by their start. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct address);
+	__type(value, struct recent_mapping);
+} recent_mappings SEC(".maps");
+
+/* Mappings that were gone before user space read them. User space sets the size before it loads the
+ * map. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(max_entries, 1);
+	__type(key, struct mapping_pair);
+	__type(value, struct tally);
+} mapping_pairs SEC(".maps");
+
+/* Incremented by each call that may cut or cover a mapping in `recent_mappings`: the two calls of
+ * such a mapping are no pair. */
+volatile __u64 mapping_cuts = 0;
 
 /* Context of the tracepoints: /sys/kernel/tracing/events/syscalls/sys_enter_mmap/format */
 struct syscall_entry {
@@ -53,89 +82,105 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 	bpf_probe_read_user(&event->malloc_slot, sizeof(event->malloc_slot),
 			    (void *)thread->malloc_sp);
 	event->by_allocator = event->malloc_slot && event->malloc_slot == thread->malloc_return;
+	if (event->malloc_slot & (page_size - 1)) /* the trampoline begins a page */
+		event->malloc_slot = 0;
 }
 
-/* Copies the arguments of the system call. */
-static __always_inline void read_syscall_arguments(struct event *event, struct pt_regs *regs)
-{
-	switch (event->kind) {
-	case EVENT_MMAP:
-		event->length = SYSCALL_ARG2(regs);
-		event->protection = SYSCALL_ARG3(regs);
-		event->flags = SYSCALL_ARG4(regs);
-		event->descriptor = SYSCALL_ARG5(regs);
-		break;
-	case EVENT_MUNMAP:
-		event->start = SYSCALL_ARG1(regs);
-		event->length = SYSCALL_ARG2(regs);
-		break;
-	case EVENT_MREMAP:
-		event->old_start = SYSCALL_ARG1(regs);
-		event->old_length = SYSCALL_ARG2(regs);
-		event->length = SYSCALL_ARG3(regs);
-		event->flags = SYSCALL_ARG4(regs);
-		break;
-	case EVENT_MADVISE:
-		event->start = SYSCALL_ARG1(regs);
-		event->length = SYSCALL_ARG2(regs);
-		event->protection = SYSCALL_ARG3(regs);
-		break;
-	default: /* brk: the result suffices */
-		break;
-	}
-}
-
-/* Begins the event of a mapping call. */
-static __always_inline void mapping_enter(enum event_kind kind, struct pt_regs *regs)
-{
-	__u32 tgid = current_tgid();
-	struct thread *thread;
-	struct event *pending;
-
-	if (!is_traced(tgid))
-		return;
-	thread = current_thread();
-	if (!thread)
-		return;
-
-	charge(thread, costs.mapping);
-	pending = &thread->pending;
-	__builtin_memset(pending, 0, sizeof(*pending));
-	pending->kind = kind;
-	pending->tgid = tgid;
-	pending->time = bpf_ktime_get_ns();
-
-	read_syscall_arguments(pending, regs);
-	pending->stack = capture_stack(regs, tgid, false, COUNT_KERNEL_WALK_NS);
-	mark_by_allocator(pending, thread, REGS_SP(regs));
-}
-
-/* Returns the event of the call that ends; NULL: its entry has not been seen. */
-static __always_inline struct event *mapping_exit(enum event_kind kind)
-{
-	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
-
-	if (!thread || thread->pending.kind != kind)
-		return NULL;
-
-	thread->pending.kind = EVENT_STACK; /* no call is pending */
-	return &thread->pending;
-}
-
-static __always_inline int send_mapping_event(struct event *event, enum event_kind kind)
+/* Sends an event to user space. */
+static __always_inline void send_mapping_event(struct event *event)
 {
 	/* User space must know code before stacks lead through it. */
-	bool is_code = kind == EVENT_MMAP && event->protection & PROT_EXEC;
-
-	event->kind = kind;
-	count(COUNT_MAPPING_CALLS);
+	bool is_code = event->kind == EVENT_MMAP && event->protection & PROT_EXEC;
 
 	if (bpf_ringbuf_output(&events, event, sizeof(*event),
 			       is_code ? WAKE_READER : lazy_wakeup()))
 		count(DROP_EVENTS);
+}
 
-	event->kind = EVENT_STACK;
-	return 0;
+/* Sends the event of a call that may cut or cover recent mappings. */
+static __always_inline void send_cut(struct event *event)
+{
+	__sync_fetch_and_add(&mapping_cuts, 1);
+	send_mapping_event(event);
+}
+
+/* Begins the event of a call. */
+static __always_inline struct event *begin_event(struct thread *thread, enum event_kind kind,
+						 __u32 tgid)
+{
+	struct event *event = &thread->mapping.event;
+
+	charge(thread, costs.mapping);
+	count(COUNT_MAPPING_CALLS);
+	__builtin_memset(event, 0, sizeof(*event));
+	event->kind = kind;
+	event->tgid = tgid;
+	return event;
+}
+
+/* Sets the stack of an event. Nothing needs that of a call which the allocator makes. */
+static __always_inline void set_stack(struct event *event, const struct thread *thread,
+				      struct pt_regs *regs)
+{
+	mark_by_allocator(event, thread, REGS_SP(regs));
+	if (!event->by_allocator)
+		event->stack = site_stack(regs, event->tgid, event->length);
+}
+
+/* Keeps a new mapping until user space reads it or it is unmapped. */
+static __always_inline void keep_recent(struct recent_mapping *mapping)
+{
+	struct address key = make_address(mapping->event.tgid, mapping->event.start);
+
+	mapping->cuts = mapping_cuts;
+	if (bpf_map_update_elem(&recent_mappings, &key, mapping, BPF_NOEXIST))
+		send_cut(&mapping->event); /* the map is full, or has an earlier one */
+}
+
+static __always_inline void on_mmap(struct thread *thread, struct pt_regs *regs, __u32 tgid,
+				    __u64 start)
+{
+	struct event *event = begin_event(thread, EVENT_MMAP, tgid);
+
+	event->start = start;
+	event->length = SYSCALL_ARG2(regs);
+	event->protection = SYSCALL_ARG3(regs);
+	event->flags = SYSCALL_ARG4(regs);
+	event->descriptor = SYSCALL_ARG5(regs);
+	set_stack(event, thread, regs);
+	event->time = bpf_ktime_get_ns();
+
+	if (event->flags & MAP_FIXED)
+		send_cut(event);
+	else if (event->protection & PROT_EXEC)
+		send_mapping_event(event);
+	else
+		keep_recent(&thread->mapping);
+}
+
+static __always_inline void on_mremap(struct thread *thread, struct pt_regs *regs, __u32 tgid,
+				      __u64 start)
+{
+	struct event *event = begin_event(thread, EVENT_MREMAP, tgid);
+
+	event->start = start;
+	event->old_start = SYSCALL_ARG1(regs);
+	event->old_length = SYSCALL_ARG2(regs);
+	event->length = SYSCALL_ARG3(regs);
+	event->flags = SYSCALL_ARG4(regs);
+	set_stack(event, thread, regs);
+	event->time = bpf_ktime_get_ns();
+	send_cut(event);
+}
+
+static __always_inline void on_madvise(struct thread *thread, struct pt_regs *regs, __u32 tgid)
+{
+	struct event *event = begin_event(thread, EVENT_MADVISE, tgid);
+
+	event->start = SYSCALL_ARG1(regs);
+	event->length = SYSCALL_ARG2(regs);
+	event->time = bpf_ktime_get_ns();
+	send_mapping_event(event);
 }
 
 /* Returns whether a system call returned -errno (IS_ERR_VALUE, include/linux/err.h). */
@@ -151,52 +196,120 @@ static __always_inline bool is_release(__u64 advice)
 	       advice == MADV_DONTNEED_LOCKED;
 }
 
-/* Returns the event of a system call; EVENT_STACK: none. */
-static __always_inline enum event_kind event_of_syscall(__s32 number)
-{
-	switch (number) {
-	case SYSCALL_MMAP:
-		return EVENT_MMAP;
-	case SYSCALL_MUNMAP:
-		return EVENT_MUNMAP;
-	case SYSCALL_MREMAP:
-		return EVENT_MREMAP;
-	case SYSCALL_BRK:
-		return EVENT_BRK;
-	case SYSCALL_MADVISE:
-		return EVENT_MADVISE;
-	}
-	return EVENT_STACK;
-}
-
-/* One program serves all five system calls: the verifier needs long for each program that walks
- * stacks. It takes the arguments from the registers, as the context of a tracepoint holds no more
- * than those of its own call. */
-SEC("tracepoint")
-int enter_mapping(struct syscall_entry *ctx)
-{
-	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
-	enum event_kind kind = event_of_syscall(ctx->number);
-
-	if (kind == EVENT_STACK || (kind == EVENT_MADVISE && !is_release(SYSCALL_ARG3(regs))))
-		return 0;
-	mapping_enter(kind, regs);
-	return 0;
-}
-
+/* At the exit of mmap, mremap and madvise. One program serves them all: the verifier needs long for
+ * each program that walks stacks. It takes the arguments from the registers, which the system call
+ * leaves as they are. */
 SEC("tracepoint")
 int exit_mapping(struct syscall_exit *ctx)
 {
-	enum event_kind kind = event_of_syscall(ctx->number);
-	struct event *event = mapping_exit(kind);
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	__u32 tgid = current_tgid();
+	struct thread *thread;
 
-	if (!event || (kind != EVENT_BRK && is_error(ctx->result)))
+	if (!is_traced(tgid) || is_error(ctx->result))
+		return 0;
+	if (ctx->number == SYSCALL_MADVISE && !is_release(SYSCALL_ARG3(regs)))
 		return 0;
 
-	if (kind == EVENT_MMAP || kind == EVENT_MREMAP || kind == EVENT_BRK) {
-		event->time = bpf_ktime_get_ns();
-		event->start = ctx->result; /* brk: the current break, moved or not */
+	thread = current_thread();
+	if (!thread)
+		return 0;
+
+	switch (ctx->number) {
+	case SYSCALL_MMAP:
+		on_mmap(thread, regs, tgid, ctx->result);
+		break;
+	case SYSCALL_MREMAP:
+		on_mremap(thread, regs, tgid, ctx->result);
+		break;
+	case SYSCALL_MADVISE:
+		on_madvise(thread, regs, tgid);
+		break;
+	}
+	return 0;
+}
+
+/* Takes the mapping that starts at an address out of the recent ones. Returns false if there is
+ * none, or if user space takes it at this moment. */
+static __always_inline bool take_recent(struct recent_mapping *to, __u32 tgid, __u64 start)
+{
+	struct address key = make_address(tgid, start);
+	struct recent_mapping *mapping = bpf_map_lookup_elem(&recent_mappings, &key);
+
+	if (!mapping)
+		return false;
+	*to = *mapping;
+	return bpf_map_delete_elem(&recent_mappings, &key) == 0;
+}
+
+static __always_inline __u64 whole_pages(__u64 length)
+{
+	return (length + page_size - 1) & ~(page_size - 1);
+}
+
+/* Counts a mapping that has been unmapped as a whole. */
+static __always_inline void count_pair(const struct event *event)
+{
+	struct mapping_pair key = {
+		.stack = event->stack,
+		.malloc_slot = event->malloc_slot,
+		.tgid = event->tgid,
+		.flags = event->flags,
+		.descriptor = event->descriptor < 0 ? -1 : 0,
+		.by_allocator = event->by_allocator,
+	};
+	struct tally *tally = bpf_map_lookup_elem(&mapping_pairs, &key), none = {};
+
+	if (!tally) {
+		bpf_map_update_elem(&mapping_pairs, &key, &none, BPF_NOEXIST);
+		tally = bpf_map_lookup_elem(&mapping_pairs, &key);
+	}
+	if (!tally) {
+		count(DROP_TALLY_FULL);
+		return;
 	}
 
-	return send_mapping_event(event, kind);
+	__sync_fetch_and_add(&tally->objects, 1);
+	__sync_fetch_and_add(&tally->bytes, whole_pages(event->length));
+}
+
+/* At the entry of munmap: at the exit, another thread may have been given the address. A call that
+ * fails for its arguments is ignored. Others fail hardly ever; the maps of the process show it. */
+SEC("tracepoint")
+int enter_munmap(struct syscall_entry *ctx)
+{
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(bpf_get_current_task_btf());
+	__u64 start = SYSCALL_ARG1(regs), length = SYSCALL_ARG2(regs);
+	__u32 tgid = current_tgid();
+	struct thread *thread;
+	struct event *event;
+	bool is_exact = false;
+
+	if (!is_traced(tgid) || !length || start & (page_size - 1) || length >> ADDRESS_BITS)
+		return 0;
+	thread = current_thread();
+	if (!thread)
+		return 0;
+
+	if (take_recent(&thread->mapping, tgid, start)) {
+		event = &thread->mapping.event;
+		is_exact = whole_pages(event->length) == whole_pages(length);
+		if (is_exact && thread->mapping.cuts == mapping_cuts) {
+			count_pair(event);
+			charge(thread, costs.mapping);
+			count(COUNT_MAPPING_CALLS);
+			return 0;
+		}
+		send_mapping_event(event);
+	}
+
+	event = begin_event(thread, EVENT_MUNMAP, tgid);
+	event->start = start;
+	event->length = length;
+	event->time = bpf_ktime_get_ns();
+	if (is_exact)
+		send_mapping_event(event);
+	else
+		send_cut(event);
+	return 0;
 }

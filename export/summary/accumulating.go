@@ -160,25 +160,37 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 	}
 }
 
-// A Suspect is the deepest code that explains most of what one component accumulates.
+// A Suspect is the deepest code that explains most of what one component, or a branch of it,
+// accumulates.
 type Suspect struct {
 	// Component whose memory it is: a Python package or a library.
 	Component string `json:"component"`
-	// Function is the lowest common frame of its stacks, as profile.StackText writes it.
-	Function string `json:"function"`
-	// Bytes that all stacks of the component gained since the baseline, and their rate.
+	// Function is the lowest common function of its stacks, with its line, as profile.StackText
+	// writes it. Lines are those of the function that most of its growth passes through.
+	Function string      `json:"function"`
+	Lines    []LineShare `json:"lines"`
+	// Bytes that all stacks of the component or branch gained since the baseline, and their rate.
 	Bytes       int64 `json:"bytes"`
 	BytesPerMin int64 `json:"bytes_per_min"`
 	// Share of the growth of RSS; absent where RSS did not grow.
 	Share *float64 `json:"share,omitempty"`
 	// Explains is the part of Bytes whose stacks lead through Function. Stacks is the number of
-	// different stacks of the component.
+	// different stacks.
 	Explains float64      `json:"explains"`
 	Stacks   int          `json:"stacks"`
 	Trend    growth.Trend `json:"trend"`
 	// Path leads from Function to the allocation site that holds most, and Callers outwards.
 	Path    []string `json:"path"`
 	Callers []string `json:"callers"`
+	// NewCodePerMin is how many executable files the process maps newly, per minute, where Path
+	// leads through PyTorch's compiler: kernels of recompilations. Absent elsewhere.
+	NewCodePerMin float64 `json:"new_code_per_min,omitempty"`
+}
+
+// A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
+type LineShare struct {
+	Line  int     `json:"line"`
+	Share float64 `json:"share"`
 }
 
 // SuspectOf converts a suspect.
@@ -187,7 +199,10 @@ func SuspectOf(c trend.Suspect) Suspect {
 		Component: c.Component, Function: profile.FrameText(c.Frame), Bytes: units.Round(c.Growth),
 		BytesPerMin: units.Round(c.Rate * 60),
 		Explains:    c.Inclusive, Stacks: c.Stacks, Trend: c.Trend, Path: frameTexts(c.Path),
-		Callers: frameTexts(c.Above),
+		Callers: frameTexts(c.Above), Lines: []LineShare{}, NewCodePerMin: c.NewCode * 60,
+	}
+	for _, l := range c.Lines {
+		out.Lines = append(out.Lines, LineShare(l))
 	}
 
 	if !math.IsNaN(c.Share) {

@@ -4,16 +4,13 @@ package summary
 
 import (
 	"bytes"
-	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"math"
-	"slices"
 	"time"
 
-	"github.com/allocscope/allocscope/export/profile"
 	"github.com/allocscope/allocscope/export/units"
 
 	"github.com/allocscope/allocscope/growth"
@@ -52,6 +49,9 @@ type Summary struct {
 	// Groups, by role.
 	Processes []TreeProcess `json:"processes"`
 	Groups    []Group       `json:"groups"`
+	// Related are processes of the same job outside the tree that grew much, the largest growth
+	// first; absent if there are none.
+	Related []Related `json:"related,omitempty"`
 	// Limit that will be met first; absent if none is known.
 	Limit *Limit `json:"limit,omitempty"`
 	// Steps of training since the baseline; absent where none were seen.
@@ -82,17 +82,15 @@ type Summary struct {
 	// first, as many as the user asked for.
 	Accumulating []Accumulation `json:"accumulating"`
 	// Breakdown of the RSS of each process at the baseline and the end, Residents with the kernel's
-	// own counts, and the Advice that follows.
+	// own counts, the Diagnoses of the growth, and the Advice that follows.
 	Breakdown []BreakdownRow `json:"breakdown"`
 	Residents []Resident     `json:"residents"`
+	Diagnoses []Diagnosis    `json:"diagnoses"`
 	Advice    []Advice       `json:"advice"`
 	// GPUMemory is the memory on GPUs of each traced process that has any.
 	GPUMemory []GPUMemory `json:"gpu_memory"`
 	// GPUs of the machine, or their instances, as NVML reports them.
 	GPUs []GPU `json:"gpus"`
-	// Released is memory that was returned to the kernel since tracing started; absent if there is
-	// none, or it was not traced.
-	Released []Release `json:"released,omitempty"`
 	// Events that were counted in the kernel.
 	Events Events `json:"events"`
 	// Overhead of tracing; absent where it was not measured.
@@ -211,14 +209,6 @@ type Accumulation struct {
 	Stack []string `json:"stack"`
 }
 
-// A Release is memory that one stack returned to the kernel.
-type Release struct {
-	// Call that returned it: "madvise", "munmap" or "brk".
-	Call  string   `json:"call"`
-	Bytes int64    `json:"bytes"`
-	Stack []string `json:"stack"`
-}
-
 // Events are counts since tracing started.
 type Events struct {
 	// Allocations and Frees, sampled or not.
@@ -233,6 +223,9 @@ type Events struct {
 	Failed uint64 `json:"failed"`
 	// Stacks that were captured. The losses count the truncated ones, by reason.
 	Stacks uint64 `json:"stacks"`
+	// StacksShortened are those without their middle, and FramesLeftOut the frames of it.
+	StacksShortened uint64 `json:"stacks_shortened"`
+	FramesLeftOut   uint64 `json:"frames_left_out"`
 	// MappingCalls are system calls that changed the address space.
 	MappingCalls uint64 `json:"mapping_calls"`
 }
@@ -259,6 +252,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Accumulating = list(out.Accumulating)
 	out.Breakdown = list(out.Breakdown)
 	out.Residents = list(out.Residents)
+	out.Diagnoses = list(out.Diagnoses)
 	out.Advice = list(out.Advice)
 	out.GPUMemory = withLists(out.GPUMemory)
 	out.GPUs = list(out.GPUs)
@@ -379,22 +373,6 @@ func BytesPerMin(bytes int64, elapsed time.Duration) *int64 {
 	}
 	rate := int64(math.Round(float64(bytes) / elapsed.Minutes()))
 	return &rate
-}
-
-// Releases returns the stacks that returned most memory, up to limit of them; nil if none did.
-func Releases(releases []growth.Release, limit int) []Release {
-	sorted := slices.Clone(releases)
-	slices.SortFunc(sorted, func(a, b growth.Release) int {
-		return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(a.Stack.ID, b.Stack.ID),
-			cmp.Compare(a.Call, b.Call))
-	})
-
-	var top []Release
-	for _, r := range sorted[:min(limit, len(sorted))] {
-		top = append(top, Release{Call: r.Call, Bytes: r.Bytes, Stack: profile.StackText(r.Stack)})
-	}
-
-	return top
 }
 
 // Known returns a pointer to a value; nil if it is growth.Unknown.

@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -77,6 +78,18 @@ func summary() Summary {
 			PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer,
 			RSS: 2 << 30, Threads: 17, Arenas: 12, Scanned: 1,
 		}}),
+		Diagnoses: append(
+			DiagnosesOf(4242, []diagnosis.Diagnosis{
+				{
+					Cause: diagnosis.Fragmentation, Bytes: 164 << 20, Error: 1e6, Rate: 41 << 20 / 60.0,
+					Share: 0.97, Confidence: diagnosis.High, Walked: true,
+				},
+				{Cause: diagnosis.Undecided, Bytes: 5 << 20, Rate: 1 << 20 / 60.0, Share: 0.03},
+			}),
+			DiagnosesOf(0, []diagnosis.Diagnosis{
+				{Cause: diagnosis.CopyOnWrite, Bytes: 9, Share: 1, Confidence: diagnosis.High},
+			})...,
+		),
 		Advice: AdviceOf([]advice.Advice{
 			{About: advice.AboutRetained, PID: 4242},
 			{About: advice.AboutCache},
@@ -86,9 +99,6 @@ func summary() Summary {
 			{Index: 0, Instance: -1, UUID: "GPU-1", Name: "H100", Used: 10_000, Total: 1 << 30},
 			{Index: 1, Instance: 2, Used: growth.Unknown, Total: 1 << 29},
 		}),
-		Released: []Release{
-			{Call: "madvise", Bytes: 4096, Stack: []string{"trim (/src/trainer.c:3)"}},
-		},
 		Events: Events{
 			Allocations: 6, Frees: 5, FreesUntracked: 4, Samples: 3, Failed: 2, MappingCalls: 1,
 		},
@@ -109,6 +119,7 @@ func summary() Summary {
 func sampleSuspect() trend.Suspect {
 	return trend.Suspect{
 		Component: "train.py", Frame: growthtest.PythonFrame("remember", "/src/train.py", 7),
+		Lines: []trend.LineShare{{Line: 7, Share: 0.6}, {Line: 9, Share: 0.4}}, NewCode: 0.2,
 		Growth: 2e8, Rate: 1e6, Share: 0.97, Stacks: 3, Inclusive: 0.99,
 		Trend: growth.TrendAccumulating,
 		Path:  []growth.Frame{growthtest.NativeFrame("resize", "/lib/pil.so")},

@@ -25,6 +25,14 @@ type TreeProcess struct {
 	Verdict verdict.Class `json:"verdict,omitempty"`
 }
 
+// A Related process belongs to the same job as the main process, but not to its tree.
+type Related struct {
+	PID     int    `json:"pid"`
+	Command string `json:"command"`
+	// GrowthBytes is the growth of its private memory over the trace.
+	GrowthBytes int64 `json:"growth_bytes"`
+}
+
 // A Group is the workers of one role at the end of the trace.
 type Group struct {
 	Role      growth.Role `json:"role"`

@@ -76,13 +76,45 @@ var growthWords = map[verdict.Class]string{
 // maxSuspectCallers is the number of callers that a suspect is shown with.
 const maxSuspectCallers = 2
 
-// Suspect is the lowest common frame of a component's stacks, with its nearest callers.
+// Suspect is the lowest common function of stacks with its lines and its nearest callers. Where that
+// is the user's code, it is followed by the library's function that it calls: "load (train.py:47) <
+// main (train.py:60), calls Image.resize".
 func Suspect(c summary.Suspect) string {
-	text := Frame(c.Function) + callersText(c.Callers[:min(maxSuspectCallers, len(c.Callers))])
+	text := suspectFrame(c) + callersText(c.Callers[:min(maxSuspectCallers, len(c.Callers))])
+
+	if len(c.Path) > 1 && isUserCode(c.Path[0]) && !isUserCode(c.Path[1]) {
+		if m := frameWithLine.FindStringSubmatch(c.Path[1]); m != nil {
+			text += ", calls " + m[1]
+		}
+	}
+
 	if c.Explains < 0.995 {
 		text += fmt.Sprintf(" (%s of it)", units.WholePercent(c.Explains))
 	}
+	if c.NewCodePerMin > 0 {
+		text += fmt.Sprintf("; recompiles: %.1f newly mapped kernels a minute", c.NewCodePerMin)
+	}
+
 	return text
+}
+
+// suspectFrame is the function of a suspect, with the share of each line if there are several:
+// "evaluate (job.py:31 60%, :33 40%)".
+func suspectFrame(c summary.Suspect) string {
+	text := Frame(c.Function)
+	if len(c.Lines) < 2 {
+		return text
+	}
+
+	text = strings.TrimSuffix(text, ")")
+	for i, l := range c.Lines {
+		if i > 0 {
+			text += fmt.Sprintf(", :%d", l.Line)
+		}
+		text += " " + units.WholePercent(l.Share)
+	}
+
+	return text + ")"
 }
 
 // frameWithLine matches a frame with a source line, as profile.StackText writes it. Native frames
@@ -160,12 +192,10 @@ func whereShort(a summary.Accumulation, text func(frame string) string) string {
 	return short
 }
 
-var installedFile = regexp.MustCompile(`/(site|dist)-packages/|/lib(64)?/python[0-9][^/]*/|^<`)
-
-// isUserCode reports whether a frame is in a source file that is not installed.
+// isUserCode reports whether a frame is in a source file that is neither installed nor generated.
 func isUserCode(frame string) bool {
 	m := frameWithLine.FindStringSubmatch(frame)
-	return m != nil && !installedFile.MatchString(m[2])
+	return m != nil && growth.IsUserFile(m[2])
 }
 
 // Frame is a frame without the directories of its file. A library is not named at all.

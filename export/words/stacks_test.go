@@ -105,6 +105,47 @@ func TestWhere(t *testing.T) {
 	})
 }
 
+func TestSuspect(t *testing.T) {
+	load, main := "load (/srv/train.py:47)", "main (/srv/train.py:60)"
+	resize := "Image.resize (/usr/lib/python3/dist-packages/PIL/Image.py:2192)"
+	one := []summary.LineShare{{Line: 47, Share: 0.9}}
+	two := []summary.LineShare{{Line: 47, Share: 0.6}, {Line: 49, Share: 0.35}}
+	for _, test := range []struct {
+		suspect summary.Suspect
+		want    string
+	}{
+		{
+			summary.Suspect{
+				Function: load, Lines: one, Explains: 1, Path: []string{load, resize, "new (/x.so)"},
+				Callers: []string{main, "<module> (/srv/train.py:90)", "exec (/x.so)"},
+			},
+			"load (train.py:47) < main (train.py:60) < <module> (train.py:90), calls Image.resize",
+		},
+		{
+			summary.Suspect{
+				Function: load, Lines: two, Explains: 0.82, Path: []string{load},
+				Callers: []string{main},
+			},
+			"load (train.py:47 60%, :49 35%) < main (train.py:60) (82% of it)",
+		},
+		{
+			summary.Suspect{
+				Function: resize, Explains: 1, Path: []string{resize, "new (/srv/x.py:3)"},
+				NewCodePerMin: 12,
+			},
+			"Image.resize (Image.py:2192); recompiles: 12.0 newly mapped kernels a minute",
+		},
+		{
+			summary.Suspect{Function: "grow (/bin/x)", Explains: 1, Path: []string{"grow (/bin/x)"}},
+			"grow",
+		},
+	} {
+		if got := Suspect(test.suspect); got != test.want {
+			t.Errorf("reads %q, want %q", got, test.want)
+		}
+	}
+}
+
 func TestFrameClass(t *testing.T) {
 	for frame, want := range map[string]string{
 		"step (/src/train.py:40)": "python", "<module> (<string>:1)": "python",

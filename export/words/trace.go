@@ -9,16 +9,20 @@ import (
 )
 
 // Started is the process of a trace, and how it samples: "tracing 16464 (python3), one sample every
-// 512 KiB, overhead up to 3%". A launcher is not traced, but followed. A limit of 0 is none.
+// 64 KiB, slowing it by 3% at most". A launcher is not traced, but followed. An interval of 0 is
+// allocscope's choice, and a limit of 0 is none.
 func Started(pid int, command string, isTraced bool, interval uint64, limit float64) string {
 	verb := "following"
 	if isTraced {
 		verb = "tracing"
 	}
 
-	text := fmt.Sprintf("%s %d (%s), %s", verb, pid, command, Sampling(interval))
+	text := fmt.Sprintf("%s %d (%s)", verb, pid, command)
+	if interval > 0 {
+		text += ", " + Sampling(interval)
+	}
 	if limit > 0 {
-		text += ", overhead up to " + units.ExactPercent(limit)
+		text += ", slowing it by " + units.ExactPercent(limit) + " at most"
 	}
 	return text
 }
@@ -26,7 +30,7 @@ func Started(pid int, command string, isTraced bool, interval uint64, limit floa
 // ExactInBursts is what a limit of the overhead means for a trace of every allocation.
 func ExactInBursts(limit float64) string {
 	return "every allocation is recorded while heap is probed; heap is probed in bursts where it " +
-		"would cost more than " + units.ExactPercent(limit) + " of the CPU time: --overhead off " +
+		"would slow the job by more than " + units.ExactPercent(limit) + ": --overhead off " +
 		"probes every call"
 }
 
@@ -61,6 +65,11 @@ func Sizes(s *summary.Summary) []string {
 
 	for _, g := range s.Groups {
 		lines = append(lines, Group(g))
+	}
+
+	for _, o := range s.Related {
+		lines = append(lines, fmt.Sprintf("PID %d (%s) of the same job, outside the traced tree, grew by %s",
+			o.PID, o.Command, units.Bytes(float64(o.GrowthBytes))))
 	}
 
 	return lines

@@ -134,7 +134,7 @@ func (j *Judgement) judgeStacks(c judge.Case, snapshots []*growth.Snapshot) {
 
 	j.Window = c.StackWindow(v, onGPUs)
 	j.Trends = trend.JudgeStacks(onGPUs, j.Window, rate)
-	j.Suspects = trend.Suspects(j.Trends, c.Components)
+	j.Suspects = c.Suspects(j.Trends, onGPUs, j.Window)
 }
 
 // explainedCurve is the curve whose growth the stacks of Kind explain.

@@ -1,5 +1,5 @@
-// Package judge judges a traced process: whether its RSS leaks, which stacks explain the growth,
-// and whether it is the right process to trace.
+// Package judge judges a traced process: whether its RSS leaks, which stacks and causes explain the
+// growth, and whether it is the right process to trace.
 package judge
 
 import (
@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
 	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -42,6 +44,8 @@ type Judgement struct {
 	Window   trend.Window
 	Trends   []trend.StackTrend
 	Suspects []trend.Suspect
+	// Diagnoses of the growth of RSS; nil where it does not grow, or its pages were not scanned.
+	Diagnoses []diagnosis.Diagnosis
 	// StepsPerSecond in the window; NaN without steps.
 	StepsPerSecond float64
 }
@@ -54,7 +58,7 @@ func Process(c Case) Judgement {
 	snapshots := c.OwnSnapshots()
 	j.Window = c.StackWindow(j.Verdict, snapshots)
 	j.Trends = trend.JudgeStacks(snapshots, j.Window, j.Rate)
-	j.Suspects = trend.Suspects(j.Trends, c.Components)
+	j.Suspects = c.Suspects(j.Trends, snapshots, j.Window)
 	j.StepsPerSecond = stepsPerSecond(timeline, j.Window)
 
 	rssAt := func(x float64) int64 {
@@ -64,7 +68,79 @@ func Process(c Case) Judgement {
 		j.MarkSuspected()
 	}
 
+	j.diagnose(c, snapshots)
 	return j
+}
+
+// diagnose divides the growth of RSS among its causes. The verdict names the main one where that is
+// no leak.
+func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
+	evidence, ok := j.evidence(c, snapshots)
+	if !ok {
+		return
+	}
+	j.Diagnoses = diagnosis.Diagnose(evidence)
+
+	main, ok := diagnosis.MainOf(j.Diagnoses)
+	switch {
+	case !ok || !j.Class.Grows():
+	case main.Cause == diagnosis.Fragmentation:
+		j.Reason = verdict.ReasonFragmentation
+	case main.Cause == diagnosis.PageCache:
+		j.withoutFiles(c)
+	}
+}
+
+// evidence for the diagnosis of the growth over the window.
+func (j *Judgement) evidence(
+	c Case, snapshots []*growth.Snapshot,
+) (e diagnosis.Evidence, ok bool) {
+	scanned := slices.DeleteFunc(slices.Clone(snapshots),
+		func(s *growth.Snapshot) bool { return len(s.Residents) == 0 })
+	if len(scanned) < 2 {
+		return e, false
+	}
+
+	start, end := scanned[0], scanned[len(scanned)-1]
+	distance := func(s *growth.Snapshot) time.Duration { return (s.Elapsed - j.Window.From).Abs() }
+	for _, s := range scanned[:len(scanned)-1] {
+		if distance(s) < distance(start) {
+			start = s
+		}
+	}
+
+	e = diagnosis.Evidence{
+		PID: c.Process.PID, Class: j.Class, Rows: breakdown.RSS(start, end),
+		Elapsed: end.Elapsed - start.Elapsed, Trends: j.Trends, Bursts: end.Heap.Bursts > 0,
+		Components: c.Components,
+	}
+	for _, s := range scanned {
+		if walk := s.Residents[0].Walk; walk != nil && s.Elapsed >= start.Elapsed {
+			e.Walks = append(e.Walks, *walk)
+		}
+	}
+	return e, true
+}
+
+// withoutFiles replaces the verdict by that on the memory besides mapped files, where that does not
+// grow: the kernel takes pages of files back before it runs out of memory.
+func (j *Judgement) withoutFiles(c Case) {
+	series := c.Process.Timeline.SeriesOf(func(s *growth.Sample) int64 {
+		if s.Anonymous == growth.Unknown || s.Shared == growth.Unknown {
+			return growth.Unknown
+		}
+		return s.Anonymous + s.Shared
+	})
+
+	v := verdict.Judge(series, c.Setting(), c.Criteria)
+	switch v.Class {
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
+		v.Reason = verdict.ReasonPageCache
+	}
+	if !v.Class.Grows() {
+		v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
+		j.Verdict = v
+	}
 }
 
 // Setting is what is known besides the process's timeline.
@@ -109,6 +185,39 @@ func (c Case) OwnSnapshots() []*growth.Snapshot {
 		}
 	}
 	return own
+}
+
+// Suspects are the suspects of the trends, with the code that the process mapped newly in the
+// window.
+func (c Case) Suspects(
+	trends []trend.StackTrend, snapshots []*growth.Snapshot, w trend.Window,
+) []trend.Suspect {
+	suspects := trend.Suspects(trends, c.Components)
+	for i := range suspects {
+		if s := &suspects[i]; s.ThroughCompiler() {
+			s.NewCode = newCode(c.Process.PID, snapshots, w)
+		}
+	}
+	return suspects
+}
+
+// newCode is how many executable files a process maps newly in a window, per second.
+func newCode(pid int, snapshots []*growth.Snapshot, w trend.Window) float64 {
+	var files []int64
+	var at []time.Duration
+	for _, s := range snapshots {
+		i := slices.IndexFunc(s.Residents, func(r growth.Resident) bool { return r.PID == pid })
+		if i < 0 || s.Elapsed < w.From || s.Elapsed > w.To {
+			continue
+		}
+		files, at = append(files, s.Residents[i].CodeFiles), append(at, s.Elapsed)
+	}
+	if len(files) < 2 {
+		return 0
+	}
+
+	last := len(files) - 1
+	return float64(files[last]-files[0]) / (at[last] - at[0]).Seconds()
 }
 
 // StackWindow is the window over which stacks are judged. It begins with the last segment of a
@@ -195,14 +304,9 @@ func stepsPerSecond(timeline growth.Timeline, w trend.Window) float64 {
 	return float64(last.Steps-first.Steps) / (last.Elapsed - first.Elapsed).Seconds()
 }
 
-// minTreeShare is the share of the growth around a tree that the tree, or one other process, must
-// explain.
-const minTreeShare = 0.5
-
 // CheckTree checks that the traced tree is what grows. The verdict becomes ClassWrongProcess where
-// the memory around the tree grows and the tree does not, and one other process explains most of
-// that and grew by more than the tree holds. (Beside a trainer that holds more, it is a neighbour.)
-// others are sorted by growth. A trace shorter than the criteria's MinPlateauLength is not checked.
+// the tree does not grow and another process of its job does. others are those, sorted by growth. A
+// trace shorter than the criteria's MinPlateauLength is not checked.
 func CheckTree(
 	v verdict.Verdict, h *growth.History, others []growth.OtherProcess, c verdict.Criteria,
 ) verdict.Verdict {
@@ -211,16 +315,14 @@ func CheckTree(
 	default:
 		return v // the traced process grows
 	}
-	around, tree, ok := growthAround(h)
+	tree, ok := growthOf(h, func(r growth.Row) int64 { return r.Tree.RSS })
 	if !ok || len(others) == 0 {
 		return v
 	}
 
-	last := &h.Rows[len(h.Rows)-1]
-	other := others[0]
-	if last.Elapsed.Seconds() < c.MinPlateauLength || other.Growth < last.Tree.RSS ||
-		float64(around) < c.MinOutsideGrowth || float64(tree) >= minTreeShare*float64(around) ||
-		float64(other.Growth) < minTreeShare*float64(around) {
+	elapsed, other := h.Rows[len(h.Rows)-1].Elapsed, others[0]
+	if elapsed.Seconds() < c.MinPlateauLength || float64(other.Growth) < c.MinOutsideGrowth ||
+		tree >= other.Growth {
 		return v
 	}
 
@@ -230,23 +332,6 @@ func CheckTree(
 	}
 
 	return v
-}
-
-// growthAround is the growth of the memory around the tree, and of the tree: that of the cgroup
-// where one has a limit, else the machine's.
-func growthAround(h *growth.History) (around, tree int64, ok bool) {
-	used := func(r growth.Row) int64 {
-		switch {
-		case r.System.CgroupUsed != growth.Unknown:
-			return r.System.CgroupUsed
-		case r.System.Available != growth.Unknown:
-			return -r.System.Available
-		}
-		return growth.Unknown
-	}
-	around, isAroundKnown := growthOf(h, used)
-	tree, isTreeKnown := growthOf(h, func(r growth.Row) int64 { return r.Tree.RSS })
-	return around, tree, isAroundKnown && isTreeKnown
 }
 
 // growthOf is the median of the last rows less that of the first; false for too few rows.

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -222,6 +223,43 @@ func TestProcessWindow(t *testing.T) {
 }
 
 // A process of ten minutes grows: where its warm-up is said to have ended in time, that is a leak.
+// The process maps a file of code every 5 s, and 100 before the window begins.
+func TestProcessNewCode(t *testing.T) {
+	compiler := growth.Frame{
+		Function: "_fn", File: "/x/site-packages/torch/_dynamo/eval_frame.py", Python: true,
+	}
+	main := growth.Frame{Function: "main", File: "/src/train.py", Line: 7, Python: true}
+	for name, c := range map[string]struct {
+		frames []growth.Frame
+		want   float64 // per second
+	}{
+		"below the compiler": {[]growth.Frame{compiler, main}, 0.2},
+		"no compiler":        {[]growth.Frame{main}, 0},
+	} {
+		process := watched(2*time.Hour, 300, mebibytes)
+		stack := &growth.Stack{ID: 7, PID: judgedPID, Frames: c.frames}
+		for _, s := range process.Snapshots {
+			s.Holdings[0].Stack = stack
+			files := int64(s.Elapsed / (5 * time.Second))
+			if s.Elapsed > 20*time.Second {
+				files += 100
+			}
+			s.Residents = []growth.Resident{
+				{PID: otherPID, CodeFiles: 9 * files}, {PID: judgedPID, CodeFiles: files},
+			}
+		}
+		got := Process(process)
+		if len(got.Suspects) != 1 || math.Abs(got.Suspects[0].NewCode-c.want) > 0.01 {
+			t.Errorf("%s: %+v, want %v", name, got.Suspects, c.want)
+		}
+	}
+
+	alone := watched(2*time.Hour, 300, mebibytes).Snapshots[:1]
+	if got := newCode(judgedPID, alone, trend.Window{To: time.Hour}); got != 0 {
+		t.Errorf("%v by one snapshot", got)
+	}
+}
+
 func TestProcessWarmup(t *testing.T) {
 	for _, c := range []struct {
 		warmup time.Duration
@@ -257,9 +295,8 @@ func (c Case) other() Case {
 	return c
 }
 
-// machine is a history of 20 s in which the tree and the memory around it grow evenly. The tree
-// holds some memory from the start.
-func machine(holds, tree, around int64) *growth.History {
+// growing is a history of 20 s in which the tree grows evenly by so many bytes.
+func growing(tree int64) *growth.History {
 	var h growth.History
 	for second := range int64(21) {
 		at := time.Duration(second) * time.Second
@@ -267,10 +304,7 @@ func machine(holds, tree, around int64) *growth.History {
 			Elapsed: at,
 			Members: []growth.Member{{Process: growth.Process{PID: 1}, Traced: true}},
 			Processes: []growth.ProcessSample{
-				{PID: 1, Sample: growth.Sample{Elapsed: at, RSS: holds + tree*second/20}},
-			},
-			System: growth.SystemMemory{
-				Available: 64<<30 - around*second/20, CgroupUsed: growth.Unknown,
+				{PID: 1, Sample: growth.Sample{Elapsed: at, RSS: mib + tree*second/20}},
 			},
 		})
 	}
@@ -279,21 +313,20 @@ func machine(holds, tree, around int64) *growth.History {
 
 func TestCheckTree(t *testing.T) {
 	trainer := []growth.OtherProcess{{PID: 7, Command: "python3 train.py", Growth: 1100 * mib}}
+	helper := []growth.OtherProcess{{PID: 7, Command: "python3 log.py", Growth: 100 * mib}}
 	for name, c := range map[string]struct {
-		holds, tree, around int64
-		others              []growth.OtherProcess
-		class, want         verdict.Class
+		tree        int64
+		others      []growth.OtherProcess
+		class, want verdict.Class
 	}{
-		"a wrapper":              {mib, 3 * mib, 1112 * mib, trainer, verdict.ClassPlateau, verdict.ClassWrongProcess},
-		"the tree explains it":   {mib, 900 * mib, 1112 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
-		"a leak stays one":       {mib, 3 * mib, 1112 * mib, trainer, verdict.ClassLeak, verdict.ClassLeak},
-		"little grows":           {mib, 0, 100 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
-		"no process explains it": {mib, 0, 9000 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
-		"beside a large trainer": {2000 * mib, 0, 1112 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
-		"no other processes":     {mib, 0, 1112 * mib, nil, verdict.ClassTooShort, verdict.ClassTooShort},
+		"a wrapper":          {3 * mib, trainer, verdict.ClassPlateau, verdict.ClassWrongProcess},
+		"the tree grows too": {2000 * mib, trainer, verdict.ClassPlateau, verdict.ClassPlateau},
+		"a leak stays one":   {3 * mib, trainer, verdict.ClassLeak, verdict.ClassLeak},
+		"little grows":       {0, helper, verdict.ClassPlateau, verdict.ClassPlateau},
+		"no other processes": {0, nil, verdict.ClassTooShort, verdict.ClassTooShort},
 	} {
 		criteria := verdict.Criteria{MinPlateauLength: 10, MinOutsideGrowth: 256 * mib}
-		h := machine(c.holds, c.tree, c.around)
+		h := growing(c.tree)
 		got := CheckTree(verdict.Verdict{Class: c.class}, h, c.others, criteria)
 		if got.Class != c.want {
 			t.Errorf("%s: %s (%s), want %s", name, got.Class, got.Reason, c.want)
@@ -307,4 +340,58 @@ func TestCheckTree(t *testing.T) {
 			t.Errorf("%s: %s of a short trace", name, got.Class)
 		}
 	}
+}
+
+// growingIn is a process of five minutes whose RSS grows in one kind of memory that no source sees
+// being allocated.
+func growingIn(kind growth.Kind, root string) Case {
+	c := watched(0, 300, mebibytes)
+	for i := range c.Process.Timeline {
+		s := &c.Process.Timeline[i]
+		s.File, s.Anonymous = s.RSS-grownLevel, grownLevel
+	}
+	for _, s := range c.Snapshots {
+		bytes := int64(mebibytes(s.Elapsed.Seconds()))
+		s.Residents = []growth.Resident{{PID: judgedPID, RSS: grownLevel + bytes}}
+		s.Holdings = []growth.Holding{{
+			Stack: growth.NamedStack(judgedPID, root), Kind: kind, ResidentBytes: bytes,
+		}}
+	}
+	return c
+}
+
+func TestProcessDiagnoses(t *testing.T) {
+	t.Run("the verdict names freed memory", func(t *testing.T) {
+		got := Process(growingIn(growth.KindRetained, "[heap: free but resident]"))
+		if got.Class != verdict.ClassGrowing || got.Reason != verdict.ReasonFragmentation ||
+			len(got.Diagnoses) != 1 || got.Diagnoses[0].Cause != diagnosis.Fragmentation {
+			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		}
+	})
+
+	t.Run("pages of files are no leak", func(t *testing.T) {
+		got := Process(growingIn(growth.KindFile, "[file: /data/train.bin]"))
+		if got.Class != verdict.ClassPlateau || got.Reason != verdict.ReasonPageCache ||
+			len(got.Diagnoses) != 1 || got.Diagnoses[0].Cause != diagnosis.PageCache ||
+			!math.IsNaN(got.Level) {
+			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		}
+	})
+
+	// The rest grows as well: then that is what the verdict is about.
+	t.Run("pages of files beside growth", func(t *testing.T) {
+		c := growingIn(growth.KindFile, "[file: /data/train.bin]")
+		for i := range c.Process.Timeline {
+			c.Process.Timeline[i].Anonymous += int64(mebibytes(float64(i)) / 2)
+		}
+		if got := Process(c); got.Class != verdict.ClassGrowing {
+			t.Errorf("%s (%s)", got.Class, got.Reason)
+		}
+	})
+
+	t.Run("pages that were not scanned", func(t *testing.T) {
+		if got := Process(watched(0, 300, mebibytes)); got.Diagnoses != nil {
+			t.Errorf("%+v", got.Diagnoses)
+		}
+	})
 }

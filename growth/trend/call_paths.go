@@ -1,44 +1,66 @@
 package trend
 
 import (
+	"cmp"
+	"slices"
+
 	"github.com/allocscope/allocscope/growth"
 )
 
 // A callPath is a growing stack without its allocator.
 type callPath struct {
-	// frames, leaf first, never empty. Frames with one id are the same function, or line of Python.
+	StackTrend // Growth is above 0
+	// frames, leaf first, never empty. Frames with one id are the same function.
 	frames []growth.Frame
 	ids    []int
-	// hasPython is true where there are frames of Python.
-	hasPython bool
-	// growth in bytes, above 0.
-	growth float64
+	// code is the highest of its frames.
+	code codeRank
 }
 
-// A frameIdentity is equal for frames of different stacks that are the same. place is the file of
-// Python code, which also has a line, and the module of native code.
-type frameIdentity struct {
+// A codeRank orders code by how well the user can change it.
+type codeRank int
+
+const (
+	nativeCode codeRank = iota
+	pythonCode
+	userCode
+)
+
+func rankOf(f *growth.Frame) codeRank {
+	switch {
+	case f.IsUserCode():
+		return userCode
+	case f.Python:
+		return pythonCode
+	}
+	return nativeCode
+}
+
+// A functionIdentity is equal for frames of different stacks that are the same function. place is
+// the file of Python code, and the module of native code. Functions of one name in one file differ
+// by their first line.
+type functionIdentity struct {
 	function, place string
-	line            int
+	startLine       int
 	python          bool
 }
 
-func identityOf(f *growth.Frame) frameIdentity {
+func identityOf(f *growth.Frame) functionIdentity {
 	switch {
 	case f.Python:
-		return frameIdentity{f.Function, f.File, f.Line, true}
+		return functionIdentity{f.Function, f.File, f.StartLine, true}
 	case f.Module != nil:
-		return frameIdentity{function: f.Function, place: f.Module.Path}
+		return functionIdentity{function: f.Function, place: f.Module.Path}
 	}
-	return frameIdentity{function: f.Function}
+	return functionIdentity{function: f.Function}
 }
 
 // callPathsOf keeps the order of the stacks.
-func callPathsOf(grown []StackTrend) []callPath {
-	ids := make(map[frameIdentity]int)
-	paths := make([]callPath, len(grown))
+func callPathsOf(grown []StackTrend) []*callPath {
+	ids := make(map[functionIdentity]int)
+	paths := make([]*callPath, len(grown))
 	for i, t := range grown {
-		p := callPath{frames: namedFrames(t.Stack), growth: t.Growth}
+		p := &callPath{StackTrend: t, frames: namedFrames(t.Stack)}
 		p.ids = make([]int, len(p.frames))
 		for j := range p.frames {
 			f := &p.frames[j]
@@ -48,7 +70,7 @@ func callPathsOf(grown []StackTrend) []callPath {
 				ids[identityOf(f)] = id
 			}
 			p.ids[j] = id
-			p.hasPython = p.hasPython || f.Python
+			p.code = max(p.code, rankOf(f))
 		}
 		paths[i] = p
 	}
@@ -66,56 +88,125 @@ func namedFrames(s *growth.Stack) []growth.Frame {
 	return []growth.Frame{s.LostFrame()}
 }
 
-// each calls f for every frame that may be a suspect's, leaf first, until it returns false. With
-// Python frames on the path, those alone may: they are lines that the user can change, not a
-// library function that all allocations go through.
-func (p *callPath) each(f func(id int) bool) {
-	for i, id := range p.ids {
-		if p.frames[i].Python == p.hasPython && !f(id) {
-			return
+// each calls f for every frame that may be a suspect's, leaf first, until it returns false. These
+// are frames of the user's code where the path has any, else of Python, else native ones: not a
+// library's function that all allocations go through. A root counts only as the first of them,
+// where the allocation is its own.
+func (p *callPath) each(f func(at, id int) bool) {
+	first := true
+	for at, id := range p.ids {
+		frame := &p.frames[at]
+		if frame.Function == growth.FramesLeftOut {
+			continue
+		}
+		if rankOf(frame) == p.code && (first || !frame.IsRoot()) {
+			if !f(at, id) {
+				return
+			}
+			first = false
 		}
 	}
 }
 
-// lowestCommonFrame returns the id of a suspect's frame. Each path votes with its growth for the
-// frame nearest to its leaf that explains enough of the total. So neither recursion nor other ways
-// to the same leaf matter.
-func lowestCommonFrame(paths []callPath, total float64) int {
-	inclusive := inclusiveGrowth(paths)
-	enough := 0.0
-	for _, growth := range inclusive {
-		enough = max(enough, growth)
+// outermost returns the id of the function nearest to the root that may be a suspect's.
+func (p *callPath) outermost() (outermost int) {
+	p.each(func(_, id int) bool {
+		outermost = id
+		return true
+	})
+	return outermost
+}
+
+// A branch is paths that meet in a function.
+type branch struct {
+	function int
+	paths    []*callPath
+	growth   float64 // of all paths
+}
+
+// branchesOf returns one branch where the paths have a lowest common function. Otherwise they part
+// below the root: each function that is called there heads a branch, whose lowest common function is
+// found in it. Branches with the same one are joined. Of these it returns those with
+// minBranchShare, or else the largest; in the order of the paths.
+func branchesOf(paths []*callPath) []branch {
+	total := growthOf(paths)
+	if function, ok := lowestCommonFunction(paths); ok {
+		return []branch{{function, paths, total}}
 	}
-	enough = min(enough, minInclusiveShare*total)
+
+	functions := make(map[int]int) // lowest common function by outermost one
+	heads := make(map[int][]*callPath)
+	for _, p := range paths {
+		heads[p.outermost()] = append(heads[p.outermost()], p)
+	}
+	for head, below := range heads {
+		functions[head], _ = lowestCommonFunction(below) // at least head is
+	}
+
+	var branches []branch
+	for _, p := range paths {
+		function := functions[p.outermost()]
+		i := slices.IndexFunc(branches, func(b branch) bool { return b.function == function })
+		if i < 0 {
+			i = len(branches)
+			branches = append(branches, branch{function: function})
+		}
+		branches[i].paths = append(branches[i].paths, p)
+		branches[i].growth += p.Growth
+	}
+
+	largest := slices.MaxFunc(branches, func(a, b branch) int {
+		return cmp.Compare(a.growth, b.growth)
+	})
+	if largest.growth < minBranchShare*total {
+		return []branch{largest}
+	}
+	return slices.DeleteFunc(branches, func(b branch) bool {
+		return b.growth < minBranchShare*total
+	})
+}
+
+func growthOf(paths []*callPath) (total float64) {
+	for _, p := range paths {
+		total += p.Growth
+	}
+	return total
+}
+
+// lowestCommonFunction returns the id of the function nearest to the leaf that most of the growth
+// leads through. Each path votes with its growth for the one nearest to its leaf. So neither
+// recursion nor other ways to the same leaf matter. ok is false if there is none.
+func lowestCommonFunction(paths []*callPath) (function int, ok bool) {
+	inclusive := inclusiveGrowth(paths)
+	enough := minInclusiveShare * growthOf(paths)
 
 	votes := make(map[int]float64)
-	best := -1
-	for i := range paths {
-		paths[i].each(func(id int) bool {
+	for _, p := range paths {
+		p.each(func(_, id int) bool {
 			if inclusive[id] < enough {
 				return true
 			}
-			votes[id] += paths[i].growth
-			if best < 0 || votes[id] > votes[best] {
-				best = id
+			votes[id] += p.Growth
+			if !ok || votes[id] > votes[function] {
+				function, ok = id, true
 			}
 			return false
 		})
 	}
 
-	return best
+	return function, ok
 }
 
-// inclusiveGrowth returns by frame the growth of the paths that contain it, in bytes. A path counts
-// once for a recursive frame.
-func inclusiveGrowth(paths []callPath) map[int]float64 {
+// inclusiveGrowth returns by function the growth of the paths that contain it, in bytes. A path
+// counts once for a recursive function.
+func inclusiveGrowth(paths []*callPath) map[int]float64 {
 	inclusive := make(map[int]float64)
-	last := make(map[int]int) // path that counted last, from 1
-	for i := range paths {
-		paths[i].each(func(id int) bool {
-			if last[id] != i+1 {
-				last[id] = i + 1
-				inclusive[id] += paths[i].growth
+	last := make(map[int]*callPath) // path that counted last
+	for _, p := range paths {
+		p.each(func(_, id int) bool {
+			if last[id] != p {
+				last[id] = p
+				inclusive[id] += p.Growth
 			}
 			return true
 		})
@@ -131,19 +222,51 @@ type callPoint struct {
 
 func (p callPoint) frame() growth.Frame { return p.frames[p.at] }
 
-// pointsThrough returns the points nearest to the leaf where the paths contain a frame, in their
+// pointsThrough returns the points nearest to the leaf where the paths contain a function, in their
 // order.
-func pointsThrough(paths []callPath, frame int) []callPoint {
-	var points []callPoint
-	for i := range paths {
-		for at, id := range paths[i].ids {
-			if id == frame {
-				points = append(points, callPoint{&paths[i], at})
-				break
+func pointsThrough(paths []*callPath, function int) (points []callPoint) {
+	for _, p := range paths {
+		p.each(func(at, id int) bool {
+			if id == function {
+				points = append(points, callPoint{p, at})
 			}
-		}
+			return id != function
+		})
 	}
 	return points
+}
+
+// linesOf returns the lines of a function that the growth of its points passes through, the largest
+// share first: one where most passes through it or none has minBranchShare, else those that have.
+// It also returns the points of the first. There are no lines where they are unknown.
+func linesOf(points []callPoint) (lines []LineShare, top []callPoint) {
+	byLine := make(map[int]float64)
+	total := 0.0
+	for _, p := range points {
+		byLine[p.frame().Line] += p.Growth
+		total += p.Growth
+	}
+
+	for line, growth := range byLine {
+		lines = append(lines, LineShare{line, growth / total})
+	}
+	slices.SortFunc(lines, func(a, b LineShare) int {
+		return cmp.Or(cmp.Compare(b.Share, a.Share), cmp.Compare(a.Line, b.Line))
+	})
+
+	for _, p := range points {
+		if p.frame().Line == lines[0].Line {
+			top = append(top, p)
+		}
+	}
+
+	if lines[0].Share >= minInclusiveShare || lines[0].Share < minBranchShare {
+		lines = lines[:1]
+	}
+	lines = slices.DeleteFunc(lines, func(l LineShare) bool {
+		return l.Line == 0 || len(lines) > 1 && l.Share < minBranchShare
+	})
+	return lines, top
 }
 
 // descend follows the callees with the most growth from a frame, which it returns first, to a leaf.
@@ -171,7 +294,7 @@ func topCallee(points []callPoint) []callPoint {
 	top := leaf
 	for _, p := range points {
 		callee := calleeOf(p)
-		growth[callee] += p.growth
+		growth[callee] += p.Growth
 		if growth[callee] > growth[top] {
 			top = callee
 		}

@@ -3,42 +3,69 @@ package trend
 import (
 	"cmp"
 	"math"
+	"regexp"
 	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/component"
 )
 
-// minInclusiveShare of its component's growth lies below a suspect's frame, where any frame has as
-// much.
-const minInclusiveShare = 0.8
+const (
+	// minInclusiveShare of a growth is most of it.
+	minInclusiveShare = 0.8
+	// minBranchShare of a component's growth makes a branch a suspect, and of a suspect's growth a
+	// line one of its lines.
+	minBranchShare = 0.1
+)
 
-// A Suspect is the code behind most of the growth of one component.
+// A Suspect is the code behind most of the growth of one component, or of a branch of it.
 type Suspect struct {
 	// Component of the stacks.
 	Component string
-	// Frame is the lowest common frame: the one nearest to the leaf below which lies at least 80%
-	// of the component's growth, or as much as below any frame. On stacks with Python frames it is
-	// one of these. It is as on the stack that grew most.
+	// Frame is the lowest common function: the one nearest to the leaf below which lies at least
+	// 80% of the growth. It is the user's code where the stacks have any, else Python's where they
+	// have it. It is as on the stack that grew most of those through the first of Lines.
 	Frame growth.Frame
-	// Inclusive is the share of the component's growth below Frame, 0 to 1.
+	// Lines of the function that its growth passes through, the largest share first: one through
+	// which 80% does, or those with 10% each, at least one. None where lines are unknown.
+	Lines []LineShare
+	// Inclusive is the share of Growth below Frame, 0 to 1.
 	Inclusive float64
-	// Growth of all the component's stacks in bytes, and the lower end of its 95% confidence
-	// interval. Rate in bytes per second.
+	// Growth of all stacks of the component, or of the branch, in bytes, and the lower end of its
+	// 95% confidence interval. Rate in bytes per second.
 	Growth, Low, Rate float64
 	// Share of the RSS growth that they explain; NaN where the RSS did not grow.
 	Share float64
 	// Stacks is their number.
 	Stacks int
 	// Path is the way from Frame to the leaf along which most was allocated, Frame first, without
-	// the allocator. Above is the callers of Frame on the stack that grew most, nearest first.
+	// the allocator. Above is the callers of Frame on the same stack, nearest first.
 	Path, Above []growth.Frame
 	// Trend of most of the growth.
 	Trend growth.Trend
+	// NewCode is how many executable files the process maps newly, per second, where Path leads
+	// through PyTorch's compiler: kernels of recompilations. 0 elsewhere.
+	NewCode float64
 }
 
-// Suspects returns for each component with growing stacks the code that they have in common. The
-// result is sorted by Growth, largest first.
+var compilerFile = regexp.MustCompile(`/torch/_(dynamo|inductor)/`)
+
+// ThroughCompiler reports whether Path leads through PyTorch's compiler.
+func (s *Suspect) ThroughCompiler() bool {
+	return slices.ContainsFunc(s.Path, func(f growth.Frame) bool {
+		return compilerFile.MatchString(f.File)
+	})
+}
+
+// A LineShare is a line of a function, and its share of the function's growth, 0 to 1.
+type LineShare struct {
+	Line  int
+	Share float64
+}
+
+// Suspects returns for each component with growing stacks the code that they have in common. Where
+// no function below the root explains most of it, there is a suspect for each branch. The result is
+// sorted by Growth, largest first.
 func Suspects(trends []StackTrend, rules *component.Rules) []Suspect {
 	byComponent := make(map[string][]StackTrend)
 	for _, t := range trends {
@@ -50,47 +77,52 @@ func Suspects(trends []StackTrend, rules *component.Rules) []Suspect {
 
 	suspects := make([]Suspect, 0, len(byComponent))
 	for component, grown := range byComponent {
-		suspects = append(suspects, suspectOf(component, grown))
+		slices.SortFunc(grown, compareGrowth)
+		for _, b := range branchesOf(callPathsOf(grown)) {
+			suspects = append(suspects, suspectOf(component, b))
+		}
 	}
-	slices.SortFunc(suspects, func(a, b Suspect) int {
+	slices.SortStableFunc(suspects, func(a, b Suspect) int {
 		return cmp.Or(cmp.Compare(b.Growth, a.Growth), cmp.Compare(a.Component, b.Component))
 	})
 
 	return suspects
 }
 
-func suspectOf(component string, grown []StackTrend) Suspect {
-	slices.SortFunc(grown, func(a, b StackTrend) int {
-		return cmp.Or(
-			cmp.Compare(b.Growth, a.Growth), cmp.Compare(a.Stack.ID, b.Stack.ID),
-			cmp.Compare(a.Stack.PID, b.Stack.PID), cmp.Compare(a.Kind, b.Kind),
-		)
-	})
+// compareGrowth puts the stack that grew most first.
+func compareGrowth(a, b StackTrend) int {
+	return cmp.Or(
+		cmp.Compare(b.Growth, a.Growth), cmp.Compare(a.Stack.ID, b.Stack.ID),
+		cmp.Compare(a.Stack.PID, b.Stack.PID), cmp.Compare(a.Kind, b.Kind),
+	)
+}
 
-	c := Suspect{Component: component, Stacks: len(grown)}
+func suspectOf(component string, b branch) Suspect {
+	c := Suspect{Component: component, Stacks: len(b.paths), Growth: b.growth}
 	var margin float64 // below Growth; of independent errors, squared
 	byTrend := make(map[growth.Trend]float64)
-	for _, t := range grown {
-		c.Growth += t.Growth
-		c.Rate += t.Rate
-		c.Share += t.Share
-		margin += (t.Growth - t.Low) * (t.Growth - t.Low)
-		byTrend[t.Trend] += t.Growth
-		if byTrend[t.Trend] > byTrend[c.Trend] {
-			c.Trend = t.Trend
+	for _, p := range b.paths {
+		c.Rate += p.Rate
+		c.Share += p.Share
+		margin += (p.Growth - p.Low) * (p.Growth - p.Low)
+		byTrend[p.Trend] += p.Growth
+		if byTrend[p.Trend] > byTrend[c.Trend] {
+			c.Trend = p.Trend
 		}
 	}
 	c.Low = c.Growth - math.Sqrt(margin)
 
-	paths := callPathsOf(grown)
-	points := pointsThrough(paths, lowestCommonFrame(paths, c.Growth))
-	c.Frame, c.Above = points[0].frame(), points[0].frames[points[0].at+1:]
+	points := pointsThrough(b.paths, b.function)
 	var inclusive float64
 	for _, p := range points {
-		inclusive += p.growth
+		inclusive += p.Growth
 	}
 	c.Inclusive = inclusive / c.Growth
-	c.Path = descend(points)
+
+	var top []callPoint
+	c.Lines, top = linesOf(points)
+	c.Frame, c.Above = top[0].frame(), top[0].frames[top[0].at+1:]
+	c.Path = descend(top)
 
 	return c
 }

@@ -46,6 +46,26 @@ func functionsOf(frames []growth.Frame) string {
 	return strings.Join(names, ", ")
 }
 
+// mustBeSuspects checks the suspects: function, lines with their shares in percent unless it is one,
+// and growth in bytes.
+func mustBeSuspects(t *testing.T, trends []StackTrend, want ...string) {
+	t.Helper()
+	var got []string
+	for _, s := range Suspects(numbered(trends), nil) {
+		text := s.Frame.Function
+		for _, l := range s.Lines {
+			text += fmt.Sprintf(":%d", l.Line)
+			if len(s.Lines) > 1 {
+				text += fmt.Sprintf("(%.0f%%)", 100*l.Share)
+			}
+		}
+		got = append(got, fmt.Sprintf("%s %.0f", text, s.Growth))
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("suspects %q, want %q", got, want)
+	}
+}
+
 const inductor = "/usr/lib/python3/dist-packages/torch/_inductor/"
 
 var (
@@ -74,31 +94,16 @@ func scattered(n int) []StackTrend {
 func TestSuspects(t *testing.T) {
 	t.Run("the line that hundreds of leaves share", func(t *testing.T) {
 		got := onlySuspect(t, scattered(300))
-		if got.Component != "inductor-compile" || got.Frame != compileLine || got.Stacks != 300 ||
+		if got.Component != "inductor-compile" || got.Frame != stepLine || got.Stacks != 300 ||
 			math.Abs(got.Inclusive-1) > 1e-9 {
 			t.Errorf("%+v", got)
 		}
-		if above := functionsOf(got.Above); above != "train_step, <module>" {
+		if above := functionsOf(got.Above); above != "<module>" {
 			t.Errorf("above: %s", above)
 		}
-		if functionsOf(got.Path) != "compile, lower, PyObject_New" ||
-			got.Path[1].Line != 6 { // the first of the heaviest leaves
+		if functionsOf(got.Path) != "train_step, compile, lower, PyObject_New" ||
+			got.Path[2].Line != 6 { // the first of the heaviest leaves
 			t.Errorf("path: %+v", got.Path)
-		}
-	})
-
-	t.Run("the line may be the component's caller", func(t *testing.T) {
-		trends := scattered(40)
-		for i := range 40 {
-			guard := growthtest.PythonFrame("guard", inductor+"guards.py", i)
-			check := growthtest.PythonFrame("check", inductor+"guards.py", 900)
-			trends = append(trends,
-				growingStack(10, mallocFrame, guard, check, stepLine, mainLine))
-		}
-		got := onlySuspect(t, trends)
-		if got.Frame != stepLine || got.Component != "inductor-compile" ||
-			functionsOf(got.Above) != "<module>" {
-			t.Errorf("%+v", got)
 		}
 	})
 
@@ -114,7 +119,7 @@ func TestSuspects(t *testing.T) {
 		for _, c := range Suspects(numbered(trends), nil) {
 			components = append(components, c.Component+" "+c.Frame.Function)
 		}
-		want := []string{"pil open", "inductor-compile compile", "nccl strdup"}
+		want := []string{"pil train_step", "inductor-compile train_step", "nccl strdup"}
 		if !slices.Equal(components, want) {
 			t.Errorf("components %v, want %v", components, want)
 		}
@@ -141,22 +146,20 @@ func TestSuspects(t *testing.T) {
 			run := growthtest.NativeFrame("run", module)
 			twoLibraries = append(twoLibraries, growingStack(50, leaf, run, main))
 		}
-		if got := onlySuspect(t, twoLibraries); got.Frame.Function != "main" {
+		if got := Suspects(numbered(twoLibraries), nil); len(got) != 2 {
 			t.Errorf("%+v", got)
 		}
 	})
 
 	t.Run("stacks that share nothing", func(t *testing.T) {
 		cut := func(growth float64, line int) StackTrend {
-			trend := growingStack(growth, scriptLine("leaf", line), scriptLine("caller", line))
+			trend := growingStack(growth, scriptLine(fmt.Sprint("leaf", line), line),
+				scriptLine(fmt.Sprint("caller", line), line))
 			trend.Stack.Truncated = "too deep"
 			return trend
 		}
-		got := onlySuspect(t, []StackTrend{cut(20, 1), cut(50, 2), cut(30, 3)})
-		if got.Frame.Function != "leaf" || got.Frame.Line != 2 || got.Inclusive != 0.5 ||
-			got.Stacks != 3 {
-			t.Errorf("%+v", got)
-		}
+		mustBeSuspects(t, []StackTrend{cut(20, 1), cut(50, 2), cut(30, 3)},
+			"leaf2:2 50", "leaf3:3 30", "leaf1:1 20")
 	})
 
 	t.Run("lost stacks", func(t *testing.T) {
@@ -224,12 +227,193 @@ func TestSuspects(t *testing.T) {
 	})
 }
 
-func TestLowestCommonFrame(t *testing.T) {
-	t.Run("a recursive frame counts once", func(t *testing.T) {
+func TestBranches(t *testing.T) {
+	const packages = "/venv/lib/python3.13/site-packages/"
+	line := scriptLine
+	library := func(function string, line int) growth.Frame {
+		return growthtest.PythonFrame(function, "/usr/lib/python3.13/json/decoder.py", line)
+	}
+	dynamo := func(function string) growth.Frame {
+		return growthtest.PythonFrame(function, packages+"torch/_dynamo/convert_frame.py", 5)
+	}
+	native := func(function string) growth.Frame {
+		return growthtest.NativeFrame(function, "/srv/server")
+	}
+	thread := growthtest.PythonFrame(
+		"Thread._bootstrap_inner", "/usr/lib/python3.13/threading.py", 1041)
+	// numbers of the same function, each from other code below it
+	scatter := func(n int, frames ...growth.Frame) (trends []StackTrend) {
+		for i := range n {
+			leaf := line(fmt.Sprint("leaf", i), i)
+			trends = append(trends, growingStack(1, append([]growth.Frame{leaf}, frames...)...))
+		}
+		return trends
+	}
+
+	for _, c := range []struct {
+		name   string
+		trends []StackTrend
+		want   []string
+	}{
+		{
+			"two functions that main calls",
+			[]StackTrend{
+				growingStack(66, line("images", 5), line("main", 20), mainLine),
+				growingStack(33, line("arrays", 9), line("main", 21), mainLine),
+				growingStack(1, line("log", 12), line("main", 22), mainLine),
+			},
+			[]string{"images:5 66", "arrays:9 33"},
+		},
+		{
+			"two lines of main that allocate",
+			[]StackTrend{
+				growingStack(66, line("main", 20), mainLine),
+				growingStack(33, line("main", 21), mainLine),
+				growingStack(1, line("main", 22), mainLine),
+			},
+			[]string{"main:20(66%):21(33%) 100"},
+		},
+		{
+			"two lines of main that a library allocates for",
+			[]StackTrend{
+				growingStack(66, library("decode", 3), line("main", 20), mainLine),
+				growingStack(34, library("decode", 3), line("main", 21), mainLine),
+			},
+			[]string{"main:20(66%):21(34%) 100"},
+		},
+		{
+			"a line of main, and a function that it calls",
+			[]StackTrend{
+				growingStack(50, line("main", 20), mainLine),
+				growingStack(50, line("images", 5), line("main", 21), mainLine),
+			},
+			[]string{"main:20 50", "images:5 50"},
+		},
+		{
+			"two lines of a function",
+			[]StackTrend{
+				growingStack(60, line("evaluate", 31), line("main", 50), mainLine),
+				growingStack(40, line("evaluate", 33), line("main", 50), mainLine),
+			},
+			[]string{"evaluate:31(60%):33(40%) 100"},
+		},
+		{
+			"most through one line of a function",
+			[]StackTrend{
+				growingStack(85, line("evaluate", 31), mainLine),
+				growingStack(15, line("evaluate", 33), mainLine),
+			},
+			[]string{"evaluate:31 100"},
+		},
+		{
+			"a function that explains most is the only one",
+			[]StackTrend{
+				growingStack(85, line("images", 5), line("main", 20), mainLine),
+				growingStack(15, line("arrays", 9), line("main", 21), mainLine),
+			},
+			[]string{"images:5 100"},
+		},
+		{
+			"two callers of a function",
+			[]StackTrend{
+				growingStack(40, line("keep", 5), line("train", 20), line("main", 60), mainLine),
+				growingStack(30, line("keep", 5), line("test", 30), line("main", 61), mainLine),
+				growingStack(30, line("log", 9), line("main", 62), mainLine),
+			},
+			[]string{"keep:5 70", "log:9 30"},
+		},
+		{
+			"functions of one name",
+			[]StackTrend{
+				growingStack(60, growth.Frame{
+					Function: "f", File: "/src/a.py", Line: 3, StartLine: 1, Python: true,
+				}, mainLine),
+				growingStack(40, growth.Frame{
+					Function: "f", File: "/src/a.py", Line: 9, StartLine: 8, Python: true,
+				}, mainLine),
+			},
+			[]string{"f:3 60", "f:9 40"},
+		},
+		{
+			"threads",
+			[]StackTrend{
+				growingStack(50, line("read", 5), line("Reader.run", 7), thread),
+				growingStack(30, line("write", 6), line("Writer.run", 9), thread),
+				growingStack(20, line("main", 99), mainLine),
+			},
+			[]string{"read:5 50", "write:6 30", "main:99 20"},
+		},
+		{
+			"no branch has a tenth",
+			slices.Concat(scatter(15, mainLine), []StackTrend{growingStack(1.5, line("f", 7), mainLine)}),
+			[]string{"f:7 2"},
+		},
+		{
+			"no line has a tenth",
+			func() (trends []StackTrend) {
+				for i := range 20 {
+					trends = append(trends, growingStack(1, line("table", 10+i), mainLine))
+				}
+				return trends
+			}(),
+			[]string{"table:10 20"},
+		},
+		{
+			"compiled function",
+			[]StackTrend{
+				growingStack(50, dynamo("compile_inner"), dynamo("call"), line("main", 40), mainLine),
+				growingStack(50, dynamo("transform"), dynamo("call"), line("main", 40), mainLine),
+			},
+			[]string{"main:40 100"},
+		},
+		{
+			"generated code, console script",
+			[]StackTrend{growingStack(
+				10,
+				growthtest.PythonFrame("call", "/tmp/torchinductor_me/ab/cab.py", 7),
+				growthtest.PythonFrame("forward", "<eval_with_key>.3", 8),
+				line("step", 9),
+				growthtest.PythonFrame("<module>", "/opt/venv/bin/torchrun", 8),
+			)},
+			[]string{"step:9 10"},
+		},
+		{
+			"no code of the user",
+			[]StackTrend{
+				growingStack(70, native("grow"), dynamo("compile_inner"), thread),
+				growingStack(30, native("grow"), dynamo("transform"), thread),
+			},
+			[]string{"compile_inner:5 70", "transform:5 30"},
+		},
+		{
+			"a gap is no code",
+			[]StackTrend{
+				growingStack(50, native("one"), growth.Frame{Function: growth.FramesLeftOut},
+					native("main")),
+				growingStack(50, native("two"), growth.Frame{Function: growth.FramesLeftOut},
+					native("main")),
+			},
+			[]string{"one 50", "two 50"},
+		},
+		{
+			"native threads",
+			[]StackTrend{
+				growingStack(70, mallocFrame, native("serve"), native("start_thread"), native("clone3")),
+				growingStack(30, mallocFrame, native("main"), native("__libc_start_call_main")),
+			},
+			[]string{"serve 70", "main 30"},
+		},
+	} {
+		t.Run(c.name, func(t *testing.T) { mustBeSuspects(t, c.trends, c.want...) })
+	}
+}
+
+func TestLowestCommonFunction(t *testing.T) {
+	t.Run("a recursive function counts once", func(t *testing.T) {
 		visit := scriptLine("visit", 20)
 		var trends []StackTrend
 		for i := range 30 {
-			frames := []growth.Frame{mallocFrame, scriptLine("leaf", 1000+i)}
+			frames := []growth.Frame{mallocFrame, scriptLine(fmt.Sprint("leaf", i), 1000+i)}
 			for range 1 + i%5 {
 				frames = append(frames, visit)
 			}
@@ -240,7 +424,7 @@ func TestLowestCommonFrame(t *testing.T) {
 		if got.Frame != visit || math.Abs(got.Inclusive-300.0/370) > 1e-9 {
 			t.Errorf("%+v", got)
 		}
-		if functionsOf(got.Path) != "visit, leaf" {
+		if functionsOf(got.Path) != "visit, leaf0" {
 			t.Errorf("the path turns in a circle: %s", functionsOf(got.Path))
 		}
 	})
@@ -248,17 +432,18 @@ func TestLowestCommonFrame(t *testing.T) {
 	t.Run("the path follows the growth", func(t *testing.T) {
 		line := func(function string) growth.Frame { return scriptLine(function, 1) }
 		got := onlySuspect(t, []StackTrend{
-			growingStack(10, line("alone"), mainLine),
-			growingStack(8, line("one"), line("both"), mainLine),
-			growingStack(9, line("two"), line("both"), mainLine),
-			growingStack(12, mainLine), // ends at the suspect
+			growingStack(10, line("alone"), stepLine, mainLine),
+			growingStack(8, line("one"), line("both"), stepLine, mainLine),
+			growingStack(9, line("two"), line("both"), stepLine, mainLine),
+			growingStack(12, stepLine, mainLine), // ends at the suspect
 		})
-		if functionsOf(got.Path) != "<module>, both, two" || len(got.Above) != 0 {
+		if functionsOf(got.Path) != "train_step, both, two" || functionsOf(got.Above) != "<module>" {
 			t.Errorf("path: %s", functionsOf(got.Path))
 		}
-		got = onlySuspect(t,
-			[]StackTrend{growingStack(10, line("alone"), mainLine), growingStack(12, mainLine)})
-		if functionsOf(got.Path) != "<module>" {
+		got = onlySuspect(t, []StackTrend{
+			growingStack(10, line("alone"), stepLine, mainLine), growingStack(12, stepLine, mainLine),
+		})
+		if functionsOf(got.Path) != "train_step" {
 			t.Errorf("most of it ends here: %s", functionsOf(got.Path))
 		}
 	})

@@ -18,8 +18,8 @@ type Criteria struct {
 	// FastRate is growth that looks like saturation. TargetRate is what a plateau's bound should
 	// exclude.
 	FastRate, TargetRate float64
-	// MinOutsideGrowth is the growth of the memory around the process, in bytes, from which another
-	// process may be the one that leaks. It is unused for a series in steps.
+	// MinOutsideGrowth is the growth of another process of the job, in bytes, from which that may be
+	// the one that leaks. It is unused for a series in steps.
 	MinOutsideGrowth float64
 }
 
@@ -51,7 +51,7 @@ func (c Criteria) Repeated() Criteria {
 }
 
 // Faster returns the criteria for a process that does in one second what others do in factor
-// seconds. The memory around it does not grow faster, so MinOutsideGrowth rises.
+// seconds. Other processes do not grow faster, so MinOutsideGrowth rises.
 func (c Criteria) Faster(factor float64) Criteria {
 	c.MinLeakLength /= factor
 	c.WarmupAge /= factor

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"slices"
 	"time"
+
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // A result is the cost of one way to trace one workload, and its report.
@@ -16,7 +18,7 @@ type result struct {
 	native   []stretch // one more than of traced: before each, and after the last
 	traced   []stretch
 	last     stretch // the report is about this one, and may include earlier ones
-	load     load
+	load     meter.Load
 	report   report
 	leak     place
 	err      error // why there are no numbers
@@ -119,12 +121,14 @@ func (c *cell) trace(ctx context.Context, t *trainer, seconds int) (s stretch, e
 	}
 
 	working, worked := context.WithCancel(ctx)
-	loads := make(chan load)
-	go func() { loads <- measureLoad(working, tracer, except) }()
+	loads := make(chan meter.Load)
+	go func() { loads <- meter.Measure(working, tracer, except) }()
 	s, err = t.work(seconds)
 	worked()
 	l, before := <-loads, c.result.load
-	c.result.load = load{max(before.rss, l.rss), max(before.kernel, l.kernel), l.cores}
+	c.result.load = meter.Load{
+		RSS: max(before.RSS, l.RSS), Kernel: max(before.Kernel, l.Kernel), Cores: l.Cores,
+	}
 	if err != nil {
 		return s, err
 	}

@@ -28,6 +28,7 @@ type bench struct {
 	seconds, last  int // of a stretch, and of the stretch for the report
 	long, longLast int // the same, for allocscope with its defaults
 	together       bool
+	bound          float64 // of the time of a step, times native; 0: none
 	cpus           int
 }
 
@@ -44,6 +45,8 @@ func main() {
 	flag.IntVar(&b.longLast, "long-last", 300, "seconds of the stretch for its report")
 	flag.BoolVar(&b.together, "together", false,
 		"run the workloads at the same time, each on a processor of its own")
+	flag.Float64Var(&b.bound, "bound", 0,
+		"fail where a step takes more than this times the native time, beyond the noise")
 	names := flag.String("workloads", "", "which, with spaces between them (default all)")
 	wayNames := flag.String("ways", "", "which, with spaces between them (default all)")
 	flag.Parse()
@@ -94,7 +97,11 @@ func (b *bench) run(ctx context.Context, workloadNames, wayNames string) error {
 	all.Wait()
 
 	fmt.Print(b.tables(chosen, results))
-	return ctx.Err()
+	errs := []error{ctx.Err()}
+	for _, r := range slices.Concat(results...) {
+		errs = append(errs, r.exceeds(b.bound))
+	}
+	return errors.Join(errs...)
 }
 
 // choose returns the items that are named; all of them if names is empty.

@@ -50,13 +50,21 @@ func TestPlacesOf(t *testing.T) {
 
 func TestRatios(t *testing.T) {
 	of := func(s stretch) float64 { return s.cpu }
-	native := []stretch{{cpu: 1}, {cpu: 3}, {cpu: 5}}
-	traced := []stretch{{cpu: 4}, {cpu: 2}}
+	native := []stretch{
+		{steps: 1, cpu: 1, seconds: 4}, {steps: 1, cpu: 3, seconds: 4}, {steps: 1, cpu: 5, seconds: 4},
+	}
+	traced := []stretch{{steps: 1, cpu: 4}, {steps: 1, cpu: 2}}
 	if got := paired(native, traced, of); got[0] != 2 || got[1] != 0.5 {
 		t.Errorf("paired: %v, want 2 and 0.5", got)
 	}
 	if got := noise(native, of); len(got) != 1 || got[0] != 1 {
 		t.Errorf("noise: %v, want 1", got)
+	}
+	r := result{native: native, traced: traced}
+	for bound, want := range map[float64]bool{0: false, 0.9: true, 1.1: false} {
+		if err := r.exceeds(bound); (err != nil) != want {
+			t.Errorf("half a second more, half a second less, and the bound %v: %v", bound, err)
+		}
 	}
 	if got := spreadOf([]float64{4, 1, 3, 2, 5}); got != (spread{2, 3, 4}) {
 		t.Errorf("spread: %v, want 2, 3 and 4", got)

@@ -30,6 +30,10 @@ var workloads = []workload{
 		about: "a net compiled by torch.compile",
 	},
 	{
+		name: "recompile", command: []string{"python3", "recompiled.py"}, source: "recompiled.py",
+		about: "a net that torch.compile compiles again for each size of its batches",
+	},
+	{
 		name: "loop", command: []string{"./loop"}, source: "loop.c",
 		function: "keep_block", cache: "remember_block",
 		about: "a C program that does nothing but allocate and free",

@@ -180,7 +180,10 @@ func readAllocscope(r reporter) (report, error) {
 	result := report{rates: true, verdict: string(s.Class)}
 	for _, suspect := range s.Suspects {
 		slices.Reverse(suspect.Path) // leaf first
-		e := entry{frames: append(suspect.Path, suspect.Callers...), share: orZero(suspect.Share)}
+		e := entry{
+			frames: append(suspect.Path, suspect.Callers...), share: orZero(suspect.Share),
+			component: suspect.Component,
+		}
 		result.entries = append(result.entries, e)
 		result.cache = result.cache || r.cache.in(e.frames) && !r.leak.in(e.frames)
 	}

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -9,11 +10,12 @@ import (
 	"strings"
 )
 
-// An entry is one line of a tool's report: a stack, leaf first, and its share of all reported
-// memory.
+// An entry is one line of a tool's report: a stack, leaf first, its share of all reported memory,
+// and of allocscope the component.
 type entry struct {
-	frames []string
-	share  float64
+	frames    []string
+	share     float64
+	component string
 }
 
 // A report is what a tool reports, largest entry first.
@@ -104,10 +106,11 @@ func (e entry) shown(leak place) string {
 		}
 	}
 
-	if len(names) == 0 {
-		return "no name"
+	text := cmp.Or(strings.Join(names, " < "), "no name")
+	if e.component != "" {
+		text += " (" + e.component + ")"
 	}
-	return strings.Join(names, " < ")
+	return text
 }
 
 // shortened cuts a name so that it fits into a cell of the table.

@@ -63,7 +63,7 @@ func (r result) row() string {
 	clock := spreadOf(paired(r.native, r.traced, wallOfStep)).median
 	return fmt.Sprintf("| %s | %s | %.2f | %+.0f, %.0f, %.0f | %.3f | %s |",
 		r.way.label, cpu, clock,
-		r.added()/mib, float64(r.load.rss)/mib, float64(r.load.kernel)/mib, r.load.cores,
+		r.added()/mib, float64(r.load.RSS)/mib, float64(r.load.Kernel)/mib, r.load.Cores,
 		cellText(r.finding()))
 }
 
@@ -99,8 +99,12 @@ func (r result) rates() string {
 	injected := float64(r.last.leaked) / r.last.seconds / 1e6
 	reported := megabytesPerSecond(r.report.rate)
 
-	off, cache := "not named", "no"
-	if reported > 0 {
+	off, cache := "", "no"
+	switch {
+	case injected == 0: // how fast its leak is, is not known
+	case reported == 0:
+		off = "not named"
+	default:
 		off = fmt.Sprintf("%+.0f%%", math.Round((reported/injected-1)*100))
 	}
 	if r.report.cache {
@@ -110,6 +114,35 @@ func (r result) rates() string {
 	low, top := megabytesPerSecond(r.report.low), megabytesPerSecond(r.report.top)
 	return fmt.Sprintf("| %s, %s | %.2f | %.2f (%.2f-%.2f) | %s | %s | %s |\n",
 		r.workload.name, r.way.name, injected, reported, low, top, off, r.report.verdict, cache)
+}
+
+// slowed returns for each traced stretch by how much a step takes longer, times native: the CPU time
+// that a step takes more, as a share of a native step by the clock. Other programs do not count.
+func (r result) slowed() (ratios []float64) {
+	for i, s := range r.traced {
+		before, after := r.native[i], r.native[i+1]
+		added := cpuOfStep(s) - (cpuOfStep(before)+cpuOfStep(after))/2
+		ratios = append(ratios, 1+added/((wallOfStep(before)+wallOfStep(after))/2))
+	}
+	return ratios
+}
+
+// exceeds is an error where steps are slowed to more than bound times native, and by more than
+// the CPU time of native stretches differs. A bound of 0 is none.
+func (r result) exceeds(bound float64) error {
+	if bound == 0 || r.err != nil {
+		return r.err
+	}
+
+	median := spreadOf(r.slowed()).median
+	if unrest := spreadOf(noise(r.native, cpuOfStep)); !math.IsNaN(unrest.median) {
+		bound += unrest.high - unrest.low
+	}
+	if median > bound {
+		return fmt.Errorf("%s, %s: a step takes %.3f times the native time, more than %.3f",
+			r.workload.name, r.way.name, median, bound)
+	}
+	return nil
 }
 
 // cellText escapes a text for a cell of a Markdown table.

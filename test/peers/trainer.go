@@ -10,6 +10,8 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/allocscope/allocscope/test/meter"
 )
 
 // exitTimeout is the time for a workload to exit, and for its tool to write its report.
@@ -94,7 +96,7 @@ func (t *trainer) work(seconds int) (stretch, error) {
 		return s, err
 	}
 
-	s.rss = rssOf(t.pid)
+	s.rss = meter.RSS(t.pid)
 	s.leaked, t.kept = s.kept-t.kept, s.kept
 	return s, nil
 }

@@ -17,34 +17,64 @@ type Call struct {
 
 // Apply records calls, and returns what madvise(2) has released. maps show where the kernel's
 // uprobe trampoline is: a call that returns there was made by a probed function of the allocator.
-// isAllocator reports whether the code that made a call is an allocator's, by the call's stack. It
-// is nil if no allocator is traced.
+// They also show the program break, as brk(2) is not traced. isAllocator reports whether the code
+// that made a call is an allocator's, by the call's stack. It is nil if no allocator is traced.
 func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []pages.Span) {
 	for _, c := range calls {
 		call := Call{Stack: c.Stack}
 		if isAllocator != nil {
-			at, _ := process.FindMapping(maps, c.MallocSlot)
-			call.ByAllocator = c.ByAllocator != 0 || at.Path == "[uprobes]" || isAllocator(c.Stack)
+			call.ByAllocator = returnsToAllocator(c.ByAllocator, c.MallocSlot, maps) ||
+				isAllocator(c.Stack)
 		}
 
 		switch c.Kind {
 		case bpf.EventMmap:
 			s.Mmap(call, c.Start, c.Length, c.Flags, c.Descriptor)
 		case bpf.EventMunmap:
-			s.Munmap(call, c.Start, c.Length)
+			s.Munmap(c.Start, c.Length)
 		case bpf.EventMremap:
 			s.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
-		case bpf.EventBrk:
-			call.ByAllocator = true // only the allocator moves the break
-			s.Brk(call, c.Start)
 		case bpf.EventMadvise:
-			s.Madvise(call, c.Length)
+			s.Madvise(c.Length)
 			released = append(released, pages.Span{Start: c.Start, End: c.Start + c.Length})
 		}
 	}
+
+	if len(maps) > 0 {
+		s.readBreak(maps)
+	}
 	return released
+}
+
+// returnsToAllocator reports whether a call was made by a probed function of the allocator.
+func returnsToAllocator(byAllocator uint32, mallocSlot uint64, maps []process.Mapping) bool {
+	at, _ := process.FindMapping(maps, mallocSlot)
+	return byAllocator != 0 || at.Path == "[uprobes]"
+}
+
+// A Pair counts mappings that were unmapped as a whole before their calls were read.
+type Pair struct {
+	bpf.MappingPair
+	bpf.Tally
+}
+
+// CountPairs sets the mappings since tracing started that came and went between two readings. Only
+// totals include them.
+func (s *IntervalSet) CountPairs(
+	pairs []Pair, maps []process.Mapping, isAllocator func(stack uint64) bool,
+) {
+	s.short, s.shortAll = make(map[Key]Total), Total{}
+	for _, p := range pairs {
+		sum := Total{int64(p.Objects), int64(p.Bytes)}
+		s.shortAll = s.shortAll.plus(sum)
+		if isAllocator == nil ||
+			!returnsToAllocator(p.ByAllocator, p.MallocSlot, maps) && !isAllocator(p.Stack) {
+			key := Key{p.Stack, kindOfFlags(p.Flags, p.Descriptor)}
+			s.short[key] = s.short[key].plus(sum)
+		}
+	}
 }
 
 // Mmap records an mmap(2) of length bytes that returned start. descriptor is negative for memory
@@ -79,7 +109,7 @@ func kindOfFlags(flags uint32, descriptor int32) growth.Kind {
 }
 
 // Munmap records a munmap(2).
-func (s *IntervalSet) Munmap(call Call, start, length uint64) {
+func (s *IntervalSet) Munmap(start, length uint64) {
 	end := start + roundUp(length)
 	if end < start {
 		return
@@ -89,7 +119,7 @@ func (s *IntervalSet) Munmap(call Call, start, length uint64) {
 	for _, removed := range s.remove(start, end) {
 		bytes += removed.Len()
 	}
-	s.countReleased(call.Stack, "munmap", bytes)
+	s.countReleased("munmap", bytes)
 }
 
 // Mremap records an mremap(2). The old memory keeps its stacks at its new address. What it grew by
@@ -132,29 +162,38 @@ func (s *IntervalSet) kindAt(address uint64) growth.Kind {
 	return growth.KindMmap
 }
 
-// Brk records a brk(2) that has moved the program break to end.
-func (s *IntervalSet) Brk(call Call, end uint64) {
+// readBreak reads the program break from the maps. They have no [heap] if it is where it began.
+func (s *IntervalSet) readBreak(maps []process.Mapping) {
+	end := s.startBrk
+	for _, m := range maps {
+		if m.Path == "[heap]" {
+			end = m.End
+		}
+	}
+	if end != 0 {
+		s.Brk(end)
+	}
+}
+
+// Brk records that the program break is at end. Only the allocator moves it.
+func (s *IntervalSet) Brk(end uint64) {
 	old := s.brk
 	s.brk = end
 	switch {
 	case old == 0 || end == old:
 	case end > old:
 		s.insert(Interval{
-			Start: roundUp(old), End: roundUp(end), Stack: call.Stack,
-			Kind: growth.KindHeap, ByAllocator: call.ByAllocator,
+			Start: roundUp(old), End: roundUp(end), Kind: growth.KindHeap, ByAllocator: true,
 		})
-		if !call.ByAllocator {
-			s.countMapped(call.Stack, growth.KindHeap, end-old)
-		}
 	default:
 		s.remove(roundUp(end), roundUp(old))
-		s.countReleased(call.Stack, "brk", old-end)
+		s.countReleased("brk", old-end)
 	}
 }
 
 // Madvise records that madvise(2) has released the contents of a range, which stays mapped.
-func (s *IntervalSet) Madvise(call Call, length uint64) {
-	s.countReleased(call.Stack, "madvise", roundUp(length))
+func (s *IntervalSet) Madvise(length uint64) {
+	s.countReleased("madvise", roundUp(length))
 }
 
 // roundUp rounds up to whole pages.

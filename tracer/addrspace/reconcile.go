@@ -10,7 +10,7 @@ import (
 // New returns the set of a process when tracing starts. startBrk is the program break at which the
 // process began; it counts while there is no [heap]. 0 means unknown.
 func New(maps []process.Mapping, startBrk uint64) *IntervalSet {
-	s := &IntervalSet{brk: startBrk}
+	s := &IntervalSet{brk: startBrk, startBrk: startBrk}
 	for _, m := range maps {
 		if isTracked(m) {
 			s.intervals = append(s.intervals, Interval{
@@ -43,9 +43,6 @@ func (s *IntervalSet) Reconcile(maps []process.Mapping) Corrections {
 	for _, m := range maps {
 		if !isTracked(m) {
 			continue
-		}
-		if m.Path == "[heap]" && roundUp(s.brk) != m.End { // the maps show whole pages only
-			s.brk = m.End
 		}
 
 		for next < len(old) && old[next].End <= m.Start {

@@ -125,7 +125,7 @@ func TestReconcileKinds(t *testing.T) {
 	t.Run("what was unmapped before stays a file", func(t *testing.T) {
 		s := &IntervalSet{}
 		s.Mmap(by(1), at(0), 5*page, unix.MAP_SHARED, 3)
-		s.Munmap(by(1), at(2), page)
+		s.Munmap(at(2), page)
 		mustReconcile(t, s, 0, line(0, 2, "/dev/shm/a"), line(3, 5, "/dev/shm/a"))
 		mustHaveMapped(t, s, 1, growth.KindShmem, total(1, 2))
 		mustHaveMapped(t, s, 1, growth.KindFile, total(0, 3))
@@ -143,40 +143,42 @@ func TestReconcileKinds(t *testing.T) {
 	})
 }
 
-func TestReconcileBreak(t *testing.T) {
-	heap := func(from, to, stack uint64) Interval {
-		return mapped(from, to, stack).of(growth.KindHeap)
+// brk(2) is not traced: the maps that are read together with the calls show the break.
+func TestApplyBreak(t *testing.T) {
+	apply := func(s *IntervalSet, maps ...process.Mapping) {
+		s.Apply(nil, maps, nil)
+		mustReconcile(t, s, 0, maps...)
 	}
 
-	t.Run("unobserved calls", func(t *testing.T) {
-		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
-		s.Brk(by(1), at(6))
-		mustReconcile(t, s, 2, line(0, 8, "[heap]"))
-		s.Brk(by(2), at(9))
-		mustHold(t, s, heap(0, 4, 0).from(BeforeTracing), heap(4, 6, 1),
-			heap(6, 8, 0).from(Unobserved), heap(8, 9, 2))
-		mustHaveMapped(t, s, 2, growth.KindHeap, total(1, 1))
+	t.Run("up and down", func(t *testing.T) {
+		before := heap(0, 4).from(BeforeTracing)
+		before.ByAllocator = false
+		s := New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
+		apply(s, line(0, 6, "[heap]"))
+		mustHold(t, s, before, heap(4, 6))
+		apply(s, line(0, 3, "[heap]"))
+		before.End = at(3)
+		mustHold(t, s, before)
+		mustHaveReleased(t, s, "brk", total(1, 3))
+		if len(s.Mapped()) != 0 {
+			t.Errorf("a stack has mapped the heap: %+v", s.Mapped())
+		}
 	})
 
 	// A program that has not moved its break has no [heap].
-	t.Run("first move", func(t *testing.T) {
-		s := New([]process.Mapping{line(10, 12, "")}, at(0))
-		s.Brk(by(1), at(3))
-		mustHold(t, s, heap(0, 3, 1), mapped(10, 12, 0).from(BeforeTracing))
-		s = New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
-		s.Brk(by(1), at(5))
-		mustHaveMapped(t, s, 1, growth.KindHeap, total(1, 1))
+	t.Run("from its start and back", func(t *testing.T) {
+		other := line(10, 12, "")
+		s := New([]process.Mapping{other}, at(0))
+		apply(s, line(0, 3, "[heap]"), other)
+		mustHold(t, s, heap(0, 3), mapped(10, 12, 0).from(BeforeTracing))
+		apply(s, other)
+		mustHold(t, s, mapped(10, 12, 0).from(BeforeTracing))
+		mustHaveReleased(t, s, "brk", total(1, 3))
 	})
 
-	// The maps round the break up to pages.
-	t.Run("break within a page", func(t *testing.T) {
-		s := New([]process.Mapping{line(0, 4, "[heap]")}, 0)
-		s.Brk(by(1), at(5)-1000)
-		mustReconcile(t, s, 0, line(0, 5, "[heap]"))
-		s.Brk(by(2), at(5)-900)
-		mustHaveMapped(t, s, 2, growth.KindHeap, Total{1, 100})
-		if len(s.Released()) != 0 {
-			t.Errorf("the break went up, but released %+v", s.Released())
-		}
+	t.Run("maps that could not be read", func(t *testing.T) {
+		s := New([]process.Mapping{line(0, 4, "[heap]")}, at(0))
+		s.Apply(nil, nil, nil)
+		mustHaveReleased(t, s, "brk", Total{})
 	})
 }

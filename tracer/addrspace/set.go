@@ -4,6 +4,7 @@
 package addrspace
 
 import (
+	"maps"
 	"slices"
 	"sort"
 
@@ -43,20 +44,17 @@ func (i Interval) Len() uint64 { return i.End - i.Start }
 type IntervalSet struct {
 	intervals []Interval // sorted by address, disjoint
 	brk       uint64     // the program break; 0: unknown
+	startBrk  uint64     // the break at which the process began; 0: unknown
 	mapped    map[Key]Total
-	released  map[ReleaseKey]Total
+	released  map[string]Total // by call: "munmap", "brk" or "madvise"
+	short     map[Key]Total    // see CountPairs
+	shortAll  Total
 }
 
 // A Key is a stack and the kind of memory it mapped.
 type Key struct {
 	Stack uint64
 	Kind  growth.Kind
-}
-
-// A ReleaseKey is a stack and the call by which it released memory.
-type ReleaseKey struct {
-	Stack uint64
-	Call  string // "munmap", "brk" or "madvise"
 }
 
 // A Total counts calls and bytes since tracing started.
@@ -70,10 +68,24 @@ func (t Total) plus(other Total) Total {
 func (s *IntervalSet) Intervals() []Interval { return s.intervals }
 
 // Mapped returns what each stack has mapped, later unmapped or not, without the allocator's calls.
-func (s *IntervalSet) Mapped() map[Key]Total { return s.mapped }
+func (s *IntervalSet) Mapped() map[Key]Total {
+	sums := maps.Clone(s.short)
+	if sums == nil {
+		return s.mapped
+	}
+	for key, total := range s.mapped {
+		sums[key] = sums[key].plus(total)
+	}
+	return sums
+}
 
-// Released returns what each stack has released.
-func (s *IntervalSet) Released() map[ReleaseKey]Total { return s.released }
+// Released returns what has been released by a call: "munmap", "brk" or "madvise".
+func (s *IntervalSet) Released(call string) Total {
+	if call == "munmap" {
+		return s.released[call].plus(s.shortAll)
+	}
+	return s.released[call]
+}
 
 // insert adds an interval and removes whatever it overlaps.
 func (s *IntervalSet) insert(interval Interval) {
@@ -129,14 +141,13 @@ func (s *IntervalSet) countMapped(stack uint64, kind growth.Kind, bytes uint64) 
 	s.mapped[key] = s.mapped[key].plus(Total{1, int64(bytes)})
 }
 
-// countReleased adds one call to the totals of a stack, unless it has released nothing.
-func (s *IntervalSet) countReleased(stack uint64, call string, bytes uint64) {
+// countReleased adds one call to the totals, unless it has released nothing.
+func (s *IntervalSet) countReleased(call string, bytes uint64) {
 	if bytes == 0 {
 		return
 	}
 	if s.released == nil {
-		s.released = make(map[ReleaseKey]Total)
+		s.released = make(map[string]Total)
 	}
-	key := ReleaseKey{stack, call}
-	s.released[key] = s.released[key].plus(Total{1, int64(bytes)})
+	s.released[call] = s.released[call].plus(Total{1, int64(bytes)})
 }

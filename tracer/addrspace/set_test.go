@@ -30,6 +30,11 @@ func mapped(from, to, stack uint64) Interval {
 	return Interval{Start: at(from), End: at(to), Stack: stack, Kind: growth.KindMmap}
 }
 
+// heap is an interval from one page to another that the break has passed.
+func heap(from, to uint64) Interval {
+	return Interval{Start: at(from), End: at(to), Kind: growth.KindHeap, ByAllocator: true}
+}
+
 func (i Interval) of(kind growth.Kind) Interval {
 	i.Kind = kind
 	return i
@@ -54,10 +59,10 @@ func mustHaveMapped(t *testing.T, s *IntervalSet, stack uint64, kind growth.Kind
 	}
 }
 
-func mustHaveReleased(t *testing.T, s *IntervalSet, stack uint64, call string, want Total) {
+func mustHaveReleased(t *testing.T, s *IntervalSet, call string, want Total) {
 	t.Helper()
-	if got := s.Released()[ReleaseKey{stack, call}]; got != want {
-		t.Errorf("stack %d has released %+v by %s, want %+v", stack, got, call, want)
+	if got := s.Released(call); got != want {
+		t.Errorf("released %+v by %s, want %+v", got, call, want)
 	}
 }
 
@@ -95,16 +100,14 @@ func TestMmapKinds(t *testing.T) {
 func TestIntervalSet(t *testing.T) {
 	t.Run("the break moves by bytes and takes pages", func(t *testing.T) {
 		s := &IntervalSet{}
-		s.Brk(by(1), at(0)+100)
-		s.Brk(by(1), at(0)+200)
+		s.Brk(at(0) + 100)
+		s.Brk(at(0) + 200)
 		mustHold(t, s)
-		s.Brk(by(2), at(1)+1)
-		mustHold(t, s, mapped(1, 2, 2).of(growth.KindHeap))
-		mustHaveMapped(t, s, 1, growth.KindHeap, Total{1, 100})
-		mustHaveMapped(t, s, 2, growth.KindHeap, Total{1, int64(page) + 1 - 200})
-		s.Brk(by(3), at(1))
+		s.Brk(at(1) + 1)
+		mustHold(t, s, heap(1, 2))
+		s.Brk(at(1))
 		mustHold(t, s)
-		mustHaveReleased(t, s, 3, "brk", Total{1, 1})
+		mustHaveReleased(t, s, "brk", Total{1, 1})
 	})
 
 	// An old size of 0 maps shared memory a second time (mremap(2)).
@@ -131,11 +134,11 @@ func TestHostileAddresses(t *testing.T) {
 		for _, length := range values {
 			s := fourPages()
 			s.Mmap(by(2), start, length, private, noFile)
-			s.Munmap(by(3), length, start)
-			s.Brk(by(4), start)
-			s.Brk(by(4), length)
-			s.Brk(by(4), start)
-			s.Madvise(by(5), length)
+			s.Munmap(length, start)
+			s.Brk(start)
+			s.Brk(length)
+			s.Brk(start)
+			s.Madvise(length)
 			for _, other := range values {
 				s.Mremap(by(6), start, length, other, page, 0)
 				s.Mremap(by(6), other, page, start, length, unix.MREMAP_DONTUNMAP)

@@ -30,6 +30,12 @@ func (k *Kernel) DeleteProcess(pid uint32) error {
 			return key.Tgid == pid
 		}),
 		DeleteWhere(k.Faults, func(key *bpf.Address, _ *bpf.Fault) bool { return key.Tgid == pid }),
+		DeleteWhere(k.RecentMappings, func(key *bpf.Address, _ *bpf.RecentMapping) bool {
+			return key.Tgid == pid
+		}),
+		DeleteWhere(k.MappingPairs, func(key *bpf.MappingPair, _ *bpf.Tally) bool {
+			return key.Tgid == pid
+		}),
 		DeleteWhere(k.Tallies, func(key *bpf.TallyKey, _ *bpf.Tally) bool {
 			return key.Tgid == pid
 		}),

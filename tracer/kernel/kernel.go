@@ -183,6 +183,7 @@ func configure(specs *bpf.Specs, config Config) error {
 	specs.Tensors.MaxEntries = uint32(min(config.MaxLive, maxTensors))
 	specs.ReportedStacks.MaxEntries = uint32(config.MaxStacks)
 	specs.Tallies.MaxEntries = uint32(2 * config.MaxStacks)
+	specs.MappingPairs.MaxEntries = uint32(config.MaxStacks)
 	specs.Faults.MaxEntries = uint32(config.MaxFaults)
 
 	if err := specs.PageSize.Set(process.PageSize); err != nil {
@@ -216,6 +217,16 @@ func (k *Kernel) SetIntervals(interval, tensorInterval uint64) error {
 func (k *Kernel) SetCosts(costs bpf.ProbeCosts) error {
 	if err := k.Costs.Set(costs); err != nil {
 		return fmt.Errorf("set the costs of probes: %w", err)
+	}
+	return nil
+}
+
+// LimitWalks sets the share of the time that stack walks for mapping calls and page faults may take,
+// over all processes. Beyond it a mapping call takes the stack of an earlier one of its site, or none;
+// page faults are left to the next sampled one.
+func (k *Kernel) LimitWalks(share float64) error {
+	if err := k.WalkBudget.Set(uint64(share * float64(time.Second))); err != nil {
+		return fmt.Errorf("set the budget of stack walks: %w", err)
 	}
 	return nil
 }

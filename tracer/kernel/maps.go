@@ -33,6 +33,27 @@ func ReadMap[K, V any](m *ebpf.Map, each func(*K, *V)) error {
 	}
 }
 
+// TakeAll calls each for every entry of a hash map and deletes it, in batches. An entry that the
+// kernel adds meanwhile may stay.
+func TakeAll[K, V any](m *ebpf.Map, each func(*K, *V)) error {
+	keys, values := make([]K, BatchEntries), make([]V, BatchEntries)
+	var cursor ebpf.MapBatchCursor
+
+	for {
+		n, err := m.BatchLookupAndDelete(&cursor, keys, values, nil)
+		for i := range n {
+			each(&keys[i], &values[i])
+		}
+
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
 // DeleteWhere deletes the entries of a hash map that match.
 func DeleteWhere[K, V any](m *ebpf.Map, matches func(*K, *V) bool) error {
 	var keys []K

@@ -73,17 +73,7 @@ func AddTallies(
 }
 
 // AddReleases adds what the process has given back to the kernel.
-func AddReleases(
-	snapshot *growth.Snapshot, space *addrspace.IntervalSet, stacks func(id uint64) *growth.Stack,
-) {
-	for key, tally := range space.Released() {
-		snapshot.Releases = append(snapshot.Releases, growth.Release{
-			Stack: stacks(key.Stack), Call: key.Call, Calls: tally.Calls, Bytes: tally.Bytes,
-		})
-		if key.Call == "madvise" {
-			snapshot.Mappings.Released += tally.Bytes
-		} else {
-			snapshot.Mappings.Unmapped += tally.Bytes
-		}
-	}
+func AddReleases(totals *growth.MappingTotals, space *addrspace.IntervalSet) {
+	totals.Released += space.Released("madvise").Bytes
+	totals.Unmapped += space.Released("munmap").Bytes + space.Released("brk").Bytes
 }

@@ -3,11 +3,12 @@ package source
 import (
 	"errors"
 	"fmt"
-	"strings"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 
+	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/probe"
 )
@@ -24,37 +25,51 @@ func AttachMapping(k *kernel.Kernel) (Status, []link.Link) {
 		status.Details = append(status.Details, "mounted tracefs at "+kernel.TracefsPath)
 	}
 
-	calls := []string{"munmap", "mmap", "mremap", "brk", "madvise"}
-	links, err := attachCalls(k, calls)
+	links, err := attachCalls(k)
 	if err != nil {
 		status.Reason = errors.Join(err, probe.Close(links)).Error()
 		return status, nil
 	}
 	status.Attached = true
-	status.Details = append(status.Details, "system calls: "+strings.Join(calls, ", "))
+	status.Details = append(status.Details, "system calls: mmap, munmap, mremap, madvise")
 	return status, links
 }
 
-// attachCalls attaches to the entry and the exit of system calls. With an error it returns the
-// links that are attached.
-func attachCalls(k *kernel.Kernel, calls []string) (links []link.Link, err error) {
-	// Exits first: an entry seen without its exit would leave a call pending.
-	for _, side := range []struct {
-		prefix  string
-		program *ebpf.Program
+// attachCalls attaches to system calls. With an error it returns the links that are attached.
+func attachCalls(k *kernel.Kernel) (links []link.Link, err error) {
+	for _, at := range []struct {
+		tracepoint string
+		program    *ebpf.Program
 	}{
-		{"sys_exit_", k.ExitMapping},
-		{"sys_enter_", k.EnterMapping},
+		{"sys_enter_munmap", k.EnterMunmap}, // first: a mapping must not be seen without its end
+		{"sys_exit_mmap", k.ExitMapping},
+		{"sys_exit_mremap", k.ExitMapping},
+		{"sys_exit_madvise", k.ExitMapping},
 	} {
-		for _, call := range calls {
-			l, err := link.Tracepoint("syscalls", side.prefix+call, side.program, nil)
-			if err != nil {
-				return links, fmt.Errorf("attach to tracepoint %s: %w", side.prefix+call, err)
-			}
-			links = append(links, l)
+		l, err := link.Tracepoint("syscalls", at.tracepoint, at.program, nil)
+		if err != nil {
+			return links, fmt.Errorf("attach to tracepoint %s: %w", at.tracepoint, err)
 		}
+		links = append(links, l)
 	}
 	return links, nil
+}
+
+// TakeRecentMappings calls each for the mappings that have waited in the kernel. A reading that
+// fails leaves the rest for the next one.
+func TakeRecentMappings(k *kernel.Kernel, each func(bpf.Event)) {
+	_ = kernel.TakeAll(k.RecentMappings, func(_ *bpf.Address, m *bpf.RecentMapping) { each(m.Event) })
+}
+
+// ReadMappingPairs returns the mappings of a process since tracing started that came and went
+// before they were read, in a fixed order. Those that could not be read are missing from totals.
+func ReadMappingPairs(k *kernel.Kernel, pid int) (pairs []addrspace.Pair) {
+	_ = kernel.ReadMap(k.MappingPairs, func(key *bpf.MappingPair, sum *bpf.Tally) {
+		if key.Tgid == uint32(pid) {
+			pairs = append(pairs, addrspace.Pair{MappingPair: *key, Tally: *sum})
+		}
+	})
+	return pairs
 }
 
 // AttachExec attaches to the tracepoint that reports execve(2) of all processes.

@@ -17,8 +17,9 @@ import (
 type ProcessTable map[int]processMemory
 
 type processMemory struct {
-	start time.Duration // distinguishes processes that had the same PID
-	bytes int64
+	start  time.Duration // distinguishes processes that had the same PID
+	bytes  int64
+	parent int
 }
 
 // An OtherProcess is a process outside of the tree.
@@ -48,7 +49,7 @@ func ReadProcessTable() (ProcessTable, error) {
 			continue
 		}
 		if stat, err := process.ReadStat(pid); err == nil {
-			table[pid] = processMemory{stat.Start, bytes}
+			table[pid] = processMemory{stat.Start, bytes, stat.Parent}
 		}
 	}
 	return table, nil
@@ -72,15 +73,17 @@ func readPrivate(pid int) (bytes int64, ok bool) {
 }
 
 // TopGrowers returns up to limit processes that have grown most until a later table, largest growth
-// first. It excludes the processes that inside reports, and allocscope itself.
-func (c ProcessTable) TopGrowers(later ProcessTable, inside func(pid int) bool, limit int) []OtherProcess {
+// first, of those that matter; allocscope itself never does.
+func (c ProcessTable) TopGrowers(
+	later ProcessTable, matters func(pid int) bool, limit int,
+) []OtherProcess {
 	var grown []OtherProcess
 	for pid, now := range later {
 		before := c[pid]
 		if before.start != now.start {
 			before.bytes = 0
 		}
-		if now.bytes > before.bytes && pid != os.Getpid() && !inside(pid) {
+		if now.bytes > before.bytes && pid != os.Getpid() && matters(pid) {
 			grown = append(grown, OtherProcess{PID: pid, Growth: now.bytes - before.bytes})
 		}
 	}

@@ -44,7 +44,7 @@ func TestTopGrowers(t *testing.T) {
 		young.order("grow", 100)
 		after := readTable(t)
 
-		grown := before.TopGrowers(after, func(pid int) bool { return pid == member.PID() }, 10)
+		grown := before.TopGrowers(after, func(pid int) bool { return pid != member.PID() }, 10)
 		find := func(pid int) OtherProcess {
 			i := slices.IndexFunc(grown, func(o OtherProcess) bool { return o.PID == pid })
 			if i < 0 {
@@ -66,7 +66,7 @@ func TestTopGrowers(t *testing.T) {
 			}
 		}
 
-		one := before.TopGrowers(after, func(pid int) bool { return pid != young.PID() }, 1)
+		one := before.TopGrowers(after, func(pid int) bool { return pid == young.PID() }, 1)
 		if len(one) != 1 || one[0].PID != young.PID() {
 			t.Errorf("%+v", one)
 		}
@@ -74,9 +74,9 @@ func TestTopGrowers(t *testing.T) {
 
 	t.Run("reused PID", func(t *testing.T) {
 		const pid = 1 << 22 // beyond the largest PID
-		before := ProcessTable{pid: {1, 1000}, pid + 1: {1, 500}}
-		after := ProcessTable{pid: {2, 900}, pid + 1: {1, 600}, pid + 2: {3, 50}}
-		got := before.TopGrowers(after, nothingTraced, 2)
+		before := ProcessTable{pid: {1, 1000, 1}, pid + 1: {1, 500, 1}}
+		after := ProcessTable{pid: {2, 900, 1}, pid + 1: {1, 600, 1}, pid + 2: {3, 50, 1}}
+		got := before.TopGrowers(after, func(int) bool { return true }, 2)
 		want := []OtherProcess{{pid, "?", 900}, {pid + 1, "?", 100}}
 		if !slices.Equal(got, want) {
 			t.Errorf("%+v, want %+v", got, want)

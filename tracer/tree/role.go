@@ -185,10 +185,16 @@ func (c command) name() string {
 	return c.program
 }
 
+var shells = []string{"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox"}
+
+// sessionLaunchers start programs that have nothing to do with each other.
+var sessionLaunchers = []string{
+	"docker-init", "tini", "dumb-init", "catatonit", "s6-svscan", "supervisord", "systemd", "init",
+	"screen", "tmux", "tmux: server",
+}
+
 // launchers start a training program and wait for it.
-var launchers = []string{
-	// shells
-	"sh", "bash", "dash", "ash", "zsh", "ksh", "fish", "busybox",
+var launchers = slices.Concat(shells, sessionLaunchers, []string{
 	// environments
 	"uv", "uvx", "poetry", "pipenv", "pipx", "pdm", "hatch", "rye", "pixi", "conda", "mamba",
 	"micromamba",
@@ -197,15 +203,12 @@ var launchers = []string{
 	"script", "time", "xargs", "make", "parallel", "watch", "flock", "unbuffer",
 	// users and namespaces
 	"sudo", "su", "doas", "runuser", "setpriv", "chroot", "unshare", "nsenter",
-	// init processes and terminals
-	"docker-init", "tini", "dumb-init", "catatonit", "s6-svscan", "supervisord", "systemd", "init",
-	"screen", "tmux", "tmux: server",
 	// debuggers and profilers
 	"strace", "ltrace", "gdb", "perf", "nsys", "ncu", "heaptrack", "valgrind",
 	// distributed jobs
 	"torchrun", "accelerate", "deepspeed", "horovodrun", "mpirun", "mpiexec", "mpiexec.hydra",
 	"hydra_pmi_proxy", "orterun", "orted", "prterun", "prted", "srun", "slurmstepd",
-}
+})
 
 var launcherModules = []string{
 	"torch.distributed.run", "torch.distributed.launch",

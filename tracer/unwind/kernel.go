@@ -329,14 +329,15 @@ func (t *Tables) Close() error {
 // An AddressSpace hands the executable mappings of a process to the kernel, each with its unwind
 // table.
 type AddressSpace struct {
-	process *process.Process
-	tables  *Tables
-	outer   *ebpf.Map // process -> mappings
-	inner   *ebpf.MapSpec
-	files   map[process.FileID]file // seen so far
-	vdso    uint32                  // index of its table; 0: not added yet, or not readable
-	sent    []bpf.Mapping
-	dropped atomic.Int64
+	process   *process.Process
+	tables    *Tables
+	outer     *ebpf.Map // process -> mappings
+	inner     *ebpf.MapSpec
+	files     map[process.FileID]file // seen so far
+	vdso      uint32                  // index of its table; 0: not added yet, or not readable
+	sent      []bpf.Mapping
+	dropped   atomic.Int64
+	codeFiles atomic.Int64 // that have been mapped
 }
 
 // A file is what the mappings of a file have in common.
@@ -403,6 +404,9 @@ func (s *AddressSpace) Update(
 // Dropped is the number of executable mappings beyond bpf.MaxMappings at the last Update.
 func (s *AddressSpace) Dropped() int64 { return s.dropped.Load() }
 
+// CodeFiles is the number of executable files that Update has seen mapped.
+func (s *AddressSpace) CodeFiles() int64 { return s.codeFiles.Load() }
+
 // entry describes one mapping. Code outside ELF files can only be unwound by frame pointers.
 func (s *AddressSpace) entry(m process.Mapping, urgent bool) bpf.Mapping {
 	entry := bpf.Mapping{
@@ -432,6 +436,7 @@ func (s *AddressSpace) entry(m process.Mapping, urgent bool) bpf.Mapping {
 	if !known {
 		f = s.addFile(m, urgent)
 		s.files[m.File()] = f
+		s.codeFiles.Add(1)
 	}
 
 	if f.headers == nil {

@@ -147,7 +147,7 @@ func testOverhead(t *testing.T) {
 		first   bool
 	}{
 		"wide": {"python3 train.py", 200, true}, "usual": {"python3 train.py", 80, false},
-		"usual, with a short name": {"x", 100, true},
+		"usual, with a short name": {"x", 110, true},
 	} {
 		state := leaking()
 		share := 0.019
@@ -157,7 +157,8 @@ func testOverhead(t *testing.T) {
 		mustShow(t, text, c.command+"  PID 4242", words.OverheadShort(state.Overhead),
 			"3m20s of 5m", "at 40s, sampled in bursts")
 		header, _, _ := strings.Cut(text, "\n")
-		if strings.Contains(header, "overhead") != c.first || strings.Count(text, "overhead") != 1 {
+		if strings.Contains(header, "slows the job") != c.first ||
+			strings.Count(text, "slows the job") != 1 {
 			t.Errorf("%s:\n%s", name, text)
 		}
 	}
@@ -203,6 +204,7 @@ func testHostile(t *testing.T) {
 			for _, ui.ShowGPU = range []bool{false, true} {
 				state := onGPU()
 				state.Command, state.Suspect, state.DropReason = text, text, text
+				state.Diagnosis = text
 				state.Verdict.Why, state.Marks[1].Text = text, text
 				state.GPU.Diagnosis, state.GPU.Suspect, state.GPU.Verdict.Why = text, text, text
 				for _, stacks := range [][]Stack{state.Stacks, state.GPU.Stacks} {

@@ -246,7 +246,7 @@ func Run(ctx context.Context, options Options, env Environment) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, session.Close()) }()
-	logSession(session)
+	options.logSession(session)
 	options.logBudget()
 
 	dir, err := options.createFolder()

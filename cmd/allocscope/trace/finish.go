@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	maxTableRows     = 10 // of the tables, and of suspects and releases in the summary
+	maxTableRows     = 10 // of the tables, and of suspects in the summary
 	maxSummaryStacks = 50 // of what accumulates
 )
 
@@ -95,7 +95,7 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	all := r.judge()
 	r.requireStreak(all)
 	main := mainVerdict(all)
-	main.Verdict = r.checkOtherProcesses(main.Verdict)
+	r.checkOtherProcesses(&main.Verdict)
 	r.headline = words.Headline(summary.VerdictOf(main.Verdict, summary.AxisSeconds))
 
 	gpus := r.judgeGPUs(all)
@@ -140,9 +140,19 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 	return outcomes, err
 }
 
-// checkOtherProcesses adds to a verdict without growth whether a process outside the tree grows.
-func (r *Recorder) checkOtherProcesses(v verdict.Verdict) verdict.Verdict {
-	return judge.CheckTree(v, &r.history, r.session.OtherProcesses(), r.criteria())
+// checkOtherProcesses adds to a verdict without growth whether another process of the job grows, and
+// notes those that grow much.
+func (r *Recorder) checkOtherProcesses(v *verdict.Verdict) {
+	others := r.session.OtherProcesses()
+	*v = judge.CheckTree(*v, &r.history, others, r.criteria())
+
+	for _, o := range others {
+		if float64(o.Growth) >= r.criteria().MinOutsideGrowth {
+			r.related = append(r.related, summary.Related{
+				PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,
+			})
+		}
+	}
 }
 
 // profileWriter writes a profile of holdings between a time and a snapshot.

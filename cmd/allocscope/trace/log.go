@@ -16,9 +16,9 @@ import (
 )
 
 // logSession logs what is traced and how, and which sources are not attached and why.
-func logSession(s *tracer.Session) {
+func (o *Options) logSession(s *tracer.Session) {
 	pid := s.Process.PID
-	slog.Info(words.Started(pid, s.Process.Command(), s.IsTraced(pid), s.Overhead().Interval,
+	slog.Info(words.Started(pid, s.Process.Command(), s.IsTraced(pid), uint64(o.Interval),
 		s.Options.Overhead))
 
 	for _, change := range s.Changes() {

@@ -1,4 +1,5 @@
-package main
+// Package meter measures what processes take while a benchmark runs.
+package meter
 
 import (
 	"bytes"
@@ -14,29 +15,29 @@ import (
 // clockTick is the unit of times in /proc/PID/stat: 1/USER_HZ, which is 1/100 s wherever Go runs.
 const clockTick = 10 * time.Millisecond
 
-// A load is what the processes of a tool take while a workload runs.
-type load struct {
-	rss, kernel int64   // peak bytes; kernel is that of BPF maps
-	cores       float64 // CPU seconds per second
+// A Load is what some processes take together.
+type Load struct {
+	RSS, Kernel int64   // peak bytes; Kernel is that of BPF maps
+	Cores       float64 // CPU seconds per second
 }
 
-// measureLoad measures the processes that PID started, and PID itself, until ctx ends. It leaves
-// out the process except, and those that except started.
-func measureLoad(ctx context.Context, pid, except int) load {
-	var peak load
+// Measure measures a process and all that it started, until ctx ends. It leaves out the process
+// except, and those that except started.
+func Measure(ctx context.Context, pid, except int) Load {
+	var peak Load
 	began, first := time.Now(), cpuOf(processTree(pid, except))
 	last := time.Duration(0)
 	for ticker := time.NewTicker(time.Second); ; {
 		members := processTree(pid, except)
 		if now := cpuOf(members); now > last { // the tool may have ended
-			last, peak.cores = now, (now-first).Seconds()/max(time.Since(began).Seconds(), 1)
+			last, peak.Cores = now, (now-first).Seconds()/max(time.Since(began).Seconds(), 1)
 		}
 
 		var rss int64
 		for _, member := range members {
-			rss += rssOf(member)
+			rss += RSS(member)
 		}
-		peak.rss, peak.kernel = max(peak.rss, rss), max(peak.kernel, mapsOf(members))
+		peak.RSS, peak.Kernel = max(peak.RSS, rss), max(peak.Kernel, mapsOf(members))
 
 		select {
 		case <-ctx.Done():
@@ -66,8 +67,8 @@ func processTree(pid, except int) []int {
 	return members
 }
 
-// rssOf returns the RSS of a process in bytes; 0 if it has ended.
-func rssOf(pid int) int64 {
+// RSS returns the RSS of a process in bytes; 0 if it has ended.
+func RSS(pid int) int64 {
 	var size, resident int64
 	text, _ := os.ReadFile(fmt.Sprintf("/proc/%d/statm", pid))
 	_, _ = fmt.Sscan(string(text), &size, &resident)

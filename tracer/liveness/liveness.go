@@ -1,8 +1,7 @@
 // Package liveness checks from outside whether objects of malloc are still alive: of glibc's,
 // jemalloc's and mimalloc's. It reads what malloc keeps about each object and in its free lists. It
-// sets no probe, stops nothing and
-// writes nothing. The memory it reads is hostile input: any contents cost bounded work and yield
-// some answer.
+// sets no probe, stops nothing and writes nothing. The memory it reads is hostile input: any
+// contents cost bounded work and yield some answer.
 //
 // The check rests on an invariant. While an object of glibc is alive, three things do not change,
 // whatever the rest of the process does:

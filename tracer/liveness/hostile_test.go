@@ -156,7 +156,7 @@ func FuzzMimalloc(f *testing.F) {
 		if err != nil || len(states) != len(objects) || states[3] != Unknown || states[4] != Unknown {
 			t.Fatalf("%v, %v", states, err)
 		}
-		if memory.reads > 3*maxFreeBlocks+maxDelayedBlocks+1<<14 {
+		if memory.reads > maxPageBytes/peekSize+maxDelayedBlocks+1<<14 {
 			t.Fatalf("%d reads", memory.reads)
 		}
 	})

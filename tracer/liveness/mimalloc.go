@@ -35,17 +35,16 @@ const (
 	miSlicesStart  = 264               // slices
 	miPageBytes    = 80                // sizeof(mi_page_t)
 	miDelayed      = 8 + 129*8 + 75*24 // offset of thread_delayed_free in a mi_heap_t
-	miSmallBlock   = 1 << 10           // bytes of the largest block whose page is read as a whole
+	miMediumPage   = 512 << 10         // bytes of the largest page with more than one block
 	miHugeBlock    = 2 << 30           // MI_HUGE_BLOCK_SIZE: of any larger block
 	miHeaderBytes  = miSlicesStart + miSlices*miPageBytes
 )
 
 // Bounds of one check.
 const (
-	maxSegments   = 1 << 12 // addresses that are tried for segments
-	maxFreeBlocks = 1 << 17 // that are followed, of all pages of larger blocks
-	// maxDelayedBlocks are followed, one by one.
-	maxDelayedBlocks = 1 << 14
+	maxSegments      = 1 << 12   // addresses that are tried for segments
+	maxPageBytes     = 256 << 20 // that are read for the lists of free blocks
+	maxDelayedBlocks = 1 << 14   // that are followed
 )
 
 // A miPage is what was read of a mi_page_t.
@@ -252,73 +251,34 @@ func readPages(memory Memory, addresses []uint64) (map[uint64]miPage, error) {
 	return found, nil
 }
 
-// freeBlocks returns the blocks in the lists of free blocks of each page. Those of a page of small
-// blocks may be thousands: its memory is read as a whole.
+// freeBlocks returns the blocks in the lists of free blocks of each page. They may be thousands, so
+// that the memory of a page is read as a whole. Larger pages have one block.
 func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, error) {
 	free := make(map[uint64][]uint64)
-	var entries []miEntry
+	read := uint64(0)
 	for address, p := range found {
-		if p.blockSize <= miSmallBlock && p.Len() == miSliceBytes {
-			content, err := readRange(memory, p.Span)
-			if err != nil {
-				return nil, err
-			}
-			free[address] = p.freeIn(content)
+		isListed := slices.ContainsFunc(p.free[:], p.contains)
+		if !isListed || p.Len() > miMediumPage || read > maxPageBytes {
 			continue
 		}
-		for _, block := range p.free {
-			entries = append(entries, miEntry{address, block})
-		}
-	}
-	return free, followBlocks(memory, found, entries, free)
-}
 
-// freeIn returns the blocks in the page's lists. content is its memory.
-func (p miPage) freeIn(content []byte) (blocks []uint64) {
-	for _, block := range p.free {
-		for p.contains(block) && len(blocks) < miSliceBytes/8 {
-			blocks = append(blocks, block)
-			block = word(content, int(block-p.Start))
+		read += p.Len()
+		content, err := readRange(memory, p.Span)
+		if err != nil {
+			return nil, err
+		}
+		for _, block := range p.free {
+			for p.contains(block) && uint64(len(free[address])) < p.Len()/8 {
+				free[address] = append(free[address], block)
+				block = word(content, int(block-p.Start))
+			}
 		}
 	}
-	return blocks
+	return free, nil
 }
 
 func (p miPage) contains(block uint64) bool {
 	return block >= p.Start && block < p.End && block%8 == 0
-}
-
-// A miEntry is a free block of a page.
-type miEntry struct{ page, block uint64 }
-
-// followBlocks follows all lists at once, and adds their blocks to those of each page.
-func followBlocks(
-	memory Memory, found map[uint64]miPage, entries []miEntry, free map[uint64][]uint64,
-) error {
-	seen := make(map[uint64]bool)
-	for len(entries) > 0 && len(seen) < maxFreeBlocks {
-		var kept []miEntry
-		var blocks []uint64
-		for _, e := range entries {
-			if found[e.page].contains(e.block) && !seen[e.block] {
-				seen[e.block] = true
-				kept, blocks = append(kept, e), append(blocks, e.block)
-				free[e.page] = append(free[e.page], e.block)
-			}
-		}
-
-		links, err := memory.Peek(blocks, 8)
-		if err != nil {
-			return err
-		}
-		entries = entries[:0]
-		for i, link := range links {
-			if link != nil {
-				entries = append(entries, miEntry{kept[i].page, word(link, 0)})
-			}
-		}
-	}
-	return nil
 }
 
 // delayedBlocks returns the blocks that threads have freed in full pages of others. They wait in a

@@ -4,7 +4,7 @@
  *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at its end
  *
  * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input prints
- * what mallinfo2 returns: "info ARENA FREE INUSE". It then pauses until another line. */
+ * what mallinfo2 returns, "info ARENA FREE INUSE", and "done". It then pauses until another line. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
@@ -70,6 +70,7 @@ static int obey(void)
 			return 1;
 		info = mallinfo2();
 		printf("info %zu %zu %zu\n", info.arena, info.fordblks, info.uordblks);
+		puts("done");
 	}
 	return 0;
 }

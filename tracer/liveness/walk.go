@@ -2,7 +2,6 @@ package liveness
 
 import (
 	"errors"
-	"slices"
 
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
@@ -53,23 +52,13 @@ func (a *Allocator) WalkHeaps(
 	if err != nil {
 		return HeapChunks{}, err
 	}
-	tcaches, err := a.findTcaches(memory, maps, arenas)
-	if err != nil {
-		return HeapChunks{}, err
-	}
-	listed, err := a.listedObjects(memory, arenas, tcaches)
-	if err != nil {
-		return HeapChunks{}, err
-	}
 
 	w := heapWalk{memory: memory, resident: resident}
-	for object := range listed {
-		w.listed = append(w.listed, object-headerSize)
-	}
-	slices.Sort(w.listed)
-
 	for i, r := range arenas {
-		heaps, err := a.heapsOf(memory, maps, arenas[0], r, i == 0)
+		heaps, err := a.arenaHeaps(memory, r)
+		if i == 0 {
+			heaps, err = a.mainHeap(maps, r)
+		}
 		if err != nil {
 			return HeapChunks{}, err
 		}
@@ -79,7 +68,40 @@ func (a *Allocator) WalkHeaps(
 			}
 		}
 	}
-	return w.sum, nil
+	return w.sum, a.addCached(memory, maps, arenas, &w)
+}
+
+// addCached takes the chunks in tcaches and fastbins out of those in use.
+func (a *Allocator) addCached(
+	memory Memory, maps []process.Mapping, arenas []arena, w *heapWalk,
+) error {
+	tcaches, err := a.findTcaches(memory, maps, arenas)
+	if err != nil {
+		return err
+	}
+	listed, err := a.listedObjects(memory, arenas, tcaches)
+	if err != nil {
+		return err
+	}
+
+	chunks := make([]uint64, 0, len(listed))
+	for object := range listed {
+		chunks = append(chunks, object-headerSize)
+	}
+	headers, err := memory.Peek(chunks, headerSize)
+	if err != nil {
+		return err
+	}
+	for i, header := range headers {
+		if header == nil || chunkSize(header) > w.sum.InUse {
+			continue
+		}
+		size := chunkSize(header)
+		w.sum.InUse -= size
+		w.sum.Cached += size
+		w.sum.FreeResident += w.resident(chunks[i], chunks[i]+size)
+	}
+	return nil
 }
 
 // A heapSpan is a heap of an arena. Its chunks lie from the first one to its top chunk, or to the fencepost with
@@ -93,21 +115,21 @@ type heapSpan struct {
 	top pages.Span
 }
 
-// heapsOf returns the heaps of an arena, the newest first.
-func (a *Allocator) heapsOf(
-	memory Memory, maps []process.Mapping, mainArena, r arena, isMain bool,
-) ([]heapSpan, error) {
-	topAt := r.address + a.layout.top
-	if isMain {
-		m, ok := process.FindMapping(maps, mainArena.top)
-		if !ok || m.Path != "[heap]" {
-			return nil, ErrBrokenChain // it goes on in other mappings, or has none
-		}
-		return []heapSpan{{start: m.Start, first: m.Start, end: m.End, topAt: topAt}}, nil
+// mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or has
+// not begun.
+func (a *Allocator) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
+	m, ok := process.FindMapping(maps, r.top)
+	if !ok || m.Path != "[heap]" {
+		return nil, ErrBrokenChain
 	}
+	h := heapSpan{start: m.Start, first: m.Start, end: m.End, topAt: r.address + a.layout.top}
+	return []heapSpan{h}, nil
+}
 
-	var heaps []heapSpan
+// arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.
+func (a *Allocator) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error) {
 	infoSize := r.address % heapMaxSize
+	topAt := r.address + a.layout.top
 	for address := r.top &^ (heapMaxSize - 1); len(heaps) < maxHeaps; topAt = 0 {
 		info, err := peekOne(memory, address, 3*8)
 		if err != nil {
@@ -140,7 +162,6 @@ func (a *Allocator) heapsOf(
 type heapWalk struct {
 	memory   Memory
 	resident func(start, end uint64) uint64
-	listed   []uint64 // chunks in tcaches and fastbins, sorted
 	sum      HeapChunks
 	pages    int // read so far
 	retries  int
@@ -150,19 +171,14 @@ type heapWalk struct {
 type chainState struct {
 	// at is the next chunk. size is that of the chunk before; 0: there is none.
 	at, size uint64
-	// listed is the index of the first listed chunk that is not before `at - size`.
-	listed int
-	sum    HeapChunks
+	sum      HeapChunks
 }
 
 // walk adds the chunks of a heap to the sum. Where the chain breaks, it goes back by no piece, then by
 // one, three, seven and so on: the chunk with which a piece began may have been merged meanwhile.
 func (w *heapWalk) walk(h heapSpan) error {
-	first, _ := slices.BinarySearch(w.listed, h.first)
 	// The states at which pieces begin.
-	pieces := []chainState{
-		{at: h.first, listed: first, sum: HeapChunks{InUse: h.first - h.start}},
-	}
+	pieces := []chainState{{at: h.first, sum: HeapChunks{InUse: h.first - h.start}}}
 	breaks, farthest := 0, uint64(0) // breaks of the chain, up to an address
 
 	for count := 1; ; {
@@ -287,37 +303,41 @@ func (w *heapWalk) close(s *chainState, next []byte) bool {
 		return true // next is the first chunk
 	}
 
-	chunk := s.at - s.size
-	for s.listed < len(w.listed) && w.listed[s.listed] < chunk {
-		s.listed++
-	}
-	isListed := s.listed < len(w.listed) && w.listed[s.listed] == chunk
-
 	switch isFree := mchunkSize(next)&prevInUse == 0; {
-	case isFree && mchunkPrevSize(next) != s.size:
-		return false
-	case isFree:
-		s.sum.Free += s.size
-	case isListed:
-		s.sum.Cached += s.size
-	default:
+	case !isFree:
 		s.sum.InUse += s.size
-		return true
+	case mchunkPrevSize(next) != s.size:
+		return false
+	default:
+		s.sum.Free += s.size
+		s.sum.FreeResident += w.resident(s.at-s.size, s.at)
 	}
-	s.sum.FreeResident += w.resident(chunk, s.at)
 	return true
 }
 
-// WalkHeaps walks the heaps of the process: see Allocator.WalkHeaps.
+// WalkHeaps walks the heaps of the process, see Allocator.WalkHeaps. Where they grow beyond the maps
+// meanwhile, it begins again.
 func (a ProcessAllocator) WalkHeaps(
-	p *process.Process, maps []process.Mapping, resident func(start, end uint64) uint64,
-) (HeapChunks, error) {
+	p *process.Process, resident func(start, end uint64) uint64,
+) (chunks HeapChunks, err error) {
 	if a.err != nil {
 		return HeapChunks{}, a.err
 	}
-	memory, err := newPrivateMemory(p, maps)
-	if err != nil {
-		return HeapChunks{}, err
+
+	const attempts = 3
+	for range attempts {
+		maps, err := p.Maps()
+		if err != nil {
+			return HeapChunks{}, err
+		}
+		memory, err := newPrivateMemory(p, maps)
+		if err != nil {
+			return HeapChunks{}, err
+		}
+		chunks, err = a.Allocator.WalkHeaps(memory, maps, resident)
+		if !errors.Is(err, ErrBrokenChain) {
+			return chunks, err
+		}
 	}
-	return a.Allocator.WalkHeaps(memory, maps, resident)
+	return HeapChunks{}, ErrBrokenChain
 }

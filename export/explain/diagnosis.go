@@ -31,7 +31,7 @@ func Diagnosis(d diagnosis.Diagnosis) string {
 	}
 
 	how := ""
-	if d.Walked {
+	if d.Free != 0 {
 		how = ", by walking malloc's heaps at the start of the plateau and at the end"
 	}
 	return fmt.Sprintf("%s: %s/min of the growth (%s) is %s%s (%s confidence)", d.Cause, rate,

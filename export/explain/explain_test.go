@@ -80,7 +80,7 @@ func TestDiagnosis(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
-	freed.Walked = true
+	freed.Free = mib
 	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "at the end (high")
 	for cause := range causeTexts {
 		d := diagnosis.Diagnosis{Cause: cause, Confidence: diagnosis.Low}

@@ -52,8 +52,9 @@ type Diagnosis struct {
 	Rate, Share float64
 	// Confidence is empty for Undecided.
 	Confidence Confidence
-	// Walked: free memory was found by walking malloc's heaps, see growth.HeapWalk.
-	Walked bool
+	// Free is the resident free memory at the last walk of malloc's heaps (growth.HeapWalk), in bytes;
+	// 0: the cause was found without walks.
+	Free int64
 }
 
 // Evidence is what is known of the growth of one process, or of the process tree.
@@ -101,7 +102,7 @@ func Diagnose(e Evidence) []Diagnosis {
 		}
 		rest -= bytes
 		all = append(all, Diagnosis{
-			Cause: p.cause, Bytes: bytes, Error: p.err, Walked: p.walked,
+			Cause: p.cause, Bytes: bytes, Error: p.err, Free: p.free,
 			Confidence: p.confidenceBy(e.Class),
 		})
 	}
@@ -135,7 +136,7 @@ func MainOf(all []Diagnosis) (Diagnosis, bool) {
 type part struct {
 	cause      Cause
 	bytes, err float64
-	walked     bool
+	free       int64 // by walks
 	// most is the highest confidence that its evidence allows.
 	most Confidence
 }

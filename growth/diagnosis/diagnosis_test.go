@@ -83,7 +83,7 @@ func text(all []Diagnosis) string {
 	var parts []string
 	for _, d := range all {
 		line := fmt.Sprintf("%s %.0f %s", d.Cause, float64(d.Bytes)/mib, d.Confidence)
-		if d.Walked {
+		if d.Free != 0 {
 			line += " walked"
 		}
 		parts = append(parts, strings.TrimSpace(line))

@@ -129,14 +129,18 @@ func isHeapFromBefore(r *breakdown.Row) bool {
 func (s *sums) heapParts(e *Evidence) []part {
 	heap := s.live.bytes + s.free.bytes + s.unknown.bytes
 	free, confidence := s.free, High
+	walked := int64(0)
 	if e.Bursts {
 		free, confidence = s.walkedFree(e)
+		if len(e.Walks) > 0 {
+			walked = e.Walks[len(e.Walks)-1].FreeResident
+		}
 	}
 	live := heap - free.bytes
 
 	fragmentation := part{
 		cause: Fragmentation, bytes: free.bytes + min(0, live), err: free.err, most: confidence,
-		walked: e.Bursts,
+		free: walked,
 	}
 
 	// Metadata belongs to the objects.

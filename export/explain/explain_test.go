@@ -81,7 +81,7 @@ func TestDiagnosis(t *testing.T) {
 	}
 
 	freed.Free = mib
-	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "at the end (high")
+	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "near the end (high")
 	for cause := range causeTexts {
 		d := diagnosis.Diagnosis{Cause: cause, Confidence: diagnosis.Low}
 		mustSay(t, Diagnosis(d), string(cause)+": ", "low confidence")

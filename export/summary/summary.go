@@ -223,6 +223,9 @@ type Events struct {
 	Failed uint64 `json:"failed"`
 	// Stacks that were captured. The losses count the truncated ones, by reason.
 	Stacks uint64 `json:"stacks"`
+	// StacksShortened are those without their middle, and FramesLeftOut the frames of it.
+	StacksShortened uint64 `json:"stacks_shortened"`
+	FramesLeftOut   uint64 `json:"frames_left_out"`
 	// MappingCalls are system calls that changed the address space.
 	MappingCalls uint64 `json:"mapping_calls"`
 }

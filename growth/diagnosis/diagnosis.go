@@ -64,13 +64,14 @@ type Evidence struct {
 	// Class of the verdict on the resident memory.
 	Class verdict.Class
 	// Rows of breakdown.RSS over the window. Those of other processes are ignored.
-	Rows    []breakdown.Row
-	Elapsed time.Duration
+	Rows []breakdown.Row
+	// Start of the window, since the start of the trace, and its length.
+	Start, Elapsed time.Duration
 	// Trends of the stacks over the window.
 	Trends []trend.StackTrend
 	// Bursts: the heap was not probed all the time.
 	Bursts bool
-	// Walks of malloc's heaps within the window, in order.
+	// Walks of malloc's heaps up to the end of the window, in order.
 	Walks      []growth.HeapWalk
 	Components *component.Rules
 }
@@ -79,7 +80,7 @@ const (
 	// minShare of the growth that is a diagnosis. Less is undecided.
 	minShare = 0.02
 	// minWalkedShare of the window must lie between the first and the last walk. With
-	// confidentWalkedShare the confidence is high.
+	// confidentWalkedShare the confidence is high, unless the first lies before the window.
 	minWalkedShare, confidentWalkedShare = 0.25, 0.5
 	// mediumError and lowError of the bytes limit the confidence.
 	mediumError, lowError = 0.25, 0.5

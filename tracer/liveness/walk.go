@@ -21,6 +21,7 @@ type HeapChunks struct {
 // Reasons for which heaps cannot be walked.
 var (
 	ErrBrokenChain = errors.New("the chain of chunks is broken")
+	ErrNotGlibc    = errors.New("malloc is not glibc's")
 	ErrLargeHeap   = errors.New("the heap is too large to be walked")
 )
 
@@ -45,7 +46,7 @@ const heapMaxSize = 64 << 20
 // The process goes on meanwhile. A chain that does not fit, because chunks were split or merged
 // between two reads, is read again from a little before. The error wraps ErrBrokenChain or
 // ErrLargeHeap, or is that of memory.
-func (a *Allocator) WalkHeaps(
+func (a *glibc) WalkHeaps(
 	memory Memory, maps []process.Mapping, resident func(start, end uint64) uint64,
 ) (HeapChunks, error) {
 	arenas, err := a.readArenas(memory)
@@ -72,7 +73,7 @@ func (a *Allocator) WalkHeaps(
 }
 
 // addCached takes the chunks in tcaches and fastbins out of those in use.
-func (a *Allocator) addCached(
+func (a *glibc) addCached(
 	memory Memory, maps []process.Mapping, arenas []arena, w *heapWalk,
 ) error {
 	tcaches, err := a.findTcaches(memory, maps, arenas)
@@ -117,7 +118,7 @@ type heapSpan struct {
 
 // mainHeap returns the heap of the main arena. It fails where that goes on in other mappings, or has
 // not begun.
-func (a *Allocator) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
+func (a *glibc) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error) {
 	m, ok := process.FindMapping(maps, r.top)
 	if !ok || m.Path != "[heap]" {
 		return nil, ErrBrokenChain
@@ -127,7 +128,7 @@ func (a *Allocator) mainHeap(maps []process.Mapping, r arena) ([]heapSpan, error
 }
 
 // arenaHeaps returns the heaps of another arena, the newest first, which has the top chunk.
-func (a *Allocator) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error) {
+func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error) {
 	infoSize := r.address % heapMaxSize
 	topAt := r.address + a.layout.top
 	for address := r.top &^ (heapMaxSize - 1); len(heaps) < maxHeaps; topAt = 0 {
@@ -315,13 +316,14 @@ func (w *heapWalk) close(s *chainState, next []byte) bool {
 	return true
 }
 
-// WalkHeaps walks the heaps of the process, see Allocator.WalkHeaps. Where they grow beyond the maps
+// WalkHeaps walks the heaps of the process, see glibc.WalkHeaps. Where they grow beyond the maps
 // meanwhile, it begins again.
 func (a ProcessAllocator) WalkHeaps(
 	p *process.Process, resident func(start, end uint64) uint64,
 ) (chunks HeapChunks, err error) {
-	if a.err != nil {
-		return HeapChunks{}, a.err
+	malloc, ok := a.Allocator.(*glibc)
+	if !ok {
+		return HeapChunks{}, errors.Join(a.err, ErrNotGlibc)
 	}
 
 	const attempts = 3
@@ -334,7 +336,7 @@ func (a ProcessAllocator) WalkHeaps(
 		if err != nil {
 			return HeapChunks{}, err
 		}
-		chunks, err = a.Allocator.WalkHeaps(memory, maps, resident)
+		chunks, err = malloc.WalkHeaps(memory, maps, resident)
 		if !errors.Is(err, ErrBrokenChain) {
 			return chunks, err
 		}

@@ -52,7 +52,7 @@ func TestWalkHeaps(t *testing.T) {
 	t.Run("static program", func(t *testing.T) {
 		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
 		p := startBuild(t, path, 4, "mixed")
-		got, err := mustFind(t, p.process).WalkHeaps(p.process, mapsOf(t, p.process), all)
+		got, err := mustFind(t, p.process).(*glibc).WalkHeaps(p.process, mapsOf(t, p.process), all)
 		if !errors.Is(err, ErrBrokenChain) {
 			t.Errorf("%+v, %v", got, err)
 		}
@@ -69,7 +69,7 @@ func TestWalkHeaps(t *testing.T) {
 	t.Run("memory that is not in RAM", func(t *testing.T) {
 		p, free := startFragmented(t)
 		half := func(start, end uint64) uint64 { return (end - start) / 2 }
-		got, err := mustFind(t, p).WalkHeaps(p, mapsOf(t, p), half)
+		got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), half)
 		if most := (free + got.Cached) / 2; err != nil || got.FreeResident > most ||
 			got.FreeResident < most-1000 {
 			t.Errorf("%+v, %v", got, err)
@@ -80,7 +80,7 @@ func TestWalkHeaps(t *testing.T) {
 // mustWalk walks the heaps while the program stands still, and while it goes on.
 func (p *program) mustWalk() {
 	p.t.Helper()
-	a := mustFind(p.t, p.process)
+	a := mustFind(p.t, p.process).(*glibc)
 	for range 5 {
 		p.Say("stop")
 		p.Await("stopped")
@@ -105,7 +105,7 @@ func (p *program) mustWalk() {
 
 // mustWalkAtRest compares a walk with the program's own counts. A thread that is being made or is
 // ending may still allocate: then the program counts differently before and after the walk.
-func (p *program) mustWalkAtRest(a *Allocator) {
+func (p *program) mustWalkAtRest(a *glibc) {
 	p.t.Helper()
 	for {
 		before := p.info()
@@ -140,7 +140,7 @@ func startFragmented(t *testing.T) (p *process.Process, free uint64) {
 
 func testWalkHeapsExact(t *testing.T) {
 	p, free := startFragmented(t)
-	got, err := mustFind(t, p).WalkHeaps(p, mapsOf(t, p), all)
+	got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), all)
 	if err != nil || got.Free != free || got.FreeResident != free+got.Cached {
 		t.Errorf("%+v, %v; want %d bytes free", got, err, free)
 	}

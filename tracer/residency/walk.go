@@ -9,9 +9,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
-// walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.3 s in five
+// walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
 // minutes.
-const walkCPUShare = 0.001
+const walkCPUShare = 0.002
 
 // WalkHeaps walks malloc's heaps, right after a scan of their pages. It returns nil where that has
 // cost too much lately, where not all pages were scanned, and where the chunks do not add up: they

@@ -24,6 +24,7 @@ func TestBursts(t *testing.T) {
 	t.Run("frees of other allocators are found from outside", testBurstsOtherAllocators)
 	t.Run("objects of tcmalloc cannot be checked", testBurstsUntrackable)
 	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
+	t.Run("walks find what is free", testBurstsWalksFree)
 	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
 	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
 	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
@@ -212,6 +213,21 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 		t.Errorf("%d bytes are retained, of rows %v", rows[growth.KindRetained], rows)
 	}
 	mustBeNear(t, "unclassified", rows[growth.KindUnclassified], 2*2000*10000)
+}
+
+// What no probe has seen is found by the chunks themselves. The last block keeps the rest from being
+// given back.
+func testBurstsWalksFree(t *testing.T) {
+	target, s := startBursts(t)
+	runOrders(target, "keep 3000 10000", "other 1 64", "drop 2000")
+
+	var walk *growth.HeapWalk
+	eventually(t, "the heap is walked", func() bool {
+		walk = snapshot(t, s).Residents[0].Walk
+		return walk != nil
+	})
+	mustBeNear(t, "free", walk.FreeResident, 2000*10000)
+	mustBeNear(t, "in use", walk.InUse, 1000*10000)
 }
 
 func testBurstsCallCutEnd(t *testing.T) {

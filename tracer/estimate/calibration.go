@@ -11,11 +11,13 @@ import (
 const (
 	// relResidentError is the relative standard error of taking growth of the resident heap for
 	// growth of what is alive: free memory may stay resident, and live memory may be untouched.
-	relResidentError = 0.3
+	relResidentError = 0.2
+	// minCalibration and maxCalibration bound what the growth of the resident heap makes of the
+	// slowdown. It corrects for bursts that met too many objects by chance, too, and so may be less
+	// than 1.
+	minCalibration, maxCalibration = 0.25, 500
 	// maxResidentReadings bounds the readings that are kept. Every second one is dropped then.
 	maxResidentReadings = 512
-	// minCalibrationSamples is the least number of sampled objects from bursts.
-	minCalibrationSamples = 20
 )
 
 // A residentReading is the resident memory of all heaps at a moment.
@@ -33,7 +35,6 @@ type calibration struct {
 // burstTotals is what the objects that are alive take of the heap, in bytes, headers included.
 type burstTotals struct {
 	from, to uint64 // the time that the bursts represent; ns, CLOCK_MONOTONIC
-	samples  int    // objects born in bursts
 
 	// probed is what was born while every call was probed; seen what was born in bursts, and
 	// unseen what that represents of the pauses before, as if probes did not slow the program.
@@ -65,7 +66,6 @@ func (t *burstTotals) add(a *bpf.Allocation, estimate Estimate) {
 	switch {
 	case a.Born <= t.from:
 	case estimate.Burst >= 0:
-		t.samples++
 		t.seen += inBurst * estimate.Alive * chunk
 		t.unseen += inBurst * estimate.Alive * chunk * estimate.pausesPerBurst
 	case a.Born <= t.to:
@@ -82,13 +82,16 @@ func (s *Schedule) Calibrate(e *Estimator, now uint64, residentBytes int64) {
 	start, startKnown := s.residentAt(t.from)
 	end, endKnown := s.residentAt(t.to)
 	s.calibration = calibration{}
-	if !startKnown || !endKnown || t.samples < minCalibrationSamples || !(t.unseen > 0) {
+	if !startKnown || !endKnown || !(t.unseen > 0) {
 		return
 	}
 
 	slowdown := (end - start - t.probed - t.seen) / t.unseen
+	if !(slowdown > 0) {
+		return // more was freed than allocated, which tells nothing
+	}
+	slowdown = min(max(minCalibration, slowdown), maxCalibration)
 	noise := s.residentNoise(t.from, t.to) / t.unseen
-	slowdown = min(max(1, slowdown), maxCalibration)
 	s.calibration = calibration{slowdown, math.Hypot(relResidentError, noise/slowdown)}
 }
 

@@ -131,7 +131,7 @@ func (s *Schedule) ExposureSeconds(p ProbePeriod) float64 {
 		return 0
 	}
 	slowdown, _ := s.slowdown()
-	return time.Duration(p.To-p.From).Seconds() / slowdown
+	return time.Duration(p.To-p.From).Seconds() / max(1, slowdown)
 }
 
 // countedFrom returns the moment from which on an object counts that was born in period i, or
@@ -203,38 +203,46 @@ const (
 	minStepsForSlowdown = 30
 	// relCostError is the relative standard error of the calibrated costs of probes.
 	relCostError = 0.15
-	// maxSlowdown bounds the factor by which probes are taken to slow the program down, and
-	// maxCalibration what the growth of the resident heap may make of it.
-	maxSlowdown, maxCalibration = 50, 500
+	// maxSlowdown bounds the factor by which probes are taken to slow the program down.
+	maxSlowdown = 50
 )
 
-// slowdown returns the program's rate of work outside bursts as a multiple of that inside, at
-// least 1, and its relative standard error.
+// slowdown returns the program's rate of work outside bursts as a multiple of that inside, and its
+// relative standard error: the mean of what progress shows and of what the resident heap does.
 func (s *Schedule) slowdown() (factor, relError float64) {
 	factor, relError = s.calibration.combined(s.slowdownByProgress())
 	return factor, min(relError, 1)
 }
 
-// slowdownByProgress returns the slowdown by the progress inside and outside of bursts. Work is counted in steps of training where there are
-// enough, with the error of a ratio of Poisson counts, √(1/inside + 1/outside). Otherwise it is
-// counted in CPU time of the program's own. The slowdown is 1 if it is not known.
+// slowdownByProgress returns the slowdown, at least 1, by the progress inside and outside of bursts.
+// Work is counted in steps of training where there are enough, with the error of a ratio of Poisson counts,
+// √(1/inside + 1/outside). Otherwise it is counted in CPU time of the program's own, with the upper
+// limit's error on a log scale. The slowdown is 1 if it is not known.
+//
+// Without steps it is not known what paces a program: what a clock paces is not slowed. Its factor is
+// between 1 and the slowdown. A log-uniform distribution adds the error ln(slowdown)/√3.
 func (s *Schedule) slowdownByProgress() (factor, relError float64) {
 	in, out := &s.Inside, &s.Outside
 	if !(in.seconds > 0 && out.seconds > 0) {
 		return 1, 0
 	}
 
+	hasSteps := in.steps >= minStepsForSlowdown && out.steps >= minStepsForSlowdown
 	inside, outside := in.native/in.seconds, out.native/out.seconds
-	if in.probes > 0 {
-		relError = relCostError * in.probes / max(in.native, in.probes/maxSlowdown)
-	}
-	if in.steps >= minStepsForSlowdown && out.steps >= minStepsForSlowdown {
+	if hasSteps {
 		inside, outside = in.steps/in.seconds, out.steps/out.seconds
 		relError = math.Sqrt(1/in.steps + 1/out.steps)
+	} else if in.probes > 0 {
+		costError := relCostError * in.probes / max(in.native, in.probes/maxSlowdown)
+		relError = -math.Log(max(1-costError, 1.0/maxSlowdown))
 	}
 
 	if !(outside > inside) {
 		return 1, relError
 	}
-	return min(maxSlowdown, outside/max(inside, outside/maxSlowdown)), relError
+	factor = min(maxSlowdown, outside/max(inside, outside/maxSlowdown))
+	if !hasSteps {
+		relError = math.Hypot(relError, math.Log(factor)/math.Sqrt(3))
+	}
+	return factor, relError
 }

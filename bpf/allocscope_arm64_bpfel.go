@@ -99,6 +99,8 @@ type CodeRange struct {
 
 const (
 	MaxWords            = 320
+	HeadWords           = 160
+	MaxLeftOut          = 1024
 	MaxMappings         = 4096
 	MaxTables           = 16384
 	PageBits            = 10
@@ -117,31 +119,33 @@ const (
 	CountFreesUntracked Counter = 2
 	CountSamples        Counter = 3
 	CountFailed         Counter = 4
-	CountMappingCalls   Counter = 5
-	CountSiteStacks     Counter = 6
-	CountFaults         Counter = 7
-	CountEntries        Counter = 8
-	CountStepped        Counter = 9
-	CountTensorEntries  Counter = 10
-	CountReturns        Counter = 11
-	CountWalkNs         Counter = 12
-	CountKernelWalkNs   Counter = 13
-	CountGpuCalls       Counter = 14
-	CountBlocks         Counter = 15
-	CountBlockNs        Counter = 16
-	CountBlockWalkNs    Counter = 17
-	DropLiveFull        Counter = 18
-	DropFaultsFull      Counter = 19
-	DropTallyFull       Counter = 20
-	DropEvents          Counter = 21
-	DropThreadState     Counter = 22
-	DropNoMemory        Counter = 23
-	DropOutPointer      Counter = 24
-	DropMissedReturn    Counter = 25
-	DropMissedFree      Counter = 26
-	DropGpuFull         Counter = 27
-	DropMappingWalks    Counter = 28
-	NumCounters         Counter = 29
+	CountShortened      Counter = 5
+	CountLeftOut        Counter = 6
+	CountMappingCalls   Counter = 7
+	CountSiteStacks     Counter = 8
+	CountFaults         Counter = 9
+	CountEntries        Counter = 10
+	CountStepped        Counter = 11
+	CountTensorEntries  Counter = 12
+	CountReturns        Counter = 13
+	CountWalkNs         Counter = 14
+	CountKernelWalkNs   Counter = 15
+	CountGpuCalls       Counter = 16
+	CountBlocks         Counter = 17
+	CountBlockNs        Counter = 18
+	CountBlockWalkNs    Counter = 19
+	DropLiveFull        Counter = 20
+	DropFaultsFull      Counter = 21
+	DropTallyFull       Counter = 22
+	DropEvents          Counter = 23
+	DropThreadState     Counter = 24
+	DropNoMemory        Counter = 25
+	DropOutPointer      Counter = 26
+	DropMissedReturn    Counter = 27
+	DropMissedFree      Counter = 28
+	DropGpuFull         Counter = 29
+	DropMappingWalks    Counter = 30
+	NumCounters         Counter = 31
 )
 
 type Event struct {
@@ -381,15 +385,17 @@ const (
 )
 
 type Stack struct {
-	_        structs.HostLayout
-	Kind     EventKind
-	Tgid     uint32
-	Id       uint64
-	Length   uint32
-	End      StackEnd
-	Python   PythonError
-	Reserved uint32
-	Words    [320]uint64
+	_       structs.HostLayout
+	Kind    EventKind
+	Tgid    uint32
+	Id      uint64
+	Length  uint32
+	End     StackEnd
+	Python  PythonError
+	LeftOut uint32
+	Tail    uint32
+	Oldest  uint32
+	Words   [320]uint64
 }
 
 type StackEnd uint32

@@ -18,6 +18,7 @@ const (
 	LossMissedFree      LossKind = "missed-free"      // frees: the address was allocated again
 	LossGPUFull         LossKind = "gpu-full"         // GPU allocations: their map was full
 	LossMappingStacks   LossKind = "mapping-stacks"   // mapping calls: too many stacks to walk
+	LossSiteStacks      LossKind = "site-stacks"      // mapping calls: they took the last stack of their site
 	LossTruncatedStacks LossKind = "truncated-stacks" // stacks that are truncated, by cause
 	LossPythonFrames    LossKind = "python-frames"    // stacks that lack Python frames, by cause
 	LossUnknownStacks   LossKind = "unknown-stacks"   // stacks that were not reported or not kept

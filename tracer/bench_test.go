@@ -11,6 +11,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/doctor"
@@ -18,10 +21,9 @@ import (
 	"github.com/allocscope/allocscope/tracer/overhead"
 	"github.com/allocscope/allocscope/tracer/overhead/calibrate"
 	"github.com/allocscope/allocscope/tracer/probe"
+	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/source"
 	"github.com/allocscope/allocscope/tracer/tracertest"
-	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 )
 
 func BenchmarkTrainer(b *testing.B) {
@@ -183,6 +185,40 @@ func BenchmarkMallocFree(b *testing.B) {
 		ways = append(ways, memleak)
 	}
 	report(b, ways, compare(b, ways, pid, nsPerPair), "ns/pair", "memleak")
+}
+
+// BenchmarkMappingPairs measures pairs of mmap and munmap under 250 frames, and the CPU time that
+// tracing them takes beside the program.
+func BenchmarkMappingPairs(b *testing.B) {
+	const pairs = 100_000
+	target, _ := startStorm(b)
+	var own []float64
+	ways := []way{{"traced", func(b *testing.B, pid int) func() {
+		s := open(b, tracer.Options{PID: pid, Sources: []string{"mapping"}})
+		began, used := time.Now(), process.OwnCPUTime()
+		return func() {
+			s.Sample()
+			own = append(own, float64(process.OwnCPUTime()-used)/float64(time.Since(began)))
+			mustLoseNothing(b, s)
+			if err := s.Close(); err != nil {
+				b.Fatal(err)
+			}
+		}
+	}}}
+
+	nsPerPair := func() float64 {
+		target.Say(fmt.Sprintf("pairs %d 250", pairs))
+		ns, err := strconv.ParseFloat(target.Await("done")[0], 64)
+		if err != nil {
+			b.Fatal(err)
+		}
+		return ns
+	}
+	report(b, ways, compare(b, ways, target.PID(), nsPerPair), "ns-CPU/pair", "")
+	b.Run("own", func(b *testing.B) {
+		b.ReportMetric(0, "ns/op")
+		b.ReportMetric(median(own), "own-CPU-s/s")
+	})
 }
 
 func hasSessions() bool {

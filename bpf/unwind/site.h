@@ -8,7 +8,8 @@
 
 #define SITE_FRAMES 3                   /* native frames that tell one site from another */
 #define SITE_PERIOD_NS (1000000000 / 8) /* between two walks of a site, in the long run */
-#define SITE_BURST 16                   /* walks of a site at once, after a pause */
+#define SITE_BURST 64                   /* walks of a site at once, after a pause */
+#define RESERVE_NS 1000000000           /* of budget that new sites may use ahead of all others */
 #define BUDGET_SECONDS 10               /* that unused walk time is kept */
 
 /* Value of `call_sites`. */
@@ -122,7 +123,7 @@ static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 
 	if (site && site->due > next.due)
 		next.due = site->due;
 
-	if (next.due > now || !is_walk_allowed(now)) {
+	if (next.due > now || !is_walk_allowed(site ? now : now + RESERVE_NS)) {
 		count(site ? COUNT_SITE_STACKS : DROP_MAPPING_WALKS);
 		return site ? site->stack : 0;
 	}

@@ -61,7 +61,7 @@ func (s *Schedule) newBurstTotals(now uint64) burstTotals {
 
 // add adds a sampled object.
 func (t *burstTotals) add(a *bpf.Allocation, estimate Estimate) {
-	chunk := float64(chunkSize(a.Size))
+	chunk := float64(max(a.Size, estimate.sizeClass))
 	inBurst := growth.Weight(a.Size, uint64(a.Interval))
 	switch {
 	case a.Born <= t.from:

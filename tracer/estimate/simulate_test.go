@@ -81,7 +81,8 @@ func (l leakSimulation) run(seed uint64) (ratio float64, covered bool) {
 				totals.AddLive(l.size, e, 0)
 			}
 		}
-		resident := (100<<20 + at*simulatedLeak*(1+l.cached)) + 1e5*random.NormFloat64()
+		chunks := float64(tracker.SizeClass(0, l.size)) / float64(l.size)
+		resident := (100<<20 + at*simulatedLeak*chunks*(1+l.cached)) + 1e5*random.NormFloat64()
 		schedule.Calibrate(estimator, moment(at), int64(resident))
 	}
 

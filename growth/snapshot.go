@@ -136,6 +136,19 @@ type Snapshot struct {
 	Took time.Duration
 }
 
+// ResidentHeap returns the resident memory of all heaps in bytes; false: pages were not scanned.
+// Memory from before tracing started is part of the heap as far as objects take its place.
+func (s *Snapshot) ResidentHeap() (bytes int64, known bool) {
+	for i := range s.Holdings {
+		switch h := &s.Holdings[i]; h.Kind {
+		case KindHeap, KindRetained, KindUnclassified, KindMetadata, KindBeforeTracing:
+			bytes += h.ResidentBytes
+			known = known || h.ResidentBytes > 0
+		}
+	}
+	return bytes, known
+}
+
 // A Resident is a process as the kernel counts it at the time of a snapshot.
 type Resident struct {
 	PID, Parent int

@@ -177,7 +177,8 @@ type HeapWalk struct {
 	// At is when, since the start of the trace.
 	At time.Duration
 	// InUse is memory in chunks that the program has. Free is that in all others: the tops of the
-	// arenas, bins, fastbins and the caches of threads. FreeResident is the part of Free in RAM.
+	// arenas, bins, fastbins and the caches of threads. FreeResident is the part of Free in pages
+	// that have come into RAM since tracing started.
 	InUse, Free, FreeResident int64
 }
 

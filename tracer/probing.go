@@ -256,6 +256,18 @@ func (p *probing) join(t *target, functions []probe.FileSites) {
 	_ = t.gpu.FollowBlocks(p.blockInterval != 0)
 }
 
+// sweep removes the breakpoints that other processes have inherited from the targets by fork(2).
+func (p *probing) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	var calls []func() error
+	for _, t := range p.targets.list() {
+		calls = append(calls, t.heap.Sweep, t.tensors.Sweep)
+	}
+	_ = parallel(calls) // what remains costs the processes time until the probes are detached
+}
+
 // leaveHeap detaches the heap's probes of a target for good.
 func (p *probing) leaveHeap(t *target) error {
 	p.mu.Lock()

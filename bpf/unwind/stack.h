@@ -164,10 +164,14 @@ static __always_inline void report_stack(struct walk *walk)
 		return;
 
 	if (bpf_ringbuf_output(&events, &walk->stack,
-			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER))
+			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER)) {
 		count(DROP_EVENTS);
-	else /* if the map is full, the stack is sent again the next time */
-		bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
+		return;
+	}
+
+	count(COUNT_NEW_STACKS);
+	/* If the map is full, the stack is sent again the next time. */
+	bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
 }
 
 /* Walks the stack of the current thread from regs and reports it if it is new. Adds the ns spent to

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -24,7 +25,9 @@ func TestBursts(t *testing.T) {
 	t.Run("frees of other allocators are found from outside", testBurstsOtherAllocators)
 	t.Run("objects of tcmalloc cannot be checked", testBurstsUntrackable)
 	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
+	t.Run("walks find what is free", testBurstsWalksFree)
 	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
+	t.Run("slow call returns after the end of a burst", testBurstsSlowCallReturns)
 	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
 	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
 	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeaves)
@@ -214,6 +217,21 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 	mustBeNear(t, "unclassified", rows[growth.KindUnclassified], 2*2000*10000)
 }
 
+// What no probe has seen is found by the chunks themselves. The last block keeps the rest from being
+// given back.
+func testBurstsWalksFree(t *testing.T) {
+	target, s := startBursts(t)
+	runOrders(target, "keep 3000 10000", "other 1 64", "drop 2000")
+
+	var walk *growth.HeapWalk
+	eventually(t, "the heap is walked", func() bool {
+		walk = snapshot(t, s).Residents[0].Walk
+		return walk != nil
+	})
+	mustBeNear(t, "free", walk.FreeResident, 2000*10000)
+	mustBeNear(t, "in use", walk.InUse, 1000*10000)
+}
+
 func testBurstsCallCutEnd(t *testing.T) {
 	target := start(t, tracertest.Build(t, "leak.c", "-pthread"), "4", "200000", "64",
 		"2000")
@@ -238,6 +256,28 @@ func testBurstsCallCutEnd(t *testing.T) {
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
 		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
+	}
+}
+
+// testBurstsSlowCallReturns closes bursts while a realloc copies. The kernel side counts allocations
+// at their entry and samples at their return.
+func testBurstsSlowCallReturns(t *testing.T) {
+	const bursts = 20
+	target, s := startBursts(t)
+	begun, returned := counted(t, s, bpf.CountAllocations), counted(t, s, bpf.CountSamples)
+	for range bursts {
+		openBurst(t, s)
+		target.Say("move 20 4000000")
+		time.Sleep(10 * time.Millisecond)
+		closeHeap(t, s)
+		target.Await("done")
+	}
+
+	begun = counted(t, s, bpf.CountAllocations) - begun
+	returned = counted(t, s, bpf.CountSamples) - returned
+	t.Logf("%d begun, %d returned", begun, returned)
+	if lost := begun - returned; begun == 0 || lost > bursts/2 { // a busy machine may slow some
+		t.Errorf("%d of %d calls in %d bursts were lost", lost, begun, bursts)
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
 	"golang.org/x/sys/unix"
@@ -38,7 +39,8 @@ type eventReader struct {
 	queue    chan []byte   // raw events in their order; nil: a flush
 	flushed  chan struct{} // one value for each flush; closed when all events have been dispatched
 
-	flushing sync.Mutex // ringbuf reports two concurrent flushes once
+	flushing sync.Mutex    // ringbuf reports two concurrent flushes once
+	wake     chan struct{} // ends a pause of read
 	journal  addrspace.Journal
 }
 
@@ -54,11 +56,16 @@ func startEvents(
 		kernel: k, ring: ring, tables: tables, target: target, steps: steps,
 		reported: stack.Reported{Seen: k.ReportedStacks},
 		queue:    make(chan []byte, maxQueuedEvents), flushed: make(chan struct{}),
+		wake: make(chan struct{}, 1),
 	}
 	go r.read()
 	go r.dispatchAll()
 	return r, nil
 }
+
+// readPause is the pause of read at an empty ring buffer. A storm of events wakes allocscope a
+// hundred times a second at most, and the BPF programs need not wake it for each event.
+const readPause = 10 * time.Millisecond
 
 // read reads events until close.
 func (r *eventReader) read() {
@@ -72,7 +79,26 @@ func (r *eventReader) read() {
 			return
 		case err == nil:
 			r.queue <- record.RawSample
+			if record.Remaining == 0 {
+				r.pause()
+			}
 		}
+	}
+}
+
+// pause waits for more events, or for a flush or close.
+func (r *eventReader) pause() {
+	select {
+	case <-r.wake:
+	case <-time.After(readPause):
+	}
+}
+
+// endPause ends a pause of read, or the next one.
+func (r *eventReader) endPause() {
+	select {
+	case r.wake <- struct{}{}:
+	default:
 	}
 }
 
@@ -150,6 +176,7 @@ func (r *eventReader) flush() {
 	defer r.flushing.Unlock()
 
 	if r.ring.Flush() == nil {
+		r.endPause()
 		<-r.flushed
 	}
 }
@@ -173,6 +200,7 @@ func (r *eventReader) close() error {
 	if err := r.ring.Close(); err != nil {
 		return err
 	}
+	r.endPause()
 	for range r.flushed { // until it is closed
 	}
 	return nil

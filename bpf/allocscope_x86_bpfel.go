@@ -99,6 +99,8 @@ type CodeRange struct {
 
 const (
 	MaxWords            = 320
+	HeadWords           = 160
+	MaxLeftOut          = 1024
 	MaxMappings         = 4096
 	MaxTables           = 16384
 	PageBits            = 10
@@ -117,31 +119,34 @@ const (
 	CountFreesUntracked Counter = 2
 	CountSamples        Counter = 3
 	CountFailed         Counter = 4
-	CountMappingCalls   Counter = 5
-	CountSiteStacks     Counter = 6
-	CountFaults         Counter = 7
-	CountEntries        Counter = 8
-	CountStepped        Counter = 9
-	CountTensorEntries  Counter = 10
-	CountReturns        Counter = 11
-	CountWalkNs         Counter = 12
-	CountKernelWalkNs   Counter = 13
-	CountGpuCalls       Counter = 14
-	CountBlocks         Counter = 15
-	CountBlockNs        Counter = 16
-	CountBlockWalkNs    Counter = 17
-	DropLiveFull        Counter = 18
-	DropFaultsFull      Counter = 19
-	DropTallyFull       Counter = 20
-	DropEvents          Counter = 21
-	DropThreadState     Counter = 22
-	DropNoMemory        Counter = 23
-	DropOutPointer      Counter = 24
-	DropMissedReturn    Counter = 25
-	DropMissedFree      Counter = 26
-	DropGpuFull         Counter = 27
-	DropMappingWalks    Counter = 28
-	NumCounters         Counter = 29
+	CountShortened      Counter = 5
+	CountLeftOut        Counter = 6
+	CountMappingCalls   Counter = 7
+	CountSiteStacks     Counter = 8
+	CountNewStacks      Counter = 9
+	CountFaults         Counter = 10
+	CountEntries        Counter = 11
+	CountStepped        Counter = 12
+	CountTensorEntries  Counter = 13
+	CountReturns        Counter = 14
+	CountWalkNs         Counter = 15
+	CountKernelWalkNs   Counter = 16
+	CountGpuCalls       Counter = 17
+	CountBlocks         Counter = 18
+	CountBlockNs        Counter = 19
+	CountBlockWalkNs    Counter = 20
+	DropLiveFull        Counter = 21
+	DropFaultsFull      Counter = 22
+	DropTallyFull       Counter = 23
+	DropEvents          Counter = 24
+	DropThreadState     Counter = 25
+	DropNoMemory        Counter = 26
+	DropOutPointer      Counter = 27
+	DropMissedReturn    Counter = 28
+	DropMissedFree      Counter = 29
+	DropGpuFull         Counter = 30
+	DropMappingWalks    Counter = 31
+	NumCounters         Counter = 32
 )
 
 type Event struct {
@@ -381,15 +386,17 @@ const (
 )
 
 type Stack struct {
-	_        structs.HostLayout
-	Kind     EventKind
-	Tgid     uint32
-	Id       uint64
-	Length   uint32
-	End      StackEnd
-	Python   PythonError
-	Reserved uint32
-	Words    [320]uint64
+	_       structs.HostLayout
+	Kind    EventKind
+	Tgid    uint32
+	Id      uint64
+	Length  uint32
+	End     StackEnd
+	Python  PythonError
+	LeftOut uint32
+	Tail    uint32
+	Oldest  uint32
+	Words   [320]uint64
 }
 
 type StackEnd uint32

@@ -149,6 +149,8 @@ type Resident struct {
 	RSS, Swap, Threads int64
 	// Arenas of glibc's malloc, the main arena included; 0 where they are unknown.
 	Arenas int
+	// Walk of malloc's heaps; nil: they were not walked for this snapshot.
+	Walk *HeapWalk
 	// CodeFiles are the executable files that were mapped at any time of the trace. 0: not traced.
 	CodeFiles int64
 	// Scanned is the share of its pages that was scanned, 0 to 1. The rest is extrapolated, or
@@ -156,8 +158,18 @@ type Resident struct {
 	Scanned float64
 }
 
-// Of returns the snapshot with the holdings of one process alone. A snapshot has those of ended
-// processes too.
+// A HeapWalk is what the heaps of glibc's malloc were made of when all their chunks were read from
+// outside, in bytes. Chunks with a mapping of their own are not in it.
+type HeapWalk struct {
+	// At is when, since the start of the trace.
+	At time.Duration
+	// InUse is memory in chunks that the program has. Free is that in all others: the tops of the
+	// arenas, bins, fastbins and the caches of threads. FreeResident is the part of Free in RAM.
+	InUse, Free, FreeResident int64
+}
+
+// Of returns the snapshot with the holdings and the resident memory of one process alone. A
+// snapshot has those of ended processes too.
 func (s *Snapshot) Of(pid int) *Snapshot {
 	ofProcess := func(holdings []Holding) (own []Holding) {
 		for _, h := range holdings {
@@ -170,6 +182,14 @@ func (s *Snapshot) Of(pid int) *Snapshot {
 
 	own := *s
 	own.Holdings, own.GPUHoldings = ofProcess(s.Holdings), ofProcess(s.GPUHoldings)
+	own.Others = ofProcess(s.Others)
+
+	own.Residents = nil
+	for _, r := range s.Residents {
+		if r.PID == pid {
+			own.Residents = append(own.Residents, r)
+		}
+	}
 
 	own.GPUMemory = nil
 	for _, d := range s.GPUMemory {

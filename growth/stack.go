@@ -69,6 +69,10 @@ var notUserFile = regexp.MustCompile(`^$|^<|/(site|dist)-packages/|/lib(64)?/pyt
 // installed nor generated.
 func IsUserFile(path string) bool { return !notUserFile.MatchString(path) }
 
+// FramesLeftOut is the function of the frame that takes the place of frames in the middle of a long
+// stack. Their number is not part of it, so that stacks that differ in depth alone are one.
+const FramesLeftOut = "[frames left out]"
+
 // A Stack is the call stack of an allocation, leaf first.
 type Stack struct {
 	// ID is unique within a trace. 0 is the stack of allocations whose stack was lost.

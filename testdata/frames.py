@@ -209,7 +209,7 @@ def deep_through_c(levels):
 
 @case
 def recursion():
-    deep(100)
+    deep(250)
     deep_through_c(8)
 
 

@@ -19,6 +19,8 @@ type Events struct {
 	Samples, Failed uint64
 	// Stacks were walked. The losses count those that were truncated.
 	Stacks uint64
+	// StacksShortened lack their middle, of which FramesLeftOut is the sum.
+	StacksShortened, FramesLeftOut uint64
 	// MappingCalls are mmap, munmap, mremap and madvise.
 	MappingCalls uint64
 }
@@ -92,6 +94,9 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		Failed:         values[bpf.CountFailed],
 		MappingCalls:   values[bpf.CountMappingCalls],
 		Stacks:         stacks,
+
+		StacksShortened: values[bpf.CountShortened],
+		FramesLeftOut:   values[bpf.CountLeftOut],
 	}, lost, nil
 }
 

@@ -22,7 +22,7 @@ enum word_kind {
 /* Why a stack ends. */
 enum stack_end {
 	END_COMPLETE,      /* at the start of the thread */
-	END_LIMIT,         /* at MAX_WORDS words */
+	END_LIMIT,         /* with MAX_LEFT_OUT frames left out */
 	END_NOT_READY,     /* in code whose unwind table is still being built */
 	END_UNMAPPED,      /* at an address outside all executable mappings */
 	END_NO_RULE,       /* in code for which its file has no unwind rule */
@@ -40,15 +40,22 @@ enum python_error {
 	NUM_PYTHON_ERRORS,
 };
 
-/* Record of the ring buffer for a new stack, truncated after the words in use. */
+/* Record of the ring buffer for a new stack, truncated after the words in use.
+ *
+ * A stack that is longer than MAX_WORDS lacks its middle. Its innermost frames are the words before
+ * `tail`. From there on, the words are a ring with the outermost frames, which begins at `oldest`.
+ */
 struct stack {
 	enum event_kind kind; /* EVENT_STACK */
 	__u32 tgid;
-	__u64 id;     /* hash of tgid and all that follows */
+	__u64 id;     /* hash of tgid, words in their order, and end */
 	__u32 length; /* words in use */
 	enum stack_end end;
 	enum python_error python;
-	__u32 reserved;
+	__u32 left_out; /* frames between tail and oldest; 0: none, and no ring. Not in the ID, so
+			 * that stacks that differ in depth alone are one */
+	__u32 tail;     /* index in words */
+	__u32 oldest;   /* index in words */
 	__u64 words[MAX_WORDS];
 };
 

@@ -22,6 +22,8 @@ typedef _Bool bool;
 /* Limits and bit positions. Go sees them as untyped constants. */
 enum constant {
 	MAX_WORDS = 320,      /* words of a stack: a native frame is one, a Python frame two */
+	HEAD_WORDS = 160,     /* of these, words of the innermost frames of a longer stack */
+	MAX_LEFT_OUT = 1024,  /* frames of its middle that may be left out */
 	MAX_MAPPINGS = 4096,  /* executable mappings per process */
 	MAX_TABLES = 16384,   /* files with unwind tables */
 	PAGE_BITS = 10,       /* address bits within a page of an unwind table's index */
@@ -115,9 +117,12 @@ enum counter {
 				* sampled */
 	COUNT_SAMPLES,         /* allocations added to the live map */
 	COUNT_FAILED,          /* sampled calls that returned no memory */
+	COUNT_SHORTENED,       /* walked stacks whose middle was left out */
+	COUNT_LEFT_OUT,        /* frames of these that were left out */
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, madvise that took effect */
 	COUNT_SITE_STACKS,     /* mapping calls that took the stack of an earlier call of their
 				* site, to save a walk */
+	COUNT_NEW_STACKS,      /* stacks sent to user space, which names their frames */
 	COUNT_FAULTS,          /* sampled page faults */
 	COUNT_ENTRIES,         /* entry probes of sources heap and tensor that ran, ignored ones
 				* included */

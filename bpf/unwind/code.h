@@ -89,25 +89,22 @@ static __always_inline void read_code(struct code *code, const struct python *py
 			   code->address + python->code_lines);
 }
 
-/* Reports the code object in a word of the stack, unless it has been reported. */
-__attribute__((noinline)) int report_code(struct walk *walk, __u32 index)
+/* Reports a code object, unless it has been reported. */
+static __always_inline void report_code(struct walk *walk, __u64 address, __u32 fingerprint)
 {
 	struct code_key key = {};
 	struct code *code;
 
-	if (!walk || index >= MAX_WORDS - 1)
-		return 0;
-
-	key.address = word_address(walk->stack.words[index]);
-	key.fingerprint = walk->stack.words[index + 1] >> 32;
+	key.address = address;
+	key.fingerprint = fingerprint;
 	key.tgid = walk->stack.tgid;
 	if (bpf_map_lookup_elem(&reported_codes, &key))
-		return 0;
+		return;
 
 	code = bpf_ringbuf_reserve(&events, sizeof(*code), 0);
 	if (!code) {
 		count(DROP_EVENTS);
-		return 0;
+		return;
 	}
 
 	bpf_map_update_elem(&reported_codes, &key, &key.tgid, BPF_ANY);
@@ -117,19 +114,37 @@ __attribute__((noinline)) int report_code(struct walk *walk, __u32 index)
 	code->fingerprint = key.fingerprint;
 	read_code(code, &walk->python);
 	bpf_ringbuf_submit(code, lazy_wakeup());
-	return 0;
+}
+
+/* Reports the code object of the next frame of the stack, if it has one. Returns 0 if there is no
+ * frame. */
+__attribute__((noinline)) int report_next_code(struct walk *walk)
+{
+	__u32 index, second;
+	__u64 word;
+
+	if (!walk || walk->cursor >= walk->stack.length)
+		return 0;
+
+	index = word_index(&walk->stack, walk->cursor++);
+	if (index >= MAX_WORDS)
+		return 0;
+	word = walk->stack.words[index];
+	if (word >> WORD_KIND_SHIFT != WORD_PYTHON)
+		return 1;
+
+	second = word_index(&walk->stack, walk->cursor++);
+	if (second >= MAX_WORDS)
+		return 0;
+	report_code(walk, word_address(word), walk->stack.words[second] >> 32);
+	return 1;
 }
 
 /* Reports the code objects of the stack that have not been reported. */
 static __always_inline void report_codes(struct walk *walk)
 {
-	for (__u32 i = 0; i < MAX_WORDS - 1; i++) {
-		if (i >= walk->stack.length)
+	walk->cursor = 0;
+	for (int i = 0; i < MAX_WORDS; i++)
+		if (!report_next_code(walk))
 			break;
-		if (walk->stack.words[i] >> WORD_KIND_SHIFT != WORD_PYTHON)
-			continue;
-
-		report_code(walk, i);
-		i++; /* skip its second word */
-	}
 }

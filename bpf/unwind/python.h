@@ -142,20 +142,19 @@ static __always_inline __u32 instruction_offset(const struct walk *walk, __u64 c
 	return (__u32)(word >> (python->frame_instruction % 8 * 8)) * python->instruction_scale;
 }
 
-/* Pushes the frame in the buffer. Returns false if the stack is full. */
+/* Pushes the frame in the buffer. Returns false if the stack has too many. */
 static __always_inline bool push_python_frame(struct walk *walk)
 {
 	__u64 code = frame_word(walk, walk->python.frame_code) &
 		     ~7ULL; /* 3.14 keeps flags in the lowest bits */
 
-	if (walk->stack.length + 2 > MAX_WORDS) {
-		walk->stack.end = END_LIMIT;
+	if (!make_room(walk, 2))
 		return false;
-	}
 
 	push_word(walk, make_word(WORD_PYTHON, code));
-	return push_word(walk, (__u64)recent_fingerprint(walk, code) << 32 |
-				       instruction_offset(walk, code));
+	push_word(walk,
+		  (__u64)recent_fingerprint(walk, code) << 32 | instruction_offset(walk, code));
+	return true;
 }
 
 /* Pushes one frame and steps to its caller. */
@@ -185,11 +184,15 @@ __attribute__((noinline)) int step_python_frame(struct walk *walk)
 	return RUN_GOES_ON;
 }
 
-static __always_inline void walk_python_run(struct walk *walk)
+/* Pushes the frames of one run. */
+__attribute__((noinline)) int walk_python_run(struct walk *walk)
 {
-	for (int i = 0; i < MAX_WORDS / 2; i++)
+	if (!walk)
+		return 0;
+	for (int i = 0; i < MAX_FRAMES; i++)
 		if (step_python_frame(walk) == RUN_ENDS)
 			break;
+	return 0;
 }
 
 /* Copies what user space knows of the interpreter into the walk. */
@@ -213,12 +216,12 @@ static __always_inline bool load_python(struct walk *walk)
  * temporary one. */
 __attribute__((noinline)) int walk_python(struct walk *walk)
 {
-	__u32 before;
+	__u64 before;
 
 	if (!walk)
 		return 0;
 
-	before = walk->stack.length;
+	before = walk->hash;
 	if (!load_python(walk) || walk->stack.python == PYTHON_NO_THREAD)
 		return 0;
 	if (!walk->thread && !start_python(walk))
@@ -226,7 +229,7 @@ __attribute__((noinline)) int walk_python(struct walk *walk)
 
 	for (int i = 0; i < MAX_STATES; i++) {
 		walk_python_run(walk);
-		if (walk->stack.length > before || walk->frame || walk->stack.python)
+		if (walk->hash != before || walk->frame || walk->stack.python)
 			return 0;
 		if (!find_thread(walk) || !read_innermost(walk))
 			break;

@@ -64,12 +64,39 @@ __attribute__((noinline)) int step_frame(struct walk *walk)
 	return stopped;
 }
 
+/* Adds the next word of the stack to the hash. Returns 0 if there is none. */
+__attribute__((noinline)) int hash_next_word(struct walk *walk)
+{
+	__u32 index;
+
+	if (!walk || walk->cursor >= walk->stack.length)
+		return 0;
+
+	index = word_index(&walk->stack, walk->cursor++);
+	if (index < MAX_WORDS)
+		walk->hash = mix(walk->hash, walk->stack.words[index]);
+	return 1;
+}
+
+/* Sets the hash to that of the words that a stack without its middle has, and counts these. */
+static __always_inline void finish_shortened(struct walk *walk)
+{
+	walk->hash = mix(0, walk->stack.tgid);
+	walk->cursor = 0;
+	for (int i = 0; i < MAX_WORDS; i++)
+		if (!hash_next_word(walk))
+			break;
+	count(COUNT_SHORTENED);
+	count_many(COUNT_LEFT_OUT, walk->stack.left_out);
+}
+
 /* Prepares a walk from the registers in it. */
 static __always_inline void begin_walk(struct walk *walk)
 {
 	walk->hash = mix(0, walk->stack.tgid);
 	walk->generation = read_generation(walk->stack.tgid);
 	walk->stack.length = 0;
+	walk->stack.left_out = 0;
 	walk->stack.end = END_LIMIT;
 	walk->stack.python = PYTHON_OK;
 	walk->slot = 0;
@@ -90,12 +117,14 @@ __attribute__((noinline)) int run_walk(struct walk *walk)
 		return 0;
 
 	begin_walk(walk);
-	for (int i = 0; i < MAX_WORDS; i++)
+	for (int i = 0; i < MAX_FRAMES; i++)
 		if (step_frame(walk))
 			break;
 	if (walk->stack.end == END_COMPLETE)
 		finish_python(walk);
 
+	if (walk->stack.left_out)
+		finish_shortened(walk);
 	walk->hash = mix(walk->hash, walk->stack.end);
 	walk->stack.id = walk->hash ? walk->hash : 1;
 	return 0;
@@ -128,14 +157,20 @@ static __always_inline void report_stack(struct walk *walk)
 	walk->stack.kind = EVENT_STACK;
 	/* Read once into a register: Linux 5.15 forgets the bounds of a spilled value. */
 	length = *(volatile __u32 *)&walk->stack.length;
+	if (walk->stack.left_out)
+		length = MAX_WORDS; /* the ring may have a word that is not in use */
 	if (length > MAX_WORDS)
 		return;
 
 	if (bpf_ringbuf_output(&events, &walk->stack,
-			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER))
+			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER)) {
 		count(DROP_EVENTS);
-	else /* if the map is full, the stack is sent again the next time */
-		bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
+		return;
+	}
+
+	count(COUNT_NEW_STACKS);
+	/* If the map is full, the stack is sent again the next time. */
+	bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
 }
 
 /* Walks the stack of the current thread from regs and reports it if it is new. Adds the ns spent to

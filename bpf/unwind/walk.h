@@ -7,7 +7,8 @@
 
 #include "unwind/tables.h"
 
-#define FRAME_BYTES 128 /* read of a Python frame at most */
+#define MAX_FRAMES (MAX_WORDS + MAX_LEFT_OUT) /* of a walk */
+#define FRAME_BYTES 128                       /* read of a Python frame at most */
 /* Words of stack memory that are read at once, a power of two: a read costs the same at any size.
  */
 #define STACK_BUFFER_WORDS 64
@@ -46,6 +47,7 @@ struct walk {
 	__u64 cached_thread;
 	__u64 buffer[FRAME_BYTES / 8]; /* Python frame */
 	__u32 now;                     /* 2^10 ns, CLOCK_MONOTONIC */
+	__u32 cursor;                  /* word of the stack that is next */
 	/* Stack memory read last; start 0: none */
 	__u64 stack_buffer_start;
 	__u64 stack_buffer[STACK_BUFFER_WORDS];
@@ -119,20 +121,80 @@ static __always_inline bool read_stack(struct walk *walk, __u64 address, __u64 *
 	return true;
 }
 
-/* Appends a word to the stack. Returns false if the stack is full. */
-static __always_inline bool push_word(struct walk *walk, __u64 word)
+/* Returns the index in `words` of the i-th word of a stack, which is the next one to be written if
+ * i is its length. */
+static __always_inline __u32 word_index(const struct stack *stack, __u32 i)
 {
-	__u32 length = walk->stack.length;
+	if (!stack->left_out || i < stack->tail)
+		return i;
+	i += stack->oldest - stack->tail;
+	return i < MAX_WORDS ? i : i - MAX_WORDS + stack->tail;
+}
 
-	if (length >= MAX_WORDS) {
-		walk->stack.end = END_LIMIT;
-		return false;
+/* Finds the first frame behind HEAD_WORDS words, where the ring will begin. The index stays in
+ * memory: the verifier would follow each value of a register. */
+static __always_inline void start_ring(struct stack *stack)
+{
+	stack->tail = 0;
+	for (int i = 0; i < HEAD_WORDS; i++) {
+		__u32 at = *(volatile __u32 *)&stack->tail;
+
+		if (at >= HEAD_WORDS)
+			break;
+		stack->tail = at + (stack->words[at] >> WORD_KIND_SHIFT == WORD_PYTHON ? 2 : 1);
 	}
+	stack->oldest = stack->tail;
+}
 
-	walk->stack.words[length] = word;
-	walk->stack.length = length + 1;
+/* Leaves out the oldest frame of the ring. */
+static __always_inline void leave_out_frame(struct stack *stack)
+{
+	__u32 oldest = stack->oldest;
+	__u32 words = 1;
+
+	if (oldest < MAX_WORDS && stack->words[oldest] >> WORD_KIND_SHIFT == WORD_PYTHON)
+		words = 2;
+
+	oldest += words;
+	stack->oldest = oldest < MAX_WORDS ? oldest : oldest - MAX_WORDS + stack->tail;
+	stack->length -= words;
+	stack->left_out++;
+}
+
+/* Leaves out frames of the middle until there is room for so many words. Returns 0 if too many have
+ * been left out. */
+__attribute__((noinline)) int leave_out(struct walk *walk, __u32 words)
+{
+	if (!walk)
+		return 0;
+	if (!walk->stack.left_out)
+		start_ring(&walk->stack);
+
+	for (int i = 0; i < 2 && walk->stack.length + words > MAX_WORDS; i++)
+		leave_out_frame(&walk->stack);
+	return walk->stack.left_out < MAX_LEFT_OUT;
+}
+
+/* Makes room for the words of a frame. Returns false if the stack has too many. */
+static __always_inline bool make_room(struct walk *walk, __u32 words)
+{
+	if (walk->stack.length + words <= MAX_WORDS || leave_out(walk, words))
+		return true;
+	walk->stack.end = END_LIMIT;
+	return false;
+}
+
+/* Appends a word to the stack, which has room for it. */
+static __always_inline void push_word(struct walk *walk, __u64 word)
+{
+	__u32 index = word_index(&walk->stack, walk->stack.length);
+
+	if (index >= MAX_WORDS)
+		return;
+
+	walk->stack.words[index] = word;
+	walk->stack.length++;
 	walk->hash = mix(walk->hash, word);
-	return true;
 }
 
 /* Returns the address in a word of a stack. */
@@ -147,10 +209,13 @@ static __always_inline __u64 make_word(enum word_kind kind, __u64 address)
 	return (__u64)kind << WORD_KIND_SHIFT | word_address(address);
 }
 
-/* Appends the native frame reached. Returns false if the stack is full. */
+/* Appends the native frame reached. Returns false if the stack has too many. */
 static __always_inline bool push_frame(struct walk *walk)
 {
-	return push_word(walk, make_word(walk->kind, walk->pc));
+	if (!make_room(walk, 1))
+		return false;
+	push_word(walk, make_word(walk->kind, walk->pc));
+	return true;
 }
 
 /* Ends the walk, for use as `return end_walk(...)`. */

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -21,6 +22,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -40,6 +42,8 @@ func TestJob(t *testing.T) {
 	t.Run("leak under spikes", testLeakUnderSpikes)
 	t.Run("wrapper", testWrapper)
 	t.Run("leak of tensors", testTensorLeak)
+	t.Run("fragmentation", testFragmentation)
+	t.Run("pages of a file", testPagesOfFile)
 }
 
 const (
@@ -153,6 +157,64 @@ const (
 	spikes  = "spike=50"  // MiB: ten times as much as leaks in a minute
 	often   = "every=3"
 )
+
+// shortTrace is too short to call growth a leak, however steady.
+const shortTrace = 270 * minute / 60
+
+// startCause runs testdata/causes.c, which grows by 25 MiB a second.
+func startCause(t *testing.T, arguments ...string) *tracertest.Target {
+	t.Helper()
+	arguments = append([]string{arguments[0], "40000"}, arguments[1:]...)
+	target := tracertest.Start(t, tracertest.Build(t, "causes.c"), arguments...)
+	t.Cleanup(target.Hangup)
+	return ready(target)
+}
+
+// mustDiagnose checks that a cause has nine tenths of the growth, and that all parts sum to it.
+func (v verdictOn) mustDiagnose(t *testing.T, cause diagnosis.Cause) {
+	t.Helper()
+	var sum int64
+	for _, d := range v.Diagnoses {
+		if d.Process == v.Process.PID {
+			sum += d.Bytes
+		}
+	}
+
+	if first := v.Diagnoses[0]; first.Cause != cause || first.Share < 0.9 ||
+		first.Confidence != diagnosis.High {
+		t.Errorf("diagnoses %+v, want %s", v.Diagnoses, cause)
+	}
+	if grown := *v.RSS.EndBytes - *v.RSS.BaselineBytes; sum != grown {
+		t.Errorf("the parts sum to %d bytes, the RSS grew by %d", sum, grown)
+	}
+}
+
+func testFragmentation(t *testing.T) {
+	t.Parallel()
+	target := startCause(t, "fragment")
+	v := judgeUntilEnd(t, fastTrace(t, target.PID(), jobSpeed, shortTrace))
+	v.mustBe(t, verdict.ClassGrowing)
+	v.mustDiagnose(t, diagnosis.Fragmentation)
+	mustSay(t, "the result", v.stdout, "FRAGMENTATION: grows by", "fragmentation: ",
+		"is freed memory that malloc keeps (high confidence)", "malloc_trim")
+}
+
+func testPagesOfFile(t *testing.T) {
+	t.Parallel()
+	data := filepath.Join(t.TempDir(), "data")
+	writeFile(t, data, "", 0o600)
+	if err := os.Truncate(data, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+
+	target := startCause(t, "read", data)
+	options := fastTrace(t, target.PID(), jobSpeed, shortTrace)
+	options.FailOn = "suspected"
+	v := judgeUntilEnd(t, options)
+	v.mustBe(t, verdict.ClassPlateau)
+	v.mustDiagnose(t, diagnosis.PageCache)
+	mustSay(t, "the result", v.stdout, "NO LEAK (page cache)")
+}
 
 func testPlateau(t *testing.T) {
 	t.Parallel()

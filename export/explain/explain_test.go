@@ -6,6 +6,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/gpu"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -28,7 +29,8 @@ func TestReason(t *testing.T) {
 		verdict.ReasonTooShort, verdict.ReasonPlateauTooYoung, verdict.ReasonTooNoisy,
 		verdict.ReasonNoGrowth, verdict.ReasonTolerated, verdict.ReasonNotProven,
 		verdict.ReasonSlowsDown, verdict.ReasonStillGrowing, verdict.ReasonAfterWarmup,
-		verdict.ReasonNoPlateau, verdict.ReasonStacksAccumulate,
+		verdict.ReasonNoPlateau, verdict.ReasonStacksAccumulate, verdict.ReasonFragmentation,
+		verdict.ReasonPageCache,
 	} {
 		if text := Reason(verdict.Verdict{Reason: reason}); !strings.Contains(text, " ") {
 			t.Errorf("%s: %q", reason, text)
@@ -65,6 +67,32 @@ func TestAdvice(t *testing.T) {
 	mustSay(t, Advice(advice.Advice{
 		About: advice.AboutCache, Growth: 256 * mib, Of: 25 * mib,
 	}), "256 MiB", "25 MiB", "working set")
+}
+
+func TestDiagnosis(t *testing.T) {
+	freed := diagnosis.Diagnosis{
+		Cause: diagnosis.Fragmentation, Rate: 41 * mib / 60.0, Share: 0.97,
+		Confidence: diagnosis.High,
+	}
+	const want = "fragmentation: 41.0 MiB/min of the growth (97%) is freed memory that malloc " +
+		"keeps (high confidence)"
+	if got := Diagnosis(freed); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+
+	freed.Walked = true
+	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "at the end (high")
+	for cause := range causeTexts {
+		d := diagnosis.Diagnosis{Cause: cause, Confidence: diagnosis.Low}
+		mustSay(t, Diagnosis(d), string(cause)+": ", "low confidence")
+	}
+
+	rest := diagnosis.Diagnosis{
+		Cause: diagnosis.Undecided, Bytes: 2 * mib, Rate: mib / 60.0, Share: 0.1,
+	}
+	mustSay(t, Diagnosis(rest), "1.00 MiB/min of the growth (10%) is not known")
+	rest.Bytes, rest.Rate = -rest.Bytes, -rest.Rate
+	mustSay(t, Diagnosis(rest), "shrank by 1.00 MiB/min")
 }
 
 func TestGPU(t *testing.T) {

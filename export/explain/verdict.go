@@ -37,6 +37,10 @@ func Reason(v verdict.Verdict) string {
 	case verdict.ReasonFewRechecks:
 		return fmt.Sprintf("steady growth after warm-up in %d of %d checks in a row",
 			v.Streak.Found, v.Streak.Needed)
+	case verdict.ReasonFragmentation:
+		return "freed memory that malloc keeps"
+	case verdict.ReasonPageCache:
+		return "only pages of mapped files grow, which the kernel can take back"
 	case verdict.ReasonOtherProcess:
 		o := v.Other
 		return fmt.Sprintf(

@@ -20,7 +20,7 @@ const (
 // listBounds are the bounds of other lists, by their names in summary.json.
 var listBounds = map[string]int{
 	"snapshots_s": 100_000, "history_bytes": 100_000, "accumulating": 50, "suspects": 50,
-	"advice": 50, "stack": 500, "path": 500, "callers": 500,
+	"advice": 50, "diagnoses": 50, "stack": 500, "path": 500, "callers": 500,
 	"breakdown": 20_000, "residents": 10_000, "gpu_memory": 16, "curves": 16,
 }
 

@@ -23,6 +23,7 @@ type view struct {
 	// and the end.
 	Facts        []fact
 	Suspects     []suspectView
+	Diagnoses    []string
 	Advice       []string
 	HasTimeline  bool
 	TimelineText string
@@ -124,7 +125,8 @@ func viewOf(s *summary.Summary, data pageData) *view {
 		Started:    s.Started.Format("2 January 2006, 15:04:05 MST"),
 		StartedISO: s.Started.Format(time.RFC3339),
 		Verdict:    verdictOf(s.Verdict, words.AtLimit), Facts: factsOf(s),
-		Suspects: suspectsOf(s.Suspects), Advice: words.Advice(s),
+		Suspects: suspectsOf(s.Suspects), Diagnoses: words.Diagnoses(s),
+		Advice:     words.Advice(s),
 		Breakdowns: breakdownsOf(s), Rows: rowsOf(s.Accumulating, s.SnapshotsS),
 		RowsNote: words.RowsNote(s), InBursts: s.Overhead.InBursts(), Processes: processesOf(s),
 		Warnings: s.Warnings, Sources: sourcesOf(s), Limits: words.Limits(s),

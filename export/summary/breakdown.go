@@ -14,6 +14,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
 // A BreakdownRow is the resident memory of one stack, file or arena in one kind, at the baseline
@@ -233,6 +234,28 @@ type Resident struct {
 	Scanned float64 `json:"scanned"`
 }
 
+// A Diagnosis is a part of the growth of RSS with its cause. The parts of a process sum to the growth
+// of its RSS between the baseline and the end.
+type Diagnosis struct {
+	// Process is the PID; 0: the process tree, where shared memory counts once.
+	Process int `json:"process"`
+	// Cause is one of the constants of package diagnosis.
+	Cause diagnosis.Cause `json:"cause"`
+	// Bytes of growth, negative only where the cause is undecided. ErrorBytes is half the width of
+	// their 95% interval; 0: they are exact.
+	Bytes       int64 `json:"bytes"`
+	ErrorBytes  int64 `json:"error_bytes"`
+	BytesPerMin int64 `json:"bytes_per_min"`
+	// Share of the growth of RSS, 1 being all.
+	Share float64 `json:"share"`
+	// Confidence is low, medium or high; absent where the cause is undecided.
+	Confidence diagnosis.Confidence `json:"confidence,omitempty"`
+	// Walked: free memory was found by walking malloc's heaps; absent: it was not.
+	Walked bool `json:"walked,omitempty"`
+	// Text is all of this in a sentence.
+	Text string `json:"text"`
+}
+
 // An Advice is something to try.
 type Advice struct {
 	// About is one of advice.Cause.
@@ -268,6 +291,19 @@ func ResidentsOf(start, end []growth.Resident) []Resident {
 	}
 
 	return residents
+}
+
+// DiagnosesOf converts the diagnoses of a process, or of the tree as process 0.
+func DiagnosesOf(process int, diagnoses []diagnosis.Diagnosis) []Diagnosis {
+	var out []Diagnosis
+	for _, d := range diagnoses {
+		out = append(out, Diagnosis{
+			Process: process, Cause: d.Cause, Bytes: d.Bytes,
+			ErrorBytes: units.Round(math.Ceil(d.Error)), BytesPerMin: units.Round(60 * d.Rate), Share: d.Share,
+			Confidence: d.Confidence, Walked: d.Walked, Text: explain.Diagnosis(d),
+		})
+	}
+	return out
 }
 
 // AdviceOf converts advice.

@@ -82,9 +82,10 @@ type Summary struct {
 	// first, as many as the user asked for.
 	Accumulating []Accumulation `json:"accumulating"`
 	// Breakdown of the RSS of each process at the baseline and the end, Residents with the kernel's
-	// own counts, and the Advice that follows.
+	// own counts, the Diagnoses of the growth, and the Advice that follows.
 	Breakdown []BreakdownRow `json:"breakdown"`
 	Residents []Resident     `json:"residents"`
+	Diagnoses []Diagnosis    `json:"diagnoses"`
 	Advice    []Advice       `json:"advice"`
 	// GPUMemory is the memory on GPUs of each traced process that has any.
 	GPUMemory []GPUMemory `json:"gpu_memory"`
@@ -222,6 +223,9 @@ type Events struct {
 	Failed uint64 `json:"failed"`
 	// Stacks that were captured. The losses count the truncated ones, by reason.
 	Stacks uint64 `json:"stacks"`
+	// StacksShortened are those without their middle, and FramesLeftOut the frames of it.
+	StacksShortened uint64 `json:"stacks_shortened"`
+	FramesLeftOut   uint64 `json:"frames_left_out"`
 	// MappingCalls are system calls that changed the address space.
 	MappingCalls uint64 `json:"mapping_calls"`
 }
@@ -248,6 +252,7 @@ func (s *Summary) Write(w io.Writer) error {
 	out.Accumulating = list(out.Accumulating)
 	out.Breakdown = list(out.Breakdown)
 	out.Residents = list(out.Residents)
+	out.Diagnoses = list(out.Diagnoses)
 	out.Advice = list(out.Advice)
 	out.GPUMemory = withLists(out.GPUMemory)
 	out.GPUs = list(out.GPUs)

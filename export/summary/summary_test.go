@@ -12,6 +12,7 @@ import (
 	"github.com/allocscope/allocscope/export/folder"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/growthtest"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
@@ -77,6 +78,18 @@ func summary() Summary {
 			PID: 4242, Parent: 1, Traced: true, HeapTraced: true, Role: growth.RoleTrainer,
 			RSS: 2 << 30, Threads: 17, Arenas: 12, Scanned: 1,
 		}}),
+		Diagnoses: append(
+			DiagnosesOf(4242, []diagnosis.Diagnosis{
+				{
+					Cause: diagnosis.Fragmentation, Bytes: 164 << 20, Error: 1e6, Rate: 41 << 20 / 60.0,
+					Share: 0.97, Confidence: diagnosis.High, Walked: true,
+				},
+				{Cause: diagnosis.Undecided, Bytes: 5 << 20, Rate: 1 << 20 / 60.0, Share: 0.03},
+			}),
+			DiagnosesOf(0, []diagnosis.Diagnosis{
+				{Cause: diagnosis.CopyOnWrite, Bytes: 9, Share: 1, Confidence: diagnosis.High},
+			})...,
+		),
 		Advice: AdviceOf([]advice.Advice{
 			{About: advice.AboutRetained, PID: 4242},
 			{About: advice.AboutCache},

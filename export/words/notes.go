@@ -83,6 +83,19 @@ func NotDrawn(functions int, name string, shrunk int, less float64) string {
 	return strings.Join(notes, " ")
 }
 
+// Diagnoses are the parts of the growth of a trace, a line each. It names the tree.
+func Diagnoses(s *summary.Summary) []string {
+	var lines []string
+	for _, d := range s.Diagnoses {
+		if d.Process == 0 {
+			d.Text = "whole tree: " + d.Text
+		}
+		lines = append(lines, d.Text)
+	}
+
+	return lines
+}
+
 // Advice is the advice of a trace, a line each. It names the process unless that is the main one.
 func Advice(s *summary.Summary) []string {
 	var lines []string

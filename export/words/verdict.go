@@ -47,6 +47,13 @@ func Headline(v summary.Verdict) string {
 // HeadlineParts are the name of the verdict and the rest of its Headline: "LEAK" and
 // "grows by ...".
 func HeadlineParts(v summary.Verdict) (name, sentence string) {
+	switch v.WhyCode {
+	case verdict.ReasonFragmentation:
+		return "FRAGMENTATION", "grows by " + Rate(v) + ", most of it " + v.Why
+	case verdict.ReasonPageCache:
+		return "NO LEAK (page cache)", v.Why
+	}
+
 	switch v.Class {
 	case verdict.ClassLeak:
 		return "LEAK", "grows by " + Rate(v) + ", " + v.Why

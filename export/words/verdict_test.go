@@ -185,6 +185,19 @@ func TestHeadlineParts(t *testing.T) {
 			summary.Verdict{Class: verdict.ClassTooShort, Why: "too noisy"},
 			"TOO SHORT", "too noisy", "TOO SHORT: too noisy",
 		},
+		{
+			summary.Verdict{
+				Class: verdict.ClassGrowing, WhyCode: verdict.ReasonFragmentation, Why: "freed memory",
+			},
+			"FRAGMENTATION", "grows by an unknown rate, most of it freed memory",
+			"FRAGMENTATION: grows by an unknown rate, most of it freed memory",
+		},
+		{
+			summary.Verdict{
+				Class: verdict.ClassPlateau, WhyCode: verdict.ReasonPageCache, Why: "only files grow",
+			},
+			"NO LEAK (page cache)", "only files grow", "NO LEAK (page cache): only files grow",
+		},
 	} {
 		name, sentence := HeadlineParts(test.verdict)
 		headline := Headline(test.verdict)

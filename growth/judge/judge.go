@@ -1,5 +1,5 @@
-// Package judge judges a traced process: whether its RSS leaks, which stacks explain the growth,
-// and whether it is the right process to trace.
+// Package judge judges a traced process: whether its RSS leaks, which stacks and causes explain the
+// growth, and whether it is the right process to trace.
 package judge
 
 import (
@@ -8,7 +8,9 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
 	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -42,6 +44,8 @@ type Judgement struct {
 	Window   trend.Window
 	Trends   []trend.StackTrend
 	Suspects []trend.Suspect
+	// Diagnoses of the growth of RSS; nil where it does not grow, or its pages were not scanned.
+	Diagnoses []diagnosis.Diagnosis
 	// StepsPerSecond in the window; NaN without steps.
 	StepsPerSecond float64
 }
@@ -64,7 +68,79 @@ func Process(c Case) Judgement {
 		j.MarkSuspected()
 	}
 
+	j.diagnose(c, snapshots)
 	return j
+}
+
+// diagnose divides the growth of RSS among its causes. The verdict names the main one where that is
+// no leak.
+func (j *Judgement) diagnose(c Case, snapshots []*growth.Snapshot) {
+	evidence, ok := j.evidence(c, snapshots)
+	if !ok {
+		return
+	}
+	j.Diagnoses = diagnosis.Diagnose(evidence)
+
+	main, ok := diagnosis.MainOf(j.Diagnoses)
+	switch {
+	case !ok || !j.Class.Grows():
+	case main.Cause == diagnosis.Fragmentation:
+		j.Reason = verdict.ReasonFragmentation
+	case main.Cause == diagnosis.PageCache:
+		j.withoutFiles(c)
+	}
+}
+
+// evidence for the diagnosis of the growth over the window.
+func (j *Judgement) evidence(
+	c Case, snapshots []*growth.Snapshot,
+) (e diagnosis.Evidence, ok bool) {
+	scanned := slices.DeleteFunc(slices.Clone(snapshots),
+		func(s *growth.Snapshot) bool { return len(s.Residents) == 0 })
+	if len(scanned) < 2 {
+		return e, false
+	}
+
+	start, end := scanned[0], scanned[len(scanned)-1]
+	distance := func(s *growth.Snapshot) time.Duration { return (s.Elapsed - j.Window.From).Abs() }
+	for _, s := range scanned[:len(scanned)-1] {
+		if distance(s) < distance(start) {
+			start = s
+		}
+	}
+
+	e = diagnosis.Evidence{
+		PID: c.Process.PID, Class: j.Class, Rows: breakdown.RSS(start, end),
+		Elapsed: end.Elapsed - start.Elapsed, Trends: j.Trends, Bursts: end.Heap.Bursts > 0,
+		Components: c.Components,
+	}
+	for _, s := range scanned {
+		if walk := s.Residents[0].Walk; walk != nil && s.Elapsed >= start.Elapsed {
+			e.Walks = append(e.Walks, *walk)
+		}
+	}
+	return e, true
+}
+
+// withoutFiles replaces the verdict by that on the memory besides mapped files, where that does not
+// grow: the kernel takes pages of files back before it runs out of memory.
+func (j *Judgement) withoutFiles(c Case) {
+	series := c.Process.Timeline.SeriesOf(func(s *growth.Sample) int64 {
+		if s.Anonymous == growth.Unknown || s.Shared == growth.Unknown {
+			return growth.Unknown
+		}
+		return s.Anonymous + s.Shared
+	})
+
+	v := verdict.Judge(series, c.Setting(), c.Criteria)
+	switch v.Class {
+	case verdict.ClassPlateau, verdict.ClassSpikyPlateau:
+		v.Reason = verdict.ReasonPageCache
+	}
+	if !v.Class.Grows() {
+		v.Level, v.LevelAt = math.NaN(), math.NaN() // it is no level of the RSS
+		j.Verdict = v
+	}
 }
 
 // Setting is what is known besides the process's timeline.

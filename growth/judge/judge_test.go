@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/trend"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
@@ -339,4 +340,58 @@ func TestCheckTree(t *testing.T) {
 			t.Errorf("%s: %s of a short trace", name, got.Class)
 		}
 	}
+}
+
+// growingIn is a process of five minutes whose RSS grows in one kind of memory that no source sees
+// being allocated.
+func growingIn(kind growth.Kind, root string) Case {
+	c := watched(0, 300, mebibytes)
+	for i := range c.Process.Timeline {
+		s := &c.Process.Timeline[i]
+		s.File, s.Anonymous = s.RSS-grownLevel, grownLevel
+	}
+	for _, s := range c.Snapshots {
+		bytes := int64(mebibytes(s.Elapsed.Seconds()))
+		s.Residents = []growth.Resident{{PID: judgedPID, RSS: grownLevel + bytes}}
+		s.Holdings = []growth.Holding{{
+			Stack: growth.NamedStack(judgedPID, root), Kind: kind, ResidentBytes: bytes,
+		}}
+	}
+	return c
+}
+
+func TestProcessDiagnoses(t *testing.T) {
+	t.Run("the verdict names freed memory", func(t *testing.T) {
+		got := Process(growingIn(growth.KindRetained, "[heap: free but resident]"))
+		if got.Class != verdict.ClassGrowing || got.Reason != verdict.ReasonFragmentation ||
+			len(got.Diagnoses) != 1 || got.Diagnoses[0].Cause != diagnosis.Fragmentation {
+			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		}
+	})
+
+	t.Run("pages of files are no leak", func(t *testing.T) {
+		got := Process(growingIn(growth.KindFile, "[file: /data/train.bin]"))
+		if got.Class != verdict.ClassPlateau || got.Reason != verdict.ReasonPageCache ||
+			len(got.Diagnoses) != 1 || got.Diagnoses[0].Cause != diagnosis.PageCache ||
+			!math.IsNaN(got.Level) {
+			t.Errorf("%s (%s), %+v", got.Class, got.Reason, got.Diagnoses)
+		}
+	})
+
+	// The rest grows as well: then that is what the verdict is about.
+	t.Run("pages of files beside growth", func(t *testing.T) {
+		c := growingIn(growth.KindFile, "[file: /data/train.bin]")
+		for i := range c.Process.Timeline {
+			c.Process.Timeline[i].Anonymous += int64(mebibytes(float64(i)) / 2)
+		}
+		if got := Process(c); got.Class != verdict.ClassGrowing {
+			t.Errorf("%s (%s)", got.Class, got.Reason)
+		}
+	})
+
+	t.Run("pages that were not scanned", func(t *testing.T) {
+		if got := Process(watched(0, 300, mebibytes)); got.Diagnoses != nil {
+			t.Errorf("%+v", got.Diagnoses)
+		}
+	})
 }

@@ -95,7 +95,11 @@ func namedFrames(s *growth.Stack) []growth.Frame {
 func (p *callPath) each(f func(at, id int) bool) {
 	first := true
 	for at, id := range p.ids {
-		if frame := &p.frames[at]; rankOf(frame) == p.code && (first || !frame.IsRoot()) {
+		frame := &p.frames[at]
+		if frame.Function == growth.FramesLeftOut {
+			continue
+		}
+		if rankOf(frame) == p.code && (first || !frame.IsRoot()) {
 			if !f(at, id) {
 				return
 			}

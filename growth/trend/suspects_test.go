@@ -386,6 +386,16 @@ func TestBranches(t *testing.T) {
 			[]string{"compile_inner:5 70", "transform:5 30"},
 		},
 		{
+			"a gap is no code",
+			[]StackTrend{
+				growingStack(50, native("one"), growth.Frame{Function: growth.FramesLeftOut},
+					native("main")),
+				growingStack(50, native("two"), growth.Frame{Function: growth.FramesLeftOut},
+					native("main")),
+			},
+			[]string{"one 50", "two 50"},
+		},
+		{
 			"native threads",
 			[]StackTrend{
 				growingStack(70, mallocFrame, native("serve"), native("start_thread"), native("clone3")),

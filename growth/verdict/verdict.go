@@ -55,6 +55,8 @@ const (
 	ReasonStacksAccumulate Reason = "stacks-accumulate" // steady growth, explained by stacks
 	ReasonFewRechecks      Reason = "few-rechecks"      // too few checks in a row found a leak
 	ReasonOtherProcess     Reason = "other-process"     // Verdict.Other grows
+	ReasonFragmentation    Reason = "fragmentation"     // steady growth of freed memory
+	ReasonPageCache        Reason = "page-cache"        // only pages of mapped files grow
 )
 
 // A Verdict is the judgement of a series. Rates are in bytes per X of the series; NaN where

@@ -135,7 +135,8 @@ type result struct {
 }
 
 type diagnosis struct {
-	Cause string `json:"cause"`
+	Process int    `json:"process"` // 0: the tree
+	Cause   string `json:"cause"`
 }
 
 const (
@@ -157,8 +158,10 @@ func (c *campaign) measure(ctx context.Context, one testCase) outcome {
 	program := c.command(ctx, one.name, argv...)
 	pid, err := startProgram(program)
 	if err == nil {
-		defer program.Wait()
-		defer program.Cancel()
+		defer func() {
+			_ = program.Cancel()
+			_ = program.Wait() // it was killed
+		}()
 		err = c.trace(ctx, pid, &o)
 	}
 	if err != nil {
@@ -267,8 +270,8 @@ func (o *outcome) check(line string) {
 		o.grew = append(o.grew, fmt.Sprintf("%s %+.1f MiB", row.Kind, float64(row.DeltaBytes)/mib))
 	}
 
-	if len(o.result.Diagnosis) == 0 && o.alarm ||
-		len(o.result.Diagnosis) > 0 && !slices.Contains(o.diagnoses, o.result.Diagnosis[0].Cause) {
+	causes := o.causes()
+	if len(causes) == 0 && o.alarm || len(causes) > 0 && !slices.Contains(o.diagnoses, causes[0]) {
 		fault("diagnosis: want %s", joined(o.diagnoses))
 	}
 
@@ -321,12 +324,8 @@ var location = regexp.MustCompile(`/[^ )]*/`)
 // grown returns the growth of each kind of memory, the largest first, and the bytes that the kinds
 // of the case hold at the end.
 func (o *outcome) grown() (kinds []summary.BreakdownRow, held int64) {
-	process := o.result.Process.PID
-	if o.tree {
-		process = 0
-	}
 	for _, row := range o.result.Breakdown {
-		if row.Process != process || row.Kind == growth.KindSwapped {
+		if row.Process != o.process() || row.Kind == growth.KindSwapped {
 			continue
 		}
 		at := slices.IndexFunc(kinds,
@@ -346,6 +345,24 @@ func (o *outcome) grown() (kinds []summary.BreakdownRow, held int64) {
 	return kinds, held
 }
 
+// process is what the rows are about: a PID, or 0 for the tree.
+func (o *outcome) process() int {
+	if o.tree {
+		return 0
+	}
+	return o.result.Process.PID
+}
+
+// causes of the growth, the largest first.
+func (o *outcome) causes() (causes []string) {
+	for _, d := range o.result.Diagnosis {
+		if d.Process == o.process() {
+			causes = append(causes, d.Cause)
+		}
+	}
+	return causes
+}
+
 func (o *outcome) isNamed(line string) bool {
 	if len(o.result.Suspects) == 0 {
 		return false
@@ -362,16 +379,12 @@ const (
 )
 
 func (o *outcome) row() string {
-	var causes []string
-	for _, d := range o.result.Diagnosis {
-		causes = append(causes, d.Cause)
-	}
 	state := "as it should be"
 	if len(o.faults) > 0 {
 		state = "**" + strings.Join(o.faults, "; ") + "**"
 	}
 	return fmt.Sprintf("| `%s`: %s | %s | %s | %s | %s | %.2f, %d | %.3f, %.2f | %.1f%% | %.0f MiB "+
-		"| %s |\n", o.name, o.about, o.result.Class, strings.Join(causes, ", "),
+		"| %s |\n", o.name, o.about, o.result.Class, strings.Join(o.causes(), ", "),
 		strings.Join(o.grew, ", "), o.firstName, o.factor, o.result.Events.Samples,
 		o.own.Cores, o.job.Cores, 100*o.slowdown, float64(o.own.RSS)/mib, state)
 }

@@ -80,7 +80,7 @@ var testCases = []testCase{
 	},
 	{
 		name: "groups", source: "groups.py",
-		about: "process groups are made again and again",
+		about: "process groups are made repeatedly",
 		alarm: true, rows: []growth.Kind{growth.KindHeap, growth.KindStack},
 		diagnoses: []string{"heap-leak", "mmap-growth"}, named: true,
 	},

@@ -25,6 +25,7 @@ var layers = [][]string{
 	{"growth/component", "growth/growthtest"},
 	{"growth/breakdown"},
 	{"growth/trend"},
+	{"growth/diagnosis"},
 	{"growth/advice", "growth/judge"},
 	{"growth/gpu"},
 

@@ -18,10 +18,11 @@ import (
 	"testing"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/allocscope/allocscope/export/summary"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/tracertest"
-	"golang.org/x/sys/unix"
 )
 
 func TestMain(m *testing.M) {
@@ -84,9 +85,16 @@ func BenchmarkStorms(b *testing.B) {
 			}
 			target.Hangup()
 
+			var said strings.Builder   // Go prints no metrics of a benchmark that fails
 			b.ReportMetric(0, "ns/op") // leaves it out
-			reportCost(b, native, traced)
-			reportResult(b, target.PID(), traced)
+			metric := func(number float64, unit string) {
+				b.ReportMetric(number, unit)
+				fmt.Fprintf(&said, "%.3f %s, ", number, unit)
+			}
+
+			reportCost(b, metric, native, traced)
+			reportResult(b, metric, target.PID(), traced)
+			b.Logf("%s\n%s", said.String(), givenUp(traced.result))
 		})
 	}
 }
@@ -190,18 +198,13 @@ func readSummary(b *testing.B, path string) *summary.Summary {
 	return &s
 }
 
-// metric reports a number, and prints it: of a benchmark that fails Go prints none.
-func metric(b *testing.B, number float64, unit string) {
-	b.Helper()
-	b.ReportMetric(number, unit)
-	b.Logf("%10.3f %s", number, unit)
-}
-
 // reportCost fails the benchmark where tracing costs more than its bounds.
 //
 // The slow-down is the CPU time that tracing added to the storm, as a share of the elapsed time. A
 // storm that waits for its next round loses no time by the clock, but it has less left for others.
-func reportCost(b *testing.B, native []stretch, traced tracedStretch) {
+func reportCost(
+	b *testing.B, metric func(float64, string), native []stretch, traced tracedStretch,
+) {
 	b.Helper()
 	var cpu, elapsed []float64
 	for _, s := range native {
@@ -218,14 +221,14 @@ func reportCost(b *testing.B, native []stretch, traced tracedStretch) {
 	slowdown := slowdownOf(middle, traced.stretch)
 	own := traced.own / traced.seconds
 
-	metric(b, float64(traced.rounds)/traced.seconds, "rounds/s")
-	metric(b, middle*1e6, "us-CPU/round")
-	metric(b, cpuOfRound(traced.stretch)/middle, "x-CPU")
-	metric(b, elapsedOfRound(traced.stretch)/quantile(elapsed, 0.5), "x-elapsed")
-	metric(b, slowdown, "slowdown")
-	metric(b, noise, "noise")
-	metric(b, own, "own-cores")
-	metric(b, float64(traced.rss)/1024, "own-MiB")
+	metric(float64(traced.rounds)/traced.seconds, "rounds/s")
+	metric(middle*1e6, "us-CPU/round")
+	metric(cpuOfRound(traced.stretch)/middle, "x-CPU")
+	metric(elapsedOfRound(traced.stretch)/quantile(elapsed, 0.5), "x-elapsed")
+	metric(slowdown, "slowdown")
+	metric(noise, "noise")
+	metric(own, "own-cores")
+	metric(float64(traced.rss)/1024, "own-MiB")
 
 	if slowdown > maxSlowdown+noise {
 		b.Errorf("tracing slows the storm by %.1f%% (noise %.1f%%), want at most %.0f%%",
@@ -246,8 +249,10 @@ func quantile(numbers []float64, q float64) float64 {
 }
 
 // reportResult fails the benchmark where the leak is not first or its rate is wrong, and where the
-// rows do not sum to RSS. It prints what allocscope says of its own limits.
-func reportResult(b *testing.B, pid int, traced tracedStretch) {
+// rows do not sum to RSS.
+func reportResult(
+	b *testing.B, metric func(float64, string), pid int, traced tracedStretch,
+) {
 	b.Helper()
 	s := traced.result
 	isLeak := func(frame string) bool { return strings.HasPrefix(frame, leakFunction+" ") }
@@ -265,10 +270,10 @@ func reportResult(b *testing.B, pid int, traced tracedStretch) {
 	rank := 1 + slices.IndexFunc(s.Suspects, isSuspect)
 	off, unexplained := rowsOff(s, pid)
 
-	metric(b, float64(rank), "leak-rank")
-	metric(b, relative, "leak-rate")
-	metric(b, float64(off), "B-sum-off")
-	metric(b, float64(unexplained)/mib, "MiB-unexplained")
+	metric(float64(rank), "leak-rank")
+	metric(relative, "leak-rate")
+	metric(float64(off), "B-sum-off")
+	metric(float64(unexplained)/mib, "MiB-unexplained")
 
 	if rank != 1 {
 		b.Errorf("the leak is suspect %d of %d, want the first", rank, len(s.Suspects))
@@ -280,7 +285,6 @@ func reportResult(b *testing.B, pid int, traced tracedStretch) {
 	if off != 0 {
 		b.Errorf("the rows and RSS differ by %d bytes", off)
 	}
-	b.Logf("verdict %s (%s)\n%s", s.Class, s.Why, strings.Join(givenUp(s), "\n"))
 }
 
 // rowsOff returns by how much the rows of a process at the end differ from its RSS, and the row of
@@ -303,25 +307,26 @@ func rowsOff(s *summary.Summary, pid int) (off, unexplained int64) {
 	return off, unexplained
 }
 
-// givenUp returns what a result says was not measured, or was measured less well to keep a budget.
-func givenUp(s *summary.Summary) (lines []string) {
+// givenUp returns what a result says that was not measured, or was measured less well to keep a
+// budget, beside its verdict.
+func givenUp(s *summary.Summary) string {
+	said := []string{fmt.Sprintf("verdict %s (%s)", s.Class, s.Why)}
 	if o := s.Overhead; o != nil {
-		lines = append(lines, fmt.Sprintf("allocscope's own CPU time: %.2f s", o.OwnS))
 		if o.Slowdown != nil {
-			lines = append(lines, fmt.Sprintf("its own figure of the slow-down: %.4f", *o.Slowdown))
+			said = append(said, fmt.Sprintf("slow-down by its own figure: %.3f", *o.Slowdown))
 		}
 		for _, change := range o.Changes {
-			lines = append(lines, fmt.Sprintf("%.1f s: %s", change.AtS, change.Text))
+			said = append(said, fmt.Sprintf("%.1f s: %s", change.AtS, change.Text))
 		}
 	}
+
 	for _, source := range s.Sources {
 		if source.State != summary.SourceAttached {
-			lines = append(lines, fmt.Sprintf("source %s: %s, %s", source.Name, source.State,
-				source.Reason))
+			said = append(said, fmt.Sprintf("source %s: %s", source.Name, source.State))
 		}
 	}
 	for _, loss := range s.Losses {
-		lines = append(lines, fmt.Sprintf("lost: %d, %s", loss.Count, loss.Reason))
+		said = append(said, fmt.Sprintf("lost: %d, %s", loss.Count, loss.Reason))
 	}
-	return append(lines, s.Warnings...)
+	return strings.Join(append(said, s.Warnings...), "; ")
 }

@@ -1,4 +1,4 @@
-"""DataLoader workers read a list of Python objects that their parent has made. Each look at an object writes its reference count, so
+"""DataLoader workers read a list of Python objects that their parent has made. To read an object is to write its reference count, so
 that each worker gets a copy of the page: pytorch#13246.
 """
 

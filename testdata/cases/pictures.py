@@ -1,6 +1,7 @@
 """A loop decodes and turns pictures, and keeps a thumbnail of each, by one line. It uses a tenth of a core."""
 
 import io
+import random
 
 import case
 from PIL import Image
@@ -15,7 +16,7 @@ kept = []
 
 def step():
     loaded = Image.open(io.BytesIO(encoded.getvalue())).convert("RGB")
-    turned = loaded.rotate(7).resize(DRAWN)
+    turned = loaded.rotate(random.uniform(-20, 20)).resize(DRAWN)
     kept.append(turned.resize(THUMBNAIL))  # NAMED
 
 

@@ -26,8 +26,7 @@ import (
 // was made of: the lock that guards them is held until ReadLive has returned.
 type Estimator struct {
 	schedule     *Schedule
-	tracked      map[bpf.Address]liveness.TrackedObject
-	hazardRates  map[stack.Key]*growth.HazardRate
+	tracker      *liveness.Tracker
 	tensorsAlone bool              // source tensor is sampled in bursts, and source heap is off
 	now          uint64            // ns, CLOCK_MONOTONIC
 	tracedSince  map[uint32]uint64 // when tracing of each process started, in ns, by PID
@@ -47,8 +46,7 @@ func NewEstimator(
 ) *Estimator {
 	e := &Estimator{
 		schedule:     schedule,
-		tracked:      tracker.Objects,
-		hazardRates:  tracker.HazardRates,
+		tracker:      tracker,
 		tensorsAlone: tensorsAlone,
 		now:          now,
 		tracedSince:  tracedSince,
@@ -79,6 +77,7 @@ type Estimate struct {
 
 	countedFrom uint64                 // ns, CLOCK_MONOTONIC
 	tracked     liveness.TrackedObject // zero: it is not tracked
+	sizeClass   uint64                 // see liveness.Allocator
 }
 
 // estimate returns how many objects a sampled one represents, and the probability that it is still
@@ -111,7 +110,8 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	_, slowdownError := e.schedule.slowdown()
 	estimate.aliveError = math.Hypot(estimate.aliveError, estimate.Alive*slowdownError)
 
-	estimate.tracked = e.tracked[*key]
+	estimate.tracked = e.tracker.Objects[*key]
+	estimate.sizeClass = e.tracker.SizeClass(key.Tgid, a.Size)
 	return estimate
 }
 
@@ -126,7 +126,7 @@ func (e *Estimator) survivalOf(key stack.Key) *growth.Survival {
 		return s
 	}
 
-	rate := e.hazardRates[key]
+	rate := e.tracker.HazardRates[key]
 	if rate == nil {
 		rate = &growth.HazardRate{}
 	}

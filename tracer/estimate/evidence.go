@@ -11,7 +11,7 @@ import (
 // burstEvidence is the evidence for what a stack holds of objects that were born in bursts.
 type burstEvidence struct {
 	bursts       map[int]*growth.BurstSum // by Estimate.Burst
-	classes      map[uint64]float64       // bytes by chunkSize
+	classes      map[uint64]float64       // bytes by Estimate.sizeClass
 	hazardRate   growth.HazardRate
 	fingerprints fingerprints
 }
@@ -34,7 +34,7 @@ func (e *burstEvidence) add(size uint64, estimate Estimate, bytes, variance floa
 	sum.Variance += variance
 	sum.Error += estimate.Weight * float64(size) * estimate.aliveError
 
-	e.classes[chunkSize(size)] += bytes
+	e.classes[estimate.sizeClass] += bytes
 	e.fingerprints.add(estimate.tracked)
 }
 
@@ -52,13 +52,6 @@ func (e *burstEvidence) merge(other *burstEvidence) {
 
 	e.hazardRate.Add(&other.hazardRate)
 	e.fingerprints.merge(&other.fingerprints)
-}
-
-// chunkSize returns the size of glibc's chunk for a request, both in bytes:
-// checked_request2size of https://sourceware.org/git/?p=glibc.git;a=blob;f=malloc/malloc.c.
-func chunkSize(request uint64) uint64 {
-	const sizeSZ, alignment, minSize = 8, 16, 32
-	return max(minSize, (request+sizeSZ+alignment-1)&^(alignment-1))
 }
 
 // apply sets the evidence of a holding, and multiplies its variances by the overdispersion of the

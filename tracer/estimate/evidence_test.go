@@ -69,11 +69,13 @@ func TestBurstEvidence(t *testing.T) {
 	var one, two, both burstEvidence
 	for burst := range 4 {
 		for range 3 {
-			e := Estimate{Weight: 2, Alive: 1, Burst: burst, aliveError: 0.5}
-			one.add(24, e, 48, 5)
-			two.add(25, e, 50, 7)
-			both.add(24, e, 48, 5)
-			both.add(25, e, 50, 7)
+			small := Estimate{Weight: 2, Alive: 1, Burst: burst, aliveError: 0.5, sizeClass: 32}
+			large := small
+			large.sizeClass = 48
+			one.add(24, small, 48, 5)
+			two.add(25, large, 50, 7)
+			both.add(24, small, 48, 5)
+			both.add(25, large, 50, 7)
 		}
 	}
 	one.merge(&two)
@@ -90,13 +92,5 @@ func TestBurstEvidence(t *testing.T) {
 	if h.Variance != 144*e.Dispersion || h.Births[0].Variance != h.Variance {
 		t.Errorf("variances %v and %v, dispersion %v",
 			h.Variance, h.Births[0].Variance, e.Dispersion)
-	}
-}
-
-func TestChunkSize(t *testing.T) {
-	for request, want := range map[uint64]uint64{0: 32, 24: 32, 25: 48, 40: 48, 41: 64, 100: 112} {
-		if got := chunkSize(request); got != want {
-			t.Errorf("request of %d bytes: chunk of %d, want %d", request, got, want)
-		}
 	}
 }

@@ -81,7 +81,7 @@ func ReadLive(
 	}
 
 	for key, sum := range sums {
-		if rate := estimator.hazardRates[key]; rate != nil && sum.evidence != nil {
+		if rate := estimator.tracker.HazardRates[key]; rate != nil && sum.evidence != nil {
 			sum.evidence.hazardRate = *rate
 		}
 	}

@@ -11,9 +11,21 @@ import (
 	"github.com/allocscope/allocscope/tracer/symbol"
 )
 
-// Allocator is the malloc of glibc in a process. It is valid until the process executes another
-// program.
-type Allocator struct {
+// An Allocator is the malloc of a process. It is valid until the process executes another program.
+type Allocator interface {
+	// Check returns the state of each object, all of them allocated before the call.
+	//
+	// maps are those of the process, read after the objects were allocated. Check returns the errors
+	// of memory. It is not safe for concurrent use.
+	Check(memory Memory, maps []process.Mapping, objects []Object) ([]State, error)
+
+	// SizeClass returns how many bytes an object of a size takes. Objects of one class can take each
+	// other's place.
+	SizeClass(size uint64) uint64
+}
+
+// glibc is the malloc of glibc in a process.
+type glibc struct {
 	mainArena uint64 // address
 	layout    mallocState
 	tcacheKey uint64 // tcache_key, from 2.34 on; 0 until Check has learned it
@@ -23,8 +35,8 @@ type Allocator struct {
 
 // Reasons for which the objects of a process cannot be checked.
 var (
-	ErrNotGlibc = errors.New("its malloc is not glibc's")
-	ErrNoArena  = errors.New("no arena of malloc in a layout that is known (glibc 2.30 to 2.43 are)")
+	ErrUnknown = errors.New("its malloc is neither glibc's nor jemalloc 5.3")
+	ErrNoArena = errors.New("no arena of malloc in a layout that is known (glibc 2.30 to 2.43 are)")
 )
 
 const (
@@ -34,15 +46,27 @@ const (
 
 // FindAllocator finds the malloc that a process uses. The error wraps one of the reasons above, or
 // those of probe.Resolve.
-func FindAllocator(p *process.Process, maps []process.Mapping) (*Allocator, error) {
+func FindAllocator(p *process.Process, maps []process.Mapping) (Allocator, error) {
 	library, err := mallocLibrary(p, maps)
 	if err != nil {
 		return nil, err
 	}
-	if glibc, err := isGlibc(p, library); err != nil || !glibc {
-		return nil, errors.Join(err, fmt.Errorf("%w but that of %s", ErrNotGlibc, library.Path))
-	}
 
+	name, err := nameOf(p, library)
+	switch {
+	case err != nil:
+		return nil, err
+	case name == "jemalloc":
+		return findJemalloc(p, maps, library.File())
+	case name == "glibc":
+		return findGlibc(p, maps, library)
+	}
+	return nil, fmt.Errorf("%w but that of %s", ErrUnknown, library.Path)
+}
+
+func findGlibc(
+	p *process.Process, maps []process.Mapping, library process.Mapping,
+) (Allocator, error) {
 	for _, s := range variables(maps, library.File()) {
 		content, err := readRange(p, s)
 		if err != nil {
@@ -79,27 +103,39 @@ func mallocLibrary(p *process.Process, maps []process.Mapping) (process.Mapping,
 	return process.Mapping{}, probe.ErrNoAllocator
 }
 
-// isGlibc reports whether a file has a function that other C libraries lack.
-func isGlibc(p *process.Process, m process.Mapping) (bool, error) {
-	const function = "gnu_get_libc_version"
+// nameOf returns which malloc a file has, by functions that others lack; empty: one that is not
+// known.
+func nameOf(p *process.Process, m process.Mapping) (string, error) {
 	f, err := p.OpenMapped(m)
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	defer f.Close()
 
 	file, err := symbol.Open(f, m.Path)
 	if err != nil {
-		return false, err
+		return "", err
 	}
-	if _, ok := file.Export(function); ok {
-		return true, nil
+	marks := map[string]string{"dallocx": "jemalloc", "gnu_get_libc_version": "glibc"}
+	for function, name := range marks {
+		if _, ok := file.Export(function); ok {
+			return name, nil
+		}
 	}
 
-	// A static program may lack the function, but not what free calls.
-	wanted := map[string]bool{function: true, "_int_free": true}
+	// A static program exports none. It may lack the last function, but not what free calls.
+	marks["_int_free"] = "glibc"
+	wanted := make(map[string]bool)
+	for function := range marks {
+		wanted[function] = true
+	}
 	found, err := file.Functions(symbol.Symtab, wanted)
-	return len(found) > 0, err
+	for _, function := range []string{"dallocx", "gnu_get_libc_version", "_int_free"} {
+		if _, ok := found[function]; ok {
+			return marks[function], err
+		}
+	}
+	return "", err
 }
 
 // variables returns the memory of a file's variables: its writable mappings (.data), and the
@@ -123,7 +159,7 @@ func variables(maps []process.Mapping, file process.FileID) pages.Spans {
 // findMainArena finds main_arena in the variables of the C library, which begin at an address. It
 // returns nil if there is none. Two things mark main_arena: its bins, and the ring of arenas, which
 // leads back to it.
-func findMainArena(memory Memory, start uint64, content []byte) (*Allocator, error) {
+func findMainArena(memory Memory, start uint64, content []byte) (*glibc, error) {
 	for _, layout := range mallocStates {
 		tried := 0
 		for at := 0; at+int(layout.size) <= len(content) && tried < maxArenaCandidates; at += 8 {
@@ -133,7 +169,7 @@ func findMainArena(memory Memory, start uint64, content []byte) (*Allocator, err
 			}
 
 			tried++
-			a := &Allocator{mainArena: address, layout: layout}
+			a := &glibc{mainArena: address, layout: layout}
 			closed, err := a.isRing(memory)
 			if err != nil {
 				return nil, err
@@ -165,7 +201,7 @@ func mayBeBins(content []byte, address uint64) bool {
 }
 
 // isRing reports whether the links next lead from the main arena back to it.
-func (a *Allocator) isRing(memory Memory) (bool, error) {
+func (a *glibc) isRing(memory Memory) (bool, error) {
 	address := a.mainArena
 	for range maxArenas {
 		next, err := peekOne(memory, address+a.layout.next, 8)

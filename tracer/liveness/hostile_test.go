@@ -2,10 +2,12 @@ package liveness
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/rand/v2"
 	"testing"
 
 	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
 )
 
 // A forgery is memory made of a few pages' contents, which repeat for ever; what the holes say
@@ -57,7 +59,7 @@ func FuzzCheck(f *testing.F) {
 			return
 		}
 		memory := &forgery{content: content, holes: holes}
-		a := &Allocator{mainArena: address &^ 7, layout: mallocStates[1], tcacheKey: holes}
+		a := &glibc{mainArena: address &^ 7, layout: mallocStates[1], tcacheKey: holes}
 		if old {
 			a.layout, a.tcacheKey = mallocStates[0], 0
 		}
@@ -89,9 +91,49 @@ func FuzzCheck(f *testing.F) {
 	})
 }
 
+// FuzzJemalloc checks that no contents of memory make the search for the tree, or a check, panic or
+// read without end.
+func FuzzJemalloc(f *testing.F) {
+	const start = uint64(0x7f0000000000)
+	for seed := range uint64(20) {
+		f.Add(forgedWords(seed, start), seed, start+seed*16, uint64(100))
+	}
+
+	f.Fuzz(func(t *testing.T, content []byte, holes, address, size uint64) {
+		if len(content) == 0 {
+			return
+		}
+		memory := &forgery{content: content, holes: holes}
+		file := process.FileID{Inode: 1}
+		maps := []process.Mapping{
+			{Start: start, End: start + 1<<16, Read: true, Inode: 1},
+			{Start: start + 1<<16, End: start + 5<<19, Read: true, Write: true, Inode: 1},
+			{Start: start + 3<<20, End: start + 6<<20, Read: true, Write: true},
+		}
+		if _, err := findTree(memory, maps, file); err != nil && !errors.Is(err, errNoTree) {
+			t.Fatal(err)
+		}
+
+		found := pages.Spans{{Start: start, End: start + 1<<16}}
+		j := &jemalloc{root: address &^ 7, variables: found, tcacheQL: size % 2 * 64}
+		objects := []Object{
+			{address, size}, {start + 0x40, 24}, {start + 0x1010, 5000}, {^uint64(0), ^uint64(0)}, {0, 0},
+		}
+		states, err := j.Check(memory, maps, objects)
+		if err != nil || len(states) != len(objects) || states[3] != Unknown || states[4] != Unknown {
+			t.Fatalf("%v, %v", states, err)
+		}
+		const maxArenaReads = maxJeArenas * (jeArenaBytes/peekSize + jeArenaBytes/8 + 2)
+		const maxReads = maxLeaves*(jeNodeBytes/peekSize+maxLeafElements) + maxArenaReads
+		if memory.reads > maxReads+2*maxJeTcaches+maxJeCachePeek+1<<12 {
+			t.Fatalf("%d reads", memory.reads)
+		}
+	})
+}
+
 // The sizes follow from request2size, and from the remainders that malloc does not split off.
 func TestFits(t *testing.T) {
-	a := &Allocator{}
+	a := &glibc{}
 	for _, c := range []struct {
 		address, size, prevSize, mchunkSize uint64
 
@@ -121,6 +163,26 @@ func TestFits(t *testing.T) {
 		binary.LittleEndian.PutUint64(header[8:], c.mchunkSize)
 		if got := a.fits(Object{c.address, c.size}, header); got != c.want {
 			t.Errorf("%+v: %t", c, got)
+		}
+	}
+}
+
+// jemalloc's sizes are those of malloc_usable_size, by jemalloc 5.3.
+func TestSizeClass(t *testing.T) {
+	for _, c := range []struct {
+		allocator Allocator
+		classes   map[uint64]uint64
+	}{
+		{&glibc{}, map[uint64]uint64{0: 32, 24: 32, 25: 48, 40: 48, 41: 64, 100: 112}},
+		{&jemalloc{}, map[uint64]uint64{
+			0: 8, 9: 16, 17: 32, 100: 112, 129: 160, 600: 640, 5000: 5120, 14336: 14336,
+			14337: 16384, 300033: 327680, 3 << 20: 3 << 20, 1<<40 + 1: 5 << 38, 1 << 63: 0,
+		}},
+	} {
+		for size, want := range c.classes {
+			if got := c.allocator.SizeClass(size); got != want {
+				t.Errorf("%T: %d bytes take %d, want %d", c.allocator, size, got, want)
+			}
 		}
 	}
 }

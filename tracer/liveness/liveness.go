@@ -1,10 +1,10 @@
-// Package liveness checks from outside whether objects of glibc's malloc are still alive. It reads
-// what malloc keeps around each object and in its free lists. It sets no probe, stops nothing and
+// Package liveness checks from outside whether objects of malloc are still alive: of glibc's and of
+// jemalloc's. It reads what malloc keeps about each object and in its free lists. It sets no probe, stops nothing and
 // writes nothing. The memory it reads is hostile input: any contents cost bounded work and yield
 // some answer.
 //
-// The check rests on an invariant. While an object is alive, three things do not change, whatever
-// the rest of the process does:
+// The check rests on an invariant. While an object of glibc is alive, three things do not change,
+// whatever the rest of the process does:
 //
 //   - the mchunk_size of its chunk,
 //   - where the next chunk begins,
@@ -12,6 +12,8 @@
 //
 // One read that contradicts the invariant proves that the object is dead. Evidence that takes
 // several words of the same moment must be seen in two passes.
+//
+// Type jemalloc has the invariant of jemalloc.
 //
 // One case cannot be seen: an object of the same size that malloc has placed at the same address.
 // Fingerprints show part of these.
@@ -59,7 +61,7 @@ const (
 // maps are those of the process, read after the objects were allocated. Without maps, an object
 // in unmapped memory is Unknown rather than Dead. Check returns the errors of memory. It is not
 // safe for concurrent use.
-func (a *Allocator) Check(
+func (a *glibc) Check(
 	memory Memory, maps []process.Mapping, objects []Object,
 ) ([]State, error) {
 	arenas, err := a.readArenas(memory)
@@ -99,7 +101,7 @@ func (a *Allocator) Check(
 }
 
 // checkOnce is one pass over the objects, right after a read of malloc's own state.
-func (a *Allocator) checkOnce(
+func (a *glibc) checkOnce(
 	memory Memory, maps []process.Mapping, tcaches []uint64, objects []Object,
 ) ([]State, error) {
 	arenas, err := a.readArenas(memory)
@@ -134,7 +136,7 @@ func (a *Allocator) checkOnce(
 
 // pass is one pass over all objects.
 type pass struct {
-	allocator *Allocator
+	allocator *glibc
 	memory    Memory
 	maps      []process.Mapping
 

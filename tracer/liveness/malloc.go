@@ -59,8 +59,11 @@ func addressesOf(objects []Object) []uint64 {
 // https://github.com/bminor/glibc/blob/glibc-2.41/malloc/malloc.c#L1316
 func request2size(bytes uint64) uint64 { return max(minSize, alignUp(bytes+8, mallocAlignment)) }
 
+// SizeClass implements Allocator: the size of the chunk.
+func (a *glibc) SizeClass(size uint64) uint64 { return request2size(size) }
+
 // fits reports whether a chunk with this header may be the one of an object.
-func (a *Allocator) fits(o Object, header []byte) bool {
+func (a *glibc) fits(o Object, header []byte) bool {
 	size, flags := chunkSize(header), mchunkSize(header)&sizeFlags
 	switch {
 	case flags&^(prevInUse|isMmapped|nonMainArena) != 0:
@@ -76,7 +79,7 @@ func (a *Allocator) fits(o Object, header []byte) bool {
 // maxChunkSize returns the size of the largest chunk in a heap that may be the one of an object.
 // malloc does not split off a remainder of less than MINSIZE, memalign none of just MINSIZE
 // either.
-func (a *Allocator) maxChunkSize(o Object) uint64 {
+func (a *glibc) maxChunkSize(o Object) uint64 {
 	size := request2size(o.Size)
 	switch {
 	case o.Address%process.PageSize == 0: // pvalloc rounds the request up to whole pages
@@ -145,7 +148,7 @@ type arena struct {
 }
 
 // readArenas follows the ring of arenas from the main one, as far as it can be read.
-func (a *Allocator) readArenas(memory Memory) ([]arena, error) {
+func (a *glibc) readArenas(memory Memory) ([]arena, error) {
 	var arenas []arena
 	for address := a.mainArena; len(arenas) < maxArenas; {
 		state, err := peekOne(memory, address, int(a.layout.bins))
@@ -177,7 +180,7 @@ func (a *Allocator) readArenas(memory Memory) ([]arena, error) {
 // readTops returns the top chunks of the arenas, which contain no object. A top chunk ends with a
 // page. readTops reads the pointer to it again after its size: once another chunk is the top, the
 // size is that of a chunk in use.
-func (a *Allocator) readTops(memory Memory, arenas []arena) (pages.Spans, error) {
+func (a *glibc) readTops(memory Memory, arenas []arena) (pages.Spans, error) {
 	addresses := make([]uint64, 0, 3*len(arenas))
 	for _, r := range arenas {
 		pointer := r.address + a.layout.top
@@ -208,7 +211,7 @@ func (a *Allocator) readTops(memory Memory, arenas []arena) (pages.Spans, error)
 
 // binnedChunks returns the chunks in the arenas' bins, sorted. A dead object may have become part
 // of one. The lists change during the read, so that each chunk is only a candidate.
-func (a *Allocator) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error) {
+func (a *glibc) binnedChunks(memory Memory, arenas []arena) ([]pages.Span, error) {
 	addresses := make([]uint64, len(arenas))
 	for i, r := range arenas {
 		addresses[i] = r.address + a.layout.bins

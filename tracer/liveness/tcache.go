@@ -47,7 +47,7 @@ const (
 // findTcaches returns the addresses of what may be tcache_perthread_structs. They are objects in
 // chunks of that size, with which an arena's heap begins or to which a thread-local variable
 // points.
-func (a *Allocator) findTcaches(
+func (a *glibc) findTcaches(
 	memory Memory, maps []process.Mapping, arenas []arena,
 ) ([]uint64, error) {
 	heaps := heapSpans(maps)
@@ -216,7 +216,7 @@ const (
 )
 
 // listedObjects returns the objects in tcaches and fastbins, whose chunks look like those in use.
-func (a *Allocator) listedObjects(
+func (a *glibc) listedObjects(
 	memory Memory, arenas []arena, tcaches []uint64,
 ) (map[uint64]bool, error) {
 	heads, err := a.tcacheHeads(memory, tcaches)
@@ -295,7 +295,7 @@ func (e entry) next(content []byte) []entry {
 }
 
 // tcacheHeads returns the first entries of the lists of tcaches.
-func (a *Allocator) tcacheHeads(memory Memory, tcaches []uint64) ([]entry, error) {
+func (a *glibc) tcacheHeads(memory Memory, tcaches []uint64) ([]entry, error) {
 	contents, err := memory.Peek(chunksOf(tcaches), headerSize+maxTcacheBytes)
 	if err != nil {
 		return nil, err
@@ -343,7 +343,7 @@ func (l tcacheLayout) heads(content []byte) []entry {
 // withKey returns the heads of a tcache with the key of its entries. Before 2.34 that is the
 // tcache's address, later the random number tcache_key of the process. withKey returns none if
 // the entries have another key.
-func (a *Allocator) withKey(memory Memory, tcache uint64, heads []entry) ([]entry, error) {
+func (a *glibc) withKey(memory Memory, tcache uint64, heads []entry) ([]entry, error) {
 	contents, err := readEntries(memory, heads)
 	if err != nil {
 		return nil, err
@@ -378,7 +378,7 @@ func (a *Allocator) withKey(memory Memory, tcache uint64, heads []entry) ([]entr
 
 // learnKey sets and returns tcache_key if the C library has a number among its variables.
 // Otherwise it returns 0.
-func (a *Allocator) learnKey(memory Memory, candidate uint64) (uint64, error) {
+func (a *glibc) learnKey(memory Memory, candidate uint64) (uint64, error) {
 	start := a.mainArena&^(peekSize-1) - keyDistance
 	content, err := readRange(memory, pages.Span{Start: start, End: start + 2*keyDistance})
 	if err != nil {

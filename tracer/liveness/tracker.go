@@ -220,9 +220,17 @@ func (t *Tracker) UntrackableReason() string {
 	return ""
 }
 
+// SizeClass returns the size class of an object in a process, see Allocator.
+func (t *Tracker) SizeClass(tgid uint32, size uint64) uint64 {
+	if a := t.Allocators[tgid].Allocator; a != nil {
+		return a.SizeClass(size)
+	}
+	return request2size(size)
+}
+
 // ProcessAllocator is the allocator of a process, or the reason why it has none that can be read.
 type ProcessAllocator struct {
-	*Allocator
+	Allocator
 	err error
 }
 

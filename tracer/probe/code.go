@@ -8,7 +8,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// AllocatorCode tells the code of a process's allocators from the program's own, by the frames of a
+// AllocatorCode shows the code of a process's allocators from the program's own, by the frames of a
 // stack. The zero value knows none.
 type AllocatorCode struct {
 	libraries map[string]bool // paths of files without other code

@@ -69,6 +69,9 @@ func (n *Namer) stack(raw Raw) *growth.Stack {
 	afterPython := 0 // index behind the last Python frame that the stack walk met
 	for i := 0; i < len(raw.words); i++ {
 		w := raw.words[i]
+		if raw.gap > 0 && i == raw.gap {
+			named = append(named, namedFrame{Frame: growth.Frame{Function: growth.FramesLeftOut}})
+		}
 		if w.kind() != bpf.WordPython {
 			named = append(named, n.nativeFrame(w, i == 0))
 			continue

@@ -15,6 +15,7 @@ type Raw struct {
 	end    bpf.StackEnd
 	python bpf.PythonError
 	words  []word
+	gap    int // index in words behind which frames were left out; 0: none were
 }
 
 // A word is a native frame, or one of the two words of a Python frame.
@@ -23,8 +24,9 @@ type word uint64
 func (w word) kind() bpf.WordKind { return bpf.WordKind(w >> bpf.WordKindShift) }
 func (w word) address() uint64    { return uint64(w & (1<<bpf.WordKindShift - 1)) }
 
-// DecodeStack decodes a record of the ring buffer, which ends behind the last word in use. ok is
-// false if the record is too short for its words, or has more than a stack can have.
+// DecodeStack decodes a record of the ring buffer, which ends behind the last word in use. Words
+// that the BPF programs kept in a ring get their order. ok is false if the record is too short for
+// its words, has more than a stack can have, or its ring lies outside.
 func DecodeStack(record []byte) (raw Raw, ok bool) {
 	var s bpf.Stack
 	if len(record) < int(unsafe.Offsetof(s.Words)) {
@@ -34,7 +36,16 @@ func DecodeStack(record []byte) (raw Raw, ok bool) {
 	native := binary.NativeEndian
 	length := int(native.Uint32(record[unsafe.Offsetof(s.Length):]))
 	words := record[unsafe.Offsetof(s.Words):]
-	if length > bpf.MaxWords || len(words) < 8*length {
+	tail := int(native.Uint32(record[unsafe.Offsetof(s.Tail):]))
+	oldest := int(native.Uint32(record[unsafe.Offsetof(s.Oldest):]))
+	isShortened := native.Uint32(record[unsafe.Offsetof(s.LeftOut):]) > 0
+
+	inUse := bpf.MaxWords // the ring may have a word that is not in use
+	if !isShortened {
+		tail, oldest, inUse = length, length, length
+	}
+	if length > bpf.MaxWords || len(words) < 8*inUse || tail > length || oldest < tail ||
+		oldest > bpf.MaxWords {
 		return Raw{}, false
 	}
 
@@ -47,7 +58,14 @@ func DecodeStack(record []byte) (raw Raw, ok bool) {
 	}
 
 	for i := range raw.words {
-		raw.words[i] = word(native.Uint64(words[8*i:]))
+		at := i
+		if i >= tail {
+			at = tail + (oldest-tail+i-tail)%(bpf.MaxWords-tail)
+		}
+		raw.words[i] = word(native.Uint64(words[8*at:]))
+	}
+	if isShortened {
+		raw.gap = tail
 	}
 	return raw, true
 }

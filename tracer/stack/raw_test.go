@@ -73,9 +73,65 @@ func TestDecodeStack(t *testing.T) {
 	})
 }
 
+// shortenedRecord returns the record of a stack without its middle. Word i of the record is i.
+func shortenedRecord(t testing.TB, length, tail, oldest uint32) []byte {
+	s := bpf.Stack{
+		Kind: bpf.EventStack, Id: 1, Length: length, LeftOut: 5, Tail: tail, Oldest: oldest,
+	}
+	for i := range s.Words {
+		s.Words[i] = uint64(i)
+	}
+	return encode(t, s)
+}
+
+func TestDecodeShortenedStack(t *testing.T) {
+	for _, c := range []struct {
+		name                 string
+		length, tail, oldest uint32
+		want                 []word // from tail - 1 to tail + 1, and the last one
+	}{
+		{"ring that begins at its start", bpf.MaxWords, 160, 160, []word{159, 160, 161, 319}},
+		{"ring that begins within", bpf.MaxWords, 161, 200, []word{160, 200, 201, 199}},
+		{"ring that begins with its last word", bpf.MaxWords, 160, 319, []word{159, 319, 160, 318}},
+		{"a word that is not in use", bpf.MaxWords - 1, 160, 200, []word{159, 200, 201, 198}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			raw, ok := DecodeStack(shortenedRecord(t, c.length, c.tail, c.oldest))
+			if !ok || len(raw.words) != int(c.length) || raw.gap != int(c.tail) {
+				t.Fatalf("%d words, gap at %d, %t", len(raw.words), raw.gap, ok)
+			}
+			at := raw.gap
+			got := []word{raw.words[at-1], raw.words[at], raw.words[at+1], raw.words[c.length-1]}
+			if !slices.Equal(got, c.want) {
+				t.Errorf("words %d, want %d", got, c.want)
+			}
+		})
+	}
+
+	t.Run("ring outside", func(t *testing.T) {
+		for _, c := range [][3]uint32{
+			{bpf.MaxWords + 1, 160, 160},
+			{100, 160, 160},
+			{bpf.MaxWords, 160, 159},
+			{bpf.MaxWords, 160, bpf.MaxWords + 1},
+			{bpf.MaxWords, 1 << 31, 1 << 31},
+		} {
+			if raw, ok := DecodeStack(shortenedRecord(t, c[0], c[1], c[2])); ok {
+				t.Errorf("%d: %+v", c, raw)
+			}
+		}
+
+		record := shortenedRecord(t, 200, 160, 160)
+		if _, ok := DecodeStack(record[:len(record)-1]); ok {
+			t.Error("decoded a record that is too short for the ring")
+		}
+	})
+}
+
 func FuzzDecodeStack(f *testing.F) {
 	f.Add(stackRecord(f))
 	f.Add(stackRecord(f, wordOf(bpf.WordNative, 1), wordOf(bpf.WordPython, 2), 3))
+	f.Add(shortenedRecord(f, bpf.MaxWords, 161, 200))
 	f.Fuzz(func(t *testing.T, record []byte) {
 		raw, ok := DecodeStack(record)
 		if !ok {

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/allocscope/allocscope/bpf"
+	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 )
@@ -109,6 +110,20 @@ func TestNamer(t *testing.T) {
 			t.Errorf("%q, want %q", got, want)
 		}
 	})
+}
+
+func TestNamerOfShortenedStack(t *testing.T) {
+	raw := Raw{ID: 1, gap: 3, words: []word{
+		0x500, word(wordOf(bpf.WordPython, 0xf)), 0, word(wordOf(bpf.WordPython, 0x10)), 0, 0x600,
+	}}
+	var got []string
+	for _, f := range testNamer().stack(raw).Frames {
+		got = append(got, f.Function)
+	}
+	want := []string{"[unknown]+0x500", "f", growth.FramesLeftOut, "g", "[unknown]+0x600"}
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
 }
 
 func TestTable(t *testing.T) {

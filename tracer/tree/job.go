@@ -3,6 +3,7 @@ package tree
 import (
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -14,8 +15,13 @@ type Job struct {
 	// itself.
 	launcher int
 
-	// run has the identifiers of the job's run; unset ones are empty.
-	run []string
+	// start of the launcher distinguishes it from a later process with its PID.
+	start time.Duration
+
+	// run has the identifiers of the job's run; unset ones are empty, and all are for a process that
+	// is no rank. rank is the process's number in it.
+	run  []string
+	rank int
 }
 
 // runVariables are the environment variables that together identify a run of several ranks: of
@@ -31,16 +37,19 @@ const maxAncestors = 64
 
 // JobOf returns the job of a process.
 func JobOf(p *process.Process) Job {
-	job := Job{launcher: p.PID, run: runOf(p)}
+	job := Job{launcher: p.PID}
+	job.run, job.rank = runOf(p)
 
-	pid := p.PID
 	for range maxAncestors {
-		stat, err := process.ReadStat(pid)
-		if err != nil || stat.Parent <= 1 || !launchesJob(stat.Parent) {
+		stat, err := process.ReadStat(job.launcher)
+		if err != nil {
 			break
 		}
-		pid = stat.Parent
-		job.launcher = pid
+		job.start = stat.Start
+		if stat.Parent <= 1 || !launchesJob(stat.Parent) {
+			break
+		}
+		job.launcher = stat.Parent
 	}
 	return job
 }
@@ -55,22 +64,41 @@ func launchesJob(pid int) bool {
 	defer p.Close()
 
 	c := parseCommand(p.Arguments)
-	isTyped := slices.Contains(shells, c.name()) && !slices.ContainsFunc(p.Arguments[1:], isScript)
+	isTyped := slices.Contains(shells, c.name()) && !runsScript(p.Arguments)
 	return c.isLauncher() && !isTyped && !slices.Contains(sessionLaunchers, c.name())
 }
 
-// isScript reports whether an argument makes a shell run a script or a command, and then end.
-func isScript(argument string) bool {
-	return !strings.HasPrefix(argument, "-") ||
-		!strings.HasPrefix(argument, "--") && strings.Contains(argument, "c")
+// shellOptions are those options of shells that take the next argument as their value. Terminals of
+// editors start their shells with the first two.
+var shellOptions = []string{"--init-file", "--rcfile", "-o", "+o", "-O", "+O"}
+
+// runsScript reports whether a shell runs a command (-c) or a script, and then ends.
+func runsScript(arguments []string) bool {
+	for i := 1; i < len(arguments); i++ {
+		switch a := arguments[i]; {
+		case slices.Contains(shellOptions, a):
+			i++
+		case !strings.HasPrefix(a, "-") && !strings.HasPrefix(a, "+"):
+			return true
+		case !strings.HasPrefix(a, "--") && strings.Contains(a, "c"):
+			return true
+		}
+	}
+	return false
 }
 
-// runOf returns the identifiers of a process's run, in the order of runVariables.
-func runOf(p *process.Process) []string {
+// runOf returns the number of a rank, and the identifiers of its run in the order of runVariables.
+// There are none for a process that is no rank: a shell may export the address of a run.
+func runOf(p *process.Process) (run []string, rank int) {
 	const byDefault = "none" // torchrun's --rdzv-id
-	values := p.Environment(slices.Concat(runVariables...)...)
+	values := p.Environment(slices.Concat(rankVariables(), slices.Concat(runVariables...))...)
 
-	run := make([]string, len(runVariables))
+	run = make([]string, len(runVariables))
+	rank, isRank := Program{Arguments: p.Arguments, Environment: values}.rank()
+	if !isRank {
+		return run, rank
+	}
+
 	for i, names := range runVariables {
 		var parts []string
 		for _, name := range names {
@@ -82,14 +110,14 @@ func runOf(p *process.Process) []string {
 			run[i] = strings.Join(parts, " ")
 		}
 	}
-	return run
+	return run, rank
 }
 
 // Has reports whether a process of the table belongs to the job: the launcher, a descendant of it,
-// or a rank of the same run.
+// or another rank of the same run.
 func (j Job) Has(pid int, table ProcessTable) bool {
 	for ancestor, n := pid, 0; ancestor > 1 && n < maxAncestors; n++ {
-		if ancestor == j.launcher {
+		if ancestor == j.launcher && table[ancestor].start == j.start {
 			return true
 		}
 		ancestor = table[ancestor].parent
@@ -104,8 +132,9 @@ func (j Job) Has(pid int, table ProcessTable) bool {
 	}
 	defer p.Close()
 
-	for i, id := range runOf(p) {
-		if id != "" && id == j.run[i] {
+	run, rank := runOf(p)
+	for i, id := range run {
+		if id != "" && id == j.run[i] && rank != j.rank {
 			return true
 		}
 	}

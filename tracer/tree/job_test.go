@@ -1,13 +1,17 @@
 package tree
 
 import (
+	"errors"
 	"fmt"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/allocscope/allocscope/tracer/process"
 )
@@ -50,17 +54,63 @@ func jobOf(t *testing.T, pid int) Job {
 	return JobOf(p)
 }
 
+// torchrun starts two ranks, each in a session of its own.
+const torchrun = `import subprocess
+ranks = [subprocess.Popen(["sleep", "1000"], start_new_session=True) for _ in range(2)]
+for rank in ranks: rank.wait()`
+
+// onTerminal makes a command the leader of a session with a terminal of its own, and types a line.
+func onTerminal(t *testing.T, command *exec.Cmd, line string) *exec.Cmd {
+	t.Helper()
+	person, err := os.OpenFile("/dev/ptmx", os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fd := int(person.Fd())
+	number, err := unix.IoctlGetInt(fd, unix.TIOCGPTN)
+	if err = errors.Join(err, unix.IoctlSetPointerInt(fd, unix.TIOCSPTLCK, 0)); err != nil {
+		t.Fatal(err)
+	}
+	terminal, err := os.OpenFile(fmt.Sprintf("/dev/pts/%d", number), os.O_RDWR|unix.O_NOCTTY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _, _ = person.Close(), terminal.Close() })
+
+	command.Stdin, command.Stdout, command.Stderr = terminal, terminal, terminal
+	command.SysProcAttr = &unix.SysProcAttr{Setsid: true, Setctty: true}
+	if _, err := fmt.Fprintln(person, line); err != nil {
+		t.Fatal(err)
+	}
+	return command
+}
+
 func TestJob(t *testing.T) {
 	const two = "sleep 1000 & sleep 1000 & wait"
-	typed := exec.Command("bash")
-	typed.Stdin = strings.NewReader(two + "\n")
+	piped := exec.Command("bash")
+	piped.Stdin = strings.NewReader(two + "\n")
+	launcher := filepath.Join(t.TempDir(), "torchrun")
+	script := filepath.Join(t.TempDir(), "train.sh")
+	if err := errors.Join(os.WriteFile(launcher, []byte(torchrun), 0o600),
+		os.WriteFile(script, []byte(two), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+
 	for name, c := range map[string]struct {
 		command *exec.Cmd
 		related bool
 	}{
-		"script has a job":              {exec.Command("sh", "-c", two), true},
-		"launcher of a script, too":     {exec.Command("bash", "--norc", "-ec", two), true},
-		"shell in which somebody types": {typed, false},
+		"command has a job":       {exec.Command("sh", "-c", two), true},
+		"command under options":   {exec.Command("bash", "--norc", "-o", "pipefail", "-ec", two), true},
+		"script has a job":        {exec.Command("bash", script), true},
+		"launcher of two ranks":   {exec.Command("python3", launcher), true},
+		"shell that reads a pipe": {piped, false},
+		"interactive shell": {
+			onTerminal(t, exec.Command("bash", "--norc", "-i"), two), false,
+		},
+		"interactive shell of an editor": {
+			onTerminal(t, exec.Command("bash", "--init-file", "/dev/null", "-i"), two), false,
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			traced, sibling, parent := children(t, c.command)
@@ -73,18 +123,34 @@ func TestJob(t *testing.T) {
 		})
 	}
 
+	t.Run("reused PID of the launcher", func(t *testing.T) {
+		job := Job{launcher: 70, start: 5}
+		table := ProcessTable{70: {start: 5, parent: 1}, 71: {parent: 70}}
+		if !job.Has(71, table) {
+			t.Error("the child of the launcher is not of the job")
+		}
+		if table[70] = (processMemory{start: 6, parent: 1}); job.Has(71, table) {
+			t.Error("the child of another process is of the job")
+		}
+	})
+
 	t.Run("run is found by its identifier", func(t *testing.T) {
+		const step, address = "SLURM_JOB_ID=3 ", "MASTER_ADDR=::1 MASTER_PORT=29500 "
 		for _, c := range []struct {
 			first, second string
 			related       bool
 		}{
-			{"TORCHELASTIC_RUN_ID=7f", "TORCHELASTIC_RUN_ID=7f", true},
-			{"TORCHELASTIC_RUN_ID=7f", "TORCHELASTIC_RUN_ID=80", false},
-			{"TORCHELASTIC_RUN_ID=none", "TORCHELASTIC_RUN_ID=none", false},
-			{"SLURM_JOB_ID=3 SLURM_STEP_ID=0", "SLURM_JOB_ID=3 SLURM_STEP_ID=0", true},
-			{"SLURM_JOB_ID=3 SLURM_STEP_ID=0", "SLURM_JOB_ID=3 SLURM_STEP_ID=1", false},
-			{"SLURM_JOB_ID=3", "SLURM_JOB_ID=3", false},
-			{"MASTER_ADDR=::1 MASTER_PORT=29500", "MASTER_ADDR=::1 MASTER_PORT=29500", true},
+			{"RANK=0 TORCHELASTIC_RUN_ID=7f", "RANK=1 TORCHELASTIC_RUN_ID=7f", true},
+			{"RANK=0 TORCHELASTIC_RUN_ID=7f", "RANK=1 TORCHELASTIC_RUN_ID=80", false},
+			{"RANK=0 TORCHELASTIC_RUN_ID=none", "RANK=1 TORCHELASTIC_RUN_ID=none", false},
+			{step + "SLURM_STEP_ID=0 SLURM_PROCID=0", step + "SLURM_STEP_ID=0 SLURM_PROCID=1", true},
+			{step + "SLURM_STEP_ID=0 SLURM_PROCID=0", step + "SLURM_STEP_ID=1 SLURM_PROCID=1", false},
+			{step + "SLURM_STEP_ID=0 SLURM_PROCID=0", step + "SLURM_STEP_ID=0 SLURM_PROCID=0", false},
+			{step + "SLURM_PROCID=0", step + "SLURM_PROCID=1", false},
+			{address + "RANK=0", address + "RANK=1", true},
+			{address, address, false},
+			{address + "RANK=0 WORLD_SIZE=1", address + "RANK=0 WORLD_SIZE=1", false},
+			{"RANK=0", "RANK=1", false},
 			{"", "", false},
 		} {
 			command := exec.Command("bash")

@@ -206,7 +206,7 @@ func (d *display) state(progress console.Progress) *State {
 		Command: about.Command, PID: about.PID, Processes: int(latest.Tree.Processes),
 		Traced: r.TracedNow(), Elapsed: elapsed, Duration: time.Duration(r.Options().Duration),
 
-		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect,
+		Verdict: p.verdict, JudgedAt: p.judgedAt, Suspect: p.suspect, Diagnosis: p.diagnosis,
 		Since: p.compared.since, Warm: p.compared.warm, Stacks: p.compared.stacks,
 		Breakdown: p.compared.breakdown, Resident: p.compared.resident,
 

@@ -204,6 +204,7 @@ func testHostile(t *testing.T) {
 			for _, ui.ShowGPU = range []bool{false, true} {
 				state := onGPU()
 				state.Command, state.Suspect, state.DropReason = text, text, text
+				state.Diagnosis = text
 				state.Verdict.Why, state.Marks[1].Text = text, text
 				state.GPU.Diagnosis, state.GPU.Suspect, state.GPU.Verdict.Why = text, text, text
 				for _, stacks := range [][]Stack{state.Stacks, state.GPU.Stacks} {

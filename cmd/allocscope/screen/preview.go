@@ -37,7 +37,9 @@ type preview struct {
 	judgedAt time.Duration // when the first judgement is due, before it
 	verdict  *summary.Verdict
 	suspect  string
-	gpu      gpuPreview
+	// diagnosis is the largest part of the growth.
+	diagnosis string
+	gpu       gpuPreview
 
 	latest   *growth.Snapshot // of the comparison
 	compared comparison
@@ -83,7 +85,10 @@ func (p *preview) judge() {
 	verdict := p.judged.Verdict
 	verdict.Class = p.recorder.Unconfirmed(verdict.Class)
 	v := summary.VerdictOf(verdict, summary.AxisSeconds)
-	p.verdict, p.suspect = &v, words.MostBy(p.judged.Suspects)
+	p.verdict, p.suspect, p.diagnosis = &v, words.MostBy(p.judged.Suspects), ""
+	if len(p.judged.Diagnoses) > 0 {
+		p.diagnosis = explain.Diagnosis(p.judged.Diagnoses[0])
+	}
 
 	if j, known := gpu.Judge(p.recorder.CaseOf(main)); known {
 		p.gpu.set(j.Verdict, explain.GPU(&j), j.Suspects)

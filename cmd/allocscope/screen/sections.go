@@ -178,8 +178,10 @@ func verdictLines(s *State) (headline string, rest []string) {
 		rest = append(lines[1:], words.JudgedAt(s.JudgedAt))
 	}
 
-	if s.Suspect != "" {
-		rest = slices.Insert(rest, min(1, len(rest)), safe(s.Suspect))
+	for _, line := range []string{s.Suspect, s.Diagnosis} {
+		if line != "" {
+			rest = slices.Insert(rest, min(1, len(rest)), safe(line))
+		}
 	}
 	if s.Limit != "" {
 		rest = append(rest, words.Headroom(summary.Limit{Of: s.Limit, HeadroomBytes: s.Headroom}))

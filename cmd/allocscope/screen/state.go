@@ -33,6 +33,8 @@ type State struct {
 	JudgedAt time.Duration
 	// Suspect is the code with most of the growth, in words; empty: unknown.
 	Suspect string
+	// Diagnosis is the largest part of the growth with its cause, in words; empty: unknown.
+	Diagnosis string
 	// Headroom is the bytes until the Limit ("machine", "cgroup"); Limit is empty where none is
 	// known.
 	Headroom int64

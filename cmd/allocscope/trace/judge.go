@@ -148,8 +148,11 @@ func (r *Recorder) requireStreak(all []ProcessVerdict) {
 	agree, of := r.rechecks.Streak()
 	for i := range all {
 		if v := &all[i]; v.Class == verdict.ClassLeak && agree < of {
-			v.Class, v.Reason = verdict.ClassSuspected, verdict.ReasonFewRechecks
-			v.Streak = verdict.Streak{Found: agree, Needed: of}
+			v.Class = verdict.ClassSuspected
+			if v.Reason != verdict.ReasonFragmentation {
+				v.Reason = verdict.ReasonFewRechecks
+				v.Streak = verdict.Streak{Found: agree, Needed: of}
+			}
 		}
 	}
 }

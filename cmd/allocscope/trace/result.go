@@ -29,6 +29,9 @@ func printResult(out io.Writer, s *summary.Summary, dir string) error {
 	for _, line := range words.VerdictLines(s.Verdict, words.AtLimit) {
 		fmt.Fprintln(out, line)
 	}
+	for _, line := range words.Diagnoses(s) {
+		fmt.Fprintln(out, line)
+	}
 
 	if lines := slices.Concat(words.Sizes(s), words.OverheadLines(s)); len(lines) > 0 {
 		fmt.Fprintf(out, "\n%s\n", strings.Join(lines, "\n"))

@@ -13,6 +13,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/advice"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 	"github.com/allocscope/allocscope/growth/verdict"
 )
 
@@ -69,7 +70,7 @@ func (r *Recorder) summarize(
 		s.Losses = append(s.Losses, summary.Loss{Reason: words.Loss(l), Count: l.Count})
 	}
 
-	r.addBreakdown(s, scanned)
+	r.addBreakdown(s, scanned, main, all)
 	isStopped := r.session.IsStopped(s.Process.PID)
 	s.Warnings = words.Warnings(s, r.marks.Dropped(), isStopped)
 	return s, nil
@@ -245,16 +246,52 @@ func (r *Recorder) limit() *summary.Limit {
 // MaxRowsPerKind bounds the rows of the RSS breakdown, for each process and kind.
 const MaxRowsPerKind = 20
 
-// addBreakdown adds the RSS breakdown at the ends of a pair, and the advice that follows from it.
-func (r *Recorder) addBreakdown(s *summary.Summary, pair SnapshotPair) {
+// addBreakdown adds the RSS breakdown at the ends of a pair, and the diagnoses and the advice that
+// follow from it.
+func (r *Recorder) addBreakdown(
+	s *summary.Summary, pair SnapshotPair, main ProcessVerdict, all []ProcessVerdict,
+) {
 	rows := breakdown.RSS(pair.Start, pair.End)
 	s.Breakdown = summary.BreakdownOf(rows, MaxRowsPerKind)
 	s.Residents = summary.ResidentsOf(pair.Start.Residents, pair.End.Residents)
+
+	s.Diagnoses = summary.DiagnosesOf(s.Process.PID, main.Diagnoses)
+	if words.OtherProcesses(s) > 0 {
+		tree := diagnosis.Diagnose(r.treeEvidence(s, rows, pair, all))
+		s.Diagnoses = append(s.Diagnoses, summary.DiagnosesOf(0, tree)...)
+	}
+
 	s.Advice = summary.AdviceOf(advice.Advise(advice.Evidence{
 		Breakdown: rows, Start: pair.Start.Residents, End: pair.End.Residents,
 		Components: r.options.Components.Rules,
 		CacheStart: r.cacheAt(pair.Start.Elapsed), CacheEnd: r.cacheAt(pair.End.Elapsed),
 	}))
+}
+
+// treeEvidence is what the process tree is diagnosed by. It grows where a traced process or a group
+// of workers does.
+func (r *Recorder) treeEvidence(
+	s *summary.Summary, rows []breakdown.Row, pair SnapshotPair, all []ProcessVerdict,
+) diagnosis.Evidence {
+	e := diagnosis.Evidence{
+		Class: s.Class, Rows: rows, Elapsed: pair.Elapsed(), Bursts: pair.End.Heap.Bursts > 0,
+		Components: r.options.Components.Rules,
+	}
+	classes := []verdict.Class{}
+	for _, v := range all {
+		e.Trends = append(e.Trends, v.Trends...)
+		classes = append(classes, v.Class)
+	}
+	for _, g := range s.Groups {
+		classes = append(classes, g.Verdict)
+	}
+
+	for _, class := range classes {
+		if class.Severity() > e.Class.Severity() {
+			e.Class = class
+		}
+	}
+	return e
 }
 
 // cacheAt is the page cache of the container at the sample nearest to a time; Unknown before the

@@ -1,0 +1,39 @@
+package explain
+
+import (
+	"fmt"
+
+	"github.com/allocscope/allocscope/export/units"
+	"github.com/allocscope/allocscope/growth/diagnosis"
+)
+
+var causeTexts = map[diagnosis.Cause]string{
+	diagnosis.HeapLeak:      "allocated by stacks that keep what they allocate",
+	diagnosis.PythonObjects: "small Python objects, in pymalloc's arenas",
+	diagnosis.Fragmentation: "freed memory that malloc keeps",
+	diagnosis.MmapGrowth:    "private memory that was mapped besides malloc",
+	diagnosis.SharedMemory:  "shared memory, such as /dev/shm and memfd",
+	diagnosis.CopyOnWrite:   "copies of inherited pages that forked workers wrote to",
+	diagnosis.PageCache:     "pages of mapped files, which the kernel can take back",
+	diagnosis.Pinned:        "pinned for copies to a GPU",
+}
+
+// Diagnosis returns a part of the growth in a sentence: "fragmentation: 41.0 MiB/min of the growth
+// (97%) is freed memory that malloc keeps (high confidence)".
+func Diagnosis(d diagnosis.Diagnosis) string {
+	rate := units.Bytes(60 * d.Rate)
+	if d.Cause == diagnosis.Undecided {
+		if d.Bytes < 0 {
+			return "undecided: other memory shrank by " + units.Bytes(-60*d.Rate) + "/min"
+		}
+		return fmt.Sprintf("undecided: the cause of %s/min of the growth (%s) is not known",
+			rate, units.WholePercent(d.Share))
+	}
+
+	how := ""
+	if d.Walked {
+		how = ", by walking malloc's heaps at the start of the plateau and at the end"
+	}
+	return fmt.Sprintf("%s: %s/min of the growth (%s) is %s%s (%s confidence)", d.Cause, rate,
+		units.WholePercent(d.Share), causeTexts[d.Cause], how, d.Confidence)
+}

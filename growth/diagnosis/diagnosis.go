@@ -1,0 +1,158 @@
+// Package diagnosis divides the growth of resident memory into causes, by formulas over the rows of
+// a breakdown. docs/verdict.md has the formulas.
+package diagnosis
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/growth/verdict"
+)
+
+// A Cause is why resident memory grows.
+type Cause string
+
+// The causes.
+const (
+	HeapLeak      Cause = "heap-leak"      // objects of stacks that accumulate
+	PythonObjects Cause = "python-objects" // arenas of pymalloc
+	Fragmentation Cause = "fragmentation"  // freed memory that malloc keeps
+	MmapGrowth    Cause = "mmap-growth"    // private memory that was mapped besides malloc
+	SharedMemory  Cause = "shared-memory"  // /dev/shm, memfd, System V
+	CopyOnWrite   Cause = "copy-on-write"  // copies that forked processes made
+	PageCache     Cause = "page-cache"     // pages of mapped files, which the kernel can take back
+	Pinned        Cause = "pinned"         // page-locked for copies to a GPU
+	Undecided     Cause = "undecided"      // the rest of the growth
+)
+
+// Confidence in a diagnosis.
+type Confidence string
+
+// The degrees of confidence, the lowest first.
+const (
+	Low    Confidence = "low"
+	Medium Confidence = "medium"
+	High   Confidence = "high"
+)
+
+// A Diagnosis is one part of the growth of resident memory.
+type Diagnosis struct {
+	Cause Cause
+	// Bytes of growth over the window. Only those of Undecided can be negative. Error is half the
+	// width of their 95% confidence interval; 0: they are exact.
+	Bytes int64
+	Error float64
+	// Rate in bytes per second. Share of the growth of RSS, 1 being all.
+	Rate, Share float64
+	// Confidence is empty for Undecided.
+	Confidence Confidence
+	// Walked: free memory was found by walking malloc's heaps, see growth.HeapWalk.
+	Walked bool
+}
+
+// Evidence is what is known of the growth of one process, or of the process tree.
+type Evidence struct {
+	// PID of the process; 0: the tree.
+	PID int
+	// Class of the verdict on the resident memory.
+	Class verdict.Class
+	// Rows of breakdown.RSS over the window. Those of other processes are ignored.
+	Rows    []breakdown.Row
+	Elapsed time.Duration
+	// Trends of the stacks over the window.
+	Trends []trend.StackTrend
+	// Bursts: the heap was not probed all the time.
+	Bursts bool
+	// Walks of malloc's heaps within the window, in order.
+	Walks      []growth.HeapWalk
+	Components *component.Rules
+}
+
+const (
+	// minShare of the growth that is a diagnosis. Less is undecided.
+	minShare = 0.02
+	// minWalkedShare of the window must lie between the first and the last walk. With
+	// confidentWalkedShare the confidence is high.
+	minWalkedShare, confidentWalkedShare = 0.25, 0.5
+	// mediumError and lowError of the bytes limit the confidence.
+	mediumError, lowError = 0.25, 0.5
+)
+
+// Diagnose divides the growth of RSS among its causes. The parts sum to it, exactly; Undecided is
+// the last one. It returns nil where nothing grows.
+func Diagnose(e Evidence) []Diagnosis {
+	s := e.sums()
+	if s.rss <= 0 || !e.Class.Grows() && e.Class != verdict.ClassSaturating {
+		return nil
+	}
+
+	var all []Diagnosis
+	rest := s.rss
+	for _, p := range append(s.heapParts(&e), s.mappedParts()...) {
+		bytes := int64(math.Round(p.bytes))
+		if bytes <= 0 || p.bytes <= p.err || p.bytes < minShare*float64(s.rss) {
+			continue
+		}
+		rest -= bytes
+		all = append(all, Diagnosis{
+			Cause: p.cause, Bytes: bytes, Error: p.err, Walked: p.walked,
+			Confidence: p.confidenceBy(e.Class),
+		})
+	}
+
+	slices.SortStableFunc(all, func(a, b Diagnosis) int { return cmp.Compare(b.Bytes, a.Bytes) })
+	if rest != 0 {
+		all = append(all, Diagnosis{Cause: Undecided, Bytes: rest})
+	}
+	for i := range all {
+		d := &all[i]
+		d.Share = float64(d.Bytes) / float64(s.rss)
+		if e.Elapsed > 0 {
+			d.Rate = float64(d.Bytes) / e.Elapsed.Seconds()
+		}
+	}
+	return all
+}
+
+// MainOf returns the diagnosis that is most of the growth, and at least half of it. It returns false
+// if there is none, or its confidence is low.
+func MainOf(all []Diagnosis) (Diagnosis, bool) {
+	for _, d := range all {
+		if d.Cause != Undecided && d.Share >= 0.5 {
+			return d, d.Confidence != Low
+		}
+	}
+	return Diagnosis{}, false
+}
+
+// A part of the growth, in bytes.
+type part struct {
+	cause      Cause
+	bytes, err float64
+	walked     bool
+	// most is the highest confidence that its evidence allows.
+	most Confidence
+}
+
+// confidenceBy lowers the confidence where the error is large, and where the growth slows down: it
+// may be over before anybody needs a cause.
+func (p *part) confidenceBy(class verdict.Class) Confidence {
+	degrees := []Confidence{Low, Medium, High}
+	degree := slices.Index(degrees, p.most)
+	switch {
+	case p.err > lowError*p.bytes:
+		degree = 0
+	case p.err > mediumError*p.bytes:
+		degree = min(degree, 1)
+	}
+	if class == verdict.ClassSaturating {
+		degree = max(0, degree-1)
+	}
+	return degrees[degree]
+}

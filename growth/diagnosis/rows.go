@@ -1,0 +1,202 @@
+package diagnosis
+
+import (
+	"math"
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/growth/breakdown"
+)
+
+// A change is that of some rows, in bytes.
+type change struct{ bytes, err float64 }
+
+func (c *change) add(r *breakdown.Row) {
+	c.bytes += float64(r.Delta())
+	c.err = math.Hypot(c.err, r.Error)
+}
+
+// sums are the changes of the rows of a process.
+type sums struct {
+	// rss is the change of all rows.
+	rss int64
+	// live is the change of all live heap memory, with malloc's metadata. Of it, accumulating and
+	// python belong to stacks that accumulate.
+	live, metadata, accumulating, python change
+	// free is the heap memory that is known to be free, unknown that which is free or live.
+	free, unknown change
+
+	arenas, mapped, shared, copied, files, pinned change
+	// unseen is the part of mapped whose mapping no source has seen.
+	unseen float64
+}
+
+// sums adds up the rows of the process by their kinds.
+func (e *Evidence) sums() *sums {
+	accumulates := make(map[growth.Key]bool)
+	for i := range e.Trends {
+		t := &e.Trends[i]
+		if t.Trend == growth.TrendAccumulating {
+			accumulates[growth.KeyOf(t.Stack, t.Kind, t.GPU)] = true
+		}
+	}
+
+	s := &sums{}
+	for i := range e.Rows {
+		r := &e.Rows[i]
+		if r.PID == e.PID && r.Kind != growth.KindSwapped {
+			s.rss += r.Delta()
+			e.addRow(s, r, accumulates[growth.KeyOf(r.Stack, r.Kind, r.GPU)])
+		}
+	}
+	return s
+}
+
+// components of memory that rows alone do not show.
+const pythonComponent, pinnedComponent = "python", "pinned"
+
+func (e *Evidence) addRow(s *sums, r *breakdown.Row, accumulates bool) {
+	switch r.Kind {
+	case growth.KindHeap:
+		e.addHeapRow(s, r, accumulates)
+	case growth.KindMetadata:
+		s.live.add(r)
+		s.metadata.add(r)
+	case growth.KindRetained:
+		s.free.add(r)
+	case growth.KindUnclassified:
+		s.unknown.add(r)
+	case growth.KindBeforeTracing:
+		if isHeapFromBefore(r) { // objects born since lie in it: they are no growth of the heap
+			s.live.add(r)
+		}
+	case growth.KindPython:
+		s.arenas.add(r)
+	case growth.KindMmap, growth.KindStack, growth.KindJIT, growth.KindDeviceFile:
+		if e.Components.Of(r.Stack) == pinnedComponent {
+			s.pinned.add(r)
+			return
+		}
+		s.mapped.add(r)
+		if r.Stack.Root != "" && r.Kind == growth.KindMmap {
+			s.unseen += float64(r.Delta())
+		}
+	case growth.KindShmem:
+		s.shared.add(r)
+	case growth.KindCOW, growth.KindInherited: // a copy takes the place of an inherited page
+		s.copied.add(r)
+	case growth.KindFile:
+		s.files.add(r)
+	case growth.KindPinned:
+		s.pinned.add(r)
+	}
+}
+
+// unknownSiteRoot is the root of a heap whose calls are not probed. tracer/residency has the roots.
+const unknownSiteRoot = "[heap: allocation site unknown]"
+
+func (e *Evidence) addHeapRow(s *sums, r *breakdown.Row, accumulates bool) {
+	if r.Stack.Root == unknownSiteRoot {
+		s.unknown.add(r)
+		return
+	}
+
+	component := e.Components.Of(r.Stack)
+	if component == pinnedComponent {
+		s.pinned.add(r)
+		return
+	}
+	s.live.add(r)
+	switch {
+	case !accumulates:
+	case component == pythonComponent:
+		s.python.add(r)
+	default:
+		s.accumulating.add(r)
+	}
+}
+
+// isHeapFromBefore is true of heap memory that was resident when tracing started.
+func isHeapFromBefore(r *breakdown.Row) bool {
+	frames := r.Stack.Frames
+	return len(frames) > 0 && frames[0].Function == "heap"
+}
+
+// heapParts are leaks, Python's objects and fragmentation.
+//
+// Free memory and live memory take each other's place: where one shrinks, the growth of the other
+// is less by as much.
+func (s *sums) heapParts(e *Evidence) []part {
+	heap := s.live.bytes + s.free.bytes + s.unknown.bytes
+	free, confidence := s.free, High
+	if e.Bursts {
+		free, confidence = s.walkedFree(e)
+	}
+	live := heap - free.bytes
+
+	fragmentation := part{
+		cause: Fragmentation, bytes: free.bytes + min(0, live), err: free.err, most: confidence,
+		walked: e.Bursts,
+	}
+
+	// Metadata belongs to the objects.
+	leak := part{cause: HeapLeak, bytes: s.accumulating.bytes, err: s.accumulating.err, most: High}
+	python := part{
+		cause: PythonObjects, bytes: s.python.bytes + s.arenas.bytes,
+		err: math.Hypot(s.python.err, s.arenas.err), most: Medium,
+	}
+	if objects := s.live.bytes - s.metadata.bytes; objects > 0 {
+		leak.bytes *= 1 + max(0, s.metadata.bytes)/objects
+	}
+	if e.Bursts {
+		leak.most = Medium
+	}
+
+	// What accumulates in the place of free memory is no growth of RSS.
+	room := max(0, live+min(0, free.bytes))
+	if found := leak.bytes + s.python.bytes; found > room {
+		factor := room / found
+		leak.bytes *= factor
+		leak.err *= factor
+		python.bytes -= (1 - factor) * s.python.bytes
+	}
+
+	return []part{leak, python, fragmentation}
+}
+
+// walkedFree is the growth of free memory by the walks of malloc's heaps. It is at most that of the
+// memory that may be free.
+func (s *sums) walkedFree(e *Evidence) (free change, most Confidence) {
+	if len(e.Walks) < 2 || e.Elapsed <= 0 {
+		return change{}, Low
+	}
+
+	first, last := e.Walks[0], e.Walks[len(e.Walks)-1]
+	between := last.At - first.At
+	if between < time.Duration(minWalkedShare*float64(e.Elapsed)) {
+		return change{}, Low
+	}
+
+	share := between.Seconds() / e.Elapsed.Seconds()
+	free.bytes = float64(last.FreeResident-first.FreeResident) / share
+	free.bytes = min(free.bytes, max(0, s.free.bytes+s.unknown.bytes))
+	if share >= confidentWalkedShare {
+		return free, High
+	}
+	return free, Medium
+}
+
+// mappedParts are those of memory besides the heap.
+func (s *sums) mappedParts() []part {
+	of := func(cause Cause, c change) part {
+		return part{cause: cause, bytes: c.bytes, err: c.err, most: High}
+	}
+	mapped := of(MmapGrowth, s.mapped)
+	if s.unseen >= 0.5*s.mapped.bytes {
+		mapped.most = Medium
+	}
+	return []part{
+		mapped, of(SharedMemory, s.shared), of(CopyOnWrite, s.copied), of(PageCache, s.files),
+		of(Pinned, s.pinned),
+	}
+}

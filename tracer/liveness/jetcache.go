@@ -1,0 +1,184 @@
+package liveness
+
+import (
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// tcache_structs.h and cache_bin.h: a thread's cache has a tcache_slow_t, which its arena lists, and
+// a tcache_t with the bins. Each has a pointer to the other.
+const (
+	jeSlowBytes  = 176
+	jeSlowBins   = 32  // offset of cache_bin_array_descriptor.bins
+	jeSlowArena  = 40  // offset of arena
+	jeSlowTcache = 168 // offset of tcache
+
+	jeBins         = 73 // TCACHE_NBINS_MAX
+	jeBinBytes     = 24 // sizeof(cache_bin_t)
+	jeBinEmpty     = 20 // offset of low_bits_empty
+	jeTcacheBytes  = 8 + jeBins*jeBinBytes
+	jeStackPiece   = 512 // bytes of a bin's stack that are read at once
+	jeArenaBytes   = 16 << 10
+	maxJeArenas    = 1 << 10 // pointers that may lead to an arena_t
+	maxJeTcaches   = 1 << 13
+	maxJeCachePeek = 1 << 16 // pieces of stacks
+)
+
+// cachedObjects returns the objects that thread caches keep. They are free.
+func (j *jemalloc) cachedObjects(memory Memory) (map[uint64]bool, error) {
+	arenas, err := j.arenaCandidates(memory)
+	if err != nil {
+		return nil, err
+	}
+	if j.tcacheQL == 0 {
+		if err := j.learnTcacheQL(memory, arenas); err != nil || j.tcacheQL == 0 {
+			return nil, err
+		}
+	}
+	tcaches, err := j.tcaches(memory, arenas)
+	if err != nil {
+		return nil, err
+	}
+
+	contents, err := memory.Peek(tcaches, jeTcacheBytes)
+	if err != nil {
+		return nil, err
+	}
+	var stacks []pages.Span
+	for _, content := range contents {
+		for bin := 0; bin < jeBins && content != nil; bin++ {
+			head := word(content, 8+bin*jeBinBytes)
+			empty := uint16(word(content, 8+bin*jeBinBytes+jeBinEmpty-4) >> 32)
+			if length := uint64(empty - uint16(head)); head != 0 && length != 0 && length%8 == 0 {
+				stacks = append(stacks, pages.Span{Start: head, End: head + length})
+			}
+		}
+	}
+	return readStacks(memory, stacks)
+}
+
+// readStacks returns the pointers in stacks.
+func readStacks(memory Memory, stacks []pages.Span) (map[uint64]bool, error) {
+	var pieces []uint64
+	var lengths []int
+	for _, s := range stacks {
+		for at := s.Start; at < s.End && len(pieces) < maxJeCachePeek; at += jeStackPiece {
+			pieces = append(pieces, at)
+			lengths = append(lengths, int(min(s.End-at, jeStackPiece)))
+		}
+	}
+	contents, err := memory.Peek(pieces, jeStackPiece)
+	if err != nil {
+		return nil, err
+	}
+
+	cached := make(map[uint64]bool)
+	for i, content := range contents {
+		for at := 0; content != nil && at < lengths[i]; at += 8 {
+			cached[word(content, at)] = true
+		}
+	}
+	return cached, nil
+}
+
+// arenaCandidates returns the pointers among jemalloc's variables that may lead to an arena_t: the
+// array arenas has one of each. The tree is left out.
+func (j *jemalloc) arenaCandidates(memory Memory) ([]uint64, error) {
+	tree := pages.Spans{{Start: j.root, End: j.root + jeNodeBytes}}
+	seen := make(map[uint64]bool)
+	var candidates []uint64
+	for _, s := range j.variables.Subtract(tree) {
+		content, err := readRange(memory, s)
+		if err != nil {
+			return nil, err
+		}
+		for at := 0; at+8 <= len(content) && len(candidates) < maxJeArenas; at += 8 {
+			pointer := word(content, at)
+			if pointer != 0 && pointer%64 == 0 && pointer < jeMaxAddress && !seen[pointer] {
+				seen[pointer] = true
+				candidates = append(candidates, pointer)
+			}
+		}
+	}
+	return candidates, nil
+}
+
+// learnTcacheQL sets the offset in an arena_t at which the list of its caches begins: there is the
+// address of a tcache_slow_t that leads back to the arena.
+func (j *jemalloc) learnTcacheQL(memory Memory, arenas []uint64) error {
+	for _, arena := range arenas {
+		content, err := readRange(memory, pages.Span{Start: arena, End: arena + jeArenaBytes})
+		if err != nil {
+			return err
+		}
+
+		var pointers []uint64
+		var offsets []uint64
+		for at := 0; at < len(content); at += 8 {
+			if p := word(content, at); p != 0 && p%8 == 0 && p < jeMaxAddress {
+				pointers, offsets = append(pointers, p), append(offsets, uint64(at))
+			}
+		}
+		slow, err := memory.Peek(pointers, jeSlowBytes)
+		if err != nil {
+			return err
+		}
+		for i, content := range slow {
+			if isSlowTcache(content, arena) {
+				j.tcacheQL = offsets[i]
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// isSlowTcache reports whether memory may be a tcache_slow_t of an arena.
+func isSlowTcache(content []byte, arena uint64) bool {
+	return content != nil && word(content, jeSlowArena) == arena &&
+		word(content, jeSlowTcache) != 0 && word(content, jeSlowBins) == word(content, jeSlowTcache)+8
+}
+
+// tcaches returns the addresses of the caches of all arenas, by following all lists at once.
+func (j *jemalloc) tcaches(memory Memory, arenas []uint64) ([]uint64, error) {
+	heads := make([]uint64, len(arenas))
+	for i, arena := range arenas {
+		heads[i] = arena + j.tcacheQL
+	}
+	firsts, err := memory.Peek(heads, 8)
+	if err != nil {
+		return nil, err
+	}
+
+	type listed struct{ slow, arena uint64 }
+	var wanted []listed
+	for i, first := range firsts {
+		if first != nil {
+			wanted = append(wanted, listed{word(first, 0), arenas[i]})
+		}
+	}
+
+	var tcaches []uint64
+	seen := make(map[uint64]bool)
+	for len(wanted) > 0 && len(tcaches) < maxJeTcaches {
+		addresses := make([]uint64, len(wanted))
+		for i, w := range wanted {
+			addresses[i] = w.slow
+		}
+		contents, err := memory.Peek(addresses, jeSlowBytes)
+		if err != nil {
+			return nil, err
+		}
+
+		var next []listed
+		for i, content := range contents {
+			w := wanted[i]
+			if !seen[w.slow] && isSlowTcache(content, w.arena) {
+				seen[w.slow] = true
+				tcaches = append(tcaches, word(content, jeSlowTcache))
+				next = append(next, listed{word(content, 0), w.arena}) // qre_next
+			}
+		}
+		wanted = next
+	}
+	return tcaches, nil
+}

@@ -106,7 +106,6 @@ static __always_inline void begin_walk(struct walk *walk)
 	walk->mapping.start = 0;
 	walk->has_python = false;
 	walk->thread = 0;
-	walk->now = bpf_ktime_get_ns() >> 10;
 	walk->stack_buffer_start = 0;
 	walk->frame = 0;
 }
@@ -189,6 +188,7 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 	}
 
 	start = bpf_ktime_get_ns();
+	walk->now = start >> 10;
 	walk->stack.tgid = tgid;
 	walk->at_entry = at_entry;
 	load_registers(walk, regs);

@@ -88,7 +88,7 @@ func (s *Schedule) Calibrate(e *Estimator, now uint64, residentBytes int64) {
 
 	slowdown := (end - start - t.probed - t.seen) / t.unseen
 	if !(slowdown > 0) {
-		return // more was freed than allocated, which tells nothing
+		return // more was freed than allocated, which shows nothing
 	}
 	slowdown = min(max(minCalibration, slowdown), maxCalibration)
 	noise := s.residentNoise(t.from, t.to) / t.unseen

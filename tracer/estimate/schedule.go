@@ -166,6 +166,7 @@ func (s *Schedule) Coverage(started uint64) growth.HeapCoverage {
 
 	if coverage.Bursts > 0 {
 		coverage.Lag, coverage.Extrapolation = s.Lag, factors/max(ended, 1)
+		coverage.Slowdown, _ = s.slowdown()
 	}
 	return coverage
 }

@@ -85,6 +85,17 @@ func FuzzCheck(f *testing.F) {
 		if memory.reads > 4*bounds+1<<20 {
 			t.Fatalf("%d reads", memory.reads)
 		}
+		for _, heap := range []string{"", "[heap]"} {
+			maps[2].Path = heap
+			memory.reads = 0
+			_, err := a.WalkHeaps(memory, maps, all)
+			if err != nil && !errors.Is(err, ErrBrokenChain) && !errors.Is(err, ErrLargeHeap) {
+				t.Fatal(err)
+			}
+			if memory.reads > 4*bounds+1<<20 {
+				t.Fatalf("%d reads of a walk", memory.reads)
+			}
+		}
 		if _, err := findMainArena(memory, start, content); err != nil {
 			t.Fatal(err)
 		}

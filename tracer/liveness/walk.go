@@ -145,7 +145,8 @@ func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error)
 		if prev == 0 { // the arena's own malloc_state lies there
 			first = alignUp(r.address+a.layout.size, mallocAlignment)
 		}
-		if size > heapMaxSize || prev%heapMaxSize != 0 || first-address >= heapMaxSize {
+		if size > heapMaxSize || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
+			first%mallocAlignment != 0 {
 			return nil, ErrBrokenChain
 		}
 		heaps = append(heaps, heapSpan{
@@ -258,7 +259,7 @@ func (w *heapWalk) walkPiece(h *heapSpan, s *chainState, count int) (ended bool,
 		isEnd := h.topAt == 0 && size == 0 && h.end-s.at <= minSize
 
 		switch {
-		case s.at%mallocAlignment != 0 || mchunkSize(header)&(isMmapped|8) != 0 || !w.close(s, header):
+		case mchunkSize(header)&(isMmapped|8) != 0 || !w.close(s, header):
 			return false, ErrBrokenChain
 		case isEnd:
 			s.sum.InUse += h.end - s.at

@@ -42,6 +42,7 @@ func Between(start, end *Snapshot) []Holding {
 		if !ok {
 			sum = Holding{Stack: h.Stack, Kind: h.Kind, GPU: h.GPU}
 		}
+		h.InuseBytes = h.RescaledInuse(&start.Heap, &end.Heap)
 		t := TurnoverOf(&h, &sum, startBin)
 		sum.Variance = t.Freed*h.Variance + t.Born*sum.Variance
 		sum.subtract(&h)

@@ -16,6 +16,8 @@ type HeapCoverage struct {
 	// Extrapolation is the mean, over the bursts, of the time that a burst represents divided by
 	// its length.
 	Extrapolation float64
+	// Slowdown is how many times slower the program was taken to run in bursts.
+	Slowdown float64
 	// Untrackable is the reason why liveness cannot be checked from outside; empty where it can.
 	Untrackable string
 }
@@ -29,10 +31,31 @@ func (w *HeapCoverage) Settled() time.Duration {
 	return w.Since + w.Lag
 }
 
+// burstRatio returns what an object from a burst represents in a later snapshot as a multiple of what
+// it represented in this one: the slowdown is known better by then.
+func (w *HeapCoverage) burstRatio(later *HeapCoverage) float64 {
+	if !(w.Slowdown > 0 && later.Slowdown > 0 && w.Extrapolation > 1) {
+		return 1
+	}
+	pauses := (w.Extrapolation - 1) / w.Slowdown
+	return (1 + later.Slowdown*pauses) / w.Extrapolation
+}
+
+// RescaledInuse returns InuseBytes of a snapshot by the slowdown of a later one, so that objects alive
+// in both cancel in a difference.
+func (h *Holding) RescaledInuse(of, later *HeapCoverage) int64 {
+	if h.Evidence == nil {
+		return h.InuseBytes
+	}
+	return h.InuseBytes + int64(h.Evidence.Bytes*(of.burstRatio(later)-1))
+}
+
 // A BurstEvidence is the evidence for a Holding whose allocations were sampled in bursts.
 type BurstEvidence struct {
 	// Bursts with births of what is alive.
 	Bursts int
+	// Bytes of InuseBytes are what objects that were born in bursts represent.
+	Bytes float64
 	// HazardRate of the stack's objects.
 	HazardRate HazardRate
 	// Fingerprinted objects had their contents hashed when their burst ended. Unchanged of these

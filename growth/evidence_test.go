@@ -110,3 +110,20 @@ func poisson(random *rand.Rand, mean float64) (n int) {
 	}
 	return n
 }
+
+func TestRescaledInuse(t *testing.T) {
+	// Half of the bytes are from bursts of 1 s after pauses of 9 s.
+	h := Holding{InuseBytes: 2000, Evidence: &BurstEvidence{Bytes: 1000}}
+	start := HeapCoverage{Slowdown: 11, Extrapolation: 1 + 11*9}
+	for slowdown, want := range map[float64]int64{11: 2000, 1: 1100, 0: 2000} {
+		end := HeapCoverage{Slowdown: slowdown}
+		if got := h.RescaledInuse(&start, &end); got != want {
+			t.Errorf("by a slowdown of %v: %d bytes, want %d", slowdown, got, want)
+		}
+	}
+
+	h.Evidence = nil
+	if got := h.RescaledInuse(&start, &HeapCoverage{Slowdown: 1}); got != 2000 {
+		t.Errorf("without bursts: %d bytes", got)
+	}
+}

@@ -136,6 +136,19 @@ type Snapshot struct {
 	Took time.Duration
 }
 
+// ResidentHeap returns the resident memory of all heaps in bytes; false: pages were not scanned.
+// Memory from before tracing started is part of the heap as far as objects take its place.
+func (s *Snapshot) ResidentHeap() (bytes int64, known bool) {
+	for i := range s.Holdings {
+		switch h := &s.Holdings[i]; h.Kind {
+		case KindHeap, KindRetained, KindUnclassified, KindMetadata, KindBeforeTracing:
+			bytes += h.ResidentBytes
+			known = known || h.ResidentBytes > 0
+		}
+	}
+	return bytes, known
+}
+
 // A Resident is a process as the kernel counts it at the time of a snapshot.
 type Resident struct {
 	PID, Parent int
@@ -164,7 +177,8 @@ type HeapWalk struct {
 	// At is when, since the start of the trace.
 	At time.Duration
 	// InUse is memory in chunks that the program has. Free is that in all others: the tops of the
-	// arenas, bins, fastbins and the caches of threads. FreeResident is the part of Free in RAM.
+	// arenas, bins, fastbins and the caches of threads. FreeResident is the part of Free in pages
+	// that have come into RAM since tracing started.
 	InUse, Free, FreeResident int64
 }
 

@@ -6,8 +6,10 @@
  *     other N SIZE    other_here() does; all of them have equal contents
  *     drop N          the N oldest of all that are kept are freed
  *     churn N SIZE    churn_here() allocates and frees N times
+ *     move N SIZE     move_here() does so, by a realloc that copies SIZE bytes
  *
  * It prints "ready" at first and exits at the end of its input. */
+#include <malloc.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -42,6 +44,19 @@ __attribute__((noinline)) void churn_here(size_t size)
 	free(p);
 }
 
+__attribute__((noinline)) void move_here(size_t size)
+{
+	void *p = malloc(size);
+	void *next = malloc(size); /* so that p cannot grow in place */
+
+	memset(p, 3, size);
+	__asm__ volatile("" : : "r"(next) : "memory");
+	p = realloc(p, size + 4096);
+	__asm__ volatile("" : : "r"(p) : "memory");
+	free(p);
+	free(next);
+}
+
 static void execute(const char *verb, long n, size_t size)
 {
 	for (long i = 0; i < n; i++) {
@@ -49,6 +64,8 @@ static void execute(const char *verb, long n, size_t size)
 			free(kept[first++]);
 		else if (!strcmp(verb, "churn"))
 			churn_here(size);
+		else if (!strcmp(verb, "move"))
+			move_here(size);
 		else
 			kept[last++] = strcmp(verb, "keep") ? other_here(size) : kept_here(size);
 	}
@@ -61,6 +78,7 @@ int main(void)
 	long n;
 	size_t size;
 
+	mallopt(M_MMAP_THRESHOLD, 32 << 20); /* mremap would not copy */
 	setvbuf(stdout, buffer, _IOLBF, sizeof(buffer));
 	for (puts("ready"); fgets(line, sizeof(line), stdin); puts("done")) {
 		size = 0;

@@ -1,10 +1,11 @@
 /* Grows by one cause, at a steady pace, until its input ends or so many ticks have passed:
  *
  *     causes fragment MICROSECONDS [TICKS]    97 % of its growth is memory that it has freed
+ *     causes busy MICROSECONDS [TICKS]        the same, and it allocates and frees much beside it
  *     causes read MICROSECONDS FILE           it reads on in a mapped file, and begins again at its end
  *
  * MICROSECONDS lie between two ticks, in which it grows by a MiB. The line "info" at its input prints
- * what mallinfo2 returns: "info ARENA FREE INUSE". It then pauses until another line. */
+ * what mallinfo2 returns, "info ARENA FREE INUSE", and "done". It then pauses until another line. */
 #include <fcntl.h>
 #include <malloc.h>
 #include <poll.h>
@@ -36,6 +37,16 @@ __attribute__((noinline)) void batch(long tick)
 			abort();
 }
 
+__attribute__((noinline)) void churn(void)
+{
+	for (int i = 0; i < 20000; i++) {
+		char *p = malloc(100 + i % 500);
+
+		*(volatile char *)p = 1;
+		free(p);
+	}
+}
+
 __attribute__((noinline)) void read_on(const char *pages, long size, long tick)
 {
 	volatile const char *at = pages + tick * MIB % size;
@@ -59,8 +70,8 @@ static const char *map_file(const char *path, long *size)
 	return pages;
 }
 
-/* Returns 0 at the end of the input. */
-static int carry_out(void)
+/* Applies the orders at the input, and returns 0 at its end. */
+static int apply(void)
 {
 	static char line[64];
 	struct mallinfo2 info;
@@ -70,6 +81,7 @@ static int carry_out(void)
 			return 1;
 		info = mallinfo2();
 		printf("info %zu %zu %zu\n", info.arena, info.fordblks, info.uordblks);
+		puts("done");
 	}
 	return 0;
 }
@@ -94,7 +106,9 @@ int main(int argc, char **argv)
 			read_on(pages, size, tick);
 		else if (argc < 4 || tick < atol(argv[3]))
 			batch(tick);
-		if (poll(&input, 1, 0) > 0 && !carry_out())
+		if (!strcmp(argv[1], "busy"))
+			churn();
+		if (poll(&input, 1, 0) > 0 && !apply())
 			return 0;
 		usleep(pause);
 	}

@@ -9,6 +9,7 @@
  * MODE: mixed (all functions and sizes; blocks are freed by any thread, half of them are never written to; threads end
  * and others come), fast (many frees of small blocks, no thread cache can hold them), lru (a freed block is replaced by
  * one of the same size). At "stop" all threads pause and it prints "stopped", at "go" they go on and it prints "going".
+ * At "info" it prints what malloc_info(3) does, and "done".
  */
 #define _GNU_SOURCE
 #include <fcntl.h>
@@ -173,6 +174,9 @@ static void execute(void)
 		if (order[0] == 's') {
 			pthread_rwlock_wrlock(&running);
 			puts("stopped");
+		} else if (order[0] == 'i') {
+			malloc_info(0, stdout);
+			puts("done");
 		} else {
 			pthread_rwlock_unlock(&running);
 			puts("going");

@@ -4,10 +4,14 @@
  *
  *     pair N S
  *
- * It speaks by lines: prints "ready", then for each "go" a number and "done", and exits at the end of its input. */
+ * It speaks by lines: prints "ready", then for each "go" a number and "done", and exits at the end of its input. At
+ * "fork" it forks a child, whose PID is printed, and which reads on in its place until "leave". */
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/wait.h>
 #include <time.h>
+#include <unistd.h>
 
 #define LEAST_NS 1e8
 #define KEEP(p) __asm__ volatile("" : : "r"(p) : "memory") /* the compiler must not remove the pair */
@@ -43,6 +47,19 @@ static double ns_per_pair(long pairs, size_t size)
 	return passed / made;
 }
 
+/* Returns in the child at once, and in the parent once the child has left. */
+static void fork_child(void)
+{
+	pid_t pid = fork();
+
+	if (pid == 0)
+		printf("%d\n", (int)getpid());
+	else
+		waitpid(pid, NULL, 0);
+	puts("done");
+	fflush(stdout);
+}
+
 int main(int argc, char **argv)
 {
 	long pairs = argc > 1 ? atol(argv[1]) : 200000;
@@ -52,6 +69,12 @@ int main(int argc, char **argv)
 	puts("ready");
 	fflush(stdout);
 	while (fgets(line, sizeof(line), stdin)) {
+		if (!strcmp(line, "leave\n"))
+			_exit(0);
+		if (!strcmp(line, "fork\n")) {
+			fork_child();
+			continue;
+		}
 		printf("%.3f\ndone\n", ns_per_pair(pairs, size));
 		fflush(stdout);
 	}

@@ -221,6 +221,58 @@ func BenchmarkMappingPairs(b *testing.B) {
 	})
 }
 
+// BenchmarkForkedWorker measures pairs in a child that is forked during a trace and not traced,
+// before and after the breakpoints that it has inherited are removed, and what removes them. The
+// program is linked statically, so that no other tracer's probes matter.
+func BenchmarkForkedWorker(b *testing.B) {
+	tracertest.NeedsRoot(b)
+	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			continue
+		}
+		b.Run(strings.ReplaceAll(mode.String(), " ", "-"), func(b *testing.B) {
+			target := start(b, tracertest.Build(b, "pair.c", "-static"))
+			ask := func(order string) string {
+				target.Say(order)
+				return strings.Join(target.Await("done"), "")
+			}
+			nsPerPair := func() float64 {
+				ns, err := strconv.ParseFloat(ask("go"), 64)
+				if err != nil {
+					b.Fatal(err)
+				}
+				return ns
+			}
+
+			var native, parent, before, after, remove []float64
+			for range costRounds {
+				native = append(native, nsPerPair())
+				s := open(b, tracer.Options{PID: target.PID(), Children: true, Mode: mode})
+				parent = append(parent, nsPerPair())
+
+				ask("fork")
+				before = append(before, nsPerPair())
+				began := time.Now()
+				s.Follow()
+				remove = append(remove, milliseconds(began))
+				after = append(after, nsPerPair())
+
+				ask("leave")
+				if err := s.Close(); err != nil {
+					b.Fatal(err)
+				}
+			}
+
+			b.ReportMetric(0, "ns/op")
+			b.ReportMetric(median(native), "ns-native")
+			b.ReportMetric(median(parent), "ns-parent")
+			b.ReportMetric(median(before), "ns-child-before")
+			b.ReportMetric(median(after), "ns-child-after")
+			b.ReportMetric(median(remove), "ms-to-remove")
+		})
+	}
+}
+
 func hasSessions() bool {
 	for _, check := range doctor.Check(0) {
 		if strings.Contains(check.Finding, probe.Session.String()) {

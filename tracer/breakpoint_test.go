@@ -2,22 +2,26 @@ package tracer_test
 
 import (
 	"bytes"
+	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"syscall"
 	"testing"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/probe"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/tracertest"
 )
 
 // TestBreakpoints checks that no process keeps breakpoints of a trace that has ended.
 func TestBreakpoints(t *testing.T) {
+	t.Run("forked worker loses its breakpoints", testBreakpointsWorker)
 	t.Run("fork keeps no breakpoints", testBreakpointsFork)
 	t.Run("job keeps no breakpoints after an interrupt or a kill", testBreakpointsJob)
 }
@@ -51,7 +55,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 		t.Fatal(err)
 	}
 
-	compared := 0
+	compared := make(map[string]bool)
 	for _, m := range maps {
 		if !m.Execute || !m.IsFile() {
 			continue
@@ -61,7 +65,7 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 		if err := p.ReadMemory(m.Start, memory); err != nil {
 			t.Fatal(err)
 		}
-		compared++
+		compared[m.Path] = true
 		for i := range file {
 			if file[i] != memory[i] {
 				at = append(at, m.Start+uint64(i))
@@ -69,8 +73,8 @@ func breakpoints(t testing.TB, pid int) (at []uint64) {
 		}
 	}
 
-	if compared < 3 { // the program, the C library, the dynamic linker
-		t.Fatalf("PID %d maps only %d files with code", pid, compared)
+	if program, err := os.Readlink(fmt.Sprintf("/proc/%d/exe", pid)); !compared[program] {
+		t.Fatalf("PID %d maps %v with code, and not its program (%v)", pid, compared, err)
 	}
 	return at
 }
@@ -127,6 +131,48 @@ func testBreakpointsFork(t *testing.T) {
 	}
 	if err := syscall.Kill(child, 0); err != nil {
 		t.Errorf("the child: %v", err)
+	}
+}
+
+// A worker that is forked during a trace loses its breakpoints while the trace goes on, and its
+// parent keeps its own. The program is linked statically: another tracer that probes the same file
+// may remove or keep breakpoints, too.
+func testBreakpointsWorker(t *testing.T) {
+	for _, mode := range modes {
+		if mode == probe.Session && !hasSessions() {
+			continue
+		}
+		t.Run(mode.String(), func(t *testing.T) {
+			program := tracertest.Build(t, "pair.c", "-static")
+			target := startCommand(t, exec.Command(program, "1000", "64"))
+			s := open(t, tracer.Options{PID: target.PID(), Children: true, Interval: 1, Mode: mode})
+			probed := breakpoints(t, target.PID())
+
+			target.Say("fork")
+			child, err := strconv.Atoi(target.Await("done")[0])
+			if err != nil {
+				t.Fatal(err)
+			}
+			if left := breakpoints(t, child); len(probed) == 0 || !slices.Equal(left, probed) {
+				t.Fatalf("the child has inherited %v of %v", left, probed)
+			}
+
+			s.Follow()
+			target.Say("go")
+			target.Await("done")
+			most := 0
+			if mode == probe.Single { // each removes itself at its first hit: those of malloc and free
+				most = len(probed) - 2
+			}
+			if left := breakpoints(t, child); len(left) > most {
+				t.Errorf("the child has %v left of %v", left, probed)
+			}
+			if left := breakpoints(t, target.PID()); !slices.Equal(left, probed) {
+				t.Errorf("the parent has %v left of %v", left, probed)
+			}
+			target.Say("leave")
+			target.Await("done")
+		})
 	}
 }
 

@@ -2,11 +2,14 @@ package tracer_test
 
 import (
 	"math"
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -19,8 +22,12 @@ import (
 func TestBursts(t *testing.T) {
 	t.Run("burst represents the time since the last", testBurstsBurstRepresentsTime)
 	t.Run("frees between bursts are found from outside", testBurstsFreesBurstsFound)
+	t.Run("frees of other allocators are found from outside", testBurstsOtherAllocators)
+	t.Run("objects of tcmalloc cannot be checked", testBurstsUntrackable)
 	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
+	t.Run("walks find what is free", testBurstsWalksFree)
 	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
+	t.Run("slow call returns after the end of a burst", testBurstsSlowCallReturns)
 	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
 	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
 	t.Run("unprobed target leaves the others", testBurstsUnprobedTargetLeaves)
@@ -60,7 +67,13 @@ func misplaceHeap(s *tracer.Session, pid int) {
 // none is open yet.
 func startBursts(t *testing.T) (*tracertest.Target, *tracer.Session) {
 	t.Helper()
-	target := start(t, tracertest.Build(t, "bursts.c"))
+	return traceInBursts(t, start(t, tracertest.Build(t, "bursts.c")))
+}
+
+func traceInBursts(
+	t *testing.T, target *tracertest.Target,
+) (*tracertest.Target, *tracer.Session) {
+	t.Helper()
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1})
 	tracer.Schedule(s).Lag = time.Nanosecond
 	closeHeap(t, s)
@@ -151,6 +164,45 @@ func testBurstsFreesBurstsFound(t *testing.T) {
 	}
 }
 
+// What thread caches of jemalloc keep counts as dead once a second check has found it there.
+func testBurstsOtherAllocators(t *testing.T) {
+	for _, library := range []string{"libjemalloc.so.2", "libmimalloc.so.2"} {
+		for _, size := range []string{"24", "1000", "20000", "300000"} {
+			t.Run(library+" "+size, func(t *testing.T) {
+				command := exec.Command(tracertest.Build(t, "bursts.c"))
+				command.Env = append(os.Environ(), "LD_PRELOAD="+library)
+				target, s := traceInBursts(t, startCommand(t, command))
+				inBurst(t, target, s, "keep 400 "+size)
+				runOrders(target, "drop 150")
+				for range 2 {
+					checkLiveness(s)
+					time.Sleep(1100 * time.Millisecond)
+				}
+				checkLiveness(s)
+				if n := trackedObjects(s); n != 250 {
+					t.Errorf("%d objects are tracked after the release of 150 of 400, want 250", n)
+				}
+			})
+		}
+	}
+}
+
+// No object is checked where malloc's metadata cannot be read, and the result says so.
+func testBurstsUntrackable(t *testing.T) {
+	command := exec.Command(tracertest.Build(t, "bursts.c"))
+	command.Env = append(os.Environ(), "LD_PRELOAD=libtcmalloc_minimal.so.4")
+	target, s := traceInBursts(t, startCommand(t, command))
+	inBurst(t, target, s, "keep 400 100")
+	runOrders(target, "drop 150")
+	checkLiveness(s)
+	if n := trackedObjects(s); n != 400 {
+		t.Errorf("%d objects are tracked, want 400", n)
+	}
+	if reason := snapshot(t, s).Heap.Untrackable; !strings.Contains(reason, "libtcmalloc") {
+		t.Errorf("untrackable because of %q", reason)
+	}
+}
+
 // Live objects that are too young, or were born while no probe was open, are not what the allocator
 // retains.
 func testBurstsUnclassifiedHeapFree(t *testing.T) {
@@ -163,6 +215,21 @@ func testBurstsUnclassifiedHeapFree(t *testing.T) {
 		t.Errorf("%d bytes are retained, of rows %v", rows[growth.KindRetained], rows)
 	}
 	mustBeNear(t, "unclassified", rows[growth.KindUnclassified], 2*2000*10000)
+}
+
+// What no probe has seen is found by the chunks themselves. The last block keeps the rest from being
+// given back.
+func testBurstsWalksFree(t *testing.T) {
+	target, s := startBursts(t)
+	runOrders(target, "keep 3000 10000", "other 1 64", "drop 2000")
+
+	var walk *growth.HeapWalk
+	eventually(t, "the heap is walked", func() bool {
+		walk = snapshot(t, s).Residents[0].Walk
+		return walk != nil
+	})
+	mustBeNear(t, "free", walk.FreeResident, 2000*10000)
+	mustBeNear(t, "in use", walk.InUse, 1000*10000)
 }
 
 func testBurstsCallCutEnd(t *testing.T) {
@@ -189,6 +256,28 @@ func testBurstsCallCutEnd(t *testing.T) {
 	}
 	if got := held(snapshot(t, s)); got["leak_here"][0] == 0 {
 		t.Errorf("nothing is seen any more: %v, %d tracked", got, trackedObjects(s))
+	}
+}
+
+// testBurstsSlowCallReturns closes bursts while a realloc copies. The kernel side counts allocations
+// at their entry and samples at their return.
+func testBurstsSlowCallReturns(t *testing.T) {
+	const bursts = 20
+	target, s := startBursts(t)
+	begun, returned := counted(t, s, bpf.CountAllocations), counted(t, s, bpf.CountSamples)
+	for range bursts {
+		openBurst(t, s)
+		target.Say("move 20 4000000")
+		time.Sleep(10 * time.Millisecond)
+		closeHeap(t, s)
+		target.Await("done")
+	}
+
+	begun = counted(t, s, bpf.CountAllocations) - begun
+	returned = counted(t, s, bpf.CountSamples) - returned
+	t.Logf("%d begun, %d returned", begun, returned)
+	if lost := begun - returned; begun == 0 || lost > bursts/2 { // a busy machine may slow some
+		t.Errorf("%d of %d calls in %d bursts were lost", lost, begun, bursts)
 	}
 }
 

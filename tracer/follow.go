@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -120,6 +121,10 @@ func (f *follower) follow(ctx context.Context) []Change {
 	}
 	f.reattach(ctx)
 	f.attachSelected(ctx)
+
+	if slices.ContainsFunc(changes.New, (*tree.Member).IsForked) {
+		f.session.probing.sweep()
+	}
 	return f.takeChanges()
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"sync"
 	"time"
 
@@ -38,7 +39,9 @@ type probing struct {
 
 	mu       sync.Mutex // held while probes come and go, and while the live map is read
 	schedule estimate.Schedule
-	tracker  liveness.Tracker
+	// calibrated are the PIDs whose resident heap the schedule has readings of.
+	calibrated []int
+	tracker    liveness.Tracker
 	// epoch is incremented when the heap opens and closes, tensorEpoch when the probes on tensors
 	// have been detached. The BPF programs ignore returns of calls of an earlier epoch.
 	epoch, tensorEpoch uint32
@@ -99,6 +102,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 
+	p.recordProgress(&p.schedule.Outside)
 	for _, t := range p.targets.list() {
 		t.openHeap()
 	}
@@ -112,7 +116,7 @@ func (p *probing) OpenHeap(burst bool, interval uint64) error {
 	}
 
 	p.schedule.Open(kernel.Monotonic(), burst)
-	p.recordProgress(&p.schedule.Outside)
+	p.recordProgress(&estimate.Progress{}) // some probes were attached already
 	p.interval = interval
 	return p.kernel.SetIntervals(p.activeIntervals())
 }
@@ -127,7 +131,7 @@ func (t *target) openHeap() {
 	}
 }
 
-// nextEpoch makes the BPF programs forget the calls of the heap that are running.
+// nextEpoch makes the BPF programs forget the calls of the heap whose return they have missed.
 func (p *probing) nextEpoch() error {
 	p.epoch++
 	return p.kernel.Epoch.Set(p.epoch)
@@ -157,6 +161,11 @@ func (p *probing) recordProgress(to *estimate.Progress) {
 	p.recorded = now
 }
 
+// returnGrace is how long the probes stay attached at the end of a period, so that calls that began
+// in it return under a probe. A call counts where it begins. To lose the slow ones would bias the
+// estimates of large objects.
+const returnGrace = 10 * time.Millisecond
+
 // CloseHeap ends the probe period and detaches its probes. Then it updates the tracked objects and
 // takes the tallies out of the kernel.
 func (p *probing) CloseHeap() error {
@@ -166,7 +175,7 @@ func (p *probing) CloseHeap() error {
 	defer p.mu.Unlock()
 
 	ended := p.schedule.Close(kernel.Monotonic())
-	err := errors.Join(p.kernel.SetIntervals(p.activeIntervals()), p.nextEpoch())
+	err := p.kernel.SetIntervals(p.activeIntervals())
 	p.schedule.Close(kernel.Monotonic()) // events were counted until now
 	period := p.schedule.Periods[ended]
 	if period.Burst {
@@ -175,7 +184,10 @@ func (p *probing) CloseHeap() error {
 		p.recordProgress(&estimate.Progress{})
 	}
 
+	time.Sleep(returnGrace) // entries are ignored by now
 	probed := p.detachHeap()
+	err = errors.Join(err, p.nextEpoch())
+	p.recordProgress(&estimate.Progress{}) // some probes were still attached
 	if p.tensorsAlone {
 		err = errors.Join(err, p.moveObjects(p.kernel.Tensors, p.kernel.Live, nil))
 	}
@@ -242,6 +254,18 @@ func (p *probing) join(t *target, functions []probe.FileSites) {
 		_ = t.tensors.Open() // its status has the error, here and below
 	}
 	_ = t.gpu.FollowBlocks(p.blockInterval != 0)
+}
+
+// sweep removes the breakpoints that other processes have inherited from the targets by fork(2).
+func (p *probing) sweep() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	var calls []func() error
+	for _, t := range p.targets.list() {
+		calls = append(calls, t.heap.Sweep, t.tensors.Sweep)
+	}
+	_ = parallel(calls) // what remains costs the processes time until the probes are detached
 }
 
 // leaveHeap detaches the heap's probes of a target for good.
@@ -389,6 +413,21 @@ func (p *probing) describe(started uint64) growth.HeapCoverage {
 		coverage.Untrackable = p.tracker.UntrackableReason()
 	}
 	return coverage
+}
+
+// calibrate compares the estimates of a snapshot with the resident heap, for later snapshots.
+func (p *probing) calibrate(estimator *estimate.Estimator, snapshot *growth.Snapshot) {
+	resident, known := snapshot.ResidentHeap()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if !known || !slices.Equal(p.calibrated, snapshot.Alive) {
+		p.schedule.ForgetResident()
+		p.calibrated = slices.Clone(snapshot.Alive)
+	}
+	if known {
+		p.schedule.Calibrate(estimator, kernel.Monotonic(), resident)
+	}
 }
 
 // estimator returns that of a snapshot. The caller holds mu for as long as it is used.

@@ -141,5 +141,8 @@ func (k *scanner) addTarget(
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked
 	resident.CodeFiles = t.unwinder.Space.CodeFiles()
+	if !rows.HeapComplete { // else free memory is known
+		resident.Walk = t.pages.WalkHeaps(scan, k.probing.allocatorOf(t), snapshot.Elapsed)
+	}
 	snapshot.Residents = append(snapshot.Residents, resident)
 }

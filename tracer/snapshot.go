@@ -51,6 +51,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	s.gpus.addTo(onGPUs, snapshot, held)
 	attribution.Attribute(snapshot)
 	snapshot.Holdings = held.List()
+	s.probing.calibrate(estimator, snapshot)
 	snapshot.Took = time.Since(began)
 	return snapshot, nil
 }

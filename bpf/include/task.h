@@ -39,15 +39,9 @@ static __always_inline __u64 thread_key(void)
 {
 	struct task_struct *task = (void *)bpf_get_current_task_btf();
 #if defined(__TARGET_ARCH_arm64)
-	int pid = 0;
-
-	READ_KERNEL(pid, task->pid);
-	return pid;
+	return task->pid;
 #else
-	__u64 pointer = 0;
-
-	READ_KERNEL(pointer, task->thread.fsbase);
-	return pointer;
+	return task->thread.fsbase;
 #endif
 }
 

@@ -122,6 +122,7 @@ enum counter {
 	COUNT_MAPPING_CALLS,   /* mmap, munmap, mremap, madvise that took effect */
 	COUNT_SITE_STACKS,     /* mapping calls that took the stack of an earlier call of their
 				* site, to save a walk */
+	COUNT_NEW_STACKS,      /* stacks sent to user space, which names their frames */
 	COUNT_FAULTS,          /* sampled page faults */
 	COUNT_ENTRIES,         /* entry probes of sources heap and tensor that ran, ignored ones
 				* included */

@@ -185,14 +185,11 @@ __attribute__((noinline)) int step_python_frame(struct walk *walk)
 }
 
 /* Pushes the frames of one run. */
-__attribute__((noinline)) int walk_python_run(struct walk *walk)
+static __always_inline void walk_python_run(struct walk *walk)
 {
-	if (!walk)
-		return 0;
 	for (int i = 0; i < MAX_FRAMES; i++)
 		if (step_python_frame(walk) == RUN_ENDS)
 			break;
-	return 0;
 }
 
 /* Copies what user space knows of the interpreter into the walk. */

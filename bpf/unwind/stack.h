@@ -106,7 +106,6 @@ static __always_inline void begin_walk(struct walk *walk)
 	walk->mapping.start = 0;
 	walk->has_python = false;
 	walk->thread = 0;
-	walk->now = bpf_ktime_get_ns() >> 10;
 	walk->stack_buffer_start = 0;
 	walk->frame = 0;
 }
@@ -164,10 +163,14 @@ static __always_inline void report_stack(struct walk *walk)
 		return;
 
 	if (bpf_ringbuf_output(&events, &walk->stack,
-			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER))
+			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER)) {
 		count(DROP_EVENTS);
-	else /* if the map is full, the stack is sent again the next time */
-		bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
+		return;
+	}
+
+	count(COUNT_NEW_STACKS);
+	/* If the map is full, the stack is sent again the next time. */
+	bpf_map_update_elem(&reported_stacks, &id, &walk->stack.tgid, BPF_ANY);
 }
 
 /* Walks the stack of the current thread from regs and reports it if it is new. Adds the ns spent to
@@ -185,6 +188,7 @@ static __always_inline struct walk *walk_stack(struct pt_regs *regs, __u32 tgid,
 	}
 
 	start = bpf_ktime_get_ns();
+	walk->now = start >> 10;
 	walk->stack.tgid = tgid;
 	walk->at_entry = at_entry;
 	load_registers(walk, regs);

@@ -161,24 +161,18 @@ static __always_inline void leave_out_frame(struct stack *stack)
 	stack->left_out++;
 }
 
-/* Leaves out frames of the middle until there is room for so many words. Returns 0 if too many have
- * been left out. */
-__attribute__((noinline)) int leave_out(struct walk *walk, __u32 words)
+/* Makes room for the words of a frame: leaves out frames of the middle. Returns false if too many
+ * have been. Inline, as the stack of all calls together may have 512 bytes. */
+static __always_inline bool make_room(struct walk *walk, __u32 words)
 {
-	if (!walk)
-		return 0;
+	if (walk->stack.length + words <= MAX_WORDS)
+		return true;
 	if (!walk->stack.left_out)
 		start_ring(&walk->stack);
 
 	for (int i = 0; i < 2 && walk->stack.length + words > MAX_WORDS; i++)
 		leave_out_frame(&walk->stack);
-	return walk->stack.left_out < MAX_LEFT_OUT;
-}
-
-/* Makes room for the words of a frame. Returns false if the stack has too many. */
-static __always_inline bool make_room(struct walk *walk, __u32 words)
-{
-	if (walk->stack.length + words <= MAX_WORDS || leave_out(walk, words))
+	if (walk->stack.left_out < MAX_LEFT_OUT)
 		return true;
 	walk->stack.end = END_LIMIT;
 	return false;

@@ -31,8 +31,8 @@ func Diagnosis(d diagnosis.Diagnosis) string {
 	}
 
 	how := ""
-	if d.Walked {
-		how = ", by walking malloc's heaps at the start of the plateau and at the end"
+	if d.Free != 0 {
+		how = ", by walking malloc's heaps near the start of the plateau and near the end"
 	}
 	return fmt.Sprintf("%s: %s/min of the growth (%s) is %s%s (%s confidence)", d.Cause, rate,
 		units.WholePercent(d.Share), causeTexts[d.Cause], how, d.Confidence)

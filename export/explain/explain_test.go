@@ -80,8 +80,8 @@ func TestDiagnosis(t *testing.T) {
 		t.Errorf("got %q, want %q", got, want)
 	}
 
-	freed.Walked = true
-	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "at the end (high")
+	freed.Free = mib
+	mustSay(t, Diagnosis(freed), "by walking malloc's heaps", "near the end (high")
 	for cause := range causeTexts {
 		d := diagnosis.Diagnosis{Cause: cause, Confidence: diagnosis.Low}
 		mustSay(t, Diagnosis(d), string(cause)+": ", "low confidence")

@@ -300,7 +300,7 @@ func DiagnosesOf(process int, diagnoses []diagnosis.Diagnosis) []Diagnosis {
 		out = append(out, Diagnosis{
 			Process: process, Cause: d.Cause, Bytes: d.Bytes,
 			ErrorBytes: units.Round(math.Ceil(d.Error)), BytesPerMin: units.Round(60 * d.Rate), Share: d.Share,
-			Confidence: d.Confidence, Walked: d.Walked, Text: explain.Diagnosis(d),
+			Confidence: d.Confidence, Walked: d.Free != 0, Text: explain.Diagnosis(d),
 		})
 	}
 	return out

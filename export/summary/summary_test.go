@@ -82,7 +82,7 @@ func summary() Summary {
 			DiagnosesOf(4242, []diagnosis.Diagnosis{
 				{
 					Cause: diagnosis.Fragmentation, Bytes: 164 << 20, Error: 1e6, Rate: 41 << 20 / 60.0,
-					Share: 0.97, Confidence: diagnosis.High, Walked: true,
+					Share: 0.97, Confidence: diagnosis.High, Free: 1,
 				},
 				{Cause: diagnosis.Undecided, Bytes: 5 << 20, Rate: 1 << 20 / 60.0, Share: 0.03},
 			}),

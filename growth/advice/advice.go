@@ -10,6 +10,7 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
 	"github.com/allocscope/allocscope/growth/component"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
 // A Cause of growth.
@@ -57,6 +58,8 @@ type Evidence struct {
 	// Start and End are Snapshot.Residents at its ends.
 	Start, End []growth.Resident
 	Components *component.Rules
+	// Walked is the fragmentation that walks of malloc's heaps have found, by PID.
+	Walked map[int]diagnosis.Diagnosis
 	// CacheStart and CacheEnd are the page cache of files charged to the container at the ends, in
 	// bytes; Unknown where no cgroup has a limit.
 	CacheStart, CacheEnd int64
@@ -123,6 +126,10 @@ func (e *Evidence) retained(p *growth.Resident) (Advice, bool) {
 	free := e.sum(func(r *breakdown.Row) bool {
 		return r.PID == p.PID && r.Kind == growth.KindRetained
 	})
+	if d, ok := e.Walked[p.PID]; ok {
+		free.start += d.Free - d.Bytes
+		free.end += d.Free
+	}
 	rss := e.rssGrowth(p)
 	isGrowing := free.grewBy(minGrowthBytes) && rss > 0 &&
 		float64(free.delta()) >= minShareOfGrowth*float64(rss)

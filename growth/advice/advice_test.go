@@ -7,6 +7,7 @@ import (
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/breakdown"
+	"github.com/allocscope/allocscope/growth/diagnosis"
 )
 
 const advisedMiB = 1 << 20
@@ -43,6 +44,11 @@ func mainHeap() *growth.Stack { return growth.NamedStack(1, "[heap: free but res
 
 func fragmented(start, end int64) *adviceScene {
 	return sceneOf().row(1, growth.KindRetained, mainHeap(), start, end)
+}
+
+// walked is free memory as in fragmented(100, 200), found by walks.
+func walked(s *adviceScene) {
+	s.Walked = map[int]diagnosis.Diagnosis{1: {Bytes: 100 * advisedMiB, Free: 200 * advisedMiB}}
 }
 
 // forking is two workers whose copies grow while the tree does by so many MiB.
@@ -128,6 +134,7 @@ func TestAdvise(t *testing.T) {
 		"retained, no start":     {fragmented(100, 200).but(func(s *adviceScene) { s.Start = nil }), none},
 		"retained, no glibc":     {fragmented(100, 200).but(arenas(0)), none},
 		"unclassified":           {fragmented(100, 300).but(unclassified), none},
+		"unclassified, walked":   {fragmented(100, 300).but(unclassified).but(walked), grown},
 		"idle":                   {fragmented(350, 350), retained},
 		"idle, too little":       {fragmented(349, 349), none},
 		"idle, few arenas":       {fragmented(400, 400).but(arenas(3)), none},

@@ -52,8 +52,9 @@ type Diagnosis struct {
 	Rate, Share float64
 	// Confidence is empty for Undecided.
 	Confidence Confidence
-	// Walked: free memory was found by walking malloc's heaps, see growth.HeapWalk.
-	Walked bool
+	// Free is the resident free memory at the last walk of malloc's heaps (growth.HeapWalk), in bytes;
+	// 0: the cause was found without walks.
+	Free int64
 }
 
 // Evidence is what is known of the growth of one process, or of the process tree.
@@ -63,13 +64,14 @@ type Evidence struct {
 	// Class of the verdict on the resident memory.
 	Class verdict.Class
 	// Rows of breakdown.RSS over the window. Those of other processes are ignored.
-	Rows    []breakdown.Row
-	Elapsed time.Duration
+	Rows []breakdown.Row
+	// Start of the window, since the start of the trace, and its length.
+	Start, Elapsed time.Duration
 	// Trends of the stacks over the window.
 	Trends []trend.StackTrend
 	// Bursts: the heap was not probed all the time.
 	Bursts bool
-	// Walks of malloc's heaps within the window, in order.
+	// Walks of malloc's heaps up to the end of the window, in order.
 	Walks      []growth.HeapWalk
 	Components *component.Rules
 }
@@ -78,7 +80,7 @@ const (
 	// minShare of the growth that is a diagnosis. Less is undecided.
 	minShare = 0.02
 	// minWalkedShare of the window must lie between the first and the last walk. With
-	// confidentWalkedShare the confidence is high.
+	// confidentWalkedShare the confidence is high, unless the first lies before the window.
 	minWalkedShare, confidentWalkedShare = 0.25, 0.5
 	// mediumError and lowError of the bytes limit the confidence.
 	mediumError, lowError = 0.25, 0.5
@@ -101,7 +103,7 @@ func Diagnose(e Evidence) []Diagnosis {
 		}
 		rest -= bytes
 		all = append(all, Diagnosis{
-			Cause: p.cause, Bytes: bytes, Error: p.err, Walked: p.walked,
+			Cause: p.cause, Bytes: bytes, Error: p.err, Free: p.free,
 			Confidence: p.confidenceBy(e.Class),
 		})
 	}
@@ -135,7 +137,7 @@ func MainOf(all []Diagnosis) (Diagnosis, bool) {
 type part struct {
 	cause      Cause
 	bytes, err float64
-	walked     bool
+	free       int64 // by walks
 	// most is the highest confidence that its evidence allows.
 	most Confidence
 }

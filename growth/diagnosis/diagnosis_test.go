@@ -83,7 +83,7 @@ func text(all []Diagnosis) string {
 	var parts []string
 	for _, d := range all {
 		line := fmt.Sprintf("%s %.0f %s", d.Cause, float64(d.Bytes)/mib, d.Confidence)
-		if d.Walked {
+		if d.Free != 0 {
 			line += " walked"
 		}
 		parts = append(parts, strings.TrimSpace(line))
@@ -153,6 +153,18 @@ func TestDiagnose(t *testing.T) {
 			newScene().named(unclassified, unknown, 100, 1).but(inBursts).
 				walked(60, 145).walked(90, 165),
 			"fragmentation 80 medium walked, undecided 20",
+		},
+		"free by walks, the first before the window": {
+			newScene().named(unclassified, unknown, 100, 1).but(inBursts).
+				but(func(s *scene) { s.Start = 60 * time.Second }).
+				walked(0, 0).walked(40, 40).walked(160, 160),
+			"fragmentation 100 medium walked",
+		},
+		"the first walk long before the window": {
+			newScene().named(unclassified, unknown, 100, 1).but(inBursts).
+				but(func(s *scene) { s.Start = 90 * time.Second }).
+				walked(20, 40).walked(180, 160),
+			"undecided 100",
 		},
 		"walks that are too near": {
 			newScene().named(unclassified, unknown, 100, 1).but(inBursts).

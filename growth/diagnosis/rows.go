@@ -129,14 +129,18 @@ func isHeapFromBefore(r *breakdown.Row) bool {
 func (s *sums) heapParts(e *Evidence) []part {
 	heap := s.live.bytes + s.free.bytes + s.unknown.bytes
 	free, confidence := s.free, High
+	walked := int64(0)
 	if e.Bursts {
 		free, confidence = s.walkedFree(e)
+		if len(e.Walks) > 0 {
+			walked = e.Walks[len(e.Walks)-1].FreeResident
+		}
 	}
 	live := heap - free.bytes
 
 	fragmentation := part{
 		cause: Fragmentation, bytes: free.bytes + min(0, live), err: free.err, most: confidence,
-		walked: e.Bursts,
+		free: walked,
 	}
 
 	// Metadata belongs to the objects.
@@ -171,7 +175,16 @@ func (s *sums) walkedFree(e *Evidence) (free change, most Confidence) {
 		return change{}, Low
 	}
 
+	// Walks of large heaps are rare. One that is not long before the window is better than none.
 	first, last := e.Walks[0], e.Walks[len(e.Walks)-1]
+	for _, walk := range e.Walks {
+		if (walk.At - e.Start).Abs() < (first.At - e.Start).Abs() {
+			first = walk
+		}
+	}
+	if e.Start-first.At > e.Elapsed/2 {
+		return change{}, Low
+	}
 	between := last.At - first.At
 	if between < time.Duration(minWalkedShare*float64(e.Elapsed)) {
 		return change{}, Low
@@ -180,7 +193,7 @@ func (s *sums) walkedFree(e *Evidence) (free change, most Confidence) {
 	share := between.Seconds() / e.Elapsed.Seconds()
 	free.bytes = float64(last.FreeResident-first.FreeResident) / share
 	free.bytes = min(free.bytes, max(0, s.free.bytes+s.unknown.bytes))
-	if share >= confidentWalkedShare {
+	if share >= confidentWalkedShare && first.At >= e.Start {
 		return free, High
 	}
 	return free, Medium

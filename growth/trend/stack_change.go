@@ -119,7 +119,8 @@ func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
 		dispersionRatio = dispersionOf(evidence) / dispersionOf(h.start.Evidence)
 	}
 	c.freed = growth.WeightedSum{
-		Bytes: float64(h.start.InuseBytes), Variance: dispersionRatio * h.start.Variance,
+		Bytes:    float64(h.start.RescaledInuse(&r.start().Heap, &r.end().Heap)),
+		Variance: dispersionRatio * h.start.Variance,
 	}
 
 	var age growth.Age

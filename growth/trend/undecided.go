@@ -141,8 +141,8 @@ func sizeClassOf(t *StackTrend) sizeClass { return sizeClass{t.Stack.PID, t.evid
 // heapGrowth is the growth of the resident heap in bytes by the pages scanned, else that of the
 // RSS; infinite where neither is known.
 func (r *snapshotRange) heapGrowth(rssGrowth float64) float64 {
-	start, startKnown := residentHeap(r.start())
-	end, endKnown := residentHeap(r.end())
+	start, startKnown := r.start().ResidentHeap()
+	end, endKnown := r.end().ResidentHeap()
 	switch {
 	case startKnown && endKnown:
 		return float64(end - start)
@@ -150,18 +150,4 @@ func (r *snapshotRange) heapGrowth(rssGrowth float64) float64 {
 		return math.Inf(1)
 	}
 	return rssGrowth
-}
-
-// residentHeap is false where pages were not scanned. Memory from before tracing started is part of
-// the heap as far as objects take its place.
-func residentHeap(s *growth.Snapshot) (bytes int64, known bool) {
-	for i := range s.Holdings {
-		switch h := &s.Holdings[i]; h.Kind {
-		case growth.KindHeap, growth.KindRetained, growth.KindUnclassified,
-			growth.KindMetadata, growth.KindBeforeTracing:
-			bytes += h.ResidentBytes
-			known = known || h.ResidentBytes > 0
-		}
-	}
-	return bytes, known
 }

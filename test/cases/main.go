@@ -131,7 +131,7 @@ type outcome struct {
 // A result is what is read of summary.json.
 type result struct {
 	summary.Summary
-	Diagnosis []diagnosis `json:"diagnosis"`
+	Diagnoses []diagnosis `json:"diagnoses"`
 }
 
 type diagnosis struct {
@@ -141,7 +141,7 @@ type diagnosis struct {
 
 const (
 	startTimeout = time.Minute      // of a program
-	settleTime   = 10 * time.Second // after which allocscope has started
+	settleTime   = 20 * time.Second // after which allocscope has made its tables of libraries
 )
 
 // measure runs a program and traces it.
@@ -355,7 +355,7 @@ func (o *outcome) process() int {
 
 // causes of the growth, the largest first.
 func (o *outcome) causes() (causes []string) {
-	for _, d := range o.result.Diagnosis {
+	for _, d := range o.result.Diagnoses {
 		if d.Process == o.process() {
 			causes = append(causes, d.Cause)
 		}

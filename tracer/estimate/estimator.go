@@ -36,6 +36,7 @@ type Estimator struct {
 	burstIndex   []int
 	burstSeconds []float64
 	survival     map[stack.Key]*growth.Survival // cache of survivalOf
+	totals       burstTotals                    // of the objects that ReadLive has added
 }
 
 // NewEstimator returns an estimator for a snapshot at a moment, in ns, CLOCK_MONOTONIC.
@@ -51,6 +52,7 @@ func NewEstimator(
 		now:          now,
 		tracedSince:  tracedSince,
 		survival:     make(map[stack.Key]*growth.Survival),
+		totals:       schedule.newBurstTotals(now),
 	}
 
 	for i, p := range schedule.Periods {
@@ -74,6 +76,8 @@ type Estimate struct {
 	Alive, aliveError float64
 	// Burst is the index of the burst in which it was born; -1: it was born in none.
 	Burst int
+
+	pausesPerBurst float64 // Schedule.pausesPerBurst of the burst
 
 	countedFrom uint64                 // ns, CLOCK_MONOTONIC
 	tracked     liveness.TrackedObject // zero: it is not tracked
@@ -102,12 +106,13 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	if estimate.Burst < 0 {
 		return estimate
 	}
-	estimate.Weight *= e.schedule.Extrapolation(period, e.tracedSince[key.Tgid])
+	estimate.pausesPerBurst = e.schedule.pausesPerBurst(period, e.tracedSince[key.Tgid])
+	slowdown, slowdownError := e.schedule.slowdown()
+	estimate.Weight *= 1 + slowdown*estimate.pausesPerBurst
 
 	age := time.Duration(e.now - min(a.Born, e.now))
 	survival := e.survivalOf(stack.Key{TGID: key.Tgid, ID: a.Stack})
 	estimate.Alive, estimate.aliveError = survival.At(age)
-	_, slowdownError := e.schedule.slowdown()
 	estimate.aliveError = math.Hypot(estimate.aliveError, estimate.Alive*slowdownError)
 
 	estimate.tracked = e.tracker.Objects[*key]

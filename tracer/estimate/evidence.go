@@ -63,6 +63,7 @@ func (e *burstEvidence) apply(h *growth.Holding, burstSeconds []float64) {
 	var sums []growth.BurstSum
 	for _, index := range slices.Sorted(maps.Keys(e.bursts)) {
 		sums = append(sums, *e.bursts[index])
+		evidence.Bytes += e.bursts[index].Bytes
 	}
 	evidence.Dispersion = growth.Dispersion(sums, burstSeconds)
 	h.Variance *= evidence.Dispersion

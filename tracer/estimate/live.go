@@ -65,6 +65,7 @@ func ReadLive(
 			return
 		}
 
+		estimator.totals.add(a, estimate)
 		of := stack.Key{TGID: key.Tgid, ID: a.Stack}
 		TotalsOf(sums, of).AddLive(a.Size, estimate, bin)
 		objects[key.Tgid] = append(objects[key.Tgid], LiveObject{

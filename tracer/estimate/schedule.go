@@ -27,6 +27,9 @@ type Schedule struct {
 	Lag time.Duration
 	// Inside is what the traced processes did during bursts, and Outside between them.
 	Inside, Outside Progress
+
+	resident    []residentReading // in order
+	calibration calibration
 }
 
 // Open begins a period. now is in ns, CLOCK_MONOTONIC, as all moments here.
@@ -88,14 +91,20 @@ const averagedBursts = 4
 // Extrapolation returns the factor by which allocations seen in period i are multiplied to cover
 // the time since the previous burst:
 //
-//	1 + slowdown · pauses / bursts,
+//	1 + slowdown · pauses / bursts.
 //
-// with the total lengths of the last averagedBursts bursts and of the pauses before them. Only the
-// time since tracedSince counts, when tracing of the process started. The factor is 1 for
+// Only the time since tracedSince counts, when tracing of the process started. The factor is 1 for
 // continuous probing and for a burst that is still open.
 func (s *Schedule) Extrapolation(i int, tracedSince uint64) float64 {
+	slowdown, _ := s.slowdown()
+	return 1 + slowdown*s.pausesPerBurst(i, tracedSince)
+}
+
+// pausesPerBurst returns the total length of the pauses before the last averagedBursts bursts up to
+// period i, divided by that of the bursts.
+func (s *Schedule) pausesPerBurst(i int, tracedSince uint64) float64 {
 	if p := s.Periods[i]; !p.Burst || p.To <= max(p.From, tracedSince) {
-		return 1
+		return 0
 	}
 
 	var bursts, pauses uint64 // ns
@@ -111,9 +120,7 @@ func (s *Schedule) Extrapolation(i int, tracedSince uint64) float64 {
 			pauses += from - max(min(s.Periods[k-1].To, from), tracedSince)
 		}
 	}
-
-	slowdown, _ := s.slowdown()
-	return 1 + slowdown*float64(pauses)/float64(bursts)
+	return float64(pauses) / float64(bursts)
 }
 
 // ExposureSeconds returns the length of a burst in seconds without probes, the unit of hazard
@@ -124,7 +131,7 @@ func (s *Schedule) ExposureSeconds(p ProbePeriod) float64 {
 		return 0
 	}
 	slowdown, _ := s.slowdown()
-	return time.Duration(p.To-p.From).Seconds() / slowdown
+	return time.Duration(p.To-p.From).Seconds() / max(1, slowdown)
 }
 
 // countedFrom returns the moment from which on an object counts that was born in period i, or
@@ -159,6 +166,7 @@ func (s *Schedule) Coverage(started uint64) growth.HeapCoverage {
 
 	if coverage.Bursts > 0 {
 		coverage.Lag, coverage.Extrapolation = s.Lag, factors/max(ended, 1)
+		coverage.Slowdown, _ = s.slowdown()
 	}
 	return coverage
 }
@@ -200,28 +208,42 @@ const (
 	maxSlowdown = 50
 )
 
-// slowdown returns the program's rate of work outside bursts as a multiple of that inside, at
-// least 1, and its relative standard error. Work is counted in steps of training where there are
-// enough, with the error of a ratio of Poisson counts, √(1/inside + 1/outside). Otherwise it is
-// counted in CPU time of the program's own. The slowdown is 1 if it is not known.
+// slowdown returns the program's rate of work outside bursts as a multiple of that inside, and its
+// relative standard error: the mean of what progress shows and of what the resident heap does.
 func (s *Schedule) slowdown() (factor, relError float64) {
+	factor, relError = s.calibration.combined(s.slowdownByProgress())
+	return factor, min(relError, 1)
+}
+
+// slowdownByProgress returns the slowdown, at least 1, by the progress inside and outside of bursts.
+// Work is counted in steps of training where there are enough, with the error of a ratio of Poisson counts,
+// √(1/inside + 1/outside). Otherwise it is counted in CPU time of the program's own, with the upper
+// limit's error on a log scale. The slowdown is 1 if it is not known.
+//
+// Without steps it is not known what paces a program: what a clock paces is not slowed. Its factor is
+// between 1 and the slowdown. A log-uniform distribution adds the error ln(slowdown)/√3.
+func (s *Schedule) slowdownByProgress() (factor, relError float64) {
 	in, out := &s.Inside, &s.Outside
 	if !(in.seconds > 0 && out.seconds > 0) {
 		return 1, 0
 	}
 
+	hasSteps := in.steps >= minStepsForSlowdown && out.steps >= minStepsForSlowdown
 	inside, outside := in.native/in.seconds, out.native/out.seconds
-	if in.probes > 0 {
-		relError = relCostError * in.probes / max(in.native, in.probes/maxSlowdown)
-	}
-	if in.steps >= minStepsForSlowdown && out.steps >= minStepsForSlowdown {
+	if hasSteps {
 		inside, outside = in.steps/in.seconds, out.steps/out.seconds
 		relError = math.Sqrt(1/in.steps + 1/out.steps)
+	} else if in.probes > 0 {
+		costError := relCostError * in.probes / max(in.native, in.probes/maxSlowdown)
+		relError = -math.Log(max(1-costError, 1.0/maxSlowdown))
 	}
 
-	relError = min(relError, 1)
 	if !(outside > inside) {
 		return 1, relError
 	}
-	return min(maxSlowdown, outside/max(inside, outside/maxSlowdown)), relError
+	factor = min(maxSlowdown, outside/max(inside, outside/maxSlowdown))
+	if !hasSteps {
+		relError = math.Hypot(relError, math.Log(factor)/math.Sqrt(3))
+	}
+	return factor, relError
 }

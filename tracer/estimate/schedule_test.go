@@ -121,7 +121,7 @@ func TestCoverage(t *testing.T) {
 	t.Run("open burst has no factor", func(t *testing.T) {
 		want := growth.HeapCoverage{
 			Bursts: 3, Open: time.Second, Lag: time.Minute, Since: 25 * time.Second,
-			Extrapolation: (21 + 30.5) / 2,
+			Extrapolation: (21 + 30.5) / 2, Slowdown: 1,
 		}
 		if got := threeBursts().Coverage(5 * second); got != want {
 			t.Errorf("%+v, want %+v", got, want)

@@ -2,6 +2,7 @@
 package kernel
 
 import (
+	"errors"
 	"fmt"
 	"syscall"
 	"time"
@@ -266,6 +267,15 @@ func (k *Kernel) HeapPrograms() probe.Programs {
 		Entry:   k.HeapOnEntry,
 		Return:  k.HeapOnReturn,
 	}
+}
+
+// Sweep calls probe.Sweep for files, with a program that counts nothing in our own process.
+func (k *Kernel) Sweep(files []probe.FileSites) error {
+	var errs []error
+	for _, file := range files {
+		errs = append(errs, probe.Sweep(k.Mode, file, k.HeapOnEntry))
+	}
+	return errors.Join(errs...)
 }
 
 // Monotonic returns the time of CLOCK_MONOTONIC in ns, which is the clock of the BPF programs.

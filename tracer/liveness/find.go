@@ -35,7 +35,7 @@ type glibc struct {
 
 // Reasons for which the objects of a process cannot be checked.
 var (
-	ErrUnknown = errors.New("its malloc is neither glibc's nor jemalloc 5.3")
+	ErrUnknown = errors.New("its malloc is neither glibc's nor jemalloc nor mimalloc")
 	ErrNoArena = errors.New("no arena of malloc in a layout that is known (glibc 2.30 to 2.43 are)")
 )
 
@@ -58,6 +58,8 @@ func FindAllocator(p *process.Process, maps []process.Mapping) (Allocator, error
 		return nil, err
 	case name == "jemalloc":
 		return findJemalloc(p, maps, library.File())
+	case name == "mimalloc":
+		return findMimalloc(p, maps)
 	case name == "glibc":
 		return findGlibc(p, maps, library)
 	}
@@ -116,7 +118,9 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	marks := map[string]string{"dallocx": "jemalloc", "gnu_get_libc_version": "glibc"}
+	marks := map[string]string{
+		"dallocx": "jemalloc", "mi_free": "mimalloc", "gnu_get_libc_version": "glibc",
+	}
 	for function, name := range marks {
 		if _, ok := file.Export(function); ok {
 			return name, nil
@@ -130,7 +134,8 @@ func nameOf(p *process.Process, m process.Mapping) (string, error) {
 		wanted[function] = true
 	}
 	found, err := file.Functions(symbol.Symtab, wanted)
-	for _, function := range []string{"dallocx", "gnu_get_libc_version", "_int_free"} {
+	order := []string{"dallocx", "mi_free", "gnu_get_libc_version", "_int_free"}
+	for _, function := range order {
 		if _, ok := found[function]; ok {
 			return marks[function], err
 		}

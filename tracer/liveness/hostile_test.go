@@ -131,6 +131,37 @@ func FuzzJemalloc(f *testing.F) {
 	})
 }
 
+// FuzzMimalloc is FuzzJemalloc for mimalloc.
+func FuzzMimalloc(f *testing.F) {
+	const start = uint64(0x7f0000000000)
+	for seed := range uint64(20) {
+		f.Add(forgedWords(seed, start), seed, start+seed*16, uint64(100))
+	}
+
+	f.Fuzz(func(t *testing.T, content []byte, holes, address, size uint64) {
+		if len(content) == 0 {
+			return
+		}
+		memory := &forgery{content: content, holes: holes}
+		maps := []process.Mapping{{Start: start, End: start + 1<<30, Read: true, Write: true}}
+		if _, err := findMimalloc(memory, maps); err != nil && !errors.Is(err, errNoSegment) {
+			t.Fatal(err)
+		}
+
+		m := &mimalloc{cookie: binary.LittleEndian.Uint64(append(content, make([]byte, 8)...))}
+		objects := []Object{
+			{address, size}, {start + 0x40, 24}, {start + 1<<17, 5000}, {^uint64(0), ^uint64(0)}, {0, 0},
+		}
+		states, err := m.Check(memory, maps, objects)
+		if err != nil || len(states) != len(objects) || states[3] != Unknown || states[4] != Unknown {
+			t.Fatalf("%v, %v", states, err)
+		}
+		if memory.reads > maxPageBytes/peekSize+maxDelayedBlocks+1<<14 {
+			t.Fatalf("%d reads", memory.reads)
+		}
+	})
+}
+
 // The sizes follow from request2size, and from the remainders that malloc does not split off.
 func TestFits(t *testing.T) {
 	a := &glibc{}
@@ -167,7 +198,7 @@ func TestFits(t *testing.T) {
 	}
 }
 
-// jemalloc's sizes are those of malloc_usable_size, by jemalloc 5.3.
+// The sizes of jemalloc 5.3 and mimalloc 2.0.9 are those of malloc_usable_size.
 func TestSizeClass(t *testing.T) {
 	for _, c := range []struct {
 		allocator Allocator
@@ -178,6 +209,7 @@ func TestSizeClass(t *testing.T) {
 			0: 8, 9: 16, 17: 32, 100: 112, 129: 160, 600: 640, 5000: 5120, 14336: 14336,
 			14337: 16384, 300033: 327680, 3 << 20: 3 << 20, 1<<40 + 1: 5 << 38, 1 << 63: 0,
 		}},
+		{&mimalloc{}, map[uint64]uint64{8: 8, 17: 32, 600: 640, 300000: 327680}},
 	} {
 		for size, want := range c.classes {
 			if got := c.allocator.SizeClass(size); got != want {

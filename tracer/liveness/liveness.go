@@ -1,7 +1,7 @@
-// Package liveness checks from outside whether objects of malloc are still alive: of glibc's and of
-// jemalloc's. It reads what malloc keeps about each object and in its free lists. It sets no probe, stops nothing and
-// writes nothing. The memory it reads is hostile input: any contents cost bounded work and yield
-// some answer.
+// Package liveness checks from outside whether objects of malloc are still alive: of glibc's,
+// jemalloc's and mimalloc's. It reads what malloc keeps about each object and in its free lists. It
+// sets no probe, stops nothing and writes nothing. The memory it reads is hostile input: any
+// contents cost bounded work and yield some answer.
 //
 // The check rests on an invariant. While an object of glibc is alive, three things do not change,
 // whatever the rest of the process does:
@@ -13,7 +13,7 @@
 // One read that contradicts the invariant proves that the object is dead. Evidence that takes
 // several words of the same moment must be seen in two passes.
 //
-// Type jemalloc has the invariant of jemalloc.
+// Types jemalloc and mimalloc have the invariants of these.
 //
 // One case cannot be seen: an object of the same size that malloc has placed at the same address.
 // Fingerprints show part of these.

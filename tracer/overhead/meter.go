@@ -72,6 +72,7 @@ func (m *Meter) Count() (controller.Reading, error) {
 	now.Returns -= m.counted.Returns
 	now.MappingCalls -= m.counted.MappingCalls
 	now.Samples -= m.counted.Samples
+	now.NewStacks -= m.counted.NewStacks
 	now.Walk -= m.counted.Walk
 	now.KernelWalk -= m.counted.KernelWalk
 	now.DriverCalls -= m.counted.DriverCalls
@@ -131,6 +132,7 @@ func readCounters(k *kernel.Kernel) (controller.Reading, error) {
 		Returns:       values[bpf.CountReturns],
 		MappingCalls:  values[bpf.CountMappingCalls],
 		Samples:       values[bpf.CountSamples],
+		NewStacks:     values[bpf.CountNewStacks],
 		Walk:          time.Duration(values[bpf.CountWalkNs]),
 		KernelWalk:    time.Duration(values[bpf.CountKernelWalkNs]),
 		DriverCalls:   values[bpf.CountGpuCalls],

@@ -12,7 +12,9 @@ func TestAllocatorCode(t *testing.T) {
 	const preloaded, tcmalloc = "/lib/libfast.so", "/lib/libtcmalloc.so.4"
 	mapped := func(path string) process.Mapping { return process.Mapping{Path: path} }
 	code := CodeOf([]FileSites{
-		{Mapping: mapped(program)}, {Mapping: mapped(arrow)}, {Mapping: mapped(tcmalloc)},
+		{Mapping: mapped(program)},
+		{Mapping: mapped(arrow)},
+		{Mapping: mapped(tcmalloc)},
 		{Mapping: mapped(preloaded), isAllocator: true}, {Mapping: mapped(libc), isLibc: true},
 	})
 

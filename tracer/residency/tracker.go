@@ -10,6 +10,7 @@ import (
 	"os"
 
 	"github.com/allocscope/allocscope/tracer/addrspace"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
 	"github.com/allocscope/allocscope/tracer/residency/region"
@@ -37,6 +38,9 @@ type Tracker struct {
 
 	// maxShare is the largest share of the pages that a scan reads, at most 1.
 	maxShare float64
+
+	// walks limits those of malloc's heaps.
+	walks duty.Limiter
 
 	// lastRuns is how many runs the last scan has found.
 	lastRuns int
@@ -75,6 +79,7 @@ func NewTracker(p *process.Process, maxShare float64) (*Tracker, error) {
 
 	t := &Tracker{
 		process: p, Pagemap: pagemap, image: stat.Image, parent: stat.Parent, maxShare: maxShare,
+		walks: duty.Limiter{Share: walkCPUShare},
 	}
 	if parent, err := process.ReadStat(stat.Parent); err == nil {
 		t.Forked = parent.Image == stat.Image

@@ -58,6 +58,14 @@ func (h *Heap) Open() error {
 	return nil
 }
 
+// Sweep removes the breakpoints that other processes have inherited by fork(2).
+func (h *Heap) Sweep() error {
+	if h.Links == nil {
+		return nil
+	}
+	return h.Kernel.Sweep(h.Functions)
+}
+
 // GiveUp forgets the functions, because of an error that the status reports.
 func (h *Heap) GiveUp(err error) {
 	h.Functions = nil

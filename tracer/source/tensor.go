@@ -96,6 +96,17 @@ func (t *Tensors) attach(file probe.FileSites) error {
 	return nil
 }
 
+// Sweep removes the breakpoints that other processes have inherited by fork(2).
+func (t *Tensors) Sweep() error {
+	t.attaching.Lock()
+	defer t.attaching.Unlock()
+
+	if len(t.links) == 0 {
+		return nil
+	}
+	return t.kernel.Sweep(slices.Concat(t.aligned, t.libraries))
+}
+
 // report sets the status: what has been found, or why nothing is attached.
 func (t *Tensors) report(err error) {
 	s := Status{

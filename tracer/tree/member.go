@@ -44,6 +44,9 @@ func (m *Member) describe(stat process.Stat) {
 	}
 }
 
+// IsForked reports whether the process is a copy of its parent and has executed nothing since.
+func (m *Member) IsForked() bool { return m.program.Forked }
+
 // classify sets the role and the rank.
 func (m *Member) classify() {
 	if m.parent != nil {

@@ -261,7 +261,14 @@ func (r *Recorder) addBreakdown(
 		s.Diagnoses = append(s.Diagnoses, summary.DiagnosesOf(0, tree)...)
 	}
 
+	walked := make(map[int]diagnosis.Diagnosis)
+	for _, d := range main.Diagnoses {
+		if d.Free != 0 {
+			walked[s.Process.PID] = d
+		}
+	}
 	s.Advice = summary.AdviceOf(advice.Advise(advice.Evidence{
+		Walked:    walked,
 		Breakdown: rows, Start: pair.Start.Residents, End: pair.End.Residents,
 		Components: r.options.Components.Rules,
 		CacheStart: r.cacheAt(pair.Start.Elapsed), CacheEnd: r.cacheAt(pair.End.Elapsed),

@@ -37,8 +37,8 @@ const (
 const (
 	// usualOwnShare is the share of a core that allocscope takes whatever it samples.
 	usualOwnShare = 0.02
-	// ownSampleCost is what a sample costs allocscope at most, in seconds: its stack is new.
-	ownSampleCost = 100e-6
+	// newStackCost is what the naming of a stack takes, in seconds.
+	newStackCost = 100e-6
 )
 
 // liveStep is the part of the live map for whose every filling the finest interval doubles. So the
@@ -116,11 +116,11 @@ func (c *Controller) finestFullInterval() uint64 {
 	return uint64(finestInterval) << min(steps, bits.Len64(coarsestInterval/finestInterval)-1)
 }
 
-// ownExceeds reports whether allocscope itself took more than it may, and samples can be the reason:
-// of its work, the naming of stacks and the reading of the live map grow with their number.
+// ownExceeds reports whether allocscope itself took more than it may, and new stacks can be the
+// reason. A coarser interval meets fewer of them.
 func (c *Controller) ownExceeds() bool {
 	u := c.budget.spent.sum(tuneMemory)
-	return u.elapsed >= tuneMemory/2 && ownSampleCost*u.samples > u.own/2 &&
+	return u.elapsed >= tuneMemory/2 && newStackCost*u.newStacks > u.own/2 &&
 		u.own > max(c.options.Limit*u.native, usualOwnShare*u.elapsed)
 }
 

@@ -28,6 +28,8 @@ type Reading struct {
 	// sampled allocations.
 	Walk    time.Duration
 	Samples uint64
+	// NewStacks were sent to user space, which names their frames.
+	NewStacks uint64
 	// KernelWalk is the time of stack walks for page faults and mapping calls.
 	KernelWalk time.Duration
 	// DriverCalls are calls of the CUDA driver API. Blocks are events of PyTorch's caching
@@ -76,7 +78,7 @@ type timeUse struct {
 	blockWalks  float64 // part of blocks: stack walks
 	blockEvents float64
 
-	entries, tensors, samples float64
+	entries, tensors, newStacks float64
 }
 
 // maxGapSeconds bounds the time between two readings, and with it the harm of a broken clock.
@@ -94,12 +96,12 @@ func (p Costs) between(a, b Reading) timeUse {
 // ofAllThreads returns the sum over all threads. A counter that went backwards counts as unchanged.
 func (p Costs) ofAllThreads(a, b Reading) timeUse {
 	u := timeUse{
-		elapsed: min(seconds(a.At, b.At), maxGapSeconds),
-		walking: seconds(a.Walk, b.Walk) + SampleCost*1e-9*delta(a.Samples, b.Samples),
-		own:     seconds(a.Own, b.Own),
-		entries: delta(a.Entries, b.Entries),
-		tensors: delta(a.TensorEntries, b.TensorEntries),
-		samples: delta(a.Samples, b.Samples),
+		elapsed:   min(seconds(a.At, b.At), maxGapSeconds),
+		walking:   seconds(a.Walk, b.Walk) + SampleCost*1e-9*delta(a.Samples, b.Samples),
+		own:       seconds(a.Own, b.Own),
+		entries:   delta(a.Entries, b.Entries),
+		tensors:   delta(a.TensorEntries, b.TensorEntries),
+		newStacks: delta(a.NewStacks, b.NewStacks),
 	}
 
 	u.blockEvents, u.blockWalks = delta(a.Blocks, b.Blocks), seconds(a.BlockWalk, b.BlockWalk)
@@ -156,7 +158,7 @@ func (u *timeUse) add(o timeUse) {
 	u.blockEvents += o.blockEvents
 	u.entries += o.entries
 	u.tensors += o.tensors
-	u.samples += o.samples
+	u.newStacks += o.newStacks
 }
 
 func delta(a, b uint64) float64 {

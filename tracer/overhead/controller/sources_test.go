@@ -142,12 +142,18 @@ func TestInterval(t *testing.T) {
 		}
 	})
 
-	t.Run("is coarser where allocscope itself takes too much", func(t *testing.T) {
-		s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 100e6}))
-		s.own = 0.05
-		// Samples explain half of it from 250 a second on.
-		if s.run(t, 60); s.wanted.Interval < 32<<10 || s.wanted.Interval > 256<<10 {
-			t.Errorf("interval %d, changes %v", s.wanted.Interval, s.changes)
+	t.Run("is coarser where new stacks take allocscope too much", func(t *testing.T) {
+		for newStacks, want := range map[uint64]uint64{0: finestInterval, 1000: coarsestInterval} {
+			s := simulate(all(1), constant(load{cores: 0.1, calls: 50_000, bytes: 1e6}))
+			s.own = 0.05
+			for range 60 {
+				s.reading.NewStacks += newStacks
+				s.run(t, 1)
+			}
+			if s.wanted.Interval != want {
+				t.Errorf("%d new stacks a second: interval %d, want %d; changes %v",
+					newStacks, s.wanted.Interval, want, s.changes)
+			}
 		}
 	})
 

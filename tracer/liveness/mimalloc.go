@@ -1,0 +1,326 @@
+package liveness
+
+import (
+	"errors"
+	"slices"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// mimalloc is mimalloc 2.0 in a process, built without MI_SECURE. Its segments lie at multiples of
+// their size. A segment begins with a mi_segment_t, and that ends with a mi_page_t for each slice of
+// the segment. While an object is alive, three things do not change:
+//
+//   - the segment, whose cookie shows that it is one,
+//   - the page, and the size of its blocks,
+//   - the object is in none of the page's lists of free blocks.
+//
+// https://github.com/microsoft/mimalloc/blob/v2.0.9/include/mimalloc-types.h
+type mimalloc struct {
+	cookie uint64 // of _mi_heap_main; a segment's is this XOR its address
+}
+
+// errNoSegment is the reason for which the objects of a mimalloc cannot be checked.
+var errNoSegment = errors.New("no segment of mimalloc in a layout that is known (2.0's is)")
+
+const (
+	miSegmentBytes = 32 << 20
+	miSliceBytes   = 64 << 10
+	miSlices       = miSegmentBytes / miSliceBytes
+
+	miCookie       = 216               // offsets in a mi_segment_t
+	miInfoSlices   = 232               // segment_info_slices
+	miSliceEntries = 248               // slice_entries
+	miSlicesStart  = 264               // slices
+	miPageBytes    = 80                // sizeof(mi_page_t)
+	miDelayed      = 8 + 129*8 + 75*24 // offset of thread_delayed_free in a mi_heap_t
+	miMediumPage   = 512 << 10         // bytes of the largest page with more than one block
+	miHugeBlock    = 2 << 30           // MI_HUGE_BLOCK_SIZE: of any larger block
+	miHeaderBytes  = miSlicesStart + miSlices*miPageBytes
+)
+
+// Bounds of one check.
+const (
+	maxSegments      = 1 << 12   // addresses that are tried for segments
+	maxPageBytes     = 256 << 20 // that are read for the lists of free blocks
+	maxDelayedBlocks = 1 << 14   // that are followed
+)
+
+// A miPage is what was read of a mi_page_t.
+type miPage struct {
+	pages.Span        // its memory
+	blockSize  uint64 // bytes; 0: no object is in it
+	free       [3]uint64
+	used       uint32
+	heap       uint64 // address of the mi_heap_t
+}
+
+// pageOf decodes a mi_page_t at an address.
+func pageOf(content []byte, segment, address uint64) miPage {
+	start := segment + (address-segment-miSlicesStart)/miPageBytes*miSliceBytes
+	sizes := word(content, 24) // used, xblock_size
+	return miPage{
+		Span:      pages.Span{Start: start, End: start + word(content, 0)&(1<<32-1)*miSliceBytes},
+		blockSize: sizes >> 32,
+		used:      uint32(sizes),
+		// free, local_free, xthread_free, whose two low bits are flags
+		free: [3]uint64{word(content, 16), word(content, 32), word(content, 40) &^ 3},
+		heap: word(content, 48), // xheap
+	}
+}
+
+// fits reports whether an object may be in a block of the page. realloc keeps an object that became
+// smaller by up to a half, an alignment takes a larger block, and huge ones are whole slices.
+func (p miPage) fits(o Object) bool {
+	if o.Size > p.blockSize {
+		return p.blockSize >= miHugeBlock
+	}
+	alignment := o.Address & -o.Address
+	most := max(2*jeClass(o.Size), jeClass(o.Size+alignment))
+	if o.Size+alignment >= miSliceBytes {
+		most += 2 * miSliceBytes
+	}
+	return p.blockSize <= most || p.blockSize >= miHugeBlock
+}
+
+// SizeClass implements Allocator. Size classes are as in jemalloc (_mi_bin).
+func (m *mimalloc) SizeClass(size uint64) uint64 { return jeClass(size) }
+
+// findMimalloc finds the cookie that the segments of a process have in common.
+func findMimalloc(memory Memory, maps []process.Mapping) (Allocator, error) {
+	var segments []uint64
+	for _, s := range heapSpans(maps) {
+		for a := alignUp(s.Start, miSegmentBytes); a < s.End && len(segments) < maxSegments; {
+			segments = append(segments, a)
+			a += miSegmentBytes
+		}
+	}
+	heads, err := memory.Peek(segments, miSlicesStart)
+	if err != nil {
+		return nil, err
+	}
+
+	cookies := make(map[uint64]bool)
+	for i, head := range heads {
+		if head == nil || word(head, miSliceEntries) == 0 || word(head, miSliceEntries) > miSlices {
+			continue
+		}
+		header, err := readRange(memory, pages.Span{
+			Start: segments[i], End: segments[i] + miHeaderBytes,
+		})
+		if err != nil {
+			return nil, err
+		}
+		if isSegment(header) {
+			cookies[word(header, miCookie)^segments[i]] = true
+		}
+	}
+	if len(cookies) != 1 {
+		return nil, errNoSegment
+	}
+	for cookie := range cookies {
+		return &mimalloc{cookie}, nil
+	}
+	return nil, errNoSegment
+}
+
+// isSegment reports whether memory may be a mi_segment_t: its pages follow each other, from its own
+// slices up to the last slice.
+func isSegment(header []byte) bool {
+	entries := word(header, miSliceEntries)
+	if first := word(header, miSlicesStart); first != word(header, miInfoSlices) || entries > miSlices {
+		return false
+	}
+
+	slice := uint64(0)
+	for slice < entries {
+		page := word(header, miSlicesStart+int(slice)*miPageBytes)
+		if page == 0 || page > miSlices { // slice_count, and slice_offset, which is 0 in a page
+			return false
+		}
+		slice += page
+	}
+	return slice == entries
+}
+
+// Check implements Allocator.
+func (m *mimalloc) Check(
+	memory Memory, maps []process.Mapping, objects []Object,
+) ([]State, error) {
+	states := make([]State, len(objects))
+	entries := make([]uint64, len(objects)) // addresses of mi_page_t
+	cookies := make([]uint64, len(objects))
+	for i, o := range objects {
+		segment := o.Address &^ (miSegmentBytes - 1)
+		cookies[i] = segment + miCookie
+		entries[i] = segment + miSlicesStart + (o.Address-segment)/miSliceBytes*miPageBytes
+	}
+	heads, err := memory.Peek(cookies, 8)
+	if err != nil {
+		return nil, err
+	}
+	offsets, err := memory.Peek(entries, 8)
+	if err != nil {
+		return nil, err
+	}
+
+	pageOfObject := make([]uint64, len(objects))
+	for i, o := range objects {
+		segment := o.Address &^ (miSegmentBytes - 1)
+		switch {
+		case segment == 0 || o.Address >= maxAddress:
+		case heads[i] == nil:
+			if _, mapped := process.FindMapping(maps, segment); !mapped && maps != nil {
+				states[i] = Dead
+			}
+		case word(heads[i], 0) != segment^m.cookie:
+			states[i] = Dead
+		case offsets[i] != nil:
+			offset := word(offsets[i], 0) >> 32 // slice_offset
+			if offset%miPageBytes == 0 && offset <= entries[i]-segment-miSlicesStart {
+				pageOfObject[i] = entries[i] - offset
+			}
+		}
+	}
+	return states, m.checkPages(memory, objects, pageOfObject, states)
+}
+
+// checkPages sets the states of the objects whose page is known.
+func (m *mimalloc) checkPages(
+	memory Memory, objects []Object, pageOfObject []uint64, states []State,
+) error {
+	found, err := readPages(memory, pageOfObject)
+	if err != nil {
+		return err
+	}
+	free, err := freeBlocks(memory, found)
+	if err != nil {
+		return err
+	}
+	delayed, err := delayedBlocks(memory, found)
+	if err != nil {
+		return err
+	}
+	again, err := readPages(memory, pageOfObject)
+	if err != nil {
+		return err
+	}
+
+	for i, o := range objects {
+		address := pageOfObject[i]
+		p, ok := found[address]
+		if !ok || address == 0 {
+			continue
+		}
+		states[i] = Alive
+		isInside := p.Start <= o.Address && o.Address < p.End
+		after, _ := slices.BinarySearch(delayed, o.Address+1)
+		isDelayed := after > 0 && delayed[after-1] >= p.Start &&
+			o.Address-delayed[after-1] < p.blockSize
+		if p.used == 0 || !isInside || !p.fits(o) || isDelayed {
+			states[i] = Dead
+			continue
+		}
+
+		// A pop during the read may have led from a free block to any other.
+		if again[address] != p {
+			continue
+		}
+		for _, block := range free[address] {
+			if block <= o.Address && o.Address-block < p.blockSize {
+				states[i] = Dead
+			}
+		}
+	}
+	return nil
+}
+
+// readPages reads each mi_page_t once.
+func readPages(memory Memory, addresses []uint64) (map[uint64]miPage, error) {
+	found := make(map[uint64]miPage)
+	contents, err := memory.Peek(addresses, miPageBytes)
+	if err != nil {
+		return nil, err
+	}
+	for i, content := range contents {
+		if address := addresses[i]; content != nil && address != 0 {
+			found[address] = pageOf(content, address&^(miSegmentBytes-1), address)
+		}
+	}
+	return found, nil
+}
+
+// freeBlocks returns the blocks in the lists of free blocks of each page. They may be thousands, so
+// that the memory of a page is read as a whole. Larger pages have one block.
+func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, error) {
+	free := make(map[uint64][]uint64)
+	read := uint64(0)
+	for address, p := range found {
+		isListed := slices.ContainsFunc(p.free[:], p.contains)
+		if !isListed || p.Len() > miMediumPage || read > maxPageBytes {
+			continue
+		}
+
+		read += p.Len()
+		content, err := readRange(memory, p.Span)
+		if err != nil {
+			return nil, err
+		}
+		for _, block := range p.free {
+			for p.contains(block) && uint64(len(free[address])) < p.Len()/8 {
+				free[address] = append(free[address], block)
+				block = word(content, int(block-p.Start))
+			}
+		}
+	}
+	return free, nil
+}
+
+func (p miPage) contains(block uint64) bool {
+	return block >= p.Start && block < p.End && block%8 == 0
+}
+
+// delayedBlocks returns the blocks that threads have freed in full pages of others. They wait in a
+// list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the list as a whole, so that a
+// list whose head is unchanged has been read right.
+func delayedBlocks(memory Memory, found map[uint64]miPage) ([]uint64, error) {
+	seen := make(map[uint64]bool)
+	var heads []uint64
+	for _, p := range found {
+		if p.heap != 0 && !seen[p.heap] {
+			seen[p.heap] = true
+			heads = append(heads, p.heap+miDelayed)
+		}
+	}
+	before, err := memory.Peek(heads, 8)
+	if err != nil {
+		return nil, err
+	}
+
+	lists := make([][]uint64, len(heads))
+	followed := 0
+	for i, head := range before {
+		for head != nil && word(head, 0) != 0 && followed < maxDelayedBlocks {
+			block := word(head, 0)
+			lists[i] = append(lists[i], block)
+			followed++
+			if head, err = peekOne(memory, block, 8); err != nil {
+				return nil, err
+			}
+		}
+	}
+
+	after, err := memory.Peek(heads, 8)
+	if err != nil {
+		return nil, err
+	}
+	var delayed []uint64
+	for i, list := range lists {
+		if len(list) > 0 && after[i] != nil && word(after[i], 0) == list[0] {
+			delayed = append(delayed, list...)
+		}
+	}
+	slices.Sort(delayed)
+	return delayed, nil
+}

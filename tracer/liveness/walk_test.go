@@ -1,0 +1,147 @@
+package liveness
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/tracertest"
+)
+
+// all is the residency of a range all of which is in RAM.
+func all(start, end uint64) uint64 { return end - start }
+
+// mallocInfo is what the program counts of all its arenas, in bytes.
+type mallocInfo struct{ heaps, fast, rest uint64 }
+
+var infoLine = regexp.MustCompile(`<(total|system) type="(\w+)"(?: count="(\d+)")? size="(\d+)"/>`)
+
+// info returns the program's own counts, the last of which are about all arenas.
+func (p *program) info() (info mallocInfo) {
+	p.Say("info")
+	text := strings.Join(p.Await("done"), "\n")
+	arenas := uint64(strings.Count(text, "<heap "))
+	for _, match := range infoLine.FindAllStringSubmatch(text, -1) {
+		count, _ := strconv.ParseUint(match[3], 10, 64) // of mappings there is none
+		size, err := strconv.ParseUint(match[4], 10, 64)
+		if err != nil {
+			p.t.Fatal(err)
+		}
+		switch match[1] + " " + match[2] {
+		case "system current":
+			info.heaps = size
+		case "total fast":
+			info.fast = size
+		case "total rest": // with the top chunks; sizes of all others have their PREV_INUSE
+			info.rest = size - (count - arenas)
+		}
+	}
+	return info
+}
+
+func TestWalkHeaps(t *testing.T) {
+	for _, mode := range []string{"mixed", "fast", "lru"} {
+		t.Run("as malloc counts, "+mode, func(t *testing.T) { startProgram(t, 8, mode).mustWalk() })
+	}
+
+	// There, the variables of the first thread lie before the first chunk.
+	t.Run("static program", func(t *testing.T) {
+		path := tracertest.Build(t, "liveness.c", "-pthread", "-static")
+		p := startBuild(t, path, 4, "mixed")
+		got, err := mustFind(t, p.process).(*glibc).WalkHeaps(p.process, mapsOf(t, p.process), all)
+		if !errors.Is(err, ErrBrokenChain) {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+
+	t.Run("one arena", func(t *testing.T) {
+		t.Setenv("MALLOC_ARENA_MAX", "1")
+		startProgram(t, 4, "mixed").mustWalk()
+	})
+
+	// What the program prints of itself is of the same moment.
+	t.Run("to the byte, one thread", testWalkHeapsExact)
+
+	t.Run("memory that is not in RAM", func(t *testing.T) {
+		p, free := startFragmented(t)
+		half := func(start, end uint64) uint64 { return (end - start) / 2 }
+		got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), half)
+		if most := (free + got.Cached) / 2; err != nil || got.FreeResident > most ||
+			got.FreeResident < most-1000 {
+			t.Errorf("%+v, %v", got, err)
+		}
+	})
+}
+
+// mustWalk walks the heaps while the program stands still, and while it goes on.
+func (p *program) mustWalk() {
+	p.t.Helper()
+	a := mustFind(p.t, p.process).(*glibc)
+	for range 5 {
+		p.Say("stop")
+		p.Await("stopped")
+		p.mustWalkAtRest(a)
+		p.Say("go")
+		p.Await("going")
+	}
+
+	const walks = 10
+	complete := 0
+	for range walks {
+		got, err := a.WalkHeaps(p.process, mapsOf(p.t, p.process), all)
+		switch {
+		case err == nil:
+			complete++
+		case !errors.Is(err, ErrBrokenChain):
+			p.t.Errorf("%+v, %v", got, err)
+		}
+	}
+	p.t.Logf("%d of %d walks of a busy program were complete", complete, walks)
+}
+
+// mustWalkAtRest compares a walk with the program's own counts. A thread that is being made or is
+// ending may still allocate: then the program counts differently before and after the walk.
+func (p *program) mustWalkAtRest(a *glibc) {
+	p.t.Helper()
+	for {
+		before := p.info()
+		got, err := a.WalkHeaps(p.process, mapsOf(p.t, p.process), all)
+		if p.info() != before {
+			continue
+		}
+
+		sum := got.InUse + got.Cached + got.Free
+		if err != nil || got.Free != before.rest || sum != before.heaps || got.Cached < before.fast {
+			p.t.Errorf("%+v, %d in all, %v; malloc_info: %+v", got, sum, err, before)
+		}
+		return
+	}
+}
+
+// startFragmented starts a program most of whose heap is free, and returns the free bytes by
+// mallinfo2.
+func startFragmented(t *testing.T) (p *process.Process, free uint64) {
+	t.Helper()
+	target := tracertest.Start(t, tracertest.Build(t, "causes.c"), "fragment", "1000", "20")
+	t.Cleanup(target.Hangup)
+	target.Await("ready")
+	target.Say("info")
+	var heap, inUse uint64
+	line := target.Await("done")[0]
+	if _, err := fmt.Sscanf(line, "info %d %d %d", &heap, &free, &inUse); err != nil {
+		t.Fatal(line, err)
+	}
+	return openProcess(t, target.PID()), free
+}
+
+func testWalkHeapsExact(t *testing.T) {
+	p, free := startFragmented(t)
+	got, err := mustFind(t, p).(*glibc).WalkHeaps(p, mapsOf(t, p), all)
+	if err != nil || got.Free != free || got.FreeResident != free+got.Cached {
+		t.Errorf("%+v, %v; want %d bytes free", got, err, free)
+	}
+}

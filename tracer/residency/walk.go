@@ -1,0 +1,45 @@
+package residency
+
+import (
+	"time"
+
+	"github.com/allocscope/allocscope/growth"
+	"github.com/allocscope/allocscope/tracer/liveness"
+	"github.com/allocscope/allocscope/tracer/process"
+	"github.com/allocscope/allocscope/tracer/residency/pages"
+)
+
+// walkCPUShare is the share of a core that the walks of a process's heaps may take: 0.6 s in five
+// minutes.
+const walkCPUShare = 0.002
+
+// WalkHeaps walks malloc's heaps, right after a scan of their pages. It returns nil where that has
+// cost too much lately, where not all pages were scanned, and where the chunks do not add up: they
+// may change faster than they can be read.
+func (t *Tracker) WalkHeaps(
+	scan *Scan, allocator liveness.ProcessAllocator, at time.Duration,
+) *growth.HeapWalk {
+	if scan.Share < 1 || !t.walks.Allowed(time.Now()) {
+		return nil
+	}
+
+	// Free memory from before tracing started is in rows of its own.
+	sums := scan.runs.PrefixSums()
+	resident := func(start, end uint64) uint64 {
+		bytes := sums.BytesIn(start, end)
+		return uint64(bytes.Resident[pages.SinceTracing])
+	}
+
+	var chunks liveness.HeapChunks
+	var err error
+	t.walks.Spend(process.MeasureCPUTime(func() {
+		chunks, err = allocator.WalkHeaps(t.process, resident)
+	}))
+	if err != nil {
+		return nil
+	}
+	return &growth.HeapWalk{
+		At: at, InUse: int64(chunks.InUse), Free: int64(chunks.Free + chunks.Cached),
+		FreeResident: int64(chunks.FreeResident),
+	}
+}

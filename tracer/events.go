@@ -123,6 +123,9 @@ func (r *eventReader) dispatch(raw []byte) {
 		if reported, ok := stack.DecodeStack(raw); ok {
 			if t := r.target(reported.TGID); t != nil {
 				t.stacks.Add(reported)
+				for _, id := range t.stacks.TakeGivenUp() {
+					r.reported.Forget(id)
+				}
 			}
 			r.reported.Add(reported.ID)
 		}

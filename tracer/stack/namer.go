@@ -45,14 +45,21 @@ func NewNamer(p *process.Process, keepNativeFrames bool) *Namer {
 
 // setMappings keeps the executable mappings. It opens their files at once: the process may have
 // exited by the time a stack is named.
-func (n *Namer) setMappings(maps []process.Mapping) {
-	n.maps = nil
+// It returns false if they are those that it has.
+func (n *Namer) setMappings(maps []process.Mapping) (changed bool) {
+	var executable []process.Mapping
 	for _, m := range maps {
 		if m.Execute {
-			n.maps = append(n.maps, m)
+			executable = append(executable, m)
 			n.mappedFile(m)
 		}
 	}
+
+	if slices.Equal(executable, n.maps) {
+		return false
+	}
+	n.maps = executable
+	return true
 }
 
 // A namedFrame is a frame and whether the frame is the Python interpreter's own.
@@ -61,9 +68,9 @@ type namedFrame struct {
 	isInterpreter bool
 }
 
-// stack names the frames. The BPF programs report Python frames where they meet the interpreter's
+// stack names the frames by the executable mappings at the time of the stack. The BPF programs report Python frames where they meet the interpreter's
 // native frames, and those that are left behind the last native frame.
-func (n *Namer) stack(raw Raw) *growth.Stack {
+func (n *Namer) stack(raw Raw, maps []process.Mapping) *growth.Stack {
 	var named []namedFrame
 	lastNative := raw.lastNative()
 	afterPython := 0 // index behind the last Python frame that the stack walk met
@@ -73,7 +80,7 @@ func (n *Namer) stack(raw Raw) *growth.Stack {
 			named = append(named, namedFrame{Frame: growth.Frame{Function: growth.FramesLeftOut}})
 		}
 		if w.kind() != bpf.WordPython {
-			named = append(named, n.nativeFrame(w, i == 0))
+			named = append(named, n.nativeFrame(maps, w, i == 0))
 			continue
 		}
 
@@ -105,14 +112,14 @@ func (n *Namer) stack(raw Raw) *growth.Stack {
 }
 
 // nativeFrame names a native frame, which may be the first of its stack.
-func (n *Namer) nativeFrame(w word, isFirst bool) namedFrame {
+func (n *Namer) nativeFrame(maps []process.Mapping, w word, isFirst bool) namedFrame {
 	pc := w.address()
 	lookup := pc
 	if !isFirst && w.kind() != bpf.WordInterrupted {
 		lookup-- // into the call, which may be the last instruction of its function
 	}
 
-	m, ok := process.FindMapping(n.maps, lookup)
+	m, ok := process.FindMapping(maps, lookup)
 	if !ok {
 		unknown := growth.Frame{Address: pc, Function: fmt.Sprintf("[unknown]+%#x", pc)}
 		return namedFrame{Frame: unknown}

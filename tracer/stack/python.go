@@ -83,8 +83,11 @@ func (c *codeNames) code(key codeKey) *python.Code {
 	return code
 }
 
+// isFull reports whether the next code object replaces all others.
+func (c *codeNames) isFull() bool { return len(c.Known) >= maxCodes }
+
 func (c *codeNames) keep(key codeKey, code *python.Code) {
-	if len(c.Known) >= maxCodes {
+	if c.isFull() {
 		clear(c.Known)
 	}
 	c.Known[key] = code

@@ -146,7 +146,7 @@ func FuzzDecodeStack(f *testing.F) {
 
 		n := testNamer()
 		n.Codes.interpreter = nil // so that no process is read
-		n.stack(raw)              // does not panic
+		n.stack(raw, n.maps)      // does not panic
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"sync"
+	"time"
 
 	"github.com/cilium/ebpf"
 
@@ -35,13 +36,14 @@ const UnobservedRoot = "[mapped without a system call being seen]"
 // and more for each stack with frames of its own.
 const maxStacks = 1 << 20
 
-// A Table has the stacks of one process. It names each once, when it is first reported. Its methods
-// may be called by several goroutines.
+// A Table has the stacks of one process. It names each once, when it is first asked for: most stacks
+// of page faults and short-lived mappings never are. Its methods may be called by several goroutines.
 type Table struct {
 	Mu            sync.Mutex // guards what follows
 	Namer         *Namer
 	stacks        map[uint64]*growth.Stack // by ID; several IDs may share a stack
 	byFrames      map[string]*growth.Stack // by framesKey
+	unnamed       unnamed
 	failedLookups uint64
 }
 
@@ -58,6 +60,7 @@ func NewTable(p *process.Process, namer *Namer) *Table {
 				ID: UnobservedID, PID: p.PID, Frames: []growth.Frame{{Function: UnobservedRoot}},
 			},
 		},
+		unnamed: newUnnamed(),
 	}
 }
 
@@ -66,7 +69,10 @@ func (t *Table) SetMappings(maps []process.Mapping) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	t.Namer.setMappings(maps)
+	if t.Namer.setMappings(maps) {
+		t.unnamed.generation++
+		t.settle()
+	}
 }
 
 // SetInterpreter sets how code objects are read.
@@ -82,10 +88,13 @@ func (t *Table) AddCode(code *CodeRecord) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
+	if t.Namer.Codes.isFull() { // the next one replaces those that unnamed stacks may have
+		t.settleAll()
+	}
 	t.Namer.Codes.add(code)
 }
 
-// Add names a stack. It does nothing if the table has the stack already, or is full.
+// Add adds a stack. It does nothing if the table has the stack already, or is full.
 func (t *Table) Add(raw Raw) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
@@ -93,14 +102,69 @@ func (t *Table) Add(raw Raw) {
 	if _, ok := t.stacks[raw.ID]; ok || len(t.stacks) >= maxStacks {
 		return
 	}
+	t.unnamed.add(raw, t.Namer.maps)
+	t.settle()
+}
 
-	s := t.Namer.stack(raw)
-	key := framesKey(s)
-	if same, ok := t.byFrames[key]; ok {
-		s = same
+// find returns the stack with an ID, which it names if it has no name yet.
+func (t *Table) find(id uint64) (*growth.Stack, bool) {
+	if s, ok := t.stacks[id]; ok {
+		return s, true
 	}
+	if u, ok := t.unnamed.take(id); ok {
+		return t.name(u), true
+	}
+	return nil, false
+}
 
-	t.byFrames[key], t.stacks[raw.ID] = s, s
+// name names a stack, and charges what that costs.
+func (t *Table) name(u unnamedStack) *growth.Stack {
+	var s *growth.Stack
+	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
+		s = t.Namer.stack(u.raw, u.maps)
+		key := framesKey(s)
+		if same, ok := t.byFrames[key]; ok {
+			s = same
+		}
+		t.byFrames[key], t.stacks[u.raw.ID] = s, s
+	}))
+	return s
+}
+
+// settle names the oldest stacks until the rest may wait.
+func (t *Table) settle() {
+	for t.unnamed.exceed() {
+		t.settleOldest()
+	}
+}
+
+func (t *Table) settleAll() {
+	for len(t.unnamed.stacks) > 0 {
+		t.settleOldest()
+	}
+}
+
+// settleOldest names the oldest stack, or gives it up where naming takes too much CPU time.
+func (t *Table) settleOldest() {
+	u, ok := t.unnamed.oldest()
+	switch {
+	case !ok:
+	case t.unnamed.limiter.Allowed(time.Now()):
+		t.name(u)
+	default:
+		t.unnamed.givenUp = append(t.unnamed.givenUp, u.raw.ID)
+	}
+}
+
+// TakeGivenUp returns the stacks that have been given up since its last call. The BPF programs have
+// to report them again.
+func (t *Table) TakeGivenUp() []uint64 {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	ids := t.unnamed.givenUp
+	t.unnamed.givenUp = nil
+	return ids
 }
 
 // framesKey is equal for stacks whose frames are.
@@ -121,8 +185,7 @@ func (t *Table) Find(id uint64) (*growth.Stack, bool) {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	s, ok := t.stacks[id]
-	return s, ok
+	return t.find(id)
 }
 
 // Get returns the stack with an ID. If the table has no such stack, Get returns one without frames
@@ -131,7 +194,7 @@ func (t *Table) Get(id uint64) *growth.Stack {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	if s, ok := t.stacks[id]; ok {
+	if s, ok := t.find(id); ok {
 		return s
 	}
 
@@ -162,6 +225,11 @@ type Reported struct {
 	ids  []uint64
 }
 
+// Forget has the BPF programs report a stack again.
+func (r *Reported) Forget(id uint64) {
+	_ = r.Seen.Delete(id) // fails if its process was detached
+}
+
 // Add adds a stack. When the map is half full Add clears it: the BPF programs report all stacks
 // again, but none is lost.
 func (r *Reported) Add(id uint64) {
@@ -171,7 +239,7 @@ func (r *Reported) Add(id uint64) {
 	}
 
 	for _, id := range r.ids {
-		_ = r.Seen.Delete(id) // fails if its process was detached
+		r.Forget(id)
 	}
 	r.ids = r.ids[:0]
 }

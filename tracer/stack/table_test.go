@@ -3,6 +3,7 @@ package stack
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
@@ -30,12 +31,14 @@ func testNamer() *Namer {
 	return n
 }
 
+func stackOf(n *Namer, raw Raw) *growth.Stack { return n.stack(raw, n.maps) }
+
 func names(n *Namer, words ...uint64) (names []string) {
 	raw := Raw{ID: 1}
 	for _, w := range words {
 		raw.words = append(raw.words, word(w))
 	}
-	for _, f := range n.stack(raw).Frames {
+	for _, f := range stackOf(n, raw).Frames {
 		names = append(names, f.Function)
 	}
 	return names
@@ -117,13 +120,101 @@ func TestNamerOfShortenedStack(t *testing.T) {
 		0x500, word(wordOf(bpf.WordPython, 0xf)), 0, word(wordOf(bpf.WordPython, 0x10)), 0, 0x600,
 	}}
 	var got []string
-	for _, f := range testNamer().stack(raw).Frames {
+	for _, f := range stackOf(testNamer(), raw).Frames {
 		got = append(got, f.Function)
 	}
 	want := []string{"[unknown]+0x500", "f", growth.FramesLeftOut, "g", "[unknown]+0x600"}
 	if !slices.Equal(got, want) {
 		t.Errorf("%q, want %q", got, want)
 	}
+}
+
+func TestTableNamesLater(t *testing.T) {
+	const stacks, words = 8_000, 200 // 13 MB
+	fill := func(table *Table) {
+		for id := range uint64(stacks) {
+			table.Add(Raw{ID: id + 1, words: append(make([]word, words), word(id))})
+		}
+	}
+	count := func(table *Table) (named, kept, givenUp int) {
+		return len(table.stacks) - 2, len(table.unnamed.stacks), len(table.TakeGivenUp())
+	}
+
+	t.Run("by the mappings of then", func(t *testing.T) {
+		n := testNamer()
+		table := NewTable(n.process, n)
+		table.Add(Raw{ID: 1, words: []word{interpreterCode + 0x100}})
+		table.SetMappings(nil)
+		table.Add(Raw{ID: 2, words: []word{interpreterCode + 0x200}})
+
+		if len(table.stacks) != 2 {
+			t.Error("named before anything asked for them")
+		}
+		before, after := table.Get(1).Frames[0].Function, table.Get(2).Frames[0].Function
+		if before != "python+0x100" || after != "[unknown]+0x10200" {
+			t.Errorf("%q before the change of the mappings, %q after it", before, after)
+		}
+	})
+
+	t.Run("at the latest after some changes of the mappings", func(t *testing.T) {
+		n := testNamer()
+		table := NewTable(n.process, n)
+		table.Add(Raw{ID: 1, words: []word{0x500}})
+		for i := range uint64(maxGenerations) {
+			if len(table.stacks) != 2 {
+				t.Fatalf("named after %d changes", i)
+			}
+			table.SetMappings([]process.Mapping{{Start: i, End: i + 1, Execute: true}})
+		}
+		if named, kept, givenUp := count(table); named != 1 || kept != 0 || givenUp != 0 {
+			t.Errorf("%d named, %d kept, %d given up; want one named", named, kept, givenUp)
+		}
+	})
+
+	t.Run("the oldest, where memory ends", func(t *testing.T) {
+		n := testNamer()
+		table := NewTable(n.process, n)
+		table.unnamed.limiter.Burst = time.Hour
+		fill(table)
+
+		named, kept, givenUp := count(table)
+		if table.unnamed.bytes > maxUnnamedBytes || kept == 0 || givenUp > 0 || named+kept != stacks {
+			t.Errorf("%d named, %d kept, %d given up, of %d", named, kept, givenUp, stacks)
+		}
+		for id := range uint64(stacks) {
+			if _, ok := table.Find(id + 1); !ok {
+				t.Fatalf("stack %d of %d is gone", id+1, stacks)
+			}
+		}
+		if table.unnamed.bytes != 0 {
+			t.Errorf("%d bytes of no stack", table.unnamed.bytes)
+		}
+	})
+
+	t.Run("or gives them up, and takes them again", func(t *testing.T) {
+		n := testNamer()
+		table := NewTable(n.process, n)
+		table.unnamed.limiter.Spend(time.Hour)
+		fill(table)
+
+		ids := table.TakeGivenUp()
+		if kept := len(table.unnamed.stacks); len(ids) == 0 || len(ids)+kept != stacks {
+			t.Fatalf("%d given up, %d kept, of %d", len(ids), kept, stacks)
+		}
+		for i, id := range ids {
+			if id != uint64(i+1) {
+				t.Fatalf("stack %d is given up, want %d: the oldest first", id, i+1)
+			}
+		}
+		if table.Get(ids[0]).Frames != nil || table.Lost() != 1 {
+			t.Error("a stack that was given up is not counted as lost")
+		}
+
+		table.Add(Raw{ID: ids[0], words: []word{0x500}})
+		if s := table.Get(ids[0]); len(s.Frames) != 1 {
+			t.Errorf("%+v", s)
+		}
+	})
 }
 
 func TestTable(t *testing.T) {

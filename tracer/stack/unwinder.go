@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/allocscope/allocscope/tracer/kernel"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
 	"github.com/allocscope/allocscope/tracer/python"
 	"github.com/allocscope/allocscope/tracer/source"
@@ -28,8 +29,16 @@ type Unwinder struct {
 	interpreter atomic.Pointer[python.Interpreter] // nil: none was found
 	pythonError atomic.Pointer[error]              // why the one that was found is not supported
 
+	rescans          duty.Limiter
 	wake, stop, done chan struct{}
 }
+
+// Reading the mappings again, and what follows from them, may take this share of a core. The burst
+// lets a process load its libraries first.
+const (
+	rescanCPUShare = 0.005
+	rescanBurst    = 500 * time.Millisecond
+)
 
 // StartUnwinder publishes these mappings and starts a goroutine that keeps them up to date. Unwind
 // tables are built in the background. The goroutine calls onMaps with these mappings, and whenever
@@ -49,6 +58,7 @@ func StartUnwinder(
 		Space:   unwind.NewAddressSpace(p, tables, k.Mappings, k.MappingSpec),
 		stacks:  stacks,
 		onMaps:  onMaps,
+		rescans: duty.Limiter{Share: rescanCPUShare, Burst: rescanBurst},
 		wake:    make(chan struct{}, 1),
 		stop:    make(chan struct{}),
 		done:    make(chan struct{}),
@@ -148,17 +158,22 @@ func (u *Unwinder) run(first []process.Mapping) {
 }
 
 // rescan reads and publishes the mappings. The kernel locks the address space while they are read,
-// and a process may map code all the time. So rescan sleeps for nine times as long as it took.
+// and a process may map code all the time. So rescan sleeps for nine times as long as it took, and
+// until the CPU time that it may take has accrued. Meanwhile stacks end in code that is new.
 func (u *Unwinder) rescan() {
+	u.rescans.Accrue(time.Now())
 	began := time.Now()
-	if maps, err := u.process.Maps(); err == nil {
-		_ = u.update(maps) // stacks through new code are truncated, with the reason
-		u.onMaps(maps)
-	}
+	u.rescans.Spend(process.MeasureCPUTime(func() {
+		if maps, err := u.process.Maps(); err == nil {
+			_ = u.update(maps) // stacks through new code are truncated, with the reason
+			u.onMaps(maps)
+		}
+	}))
 
+	took := time.Since(began)
 	select {
 	case <-u.stop:
-	case <-time.After(9 * time.Since(began)):
+	case <-time.After(max(9*took, u.rescans.Rest(time.Now()))):
 	}
 }
 

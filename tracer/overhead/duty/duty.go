@@ -54,6 +54,12 @@ func (l *Limiter) Credit() time.Duration { return time.Duration(math.Floor(l.cre
 // Spend takes the CPU time that a run has cost from the credit.
 func (l *Limiter) Spend(cost time.Duration) { l.credit -= float64(cost) }
 
+// Rest accrues credit and returns how long until a run may start: until the debt is repaid.
+func (l *Limiter) Rest(now time.Time) time.Duration {
+	l.Accrue(now)
+	return time.Duration(math.Ceil(max(0, -l.credit) / l.Share))
+}
+
 // Allowed accrues credit and reports whether a run may start: the Limiter is not in debt.
 func (l *Limiter) Allowed(now time.Time) bool {
 	l.Accrue(now)

@@ -44,6 +44,16 @@ func TestLimiter(t *testing.T) {
 			t.Error("does not rest for 333.3 ms")
 		}
 
+		l.Spend(30 * time.Millisecond)
+		now := start.Add(334 * time.Millisecond)
+		rest := l.Rest(now)
+		if rest <= 0 || l.Allowed(now.Add(rest-1)) || !l.Allowed(now.Add(rest+1)) {
+			t.Errorf("not allowed just after the rest of %s", rest)
+		}
+		if rest := l.Rest(now.Add(time.Hour)); rest != 0 {
+			t.Errorf("rests for %s without a debt", rest)
+		}
+
 		next := start.Add(time.Hour) // leaves no credit
 		l.Accrue(next)
 		l.Spend(time.Millisecond)

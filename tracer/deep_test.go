@@ -97,9 +97,20 @@ func split(frames []growth.Frame) (leaf, root []growth.Frame) {
 	return frames, nil
 }
 
+// buildDeep links libgcc, which glibc's backtrace would load.
+func buildDeep(t *testing.T) string {
+	t.Helper()
+	return tracertest.Build(t, "deep.c", "-O1", "-fno-optimize-sibling-calls",
+		"-Wl,--no-as-needed", "-lgcc_s")
+}
+
 func testDeepNative(t *testing.T, calls int) {
-	program := tracertest.Build(t, "deep.c", "-O1", "-fno-optimize-sibling-calls")
+	program := buildDeep(t)
 	stack, leftOut, want := deepStack(t, start(t, program, fmt.Sprint(calls)), 100)
+
+	if len(want) < calls {
+		t.Fatalf("glibc finds %d frames", len(want))
+	}
 
 	addresses := func(frames []growth.Frame) (addresses []string) {
 		for _, f := range frames {
@@ -147,7 +158,7 @@ func testDeepPython(t *testing.T, calls int) {
 
 // Beyond the limit the outermost frames are missing, and the stack says so.
 func testTooDeep(t *testing.T) {
-	program := tracertest.Build(t, "deep.c", "-O1", "-fno-optimize-sibling-calls")
+	program := buildDeep(t)
 	target := start(t, program, "3000")
 	s := open(t, tracer.Options{PID: target.PID(), Interval: 1, Sources: []string{"heap"}})
 	target.Say("go")

@@ -115,5 +115,5 @@ func (t *target) applyCalls(
 		}
 	}
 	t.released = append(t.released, t.space.Apply(calls, maps, isAllocator)...)
-	t.space.CountPairs(pairs, maps, isAllocator)
+	t.space.CountPairs(pairs, maps, isAllocator != nil)
 }

@@ -61,16 +61,14 @@ type Pair struct {
 }
 
 // CountPairs sets the mappings since tracing started that came and went between two readings. Only
-// totals include them.
-func (s *IntervalSet) CountPairs(
-	pairs []Pair, maps []process.Mapping, isAllocator func(stack uint64) bool,
-) {
+// totals include them. heapTraced is set if there are probed functions; an allocator is not
+// recognised by its stacks, which would be named for nothing else.
+func (s *IntervalSet) CountPairs(pairs []Pair, maps []process.Mapping, heapTraced bool) {
 	s.short, s.shortAll = make(map[Key]Total), Total{}
 	for _, p := range pairs {
 		sum := Total{int64(p.Objects), int64(p.Bytes)}
 		s.shortAll = s.shortAll.plus(sum)
-		if isAllocator == nil ||
-			!returnsToAllocator(p.ByAllocator, p.MallocSlot, maps) && !isAllocator(p.Stack) {
+		if !heapTraced || !returnsToAllocator(p.ByAllocator, p.MallocSlot, maps) {
 			key := Key{p.Stack, kindOfFlags(p.Flags, p.Descriptor)}
 			s.short[key] = s.short[key].plus(sum)
 		}

@@ -51,19 +51,17 @@ func TestCountPairs(t *testing.T) {
 		pair(func(p *Pair) { p.Flags, p.Descriptor = 0, 0 }),
 		pair(func(p *Pair) { p.ByAllocator = 1 }),
 		pair(func(p *Pair) { p.MallocSlot = trampoline }),
-		pair(func(p *Pair) { p.Stack = 2 }),
 	}
-	isAllocator := func(stack uint64) bool { return stack == 2 }
 
 	s := fourPages()
 	for range 2 { // the counts are those since tracing started
-		s.CountPairs(pairs, maps, isAllocator)
+		s.CountPairs(pairs, maps, true)
 		mustHaveMapped(t, s, 1, growth.KindMmap, total(4, 16))
 		mustHaveMapped(t, s, 1, growth.KindFile, total(3, 12))
-		mustHaveReleased(t, s, "munmap", total(15, 60))
+		mustHaveReleased(t, s, "munmap", total(12, 48))
 	}
 	mustHold(t, s, mapped(0, 4, 1))
 
-	s.CountPairs(pairs, maps, nil) // no function of the allocator is probed
+	s.CountPairs(pairs, maps, false) // no function of the allocator is probed
 	mustHaveMapped(t, s, 1, growth.KindMmap, total(10, 40))
 }

@@ -15,7 +15,8 @@ func TestAllocatorCode(t *testing.T) {
 		{Mapping: mapped(program)},
 		{Mapping: mapped(arrow)},
 		{Mapping: mapped(tcmalloc)},
-		{Mapping: mapped(preloaded), isAllocator: true}, {Mapping: mapped(libc), isLibc: true},
+		{Mapping: mapped(preloaded), isAllocator: true},
+		{Mapping: mapped(libc), isLibc: true},
 	})
 
 	type frame struct{ function, path string }

@@ -9,7 +9,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer"
 	"github.com/allocscope/allocscope/tracer/source"

@@ -48,7 +48,7 @@ type Options struct {
 	SnapshotEvery flagvalue.Duration // 0: by the duration
 	Overhead      flagvalue.Overhead // 0: no limit
 	OwnFloor      float64            // as tracer.Options.OwnFloor
-	Interval      flagvalue.Interval // 0: chosen by the allocation rate
+	Interval      flagvalue.Interval // 0: the finest that the budget pays for
 	MaxLive       int
 	Native        string
 	Components    flagvalue.Components
@@ -151,8 +151,8 @@ func (o *Options) addSourceFlags(command *cobra.Command) {
 	set.Var(
 		&o.Interval,
 		"interval",
-		"mean bytes between samples: auto (by the allocation rate), 1 (every allocation), "+
-			"64KiB, 2MiB",
+		"mean bytes between samples: auto (the finest that the budget pays for), "+
+			"1 (every allocation), 64KiB, 2MiB",
 	)
 	set.IntVar(&o.MaxLive, "max-live", kernel.DefaultMaxLive, "maximum live sampled allocations")
 	set.StringVar(&o.Native, "native", NativeOutside,

@@ -32,7 +32,7 @@ func Diagnosis(d diagnosis.Diagnosis) string {
 
 	how := ""
 	if d.Free != 0 {
-		how = ", by walking malloc's heaps near the start of the plateau and near the end"
+		how = ", by walking malloc's heaps near the baseline and near the end"
 	}
 	return fmt.Sprintf("%s: %s/min of the growth (%s) is %s%s (%s confidence)", d.Cause, rate,
 		units.WholePercent(d.Share), causeTexts[d.Cause], how, d.Confidence)

@@ -86,7 +86,7 @@ func NotDrawn(functions int, name string, shrunk int, less float64) string {
 }
 
 // minUndecided is the share of the growth without a cause that is worth a line.
-const minUndecided = 0.01
+const minUndecided = 0.02
 
 // Diagnoses are the parts of the growth of a trace, a line each. It names the tree.
 func Diagnoses(s *summary.Summary) []string {

@@ -34,7 +34,7 @@ func OverheadParts(s *summary.Summary) (slowdown, note string) {
 
 	note = "(" + OverheadLimit(o) + ")" + ownCPU(s)
 	if heap := HeapProbed(s); heap != "" {
-		note += ": heap probed " + heap
+		note += "; heap probed " + heap
 	}
 
 	return units.Percent(*o.Slowdown), note

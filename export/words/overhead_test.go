@@ -31,7 +31,7 @@ func TestOverheadLines(t *testing.T) {
 		"bursts": {
 			func(*summary.Overhead) {},
 			[]string{
-				share + ": heap probed in 11 bursts, 5.4 s of 300 s",
+				share + "; heap probed in 11 bursts, 5.4 s of 300 s",
 				step + " (182.1 ms before them)",
 			},
 		},
@@ -41,7 +41,7 @@ func TestOverheadLines(t *testing.T) {
 			},
 			[]string{
 				"slows the job by 1.9% (limit 0.25%); allocscope itself uses 0.014 of a core " +
-					"(above its limit of 0.010): heap probed all the time",
+					"(above its limit of 0.010); heap probed all the time",
 				full,
 			},
 		},
@@ -50,7 +50,7 @@ func TestOverheadLines(t *testing.T) {
 				o.Mode, o.Bursts, o.OpenS = summary.HeapFull, 1, 0.12
 				o.StepBeforeS, o.StepBetweenS = nil, nil
 			},
-			[]string{share + ": heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
+			[]string{share + "; heap probed in 1 burst, 0.12 s of 300 s, all the time in the end"},
 		},
 		"too few between": {
 			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, nil }, []string{full},
@@ -60,7 +60,7 @@ func TestOverheadLines(t *testing.T) {
 		},
 		"off": {
 			func(o *summary.Overhead) { o.Mode, o.StepSinceS = summary.HeapOff, nil },
-			[]string{share + ": heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
+			[]string{share + "; heap probed in 11 bursts, 5.4 s of 300 s, not at all in the end"},
 		},
 		"not measured": {
 			func(o *summary.Overhead) { o.Slowdown, o.StepBetweenS = nil, known(0.0) }, nil,

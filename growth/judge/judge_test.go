@@ -222,7 +222,6 @@ func TestProcessWindow(t *testing.T) {
 	}
 }
 
-// A process of ten minutes grows: where its warm-up is said to have ended in time, that is a leak.
 // The process maps a file of code every 5 s, and 100 before the window begins.
 func TestProcessNewCode(t *testing.T) {
 	compiler := growth.Frame{
@@ -260,6 +259,7 @@ func TestProcessNewCode(t *testing.T) {
 	}
 }
 
+// A process of ten minutes grows: where its warm-up is said to have ended in time, that is a leak.
 func TestProcessWarmup(t *testing.T) {
 	for _, c := range []struct {
 		warmup time.Duration

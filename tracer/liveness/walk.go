@@ -10,9 +10,9 @@ import (
 // HeapChunks is what the heaps of all arenas consist of, in bytes. Chunks with a mapping of their
 // own are in none of them.
 type HeapChunks struct {
-	// InUse are the chunks that the program has, and what malloc keeps at the ends of heaps. Cached are those in tcaches
-	// and fastbins, whose headers are those of chunks in use. Free are all others: those in bins,
-	// and the top chunks.
+	// InUse are the chunks that the program has, and what malloc keeps at the ends of heaps. Cached
+	// are those in tcaches and fastbins, whose headers are those of chunks in use. Free are all
+	// others: those in bins, and the top chunks.
 	InUse, Cached, Free uint64
 	// FreeResident is the part of Cached and Free that is in RAM.
 	FreeResident uint64

@@ -54,6 +54,7 @@ const (
 	OverheadExpensive   OverheadReason = "expensive"    // they would take much: bursts begin
 	OverheadNoBurst     OverheadReason = "no-burst"     // even bursts would: the probes close
 	OverheadWalks       OverheadReason = "walks"        // stack walks take Share: coarser
+	OverheadNewStacks   OverheadReason = "new-stacks"   // naming them takes too much: coarser
 	OverheadFewWalks    OverheadReason = "few-walks"    // stack walks take little: finer
 	OverheadFewTensors  OverheadReason = "few-tensors"  // tensor probes take little: they stay open
 	OverheadManyTensors OverheadReason = "many-tensors" // they take Share: in bursts alone

@@ -74,6 +74,8 @@ func OverheadChange(c growth.OverheadChange) string {
 			units.ShortSeconds(c.Length.Seconds()))
 	case growth.OverheadWalks:
 		return "walking stacks takes " + threadShare(c) + sampledIn(c)
+	case growth.OverheadNewStacks:
+		return "naming new stacks takes allocscope too much CPU time" + sampledIn(c)
 	case growth.OverheadFewWalks:
 		return "walking stacks takes little" + sampledIn(c)
 	case growth.OverheadFewTensors:

@@ -47,6 +47,9 @@ func TestOverheadChange(t *testing.T) {
 		"every call is probed":                 {Reason: growth.OverheadStarted},
 		"1 step timed: every call is probed":   {Reason: growth.OverheadStarted, Steps: 1},
 		"30 steps timed: every call is probed": {Reason: growth.OverheadStarted, Steps: 30},
+		"naming new stacks takes allocscope too much CPU time: one sample in 1.00 MiB": {
+			Reason: growth.OverheadNewStacks, Interval: 1 << 20,
+		},
 		"walking stacks takes little: one sample in 512 KiB": {
 			Reason: growth.OverheadFewWalks, Interval: 512 << 10,
 		},

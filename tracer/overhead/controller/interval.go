@@ -72,9 +72,10 @@ func (c *Controller) tuneFullInterval() {
 	switch {
 	case c.fullInterval < finest:
 		c.setFullInterval(2 * c.fullInterval)
-	case c.fullInterval < coarsestInterval &&
-		(u.walking > maxFullWalkShare*allowed || c.ownExceeds()):
-		c.coarsen(u)
+	case c.fullInterval < coarsestInterval && u.walking > maxFullWalkShare*allowed:
+		c.coarsen(growth.OverheadWalks, u)
+	case c.fullInterval < coarsestInterval && c.ownExceeds():
+		c.coarsen(growth.OverheadNewStacks, u)
 	case c.fullInterval > finest && u.walking < minFullWalkShare*allowed &&
 		c.now >= c.refineFrom && !c.ownExceeds():
 		c.refine(finest, u, minFullWalkShare*allowed)
@@ -82,7 +83,7 @@ func (c *Controller) tuneFullInterval() {
 }
 
 // coarsen doubles the interval until walks fit, but at least once.
-func (c *Controller) coarsen(u timeUse) {
+func (c *Controller) coarsen(reason growth.OverheadReason, u timeUse) {
 	interval, walking := 2*c.fullInterval, u.walking/2
 	for interval < coarsestInterval && walking > maxFullWalkShare*c.budget.rate()*u.elapsed {
 		interval *= 2
@@ -92,7 +93,7 @@ func (c *Controller) coarsen(u timeUse) {
 	c.setFullInterval(interval)
 	c.refinePause = min(max(minRefineSeconds, 2*c.refinePause), maxRefineSeconds)
 	c.refineFrom = c.now + c.refinePause
-	c.changeForWalks(growth.OverheadWalks, u)
+	c.changeForWalks(reason, u)
 }
 
 // refine makes the interval as fine as the walks may take that long, in seconds.
@@ -133,7 +134,7 @@ func (c *Controller) coarsenInstead() bool {
 		return false
 	}
 
-	c.coarsen(u)
+	c.coarsen(growth.OverheadWalks, u)
 	c.budget.credit = creditSeconds * c.budget.rate() / 2
 	return true
 }
@@ -144,7 +145,7 @@ func (c *Controller) setFullInterval(bytes uint64) {
 
 // changeForWalks notes a change of an interval that is, or was, coarser than usual.
 func (c *Controller) changeForWalks(reason growth.OverheadReason, u timeUse) {
-	if reason == growth.OverheadWalks && c.fullInterval <= defaultInterval {
+	if reason != growth.OverheadFewWalks && c.fullInterval <= defaultInterval {
 		return
 	}
 	c.change(growth.OverheadChange{

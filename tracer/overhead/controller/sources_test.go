@@ -154,6 +154,10 @@ func TestInterval(t *testing.T) {
 				t.Errorf("%d new stacks a second: interval %d, want %d; changes %v",
 					newStacks, s.wanted.Interval, want, s.changes)
 			}
+			if last := s.changes[len(s.changes)-1]; want == coarsestInterval &&
+				last.Reason != growth.OverheadNewStacks {
+				t.Errorf("the last change is %+v", last)
+			}
 		}
 	})
 

@@ -119,24 +119,13 @@ func (c *campaign) prepare() error {
 // An outcome is what a trace said of a case, and what is wrong with that.
 type outcome struct {
 	testCase
-	result    result
+	result    summary.Summary
 	grew      []string // the rows that grew most, in words
 	own, job  meter.Load
 	faults    []string
 	firstName string
 	factor    float64 // of the leak's rate, to the true one; 0: unknown
 	slowdown  float64 // by allocscope's own figure; 0: unknown
-}
-
-// A result is what is read of summary.json.
-type result struct {
-	summary.Summary
-	Diagnoses []diagnosis `json:"diagnoses"`
-}
-
-type diagnosis struct {
-	Process int    `json:"process"` // 0: the tree
-	Cause   string `json:"cause"`
 }
 
 const (
@@ -357,7 +346,7 @@ func (o *outcome) process() int {
 func (o *outcome) causes() (causes []string) {
 	for _, d := range o.result.Diagnoses {
 		if d.Process == o.process() {
-			causes = append(causes, d.Cause)
+			causes = append(causes, string(d.Cause))
 		}
 	}
 	return causes

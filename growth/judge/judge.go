@@ -111,8 +111,8 @@ func (j *Judgement) evidence(
 
 	e = diagnosis.Evidence{
 		PID: c.Process.PID, Class: j.Class, Rows: breakdown.RSS(start, end),
-		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed, Trends: j.Trends, Bursts: end.Heap.Bursts > 0,
-		Components: c.Components,
+		Start: start.Elapsed, Elapsed: end.Elapsed - start.Elapsed,
+		Trends: j.Trends, Bursts: end.Heap.Bursts > 0, Components: c.Components,
 	}
 	for _, s := range scanned {
 		if walk := s.Residents[0].Walk; walk != nil {

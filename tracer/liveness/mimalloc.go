@@ -227,10 +227,10 @@ func (m *mimalloc) checkPages(
 		if again[address] != p {
 			continue
 		}
-		for _, block := range free[address] {
-			if block <= o.Address && o.Address-block < p.blockSize {
-				states[i] = Dead
-			}
+		blocks := free[address]
+		next, _ := slices.BinarySearch(blocks, o.Address+1)
+		if next > 0 && o.Address-blocks[next-1] < p.blockSize {
+			states[i] = Dead
 		}
 	}
 	return nil
@@ -251,7 +251,7 @@ func readPages(memory Memory, addresses []uint64) (map[uint64]miPage, error) {
 	return found, nil
 }
 
-// freeBlocks returns the blocks in the lists of free blocks of each page. They may be thousands, so
+// freeBlocks returns the sorted blocks in the lists of free blocks of each page. They may be thousands, so
 // that the memory of a page is read as a whole. Larger pages have one block.
 func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, error) {
 	free := make(map[uint64][]uint64)
@@ -273,6 +273,7 @@ func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, er
 				block = word(content, int(block-p.Start))
 			}
 		}
+		slices.Sort(free[address])
 	}
 	return free, nil
 }

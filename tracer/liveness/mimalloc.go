@@ -283,8 +283,8 @@ func (p miPage) contains(block uint64) bool {
 }
 
 // delayedBlocks returns the blocks that threads have freed in full pages of others. They wait in a
-// list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the list as a whole, so that a
-// list whose head is unchanged has been read right.
+// list of the heap (thread_delayed_free), which is returned sorted. The heap's thread takes the list
+// as a whole, so that a list whose head is unchanged has been read right.
 func delayedBlocks(memory Memory, found map[uint64]miPage) ([]uint64, error) {
 	seen := make(map[uint64]bool)
 	var heads []uint64

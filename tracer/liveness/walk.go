@@ -30,7 +30,7 @@ const (
 	maxWalkedPages  = 1 << 17 // pages that are read
 	maxPiecePages   = 1 << 4  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
-	maxHeaps        = 1 << 12 // heaps of all arenas
+	maxHeaps        = 1 << 12 // heaps of one arena
 )
 
 // heapMaxSize is HEAP_MAX_SIZE on 64-bit machines: heaps of other arenas than the main one are
@@ -105,8 +105,8 @@ func (a *glibc) addCached(
 	return nil
 }
 
-// A heapSpan is a heap of an arena. Its chunks lie from the first one to its top chunk, or to the fencepost with
-// which a heap ends that has no top any more.
+// A heapSpan is a heap of an arena. Its chunks lie from the first one to its top chunk, or to the
+// fencepost with which a heap ends that has no top any more.
 type heapSpan struct {
 	start, first, end uint64
 	// topAt is where the arena has the address of its top chunk; 0: the heap has none.

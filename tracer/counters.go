@@ -64,6 +64,7 @@ func (s *Session) Counters() (Events, []growth.Loss, error) {
 		return Events{}, nil, err
 	}
 	values[bpf.DropLiveFull] += s.probing.lost()
+	values[bpf.DropEvents] += s.events.journal.Lost()
 	if s.probing.hadBursts() { // liveness checks find the frees between them
 		values[bpf.DropMissedFree] = 0
 	}

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
@@ -40,6 +41,7 @@ type eventReader struct {
 	flushed  chan struct{} // one value for each flush; closed when all events have been dispatched
 
 	flushing sync.Mutex    // ringbuf reports two concurrent flushes once
+	asked    atomic.Bool   // a flush waits
 	wake     chan struct{} // ends a pause of read
 	journal  addrspace.Journal
 }
@@ -67,14 +69,16 @@ func startEvents(
 // hundred times a second at most, and the BPF programs need not wake it for each event.
 const readPause = 10 * time.Millisecond
 
-// read reads events until close.
+// read reads events until close. A flush ends when the ring buffer is empty or, in a storm that never
+// leaves it empty, when as much has been read as it can hold.
 func (r *eventReader) read() {
 	defer close(r.queue)
+	sinceFlush := 0 // bytes
 	for {
 		record, err := r.ring.Read()
 		switch {
 		case errors.Is(err, ringbuf.ErrFlushed):
-			r.queue <- nil
+			r.endFlush()
 		case errors.Is(err, os.ErrClosed):
 			return
 		case err == nil:
@@ -82,7 +86,21 @@ func (r *eventReader) read() {
 			if record.Remaining == 0 {
 				r.pause()
 			}
+
+			sinceFlush += len(record.RawSample)
+			if !r.asked.Load() {
+				sinceFlush = 0
+			} else if sinceFlush >= r.ring.BufferSize() {
+				r.endFlush()
+			}
 		}
+	}
+}
+
+// endFlush queues the end of the flush that waits, if there is one.
+func (r *eventReader) endFlush() {
+	if r.asked.Swap(false) {
+		r.queue <- nil
 	}
 }
 
@@ -178,6 +196,7 @@ func (r *eventReader) flush() {
 	r.flushing.Lock()
 	defer r.flushing.Unlock()
 
+	r.asked.Store(true)
 	if r.ring.Flush() == nil {
 		r.endPause()
 		<-r.flushed

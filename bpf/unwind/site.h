@@ -81,6 +81,12 @@ __attribute__((noinline)) int hash_site(struct walk *walk)
 	return hash_python_line(walk);
 }
 
+/* Returns the moment so many ns before now; 0 if the machine was not up then. */
+static __always_inline __u64 before(__u64 now, __u64 ns)
+{
+	return now > ns ? now - ns : 0;
+}
+
 /* Returns whether the budget of all sites allows a walk now. */
 static __always_inline bool is_walk_allowed(__u64 now)
 {
@@ -90,7 +96,7 @@ static __always_inline bool is_walk_allowed(__u64 now)
 /* Takes the time of a walk out of the budget of all sites. */
 static __always_inline void use_budget(__u64 now, __u64 ns)
 {
-	__u64 budget = walk_budget, earliest = now - BUDGET_SECONDS * 1000000000ULL;
+	__u64 budget = walk_budget, earliest = before(now, BUDGET_SECONDS * 1000000000ULL);
 
 	if (!budget)
 		return;
@@ -106,13 +112,14 @@ static __always_inline __u64 site_stack(struct pt_regs *regs, __u32 tgid, __u64 
 	struct walk *walk = bpf_task_storage_get(&walks, bpf_get_current_task_btf(), NULL,
 						 BPF_LOCAL_STORAGE_GET_F_CREATE);
 	__u64 now = bpf_ktime_get_ns(), key;
-	struct call_site *site, next = { .due = now - SITE_BURST * (__u64)SITE_PERIOD_NS };
+	struct call_site *site, next = {};
 
 	if (!walk) {
 		count(DROP_THREAD_STATE);
 		return 0;
 	}
 
+	next.due = before(now, SITE_BURST * (__u64)SITE_PERIOD_NS);
 	walk->stack.tgid = tgid;
 	walk->at_entry = false;
 	load_registers(walk, regs);

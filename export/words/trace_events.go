@@ -14,7 +14,7 @@ var lossTexts = map[growth.LossKind]string{
 	growth.LossFaultsFull: "page faults not tracked: too many pages (raise --interval)",
 	growth.LossTallyFull: "allocations missing from alloc_objects, alloc_space: " +
 		"the tally map was full",
-	growth.LossEvents: "events lost: ring buffer full " +
+	growth.LossEvents: "events lost: too many at a time " +
 		"(mappings come from /proc, without stacks)",
 	growth.LossThreadState:   "calls not seen: no kernel memory for the state of a thread",
 	growth.LossNoMemory:      "entries missing from alloc_objects, alloc_space: no kernel memory",

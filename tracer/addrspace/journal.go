@@ -13,7 +13,12 @@ import (
 type Journal struct {
 	mu    sync.Mutex
 	calls map[uint32][]bpf.Event // by PID
+	lost  uint64
 }
+
+// maxCalls bounds the calls of a process that are kept: 14 MiB. Mappings beyond come from
+// /proc/PID/maps, without stacks.
+const maxCalls = 1 << 17
 
 // Add adds a call. Calls may come in any order.
 func (j *Journal) Add(call bpf.Event) {
@@ -23,7 +28,18 @@ func (j *Journal) Add(call bpf.Event) {
 	if j.calls == nil {
 		j.calls = make(map[uint32][]bpf.Event)
 	}
+	if len(j.calls[call.Tgid]) >= maxCalls {
+		j.lost++
+		return
+	}
 	j.calls[call.Tgid] = append(j.calls[call.Tgid], call)
+}
+
+// Lost returns how many calls could not be kept.
+func (j *Journal) Lost() uint64 {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.lost
 }
 
 // Take removes and returns the calls of a process up to a moment, ordered by time. Of later calls

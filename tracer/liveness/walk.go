@@ -145,7 +145,7 @@ func (a *glibc) arenaHeaps(memory Memory, r arena) (heaps []heapSpan, err error)
 		if prev == 0 { // the arena's own malloc_state lies there
 			first = alignUp(r.address+a.layout.size, mallocAlignment)
 		}
-		if size > heapMaxSize || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
+		if size > heapMaxSize || address+size < first || prev%heapMaxSize != 0 || first-address >= heapMaxSize ||
 			first%mallocAlignment != 0 {
 			return nil, ErrBrokenChain
 		}

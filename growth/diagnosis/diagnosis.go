@@ -79,6 +79,8 @@ type Evidence struct {
 const (
 	// minShare of the growth that is a diagnosis. Less is undecided.
 	minShare = 0.02
+	// maxUnexplained is the share of the growth by which the rows may fail to add up to it.
+	maxUnexplained = 0.1
 	// minWalkedShare of the window must lie between the first and the last walk. With
 	// confidentWalkedShare the confidence is high, unless the first lies before the window.
 	minWalkedShare, confidentWalkedShare = 0.25, 0.5
@@ -96,7 +98,7 @@ func Diagnose(e Evidence) []Diagnosis {
 
 	var all []Diagnosis
 	rest := s.rss
-	for _, p := range append(s.heapParts(&e), s.mappedParts()...) {
+	for _, p := range s.parts(&e) {
 		bytes := int64(math.Round(p.bytes))
 		if bytes <= 0 || p.bytes <= p.err || p.bytes < minShare*float64(s.rss) {
 			continue

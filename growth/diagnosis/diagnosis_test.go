@@ -233,7 +233,12 @@ func TestDiagnose(t *testing.T) {
 		"memory that is swapped out is no RSS": {
 			leaking(10, 0).named(growth.KindSwapped, "[swapped out]", 90, 0), "heap-leak 10 high",
 		},
-		"unexplained":           {newScene().named(growth.KindUnexplained, "[unexplained]", 10, 0), "undecided 10"},
+		"unexplained": {newScene().named(growth.KindUnexplained, "[unexplained]", 10, 0), "undecided 10"},
+		"rows that do not add up": {
+			leaking(100, 0).named(retained, free, 90, 0).
+				named(growth.KindUnexplained, "[unexplained]", -90, 0),
+			"undecided 100",
+		},
 		"a growth that slows":   {leaking(10, 0).but(func(s *scene) { s.Class = verdict.ClassSaturating }), "heap-leak 10 medium"},
 		"nothing grows":         {leaking(10, 0).named(retained, free, -10, 0), ""},
 		"it shrinks":            {leaking(10, 0).named(growth.KindFile, "[file: /x]", -20, 0), ""},

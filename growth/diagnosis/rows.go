@@ -29,6 +29,8 @@ type sums struct {
 	arenas, mapped, shared, copied, files, pinned change
 	// unseen is the part of mapped whose mapping no source has seen.
 	unseen float64
+	// unexplained is what the other rows lack, or have too much, of RSS.
+	unexplained change
 }
 
 // sums adds up the rows of the process by their kinds.
@@ -89,7 +91,18 @@ func (e *Evidence) addRow(s *sums, r *breakdown.Row, accumulates bool) {
 		s.files.add(r)
 	case growth.KindPinned:
 		s.pinned.add(r)
+	case growth.KindUnexplained:
+		s.unexplained.add(r)
 	}
+}
+
+// parts are those of the growth that may be diagnoses. There are none where the rows do not add up
+// to RSS: something was measured wrong.
+func (s *sums) parts(e *Evidence) []part {
+	if math.Abs(s.unexplained.bytes) > maxUnexplained*float64(s.rss) {
+		return nil
+	}
+	return append(s.heapParts(e), s.mappedParts()...)
 }
 
 // unknownSiteRoot is the root of a heap whose calls are not probed. tracer/residency has the roots.

@@ -399,7 +399,7 @@ func testFullRing(t *testing.T) {
 	s := mustHaveEnded(t, dir, summary.EndedInterrupt)
 	grown := readProfile(t, dir, folder.GrowthFile)
 	const calls = cycles + 2 + 4*pieces
-	lost := mustCount(t, c, s, grown, "ring buffer")
+	lost := mustCount(t, c, s, grown, "events lost")
 	if lost < calls-ring-3*pieces || lost > calls || s.Events.MappingCalls != calls {
 		t.Errorf("%d of %d calls lost, want %d calls of which about %d are lost", lost,
 			s.Events.MappingCalls, calls, calls-ring)

@@ -57,13 +57,22 @@ func (p *Process) Maps() ([]Mapping, error) {
 	return ParseMaps(raw)
 }
 
-// ParseMaps parses the text of /proc/PID/maps (proc_pid_maps(5)).
+// ParseMaps parses the text of /proc/PID/maps (proc_pid_maps(5)). The kernel writes it in pieces: a
+// mapping that grows between two of them, such as the heap, is there twice, and the later line is
+// right.
 func ParseMaps(raw []byte) ([]Mapping, error) {
 	var maps []Mapping
 	for line := range bytes.Lines(raw) {
 		m, err := parseMapping(strings.TrimSuffix(string(line), "\n"))
 		if err != nil {
 			return nil, fmt.Errorf("parse maps line %d: %w", len(maps)+1, err)
+		}
+		for n := len(maps); n > 0 && maps[n-1].End > m.Start; n = len(maps) {
+			if maps[n-1].Start >= m.Start {
+				maps = maps[:n-1]
+				continue
+			}
+			maps[n-1].End = m.Start
 		}
 		maps = append(maps, m)
 	}

@@ -38,6 +38,19 @@ func TestParseMaps(t *testing.T) {
 		}
 	})
 
+	t.Run("mapping that has grown between two pieces", func(t *testing.T) {
+		maps, err := ParseMaps([]byte("1000-5000 r--p 0 0:0 0 /a\n" +
+			"6000-8000 rw-p 0 0:0 0 [heap]\n6000-b000 rw-p 0 0:0 0 [heap]\na000-c000 rw-p 0 0:0 0\n"))
+		var spans [][2]uint64
+		for _, m := range maps {
+			spans = append(spans, [2]uint64{m.Start, m.End})
+		}
+		want := [][2]uint64{{0x1000, 0x5000}, {0x6000, 0xa000}, {0xa000, 0xc000}}
+		if err != nil || !slices.Equal(spans, want) {
+			t.Errorf("%x, %v; want %x", spans, err, want)
+		}
+	})
+
 	t.Run("malformed", func(t *testing.T) {
 		for _, text := range []string{
 			"\n", "garbage\n", "2000-1000 rw-p 0 00:00 0\n", "1000-1000 rw-p 0 00:00 0\n",

@@ -185,8 +185,8 @@ func (p *probing) CloseHeap() error {
 	}
 
 	time.Sleep(returnGrace) // entries are ignored by now
+	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
 	probed := p.detachHeap()
-	err = errors.Join(err, p.nextEpoch())
 	p.recordProgress(&estimate.Progress{}) // some probes were still attached
 	if p.tensorsAlone {
 		err = errors.Join(err, p.moveObjects(p.kernel.Tensors, p.kernel.Live, nil))

@@ -184,7 +184,7 @@ func (p *probing) CloseHeap() error {
 		p.recordProgress(&estimate.Progress{})
 	}
 
-	time.Sleep(returnGrace) // entries are ignored by now
+	time.Sleep(returnGrace)               // entries are ignored by now
 	err = errors.Join(err, p.nextEpoch()) // a tensor's call would miss the return of an older one
 	probed := p.detachHeap()
 	p.recordProgress(&estimate.Progress{}) // some probes were still attached

@@ -171,15 +171,15 @@ type Resident struct {
 	Scanned float64
 }
 
-// A HeapWalk is what the heaps of glibc's malloc were made of when all their chunks were read from
-// outside, in bytes. Chunks with a mapping of their own are not in it.
+// A HeapWalk is what a reading of all chunks in the heaps of glibc's malloc has found from outside.
+// Chunks with a mapping of their own are not in it.
 type HeapWalk struct {
 	// At is when, since the start of the trace.
 	At time.Duration
-	// InUse is memory in chunks that the program has. Free is that in all others: the tops of the
-	// arenas, bins, fastbins and the caches of threads. FreeResident is the part of Free in pages
-	// that have come into RAM since tracing started.
-	InUse, Free, FreeResident int64
+	// FreeResident is the memory, in bytes, in chunks that the program does not have: the tops of
+	// the arenas, bins, fastbins and the caches of threads. Only pages count that have come into
+	// RAM since tracing started.
+	FreeResident int64
 }
 
 // Of returns the snapshot with the holdings and the resident memory of one process alone. A

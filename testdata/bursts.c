@@ -6,7 +6,6 @@
  *     other N SIZE    other_here() does; all of them have equal contents
  *     drop N          the N oldest of all that are kept are freed
  *     churn N SIZE    churn_here() allocates and frees N times
- *     move N SIZE     move_here() does so, by a realloc that copies SIZE bytes
  *
  * It prints "ready" at first and exits at the end of its input. */
 #include <malloc.h>
@@ -44,19 +43,6 @@ __attribute__((noinline)) void churn_here(size_t size)
 	free(p);
 }
 
-__attribute__((noinline)) void move_here(size_t size)
-{
-	void *p = malloc(size);
-	void *next = malloc(size); /* so that p cannot grow in place */
-
-	memset(p, 3, size);
-	__asm__ volatile("" : : "r"(next) : "memory");
-	p = realloc(p, size + 4096);
-	__asm__ volatile("" : : "r"(p) : "memory");
-	free(p);
-	free(next);
-}
-
 static void execute(const char *verb, long n, size_t size)
 {
 	for (long i = 0; i < n; i++) {
@@ -64,8 +50,6 @@ static void execute(const char *verb, long n, size_t size)
 			free(kept[first++]);
 		else if (!strcmp(verb, "churn"))
 			churn_here(size);
-		else if (!strcmp(verb, "move"))
-			move_here(size);
 		else
 			kept[last++] = strcmp(verb, "keep") ? other_here(size) : kept_here(size);
 	}

@@ -15,32 +15,24 @@ const BatchEntries = 4096
 // ReadMap calls each for every entry of a hash map, in batches. Entries that the kernel adds or
 // deletes meanwhile may be missed.
 func ReadMap[K, V any](m *ebpf.Map, each func(*K, *V)) error {
-	keys, values := make([]K, BatchEntries), make([]V, BatchEntries)
-	var cursor ebpf.MapBatchCursor
-
-	for {
-		n, err := m.BatchLookup(&cursor, keys, values, nil)
-		for i := range n {
-			each(&keys[i], &values[i])
-		}
-
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
-		if err != nil {
-			return err
-		}
-	}
+	return readBatches(m.BatchLookup, each)
 }
 
 // TakeAll calls each for every entry of a hash map and deletes it, in batches. An entry that the
 // kernel adds meanwhile may stay.
 func TakeAll[K, V any](m *ebpf.Map, each func(*K, *V)) error {
+	return readBatches(m.BatchLookupAndDelete, each)
+}
+
+func readBatches[K, V any](
+	read func(cursor *ebpf.MapBatchCursor, keys, values any, o *ebpf.BatchOptions) (int, error),
+	each func(*K, *V),
+) error {
 	keys, values := make([]K, BatchEntries), make([]V, BatchEntries)
 	var cursor ebpf.MapBatchCursor
 
 	for {
-		n, err := m.BatchLookupAndDelete(&cursor, keys, values, nil)
+		n, err := read(&cursor, keys, values, nil)
 		for i := range n {
 			each(&keys[i], &values[i])
 		}

@@ -38,8 +38,5 @@ func (t *Tracker) WalkHeaps(
 	if err != nil {
 		return nil
 	}
-	return &growth.HeapWalk{
-		At: at, InUse: int64(chunks.InUse), Free: int64(chunks.Free + chunks.Cached),
-		FreeResident: int64(chunks.FreeResident),
-	}
+	return &growth.HeapWalk{At: at, FreeResident: int64(chunks.FreeResident)}
 }

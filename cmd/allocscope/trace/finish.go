@@ -141,13 +141,14 @@ func (r *Recorder) finish(ended string) ([]flagvalue.Outcome, error) {
 }
 
 // checkOtherProcesses adds to a verdict without growth whether another process of the job grows, and
-// notes those that grow much.
+// notes the others that grow much.
 func (r *Recorder) checkOtherProcesses(v *verdict.Verdict) {
 	others := r.session.OtherProcesses()
 	*v = judge.CheckTree(*v, &r.history, others, r.criteria())
 
 	for _, o := range others {
-		if float64(o.Growth) >= r.criteria().MinOutsideGrowth {
+		isHeadline := v.Other != nil && v.Other.PID == o.PID
+		if !isHeadline && float64(o.Growth) >= r.criteria().MinOutsideGrowth {
 			r.related = append(r.related, summary.Related{
 				PID: o.PID, Command: o.Command, GrowthBytes: o.Growth,
 			})

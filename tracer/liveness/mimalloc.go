@@ -251,8 +251,8 @@ func readPages(memory Memory, addresses []uint64) (map[uint64]miPage, error) {
 	return found, nil
 }
 
-// freeBlocks returns the sorted blocks in the lists of free blocks of each page. They may be thousands, so
-// that the memory of a page is read as a whole. Larger pages have one block.
+// freeBlocks returns the sorted blocks in the lists of free blocks of each page. They may be
+// thousands, so that the memory of a page is read as a whole. Larger pages have one block.
 func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, error) {
 	free := make(map[uint64][]uint64)
 	read := uint64(0)
@@ -268,7 +268,7 @@ func freeBlocks(memory Memory, found map[uint64]miPage) (map[uint64][]uint64, er
 			return nil, err
 		}
 		for _, block := range p.free {
-			for p.contains(block) && uint64(len(free[address])) < p.Len()/8 {
+			for p.contains(block) && uint64(len(free[address])) < p.Len()/max(8, p.blockSize) {
 				free[address] = append(free[address], block)
 				block = word(content, int(block-p.Start))
 			}

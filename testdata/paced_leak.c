@@ -2,8 +2,9 @@
  *
  *     paced_leak PACE SIZE RATE
  *
- * keep_object() leaks RATE bytes a second. PACE is what it waits for: "clock", or "work", which is the number of pairs
- * that were made, so that a program that is slowed down leaks less.
+ * keep_object() leaks RATE bytes a second. PACE is what it waits for: "clock", or "work": one object in so many pairs,
+ * so that a program that is slowed for a moment leaks less. That number follows the pairs made in the last ten seconds,
+ * for a busy machine has less time for them.
  *
  * It prints "ready". For each line with a number it goes on for so many seconds and prints two lines, the second
  * "done":
@@ -16,6 +17,7 @@
 #include <time.h>
 
 #define PAIRS_PER_SECOND 10e6
+#define PACE_SECONDS 10
 #define BATCH 100 /* pairs between two looks at the clock */
 #define PAIR_BYTES 200
 #define NS 1e-9
@@ -87,16 +89,24 @@ static long calibrated_turns(void)
 static void stretch(int by_clock, size_t size, double rate, long turns, double seconds)
 {
 	double began = now_of(CLOCK_MONOTONIC), spent = now_of(CLOCK_PROCESS_CPUTIME_ID), passed;
-	long rounds = 0, before = kept;
+	double by_work = 0, per_pair = rate / PAIRS_PER_SECOND, paced = 0; /* bytes, bytes, seconds */
+	long rounds = 0, before = kept, paced_rounds = 0;
 
 	do {
 		make_pairs();
 		compute(turns);
 		rounds += BATCH;
+		by_work += BATCH * per_pair;
 
 		passed = now_of(CLOCK_MONOTONIC) - began;
-		while (kept - before < (by_clock ? passed : rounds / PAIRS_PER_SECOND) * rate)
+		while (kept - before < (by_clock ? passed * rate : by_work))
 			keep_object(size);
+
+		if (passed - paced > PACE_SECONDS) {
+			per_pair = rate * (passed - paced) / (rounds - paced_rounds);
+			paced = passed;
+			paced_rounds = rounds;
+		}
 	} while (passed < seconds);
 	spent = now_of(CLOCK_PROCESS_CPUTIME_ID) - spent;
 	printf("rounds %ld seconds %.6f cpu %.6f leaked %ld\n", rounds, passed, spent, kept - before);

@@ -36,7 +36,7 @@ type calibration struct {
 type burstTotals struct {
 	from, to uint64 // the time that the bursts represent; ns, CLOCK_MONOTONIC
 
-	// probed is what was born while every call was probed; seen what was born in bursts, and
+	// probed is what was born while every call was probed, or has a mapping of its own; seen what was born in bursts, and
 	// unseen what that represents of the pauses before, as if probes did not slow the program.
 	probed, seen, unseen float64
 }
@@ -70,6 +70,13 @@ func (t *burstTotals) add(a *bpf.Allocation, estimate Estimate) {
 		t.unseen += inBurst * estimate.Alive * chunk * estimate.pausesPerBurst
 	case a.Born <= t.to:
 		t.probed += estimate.Weight * chunk
+	}
+}
+
+// addMapped adds an object with a mapping of its own. It is resident as far as the kernel says.
+func (t *burstTotals) addMapped(o *MappedObject) {
+	if o.Born > t.from && o.Born <= t.to {
+		t.probed += float64(o.Resident)
 	}
 }
 

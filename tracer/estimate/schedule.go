@@ -84,6 +84,14 @@ func (s *Schedule) Overlaps(from, to uint64) bool {
 	return false
 }
 
+// Unprobed returns the objects that were born while no probe was open. The live map has the others,
+// as far as they are sampled. It reuses the memory of objects.
+func (s *Schedule) Unprobed(objects []MappedObject) []MappedObject {
+	return slices.DeleteFunc(objects, func(o MappedObject) bool {
+		return s.Overlaps(o.Born, o.Born+1)
+	})
+}
+
 // averagedBursts is the number of bursts that share the pauses between them. Pauses are random, so
 // that a single one shows little.
 const averagedBursts = 4

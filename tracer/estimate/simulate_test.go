@@ -72,7 +72,7 @@ func (l leakSimulation) run(seed uint64) (ratio float64, covered bool) {
 	var totals StackTotals
 	var estimator *Estimator
 	for at := 0.0; at <= simulatedSeconds; at += simulatedSeconds / 20 {
-		estimator = NewEstimator(schedule, &tracker, false, moment(at), nil)
+		estimator = NewEstimator(schedule, &tracker, false, moment(at), nil, nil)
 		totals = StackTotals{}
 		for i := range allocations {
 			e := estimator.estimate(&bpf.Address{}, &allocations[i])

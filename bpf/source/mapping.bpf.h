@@ -72,11 +72,11 @@ struct syscall_exit {
 	__s64 result;
 };
 
-/* Sets by_allocator if the thread is inside an allocator function. A malloc whose return is not
- * probed is still running if its return address is in place above the stack pointer. Where another
- * tool probes the return, the kernel's trampoline is there instead, which user space recognises by
- * malloc_slot. (On arm64 the return address need not be in memory: only sampled calls are
- * recognised.) */
+/* Sets by_allocator if the thread is inside an allocator function whose entry was probed. A malloc
+ * whose return is not probed is still running if its return address is in place above the stack
+ * pointer. Where another tool probes the return, the kernel's trampoline is there instead, which
+ * user space recognises by malloc_slot. (On arm64 the return address need not be in memory: only
+ * sampled calls are recognised.) */
 static __always_inline void mark_by_allocator(struct event *event, const struct thread *thread,
 					      __u64 sp)
 {
@@ -85,7 +85,8 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 		return;
 	}
 
-	if (sp >= thread->malloc_sp || thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
+	if (!is_of_epoch(&thread->call) || sp >= thread->malloc_sp ||
+	    thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
 		return;
 
 	bpf_probe_read_user(&event->malloc_slot, sizeof(event->malloc_slot),
@@ -124,7 +125,8 @@ static __always_inline struct event *begin_event(struct thread *thread, enum eve
 	return event;
 }
 
-/* Sets the stack of an event. Nothing needs that of a call which the allocator makes. */
+/* Sets the stack of an event. Nothing needs that of a call which the allocator makes: its objects
+ * have theirs, if they are sampled. */
 static __always_inline void set_stack(struct event *event, const struct thread *thread,
 				      struct pt_regs *regs)
 {

@@ -209,6 +209,18 @@ func TestCrossCheck(t *testing.T) {
 			}
 		}
 	})
+
+	t.Run("the growth of the heap goes to what is exact first", func(t *testing.T) {
+		trace := burstTrace(0, 100, 100, 100, 100)
+		end := trace[4]
+		end.Holdings[1].ResidentBytes -= 300e3
+		end.Holdings = append(end.Holdings, growth.Holding{
+			Stack: second, Kind: growth.KindHeap, InuseBytes: 300e3, ResidentBytes: 300e3,
+		})
+		if got := trendOfFirst(t, trace); got.Undecided != growth.UndecidedHeapGrowth {
+			t.Errorf("a quarter of its growth is the heap's: %s %q", got.Trend, got.Undecided)
+		}
+	})
 }
 
 // Memory is transient by its youth only where the few bursts of a short window do not explain it.

@@ -11,6 +11,7 @@ import (
 
 // A Call is what all calls that change the address space have in common.
 type Call struct {
+	Time        uint64 // ns, CLOCK_MONOTONIC
 	Stack       uint64 // ID of the caller's stack; 0: unknown
 	ByAllocator bool   // made by malloc or one of its relatives
 }
@@ -23,7 +24,7 @@ func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []pages.Span) {
 	for _, c := range calls {
-		call := Call{Stack: c.Stack}
+		call := Call{Time: c.Time, Stack: c.Stack}
 		if isAllocator != nil {
 			call.ByAllocator = returnsToAllocator(c.ByAllocator, c.MallocSlot, maps) ||
 				isAllocator(c.Stack)
@@ -80,7 +81,7 @@ func (s *IntervalSet) CountPairs(pairs []Pair, maps []process.Mapping, heapTrace
 func (s *IntervalSet) Mmap(call Call, start, length uint64, flags uint32, descriptor int32) {
 	length = roundUp(length)
 	interval := Interval{
-		Start: start, End: start + length, Stack: call.Stack,
+		Start: start, End: start + length, Born: call.Time, Stack: call.Stack,
 		Kind: kindOfFlags(flags, descriptor), ByAllocator: call.ByAllocator,
 	}
 	if interval.End < start {
@@ -121,7 +122,8 @@ func (s *IntervalSet) Munmap(start, length uint64) {
 }
 
 // Mremap records an mremap(2). The old memory keeps its stacks at its new address. What it grew by
-// belongs to the caller; what it shrank by is gone.
+// belongs to the caller; what it shrank by is gone. What an allocator moves belongs to the caller as
+// a whole: realloc frees the old object.
 func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint64, flags uint32) {
 	oldLength, length = roundUp(oldLength), roundUp(length)
 	if oldStart+oldLength < oldStart || start+length < start {
@@ -129,7 +131,7 @@ func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint6
 	}
 
 	caller := Interval{
-		Start: start, End: start + length, Stack: call.Stack,
+		Start: start, End: start + length, Born: call.Time, Stack: call.Stack,
 		Kind: s.kindAt(oldStart), ByAllocator: call.ByAllocator,
 	}
 	moved := s.remove(oldStart, oldStart+oldLength)
@@ -141,7 +143,7 @@ func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint6
 
 	s.insert(caller)
 	for _, m := range moved {
-		if offset := m.Start - oldStart; offset < length {
+		if offset := m.Start - oldStart; offset < length && !call.ByAllocator {
 			m.Start, m.End = start+offset, start+min(offset+m.Len(), length)
 			s.insert(m)
 		}

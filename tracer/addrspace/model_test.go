@@ -79,7 +79,7 @@ func (m *model) remap(call Call, old, oldPages, start, pages uint64, keep bool) 
 	}
 	m.fill(start, start+pages, grown)
 	for i := range min(oldPages, pages) {
-		if before[old+i].mapped {
+		if before[old+i].mapped && !call.ByAllocator {
 			m.pages[start+i] = before[old+i]
 		}
 	}

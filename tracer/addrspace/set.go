@@ -29,6 +29,7 @@ const (
 // An Interval is a range of the address space with one origin.
 type Interval struct {
 	Start, End uint64 // End excluded
+	Born       uint64 // ns, CLOCK_MONOTONIC, of the system call that mapped it; 0: unknown
 	Stack      uint64 // ID of the stack that mapped it; 0: unknown
 	Kind       growth.Kind
 	Origin     Origin

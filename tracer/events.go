@@ -65,9 +65,10 @@ func startEvents(
 	return r, nil
 }
 
-// readPause is the pause of read at an empty ring buffer. A storm of events wakes allocscope a
-// hundred times a second at most, and the BPF programs need not wake it for each event.
-const readPause = 10 * time.Millisecond
+// readPause is the pause of read at an empty ring buffer. Events wake allocscope twenty times a
+// second at most, and the BPF programs need not wake it for each event. Meanwhile the ring has room
+// for 1,500 of the longest stacks, which take longer to walk.
+const readPause = 50 * time.Millisecond
 
 // read reads events until close. A flush ends when the ring buffer is empty or, in a storm that never
 // leaves it empty, when as much has been read as it can hold.

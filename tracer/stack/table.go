@@ -3,8 +3,8 @@
 package stack
 
 import (
-	"encoding/binary"
-	"fmt"
+	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -42,7 +42,8 @@ type Table struct {
 	Mu            sync.Mutex // guards what follows
 	Namer         *Namer
 	stacks        map[uint64]*growth.Stack // by ID; several IDs may share a stack
-	byFrames      map[string]*growth.Stack // by framesKey
+	byFrames      map[uint64]*growth.Stack // by hashFrames
+	seed          maphash.Seed             // of hashFrames
 	unnamed       unnamed
 	failedLookups uint64
 }
@@ -51,7 +52,8 @@ type Table struct {
 func NewTable(p *process.Process, namer *Namer) *Table {
 	return &Table{
 		Namer:    namer,
-		byFrames: make(map[string]*growth.Stack),
+		byFrames: make(map[uint64]*growth.Stack),
+		seed:     maphash.MakeSeed(),
 		stacks: map[uint64]*growth.Stack{
 			lostID: {
 				ID: lostID, PID: p.PID, Truncated: "not reported, or too many distinct stacks",
@@ -122,11 +124,15 @@ func (t *Table) name(u unnamedStack) *growth.Stack {
 	var s *growth.Stack
 	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
 		s = t.Namer.stack(u.raw, u.maps)
-		key := framesKey(s)
-		if same, ok := t.byFrames[key]; ok {
+		hash := t.hashFrames(s)
+		same, ok := t.byFrames[hash]
+		switch {
+		case !ok:
+			t.byFrames[hash] = s
+		case same.Truncated == s.Truncated && slices.Equal(same.Frames, s.Frames):
 			s = same
 		}
-		t.byFrames[key], t.stacks[u.raw.ID] = s, s
+		t.stacks[u.raw.ID] = s
 	}))
 	return s
 }
@@ -167,17 +173,15 @@ func (t *Table) TakeGivenUp() []uint64 {
 	return ids
 }
 
-// framesKey is equal for stacks whose frames are.
-func framesKey(s *growth.Stack) string {
-	key := make([]byte, 0, 16*len(s.Frames)+len(s.Truncated))
+// hashFrames is equal for stacks whose frames are. The seed keeps a process from making up others.
+func (t *Table) hashFrames(s *growth.Stack) uint64 {
+	var h maphash.Hash
+	h.SetSeed(t.seed)
 	for _, f := range s.Frames {
-		key = binary.NativeEndian.AppendUint64(key, f.Address)
-		if f.Python {
-			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00",
-				f.Function, f.File, f.StartLine, f.Line)
-		}
+		maphash.WriteComparable(&h, f)
 	}
-	return string(append(key, s.Truncated...))
+	_, _ = h.WriteString(s.Truncated) // never fails
+	return h.Sum64()
 }
 
 // Find returns the stack with an ID; false: the table has none.

@@ -211,6 +211,9 @@ func TestTableNamesLater(t *testing.T) {
 		}
 
 		table.Add(Raw{ID: ids[0], words: []word{0x500}})
+		if table.GetCheap(ids[0]).Frames != nil || table.Lost() != 1 {
+			t.Error("a stack that holds nothing is named beyond the CPU time, or counted as lost")
+		}
 		if s := table.Get(ids[0]); len(s.Frames) != 1 {
 			t.Errorf("%+v", s)
 		}

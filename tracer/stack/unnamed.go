@@ -15,7 +15,7 @@ const (
 
 	// Naming may take this share of a core. The burst is for the stacks of a snapshot.
 	nameCPUShare = 0.005
-	nameBurst    = time.Second
+	nameBurst    = 300 * time.Millisecond
 )
 
 // unnamed are the stacks of one process that nothing has asked for yet, in the order in which they

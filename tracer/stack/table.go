@@ -36,6 +36,10 @@ const UnobservedRoot = "[mapped without a system call being seen]"
 // and more for each stack with frames of its own.
 const maxStacks = 1 << 20
 
+// maxCheap bounds the stacks that are named though they hold nothing: 10 KiB each where frames are
+// many.
+const maxCheap = 500
+
 // A Table has the stacks of one process. It names each once, when it is first asked for: most stacks
 // of page faults and short-lived mappings never are. Its methods may be called by several goroutines.
 type Table struct {
@@ -45,6 +49,7 @@ type Table struct {
 	byFrames      map[uint64]*growth.Stack // by hashFrames
 	seed          maphash.Seed             // of hashFrames
 	unnamed       unnamed
+	cheap         int // stacks that GetCheap has named
 	failedLookups uint64
 }
 
@@ -206,14 +211,18 @@ func (t *Table) Get(id uint64) *growth.Stack {
 	return t.stacks[lostID]
 }
 
-// GetCheap is Get for a stack that holds nothing. Where naming has taken its CPU time, it returns the
-// stack of those that are lost, and does not count that: the caller asks again.
+// GetCheap is Get for a stack that holds nothing. It names maxCheap of them, within the CPU time of
+// naming. For others it returns the stack of those that are lost, and counts nothing: the caller
+// asks again.
 func (t *Table) GetCheap(id uint64) *growth.Stack {
 	t.Mu.Lock()
 	defer t.Mu.Unlock()
 
-	if _, waits := t.unnamed.stacks[id]; waits && !t.unnamed.limiter.Allowed(time.Now()) {
-		return t.stacks[lostID]
+	if _, isUnnamed := t.unnamed.stacks[id]; isUnnamed {
+		if t.cheap >= maxCheap || !t.unnamed.limiter.Allowed(time.Now()) {
+			return t.stacks[lostID]
+		}
+		t.cheap++
 	}
 	if s, ok := t.find(id); ok {
 		return s

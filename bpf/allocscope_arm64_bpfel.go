@@ -108,7 +108,7 @@ const (
 	CookieFunctionShift = 16
 	IdentityPointers    = 4
 	ContentWords        = 5
-	WakeupPeriodMs      = 10
+	WakeupPeriodMs      = 50
 	RequestNewCode      = 1073741824
 	NoIndirection       = 65535
 )

@@ -63,9 +63,9 @@ func startEvents(
 	return r, nil
 }
 
-// readPause is the pause of read at an empty ring buffer. A storm of events wakes allocscope a
-// hundred times a second at most, and the BPF programs rely on it: they do not wake the reader twice
-// within this time.
+// readPause is the pause of read at an empty ring buffer. Events wake allocscope twenty times a
+// second at most, and the BPF programs rely on it: they do not wake the reader twice within this
+// time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
 const readPause = bpf.WakeupPeriodMs * time.Millisecond
 
 // read reads events until close. A flush ends when the ring buffer is empty or, in a storm that never

@@ -31,7 +31,7 @@ enum constant {
 	COOKIE_FUNCTION_SHIFT = 16, /* bit position of COOKIE_FUNCTION */
 	IDENTITY_POINTERS = 4,      /* pointers of a code object that its fingerprint covers */
 	CONTENT_WORDS = 5,          /* words of a line table or file name that it covers */
-	WAKEUP_PERIOD_MS = 10,      /* between two wakeups of the reader of the ring buffer */
+	WAKEUP_PERIOD_MS = 50,      /* between two wakeups of the reader of the ring buffer */
 	REQUEST_NEW_CODE = 1 << 30, /* bit beside the tgid in a key of `requests` */
 	NO_INDIRECTION =
 		0xffff, /* thread_frame_indirect: the thread state has the pointer itself */

@@ -121,7 +121,7 @@ func (k *scanner) addTarget(
 	residency.AddReleases(&snapshot.Mappings, t.space)
 	snapshot.Mappings.Vanished += t.vanished
 	if t.pages == nil || maps == nil {
-		residency.AddTallies(held, t.space, t.stacks.Get, nil)
+		residency.AddTallies(held, t.space, t.stacks.Get, t.stacks.GetCheap, nil)
 		return
 	}
 
@@ -143,7 +143,7 @@ func (k *scanner) addTarget(
 	rows.Fill(known)
 	source.ForgetFaults(t.kernel, uint32(t.process.PID), rows.StaleFaults)
 	kinds := rows.AddMappings(&snapshot.Mappings)
-	residency.AddTallies(held, t.space, t.stacks.Get, kinds)
+	residency.AddTallies(held, t.space, t.stacks.Get, t.stacks.GetCheap, kinds)
 
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked

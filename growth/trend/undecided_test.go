@@ -222,3 +222,24 @@ func TestCrossCheck(t *testing.T) {
 		}
 	})
 }
+
+// Memory is transient by its youth only where the few bursts of a short window do not explain it.
+func TestTransientByChance(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		variance float64 // of each birth, times its bytes squared
+		want     growth.Trend
+	}{
+		{"many bursts", 1e-4, growth.TrendTransient},
+		{"a burst or two in each half", 0.1, growth.TrendAccumulating},
+	} {
+		trace := burstTrace(0, 20, 20, 100, 100)
+		for i := range trace[4].Holdings[0].Births {
+			b := &trace[4].Holdings[0].Births[i]
+			b.Variance = c.variance * b.InuseBytes * b.InuseBytes
+		}
+		if got := trendOfFirst(t, trace); got.Trend != c.want {
+			t.Errorf("%s: %s, want %s (age %.2f)", c.name, got.Trend, c.want, got.Age)
+		}
+	}
+}

@@ -38,7 +38,7 @@ func (s *IntervalSet) Apply(
 		case bpf.EventMremap:
 			s.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.EventMadvise:
-			s.Madvise(c.Length)
+			s.Madvise(c.Calls, c.Length)
 			released = append(released, pages.Span{Start: c.Start, End: c.Start + c.Length})
 		}
 	}
@@ -118,7 +118,7 @@ func (s *IntervalSet) Munmap(start, length uint64) {
 	for _, removed := range s.remove(start, end) {
 		bytes += removed.Len()
 	}
-	s.countReleased("munmap", bytes)
+	s.countReleased("munmap", 1, bytes)
 }
 
 // Mremap records an mremap(2). The old memory keeps its stacks at its new address. What it grew by
@@ -187,13 +187,14 @@ func (s *IntervalSet) Brk(end uint64) {
 		})
 	default:
 		s.remove(roundUp(end), roundUp(old))
-		s.countReleased("brk", old-end)
+		s.countReleased("brk", 1, old-end)
 	}
 }
 
-// Madvise records that madvise(2) has released the contents of a range, which stays mapped.
-func (s *IntervalSet) Madvise(length uint64) {
-	s.countReleased("madvise", roundUp(length))
+// Madvise records that calls of madvise(2) have released the contents of a range of length bytes,
+// which stays mapped.
+func (s *IntervalSet) Madvise(calls, length uint64) {
+	s.countReleased("madvise", calls, calls*roundUp(length))
 }
 
 // roundUp rounds up to whole pages.

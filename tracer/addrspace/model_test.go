@@ -104,7 +104,7 @@ func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
 		case isMapped && !state.mapped:
 			*state = pageState{mapped: true, kind: kind, origin: Unobserved}
 			c.Missed += int64(page)
-		case isMapped && path != "anonymous":
+		case isMapped && (path != "anonymous" || state.kind == growth.KindFile):
 			state.kind = kind
 		}
 	}
@@ -164,7 +164,7 @@ func (p *pair) step(t *testing.T) {
 	case 9:
 		p.moveBreak(1 + p.Uint64N(modelPages-1))
 	case 10:
-		p.set.Madvise(p.bytes(pages))
+		p.set.Madvise(1, p.bytes(pages))
 		p.model.countReleased("madvise", pages)
 	case 11:
 		p.reconcile(t)

@@ -2,6 +2,8 @@ package residency
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
@@ -95,15 +97,27 @@ func (s *Segment) mappedKind() growth.Kind {
 }
 
 // AddTallies adds what has been mapped since tracing started, whether it still is or not. kinds are
-// those of what still is.
+// those of what still is. cheap names the stacks of the rest as far as there is CPU time for it: a
+// program may map and unmap under thousands of stacks. The largest come first.
 func AddTallies(
-	held estimate.Holdings, space *addrspace.IntervalSet, stacks func(id uint64) *growth.Stack,
+	held estimate.Holdings, space *addrspace.IntervalSet, stacks, cheap func(id uint64) *growth.Stack,
 	kinds map[addrspace.Key]growth.Kind,
 ) {
-	for key, tally := range space.Mapped() {
-		h := held.Get(stacks(key.Stack), cmp.Or(kinds[key], key.Kind))
-		h.AllocObjects += float64(tally.Calls)
-		h.AllocBytes += float64(tally.Bytes)
+	mapped := space.Mapped()
+	keys := slices.SortedFunc(maps.Keys(mapped), func(a, b addrspace.Key) int {
+		return cmp.Compare(mapped[b].Bytes, mapped[a].Bytes)
+	})
+
+	for _, key := range keys {
+		kind, isMapped := kinds[key]
+		stackOf := cheap
+		if isMapped {
+			stackOf = stacks
+		}
+
+		h := held.Get(stackOf(key.Stack), cmp.Or(kind, key.Kind))
+		h.AllocObjects += float64(mapped[key].Calls)
+		h.AllocBytes += float64(mapped[key].Bytes)
 	}
 }
 

@@ -10,8 +10,6 @@ import (
 	"time"
 
 	"github.com/cilium/ebpf/ringbuf"
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -66,9 +64,9 @@ func startEvents(
 }
 
 // readPause is the pause of read at an empty ring buffer. Events wake allocscope twenty times a
-// second at most, and the BPF programs need not wake it for each event. Meanwhile the ring has room
-// for 1,500 of the longest stacks, which take longer to walk.
-const readPause = 50 * time.Millisecond
+// second at most, and the BPF programs rely on it: they do not wake the reader twice within this
+// time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
+const readPause = bpf.WakeupPeriodMs * time.Millisecond
 
 // read reads events until close. A flush ends when the ring buffer is empty or, in a storm that never
 // leaves it empty, when as much has been read as it can hold.
@@ -177,18 +175,10 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 		t.end(process.ErrExecuted)
 	case bpf.EventStep:
 		r.steps.Add(event.Tgid, event.Time, event.Length)
-	case bpf.EventUnmapped:
+	case bpf.EventUnmapped, bpf.EventNewCode:
 		t.unwinder.Refresh()
 	default:
-		r.keepCall(t, event)
-	}
-}
-
-// keepCall keeps a mapping call for the next snapshot.
-func (r *eventReader) keepCall(t *target, call bpf.Event) {
-	r.journal.Add(call)
-	if call.Kind == bpf.EventMmap && call.Protection&unix.PROT_EXEC != 0 {
-		t.unwinder.Refresh()
+		r.journal.Add(event)
 	}
 }
 
@@ -204,10 +194,11 @@ func (r *eventReader) flush() {
 	}
 }
 
-// collect takes recent mappings out of the kernel, and flushes: what leaves their map before is an
-// event, unless it is gone.
+// collect takes recent mappings and releases out of the kernel, and flushes: what leaves the map of
+// mappings before is an event, unless it is gone.
 func (r *eventReader) collect() {
 	source.TakeRecentMappings(r.kernel, r.dispatchEvent)
+	source.TakeReleases(r.kernel, r.dispatchEvent)
 	r.flush()
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -33,6 +34,9 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 		}
 		if segment.Heap {
 			totals.Allocator += length
+			if segment.isMappedObject() {
+				kinds[addrspace.Key{Stack: segment.Stack, Kind: segment.Kind}] = growth.KindHeap
+			}
 			continue
 		}
 
@@ -51,6 +55,37 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 		h.InuseBytes += touched
 	}
 	return kinds
+}
+
+// mappedHeader is the bytes of a chunk's header, in front of an object with a mapping of its own.
+const mappedHeader = 16
+
+// MappedObjects returns the objects of malloc that have a mapping of their own, if a stack is known
+// that mapped them. What realloc has moved is one object for each stack.
+func (s *Scan) MappedObjects() (objects []estimate.MappedObject) {
+	for i := range s.Segments {
+		segment := &s.Segments[i]
+		if !segment.isMappedObject() {
+			continue
+		}
+
+		span := segment.Span()
+		objects = append(objects, estimate.MappedObject{
+			LiveObject: estimate.LiveObject{
+				Address: span.Start + mappedHeader, Size: span.Len() - mappedHeader,
+				Stack: segment.Stack, Weight: 1,
+			},
+			Born:     segment.Born,
+			Resident: s.Bytes(segment).InMemory(),
+		})
+	}
+	return objects
+}
+
+// isMappedObject reports whether a segment is an object of MappedObjects. What is mapped in a call
+// that is probed has no stack: the live map has the object, if it is sampled.
+func (s *Segment) isMappedObject() bool {
+	return s.Class == region.MmappedChunk && s.hasMapper() && s.Stack != 0
 }
 
 // mappedKind returns the kind of a mapping that the program has made, as its contents show it.

@@ -128,10 +128,20 @@ func load(config Config, mode probe.Mode) (*Kernel, error) {
 	if err != nil {
 		return nil, explainRefusal(err)
 	}
-	if _, err := loaded.Program(first); err != nil {
-		return nil, errors.Join(explainRefusal(err), loaded.Close())
+	k := &Kernel{Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings}
+	if _, err := k.Program(first); err != nil {
+		return nil, errors.Join(err, k.Close())
 	}
-	return &Kernel{Loaded: loaded, Mode: mode, TableSpec: tables, MappingSpec: mappings}, nil
+	return k, nil
+}
+
+// Program is that of bpf.Loaded, with the remedy in its error.
+func (k *Kernel) Program(name string) (*ebpf.Program, error) {
+	p, err := k.Loaded.Program(name)
+	if err != nil {
+		return nil, explainRefusal(err)
+	}
+	return p, nil
 }
 
 // attachMulti marks programs that one link attaches to many functions.

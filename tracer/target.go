@@ -275,7 +275,7 @@ func (t *target) forget(p *probing, events *eventReader) error {
 		_ = m.Delete(pid) // Mappings waits for programs that are running
 	}
 
-	events.flush()
+	events.Flush()
 	events.journal.Forget(pid)
 
 	return errors.Join(append(errs, k.DeleteProcess(pid))...)

@@ -110,6 +110,16 @@ bench: build ## Measure the cost of tracing, as ratios in one run; BENCH=Storms:
 		-run '^$$' -bench '$(BENCH)' -benchtime 1x -timeout 30m \
 		./growth/... ./tracer/... ./test/storms
 
+# BURSTS chooses: a pace, a size or both, as work/1024. BURSTS_PRELOAD is an allocator to preload.
+BURSTS ?= .
+BURSTS_RUNS ?= 10
+.PHONY: bench-bursts
+bench-bursts: build ## Measure how well bursts estimate leaks, 5 hours: BURSTS_RUNS of 6 programs
+	@.ci/packages $(TEST_PACKAGES)
+	$(ROOT_GO) "ALLOCSCOPE=$(abspath $(or $(ALLOCSCOPE),bin/allocscope))" \
+		"BURSTS_RUNS=$(BURSTS_RUNS)" "BURSTS_PRELOAD=$(BURSTS_PRELOAD)" $(GO) test \
+		-run '^$$' -bench 'Bursts/$(BURSTS)' -benchtime 1x -timeout 12h ./test/storms
+
 # PEERS_WORKLOADS and PEERS_WAYS choose what is compared: names of test/peers/plan.go, default all.
 PEERS_ROUNDS ?= 5
 PEERS_SECONDS ?= 6

@@ -108,6 +108,8 @@ const (
 	CookieFunctionShift = 16
 	IdentityPointers    = 4
 	ContentWords        = 5
+	WakeupPeriodMs      = 50
+	RequestNewCode      = 1073741824
 	NoIndirection       = 65535
 )
 
@@ -159,6 +161,7 @@ type Event struct {
 	Length      uint64
 	OldStart    uint64
 	OldLength   uint64
+	Calls       uint64
 	Protection  uint32
 	Flags       uint32
 	Descriptor  int32
@@ -177,8 +180,9 @@ const (
 	EventMadvise     EventKind = 5
 	EventExec        EventKind = 6
 	EventUnmapped    EventKind = 7
-	EventStep        EventKind = 8
-	EventTableNeeded EventKind = 9
+	EventNewCode     EventKind = 8
+	EventStep        EventKind = 9
+	EventTableNeeded EventKind = 10
 )
 
 type Fault struct {
@@ -352,10 +356,24 @@ const (
 	PythonEntryFrame PythonStyle = 2
 )
 
+type Range struct {
+	_        structs.HostLayout
+	Start    uint64
+	Length   uint64
+	Tgid     uint32
+	Reserved uint32
+}
+
 type RecentMapping struct {
 	_     structs.HostLayout
 	Event Event
 	Cuts  uint64
+}
+
+type Release struct {
+	_     structs.HostLayout
+	Calls uint64
+	Time  uint64
 }
 
 type Rule struct {
@@ -482,6 +500,7 @@ const (
 	MapPythonErrors     = "python_errors"
 	MapPythons          = "pythons"
 	MapRecentMappings   = "recent_mappings"
+	MapReleasedRanges   = "released_ranges"
 	MapReportedCodes    = "reported_codes"
 	MapReportedStacks   = "reported_stacks"
 	MapRequests         = "requests"
@@ -512,6 +531,7 @@ const (
 	VarEmitted          = "emitted"
 	VarEpoch            = "epoch"
 	VarInterval         = "interval"
+	VarLastWakeup       = "last_wakeup"
 	VarMappingCuts      = "mapping_cuts"
 	VarNever            = "never"
 	VarPageSize         = "page_size"
@@ -600,6 +620,7 @@ type MapSpecs struct {
 	PythonErrors     *ebpf.MapSpec `ebpf:"python_errors"`
 	Pythons          *ebpf.MapSpec `ebpf:"pythons"`
 	RecentMappings   *ebpf.MapSpec `ebpf:"recent_mappings"`
+	ReleasedRanges   *ebpf.MapSpec `ebpf:"released_ranges"`
 	ReportedCodes    *ebpf.MapSpec `ebpf:"reported_codes"`
 	ReportedStacks   *ebpf.MapSpec `ebpf:"reported_stacks"`
 	Requests         *ebpf.MapSpec `ebpf:"requests"`
@@ -625,6 +646,7 @@ type VariableSpecs struct {
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
+	LastWakeup     *ebpf.VariableSpec `ebpf:"last_wakeup"`
 	MappingCuts    *ebpf.VariableSpec `ebpf:"mapping_cuts"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
@@ -674,6 +696,7 @@ type Maps struct {
 	PythonErrors     *ebpf.Map `ebpf:"python_errors"`
 	Pythons          *ebpf.Map `ebpf:"pythons"`
 	RecentMappings   *ebpf.Map `ebpf:"recent_mappings"`
+	ReleasedRanges   *ebpf.Map `ebpf:"released_ranges"`
 	ReportedCodes    *ebpf.Map `ebpf:"reported_codes"`
 	ReportedStacks   *ebpf.Map `ebpf:"reported_stacks"`
 	Requests         *ebpf.Map `ebpf:"requests"`
@@ -708,6 +731,7 @@ func (m *Maps) Close() error {
 		m.PythonErrors,
 		m.Pythons,
 		m.RecentMappings,
+		m.ReleasedRanges,
 		m.ReportedCodes,
 		m.ReportedStacks,
 		m.Requests,
@@ -734,6 +758,7 @@ type Variables struct {
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
+	LastWakeup     *ebpf.Variable `ebpf:"last_wakeup"`
 	MappingCuts    *ebpf.Variable `ebpf:"mapping_cuts"`
 	Never          *ebpf.Variable `ebpf:"never"`
 	PageSize       *ebpf.Variable `ebpf:"page_size"`

@@ -57,6 +57,7 @@ const (
 	selftestVarEmitted          = "emitted"
 	selftestVarEpoch            = "epoch"
 	selftestVarInterval         = "interval"
+	selftestVarLastWakeup       = "last_wakeup"
 	selftestVarNever            = "never"
 	selftestVarPageSize         = "page_size"
 	selftestVarPidnsDevice      = "pidns_device"
@@ -152,6 +153,7 @@ type selftestVariableSpecs struct {
 	Emitted        *ebpf.VariableSpec `ebpf:"emitted"`
 	Epoch          *ebpf.VariableSpec `ebpf:"epoch"`
 	Interval       *ebpf.VariableSpec `ebpf:"interval"`
+	LastWakeup     *ebpf.VariableSpec `ebpf:"last_wakeup"`
 	Never          *ebpf.VariableSpec `ebpf:"never"`
 	PageSize       *ebpf.VariableSpec `ebpf:"page_size"`
 	PidnsDevice    *ebpf.VariableSpec `ebpf:"pidns_device"`
@@ -237,6 +239,7 @@ type selftestVariables struct {
 	Emitted        *ebpf.Variable `ebpf:"emitted"`
 	Epoch          *ebpf.Variable `ebpf:"epoch"`
 	Interval       *ebpf.Variable `ebpf:"interval"`
+	LastWakeup     *ebpf.Variable `ebpf:"last_wakeup"`
 	Never          *ebpf.Variable `ebpf:"never"`
 	PageSize       *ebpf.Variable `ebpf:"page_size"`
 	PidnsDevice    *ebpf.Variable `ebpf:"pidns_device"`

@@ -26,6 +26,7 @@ func TestBursts(t *testing.T) {
 	t.Run("objects of tcmalloc cannot be checked", testBurstsUntrackable)
 	t.Run("unclassified heap is not free", testBurstsUnclassifiedHeapFree)
 	t.Run("walks find what is free", testBurstsWalksFree)
+	t.Run("large objects count exactly, within bursts and between", testBurstsLargeObjects)
 	t.Run("call cut by the end of a burst", testBurstsCallCutEnd)
 	t.Run("reused address is a loss outside of bursts", testBurstsReusedAddressLoss)
 	t.Run("fingerprints find replaced objects", testBurstsFingerprintsFindReplaced)
@@ -236,6 +237,46 @@ func testBurstsWalksFree(t *testing.T) {
 		return walk != nil
 	})
 	mustBeNear(t, "free", walk.FreeResident, 2000*10000)
+}
+
+// An object of a burst does not represent those of the pause, which source mapping has seen. malloc
+// rounds up to pages.
+func testBurstsLargeObjects(t *testing.T) {
+	const size = 33 << 20 // more than the program's M_MMAP_THRESHOLD
+	order := fmt.Sprint("keep 1 ", size)
+	target, s := startBursts(t)
+	runOrders(target, order, order) // no probe is open
+	time.Sleep(300 * time.Millisecond)
+	inBurst(t, target, s, order)
+	checkLiveness(s)
+
+	// The last call of a burst is not sampled, so that no probe sees its return.
+	if err := tracer.Probing(s).OpenHeap(true, 1<<30); err != nil {
+		t.Fatal(err)
+	}
+	runOrders(target, "keep 1 64")
+	closeHeap(t, s)
+	runOrders(target, order, "drop 1", fmt.Sprint("churn 5 ", size))
+
+	var objects float64
+	var inuse, resident int64
+	for _, h := range balanced(t, s).Holdings {
+		if h.Kind == growth.KindHeap && len(h.Stack.Frames) > 0 {
+			if leaf := growth.WithoutAllocator(h.Stack.Frames)[0].Function; leaf != "kept_here" {
+				t.Errorf("%s holds %d bytes", leaf, h.InuseBytes)
+				continue
+			}
+			objects += h.InuseObjects
+			inuse += h.InuseBytes
+			resident += h.ResidentBytes
+		}
+	}
+	const page = 4096
+	if objects != 3 || inuse < 3*size || inuse > 3*(size+page) ||
+		resident < 3*size || resident > 3*(size+page) {
+		t.Errorf("kept_here holds %v objects of %d bytes, %d resident, want 3 of %d each",
+			objects, inuse, resident, size)
+	}
 }
 
 func testBurstsCallCutEnd(t *testing.T) {

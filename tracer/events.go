@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/kernel"
@@ -43,9 +41,10 @@ func startEvents(
 	return r, nil
 }
 
-// readPause is the pause of read at an empty ring buffer. A storm of events wakes allocscope a
-// hundred times a second at most, and the BPF programs need not wake it for each event.
-const readPause = 10 * time.Millisecond
+// readPause is the pause of read at an empty ring buffer. Events wake allocscope twenty times a
+// second at most, and the BPF programs rely on it: they do not wake the reader twice within this
+// time. Meanwhile the ring has room for 1,500 of the longest stacks, which take longer to walk.
+const readPause = bpf.WakeupPeriodMs * time.Millisecond
 
 func (r *eventReader) dispatch(raw []byte) {
 	if len(raw) < 4 {
@@ -92,25 +91,18 @@ func (r *eventReader) dispatchEvent(event bpf.Event) {
 		t.end(process.ErrExecuted)
 	case bpf.EventStep:
 		r.steps.Add(event.Tgid, event.Time, event.Length)
-	case bpf.EventUnmapped:
+	case bpf.EventUnmapped, bpf.EventNewCode:
 		t.unwinder.Refresh()
 	default:
-		r.keepCall(t, event)
+		r.journal.Add(event)
 	}
 }
 
-// keepCall keeps a mapping call for the next snapshot.
-func (r *eventReader) keepCall(t *target, call bpf.Event) {
-	r.journal.Add(call)
-	if call.Kind == bpf.EventMmap && call.Protection&unix.PROT_EXEC != 0 {
-		t.unwinder.Refresh()
-	}
-}
-
-// collect takes recent mappings out of the kernel, and flushes: what leaves their map before is an
-// event, unless it is gone.
+// collect takes recent mappings and releases out of the kernel, and flushes: what leaves the map of
+// mappings before is an event, unless it is gone.
 func (r *eventReader) collect() {
 	source.TakeRecentMappings(r.kernel, r.dispatchEvent)
+	source.TakeReleases(r.kernel, r.dispatchEvent)
 	r.Flush()
 }
 

@@ -431,7 +431,16 @@ func (p *probing) calibrate(estimator *estimate.Estimator, snapshot *growth.Snap
 }
 
 // estimator returns that of a snapshot. The caller holds mu for as long as it is used.
-func (p *probing) estimator(since map[uint32]uint64) *estimate.Estimator {
+func (p *probing) estimator(
+	since map[uint32]uint64, bins estimate.BirthBins,
+) *estimate.Estimator {
 	now := kernel.Monotonic()
-	return estimate.NewEstimator(&p.schedule, &p.tracker, p.tensorsAlone, now, since)
+	return estimate.NewEstimator(&p.schedule, &p.tracker, p.tensorsAlone, now, since, bins)
+}
+
+// unprobed returns the objects that were born while no probe was open.
+func (p *probing) unprobed(objects []estimate.MappedObject) []estimate.MappedObject {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.schedule.Unprobed(objects)
 }

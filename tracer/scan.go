@@ -1,6 +1,7 @@
 package tracer
 
 import (
+	"slices"
 	"time"
 
 	"github.com/allocscope/allocscope/growth"
@@ -26,11 +27,12 @@ type scanner struct {
 	others  residency.Others
 
 	// The rest is of the snapshot that is being taken.
-	share    float64 // of the targets' pages that may be scanned
-	files    residency.CountedFiles
-	resident float64       // bytes that were scanned, of targets
-	scanTime time.Duration // of targets
-	cpuTime  time.Duration // of all that is done for targets
+	estimator *estimate.Estimator
+	share     float64 // of the targets' pages that may be scanned
+	files     residency.CountedFiles
+	resident  float64       // bytes that were scanned, of targets
+	scanTime  time.Duration // of targets
+	cpuTime   time.Duration // of all that is done for targets
 }
 
 // addTo adds the resident memory of all processes of the tree to a snapshot.
@@ -119,7 +121,7 @@ func (k *scanner) addTarget(
 	residency.AddReleases(&snapshot.Mappings, t.space)
 	snapshot.Mappings.Vanished += t.vanished
 	if t.pages == nil || maps == nil {
-		residency.AddTallies(held, t.space, t.stacks.Get, nil)
+		residency.AddTallies(held, t.space, t.stacks.Get, t.stacks.GetCheap, nil)
 		return
 	}
 
@@ -132,11 +134,16 @@ func (k *scanner) addTarget(
 
 	rows := residency.NewRows(scan, t.process.PID, t.stacks.Get, held, k.files)
 	rows.HeapTraced, rows.HeapComplete = k.probing.coversHeap(t)
+	if rows.HeapTraced {
+		mapped := k.probing.unprobed(scan.MappedObjects())
+		known.Objects = slices.Concat(known.Objects,
+			k.estimator.AddMapped(held, mapped, t.stacks.Get))
+	}
 	rows.ParentInSnapshot = residency.HasParent(snapshot, t.pages)
 	rows.Fill(known)
 	source.ForgetFaults(t.kernel, uint32(t.process.PID), rows.StaleFaults)
 	kinds := rows.AddMappings(&snapshot.Mappings)
-	residency.AddTallies(held, t.space, t.stacks.Get, kinds)
+	residency.AddTallies(held, t.space, t.stacks.Get, t.stacks.GetCheap, kinds)
 
 	resident := scan.Resident(info)
 	resident.Traced, resident.HeapTraced, resident.Forked = true, rows.HeapTraced, t.pages.Forked

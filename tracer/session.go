@@ -135,6 +135,7 @@ func (s *Session) open(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s.probing.tracker.SeesMappings = s.sources.mapping.Attached
 	if err := s.follower.open(ctx); err != nil {
 		return err
 	}

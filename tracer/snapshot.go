@@ -44,6 +44,7 @@ func (s *Session) Snapshot(born ...time.Duration) (*growth.Snapshot, error) {
 	}
 	held.AddEvidence(estimator)
 
+	s.scanner.estimator = estimator
 	if err := s.scanner.addTo(snapshot, held, s.objects, onGPUs.Pins); err != nil {
 		return nil, err
 	}
@@ -66,8 +67,8 @@ func (s *Session) readHeap(
 	defer s.probing.mu.Unlock()
 
 	snapshot.Heap = s.probing.describe(s.started)
-	estimator := s.probing.estimator(tracedSince(s.targets.list()))
-	objects, err := estimate.ReadLive(s.kernel, estimator, sums, bins, s.objects)
+	estimator := s.probing.estimator(tracedSince(s.targets.list()), bins)
+	objects, err := estimate.ReadLive(s.kernel, estimator, sums, s.objects)
 	s.objects = objects
 	if err != nil {
 		return nil, err

@@ -274,6 +274,7 @@ func (t *target) forget(p *probing, events *eventReader) error {
 	for _, m := range []*ebpf.Map{k.Pythons, k.Mappings, k.Requests, k.GpuUsers} {
 		_ = m.Delete(pid) // Mappings waits for programs that are running
 	}
+	_ = k.Requests.Delete(pid | bpf.RequestNewCode)
 
 	events.Flush()
 	events.journal.Forget(pid)

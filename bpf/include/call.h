@@ -13,10 +13,16 @@
 /* Stack that an allocator uses at most between its entry and a nested call, in bytes. */
 #define NESTED_STACK_BYTES (64 << 10)
 
+/* Returns whether the probes of the thread's last call are those of now. */
+static __always_inline bool is_of_epoch(const struct call *call)
+{
+	return call->epoch == (call->kind == KIND_TENSOR ? tensor_epoch : epoch);
+}
+
 /* Returns whether the thread's last call has not returned yet. */
 static __always_inline bool is_under_way(const struct call *call)
 {
-	return call->sp && call->epoch == (call->kind == KIND_TENSOR ? tensor_epoch : epoch);
+	return call->sp && is_of_epoch(call);
 }
 
 /* Gives up a call whose return will not be seen. */

@@ -60,9 +60,22 @@ struct {
 	__uint(max_entries, 1 << 22); /* bytes */
 } events SEC(".maps");
 
-/* Wakes the reader at once. An urgent event must force it: earlier events that did not wake the
- * reader would otherwise delay it. */
-#define WAKE_READER BPF_RB_FORCE_WAKEUP
+/* ns, CLOCK_MONOTONIC, when an event has woken the reader. */
+volatile __u64 last_wakeup = 0;
+
+/* Wakeup flag of an urgent event. A wakeup costs microseconds, more than all else that an event
+ * costs. Once woken, the reader looks again after WAKEUP_PERIOD_MS, so that nobody need wake it
+ * before. Otherwise an urgent event must force the wakeup: the kernel would leave it out after
+ * events that did not wake the reader. */
+static __always_inline __u64 urgent_wakeup(void)
+{
+	__u64 now = bpf_ktime_get_ns();
+
+	if (now - last_wakeup < WAKEUP_PERIOD_MS * 1000000)
+		return BPF_RB_NO_WAKEUP;
+	last_wakeup = now;
+	return BPF_RB_FORCE_WAKEUP;
+}
 
 /* Wakeup flag of an event that can wait for the reader's next turn, once a second: waking the
  * reader costs more than the rest of an event. From a quarter of the ring on, it wakes the reader.

@@ -49,6 +49,7 @@ struct thread {
 			  * probed */
 	__u64 malloc_return;
 	struct recent_mapping mapping; /* scratch of source mapping */
+	__u64 file_start;              /* of the last mapping of a file among the recent ones */
 };
 
 /* Scratch space is per task: a uprobe program can be preempted and migrate between two helper

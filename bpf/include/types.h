@@ -31,6 +31,8 @@ enum constant {
 	COOKIE_FUNCTION_SHIFT = 16, /* bit position of COOKIE_FUNCTION */
 	IDENTITY_POINTERS = 4,      /* pointers of a code object that its fingerprint covers */
 	CONTENT_WORDS = 5,          /* words of a line table or file name that it covers */
+	WAKEUP_PERIOD_MS = 50,      /* between two wakeups of the reader of the ring buffer */
+	REQUEST_NEW_CODE = 1 << 30, /* bit beside the tgid in a key of `requests` */
 	NO_INDIRECTION =
 		0xffff, /* thread_frame_indirect: the thread state has the pointer itself */
 };
@@ -264,6 +266,7 @@ enum event_kind {
 	EVENT_MADVISE,
 	EVENT_EXEC,         /* the process called execve */
 	EVENT_UNMAPPED,     /* a walk met code outside all known mappings */
+	EVENT_NEW_CODE,     /* the process has mapped code */
 	EVENT_STEP,         /* a training step began: `length` is their number so far */
 	EVENT_TABLE_NEEDED, /* a walk met code whose unwind table is not built: `start` is the
 			     * table's index */
@@ -279,6 +282,7 @@ struct event {
 	__u64 length;       /* bytes; EVENT_STEP: steps */
 	__u64 old_start;    /* mremap */
 	__u64 old_length;   /* mremap, bytes */
+	__u64 calls;        /* madvise: calls that the event stands for */
 	__u32 protection;   /* mmap: PROT_*; madvise: the advice */
 	__u32 flags;        /* MAP_* or MREMAP_* */
 	__s32 descriptor;   /* mmap: file descriptor; -1: anonymous memory */
@@ -292,6 +296,20 @@ struct event {
 struct recent_mapping {
 	struct event event;
 	__u64 cuts; /* `mapping_cuts` when it was made */
+};
+
+/* Key of `released_ranges`. */
+struct range {
+	__u64 start;
+	__u64 length; /* bytes */
+	__u32 tgid;
+	__u32 reserved;
+};
+
+/* Value of `released_ranges`. */
+struct release {
+	__u64 calls;
+	__u64 time; /* ns, CLOCK_MONOTONIC, of the last one */
 };
 
 /* Key of `mapping_pairs`: what user space needs to know about mappings that were gone before it

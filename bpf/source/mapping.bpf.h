@@ -4,8 +4,9 @@
  * when another thread is given the address in between.
  *
  * A mapping waits in `recent_mappings` until user space reads it. If a munmap of exactly its range
- * comes first, both calls are counted in `mapping_pairs` and reach user space no other way. All
- * other calls are events. */
+ * comes first, both calls are counted in `mapping_pairs` and reach user space no other way. Nor do
+ * the segments that a loader maps over a recent mapping of its library. Calls of madvise are
+ * counted by their ranges. All other calls are events. */
 #pragma once
 
 #include "call.h"
@@ -47,6 +48,14 @@ struct {
 	__type(value, struct tally);
 } mapping_pairs SEC(".maps");
 
+/* Ranges whose memory madvise has released since user space read them last. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct range);
+	__type(value, struct release);
+} released_ranges SEC(".maps");
+
 /* Incremented by each call that may cut or cover a mapping in `recent_mappings`: the two calls of
  * such a mapping are no pair. */
 volatile __u64 mapping_cuts = 0;
@@ -63,11 +72,11 @@ struct syscall_exit {
 	__s64 result;
 };
 
-/* Sets by_allocator if the thread is inside an allocator function. A malloc whose return is not
- * probed is still running if its return address is in place above the stack pointer. Where another
- * tool probes the return, the kernel's trampoline is there instead, which user space recognises by
- * malloc_slot. (On arm64 the return address need not be in memory: only sampled calls are
- * recognised.) */
+/* Sets by_allocator if the thread is inside an allocator function whose entry was probed. A malloc
+ * whose return is not probed is still running if its return address is in place above the stack
+ * pointer. Where another tool probes the return, the kernel's trampoline is there instead, which
+ * user space recognises by malloc_slot. (On arm64 the return address need not be in memory: only
+ * sampled calls are recognised.) */
 static __always_inline void mark_by_allocator(struct event *event, const struct thread *thread,
 					      __u64 sp)
 {
@@ -76,7 +85,8 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 		return;
 	}
 
-	if (sp >= thread->malloc_sp || thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
+	if (!is_of_epoch(&thread->call) || sp >= thread->malloc_sp ||
+	    thread->malloc_sp - sp > ALLOCATOR_STACK_BYTES)
 		return;
 
 	bpf_probe_read_user(&event->malloc_slot, sizeof(event->malloc_slot),
@@ -89,11 +99,7 @@ static __always_inline void mark_by_allocator(struct event *event, const struct 
 /* Sends an event to user space. */
 static __always_inline void send_mapping_event(struct event *event)
 {
-	/* User space must know code before stacks lead through it. */
-	bool is_code = event->kind == EVENT_MMAP && event->protection & PROT_EXEC;
-
-	if (bpf_ringbuf_output(&events, event, sizeof(*event),
-			       is_code ? WAKE_READER : lazy_wakeup()))
+	if (bpf_ringbuf_output(&events, event, sizeof(*event), lazy_wakeup()))
 		count(DROP_EVENTS);
 }
 
@@ -115,26 +121,50 @@ static __always_inline struct event *begin_event(struct thread *thread, enum eve
 	__builtin_memset(event, 0, sizeof(*event));
 	event->kind = kind;
 	event->tgid = tgid;
+	event->time = bpf_ktime_get_ns();
 	return event;
 }
 
-/* Sets the stack of an event. Nothing needs that of a call which the allocator makes. */
+/* Sets the stack of an event. Nothing needs that of a call which the allocator makes: its objects
+ * have theirs, if they are sampled. */
 static __always_inline void set_stack(struct event *event, const struct thread *thread,
 				      struct pt_regs *regs)
 {
 	mark_by_allocator(event, thread, REGS_SP(regs));
 	if (!event->by_allocator)
-		event->stack = site_stack(regs, event->tgid, event->length);
+		event->stack = site_stack(regs, event->tgid, event->length, event->time);
+}
+
+static __always_inline __u64 whole_pages(__u64 length)
+{
+	return (length + page_size - 1) & ~(page_size - 1);
 }
 
 /* Keeps a new mapping until user space reads it or it is unmapped. */
-static __always_inline void keep_recent(struct recent_mapping *mapping)
+static __always_inline void keep_recent(struct thread *thread)
 {
+	struct recent_mapping *mapping = &thread->mapping;
 	struct address key = make_address(mapping->event.tgid, mapping->event.start);
 
 	mapping->cuts = mapping_cuts;
 	if (bpf_map_update_elem(&recent_mappings, &key, mapping, BPF_NOEXIST))
 		send_cut(&mapping->event); /* the map is full, or has an earlier one */
+	else if (mapping->event.descriptor >= 0)
+		thread->file_start = mapping->event.start;
+}
+
+/* Returns whether a mapping at a fixed address lies within the recent mapping of a file that the
+ * thread has made last. A loader maps a library as a whole, and then its segments over that. */
+static __always_inline bool is_segment(const struct thread *thread, __u32 tgid, __u64 start,
+				       __u64 length)
+{
+	struct address key = make_address(tgid, thread->file_start);
+	struct recent_mapping *file;
+
+	if (start < thread->file_start)
+		return false;
+	file = bpf_map_lookup_elem(&recent_mappings, &key);
+	return file && start - thread->file_start + length <= whole_pages(file->event.length);
 }
 
 static __always_inline void on_mmap(struct thread *thread, struct pt_regs *regs, __u32 tgid,
@@ -147,15 +177,18 @@ static __always_inline void on_mmap(struct thread *thread, struct pt_regs *regs,
 	event->protection = SYSCALL_ARG3(regs);
 	event->flags = SYSCALL_ARG4(regs);
 	event->descriptor = SYSCALL_ARG5(regs);
-	set_stack(event, thread, regs);
-	event->time = bpf_ktime_get_ns();
 
+	/* User space must know code before stacks lead through it. */
+	if (event->protection & PROT_EXEC)
+		send_request(EVENT_NEW_CODE, tgid, tgid | REQUEST_NEW_CODE, start);
+	if (event->flags & MAP_FIXED && is_segment(thread, tgid, start, event->length))
+		return;
+
+	set_stack(event, thread, regs);
 	if (event->flags & MAP_FIXED)
 		send_cut(event);
-	else if (event->protection & PROT_EXEC)
-		send_mapping_event(event);
 	else
-		keep_recent(&thread->mapping);
+		keep_recent(thread);
 }
 
 static __always_inline void on_mremap(struct thread *thread, struct pt_regs *regs, __u32 tgid,
@@ -169,18 +202,52 @@ static __always_inline void on_mremap(struct thread *thread, struct pt_regs *reg
 	event->length = SYSCALL_ARG3(regs);
 	event->flags = SYSCALL_ARG4(regs);
 	set_stack(event, thread, regs);
-	event->time = bpf_ktime_get_ns();
 	send_cut(event);
 }
 
-static __always_inline void on_madvise(struct thread *thread, struct pt_regs *regs, __u32 tgid)
+/* Sends the event of a call that has released the memory of a range. */
+static __always_inline void send_release(const struct range *range, __u64 time)
 {
-	struct event *event = begin_event(thread, EVENT_MADVISE, tgid);
+	struct event event = {
+		.kind = EVENT_MADVISE,
+		.tgid = range->tgid,
+		.time = time,
+		.start = range->start,
+		.length = range->length,
+		.calls = 1,
+	};
 
-	event->start = SYSCALL_ARG1(regs);
-	event->length = SYSCALL_ARG2(regs);
-	event->time = bpf_ktime_get_ns();
-	send_mapping_event(event);
+	send_mapping_event(&event);
+}
+
+/* Counts a call that has released the memory of a range. Threads that end release their stacks: a
+ * thread without state gets none for this. */
+static __always_inline void on_madvise(struct pt_regs *regs, __u32 tgid)
+{
+	struct thread *thread = bpf_task_storage_get(&threads, bpf_get_current_task_btf(), NULL, 0);
+	struct range key = {
+		.start = SYSCALL_ARG1(regs),
+		.length = SYSCALL_ARG2(regs),
+		.tgid = tgid,
+	};
+	struct release *release = bpf_map_lookup_elem(&released_ranges, &key), none = {};
+	__u64 now = bpf_ktime_get_ns();
+
+	count(COUNT_MAPPING_CALLS);
+	if (thread)
+		charge(thread, costs.mapping);
+
+	if (!release) {
+		bpf_map_update_elem(&released_ranges, &key, &none, BPF_NOEXIST);
+		release = bpf_map_lookup_elem(&released_ranges, &key);
+	}
+	if (!release) {
+		send_release(&key, now); /* the map is full */
+		return;
+	}
+
+	__sync_fetch_and_add(&release->calls, 1);
+	release->time = now;
 }
 
 /* Returns whether a system call returned -errno (IS_ERR_VALUE, include/linux/err.h). */
@@ -208,8 +275,11 @@ int exit_mapping(struct syscall_exit *ctx)
 
 	if (!is_traced(tgid) || is_error(ctx->result))
 		return 0;
-	if (ctx->number == SYSCALL_MADVISE && !is_release(SYSCALL_ARG3(regs)))
+	if (ctx->number == SYSCALL_MADVISE) {
+		if (is_release(SYSCALL_ARG3(regs)))
+			on_madvise(regs, tgid);
 		return 0;
+	}
 
 	thread = current_thread();
 	if (!thread)
@@ -221,9 +291,6 @@ int exit_mapping(struct syscall_exit *ctx)
 		break;
 	case SYSCALL_MREMAP:
 		on_mremap(thread, regs, tgid, ctx->result);
-		break;
-	case SYSCALL_MADVISE:
-		on_madvise(thread, regs, tgid);
 		break;
 	}
 	return 0;
@@ -240,11 +307,6 @@ static __always_inline bool take_recent(struct recent_mapping *to, __u32 tgid, _
 		return false;
 	*to = *mapping;
 	return bpf_map_delete_elem(&recent_mappings, &key) == 0;
-}
-
-static __always_inline __u64 whole_pages(__u64 length)
-{
-	return (length + page_size - 1) & ~(page_size - 1);
 }
 
 /* Counts a mapping that has been unmapped as a whole. */
@@ -306,7 +368,6 @@ int enter_munmap(struct syscall_entry *ctx)
 	event = begin_event(thread, EVENT_MUNMAP, tgid);
 	event->start = start;
 	event->length = length;
-	event->time = bpf_ktime_get_ns();
 	if (is_exact)
 		send_mapping_event(event);
 	else

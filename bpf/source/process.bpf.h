@@ -33,6 +33,6 @@ int on_exec(void *ctx)
 		return 0;
 
 	bpf_map_update_elem(&targets, &tgid, &gone, BPF_ANY);
-	send_event(EVENT_EXEC, tgid, 0, WAKE_READER);
+	send_event(EVENT_EXEC, tgid, 0, urgent_wakeup());
 	return 0;
 }

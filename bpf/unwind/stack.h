@@ -163,7 +163,8 @@ static __always_inline void report_stack(struct walk *walk)
 		return;
 
 	if (bpf_ringbuf_output(&events, &walk->stack,
-			       __builtin_offsetof(struct stack, words) + 8 * length, WAKE_READER)) {
+			       __builtin_offsetof(struct stack, words) + 8 * length,
+			       urgent_wakeup())) {
 		count(DROP_EVENTS);
 		return;
 	}

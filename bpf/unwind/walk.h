@@ -220,8 +220,7 @@ static __always_inline int end_walk(struct walk *walk, enum stack_end why)
 }
 
 /* Sends a request to user space, unless it has been sent already. */
-static __always_inline void send_request(struct walk *walk, enum event_kind kind, __u32 key,
-					 __u64 start)
+static __always_inline void send_request(enum event_kind kind, __u32 tgid, __u32 key, __u64 start)
 {
 	struct event *event;
 
@@ -237,19 +236,20 @@ static __always_inline void send_request(struct walk *walk, enum event_kind kind
 
 	__builtin_memset(event, 0, sizeof(*event));
 	event->kind = kind;
-	event->tgid = walk->stack.tgid;
+	event->tgid = tgid;
 	event->start = start;
-	bpf_ringbuf_submit(event, WAKE_READER);
+	bpf_ringbuf_submit(event, urgent_wakeup());
 }
 
 /* Requests the unwind table of the mapping reached. */
 static __always_inline void request_table(struct walk *walk)
 {
-	send_request(walk, EVENT_TABLE_NEEDED, ~walk->mapping.table, walk->mapping.table);
+	send_request(EVENT_TABLE_NEEDED, walk->stack.tgid, ~walk->mapping.table,
+		     walk->mapping.table);
 }
 
 /* Requests that user space reads the process's mappings again. */
 static __always_inline void request_mappings(struct walk *walk)
 {
-	send_request(walk, EVENT_UNMAPPED, walk->stack.tgid, walk->address);
+	send_request(EVENT_UNMAPPED, walk->stack.tgid, walk->stack.tgid, walk->address);
 }

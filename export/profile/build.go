@@ -3,6 +3,7 @@
 package profile
 
 import (
+	"compress/gzip"
 	"io"
 	"math"
 	"slices"
@@ -78,14 +79,22 @@ func Build(holdings []growth.Holding, info Info) (*profile.Profile, error) {
 	return b.profile, nil
 }
 
-// Write writes Build's profile, compressed with gzip. The error is that of Build or of w,
-// unwrapped.
+// Write writes Build's profile, compressed with gzip: fast, because a trace writes one a snapshot.
+// The error is that of Build or of w, unwrapped.
 func Write(w io.Writer, holdings []growth.Holding, info Info) error {
 	p, err := Build(holdings, info)
 	if err != nil {
 		return err
 	}
-	return p.Write(w)
+
+	compressed, err := gzip.NewWriterLevel(w, gzip.BestSpeed)
+	if err != nil {
+		return err // of an unknown level
+	}
+	if err := p.WriteUncompressed(compressed); err != nil {
+		return err
+	}
+	return compressed.Close()
 }
 
 // A builder collects a profile. It makes each mapping, function and location once.
@@ -95,20 +104,13 @@ type builder struct {
 	components *component.Rules
 	mappings   map[growth.Module]*profile.Mapping
 	functions  map[functionKey]*profile.Function
-	locations  map[locationKey]*profile.Location
+	locations  map[growth.Frame]*profile.Location
 	hasGPU     bool // some holdings are on GPUs
 }
 
 type functionKey struct {
 	name, file string
 	startLine  int
-}
-
-type locationKey struct {
-	mapping  *profile.Mapping
-	address  uint64
-	function *profile.Function
-	line     int
 }
 
 func newBuilder(info Info) *builder {
@@ -144,7 +146,7 @@ func newBuilder(info Info) *builder {
 		components: info.Components,
 		mappings:   make(map[growth.Module]*profile.Mapping),
 		functions:  make(map[functionKey]*profile.Function),
-		locations:  make(map[locationKey]*profile.Location),
+		locations:  make(map[growth.Frame]*profile.Location),
 	}
 }
 
@@ -239,16 +241,15 @@ func (b *builder) values(h growth.Holding) []int64 {
 }
 
 func (b *builder) location(f growth.Frame) *profile.Location {
-	key := locationKey{b.mapping(f.Module), f.Address, b.function(f), f.Line}
-	if l, ok := b.locations[key]; ok {
+	if l, ok := b.locations[f]; ok {
 		return l
 	}
 
 	l := &profile.Location{
 		ID:      uint64(len(b.profile.Location) + 1),
-		Mapping: key.mapping,
+		Mapping: b.mapping(f.Module),
 		Address: f.Address,
-		Line:    []profile.Line{{Function: key.function, Line: int64(f.Line)}},
+		Line:    []profile.Line{{Function: b.function(f), Line: int64(f.Line)}},
 	}
 
 	if l.Mapping != nil {
@@ -256,7 +257,7 @@ func (b *builder) location(f growth.Frame) *profile.Location {
 		l.Mapping.HasLineNumbers = l.Mapping.HasLineNumbers || f.Line != 0
 	}
 
-	b.locations[key] = l
+	b.locations[f] = l
 	b.profile.Location = append(b.profile.Location, l)
 	return l
 }

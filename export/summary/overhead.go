@@ -16,6 +16,8 @@ type Overhead struct {
 	OwnS      float64 `json:"own_s,omitempty"`
 	OwnLimitS float64 `json:"own_limit_s,omitempty"`
 	TracedS   float64 `json:"traced_s,omitempty"`
+	// LeftOutSnapshots would have cost too much of allocscope's own CPU time.
+	LeftOutSnapshots int `json:"left_out_snapshots,omitempty"`
 	// Mode of source heap at the end, one of the constants Heap….
 	Mode string `json:"mode"`
 	// Bursts in which the allocator was probed, and OpenS, their total length.

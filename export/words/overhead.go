@@ -54,6 +54,9 @@ func ownCPU(s *summary.Summary) string {
 	if o.OwnLimitS > 0 && o.OwnS > maxExcess*o.OwnLimitS {
 		text += fmt.Sprintf(" (above its limit of %.3f)", o.OwnLimitS/s.DurationS)
 	}
+	if n := o.LeftOutSnapshots; n > 0 {
+		text += ", and leaves out " + units.Plural(n, "snapshot", "snapshots") + " for that"
+	}
 	return text
 }
 

@@ -45,6 +45,12 @@ func TestOverheadLines(t *testing.T) {
 				full,
 			},
 		},
+		"snapshots left out": {
+			func(o *summary.Overhead) {
+				o.Mode, o.Bursts, o.LeftOutSnapshots, o.StepSinceS = summary.HeapFull, 0, 24, nil
+			},
+			[]string{share + ", and leaves out 24 snapshots for that; heap probed all the time"},
+		},
 		"full again": {
 			func(o *summary.Overhead) {
 				o.Mode, o.Bursts, o.OpenS = summary.HeapFull, 1, 0.12

@@ -16,7 +16,7 @@ import (
 //go:embed components.rules
 var builtinRules []byte
 
-// maxCached bounds the cached places and functions. Beyond, the cache is emptied: a traced process
+// maxCached bounds the cached places, functions and stacks. Beyond, the cache is emptied: a traced process
 // may make up names without end.
 const maxCached = 1 << 16
 
@@ -27,7 +27,8 @@ type Rules struct {
 
 	mu     sync.Mutex
 	places map[place]*placeRules
-	cached int // places and functions
+	stacks map[*growth.Stack]string // the component; stacks do not change
+	cached int                      // places, functions and stacks
 	// last place that was looked up: frames of one library follow each other.
 	last      place
 	lastRules *placeRules
@@ -89,10 +90,22 @@ func (o *Rules) Of(s *growth.Stack) string {
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	if o.cached >= maxCached {
-		o.places, o.cached, o.lastRules = nil, 0, nil
+	if component, ok := o.stacks[s]; ok {
+		return component
+	}
+	if o.cached >= maxCached || o.stacks == nil {
+		o.places, o.stacks = nil, make(map[*growth.Stack]string)
+		o.cached, o.lastRules = 0, nil
 	}
 
+	component := o.find(s)
+	o.stacks[s] = component
+	o.cached++
+	return component
+}
+
+// find returns the component of a stack by its frames.
+func (o *Rules) find(s *growth.Stack) string {
 	first := o.match(place{whereRoot, s.Root}, "")
 	site := &frameMatch{leaf: noRule} // the allocation site
 	called := false

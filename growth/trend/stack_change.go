@@ -16,8 +16,9 @@ type stackChange struct {
 	// older and younger were born in the first and the second half and are alive at the end, each
 	// scaled to half of the window.
 	older, younger float64
-	// chanceExcess is by how much older may exceed twice younger by chance.
-	chanceExcess float64
+	// chanceExcess is by how much older may exceed twice younger by chance, and chanceLack by how
+	// much it may fall short of minAge times younger.
+	chanceExcess, chanceLack float64
 	// interval is the bytes that one sample of small objects represents; 0: nothing is sampled.
 	interval float64
 	// bornAgeSeconds is the mean age of a byte of born at the end.
@@ -63,7 +64,7 @@ func (r *snapshotRange) judge(h *stackSeries, risk float64) StackTrend {
 	case proven == 0:
 		t.Trend = growth.TrendNoGrowth
 	case r.middle == 0:
-	case t.Age < minAge:
+	case c.older < minAge*c.younger-c.chanceLack:
 		t.Trend = growth.TrendTransient
 	case h.isRefilled():
 		t.Trend = growth.TrendRefilled
@@ -149,6 +150,7 @@ func (r *snapshotRange) sampledChange(h *stackSeries) stackChange {
 	c.freed, c.born = c.freed.Clamp(), c.born.Clamp()
 	if evidence != nil {
 		c.chanceExcess = 2 * math.Sqrt(olderVariance+4*youngerVariance)
+		c.chanceLack = 2 * math.Sqrt(olderVariance+minAge*minAge*youngerVariance)
 		c.born.Variance += r.edgeVariance(c.born.Bytes)
 	}
 

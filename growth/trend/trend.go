@@ -83,7 +83,7 @@ func JudgeStacks(snapshots []*growth.Snapshot, window Window, rssRate float64) [
 			cmp.Compare(a.Kind, b.Kind),
 		)
 	})
-	r.crossCheck(trends, rssRate*r.seconds())
+	r.crossCheck(trends, r.heapGrowth(rssRate*r.seconds())-exactGrowth(stacks))
 
 	return trends
 }

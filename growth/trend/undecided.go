@@ -84,8 +84,8 @@ func (t *StackTrend) markUndecided(reason growth.UndecidedReason, longerSeconds 
 
 // crossCheck marks stacks as undecided because of other stacks: those whose chunks another may have
 // reused, and those that grow more than the rest of the heap's growth. trends are in the order of
-// suspicion; rssGrowth is in bytes.
-func (r *snapshotRange) crossCheck(trends []StackTrend, rssGrowth float64) {
+// suspicion; heapGrowth is in bytes.
+func (r *snapshotRange) crossCheck(trends []StackTrend, heapGrowth float64) {
 	users := make(map[sizeClass]*StackTrend) // the likeliest to have reused chunks
 	for i := range trends {
 		t := &trends[i]
@@ -103,7 +103,7 @@ func (r *snapshotRange) crossCheck(trends []StackTrend, rssGrowth float64) {
 		}
 	}
 
-	unexplained := r.heapGrowth(rssGrowth)
+	unexplained := heapGrowth
 	for _, isProven := range []bool{true, false} { // the better evidence first
 		for i := range trends {
 			t := &trends[i]
@@ -150,4 +150,15 @@ func (r *snapshotRange) heapGrowth(rssGrowth float64) float64 {
 		return math.Inf(1)
 	}
 	return rssGrowth
+}
+
+// exactGrowth is the growth of the resident heap in bytes that stacks explain without bursts: large
+// objects that malloc has mapped.
+func exactGrowth(stacks []stackSeries) (bytes float64) {
+	for i := range stacks {
+		if h := &stacks[i]; h.kind == growth.KindHeap && h.evidence() == nil {
+			bytes += max(0, float64(h.end.ResidentBytes-h.start.ResidentBytes))
+		}
+	}
+	return bytes
 }

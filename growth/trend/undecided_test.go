@@ -209,4 +209,37 @@ func TestCrossCheck(t *testing.T) {
 			}
 		}
 	})
+
+	t.Run("the growth of the heap goes to what is exact first", func(t *testing.T) {
+		trace := burstTrace(0, 100, 100, 100, 100)
+		end := trace[4]
+		end.Holdings[1].ResidentBytes -= 300e3
+		end.Holdings = append(end.Holdings, growth.Holding{
+			Stack: second, Kind: growth.KindHeap, InuseBytes: 300e3, ResidentBytes: 300e3,
+		})
+		if got := trendOfFirst(t, trace); got.Undecided != growth.UndecidedHeapGrowth {
+			t.Errorf("a quarter of its growth is the heap's: %s %q", got.Trend, got.Undecided)
+		}
+	})
+}
+
+// Memory is transient by its youth only where the few bursts of a short window do not explain it.
+func TestTransientByChance(t *testing.T) {
+	for _, c := range []struct {
+		name     string
+		variance float64 // of each birth, times its bytes squared
+		want     growth.Trend
+	}{
+		{"many bursts", 1e-4, growth.TrendTransient},
+		{"a burst or two in each half", 0.1, growth.TrendAccumulating},
+	} {
+		trace := burstTrace(0, 20, 20, 100, 100)
+		for i := range trace[4].Holdings[0].Births {
+			b := &trace[4].Holdings[0].Births[i]
+			b.Variance = c.variance * b.InuseBytes * b.InuseBytes
+		}
+		if got := trendOfFirst(t, trace); got.Trend != c.want {
+			t.Errorf("%s: %s, want %s (age %.2f)", c.name, got.Trend, c.want, got.Age)
+		}
+	}
 }

@@ -79,7 +79,7 @@ func BenchmarkStorms(b *testing.B) {
 				native = append(native, work(b, target, nativeSeconds))
 			}
 
-			traced := trace(b, target)
+			traced := trace(b, target, tracedSeconds)
 			for range nativeStretches {
 				native = append(native, work(b, target, nativeSeconds))
 			}
@@ -128,16 +128,17 @@ type tracedStretch struct {
 	result *summary.Summary
 }
 
-// trace runs allocscope with its defaults beside the storm, which begins when it counts.
-func trace(b *testing.B, target *tracertest.Target) (s tracedStretch) {
+// trace runs allocscope with its defaults for so many seconds beside the program, which begins when
+// it counts.
+func trace(b *testing.B, target *tracertest.Target, seconds int) (s tracedStretch) {
 	b.Helper()
-	const limit = 5 * time.Minute
-	ctx, stop := context.WithTimeout(b.Context(), limit)
+	const toEnd = 4 * time.Minute
+	ctx, stop := context.WithTimeout(b.Context(), toEnd+time.Duration(seconds)*time.Second)
 	defer stop()
 
 	folder := filepath.Join(b.TempDir(), "trace")
 	command := exec.CommandContext(ctx, program(), "trace", "--pid", fmt.Sprint(target.PID()),
-		"--duration", fmt.Sprintf("%ds", tracedSeconds), "--no-tui", "--output", folder)
+		"--duration", fmt.Sprintf("%ds", seconds), "--no-tui", "--output", folder)
 	said, err := command.StderrPipe()
 	if err != nil {
 		b.Fatal(err)
@@ -150,7 +151,7 @@ func trace(b *testing.B, target *tracertest.Target) (s tracedStretch) {
 	}
 
 	began := cpuTime(b, command.Process.Pid)
-	s.stretch = work(b, target, tracedSeconds-1) // a moment less, so that allocscope is still there
+	s.stretch = work(b, target, seconds-1) // a moment less, so that allocscope is still there
 	s.own = cpuTime(b, command.Process.Pid) - began
 	if err := command.Wait(); err != nil {
 		b.Fatalf("the trace ends with: %v", err)
@@ -255,19 +256,7 @@ func reportResult(
 ) {
 	b.Helper()
 	s := traced.result
-	isLeak := func(frame string) bool { return strings.HasPrefix(frame, leakFunction+" ") }
-	isSuspect := func(one summary.Suspect) bool {
-		return slices.ContainsFunc(slices.Concat(one.Path, one.Callers), isLeak)
-	}
-
-	var rate float64 // bytes a minute
-	for _, a := range s.Accumulating {
-		if slices.ContainsFunc(a.Stack, isLeak) && a.BytesPerMin != nil {
-			rate += float64(*a.BytesPerMin)
-		}
-	}
-	relative := rate / (float64(traced.leaked) / traced.seconds * 60)
-	rank := 1 + slices.IndexFunc(s.Suspects, isSuspect)
+	relative, rank := leakIn(traced, leakFunction)
 	off, unexplained := rowsOff(s, pid)
 
 	metric(float64(rank), "leak-rank")
@@ -285,6 +274,24 @@ func reportResult(
 	if off != 0 {
 		b.Errorf("the rows and RSS differ by %d bytes", off)
 	}
+}
+
+// leakIn returns the rate of the leak of a function as a multiple of the true one, and its rank
+// among the suspects; 0: it is none.
+func leakIn(traced tracedStretch, function string) (relative float64, rank int) {
+	isLeak := func(frame string) bool { return strings.HasPrefix(frame, function+" ") }
+	isSuspect := func(one summary.Suspect) bool {
+		return slices.ContainsFunc(slices.Concat(one.Path, one.Callers), isLeak)
+	}
+
+	var rate float64 // bytes a minute
+	for _, a := range traced.result.Accumulating {
+		if slices.ContainsFunc(a.Stack, isLeak) && a.BytesPerMin != nil {
+			rate += float64(*a.BytesPerMin)
+		}
+	}
+	relative = rate / (float64(traced.leaked) / traced.seconds * 60)
+	return relative, 1 + slices.IndexFunc(traced.result.Suspects, isSuspect)
 }
 
 // rowsOff returns by how much the rows of a process at the end differ from its RSS, and the row of

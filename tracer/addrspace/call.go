@@ -11,6 +11,7 @@ import (
 
 // A Call is what all calls that change the address space have in common.
 type Call struct {
+	Time        uint64 // ns, CLOCK_MONOTONIC
 	Stack       uint64 // ID of the caller's stack; 0: unknown
 	ByAllocator bool   // made by malloc or one of its relatives
 }
@@ -23,7 +24,7 @@ func (s *IntervalSet) Apply(
 	calls []bpf.Event, maps []process.Mapping, isAllocator func(stack uint64) bool,
 ) (released []pages.Span) {
 	for _, c := range calls {
-		call := Call{Stack: c.Stack}
+		call := Call{Time: c.Time, Stack: c.Stack}
 		if isAllocator != nil {
 			call.ByAllocator = returnsToAllocator(c.ByAllocator, c.MallocSlot, maps) ||
 				isAllocator(c.Stack)
@@ -37,7 +38,7 @@ func (s *IntervalSet) Apply(
 		case bpf.EventMremap:
 			s.Mremap(call, c.OldStart, c.OldLength, c.Start, c.Length, c.Flags)
 		case bpf.EventMadvise:
-			s.Madvise(c.Length)
+			s.Madvise(c.Calls, c.Length)
 			released = append(released, pages.Span{Start: c.Start, End: c.Start + c.Length})
 		}
 	}
@@ -80,7 +81,7 @@ func (s *IntervalSet) CountPairs(pairs []Pair, maps []process.Mapping, heapTrace
 func (s *IntervalSet) Mmap(call Call, start, length uint64, flags uint32, descriptor int32) {
 	length = roundUp(length)
 	interval := Interval{
-		Start: start, End: start + length, Stack: call.Stack,
+		Start: start, End: start + length, Born: call.Time, Stack: call.Stack,
 		Kind: kindOfFlags(flags, descriptor), ByAllocator: call.ByAllocator,
 	}
 	if interval.End < start {
@@ -117,11 +118,12 @@ func (s *IntervalSet) Munmap(start, length uint64) {
 	for _, removed := range s.remove(start, end) {
 		bytes += removed.Len()
 	}
-	s.countReleased("munmap", bytes)
+	s.countReleased("munmap", 1, bytes)
 }
 
 // Mremap records an mremap(2). The old memory keeps its stacks at its new address. What it grew by
-// belongs to the caller; what it shrank by is gone.
+// belongs to the caller; what it shrank by is gone. What an allocator moves belongs to the caller as
+// a whole: realloc frees the old object.
 func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint64, flags uint32) {
 	oldLength, length = roundUp(oldLength), roundUp(length)
 	if oldStart+oldLength < oldStart || start+length < start {
@@ -129,7 +131,7 @@ func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint6
 	}
 
 	caller := Interval{
-		Start: start, End: start + length, Stack: call.Stack,
+		Start: start, End: start + length, Born: call.Time, Stack: call.Stack,
 		Kind: s.kindAt(oldStart), ByAllocator: call.ByAllocator,
 	}
 	moved := s.remove(oldStart, oldStart+oldLength)
@@ -141,7 +143,7 @@ func (s *IntervalSet) Mremap(call Call, oldStart, oldLength, start, length uint6
 
 	s.insert(caller)
 	for _, m := range moved {
-		if offset := m.Start - oldStart; offset < length {
+		if offset := m.Start - oldStart; offset < length && !call.ByAllocator {
 			m.Start, m.End = start+offset, start+min(offset+m.Len(), length)
 			s.insert(m)
 		}
@@ -185,13 +187,14 @@ func (s *IntervalSet) Brk(end uint64) {
 		})
 	default:
 		s.remove(roundUp(end), roundUp(old))
-		s.countReleased("brk", old-end)
+		s.countReleased("brk", 1, old-end)
 	}
 }
 
-// Madvise records that madvise(2) has released the contents of a range, which stays mapped.
-func (s *IntervalSet) Madvise(length uint64) {
-	s.countReleased("madvise", roundUp(length))
+// Madvise records that calls of madvise(2) have released the contents of a range of length bytes,
+// which stays mapped.
+func (s *IntervalSet) Madvise(calls, length uint64) {
+	s.countReleased("madvise", calls, calls*roundUp(length))
 }
 
 // roundUp rounds up to whole pages.

@@ -79,7 +79,7 @@ func (m *model) remap(call Call, old, oldPages, start, pages uint64, keep bool) 
 	}
 	m.fill(start, start+pages, grown)
 	for i := range min(oldPages, pages) {
-		if before[old+i].mapped {
+		if before[old+i].mapped && !call.ByAllocator {
 			m.pages[start+i] = before[old+i]
 		}
 	}
@@ -104,7 +104,7 @@ func (m *model) reconcile(paths [modelPages]string) (c Corrections) {
 		case isMapped && !state.mapped:
 			*state = pageState{mapped: true, kind: kind, origin: Unobserved}
 			c.Missed += int64(page)
-		case isMapped && path != "anonymous":
+		case isMapped && (path != "anonymous" || state.kind == growth.KindFile):
 			state.kind = kind
 		}
 	}
@@ -164,7 +164,7 @@ func (p *pair) step(t *testing.T) {
 	case 9:
 		p.moveBreak(1 + p.Uint64N(modelPages-1))
 	case 10:
-		p.set.Madvise(p.bytes(pages))
+		p.set.Madvise(1, p.bytes(pages))
 		p.model.countReleased("madvise", pages)
 	case 11:
 		p.reconcile(t)

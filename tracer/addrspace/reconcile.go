@@ -69,13 +69,15 @@ func sumBytes(intervals []Interval) (bytes int64) {
 	return bytes
 }
 
-// appendKnown keeps the part of a known interval that is mapped. A file gets its kind from the
-// maps.
+// appendKnown keeps the part of a known interval that is mapped. What was mapped from a file gets its
+// kind from the maps: of a library, the part that is zero at first (.bss) is anonymous.
 func (s *IntervalSet) appendKnown(known Interval, m process.Mapping, start, end uint64) {
 	isTail := start > known.Start
 	known.Start, known.End = start, end
 	if m.IsFile() {
 		s.recount(known, KindOf(m))
+	}
+	if m.IsFile() || known.Kind == growth.KindFile {
 		known.Kind = KindOf(m)
 	}
 	s.append(known, isTail)

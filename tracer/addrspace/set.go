@@ -29,6 +29,7 @@ const (
 // An Interval is a range of the address space with one origin.
 type Interval struct {
 	Start, End uint64 // End excluded
+	Born       uint64 // ns, CLOCK_MONOTONIC, of the system call that mapped it; 0: unknown
 	Stack      uint64 // ID of the stack that mapped it; 0: unknown
 	Kind       growth.Kind
 	Origin     Origin
@@ -141,13 +142,13 @@ func (s *IntervalSet) countMapped(stack uint64, kind growth.Kind, bytes uint64) 
 	s.mapped[key] = s.mapped[key].plus(Total{1, int64(bytes)})
 }
 
-// countReleased adds one call to the totals, unless it has released nothing.
-func (s *IntervalSet) countReleased(call string, bytes uint64) {
+// countReleased adds calls to the totals, unless they have released nothing.
+func (s *IntervalSet) countReleased(call string, calls, bytes uint64) {
 	if bytes == 0 {
 		return
 	}
 	if s.released == nil {
 		s.released = make(map[string]Total)
 	}
-	s.released[call] = s.released[call].plus(Total{1, int64(bytes)})
+	s.released[call] = s.released[call].plus(Total{int64(calls), int64(bytes)})
 }

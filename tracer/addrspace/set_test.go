@@ -138,7 +138,7 @@ func TestHostileAddresses(t *testing.T) {
 			s.Brk(start)
 			s.Brk(length)
 			s.Brk(start)
-			s.Madvise(length)
+			s.Madvise(1, length)
 			for _, other := range values {
 				s.Mremap(by(6), start, length, other, page, 0)
 				s.Mremap(by(6), other, page, start, length, unix.MREMAP_DONTUNMAP)

@@ -36,7 +36,7 @@ type calibration struct {
 type burstTotals struct {
 	from, to uint64 // the time that the bursts represent; ns, CLOCK_MONOTONIC
 
-	// probed is what was born while every call was probed; seen what was born in bursts, and
+	// probed is what was born while every call was probed, or has a mapping of its own; seen what was born in bursts, and
 	// unseen what that represents of the pauses before, as if probes did not slow the program.
 	probed, seen, unseen float64
 }
@@ -70,6 +70,13 @@ func (t *burstTotals) add(a *bpf.Allocation, estimate Estimate) {
 		t.unseen += inBurst * estimate.Alive * chunk * estimate.pausesPerBurst
 	case a.Born <= t.to:
 		t.probed += estimate.Weight * chunk
+	}
+}
+
+// addMapped adds an object with a mapping of its own. It is resident as far as the kernel says.
+func (t *burstTotals) addMapped(o *MappedObject) {
+	if o.Born > t.from && o.Born <= t.to {
+		t.probed += float64(o.Resident)
 	}
 }
 
@@ -149,11 +156,19 @@ func (s *Schedule) residentNoise(from, to uint64) float64 {
 // combined returns the mean of two independent estimates of the slowdown, by the inverse of the
 // variances of their logarithms. Its error grows with their disagreement (Birge ratio).
 func (c calibration) combined(factor, relError float64) (mean, meanError float64) {
-	if c.relError == 0 || relError == 0 {
+	if relError == 0 {
 		return factor, relError
 	}
 	w, v := 1/(relError*relError), 1/(c.relError*c.relError)
 	difference := math.Log(c.slowdown / factor)
 	birge := math.Abs(difference) / math.Hypot(relError, c.relError)
 	return factor * math.Exp(difference*v/(v+w)), max(1, birge) / math.Sqrt(v+w)
+}
+
+// atMost returns the slowdown up to a limit. Its error grows with the excess.
+func (c calibration) atMost(limit float64) (slowdown, relError float64) {
+	if c.slowdown <= limit {
+		return c.slowdown, c.relError
+	}
+	return limit, math.Hypot(c.relError, math.Log(c.slowdown/limit))
 }

@@ -30,6 +30,7 @@ type Estimator struct {
 	tensorsAlone bool              // source tensor is sampled in bursts, and source heap is off
 	now          uint64            // ns, CLOCK_MONOTONIC
 	tracedSince  map[uint32]uint64 // when tracing of each process started, in ns, by PID
+	bins         BirthBins         // in which births count
 
 	// burstIndex has, for each probe period, its index among the bursts that objects count of by
 	// now; -1: it is not one of them. burstSeconds[i] is the time that such a burst represents.
@@ -43,7 +44,7 @@ type Estimator struct {
 // tracedSince is when tracing of each process started, by PID; 0: from the first period on.
 func NewEstimator(
 	schedule *Schedule, tracker *liveness.Tracker, tensorsAlone bool,
-	now uint64, tracedSince map[uint32]uint64,
+	now uint64, tracedSince map[uint32]uint64, bins BirthBins,
 ) *Estimator {
 	e := &Estimator{
 		schedule:     schedule,
@@ -51,6 +52,7 @@ func NewEstimator(
 		tensorsAlone: tensorsAlone,
 		now:          now,
 		tracedSince:  tracedSince,
+		bins:         bins,
 		survival:     make(map[stack.Key]*growth.Survival),
 		totals:       schedule.newBurstTotals(now),
 	}
@@ -100,6 +102,10 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	if period < 0 || !e.schedule.Periods[period].Burst {
 		return estimate
 	}
+	tracked := e.tracker.Objects[*key]
+	if tracked.Mapped { // MappedObjects are those of the pauses
+		return estimate
+	}
 
 	estimate.Burst = e.burstIndex[period]
 	estimate.countedFrom = e.schedule.countedFrom(period, a.Born)
@@ -115,7 +121,7 @@ func (e *Estimator) estimate(key *bpf.Address, a *bpf.Allocation) Estimate {
 	estimate.Alive, estimate.aliveError = survival.At(age)
 	estimate.aliveError = math.Hypot(estimate.aliveError, estimate.Alive*slowdownError)
 
-	estimate.tracked = e.tracker.Objects[*key]
+	estimate.tracked = tracked
 	estimate.sizeClass = e.tracker.SizeClass(key.Tgid, a.Size)
 	return estimate
 }

@@ -54,13 +54,12 @@ type Pin struct {
 // particular order. An object that counts only after the last bin is left out: it belongs to a
 // later snapshot. ReadLive takes over the memory of last, the result of the previous call.
 func ReadLive(
-	k *kernel.Kernel, estimator *Estimator, sums map[stack.Key]*StackTotals,
-	born BirthBins, last LiveObjects,
+	k *kernel.Kernel, estimator *Estimator, sums map[stack.Key]*StackTotals, last LiveObjects,
 ) (LiveObjects, error) {
 	objects := last.emptied()
 	add := func(key *bpf.Address, a *bpf.Allocation) {
 		estimate := estimator.estimate(key, a)
-		bin, ok := born.Index(estimate.countedFrom)
+		bin, ok := estimator.bins.Index(estimate.countedFrom)
 		if !ok {
 			return
 		}

@@ -33,6 +33,9 @@ func (k *Kernel) DeleteProcess(pid uint32) error {
 		DeleteWhere(k.RecentMappings, func(key *bpf.Address, _ *bpf.RecentMapping) bool {
 			return key.Tgid == pid
 		}),
+		DeleteWhere(k.ReleasedRanges, func(key *bpf.Range, _ *bpf.Release) bool {
+			return key.Tgid == pid
+		}),
 		DeleteWhere(k.MappingPairs, func(key *bpf.MappingPair, _ *bpf.Tally) bool {
 			return key.Tgid == pid
 		}),

@@ -71,20 +71,26 @@ func DeleteKeys[K any](m *ebpf.Map, keys []K) {
 	}
 }
 
-// ReadCounters returns the sums over all CPUs of an array of counters.
+// ReadCounters returns the sums over all CPUs of an array of counters. It is one system call: the
+// counters are read ten times a second.
 func ReadCounters(m *ebpf.Map) ([]uint64, error) {
-	values := make([]uint64, m.MaxEntries())
-	for i := range values {
-		var perCPU []uint64
-		if err := m.Lookup(uint32(i), &perCPU); err != nil {
-			return nil, fmt.Errorf("read counters: %w", err)
-		}
-
-		for _, v := range perCPU {
-			values[i] += v
-		}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("count CPUs: %w", err)
 	}
-	return values, nil
+
+	sums := make([]uint64, m.MaxEntries())
+	keys, values := make([]uint32, len(sums)), make([]uint64, len(sums)*cpus)
+	var cursor ebpf.MapBatchCursor
+	n, err := m.BatchLookup(&cursor, keys, values, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) || n < len(sums) {
+		return nil, fmt.Errorf("read %d of %d counters: %w", n, len(sums), err)
+	}
+
+	for i, v := range values {
+		sums[keys[i/cpus]] += v
+	}
+	return sums, nil
 }
 
 // ResetCounters sets all counters to zero. Counts of programs that run meanwhile may remain.

@@ -2,6 +2,7 @@ package kernel
 
 import (
 	"maps"
+	"slices"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -76,4 +77,33 @@ func TestDeleteWhere(t *testing.T) {
 		t.Fatal(err)
 	}
 	mustHold(t, m, several, func(key uint32) bool { return key < 10 || key%2 == 1 })
+}
+
+func TestReadCounters(t *testing.T) {
+	tracertest.NeedsRoot(t)
+	m, err := ebpf.NewMap(&ebpf.MapSpec{
+		Type: ebpf.PerCPUArray, KeySize: 4, ValueSize: 8, MaxEntries: 33,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+
+	cpus := ebpf.MustPossibleCPU()
+	want := make([]uint64, m.MaxEntries())
+	for i := range want {
+		perCPU := make([]uint64, cpus)
+		for cpu := range perCPU {
+			perCPU[cpu] = uint64(1000*i + cpu)
+			want[i] += perCPU[cpu]
+		}
+		if err := m.Put(uint32(i), perCPU); err != nil {
+			t.Fatal(err)
+		}
+	}
+
+	got, err := ReadCounters(m)
+	if err != nil || !slices.Equal(got, want) {
+		t.Errorf("%d, want %d: %v", got, want, err)
+	}
 }

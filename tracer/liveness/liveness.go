@@ -50,6 +50,8 @@ const (
 	Unknown State = iota
 	// Alive objects are those that nothing contradicts.
 	Alive
+	// Mapped objects are alive, and have a mapping of their own (IS_MMAPPED of glibc).
+	Mapped
 	// Dead objects are proven to be dead. An object resized in place is dead, too: it is another
 	// one then.
 	Dead
@@ -169,7 +171,7 @@ func (p *pass) checkHeaders() (err error) {
 		case p.listed[o.Address] || !p.allocator.fits(o, header) || p.isInTop(chunk):
 			p.states[i] = Dead
 		case mchunkSize(header)&isMmapped != 0:
-			p.states[i] = Alive
+			p.states[i] = Mapped
 		default:
 			p.states[i] = Alive
 			p.nextChunks[i] = chunk + chunkSize(header)

@@ -32,6 +32,9 @@ type Tracker struct {
 	HazardRates map[stack.Key]*growth.HazardRate
 	Allocators  map[uint32]ProcessAllocator // by PID
 	Limiter     duty.Limiter                // of the checks
+
+	// SeesMappings: source mapping is attached.
+	SeesMappings bool
 }
 
 // NewTracker returns a tracker without objects.
@@ -50,6 +53,7 @@ type TrackedObject struct {
 	size, stack     uint64      // size in bytes; stack is the kernel side's ID
 	Fingerprint     Fingerprint // at the end of the burst of its birth; 0: unknown
 	Changed         bool        // a later fingerprint differed
+	Mapped          bool        // it has a mapping of its own, which source mapping sees
 }
 
 // ageAt returns the age at a moment, 0 before the birth.
@@ -188,6 +192,7 @@ func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Addres
 		}
 
 		o.lastAlive = now
+		o.Mapped = c.state == Mapped && t.SeesMappings
 		o.Changed = o.Changed || c.fingerprint != 0 && c.fingerprint != o.Fingerprint
 		t.Objects[key] = o
 	}

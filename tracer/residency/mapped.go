@@ -2,11 +2,14 @@ package residency
 
 import (
 	"cmp"
+	"maps"
+	"slices"
 
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/tracer/addrspace"
 	"github.com/allocscope/allocscope/tracer/estimate"
 	"github.com/allocscope/allocscope/tracer/residency/pages"
+	"github.com/allocscope/allocscope/tracer/residency/region"
 	"github.com/allocscope/allocscope/tracer/stack"
 )
 
@@ -31,6 +34,9 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 		}
 		if segment.Heap {
 			totals.Allocator += length
+			if segment.isMappedObject() {
+				kinds[addrspace.Key{Stack: segment.Stack, Kind: segment.Kind}] = growth.KindHeap
+			}
 			continue
 		}
 
@@ -51,6 +57,37 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 	return kinds
 }
 
+// mappedHeader is the bytes of a chunk's header, in front of an object with a mapping of its own.
+const mappedHeader = 16
+
+// MappedObjects returns the objects of malloc that have a mapping of their own, if a stack is known
+// that mapped them. What realloc has moved is one object for each stack.
+func (s *Scan) MappedObjects() (objects []estimate.MappedObject) {
+	for i := range s.Segments {
+		segment := &s.Segments[i]
+		if !segment.isMappedObject() {
+			continue
+		}
+
+		span := segment.Span()
+		objects = append(objects, estimate.MappedObject{
+			LiveObject: estimate.LiveObject{
+				Address: span.Start + mappedHeader, Size: span.Len() - mappedHeader,
+				Stack: segment.Stack, Weight: 1,
+			},
+			Born:     segment.Born,
+			Resident: s.Bytes(segment).InMemory(),
+		})
+	}
+	return objects
+}
+
+// isMappedObject reports whether a segment is an object of MappedObjects. What is mapped in a call
+// that is probed has no stack: the live map has the object, if it is sampled.
+func (s *Segment) isMappedObject() bool {
+	return s.Class == region.MmappedChunk && s.hasMapper() && s.Stack != 0
+}
+
 // mappedKind returns the kind of a mapping that the program has made, as its contents show it.
 func (s *Segment) mappedKind() growth.Kind {
 	if s.Kind == growth.KindMmap {
@@ -60,15 +97,27 @@ func (s *Segment) mappedKind() growth.Kind {
 }
 
 // AddTallies adds what has been mapped since tracing started, whether it still is or not. kinds are
-// those of what still is.
+// those of what still is. cheap names the stacks of the rest as far as there is CPU time for it: a
+// program may map and unmap under thousands of stacks. The largest come first.
 func AddTallies(
-	held estimate.Holdings, space *addrspace.IntervalSet, stacks func(id uint64) *growth.Stack,
+	held estimate.Holdings, space *addrspace.IntervalSet, stacks, cheap func(id uint64) *growth.Stack,
 	kinds map[addrspace.Key]growth.Kind,
 ) {
-	for key, tally := range space.Mapped() {
-		h := held.Get(stacks(key.Stack), cmp.Or(kinds[key], key.Kind))
-		h.AllocObjects += float64(tally.Calls)
-		h.AllocBytes += float64(tally.Bytes)
+	mapped := space.Mapped()
+	keys := slices.SortedFunc(maps.Keys(mapped), func(a, b addrspace.Key) int {
+		return cmp.Compare(mapped[b].Bytes, mapped[a].Bytes)
+	})
+
+	for _, key := range keys {
+		kind, isMapped := kinds[key]
+		stackOf := cheap
+		if isMapped {
+			stackOf = stacks
+		}
+
+		h := held.Get(stackOf(key.Stack), cmp.Or(kind, key.Kind))
+		h.AllocObjects += float64(mapped[key].Calls)
+		h.AllocBytes += float64(mapped[key].Bytes)
 	}
 }
 

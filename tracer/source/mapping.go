@@ -62,6 +62,16 @@ func TakeRecentMappings(k *kernel.Kernel, each func(bpf.Event)) {
 	_ = kernel.TakeAll(k.RecentMappings, func(_ *bpf.Address, m *bpf.RecentMapping) { each(m.Event) })
 }
 
+// TakeReleases calls each for the ranges that madvise has released since the last reading.
+func TakeReleases(k *kernel.Kernel, each func(bpf.Event)) {
+	_ = kernel.TakeAll(k.ReleasedRanges, func(at *bpf.Range, r *bpf.Release) {
+		each(bpf.Event{
+			Kind: bpf.EventMadvise, Tgid: at.Tgid, Time: r.Time,
+			Start: at.Start, Length: at.Length, Calls: r.Calls,
+		})
+	})
+}
+
 // ReadMappingPairs returns the mappings of a process since tracing started that came and went
 // before they were read, in a fixed order. Those that could not be read are missing from totals.
 func ReadMappingPairs(k *kernel.Kernel, pid int) (pairs []addrspace.Pair) {

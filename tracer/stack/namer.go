@@ -71,7 +71,7 @@ type namedFrame struct {
 // stack names the frames by the executable mappings at the time of the stack. The BPF programs report Python frames where they meet the interpreter's
 // native frames, and those that are left behind the last native frame.
 func (n *Namer) stack(raw Raw, maps []process.Mapping) *growth.Stack {
-	var named []namedFrame
+	named := make([]namedFrame, 0, len(raw.words))
 	lastNative := raw.lastNative()
 	afterPython := 0 // index behind the last Python frame that the stack walk met
 	for i := 0; i < len(raw.words); i++ {
@@ -102,6 +102,7 @@ func (n *Namer) stack(raw Raw, maps []process.Mapping) *growth.Stack {
 	}
 
 	s := &growth.Stack{ID: raw.ID, PID: n.process.PID, Truncated: raw.truncation()}
+	s.Frames = make([]growth.Frame, 0, len(named)) // kept for the whole trace
 	hasPython := afterPython > 0
 	for _, f := range named {
 		if !hasPython || n.keepNativeFrames || !f.isInterpreter {

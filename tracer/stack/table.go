@@ -3,8 +3,8 @@
 package stack
 
 import (
-	"encoding/binary"
-	"fmt"
+	"hash/maphash"
+	"slices"
 	"sync"
 	"time"
 
@@ -36,14 +36,20 @@ const UnobservedRoot = "[mapped without a system call being seen]"
 // and more for each stack with frames of its own.
 const maxStacks = 1 << 20
 
+// maxCheap bounds the stacks that are named though they hold nothing: 10 KiB each where frames are
+// many.
+const maxCheap = 500
+
 // A Table has the stacks of one process. It names each once, when it is first asked for: most stacks
 // of page faults and short-lived mappings never are. Its methods may be called by several goroutines.
 type Table struct {
 	Mu            sync.Mutex // guards what follows
 	Namer         *Namer
 	stacks        map[uint64]*growth.Stack // by ID; several IDs may share a stack
-	byFrames      map[string]*growth.Stack // by framesKey
+	byFrames      map[uint64]*growth.Stack // by hashFrames
+	seed          maphash.Seed             // of hashFrames
 	unnamed       unnamed
+	cheap         int // stacks that GetCheap has named
 	failedLookups uint64
 }
 
@@ -51,7 +57,8 @@ type Table struct {
 func NewTable(p *process.Process, namer *Namer) *Table {
 	return &Table{
 		Namer:    namer,
-		byFrames: make(map[string]*growth.Stack),
+		byFrames: make(map[uint64]*growth.Stack),
+		seed:     maphash.MakeSeed(),
 		stacks: map[uint64]*growth.Stack{
 			lostID: {
 				ID: lostID, PID: p.PID, Truncated: "not reported, or too many distinct stacks",
@@ -122,11 +129,15 @@ func (t *Table) name(u unnamedStack) *growth.Stack {
 	var s *growth.Stack
 	t.unnamed.limiter.Spend(process.MeasureCPUTime(func() {
 		s = t.Namer.stack(u.raw, u.maps)
-		key := framesKey(s)
-		if same, ok := t.byFrames[key]; ok {
+		hash := t.hashFrames(s)
+		same, ok := t.byFrames[hash]
+		switch {
+		case !ok:
+			t.byFrames[hash] = s
+		case same.Truncated == s.Truncated && slices.Equal(same.Frames, s.Frames):
 			s = same
 		}
-		t.byFrames[key], t.stacks[u.raw.ID] = s, s
+		t.stacks[u.raw.ID] = s
 	}))
 	return s
 }
@@ -167,17 +178,15 @@ func (t *Table) TakeGivenUp() []uint64 {
 	return ids
 }
 
-// framesKey is equal for stacks whose frames are.
-func framesKey(s *growth.Stack) string {
-	key := make([]byte, 0, 16*len(s.Frames)+len(s.Truncated))
+// hashFrames is equal for stacks whose frames are. The seed keeps a process from making up others.
+func (t *Table) hashFrames(s *growth.Stack) uint64 {
+	var h maphash.Hash
+	h.SetSeed(t.seed)
 	for _, f := range s.Frames {
-		key = binary.NativeEndian.AppendUint64(key, f.Address)
-		if f.Python {
-			key = fmt.Appendf(key, "%s\x00%s\x00%d\x00%d\x00",
-				f.Function, f.File, f.StartLine, f.Line)
-		}
+		maphash.WriteComparable(&h, f)
 	}
-	return string(append(key, s.Truncated...))
+	_, _ = h.WriteString(s.Truncated) // never fails
+	return h.Sum64()
 }
 
 // Find returns the stack with an ID; false: the table has none.
@@ -199,6 +208,25 @@ func (t *Table) Get(id uint64) *growth.Stack {
 	}
 
 	t.failedLookups++
+	return t.stacks[lostID]
+}
+
+// GetCheap is Get for a stack that holds nothing. It names maxCheap of them, within the CPU time of
+// naming. For others it returns the stack of those that are lost, and counts nothing: the caller
+// asks again.
+func (t *Table) GetCheap(id uint64) *growth.Stack {
+	t.Mu.Lock()
+	defer t.Mu.Unlock()
+
+	if _, isUnnamed := t.unnamed.stacks[id]; isUnnamed {
+		if t.cheap >= maxCheap || !t.unnamed.limiter.Allowed(time.Now()) {
+			return t.stacks[lostID]
+		}
+		t.cheap++
+	}
+	if s, ok := t.find(id); ok {
+		return s
+	}
 	return t.stacks[lostID]
 }
 

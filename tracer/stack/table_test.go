@@ -211,10 +211,38 @@ func TestTableNamesLater(t *testing.T) {
 		}
 
 		table.Add(Raw{ID: ids[0], words: []word{0x500}})
+		if table.GetCheap(ids[0]).Frames != nil || table.Lost() != 1 {
+			t.Error("a stack that holds nothing is named beyond the CPU time, or counted as lost")
+		}
 		if s := table.Get(ids[0]); len(s.Frames) != 1 {
 			t.Errorf("%+v", s)
 		}
 	})
+}
+
+func TestTableNamesFewThatHoldNothing(t *testing.T) {
+	n := testNamer()
+	table := NewTable(n.process, n)
+	table.unnamed.limiter.Burst = time.Hour
+	for id := range uint64(2 * maxCheap) {
+		table.Add(Raw{ID: id + 1, words: []word{word(id)}})
+	}
+
+	named := 0
+	for range 2 { // those that have a name keep it
+		named = 0
+		for id := range uint64(2 * maxCheap) {
+			if len(table.GetCheap(id+1).Frames) > 0 {
+				named++
+			}
+		}
+	}
+	if named != maxCheap || table.Lost() != 0 {
+		t.Errorf("%d named, %d lost; want %d and none", named, table.Lost(), maxCheap)
+	}
+	if len(table.Get(2*maxCheap).Frames) == 0 {
+		t.Error("a stack that holds something has no name")
+	}
 }
 
 func TestTable(t *testing.T) {

@@ -10,12 +10,14 @@ import (
 const (
 	// maxUnnamedBytes bounds the memory of the unnamed stacks of a process.
 	maxUnnamedBytes = 8 << 20
-	// maxGenerations bounds how many states of the mappings unnamed stacks keep.
-	maxGenerations = 8
+	// maxGenerations bounds how many states of the mappings unnamed stacks keep, 40 KiB each beside
+	// PyTorch. A program that compiles maps code once a second: a snapshot should come first, or
+	// stacks are named that nothing asks for.
+	maxGenerations = 64
 
 	// Naming may take this share of a core. The burst is for the stacks of a snapshot.
 	nameCPUShare = 0.005
-	nameBurst    = time.Second
+	nameBurst    = 300 * time.Millisecond
 )
 
 // unnamed are the stacks of one process that nothing has asked for yet, in the order in which they

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/allocscope/allocscope/bpf"
 	"github.com/allocscope/allocscope/tracer/kernel"
 	"github.com/allocscope/allocscope/tracer/overhead/duty"
 	"github.com/allocscope/allocscope/tracer/process"
@@ -163,6 +164,8 @@ func (u *Unwinder) run(first []process.Mapping) {
 func (u *Unwinder) rescan() {
 	u.rescans.Accrue(time.Now())
 	began := time.Now()
+	// First: the BPF programs report code that is mapped from now on. It fails if there was none.
+	_ = u.kernel.Requests.Delete(uint32(u.process.PID) | bpf.RequestNewCode)
 	u.rescans.Spend(process.MeasureCPUTime(func() {
 		if maps, err := u.process.Maps(); err == nil {
 			_ = u.update(maps) // stacks through new code are truncated, with the reason

@@ -26,6 +26,10 @@ import (
 // maxTableBytes bounds the kernel memory of all tables. Those of a PyTorch process take 21 MiB.
 const maxTableBytes = 256 << 20
 
+// returnedFileBytes is the size of files after whose tables memory is returned to the system. That
+// is a garbage collection: a program that loads a small library each second does not pay it each time.
+const returnedFileBytes = 32 << 20
+
 // ErrFull means that there is no room for another table.
 var ErrFull = errors.New("too many unwind tables")
 
@@ -40,8 +44,9 @@ type Tables struct {
 	changed *sync.Cond // the queue, working or closed
 	known   map[Identity]uint32
 	queue   []job
-	working int // workers that build a table
-	bytes   int // of kernel memory
+	working int   // workers that build a table
+	bytes   int   // of kernel memory
+	read    int64 // bytes of the files whose tables were built since memory was returned
 	closed  bool
 
 	generations uint64
@@ -182,10 +187,12 @@ func (t *Tables) work() {
 		t.mu.Lock()
 
 		t.working--
+		t.read += next.size
 		t.count(table, err)
 		t.changed.Broadcast()
 
-		if len(t.queue) == 0 && t.working == 0 {
+		if len(t.queue) == 0 && t.working == 0 && t.read >= returnedFileBytes {
+			t.read = 0
 			debug.FreeOSMemory() // the largest files take some 100 MB to read
 		}
 	}

@@ -103,7 +103,9 @@ func testPlainStatus(t *testing.T) {
 		s.Show(Progress{
 			Sample: sample, Latest: snapshot, Overhead: overhead,
 			Events: tracer.Events{Allocations: uint64(second) * 1500, Frees: uint64(second) * 500},
-			Losses: []growth.Loss{{Count: 2}, {Count: 5}},
+			Losses: []growth.Loss{
+				{Count: 2}, {Count: 5}, {Kind: growth.LossSiteStacks, Count: 9},
+			},
 		})
 	}
 

@@ -25,10 +25,14 @@ type Progress struct {
 	Overhead *summary.Overhead // nil: unknown
 }
 
-// TotalLosses returns the sum of all losses, and what the largest of them is; "" without any.
+// TotalLosses returns the sum of all losses, and what the largest of them is; "" without any. A call
+// that took the stack of an earlier one from the same place is not lost.
 func (p *Progress) TotalLosses() (sum uint64, largest string) {
 	var most growth.Loss
 	for _, l := range p.Losses {
+		if l.Kind == growth.LossSiteStacks {
+			continue
+		}
 		sum += l.Count
 		if l.Count > most.Count {
 			most = l

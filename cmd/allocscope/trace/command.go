@@ -143,7 +143,8 @@ func (o *Options) addSourceFlags(command *cobra.Command) {
 		&o.SnapshotEvery,
 		"snapshot-every",
 		"time between snapshots (default a sixtieth of the "+
-			"duration; under two minutes a thirtieth, at least 1s)",
+			"duration; under two minutes a thirtieth, at least 1s; up to five times as long "+
+			"where snapshots cost too much)",
 	)
 	set.Var(&o.Overhead, "overhead",
 		"limit of the slow-down of any thread, and of allocscope's own CPU as a share of the "+

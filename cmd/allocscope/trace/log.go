@@ -82,7 +82,9 @@ func sourceReason(s source.Status) string { return cmp.Or(words.SourceGap(s.Gap)
 func (r *Recorder) overhead() *summary.Overhead {
 	o := r.session.Overhead()
 	r.loggedChanges = logOverheadChanges(o.Changes, r.loggedChanges)
-	return overheadSummary(o)
+	out := overheadSummary(o)
+	out.LeftOutSnapshots = r.leftOut
+	return out
 }
 
 // logOverheadChanges logs the changes after the logged ones. It returns how many are logged now.

@@ -17,11 +17,26 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/verdict"
 	"github.com/allocscope/allocscope/tracer"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
+	"github.com/allocscope/allocscope/tracer/process"
 )
 
 // maxSnapshots bounds the snapshots of a trace without a duration. They start at one a second.
 // Whenever there are this many, every other one is dropped and the time between them doubles.
 const maxSnapshots = 120
+
+const (
+	// snapshotOwnPart is the part of the limit of allocscope's own CPU time that snapshots may take,
+	// and snapshotBurst what they may take in advance. They are taken further apart where they cost
+	// more, but at most maxStretch periods.
+	snapshotOwnPart = 0.3
+	snapshotBurst   = 100 * time.Millisecond
+	maxStretch      = 5
+
+	// minSnapshotShare is the least share of a core that accrues for snapshots.
+	minSnapshotShare = 1e-3
+)
 
 // sampleTolerance is how much earlier than its period a sample may be taken.
 const sampleTolerance = 10 * time.Millisecond
@@ -50,6 +65,9 @@ type Recorder struct {
 
 	snapshots      []numberedSnapshot // in order, while the process lived
 	snapshotPeriod time.Duration
+	costs          duty.Limiter     // of snapshots, where the user has not set their period
+	notBefore      time.Duration    // no snapshot is due before
+	leftOut        int              // snapshots, for what they cost
 	nextFile       int              // number of the next snapshot's file
 	exitSnapshot   *growth.Snapshot // of the ended process; nil: it lives
 	baselineTaken  bool
@@ -84,6 +102,7 @@ func newRecorder(
 	r := &Recorder{
 		session: session, marks: marks, folder: dir, options: options, started: time.Now(),
 		snapshotPeriod: time.Duration(options.SnapshotEvery),
+		costs:          duty.Limiter{Burst: snapshotBurst},
 	}
 
 	if r.snapshotPeriod == 0 {
@@ -194,10 +213,30 @@ func (r *Recorder) tick() error {
 	}
 
 	if r.session.Elapsed() >= r.nextSnapshotTime() {
-		return r.takeSnapshot()
+		var err error
+		cost := process.MeasureCPUTime(func() { err = r.takeSnapshot() })
+		r.postpone(cost, r.session.Overhead())
+		return err
 	}
 
 	return nil
+}
+
+// postpone decides how soon the next snapshot may follow one that has cost so much CPU time.
+func (r *Recorder) postpone(cost time.Duration, o overhead.Overhead) {
+	limit := o.OwnLimit()
+	if limit == 0 || r.options.SnapshotEvery != 0 {
+		return
+	}
+
+	r.costs.Share = max(minSnapshotShare,
+		snapshotOwnPart*float64(limit)/float64(max(1, o.Elapsed)))
+	now := time.Time{}.Add(o.Elapsed)
+	r.costs.Accrue(now)
+	r.costs.Spend(cost)
+	planned := r.nextSnapshotTime()
+	r.notBefore = o.Elapsed + min(r.costs.Rest(now), maxStretch*r.snapshotPeriod)
+	r.leftOut += int((r.nextSnapshotTime() - planned) / r.snapshotPeriod)
 }
 
 // plannedBaseline returns the end of the warm-up by --warmup.
@@ -211,7 +250,8 @@ func (r *Recorder) nextSnapshotTime() time.Duration {
 	if len(r.snapshots) == 0 {
 		return 0
 	}
-	return (r.snapshots[len(r.snapshots)-1].Elapsed/r.snapshotPeriod + 1) * r.snapshotPeriod
+	after := max(r.snapshots[len(r.snapshots)-1].Elapsed, r.notBefore-1)
+	return (after/r.snapshotPeriod + 1) * r.snapshotPeriod
 }
 
 // untilNextDue returns the time until tick has something to do.

@@ -12,6 +12,8 @@ import (
 	"github.com/allocscope/allocscope/growth"
 	"github.com/allocscope/allocscope/growth/judge"
 	"github.com/allocscope/allocscope/growth/trend"
+	"github.com/allocscope/allocscope/tracer/overhead"
+	"github.com/allocscope/allocscope/tracer/overhead/duty"
 )
 
 func TestSnapshots(t *testing.T) {
@@ -154,5 +156,42 @@ func testEndedProcess(t *testing.T) {
 	second := r.pretend(t, time.Second)
 	if end := r.PairOf(from(0)).End; end != second {
 		t.Errorf("with two snapshots growth ends at %s", end.Elapsed)
+	}
+}
+
+// Snapshots that cost 20 ms may take 0.3 of 0.02 of a core: one in 3.3 s. Those that cost 1 s would
+// be further apart than five periods.
+func TestPostpone(t *testing.T) {
+	const duration = 10 * time.Minute
+	for name, test := range map[string]struct {
+		cost, every   time.Duration
+		limits        overhead.Limits
+		taken, spread int
+	}{
+		"cheap":        {5 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 601, 0},
+		"dear":         {20 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 185, 5},
+		"very dear":    {time.Second, 0, overhead.Limits{OwnFloor: 0.02}, 121, 1},
+		"a large job":  {20 * time.Millisecond, 0, overhead.Limits{Limit: 0.1, OwnFloor: 0.02}, 601, 0},
+		"no limit":     {time.Second, 0, overhead.Limits{}, 601, 0},
+		"period given": {time.Second, time.Second, overhead.Limits{OwnFloor: 0.02}, 601, 0},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := &Recorder{snapshotPeriod: time.Second, costs: duty.Limiter{Burst: snapshotBurst}}
+			r.options.SnapshotEvery = flagvalue.Duration(test.every)
+			for at := time.Duration(0); at <= duration; at = r.nextSnapshotTime() {
+				r.snapshots = append(r.snapshots,
+					numberedSnapshot{&growth.Snapshot{Elapsed: at}, len(r.snapshots)})
+				r.postpone(test.cost,
+					overhead.Overhead{Limits: test.limits, Elapsed: at, Traced: at})
+			}
+
+			taken := len(r.snapshots)
+			if off := taken - test.taken; max(off, -off) > test.spread {
+				t.Errorf("%d snapshots, want %d", taken, test.taken)
+			}
+			if planned := 601; max(planned-taken-r.leftOut, r.leftOut+taken-planned) > maxStretch {
+				t.Errorf("%d taken and %d left out of %d", taken, r.leftOut, planned)
+			}
+		})
 	}
 }

@@ -37,8 +37,8 @@ const (
 	maxRetrySpacing = 600
 	// The duty cycle is the share of the time in bursts, at first and after earlySeconds. More
 	// bursts would show little more.
-	earlyDutyCycle, dutyCycle = 0.05, 0.02
-	earlySeconds              = 600
+	earlyDutyCycle, lateDutyCycle = 0.05, 0.02
+	earlySeconds                  = 600
 	// planShare is the share of the budget that is planned for, so that bursts seldom have to wait
 	// until the last minute has room.
 	planShare = 0.9
@@ -60,7 +60,7 @@ func (c *Controller) advanceBurst(u timeUse) {
 		if isOver || b.use.probes > max(2*b.planned, creditSeconds*c.budget.rate()) ||
 			c.budget.headroom() < 0 {
 			b.phase, b.length = burstDetaching, max(c.now-b.from, 1e-3)
-			b.calm = b.use.rate() < calmBudgetShare*c.budget.rate()
+			b.calm = c.isCalm(b.use)
 			c.open += b.length
 		}
 	case burstDetaching:
@@ -70,6 +70,14 @@ func (c *Controller) advanceBurst(u timeUse) {
 			c.finishBurst()
 		}
 	}
+}
+
+// isCalm reports whether calls would cost little if they were probed all the time, with no finer
+// interval than in mode full.
+func (c *Controller) isCalm(u timeUse) bool {
+	finer := float64(c.burstInterval) / float64(max(c.fullInterval, c.burstInterval))
+	u.probes -= (1 - finer) * u.walking
+	return u.rate() < calmBudgetShare*c.budget.rate()
 }
 
 // scheduleNext draws the pause until the next burst: the planned one times an exponential number of
@@ -136,12 +144,17 @@ type burstPlan struct {
 	fits            bool    // false: even the shortest burst is too expensive
 }
 
+// dutyCycle returns the share of the time in bursts that the budget is asked for.
+func (c *Controller) dutyCycle() float64 {
+	if c.now < earlySeconds {
+		return earlyDutyCycle
+	}
+	return lateDutyCycle
+}
+
 // plan chooses the next burst, such that length * rate / spacing is what the budget allows.
 func (c *Controller) plan() burstPlan {
-	duty := dutyCycle
-	if c.now < earlySeconds {
-		duty = earlyDutyCycle
-	}
+	duty := c.dutyCycle()
 	maxSpacing := min(max(c.options.Maturity.Seconds()/2, minSpacing), 30)
 
 	// Tensor probes that are always open take their part first, but never more than 3/4.

@@ -15,11 +15,13 @@ const (
 )
 
 // The bounds of what stack walks take. Above the larger one the interval grows, below the smaller
-// one it shrinks. In mode full they are shares of the budget, in a burst multiples of what the traps
-// take.
+// one it shrinks. In mode full they are shares of the budget. In a burst walks may take
+// burstWalkRatio times what the traps take, or burstWalkShare of what these leave of the budget, if
+// that is more; below minBurstWalkShare of it, the interval shrinks.
 const (
-	maxFullWalkShare, minFullWalkShare   = 1.0 / 3, 1.0 / 8
-	maxBurstWalkRatio, minBurstWalkRatio = 1.0 / 4, 1.0 / 10
+	maxFullWalkShare, minFullWalkShare = 1.0 / 3, 1.0 / 8
+	burstWalkRatio, burstWalkShare     = 1.0 / 4, 1.0 / 2
+	minBurstWalkShare                  = 0.4
 )
 
 // In mode full the interval is tuned every tuneSeconds, by what the last tuneMemory seconds took.
@@ -160,12 +162,15 @@ func (c *Controller) tuneBurstInterval(u timeUse) {
 		return
 	}
 
+	allowed := c.budget.rate() / c.dutyCycle() * u.elapsed
+	longest := max(burstWalkRatio*traps, burstWalkShare*(allowed-traps))
+
 	walking := u.walking
-	for walking > maxBurstWalkRatio*traps && c.burstInterval < defaultInterval {
+	for walking > longest && c.burstInterval < defaultInterval {
 		c.burstInterval *= 2
 		walking /= 2
 	}
-	for walking < minBurstWalkRatio*traps && c.burstInterval > finestInterval {
+	for walking < minBurstWalkShare*longest && c.burstInterval > finestInterval {
 		c.burstInterval /= 2
 		walking *= 2
 	}

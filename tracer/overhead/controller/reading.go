@@ -68,7 +68,7 @@ type timeUse struct {
 	own     float64 // CPU time of allocscope
 
 	probes     float64 // of the probes of heap and tensor
-	walking    float64 // part of probes: stack walks and samples
+	walking    float64 // part of probes: stack walks, samples and their returns
 	idle       float64 // part of probes: between bursts
 	tensorTrap float64 // part of probes: the traps of source tensor, at most
 	allowed    float64 // what the budget allowed the probes
@@ -97,7 +97,6 @@ func (p Costs) between(a, b Reading) timeUse {
 func (p Costs) ofAllThreads(a, b Reading) timeUse {
 	u := timeUse{
 		elapsed:   min(seconds(a.At, b.At), maxGapSeconds),
-		walking:   seconds(a.Walk, b.Walk) + SampleCost*1e-9*delta(a.Samples, b.Samples),
 		own:       seconds(a.Own, b.Own),
 		entries:   delta(a.Entries, b.Entries),
 		tensors:   delta(a.TensorEntries, b.TensorEntries),
@@ -110,8 +109,12 @@ func (p Costs) ofAllThreads(a, b Reading) timeUse {
 		1e-9*(p.Fault*delta(a.Faults, b.Faults)+p.Mapping*delta(a.MappingCalls, b.MappingCalls))
 	u.kernel += u.blocks + 1e-9*p.DriverCall*delta(a.DriverCalls, b.DriverCalls)
 
+	// A call that is sampled has its return probed: a coarser interval saves both.
 	stepped, returns := min(delta(a.Stepped, b.Stepped), u.entries), delta(a.Returns, b.Returns)
-	traps := p.Entry*(u.entries-stepped) + p.Stepped*stepped + p.Return*returns
+	samples := delta(a.Samples, b.Samples)
+	sampled := min(samples, returns)
+	u.walking = seconds(a.Walk, b.Walk) + 1e-9*(SampleCost*samples+p.Return*sampled)
+	traps := p.Entry*(u.entries-stepped) + p.Stepped*stepped + p.Return*(returns-sampled)
 	u.probes = u.walking + 1e-9*traps
 	u.tensorTrap = 1e-9 * (u.tensors*p.Entry + min(u.tensors/3, returns)*p.Return)
 

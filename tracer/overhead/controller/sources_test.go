@@ -91,11 +91,12 @@ func TestInterval(t *testing.T) {
 			walking := func(interval uint64) float64 {
 				return bytes / float64(interval) * (walkCost + SampleCost*1e-9)
 			}
-			if walking(interval) > maxBurstWalkRatio*traps && interval < defaultInterval {
+			longest := max(burstWalkRatio*traps, burstWalkShare*(0.03/earlyDutyCycle-traps))
+			if walking(interval) > longest && interval < defaultInterval {
 				t.Errorf("%.0f MB/s: walks take %.2f of what traps take at %d bytes", bytes/1e6,
 					walking(interval)/traps, interval)
 			}
-			if interval > finestInterval && walking(interval/4) < maxBurstWalkRatio*traps {
+			if interval > finestInterval && walking(interval/4) < longest {
 				t.Errorf("%.0f MB/s: one in %d bytes, a quarter would be cheap too", bytes/1e6, interval)
 			}
 		}

@@ -28,7 +28,7 @@ var (
 // Bounds of a walk.
 const (
 	maxWalkedPages  = 1 << 17 // pages that are read
-	maxPiecePages   = 1 << 4  // pages that are read at once
+	maxPiecePages   = 1 << 6  // pages that are read at once
 	maxChainRetries = 1 << 10 // of all heaps
 	maxHeaps        = 1 << 12 // heaps of one arena
 )

@@ -52,10 +52,14 @@ func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 
 	buffer := make([]byte, len(addresses)*size)
 	contents := make([][]byte, len(addresses))
-	for i, a := range addresses {
-		to := buffer[i*size : (i+1)*size : (i+1)*size]
-		if readAt(memory, to, a) == nil {
-			contents[i] = to
+	for i := 0; i < len(addresses); {
+		n := adjacent(addresses[i:], size)
+		isRead := n > 1 && readAt(memory, buffer[i*size:(i+n)*size], addresses[i]) == nil
+		for end := i + n; i < end; i++ {
+			to := buffer[i*size : (i+1)*size : (i+1)*size]
+			if isRead || readAt(memory, to, addresses[i]) == nil {
+				contents[i] = to
+			}
 		}
 	}
 
@@ -63,6 +67,15 @@ func (p *Process) Peek(addresses []uint64, size int) ([][]byte, error) {
 		return nil, fmt.Errorf("read memory of pid %d: %w", p.PID, os.ErrNotExist)
 	}
 	return contents, nil
+}
+
+// adjacent returns how many addresses follow each other with so many bytes between them.
+func adjacent(addresses []uint64, size int) int {
+	n := 1
+	for n < len(addresses) && addresses[n] == addresses[n-1]+uint64(size) {
+		n++
+	}
+	return n
 }
 
 // openMemory opens the memory of the program that the process executes now. process_vm_readv(2)

@@ -127,6 +127,20 @@ func TestPeek(t *testing.T) {
 		}
 	})
 
+	t.Run("addresses that follow each other", func(t *testing.T) {
+		const pages = 90
+		memory := mapWithGaps(t, pages)
+		for _, size := range []int{48, maxPeekBytes} {
+			for _, from := range []int{0, 7, pageBytes} {
+				var offsets []int
+				for offset := from; offset+size <= pages*pageBytes; offset += size {
+					offsets = append(offsets, offset)
+				}
+				mustPeek(t, memory, offsets, size)
+			}
+		}
+	})
+
 	t.Run("unreadable addresses", func(t *testing.T) {
 		memory := mapWithGaps(t, 1)
 		addresses := []uint64{0, ^uint64(0), 1 << 63, addressOf(memory), 1<<47 - 4}

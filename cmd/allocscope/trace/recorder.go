@@ -31,7 +31,7 @@ const (
 	// and snapshotBurst what they may take in advance. They are taken further apart where they cost
 	// more, but at most maxStretch periods.
 	snapshotOwnPart = 0.3
-	snapshotBurst   = 100 * time.Millisecond
+	snapshotBurst   = 200 * time.Millisecond
 	maxStretch      = 5
 
 	// minSnapshotShare is the least share of a core that accrues for snapshots.

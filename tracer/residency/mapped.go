@@ -34,7 +34,7 @@ func (r *Rows) AddMappings(totals *growth.MappingTotals) map[addrspace.Key]growt
 		}
 		if segment.Heap {
 			totals.Allocator += length
-			if segment.isMappedObject() {
+			if r.HeapTraced && segment.isMappedObject() {
 				kinds[addrspace.Key{Stack: segment.Stack, Kind: segment.Kind}] = growth.KindHeap
 			}
 			continue

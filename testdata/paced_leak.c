@@ -18,6 +18,7 @@
 
 #define PAIRS_PER_SECOND 10e6
 #define PACE_SECONDS 10
+#define FIRST_PACE_SECONDS 1
 #define BATCH 100 /* pairs between two looks at the clock */
 #define PAIR_BYTES 200
 #define NS 1e-9
@@ -102,7 +103,7 @@ static void stretch(int by_clock, size_t size, double rate, long turns, double s
 		while (kept - before < (by_clock ? passed * rate : by_work))
 			keep_object(size);
 
-		if (passed - paced > PACE_SECONDS) {
+		if (passed - paced > (paced ? PACE_SECONDS : FIRST_PACE_SECONDS)) {
 			per_pair = rate * (passed - paced) / (rounds - paced_rounds);
 			paced = passed;
 			paced_rounds = rounds;

@@ -195,7 +195,7 @@ func (p *probing) CloseHeap() error {
 	exposure := p.schedule.ExposureSeconds(period)
 	observeErr := p.tracker.Observe(p.kernel.Live, period.From, period.To, exposure, probed)
 	if period.Burst {
-		p.fingerprintNew(period)
+		p.inspectNew(period)
 	}
 	return errors.Join(err, observeErr, p.foldTallies(p.extrapolation(ended)))
 }

@@ -75,18 +75,13 @@ func (p *probing) allocatorOf(t *target) liveness.ProcessAllocator {
 	return found
 }
 
-// fingerprintNew takes the fingerprints of the objects that were allocated in a burst.
-func (p *probing) fingerprintNew(burst estimate.ProbePeriod) {
+// inspectNew reads the contents of the objects that were allocated in a burst, as far as it can.
+func (p *probing) inspectNew(burst estimate.ProbePeriod) {
 	for tgid, objects := range p.tracker.NewSince(burst.From) {
 		t := p.targets.find(tgid)
-		if t == nil || !t.isAlive() {
-			continue
+		if t != nil && t.isAlive() {
+			_ = p.tracker.InspectNew(t.process, tgid, objects) // they are checked without
 		}
-		fingerprints, err := liveness.Fingerprints(t.process, objects)
-		if err != nil {
-			continue // these objects are checked without
-		}
-		p.tracker.SetFingerprints(tgid, objects, fingerprints)
 	}
 }
 
@@ -156,7 +151,7 @@ func (p *probing) foldTallies(factor func(tgid uint32) float64) error {
 	}
 	err := estimate.TakeTallies(p.kernel.Tallies, totalsOf, factorOf)
 
-	p.events.flush() // so that each stack of the tallies has been reported
+	p.events.Flush() // so that each stack of the tallies has been reported
 	for key, sum := range onHost {
 		if t := p.targets.find(key.TGID); t != nil {
 			estimate.TotalsOf(t.folded, t.stacks.Get(key.ID).ID).AddAllocated(sum)

@@ -122,6 +122,15 @@ func mergeAlike(holdings []growth.Holding) mergedHoldings {
 	return merged
 }
 
+// bytesOf returns what a stack held at a snapshot, by the slowdown in bursts as it is known at the
+// end.
+func (c Period) bytesOf(h *growth.Holding, s *growth.Snapshot) int64 {
+	if c.End == nil {
+		return h.InuseBytes
+	}
+	return h.RescaledInuse(&s.Heap, &c.End.Heap)
+}
+
 // addHistory sets what the entries held at each snapshot, and how old they are at the end. The
 // entries are the first of the holdings.
 func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
@@ -134,8 +143,9 @@ func (c Period) addHistory(entries []Accumulation, holdings []growth.Holding,
 
 	for k, s := range c.Snapshots {
 		for i := range s.Holdings {
-			if e, ok := at[members[keyOf(&s.Holdings[i])]]; ok {
-				entries[e].HistoryBytes[k] += s.Holdings[i].InuseBytes
+			h := &s.Holdings[i]
+			if e, ok := at[members[keyOf(h)]]; ok {
+				entries[e].HistoryBytes[k] += c.bytesOf(h, s)
 			}
 		}
 	}

@@ -208,18 +208,20 @@ func (r *snapshotRange) stacks() []stackSeries {
 }
 
 // add adds the holding of the snapshot at an index. Snapshots before it that do not have the stack
-// count as 0 bytes.
+// count as 0 bytes. All bytes are by the slowdown of the end: what is known of it at first may be
+// many times too much, which is no fall.
 func (r *snapshotRange) add(stack *stackSeries, at int, h *growth.Holding) {
 	for stack.snapshots < at {
 		stack.addBytes(0)
 	}
-	stack.addBytes(h.InuseBytes)
+	bytes := h.RescaledInuse(&r.snapshots[at].Heap, &r.end().Heap)
+	stack.addBytes(bytes)
 
 	switch at {
 	case 0:
 		stack.start = *h
 	case r.middle:
-		stack.middle = h.InuseBytes
+		stack.middle = bytes
 	case len(r.snapshots) - 1:
 		stack.end = *h
 	}

@@ -243,3 +243,23 @@ func TestTransientByChance(t *testing.T) {
 		}
 	}
 }
+
+// The first objects of bursts may count for many times what is known of the slowdown later.
+func TestFirstBurstsAreNoSawtooth(t *testing.T) {
+	trace := burstTrace(0, 100, 100, 100, 100)
+	for _, s := range trace {
+		s.Heap.Slowdown = 1
+	}
+
+	const slowdown = 30
+	early := trace[1]
+	before := early.Heap.Extrapolation
+	early.Heap.Slowdown, early.Heap.Extrapolation = slowdown, 1+slowdown*(before-1)
+	h := &early.Holdings[0]
+	h.InuseBytes = int64(float64(h.InuseBytes) * early.Heap.Extrapolation / before)
+	h.Evidence.Bytes = float64(h.InuseBytes)
+
+	if got := trendOfFirst(t, trace); got.Trend != growth.TrendAccumulating {
+		t.Errorf("it is %s", got.Trend)
+	}
+}

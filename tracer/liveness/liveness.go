@@ -50,8 +50,6 @@ const (
 	Unknown State = iota
 	// Alive objects are those that nothing contradicts.
 	Alive
-	// Mapped objects are alive, and have a mapping of their own (IS_MMAPPED of glibc).
-	Mapped
 	// Dead objects are proven to be dead. An object resized in place is dead, too: it is another
 	// one then.
 	Dead
@@ -171,7 +169,7 @@ func (p *pass) checkHeaders() (err error) {
 		case p.listed[o.Address] || !p.allocator.fits(o, header) || p.isInTop(chunk):
 			p.states[i] = Dead
 		case mchunkSize(header)&isMmapped != 0:
-			p.states[i] = Mapped
+			p.states[i] = Alive
 		default:
 			p.states[i] = Alive
 			p.nextChunks[i] = chunk + chunkSize(header)

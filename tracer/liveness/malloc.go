@@ -76,6 +76,21 @@ func (a *glibc) fits(o Object, header []byte) bool {
 	return size <= a.maxChunkSize(o)
 }
 
+// HaveMappings reports which objects have a mapping of their own: an mmapped chunk of glibc.
+func HaveMappings(memory Memory, objects []Object) ([]bool, error) {
+	headers, err := memory.Peek(chunksOf(addressesOf(objects)), headerSize)
+	if err != nil {
+		return nil, err
+	}
+
+	have := make([]bool, len(objects))
+	for i, header := range headers {
+		have[i] = header != nil && mchunkSize(header)&sizeFlags == isMmapped &&
+			fitsMmapped(objects[i], mchunkPrevSize(header), chunkSize(header))
+	}
+	return have, nil
+}
+
 // maxChunkSize returns the size of the largest chunk in a heap that may be the one of an object.
 // malloc does not split off a remainder of less than MINSIZE, memalign none of just MINSIZE
 // either.

@@ -154,14 +154,25 @@ func (t *Tracker) Adopt(key bpf.Address, a *bpf.Allocation, now uint64) {
 	t.Objects[key] = TrackedObject{born: a.Born, size: a.Size, stack: a.Stack, lastAlive: now}
 }
 
-// SetFingerprints sets the fingerprints of objects of a process.
-func (t *Tracker) SetFingerprints(tgid uint32, objects []Object, fingerprints []Fingerprint) {
+// InspectNew takes the fingerprints of objects of a process that were born in the last burst, and
+// finds those with a mapping of their own. An error of memory leaves them as they are.
+func (t *Tracker) InspectNew(memory Memory, tgid uint32, objects []Object) error {
+	fingerprints, err := Fingerprints(memory, objects)
+	if err != nil {
+		return err
+	}
+	mapped, err := HaveMappings(memory, objects)
+	if err != nil {
+		return err
+	}
+
 	for i, object := range objects {
 		key := bpf.Address{Address: object.Address, Tgid: tgid}
 		o := t.Objects[key]
-		o.Fingerprint = fingerprints[i]
+		o.Fingerprint, o.Mapped = fingerprints[i], mapped[i] && t.SeesMappings
 		t.Objects[key] = o
 	}
+	return nil
 }
 
 // checkedObject is what CheckObjects found of an object.
@@ -192,7 +203,6 @@ func (t *Tracker) Apply(tgid uint32, checked []checkedObject) (dead []bpf.Addres
 		}
 
 		o.lastAlive = now
-		o.Mapped = c.state == Mapped && t.SeesMappings
 		o.Changed = o.Changed || c.fingerprint != 0 && c.fingerprint != o.Fingerprint
 		t.Objects[key] = o
 	}

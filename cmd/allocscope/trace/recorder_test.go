@@ -168,12 +168,12 @@ func TestPostpone(t *testing.T) {
 		limits        overhead.Limits
 		taken, spread int
 	}{
-		"cheap":          {5 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 601, 0},
-		"expensive":      {20 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 191, 5},
-		"very expensive": {time.Second, 0, overhead.Limits{OwnFloor: 0.02}, 121, 1},
-		"a large job":    {20 * time.Millisecond, 0, overhead.Limits{Limit: 0.1, OwnFloor: 0.02}, 601, 0},
-		"no limit":       {time.Second, 0, overhead.Limits{}, 601, 0},
-		"period given":   {time.Second, time.Second, overhead.Limits{OwnFloor: 0.02}, 601, 0},
+		"cheap":        {5 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 601, 0},
+		"expensive":    {20 * time.Millisecond, 0, overhead.Limits{OwnFloor: 0.02}, 191, 5},
+		"slow":         {time.Second, 0, overhead.Limits{OwnFloor: 0.02}, 121, 1},
+		"a large job":  {20 * time.Millisecond, 0, overhead.Limits{Limit: 0.1, OwnFloor: 0.02}, 601, 0},
+		"no limit":     {time.Second, 0, overhead.Limits{}, 601, 0},
+		"period given": {time.Second, time.Second, overhead.Limits{OwnFloor: 0.02}, 601, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			r := &Recorder{snapshotPeriod: time.Second, costs: duty.Limiter{Burst: snapshotBurst}}

@@ -361,7 +361,7 @@ func mustBeSane(t *testing.T, o Options, c *Controller, d Decision) {
 		t.Fatalf("wait %v", d.Wait)
 	case d.Heap && !o.Heap || d.Tensor && !o.Tensor || d.Blocks && !o.Blocks:
 		t.Fatalf("opens a source that is off: %+v", d)
-	case o.Interval == 0 && (min(d.Interval, d.TensorInterval) < finestInterval ||
+	case o.Interval == 0 && (min(d.Interval, d.TensorInterval) < finestBurstInterval ||
 		max(d.Interval, d.TensorInterval) > coarsestInterval || d.BlockInterval > coarsestBlockInterval):
 		t.Fatalf("intervals %d, %d, %d", d.Interval, d.TensorInterval, d.BlockInterval)
 	case totals.InProbes < 0 || totals.Open < 0 || totals.StepBefore < 0 || totals.StepSince < 0:

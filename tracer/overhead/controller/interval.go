@@ -6,12 +6,14 @@ import (
 	"github.com/allocscope/allocscope/growth"
 )
 
-// The sampling intervals that the controller chooses, in bytes: powers of two.
+// The sampling intervals that the controller chooses, in bytes: powers of two. A burst meets few
+// objects of a leak among many others, so that it takes more of them.
 const (
-	defaultInterval    = 512 << 10
-	coarsestInterval   = 4 << 20
-	firstBurstInterval = 64 << 10
-	finestInterval     = 4 << 10
+	defaultInterval     = 512 << 10
+	coarsestInterval    = 4 << 20
+	firstBurstInterval  = 64 << 10
+	finestInterval      = 4 << 10
+	finestBurstInterval = 512
 )
 
 // The bounds of what stack walks take. Above the larger one the interval grows, below the smaller
@@ -70,7 +72,7 @@ func (c *Controller) tuneFullInterval() {
 	}
 
 	u := c.budget.spent.sum(min(since, tuneMemory))
-	allowed, finest := c.budget.rate()*u.elapsed, c.finestFullInterval()
+	allowed, finest := c.budget.rate()*u.elapsed, c.withRoom(finestInterval)
 	switch {
 	case c.fullInterval < finest:
 		c.setFullInterval(2 * c.fullInterval)
@@ -113,10 +115,10 @@ func (c *Controller) refine(finest uint64, u timeUse, longest float64) {
 	}
 }
 
-// finestFullInterval returns the finest interval for which the live map has room, in bytes.
-func (c *Controller) finestFullInterval() uint64 {
+// withRoom returns the interval, or the finest one for which the live map has room, in bytes.
+func (c *Controller) withRoom(interval uint64) uint64 {
 	steps := int(min(max(c.last.LiveShare, 0), 1) / liveStep)
-	return uint64(finestInterval) << min(steps, bits.Len64(coarsestInterval/finestInterval)-1)
+	return interval << min(steps, bits.Len64(coarsestInterval/interval)-1)
 }
 
 // ownExceeds reports whether allocscope itself took more than it may, and new stacks can be the
@@ -162,6 +164,7 @@ func (c *Controller) tuneBurstInterval(u timeUse) {
 		return
 	}
 
+	finest := c.withRoom(finestBurstInterval)
 	allowed := c.budget.rate() / c.dutyCycle() * u.elapsed
 	longest := max(burstWalkRatio*traps, burstWalkShare*(allowed-traps))
 
@@ -170,8 +173,9 @@ func (c *Controller) tuneBurstInterval(u timeUse) {
 		c.burstInterval *= 2
 		walking /= 2
 	}
-	for walking < minBurstWalkShare*longest && c.burstInterval > finestInterval {
+	for walking < minBurstWalkShare*longest && c.burstInterval > finest {
 		c.burstInterval /= 2
 		walking *= 2
 	}
+	c.burstInterval = max(c.burstInterval, finest)
 }

@@ -96,7 +96,7 @@ func TestInterval(t *testing.T) {
 				t.Errorf("%.0f MB/s: walks take %.2f of what traps take at %d bytes", bytes/1e6,
 					walking(interval)/traps, interval)
 			}
-			if interval > finestInterval && walking(interval/4) < longest {
+			if interval > finestBurstInterval && walking(interval/4) < longest {
 				t.Errorf("%.0f MB/s: one in %d bytes, a quarter would be cheap too", bytes/1e6, interval)
 			}
 		}
